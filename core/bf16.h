@@ -1,0 +1,28 @@
+// BF16 as 16 raw bits, with the one rounding that the whole project uses: to nearest, ties to even.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <span>
+
+namespace switchyard {
+
+using Bf16 = std::uint16_t;
+
+inline float Bf16ToFloat(Bf16 bits) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+}
+
+// NaN stays NaN (quiet); overflow goes to infinity.
+inline Bf16 FloatToBf16(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  if ((bits & 0x7fffffffU) > 0x7f800000U) return static_cast<Bf16>((bits >> 16) | 0x40U);
+  const std::uint32_t rounding = 0x7fffU + ((bits >> 16) & 1U);
+  return static_cast<Bf16>((bits + rounding) >> 16);
+}
+
+// Element by element; the spans have one length.
+void FloatsToBf16(std::span<const float> in, std::span<Bf16> out);
+void Bf16ToFloats(std::span<const Bf16> in, std::span<float> out);
+
+}  // namespace switchyard

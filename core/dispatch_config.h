@@ -1,0 +1,52 @@
+// How rows of one layer travel: one config for each (layer, phase, edge), decided by the
+// coordinator's config planner, part of the plan and of its hash.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "core/device_profile.h"
+#include "core/dtype.h"
+#include "core/ids.h"
+#include "core/quant_scheme.h"
+
+namespace switchyard {
+
+enum class DispatchMode : std::uint8_t {
+  kNormal = 0,      // throughput: a row per (token, worker), weights applied at the worker
+  kLowLatency = 1,  // latency: a row per (token, expert), weights applied at the source
+};
+absl::string_view DispatchModeName(DispatchMode mode);  // "normal", "low_latency"
+bool DispatchModeFromName(absl::string_view name, DispatchMode* mode);
+
+enum class Phase : std::uint8_t { kPrefill = 0, kDecode = 1, kMixed = 2 };
+absl::string_view PhaseName(Phase phase);  // "prefill", "decode", "mixed"
+bool PhaseFromName(absl::string_view name, Phase* phase);
+
+// From a kind of source to a kind of worker.
+struct Edge {
+  DeviceKind source = DeviceKind::kCpu;
+  DeviceKind worker = DeviceKind::kCpu;
+  friend constexpr auto operator<=>(const Edge&, const Edge&) = default;
+};
+
+struct DispatchConfig {
+  LayerId layer;
+  Phase phase = Phase::kMixed;
+  Edge edge;
+  DispatchMode mode = DispatchMode::kNormal;
+  DispatchDtype wire_dtype = DispatchDtype::kBf16;
+  DispatchDtype combine_dtype = DispatchDtype::kBf16;  // rows on the way back
+  QuantScheme scheme = QuantScheme::kNone;
+  std::int32_t max_tokens_per_step = 0;  // M of low_latency; 0: no bound (normal chunks)
+  std::vector<std::string> trail;        // one reason a step, in order; `syctl explain` prints it
+
+  friend bool operator==(const DispatchConfig&, const DispatchConfig&) = default;
+};
+
+// Default M of low_latency on CPU workers (tokens per step).
+inline constexpr std::int32_t kDefaultMaxTokensPerStep = 512;
+
+}  // namespace switchyard

@@ -1,0 +1,52 @@
+// SHA-256, for weights and plans (libcrypto underneath: SHA-NI where the CPU has it).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace switchyard {
+
+struct Sha256Digest {
+  std::array<std::uint8_t, 32> bytes{};
+
+  friend constexpr auto operator<=>(const Sha256Digest&, const Sha256Digest&) = default;
+  [[nodiscard]] std::string ToHex() const;  // 64 lower-case digits
+  static absl::StatusOr<Sha256Digest> FromHex(absl::string_view hex);
+
+  template <typename H>
+  friend H AbslHashValue(H h, const Sha256Digest& digest) {
+    return H::combine(std::move(h), digest.bytes);
+  }
+};
+
+// Of a committed epoch's plan.
+using PlanHash = Sha256Digest;
+
+Sha256Digest Sha256(std::span<const std::byte> data);
+Sha256Digest Sha256(absl::string_view data);
+
+// For data that comes in pieces. Not thread-safe.
+class Sha256Stream {
+ public:
+  Sha256Stream();
+  ~Sha256Stream();
+  Sha256Stream(const Sha256Stream&) = delete;
+  Sha256Stream& operator=(const Sha256Stream&) = delete;
+
+  void Update(std::span<const std::byte> data);
+  // Call once, last.
+  Sha256Digest Finish();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace switchyard

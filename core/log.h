@@ -1,0 +1,56 @@
+// Logging for cold paths: one line a fact, to standard error.
+//
+// The hot path never logs. Secrets (cookies, addresses, rkeys, tensor contents) are never logged.
+// A Logger is made by main and passed down; there is no global one. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
+
+namespace switchyard {
+
+enum class LogLevel : std::uint8_t { kDebug, kInfo, kWarn, kError, kOff };
+
+class Logger {
+ public:
+  // `process` names the lines, e.g. "worker w0". Lines below `level` are dropped.
+  Logger(absl::string_view process, LogLevel level);
+  ~Logger();
+  Logger(const Logger&) = delete;
+  Logger& operator=(const Logger&) = delete;
+
+  void Write(LogLevel level, absl::string_view text);
+
+  template <typename... Args>
+  void Debug(const absl::FormatSpec<Args...>& format, const Args&... args) {
+    if (Enabled(LogLevel::kDebug)) Write(LogLevel::kDebug, absl::StrFormat(format, args...));
+  }
+  template <typename... Args>
+  void Info(const absl::FormatSpec<Args...>& format, const Args&... args) {
+    if (Enabled(LogLevel::kInfo)) Write(LogLevel::kInfo, absl::StrFormat(format, args...));
+  }
+  template <typename... Args>
+  void Warn(const absl::FormatSpec<Args...>& format, const Args&... args) {
+    if (Enabled(LogLevel::kWarn)) Write(LogLevel::kWarn, absl::StrFormat(format, args...));
+  }
+  template <typename... Args>
+  void Error(const absl::FormatSpec<Args...>& format, const Args&... args) {
+    if (Enabled(LogLevel::kError)) Write(LogLevel::kError, absl::StrFormat(format, args...));
+  }
+
+  [[nodiscard]] bool Enabled(LogLevel level) const { return level >= level_; }
+
+ private:
+  struct Impl;
+  LogLevel level_;
+  std::unique_ptr<Impl> impl_;
+};
+
+// "debug", "info", "warn", "error", "off"; false for anything else.
+bool LogLevelFromName(absl::string_view name, LogLevel* level);
+
+}  // namespace switchyard

@@ -1,0 +1,57 @@
+// Where the experts of one layer live: physical expert -> (worker, slot).
+//
+// The list holds every physical expert; a logical expert has one entry for each replica. Slots of a
+// worker are dense from 0. Immutable after Validate; thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "core/ids.h"
+
+namespace switchyard {
+
+struct PhysicalExpert {
+  ExpertId expert;       // the logical expert
+  WorkerOrdinal worker;
+  SlotId slot;
+  friend constexpr auto operator<=>(const PhysicalExpert&, const PhysicalExpert&) = default;
+};
+
+struct LayerPlacement {
+  LayerId layer;
+  std::vector<PhysicalExpert> experts;  // sorted by (worker, slot)
+  friend bool operator==(const LayerPlacement&, const LayerPlacement&) = default;
+};
+
+// Looks up by logical expert and by worker. Built once from a LayerPlacement.
+class PlacementMap {
+ public:
+  PlacementMap() = default;
+  // `placement` must have passed ValidatePlacement.
+  PlacementMap(const LayerPlacement& placement, std::int32_t experts, std::int32_t workers);
+
+  // Replicas of `expert` in ascending worker ordinal; never empty for 0 <= expert < experts.
+  [[nodiscard]] std::span<const PhysicalExpert> Replicas(ExpertId expert) const;
+  // The physical experts of `worker` in ascending slot.
+  [[nodiscard]] std::span<const PhysicalExpert> OnWorker(WorkerOrdinal worker) const;
+  [[nodiscard]] std::int32_t experts() const { return experts_; }
+  [[nodiscard]] std::int32_t workers() const { return workers_; }
+
+ private:
+  std::int32_t experts_ = 0;
+  std::int32_t workers_ = 0;
+  std::vector<PhysicalExpert> by_expert_;
+  std::vector<std::int32_t> expert_begin_;  // experts_ + 1
+  std::vector<PhysicalExpert> by_worker_;
+  std::vector<std::int32_t> worker_begin_;  // workers_ + 1
+};
+
+// Errors: kInvalidArgument (BAD_CONFIG) unless each logical expert has >= 1 replica, at most one on
+// a worker, ordinals are in range, each (worker, slot) is used once and slots are dense (I5).
+absl::Status ValidatePlacement(const LayerPlacement& placement, std::int32_t experts,
+                               std::int32_t workers);
+
+}  // namespace switchyard

@@ -1,0 +1,237 @@
+#include "core/plan.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "core/error.h"
+#include "core/status_macros.h"
+
+namespace switchyard {
+namespace {
+
+constexpr std::uint32_t kPlanFormat = 1;
+constexpr std::uint32_t kListMax = 1U << 24;  // far above any real plan; stops a corrupt length
+
+// Writes and reads have one shape, so that the two cannot drift apart: Walk(plan, Writer or Reader).
+class Writer {
+ public:
+  template <typename T>
+  void Int(const T& value) {
+    auto bits = static_cast<std::uint64_t>(value);
+    for (std::size_t i = 0; i < sizeof(T); ++i) {
+      out_ += static_cast<char>(bits & 0xffU);
+      bits >>= 8;
+    }
+  }
+  void String(const std::string& text) {
+    Int(static_cast<std::uint32_t>(text.size()));
+    out_ += text;
+  }
+  void Raw(const std::array<std::uint8_t, 32>& bytes) {
+    out_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  }
+  template <typename List, typename Each>
+  void ForEach(const List& list, Each each) {
+    Int(static_cast<std::uint32_t>(list.size()));
+    for (const auto& item : list) each(item);
+  }
+  std::string Take() { return std::move(out_); }
+
+ private:
+  std::string out_;
+};
+
+class Reader {
+ public:
+  explicit Reader(absl::string_view in) : in_(in) {}
+
+  template <typename T>
+  void Int(T& value) {
+    if (in_.size() < sizeof(T)) return Fail();
+    std::uint64_t bits = 0;
+    for (std::size_t i = 0; i < sizeof(T); ++i) {
+      bits |= static_cast<std::uint64_t>(static_cast<unsigned char>(in_[i])) << (8 * i);
+    }
+    value = static_cast<T>(bits);
+    in_.remove_prefix(sizeof(T));
+  }
+  void String(std::string& text) {
+    std::uint32_t size = 0;
+    Int(size);
+    if (failed_ || in_.size() < size) return Fail();
+    text = std::string(in_.substr(0, size));
+    in_.remove_prefix(size);
+  }
+  void Raw(std::array<std::uint8_t, 32>& bytes) {
+    if (in_.size() < bytes.size()) return Fail();
+    std::memcpy(bytes.data(), in_.data(), bytes.size());
+    in_.remove_prefix(bytes.size());
+  }
+  template <typename List, typename Each>
+  void ForEach(List& list, Each each) {
+    std::uint32_t size = 0;
+    Int(size);
+    if (failed_ || size > kListMax || size > in_.size()) return Fail();
+    list.resize(size);
+    for (auto& item : list) {
+      if (failed_) return;
+      each(item);
+    }
+  }
+  [[nodiscard]] bool ok() const { return !failed_ && in_.empty(); }
+
+ private:
+  void Fail() {
+    failed_ = true;
+    in_ = {};
+  }
+  absl::string_view in_;
+  bool failed_ = false;
+};
+
+template <typename Io, typename PlanT>
+void WalkWorkers(Io& io, PlanT& plan) {
+  io.ForEach(plan.workers, [&io](auto& worker) {
+    io.String(worker.id);
+    io.Int(worker.incarnation.high);
+    io.Int(worker.incarnation.low);
+    io.String(worker.endpoint);
+    io.Int(worker.device);
+    io.String(worker.kernel_family);
+  });
+}
+
+template <typename Io, typename PlanT>
+void WalkLayers(Io& io, PlanT& plan) {
+  io.ForEach(plan.layers, [&io](auto& layer) {
+    io.Int(layer.layer.value);
+    io.ForEach(layer.experts, [&io](auto& expert) {
+      io.Int(expert.expert.value);
+      io.Int(expert.worker.value);
+      io.Int(expert.slot.value);
+    });
+  });
+}
+
+template <typename Io, typename PlanT>
+void WalkConfigs(Io& io, PlanT& plan) {
+  io.ForEach(plan.configs, [&io](auto& config) {
+    io.Int(config.layer.value);
+    io.Int(config.phase);
+    io.Int(config.edge.source);
+    io.Int(config.edge.worker);
+    io.Int(config.mode);
+    io.Int(config.wire_dtype);
+    io.Int(config.combine_dtype);
+    io.Int(config.scheme);
+    io.Int(config.max_tokens_per_step);
+    io.ForEach(config.trail, [&io](auto& line) { io.String(line); });
+  });
+}
+
+template <typename Io, typename PlanT>
+void Walk(Io& io, PlanT& plan) {
+  io.String(plan.deployment);
+  io.String(plan.model);
+  io.Int(plan.epoch.value);
+  io.Int(plan.shape.hidden);
+  io.Int(plan.shape.intermediate);
+  io.Int(plan.shape.experts);
+  io.Int(plan.shape.top_k);
+  io.Raw(plan.manifest.bytes);
+  WalkWorkers(io, plan);
+  WalkLayers(io, plan);
+  WalkConfigs(io, plan);
+}
+
+bool EnumsInRange(const Plan& plan) {
+  return std::all_of(plan.workers.begin(), plan.workers.end(),
+                     [](const PlanWorker& w) { return w.device <= DeviceKind::kAscend; }) &&
+         std::all_of(plan.configs.begin(), plan.configs.end(), [](const DispatchConfig& c) {
+           return c.phase <= Phase::kMixed && c.edge.source <= DeviceKind::kAscend &&
+                  c.edge.worker <= DeviceKind::kAscend && c.mode <= DispatchMode::kLowLatency &&
+                  c.wire_dtype <= DispatchDtype::kNvfp4 &&
+                  c.combine_dtype <= DispatchDtype::kNvfp4 && c.scheme <= QuantScheme::kNone;
+         });
+}
+
+absl::Status Bad(const Plan& plan, const std::string& what) {
+  return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
+                   absl::StrFormat("plan of deployment %s, epoch %d: %s", plan.deployment,
+                                   plan.epoch.value, what),
+                   {{"deployment", plan.deployment}, {"epoch", absl::StrCat(plan.epoch.value)}});
+}
+
+}  // namespace
+
+const LayerPlacement* Plan::FindLayer(LayerId layer) const {
+  const auto it = std::lower_bound(
+      layers.begin(), layers.end(), layer,
+      [](const LayerPlacement& placement, LayerId id) { return placement.layer < id; });
+  return it != layers.end() && it->layer == layer ? &*it : nullptr;
+}
+
+const DispatchConfig* Plan::FindConfig(LayerId layer, Phase phase, Edge edge) const {
+  for (const DispatchConfig& config : configs) {
+    if (config.layer == layer && config.phase == phase && config.edge == edge) return &config;
+  }
+  return nullptr;
+}
+
+std::optional<WorkerOrdinal> Plan::FindWorker(absl::string_view id) const {
+  for (std::size_t i = 0; i < workers.size(); ++i) {
+    if (id == workers[i].id) return WorkerOrdinal{static_cast<std::int32_t>(i)};
+  }
+  return std::nullopt;
+}
+
+std::string CanonicalBytes(const Plan& plan) {
+  Writer writer;
+  writer.Int(kPlanFormat);
+  Walk(writer, plan);
+  return writer.Take();
+}
+
+absl::StatusOr<Plan> ParsePlan(absl::string_view bytes) {
+  Reader reader(bytes);
+  std::uint32_t format = 0;
+  reader.Int(format);
+  Plan plan;
+  Walk(reader, plan);
+  if (format != kPlanFormat || !reader.ok() || !EnumsInRange(plan)) {
+    return MakeError(absl::StatusCode::kDataLoss, Reason::kInternal,
+                     "stored plan is not one that this version wrote; restore the store from a copy "
+                     "or start with an empty one");
+  }
+  return plan;
+}
+
+PlanHash HashOf(const Plan& plan) { return Sha256(CanonicalBytes(plan)); }
+
+absl::Status ValidatePlan(const Plan& plan) {
+  const MoeShape& shape = plan.shape;
+  if (shape.hidden <= 0 || shape.intermediate <= 0 || shape.experts <= 0 || shape.top_k <= 0 ||
+      shape.top_k > shape.experts) {
+    return Bad(plan, absl::StrFormat("shape hidden %d, intermediate %d, experts %d, top-k %d",
+                                     shape.hidden, shape.intermediate, shape.experts, shape.top_k));
+  }
+  if (plan.epoch.value == 0 || plan.workers.empty() || plan.layers.empty()) {
+    return Bad(plan, "needs an epoch above 0, a worker and a layer");
+  }
+  for (std::size_t i = 0; i < plan.layers.size(); ++i) {
+    const LayerPlacement& layer = plan.layers[i];
+    if (i > 0 && !(plan.layers[i - 1].layer < layer.layer)) return Bad(plan, "layers not ascending");
+    SY_RETURN_IF_ERROR(ValidatePlacement(layer, shape.experts,
+                                         static_cast<std::int32_t>(plan.workers.size())));
+    const bool configured =
+        std::any_of(plan.configs.begin(), plan.configs.end(),
+                    [&layer](const DispatchConfig& c) { return c.layer == layer.layer; });
+    if (!configured) return Bad(plan, absl::StrFormat("layer %d has no config", layer.layer.value));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace switchyard

@@ -1,0 +1,57 @@
+// The plan: everything that one epoch of one deployment fixes. Its hash is the fence of the system:
+// PREPARE, COMMIT, Bind and a session's grant all carry it.
+//
+// Canonical form: fields in the order below, integers little-endian and fixed width, strings and
+// lists with a u32 length before them. CanonicalBytes is what is stored and hashed. Plain data.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/dispatch_config.h"
+#include "core/hash.h"
+#include "core/ids.h"
+#include "core/moe_shape.h"
+#include "core/placement_map.h"
+
+namespace switchyard {
+
+struct PlanWorker {
+  std::string id;             // stable name, e.g. the pod's
+  Incarnation incarnation;    // of the process that prepares this plan
+  std::string endpoint;       // its ExpertService, "host:port"
+  DeviceKind device = DeviceKind::kCpu;
+  std::string kernel_family;
+  friend bool operator==(const PlanWorker&, const PlanWorker&) = default;
+};
+
+struct Plan {
+  std::string deployment;
+  std::string model;
+  Epoch epoch;
+  MoeShape shape;
+  Sha256Digest manifest;                // hash of the model's weight manifest
+  std::vector<PlanWorker> workers;      // index = WorkerOrdinal
+  std::vector<LayerPlacement> layers;   // MoE layers, ascending
+  std::vector<DispatchConfig> configs;  // ascending (layer, phase, edge)
+
+  // nullptr when there is none.
+  [[nodiscard]] const LayerPlacement* FindLayer(LayerId layer) const;
+  [[nodiscard]] const DispatchConfig* FindConfig(LayerId layer, Phase phase, Edge edge) const;
+  [[nodiscard]] std::optional<WorkerOrdinal> FindWorker(absl::string_view id) const;
+
+  friend bool operator==(const Plan&, const Plan&) = default;
+};
+
+std::string CanonicalBytes(const Plan& plan);
+// DATA_LOSS (INTERNAL is never returned) for anything that CanonicalBytes did not write.
+absl::StatusOr<Plan> ParsePlan(absl::string_view bytes);
+PlanHash HashOf(const Plan& plan);
+
+// Errors: kInvalidArgument (BAD_CONFIG) for bad shapes, placements or a layer without a config.
+absl::Status ValidatePlan(const Plan& plan);
+
+}  // namespace switchyard

@@ -1,0 +1,45 @@
+// Randomness, injected like the clock: real for ids and secrets, seeded for tests and simulation.
+#pragma once
+
+#include <cstdint>
+
+#include "core/ids.h"
+
+namespace switchyard {
+
+class Rng {
+ public:
+  virtual ~Rng() = default;
+  virtual std::uint64_t Next() = 0;
+
+  // In [0, bound); `bound` > 0. The bias (< bound / 2^64) does not matter here.
+  std::uint64_t Below(std::uint64_t bound) { return Next() % bound; }
+  // In [0, 1).
+  double Uniform() { return static_cast<double>(Next() >> 11) * 0x1.0p-53; }
+
+  template <typename Id>
+  Id NextId() {
+    Id id;
+    id.high = Next();
+    id.low = Next();
+    return id;
+  }
+};
+
+// From the kernel (getrandom): for incarnations, session ids and cookies. Thread-safe.
+class SystemRng final : public Rng {
+ public:
+  std::uint64_t Next() override;
+};
+
+// splitmix64 (Steele, Lea, Flood 2014): equal seeds, equal streams, on every machine. Not for secrets.
+class SeededRng final : public Rng {
+ public:
+  explicit SeededRng(std::uint64_t seed) : state_(seed) {}
+  std::uint64_t Next() override;
+
+ private:
+  std::uint64_t state_;
+};
+
+}  // namespace switchyard

@@ -1,0 +1,39 @@
+// Sole owner of a vendor handle (ucp_ep_h, sqlite3*, a file descriptor ...).
+//
+// Traits: `using Handle = ...; static Handle Invalid(); static void Close(Handle);`. Close logs what
+// it must and never throws. Move-only; not thread-safe.
+#pragma once
+
+#include <utility>
+
+namespace switchyard {
+
+template <typename Traits>
+class UniqueHandle {
+ public:
+  using Handle = typename Traits::Handle;
+
+  UniqueHandle() = default;
+  explicit UniqueHandle(Handle handle) : handle_(handle) {}
+  UniqueHandle(UniqueHandle&& other) noexcept : handle_(other.release()) {}
+  UniqueHandle& operator=(UniqueHandle&& other) noexcept {
+    if (this != &other) reset(other.release());
+    return *this;
+  }
+  UniqueHandle(const UniqueHandle&) = delete;
+  UniqueHandle& operator=(const UniqueHandle&) = delete;
+  ~UniqueHandle() { reset(); }
+
+  [[nodiscard]] Handle get() const { return handle_; }
+  [[nodiscard]] bool valid() const { return handle_ != Traits::Invalid(); }
+  Handle release() { return std::exchange(handle_, Traits::Invalid()); }
+  void reset(Handle handle = Traits::Invalid()) {
+    const Handle old = std::exchange(handle_, handle);
+    if (old != Traits::Invalid()) Traits::Close(old);
+  }
+
+ private:
+  Handle handle_ = Traits::Invalid();
+};
+
+}  // namespace switchyard
