@@ -1,0 +1,112 @@
+// What a coordinator and a worker's agent say to each other over the control stream.
+//
+//   worker                                   coordinator
+//     Register ------------------------------>  membership, lease
+//                <------------------------------ Registered
+//     Heartbeat (every lease_ttl / 4) -------->
+//                <------------------------------ Prepare(epoch, nonce, plan, hashes)
+//     PrepareAck | PrepareNack --------------->  all ACK: durable, then
+//                <------------------------------ Commit(epoch, hash)   or Abort(epoch)
+//     CommitAck | CommitNack ----------------->  all ACK: sources are told
+//                <------------------------------ Retire(epoch)
+//     RetireAck (nothing is bound to it now) ->
+//     Leave (asks to be planned out) --------->  a plan without it; then Goodbye
+//                <------------------------------ Goodbye
+//
+// Epochs are per deployment; at most two of one deployment are resident on a worker. Every message
+// of a stream belongs to the incarnation that registered on it. Plain data; services/ converts.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "core/capability.h"
+#include "core/clock.h"
+#include "core/ids.h"
+#include "core/plan.h"
+#include "core/weight_manifest.h"
+
+namespace switchyard {
+
+// An epoch that a worker holds when it registers: after a broken stream or a coordinator's restart
+// it goes on serving what it had.
+struct ResidentEpoch {
+  std::string deployment;
+  Epoch epoch;
+  PlanHash hash;
+  bool committed = false;
+  friend bool operator==(const ResidentEpoch&, const ResidentEpoch&) = default;
+};
+
+struct Register {
+  std::string worker_id;
+  Incarnation incarnation;
+  std::string endpoint;  // its ExpertService, "host:port"
+  CapabilitySet capabilities;
+  std::vector<ResidentEpoch> resident;
+};
+struct Heartbeat {
+  std::uint64_t progress = 0;  // grows with every step of the data thread
+};
+struct PrepareAck {
+  std::string deployment;
+  Epoch epoch;
+  std::uint64_t nonce = 0;
+  PlanHash hash;
+};
+struct PrepareNack {
+  std::string deployment;
+  Epoch epoch;
+  std::uint64_t nonce = 0;
+  absl::Status error;
+};
+struct CommitAck {
+  std::string deployment;
+  Epoch epoch;
+  PlanHash hash;
+};
+struct CommitNack {
+  std::string deployment;
+  Epoch epoch;
+  absl::Status error;
+};
+struct RetireAck {
+  std::string deployment;
+  Epoch epoch;
+};
+struct Leave {};
+
+using WorkerMessage = std::variant<Register, Heartbeat, PrepareAck, PrepareNack, CommitAck,
+                                   CommitNack, RetireAck, Leave>;
+
+struct Registered {
+  Duration lease_ttl{};
+};
+struct Prepare {
+  std::uint64_t nonce = 0;  // of this attempt; its answer repeats it
+  Plan plan;
+  PlanHash hash;            // must equal HashOf(plan)
+  std::string checkpoint;   // directory of the model, as the workers see it
+  std::vector<TensorHash> tensors;  // of the experts that the plan gives to this worker
+};
+struct Commit {
+  std::string deployment;
+  Epoch epoch;
+  PlanHash hash;
+};
+struct Abort {
+  std::string deployment;
+  Epoch epoch;
+};
+struct Retire {
+  std::string deployment;
+  Epoch epoch;
+};
+struct Goodbye {};
+
+using CoordinatorMessage = std::variant<Registered, Prepare, Commit, Abort, Retire, Goodbye>;
+
+}  // namespace switchyard
