@@ -13,13 +13,13 @@ namespace switchyard {
 
 struct CapabilitySet {
   DeviceKind device = DeviceKind::kCpu;
-  std::string device_profile;                 // row of core/device_profile, e.g. "cpu"
-  std::string kernel_family;                  // results are bit-equal within one family, e.g. "amx_bf16"
-  std::vector<DispatchDtype> wire_dtypes;     // codecs whose self-test passed
-  std::vector<QuantScheme> schemes;           // weight schemes whose self-test passed
-  std::vector<std::string> transports;        // "shm", "tcp", "inproc"
+  std::string device_profile;  // row of core/device_profile, e.g. "cpu"
+  std::string kernel_family;   // results are bit-equal within one family, e.g. "amx_bf16"
+  std::vector<DispatchDtype> wire_dtypes;  // codecs whose self-test passed
+  std::vector<QuantScheme> schemes;        // weight schemes whose self-test passed
+  std::vector<std::string> transports;     // "shm", "tcp", "inproc"
   std::int32_t max_top_k = 0;
-  std::int64_t weight_bytes_max = 0;          // memory for expert weights; 0: unknown
+  std::int64_t weight_bytes_max = 0;  // memory for expert weights; 0: unknown
 
   [[nodiscard]] bool Takes(DispatchDtype dtype) const;
   [[nodiscard]] bool Takes(QuantScheme scheme) const;

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+
 #include "core/capability.h"
 #include "core/clock.h"
 #include "core/ids.h"
@@ -88,8 +89,8 @@ struct Registered {
 struct Prepare {
   std::uint64_t nonce = 0;  // of this attempt; its answer repeats it
   Plan plan;
-  PlanHash hash;            // must equal HashOf(plan)
-  std::string checkpoint;   // directory of the model, as the workers see it
+  PlanHash hash;                    // must equal HashOf(plan)
+  std::string checkpoint;           // directory of the model, as the workers see it
   std::vector<TensorHash> tensors;  // of the experts that the plan gives to this worker
 };
 struct Commit {

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+
 #include "core/error.h"
 
 namespace switchyard {
@@ -48,15 +49,18 @@ absl::Status CheckLimits(const DeviceProfile& profile, const ProfileDemand& dema
         absl::StrFormat("top-k %d exceeds the limit %d of device profile %s; use normal mode there "
                         "or another worker kind",
                         demand.shape.top_k, profile.max_top_k, profile.name),
-        {{"profile", profile.name}, {"want", absl::StrCat(demand.shape.top_k)},
+        {{"profile", profile.name},
+         {"want", absl::StrCat(demand.shape.top_k)},
          {"have", absl::StrCat(profile.max_top_k)}});
   }
   if (profile.max_tokens_per_step > 0 && demand.max_tokens_per_step > profile.max_tokens_per_step) {
     return MakeError(
         absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
-        absl::StrFormat("max_tokens_per_step %d exceeds the limit %d of device profile %s; lower it",
-                        demand.max_tokens_per_step, profile.max_tokens_per_step, profile.name),
-        {{"profile", profile.name}, {"want", absl::StrCat(demand.max_tokens_per_step)},
+        absl::StrFormat(
+            "max_tokens_per_step %d exceeds the limit %d of device profile %s; lower it",
+            demand.max_tokens_per_step, profile.max_tokens_per_step, profile.name),
+        {{"profile", profile.name},
+         {"want", absl::StrCat(demand.max_tokens_per_step)},
          {"have", absl::StrCat(profile.max_tokens_per_step)}});
   }
   if (profile.experts_divide_by_ranks && demand.ranks > 0 &&
@@ -66,7 +70,8 @@ absl::Status CheckLimits(const DeviceProfile& profile, const ProfileDemand& dema
         absl::StrFormat("%d experts do not divide by %d ranks, which device profile %s requires; "
                         "change the number of ranks or use p2p",
                         demand.shape.experts, demand.ranks, profile.name),
-        {{"profile", profile.name}, {"experts", absl::StrCat(demand.shape.experts)},
+        {{"profile", profile.name},
+         {"experts", absl::StrCat(demand.shape.experts)},
          {"ranks", absl::StrCat(demand.ranks)}});
   }
   return absl::OkStatus();

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+
 #include "core/moe_shape.h"
 
 namespace switchyard {
@@ -19,9 +20,9 @@ bool DeviceKindFromName(absl::string_view name, DeviceKind* kind);
 struct DeviceProfile {
   const char* name;
   DeviceKind kind;
-  std::int32_t max_top_k;                // of a low_latency layer
-  std::int32_t max_tokens_per_step;      // upper bound of M; 0: none
-  bool experts_divide_by_ranks;          // E % R == 0 is required
+  std::int32_t max_top_k;            // of a low_latency layer
+  std::int32_t max_tokens_per_step;  // upper bound of M; 0: none
+  bool experts_divide_by_ranks;      // E % R == 0 is required
 };
 
 std::span<const DeviceProfile> DeviceProfiles();

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+
 #include "core/device_profile.h"
 #include "core/dtype.h"
 #include "core/ids.h"

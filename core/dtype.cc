@@ -7,9 +7,9 @@ namespace {
 
 struct DtypeRow {
   const char* name;
-  std::int64_t bits;          // of one value
-  std::int64_t group;         // values that share a scale; 0: none, -1: the whole row
-  std::int64_t scale_bytes;   // of one scale
+  std::int64_t bits;         // of one value
+  std::int64_t group;        // values that share a scale; 0: none, -1: the whole row
+  std::int64_t scale_bytes;  // of one scale
 };
 
 constexpr std::array<DtypeRow, 4> kRows{{

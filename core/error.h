@@ -23,26 +23,26 @@ namespace switchyard {
 enum class Reason : std::uint32_t {
   kUnspecified = 0,
   // The caller's input.
-  kBadShape = 1,           // wrong rank, rows, columns or alignment
-  kBadDtype = 2,           // dtype that the session or layer does not take
-  kBadTopK = 3,            // top-k differs from the layer's, or exceeds a limit
-  kExpertOutOfRange = 4,   // id >= experts or < -1
-  kDuplicateExpert = 5,    // the same expert twice in a row
-  kTooManyTokens = 6,      // more tokens than max_tokens_per_step
-  kNanInput = 7,           // strict session, NaN in a row of x
+  kBadShape = 1,          // wrong rank, rows, columns or alignment
+  kBadDtype = 2,          // dtype that the session or layer does not take
+  kBadTopK = 3,           // top-k differs from the layer's, or exceeds a limit
+  kExpertOutOfRange = 4,  // id >= experts or < -1
+  kDuplicateExpert = 5,   // the same expert twice in a row
+  kTooManyTokens = 6,     // more tokens than max_tokens_per_step
+  kNanInput = 7,          // strict session, NaN in a row of x
   kUnknownModel = 8,
   kUnknownLayer = 9,
   kUnknownSession = 10,
   kMessageTooLarge = 11,
-  kBadConfig = 12,         // configuration that can never work, found before traffic
-  kBadRequest = 13,        // any other malformed request; the text names the field
+  kBadConfig = 12,   // configuration that can never work, found before traffic
+  kBadRequest = 13,  // any other malformed request; the text names the field
   // State.
-  kStaleEpoch = 20,        // epoch or plan hash is not one that is bound here
-  kStageOrder = 21,        // combine before dispatch, a handle used twice
+  kStaleEpoch = 20,  // epoch or plan hash is not one that is bound here
+  kStageOrder = 21,  // combine before dispatch, a handle used twice
   kSessionClosed = 22,
-  kNotReady = 23,          // deployment has no committed epoch yet
-  kIncarnation = 24,       // message for or from an earlier life of a process
-  kLeaseHeld = 25,         // worker id is alive under another incarnation
+  kNotReady = 23,     // deployment has no committed epoch yet
+  kIncarnation = 24,  // message for or from an earlier life of a process
+  kLeaseHeld = 25,    // worker id is alive under another incarnation
   // Capacity.
   kNoCredits = 30,
   kOutOfMemory = 31,
@@ -51,14 +51,14 @@ enum class Reason : std::uint32_t {
   kWorkerLost = 40,
   kStepDeadline = 41,
   kCoordinatorLost = 42,
-  kTransport = 43,         // a link could not be made or is not what was asked
-  kEpochChanged = 44,      // the step's epoch went away under it
+  kTransport = 43,     // a link could not be made or is not what was asked
+  kEpochChanged = 44,  // the step's epoch went away under it
   // Capability.
   kUnsupported = 50,
   // Data.
-  kWeightHash = 60,        // staged weights are not those of the manifest
-  kCheckpoint = 61,        // truncated, corrupt or inconsistent checkpoint; names file and tensor
-  kFrame = 62,             // a frame that passed the guards but cannot be served
+  kWeightHash = 60,  // staged weights are not those of the manifest
+  kCheckpoint = 61,  // truncated, corrupt or inconsistent checkpoint; names file and tensor
+  kFrame = 62,       // a frame that passed the guards but cannot be served
   // Store, start-up.
   kStoreWrite = 70,
   kAddressInUse = 71,

@@ -1,10 +1,9 @@
 #include "core/hash.h"
 
-#include <openssl/evp.h>
-
 #include <cstdlib>
 
 #include "absl/strings/str_format.h"
+#include <openssl/evp.h>
 
 namespace switchyard {
 

@@ -1,15 +1,15 @@
 #include "core/log.h"
 
+#include <array>
+
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
-#include <array>
-
 namespace switchyard {
 namespace {
-constexpr std::array<spdlog::level::level_enum, 5> kLevels{
-    spdlog::level::debug, spdlog::level::info, spdlog::level::warn, spdlog::level::err,
-    spdlog::level::off};
+constexpr std::array<spdlog::level::level_enum, 5> kLevels{spdlog::level::debug,
+                                                           spdlog::level::info, spdlog::level::warn,
+                                                           spdlog::level::err, spdlog::level::off};
 constexpr std::array<const char*, 5> kNames{"debug", "info", "warn", "error", "off"};
 }  // namespace
 
@@ -28,8 +28,8 @@ Logger::Logger(absl::string_view process, LogLevel level)
 Logger::~Logger() = default;
 
 void Logger::Write(LogLevel level, absl::string_view text) {
-  impl_->logger.log(kLevels[static_cast<std::size_t>(level)],
-                    fmt::string_view("{}"), fmt::string_view(text.data(), text.size()));
+  impl_->logger.log(kLevels[static_cast<std::size_t>(level)], fmt::string_view("{}"),
+                    fmt::string_view(text.data(), text.size()));
   if (level >= LogLevel::kWarn) impl_->logger.flush();
 }
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+
 #include "core/error.h"
 
 namespace switchyard {
@@ -34,8 +35,10 @@ PlacementMap::PlacementMap(const LayerPlacement& placement, std::int32_t experts
     for (std::size_t i = 1; i < begin.size(); ++i) begin[i] += begin[i - 1];
     return begin;
   };
-  expert_begin_ = begins(by_expert_, experts, [](const PhysicalExpert& p) { return p.expert.value; });
-  worker_begin_ = begins(by_worker_, workers, [](const PhysicalExpert& p) { return p.worker.value; });
+  expert_begin_ =
+      begins(by_expert_, experts, [](const PhysicalExpert& p) { return p.expert.value; });
+  worker_begin_ =
+      begins(by_worker_, workers, [](const PhysicalExpert& p) { return p.worker.value; });
 }
 
 std::span<const PhysicalExpert> PlacementMap::Replicas(ExpertId expert) const {
@@ -69,7 +72,8 @@ absl::Status ValidatePlacement(const LayerPlacement& placement, std::int32_t exp
     }
     if (!slots.insert({p.worker.value, p.slot.value}).second) {
       return BadPlacement(placement.layer, absl::StrFormat("slot %d of worker ordinal %d holds two "
-                                                           "experts", p.slot.value, p.worker.value));
+                                                           "experts",
+                                                           p.slot.value, p.worker.value));
     }
     if (!homes.insert({p.worker.value, p.expert.value}).second) {
       return BadPlacement(placement.layer,
@@ -81,8 +85,8 @@ absl::Status ValidatePlacement(const LayerPlacement& placement, std::int32_t exp
   }
   for (const auto& [worker, slot] : slots) {
     if (slot < 0 || slot >= slots_of[static_cast<std::size_t>(worker)]) {
-      return BadPlacement(placement.layer, absl::StrFormat("slots of worker ordinal %d are not dense",
-                                                           worker));
+      return BadPlacement(placement.layer,
+                          absl::StrFormat("slots of worker ordinal %d are not dense", worker));
     }
   }
   for (std::size_t e = 0; e < replicas.size(); ++e) {

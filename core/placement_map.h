@@ -9,12 +9,13 @@
 #include <vector>
 
 #include "absl/status/status.h"
+
 #include "core/ids.h"
 
 namespace switchyard {
 
 struct PhysicalExpert {
-  ExpertId expert;       // the logical expert
+  ExpertId expert;  // the logical expert
   WorkerOrdinal worker;
   SlotId slot;
   friend constexpr auto operator<=>(const PhysicalExpert&, const PhysicalExpert&) = default;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+
 #include "core/error.h"
 #include "core/status_macros.h"
 
@@ -15,7 +16,8 @@ namespace {
 constexpr std::uint32_t kPlanFormat = 1;
 constexpr std::uint32_t kListMax = 1U << 24;  // far above any real plan; stops a corrupt length
 
-// Writes and reads have one shape, so that the two cannot drift apart: Walk(plan, Writer or Reader).
+// Writes and reads have one shape, so that the two cannot drift apart: Walk(plan, Writer or
+// Reader).
 class Writer {
  public:
   template <typename T>
@@ -202,9 +204,10 @@ absl::StatusOr<Plan> ParsePlan(absl::string_view bytes) {
   Plan plan;
   Walk(reader, plan);
   if (format != kPlanFormat || !reader.ok() || !EnumsInRange(plan)) {
-    return MakeError(absl::StatusCode::kDataLoss, Reason::kInternal,
-                     "stored plan is not one that this version wrote; restore the store from a copy "
-                     "or start with an empty one");
+    return MakeError(
+        absl::StatusCode::kDataLoss, Reason::kInternal,
+        "stored plan is not one that this version wrote; restore the store from a copy "
+        "or start with an empty one");
   }
   return plan;
 }
@@ -223,9 +226,10 @@ absl::Status ValidatePlan(const Plan& plan) {
   }
   for (std::size_t i = 0; i < plan.layers.size(); ++i) {
     const LayerPlacement& layer = plan.layers[i];
-    if (i > 0 && !(plan.layers[i - 1].layer < layer.layer)) return Bad(plan, "layers not ascending");
-    SY_RETURN_IF_ERROR(ValidatePlacement(layer, shape.experts,
-                                         static_cast<std::int32_t>(plan.workers.size())));
+    if (i > 0 && !(plan.layers[i - 1].layer < layer.layer))
+      return Bad(plan, "layers not ascending");
+    SY_RETURN_IF_ERROR(
+        ValidatePlacement(layer, shape.experts, static_cast<std::int32_t>(plan.workers.size())));
     const bool configured =
         std::any_of(plan.configs.begin(), plan.configs.end(),
                     [&layer](const DispatchConfig& c) { return c.layer == layer.layer; });

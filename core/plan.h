@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+
 #include "core/dispatch_config.h"
 #include "core/hash.h"
 #include "core/ids.h"
@@ -20,9 +21,9 @@
 namespace switchyard {
 
 struct PlanWorker {
-  std::string id;             // stable name, e.g. the pod's
-  Incarnation incarnation;    // of the process that prepares this plan
-  std::string endpoint;       // its ExpertService, "host:port"
+  std::string id;           // stable name, e.g. the pod's
+  Incarnation incarnation;  // of the process that prepares this plan
+  std::string endpoint;     // its ExpertService, "host:port"
   DeviceKind device = DeviceKind::kCpu;
   std::string kernel_family;
   friend bool operator==(const PlanWorker&, const PlanWorker&) = default;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+
 #include "core/dtype.h"
 
 namespace switchyard {

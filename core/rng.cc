@@ -1,8 +1,7 @@
 #include "core/rng.h"
 
-#include <sys/random.h>
-
 #include <cstdlib>
+#include <sys/random.h>
 
 namespace switchyard {
 

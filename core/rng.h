@@ -32,7 +32,8 @@ class SystemRng final : public Rng {
   std::uint64_t Next() override;
 };
 
-// splitmix64 (Steele, Lea, Flood 2014): equal seeds, equal streams, on every machine. Not for secrets.
+// splitmix64 (Steele, Lea, Flood 2014): equal seeds, equal streams, on every machine. Not for
+// secrets.
 class SeededRng final : public Rng {
  public:
   explicit SeededRng(std::uint64_t seed) : state_(seed) {}

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
 #include "core/clock.h"
 #include "core/dispatch_config.h"
 #include "core/ids.h"
@@ -16,21 +18,21 @@
 namespace switchyard {
 
 struct OpenSessionOrder {
-  std::string deployment;             // empty: the only deployment that serves `model`
+  std::string deployment;  // empty: the only deployment that serves `model`
   std::string model;
   Phase phase = Phase::kMixed;
-  std::optional<DispatchMode> mode;   // unset: the plan's for the phase
-  std::int32_t max_tokens = 0;        // largest batch of one step; 0: the mode's default
+  std::optional<DispatchMode> mode;  // unset: the plan's for the phase
+  std::int32_t max_tokens = 0;       // largest batch of one step; 0: the mode's default
   OutputDtype y_dtype = OutputDtype::kF32;
-  bool strict = false;                // NaN in x is refused
-  Duration step_deadline{};           // 0: 1 s in decode, 60 s otherwise
+  bool strict = false;       // NaN in x is refused
+  Duration step_deadline{};  // 0: 1 s in decode, 60 s otherwise
   DeviceKind source = DeviceKind::kCpu;
 };
 
 struct SessionGrant {
   SessionId session;
   Cookie cookie;
-  OpenSessionOrder order;             // with every default filled in
+  OpenSessionOrder order;  // with every default filled in
   Plan plan;
   PlanHash hash;
 };
@@ -48,15 +50,15 @@ bool TransportChoiceFromName(absl::string_view name, TransportChoice* choice);
 
 // How the other side reaches an inbound ring. Addresses, rkey and cookie are never logged.
 struct RingOffer {
-  std::string transport;              // "ucx" or "loopback"
-  std::string address;                // of the transport's worker
-  Incarnation incarnation;            // of the offering process
-  AttachmentId attachment;            // frames *to* the offering process carry it
+  std::string transport;    // "ucx" or "loopback"
+  std::string address;      // of the transport's worker
+  Incarnation incarnation;  // of the offering process
+  AttachmentId attachment;  // frames *to* the offering process carry it
   std::uint64_t ring_address = 0;
   std::uint64_t ring_bytes = 0;
   std::uint32_t slots = 0;
   std::uint32_t slot_bytes = 0;
-  std::string rkey;                   // packed; empty for loopback
+  std::string rkey;  // packed; empty for loopback
 };
 
 struct AttachOrder {
@@ -68,11 +70,11 @@ struct AttachOrder {
   Epoch epoch;
   PlanHash hash;
   TransportChoice transport = TransportChoice::kAuto;
-  RingOffer reply_ring;               // where the worker answers
+  RingOffer reply_ring;  // where the worker answers
 };
 struct AttachGrant {
-  RingOffer request_ring;             // where the source sends
-  std::string path;                   // worker -> source: "mapped", "messages", "inproc"
+  RingOffer request_ring;  // where the source sends
+  std::string path;        // worker -> source: "mapped", "messages", "inproc"
 };
 struct BindOrder {
   Epoch epoch;
@@ -86,10 +88,10 @@ struct ReleaseOrder {
 struct AttachmentCounters {
   SessionId session;
   std::string worker_id;
-  std::string path;                        // how rows travel to the worker
-  std::uint64_t rows = 0;                  // rows that the worker's experts were given
-  std::uint64_t request_payload_bytes = 0; // wire bytes of rows and scales received
-  std::uint64_t reply_payload_bytes = 0;   // wire bytes of rows sent back
+  std::string path;                         // how rows travel to the worker
+  std::uint64_t rows = 0;                   // rows that the worker's experts were given
+  std::uint64_t request_payload_bytes = 0;  // wire bytes of rows and scales received
+  std::uint64_t reply_payload_bytes = 0;    // wire bytes of rows sent back
   std::uint64_t frames = 0;
   struct Hit {
     LayerId layer;
@@ -97,7 +99,7 @@ struct AttachmentCounters {
     std::uint64_t rows = 0;
     friend bool operator==(const Hit&, const Hit&) = default;
   };
-  std::vector<Hit> hits;                   // ascending (layer, expert), rows > 0
+  std::vector<Hit> hits;  // ascending (layer, expert), rows > 0
 };
 
 }  // namespace switchyard

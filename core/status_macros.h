@@ -6,11 +6,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#define SY_RETURN_IF_ERROR(expr)                                \
-  do {                                                          \
-    if (absl::Status sy_status_ = (expr); !sy_status_.ok()) {   \
-      return sy_status_;                                        \
-    }                                                           \
+#define SY_RETURN_IF_ERROR(expr)                              \
+  do {                                                        \
+    if (absl::Status sy_status_ = (expr); !sy_status_.ok()) { \
+      return sy_status_;                                      \
+    }                                                         \
   } while (false)
 
 #define SY_CONCAT_INNER_(a, b) a##b

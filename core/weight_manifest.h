@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+
 #include "core/hash.h"
 #include "core/ids.h"
 

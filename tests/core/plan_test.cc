@@ -1,7 +1,8 @@
 #include "core/plan.h"
 
-#include "core/rng.h"
 #include "gtest/gtest.h"
+
+#include "core/rng.h"
 #include "tests/testing/status_matchers.h"
 
 namespace switchyard {

@@ -6,9 +6,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/error.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+
+#include "core/error.h"
 
 namespace switchyard::testing {
 

@@ -1,0 +1,108 @@
+// The device seam: memory of expert weights, codecs and expert kernels of one kind of device.
+//
+// Implementations: cpu/ (scalar, portable FP32, AVX-512, AMX BF16; chosen once at start by CPUID).
+// An expert's output row depends on its input row and weights alone, never on the number, order or
+// company of rows: one kernel family per process, one order of summation, no split-K, no atomics.
+//
+// Threads: a backend is immutable after Create and may be shared; a Workspace belongs to one caller
+// at a time. Run, Encode and Decode allocate nothing, lock nothing, log nothing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+#include "core/bf16.h"
+#include "core/capability.h"
+#include "core/dtype.h"
+#include "core/moe_shape.h"
+
+namespace switchyard {
+
+// BF16 weights of one expert, row-major as in the checkpoint. Views; the owner outlives the call.
+struct ExpertWeightsView {
+  std::span<const Bf16> gate;  // [intermediate, hidden]
+  std::span<const Bf16> up;    // [intermediate, hidden]
+  std::span<const Bf16> down;  // [hidden, intermediate]
+};
+
+// One expert's weights in the layout that the device's kernel reads. Immutable; shared by epochs.
+class PackedExpert {
+ public:
+  virtual ~PackedExpert() = default;
+  [[nodiscard]] virtual std::int64_t bytes() const = 0;
+};
+
+// Scratch of a Run, sized once for `rows_max` rows and one shape.
+class Workspace {
+ public:
+  virtual ~Workspace() = default;
+};
+
+// Rows for one expert. y[i] = down(silu(gate(x_i)) * up(x_i)), not weighted.
+// rows: BF16 [hidden] each, any alignment. out: FP32 [rows, hidden], row i after row i - 1.
+struct ExpertBatch {
+  const PackedExpert* expert = nullptr;
+  std::span<const Bf16* const> rows;
+  float* out = nullptr;
+};
+
+// Turns BF16 rows into one wire dtype and back. data and scales are `RowBytesOf(dtype, hidden)`
+// bytes a row, rows densely after each other. Immutable, thread-safe.
+class Codec {
+ public:
+  virtual ~Codec() = default;
+  [[nodiscard]] virtual DispatchDtype dtype() const = 0;
+  // Gathers `rows` (each BF16 [hidden], any alignment) into `data` and `scales`.
+  virtual void Encode(std::span<const Bf16* const> rows, std::int64_t hidden, std::byte* data,
+                      std::byte* scales) const = 0;
+  // [rows, hidden] BF16 into `out`.
+  virtual void Decode(const std::byte* data, const std::byte* scales, std::int64_t rows,
+                      std::int64_t hidden, Bf16* out) const = 0;
+};
+
+// Sums in the fixed order that bit-equality needs: element by element, terms in the order given,
+// FP32. `hidden` elements; outputs do not overlap inputs.
+class RowOps {
+ public:
+  virtual ~RowOps() = default;
+  // out = bf16(((0 + w0*r0) + w1*r1) + ...), each step one fused multiply-add, rounded once.
+  virtual void WeightedSum(std::span<const float* const> rows, std::span<const float> weights,
+                           std::int64_t hidden, Bf16* out) const = 0;
+  // out = ((0 + w0*r0) + w1*r1) + ..., each step one fused multiply-add, not rounded.
+  virtual void WeightedSumBf16(std::span<const Bf16* const> rows, std::span<const float> weights,
+                               std::int64_t hidden, float* out) const = 0;
+  // out = (r0 + r1) + ...; zeros when there are no rows.
+  virtual void SumBf16(std::span<const Bf16* const> rows, std::int64_t hidden,
+                       float* out) const = 0;
+  virtual void RoundToBf16(const float* in, std::int64_t count, Bf16* out) const = 0;
+  // True when any element of the row is NaN.
+  [[nodiscard]] virtual bool HasNan(const Bf16* row, std::int64_t hidden) const = 0;
+};
+
+class DeviceBackend {
+ public:
+  virtual ~DeviceBackend() = default;
+
+  // What this backend proved by running its golden vectors.
+  [[nodiscard]] virtual const CapabilitySet& capabilities() const = 0;
+  // Packs weights; costs about one copy. Errors: kInvalidArgument (BAD_SHAPE) when the views do not
+  // fit `shape`; kResourceExhausted (OUT_OF_MEMORY).
+  virtual absl::StatusOr<std::unique_ptr<PackedExpert>> Pack(const MoeShape& shape,
+                                                             const ExpertWeightsView& weights) = 0;
+  virtual absl::StatusOr<std::unique_ptr<Workspace>> MakeWorkspace(const MoeShape& shape,
+                                                                   std::int64_t rows_max) = 0;
+  // Runs every batch. All experts have the workspace's shape; rows summed over the batches are at
+  // most its rows_max. Never fails on data: NaN in a row gives NaN in that row alone.
+  virtual void Run(std::span<const ExpertBatch> batches, Workspace& workspace) = 0;
+  // nullptr when the device has no such codec.
+  [[nodiscard]] virtual const Codec* FindCodec(DispatchDtype dtype) const = 0;
+  [[nodiscard]] virtual const RowOps& row_ops() const = 0;
+};
+
+}  // namespace switchyard

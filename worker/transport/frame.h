@@ -1,0 +1,128 @@
+// Frames: how a chunk of rows looks on a ring, and which frames are dropped unread.
+//
+//   0        64            +metadata        +scales         +rows
+//   | header | metadata    | scales         | rows          |      each part padded to 64 bytes
+//
+// Header, little-endian, in order: magic u32; version, kind, mode, dtype u8; cookie, epoch, step
+// u64; attachment, source incarnation (low 32 bits) u32; layer, chunk, chunks u16; attempt, flags
+// u8; rows u32; request_slot, reply_slot u16; payload_bytes u32; CRC32C u32 over the header (this
+// field zero) and the metadata. The rest of the 64 bytes is zero.
+//
+// Metadata of a request: `normal`: rows x {token u32, top_k x (local slot i32, -1 = not here;
+// weight f32)}; `low_latency`: local_slots x count u32, then rows x {token u32, k index u32}, rows
+// grouped by slot in ascending order. A result has none: its rows are the request's, in order. An
+// error has {gRPC code u32, reason u32, row u32 or 2^32-1, text length u32, text <= 256 B} as its
+// metadata.
+//
+// A header is copied out of shared memory and only the copy is looked at. Pure; thread-safe.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+#include "core/dispatch_config.h"
+#include "core/dtype.h"
+#include "core/ids.h"
+
+namespace switchyard {
+
+inline constexpr std::size_t kFrameHeaderBytes = 64;
+inline constexpr std::size_t kFrameAlign = 64;
+inline constexpr std::uint32_t kFrameMagic = 0x31465953;  // "SYF1"
+inline constexpr std::uint8_t kFrameVersion = 1;
+inline constexpr std::size_t kErrorTextMax = 256;
+inline constexpr std::uint32_t kNoRow = 0xffffffffU;
+
+enum class FrameKind : std::uint8_t { kRequest = 1, kResult = 2, kError = 3 };
+
+struct FrameHeader {
+  FrameKind kind = FrameKind::kRequest;
+  DispatchMode mode = DispatchMode::kNormal;
+  DispatchDtype dtype = DispatchDtype::kBf16;
+  Cookie cookie;
+  Epoch epoch;
+  StepId step;
+  AttachmentId attachment;  // the receiver's number for this edge
+  std::uint32_t source_incarnation = 0;
+  LayerId layer;
+  std::uint16_t chunk = 0;
+  std::uint16_t chunks = 1;
+  std::uint8_t attempt = 0;
+  std::uint8_t flags = 0;
+  std::uint32_t rows = 0;
+  std::uint16_t request_slot = 0;
+  std::uint16_t reply_slot = 0;
+  std::uint32_t payload_bytes = 0;  // all after the header, padding included
+  friend bool operator==(const FrameHeader&, const FrameHeader&) = default;
+};
+
+using HeaderBytes = std::array<std::byte, kFrameHeaderBytes>;
+
+// Where the parts of a frame begin, in bytes from its start. All from header fields and the plan.
+struct FrameLayout {
+  std::size_t metadata_bytes = 0;  // without padding
+  std::size_t metadata_begin = kFrameHeaderBytes;
+  std::size_t scales_begin = 0;
+  std::size_t rows_begin = 0;
+  std::size_t frame_bytes = 0;
+  [[nodiscard]] std::uint32_t payload_bytes() const {
+    return static_cast<std::uint32_t>(frame_bytes - kFrameHeaderBytes);
+  }
+};
+struct RequestGeometry {
+  DispatchMode mode = DispatchMode::kNormal;
+  DispatchDtype dtype = DispatchDtype::kBf16;
+  std::uint32_t rows = 0;
+  std::int32_t hidden = 0;
+  std::int32_t top_k = 0;
+  std::int32_t local_slots = 0;  // experts of the layer on the receiving worker
+};
+FrameLayout LayoutOfRequest(const RequestGeometry& geometry);
+FrameLayout LayoutOfResult(std::uint32_t rows, std::int32_t hidden);  // BF16 rows
+FrameLayout LayoutOfError(std::size_t text_bytes);
+
+// CRC32C (Castagnoli), as of RFC 3720; SSE4.2 where present.
+std::uint32_t Crc32c(std::uint32_t crc, std::span<const std::byte> data);
+
+// Writes `header` with its CRC over header and `metadata`.
+void EncodeHeader(const FrameHeader& header, std::span<const std::byte> metadata, HeaderBytes* out);
+
+// Why a frame was dropped without an answer. Counted by reason.
+enum class FrameDrop : std::uint8_t {
+  kNone = 0,
+  kMagic = 1,
+  kVersion = 2,
+  kField = 3,  // kind, mode or dtype outside its enum
+  kAttachment = 4,
+  kCookie = 5,
+  kLength = 6,  // payload_bytes beyond the slot, or not the computed size
+  kCrc = 7,
+  kSlot = 8,       // request_slot or reply_slot beyond the ring
+  kTruncated = 9,  // fewer bytes than a header, or than payload_bytes says
+};
+inline constexpr std::size_t kFrameDropCount = 10;
+absl::string_view FrameDropName(FrameDrop drop);
+
+// Fields only: magic, version, enums. Does not look at the CRC.
+FrameDrop DecodeHeader(std::span<const std::byte> bytes, FrameHeader* out);
+// The CRC in `bytes` against header and metadata.
+FrameDrop CheckCrc(const HeaderBytes& bytes, std::span<const std::byte> metadata);
+
+struct ErrorBody {
+  absl::StatusCode code = absl::StatusCode::kInternal;
+  std::uint32_t reason = 0;
+  std::uint32_t row = kNoRow;
+  std::string text;
+};
+// Returns the bytes written; text beyond kErrorTextMax is cut. `out` holds LayoutOfError's
+// metadata.
+std::size_t EncodeErrorBody(const ErrorBody& body, std::span<std::byte> out);
+FrameDrop DecodeErrorBody(std::span<const std::byte> metadata, ErrorBody* out);
+
+}  // namespace switchyard
