@@ -1,0 +1,88 @@
+// The seam through which a source reaches the coordinator and the workers' control side: open and
+// watch a session, attach to a worker, bind and release epochs, read counters.
+//
+// Implementations: gRPC (services/grpc_channels) and in process (services/in_process); tests and
+// the simulation bring their own. Sinks are called from the channel's threads, one call at a time
+// for each stream, and must return quickly. Destroying a stream object ends the stream; when the
+// destructor has returned, its sink is not called any more.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "core/clock.h"
+#include "core/session_messages.h"
+
+namespace switchyard {
+
+class WatchSink {
+ public:
+  virtual ~WatchSink() = default;
+  // `news.plan` is committed on every worker of it. Epochs grow.
+  virtual void OnPlan(const PlanNews& news) = 0;
+  // Told once, last: the coordinator is gone or ended the watch.
+  virtual void OnWatchEnded(const absl::Status& why) = 0;
+};
+
+class WatchStream {
+ public:
+  virtual ~WatchStream() = default;
+};
+
+class AttachSink {
+ public:
+  virtual ~AttachSink() = default;
+  // The answer to Attach, first and once, unless the stream ends before.
+  virtual void OnAttached(const AttachGrant& grant) = 0;
+  // The answer to one Bind, in order.
+  virtual void OnBound(Epoch epoch, const absl::Status& result) = 0;
+  // Told once, last: refused, closed by the worker, or the worker is gone.
+  virtual void OnAttachEnded(const absl::Status& why) = 0;
+};
+
+class AttachStream {
+ public:
+  virtual ~AttachStream() = default;
+  virtual void Bind(const BindOrder& order) = 0;
+  virtual void Release(const ReleaseOrder& order) = 0;
+};
+
+// The session that a watcher already holds; a returning coordinator knows it by its plan.
+struct WatchOrder {
+  SessionId session;
+  std::string deployment;
+  Phase phase = Phase::kMixed;
+  Epoch epoch;
+  PlanHash hash;
+};
+
+// A worker's own account of one session.
+struct SessionCounters {
+  std::string worker_id;
+  std::vector<AttachmentCounters> attachments;
+};
+
+class SessionChannel {
+ public:
+  virtual ~SessionChannel() = default;
+
+  // Blocks at most `timeout`. Errors as CoordinatorService.OpenSession; kUnavailable
+  // (COORDINATOR_LOST) when it cannot be reached.
+  virtual absl::StatusOr<SessionGrant> OpenSession(const OpenSessionOrder& order,
+                                                   Duration timeout) = 0;
+  virtual absl::Status CloseSession(SessionId session, Duration timeout) = 0;
+  // Do not block. A failure to connect comes through the sink.
+  virtual std::unique_ptr<WatchStream> Watch(const WatchOrder& order, WatchSink* sink) = 0;
+  virtual std::unique_ptr<AttachStream> Attach(const std::string& endpoint,
+                                               const AttachOrder& order, AttachSink* sink) = 0;
+  // Blocks at most `timeout`. NOT_FOUND (UNKNOWN_SESSION) when the worker holds no such session.
+  virtual absl::StatusOr<SessionCounters> GetCounters(const std::string& endpoint,
+                                                      SessionId session, Duration timeout) = 0;
+};
+
+}  // namespace switchyard

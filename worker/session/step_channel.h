@@ -1,0 +1,62 @@
+// The seam of the gateway binding: steps through one worker that is SOURCE for its caller, as
+// bytes.
+//
+// A stream is one session. Open is answered first; then steps and answers, answers in any order,
+// each exactly once. At most `credits` steps of GatewayGrant may be outstanding. Sinks as in
+// session_channel.h. The caller's bytes are copied before Submit returns.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "absl/status/status.h"
+
+#include "core/ids.h"
+#include "core/session_messages.h"
+
+namespace switchyard {
+
+// The session that the gateway opened, with what a caller needs to submit.
+struct GatewayGrant {
+  SessionGrant grant;  // cookie cleared: it never leaves the gateway
+  std::uint32_t credits = 1;
+  std::string worker_id;  // the gateway
+};
+
+struct GatewayStep {
+  StepId step;  // the caller's number, repeated in the answer
+  LayerId layer;
+  std::int32_t tokens = 0;
+  std::span<const std::byte> x;       // BF16 [tokens, hidden], dense
+  std::span<const std::int32_t> ids;  // [tokens, top_k]
+  std::span<const float> weights;     // [tokens, top_k]
+};
+
+class StepSink {
+ public:
+  virtual ~StepSink() = default;
+  virtual void OnOpened(const GatewayGrant& grant) = 0;
+  // `y` is [tokens, hidden] in the session's y_dtype; empty when `status` is not OK.
+  virtual void OnStep(StepId step, const absl::Status& status, std::span<const std::byte> y) = 0;
+  // Told once, last. Steps without an answer have failed with it.
+  virtual void OnEnded(const absl::Status& why) = 0;
+};
+
+class StepStream {
+ public:
+  virtual ~StepStream() = default;
+  // Errors: kUnavailable when the stream has ended; kInvalidArgument (MESSAGE_TOO_LARGE) naming the
+  // limit. Nothing was sent then.
+  virtual absl::Status Submit(const GatewayStep& step) = 0;
+};
+
+class StepChannel {
+ public:
+  virtual ~StepChannel() = default;
+  virtual std::unique_ptr<StepStream> Open(const OpenSessionOrder& order, StepSink* sink) = 0;
+};
+
+}  // namespace switchyard
