@@ -11,9 +11,9 @@
 // checked by the sink's owner, who knows the plan (FrameDrop goes back through CountDrop).
 //
 // Threads: a Transport, its links and its sink belong to one thread, or to a mutex that its owner
-// holds around every call; Wake() may be called from anywhere. Wait() may be called without that
-// mutex. Progress and Send allocate nothing after Connect, lock nothing, log nothing.
-// Implementations: loopback/ (one process), ucx/ (shared memory, tcp). docs/EXTENDING.md adds one.
+// holds around every call; Wake() and Wait() may be called without that mutex. Progress and Send
+// allocate nothing after Connect, lock nothing, log nothing. Implementations: loopback/ (one
+// process), ucx/ (shared memory, tcp). docs/EXTENDING.md adds one.
 #pragma once
 
 #include <array>
@@ -103,7 +103,10 @@ class Transport {
   virtual absl::StatusOr<std::unique_ptr<Link>> CreateLink(const LinkOptions& options) = 0;
   // Delivers what has come to `sink`; true if there was anything.
   virtual bool Progress(FrameSink& sink) = 0;
-  // Sleeps until something comes, Wake(), or `max` has passed. Returns at once when there is work.
+  // To sleep: Progress until it says false, Arm() (with the owner's mutex held, if there is one),
+  // and if it says true Wait() (without the mutex). Arm is false when something has come since.
+  virtual bool Arm() = 0;
+  // Sleeps until something comes, Wake(), or `max` has passed. Several threads may sleep at once.
   virtual void Wait(Duration max) = 0;
   virtual void Wake() = 0;
   virtual void CountDrop(FrameDrop drop) = 0;
