@@ -50,8 +50,12 @@ struct RoutedBatch {
   std::int32_t top_k = 0;
 };
 
-// Errors: kInvalidArgument, EXPERT_OUT_OF_RANGE or DUPLICATE_EXPERT, naming row, k and id. `plan`
-// is unspecified after an error.
+// Which copy of an expert gets a row: the one on the lowest worker ordinal. `replicas` is not empty
+// and ascends by worker, as PlacementMap::Replicas gives it.
+const PhysicalExpert& PickReplica(std::span<const PhysicalExpert> replicas);
+
+// Errors: kInvalidArgument, EXPERT_OUT_OF_RANGE or DUPLICATE_EXPERT, naming row, k and id;
+// BAD_SHAPE when `ids` is not [tokens, top_k]. `plan` is unspecified after an error.
 absl::Status BuildDispatchPlan(const RoutedBatch& batch, const PlacementMap& placement,
                                DispatchMode mode, DispatchPlan* plan);
 
