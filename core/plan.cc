@@ -1,12 +1,11 @@
 #include "core/plan.h"
 
 #include <algorithm>
-#include <bit>
-#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
+#include "core/canonical_io.h"
 #include "core/error.h"
 #include "core/status_macros.h"
 
@@ -14,85 +13,6 @@ namespace switchyard {
 namespace {
 
 constexpr std::uint32_t kPlanFormat = 1;
-constexpr std::uint32_t kListMax = 1U << 24;  // far above any real plan; stops a corrupt length
-
-// Writes and reads have one shape, so that the two cannot drift apart: Walk(plan, Writer or
-// Reader).
-class Writer {
- public:
-  template <typename T>
-  void Int(const T& value) {
-    auto bits = static_cast<std::uint64_t>(value);
-    for (std::size_t i = 0; i < sizeof(T); ++i) {
-      out_ += static_cast<char>(bits & 0xffU);
-      bits >>= 8;
-    }
-  }
-  void String(const std::string& text) {
-    Int(static_cast<std::uint32_t>(text.size()));
-    out_ += text;
-  }
-  void Raw(const std::array<std::uint8_t, 32>& bytes) {
-    out_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  }
-  template <typename List, typename Each>
-  void ForEach(const List& list, Each each) {
-    Int(static_cast<std::uint32_t>(list.size()));
-    for (const auto& item : list) each(item);
-  }
-  std::string Take() { return std::move(out_); }
-
- private:
-  std::string out_;
-};
-
-class Reader {
- public:
-  explicit Reader(absl::string_view in) : in_(in) {}
-
-  template <typename T>
-  void Int(T& value) {
-    if (in_.size() < sizeof(T)) return Fail();
-    std::uint64_t bits = 0;
-    for (std::size_t i = 0; i < sizeof(T); ++i) {
-      bits |= static_cast<std::uint64_t>(static_cast<unsigned char>(in_[i])) << (8 * i);
-    }
-    value = static_cast<T>(bits);
-    in_.remove_prefix(sizeof(T));
-  }
-  void String(std::string& text) {
-    std::uint32_t size = 0;
-    Int(size);
-    if (failed_ || in_.size() < size) return Fail();
-    text = std::string(in_.substr(0, size));
-    in_.remove_prefix(size);
-  }
-  void Raw(std::array<std::uint8_t, 32>& bytes) {
-    if (in_.size() < bytes.size()) return Fail();
-    std::memcpy(bytes.data(), in_.data(), bytes.size());
-    in_.remove_prefix(bytes.size());
-  }
-  template <typename List, typename Each>
-  void ForEach(List& list, Each each) {
-    std::uint32_t size = 0;
-    Int(size);
-    if (failed_ || size > kListMax || size > in_.size()) return Fail();
-    list.resize(size);
-    for (auto& item : list) {
-      if (failed_) return;
-      each(item);
-    }
-  }
-  [[nodiscard]] bool ok() const { return !failed_ && in_.empty(); }
-
- private:
-  void Fail() {
-    failed_ = true;
-    in_ = {};
-  }
-  absl::string_view in_;
-  bool failed_ = false;
-};
 
 template <typename Io, typename PlanT>
 void WalkWorkers(Io& io, PlanT& plan) {
@@ -191,14 +111,14 @@ std::optional<WorkerOrdinal> Plan::FindWorker(absl::string_view id) const {
 }
 
 std::string CanonicalBytes(const Plan& plan) {
-  Writer writer;
+  CanonicalWriter writer;
   writer.Int(kPlanFormat);
   Walk(writer, plan);
   return writer.Take();
 }
 
 absl::StatusOr<Plan> ParsePlan(absl::string_view bytes) {
-  Reader reader(bytes);
+  CanonicalReader reader(bytes);
   std::uint32_t format = 0;
   reader.Int(format);
   Plan plan;

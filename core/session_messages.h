@@ -43,6 +43,15 @@ struct PlanNews {
   PlanHash hash;
 };
 
+// The session that a watcher already holds; a returning coordinator knows it by its plan.
+struct WatchOrder {
+  SessionId session;
+  std::string deployment;
+  Phase phase = Phase::kMixed;
+  Epoch epoch;
+  PlanHash hash;
+};
+
 // Which way rows travel on one attachment.
 enum class TransportChoice : std::uint8_t { kAuto = 0, kShm = 1, kTcp = 2, kInProcess = 3 };
 absl::string_view TransportChoiceName(TransportChoice choice);  // "auto", "shm", "tcp", "inproc"

@@ -52,15 +52,6 @@ class AttachStream {
   virtual void Release(const ReleaseOrder& order) = 0;
 };
 
-// The session that a watcher already holds; a returning coordinator knows it by its plan.
-struct WatchOrder {
-  SessionId session;
-  std::string deployment;
-  Phase phase = Phase::kMixed;
-  Epoch epoch;
-  PlanHash hash;
-};
-
 // A worker's own account of one session.
 struct SessionCounters {
   std::string worker_id;
