@@ -1,0 +1,125 @@
+// The coordinator as the rest of the world calls it: a thread around the sans-I/O Coordinator.
+//
+//   services, in process --calls--> bounded queue --> driver thread: Coordinator::Step
+//                       <--sinks, callbacks-- effects |--> store thread:  StateStore writes
+//                                                     `--> loader thread: ModelLoader
+//
+// Every method may be called from any thread. None waits for the outcome: answers come through
+// callbacks and sinks, on the driver thread, and each callback is called exactly once, at the
+// latest by Shutdown. Callbacks and sinks must return quickly and must not call Shutdown or
+// destroy the driver.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "coordinator/deployment.h"
+#include "coordinator/options.h"
+#include "coordinator/stream_ids.h"
+#include "coordinator/view.h"
+#include "core/clock.h"
+#include "core/control_messages.h"
+#include "core/ids.h"
+#include "core/log.h"
+#include "core/rng.h"
+#include "core/session_messages.h"
+
+namespace switchyard {
+
+class StateStore;
+
+// The coordinator's end of one worker's stream.
+class WorkerStreamSink {
+ public:
+  virtual ~WorkerStreamSink() = default;
+  virtual void Send(const CoordinatorMessage& message) = 0;
+  // Told at most once: the coordinator ends the stream with `why` (the status of the RPC).
+  virtual void Close(const absl::Status& why) = 0;
+};
+
+// The coordinator's end of one WatchPlan.
+class NewsSink {
+ public:
+  virtual ~NewsSink() = default;
+  virtual void OnNews(const std::shared_ptr<const PlanNews>& news) = 0;
+  // Told at most once, last.
+  virtual void OnClosed(const absl::Status& why) = 0;
+};
+
+// Reads a checkpoint: sizes, layers and the hash of every expert tensor. May take minutes.
+using ModelLoader = std::function<absl::StatusOr<ModelFacts>(const std::string& checkpoint)>;
+
+struct DriverOptions {
+  CoordinatorOptions coordinator;
+  std::size_t queue_max = 4096;                   // events waiting; beyond it calls are refused
+  Duration tick = std::chrono::milliseconds(50);  // how often time alone is looked at
+};
+
+class Driver {
+ public:
+  struct Parts {
+    std::unique_ptr<StateStore> store;
+    ModelLoader load_model;
+    Clock* clock = nullptr;  // these three outlive the driver
+    Rng* rng = nullptr;
+    Logger* logger = nullptr;
+  };
+  using ApplyCallback = std::function<void(absl::StatusOr<DeploymentView>)>;
+  using SessionCallback = std::function<void(absl::StatusOr<SessionGrant>)>;
+  using StatusCallback = std::function<void(absl::Status)>;
+
+  // Reads the store and starts the threads. Errors: what StateStore::Load gives.
+  static absl::StatusOr<std::unique_ptr<Driver>> Create(DriverOptions options, Parts parts);
+  // As Shutdown(1 s).
+  ~Driver();
+  Driver(const Driver&) = delete;
+  Driver& operator=(const Driver&) = delete;
+
+  // `sink` is used until OnWorkerStreamClosed has returned. Errors: kResourceExhausted when too
+  // many streams are open; kUnavailable (COORDINATOR_LOST) after Shutdown.
+  absl::StatusOr<StreamId> OpenWorkerStream(WorkerStreamSink* sink);
+  // In the order in which they came. Errors: kResourceExhausted when the queue is full: end the
+  // stream, the worker comes back.
+  absl::Status OnWorkerMessage(StreamId stream, WorkerMessage message);
+  // Also after Close. When it has returned, the sink is not called any more.
+  void OnWorkerStreamClosed(StreamId stream);
+
+  // Answers with the deployment as it is once it is stored, or as it would be (`dry_run`); the
+  // epoch comes later. Errors: kInvalidArgument (BAD_CONFIG); kDataLoss (CHECKPOINT);
+  // kUnavailable (STORE_WRITE; NOT_READY while another apply of that name runs).
+  void ApplyDeployment(DeploymentSpec spec, bool dry_run, ApplyCallback done);
+
+  // Errors: kNotFound (UNKNOWN_MODEL), kInvalidArgument (BAD_REQUEST, TOO_MANY_TOKENS, BAD_TOP_K),
+  // kUnimplemented (UNSUPPORTED), kUnavailable (NOT_READY), kResourceExhausted
+  // (TOO_MANY_SESSIONS).
+  void OpenSession(OpenSessionOrder order, SessionCallback done);
+  // Idempotent: OK for a session that is not known.
+  void CloseSession(SessionId session, StatusCallback done);
+
+  // `sink` is used until StopWatch has returned. What the coordinator refuses comes through
+  // OnClosed: kNotFound (UNKNOWN_MODEL, UNKNOWN_SESSION), kFailedPrecondition (STALE_EPOCH).
+  absl::StatusOr<WatchId> Watch(WatchOrder order, NewsSink* sink);
+  // Also after OnClosed. When it has returned, the sink is not called any more.
+  void StopWatch(WatchId watch);
+
+  // Takes as long as one step of the coordinator.
+  [[nodiscard]] CoordinatorView View() const;
+
+  // Closes every stream and watch, answers every callback (kUnavailable, COORDINATOR_LOST) and
+  // ends the threads; store writes that were asked for are finished. Waits for a running model
+  // load at most `deadline`, then leaves it to end by itself. Idempotent.
+  void Shutdown(Duration deadline);
+
+ private:
+  class Impl;
+  explicit Driver(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace switchyard

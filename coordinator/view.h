@@ -1,0 +1,66 @@
+// What the coordinator knows, as a snapshot for list, describe and explain. Plain data, copyable;
+// plans are shared, never copied.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+
+#include "coordinator/deployment.h"
+#include "core/capability.h"
+#include "core/clock.h"
+#include "core/control_messages.h"
+#include "core/ids.h"
+#include "core/session_messages.h"
+
+namespace switchyard {
+
+enum class WorkerState : std::uint8_t {
+  kLive = 0,          // its stream is open and its lease runs
+  kDisconnected = 1,  // its stream has ended; it has the grace time to come back
+  kLeaving = 2,       // it asked to leave
+};
+absl::string_view WorkerStateName(WorkerState state);  // "live", "disconnected", "leaving"
+
+struct WorkerView {
+  std::string id;
+  Incarnation incarnation;
+  std::string endpoint;
+  WorkerState state = WorkerState::kLive;
+  CapabilitySet capabilities;
+  Duration lease_left{};
+  std::uint64_t progress = 0;           // of its last heartbeat
+  std::int32_t experts = 0;             // physical experts of serving plans that it hosts
+  std::vector<ResidentEpoch> resident;  // as far as the coordinator was told
+};
+
+enum class DeploymentState : std::uint8_t {
+  kPending = 0,      // waits for workers, or for its first epoch
+  kServing = 1,      // every worker of the serving epoch is there
+  kUnavailable = 2,  // the serving epoch has lost a worker, and nothing has replaced it so far
+};
+absl::string_view DeploymentStateName(DeploymentState state);  // "pending", "serving", ...
+
+struct DeploymentView {
+  DeploymentSpec spec;  // with every default filled in
+  MoeShape shape;
+  std::vector<LayerId> layers;
+  Sha256Digest manifest;
+  DeploymentState state = DeploymentState::kPending;
+  std::shared_ptr<const PlanNews> serving;  // null before the first epoch
+  Epoch pending;                            // being prepared or committed; 0: none
+  std::string activity;                     // what it is doing or waiting for, one sentence
+  absl::Status problem;                     // why it does not serve, or the last change failed
+  std::vector<std::string> left_out;        // workers that the plan does not use, and why
+  std::int32_t sessions = 0;
+};
+
+struct CoordinatorView {
+  std::vector<WorkerView> workers;          // ascending by id
+  std::vector<DeploymentView> deployments;  // ascending by name
+};
+
+}  // namespace switchyard
