@@ -1,0 +1,22 @@
+// Implementation of config_reader.h: JSON text to nlohmann's tree within bounds. Not for others.
+#pragma once
+
+#include <cstddef>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "nlohmann/json.hpp"
+
+namespace switchyard::internal {
+
+struct JsonTreeLimits {
+  std::size_t bytes_max = 16U << 20U;
+  std::size_t depth_max = 64;
+};
+
+// Errors: kInvalidArgument, no reason (the caller adds one): not JSON, not UTF-8, a NUL byte, a key
+// twice in one object, too deep or too large. Never throws.
+absl::StatusOr<nlohmann::json> ParseJsonTree(absl::string_view text,
+                                             const JsonTreeLimits& limits = {});
+
+}  // namespace switchyard::internal

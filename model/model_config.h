@@ -1,0 +1,64 @@
+// What a checkpoint's config.json says about the model, in one vocabulary for all families.
+//
+// Both spellings of Hugging Face transformers are read (before and since version 5). A further
+// family is a row of model_family.cc and a file of its own like qwen3_moe_config.cc. Plain data.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+#include "core/ids.h"
+#include "core/moe_shape.h"
+
+namespace switchyard {
+
+struct ModelConfig {
+  std::string model_type;    // "qwen3_moe"; "synthetic" for generated weights
+  std::string architecture;  // "Qwen3MoeForCausalLM"
+
+  std::int32_t hidden_size = 0;
+  std::int32_t layers = 0;
+  std::int32_t heads = 0;  // of queries; a multiple of kv_heads
+  std::int32_t kv_heads = 0;
+  std::int32_t head_dim = 0;
+  std::int32_t vocab_size = 0;
+  std::int32_t max_position = 0;  // positions that the model was made for
+
+  std::int32_t experts = 0;
+  std::int32_t top_k = 0;
+  std::int32_t moe_intermediate = 0;    // of one routed expert
+  std::int32_t dense_intermediate = 0;  // of the MLP of layers without experts
+  bool norm_topk_prob = false;
+  // Layer l has experts when it is not in mlp_only_layers and (l + 1) % decoder_sparse_step == 0.
+  std::vector<std::int32_t> mlp_only_layers;
+  std::int32_t decoder_sparse_step = 1;
+
+  double rope_theta = 0;
+  std::string rope_type = "default";
+  double rms_norm_eps = 0;
+  bool tie_word_embeddings = false;
+  bool attention_bias = false;
+  bool use_sliding_window = false;
+
+  std::string dtype;                        // "bfloat16"; empty when the file does not say
+  std::vector<std::int32_t> eos_token_ids;  // may be empty
+
+  friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
+};
+
+// Reads config.json's text. Values are checked for type, range and agreement with each other.
+//
+// Errors: kInvalidArgument (BAD_CONFIG), metadata {key}, for text that is not a JSON object, for a
+// missing, mistyped or contradictory value; kUnimplemented (UNSUPPORTED) for a model_type outside
+// the supported ones, which it lists, or a feature that cannot be served (quantised weights).
+absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view json);
+
+MoeShape ShapeOf(const ModelConfig& config);
+// The layers that have routed experts, ascending.
+std::vector<LayerId> MoeLayersOf(const ModelConfig& config);
+
+}  // namespace switchyard
