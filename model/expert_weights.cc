@@ -1,6 +1,7 @@
 #include "model/expert_weights.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -54,33 +55,14 @@ absl::StatusOr<const TensorInfo*> FindExpertTensor(const Checkpoint& checkpoint,
   return tensor;
 }
 
-absl::Status CheckIds(const ModelConfig& config, LayerId layer, ExpertId expert) {
-  const std::vector<LayerId> layers = MoeLayersOf(config);
-  if (std::find(layers.begin(), layers.end(), layer) == layers.end()) {
-    return MakeError(absl::StatusCode::kInvalidArgument, Reason::kUnknownLayer,
-                     absl::StrCat("layer ", layer.value, " has no routed experts in this model"),
-                     {{"layer", absl::StrCat(layer.value)}});
-  }
-  if (expert.value < 0 || expert.value >= config.experts) {
-    return MakeError(
-        absl::StatusCode::kInvalidArgument, Reason::kExpertOutOfRange,
-        absl::StrCat("expert ", expert.value, " is not one of the model's ", config.experts),
-        {{"layer", absl::StrCat(layer.value)}, {"expert", absl::StrCat(expert.value)}});
-  }
-  return absl::OkStatus();
-}
-
 // Hashes tensor after tensor through one buffer.
 class ManifestBuilder {
  public:
   ManifestBuilder(const Checkpoint& checkpoint, const ManifestProgress& progress)
-      : checkpoint_(checkpoint), progress_(progress), piece_(kPieceBytes) {
-    const MoeShape shape = ShapeOf(checkpoint.config());
-    total_bytes_ = static_cast<std::uint64_t>(shape.hidden) *
-                   static_cast<std::uint64_t>(shape.intermediate) * 3U * sizeof(Bf16) *
-                   static_cast<std::uint64_t>(shape.experts) *
-                   MoeLayersOf(checkpoint.config()).size();
-  }
+      : checkpoint_(checkpoint),
+        progress_(progress),
+        piece_(kPieceBytes),
+        total_bytes_(ExpertBytes(checkpoint.config())) {}
 
   absl::StatusOr<Sha256Digest> Hash(LayerId layer, ExpertId expert, Projection projection) {
     const std::string name = ExpertTensorName(checkpoint_.config(), layer, expert, projection);
@@ -105,8 +87,8 @@ class ManifestBuilder {
   const Checkpoint& checkpoint_;
   const ManifestProgress& progress_;
   std::vector<std::byte> piece_;
+  const std::uint64_t total_bytes_;
   std::uint64_t done_bytes_ = 0;
-  std::uint64_t total_bytes_ = 0;
 };
 
 }  // namespace
@@ -143,9 +125,31 @@ std::string ExpertTensorName(const ModelConfig& config, LayerId layer, ExpertId 
       {{"{layer}", absl::StrCat(layer.value)}, {"{expert}", absl::StrCat(expert.value)}});
 }
 
+absl::Status CheckExpertId(const ModelConfig& config, LayerId layer, ExpertId expert) {
+  const std::vector<LayerId> layers = MoeLayersOf(config);
+  if (std::find(layers.begin(), layers.end(), layer) == layers.end()) {
+    return MakeError(absl::StatusCode::kInvalidArgument, Reason::kUnknownLayer,
+                     absl::StrCat("layer ", layer.value, " has no routed experts in this model"),
+                     {{"layer", absl::StrCat(layer.value)}});
+  }
+  if (expert.value < 0 || expert.value >= config.experts) {
+    return MakeError(
+        absl::StatusCode::kInvalidArgument, Reason::kExpertOutOfRange,
+        absl::StrCat("expert ", expert.value, " is not one of the model's ", config.experts),
+        {{"layer", absl::StrCat(layer.value)}, {"expert", absl::StrCat(expert.value)}});
+  }
+  return absl::OkStatus();
+}
+
+std::uint64_t ExpertBytes(const ModelConfig& config) {
+  return static_cast<std::uint64_t>(config.hidden_size) *
+         static_cast<std::uint64_t>(config.moe_intermediate) * std::size(kProjections) *
+         sizeof(Bf16) * static_cast<std::uint64_t>(config.experts) * MoeLayersOf(config).size();
+}
+
 absl::StatusOr<ExpertWeights> LoadExpert(const Checkpoint& checkpoint, LayerId layer,
                                          ExpertId expert) {
-  SY_RETURN_IF_ERROR(CheckIds(checkpoint.config(), layer, expert));
+  SY_RETURN_IF_ERROR(CheckExpertId(checkpoint.config(), layer, expert));
   ExpertWeights weights;
   for (const Projection projection : kProjections) {
     const std::string name = ExpertTensorName(checkpoint.config(), layer, expert, projection);

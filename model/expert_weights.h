@@ -42,9 +42,13 @@ inline constexpr Projection kProjections[] = {Projection::kGate, Projection::kUp
 std::string ExpertTensorName(const ModelConfig& config, LayerId layer, ExpertId expert,
                              Projection projection);
 
-// Reads the three tensors. Errors: kInvalidArgument (UNKNOWN_LAYER, EXPERT_OUT_OF_RANGE) for ids
-// that the config does not have; (CHECKPOINT) naming the tensor: TENSOR_NOT_FOUND, WRONG_SHAPE,
-// WRONG_DTYPE (only BF16 is served), IO_ERROR.
+// kInvalidArgument (UNKNOWN_LAYER, EXPERT_OUT_OF_RANGE) for ids that the config does not have.
+absl::Status CheckExpertId(const ModelConfig& config, LayerId layer, ExpertId expert);
+// Of all routed experts of all layers.
+std::uint64_t ExpertBytes(const ModelConfig& config);
+
+// Reads the three tensors. Errors: those of CheckExpertId; (CHECKPOINT) naming the tensor:
+// TENSOR_NOT_FOUND, WRONG_SHAPE, WRONG_DTYPE (only BF16 is served), IO_ERROR.
 absl::StatusOr<ExpertWeights> LoadExpert(const Checkpoint& checkpoint, LayerId layer,
                                          ExpertId expert);
 

@@ -1,0 +1,41 @@
+#include "model/model_spec.h"
+
+#include <memory>
+
+#include "absl/strings/match.h"
+
+#include "core/status_macros.h"
+#include "model/checkpoint.h"
+#include "model/config_reader.h"
+
+namespace switchyard {
+
+absl::StatusOr<ModelSpec> ParseModelSpec(absl::string_view text) {
+  if (absl::StartsWith(text, kSyntheticPrefix)) {
+    SY_ASSIGN_OR_RETURN(const SyntheticModel model, ParseSyntheticModel(text));
+    return ModelSpec(model);
+  }
+  if (text.empty()) {
+    return BadConfig("", "a checkpoint is the path of its folder, or synthetic:...; it is empty");
+  }
+  return ModelSpec(CheckpointFolder{std::string(text)});
+}
+
+absl::StatusOr<ModelConfig> ReadModelConfig(const ModelSpec& spec) {
+  if (const auto* model = std::get_if<SyntheticModel>(&spec)) return ConfigOf(*model);
+  SY_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
+                      Checkpoint::Open(std::get<CheckpointFolder>(spec).path));
+  return checkpoint->config();
+}
+
+absl::StatusOr<WeightManifest> BuildManifest(const ModelSpec& spec,
+                                             const ManifestProgress& progress) {
+  if (const auto* model = std::get_if<SyntheticModel>(&spec)) {
+    return BuildManifest(*model, progress);
+  }
+  SY_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
+                      Checkpoint::Open(std::get<CheckpointFolder>(spec).path));
+  return BuildManifest(*checkpoint, progress);
+}
+
+}  // namespace switchyard

@@ -1,0 +1,165 @@
+#include "model/synthetic_model.h"
+
+#include <array>
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+#include "core/error.h"
+#include "core/rng.h"
+#include "core/status_macros.h"
+#include "model/config_reader.h"
+
+namespace switchyard {
+namespace {
+
+constexpr char kKeys[] = "seed, hidden, intermediate, experts, top_k, layers";
+
+// A whole number in [1, max].
+absl::StatusOr<std::int32_t> ParseCount(absl::string_view key, absl::string_view text,
+                                        std::int32_t max) {
+  std::int32_t value = 0;
+  if (!absl::SimpleAtoi(text, &value) || value < 1 || value > max) {
+    return BadConfig(key, absl::StrCat("it must be a whole number in [1, ", max, "]"));
+  }
+  return value;
+}
+
+absl::Status SetField(absl::string_view key, absl::string_view text, SyntheticModel& model) {
+  if (key == "seed") {
+    if (absl::SimpleAtoi(text, &model.seed)) return absl::OkStatus();
+    return BadConfig(key, "it must be a whole number below 2^64");
+  }
+  // As the bounds of config.json: products of two stay inside 64 bits.
+  const std::array<std::tuple<const char*, std::int32_t*, std::int32_t>, 5> counts{{
+      {"hidden", &model.shape.hidden, 1 << 24},
+      {"intermediate", &model.shape.intermediate, 1 << 24},
+      {"experts", &model.shape.experts, 65'536},
+      {"top_k", &model.shape.top_k, 65'536},
+      {"layers", &model.layers, 4'096},
+  }};
+  for (const auto& [name, field, max] : counts) {
+    if (key != name) continue;
+    SY_ASSIGN_OR_RETURN(*field, ParseCount(key, text, max));
+    return absl::OkStatus();
+  }
+  return BadConfig(key, absl::StrCat("a synthetic model has no such key; it has ", kKeys));
+}
+
+// A key of the generator that differs for any two tensors of any two models.
+std::uint64_t TensorSeed(const SyntheticModel& model, LayerId layer, ExpertId expert,
+                         Projection projection) {
+  std::uint64_t state = model.seed;
+  for (const std::int32_t part :
+       {layer.value, expert.value, static_cast<std::int32_t>(projection)}) {
+    state = SeededRng(state + static_cast<std::uint64_t>(part)).Next();
+  }
+  return state;
+}
+
+// The scale takes odd numbers in (-2^16, 2^16) to (-sqrt(3 / fan_in), sqrt(3 / fan_in)). One
+// multiplication and one rounding: the same bits on every machine.
+void Fill(std::uint64_t seed, std::int32_t fan_in, std::vector<Bf16>& out) {
+  const auto scale = static_cast<float>(std::sqrt(3.0 / fan_in) / 65'536.0);
+  SeededRng rng(seed);
+  for (std::size_t i = 0; i < out.size();) {
+    std::uint64_t bits = rng.Next();
+    const std::size_t end = std::min(i + 4, out.size());
+    for (; i < end; ++i, bits >>= 16U) {
+      const auto lane = static_cast<std::int16_t>(static_cast<std::uint16_t>(bits));
+      out[i] = FloatToBf16(static_cast<float>(2 * lane + 1) * scale);
+    }
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<SyntheticModel> ParseSyntheticModel(absl::string_view text) {
+  if (!absl::StartsWith(text, kSyntheticPrefix)) {
+    return BadConfig("", absl::StrCat("a synthetic model begins with '", kSyntheticPrefix, "'"));
+  }
+  SyntheticModel model;
+  std::set<std::string> seen;
+  for (const absl::string_view field :
+       absl::StrSplit(text.substr(sizeof(kSyntheticPrefix) - 1), ',', absl::SkipEmpty())) {
+    const std::pair<absl::string_view, absl::string_view> parts =
+        absl::StrSplit(field, absl::MaxSplits('=', 1));
+    if (!seen.insert(std::string(parts.first)).second) {
+      return BadConfig(parts.first, "it is given twice");
+    }
+    SY_RETURN_IF_ERROR(SetField(parts.first, parts.second, model));
+  }
+  for (const char* key : {"hidden", "intermediate", "experts", "top_k"}) {
+    if (!seen.contains(key)) return BadConfig(key, "it is missing");
+  }
+  if (model.shape.top_k > model.shape.experts) {
+    return BadConfig("top_k", absl::StrCat(model.shape.top_k, " is more than the ",
+                                           model.shape.experts, " experts"));
+  }
+  return model;
+}
+
+std::string ToString(const SyntheticModel& model) {
+  return absl::StrCat(kSyntheticPrefix, "seed=", model.seed, ",hidden=", model.shape.hidden,
+                      ",intermediate=", model.shape.intermediate, ",experts=", model.shape.experts,
+                      ",top_k=", model.shape.top_k, ",layers=", model.layers);
+}
+
+ModelConfig ConfigOf(const SyntheticModel& model) {
+  ModelConfig config;
+  config.model_type = "synthetic";
+  config.architecture = "synthetic";
+  config.hidden_size = model.shape.hidden;
+  config.layers = model.layers;
+  config.experts = model.shape.experts;
+  config.top_k = model.shape.top_k;
+  config.moe_intermediate = model.shape.intermediate;
+  config.dtype = "bfloat16";
+  return config;
+}
+
+absl::StatusOr<ExpertWeights> GenerateExpert(const SyntheticModel& model, LayerId layer,
+                                             ExpertId expert) {
+  SY_RETURN_IF_ERROR(CheckExpertId(ConfigOf(model), layer, expert));
+  const auto elements = static_cast<std::size_t>(model.shape.hidden) *
+                        static_cast<std::size_t>(model.shape.intermediate);
+  ExpertWeights weights;
+  for (const Projection projection : kProjections) {
+    const std::int32_t fan_in =
+        projection == Projection::kDown ? model.shape.intermediate : model.shape.hidden;
+    std::vector<Bf16>& values = weights.of(projection);
+    values.resize(elements);
+    Fill(TensorSeed(model, layer, expert, projection), fan_in, values);
+  }
+  return weights;
+}
+
+absl::StatusOr<WeightManifest> BuildManifest(const SyntheticModel& model,
+                                             const ManifestProgress& progress) {
+  const std::uint64_t total_bytes = ExpertBytes(ConfigOf(model));
+  std::uint64_t done_bytes = 0;
+  WeightManifest manifest;
+  for (std::int32_t layer = 0; layer < model.layers; ++layer) {
+    for (std::int32_t expert = 0; expert < model.shape.experts; ++expert) {
+      SY_ASSIGN_OR_RETURN(const ExpertWeights weights,
+                          GenerateExpert(model, LayerId{layer}, ExpertId{expert}));
+      for (const Projection projection : kProjections) {
+        const std::span<const std::byte> bytes = weights.bytes(projection);
+        manifest.tensors.push_back({LayerId{layer}, ExpertId{expert}, projection, Sha256(bytes)});
+        done_bytes += bytes.size();
+      }
+      if (progress && !progress(done_bytes, total_bytes)) {
+        return absl::CancelledError(
+            absl::StrCat(ToString(model), ": hashing of the expert weights was stopped"));
+      }
+    }
+  }
+  return manifest;
+}
+
+}  // namespace switchyard
