@@ -23,6 +23,7 @@ constexpr std::array kNames = {
     MutantName{MutantId::kSkipCommitHash, "skip_commit_hash"},
     MutantName{MutantId::kAckBeforeStaged, "ack_before_staged"},
     MutantName{MutantId::kRetireAckEarly, "retire_ack_early"},
+    MutantName{MutantId::kSkipWeightHash, "skip_weight_hash"},
 };
 
 }  // namespace

@@ -36,6 +36,8 @@ enum class MutantId : std::uint8_t {
   kSkipCommitHash,   // COMMIT activates whatever was prepared under its number
   kAckBeforeStaged,  // PREPARE is acknowledged before the weights are there
   kRetireAckEarly,   // RETIRE is acknowledged, and memory freed, while sources are bound
+  // Weights.
+  kSkipWeightHash,  // weights are served without comparing their hashes
 };
 
 #define SY_MUTANT(chosen, id) ((chosen) == ::switchyard::MutantId::id)

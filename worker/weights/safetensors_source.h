@@ -1,0 +1,29 @@
+// Expert weights from a checkpoint folder.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+#include "model/checkpoint.h"
+#include "worker/weights/weight_source.h"
+#include "worker/weights/weight_verifier.h"
+
+namespace switchyard {
+
+// Reads each expert when it is asked for; keeps nothing of it.
+class SafetensorsSource final : public WeightSource {
+ public:
+  SafetensorsSource(std::unique_ptr<const Checkpoint> checkpoint, WeightCheck check);
+
+  absl::StatusOr<ExpertWeights> Load(LayerId layer, ExpertId expert) override;
+  [[nodiscard]] MoeShape shape() const override;
+  [[nodiscard]] std::string describe() const override;
+
+ private:
+  const std::unique_ptr<const Checkpoint> checkpoint_;
+  const WeightCheck check_;
+};
+
+}  // namespace switchyard

@@ -1,0 +1,29 @@
+// Expert weights made up from a seed.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+
+#include "model/model_config.h"
+#include "model/synthetic_model.h"
+#include "worker/weights/weight_source.h"
+#include "worker/weights/weight_verifier.h"
+
+namespace switchyard {
+
+class SyntheticSource final : public WeightSource {
+ public:
+  SyntheticSource(const SyntheticModel& model, WeightCheck check);
+
+  absl::StatusOr<ExpertWeights> Load(LayerId layer, ExpertId expert) override;
+  [[nodiscard]] MoeShape shape() const override;
+  [[nodiscard]] std::string describe() const override;
+
+ private:
+  const SyntheticModel model_;
+  const ModelConfig config_;
+  const WeightCheck check_;
+};
+
+}  // namespace switchyard

@@ -1,0 +1,51 @@
+#include "worker/weights/weight_source_registry.h"
+
+#include <array>
+#include <utility>
+#include <variant>
+
+#include "core/status_macros.h"
+#include "model/model_spec.h"
+#include "worker/weights/safetensors_source.h"
+#include "worker/weights/synthetic_source.h"
+
+namespace switchyard {
+namespace {
+
+using Source = absl::StatusOr<std::unique_ptr<WeightSource>>;
+
+Source MakeSafetensors(const ModelSpec& spec, WeightCheck check) {
+  SY_ASSIGN_OR_RETURN(auto checkpoint, Checkpoint::Open(std::get<CheckpointFolder>(spec).path));
+  return std::make_unique<SafetensorsSource>(std::move(checkpoint), std::move(check));
+}
+
+Source MakeSynthetic(const ModelSpec& spec, WeightCheck check) {
+  return std::make_unique<SyntheticSource>(std::get<SyntheticModel>(spec), std::move(check));
+}
+
+struct SourceRow {
+  const char* name;
+  Source (*make)(const ModelSpec& spec, WeightCheck check);
+};
+
+// Row i makes the source of ModelSpec's alternative i.
+constexpr std::array<SourceRow, std::variant_size_v<ModelSpec>> kSources{{
+    {"safetensors", &MakeSafetensors},
+    {"synthetic", &MakeSynthetic},
+}};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<WeightSource>> MakeWeightSource(absl::string_view checkpoint,
+                                                               WeightCheck check) {
+  SY_ASSIGN_OR_RETURN(const ModelSpec spec, ParseModelSpec(checkpoint));
+  return kSources[spec.index()].make(spec, std::move(check));
+}
+
+std::vector<std::string> WeightSourceNames() {
+  std::vector<std::string> names;
+  for (const SourceRow& row : kSources) names.emplace_back(row.name);
+  return names;
+}
+
+}  // namespace switchyard
