@@ -48,43 +48,53 @@ struct Register {
   std::string endpoint;  // its ExpertService, "host:port"
   CapabilitySet capabilities;
   std::vector<ResidentEpoch> resident;
+  friend bool operator==(const Register&, const Register&) = default;
 };
 struct Heartbeat {
   std::uint64_t progress = 0;  // grows with every step of the data thread
+  friend bool operator==(const Heartbeat&, const Heartbeat&) = default;
 };
 struct PrepareAck {
   std::string deployment;
   Epoch epoch;
   std::uint64_t nonce = 0;
   PlanHash hash;
+  friend bool operator==(const PrepareAck&, const PrepareAck&) = default;
 };
 struct PrepareNack {
   std::string deployment;
   Epoch epoch;
   std::uint64_t nonce = 0;
   absl::Status error;
+  friend bool operator==(const PrepareNack&, const PrepareNack&) = default;
 };
 struct CommitAck {
   std::string deployment;
   Epoch epoch;
   PlanHash hash;
+  friend bool operator==(const CommitAck&, const CommitAck&) = default;
 };
 struct CommitNack {
   std::string deployment;
   Epoch epoch;
   absl::Status error;
+  friend bool operator==(const CommitNack&, const CommitNack&) = default;
 };
 struct RetireAck {
   std::string deployment;
   Epoch epoch;
+  friend bool operator==(const RetireAck&, const RetireAck&) = default;
 };
-struct Leave {};
+struct Leave {
+  friend bool operator==(const Leave&, const Leave&) = default;
+};
 
 using WorkerMessage = std::variant<Register, Heartbeat, PrepareAck, PrepareNack, CommitAck,
                                    CommitNack, RetireAck, Leave>;
 
 struct Registered {
   Duration lease_ttl{};
+  friend bool operator==(const Registered&, const Registered&) = default;
 };
 struct Prepare {
   std::uint64_t nonce = 0;  // of this attempt; its answer repeats it
@@ -92,21 +102,27 @@ struct Prepare {
   PlanHash hash;                    // must equal HashOf(plan)
   std::string checkpoint;           // directory of the model, as the workers see it
   std::vector<TensorHash> tensors;  // of the experts that the plan gives to this worker
+  friend bool operator==(const Prepare&, const Prepare&) = default;
 };
 struct Commit {
   std::string deployment;
   Epoch epoch;
   PlanHash hash;
+  friend bool operator==(const Commit&, const Commit&) = default;
 };
 struct Abort {
   std::string deployment;
   Epoch epoch;
+  friend bool operator==(const Abort&, const Abort&) = default;
 };
 struct Retire {
   std::string deployment;
   Epoch epoch;
+  friend bool operator==(const Retire&, const Retire&) = default;
 };
-struct Goodbye {};
+struct Goodbye {
+  friend bool operator==(const Goodbye&, const Goodbye&) = default;
+};
 
 using CoordinatorMessage = std::variant<Registered, Prepare, Commit, Abort, Retire, Goodbye>;
 

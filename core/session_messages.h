@@ -27,6 +27,7 @@ struct OpenSessionOrder {
   bool strict = false;       // NaN in x is refused
   Duration step_deadline{};  // 0: 1 s in decode, 60 s otherwise
   DeviceKind source = DeviceKind::kCpu;
+  friend bool operator==(const OpenSessionOrder&, const OpenSessionOrder&) = default;
 };
 
 struct SessionGrant {
@@ -35,12 +36,14 @@ struct SessionGrant {
   OpenSessionOrder order;  // with every default filled in
   Plan plan;
   PlanHash hash;
+  friend bool operator==(const SessionGrant&, const SessionGrant&) = default;
 };
 
 // WatchPlan's news: `plan` is committed on every worker of it.
 struct PlanNews {
   Plan plan;
   PlanHash hash;
+  friend bool operator==(const PlanNews&, const PlanNews&) = default;
 };
 
 // The session that a watcher already holds; a returning coordinator knows it by its plan.
@@ -50,6 +53,7 @@ struct WatchOrder {
   Phase phase = Phase::kMixed;
   Epoch epoch;
   PlanHash hash;
+  friend bool operator==(const WatchOrder&, const WatchOrder&) = default;
 };
 
 // Which way rows travel on one attachment.
@@ -68,6 +72,7 @@ struct RingOffer {
   std::uint32_t slots = 0;
   std::uint32_t slot_bytes = 0;
   std::string rkey;  // packed; empty for loopback
+  friend bool operator==(const RingOffer&, const RingOffer&) = default;
 };
 
 struct AttachOrder {
@@ -80,17 +85,21 @@ struct AttachOrder {
   PlanHash hash;
   TransportChoice transport = TransportChoice::kAuto;
   RingOffer reply_ring;  // where the worker answers
+  friend bool operator==(const AttachOrder&, const AttachOrder&) = default;
 };
 struct AttachGrant {
   RingOffer request_ring;  // where the source sends
   std::string path;        // worker -> source: "mapped", "messages", "inproc"
+  friend bool operator==(const AttachGrant&, const AttachGrant&) = default;
 };
 struct BindOrder {
   Epoch epoch;
   PlanHash hash;
+  friend bool operator==(const BindOrder&, const BindOrder&) = default;
 };
 struct ReleaseOrder {
   Epoch epoch;
+  friend bool operator==(const ReleaseOrder&, const ReleaseOrder&) = default;
 };
 
 // What a worker counted for one attachment since it was made.
@@ -109,6 +118,7 @@ struct AttachmentCounters {
     friend bool operator==(const Hit&, const Hit&) = default;
   };
   std::vector<Hit> hits;  // ascending (layer, expert), rows > 0
+  friend bool operator==(const AttachmentCounters&, const AttachmentCounters&) = default;
 };
 
 }  // namespace switchyard

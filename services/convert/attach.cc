@@ -1,0 +1,181 @@
+#include "services/convert/attach.h"
+
+#include <utility>
+
+#include "services/convert/plan.h"
+#include "services/grpc_status.h"
+
+namespace switchyard {
+namespace {
+
+void EncodeRing(const RingOffer& in, v1::RingOffer* out) {
+  out->set_transport(in.transport);
+  out->set_address(in.address);
+  out->set_incarnation(ToHex(in.incarnation));
+  out->set_attachment(in.attachment.value);
+  out->set_ring_address(in.ring_address);
+  out->set_ring_bytes(in.ring_bytes);
+  out->set_slots(in.slots);
+  out->set_slot_bytes(in.slot_bytes);
+  out->set_rkey(in.rkey);
+}
+
+void DecodeRing(Decoder& at, const v1::RingOffer& in, RingOffer* out) {
+  out->transport = in.transport();
+  out->address = in.address();
+  at.Id("incarnation", in.incarnation(), &out->incarnation);
+  out->attachment.value = in.attachment();
+  out->ring_address = in.ring_address();
+  out->ring_bytes = in.ring_bytes();
+  out->slots = in.slots();
+  out->slot_bytes = in.slot_bytes();
+  out->rkey = in.rkey();
+}
+
+void EncodeMember(const AttachOrder& in, v1::AttachRequest* message) {
+  v1::AttachOrder* out = message->mutable_attach();
+  out->set_session_id(ToHex(in.session));
+  out->set_cookie(in.cookie.value);
+  out->set_deployment(in.deployment);
+  out->set_phase(EnumToProto(in.phase));
+  out->set_mode(EnumToProto(in.mode));
+  out->set_epoch(in.epoch.value);
+  EncodeDigest(in.hash, out->mutable_plan_hash());
+  out->set_transport(EnumToProto(in.transport));
+  EncodeRing(in.reply_ring, out->mutable_reply_ring());
+}
+void EncodeMember(const BindOrder& in, v1::AttachRequest* message) {
+  message->mutable_bind()->set_epoch(in.epoch.value);
+  EncodeDigest(in.hash, message->mutable_bind()->mutable_plan_hash());
+}
+void EncodeMember(const ReleaseOrder& in, v1::AttachRequest* message) {
+  message->mutable_release()->set_epoch(in.epoch.value);
+}
+
+void EncodeMember(const AttachGrant& in, v1::AttachResponse* message) {
+  EncodeRing(in.request_ring, message->mutable_attached()->mutable_request_ring());
+  message->mutable_attached()->set_path(in.path);
+}
+void EncodeMember(const BindAnswer& in, v1::AttachResponse* message) {
+  message->mutable_bound()->set_epoch(in.epoch.value);
+  if (!in.result.ok()) *message->mutable_bound()->mutable_error() = StatusToProto(in.result);
+}
+
+void DecodeOrder(Decoder& at, const v1::AttachOrder& in, AttachOrder* out) {
+  at.Id("session_id", in.session_id(), &out->session);
+  out->cookie.value = in.cookie();
+  out->deployment = in.deployment();
+  at.Enum("phase", in.phase(), &out->phase);
+  at.Enum("mode", in.mode(), &out->mode);
+  out->epoch.value = in.epoch();
+  at.Digest("plan_hash", in.plan_hash(), &out->hash);
+  at.Enum("transport", in.transport(), &out->transport);
+  at.Sub("reply_ring", in.has_reply_ring(),
+         [&] { DecodeRing(at, in.reply_ring(), &out->reply_ring); });
+}
+
+AttachMessage DecodeRequest(Decoder& at, const v1::AttachRequest& proto) {
+  switch (proto.message_case()) {
+    case v1::AttachRequest::kAttach: {
+      AttachOrder out;
+      at.Sub("attach", true, [&] { DecodeOrder(at, proto.attach(), &out); });
+      return out;
+    }
+    case v1::AttachRequest::kBind: {
+      BindOrder out{Epoch{proto.bind().epoch()}, {}};
+      at.Sub("bind", true, [&] { at.Digest("plan_hash", proto.bind().plan_hash(), &out.hash); });
+      return out;
+    }
+    case v1::AttachRequest::kRelease:
+      return ReleaseOrder{Epoch{proto.release().epoch()}};
+    case v1::AttachRequest::MESSAGE_NOT_SET:
+      break;
+  }
+  at.Refuse("message", "is none that this version knows");
+  return ReleaseOrder{};
+}
+
+AttachAnswer DecodeResponse(Decoder& at, const v1::AttachResponse& proto) {
+  switch (proto.message_case()) {
+    case v1::AttachResponse::kAttached: {
+      const v1::AttachGrant& in = proto.attached();
+      AttachGrant out;
+      at.Sub("attached", true, [&] {
+        at.Sub("request_ring", in.has_request_ring(),
+               [&] { DecodeRing(at, in.request_ring(), &out.request_ring); });
+      });
+      out.path = in.path();
+      return out;
+    }
+    case v1::AttachResponse::kBound: {
+      const v1::Bound& in = proto.bound();
+      BindAnswer out{Epoch{in.epoch()}, absl::OkStatus()};
+      if (in.has_error()) {
+        at.Sub("bound", true, [&] { at.Error("error", true, in.error(), &out.result); });
+      }
+      return out;
+    }
+    case v1::AttachResponse::MESSAGE_NOT_SET:
+      break;
+  }
+  at.Refuse("message", "is none that this version knows");
+  return BindAnswer{};
+}
+
+}  // namespace
+
+v1::AttachRequest ToProto(const AttachMessage& message) {
+  v1::AttachRequest out;
+  std::visit([&out](const auto& in) { EncodeMember(in, &out); }, message);
+  return out;
+}
+
+absl::StatusOr<AttachMessage> FromProto(const v1::AttachRequest& proto) {
+  Decoder at("AttachRequest");
+  AttachMessage message = DecodeRequest(at, proto);
+  return at.Finish(std::move(message));
+}
+
+v1::AttachResponse ToProto(const AttachAnswer& answer) {
+  v1::AttachResponse out;
+  std::visit([&out](const auto& in) { EncodeMember(in, &out); }, answer);
+  return out;
+}
+
+absl::StatusOr<AttachAnswer> FromProto(const v1::AttachResponse& proto) {
+  Decoder at("AttachResponse");
+  AttachAnswer answer = DecodeResponse(at, proto);
+  return at.Finish(std::move(answer));
+}
+
+void Encode(const AttachmentCounters& in, v1::AttachmentCounters* out) {
+  out->set_session_id(ToHex(in.session));
+  out->set_path(in.path);
+  out->set_rows(in.rows);
+  out->set_request_payload_bytes(in.request_payload_bytes);
+  out->set_reply_payload_bytes(in.reply_payload_bytes);
+  out->set_frames(in.frames);
+  for (const AttachmentCounters::Hit& hit : in.hits) {
+    v1::ExpertHit* item = out->add_hits();
+    item->set_layer(static_cast<std::uint32_t>(hit.layer.value));
+    item->set_expert(static_cast<std::uint32_t>(hit.expert.value));
+    item->set_rows(hit.rows);
+  }
+}
+
+void Decode(Decoder& at, const v1::AttachmentCounters& in, AttachmentCounters* out) {
+  at.Id("session_id", in.session_id(), &out->session);
+  out->path = in.path();
+  out->rows = in.rows();
+  out->request_payload_bytes = in.request_payload_bytes();
+  out->reply_payload_bytes = in.reply_payload_bytes();
+  out->frames = in.frames();
+  at.Each("hits", in.hits(), &out->hits,
+          [&at](const v1::ExpertHit& item, AttachmentCounters::Hit* hit) {
+            at.Int("layer", item.layer(), &hit->layer.value);
+            at.Int("expert", item.expert(), &hit->expert.value);
+            hit->rows = item.rows();
+          });
+}
+
+}  // namespace switchyard

@@ -1,0 +1,36 @@
+// Attachments and their counters between core and the wire. As convert/plan.h: what ToProto writes,
+// FromProto reads back equal. Errors: kInvalidArgument (BAD_REQUEST) naming the field.
+#pragma once
+
+#include <variant>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "core/session_messages.h"
+#include "services/convert/decoder.h"
+#include "switchyard/v1/expert.pb.h"
+
+namespace switchyard {
+
+using AttachMessage = std::variant<AttachOrder, BindOrder, ReleaseOrder>;
+
+// The answer to one BindOrder.
+struct BindAnswer {
+  Epoch epoch;
+  absl::Status result;
+  friend bool operator==(const BindAnswer&, const BindAnswer&) = default;
+};
+using AttachAnswer = std::variant<AttachGrant, BindAnswer>;
+
+v1::AttachRequest ToProto(const AttachMessage& message);
+absl::StatusOr<AttachMessage> FromProto(const v1::AttachRequest& proto);
+
+v1::AttachResponse ToProto(const AttachAnswer& answer);
+absl::StatusOr<AttachAnswer> FromProto(const v1::AttachResponse& proto);
+
+// Without the worker's id, which the message around it carries.
+void Encode(const AttachmentCounters& in, v1::AttachmentCounters* out);
+void Decode(Decoder& at, const v1::AttachmentCounters& in, AttachmentCounters* out);
+
+}  // namespace switchyard

@@ -1,0 +1,242 @@
+#include "services/convert/control.h"
+
+#include <utility>
+#include <variant>
+
+#include "services/convert/decoder.h"
+#include "services/convert/plan.h"
+#include "services/grpc_status.h"
+
+namespace switchyard {
+namespace {
+
+// Deployment and epoch stand first in nearly every message.
+template <typename Core, typename Proto>
+void EncodeEpoch(const Core& in, Proto* out) {
+  out->set_deployment(in.deployment);
+  out->set_epoch(in.epoch.value);
+}
+template <typename Proto, typename Core>
+void DecodeEpoch(const Proto& in, Core* out) {
+  out->deployment = in.deployment();
+  out->epoch.value = in.epoch();
+}
+
+void Encode(const Register& in, v1::Register* out) {
+  out->set_worker_id(in.worker_id);
+  out->set_incarnation(ToHex(in.incarnation));
+  out->set_endpoint(in.endpoint);
+  Encode(in.capabilities, out->mutable_capabilities());
+  for (const ResidentEpoch& resident : in.resident) {
+    v1::ResidentEpoch* item = out->add_resident();
+    EncodeEpoch(resident, item);
+    EncodeDigest(resident.hash, item->mutable_plan_hash());
+    item->set_committed(resident.committed);
+  }
+}
+void Decode(Decoder& at, const v1::Register& in, Register* out) {
+  out->worker_id = in.worker_id();
+  at.Id("incarnation", in.incarnation(), &out->incarnation);
+  out->endpoint = in.endpoint();
+  at.Sub("capabilities", in.has_capabilities(),
+         [&] { Decode(at, in.capabilities(), &out->capabilities); });
+  at.Each("resident", in.resident(), &out->resident,
+          [&at](const v1::ResidentEpoch& item, ResidentEpoch* resident) {
+            DecodeEpoch(item, resident);
+            at.Digest("plan_hash", item.plan_hash(), &resident->hash);
+            resident->committed = item.committed();
+          });
+}
+
+void Encode(const Heartbeat& in, v1::Heartbeat* out) { out->set_progress(in.progress); }
+void Decode(Decoder& /*at*/, const v1::Heartbeat& in, Heartbeat* out) {
+  out->progress = in.progress();
+}
+
+void Encode(const PrepareAck& in, v1::PrepareAck* out) {
+  EncodeEpoch(in, out);
+  out->set_nonce(in.nonce);
+  EncodeDigest(in.hash, out->mutable_plan_hash());
+}
+void Decode(Decoder& at, const v1::PrepareAck& in, PrepareAck* out) {
+  DecodeEpoch(in, out);
+  out->nonce = in.nonce();
+  at.Digest("plan_hash", in.plan_hash(), &out->hash);
+}
+
+void Encode(const PrepareNack& in, v1::PrepareNack* out) {
+  EncodeEpoch(in, out);
+  out->set_nonce(in.nonce);
+  *out->mutable_error() = StatusToProto(in.error);
+}
+void Decode(Decoder& at, const v1::PrepareNack& in, PrepareNack* out) {
+  DecodeEpoch(in, out);
+  out->nonce = in.nonce();
+  at.Error("error", in.has_error(), in.error(), &out->error);
+}
+
+void Encode(const CommitAck& in, v1::CommitAck* out) {
+  EncodeEpoch(in, out);
+  EncodeDigest(in.hash, out->mutable_plan_hash());
+}
+void Decode(Decoder& at, const v1::CommitAck& in, CommitAck* out) {
+  DecodeEpoch(in, out);
+  at.Digest("plan_hash", in.plan_hash(), &out->hash);
+}
+
+void Encode(const CommitNack& in, v1::CommitNack* out) {
+  EncodeEpoch(in, out);
+  *out->mutable_error() = StatusToProto(in.error);
+}
+void Decode(Decoder& at, const v1::CommitNack& in, CommitNack* out) {
+  DecodeEpoch(in, out);
+  at.Error("error", in.has_error(), in.error(), &out->error);
+}
+
+void Encode(const RetireAck& in, v1::RetireAck* out) { EncodeEpoch(in, out); }
+void Decode(Decoder& /*at*/, const v1::RetireAck& in, RetireAck* out) { DecodeEpoch(in, out); }
+
+void Encode(const Leave& /*in*/, v1::Leave* /*out*/) {}
+
+void Encode(const Registered& in, v1::Registered* out) {
+  EncodeTime(in.lease_ttl, out->mutable_lease_ttl());
+}
+void Decode(Decoder& at, const v1::Registered& in, Registered* out) {
+  at.Sub("lease_ttl", in.has_lease_ttl(), [&] { at.Time("", in.lease_ttl(), &out->lease_ttl); });
+}
+
+void Encode(const Prepare& in, v1::Prepare* out) {
+  out->set_nonce(in.nonce);
+  Encode(in.plan, out->mutable_plan());
+  EncodeDigest(in.hash, out->mutable_plan_hash());
+  out->set_checkpoint(in.checkpoint);
+  for (const TensorHash& tensor : in.tensors) Encode(tensor, out->add_tensors());
+}
+void Decode(Decoder& at, const v1::Prepare& in, Prepare* out) {
+  out->nonce = in.nonce();
+  at.Sub("plan", in.has_plan(), [&] { Decode(at, in.plan(), &out->plan); });
+  at.Digest("plan_hash", in.plan_hash(), &out->hash);
+  out->checkpoint = in.checkpoint();
+  at.Each("tensors", in.tensors(), &out->tensors,
+          [&at](const v1::TensorHash& item, TensorHash* tensor) { Decode(at, item, tensor); });
+}
+
+void Encode(const Commit& in, v1::Commit* out) {
+  EncodeEpoch(in, out);
+  EncodeDigest(in.hash, out->mutable_plan_hash());
+}
+void Decode(Decoder& at, const v1::Commit& in, Commit* out) {
+  DecodeEpoch(in, out);
+  at.Digest("plan_hash", in.plan_hash(), &out->hash);
+}
+
+void Encode(const Abort& in, v1::Abort* out) { EncodeEpoch(in, out); }
+void Decode(Decoder& /*at*/, const v1::Abort& in, Abort* out) { DecodeEpoch(in, out); }
+
+void Encode(const Retire& in, v1::Retire* out) { EncodeEpoch(in, out); }
+void Decode(Decoder& /*at*/, const v1::Retire& in, Retire* out) { DecodeEpoch(in, out); }
+
+void Encode(const Goodbye& /*in*/, v1::Goodbye* /*out*/) {}
+
+// Which member of the oneof holds a message: one line each, in the order of the .proto.
+struct RequestFields {
+  v1::SessionRequest* out;
+  auto* For(const Register&) { return out->mutable_register_(); }
+  auto* For(const Heartbeat&) { return out->mutable_heartbeat(); }
+  auto* For(const PrepareAck&) { return out->mutable_prepare_ack(); }
+  auto* For(const PrepareNack&) { return out->mutable_prepare_nack(); }
+  auto* For(const CommitAck&) { return out->mutable_commit_ack(); }
+  auto* For(const CommitNack&) { return out->mutable_commit_nack(); }
+  auto* For(const RetireAck&) { return out->mutable_retire_ack(); }
+  auto* For(const Leave&) { return out->mutable_leave(); }
+};
+struct ResponseFields {
+  v1::SessionResponse* out;
+  auto* For(const Registered&) { return out->mutable_registered(); }
+  auto* For(const Prepare&) { return out->mutable_prepare(); }
+  auto* For(const Commit&) { return out->mutable_commit(); }
+  auto* For(const Abort&) { return out->mutable_abort(); }
+  auto* For(const Retire&) { return out->mutable_retire(); }
+  auto* For(const Goodbye&) { return out->mutable_goodbye(); }
+};
+
+template <typename Core, typename Proto>
+Core DecodeMember(Decoder& at, const char* field, const Proto& in) {
+  Core out;
+  at.Sub(field, true, [&] { Decode(at, in, &out); });
+  return out;
+}
+
+WorkerMessage DecodeRequest(Decoder& at, const v1::SessionRequest& in) {
+  switch (in.message_case()) {
+    case v1::SessionRequest::kRegister:
+      return DecodeMember<Register>(at, "register", in.register_());
+    case v1::SessionRequest::kHeartbeat:
+      return DecodeMember<Heartbeat>(at, "heartbeat", in.heartbeat());
+    case v1::SessionRequest::kPrepareAck:
+      return DecodeMember<PrepareAck>(at, "prepare_ack", in.prepare_ack());
+    case v1::SessionRequest::kPrepareNack:
+      return DecodeMember<PrepareNack>(at, "prepare_nack", in.prepare_nack());
+    case v1::SessionRequest::kCommitAck:
+      return DecodeMember<CommitAck>(at, "commit_ack", in.commit_ack());
+    case v1::SessionRequest::kCommitNack:
+      return DecodeMember<CommitNack>(at, "commit_nack", in.commit_nack());
+    case v1::SessionRequest::kRetireAck:
+      return DecodeMember<RetireAck>(at, "retire_ack", in.retire_ack());
+    case v1::SessionRequest::kLeave:
+      return Leave{};
+    case v1::SessionRequest::MESSAGE_NOT_SET:
+      break;
+  }
+  at.Refuse("message", "is none that this version knows");
+  return Leave{};
+}
+
+CoordinatorMessage DecodeResponse(Decoder& at, const v1::SessionResponse& in) {
+  switch (in.message_case()) {
+    case v1::SessionResponse::kRegistered:
+      return DecodeMember<Registered>(at, "registered", in.registered());
+    case v1::SessionResponse::kPrepare:
+      return DecodeMember<Prepare>(at, "prepare", in.prepare());
+    case v1::SessionResponse::kCommit:
+      return DecodeMember<Commit>(at, "commit", in.commit());
+    case v1::SessionResponse::kAbort:
+      return DecodeMember<Abort>(at, "abort", in.abort());
+    case v1::SessionResponse::kRetire:
+      return DecodeMember<Retire>(at, "retire", in.retire());
+    case v1::SessionResponse::kGoodbye:
+      return Goodbye{};
+    case v1::SessionResponse::MESSAGE_NOT_SET:
+      break;
+  }
+  at.Refuse("message", "is none that this version knows");
+  return Goodbye{};
+}
+
+}  // namespace
+
+v1::SessionRequest ToProto(const WorkerMessage& message) {
+  v1::SessionRequest out;
+  std::visit([&out](const auto& in) { Encode(in, RequestFields{&out}.For(in)); }, message);
+  return out;
+}
+
+absl::StatusOr<WorkerMessage> FromProto(const v1::SessionRequest& proto) {
+  Decoder at("SessionRequest");
+  WorkerMessage message = DecodeRequest(at, proto);
+  return at.Finish(std::move(message));
+}
+
+v1::SessionResponse ToProto(const CoordinatorMessage& message) {
+  v1::SessionResponse out;
+  std::visit([&out](const auto& in) { Encode(in, ResponseFields{&out}.For(in)); }, message);
+  return out;
+}
+
+absl::StatusOr<CoordinatorMessage> FromProto(const v1::SessionResponse& proto) {
+  Decoder at("SessionResponse");
+  CoordinatorMessage message = DecodeResponse(at, proto);
+  return at.Finish(std::move(message));
+}
+
+}  // namespace switchyard

@@ -1,0 +1,18 @@
+// The control stream between core and the wire. As convert/plan.h: what Encode writes, Decode reads
+// back equal. Decode's errors: kInvalidArgument (BAD_REQUEST) naming the field.
+#pragma once
+
+#include "absl/status/statusor.h"
+
+#include "core/control_messages.h"
+#include "switchyard/v1/worker_control.pb.h"
+
+namespace switchyard {
+
+v1::SessionRequest ToProto(const WorkerMessage& message);
+absl::StatusOr<WorkerMessage> FromProto(const v1::SessionRequest& proto);
+
+v1::SessionResponse ToProto(const CoordinatorMessage& message);
+absl::StatusOr<CoordinatorMessage> FromProto(const v1::SessionResponse& proto);
+
+}  // namespace switchyard

@@ -1,0 +1,115 @@
+// Reads a message field by field and keeps the first error with the path of its field.
+//
+//   Decoder in("OpenSessionRequest");
+//   OpenSessionOrder order;
+//   in.Sub("order", proto.has_order(), [&] { Decode(in, proto.order(), &order); });
+//   return in.Finish(std::move(order));
+//
+// Every error is kInvalidArgument, BAD_REQUEST, with the path in the text and as metadata "field",
+// e.g. "SessionRequest.register.resident[2].plan_hash". After an error the outputs are unspecified.
+// Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "google/protobuf/duration.pb.h"
+#include "google/rpc/status.pb.h"
+
+#include "core/clock.h"
+#include "core/hash.h"
+#include "core/ids.h"
+#include "services/convert/enums.h"
+
+namespace switchyard {
+
+class Decoder {
+ public:
+  // `message` outlives the decoder: pass a literal.
+  explicit Decoder(const char* message) { path_.push_back({message, -1}); }
+
+  [[nodiscard]] bool ok() const { return status_.ok(); }
+  [[nodiscard]] const absl::Status& status() const { return status_; }
+  template <typename T>
+  absl::StatusOr<T> Finish(T value) {
+    if (!ok()) return status_;
+    return value;
+  }
+
+  // The field is wrong: `what` says how, and what it should be. Only the first call counts.
+  void Refuse(const char* field, absl::string_view what);
+
+  template <typename Core>
+  void Enum(const char* field, typename WireEnum<Core>::Proto in, Core* out) {
+    if (const auto value = EnumFromProto<Core>(in); value.has_value()) {
+      *out = *value;
+    } else {
+      RefuseEnum(field, static_cast<int>(in));
+    }
+  }
+  // "Not set" leaves `out` as it is.
+  template <typename Core, typename Out>
+  void OptionalEnum(const char* field, typename WireEnum<Core>::Proto in, Out* out) {
+    if (static_cast<int>(in) == 0) return;
+    Core value{};
+    Enum<Core>(field, in, &value);
+    *out = value;
+  }
+  // Exactly 32 bytes.
+  void Digest(const char* field, const std::string& in, Sha256Digest* out);
+  // Exactly 32 hex digits.
+  template <typename Tag>
+  void Id(const char* field, const std::string& in, RandomId<Tag>* out) {
+    if (!internal::RandomIdFromHex(in, &out->high, &out->low)) {
+      Refuse(field, "needs 32 hex digits");
+    }
+  }
+  // At most 2^31 - 1.
+  void Int(const char* field, std::uint32_t in, std::int32_t* out);
+  // At most 2^63 - 1.
+  void Int(const char* field, std::uint64_t in, std::int64_t* out);
+  // At least 0, at most 2^63 - 1 nanoseconds.
+  void Time(const char* field, const google::protobuf::Duration& in, Duration* out);
+  // An error, never OK.
+  void Error(const char* field, bool present, const google::rpc::Status& in, absl::Status* out);
+
+  // A submessage that must be there; `body` decodes it.
+  template <typename Body>
+  void Sub(const char* field, bool present, Body body) {
+    if (!present) return Refuse(field, "is missing");
+    path_.push_back({field, -1});
+    body();
+    path_.pop_back();
+  }
+  // body(item, &element) for each item; stops at the first error.
+  template <typename List, typename T, typename Body>
+  void Each(const char* field, const List& list, std::vector<T>* out, Body body) {
+    out->clear();
+    out->reserve(static_cast<std::size_t>(list.size()));
+    path_.push_back({field, 0});
+    for (const auto& item : list) {
+      if (!ok()) break;
+      body(item, &out->emplace_back());
+      ++path_.back().index;
+    }
+    path_.pop_back();
+  }
+
+ private:
+  struct Segment {
+    const char* field;
+    int index;  // -1: not a list
+  };
+
+  void RefuseEnum(const char* field, int value);
+
+  std::vector<Segment> path_;
+  absl::Status status_;
+};
+
+}  // namespace switchyard

@@ -1,0 +1,81 @@
+// Enums of core as enums of the wire: the wire's value is core's plus one, its zero means "not
+// set". A new enumerator of core without one on the wire does not compile.
+#pragma once
+
+#include <optional>
+
+#include "core/dispatch_config.h"
+#include "core/session_messages.h"
+#include "core/weight_manifest.h"
+#include "switchyard/v1/model.pb.h"
+#include "switchyard/v1/types.pb.h"
+
+namespace switchyard {
+
+template <typename Core>
+struct WireEnum;  // using Proto, Core kLast, int kProtoMax
+
+template <>
+struct WireEnum<DeviceKind> {
+  using Proto = v1::DeviceKind;
+  static constexpr DeviceKind kLast = DeviceKind::kAscend;
+  static constexpr int kProtoMax = v1::DeviceKind_MAX;
+};
+template <>
+struct WireEnum<Phase> {
+  using Proto = v1::Phase;
+  static constexpr Phase kLast = Phase::kMixed;
+  static constexpr int kProtoMax = v1::Phase_MAX;
+};
+template <>
+struct WireEnum<DispatchMode> {
+  using Proto = v1::DispatchMode;
+  static constexpr DispatchMode kLast = DispatchMode::kLowLatency;
+  static constexpr int kProtoMax = v1::DispatchMode_MAX;
+};
+template <>
+struct WireEnum<DispatchDtype> {
+  using Proto = v1::DispatchDtype;
+  static constexpr DispatchDtype kLast = DispatchDtype::kNvfp4;
+  static constexpr int kProtoMax = v1::DispatchDtype_MAX;
+};
+template <>
+struct WireEnum<OutputDtype> {
+  using Proto = v1::OutputDtype;
+  static constexpr OutputDtype kLast = OutputDtype::kF32;
+  static constexpr int kProtoMax = v1::OutputDtype_MAX;
+};
+template <>
+struct WireEnum<QuantScheme> {
+  using Proto = v1::QuantScheme;
+  static constexpr QuantScheme kLast = QuantScheme::kNone;
+  static constexpr int kProtoMax = v1::QuantScheme_MAX;
+};
+template <>
+struct WireEnum<TransportChoice> {
+  using Proto = v1::TransportChoice;
+  static constexpr TransportChoice kLast = TransportChoice::kInProcess;
+  static constexpr int kProtoMax = v1::TransportChoice_MAX;
+};
+template <>
+struct WireEnum<Projection> {
+  using Proto = v1::Projection;
+  static constexpr Projection kLast = Projection::kDown;
+  static constexpr int kProtoMax = v1::Projection_MAX;
+};
+
+template <typename Core>
+constexpr typename WireEnum<Core>::Proto EnumToProto(Core value) {
+  static_assert(static_cast<int>(WireEnum<Core>::kLast) + 1 == WireEnum<Core>::kProtoMax);
+  return static_cast<typename WireEnum<Core>::Proto>(static_cast<int>(value) + 1);
+}
+
+// nullopt for "not set" and for values of a later version.
+template <typename Core>
+constexpr std::optional<Core> EnumFromProto(typename WireEnum<Core>::Proto value) {
+  const int number = static_cast<int>(value);
+  if (number < 1 || number > WireEnum<Core>::kProtoMax) return std::nullopt;
+  return static_cast<Core>(number - 1);
+}
+
+}  // namespace switchyard

@@ -1,0 +1,42 @@
+// Plans, configs, capabilities and manifests between core and the wire.
+//
+// Encode is total over valid values; what it writes, Decode reads back equal. Decode checks form
+// alone (enums, lengths, ranges of numbers); whether a plan makes sense is ValidatePlan's question.
+// Pure; thread-safe.
+#pragma once
+
+#include "core/capability.h"
+#include "core/plan.h"
+#include "core/weight_manifest.h"
+#include "services/convert/decoder.h"
+#include "switchyard/v1/dispatch.pb.h"
+#include "switchyard/v1/model.pb.h"
+#include "switchyard/v1/placement.pb.h"
+
+namespace switchyard {
+
+void EncodeDigest(const Sha256Digest& in, std::string* out);
+void EncodeTime(Duration in, google::protobuf::Duration* out);
+
+void Encode(const MoeShape& in, v1::MoeShape* out);
+void Decode(Decoder& at, const v1::MoeShape& in, MoeShape* out);
+
+void Encode(const TensorHash& in, v1::TensorHash* out);
+void Decode(Decoder& at, const v1::TensorHash& in, TensorHash* out);
+
+void Encode(const CapabilitySet& in, v1::CapabilitySet* out);
+void Decode(Decoder& at, const v1::CapabilitySet& in, CapabilitySet* out);
+
+void Encode(const DispatchConfig& in, v1::DispatchConfig* out);
+void Decode(Decoder& at, const v1::DispatchConfig& in, DispatchConfig* out);
+
+void Encode(const LayerPlacement& in, v1::LayerPlacement* out);
+void Decode(Decoder& at, const v1::LayerPlacement& in, LayerPlacement* out);
+
+void Encode(const PlanWorker& in, v1::PlanWorker* out);
+void Decode(Decoder& at, const v1::PlanWorker& in, PlanWorker* out);
+
+void Encode(const Plan& in, v1::Plan* out);
+void Decode(Decoder& at, const v1::Plan& in, Plan* out);
+
+}  // namespace switchyard

@@ -1,0 +1,124 @@
+#include "services/convert/session.h"
+
+#include <utility>
+
+#include "services/convert/plan.h"
+
+namespace switchyard {
+
+void Encode(const OpenSessionOrder& in, v1::SessionOrder* out) {
+  out->set_deployment(in.deployment);
+  out->set_model(in.model);
+  out->set_phase(EnumToProto(in.phase));
+  if (in.mode.has_value()) out->set_mode(EnumToProto(*in.mode));
+  out->set_max_tokens(static_cast<std::uint32_t>(in.max_tokens));
+  out->set_y_dtype(EnumToProto(in.y_dtype));
+  out->set_strict(in.strict);
+  EncodeTime(in.step_deadline, out->mutable_step_deadline());
+  out->set_source(EnumToProto(in.source));
+}
+
+void Decode(Decoder& at, const v1::SessionOrder& in, OpenSessionOrder* out) {
+  out->deployment = in.deployment();
+  out->model = in.model();
+  at.OptionalEnum<Phase>("phase", in.phase(), &out->phase);
+  at.OptionalEnum<DispatchMode>("mode", in.mode(), &out->mode);
+  at.Int("max_tokens", in.max_tokens(), &out->max_tokens);
+  at.OptionalEnum<OutputDtype>("y_dtype", in.y_dtype(), &out->y_dtype);
+  out->strict = in.strict();
+  at.Time("step_deadline", in.step_deadline(), &out->step_deadline);
+  at.OptionalEnum<DeviceKind>("source", in.source(), &out->source);
+}
+
+void Encode(const SessionGrant& in, v1::SessionGrant* out) {
+  out->set_session_id(ToHex(in.session));
+  Encode(in.order, out->mutable_order());
+  Encode(in.plan, out->mutable_plan());
+  EncodeDigest(in.hash, out->mutable_plan_hash());
+}
+
+void Decode(Decoder& at, const v1::SessionGrant& in, SessionGrant* out) {
+  at.Id("session_id", in.session_id(), &out->session);
+  at.Sub("order", in.has_order(), [&] { Decode(at, in.order(), &out->order); });
+  at.Sub("plan", in.has_plan(), [&] { Decode(at, in.plan(), &out->plan); });
+  at.Digest("plan_hash", in.plan_hash(), &out->hash);
+}
+
+v1::OpenSessionRequest ToProto(const OpenSessionOrder& order) {
+  v1::OpenSessionRequest out;
+  Encode(order, out.mutable_order());
+  return out;
+}
+
+absl::StatusOr<OpenSessionOrder> FromProto(const v1::OpenSessionRequest& proto) {
+  Decoder at("OpenSessionRequest");
+  OpenSessionOrder order;
+  at.Sub("order", proto.has_order(), [&] { Decode(at, proto.order(), &order); });
+  return at.Finish(std::move(order));
+}
+
+v1::OpenSessionResponse ToProto(const SessionGrant& grant) {
+  v1::OpenSessionResponse out;
+  Encode(grant, out.mutable_grant());
+  out.set_cookie(grant.cookie.value);
+  return out;
+}
+
+absl::StatusOr<SessionGrant> FromProto(const v1::OpenSessionResponse& proto) {
+  Decoder at("OpenSessionResponse");
+  SessionGrant grant;
+  at.Sub("grant", proto.has_grant(), [&] { Decode(at, proto.grant(), &grant); });
+  grant.cookie.value = proto.cookie();
+  return at.Finish(std::move(grant));
+}
+
+v1::CloseSessionRequest ToProto(SessionId session) {
+  v1::CloseSessionRequest out;
+  out.set_session_id(ToHex(session));
+  return out;
+}
+
+absl::StatusOr<SessionId> FromProto(const v1::CloseSessionRequest& proto) {
+  Decoder at("CloseSessionRequest");
+  SessionId session;
+  at.Id("session_id", proto.session_id(), &session);
+  return at.Finish(session);
+}
+
+v1::WatchPlanRequest ToProto(const WatchOrder& order) {
+  v1::WatchPlanRequest out;
+  out.set_session_id(ToHex(order.session));
+  out.set_deployment(order.deployment);
+  out.set_phase(EnumToProto(order.phase));
+  out.set_epoch(order.epoch.value);
+  EncodeDigest(order.hash, out.mutable_plan_hash());
+  return out;
+}
+
+absl::StatusOr<WatchOrder> FromProto(const v1::WatchPlanRequest& proto) {
+  Decoder at("WatchPlanRequest");
+  WatchOrder order;
+  at.Id("session_id", proto.session_id(), &order.session);
+  order.deployment = proto.deployment();
+  at.Enum("phase", proto.phase(), &order.phase);
+  order.epoch.value = proto.epoch();
+  at.Digest("plan_hash", proto.plan_hash(), &order.hash);
+  return at.Finish(std::move(order));
+}
+
+v1::WatchPlanResponse ToProto(const PlanNews& news) {
+  v1::WatchPlanResponse out;
+  Encode(news.plan, out.mutable_plan());
+  EncodeDigest(news.hash, out.mutable_plan_hash());
+  return out;
+}
+
+absl::StatusOr<PlanNews> FromProto(const v1::WatchPlanResponse& proto) {
+  Decoder at("WatchPlanResponse");
+  PlanNews news;
+  at.Sub("plan", proto.has_plan(), [&] { Decode(at, proto.plan(), &news.plan); });
+  at.Digest("plan_hash", proto.plan_hash(), &news.hash);
+  return at.Finish(std::move(news));
+}
+
+}  // namespace switchyard

@@ -1,0 +1,36 @@
+// Sessions between core and the wire: open, close, watch. As convert/plan.h: what ToProto writes,
+// FromProto reads back equal. Errors: kInvalidArgument (BAD_REQUEST) naming the field.
+#pragma once
+
+#include "absl/status/statusor.h"
+
+#include "core/session_messages.h"
+#include "services/convert/decoder.h"
+#include "switchyard/v1/coordinator.pb.h"
+#include "switchyard/v1/session.pb.h"
+
+namespace switchyard {
+
+void Encode(const OpenSessionOrder& in, v1::SessionOrder* out);
+// Fields that are not set get the defaults that session.proto states.
+void Decode(Decoder& at, const v1::SessionOrder& in, OpenSessionOrder* out);
+// Without the cookie.
+void Encode(const SessionGrant& in, v1::SessionGrant* out);
+void Decode(Decoder& at, const v1::SessionGrant& in, SessionGrant* out);
+
+v1::OpenSessionRequest ToProto(const OpenSessionOrder& order);
+absl::StatusOr<OpenSessionOrder> FromProto(const v1::OpenSessionRequest& proto);
+
+v1::OpenSessionResponse ToProto(const SessionGrant& grant);
+absl::StatusOr<SessionGrant> FromProto(const v1::OpenSessionResponse& proto);
+
+v1::CloseSessionRequest ToProto(SessionId session);
+absl::StatusOr<SessionId> FromProto(const v1::CloseSessionRequest& proto);
+
+v1::WatchPlanRequest ToProto(const WatchOrder& order);
+absl::StatusOr<WatchOrder> FromProto(const v1::WatchPlanRequest& proto);
+
+v1::WatchPlanResponse ToProto(const PlanNews& news);
+absl::StatusOr<PlanNews> FromProto(const v1::WatchPlanResponse& proto);
+
+}  // namespace switchyard

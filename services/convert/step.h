@@ -1,0 +1,49 @@
+// Gateway steps between the source's seam and the wire. Errors: kInvalidArgument (BAD_REQUEST)
+// naming the field; whether sizes fit the model is the session's question.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "core/session_messages.h"
+#include "switchyard/v1/expert.pb.h"
+#include "worker/session/step_channel.h"
+
+namespace switchyard {
+
+// A step as it came. `step`'s spans point into `ids`, `weights` and the message itself, which must
+// outlive them. Move-only: a copy's spans would point into the original.
+struct ReceivedStep {
+  ReceivedStep() = default;
+  ReceivedStep(ReceivedStep&&) = default;
+  ReceivedStep& operator=(ReceivedStep&&) = default;
+
+  GatewayStep step;
+  std::vector<std::int32_t> ids;
+  std::vector<float> weights;
+};
+using ForwardMessage = std::variant<OpenSessionOrder, ReceivedStep>;
+
+v1::ForwardRequest ForwardOpen(const OpenSessionOrder& order);
+v1::ForwardRequest ForwardStep(const GatewayStep& step);
+absl::StatusOr<ForwardMessage> FromProto(const v1::ForwardRequest& proto);
+
+// `y` points into the message.
+struct StepAnswer {
+  StepId step;
+  absl::Status status;
+  std::span<const std::byte> y;
+};
+using ForwardAnswer = std::variant<GatewayGrant, StepAnswer>;
+
+v1::ForwardResponse ForwardOpened(const GatewayGrant& grant);
+v1::ForwardResponse ForwardResult(const StepAnswer& answer);
+absl::StatusOr<ForwardAnswer> FromProto(const v1::ForwardResponse& proto);
+
+}  // namespace switchyard

@@ -1,0 +1,197 @@
+// Random but well-formed messages, for round trips. Every field differs from its default with high
+// probability, so that a forgotten one is noticed. Equal seeds, equal messages.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/control_messages.h"
+#include "core/error.h"
+#include "core/rng.h"
+#include "core/session_messages.h"
+
+namespace switchyard::testing {
+
+class RandomMessages {
+ public:
+  explicit RandomMessages(std::uint64_t seed) : rng_(seed) {}
+
+  SeededRng& rng() { return rng_; }
+
+  std::string Text(std::size_t bytes_max = 24) {
+    std::string text(1 + rng_.Below(bytes_max), ' ');
+    for (char& c : text) c = "abcdefghij-_./:0123456789"[rng_.Below(25)];
+    return text;
+  }
+  std::string Bytes(std::size_t bytes_max = 40) {
+    std::string bytes(1 + rng_.Below(bytes_max), '\0');
+    for (char& c : bytes) c = static_cast<char>(rng_.Next());
+    return bytes;
+  }
+  std::int32_t Index() { return static_cast<std::int32_t>(rng_.Next() & 0x7fffffffU); }
+  template <typename Enum>
+  Enum Any(Enum last) {
+    return static_cast<Enum>(rng_.Below(static_cast<std::uint64_t>(last) + 1));
+  }
+  Sha256Digest Digest() {
+    Sha256Digest digest;
+    for (std::uint8_t& byte : digest.bytes) byte = static_cast<std::uint8_t>(rng_.Next());
+    return digest;
+  }
+  Duration Time() { return Duration(rng_.Next() >> 2); }
+  absl::Status Error() {
+    const std::vector<Reason> reasons = AllReasons();
+    return MakeError(static_cast<absl::StatusCode>(1 + rng_.Below(16)),
+                     reasons[rng_.Below(reasons.size())], Text(), {{"a", Text()}, {"b", Text()}});
+  }
+  template <typename Make>
+  auto List(Make make, std::uint64_t most = 4) {
+    std::vector<decltype(make())> out;
+    for (std::uint64_t i = rng_.Below(most + 1); i > 0; --i) out.push_back(make());
+    return out;
+  }
+
+  MoeShape Shape() { return {Index(), Index(), Index(), Index()}; }
+  PlanWorker Worker() {
+    return {Text(), rng_.NextId<Incarnation>(), Text(), Any(DeviceKind::kAscend), Text()};
+  }
+  LayerPlacement Layer() {
+    return {LayerId{Index()}, List([this] {
+              return PhysicalExpert{ExpertId{Index()}, WorkerOrdinal{Index()}, SlotId{Index()}};
+            })};
+  }
+  DispatchConfig Config() {
+    return {LayerId{Index()},
+            Any(Phase::kMixed),
+            {Any(DeviceKind::kAscend), Any(DeviceKind::kAscend)},
+            Any(DispatchMode::kLowLatency),
+            Any(DispatchDtype::kNvfp4),
+            Any(DispatchDtype::kNvfp4),
+            Any(QuantScheme::kNone),
+            Index(),
+            List([this] { return Text(); })};
+  }
+  Plan APlan() {
+    return {Text(),
+            Text(),
+            Epoch{rng_.Next()},
+            Shape(),
+            Digest(),
+            List([this] { return Worker(); }),
+            List([this] { return Layer(); }),
+            List([this] { return Config(); })};
+  }
+  CapabilitySet Capabilities() {
+    return {Any(DeviceKind::kAscend),
+            Text(),
+            Text(),
+            List([this] { return Any(DispatchDtype::kNvfp4); }),
+            List([this] { return Any(QuantScheme::kNone); }),
+            List([this] { return Text(); }),
+            Index(),
+            static_cast<std::int64_t>(rng_.Next() >> 1)};
+  }
+  TensorHash Tensor() {
+    return {LayerId{Index()}, ExpertId{Index()}, Any(Projection::kDown), Digest()};
+  }
+
+  WorkerMessage FromWorker() {
+    switch (rng_.Below(8)) {
+      case 0:
+        return Register{
+            Text(), rng_.NextId<Incarnation>(), Text(), Capabilities(), List([this] {
+              return ResidentEpoch{Text(), Epoch{rng_.Next()}, Digest(), rng_.Below(2) == 0};
+            })};
+      case 1:
+        return Heartbeat{rng_.Next()};
+      case 2:
+        return PrepareAck{Text(), Epoch{rng_.Next()}, rng_.Next(), Digest()};
+      case 3:
+        return PrepareNack{Text(), Epoch{rng_.Next()}, rng_.Next(), Error()};
+      case 4:
+        return CommitAck{Text(), Epoch{rng_.Next()}, Digest()};
+      case 5:
+        return CommitNack{Text(), Epoch{rng_.Next()}, Error()};
+      case 6:
+        return RetireAck{Text(), Epoch{rng_.Next()}};
+      default:
+        return Leave{};
+    }
+  }
+  CoordinatorMessage FromCoordinator() {
+    switch (rng_.Below(6)) {
+      case 0:
+        return Registered{Time()};
+      case 1:
+        return Prepare{rng_.Next(), APlan(), Digest(), Text(), List([this] { return Tensor(); })};
+      case 2:
+        return Commit{Text(), Epoch{rng_.Next()}, Digest()};
+      case 3:
+        return Abort{Text(), Epoch{rng_.Next()}};
+      case 4:
+        return Retire{Text(), Epoch{rng_.Next()}};
+      default:
+        return Goodbye{};
+    }
+  }
+
+  OpenSessionOrder Order() {
+    OpenSessionOrder order{.deployment = Text(),
+                           .model = Text(),
+                           .phase = Any(Phase::kMixed),
+                           .mode = std::nullopt,
+                           .max_tokens = Index(),
+                           .y_dtype = Any(OutputDtype::kF32),
+                           .strict = rng_.Below(2) == 0,
+                           .step_deadline = Time(),
+                           .source = Any(DeviceKind::kAscend)};
+    if (rng_.Below(3) > 0) order.mode = Any(DispatchMode::kLowLatency);
+    return order;
+  }
+  SessionGrant Grant() {
+    return {rng_.NextId<SessionId>(), Cookie{rng_.Next()}, Order(), APlan(), Digest()};
+  }
+  PlanNews News() { return {APlan(), Digest()}; }
+  WatchOrder Watch() {
+    return {rng_.NextId<SessionId>(), Text(), Any(Phase::kMixed), Epoch{rng_.Next()}, Digest()};
+  }
+  RingOffer Ring() {
+    return {.transport = Text(),
+            .address = Bytes(),
+            .incarnation = rng_.NextId<Incarnation>(),
+            .attachment = AttachmentId{static_cast<std::uint32_t>(rng_.Next())},
+            .ring_address = rng_.Next(),
+            .ring_bytes = rng_.Next(),
+            .slots = static_cast<std::uint32_t>(rng_.Next()),
+            .slot_bytes = static_cast<std::uint32_t>(rng_.Next()),
+            .rkey = Bytes()};
+  }
+  AttachOrder Attach() {
+    return {.session = rng_.NextId<SessionId>(),
+            .cookie = Cookie{rng_.Next()},
+            .deployment = Text(),
+            .phase = Any(Phase::kMixed),
+            .mode = Any(DispatchMode::kLowLatency),
+            .epoch = Epoch{rng_.Next()},
+            .hash = Digest(),
+            .transport = Any(TransportChoice::kInProcess),
+            .reply_ring = Ring()};
+  }
+  AttachmentCounters Counters() {
+    return {.session = rng_.NextId<SessionId>(),
+            .worker_id = "",
+            .path = Text(),
+            .rows = rng_.Next(),
+            .request_payload_bytes = rng_.Next(),
+            .reply_payload_bytes = rng_.Next(),
+            .frames = rng_.Next(),
+            .hits = List([this] {
+              return AttachmentCounters::Hit{LayerId{Index()}, ExpertId{Index()}, rng_.Next()};
+            })};
+  }
+
+ private:
+  SeededRng rng_;
+};
+
+}  // namespace switchyard::testing
