@@ -1,0 +1,370 @@
+// What every device must do, run over each kernel family of this build; a family that this CPU
+// lacks is skipped, with the reason printed.
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+#include "core/rng.h"
+#include "tests/reference/calc_diff.h"
+#include "tests/reference/moe_reference.h"
+#include "tests/testing/random_tensors.h"
+#include "tests/testing/status_matchers.h"
+#include "worker/device/cpu/cpuid.h"
+#include "worker/device/cpu/kernels.h"
+#include "worker/device/registry.h"
+
+namespace switchyard {
+namespace {
+
+using testing::CalcDiff;
+using testing::CalcDiffWorstRow;
+using testing::FailsWith;
+using testing::GaussianBf16;
+using testing::RandomExpert;
+using testing::ReferenceExpert;
+
+constexpr std::uint64_t kSeed = 20;
+constexpr double kPooledMax = 1.5e-5;
+constexpr double kRowMax = 2.5e-5;
+
+// One packed expert of `backend` with its rows; Run poisons the output first.
+class Bench {
+ public:
+  Bench(DeviceBackend& backend, const MoeShape& shape, std::size_t row_count,
+        std::uint64_t seed = kSeed)
+      : backend_(&backend), shape_(shape), expert_(shape, seed) {
+    SeededRng rng(seed + 1);
+    x_ = GaussianBf16(row_count * hidden(), 1.0, rng);
+    auto packed = backend.Pack(shape, expert_.view());
+    EXPECT_TRUE(packed.ok()) << packed.status();
+    packed_ = std::move(packed).value();
+    auto workspace = backend.MakeWorkspace(shape, static_cast<std::int64_t>(row_count));
+    EXPECT_TRUE(workspace.ok()) << workspace.status();
+    workspace_ = std::move(workspace).value();
+  }
+
+  [[nodiscard]] std::size_t hidden() const { return static_cast<std::size_t>(shape_.hidden); }
+  std::vector<Bf16>& x() { return x_; }
+  [[nodiscard]] const PackedExpert& packed() const { return *packed_; }
+  [[nodiscard]] const Bf16* Row(std::size_t row) const { return x_.data() + row * hidden(); }
+
+  std::vector<float> Run(const std::vector<const Bf16*>& rows) {
+    std::vector<float> out(rows.size() * hidden(), std::numeric_limits<float>::quiet_NaN());
+    const ExpertBatch batch = {.expert = packed_.get(), .rows = rows, .out = out.data()};
+    backend_->Run({&batch, 1}, *workspace_);
+    return out;
+  }
+  std::vector<float> RunRows(const std::vector<std::size_t>& which) {
+    std::vector<const Bf16*> rows;
+    for (const std::size_t row : which) rows.push_back(Row(row));
+    return Run(rows);
+  }
+  std::vector<float> RunAll() {
+    std::vector<std::size_t> all(x_.size() / hidden());
+    std::iota(all.begin(), all.end(), 0U);
+    return RunRows(all);
+  }
+  [[nodiscard]] std::vector<double> Reference() const {
+    std::vector<double> y;
+    for (std::size_t at = 0; at < x_.size(); at += hidden()) {
+      const std::vector<double> row =
+          ReferenceExpert(expert_.view(), std::span(x_).subspan(at, hidden()));
+      y.insert(y.end(), row.begin(), row.end());
+    }
+    return y;
+  }
+
+ private:
+  DeviceBackend* backend_;
+  MoeShape shape_;
+  RandomExpert expert_;
+  std::vector<Bf16> x_;
+  std::unique_ptr<PackedExpert> packed_;
+  std::unique_ptr<Workspace> workspace_;
+};
+
+// Bit for bit; a NaN equals itself.
+::testing::AssertionResult SameBits(const float* got, const float* want, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    if (std::memcmp(got + i, want + i, sizeof(float)) != 0) {
+      return ::testing::AssertionFailure()
+             << "element " << i << " is " << got[i] << ", not " << want[i];
+    }
+  }
+  return ::testing::AssertionSuccess();
+}
+
+class DeviceConformance : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    if (!FindKernelFamily(GetParam())->usable(DetectCpuFeatures())) {
+      GTEST_SKIP() << "this CPU cannot run kernel family " << GetParam();
+    }
+    device_ = Make(1);
+  }
+  static std::unique_ptr<DeviceBackend> Make(int threads) {
+    auto device = MakeDevice("cpu", {.kernel_family = GetParam(), .compute_threads = threads});
+    EXPECT_TRUE(device.ok()) << device.status();
+    return std::move(device).value();
+  }
+  std::unique_ptr<DeviceBackend> device_;
+};
+
+TEST_P(DeviceConformance, AdvertisesWhatItProved) {
+  const CapabilitySet& capabilities = device_->capabilities();
+
+  EXPECT_EQ(capabilities.kernel_family, GetParam());
+  EXPECT_EQ(capabilities.device_profile, "cpu");
+  EXPECT_TRUE(capabilities.Takes(DispatchDtype::kBf16));
+  EXPECT_TRUE(capabilities.Takes(QuantScheme::kNone));
+  EXPECT_GT(capabilities.max_top_k, 0);
+  ASSERT_NE(device_->FindCodec(DispatchDtype::kBf16), nullptr);
+  EXPECT_EQ(device_->FindCodec(DispatchDtype::kFp8), nullptr);
+}
+
+TEST_P(DeviceConformance, MatchesTheDoubleReference) {
+  constexpr MoeShape kShapes[] = {{.hidden = 2048, .intermediate = 768, .experts = 1, .top_k = 1},
+                                  {.hidden = 256, .intermediate = 128, .experts = 1, .top_k = 1}};
+  for (const MoeShape& shape : kShapes) {
+    Bench bench(*device_, shape, shape.hidden == 2048 ? 5 : 34);
+
+    const std::vector<float> got = bench.RunAll();
+
+    const std::vector<double> want = bench.Reference();
+    EXPECT_LE(CalcDiff(got, want), kPooledMax) << "hidden " << shape.hidden;
+    EXPECT_LE(CalcDiffWorstRow(got, want, bench.hidden()), kRowMax) << "hidden " << shape.hidden;
+  }
+}
+
+TEST_P(DeviceConformance, TakesAnyShape) {
+  constexpr std::int32_t kSizes[] = {1, 2, 15, 16, 17, 31, 32, 33, 48, 65};
+  for (const std::int32_t hidden : kSizes) {
+    for (const std::int32_t intermediate : kSizes) {
+      const MoeShape shape = {
+          .hidden = hidden, .intermediate = intermediate, .experts = 1, .top_k = 1};
+      Bench bench(*device_, shape, 18);
+
+      const std::vector<float> got = bench.RunAll();
+
+      EXPECT_LE(CalcDiff(got, bench.Reference()), 5e-5)
+          << "hidden " << hidden << ", intermediate " << intermediate << ", seed " << kSeed;
+    }
+  }
+}
+
+// A row must come out the same alone and in every company: session-protocol.md, section 5.
+TEST_P(DeviceConformance, RowsAreBitEqualAloneInBatchesAndShuffled) {
+  constexpr std::size_t kRows = 70;
+  constexpr MoeShape kShapes[] = {{.hidden = 256, .intermediate = 128, .experts = 1, .top_k = 1},
+                                  {.hidden = 84, .intermediate = 45, .experts = 1, .top_k = 1}};
+  for (const MoeShape& shape : kShapes) {
+    Bench bench(*device_, shape, kRows);
+    std::vector<std::vector<float>> alone;
+    for (std::size_t row = 0; row < kRows; ++row) alone.push_back(bench.RunRows({row}));
+    SeededRng rng(kSeed);
+
+    for (const std::size_t size : {2U, 15U, 16U, 17U, 33U, 70U}) {
+      for (int round = 0; round < 8; ++round) {
+        std::vector<std::size_t> rows(kRows);
+        std::iota(rows.begin(), rows.end(), 0U);
+        for (std::size_t i = kRows - 1; i > 0; --i) std::swap(rows[i], rows[rng.Below(i + 1)]);
+        rows.resize(size);
+        const std::vector<float> got = bench.RunRows(rows);
+        for (std::size_t i = 0; i < size; ++i) {
+          ASSERT_TRUE(
+              SameBits(got.data() + i * bench.hidden(), alone[rows[i]].data(), bench.hidden()))
+              << "row " << rows[i] << " as number " << i << " of " << size << ", hidden "
+              << shape.hidden << ", seed " << kSeed;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(DeviceConformance, ManyRowsAreBitEqualToTheSameRowsInPieces) {
+  constexpr MoeShape kShape = {.hidden = 96, .intermediate = 64, .experts = 1, .top_k = 1};
+  constexpr std::size_t kRows = 1300;
+  Bench bench(*device_, kShape, kRows);
+
+  const std::vector<float> whole = bench.RunAll();
+
+  for (std::size_t row = 0; row < kRows; row += 100) {
+    std::vector<std::size_t> piece(100);
+    std::iota(piece.begin(), piece.end(), row);
+    const std::vector<float> got = bench.RunRows(piece);
+    ASSERT_TRUE(SameBits(got.data(), whole.data() + row * bench.hidden(), got.size())) << row;
+  }
+}
+
+TEST_P(DeviceConformance, NanStaysInItsRow) {
+  constexpr MoeShape kShape = {.hidden = 96, .intermediate = 80, .experts = 1, .top_k = 1};
+  constexpr std::size_t kRows = 35;
+  Bench bench(*device_, kShape, kRows);
+  const std::vector<float> clean = bench.RunAll();
+  for (const std::size_t bad : {0U, 15U, 16U, 31U, 34U}) {
+    Bf16& element = bench.x()[bad * bench.hidden() + bad];
+    const Bf16 before = std::exchange(element, 0x7fc1);
+
+    const std::vector<float> got = bench.RunAll();
+
+    element = before;
+    for (std::size_t row = 0; row < kRows; ++row) {
+      const std::size_t at = row * bench.hidden();
+      if (row != bad) {
+        ASSERT_TRUE(SameBits(got.data() + at, clean.data() + at, bench.hidden())) << row;
+        continue;
+      }
+      for (std::size_t i = 0; i < bench.hidden(); ++i) ASSERT_TRUE(std::isnan(got[at + i])) << i;
+    }
+  }
+}
+
+TEST_P(DeviceConformance, InfinityStaysInItsRow) {
+  constexpr MoeShape kShape = {.hidden = 65, .intermediate = 33, .experts = 1, .top_k = 1};
+  Bench bench(*device_, kShape, 17);
+  const std::vector<float> clean = bench.RunAll();
+  bench.x()[3 * bench.hidden()] = 0x7f80;
+
+  const std::vector<float> got = bench.RunAll();
+
+  for (std::size_t row = 0; row < 17; ++row) {
+    const std::size_t at = row * bench.hidden();
+    EXPECT_EQ(row != 3, std::memcmp(got.data() + at, clean.data() + at, bench.hidden() * 4) == 0);
+  }
+}
+
+TEST_P(DeviceConformance, TakesRowsAndOutputsAtAnyAddress) {
+  constexpr MoeShape kShape = {.hidden = 72, .intermediate = 40, .experts = 1, .top_k = 1};
+  constexpr std::size_t kRows = 18;
+  Bench bench(*device_, kShape, kRows);
+  const std::vector<float> want = bench.RunAll();
+  for (std::size_t shift = 1; shift < 33; shift += 3) {
+    std::vector<Bf16> moved(kRows * bench.hidden() + shift, 0x7fff);
+    std::copy(bench.x().begin(), bench.x().end(), moved.begin() + static_cast<long>(shift));
+    std::vector<const Bf16*> rows;
+    for (std::size_t row = 0; row < kRows; ++row) {
+      rows.push_back(moved.data() + shift + row * bench.hidden());
+    }
+    SY_ASSERT_OK_AND_ASSIGN(const auto workspace, device_->MakeWorkspace(kShape, kRows));
+    constexpr float kGuard = 12345.0F;
+    std::vector<float> out(kRows * bench.hidden() + shift + 16, kGuard);
+    const ExpertBatch batch = {.expert = &bench.packed(), .rows = rows, .out = out.data() + shift};
+
+    device_->Run({&batch, 1}, *workspace);
+
+    ASSERT_TRUE(SameBits(out.data() + shift, want.data(), want.size())) << shift;
+    for (std::size_t i = 0; i < shift; ++i) ASSERT_EQ(out[i], kGuard) << "before, " << i;
+    for (std::size_t i = 0; i < 16; ++i) {
+      ASSERT_EQ(out[shift + want.size() + i], kGuard) << "after, " << i;
+    }
+  }
+}
+
+// A layer's worth of batches of unlike sizes, empty ones included, on every number of threads.
+TEST_P(DeviceConformance, ThreadsDoNotChangeABit) {
+  constexpr MoeShape kShape = {.hidden = 512, .intermediate = 384, .experts = 5, .top_k = 1};
+  constexpr std::size_t kSizes[] = {1, 17, 0, 40, 3};
+  const auto run_all = [&](DeviceBackend& device, std::size_t experts) {
+    std::vector<std::unique_ptr<Bench>> benches;
+    std::vector<std::vector<const Bf16*>> rows(experts);
+    std::vector<std::vector<float>> outs(experts);
+    std::vector<ExpertBatch> batches;
+    for (std::size_t e = 0; e < experts; ++e) {
+      benches.push_back(std::make_unique<Bench>(device, kShape, 40, kSeed + e));
+      for (std::size_t row = 0; row < kSizes[e]; ++row) rows[e].push_back(benches[e]->Row(row));
+      outs[e].assign(kSizes[e] * 512, std::numeric_limits<float>::quiet_NaN());
+      batches.push_back({.expert = &benches[e]->packed(), .rows = rows[e], .out = outs[e].data()});
+    }
+    auto workspace = device.MakeWorkspace(kShape, 61);
+    EXPECT_TRUE(workspace.ok());
+    device.Run(batches, **workspace);
+    return outs;
+  };
+  for (const std::size_t experts : {1U, 2U, 5U}) {
+    const auto want = run_all(*device_, experts);
+    for (const int threads : {2, 3}) {
+      const std::unique_ptr<DeviceBackend> device = Make(threads);
+
+      const auto got = run_all(*device, experts);
+
+      for (std::size_t e = 0; e < experts; ++e) {
+        EXPECT_TRUE(SameBits(got[e].data(), want[e].data(), want[e].size()))
+            << "expert " << e << " of " << experts << ", threads " << threads;
+      }
+    }
+  }
+}
+
+TEST_P(DeviceConformance, TwoCallersWithTheirOwnWorkspacesDoNotDisturbEachOther) {
+  constexpr MoeShape kShape = {.hidden = 512, .intermediate = 384, .experts = 1, .top_k = 1};
+  constexpr int kRounds = 20;
+  const std::unique_ptr<DeviceBackend> device = Make(2);
+  Bench first(*device, kShape, 20, 1);
+  Bench second(*device, kShape, 33, 2);
+  const std::vector<float> first_want = first.RunAll();
+  const std::vector<float> second_want = second.RunAll();
+  std::atomic<int> wrong{0};
+  const auto repeat = [&](Bench& bench, const std::vector<float>& want) {
+    for (int round = 0; round < kRounds; ++round) {
+      const std::vector<float> got = bench.RunAll();
+      if (!SameBits(got.data(), want.data(), want.size())) wrong.fetch_add(1);
+    }
+  };
+
+  std::thread other([&] { repeat(second, second_want); });
+  repeat(first, first_want);
+  other.join();
+
+  EXPECT_EQ(wrong.load(), 0);
+}
+
+TEST_P(DeviceConformance, RunsNothingWhenThereIsNothingToRun) {
+  constexpr MoeShape kShape = {.hidden = 64, .intermediate = 32, .experts = 1, .top_k = 1};
+  Bench bench(*device_, kShape, 1);
+  SY_ASSERT_OK_AND_ASSIGN(const auto workspace, device_->MakeWorkspace(kShape, 0));
+  float untouched = 7.0F;
+  const ExpertBatch empty = {.expert = &bench.packed(), .rows = {}, .out = &untouched};
+
+  device_->Run({}, *workspace);
+  device_->Run({&empty, 1}, *workspace);
+
+  EXPECT_EQ(untouched, 7.0F);
+}
+
+TEST_P(DeviceConformance, RefusesWeightsThatDoNotFitTheShape) {
+  const MoeShape shape = {.hidden = 64, .intermediate = 32, .experts = 1, .top_k = 1};
+  const RandomExpert expert(shape, kSeed);
+  const auto bad_shape = FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadShape);
+  ExpertWeightsView cut = expert.view();
+  cut.down = cut.down.subspan(1);
+
+  EXPECT_THAT(device_->Pack(shape, cut), bad_shape);
+  EXPECT_THAT(device_->Pack({.hidden = 32, .intermediate = 32}, expert.view()), bad_shape);
+  EXPECT_THAT(device_->Pack({.hidden = 0, .intermediate = 32}, {}), bad_shape);
+  EXPECT_THAT(device_->Pack({.hidden = -64, .intermediate = -32}, expert.view()), bad_shape);
+  EXPECT_THAT(device_->MakeWorkspace({.hidden = 0, .intermediate = 32}, 4), bad_shape);
+  EXPECT_THAT(device_->MakeWorkspace(shape, -1), bad_shape);
+}
+
+std::vector<std::string> FamilyNames() {
+  std::vector<std::string> names;
+  for (const KernelFamily* family : KernelFamilies()) names.emplace_back(family->name);
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, DeviceConformance, ::testing::ValuesIn(FamilyNames()),
+                         [](const ::testing::TestParamInfo<std::string>& family) {
+                           return family.param;
+                         });
+
+}  // namespace
+}  // namespace switchyard

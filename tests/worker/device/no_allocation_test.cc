@@ -1,0 +1,80 @@
+// Run, Encode, Decode and the row operations are the hot path: they must not allocate. Counts every
+// operator new of the process, so no other test may run beside it.
+#include <atomic>
+#include <cstdlib>
+#include <new>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+#include "core/rng.h"
+#include "tests/testing/random_tensors.h"
+#include "tests/testing/status_matchers.h"
+#include "worker/device/registry.h"
+
+namespace {
+
+std::atomic<long> allocations{0};
+
+void* Counted(std::size_t bytes, std::size_t alignment) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  void* memory = nullptr;
+  if (posix_memalign(&memory, alignment < sizeof(void*) ? sizeof(void*) : alignment,
+                     bytes == 0 ? 1 : bytes) != 0) {
+    std::abort();
+  }
+  return memory;
+}
+
+}  // namespace
+
+void* operator new(std::size_t bytes) { return Counted(bytes, 16); }
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return Counted(bytes, 16); }
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  return Counted(bytes, static_cast<std::size_t>(alignment));
+}
+void* operator new(std::size_t bytes, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+  return Counted(bytes, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+
+namespace switchyard {
+namespace {
+
+TEST(NoAllocationTest, HotPathOfTheCpuDeviceAllocatesNothing) {
+  constexpr MoeShape kShape = {.hidden = 512, .intermediate = 384, .experts = 3, .top_k = 1};
+  SY_ASSERT_OK_AND_ASSIGN(const auto device, MakeDevice("cpu", {.compute_threads = 2}));
+  const testing::RandomExpert expert(kShape, 71);
+  SY_ASSERT_OK_AND_ASSIGN(const auto packed, device->Pack(kShape, expert.view()));
+  SY_ASSERT_OK_AND_ASSIGN(const auto workspace, device->MakeWorkspace(kShape, 60));
+  SeededRng rng(71);
+  const std::vector<Bf16> x = testing::GaussianBf16(20 * 512, 1.0, rng);
+  std::vector<const Bf16*> rows;
+  for (std::size_t row = 0; row < 20; ++row) rows.push_back(x.data() + row * 512);
+  std::vector<float> out(3 * 20 * 512);
+  std::vector<ExpertBatch> batches;
+  for (std::size_t b = 0; b < 3; ++b) {
+    batches.push_back({.expert = packed.get(), .rows = rows, .out = out.data() + b * 20 * 512});
+  }
+  std::vector<std::byte> wire(20 * 1024);
+  std::vector<Bf16> y(512);
+  std::vector<float> weights(20, 0.5F);
+  std::vector<float> sum(512);
+  const long before = allocations.load();
+
+  for (int round = 0; round < 3; ++round) {
+    device->Run(batches, *workspace);
+    device->FindCodec(DispatchDtype::kBf16)->Encode(rows, 512, wire.data(), nullptr);
+    device->row_ops().WeightedSumBf16(rows, weights, 512, sum.data());
+    device->row_ops().RoundToBf16(sum.data(), 512, y.data());
+  }
+
+  EXPECT_EQ(allocations.load(), before);
+  EXPECT_GT(before, 0) << "the counter counts nothing";
+}
+
+}  // namespace
+}  // namespace switchyard

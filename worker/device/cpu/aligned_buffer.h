@@ -1,0 +1,38 @@
+// Bytes for packed weights and scratch: 64-byte aligned; on huge pages where that pays.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "absl/status/statusor.h"
+
+namespace switchyard {
+
+// Owns its bytes; move-only. From 2 MiB up it is a private mapping that starts on a 2 MiB border
+// and asks for transparent huge pages; below, plain heap memory.
+class AlignedBuffer {
+ public:
+  // Contents are not initialised. Errors: kResourceExhausted (OUT_OF_MEMORY), naming the size.
+  static absl::StatusOr<AlignedBuffer> Allocate(std::int64_t bytes);
+
+  AlignedBuffer() = default;
+  ~AlignedBuffer() { Free(); }
+  AlignedBuffer(AlignedBuffer&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  AlignedBuffer& operator=(AlignedBuffer&& other) noexcept;
+  AlignedBuffer(const AlignedBuffer&) = delete;
+  AlignedBuffer& operator=(const AlignedBuffer&) = delete;
+
+  [[nodiscard]] std::byte* data() const { return data_; }
+  [[nodiscard]] std::int64_t bytes() const { return bytes_; }
+
+ private:
+  AlignedBuffer(std::byte* data, std::int64_t bytes) : data_(data), bytes_(bytes) {}
+  void Free();
+
+  std::byte* data_ = nullptr;
+  std::int64_t bytes_ = 0;
+};
+
+}  // namespace switchyard

@@ -1,0 +1,241 @@
+#include "worker/device/cpu/cpu_backend.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/error.h"
+#include "core/status_macros.h"
+#include "worker/device/cpu/aligned_buffer.h"
+#include "worker/device/cpu/codec_bf16.h"
+#include "worker/device/cpu/kernels.h"
+#include "worker/device/cpu/packing.h"
+#include "worker/device/cpu/self_test.h"
+
+namespace switchyard {
+
+// Scratch of a Run: a slab for each thread that may take part.
+struct CpuWorkspace final : Workspace {
+  CpuWorkspace(const KernelFamily& of, const KernelDims& sizes, AlignedBuffer memory)
+      : family(&of), dims(sizes), layout(of.layout(sizes)), slabs(std::move(memory)) {}
+
+  static std::int64_t SlabBytes(const KernelLayout& sizes) {
+    return RoundUp(sizes.scratch_bytes, kLineBytes);
+  }
+  [[nodiscard]] std::byte* Slab(int thread) const {
+    return slabs.data() + thread * SlabBytes(layout);
+  }
+
+  const KernelFamily* const family;
+  const KernelDims dims;
+  const KernelLayout layout;
+  const AlignedBuffer slabs;
+};
+
+namespace {
+
+constexpr int kThreadsMax = 256;
+constexpr std::int64_t kSizeMax = std::int64_t{1} << 20;
+// Below this many bytes of weights a second thread costs more than it brings.
+constexpr std::int64_t kSharedBytesMin = 384 << 10;
+// Pieces for each thread when one expert is split: the last to end keeps the others waiting.
+constexpr std::int64_t kPiecesPerThread = 8;
+
+struct CpuPackedExpert final : PackedExpert {
+  CpuPackedExpert(const KernelFamily& of, const KernelDims& sizes, AlignedBuffer packed)
+      : family(&of), dims(sizes), weights(std::move(packed)) {}
+  [[nodiscard]] std::int64_t bytes() const override { return weights.bytes(); }
+
+  const KernelFamily* const family;
+  const KernelDims dims;
+  const AlignedBuffer weights;
+};
+
+absl::Status BadShape(const MoeShape& shape, absl::string_view what) {
+  return MakeError(
+      absl::StatusCode::kInvalidArgument, Reason::kBadShape,
+      absl::StrCat("experts of hidden ", shape.hidden, ", intermediate ", shape.intermediate, ": ",
+                   what),
+      {{"hidden", absl::StrCat(shape.hidden)}, {"intermediate", absl::StrCat(shape.intermediate)}});
+}
+
+absl::StatusOr<KernelDims> DimsOf(const MoeShape& shape) {
+  if (shape.hidden < 1 || shape.intermediate < 1 || shape.hidden > kSizeMax ||
+      shape.intermediate > kSizeMax) {
+    return BadShape(shape, absl::StrCat("both must be from 1 to ", kSizeMax));
+  }
+  return KernelDims{.hidden = shape.hidden, .intermediate = shape.intermediate};
+}
+
+absl::Status CheckViews(const MoeShape& shape, const ExpertWeightsView& weights) {
+  const auto want =
+      static_cast<std::size_t>(shape.hidden) * static_cast<std::size_t>(shape.intermediate);
+  const std::pair<const char*, std::size_t> views[] = {
+      {"gate", weights.gate.size()}, {"up", weights.up.size()}, {"down", weights.down.size()}};
+  for (const auto& [name, size] : views) {
+    if (size != want) {
+      return BadShape(shape, absl::StrCat(name, " has ", size, " weights, not ", want,
+                                          "; check the checkpoint's shapes"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DeviceBackend>> CpuBackend::Create(const CpuOptions& options) {
+  const CpuFeatures cpu = DetectCpuFeatures();
+  const std::string& asked = options.kernel_family;
+  if (!asked.empty()) {
+    const KernelFamily* family = FindKernelFamily(asked);
+    if (family == nullptr || !family->usable(cpu)) {
+      const std::string have = UsableFamilyNames(cpu);
+      return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
+                       absl::StrCat("no kernel family '", asked, "' on this CPU; it has: ", have),
+                       {{"want", asked}, {"have", have}});
+    }
+  }
+  for (const KernelFamily* family : KernelFamilies()) {
+    if (!family->usable(cpu) || (!asked.empty() && asked != family->name)) continue;
+    SY_ASSIGN_OR_RETURN(auto backend, CreateFrom({.family = family,
+                                                  .row_kernels = &ChooseRowKernels(cpu),
+                                                  .bf16 = std::make_unique<Bf16Codec>(),
+                                                  .compute_threads = options.compute_threads,
+                                                  .log = options.log}));
+    if (!asked.empty() || backend->capabilities().Takes(QuantScheme::kNone)) return backend;
+  }
+  return MakeError(absl::StatusCode::kInternal, Reason::kInternal,
+                   "no kernel family of this build passes its self-test on this CPU; report the "
+                   "log lines that name them");
+}
+
+CpuBackend::CpuBackend(CpuParts parts) : parts_(std::move(parts)), row_ops_(*parts_.row_kernels) {}
+
+absl::StatusOr<std::unique_ptr<CpuBackend>> CpuBackend::CreateFrom(CpuParts parts) {
+  if (parts.compute_threads < 1 || parts.compute_threads > kThreadsMax) {
+    return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
+                     absl::StrCat("compute_threads is ", parts.compute_threads,
+                                  "; it must be from 1 to ", kThreadsMax));
+  }
+  std::unique_ptr<CpuBackend> backend(new CpuBackend(std::move(parts)));
+  SY_RETURN_IF_ERROR(backend->Prove());
+  SY_ASSIGN_OR_RETURN(backend->pool_, ComputePool::Create(backend->parts_.compute_threads));
+  return backend;
+}
+
+absl::Status CpuBackend::Prove() {
+  const DeviceProfile* profile = FindDeviceProfile("cpu");
+  capabilities_.device = DeviceKind::kCpu;
+  capabilities_.device_profile = profile->name;
+  capabilities_.kernel_family = parts_.family->name;
+  capabilities_.max_top_k = profile->max_top_k;
+  // True when `status` is OK; logs what is not, unless it is about this machine's memory.
+  const auto passed = [this](const absl::Status& status) {
+    if (status.ok()) return true;
+    if (parts_.log != nullptr) parts_.log->Warn("%s", std::string(status.message()));
+    return false;
+  };
+  const absl::Status family = TestKernelFamily(*parts_.family);
+  if (family.code() == absl::StatusCode::kResourceExhausted) return family;
+  if (passed(family)) capabilities_.schemes.push_back(QuantScheme::kNone);
+  if (passed(TestCodec(*parts_.bf16))) capabilities_.wire_dtypes.push_back(DispatchDtype::kBf16);
+  if (!passed(TestRowKernels(*parts_.row_kernels))) row_ops_ = CpuRowOps(kPortableRowKernels);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<PackedExpert>> CpuBackend::Pack(const MoeShape& shape,
+                                                               const ExpertWeightsView& weights) {
+  if (!capabilities_.Takes(QuantScheme::kNone)) {
+    return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
+                     absl::StrCat("kernel family ", parts_.family->name,
+                                  " failed its self-test here; choose another"),
+                     {{"kernel_family", parts_.family->name}});
+  }
+  SY_ASSIGN_OR_RETURN(const KernelDims dims, DimsOf(shape));
+  SY_RETURN_IF_ERROR(CheckViews(shape, weights));
+  SY_ASSIGN_OR_RETURN(AlignedBuffer packed,
+                      AlignedBuffer::Allocate(parts_.family->layout(dims).packed_bytes));
+  parts_.family->pack(
+      dims, {.gate = weights.gate.data(), .up = weights.up.data(), .down = weights.down.data()},
+      packed.data());
+  return std::make_unique<CpuPackedExpert>(*parts_.family, dims, std::move(packed));
+}
+
+absl::StatusOr<std::unique_ptr<Workspace>> CpuBackend::MakeWorkspace(const MoeShape& shape,
+                                                                     std::int64_t rows_max) {
+  SY_ASSIGN_OR_RETURN(const KernelDims dims, DimsOf(shape));
+  if (rows_max < 0) return BadShape(shape, absl::StrCat("rows_max is ", rows_max));
+  // Rows beyond a block go through the same slab block by block, so rows_max does not matter.
+  const std::int64_t slab = CpuWorkspace::SlabBytes(parts_.family->layout(dims));
+  SY_ASSIGN_OR_RETURN(AlignedBuffer slabs, AlignedBuffer::Allocate(slab * pool_->threads()));
+  return std::make_unique<CpuWorkspace>(*parts_.family, dims, std::move(slabs));
+}
+
+ExpertRun CpuBackend::RunOf(const ExpertBatch& batch, const CpuWorkspace& workspace,
+                            int thread) const {
+  const auto& expert = static_cast<const CpuPackedExpert&>(*batch.expert);
+  const bool fits = expert.family == workspace.family &&
+                    expert.dims.hidden == workspace.dims.hidden &&
+                    expert.dims.intermediate == workspace.dims.intermediate;
+  if (!fits) std::abort();  // Another device's expert or another layer's workspace: our bug.
+  return {.family = parts_.family,
+          .layout = workspace.layout,
+          .dims = workspace.dims,
+          .weights = expert.weights.data(),
+          .rows = batch.rows,
+          .out = batch.out,
+          .scratch = workspace.Slab(thread)};
+}
+
+void CpuBackend::Run(std::span<const ExpertBatch> batches, Workspace& workspace) {
+  const auto& own = static_cast<const CpuWorkspace&>(workspace);
+  if (own.family != parts_.family) std::abort();
+  const auto bytes = static_cast<std::int64_t>(batches.size()) * own.layout.packed_bytes;
+  if (pool_->threads() > 1 && bytes >= kSharedBytesMin) {
+    RunShared(batches, own);
+    return;
+  }
+  for (const ExpertBatch& batch : batches) RunExpert(RunOf(batch, own, 0));
+}
+
+// Whole experts to each thread while there are enough of them; those left over are split by
+// columns, so that no thread is idle. Neither changes the order of any sum.
+void CpuBackend::RunShared(std::span<const ExpertBatch> batches, const CpuWorkspace& workspace) {
+  const auto threads = static_cast<std::size_t>(pool_->threads());
+  std::size_t whole = batches.size() / threads * threads;
+  for (std::size_t first = 0; first < whole; first += ComputePool::kIndicesMax) {
+    const std::size_t count = std::min<std::size_t>(ComputePool::kIndicesMax, whole - first);
+    pool_->Run(static_cast<std::int64_t>(count), [&](std::int64_t index, int thread) {
+      RunExpert(RunOf(batches[first + static_cast<std::size_t>(index)], workspace, thread));
+    });
+  }
+  for (const ExpertBatch& batch : batches.subspan(whole)) RunSplit(RunOf(batch, workspace, 0));
+}
+
+void CpuBackend::RunSplit(const ExpertRun& run) {
+  const std::int64_t pieces_max =
+      std::min<std::int64_t>(kPiecesPerThread * pool_->threads(), ComputePool::kIndicesMax);
+  const auto split = [&](std::int64_t panels, const auto& step) {
+    const std::int64_t pieces = std::min(panels, pieces_max);
+    pool_->Run(pieces, [&](std::int64_t piece, int /*thread*/) {
+      step(panels * piece / pieces, panels * (piece + 1) / pieces);
+    });
+  };
+  const auto row_count = static_cast<std::int64_t>(run.rows.size());
+  for (std::int64_t first = 0; first < row_count; first += run.layout.rows_per_call) {
+    const KernelCall call = CallAt(run, first);
+    run.family->load_rows(call);
+    split(run.layout.gate_up_panels,
+          [&](std::int64_t begin, std::int64_t end) { run.family->gate_up(call, begin, end); });
+    split(run.layout.down_panels,
+          [&](std::int64_t begin, std::int64_t end) { run.family->down(call, begin, end); });
+  }
+}
+
+const Codec* CpuBackend::FindCodec(DispatchDtype dtype) const {
+  return dtype == DispatchDtype::kBf16 && capabilities_.Takes(dtype) ? parts_.bf16.get() : nullptr;
+}
+
+}  // namespace switchyard

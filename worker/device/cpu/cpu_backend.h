@@ -1,0 +1,73 @@
+// DeviceBackend on the CPU: one kernel family for the life of the backend, a small pool of threads.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+#include "core/log.h"
+#include "worker/device/cpu/compute_pool.h"
+#include "worker/device/cpu/expert_run.h"
+#include "worker/device/cpu/kernel_family.h"
+#include "worker/device/cpu/row_ops.h"
+#include "worker/device/device_backend.h"
+
+namespace switchyard {
+
+struct CpuWorkspace;
+
+// Fields as in DeviceOptions of worker/device/registry.h.
+struct CpuOptions {
+  std::string kernel_family{};
+  int compute_threads = 1;
+  Logger* log = nullptr;
+};
+
+// What a backend is made of. Create chooses them; tests may bring wrong ones.
+struct CpuParts {
+  const KernelFamily* family = nullptr;
+  const RowKernels* row_kernels = nullptr;
+  std::unique_ptr<Codec> bf16{};
+  int compute_threads = 1;
+  Logger* log = nullptr;
+};
+
+class CpuBackend final : public DeviceBackend {
+ public:
+  // Errors: as MakeDevice. A family asked for by name that fails its self-test still makes a
+  // backend, but one that advertises no scheme and refuses Pack.
+  static absl::StatusOr<std::unique_ptr<DeviceBackend>> Create(const CpuOptions& options);
+  // Tests each part. A wrong family is not advertised, nor is a wrong codec, and wrong row kernels
+  // give way to the portable ones; each is logged. Errors: kInvalidArgument (BAD_CONFIG) for the
+  // number of threads; kResourceExhausted (OUT_OF_MEMORY).
+  static absl::StatusOr<std::unique_ptr<CpuBackend>> CreateFrom(CpuParts parts);
+
+  [[nodiscard]] const CapabilitySet& capabilities() const override { return capabilities_; }
+  // Any hidden and intermediate from 1 to 2^20: what a family needs beyond them is padding of its
+  // own. Errors: as the seam, and kUnimplemented (UNSUPPORTED) when the family is not proven.
+  absl::StatusOr<std::unique_ptr<PackedExpert>> Pack(const MoeShape& shape,
+                                                     const ExpertWeightsView& weights) override;
+  absl::StatusOr<std::unique_ptr<Workspace>> MakeWorkspace(const MoeShape& shape,
+                                                           std::int64_t rows_max) override;
+  // Aborts when a workspace or an expert is not of this backend's making or of another shape. Two
+  // threads with two workspaces may run at once: the pool helps one of them.
+  void Run(std::span<const ExpertBatch> batches, Workspace& workspace) override;
+  [[nodiscard]] const Codec* FindCodec(DispatchDtype dtype) const override;
+  [[nodiscard]] const RowOps& row_ops() const override { return row_ops_; }
+
+ private:
+  explicit CpuBackend(CpuParts parts);
+  absl::Status Prove();
+  [[nodiscard]] ExpertRun RunOf(const ExpertBatch& batch, const CpuWorkspace& workspace,
+                                int thread) const;
+  void RunShared(std::span<const ExpertBatch> batches, const CpuWorkspace& workspace);
+  void RunSplit(const ExpertRun& run);
+
+  CpuParts parts_;
+  CapabilitySet capabilities_;
+  CpuRowOps row_ops_;
+  std::unique_ptr<ComputePool> pool_;
+};
+
+}  // namespace switchyard

@@ -1,0 +1,63 @@
+// What one kernel family is: plain data and functions, so that a source file compiled for a newer
+// instruction set shares no inline code with the rest of the program.
+//
+// A family owns the layout of its packed weights and of its scratch. Work on an expert is cut into
+// column panels that any thread may compute in any order: a panel is one sequence of operations
+// along K whatever the rows around it, hence bit-equality (session-protocol.md, section 5).
+//
+// Rounding: amx_bf16 rounds h = silu(gate) * up to BF16, because its second product takes BF16;
+// avx512 and portable_fp32 keep h in FP32; scalar sums and keeps h in double.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/bf16.h"
+#include "worker/device/cpu/cpuid.h"
+
+namespace switchyard {
+
+struct KernelDims {
+  std::int64_t hidden = 0;
+  std::int64_t intermediate = 0;
+};
+
+struct KernelLayout {
+  std::int64_t packed_bytes = 0;
+  std::int64_t scratch_bytes = 0;  // for one call of `rows_per_call` rows
+  std::int64_t rows_per_call = 0;  // most rows of one KernelCall
+  std::int64_t gate_up_panels = 0;
+  std::int64_t down_panels = 0;
+};
+
+// Up to rows_per_call rows of one expert. Scratch carries the rows and then h between the steps.
+struct KernelCall {
+  KernelDims dims;
+  const std::byte* weights = nullptr;  // packed; 64-byte aligned
+  const Bf16* const* rows = nullptr;   // [row_count], each [hidden], 2-byte aligned
+  std::int64_t row_count = 0;          // > 0
+  float* out = nullptr;                // [row_count, hidden], 4-byte aligned
+  std::byte* scratch = nullptr;        // 64-byte aligned
+};
+
+// The checkpoint's row-major weights, as in ExpertWeightsView.
+struct KernelWeights {
+  const Bf16* gate = nullptr;
+  const Bf16* up = nullptr;
+  const Bf16* down = nullptr;
+};
+
+struct KernelFamily {
+  const char* name;
+  bool (*usable)(const CpuFeatures& cpu);
+  KernelLayout (*layout)(const KernelDims& dims);
+  // Fills all packed_bytes of `out`, padding included.
+  void (*pack)(const KernelDims& dims, const KernelWeights& weights, std::byte* out);
+  // The three steps of a call: rows to scratch; gate and up panels [begin, end) to h in scratch;
+  // down panels [begin, end) to out. Each needs the one before it complete.
+  void (*load_rows)(const KernelCall& call);
+  void (*gate_up)(const KernelCall& call, std::int64_t begin, std::int64_t end);
+  void (*down)(const KernelCall& call, std::int64_t begin, std::int64_t end);
+};
+
+}  // namespace switchyard

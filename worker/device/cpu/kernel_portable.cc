@@ -1,0 +1,122 @@
+// Family portable_fp32: plain C++ in loops of 16 lanes that a compiler turns into vectors. Weights
+// in the lanes layout, FP32 multiplications and additions (no contraction), h kept in FP32.
+#include <bit>
+#include <cstring>
+
+#include "worker/device/cpu/kernels.h"
+#include "worker/device/cpu/packing.h"
+
+namespace switchyard {
+namespace {
+
+constexpr std::int64_t kRowsPerCall = 64;
+constexpr int kLanes = 16;
+
+bool Usable(const CpuFeatures& /*cpu*/) { return true; }
+
+// Scratch: x, [row, hidden], then h, [row, intermediate], both FP32.
+KernelLayout Layout(const KernelDims& dims) {
+  return {.packed_bytes = LanesBytes(dims),
+          .scratch_bytes = kRowsPerCall * (dims.hidden + dims.intermediate) * 4,
+          .rows_per_call = kRowsPerCall,
+          .gate_up_panels = CeilDiv(dims.intermediate, kPanelColumns),
+          .down_panels = CeilDiv(dims.hidden, kDownPanelColumns)};
+}
+
+float* XOf(const KernelCall& call) { return reinterpret_cast<float*>(call.scratch); }
+float* HOf(const KernelCall& call) { return XOf(call) + call.row_count * call.dims.hidden; }
+
+void LoadRows(const KernelCall& call) {
+  float* x = XOf(call);
+  for (std::int64_t row = 0; row < call.row_count; ++row) {
+    const Bf16* in = call.rows[row];
+    for (std::int64_t k = 0; k < call.dims.hidden; ++k) *x++ = Bf16ToFloat(in[k]);
+  }
+}
+
+struct Sums {
+  float low[kLanes];
+  float high[kLanes];
+};
+
+// One row against one panel, k ascending.
+inline Sums PanelSums(const float* x, const std::byte* panel, std::int64_t k_count) {
+  Sums sums = {};
+  for (std::int64_t k = 0; k < k_count; ++k) {
+    std::uint32_t line[kLanes];
+    std::memcpy(line, panel + k * kLineBytes, sizeof(line));
+    const float value = x[k];
+    for (int j = 0; j < kLanes; ++j) {
+      sums.low[j] += value * std::bit_cast<float>(line[j] << 16);
+      sums.high[j] += value * std::bit_cast<float>(line[j] & 0xffff0000U);
+    }
+  }
+  return sums;
+}
+
+// exp for -87 <= x <= 88, to about 2 ulp (coefficients of Cephes' expf); NaN stays NaN.
+inline float Exp(float x) {
+  constexpr float kRoundToInteger = 12582912.0F;  // 1.5 * 2^23: adding it drops the fraction
+  const float shifted = x * 1.44269504F + kRoundToInteger;
+  const float n = shifted - kRoundToInteger;
+  const float r = (x - n * 0.693359375F) - n * -2.12194440e-4F;
+  float p = 1.9875691500e-4F;
+  p = p * r + 1.3981999507e-3F;
+  p = p * r + 8.3334519073e-3F;
+  p = p * r + 4.1665795894e-2F;
+  p = p * r + 1.6666665459e-1F;
+  p = p * r + 5.0000001201e-1F;
+  p = p * (r * r) + r + 1.0F;
+  const std::uint32_t exponent =
+      std::bit_cast<std::uint32_t>(shifted) - std::bit_cast<std::uint32_t>(kRoundToInteger) + 127U;
+  return p * std::bit_cast<float>(exponent << 23);
+}
+
+inline float Silu(float x) {
+  float negated = -x;
+  negated = negated > 88.0F ? 88.0F : negated;  // Comparisons with NaN are false: it stays.
+  negated = negated < -87.0F ? -87.0F : negated;
+  return x / (1.0F + Exp(negated));
+}
+
+void GateUp(const KernelCall& call, std::int64_t begin, std::int64_t end) {
+  const auto [hidden, intermediate] = call.dims;
+  for (std::int64_t panel = begin; panel < end; ++panel) {
+    const std::byte* weights = call.weights + panel * hidden * kLineBytes;
+    const std::int64_t first = panel * kPanelColumns;
+    const std::int64_t columns = intermediate - first < kLanes ? intermediate - first : kLanes;
+    for (std::int64_t row = 0; row < call.row_count; ++row) {
+      const Sums sums = PanelSums(XOf(call) + row * hidden, weights, hidden);
+      float* h = HOf(call) + row * intermediate + first;
+      for (std::int64_t j = 0; j < columns; ++j) h[j] = Silu(sums.low[j]) * sums.high[j];
+    }
+  }
+}
+
+void Down(const KernelCall& call, std::int64_t begin, std::int64_t end) {
+  const auto [hidden, intermediate] = call.dims;
+  const std::byte* down = call.weights + CeilDiv(intermediate, kPanelColumns) * hidden * kLineBytes;
+  for (std::int64_t panel = begin; panel < end; ++panel) {
+    const std::byte* weights = down + panel * intermediate * kLineBytes;
+    const std::int64_t first = panel * kDownPanelColumns;
+    for (std::int64_t row = 0; row < call.row_count; ++row) {
+      const Sums sums = PanelSums(HOf(call) + row * intermediate, weights, intermediate);
+      float* out = call.out + row * hidden;
+      for (std::int64_t j = 0; j < kDownPanelColumns && first + j < hidden; ++j) {
+        out[first + j] = j < kLanes ? sums.low[j] : sums.high[j - kLanes];
+      }
+    }
+  }
+}
+
+}  // namespace
+
+constinit const KernelFamily kPortableFamily = {.name = "portable_fp32",
+                                                .usable = Usable,
+                                                .layout = Layout,
+                                                .pack = PackLanes,
+                                                .load_rows = LoadRows,
+                                                .gate_up = GateUp,
+                                                .down = Down};
+
+}  // namespace switchyard

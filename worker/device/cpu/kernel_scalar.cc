@@ -1,0 +1,81 @@
+// Family scalar: the definition in double, one multiplication at a time. For tests and the
+// self-test of the others; slow.
+#include <cmath>
+#include <cstring>
+
+#include "worker/device/cpu/kernels.h"
+
+namespace switchyard {
+namespace {
+
+constexpr std::int64_t kRowsPerCall = 16;
+
+bool Usable(const CpuFeatures& /*cpu*/) { return true; }
+
+// Weights stay as they are: gate, up, down. Scratch is h, [row, intermediate] of double.
+KernelLayout Layout(const KernelDims& dims) {
+  return {.packed_bytes = 3 * dims.hidden * dims.intermediate * 2,
+          .scratch_bytes = kRowsPerCall * dims.intermediate * 8,
+          .rows_per_call = kRowsPerCall,
+          .gate_up_panels = dims.intermediate,
+          .down_panels = dims.hidden};
+}
+
+void Pack(const KernelDims& dims, const KernelWeights& weights, std::byte* out) {
+  const auto bytes = static_cast<std::size_t>(dims.hidden * dims.intermediate * 2);
+  std::memcpy(out, weights.gate, bytes);
+  std::memcpy(out + bytes, weights.up, bytes);
+  std::memcpy(out + 2 * bytes, weights.down, bytes);
+}
+
+void LoadRows(const KernelCall& /*call*/) {}
+
+double Dot(const Bf16* x, const Bf16* w, std::int64_t count) {
+  double sum = 0;
+  for (std::int64_t k = 0; k < count; ++k) {
+    sum += static_cast<double>(Bf16ToFloat(x[k])) * static_cast<double>(Bf16ToFloat(w[k]));
+  }
+  return sum;
+}
+
+void GateUp(const KernelCall& call, std::int64_t begin, std::int64_t end) {
+  const auto [hidden, intermediate] = call.dims;
+  const auto* gate = reinterpret_cast<const Bf16*>(call.weights);
+  const Bf16* up = gate + hidden * intermediate;
+  auto* h = reinterpret_cast<double*>(call.scratch);
+  for (std::int64_t row = 0; row < call.row_count; ++row) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const double g = Dot(call.rows[row], gate + i * hidden, hidden);
+      const double u = Dot(call.rows[row], up + i * hidden, hidden);
+      h[row * intermediate + i] = g / (1.0 + std::exp(-g)) * u;
+    }
+  }
+}
+
+void Down(const KernelCall& call, std::int64_t begin, std::int64_t end) {
+  const auto [hidden, intermediate] = call.dims;
+  const Bf16* down = reinterpret_cast<const Bf16*>(call.weights) + 2 * hidden * intermediate;
+  const auto* h = reinterpret_cast<const double*>(call.scratch);
+  for (std::int64_t row = 0; row < call.row_count; ++row) {
+    for (std::int64_t n = begin; n < end; ++n) {
+      double sum = 0;
+      for (std::int64_t i = 0; i < intermediate; ++i) {
+        sum += h[row * intermediate + i] *
+               static_cast<double>(Bf16ToFloat(down[n * intermediate + i]));
+      }
+      call.out[row * hidden + n] = static_cast<float>(sum);
+    }
+  }
+}
+
+}  // namespace
+
+constinit const KernelFamily kScalarFamily = {.name = "scalar",
+                                              .usable = Usable,
+                                              .layout = Layout,
+                                              .pack = Pack,
+                                              .load_rows = LoadRows,
+                                              .gate_up = GateUp,
+                                              .down = Down};
+
+}  // namespace switchyard

@@ -1,0 +1,234 @@
+#include "worker/device/cpu/self_test.h"
+
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/error.h"
+#include "core/rng.h"
+#include "core/status_macros.h"
+#include "worker/device/cpu/aligned_buffer.h"
+#include "worker/device/cpu/expert_run.h"
+#include "worker/device/cpu/kernels.h"
+
+namespace switchyard {
+namespace {
+
+constexpr double kCalcDiffMax = 1.5e-5;
+constexpr std::uint64_t kSeed = 0x5eed;
+constexpr std::int64_t kRows = 19;
+
+absl::Status Failed(absl::string_view what) {
+  return MakeError(absl::StatusCode::kInternal, Reason::kInternal,
+                   absl::StrCat("self-test: ", what, "; choose another kernel family here"));
+}
+
+// Near enough to a normal distribution: eight uniforms, mean 0, variance 1.
+float NextNormal(SeededRng& rng) {
+  double sum = 0;
+  for (int i = 0; i < 8; ++i) sum += rng.Uniform() - 0.5;
+  return static_cast<float>(sum * std::sqrt(12.0 / 8.0));
+}
+
+std::vector<Bf16> NormalBf16(std::int64_t count, double deviation, SeededRng& rng) {
+  std::vector<Bf16> values(static_cast<std::size_t>(count));
+  for (Bf16& value : values) {
+    value = FloatToBf16(NextNormal(rng) * static_cast<float>(deviation));
+  }
+  return values;
+}
+
+struct Golden {
+  KernelDims dims;
+  std::vector<Bf16> gate;
+  std::vector<Bf16> up;
+  std::vector<Bf16> down;
+  std::vector<Bf16> x;
+  std::vector<const Bf16*> rows;
+};
+
+Golden MakeGolden(const KernelDims& dims) {
+  SeededRng rng(kSeed);
+  const std::int64_t size = dims.hidden * dims.intermediate;
+  const double in_deviation = 1.0 / std::sqrt(static_cast<double>(dims.hidden));
+  const double out_deviation = 1.0 / std::sqrt(static_cast<double>(dims.intermediate));
+  Golden golden;
+  golden.dims = dims;
+  golden.gate = NormalBf16(size, 2.0 * in_deviation, rng);
+  golden.up = NormalBf16(size, in_deviation, rng);
+  golden.down = NormalBf16(size, out_deviation, rng);
+  golden.x = NormalBf16(kRows * dims.hidden, 1.0, rng);
+  for (std::int64_t row = 0; row < kRows; ++row) {
+    golden.rows.push_back(golden.x.data() + row * dims.hidden);
+  }
+  return golden;
+}
+
+// What `family` makes of the rows [first, first + count) in one run.
+class FamilyRunner {
+ public:
+  static absl::StatusOr<FamilyRunner> Create(const KernelFamily& family, const Golden& golden) {
+    FamilyRunner runner(family, golden);
+    SY_ASSIGN_OR_RETURN(runner.weights_, AlignedBuffer::Allocate(runner.layout_.packed_bytes));
+    SY_ASSIGN_OR_RETURN(runner.scratch_, AlignedBuffer::Allocate(runner.layout_.scratch_bytes));
+    family.pack(golden.dims,
+                {.gate = golden.gate.data(), .up = golden.up.data(), .down = golden.down.data()},
+                runner.weights_.data());
+    return runner;
+  }
+
+  std::vector<float> Run(std::int64_t first, std::int64_t count) {
+    std::vector<float> out(static_cast<std::size_t>(count * golden_->dims.hidden), NAN);
+    RunExpert(
+        {.family = family_,
+         .layout = layout_,
+         .dims = golden_->dims,
+         .weights = weights_.data(),
+         .rows = std::span(golden_->rows)
+                     .subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)),
+         .out = out.data(),
+         .scratch = scratch_.data()});
+    return out;
+  }
+
+ private:
+  FamilyRunner(const KernelFamily& family, const Golden& golden)
+      : family_(&family), golden_(&golden), layout_(family.layout(golden.dims)) {}
+
+  const KernelFamily* family_;
+  const Golden* golden_;
+  KernelLayout layout_;
+  AlignedBuffer weights_;
+  AlignedBuffer scratch_;
+};
+
+// 1 - 2 sum(xy) / sum(x^2 + y^2); NaN when an operand is.
+double CalcDiff(const float* x, const float* y, std::int64_t count) {
+  double products = 0;
+  double squares = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const double a = x[i];
+    const double b = y[i];
+    products += a * b;
+    squares += a * a + b * b;
+  }
+  return 1.0 - 2.0 * products / squares;
+}
+
+absl::Status TestFamilyOn(const KernelFamily& family, const KernelDims& dims) {
+  const Golden golden = MakeGolden(dims);
+  SY_ASSIGN_OR_RETURN(FamilyRunner reference, FamilyRunner::Create(kScalarFamily, golden));
+  SY_ASSIGN_OR_RETURN(FamilyRunner tested, FamilyRunner::Create(family, golden));
+  const std::vector<float> want = reference.Run(0, kRows);
+  const std::vector<float> got = tested.Run(0, kRows);
+  for (std::int64_t row = 0; row < kRows; ++row) {
+    const std::int64_t at = row * dims.hidden;
+    const std::string where = absl::StrCat("family ", family.name, ", hidden ", dims.hidden,
+                                           ", intermediate ", dims.intermediate, ", row ", row);
+    const double diff = CalcDiff(got.data() + at, want.data() + at, dims.hidden);
+    if (!(diff <= kCalcDiffMax)) {
+      return Failed(absl::StrCat(where, ": calc_diff ", diff, " exceeds ", kCalcDiffMax));
+    }
+    const std::vector<float> alone = tested.Run(row, 1);
+    if (std::memcmp(alone.data(), got.data() + at, alone.size() * sizeof(float)) != 0) {
+      return Failed(absl::StrCat(where, ": alone it differs from itself in company"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Inputs and outputs of every row operation, for one set of row kernels.
+struct RowResults {
+  std::vector<Bf16> weighted_sum;
+  std::vector<float> weighted_sum_bf16;
+  std::vector<float> sum_bf16;
+  std::vector<Bf16> rounded;
+  std::array<bool, 2> has_nan;
+};
+
+RowResults RunRowKernels(const RowKernels& kernels) {
+  constexpr std::int64_t kHidden = 75;  // whole vectors and a tail
+  constexpr std::int64_t kTerms = 5;
+  SeededRng rng(kSeed);
+  std::vector<Bf16> bf16 = NormalBf16(kTerms * kHidden, 1.0, rng);
+  std::vector<float> fp32;
+  for (std::int64_t i = 0; i < kTerms * kHidden; ++i) fp32.push_back(NextNormal(rng));
+  std::vector<float> weights;
+  std::vector<const Bf16*> bf16_rows;
+  std::vector<const float*> fp32_rows;
+  for (std::int64_t row = 0; row < kTerms; ++row) {
+    weights.push_back(NextNormal(rng));
+    bf16_rows.push_back(bf16.data() + row * kHidden);
+    fp32_rows.push_back(fp32.data() + row * kHidden);
+  }
+  RowResults results = {.weighted_sum = std::vector<Bf16>(kHidden),
+                        .weighted_sum_bf16 = std::vector<float>(kHidden),
+                        .sum_bf16 = std::vector<float>(kHidden),
+                        .rounded = std::vector<Bf16>(fp32.size()),
+                        .has_nan = {}};
+  kernels.weighted_sum(fp32_rows.data(), weights.data(), kTerms, kHidden,
+                       results.weighted_sum.data());
+  kernels.weighted_sum_bf16(bf16_rows.data(), weights.data(), kTerms, kHidden,
+                            results.weighted_sum_bf16.data());
+  kernels.sum_bf16(bf16_rows.data(), kTerms, kHidden, results.sum_bf16.data());
+  kernels.round_to_bf16(fp32.data(), kTerms * kHidden, results.rounded.data());
+  results.has_nan[0] = kernels.has_nan(bf16.data(), kHidden);
+  bf16[kHidden - 1] = 0xffc1;
+  results.has_nan[1] = kernels.has_nan(bf16.data(), kHidden);
+  return results;
+}
+
+}  // namespace
+
+absl::Status TestKernelFamily(const KernelFamily& family) {
+  constexpr KernelDims kWholePanels{.hidden = 128, .intermediate = 96};
+  constexpr KernelDims kPadded{.hidden = 84, .intermediate = 45};
+  SY_RETURN_IF_ERROR(TestFamilyOn(family, kWholePanels));
+  return TestFamilyOn(family, kPadded);
+}
+
+absl::Status TestRowKernels(const RowKernels& kernels) {
+  const RowResults want = RunRowKernels(kPortableRowKernels);
+  const RowResults got = RunRowKernels(kernels);
+  if (got.weighted_sum != want.weighted_sum) return Failed("WeightedSum differs from std::fma");
+  if (got.weighted_sum_bf16 != want.weighted_sum_bf16) {
+    return Failed("WeightedSumBf16 differs from std::fma");
+  }
+  if (got.sum_bf16 != want.sum_bf16) return Failed("SumBf16 differs from plain additions");
+  if (got.rounded != want.rounded) return Failed("RoundToBf16 differs from FloatToBf16");
+  if (got.has_nan != std::array<bool, 2>{false, true}) return Failed("HasNan is wrong");
+  return absl::OkStatus();
+}
+
+absl::Status TestCodec(const Codec& codec) {
+  constexpr std::int64_t kHidden = 75;
+  constexpr std::int64_t kCount = 3;
+  constexpr std::byte kPoison{0xa5};
+  SeededRng rng(kSeed);
+  const std::vector<Bf16> in = NormalBf16(kCount * (kHidden + 1), 1.0, rng);
+  std::vector<const Bf16*> rows;
+  for (std::int64_t row = 0; row < kCount; ++row) rows.push_back(in.data() + row * (kHidden + 1));
+  const RowBytes bytes = RowBytesOf(codec.dtype(), kHidden);
+  std::vector<std::byte> data(static_cast<std::size_t>(kCount * bytes.data) + 1, kPoison);
+  std::vector<std::byte> scales(static_cast<std::size_t>(kCount * bytes.scales) + 1, kPoison);
+  std::vector<Bf16> out(kCount * kHidden + 1, 0xa5a5);
+
+  codec.Encode(rows, kHidden, data.data(), scales.data());
+  codec.Decode(data.data(), scales.data(), kCount, kHidden, out.data());
+
+  if (data.back() != kPoison || scales.back() != kPoison || out.back() != 0xa5a5) {
+    return Failed("the codec writes beyond its rows");
+  }
+  for (std::int64_t row = 0; row < kCount; ++row) {
+    if (std::memcmp(out.data() + row * kHidden, rows[static_cast<std::size_t>(row)],
+                    kHidden * sizeof(Bf16)) != 0) {
+      return Failed(absl::StrCat("row ", row, " does not come back from the codec"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace switchyard

@@ -1,0 +1,22 @@
+#include "worker/device/registry.h"
+
+#include "absl/strings/str_cat.h"
+
+#include "core/error.h"
+#include "worker/device/cpu/cpu_backend.h"
+
+namespace switchyard {
+
+absl::StatusOr<std::unique_ptr<DeviceBackend>> MakeDevice(absl::string_view kind,
+                                                          const DeviceOptions& options) {
+  if (kind == "cpu") {
+    return CpuBackend::Create({.kernel_family = options.kernel_family,
+                               .compute_threads = options.compute_threads,
+                               .log = options.log});
+  }
+  return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
+                   absl::StrCat("no device '", kind, "' in this build; it has: cpu"),
+                   {{"want", std::string(kind)}, {"have", "cpu"}});
+}
+
+}  // namespace switchyard
