@@ -6,13 +6,13 @@
 // Header, little-endian, in order: magic u32; version, kind, mode, dtype u8; cookie, epoch, step
 // u64; attachment, source incarnation (low 32 bits) u32; layer, chunk, chunks u16; attempt, flags
 // u8; rows u32; request_slot, reply_slot u16; payload_bytes u32; CRC32C u32 over the header (this
-// field zero) and the metadata. The rest of the 64 bytes is zero.
+// field zero) and the metadata without its padding.
 //
 // Metadata of a request: `normal`: rows x {token u32, top_k x (local slot i32, -1 = not here;
 // weight f32)}; `low_latency`: local_slots x count u32, then rows x {token u32, k index u32}, rows
 // grouped by slot in ascending order. A result has none: its rows are the request's, in order. An
 // error has {gRPC code u32, reason u32, row u32 or 2^32-1, text length u32, text <= 256 B} as its
-// metadata.
+// metadata: its length is read from a copy and bounded before the CRC is checked.
 //
 // A header is copied out of shared memory and only the copy is looked at. Pure; thread-safe.
 #pragma once
@@ -50,7 +50,7 @@ struct FrameHeader {
   StepId step;
   AttachmentId attachment;  // the receiver's number for this edge
   std::uint32_t source_incarnation = 0;
-  LayerId layer;
+  LayerId layer;  // 0 .. 65535 on the wire
   std::uint16_t chunk = 0;
   std::uint16_t chunks = 1;
   std::uint8_t attempt = 0;
@@ -83,11 +83,13 @@ struct RequestGeometry {
   std::int32_t top_k = 0;
   std::int32_t local_slots = 0;  // experts of the layer on the receiving worker
 };
+// Numbers of a checked plan: negative ones are not refused here.
 FrameLayout LayoutOfRequest(const RequestGeometry& geometry);
 FrameLayout LayoutOfResult(std::uint32_t rows, std::int32_t hidden);  // BF16 rows
 FrameLayout LayoutOfError(std::size_t text_bytes);
 
-// CRC32C (Castagnoli), as of RFC 3720; SSE4.2 where present.
+// CRC32C (Castagnoli), as of RFC 3720; SSE4.2 where present. Begins with `crc` 0; the CRC of two
+// pieces is that of the second, begun with that of the first.
 std::uint32_t Crc32c(std::uint32_t crc, std::span<const std::byte> data);
 
 // Writes `header` with its CRC over header and `metadata`.
