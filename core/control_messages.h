@@ -32,6 +32,13 @@
 
 namespace switchyard {
 
+// One epoch of one deployment.
+struct EpochKey {
+  std::string deployment;
+  Epoch epoch;
+  friend auto operator<=>(const EpochKey&, const EpochKey&) = default;
+};
+
 // An epoch that a worker holds when it registers: after a broken stream or a coordinator's restart
 // it goes on serving what it had.
 struct ResidentEpoch {

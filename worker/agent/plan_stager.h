@@ -12,21 +12,12 @@
 
 #include <cstdint>
 #include <functional>
-#include <string>
 
 #include "absl/status/status.h"
 
 #include "core/control_messages.h"
-#include "core/ids.h"
 
 namespace switchyard {
-
-// One epoch on this worker.
-struct EpochKey {
-  std::string deployment;
-  Epoch epoch;
-  friend auto operator<=>(const EpochKey&, const EpochKey&) = default;
-};
 
 class PlanStager {
  public:

@@ -1,0 +1,205 @@
+#include "coordinator/deployment.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+#include "core/canonical_io.h"
+#include "core/error.h"
+
+namespace switchyard {
+namespace {
+
+constexpr std::uint32_t kRecordFormat = 1;
+constexpr std::size_t kNameMax = 128;
+constexpr std::int32_t kWorkersMax = 4096;
+constexpr std::int32_t kTokensMax = 1 << 20;
+constexpr Duration kJoinTimeoutDefault = std::chrono::seconds(20);
+constexpr Duration kJoinTimeoutMax = std::chrono::hours(24);
+constexpr std::uint8_t kNoMode = 255;
+
+absl::Status Bad(const DeploymentSpec& spec, absl::string_view field, const std::string& what) {
+  return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
+                   absl::StrFormat("deployment \"%s\": %s %s", spec.name, field, what),
+                   {{"deployment", spec.name}, {"field", std::string(field)}});
+}
+
+std::string LastComponent(absl::string_view path) {
+  while (!path.empty() && path.back() == '/') path.remove_suffix(1);
+  const std::size_t slash = path.rfind('/');
+  return std::string(slash == absl::string_view::npos ? path : path.substr(slash + 1));
+}
+
+absl::Status CompletePhases(DeploymentSpec& spec) {
+  if (spec.phases.empty()) {
+    spec.phases = {{Phase::kPrefill, {}}, {Phase::kDecode, {}}, {Phase::kMixed, {}}};
+  }
+  std::sort(spec.phases.begin(), spec.phases.end(),
+            [](const PhaseSpec& a, const PhaseSpec& b) { return a.phase < b.phase; });
+  for (std::size_t i = 1; i < spec.phases.size(); ++i) {
+    if (spec.phases[i - 1].phase == spec.phases[i].phase) {
+      return Bad(spec, "phases",
+                 absl::StrCat("names ", PhaseName(spec.phases[i].phase), " twice; name it once"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckRange(const DeploymentSpec& spec, absl::string_view field, std::int64_t value,
+                        std::int64_t max) {
+  if (value >= 0 && value <= max) return absl::OkStatus();
+  return Bad(spec, field, absl::StrFormat("is %d; give 0 (the default) to %d", value, max));
+}
+
+template <typename Io, typename RecordT>
+void WalkSpec(Io& io, RecordT& record) {
+  auto& spec = record.spec;
+  io.String(spec.name);
+  io.String(spec.model);
+  io.String(spec.checkpoint);
+  io.ForEach(spec.phases, [&io](auto& phase) {
+    io.Int(phase.phase);
+    std::uint8_t mode = phase.mode ? static_cast<std::uint8_t>(*phase.mode) : kNoMode;
+    io.Int(mode);
+    if constexpr (!std::is_const_v<std::remove_reference_t<decltype(phase)>>) {
+      if (mode != kNoMode) phase.mode = static_cast<DispatchMode>(mode);
+    }
+  });
+  io.Int(spec.min_workers);
+  std::int64_t join_timeout_ns = spec.join_timeout.count();
+  io.Int(join_timeout_ns);
+  if constexpr (!std::is_const_v<RecordT>) spec.join_timeout = Duration(join_timeout_ns);
+  io.Int(spec.max_tokens_per_step);
+}
+
+template <typename Io, typename RecordT>
+void WalkFacts(Io& io, RecordT& record) {
+  auto& facts = record.facts;
+  io.Int(facts.shape.hidden);
+  io.Int(facts.shape.intermediate);
+  io.Int(facts.shape.experts);
+  io.Int(facts.shape.top_k);
+  io.Int(facts.scheme);
+  io.ForEach(facts.layers, [&io](auto& layer) { io.Int(layer.value); });
+  io.ForEach(facts.manifest.tensors, [&io](auto& tensor) {
+    io.Int(tensor.layer.value);
+    io.Int(tensor.expert.value);
+    io.Int(tensor.projection);
+    io.Raw(tensor.sha256.bytes);
+  });
+}
+
+bool EnumsInRange(const DeploymentRecord& record) {
+  return record.facts.scheme <= QuantScheme::kNone &&
+         std::all_of(record.spec.phases.begin(), record.spec.phases.end(),
+                     [](const PhaseSpec& phase) {
+                       return phase.phase <= Phase::kMixed &&
+                              (!phase.mode || *phase.mode <= DispatchMode::kLowLatency);
+                     });
+}
+
+absl::Status BadFacts(const std::string& what) {
+  return MakeError(absl::StatusCode::kDataLoss, Reason::kCheckpoint,
+                   absl::StrCat("checkpoint: ", what, "; fetch the checkpoint again"));
+}
+
+}  // namespace
+
+bool DeploymentSpec::Serves(Phase phase) const {
+  return std::any_of(phases.begin(), phases.end(),
+                     [phase](const PhaseSpec& p) { return p.phase == phase; });
+}
+
+bool IsName(absl::string_view text) {
+  return !text.empty() && text.size() <= kNameMax &&
+         std::all_of(text.begin(), text.end(), [](char c) {
+           return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' ||
+                  c == '-';
+         });
+}
+
+absl::StatusOr<DeploymentSpec> CompleteSpec(const DeploymentSpec& spec) {
+  DeploymentSpec full = spec;
+  if (!IsName(full.name)) {
+    return Bad(full, "name", "must be 1 to 128 characters of [A-Za-z0-9._-]");
+  }
+  if (full.checkpoint.empty()) return Bad(full, "checkpoint", "is empty; name a directory");
+  if (full.model.empty()) full.model = LastComponent(full.checkpoint);
+  if (!IsName(full.model)) {
+    return Bad(full, "model",
+               absl::StrFormat("\"%s\" must be 1 to 128 characters of [A-Za-z0-9._-]", full.model));
+  }
+  absl::Status status = CompletePhases(full);
+  status.Update(CheckRange(full, "min_workers", full.min_workers, kWorkersMax));
+  status.Update(CheckRange(full, "max_tokens_per_step", full.max_tokens_per_step, kTokensMax));
+  if (full.join_timeout < Duration::zero() || full.join_timeout > kJoinTimeoutMax) {
+    status.Update(Bad(full, "join_timeout", "must be 0 (20 s) to 24 h"));
+  }
+  if (!status.ok()) return status;
+  if (full.min_workers == 0) full.min_workers = 1;
+  if (full.join_timeout == Duration::zero()) full.join_timeout = kJoinTimeoutDefault;
+  if (full.max_tokens_per_step == 0) full.max_tokens_per_step = kDefaultMaxTokensPerStep;
+  return full;
+}
+
+std::int64_t ModelFacts::ExpertBytes() const {
+  const std::int64_t values = std::int64_t{3} * shape.hidden * shape.intermediate;
+  return values * 2;  // BF16; scheme kNone is the only one
+}
+
+absl::Status CheckFacts(const ModelFacts& facts) {
+  const MoeShape& shape = facts.shape;
+  if (shape.hidden <= 0 || shape.intermediate <= 0 || shape.experts <= 0 || shape.top_k <= 0 ||
+      shape.top_k > shape.experts) {
+    return BadFacts(absl::StrFormat("hidden %d, intermediate %d, experts %d, top-k %d",
+                                    shape.hidden, shape.intermediate, shape.experts, shape.top_k));
+  }
+  if (facts.layers.empty()) return BadFacts("no MoE layer");
+  std::size_t row = 0;
+  for (std::size_t i = 0; i < facts.layers.size(); ++i) {
+    if (facts.layers[i].value < 0 || (i > 0 && !(facts.layers[i - 1] < facts.layers[i]))) {
+      return BadFacts("MoE layers do not ascend");
+    }
+    for (std::int32_t expert = 0; expert < shape.experts; ++expert) {
+      for (const Projection p : {Projection::kGate, Projection::kUp, Projection::kDown}) {
+        if (row >= facts.manifest.tensors.size()) return BadFacts("manifest ends early");
+        const TensorHash& tensor = facts.manifest.tensors[row++];
+        if (tensor.layer != facts.layers[i] || tensor.expert.value != expert ||
+            tensor.projection != p) {
+          return BadFacts(absl::StrFormat("manifest has no hash of layer %d expert %d %s",
+                                          facts.layers[i].value, expert, ProjectionName(p)));
+        }
+      }
+    }
+  }
+  if (row != facts.manifest.tensors.size()) return BadFacts("manifest names tensors of no layer");
+  return absl::OkStatus();
+}
+
+std::string CanonicalBytes(const DeploymentRecord& record) {
+  CanonicalWriter writer;
+  writer.Int(kRecordFormat);
+  WalkSpec(writer, record);
+  WalkFacts(writer, record);
+  return writer.Take();
+}
+
+absl::StatusOr<DeploymentRecord> ParseDeploymentRecord(absl::string_view bytes) {
+  CanonicalReader reader(bytes);
+  std::uint32_t format = 0;
+  reader.Int(format);
+  DeploymentRecord record;
+  WalkSpec(reader, record);
+  WalkFacts(reader, record);
+  if (format != kRecordFormat || !reader.ok() || !EnumsInRange(record)) {
+    return MakeError(absl::StatusCode::kDataLoss, Reason::kStoreWrite,
+                     "stored deployment is not one that this version wrote; restore the store "
+                     "from a copy or start with an empty one");
+  }
+  return record;
+}
+
+}  // namespace switchyard

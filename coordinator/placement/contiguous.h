@@ -1,0 +1,16 @@
+// Experts in ascending order, cut into runs whose sizes differ by at most one; the same in every
+// layer. The first `experts % workers` workers take one more.
+#pragma once
+
+#include "coordinator/placement/placement_policy.h"
+
+namespace switchyard {
+
+class ContiguousPlacement final : public PlacementPolicy {
+ public:
+  [[nodiscard]] absl::string_view name() const override { return "contiguous"; }
+  [[nodiscard]] absl::StatusOr<std::vector<LayerPlacement>> Place(
+      const PlacementRequest& request) const override;
+};
+
+}  // namespace switchyard

@@ -1,0 +1,41 @@
+// The seam that decides which expert lives where. Pure: equal requests, equal placements, so that a
+// coordinator that looks again at what serves finds nothing to change.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+#include "core/ids.h"
+#include "core/placement_map.h"
+
+namespace switchyard {
+
+struct PlacementWorker {
+  std::string id;
+  std::int64_t free_bytes = 0;  // for expert weights; 0: unknown, taken as enough
+};
+
+struct PlacementRequest {
+  std::vector<LayerId> layers;  // ascending
+  std::int32_t experts = 0;     // of each layer
+  std::int64_t expert_bytes = 0;
+  std::vector<PlacementWorker> workers;  // index = WorkerOrdinal
+};
+
+class PlacementPolicy {
+ public:
+  virtual ~PlacementPolicy() = default;
+  [[nodiscard]] virtual absl::string_view name() const = 0;
+  // One LayerPlacement for each layer, in order; each passes ValidatePlacement and gives every
+  // worker an expert. Thread-safe.
+  // Errors: kResourceExhausted (OUT_OF_MEMORY) naming the worker whose share exceeds its memory;
+  // kInvalidArgument (BAD_CONFIG) for no workers or more workers than experts.
+  [[nodiscard]] virtual absl::StatusOr<std::vector<LayerPlacement>> Place(
+      const PlacementRequest& request) const = 0;
+};
+
+}  // namespace switchyard

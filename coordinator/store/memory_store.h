@@ -1,0 +1,21 @@
+// The StateStore that lives as long as the object: for tests, the simulation and demonstrations.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "coordinator/store/state_store.h"
+
+namespace switchyard {
+
+// Not thread-safe.
+class MemoryStore final : public StateStore {
+ public:
+  absl::Status Write(const StoreWrite& write) override;
+  absl::StatusOr<std::vector<StoredDeployment>> Load() override;
+
+ private:
+  std::map<std::string, StoredDeployment> deployments_;
+};
+
+}  // namespace switchyard

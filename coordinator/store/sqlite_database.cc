@@ -1,0 +1,138 @@
+#include "coordinator/store/sqlite_database.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/file.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+#include "core/error.h"
+#include "core/status_macros.h"
+
+namespace switchyard {
+namespace {
+
+const char* RemedyFor(int rc) {
+  switch (rc & 0xff) {
+    case SQLITE_FULL:
+      return "; free space on its disk";
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+      return "; restore it from a copy, or move it away to start with an empty one";
+    case SQLITE_READONLY:
+    case SQLITE_CANTOPEN:
+    case SQLITE_PERM:
+      return "; give a file that can be written";
+    default:
+      return "; look at its disk";
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<SqliteDatabase>> SqliteDatabase::Open(const std::string& path) {
+  auto database = std::unique_ptr<SqliteDatabase>(new SqliteDatabase(path));
+  SY_RETURN_IF_ERROR(database->Lock());
+  SY_RETURN_IF_ERROR(database->Connect());
+  return database;
+}
+
+absl::Status SqliteDatabase::Lock() {
+  const std::string lock_path = path_ + ".lock";
+  lock_.reset(open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (!lock_.valid()) {
+    return Failure(
+        absl::StrFormat("cannot make %s (%s); give a directory that exists and can be "
+                        "written",
+                        lock_path, std::strerror(errno)));
+  }
+  if (flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
+    return Failure(
+        "another coordinator holds it; end that one first, or give this one a file of its own");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SqliteDatabase::Connect() {
+  sqlite3* raw = nullptr;
+  const int rc =
+      sqlite3_open_v2(path_.c_str(), &raw, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, nullptr);
+  db_.reset(raw);
+  if (rc != SQLITE_OK) return CodeFailure(rc);
+  sqlite3_extended_result_codes(raw, 1);
+  SY_RETURN_IF_ERROR(Exec("PRAGMA journal_mode=WAL"));
+  SY_RETURN_IF_ERROR(Exec("PRAGMA synchronous=FULL"));
+  SY_RETURN_IF_ERROR(Exec("PRAGMA foreign_keys=ON"));
+  std::string verdict;
+  SY_RETURN_IF_ERROR(Query(*this, "PRAGMA quick_check(1)").Run([&verdict](const Query& row) {
+    verdict = row.Bytes(0);
+  }));
+  if (verdict != "ok") {
+    return Failure(absl::StrCat("it is damaged (", verdict, ")", RemedyFor(SQLITE_CORRUPT)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SqliteDatabase::Exec(const std::string& sql) const {
+  const int rc = sqlite3_exec(db_.get(), sql.c_str(), nullptr, nullptr, nullptr);
+  return rc == SQLITE_OK ? absl::OkStatus() : CodeFailure(rc);
+}
+
+absl::Status SqliteDatabase::Failure(const std::string& what) const {
+  return MakeError(absl::StatusCode::kUnavailable, Reason::kStoreWrite,
+                   absl::StrFormat("store %s: %s", path_, what), {{"store", path_}});
+}
+
+absl::Status SqliteDatabase::CodeFailure(int rc) const {
+  return Failure(absl::StrFormat("%s (code %d)%s", sqlite3_errmsg(db_.get()), rc, RemedyFor(rc)));
+}
+
+SqliteDatabase::Query::Query(const SqliteDatabase& database, const char* sql)
+    : database_(database) {
+  sqlite3_stmt* raw = nullptr;
+  rc_ = sqlite3_prepare_v2(database.db_.get(), sql, -1, &raw, nullptr);
+  statement_.reset(raw);
+}
+
+SqliteDatabase::Query& SqliteDatabase::Query::Text(const std::string& text) {
+  return Bound(sqlite3_bind_text64(statement_.get(), ++bound_, text.data(), text.size(),
+                                   SQLITE_TRANSIENT, SQLITE_UTF8));
+}
+
+SqliteDatabase::Query& SqliteDatabase::Query::Blob(const void* data, std::size_t bytes) {
+  return Bound(sqlite3_bind_blob64(statement_.get(), ++bound_, data, bytes, SQLITE_TRANSIENT));
+}
+
+SqliteDatabase::Query& SqliteDatabase::Query::Number(std::uint64_t number) {
+  return Bound(sqlite3_bind_int64(statement_.get(), ++bound_, static_cast<sqlite3_int64>(number)));
+}
+
+SqliteDatabase::Query& SqliteDatabase::Query::Bound(int rc) {
+  if (rc_ == SQLITE_OK) rc_ = rc;
+  return *this;
+}
+
+bool SqliteDatabase::Query::Step() {
+  if (rc_ != SQLITE_OK && rc_ != SQLITE_ROW) return false;
+  rc_ = sqlite3_step(statement_.get());
+  return rc_ == SQLITE_ROW;
+}
+
+absl::Status SqliteDatabase::Query::Outcome() const {
+  return rc_ == SQLITE_DONE ? absl::OkStatus() : database_.CodeFailure(rc_);
+}
+
+std::string SqliteDatabase::Query::Bytes(int column) const {
+  const void* data = sqlite3_column_blob(statement_.get(), column);
+  const int size = sqlite3_column_bytes(statement_.get(), column);
+  if (data == nullptr) return {};
+  return {static_cast<const char*>(data), static_cast<std::size_t>(size)};
+}
+
+std::uint64_t SqliteDatabase::Query::Number(int column) const {
+  return static_cast<std::uint64_t>(sqlite3_column_int64(statement_.get(), column));
+}
+
+}  // namespace switchyard

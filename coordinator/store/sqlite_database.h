@@ -1,0 +1,87 @@
+// A thin C++ skin of SQLite for sqlite_store.cc: owned handles, bound parameters, and every failure
+// as a Status that names the file and what to do.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unistd.h>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include <sqlite3.h>
+
+#include "core/unique_handle.h"
+
+namespace switchyard {
+
+class SqliteDatabase {
+ public:
+  // Opens or makes `path` and holds `<path>.lock` as long as the object lives. WAL,
+  // synchronous=FULL. Errors: kUnavailable (STORE_WRITE).
+  static absl::StatusOr<std::unique_ptr<SqliteDatabase>> Open(const std::string& path);
+
+  // One statement, its parameters bound in order. Use once.
+  class Query {
+   public:
+    Query(const SqliteDatabase& database, const char* sql);
+    Query& Text(const std::string& text);
+    Query& Blob(const void* data, std::size_t bytes);
+    Query& Number(std::uint64_t number);
+    // Steps to the end; each row goes to `each(query)`.
+    template <typename Each>
+    absl::Status Run(Each each) {
+      while (Step()) each(*this);
+      return Outcome();
+    }
+    absl::Status Run() {
+      return Run([](const Query&) {});
+    }
+    // Columns of the row at hand, from 0.
+    [[nodiscard]] std::string Bytes(int column) const;
+    [[nodiscard]] std::uint64_t Number(int column) const;
+
+   private:
+    struct Traits {
+      using Handle = sqlite3_stmt*;
+      static Handle Invalid() { return nullptr; }
+      static void Close(Handle statement) { sqlite3_finalize(statement); }
+    };
+    Query& Bound(int rc);
+    bool Step();
+    [[nodiscard]] absl::Status Outcome() const;
+
+    const SqliteDatabase& database_;
+    UniqueHandle<Traits> statement_;
+    int bound_ = 0;
+    int rc_ = SQLITE_OK;
+  };
+
+  // Statements without parameters or rows.
+  [[nodiscard]] absl::Status Exec(const std::string& sql) const;
+  // kUnavailable (STORE_WRITE): the file and `what`.
+  [[nodiscard]] absl::Status Failure(const std::string& what) const;
+
+ private:
+  struct FileTraits {
+    using Handle = int;
+    static Handle Invalid() { return -1; }
+    static void Close(Handle fd) { close(fd); }
+  };
+  struct Traits {
+    using Handle = sqlite3*;
+    static Handle Invalid() { return nullptr; }
+    static void Close(Handle db) { sqlite3_close_v2(db); }
+  };
+
+  explicit SqliteDatabase(std::string path) : path_(std::move(path)) {}
+  absl::Status Lock();
+  absl::Status Connect();
+  [[nodiscard]] absl::Status CodeFailure(int rc) const;
+
+  std::string path_;
+  UniqueHandle<FileTraits> lock_;  // released after db_ is closed
+  UniqueHandle<Traits> db_;
+};
+
+}  // namespace switchyard

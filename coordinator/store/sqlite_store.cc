@@ -1,0 +1,193 @@
+#include "coordinator/store/sqlite_store.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+
+#include "coordinator/store/sqlite_database.h"
+#include "core/error.h"
+#include "core/status_macros.h"
+
+namespace switchyard {
+namespace {
+
+using Query = SqliteDatabase::Query;
+
+constexpr std::uint64_t kFormat = 1;
+
+constexpr char kSchema[] = R"sql(
+CREATE TABLE IF NOT EXISTS deployments (
+  name TEXT PRIMARY KEY,
+  record BLOB NOT NULL,
+  high_water INTEGER NOT NULL DEFAULT 0,
+  serving INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS plans (
+  deployment TEXT NOT NULL REFERENCES deployments(name),
+  epoch INTEGER NOT NULL,
+  hash BLOB NOT NULL CHECK (length(hash) = 32),
+  plan BLOB NOT NULL,
+  PRIMARY KEY (deployment, epoch)
+) WITHOUT ROWID;
+)sql";
+
+absl::Status CheckFormat(const SqliteDatabase& db) {
+  std::uint64_t format = 0;
+  SY_RETURN_IF_ERROR(Query(db, "PRAGMA user_version").Run([&format](const Query& row) {
+    format = row.Number(0);
+  }));
+  if (format == 0 || format == kFormat) return absl::OkStatus();
+  return db.Failure(
+      absl::StrFormat("its format is %d and this version reads %d; use the version "
+                      "that wrote it",
+                      format, kFormat));
+}
+
+struct Numbers {
+  bool found = false;
+  std::uint64_t high_water = 0;
+  std::uint64_t serving = 0;
+};
+
+absl::StatusOr<Numbers> NumbersOf(const SqliteDatabase& db, const StoreWrite& write) {
+  Numbers numbers;
+  SY_RETURN_IF_ERROR(Query(db, "SELECT high_water, serving FROM deployments WHERE name = ?")
+                         .Text(DeploymentOf(write))
+                         .Run([&numbers](const Query& row) {
+                           numbers = {true, row.Number(0), row.Number(1)};
+                         }));
+  if (!numbers.found) return StoreConflict(write, "there is no such deployment");
+  return numbers;
+}
+
+absl::StatusOr<std::uint64_t> CountPlansFrom(const SqliteDatabase& db, const std::string& name,
+                                             Epoch epoch) {
+  std::uint64_t count = 0;
+  SY_RETURN_IF_ERROR(Query(db, "SELECT count(*) FROM plans WHERE deployment = ? AND epoch >= ?")
+                         .Text(name)
+                         .Number(epoch.value)
+                         .Run([&count](const Query& row) { count = row.Number(0); }));
+  return count;
+}
+
+absl::Status Apply(const SqliteDatabase& db, const PutDeployment& put) {
+  return Query(db,
+               "INSERT INTO deployments (name, record) VALUES (?, ?) "
+               "ON CONFLICT (name) DO UPDATE SET record = excluded.record")
+      .Text(put.deployment)
+      .Blob(put.record.data(), put.record.size())
+      .Run();
+}
+
+absl::Status Apply(const SqliteDatabase& db, const ReserveEpoch& reserve) {
+  SY_ASSIGN_OR_RETURN(const Numbers numbers, NumbersOf(db, reserve));
+  if (reserve.epoch.value <= numbers.high_water) {
+    return StoreConflict(reserve,
+                         absl::StrFormat("epoch %d is not above %d, the last one given out",
+                                         reserve.epoch.value, numbers.high_water));
+  }
+  return Query(db, "UPDATE deployments SET high_water = ? WHERE name = ?")
+      .Number(reserve.epoch.value)
+      .Text(reserve.deployment)
+      .Run();
+}
+
+absl::Status Apply(const SqliteDatabase& db, const CommitPlan& commit) {
+  SY_ASSIGN_OR_RETURN(const Numbers numbers, NumbersOf(db, commit));
+  SY_ASSIGN_OR_RETURN(const std::uint64_t later,
+                      CountPlansFrom(db, commit.deployment, commit.epoch));
+  if (commit.epoch.value != numbers.high_water || later > 0) {
+    return StoreConflict(
+        commit,
+        absl::StrFormat("epoch %d cannot be committed, the last one given out is %d and "
+                        "it %s a plan",
+                        commit.epoch.value, numbers.high_water, later > 0 ? "has" : "has not"));
+  }
+  return Query(db, "INSERT INTO plans (deployment, epoch, hash, plan) VALUES (?, ?, ?, ?)")
+      .Text(commit.deployment)
+      .Number(commit.epoch.value)
+      .Blob(commit.hash.bytes.data(), commit.hash.bytes.size())
+      .Blob(commit.plan.data(), commit.plan.size())
+      .Run();
+}
+
+absl::Status Apply(const SqliteDatabase& db, const MarkServing& mark) {
+  SY_ASSIGN_OR_RETURN(const Numbers numbers, NumbersOf(db, mark));
+  std::uint64_t there = 0;
+  SY_RETURN_IF_ERROR(Query(db, "SELECT count(*) FROM plans WHERE deployment = ? AND epoch = ?")
+                         .Text(mark.deployment)
+                         .Number(mark.epoch.value)
+                         .Run([&there](const Query& row) { there = row.Number(0); }));
+  if (there == 0) {
+    return StoreConflict(mark, absl::StrFormat("epoch %d has no plan", mark.epoch.value));
+  }
+  if (numbers.serving == mark.epoch.value) return absl::OkStatus();
+  SY_RETURN_IF_ERROR(
+      Query(db, "DELETE FROM plans WHERE deployment = ? AND epoch < ? AND epoch <> ?")
+          .Text(mark.deployment)
+          .Number(mark.epoch.value)
+          .Number(numbers.serving)
+          .Run());
+  return Query(db, "UPDATE deployments SET serving = ? WHERE name = ?")
+      .Number(mark.epoch.value)
+      .Text(mark.deployment)
+      .Run();
+}
+
+absl::Status LoadPlans(const SqliteDatabase& db, StoredDeployment& stored) {
+  bool bad_hash = false;
+  SY_RETURN_IF_ERROR(
+      Query(db, "SELECT epoch, hash, plan FROM plans WHERE deployment = ? ORDER BY epoch")
+          .Text(stored.deployment)
+          .Run([&](const Query& row) {
+            StoredPlan plan{Epoch{row.Number(0)}, {}, row.Bytes(2)};
+            const std::string hash = row.Bytes(1);
+            bad_hash = bad_hash || hash.size() != plan.hash.bytes.size();
+            if (!bad_hash) std::copy(hash.begin(), hash.end(), plan.hash.bytes.begin());
+            stored.plans.push_back(std::move(plan));
+          }));
+  if (!bad_hash) return absl::OkStatus();
+  return db.Failure("it is damaged (a plan's hash); restore it from a copy");
+}
+
+}  // namespace
+
+SqliteStore::SqliteStore(std::unique_ptr<SqliteDatabase> database)
+    : database_(std::move(database)) {}
+SqliteStore::~SqliteStore() = default;
+
+absl::StatusOr<std::unique_ptr<StateStore>> SqliteStore::Open(const std::string& path) {
+  if (path.empty()) {
+    return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
+                     "the sqlite store needs a file: sqlite:/path/to/file");
+  }
+  SY_ASSIGN_OR_RETURN(std::unique_ptr<SqliteDatabase> database, SqliteDatabase::Open(path));
+  SY_RETURN_IF_ERROR(CheckFormat(*database));
+  SY_RETURN_IF_ERROR(database->Exec(kSchema));
+  SY_RETURN_IF_ERROR(database->Exec(absl::StrFormat("PRAGMA user_version = %d", kFormat)));
+  return std::unique_ptr<StateStore>(new SqliteStore(std::move(database)));
+}
+
+absl::Status SqliteStore::Write(const StoreWrite& write) {
+  SY_RETURN_IF_ERROR(database_->Exec("BEGIN IMMEDIATE"));
+  absl::Status status = std::visit([this](const auto& w) { return Apply(*database_, w); }, write);
+  if (status.ok()) status = database_->Exec("COMMIT");
+  if (status.ok()) return status;
+  // SQLite has rolled back by itself after some errors; a second roll-back then has nothing to do.
+  database_->Exec("ROLLBACK").IgnoreError();
+  return status;
+}
+
+absl::StatusOr<std::vector<StoredDeployment>> SqliteStore::Load() {
+  std::vector<StoredDeployment> all;
+  SY_RETURN_IF_ERROR(
+      Query(*database_, "SELECT name, record, high_water, serving FROM deployments ORDER BY name")
+          .Run([&all](const Query& row) {
+            all.push_back(
+                {row.Bytes(0), row.Bytes(1), Epoch{row.Number(2)}, Epoch{row.Number(3)}, {}});
+          }));
+  for (StoredDeployment& stored : all) SY_RETURN_IF_ERROR(LoadPlans(*database_, stored));
+  return all;
+}
+
+}  // namespace switchyard

@@ -1,0 +1,33 @@
+// The StateStore in one SQLite file: WAL, synchronous=FULL, one writer.
+//
+// `<path>.lock` is locked as long as the object lives, so that a second coordinator on the same
+// file is refused at start; the lock ends with the process, however it ends.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "coordinator/store/state_store.h"
+
+namespace switchyard {
+
+class SqliteDatabase;
+
+// Not thread-safe, but may move between threads.
+class SqliteStore final : public StateStore {
+ public:
+  // Makes the file if it is not there. Errors: kUnavailable (STORE_WRITE) naming the path: its
+  // directory is missing or read-only, another coordinator holds it, it is not a database, not one
+  // of this version, or damaged; kInvalidArgument (BAD_CONFIG) for an empty path.
+  static absl::StatusOr<std::unique_ptr<StateStore>> Open(const std::string& path);
+  ~SqliteStore() override;
+
+  absl::Status Write(const StoreWrite& write) override;
+  absl::StatusOr<std::vector<StoredDeployment>> Load() override;
+
+ private:
+  explicit SqliteStore(std::unique_ptr<SqliteDatabase> database);
+  std::unique_ptr<SqliteDatabase> database_;
+};
+
+}  // namespace switchyard

@@ -1,0 +1,21 @@
+#include "coordinator/store/state_store.h"
+
+#include "absl/strings/str_format.h"
+
+#include "core/error.h"
+
+namespace switchyard {
+
+const std::string& DeploymentOf(const StoreWrite& write) {
+  return std::visit([](const auto& w) -> const std::string& { return w.deployment; }, write);
+}
+
+absl::Status StoreConflict(const StoreWrite& write, const std::string& what) {
+  return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kStoreWrite,
+                   absl::StrFormat("store, deployment %s: %s; another coordinator may be writing "
+                                   "to this store: let one of them run",
+                                   DeploymentOf(write), what),
+                   {{"deployment", DeploymentOf(write)}});
+}
+
+}  // namespace switchyard

@@ -1,0 +1,203 @@
+// Every StateStore in the registry, held to the contract of state_store.h.
+#include "coordinator/store/state_store.h"
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <unistd.h>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+
+#include "coordinator/store/registry.h"
+#include "core/rng.h"
+#include "tests/testing/status_matchers.h"
+
+namespace switchyard {
+namespace {
+
+using testing::FailsWith;
+using testing::IsOk;
+
+class StateStoreConformance : public ::testing::TestWithParam<StateStoreEntry> {
+ protected:
+  void SetUp() override {
+    const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
+    std::string name = absl::StrCat("sy_store_", getpid(), "_", test->name());
+    std::replace(name.begin(), name.end(), '/', '_');
+    folder_ = std::filesystem::path(::testing::TempDir()) / name;
+    std::filesystem::create_directories(folder_);
+    Reopen();
+  }
+  void TearDown() override {
+    store_.reset();
+    std::filesystem::remove_all(folder_);
+  }
+  // As a coordinator that ended and came back.
+  void Reopen() {
+    store_.reset();
+    auto opened = GetParam().open((folder_ / "state.db").string());
+    SY_ASSERT_OK(opened);
+    store_ = std::move(opened).value();
+  }
+  // A store that keeps nothing over Reopen is checked without it.
+  void ReopenIfDurable() {
+    if (std::string(GetParam().scheme) != "memory") Reopen();
+  }
+  StoredDeployment Only() {
+    auto all = store_->Load();
+    EXPECT_THAT(all, IsOk());
+    EXPECT_EQ(all->size(), 1U);
+    return all->empty() ? StoredDeployment{} : all->front();
+  }
+  static PlanHash HashFor(std::uint64_t seed) { return Sha256(absl::StrCat("plan ", seed)); }
+  absl::Status Commit(std::uint64_t epoch, const std::string& plan = "plan") {
+    return store_->Write(CommitPlan{"d", Epoch{epoch}, HashFor(epoch), plan});
+  }
+  absl::Status Reserve(std::uint64_t epoch) {
+    return store_->Write(ReserveEpoch{"d", Epoch{epoch}});
+  }
+  absl::Status Serve(std::uint64_t epoch) { return store_->Write(MarkServing{"d", Epoch{epoch}}); }
+  void Change(std::uint64_t epoch) {
+    SY_ASSERT_OK(Reserve(epoch));
+    SY_ASSERT_OK(Commit(epoch));
+    SY_ASSERT_OK(Serve(epoch));
+  }
+
+  std::filesystem::path folder_;
+  std::unique_ptr<StateStore> store_;
+};
+
+const auto kConflict = FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStoreWrite);
+
+TEST_P(StateStoreConformance, IsEmptyAtFirst) {
+  SY_ASSERT_OK_AND_ASSIGN(const auto all, store_->Load());
+  EXPECT_TRUE(all.empty());
+}
+
+TEST_P(StateStoreConformance, KeepsRecordsByName) {
+  const std::string binary = std::string("\0\xff x\0", 5);
+
+  SY_ASSERT_OK(store_->Write(PutDeployment{"b", "old"}));
+  SY_ASSERT_OK(store_->Write(PutDeployment{"a", "other"}));
+  SY_ASSERT_OK(store_->Write(PutDeployment{"b", binary}));
+  ReopenIfDurable();
+
+  SY_ASSERT_OK_AND_ASSIGN(const auto all, store_->Load());
+  ASSERT_EQ(all.size(), 2U);
+  EXPECT_EQ(all[0], (StoredDeployment{"a", "other", {}, {}, {}}));
+  EXPECT_EQ(all[1], (StoredDeployment{"b", binary, {}, {}, {}}));
+}
+
+TEST_P(StateStoreConformance, KeepsAWholeChange) {
+  SeededRng rng(11);
+  std::string plan(300'000, '\0');
+  for (char& c : plan) c = static_cast<char>(rng.Next());
+  SY_ASSERT_OK(store_->Write(PutDeployment{"d", "record"}));
+
+  SY_ASSERT_OK(Reserve(4));
+  SY_ASSERT_OK(Commit(4, plan));
+  SY_ASSERT_OK(Serve(4));
+  ReopenIfDurable();
+
+  EXPECT_EQ(Only(),
+            (StoredDeployment{"d", "record", Epoch{4}, Epoch{4}, {{Epoch{4}, HashFor(4), plan}}}));
+}
+
+TEST_P(StateStoreConformance, NewRecordKeepsEpochsAndPlans) {
+  SY_ASSERT_OK(store_->Write(PutDeployment{"d", "record"}));
+  Change(1);
+
+  SY_ASSERT_OK(store_->Write(PutDeployment{"d", "record 2"}));
+  ReopenIfDurable();
+
+  EXPECT_EQ(Only().record, "record 2");
+  EXPECT_EQ(Only().serving, Epoch{1});
+  EXPECT_EQ(Only().plans.size(), 1U);
+}
+
+TEST_P(StateStoreConformance, RefusesWritesForUnknownDeployments) {
+  EXPECT_THAT(Reserve(1), kConflict);
+  EXPECT_THAT(Commit(1), kConflict);
+  EXPECT_THAT(Serve(1), kConflict);
+}
+
+TEST_P(StateStoreConformance, GivesAnEpochOutOnce) {
+  SY_ASSERT_OK(store_->Write(PutDeployment{"d", "record"}));
+  SY_ASSERT_OK(Reserve(3));
+  ReopenIfDurable();
+
+  EXPECT_THAT(Reserve(3), kConflict);
+  EXPECT_THAT(Reserve(2), kConflict);
+  SY_EXPECT_OK(Reserve(4));
+  EXPECT_EQ(Only().high_water, Epoch{4});
+}
+
+TEST_P(StateStoreConformance, CommitsOnlyTheEpochGivenOutLast) {
+  SY_ASSERT_OK(store_->Write(PutDeployment{"d", "record"}));
+  EXPECT_THAT(Commit(1), kConflict);
+  SY_ASSERT_OK(Reserve(1));
+  SY_ASSERT_OK(Reserve(2));
+
+  EXPECT_THAT(Commit(1), kConflict);
+  EXPECT_THAT(Commit(3), kConflict);
+  SY_EXPECT_OK(Commit(2));
+  EXPECT_THAT(Commit(2, "another plan"), kConflict);
+  EXPECT_EQ(Only().plans, (std::vector<StoredPlan>{{Epoch{2}, HashFor(2), "plan"}}));
+}
+
+TEST_P(StateStoreConformance, ServesOnlyCommittedEpochs) {
+  SY_ASSERT_OK(store_->Write(PutDeployment{"d", "record"}));
+  SY_ASSERT_OK(Reserve(1));
+
+  EXPECT_THAT(Serve(1), kConflict);
+  SY_ASSERT_OK(Commit(1));
+  SY_EXPECT_OK(Serve(1));
+  SY_EXPECT_OK(Serve(1)) << "is idempotent";
+}
+
+TEST_P(StateStoreConformance, KeepsTheServingPlanTheOneBeforeAndLaterOnes) {
+  SY_ASSERT_OK(store_->Write(PutDeployment{"d", "record"}));
+  Change(1);
+  Change(2);
+  SY_ASSERT_OK(Reserve(3));
+  SY_ASSERT_OK(Commit(3));  // committed, never served
+  Change(4);
+  SY_ASSERT_OK(Reserve(5));
+  SY_ASSERT_OK(Commit(5));
+  ReopenIfDurable();
+
+  std::vector<std::uint64_t> kept;
+  for (const StoredPlan& plan : Only().plans) kept.push_back(plan.epoch.value);
+  EXPECT_EQ(kept, (std::vector<std::uint64_t>{2, 4, 5}));
+  EXPECT_EQ(Only().serving, Epoch{4});
+  EXPECT_EQ(Only().high_water, Epoch{5});
+}
+
+TEST_P(StateStoreConformance, RefusedWritesChangeNothing) {
+  SY_ASSERT_OK(store_->Write(PutDeployment{"d", "record"}));
+  Change(7);
+  const StoredDeployment before = Only();
+
+  EXPECT_THAT(Reserve(7), kConflict);
+  EXPECT_THAT(Commit(9), kConflict);
+  EXPECT_THAT(Serve(8), kConflict);
+
+  EXPECT_EQ(Only(), before);
+}
+
+TEST_P(StateStoreConformance, DeploymentsDoNotMeet) {
+  SY_ASSERT_OK(store_->Write(PutDeployment{"c", "other"}));
+  SY_ASSERT_OK(store_->Write(PutDeployment{"d", "record"}));
+  Change(1);
+
+  SY_ASSERT_OK_AND_ASSIGN(const auto all, store_->Load());
+  EXPECT_EQ(all[0], (StoredDeployment{"c", "other", {}, {}, {}}));
+  SY_EXPECT_OK(store_->Write(ReserveEpoch{"c", Epoch{1}}));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, StateStoreConformance, ::testing::ValuesIn(StateStores()),
+                         [](const auto& each) { return std::string(each.param.scheme); });
+
+}  // namespace
+}  // namespace switchyard

@@ -1,0 +1,156 @@
+#include "coordinator/deployment.h"
+
+#include "gtest/gtest.h"
+
+#include "core/rng.h"
+#include "tests/testing/status_matchers.h"
+
+namespace switchyard {
+namespace {
+
+using testing::FailsWith;
+
+const auto kBadConfig = FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig);
+
+DeploymentSpec GoodSpec() {
+  DeploymentSpec spec;
+  spec.name = "demo";
+  spec.checkpoint = "/models/sqlite-moe-7m/";
+  return spec;
+}
+
+ModelFacts SmallFacts(std::int32_t experts = 3) {
+  ModelFacts facts;
+  facts.shape = {.hidden = 8, .intermediate = 4, .experts = experts, .top_k = 2};
+  facts.layers = {LayerId{1}, LayerId{3}};
+  for (const LayerId layer : facts.layers) {
+    for (std::int32_t e = 0; e < experts; ++e) {
+      for (const Projection p : {Projection::kGate, Projection::kUp, Projection::kDown}) {
+        facts.manifest.tensors.push_back({layer, ExpertId{e}, p, Sha256("tensor")});
+      }
+    }
+  }
+  return facts;
+}
+
+TEST(DeploymentSpecTest, FillsInDefaults) {
+  SY_ASSERT_OK_AND_ASSIGN(const DeploymentSpec spec, CompleteSpec(GoodSpec()));
+
+  EXPECT_EQ(spec.model, "sqlite-moe-7m");
+  EXPECT_EQ(spec.min_workers, 1);
+  EXPECT_EQ(spec.join_timeout, std::chrono::seconds(20));
+  EXPECT_EQ(spec.max_tokens_per_step, 512);
+  for (const Phase phase : {Phase::kPrefill, Phase::kDecode, Phase::kMixed}) {
+    EXPECT_TRUE(spec.Serves(phase));
+  }
+}
+
+TEST(DeploymentSpecTest, KeepsWhatWasAskedForAndOrdersPhases) {
+  DeploymentSpec asked = GoodSpec();
+  asked.model = "other";
+  asked.phases = {{Phase::kDecode, DispatchMode::kNormal}, {Phase::kPrefill, {}}};
+  asked.min_workers = 4;
+  asked.join_timeout = std::chrono::seconds(3);
+  asked.max_tokens_per_step = 64;
+
+  SY_ASSERT_OK_AND_ASSIGN(const DeploymentSpec spec, CompleteSpec(asked));
+
+  EXPECT_EQ(spec.model, "other");
+  EXPECT_EQ(spec.phases, (std::vector<PhaseSpec>{{Phase::kPrefill, {}},
+                                                 {Phase::kDecode, DispatchMode::kNormal}}));
+  EXPECT_FALSE(spec.Serves(Phase::kMixed));
+  EXPECT_EQ(spec.min_workers, 4);
+  EXPECT_EQ(spec.join_timeout, std::chrono::seconds(3));
+  EXPECT_EQ(spec.max_tokens_per_step, 64);
+}
+
+TEST(DeploymentSpecTest, RefusesEachBadFieldByName) {
+  struct Case {
+    const char* field;
+    void (*spoil)(DeploymentSpec&);
+  };
+  const Case cases[] = {
+      {"name", [](DeploymentSpec& s) { s.name = ""; }},
+      {"name", [](DeploymentSpec& s) { s.name = "a b"; }},
+      {"name", [](DeploymentSpec& s) { s.name = std::string(129, 'a'); }},
+      {"checkpoint", [](DeploymentSpec& s) { s.checkpoint = ""; }},
+      {"model", [](DeploymentSpec& s) { s.model = "a/b"; }},
+      {"model", [](DeploymentSpec& s) { s.checkpoint = "///"; }},
+      {"phases",
+       [](DeploymentSpec& s) {
+         s.phases = {{Phase::kMixed, {}}, {Phase::kMixed, {}}};
+       }},
+      {"min_workers", [](DeploymentSpec& s) { s.min_workers = -1; }},
+      {"min_workers", [](DeploymentSpec& s) { s.min_workers = 100'000; }},
+      {"join_timeout", [](DeploymentSpec& s) { s.join_timeout = std::chrono::seconds(-1); }},
+      {"join_timeout", [](DeploymentSpec& s) { s.join_timeout = std::chrono::hours(25); }},
+      {"max_tokens_per_step", [](DeploymentSpec& s) { s.max_tokens_per_step = -5; }},
+  };
+  for (const Case& c : cases) {
+    DeploymentSpec spec = GoodSpec();
+    c.spoil(spec);
+
+    const auto result = CompleteSpec(spec);
+
+    ASSERT_THAT(result, kBadConfig) << c.field;
+    EXPECT_EQ(MetadataOf(result.status()).at("field"), c.field);
+  }
+}
+
+TEST(ModelFactsTest, AcceptsACompleteManifest) {
+  SY_EXPECT_OK(CheckFacts(SmallFacts()));
+  EXPECT_EQ(SmallFacts().ExpertBytes(), 3 * 8 * 4 * 2);
+}
+
+TEST(ModelFactsTest, RefusesHolesDisorderAndStrangers) {
+  const auto bad = FailsWith(absl::StatusCode::kDataLoss, Reason::kCheckpoint);
+  ModelFacts facts = SmallFacts();
+  facts.manifest.tensors.pop_back();
+  EXPECT_THAT(CheckFacts(facts), bad);
+  facts = SmallFacts();
+  facts.manifest.tensors.push_back(facts.manifest.tensors.back());
+  EXPECT_THAT(CheckFacts(facts), bad);
+  facts = SmallFacts();
+  std::swap(facts.manifest.tensors[0], facts.manifest.tensors[1]);
+  EXPECT_THAT(CheckFacts(facts), bad);
+  facts = SmallFacts();
+  std::swap(facts.layers[0], facts.layers[1]);
+  EXPECT_THAT(CheckFacts(facts), bad);
+  facts = SmallFacts();
+  facts.layers.clear();
+  EXPECT_THAT(CheckFacts(facts), bad);
+  facts = SmallFacts();
+  facts.shape.top_k = 4;
+  EXPECT_THAT(CheckFacts(facts), bad);
+}
+
+TEST(DeploymentRecordTest, RoundTrips) {
+  DeploymentRecord record;
+  SY_ASSERT_OK_AND_ASSIGN(record.spec, CompleteSpec(GoodSpec()));
+  record.spec.phases[1].mode = DispatchMode::kLowLatency;
+  record.facts = SmallFacts();
+
+  SY_ASSERT_OK_AND_ASSIGN(const auto parsed, ParseDeploymentRecord(CanonicalBytes(record)));
+
+  EXPECT_EQ(parsed, record);
+}
+
+TEST(DeploymentRecordTest, RefusesTruncationAndSurvivesDamage) {
+  DeploymentRecord record;
+  SY_ASSERT_OK_AND_ASSIGN(record.spec, CompleteSpec(GoodSpec()));
+  record.facts = SmallFacts(1);
+  const std::string bytes = CanonicalBytes(record);
+  for (std::size_t size = 0; size < bytes.size(); ++size) {
+    EXPECT_THAT(ParseDeploymentRecord(absl::string_view(bytes).substr(0, size)),
+                FailsWith(absl::StatusCode::kDataLoss, Reason::kStoreWrite));
+  }
+  SeededRng rng(5);
+  for (int round = 0; round < 2000; ++round) {
+    std::string damaged = bytes;
+    damaged[rng.Below(damaged.size())] = static_cast<char>(rng.Next());
+    ParseDeploymentRecord(damaged).IgnoreError();  // Any answer but a crash.
+  }
+}
+
+}  // namespace
+}  // namespace switchyard

@@ -1,0 +1,155 @@
+// What only a store on disk can get wrong: damage, foreign files, full disks, two writers.
+#include "coordinator/store/sqlite_store.h"
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+
+#include "coordinator/store/registry.h"
+#include "tests/testing/status_matchers.h"
+
+namespace switchyard {
+namespace {
+
+using testing::FailsWith;
+
+const auto kStoreFailure = FailsWith(absl::StatusCode::kUnavailable, Reason::kStoreWrite);
+
+class SqliteStoreTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = std::filesystem::path(::testing::TempDir()) / absl::StrCat("sy_sqlite_", getpid());
+    std::filesystem::create_directories(folder_);
+    path_ = (folder_ / "state.db").string();
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  void WriteFile(const std::string& bytes) {
+    std::ofstream(path_, std::ios::binary | std::ios::trunc) << bytes;
+  }
+
+  std::filesystem::path folder_;
+  std::string path_;
+};
+
+TEST_F(SqliteStoreTest, RefusesASecondCoordinatorOnTheSameFile) {
+  SY_ASSERT_OK_AND_ASSIGN(auto first, SqliteStore::Open(path_));
+
+  const auto second = SqliteStore::Open(path_);
+
+  ASSERT_THAT(second, kStoreFailure);
+  EXPECT_NE(second.status().message().find("another coordinator"), absl::string_view::npos);
+  first.reset();
+  SY_EXPECT_OK(SqliteStore::Open(path_));
+}
+
+TEST_F(SqliteStoreTest, RefusesAFileThatIsNoDatabase) {
+  WriteFile(std::string(10'000, 'x'));
+
+  const auto store = SqliteStore::Open(path_);
+
+  ASSERT_THAT(store, kStoreFailure);
+  EXPECT_NE(store.status().message().find(path_), absl::string_view::npos);
+  EXPECT_NE(store.status().message().find("restore"), absl::string_view::npos);
+}
+
+TEST_F(SqliteStoreTest, RefusesADamagedDatabase) {
+  {
+    SY_ASSERT_OK_AND_ASSIGN(auto store, SqliteStore::Open(path_));
+    SY_ASSERT_OK(store->Write(PutDeployment{"d", std::string(100'000, 'r')}));
+  }
+  std::fstream file(path_, std::ios::binary | std::ios::in | std::ios::out);
+  file.seekp(4096);  // the second page, whole
+  file << std::string(4096, '\xee');
+  file.close();
+
+  EXPECT_THAT(SqliteStore::Open(path_), kStoreFailure);
+}
+
+TEST_F(SqliteStoreTest, RefusesAMissingFolderAndAnEmptyPath) {
+  EXPECT_THAT(SqliteStore::Open((folder_ / "no" / "state.db").string()), kStoreFailure);
+  EXPECT_THAT(SqliteStore::Open(""),
+              FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
+}
+
+TEST_F(SqliteStoreTest, RefusesAnotherFormat) {
+  SY_ASSERT_OK(SqliteStore::Open(path_));
+  std::fstream file(path_, std::ios::binary | std::ios::in | std::ios::out);
+  file.seekp(60);  // user_version, big-endian
+  file << std::string("\0\0\0\x63", 4);
+  file.close();
+
+  const auto store = SqliteStore::Open(path_);
+
+  ASSERT_THAT(store, kStoreFailure);
+  EXPECT_NE(store.status().message().find("format is 99"), absl::string_view::npos);
+}
+
+// Files may not grow beyond a size, as on a full disk; undone at the end of the scope.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    handler_ = std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{bytes, before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int) = SIG_DFL;
+};
+
+TEST_F(SqliteStoreTest, SaysWhenTheDiskIsFullAndWorksAgainAfterwards) {
+  SY_ASSERT_OK_AND_ASSIGN(auto store, SqliteStore::Open(path_));
+  SY_ASSERT_OK(store->Write(PutDeployment{"d", "small"}));
+  const PutDeployment big{"d", std::string(3'000'000, 'b')};
+  {
+    const FileSizeLimit limit(1'000'000);
+    EXPECT_THAT(store->Write(big), kStoreFailure);
+    SY_ASSERT_OK_AND_ASSIGN(const auto all, store->Load());
+    EXPECT_EQ(all.front().record, "small");
+  }
+
+  SY_EXPECT_OK(store->Write(big));
+}
+
+TEST_F(SqliteStoreTest, KeepsWhatWasWrittenWhenTheProcessIsKilled) {
+  const pid_t child = fork();
+  if (child == 0) {
+    auto store = SqliteStore::Open(path_);
+    const bool written = store.ok() && (*store)->Write(PutDeployment{"d", "durable"}).ok();
+    if (written) raise(SIGKILL);
+    _exit(1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status));
+
+  SY_ASSERT_OK_AND_ASSIGN(auto store, SqliteStore::Open(path_));
+  SY_ASSERT_OK_AND_ASSIGN(const auto all, store->Load());
+  ASSERT_EQ(all.size(), 1U);
+  EXPECT_EQ(all.front().record, "durable");
+}
+
+TEST(StateStoreRegistryTest, OpensByAddress) {
+  SY_EXPECT_OK(OpenStateStore("memory"));
+  const auto bad = FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig);
+  EXPECT_THAT(OpenStateStore("paper:/tmp/x"), bad);
+  EXPECT_THAT(OpenStateStore("sqlite"), bad);
+}
+
+}  // namespace
+}  // namespace switchyard
