@@ -24,6 +24,12 @@ constexpr std::array kNames = {
     MutantName{MutantId::kAckBeforeStaged, "ack_before_staged"},
     MutantName{MutantId::kRetireAckEarly, "retire_ack_early"},
     MutantName{MutantId::kSkipWeightHash, "skip_weight_hash"},
+    MutantName{MutantId::kWeightsTwice, "weights_twice"},
+    MutantName{MutantId::kLastRowLost, "last_row_lost"},
+    MutantName{MutantId::kDescendingK, "descending_k"},
+    MutantName{MutantId::kSlotOffByOne, "slot_off_by_one"},
+    MutantName{MutantId::kStaleEpochAccepted, "stale_epoch_accepted"},
+    MutantName{MutantId::kWrongPlacement, "wrong_placement"},
 };
 
 }  // namespace

@@ -38,6 +38,13 @@ enum class MutantId : std::uint8_t {
   kRetireAckEarly,   // RETIRE is acknowledged, and memory freed, while sources are bound
   // Weights.
   kSkipWeightHash,  // weights are served without comparing their hashes
+  // Experts.
+  kWeightsTwice,        // normal: a row is multiplied by its weight twice
+  kLastRowLost,         // the last row of a reply is zeros
+  kDescendingK,         // normal: the worker's experts are summed from the last k to the first
+  kSlotOffByOne,        // rows go to the expert in the next slot
+  kStaleEpochAccepted,  // a frame of an epoch that is not bound is served by the one that is
+  kWrongPlacement,      // the experts of epoch e-1 stand in their slots under the number of e
 };
 
 #define SY_MUTANT(chosen, id) ((chosen) == ::switchyard::MutantId::id)

@@ -1,0 +1,34 @@
+#include "tests/testing/allocation_counter.h"
+
+#include <cstdlib>
+#include <new>
+
+namespace switchyard::testing {
+namespace {
+
+thread_local std::uint64_t allocations = 0;
+
+}  // namespace
+
+std::uint64_t AllocationsOfThisThread() { return allocations; }
+
+void* CountedAllocation(std::size_t size, std::size_t alignment) {
+  ++allocations;
+  const std::size_t rounded = (size + alignment - 1) / alignment * alignment;
+  void* memory = std::aligned_alloc(alignment, rounded == 0 ? alignment : rounded);
+  if (memory == nullptr) std::abort();
+  return memory;
+}
+
+}  // namespace switchyard::testing
+
+void* operator new(std::size_t size) {
+  return switchyard::testing::CountedAllocation(size, __STDCPP_DEFAULT_NEW_ALIGNMENT__);
+}
+void* operator new(std::size_t size, std::align_val_t alignment) {
+  return switchyard::testing::CountedAllocation(size, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }

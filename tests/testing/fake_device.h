@@ -1,0 +1,167 @@
+// A device of obvious scalar loops, so that tests of what surrounds a device need no kernel. It
+// counts its runs. Run allocates nothing.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "core/bf16.h"
+#include "core/error.h"
+#include "core/rng.h"
+#include "worker/device/device_backend.h"
+
+namespace switchyard::testing {
+
+class FakeExpert final : public PackedExpert {
+ public:
+  FakeExpert(const MoeShape& made_for, const ExpertWeightsView& weights)
+      : shape(made_for),
+        gate(weights.gate.begin(), weights.gate.end()),
+        up(weights.up.begin(), weights.up.end()),
+        down(weights.down.begin(), weights.down.end()) {}
+  [[nodiscard]] std::int64_t bytes() const override {
+    return static_cast<std::int64_t>((gate.size() + up.size() + down.size()) * sizeof(Bf16));
+  }
+
+  MoeShape shape;
+  std::vector<Bf16> gate, up, down;
+};
+
+class FakeWorkspace final : public Workspace {
+ public:
+  FakeWorkspace(const MoeShape& made_for, std::int64_t rows)
+      : rows_max(rows), h(static_cast<std::size_t>(made_for.intermediate)) {}
+  std::int64_t rows_max;
+  std::vector<float> h;
+};
+
+class FakeRowOps final : public RowOps {
+ public:
+  void WeightedSum(std::span<const float* const> rows, std::span<const float> weights,
+                   std::int64_t hidden, Bf16* out) const override {
+    for (std::int64_t i = 0; i < hidden; ++i) {
+      float sum = 0.0F;
+      for (std::size_t r = 0; r < rows.size(); ++r) sum = std::fma(weights[r], rows[r][i], sum);
+      out[i] = FloatToBf16(sum);
+    }
+  }
+  void WeightedSumBf16(std::span<const Bf16* const> rows, std::span<const float> weights,
+                       std::int64_t hidden, float* out) const override {
+    for (std::int64_t i = 0; i < hidden; ++i) {
+      out[i] = 0.0F;
+      for (std::size_t r = 0; r < rows.size(); ++r) {
+        out[i] = std::fma(weights[r], Bf16ToFloat(rows[r][i]), out[i]);
+      }
+    }
+  }
+  void SumBf16(std::span<const Bf16* const> rows, std::int64_t hidden, float* out) const override {
+    for (std::int64_t i = 0; i < hidden; ++i) {
+      out[i] = 0.0F;
+      for (const Bf16* row : rows) out[i] += Bf16ToFloat(row[i]);
+    }
+  }
+  void RoundToBf16(const float* in, std::int64_t count, Bf16* out) const override {
+    for (std::int64_t i = 0; i < count; ++i) out[i] = FloatToBf16(in[i]);
+  }
+  [[nodiscard]] bool HasNan(const Bf16* row, std::int64_t hidden) const override {
+    for (std::int64_t i = 0; i < hidden; ++i) {
+      if (std::isnan(Bf16ToFloat(row[i]))) return true;
+    }
+    return false;
+  }
+};
+
+class FakeDevice final : public DeviceBackend {
+ public:
+  FakeDevice() {
+    capabilities_.kernel_family = "fake";
+    capabilities_.wire_dtypes = {DispatchDtype::kBf16};
+  }
+
+  [[nodiscard]] const CapabilitySet& capabilities() const override { return capabilities_; }
+  absl::StatusOr<std::unique_ptr<PackedExpert>> Pack(const MoeShape& shape,
+                                                     const ExpertWeightsView& weights) override {
+    ++packs;
+    if (fail_packs_after >= 0 && packs > fail_packs_after) {
+      return MakeError(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory, "fake is full");
+    }
+    return std::make_unique<FakeExpert>(shape, weights);
+  }
+  absl::StatusOr<std::unique_ptr<Workspace>> MakeWorkspace(const MoeShape& shape,
+                                                           std::int64_t rows_max) override {
+    return std::make_unique<FakeWorkspace>(shape, rows_max);
+  }
+  void Run(std::span<const ExpertBatch> batches, Workspace& workspace) override {
+    auto& space = static_cast<FakeWorkspace&>(workspace);
+    std::int64_t rows = 0;
+    for (const ExpertBatch& batch : batches) {
+      rows += static_cast<std::int64_t>(batch.rows.size());
+      const auto& expert = static_cast<const FakeExpert&>(*batch.expert);
+      for (std::size_t r = 0; r < batch.rows.size(); ++r) {
+        RunRow(expert, batch.rows[r], space.h,
+               batch.out + r * static_cast<std::size_t>(expert.shape.hidden));
+      }
+    }
+    ++runs;
+    rows_run += rows;
+    if (rows > space.rows_max) overfull_runs += 1;
+  }
+  [[nodiscard]] const Codec* FindCodec(DispatchDtype) const override { return nullptr; }
+  [[nodiscard]] const RowOps& row_ops() const override { return row_ops_; }
+
+  // y = down(silu(gate(x)) * up(x)) of one row, in the order in which Run computes it.
+  static void RunRow(const FakeExpert& expert, const Bf16* x, std::span<float> h, float* y) {
+    const auto hidden = static_cast<std::size_t>(expert.shape.hidden);
+    const auto inner = static_cast<std::size_t>(expert.shape.intermediate);
+    for (std::size_t i = 0; i < inner; ++i) {
+      float gate = 0.0F;
+      float up = 0.0F;
+      for (std::size_t j = 0; j < hidden; ++j) {
+        gate += Bf16ToFloat(expert.gate[i * hidden + j]) * Bf16ToFloat(x[j]);
+        up += Bf16ToFloat(expert.up[i * hidden + j]) * Bf16ToFloat(x[j]);
+      }
+      h[i] = gate / (1.0F + std::exp(-gate)) * up;
+    }
+    for (std::size_t j = 0; j < hidden; ++j) {
+      y[j] = 0.0F;
+      for (std::size_t i = 0; i < inner; ++i)
+        y[j] += Bf16ToFloat(expert.down[j * inner + i]) * h[i];
+    }
+  }
+
+  int packs = 0;
+  int fail_packs_after = -1;  // -1: never
+  int runs = 0;
+  std::int64_t rows_run = 0;
+  int overfull_runs = 0;  // runs with more rows than their workspace takes
+
+ private:
+  CapabilitySet capabilities_;
+  FakeRowOps row_ops_;
+};
+
+// Values in [-scale, scale), never all alike.
+inline std::vector<Bf16> RandomBf16(Rng& rng, std::size_t count, double scale) {
+  std::vector<Bf16> values(count);
+  for (Bf16& value : values) {
+    value = FloatToBf16(static_cast<float>((rng.Uniform() * 2.0 - 1.0) * scale));
+  }
+  return values;
+}
+
+// The weights of one expert, owned.
+struct RawExpert {
+  std::vector<Bf16> gate, up, down;
+  [[nodiscard]] ExpertWeightsView view() const { return {gate, up, down}; }
+};
+inline RawExpert RandomExpert(Rng& rng, const MoeShape& shape) {
+  const auto size =
+      static_cast<std::size_t>(shape.hidden) * static_cast<std::size_t>(shape.intermediate);
+  return {RandomBf16(rng, size, 0.7), RandomBf16(rng, size, 0.7), RandomBf16(rng, size, 0.7)};
+}
+
+}  // namespace switchyard::testing

@@ -1,0 +1,26 @@
+#include "worker/layer/layer_runtime.h"
+
+#include <algorithm>
+
+namespace switchyard {
+
+bool LayerRuntime::Takes(DispatchDtype dtype) const {
+  return std::find(wire_dtypes.begin(), wire_dtypes.end(), dtype) != wire_dtypes.end();
+}
+
+const LayerRuntime* EpochRuntime::FindLayer(LayerId layer) const {
+  const auto at = std::lower_bound(
+      layers.begin(), layers.end(), layer,
+      [](const LayerRuntime& runtime, LayerId wanted) { return runtime.layer < wanted; });
+  return at != layers.end() && at->layer == layer ? &*at : nullptr;
+}
+
+std::int64_t EpochRuntime::weight_bytes() const {
+  std::int64_t bytes = 0;
+  for (const LayerRuntime& layer : layers) {
+    for (const ExpertSlot& slot : layer.slots) bytes += slot.weights->bytes();
+  }
+  return bytes;
+}
+
+}  // namespace switchyard

@@ -1,0 +1,67 @@
+// What a worker holds of one committed (or staged) epoch: the plan and the packed experts, by layer
+// and slot.
+//
+// Immutable after staging and always behind shared_ptr<const EpochRuntime>: a step that has taken
+// one finishes on it, whatever is committed or retired meanwhile. Two epochs share the experts that
+// both hold. Thread-safe.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/dtype.h"
+#include "core/hash.h"
+#include "core/ids.h"
+#include "core/moe_shape.h"
+#include "core/plan.h"
+#include "worker/device/device_backend.h"
+
+namespace switchyard {
+
+// What an expert's weights are, wherever they came from: the hashes of its tensors by Projection.
+struct ExpertKey {
+  std::array<Sha256Digest, 3> tensors;
+
+  friend bool operator==(const ExpertKey&, const ExpertKey&) = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const ExpertKey& key) {
+    return H::combine(std::move(h), key.tensors);
+  }
+};
+
+struct ExpertSlot {
+  ExpertId expert;
+  ExpertKey key;
+  std::shared_ptr<const PackedExpert> weights;
+};
+
+struct LayerRuntime {
+  LayerId layer;
+  std::int32_t index = 0;         // in EpochRuntime::layers
+  std::vector<ExpertSlot> slots;  // index = SlotId; empty when the plan gives this worker none
+  std::vector<DispatchDtype> wire_dtypes;  // that the plan lets rows arrive in
+
+  [[nodiscard]] std::int32_t local_slots() const { return static_cast<std::int32_t>(slots.size()); }
+  [[nodiscard]] bool Takes(DispatchDtype dtype) const;
+};
+
+struct EpochRuntime {
+  Plan plan;
+  PlanHash hash;
+  WorkerOrdinal self;
+  std::vector<LayerRuntime> layers;  // one for each layer of the plan, ascending
+
+  [[nodiscard]] const std::string& deployment() const { return plan.deployment; }
+  [[nodiscard]] Epoch epoch() const { return plan.epoch; }
+  [[nodiscard]] const MoeShape& shape() const { return plan.shape; }
+  // nullptr when the plan has no such layer. O(log layers).
+  [[nodiscard]] const LayerRuntime* FindLayer(LayerId layer) const;
+  // Of all experts, shared ones included.
+  [[nodiscard]] std::int64_t weight_bytes() const;
+};
+
+}  // namespace switchyard
