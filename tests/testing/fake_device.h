@@ -11,7 +11,6 @@
 
 #include "core/bf16.h"
 #include "core/error.h"
-#include "core/rng.h"
 #include "worker/device/device_backend.h"
 
 namespace switchyard::testing {
@@ -143,25 +142,5 @@ class FakeDevice final : public DeviceBackend {
   CapabilitySet capabilities_;
   FakeRowOps row_ops_;
 };
-
-// Values in [-scale, scale), never all alike.
-inline std::vector<Bf16> RandomBf16(Rng& rng, std::size_t count, double scale) {
-  std::vector<Bf16> values(count);
-  for (Bf16& value : values) {
-    value = FloatToBf16(static_cast<float>((rng.Uniform() * 2.0 - 1.0) * scale));
-  }
-  return values;
-}
-
-// The weights of one expert, owned.
-struct RawExpert {
-  std::vector<Bf16> gate, up, down;
-  [[nodiscard]] ExpertWeightsView view() const { return {gate, up, down}; }
-};
-inline RawExpert RandomExpert(Rng& rng, const MoeShape& shape) {
-  const auto size =
-      static_cast<std::size_t>(shape.hidden) * static_cast<std::size_t>(shape.intermediate);
-  return {RandomBf16(rng, size, 0.7), RandomBf16(rng, size, 0.7), RandomBf16(rng, size, 0.7)};
-}
 
 }  // namespace switchyard::testing

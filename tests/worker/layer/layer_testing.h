@@ -10,6 +10,7 @@
 #include "core/placement_map.h"
 #include "tests/testing/fake_device.h"
 #include "tests/testing/random_routing.h"
+#include "tests/testing/random_tensors.h"
 #include "worker/layer/layer_runtime.h"
 #include "worker/layer/request_codec.h"
 
@@ -17,7 +18,7 @@ namespace switchyard::testing {
 
 struct TestLayer {
   MoeShape shape;
-  std::vector<RawExpert> experts;  // by ExpertId
+  std::vector<RandomExpert> experts;  // by ExpertId
   LayerPlacement placement;
   PlacementMap map;
 };
@@ -29,7 +30,7 @@ inline TestLayer MakeTestLayer(Rng& rng, const MoeShape& shape, std::int32_t wor
                   .placement = RandomPlacement(rng, shape.experts, workers, replicas),
                   .map = {}};
   for (std::int32_t e = 0; e < shape.experts; ++e) {
-    layer.experts.push_back(RandomExpert(rng, shape));
+    layer.experts.emplace_back(shape, rng.Next());
   }
   layer.map = PlacementMap(layer.placement, shape.experts, workers);
   return layer;
@@ -40,7 +41,7 @@ inline LayerRuntime MakeRuntime(const TestLayer& layer, WorkerOrdinal worker) {
   LayerRuntime runtime;
   runtime.wire_dtypes = {DispatchDtype::kBf16};
   for (const PhysicalExpert& p : layer.map.OnWorker(worker)) {
-    const RawExpert& raw = layer.experts[static_cast<std::size_t>(p.expert.value)];
+    const RandomExpert& raw = layer.experts[static_cast<std::size_t>(p.expert.value)];
     runtime.slots.push_back(
         {.expert = p.expert,
          .key = {},
@@ -51,7 +52,7 @@ inline LayerRuntime MakeRuntime(const TestLayer& layer, WorkerOrdinal worker) {
 
 // FP32 output of one expert for one row, bit for bit that of FakeDevice.
 inline std::vector<float> ExpertRow(const TestLayer& layer, std::int32_t expert, const Bf16* x) {
-  const RawExpert& raw = layer.experts[static_cast<std::size_t>(expert)];
+  const RandomExpert& raw = layer.experts[static_cast<std::size_t>(expert)];
   std::vector<float> h(static_cast<std::size_t>(layer.shape.intermediate));
   std::vector<float> y(static_cast<std::size_t>(layer.shape.hidden));
   FakeDevice::RunRow(FakeExpert(layer.shape, raw.view()), x, h, y.data());
@@ -81,8 +82,8 @@ inline TestStep MakeTestStep(Rng& rng, const TestLayer& layer, std::int32_t toke
                              DispatchMode mode, double none = 0.1) {
   TestStep step;
   step.routing = RandomRouting(rng, {tokens, layer.shape.top_k, layer.shape.experts}, 0.5, none);
-  step.x = RandomBf16(
-      rng, static_cast<std::size_t>(tokens) * static_cast<std::size_t>(layer.shape.hidden), 1.0);
+  step.x = GaussianBf16(
+      static_cast<std::size_t>(tokens) * static_cast<std::size_t>(layer.shape.hidden), 1.0, rng);
   if (!BuildDispatchPlan(step.routing.batch(), layer.map, mode, &step.plan).ok()) std::abort();
   return step;
 }
