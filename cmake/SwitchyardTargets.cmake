@@ -33,15 +33,16 @@ function(_switchyard_check_edges target deps)
   file(RELATIVE_PATH folder "${PROJECT_SOURCE_DIR}" "${CMAKE_CURRENT_SOURCE_DIR}")
   switchyard_layer_of("${folder}" layer)
   set_property(TARGET ${target} PROPERTY SWITCHYARD_LAYER "${layer}")
-  if(layer STREQUAL "top")
-    return()
-  endif()
   foreach(dep IN LISTS deps)
     if(NOT TARGET ${dep})
+      if(dep MATCHES "^sy_")
+        message(FATAL_ERROR "${target} links ${dep}, which is not defined yet: the top CMakeLists.txt "
+          "adds folders from the lowest layer up")
+      endif()
       continue()
     endif()
     get_target_property(dep_layer ${dep} SWITCHYARD_LAYER)
-    if(NOT dep_layer OR dep_layer STREQUAL layer)
+    if(layer STREQUAL "top" OR NOT dep_layer OR dep_layer STREQUAL layer)
       continue()
     endif()
     if(NOT dep_layer IN_LIST SWITCHYARD_LAYER_${layer})
@@ -73,6 +74,11 @@ function(switchyard_library)
   _switchyard_check_edges(${ARG_NAME} "${ARG_DEPS}")
 endfunction()
 
+# Every program that ships, and nothing else: what `make demo` and `make build` want.
+add_custom_target(programs)
+# The tests that run under ThreadSanitizer: those with the label tsan.
+add_custom_target(tsan_tests)
+
 # switchyard_binary(NAME switchyard-worker SRCS main.cc DEPS ...): lands in <build>/bin.
 function(switchyard_binary)
   cmake_parse_arguments(ARG "" "NAME" "SRCS;DEPS" ${ARGN})
@@ -81,10 +87,16 @@ function(switchyard_binary)
   target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPS})
   set_target_properties(${ARG_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
   _switchyard_check_edges(${ARG_NAME} "${ARG_DEPS}")
+  get_target_property(layer ${ARG_NAME} SWITCHYARD_LAYER)
+  if(NOT layer STREQUAL "top")
+    add_dependencies(programs ${ARG_NAME})
+  endif()
 endfunction()
 
-# switchyard_test(NAME core_test SRCS ... DEPS ... [LABELS e2e] [TIMEOUT 60] [ARGS ...])
+# switchyard_test(NAME core_test SRCS ... DEPS ... [LABELS tsan slow] [TIMEOUT 60] [ARGS ...])
 # One executable a folder keeps links few; every TEST in it becomes a CTest test of its own.
+# Labels that scripts/test knows: tsan (also run under ThreadSanitizer: no gRPC, no UCX), slow and
+# latency (not under AddressSanitizer).
 function(switchyard_test)
   if(NOT SWITCHYARD_BUILD_TESTS)
     return()
@@ -97,8 +109,13 @@ function(switchyard_test)
   _switchyard_common(${ARG_NAME})
   target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main)
   set_target_properties(${ARG_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
+  if("tsan" IN_LIST ARG_LABELS)
+    add_dependencies(tsan_tests ${ARG_NAME})
+  endif()
+  # Discovery before the test run cannot carry a list; ctest -L matches a part of a label as well.
+  string(JOIN "+" labels ${ARG_LABELS})
   gtest_discover_tests(${ARG_NAME} DISCOVERY_MODE PRE_TEST EXTRA_ARGS ${ARG_ARGS}
-    PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+    PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${labels}")
 endfunction()
 
 function(switchyard_benchmark)

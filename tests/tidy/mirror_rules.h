@@ -1,0 +1,26 @@
+// Rules about which files belong together: a test for each source, a build line for each source.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+
+#include "tests/tidy/source_tree.h"
+
+namespace switchyard::tidy {
+
+// untested.tsv: path<TAB>why it has no test of its own.
+std::map<std::string, std::string> ParseUntested(const std::vector<std::string>& lines);
+
+// Each product .cc has tests/<its folder or one above it>/<its name>_test.cc, or a row in
+// `untested` with a reason; a row that is no longer needed is reported too.
+void CheckTestMirrorsSource(const SourceTree& tree,
+                            const std::map<std::string, std::string>& untested,
+                            std::vector<Finding>* findings);
+
+// Each .cc is named, by its own name or a relative path, in some CMakeLists.txt.
+void CheckSourcesAreBuilt(const SourceTree& tree, std::vector<Finding>* findings);
+
+}  // namespace switchyard::tidy
