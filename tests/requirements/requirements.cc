@@ -1,0 +1,135 @@
+#include "tests/requirements/requirements.h"
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+
+namespace switchyard::requirements {
+namespace {
+
+absl::Status BadLine(std::size_t index, absl::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat("line ", index + 1, ": ", what));
+}
+
+// The value of `name="..."` in an XML tag; empty when it is not there.
+std::string Attribute(absl::string_view tag, absl::string_view name) {
+  const std::string key = absl::StrCat(" ", name, "=\"");
+  const std::size_t begin = tag.find(key);
+  if (begin == absl::string_view::npos) return "";
+  const absl::string_view rest = tag.substr(begin + key.size());
+  return absl::StrReplaceAll(
+      rest.substr(0, rest.find('"')),
+      {{"&quot;", "\""}, {"&apos;", "'"}, {"&lt;", "<"}, {"&gt;", ">"}, {"&amp;", "&"}});
+}
+
+Outcome OutcomeOf(absl::string_view status, absl::string_view body) {
+  if (status == "run") return Outcome::kPassed;
+  if (status == "fail") return Outcome::kFailed;
+  return absl::StrContains(body, "<skipped") ? Outcome::kSkipped : Outcome::kNotRun;
+}
+
+// The tests of the run that `name` stands for.
+std::vector<std::string> Matches(const std::string& name,
+                                 const std::map<std::string, Outcome>& run) {
+  std::vector<std::string> found;
+  absl::string_view prefix = name;
+  const bool is_prefix = absl::ConsumeSuffix(&prefix, "*");
+  for (const auto& [test, outcome] : run) {
+    if (is_prefix ? absl::StartsWith(test, prefix) : test == name) found.push_back(test);
+  }
+  return found;
+}
+
+const char* Complaint(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::kPassed:
+      return nullptr;
+    case Outcome::kFailed:
+      return "failed";
+    case Outcome::kSkipped:
+      return "was skipped";
+    case Outcome::kNotRun:
+      break;
+  }
+  return "did not run";
+}
+
+}  // namespace
+
+const std::vector<std::string>& Wanted() {
+  static const std::vector<std::string> kWanted{
+      "R43", "R44", "R45", "R47", "R48", "R49", "R50", "R51", "R52", "R56",  "R57",
+      "R58", "R59", "R60", "R61", "R62", "R64", "R67", "R68", "R69", "R122", "R127"};
+  return kWanted;
+}
+
+absl::StatusOr<std::vector<Row>> ParseRequirements(absl::string_view text) {
+  std::vector<Row> rows;
+  std::set<std::string> seen;
+  const std::vector<std::string> lines = absl::StrSplit(text, '\n');
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    if (lines[i].empty() || lines[i][0] == '#') continue;
+    const std::vector<std::string> columns = absl::StrSplit(lines[i], '\t');
+    if (columns.size() != 2) return BadLine(i, "want a requirement, a tab, and test names");
+    Row row{columns[0], absl::StrSplit(columns[1], ',', absl::SkipWhitespace())};
+    for (std::string& test : row.tests) test = std::string(absl::StripAsciiWhitespace(test));
+    if (row.tests.empty()) return BadLine(i, absl::StrCat(row.requirement, " names no test"));
+    if (std::find(Wanted().begin(), Wanted().end(), row.requirement) == Wanted().end()) {
+      return BadLine(i, absl::StrCat(row.requirement, " is not a requirement of this version"));
+    }
+    if (!seen.insert(row.requirement).second) {
+      return BadLine(i, absl::StrCat(row.requirement, " has two lines; join them"));
+    }
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+absl::StatusOr<std::map<std::string, Outcome>> ParseJunit(absl::string_view xml) {
+  if (!absl::StrContains(xml, "<testsuite")) {
+    return absl::InvalidArgumentError("not a JUnit report; make one with ctest --output-junit");
+  }
+  constexpr absl::string_view kOpen = "<testcase ";
+  std::map<std::string, Outcome> run;
+  for (std::size_t at = xml.find(kOpen); at != absl::string_view::npos;) {
+    const std::size_t next = xml.find(kOpen, at + kOpen.size());
+    const absl::string_view element =
+        xml.substr(at, next == absl::string_view::npos ? absl::string_view::npos : next - at);
+    const absl::string_view tag = element.substr(0, element.find('>'));
+    run[Attribute(tag, "name")] = OutcomeOf(Attribute(tag, "status"), element);
+    at = next;
+  }
+  return run;
+}
+
+Report Check(const std::vector<Row>& rows, const std::map<std::string, Outcome>& run) {
+  Report report;
+  std::set<std::string> covered;
+  for (const Row& row : rows) {
+    covered.insert(row.requirement);
+    for (const std::string& name : row.tests) {
+      const std::vector<std::string> tests = Matches(name, run);
+      if (tests.empty()) {
+        report.problems.push_back(
+            absl::StrCat(row.requirement, ": no test ", name,
+                         " in this run; correct tests/requirements.tsv or bring the test back"));
+      }
+      for (const std::string& test : tests) {
+        const char* complaint = Complaint(run.at(test));
+        if (complaint != nullptr) {
+          report.problems.push_back(absl::StrCat(row.requirement, ": ", test, " ", complaint));
+        }
+      }
+    }
+  }
+  for (const std::string& requirement : Wanted()) {
+    if (!covered.contains(requirement)) report.missing.push_back(requirement);
+  }
+  return report;
+}
+
+}  // namespace switchyard::requirements

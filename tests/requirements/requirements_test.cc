@@ -1,0 +1,83 @@
+#include "tests/requirements/requirements.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace switchyard::requirements {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::Pair;
+
+constexpr char kJunit[] = R"xml(<?xml version="1.0" encoding="UTF-8"?>
+<testsuite name="(empty)" tests="4" failures="1" disabled="0" skipped="2">
+  <testcase name="PlanTest.Passes" classname="PlanTest.Passes" time="0.01" status="run">
+    <properties/>
+    <system-out>[  SKIPPED ] is said by &lt;skipped/&gt; elsewhere</system-out>
+  </testcase>
+  <testcase name="PlanTest.Fails/&quot;x&quot;" classname="a" time="0.01" status="fail">
+    <failure message=""/>
+  </testcase>
+  <testcase name="PlanTest.Skips" classname="a" time="0.01" status="notrun">
+    <skipped message="SKIP_REGULAR_EXPRESSION_MATCHED"/>
+  </testcase>
+  <testcase name="PlanTest.Absent" classname="a" time="0" status="notrun">
+    <failure message="Unable to find executable"/>
+  </testcase>
+</testsuite>
+)xml";
+
+TEST(RequirementsTest, ReadsWhatCtestWrites) {
+  const auto run = ParseJunit(kJunit);
+
+  ASSERT_TRUE(run.ok());
+  EXPECT_THAT(*run, ElementsAre(Pair("PlanTest.Absent", Outcome::kNotRun),
+                                Pair("PlanTest.Fails/\"x\"", Outcome::kFailed),
+                                Pair("PlanTest.Passes", Outcome::kPassed),
+                                Pair("PlanTest.Skips", Outcome::kSkipped)));
+  EXPECT_FALSE(ParseJunit("").ok());
+}
+
+TEST(RequirementsTest, ReportsTestsThatAreAbsentSkippedOrFailed) {
+  const auto rows = ParseRequirements(
+      "# comment\n"
+      "R48\tPlanTest.Passes\n"
+      "R50\tPlanTest.Passes, PlanTest.Skips\n"
+      "R51\tPlanTest.Gone\n"
+      "R58\tPlanTest.Absent,PlanTest.Fails*\n"
+      "R59\tNothing*\n");
+  ASSERT_TRUE(rows.ok()) << rows.status();
+
+  const Report report = Check(*rows, *ParseJunit(kJunit));
+
+  EXPECT_THAT(
+      report.problems,
+      ElementsAre("R50: PlanTest.Skips was skipped", HasSubstr("R51: no test PlanTest.Gone"),
+                  "R58: PlanTest.Absent did not run", "R58: PlanTest.Fails/\"x\" failed",
+                  HasSubstr("R59: no test Nothing*")));
+}
+
+TEST(RequirementsTest, NamesWhatIsNotListed) {
+  const auto rows = ParseRequirements("R48\tPlanTest.Passes\n");
+  ASSERT_TRUE(rows.ok());
+
+  const Report report = Check(*rows, *ParseJunit(kJunit));
+
+  EXPECT_THAT(report.problems, IsEmpty());
+  EXPECT_EQ(report.missing.size(), Wanted().size() - 1);
+  EXPECT_THAT(report.missing, Not(::testing::Contains("R48")));
+}
+
+TEST(RequirementsTest, RefusesLinesThatSayNothing) {
+  EXPECT_THAT(ParseRequirements("R48 PlanTest.Passes").status().message(), HasSubstr("line 1"));
+  EXPECT_THAT(ParseRequirements("R48\t").status().message(), HasSubstr("names no test"));
+  EXPECT_THAT(ParseRequirements("\nR1\tA.B").status().message(),
+              HasSubstr("line 2: R1 is not a requirement"));
+  EXPECT_THAT(ParseRequirements("R48\tA.B\nR48\tC.D").status().message(), HasSubstr("two lines"));
+}
+
+}  // namespace
+}  // namespace switchyard::requirements
