@@ -1,0 +1,45 @@
+# Everyday commands; `make` lists them. The work is in scripts/ and in CMake.
+.DEFAULT_GOAL := help
+.PHONY: help build test lint lint-proto format tidy asan tsan coverage clean
+
+help: ## this table
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+
+build: ## the programs and libraries, release, in build/release
+	@scripts/bootstrap build
+	@scripts/build release
+
+test: ## build everything and run every test (TESTS=regex for some)
+	@scripts/bootstrap build test
+	@scripts/test
+
+lint: ## formatting of every file (clang-format 14)
+	@scripts/bootstrap lint
+	@scripts/lint
+
+lint-proto: ## lint and formatting of proto/ with a pinned buf from npm
+	@scripts/bootstrap lint
+	@scripts/lint_proto
+
+format: ## reformat what `make lint` complains about
+	@scripts/bootstrap lint
+	@scripts/lint --fix
+
+tidy: ## clang-tidy on files changed since BASE (default: main); ALL=1 for every file
+	@scripts/bootstrap build test lint
+	@scripts/tidy
+
+asan: ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	@scripts/bootstrap build test
+	@PRESET=asan scripts/test
+
+tsan: ## the cores, queues and rings under ThreadSanitizer
+	@scripts/bootstrap build test
+	@PRESET=tsan scripts/test
+
+coverage: ## line coverage of each layer (MINIMUM=85 fails below it)
+	@scripts/bootstrap build test
+	@scripts/coverage
+
+clean: ## remove everything that was built
+	rm -rf build out
