@@ -1,0 +1,129 @@
+// A source's surroundings under a test's control: a transport whose links end in the test's hands,
+// a channel whose answers the test gives, and workers that answer rows by a rule that is easy to
+// check.
+//
+// Expert e of a scripted worker turns x into (e + 1) * x, so a wrong, lost or doubled row changes
+// the sum. Single-threaded.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/bf16.h"
+#include "core/plan.h"
+#include "worker/session/session_channel.h"
+#include "worker/transport/transport.h"
+
+namespace switchyard::testing {
+
+class ScriptedLink;
+
+class ScriptedTransport final : public Transport {
+ public:
+  absl::StatusOr<std::unique_ptr<Link>> CreateLink(const LinkOptions& options) override;
+  bool Progress(FrameSink& sink) override;
+  bool Arm() override { return pending_.empty(); }
+  void Wait(Duration /*max*/) override {}
+  void Wake() override { ++wakes; }
+  void CountDrop(FrameDrop drop) override { ++stats_.drops[static_cast<std::size_t>(drop)]; }
+  [[nodiscard]] TransportStats stats() const override { return stats_; }
+
+  // The links that are open, in order of creation.
+  std::vector<ScriptedLink*> links;
+  // Bytes that the next Progress delivers on `link`, as they are.
+  void Deliver(ScriptedLink* link, std::vector<std::byte> frame);
+  void BreakLink(ScriptedLink* link);
+  int wakes = 0;
+
+ private:
+  friend class ScriptedLink;
+  struct Pending {
+    ScriptedLink* link = nullptr;
+    std::vector<std::byte> frame;  // empty: the link breaks
+  };
+  std::deque<Pending> pending_;
+  std::vector<std::vector<std::byte>> delivered_;  // stay readable until the link closes
+  TransportStats stats_;
+  std::uint32_t next_attachment_ = 100;
+};
+
+class ScriptedLink final : public Link {
+ public:
+  ScriptedLink(ScriptedTransport* transport, const LinkOptions& options, std::uint32_t attachment);
+  ~ScriptedLink() override { Close(); }
+
+  [[nodiscard]] const RingOffer& offer() const override { return offer_; }
+  absl::Status Connect(const RingOffer& peer) override;
+  [[nodiscard]] LinkPath path() const override { return LinkPath::kInProcess; }
+  [[nodiscard]] std::span<std::byte> OutboundSlot(std::uint32_t slot) override;
+  absl::Status Send(std::uint32_t slot, std::size_t frame_bytes) override;
+  void Close() override;
+
+  struct Sent {
+    std::uint32_t slot = 0;
+    std::vector<std::byte> frame;
+  };
+  std::deque<Sent> sent;  // not looked at yet
+  absl::Status connect_result;
+  absl::Status send_result;
+  std::vector<std::vector<std::byte>> inbound;  // by slot: where replies lie
+
+ private:
+  ScriptedTransport* transport_;
+  RingOffer offer_;
+  std::vector<std::vector<std::byte>> outbound_;
+};
+
+// A request as the worker reads it.
+struct ReadRequest {
+  FrameHeader header;
+  std::vector<std::byte> metadata;
+  const Bf16* rows = nullptr;  // in the frame that it was read from
+};
+ReadRequest ReadFrame(const std::vector<std::byte>& frame, const Plan& plan, std::int32_t ordinal);
+
+// The result frame of expert rule (e + 1) * x for `frame`, sent to worker `ordinal` of `plan`.
+std::vector<std::byte> AnswerFrame(const std::vector<std::byte>& frame, const Plan& plan,
+                                   std::int32_t ordinal, const RingOffer& reply_ring);
+std::vector<std::byte> ErrorFrameFor(const std::vector<std::byte>& frame, const ErrorBody& body,
+                                     const RingOffer& reply_ring);
+
+class ScriptedChannel final : public SessionChannel {
+ public:
+  absl::StatusOr<SessionGrant> OpenSession(const OpenSessionOrder& order,
+                                           Duration timeout) override;
+  absl::Status CloseSession(SessionId session, Duration timeout) override;
+  std::unique_ptr<WatchStream> Watch(const WatchOrder& order, WatchSink* sink) override;
+  std::unique_ptr<AttachStream> Attach(const std::string& endpoint, const AttachOrder& order,
+                                       AttachSink* sink) override;
+  absl::StatusOr<SessionCounters> GetCounters(const std::string& endpoint, SessionId session,
+                                              Duration timeout) override;
+
+  struct Stream {
+    std::string endpoint;
+    AttachOrder order;
+    AttachSink* sink = nullptr;
+    bool open = true;
+    std::vector<BindOrder> binds;
+    std::vector<Epoch> released;
+  };
+  absl::StatusOr<SessionGrant> grant;
+  std::vector<std::shared_ptr<Stream>> streams;  // every Attach ever made
+  std::vector<WatchOrder> watches;
+  WatchSink* watch_sink = nullptr;  // of the open watch
+  std::vector<SessionId> closed;
+
+  // The newest open stream to `endpoint`; nullptr when there is none.
+  std::shared_ptr<Stream> Open(const std::string& endpoint) const;
+};
+
+// Answers an Attach as a worker of `incarnation` would.
+AttachGrant GrantFor(const AttachOrder& order, Incarnation incarnation, std::uint32_t attachment);
+
+}  // namespace switchyard::testing

@@ -1,0 +1,257 @@
+// How a session opens, follows epochs, and comes back after losses.
+#include "gmock/gmock.h"
+
+#include "tests/worker/session/session_fixture.h"
+
+namespace switchyard {
+namespace {
+
+using testing::FailsWith;
+using testing::GrantFor;
+using testing::MakeTestPlan;
+using testing::SessionFixture;
+using testing::TestBatch;
+
+constexpr DispatchMode kLl = DispatchMode::kLowLatency;
+
+class EpochTest : public SessionFixture {
+ protected:
+  void Announce(const Plan& plan) {
+    channel_.watch_sink->OnPlan({plan, HashOf(plan)});
+    Pump();
+  }
+  // The worker's answer to the newest Bind on its stream.
+  void AnswerBind(const std::string& endpoint, const absl::Status& result = absl::OkStatus()) {
+    const auto stream = channel_.Open(endpoint);
+    ASSERT_NE(stream, nullptr);
+    ASSERT_FALSE(stream->binds.empty());
+    stream->sink->OnBound(stream->binds.back().epoch, result);
+    Pump();
+    Pump();
+  }
+  void RunStep(const Plan& plan, std::uint64_t seed) {
+    const TestBatch batch(9, seed);
+    SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, Submit(batch.Request()));
+    AnswerAll(plan);
+    SY_ASSERT_OK(Combine(ticket));
+    EXPECT_EQ(batch.y, batch.ExpectedLowLatency());
+  }
+};
+
+TEST_F(EpochTest, IsReadyOnlyWhenEveryWorkerIsAttached) {
+  const Plan plan = MakeTestPlan(1, {"a", "b"}, kLl);
+  Start(plan);
+  const auto a = channel_.Open("host-a");
+  a->sink->OnAttached(GrantFor(a->order, plan.workers[0].incarnation, 1));
+  Pump();
+  EXPECT_THAT(session_->ready(), FailsWith(absl::StatusCode::kUnavailable, Reason::kNotReady));
+
+  const auto b = channel_.Open("host-b");
+  b->sink->OnAttached(GrantFor(b->order, plan.workers[1].incarnation, 2));
+  Pump();
+
+  SY_EXPECT_OK(session_->ready());
+  EXPECT_EQ(session_->Status().epoch, Epoch{1});
+}
+
+TEST_F(EpochTest, SendsItsRingCookieEpochAndHashWithAttach) {
+  const Plan plan = MakeTestPlan(1, {"a"}, kLl);
+  Start(plan);
+
+  const AttachOrder& order = channel_.Open("host-a")->order;
+
+  EXPECT_EQ(order.cookie, Cookie{77});
+  EXPECT_EQ(order.epoch, Epoch{1});
+  EXPECT_EQ(order.hash, HashOf(plan));
+  EXPECT_EQ(order.reply_ring.slots, 2U);
+  EXPECT_GT(order.reply_ring.slot_bytes, 0U);
+}
+
+TEST_F(EpochTest, RefusesAWorkerThatAnswersAsAnotherIncarnation) {
+  const Plan plan = MakeTestPlan(1, {"a"}, kLl);
+  Start(plan);
+  const auto a = channel_.Open("host-a");
+
+  a->sink->OnAttached(GrantFor(a->order, {9, 9}, 1));
+  Pump();
+
+  EXPECT_FALSE(session_->ready().ok());
+  EXPECT_TRUE(transport_.links.empty());
+}
+
+TEST_F(EpochTest, AFinalRefusalEndsTheOpenAndAPassingOneIsTriedAgain) {
+  const Plan plan = MakeTestPlan(1, {"a"}, kLl);
+  Start(plan);
+  channel_.Open("host-a")->sink->OnAttachEnded(absl::UnavailableError("not yet"));
+  Pump();
+  EXPECT_THAT(session_->ready(), FailsWith(absl::StatusCode::kUnavailable, Reason::kNotReady));
+  clock_.Advance(std::chrono::seconds(1));
+  Pump();
+  ASSERT_EQ(channel_.streams.size(), 2U);
+
+  channel_.Open("host-a")->sink->OnAttachEnded(
+      MakeError(absl::StatusCode::kPermissionDenied, Reason::kBadRequest, "no"));
+  Pump();
+
+  EXPECT_EQ(session_->ready().code(), absl::StatusCode::kPermissionDenied);
+}
+
+TEST_F(EpochTest, SwitchesWhenAllHaveBoundAndReleasesTheOldEpochAfterItsLastStep) {
+  const Plan one = MakeTestPlan(1, {"a", "b"}, kLl);
+  const Plan two = MakeTestPlan(2, {"b", "a"}, kLl);
+  OpenReady(one);
+  // The second plan lists the same incarnations in another order.
+  Plan second = two;
+  second.workers[0].incarnation = one.workers[1].incarnation;
+  second.workers[1].incarnation = one.workers[0].incarnation;
+  const TestBatch batch(3, 4);
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket old_step, Submit(batch.Request()));
+
+  Announce(second);
+  AnswerBind("host-a");
+  EXPECT_EQ(session_->Status().epoch, Epoch{1});
+  AnswerBind("host-b");
+
+  EXPECT_EQ(session_->Status().epoch, Epoch{2});
+  EXPECT_THAT(channel_.Open("host-a")->released, ::testing::IsEmpty());
+  AnswerAll(one);
+  Pump();
+  SY_EXPECT_OK(Combine(old_step));
+  EXPECT_EQ(batch.y, batch.ExpectedLowLatency());
+  EXPECT_THAT(channel_.Open("host-a")->released, ::testing::ElementsAre(Epoch{1}));
+  EXPECT_THAT(channel_.Open("host-b")->released, ::testing::ElementsAre(Epoch{1}));
+  RunStep(second, 8);
+}
+
+TEST_F(EpochTest, AttachesNewWorkersFirstAndClosesTheOnesThatNoPlanHolds) {
+  const Plan one = MakeTestPlan(1, {"a", "b"}, kLl);
+  Plan two = MakeTestPlan(2, {"a", "c"}, kLl);
+  OpenReady(one);
+
+  Announce(two);
+  const auto c = channel_.Open("host-c");
+  ASSERT_NE(c, nullptr);
+  EXPECT_EQ(c->order.epoch, Epoch{2});
+  AnswerBind("host-a");
+  EXPECT_EQ(session_->Status().epoch, Epoch{1});
+  c->sink->OnAttached(GrantFor(c->order, two.workers[1].incarnation, 9));
+  Pump();
+  Pump();
+
+  EXPECT_EQ(session_->Status().epoch, Epoch{2});
+  EXPECT_EQ(channel_.Open("host-b"), nullptr);
+  EXPECT_EQ(transport_.links.size(), 2U);
+  RunStep(two, 5);
+}
+
+TEST_F(EpochTest, ARestartedWorkerIsAnotherAttachment) {
+  const Plan one = MakeTestPlan(1, {"a"}, kLl);
+  const Plan two = MakeTestPlan(2, {"a"}, kLl, /*life=*/2);
+  OpenReady(one);
+  transport_.BreakLink(LinkOf(one, 0));
+  Pump();
+
+  Announce(two);
+  const auto again = channel_.Open("host-a");
+  ASSERT_NE(again, nullptr);
+  again->sink->OnAttached(GrantFor(again->order, two.workers[0].incarnation, 3));
+  Pump();
+  Pump();
+
+  EXPECT_EQ(session_->Status().epoch, Epoch{2});
+  RunStep(two, 5);
+}
+
+TEST_F(EpochTest, MakesALostAttachmentAgainUnderTheCurrentEpoch) {
+  const Plan plan = MakeTestPlan(1, {"a"}, kLl);
+  OpenReady(plan);
+  transport_.BreakLink(LinkOf(plan, 0));
+  Pump();
+  EXPECT_EQ(channel_.Open("host-a"), nullptr);
+
+  clock_.Advance(std::chrono::seconds(1));
+  Pump();
+  const auto again = channel_.Open("host-a");
+  ASSERT_NE(again, nullptr);
+  again->sink->OnAttached(GrantFor(again->order, plan.workers[0].incarnation, 3));
+  Pump();
+
+  RunStep(plan, 6);
+}
+
+TEST_F(EpochTest, DropsWhatComesLateFromAnOlderLifeOfAnAttachment) {
+  const Plan plan = MakeTestPlan(1, {"a"}, kLl);
+  OpenReady(plan);
+  const auto first = channel_.Open("host-a");
+  AttachSink* late = first->sink;
+  late->OnAttachEnded(absl::UnavailableError("gone"));
+  late->OnAttachEnded(absl::UnavailableError("gone"));  // both queued under the old serial
+  Pump();
+  clock_.Advance(std::chrono::seconds(1));
+  Pump();
+  const auto second = channel_.Open("host-a");
+  ASSERT_NE(second, nullptr);
+  second->sink->OnAttached(GrantFor(second->order, plan.workers[0].incarnation, 3));
+  Pump();
+
+  RunStep(plan, 6);
+}
+
+TEST_F(EpochTest, APlanThatIsOvertakenIsReleasedWhereItWasBound) {
+  const Plan one = MakeTestPlan(1, {"a", "b"}, kLl);
+  OpenReady(one);
+  Announce(MakeTestPlan(2, {"a", "b"}, kLl));
+  AnswerBind("host-a");
+
+  Announce(MakeTestPlan(3, {"a", "b"}, kLl));
+  AnswerBind("host-a");
+  AnswerBind("host-b");
+
+  EXPECT_EQ(session_->Status().epoch, Epoch{3});
+  EXPECT_THAT(channel_.Open("host-a")->released,
+              ::testing::UnorderedElementsAre(Epoch{2}, Epoch{1}));
+}
+
+TEST_F(EpochTest, IgnoresAnOlderPlan) {
+  const Plan plan = MakeTestPlan(3, {"a"}, kLl);
+  OpenReady(plan);
+
+  Announce(MakeTestPlan(2, {"a", "b"}, kLl));
+
+  EXPECT_EQ(session_->Status().epoch, Epoch{3});
+  EXPECT_EQ(channel_.streams.size(), 1U);
+}
+
+TEST_F(EpochTest, RedialsTheWatchAndServesMeanwhile) {
+  const Plan plan = MakeTestPlan(1, {"a"}, kLl);
+  OpenReady(plan);
+  channel_.watch_sink->OnWatchEnded(absl::UnavailableError("coordinator gone"));
+  Pump();
+  EXPECT_FALSE(session_->Status().watching);
+  RunStep(plan, 2);
+
+  clock_.Advance(std::chrono::seconds(1));
+  Pump();
+
+  ASSERT_EQ(channel_.watches.size(), 2U);
+  EXPECT_EQ(channel_.watches.back().epoch, Epoch{1});
+  EXPECT_EQ(channel_.watches.back().hash, HashOf(plan));
+}
+
+TEST_F(EpochTest, CloseFailsWhatIsInFlightAndLeavesNoLink) {
+  const Plan plan = MakeTestPlan(1, {"a", "b"}, kLl);
+  OpenReady(plan);
+  const TestBatch batch(3, 4);
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, Submit(batch.Request()));
+
+  session_->Close(clock_.Now());
+
+  EXPECT_THAT(Combine(ticket),
+              FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kSessionClosed));
+  EXPECT_TRUE(transport_.links.empty());
+  EXPECT_THAT(Submit(batch.Request()),
+              FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kSessionClosed));
+}
+
+}  // namespace
+}  // namespace switchyard

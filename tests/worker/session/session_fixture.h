@@ -1,0 +1,76 @@
+// A SourceSession over a scripted transport and channel, with workers that the test answers for.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+#include "core/clock.h"
+#include "core/rng.h"
+#include "tests/testing/scripted_worker.h"
+#include "tests/testing/status_matchers.h"
+#include "worker/device/registry.h"
+#include "worker/session/source_session.h"
+
+namespace switchyard::testing {
+
+inline constexpr std::int32_t kHidden = 32;
+inline constexpr std::int32_t kExperts = 7;
+inline constexpr std::int32_t kTopK = 3;
+
+// Experts dealt in turn to `ids`; worker i lives at "host-<id>" under incarnation {life, i + 1}.
+Plan MakeTestPlan(std::uint64_t epoch, const std::vector<std::string>& ids, DispatchMode mode,
+                  std::uint64_t life = 1);
+
+// A batch with its memory. x is random BF16, weights positive, some ids -1; y is poisoned.
+struct TestBatch {
+  TestBatch(std::int32_t tokens, std::uint64_t seed);
+  // Steps write `y`; the batch is otherwise not touched.
+  [[nodiscard]] StepRequest Request(LayerId layer = LayerId{0}) const;
+  // What scripted workers make of it: sum over k of w * bf16((id + 1) * x), in k order, FP32.
+  [[nodiscard]] std::vector<float> ExpectedLowLatency() const;
+  // Partial sums per worker of `plan`, rounded to BF16, added in ordinal order.
+  [[nodiscard]] std::vector<float> ExpectedNormal(const Plan& plan) const;
+
+  std::int32_t tokens;
+  std::vector<Bf16> x;
+  std::vector<std::int32_t> ids;
+  std::vector<float> weights;
+  mutable std::vector<float> y;
+};
+
+class SessionFixture : public ::testing::Test {
+ protected:
+  // Opens a session on `plan` whose workers have all granted.
+  void OpenReady(const Plan& plan, const OpenSessionOrder& order = {});
+  void Start(const Plan& plan, const OpenSessionOrder& order = {});
+  void GrantAll(const Plan& plan);
+  bool Poll() { return Pump(); }
+  bool Pump();
+  // The open link towards a worker of `plan`.
+  ScriptedLink* LinkOf(const Plan& plan, std::size_t ordinal);
+  // Answers every frame that waits, worker by worker in the given order of ordinals.
+  void AnswerAll(const Plan& plan, const std::vector<std::size_t>& order);
+  void AnswerAll(const Plan& plan);
+  absl::Status Combine(const StepTicket& ticket) { return session_->Take(ticket, clock_.Now()); }
+  absl::StatusOr<StepTicket> Submit(const StepRequest& request) {
+    return session_->Submit(request, clock_.Now());
+  }
+  static absl::Status IsDone(const absl::StatusOr<bool>& done) {
+    if (!done.ok()) return done.status();
+    return *done ? absl::OkStatus() : absl::UnavailableError("not done");
+  }
+
+  ManualClock clock_;
+  SeededRng rng_{42};
+  ScriptedTransport transport_;
+  ScriptedChannel channel_;
+  std::unique_ptr<DeviceBackend> device_ = *MakeDevice("cpu", {.kernel_family = "portable_fp32"});
+  std::unique_ptr<SourceSession> session_;
+  Incarnation incarnation_{11, 22};
+};
+
+}  // namespace switchyard::testing

@@ -1,0 +1,399 @@
+// Steps of a session against workers that the test answers for: sums, credits, errors, deadlines.
+#include "worker/session/source_session.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "gmock/gmock.h"
+
+#include "tests/worker/session/session_fixture.h"
+
+namespace switchyard {
+namespace {
+
+using testing::FailsWith;
+using testing::IsOk;
+using testing::kHidden;
+using testing::kTopK;
+using testing::MakeTestPlan;
+using testing::ScriptedLink;
+using testing::SessionFixture;
+using testing::TestBatch;
+
+constexpr DispatchMode kLl = DispatchMode::kLowLatency;
+constexpr DispatchMode kNm = DispatchMode::kNormal;
+
+class SourceSessionTest : public SessionFixture {};
+
+TEST_F(SourceSessionTest, LowLatencySumsInTheOrderOfKWhateverTheOrderOfReplies) {
+  const Plan plan = MakeTestPlan(1, {"a", "b", "c"}, kLl);
+  OpenReady(plan);
+  for (const std::vector<std::size_t>& order :
+       {std::vector<std::size_t>{0, 1, 2}, std::vector<std::size_t>{2, 1, 0}}) {
+    const TestBatch batch(17, 3);
+
+    SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, Submit(batch.Request()));
+    AnswerAll(plan, order);
+
+    SY_ASSERT_OK(Combine(ticket));
+    EXPECT_EQ(batch.y, batch.ExpectedLowLatency());
+  }
+}
+
+TEST_F(SourceSessionTest, NormalAddsWorkersInTheOrderOfOrdinals) {
+  const Plan plan = MakeTestPlan(1, {"a", "b", "c"}, kNm);
+  OpenReady(plan);
+  for (const std::vector<std::size_t>& order :
+       {std::vector<std::size_t>{0, 1, 2}, std::vector<std::size_t>{2, 0, 1}}) {
+    const TestBatch batch(40, 4);
+
+    SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, Submit(batch.Request()));
+    AnswerAll(plan, order);
+
+    SY_ASSERT_OK(Combine(ticket));
+    const std::vector<float> expected = batch.ExpectedNormal(plan);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      ASSERT_NEAR(batch.y[i], expected[i], 0.05 * std::fabs(expected[i]) + 1e-3) << i;
+    }
+  }
+}
+
+TEST_F(SourceSessionTest, NormalIsBitEqualForRepeats) {
+  const Plan plan = MakeTestPlan(1, {"a", "b", "c"}, kNm);
+  OpenReady(plan);
+  const TestBatch first(40, 9);
+  const TestBatch second(40, 9);
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket one, Submit(first.Request()));
+  AnswerAll(plan, {0, 1, 2});
+  SY_ASSERT_OK(Combine(one));
+
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket two, Submit(second.Request()));
+  AnswerAll(plan, {1, 2, 0});
+  SY_ASSERT_OK(Combine(two));
+
+  EXPECT_EQ(first.y, second.y);
+}
+
+TEST_F(SourceSessionTest, NeverSendsMoreThanItsCreditsAndFinishesAllTheSame) {
+  const Plan plan = MakeTestPlan(1, {"a"}, kNm);
+  OpenReady(plan);  // 2 pairs of 5 rows
+  const TestBatch batch(33, 5);
+
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, Submit(batch.Request()));
+  EXPECT_EQ(LinkOf(plan, 0)->sent.size(), 2U);
+  AnswerAll(plan);
+
+  SY_ASSERT_OK(Combine(ticket));
+  EXPECT_EQ(session_->Status().attachments[0].pairs_free, 2U);
+}
+
+TEST_F(SourceSessionTest, TwoStepsShareCreditsWithoutHoldingEachOtherUp) {
+  const Plan plan = MakeTestPlan(1, {"a", "b"}, kLl);
+  OpenReady(plan);
+  const TestBatch first(30, 6);
+  const TestBatch second(30, 7);
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket one, Submit(first.Request()));
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket two, Submit(second.Request(LayerId{1})));
+
+  AnswerAll(plan, {1, 0});
+
+  SY_ASSERT_OK(Combine(two));
+  SY_ASSERT_OK(Combine(one));
+  EXPECT_EQ(first.y, first.ExpectedLowLatency());
+  EXPECT_EQ(second.y, second.ExpectedLowLatency());
+}
+
+// R58
+TEST_F(SourceSessionTest, NoTokensAndRowsWithoutExpertsGiveZeros) {
+  const Plan plan = MakeTestPlan(1, {"a", "b"}, kLl);
+  OpenReady(plan);
+  const TestBatch none(0, 1);
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket empty, Submit(none.Request()));
+  SY_EXPECT_OK(Combine(empty));
+
+  TestBatch batch(4, 8);
+  std::fill(batch.ids.begin(), batch.ids.end(), -1);
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, Submit(batch.Request()));
+
+  SY_ASSERT_OK(Combine(ticket));
+  EXPECT_EQ(batch.y, std::vector<float>(batch.y.size(), 0.0F));
+}
+
+// R44
+TEST_F(SourceSessionTest, RefusesMoreTokensThanLowLatencyTakesNamingBoth) {
+  const Plan plan = MakeTestPlan(1, {"a"}, kLl);
+  OpenReady(plan);
+  const TestBatch fits(64, 2);
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, Submit(fits.Request()));
+  AnswerAll(plan);
+  SY_EXPECT_OK(Combine(ticket));
+  const TestBatch batch(65, 2);
+
+  const auto refused = Submit(batch.Request());
+
+  EXPECT_THAT(refused, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kTooManyTokens));
+  EXPECT_THAT(std::string(refused.status().message()),
+              ::testing::AllOf(::testing::HasSubstr("65"), ::testing::HasSubstr("64")));
+}
+
+// R47
+TEST_F(SourceSessionTest, ATicketIsGoodOnceAndTheLayerStaysUsable) {
+  const Plan plan = MakeTestPlan(1, {"a"}, kLl);
+  OpenReady(plan);
+  const TestBatch batch(3, 2);
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, Submit(batch.Request()));
+  AnswerAll(plan);
+  SY_ASSERT_OK(Combine(ticket));
+
+  EXPECT_THAT(Combine(ticket),
+              FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStageOrder));
+  EXPECT_THAT(Combine({7, 1}),
+              FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStageOrder));
+
+  const TestBatch again(3, 12);
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket next, Submit(again.Request()));
+  AnswerAll(plan);
+  SY_ASSERT_OK(Combine(next));
+  EXPECT_EQ(again.y, again.ExpectedLowLatency());
+}
+
+// R60
+TEST_F(SourceSessionTest, StridedRowsGiveWhatDenseRowsGive) {
+  const Plan plan = MakeTestPlan(1, {"a", "b"}, kLl);
+  OpenReady(plan);
+  const TestBatch dense(6, 21);
+  const std::size_t stride = kHidden + 3;
+  std::vector<Bf16> x(6 * stride, 0x7fc0);
+  std::vector<std::int32_t> ids(6 * (kTopK + 2), 99);
+  for (std::size_t t = 0; t < 6; ++t) {
+    std::memcpy(&x[t * stride], &dense.x[t * kHidden], kHidden * sizeof(Bf16));
+    std::memcpy(&ids[t * (kTopK + 2)], &dense.ids[t * kTopK], kTopK * sizeof(std::int32_t));
+  }
+  StepRequest request = dense.Request();
+  request.x = x.data();
+  request.x_stride = static_cast<std::int64_t>(stride);
+  request.ids = ids.data();
+  request.ids_stride = kTopK + 2;
+
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, Submit(request));
+  AnswerAll(plan);
+
+  SY_ASSERT_OK(Combine(ticket));
+  EXPECT_EQ(dense.y, dense.ExpectedLowLatency());
+}
+
+// R60
+TEST_F(SourceSessionTest, RefusesOverlappingMisalignedAndMissingViews) {
+  const Plan plan = MakeTestPlan(1, {"a"}, kLl);
+  OpenReady(plan);
+  const TestBatch batch(6, 21);
+  const auto refused = [&](auto change) {
+    StepRequest request = batch.Request();
+    change(request);
+    return Submit(request);
+  };
+  const auto bad_shape = FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadShape);
+
+  EXPECT_THAT(refused([](StepRequest& r) { r.x_stride = 1; }), bad_shape);
+  EXPECT_THAT(refused([](StepRequest& r) { r.ids_stride = 0; }), bad_shape);
+  EXPECT_THAT(refused([](StepRequest& r) { r.weights = nullptr; }), bad_shape);
+  EXPECT_THAT(refused([](StepRequest& r) { r.tokens = -1; }), bad_shape);
+  EXPECT_THAT(refused([](StepRequest& r) {
+                r.x = reinterpret_cast<const Bf16*>(reinterpret_cast<const char*>(r.x) + 1);
+              }),
+              bad_shape);
+  EXPECT_THAT(refused([](StepRequest& r) { r.top_k = 2; }),
+              FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadTopK));
+  EXPECT_THAT(refused([](StepRequest& r) { r.layer = LayerId{5}; }),
+              FailsWith(absl::StatusCode::kNotFound, Reason::kUnknownLayer));
+  EXPECT_EQ(session_->Status().steps_in_flight, 0U);
+}
+
+TEST_F(SourceSessionTest, RefusesExpertsOutOfRangeAndTwiceInARow) {
+  const Plan plan = MakeTestPlan(1, {"a"}, kLl);
+  OpenReady(plan);
+  TestBatch batch(6, 21);
+  batch.ids[4] = testing::kExperts;
+  EXPECT_THAT(Submit(batch.Request()),
+              FailsWith(absl::StatusCode::kInvalidArgument, Reason::kExpertOutOfRange));
+  batch.ids[3] = batch.ids[4] = 2;
+  EXPECT_THAT(Submit(batch.Request()),
+              FailsWith(absl::StatusCode::kInvalidArgument, Reason::kDuplicateExpert));
+}
+
+TEST_F(SourceSessionTest, StrictSessionRefusesANanNamingItsRow) {
+  const Plan plan = MakeTestPlan(1, {"a"}, kLl);
+  OpenSessionOrder order;
+  order.strict = true;
+  OpenReady(plan, order);
+  TestBatch batch(6, 21);
+  batch.x[4 * kHidden + 7] = 0x7fc0;
+
+  const auto refused = Submit(batch.Request());
+
+  EXPECT_THAT(refused, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kNanInput));
+  EXPECT_EQ(testing::StatusOf(refused).ok() ? "" : MetadataOf(refused.status()).at("row"), "4");
+}
+
+TEST_F(SourceSessionTest, AnErrorReplyFailsItsStepAloneAndNamesWorkerLayerAndToken) {
+  const Plan plan = MakeTestPlan(1, {"a"}, kLl);
+  OpenReady(plan);
+  const TestBatch batch(2, 5);
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, Submit(batch.Request(LayerId{1})));
+  ScriptedLink* link = LinkOf(plan, 0);
+  ErrorBody body;
+  body.code = absl::StatusCode::kFailedPrecondition;
+  body.reason = static_cast<std::uint32_t>(Reason::kStaleEpoch);
+  body.row = 0;
+  body.text = "epoch 1 is gone";
+
+  transport_.Deliver(link, testing::ErrorFrameFor(link->sent.front().frame, body, link->offer()));
+  Pump();
+
+  const absl::Status failed = Combine(ticket);
+  EXPECT_THAT(failed, FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch));
+  EXPECT_EQ(MetadataOf(failed).at("worker"), "a");
+  EXPECT_EQ(MetadataOf(failed).at("layer"), "1");
+  EXPECT_EQ(MetadataOf(failed).count("row"), 1U);
+  EXPECT_EQ(session_->Status().attachments[0].pairs_free, 2U);
+}
+
+TEST_F(SourceSessionTest, ARepeatedOrForeignReplyIsCountedAndChangesNothing) {
+  const Plan plan = MakeTestPlan(1, {"a"}, kLl);
+  OpenReady(plan);
+  const TestBatch batch(1, 5);
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, Submit(batch.Request()));
+  ScriptedLink* link = LinkOf(plan, 0);
+  const auto frame = link->sent.front().frame;
+  const auto answer = testing::AnswerFrame(frame, plan, 0, link->offer());
+  transport_.Deliver(link, answer);
+  Pump();
+  SY_ASSERT_OK(Combine(ticket));
+  const std::vector<float> y = batch.y;
+
+  transport_.Deliver(link, answer);
+  Pump();
+
+  EXPECT_EQ(session_->Status().attachments[0].replies_unexpected, 1U);
+  EXPECT_EQ(session_->Status().attachments[0].pairs_free, 2U);
+  EXPECT_EQ(batch.y, y);
+}
+
+TEST_F(SourceSessionTest, AReplyWithOtherRowsOrEpochFailsTheStepNamingWorkerAndLayer) {
+  const Plan plan = MakeTestPlan(1, {"a"}, kLl);
+  OpenReady(plan);
+  const auto tampered = [&](auto change) {
+    const TestBatch batch(1, 5);
+    const auto ticket = Submit(batch.Request());
+    ScriptedLink* link = LinkOf(plan, 0);
+    auto answer = testing::AnswerFrame(link->sent.front().frame, plan, 0, link->offer());
+    link->sent.clear();
+    FrameHeader header;
+    EXPECT_EQ(DecodeHeader(answer, &header), FrameDrop::kNone);
+    change(header);
+    HeaderBytes raw;
+    EncodeHeader(header, {}, &raw);
+    std::copy(raw.begin(), raw.end(), answer.begin());
+    transport_.Deliver(link, answer);
+    Pump();
+    return Combine(*ticket);
+  };
+  const auto refused = FailsWith(absl::StatusCode::kInternal, Reason::kFrame);
+
+  EXPECT_THAT(tampered([](FrameHeader& h) { --h.rows; }), refused);
+  EXPECT_THAT(tampered([](FrameHeader& h) { h.epoch = Epoch{9}; }), refused);
+  EXPECT_THAT(tampered([](FrameHeader& h) { h.payload_bytes -= 64; }), refused);
+  EXPECT_EQ(session_->Status().attachments[0].pairs_free, 2U);
+}
+
+TEST_F(SourceSessionTest, ReplyForAnotherIncarnationIsDropped) {
+  const Plan plan = MakeTestPlan(1, {"a"}, kLl);
+  OpenReady(plan);
+  const TestBatch batch(1, 5);
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, Submit(batch.Request()));
+  ScriptedLink* link = LinkOf(plan, 0);
+  auto answer = testing::AnswerFrame(link->sent.front().frame, plan, 0, link->offer());
+  FrameHeader header;
+  ASSERT_EQ(DecodeHeader(answer, &header), FrameDrop::kNone);
+  ++header.source_incarnation;
+  HeaderBytes raw;
+  EncodeHeader(header, {}, &raw);
+  std::copy(raw.begin(), raw.end(), answer.begin());
+
+  transport_.Deliver(link, answer);
+  Pump();
+
+  EXPECT_THAT(IsDone(session_->Done(ticket)), ::testing::Not(IsOk()));
+  EXPECT_EQ(transport_.stats().drops[static_cast<std::size_t>(FrameDrop::kField)], 1U);
+}
+
+TEST_F(SourceSessionTest, DeadlineNamesTheWorkerAndTheLateReplyFreesThePair) {
+  const Plan plan = MakeTestPlan(1, {"a"}, kLl);
+  OpenReady(plan);
+  const TestBatch batch(1, 5);
+  const std::vector<float> poison = batch.y;
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, Submit(batch.Request(LayerId{1})));
+  ScriptedLink* link = LinkOf(plan, 0);
+
+  clock_.Advance(std::chrono::seconds(1));
+  Pump();
+
+  const absl::Status late = Combine(ticket);
+  EXPECT_THAT(late, FailsWith(absl::StatusCode::kUnavailable, Reason::kStepDeadline));
+  EXPECT_EQ(MetadataOf(late).at("worker"), "a");
+  EXPECT_EQ(MetadataOf(late).at("layer"), "1");
+  EXPECT_EQ(session_->Status().attachments[0].pairs_free, 1U);
+
+  transport_.Deliver(link, testing::AnswerFrame(link->sent.front().frame, plan, 0, link->offer()));
+  Pump();
+  EXPECT_EQ(session_->Status().attachments[0].pairs_free, 2U);
+  EXPECT_EQ(session_->Status().attachments[0].replies_late, 1U);
+  EXPECT_EQ(std::memcmp(batch.y.data(), poison.data(), poison.size() * sizeof(float)), 0);
+}
+
+// R67
+TEST_F(SourceSessionTest, ALostLinkFailsTheStepsThatAwaitItAndOthersGoOn) {
+  const Plan plan = MakeTestPlan(1, {"a", "b"}, kLl);
+  OpenReady(plan);
+  TestBatch on_a(2, 5);
+  TestBatch on_b(2, 6);
+  for (std::size_t i = 0; i < on_a.ids.size(); ++i) {
+    on_a.ids[i] = i % kTopK == 0 ? 0 : -1;  // worker a hosts the even experts
+    on_b.ids[i] = i % kTopK == 0 ? 1 : -1;
+  }
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket one, Submit(on_a.Request()));
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket two, Submit(on_b.Request()));
+
+  transport_.BreakLink(LinkOf(plan, 0));
+  Pump();
+
+  const absl::Status lost = Combine(one);
+  EXPECT_THAT(lost, FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost));
+  EXPECT_EQ(MetadataOf(lost).at("worker"), "a");
+  AnswerAll(plan, {1});
+  SY_ASSERT_OK(Combine(two));
+  EXPECT_EQ(on_b.y, on_b.ExpectedLowLatency());
+  EXPECT_THAT(Submit(on_a.Request()),
+              FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost));
+}
+
+TEST_F(SourceSessionTest, APairGivenUpTooLongAgoCostsTheAttachmentItsRings) {
+  const Plan plan = MakeTestPlan(1, {"a"}, kLl);
+  OpenReady(plan);
+  const TestBatch batch(1, 5);
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, Submit(batch.Request()));
+  clock_.Advance(std::chrono::seconds(1));
+  Pump();
+  EXPECT_FALSE(Combine(ticket).ok());
+  ASSERT_EQ(transport_.links.size(), 1U);
+
+  clock_.Advance(std::chrono::seconds(2));
+  Pump();
+
+  EXPECT_TRUE(transport_.links.empty());
+  EXPECT_FALSE(session_->Status().attachments[0].ready);
+}
+
+}  // namespace
+}  // namespace switchyard

@@ -1,0 +1,46 @@
+// One epoch as a session uses it: the plan looked up by layer, and the attachment of each worker.
+//
+// Immutable but for the attachment pointers' readiness and the count of steps. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "core/dispatch_config.h"
+#include "core/placement_map.h"
+#include "core/plan.h"
+#include "core/session_messages.h"
+#include "worker/device/device_backend.h"
+#include "worker/session/attachment.h"
+
+namespace switchyard {
+
+struct LayerBinding {
+  LayerId layer;
+  PlacementMap placement;
+  DispatchConfig config;                  // of the session's phase; mode already the session's
+  std::vector<std::int32_t> local_slots;  // by worker ordinal
+};
+
+struct Binding {
+  Plan plan;
+  PlanHash hash;
+  std::vector<LayerBinding> layers;  // ascending
+  std::vector<Attachment*> workers;  // by ordinal
+  std::vector<bool> bound;           // by ordinal: the worker has confirmed this epoch
+  std::int32_t steps = 0;            // in flight under this epoch
+
+  [[nodiscard]] const LayerBinding* FindLayer(LayerId layer) const;
+  [[nodiscard]] bool AllBound() const;
+};
+
+// Without attachments. Errors: kFailedPrecondition, BAD_CONFIG when the plan has no config for the
+// order's phase and edge, UNSUPPORTED when `device` has no codec for its wire dtype.
+absl::StatusOr<std::unique_ptr<Binding>> MakeBinding(const PlanNews& news,
+                                                     const OpenSessionOrder& order,
+                                                     const DeviceBackend& device);
+
+}  // namespace switchyard

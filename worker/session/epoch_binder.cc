@@ -1,0 +1,306 @@
+#include "worker/session/epoch_binder.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+#include "core/error.h"
+#include "core/status_macros.h"
+
+namespace switchyard {
+namespace {
+
+// An answer that another attempt at the same plan cannot change.
+bool IsFinal(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kDeadlineExceeded:
+    case absl::StatusCode::kCancelled:
+    case absl::StatusCode::kAborted:
+    case absl::StatusCode::kResourceExhausted:
+      return false;
+    default:
+      return ReasonOf(status) != Reason::kStaleEpoch;
+  }
+}
+
+std::optional<std::size_t> OrdinalOf(const Binding& binding, const Attachment& attachment) {
+  for (std::size_t w = 0; w < binding.workers.size(); ++w) {
+    if (binding.workers[w] == &attachment) return w;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+EpochBinder::EpochBinder(BinderOptions options) : options_(std::move(options)) {}
+
+EpochBinder::~EpochBinder() { CloseAll(); }
+
+absl::Status EpochBinder::Start(TimePoint now) {
+  SY_ASSIGN_OR_RETURN(std::unique_ptr<Binding> first,
+                      MakeBinding({options_.grant.plan, options_.grant.hash}, options_.grant.order,
+                                  *options_.device));
+  Adopt(std::move(first), now);
+  return absl::OkStatus();
+}
+
+void EpochBinder::OnPlan(const PlanNews& news, TimePoint now) {
+  const Binding* newest = next_ != nullptr ? next_.get() : current_.get();
+  if (newest != nullptr && !(newest->plan.epoch < news.plan.epoch)) return;
+  absl::StatusOr<std::unique_ptr<Binding>> next =
+      MakeBinding(news, options_.grant.order, *options_.device);
+  if (!next.ok()) {
+    last_error_ = next.status();  // What serves, serves.
+    return;
+  }
+  Adopt(*std::move(next), now);
+}
+
+void EpochBinder::Adopt(std::unique_ptr<Binding> next, TimePoint now) {
+  DropNext();
+  next_ = std::move(next);
+  for (std::size_t w = 0; w < next_->workers.size(); ++w) {
+    next_->workers[w] = FindOrAdd(next_->plan.workers[w]);
+  }
+  for (std::size_t w = 0; w < next_->workers.size(); ++w) {
+    Attachment& attachment = *next_->workers[w];
+    if (attachment.own) {
+      attachment.state = Attachment::State::kReady;
+      next_->bound[w] = true;
+    } else if (attachment.state == Attachment::State::kReady) {
+      attachment.stream->Bind({next_->plan.epoch, next_->hash});
+    } else if (attachment.state == Attachment::State::kDown) {
+      StartAttach(attachment, now);
+    }
+  }
+}
+
+// A plan that a newer one overtook: whoever bound it must not hold its epoch for us.
+void EpochBinder::DropNext() {
+  if (next_ == nullptr) return;
+  for (Attachment* attachment : next_->workers) {
+    if (attachment->own || attachment->state != Attachment::State::kReady) continue;
+    attachment->stream->Release({next_->plan.epoch});
+  }
+  next_.reset();
+}
+
+Attachment* EpochBinder::FindOrAdd(const PlanWorker& worker) {
+  for (const std::unique_ptr<Attachment>& attachment : attachments_) {
+    if (attachment->worker.id == worker.id &&
+        attachment->worker.incarnation == worker.incarnation) {
+      return attachment.get();
+    }
+  }
+  auto attachment = std::make_unique<Attachment>();
+  attachment->session = options_.session;
+  attachment->worker = worker;
+  attachment->own = !options_.own_worker_id.empty() && worker.id == options_.own_worker_id;
+  attachments_.push_back(std::move(attachment));
+  return attachments_.back().get();
+}
+
+Attachment* EpochBinder::FindBySerial(std::uint64_t serial) const {
+  for (const std::unique_ptr<Attachment>& attachment : attachments_) {
+    if (attachment->serial == serial && attachment->stream != nullptr) return attachment.get();
+  }
+  return nullptr;
+}
+
+void EpochBinder::StartAttach(Attachment& attachment, TimePoint now) {
+  const Binding& binding =
+      current_ != nullptr && Uses(current_.get(), attachment) ? *current_ : *next_;
+  absl::StatusOr<std::unique_ptr<Link>> link =
+      options_.transport->CreateLink({.cookie = options_.grant.cookie,
+                                      .slots = options_.pairs,
+                                      .slot_bytes = options_.slot_bytes,
+                                      .choice = options_.transport_choice,
+                                      .owner = &attachment});
+  if (!link.ok()) {
+    Lose(attachment, link.status(), now);
+    return;
+  }
+  attachment.serial = ++last_serial_;
+  attachment.state = Attachment::State::kAttaching;
+  attachment.link = *std::move(link);
+  attachment.pairs = PairTable(options_.pairs);
+  attachment.sink = std::make_unique<AttachEvents>(attachment.serial, options_.events);
+  AttachOrder order;
+  order.session = options_.grant.session;
+  order.cookie = options_.grant.cookie;
+  order.deployment = binding.plan.deployment;
+  order.phase = options_.grant.order.phase;
+  order.mode = options_.grant.order.mode.value_or(DispatchMode::kNormal);
+  order.epoch = binding.plan.epoch;
+  order.hash = binding.hash;
+  order.transport = options_.transport_choice;
+  order.reply_ring = attachment.link->offer();
+  attachment.attach_epoch = order.epoch;
+  attachment.stream =
+      options_.channel->Attach(attachment.worker.endpoint, order, attachment.sink.get());
+}
+
+absl::Status EpochBinder::ConnectLink(Attachment& attachment, const AttachGrant& grant) const {
+  if (grant.request_ring.incarnation != attachment.worker.incarnation) {
+    return MakeError(absl::StatusCode::kUnavailable, Reason::kIncarnation,
+                     absl::StrFormat("worker %s answered as another incarnation than the plan's; "
+                                     "it was restarted, wait for the next epoch",
+                                     attachment.worker.id),
+                     {{"worker", attachment.worker.id}});
+  }
+  if (grant.request_ring.slots < options_.pairs ||
+      grant.request_ring.slot_bytes < options_.slot_bytes) {
+    return MakeError(
+        absl::StatusCode::kFailedPrecondition, Reason::kTransport,
+        absl::StrFormat("worker %s offers %d slots of %d bytes, %d of %d are needed",
+                        attachment.worker.id, grant.request_ring.slots,
+                        grant.request_ring.slot_bytes, options_.pairs, options_.slot_bytes),
+        {{"worker", attachment.worker.id}});
+  }
+  return attachment.link->Connect(grant.request_ring);
+}
+
+void EpochBinder::OnAttached(const AttachedEvent& event, TimePoint now) {
+  Attachment* attachment = FindBySerial(event.serial);
+  if (attachment == nullptr || attachment->state != Attachment::State::kAttaching) return;
+  if (const absl::Status connected = ConnectLink(*attachment, event.grant); !connected.ok()) {
+    if (current_ == nullptr && IsFinal(connected)) fatal_ = connected;
+    Lose(*attachment, connected, now);
+    return;
+  }
+  attachment->state = Attachment::State::kReady;
+  attachment->backoff = {};
+  attachment->peer_attachment = event.grant.request_ring.attachment;
+  attachment->reply_path = event.grant.path;
+  MarkBound(*attachment, attachment->attach_epoch);
+  BindNewer(*attachment, attachment->attach_epoch);
+}
+
+void EpochBinder::BindNewer(Attachment& attachment, Epoch attached) {
+  if (next_ != nullptr && Uses(next_.get(), attachment) && attached < next_->plan.epoch) {
+    attachment.stream->Bind({next_->plan.epoch, next_->hash});
+  }
+}
+
+void EpochBinder::MarkBound(Attachment& attachment, Epoch epoch) {
+  for (Binding* binding : {current_.get(), next_.get()}) {
+    if (binding == nullptr || binding->plan.epoch != epoch) continue;
+    if (const auto ordinal = OrdinalOf(*binding, attachment)) binding->bound[*ordinal] = true;
+  }
+}
+
+void EpochBinder::OnBound(const BoundEvent& event, TimePoint now) {
+  Attachment* attachment = FindBySerial(event.serial);
+  if (attachment == nullptr) return;
+  if (!event.result.ok()) {
+    Lose(*attachment, event.result, now);
+    return;
+  }
+  MarkBound(*attachment, event.epoch);
+}
+
+void EpochBinder::OnAttachEnded(const AttachEndedEvent& event, TimePoint now) {
+  Attachment* attachment = FindBySerial(event.serial);
+  if (attachment == nullptr) return;
+  const bool opening = current_ == nullptr;
+  if (opening && attachment->state == Attachment::State::kAttaching && IsFinal(event.why)) {
+    fatal_ = event.why;
+  }
+  Lose(*attachment, event.why, now);
+}
+
+void EpochBinder::Lose(Attachment& attachment, const absl::Status& why, TimePoint now) {
+  attachment.state = Attachment::State::kDown;
+  attachment.down_why = why;
+  last_error_ = why;
+  attachment.backoff =
+      std::clamp(attachment.backoff * 2, options_.backoff_min, options_.backoff_max);
+  const double jitter = 0.5 + options_.rng->Uniform();
+  attachment.retry_at =
+      now +
+      Duration(static_cast<std::int64_t>(static_cast<double>(attachment.backoff.count()) * jitter));
+  // A new life must confirm the coming epoch again; the current one it had confirmed already.
+  if (next_ != nullptr) {
+    if (const auto ordinal = OrdinalOf(*next_, attachment)) next_->bound[*ordinal] = false;
+  }
+  if (options_.on_down) options_.on_down(attachment, why);
+  attachment.Close();
+}
+
+bool EpochBinder::Poll(TimePoint now) {
+  bool changed = Switch();
+  changed |= ReleaseEnded();
+  for (const std::unique_ptr<Attachment>& attachment : attachments_) {
+    if (attachment->state != Attachment::State::kDown || attachment->retry_at > now) continue;
+    if (!Uses(current_.get(), *attachment) && !Uses(next_.get(), *attachment)) continue;
+    StartAttach(*attachment, now);
+    changed = true;
+  }
+  return changed;
+}
+
+bool EpochBinder::Switch() {
+  if (next_ == nullptr || !next_->AllBound()) return false;
+  if (current_ != nullptr) ending_.push_back(std::move(current_));
+  current_ = std::move(next_);
+  return true;
+}
+
+bool EpochBinder::ReleaseEnded() {
+  bool released = false;
+  for (std::unique_ptr<Binding>& old : ending_) {
+    if (old->steps > 0) continue;
+    for (Attachment* attachment : old->workers) {
+      if (attachment->own || attachment->state != Attachment::State::kReady) continue;
+      attachment->stream->Release({old->plan.epoch});
+    }
+    old.reset();
+    released = true;
+  }
+  if (!released) return false;
+  std::erase(ending_, nullptr);
+  CloseUnused();
+  return true;
+}
+
+void EpochBinder::CloseUnused() {
+  for (std::unique_ptr<Attachment>& attachment : attachments_) {
+    if (InUse(*attachment)) continue;
+    attachment->Close();
+    attachment.reset();
+  }
+  std::erase(attachments_, nullptr);
+}
+
+void EpochBinder::CloseAll() {
+  for (std::unique_ptr<Attachment>& attachment : attachments_) attachment->Close();
+  next_.reset();
+  current_.reset();
+  ending_.clear();
+  attachments_.clear();
+}
+
+bool EpochBinder::Uses(const Binding* binding, const Attachment& attachment) const {
+  return binding != nullptr && OrdinalOf(*binding, attachment).has_value();
+}
+
+bool EpochBinder::InUse(const Attachment& attachment) const {
+  if (Uses(current_.get(), attachment) || Uses(next_.get(), attachment)) return true;
+  return std::any_of(ending_.begin(), ending_.end(), [&](const std::unique_ptr<Binding>& binding) {
+    return Uses(binding.get(), attachment);
+  });
+}
+
+std::optional<TimePoint> EpochBinder::NextDeadline() const {
+  std::optional<TimePoint> first;
+  for (const std::unique_ptr<Attachment>& attachment : attachments_) {
+    if (attachment->state != Attachment::State::kDown || !InUse(*attachment)) continue;
+    first = first.has_value() ? std::min(*first, attachment->retry_at) : attachment->retry_at;
+  }
+  return first;
+}
+
+}  // namespace switchyard

@@ -1,0 +1,39 @@
+// The experts of a gateway worker itself: called directly, with no ring between.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "absl/status/status.h"
+
+#include "core/bf16.h"
+#include "core/dispatch_config.h"
+#include "core/ids.h"
+#include "core/plan.h"
+#include "worker/layer/dispatch_plan.h"
+
+namespace switchyard {
+
+// One chunk for the worker's own experts.
+struct OwnChunk {
+  absl::string_view deployment;
+  SessionId session;
+  Epoch epoch;
+  PlanHash hash;
+  LayerId layer;
+  DispatchMode mode = DispatchMode::kNormal;
+  std::span<const PlannedRow> rows;     // in wire order
+  std::span<const Bf16* const> x;       // a BF16 row for each of `rows`
+  std::span<const std::byte> metadata;  // as the frame of this chunk would carry
+  Bf16* out = nullptr;                  // [rows, hidden]
+};
+
+class OwnExperts {
+ public:
+  virtual ~OwnExperts() = default;
+  // Runs on the calling thread and counts the rows for `session`, with no wire bytes. Errors:
+  // kFailedPrecondition (STALE_EPOCH) when the epoch is not committed here.
+  virtual absl::Status Run(const OwnChunk& chunk) = 0;
+};
+
+}  // namespace switchyard

@@ -1,0 +1,57 @@
+#include "worker/session/pair_table.h"
+
+#include <algorithm>
+
+namespace switchyard {
+
+PairTable::PairTable(std::uint32_t pairs) : slots_(pairs), free_(pairs) {}
+
+std::optional<std::uint32_t> PairTable::Send(const PairKey& key) {
+  if (free_ == 0) return std::nullopt;
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    if (slots_[i].state != State::kFree) continue;
+    slots_[i] = {State::kSent, key, {}};
+    --free_;
+    return static_cast<std::uint32_t>(i);
+  }
+  return std::nullopt;
+}
+
+PairTable::Answer PairTable::Accept(std::uint32_t pair, const PairKey& key) {
+  Slot& slot = slots_[pair];
+  const bool waited_for = slot.state == State::kSent || slot.state == State::kGivenUp;
+  if (!waited_for || !(slot.key == key)) return Answer::kUnexpected;
+  if (slot.state == State::kGivenUp) {
+    Free(slot);
+    return Answer::kLate;
+  }
+  slot.state = State::kAnswered;
+  return Answer::kAccepted;
+}
+
+void PairTable::Release(std::uint32_t pair) { Free(slots_[pair]); }
+
+void PairTable::GiveUp(std::uint32_t pair, TimePoint now) {
+  Slot& slot = slots_[pair];
+  if (slot.state == State::kAnswered) return Free(slot);
+  if (slot.state != State::kSent) return;
+  slot.state = State::kGivenUp;
+  slot.given_up = now;
+}
+
+std::optional<TimePoint> PairTable::OldestGivenUp() const {
+  std::optional<TimePoint> oldest;
+  for (const Slot& slot : slots_) {
+    if (slot.state != State::kGivenUp) continue;
+    oldest = oldest.has_value() ? std::min(*oldest, slot.given_up) : slot.given_up;
+  }
+  return oldest;
+}
+
+void PairTable::Free(Slot& slot) {
+  if (slot.state == State::kFree) return;
+  slot.state = State::kFree;
+  ++free_;
+}
+
+}  // namespace switchyard
