@@ -188,6 +188,15 @@ absl::Status WithReasonIfNone(const absl::Status& status, Reason reason) {
   return out;
 }
 
+absl::Status CheckMessageSize(const google::protobuf::Message& message, std::size_t bytes_max) {
+  const std::size_t bytes = message.ByteSizeLong();
+  if (bytes <= bytes_max) return absl::OkStatus();
+  return MakeError(
+      absl::StatusCode::kResourceExhausted, Reason::kMessageTooLarge,
+      absl::StrCat(message.GetTypeName(), " has ", bytes, " bytes; the limit is ", bytes_max),
+      {{"bytes", absl::StrCat(bytes)}, {"bytes_max", absl::StrCat(bytes_max)}});
+}
+
 std::optional<Duration> RetryDelayOf(const absl::Status& status) {
   if (status.code() != absl::StatusCode::kUnavailable) return std::nullopt;
   const auto payload = status.GetPayload(RetryInfoUrl());

@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "google/protobuf/message.h"
 #include "google/rpc/status.pb.h"
 #include "grpcpp/support/status.h"
 
@@ -41,6 +42,8 @@ absl::Status StatusFromGrpc(const grpc::Status& status);
 
 // `status` with `reason`, unless it is OK or has one: for errors that gRPC itself made.
 absl::Status WithReasonIfNone(const absl::Status& status, Reason reason);
+// kResourceExhausted (MESSAGE_TOO_LARGE), naming size and limit, when `message` is larger.
+absl::Status CheckMessageSize(const google::protobuf::Message& message, std::size_t bytes_max);
 // What the peer asked the caller to wait before the next attempt; unset when it is no UNAVAILABLE.
 std::optional<Duration> RetryDelayOf(const absl::Status& status);
 

@@ -27,12 +27,7 @@ void Encode(const Register& in, v1::Register* out) {
   out->set_incarnation(ToHex(in.incarnation));
   out->set_endpoint(in.endpoint);
   Encode(in.capabilities, out->mutable_capabilities());
-  for (const ResidentEpoch& resident : in.resident) {
-    v1::ResidentEpoch* item = out->add_resident();
-    EncodeEpoch(resident, item);
-    EncodeDigest(resident.hash, item->mutable_plan_hash());
-    item->set_committed(resident.committed);
-  }
+  for (const ResidentEpoch& resident : in.resident) Encode(resident, out->add_resident());
 }
 void Decode(Decoder& at, const v1::Register& in, Register* out) {
   out->worker_id = in.worker_id();
@@ -42,9 +37,7 @@ void Decode(Decoder& at, const v1::Register& in, Register* out) {
          [&] { Decode(at, in.capabilities(), &out->capabilities); });
   at.Each("resident", in.resident(), &out->resident,
           [&at](const v1::ResidentEpoch& item, ResidentEpoch* resident) {
-            DecodeEpoch(item, resident);
-            at.Digest("plan_hash", item.plan_hash(), &resident->hash);
-            resident->committed = item.committed();
+            Decode(at, item, resident);
           });
 }
 

@@ -139,6 +139,20 @@ void Decode(Decoder& at, const v1::PlanWorker& in, PlanWorker* out) {
   out->kernel_family = in.kernel_family();
 }
 
+void Encode(const ResidentEpoch& in, v1::ResidentEpoch* out) {
+  out->set_deployment(in.deployment);
+  out->set_epoch(in.epoch.value);
+  EncodeDigest(in.hash, out->mutable_plan_hash());
+  out->set_committed(in.committed);
+}
+
+void Decode(Decoder& at, const v1::ResidentEpoch& in, ResidentEpoch* out) {
+  out->deployment = in.deployment();
+  out->epoch.value = in.epoch();
+  at.Digest("plan_hash", in.plan_hash(), &out->hash);
+  out->committed = in.committed();
+}
+
 void Encode(const Plan& in, v1::Plan* out) {
   out->set_deployment(in.deployment);
   out->set_model(in.model);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "core/capability.h"
+#include "core/control_messages.h"
 #include "core/plan.h"
 #include "core/weight_manifest.h"
 #include "services/convert/decoder.h"
@@ -35,6 +36,9 @@ void Decode(Decoder& at, const v1::LayerPlacement& in, LayerPlacement* out);
 
 void Encode(const PlanWorker& in, v1::PlanWorker* out);
 void Decode(Decoder& at, const v1::PlanWorker& in, PlanWorker* out);
+
+void Encode(const ResidentEpoch& in, v1::ResidentEpoch* out);
+void Decode(Decoder& at, const v1::ResidentEpoch& in, ResidentEpoch* out);
 
 void Encode(const Plan& in, v1::Plan* out);
 void Decode(Decoder& at, const v1::Plan& in, Plan* out);

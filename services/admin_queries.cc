@@ -1,0 +1,142 @@
+#include "services/admin_queries.h"
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+#include "core/error.h"
+#include "core/status_macros.h"
+#include "services/convert/admin.h"
+#include "services/convert/decoder.h"
+#include "services/convert/plan.h"
+
+namespace switchyard {
+namespace {
+
+std::string Names(const CoordinatorView& view) {
+  if (view.deployments.empty()) return "there is none; apply one first";
+  return absl::StrCat("there is ", absl::StrJoin(view.deployments, ", ",
+                                                 [](std::string* out, const DeploymentView& item) {
+                                                   absl::StrAppend(out, item.spec.name);
+                                                 }));
+}
+
+absl::StatusOr<const DeploymentView*> Find(const CoordinatorView& view, const std::string& name) {
+  if (name.empty() && view.deployments.size() == 1) return &view.deployments.front();
+  if (name.empty() && !view.deployments.empty()) {
+    return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
+                     absl::StrCat("name a deployment: ", Names(view)), {{"field", "deployment"}});
+  }
+  for (const DeploymentView& deployment : view.deployments) {
+    if (deployment.spec.name == name) return &deployment;
+  }
+  return MakeError(absl::StatusCode::kNotFound, Reason::kUnknownModel,
+                   name.empty() ? absl::StrCat("no deployment: ", Names(view))
+                                : absl::StrCat("no deployment ", name, ": ", Names(view)),
+                   {{"deployment", name}});
+}
+
+absl::StatusOr<const PlanNews*> FindPlan(const CoordinatorView& view, const std::string& name) {
+  SY_ASSIGN_OR_RETURN(const DeploymentView* deployment, Find(view, name));
+  if (deployment->serving == nullptr) {
+    return MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady,
+                     absl::StrCat("deployment ", deployment->spec.name,
+                                  " has no plan yet: ", deployment->activity),
+                     {{"deployment", deployment->spec.name}});
+  }
+  return deployment->serving.get();
+}
+
+absl::Status NoSuchLayer(const Plan& plan, std::uint32_t layer) {
+  const std::string layers = absl::StrJoin(
+      plan.layers, ", ",
+      [](std::string* out, const LayerPlacement& item) { absl::StrAppend(out, item.layer.value); });
+  return MakeError(absl::StatusCode::kNotFound, Reason::kUnknownLayer,
+                   absl::StrCat("layer ", layer, " of model ", plan.model,
+                                " is no MoE layer; these are: ", layers),
+                   {{"layer", absl::StrCat(layer)}, {"model", plan.model}});
+}
+
+}  // namespace
+
+absl::StatusOr<v1::GetDeploymentResponse> GetDeployment(const CoordinatorView& view,
+                                                        const v1::GetDeploymentRequest& request) {
+  SY_ASSIGN_OR_RETURN(const DeploymentView* deployment, Find(view, request.name()));
+  v1::GetDeploymentResponse out;
+  Encode(*deployment, out.mutable_deployment());
+  return out;
+}
+
+v1::ListDeploymentsResponse ListDeployments(const CoordinatorView& view) {
+  v1::ListDeploymentsResponse out;
+  for (const DeploymentView& deployment : view.deployments) {
+    Encode(deployment, out.add_deployments());
+  }
+  return out;
+}
+
+v1::ListModelsResponse ListModels(const CoordinatorView& view) {
+  // Deployments of one name and one manifest serve one model.
+  std::map<std::pair<std::string, Sha256Digest>, v1::Model> models;
+  for (const DeploymentView& deployment : view.deployments) {
+    v1::Model& model = models[{deployment.spec.model, deployment.manifest}];
+    if (model.name().empty()) {
+      model.set_name(deployment.spec.model);
+      model.set_checkpoint(deployment.spec.checkpoint);
+      Encode(deployment.shape, model.mutable_shape());
+      for (const LayerId layer : deployment.layers) {
+        model.add_layers(static_cast<std::uint32_t>(layer.value));
+      }
+      EncodeDigest(deployment.manifest, model.mutable_manifest());
+    }
+    model.add_deployments(deployment.spec.name);
+  }
+  v1::ListModelsResponse out;
+  for (auto& [key, model] : models) *out.add_models() = std::move(model);
+  return out;
+}
+
+v1::ListWorkersResponse ListWorkers(const CoordinatorView& view) {
+  v1::ListWorkersResponse out;
+  for (const WorkerView& worker : view.workers) Encode(worker, out.add_workers());
+  return out;
+}
+
+absl::StatusOr<v1::GetPlanResponse> GetPlan(const CoordinatorView& view,
+                                            const v1::GetPlanRequest& request) {
+  SY_ASSIGN_OR_RETURN(const PlanNews* news, FindPlan(view, request.deployment()));
+  v1::GetPlanResponse out;
+  Encode(news->plan, out.mutable_plan());
+  EncodeDigest(news->hash, out.mutable_plan_hash());
+  return out;
+}
+
+absl::StatusOr<v1::ExplainLayerResponse> ExplainLayer(const CoordinatorView& view,
+                                                      const v1::ExplainLayerRequest& request) {
+  SY_ASSIGN_OR_RETURN(const PlanNews* news, FindPlan(view, request.deployment()));
+  const Plan& plan = news->plan;
+  Decoder at("ExplainLayerRequest");
+  LayerId layer;
+  at.Int("layer", request.layer(), &layer.value);
+  std::optional<Phase> phase;
+  at.OptionalEnum<Phase>("phase", request.phase(), &phase);
+  if (!at.ok()) return at.status();
+  const LayerPlacement* placement = plan.FindLayer(layer);
+  if (placement == nullptr) return NoSuchLayer(plan, request.layer());
+
+  v1::ExplainLayerResponse out;
+  out.set_epoch(plan.epoch.value);
+  for (const PlanWorker& worker : plan.workers) Encode(worker, out.add_workers());
+  Encode(*placement, out.mutable_placement());
+  for (const DispatchConfig& config : plan.configs) {
+    if (config.layer == layer && (!phase.has_value() || config.phase == *phase)) {
+      Encode(config, out.add_configs());
+    }
+  }
+  return out;
+}
+
+}  // namespace switchyard

@@ -1,0 +1,26 @@
+// The coordinator's read-only calls, as pure functions of its view. Thread-safe.
+//
+// A deployment that a request leaves unnamed is the only one there is.
+// Errors: kNotFound (UNKNOWN_MODEL) for a deployment that is not there, naming those that are;
+// kInvalidArgument (BAD_REQUEST) when none was named and there are several; kUnavailable
+// (NOT_READY) when it has no committed plan yet; kNotFound (UNKNOWN_LAYER).
+#pragma once
+
+#include "absl/status/statusor.h"
+
+#include "coordinator/view.h"
+#include "switchyard/v1/coordinator.pb.h"
+
+namespace switchyard {
+
+absl::StatusOr<v1::GetDeploymentResponse> GetDeployment(const CoordinatorView& view,
+                                                        const v1::GetDeploymentRequest& request);
+v1::ListDeploymentsResponse ListDeployments(const CoordinatorView& view);
+v1::ListModelsResponse ListModels(const CoordinatorView& view);
+v1::ListWorkersResponse ListWorkers(const CoordinatorView& view);
+absl::StatusOr<v1::GetPlanResponse> GetPlan(const CoordinatorView& view,
+                                            const v1::GetPlanRequest& request);
+absl::StatusOr<v1::ExplainLayerResponse> ExplainLayer(const CoordinatorView& view,
+                                                      const v1::ExplainLayerRequest& request);
+
+}  // namespace switchyard

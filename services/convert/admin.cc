@@ -1,0 +1,87 @@
+#include "services/convert/admin.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "services/convert/plan.h"
+#include "services/grpc_status.h"
+
+namespace switchyard {
+
+template <>
+struct WireEnum<DeploymentState> {
+  using Proto = v1::DeploymentState;
+  static constexpr DeploymentState kLast = DeploymentState::kUnavailable;
+  static constexpr int kProtoMax = v1::DeploymentState_MAX;
+};
+template <>
+struct WireEnum<WorkerState> {
+  using Proto = v1::WorkerState;
+  static constexpr WorkerState kLast = WorkerState::kLeaving;
+  static constexpr int kProtoMax = v1::WorkerState_MAX;
+};
+
+void Encode(const DeploymentSpec& in, v1::DeploymentSpec* out) {
+  out->set_name(in.name);
+  out->set_model(in.model);
+  out->set_checkpoint(in.checkpoint);
+  for (const PhaseSpec& phase : in.phases) {
+    v1::PhaseSpec* item = out->add_phases();
+    item->set_phase(EnumToProto(phase.phase));
+    if (phase.mode.has_value()) item->set_mode(EnumToProto(*phase.mode));
+  }
+  out->set_min_workers(static_cast<std::uint32_t>(in.min_workers));
+  EncodeTime(in.join_timeout, out->mutable_join_timeout());
+  out->set_max_tokens_per_step(static_cast<std::uint32_t>(in.max_tokens_per_step));
+}
+
+void Decode(Decoder& at, const v1::DeploymentSpec& in, DeploymentSpec* out) {
+  out->name = in.name();
+  out->model = in.model();
+  out->checkpoint = in.checkpoint();
+  at.Each("phases", in.phases(), &out->phases, [&at](const v1::PhaseSpec& item, PhaseSpec* phase) {
+    at.Enum("phase", item.phase(), &phase->phase);
+    at.OptionalEnum<DispatchMode>("mode", item.mode(), &phase->mode);
+  });
+  at.Int("min_workers", in.min_workers(), &out->min_workers);
+  at.Time("join_timeout", in.join_timeout(), &out->join_timeout);
+  at.Int("max_tokens_per_step", in.max_tokens_per_step(), &out->max_tokens_per_step);
+}
+
+absl::StatusOr<DeploymentSpec> FromProto(const v1::ApplyDeploymentRequest& proto) {
+  Decoder at("ApplyDeploymentRequest");
+  DeploymentSpec spec;
+  at.Sub("deployment", proto.has_deployment(), [&] { Decode(at, proto.deployment(), &spec); });
+  return at.Finish(std::move(spec));
+}
+
+void Encode(const DeploymentView& in, v1::Deployment* out) {
+  Encode(in.spec, out->mutable_spec());
+  Encode(in.shape, out->mutable_shape());
+  for (const LayerId layer : in.layers) out->add_layers(static_cast<std::uint32_t>(layer.value));
+  EncodeDigest(in.manifest, out->mutable_manifest());
+  out->set_state(EnumToProto(in.state));
+  if (in.serving != nullptr) {
+    out->set_committed_epoch(in.serving->plan.epoch.value);
+    EncodeDigest(in.serving->hash, out->mutable_plan_hash());
+  }
+  out->set_pending_epoch(in.pending.value);
+  out->set_activity(in.activity);
+  if (!in.problem.ok()) *out->mutable_problem() = StatusToProto(in.problem);
+  for (const std::string& line : in.left_out) out->add_left_out(line);
+  out->set_sessions(static_cast<std::uint32_t>(in.sessions));
+}
+
+void Encode(const WorkerView& in, v1::Worker* out) {
+  out->set_id(in.id);
+  out->set_incarnation(ToHex(in.incarnation));
+  out->set_endpoint(in.endpoint);
+  out->set_state(EnumToProto(in.state));
+  Encode(in.capabilities, out->mutable_capabilities());
+  EncodeTime(std::max(in.lease_left, Duration{}), out->mutable_lease_left());
+  out->set_progress(in.progress);
+  out->set_experts(static_cast<std::uint32_t>(in.experts));
+  for (const ResidentEpoch& resident : in.resident) Encode(resident, out->add_resident());
+}
+
+}  // namespace switchyard

@@ -1,0 +1,83 @@
+// The messages of one gRPC stream on their way out: one is being written, the others wait.
+//
+// gRPC allows one outstanding StartWrite, and no Finish beside it. The queue decides which caller
+// may do what, outside of any lock:
+//
+//   Push  -> kStart: StartWrite(front())             OnWriteDone -> Advance() -> write or finish
+//   Close -> true: finish now; false: Advance() will say finish
+//
+// Exactly one caller is ever told to finish. Thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <mutex>
+#include <utility>
+
+namespace switchyard {
+
+template <typename Message>
+class WriteQueue {
+ public:
+  enum class Verdict { kStart, kQueued, kFull, kClosed };
+  struct Next {
+    const Message* write = nullptr;  // start writing this
+    bool finish = false;             // all is written and the queue is closed
+  };
+
+  WriteQueue(std::size_t messages_max, std::size_t bytes_max)
+      : messages_max_(messages_max), bytes_max_(bytes_max) {}
+
+  // kFull: the message was not taken; a message is always taken when nothing waits.
+  Verdict Push(Message message) {
+    const std::size_t bytes = message.ByteSizeLong();
+    const std::lock_guard lock(mutex_);
+    if (closed_) return Verdict::kClosed;
+    const bool waiting = messages_.size() > 1;
+    if (messages_.size() > messages_max_ || (waiting && bytes_ + bytes > bytes_max_)) {
+      return Verdict::kFull;
+    }
+    bytes_ += bytes;
+    messages_.push_back(std::move(message));
+    return messages_.size() == 1 ? Verdict::kStart : Verdict::kQueued;
+  }
+
+  // The message being written; stays where it is until Advance.
+  const Message* front() {
+    const std::lock_guard lock(mutex_);
+    return &messages_.front();
+  }
+
+  // The message being written is done.
+  Next Advance() {
+    const std::lock_guard lock(mutex_);
+    bytes_ -= messages_.front().ByteSizeLong();
+    messages_.pop_front();
+    if (!messages_.empty()) return {&messages_.front(), false};
+    return {nullptr, closed_};
+  }
+
+  // Takes no more messages; those that wait are still written, unless `drop_waiting`. True when
+  // nothing is being written and this call was the first: the caller finishes.
+  bool Close(bool drop_waiting) {
+    const std::lock_guard lock(mutex_);
+    if (drop_waiting) {
+      while (messages_.size() > 1) {
+        bytes_ -= messages_.back().ByteSizeLong();
+        messages_.pop_back();
+      }
+    }
+    const bool first = !std::exchange(closed_, true);
+    return first && messages_.empty();
+  }
+
+ private:
+  const std::size_t messages_max_;
+  const std::size_t bytes_max_;
+  std::mutex mutex_;
+  std::deque<Message> messages_;
+  std::size_t bytes_ = 0;
+  bool closed_ = false;
+};
+
+}  // namespace switchyard

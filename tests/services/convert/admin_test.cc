@@ -1,0 +1,52 @@
+#include "services/convert/admin.h"
+
+#include "gtest/gtest.h"
+
+#include "tests/services/convert/convert_testing.h"
+#include "tests/services/convert/random_messages.h"
+#include "tests/testing/status_matchers.h"
+
+namespace switchyard {
+namespace {
+
+using testing::FailsWith;
+using testing::RandomMessages;
+
+TEST(ConvertAdminTest, DeploymentSpecsRoundTrip) {
+  RandomMessages random(17);
+  for (int round = 0; round < 200; ++round) {
+    DeploymentSpec spec{.name = random.Text(),
+                        .model = random.Text(),
+                        .checkpoint = random.Text(),
+                        .phases = random.List([&random] {
+                          PhaseSpec phase{random.Any(Phase::kMixed), std::nullopt};
+                          if (random.rng().Below(2) == 0) {
+                            phase.mode = random.Any(DispatchMode::kLowLatency);
+                          }
+                          return phase;
+                        }),
+                        .min_workers = random.Index(),
+                        .join_timeout = random.Time(),
+                        .max_tokens_per_step = random.Index()};
+    v1::ApplyDeploymentRequest proto;
+    Encode(spec, proto.mutable_deployment());
+
+    SY_ASSERT_OK_AND_ASSIGN(const DeploymentSpec back, FromProto(proto));
+
+    ASSERT_EQ(back, spec) << "round " << round;
+  }
+}
+
+TEST(ConvertAdminTest, AnApplyWithoutDeploymentOrWithABadPhaseIsRefused) {
+  v1::ApplyDeploymentRequest proto;
+  EXPECT_THAT(FromProto(proto), FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadRequest));
+
+  proto.mutable_deployment()->add_phases();
+  const auto refused = FromProto(proto);
+  EXPECT_THAT(refused, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadRequest));
+  EXPECT_EQ(MetadataOf(refused.status()).at("field"),
+            "ApplyDeploymentRequest.deployment.phases[0].phase");
+}
+
+}  // namespace
+}  // namespace switchyard

@@ -1,0 +1,58 @@
+#include "services/convert/attach.h"
+
+#include "gtest/gtest.h"
+
+#include "tests/services/convert/convert_testing.h"
+#include "tests/services/convert/random_messages.h"
+#include "tests/testing/status_matchers.h"
+
+namespace switchyard {
+namespace {
+
+using testing::ExpectRoundTrips;
+using testing::kRounds;
+using testing::kSeed;
+using testing::RandomMessages;
+using testing::ThroughBytes;
+
+TEST(ConvertAttachTest, AttachMessagesRoundTrip) {
+  ExpectRoundTrips([](RandomMessages& random) -> AttachMessage {
+    switch (random.rng().Below(3)) {
+      case 0:
+        return random.Attach();
+      case 1:
+        return BindOrder{Epoch{random.rng().Next()}, random.Digest()};
+      default:
+        return ReleaseOrder{Epoch{random.rng().Next()}};
+    }
+  });
+  ExpectRoundTrips([](RandomMessages& random) -> AttachAnswer {
+    switch (random.rng().Below(3)) {
+      case 0:
+        return AttachGrant{random.Ring(), random.Text()};
+      case 1:
+        return BindAnswer{Epoch{random.rng().Next()}, absl::OkStatus()};
+      default:
+        return BindAnswer{Epoch{random.rng().Next()}, random.Error()};
+    }
+  });
+}
+
+TEST(ConvertAttachTest, CountersRoundTrip) {
+  RandomMessages random(kSeed);
+  for (int round = 0; round < kRounds; ++round) {
+    const AttachmentCounters counters = random.Counters();
+    v1::AttachmentCounters proto;
+    Encode(counters, &proto);
+
+    AttachmentCounters back;
+    Decoder at("AttachmentCounters");
+    Decode(at, ThroughBytes(proto), &back);
+
+    SY_ASSERT_OK(at.status());
+    ASSERT_EQ(back, counters) << "round " << round;
+  }
+}
+
+}  // namespace
+}  // namespace switchyard
