@@ -1,0 +1,22 @@
+#include "services/suggest.h"
+
+#include "gtest/gtest.h"
+
+namespace switchyard {
+namespace {
+
+TEST(SuggestTest, FindsTheNearestWord) {
+  const std::vector<std::string> known{"phase", "mode", "min_workers", "checkpoint"};
+
+  EXPECT_EQ(NearestWord("mdoe", known), "mode");
+  EXPECT_EQ(NearestWord("min-workers", known), "min_workers");
+  EXPECT_EQ(NearestWord("MinWorkers", known), "min_workers");
+  EXPECT_EQ(NearestWord("checkpiont", known), "checkpoint");
+  EXPECT_EQ(NearestWord("phases", known), "phase");
+  EXPECT_EQ(NearestWord("zebra", known), "");
+  EXPECT_EQ(NearestWord("xy", {"ab"}), "");
+  EXPECT_EQ(NearestWord(std::string(1000, 'a'), known), "");
+}
+
+}  // namespace
+}  // namespace switchyard
