@@ -107,14 +107,15 @@ struct AttachmentCounters {
   SessionId session;
   std::string worker_id;
   std::string path;                         // how rows travel to the worker
-  std::uint64_t rows = 0;                   // rows that the worker's experts were given
+  std::uint64_t rows = 0;                   // rows received (normal: a token counts once)
   std::uint64_t request_payload_bytes = 0;  // wire bytes of rows and scales received
   std::uint64_t reply_payload_bytes = 0;    // wire bytes of rows sent back
   std::uint64_t frames = 0;
+  std::uint64_t nan_rows = 0;  // rows answered with NaN, for a NaN in x or in a weight
   struct Hit {
     LayerId layer;
     ExpertId expert;
-    std::uint64_t rows = 0;
+    std::uint64_t rows = 0;  // pairs of a row and this expert
     friend bool operator==(const Hit&, const Hit&) = default;
   };
   std::vector<Hit> hits;  // ascending (layer, expert), rows > 0
