@@ -1,0 +1,162 @@
+// The pages against the tree: links lead somewhere, named files exist, tables are complete.
+
+#include <filesystem>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "core/error.h"
+#include "tests/tidy/source_tree.h"
+
+namespace switchyard {
+namespace {
+
+namespace fs = std::filesystem;
+using tidy::SourceFile;
+using tidy::SourceTree;
+
+const SourceTree& Repository() {
+  static const SourceTree tree(SWITCHYARD_SOURCE_DIR);
+  return tree;
+}
+
+std::vector<const SourceFile*> Pages() {
+  std::vector<const SourceFile*> pages;
+  for (const SourceFile& file : Repository().files()) {
+    const bool is_page = tidy::IsBelow(file.path, "docs") || file.path == "README.md";
+    if (is_page && absl::EndsWith(file.path, ".md")) pages.push_back(&file);
+  }
+  return pages;
+}
+
+bool Exists(const fs::path& path) { return fs::exists(fs::path(SWITCHYARD_SOURCE_DIR) / path); }
+
+// What stands between each `open` and the next `close` of a line.
+std::vector<std::string> Between(const std::string& line, const std::string& open,
+                                 const std::string& close) {
+  std::vector<std::string> found;
+  for (std::size_t at = line.find(open); at != std::string::npos;) {
+    const std::size_t begin = at + open.size();
+    const std::size_t end = line.find(close, begin);
+    if (end == std::string::npos) break;
+    found.push_back(line.substr(begin, end - begin));
+    at = line.find(open, end + close.size());
+  }
+  return found;
+}
+
+// The cells of a table row, trimmed; empty for any other line and for the line under the heads.
+std::vector<std::string> Cells(const std::string& line) {
+  if (!absl::StartsWith(line, "|") || absl::StartsWith(line, "|-")) return {};
+  std::vector<std::string> cells = absl::StrSplit(line, '|');
+  cells.erase(cells.begin());
+  cells.pop_back();
+  for (std::string& cell : cells) cell = std::string(absl::StripAsciiWhitespace(cell));
+  return cells;
+}
+
+TEST(DocsTest, LinksLeadSomewhere) {
+  int links = 0;
+  for (const SourceFile* page : Pages()) {
+    for (const std::string& line : page->lines) {
+      for (const std::string& link : Between(line, "](", ")")) {
+        const std::string target = link.substr(0, link.find('#'));
+        if (target.empty()) continue;
+        ++links;
+        EXPECT_TRUE(Exists(fs::path(page->path).parent_path() / target))
+            << page->path << " links to " << link;
+      }
+    }
+  }
+  EXPECT_GT(links, 5);
+}
+
+// `core/ids.h` in a page is a promise that there is such a file; `worker/device/` a folder.
+TEST(DocsTest, NamedFilesExist) {
+  int named = 0;
+  for (const SourceFile* page : Pages()) {
+    for (const std::string& line : page->lines) {
+      for (const std::string& word : Between(line, "`", "`")) {
+        const std::string top = word.substr(0, word.find('/'));
+        const bool is_path = word.find('/') != std::string::npos && Exists(top) &&
+                             word.find_first_of(" *{}<>=,$") == std::string::npos &&
+                             top != "build" && top != "out";
+        if (!is_path) continue;
+        ++named;
+        EXPECT_TRUE(Exists(word)) << page->path << " names " << word;
+      }
+    }
+  }
+  EXPECT_GT(named, 10);
+}
+
+TEST(DocsTest, DependenciesListEveryPackageWithItsVersion) {
+  std::map<std::string, std::string> documented;
+  const SourceFile* page = Repository().Find("docs/DEPENDENCIES.md");
+  ASSERT_NE(page, nullptr);
+  for (const std::string& line : page->lines) {
+    const std::vector<std::string> cells = Cells(line);
+    if (cells.size() >= 3) documented[cells[0]] = cells[1];
+  }
+  documented.erase("package");
+
+  std::map<std::string, std::string> installed;
+  const SourceFile* list = Repository().Find("scripts/packages.txt");
+  ASSERT_NE(list, nullptr);
+  for (const std::string& line : list->lines) {
+    if (absl::StartsWith(line, "#")) continue;
+    const std::vector<std::string> columns = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    if (columns.size() == 4) installed[columns[1]] = columns[2] == "-" ? "any" : columns[2];
+  }
+
+  EXPECT_EQ(documented, installed);
+}
+
+TEST(DocsTest, GlossaryIsInOrderAndDefinesAWordOnce) {
+  const SourceFile* page = Repository().Find("docs/GLOSSARY.md");
+  ASSERT_NE(page, nullptr);
+  std::vector<std::string> words;
+  for (const std::string& line : page->lines) {
+    const std::vector<std::string> cells = Cells(line);
+    if (cells.size() == 2 && cells[0] != "word") words.push_back(cells[0]);
+  }
+
+  ASSERT_GT(words.size(), 40U);
+  for (std::size_t i = 1; i < words.size(); ++i) EXPECT_LT(words[i - 1], words[i]);
+}
+
+// A reader copies commands from the pages: each block says who proves that they work. "sh run" is
+// run by run_commands.py, every line of "sh ci" stands in .ci/run or is a target that it makes.
+TEST(DocsTest, CommandsSayWhoRunsThem) {
+  const SourceFile* ci = Repository().Find(".ci/run");
+  ASSERT_NE(ci, nullptr);
+  const std::set<std::string> ci_lines(ci->lines.begin(), ci->lines.end());
+  int blocks = 0;
+  for (const SourceFile* page : Pages()) {
+    bool in_ci_block = false;
+    for (const std::string& line : page->lines) {
+      if (absl::StartsWith(line, "```sh")) {
+        ++blocks;
+        EXPECT_TRUE(line == "```sh run" || line == "```sh ci") << page->path << ": " << line;
+      } else if (in_ci_block && line != "```") {
+        const std::string command(absl::StripAsciiWhitespace(line.substr(0, line.find('#'))));
+        bool found = false;
+        for (const std::string& ci_line : ci_lines) found |= absl::StrContains(ci_line, command);
+        EXPECT_TRUE(found) << page->path << ": .ci/run does not run " << command;
+      }
+      if (absl::StartsWith(line, "```")) in_ci_block = line == "```sh ci";
+    }
+  }
+  EXPECT_GT(blocks, 0);
+}
+
+}  // namespace
+}  // namespace switchyard

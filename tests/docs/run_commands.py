@@ -1,0 +1,90 @@
+"""Runs the commands that the pages show, and compares what appears with what the pages say.
+
+    run_commands.py REPOSITORY PAGE...
+
+A block that begins with "```sh run" is run by bash in the repository. When a "```text" block comes
+next, each of its lines must appear in the output, in that order; "..." stands for any number of
+lines, and "*" in a line for anything. Exit 0 when every block of every page did what it says.
+"""
+
+import fnmatch
+import pathlib
+import re
+import subprocess
+import sys
+
+TIME_LIMIT_S = 280
+
+
+def blocks_of(page):
+    """(line, kind, text) of each fenced block of a page."""
+    blocks, kind, begin, lines = [], None, 0, []
+    for number, line in enumerate(page.read_text().splitlines(), 1):
+        if kind is None and line.startswith("```"):
+            kind, begin, lines = line[3:].strip(), number, []
+        elif kind is not None and line.startswith("```"):
+            blocks.append((begin, kind, lines))
+            kind = None
+        elif kind is not None:
+            lines.append(line)
+    return blocks
+
+
+def missing_line(expected, output):
+    """The first expected line that does not appear after the one before it, or None."""
+    at = 0
+    for want in (line.strip() for line in expected):
+        if not want or want == "...":
+            continue
+        # "[" is a letter in what programs print; fnmatch takes it for a class of letters.
+        pattern = want.replace("[", "[[]")
+        while at < len(output) and not fnmatch.fnmatchcase(output[at].strip(), pattern):
+            at += 1
+        if at == len(output):
+            return want
+        at += 1
+    return None
+
+
+def run(repository, commands):
+    """Exit code and output lines of a block, carriage returns taken as line ends."""
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", "\n".join(commands)],
+        cwd=repository, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, timeout=TIME_LIMIT_S, check=False)
+    return done.returncode, re.split(r"[\r\n]+", done.stdout.decode(errors="replace"))
+
+
+def check(repository, page):
+    """Runs one page's blocks; returns how many ran and what was wrong."""
+    problems, ran = [], 0
+    blocks = blocks_of(page)
+    for index, (line, kind, commands) in enumerate(blocks):
+        if kind != "sh run":
+            continue
+        ran += 1
+        code, output = run(repository, commands)
+        follows = blocks[index + 1] if index + 1 < len(blocks) else (0, "", [])
+        missing = missing_line(follows[2], output) if follows[1] == "text" else None
+        if code != 0 or missing is not None:
+            what = f"exit {code}" if code != 0 else f"'{missing}' does not appear"
+            problems.append(f"{page}:{line}: {what}; output:\n" + "\n".join(output[-40:]))
+        else:
+            print(f"{page}:{line}: ok")
+    return ran, problems
+
+
+def main(arguments):
+    repository, pages = pathlib.Path(arguments[0]), arguments[1:]
+    ran, problems = 0, []
+    for name in pages:
+        page_ran, page_problems = check(repository, repository / name)
+        ran += page_ran
+        problems += page_problems
+    print("\n".join(problems))
+    print(f"{ran} blocks ran, {len(problems)} failed")
+    return 0 if ran > 0 and not problems else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
