@@ -36,7 +36,7 @@ std::vector<Include> IncludesOf(const SourceFile& file) {
 }
 
 bool IsThirdParty(absl::string_view header) {
-  constexpr std::array<const char*, 8> kFolders{"absl",  "google",   "grpc",   "grpcpp",
+  constexpr std::array<const char*, 9> kFolders{"absl",  "google",   "grpc",   "grpcpp", "yaml-cpp",
                                                 "gtest", "nlohmann", "spdlog", "gmock"};
   return std::any_of(kFolders.begin(), kFolders.end(),
                      [header](const char* folder) { return IsBelow(header, folder); });

@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 
 #include "tests/tidy/blocks.h"
 
@@ -20,6 +21,13 @@ constexpr int kFunctionLinesMax = 70;
 bool StartsWithAny(absl::string_view path, const std::vector<std::string>& prefixes) {
   return std::any_of(prefixes.begin(), prefixes.end(),
                      [path](const std::string& prefix) { return absl::StartsWith(path, prefix); });
+}
+
+// An exemption "=text" is for lines that hold the text.
+bool IsExempt(absl::string_view line, const std::vector<std::string>& exempt) {
+  return std::any_of(exempt.begin(), exempt.end(), [line](absl::string_view text) {
+    return absl::ConsumePrefix(&text, "=") && absl::StrContains(line, text);
+  });
 }
 
 bool IsProduct(absl::string_view path) {
@@ -87,7 +95,7 @@ void CheckBannedWords(const SourceTree& tree, const std::vector<BannedWord>& wor
       if (StartsWithAny(file.path, word.exempt)) continue;
       const std::vector<std::string>& lines = word.code_only ? file.code : file.lines;
       for (std::size_t i = 0; i < lines.size(); ++i) {
-        if (!Mentions(lines[i], word.word)) continue;
+        if (!Mentions(lines[i], word.word) || IsExempt(lines[i], word.exempt)) continue;
         findings->push_back({file.path, static_cast<int>(i) + 1, "banned-word",
                              absl::StrCat("\"", word.word, "\": ", word.instead)});
       }

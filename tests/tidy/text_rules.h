@@ -12,7 +12,7 @@ namespace switchyard::tidy {
 struct BannedWord {
   std::string word;                 // as a whole word (a letter or digit beside it: another word)
   bool code_only = false;           // comments and literals do not count
-  std::vector<std::string> exempt;  // path prefixes
+  std::vector<std::string> exempt;  // path prefixes, and "=text" for lines that hold it
   std::string instead;
 };
 std::vector<BannedWord> ParseBannedWords(const std::vector<std::string>& lines);
