@@ -4,11 +4,13 @@
 #include <limits>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
 #include "core/canonical_io.h"
 #include "core/error.h"
+#include "model/synthetic_model.h"
 
 namespace switchyard {
 namespace {
@@ -27,7 +29,8 @@ absl::Status Bad(const DeploymentSpec& spec, absl::string_view field, const std:
                    {{"deployment", spec.name}, {"field", std::string(field)}});
 }
 
-std::string LastComponent(absl::string_view path) {
+std::string ModelNameOf(absl::string_view path) {
+  if (absl::StartsWith(path, kSyntheticPrefix)) return "synthetic";
   while (!path.empty() && path.back() == '/') path.remove_suffix(1);
   const std::size_t slash = path.rfind('/');
   return std::string(slash == absl::string_view::npos ? path : path.substr(slash + 1));
@@ -127,7 +130,7 @@ absl::StatusOr<DeploymentSpec> CompleteSpec(const DeploymentSpec& spec) {
     return Bad(full, "name", "must be 1 to 128 characters of [A-Za-z0-9._-]");
   }
   if (full.checkpoint.empty()) return Bad(full, "checkpoint", "is empty; name a directory");
-  if (full.model.empty()) full.model = LastComponent(full.checkpoint);
+  if (full.model.empty()) full.model = ModelNameOf(full.checkpoint);
   if (!IsName(full.model)) {
     return Bad(full, "model",
                absl::StrFormat("\"%s\" must be 1 to 128 characters of [A-Za-z0-9._-]", full.model));

@@ -27,8 +27,8 @@ struct PhaseSpec {
 
 struct DeploymentSpec {
   std::string name;
-  std::string model;              // empty: the last component of `checkpoint`
-  std::string checkpoint;         // directory, as the coordinator and its workers see it
+  std::string model;              // empty: the last component of `checkpoint`, or "synthetic"
+  std::string checkpoint;         // text of model/model_spec.h; all workers see the same folder
   std::vector<PhaseSpec> phases;  // empty: all of them, with their defaults
   std::int32_t min_workers = 0;   // to wait for before the first epoch; 0: 1
   Duration join_timeout{};        // how long to wait for them, from the first that joins; 0: 20 s

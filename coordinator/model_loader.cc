@@ -1,20 +1,18 @@
 #include "coordinator/model_loader.h"
 
-#include <memory>
-
 #include "core/status_macros.h"
-#include "model/checkpoint.h"
-#include "model/expert_weights.h"
 #include "model/model_config.h"
+#include "model/model_spec.h"
 
 namespace switchyard {
 
 absl::StatusOr<ModelFacts> LoadModelFacts(const std::string& checkpoint) {
-  SY_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> files, Checkpoint::Open(checkpoint));
+  SY_ASSIGN_OR_RETURN(const ModelSpec spec, ParseModelSpec(checkpoint));
+  SY_ASSIGN_OR_RETURN(const ModelConfig config, ReadModelConfig(spec));
   ModelFacts facts;
-  facts.shape = ShapeOf(files->config());
-  facts.layers = MoeLayersOf(files->config());
-  SY_ASSIGN_OR_RETURN(facts.manifest, BuildManifest(*files));
+  facts.shape = ShapeOf(config);
+  facts.layers = MoeLayersOf(config);
+  SY_ASSIGN_OR_RETURN(facts.manifest, BuildManifest(spec));
   SY_RETURN_IF_ERROR(CheckFacts(facts));
   return facts;
 }

@@ -1,4 +1,5 @@
-// The real ModelLoader: sizes, layers and tensor hashes out of a checkpoint folder.
+// The real ModelLoader: sizes, layers and tensor hashes of a checkpoint folder or a synthetic
+// model.
 #pragma once
 
 #include <string>
@@ -9,9 +10,9 @@
 
 namespace switchyard {
 
-// Reads every byte of the routed experts once. Errors: those of Checkpoint::Open and
-// BuildManifest: (CHECKPOINT) naming file and tensor, kInvalidArgument (BAD_CONFIG),
-// kUnimplemented (UNSUPPORTED). Thread-safe.
+// `checkpoint` is a text of model/model_spec.h. Reads every byte of the routed experts once.
+// Errors: those of ReadModelConfig and BuildManifest: (CHECKPOINT) naming file and tensor,
+// kInvalidArgument (BAD_CONFIG), kUnimplemented (UNSUPPORTED). Thread-safe.
 absl::StatusOr<ModelFacts> LoadModelFacts(const std::string& checkpoint);
 
 }  // namespace switchyard

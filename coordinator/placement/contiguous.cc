@@ -4,8 +4,46 @@
 #include "absl/strings/str_format.h"
 
 #include "core/error.h"
+#include "core/status_macros.h"
 
 namespace switchyard {
+namespace {
+
+absl::Status NoRoom(const PlacementWorker& worker, std::int64_t bytes) {
+  return MakeError(
+      absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
+      absl::StrFormat("worker %s would hold %d bytes of weights and has room for %d; add workers "
+                      "or memory",
+                      worker.id, bytes, worker.free_bytes),
+      {{"worker", worker.id},
+       {"want", absl::StrCat(bytes)},
+       {"have", absl::StrCat(worker.free_bytes)}});
+}
+
+// How many experts of each layer each worker takes.
+absl::StatusOr<std::vector<std::int32_t>> Shares(const PlacementRequest& request) {
+  const auto workers = static_cast<std::int32_t>(request.workers.size());
+  const std::int64_t bytes_each =
+      static_cast<std::int64_t>(request.layers.size()) * request.expert_bytes;
+  const std::int32_t base = request.experts / workers;
+  std::int32_t larger = request.experts % workers;
+  const PlacementWorker* too_small = nullptr;
+  std::vector<std::int32_t> shares;
+  for (const PlacementWorker& worker : request.workers) {
+    const auto fits = [&](std::int32_t share) {
+      return worker.free_bytes == 0 || share * bytes_each <= worker.free_bytes;
+    };
+    if (!fits(base)) return NoRoom(worker, base * bytes_each);
+    const bool takes_one_more = larger > 0 && fits(base + 1);
+    if (larger > 0 && !takes_one_more && too_small == nullptr) too_small = &worker;
+    larger -= takes_one_more ? 1 : 0;
+    shares.push_back(base + (takes_one_more ? 1 : 0));
+  }
+  if (larger > 0) return NoRoom(*too_small, (base + 1) * bytes_each);
+  return shares;
+}
+
+}  // namespace
 
 absl::StatusOr<std::vector<LayerPlacement>> ContiguousPlacement::Place(
     const PlacementRequest& request) const {
@@ -15,26 +53,11 @@ absl::StatusOr<std::vector<LayerPlacement>> ContiguousPlacement::Place(
                      absl::StrFormat("%d workers for %d experts; give 1 to %d workers", workers,
                                      request.experts, request.experts));
   }
-  const std::int32_t base = request.experts / workers;
-  const std::int32_t larger = request.experts % workers;
+  SY_ASSIGN_OR_RETURN(const std::vector<std::int32_t> shares, Shares(request));
   LayerPlacement one_layer;
   std::int32_t next = 0;
   for (std::int32_t w = 0; w < workers; ++w) {
-    const std::int32_t share = base + (w < larger ? 1 : 0);
-    const PlacementWorker& worker = request.workers[static_cast<std::size_t>(w)];
-    const std::int64_t bytes =
-        static_cast<std::int64_t>(request.layers.size()) * share * request.expert_bytes;
-    if (worker.free_bytes > 0 && bytes > worker.free_bytes) {
-      return MakeError(
-          absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
-          absl::StrFormat("worker %s would hold %d bytes of weights and has room for %d; add "
-                          "workers or memory",
-                          worker.id, bytes, worker.free_bytes),
-          {{"worker", worker.id},
-           {"want", absl::StrCat(bytes)},
-           {"have", absl::StrCat(worker.free_bytes)}});
-    }
-    for (std::int32_t slot = 0; slot < share; ++slot) {
+    for (std::int32_t slot = 0; slot < shares[static_cast<std::size_t>(w)]; ++slot) {
       one_layer.experts.push_back({ExpertId{next++}, WorkerOrdinal{w}, SlotId{slot}});
     }
   }

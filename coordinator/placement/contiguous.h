@@ -1,5 +1,5 @@
 // Experts in ascending order, cut into runs whose sizes differ by at most one; the same in every
-// layer. The first `experts % workers` workers take one more.
+// layer. Where they cannot be equal, the first workers that have the room take one more.
 #pragma once
 
 #include "coordinator/placement/placement_policy.h"

@@ -45,6 +45,15 @@ TEST(DeploymentSpecTest, FillsInDefaults) {
   }
 }
 
+TEST(DeploymentSpecTest, NamesSyntheticModels) {
+  DeploymentSpec asked = GoodSpec();
+  asked.checkpoint = "synthetic:hidden=64,intermediate=32,experts=16,top_k=4";
+
+  SY_ASSERT_OK_AND_ASSIGN(const DeploymentSpec spec, CompleteSpec(asked));
+
+  EXPECT_EQ(spec.model, "synthetic");
+}
+
 TEST(DeploymentSpecTest, KeepsWhatWasAskedForAndOrdersPhases) {
   DeploymentSpec asked = GoodSpec();
   asked.model = "other";

@@ -26,6 +26,16 @@ TEST(ModelLoaderTest, ReadsTheShippedModel) {
   EXPECT_EQ(row->sha256, Sha256(weights.bytes(Projection::kDown)));
 }
 
+TEST(ModelLoaderTest, ReadsASyntheticModel) {
+  SY_ASSERT_OK_AND_ASSIGN(
+      const ModelFacts facts,
+      LoadModelFacts("synthetic:seed=3,hidden=32,intermediate=16,experts=4,top_k=2,layers=2"));
+
+  SY_EXPECT_OK(CheckFacts(facts));
+  EXPECT_EQ(facts.shape, (MoeShape{.hidden = 32, .intermediate = 16, .experts = 4, .top_k = 2}));
+  EXPECT_EQ(facts.layers.size(), 2U);
+}
+
 TEST(ModelLoaderTest, RefusesAFolderWithoutACheckpoint) {
   EXPECT_FALSE(LoadModelFacts("/nonexistent/model").ok());
   EXPECT_EQ(ReasonOf(LoadModelFacts("/nonexistent/model").status()), Reason::kCheckpoint);

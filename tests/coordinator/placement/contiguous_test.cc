@@ -36,6 +36,19 @@ TEST(ContiguousPlacementTest, SizesDifferByAtMostOne) {
   EXPECT_EQ(Runs(16, 5), (std::vector<std::string>{"0..3", "4..6", "7..9", "10..12", "13..15"}));
 }
 
+TEST(ContiguousPlacementTest, GivesOneMoreToThoseThatHaveTheRoom) {
+  PlacementRequest request{.layers = {LayerId{0}}, .experts = 5, .expert_bytes = 10, .workers = {}};
+  request.workers = {{"a", 29}, {"b", 20}, {"c", 30}};
+
+  const auto tight = ContiguousPlacement().Place(request);  // 2 + 1 + 2 or any other order
+  request.workers[0].free_bytes = request.workers[2].free_bytes = 19;
+
+  SY_ASSERT_OK(tight);
+  EXPECT_EQ(PlacementMap(tight->front(), 5, 3).OnWorker(WorkerOrdinal{0}).size(), 2U);
+  EXPECT_EQ(ContiguousPlacement().Place(request).status().code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
 TEST(ContiguousPlacementTest, TakesOneExpertEach) {
   EXPECT_EQ(Runs(3, 3), (std::vector<std::string>{"0..0", "1..1", "2..2"}));
 }

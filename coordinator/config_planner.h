@@ -1,0 +1,44 @@
+// Decides how rows travel: one DispatchConfig for each (layer, phase, edge), each with its reasons.
+//
+// Pure: the deployment, the model and the workers' capabilities decide, no environment and no
+// state, so that two deployments cannot disturb each other. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "coordinator/deployment.h"
+#include "core/capability.h"
+#include "core/dispatch_config.h"
+#include "core/moe_shape.h"
+
+namespace switchyard {
+
+// Errors: kUnimplemented (UNSUPPORTED) when the worker takes neither the model's scheme nor BF16
+// rows; kInvalidArgument (BAD_TOP_K) when it takes no such top-k; (BAD_CONFIG) when its device
+// profile is unknown or of another kind.
+absl::Status CheckWorkerSuits(const ModelFacts& facts, const CapabilitySet& worker);
+
+// Kinds of sources that plans are made for.
+std::span<const DeviceKind> PlannedSources();
+
+// The mode of `phase` when the deployment does not say: low_latency in decode, normal otherwise.
+DispatchMode DefaultModeOf(Phase phase);
+
+// What a mode asks of the device profiles of all `workers` (R45, R62): top-k, M and E % R in
+// low_latency; E % R alone in normal. Errors: those of CheckLimits.
+absl::Status CheckModeLimits(DispatchMode mode, const MoeShape& shape,
+                             std::int32_t max_tokens_per_step,
+                             std::span<const CapabilitySet> workers);
+
+// Ascending by (layer, phase, edge). `spec` is complete, `workers` those of the plan in order, each
+// one checked by CheckWorkerSuits. Errors: those of CheckModeLimits, naming the phase.
+absl::StatusOr<std::vector<DispatchConfig>> PlanConfigs(const DeploymentSpec& spec,
+                                                        const ModelFacts& facts,
+                                                        std::span<const CapabilitySet> workers);
+
+}  // namespace switchyard

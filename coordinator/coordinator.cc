@@ -1,0 +1,327 @@
+#include "coordinator/coordinator.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+
+#include "coordinator/session_order.h"
+#include "core/error.h"
+#include "core/status_macros.h"
+
+namespace switchyard {
+
+Coordinator::Coordinator(CoordinatorOptions options, const PlacementPolicy* placement, Rng* rng,
+                         std::vector<RecoveredDeployment> stored, TimePoint now)
+    : options_(options),
+      members_(&options_, &out_),
+      sessions_(&options_, rng, &out_),
+      context_{&options_, &members_, placement, &memory_, rng, &out_},
+      now_(now) {
+  for (RecoveredDeployment& one : stored) {
+    const std::string name = one.record.spec.name;
+    deployments_.try_emplace(name, context_, std::move(one), now);
+  }
+}
+
+std::vector<Effect> Coordinator::Step(const Event& event, TimePoint now) {
+  // Silence that spans a stall of this very process says nothing about the workers.
+  if (now - now_ > options_.lease_ttl / 2) members_.RenewAll(now);
+  now_ = now;
+  std::visit([this](const auto& e) { On(e); }, event);
+  const auto* message = std::get_if<StreamMessage>(&event);
+  const bool nothing_new =
+      message != nullptr && std::holds_alternative<Heartbeat>(message->message);
+  if (!nothing_new) EvaluateAll();
+  return out_.Take();
+}
+
+void Coordinator::EvaluateAll() {
+  for (auto& [name, controller] : deployments_) {
+    controller.Evaluate(now_);
+    if (const auto news = controller.TakeNews()) {
+      sessions_.Announce(news);
+      controller.Evaluate(now_);  // Now the epoch before can be retired.
+    }
+  }
+  SayGoodbyes();
+}
+
+void Coordinator::MembersChanged() {
+  for (auto& [name, controller] : deployments_) controller.OnMembersChanged(now_);
+}
+
+// A worker that asked to leave may go when nobody needs what it holds.
+void Coordinator::SayGoodbyes() {
+  for (auto& [id, member] : members_.members()) {
+    if (!member.leaving || member.said_goodbye || !member.connected()) continue;
+    const bool needed =
+        std::any_of(deployments_.begin(), deployments_.end(),
+                    [&m = member](const auto& entry) { return entry.second.Needs(m); });
+    if (needed) continue;
+    member.said_goodbye = true;
+    members_.Send(member, Goodbye{});
+  }
+}
+
+DeploymentController* Coordinator::Find(const std::string& deployment) {
+  const auto it = deployments_.find(deployment);
+  return it == deployments_.end() ? nullptr : &it->second;
+}
+
+void Coordinator::On(const StreamOpened& event) { members_.OpenStream(event.stream, now_); }
+
+void Coordinator::On(const StreamClosed& event) {
+  if (members_.CloseStream(event.stream, now_)) MembersChanged();
+}
+
+void Coordinator::On(const StreamMessage& event) {
+  if (const auto* request = std::get_if<Register>(&event.message)) {
+    const auto joined = members_.Join(event.stream, *request, now_);
+    if (!joined.ok()) return;
+    for (auto& [name, controller] : deployments_) controller.OnJoined(**joined, now_);
+    return;
+  }
+  Member* member = members_.Hear(event.stream, now_);
+  if (member == nullptr) return;
+  std::visit([this, member](const auto& m) { OnMessage(*member, m); }, event.message);
+}
+
+void Coordinator::OnMessage(Member& member, const PrepareAck& ack) {
+  if (auto* controller = Find(ack.deployment)) controller->OnPrepareAck(member, ack);
+}
+
+void Coordinator::OnMessage(Member& member, const PrepareNack& nack) {
+  if (auto* controller = Find(nack.deployment)) controller->OnPrepareNack(member, nack);
+}
+
+void Coordinator::OnMessage(Member& member, const CommitAck& ack) {
+  if (auto* controller = Find(ack.deployment)) controller->OnCommitAck(member, ack);
+}
+
+void Coordinator::OnMessage(Member& member, const CommitNack& nack) {
+  if (auto* controller = Find(nack.deployment)) controller->OnCommitNack(member, nack);
+}
+
+void Coordinator::OnMessage(Member& member, const RetireAck& ack) {
+  if (auto* controller = Find(ack.deployment)) controller->OnRetireAck(member, ack);
+}
+
+void Coordinator::OnMessage(Member& member, const Heartbeat& heartbeat) {
+  member.progress = heartbeat.progress;
+}
+
+void Coordinator::OnMessage(Member& member, const Leave& /*leave*/) {
+  if (std::exchange(member.leaving, true)) return;
+  out_.Info("worker %s asks to leave", member.id);
+  for (auto& [name, controller] : deployments_) controller.OnLeaveAsked(now_);
+}
+
+void Coordinator::OnMessage(Member& /*member*/, const Register& /*request*/) {}  // Went to Join.
+
+absl::Status Coordinator::CheckApply(const DeploymentSpec& spec) const {
+  const bool running = std::any_of(applies_.begin(), applies_.end(), [&spec](const auto& entry) {
+    return entry.second.spec.name == spec.name;
+  });
+  if (running) {
+    return MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady,
+                     absl::StrFormat("deployment %s is being applied already; try again when that "
+                                     "has ended",
+                                     spec.name),
+                     {{"deployment", spec.name}});
+  }
+  if (deployments_.contains(spec.name)) return absl::OkStatus();
+  if (deployments_.size() + applies_.size() < options_.max_deployments) return absl::OkStatus();
+  return MakeError(absl::StatusCode::kResourceExhausted, Reason::kBadConfig,
+                   absl::StrFormat("there are %d deployments, which is the limit; raise the "
+                                   "coordinator's max_deployments",
+                                   options_.max_deployments));
+}
+
+void Coordinator::On(const ApplyRequested& event) {
+  absl::StatusOr<DeploymentSpec> spec = CompleteSpec(event.spec);
+  absl::Status status = spec.status();
+  if (status.ok()) status = CheckApply(*spec);
+  if (!status.ok()) {
+    out_.Add(AnswerApply{event.request, status});
+    return;
+  }
+  out_.Add(LoadModel{event.request, spec->checkpoint});
+  applies_[event.request] = {*std::move(spec), event.dry_run, {}, {}};
+}
+
+void Coordinator::On(const ModelLoaded& event) {
+  const auto it = applies_.find(event.request);
+  if (it == applies_.end()) return;
+  PendingApply& apply = it->second;
+  absl::Status status = event.facts.status();
+  if (status.ok()) status = CheckFacts(*event.facts);
+  if (!status.ok()) {
+    out_.Add(
+        AnswerApply{event.request, Annotate(status, absl::StrCat("deployment ", apply.spec.name))});
+    applies_.erase(it);
+    return;
+  }
+  apply.record = {apply.spec, *event.facts};
+  const DeploymentController* existing = Find(apply.spec.name);
+  if (apply.dry_run) {
+    out_.Add(AnswerApply{event.request, Preview(apply.record)});
+    applies_.erase(it);
+  } else if (existing != nullptr && existing->record() == apply.record) {
+    out_.Add(AnswerApply{event.request, ViewOf(*existing)});
+    applies_.erase(it);
+  } else {
+    apply.write = out_.Write(PutDeployment{apply.spec.name, CanonicalBytes(apply.record)});
+  }
+}
+
+void Coordinator::On(const StoreWritten& event) {
+  for (auto& [name, controller] : deployments_) {
+    if (controller.OnStoreWritten(event.write, event.status, now_)) return;
+  }
+  for (auto it = applies_.begin(); it != applies_.end(); ++it) {
+    if (it->second.write != event.write) continue;
+    const PendingApply apply = std::move(it->second);
+    const RequestId request = it->first;
+    applies_.erase(it);
+    if (event.status.ok()) {
+      FinishApply(request, apply);
+    } else {
+      out_.Add(AnswerApply{request, event.status});
+    }
+    return;
+  }
+}
+
+void Coordinator::FinishApply(RequestId request, const PendingApply& apply) {
+  DeploymentController* controller = Find(apply.spec.name);
+  if (controller != nullptr) {
+    controller->SetRecord(apply.record);
+  } else {
+    controller =
+        &deployments_.try_emplace(apply.spec.name, context_, apply.record, now_).first->second;
+  }
+  out_.Info("deployment %s: applied, model %s, %d MoE layers of %d experts", apply.spec.name,
+            apply.spec.model, apply.record.facts.layers.size(), apply.record.facts.shape.experts);
+  out_.Add(AnswerApply{request, ViewOf(*controller)});
+}
+
+// What would become of `record`: a plan, or why there can be none with the workers at hand.
+DeploymentView Coordinator::Preview(const DeploymentRecord& record) const {
+  const DeploymentController probe(context_, record, now_);
+  DeploymentView view = probe.View();
+  const absl::StatusOr<PlanDraft> draft = probe.DraftFor(record, now_);
+  view.problem = draft.status();
+  if (draft.ok()) {
+    view.left_out = draft->left_out;
+    view.activity =
+        absl::StrFormat("checked; a plan with %d workers is possible", draft->plan.workers.size());
+  } else {
+    view.activity = "checked; the workers at hand do not do";
+  }
+  return view;
+}
+
+absl::StatusOr<DeploymentController*> Coordinator::FindFor(const OpenSessionOrder& order) {
+  std::vector<std::string> names;
+  for (auto& [name, controller] : deployments_) {
+    const bool matches = order.deployment.empty() ? controller.record().spec.model == order.model
+                                                  : name == order.deployment;
+    if (matches) names.push_back(name);
+  }
+  if (names.size() == 1) return Find(names.front());
+  if (names.size() > 1) {
+    return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
+                     absl::StrFormat("model %s is served by several deployments; name one of: %s",
+                                     order.model, absl::StrJoin(names, ", ")),
+                     {{"model", order.model}});
+  }
+  for (const auto& [request, apply] : applies_) {
+    if (apply.spec.name == order.deployment ||
+        (order.deployment.empty() && apply.spec.model == order.model)) {
+      return MakeError(
+          absl::StatusCode::kUnavailable, Reason::kNotReady,
+          absl::StrFormat("deployment %s is being applied; try again", apply.spec.name),
+          {{"deployment", apply.spec.name}});
+    }
+  }
+  return MakeError(
+      absl::StatusCode::kNotFound, Reason::kUnknownModel,
+      order.deployment.empty()
+          ? absl::StrFormat("no deployment serves model \"%s\"; apply one", order.model)
+          : absl::StrFormat("there is no deployment \"%s\"; apply it", order.deployment),
+      {{"deployment", order.deployment}, {"model", order.model}});
+}
+
+absl::StatusOr<SessionGrant> Coordinator::Grant(const OpenSessionOrder& order) {
+  SY_ASSIGN_OR_RETURN(DeploymentController * controller, FindFor(order));
+  SY_RETURN_IF_ERROR(controller->CheckServes());
+  const PlanNews& serving = *controller->serving();
+  SY_ASSIGN_OR_RETURN(
+      const OpenSessionOrder full,
+      CompleteOrder(order, controller->record(), serving.plan, controller->ServingCapabilities()));
+  return sessions_.Open(full, serving, now_);
+}
+
+void Coordinator::On(const SessionRequested& event) {
+  out_.Add(AnswerSession{event.request, Grant(event.order)});
+}
+
+void Coordinator::On(const SessionEnded& event) {
+  sessions_.Close(event.session);
+  out_.Add(AnswerEnd{event.request});
+}
+
+void Coordinator::On(const WatchStarted& event) {
+  sessions_.Watch(event.watch, event.order, Find(event.order.deployment), now_);
+}
+
+void Coordinator::On(const WatchStopped& event) { sessions_.StopWatch(event.watch, now_); }
+
+void Coordinator::On(const Tick& /*event*/) {
+  if (members_.Expire(now_)) MembersChanged();
+  sessions_.Expire(now_);
+}
+
+DeploymentView Coordinator::ViewOf(const DeploymentController& controller) const {
+  DeploymentView view = controller.View();
+  view.sessions = sessions_.CountOf(view.spec.name);
+  return view;
+}
+
+CoordinatorView Coordinator::View(TimePoint now) const {
+  CoordinatorView view;
+  for (const auto& [id, member] : members_.members()) {
+    WorkerView worker{
+        .id = id,
+        .incarnation = member.incarnation,
+        .endpoint = member.endpoint,
+        .state = members_.StateOf(member),
+        .capabilities = member.capabilities,
+        .lease_left = std::max(Duration::zero(), member.last_message + options_.lease_ttl - now),
+        .progress = member.progress,
+        .experts = 0,
+        .resident = {}};
+    for (const auto& [key, hold] : member.holds) {
+      if (hold.state == HoldState::kPrepareSent) continue;
+      worker.resident.push_back(
+          {key.deployment, key.epoch, hold.hash, hold.state >= HoldState::kCommitted});
+    }
+    view.workers.push_back(std::move(worker));
+  }
+  for (const auto& [name, controller] : deployments_) {
+    view.deployments.push_back(ViewOf(controller));
+    if (controller.serving() == nullptr) continue;
+    const Plan& plan = controller.serving()->plan;
+    for (WorkerView& worker : view.workers) {
+      if (const auto ordinal = plan.FindWorker(worker.id)) {
+        worker.experts += static_cast<std::int32_t>(WeightBytesOn(plan, 1, *ordinal));
+      }
+    }
+  }
+  return view;
+}
+
+}  // namespace switchyard

@@ -1,0 +1,256 @@
+#include "coordinator/membership.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+#include "coordinator/deployment.h"
+#include "core/device_profile.h"
+#include "core/error.h"
+#include "core/status_macros.h"
+
+namespace switchyard {
+namespace {
+
+constexpr std::size_t kReplacedMax = 1024;
+constexpr std::size_t kResidentMax = 256;
+constexpr std::size_t kEndpointMax = 512;
+
+absl::Status BadRegister(const Register& request, absl::string_view field, absl::string_view what) {
+  return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
+                   absl::StrFormat("worker \"%s\": %s %s", request.worker_id, field, what),
+                   {{"worker", request.worker_id}, {"field", std::string(field)}});
+}
+
+absl::Status Silent(const Member& member, Duration lease_ttl) {
+  return MakeError(
+      absl::StatusCode::kUnavailable, Reason::kWorkerLost,
+      absl::StrFormat("worker %s said nothing for %d ms and counts as dead; register again",
+                      member.id,
+                      std::chrono::duration_cast<std::chrono::milliseconds>(lease_ttl).count()),
+      {{"worker", member.id}});
+}
+
+absl::Status Superseded(const std::string& id) {
+  return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kIncarnation,
+                   absl::StrFormat("worker %s: another process has taken this id over; end this "
+                                   "one, or give it an id of its own",
+                                   id),
+                   {{"worker", id}});
+}
+
+}  // namespace
+
+const Hold* Member::Find(const EpochKey& key, const PlanHash& hash) const {
+  const auto it = holds.find(key);
+  return it != holds.end() && it->second.hash == hash ? &it->second : nullptr;
+}
+
+absl::Status CheckRegister(const Register& request) {
+  if (!IsName(request.worker_id)) {
+    return BadRegister(request, "worker_id", "must be 1 to 128 characters of [A-Za-z0-9._-]");
+  }
+  if (request.incarnation.empty()) return BadRegister(request, "incarnation", "is empty");
+  if (request.endpoint.empty() || request.endpoint.size() > kEndpointMax) {
+    return BadRegister(request, "endpoint", "must be \"host:port\"");
+  }
+  const DeviceProfile* profile = FindDeviceProfile(request.capabilities.device_profile);
+  if (profile == nullptr || profile->kind != request.capabilities.device) {
+    return BadRegister(request, "capabilities.device_profile",
+                       absl::StrCat("\"", request.capabilities.device_profile,
+                                    "\" is not a row of its device kind"));
+  }
+  if (request.resident.size() > kResidentMax) {
+    return BadRegister(request, "resident", "names too many epochs");
+  }
+  return absl::OkStatus();
+}
+
+void Membership::OpenStream(StreamId stream, TimePoint now) {
+  if (streams_.size() >= options_->max_streams) {
+    out_->Add(switchyard::CloseStream{
+        stream, MakeError(absl::StatusCode::kResourceExhausted, Reason::kNoCredits,
+                          absl::StrFormat("the coordinator serves %d worker streams already; "
+                                          "raise its max_streams",
+                                          options_->max_streams))});
+    return;
+  }
+  streams_[stream] = {now, ""};
+}
+
+bool Membership::CloseStream(StreamId stream, TimePoint now) {
+  const auto it = streams_.find(stream);
+  if (it == streams_.end()) return false;
+  const std::string id = it->second.member;
+  streams_.erase(it);
+  if (id.empty()) return false;
+  Member& member = members_.at(id);
+  member.stream = {};
+  member.disconnected_at = now;
+  if (member.said_goodbye) {
+    Remove(id, "left");
+  } else {
+    out_->Warn(
+        "worker %s: its stream ended; it has %d ms to come back", id,
+        std::chrono::duration_cast<std::chrono::milliseconds>(options_->stream_grace).count());
+  }
+  return true;
+}
+
+absl::Status Membership::Admit(const Member* known, const Register& request) {
+  SY_RETURN_IF_ERROR(CheckRegister(request));
+  const std::pair<std::string, Incarnation> asked{request.worker_id, request.incarnation};
+  if (std::find(replaced_.begin(), replaced_.end(), asked) != replaced_.end()) {
+    return Superseded(request.worker_id);
+  }
+  if (known == nullptr || known->incarnation == request.incarnation) return absl::OkStatus();
+  if (!known->connected()) return absl::OkStatus();
+  return MakeError(
+      absl::StatusCode::kAlreadyExists, Reason::kLeaseHeld,
+      absl::StrFormat(
+          "worker %s is alive as another process; end that one, or wait "
+          "until its lease of %d ms has run out",
+          request.worker_id,
+          std::chrono::duration_cast<std::chrono::milliseconds>(options_->lease_ttl).count()),
+      {{"worker", request.worker_id}});
+}
+
+absl::StatusOr<Member*> Membership::Join(StreamId stream, const Register& request, TimePoint now) {
+  const auto entry = streams_.find(stream);
+  if (entry == streams_.end()) return absl::CancelledError("the stream is closed already");
+  const auto known = members_.find(request.worker_id);
+  Member* before = known == members_.end() ? nullptr : &known->second;
+  absl::Status admitted = Admit(before, request);
+  if (admitted.ok() && !entry->second.member.empty()) {
+    admitted = BadRegister(request, "register", "came twice on one stream");
+  }
+  if (!admitted.ok()) {
+    out_->Warn("worker \"%s\" refused: %s", request.worker_id, admitted.message());
+    Close(stream, admitted);
+    return admitted;
+  }
+  const bool returning = before != nullptr && before->incarnation == request.incarnation;
+  if (returning && before->connected()) {
+    // It dialled again before its old stream was seen to end: only the newer one is its own.
+    Close(before->stream, Superseded(request.worker_id));
+  }
+  if (before != nullptr && !returning && !SY_MUTANT(options_->mutant, kForgetIncarnation)) {
+    Retire(before->id, before->incarnation);
+    Remove(before->id, "replaced by a new process");
+  }
+  Member& member = members_[request.worker_id];
+  member.id = request.worker_id;
+  member.incarnation = request.incarnation;
+  member.endpoint = request.endpoint;
+  member.capabilities = request.capabilities;
+  member.stream = stream;
+  member.last_message = now;
+  member.leaving = member.said_goodbye = false;
+  if (!SY_MUTANT(options_->mutant, kForgetIncarnation)) member.holds.clear();
+  for (const ResidentEpoch& held : request.resident) {
+    if (SY_MUTANT(options_->mutant, kForgetResident)) break;
+    member.holds[{held.deployment, held.epoch}] = {
+        held.hash, held.committed ? HoldState::kCommitted : HoldState::kPrepared};
+  }
+  streams_.at(stream).member = member.id;
+  Send(member, Registered{options_->lease_ttl});
+  out_->Info("worker %s: %s, incarnation %s, %d epochs resident", member.id,
+             returning ? "is back" : "joined", ToHex(member.incarnation), member.holds.size());
+  return &member;
+}
+
+Member* Membership::Hear(StreamId stream, TimePoint now) {
+  const auto it = streams_.find(stream);
+  if (it == streams_.end()) return nullptr;
+  if (it->second.member.empty()) {
+    Close(stream, MakeError(absl::StatusCode::kFailedPrecondition, Reason::kBadRequest,
+                            "the first message of a stream must be Register"));
+    return nullptr;
+  }
+  Member& member = members_.at(it->second.member);
+  member.last_message = now;
+  return &member;
+}
+
+bool Membership::Expire(TimePoint now) {
+  std::vector<StreamId> unregistered;
+  for (const auto& [stream, entry] : streams_) {
+    if (entry.member.empty() && now - entry.opened_at >= options_->register_timeout) {
+      unregistered.push_back(stream);
+    }
+  }
+  for (const StreamId stream : unregistered) {
+    Close(stream, MakeError(absl::StatusCode::kDeadlineExceeded, Reason::kBadRequest,
+                            "no Register came on this stream"));
+  }
+  std::vector<std::string> dead;
+  for (const auto& [id, member] : members_) {
+    const bool silent = now - member.last_message >= options_->lease_ttl &&
+                        !SY_MUTANT(options_->mutant, kLeaseNeverEnds);
+    const bool away = !member.connected() && now - member.disconnected_at >= options_->stream_grace;
+    if (silent || away) dead.push_back(id);
+  }
+  for (const std::string& id : dead) {
+    const Member& member = members_.at(id);
+    if (member.connected()) {
+      const StreamId stream = member.stream;
+      Close(stream, Silent(member, options_->lease_ttl));
+      Remove(id, "said nothing for a whole lease");
+    } else {
+      Remove(id, "did not come back");
+    }
+  }
+  return !dead.empty();
+}
+
+void Membership::RenewAll(TimePoint now) {
+  for (auto& [id, member] : members_) {
+    member.last_message = now;
+    if (!member.connected()) member.disconnected_at = now;
+  }
+  for (auto& [stream, entry] : streams_) entry.opened_at = now;
+}
+
+bool Membership::SameLife(const Member& member, const PlanWorker& worker) const {
+  return member.incarnation == worker.incarnation ||
+         SY_MUTANT(options_->mutant, kForgetIncarnation);
+}
+
+Member* Membership::Find(const PlanWorker& worker) {
+  const auto it = members_.find(worker.id);
+  return it != members_.end() && SameLife(it->second, worker) ? &it->second : nullptr;
+}
+
+Presence Membership::PresenceOf(const PlanWorker& worker) const {
+  const auto it = members_.find(worker.id);
+  if (it == members_.end() || !SameLife(it->second, worker)) return Presence::kGone;
+  return it->second.connected() ? Presence::kConnected : Presence::kDisconnected;
+}
+
+void Membership::Send(const Member& member, CoordinatorMessage message) {
+  if (member.connected()) out_->Add(SendMessage{member.stream, std::move(message)});
+}
+
+WorkerState Membership::StateOf(const Member& member) const {
+  if (!member.connected()) return WorkerState::kDisconnected;
+  return member.leaving ? WorkerState::kLeaving : WorkerState::kLive;
+}
+
+void Membership::Remove(const std::string& id, absl::string_view why) {
+  out_->Warn("worker %s is no member any more: %s", id, why);
+  members_.erase(id);
+}
+
+void Membership::Close(StreamId stream, const absl::Status& why) {
+  out_->Add(switchyard::CloseStream{stream, why});
+  streams_.erase(stream);
+}
+
+void Membership::Retire(const std::string& id, Incarnation incarnation) {
+  replaced_.emplace_back(id, incarnation);
+  if (replaced_.size() > kReplacedMax) replaced_.pop_front();
+}
+
+}  // namespace switchyard

@@ -1,0 +1,133 @@
+#include "coordinator/plan_builder.h"
+
+#include <algorithm>
+#include <limits>
+#include <tuple>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+#include "coordinator/config_planner.h"
+#include "core/error.h"
+#include "core/status_macros.h"
+
+namespace switchyard {
+namespace {
+
+// Room for weights; the largest number where the worker does not say.
+std::int64_t RoomOf(const Candidate& candidate) {
+  const std::int64_t max = candidate.capabilities.weight_bytes_max;
+  if (max <= 0) return std::numeric_limits<std::int64_t>::max();
+  return std::max<std::int64_t>(max - candidate.used_bytes, 0);
+}
+
+void SortById(std::vector<Candidate>& candidates) {
+  std::sort(candidates.begin(), candidates.end(),
+            [](const Candidate& a, const Candidate& b) { return a.worker.id < b.worker.id; });
+}
+
+// Those to be left out first come last.
+void SortByRank(std::vector<Candidate>& candidates) {
+  std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
+    const auto rank = [](const Candidate& c) {
+      return std::make_tuple(-RoomOf(c), !c.serves, c.worker.id);
+    };
+    return rank(a) < rank(b);
+  });
+}
+
+absl::StatusOr<Plan> PlanWith(const DeploymentRecord& deployment, const Sha256Digest& manifest,
+                              std::vector<Candidate> candidates, const PlacementPolicy& policy) {
+  SortById(candidates);
+  const ModelFacts& facts = deployment.facts;
+  PlacementRequest request{facts.layers, facts.shape.experts, facts.ExpertBytes(), {}};
+  std::vector<CapabilitySet> capabilities;
+  Plan plan;
+  plan.deployment = deployment.spec.name;
+  plan.model = deployment.spec.model;
+  plan.shape = facts.shape;
+  plan.manifest = manifest;
+  for (Candidate& candidate : candidates) {
+    const bool bounded = candidate.capabilities.weight_bytes_max > 0;
+    // A full worker has room for nothing, yet 0 means "unknown" to the policy.
+    const std::int64_t room = bounded ? std::max<std::int64_t>(RoomOf(candidate), 1) : 0;
+    request.workers.push_back({candidate.worker.id, room});
+    capabilities.push_back(std::move(candidate.capabilities));
+    plan.workers.push_back(std::move(candidate.worker));
+  }
+  SY_ASSIGN_OR_RETURN(plan.layers, policy.Place(request));
+  SY_ASSIGN_OR_RETURN(plan.configs, PlanConfigs(deployment.spec, facts, capabilities));
+  return plan;
+}
+
+}  // namespace
+
+absl::StatusOr<PlanDraft> BuildPlan(const DeploymentRecord& deployment,
+                                    std::vector<Candidate> candidates,
+                                    const PlacementPolicy& policy) {
+  PlanDraft draft;
+  absl::Status first_problem;
+  const auto leave_out = [&draft](const Candidate& candidate, absl::string_view why) {
+    draft.left_out.push_back(absl::StrCat(candidate.worker.id, ": ", why));
+  };
+  SortById(candidates);
+  std::vector<Candidate> suited;
+  for (Candidate& candidate : candidates) {
+    const absl::Status suits = CheckWorkerSuits(deployment.facts, candidate.capabilities);
+    if (suits.ok()) {
+      suited.push_back(std::move(candidate));
+      continue;
+    }
+    leave_out(candidate, suits.message());
+    first_problem.Update(Annotate(suits, absl::StrCat("worker ", candidate.worker.id)));
+  }
+  SortByRank(suited);
+  while (suited.size() > static_cast<std::size_t>(deployment.facts.shape.experts)) {
+    leave_out(suited.back(), "every expert has a worker already");
+    suited.pop_back();
+  }
+  const Sha256Digest manifest = deployment.facts.manifest.Hash();
+  while (!suited.empty()) {
+    absl::StatusOr<Plan> plan = PlanWith(deployment, manifest, suited, policy);
+    if (plan.ok()) {
+      draft.plan = *std::move(plan);
+      return draft;
+    }
+    first_problem.Update(plan.status());
+    leave_out(suited.back(), plan.status().message());
+    suited.pop_back();
+  }
+  if (!first_problem.ok()) return first_problem;
+  return MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady,
+                   absl::StrFormat("deployment %s has no worker; start one", deployment.spec.name),
+                   {{"deployment", deployment.spec.name}});
+}
+
+Prepare PrepareFor(const Plan& plan, const PlanHash& hash, const DeploymentRecord& deployment,
+                   WorkerOrdinal ordinal) {
+  Prepare prepare;
+  prepare.plan = plan;
+  prepare.hash = hash;
+  prepare.checkpoint = deployment.spec.checkpoint;
+  for (const LayerPlacement& layer : plan.layers) {
+    for (const PhysicalExpert& physical : layer.experts) {
+      if (physical.worker != ordinal) continue;
+      for (const Projection p : {Projection::kGate, Projection::kUp, Projection::kDown}) {
+        const TensorHash* row = deployment.facts.manifest.Find(layer.layer, physical.expert, p);
+        if (row != nullptr) prepare.tensors.push_back(*row);
+      }
+    }
+  }
+  return prepare;
+}
+
+std::int64_t WeightBytesOn(const Plan& plan, std::int64_t expert_bytes, WorkerOrdinal ordinal) {
+  std::int64_t experts = 0;
+  for (const LayerPlacement& layer : plan.layers) {
+    experts += std::count_if(layer.experts.begin(), layer.experts.end(),
+                             [ordinal](const PhysicalExpert& p) { return p.worker == ordinal; });
+  }
+  return experts * expert_bytes;
+}
+
+}  // namespace switchyard

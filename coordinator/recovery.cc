@@ -1,0 +1,66 @@
+#include "coordinator/recovery.h"
+
+#include "absl/strings/str_format.h"
+
+#include "core/error.h"
+#include "core/plan.h"
+#include "core/status_macros.h"
+
+namespace switchyard {
+namespace {
+
+absl::Status Damaged(const StoredDeployment& stored, const std::string& what) {
+  return MakeError(absl::StatusCode::kDataLoss, Reason::kStoreWrite,
+                   absl::StrFormat("store, deployment %s: %s; restore the store from a copy or "
+                                   "start with an empty one",
+                                   stored.deployment, what),
+                   {{"deployment", stored.deployment}});
+}
+
+absl::StatusOr<std::shared_ptr<const PlanNews>> ReadPlan(const StoredDeployment& stored,
+                                                         const StoredPlan& plan) {
+  absl::StatusOr<Plan> parsed = ParsePlan(plan.plan);
+  if (!parsed.ok() || HashOf(*parsed) != plan.hash || parsed->epoch != plan.epoch ||
+      parsed->deployment != stored.deployment || !ValidatePlan(*parsed).ok()) {
+    return Damaged(stored, absl::StrFormat("the plan of epoch %d is damaged", plan.epoch.value));
+  }
+  return std::make_shared<const PlanNews>(PlanNews{*std::move(parsed), plan.hash});
+}
+
+absl::StatusOr<RecoveredDeployment> RecoverOne(const StoredDeployment& stored) {
+  RecoveredDeployment recovered;
+  SY_ASSIGN_OR_RETURN(recovered.record, ParseDeploymentRecord(stored.record));
+  if (recovered.record.spec.name != stored.deployment) {
+    return Damaged(stored, "its record is another deployment's");
+  }
+  recovered.high_water = stored.high_water;
+  for (const StoredPlan& plan : stored.plans) {
+    SY_ASSIGN_OR_RETURN(std::shared_ptr<const PlanNews> news, ReadPlan(stored, plan));
+    if (plan.epoch < stored.serving) {
+      recovered.served_before = std::move(news);
+    } else if (plan.epoch == stored.serving) {
+      recovered.serving = std::move(news);
+    } else {
+      recovered.committed = std::move(news);  // Ascending: the last one counts.
+    }
+  }
+  if (stored.serving.value != 0 && recovered.serving == nullptr) {
+    return Damaged(stored, absl::StrFormat("the plan of the serving epoch %d is missing",
+                                           stored.serving.value));
+  }
+  return recovered;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<RecoveredDeployment>> Recover(
+    const std::vector<StoredDeployment>& stored) {
+  std::vector<RecoveredDeployment> all;
+  for (const StoredDeployment& one : stored) {
+    SY_ASSIGN_OR_RETURN(RecoveredDeployment recovered, RecoverOne(one));
+    all.push_back(std::move(recovered));
+  }
+  return all;
+}
+
+}  // namespace switchyard

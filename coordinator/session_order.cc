@@ -1,0 +1,93 @@
+#include "coordinator/session_order.h"
+
+#include <chrono>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+
+#include "coordinator/config_planner.h"
+#include "core/error.h"
+#include "core/status_macros.h"
+
+namespace switchyard {
+namespace {
+
+constexpr Duration kDecodeDeadline = std::chrono::seconds(1);
+constexpr Duration kOtherDeadline = std::chrono::seconds(60);
+constexpr Duration kDeadlineMax = std::chrono::hours(24);
+
+absl::Status BadOrder(const OpenSessionOrder& order, Reason reason, const std::string& what) {
+  return MakeError(absl::StatusCode::kInvalidArgument, reason,
+                   absl::StrFormat("session of deployment %s: %s", order.deployment, what),
+                   {{"deployment", order.deployment}});
+}
+
+absl::Status CheckPhase(const OpenSessionOrder& order, const DeploymentSpec& spec) {
+  if (spec.Serves(order.phase)) return absl::OkStatus();
+  std::vector<std::string> served;
+  for (const PhaseSpec& phase : spec.phases) served.emplace_back(PhaseName(phase.phase));
+  return BadOrder(order, Reason::kBadRequest,
+                  absl::StrFormat("phase %s is not served; ask for one of: %s",
+                                  PhaseName(order.phase), absl::StrJoin(served, ", ")));
+}
+
+// The plan's config of the order's phase for its kind of source.
+absl::StatusOr<DispatchConfig> FindConfig(const OpenSessionOrder& order, const Plan& plan) {
+  for (const DispatchConfig& config : plan.configs) {
+    if (config.phase == order.phase && config.edge.source == order.source) return config;
+  }
+  return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
+                   absl::StrFormat("deployment %s has no dispatch configs for sources of kind %s",
+                                   plan.deployment, DeviceKindName(order.source)),
+                   {{"deployment", plan.deployment}});
+}
+
+absl::Status CheckTokens(const OpenSessionOrder& order, std::int32_t limit) {
+  if (order.max_tokens > 0 && order.max_tokens <= limit) return absl::OkStatus();
+  return MakeError(
+      absl::StatusCode::kInvalidArgument, Reason::kTooManyTokens,
+      absl::StrFormat("session of deployment %s: max_tokens %d, and %s mode takes 1 to %d; split "
+                      "the batch, or ask for normal mode",
+                      order.deployment, order.max_tokens, DispatchModeName(*order.mode), limit),
+      {{"deployment", order.deployment},
+       {"want", absl::StrCat(order.max_tokens)},
+       {"have", absl::StrCat(limit)}});
+}
+
+}  // namespace
+
+absl::StatusOr<OpenSessionOrder> CompleteOrder(const OpenSessionOrder& order,
+                                               const DeploymentRecord& deployment, const Plan& plan,
+                                               std::span<const CapabilitySet> workers) {
+  OpenSessionOrder full = order;
+  full.deployment = deployment.spec.name;
+  if (full.model.empty()) full.model = deployment.spec.model;
+  if (full.model != deployment.spec.model) {
+    return MakeError(absl::StatusCode::kNotFound, Reason::kUnknownModel,
+                     absl::StrFormat("deployment %s serves model %s, not %s", full.deployment,
+                                     deployment.spec.model, full.model),
+                     {{"deployment", full.deployment}, {"model", full.model}});
+  }
+  SY_RETURN_IF_ERROR(CheckPhase(full, deployment.spec));
+  SY_ASSIGN_OR_RETURN(const DispatchConfig config, FindConfig(full, plan));
+  if (!full.mode) full.mode = config.mode;
+  const bool low_latency = *full.mode == DispatchMode::kLowLatency;
+  const std::int32_t limit = low_latency ? deployment.spec.max_tokens_per_step : kMaxNormalTokens;
+  if (*full.mode != config.mode) {
+    SY_RETURN_IF_ERROR(
+        CheckModeLimits(*full.mode, plan.shape, deployment.spec.max_tokens_per_step, workers));
+  }
+  if (full.max_tokens == 0) full.max_tokens = low_latency ? limit : kDefaultNormalTokens;
+  SY_RETURN_IF_ERROR(CheckTokens(full, limit));
+  if (full.step_deadline < Duration::zero() || full.step_deadline > kDeadlineMax) {
+    return BadOrder(full, Reason::kBadRequest, "step_deadline must be 0 (the default) to 24 h");
+  }
+  if (full.step_deadline == Duration::zero()) {
+    full.step_deadline = full.phase == Phase::kDecode ? kDecodeDeadline : kOtherDeadline;
+  }
+  return full;
+}
+
+}  // namespace switchyard

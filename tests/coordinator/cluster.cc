@@ -1,0 +1,213 @@
+#include "tests/coordinator/cluster.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+#include "core/error.h"
+#include "tests/testing/status_matchers.h"
+
+namespace switchyard {
+
+void Cluster::StopCoordinator() {
+  coordinator_.reset();
+  queue_.clear();
+  held.clear();
+  for (auto& [id, worker] : workers_) worker.stream = {};
+}
+
+void Cluster::StartCoordinator() {
+  auto stored = store.Load();
+  SY_ASSERT_OK(stored);
+  auto recovered = Recover(*stored);
+  SY_ASSERT_OK(recovered);
+  coordinator_ =
+      std::make_unique<Coordinator>(options_, &placement_, &rng_, *std::move(recovered), now);
+}
+
+FakeWorker& Cluster::Join(const std::string& id, std::int64_t weight_bytes_max) {
+  FakeWorker& worker = workers_[id];
+  worker = FakeWorker{};
+  worker.id = id;
+  worker.incarnation = rng_.NextId<Incarnation>();
+  worker.capabilities = testing::MakeCapabilities(weight_bytes_max);
+  Register(worker);
+  return worker;
+}
+
+void Cluster::Register(FakeWorker& worker) {
+  worker.stream = StreamId{++last_id_};
+  worker.closed.reset();
+  switchyard::Register request{
+      worker.id, worker.incarnation, absl::StrCat(worker.id, ":1"), worker.capabilities, {}};
+  for (const auto& [key, resident] : worker.resident) request.resident.push_back(resident);
+  Step(StreamOpened{worker.stream});
+  Step(StreamMessage{worker.stream, request});
+}
+
+void Cluster::BreakStream(const std::string& id) {
+  const StreamId stream = std::exchange(worker(id).stream, StreamId{});
+  Step(StreamClosed{stream});
+}
+
+void Cluster::Restart(const std::string& id) {
+  FakeWorker& old = worker(id);
+  if (old.stream.value != 0) BreakStream(id);
+  old.incarnation = rng_.NextId<Incarnation>();
+  old.resident.clear();
+  old.inbox.clear();
+  Register(old);
+}
+
+void Cluster::Say(FakeWorker& worker, WorkerMessage message) {
+  Step(StreamMessage{worker.stream, std::move(message)});
+}
+
+absl::StatusOr<DeploymentView> Cluster::Apply(const DeploymentSpec& spec, bool dry_run) {
+  applied_.reset();
+  Step(ApplyRequested{RequestId{++last_id_}, spec, dry_run});
+  if (!applied_) return absl::InternalError("apply was not answered");
+  return *applied_;
+}
+
+absl::StatusOr<SessionGrant> Cluster::Open(const OpenSessionOrder& order) {
+  opened_.reset();
+  Step(SessionRequested{RequestId{++last_id_}, order});
+  if (!opened_) return absl::InternalError("open was not answered");
+  return *opened_;
+}
+
+absl::StatusOr<SessionGrant> Cluster::OpenDecode() {
+  OpenSessionOrder order;
+  order.model = "m";
+  order.phase = Phase::kDecode;
+  return Open(order);
+}
+
+WatchId Cluster::Watch(const WatchOrder& order) {
+  const WatchId watch{++last_id_};
+  Step(WatchStarted{watch, order});
+  return watch;
+}
+
+void Cluster::Advance(Duration by) {
+  const TimePoint end = now + by;
+  while (now < end) {
+    now += milliseconds(10);
+    for (auto& [id, worker] : workers_) {
+      if (worker.heartbeats && worker.stream.value != 0) Say(worker, Heartbeat{});
+    }
+    Step(Tick{});
+  }
+}
+
+void Cluster::Step(Event event) {
+  queue_.push_back(std::move(event));
+  if (running_) return;
+  running_ = true;
+  for (std::size_t i = 0; i < queue_.size(); ++i) {
+    const Event next = std::move(queue_[i]);
+    for (const Effect& effect : coordinator_->Step(next, now)) {
+      std::visit([this](const auto& e) { Perform(e); }, effect);
+    }
+  }
+  queue_.clear();
+  running_ = false;
+}
+
+void Cluster::ReleaseWrites() {
+  hold_writes = false;
+  for (const WriteStore& write : std::exchange(held, {})) Perform(write);
+  Step(Tick{});
+}
+
+void Cluster::Perform(const SendMessage& effect) {
+  for (auto& [id, worker] : workers_) {
+    if (worker.stream != effect.stream) continue;
+    worker.inbox.push_back(effect.message);
+    Answer(worker, effect.message);
+  }
+}
+
+void Cluster::Answer(FakeWorker& worker, const CoordinatorMessage& message) {
+  const auto say = [&](WorkerMessage reply) {
+    queue_.push_back(StreamMessage{worker.stream, std::move(reply)});
+  };
+  const absl::Status refusal =
+      MakeError(absl::StatusCode::kDataLoss, Reason::kWeightHash, "tensor x differs");
+  if (const auto* prepare = std::get_if<Prepare>(&message)) {
+    const EpochKey key{prepare->plan.deployment, prepare->plan.epoch};
+    if (worker.prepares == Answers::kAck) {
+      worker.resident[key] = {key.deployment, key.epoch, prepare->hash, false};
+      say(PrepareAck{key.deployment, key.epoch, prepare->nonce, prepare->hash});
+    } else if (worker.prepares == Answers::kNack) {
+      say(PrepareNack{key.deployment, key.epoch, prepare->nonce, refusal});
+    }
+  } else if (const auto* commit = std::get_if<Commit>(&message)) {
+    if (worker.commits == Answers::kAck) {
+      worker.resident[{commit->deployment, commit->epoch}].committed = true;
+      say(CommitAck{commit->deployment, commit->epoch, commit->hash});
+    } else if (worker.commits == Answers::kNack) {
+      say(CommitNack{commit->deployment, commit->epoch, refusal});
+    }
+  } else if (const auto* abort = std::get_if<Abort>(&message)) {
+    worker.resident.erase({abort->deployment, abort->epoch});
+  } else if (const auto* retire = std::get_if<Retire>(&message)) {
+    if (!worker.acks_retire) return;
+    worker.resident.erase({retire->deployment, retire->epoch});
+    say(RetireAck{retire->deployment, retire->epoch});
+  }
+}
+
+void Cluster::Perform(const CloseStream& effect) {
+  for (auto& [id, worker] : workers_) {
+    if (worker.stream != effect.stream) continue;
+    worker.stream = {};
+    worker.closed = effect.why;
+  }
+}
+
+void Cluster::Perform(const LoadModel& effect) {
+  const auto it = models.find(effect.checkpoint);
+  absl::StatusOr<ModelFacts> facts = MakeError(absl::StatusCode::kNotFound, Reason::kCheckpoint,
+                                               "no checkpoint at " + effect.checkpoint);
+  if (it != models.end()) facts = it->second;
+  queue_.push_back(ModelLoaded{effect.request, std::move(facts)});
+}
+
+void Cluster::Perform(const WriteStore& effect) {
+  if (hold_writes) {
+    held.push_back(effect);
+    return;
+  }
+  const absl::Status status = write_status.ok() ? store.Write(effect.change) : write_status;
+  if (status.ok()) written.push_back(effect.change);
+  queue_.push_back(StoreWritten{effect.write, status});
+}
+
+void Cluster::Perform(const AnswerApply& effect) { applied_ = effect.result; }
+void Cluster::Perform(const AnswerSession& effect) { opened_ = effect.result; }
+void Cluster::Perform(const SendNews& effect) { news[effect.watch].push_back(*effect.news); }
+void Cluster::Perform(const CloseWatch& effect) { closed_watches[effect.watch] = effect.why; }
+
+DeploymentView Cluster::Deployment(const std::string& name) {
+  for (const DeploymentView& view : coordinator_->View(now).deployments) {
+    if (view.spec.name == name) return view;
+  }
+  ADD_FAILURE() << "no deployment " << name;
+  return {};
+}
+
+std::uint64_t Cluster::Serving(const std::string& name) {
+  const DeploymentView view = Deployment(name);
+  return view.state == DeploymentState::kServing ? view.serving->plan.epoch.value : 0;
+}
+
+std::string Cluster::ServingWorkers(const std::string& name) {
+  const DeploymentView view = Deployment(name);
+  if (view.serving == nullptr) return "";
+  std::vector<std::string> ids;
+  for (const PlanWorker& worker : view.serving->plan.workers) ids.push_back(worker.id);
+  return absl::StrJoin(ids, " ");
+}
+
+}  // namespace switchyard

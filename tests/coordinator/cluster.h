@@ -1,0 +1,120 @@
+// A coordinator with everything around it played by the test: a store in memory, a clock that is
+// told, and workers that answer as scripted.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+#include "coordinator/coordinator.h"
+#include "coordinator/placement/contiguous.h"
+#include "coordinator/store/memory_store.h"
+#include "core/rng.h"
+#include "tests/testing/model_facts.h"
+
+namespace switchyard {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// What a scripted worker does with PREPARE and COMMIT.
+enum class Answers { kAck, kNack, kNothing };
+
+struct FakeWorker {
+  std::string id;
+  Incarnation incarnation;
+  StreamId stream;  // none: away
+  CapabilitySet capabilities;
+  bool heartbeats = true;
+  Answers prepares = Answers::kAck;
+  Answers commits = Answers::kAck;
+  bool acks_retire = true;
+  std::map<EpochKey, ResidentEpoch> resident;
+  std::vector<CoordinatorMessage> inbox;
+  std::optional<absl::Status> closed;  // how its last stream was ended by the coordinator
+
+  template <typename T>
+  [[nodiscard]] std::vector<T> Got() const {
+    std::vector<T> got;
+    for (const CoordinatorMessage& message : inbox) {
+      if (const T* m = std::get_if<T>(&message)) got.push_back(*m);
+    }
+    return got;
+  }
+};
+
+class Cluster {
+ public:
+  explicit Cluster(CoordinatorOptions options = {}) : options_(options) { StartCoordinator(); }
+
+  // The coordinator ends; every stream and watch with it. The store stays.
+  void StopCoordinator();
+  void StartCoordinator();
+
+  // Workers.
+  FakeWorker& Join(const std::string& id, std::int64_t weight_bytes_max = 0);
+  void Register(FakeWorker& worker);        // on a new stream, with what it holds
+  void BreakStream(const std::string& id);  // the worker lives on
+  void Restart(const std::string& id);      // a new life that holds nothing
+  void Say(FakeWorker& worker, WorkerMessage message);
+  FakeWorker& worker(const std::string& id) { return workers_.at(id); }
+
+  // Operators and sources.
+  absl::StatusOr<DeploymentView> Apply(const DeploymentSpec& spec, bool dry_run = false);
+  absl::StatusOr<SessionGrant> Open(const OpenSessionOrder& order);
+  absl::StatusOr<SessionGrant> OpenDecode();
+  WatchId Watch(const WatchOrder& order);
+
+  // Ticks every 10 ms with the workers' heartbeats.
+  void Advance(Duration by);
+  void Step(Event event);
+
+  DeploymentView Deployment(const std::string& name = "demo");
+  // The serving epoch; 0: none.
+  std::uint64_t Serving(const std::string& name = "demo");
+  // Ids of the serving plan's workers, joined by spaces.
+  std::string ServingWorkers(const std::string& name = "demo");
+
+  // Knobs and records.
+  std::map<std::string, ModelFacts> models{{"/models/m", testing::MakeFacts()}};
+  bool hold_writes = false;   // writes wait in `held`
+  absl::Status write_status;  // not OK: writes fail
+  std::vector<WriteStore> held;
+  void ReleaseWrites();
+  std::vector<StoreWrite> written;
+  std::map<WatchId, std::vector<PlanNews>> news;
+  std::map<WatchId, absl::Status> closed_watches;
+  MemoryStore store;
+  TimePoint now{};
+
+ private:
+  void Perform(const SendMessage& effect);
+  void Perform(const CloseStream& effect);
+  void Perform(const LoadModel& effect);
+  void Perform(const WriteStore& effect);
+  void Perform(const AnswerApply& effect);
+  void Perform(const AnswerSession& effect);
+  void Perform(const AnswerEnd& /*effect*/) {}
+  void Perform(const SendNews& effect);
+  void Perform(const CloseWatch& effect);
+  void Perform(const Report& /*effect*/) {}
+  void Answer(FakeWorker& worker, const CoordinatorMessage& message);
+
+  CoordinatorOptions options_;
+  ContiguousPlacement placement_;
+  SeededRng rng_{42};
+  std::unique_ptr<Coordinator> coordinator_;
+  std::map<std::string, FakeWorker> workers_;
+  std::vector<Event> queue_;
+  bool running_ = false;
+  std::uint64_t last_id_ = 0;
+  std::optional<absl::StatusOr<DeploymentView>> applied_;
+  std::optional<absl::StatusOr<SessionGrant>> opened_;
+};
+
+}  // namespace switchyard

@@ -1,0 +1,139 @@
+#include "coordinator/config_planner.h"
+
+#include <map>
+
+#include "gtest/gtest.h"
+
+#include "tests/testing/model_facts.h"
+#include "tests/testing/status_matchers.h"
+
+namespace switchyard {
+namespace {
+
+using testing::FailsWith;
+using testing::MakeCapabilities;
+using testing::MakeFacts;
+using testing::MakeSpec;
+
+CapabilitySet DeepEp() {
+  CapabilitySet capabilities = MakeCapabilities();
+  capabilities.device = DeviceKind::kCuda;
+  capabilities.device_profile = "deepep_v1";
+  return capabilities;
+}
+
+DeploymentSpec Complete(const DeploymentSpec& spec) { return *CompleteSpec(spec); }
+
+TEST(ConfigPlannerTest, PicksTheModeByThePhase) {
+  const std::vector<CapabilitySet> workers(2, MakeCapabilities());
+
+  SY_ASSERT_OK_AND_ASSIGN(const auto configs,
+                          PlanConfigs(Complete(MakeSpec()), MakeFacts(), workers));
+
+  ASSERT_EQ(configs.size(), 2U * 3U) << "2 layers, 3 phases, 1 edge";
+  std::map<Phase, DispatchMode> modes;
+  for (const DispatchConfig& config : configs) {
+    modes[config.phase] = config.mode;
+    EXPECT_EQ(config.wire_dtype, DispatchDtype::kBf16);
+    EXPECT_EQ(config.combine_dtype, DispatchDtype::kBf16);
+    const bool low_latency = config.mode == DispatchMode::kLowLatency;
+    EXPECT_EQ(config.max_tokens_per_step, low_latency ? 512 : 0);
+  }
+  EXPECT_EQ(modes, (std::map<Phase, DispatchMode>{{Phase::kPrefill, DispatchMode::kNormal},
+                                                  {Phase::kDecode, DispatchMode::kLowLatency},
+                                                  {Phase::kMixed, DispatchMode::kNormal}}));
+}
+
+TEST(ConfigPlannerTest, OrdersByLayerPhaseAndEdge) {
+  std::vector<CapabilitySet> workers = {DeepEp(), MakeCapabilities()};
+  SY_ASSERT_OK_AND_ASSIGN(const auto configs,
+                          PlanConfigs(Complete(MakeSpec()), MakeFacts(), workers));
+
+  const auto key = [](const DispatchConfig& c) { return std::tuple(c.layer, c.phase, c.edge); };
+  for (std::size_t i = 1; i < configs.size(); ++i) EXPECT_LT(key(configs[i - 1]), key(configs[i]));
+  EXPECT_EQ(configs.size(), 2U * 3U * 2U);
+}
+
+TEST(ConfigPlannerTest, GivesItsReasons) {
+  DeploymentSpec spec = MakeSpec();
+  spec.phases = {{Phase::kPrefill, DispatchMode::kLowLatency}, {Phase::kDecode, {}}};
+  spec.max_tokens_per_step = 96;
+  const std::vector<CapabilitySet> workers(1, MakeCapabilities());
+
+  SY_ASSERT_OK_AND_ASSIGN(const auto configs, PlanConfigs(Complete(spec), MakeFacts(), workers));
+
+  EXPECT_EQ(configs[0].trail[0], "mode low_latency: the deployment asks for it in phase prefill");
+  EXPECT_NE(configs[1].trail[0].find("mode low_latency: decode"), std::string::npos);
+  for (const DispatchConfig& config : configs) {
+    ASSERT_EQ(config.trail.size(), 5U);
+    EXPECT_NE(config.trail[1].find("wire dtype bf16"), std::string::npos);
+    EXPECT_NE(config.trail[2].find("combine dtype bf16"), std::string::npos);
+    EXPECT_EQ(config.trail[3], "max_tokens_per_step 96: the deployment asks for it");
+    EXPECT_EQ(config.trail[4], "limits of device profile cpu hold: top-k 4 of 32");
+  }
+}
+
+// R45
+TEST(ConfigPlannerTest, RefusesMoreTokensAndUnevenExpertsWhereTheProfileSaysSo) {
+  DeploymentSpec spec = MakeSpec();
+  spec.max_tokens_per_step = 1025;
+  const std::vector<CapabilitySet> four(4, DeepEp());
+  const auto bad = FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig);
+
+  EXPECT_THAT(PlanConfigs(Complete(spec), MakeFacts(), four), bad);
+  spec.max_tokens_per_step = 1024;
+  SY_EXPECT_OK(PlanConfigs(Complete(spec), MakeFacts(), four));
+  const std::vector<CapabilitySet> five(5, DeepEp());
+  EXPECT_THAT(PlanConfigs(Complete(spec), MakeFacts(), five), bad);
+
+  spec.max_tokens_per_step = 4096;
+  const std::vector<CapabilitySet> cpus(5, MakeCapabilities());
+  SY_EXPECT_OK(PlanConfigs(Complete(spec), MakeFacts(), cpus)) << "p2p has neither limit";
+}
+
+// R62
+TEST(ConfigPlannerTest, BoundsTopKInLowLatencyByTheProfile) {
+  const auto plan = [](std::int32_t top_k, const CapabilitySet& worker, DispatchMode mode) {
+    DeploymentSpec spec = MakeSpec();
+    spec.phases = {{Phase::kDecode, mode}};
+    return PlanConfigs(Complete(spec), MakeFacts({.experts = 64, .top_k = top_k, .layers = 1}),
+                       std::vector<CapabilitySet>(2, worker))
+        .status();
+  };
+  for (const std::int32_t top_k : {9, 10, 11}) {
+    SY_EXPECT_OK(plan(top_k, DeepEp(), DispatchMode::kLowLatency));
+  }
+  const absl::Status over = plan(12, DeepEp(), DispatchMode::kLowLatency);
+  EXPECT_THAT(over, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadTopK));
+  EXPECT_NE(over.message().find("phase decode"), absl::string_view::npos);
+  SY_EXPECT_OK(plan(12, DeepEp(), DispatchMode::kNormal));
+  for (const std::int32_t top_k : {12, 16, 32}) {
+    SY_EXPECT_OK(plan(top_k, MakeCapabilities(), DispatchMode::kLowLatency));
+  }
+  EXPECT_THAT(plan(33, MakeCapabilities(), DispatchMode::kLowLatency),
+              FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadTopK));
+}
+
+TEST(ConfigPlannerTest, ChecksWhatAWorkerProved) {
+  SY_EXPECT_OK(CheckWorkerSuits(MakeFacts(), MakeCapabilities()));
+
+  CapabilitySet worker = MakeCapabilities();
+  worker.wire_dtypes = {DispatchDtype::kFp8};
+  EXPECT_THAT(CheckWorkerSuits(MakeFacts(), worker),
+              FailsWith(absl::StatusCode::kUnimplemented, Reason::kUnsupported));
+  worker = MakeCapabilities();
+  worker.schemes.clear();
+  EXPECT_THAT(CheckWorkerSuits(MakeFacts(), worker),
+              FailsWith(absl::StatusCode::kUnimplemented, Reason::kUnsupported));
+  worker = MakeCapabilities();
+  worker.max_top_k = 3;
+  EXPECT_THAT(CheckWorkerSuits(MakeFacts(), worker),
+              FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadTopK));
+  worker = MakeCapabilities();
+  worker.device_profile = "deepep_v1";
+  EXPECT_THAT(CheckWorkerSuits(MakeFacts(), worker),
+              FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
+}
+
+}  // namespace
+}  // namespace switchyard

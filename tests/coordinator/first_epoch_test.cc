@@ -1,0 +1,147 @@
+// From an empty coordinator to the first epoch that serves.
+#include "gtest/gtest.h"
+
+#include "tests/coordinator/cluster.h"
+#include "tests/testing/status_matchers.h"
+
+namespace switchyard {
+namespace {
+
+using testing::FailsWith;
+using testing::MakeSpec;
+
+const auto kNotReady = FailsWith(absl::StatusCode::kUnavailable, Reason::kNotReady);
+
+TEST(FirstEpochTest, WaitsForMinWorkersThenServesOnAllOfThem) {
+  Cluster cluster;
+  SY_ASSERT_OK(cluster.Apply(MakeSpec(3)));
+  cluster.Join("w1");
+  cluster.Join("w0");
+  cluster.Advance(seconds(1));
+  EXPECT_EQ(cluster.Serving(), 0U);
+  EXPECT_THAT(cluster.OpenDecode(), kNotReady);
+
+  cluster.Join("w2");
+
+  EXPECT_EQ(cluster.Serving(), 1U);
+  EXPECT_EQ(cluster.ServingWorkers(), "w0 w1 w2");
+  SY_EXPECT_OK(cluster.OpenDecode());
+}
+
+TEST(FirstEpochTest, WorkersMayComeBeforeTheDeployment) {
+  Cluster cluster;
+  cluster.Join("w0");
+  cluster.Join("w1");
+
+  SY_ASSERT_OK(cluster.Apply(MakeSpec(2)));
+
+  EXPECT_EQ(cluster.Serving(), 1U);
+}
+
+TEST(FirstEpochTest, GoesWithoutTheMissingAfterJoinTimeoutWhenTheModelFits) {
+  Cluster cluster;
+  SY_ASSERT_OK(cluster.Apply(MakeSpec(4)));
+  cluster.Join("w0");
+  cluster.Advance(seconds(19));
+  EXPECT_EQ(cluster.Serving(), 0U);
+
+  cluster.Advance(seconds(2));
+
+  EXPECT_EQ(cluster.Serving(), 1U);
+  EXPECT_EQ(cluster.ServingWorkers(), "w0");
+}
+
+TEST(FirstEpochTest, SaysWhoIsThereAfterJoinTimeoutWhenTheModelDoesNotFit) {
+  Cluster cluster;  // The model takes 2 layers x 16 experts x 192 bytes = 6144 bytes.
+  SY_ASSERT_OK(cluster.Apply(MakeSpec(3)));
+  cluster.Join("w0", 3000);
+  cluster.Join("w1", 3000);
+  cluster.Advance(seconds(21));
+
+  const auto session = cluster.OpenDecode();
+
+  ASSERT_THAT(session, kNotReady);
+  for (const char* part :
+       {"2 workers are there (w0, w1)", "3 were asked for", "has room for 3000"}) {
+    EXPECT_NE(session.status().message().find(part), absl::string_view::npos) << session.status();
+  }
+  EXPECT_EQ(cluster.Deployment().state, DeploymentState::kPending);
+  cluster.Join("w2", 3000);
+  EXPECT_EQ(cluster.ServingWorkers(), "w0 w1 w2");
+}
+
+TEST(FirstEpochTest, TellsEachWorkerItsExpertsAndTheirHashes) {
+  Cluster cluster;
+  cluster.Join("w0");
+  cluster.Join("w1");
+  SY_ASSERT_OK(cluster.Apply(MakeSpec(2)));
+
+  const auto prepares = cluster.worker("w1").Got<Prepare>();
+
+  ASSERT_EQ(prepares.size(), 1U);
+  const Prepare& prepare = prepares.front();
+  EXPECT_EQ(prepare.hash, HashOf(prepare.plan));
+  EXPECT_EQ(prepare.checkpoint, "/models/m");
+  EXPECT_EQ(prepare.plan.manifest, testing::MakeFacts().manifest.Hash());
+  EXPECT_EQ(prepare.tensors.size(), 2U * 8U * 3U) << "2 layers, 8 experts, 3 projections";
+  for (const TensorHash& tensor : prepare.tensors) {
+    EXPECT_GE(tensor.expert.value, 8);
+    const TensorHash* row =
+        testing::MakeFacts().manifest.Find(tensor.layer, tensor.expert, tensor.projection);
+    EXPECT_EQ(row->sha256, tensor.sha256);
+  }
+  EXPECT_EQ(cluster.worker("w1").Got<Commit>().front().hash, prepare.hash);
+}
+
+TEST(FirstEpochTest, LeavesWorkersOutThatDoNotSuit) {
+  Cluster cluster;
+  cluster.Join("w0");
+  cluster.Join("w1");
+  FakeWorker& odd = cluster.Join("w2");
+  odd.capabilities.wire_dtypes = {DispatchDtype::kFp8};
+  cluster.BreakStream("w2");
+  cluster.Register(odd);
+
+  SY_ASSERT_OK(cluster.Apply(MakeSpec(2)));
+
+  EXPECT_EQ(cluster.ServingWorkers(), "w0 w1");
+  ASSERT_EQ(cluster.Deployment().left_out.size(), 1U);
+  EXPECT_NE(cluster.Deployment().left_out[0].find("w2: takes no bf16"), std::string::npos);
+}
+
+TEST(FirstEpochTest, UsesAtMostOneWorkerForEachExpert) {
+  Cluster cluster;
+  cluster.models["/models/m"] = testing::MakeFacts({.experts = 2, .top_k = 1});
+  for (const char* id : {"w0", "w1", "w2"}) cluster.Join(id);
+
+  SY_ASSERT_OK(cluster.Apply(MakeSpec(3)));
+
+  EXPECT_EQ(cluster.ServingWorkers(), "w0 w1");
+  cluster.Advance(seconds(5));
+  EXPECT_EQ(cluster.Serving(), 1U) << "a spare worker is no reason for another epoch";
+}
+
+TEST(FirstEpochTest, ASecondDeploymentCountsTheMemoryOfTheFirst) {
+  Cluster cluster;
+  cluster.models["/models/n"] = testing::MakeFacts({.weights = 2});
+  cluster.Join("w0", 7000);
+  cluster.Join("w1", 7000);
+  SY_ASSERT_OK(cluster.Apply(MakeSpec(2)));  // 3072 bytes on each
+  DeploymentSpec second = MakeSpec(2);
+  second.name = "other";
+  second.checkpoint = "/models/n";
+  SY_ASSERT_OK(cluster.Apply(second));  // 3072 more
+  EXPECT_EQ(cluster.Serving("other"), 1U);
+
+  DeploymentSpec third = second;
+  third.name = "third";
+  SY_ASSERT_OK(cluster.Apply(third));
+  cluster.Advance(seconds(30));
+
+  EXPECT_EQ(cluster.Serving("third"), 0U);
+  EXPECT_EQ(cluster.Serving("demo"), 1U);
+  EXPECT_EQ(cluster.Serving("other"), 1U);
+}
+
+}  // namespace
+}  // namespace switchyard

@@ -1,0 +1,298 @@
+// Joins, deaths, leases, incarnations, leaves, as a whole coordinator shows them.
+#include "coordinator/membership.h"
+
+#include "gtest/gtest.h"
+
+#include "tests/coordinator/cluster.h"
+#include "tests/testing/status_matchers.h"
+
+namespace switchyard {
+namespace {
+
+using testing::FailsWith;
+using testing::MakeSpec;
+
+class MembershipTest : public ::testing::Test {
+ protected:
+  // Epoch 1 serves on w0, w1 and w2.
+  void SetUp() override {
+    for (const char* id : {"w0", "w1", "w2"}) cluster.Join(id);
+    SY_ASSERT_OK(cluster.Apply(MakeSpec(3)));
+    ASSERT_EQ(cluster.Serving(), 1U);
+  }
+  Cluster cluster;
+};
+
+TEST_F(MembershipTest, RegisteredWorkersAreToldTheirLease) {
+  const auto registered = cluster.worker("w0").Got<Registered>();
+  ASSERT_EQ(registered.size(), 1U);
+  EXPECT_EQ(registered[0].lease_ttl, seconds(2));
+}
+
+TEST_F(MembershipTest, AStreamThatStaysAwayIsDeathAfterTheGrace) {
+  cluster.BreakStream("w1");
+  cluster.Advance(milliseconds(290));
+  EXPECT_EQ(cluster.Serving(), 1U);
+  SY_EXPECT_OK(cluster.OpenDecode());
+
+  cluster.Advance(milliseconds(20));
+
+  EXPECT_EQ(cluster.Serving(), 2U);
+  EXPECT_EQ(cluster.ServingWorkers(), "w0 w2");
+}
+
+TEST_F(MembershipTest, AWorkerThatComesBackWithinTheGraceChangesNothing) {
+  cluster.BreakStream("w1");
+  cluster.Advance(milliseconds(200));
+  cluster.Register(cluster.worker("w1"));
+  cluster.Advance(seconds(3));
+
+  EXPECT_EQ(cluster.Serving(), 1U);
+  EXPECT_EQ(cluster.worker("w1").Got<Prepare>().size(), 1U);
+}
+
+TEST_F(MembershipTest, AnotherLifeOfADisconnectedWorkerReplacesItAtOnce) {
+  cluster.Restart("w1");
+  cluster.Advance(milliseconds(120));
+
+  EXPECT_EQ(cluster.Serving(), 2U);
+  EXPECT_EQ(cluster.ServingWorkers(), "w0 w1 w2");
+  const auto worker = cluster.Deployment().serving->plan.workers[1];
+  EXPECT_EQ(worker.incarnation, cluster.worker("w1").incarnation);
+}
+
+TEST_F(MembershipTest, AnotherLifeOfALiveWorkerIsRefused) {
+  FakeWorker impostor = cluster.worker("w1");
+  const StreamId theirs{999};
+  impostor.incarnation = Incarnation{7, 7};
+  cluster.Step(StreamOpened{theirs});
+  std::optional<absl::Status> closed;
+  cluster.worker("w1").heartbeats = true;
+
+  Register request{"w1", impostor.incarnation, "w1:1", impostor.capabilities, {}};
+  FakeWorker& probe = cluster.Join("probe");
+  cluster.BreakStream("probe");
+  probe.stream = theirs;  // records how the stream is ended
+  cluster.Step(StreamMessage{theirs, request});
+
+  ASSERT_TRUE(probe.closed.has_value());
+  EXPECT_THAT(*probe.closed, FailsWith(absl::StatusCode::kAlreadyExists, Reason::kLeaseHeld));
+  EXPECT_EQ(cluster.Serving(), 1U);
+}
+
+TEST_F(MembershipTest, AReplacedLifeNeverComesBack) {
+  const Incarnation first = cluster.worker("w1").incarnation;
+  cluster.Restart("w1");
+  cluster.BreakStream("w1");
+  cluster.Advance(seconds(1));
+  FakeWorker& zombie = cluster.worker("w1");
+  zombie.incarnation = first;
+
+  cluster.Register(zombie);
+
+  ASSERT_TRUE(zombie.closed.has_value());
+  EXPECT_THAT(*zombie.closed,
+              FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kIncarnation));
+}
+
+TEST_F(MembershipTest, OnlyTheNewestStreamOfALifeCounts) {
+  FakeWorker& worker = cluster.worker("w1");
+  const StreamId old = worker.stream;
+  cluster.Register(worker);  // dialled again before the old stream was seen to end
+
+  cluster.Step(StreamMessage{old, Leave{}});
+  cluster.Step(StreamClosed{old});
+  cluster.Advance(seconds(3));
+
+  EXPECT_EQ(cluster.Serving(), 1U);
+  EXPECT_EQ(cluster.ServingWorkers(), "w0 w1 w2");
+}
+
+TEST_F(MembershipTest, SilenceForALeaseIsDeath) {
+  cluster.worker("w1").heartbeats = false;
+  cluster.Advance(milliseconds(1900));
+  EXPECT_EQ(cluster.Serving(), 1U);
+
+  cluster.Advance(milliseconds(150));
+
+  EXPECT_EQ(cluster.ServingWorkers(), "w0 w2");
+  ASSERT_TRUE(cluster.worker("w1").closed.has_value());
+  EXPECT_THAT(*cluster.worker("w1").closed,
+              FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost));
+}
+
+TEST_F(MembershipTest, AStoppedWorkerThatWakesUpJoinsAgainAsItWas) {
+  FakeWorker& worker = cluster.worker("w1");
+  worker.heartbeats = false;
+  cluster.Advance(seconds(3));
+  ASSERT_EQ(cluster.ServingWorkers(), "w0 w2");
+
+  worker.heartbeats = true;
+  cluster.Register(worker);
+  cluster.Advance(milliseconds(200));
+
+  EXPECT_EQ(cluster.ServingWorkers(), "w0 w1 w2");
+  EXPECT_EQ(worker.resident.size(), 1U) << "the epoch it slept with was retired";
+}
+
+TEST_F(MembershipTest, ItsOwnStallIsNotTheWorkersDeath) {
+  cluster.now += seconds(30);  // the coordinator was stopped; heartbeats wait in the sockets
+  cluster.Step(Tick{});
+  cluster.Advance(seconds(1));
+
+  EXPECT_EQ(cluster.Serving(), 1U);
+  EXPECT_EQ(cluster.ServingWorkers(), "w0 w1 w2");
+}
+
+TEST_F(MembershipTest, DeathsGoOntoTheRestIfMemoryAllowsElseUnavailable) {
+  Cluster tight;  // 6144 bytes of weights
+  for (const char* id : {"a", "b", "c"}) tight.Join(id, 3200);
+  SY_ASSERT_OK(tight.Apply(MakeSpec(3)));
+  ASSERT_EQ(tight.Serving(), 1U);
+
+  tight.BreakStream("a");
+  tight.Advance(milliseconds(400));
+  EXPECT_EQ(tight.ServingWorkers(), "b c");
+  EXPECT_EQ(tight.Serving(), 2U);
+
+  tight.BreakStream("b");
+  tight.Advance(milliseconds(400));
+  EXPECT_EQ(tight.Deployment().state, DeploymentState::kUnavailable);
+  EXPECT_THAT(tight.OpenDecode(), FailsWith(absl::StatusCode::kUnavailable, Reason::kNotReady));
+  EXPECT_TRUE(tight.worker("c").Got<Prepare>().back().plan.workers.size() > 1) << "never partial";
+
+  tight.Join("d", 3200);
+  tight.Advance(milliseconds(400));
+  EXPECT_EQ(tight.ServingWorkers(), "c d");
+}
+
+TEST_F(MembershipTest, WhenAllAreGoneItWaitsForMinWorkersAgain) {
+  for (const char* id : {"w0", "w1", "w2"}) cluster.BreakStream(id);
+  cluster.Advance(seconds(1));
+  EXPECT_EQ(cluster.Serving(), 0U);
+  for (const char* id : {"w0", "w1"}) cluster.worker(id).resident.clear();
+
+  cluster.Restart("w0");
+  cluster.Restart("w1");
+  cluster.Advance(seconds(5));
+  EXPECT_EQ(cluster.Serving(), 0U);
+
+  cluster.Restart("w2");
+  cluster.Advance(milliseconds(10));
+  EXPECT_EQ(cluster.ServingWorkers(), "w0 w1 w2");
+}
+
+TEST_F(MembershipTest, LeaveMovesTheExpertsFirst) {
+  FakeWorker& worker = cluster.worker("w1");
+  cluster.worker("w0").prepares = Answers::kNothing;
+  cluster.Say(worker, Leave{});
+  cluster.Advance(milliseconds(200));
+  EXPECT_TRUE(worker.Got<Goodbye>().empty());
+  EXPECT_EQ(cluster.Serving(), 1U) << "it serves on while the others prepare";
+  const Prepare prepare = cluster.worker("w0").Got<Prepare>().back();
+  EXPECT_EQ(prepare.plan.workers.size(), 2U);
+
+  cluster.Say(cluster.worker("w0"),
+              PrepareAck{"demo", prepare.plan.epoch, prepare.nonce, prepare.hash});
+
+  EXPECT_EQ(cluster.ServingWorkers(), "w0 w2");
+  EXPECT_EQ(worker.Got<Retire>().size(), 1U);
+  EXPECT_EQ(worker.Got<Goodbye>().size(), 1U);
+  cluster.BreakStream("w1");
+  cluster.Advance(seconds(1));
+  EXPECT_EQ(cluster.Serving(), 2U);
+}
+
+TEST_F(MembershipTest, WhenAllLeaveNobodyWaits) {
+  for (const char* id : {"w0", "w1", "w2"}) cluster.Say(cluster.worker(id), Leave{});
+  for (const char* id : {"w0", "w1", "w2"}) {
+    EXPECT_EQ(cluster.worker(id).Got<Goodbye>().size(), 1U) << id;
+  }
+}
+
+TEST_F(MembershipTest, AnIdleWorkerMayLeaveAtOnce) {
+  Cluster empty;
+  FakeWorker& worker = empty.Join("w9");
+  empty.Say(worker, Leave{});
+  EXPECT_EQ(worker.Got<Goodbye>().size(), 1U);
+}
+
+TEST_F(MembershipTest, RefusesBadRegistersByField) {
+  struct Case {
+    const char* field;
+    void (*spoil)(Register&);
+  };
+  const Case cases[] = {
+      {"worker_id", [](Register& r) { r.worker_id = "a b"; }},
+      {"incarnation", [](Register& r) { r.incarnation = {}; }},
+      {"endpoint", [](Register& r) { r.endpoint = ""; }},
+      {"capabilities.device_profile", [](Register& r) { r.capabilities.device_profile = "tpu"; }},
+      {"capabilities.device_profile",
+       [](Register& r) { r.capabilities.device_profile = "deepep_v1"; }},
+      {"resident", [](Register& r) { r.resident.resize(1000); }},
+  };
+  for (const Case& c : cases) {
+    Register request{"w9", {1, 1}, "w9:1", testing::MakeCapabilities(), {}};
+    SY_ASSERT_OK(CheckRegister(request));
+    c.spoil(request);
+    const absl::Status status = CheckRegister(request);
+    ASSERT_THAT(status, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadRequest));
+    EXPECT_EQ(MetadataOf(status).at("field"), c.field);
+  }
+}
+
+// Straight at the class: streams that are no workers'.
+class MembershipStreamsTest : public ::testing::Test {
+ protected:
+  std::vector<absl::Status> Closed() {
+    std::vector<absl::Status> closed;
+    for (const Effect& effect : out.Take()) {
+      if (const auto* close = std::get_if<CloseStream>(&effect)) closed.push_back(close->why);
+    }
+    return closed;
+  }
+  CoordinatorOptions options{.max_streams = 2};
+  Outbox out;
+  Membership members{&options, &out};
+  TimePoint now{};
+};
+
+TEST_F(MembershipStreamsTest, ClosesAStreamOnWhichNobodyRegisters) {
+  members.OpenStream(StreamId{1}, now);
+  members.Expire(now + seconds(4));
+  EXPECT_TRUE(Closed().empty());
+
+  members.Expire(now + seconds(5));
+
+  ASSERT_EQ(Closed().size(), 1U);
+  EXPECT_EQ(members.Hear(StreamId{1}, now), nullptr);
+}
+
+TEST_F(MembershipStreamsTest, ClosesAStreamThatDoesNotBeginWithRegister) {
+  members.OpenStream(StreamId{1}, now);
+
+  EXPECT_EQ(members.Hear(StreamId{1}, now), nullptr);
+
+  EXPECT_THAT(Closed().at(0),
+              FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kBadRequest));
+}
+
+TEST_F(MembershipStreamsTest, RefusesMoreStreamsThanTheLimit) {
+  for (std::uint64_t s = 1; s <= 3; ++s) members.OpenStream(StreamId{s}, now);
+
+  EXPECT_THAT(Closed().at(0), FailsWith(absl::StatusCode::kResourceExhausted, Reason::kNoCredits));
+  members.CloseStream(StreamId{1}, now);
+  members.OpenStream(StreamId{4}, now);
+  EXPECT_TRUE(Closed().empty());
+}
+
+TEST_F(MembershipStreamsTest, RefusesASecondRegisterOnOneStream) {
+  members.OpenStream(StreamId{1}, now);
+  const Register request{"w", {1, 2}, "w:1", testing::MakeCapabilities(), {}};
+  SY_ASSERT_OK(members.Join(StreamId{1}, request, now));
+
+  EXPECT_FALSE(members.Join(StreamId{1}, request, now).ok());
+}
+
+}  // namespace
+}  // namespace switchyard

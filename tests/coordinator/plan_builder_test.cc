@@ -1,0 +1,130 @@
+#include "coordinator/plan_builder.h"
+
+#include <algorithm>
+
+#include "gtest/gtest.h"
+
+#include "coordinator/placement/contiguous.h"
+#include "core/rng.h"
+#include "tests/testing/model_facts.h"
+#include "tests/testing/status_matchers.h"
+
+namespace switchyard {
+namespace {
+
+using testing::FailsWith;
+
+DeploymentRecord Record() { return {*CompleteSpec(testing::MakeSpec()), testing::MakeFacts()}; }
+
+Candidate Make(const std::string& id, std::int64_t weight_bytes_max = 0) {
+  Candidate candidate;
+  candidate.capabilities = testing::MakeCapabilities(weight_bytes_max);
+  candidate.worker = {id, {1, 1}, id + ":1", DeviceKind::kCpu, "scalar"};
+  return candidate;
+}
+
+std::string Ids(const Plan& plan) {
+  std::string ids;
+  for (const PlanWorker& worker : plan.workers) ids += worker.id;
+  return ids;
+}
+
+const ContiguousPlacement kPolicy;
+
+TEST(PlanBuilderTest, MakesAValidPlanInAnyOrderOfCandidates) {
+  std::vector<Candidate> candidates = {Make("c"), Make("a"), Make("b")};
+  SY_ASSERT_OK_AND_ASSIGN(PlanDraft first, BuildPlan(Record(), candidates, kPolicy));
+  std::reverse(candidates.begin(), candidates.end());
+
+  SY_ASSERT_OK_AND_ASSIGN(const PlanDraft second, BuildPlan(Record(), candidates, kPolicy));
+
+  EXPECT_EQ(first.plan, second.plan);
+  EXPECT_EQ(Ids(first.plan), "abc");
+  EXPECT_EQ(first.plan.deployment, "demo");
+  EXPECT_EQ(first.plan.manifest, testing::MakeFacts().manifest.Hash());
+  first.plan.epoch = Epoch{1};
+  SY_EXPECT_OK(ValidatePlan(first.plan));
+}
+
+TEST(PlanBuilderTest, LeavesOutTheSmallestUntilEveryShareFits) {
+  // 6144 bytes: 1536 on each of 4, 2112 at most on each of 3, 3072 on each of 2.
+  const std::vector<Candidate> candidates = {Make("a", 2200), Make("b", 100), Make("c", 2200),
+                                             Make("d")};
+
+  SY_ASSERT_OK_AND_ASSIGN(const PlanDraft draft, BuildPlan(Record(), candidates, kPolicy));
+
+  EXPECT_EQ(Ids(draft.plan), "acd");
+  ASSERT_EQ(draft.left_out.size(), 1U);
+  EXPECT_EQ(draft.left_out[0].substr(0, 3), "b: ");
+}
+
+TEST(PlanBuilderTest, CountsWhatOtherDeploymentsUse) {
+  std::vector<Candidate> candidates = {Make("a", 4000), Make("b", 4000)};
+  SY_ASSERT_OK(BuildPlan(Record(), candidates, kPolicy));
+  candidates[0].used_bytes = 4000;
+
+  EXPECT_THAT(BuildPlan(Record(), candidates, kPolicy),
+              FailsWith(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory));
+}
+
+TEST(PlanBuilderTest, PrefersWorkersThatServeWhereNotAllAreNeeded) {
+  DeploymentRecord record = Record();
+  record.facts = testing::MakeFacts({.experts = 2, .top_k = 1});
+  std::vector<Candidate> candidates = {Make("a"), Make("b"), Make("c")};
+  candidates[1].serves = candidates[2].serves = true;
+
+  SY_ASSERT_OK_AND_ASSIGN(const PlanDraft draft, BuildPlan(record, candidates, kPolicy));
+
+  EXPECT_EQ(Ids(draft.plan), "bc");
+}
+
+TEST(PlanBuilderTest, SaysWhyNobodyWillDo) {
+  EXPECT_THAT(BuildPlan(Record(), {}, kPolicy),
+              FailsWith(absl::StatusCode::kUnavailable, Reason::kNotReady));
+  EXPECT_THAT(BuildPlan(Record(), {Make("a", 6000)}, kPolicy),
+              FailsWith(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory));
+  Candidate odd = Make("a");
+  odd.capabilities.schemes.clear();
+  EXPECT_THAT(BuildPlan(Record(), {odd}, kPolicy),
+              FailsWith(absl::StatusCode::kUnimplemented, Reason::kUnsupported));
+}
+
+TEST(PlanBuilderTest, FindsTheLargestSetThatFits) {
+  SeededRng rng(17);
+  const DeploymentRecord record = Record();
+  for (int round = 0; round < 300; ++round) {
+    std::vector<Candidate> candidates;
+    for (int w = 0; w < 5; ++w) {
+      const auto room = static_cast<std::int64_t>(1 + rng.Below(5000));
+      candidates.push_back(Make(std::string(1, static_cast<char>('a' + w)), room));
+    }
+    std::size_t best = 0;
+    for (unsigned mask = 1; mask < 32; ++mask) {
+      PlacementRequest request{record.facts.layers, 16, 192, {}};
+      for (unsigned w = 0; w < 5; ++w) {
+        if ((mask >> w & 1U) == 0) continue;
+        request.workers.push_back({"", candidates[w].capabilities.weight_bytes_max});
+      }
+      if (kPolicy.Place(request).ok()) best = std::max(best, request.workers.size());
+    }
+
+    const auto draft = BuildPlan(record, candidates, kPolicy);
+
+    const std::size_t found = draft.ok() ? draft->plan.workers.size() : 0;
+    EXPECT_EQ(found, best) << "round " << round;
+  }
+}
+
+TEST(PlanBuilderTest, PrepareBringsTheHashesOfTheWorkersOwnExperts) {
+  SY_ASSERT_OK_AND_ASSIGN(PlanDraft draft, BuildPlan(Record(), {Make("a"), Make("b")}, kPolicy));
+  draft.plan.epoch = Epoch{1};
+
+  const Prepare prepare = PrepareFor(draft.plan, HashOf(draft.plan), Record(), WorkerOrdinal{1});
+
+  ASSERT_EQ(prepare.tensors.size(), 2U * 8U * 3U);
+  for (const TensorHash& tensor : prepare.tensors) EXPECT_GE(tensor.expert.value, 8);
+  EXPECT_EQ(WeightBytesOn(draft.plan, 192, WorkerOrdinal{1}), 2 * 8 * 192);
+}
+
+}  // namespace
+}  // namespace switchyard

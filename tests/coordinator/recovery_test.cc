@@ -1,0 +1,228 @@
+// A coordinator that ends at any point of a change and comes back to its store.
+#include "coordinator/recovery.h"
+
+#include "gtest/gtest.h"
+
+#include "tests/coordinator/cluster.h"
+#include "tests/testing/status_matchers.h"
+
+namespace switchyard {
+namespace {
+
+using testing::FailsWith;
+using testing::MakeSpec;
+
+class RecoveryTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    for (const char* id : {"w0", "w1", "w2"}) cluster.Join(id);
+    SY_ASSERT_OK(cluster.Apply(MakeSpec(3)));
+    ASSERT_EQ(cluster.Serving(), 1U);
+  }
+  void Bounce() {
+    cluster.StopCoordinator();
+    cluster.StartCoordinator();
+    cluster.written.clear();
+  }
+  void RegisterAll() {
+    for (const char* id : {"w0", "w1", "w2"}) cluster.Register(cluster.worker(id));
+  }
+  Cluster cluster;
+};
+
+TEST_F(RecoveryTest, TheSamePlanStaysWhenAllWorkersComeBack) {
+  Bounce();
+  EXPECT_EQ(cluster.Serving(), 0U);
+  RegisterAll();
+  cluster.Advance(seconds(30));
+
+  EXPECT_EQ(cluster.Serving(), 1U);
+  EXPECT_EQ(cluster.worker("w1").Got<Prepare>().size(), 1U) << "no needless reload";
+  EXPECT_TRUE(cluster.written.empty());
+  SY_EXPECT_OK(cluster.OpenDecode());
+}
+
+TEST_F(RecoveryTest, WorkersOfThePlanHaveJoinTimeoutToComeBack) {
+  Bounce();
+  cluster.Register(cluster.worker("w0"));
+  cluster.Register(cluster.worker("w1"));
+  cluster.Advance(seconds(19));
+  EXPECT_EQ(cluster.Serving(), 0U);
+  EXPECT_NE(cluster.Deployment().activity.find("come back: w2"), std::string::npos);
+  EXPECT_EQ(cluster.worker("w0").Got<Prepare>().size(), 1U);
+
+  cluster.Advance(seconds(2));
+
+  EXPECT_EQ(cluster.ServingWorkers(), "w0 w1");
+  EXPECT_EQ(cluster.Serving(), 2U);
+}
+
+TEST_F(RecoveryTest, AWorkerThatRestartedMeanwhileIsPlannedAnewAtOnce) {
+  cluster.StopCoordinator();
+  cluster.StartCoordinator();
+  cluster.Register(cluster.worker("w0"));
+  cluster.Register(cluster.worker("w1"));
+  cluster.Restart("w2");
+  cluster.Advance(milliseconds(200));
+
+  EXPECT_EQ(cluster.Serving(), 2U);
+  EXPECT_EQ(cluster.ServingWorkers(), "w0 w1 w2");
+}
+
+TEST_F(RecoveryTest, AfterPrepareTheNumberIsNeverUsedAgain) {
+  FakeWorker& late = cluster.Join("w3");
+  late.prepares = Answers::kNothing;
+  cluster.Advance(milliseconds(200));
+  ASSERT_EQ(late.Got<Prepare>().back().plan.epoch, Epoch{2});
+  ASSERT_EQ(cluster.worker("w0").resident.size(), 2U);
+
+  Bounce();
+  RegisterAll();
+
+  EXPECT_EQ(cluster.Serving(), 1U);
+  EXPECT_EQ(cluster.worker("w0").Got<Abort>(), (std::vector<Abort>{{"demo", Epoch{2}}}));
+  late.prepares = Answers::kAck;
+  cluster.Register(late);
+  cluster.Advance(milliseconds(200));
+  EXPECT_EQ(cluster.Serving(), 3U);
+}
+
+TEST_F(RecoveryTest, AfterTheDurableWriteTheChangeIsFinished) {
+  FakeWorker& late = cluster.Join("w3");
+  for (const char* id : {"w1", "w2"}) cluster.worker(id).commits = Answers::kNothing;
+  cluster.Advance(milliseconds(200));
+  ASSERT_TRUE(cluster.worker("w0").resident.at({"demo", Epoch{2}}).committed);
+  ASSERT_FALSE(cluster.worker("w1").resident.at({"demo", Epoch{2}}).committed);
+  for (const char* id : {"w1", "w2"}) cluster.worker(id).commits = Answers::kAck;
+
+  Bounce();
+  RegisterAll();
+  EXPECT_EQ(cluster.Serving(), 1U) << "until the last has come back";
+  cluster.Register(late);
+
+  EXPECT_EQ(cluster.Serving(), 2U);
+  EXPECT_EQ(cluster.worker("w1").Got<Commit>().size(), 3U) << "epoch 1, epoch 2 and again";
+  EXPECT_EQ(cluster.worker("w1").Got<Prepare>().size(), 2U);
+  EXPECT_EQ(cluster.worker("w0").resident.size(), 1U);
+}
+
+TEST_F(RecoveryTest, ACommittedEpochWhoseWorkerIsGoneIsSuperseded) {
+  FakeWorker& late = cluster.Join("w3");
+  late.commits = Answers::kNothing;
+  cluster.Advance(milliseconds(200));
+
+  Bounce();
+  RegisterAll();
+  cluster.Advance(seconds(21));
+
+  EXPECT_EQ(cluster.ServingWorkers(), "w0 w1 w2");
+  EXPECT_EQ(cluster.Serving(), 1U) << "what served, serves";
+  EXPECT_EQ(cluster.worker("w0").resident.size(), 1U);
+}
+
+TEST_F(RecoveryTest, AfterTheAnnouncementTheOldEpochIsRetired) {
+  cluster.worker("w0").acks_retire = false;
+  cluster.Join("w3");
+  cluster.Advance(milliseconds(200));
+  ASSERT_EQ(cluster.Serving(), 2U);
+  ASSERT_EQ(cluster.worker("w0").resident.size(), 2U);
+  cluster.worker("w0").acks_retire = true;
+
+  Bounce();
+  RegisterAll();
+  cluster.Register(cluster.worker("w3"));
+
+  EXPECT_EQ(cluster.Serving(), 2U);
+  EXPECT_EQ(cluster.worker("w0").resident.size(), 1U);
+}
+
+TEST_F(RecoveryTest, SourcesMayWatchWithAPlanThatTheStoreHolds) {
+  SY_ASSERT_OK_AND_ASSIGN(const SessionGrant grant, cluster.OpenDecode());
+  Bounce();
+
+  const WatchId watch =
+      cluster.Watch({grant.session, "demo", Phase::kDecode, grant.plan.epoch, grant.hash});
+  EXPECT_FALSE(cluster.closed_watches.contains(watch));
+  RegisterAll();
+  cluster.Join("w3");
+  cluster.Advance(milliseconds(200));
+
+  ASSERT_EQ(cluster.news[watch].size(), 1U);
+  EXPECT_EQ(cluster.news[watch][0].plan.epoch, Epoch{2});
+}
+
+TEST_F(RecoveryTest, ASourceOnTheEpochBeforeHearsOfTheServingOne) {
+  SY_ASSERT_OK_AND_ASSIGN(const SessionGrant grant, cluster.OpenDecode());
+  cluster.Join("w3");
+  cluster.Advance(milliseconds(200));
+  ASSERT_EQ(cluster.Serving(), 2U);
+  Bounce();
+
+  const WatchId watch =
+      cluster.Watch({grant.session, "demo", Phase::kDecode, grant.plan.epoch, grant.hash});
+
+  ASSERT_EQ(cluster.news[watch].size(), 1U);
+  EXPECT_EQ(cluster.news[watch][0].plan.epoch, Epoch{2});
+}
+
+TEST_F(RecoveryTest, OtherWatchesAreRefused) {
+  SY_ASSERT_OK_AND_ASSIGN(const SessionGrant grant, cluster.OpenDecode());
+  Bounce();
+  const auto stale = FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch);
+  WatchOrder order{grant.session, "demo", Phase::kDecode, grant.plan.epoch, grant.hash};
+
+  WatchOrder other = order;
+  other.hash.bytes[0] ^= 1;
+  EXPECT_THAT(cluster.closed_watches[cluster.Watch(other)], stale);
+  other = order;
+  other.epoch = Epoch{9};
+  EXPECT_THAT(cluster.closed_watches[cluster.Watch(other)], stale);
+  other = order;
+  other.deployment = "none";
+  EXPECT_THAT(cluster.closed_watches[cluster.Watch(other)],
+              FailsWith(absl::StatusCode::kNotFound, Reason::kUnknownModel));
+}
+
+TEST_F(RecoveryTest, WithoutItsStoreItLearnsFromTheWorkersWhichNumbersAreTaken) {
+  cluster.Join("w3");
+  cluster.Advance(milliseconds(200));
+  ASSERT_EQ(cluster.Serving(), 2U);
+  cluster.StopCoordinator();
+  cluster.store = MemoryStore();
+  cluster.StartCoordinator();
+  RegisterAll();
+  EXPECT_EQ(cluster.worker("w0").Got<Retire>().size(), 1U) << "what workers hold is left alone";
+
+  SY_ASSERT_OK(cluster.Apply(MakeSpec(3)));
+
+  EXPECT_EQ(cluster.Serving(), 3U);
+  EXPECT_EQ(cluster.worker("w0").resident.size(), 1U);
+}
+
+TEST(RecoverTest, RefusesDamagedRecordsAndPlans) {
+  Cluster cluster;
+  cluster.Join("w0");
+  SY_ASSERT_OK(cluster.Apply(MakeSpec()));
+  SY_ASSERT_OK_AND_ASSIGN(const auto good, cluster.store.Load());
+  SY_ASSERT_OK(Recover(good));
+  const auto damaged = FailsWith(absl::StatusCode::kDataLoss, Reason::kStoreWrite);
+
+  auto bad = good;
+  bad[0].record.pop_back();
+  EXPECT_THAT(Recover(bad), damaged);
+  bad = good;
+  bad[0].plans[0].plan[40] ^= 1;
+  EXPECT_THAT(Recover(bad), damaged);
+  bad = good;
+  bad[0].plans[0].hash.bytes[0] ^= 1;
+  EXPECT_THAT(Recover(bad), damaged);
+  bad = good;
+  bad[0].plans.clear();
+  EXPECT_THAT(Recover(bad), damaged);
+  bad = good;
+  bad[0].deployment = "other";
+  EXPECT_THAT(Recover(bad), damaged);
+}
+
+}  // namespace
+}  // namespace switchyard

@@ -1,0 +1,220 @@
+// Sessions and watches, as sources ask for them.
+#include "gtest/gtest.h"
+
+#include "coordinator/session_order.h"
+#include "tests/coordinator/cluster.h"
+#include "tests/testing/status_matchers.h"
+
+namespace switchyard {
+namespace {
+
+using testing::FailsWith;
+using testing::MakeSpec;
+
+class SessionTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    for (const char* id : {"w0", "w1"}) cluster.Join(id);
+    DeploymentSpec spec = MakeSpec(2);
+    spec.phases = {{Phase::kPrefill, {}}, {Phase::kDecode, {}}};
+    SY_ASSERT_OK(cluster.Apply(spec));
+    ASSERT_EQ(cluster.Serving(), 1U);
+    order.model = "m";
+    order.phase = Phase::kDecode;
+  }
+  WatchOrder WatchOf(const SessionGrant& grant) const {
+    return {grant.session, "demo", Phase::kDecode, grant.plan.epoch, grant.hash};
+  }
+  void MakeNextEpoch(const std::string& id) {
+    cluster.Join(id);
+    cluster.Advance(milliseconds(200));
+  }
+  Cluster cluster;
+  OpenSessionOrder order;
+};
+
+TEST_F(SessionTest, GrantsWithDefaultsFilledIn) {
+  SY_ASSERT_OK_AND_ASSIGN(const SessionGrant grant, cluster.Open(order));
+
+  EXPECT_FALSE(grant.session.empty());
+  EXPECT_NE(grant.cookie.value, 0U);
+  EXPECT_EQ(grant.order.deployment, "demo");
+  EXPECT_EQ(grant.order.mode, DispatchMode::kLowLatency);
+  EXPECT_EQ(grant.order.max_tokens, 512);
+  EXPECT_EQ(grant.order.step_deadline, seconds(1));
+  EXPECT_EQ(grant.hash, HashOf(grant.plan));
+  EXPECT_EQ(grant.plan.epoch, Epoch{1});
+}
+
+TEST_F(SessionTest, PrefillIsNormalWithALongDeadline) {
+  order.phase = Phase::kPrefill;
+
+  SY_ASSERT_OK_AND_ASSIGN(const SessionGrant grant, cluster.Open(order));
+
+  EXPECT_EQ(grant.order.mode, DispatchMode::kNormal);
+  EXPECT_EQ(grant.order.max_tokens, kDefaultNormalTokens);
+  EXPECT_EQ(grant.order.step_deadline, seconds(60));
+}
+
+TEST_F(SessionTest, NoTwoSessionsShareIdOrCookie) {
+  SY_ASSERT_OK_AND_ASSIGN(const SessionGrant a, cluster.Open(order));
+  SY_ASSERT_OK_AND_ASSIGN(const SessionGrant b, cluster.Open(order));
+  EXPECT_NE(a.session, b.session);
+  EXPECT_NE(a.cookie, b.cookie);
+}
+
+TEST_F(SessionTest, KeepsWhatWasAskedFor) {
+  order.mode = DispatchMode::kNormal;
+  order.max_tokens = 77;
+  order.step_deadline = milliseconds(250);
+  order.strict = true;
+  order.y_dtype = OutputDtype::kBf16;
+
+  SY_ASSERT_OK_AND_ASSIGN(const SessionGrant grant, cluster.Open(order));
+
+  order.deployment = "demo";
+  EXPECT_EQ(grant.order, order);
+}
+
+TEST_F(SessionTest, RefusesWhatCannotBe) {
+  struct Case {
+    absl::StatusCode code;
+    Reason reason;
+    void (*spoil)(OpenSessionOrder&);
+  };
+  const Case cases[] = {
+      {absl::StatusCode::kNotFound, Reason::kUnknownModel,
+       [](OpenSessionOrder& o) { o.model = "unknown"; }},
+      {absl::StatusCode::kNotFound, Reason::kUnknownModel,
+       [](OpenSessionOrder& o) { o.deployment = "unknown"; }},
+      {absl::StatusCode::kNotFound, Reason::kUnknownModel,
+       [](OpenSessionOrder& o) { o.deployment = "demo", o.model = "another"; }},
+      {absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
+       [](OpenSessionOrder& o) { o.phase = Phase::kMixed; }},
+      {absl::StatusCode::kInvalidArgument, Reason::kTooManyTokens,
+       [](OpenSessionOrder& o) { o.max_tokens = 513; }},
+      {absl::StatusCode::kInvalidArgument, Reason::kTooManyTokens,
+       [](OpenSessionOrder& o) { o.max_tokens = -1; }},
+      {absl::StatusCode::kInvalidArgument, Reason::kTooManyTokens,
+       [](OpenSessionOrder& o) { o.mode = DispatchMode::kNormal, o.max_tokens = 2 << 20; }},
+      {absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
+       [](OpenSessionOrder& o) { o.step_deadline = seconds(-1); }},
+      {absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
+       [](OpenSessionOrder& o) { o.step_deadline = std::chrono::hours(25); }},
+      {absl::StatusCode::kUnimplemented, Reason::kUnsupported,
+       [](OpenSessionOrder& o) { o.source = DeviceKind::kAscend; }},
+  };
+  for (const Case& c : cases) {
+    OpenSessionOrder bad = order;
+    c.spoil(bad);
+    EXPECT_THAT(cluster.Open(bad), FailsWith(c.code, c.reason)) << &c - cases;
+  }
+}
+
+TEST_F(SessionTest, AsksForTheDeploymentWhenSeveralServeTheModel) {
+  DeploymentSpec second = MakeSpec(2);
+  second.name = "second";
+  SY_ASSERT_OK(cluster.Apply(second));
+
+  const auto ambiguous = cluster.Open(order);
+  order.deployment = "second";
+
+  ASSERT_THAT(ambiguous, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadRequest));
+  EXPECT_NE(ambiguous.status().message().find("demo, second"), absl::string_view::npos);
+  SY_EXPECT_OK(cluster.Open(order));
+}
+
+TEST_F(SessionTest, BoundsTheNumberOfSessions) {
+  CoordinatorOptions options;
+  options.max_sessions = 2;
+  Cluster small(options);
+  small.Join("w0");
+  SY_ASSERT_OK(small.Apply(MakeSpec()));
+  SY_ASSERT_OK(small.OpenDecode());
+  SY_ASSERT_OK_AND_ASSIGN(const SessionGrant grant, small.OpenDecode());
+
+  EXPECT_THAT(small.OpenDecode(),
+              FailsWith(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions));
+
+  small.Step(SessionEnded{RequestId{1}, grant.session});
+  SY_EXPECT_OK(small.OpenDecode());
+}
+
+TEST_F(SessionTest, ForgetsSessionsThatNobodyWatches) {
+  SY_ASSERT_OK_AND_ASSIGN(const SessionGrant watched, cluster.Open(order));
+  SY_ASSERT_OK(cluster.Open(order));
+  const WatchId watch = cluster.Watch(WatchOf(watched));
+  EXPECT_EQ(cluster.Deployment().sessions, 2);
+
+  cluster.Advance(seconds(61));
+  EXPECT_EQ(cluster.Deployment().sessions, 1);
+
+  cluster.Step(WatchStopped{watch});
+  cluster.Advance(seconds(59));
+  EXPECT_EQ(cluster.Deployment().sessions, 1);
+  cluster.Advance(seconds(2));
+  EXPECT_EQ(cluster.Deployment().sessions, 0);
+}
+
+TEST_F(SessionTest, WatchesHearEachEpochOnce) {
+  SY_ASSERT_OK_AND_ASSIGN(const SessionGrant grant, cluster.Open(order));
+  const WatchId watch = cluster.Watch(WatchOf(grant));
+
+  MakeNextEpoch("w2");
+  MakeNextEpoch("w3");
+
+  std::vector<std::uint64_t> heard;
+  for (const PlanNews& news : cluster.news[watch]) {
+    heard.push_back(news.plan.epoch.value);
+    EXPECT_EQ(news.hash, HashOf(news.plan));
+  }
+  EXPECT_EQ(heard, (std::vector<std::uint64_t>{2, 3}));
+}
+
+TEST_F(SessionTest, AWatchThatIsDialledAgainHearsWhatItMissed) {
+  SY_ASSERT_OK_AND_ASSIGN(const SessionGrant grant, cluster.Open(order));
+  cluster.Step(WatchStopped{cluster.Watch(WatchOf(grant))});
+  MakeNextEpoch("w2");
+  MakeNextEpoch("w3");
+  MakeNextEpoch("w4");
+
+  const WatchId again = cluster.Watch(WatchOf(grant));
+
+  ASSERT_EQ(cluster.news[again].size(), 1U) << "the session is known, however old its plan";
+  EXPECT_EQ(cluster.news[again][0].plan.epoch, Epoch{4});
+}
+
+TEST_F(SessionTest, ANewerWatchReplacesTheOlder) {
+  SY_ASSERT_OK_AND_ASSIGN(const SessionGrant grant, cluster.Open(order));
+  const WatchId first = cluster.Watch(WatchOf(grant));
+  const WatchId second = cluster.Watch(WatchOf(grant));
+  cluster.Step(WatchStopped{first});
+  MakeNextEpoch("w2");
+
+  EXPECT_EQ(cluster.closed_watches[first].code(), absl::StatusCode::kAborted);
+  EXPECT_TRUE(cluster.news[first].empty());
+  EXPECT_EQ(cluster.news[second].size(), 1U);
+}
+
+TEST_F(SessionTest, AWatchMustNameItsOwnSession) {
+  SY_ASSERT_OK_AND_ASSIGN(const SessionGrant grant, cluster.Open(order));
+  WatchOrder other = WatchOf(grant);
+  other.phase = Phase::kPrefill;
+
+  EXPECT_THAT(cluster.closed_watches[cluster.Watch(other)],
+              FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadRequest));
+}
+
+TEST_F(SessionTest, ClosingASessionEndsItsWatch) {
+  SY_ASSERT_OK_AND_ASSIGN(const SessionGrant grant, cluster.Open(order));
+  const WatchId watch = cluster.Watch(WatchOf(grant));
+
+  cluster.Step(SessionEnded{RequestId{1}, grant.session});
+  cluster.Step(SessionEnded{RequestId{2}, grant.session});
+
+  SY_EXPECT_OK(cluster.closed_watches.at(watch));
+  EXPECT_EQ(cluster.Deployment().sessions, 0);
+}
+
+}  // namespace
+}  // namespace switchyard
