@@ -1,0 +1,130 @@
+#include "client/status_json.h"
+
+#include "nlohmann/json.hpp"
+
+#include "core/error.h"
+
+namespace switchyard {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string Text(absl::string_view view) { return std::string(view); }
+
+Json ConfigJson(const DispatchConfig& config) {
+  return {{"layer", config.layer.value},
+          {"phase", Text(PhaseName(config.phase))},
+          {"edge", Text(DeviceKindName(config.edge.source)) + ":" +
+                       Text(DeviceKindName(config.edge.worker))},
+          {"mode", Text(DispatchModeName(config.mode))},
+          {"wire_dtype", Text(DispatchDtypeName(config.wire_dtype))},
+          {"combine_dtype", Text(DispatchDtypeName(config.combine_dtype))},
+          {"scheme", QuantSchemeInfoOf(config.scheme).name},
+          {"max_tokens_per_step", config.max_tokens_per_step},
+          {"trail", config.trail}};
+}
+
+Json PlanJson(const SessionGrant& grant) {
+  const Plan& plan = grant.plan;
+  Json layers = Json::array();
+  for (const LayerPlacement& layer : plan.layers) {
+    Json experts = Json::array();
+    for (const PhysicalExpert& expert : layer.experts) {
+      experts.push_back({{"expert", expert.expert.value},
+                         {"worker", plan.workers[static_cast<std::size_t>(expert.worker.value)].id},
+                         {"slot", expert.slot.value}});
+    }
+    layers.push_back({{"layer", layer.layer.value}, {"experts", experts}});
+  }
+  Json configs = Json::array();
+  for (const DispatchConfig& config : plan.configs) {
+    if (config.phase == grant.order.phase) configs.push_back(ConfigJson(config));
+  }
+  Json workers = Json::array();
+  for (const PlanWorker& worker : plan.workers) {
+    workers.push_back({{"id", worker.id},
+                       {"incarnation", ToHex(worker.incarnation)},
+                       {"device", Text(DeviceKindName(worker.device))},
+                       {"kernel_family", worker.kernel_family}});
+  }
+  return {{"deployment", plan.deployment},
+          {"model", plan.model},
+          {"epoch", plan.epoch.value},
+          {"hash", grant.hash.ToHex()},
+          {"workers", workers},
+          {"layers", layers},
+          {"configs", configs}};
+}
+
+Json StatusJson(const SourceSessionStatus& status) {
+  Json attachments = Json::array();
+  for (const AttachmentStatus& row : status.attachments) {
+    attachments.push_back({{"worker", row.worker_id},
+                           {"ready", row.ready},
+                           {"request_path", row.request_path},
+                           {"reply_path", row.reply_path},
+                           {"pairs", row.pairs},
+                           {"pairs_free", row.pairs_free},
+                           {"frames_sent", row.frames_sent},
+                           {"replies_late", row.replies_late},
+                           {"replies_unexpected", row.replies_unexpected},
+                           {"last_error", row.last_error}});
+  }
+  return {{"watching", status.watching},         {"steps_in_flight", status.steps_in_flight},
+          {"steps", status.times.steps},         {"plan_ns", status.times.plan_ns},
+          {"encode_ns", status.times.encode_ns}, {"send_ns", status.times.send_ns},
+          {"sum_ns", status.times.sum_ns},       {"attachments", attachments}};
+}
+
+Json CountersJson(const SessionCounters& worker) {
+  Json attachments = Json::array();
+  for (const AttachmentCounters& row : worker.attachments) {
+    Json hits = Json::array();
+    for (const AttachmentCounters::Hit& hit : row.hits) {
+      hits.push_back(
+          {{"layer", hit.layer.value}, {"expert", hit.expert.value}, {"rows", hit.rows}});
+    }
+    attachments.push_back({{"path", row.path},
+                           {"rows", row.rows},
+                           {"request_payload_bytes", row.request_payload_bytes},
+                           {"reply_payload_bytes", row.reply_payload_bytes},
+                           {"frames", row.frames},
+                           {"hits", hits}});
+  }
+  return {{"worker", worker.worker_id}, {"attachments", attachments}};
+}
+
+}  // namespace
+
+std::string ErrorJson(const absl::Status& status) {
+  if (status.ok()) return "{}";
+  Json metadata = Json::object();
+  for (const auto& [key, value] : MetadataOf(status)) metadata[key] = value;
+  const Json error{{"code", absl::StatusCodeToString(status.code())},
+                   {"reason", Text(ReasonName(ReasonOf(status)))},
+                   {"message", Text(status.message())},
+                   {"metadata", metadata}};
+  // Texts may quote a caller's bytes: what is not UTF-8 becomes U+FFFD.
+  return error.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string ReportJson(const SessionReport& report) {
+  Json workers = Json::array();
+  for (const SessionCounters& worker : report.workers) workers.push_back(CountersJson(worker));
+  const OpenSessionOrder& order = report.grant.order;
+  const Json all{{"session", ToHex(report.grant.session)},
+                 {"path", report.path},
+                 {"phase", Text(PhaseName(order.phase))},
+                 {"mode", order.mode.has_value() ? Text(DispatchModeName(*order.mode)) : "plan"},
+                 {"y_dtype", Text(OutputDtypeName(order.y_dtype))},
+                 {"max_tokens", order.max_tokens},
+                 {"hidden", report.grant.plan.shape.hidden},
+                 {"experts", report.grant.plan.shape.experts},
+                 {"top_k", report.grant.plan.shape.top_k},
+                 {"plan", PlanJson(report.grant)},
+                 {"source", StatusJson(report.status)},
+                 {"workers", workers}};
+  return all.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace switchyard

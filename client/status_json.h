@@ -1,0 +1,18 @@
+// What `status` and `last error` say, as JSON for people and programs.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+
+#include "client/moe_session.h"
+
+namespace switchyard {
+
+// {"code":"UNAVAILABLE","reason":"WORKER_LOST","message":"...","metadata":{...}}; "{}" for OK.
+std::string ErrorJson(const absl::Status& status);
+
+// One object; secrets (cookie, addresses, rkeys) are not in it.
+std::string ReportJson(const SessionReport& report);
+
+}  // namespace switchyard

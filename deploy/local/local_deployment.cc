@@ -1,0 +1,147 @@
+#include "deploy/local/local_deployment.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <signal.h>
+#include <sys/wait.h>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include <stdlib.h>
+
+#include "core/error.h"
+#include "core/status_macros.h"
+
+namespace switchyard {
+namespace {
+
+// What a program prints first on its standard output once it serves, before its "host:port".
+constexpr char kReadyPrefix[] = "ready ";
+constexpr Duration kKillWait = std::chrono::seconds(5);
+
+std::string WorkerName(std::size_t worker) { return absl::StrCat("w", worker); }
+
+// A double-quoted YAML (and JSON) string: paths may hold anything.
+std::string Quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out + "\"";
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<LocalDeployment>> LocalDeployment::Start(
+    LocalDeploymentOptions options) {
+  std::unique_ptr<LocalDeployment> deployment(new LocalDeployment(std::move(options)));
+  SY_RETURN_IF_ERROR(deployment->StartAll());
+  return deployment;
+}
+
+absl::Status LocalDeployment::StartAll() {
+  std::error_code error;
+  const std::string base = std::filesystem::temp_directory_path(error).string();
+  std::string pattern = absl::StrCat(base, "/switchyard-XXXXXX");
+  if (error || mkdtemp(pattern.data()) == nullptr) {
+    return MakeError(absl::StatusCode::kInternal, Reason::kInternal,
+                     absl::StrCat("no directory for logs can be made in ", base));
+  }
+  directory_ = pattern;
+  std::ofstream file(directory_ + "/deployment.yaml");
+  file << "name: " << Quoted(options_.name) << "\n"
+       << "checkpoint: " << Quoted(options_.checkpoint) << "\n"
+       << "min_workers: " << options_.workers << "\n";
+  file.close();
+  SY_RETURN_IF_ERROR(StartCoordinator());
+  for (std::size_t w = 0; w < static_cast<std::size_t>(options_.workers); ++w) {
+    SY_RETURN_IF_ERROR(StartWorker(w));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LocalDeployment::StartCoordinator() {
+  std::vector<std::string> argv{options_.bin_dir + "/switchyard-coordinator", "--listen",
+                                "127.0.0.1:0", "--deployment", directory_ + "/deployment.yaml"};
+  argv.insert(argv.end(), options_.coordinator_flags.begin(), options_.coordinator_flags.end());
+  SY_ASSIGN_OR_RETURN(ChildProcess process,
+                      ChildProcess::Spawn(argv, directory_ + "/coordinator.log"));
+  coordinator_ = std::make_unique<ChildProcess>(std::move(process));
+  SY_ASSIGN_OR_RETURN(coordinator_address_,
+                      coordinator_->WaitForLine(kReadyPrefix, options_.start_timeout));
+  Say(absl::StrCat("coordinator ", coordinator_address_, " (pid ", coordinator_->pid(), ")"));
+  return absl::OkStatus();
+}
+
+absl::Status LocalDeployment::StartWorker(std::size_t worker) {
+  std::vector<std::string> argv{options_.bin_dir + "/switchyard-worker",
+                                "--listen",
+                                "127.0.0.1:0",
+                                "--coordinator",
+                                coordinator_address_,
+                                "--id",
+                                WorkerName(worker)};
+  argv.insert(argv.end(), options_.worker_flags.begin(), options_.worker_flags.end());
+  if (worker < options_.worker_flags_of.size()) {
+    const std::vector<std::string>& own = options_.worker_flags_of[worker];
+    argv.insert(argv.end(), own.begin(), own.end());
+  }
+  SY_ASSIGN_OR_RETURN(
+      ChildProcess process,
+      ChildProcess::Spawn(argv, absl::StrCat(directory_, "/", WorkerName(worker), ".log")));
+  SY_ASSIGN_OR_RETURN(const std::string address,
+                      process.WaitForLine(kReadyPrefix, options_.start_timeout));
+  Say(absl::StrCat("worker ", WorkerName(worker), " ", address, " (pid ", process.pid(), ")"));
+  if (worker < workers_.size()) {
+    workers_[worker] = std::move(process);
+    worker_addresses_[worker] = address;
+  } else {
+    workers_.push_back(std::move(process));
+    worker_addresses_.push_back(address);
+  }
+  return absl::OkStatus();
+}
+
+LocalDeployment::~LocalDeployment() {
+  workers_.clear();
+  coordinator_.reset();
+  std::error_code ignored;  // What cannot be removed is a log in the temporary directory.
+  if (!directory_.empty()) std::filesystem::remove_all(directory_, ignored);
+}
+
+absl::Status LocalDeployment::RestartWorker(std::size_t worker) {
+  if (workers_[worker].running()) {
+    return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kBadRequest,
+                     absl::StrCat(WorkerName(worker), " still runs; end it first"));
+  }
+  return StartWorker(worker);
+}
+
+absl::Status LocalDeployment::Stop(Duration grace) {
+  std::vector<std::string> bad;
+  const auto end = [&](ChildProcess& process, const std::string& name) {
+    absl::StatusOr<int> status = process.Wait(grace);
+    if (!status.ok()) {
+      process.Signal(SIGKILL);
+      status = process.Wait(kKillWait);
+    }
+    if (!status.ok() || !WIFEXITED(*status) || WEXITSTATUS(*status) != 0) bad.push_back(name);
+  };
+  // One after the other would move experts to workers that leave next: all at once is kinder.
+  for (ChildProcess& worker : workers_) worker.Signal(SIGTERM);
+  for (std::size_t w = 0; w < workers_.size(); ++w) end(workers_[w], WorkerName(w));
+  coordinator_->Signal(SIGTERM);
+  end(*coordinator_, "coordinator");
+  if (bad.empty()) return absl::OkStatus();
+  return MakeError(absl::StatusCode::kInternal, Reason::kInternal,
+                   absl::StrCat("did not exit with 0: ", absl::StrJoin(bad, ", ")));
+}
+
+void LocalDeployment::Say(const std::string& line) const {
+  if (options_.progress) options_.progress(line);
+}
+
+}  // namespace switchyard

@@ -1,0 +1,239 @@
+#include "client/gateway_session.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <thread>
+
+#include "gtest/gtest.h"
+
+#include "core/rng.h"
+#include "tests/testing/scripted_worker.h"
+#include "tests/testing/status_matchers.h"
+#include "worker/device/registry.h"
+
+namespace switchyard {
+namespace {
+
+using testing::FailsWith;
+
+constexpr std::int32_t kHidden = 32;
+
+// A gateway that keeps what it was sent and answers when the test says so.
+class ScriptedGateway final : public StepChannel {
+ public:
+  struct Taken {
+    StepId step;
+    LayerId layer;
+    std::vector<std::byte> x;
+    std::vector<std::int32_t> ids;
+  };
+
+  std::unique_ptr<StepStream> Open(const OpenSessionOrder& order, StepSink* sink) override {
+    sink_ = sink;
+    GatewayGrant grant;
+    grant.grant.order = order;
+    grant.grant.order.mode = DispatchMode::kNormal;
+    grant.grant.order.step_deadline = std::chrono::seconds(5);
+    Plan& plan = grant.grant.plan;
+    plan.epoch = Epoch{1};
+    plan.shape = {.hidden = kHidden, .intermediate = 8, .experts = 4, .top_k = 2};
+    plan.workers = {{"w0", {1, 1}, "host", DeviceKind::kCpu, "x"}};
+    LayerPlacement layer{LayerId{3}, {}};
+    for (std::int32_t e = 0; e < 4; ++e) {
+      layer.experts.push_back({ExpertId{e}, WorkerOrdinal{0}, SlotId{e}});
+    }
+    plan.layers = {layer};
+    DispatchConfig config;
+    config.layer = LayerId{3};
+    config.phase = order.phase;
+    plan.configs = {config};
+    grant.credits = 2;
+    grant.worker_id = "w0";
+    if (refuse.ok()) {
+      sink->OnOpened(grant);
+    } else {
+      sink->OnEnded(refuse);
+    }
+    return std::make_unique<Stream>(this);
+  }
+
+  // y = factor * x, as F32.
+  void Answer(const Taken& sent, float factor) {
+    const auto* x = reinterpret_cast<const Bf16*>(sent.x.data());
+    std::vector<float> y(sent.x.size() / sizeof(Bf16));
+    for (std::size_t i = 0; i < y.size(); ++i) y[i] = factor * Bf16ToFloat(x[i]);
+    sink_->OnStep(sent.step, absl::OkStatus(), std::as_bytes(std::span(y)));
+  }
+  StepSink* sink_ = nullptr;
+  absl::Status refuse;
+  std::vector<Taken> taken;
+
+ private:
+  class Stream final : public StepStream {
+   public:
+    explicit Stream(ScriptedGateway* gateway) : gateway_(gateway) {}
+    absl::Status Submit(const GatewayStep& step) override {
+      gateway_->taken.push_back({step.step,
+                                 step.layer,
+                                 {step.x.begin(), step.x.end()},
+                                 {step.ids.begin(), step.ids.end()}});
+      return absl::OkStatus();
+    }
+
+   private:
+    ScriptedGateway* gateway_;
+  };
+};
+
+class GatewaySessionTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    SeededRng rng(5);
+    for (Bf16& value : x_) value = FloatToBf16(static_cast<float>(rng.Uniform() - 0.5));
+    for (std::size_t i = 0; i < ids_.size(); ++i) ids_[i] = static_cast<std::int32_t>(i % 2);
+    y_.assign(y_.size(), std::numeric_limits<float>::quiet_NaN());
+  }
+  absl::StatusOr<std::unique_ptr<MoeSession>> Open() {
+    auto opened = OpenGatewaySession({.steps = &gateway_,
+                                      .sessions = &channel_,
+                                      .device = device_.get(),
+                                      .clock = &clock_,
+                                      .timeout = std::chrono::seconds(2)},
+                                     {});
+    if (!opened.ok()) return opened.status();
+    EXPECT_EQ(opened->worker_id, "w0");
+    return std::move(opened->session);
+  }
+  StepRequest Request() {
+    StepRequest request;
+    request.layer = LayerId{3};
+    request.tokens = 3;
+    request.x = x_.data();
+    request.x_stride = kHidden + 4;
+    request.ids = ids_.data();
+    request.ids_stride = 2;
+    request.weights = weights_.data();
+    request.weights_stride = 2;
+    request.top_k = 2;
+    request.y = y_.data();
+    request.y_stride = kHidden + 1;
+    return request;
+  }
+
+  ScriptedGateway gateway_;
+  testing::ScriptedChannel channel_;
+  SteadyClock clock_;
+  std::unique_ptr<DeviceBackend> device_ = *MakeDevice("cpu", {.kernel_family = "portable_fp32"});
+  std::vector<Bf16> x_ = std::vector<Bf16>(3 * (kHidden + 4));
+  std::vector<std::int32_t> ids_ = std::vector<std::int32_t>(6);
+  std::vector<float> weights_ = std::vector<float>(6, 0.5F);
+  std::vector<float> y_ = std::vector<float>(3 * (kHidden + 1));
+};
+
+TEST_F(GatewaySessionTest, SendsDenseRowsAndWritesYWithTheCallersStrides) {
+  SY_ASSERT_OK_AND_ASSIGN(auto session, Open());
+
+  SY_ASSERT_OK_AND_ASSIGN(const auto ticket, session->Submit(Request()));
+  ASSERT_EQ(gateway_.taken.size(), 1U);
+  EXPECT_EQ(gateway_.taken[0].x.size(), 3 * kHidden * sizeof(Bf16));
+  gateway_.Answer(gateway_.taken[0], 2.0F);
+
+  SY_ASSERT_OK(session->Wait(ticket));
+  for (std::size_t t = 0; t < 3; ++t) {
+    for (std::size_t i = 0; i < kHidden; ++i) {
+      EXPECT_EQ(y_[t * (kHidden + 1) + i], 2.0F * Bf16ToFloat(x_[t * (kHidden + 4) + i]));
+    }
+    EXPECT_TRUE(std::isnan(y_[t * (kHidden + 1) + kHidden]));  // the gap stays untouched
+  }
+}
+
+TEST_F(GatewaySessionTest, AnswersInAnyOrderGoToTheirOwnSteps) {
+  SY_ASSERT_OK_AND_ASSIGN(auto session, Open());
+  SY_ASSERT_OK_AND_ASSIGN(const auto one, session->Submit(Request()));
+  StepRequest other = Request();
+  std::vector<float> second(y_.size());
+  other.y = second.data();
+  SY_ASSERT_OK_AND_ASSIGN(const auto two, session->Submit(other));
+
+  gateway_.Answer(gateway_.taken[1], 3.0F);
+  SY_ASSERT_OK_AND_ASSIGN(const bool first_done, session->Done(one));
+  EXPECT_FALSE(first_done);
+  gateway_.Answer(gateway_.taken[0], 1.0F);
+
+  SY_EXPECT_OK(session->Wait(two));
+  SY_EXPECT_OK(session->Wait(one));
+  EXPECT_EQ(y_[0], Bf16ToFloat(x_[0]));
+  EXPECT_EQ(second[0], 3.0F * Bf16ToFloat(x_[0]));
+}
+
+TEST_F(GatewaySessionTest, KeepsTheCreditsThatWereGranted) {
+  SY_ASSERT_OK_AND_ASSIGN(auto session, Open());
+  SY_ASSERT_OK_AND_ASSIGN(const auto one, session->Submit(Request()));
+  SY_ASSERT_OK(session->Submit(Request()));
+
+  EXPECT_THAT(session->Submit(Request()),
+              FailsWith(absl::StatusCode::kResourceExhausted, Reason::kNoCredits));
+
+  gateway_.Answer(gateway_.taken[0], 1.0F);
+  SY_ASSERT_OK(session->Wait(one));
+  SY_EXPECT_OK(session->Submit(Request()));
+}
+
+TEST_F(GatewaySessionTest, RefusesBadInputBeforeSendingIt) {
+  SY_ASSERT_OK_AND_ASSIGN(auto session, Open());
+  StepRequest request = Request();
+  request.layer = LayerId{4};
+  EXPECT_THAT(session->Submit(request),
+              FailsWith(absl::StatusCode::kNotFound, Reason::kUnknownLayer));
+  request = Request();
+  request.top_k = 3;
+  EXPECT_THAT(session->Submit(request),
+              FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadTopK));
+  EXPECT_TRUE(gateway_.taken.empty());
+}
+
+TEST_F(GatewaySessionTest, AWrongAnswerSizeIsAnErrorAndYStaysUntouched) {
+  SY_ASSERT_OK_AND_ASSIGN(auto session, Open());
+  SY_ASSERT_OK_AND_ASSIGN(const auto ticket, session->Submit(Request()));
+
+  const std::vector<std::byte> shorter(8);
+  gateway_.sink_->OnStep(gateway_.taken[0].step, absl::OkStatus(), shorter);
+
+  EXPECT_THAT(session->Wait(ticket), FailsWith(absl::StatusCode::kInternal, Reason::kFrame));
+  EXPECT_TRUE(std::isnan(y_[0]));
+}
+
+TEST_F(GatewaySessionTest, TheEndOfTheStreamFailsWhatIsOutstanding) {
+  SY_ASSERT_OK_AND_ASSIGN(auto session, Open());
+  SY_ASSERT_OK_AND_ASSIGN(const auto ticket, session->Submit(Request()));
+  std::thread ender([this] {
+    gateway_.sink_->OnEnded(
+        MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost, "gateway gone"));
+  });
+
+  EXPECT_THAT(session->Wait(ticket),
+              FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost));
+  ender.join();
+  EXPECT_THAT(session->Submit(Request()),
+              FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost));
+}
+
+TEST_F(GatewaySessionTest, ATicketIsGoodOnce) {
+  SY_ASSERT_OK_AND_ASSIGN(auto session, Open());
+  SY_ASSERT_OK_AND_ASSIGN(const auto ticket, session->Submit(Request()));
+  gateway_.Answer(gateway_.taken[0], 1.0F);
+  SY_ASSERT_OK(session->Wait(ticket));
+
+  EXPECT_THAT(session->Wait(ticket),
+              FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStageOrder));
+}
+
+TEST_F(GatewaySessionTest, SaysWhyTheGatewayRefused) {
+  gateway_.refuse = MakeError(absl::StatusCode::kNotFound, Reason::kUnknownModel, "no such model");
+
+  EXPECT_THAT(Open(), FailsWith(absl::StatusCode::kNotFound, Reason::kUnknownModel));
+}
+
+}  // namespace
+}  // namespace switchyard
