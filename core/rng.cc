@@ -13,11 +13,8 @@ std::uint64_t SystemRng::Next() {
 }
 
 std::uint64_t SeededRng::Next() {
-  state_ += 0x9e3779b97f4a7c15ULL;
-  std::uint64_t z = state_;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
-  return z ^ (z >> 31);
+  state_ += kSplitMix64Step;
+  return SplitMix64(state_);
 }
 
 }  // namespace switchyard

@@ -56,7 +56,7 @@ struct SafetensorsHeaderInput {
 
 // Errors: kDataLoss (CHECKPOINT) with the kind of checkpoint_error.h, naming file and tensor. The
 // tensors of a header that is returned tile the data exactly. Allocates at most a small multiple of
-// the header's bytes (tests/model/safetensors_limits_test.cc holds it to 4).
+// the header's bytes (tests/model/safetensors_limits_test.cc holds it to 6).
 absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(const SafetensorsHeaderInput& input,
                                                          const SafetensorsLimits& limits = {});
 

@@ -1,9 +1,13 @@
 #include "model/synthetic_model.h"
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
-#include <limits>
 #include <set>
+#include <span>
+#include <tuple>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -51,29 +55,37 @@ absl::Status SetField(absl::string_view key, absl::string_view text, SyntheticMo
   return BadConfig(key, absl::StrCat("a synthetic model has no such key; it has ", kKeys));
 }
 
-// A key of the generator that differs for any two tensors of any two models.
+// The generator's key: equal for two tensors of any models by chance alone (2^-64).
 std::uint64_t TensorSeed(const SyntheticModel& model, LayerId layer, ExpertId expert,
                          Projection projection) {
-  std::uint64_t state = model.seed;
+  std::uint64_t state = SplitMix64(model.seed + kSplitMix64Step);
   for (const std::int32_t part :
        {layer.value, expert.value, static_cast<std::int32_t>(projection)}) {
-    state = SeededRng(state + static_cast<std::uint64_t>(part)).Next();
+    state = SplitMix64(state + kSplitMix64Step + static_cast<std::uint64_t>(part));
   }
   return state;
 }
 
-// The scale takes odd numbers in (-2^16, 2^16) to (-sqrt(3 / fan_in), sqrt(3 / fan_in)). One
-// multiplication and one rounding: the same bits on every machine.
-void Fill(std::uint64_t seed, std::int32_t fan_in, std::vector<Bf16>& out) {
+// Uniform odd numbers in (-2^16, 2^16) times one scale: one multiplication and one rounding each,
+// so the same bits on every machine. Blocks keep generator and conversion in loops of their own,
+// which the compiler vectorises.
+void Fill(std::uint64_t seed, std::int32_t fan_in, std::span<Bf16> out) {
   const auto scale = static_cast<float>(std::sqrt(3.0 / fan_in) / 65'536.0);
-  SeededRng rng(seed);
-  for (std::size_t i = 0; i < out.size();) {
-    std::uint64_t bits = rng.Next();
-    const std::size_t end = std::min(i + 4, out.size());
-    for (; i < end; ++i, bits >>= 16U) {
-      const auto lane = static_cast<std::int16_t>(static_cast<std::uint16_t>(bits));
-      out[i] = FloatToBf16(static_cast<float>(2 * lane + 1) * scale);
+  std::array<std::uint64_t, 256> bits{};
+  while (!out.empty()) {
+    for (std::uint64_t& word : bits) {
+      seed += kSplitMix64Step;
+      word = SplitMix64(seed);
     }
+    const auto lanes = std::bit_cast<std::array<std::int16_t, 4 * bits.size()>>(bits);
+    const std::size_t count = std::min(lanes.size(), out.size());
+    // Plain pointers: the library's bounds checks would keep the loop from being vectorised.
+    const std::int16_t* const from = lanes.data();
+    Bf16* const to = out.data();
+    for (std::size_t i = 0; i < count; ++i) {
+      to[i] = FloatToBf16(static_cast<float>(2 * from[i] + 1) * scale);
+    }
+    out = out.subspan(count);
   }
 }
 

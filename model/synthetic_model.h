@@ -39,7 +39,7 @@ std::string ToString(const SyntheticModel& model);
 // model_type "synthetic"; it has no attention, so those fields stay 0.
 ModelConfig ConfigOf(const SyntheticModel& model);
 
-// Errors: kInvalidArgument (UNKNOWN_LAYER, EXPERT_OUT_OF_RANGE). About 1 GB/s in a release build.
+// Errors: kInvalidArgument (UNKNOWN_LAYER, EXPERT_OUT_OF_RANGE). About 0.5 GB/s in a release build.
 absl::StatusOr<ExpertWeights> GenerateExpert(const SyntheticModel& model, LayerId layer,
                                              ExpertId expert);
 

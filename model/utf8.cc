@@ -1,6 +1,7 @@
 #include "model/utf8.h"
 
 #include <cstdint>
+#include <cstring>
 
 namespace switchyard {
 namespace {
@@ -44,6 +45,15 @@ std::size_t SequenceBytes(absl::string_view text, std::size_t at) {
 std::size_t FindInvalidUtf8(absl::string_view text) {
   std::size_t at = 0;
   while (at < text.size()) {
+    // Headers are ASCII but for a rare name: eight bytes at a time.
+    std::uint64_t word = 0;
+    if (text.size() - at >= sizeof(word)) {
+      std::memcpy(&word, text.data() + at, sizeof(word));
+      if ((word & 0x8080808080808080U) == 0) {
+        at += sizeof(word);
+        continue;
+      }
+    }
     const std::size_t bytes = SequenceBytes(text, at);
     if (bytes == 0) return at;
     at += bytes;
