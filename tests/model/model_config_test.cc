@@ -1,0 +1,218 @@
+#include "model/model_config.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+#include "model/model_family.h"
+#include "tests/testing/status_matchers.h"
+
+namespace switchyard {
+namespace {
+
+using testing::FailsWith;
+using Json = nlohmann::json;
+
+// The fields that matter of Qwen3-30B-A3B's config.json, as transformers 4 wrote it.
+Json OldSpelling() {
+  return Json::parse(R"({
+    "architectures": ["Qwen3MoeForCausalLM"], "attention_bias": false, "decoder_sparse_step": 1,
+    "eos_token_id": 151645, "head_dim": 128, "hidden_act": "silu", "hidden_size": 2048,
+    "intermediate_size": 6144, "max_position_embeddings": 40960, "mlp_only_layers": [],
+    "model_type": "qwen3_moe", "moe_intermediate_size": 768, "norm_topk_prob": true,
+    "num_attention_heads": 32, "num_experts": 128, "num_experts_per_tok": 8,
+    "num_hidden_layers": 48, "num_key_value_heads": 4, "rms_norm_eps": 1e-06,
+    "rope_scaling": null, "rope_theta": 1000000.0, "sliding_window": null,
+    "tie_word_embeddings": false, "torch_dtype": "bfloat16", "use_sliding_window": false,
+    "vocab_size": 151936})");
+}
+
+// The same as transformers 5 writes it.
+Json NewSpelling() {
+  Json config = OldSpelling();
+  config.erase("num_experts");
+  config.erase("rope_theta");
+  config.erase("rope_scaling");
+  config.erase("torch_dtype");
+  config["num_local_experts"] = 128;
+  config["rope_parameters"] = {{"rope_theta", 1000000.0}, {"rope_type", "default"}};
+  config["dtype"] = "bfloat16";
+  return config;
+}
+
+// `config` with `key` (dots reach into objects) set to `value`.
+Json With(Json config, const std::string& key, const Json& value) {
+  config[Json::json_pointer("/" + absl::StrReplaceAll(key, {{".", "/"}}))] = value;
+  return config;
+}
+Json Without(Json config, const std::string& key) {
+  config.erase(key);
+  return config;
+}
+
+TEST(ModelConfigTest, BothSpellingsMeanTheSame) {
+  SY_ASSERT_OK_AND_ASSIGN(const ModelConfig before, ParseModelConfig(OldSpelling().dump()));
+  SY_ASSERT_OK_AND_ASSIGN(const ModelConfig since, ParseModelConfig(NewSpelling().dump()));
+
+  EXPECT_EQ(before, since);
+  ModelConfig wanted;
+  wanted.model_type = "qwen3_moe";
+  wanted.architecture = "Qwen3MoeForCausalLM";
+  wanted.hidden_size = 2048;
+  wanted.layers = 48;
+  wanted.heads = 32;
+  wanted.kv_heads = 4;
+  wanted.head_dim = 128;
+  wanted.vocab_size = 151936;
+  wanted.max_position = 40960;
+  wanted.experts = 128;
+  wanted.top_k = 8;
+  wanted.moe_intermediate = 768;
+  wanted.dense_intermediate = 6144;
+  wanted.norm_topk_prob = true;
+  wanted.rope_theta = 1e6;
+  wanted.rms_norm_eps = 1e-6;
+  wanted.dtype = "bfloat16";
+  wanted.eos_token_ids = {151645};
+  EXPECT_EQ(before, wanted);
+}
+
+TEST(ModelConfigTest, ShapeAndLayersFollow) {
+  SY_ASSERT_OK_AND_ASSIGN(const ModelConfig config,
+                          ParseModelConfig(With(With(With(OldSpelling(), "num_hidden_layers", 8),
+                                                     "decoder_sparse_step", 2),
+                                                "mlp_only_layers", {3})
+                                               .dump()));
+
+  EXPECT_EQ(ShapeOf(config),
+            (MoeShape{.hidden = 2048, .intermediate = 768, .experts = 128, .top_k = 8}));
+  EXPECT_EQ(MoeLayersOf(config), (std::vector<LayerId>{LayerId{1}, LayerId{5}, LayerId{7}}));
+}
+
+TEST(ModelConfigTest, MissingOptionalValuesTakeTheFamilysDefaults) {
+  Json config = OldSpelling();
+  for (const char* key :
+       {"attention_bias", "decoder_sparse_step", "eos_token_id", "hidden_act", "intermediate_size",
+        "mlp_only_layers", "norm_topk_prob", "rms_norm_eps", "tie_word_embeddings", "torch_dtype",
+        "use_sliding_window", "architectures", "head_dim"}) {
+    config.erase(key);
+  }
+  SY_ASSERT_OK_AND_ASSIGN(const ModelConfig parsed, ParseModelConfig(config.dump()));
+
+  EXPECT_FALSE(parsed.norm_topk_prob);
+  EXPECT_EQ(parsed.head_dim, 2048 / 32);
+  EXPECT_EQ(parsed.rms_norm_eps, 1e-6);
+  EXPECT_EQ(parsed.rope_type, "default");
+  EXPECT_EQ(parsed.dtype, "");
+  EXPECT_TRUE(parsed.eos_token_ids.empty());
+  EXPECT_EQ(MoeLayersOf(parsed).size(), 48U);
+}
+
+TEST(ModelConfigTest, TakesTheVariantsThatOccur) {
+  SY_ASSERT_OK_AND_ASSIGN(
+      const ModelConfig several_ends,
+      ParseModelConfig(With(OldSpelling(), "eos_token_id", {151645, 151643}).dump()));
+  EXPECT_EQ(several_ends.eos_token_ids, (std::vector<std::int32_t>{151645, 151643}));
+
+  SY_ASSERT_OK_AND_ASSIGN(
+      const ModelConfig yarn,
+      ParseModelConfig(With(OldSpelling(), "rope_scaling", {{"rope_type", "yarn"}}).dump()));
+  EXPECT_EQ(yarn.rope_type, "yarn");
+
+  SY_EXPECT_OK(ParseModelConfig(With(OldSpelling(), "eos_token_id", nullptr).dump()));
+  SY_EXPECT_OK(ParseModelConfig(With(OldSpelling(), "rope_theta", 10000).dump()));
+  // Both spellings at once, agreeing.
+  SY_EXPECT_OK(ParseModelConfig(With(OldSpelling(), "num_local_experts", 128).dump()));
+  SY_EXPECT_OK(ParseModelConfig(With(OldSpelling(), "quantization_config", nullptr).dump()));
+}
+
+struct BadValue {
+  Json config;
+  const char* key;  // that the error must name
+};
+
+TEST(ModelConfigTest, RefusesBadValuesNamingTheKey) {
+  const Json good = OldSpelling();
+  std::vector<BadValue> cases{
+      // Contradictions.
+      {With(good, "num_local_experts", 64), "num_local_experts"},
+      {With(good, "rope_parameters.rope_theta", 10000.0), "rope_parameters.rope_theta"},
+      {With(good, "dtype", "float32"), "torch_dtype"},
+      {With(good, "num_experts_per_tok", 129), "num_experts_per_tok"},
+      {With(good, "num_key_value_heads", 5), "num_key_value_heads"},
+      {With(good, "head_dim", 3), "head_dim"},
+      {With(good, "mlp_only_layers", {48}), "mlp_only_layers"},
+      {With(good, "mlp_only_layers", {-1}), "mlp_only_layers"},
+      {Without(With(good, "decoder_sparse_step", 2), "intermediate_size"), "intermediate_size"},
+      {With(good, "architectures", {"Qwen3ForCausalLM"}), "architectures"},
+      // Ranges.
+      {With(good, "hidden_size", 0), "hidden_size"},
+      {With(good, "hidden_size", -2048), "hidden_size"},
+      {With(good, "hidden_size", 1 << 25), "hidden_size"},
+      {With(good, "hidden_size", 18446744073709551615U), "hidden_size"},
+      {With(good, "num_experts", 0), "num_experts"},
+      {With(good, "num_experts", 65537), "num_experts"},
+      {With(good, "num_hidden_layers", 4097), "num_hidden_layers"},
+      {With(good, "decoder_sparse_step", 0), "decoder_sparse_step"},
+      {With(good, "rope_theta", 0), "rope_theta"},
+      {With(good, "rms_norm_eps", -1e-6), "rms_norm_eps"},
+      {With(good, "eos_token_id", -1), "eos_token_id"},
+      // Types.
+      {With(good, "hidden_size", 2048.0), "hidden_size"},
+      {With(good, "hidden_size", "2048"), "hidden_size"},
+      {With(good, "rope_theta", "1e6"), "rope_theta"},
+      {With(good, "norm_topk_prob", 1), "norm_topk_prob"},
+      {With(good, "torch_dtype", 16), "torch_dtype"},
+      {With(good, "mlp_only_layers", {"3"}), "mlp_only_layers"},
+      {With(good, "architectures", "Qwen3MoeForCausalLM"), "architectures"},
+      {With(good, "architectures", {1}), "architectures"},
+      {With(good, "model_type", 3), "model_type"},
+  };
+  for (const char* key :
+       {"model_type", "hidden_size", "num_hidden_layers", "num_attention_heads",
+        "num_key_value_heads", "vocab_size", "max_position_embeddings", "num_experts",
+        "num_experts_per_tok", "moe_intermediate_size", "rope_theta"}) {
+    cases.push_back({Without(good, key), key});
+    cases.push_back({With(good, key, nullptr), key});
+  }
+  for (const BadValue& bad : cases) {
+    const absl::Status status = ParseModelConfig(bad.config.dump()).status();
+
+    EXPECT_THAT(status, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig))
+        << bad.key;
+    EXPECT_EQ(MetadataOf(status)["key"], bad.key) << status;
+    EXPECT_NE(status.message().find(bad.key), absl::string_view::npos) << status;
+  }
+}
+
+TEST(ModelConfigTest, ListsTheSupportedFamiliesWhenTheModelIsOfAnother) {
+  const absl::Status status =
+      ParseModelConfig(With(OldSpelling(), "model_type", "mixtral").dump()).status();
+
+  EXPECT_THAT(status, FailsWith(absl::StatusCode::kUnimplemented, Reason::kUnsupported));
+  EXPECT_NE(status.message().find("mixtral"), absl::string_view::npos);
+  for (const ModelFamily& family : ModelFamilies()) {
+    EXPECT_NE(status.message().find(family.model_type), absl::string_view::npos);
+    EXPECT_EQ(FindModelFamily(family.model_type), &family);
+  }
+}
+
+TEST(ModelConfigTest, RefusesWhatCannotBeServed) {
+  const absl::Status quantised =
+      ParseModelConfig(With(OldSpelling(), "quantization_config", {{"quant_method", "fp8"}}).dump())
+          .status();
+  EXPECT_THAT(quantised, FailsWith(absl::StatusCode::kUnimplemented, Reason::kUnsupported));
+  EXPECT_NE(quantised.message().find("fp8"), absl::string_view::npos);
+
+  EXPECT_THAT(ParseModelConfig(With(OldSpelling(), "quantization_config", Json::object()).dump()),
+              FailsWith(absl::StatusCode::kUnimplemented, Reason::kUnsupported));
+  EXPECT_THAT(ParseModelConfig(With(OldSpelling(), "hidden_act", "gelu").dump()),
+              FailsWith(absl::StatusCode::kUnimplemented, Reason::kUnsupported));
+}
+
+}  // namespace
+}  // namespace switchyard
