@@ -1,4 +1,4 @@
-# switchyard_library / switchyard_binary / switchyard_test / switchyard_benchmark: the only ways in which
+# switchyard_library / switchyard_binary / switchyard_test / switchyard_benchmark / switchyard_fuzzer: the only ways in which
 # this project makes targets. Each target belongs to a layer (its folder), and a link edge that
 # cmake/LAYERS does not list stops the configuration.
 include_guard(GLOBAL)
@@ -127,4 +127,21 @@ function(switchyard_benchmark)
   _switchyard_common(${ARG_NAME})
   target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPS} benchmark::benchmark)
   set_target_properties(${ARG_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bench")
+endfunction()
+
+# switchyard_fuzzer(NAME x_fuzzer SRCS ... DEPS ...): a libFuzzer binary in <build>/fuzz. Built with
+# clang alone (preset fuzz), which also instruments the libraries under it.
+function(switchyard_fuzzer)
+  if(NOT SWITCHYARD_BUILD_FUZZERS)
+    return()
+  endif()
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    message(FATAL_ERROR "SWITCHYARD_BUILD_FUZZERS needs clang: configure with --preset fuzz")
+  endif()
+  cmake_parse_arguments(ARG "" "NAME" "SRCS;DEPS" ${ARGN})
+  add_executable(${ARG_NAME} ${ARG_SRCS})
+  _switchyard_common(${ARG_NAME})
+  target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPS})
+  target_link_options(${ARG_NAME} PRIVATE -fsanitize=fuzzer)
+  set_target_properties(${ARG_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/fuzz")
 endfunction()

@@ -1,0 +1,116 @@
+#include "tests/fuzz/checkpoint_parsers.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <variant>
+
+#include "core/error.h"
+#include "model/model_config.h"
+#include "model/model_spec.h"
+#include "model/safetensors_header.h"
+#include "model/safetensors_index.h"
+
+namespace switchyard::fuzz {
+namespace {
+
+void Check(bool holds, const char* promise) {
+  if (holds) return;
+  std::fprintf(stderr, "broken promise: %s\n", promise);
+  std::abort();
+}
+
+// Small enough for the fuzzer to reach.
+constexpr SafetensorsLimits kLimits{
+    .dims_max = 8, .depth_max = 8, .tensors_max = 16, .metadata_entries_max = 16};
+
+void ParseHeader(absl::string_view input) {
+  if (input.size() < 2) return;
+  const auto low = static_cast<std::uint8_t>(input[0]);
+  const auto high = static_cast<std::uint8_t>(input[1]);
+  const std::uint64_t data_bytes = low + 256U * high;
+  const absl::string_view json = input.substr(2);
+  const auto header =
+      ParseSafetensorsHeader({.json = json, .data_bytes = data_bytes, .file = "f"}, kLimits);
+  if (!header.ok()) {
+    Check(ReasonOf(header.status()) == Reason::kCheckpoint, "a refusal has its reason");
+    Check(MetadataOf(header.status()).contains("kind"), "a refusal has a kind");
+    return;
+  }
+  std::uint64_t end = 8 + json.size();
+  for (const TensorInfo& tensor : header->tensors) {
+    Check(tensor.file_offset == end, "tensors follow each other");
+    Check(tensor.shape.size() <= kLimits.dims_max, "dims stay within their limit");
+    std::uint64_t bits = TensorDtypeBits(tensor.dtype);
+    for (const std::int64_t dim : tensor.shape) bits *= static_cast<std::uint64_t>(dim);
+    Check(bits == tensor.bytes * 8, "shape and dtype give the bytes");
+    end += tensor.bytes;
+  }
+  Check(end == 8 + json.size() + data_bytes, "tensors fill the file");
+}
+
+void ParseIndex(absl::string_view json) {
+  const auto index = ParseSafetensorsIndex(json, "i", {.entries_max = 16, .files_max = 4});
+  if (!index.ok()) {
+    Check(ReasonOf(index.status()) == Reason::kCheckpoint, "a refusal has its reason");
+    return;
+  }
+  Check(std::is_sorted(index->files.begin(), index->files.end()), "files are sorted");
+  for (const std::string& file : index->files) {
+    Check(file.find('/') == std::string::npos && file != "..", "files stay in the folder");
+  }
+  for (const SafetensorsIndex::Entry& entry : index->entries) {
+    Check(entry.file < index->files.size(), "entries name a file");
+  }
+}
+
+void ParseConfig(absl::string_view json) {
+  const auto config = ParseModelConfig(json);
+  if (!config.ok()) {
+    const Reason reason = ReasonOf(config.status());
+    Check(reason == Reason::kBadConfig || reason == Reason::kUnsupported,
+          "a refusal has its reason");
+    return;
+  }
+  const MoeShape shape = ShapeOf(*config);
+  Check(shape.hidden > 0 && shape.intermediate > 0, "sizes are above 0");
+  Check(shape.top_k > 0 && shape.top_k <= shape.experts, "top_k is in [1, experts]");
+  Check(config->heads % config->kv_heads == 0, "heads share key-value heads evenly");
+  Check(config->rope_theta > 0 && config->rms_norm_eps > 0, "reals are above 0");
+  Check(MoeLayersOf(*config).size() <= static_cast<std::size_t>(config->layers),
+        "layers with experts are layers");
+}
+
+void ParseSpec(absl::string_view text) {
+  const auto spec = ParseModelSpec(text);
+  if (!spec.ok()) {
+    Check(ReasonOf(spec.status()) == Reason::kBadConfig, "a refusal has its reason");
+    return;
+  }
+  if (const auto* model = std::get_if<SyntheticModel>(&*spec)) {
+    const auto again = ParseSyntheticModel(ToString(*model));
+    Check(again.ok() && *again == *model, "a synthetic model's text round-trips");
+  }
+}
+
+}  // namespace
+
+void ParseCheckpointPart(absl::string_view input) {
+  if (input.empty()) return;
+  const absl::string_view rest = input.substr(1);
+  switch (input[0]) {
+    case 'h':
+      return ParseHeader(rest);
+    case 'i':
+      return ParseIndex(rest);
+    case 'c':
+      return ParseConfig(rest);
+    case 's':
+      return ParseSpec(rest);
+    default:
+      return;
+  }
+}
+
+}  // namespace switchyard::fuzz
