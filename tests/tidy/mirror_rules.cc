@@ -1,7 +1,6 @@
 #include "tests/tidy/mirror_rules.h"
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <set>
 
@@ -12,15 +11,6 @@
 
 namespace switchyard::tidy {
 namespace {
-
-constexpr std::array<const char*, 8> kProductFolders{
-    "core", "model", "coordinator", "worker", "services", "client", "ctl", "examples"};
-
-bool IsProductSource(const SourceFile& file) {
-  return absl::EndsWith(file.path, ".cc") &&
-         std::any_of(kProductFolders.begin(), kProductFolders.end(),
-                     [&file](const char* folder) { return IsBelow(file.path, folder); });
-}
 
 // "worker/device/cpu/a.cc" -> "worker/device/cpu", "worker/device", "worker".
 std::vector<std::string> FoldersUpwards(absl::string_view path) {
@@ -70,12 +60,13 @@ std::map<std::string, std::string> ParseUntested(const std::vector<std::string>&
   return untested;
 }
 
-void CheckTestMirrorsSource(const SourceTree& tree,
+void CheckTestMirrorsSource(const SourceTree& tree, const Layers& layers,
                             const std::map<std::string, std::string>& untested,
                             std::vector<Finding>* findings) {
   const std::string list = "tests/tidy/untested.tsv";
   for (const SourceFile& file : tree.files()) {
-    if (!IsProductSource(file) || HasTest(tree, file) || untested.contains(file.path)) continue;
+    if (!absl::EndsWith(file.path, ".cc") || layers.LayerOf(file.path).empty()) continue;
+    if (HasTest(tree, file) || untested.contains(file.path)) continue;
     findings->push_back({file.path, 0, "source-without-test",
                          absl::StrCat("no ", absl::StripSuffix(file.path, ".cc"),
                                       "_test.cc below tests/; write it, or say in ", list,

@@ -7,6 +7,7 @@
 
 #include "absl/strings/string_view.h"
 
+#include "tests/tidy/layers.h"
 #include "tests/tidy/source_tree.h"
 
 namespace switchyard::tidy {
@@ -14,9 +15,9 @@ namespace switchyard::tidy {
 // untested.tsv: path<TAB>why it has no test of its own.
 std::map<std::string, std::string> ParseUntested(const std::vector<std::string>& lines);
 
-// Each product .cc has tests/<its folder or one above it>/<its name>_test.cc, or a row in
+// Each .cc of a layer has tests/<its folder or one above it>/<its name>_test.cc, or a row in
 // `untested` with a reason; a row that is no longer needed is reported too.
-void CheckTestMirrorsSource(const SourceTree& tree,
+void CheckTestMirrorsSource(const SourceTree& tree, const Layers& layers,
                             const std::map<std::string, std::string>& untested,
                             std::vector<Finding>* findings);
 

@@ -58,8 +58,8 @@ std::vector<Finding> CheckAll(const SourceTree& tree) {
   std::vector<Finding> findings = CheckFiles(tree);
   const SourceFile* untested = tree.Find("tests/tidy/untested.tsv");
   CheckTestMirrorsSource(
-      tree, ParseUntested(untested == nullptr ? std::vector<std::string>() : untested->lines),
-      &findings);
+      tree, Layers(Table("cmake/LAYERS")),
+      ParseUntested(untested == nullptr ? std::vector<std::string>() : untested->lines), &findings);
   return findings;
 }
 
