@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -156,6 +157,65 @@ TEST(DocsTest, CommandsSayWhoRunsThem) {
     }
   }
   EXPECT_GT(blocks, 0);
+}
+
+// Reason -> its codes, as docs/ERRORS.md has them.
+std::map<std::string, std::set<std::string>> DocumentedErrors() {
+  std::map<std::string, std::set<std::string>> errors;
+  const SourceFile* page = Repository().Find("docs/ERRORS.md");
+  if (page == nullptr) return errors;
+  for (const std::string& line : page->lines) {
+    const std::vector<std::string> cells = Cells(line);
+    if (cells.size() != 4 || cells[0] == "reason") continue;
+    EXPECT_FALSE(errors.contains(cells[0])) << cells[0] << " has two rows";
+    EXPECT_FALSE(cells[2].empty() || cells[3].empty()) << cells[0];
+    errors[cells[0]] = absl::StrSplit(cells[1], ", ");
+  }
+  return errors;
+}
+
+TEST(DocsTest, ErrorsListEveryReason) {
+  std::vector<std::string> documented;
+  for (const auto& [reason, codes] : DocumentedErrors()) documented.push_back(reason);
+  std::vector<std::string> wanted;
+  for (const Reason reason : AllReasons()) {
+    if (reason != Reason::kUnspecified) wanted.emplace_back(ReasonName(reason));
+  }
+
+  EXPECT_THAT(documented, ::testing::UnorderedElementsAreArray(wanted));
+}
+
+// "kInvalidArgument" -> "INVALID_ARGUMENT".
+std::string ScreamingSnake(absl::string_view constant) {
+  std::string out;
+  for (const char c : constant.substr(1)) {
+    if (absl::ascii_isupper(static_cast<unsigned char>(c)) && !out.empty()) out += '_';
+    out += absl::ascii_toupper(static_cast<unsigned char>(c));
+  }
+  return out;
+}
+
+// Wherever a source writes "StatusCode::kX, Reason::kY", the page has X among the codes of Y.
+TEST(DocsTest, ErrorsListEveryCodeThatTheSourcesUse) {
+  const std::map<std::string, std::set<std::string>> documented = DocumentedErrors();
+  int uses = 0;
+  for (const SourceFile& file : Repository().files()) {
+    if (!file.IsCpp() || tidy::IsBelow(file.path, "tests")) continue;
+    std::string text;
+    for (const std::string& line : file.code) absl::StrAppend(&text, line, " ");
+    for (const std::string& after : Between(text, "StatusCode::", ";")) {
+      const std::vector<absl::string_view> words = absl::StrSplit(
+          absl::string_view(after).substr(0, 120), absl::ByAnyChar(" ,()"), absl::SkipEmpty());
+      if (words.size() < 2 || !absl::StartsWith(words[1], "Reason::k")) continue;
+      ++uses;
+      const std::string reason = ScreamingSnake(words[1].substr(8));
+      if (reason == "UNSPECIFIED") continue;
+      ASSERT_TRUE(documented.contains(reason)) << file.path << " uses " << reason;
+      EXPECT_TRUE(documented.at(reason).contains(ScreamingSnake(words[0])))
+          << file.path << " uses " << ScreamingSnake(words[0]) << " with " << reason;
+    }
+  }
+  EXPECT_GT(uses, 20);
 }
 
 }  // namespace
