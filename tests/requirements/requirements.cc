@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 
 namespace switchyard::requirements {
 namespace {
@@ -32,14 +31,24 @@ Outcome OutcomeOf(absl::string_view status, absl::string_view body) {
   return absl::StrContains(body, "<skipped") ? Outcome::kSkipped : Outcome::kNotRun;
 }
 
+// True when `text` is `pattern` with each '*' replaced by some text.
+bool MatchesGlob(absl::string_view pattern, absl::string_view text) {
+  const std::size_t star = pattern.find('*');
+  if (star == absl::string_view::npos) return text == pattern;
+  if (!absl::StartsWith(text, pattern.substr(0, star))) return false;
+  const absl::string_view rest = pattern.substr(star + 1);
+  for (std::size_t skipped = star; skipped <= text.size(); ++skipped) {
+    if (MatchesGlob(rest, text.substr(skipped))) return true;
+  }
+  return false;
+}
+
 // The tests of the run that `name` stands for.
 std::vector<std::string> Matches(const std::string& name,
                                  const std::map<std::string, Outcome>& run) {
   std::vector<std::string> found;
-  absl::string_view prefix = name;
-  const bool is_prefix = absl::ConsumeSuffix(&prefix, "*");
   for (const auto& [test, outcome] : run) {
-    if (is_prefix ? absl::StartsWith(test, prefix) : test == name) found.push_back(test);
+    if (MatchesGlob(name, test)) found.push_back(test);
   }
   return found;
 }

@@ -1,7 +1,8 @@
 // Which tests cover which requirement, held against what a test run really ran.
 //
-// tests/requirements.tsv maps each requirement of the dispatch semantics to names of tests; a name
-// ends with '*' to stand for every test that begins so. The run is ctest's own JUnit report.
+// tests/requirements.tsv maps each requirement of the dispatch semantics to names of tests; a '*'
+// in a name stands for any text, and the name for every test that fits. The run is ctest's own
+// JUnit report.
 #pragma once
 
 #include <map>

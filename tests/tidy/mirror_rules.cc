@@ -72,10 +72,11 @@ void CheckTestMirrorsSource(const SourceTree& tree, const Layers& layers,
                                       "_test.cc below tests/; write it, or say in ", list,
                                       " which test covers this file")});
   }
-  for (const auto& [path, reason] : untested) {
+  for (const auto& [path, test] : untested) {
     const SourceFile* file = tree.Find(path);
-    if (reason.empty()) {
-      findings->push_back({list, 0, "source-without-test", absl::StrCat(path, " has no reason")});
+    if (tree.Find(test) == nullptr) {
+      findings->push_back({list, 0, "source-without-test",
+                           absl::StrCat(path, " is covered by ", test, ", which does not exist")});
     } else if (file == nullptr || HasTest(tree, *file)) {
       findings->push_back({list, 0, "source-without-test",
                            absl::StrCat(path, " is gone or has a test now; take its row out")});

@@ -12,7 +12,7 @@
 
 namespace switchyard::tidy {
 
-// untested.tsv: path<TAB>why it has no test of its own.
+// untested.tsv: source<TAB>the test file that covers it instead.
 std::map<std::string, std::string> ParseUntested(const std::vector<std::string>& lines);
 
 // Each .cc of a layer has tests/<its folder or one above it>/<its name>_test.cc, or a row in
