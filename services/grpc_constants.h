@@ -15,6 +15,8 @@ namespace switchyard {
 inline constexpr std::size_t kControlMessageBytesMax = std::size_t{4} << 20;
 // Largest gateway step or answer.
 inline constexpr std::size_t kStepMessageBytesMax = std::size_t{64} << 20;
+// What a step's message has beside its rows, ids and weights.
+inline constexpr std::size_t kStepHeaderBytesMax = 64;
 // gRPC's own cap, which gives no ErrorInfo, stands this much above ours.
 inline constexpr std::size_t kGrpcCapSlackBytes = std::size_t{4} << 20;
 
@@ -32,12 +34,15 @@ struct KeepaliveOptions {
 inline constexpr std::size_t kStreamQueueMessagesMax = 64;
 inline constexpr std::size_t kStreamQueueBytesMax = std::size_t{16} << 20;
 
+// Steps are bounded by their credits; this is for a caller that does not keep to them.
+inline constexpr std::size_t kStepQueueBytesMax = std::size_t{4} * kStepMessageBytesMax;
+
 // Streams of one connection.
 inline constexpr int kStreamsPerConnectionMax = 1024;
 
 // How long a client tries to reach a server before the call fails, and how it comes back.
 inline constexpr Duration kConnectTimeout = std::chrono::seconds(2);
 inline constexpr Duration kReconnectFirst = std::chrono::milliseconds(100);
-inline constexpr Duration kReconnectLast = std::chrono::seconds(5);
+inline constexpr Duration kReconnectLast = std::chrono::seconds(1);
 
 }  // namespace switchyard

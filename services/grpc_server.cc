@@ -54,7 +54,13 @@ absl::Status WhyNotListening(const GrpcServerOptions& options) {
     close(fd);
   }
   freeaddrinfo(found);
-  if (error == EADDRINUSE || error == 0) {
+  if (error == 0) {
+    return MakeError(absl::StatusCode::kInternal, Reason::kInternal,
+                     absl::StrCat("gRPC did not start on ", endpoint,
+                                  " although the port is free; its own log says why"),
+                     metadata);
+  }
+  if (error == EADDRINUSE) {
     return MakeError(absl::StatusCode::kUnavailable, Reason::kAddressInUse,
                      absl::StrCat("cannot listen on ", endpoint,
                                   ": another process has the port; choose another, or 0 for any"),

@@ -29,7 +29,8 @@ class GrpcServer {
  public:
   // Listens at once. `services` outlive the server. The standard health service answers beside
   // them. Errors: kUnavailable (ADDRESS_IN_USE) when another process has the port; kInvalidArgument
-  // (BAD_CONFIG) when the address is none of this machine or may not be used.
+  // (BAD_CONFIG) when the address is none of this machine or may not be used; kInternal when gRPC
+  // has another reason, such as no services.
   static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(
       const GrpcServerOptions& options, const std::vector<grpc::Service*>& services);
   // As Shutdown(0).

@@ -81,6 +81,10 @@ TEST(GrpcServerTest, AnAddressOfAnotherMachineIsBadConfig) {
               FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
 }
 
+TEST(GrpcServerTest, AServerOfNothingIsNotBlamedOnThePort) {
+  EXPECT_THAT(GrpcServer::Start({}, {}), FailsWith(absl::StatusCode::kInternal, Reason::kInternal));
+}
+
 TEST(GrpcServerTest, ThePortIsFreeAfterShutdown) {
   Fake fake;
   SY_ASSERT_OK_AND_ASSIGN(auto first, GrpcServer::Start({}, {&fake}));
