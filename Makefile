@@ -7,7 +7,7 @@ help: ## this table
 
 build: ## the programs and libraries, release, in build/release
 	@scripts/bootstrap build
-	@scripts/build release
+	@scripts/build release programs
 
 test: ## build everything and run every test (TESTS=regex for some)
 	@scripts/bootstrap build test

@@ -58,6 +58,11 @@ function(_switchyard_common target)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wconversion -Werror)
 endfunction()
 
+# Every program and shared library that ships, and nothing else: what `make build` and the demo want.
+add_custom_target(programs)
+# The tests that run under ThreadSanitizer: those with the label tsan.
+add_custom_target(tsan_tests)
+
 # switchyard_library(NAME sy_core SRCS a.cc b.cc DEPS absl::status [SHARED])
 # DEPS must be defined before: the top CMakeLists.txt adds folders from the lowest layer up.
 function(switchyard_library)
@@ -72,12 +77,10 @@ function(switchyard_library)
   _switchyard_common(${ARG_NAME})
   target_link_libraries(${ARG_NAME} PUBLIC ${ARG_DEPS})
   _switchyard_check_edges(${ARG_NAME} "${ARG_DEPS}")
+  if(ARG_SHARED)
+    add_dependencies(programs ${ARG_NAME})
+  endif()
 endfunction()
-
-# Every program that ships, and nothing else: what `make demo` and `make build` want.
-add_custom_target(programs)
-# The tests that run under ThreadSanitizer: those with the label tsan.
-add_custom_target(tsan_tests)
 
 # switchyard_binary(NAME switchyard-worker SRCS main.cc DEPS ...): lands in <build>/bin.
 function(switchyard_binary)
