@@ -5,9 +5,9 @@
 //                                                     `--> loader thread: ModelLoader
 //
 // Every method may be called from any thread. None waits for the outcome: answers come through
-// callbacks and sinks, on the driver thread, and each callback is called exactly once, at the
-// latest by Shutdown. Callbacks and sinks must return quickly and must not call Shutdown or
-// destroy the driver.
+// callbacks and sinks, on the driver thread (or that of Shutdown), and each callback is called
+// exactly once, at the latest by Shutdown. They must return quickly; they may call the driver, but
+// neither Shutdown nor its destructor. A full queue refuses with kResourceExhausted (NO_CREDITS).
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,7 @@ namespace switchyard {
 
 class StateStore;
 
-// The coordinator's end of one worker's stream.
+// The coordinator's end of one worker's stream. May be called before OpenWorkerStream has returned.
 class WorkerStreamSink {
  public:
   virtual ~WorkerStreamSink() = default;
@@ -57,6 +57,7 @@ using ModelLoader = std::function<absl::StatusOr<ModelFacts>(const std::string& 
 
 struct DriverOptions {
   CoordinatorOptions coordinator;
+  std::string placement = "contiguous";           // a row of placement/registry.h
   std::size_t queue_max = 4096;                   // events waiting; beyond it calls are refused
   Duration tick = std::chrono::milliseconds(50);  // how often time alone is looked at
 };
@@ -74,18 +75,19 @@ class Driver {
   using SessionCallback = std::function<void(absl::StatusOr<SessionGrant>)>;
   using StatusCallback = std::function<void(absl::Status)>;
 
-  // Reads the store and starts the threads. Errors: what StateStore::Load gives.
+  // Reads the store and starts the threads. Errors: kUnavailable and kDataLoss (STORE_WRITE) of
+  // the store; kInvalidArgument (BAD_CONFIG) for an unknown placement policy.
   static absl::StatusOr<std::unique_ptr<Driver>> Create(DriverOptions options, Parts parts);
   // As Shutdown(1 s).
   ~Driver();
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
 
-  // `sink` is used until OnWorkerStreamClosed has returned. Errors: kResourceExhausted when too
-  // many streams are open; kUnavailable (COORDINATOR_LOST) after Shutdown.
+  // `sink` is used until OnWorkerStreamClosed has returned. Too many streams are refused through
+  // Close. Errors: kUnavailable (COORDINATOR_LOST) after Shutdown.
   absl::StatusOr<StreamId> OpenWorkerStream(WorkerStreamSink* sink);
-  // In the order in which they came. Errors: kResourceExhausted when the queue is full: end the
-  // stream, the worker comes back.
+  // Messages of one stream, in order. Errors: kResourceExhausted (NO_CREDITS): end the stream, the
+  // worker comes back.
   absl::Status OnWorkerMessage(StreamId stream, WorkerMessage message);
   // Also after Close. When it has returned, the sink is not called any more.
   void OnWorkerStreamClosed(StreamId stream);
