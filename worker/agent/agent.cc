@@ -1,0 +1,335 @@
+#include "worker/agent/agent.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+#include "core/error.h"
+#include "core/failure_scope.h"
+#include "core/plan.h"
+#include "core/status_macros.h"
+
+namespace switchyard {
+namespace {
+
+constexpr std::ptrdiff_t kResidentMax = 2;  // epochs of one deployment
+
+EpochKey KeyOf(const Plan& plan) { return {plan.deployment, plan.epoch}; }
+
+ErrorMetadata Ids(const EpochKey& key) {
+  return {{"deployment", key.deployment}, {"epoch", absl::StrCat(key.epoch.value)}};
+}
+
+absl::Status Stale(const EpochKey& key, absl::string_view what) {
+  return MakeError(
+      absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch,
+      absl::StrFormat("deployment %s, epoch %d: %s", key.deployment, key.epoch.value, what),
+      Ids(key));
+}
+
+}  // namespace
+
+Agent::Agent(AgentOptions options, Rng* rng, TimePoint now)
+    : options_(std::move(options)), rng_(rng), now_(now), dial_at_(now), unregistered_since_(now) {}
+
+std::vector<AgentEffect> Agent::Step(const AgentEvent& event, TimePoint now) {
+  now_ = now;
+  if (!finished_) std::visit([this](const auto& e) { On(e); }, event);
+  return std::exchange(out_, {});
+}
+
+TimePoint Agent::NextDeadline() const {
+  TimePoint next = TimePoint::max();
+  if (finished_) return next;
+  if (dial_.value == 0) next = std::min(next, dial_at_);
+  if (dial_.value != 0 && !registered_) {
+    next = std::min(next, dialled_at_ + options_.register_timeout);
+  }
+  if (registered_) next = std::min(next, next_heartbeat_);
+  if (leaving_since_) {
+    next = std::min(next, *leaving_since_ + options_.drain_timeout);
+    const TimePoint alone = std::max(*leaving_since_, unregistered_since_);
+    if (!registered_) next = std::min(next, alone + options_.drain_alone_timeout);
+  }
+  return next;
+}
+
+void Agent::On(const AgentTick& event) {
+  if (leaving_since_) {
+    const TimePoint alone = std::max(*leaving_since_, unregistered_since_);
+    const bool late = now_ >= *leaving_since_ + options_.drain_timeout;
+    if (late || (!registered_ && now_ >= alone + options_.drain_alone_timeout)) {
+      out_.push_back(AgentReport{LogLevel::kWarn, "leaving without the coordinator's goodbye"});
+      return Finish(absl::OkStatus());
+    }
+  }
+  if (dial_.value == 0 && now_ >= dial_at_) {
+    dial_ = DialId{++last_dial_};
+    dialled_at_ = now_;
+    out_.push_back(DialChannel{dial_});
+  } else if (dial_.value != 0 && !registered_ && now_ >= dialled_at_ + options_.register_timeout) {
+    const DialId given_up = dial_;
+    out_.push_back(HangUpChannel{given_up});
+    On(ChannelDown{given_up,
+                   MakeError(absl::StatusCode::kDeadlineExceeded, Reason::kCoordinatorLost,
+                             "the coordinator did not answer Register in time")});
+  }
+  if (registered_ && now_ >= next_heartbeat_) {
+    Send(Heartbeat{event.progress});
+    next_heartbeat_ = now_ + lease_ttl_ / 4;
+  }
+}
+
+void Agent::On(const ChannelUp& event) {
+  if (event.dial != dial_) return;
+  up_ = true;
+  Send(Register{options_.worker_id, options_.incarnation, options_.endpoint, options_.capabilities,
+                Resident()});
+}
+
+void Agent::On(const ChannelDown& event) {
+  if (event.dial != dial_) return;
+  last_stream_end_ = event.why;
+  if (registered_) {
+    unregistered_since_ = now_;
+    failed_dials_ = 0;
+  }
+  dial_ = {};
+  up_ = registered_ = false;
+  if (ReasonOf(event.why) == Reason::kIncarnation ||
+      event.why.code() == absl::StatusCode::kInvalidArgument) {
+    return Finish(WithScope(event.why, FailureScope::kWorker));
+  }
+  out_.push_back(AgentReport{LogLevel::kWarn,
+                             absl::StrCat("coordinator's stream ended: ", event.why.message())});
+  ScheduleDial();
+}
+
+void Agent::ScheduleDial() {
+  Duration delay = options_.redial_first;
+  for (int i = 0; i < failed_dials_ && delay < options_.redial_last; ++i) delay *= 2;
+  delay = std::min(delay, options_.redial_last);
+  ++failed_dials_;
+  const double part = 0.5 + 0.5 * rng_->Uniform();
+  dial_at_ = now_ + Duration(static_cast<Duration::rep>(part * static_cast<double>(delay.count())));
+}
+
+void Agent::On(const ChannelMessage& event) {
+  if (event.dial != dial_ || !up_) return;
+  std::visit([this](const auto& m) { OnMessage(m); }, event.message);
+}
+
+void Agent::OnMessage(const Registered& message) {
+  registered_ = true;
+  failed_dials_ = 0;
+  lease_ttl_ = std::max(message.lease_ttl, Duration(std::chrono::milliseconds(4)));
+  next_heartbeat_ = now_ + lease_ttl_ / 4;
+  if (leaving_since_) Send(Leave{});
+}
+
+absl::Status Agent::CheckPrepare(const Prepare& prepare) const {
+  const EpochKey key = KeyOf(prepare.plan);
+  if (HashOf(prepare.plan) != prepare.hash && !SY_MUTANT(options_.mutant, kSkipPlanHash)) {
+    return MakeError(absl::StatusCode::kDataLoss, Reason::kBadConfig,
+                     absl::StrFormat("deployment %s, epoch %d: the plan is not the one that its "
+                                     "hash names; it was damaged on the way or the coordinator is "
+                                     "of another version",
+                                     key.deployment, key.epoch.value),
+                     Ids(key));
+  }
+  SY_RETURN_IF_ERROR(ValidatePlan(prepare.plan));
+  const std::optional<WorkerOrdinal> mine = prepare.plan.FindWorker(options_.worker_id);
+  if (!mine || prepare.plan.workers[static_cast<std::size_t>(mine->value)].incarnation !=
+                   options_.incarnation) {
+    return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kIncarnation,
+                     absl::StrFormat("deployment %s, epoch %d: the plan is not for this process",
+                                     key.deployment, key.epoch.value),
+                     Ids(key));
+  }
+  return absl::OkStatus();
+}
+
+bool Agent::AnswerKnown(const EpochKey& key, const Prepare& prepare) {
+  Held* held = Find(key);
+  if (held == nullptr) return false;
+  if (held->hash != prepare.hash) {
+    Nack(prepare, Stale(key, "another plan has this number here"));
+    return true;
+  }
+  held->nonce = prepare.nonce;
+  switch (held->state) {
+    case State::kStaging:
+      break;  // Answered when it is staged.
+    case State::kFailed:
+      Nack(prepare, held->error);
+      break;
+    case State::kPrepared:
+    case State::kCommitted:
+      Send(PrepareAck{key.deployment, key.epoch, prepare.nonce, prepare.hash});
+      break;
+    case State::kRetiring:
+      Nack(prepare, Stale(key, "it is being retired here"));
+      break;
+  }
+  return true;
+}
+
+void Agent::OnMessage(const Prepare& message) {
+  const EpochKey key = KeyOf(message.plan);
+  if (const absl::Status status = CheckPrepare(message); !status.ok()) {
+    return Nack(message, status);
+  }
+  if (AnswerKnown(key, message)) return;
+  Epoch& highest = highest_[key.deployment];
+  if (key.epoch <= highest) {
+    return Nack(message, Stale(key, absl::StrFormat("epoch %d was seen here already; prepare a "
+                                                    "later one",
+                                                    highest.value)));
+  }
+  // What failed before has served its purpose.
+  std::erase_if(epochs_, [&key](const auto& entry) {
+    return entry.first.deployment == key.deployment && entry.second.state == State::kFailed;
+  });
+  const std::ptrdiff_t resident =
+      std::count_if(epochs_.begin(), epochs_.end(),
+                    [&key](const auto& entry) { return entry.first.deployment == key.deployment; });
+  if (resident >= kResidentMax) {
+    return Nack(message,
+                MakeError(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
+                          absl::StrFormat("deployment %s, epoch %d: two epochs are resident "
+                                          "already; retire one first",
+                                          key.deployment, key.epoch.value),
+                          Ids(key)));
+  }
+  highest = key.epoch;
+  Held& held = epochs_[key];
+  held.hash = message.hash;
+  held.nonce = message.nonce;
+  out_.push_back(AgentReport{LogLevel::kInfo, absl::StrFormat("deployment %s: staging epoch %d",
+                                                              key.deployment, key.epoch.value)});
+  out_.push_back(StageEpoch{message});
+  if (!SY_MUTANT(options_.mutant, kAckBeforeStaged)) return;
+  held.state = State::kPrepared;
+  Send(PrepareAck{key.deployment, key.epoch, held.nonce, held.hash});
+}
+
+void Agent::On(const EpochStaged& event) {
+  Held* held = Find(event.key);
+  if (held == nullptr || held->state != State::kStaging) return;
+  if (event.status.ok()) {
+    held->state = State::kPrepared;
+    Send(PrepareAck{event.key.deployment, event.key.epoch, held->nonce, held->hash});
+    return;
+  }
+  held->state = State::kFailed;
+  held->error = event.status;
+  Send(PrepareNack{event.key.deployment, event.key.epoch, held->nonce, event.status});
+}
+
+void Agent::OnMessage(const Commit& message) {
+  const EpochKey key{message.deployment, message.epoch};
+  Held* held = Find(key);
+  const bool known = held != nullptr &&
+                     (held->hash == message.hash || SY_MUTANT(options_.mutant, kSkipCommitHash));
+  if (known && held->state == State::kPrepared) {
+    held->state = State::kCommitted;
+    out_.push_back(ActivateEpoch{key});
+    out_.push_back(AgentReport{
+        LogLevel::kInfo,
+        absl::StrFormat("deployment %s: epoch %d is committed", key.deployment, key.epoch.value)});
+  }
+  if (known && held->state == State::kCommitted) {
+    return Send(CommitAck{key.deployment, key.epoch, message.hash});
+  }
+  Send(CommitNack{key.deployment, key.epoch,
+                  Stale(key, "it is not prepared here under the hash that COMMIT names")});
+}
+
+void Agent::OnMessage(const Abort& message) {
+  const EpochKey key{message.deployment, message.epoch};
+  Held* held = Find(key);
+  if (held == nullptr) return;
+  if (held->state == State::kCommitted || held->state == State::kRetiring) {
+    out_.push_back(
+        AgentReport{LogLevel::kError, absl::StrFormat("deployment %s: ABORT of epoch %d, which is "
+                                                      "committed, is ignored",
+                                                      key.deployment, key.epoch.value)});
+    return;
+  }
+  Drop(key);
+}
+
+void Agent::OnMessage(const Retire& message) {
+  const EpochKey key{message.deployment, message.epoch};
+  Held* held = Find(key);
+  const bool serves = held != nullptr && held->state == State::kCommitted &&
+                      !SY_MUTANT(options_.mutant, kRetireAckEarly);
+  if (serves) {
+    held->state = State::kRetiring;
+    out_.push_back(RetireEpoch{key});
+    return;
+  }
+  if (held != nullptr && held->state == State::kRetiring) return;  // Acknowledged when unbound.
+  if (held != nullptr) Drop(key);
+  Send(RetireAck{key.deployment, key.epoch});
+}
+
+void Agent::On(const EpochUnbound& event) {
+  Held* held = Find(event.key);
+  if (held == nullptr || held->state != State::kRetiring) return;
+  Drop(event.key);
+  Send(RetireAck{event.key.deployment, event.key.epoch});
+}
+
+void Agent::OnMessage(const Goodbye& /*message*/) { Finish(absl::OkStatus()); }
+
+void Agent::On(const LeaveAsked& /*event*/) {
+  if (leaving_since_) return;
+  leaving_since_ = now_;
+  Send(Leave{});
+}
+
+// The runtime forgets all of it, whatever state it is in.
+void Agent::Drop(const EpochKey& key) {
+  const bool runtime_has_it = epochs_.at(key).state != State::kFailed;
+  epochs_.erase(key);
+  if (runtime_has_it) out_.push_back(DropEpoch{key});
+}
+
+void Agent::Nack(const Prepare& prepare, const absl::Status& error) {
+  out_.push_back(AgentReport{LogLevel::kWarn, absl::StrCat("PREPARE refused: ", error.message())});
+  Send(PrepareNack{prepare.plan.deployment, prepare.plan.epoch, prepare.nonce, error});
+}
+
+// Lost on the way while there is no registered stream: the next Register says what is held, and the
+// coordinator asks again for what it misses.
+void Agent::Send(WorkerMessage message) {
+  const bool allowed = registered_ || (up_ && std::holds_alternative<Register>(message));
+  if (allowed) out_.push_back(SendToCoordinator{dial_, std::move(message)});
+}
+
+void Agent::Finish(absl::Status why) {
+  if (dial_.value != 0) out_.push_back(HangUpChannel{dial_});
+  dial_ = {};
+  up_ = registered_ = false;
+  finished_ = true;
+  out_.push_back(AgentFinished{std::move(why)});
+}
+
+Agent::Held* Agent::Find(const EpochKey& key) {
+  const auto it = epochs_.find(key);
+  return it == epochs_.end() ? nullptr : &it->second;
+}
+
+std::vector<ResidentEpoch> Agent::Resident() const {
+  std::vector<ResidentEpoch> resident;
+  for (const auto& [key, held] : epochs_) {
+    if (held.state == State::kStaging || held.state == State::kFailed) continue;
+    resident.push_back({key.deployment, key.epoch, held.hash, held.state != State::kPrepared});
+  }
+  return resident;
+}
+
+}  // namespace switchyard

@@ -1,0 +1,179 @@
+#include "worker/agent/agent_runner.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "core/error.h"
+#include "worker/agent/agent.h"
+
+namespace switchyard {
+namespace {
+
+constexpr std::size_t kInboxMax = 1024;
+// The longest sleep: a clock that is not the machine's moves without waking us.
+constexpr Duration kSleepMax = std::chrono::milliseconds(50);
+
+// Events on their way to the agent's thread. Outlives the runner where the stager still works.
+class AgentInbox {
+ public:
+  // False when there is too much: what the coordinator sends is to be stopped.
+  bool Offer(AgentEvent event) {
+    const std::lock_guard lock(mutex_);
+    if (events_.size() >= kInboxMax) return false;
+    events_.push_back(std::move(event));
+    changed_.notify_one();
+    return true;
+  }
+  // What must not get lost, and is bounded by what the agent itself has asked for.
+  void Push(AgentEvent event) {
+    const std::lock_guard lock(mutex_);
+    events_.push_back(std::move(event));
+    changed_.notify_one();
+  }
+  void Stop() {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+    changed_.notify_one();
+  }
+  // Waits at most `timeout`; nullopt after Stop.
+  std::optional<std::deque<AgentEvent>> TakeAll(Duration timeout) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, timeout, [this] { return stopped_ || !events_.empty(); });
+    if (stopped_) return std::nullopt;
+    return std::exchange(events_, {});
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<AgentEvent> events_;
+  bool stopped_ = false;
+};
+
+// One dial's callbacks, as events.
+class DialSink final : public AgentStreamSink {
+ public:
+  DialSink(DialId dial, AgentInbox* inbox) : dial_(dial), inbox_(inbox) {}
+
+  void OnUp() override { inbox_->Push(ChannelUp{dial_}); }
+  void OnMessage(CoordinatorMessage message) override {
+    if (overflown_ || inbox_->Offer(ChannelMessage{dial_, std::move(message)})) return;
+    overflown_ = true;  // What follows would have a gap before it.
+    OnDown(MakeError(absl::StatusCode::kResourceExhausted, Reason::kNoCredits,
+                     "the coordinator sends faster than this worker can follow"));
+  }
+  void OnDown(const absl::Status& why) override {
+    if (!std::exchange(down_, true)) inbox_->Push(ChannelDown{dial_, why});
+  }
+
+ private:
+  const DialId dial_;
+  AgentInbox* const inbox_;
+  bool overflown_ = false;
+  bool down_ = false;
+};
+
+}  // namespace
+
+class AgentRunner::Impl {
+ public:
+  Impl(AgentOptions options, Parts parts, std::function<void(absl::Status)> finished)
+      : parts_(parts),
+        finished_(std::move(finished)),
+        incarnation_(options.incarnation),
+        agent_(std::move(options), parts.rng, parts.clock->Now()),
+        inbox_(std::make_shared<AgentInbox>()),
+        thread_([this] { Loop(); }) {}
+
+  ~Impl() {
+    inbox_->Stop();
+    thread_.join();
+    stream_.reset();
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  void Leave() { inbox_->Push(LeaveAsked{}); }
+
+  AgentView View() const {
+    const std::lock_guard lock(agent_mutex_);
+    return {agent_.registered(), incarnation_, agent_.Resident(), agent_.last_stream_end()};
+  }
+
+ private:
+  void Loop() {
+    while (true) {
+      const Duration sleep =
+          std::clamp(NextDeadline() - parts_.clock->Now(), Duration::zero(), Duration(kSleepMax));
+      const std::optional<std::deque<AgentEvent>> events = inbox_->TakeAll(sleep);
+      if (!events) return;
+      for (const AgentEvent& event : *events) Step(event);
+      if (parts_.clock->Now() >= NextDeadline()) Step(AgentTick{parts_.stager->Progress()});
+    }
+  }
+  TimePoint NextDeadline() const {
+    const std::lock_guard lock(agent_mutex_);
+    // A finished agent has none; the subtraction from it must not overflow.
+    return std::min(agent_.NextDeadline(), parts_.clock->Now() + kSleepMax);
+  }
+  void Step(const AgentEvent& event) {
+    std::vector<AgentEffect> effects;
+    {
+      const std::lock_guard lock(agent_mutex_);
+      effects = agent_.Step(event, parts_.clock->Now());
+    }
+    for (const AgentEffect& effect : effects) {
+      std::visit([this](const auto& e) { Perform(e); }, effect);
+    }
+  }
+
+  void Perform(const DialChannel& effect) {
+    stream_.reset();  // Before its sink.
+    sink_ = std::make_unique<DialSink>(effect.dial, inbox_.get());
+    stream_ = parts_.channel->Open(sink_.get());
+  }
+  void Perform(const SendToCoordinator& effect) {
+    if (stream_ != nullptr) stream_->Send(effect.message);
+  }
+  void Perform(const HangUpChannel& /*effect*/) { stream_.reset(); }
+  void Perform(const StageEpoch& effect) {
+    const EpochKey key{effect.prepare.plan.deployment, effect.prepare.plan.epoch};
+    parts_.stager->StagePlan(effect.prepare, [inbox = inbox_, key](absl::Status status) {
+      inbox->Push(EpochStaged{key, std::move(status)});
+    });
+  }
+  void Perform(const ActivateEpoch& effect) { parts_.stager->Activate(effect.key); }
+  void Perform(const RetireEpoch& effect) {
+    parts_.stager->Retire(effect.key,
+                          [inbox = inbox_, key = effect.key] { inbox->Push(EpochUnbound{key}); });
+  }
+  void Perform(const DropEpoch& effect) { parts_.stager->Drop(effect.key); }
+  void Perform(const AgentFinished& effect) { finished_(effect.why); }
+  void Perform(const AgentReport& effect) { parts_.logger->Write(effect.level, effect.text); }
+
+  const Parts parts_;
+  const std::function<void(absl::Status)> finished_;
+  const Incarnation incarnation_;
+  mutable std::mutex agent_mutex_;
+  Agent agent_;  // guarded by agent_mutex_
+  const std::shared_ptr<AgentInbox> inbox_;
+  std::unique_ptr<DialSink> sink_;       // the agent's thread alone
+  std::unique_ptr<AgentStream> stream_;  // the agent's thread alone; gone before sink_
+  std::thread thread_;                   // last: it uses all of the above
+};
+
+AgentRunner::AgentRunner(AgentOptions options, Parts parts,
+                         std::function<void(absl::Status)> finished)
+    : impl_(std::make_unique<Impl>(std::move(options), parts, std::move(finished))) {}
+AgentRunner::~AgentRunner() = default;
+
+void AgentRunner::Leave() { impl_->Leave(); }
+AgentView AgentRunner::View() const { return impl_->View(); }
+
+}  // namespace switchyard
