@@ -4,9 +4,10 @@
 // may do what, outside of any lock:
 //
 //   Push  -> kStart: StartWrite(front())             OnWriteDone -> Advance() -> write or finish
-//   Close -> true: finish now; false: Advance() will say finish
+//   Close -> true: finish now; false: Advance() or Release() will say finish
 //
-// Exactly one caller is ever told to finish. Thread-safe.
+// Whoever is at work for the stream holds it (Hold, Release): it is not finished meanwhile, so that
+// its object stays. Exactly one caller is ever told to finish. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -54,11 +55,29 @@ class WriteQueue {
     bytes_ -= messages_.front().ByteSizeLong();
     messages_.pop_front();
     if (!messages_.empty()) return {&messages_.front(), false};
-    return {nullptr, closed_};
+    return {nullptr, closed_ && holds_ == 0};
+  }
+
+  // False when the queue is closed: the stream may be gone at any moment.
+  bool Hold() {
+    const std::lock_guard lock(mutex_);
+    if (!closed_) ++holds_;
+    return !closed_;
+  }
+  // Of one Hold. True: the caller finishes.
+  bool Release() {
+    const std::lock_guard lock(mutex_);
+    --holds_;
+    return closed_ && holds_ == 0 && messages_.empty();
+  }
+  [[nodiscard]] bool closed() {
+    const std::lock_guard lock(mutex_);
+    return closed_;
   }
 
   // Takes no more messages; those that wait are still written, unless `drop_waiting`. True when
-  // nothing is being written and this call was the first: the caller finishes.
+  // nothing is being written, nobody holds the stream and this call was the first: the caller
+  // finishes.
   bool Close(bool drop_waiting) {
     const std::lock_guard lock(mutex_);
     if (drop_waiting) {
@@ -68,7 +87,7 @@ class WriteQueue {
       }
     }
     const bool first = !std::exchange(closed_, true);
-    return first && messages_.empty();
+    return first && holds_ == 0 && messages_.empty();
   }
 
  private:
@@ -77,6 +96,7 @@ class WriteQueue {
   std::mutex mutex_;
   std::deque<Message> messages_;
   std::size_t bytes_ = 0;
+  std::size_t holds_ = 0;
   bool closed_ = false;
 };
 

@@ -95,6 +95,35 @@ TEST(WriteQueueTest, CloseMayDropWhatWaits) {
   EXPECT_TRUE(queue.Advance().finish);
 }
 
+TEST(WriteQueueTest, AHeldStreamIsFinishedByTheLastRelease) {
+  Queue queue(8, 1000);
+  EXPECT_TRUE(queue.Hold());
+  EXPECT_TRUE(queue.Hold());
+  queue.Push({"a"});
+
+  EXPECT_FALSE(queue.Close(false));
+  EXPECT_FALSE(queue.Advance().finish);
+  EXPECT_FALSE(queue.Release());
+
+  EXPECT_TRUE(queue.Release());
+  EXPECT_FALSE(queue.Hold());
+}
+
+TEST(WriteQueueTest, AReleaseBeforeTheEndDoesNotFinish) {
+  Queue queue(8, 1000);
+  EXPECT_TRUE(queue.Hold());
+  EXPECT_FALSE(queue.Release());
+  EXPECT_FALSE(queue.closed());
+  queue.Push({"a"});
+  EXPECT_TRUE(queue.Hold());
+
+  EXPECT_FALSE(queue.Close(false));
+  EXPECT_TRUE(queue.closed());
+  EXPECT_FALSE(queue.Release());
+
+  EXPECT_TRUE(queue.Advance().finish);
+}
+
 // Whatever threads push and close while another advances, every accepted message is written once
 // and in its pusher's order, and exactly one caller is told to finish, after the last write.
 TEST(WriteQueueTest, ExactlyOneCallerFinishesUnderRaces) {
@@ -129,7 +158,9 @@ TEST(WriteQueueTest, ExactlyOneCallerFinishesUnderRaces) {
     }
     for (int closer = 0; closer < 2; ++closer) {
       threads.emplace_back([&] {
+        const bool held = queue.Hold();
         if (queue.Close(false)) ++finishes;
+        if (held && queue.Release()) ++finishes;
       });
     }
     for (std::thread& thread : threads) thread.join();
