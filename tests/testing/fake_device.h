@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <utility>
@@ -95,6 +96,7 @@ class FakeDevice final : public DeviceBackend {
     return std::make_unique<FakeWorkspace>(shape, rows_max);
   }
   void Run(std::span<const ExpertBatch> batches, Workspace& workspace) override {
+    if (on_run) on_run();
     auto& space = static_cast<FakeWorkspace&>(workspace);
     std::int64_t rows = 0;
     for (const ExpertBatch& batch : batches) {
@@ -132,6 +134,7 @@ class FakeDevice final : public DeviceBackend {
     }
   }
 
+  std::function<void()> on_run;  // called at the beginning of each Run
   int packs = 0;
   int fail_packs_after = -1;  // -1: never
   int runs = 0;

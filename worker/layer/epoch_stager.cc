@@ -137,8 +137,10 @@ absl::StatusOr<StagedEpoch> EpochStager::Stage(const StageRequest& request) cons
   if (SY_MUTANT(options_.mutant, kWrongPlacement) && !request.resident.empty()) {
     UsePreviousPlacement(*request.resident.back(), runtime.get());
   }
+  ExecutorOptions executor_options = options_.executor;
+  executor_options.mutant = options_.mutant;
   SY_ASSIGN_OR_RETURN(auto executor,
-                      ChunkExecutor::Create(options_.device, plan.shape, options_.executor));
+                      ChunkExecutor::Create(options_.device, plan.shape, executor_options));
   return StagedEpoch{.runtime = std::move(runtime), .executor = std::move(executor)};
 }
 

@@ -35,8 +35,8 @@ struct StagerOptions {
   DeviceBackend* device = nullptr;    // outlives all that is staged
   OpenWeights open_weights;           // MakeWeightSource; tests bring their own
   std::int64_t weight_bytes_max = 0;  // of all resident epochs together; 0: no bound
-  ExecutorOptions executor;
-  MutantId mutant = MutantId::kNone;
+  ExecutorOptions executor;           // its mutant is set by the stager
+  MutantId mutant = MutantId::kNone;  // of the whole expert side
 };
 
 struct StagingProgress {

@@ -7,6 +7,7 @@
 // call it back. Poll allocates nothing but for refusals. Time comes in as an argument.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>

@@ -148,6 +148,17 @@ TEST_F(ExpertEngineTest, RunsRequestsOfOneLayerAndModeOfAllSourcesTogether) {
   EXPECT_EQ(engine_->stats().requests, 5U);
 }
 
+// R43, R68
+TEST_F(ExpertEngineTest, AlternatingModesAndRepeatsChangeNoBit) {
+  const Source normal = Attach(DispatchMode::kNormal, 1);
+  const Source low_latency = Attach(DispatchMode::kLowLatency, 2);
+  for (int round = 0; round < 50; ++round) {
+    SCOPED_TRACE(round);
+    ExpectServed(normal, Request(normal, 17, 0, 0, 20));
+    ExpectServed(low_latency, Request(low_latency, 18, 0, 0, 20));
+  }
+}
+
 // R122: a frame of an epoch that is not bound is refused, in both modes.
 TEST_F(ExpertEngineTest, RefusesFramesOfAStaleEpochAndGoesOn) {
   for (const DispatchMode mode : kBothModes) {
