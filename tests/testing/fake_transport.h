@@ -31,6 +31,7 @@ class FakeLink final : public Link {
   }
   absl::Status Send(std::uint32_t slot, std::size_t frame_bytes) override;
   void Close() override;
+  [[nodiscard]] std::string DebugString() const override { return "fake"; }
 
   LinkOptions options;
   absl::Status send_result;  // of every Send

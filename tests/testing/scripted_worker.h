@@ -64,6 +64,7 @@ class ScriptedLink final : public Link {
   [[nodiscard]] std::span<std::byte> OutboundSlot(std::uint32_t slot) override;
   absl::Status Send(std::uint32_t slot, std::size_t frame_bytes) override;
   void Close() override;
+  [[nodiscard]] std::string DebugString() const override { return "scripted"; }
 
   struct Sent {
     std::uint32_t slot = 0;

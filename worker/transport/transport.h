@@ -52,7 +52,7 @@ class FrameSink {
 };
 
 struct LinkOptions {
-  Cookie cookie;                 // that inbound frames must carry
+  Cookie cookie{};               // that inbound frames must carry
   std::uint32_t slots = 8;       // pairs
   std::uint32_t slot_bytes = 0;  // header included; rounded up to kFrameAlign
   TransportChoice choice = TransportChoice::kAuto;
@@ -65,18 +65,25 @@ class Link {
 
   // Of the inbound ring, to be carried to the peer by Attach.
   [[nodiscard]] virtual const RingOffer& offer() const = 0;
-  // Makes the endpoint and maps the peer's ring. Errors: kUnavailable (TRANSPORT) when the peer
-  // cannot be reached; kFailedPrecondition (TRANSPORT) when what is in use is not `choice`.
+  // Makes the endpoint and maps the peer's ring; once. Does not wait for the peer: one that is not
+  // there is told by OnLinkDown. Errors: kUnavailable (TRANSPORT) when the peer cannot be reached;
+  // kFailedPrecondition (TRANSPORT) when what is in use is not `choice`, or the offer does not fit.
   virtual absl::Status Connect(const RingOffer& peer) = 0;
   [[nodiscard]] virtual LinkPath path() const = 0;
   // Memory for one whole frame to the peer. Only between Connect and Close.
   [[nodiscard]] virtual std::span<std::byte> OutboundSlot(std::uint32_t slot) = 0;
-  // Sends the frame of `frame_bytes` that stands in OutboundSlot(slot). Errors: kUnavailable
-  // (WORKER_LOST) when the link is down.
+  // Sends the frame of `frame_bytes` that stands in OutboundSlot(slot). The slot must stay as it is
+  // until its pair is free again, that is until the answer came or the link is closed: a slow peer
+  // may take the bytes at any time before. Errors: kUnavailable (WORKER_LOST) when the link is
+  // down; kInternal for a slot or size that the peer's ring does not have.
   virtual absl::Status Send(std::uint32_t slot, std::size_t frame_bytes) = 0;
-  // Tears down at once (FORCE): unmaps the peer's ring, frees the own one when nothing can write to
-  // it for anyone else's harm. Idempotent; no callback comes after it.
+  // Tears down at once, whatever is still on its way: unmaps the peer's ring, frees the own one. A
+  // peer that still has it mapped writes into pages that nobody reads; what it sends is dropped and
+  // counted. The peer is not told: it learns of a close from its Attach stream. Idempotent; no
+  // callback comes after it. Links are closed before their Transport goes; it closes the rest.
   virtual void Close() = 0;
+  // For `status`: attachment, paths both ways, lanes. Holds no address, rkey or cookie.
+  [[nodiscard]] virtual std::string DebugString() const = 0;
 
   [[nodiscard]] void* owner() const { return owner_; }
 
@@ -99,14 +106,17 @@ struct TransportStats {
 class Transport {
  public:
   virtual ~Transport() = default;
-  // Errors: kResourceExhausted (OUT_OF_MEMORY).
+  // Errors: kResourceExhausted (OUT_OF_MEMORY); kInvalidArgument (BAD_CONFIG) for a ring of no
+  // slots or a choice that this transport does not know.
   virtual absl::StatusOr<std::unique_ptr<Link>> CreateLink(const LinkOptions& options) = 0;
   // Delivers what has come to `sink`; true if there was anything.
   virtual bool Progress(FrameSink& sink) = 0;
   // To sleep: Progress until it says false, Arm() (with the owner's mutex held, if there is one),
-  // and if it says true Wait() (without the mutex). Arm is false when something has come since.
+  // and if it says true one Wait() by the same thread (without the mutex). Arm is false when
+  // something has come since.
   virtual bool Arm() = 0;
-  // Sleeps until something comes, Wake(), or `max` has passed. Several threads may sleep at once.
+  // Sleeps until something comes, Wake(), or `max` has passed. Several threads may sleep at once;
+  // a Wake() reaches all of them, a frame only promises to end the sleep of one.
   virtual void Wait(Duration max) = 0;
   virtual void Wake() = 0;
   virtual void CountDrop(FrameDrop drop) = 0;

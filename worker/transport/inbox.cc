@@ -1,0 +1,141 @@
+#include "worker/transport/inbox.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "worker/transport/shared_stores.h"
+
+namespace switchyard {
+
+AttachmentId Inbox::Add(Link* link, const Ring& ring) {
+  // Numbers wrap after 2^32 links; 0 stands for "none" and a number in use is passed over.
+  do {
+    ++last_attachment_;
+  } while (last_attachment_ == 0 || entries_.contains(AttachmentId{last_attachment_}));
+  const AttachmentId attachment{last_attachment_};
+
+  auto entry = std::make_unique<Entry>();
+  entry->link = link;
+  entry->ring = ring;
+  entry->slots.resize(ring.slots);
+  for (std::uint32_t i = 0; i < ring.slots; ++i) {
+    entry->slots[i].entry = entry.get();
+    entry->slots[i].index = i;
+  }
+  entries_.emplace(attachment, std::move(entry));
+  return attachment;
+}
+
+void Inbox::Remove(AttachmentId attachment) {
+  const auto found = entries_.find(attachment);
+  if (found == entries_.end()) return;
+  const Entry* gone = found->second.get();
+  Slot* kept_tail = nullptr;
+  for (Slot** at = &ready_head_; *at != nullptr;) {
+    if ((*at)->entry == gone) {
+      *at = (*at)->next_ready;
+    } else {
+      kept_tail = *at;
+      at = &(*at)->next_ready;
+    }
+  }
+  ready_tail_ = kept_tail;
+  entries_.erase(found);
+}
+
+std::span<std::byte> Inbox::PayloadOf(const Slot& slot, std::uint32_t bytes) {
+  const Ring& ring = slot.entry->ring;
+  const std::size_t begin = static_cast<std::size_t>(slot.index) * ring.slot_bytes;
+  return ring.memory.subspan(begin + kFrameHeaderBytes, bytes);
+}
+
+FrameDrop Inbox::Admit(std::span<const std::byte> bytes, FrameHeader* header, Slot** slot) {
+  const FrameDrop drop = DecodeHeader(bytes, header);
+  if (drop != FrameDrop::kNone) return drop;
+  const auto found = entries_.find(header->attachment);
+  if (found == entries_.end()) return FrameDrop::kAttachment;
+  Entry& entry = *found->second;
+  if (header->cookie != entry.ring.cookie) return FrameDrop::kCookie;
+  if (header->request_slot >= entry.ring.slots || header->reply_slot >= entry.ring.slots) {
+    return FrameDrop::kSlot;
+  }
+  if (header->payload_bytes > entry.ring.slot_bytes - kFrameHeaderBytes) return FrameDrop::kLength;
+  *slot =
+      &entry.slots[header->kind == FrameKind::kRequest ? header->request_slot : header->reply_slot];
+  return (*slot)->ready ? FrameDrop::kSlot : FrameDrop::kNone;
+}
+
+void Inbox::MakeReady(Slot* slot, std::span<const std::byte> bytes, const FrameHeader& header) {
+  AcquireStores();
+  slot->ready = true;
+  slot->landing = false;
+  std::memcpy(slot->raw.data(), bytes.data(), kFrameHeaderBytes);
+  slot->header = header;
+  slot->next_ready = nullptr;
+  (ready_tail_ == nullptr ? ready_head_ : ready_tail_->next_ready) = slot;
+  ready_tail_ = slot;
+}
+
+void Inbox::OnDoorbell(std::span<const std::byte> header_bytes) {
+  FrameHeader header;
+  Slot* slot = nullptr;
+  FrameDrop drop = Admit(header_bytes, &header, &slot);
+  if (drop == FrameDrop::kNone && header.payload_bytes > 0 && !slot->entry->ring.mapped) {
+    drop = FrameDrop::kTruncated;
+  }
+  if (drop != FrameDrop::kNone) return CountDrop(drop);
+  MakeReady(slot, header_bytes, header);
+}
+
+FrameDrop Inbox::Land(std::span<const std::byte> bytes, std::uint32_t offset,
+                      std::span<const std::byte> piece) {
+  FrameHeader header;
+  Slot* slot = nullptr;
+  const FrameDrop drop = Admit(bytes, &header, &slot);
+  if (drop != FrameDrop::kNone) return drop;
+  if (offset > header.payload_bytes) return FrameDrop::kLength;
+  const std::size_t expected = std::min<std::size_t>(kPieceBytes, header.payload_bytes - offset);
+  if (piece.size() > expected) return FrameDrop::kLength;
+  if (piece.size() < expected) return FrameDrop::kTruncated;
+  if (offset == 0) {
+    // A frame that never became whole gives way to the next one for its slot.
+    if (slot->landing) CountDrop(FrameDrop::kTruncated);
+    slot->landing = true;
+    slot->landed_bytes = 0;
+    std::memcpy(slot->raw.data(), bytes.data(), kFrameHeaderBytes);
+  } else if (!slot->landing || offset != slot->landed_bytes ||
+             std::memcmp(slot->raw.data(), bytes.data(), kFrameHeaderBytes) != 0) {
+    slot->landing = false;
+    return FrameDrop::kTruncated;
+  }
+  if (!piece.empty()) {
+    std::memcpy(PayloadOf(*slot, header.payload_bytes).data() + offset, piece.data(), piece.size());
+  }
+  slot->landed_bytes += static_cast<std::uint32_t>(piece.size());
+  if (slot->landed_bytes == header.payload_bytes) MakeReady(slot, bytes, header);
+  return FrameDrop::kNone;
+}
+
+void Inbox::OnPiece(std::span<const std::byte> header, std::uint32_t offset,
+                    std::span<const std::byte> piece) {
+  const FrameDrop drop = Land(header, offset, piece);
+  if (drop != FrameDrop::kNone) CountDrop(drop);
+}
+
+bool Inbox::Deliver(FrameSink& sink) {
+  const bool any = ready_head_ != nullptr;
+  while (ready_head_ != nullptr) {
+    Slot& slot = *ready_head_;
+    ready_head_ = slot.next_ready;
+    if (ready_head_ == nullptr) ready_tail_ = nullptr;
+    slot.ready = false;
+    ++frames_in_;
+    // The sink may close the link, and with it free the slot: it gets copies.
+    const HeaderBytes raw = slot.raw;
+    const FrameHeader header = slot.header;
+    sink.OnFrame(*slot.entry->link, raw, header, PayloadOf(slot, header.payload_bytes));
+  }
+  return any;
+}
+
+}  // namespace switchyard

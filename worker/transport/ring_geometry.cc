@@ -1,0 +1,60 @@
+#include "worker/transport/ring_geometry.h"
+
+#include "absl/strings/str_cat.h"
+
+#include "core/error.h"
+
+namespace switchyard {
+namespace {
+
+constexpr std::uint32_t kSlotsMax = 65536;
+constexpr std::uint32_t kSlotBytesMax = 1U << 30U;
+
+}  // namespace
+
+absl::Status RoundRing(LinkOptions* options) {
+  if (options->slots == 0 || options->slots > kSlotsMax ||
+      options->slot_bytes < kFrameHeaderBytes || options->slot_bytes > kSlotBytesMax) {
+    return MakeError(
+        absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
+        absl::StrCat("transport: a ring of ", options->slots, " slots of ", options->slot_bytes,
+                     " bytes; it takes 1 to ", kSlotsMax, " slots of ", kFrameHeaderBytes, " to ",
+                     kSlotBytesMax, " bytes"));
+  }
+  constexpr auto kAlign = static_cast<std::uint32_t>(kFrameAlign);
+  options->slot_bytes = (options->slot_bytes + kAlign - 1) / kAlign * kAlign;
+  return absl::OkStatus();
+}
+
+std::size_t RingBytesOf(const LinkOptions& options) {
+  return static_cast<std::size_t>(options.slots) * options.slot_bytes;
+}
+
+absl::Status CheckPeerOffer(const LinkOptions& own, const RingOffer& peer,
+                            absl::string_view transport) {
+  if (peer.transport != transport) {
+    return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kTransport,
+                     absl::StrCat("transport ", transport, ": the peer offers a ring of \"",
+                                  peer.transport, "\"; start both sides with one transport"));
+  }
+  const bool sized = peer.slot_bytes >= kFrameHeaderBytes && peer.slot_bytes <= kSlotBytesMax &&
+                     peer.slot_bytes % kFrameAlign == 0 &&
+                     peer.ring_bytes == std::uint64_t{peer.slots} * peer.slot_bytes;
+  if (!sized || peer.slots != own.slots) {
+    return MakeError(
+        absl::StatusCode::kFailedPrecondition, Reason::kTransport,
+        absl::StrCat("transport ", transport, ": the peer offers ", peer.slots, " slots of ",
+                     peer.slot_bytes, " bytes in a ring of ", peer.ring_bytes, ", ours has ",
+                     own.slots, " slots; slots are pairs, so both rings need the same number"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BadSend(AttachmentId attachment, std::uint32_t slot, std::size_t frame_bytes) {
+  return MakeError(absl::StatusCode::kInternal, Reason::kInternal,
+                   absl::StrCat("attachment ", attachment.value, ": a frame of ", frame_bytes,
+                                " bytes does not go into slot ", slot,
+                                " of the peer's ring; this is a bug, please report it"));
+}
+
+}  // namespace switchyard

@@ -1,0 +1,76 @@
+#include "worker/transport/sleeper.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/error.h"
+
+namespace switchyard {
+
+void EventFdTraits::Close(Handle handle) { ::close(handle); }
+
+absl::StatusOr<std::unique_ptr<Sleeper>> Sleeper::Create(int work_fd, Duration spin) {
+  EventFd wake_fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wake_fd.valid()) {
+    return MakeError(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
+                     absl::StrCat("transport: eventfd gave errno ", errno,
+                                  "; raise the limit of open files (ulimit -n)"));
+  }
+  return std::unique_ptr<Sleeper>(new Sleeper(std::move(wake_fd), work_fd, spin));
+}
+
+void Sleeper::Wake() {
+  const std::uint64_t one = 1;
+  // The only failure is a full counter, and a full counter is readable.
+  [[maybe_unused]] const auto written = ::write(wake_fd_.get(), &one, sizeof(one));
+}
+
+// The descriptor alone says whether someone woke us: a flag beside it would be set before or after
+// it, and a thread that runs in between would sleep through the wake or not sleep at all.
+bool Sleeper::Arm() {
+  if (armed_.load(std::memory_order_acquire) == 0) {
+    std::uint64_t count = 0;
+    if (::read(wake_fd_.get(), &count, sizeof(count)) > 0) return false;
+  } else {
+    pollfd wake{wake_fd_.get(), POLLIN, 0};
+    if (::poll(&wake, 1, 0) > 0) return false;
+  }
+  armed_.fetch_add(1, std::memory_order_acq_rel);
+  return true;
+}
+
+int Sleeper::Poll(Duration max) const {
+  // poll(2) passes over a negative descriptor.
+  std::array<pollfd, 2> fds = {pollfd{wake_fd_.get(), POLLIN, 0}, pollfd{work_fd_, POLLIN, 0}};
+  const auto nanoseconds = std::max<Duration::rep>(max.count(), 0);
+  timespec time{};
+  time.tv_sec = nanoseconds / 1'000'000'000;
+  time.tv_nsec = nanoseconds % 1'000'000'000;
+  const int ready = ::ppoll(fds.data(), fds.size(), &time, nullptr);
+  return ready > 0 ? 1 : ready;
+}
+
+void Sleeper::Wait(Duration max) {
+  int found = 0;
+  if (spin_ > Duration::zero()) {
+    const auto end = std::chrono::steady_clock::now() + std::min(spin_, max);
+    do {
+      found = Poll(Duration::zero());
+    } while (found == 0 && std::chrono::steady_clock::now() < end);
+  }
+  if (found == 0) {
+    found = Poll(max);
+    if (found == 0) timed_out_.store(true, std::memory_order_relaxed);
+  }
+  armed_.fetch_sub(1, std::memory_order_acq_rel);
+}
+
+}  // namespace switchyard
