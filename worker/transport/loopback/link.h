@@ -1,0 +1,45 @@
+// One attachment between two loopback transports. See worker/transport/transport.h.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "worker/transport/loopback/mailbox.h"
+#include "worker/transport/loopback/transport.h"
+#include "worker/transport/transport.h"
+
+namespace switchyard {
+
+class LoopbackLink final : public Link {
+ public:
+  // `options` are rounded (ring_geometry.h).
+  LoopbackLink(LoopbackTransport* transport, const LinkOptions& options);
+  ~LoopbackLink() override { Close(); }
+
+  [[nodiscard]] const RingOffer& offer() const override { return offer_; }
+  absl::Status Connect(const RingOffer& peer) override;
+  [[nodiscard]] LinkPath path() const override {
+    return peer_ring_ == nullptr ? LinkPath::kNone : LinkPath::kInProcess;
+  }
+  [[nodiscard]] std::span<std::byte> OutboundSlot(std::uint32_t slot) override;
+  absl::Status Send(std::uint32_t slot, std::size_t frame_bytes) override;
+  void Close() override;
+  [[nodiscard]] std::string DebugString() const override;
+
+  // For the transport: the peer is dead. True the first time.
+  bool MarkDown();
+  [[nodiscard]] absl::Status DownError() const;
+
+ private:
+  LoopbackTransport* transport_;  // null once closed
+  const LinkOptions options_;
+  RingOffer offer_;
+  std::shared_ptr<LoopbackRing> ring_;
+  // Between Connect and Close.
+  std::shared_ptr<LoopbackMailbox> peer_;
+  std::shared_ptr<LoopbackRing> peer_ring_;
+  std::uint32_t peer_slot_bytes_ = 0;
+  bool down_ = false;
+};
+
+}  // namespace switchyard

@@ -1,0 +1,115 @@
+#include "worker/transport/loopback/mailbox.h"
+
+#include <cstring>
+#include <new>
+#include <utility>
+
+namespace switchyard {
+namespace {
+
+constexpr std::align_val_t kRingAlign{4096};
+
+}  // namespace
+
+LoopbackRing::LoopbackRing(std::size_t bytes)
+    : memory_(static_cast<std::byte*>(::operator new(bytes, kRingAlign)), bytes) {
+  std::memset(memory_.data(), 0, memory_.size());
+}
+
+LoopbackRing::~LoopbackRing() { ::operator delete(memory_.data(), kRingAlign); }
+
+void LoopbackMailbox::AddRing(AttachmentId attachment, std::shared_ptr<LoopbackRing> ring,
+                              std::uint32_t slots, Mail* mail) {
+  const std::lock_guard lock(mutex_);
+  rings_[attachment] = {std::move(ring), slots};
+  doorbells_max_ += slots;
+  for (Mail* each : {&mail_, mail}) {
+    each->doorbells.reserve(doorbells_max_);
+    each->links_down.reserve(rings_.size());
+  }
+}
+
+void LoopbackMailbox::RemoveRing(AttachmentId attachment) {
+  const std::lock_guard lock(mutex_);
+  const auto found = rings_.find(attachment);
+  if (found == rings_.end()) return;
+  doorbells_max_ -= found->second.slots;
+  rings_.erase(found);
+}
+
+void LoopbackMailbox::Drain(Mail* mail) {
+  mail->doorbells.clear();
+  mail->links_down.clear();
+  mail->overflow = 0;
+  const std::lock_guard lock(mutex_);
+  std::swap(*mail, mail_);
+}
+
+bool LoopbackMailbox::HasMail() {
+  const std::lock_guard lock(mutex_);
+  return !mail_.doorbells.empty() || !mail_.links_down.empty() || mail_.overflow > 0;
+}
+
+bool LoopbackMailbox::PutDoorbell(const HeaderBytes& header) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (dead_) return false;
+    if (mail_.doorbells.size() < doorbells_max_) {
+      mail_.doorbells.push_back(header);
+    } else {
+      ++mail_.overflow;
+    }
+  }
+  sleeper_->Wake();
+  return true;
+}
+
+std::shared_ptr<LoopbackRing> LoopbackMailbox::FindRing(AttachmentId attachment) {
+  const std::lock_guard lock(mutex_);
+  const auto found = rings_.find(attachment);
+  return dead_ || found == rings_.end() ? nullptr : found->second.ring;
+}
+
+bool LoopbackMailbox::Watch(const std::shared_ptr<LoopbackMailbox>& watcher,
+                            AttachmentId attachment) {
+  const std::lock_guard lock(mutex_);
+  if (dead_) return false;
+  watchers_.push_back({watcher, watcher.get(), attachment});
+  return true;
+}
+
+void LoopbackMailbox::Unwatch(const LoopbackMailbox* watcher, AttachmentId attachment) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(watchers_, [&](const Watcher& each) {
+    return each.identity == watcher && each.attachment == attachment;
+  });
+}
+
+// The watchers are told without the own mutex held: two mailboxes that die together and watch each
+// other must not wait for each other.
+void LoopbackMailbox::Die() {
+  std::vector<Watcher> watchers;
+  {
+    const std::lock_guard lock(mutex_);
+    dead_ = true;
+    watchers.swap(watchers_);
+  }
+  for (const Watcher& watcher : watchers) {
+    if (const auto mailbox = watcher.mailbox.lock()) mailbox->TellDown(watcher.attachment);
+  }
+}
+
+bool LoopbackMailbox::dead() {
+  const std::lock_guard lock(mutex_);
+  return dead_;
+}
+
+void LoopbackMailbox::TellDown(AttachmentId attachment) {
+  {
+    const std::lock_guard lock(mutex_);
+    mail_.links_down.push_back(attachment);
+  }
+  sleeper_->Wake();
+}
+
+}  // namespace switchyard

@@ -1,0 +1,81 @@
+#include "worker/transport/loopback/transport.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/error.h"
+#include "core/status_macros.h"
+#include "worker/transport/loopback/link.h"
+#include "worker/transport/ring_geometry.h"
+
+namespace switchyard {
+
+absl::StatusOr<std::unique_ptr<Transport>> LoopbackTransport::Create(
+    const LoopbackOptions& options) {
+  if (options.hub == nullptr) {
+    return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
+                     "transport loopback: it needs the hub of this process");
+  }
+  std::unique_ptr<LoopbackTransport> transport(new LoopbackTransport(options));
+  SY_ASSIGN_OR_RETURN(transport->place_, options.hub->Open(options.spin));
+  return transport;
+}
+
+LoopbackTransport::~LoopbackTransport() {
+  while (!links_.empty()) links_.back()->Close();
+  if (place_.mailbox == nullptr) return;
+  options_.hub->Forget(place_.address);
+  place_.mailbox->Die();
+}
+
+absl::StatusOr<std::unique_ptr<Link>> LoopbackTransport::CreateLink(const LinkOptions& options) {
+  LinkOptions rounded = options;
+  SY_RETURN_IF_ERROR(RoundRing(&rounded));
+  if (options.choice != TransportChoice::kAuto && options.choice != TransportChoice::kInProcess) {
+    return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
+                     "transport loopback: choices shm and tcp are ucx's; ask for auto or inproc");
+  }
+  return std::make_unique<LoopbackLink>(this, rounded);
+}
+
+bool LoopbackTransport::TellLinksDown(FrameSink& sink) {
+  bool any = false;
+  for (std::size_t i = 0; i < mail_.links_down.size(); ++i) {
+    const AttachmentId attachment = mail_.links_down[i];
+    // Found anew each time: the sink may have closed it meanwhile.
+    const auto link = std::ranges::find_if(
+        links_, [&](const LoopbackLink* each) { return each->offer().attachment == attachment; });
+    if (link == links_.end() || !(*link)->MarkDown()) continue;
+    sink.OnLinkDown(**link, (*link)->DownError());
+    any = true;
+  }
+  return any;
+}
+
+bool LoopbackTransport::Progress(FrameSink& sink) {
+  place_.mailbox->Drain(&mail_);
+  for (const HeaderBytes& header : mail_.doorbells) inbox_.OnDoorbell(header);
+  for (std::uint64_t i = 0; i < mail_.overflow; ++i) inbox_.CountDrop(FrameDrop::kSlot);
+  // What came before a peer died still counts.
+  const bool delivered = inbox_.Deliver(sink);
+  const bool told = TellLinksDown(sink);
+  if (place_.mailbox->sleeper().TakeTimeout() && (delivered || told)) ++late_wakes_;
+  return delivered || told || !mail_.doorbells.empty();
+}
+
+bool LoopbackTransport::Arm() {
+  return !inbox_.HasReady() && !place_.mailbox->HasMail() && place_.mailbox->sleeper().Arm();
+}
+
+TransportStats LoopbackTransport::stats() const {
+  TransportStats stats;
+  stats.drops = inbox_.drops();
+  stats.frames_in = inbox_.frames_in();
+  stats.frames_out = frames_out_;
+  stats.late_wakes = late_wakes_;
+  stats.links_open = links_.size();
+  stats.ring_bytes = ring_bytes_;
+  return stats;
+}
+
+}  // namespace switchyard

@@ -1,0 +1,56 @@
+// The transport inside one process: rings are plain memory, doorbells a queue behind a mutex. See
+// worker/transport/transport.h; the one difference is that Progress and Send take that mutex.
+//
+// Each transport belongs to its own thread (or its owner's mutex), the peers to theirs.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "worker/transport/inbox.h"
+#include "worker/transport/loopback/hub.h"
+#include "worker/transport/loopback/mailbox.h"
+#include "worker/transport/transport.h"
+
+namespace switchyard {
+
+struct LoopbackOptions {
+  Incarnation incarnation{};   // of the process that this transport stands for
+  Duration spin{};             // see Sleeper
+  LoopbackHub* hub = nullptr;  // required; outlives the transport
+};
+
+class LoopbackLink;
+
+class LoopbackTransport final : public Transport {
+ public:
+  // Errors: kInvalidArgument (BAD_CONFIG) without a hub; kResourceExhausted without descriptors.
+  static absl::StatusOr<std::unique_ptr<Transport>> Create(const LoopbackOptions& options);
+  ~LoopbackTransport() override;
+
+  absl::StatusOr<std::unique_ptr<Link>> CreateLink(const LinkOptions& options) override;
+  bool Progress(FrameSink& sink) override;
+  bool Arm() override;
+  void Wait(Duration max) override { place_.mailbox->sleeper().Wait(max); }
+  void Wake() override { place_.mailbox->sleeper().Wake(); }
+  void CountDrop(FrameDrop drop) override { inbox_.CountDrop(drop); }
+  [[nodiscard]] TransportStats stats() const override;
+
+ private:
+  friend class LoopbackLink;
+
+  explicit LoopbackTransport(const LoopbackOptions& options) : options_(options) {}
+  bool TellLinksDown(FrameSink& sink);
+
+  const LoopbackOptions options_;
+  LoopbackHub::Place place_;
+  Inbox inbox_;
+  LoopbackMailbox::Mail mail_;
+  std::vector<LoopbackLink*> links_;  // open ones
+  std::uint64_t frames_out_ = 0;
+  std::uint64_t late_wakes_ = 0;
+  std::uint64_t ring_bytes_ = 0;
+};
+
+}  // namespace switchyard
