@@ -1,0 +1,120 @@
+#include "worker/transport/ucx/context.h"
+
+#include <array>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/error.h"
+#include "core/status_macros.h"
+
+namespace switchyard {
+namespace {
+
+struct Setting {
+  const char* name;
+  const char* value;
+};
+
+// Names of transport settings go without the transport's prefix in ucp_config_modify (TCP_CONN_NB
+// of the environment is CONN_NB here).
+constexpr std::array kSettings = {
+    // Rows go through memory that sysv maps; headers and messages over tcp, the one lane here that
+    // reports a peer's death. sysv and not posix: its segments are gone with their last user, also
+    // after kill -9, while posix shows a file in /dev/shm for as long as it fills it.
+    Setting{"TLS", "sysv,tcp"},
+    Setting{"ALLOC_PRIO", "md:sysv"},
+    Setting{"SHM_DEVICES", "all"},
+    // Always eager. A rendezvous receive that is under way when a link closes can outlive it (UCX
+    // finds the endpoint by order of creation, which may be another link's), keeps the ring from
+    // being freed, and aborts the process in ucp_worker_destroy.
+    Setting{"RNDV_THRESH", "inf"},
+    // Pieces of a frame must come in order: one lane.
+    Setting{"MAX_EAGER_RAILS", "1"},
+    Setting{"BCOPY_THRESH", "auto"},
+    Setting{"ZCOPY_THRESH", "auto"},
+    Setting{"TX_SEG_SIZE", "8K"},
+    Setting{"RX_SEG_SIZE", "64K"},
+    // Without it connect(2) to a host that is gone blocks the data thread for seconds.
+    Setting{"CONN_NB", "y"},
+    Setting{"NODELAY", "y"},
+    Setting{"KEEPALIVE_INTERVAL", "20s"},
+    Setting{"PROTO_ENABLE", "n"},
+    Setting{"UNIFIED_MODE", "n"},
+    Setting{"ADDRESS_DEBUG_INFO", "n"},
+    Setting{"ADAPTIVE_PROGRESS", "y"},
+    Setting{"USE_MT_MUTEX", "n"},
+};
+
+absl::Status Modify(ucp_config_t* config, const char* name, const char* value) {
+  const ucs_status_t status = ucp_config_modify(config, name, value);
+  return status == UCS_OK ? absl::OkStatus()
+                          : UcxError(absl::StrCat("setting ", name, "=", value), status);
+}
+
+absl::Status ModifyAll(ucp_config_t* config, const UcxContextOptions& options) {
+  for (const Setting& setting : kSettings) {
+    SY_RETURN_IF_ERROR(Modify(config, setting.name, setting.value));
+  }
+  SY_RETURN_IF_ERROR(Modify(config, "LOG_LEVEL", options.log_level.c_str()));
+  return Modify(config, "NET_DEVICES", options.net_devices.c_str());
+}
+
+}  // namespace
+
+absl::Status UcxError(absl::string_view what, ucs_status_t status) {
+  absl::StatusCode code = absl::StatusCode::kUnavailable;
+  if (status == UCS_ERR_NO_MEMORY) code = absl::StatusCode::kResourceExhausted;
+  if (status == UCS_ERR_INVALID_PARAM || status == UCS_ERR_NO_DEVICE) {
+    code = absl::StatusCode::kFailedPrecondition;
+  }
+  const Reason reason =
+      code == absl::StatusCode::kResourceExhausted ? Reason::kOutOfMemory : Reason::kTransport;
+  return MakeError(code, reason, absl::StrCat("UCX: ", what, ": ", ucs_status_string(status)));
+}
+
+absl::StatusOr<std::unique_ptr<UcxContext>> UcxContext::Create(const UcxContextOptions& options) {
+  std::unique_ptr<UcxContext> made(new UcxContext);
+  SY_RETURN_IF_ERROR(made->Init(options));
+  return made;
+}
+
+absl::Status UcxContext::Init(const UcxContextOptions& options) {
+  ucp_config_t* config = nullptr;
+  ucs_status_t status = ucp_config_read(nullptr, nullptr, &config);
+  if (status != UCS_OK) {
+    return UcxError("reading its configuration (unset UCX_* variables)", status);
+  }
+  if (absl::Status modified = ModifyAll(config, options); !modified.ok()) {
+    ucp_config_release(config);
+    return modified;
+  }
+  ucp_params_t params{};
+  params.field_mask = UCP_PARAM_FIELD_FEATURES;
+  params.features = UCP_FEATURE_AM | UCP_FEATURE_RMA | UCP_FEATURE_WAKEUP;
+  status = ucp_init(&params, config, &context_);
+  ucp_config_release(config);
+  if (status != UCS_OK) return UcxError("making a context (is ucx with tcp installed?)", status);
+
+  ucp_worker_params_t worker_params{};
+  worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  worker_params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+  status = ucp_worker_create(context_, &worker_params, &worker_);
+  if (status != UCS_OK) return UcxError("making a worker", status);
+
+  ucp_address_t* address = nullptr;
+  std::size_t length = 0;
+  status = ucp_worker_get_address(worker_, &address, &length);
+  if (status != UCS_OK) return UcxError("packing the worker's address", status);
+  address_.assign(reinterpret_cast<const char*>(address), length);
+  ucp_worker_release_address(worker_, address);
+
+  status = ucp_worker_get_efd(worker_, &event_fd_);
+  return status == UCS_OK ? absl::OkStatus() : UcxError("asking for its event descriptor", status);
+}
+
+UcxContext::~UcxContext() {
+  if (worker_ != nullptr) ucp_worker_destroy(worker_);
+  if (context_ != nullptr) ucp_cleanup(context_);
+}
+
+}  // namespace switchyard

@@ -1,0 +1,222 @@
+#include "worker/transport/ucx/link.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+#include "core/error.h"
+#include "core/status_macros.h"
+#include "worker/transport/ring_geometry.h"
+#include "worker/transport/ucx/lanes.h"
+#include "worker/transport/ucx/sealed_blob.h"
+
+namespace switchyard {
+namespace {
+
+// How often UCX may work in Close until it has let go of the link's memory; in practice at once.
+constexpr int kSettleRounds = 100;
+
+absl::Status NotAsAsked(const std::string& text) {
+  return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kTransport, text);
+}
+
+bool AllTcp(absl::string_view lanes) {
+  if (lanes.empty()) return false;
+  const std::vector<absl::string_view> names = absl::StrSplit(lanes, ',');
+  return std::ranges::all_of(names,
+                             [](absl::string_view name) { return absl::StartsWith(name, "tcp/"); });
+}
+
+}  // namespace
+
+UcxLink::UcxLink(UcxCore* core, const LinkOptions& options)
+    : Link(options.owner), core_(core), options_(options) {}
+
+absl::StatusOr<std::unique_ptr<UcxLink>> UcxLink::Create(UcxCore* core,
+                                                         const LinkOptions& options) {
+  LinkOptions rounded = options;
+  SY_RETURN_IF_ERROR(RoundRing(&rounded));
+  if (options.choice == TransportChoice::kInProcess) {
+    return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
+                     "transport ucx: choice inproc is loopback's; ask for auto, shm or tcp");
+  }
+  std::unique_ptr<UcxLink> link(new UcxLink(core, rounded));
+  if (absl::Status allocated = link->AllocateRing(); !allocated.ok()) {
+    link->core_ = nullptr;  // nothing to close yet
+    return allocated;
+  }
+  core->links.push_back(link.get());
+  return link;
+}
+
+absl::Status UcxLink::AllocateRing() {
+  const std::size_t bytes = RingBytesOf(options_);
+  ucp_context_h context = core_->ucx->context();
+  const bool want_mapped = options_.choice != TransportChoice::kTcp;
+  absl::StatusOr<UcxRing> ring =
+      UcxRing::Allocate(context, want_mapped ? UcxRing::Kind::kMapped : UcxRing::Kind::kPlain,
+                        bytes, core_->rng.Next());
+  if (!ring.ok() && options_.choice == TransportChoice::kAuto) {
+    ring = UcxRing::Allocate(context, UcxRing::Kind::kPlain, bytes, 0);
+  }
+  SY_RETURN_IF_ERROR(ring.status());
+  ring_ = std::move(ring).value();
+  core_->ring_bytes += bytes;
+
+  offer_.transport = "ucx";
+  offer_.address = SealBlob(BlobKind::kAddress, core_->ucx->address());
+  offer_.incarnation = core_->incarnation;
+  offer_.attachment = core_->inbox.Add(this, {.cookie = options_.cookie,
+                                              .slots = options_.slots,
+                                              .slot_bytes = options_.slot_bytes,
+                                              .memory = ring_.memory(),
+                                              .mapped = ring_.mapped()});
+  offer_.ring_address = reinterpret_cast<std::uint64_t>(ring_.memory().data());
+  offer_.ring_bytes = bytes;
+  offer_.slots = options_.slots;
+  offer_.slot_bytes = options_.slot_bytes;
+  offer_.rkey = ring_.rkey();
+  return absl::OkStatus();
+}
+
+absl::Status UcxLink::Connect(const RingOffer& peer) {
+  if (core_ == nullptr || endpoint_ != nullptr) {
+    return NotAsAsked("transport ucx: a link is connected once; make a new one");
+  }
+  SY_RETURN_IF_ERROR(CheckPeerOffer(options_, peer, "ucx"));
+  SY_RETURN_IF_ERROR(MakeEndpoint(peer));
+  absl::Status chosen = ChoosePath(peer);
+  if (!chosen.ok()) CloseEndpoint();
+  return chosen;
+}
+
+absl::Status UcxLink::MakeEndpoint(const RingOffer& peer) {
+  const std::optional<absl::string_view> address = OpenBlob(BlobKind::kAddress, peer.address);
+  if (!address.has_value()) {
+    return NotAsAsked(
+        "transport ucx: the peer's address is not one of ours; are both sides of one "
+        "release?");
+  }
+  ucp_ep_params_t params{};
+  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLER | UCP_EP_PARAM_FIELD_FLAGS;
+  params.flags = UCP_EP_PARAMS_FLAGS_NO_LOOPBACK;
+  params.address = reinterpret_cast<const ucp_address_t*>(address->data());
+  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  params.err_handler = {&UcxLink::OnEndpointError, this};
+  const ucs_status_t status = ucp_ep_create(core_->ucx->worker(), &params, &endpoint_);
+  if (status == UCS_OK) return absl::OkStatus();
+  endpoint_ = nullptr;
+  return MakeError(
+      absl::StatusCode::kUnavailable, Reason::kTransport,
+      absl::StrCat("transport ucx: no endpoint for attachment ", offer_.attachment.value, ": ",
+                   ucs_status_string(status), "; check that the peer's host is reachable by tcp"));
+}
+
+absl::Status UcxLink::ChoosePath(const RingOffer& peer) {
+  std::span<std::byte> mapped;
+  if (options_.choice != TransportChoice::kTcp && !peer.rkey.empty()) {
+    absl::StatusOr<UcxPeerRing> ring =
+        UcxPeerRing::Map(endpoint_, peer.rkey, peer.ring_address, peer.ring_bytes);
+    if (ring.ok()) {
+      peer_ring_ = std::move(ring).value();
+      mapped = peer_ring_.memory();
+    }
+  }
+  if (options_.choice == TransportChoice::kShm && mapped.empty()) {
+    return NotAsAsked(
+        "transport ucx: shm was asked, but the peer's ring cannot be mapped; run both "
+        "sides on one host and in one IPC namespace, or ask for auto or tcp");
+  }
+  lanes_ = LanesOf(endpoint_);
+  if (options_.choice == TransportChoice::kTcp && !AllTcp(lanes_)) {
+    return NotAsAsked(
+        absl::StrCat("transport ucx: tcp was asked, but UCX uses lanes \"", lanes_, "\""));
+  }
+  path_ = mapped.empty() ? LinkPath::kMessages : LinkPath::kMapped;
+  peer_slot_bytes_ = peer.slot_bytes;
+  outbox_ = std::make_unique<UcxOutbox>(
+      UcxOutbox::Geometry{.slots = peer.slots, .slot_bytes = peer.slot_bytes}, mapped);
+  return absl::OkStatus();
+}
+
+absl::Status UcxLink::DownError() const {
+  return MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost,
+                   absl::StrCat("attachment ", offer_.attachment.value, ": the link is down (",
+                                failure_ == UCS_OK ? "closed" : ucs_status_string(failure_),
+                                "); close it and attach again"));
+}
+
+absl::Status UcxLink::Send(std::uint32_t slot, std::size_t frame_bytes) {
+  if (outbox_ == nullptr || failure_ != UCS_OK) return DownError();
+  if (slot >= options_.slots || frame_bytes < kFrameHeaderBytes || frame_bytes > peer_slot_bytes_) {
+    return BadSend(offer_.attachment, slot, frame_bytes);
+  }
+  const ucs_status_t status = outbox_->Send(endpoint_, slot, frame_bytes);
+  if (status != UCS_OK) {
+    MarkDown(status);
+    return DownError();
+  }
+  ++core_->frames_out;
+  return absl::OkStatus();
+}
+
+// Takes a note: Progress tells the sink, outside of UCX and outside of Send.
+void UcxLink::MarkDown(ucs_status_t status) {
+  if (failure_ != UCS_OK) return;
+  failure_ = status;
+  down_untold_ = true;
+  ++core_->links_down;
+}
+
+void UcxLink::OnEndpointError(void* self, ucp_ep_h /*endpoint*/, ucs_status_t status) {
+  static_cast<UcxLink*>(self)->MarkDown(status);
+}
+
+bool UcxLink::TakeDown(absl::Status* why) {
+  if (!down_untold_) return false;
+  down_untold_ = false;
+  --core_->links_down;
+  *why = DownError();
+  return true;
+}
+
+void UcxLink::CloseEndpoint() {
+  if (endpoint_ == nullptr) return;
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  param.flags = UCP_EP_CLOSE_FLAG_FORCE;
+  const ucs_status_ptr_t request = ucp_ep_close_nbx(endpoint_, &param);
+  if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);  // UCX finishes it by itself
+  endpoint_ = nullptr;
+  if (outbox_ != nullptr && !core_->Settle(*outbox_, kSettleRounds)) {
+    core_->limbo.push_back(std::move(outbox_));
+  }
+  outbox_.reset();
+  peer_ring_ = UcxPeerRing();
+  path_ = LinkPath::kNone;
+}
+
+void UcxLink::Close() {
+  if (core_ == nullptr) return;
+  core_->inbox.Remove(offer_.attachment);
+  CloseEndpoint();
+  if (down_untold_) --core_->links_down;
+  down_untold_ = false;
+  ring_ = UcxRing();
+  core_->ring_bytes -= offer_.ring_bytes;
+  std::erase(core_->links, this);
+  core_ = nullptr;
+}
+
+std::string UcxLink::DebugString() const {
+  return absl::StrCat("ucx attachment ", offer_.attachment.value, ": out ", LinkPathName(path_),
+                      ", in ", ring_.mapped() ? "mapped" : "messages", ", lanes ",
+                      lanes_.empty() ? "none" : lanes_,
+                      failure_ == UCS_OK ? "" : absl::StrCat(", ", ucs_status_string(failure_)));
+}
+
+}  // namespace switchyard

@@ -1,0 +1,58 @@
+// One attachment over UCX: an inbound ring, an endpoint, an outbox. See
+// worker/transport/transport.h.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "worker/transport/transport.h"
+#include "worker/transport/ucx/core.h"
+#include "worker/transport/ucx/ring.h"
+
+namespace switchyard {
+
+class UcxLink final : public Link {
+ public:
+  static absl::StatusOr<std::unique_ptr<UcxLink>> Create(UcxCore* core, const LinkOptions& options);
+  ~UcxLink() override { Close(); }
+
+  [[nodiscard]] const RingOffer& offer() const override { return offer_; }
+  absl::Status Connect(const RingOffer& peer) override;
+  [[nodiscard]] LinkPath path() const override { return path_; }
+  [[nodiscard]] std::span<std::byte> OutboundSlot(std::uint32_t slot) override {
+    return outbox_->Slot(slot);
+  }
+  absl::Status Send(std::uint32_t slot, std::size_t frame_bytes) override;
+  void Close() override;
+  [[nodiscard]] std::string DebugString() const override;
+
+  // For the transport: whether OnLinkDown is owed, and why. Clears it.
+  bool TakeDown(absl::Status* why);
+
+ private:
+  UcxLink(UcxCore* core, const LinkOptions& options);
+  absl::Status AllocateRing();
+  absl::Status MakeEndpoint(const RingOffer& peer);
+  absl::Status ChoosePath(const RingOffer& peer);
+  void CloseEndpoint();
+  void MarkDown(ucs_status_t status);
+  [[nodiscard]] absl::Status DownError() const;
+  static void OnEndpointError(void* self, ucp_ep_h endpoint, ucs_status_t status);
+
+  UcxCore* core_;  // null once closed
+  const LinkOptions options_;
+  RingOffer offer_;
+  UcxRing ring_;
+  // Between Connect and Close.
+  ucp_ep_h endpoint_ = nullptr;
+  UcxPeerRing peer_ring_;
+  std::unique_ptr<UcxOutbox> outbox_;
+  std::uint32_t peer_slot_bytes_ = 0;
+  LinkPath path_ = LinkPath::kNone;
+  std::string lanes_;  // "tcp/lo"
+  // Once the endpoint has failed.
+  ucs_status_t failure_ = UCS_OK;
+  bool down_untold_ = false;
+};
+
+}  // namespace switchyard

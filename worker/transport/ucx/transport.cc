@@ -1,0 +1,126 @@
+#include "worker/transport/ucx/transport.h"
+
+#include <cstring>
+#include <utility>
+
+#include "core/status_macros.h"
+#include "worker/transport/ucx/link.h"
+
+namespace switchyard {
+namespace {
+
+// Rounds of UCX work in one Progress, so that a stream of pieces does not keep the caller's mutex.
+constexpr int kProgressRounds = 64;
+// When the transport goes: how long UCX may take to let go of what closed links sent.
+constexpr int kFarewellRounds = 100'000;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Transport>> UcxTransport::Create(const UcxOptions& options) {
+  std::unique_ptr<UcxTransport> transport(new UcxTransport);
+  SY_RETURN_IF_ERROR(transport->Init(options));
+  return transport;
+}
+
+absl::Status UcxTransport::Init(const UcxOptions& options) {
+  core_.incarnation = options.incarnation;
+  SY_ASSIGN_OR_RETURN(core_.ucx, UcxContext::Create(options.context));
+
+  ucp_am_handler_param_t handler{};
+  handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
+                       UCP_AM_HANDLER_PARAM_FIELD_ARG;
+  handler.id = kFrameMessageId;
+  handler.cb = &UcxTransport::OnMessage;
+  handler.arg = this;
+  const ucs_status_t status = ucp_worker_set_am_recv_handler(core_.ucx->worker(), &handler);
+  if (status != UCS_OK) return UcxError("setting the message handler", status);
+
+  SY_ASSIGN_OR_RETURN(sleeper_, Sleeper::Create(core_.ucx->event_fd(), options.spin));
+  return absl::OkStatus();
+}
+
+UcxTransport::~UcxTransport() {
+  while (!core_.links.empty()) core_.links.back()->Close();
+  for (const std::unique_ptr<UcxOutbox>& outbox : core_.limbo) {
+    core_.Settle(*outbox, kFarewellRounds);
+  }
+  core_.ucx.reset();  // before the memory that it may still know
+}
+
+absl::StatusOr<std::unique_ptr<Link>> UcxTransport::CreateLink(const LinkOptions& options) {
+  return UcxLink::Create(&core_, options);
+}
+
+// A doorbell is a header alone, a piece a longer header and data. Whatever else arrives is no
+// frame.
+ucs_status_t UcxTransport::OnMessage(void* self, const void* header, std::size_t header_bytes,
+                                     void* data, std::size_t data_bytes,
+                                     const ucp_am_recv_param_t* param) {
+  Inbox& inbox = static_cast<UcxTransport*>(self)->core_.inbox;
+  const std::span bytes(static_cast<const std::byte*>(header), header_bytes);
+  if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) {
+    // Ours are eager. Not fetching it is how a rendezvous is refused.
+    inbox.CountDrop(FrameDrop::kLength);
+  } else if (header_bytes == kFrameHeaderBytes) {
+    data_bytes == 0 ? inbox.OnDoorbell(bytes) : inbox.CountDrop(FrameDrop::kLength);
+  } else if (header_bytes == kPieceHeaderBytes) {
+    std::uint32_t offset = 0;
+    std::memcpy(&offset, bytes.data() + kFrameHeaderBytes, sizeof(offset));
+    inbox.OnPiece(bytes.first(kFrameHeaderBytes), offset,
+                  {static_cast<const std::byte*>(data), data_bytes});
+  } else {
+    inbox.CountDrop(FrameDrop::kTruncated);
+  }
+  return UCS_OK;
+}
+
+bool UcxTransport::TellLinksDown(FrameSink& sink) {
+  bool any = false;
+  while (core_.links_down > 0) {
+    // The sink may close any link, so the search begins anew for each.
+    for (UcxLink* link : core_.links) {
+      absl::Status why;
+      if (!link->TakeDown(&why)) continue;
+      sink.OnLinkDown(*link, why);
+      any = true;
+      break;
+    }
+  }
+  return any;
+}
+
+bool UcxTransport::Progress(FrameSink& sink) {
+  bool any = false;
+  for (int i = 0; i < kProgressRounds && !core_.inbox.HasReady(); ++i) {
+    if (ucp_worker_progress(core_.ucx->worker()) == 0) break;
+    any = true;
+  }
+  // What came before a peer died still counts.
+  const bool delivered = core_.inbox.Deliver(sink);
+  const bool told = TellLinksDown(sink);
+  if (sleeper_->TakeTimeout() && (told || delivered)) ++late_wakes_;
+  if (!core_.limbo.empty()) {
+    std::erase_if(core_.limbo, [](const auto& outbox) { return outbox->pending() == 0; });
+  }
+  return any || told || delivered;
+}
+
+bool UcxTransport::Arm() {
+  if (core_.inbox.HasReady() || core_.links_down > 0) return false;
+  // Any other failure than "busy" leaves the sleep bounded by its time.
+  if (ucp_worker_arm(core_.ucx->worker()) == UCS_ERR_BUSY) return false;
+  return sleeper_->Arm();
+}
+
+TransportStats UcxTransport::stats() const {
+  TransportStats stats;
+  stats.drops = core_.inbox.drops();
+  stats.frames_in = core_.inbox.frames_in();
+  stats.frames_out = core_.frames_out;
+  stats.late_wakes = late_wakes_;
+  stats.links_open = core_.links.size();
+  stats.ring_bytes = core_.ring_bytes;
+  return stats;
+}
+
+}  // namespace switchyard
