@@ -117,8 +117,13 @@ function(switchyard_test)
   endif()
   # Discovery before the test run cannot carry a list; ctest -L matches a part of a label as well.
   string(JOIN "+" labels ${ARG_LABELS})
+  set(environment "")
+  if(CMAKE_CXX_FLAGS MATCHES "fsanitize=thread")
+    # UCX hooks madvise when it is loaded; a new thread then crashes before ThreadSanitizer knows it.
+    set(environment ENVIRONMENT UCX_MEM_EVENTS=n)
+  endif()
   gtest_discover_tests(${ARG_NAME} DISCOVERY_MODE PRE_TEST EXTRA_ARGS ${ARG_ARGS}
-    PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${labels}")
+    PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${labels}" ${environment})
 endfunction()
 
 function(switchyard_benchmark)

@@ -1,0 +1,37 @@
+// The transports of this build, by name. A further one is a folder and a line in registry.cc.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+#include "core/clock.h"
+#include "core/ids.h"
+#include "worker/transport/transport.h"
+
+namespace switchyard {
+
+class LoopbackHub;  // worker/transport/loopback/hub.h
+
+struct TransportOptions {
+  Incarnation incarnation{};  // of this process
+  // How long Wait looks before it sleeps; 0 where threads may outnumber cores.
+  Duration spin{};
+  LoopbackHub* hub = nullptr;  // loopback alone; outlives the transport
+  // ucx alone: devices for tcp, e.g. "eth0,lo", and how much UCX prints (ucx/context.h).
+  std::string net_devices = "all";
+  std::string ucx_log_level = "fatal";
+};
+
+// "ucx" and "loopback", as RingOffer.transport says them.
+std::vector<absl::string_view> TransportNames();
+
+// Errors: kInvalidArgument (BAD_CONFIG) for a name that is not in TransportNames(), and those of
+// the transport's own Create.
+absl::StatusOr<std::unique_ptr<Transport>> MakeTransport(absl::string_view name,
+                                                         const TransportOptions& options);
+
+}  // namespace switchyard
