@@ -4,9 +4,15 @@
 
 #include "client/gateway_session.h"
 #include "client/source_moe_session.h"
+#include "core/error.h"
 #include "core/status_macros.h"
 
 namespace switchyard {
+namespace {
+
+constexpr Duration kReadyPause = std::chrono::milliseconds(50);
+
+}  // namespace
 
 std::unique_ptr<Client> Client::Over(const ClientOptions& options, ClientParts parts) {
   return std::unique_ptr<Client>(new Client(options, std::move(parts)));
@@ -47,6 +53,19 @@ absl::StatusOr<std::unique_ptr<MoeSession>> Client::Open(const OpenSessionOrder&
   SY_ASSIGN_OR_RETURN(const Source::SessionRef session,
                       source_->Open(order, options_.transport, options_.timeout));
   return MakeSourceMoeSession(source_.get(), session, sessions_.get(), options_.timeout);
+}
+
+absl::StatusOr<std::unique_ptr<MoeSession>> Client::OpenWhenReady(const OpenSessionOrder& order,
+                                                                  Duration ready_timeout) {
+  const TimePoint until = clock_.Now() + ready_timeout;
+  while (true) {
+    absl::StatusOr<std::unique_ptr<MoeSession>> session = Open(order);
+    if (session.ok() || ReasonOf(session.status()) != Reason::kNotReady || clock_.Now() >= until) {
+      return session;
+    }
+    std::unique_lock<std::mutex> lock(mutex_);
+    closing_.wait_for(lock, kReadyPause);
+  }
 }
 
 std::string Client::gateway_worker() const {

@@ -5,6 +5,7 @@
 // deployment, tests). Nothing is read from the environment. Thread-safe.
 #pragma once
 
+#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -23,6 +24,7 @@ struct ClientOptions {
   std::string coordinator;  // "host:port"; may be empty with `gateway`
   std::string gateway;      // "host:port" of a worker that serves steps; empty: p2p from here
   TransportChoice transport = TransportChoice::kAuto;
+  std::string net_devices = "all";              // of UCX's tcp lanes, e.g. "lo" or "eth0"
   Duration timeout = std::chrono::seconds(10);  // of opening, closing and reports
 };
 
@@ -47,6 +49,10 @@ class Client {
   // Blocks until every worker is attached, at most the options' timeout. The session keeps a
   // pointer to this client. Errors as CoordinatorService.OpenSession and ExpertService.Attach.
   absl::StatusOr<std::unique_ptr<MoeSession>> Open(const OpenSessionOrder& order);
+  // As Open, and asks again while the deployment has no committed epoch (NOT_READY), at most
+  // `ready_timeout`.
+  absl::StatusOr<std::unique_ptr<MoeSession>> OpenWhenReady(const OpenSessionOrder& order,
+                                                            Duration ready_timeout);
   [[nodiscard]] TransportStats transport_stats();
   // The gateway's worker id, once a session is open through it; empty in p2p.
   [[nodiscard]] std::string gateway_worker() const;
@@ -61,8 +67,9 @@ class Client {
   std::unique_ptr<StepChannel> steps_;
   std::unique_ptr<DeviceBackend> device_;  // gateway: validation
   mutable std::mutex mutex_;
-  std::string gateway_worker_;      // guarded by mutex_
-  std::unique_ptr<Source> source_;  // p2p; declared last: it uses the channel
+  std::condition_variable closing_;  // nobody notifies it: a bounded pause between two asks
+  std::string gateway_worker_;       // guarded by mutex_
+  std::unique_ptr<Source> source_;   // p2p; declared last: it uses the channel
 };
 
 }  // namespace switchyard

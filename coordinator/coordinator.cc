@@ -224,12 +224,16 @@ DeploymentView Coordinator::Preview(const DeploymentRecord& record) const {
   return view;
 }
 
+// By name, by model, or, with neither, whatever there is: one deployment alone needs no name.
+bool Coordinator::Asks(const OpenSessionOrder& order, const DeploymentSpec& spec) {
+  if (!order.deployment.empty()) return spec.name == order.deployment;
+  return order.model.empty() || spec.model == order.model;
+}
+
 absl::StatusOr<DeploymentController*> Coordinator::FindFor(const OpenSessionOrder& order) {
   std::vector<std::string> names;
   for (auto& [name, controller] : deployments_) {
-    const bool matches = order.deployment.empty() ? controller.record().spec.model == order.model
-                                                  : name == order.deployment;
-    if (matches) names.push_back(name);
+    if (Asks(order, controller.record().spec)) names.push_back(name);
   }
   if (names.size() == 1) return Find(names.front());
   if (names.size() > 1) {
@@ -239,8 +243,7 @@ absl::StatusOr<DeploymentController*> Coordinator::FindFor(const OpenSessionOrde
                      {{"model", order.model}});
   }
   for (const auto& [request, apply] : applies_) {
-    if (apply.spec.name == order.deployment ||
-        (order.deployment.empty() && apply.spec.model == order.model)) {
+    if (Asks(order, apply.spec)) {
       return MakeError(
           absl::StatusCode::kUnavailable, Reason::kNotReady,
           absl::StrFormat("deployment %s is being applied; try again", apply.spec.name),

@@ -77,6 +77,7 @@ class Coordinator {
   void FinishApply(RequestId request, const PendingApply& apply);
   [[nodiscard]] DeploymentView ViewOf(const DeploymentController& controller) const;
   [[nodiscard]] DeploymentView Preview(const DeploymentRecord& record) const;
+  static bool Asks(const OpenSessionOrder& order, const DeploymentSpec& spec);
   absl::StatusOr<DeploymentController*> FindFor(const OpenSessionOrder& order);
   absl::StatusOr<SessionGrant> Grant(const OpenSessionOrder& order);
 

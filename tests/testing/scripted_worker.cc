@@ -13,8 +13,10 @@ namespace switchyard::testing {
 namespace {
 
 // Result or error frames of a worker repeat the request's keys.
-FrameHeader ReplyHeader(const FrameHeader& request, FrameKind kind, const RingOffer& ring) {
+FrameHeader ReplyHeader(const FrameHeader& request, FrameKind kind, const RingOffer& ring,
+                        const Incarnation& sender) {
   FrameHeader header = request;
+  header.source_incarnation = static_cast<std::uint32_t>(sender.low);
   header.kind = kind;
   header.attachment = ring.attachment;
   return header;
@@ -149,7 +151,8 @@ std::vector<std::byte> AnswerFrame(const std::vector<std::byte>& frame, const Pl
   ParseRequestMetadata(words, GeometryOf(request.header, plan, ordinal), &view).IgnoreError();
   const auto hidden = static_cast<std::size_t>(plan.shape.hidden);
   const FrameLayout layout = LayoutOfResult(request.header.rows, plan.shape.hidden);
-  FrameHeader header = ReplyHeader(request.header, FrameKind::kResult, reply_ring);
+  FrameHeader header = ReplyHeader(request.header, FrameKind::kResult, reply_ring,
+                                   plan.workers[static_cast<std::size_t>(ordinal)].incarnation);
   header.payload_bytes = layout.payload_bytes();
   std::vector<std::byte> reply = Seal(header, {}, layout.frame_bytes);
   const PlacementMap placement(*plan.FindLayer(header.layer), plan.shape.experts,
@@ -168,13 +171,13 @@ std::vector<std::byte> AnswerFrame(const std::vector<std::byte>& frame, const Pl
 }
 
 std::vector<std::byte> ErrorFrameFor(const std::vector<std::byte>& frame, const ErrorBody& body,
-                                     const RingOffer& reply_ring) {
+                                     const RingOffer& reply_ring, const Incarnation& sender) {
   FrameHeader request;
   DecodeHeader(frame, &request);
   const FrameLayout layout = LayoutOfError(body.text.size());
   std::vector<std::byte> metadata(layout.metadata_bytes);
   EncodeErrorBody(body, metadata);
-  FrameHeader header = ReplyHeader(request, FrameKind::kError, reply_ring);
+  FrameHeader header = ReplyHeader(request, FrameKind::kError, reply_ring, sender);
   header.payload_bytes = layout.payload_bytes();
   return Seal(header, metadata, layout.frame_bytes);
 }

@@ -93,7 +93,7 @@ ReadRequest ReadFrame(const std::vector<std::byte>& frame, const Plan& plan, std
 std::vector<std::byte> AnswerFrame(const std::vector<std::byte>& frame, const Plan& plan,
                                    std::int32_t ordinal, const RingOffer& reply_ring);
 std::vector<std::byte> ErrorFrameFor(const std::vector<std::byte>& frame, const ErrorBody& body,
-                                     const RingOffer& reply_ring);
+                                     const RingOffer& reply_ring, const Incarnation& sender);
 
 class ScriptedChannel final : public SessionChannel {
  public:

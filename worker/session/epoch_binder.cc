@@ -82,10 +82,17 @@ void EpochBinder::Adopt(std::unique_ptr<Binding> next, TimePoint now) {
 void EpochBinder::DropNext() {
   if (next_ == nullptr) return;
   for (Attachment* attachment : next_->workers) {
-    if (attachment->own || attachment->state != Attachment::State::kReady) continue;
-    attachment->stream->Release({next_->plan.epoch});
+    ReleaseAt(*attachment, next_->plan.epoch);
   }
   next_.reset();
+}
+
+void EpochBinder::ReleaseAt(Attachment& attachment, Epoch epoch) const {
+  if (attachment.own) {
+    options_.own_experts->Release(options_.grant.session, epoch);
+  } else if (attachment.state == Attachment::State::kReady) {
+    attachment.stream->Release({epoch});
+  }
 }
 
 Attachment* EpochBinder::FindOrAdd(const PlanWorker& worker) {
@@ -231,8 +238,9 @@ void EpochBinder::Lose(Attachment& attachment, const absl::Status& why, TimePoin
 }
 
 bool EpochBinder::Poll(TimePoint now) {
-  bool changed = Switch();
+  bool changed = Switch(now);
   changed |= ReleaseEnded();
+  changed |= LosePlannedOut(now);
   for (const std::unique_ptr<Attachment>& attachment : attachments_) {
     if (attachment->state != Attachment::State::kDown || attachment->retry_at > now) continue;
     if (!Uses(current_.get(), *attachment) && !Uses(next_.get(), *attachment)) continue;
@@ -242,9 +250,10 @@ bool EpochBinder::Poll(TimePoint now) {
   return changed;
 }
 
-bool EpochBinder::Switch() {
+bool EpochBinder::Switch(TimePoint now) {
   if (next_ == nullptr || !next_->AllBound()) return false;
   if (current_ != nullptr) ending_.push_back(std::move(current_));
+  switched_at_ = now;
   current_ = std::move(next_);
   return true;
 }
@@ -254,8 +263,7 @@ bool EpochBinder::ReleaseEnded() {
   for (std::unique_ptr<Binding>& old : ending_) {
     if (old->steps > 0) continue;
     for (Attachment* attachment : old->workers) {
-      if (attachment->own || attachment->state != Attachment::State::kReady) continue;
-      attachment->stream->Release({old->plan.epoch});
+      ReleaseAt(*attachment, old->plan.epoch);
     }
     old.reset();
     released = true;
@@ -264,6 +272,24 @@ bool EpochBinder::ReleaseEnded() {
   std::erase(ending_, nullptr);
   CloseUnused();
   return true;
+}
+
+// A worker that left in order has answered by now; one that did not never will, and the epoch that
+// its steps hold must end.
+bool EpochBinder::LosePlannedOut(TimePoint now) {
+  if (ending_.empty() || now < switched_at_ + options_.planned_out_grace) return false;
+  bool lost = false;
+  for (const std::unique_ptr<Attachment>& attachment : attachments_) {
+    if (!IsPlannedOut(*attachment)) continue;
+    Lose(*attachment,
+         MakeError(
+             absl::StatusCode::kUnavailable, Reason::kWorkerLost,
+             absl::StrFormat("the committed plan no longer holds worker %s", attachment->worker.id),
+             {{"worker", attachment->worker.id}}),
+         now);
+    lost = true;
+  }
+  return lost;
 }
 
 void EpochBinder::CloseUnused() {
@@ -276,6 +302,7 @@ void EpochBinder::CloseUnused() {
 }
 
 void EpochBinder::CloseAll() {
+  if (options_.own_experts != nullptr) options_.own_experts->Close(options_.grant.session);
   for (std::unique_ptr<Attachment>& attachment : attachments_) attachment->Close();
   next_.reset();
   current_.reset();
@@ -287,6 +314,11 @@ bool EpochBinder::Uses(const Binding* binding, const Attachment& attachment) con
   return binding != nullptr && OrdinalOf(*binding, attachment).has_value();
 }
 
+bool EpochBinder::IsPlannedOut(const Attachment& attachment) const {
+  return !attachment.own && attachment.state == Attachment::State::kReady &&
+         !Uses(current_.get(), attachment) && !Uses(next_.get(), attachment);
+}
+
 bool EpochBinder::InUse(const Attachment& attachment) const {
   if (Uses(current_.get(), attachment) || Uses(next_.get(), attachment)) return true;
   return std::any_of(ending_.begin(), ending_.end(), [&](const std::unique_ptr<Binding>& binding) {
@@ -296,6 +328,11 @@ bool EpochBinder::InUse(const Attachment& attachment) const {
 
 std::optional<TimePoint> EpochBinder::NextDeadline() const {
   std::optional<TimePoint> first;
+  const bool waits_for_planned_out =
+      !ending_.empty() &&
+      std::any_of(attachments_.begin(), attachments_.end(),
+                  [this](const std::unique_ptr<Attachment>& a) { return IsPlannedOut(*a); });
+  if (waits_for_planned_out) first = switched_at_ + options_.planned_out_grace;
   for (const std::unique_ptr<Attachment>& attachment : attachments_) {
     if (attachment->state != Attachment::State::kDown || !InUse(*attachment)) continue;
     first = first.has_value() ? std::min(*first, attachment->retry_at) : attachment->retry_at;

@@ -22,6 +22,7 @@
 #include "core/rng.h"
 #include "worker/session/attachment.h"
 #include "worker/session/binding.h"
+#include "worker/session/own_experts.h"
 #include "worker/session/session_channel.h"
 #include "worker/transport/transport.h"
 
@@ -33,15 +34,18 @@ struct BinderOptions {
   const DeviceBackend* device = nullptr;  // its codecs must take the plan's wire dtypes
   Rng* rng = nullptr;                     // jitter of retries
   SessionEvents* events = nullptr;
-  SourceSession* session = nullptr;  // Attachment::session
-  Incarnation incarnation;           // of this process
-  std::string own_worker_id;         // gateway: experts of this worker are called directly
+  SourceSession* session = nullptr;   // Attachment::session
+  Incarnation incarnation;            // of this process
+  OwnExperts* own_experts = nullptr;  // gateway; told of releases
+  std::string own_worker_id;          // gateway: experts of this worker are called directly
   SessionGrant grant;
   TransportChoice transport_choice = TransportChoice::kAuto;
   std::uint32_t pairs = 8;
   std::uint32_t slot_bytes = 0;
   Duration backoff_min = std::chrono::milliseconds(100);
   Duration backoff_max = std::chrono::seconds(5);
+  // How long steps may still wait for a worker that the committed plan no longer holds.
+  Duration planned_out_grace = std::chrono::seconds(2);
   // Told when an attachment is lost, before its link is closed: its outstanding chunks fail.
   std::function<void(Attachment&, const absl::Status&)> on_down;
 };
@@ -78,15 +82,18 @@ class EpochBinder {
   Attachment* FindBySerial(std::uint64_t serial) const;
   Attachment* FindOrAdd(const PlanWorker& worker);
   void DropNext();
+  void ReleaseAt(Attachment& attachment, Epoch epoch) const;
   void Adopt(std::unique_ptr<Binding> next, TimePoint now);
   void StartAttach(Attachment& attachment, TimePoint now);
   absl::Status ConnectLink(Attachment& attachment, const AttachGrant& grant) const;
   void BindNewer(Attachment& attachment, Epoch attached);
   void MarkBound(Attachment& attachment, Epoch epoch);
-  bool Switch();
+  bool Switch(TimePoint now);
   bool ReleaseEnded();
+  bool LosePlannedOut(TimePoint now);
   void CloseUnused();
   [[nodiscard]] bool Uses(const Binding* binding, const Attachment& attachment) const;
+  [[nodiscard]] bool IsPlannedOut(const Attachment& attachment) const;
   [[nodiscard]] bool InUse(const Attachment& attachment) const;
 
   BinderOptions options_;
@@ -95,6 +102,7 @@ class EpochBinder {
   std::unique_ptr<Binding> current_;
   std::unique_ptr<Binding> next_;
   std::vector<std::unique_ptr<Binding>> ending_;  // older epochs with steps in flight
+  TimePoint switched_at_{};                       // when the newest of them was left
   absl::Status fatal_;
   absl::Status last_error_;
 };

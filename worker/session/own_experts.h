@@ -5,6 +5,7 @@
 #include <span>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 
 #include "core/bf16.h"
 #include "core/dispatch_config.h"
@@ -34,6 +35,10 @@ class OwnExperts {
   // Runs on the calling thread and counts the rows for `session`, with no wire bytes. Errors:
   // kFailedPrecondition (STALE_EPOCH) when the epoch is not committed here.
   virtual absl::Status Run(const OwnChunk& chunk) = 0;
+  // The session's last step of `epoch` has ended.
+  virtual void Release(SessionId session, Epoch epoch) = 0;
+  // The session is gone.
+  virtual void Close(SessionId session) = 0;
 };
 
 }  // namespace switchyard

@@ -80,6 +80,7 @@ SourceSession::SourceSession(SourceSessionOptions options)
                .events = &events_,
                .session = this,
                .incarnation = options_.incarnation,
+               .own_experts = options_.own_experts,
                .own_worker_id = options_.own_worker_id,
                .grant = options_.grant,
                .transport_choice = options_.transport_choice,

@@ -250,8 +250,9 @@ std::size_t StepEngine::FillFrame(const Step& step, std::uint32_t chunk,
 
 void StepEngine::OnFrame(Attachment& attachment, const HeaderBytes& raw, const FrameHeader& header,
                          std::span<const std::byte> payload, TimePoint now) {
-  const std::uint32_t own = static_cast<std::uint32_t>(options_.incarnation.low);
-  if (header.kind == FrameKind::kRequest || header.source_incarnation != own) {
+  // The sender's incarnation: a reply of an earlier life of the worker is nobody's.
+  const auto sender = static_cast<std::uint32_t>(attachment.worker.incarnation.low);
+  if (header.kind == FrameKind::kRequest || header.source_incarnation != sender) {
     options_.transport->CountDrop(FrameDrop::kField);
     return;
   }

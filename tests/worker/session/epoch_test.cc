@@ -212,6 +212,28 @@ TEST_F(EpochTest, APlanThatIsOvertakenIsReleasedWhereItWasBound) {
               ::testing::UnorderedElementsAre(Epoch{2}, Epoch{1}));
 }
 
+TEST_F(EpochTest, AStepThatWaitsForAWorkerPlannedOutFailsAndFreesTheOldEpoch) {
+  const Plan one = MakeTestPlan(1, {"a", "b"}, kLl);
+  const Plan two = MakeTestPlan(2, {"a"}, kLl);
+  OpenSessionOrder order;
+  order.step_deadline = std::chrono::seconds(60);
+  OpenReady(one, order);
+  const TestBatch batch(9, 4);
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, Submit(batch.Request()));
+  Announce(two);
+  AnswerBind("host-a");
+  ASSERT_EQ(session_->Status().epoch, Epoch{2});
+
+  clock_.Advance(std::chrono::seconds(2));
+  Pump();
+  Pump();
+
+  const absl::Status lost = Combine(ticket);
+  EXPECT_THAT(lost, FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost));
+  EXPECT_EQ(MetadataOf(lost).at("worker"), "b");
+  EXPECT_THAT(channel_.Open("host-a")->released, ::testing::ElementsAre(Epoch{1}));
+}
+
 TEST_F(EpochTest, IgnoresAnOlderPlan) {
   const Plan plan = MakeTestPlan(3, {"a"}, kLl);
   OpenReady(plan);

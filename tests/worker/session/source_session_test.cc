@@ -248,7 +248,8 @@ TEST_F(SourceSessionTest, AnErrorReplyFailsItsStepAloneAndNamesWorkerLayerAndTok
   body.row = 0;
   body.text = "epoch 1 is gone";
 
-  transport_.Deliver(link, testing::ErrorFrameFor(link->sent.front().frame, body, link->offer()));
+  transport_.Deliver(link, testing::ErrorFrameFor(link->sent.front().frame, body, link->offer(),
+                                                  plan.workers[0].incarnation));
   Pump();
 
   const absl::Status failed = Combine(ticket);

@@ -1,0 +1,191 @@
+// The only definition of the exported functions.
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "client/client.h"
+#include "client/status_json.h"
+#include "client/switchyard.h"
+#include "core/error.h"
+
+struct sy_client {
+  switchyard::ClientOptions options;
+  std::unique_ptr<switchyard::Client> client;
+  mutable std::mutex mutex;
+  absl::Status last_error;  // guarded by mutex
+
+  sy_code Keep(const absl::Status& status) {
+    if (!status.ok()) {
+      const std::lock_guard<std::mutex> lock(mutex);
+      last_error = status;
+    }
+    return static_cast<sy_code>(status.code());
+  }
+};
+
+struct sy_session {
+  sy_client* client = nullptr;
+  // Steps hold it too: a step may outlive the close of its session.
+  std::shared_ptr<switchyard::MoeSession> session;
+};
+
+struct sy_step {
+  sy_client* client = nullptr;
+  std::shared_ptr<switchyard::MoeSession> session;
+  switchyard::MoeSession::Ticket ticket = 0;
+};
+
+namespace {
+
+using switchyard::MakeError;
+using switchyard::Reason;
+
+constexpr std::uint32_t kDefaultTimeoutMs = 10'000;
+
+// A structure of this ABI; later ones may be longer, never shorter.
+template <typename T>
+bool IsStamped(const T* object) {
+  return object != nullptr && object->size >= sizeof(T) && object->abi_version >= 1;
+}
+
+std::string TextOf(const char* text) { return text == nullptr ? std::string() : std::string(text); }
+
+absl::Status BadField(absl::string_view field) {
+  return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
+                   absl::StrCat(field, " is not valid; see switchyard.h"),
+                   {{"field", std::string(field)}});
+}
+
+absl::Status OrderOf(const sy_session_options& options, switchyard::OpenSessionOrder* order) {
+  if (options.phase > SY_PHASE_MIXED) return BadField("phase");
+  if (options.mode > SY_MODE_LOW_LATENCY) return BadField("mode");
+  if (options.y_dtype > SY_DTYPE_BF16) return BadField("y_dtype");
+  if (options.max_tokens < 0) return BadField("max_tokens");
+  order->deployment = TextOf(options.deployment);
+  order->model = TextOf(options.model);
+  order->phase = static_cast<switchyard::Phase>(options.phase);
+  if (options.mode == SY_MODE_NORMAL) order->mode = switchyard::DispatchMode::kNormal;
+  if (options.mode == SY_MODE_LOW_LATENCY) order->mode = switchyard::DispatchMode::kLowLatency;
+  order->y_dtype = options.y_dtype == SY_DTYPE_BF16 ? switchyard::OutputDtype::kBf16
+                                                    : switchyard::OutputDtype::kF32;
+  order->strict = options.strict != 0;
+  order->max_tokens = options.max_tokens;
+  order->step_deadline = std::chrono::milliseconds(options.step_deadline_ms);
+  return absl::OkStatus();
+}
+
+std::size_t CopyOut(const std::string& text, char* buffer, std::size_t size) {
+  if (buffer != nullptr && size > 0) {
+    const std::size_t bytes = std::min(text.size(), size - 1);
+    std::memcpy(buffer, text.data(), bytes);
+    buffer[bytes] = '\0';
+  }
+  return text.size() + 1;
+}
+
+}  // namespace
+
+extern "C" {
+
+const char* sy_version(void) { return "0.1.0"; }
+
+sy_code sy_client_open(const sy_client_options* options, sy_client** out) {
+  if (out == nullptr) return SY_INVALID_ARGUMENT;
+  *out = nullptr;
+  if (!IsStamped(options)) return SY_INVALID_ARGUMENT;
+  auto made = std::make_unique<sy_client>();
+  *out = made.release();
+  if (options->transport > SY_TRANSPORT_TCP) return (*out)->Keep(BadField("transport"));
+  switchyard::ClientOptions& wanted = (*out)->options;
+  wanted.coordinator = TextOf(options->coordinator);
+  wanted.gateway = TextOf(options->gateway);
+  wanted.transport = static_cast<switchyard::TransportChoice>(options->transport);
+  wanted.timeout =
+      std::chrono::milliseconds(options->timeout_ms == 0 ? kDefaultTimeoutMs : options->timeout_ms);
+  auto client = switchyard::Client::Connect(wanted);
+  if (!client.ok()) return (*out)->Keep(client.status());
+  (*out)->client = *std::move(client);
+  return SY_OK;
+}
+
+void sy_client_close(sy_client* client) { delete client; }
+
+sy_code sy_session_open(sy_client* client, const sy_session_options* options, sy_session** out) {
+  if (client == nullptr || out == nullptr) return SY_INVALID_ARGUMENT;
+  *out = nullptr;
+  if (!IsStamped(options)) return client->Keep(BadField("options.size"));
+  if (client->client == nullptr) return client->Keep(BadField("client"));
+  switchyard::OpenSessionOrder order;
+  if (const absl::Status valid = OrderOf(*options, &order); !valid.ok()) {
+    return client->Keep(valid);
+  }
+  auto session = client->client->Open(order);
+  if (!session.ok()) return client->Keep(session.status());
+  *out = new sy_session{client, *std::move(session)};
+  return SY_OK;
+}
+
+sy_code sy_session_close(sy_session* session) {
+  if (session == nullptr) return SY_INVALID_ARGUMENT;
+  const std::unique_ptr<sy_session> owned(session);
+  return owned->client->Keep(owned->session->Close());
+}
+
+sy_code sy_submit(sy_session* session, const sy_step_request* request, sy_step** out) {
+  if (session == nullptr || out == nullptr) return SY_INVALID_ARGUMENT;
+  *out = nullptr;
+  if (!IsStamped(request)) return session->client->Keep(BadField("request.size"));
+  switchyard::StepRequest step;
+  step.layer = switchyard::LayerId{request->layer};
+  step.tokens = request->tokens;
+  step.x = request->x;
+  step.x_stride = request->x_stride;
+  step.ids = request->ids;
+  step.ids_stride = request->ids_stride;
+  step.weights = request->weights;
+  step.weights_stride = request->weights_stride;
+  step.top_k = request->top_k;
+  step.y = request->y;
+  step.y_stride = request->y_stride;
+  step.deadline = std::chrono::milliseconds(request->deadline_ms);
+  const auto ticket = session->session->Submit(step);
+  if (!ticket.ok()) return session->client->Keep(ticket.status());
+  *out = new sy_step{session->client, session->session, *ticket};
+  return SY_OK;
+}
+
+sy_code sy_poll(sy_step* step, int* done) {
+  if (step == nullptr || done == nullptr) return SY_INVALID_ARGUMENT;
+  const auto is_done = step->session->Done(step->ticket);
+  *done = is_done.ok() && *is_done ? 1 : 0;
+  return step->client->Keep(is_done.status());
+}
+
+sy_code sy_wait(sy_step* step) {
+  if (step == nullptr) return SY_INVALID_ARGUMENT;
+  const std::unique_ptr<sy_step> owned(step);
+  return owned->client->Keep(owned->session->Wait(owned->ticket));
+}
+
+size_t sy_session_status(sy_session* session, char* buffer, size_t size) {
+  if (session == nullptr) return 0;
+  const auto report = session->session->Report(session->client->options.timeout);
+  if (!report.ok()) {
+    session->client->Keep(report.status());
+    return 0;
+  }
+  return CopyOut(switchyard::ReportJson(*report), buffer, size);
+}
+
+size_t sy_last_error(const sy_client* client, char* buffer, size_t size) {
+  if (client == nullptr) return 0;
+  const std::lock_guard<std::mutex> lock(client->mutex);
+  return CopyOut(switchyard::ErrorJson(client->last_error), buffer, size);
+}
+
+}  // extern "C"

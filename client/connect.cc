@@ -1,0 +1,35 @@
+// Client::Connect: the wiring to gRPC and UCX. Apart from client.cc, so that what takes its parts
+// from elsewhere links neither.
+#include <utility>
+
+#include "client/client.h"
+#include "core/error.h"
+#include "core/status_macros.h"
+#include "services/grpc_channels.h"
+#include "worker/device/registry.h"
+#include "worker/transport/registry.h"
+
+namespace switchyard {
+
+absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ClientOptions& options) {
+  if (options.coordinator.empty() == options.gateway.empty()) {
+    return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
+                     "name either a coordinator (steps from this process) or a gateway (steps "
+                     "through a worker), as \"host:port\"");
+  }
+  ClientParts parts;
+  SystemRng rng;
+  parts.incarnation = rng.NextId<Incarnation>();
+  parts.sessions = MakeGrpcSessionChannel(options.coordinator);
+  SY_ASSIGN_OR_RETURN(parts.device, MakeDevice("cpu", {}));
+  if (!options.gateway.empty()) {
+    parts.steps = MakeGrpcStepChannel(options.gateway);
+  } else {
+    SY_ASSIGN_OR_RETURN(parts.transport,
+                        MakeTransport("ucx", {.incarnation = parts.incarnation,
+                                              .net_devices = options.net_devices}));
+  }
+  return Over(options, std::move(parts));
+}
+
+}  // namespace switchyard

@@ -1,0 +1,113 @@
+#include "deploy/local/in_process_deployment.h"
+
+#include <future>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "coordinator/model_loader.h"
+#include "coordinator/store/registry.h"
+#include "core/error.h"
+#include "core/status_macros.h"
+#include "services/in_process/agent_channel.h"
+#include "worker/device/registry.h"
+#include "worker/transport/loopback/hub.h"
+#include "worker/transport/registry.h"
+
+namespace switchyard {
+namespace {
+
+constexpr Duration kApplyTimeout = std::chrono::seconds(120);  // hashes the whole checkpoint
+
+}  // namespace
+
+struct InProcessDeployment::Worker {
+  std::string endpoint;
+  std::unique_ptr<AgentChannel> channel;
+  std::unique_ptr<ExpertNode> node;
+};
+
+InProcessDeployment::InProcessDeployment(const InProcessOptions& options)
+    : options_(options), hub_(std::make_unique<LoopbackHub>()) {}
+
+InProcessDeployment::~InProcessDeployment() {
+  for (std::size_t w = 0; w < workers_.size(); ++w) KillWorker(w);
+  if (driver_ != nullptr) driver_->Shutdown(std::chrono::seconds(1));
+}
+
+absl::StatusOr<std::unique_ptr<InProcessDeployment>> InProcessDeployment::Start(
+    const InProcessOptions& options) {
+  std::unique_ptr<InProcessDeployment> deployment(new InProcessDeployment(options));
+  SY_RETURN_IF_ERROR(deployment->StartAll());
+  return deployment;
+}
+
+absl::Status InProcessDeployment::StartAll() {
+  SY_ASSIGN_OR_RETURN(std::unique_ptr<StateStore> store, OpenStateStore("memory"));
+  SY_ASSIGN_OR_RETURN(driver_, Driver::Create({}, {.store = std::move(store),
+                                                   .load_model = LoadModelFacts,
+                                                   .clock = &clock_,
+                                                   .rng = &rng_,
+                                                   .logger = options_.logger}));
+  DeploymentSpec spec;
+  spec.name = options_.name;
+  spec.checkpoint = options_.checkpoint;
+  spec.min_workers = options_.workers;
+  spec.max_tokens_per_step = options_.max_tokens_per_step;
+  auto applied = std::make_shared<std::promise<absl::Status>>();
+  driver_->ApplyDeployment(spec, /*dry_run=*/false,
+                           [applied](absl::StatusOr<DeploymentView> deployment) {
+                             applied->set_value(deployment.status());
+                           });
+  std::future<absl::Status> result = applied->get_future();
+  if (result.wait_for(kApplyTimeout) != std::future_status::ready) {
+    return MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady,
+                     absl::StrCat("applying ", options_.checkpoint, " takes too long"));
+  }
+  SY_RETURN_IF_ERROR(result.get());
+  for (std::int32_t w = 0; w < options_.workers; ++w) SY_RETURN_IF_ERROR(AddWorker());
+  return absl::OkStatus();
+}
+
+absl::Status InProcessDeployment::AddWorker() {
+  auto worker = std::make_unique<Worker>();
+  const std::string id = absl::StrCat("w", workers_.size());
+  worker->endpoint = absl::StrCat("inproc:", id);
+  ExpertNodeOptions options;
+  options.worker_id = id;
+  options.incarnation = rng_.NextId<Incarnation>();
+  SY_ASSIGN_OR_RETURN(options.device, MakeDevice("cpu", {.kernel_family = options_.kernel_family}));
+  SY_ASSIGN_OR_RETURN(
+      options.transport,
+      MakeTransport("loopback", {.incarnation = options.incarnation, .hub = hub_.get()}));
+  options.transport_names = {"inproc"};
+  options.clock = &clock_;
+  options.rng = &rng_;
+  options.logger = options_.logger;
+  worker->node = std::make_unique<ExpertNode>(std::move(options));
+  directory_.Add(worker->endpoint, id, &worker->node->experts());
+  worker->channel = MakeInProcessAgentChannel(driver_.get());
+  worker->node->Join(worker->channel.get(), worker->endpoint, [](const absl::Status&) {});
+  workers_.push_back(std::move(worker));
+  return absl::OkStatus();
+}
+
+void InProcessDeployment::KillWorker(std::size_t worker) {
+  Worker& dying = *workers_[worker];
+  directory_.Remove(dying.endpoint);
+  dying.node.reset();  // Its transport goes with it: sources see the links break.
+}
+
+absl::StatusOr<std::unique_ptr<Client>> InProcessDeployment::MakeClient() {
+  ClientParts parts;
+  parts.incarnation = rng_.NextId<Incarnation>();
+  parts.sessions = MakeInProcessSessionChannel(driver_.get(), &directory_);
+  SY_ASSIGN_OR_RETURN(parts.transport, MakeTransport("loopback", {.incarnation = parts.incarnation,
+                                                                  .hub = hub_.get()}));
+  SY_ASSIGN_OR_RETURN(parts.device, MakeDevice("cpu", {.kernel_family = options_.kernel_family}));
+  ClientOptions options;
+  options.transport = TransportChoice::kInProcess;
+  return Client::Over(options, std::move(parts));
+}
+
+}  // namespace switchyard

@@ -1,0 +1,65 @@
+// A whole deployment in one process: the real coordinator, N real workers and a client, joined by
+// the in-process channels and the loopback transport. No socket, no port, no shared-memory file.
+//
+// For checks, tests and the first debugging of anything. Not thread-safe; the client is.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "client/client.h"
+#include "coordinator/driver.h"
+#include "core/log.h"
+#include "services/in_process/session_channel.h"
+#include "worker/expert_node.h"
+
+namespace switchyard {
+
+class LoopbackHub;
+
+struct InProcessOptions {
+  std::string checkpoint;  // directory, or "synthetic:..."
+  std::string name = "local";
+  std::int32_t workers = 4;
+  std::string kernel_family;             // "": the best of this machine
+  std::int32_t max_tokens_per_step = 0;  // 0: the default
+  Logger* logger = nullptr;              // outlives the deployment
+};
+
+class InProcessDeployment {
+ public:
+  // The first epoch follows once all workers have registered; opening a session is kUnavailable
+  // (NOT_READY) until then. Errors: those of ApplyDeployment and of making devices.
+  static absl::StatusOr<std::unique_ptr<InProcessDeployment>> Start(
+      const InProcessOptions& options);
+  ~InProcessDeployment();
+
+  // A client of its own transport; goes before the deployment.
+  absl::StatusOr<std::unique_ptr<Client>> MakeClient();
+  [[nodiscard]] Driver& driver() { return *driver_; }
+  // One more worker, under the next name.
+  absl::Status AddWorker();
+  // Ends the worker as a crash would: its links and streams break.
+  void KillWorker(std::size_t worker);
+
+ private:
+  struct Worker;
+
+  explicit InProcessDeployment(const InProcessOptions& options);
+  absl::Status StartAll();
+
+  InProcessOptions options_;
+  SteadyClock clock_;
+  SystemRng rng_;
+  std::unique_ptr<LoopbackHub> hub_;
+  InProcessWorkers directory_;
+  std::unique_ptr<Driver> driver_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+};
+
+}  // namespace switchyard

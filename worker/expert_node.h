@@ -1,0 +1,74 @@
+// A participant in its EXPERT role, put together: device, transport, expert service and agent.
+//
+// The process around it brings the gRPC server (or the in-process channels) and a reason to end.
+// Thread-safe after construction.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+
+#include "core/clock.h"
+#include "core/log.h"
+#include "core/mutant.h"
+#include "core/rng.h"
+#include "worker/agent/agent_channel.h"
+#include "worker/agent/agent_runner.h"
+#include "worker/device/device_backend.h"
+#include "worker/layer/expert_service.h"
+#include "worker/session/own_experts.h"
+#include "worker/transport/transport.h"
+
+namespace switchyard {
+
+struct ExpertNodeOptions {
+  std::string worker_id;
+  Incarnation incarnation;  // the transport's
+  std::unique_ptr<DeviceBackend> device;
+  std::unique_ptr<Transport> transport;
+  std::vector<std::string> transport_names;  // advertised: "shm", "tcp" or "inproc"
+  std::int64_t weight_bytes_max = 0;         // of all resident epochs; 0: no bound
+  MutantId mutant = MutantId::kNone;
+  Clock* clock = nullptr;  // these three outlive the node
+  Rng* rng = nullptr;
+  Logger* logger = nullptr;
+};
+
+class ExpertNode {
+ public:
+  explicit ExpertNode(ExpertNodeOptions options);
+  // As Stop.
+  ~ExpertNode();
+  ExpertNode(const ExpertNode&) = delete;
+  ExpertNode& operator=(const ExpertNode&) = delete;
+
+  [[nodiscard]] ExpertService& experts() { return *experts_; }
+  // For a Source of this process: its own experts without a ring.
+  [[nodiscard]] OwnExperts& own_experts();
+  [[nodiscard]] const CapabilitySet& capabilities() const { return capabilities_; }
+
+  // Dials the coordinator and keeps at it; call once. `endpoint` is where sources attach;
+  // `finished` as AgentRunner's. `channel` outlives the node.
+  void Join(AgentChannel* channel, const std::string& endpoint,
+            std::function<void(absl::Status)> finished);
+  // Asks to be planned out; `finished` follows.
+  void Leave();
+  [[nodiscard]] AgentView agent_view() const;
+  // Closes the control stream, waits up to `drain` for attachments to close, ends the threads.
+  void Stop(Duration drain);
+
+ private:
+  class Stager;
+  class Own;
+
+  ExpertNodeOptions options_;
+  CapabilitySet capabilities_;
+  std::unique_ptr<ExpertService> experts_;
+  std::unique_ptr<Stager> stager_;
+  std::unique_ptr<Own> own_;
+  std::unique_ptr<AgentRunner> agent_;
+};
+
+}  // namespace switchyard
