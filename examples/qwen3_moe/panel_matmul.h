@@ -1,0 +1,69 @@
+// FP32 matrix products over weights packed in panels: the one kernel under every product of the
+// decoder (projections, router, attention scores and sums, experts of the reference MoE).
+//
+// A panel holds 16 output columns of one inner index, so that a sum runs over the inner index in
+// ascending order in a lane of its own: an output depends on its row of x and the weights alone,
+// never on the number of rows. Hence a prompt gives the same bits whole, in chunks, or one by one.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+
+namespace switchyard::qwen3_moe {
+
+inline constexpr std::size_t kPanelWidth = 16;
+
+struct alignas(64) Panel {
+  float lane[kPanelWidth];
+};
+
+inline constexpr std::size_t PanelsFor(std::size_t columns) {
+  return (columns + kPanelWidth - 1) / kPanelWidth;
+}
+
+// y[r, c] = sum over i of x[r, i] * w(c, i), with w(c, i) in lane c % 16 of
+// w[(c / 16) * panel_stride + i]. Lanes beyond `columns` are computed and not stored.
+struct PanelMatMul {
+  const float* x = nullptr;
+  std::size_t x_stride = 0;  // floats from row to row
+  std::size_t rows = 0;
+  const Panel* w = nullptr;
+  std::size_t panel_stride = 0;  // panels from one group of 16 columns to the next; >= inner
+  std::size_t inner = 0;
+  std::size_t columns = 0;
+  float* y = nullptr;  // does not overlap x or w
+  std::size_t y_stride = 0;
+};
+
+// On the widest unit that this CPU has. Allocates nothing; thread-safe.
+void Multiply(const PanelMatMul& product);
+
+// One implementation by name, for tests: every one that this CPU can run, the widest first.
+struct MatMulKernel {
+  absl::string_view name;
+  void (*run)(const PanelMatMul& product);
+};
+std::vector<MatMulKernel> UsableMatMulKernels();
+
+// A weight of [columns, inner] (rows of the checkpoint), packed. Immutable after Pack.
+class PackedMatrix {
+ public:
+  PackedMatrix() = default;
+  // `values` is [columns, inner], row-major.
+  static PackedMatrix Pack(std::span<const float> values, std::size_t columns, std::size_t inner);
+
+  [[nodiscard]] std::size_t columns() const { return columns_; }
+  [[nodiscard]] std::size_t inner() const { return inner_; }
+  // y [rows, columns] = x [rows, inner] times the transpose; both dense.
+  void Apply(const float* x, std::size_t rows, float* y) const;
+
+ private:
+  std::size_t columns_ = 0;
+  std::size_t inner_ = 0;
+  std::vector<Panel> panels_;
+};
+
+}  // namespace switchyard::qwen3_moe
