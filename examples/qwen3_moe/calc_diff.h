@@ -1,0 +1,20 @@
+// calc_diff(x, y) = 1 - 2 * sum(x * y) / sum(x^2 + y^2): 0 when equal, about half the squared
+// relative error when close.
+#pragma once
+
+#include <span>
+
+namespace switchyard::qwen3_moe {
+
+// Sums in double; parts may be pooled by adding them.
+struct DiffSums {
+  double products = 0;
+  double squares = 0;
+
+  void Add(std::span<const float> x, std::span<const float> y);
+  void Add(const DiffSums& other);
+  // 0 when both sides are all zeros; NaN when either holds a NaN or an infinity.
+  [[nodiscard]] double Diff() const;
+};
+
+}  // namespace switchyard::qwen3_moe

@@ -1,0 +1,40 @@
+// The MoE layer as the decoder sees it: a function that somebody hands in.
+//
+// The decoder routes; the function runs the routed experts, in this process, through a deployment,
+// or however the caller likes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "absl/status/status.h"
+
+#include "core/bf16.h"
+#include "core/ids.h"
+
+namespace switchyard::qwen3_moe {
+
+// One layer for one batch. Views end with the call.
+struct MoeCall {
+  LayerId layer;
+  std::size_t tokens = 0;             // >= 1
+  std::size_t top_k = 0;              // the model's
+  std::span<const Bf16> x;            // [tokens, hidden], rounded to BF16 after routing
+  std::span<const std::int32_t> ids;  // [tokens, top_k], distinct in a row
+  std::span<const float> weights;     // [tokens, top_k]
+  std::span<float> y;                 // [tokens, hidden], every element written on success
+};
+
+// y[t] = sum over k of weights[t, k] * expert(ids[t, k])(x[t]). On an error y is not to be read,
+// and the same call may be made again.
+using MoeFn = std::function<absl::Status(const MoeCall&)>;
+
+// A way to the routed experts and the largest batch that it takes in one call.
+struct MoePath {
+  MoeFn run;
+  std::size_t max_tokens = 0;  // >= 1
+};
+
+}  // namespace switchyard::qwen3_moe

@@ -1,0 +1,54 @@
+// The router: which experts a token goes to, and with what weight. FP32, on unrounded activations.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "examples/qwen3_moe/panel_matmul.h"
+
+namespace switchyard::qwen3_moe {
+
+// Rows are tokens; row i of each after row i - 1.
+struct Routing {
+  std::size_t top_k = 0;
+  std::vector<std::int32_t> ids;  // [tokens, top_k], distinct in a row, best first
+  std::vector<float> weights;     // [tokens, top_k]
+  std::vector<float> logits;      // [tokens, experts]
+};
+
+// Picks from logits: softmax over all experts, the top_k largest, equal ones by the lower id.
+// Weights are the probabilities, divided by their sum if `normalise`. NaN is never preferred, and a
+// row of NaN gets experts 0..top_k-1 with NaN weights: ids are always valid.
+struct RouterRule {
+  std::size_t top_k = 0;  // 1..experts
+  bool normalise = false;
+};
+struct RowRouting {
+  std::span<std::int32_t> ids;  // [top_k]
+  std::span<float> weights;     // [top_k]
+};
+void RouteRow(std::span<const float> logits, const RouterRule& rule, const RowRouting& out);
+
+// The weights that RouteRow would give had it picked `ids`.
+void WeighRow(std::span<const float> logits, const RouterRule& rule, const RowRouting& row);
+
+class Router {
+ public:
+  Router() = default;
+  // `gate`: [experts, hidden].
+  Router(PackedMatrix gate, const RouterRule& rule) : gate_(std::move(gate)), rule_(rule) {}
+
+  [[nodiscard]] const RouterRule& rule() const { return rule_; }
+  [[nodiscard]] std::size_t experts() const { return gate_.columns(); }
+  // `x`: [tokens, hidden]. Each row depends on itself alone. Thread-safe.
+  [[nodiscard]] Routing Route(std::span<const float> x) const;
+
+ private:
+  PackedMatrix gate_;
+  RouterRule rule_;
+};
+
+}  // namespace switchyard::qwen3_moe
