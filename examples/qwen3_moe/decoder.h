@@ -1,0 +1,74 @@
+// A Qwen3-MoE decoder on the CPU with everything but the routed experts: embedding, attention with
+// grouped queries, QK-norm and RoPE, router, KV cache, logits. Whoever calls Forward hands in the
+// experts.
+//
+// Arithmetic is FP32 on BF16 weights that were converted at load. The logits of a position depend
+// on the tokens up to it alone, bit for bit: fed whole, in parts or one by one (as far as the MoE
+// function keeps the same promise). One call computes on one thread, the caller's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "core/ids.h"
+#include "examples/qwen3_moe/decoder_weights.h"
+#include "examples/qwen3_moe/kv_cache.h"
+#include "examples/qwen3_moe/moe_call.h"
+#include "examples/qwen3_moe/rope.h"
+#include "examples/qwen3_moe/router.h"
+#include "model/checkpoint.h"
+
+namespace switchyard::qwen3_moe {
+
+enum class LogitsOf { kLast, kAll };
+
+struct ForwardCall {
+  std::span<const std::int32_t> tokens;  // at least one, each in [0, vocab)
+  LogitsOf logits = LogitsOf::kLast;
+};
+
+// Immutable after Load; Forward is thread-safe for callers with a cache each.
+class Decoder {
+ public:
+  // Reads every tensor but the routed experts' (`*.mlp.experts.*`), which it never touches.
+  // Errors: those of the checkpoint; kUnimplemented (UNSUPPORTED) for a model with dense layers,
+  // attention bias or scaled RoPE.
+  static absl::StatusOr<std::unique_ptr<Decoder>> Load(const Checkpoint& checkpoint);
+
+  [[nodiscard]] const DecoderDims& dims() const { return dims_; }
+  // The tensors that Load read.
+  [[nodiscard]] const std::vector<std::string>& tensor_names() const { return weights_.names; }
+  // An empty sequence that may grow to `capacity` tokens.
+  [[nodiscard]] KvCache MakeCache(std::size_t capacity) const;
+  // Layers are 0..dims().layers - 1; all are MoE layers.
+  [[nodiscard]] const Router& router(LayerId layer) const;
+
+  // Appends `tokens` to the sequence of `cache` and returns logits, [1 or tokens, vocab].
+  // Errors, all of which leave the sequence as it was: kInvalidArgument (BAD_REQUEST) for no
+  // tokens, an id outside the vocabulary or more tokens than the cache or the model has positions
+  // for; those of `moe`, annotated with the layer.
+  absl::StatusOr<std::vector<float>> Forward(KvCache& cache, const ForwardCall& call,
+                                             const MoePath& moe) const;
+
+ private:
+  struct Activations;
+
+  Decoder(const DecoderDims& dims, DecoderWeights weights);
+  [[nodiscard]] absl::Status CheckCall(const KvCache& cache, const ForwardCall& call) const;
+  void AttentionBlock(std::size_t layer, KvCache& cache, Activations& act) const;
+  absl::Status MoeBlock(std::size_t layer, const MoePath& moe, Activations& act) const;
+  [[nodiscard]] std::vector<float> Logits(std::span<const float> x, LogitsOf which) const;
+
+  DecoderDims dims_;
+  DecoderWeights weights_;
+  Rope rope_;
+};
+
+}  // namespace switchyard::qwen3_moe

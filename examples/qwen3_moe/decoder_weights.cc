@@ -1,0 +1,96 @@
+#include "examples/qwen3_moe/decoder_weights.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/error.h"
+#include "core/status_macros.h"
+#include "examples/qwen3_moe/tensor_reader.h"
+
+namespace switchyard::qwen3_moe {
+namespace {
+
+absl::Status Unsupported(absl::string_view what) {
+  return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
+                   absl::StrCat("the Qwen3-MoE decoder cannot run this model: ", what,
+                                "; give a checkpoint without it"));
+}
+
+absl::StatusOr<LayerWeights> LoadLayer(TensorReader& reader, const DecoderDims& dims,
+                                       std::size_t layer) {
+  const std::string base = absl::StrCat("model.layers.", layer, ".");
+  const std::size_t query_width = dims.heads * dims.head_dim;
+  const std::size_t kv_width = dims.kv_heads * dims.head_dim;
+  LayerWeights w;
+  SY_ASSIGN_OR_RETURN(w.input_norm, reader.Vector(base + "input_layernorm.weight", dims.hidden));
+  SY_ASSIGN_OR_RETURN(w.query,
+                      reader.Packed(base + "self_attn.q_proj.weight", query_width, dims.hidden));
+  SY_ASSIGN_OR_RETURN(w.key,
+                      reader.Packed(base + "self_attn.k_proj.weight", kv_width, dims.hidden));
+  SY_ASSIGN_OR_RETURN(w.value,
+                      reader.Packed(base + "self_attn.v_proj.weight", kv_width, dims.hidden));
+  SY_ASSIGN_OR_RETURN(w.output,
+                      reader.Packed(base + "self_attn.o_proj.weight", dims.hidden, query_width));
+  SY_ASSIGN_OR_RETURN(w.query_norm, reader.Vector(base + "self_attn.q_norm.weight", dims.head_dim));
+  SY_ASSIGN_OR_RETURN(w.key_norm, reader.Vector(base + "self_attn.k_norm.weight", dims.head_dim));
+  SY_ASSIGN_OR_RETURN(w.moe_norm,
+                      reader.Vector(base + "post_attention_layernorm.weight", dims.hidden));
+  SY_ASSIGN_OR_RETURN(PackedMatrix gate,
+                      reader.Packed(base + "mlp.gate.weight", dims.experts, dims.hidden));
+  w.router = Router(std::move(gate), {.top_k = dims.top_k, .normalise = dims.normalise_top_k});
+  return w;
+}
+
+}  // namespace
+
+absl::StatusOr<DecoderDims> DimsOf(const ModelConfig& config) {
+  if (config.model_type != "qwen3_moe") {
+    return Unsupported(absl::StrCat("model_type is \"", config.model_type, "\""));
+  }
+  if (MoeLayersOf(config).size() != static_cast<std::size_t>(config.layers)) {
+    return Unsupported("some layers are dense (mlp_only_layers, decoder_sparse_step)");
+  }
+  if (config.attention_bias) return Unsupported("attention_bias is true");
+  if (config.use_sliding_window) return Unsupported("use_sliding_window is true");
+  if (config.rope_type != "default") {
+    return Unsupported(absl::StrCat("rope_type is \"", config.rope_type, "\""));
+  }
+  const auto size = [](std::int32_t value) { return static_cast<std::size_t>(value); };
+  return DecoderDims{.layers = size(config.layers),
+                     .hidden = size(config.hidden_size),
+                     .heads = size(config.heads),
+                     .kv_heads = size(config.kv_heads),
+                     .head_dim = size(config.head_dim),
+                     .vocab = size(config.vocab_size),
+                     .experts = size(config.experts),
+                     .top_k = size(config.top_k),
+                     .moe_intermediate = size(config.moe_intermediate),
+                     .max_positions = size(config.max_position),
+                     .rms_norm_eps = static_cast<float>(config.rms_norm_eps),
+                     .rope_theta = config.rope_theta,
+                     .normalise_top_k = config.norm_topk_prob,
+                     .tied_embeddings = config.tie_word_embeddings};
+}
+
+absl::StatusOr<DecoderWeights> LoadDecoderWeights(const Checkpoint& checkpoint,
+                                                  const DecoderDims& dims) {
+  TensorReader reader(checkpoint);
+  DecoderWeights weights;
+  SY_ASSIGN_OR_RETURN(weights.embedding,
+                      reader.Matrix("model.embed_tokens.weight", dims.vocab, dims.hidden));
+  for (std::size_t layer = 0; layer < dims.layers; ++layer) {
+    SY_ASSIGN_OR_RETURN(LayerWeights loaded, LoadLayer(reader, dims, layer));
+    weights.layers.push_back(std::move(loaded));
+  }
+  SY_ASSIGN_OR_RETURN(weights.final_norm, reader.Vector("model.norm.weight", dims.hidden));
+  if (dims.tied_embeddings) {
+    weights.head = PackedMatrix::Pack(weights.embedding, dims.vocab, dims.hidden);
+  } else {
+    SY_ASSIGN_OR_RETURN(weights.head, reader.Packed("lm_head.weight", dims.vocab, dims.hidden));
+  }
+  weights.names = reader.names();
+  return weights;
+}
+
+}  // namespace switchyard::qwen3_moe

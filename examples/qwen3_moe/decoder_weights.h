@@ -1,0 +1,62 @@
+// What the decoder needs of a checkpoint: sizes, and every weight but the routed experts'.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "examples/qwen3_moe/panel_matmul.h"
+#include "examples/qwen3_moe/router.h"
+#include "model/checkpoint.h"
+#include "model/model_config.h"
+
+namespace switchyard::qwen3_moe {
+
+struct DecoderDims {
+  std::size_t layers = 0;
+  std::size_t hidden = 0;
+  std::size_t heads = 0;
+  std::size_t kv_heads = 0;
+  std::size_t head_dim = 0;
+  std::size_t vocab = 0;
+  std::size_t experts = 0;
+  std::size_t top_k = 0;
+  std::size_t moe_intermediate = 0;
+  std::size_t max_positions = 0;
+  float rms_norm_eps = 0;
+  double rope_theta = 0;
+  bool normalise_top_k = false;
+  bool tied_embeddings = false;
+};
+
+// Errors: kUnimplemented (UNSUPPORTED) naming the field for a model that this decoder would compute
+// wrongly.
+absl::StatusOr<DecoderDims> DimsOf(const ModelConfig& config);
+
+struct LayerWeights {
+  std::vector<float> input_norm;
+  PackedMatrix query;
+  PackedMatrix key;
+  PackedMatrix value;
+  PackedMatrix output;
+  std::vector<float> query_norm;  // one head wide
+  std::vector<float> key_norm;
+  std::vector<float> moe_norm;
+  Router router;
+};
+
+struct DecoderWeights {
+  std::vector<float> embedding;  // [vocab, hidden]
+  std::vector<LayerWeights> layers;
+  std::vector<float> final_norm;
+  PackedMatrix head;               // [vocab, hidden]; the embedding when tied
+  std::vector<std::string> names;  // of the tensors read, in order
+};
+
+// Errors: those of the checkpoint's reads.
+absl::StatusOr<DecoderWeights> LoadDecoderWeights(const Checkpoint& checkpoint,
+                                                  const DecoderDims& dims);
+
+}  // namespace switchyard::qwen3_moe

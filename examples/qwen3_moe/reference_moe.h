@@ -1,0 +1,48 @@
+// The routed experts in this process, straight from the checkpoint: what a deployment is compared
+// with, and what runs where there is none.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "examples/qwen3_moe/decoder_weights.h"
+#include "examples/qwen3_moe/moe_call.h"
+#include "examples/qwen3_moe/panel_matmul.h"
+#include "model/checkpoint.h"
+
+namespace switchyard::qwen3_moe {
+
+// FP32 throughout, but for x, which comes in BF16. A row of y depends on its own x, ids and weights
+// alone: experts' outputs are summed k ascending. Immutable after Load; thread-safe.
+class ReferenceMoe {
+ public:
+  // Reads all routed experts, as FP32: twice their BF16 size. Errors: those of the checkpoint.
+  static absl::StatusOr<std::unique_ptr<ReferenceMoe>> Load(const Checkpoint& checkpoint,
+                                                            const DecoderDims& dims);
+
+  // An id of -1 means no expert. Errors: kInvalidArgument (UNKNOWN_LAYER, BAD_SHAPE, BAD_TOP_K,
+  // EXPERT_OUT_OF_RANGE).
+  [[nodiscard]] absl::Status Run(const MoeCall& call) const;
+
+ private:
+  struct Expert {
+    PackedMatrix gate;  // [intermediate, hidden]
+    PackedMatrix up;    // [intermediate, hidden]
+    PackedMatrix down;  // [hidden, intermediate]
+  };
+
+  explicit ReferenceMoe(const DecoderDims& dims) : dims_(dims) {}
+  [[nodiscard]] absl::Status Check(const MoeCall& call) const;
+
+  DecoderDims dims_;
+  std::vector<std::vector<Expert>> layers_;
+};
+
+// A MoeFn over `moe`, which it keeps alive.
+MoeFn MakeReferenceMoe(std::shared_ptr<const ReferenceMoe> moe);
+
+}  // namespace switchyard::qwen3_moe

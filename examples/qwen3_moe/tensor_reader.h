@@ -1,0 +1,41 @@
+// Reads weights as FP32 and keeps account of which.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "examples/qwen3_moe/panel_matmul.h"
+#include "model/checkpoint.h"
+
+namespace switchyard::qwen3_moe {
+
+// Not thread-safe; the checkpoint outlives it.
+class TensorReader {
+ public:
+  explicit TensorReader(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
+
+  // A vector or row-major matrix of BF16 or F32. Errors (CHECKPOINT): TENSOR_NOT_FOUND,
+  // WRONG_SHAPE, WRONG_DTYPE and those of Checkpoint::Read.
+  absl::StatusOr<std::vector<float>> Vector(const std::string& name, std::size_t size);
+  absl::StatusOr<std::vector<float>> Matrix(const std::string& name, std::size_t rows,
+                                            std::size_t columns);
+  // The same matrix, packed for products with it.
+  absl::StatusOr<PackedMatrix> Packed(const std::string& name, std::size_t rows,
+                                      std::size_t columns);
+
+  // The tensors that were read, in order.
+  [[nodiscard]] const std::vector<std::string>& names() const { return names_; }
+
+ private:
+  absl::StatusOr<std::vector<float>> Read(const std::string& name,
+                                          const std::vector<std::int64_t>& shape);
+
+  const Checkpoint& checkpoint_;
+  std::vector<std::string> names_;
+};
+
+}  // namespace switchyard::qwen3_moe
