@@ -1,0 +1,61 @@
+// Where the mains get their MoE functions from: the one place that knows the kinds.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "examples/qwen3_moe/decoder_weights.h"
+#include "examples/qwen3_moe/moe_call.h"
+#include "model/checkpoint.h"
+
+namespace switchyard::qwen3_moe {
+
+// What one worker was sent, as counted.
+struct WorkerCounts {
+  std::uint64_t rows = 0;
+  std::uint64_t request_bytes = 0;
+  std::uint64_t reply_bytes = 0;
+  std::uint64_t expert_hits = 0;
+};
+
+struct WorkerReport {
+  std::string worker;
+  std::string path;        // how rows travelled: "mapped", "messages", "grpc", "inproc"
+  WorkerCounts predicted;  // by routing and placement
+  WorkerCounts counted;    // by the worker, for this client's sessions alone
+  // One sentence for each thing that is not as predicted or not as asked; empty when all is well.
+  std::vector<std::string> differences;
+};
+
+// How the experts were reached since the provider was opened.
+struct ExpertsReport {
+  std::string how;                    // one line for people, such as "reference, in this process"
+  std::vector<WorkerReport> workers;  // none when no worker was involved
+};
+
+// Not thread-safe: one call at a time.
+class MoeProvider {
+ public:
+  virtual ~MoeProvider() = default;
+
+  // The paths for prompts and for single tokens; they live as long as the provider.
+  [[nodiscard]] virtual const MoePath& prefill() const = 0;
+  [[nodiscard]] virtual const MoePath& decode() const = 0;
+  // Asks the workers for their counts of the calls made so far.
+  virtual absl::StatusOr<ExpertsReport> Report() = 0;
+};
+
+struct MoeOptions {
+  std::string moe = "reference";
+};
+
+// Errors: kInvalidArgument (BAD_REQUEST) for an unknown kind; those of the kind.
+absl::StatusOr<std::unique_ptr<MoeProvider>> OpenMoe(const Checkpoint& checkpoint,
+                                                     const DecoderDims& dims,
+                                                     const MoeOptions& options);
+
+}  // namespace switchyard::qwen3_moe
