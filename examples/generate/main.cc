@@ -1,0 +1,76 @@
+// generate: text from a prompt, printed as it comes, then a short report on stderr.
+// Exit codes: 0 done, 2 could not.
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+#include "core/clock.h"
+#include "core/status_macros.h"
+#include "examples/qwen3_moe/byte_tokenizer.h"
+#include "examples/qwen3_moe/command_line.h"
+#include "examples/qwen3_moe/generate.h"
+#include "examples/qwen3_moe/run_report.h"
+
+namespace switchyard::qwen3_moe {
+namespace {
+
+struct Options {
+  CommonOptions common;
+  std::string prompt;
+  std::size_t tokens = 200;
+  SamplingOptions sampling;
+};
+
+void Show(absl::string_view bytes) {
+  std::fputs(Printable(bytes).c_str(), stdout);
+  std::fflush(stdout);
+}
+
+absl::Status Run(const Options& options) {
+  SY_ASSIGN_OR_RETURN(const Model model, OpenModel(options.common));
+  SY_RETURN_IF_ERROR(CheckByteVocabulary(model.decoder->dims().vocab));
+  const std::vector<std::int32_t> prompt = EncodeBytes(options.prompt);
+  const SteadyClock clock;
+  Show(options.prompt);
+  const absl::StatusOr<GenerateReport> report =
+      Generate({.decoder = *model.decoder,
+                .prefill = model.moe->prefill(),
+                .decode = model.moe->decode(),
+                .clock = clock},
+               {.prompt = prompt,
+                .tokens = options.tokens,
+                .sampling = options.sampling,
+                .stop = model.checkpoint->config().eos_token_ids,
+                .on_token = [](std::int32_t token) {
+                  Show(DecodeBytes({&token, 1}));
+                }});
+  Show("\n");
+  if (!report.ok()) return report.status();
+  SY_ASSIGN_OR_RETURN(const ExpertsReport experts, model.moe->Report());
+  std::fputs(GenerateTable(*report, experts).c_str(), stderr);
+  return absl::OkStatus();
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app("Generates text from a prompt.");
+  Options options;
+  AddCommonOptions(app, options.common, /*with_format=*/false);
+  app.add_option("--prompt", options.prompt, "Text to go on from")->required();
+  app.add_option("--tokens", options.tokens, "Tokens to generate, at most")->capture_default_str();
+  app.add_option("--temperature", options.sampling.temperature, "0: greedy")->capture_default_str();
+  app.add_option("--top-p", options.sampling.top_p, "Share of probability to draw from")
+      ->capture_default_str();
+  app.add_option("--seed", options.sampling.seed, "Of the draws")->capture_default_str();
+  if (const auto code = ParseCommandLine(app, argc, argv)) return *code;
+  const absl::Status status = Run(options);
+  return status.ok() ? kExitPassed : CouldNotRun(status, options.common);
+}
+
+}  // namespace
+}  // namespace switchyard::qwen3_moe
+
+int main(int argc, char** argv) { return switchyard::qwen3_moe::Main(argc, argv); }
