@@ -1,6 +1,6 @@
 # Everyday commands; `make` lists them. The work is in scripts/ and in CMake.
 .DEFAULT_GOAL := help
-.PHONY: help build test lint lint-proto format tidy asan tsan coverage clean
+.PHONY: help build verify eval test lint lint-proto format tidy asan tsan coverage clean
 
 help: ## this table
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -8,6 +8,14 @@ help: ## this table
 build: ## the programs and libraries, release, in build/release
 	@scripts/bootstrap build
 	@scripts/build release programs
+
+verify: ## check the model's layers against GOLDEN=file (WORKERS MODE TRANSPORT TARGET MODEL FORMAT)
+	@scripts/bootstrap build
+	@scripts/run_program verify golden! workers mode transport target format
+
+eval: ## bits per byte of TEXT=file (WINDOWS EXPECT, and what verify takes)
+	@scripts/bootstrap build
+	@scripts/run_program eval text! windows expect workers mode transport target format
 
 test: ## build everything and run every test (TESTS=regex for some)
 	@scripts/bootstrap build test
