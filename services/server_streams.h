@@ -111,11 +111,8 @@ class ServerBidiStream : public ServerStream<grpc::ServerBidiReactor<Request, Re
         request_bytes_max_(limits.request_bytes_max) {}
 
   void OnReadDone(bool ok) final {
+    if (!ok) return OnPeerDone();
     if (!this->Hold()) return;
-    if (!ok) {
-      OnPeerDone();
-      return this->Release();
-    }
     const absl::Status size = CheckMessageSize(request_, request_bytes_max_);
     if (size.ok()) return OnRequest(request_);
     this->End(size);

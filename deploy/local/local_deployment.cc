@@ -105,7 +105,9 @@ absl::Status LocalDeployment::StartWorker(std::size_t worker) {
   return absl::OkStatus();
 }
 
-LocalDeployment::~LocalDeployment() {
+LocalDeployment::~LocalDeployment() { KillAll(); }
+
+void LocalDeployment::KillAll() {
   workers_.clear();
   coordinator_.reset();
   std::error_code ignored;  // What cannot be removed is a log in the temporary directory.

@@ -52,6 +52,9 @@ class LocalDeployment {
   absl::Status RestartWorker(std::size_t worker);
   // Logs and sockets; removed with the object.
   [[nodiscard]] const std::string& directory() const { return directory_; }
+  // Kills every process at once and removes the directory; the object is only good for destruction
+  // then. From any thread, when no other call is running or will come.
+  void KillAll();
   // SIGTERM to the workers, then to the coordinator; what has not drained after `grace` is killed.
   // Errors: kInternal naming the processes that did not exit with 0.
   absl::Status Stop(Duration grace);

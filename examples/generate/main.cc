@@ -23,6 +23,7 @@ struct Options {
   std::string prompt;
   std::size_t tokens = 200;
   SamplingOptions sampling;
+  bool explain = false;
 };
 
 void Show(absl::string_view bytes) {
@@ -52,6 +53,7 @@ absl::Status Run(const Options& options) {
   if (!report.ok()) return report.status();
   SY_ASSIGN_OR_RETURN(const ExpertsReport experts, model.moe->Report());
   std::fputs(GenerateTable(*report, experts).c_str(), stderr);
+  if (options.explain) std::fputs(model.moe->Describe().c_str(), stderr);
   return absl::OkStatus();
 }
 
@@ -65,6 +67,7 @@ int Main(int argc, char** argv) {
   app.add_option("--top-p", options.sampling.top_p, "Share of probability to draw from")
       ->capture_default_str();
   app.add_option("--seed", options.sampling.seed, "Of the draws")->capture_default_str();
+  app.add_flag("--explain", options.explain, "Print the placement and each layer's config as well");
   if (const auto code = ParseCommandLine(app, argc, argv)) return *code;
   const absl::Status status = Run(options);
   return status.ok() ? kExitPassed : CouldNotRun(status, options.common);

@@ -19,8 +19,21 @@ namespace switchyard::qwen3_moe {
 void AddCommonOptions(CLI::App& app, CommonOptions& options, bool with_format) {
   app.add_option("--model", options.model_dir, "Folder of the checkpoint")->required();
   app.add_option("--moe", options.moe.moe,
-                 "What runs the routed experts: reference (in this process)")
+                 "What runs the routed experts: reference (in this process), or deployment")
       ->capture_default_str();
+  auto* target = app.add_option("--target", options.moe.target,
+                                "host:port of a running deployment's coordinator (or, with "
+                                "--transport gateway, of a worker); else one is started");
+  app.add_option("--workers", options.moe.workers, "Of the deployment that is started")
+      ->check(CLI::Range(1, 64))
+      ->excludes(target)
+      ->capture_default_str();
+  app.add_option("--transport", options.moe.transport, "auto, shm, tcp, gateway or loopback")
+      ->check(CLI::IsMember({"auto", "shm", "tcp", "gateway", "loopback"}))
+      ->capture_default_str();
+  app.add_option("--mode", options.moe.mode, "normal or low_latency; the plan's if not given")
+      ->check(CLI::IsMember({"normal", "low_latency"}));
+  app.add_option("--bin-dir", options.moe.bin_dir, "Folder of the service programs");
   if (with_format) {
     app.add_option("--format", options.format, "How to print the result")
         ->check(CLI::IsMember({"table", "json"}))

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/status_macros.h"
+#include "examples/qwen3_moe/open_deployment.h"
 #include "examples/qwen3_moe/reference_moe.h"
 
 namespace switchyard::qwen3_moe {
@@ -39,9 +40,10 @@ absl::StatusOr<std::unique_ptr<MoeProvider>> OpenMoe(const Checkpoint& checkpoin
                         ReferenceMoe::Load(checkpoint, dims));
     return std::make_unique<ReferenceProvider>(std::move(moe));
   }
-  return MakeError(
-      absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
-      absl::StrCat("there is no MoE layer of kind \"", options.moe, "\"; give --moe reference"));
+  if (options.moe == "deployment") return OpenDeployment(checkpoint.dir(), options);
+  return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
+                   absl::StrCat("there is no MoE layer of kind \"", options.moe,
+                                "\"; give --moe deployment or --moe reference"));
 }
 
 }  // namespace switchyard::qwen3_moe

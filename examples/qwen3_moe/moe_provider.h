@@ -45,12 +45,21 @@ class MoeProvider {
   // The paths for prompts and for single tokens; they live as long as the provider.
   [[nodiscard]] virtual const MoePath& prefill() const = 0;
   [[nodiscard]] virtual const MoePath& decode() const = 0;
+  // Placement and dispatch configs with their reasons, for people; empty when there are none.
+  [[nodiscard]] virtual std::string Describe() const { return ""; }
   // Asks the workers for their counts of the calls made so far.
   virtual absl::StatusOr<ExpertsReport> Report() = 0;
 };
 
 struct MoeOptions {
-  std::string moe = "reference";
+  std::string moe = "reference";  // or "deployment"
+  // The rest is for deployments. A running one, by its coordinator's "host:port"; empty: one of our
+  // own, for as long as the provider lives.
+  std::string target{};
+  std::int32_t workers = 4;        // of our own
+  std::string transport = "auto";  // or "shm", "tcp", "gateway"; of our own also "loopback"
+  std::string mode{};              // "normal", "low_latency"; empty: the plan's for each phase
+  std::string bin_dir{};           // of switchyard-coordinator and -worker; empty: this program's
 };
 
 // Errors: kInvalidArgument (BAD_REQUEST) for an unknown kind; those of the kind.

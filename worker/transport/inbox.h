@@ -28,7 +28,7 @@ namespace switchyard {
 
 // A frame that does not travel through mapped memory goes as pieces of its payload, in order, each
 // of this size but the last. A wire constant: both sides must agree.
-inline constexpr std::size_t kPieceBytes = 56 * 1024;
+inline constexpr std::size_t kPieceBytes = 120 * 1024;
 
 class Inbox {
  public:

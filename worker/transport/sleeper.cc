@@ -17,14 +17,14 @@ namespace switchyard {
 
 void EventFdTraits::Close(Handle handle) { ::close(handle); }
 
-absl::StatusOr<std::unique_ptr<Sleeper>> Sleeper::Create(int work_fd, Duration spin) {
+absl::StatusOr<std::unique_ptr<Sleeper>> Sleeper::Create(const WorkFds& work_fds, Duration spin) {
   EventFd wake_fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake_fd.valid()) {
     return MakeError(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
                      absl::StrCat("transport: eventfd gave errno ", errno,
                                   "; raise the limit of open files (ulimit -n)"));
   }
-  return std::unique_ptr<Sleeper>(new Sleeper(std::move(wake_fd), work_fd, spin));
+  return std::unique_ptr<Sleeper>(new Sleeper(std::move(wake_fd), work_fds, spin));
 }
 
 void Sleeper::Wake() {
@@ -49,7 +49,8 @@ bool Sleeper::Arm() {
 
 int Sleeper::Poll(Duration max) const {
   // poll(2) passes over a negative descriptor.
-  std::array<pollfd, 2> fds = {pollfd{wake_fd_.get(), POLLIN, 0}, pollfd{work_fd_, POLLIN, 0}};
+  std::array<pollfd, 3> fds = {pollfd{wake_fd_.get(), POLLIN, 0}, pollfd{work_fds_[0], POLLIN, 0},
+                               pollfd{work_fds_[1], POLLIN, 0}};
   const auto nanoseconds = std::max<Duration::rep>(max.count(), 0);
   timespec time{};
   time.tv_sec = nanoseconds / 1'000'000'000;

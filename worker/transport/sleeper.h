@@ -9,6 +9,7 @@
 // does an Arm() clear it. So each Arm() that says true is followed by one Wait() of that thread.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <memory>
 
@@ -28,10 +29,13 @@ using EventFd = UniqueHandle<EventFdTraits>;
 
 class Sleeper {
  public:
-  // `work_fd`: readable when the transport has work, -1 when Wake() tells that too; not owned.
+  using WorkFds = std::array<int, 2>;
+  static constexpr WorkFds kNoWorkFds = {-1, -1};
+
+  // `work_fds`: readable when the transport has work, none when Wake() tells that too; not owned.
   // `spin`: how long Wait looks before it sleeps; 0 where threads may outnumber cores.
   // Errors: kResourceExhausted (OUT_OF_MEMORY): no file descriptor left.
-  static absl::StatusOr<std::unique_ptr<Sleeper>> Create(int work_fd, Duration spin);
+  static absl::StatusOr<std::unique_ptr<Sleeper>> Create(const WorkFds& work_fds, Duration spin);
   Sleeper(const Sleeper&) = delete;
   Sleeper& operator=(const Sleeper&) = delete;
 
@@ -43,13 +47,13 @@ class Sleeper {
   bool TakeTimeout() { return timed_out_.exchange(false, std::memory_order_relaxed); }
 
  private:
-  Sleeper(EventFd wake_fd, int work_fd, Duration spin)
-      : wake_fd_(std::move(wake_fd)), work_fd_(work_fd), spin_(spin) {}
+  Sleeper(EventFd wake_fd, const WorkFds& work_fds, Duration spin)
+      : wake_fd_(std::move(wake_fd)), work_fds_(work_fds), spin_(spin) {}
   // 1: something is readable; 0: time over; -1: interrupted.
   [[nodiscard]] int Poll(Duration max) const;
 
   const EventFd wake_fd_;
-  const int work_fd_;
+  const WorkFds work_fds_;
   const Duration spin_;
   std::atomic<int> armed_{0};  // threads between Arm() and the end of Wait()
   std::atomic<bool> timed_out_{false};

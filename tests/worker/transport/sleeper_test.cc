@@ -17,8 +17,9 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using SteadyTime = std::chrono::steady_clock;
 
-std::unique_ptr<Sleeper> MakeSleeper(int work_fd = -1, Duration spin = {}) {
-  auto sleeper = Sleeper::Create(work_fd, spin);
+std::unique_ptr<Sleeper> MakeSleeper(const Sleeper::WorkFds& work_fds = Sleeper::kNoWorkFds,
+                                     Duration spin = {}) {
+  auto sleeper = Sleeper::Create(work_fds, spin);
   SY_EXPECT_OK(sleeper);
   return std::move(sleeper).value();
 }
@@ -67,7 +68,7 @@ TEST(SleeperTest, AnotherThreadsArmDoesNotHideAWake) {
 TEST(SleeperTest, WorkEndsTheSleepWithAndWithoutSpinning) {
   const EventFd work(::eventfd(0, EFD_NONBLOCK));
   for (const Duration spin : {Duration::zero(), Duration(milliseconds(1))}) {
-    const auto sleeper = MakeSleeper(work.get(), spin);
+    const auto sleeper = MakeSleeper({-1, work.get()}, spin);
     ASSERT_TRUE(sleeper->Arm());
     const auto start = SteadyTime::now();
     std::jthread other([&] {
@@ -86,7 +87,7 @@ TEST(SleeperTest, WorkEndsTheSleepWithAndWithoutSpinning) {
 }
 
 TEST(SleeperTest, SpinningIsPartOfTheTimeAndBounded) {
-  const auto sleeper = MakeSleeper(-1, seconds(100));
+  const auto sleeper = MakeSleeper(Sleeper::kNoWorkFds, seconds(100));
   ASSERT_TRUE(sleeper->Arm());
   const auto start = SteadyTime::now();
 

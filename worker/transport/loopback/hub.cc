@@ -10,7 +10,7 @@
 namespace switchyard {
 
 absl::StatusOr<LoopbackHub::Place> LoopbackHub::Open(Duration spin) {
-  SY_ASSIGN_OR_RETURN(std::unique_ptr<Sleeper> sleeper, Sleeper::Create(/*work_fd=*/-1, spin));
+  SY_ASSIGN_OR_RETURN(std::unique_ptr<Sleeper> sleeper, Sleeper::Create(Sleeper::kNoWorkFds, spin));
   const std::lock_guard lock(mutex_);
   Place place{absl::StrCat("loopback-", ++opened_),
               std::make_shared<LoopbackMailbox>(std::move(sleeper))};

@@ -24,16 +24,17 @@ constexpr std::array kSettings = {
     Setting{"TLS", "sysv,tcp"},
     Setting{"ALLOC_PRIO", "md:sysv"},
     Setting{"SHM_DEVICES", "all"},
-    // Always eager. A rendezvous receive that is under way when a link closes can outlive it (UCX
+    // Always eager: a rendezvous receive that is under way when a link closes can outlive it (UCX
     // finds the endpoint by order of creation, which may be another link's), keeps the ring from
     // being freed, and aborts the process in ucp_worker_destroy.
     Setting{"RNDV_THRESH", "inf"},
     // Pieces of a frame must come in order: one lane.
     Setting{"MAX_EAGER_RAILS", "1"},
+    // A piece with its headers is one "short" message (ucx/outbox.h): kPieceBytes and some more.
+    Setting{"TX_SEG_SIZE", "128K"},
+    Setting{"RX_SEG_SIZE", "128K"},
     Setting{"BCOPY_THRESH", "auto"},
     Setting{"ZCOPY_THRESH", "auto"},
-    Setting{"TX_SEG_SIZE", "8K"},
-    Setting{"RX_SEG_SIZE", "64K"},
     // Without it connect(2) to a host that is gone blocks the data thread for seconds.
     Setting{"CONN_NB", "y"},
     Setting{"NODELAY", "y"},
@@ -90,30 +91,41 @@ absl::Status UcxContext::Init(const UcxContextOptions& options) {
   }
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES;
-  params.features = UCP_FEATURE_AM | UCP_FEATURE_RMA | UCP_FEATURE_WAKEUP;
+  // Not RMA: rings are mapped without it, it would let a peer write to any address by message, and
+  // unpacking an rkey would start the wireup protocol (ucx/outbox.h says what that does).
+  params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
   status = ucp_init(&params, config, &context_);
   ucp_config_release(config);
   if (status != UCS_OK) return UcxError("making a context (is ucx with tcp installed?)", status);
 
-  ucp_worker_params_t worker_params{};
-  worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
-  worker_params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
-  status = ucp_worker_create(context_, &worker_params, &worker_);
-  if (status != UCS_OK) return UcxError("making a worker", status);
-
+  SY_RETURN_IF_ERROR(MakeWorker(&receiver_));
+  SY_RETURN_IF_ERROR(MakeWorker(&sender_));
   ucp_address_t* address = nullptr;
   std::size_t length = 0;
-  status = ucp_worker_get_address(worker_, &address, &length);
-  if (status != UCS_OK) return UcxError("packing the worker's address", status);
+  status = ucp_worker_get_address(receiver_.worker, &address, &length);
+  if (status != UCS_OK) return UcxError("packing the receiver's address", status);
   address_.assign(reinterpret_cast<const char*>(address), length);
-  ucp_worker_release_address(worker_, address);
+  ucp_worker_release_address(receiver_.worker, address);
+  return absl::OkStatus();
+}
 
-  status = ucp_worker_get_efd(worker_, &event_fd_);
+absl::Status UcxContext::MakeWorker(Worker* worker) {
+  ucp_worker_params_t params{};
+  params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+  ucs_status_t status = ucp_worker_create(context_, &params, &worker->worker);
+  if (status != UCS_OK) {
+    worker->worker = nullptr;
+    return UcxError("making a worker", status);
+  }
+  status = ucp_worker_get_efd(worker->worker, &worker->event_fd);
   return status == UCS_OK ? absl::OkStatus() : UcxError("asking for its event descriptor", status);
 }
 
 UcxContext::~UcxContext() {
-  if (worker_ != nullptr) ucp_worker_destroy(worker_);
+  for (const Worker& each : {sender_, receiver_}) {
+    if (each.worker != nullptr) ucp_worker_destroy(each.worker);
+  }
   if (context_ != nullptr) ucp_cleanup(context_);
 }
 

@@ -10,7 +10,6 @@
 #include "core/rng.h"
 #include "worker/transport/inbox.h"
 #include "worker/transport/ucx/context.h"
-#include "worker/transport/ucx/outbox.h"
 
 namespace switchyard {
 
@@ -21,18 +20,11 @@ struct UcxCore {
   Incarnation incarnation;
   SystemRng rng;  // for ring tags
   Inbox inbox;
-  std::vector<UcxLink*> links;  // open ones
-  std::size_t links_down = 0;   // of them, failed and not told yet
-  // Of closed links, until UCX lets go of their memory.
-  std::vector<std::unique_ptr<UcxOutbox>> limbo;
+  std::vector<UcxLink*> links;   // open ones
+  std::size_t links_down = 0;    // of them, failed and not told yet
+  std::size_t links_unsent = 0;  // of them, with frames that UCX would not take yet
   std::uint64_t frames_out = 0;
   std::uint64_t ring_bytes = 0;
-
-  // Lets UCX work until `outbox` is free of it, `rounds` times at most; true if it is.
-  bool Settle(const UcxOutbox& outbox, int rounds) const {
-    for (int i = 0; i < rounds && outbox.pending() > 0; ++i) ucp_worker_progress(ucx->worker());
-    return outbox.pending() == 0;
-  }
 };
 
 }  // namespace switchyard

@@ -16,9 +16,6 @@
 namespace switchyard {
 namespace {
 
-// How often UCX may work in Close until it has let go of the link's memory; in practice at once.
-constexpr int kSettleRounds = 100;
-
 absl::Status NotAsAsked(const std::string& text) {
   return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kTransport, text);
 }
@@ -107,7 +104,7 @@ absl::Status UcxLink::MakeEndpoint(const RingOffer& peer) {
   params.address = reinterpret_cast<const ucp_address_t*>(address->data());
   params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   params.err_handler = {&UcxLink::OnEndpointError, this};
-  const ucs_status_t status = ucp_ep_create(core_->ucx->worker(), &params, &endpoint_);
+  const ucs_status_t status = ucp_ep_create(core_->ucx->sender(), &params, &endpoint_);
   if (status == UCS_OK) return absl::OkStatus();
   endpoint_ = nullptr;
   return MakeError(
@@ -155,13 +152,21 @@ absl::Status UcxLink::Send(std::uint32_t slot, std::size_t frame_bytes) {
   if (slot >= options_.slots || frame_bytes < kFrameHeaderBytes || frame_bytes > peer_slot_bytes_) {
     return BadSend(offer_.attachment, slot, frame_bytes);
   }
-  const ucs_status_t status = outbox_->Send(endpoint_, slot, frame_bytes);
-  if (status != UCS_OK) {
-    MarkDown(status);
-    return DownError();
-  }
+  if (outbox_->empty()) ++core_->links_unsent;
+  outbox_->Queue(slot, frame_bytes);
+  Flush();
+  if (failure_ != UCS_OK) return DownError();
   ++core_->frames_out;
   return absl::OkStatus();
+}
+
+bool UcxLink::Flush() {
+  bool any = false;
+  if (outbox_ == nullptr || outbox_->empty() || failure_ != UCS_OK) return any;
+  const ucs_status_t status = outbox_->Flush(endpoint_, &any);
+  if (status != UCS_OK) MarkDown(status);
+  if (outbox_->empty()) --core_->links_unsent;
+  return any;
 }
 
 // Takes a note: Progress tells the sink, outside of UCX and outside of Send.
@@ -192,9 +197,7 @@ void UcxLink::CloseEndpoint() {
   const ucs_status_ptr_t request = ucp_ep_close_nbx(endpoint_, &param);
   if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);  // UCX finishes it by itself
   endpoint_ = nullptr;
-  if (outbox_ != nullptr && !core_->Settle(*outbox_, kSettleRounds)) {
-    core_->limbo.push_back(std::move(outbox_));
-  }
+  if (outbox_ != nullptr && !outbox_->empty()) --core_->links_unsent;
   outbox_.reset();
   peer_ring_ = UcxPeerRing();
   path_ = LinkPath::kNone;

@@ -7,6 +7,7 @@
 
 #include "worker/transport/transport.h"
 #include "worker/transport/ucx/core.h"
+#include "worker/transport/ucx/outbox.h"
 #include "worker/transport/ucx/ring.h"
 
 namespace switchyard {
@@ -28,6 +29,8 @@ class UcxLink final : public Link {
 
   // For the transport: whether OnLinkDown is owed, and why. Clears it.
   bool TakeDown(absl::Status* why);
+  // For the transport: sends what waits; true if something went.
+  bool Flush();
 
  private:
   UcxLink(UcxCore* core, const LinkOptions& options);

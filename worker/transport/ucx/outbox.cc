@@ -1,6 +1,7 @@
 #include "worker/transport/ucx/outbox.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <new>
 
@@ -10,26 +11,28 @@
 namespace switchyard {
 namespace {
 
-std::size_t PiecesOf(std::size_t payload_bytes) {
-  return std::max<std::size_t>(1, (payload_bytes + kPieceBytes - 1) / kPieceBytes);
-}
-
-std::size_t RingBytes(const UcxOutbox::Geometry& geometry) {
-  return static_cast<std::size_t>(geometry.slots) * geometry.slot_bytes;
-}
-
 constexpr std::align_val_t kStagingAlign{4096};
+
+// UCS_ERR_NO_RESOURCE when it cannot be sent at once.
+ucs_status_t SendNow(ucp_ep_h endpoint, std::span<const std::byte> header,
+                     std::span<const std::byte> data) {
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL;
+  const ucs_status_ptr_t request =
+      ucp_am_send_nbx(endpoint, kFrameMessageId, header.data(), header.size(),
+                      data.empty() ? nullptr : data.data(), data.size(), &param);
+  return UCS_PTR_STATUS(request);
+}
 
 }  // namespace
 
 UcxOutbox::UcxOutbox(const Geometry& geometry, std::span<std::byte> mapped_ring)
     : geometry_(geometry),
       mapped_(!mapped_ring.empty()),
-      pieces_per_slot_(mapped_ ? 1 : PiecesOf(geometry.slot_bytes - kFrameHeaderBytes)),
       memory_(mapped_ring),
-      headers_(geometry.slots * pieces_per_slot_) {
+      entries_(geometry.slots) {
   if (!mapped_) {
-    const std::size_t bytes = RingBytes(geometry);
+    const std::size_t bytes = static_cast<std::size_t>(geometry.slots) * geometry.slot_bytes;
     memory_ = {static_cast<std::byte*>(::operator new(bytes, kStagingAlign)), bytes};
     std::memset(memory_.data(), 0, memory_.size());  // pages come now, not in a step
   }
@@ -44,48 +47,52 @@ std::span<std::byte> UcxOutbox::Slot(std::uint32_t slot) const {
                          geometry_.slot_bytes);
 }
 
-ucs_status_t UcxOutbox::Send(ucp_ep_h endpoint, std::uint32_t slot, std::size_t frame_bytes) {
-  const std::span<const std::byte> frame = Slot(slot).first(frame_bytes);
-  PieceHeader* headers = &headers_[slot * pieces_per_slot_];
-  // The header goes from a copy: the ring may be unmapped before UCX has read it.
-  std::memcpy(headers->data(), frame.data(), kFrameHeaderBytes);
-  if (mapped_) {
-    PublishStores();
-    return Post(endpoint, std::span(*headers).first(kFrameHeaderBytes), {});
-  }
+void UcxOutbox::Queue(std::uint32_t slot, std::size_t frame_bytes) {
+  if (mapped_) PublishStores();
+  Entry& entry = entries_[slot];
+  entry.frame_bytes = frame_bytes;
+  entry.sent_bytes = 0;
+  if (entry.queued) return;
+  entry.queued = true;
+  entry.next = kNone;
+  (tail_ == kNone ? head_ : entries_[tail_].next) = slot;
+  tail_ = slot;
+}
+
+void UcxOutbox::Pop() {
+  Entry& entry = entries_[head_];
+  entry.queued = false;
+  head_ = entry.next;
+  if (head_ == kNone) tail_ = kNone;
+}
+
+ucs_status_t UcxOutbox::SendOne(ucp_ep_h endpoint, std::uint32_t slot, Entry* entry) const {
+  const std::span<const std::byte> frame = Slot(slot).first(entry->frame_bytes);
+  const std::span<const std::byte> header = frame.first(kFrameHeaderBytes);
+  if (mapped_) return SendNow(endpoint, header, {});
+
   const std::span<const std::byte> payload = frame.subspan(kFrameHeaderBytes);
-  const std::size_t pieces = PiecesOf(payload.size());
-  for (std::size_t i = 0; i < pieces; ++i) {
-    const std::size_t begin = i * kPieceBytes;
-    PieceHeader& header = headers[i];
-    if (i > 0) std::memcpy(header.data(), headers->data(), kFrameHeaderBytes);
-    const std::array<std::uint32_t, 2> place = {static_cast<std::uint32_t>(begin), 0};
-    std::memcpy(header.data() + kFrameHeaderBytes, place.data(), sizeof(place));
-    const ucs_status_t status = Post(
-        endpoint, header, payload.subspan(begin, std::min(kPieceBytes, payload.size() - begin)));
-    if (status != UCS_OK) return status;
+  const std::size_t piece_bytes = std::min(kPieceBytes, payload.size() - entry->sent_bytes);
+  std::array<std::byte, kPieceHeaderBytes> piece_header{};
+  std::memcpy(piece_header.data(), header.data(), header.size());
+  const auto offset = static_cast<std::uint32_t>(entry->sent_bytes);
+  std::memcpy(piece_header.data() + kFrameHeaderBytes, &offset, sizeof(offset));
+  const ucs_status_t status =
+      SendNow(endpoint, piece_header, payload.subspan(entry->sent_bytes, piece_bytes));
+  if (status != UCS_OK) return status;
+  entry->sent_bytes += piece_bytes;
+  return entry->sent_bytes < payload.size() ? UCS_INPROGRESS : UCS_OK;
+}
+
+ucs_status_t UcxOutbox::Flush(ucp_ep_h endpoint, bool* any) {
+  while (!empty()) {
+    const ucs_status_t status = SendOne(endpoint, head_, &entries_[head_]);
+    if (status == UCS_ERR_NO_RESOURCE) return UCS_OK;
+    if (status != UCS_OK && status != UCS_INPROGRESS) return status;
+    *any = true;
+    if (status == UCS_OK) Pop();
   }
   return UCS_OK;
-}
-
-ucs_status_t UcxOutbox::Post(ucp_ep_h endpoint, std::span<const std::byte> header,
-                             std::span<const std::byte> data) {
-  ucp_request_param_t param{};
-  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
-  param.cb.send = &UcxOutbox::OnSent;
-  param.user_data = this;
-  const ucs_status_ptr_t request =
-      ucp_am_send_nbx(endpoint, kFrameMessageId, header.data(), header.size(),
-                      data.empty() ? nullptr : data.data(), data.size(), &param);
-  if (UCS_PTR_IS_ERR(request)) return UCS_PTR_STATUS(request);
-  if (request != nullptr) ++pending_;
-  return UCS_OK;
-}
-
-// A failed send is told by the endpoint's error handler; here only the memory becomes free.
-void UcxOutbox::OnSent(void* request, ucs_status_t /*status*/, void* user_data) {
-  --static_cast<UcxOutbox*>(user_data)->pending_;
-  ucp_request_free(request);
 }
 
 }  // namespace switchyard

@@ -1,19 +1,20 @@
-// Outbox: what one link sends, and the memory that must outlive each send.
+// Outbox: what one link sends, and how.
 //
 //   mapped    rows are already in the peer's ring; one active message of 64 bytes, the header
 //   messages  rows are in a staging slot here; for each kPieceBytes of payload one active message
 //             with header {frame header, offset u32, zero u32} and that piece as its data
 //
-// UCX may read headers and staging until it completes a send, and a stopped peer puts that off for
-// as long as it likes. So an outbox whose link is closed lives on until pending() is 0.
+// Each message is handed to the kernel, or to UCX's own buffer, before ucp_am_send_nbx returns; if
+// that cannot be, because the connection is not up yet or the peer does not read, it is not sent at
+// all and waits here for Flush. So UCX never refers to memory of ours, an outbox may go at any
+// time, and UCX's wireup protocol, which aborts the process when a connection breaks under it, is
+// never entered.
 //
 // All memory is allocated by the constructor. Not thread-safe.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
@@ -41,24 +42,34 @@ class UcxOutbox {
   ~UcxOutbox();
 
   [[nodiscard]] std::span<std::byte> Slot(std::uint32_t slot) const;
-  // Begins to send what stands in `slot`; at least a header, at most slot_bytes.
-  ucs_status_t Send(ucp_ep_h endpoint, std::uint32_t slot, std::size_t frame_bytes);
-  // Sends that UCX has not completed.
-  [[nodiscard]] std::size_t pending() const { return pending_; }
+  // Queues what stands in `slot` behind what waits already; Flush sends it. At least a header, at
+  // most slot_bytes. A slot that still waits is sent once, as it then stands.
+  void Queue(std::uint32_t slot, std::size_t frame_bytes);
+  // Sends what UCX takes now. UCS_OK also when something must wait; else the endpoint is broken.
+  // `*any` is set when something went.
+  ucs_status_t Flush(ucp_ep_h endpoint, bool* any);
+  [[nodiscard]] bool empty() const { return head_ == kNone; }
 
  private:
-  using PieceHeader = std::array<std::byte, kPieceHeaderBytes>;
+  static constexpr std::uint32_t kNone = 0xffffffffU;
+  // A slot's place in the queue.
+  struct Entry {
+    std::size_t frame_bytes = 0;
+    std::size_t sent_bytes = 0;  // of the payload
+    bool queued = false;
+    std::uint32_t next = kNone;
+  };
 
-  static void OnSent(void* request, ucs_status_t status, void* user_data);
-  ucs_status_t Post(ucp_ep_h endpoint, std::span<const std::byte> header,
-                    std::span<const std::byte> data);
+  // One message; UCS_INPROGRESS when the frame has more.
+  ucs_status_t SendOne(ucp_ep_h endpoint, std::uint32_t slot, Entry* entry) const;
+  void Pop();
 
   const Geometry geometry_;
   const bool mapped_;
-  const std::size_t pieces_per_slot_;
-  std::span<std::byte> memory_;       // of all slots, here or at the peer
-  std::vector<PieceHeader> headers_;  // slots x pieces_per_slot
-  std::size_t pending_ = 0;
+  std::span<std::byte> memory_;  // of all slots, here or at the peer
+  std::vector<Entry> entries_;   // by slot
+  std::uint32_t head_ = kNone;
+  std::uint32_t tail_ = kNone;
 };
 
 }  // namespace switchyard

@@ -11,8 +11,7 @@ namespace {
 
 // Rounds of UCX work in one Progress, so that a stream of pieces does not keep the caller's mutex.
 constexpr int kProgressRounds = 64;
-// When the transport goes: how long UCX may take to let go of what closed links sent.
-constexpr int kFarewellRounds = 100'000;
+constexpr int kBusyRoundsMax = 16;
 
 }  // namespace
 
@@ -32,19 +31,16 @@ absl::Status UcxTransport::Init(const UcxOptions& options) {
   handler.id = kFrameMessageId;
   handler.cb = &UcxTransport::OnMessage;
   handler.arg = this;
-  const ucs_status_t status = ucp_worker_set_am_recv_handler(core_.ucx->worker(), &handler);
+  const ucs_status_t status = ucp_worker_set_am_recv_handler(core_.ucx->receiver(), &handler);
   if (status != UCS_OK) return UcxError("setting the message handler", status);
 
-  SY_ASSIGN_OR_RETURN(sleeper_, Sleeper::Create(core_.ucx->event_fd(), options.spin));
+  SY_ASSIGN_OR_RETURN(
+      sleeper_, Sleeper::Create({core_.ucx->receiver_fd(), core_.ucx->sender_fd()}, options.spin));
   return absl::OkStatus();
 }
 
 UcxTransport::~UcxTransport() {
   while (!core_.links.empty()) core_.links.back()->Close();
-  for (const std::unique_ptr<UcxOutbox>& outbox : core_.limbo) {
-    core_.Settle(*outbox, kFarewellRounds);
-  }
-  core_.ucx.reset();  // before the memory that it may still know
 }
 
 absl::StatusOr<std::unique_ptr<Link>> UcxTransport::CreateLink(const LinkOptions& options) {
@@ -89,26 +85,41 @@ bool UcxTransport::TellLinksDown(FrameSink& sink) {
   return any;
 }
 
-bool UcxTransport::Progress(FrameSink& sink) {
+// What has come goes first. The sender has its turn when there is nothing, when frames wait for it,
+// and now and then under load, or else a peer's death would be told late.
+bool UcxTransport::Work() {
   bool any = false;
   for (int i = 0; i < kProgressRounds && !core_.inbox.HasReady(); ++i) {
-    if (ucp_worker_progress(core_.ucx->worker()) == 0) break;
+    if (ucp_worker_progress(core_.ucx->receiver()) == 0) break;
     any = true;
   }
+  if (any && core_.links_unsent == 0 && ++busy_rounds_ < kBusyRoundsMax) return any;
+  busy_rounds_ = 0;
+  for (int i = 0; i < kProgressRounds; ++i) {
+    if (ucp_worker_progress(core_.ucx->sender()) == 0) break;
+    any = true;
+  }
+  if (core_.links_unsent > 0) {
+    for (UcxLink* link : core_.links) any = link->Flush() || any;
+  }
+  return any;
+}
+
+bool UcxTransport::Progress(FrameSink& sink) {
+  const bool worked = Work();
   // What came before a peer died still counts.
   const bool delivered = core_.inbox.Deliver(sink);
   const bool told = TellLinksDown(sink);
   if (sleeper_->TakeTimeout() && (told || delivered)) ++late_wakes_;
-  if (!core_.limbo.empty()) {
-    std::erase_if(core_.limbo, [](const auto& outbox) { return outbox->pending() == 0; });
-  }
-  return any || told || delivered;
+  return worked || told || delivered;
 }
 
 bool UcxTransport::Arm() {
   if (core_.inbox.HasReady() || core_.links_down > 0) return false;
   // Any other failure than "busy" leaves the sleep bounded by its time.
-  if (ucp_worker_arm(core_.ucx->worker()) == UCS_ERR_BUSY) return false;
+  for (ucp_worker_h worker : {core_.ucx->receiver(), core_.ucx->sender()}) {
+    if (ucp_worker_arm(worker) == UCS_ERR_BUSY) return false;
+  }
   return sleeper_->Arm();
 }
 

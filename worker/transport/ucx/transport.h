@@ -1,9 +1,9 @@
 // The transport over UCX: shared memory on one host, tcp anywhere. See
 // worker/transport/transport.h.
 //
-// One ucp_context and one ucp_worker; every link is an endpoint of its own in error mode PEER, so a
-// peer's death is told per link, from Progress. What path a link takes is in ucx/outbox.h, which
-// settings UCX gets and why in ucx/context.cc.
+// Every link is an endpoint of its own in error mode PEER, so a peer's death is told per link, from
+// Progress. What UCX objects there are is in ucx/context.h, which settings it gets and why in
+// ucx/context.cc, how frames travel in ucx/outbox.h.
 #pragma once
 
 #include <memory>
@@ -38,6 +38,7 @@ class UcxTransport final : public Transport {
  private:
   UcxTransport() = default;
   absl::Status Init(const UcxOptions& options);
+  bool Work();
   bool TellLinksDown(FrameSink& sink);
   static ucs_status_t OnMessage(void* self, const void* header, std::size_t header_bytes,
                                 void* data, std::size_t data_bytes,
@@ -46,6 +47,7 @@ class UcxTransport final : public Transport {
   UcxCore core_;
   std::unique_ptr<Sleeper> sleeper_;
   std::uint64_t late_wakes_ = 0;
+  int busy_rounds_ = 0;  // of Work, since the sender had its turn
 };
 
 }  // namespace switchyard

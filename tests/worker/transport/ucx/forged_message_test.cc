@@ -30,7 +30,7 @@ class RawSender {
     params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE;
     params.address = reinterpret_cast<const ucp_address_t*>(address.data());
     params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
-    EXPECT_EQ(ucp_ep_create(context_->worker(), &params, &endpoint_), UCS_OK);
+    EXPECT_EQ(ucp_ep_create(context_->sender(), &params, &endpoint_), UCS_OK);
   }
   ~RawSender() {
     ucp_request_param_t param{};
@@ -53,7 +53,7 @@ class RawSender {
     if (request != nullptr) ucp_request_free(request);
   }
   void Progress() {
-    for (int i = 0; i < 100; ++i) ucp_worker_progress(context_->worker());
+    for (int i = 0; i < 100; ++i) ucp_worker_progress(context_->sender());
   }
 
  private:
@@ -119,7 +119,7 @@ TEST_F(ForgedMessageTest, CountsMessagesThatAreNoFrames) {
 }
 
 TEST_F(ForgedMessageTest, CountsPiecesThatDoNotHoldWhatTheyClaim) {
-  const std::vector<std::byte> data = RandomPayload(rng_, 100'000);
+  const std::vector<std::byte> data = RandomPayload(rng_, 200'000);
   const std::span<const std::byte> bytes(data);
   const RingOffer& offer = victim_->offer();
 
@@ -127,11 +127,11 @@ TEST_F(ForgedMessageTest, CountsPiecesThatDoNotHoldWhatTheyClaim) {
   ExpectOneMore(FrameDrop::kTruncated, "one byte too few");
   sender_.Send(PieceHeader(offer, 1000, 0), bytes.first(1001));
   ExpectOneMore(FrameDrop::kLength, "one byte too many");
-  sender_.Send(PieceHeader(offer, 100'000, 0), bytes);
+  sender_.Send(PieceHeader(offer, 200'000, 0), bytes);
   ExpectOneMore(FrameDrop::kLength, "more than a piece");
   sender_.Send(PieceHeader(offer, 1000, 1001), {});
   ExpectOneMore(FrameDrop::kLength, "an offset beyond the end");
-  sender_.Send(PieceHeader(offer, 100'000, kPieceBytes), bytes.first(100'000 - kPieceBytes));
+  sender_.Send(PieceHeader(offer, 200'000, kPieceBytes), bytes.first(200'000 - kPieceBytes));
   ExpectOneMore(FrameDrop::kTruncated, "a tail without its head");
   sender_.Send(std::span<const std::byte>(PieceHeader(offer, 1000, 0)).first(64), bytes.first(9));
   ExpectOneMore(FrameDrop::kLength, "a doorbell with data");

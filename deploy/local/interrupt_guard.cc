@@ -1,0 +1,43 @@
+#include "deploy/local/interrupt_guard.h"
+
+#include <pthread.h>
+#include <unistd.h>
+#include <utility>
+
+namespace switchyard {
+namespace {
+
+constexpr int kSignalExitBase = 128;  // as shells report a death by signal
+
+}  // namespace
+
+InterruptGuard::InterruptGuard() {
+  sigemptyset(&watched_);
+  sigaddset(&watched_, SIGINT);
+  sigaddset(&watched_, SIGTERM);
+  sigaddset(&watched_, SIGUSR2);  // ends the guard's thread
+  pthread_sigmask(SIG_BLOCK, &watched_, &before_);
+  thread_ = std::thread([this] { Run(); });
+}
+
+InterruptGuard::~InterruptGuard() {
+  pthread_kill(thread_.native_handle(), SIGUSR2);
+  thread_.join();
+  pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
+
+void InterruptGuard::OnSignal(std::function<void()> clean_up) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  clean_up_ = std::move(clean_up);
+}
+
+void InterruptGuard::Run() {
+  int signal = 0;
+  sigwait(&watched_, &signal);
+  if (signal == SIGUSR2) return;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (clean_up_) clean_up_();
+  _exit(kSignalExitBase + signal);
+}
+
+}  // namespace switchyard

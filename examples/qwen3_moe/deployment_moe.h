@@ -1,0 +1,31 @@
+// The MoE layers of a deployment: routed experts run on its workers, through the client alone.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+#include "client/client.h"
+#include "examples/qwen3_moe/moe_provider.h"
+
+namespace switchyard::qwen3_moe {
+
+struct DeploymentMoeOptions {
+  std::string model;                 // as the deployment names it; empty: its only one
+  std::optional<DispatchMode> mode;  // unset: the plan's for prefill and for decode
+  // How rows must travel for the check to pass: "mapped", "messages", "grpc", "inproc".
+  std::string expected_path;
+  Duration ready_timeout = std::chrono::seconds(60);
+  std::string description;  // one line for people
+  // The deployment itself, when it is this process's own: outlives the client.
+  std::shared_ptr<void> keep_alive;
+};
+
+// Opens a prefill and a decode session; waits at most ready_timeout for the deployment's first
+// epoch. Errors: those of Client::Open.
+absl::StatusOr<std::unique_ptr<MoeProvider>> OpenDeploymentMoe(std::unique_ptr<Client> client,
+                                                               const DeploymentMoeOptions& options);
+
+}  // namespace switchyard::qwen3_moe

@@ -1,0 +1,66 @@
+#include "examples/qwen3_moe/routing_tally.h"
+
+#include <set>
+
+#include "absl/strings/str_format.h"
+
+namespace switchyard::qwen3_moe {
+
+RoutingTally::RoutingTally(const Plan& plan, DispatchMode mode, std::string own_worker)
+    : mode_(mode),
+      hidden_(plan.shape.hidden),
+      counts_(plan.workers.size()),
+      hits_(plan.workers.size()) {
+  for (const PlanWorker& worker : plan.workers) own_.push_back(worker.id == own_worker);
+  for (const LayerPlacement& layer : plan.layers) {
+    for (const PhysicalExpert& expert : layer.experts) {
+      home_[{layer.layer.value, expert.expert.value}] =
+          static_cast<std::size_t>(expert.worker.value);
+    }
+  }
+}
+
+void RoutingTally::Count(const MoeCall& call) {
+  const std::uint64_t row_bytes = 2 * static_cast<std::uint64_t>(hidden_);  // BF16, both ways
+  for (std::size_t t = 0; t < call.tokens; ++t) {
+    std::set<std::size_t> visited;
+    for (std::size_t k = 0; k < call.top_k; ++k) {
+      const std::int32_t expert = call.ids[t * call.top_k + k];
+      if (expert < 0) continue;
+      const Key key{call.layer.value, expert};
+      const std::size_t worker = home_.at(key);
+      ++hits_[worker][key];
+      ++counts_[worker].expert_hits;
+      // normal sends a token once to each worker, low_latency once to each expert.
+      if (mode_ == DispatchMode::kNormal && !visited.insert(worker).second) continue;
+      ++counts_[worker].rows;
+      if (own_[worker]) continue;
+      counts_[worker].request_bytes += row_bytes;
+      counts_[worker].reply_bytes += row_bytes;
+    }
+  }
+}
+
+WorkerCounts RoutingTally::Of(std::size_t ordinal) const { return counts_[ordinal]; }
+
+std::vector<std::string> RoutingTally::CompareHits(
+    std::size_t ordinal, const std::vector<AttachmentCounters::Hit>& counted) const {
+  std::map<Key, std::uint64_t> left = hits_[ordinal];
+  std::vector<std::string> differences;
+  for (const AttachmentCounters::Hit& hit : counted) {
+    const Key key{hit.layer.value, hit.expert.value};
+    const std::uint64_t predicted = left[key];
+    if (predicted != hit.rows) {
+      differences.push_back(absl::StrFormat("layer %d expert %d: counted %d rows, predicted %d",
+                                            key.first, key.second, hit.rows, predicted));
+    }
+    left.erase(key);
+  }
+  for (const auto& [key, predicted] : left) {
+    differences.push_back(absl::StrFormat("layer %d expert %d: counted no rows, predicted %d",
+                                          key.first, key.second, predicted));
+  }
+  return differences;
+}
+
+}  // namespace switchyard::qwen3_moe

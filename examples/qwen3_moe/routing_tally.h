@@ -1,0 +1,41 @@
+// What the workers of a plan must have counted, told from routing and placement alone.
+//
+// Written anew, by loops over tokens and experts, and not with the dispatch plan of the code under
+// check. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/session_messages.h"
+#include "examples/qwen3_moe/moe_call.h"
+#include "examples/qwen3_moe/moe_provider.h"
+
+namespace switchyard::qwen3_moe {
+
+class RoutingTally {
+ public:
+  // `own_worker`: the gateway, whose own rows cost no wire bytes; empty in p2p.
+  RoutingTally(const Plan& plan, DispatchMode mode, std::string own_worker);
+
+  void Count(const MoeCall& call);
+  [[nodiscard]] WorkerCounts Of(std::size_t ordinal) const;
+  // One sentence for each (layer, expert) whose rows differ from what the worker counted.
+  [[nodiscard]] std::vector<std::string> CompareHits(
+      std::size_t ordinal, const std::vector<AttachmentCounters::Hit>& counted) const;
+
+ private:
+  using Key = std::pair<std::int32_t, std::int32_t>;  // layer, expert
+
+  DispatchMode mode_;
+  std::int64_t hidden_;
+  std::vector<bool> own_;                           // by ordinal
+  std::map<Key, std::size_t> home_;                 // ordinal of the worker that hosts it
+  std::vector<WorkerCounts> counts_;                // by ordinal
+  std::vector<std::map<Key, std::uint64_t>> hits_;  // by ordinal
+};
+
+}  // namespace switchyard::qwen3_moe

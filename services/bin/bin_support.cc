@@ -1,0 +1,74 @@
+#include "services/bin/bin_support.h"
+
+#include <cstdio>
+#include <unistd.h>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+#include "core/error.h"
+
+namespace switchyard {
+namespace {
+
+constexpr int kPortMax = 65535;
+
+absl::Status BadOption(const std::string& what) {
+  return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig, what);
+}
+
+}  // namespace
+
+SignalWait::SignalWait(std::initializer_list<int> signals) {
+  sigemptyset(&set_);
+  for (const int signal : signals) sigaddset(&set_, signal);
+  pthread_sigmask(SIG_BLOCK, &set_, nullptr);
+}
+
+void SignalWait::Wait() {
+  int signal = 0;
+  sigwait(&set_, &signal);
+}
+
+void SignalWait::Raise() { kill(getpid(), SIGTERM); }
+
+absl::StatusOr<std::unique_ptr<Logger>> MakeLogger(const std::string& process,
+                                                   const std::string& level) {
+  LogLevel parsed = LogLevel::kInfo;
+  if (!LogLevelFromName(level, &parsed)) {
+    return BadOption(
+        absl::StrCat("log level \"", level, "\"; give debug, info, warn, error or off"));
+  }
+  return std::make_unique<Logger>(process, parsed);
+}
+
+absl::StatusOr<ListenAddress> ParseListen(const std::string& text) {
+  const std::size_t colon = text.rfind(':');
+  ListenAddress address;
+  if (colon == std::string::npos || colon == 0 ||
+      !absl::SimpleAtoi(text.substr(colon + 1), &address.port) || address.port < 0 ||
+      address.port > kPortMax) {
+    return BadOption(absl::StrCat("\"", text, "\" is not \"host:port\""));
+  }
+  address.host = text.substr(0, colon);
+  return address;
+}
+
+absl::StatusOr<MutantId> MutantOption(const std::string& name) {
+  MutantId id = MutantId::kNone;
+  if (name.empty()) return id;
+#ifdef SWITCHYARD_MUTANTS
+  if (MutantFromName(name, &id)) return id;
+#endif
+  return BadOption(absl::StrCat("this build has no mutant \"", name, "\""));
+}
+
+int ExitCodeOf(const absl::Status& status) {
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "%s (%s, %s)\n", std::string(status.message()).c_str(),
+               absl::StatusCodeToString(status.code()).c_str(),
+               std::string(ReasonName(ReasonOf(status))).c_str());
+  return 1;
+}
+
+}  // namespace switchyard

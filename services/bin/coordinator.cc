@@ -1,0 +1,108 @@
+// switchyard-coordinator: places experts, plans epochs, opens sessions; never in the token path.
+// Exit codes: 0 after SIGTERM, 1 when it could not start.
+#include <cstdio>
+#include <future>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+
+#include "coordinator/driver.h"
+#include "coordinator/model_loader.h"
+#include "coordinator/store/registry.h"
+#include "core/rng.h"
+#include "core/status_macros.h"
+#include "services/bin/bin_support.h"
+#include "services/config_file.h"
+#include "services/convert/admin.h"
+#include "services/coordinator_server.h"
+
+namespace switchyard {
+namespace {
+
+struct Options {
+  std::string listen = "127.0.0.1:0";
+  std::string store = "memory";
+  std::vector<std::string> deployments;
+  std::string log_level = "info";
+  std::string mutant;
+};
+
+// Applying hashes the whole checkpoint.
+constexpr Duration kApplyTimeout = std::chrono::minutes(30);
+constexpr Duration kShutdown = std::chrono::seconds(2);
+
+absl::Status ApplyFile(Driver& driver, const std::string& path) {
+  SY_ASSIGN_OR_RETURN(const std::vector<v1::DeploymentSpec> specs, ReadDeployments(path));
+  for (const v1::DeploymentSpec& proto : specs) {
+    v1::ApplyDeploymentRequest request;
+    *request.mutable_deployment() = proto;
+    SY_ASSIGN_OR_RETURN(const DeploymentSpec spec, FromProto(request));
+    auto applied = std::make_shared<std::promise<absl::Status>>();
+    driver.ApplyDeployment(spec, /*dry_run=*/false,
+                           [applied](absl::StatusOr<DeploymentView> deployment) {
+                             applied->set_value(deployment.status());
+                           });
+    std::future<absl::Status> result = applied->get_future();
+    if (result.wait_for(kApplyTimeout) != std::future_status::ready) {
+      return absl::UnavailableError("the deployment in " + path + " takes too long to apply");
+    }
+    SY_RETURN_IF_ERROR(result.get());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Run(const Options& options, SignalWait& signals) {
+  SteadyClock clock;
+  SystemRng rng;
+  SY_ASSIGN_OR_RETURN(const std::unique_ptr<Logger> logger,
+                      MakeLogger("coordinator", options.log_level));
+  SY_ASSIGN_OR_RETURN(std::unique_ptr<StateStore> store, OpenStateStore(options.store));
+  DriverOptions driver_options;
+  SY_ASSIGN_OR_RETURN(driver_options.coordinator.mutant, MutantOption(options.mutant));
+  SY_ASSIGN_OR_RETURN(const std::unique_ptr<Driver> driver,
+                      Driver::Create(driver_options, {.store = std::move(store),
+                                                      .load_model = LoadModelFacts,
+                                                      .clock = &clock,
+                                                      .rng = &rng,
+                                                      .logger = logger.get()}));
+  for (const std::string& path : options.deployments) {
+    SY_RETURN_IF_ERROR(ApplyFile(*driver, path));
+  }
+  SY_ASSIGN_OR_RETURN(const ListenAddress listen, ParseListen(options.listen));
+  CoordinatorServerOptions server_options;
+  server_options.grpc.host = listen.host;
+  server_options.grpc.port = listen.port;
+  server_options.incarnation = rng.NextId<Incarnation>();
+  SY_ASSIGN_OR_RETURN(const std::unique_ptr<CoordinatorServer> server,
+                      CoordinatorServer::Start(server_options, driver.get()));
+  std::printf("ready %s\n", server->grpc().endpoint().c_str());
+  std::fflush(stdout);
+  signals.Wait();
+  driver->Shutdown(kShutdown);
+  server->grpc().Shutdown(kShutdown);
+  return absl::OkStatus();
+}
+
+int Main(int argc, char** argv) {
+  SignalWait signals({SIGTERM, SIGINT});
+  CLI::App app("Coordinates the workers of Mixture-of-Experts deployments.");
+  Options options;
+  app.add_option("--listen", options.listen, "host:port; port 0: a free one")
+      ->capture_default_str();
+  app.add_option("--store", options.store, "\"memory\" or \"sqlite:/path/to/file\"")
+      ->capture_default_str();
+  app.add_option("--deployment", options.deployments, "File of deployments to apply at start");
+  app.add_option("--log-level", options.log_level)->capture_default_str();
+#ifdef SWITCHYARD_MUTANTS
+  app.add_option("--mutant", options.mutant, "Seeded bug to wake");
+#endif
+  CLI11_PARSE(app, argc, argv);
+  return ExitCodeOf(Run(options, signals));
+}
+
+}  // namespace
+}  // namespace switchyard
+
+int main(int argc, char** argv) { return switchyard::Main(argc, argv); }

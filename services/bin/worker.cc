@@ -1,0 +1,153 @@
+// switchyard-worker: hosts experts and serves sources; a gateway for callers without UCX.
+// Exit codes: 0 after a drain, 1 when it could not start or the coordinator refused it.
+#include <cstdio>
+#include <future>
+#include <memory>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+
+#include "core/log.h"
+#include "core/mutant.h"
+#include "core/rng.h"
+#include "core/status_macros.h"
+#include "services/bin/bin_support.h"
+#include "services/grpc_channels.h"
+#include "services/worker_server.h"
+#include "worker/device/registry.h"
+#include "worker/expert_node.h"
+#include "worker/session/source.h"
+#include "worker/transport/registry.h"
+
+namespace switchyard {
+namespace {
+
+constexpr Duration kShutdown = std::chrono::seconds(2);
+
+struct Options {
+  std::string coordinator;
+  std::string id;
+  std::string listen = "127.0.0.1:0";
+  std::string advertise;
+  std::string kernel_family;
+  int compute_threads = 1;
+  std::int64_t weight_bytes_max = 0;
+  std::string net_devices = "all";
+  std::string log_level = "info";
+  std::string mutant;
+};
+
+// Everything of one worker process, in the order in which it is taken down, last first.
+struct Worker {
+  SteadyClock clock;
+  SystemRng rng;
+  std::unique_ptr<Logger> logger;
+  std::unique_ptr<ExpertNode> node;
+  std::unique_ptr<AgentChannel> agent_channel;
+  std::unique_ptr<SessionChannel> session_channel;
+  Incarnation incarnation;
+  std::unique_ptr<Source> source;  // of the gateway
+  std::unique_ptr<SourceGateway> gateway;
+  std::unique_ptr<WorkerServer> server;
+};
+
+absl::StatusOr<std::unique_ptr<ExpertNode>> MakeNode(const Options& options, Worker& worker) {
+  ExpertNodeOptions node;
+  node.worker_id = options.id;
+  worker.incarnation = worker.rng.NextId<Incarnation>();
+  node.incarnation = worker.incarnation;
+  SY_ASSIGN_OR_RETURN(node.device, MakeDevice("cpu", {.kernel_family = options.kernel_family,
+                                                      .compute_threads = options.compute_threads,
+                                                      .log = worker.logger.get()}));
+  SY_ASSIGN_OR_RETURN(node.transport, MakeTransport("ucx", {.incarnation = node.incarnation,
+                                                            .net_devices = options.net_devices}));
+  node.transport_names = {"shm", "tcp"};
+  node.weight_bytes_max = options.weight_bytes_max;
+  SY_ASSIGN_OR_RETURN(node.mutant, MutantOption(options.mutant));
+  node.clock = &worker.clock;
+  node.rng = &worker.rng;
+  node.logger = worker.logger.get();
+  return std::make_unique<ExpertNode>(std::move(node));
+}
+
+// The source that this worker is for gateway callers: a transport of its own, its own experts
+// called directly.
+absl::StatusOr<std::unique_ptr<Source>> MakeGatewaySource(const Options& options, Worker& worker) {
+  SourceOptions source;
+  source.channel = worker.session_channel.get();
+  source.incarnation = worker.rng.NextId<Incarnation>();
+  SY_ASSIGN_OR_RETURN(source.transport, MakeTransport("ucx", {.incarnation = source.incarnation,
+                                                              .net_devices = options.net_devices}));
+  SY_ASSIGN_OR_RETURN(source.device, MakeDevice("cpu", {.kernel_family = options.kernel_family}));
+  source.clock = &worker.clock;
+  source.rng = &worker.rng;
+  source.own_experts = &worker.node->own_experts();
+  source.own_worker_id = options.id;
+  return Source::Create(std::move(source));
+}
+
+absl::Status Run(const Options& options, SignalWait& signals) {
+  Worker worker;
+  SY_ASSIGN_OR_RETURN(worker.logger, MakeLogger("worker " + options.id, options.log_level));
+  SY_ASSIGN_OR_RETURN(worker.node, MakeNode(options, worker));
+  worker.agent_channel = MakeGrpcAgentChannel(options.coordinator);
+  worker.session_channel = MakeGrpcSessionChannel(options.coordinator);
+  SY_ASSIGN_OR_RETURN(worker.source, MakeGatewaySource(options, worker));
+  SY_ASSIGN_OR_RETURN(const ListenAddress listen, ParseListen(options.listen));
+  worker.gateway = std::make_unique<SourceGateway>(worker.source.get(), TransportChoice::kAuto);
+  WorkerServerOptions server;
+  server.grpc.host = listen.host;
+  server.grpc.port = listen.port;
+  server.worker_id = options.id;
+  server.incarnation = worker.incarnation;
+  SY_ASSIGN_OR_RETURN(worker.server,
+                      WorkerServer::Start(server, &worker.node->experts(), worker.gateway.get()));
+  const std::string endpoint =
+      options.advertise.empty() ? worker.server->grpc().endpoint() : options.advertise;
+  std::promise<absl::Status> finished;
+  worker.node->Join(worker.agent_channel.get(), endpoint, [&](absl::Status why) {
+    finished.set_value(std::move(why));
+    signals.Raise();  // Wakes the wait below.
+  });
+  std::printf("ready %s\n", worker.server->grpc().endpoint().c_str());
+  std::fflush(stdout);
+  std::future<absl::Status> end = finished.get_future();
+  signals.Wait();
+  // A signal asks to leave; the agent's own end needs no asking.
+  if (end.wait_for(Duration::zero()) != std::future_status::ready) worker.node->Leave();
+  const absl::Status why = end.get();
+  worker.server->grpc().Shutdown(kShutdown);
+  worker.source.reset();
+  worker.node->Stop(kShutdown);
+  return why;
+}
+
+int Main(int argc, char** argv) {
+  SignalWait signals({SIGTERM, SIGINT});
+  CLI::App app("Hosts experts of Mixture-of-Experts models.");
+  Options options;
+  app.add_option("--coordinator", options.coordinator, "host:port")->required();
+  app.add_option("--id", options.id, "Stable name of this worker")->required();
+  app.add_option("--listen", options.listen, "host:port; port 0: a free one")
+      ->capture_default_str();
+  app.add_option("--advertise", options.advertise,
+                 "host:port for sources, if not where it listens");
+  app.add_option("--kernel-family", options.kernel_family, "Empty: the best that this CPU has");
+  app.add_option("--compute-threads", options.compute_threads)->capture_default_str();
+  app.add_option("--weight-bytes-max", options.weight_bytes_max,
+                 "Of all experts here; 0: no bound");
+  app.add_option("--net-devices", options.net_devices, "For UCX's tcp lanes")
+      ->capture_default_str();
+  app.add_option("--log-level", options.log_level)->capture_default_str();
+#ifdef SWITCHYARD_MUTANTS
+  app.add_option("--mutant", options.mutant, "Seeded bug to wake");
+#endif
+  CLI11_PARSE(app, argc, argv);
+  return ExitCodeOf(Run(options, signals));
+}
+
+}  // namespace
+}  // namespace switchyard
+
+int main(int argc, char** argv) { return switchyard::Main(argc, argv); }

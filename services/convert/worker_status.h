@@ -1,0 +1,11 @@
+// A worker's account of itself on the wire. Only encoded: its readers print it.
+#pragma once
+
+#include "switchyard/v1/expert.pb.h"
+#include "worker/layer/expert_service.h"
+
+namespace switchyard {
+
+void Encode(const ExpertServiceView& in, v1::GetStatusResponse* out);
+
+}  // namespace switchyard
