@@ -16,7 +16,7 @@ absl::StatusOr<std::unique_ptr<DeviceBackend>> MakeDevice(absl::string_view kind
   }
   return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
                    absl::StrCat("no device '", kind, "' in this build; it has: cpu"),
-                   {{"want", std::string(kind)}, {"have", "cpu"}});
+                   {{"want", absl::StrCat(kind)}, {"have", "cpu"}});
 }
 
 }  // namespace switchyard

@@ -9,6 +9,7 @@ namespace {
 constexpr CpuidWords kEverything = {.leaf1_ecx = 1U << 27,
                                     .leaf7_ebx = (1U << 16) | (1U << 17) | (1U << 30) | (1U << 31),
                                     .leaf7_edx = (1U << 22) | (1U << 24),
+                                    .leaf7_1_eax = 1U << 5,
                                     .xcr0 = 0xe6 | 0x60000,
                                     .tiles_permitted = true};
 
@@ -49,6 +50,9 @@ TEST(CpuidTest, AmxNeedsTilesBf16StateAndPermission) {
     words.xcr0 &= ~(std::uint64_t{1} << bit);
     EXPECT_EQ(DecodeCpuFeatures(words), avx512_only) << "XCR0 bit " << bit;
   }
+  CpuidWords no_conversions = kEverything;
+  no_conversions.leaf7_1_eax = 0;
+  EXPECT_EQ(DecodeCpuFeatures(no_conversions), avx512_only);
   CpuidWords refused = kEverything;
   refused.tiles_permitted = false;
   EXPECT_EQ(DecodeCpuFeatures(refused), avx512_only);

@@ -1,45 +1,14 @@
-// Run, Encode, Decode and the row operations are the hot path: they must not allocate. Counts every
-// operator new of the process, so no other test may run beside it.
-#include <atomic>
-#include <cstdlib>
-#include <new>
+// Run, Encode and the row operations are the hot path: they must not allocate.
+#include <memory>
 #include <vector>
 
 #include "gtest/gtest.h"
 
 #include "core/rng.h"
+#include "tests/testing/allocation_counter.h"
 #include "tests/testing/random_tensors.h"
 #include "tests/testing/status_matchers.h"
 #include "worker/device/registry.h"
-
-namespace {
-
-std::atomic<long> allocations{0};
-
-void* Counted(std::size_t bytes, std::size_t alignment) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  void* memory = nullptr;
-  if (posix_memalign(&memory, alignment < sizeof(void*) ? sizeof(void*) : alignment,
-                     bytes == 0 ? 1 : bytes) != 0) {
-    std::abort();
-  }
-  return memory;
-}
-
-}  // namespace
-
-void* operator new(std::size_t bytes) { return Counted(bytes, 16); }
-void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return Counted(bytes, 16); }
-void* operator new(std::size_t bytes, std::align_val_t alignment) {
-  return Counted(bytes, static_cast<std::size_t>(alignment));
-}
-void* operator new(std::size_t bytes, std::align_val_t alignment, const std::nothrow_t&) noexcept {
-  return Counted(bytes, static_cast<std::size_t>(alignment));
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
 
 namespace switchyard {
 namespace {
@@ -63,7 +32,7 @@ TEST(NoAllocationTest, HotPathOfTheCpuDeviceAllocatesNothing) {
   std::vector<Bf16> y(512);
   std::vector<float> weights(20, 0.5F);
   std::vector<float> sum(512);
-  const long before = allocations.load();
+  const std::uint64_t before = testing::AllocationsOfThisThread();
 
   for (int round = 0; round < 3; ++round) {
     device->Run(batches, *workspace);
@@ -72,7 +41,7 @@ TEST(NoAllocationTest, HotPathOfTheCpuDeviceAllocatesNothing) {
     device->row_ops().RoundToBf16(sum.data(), 512, y.data());
   }
 
-  EXPECT_EQ(allocations.load(), before);
+  EXPECT_EQ(testing::AllocationsOfThisThread(), before);
   EXPECT_GT(before, 0) << "the counter counts nothing";
 }
 

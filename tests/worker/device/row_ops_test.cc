@@ -1,7 +1,7 @@
 #include "worker/device/cpu/row_ops.h"
 
+#include <bit>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -24,10 +24,11 @@ template <typename T>
 bool Same(T got, T want) {
   if constexpr (std::is_same_v<T, float>) {
     if (std::isnan(want)) return std::isnan(got);
+    return std::bit_cast<std::uint32_t>(got) == std::bit_cast<std::uint32_t>(want);
   } else {
     if (std::isnan(Bf16ToFloat(want))) return std::isnan(Bf16ToFloat(got));
+    return got == want;
   }
-  return std::memcmp(&got, &want, sizeof(T)) == 0;
 }
 
 template <typename T>
@@ -174,8 +175,8 @@ TEST_P(RowOpsTest, MinusZeroSurvivesASumOfOneRowButNotAFusedChain) {
 
 TEST_P(RowOpsTest, RoundToBf16IsToNearestEvenForAwkwardValues) {
   const std::vector<float> in = Awkward();
-  std::vector<Bf16> want;
-  for (const float value : in) want.push_back(FloatToBf16(value));
+  std::vector<Bf16> want(in.size());
+  for (std::size_t i = 0; i < in.size(); ++i) want[i] = FloatToBf16(in[i]);
   std::vector<Bf16> got(in.size(), 0x1234);
 
   ops_.RoundToBf16(in.data(), static_cast<std::int64_t>(in.size()), got.data());
@@ -188,9 +189,9 @@ TEST_P(RowOpsTest, AwkwardValuesStayInTheirElement) {
   const auto size = static_cast<std::int64_t>(in.size());
   const std::vector<const float*> rows = {in.data(), in.data()};
   const std::vector<float> weights = {0.75F, -0.25F};
-  std::vector<Bf16> want;
-  for (const float value : in) {
-    want.push_back(FloatToBf16(std::fma(-0.25F, value, std::fma(0.75F, value, 0.0F))));
+  std::vector<Bf16> want(in.size());
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    want[i] = FloatToBf16(std::fma(-0.25F, in[i], std::fma(0.75F, in[i], 0.0F)));
   }
   std::vector<Bf16> got(in.size(), 0x1234);
 

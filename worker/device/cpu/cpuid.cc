@@ -17,8 +17,9 @@ constexpr std::uint32_t kAvx512Bw = 1U << 30;
 constexpr std::uint32_t kAvx512Vl = 1U << 31;
 constexpr std::uint32_t kAmxBf16 = 1U << 22;  // leaf 7 EDX
 constexpr std::uint32_t kAmxTile = 1U << 24;
-constexpr std::uint64_t kZmmState = 0xe6;      // SSE, AVX, mask registers, both halves of ZMM
-constexpr std::uint64_t kTileState = 0x60000;  // tile configuration and tile data
+constexpr std::uint32_t kAvx512Bf16 = 1U << 5;  // leaf 7, subleaf 1 EAX
+constexpr std::uint64_t kZmmState = 0xe6;       // SSE, AVX, mask registers, both halves of ZMM
+constexpr std::uint64_t kTileState = 0x60000;   // tile configuration and tile data
 
 template <typename Word>
 bool HasAll(Word word, Word bits) {
@@ -44,7 +45,8 @@ CpuFeatures DecodeCpuFeatures(const CpuidWords& words) {
   features.avx512 = HasAll(words.leaf1_ecx, kOsXsave) && HasAll(words.xcr0, kZmmState) &&
                     HasAll(words.leaf7_ebx, kAvx512F | kAvx512Dq | kAvx512Bw | kAvx512Vl);
   features.amx_bf16 = features.avx512 && HasAll(words.xcr0, kTileState) &&
-                      HasAll(words.leaf7_edx, kAmxTile | kAmxBf16) && words.tiles_permitted;
+                      HasAll(words.leaf7_edx, kAmxTile | kAmxBf16) &&
+                      HasAll(words.leaf7_1_eax, kAvx512Bf16) && words.tiles_permitted;
   return features;
 }
 
@@ -60,6 +62,7 @@ CpuidWords ReadCpuidWords() {
     words.leaf7_ebx = ebx;
     words.leaf7_edx = edx;
   }
+  if (__get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0) words.leaf7_1_eax = eax;
   if (HasAll(words.leaf1_ecx, kOsXsave)) words.xcr0 = ReadXcr0();
   if (HasAll(words.leaf7_edx, kAmxTile)) {
     words.tiles_permitted = syscall(SYS_arch_prctl, kArchReqXcompPerm, kXfeatureTileData) == 0;

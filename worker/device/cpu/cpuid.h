@@ -7,8 +7,9 @@
 namespace switchyard {
 
 struct CpuFeatures {
-  bool avx512 = false;    // F, BW, DQ and VL, with their registers saved by the system
-  bool amx_bf16 = false;  // tiles and BF16 products, permitted to this process; implies avx512
+  bool avx512 = false;  // F, BW, DQ and VL, with their registers saved by the system
+  // Tiles and BF16 products, permitted to this process; implies avx512 and its BF16 conversions.
+  bool amx_bf16 = false;
 
   friend bool operator==(const CpuFeatures&, const CpuFeatures&) = default;
 };
@@ -18,6 +19,7 @@ struct CpuidWords {
   std::uint32_t leaf1_ecx = 0;
   std::uint32_t leaf7_ebx = 0;
   std::uint32_t leaf7_edx = 0;
+  std::uint32_t leaf7_1_eax = 0;
   std::uint64_t xcr0 = 0;        // 0 when leaf 1 says that XGETBV is not to be used
   bool tiles_permitted = false;  // ARCH_REQ_XCOMP_PERM for tile data was granted
 };

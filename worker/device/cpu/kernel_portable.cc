@@ -34,6 +34,12 @@ void LoadRows(const KernelCall& call) {
   }
 }
 
+// Four lanes, of which every compiler of ours makes one register or four scalars. Left to loops of
+// plain floats, g++ 12 vectorises along k instead, and is eight times slower.
+using Floats = float __attribute__((vector_size(16)));
+using Words = std::uint32_t __attribute__((vector_size(16)));
+constexpr int kGroups = kLanes / 4;
+
 struct Sums {
   float low[kLanes];
   float high[kLanes];
@@ -41,16 +47,21 @@ struct Sums {
 
 // One row against one panel, k ascending.
 inline Sums PanelSums(const float* x, const std::byte* panel, std::int64_t k_count) {
-  Sums sums = {};
+  Floats low[kGroups] = {};
+  Floats high[kGroups] = {};
+  const Words high_half = Words{} + 0xffff0000U;
   for (std::int64_t k = 0; k < k_count; ++k) {
-    std::uint32_t line[kLanes];
-    std::memcpy(line, panel + k * kLineBytes, sizeof(line));
-    const float value = x[k];
-    for (int j = 0; j < kLanes; ++j) {
-      sums.low[j] += value * std::bit_cast<float>(line[j] << 16);
-      sums.high[j] += value * std::bit_cast<float>(line[j] & 0xffff0000U);
+    const auto* line = reinterpret_cast<const Words*>(panel + k * kLineBytes);
+    const Floats value = Floats{} + x[k];
+#pragma GCC unroll 4
+    for (int group = 0; group < kGroups; ++group) {
+      low[group] += value * std::bit_cast<Floats>(line[group] << 16);
+      high[group] += value * std::bit_cast<Floats>(line[group] & high_half);
     }
   }
+  Sums sums = {};
+  std::memcpy(sums.low, low, sizeof(sums.low));
+  std::memcpy(sums.high, high, sizeof(sums.high));
   return sums;
 }
 

@@ -6,33 +6,52 @@
 namespace switchyard {
 namespace {
 
-Bf16 WeightAt(const PanelSource& source, std::int64_t column, std::int64_t k) {
-  const std::int64_t output = source.first + column;
-  if (output >= source.outputs || k >= source.k) return 0;
-  return source.matrix[output * source.k + k];
+// A block of sixteen outputs by 32 k, row by row; zeros beyond the matrix.
+struct Block {
+  Bf16 at[kPanelColumns][kTileK];
+};
+
+void Read(const PanelSource& source, std::int64_t k, Block* block) {
+  const std::int64_t outputs = std::min(source.outputs - source.first, kPanelColumns);
+  const std::int64_t width = std::min(source.k - k, kTileK);
+  if (outputs < kPanelColumns || width < kTileK) *block = {};
+  for (std::int64_t column = 0; column < outputs; ++column) {
+    std::memcpy(block->at[column], source.matrix + (source.first + column) * source.k + k,
+                static_cast<std::size_t>(width) * sizeof(Bf16));
+  }
 }
 
 }  // namespace
 
 void PackLanesPanel(const PanelSource& low, const PanelSource& high, std::byte* out) {
-  for (std::int64_t k = 0; k < low.k; ++k) {
-    std::uint32_t line[kPanelColumns];
-    for (std::int64_t j = 0; j < kPanelColumns; ++j) {
-      line[j] = WeightAt(low, j, k) | (static_cast<std::uint32_t>(WeightAt(high, j, k)) << 16);
+  Block lows = {};
+  Block highs = {};
+  for (std::int64_t first = 0; first < low.k; first += kTileK) {
+    Read(low, first, &lows);
+    Read(high, first, &highs);
+    const std::int64_t width = std::min(low.k - first, kTileK);
+    for (std::int64_t k = 0; k < width; ++k, out += kLineBytes) {
+      std::uint32_t line[kPanelColumns];
+      for (std::int64_t j = 0; j < kPanelColumns; ++j) {
+        line[j] = lows.at[j][k] | (static_cast<std::uint32_t>(highs.at[j][k]) << 16);
+      }
+      std::memcpy(out, line, sizeof(line));
     }
-    std::memcpy(out + k * kLineBytes, line, sizeof(line));
   }
 }
 
 void PackTileColumn(const PanelSource& source, std::int64_t stride, std::byte* out) {
-  for (std::int64_t block = 0; block < CeilDiv(source.k, kTileK); ++block) {
-    Bf16 tile[kTileBytes / 2];
+  constexpr std::int64_t kPairs = kTileK / 2;
+  Block block = {};
+  for (std::int64_t first = 0; first < source.k; first += kTileK, out += stride) {
+    Read(source, first, &block);
+    std::uint32_t tile[kPairs][kPanelColumns];
     for (std::int64_t column = 0; column < kPanelColumns; ++column) {
-      for (std::int64_t k = 0; k < kTileK; ++k) {
-        tile[(k / 2) * kTileK + column * 2 + k % 2] = WeightAt(source, column, block * kTileK + k);
-      }
+      std::uint32_t pairs[kPairs];
+      std::memcpy(pairs, block.at[column], sizeof(pairs));
+      for (std::int64_t pair = 0; pair < kPairs; ++pair) tile[pair][column] = pairs[pair];
     }
-    std::memcpy(out + block * stride, tile, sizeof(tile));
+    std::memcpy(out, tile, sizeof(tile));
   }
 }
 
