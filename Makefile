@@ -1,25 +1,21 @@
 # Everyday commands; `make` lists them. The work is in scripts/ and in CMake.
 .DEFAULT_GOAL := help
-.PHONY: help demo verify eval build test lint lint-proto format tidy asan tsan coverage clean
+.PHONY: help build verify eval test lint lint-proto format tidy asan tsan coverage clean
 
 help: ## this table
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
-demo: ## a model served by a coordinator and 4 workers; PROMPT= WORKERS= TOKENS= MODE= TRANSPORT=
-	@scripts/bootstrap build
-	@scripts/demo
-
-verify: ## check MoE layers against GOLDEN=file; TARGET= or WORKERS=, MODE= TRANSPORT= FORMAT= MODEL=
-	@scripts/bootstrap build
-	@scripts/check verify
-
-eval: ## bits per byte of TEXT=file over WINDOWS=n, EXPECT=bpb; options as for verify
-	@scripts/bootstrap build
-	@scripts/check eval
-
 build: ## the programs and libraries, release, in build/release
 	@scripts/bootstrap build
 	@scripts/build release programs
+
+verify: ## check the model's layers against GOLDEN=file (WORKERS MODE TRANSPORT TARGET MODEL FORMAT)
+	@scripts/bootstrap build
+	@scripts/run_program verify golden! workers mode transport target format
+
+eval: ## bits per byte of TEXT=file (WINDOWS EXPECT, and what verify takes)
+	@scripts/bootstrap build
+	@scripts/run_program eval text! windows expect workers mode transport target format
 
 test: ## build everything and run every test (TESTS=regex for some)
 	@scripts/bootstrap build test

@@ -198,10 +198,9 @@ void ExpertService::Impl::RunDataThread() {
     worked = engine_.Poll(now) || worked;
     TellUnbound(now);
     if (draining_.load()) TellDrained();
-    // Armed before the look at the queue: whoever queues or stops after it wakes the sleep.
-    if (!worked && transport_->Arm() && commands_.empty() && !stopping_.load()) {
-      transport_->Wait(SleepFor(now));
-    }
+    // Whoever queues a command or stops wakes after it: Arm sees a wake that came before it, and
+    // Wait ends by one that comes later.
+    if (!worked && transport_->Arm()) transport_->Wait(SleepFor(now));
   }
 }
 
