@@ -1,9 +1,13 @@
 # Everyday commands; `make` lists them. The work is in scripts/ and in CMake.
 .DEFAULT_GOAL := help
-.PHONY: help build verify eval test lint lint-proto format tidy asan tsan coverage clean
+.PHONY: help demo build verify eval test lint lint-proto format tidy asan tsan coverage clean
 
 help: ## this table
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+
+demo: ## a model served by a coordinator and 4 workers (PROMPT WORKERS TOKENS MODE TRANSPORT)
+	@scripts/bootstrap build
+	@scripts/demo
 
 build: ## the programs and libraries, release, in build/release
 	@scripts/bootstrap build
