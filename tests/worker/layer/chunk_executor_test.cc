@@ -14,6 +14,7 @@ namespace {
 
 using testing::AllocationsOfThisThread;
 using testing::ExpectedAnswer;
+using testing::ExpertRow;
 using testing::FailsWith;
 using testing::FakeDevice;
 using testing::MakeChunk;
@@ -84,6 +85,42 @@ TEST(ChunkExecutorTest, AnswersEveryRowOfSeveralSourcesAsDefined) {
       }
     }
   }
+}
+
+// All experts alike and weights that nearly cancel: the order of summation shows in every bit.
+void MakeOrderSensitive(TestLayer* layer, TestStep* step) {
+  for (auto& expert : layer->experts) expert = layer->experts[0];
+  const std::array<float, 4> weights = {1.0F, 1048579.0F, -1048576.0F, 3.0F};
+  for (std::size_t pair = 0; pair < step->routing.weights.size(); ++pair) {
+    step->routing.weights[pair] = weights[pair % 4];
+  }
+}
+
+// The sums of session-protocol: k ascending, each step one fused multiply-add, rounded once.
+TEST(ChunkExecutorTest, SumsATokensExpertsFromTheFirstKToTheLast) {
+  SeededRng rng(15);
+  TestLayer layer = MakeTestLayer(rng, kShape, 1);
+  TestStep step = MakeTestStep(rng, layer, 12, DispatchMode::kNormal, 0.0);
+  MakeOrderSensitive(&layer, &step);
+  const auto chunk = MakeChunk(layer, step, WorkerOrdinal{0}, 0, 12);
+  FakeDevice device;
+  ExecutorChunk in_out = InOut(*chunk);
+
+  MakeExecutor(&device)->Execute(MakeRuntime(layer, WorkerOrdinal{0}), std::span(&in_out, 1));
+
+  EXPECT_EQ(chunk->out, ExpectedAnswer(layer, step, WorkerOrdinal{0}, *chunk));
+  std::vector<Bf16> descending;
+  for (std::size_t token = 0; token < 12; ++token) {
+    const std::vector<float> y = ExpertRow(layer, 0, step.x.data() + token * 24);
+    for (const float value : y) {
+      float sum = 0.0F;
+      for (std::size_t k = 4; k-- > 0;) {
+        sum = std::fma(step.routing.weights[token * 4 + k], value, sum);
+      }
+      descending.push_back(FloatToBf16(sum));
+    }
+  }
+  EXPECT_NE(chunk->out, descending);
 }
 
 TEST(ChunkExecutorTest, ReadsEachExpertOnceForAWholeBatch) {
