@@ -23,6 +23,14 @@ constexpr std::array kNames = {
     MutantName{MutantId::kSkipCommitHash, "skip_commit_hash"},
     MutantName{MutantId::kAckBeforeStaged, "ack_before_staged"},
     MutantName{MutantId::kRetireAckEarly, "retire_ack_early"},
+    MutantName{MutantId::kPairFreedEarly, "pair_freed_early"},
+    MutantName{MutantId::kReplyKeyIgnored, "reply_key_ignored"},
+    MutantName{MutantId::kReplyAcceptedTwice, "reply_accepted_twice"},
+    MutantName{MutantId::kLateReplyForgotten, "late_reply_forgotten"},
+    MutantName{MutantId::kSwitchBeforeBound, "switch_before_bound"},
+    MutantName{MutantId::kReleaseEarly, "release_early"},
+    MutantName{MutantId::kLostLinkForgotten, "lost_link_forgotten"},
+    MutantName{MutantId::kMixedEpochs, "mixed_epochs"},
     MutantName{MutantId::kSkipWeightHash, "skip_weight_hash"},
     MutantName{MutantId::kWeightsTwice, "weights_twice"},
     MutantName{MutantId::kLastRowLost, "last_row_lost"},
@@ -30,6 +38,9 @@ constexpr std::array kNames = {
     MutantName{MutantId::kSlotOffByOne, "slot_off_by_one"},
     MutantName{MutantId::kStaleEpochAccepted, "stale_epoch_accepted"},
     MutantName{MutantId::kWrongPlacement, "wrong_placement"},
+    MutantName{MutantId::kGateUpSwapped, "gate_up_swapped"},
+    MutantName{MutantId::kRowsReversed, "rows_reversed"},
+    MutantName{MutantId::kRowTailLost, "row_tail_lost"},
 };
 
 }  // namespace

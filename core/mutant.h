@@ -36,6 +36,15 @@ enum class MutantId : std::uint8_t {
   kSkipCommitHash,   // COMMIT activates whatever was prepared under its number
   kAckBeforeStaged,  // PREPARE is acknowledged before the weights are there
   kRetireAckEarly,   // RETIRE is acknowledged, and memory freed, while sources are bound
+  // Source.
+  kPairFreedEarly,      // the pair of a step that was given up is used before its reply has come
+  kReplyKeyIgnored,     // a reply counts for whatever its pair carries
+  kReplyAcceptedTwice,  // a second copy of a reply gives its pair back while the first is read
+  kLateReplyForgotten,  // the reply to a step that was given up does not give its pair back
+  kSwitchBeforeBound,   // steps run under an epoch that not every worker has bound
+  kReleaseEarly,        // an epoch is released while its steps are in flight
+  kLostLinkForgotten,   // steps that await a lost worker are not told
+  kMixedEpochs,         // chunks sent after a switch carry the new epoch's number
   // Weights.
   kSkipWeightHash,  // weights are served without comparing their hashes
   // Experts.
@@ -45,6 +54,9 @@ enum class MutantId : std::uint8_t {
   kSlotOffByOne,        // rows go to the expert in the next slot
   kStaleEpochAccepted,  // a frame of an epoch that is not bound is served by the one that is
   kWrongPlacement,      // the experts of epoch e-1 stand in their slots under the number of e
+  kGateUpSwapped,       // an expert's gate and up projections change places
+  kRowsReversed,        // the rows of a reply come in reverse order
+  kRowTailLost,         // the last element of each row of a reply is zero
 };
 
 #define SY_MUTANT(chosen, id) ((chosen) == ::switchyard::MutantId::id)

@@ -71,7 +71,7 @@ struct RingOffer {
   std::uint64_t ring_bytes = 0;
   std::uint32_t slots = 0;
   std::uint32_t slot_bytes = 0;
-  std::string rkey;  // packed; empty for loopback
+  std::string rkey;  // how to map the ring; empty where it cannot be
   friend bool operator==(const RingOffer&, const RingOffer&) = default;
 };
 

@@ -101,6 +101,7 @@ absl::string_view CheckpointErrorKindName(CheckpointErrorKind kind) { return Row
 
 std::vector<CheckpointErrorKind> AllCheckpointErrorKinds() {
   std::vector<CheckpointErrorKind> all;
+  all.reserve(kKinds.size());
   for (const KindRow& row : kKinds) all.push_back(row.kind);
   return all;
 }

@@ -50,6 +50,9 @@ struct ModelConfig {
   friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
 };
 
+// hidden_size * moe_intermediate: far above any real expert, and small enough to allocate.
+inline constexpr std::int64_t kExpertTensorValuesMax = std::int64_t{1} << 30;
+
 // Reads config.json's text. Values are checked for type, range and agreement with each other.
 //
 // Errors: kInvalidArgument (BAD_CONFIG), metadata {key}, for text that is not a JSON object, for a

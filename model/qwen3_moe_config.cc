@@ -62,6 +62,12 @@ absl::Status ReadExperts(const ConfigReader& reader, ModelConfig& config) {
     return BadConfig("num_experts_per_tok",
                      absl::StrCat(config.top_k, " is more than the ", config.experts, " experts"));
   }
+  if (std::int64_t{config.hidden_size} * config.moe_intermediate > kExpertTensorValuesMax) {
+    return BadConfig(
+        "moe_intermediate_size",
+        absl::StrCat(config.moe_intermediate, " times hidden_size is more than the ",
+                     kExpertTensorValuesMax, " values that an expert's tensor may have"));
+  }
   const bool all_moe = MoeLayersOf(config).size() == static_cast<std::size_t>(config.layers);
   if (!all_moe && config.dense_intermediate == 0) {
     return BadConfig("intermediate_size", "it is missing, and some layers have no experts");

@@ -113,6 +113,12 @@ absl::StatusOr<SyntheticModel> ParseSyntheticModel(absl::string_view text) {
     return BadConfig("top_k", absl::StrCat(model.shape.top_k, " is more than the ",
                                            model.shape.experts, " experts"));
   }
+  if (std::int64_t{model.shape.hidden} * model.shape.intermediate > kExpertTensorValuesMax) {
+    return BadConfig(
+        "intermediate",
+        absl::StrCat(model.shape.intermediate, " times hidden is more than the ",
+                     kExpertTensorValuesMax, " values that an expert's tensor may have"));
+  }
   return model;
 }
 

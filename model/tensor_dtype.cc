@@ -54,6 +54,7 @@ std::uint64_t TensorDtypeBits(TensorDtype dtype) { return RowOf(dtype).bits; }
 
 std::vector<TensorDtype> AllTensorDtypes() {
   std::vector<TensorDtype> all;
+  all.reserve(kDtypes.size());
   for (const DtypeRow& row : kDtypes) all.push_back(row.dtype);
   return all;
 }

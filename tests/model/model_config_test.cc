@@ -154,6 +154,8 @@ TEST(ModelConfigTest, RefusesBadValuesNamingTheKey) {
       {With(good, "hidden_size", -2048), "hidden_size"},
       {With(good, "hidden_size", 1 << 25), "hidden_size"},
       {With(good, "hidden_size", 18446744073709551615U), "hidden_size"},
+      {With(With(good, "hidden_size", 1 << 20), "moe_intermediate_size", 1025),
+       "moe_intermediate_size"},
       {With(good, "num_experts", 0), "num_experts"},
       {With(good, "num_experts", 65537), "num_experts"},
       {With(good, "num_hidden_layers", 4097), "num_hidden_layers"},

@@ -44,6 +44,7 @@ TEST(SyntheticModelTest, RefusesBadTextsNamingTheKey) {
       {"synthetic:hidden=16777217,intermediate=4,experts=4,top_k=2", "hidden"},
       {"synthetic:hidden=8,intermediate=4x,experts=4,top_k=2", "intermediate"},
       {"synthetic:hidden=8,intermediate=4,experts=4,top_k=5", "top_k"},
+      {"synthetic:hidden=1048576,intermediate=1025,experts=4,top_k=2", "intermediate"},
   };
   for (const auto& [text, key] : cases) {
     const absl::Status status = ParseSyntheticModel(text).status();
