@@ -240,7 +240,7 @@ std::unique_ptr<AttachStream> ScriptedChannel::Attach(const std::string& endpoin
 absl::StatusOr<SessionCounters> ScriptedChannel::GetCounters(const std::string& /*endpoint*/,
                                                              SessionId /*session*/,
                                                              Duration /*timeout*/) {
-  return SessionCounters{};
+  return counters;
 }
 
 std::shared_ptr<ScriptedChannel::Stream> ScriptedChannel::Open(const std::string& endpoint) const {

@@ -105,6 +105,7 @@ class ScriptedChannel final : public SessionChannel {
                                        AttachSink* sink) override;
   absl::StatusOr<SessionCounters> GetCounters(const std::string& endpoint, SessionId session,
                                               Duration timeout) override;
+  absl::StatusOr<SessionCounters> counters = SessionCounters{};  // of every worker
 
   struct Stream {
     std::string endpoint;

@@ -126,6 +126,11 @@ void Agent::OnMessage(const Registered& message) {
   failed_dials_ = 0;
   lease_ttl_ = std::max(message.lease_ttl, Duration(std::chrono::milliseconds(4)));
   next_heartbeat_ = now_ + lease_ttl_ / 4;
+  // What was staged since Register was sent is in no list.
+  for (const auto& [key, held] : epochs_) {
+    if (held.state != State::kPrepared) continue;
+    Send(PrepareAck{key.deployment, key.epoch, held.nonce, held.hash});
+  }
   if (leaving_since_) Send(Leave{});
 }
 

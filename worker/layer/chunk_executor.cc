@@ -1,6 +1,7 @@
 #include "worker/layer/chunk_executor.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -24,6 +25,10 @@ absl::StatusOr<std::unique_ptr<ChunkExecutor>> ChunkExecutor::Create(
   }
   std::unique_ptr<ChunkExecutor> executor(new ChunkExecutor(device, shape, options));
   SY_ASSIGN_OR_RETURN(executor->workspace_, device->MakeWorkspace(shape, options.rows_max));
+  const std::int64_t bytes = options.rows_max * shape.hidden * std::int64_t{sizeof(float)};
+  SY_ASSIGN_OR_RETURN(executor->y_memory_, AlignedBuffer::Allocate(bytes));
+  std::memset(executor->y_memory_.data(), 0, static_cast<std::size_t>(bytes));  // pages come now
+  executor->y_ = reinterpret_cast<float*>(executor->y_memory_.data());
   return executor;
 }
 
@@ -38,7 +43,6 @@ ChunkExecutor::ChunkExecutor(DeviceBackend* device, const MoeShape& shape,
   slot_begin_.resize(static_cast<std::size_t>(shape.experts) + 1);
   grouped_rows_.resize(rows_max);
   batches_.reserve(static_cast<std::size_t>(shape.experts));
-  y_.resize(rows_max * static_cast<std::size_t>(shape.hidden));
   terms_.resize(top_k);
   factors_.resize(top_k);
 }
@@ -119,7 +123,7 @@ void ChunkExecutor::RunGathered(const LayerRuntime& layer) {
     if (end > begin) {
       batches_.push_back({.expert = layer.slots[s].weights.get(),
                           .rows = std::span(grouped_rows_).subspan(begin, end - begin),
-                          .out = y_.data() + begin * static_cast<std::size_t>(shape_.hidden)});
+                          .out = y_ + begin * static_cast<std::size_t>(shape_.hidden)});
     }
     begin = end;
   }
@@ -139,16 +143,18 @@ void ChunkExecutor::Scatter(std::span<ExecutorChunk> chunks, const Cursor& from,
 void ChunkExecutor::AnswerRow(ExecutorChunk& chunk, std::uint32_t row, std::size_t* pair) {
   const RequestView& request = *chunk.request;
   const std::int64_t hidden = shape_.hidden;
-  Bf16* out = chunk.out + row * hidden;
+  const std::uint32_t place =
+      SY_MUTANT(options_.mutant, kRowsReversed) ? request.rows() - 1 - row : row;
+  Bf16* out = chunk.out + place * hidden;
   const RowOps& ops = device_->row_ops();
   if (request.mode() == DispatchMode::kLowLatency) {
-    ops.RoundToBf16(y_.data() + place_of_pair_[(*pair)++] * hidden, hidden, out);
+    ops.RoundToBf16(y_ + place_of_pair_[(*pair)++] * hidden, hidden, out);
   } else {
     std::size_t count = 0;
     for (std::int32_t k = 0; k < request.top_k(); ++k) {
       if (request.slot(row, k) < 0) continue;
       const float weight = request.weight(row, k);
-      terms_[count] = y_.data() + place_of_pair_[(*pair)++] * hidden;
+      terms_[count] = y_ + place_of_pair_[(*pair)++] * hidden;
       factors_[count] = SY_MUTANT(options_.mutant, kWeightsTwice) ? weight * weight : weight;
       ++count;
     }
@@ -161,6 +167,7 @@ void ChunkExecutor::AnswerRow(ExecutorChunk& chunk, std::uint32_t row, std::size
   if (SY_MUTANT(options_.mutant, kLastRowLost) && row + 1 == request.rows()) {
     std::fill_n(out, hidden, Bf16{0});
   }
+  if (SY_MUTANT(options_.mutant, kRowTailLost)) out[hidden - 1] = Bf16{0};
   // A NaN in x or in a weight makes every element of the answer NaN, so one element tells.
   if (IsNan(out[0])) ++chunk.nan_rows;
 }

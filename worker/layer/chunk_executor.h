@@ -21,6 +21,7 @@
 #include "core/bf16.h"
 #include "core/moe_shape.h"
 #include "core/mutant.h"
+#include "worker/device/cpu/aligned_buffer.h"
 #include "worker/device/device_backend.h"
 #include "worker/layer/layer_runtime.h"
 #include "worker/layer/request_codec.h"
@@ -88,7 +89,8 @@ class ChunkExecutor {
   std::vector<std::uint32_t> slot_begin_;     // [experts + 1]
   std::vector<const Bf16*> grouped_rows_;     // [rows_max], by slot
   std::vector<ExpertBatch> batches_;          // [experts]
-  std::vector<float> y_;                      // [rows_max, hidden]
+  AlignedBuffer y_memory_;                    // huge pages: a run walks all of it, row by row
+  float* y_ = nullptr;                        // [rows_max, hidden]
   std::vector<const float*> terms_;           // [top_k]
   std::vector<float> factors_;                // [top_k]
 };

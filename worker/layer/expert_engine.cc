@@ -12,7 +12,7 @@ namespace switchyard {
 namespace {
 
 // Room for a header and an error with the longest text.
-constexpr std::uint32_t kSlotBytesMin = 512;
+const auto kSlotBytesMin = static_cast<std::uint32_t>(LayoutOfError(kErrorTextMax).frame_bytes);
 
 absl::Status BadRing(Reason reason, const std::string& what) {
   return MakeError(absl::StatusCode::kInvalidArgument, reason, absl::StrCat("reply ring: ", what));
@@ -298,6 +298,7 @@ void ExpertEngine::CloseBound(const EpochRecord& record) {
   for (const auto& [number, attachment] : attachments_) {
     if (attachment->Binds(&record.epoch)) bound.push_back(number);
   }
+  std::sort(bound.begin(), bound.end());  // A map of hashes has another order in each process.
   const EpochRuntime& runtime = *record.epoch.runtime;
   for (const AttachmentId number : bound) {
     Close(number);

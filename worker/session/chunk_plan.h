@@ -1,4 +1,4 @@
-// Cuts a dispatch plan into chunks: the unit of transfer, retry and reply.
+// Cuts a dispatch plan into chunks: the unit of transfer and reply.
 //
 // A chunk holds the rows of one worker for a window of consecutive tokens, at most `chunk_rows` of
 // them and never a part of a token. So y can be finished window by window while later chunks still

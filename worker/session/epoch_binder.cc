@@ -65,6 +65,7 @@ void EpochBinder::Adopt(std::unique_ptr<Binding> next, TimePoint now) {
   for (std::size_t w = 0; w < next_->workers.size(); ++w) {
     next_->workers[w] = FindOrAdd(next_->plan.workers[w]);
   }
+  CloseUnused();  // Those that only an overtaken plan needed.
   for (std::size_t w = 0; w < next_->workers.size(); ++w) {
     Attachment& attachment = *next_->workers[w];
     if (attachment.own) {
@@ -118,8 +119,12 @@ Attachment* EpochBinder::FindBySerial(std::uint64_t serial) const {
 }
 
 void EpochBinder::StartAttach(Attachment& attachment, TimePoint now) {
-  const Binding& binding =
-      current_ != nullptr && Uses(current_.get(), attachment) ? *current_ : *next_;
+  // For the epoch in use, so that its steps can go on; where the worker has retired that one, for
+  // the coming one, which waits for this very attachment.
+  const bool retired = ReasonOf(attachment.down_why) == Reason::kStaleEpoch;
+  const bool coming =
+      Uses(next_.get(), attachment) && (retired || !Uses(current_.get(), attachment));
+  const Binding& binding = coming ? *next_ : *current_;
   absl::StatusOr<std::unique_ptr<Link>> link =
       options_.transport->CreateLink({.cookie = options_.grant.cookie,
                                       .slots = options_.pairs,
@@ -133,7 +138,7 @@ void EpochBinder::StartAttach(Attachment& attachment, TimePoint now) {
   attachment.serial = ++last_serial_;
   attachment.state = Attachment::State::kAttaching;
   attachment.link = *std::move(link);
-  attachment.pairs = PairTable(options_.pairs);
+  attachment.pairs = PairTable(options_.pairs, options_.mutant);
   attachment.sink = std::make_unique<AttachEvents>(attachment.serial, options_.events);
   AttachOrder order;
   order.session = options_.grant.session;
@@ -182,6 +187,9 @@ void EpochBinder::OnAttached(const AttachedEvent& event, TimePoint now) {
   attachment->backoff = {};
   attachment->peer_attachment = event.grant.request_ring.attachment;
   attachment->reply_path = event.grant.path;
+  if (current_ != nullptr && current_->plan.epoch < attachment->attach_epoch) {
+    if (const auto ordinal = OrdinalOf(*current_, *attachment)) current_->bound[*ordinal] = false;
+  }
   MarkBound(*attachment, attachment->attach_epoch);
   BindNewer(*attachment, attachment->attach_epoch);
 }
@@ -233,7 +241,8 @@ void EpochBinder::Lose(Attachment& attachment, const absl::Status& why, TimePoin
   if (next_ != nullptr) {
     if (const auto ordinal = OrdinalOf(*next_, attachment)) next_->bound[*ordinal] = false;
   }
-  if (options_.on_down) options_.on_down(attachment, why);
+  const bool forgotten = SY_MUTANT(options_.mutant, kLostLinkForgotten);
+  if (options_.on_down && !forgotten) options_.on_down(attachment, why);
   attachment.Close();
 }
 
@@ -251,8 +260,14 @@ bool EpochBinder::Poll(TimePoint now) {
 }
 
 bool EpochBinder::Switch(TimePoint now) {
-  if (next_ == nullptr || !next_->AllBound()) return false;
+  if (next_ == nullptr) return false;
+  const bool at_once = SY_MUTANT(options_.mutant, kSwitchBeforeBound) && current_ != nullptr;
+  if (!next_->AllBound() && !at_once) return false;
   if (current_ != nullptr) ending_.push_back(std::move(current_));
+  if (SY_MUTANT(options_.mutant, kReleaseEarly) && !ending_.empty()) {
+    const Binding& left = *ending_.back();
+    for (Attachment* attachment : left.workers) ReleaseAt(*attachment, left.plan.epoch);
+  }
   switched_at_ = now;
   current_ = std::move(next_);
   return true;

@@ -19,6 +19,7 @@
 #include "absl/status/status.h"
 
 #include "core/clock.h"
+#include "core/mutant.h"
 #include "core/rng.h"
 #include "worker/session/attachment.h"
 #include "worker/session/binding.h"
@@ -39,6 +40,7 @@ struct BinderOptions {
   OwnExperts* own_experts = nullptr;  // gateway; told of releases
   std::string own_worker_id;          // gateway: experts of this worker are called directly
   SessionGrant grant;
+  MutantId mutant = MutantId::kNone;
   TransportChoice transport_choice = TransportChoice::kAuto;
   std::uint32_t pairs = 8;
   std::uint32_t slot_bytes = 0;

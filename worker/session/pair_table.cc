@@ -4,7 +4,8 @@
 
 namespace switchyard {
 
-PairTable::PairTable(std::uint32_t pairs) : slots_(pairs), free_(pairs) {}
+PairTable::PairTable(std::uint32_t pairs, MutantId mutant)
+    : mutant_(mutant), slots_(pairs), free_(pairs) {}
 
 std::optional<std::uint32_t> PairTable::Send(const PairKey& key) {
   if (free_ == 0) return std::nullopt;
@@ -19,10 +20,11 @@ std::optional<std::uint32_t> PairTable::Send(const PairKey& key) {
 
 PairTable::Answer PairTable::Accept(std::uint32_t pair, const PairKey& key) {
   Slot& slot = slots_[pair];
+  if (SY_MUTANT(mutant_, kReplyAcceptedTwice) && slot.state == State::kAnswered) Free(slot);
   const bool waited_for = slot.state == State::kSent || slot.state == State::kGivenUp;
   if (!waited_for || !(slot.key == key)) return Answer::kUnexpected;
   if (slot.state == State::kGivenUp) {
-    Free(slot);
+    if (!SY_MUTANT(mutant_, kLateReplyForgotten)) Free(slot);
     return Answer::kLate;
   }
   slot.state = State::kAnswered;

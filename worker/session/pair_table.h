@@ -14,6 +14,7 @@
 
 #include "core/clock.h"
 #include "core/ids.h"
+#include "core/mutant.h"
 
 namespace switchyard {
 
@@ -34,7 +35,7 @@ class PairTable {
     kUnexpected  // of nobody: a second copy, or a wrong key
   };
 
-  explicit PairTable(std::uint32_t pairs);
+  explicit PairTable(std::uint32_t pairs, MutantId mutant = MutantId::kNone);
 
   // A free pair, now kSent; nullopt when all are taken.
   std::optional<std::uint32_t> Send(const PairKey& key);
@@ -59,6 +60,7 @@ class PairTable {
   };
   void Free(Slot& slot);
 
+  MutantId mutant_;
   std::vector<Slot> slots_;
   std::uint32_t free_ = 0;
 };

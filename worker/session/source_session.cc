@@ -54,6 +54,7 @@ StepEngineOptions EngineOptions(const SourceSessionOptions& options) {
   out.cookie = options.grant.cookie;
   out.order = options.grant.order;
   out.chunk_rows = ChunkRows(options);
+  out.mutant = options.mutant;
   return out;
 }
 
@@ -83,6 +84,7 @@ SourceSession::SourceSession(SourceSessionOptions options)
                .own_experts = options_.own_experts,
                .own_worker_id = options_.own_worker_id,
                .grant = options_.grant,
+               .mutant = options_.mutant,
                .transport_choice = options_.transport_choice,
                .pairs = options_.pairs,
                .slot_bytes = SlotBytes(options_.grant.plan.shape, ChunkRows(options_)),
@@ -144,8 +146,12 @@ bool SourceSession::HandleEvents(TimePoint now) {
       binder_.OnAttachEnded(*ended, now);
     } else if (const auto* plan = std::get_if<PlanEvent>(&event)) {
       watch_backoff_ = {};
+      watch_refused_ = absl::OkStatus();
       binder_.OnPlan(plan->news, now);
-    } else if (std::holds_alternative<WatchEndedEvent>(event)) {
+    } else if (const auto* watch = std::get_if<WatchEndedEvent>(&event)) {
+      const bool refused = watch->why.code() == absl::StatusCode::kFailedPrecondition ||
+                           watch->why.code() == absl::StatusCode::kNotFound;
+      if (refused) watch_refused_ = watch->why;
       watch_backoff_ =
           std::clamp(watch_backoff_ * 2, options_.watch_backoff_min, options_.watch_backoff_max);
       watch_retry_at_ = now + watch_backoff_;
@@ -183,7 +189,10 @@ absl::StatusOr<StepTicket> SourceSession::Submit(const StepRequest& request, Tim
   // What has come meanwhile may hold a newer epoch: a step starts on the newest one that is bound.
   HandleEvents(now);
   binder_.Poll(now);
-  return engine_.Submit(request, binder_.current(), now);
+  absl::StatusOr<StepTicket> ticket = engine_.Submit(request, binder_.current(), now);
+  // The plan that would mend it will never be heard of.
+  const bool for_ever = absl::IsUnavailable(ticket.status()) && !watch_refused_.ok();
+  return for_ever ? watch_refused_ : std::move(ticket);
 }
 
 void SourceSession::OnFrame(Attachment& attachment, const HeaderBytes& raw,

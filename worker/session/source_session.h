@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 
 #include "core/clock.h"
+#include "core/mutant.h"
 #include "core/rng.h"
 #include "core/session_messages.h"
 #include "worker/session/attachment.h"
@@ -34,6 +35,7 @@ struct SourceSessionOptions {
   std::string own_worker_id;          // gateway
   Incarnation incarnation;
   SessionGrant grant;
+  MutantId mutant = MutantId::kNone;
   TransportChoice transport_choice = TransportChoice::kAuto;
   std::uint32_t pairs = 8;
   std::uint32_t chunk_rows_max = 1024;
@@ -78,7 +80,9 @@ class SourceSession {
   // before. What no retry can change is another code.
   [[nodiscard]] absl::Status ready() const;
 
-  // As StepEngine; kUnavailable (NOT_READY) before the session is ready.
+  // As StepEngine; kUnavailable (NOT_READY) before the session is ready. Where StepEngine says
+  // kUnavailable and the coordinator does not know the session and its plan any more, what the
+  // coordinator said: kFailedPrecondition (STALE_EPOCH) or kNotFound (UNKNOWN_MODEL), final.
   absl::StatusOr<StepTicket> Submit(const StepRequest& request, TimePoint now);
   [[nodiscard]] absl::StatusOr<bool> Done(const StepTicket& ticket) const {
     return engine_.Done(ticket);
@@ -115,6 +119,7 @@ class SourceSession {
   std::unique_ptr<WatchStream> watch_;
   std::optional<TimePoint> watch_retry_at_;
   Duration watch_backoff_{};
+  absl::Status watch_refused_;  // the coordinator does not know the session any more
   bool closed_ = false;
 };
 

@@ -67,7 +67,8 @@ absl::Status StepEngine::CheckAttached(const Step& step) const {
   const Binding& binding = *step.binding();
   for (std::size_t w = 0; w < binding.workers.size(); ++w) {
     const Attachment& attachment = *binding.workers[w];
-    if (attachment.state == Attachment::State::kReady) continue;
+    const bool bound = binding.bound[w] || SY_MUTANT(options_.mutant, kSwitchBeforeBound);
+    if (attachment.state == Attachment::State::kReady && bound) continue;
     if (step.NextUnsent(static_cast<std::int32_t>(w)) < 0) continue;
     return WorkerError(Reason::kWorkerLost, step, attachment,
                        absl::StrCat("is not attached (", attachment.down_why.message(),
@@ -231,7 +232,9 @@ std::size_t StepEngine::FillFrame(const Step& step, std::uint32_t chunk,
   header.mode = config.mode;
   header.dtype = config.wire_dtype;
   header.cookie = options_.cookie;
-  header.epoch = step.binding()->plan.epoch;
+  const Step& numbers_epoch =
+      SY_MUTANT(options_.mutant, kMixedEpochs) ? slots_[order_.back()]->step : step;
+  header.epoch = numbers_epoch.binding()->plan.epoch;
   header.step = step.id();
   header.attachment = attachment.peer_attachment;
   header.source_incarnation = static_cast<std::uint32_t>(options_.incarnation.low);
@@ -268,17 +271,39 @@ void StepEngine::OnFrame(Attachment& attachment, const HeaderBytes& raw, const F
     options_.transport->CountDrop(drop);
     return;
   }
-  if (Accept(attachment, header)) {
-    // A pair that is not given up has its step in flight.
-    Step& step = *FindStep(header.step);
-    if (is_error) {
-      const auto chunk = static_cast<std::uint32_t>(step.ChunkAt(attachment, header.chunk));
-      FailStep(step, StatusOfError(error, step, chunk), now);
-    } else {
-      OnResult(step, attachment, header, payload, now);
+  if (SY_MUTANT(options_.mutant, kReplyKeyIgnored)) {
+    FrameHeader other = header;
+    for (const std::uint32_t index : order_) {
+      const Step& step = slots_[index]->step;
+      for (std::uint32_t c = 0; c < step.chunk_plan().chunks().size(); ++c) {
+        const bool sent = step.chunk_state(c) == Step::ChunkState::kSent;
+        if (!sent || step.pair_of(c) != header.reply_slot) continue;
+        if (&step.AttachmentOf(c) != &attachment) continue;
+        other.step = step.id();
+        other.layer = step.layer();
+        other.chunk = step.chunk_plan().chunks()[c].index;
+      }
     }
+    TakeReply(attachment, other, is_error ? &error : nullptr, payload, now);
+  } else {
+    TakeReply(attachment, header, is_error ? &error : nullptr, payload, now);
   }
   Pump(now);
+}
+
+// `error`: what an error frame says; nullptr for a result.
+void StepEngine::TakeReply(Attachment& attachment, const FrameHeader& header,
+                           const ErrorBody* error, std::span<const std::byte> payload,
+                           TimePoint now) {
+  if (!Accept(attachment, header)) return;
+  // A pair that is not given up has its step in flight.
+  Step& step = *FindStep(header.step);
+  if (error != nullptr) {
+    const auto chunk = static_cast<std::uint32_t>(step.ChunkAt(attachment, header.chunk));
+    FailStep(step, StatusOfError(*error, step, chunk), now);
+  } else {
+    OnResult(step, attachment, header, payload, now);
+  }
 }
 
 bool StepEngine::Accept(Attachment& attachment, const FrameHeader& header) {
@@ -337,7 +362,9 @@ void StepEngine::FailStep(Step& step, absl::Status why, TimePoint now) {
     Attachment& attachment = step.AttachmentOf(c);
     const std::uint32_t pair = step.pair_of(c);
     // The pairs of a lost attachment went with it, whatever life it has now.
-    if (pair != kOwnPair && pair < attachment.pairs.size()) attachment.pairs.GiveUp(pair, now);
+    if (pair == kOwnPair || pair >= attachment.pairs.size()) continue;
+    attachment.pairs.GiveUp(pair, now);
+    if (SY_MUTANT(options_.mutant, kPairFreedEarly)) attachment.pairs.Release(pair);
   }
   step.Fail(std::move(why));
 }

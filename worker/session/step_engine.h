@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 
 #include "core/clock.h"
+#include "core/mutant.h"
 #include "core/session_messages.h"
 #include "worker/device/device_backend.h"
 #include "worker/session/own_experts.h"
@@ -42,6 +43,7 @@ struct StepEngineOptions {
   OpenSessionOrder order;  // of the grant: defaults filled in
   std::uint32_t chunk_rows = 0;
   std::uint32_t steps_max = 16;  // in flight or not taken yet
+  MutantId mutant = MutantId::kNone;
 };
 
 // Where the time of steps went: nanoseconds, summed over all of them.
@@ -100,6 +102,8 @@ class StepEngine {
   void WriteMetadata(const Step& step, const Chunk& chunk, std::span<std::byte> out) const;
   std::size_t FillFrame(const Step& step, std::uint32_t chunk, const Attachment& attachment,
                         std::uint32_t pair, std::span<std::byte> slot);
+  void TakeReply(Attachment& attachment, const FrameHeader& header, const ErrorBody* error,
+                 std::span<const std::byte> payload, TimePoint now);
   // True when the reply was one that was waited for.
   bool Accept(Attachment& attachment, const FrameHeader& header);
   void OnResult(Step& step, Attachment& attachment, const FrameHeader& header,

@@ -44,6 +44,7 @@ absl::StatusOr<std::unique_ptr<WeightSource>> MakeWeightSource(absl::string_view
 
 std::vector<std::string> WeightSourceNames() {
   std::vector<std::string> names;
+  names.reserve(kSources.size());
   for (const SourceRow& row : kSources) names.emplace_back(row.name);
   return names;
 }

@@ -11,6 +11,7 @@ absl::StatusOr<ExpertWeights> Verified(const WeightCheck& check, const ModelConf
   if (!SY_MUTANT(check.mutant, kSkipWeightHash)) {
     SY_RETURN_IF_ERROR(VerifyExpert(config, layer, expert, weights, check.expected));
   }
+  if (SY_MUTANT(check.mutant, kGateUpSwapped)) std::swap(weights.gate, weights.up);
   return weights;
 }
 

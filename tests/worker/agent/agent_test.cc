@@ -390,6 +390,23 @@ TEST_F(AgentTest, ServesOnWithoutACoordinatorAndSaysWhatItHoldsOnReturn) {
                                         {"demo", Epoch{2}, PrepareOf(2).hash, false}}));
 }
 
+TEST_F(AgentTest, SaysAgainWhatWasStagedWhileItRegistered) {
+  Connect();
+  Receive(PrepareOf(1));
+  Disconnect();
+  now = agent->NextDeadline();
+  Step(AgentTick{});
+  Step(ChannelUp{current});
+  ASSERT_TRUE(Sent<Register>().at(0).resident.empty());
+  Step(EpochStaged{Key(1), absl::OkStatus()});
+  ASSERT_TRUE(effects.empty()) << "it is not registered yet";
+
+  Receive(Registered{seconds(2)});
+
+  EXPECT_EQ(Sent<PrepareAck>(),
+            (std::vector<PrepareAck>{{"demo", Epoch{1}, PrepareOf(1).nonce, PrepareOf(1).hash}}));
+}
+
 TEST_F(AgentTest, ARepeatedPrepareIsAnsweredUnderItsOwnNonce) {
   Connect();
   Prepare prepare = PrepareOf(1);

@@ -6,6 +6,7 @@
 #include "gtest/gtest.h"
 
 #include "tests/testing/allocation_counter.h"
+#include "tests/testing/chosen_mutant.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/worker/layer/layer_testing.h"
 
@@ -29,7 +30,8 @@ constexpr MoeShape kShape{.hidden = 24, .intermediate = 10, .experts = 12, .top_
 constexpr std::array kModes = {DispatchMode::kNormal, DispatchMode::kLowLatency};
 
 std::unique_ptr<ChunkExecutor> MakeExecutor(FakeDevice* device, std::int64_t rows_max = 4096) {
-  auto executor = ChunkExecutor::Create(device, kShape, {.rows_max = rows_max});
+  auto executor = ChunkExecutor::Create(device, kShape,
+                                        {.rows_max = rows_max, .mutant = testing::ChosenMutant()});
   SY_EXPECT_OK(executor);
   return std::move(executor).value();
 }
@@ -314,6 +316,8 @@ TEST(ChunkExecutorTest, EverySeededBugChangesTheAnswer) {
                          Row{MutantId::kDescendingK, DispatchMode::kNormal},
                          Row{MutantId::kLastRowLost, DispatchMode::kNormal},
                          Row{MutantId::kLastRowLost, DispatchMode::kLowLatency},
+                         Row{MutantId::kRowsReversed, DispatchMode::kLowLatency},
+                         Row{MutantId::kRowTailLost, DispatchMode::kNormal},
                          Row{MutantId::kSlotOffByOne, DispatchMode::kNormal},
                          Row{MutantId::kSlotOffByOne, DispatchMode::kLowLatency}}) {
     SCOPED_TRACE(static_cast<int>(row.mutant));

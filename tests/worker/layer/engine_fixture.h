@@ -7,6 +7,7 @@
 #include "gtest/gtest.h"
 
 #include "core/clock.h"
+#include "tests/testing/chosen_mutant.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/worker/layer/source_testing.h"
 #include "worker/layer/expert_engine.h"
@@ -17,7 +18,8 @@ class EngineFixture : public ::testing::Test {
  protected:
   // Worker "w1" of two, epoch 1 committed.
   EngineFixture() {
-    options_.identity = {.worker_id = "w1", .incarnation = IncarnationOf(1)};
+    options_.identity = {
+        .worker_id = "w1", .incarnation = IncarnationOf(1), .mutant = ChosenMutant()};
     options_.on_closed = [this](AttachmentId number, const absl::Status& why) {
       closed_.emplace_back(number, why);
     };

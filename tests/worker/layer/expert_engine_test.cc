@@ -58,7 +58,7 @@ TEST_F(ExpertEngineTest, AttachRefusesRingsThatItCannotServe) {
     Reason reason;
   };
   for (const Case& bad : {Case{0, 8192, Reason::kBadRequest}, Case{65, 8192, Reason::kBadRequest},
-                          Case{4, 511, Reason::kMessageTooLarge},
+                          Case{4, 256, Reason::kMessageTooLarge},
                           Case{4, (64U << 20) + 1, Reason::kMessageTooLarge}}) {
     AttachOrder order = good;
     order.reply_ring.slots = bad.slots;
@@ -85,6 +85,18 @@ TEST_F(ExpertEngineTest, AttachRefusesMoreThanItsLimits) {
   SY_ASSERT_OK(engine_->Attach(small));
   EXPECT_THAT(engine_->Attach(small),
               FailsWith(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions));
+}
+
+TEST_F(ExpertEngineTest, AttachTakesSlotsThatJustHoldTheLongestError) {
+  AttachOrder order = MakeAttachOrder(MakePlan(1, 2), DispatchMode::kNormal);
+  order.reply_ring.slot_bytes =
+      static_cast<std::uint32_t>(LayoutOfError(kErrorTextMax).frame_bytes);
+  SY_EXPECT_OK(engine_->Attach(order));
+
+  order.reply_ring.slot_bytes -= static_cast<std::uint32_t>(kFrameAlign);
+
+  EXPECT_THAT(engine_->Attach(order),
+              FailsWith(absl::StatusCode::kInvalidArgument, Reason::kMessageTooLarge));
 }
 
 TEST_F(ExpertEngineTest, AttachThatCannotConnectLeavesNothing) {

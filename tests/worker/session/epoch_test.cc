@@ -234,6 +234,65 @@ TEST_F(EpochTest, AStepThatWaitsForAWorkerPlannedOutFailsAndFreesTheOldEpoch) {
   EXPECT_THAT(channel_.Open("host-a")->released, ::testing::ElementsAre(Epoch{1}));
 }
 
+// The link broke, and before it was made again the worker had retired the epoch in use.
+TEST_F(EpochTest, AttachesForTheComingEpochWhereTheCurrentOneIsRetired) {
+  const Plan one = MakeTestPlan(1, {"a", "b"}, kLl);
+  const Plan two = MakeTestPlan(2, {"a", "b"}, kLl);
+  OpenReady(one);
+  transport_.BreakLink(LinkOf(one, 0));
+  Pump();
+  Announce(two);
+  ASSERT_EQ(channel_.Open("host-a")->order.epoch, Epoch{1});
+  channel_.Open("host-a")->sink->OnAttachEnded(
+      MakeError(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch, "being retired"));
+  Pump();
+  clock_.Advance(std::chrono::seconds(1));
+  Pump();
+
+  const auto again = channel_.Open("host-a");
+  ASSERT_NE(again, nullptr);
+  EXPECT_EQ(again->order.epoch, Epoch{2});
+  again->sink->OnAttached(GrantFor(again->order, two.workers[0].incarnation, 3));
+  Pump();
+  const TestBatch batch(9, 4);
+  EXPECT_THAT(Submit(batch.Request()),
+              FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost))
+      << "it has not bound the epoch in use";
+  AnswerBind("host-b");
+  EXPECT_EQ(session_->Status().epoch, Epoch{2});
+  RunStep(two, 8);
+}
+
+TEST_F(EpochTest, ForgetsWorkersThatOnlyAnOvertakenPlanNeeded) {
+  OpenReady(MakeTestPlan(1, {"a"}, kLl));
+  Announce(MakeTestPlan(2, {"a", "c"}, kLl));
+  ASSERT_NE(channel_.Open("host-c"), nullptr);
+
+  Announce(MakeTestPlan(3, {"a"}, kLl));
+
+  EXPECT_EQ(channel_.Open("host-c"), nullptr);
+  EXPECT_EQ(session_->Status().attachments.size(), 1U);
+}
+
+TEST_F(EpochTest, ASessionThatTheCoordinatorHasForgottenServesWhileItCanAndThenSaysSo) {
+  const Plan plan = MakeTestPlan(1, {"a"}, kLl);
+  OpenReady(plan);
+  const auto forgotten = [this] {
+    channel_.watch_sink->OnWatchEnded(
+        MakeError(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch, "open a new one"));
+    Pump();
+  };
+  forgotten();
+  RunStep(plan, 2);
+
+  transport_.BreakLink(LinkOf(plan, 0));
+  Pump();
+
+  const TestBatch batch(9, 4);
+  EXPECT_THAT(Submit(batch.Request()),
+              FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch));
+}
+
 TEST_F(EpochTest, IgnoresAnOlderPlan) {
   const Plan plan = MakeTestPlan(3, {"a"}, kLl);
   OpenReady(plan);

@@ -1,6 +1,7 @@
 // Steps of a session against workers that the test answers for: sums, credits, errors, deadlines.
 #include "worker/session/source_session.h"
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -38,6 +39,31 @@ TEST_F(SourceSessionTest, LowLatencySumsInTheOrderOfKWhateverTheOrderOfReplies) 
 
     SY_ASSERT_OK(Combine(ticket));
     EXPECT_EQ(batch.y, batch.ExpectedLowLatency());
+  }
+}
+
+// R56: experts 0, 1 and 3 scale by powers of two, which BF16 holds exactly; with the weights scaled
+// back they are identities.
+TEST_F(SourceSessionTest, LowLatencySumOfIdentityExpertsIsTheWeightedInput) {
+  const Plan plan = MakeTestPlan(1, {"a", "b", "c"}, kLl);
+  OpenReady(plan);
+  TestBatch batch(29, 12);
+  const std::vector<float> identity = batch.weights;
+  for (std::size_t i = 0; i < batch.ids.size(); i += kTopK) {
+    for (std::size_t k = 0; k < kTopK; ++k) {
+      batch.ids[i + k] = std::array{3, 0, 1}[k];
+      batch.weights[i + k] = identity[i + k] / std::array{4.0F, 1.0F, 2.0F}[k];
+    }
+  }
+
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, Submit(batch.Request()));
+  AnswerAll(plan, {1, 2, 0});
+
+  SY_ASSERT_OK(Combine(ticket));
+  for (std::size_t i = 0; i < batch.y.size(); ++i) {
+    const std::size_t t = i / kHidden * kTopK;
+    const double sum = double{identity[t]} + identity[t + 1] + identity[t + 2];
+    ASSERT_NEAR(batch.y[i], sum * Bf16ToFloat(batch.x[i]), 1e-5) << i;
   }
 }
 

@@ -18,12 +18,9 @@ struct Setting {
 // Names of transport settings go without the transport's prefix in ucp_config_modify (TCP_CONN_NB
 // of the environment is CONN_NB here).
 constexpr std::array kSettings = {
-    // Rows go through memory that sysv maps; headers and messages over tcp, the one lane here that
-    // reports a peer's death. sysv and not posix: its segments are gone with their last user, also
-    // after kill -9, while posix shows a file in /dev/shm for as long as it fills it.
-    Setting{"TLS", "sysv,tcp"},
-    Setting{"ALLOC_PRIO", "md:sysv"},
-    Setting{"SHM_DEVICES", "all"},
+    // The one lane here that reports a peer's death. Rows of one host go through memory that is not
+    // UCX's (shared_ring.h).
+    Setting{"TLS", "tcp"},
     // Always eager: a rendezvous receive that is under way when a link closes can outlive it (UCX
     // finds the endpoint by order of creation, which may be another link's), keeps the ring from
     // being freed, and aborts the process in ucp_worker_destroy.
@@ -91,8 +88,7 @@ absl::Status UcxContext::Init(const UcxContextOptions& options) {
   }
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES;
-  // Not RMA: rings are mapped without it, it would let a peer write to any address by message, and
-  // unpacking an rkey would start the wireup protocol (ucx/outbox.h says what that does).
+  // Not RMA: it would let a peer write to any address by message.
   params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
   status = ucp_init(&params, config, &context_);
   ucp_config_release(config);

@@ -10,8 +10,8 @@
 #include "core/error.h"
 #include "core/status_macros.h"
 #include "worker/transport/ring_geometry.h"
+#include "worker/transport/sealed_blob.h"
 #include "worker/transport/ucx/lanes.h"
-#include "worker/transport/ucx/sealed_blob.h"
 
 namespace switchyard {
 namespace {
@@ -51,16 +51,9 @@ absl::StatusOr<std::unique_ptr<UcxLink>> UcxLink::Create(UcxCore* core,
 
 absl::Status UcxLink::AllocateRing() {
   const std::size_t bytes = RingBytesOf(options_);
-  ucp_context_h context = core_->ucx->context();
-  const bool want_mapped = options_.choice != TransportChoice::kTcp;
-  absl::StatusOr<UcxRing> ring =
-      UcxRing::Allocate(context, want_mapped ? UcxRing::Kind::kMapped : UcxRing::Kind::kPlain,
-                        bytes, core_->rng.Next());
-  if (!ring.ok() && options_.choice == TransportChoice::kAuto) {
-    ring = UcxRing::Allocate(context, UcxRing::Kind::kPlain, bytes, 0);
-  }
-  SY_RETURN_IF_ERROR(ring.status());
-  ring_ = std::move(ring).value();
+  const auto kind = options_.choice == TransportChoice::kTcp ? InboundRing::Kind::kPlain
+                                                             : InboundRing::Kind::kMapped;
+  SY_ASSIGN_OR_RETURN(ring_, InboundRing::Allocate(kind, bytes, core_->rng.Next()));
   core_->ring_bytes += bytes;
 
   offer_.transport = "ucx";
@@ -71,11 +64,10 @@ absl::Status UcxLink::AllocateRing() {
                                               .slot_bytes = options_.slot_bytes,
                                               .memory = ring_.memory(),
                                               .mapped = ring_.mapped()});
-  offer_.ring_address = reinterpret_cast<std::uint64_t>(ring_.memory().data());
   offer_.ring_bytes = bytes;
   offer_.slots = options_.slots;
   offer_.slot_bytes = options_.slot_bytes;
-  offer_.rkey = ring_.rkey();
+  offer_.rkey = ring_.key();
   return absl::OkStatus();
 }
 
@@ -114,29 +106,26 @@ absl::Status UcxLink::MakeEndpoint(const RingOffer& peer) {
 }
 
 absl::Status UcxLink::ChoosePath(const RingOffer& peer) {
-  std::span<std::byte> mapped;
-  if (options_.choice != TransportChoice::kTcp && !peer.rkey.empty()) {
-    absl::StatusOr<UcxPeerRing> ring =
-        UcxPeerRing::Map(endpoint_, peer.rkey, peer.ring_address, peer.ring_bytes);
+  if (options_.choice != TransportChoice::kTcp) {
+    absl::StatusOr<PeerRing> ring = PeerRing::Map(peer.rkey, peer.ring_bytes);
     if (ring.ok()) {
       peer_ring_ = std::move(ring).value();
-      mapped = peer_ring_.memory();
+    } else if (options_.choice == TransportChoice::kShm) {
+      return NotAsAsked(
+          absl::StrCat("transport ucx: shm was asked, but ", ring.status().message(),
+                       "; run both sides on one host, as one user and in one PID namespace, or "
+                       "ask for auto or tcp"));
     }
-  }
-  if (options_.choice == TransportChoice::kShm && mapped.empty()) {
-    return NotAsAsked(
-        "transport ucx: shm was asked, but the peer's ring cannot be mapped; run both "
-        "sides on one host and in one IPC namespace, or ask for auto or tcp");
   }
   lanes_ = LanesOf(endpoint_);
   if (options_.choice == TransportChoice::kTcp && !AllTcp(lanes_)) {
     return NotAsAsked(
         absl::StrCat("transport ucx: tcp was asked, but UCX uses lanes \"", lanes_, "\""));
   }
-  path_ = mapped.empty() ? LinkPath::kMessages : LinkPath::kMapped;
+  path_ = peer_ring_.memory().empty() ? LinkPath::kMessages : LinkPath::kMapped;
   peer_slot_bytes_ = peer.slot_bytes;
   outbox_ = std::make_unique<UcxOutbox>(
-      UcxOutbox::Geometry{.slots = peer.slots, .slot_bytes = peer.slot_bytes}, mapped);
+      UcxOutbox::Geometry{.slots = peer.slots, .slot_bytes = peer.slot_bytes}, peer_ring_.memory());
   return absl::OkStatus();
 }
 
@@ -199,7 +188,7 @@ void UcxLink::CloseEndpoint() {
   endpoint_ = nullptr;
   if (outbox_ != nullptr && !outbox_->empty()) --core_->links_unsent;
   outbox_.reset();
-  peer_ring_ = UcxPeerRing();
+  peer_ring_ = PeerRing();
   path_ = LinkPath::kNone;
 }
 
@@ -209,7 +198,7 @@ void UcxLink::Close() {
   CloseEndpoint();
   if (down_untold_) --core_->links_down;
   down_untold_ = false;
-  ring_ = UcxRing();
+  ring_ = InboundRing();
   core_->ring_bytes -= offer_.ring_bytes;
   std::erase(core_->links, this);
   core_ = nullptr;

@@ -5,10 +5,10 @@
 #include <memory>
 #include <string>
 
+#include "worker/transport/shared_ring.h"
 #include "worker/transport/transport.h"
 #include "worker/transport/ucx/core.h"
 #include "worker/transport/ucx/outbox.h"
-#include "worker/transport/ucx/ring.h"
 
 namespace switchyard {
 
@@ -45,10 +45,10 @@ class UcxLink final : public Link {
   UcxCore* core_;  // null once closed
   const LinkOptions options_;
   RingOffer offer_;
-  UcxRing ring_;
+  InboundRing ring_;
   // Between Connect and Close.
   ucp_ep_h endpoint_ = nullptr;
-  UcxPeerRing peer_ring_;
+  PeerRing peer_ring_;
   std::unique_ptr<UcxOutbox> outbox_;
   std::uint32_t peer_slot_bytes_ = 0;
   LinkPath path_ = LinkPath::kNone;

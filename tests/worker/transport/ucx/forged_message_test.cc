@@ -8,9 +8,9 @@
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/transport_pair.h"
 #include "worker/transport/inbox.h"
+#include "worker/transport/sealed_blob.h"
 #include "worker/transport/ucx/context.h"
 #include "worker/transport/ucx/outbox.h"
-#include "worker/transport/ucx/sealed_blob.h"
 
 namespace switchyard {
 namespace {

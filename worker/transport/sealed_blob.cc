@@ -1,4 +1,4 @@
-#include "worker/transport/ucx/sealed_blob.h"
+#include "worker/transport/sealed_blob.h"
 
 #include <array>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "worker/transport/ucx/sealed_blob.h"
+#include "worker/transport/sealed_blob.h"
 
 #include "gtest/gtest.h"
 
@@ -17,20 +17,20 @@ TEST(SealedBlobTest, OpensWhatItSealed) {
 
   ASSERT_TRUE(OpenBlob(BlobKind::kAddress, sealed).has_value());
   EXPECT_EQ(*OpenBlob(BlobKind::kAddress, sealed), bytes);
-  EXPECT_EQ(*OpenBlob(BlobKind::kRkey, SealBlob(BlobKind::kRkey, "")), "");
+  EXPECT_EQ(*OpenBlob(BlobKind::kRingKey, SealBlob(BlobKind::kRingKey, "")), "");
 }
 
 TEST(SealedBlobTest, RefusesEveryBitFlipCutAndOtherKind) {
-  const std::string sealed = SealBlob(BlobKind::kRkey, "an rkey, packed");
+  const std::string sealed = SealBlob(BlobKind::kRingKey, "an rkey, packed");
 
   EXPECT_FALSE(OpenBlob(BlobKind::kAddress, sealed).has_value());
   for (std::size_t bit = 0; bit < 8 * sealed.size(); ++bit) {
     std::string bad = sealed;
     bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ (1 << (bit % 8)));
-    EXPECT_FALSE(OpenBlob(BlobKind::kRkey, bad).has_value()) << "bit " << bit;
+    EXPECT_FALSE(OpenBlob(BlobKind::kRingKey, bad).has_value()) << "bit " << bit;
   }
   for (std::size_t size = 0; size < sealed.size(); ++size) {
-    EXPECT_FALSE(OpenBlob(BlobKind::kRkey, sealed.substr(0, size)).has_value()) << size;
+    EXPECT_FALSE(OpenBlob(BlobKind::kRingKey, sealed.substr(0, size)).has_value()) << size;
   }
 }
 

@@ -1,9 +1,10 @@
-// Sealed blobs: UCX addresses and rkeys as they travel in an Attach.
+// Sealed blobs: addresses and keys of rings as they travel in an Attach.
 //
 //   magic u32 | CRC32C u32 over what follows | bytes
 //
-// UCX unpacks what it is given without checks; a blob that was cut, damaged or made by something
-// else is refused here instead. Not a secret and not a signature: Attach's channel authenticates.
+// UCX unpacks what it is given without checks, and a key names a process; a blob that was cut,
+// damaged or made by something else is refused here instead. Not a secret and not a signature:
+// Attach's channel authenticates.
 #pragma once
 
 #include <optional>
@@ -15,7 +16,7 @@ namespace switchyard {
 
 enum class BlobKind : std::uint32_t {
   kAddress = 0x41555953,  // "SYUA"
-  kRkey = 0x52555953,     // "SYUR"
+  kRingKey = 0x4b525953,  // "SYRK"
 };
 
 std::string SealBlob(BlobKind kind, absl::string_view bytes);
