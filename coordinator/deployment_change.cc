@@ -62,13 +62,21 @@ void DeploymentController::BeginPreparing(TimePoint now) {
   PromiseMemory();
   context_.out->Info("deployment %s: preparing epoch %d on %d workers", name(),
                      change_->epoch.value, change_->plan().workers.size());
-  for (const PlanWorker& worker : change_->plan().workers) {
-    Member* member = context_.members->Find(worker);
-    if (member != nullptr) SendPrepare(*member);
-  }
 }
 
-void DeploymentController::SendPrepare(Member& member) {
+// S and the change are all that a worker may be asked to hold.
+bool DeploymentController::HasRoom(const Member& member) const {
+  return SY_MUTANT(context_.options->mutant, kPrepareBeforeFree) ||
+         std::none_of(member.holds.begin(), member.holds.end(), [this](const auto& entry) {
+           const bool foreign = serving_ == nullptr && entry.second.state == HoldState::kCommitted;
+           return entry.first.deployment == name() && !foreign &&
+                  !IsServing(entry.first, entry.second.hash) &&
+                  !IsChanging(entry.first, entry.second.hash);
+         });
+}
+
+void DeploymentController::AskForPrepare(Member& member, const Hold* hold) {
+  if (hold != nullptr || !HasRoom(member)) return;
   const WorkerOrdinal ordinal = change_->plan().FindWorker(member.id).value_or(WorkerOrdinal{-1});
   Prepare prepare = PrepareFor(change_->plan(), change_->news->hash, *change_->record, ordinal);
   prepare.nonce = change_->nonce;
@@ -76,14 +84,33 @@ void DeploymentController::SendPrepare(Member& member) {
   context_.members->Send(member, std::move(prepare));
 }
 
+void DeploymentController::AskForCommit(Member& member, const Hold* hold) {
+  if (hold == nullptr || hold->state == HoldState::kPrepareSent) {
+    change_->failure.Update(
+        MakeError(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch,
+                  absl::StrFormat("worker %s came back without epoch %d, which it had prepared",
+                                  member.id, change_->epoch.value),
+                  {{"worker", member.id}, {"epoch", absl::StrCat(change_->epoch.value)}}));
+    change_->culprits.insert(member.id);
+  } else if (hold->state == HoldState::kPrepared) {
+    member.holds[change_->key()].state = HoldState::kCommitSent;
+    context_.members->Send(member, Commit{name(), change_->epoch, change_->news->hash});
+  }
+}
+
 void DeploymentController::OnPrepareAck(Member& member, const PrepareAck& ack) {
-  if (!change_ || change_->phase != ChangePhase::kPreparing) return;
-  const bool of_this_attempt =
-      ack.epoch == change_->epoch && ack.nonce == change_->nonce && ack.hash == change_->news->hash;
-  if (!of_this_attempt && !SY_MUTANT(context_.options->mutant, kStaleAckCounts)) return;
-  if (!change_->Involves(member.id, member.incarnation)) return;
-  member.holds[change_->key()] = {change_->news->hash, HoldState::kPrepared};
-  change_->answered.insert(member.id);
+  const bool of_this_attempt = change_ && change_->phase == ChangePhase::kPreparing &&
+                               ack.epoch == change_->epoch && ack.nonce == change_->nonce &&
+                               ack.hash == change_->news->hash;
+  const bool counts = of_this_attempt || (SY_MUTANT(context_.options->mutant, kStaleAckCounts) &&
+                                          change_ && change_->phase == ChangePhase::kPreparing);
+  if (counts && change_->Involves(member.id, member.incarnation)) {
+    member.holds[change_->key()] = {change_->news->hash, HoldState::kPrepared};
+    return;
+  }
+  // Staged for an attempt that is over, perhaps one of before the worker's last stream: unless it
+  // is what serves or is on its way, Reconcile has it aborted.
+  member.holds.try_emplace({ack.deployment, ack.epoch}, Hold{ack.hash, HoldState::kPrepared});
 }
 
 void DeploymentController::OnPrepareNack(Member& member, const PrepareNack& nack) {
@@ -91,7 +118,6 @@ void DeploymentController::OnPrepareNack(Member& member, const PrepareNack& nack
       nack.nonce != change_->nonce || !change_->Involves(member.id, member.incarnation)) {
     return;
   }
-  member.holds.erase(change_->key());
   change_->failure.Update(
       WithMetadata(Annotate(nack.error, absl::StrCat("worker ", member.id)), "worker", member.id));
   change_->culprits.insert(member.id);
@@ -103,7 +129,6 @@ void DeploymentController::OnCommitAck(Member& member, const CommitAck& ack) {
     return;
   }
   member.holds[change_->key()] = {change_->news->hash, HoldState::kCommitted};
-  change_->answered.insert(member.id);
 }
 
 void DeploymentController::OnCommitNack(Member& member, const CommitNack& nack) {
@@ -111,7 +136,7 @@ void DeploymentController::OnCommitNack(Member& member, const CommitNack& nack) 
       !change_->Involves(member.id, member.incarnation)) {
     return;
   }
-  member.holds.erase(change_->key());
+  member.holds[change_->key()].state = HoldState::kPrepared;  // It may hold it all the same.
   change_->failure.Update(
       WithMetadata(Annotate(nack.error, absl::StrCat("worker ", member.id)), "worker", member.id));
   change_->culprits.insert(member.id);
@@ -187,30 +212,47 @@ void DeploymentController::Advance(TimePoint now) {
       return AdvanceMarking(now);
     case ChangePhase::kPreparing:
     case ChangePhase::kCommitting:
-      break;
-  }
-  const bool early = SY_MUTANT(context_.options->mutant, kAnnounceEarly) &&
-                     change_->phase == ChangePhase::kCommitting && !change_->answered.empty();
-  if (std::optional<Failure> failure = FailureOfChange(now)) {
-    DropChange(*std::move(failure), now);
-  } else if (change_->AllAnswered() || early) {
-    change_->phase == ChangePhase::kPreparing ? BeginWriting() : BeginMarking();
-    if (SY_MUTANT(context_.options->mutant, kCommitBeforeDurable) &&
-        change_->phase == ChangePhase::kWriting) {
-      BeginCommitting(now);
-    }
+      return AdvanceAsking(now);
   }
 }
 
-void DeploymentController::AdvanceMarking(TimePoint now) {
-  if (change_->write.value != 0) return;
-  const auto& workers = change_->plan().workers;
-  if (std::any_of(workers.begin(), workers.end(),
-                  [this](const PlanWorker& worker) { return IsLost(worker); })) {
-    DropChange({.why = problem_, .culprits = {}, .at_once = true}, now);
-  } else if (now >= change_->retry_at) {
+// Asks every worker of the plan that is there for what it has not given; goes on when all have.
+void DeploymentController::AdvanceAsking(TimePoint now) {
+  const bool preparing = change_->phase == ChangePhase::kPreparing;
+  std::optional<Failure> failure = FailureOfChange(now);
+  if (!failure) {
+    const HoldState wanted = preparing ? HoldState::kPrepared : HoldState::kCommitted;
+    change_->answered.clear();
+    for (const PlanWorker& worker : change_->plan().workers) {
+      Member* member = context_.members->Find(worker);
+      if (member == nullptr) continue;
+      const Hold* hold = member->Find(change_->key(), change_->news->hash);
+      if (hold != nullptr && hold->state == wanted) {
+        change_->answered.insert(member->id);
+      } else if (member->connected()) {
+        preparing ? AskForPrepare(*member, hold) : AskForCommit(*member, hold);
+      }
+    }
+    failure = FailureOfChange(now);
+  }
+  if (failure) return DropChange(*std::move(failure), now);
+  if (preparing && change_->AllAnswered()) {
+    BeginWriting();
+    if (SY_MUTANT(context_.options->mutant, kCommitBeforeDurable)) {
+      BeginCommitting(now);
+      AdvanceAsking(now);
+    }
+  } else if (!preparing &&
+             (change_->AllAnswered() || (SY_MUTANT(context_.options->mutant, kAnnounceEarly) &&
+                                         !change_->answered.empty()))) {
     BeginMarking();
   }
+}
+
+// Once the mark was asked for it may be on disk, whatever the store says: nothing but the mark
+// itself ends this. Without the store no other epoch could be prepared either.
+void DeploymentController::AdvanceMarking(TimePoint now) {
+  if (change_->write.value == 0 && now >= change_->retry_at) BeginMarking();
 }
 
 void DeploymentController::BeginWriting() {
@@ -221,12 +263,6 @@ void DeploymentController::BeginWriting() {
 
 void DeploymentController::BeginCommitting(TimePoint now) {
   change_->EnterPhase(ChangePhase::kCommitting, now + context_.options->commit_timeout);
-  for (const PlanWorker& worker : change_->plan().workers) {
-    Member* member = context_.members->Find(worker);
-    if (member == nullptr || !member->connected()) continue;
-    member->holds[change_->key()] = {change_->news->hash, HoldState::kCommitSent};
-    context_.members->Send(*member, Commit{name(), change_->epoch, change_->news->hash});
-  }
   if (!SY_MUTANT(context_.options->mutant, kRetireEarly) || serving_ == nullptr) return;
   for (const PlanWorker& worker : serving_->plan.workers) {
     if (Member* member = context_.members->Find(worker)) {
@@ -267,6 +303,7 @@ void DeploymentController::BackOff(TimePoint now) {
 void DeploymentController::DropChange(Failure failure, TimePoint now) {
   context_.out->Warn("deployment %s: epoch %d is given up: %s", name(), change_->epoch.value,
                      failure.why.message());
+  activity_ = absl::StrFormat("epoch %d was given up; the next try follows", change_->epoch.value);
   change_.reset();
   dirty_ = true;
   problem_ = std::move(failure.why);

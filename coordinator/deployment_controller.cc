@@ -59,32 +59,10 @@ void DeploymentController::SetRecord(DeploymentRecord record) {
   failures_ = 0;
 }
 
-void DeploymentController::OnJoined(Member& member, TimePoint now) {
+void DeploymentController::OnJoined(const Member& member, TimePoint now) {
   expected_.erase(member.id);
   settled_at_ = now + context_.options->join_settle;
   OnMembersChanged(now);
-  if (!change_ || !change_->Involves(member.id, member.incarnation)) return;
-  const Hold* hold = member.Find(change_->key(), change_->news->hash);
-  if (change_->phase == ChangePhase::kPreparing) {
-    if (hold != nullptr) {
-      change_->answered.insert(member.id);
-    } else {
-      SendPrepare(member);
-    }
-  } else if (change_->phase == ChangePhase::kCommitting) {
-    if (hold == nullptr) {
-      change_->failure.Update(
-          MakeError(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch,
-                    absl::StrFormat("worker %s came back without epoch %d, which it had prepared",
-                                    member.id, change_->epoch.value),
-                    {{"worker", member.id}, {"epoch", absl::StrCat(change_->epoch.value)}}));
-    } else if (hold->state == HoldState::kCommitted) {
-      change_->answered.insert(member.id);
-    } else {
-      member.holds[change_->key()].state = HoldState::kCommitSent;
-      context_.members->Send(member, Commit{name(), change_->epoch, change_->news->hash});
-    }
-  }
 }
 
 void DeploymentController::OnMembersChanged(TimePoint now) {
@@ -114,8 +92,9 @@ void DeploymentController::Evaluate(TimePoint now) {
     expected_.clear();
     dirty_ = true;
   }
-  if (change_) Advance(now);
   Reconcile();
+  if (change_) Advance(now);
+  if (!change_) Reconcile();
   if (!change_ && dirty_ && now >= not_before_) Consider(now);
 }
 
@@ -202,7 +181,7 @@ std::string DeploymentController::WhyWait(TimePoint now) {
 
 // As WhyWait, while nobody serves: `min_workers`, or `join_timeout` from the first that is there.
 std::string DeploymentController::WhyWaitForFirst(TimePoint now) {
-  const std::vector<Candidate> candidates = Candidates(now);
+  const std::vector<Candidate> candidates = Candidates();
   if (candidates.empty()) {
     first_candidate_at_.reset();
   } else if (!first_candidate_at_) {
@@ -234,9 +213,8 @@ std::string DeploymentController::WhoHoldsOthers() const {
   return "";
 }
 
-std::vector<Candidate> DeploymentController::Candidates(TimePoint now) const {
+std::vector<Candidate> DeploymentController::Candidates() const {
   std::vector<Candidate> all;
-  std::vector<Candidate> trusted;
   for (const auto& [id, member] : context_.members->members()) {
     if (!member.connected() || member.leaving) continue;
     Candidate candidate;
@@ -245,36 +223,44 @@ std::vector<Candidate> DeploymentController::Candidates(TimePoint now) const {
     candidate.capabilities = member.capabilities;
     candidate.used_bytes = context_.memory->UsedByOthers(name(), id);
     candidate.serves = serving_ != nullptr && serving_->plan.FindWorker(id).has_value();
-    const auto strikes = strikes_.find(id);
-    const bool excluded = strikes != strikes_.end() && strikes->second.excluded_until &&
-                          now < *strikes->second.excluded_until;
-    if (!excluded) trusted.push_back(candidate);
     all.push_back(std::move(candidate));
   }
-  const bool enough = static_cast<int>(trusted.size()) >= record_->spec.min_workers;
-  return enough ? trusted : all;
+  return all;
+}
+
+bool DeploymentController::IsExcluded(const std::string& worker, TimePoint now) const {
+  const auto it = strikes_.find(worker);
+  return it != strikes_.end() && it->second.excluded_until && now < *it->second.excluded_until;
 }
 
 absl::StatusOr<PlanDraft> DeploymentController::DraftFor(const DeploymentRecord& record,
                                                          TimePoint now) const {
-  std::vector<Candidate> candidates = Candidates(now);
-  std::set<std::string> taken;
-  for (const Candidate& candidate : candidates) taken.insert(candidate.worker.id);
-  absl::StatusOr<PlanDraft> draft = BuildPlan(record, std::move(candidates), *context_.placement);
-  if (!draft.ok()) {
-    return MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady,
-                     absl::StrFormat("deployment %s: %d workers are there (%s) and %d were asked "
-                                     "for: %s",
-                                     name(), taken.size(), absl::StrJoin(taken, ", "),
-                                     record.spec.min_workers, draft.status().message()),
-                     {{"deployment", name()}});
-  }
-  for (const auto& [id, strikes] : strikes_) {
-    if (strikes.excluded_until && !taken.contains(id)) {
-      draft->left_out.push_back(absl::StrCat(id, ": failed twice: ", strikes.why));
+  const std::vector<Candidate> all = Candidates();
+  std::vector<Candidate> trusted = all;
+  std::erase_if(trusted, [&](const Candidate& c) { return IsExcluded(c.worker.id, now); });
+  const bool enough = static_cast<int>(trusted.size()) >= record.spec.min_workers;
+  if (enough && trusted.size() < all.size()) {
+    // Those that failed twice are left out where the others can do without them.
+    absl::StatusOr<PlanDraft> draft = BuildPlan(record, std::move(trusted), *context_.placement);
+    if (draft.ok()) {
+      for (const Candidate& candidate : all) {
+        const std::string& id = candidate.worker.id;
+        if (!IsExcluded(id, now)) continue;
+        draft->left_out.push_back(absl::StrCat(id, ": failed twice: ", strikes_.at(id).why));
+      }
+      return draft;
     }
   }
-  return draft;
+  absl::StatusOr<PlanDraft> draft = BuildPlan(record, all, *context_.placement);
+  if (draft.ok()) return draft;
+  std::vector<std::string> ids;
+  for (const Candidate& candidate : all) ids.push_back(candidate.worker.id);
+  return MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady,
+                   absl::StrFormat("deployment %s: %d workers are there (%s) and %d were asked "
+                                   "for: %s",
+                                   record.spec.name, ids.size(), absl::StrJoin(ids, ", "),
+                                   record.spec.min_workers, draft.status().message()),
+                   {{"deployment", record.spec.name}});
 }
 
 bool DeploymentController::ServingHolds() const {
@@ -318,10 +304,13 @@ bool DeploymentController::WasAnnounced(Epoch epoch, const PlanHash& hash) const
 
 absl::Status DeploymentController::CheckServes() const {
   if (ServingHolds()) return absl::OkStatus();
-  const std::string doing = change_ ? change_->Describe() : activity_;
+  std::string why = change_ ? change_->Describe() : activity_;
+  if (!problem_.ok()) {
+    absl::StrAppend(&why, "; ", problem_.message(), " (", absl::StatusCodeToString(problem_.code()),
+                    ", ", ReasonName(ReasonOf(problem_)), ")");
+  }
   return MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady,
-                   absl::StrFormat("deployment %s does not serve: %s%s%s; try again", name(), doing,
-                                   problem_.ok() ? "" : "; ", problem_.message()),
+                   absl::StrFormat("deployment %s does not serve: %s; try again", name(), why),
                    {{"deployment", name()}});
 }
 

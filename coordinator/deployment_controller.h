@@ -54,7 +54,7 @@ class DeploymentController {
 
   // What happened.
   void SetRecord(DeploymentRecord record);
-  void OnJoined(Member& member, TimePoint now);
+  void OnJoined(const Member& member, TimePoint now);
   void OnMembersChanged(TimePoint now);
   void OnLeaveAsked(TimePoint now);
   void OnPrepareAck(Member& member, const PrepareAck& ack);
@@ -101,9 +101,12 @@ class DeploymentController {
   // deployment_change.cc: the change.
   void StartChange(TimePoint now);
   void BeginPreparing(TimePoint now);
-  void SendPrepare(Member& member);
   void Advance(TimePoint now);
+  void AdvanceAsking(TimePoint now);
   void AdvanceMarking(TimePoint now);
+  void AskForPrepare(Member& member, const Hold* hold);
+  void AskForCommit(Member& member, const Hold* hold);
+  [[nodiscard]] bool HasRoom(const Member& member) const;
   std::optional<Failure> FailureOfChange(TimePoint now) const;
   void BeginWriting();
   void BeginCommitting(TimePoint now);
@@ -121,7 +124,8 @@ class DeploymentController {
   [[nodiscard]] std::string WhyWait(TimePoint now);
   [[nodiscard]] std::string WhyWaitForFirst(TimePoint now);
   [[nodiscard]] std::string WhoHoldsOthers() const;
-  [[nodiscard]] std::vector<Candidate> Candidates(TimePoint now) const;
+  [[nodiscard]] std::vector<Candidate> Candidates() const;
+  [[nodiscard]] bool IsExcluded(const std::string& worker, TimePoint now) const;
   [[nodiscard]] bool ServingHolds() const;
   [[nodiscard]] bool IsServing(const EpochKey& key, const PlanHash& hash) const;
   [[nodiscard]] bool IsChanging(const EpochKey& key, const PlanHash& hash) const;

@@ -231,7 +231,7 @@ class Driver::Impl {
     return coordinator_.View(clock_->Now());
   }
 
-  void Shutdown(Duration deadline) {
+  bool Shutdown(Duration deadline) {
     const std::lock_guard lock(shutdown_mutex_);
     inbox_->Stop();
     if (thread_.joinable()) thread_.join();
@@ -240,8 +240,8 @@ class Driver::Impl {
     applies_.AnswerAll(Stopped());
     opens_.AnswerAll(Stopped());
     ends_.AnswerAll(Stopped());
-    loader_.Stop(SerialExecutor::Pending::kDrop, deadline);
-    writer_.Stop(SerialExecutor::Pending::kFinish, deadline);
+    const bool loaded = loader_.Stop(SerialExecutor::Pending::kDrop, deadline);
+    return writer_.Stop(SerialExecutor::Pending::kFinish, deadline) && loaded;
   }
 
  private:
@@ -360,6 +360,6 @@ absl::StatusOr<WatchId> Driver::Watch(WatchOrder order, NewsSink* sink) {
 }
 void Driver::StopWatch(WatchId watch) { impl_->StopWatch(watch); }
 CoordinatorView Driver::View() const { return impl_->View(); }
-void Driver::Shutdown(Duration deadline) { impl_->Shutdown(deadline); }
+bool Driver::Shutdown(Duration deadline) { return impl_->Shutdown(deadline); }
 
 }  // namespace switchyard

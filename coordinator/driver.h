@@ -114,9 +114,10 @@ class Driver {
   [[nodiscard]] CoordinatorView View() const;
 
   // Closes every stream and watch, answers every callback (kUnavailable, COORDINATOR_LOST) and
-  // ends the threads; store writes that were asked for are finished. Waits for a running model
-  // load at most `deadline`, then leaves it to end by itself. Idempotent.
-  void Shutdown(Duration deadline);
+  // ends the threads; store writes that were asked for are finished. False when a model load still
+  // runs after `deadline`: it is left to end by itself, and a process that cannot wait for it must
+  // leave by quick_exit. May be called again, to wait longer.
+  bool Shutdown(Duration deadline);
 
  private:
   class Impl;

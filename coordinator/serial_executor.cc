@@ -37,7 +37,15 @@ SerialExecutor::SerialExecutor() : shared_(std::make_shared<Shared>()) {
   shared_->thread = std::thread([shared = shared_] { Shared::Loop(shared); });
 }
 
-SerialExecutor::~SerialExecutor() { Stop(Pending::kFinish, std::chrono::hours(24)); }
+SerialExecutor::~SerialExecutor() {
+  bool stopped = false;
+  {
+    const std::lock_guard lock(shared_->mutex);
+    stopped = shared_->stopping;
+  }
+  Stop(Pending::kFinish, stopped ? Duration{} : Duration(std::chrono::hours(24)));
+  if (shared_->thread.joinable()) shared_->thread.detach();
+}
 
 bool SerialExecutor::Run(std::function<void()> task) {
   const std::lock_guard lock(shared_->mutex);
@@ -47,17 +55,17 @@ bool SerialExecutor::Run(std::function<void()> task) {
   return true;
 }
 
-void SerialExecutor::Stop(Pending pending, Duration deadline) {
+bool SerialExecutor::Stop(Pending pending, Duration deadline) {
   std::deque<std::function<void()>> dropped;  // destroyed without the lock
   std::unique_lock lock(shared_->mutex);
   shared_->stopping = true;
   if (pending == Pending::kDrop) dropped.swap(shared_->tasks);
   shared_->changed.notify_all();
-  if (!shared_->thread.joinable()) return;
-  const bool ended = shared_->changed.wait_for(lock, deadline, [this] { return shared_->ended; });
+  if (!shared_->changed.wait_for(lock, deadline, [this] { return shared_->ended; })) return false;
   std::thread thread = std::exchange(shared_->thread, std::thread());
   lock.unlock();
-  ended ? thread.join() : thread.detach();
+  if (thread.joinable()) thread.join();
+  return true;
 }
 
 }  // namespace switchyard

@@ -13,7 +13,8 @@ namespace switchyard {
 class SerialExecutor {
  public:
   SerialExecutor();
-  // As Stop(kFinish, no deadline).
+  // As Stop(kFinish, no deadline), unless it was stopped before: then what still runs is left to
+  // itself.
   ~SerialExecutor();
   SerialExecutor(const SerialExecutor&) = delete;
   SerialExecutor& operator=(const SerialExecutor&) = delete;
@@ -22,9 +23,9 @@ class SerialExecutor {
   bool Run(std::function<void()> task);
 
   enum class Pending { kFinish, kDrop };
-  // Ends the thread after the running task and, with kFinish, those that wait. A task that still
-  // runs after `deadline` is left to end by itself: it must own what it touches. Idempotent.
-  void Stop(Pending pending, Duration deadline);
+  // Ends the thread after the running task and, with kFinish, those that wait. False when a task
+  // still runs after `deadline`: it must own what it touches. May be called again, to wait longer.
+  bool Stop(Pending pending, Duration deadline);
 
  private:
   struct Shared;

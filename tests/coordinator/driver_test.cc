@@ -197,15 +197,16 @@ TEST_F(DriverTest, AStreamThatEndsIsADeath) {
   auto a = Join("a");
   const auto b = Join("bb");
   SY_ASSERT_OK(Apply(MakeSpec(2)));
-  SY_ASSERT_OK_AND_ASSIGN(const SessionGrant first, Open());
+  SY_ASSERT_OK(Open());
 
   a.reset();
 
   const TimePoint end = clock_.Now() + seconds(30);
   std::size_t workers = 2;
   while (workers != 1 && clock_.Now() < end) {
-    const auto grant = OpenNow();
-    if (grant.ok()) workers = grant->plan.workers.size();
+    const CoordinatorView view = driver->View();
+    if (view.deployments[0].state != DeploymentState::kServing) continue;
+    workers = view.deployments[0].serving->plan.workers.size();
   }
   EXPECT_EQ(workers, 1U);
 }
@@ -251,16 +252,16 @@ TEST_F(DriverTest, ShutdownAnswersAndClosesEverythingOnce) {
                           [&applied](auto result) { applied.set_value(result.status()); });
   loading.get_future().wait();
 
-  driver->Shutdown(milliseconds(1));  // The load still runs.
+  EXPECT_FALSE(driver->Shutdown(milliseconds(1)));  // The load still runs.
 
   EXPECT_THAT(applied.get_future().get(), kStopped);
   EXPECT_EQ(a->closes, 1);
   EXPECT_THAT(a->closed, kStopped);
   EXPECT_THAT(OpenNow(), kStopped);
   EXPECT_THAT(driver->OpenWorkerStream(a.get()), kStopped);
-  driver->Shutdown(milliseconds(1));
-  EXPECT_EQ(a->closes, 1);
   go->set_value();
+  EXPECT_TRUE(driver->Shutdown(seconds(30)));
+  EXPECT_EQ(a->closes, 1);
 }
 
 TEST_F(DriverTest, RefusesWhenTheQueueIsFull) {

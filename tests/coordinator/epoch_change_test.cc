@@ -120,6 +120,7 @@ TEST_F(EpochChangeTest, ANackAbortsAndTheOldEpochServesOn) {
   EXPECT_EQ(cluster.Serving(), 1U);
   EXPECT_EQ(cluster.worker("w0").Got<Abort>(), (std::vector<Abort>{{"demo", Epoch{2}}}));
   const DeploymentView view = cluster.Deployment();
+  EXPECT_NE(view.activity.find("epoch 2 was given up"), std::string::npos) << view.activity;
   EXPECT_THAT(view.problem, FailsWith(absl::StatusCode::kDataLoss, Reason::kWeightHash));
   EXPECT_NE(view.problem.message().find("worker w2"), absl::string_view::npos);
   EXPECT_EQ(MetadataOf(view.problem).at("worker"), "w2");
@@ -214,9 +215,10 @@ TEST_F(EpochChangeTest, ACommitNackSupersedesTheEpoch) {
   EXPECT_EQ(cluster.Serving(), 1U);
   EXPECT_FALSE(cluster.Deployment().problem.ok());
   EXPECT_EQ(cluster.worker("w2").Got<Retire>(), (std::vector<Retire>{{"demo", Epoch{2}}}));
+  EXPECT_EQ(cluster.worker("w1").Got<Abort>(), (std::vector<Abort>{{"demo", Epoch{2}}}))
+      << "it may hold what it staged";
 
   cluster.worker("w1").commits = Answers::kAck;
-  cluster.worker("w1").resident.erase({"demo", Epoch{2}});
   cluster.Advance(seconds(1));
   EXPECT_EQ(cluster.Serving(), 3U);
 }
@@ -318,6 +320,25 @@ TEST_F(EpochChangeTest, AFailedServingMarkIsTriedAgainAndNobodyIsTold) {
   EXPECT_EQ(cluster.Serving(), 2U);
 }
 
+// What the store calls failed may be on disk: a coordinator that came back would serve it.
+TEST_F(EpochChangeTest, AnEpochWhoseMarkMayBeOnDiskIsNotRetired) {
+  FakeWorker& third = cluster.Join("w2");
+  third.commits = Answers::kNothing;
+  cluster.Advance(milliseconds(200));
+  cluster.write_status =
+      MakeError(absl::StatusCode::kUnavailable, Reason::kStoreWrite, "disk is full");
+  cluster.Say(third, CommitAck{"demo", Epoch{2}, third.Got<Commit>().front().hash});
+
+  cluster.BreakStream("w2");
+  cluster.Advance(seconds(1));
+
+  EXPECT_TRUE(cluster.worker("w0").Got<Retire>().empty());
+  cluster.write_status = absl::OkStatus();
+  cluster.Advance(seconds(6));
+  EXPECT_EQ(cluster.ServingWorkers(), "w0 w1");
+  EXPECT_EQ(cluster.Serving(), 3U);
+}
+
 TEST_F(EpochChangeTest, ReappliedWithNewWeightsItMovesToThem) {
   cluster.models["/models/m"] = testing::MakeFacts({.weights = 9});
 
@@ -350,6 +371,94 @@ TEST_F(EpochChangeTest, APrepareResentAfterReapplyIsStillTheOldOne) {
 
   ASSERT_EQ(third.Got<Prepare>().size(), 2U);
   EXPECT_EQ(third.Got<Prepare>()[1], first);
+}
+
+// The worker staged it while its stream was broken, so ABORT did not reach it.
+TEST_F(EpochChangeTest, WhatWasStagedForAnAttemptThatIsOverIsAborted) {
+  FakeWorker& third = cluster.Join("w2");
+  third.prepares = cluster.worker("w1").prepares = Answers::kNothing;
+  cluster.Advance(milliseconds(200));
+  ASSERT_EQ(third.Got<Prepare>().size(), 1U);
+  const Prepare prepare = third.Got<Prepare>().front();
+  cluster.BreakStream("w2");
+  cluster.Say(cluster.worker("w1"), PrepareNack{"demo", Epoch{2}, prepare.nonce,
+                                                MakeError(absl::StatusCode::kDataLoss,
+                                                          Reason::kWeightHash, "x differs")});
+  cluster.Register(third);
+  ASSERT_TRUE(third.Got<Abort>().empty()) << "it said that it held nothing";
+
+  cluster.Say(third, PrepareAck{"demo", Epoch{2}, prepare.nonce, prepare.hash});
+
+  EXPECT_EQ(third.Got<Abort>(), (std::vector<Abort>{{"demo", Epoch{2}}}));
+}
+
+TEST_F(EpochChangeTest, AWorkerThatHoldsSomethingElseIsAskedWhenThatIsGone) {
+  FakeWorker& third = cluster.Join("w2");
+  third.prepares = Answers::kNothing;
+  cluster.Advance(milliseconds(200));
+  third.inbox.clear();
+  cluster.BreakStream("w2");
+  const PlanHash other = Sha256("another plan");
+  third.resident[{"demo", Epoch{1}}] = {"demo", Epoch{1}, other, true};
+  third.acks_retire = false;
+  third.prepares = Answers::kAck;
+
+  cluster.Register(third);
+
+  EXPECT_EQ(third.Got<Retire>(), (std::vector<Retire>{{"demo", Epoch{1}}}));
+  EXPECT_TRUE(third.Got<Prepare>().empty()) << "it would hold two others beside it";
+  third.resident.clear();
+  cluster.Say(third, RetireAck{"demo", Epoch{1}});
+  EXPECT_EQ(third.Got<Prepare>().size(), 1U);
+  EXPECT_EQ(cluster.Serving(), 2U);
+}
+
+TEST_F(EpochChangeTest, WhatIsStaleIsAbortedBeforeTheNextIsAskedFor) {
+  FakeWorker& third = cluster.Join("w2");
+  third.prepares = Answers::kNothing;
+  cluster.Advance(milliseconds(200));
+  third.inbox.clear();
+  cluster.BreakStream("w2");
+  third.resident[{"demo", Epoch{1}}] = {"demo", Epoch{1}, Sha256("another plan"), false};
+
+  cluster.Register(third);
+
+  std::vector<std::size_t> kinds;
+  for (const CoordinatorMessage& message : third.inbox) kinds.push_back(message.index());
+  const CoordinatorMessage expected[] = {Registered{}, Abort{}, Prepare{}};
+  ASSERT_EQ(kinds.size(), std::size(expected));
+  for (std::size_t i = 0; i < kinds.size(); ++i) EXPECT_EQ(kinds[i], expected[i].index()) << i;
+}
+
+TEST_F(EpochChangeTest, AWorkerThatComesBackWithoutWhatItPreparedSupersedesTheEpoch) {
+  FakeWorker& third = cluster.Join("w2");
+  third.commits = Answers::kNothing;
+  cluster.Advance(milliseconds(200));
+  ASSERT_EQ(third.Got<Commit>().size(), 1U);
+  cluster.BreakStream("w2");
+  third.resident.clear();
+
+  cluster.Register(third);
+
+  const absl::Status problem = cluster.Deployment().problem;
+  EXPECT_THAT(problem, FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch));
+  EXPECT_EQ(MetadataOf(problem).at("worker"), "w2");
+  EXPECT_EQ(cluster.worker("w0").Got<Retire>(), (std::vector<Retire>{{"demo", Epoch{2}}}));
+}
+
+TEST(EpochChangeQuarantineTest, IsNotForWorkersThatTheModelNeeds) {
+  Cluster tight;  // 6144 bytes of weights
+  tight.Join("w0", 3200);
+  tight.Join("w1", 3200).prepares = Answers::kNack;
+  SY_ASSERT_OK(tight.Apply(MakeSpec(1)));
+  tight.Advance(seconds(2));
+  ASSERT_GE(tight.worker("w1").Got<Prepare>().size(), 2U) << "it has failed twice";
+  ASSERT_EQ(tight.Serving(), 0U);
+  tight.worker("w1").prepares = Answers::kAck;
+
+  tight.Advance(seconds(2));
+
+  EXPECT_EQ(tight.ServingWorkers(), "w0 w1") << "w0 alone cannot hold it";
 }
 
 }  // namespace

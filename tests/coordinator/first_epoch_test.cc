@@ -84,10 +84,11 @@ TEST(FirstEpochTest, TellsEachWorkerItsExpertsAndTheirHashes) {
   EXPECT_EQ(prepare.checkpoint, "/models/m");
   EXPECT_EQ(prepare.plan.manifest, testing::MakeFacts().manifest.Hash());
   EXPECT_EQ(prepare.tensors.size(), 2U * 8U * 3U) << "2 layers, 8 experts, 3 projections";
+  const ModelFacts facts = testing::MakeFacts();
   for (const TensorHash& tensor : prepare.tensors) {
     EXPECT_GE(tensor.expert.value, 8);
-    const TensorHash* row =
-        testing::MakeFacts().manifest.Find(tensor.layer, tensor.expert, tensor.projection);
+    const TensorHash* row = facts.manifest.Find(tensor.layer, tensor.expert, tensor.projection);
+    ASSERT_NE(row, nullptr);
     EXPECT_EQ(row->sha256, tensor.sha256);
   }
   EXPECT_EQ(cluster.worker("w1").Got<Commit>().front().hash, prepare.hash);

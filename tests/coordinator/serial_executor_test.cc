@@ -55,12 +55,28 @@ TEST(SerialExecutorTest, LeavesATaskThatTakesTooLong) {
       release->get_future().wait();
       ended->set_value();
     });
-    executor.Stop(SerialExecutor::Pending::kFinish, milliseconds(1));
+    EXPECT_FALSE(executor.Stop(SerialExecutor::Pending::kFinish, milliseconds(1)));
   }
 
   release->set_value();
 
   EXPECT_EQ(ended->get_future().wait_for(hours(1)), std::future_status::ready);
+}
+
+TEST(SerialExecutorTest, WaitsLongerWhenAskedAgain) {
+  SerialExecutor executor;
+  std::promise<void> release;
+  bool ended = false;
+  executor.Run([&] {
+    release.get_future().wait();
+    ended = true;
+  });
+  ASSERT_FALSE(executor.Stop(SerialExecutor::Pending::kFinish, milliseconds(1)));
+
+  release.set_value();
+
+  EXPECT_TRUE(executor.Stop(SerialExecutor::Pending::kFinish, hours(1)));
+  EXPECT_TRUE(ended);
 }
 
 }  // namespace
