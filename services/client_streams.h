@@ -17,6 +17,7 @@
 #include "grpcpp/support/client_callback.h"
 
 #include "core/error.h"
+#include "services/calls_in_flight.h"
 #include "services/grpc_constants.h"
 #include "services/grpc_status.h"
 #include "services/write_queue.h"
@@ -27,7 +28,8 @@ namespace switchyard {
 template <typename Reactor, typename Response>
 class ClientStream : public Reactor {
  public:
-  ClientStream() = default;
+  // `calls` outlives the stream.
+  explicit ClientStream(CallsInFlight* calls) : calls_(calls) {}
   ClientStream(const ClientStream&) = delete;
   ClientStream& operator=(const ClientStream&) = delete;
 
@@ -62,7 +64,9 @@ class ClientStream : public Reactor {
       attached_ = false;
       OnEnded(local.ok() ? StatusFromGrpc(status) : local);
     });
-    const std::shared_ptr<void> self = std::move(self_);  // the last use of `this`
+    CallsInFlight* const calls = calls_;
+    std::exchange(self_, nullptr).reset();  // the last use of `this`
+    calls->Leave();
   }
 
  protected:
@@ -72,6 +76,7 @@ class ClientStream : public Reactor {
   // Starts reading and the call, which has been made on the stub with context() and this.
   void Launch(std::shared_ptr<void> self) {
     self_ = std::move(self);
+    calls_->Enter();
     this->StartRead(&response_);
     this->StartCall();
   }
@@ -110,6 +115,7 @@ class ClientStream : public Reactor {
     if (!std::exchange(up_, true)) OnUp();
   }
 
+  CallsInFlight* const calls_;
   grpc::ClientContext context_;
   Response response_;
   std::shared_ptr<void> self_;
@@ -126,8 +132,9 @@ class ClientStream : public Reactor {
 template <typename Request, typename Response>
 class ClientBidiStream : public ClientStream<grpc::ClientBidiReactor<Request, Response>, Response> {
  public:
-  explicit ClientBidiStream(std::size_t queue_bytes_max)
-      : queue_(kStreamQueueMessagesMax, queue_bytes_max) {}
+  ClientBidiStream(CallsInFlight* calls, std::size_t queue_bytes_max)
+      : ClientStream<grpc::ClientBidiReactor<Request, Response>, Response>(calls),
+        queue_(kStreamQueueMessagesMax, queue_bytes_max) {}
 
   // Any thread. False when the stream has ended or does not take it; a server that does not read
   // ends it (kResourceExhausted, NO_CREDITS).

@@ -5,17 +5,16 @@
 #include <sstream>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/strip.h"
 #include "google/protobuf/duration.pb.h"
 
 #include "core/error.h"
 #include "core/status_macros.h"
 #include "services/convert/plan.h"
+#include "services/enum_words.h"
 #include "services/suggest.h"
 #include "yaml-cpp/yaml.h"
 
@@ -24,7 +23,6 @@ namespace {
 
 using google::protobuf::Descriptor;
 using google::protobuf::EnumDescriptor;
-using google::protobuf::EnumValueDescriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
@@ -36,20 +34,6 @@ absl::Status BadConfig(const std::string& file, int line, const std::string& fie
   return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
                    absl::StrCat(file, ":", line, ": ", field, colon, what),
                    {{"file", file}, {"line", absl::StrCat(line)}, {"field", field}});
-}
-
-// "DISPATCH_MODE_": what every value of an enum begins with.
-std::string PrefixOf(const EnumDescriptor& type) {
-  return std::string(absl::StripSuffix(type.value(0)->name(), "UNSPECIFIED"));
-}
-
-std::vector<std::string> EnumWords(const EnumDescriptor& type) {
-  const std::string prefix = PrefixOf(type);
-  std::vector<std::string> words;
-  for (int i = 1; i < type.value_count(); ++i) {
-    words.push_back(absl::AsciiStrToLower(absl::StripPrefix(type.value(i)->name(), prefix)));
-  }
-  return words;
 }
 
 std::vector<std::string> KeysOf(const Descriptor& type) {

@@ -66,13 +66,15 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
 
   void OnStep(std::unique_ptr<ForwardedStep> step) {
     if (!opened_) return Stop(Misplaced("the first message of a stream opens a session"));
-    bool may_send_more = false;
+    bool may_send_more = true;
     {
       const std::lock_guard lock(mutex_);
-      steps_.push_back(std::move(step));
-      ++unanswered_;
-      may_send_more = unanswered_ < options_->credits;
-      read_waits_ = !may_send_more;
+      if (!session_over_) {
+        steps_.push_back(std::move(step));
+        ++unanswered_;
+        may_send_more = unanswered_ < options_->credits;
+        read_waits_ = !may_send_more;
+      }
     }
     changed_.notify_one();
     if (may_send_more) ReadNext();
@@ -116,6 +118,7 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
     bool read_waits = false;
     {
       const std::lock_guard lock(mutex_);
+      session_over_ = true;
       read_waits = std::exchange(read_waits_, false);
       steps_.clear();
     }
@@ -129,8 +132,6 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
     y_bytes_ = grant.order.y_dtype == OutputDtype::kF32 ? 4 : 2;
     Write(ForwardOpened({grant, options_->credits, options_->worker_id}));
     ReadOn();
-    // A stream that ends while it is being read wakes NextSteps; one that ends while it is not is
-    // seen here.
     while (!ended()) {
       Steps arrived = NextSteps();
       for (std::unique_ptr<ForwardedStep>& step : arrived) {
@@ -240,6 +241,7 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
   std::uint32_t unanswered_ = 0;
   bool read_waits_ = true;  // from OnOpen until the session is open
   bool no_more_steps_ = false;
+  bool session_over_ = false;  // nobody answers a step, nor takes the read that waits
 
   // The session thread's.
   Steps in_flight_;

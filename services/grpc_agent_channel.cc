@@ -13,8 +13,10 @@ namespace {
 
 class ControlCall final : public ClientBidiStream<v1::SessionRequest, v1::SessionResponse> {
  public:
-  ControlCall(Peer coordinator, AgentStreamSink* sink)
-      : ClientBidiStream(kStreamQueueBytesMax), coordinator_(std::move(coordinator)), sink_(sink) {}
+  ControlCall(CallsInFlight* calls, Peer coordinator, AgentStreamSink* sink)
+      : ClientBidiStream(calls, kStreamQueueBytesMax),
+        coordinator_(std::move(coordinator)),
+        sink_(sink) {}
 
   void Start(v1::WorkerControlService::Stub& stub, std::shared_ptr<ControlCall> self) {
     stub.async()->Session(context(), this);
@@ -60,7 +62,7 @@ class GrpcAgentChannel final : public AgentChannel {
             MakeGrpcChannel(coordinator, kControlMessageBytesMax))) {}
 
   std::unique_ptr<AgentStream> Open(AgentStreamSink* sink) override {
-    auto call = std::make_shared<ControlCall>(coordinator_, sink);
+    auto call = std::make_shared<ControlCall>(&calls_, coordinator_, sink);
     call->Start(*stub_, call);
     return std::make_unique<GrpcAgentStream>(std::move(call));
   }
@@ -68,6 +70,7 @@ class GrpcAgentChannel final : public AgentChannel {
  private:
   const Peer coordinator_;
   const std::unique_ptr<v1::WorkerControlService::Stub> stub_;
+  CallsInFlight calls_;  // last: the channel goes after its calls
 };
 
 }  // namespace

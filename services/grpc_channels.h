@@ -17,6 +17,8 @@ namespace switchyard {
 
 std::unique_ptr<AgentChannel> MakeGrpcAgentChannel(const std::string& coordinator);
 
+// Without a coordinator ("") workers can be attached to and asked, as a gateway's caller does; what
+// the coordinator would answer is kInvalidArgument (BAD_REQUEST).
 std::unique_ptr<SessionChannel> MakeGrpcSessionChannel(const std::string& coordinator);
 
 // Steps through the worker at `gateway`.

@@ -18,8 +18,8 @@ namespace {
 class WatchCall final
     : public ClientStream<grpc::ClientReadReactor<v1::WatchPlanResponse>, v1::WatchPlanResponse> {
  public:
-  WatchCall(Peer coordinator, WatchSink* sink)
-      : coordinator_(std::move(coordinator)), sink_(sink) {}
+  WatchCall(CallsInFlight* calls, Peer coordinator, WatchSink* sink)
+      : ClientStream(calls), coordinator_(std::move(coordinator)), sink_(sink) {}
 
   void Start(v1::CoordinatorService::Stub& stub, const WatchOrder& order,
              std::shared_ptr<WatchCall> self) {
@@ -45,13 +45,12 @@ class WatchCall final
 
 class AttachCall final : public ClientBidiStream<v1::AttachRequest, v1::AttachResponse> {
  public:
-  AttachCall(Peer worker, AttachSink* sink)
-      : ClientBidiStream(kStreamQueueBytesMax), worker_(std::move(worker)), sink_(sink) {}
+  AttachCall(CallsInFlight* calls, Peer worker, AttachSink* sink)
+      : ClientBidiStream(calls, kStreamQueueBytesMax), worker_(std::move(worker)), sink_(sink) {}
 
-  void Start(std::shared_ptr<grpc::Channel> channel, const AttachOrder& order,
+  void Start(const std::shared_ptr<grpc::Channel>& channel, const AttachOrder& order,
              std::shared_ptr<AttachCall> self) {
-    channel_ = std::move(channel);
-    v1::ExpertService::NewStub(channel_)->async()->Attach(context(), this);
+    v1::ExpertService::NewStub(channel)->async()->Attach(context(), this);
     LaunchBidi(std::move(self));
     Send(order);
   }
@@ -79,7 +78,6 @@ class AttachCall final : public ClientBidiStream<v1::AttachRequest, v1::AttachRe
 
   const Peer worker_;
   AttachSink* const sink_;
-  std::shared_ptr<grpc::Channel> channel_;
 };
 
 class GrpcWatchStream final : public WatchStream {
@@ -102,38 +100,43 @@ class GrpcAttachStream final : public AttachStream {
   const std::shared_ptr<AttachCall> call_;
 };
 
-// Connections to workers, one each, for as long as something uses it.
+// Connections to workers, one each. Those that nothing uses any more go when one is asked for.
 class WorkerConnections {
  public:
   std::shared_ptr<grpc::Channel> To(const std::string& endpoint) {
     const std::lock_guard lock(mutex_);
     for (auto it = channels_.begin(); it != channels_.end();) {
-      it = it->second.expired() ? channels_.erase(it) : std::next(it);
+      const bool unused = it->first != endpoint && it->second.use_count() == 1;
+      it = unused ? channels_.erase(it) : std::next(it);
     }
-    std::shared_ptr<grpc::Channel> channel = channels_[endpoint].lock();
-    if (channel == nullptr) {
-      channel = MakeGrpcChannel(endpoint, kControlMessageBytesMax);
-      channels_[endpoint] = channel;
-    }
+    std::shared_ptr<grpc::Channel>& channel = channels_[endpoint];
+    if (channel == nullptr) channel = MakeGrpcChannel(endpoint, kControlMessageBytesMax);
     return channel;
   }
 
  private:
   std::mutex mutex_;
-  std::map<std::string, std::weak_ptr<grpc::Channel>> channels_;  // guarded by mutex_
+  std::map<std::string, std::shared_ptr<grpc::Channel>> channels_;  // guarded by mutex_
 };
+
+absl::Status NoCoordinator() {
+  return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
+                   "no coordinator was named; sessions of this channel come from a gateway");
+}
 
 Peer WorkerAt(const std::string& endpoint) { return {"worker", endpoint, Reason::kWorkerLost}; }
 
 class GrpcSessionChannel final : public SessionChannel {
  public:
   explicit GrpcSessionChannel(const std::string& coordinator)
-      : coordinator_{"coordinator", coordinator, Reason::kCoordinatorLost},
-        stub_(v1::CoordinatorService::NewStub(
-            MakeGrpcChannel(coordinator, kControlMessageBytesMax))) {}
+      : coordinator_{"coordinator", coordinator, Reason::kCoordinatorLost} {
+    if (coordinator.empty()) return;
+    stub_ = v1::CoordinatorService::NewStub(MakeGrpcChannel(coordinator, kControlMessageBytesMax));
+  }
 
   absl::StatusOr<SessionGrant> OpenSession(const OpenSessionOrder& order,
                                            Duration timeout) override {
+    if (stub_ == nullptr) return NoCoordinator();
     grpc::ClientContext context;
     context.set_deadline(GrpcDeadline(timeout));
     v1::OpenSessionResponse response;
@@ -141,19 +144,24 @@ class GrpcSessionChannel final : public SessionChannel {
     return FromProto(response);
   }
   absl::Status CloseSession(SessionId session, Duration timeout) override {
+    if (stub_ == nullptr) return NoCoordinator();
     grpc::ClientContext context;
     context.set_deadline(GrpcDeadline(timeout));
     v1::CloseSessionResponse response;
     return Result(stub_->CloseSession(&context, ToProto(session), &response));
   }
   std::unique_ptr<WatchStream> Watch(const WatchOrder& order, WatchSink* sink) override {
-    auto call = std::make_shared<WatchCall>(coordinator_, sink);
+    if (stub_ == nullptr) {
+      sink->OnWatchEnded(NoCoordinator());
+      return std::make_unique<WatchStream>();
+    }
+    auto call = std::make_shared<WatchCall>(&calls_, coordinator_, sink);
     call->Start(*stub_, order, call);
     return std::make_unique<GrpcWatchStream>(std::move(call));
   }
   std::unique_ptr<AttachStream> Attach(const std::string& endpoint, const AttachOrder& order,
                                        AttachSink* sink) override {
-    auto call = std::make_shared<AttachCall>(WorkerAt(endpoint), sink);
+    auto call = std::make_shared<AttachCall>(&calls_, WorkerAt(endpoint), sink);
     call->Start(workers_.To(endpoint), order, call);
     return std::make_unique<GrpcAttachStream>(std::move(call));
   }
@@ -166,8 +174,9 @@ class GrpcSessionChannel final : public SessionChannel {
   }
 
   const Peer coordinator_;
-  const std::unique_ptr<v1::CoordinatorService::Stub> stub_;
+  std::unique_ptr<v1::CoordinatorService::Stub> stub_;  // nullptr: no coordinator was named
   WorkerConnections workers_;
+  CallsInFlight calls_;  // last: the channels go after their calls
 };
 
 absl::StatusOr<SessionCounters> GrpcSessionChannel::GetCounters(const std::string& endpoint,

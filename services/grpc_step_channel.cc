@@ -15,8 +15,8 @@ namespace {
 
 class ForwardCall final : public ClientBidiStream<v1::ForwardRequest, v1::ForwardResponse> {
  public:
-  ForwardCall(Peer gateway, StepSink* sink)
-      : ClientBidiStream(kStepQueueBytesMax), gateway_(std::move(gateway)), sink_(sink) {}
+  ForwardCall(CallsInFlight* calls, Peer gateway, StepSink* sink)
+      : ClientBidiStream(calls, kStepQueueBytesMax), gateway_(std::move(gateway)), sink_(sink) {}
 
   void Start(v1::ExpertService::Stub& stub, const OpenSessionOrder& order,
              std::shared_ptr<ForwardCall> self) {
@@ -77,7 +77,7 @@ class GrpcStepChannel final : public StepChannel {
         stub_(v1::ExpertService::NewStub(MakeGrpcChannel(gateway, kStepMessageBytesMax))) {}
 
   std::unique_ptr<StepStream> Open(const OpenSessionOrder& order, StepSink* sink) override {
-    auto call = std::make_shared<ForwardCall>(gateway_, sink);
+    auto call = std::make_shared<ForwardCall>(&calls_, gateway_, sink);
     call->Start(*stub_, order, call);
     return std::make_unique<GrpcStepStream>(std::move(call));
   }
@@ -85,6 +85,7 @@ class GrpcStepChannel final : public StepChannel {
  private:
   const Peer gateway_;
   const std::unique_ptr<v1::ExpertService::Stub> stub_;
+  CallsInFlight calls_;  // last: the channel goes after its calls
 };
 
 }  // namespace

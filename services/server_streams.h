@@ -111,8 +111,7 @@ class ServerBidiStream : public ServerStream<grpc::ServerBidiReactor<Request, Re
         request_bytes_max_(limits.request_bytes_max) {}
 
   void OnReadDone(bool ok) final {
-    if (!ok) return OnPeerDone();
-    if (!this->Hold()) return;
+    if (!ok || !this->Hold()) return OnPeerDone();
     const absl::Status size = CheckMessageSize(request_, request_bytes_max_);
     if (size.ok()) return OnRequest(request_);
     this->End(size);
@@ -125,10 +124,11 @@ class ServerBidiStream : public ServerStream<grpc::ServerBidiReactor<Request, Re
   // any thread, also after End. The stream does not go away before.
   virtual void OnRequest(Request& request) = 0;
   void ReadNext() {
-    if (!this->ended()) this->StartRead(&request_);
+    this->ended() ? OnPeerDone() : this->StartRead(&request_);
     this->Release();
   }
-  // The peer sends no more: it half-closed, or is gone.
+  // No request comes any more: the peer half-closed or is gone, or the stream has ended. On the
+  // thread that read last.
   virtual void OnPeerDone() { this->End(absl::OkStatus()); }
 
  private:

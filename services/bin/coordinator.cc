@@ -1,6 +1,7 @@
 // switchyard-coordinator: places experts, plans epochs, opens sessions; never in the token path.
 // Exit codes: 0 after SIGTERM, 1 when it could not start.
 #include <cstdio>
+#include <cstdlib>
 #include <future>
 #include <memory>
 #include <string>
@@ -80,8 +81,9 @@ absl::Status Run(const Options& options, SignalWait& signals) {
   std::printf("ready %s\n", server->grpc().endpoint().c_str());
   std::fflush(stdout);
   signals.Wait();
-  driver->Shutdown(kShutdown);
+  const bool ended = driver->Shutdown(kShutdown);
   server->grpc().Shutdown(kShutdown);
+  if (!ended) std::quick_exit(0);  // A model is still being read.
   return absl::OkStatus();
 }
 

@@ -327,15 +327,22 @@ TEST_F(ForwardStreamTest, ACallerThatDiesFreesItsSessionAndThread) {
       ASSERT_TRUE(answers.log.WaitFor(1));
     }
     for (std::uint64_t id = rng.Below(7); id > 0; --id) {
-      SY_ASSERT_OK(stream->Submit(batch.Step(id)));
+      // A session that is refused because the last ones are still being closed takes no steps.
+      stream->Submit(batch.Step(id)).IgnoreError();
     }
     stream.reset();
   }
 
   ASSERT_TRUE(source_.WaitUntilAllClosed());
-  Answers answers;
-  const auto stream = channel_->Open({}, &answers);
-  EXPECT_TRUE(answers.log.WaitForLast("opened"));
+  const auto deadline = std::chrono::steady_clock::now() + seconds(20);
+  std::string first;
+  while (first != "opened" && std::chrono::steady_clock::now() < deadline) {
+    Answers answers;
+    const auto stream = channel_->Open({}, &answers);
+    ASSERT_TRUE(answers.log.WaitFor(1));
+    first = answers.log.lines()[0].substr(0, 6);
+  }
+  EXPECT_EQ(first, "opened");
 }
 
 TEST_F(ForwardStreamTest, AHalfClosedStreamGetsAllItsAnswers) {

@@ -166,6 +166,31 @@ TEST(GrpcSessionChannelTest, NobodyThereIsCoordinatorLostOrWorkerLost) {
   EXPECT_EQ(log.lines(), std::vector<std::string>{"ended UNAVAILABLE WORKER_LOST"});
 }
 
+TEST(GrpcSessionChannelTest, WithoutACoordinatorItAsksWorkersAlone) {
+  Fakes fakes;
+  fakes.worker.get_status = [](const v1::GetStatusRequest& /*request*/,
+                               v1::GetStatusResponse* response) {
+    response->set_worker_id("w7");
+    return grpc::Status::OK;
+  };
+  fakes.Start();
+  const auto channel = MakeGrpcSessionChannel("");
+  SinkLog log;
+  WatchLog sink(&log);
+
+  SY_ASSERT_OK_AND_ASSIGN(
+      const SessionCounters counters,
+      channel->GetCounters(fakes.server->endpoint(), SessionId{1, 2}, std::chrono::seconds(5)));
+  const auto opened = channel->OpenSession({}, std::chrono::seconds(5));
+  const absl::Status closed = channel->CloseSession(SessionId{1, 2}, std::chrono::seconds(5));
+  const auto watch = channel->Watch({}, &sink);
+
+  EXPECT_EQ(counters.worker_id, "w7");
+  EXPECT_THAT(opened, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadRequest));
+  EXPECT_THAT(closed, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadRequest));
+  EXPECT_EQ(log.lines(), std::vector<std::string>{"ended INVALID_ARGUMENT BAD_REQUEST"});
+}
+
 TEST(GrpcSessionChannelTest, WatchBringsNewsAndItsEnd) {
   Fakes fakes;
   RandomMessages random(2);

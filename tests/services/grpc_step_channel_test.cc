@@ -180,5 +180,27 @@ TEST(GrpcStepChannelTest, AGatewayThatIsNotThereIsWorkerLost) {
   EXPECT_TRUE(log.WaitForLast("ended UNAVAILABLE WORKER_LOST"));
 }
 
+// gRPC frees the queue of all callbacks with the last channel: none may be under way then.
+TEST(GrpcStepChannelTest, MayGoAsSoonAsItsStreamsHaveGone) {
+  RandomMessages random(8);
+  FakeGateway gateway([](ForwardServerStream* stream) {
+    v1::ForwardRequest request;
+    while (stream->Read(&request)) {
+    }
+    return grpc::Status::OK;
+  });
+  SinkLog log;
+  StepLog sink(&log);
+  for (int i = 0; i < 100; ++i) {
+    std::unique_ptr<StepChannel> channel = MakeGrpcStepChannel(gateway.endpoint());
+    std::unique_ptr<StepStream> stream = channel->Open(random.Order(), &sink);
+
+    stream.reset();
+    channel.reset();
+  }
+
+  EXPECT_TRUE(log.lines().empty()) << "a stream that was let go tells nothing";
+}
+
 }  // namespace
 }  // namespace switchyard

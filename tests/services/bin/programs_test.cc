@@ -1,0 +1,112 @@
+// switchyard-coordinator and switchyard-worker as processes: how they start, refuse to, and end.
+#include <signal.h>
+#include <sys/wait.h>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "deploy/local/child_process.h"
+#include "tests/testing/status_matchers.h"
+#include "tests/testing/temp_dir.h"
+
+namespace switchyard {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::ReadBytes;
+
+constexpr Duration kLong = std::chrono::seconds(30);
+
+class ProgramsTest : public ::testing::Test {
+ protected:
+  absl::StatusOr<ChildProcess> Start(const std::string& program, std::vector<std::string> flags) {
+    flags.insert(flags.begin(), absl::StrCat(SY_BIN_DIR, "/", program));
+    return ChildProcess::Spawn(flags, dir_.Join("log"));
+  }
+  // Exit code of a program that ends by itself; its words are in Log().
+  int Run(const std::string& program, std::vector<std::string> flags) {
+    auto process = Start(program, std::move(flags));
+    EXPECT_THAT(process, testing::IsOk());
+    return process.ok() ? ExitCode(*process) : -1;
+  }
+  static int ExitCode(ChildProcess& process) {
+    const auto status = process.Wait(kLong);
+    EXPECT_THAT(status, testing::IsOk());
+    if (status.ok() && WIFSIGNALED(*status)) ADD_FAILURE() << "signal " << WTERMSIG(*status);
+    return status.ok() && WIFEXITED(*status) ? WEXITSTATUS(*status) : -1;
+  }
+  [[nodiscard]] std::string Log() const { return ReadBytes(dir_.Join("log")); }
+
+  const testing::TempDir dir_;
+};
+
+TEST_F(ProgramsTest, ACoordinatorSaysWhereItListensAndExitsWithZeroOnSigterm) {
+  SY_ASSERT_OK_AND_ASSIGN(ChildProcess coordinator, Start("switchyard-coordinator", {}));
+  SY_ASSERT_OK_AND_ASSIGN(const std::string address, coordinator.WaitForLine("ready ", kLong));
+  EXPECT_THAT(address, ::testing::StartsWith("127.0.0.1:"));
+
+  coordinator.Signal(SIGTERM);
+
+  EXPECT_EQ(ExitCode(coordinator), 0) << Log();
+}
+
+TEST_F(ProgramsTest, AWorkerDrainsAndExitsWithZeroOnSigterm) {
+  SY_ASSERT_OK_AND_ASSIGN(ChildProcess coordinator, Start("switchyard-coordinator", {}));
+  SY_ASSERT_OK_AND_ASSIGN(const std::string address, coordinator.WaitForLine("ready ", kLong));
+  SY_ASSERT_OK_AND_ASSIGN(
+      ChildProcess worker,
+      Start("switchyard-worker", {"--coordinator", address, "--id", "w0", "--net-devices", "lo"}));
+  SY_ASSERT_OK(worker.WaitForLine("ready ", kLong));
+
+  worker.Signal(SIGTERM);
+
+  EXPECT_EQ(ExitCode(worker), 0) << Log();
+}
+
+TEST_F(ProgramsTest, AWorkerThatIsRefusedEndsWithTheReason) {
+  SY_ASSERT_OK_AND_ASSIGN(ChildProcess coordinator, Start("switchyard-coordinator", {}));
+  SY_ASSERT_OK_AND_ASSIGN(const std::string address, coordinator.WaitForLine("ready ", kLong));
+  const std::vector<std::string> flags{"--coordinator", address,         "--id",
+                                       "no good name",  "--net-devices", "lo"};
+
+  EXPECT_EQ(Run("switchyard-worker", flags), 1);
+
+  EXPECT_THAT(Log(), HasSubstr("no good name"));
+}
+
+TEST_F(ProgramsTest, APortInUseIsNamed) {
+  SY_ASSERT_OK_AND_ASSIGN(ChildProcess first, Start("switchyard-coordinator", {}));
+  SY_ASSERT_OK_AND_ASSIGN(const std::string address, first.WaitForLine("ready ", kLong));
+
+  EXPECT_EQ(Run("switchyard-coordinator", {"--listen", address}), 1);
+  EXPECT_THAT(Log(), HasSubstr("ADDRESS_IN_USE"));
+  EXPECT_THAT(Log(), HasSubstr(address.substr(address.rfind(':') + 1)));
+  EXPECT_EQ(Run("switchyard-worker", {"--listen", address, "--coordinator", address, "--id", "w0",
+                                      "--net-devices", "lo"}),
+            1);
+}
+
+TEST_F(ProgramsTest, BadOptionsAreRefusedBeforeAnythingStarts) {
+  EXPECT_EQ(Run("switchyard-coordinator", {"--listen", "nowhere"}), 1);
+  EXPECT_THAT(Log(), HasSubstr("\"nowhere\" is not \"host:port\""));
+  EXPECT_EQ(Run("switchyard-coordinator", {"--store", "punchcards"}), 1);
+  EXPECT_THAT(Log(), HasSubstr("punchcards"));
+  EXPECT_EQ(Run("switchyard-coordinator", {"--log-level", "loud"}), 1);
+  EXPECT_EQ(Run("switchyard-worker",
+                {"--coordinator", "127.0.0.1:1", "--id", "w0", "--kernel-family", "abacus"}),
+            1);
+  EXPECT_THAT(Log(), HasSubstr("abacus"));
+  EXPECT_NE(Run("switchyard-worker", {}), 0);
+}
+
+TEST_F(ProgramsTest, ADeploymentFileIsReadStrictly) {
+  const std::string file = dir_.Write("bad.yaml", "name: local\ncheckpont: /nowhere\n");
+
+  EXPECT_EQ(Run("switchyard-coordinator", {"--deployment", file}), 1);
+
+  EXPECT_THAT(Log(), HasSubstr("did you mean \"checkpoint\"?"));
+}
+
+}  // namespace
+}  // namespace switchyard
