@@ -9,15 +9,33 @@
 #include "absl/strings/str_cat.h"
 
 #include "client/client.h"
+#include "client/handle_pool.h"
 #include "client/status_json.h"
 #include "client/switchyard.h"
 #include "core/error.h"
+#include "services/version.h"
+
+struct sy_session {
+  sy_client* client = nullptr;
+  // Steps hold it too: a step may outlive the close of its session. Guarded by the client's mutex;
+  // nullptr: closed.
+  std::shared_ptr<switchyard::MoeSession> session;
+};
+
+struct sy_step {
+  sy_client* client = nullptr;
+  // Guarded by the client's mutex; nullptr: waited for.
+  std::shared_ptr<switchyard::MoeSession> session;
+  switchyard::MoeSession::Ticket ticket = 0;
+};
 
 struct sy_client {
   switchyard::ClientOptions options;
-  std::unique_ptr<switchyard::Client> client;
+  std::unique_ptr<switchyard::Client> client;  // goes after the sessions, which use it
   mutable std::mutex mutex;
-  absl::Status last_error;  // guarded by mutex
+  absl::Status last_error;                      // guarded by mutex
+  switchyard::HandlePool<sy_session> sessions;  // guarded by mutex
+  switchyard::HandlePool<sy_step> steps;        // guarded by mutex
 
   sy_code Keep(const absl::Status& status) {
     if (!status.ok()) {
@@ -26,18 +44,22 @@ struct sy_client {
     }
     return static_cast<sy_code>(status.code());
   }
-};
-
-struct sy_session {
-  sy_client* client = nullptr;
-  // Steps hold it too: a step may outlive the close of its session.
-  std::shared_ptr<switchyard::MoeSession> session;
-};
-
-struct sy_step {
-  sy_client* client = nullptr;
-  std::shared_ptr<switchyard::MoeSession> session;
-  switchyard::MoeSession::Ticket ticket = 0;
+  // What an open session or a step stands for; nullptr for one that has ended.
+  template <typename Handle>
+  std::shared_ptr<switchyard::MoeSession> SessionOf(const Handle* handle) const {
+    const std::lock_guard<std::mutex> lock(mutex);
+    return handle->session;
+  }
+  // The same, and ends it: whoever asks next gets nullptr.
+  template <typename Handle>
+  std::shared_ptr<switchyard::MoeSession> End(Handle* handle,
+                                              switchyard::HandlePool<Handle>& pool) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    std::shared_ptr<switchyard::MoeSession> session = std::move(handle->session);
+    handle->session = nullptr;
+    if (session != nullptr) pool.End(handle);
+    return session;
+  }
 };
 
 namespace {
@@ -61,6 +83,16 @@ absl::Status BadField(absl::string_view field) {
                    {{"field", std::string(field)}});
 }
 
+absl::Status ClosedSession() {
+  return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kSessionClosed,
+                   "this session is closed; open another");
+}
+
+absl::Status UsedStep() {
+  return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kStageOrder,
+                   "this step was waited for before; submit again");
+}
+
 absl::Status OrderOf(const sy_session_options& options, switchyard::OpenSessionOrder* order) {
   if (options.phase > SY_PHASE_MIXED) return BadField("phase");
   if (options.mode > SY_MODE_LOW_LATENCY) return BadField("mode");
@@ -79,6 +111,23 @@ absl::Status OrderOf(const sy_session_options& options, switchyard::OpenSessionO
   return absl::OkStatus();
 }
 
+switchyard::StepRequest StepOf(const sy_step_request& request) {
+  switchyard::StepRequest step;
+  step.layer = switchyard::LayerId{request.layer};
+  step.tokens = request.tokens;
+  step.x = request.x;
+  step.x_stride = request.x_stride;
+  step.ids = request.ids;
+  step.ids_stride = request.ids_stride;
+  step.weights = request.weights;
+  step.weights_stride = request.weights_stride;
+  step.top_k = request.top_k;
+  step.y = request.y;
+  step.y_stride = request.y_stride;
+  step.deadline = std::chrono::milliseconds(request.deadline_ms);
+  return step;
+}
+
 std::size_t CopyOut(const std::string& text, char* buffer, std::size_t size) {
   if (buffer != nullptr && size > 0) {
     const std::size_t bytes = std::min(text.size(), size - 1);
@@ -92,7 +141,7 @@ std::size_t CopyOut(const std::string& text, char* buffer, std::size_t size) {
 
 extern "C" {
 
-const char* sy_version(void) { return "0.1.0"; }
+const char* sy_version(void) { return switchyard::kProductVersion; }
 
 sy_code sy_client_open(const sy_client_options* options, sy_client** out) {
   if (out == nullptr) return SY_INVALID_ARGUMENT;
@@ -105,6 +154,7 @@ sy_code sy_client_open(const sy_client_options* options, sy_client** out) {
   wanted.coordinator = TextOf(options->coordinator);
   wanted.gateway = TextOf(options->gateway);
   wanted.transport = static_cast<switchyard::TransportChoice>(options->transport);
+  if (options->net_devices != nullptr) wanted.net_devices = options->net_devices;
   wanted.timeout =
       std::chrono::milliseconds(options->timeout_ms == 0 ? kDefaultTimeoutMs : options->timeout_ms);
   auto client = switchyard::Client::Connect(wanted);
@@ -126,55 +176,59 @@ sy_code sy_session_open(sy_client* client, const sy_session_options* options, sy
   }
   auto session = client->client->Open(order);
   if (!session.ok()) return client->Keep(session.status());
-  *out = new sy_session{client, *std::move(session)};
+  const std::lock_guard<std::mutex> lock(client->mutex);
+  *out = client->sessions.Take();
+  **out = {client, *std::move(session)};
   return SY_OK;
 }
 
 sy_code sy_session_close(sy_session* session) {
   if (session == nullptr) return SY_INVALID_ARGUMENT;
-  const std::unique_ptr<sy_session> owned(session);
-  return owned->client->Keep(owned->session->Close());
+  const auto open = session->client->End(session, session->client->sessions);
+  return session->client->Keep(open == nullptr ? ClosedSession() : open->Close());
 }
 
 sy_code sy_submit(sy_session* session, const sy_step_request* request, sy_step** out) {
   if (session == nullptr || out == nullptr) return SY_INVALID_ARGUMENT;
   *out = nullptr;
-  if (!IsStamped(request)) return session->client->Keep(BadField("request.size"));
-  switchyard::StepRequest step;
-  step.layer = switchyard::LayerId{request->layer};
-  step.tokens = request->tokens;
-  step.x = request->x;
-  step.x_stride = request->x_stride;
-  step.ids = request->ids;
-  step.ids_stride = request->ids_stride;
-  step.weights = request->weights;
-  step.weights_stride = request->weights_stride;
-  step.top_k = request->top_k;
-  step.y = request->y;
-  step.y_stride = request->y_stride;
-  step.deadline = std::chrono::milliseconds(request->deadline_ms);
-  const auto ticket = session->session->Submit(step);
-  if (!ticket.ok()) return session->client->Keep(ticket.status());
-  *out = new sy_step{session->client, session->session, *ticket};
+  sy_client* const client = session->client;
+  if (!IsStamped(request)) return client->Keep(BadField("request.size"));
+  auto open = client->SessionOf(session);
+  if (open == nullptr) return client->Keep(ClosedSession());
+  const auto ticket = open->Submit(StepOf(*request));
+  if (!ticket.ok()) return client->Keep(ticket.status());
+  const std::lock_guard<std::mutex> lock(client->mutex);
+  *out = client->steps.Take();
+  **out = {client, std::move(open), *ticket};
   return SY_OK;
 }
 
 sy_code sy_poll(sy_step* step, int* done) {
   if (step == nullptr || done == nullptr) return SY_INVALID_ARGUMENT;
-  const auto is_done = step->session->Done(step->ticket);
-  *done = is_done.ok() && *is_done ? 1 : 0;
+  *done = 0;
+  const auto session = step->client->SessionOf(step);
+  if (session == nullptr) return step->client->Keep(UsedStep());
+  const auto is_done = session->Done(step->ticket);
+  if (is_done.ok() && *is_done) *done = 1;
   return step->client->Keep(is_done.status());
 }
 
 sy_code sy_wait(sy_step* step) {
   if (step == nullptr) return SY_INVALID_ARGUMENT;
-  const std::unique_ptr<sy_step> owned(step);
-  return owned->client->Keep(owned->session->Wait(owned->ticket));
+  sy_client* const client = step->client;
+  const switchyard::MoeSession::Ticket ticket = step->ticket;
+  const auto session = client->End(step, client->steps);
+  return client->Keep(session == nullptr ? UsedStep() : session->Wait(ticket));
 }
 
 size_t sy_session_status(sy_session* session, char* buffer, size_t size) {
   if (session == nullptr) return 0;
-  const auto report = session->session->Report(session->client->options.timeout);
+  const auto open = session->client->SessionOf(session);
+  if (open == nullptr) {
+    session->client->Keep(ClosedSession());
+    return 0;
+  }
+  const auto report = open->Report(session->client->options.timeout);
   if (!report.ok()) {
     session->client->Keep(report.status());
     return 0;

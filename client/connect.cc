@@ -20,7 +20,10 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ClientOptions& opt
   ClientParts parts;
   SystemRng rng;
   parts.incarnation = rng.NextId<Incarnation>();
-  parts.sessions = MakeGrpcSessionChannel(options.coordinator);
+  // Through a gateway only workers are asked, each at its own address; gRPC wants one for the
+  // channel.
+  parts.sessions =
+      MakeGrpcSessionChannel(options.gateway.empty() ? options.coordinator : options.gateway);
   SY_ASSIGN_OR_RETURN(parts.device, MakeDevice("cpu", {}));
   if (!options.gateway.empty()) {
     parts.steps = MakeGrpcStepChannel(options.gateway);

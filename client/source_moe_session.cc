@@ -68,6 +68,10 @@ absl::StatusOr<std::vector<SessionCounters>> AskWorkers(SessionChannel& channel,
   for (const PlanWorker& worker : plan.workers) {
     absl::StatusOr<SessionCounters> counters =
         channel.GetCounters(worker.endpoint, session, timeout);
+    // A gateway comes to know a session by its first rows.
+    if (ReasonOf(counters.status()) == Reason::kUnknownSession) {
+      counters = SessionCounters{.worker_id = worker.id, .attachments = {}};
+    }
     if (!counters.ok()) return Annotate(counters.status(), "counters of worker " + worker.id);
     all.push_back(*std::move(counters));
   }

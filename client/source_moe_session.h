@@ -12,7 +12,8 @@ namespace switchyard {
 std::unique_ptr<MoeSession> MakeSourceMoeSession(Source* source, Source::SessionRef session,
                                                  SessionChannel* channel, Duration timeout);
 
-// The counters of every worker of the plan; a worker that cannot be asked fails the call.
+// The counters of every worker of the plan, empty from one that does not know the session; a worker
+// that cannot be asked fails the call.
 absl::StatusOr<std::vector<SessionCounters>> AskWorkers(SessionChannel& channel, const Plan& plan,
                                                         SessionId session, Duration timeout);
 

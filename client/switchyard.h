@@ -4,10 +4,13 @@
  * sy_client_close
  *
  * Structures begin with their size and the ABI version they were compiled for, so that a newer
- * library serves an older caller: set both with SY_INIT and zero the rest. Handles are opaque.
- * Every function is thread-safe; a handle must not be used by one thread while another closes it.
- * Functions return a sy_code (the gRPC status codes); sy_last_error tells the rest as JSON. Nothing
- * is read from the environment.
+ * library serves an older caller: set both with SY_INIT and zero the rest. Every function is
+ * thread-safe. Functions return a sy_code (the gRPC status codes); sy_last_error tells the rest as
+ * JSON. Nothing is read from the environment.
+ *
+ * Handles are opaque and belong to their client. A closed session and a step that was waited for
+ * answer SY_FAILED_PRECONDITION for as long as the client is open (strictly: until 1,024 more of
+ * their kind have ended). sy_client_close frees all of them; no thread may be in a call then.
  */
 #pragma once
 
@@ -73,7 +76,7 @@ typedef struct sy_step sy_step;
 typedef struct sy_client_options {
   uint32_t size;
   uint32_t abi_version;
-  const char* coordinator; /* "host:port"; may be NULL with gateway */
+  const char* coordinator; /* "host:port"; NULL with gateway */
   const char* gateway;     /* "host:port" of a worker that serves steps over gRPC; NULL: p2p */
   uint32_t transport;      /* sy_transport, p2p only */
   uint32_t timeout_ms;     /* of opening, closing and status; 0: 10,000 */
@@ -117,13 +120,13 @@ SY_EXPORT const char* sy_version(void);
 /* *out is set on every return but SY_INVALID_ARGUMENT for a bad structure, so that sy_last_error
  * can be asked; close it in any case. Does not dial. */
 SY_EXPORT sy_code sy_client_open(const sy_client_options* options, sy_client** out);
+/* Closes its sessions as well. NULL is no error. */
 SY_EXPORT void sy_client_close(sy_client* client);
 
 /* Blocks until every worker is attached, at most timeout_ms. *out is NULL after an error. */
 SY_EXPORT sy_code sy_session_open(sy_client* client, const sy_session_options* options,
                                   sy_session** out);
-/* Steps of it that were not waited for fail; wait for them before, or drop them with sy_wait after.
- */
+/* Steps of it that were not waited for fail: sy_wait says so. */
 SY_EXPORT sy_code sy_session_close(sy_session* session);
 
 /* Sends a step. Its memory stays yours and unchanged until sy_wait returns. *out is NULL after an
@@ -131,7 +134,7 @@ SY_EXPORT sy_code sy_session_close(sy_session* session);
 SY_EXPORT sy_code sy_submit(sy_session* session, const sy_step_request* request, sy_step** out);
 /* *done becomes 1 when sy_wait would return at once, else 0. */
 SY_EXPORT sy_code sy_poll(sy_step* step, int* done);
-/* Waits for the step's end, bounded by its deadline, and frees the step. */
+/* Waits for the step's end, bounded by its deadline, and ends the step. */
 SY_EXPORT sy_code sy_wait(sy_step* step);
 
 /* Session, epoch, plan, configs with their reasons, attachments, and what the workers counted:

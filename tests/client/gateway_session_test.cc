@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 
 #include "core/rng.h"
+#include "tests/client/scripted_gateway.h"
 #include "tests/testing/scripted_worker.h"
 #include "tests/testing/status_matchers.h"
 #include "worker/device/registry.h"
@@ -17,74 +18,7 @@ namespace {
 
 using testing::FailsWith;
 
-constexpr std::int32_t kHidden = 32;
-
-// A gateway that keeps what it was sent and answers when the test says so.
-class ScriptedGateway final : public StepChannel {
- public:
-  struct Taken {
-    StepId step;
-    LayerId layer;
-    std::vector<std::byte> x;
-    std::vector<std::int32_t> ids;
-  };
-
-  std::unique_ptr<StepStream> Open(const OpenSessionOrder& order, StepSink* sink) override {
-    sink_ = sink;
-    GatewayGrant grant;
-    grant.grant.order = order;
-    grant.grant.order.mode = DispatchMode::kNormal;
-    grant.grant.order.step_deadline = std::chrono::seconds(5);
-    Plan& plan = grant.grant.plan;
-    plan.epoch = Epoch{1};
-    plan.shape = {.hidden = kHidden, .intermediate = 8, .experts = 4, .top_k = 2};
-    plan.workers = {{"w0", {1, 1}, "host", DeviceKind::kCpu, "x"}};
-    LayerPlacement layer{LayerId{3}, {}};
-    for (std::int32_t e = 0; e < 4; ++e) {
-      layer.experts.push_back({ExpertId{e}, WorkerOrdinal{0}, SlotId{e}});
-    }
-    plan.layers = {layer};
-    DispatchConfig config;
-    config.layer = LayerId{3};
-    config.phase = order.phase;
-    plan.configs = {config};
-    grant.credits = 2;
-    grant.worker_id = "w0";
-    if (refuse.ok()) {
-      sink->OnOpened(grant);
-    } else {
-      sink->OnEnded(refuse);
-    }
-    return std::make_unique<Stream>(this);
-  }
-
-  // y = factor * x, as F32.
-  void Answer(const Taken& sent, float factor) {
-    const auto* x = reinterpret_cast<const Bf16*>(sent.x.data());
-    std::vector<float> y(sent.x.size() / sizeof(Bf16));
-    for (std::size_t i = 0; i < y.size(); ++i) y[i] = factor * Bf16ToFloat(x[i]);
-    sink_->OnStep(sent.step, absl::OkStatus(), std::as_bytes(std::span(y)));
-  }
-  StepSink* sink_ = nullptr;
-  absl::Status refuse;
-  std::vector<Taken> taken;
-
- private:
-  class Stream final : public StepStream {
-   public:
-    explicit Stream(ScriptedGateway* gateway) : gateway_(gateway) {}
-    absl::Status Submit(const GatewayStep& step) override {
-      gateway_->taken.push_back({step.step,
-                                 step.layer,
-                                 {step.x.begin(), step.x.end()},
-                                 {step.ids.begin(), step.ids.end()}});
-      return absl::OkStatus();
-    }
-
-   private:
-    ScriptedGateway* gateway_;
-  };
-};
+constexpr std::int32_t kHidden = testing::ScriptedGateway::kHidden;
 
 class GatewaySessionTest : public ::testing::Test {
  protected:
@@ -121,7 +55,7 @@ class GatewaySessionTest : public ::testing::Test {
     return request;
   }
 
-  ScriptedGateway gateway_;
+  testing::ScriptedGateway gateway_;
   testing::ScriptedChannel channel_;
   SteadyClock clock_;
   std::unique_ptr<DeviceBackend> device_ = *MakeDevice("cpu", {.kernel_family = "portable_fp32"});
@@ -233,6 +167,26 @@ TEST_F(GatewaySessionTest, SaysWhyTheGatewayRefused) {
   gateway_.refuse = MakeError(absl::StatusCode::kNotFound, Reason::kUnknownModel, "no such model");
 
   EXPECT_THAT(Open(), FailsWith(absl::StatusCode::kNotFound, Reason::kUnknownModel));
+}
+
+TEST_F(GatewaySessionTest, AWorkerThatDoesNotKnowTheSessionHasCountedNothing) {
+  SY_ASSERT_OK_AND_ASSIGN(const auto session, Open());
+  channel_.counters =
+      MakeError(absl::StatusCode::kNotFound, Reason::kUnknownSession, "no attachment here");
+
+  SY_ASSERT_OK_AND_ASSIGN(const SessionReport report, session->Report(std::chrono::seconds(1)));
+
+  ASSERT_EQ(report.workers.size(), 1U);
+  EXPECT_EQ(report.workers[0].worker_id, "w0");
+  EXPECT_TRUE(report.workers[0].attachments.empty());
+}
+
+TEST_F(GatewaySessionTest, AWorkerThatCannotBeAskedFailsTheReport) {
+  SY_ASSERT_OK_AND_ASSIGN(const auto session, Open());
+  channel_.counters = MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost, "gone");
+
+  EXPECT_THAT(session->Report(std::chrono::seconds(1)),
+              FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost));
 }
 
 }  // namespace

@@ -1,0 +1,147 @@
+"""libswitchyard.so from Python, with what Python brings: opens a session on a running deployment of
+models/sqlite-moe-7m, runs a step, reads status and errors. Prints "passed" and exits 0.
+
+    c_api_program.py LIBRARY COORDINATOR
+"""
+
+import ctypes
+import json
+import random
+import struct
+import sys
+
+HIDDEN, TOKENS, TOP_K, EXPERTS, LAYER = 256, 3, 4, 16, 1
+OK, INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION = 0, 3, 5, 9
+
+
+class ClientOptions(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_uint32), ("abi_version", ctypes.c_uint32),
+                ("coordinator", ctypes.c_char_p), ("gateway", ctypes.c_char_p),
+                ("transport", ctypes.c_uint32), ("timeout_ms", ctypes.c_uint32),
+                ("net_devices", ctypes.c_char_p)]
+
+
+class SessionOptions(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_uint32), ("abi_version", ctypes.c_uint32),
+                ("deployment", ctypes.c_char_p), ("model", ctypes.c_char_p),
+                ("phase", ctypes.c_uint32), ("mode", ctypes.c_uint32),
+                ("y_dtype", ctypes.c_uint32), ("strict", ctypes.c_uint32),
+                ("max_tokens", ctypes.c_int32), ("step_deadline_ms", ctypes.c_uint32)]
+
+
+class StepRequest(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_uint32), ("abi_version", ctypes.c_uint32),
+                ("layer", ctypes.c_int32), ("tokens", ctypes.c_int32),
+                ("top_k", ctypes.c_int32), ("deadline_ms", ctypes.c_uint32),
+                ("x", ctypes.c_void_p), ("x_stride", ctypes.c_int64),
+                ("ids", ctypes.c_void_p), ("ids_stride", ctypes.c_int64),
+                ("weights", ctypes.c_void_p), ("weights_stride", ctypes.c_int64),
+                ("y", ctypes.c_void_p), ("y_stride", ctypes.c_int64)]
+
+
+def stamped(kind, **fields):
+    return kind(size=ctypes.sizeof(kind), abi_version=1, **fields)
+
+
+def load(path):
+    library = ctypes.CDLL(path)
+    pointer, pointers = ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
+    library.sy_version.restype = ctypes.c_char_p
+    library.sy_client_open.argtypes = [ctypes.POINTER(ClientOptions), pointers]
+    library.sy_client_close.argtypes = [pointer]
+    library.sy_session_open.argtypes = [pointer, ctypes.POINTER(SessionOptions), pointers]
+    library.sy_session_close.argtypes = [pointer]
+    library.sy_submit.argtypes = [pointer, ctypes.POINTER(StepRequest), pointers]
+    library.sy_poll.argtypes = [pointer, ctypes.POINTER(ctypes.c_int)]
+    library.sy_wait.argtypes = [pointer]
+    for name in ("sy_session_status", "sy_last_error"):
+        getattr(library, name).argtypes = [pointer, ctypes.c_char_p, ctypes.c_size_t]
+        getattr(library, name).restype = ctypes.c_size_t
+    return library
+
+
+def text_of(function, handle):
+    """What a function that copies text out has to say, as JSON."""
+    buffer = ctypes.create_string_buffer(1 << 20)
+    needs = function(handle, buffer, len(buffer))
+    assert 0 < needs <= len(buffer), needs
+    return json.loads(buffer.value)
+
+
+def bf16(values):
+    """The upper halves of FP32 values."""
+    halves = [struct.unpack("<I", struct.pack("<f", value))[0] >> 16 for value in values]
+    return (ctypes.c_uint16 * len(halves))(*halves)
+
+
+class Step:
+    """One batch; it owns the memory that the library works on."""
+
+    def __init__(self, seed):
+        rng = random.Random(seed)
+        self.x = bf16([rng.uniform(-1, 1) for _ in range(TOKENS * HIDDEN)])
+        picks = [rng.sample(range(EXPERTS), TOP_K) for _ in range(TOKENS)]
+        self.ids = (ctypes.c_int32 * (TOKENS * TOP_K))(*[i for row in picks for i in row])
+        self.weights = (ctypes.c_float * (TOKENS * TOP_K))(
+            *[rng.uniform(0.1, 0.5) for _ in range(TOKENS * TOP_K)])
+        self.y = (ctypes.c_float * (TOKENS * HIDDEN))(*[float("nan")] * (TOKENS * HIDDEN))
+
+    def request(self, layer=LAYER):
+        address = ctypes.addressof
+        return stamped(StepRequest, layer=layer, tokens=TOKENS, top_k=TOP_K,
+                       x=address(self.x), x_stride=HIDDEN, ids=address(self.ids), ids_stride=TOP_K,
+                       weights=address(self.weights), weights_stride=TOP_K,
+                       y=address(self.y), y_stride=HIDDEN)
+
+
+def main(path, coordinator):
+    library = load(path)
+    assert library.sy_version().count(b".") == 2
+
+    client, session, step = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+    wrong = stamped(ClientOptions, coordinator=coordinator.encode())
+    wrong.size = 8
+    assert library.sy_client_open(wrong, ctypes.byref(client)) == INVALID_ARGUMENT
+    assert client.value is None
+    options = stamped(ClientOptions, coordinator=coordinator.encode(), net_devices=b"lo")
+    assert library.sy_client_open(options, ctypes.byref(client)) == OK
+    assert text_of(library.sy_last_error, client) == {}
+
+    # Two threads that wait release Python's lock: ctypes does that on every call.
+    opening = stamped(SessionOptions, phase=0, mode=1)
+    code = library.sy_session_open(client, opening, ctypes.byref(session))
+    assert code == OK, text_of(library.sy_last_error, client)
+
+    first, second = Step(seed=1), Step(seed=1)
+    for one in (first, second):
+        assert library.sy_submit(session, one.request(), ctypes.byref(step)) == OK
+        done = ctypes.c_int(7)
+        assert library.sy_poll(step, ctypes.byref(done)) == OK and done.value in (0, 1)
+        assert library.sy_wait(step) == OK, text_of(library.sy_last_error, client)
+        assert library.sy_wait(step) == FAILED_PRECONDITION
+    assert all(value == value for value in first.y), "y was not written"
+    assert any(value != 0 for value in first.y)
+    assert list(first.y) == list(second.y), "one batch, two answers"
+
+    assert library.sy_submit(session, first.request(layer=99), ctypes.byref(step)) == NOT_FOUND
+    error = text_of(library.sy_last_error, client)
+    assert (error["code"], error["reason"]) == ("NOT_FOUND", "UNKNOWN_LAYER"), error
+    assert error["metadata"]["layer"] == "99", error
+
+    status = text_of(library.sy_session_status, session)
+    assert status["phase"] == "prefill" and status["mode"] == "normal", status
+    assert len(status["plan"]["workers"]) == len(status["workers"]) == 2
+    rows = sum(a["rows"] for worker in status["workers"] for a in worker["attachments"])
+    hits = sum(hit["rows"] for worker in status["workers"] for a in worker["attachments"]
+               for hit in a["hits"])
+    assert hits == 2 * TOKENS * TOP_K and 2 * TOKENS <= rows <= 4 * TOKENS, (rows, hits)
+
+    assert library.sy_session_close(session) == OK
+    assert library.sy_session_close(session) == FAILED_PRECONDITION
+    assert text_of(library.sy_last_error, client)["reason"] == "SESSION_CLOSED"
+    library.sy_client_close(client)
+    print("passed")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

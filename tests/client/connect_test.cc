@@ -1,0 +1,53 @@
+// Client::Connect: what it refuses, and that it dials nobody.
+#include "gtest/gtest.h"
+
+#include "client/client.h"
+#include "tests/testing/status_matchers.h"
+
+namespace switchyard {
+namespace {
+
+using testing::FailsWith;
+
+// Nobody listens on port 1 of this machine.
+constexpr char kNobody[] = "127.0.0.1:1";
+
+ClientOptions Options(const std::string& coordinator, const std::string& gateway) {
+  ClientOptions options;
+  options.coordinator = coordinator;
+  options.gateway = gateway;
+  options.net_devices = "lo";
+  return options;
+}
+
+TEST(ConnectTest, WantsACoordinatorOrAGatewayAndNotBoth) {
+  EXPECT_THAT(Client::Connect(Options("", "")),
+              FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadRequest));
+  EXPECT_THAT(Client::Connect(Options(kNobody, kNobody)),
+              FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadRequest));
+}
+
+TEST(ConnectTest, NamesTheCoordinatorThatIsNotThereWhenASessionIsOpened) {
+  SY_ASSERT_OK_AND_ASSIGN(const auto client, Client::Connect(Options(kNobody, "")));
+
+  const auto session = client->Open({});
+
+  EXPECT_THAT(session, FailsWith(absl::StatusCode::kUnavailable, Reason::kCoordinatorLost));
+  EXPECT_EQ(MetadataOf(session.status()).at("endpoint"), kNobody);
+}
+
+TEST(ConnectTest, NamesTheGatewayThatIsNotThereAndSaysNothingElse) {
+  ::testing::internal::CaptureStderr();
+  absl::Status status;
+  {
+    SY_ASSERT_OK_AND_ASSIGN(const auto client, Client::Connect(Options("", kNobody)));
+    status = client->Open({}).status();
+  }
+  const std::string noise = ::testing::internal::GetCapturedStderr();
+
+  EXPECT_THAT(status, FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost));
+  EXPECT_EQ(noise, "");
+}
+
+}  // namespace
+}  // namespace switchyard

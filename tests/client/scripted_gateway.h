@@ -1,0 +1,91 @@
+// A gateway under a test's control: it opens sessions on one layer, number 3, of one worker, "w0".
+// Single-threaded.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/bf16.h"
+#include "core/error.h"
+#include "worker/session/step_channel.h"
+
+namespace switchyard::testing {
+
+// A gateway that keeps what it was sent and answers when the test says so.
+class ScriptedGateway final : public StepChannel {
+ public:
+  static constexpr std::int32_t kHidden = 32;
+
+  struct Taken {
+    StepId step;
+    LayerId layer;
+    std::vector<std::byte> x;
+    std::vector<std::int32_t> ids;
+  };
+
+  std::unique_ptr<StepStream> Open(const OpenSessionOrder& order, StepSink* sink) override {
+    sink_ = sink;
+    ++opens;
+    GatewayGrant grant;
+    grant.grant.order = order;
+    grant.grant.order.mode = DispatchMode::kNormal;
+    grant.grant.order.step_deadline = std::chrono::seconds(5);
+    Plan& plan = grant.grant.plan;
+    plan.epoch = Epoch{1};
+    plan.shape = {.hidden = kHidden, .intermediate = 8, .experts = 4, .top_k = 2};
+    plan.workers = {{"w0", {1, 1}, "host", DeviceKind::kCpu, "x"}};
+    LayerPlacement layer{LayerId{3}, {}};
+    for (std::int32_t e = 0; e < 4; ++e) {
+      layer.experts.push_back({ExpertId{e}, WorkerOrdinal{0}, SlotId{e}});
+    }
+    plan.layers = {layer};
+    DispatchConfig config;
+    config.layer = LayerId{3};
+    config.phase = order.phase;
+    plan.configs = {config};
+    grant.credits = 2;
+    grant.worker_id = "w0";
+    if (opens > refusals && refuse.ok()) {
+      sink->OnOpened(grant);
+    } else {
+      sink->OnEnded(refuse.ok() ? not_ready : refuse);
+    }
+    return std::make_unique<Stream>(this);
+  }
+
+  // y = factor * x, as F32.
+  void Answer(const Taken& sent, float factor) {
+    const auto* x = reinterpret_cast<const Bf16*>(sent.x.data());
+    std::vector<float> y(sent.x.size() / sizeof(Bf16));
+    for (std::size_t i = 0; i < y.size(); ++i) y[i] = factor * Bf16ToFloat(x[i]);
+    sink_->OnStep(sent.step, absl::OkStatus(), std::as_bytes(std::span(y)));
+  }
+  StepSink* sink_ = nullptr;
+  absl::Status refuse;  // every Open
+  int refusals = 0;     // so many Opens are refused as not ready
+  absl::Status not_ready =
+      MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady, "no committed epoch yet");
+  int opens = 0;
+  std::vector<Taken> taken;
+
+ private:
+  class Stream final : public StepStream {
+   public:
+    explicit Stream(ScriptedGateway* gateway) : gateway_(gateway) {}
+    absl::Status Submit(const GatewayStep& step) override {
+      gateway_->taken.push_back({step.step,
+                                 step.layer,
+                                 {step.x.begin(), step.x.end()},
+                                 {step.ids.begin(), step.ids.end()}});
+      return absl::OkStatus();
+    }
+
+   private:
+    ScriptedGateway* gateway_;
+  };
+};
+
+}  // namespace switchyard::testing
