@@ -90,7 +90,7 @@ ChildProcess& ChildProcess::operator=(ChildProcess&& other) noexcept {
 
 ChildProcess::~ChildProcess() {
   if (output_ >= 0) close(output_);
-  if (pid_ < 0 || reaped_) return;
+  if (!running()) return;
   kill(pid_, SIGKILL);
   waitpid(pid_, &status_, 0);
 }
@@ -131,7 +131,7 @@ void ChildProcess::Reap(int status) {
 }
 
 absl::StatusOr<int> ChildProcess::Wait(Duration timeout) {
-  if (!reaped_) {
+  if (running()) {
     const int handle = static_cast<int>(syscall(SYS_pidfd_open, pid_, 0));
     pollfd ended{handle, POLLIN, 0};
     poll(&ended, 1, static_cast<int>(timeout / std::chrono::milliseconds(1)));
@@ -142,9 +142,13 @@ absl::StatusOr<int> ChildProcess::Wait(Duration timeout) {
 }
 
 bool ChildProcess::running() {
+  if (pid_ < 0 || reaped_) return false;
   int status = 0;
-  if (!reaped_ && waitpid(pid_, &status, WNOHANG) == pid_) Reap(status);
-  return pid_ > 0 && !reaped_;
+  const pid_t ended = waitpid(pid_, &status, WNOHANG);
+  // No child of ours any more: somebody else has reaped it, and the number may be another's by now.
+  if (ended < 0 && errno == ECHILD) status = SIGKILL;
+  if (ended != 0) Reap(status);
+  return !reaped_;
 }
 
 }  // namespace switchyard

@@ -30,7 +30,8 @@ class ChildProcess {
   // kUnavailable, with the last lines of its log, when it ends or `timeout` passes before.
   absl::StatusOr<std::string> WaitForLine(const std::string& prefix, Duration timeout);
   void Signal(int signal) const;
-  // Its exit status as wait(2) gives it; kUnavailable when it is still running after `timeout`.
+  // Its exit status as wait(2) gives it, SIGKILL for one that somebody else has reaped;
+  // kUnavailable when it is still running after `timeout`.
   absl::StatusOr<int> Wait(Duration timeout);
   [[nodiscard]] bool running();
   [[nodiscard]] pid_t pid() const { return pid_; }

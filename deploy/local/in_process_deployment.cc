@@ -69,6 +69,13 @@ absl::Status InProcessDeployment::StartAll() {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::unique_ptr<Transport>> InProcessDeployment::NewTransport(
+    Incarnation incarnation) {
+  return options_.over_ucx
+             ? MakeTransport("ucx", {.incarnation = incarnation, .net_devices = "lo"})
+             : MakeTransport("loopback", {.incarnation = incarnation, .hub = hub_.get()});
+}
+
 absl::Status InProcessDeployment::AddWorker() {
   auto worker = std::make_unique<Worker>();
   const std::string id = absl::StrCat("w", workers_.size());
@@ -76,11 +83,14 @@ absl::Status InProcessDeployment::AddWorker() {
   ExpertNodeOptions options;
   options.worker_id = id;
   options.incarnation = rng_.NextId<Incarnation>();
-  SY_ASSIGN_OR_RETURN(options.device, MakeDevice("cpu", {.kernel_family = options_.kernel_family}));
-  SY_ASSIGN_OR_RETURN(
-      options.transport,
-      MakeTransport("loopback", {.incarnation = options.incarnation, .hub = hub_.get()}));
-  options.transport_names = {"inproc"};
+  if (options_.make_device) {
+    SY_ASSIGN_OR_RETURN(options.device, options_.make_device());
+  } else {
+    SY_ASSIGN_OR_RETURN(options.device,
+                        MakeDevice("cpu", {.kernel_family = options_.kernel_family}));
+  }
+  SY_ASSIGN_OR_RETURN(options.transport, NewTransport(options.incarnation));
+  options.transport_names = {options_.over_ucx ? "shm" : "inproc"};
   options.clock = &clock_;
   options.rng = &rng_;
   options.logger = options_.logger;
@@ -102,11 +112,10 @@ absl::StatusOr<std::unique_ptr<Client>> InProcessDeployment::MakeClient() {
   ClientParts parts;
   parts.incarnation = rng_.NextId<Incarnation>();
   parts.sessions = MakeInProcessSessionChannel(driver_.get(), &directory_);
-  SY_ASSIGN_OR_RETURN(parts.transport, MakeTransport("loopback", {.incarnation = parts.incarnation,
-                                                                  .hub = hub_.get()}));
+  SY_ASSIGN_OR_RETURN(parts.transport, NewTransport(parts.incarnation));
   SY_ASSIGN_OR_RETURN(parts.device, MakeDevice("cpu", {.kernel_family = options_.kernel_family}));
   ClientOptions options;
-  options.transport = TransportChoice::kInProcess;
+  options.transport = options_.over_ucx ? TransportChoice::kShm : TransportChoice::kInProcess;
   return Client::Over(options, std::move(parts));
 }
 

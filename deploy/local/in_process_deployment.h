@@ -1,10 +1,12 @@
 // A whole deployment in one process: the real coordinator, N real workers and a client, joined by
-// the in-process channels and the loopback transport. No socket, no port, no shared-memory file.
+// the in-process channels and, if not asked otherwise, the loopback transport: then there is no
+// socket, no port and no shared memory.
 //
 // For checks, tests and the first debugging of anything. Not thread-safe; the client is.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,6 +18,7 @@
 #include "coordinator/driver.h"
 #include "core/log.h"
 #include "services/in_process/session_channel.h"
+#include "worker/device/device_backend.h"
 #include "worker/expert_node.h"
 
 namespace switchyard {
@@ -29,6 +32,10 @@ struct InProcessOptions {
   std::string kernel_family;             // "": the best of this machine
   std::int32_t max_tokens_per_step = 0;  // 0: the default
   Logger* logger = nullptr;              // outlives the deployment
+  // Rows over UCX's mapped rings instead of the loopback transport's.
+  bool over_ucx = false;
+  // Of each worker; empty: the CPU with `kernel_family`.
+  std::function<absl::StatusOr<std::unique_ptr<DeviceBackend>>()> make_device;
 };
 
 class InProcessDeployment {
@@ -52,6 +59,7 @@ class InProcessDeployment {
 
   explicit InProcessDeployment(const InProcessOptions& options);
   absl::Status StartAll();
+  absl::StatusOr<std::unique_ptr<Transport>> NewTransport(Incarnation incarnation);
 
   InProcessOptions options_;
   SteadyClock clock_;

@@ -1,10 +1,14 @@
 #include "deploy/local/local_deployment.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -33,16 +37,32 @@ std::string Quoted(const std::string& text) {
   return out + "\"";
 }
 
+absl::Status Killed() {
+  return MakeError(absl::StatusCode::kUnavailable, Reason::kSessionClosed,
+                   "the deployment was ended while it started");
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LocalDeployment>> LocalDeployment::Start(
     LocalDeploymentOptions options) {
-  std::unique_ptr<LocalDeployment> deployment(new LocalDeployment(std::move(options)));
-  SY_RETURN_IF_ERROR(deployment->StartAll());
+  auto deployment = std::make_unique<LocalDeployment>(std::move(options));
+  SY_RETURN_IF_ERROR(deployment->Launch());
   return deployment;
 }
 
-absl::Status LocalDeployment::StartAll() {
+absl::Status LocalDeployment::Launch() {
+  SY_RETURN_IF_ERROR(MakeDirectory());
+  SY_RETURN_IF_ERROR(StartCoordinator());
+  for (std::size_t w = 0; w < static_cast<std::size_t>(options_.workers); ++w) {
+    SY_RETURN_IF_ERROR(StartWorker(w));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LocalDeployment::MakeDirectory() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (killed_) return Killed();
   std::error_code error;
   const std::string base = std::filesystem::temp_directory_path(error).string();
   std::string pattern = absl::StrCat(base, "/switchyard-XXXXXX");
@@ -54,21 +74,31 @@ absl::Status LocalDeployment::StartAll() {
   std::ofstream file(directory_ + "/deployment.yaml");
   file << "name: " << Quoted(options_.name) << "\n"
        << "checkpoint: " << Quoted(options_.checkpoint) << "\n"
-       << "min_workers: " << options_.workers << "\n";
-  file.close();
-  SY_RETURN_IF_ERROR(StartCoordinator());
-  for (std::size_t w = 0; w < static_cast<std::size_t>(options_.workers); ++w) {
-    SY_RETURN_IF_ERROR(StartWorker(w));
-  }
+       << "min_workers: " << (options_.min_workers > 0 ? options_.min_workers : options_.workers)
+       << "\n";
   return absl::OkStatus();
+}
+
+absl::StatusOr<ChildProcess> LocalDeployment::Spawn(const std::vector<std::string>& argv,
+                                                    const std::string& name) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (killed_) return Killed();
+  SY_ASSIGN_OR_RETURN(ChildProcess process,
+                      ChildProcess::Spawn(argv, absl::StrCat(directory_, "/", name, ".log")));
+  const auto handle = static_cast<int>(syscall(SYS_pidfd_open, process.pid(), 0));
+  if (handle < 0) {
+    return MakeError(absl::StatusCode::kInternal, Reason::kInternal,
+                     absl::StrCat("no pidfd of ", argv[0], ": ", std::strerror(errno)));
+  }
+  handles_.push_back(handle);
+  return process;
 }
 
 absl::Status LocalDeployment::StartCoordinator() {
   std::vector<std::string> argv{options_.bin_dir + "/switchyard-coordinator", "--listen",
                                 "127.0.0.1:0", "--deployment", directory_ + "/deployment.yaml"};
   argv.insert(argv.end(), options_.coordinator_flags.begin(), options_.coordinator_flags.end());
-  SY_ASSIGN_OR_RETURN(ChildProcess process,
-                      ChildProcess::Spawn(argv, directory_ + "/coordinator.log"));
+  SY_ASSIGN_OR_RETURN(ChildProcess process, Spawn(argv, "coordinator"));
   coordinator_ = std::make_unique<ChildProcess>(std::move(process));
   SY_ASSIGN_OR_RETURN(coordinator_address_,
                       coordinator_->WaitForLine(kReadyPrefix, options_.start_timeout));
@@ -89,9 +119,7 @@ absl::Status LocalDeployment::StartWorker(std::size_t worker) {
     const std::vector<std::string>& own = options_.worker_flags_of[worker];
     argv.insert(argv.end(), own.begin(), own.end());
   }
-  SY_ASSIGN_OR_RETURN(
-      ChildProcess process,
-      ChildProcess::Spawn(argv, absl::StrCat(directory_, "/", WorkerName(worker), ".log")));
+  SY_ASSIGN_OR_RETURN(ChildProcess process, Spawn(argv, WorkerName(worker)));
   SY_ASSIGN_OR_RETURN(const std::string address,
                       process.WaitForLine(kReadyPrefix, options_.start_timeout));
   Say(absl::StrCat("worker ", WorkerName(worker), " ", address, " (pid ", process.pid(), ")"));
@@ -105,14 +133,30 @@ absl::Status LocalDeployment::StartWorker(std::size_t worker) {
   return absl::OkStatus();
 }
 
-LocalDeployment::~LocalDeployment() { KillAll(); }
-
-void LocalDeployment::KillAll() {
+LocalDeployment::~LocalDeployment() {
+  KillAll();
   workers_.clear();
   coordinator_.reset();
+}
+
+// Touches no ChildProcess: another thread may be waiting for one to serve.
+void LocalDeployment::KillAll() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  killed_ = true;
+  for (const int handle : handles_) syscall(SYS_pidfd_send_signal, handle, SIGKILL, nullptr, 0);
+  for (const int handle : handles_) {
+    siginfo_t ended{};
+    // Reaped here, so that nothing is left should this process end next; an error says that its
+    // owner has done so.
+    waitid(P_PIDFD, static_cast<id_t>(handle), &ended, WEXITED);
+    close(handle);
+  }
+  handles_.clear();
   std::error_code ignored;  // What cannot be removed is a log in the temporary directory.
   if (!directory_.empty()) std::filesystem::remove_all(directory_, ignored);
 }
+
+absl::Status LocalDeployment::AddWorker() { return StartWorker(workers_.size()); }
 
 absl::Status LocalDeployment::RestartWorker(std::size_t worker) {
   if (workers_[worker].running()) {

@@ -1,12 +1,13 @@
 // A deployment on this machine: one coordinator and N workers as processes of their own, on
 // loopback ports that the kernel chose, gone without a trace when the object is.
 //
-// For demos, checks and tests. Not thread-safe.
+// For demos, checks and tests. Not thread-safe but for KillAll.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@ struct LocalDeploymentOptions {
   std::string checkpoint;      // of the model; absolute, or as the workers' directory has it
   std::string name = "local";  // of the deployment
   std::int32_t workers = 4;
+  std::int32_t min_workers = 0;  // before the first epoch; 0: all of them
   Duration start_timeout = std::chrono::seconds(60);
   std::vector<std::string> coordinator_flags;  // more of them
   std::vector<std::string> worker_flags;       // of every worker
@@ -32,12 +34,16 @@ struct LocalDeploymentOptions {
 
 class LocalDeployment {
  public:
-  // Blocks until every process serves; the first epoch follows once all workers have registered
-  // (opening a session is kUnavailable, NOT_READY, until then). Errors: kNotFound for a missing
-  // binary; kUnavailable with the log of what did not start. Nothing is left behind then.
-  static absl::StatusOr<std::unique_ptr<LocalDeployment>> Start(LocalDeploymentOptions options);
+  // Nothing runs before Launch.
+  explicit LocalDeployment(LocalDeploymentOptions options) : options_(std::move(options)) {}
   // Ends what still runs.
   ~LocalDeployment();
+  // Once. Blocks until every process serves; the first epoch follows once `min_workers` have
+  // registered (opening a session is kUnavailable, NOT_READY, until then). Errors: kNotFound for a
+  // missing binary; kUnavailable with the log of what did not start, or after KillAll.
+  absl::Status Launch();
+  // One that has been launched; after an error nothing is left behind.
+  static absl::StatusOr<std::unique_ptr<LocalDeployment>> Start(LocalDeploymentOptions options);
 
   [[nodiscard]] const std::string& coordinator() const {
     return coordinator_address_;
@@ -50,24 +56,29 @@ class LocalDeployment {
   [[nodiscard]] std::size_t workers() const { return workers_.size(); }
   // Starts a worker again under the same id, after it has ended.
   absl::Status RestartWorker(std::size_t worker);
+  // One more worker, under the next id.
+  absl::Status AddWorker();
   // Logs and sockets; removed with the object.
   [[nodiscard]] const std::string& directory() const { return directory_; }
-  // Kills every process at once and removes the directory; the object is only good for destruction
-  // then. From any thread, when no other call is running or will come.
+  // Kills every process at once and removes the directory; no process starts after it, and the
+  // object is only good for destruction. From any thread, at any time, Launch included.
   void KillAll();
   // SIGTERM to the workers, then to the coordinator; what has not drained after `grace` is killed.
   // Errors: kInternal naming the processes that did not exit with 0.
   absl::Status Stop(Duration grace);
 
  private:
-  explicit LocalDeployment(LocalDeploymentOptions options) : options_(std::move(options)) {}
-  absl::Status StartAll();
+  absl::Status MakeDirectory();
   absl::Status StartCoordinator();
   absl::Status StartWorker(std::size_t worker);
+  absl::StatusOr<ChildProcess> Spawn(const std::vector<std::string>& argv, const std::string& name);
   void Say(const std::string& line) const;
 
   LocalDeploymentOptions options_;
-  std::string directory_;
+  std::mutex mutex_;
+  bool killed_ = false;       // guarded by mutex_: nothing is made any more
+  std::string directory_;     // made under mutex_
+  std::vector<int> handles_;  // pidfds, guarded by mutex_: a pid may be another's by now
   std::unique_ptr<ChildProcess> coordinator_;
   std::string coordinator_address_;
   std::vector<ChildProcess> workers_;

@@ -88,5 +88,16 @@ TEST_F(ChildProcessTest, NamesAProgramThatIsNotThere) {
               FailsWith(absl::StatusCode::kNotFound, Reason::kBadRequest));
 }
 
+TEST_F(ChildProcessTest, OneThatSomebodyElseReapedHasEnded) {
+  SY_ASSERT_OK_AND_ASSIGN(ChildProcess child, Shell("echo ready; exec sleep 60"));
+  SY_ASSERT_OK(child.WaitForLine("ready", kLong));
+  child.Signal(SIGKILL);
+  ASSERT_EQ(waitpid(child.pid(), nullptr, 0), child.pid());
+
+  EXPECT_FALSE(child.running());
+  SY_ASSERT_OK_AND_ASSIGN(const int status, child.Wait(kLong));
+  EXPECT_EQ(WTERMSIG(status), SIGKILL);
+}
+
 }  // namespace
 }  // namespace switchyard

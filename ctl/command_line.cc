@@ -1,0 +1,247 @@
+#include "ctl/command_line.h"
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+#include <utility>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+#include "services/suggest.h"
+
+namespace switchyard::ctl {
+namespace {
+
+constexpr int kExitUsage = 2;
+constexpr double kCallTimeoutSeconds = 10;
+// The coordinator hashes the whole checkpoint before it answers.
+constexpr double kApplyTimeoutSeconds = 1800;
+
+constexpr char kGlobalOptions[] =
+    "Everywhere:\n"
+    "  --target HOST:PORT   the coordinator (127.0.0.1:7700)\n"
+    "  -o table|json        without it a table on a terminal, JSON elsewhere\n"
+    "  --timeout SECONDS    of each call (10; apply: 1800)\n";
+
+const std::vector<std::string>& Verbs() {
+  static const std::vector<std::string> verbs{"apply", "get", "describe", "explain", "version"};
+  return verbs;
+}
+
+struct KindWord {
+  const char* one;
+  const char* many;
+  Kind kind;
+};
+constexpr KindWord kKinds[] = {{"deployment", "deployments", Kind::kDeployments},
+                               {"model", "models", Kind::kModels},
+                               {"worker", "workers", Kind::kWorkers},
+                               {"layer", "layers", Kind::kLayers},
+                               {"plan", "plan", Kind::kPlan}};
+
+std::string DidYouMean(const std::string& word, const std::vector<std::string>& known) {
+  const std::string near = NearestWord(word, known);
+  return near.empty() ? absl::StrCat("; one of ", absl::StrJoin(known, ", "))
+                      : absl::StrCat("; did you mean \"", near, "\"?");
+}
+
+// Takes either form of each of `kinds`, listed in the form that the verb is documented with.
+CLI::Validator KindOf(std::vector<Kind> kinds, bool many, Kind* out) {
+  const auto check = [kinds = std::move(kinds), many, out](const std::string& word) -> std::string {
+    std::vector<std::string> known;
+    for (const KindWord& row : kKinds) {
+      if (std::find(kinds.begin(), kinds.end(), row.kind) == kinds.end()) continue;
+      known.emplace_back(many ? row.many : row.one);
+      if (word == row.one || word == row.many) {
+        *out = row.kind;
+        return "";
+      }
+    }
+    return absl::StrCat("there is no kind \"", word, "\"", DidYouMean(word, known));
+  };
+  return CLI::Validator(check, "");
+}
+
+std::string CheckTarget(const std::string& text) {
+  const std::size_t colon = text.rfind(':');
+  int port = 0;
+  const bool good = colon != std::string::npos && colon > 0 &&
+                    absl::SimpleAtoi(text.substr(colon + 1), &port) && port > 0 && port < 65536;
+  return good ? "" : absl::StrCat("\"", text, "\" is not \"host:port\"");
+}
+
+// What the words are read into, before they become a CommandLine.
+struct Raw {
+  CommandLine line;
+  std::string kind;
+  std::string name;
+  std::string output;
+  std::string phase;
+  double timeout_s = 0;
+};
+
+void AddDeployment(CLI::App* verb, Raw& raw) {
+  verb->add_option("--deployment", raw.line.deployment, "Without it, the only one there is");
+}
+
+void AddApply(CLI::App& app, Raw& raw) {
+  CLI::App* verb = app.add_subcommand("apply", "Make deployments, or change them, from a file");
+  verb->add_option("-f,--file", raw.line.file, "YAML or JSON; documents are parted by ---")
+      ->required();
+  verb->add_flag("--dry-run", raw.line.dry_run, "Only check: nothing changes");
+  verb->footer(absl::StrCat(kGlobalOptions,
+                            "Examples:\n"
+                            "  syctl apply -f deployment.yaml\n"
+                            "  syctl apply -f deployment.yaml --dry-run\n"
+                            "The least that a file holds:\n"
+                            "  name: local\n"
+                            "  checkpoint: /models/qwen3-moe\n"));
+}
+
+void AddGet(CLI::App& app, Raw& raw) {
+  CLI::App* verb = app.add_subcommand("get", "A line for each thing");
+  verb->add_option("KIND", raw.kind, "deployments, models, workers, layers or plan")
+      ->required()
+      ->check(
+          KindOf({Kind::kDeployments, Kind::kModels, Kind::kWorkers, Kind::kLayers, Kind::kPlan},
+                 /*many=*/true, &raw.line.kind));
+  AddDeployment(verb, raw);
+  verb->footer(absl::StrCat(kGlobalOptions,
+                            "Examples:\n"
+                            "  syctl get workers\n"
+                            "  syctl get layers --deployment local\n"
+                            "  syctl get plan -o json | jq .plan.epoch\n"));
+}
+
+void AddDescribe(CLI::App& app, Raw& raw) {
+  CLI::App* verb = app.add_subcommand("describe", "All that is known of one thing");
+  verb->add_option("KIND", raw.kind, "deployment, model, worker or layer")
+      ->required()
+      ->check(KindOf({Kind::kDeployments, Kind::kModels, Kind::kWorkers, Kind::kLayers},
+                     /*many=*/false, &raw.line.kind));
+  verb->add_option("NAME", raw.name, "Its name; a layer's number")->required();
+  AddDeployment(verb, raw);
+  verb->footer(absl::StrCat(kGlobalOptions,
+                            "Examples:\n"
+                            "  syctl describe worker w0\n"
+                            "  syctl describe layer 3\n"));
+}
+
+void AddExplain(CLI::App& app, Raw& raw) {
+  CLI::App* verb = app.add_subcommand("explain", "Why a layer's rows travel as they do");
+  verb->add_option("KIND", raw.kind, "layer")
+      ->required()
+      ->check(KindOf({Kind::kLayers}, /*many=*/false, &raw.line.kind));
+  verb->add_option("LAYER", raw.name, "Its number in the model")->required();
+  verb->add_option("--phase", raw.phase, "prefill, decode or mixed; without it, all of them")
+      ->check(CLI::IsMember({"prefill", "decode", "mixed"}));
+  AddDeployment(verb, raw);
+  verb->footer(absl::StrCat(kGlobalOptions,
+                            "Examples:\n"
+                            "  syctl explain layer 3\n"
+                            "  syctl explain layer 3 --phase decode\n"));
+}
+
+void AddVersion(CLI::App& app, Raw& raw) {
+  CLI::App* verb = app.add_subcommand("version", "Of this program and of the coordinator");
+  verb->add_flag("--client", raw.line.client_only, "Of this program alone; asks nobody");
+  verb->footer(absl::StrCat(kGlobalOptions, "Example:\n  syctl version --client\n"));
+}
+
+void AddGlobalOptions(CLI::App& app, Raw& raw) {
+  app.add_option("--target", raw.line.target, "The coordinator, as host:port")
+      ->check(CLI::Validator(CheckTarget, ""))
+      ->capture_default_str();
+  app.add_option("-o,--output", raw.output,
+                 "table or json; without it a table on a terminal, JSON elsewhere")
+      ->check(CLI::IsMember({"table", "json"}));
+  app.add_option("--timeout", raw.timeout_s, "Of each call, in seconds (10; apply: 1800)")
+      ->check(CLI::Range(0.001, 86400.0));
+}
+
+ParsedCommandLine Usage(const std::string& what, const std::string& verb) {
+  return {std::nullopt, kExitUsage,
+          absl::StrCat("syctl: ", what, "\nnext: 'syctl ", verb, verb.empty() ? "" : " ",
+                       "--help' shows how\n")};
+}
+
+// The first of `words` that is no option, when it is no verb.
+std::string UnknownVerb(const std::vector<std::string>& words) {
+  for (const std::string& word : words) {
+    if (word.empty() || word[0] == '-') continue;
+    const bool known = std::find(Verbs().begin(), Verbs().end(), word) != Verbs().end();
+    return known ? "" : word;
+  }
+  return "";
+}
+
+ParsedCommandLine Finish(Raw raw, const std::string& verb) {
+  static const std::map<std::string, Verb> kVerbs{{"apply", Verb::kApply},
+                                                  {"get", Verb::kGet},
+                                                  {"describe", Verb::kDescribe},
+                                                  {"explain", Verb::kExplain},
+                                                  {"version", Verb::kVersion}};
+  CommandLine& line = raw.line;
+  line.verb = kVerbs.at(verb);
+  if (!raw.output.empty()) {
+    line.output = raw.output == "json" ? OutputFormat::kJson : OutputFormat::kTable;
+  }
+  if (raw.timeout_s == 0) {
+    raw.timeout_s = line.verb == Verb::kApply ? kApplyTimeoutSeconds : kCallTimeoutSeconds;
+  }
+  line.timeout = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(raw.timeout_s));
+  if (raw.phase == "prefill") line.phase = v1::PHASE_PREFILL;
+  if (raw.phase == "decode") line.phase = v1::PHASE_DECODE;
+  if (raw.phase == "mixed") line.phase = v1::PHASE_MIXED;
+  line.name = raw.name;
+  const bool one_layer =
+      line.verb == Verb::kExplain || (line.verb == Verb::kDescribe && line.kind == Kind::kLayers);
+  if (one_layer && !absl::SimpleAtoi(raw.name, &line.layer)) {
+    return Usage(absl::StrCat("\"", raw.name, "\" is no layer's number"), verb);
+  }
+  return {std::move(line), 0, ""};
+}
+
+}  // namespace
+
+ParsedCommandLine ParseCommandLine(const std::vector<std::string>& words) {
+  Raw raw;
+  CLI::App app("Operates a Switchyard coordinator.", "syctl");
+  app.require_subcommand(1);
+  app.fallthrough();
+  AddGlobalOptions(app, raw);
+  AddApply(app, raw);
+  AddGet(app, raw);
+  AddDescribe(app, raw);
+  AddExplain(app, raw);
+  AddVersion(app, raw);
+  app.footer(
+      "Examples:\n"
+      "  syctl apply -f deployment.yaml\n"
+      "  syctl get workers\n"
+      "  syctl explain layer 0\n"
+      "'syctl VERB --help' says more. Exit codes: 0 done, 1 refused or failed, 2 wrong words.\n");
+  std::string verb;
+  try {
+    // CLI11 takes its words from the back.
+    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
+    verb = app.get_subcommands().front()->get_name();
+  } catch (const CLI::CallForHelp& help) {
+    std::ostringstream out;
+    app.exit(help, out, out);
+    return {std::nullopt, 0, out.str()};
+  } catch (const CLI::ParseError& error) {
+    if (!app.get_subcommands().empty()) verb = app.get_subcommands().front()->get_name();
+    const std::string unknown = verb.empty() ? UnknownVerb(words) : "";
+    const std::string what = unknown.empty() ? std::string(error.what())
+                                             : absl::StrCat("\"", unknown, "\" is no verb",
+                                                            DidYouMean(unknown, Verbs()));
+    return Usage(what, verb);
+  }
+  return Finish(std::move(raw), verb);
+}
+
+}  // namespace switchyard::ctl

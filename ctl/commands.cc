@@ -1,0 +1,251 @@
+#include "ctl/commands.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+#include "client/text_table.h"
+#include "core/error.h"
+#include "core/status_macros.h"
+#include "ctl/describe.h"
+#include "ctl/explain.h"
+#include "ctl/json.h"
+#include "ctl/tables.h"
+#include "services/config_file.h"
+#include "services/enum_words.h"
+#include "services/version.h"
+
+namespace switchyard::ctl {
+namespace {
+
+// One run of syctl.
+struct Run {
+  const CommandLine& line;
+  CoordinatorClient& coordinator;
+  const Screen& screen;
+
+  [[nodiscard]] bool json() const { return screen.format == OutputFormat::kJson; }
+  // `message` as JSON, or what `table` makes of it.
+  template <typename Message, typename Table>
+  std::string Show(const Message& message, Table table) const {
+    return json() ? Print(ToJson(message)) : table(message);
+  }
+};
+
+absl::Status NoSuch(const std::string& kind, const std::string& name,
+                    const std::vector<std::string>& known) {
+  const std::string there =
+      known.empty() ? "there is none" : absl::StrCat("there is ", absl::StrJoin(known, ", "));
+  return MakeError(absl::StatusCode::kNotFound, Reason::kBadRequest,
+                   absl::StrCat("no ", kind, " ", name, ": ", there), {{kind, name}});
+}
+
+// What applying `after` did, or would do, to the deployment as it was before.
+std::string ResultWord(const absl::StatusOr<v1::GetDeploymentResponse>& before,
+                       const v1::DeploymentSpec& after, bool dry_run) {
+  if (!before.ok()) return dry_run ? "would be created" : "created";
+  const bool same = before->deployment().spec().SerializeAsString() == after.SerializeAsString();
+  if (same) return dry_run ? "would stay as it is" : "unchanged";
+  return dry_run ? "would be changed" : "changed";
+}
+
+absl::Status Apply(const Run& run, std::string* out) {
+  SY_ASSIGN_OR_RETURN(const std::vector<v1::DeploymentSpec> specs, ReadDeployments(run.line.file));
+  // What a dry run would begin has no state.
+  TextTable table(run.line.dry_run
+                      ? std::vector<std::string>{"NAME", "RESULT"}
+                      : std::vector<std::string>{"NAME", "RESULT", "STATE", "ACTIVITY"});
+  Json list = Json::array();
+  absl::Status status;
+  for (const v1::DeploymentSpec& spec : specs) {
+    const absl::StatusOr<v1::GetDeploymentResponse> before =
+        run.coordinator.Deployment(spec.name());
+    const absl::StatusOr<v1::ApplyDeploymentResponse> applied =
+        run.coordinator.Apply(spec, run.line.dry_run);
+    if (!applied.ok()) {
+      status = Annotate(WithMetadata(applied.status(), "deployment", spec.name()), run.line.file);
+      break;
+    }
+    const v1::Deployment& after = applied->deployment();
+    const std::string result = ResultWord(before, after.spec(), run.line.dry_run);
+    table.Add({after.spec().name(), result, EnumWord(after.state()), after.activity()});
+    list.push_back({{"result", result}, {"deployment", ToJson(after)}});
+  }
+  if (run.json()) {
+    if (!list.empty()) *out += Print({{"applied", list}});
+  } else if (table.rows() > 0) {
+    *out += table.Print("", run.screen.width);
+  }
+  return status;
+}
+
+// {"deployment", "epoch", "layers": [{"layer", "experts", "configs"}]}
+Json LayersJson(const v1::Plan& plan) {
+  Json layers = Json::array();
+  for (const v1::LayerPlacement& placement : plan.layers()) {
+    Json layer = ToJson(placement);
+    layer["configs"] = Json::array();
+    for (const v1::DispatchConfig& config : plan.configs()) {
+      if (config.layer() == placement.layer()) layer["configs"].push_back(ToJson(config));
+    }
+    layers.push_back(std::move(layer));
+  }
+  return {{"deployment", plan.deployment()}, {"epoch", plan.epoch()}, {"layers", layers}};
+}
+
+absl::Status GetOfPlan(const Run& run, std::string* out) {
+  SY_ASSIGN_OR_RETURN(const v1::GetPlanResponse proto, run.coordinator.Plan(run.line.deployment));
+  if (run.json()) {
+    *out += Print(run.line.kind == Kind::kLayers ? LayersJson(proto.plan()) : ToJson(proto));
+    return absl::OkStatus();
+  }
+  SY_ASSIGN_OR_RETURN(const HashedPlan plan, FromProto(proto));
+  *out += run.line.kind == Kind::kLayers ? LayersTable(plan.plan) : PlanText(plan.plan, plan.hash);
+  return absl::OkStatus();
+}
+
+absl::Status Get(const Run& run, std::string* out) {
+  switch (run.line.kind) {
+    case Kind::kDeployments: {
+      SY_ASSIGN_OR_RETURN(const auto list, run.coordinator.Deployments());
+      *out += run.Show(
+          list, [&](const auto& message) { return DeploymentsTable(message, run.screen.width); });
+      return absl::OkStatus();
+    }
+    case Kind::kModels: {
+      SY_ASSIGN_OR_RETURN(const auto list, run.coordinator.Models());
+      *out += run.Show(list, ModelsTable);
+      return absl::OkStatus();
+    }
+    case Kind::kWorkers: {
+      SY_ASSIGN_OR_RETURN(const auto list, run.coordinator.Workers());
+      *out += run.Show(list, WorkersTable);
+      return absl::OkStatus();
+    }
+    default:
+      return GetOfPlan(run, out);
+  }
+}
+
+absl::Status DescribeDeployment(const Run& run, std::string* out) {
+  SY_ASSIGN_OR_RETURN(const auto response, run.coordinator.Deployment(run.line.name));
+  *out += run.Show(response.deployment(), [&](const v1::Deployment& deployment) {
+    return DescribeDeploymentText(deployment, run.screen.width);
+  });
+  return absl::OkStatus();
+}
+
+absl::Status DescribeModel(const Run& run, std::string* out) {
+  SY_ASSIGN_OR_RETURN(const auto models, run.coordinator.Models());
+  std::vector<std::string> known;
+  for (const v1::Model& model : models.models()) {
+    if (model.name() != run.line.name) {
+      known.push_back(model.name());
+      continue;
+    }
+    std::vector<v1::Deployment> deployments;
+    for (const std::string& name : model.deployments()) {
+      SY_ASSIGN_OR_RETURN(const auto response, run.coordinator.Deployment(name));
+      deployments.push_back(response.deployment());
+    }
+    *out += run.Show(model, [&](const v1::Model& message) {
+      return DescribeModelText(message, deployments, run.screen.width);
+    });
+    return absl::OkStatus();
+  }
+  return NoSuch("model", run.line.name, known);
+}
+
+absl::Status DescribeWorker(const Run& run, std::string* out) {
+  SY_ASSIGN_OR_RETURN(const auto workers, run.coordinator.Workers());
+  std::vector<std::string> known;
+  for (const v1::Worker& worker : workers.workers()) {
+    if (worker.id() != run.line.name) {
+      known.push_back(worker.id());
+      continue;
+    }
+    std::vector<Plan> plans;
+    for (const v1::ResidentEpoch& epoch : worker.resident()) {
+      if (!epoch.committed()) continue;
+      // A deployment that is gone by now has no plan to show.
+      const absl::StatusOr<v1::GetPlanResponse> proto = run.coordinator.Plan(epoch.deployment());
+      if (!proto.ok() || proto->plan().epoch() != epoch.epoch()) continue;
+      SY_ASSIGN_OR_RETURN(HashedPlan plan, FromProto(*proto));
+      plans.push_back(std::move(plan.plan));
+    }
+    *out += run.Show(worker,
+                     [&](const v1::Worker& message) { return DescribeWorkerText(message, plans); });
+    return absl::OkStatus();
+  }
+  return NoSuch("worker", run.line.name, known);
+}
+
+absl::Status OneLayer(const Run& run, std::string* out) {
+  v1::ExplainLayerRequest request;
+  request.set_deployment(run.line.deployment);
+  request.set_layer(run.line.layer);
+  request.set_phase(run.line.phase);
+  SY_ASSIGN_OR_RETURN(const auto response, run.coordinator.Explain(request));
+  if (run.json()) {
+    *out += Print(ToJson(response));
+    return absl::OkStatus();
+  }
+  SY_ASSIGN_OR_RETURN(const Plan layer, FromProto(response));
+  *out += run.line.verb == Verb::kExplain ? ExplainLayerText(layer, run.screen.width)
+                                          : DescribeLayerText(layer);
+  return absl::OkStatus();
+}
+
+absl::Status Describe(const Run& run, std::string* out) {
+  switch (run.line.kind) {
+    case Kind::kDeployments:
+      return DescribeDeployment(run, out);
+    case Kind::kModels:
+      return DescribeModel(run, out);
+    case Kind::kWorkers:
+      return DescribeWorker(run, out);
+    default:
+      return OneLayer(run, out);
+  }
+}
+
+absl::Status Version(const Run& run, std::string* out) {
+  Json json{{"client", {{"version", kProductVersion}}}};
+  if (!run.json()) absl::StrAppend(out, "syctl        ", kProductVersion, "\n");
+  if (!run.line.client_only) {
+    SY_ASSIGN_OR_RETURN(const v1::GetVersionResponse version, run.coordinator.Version());
+    json["coordinator"] = ToJson(version);
+    json["coordinator"]["endpoint"] = run.coordinator.target();
+    if (!run.json()) {
+      absl::StrAppend(out, "coordinator  ", version.version(), " at ", run.coordinator.target(),
+                      ", frames v", version.frame_version(), ", incarnation ",
+                      version.incarnation(), "\n");
+    }
+  }
+  if (run.json()) *out += Print(json);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status RunCommand(const CommandLine& line, CoordinatorClient& coordinator,
+                        const Screen& screen, std::string* out) {
+  const Run run{line, coordinator, screen};
+  switch (line.verb) {
+    case Verb::kApply:
+      return Apply(run, out);
+    case Verb::kGet:
+      return Get(run, out);
+    case Verb::kDescribe:
+      return Describe(run, out);
+    case Verb::kExplain:
+      return OneLayer(run, out);
+    case Verb::kVersion:
+      return Version(run, out);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace switchyard::ctl

@@ -1,0 +1,74 @@
+#include "ctl/coordinator_client.h"
+
+#include <utility>
+
+#include "services/grpc_server.h"
+#include "services/grpc_status.h"
+#include "services/peer_error.h"
+
+namespace switchyard::ctl {
+
+using Stub = v1::CoordinatorService::Stub;
+
+CoordinatorClient::CoordinatorClient(std::string target, Duration timeout)
+    : target_(std::move(target)),
+      timeout_(timeout),
+      stub_(v1::CoordinatorService::NewStub(MakeGrpcChannel(target_, kControlMessageBytesMax))) {}
+
+template <typename Request, typename Response>
+absl::StatusOr<Response> CoordinatorClient::Call(grpc::Status (Stub::*method)(grpc::ClientContext*,
+                                                                              const Request&,
+                                                                              Response*),
+                                                 const Request& request) {
+  grpc::ClientContext context;
+  context.set_deadline(GrpcDeadline(timeout_));
+  Response response;
+  const absl::Status status =
+      AsPeerError(StatusFromGrpc((*stub_.*method)(&context, request, &response)),
+                  {"coordinator", target_, Reason::kCoordinatorLost});
+  if (!status.ok()) return status;
+  return response;
+}
+
+absl::StatusOr<v1::ApplyDeploymentResponse> CoordinatorClient::Apply(const v1::DeploymentSpec& spec,
+                                                                     bool dry_run) {
+  v1::ApplyDeploymentRequest request;
+  *request.mutable_deployment() = spec;
+  request.set_validate_only(dry_run);
+  return Call(&Stub::ApplyDeployment, request);
+}
+
+absl::StatusOr<v1::GetDeploymentResponse> CoordinatorClient::Deployment(const std::string& name) {
+  v1::GetDeploymentRequest request;
+  request.set_name(name);
+  return Call(&Stub::GetDeployment, request);
+}
+
+absl::StatusOr<v1::ListDeploymentsResponse> CoordinatorClient::Deployments() {
+  return Call(&Stub::ListDeployments, v1::ListDeploymentsRequest());
+}
+
+absl::StatusOr<v1::ListModelsResponse> CoordinatorClient::Models() {
+  return Call(&Stub::ListModels, v1::ListModelsRequest());
+}
+
+absl::StatusOr<v1::ListWorkersResponse> CoordinatorClient::Workers() {
+  return Call(&Stub::ListWorkers, v1::ListWorkersRequest());
+}
+
+absl::StatusOr<v1::GetPlanResponse> CoordinatorClient::Plan(const std::string& deployment) {
+  v1::GetPlanRequest request;
+  request.set_deployment(deployment);
+  return Call(&Stub::GetPlan, request);
+}
+
+absl::StatusOr<v1::ExplainLayerResponse> CoordinatorClient::Explain(
+    const v1::ExplainLayerRequest& request) {
+  return Call(&Stub::ExplainLayer, request);
+}
+
+absl::StatusOr<v1::GetVersionResponse> CoordinatorClient::Version() {
+  return Call(&Stub::GetVersion, v1::GetVersionRequest());
+}
+
+}  // namespace switchyard::ctl

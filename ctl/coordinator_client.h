@@ -1,0 +1,44 @@
+// What the coordinator answers to an operator, one call each.
+//
+// Errors are the coordinator's own, with code, reason and ids; kUnavailable (COORDINATOR_LOST) when
+// it cannot be reached or does not answer in time. Thread-safe.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+#include "core/clock.h"
+#include "switchyard/v1/coordinator.grpc.pb.h"
+
+namespace switchyard::ctl {
+
+class CoordinatorClient {
+ public:
+  // Dials with the first call. `timeout` bounds each.
+  CoordinatorClient(std::string target, Duration timeout);
+
+  [[nodiscard]] const std::string& target() const { return target_; }
+
+  absl::StatusOr<v1::ApplyDeploymentResponse> Apply(const v1::DeploymentSpec& spec, bool dry_run);
+  absl::StatusOr<v1::GetDeploymentResponse> Deployment(const std::string& name);
+  absl::StatusOr<v1::ListDeploymentsResponse> Deployments();
+  absl::StatusOr<v1::ListModelsResponse> Models();
+  absl::StatusOr<v1::ListWorkersResponse> Workers();
+  absl::StatusOr<v1::GetPlanResponse> Plan(const std::string& deployment);
+  absl::StatusOr<v1::ExplainLayerResponse> Explain(const v1::ExplainLayerRequest& request);
+  absl::StatusOr<v1::GetVersionResponse> Version();
+
+ private:
+  template <typename Request, typename Response>
+  absl::StatusOr<Response> Call(grpc::Status (v1::CoordinatorService::Stub::*method)(
+                                    grpc::ClientContext*, const Request&, Response*),
+                                const Request& request);
+
+  const std::string target_;
+  const Duration timeout_;
+  const std::unique_ptr<v1::CoordinatorService::Stub> stub_;
+};
+
+}  // namespace switchyard::ctl

@@ -1,0 +1,168 @@
+#include "ctl/describe.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+
+#include "client/plan_summary.h"
+#include "client/text_table.h"
+#include "core/error.h"
+#include "services/enum_words.h"
+#include "services/grpc_status.h"
+
+namespace switchyard::ctl {
+namespace {
+
+using Fields = std::vector<std::pair<std::string, std::string>>;
+
+// "name:    value", values in one column and wrapped under themselves.
+std::string PrintFields(const Fields& fields, std::size_t width) {
+  std::size_t column = 0;
+  for (const auto& [name, value] : fields) column = std::max(column, name.size() + 3);
+  std::string out;
+  for (const auto& [name, value] : fields) {
+    const std::size_t room = width == 0 ? 0 : std::max(width, column + 24) - column;
+    std::string before = absl::StrCat(name, ":");
+    for (const std::string& line : WrapWords(value.empty() ? "-" : value, room)) {
+      absl::StrAppendFormat(&out, "%-*s%s\n", static_cast<int>(column), before, line);
+      before.clear();
+    }
+  }
+  return out;
+}
+
+double SecondsOf(const google::protobuf::Duration& time) {
+  return static_cast<double>(time.seconds()) + static_cast<double>(time.nanos()) / 1e9;
+}
+
+// Each of an enum's list.
+template <typename Proto, typename List>
+std::string Words(const List& list) {
+  return absl::StrJoin(list, ", ", [](std::string* out, int value) {
+    absl::StrAppend(out, EnumWord(static_cast<Proto>(value)));
+  });
+}
+
+std::string PhasesText(const v1::DeploymentSpec& spec) {
+  return absl::StrJoin(spec.phases(), ", ", [](std::string* out, const v1::PhaseSpec& phase) {
+    const std::string mode = EnumWord(phase.mode());
+    absl::StrAppend(out, EnumWord(phase.phase()), mode.empty() ? "" : " in ", mode);
+  });
+}
+
+std::string ShapeText(const v1::MoeShape& shape) {
+  return absl::StrFormat("%d experts, top-k %d, hidden %d, intermediate %d", shape.experts(),
+                         shape.top_k(), shape.hidden(), shape.intermediate());
+}
+
+template <typename Layers>
+std::string LayersText(const Layers& layers) {
+  return absl::StrFormat("%d (%s)", layers.size(), Ranges({layers.begin(), layers.end()}));
+}
+
+std::string EpochsText(const v1::Deployment& deployment) {
+  if (deployment.pending_epoch() == 0) return absl::StrCat(deployment.committed_epoch());
+  return absl::StrCat(deployment.committed_epoch(), ", then ", deployment.pending_epoch());
+}
+
+}  // namespace
+
+std::string BytesText(std::uint64_t bytes) {
+  if (bytes == 0) return "no bound";
+  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  auto value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  while (value >= 1024 && unit + 1 < std::size(kUnits)) {
+    value /= 1024;
+    ++unit;
+  }
+  return absl::StrFormat("%.4g %s", value, kUnits[unit]);
+}
+
+std::string DescribeDeploymentText(const v1::Deployment& deployment, std::size_t width) {
+  const v1::DeploymentSpec& spec = deployment.spec();
+  Fields fields{{"name", spec.name()},
+                {"model", spec.model()},
+                {"checkpoint", spec.checkpoint()},
+                {"state", EnumWord(deployment.state())},
+                {"activity", deployment.activity()}};
+  if (deployment.has_problem()) {
+    const absl::Status problem = StatusFromProto(deployment.problem());
+    fields.emplace_back(
+        "problem", absl::StrCat(problem.message(), " (", absl::StatusCodeToString(problem.code()),
+                                ", ", ReasonName(ReasonOf(problem)), ")"));
+  }
+  const Fields more{
+      {"epoch", EpochsText(deployment)},
+      {"plan", absl::BytesToHexString(deployment.plan_hash())},
+      {"sessions", absl::StrCat(deployment.sessions())},
+      {"phases", PhasesText(spec)},
+      {"min workers", absl::StrCat(spec.min_workers())},
+      {"join timeout", absl::StrFormat("%g s", SecondsOf(spec.join_timeout()))},
+      {"max tokens", absl::StrCat(spec.max_tokens_per_step(), " in a step of low_latency")},
+      {"shape", ShapeText(deployment.shape())},
+      {"MoE layers", LayersText(deployment.layers())},
+      {"manifest", absl::BytesToHexString(deployment.manifest())},
+      {"left out", absl::StrJoin(deployment.left_out(), "\n")}};
+  fields.insert(fields.end(), more.begin(), more.end());
+  return PrintFields(fields, width);
+}
+
+std::string DescribeModelText(const v1::Model& model,
+                              const std::vector<v1::Deployment>& deployments, std::size_t width) {
+  std::vector<std::string> serving;
+  for (const v1::Deployment& deployment : deployments) {
+    serving.push_back(absl::StrCat(deployment.spec().name(), ": ", EnumWord(deployment.state()),
+                                   ", ", deployment.activity()));
+  }
+  return PrintFields({{"name", model.name()},
+                      {"checkpoint", model.checkpoint()},
+                      {"shape", ShapeText(model.shape())},
+                      {"MoE layers", LayersText(model.layers())},
+                      {"manifest", absl::BytesToHexString(model.manifest())},
+                      {"deployments", absl::StrJoin(serving, "\n")}},
+                     width);
+}
+
+std::string DescribeWorkerText(const v1::Worker& worker, const std::vector<Plan>& plans) {
+  const v1::CapabilitySet& can = worker.capabilities();
+  std::string out = PrintFields(
+      {{"id", worker.id()},
+       {"incarnation", worker.incarnation()},
+       {"endpoint", worker.endpoint()},
+       {"state", EnumWord(worker.state())},
+       {"lease left", absl::StrFormat("%.1f s", SecondsOf(worker.lease_left()))},
+       {"progress", absl::StrCat(worker.progress(), " turns of its data thread")},
+       {"device",
+        absl::StrCat(EnumWord(can.device()), ", limits of profile ", can.device_profile())},
+       {"kernel family", can.kernel_family()},
+       {"wire dtypes", Words<v1::DispatchDtype>(can.wire_dtypes())},
+       {"schemes", Words<v1::QuantScheme>(can.schemes())},
+       {"transports", absl::StrJoin(can.transports(), ", ")},
+       {"max top-k", absl::StrCat(can.max_top_k())},
+       {"weight memory", BytesText(can.weight_bytes_max())},
+       {"experts", absl::StrCat(worker.experts())}},
+      0);
+  TextTable held({"DEPLOYMENT", "EPOCH", "STATE", "PLAN"});
+  for (const v1::ResidentEpoch& epoch : worker.resident()) {
+    held.Add({epoch.deployment(), absl::StrCat(epoch.epoch()),
+              epoch.committed() ? "committed" : "prepared",
+              absl::BytesToHexString(epoch.plan_hash()).substr(0, 12)});
+  }
+  if (held.rows() > 0) absl::StrAppend(&out, "\n", held.Print());
+  TextTable hosts({"DEPLOYMENT", "LAYERS", "EXPERTS"});
+  for (const Plan& plan : plans) {
+    const std::optional<WorkerOrdinal> ordinal = plan.FindWorker(worker.id());
+    for (const PlacementRow& row : SummarizePlacement(plan)) {
+      if (row.worker == ordinal) hosts.Add({plan.deployment, row.layers, row.experts});
+    }
+  }
+  if (hosts.rows() > 0) absl::StrAppend(&out, "\n", hosts.Print());
+  return out;
+}
+
+}  // namespace switchyard::ctl

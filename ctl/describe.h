@@ -1,0 +1,23 @@
+// What 'syctl describe' prints: all that the coordinator knows of one thing. Pure; thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "core/plan.h"
+#include "switchyard/v1/coordinator.pb.h"
+
+namespace switchyard::ctl {
+
+// `width` as in ctl/tables.h.
+std::string DescribeDeploymentText(const v1::Deployment& deployment, std::size_t width);
+std::string DescribeModelText(const v1::Model& model,
+                              const std::vector<v1::Deployment>& deployments, std::size_t width);
+// `plans`: those in which the worker hosts experts.
+std::string DescribeWorkerText(const v1::Worker& worker, const std::vector<Plan>& plans);
+
+// "17.5 GiB"; "no bound" for 0.
+std::string BytesText(std::uint64_t bytes);
+
+}  // namespace switchyard::ctl

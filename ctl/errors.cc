@@ -1,0 +1,56 @@
+#include "ctl/errors.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+#include "core/error.h"
+
+namespace switchyard::ctl {
+
+std::string NextStep(const absl::Status& status) {
+  switch (ReasonOf(status)) {
+    case Reason::kCoordinatorLost:
+      return "is switchyard-coordinator running there? Name another with --target host:port";
+    case Reason::kNotReady:
+      return "ask again in a moment; 'syctl get deployments' says what it waits for";
+    case Reason::kUnknownModel:
+      return "'syctl get deployments' lists what there is; 'syctl apply -f FILE' adds one";
+    case Reason::kUnknownLayer:
+      return "'syctl get layers' lists the MoE layers";
+    case Reason::kBadConfig:
+      return "mend the file and try it with 'syctl apply --dry-run -f FILE'";
+    case Reason::kUnsupported:
+      return "'syctl version' compares this program with the coordinator";
+    default:
+      return "";
+  }
+}
+
+std::string ErrorText(const absl::Status& status) {
+  std::string out = absl::StrCat("syctl: ", status.message(), "\n");
+  std::vector<std::pair<std::string, std::string>> rows{
+      {"code", absl::StatusCodeToString(status.code())},
+      {"reason", std::string(ReasonName(ReasonOf(status)))}};
+  for (const auto& row : MetadataOf(status)) {
+    if (!row.second.empty()) rows.push_back(row);
+  }
+  std::size_t widest = 0;
+  for (const auto& [key, value] : rows) widest = std::max(widest, key.size());
+  for (const auto& [key, value] : rows) {
+    absl::StrAppendFormat(&out, "  %-*s  %s\n", static_cast<int>(widest), key, value);
+  }
+  if (const std::string next = NextStep(status); !next.empty()) {
+    absl::StrAppend(&out, "next: ", next, "\n");
+  }
+  return out;
+}
+
+Json ErrorObject(const absl::Status& status) {
+  Json error = ToJson(status);
+  if (const std::string next = NextStep(status); !next.empty()) error["next"] = next;
+  return {{"error", error}};
+}
+
+}  // namespace switchyard::ctl

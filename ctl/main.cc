@@ -1,0 +1,19 @@
+// syctl: the operator's tool. ctl/syctl.h says what it does.
+#include <cstdio>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "ctl/syctl.h"
+
+int main(int argc, char** argv) {
+  switchyard::ctl::Terminal terminal;
+  terminal.is_terminal = isatty(STDOUT_FILENO) != 0;
+  winsize size{};
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0) terminal.width = size.ws_col;
+  const switchyard::ctl::SyctlResult result =
+      switchyard::ctl::RunSyctl({argv + 1, argv + argc}, terminal);
+  std::fputs(result.out.c_str(), stdout);
+  std::fflush(stdout);
+  std::fputs(result.err.c_str(), stderr);
+  return result.exit_code;
+}

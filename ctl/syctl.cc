@@ -1,0 +1,33 @@
+#include "ctl/syctl.h"
+
+#include "ctl/command_line.h"
+#include "ctl/commands.h"
+#include "ctl/coordinator_client.h"
+#include "ctl/errors.h"
+
+namespace switchyard::ctl {
+namespace {
+
+constexpr int kExitFailed = 1;
+
+}  // namespace
+
+SyctlResult RunSyctl(const std::vector<std::string>& words, const Terminal& terminal) {
+  const ParsedCommandLine parsed = ParseCommandLine(words);
+  if (!parsed.line.has_value()) {
+    if (parsed.exit_code == 0) return {0, parsed.text, ""};
+    return {parsed.exit_code, "", parsed.text};
+  }
+  const OutputFormat natural = terminal.is_terminal ? OutputFormat::kTable : OutputFormat::kJson;
+  const Screen screen{parsed.line->output.value_or(natural), terminal.width};
+  CoordinatorClient coordinator(parsed.line->target, parsed.line->timeout);
+  SyctlResult result;
+  const absl::Status status = RunCommand(*parsed.line, coordinator, screen, &result.out);
+  if (status.ok()) return result;
+  result.exit_code = kExitFailed;
+  result.err = ErrorText(status);
+  if (screen.format == OutputFormat::kJson) result.out += Print(ErrorObject(status));
+  return result;
+}
+
+}  // namespace switchyard::ctl

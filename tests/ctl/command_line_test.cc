@@ -1,0 +1,114 @@
+#include "ctl/command_line.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace switchyard::ctl {
+namespace {
+
+using ::testing::HasSubstr;
+
+CommandLine Parse(const std::vector<std::string>& words) {
+  const ParsedCommandLine parsed = ParseCommandLine(words);
+  EXPECT_TRUE(parsed.line.has_value()) << parsed.text;
+  return parsed.line.value_or(CommandLine{});
+}
+
+TEST(CommandLineTest, ReadsEachVerb) {
+  const CommandLine apply = Parse({"apply", "-f", "x.yaml", "--dry-run"});
+  EXPECT_EQ(apply.verb, Verb::kApply);
+  EXPECT_EQ(apply.file, "x.yaml");
+  EXPECT_TRUE(apply.dry_run);
+  const CommandLine get = Parse({"get", "plan", "--deployment", "a"});
+  EXPECT_EQ(get.verb, Verb::kGet);
+  EXPECT_EQ(get.kind, Kind::kPlan);
+  EXPECT_EQ(get.deployment, "a");
+  const CommandLine describe = Parse({"describe", "worker", "w0"});
+  EXPECT_EQ(describe.kind, Kind::kWorkers);
+  EXPECT_EQ(describe.name, "w0");
+  const CommandLine explain = Parse({"explain", "layer", "12", "--phase", "decode"});
+  EXPECT_EQ(explain.verb, Verb::kExplain);
+  EXPECT_EQ(explain.layer, 12U);
+  EXPECT_EQ(explain.phase, v1::PHASE_DECODE);
+  EXPECT_TRUE(Parse({"version", "--client"}).client_only);
+}
+
+TEST(CommandLineTest, TakesKindsInBothForms) {
+  EXPECT_EQ(Parse({"get", "worker"}).kind, Kind::kWorkers);
+  EXPECT_EQ(Parse({"describe", "layers", "3"}).layer, 3U);
+}
+
+TEST(CommandLineTest, TakesCommonOptionsBeforeAndAfterTheVerb) {
+  const CommandLine before = Parse({"--target", "h:1", "-o", "json", "get", "models"});
+  const CommandLine after = Parse({"get", "models", "--target", "h:1", "-o", "json"});
+
+  for (const CommandLine& line : {before, after}) {
+    EXPECT_EQ(line.target, "h:1");
+    EXPECT_EQ(line.output, OutputFormat::kJson);
+  }
+}
+
+TEST(CommandLineTest, HasDefaults) {
+  const CommandLine get = Parse({"get", "workers"});
+  const CommandLine apply = Parse({"apply", "-f", "x"});
+
+  EXPECT_EQ(get.target, kDefaultTarget);
+  EXPECT_FALSE(get.output.has_value());
+  EXPECT_EQ(get.timeout, std::chrono::seconds(10));
+  EXPECT_EQ(apply.timeout, std::chrono::minutes(30));
+  EXPECT_EQ(Parse({"apply", "-f", "x", "--timeout", "0.5"}).timeout,
+            std::chrono::milliseconds(500));
+}
+
+struct WrongWords {
+  std::vector<std::string> words;
+  std::string says;
+};
+
+class CommandLineRefusalTest : public ::testing::TestWithParam<WrongWords> {};
+
+TEST_P(CommandLineRefusalTest, SaysWhatIsWrongAndWhereTheHelpIs) {
+  const ParsedCommandLine parsed = ParseCommandLine(GetParam().words);
+
+  EXPECT_FALSE(parsed.line.has_value());
+  EXPECT_EQ(parsed.exit_code, 2);
+  EXPECT_THAT(parsed.text, HasSubstr(GetParam().says));
+  EXPECT_THAT(parsed.text, HasSubstr("--help' shows how\n"));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    AllRefusals, CommandLineRefusalTest,
+    ::testing::Values(
+        WrongWords{{}, "A subcommand is required"},
+        WrongWords{{"gte", "workers"}, "\"gte\" is no verb; did you mean \"get\"?"},
+        WrongWords{{"frobnicate"}, "one of apply, get, describe, explain, version"},
+        WrongWords{{"get"}, "KIND is required"},
+        WrongWords{{"get", "wrokers"}, "no kind \"wrokers\"; did you mean \"workers\"?"},
+        WrongWords{{"describe", "plan", "x"}, "one of deployment, model, worker, layer"},
+        WrongWords{{"describe", "worker"}, "NAME is required"},
+        WrongWords{{"explain", "worker", "w0"}, "no kind \"worker\""},
+        WrongWords{{"explain", "layer", "x"}, "\"x\" is no layer's number"},
+        WrongWords{{"explain", "layer", "-1"}, "-1"},
+        WrongWords{{"describe", "layer", "4294967296"}, "is no layer's number"},
+        WrongWords{{"explain", "layer", "0", "--phase", "late"}, "late"},
+        WrongWords{{"apply"}, "--file is required"},
+        WrongWords{{"get", "workers", "-o", "xml"}, "xml"},
+        WrongWords{{"get", "workers", "--target", "here"}, "\"here\" is not \"host:port\""},
+        WrongWords{{"get", "workers", "--target", "h:99999"}, "is not \"host:port\""},
+        WrongWords{{"get", "workers", "--timeout", "0"}, "timeout"},
+        WrongWords{{"get", "workers", "more"}, "more"}));
+
+TEST(CommandLineTest, HelpOfEachVerbHasExamplesAndTheCommonOptions) {
+  for (const std::string verb : {"apply", "get", "describe", "explain", "version"}) {
+    const ParsedCommandLine parsed = ParseCommandLine({verb, "--help"});
+
+    EXPECT_FALSE(parsed.line.has_value());
+    EXPECT_EQ(parsed.exit_code, 0);
+    EXPECT_THAT(parsed.text, HasSubstr("syctl " + verb));
+    EXPECT_THAT(parsed.text, HasSubstr("--target HOST:PORT"));
+  }
+  EXPECT_THAT(ParseCommandLine({"--help"}).text, HasSubstr("Exit codes: 0 done"));
+}
+
+}  // namespace
+}  // namespace switchyard::ctl

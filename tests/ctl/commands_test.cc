@@ -1,0 +1,177 @@
+#include "ctl/commands.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "ctl/json.h"
+#include "tests/ctl/scripted_coordinator.h"
+#include "tests/testing/status_matchers.h"
+#include "tests/testing/temp_dir.h"
+
+namespace switchyard::ctl {
+namespace {
+
+using switchyard::testing::FailsWith;
+using switchyard::testing::ScriptedCoordinator;
+using switchyard::testing::TempDir;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class CommandsTest : public ::testing::Test {
+ protected:
+  // What `words` print, in the table form unless they say otherwise; `status_` is how it ended.
+  std::string Run(const std::vector<std::string>& words) {
+    const ParsedCommandLine parsed = ParseCommandLine(words);
+    if (!parsed.line.has_value()) return parsed.text;
+    CoordinatorClient client(coordinator_.endpoint(), std::chrono::seconds(20));
+    std::string out;
+    status_ = RunCommand(*parsed.line, client,
+                         {parsed.line->output.value_or(OutputFormat::kTable), 0}, &out);
+    return out;
+  }
+  Json RunJson(std::vector<std::string> words) {
+    words.insert(words.end(), {"-o", "json"});
+    return Json::parse(Run(words));
+  }
+
+  ScriptedCoordinator coordinator_;
+  absl::Status status_;
+};
+
+TEST_F(CommandsTest, GetPrintsATableOfEachKind) {
+  EXPECT_THAT(Run({"get", "deployments"}), StartsWith("NAME   MODEL"));
+  EXPECT_THAT(Run({"get", "models"}), StartsWith("NAME  MOE LAYERS"));
+  EXPECT_THAT(Run({"get", "workers"}), StartsWith("ID  STATE"));
+  EXPECT_THAT(Run({"get", "layers"}), StartsWith("LAYER  EXPERTS"));
+  EXPECT_THAT(Run({"get", "plan"}), StartsWith("deployment local, model toy, epoch 3"));
+  SY_EXPECT_OK(status_);
+}
+
+TEST_F(CommandsTest, GetPrintsJsonOfEachKind) {
+  EXPECT_EQ(RunJson({"get", "deployments"})["deployments"][0]["spec"]["name"], "local");
+  EXPECT_EQ(RunJson({"get", "models"})["models"][0]["name"], "toy");
+  EXPECT_EQ(RunJson({"get", "workers"})["workers"][1]["id"], "w1");
+  EXPECT_EQ(RunJson({"get", "plan"})["plan"]["epoch"], 3);
+  const Json layers = RunJson({"get", "layers"});
+  EXPECT_EQ(layers["epoch"], 3);
+  EXPECT_EQ(layers["layers"][2]["layer"], 4);
+  EXPECT_EQ(layers["layers"][2]["experts"].size(), 5U);
+  EXPECT_EQ(layers["layers"][2]["configs"][1]["mode"], "low_latency");
+  EXPECT_EQ(layers["layers"][2]["configs"].size(), 2U);
+}
+
+TEST_F(CommandsTest, DescribePrintsOneThing) {
+  EXPECT_THAT(Run({"describe", "deployment", "local"}), HasSubstr("activity:"));
+  EXPECT_THAT(Run({"describe", "model", "toy"}), HasSubstr("deployments:  local: serving"));
+  EXPECT_THAT(Run({"describe", "worker", "w1"}), HasSubstr("local       4       0 2-3\n"));
+  EXPECT_THAT(Run({"describe", "layer", "4"}), StartsWith("layer 4, epoch 3"));
+  EXPECT_EQ(RunJson({"describe", "worker", "w1"})["id"], "w1");
+  SY_EXPECT_OK(status_);
+}
+
+TEST_F(CommandsTest, DescribeNamesWhatThereIsInsteadOfWhatIsNot) {
+  EXPECT_EQ(Run({"describe", "worker", "w7"}), "");
+  EXPECT_THAT(status_, FailsWith(absl::StatusCode::kNotFound, Reason::kBadRequest));
+  EXPECT_THAT(std::string(status_.message()), HasSubstr("no worker w7: there is w0, w1"));
+  EXPECT_EQ(Run({"describe", "model", "m"}), "");
+  EXPECT_THAT(std::string(status_.message()), HasSubstr("no model m: there is toy"));
+  EXPECT_EQ(Run({"describe", "deployment", "d"}), "");
+  EXPECT_THAT(status_, FailsWith(absl::StatusCode::kNotFound, Reason::kUnknownModel));
+}
+
+TEST_F(CommandsTest, ExplainAsksForThePhaseAndDeployment) {
+  EXPECT_THAT(Run({"explain", "layer", "1", "--phase", "decode", "--deployment", "local"}),
+              HasSubstr("  - mode low_latency: decode steps have few tokens\n"));
+
+  ASSERT_EQ(coordinator_.explained().size(), 1U);
+  EXPECT_EQ(coordinator_.explained()[0].layer(), 1U);
+  EXPECT_EQ(coordinator_.explained()[0].phase(), v1::PHASE_DECODE);
+  EXPECT_EQ(coordinator_.explained()[0].deployment(), "local");
+  EXPECT_EQ(RunJson({"explain", "layer", "1"})["configs"][1]["phase"], "decode");
+}
+
+TEST_F(CommandsTest, APlanThatIsNotReadyIsAnErrorAndPrintsNothing) {
+  coordinator_.plan_error =
+      MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady, "waiting for workers");
+
+  EXPECT_EQ(Run({"get", "layers"}), "");
+  EXPECT_THAT(status_, FailsWith(absl::StatusCode::kUnavailable, Reason::kNotReady));
+}
+
+TEST_F(CommandsTest, ApplySendsEachDeploymentOfTheFile) {
+  const TempDir dir;
+  const std::string file = dir.Write(
+      "d.yaml", "name: local\ncheckpoint: /a\n---\nname: second\ncheckpoint: /b\nmin_workers: 3\n");
+
+  EXPECT_EQ(Run({"apply", "-f", file}),
+            "NAME    RESULT   STATE    ACTIVITY\n"
+            "local   changed  pending  waiting for workers\n"
+            "second  created  pending  waiting for workers\n");
+
+  SY_EXPECT_OK(status_);
+  ASSERT_EQ(coordinator_.applied().size(), 2U);
+  EXPECT_EQ(coordinator_.applied()[1].deployment().min_workers(), 3U);
+  EXPECT_FALSE(coordinator_.applied()[1].validate_only());
+}
+
+TEST_F(CommandsTest, ADryRunOnlyChecks) {
+  const TempDir dir;
+  const std::string file =
+      dir.Write("d.yaml", "name: local\ncheckpoint: /a\n---\nname: second\ncheckpoint: /b\n");
+
+  EXPECT_EQ(Run({"apply", "--dry-run", "-f", file}),
+            "NAME    RESULT\n"
+            "local   would be changed\n"
+            "second  would be created\n");
+
+  ASSERT_EQ(coordinator_.applied().size(), 2U);
+  EXPECT_TRUE(coordinator_.applied()[0].validate_only());
+}
+
+TEST_F(CommandsTest, ApplyingTheSameAgainChangesNothing) {
+  v1::DeploymentSpec& spec = *coordinator_.deployments.mutable_deployments(0)->mutable_spec();
+  spec.Clear();
+  spec.set_name("local");
+  spec.set_checkpoint("/a");
+  const TempDir dir;
+  const std::string file = dir.Write("d.yaml", "name: local\ncheckpoint: /a\n");
+
+  EXPECT_THAT(Run({"apply", "-f", file}), HasSubstr("local  unchanged"));
+  EXPECT_THAT(Run({"apply", "--dry-run", "-f", file}), HasSubstr("local  would stay as it is"));
+}
+
+TEST_F(CommandsTest, ApplyStopsAtTheFirstRefusalAndSaysWhatWasApplied) {
+  coordinator_.refuse_apply_of = "second";
+  const TempDir dir;
+  const std::string file = dir.Write(
+      "d.yaml", "name: one\ncheckpoint: /a\n---\nname: second\n---\nname: third\ncheckpoint: /c\n");
+
+  EXPECT_THAT(Run({"apply", "-f", file}), HasSubstr("one   created"));
+
+  EXPECT_THAT(status_, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
+  EXPECT_EQ(MetadataOf(status_).at("deployment"), "second");
+  EXPECT_THAT(std::string(status_.message()), StartsWith(file + ": checkpoint is missing"));
+  EXPECT_EQ(coordinator_.applied().size(), 2U);
+  EXPECT_EQ(RunJson({"apply", "-f", file})["applied"][0]["result"], "created");
+}
+
+TEST_F(CommandsTest, ABadFileIsRefusedBeforeAnythingIsSent) {
+  const TempDir dir;
+  const std::string file = dir.Write("d.yaml", "name: local\ncheckpont: /a\n");
+
+  EXPECT_EQ(Run({"apply", "-f", file}), "");
+
+  EXPECT_THAT(status_, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
+  EXPECT_THAT(std::string(status_.message()), HasSubstr("did you mean \"checkpoint\"?"));
+  EXPECT_TRUE(coordinator_.applied().empty());
+}
+
+TEST_F(CommandsTest, VersionNamesBothSides) {
+  EXPECT_THAT(Run({"version"}),
+              HasSubstr("coordinator  9.8.7 at " + coordinator_.endpoint() + ", frames v5"));
+  EXPECT_EQ(RunJson({"version"})["coordinator"]["frame_version"], 5);
+  EXPECT_FALSE(RunJson({"version", "--client"}).contains("coordinator"));
+}
+
+}  // namespace
+}  // namespace switchyard::ctl

@@ -1,0 +1,113 @@
+#include "ctl/describe.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "tests/ctl/messages.h"
+
+namespace switchyard::ctl {
+namespace {
+
+using switchyard::testing::DeploymentMessage;
+using switchyard::testing::ModelMessage;
+using switchyard::testing::ProblemMessage;
+using switchyard::testing::SmallPlan;
+using switchyard::testing::WorkerMessage;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(DescribeTest, SaysAllOfADeployment) {
+  EXPECT_EQ(DescribeDeploymentText(DeploymentMessage(), 0),
+            "name:          local\n"
+            "model:         toy\n"
+            "checkpoint:    /models/toy\n"
+            "state:         serving\n"
+            "activity:      serving epoch 3\n"
+            "epoch:         3\n"
+            "plan:          " +
+                Sha256("a plan").ToHex() +
+                "\n"
+                "sessions:      2\n"
+                "phases:        decode in low_latency, prefill\n"
+                "min workers:   2\n"
+                "join timeout:  20 s\n"
+                "max tokens:    512 in a step of low_latency\n"
+                "shape:         4 experts, top-k 2, hidden 64, intermediate 32\n"
+                "MoE layers:    3 (0-1 4)\n"
+                "manifest:      " +
+                Sha256("a manifest").ToHex() +
+                "\n"
+                "left out:      -\n");
+}
+
+TEST(DescribeTest, SaysWhatIsWrongAndWhatComes) {
+  v1::Deployment deployment = DeploymentMessage();
+  *deployment.mutable_problem() = ProblemMessage();
+  deployment.set_pending_epoch(4);
+  deployment.add_left_out("w7: no memory");
+  deployment.add_left_out("w8: no memory");
+
+  const std::string text = DescribeDeploymentText(deployment, 60);
+
+  EXPECT_THAT(text, HasSubstr("problem:       worker w1: tensor x is not that of the\n"
+                              "               manifest (DATA_LOSS, WEIGHT_HASH)\n"));
+  EXPECT_THAT(text, HasSubstr("epoch:         3, then 4\n"));
+  EXPECT_THAT(text, HasSubstr("left out:      w7: no memory\n               w8: no memory\n"));
+}
+
+TEST(DescribeTest, SaysAllOfAModel) {
+  EXPECT_EQ(DescribeModelText(ModelMessage(), {DeploymentMessage()}, 0),
+            "name:         toy\n"
+            "checkpoint:   /models/toy\n"
+            "shape:        4 experts, top-k 2, hidden 64, intermediate 32\n"
+            "MoE layers:   3 (0-1 4)\n"
+            "manifest:     " +
+                Sha256("a manifest").ToHex() +
+                "\n"
+                "deployments:  local: serving, serving epoch 3\n");
+}
+
+TEST(DescribeTest, SaysAllOfAWorker) {
+  EXPECT_EQ(DescribeWorkerText(WorkerMessage("w1"), {SmallPlan()}),
+            "id:             w1\n"
+            "incarnation:    aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\n"
+            "endpoint:       127.0.0.1:7001\n"
+            "state:          live\n"
+            "lease left:     1.5 s\n"
+            "progress:       17 turns of its data thread\n"
+            "device:         cpu, limits of profile cpu\n"
+            "kernel family:  amx_bf16\n"
+            "wire dtypes:    bf16\n"
+            "schemes:        none\n"
+            "transports:     shm, tcp\n"
+            "max top-k:      32\n"
+            "weight memory:  1.5 GiB\n"
+            "experts:        6\n"
+            "\n"
+            "DEPLOYMENT  EPOCH  STATE      PLAN\n"
+            "local       3      committed  " +
+                Sha256("a plan").ToHex().substr(0, 12) +
+                "\n"
+                "\n"
+                "DEPLOYMENT  LAYERS  EXPERTS\n"
+                "local       0-1     2-3\n"
+                "local       4       0 2-3\n");
+}
+
+TEST(DescribeTest, AWorkerThatHoldsNothingHasNoEmptyTables) {
+  v1::Worker worker = WorkerMessage("w9");
+  worker.clear_resident();
+
+  EXPECT_THAT(DescribeWorkerText(worker, {}), Not(HasSubstr("DEPLOYMENT")));
+}
+
+TEST(DescribeTest, BytesHaveTheLargestUnitThatFits) {
+  EXPECT_EQ(BytesText(0), "no bound");
+  EXPECT_EQ(BytesText(1023), "1023 B");
+  EXPECT_EQ(BytesText(1536), "1.5 KiB");
+  EXPECT_EQ(BytesText(std::uint64_t{80} << 30), "80 GiB");
+  EXPECT_EQ(BytesText(std::uint64_t{5000} << 40), "5000 TiB");
+}
+
+}  // namespace
+}  // namespace switchyard::ctl

@@ -1,0 +1,53 @@
+#include "ctl/errors.h"
+
+#include "gtest/gtest.h"
+
+#include "core/error.h"
+
+namespace switchyard::ctl {
+namespace {
+
+absl::Status NotThere() {
+  return MakeError(absl::StatusCode::kNotFound, Reason::kUnknownLayer, "layer 9 is no MoE layer",
+                   {{"layer", "9"}, {"deployment", ""}, {"model", "toy"}});
+}
+
+TEST(ErrorsTest, SayCodeReasonIdsAndTheNextStep) {
+  EXPECT_EQ(ErrorText(NotThere()),
+            "syctl: layer 9 is no MoE layer\n"
+            "  code    NOT_FOUND\n"
+            "  reason  UNKNOWN_LAYER\n"
+            "  layer   9\n"
+            "  model   toy\n"
+            "next: 'syctl get layers' lists the MoE layers\n");
+}
+
+TEST(ErrorsTest, SayNothingMoreWhenTheTextSaysItAll) {
+  const absl::Status status =
+      MakeError(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions, "4096 are open");
+
+  EXPECT_EQ(NextStep(status), "");
+  EXPECT_EQ(ErrorText(status),
+            "syctl: 4096 are open\n  code    RESOURCE_EXHAUSTED\n  reason  TOO_MANY_SESSIONS\n");
+  EXPECT_FALSE(ErrorObject(status)["error"].contains("next"));
+}
+
+TEST(ErrorsTest, AreAnObjectForPrograms) {
+  const Json json = ErrorObject(NotThere());
+
+  EXPECT_EQ(json["error"]["code"], "NOT_FOUND");
+  EXPECT_EQ(json["error"]["reason"], "UNKNOWN_LAYER");
+  EXPECT_EQ(json["error"]["metadata"]["layer"], "9");
+  EXPECT_EQ(json["error"]["next"], "'syctl get layers' lists the MoE layers");
+}
+
+TEST(ErrorsTest, ReasonsThatAnOperatorMeetsHaveANextStep) {
+  for (const Reason reason : {Reason::kCoordinatorLost, Reason::kNotReady, Reason::kUnknownModel,
+                              Reason::kUnknownLayer, Reason::kBadConfig, Reason::kUnsupported}) {
+    EXPECT_NE(NextStep(MakeError(absl::StatusCode::kUnavailable, reason, "x")), "")
+        << ReasonName(reason);
+  }
+}
+
+}  // namespace
+}  // namespace switchyard::ctl

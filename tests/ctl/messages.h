@@ -1,0 +1,134 @@
+// What a coordinator of one small deployment answers: two workers, layers 0, 1 and 4.
+#pragma once
+
+#include <string>
+
+#include "core/error.h"
+#include "services/convert/plan.h"
+#include "services/grpc_status.h"
+#include "switchyard/v1/coordinator.pb.h"
+
+namespace switchyard::testing {
+
+inline Plan SmallPlan() {
+  Plan plan;
+  plan.deployment = "local";
+  plan.model = "toy";
+  plan.epoch = Epoch{3};
+  plan.shape = {.hidden = 64, .intermediate = 32, .experts = 4, .top_k = 2};
+  plan.workers = {{"w0", {1, 1}, "127.0.0.1:7001", DeviceKind::kCpu, "amx_bf16"},
+                  {"w1", {1, 2}, "127.0.0.1:7002", DeviceKind::kCpu, "scalar"}};
+  for (const int layer : {0, 1, 4}) {
+    LayerPlacement placement{LayerId{layer}, {}};
+    for (int e = 0; e < 4; ++e) {
+      placement.experts.push_back({ExpertId{e}, WorkerOrdinal{e / 2}, SlotId{e % 2}});
+    }
+    if (layer == 4) placement.experts.push_back({ExpertId{0}, WorkerOrdinal{1}, SlotId{2}});
+    plan.layers.push_back(placement);
+    DispatchConfig config;
+    config.layer = LayerId{layer};
+    config.phase = Phase::kPrefill;
+    config.trail = {"mode normal: prefill steps may have many tokens",
+                    "wire dtype bf16: unquantised"};
+    plan.configs.push_back(config);
+    config.phase = Phase::kDecode;
+    config.mode = DispatchMode::kLowLatency;
+    config.max_tokens_per_step = 512;
+    config.trail = {"mode low_latency: decode steps have few tokens"};
+    plan.configs.push_back(config);
+  }
+  return plan;
+}
+
+inline v1::GetPlanResponse PlanMessage() {
+  v1::GetPlanResponse out;
+  Encode(SmallPlan(), out.mutable_plan());
+  EncodeDigest(Sha256("a plan"), out.mutable_plan_hash());
+  return out;
+}
+
+inline v1::ExplainLayerResponse LayerMessage(std::uint32_t layer) {
+  const v1::Plan plan = PlanMessage().plan();
+  v1::ExplainLayerResponse out;
+  out.set_epoch(plan.epoch());
+  *out.mutable_workers() = plan.workers();
+  for (const v1::LayerPlacement& placement : plan.layers()) {
+    if (placement.layer() == layer) *out.mutable_placement() = placement;
+  }
+  for (const v1::DispatchConfig& config : plan.configs()) {
+    if (config.layer() == layer) *out.add_configs() = config;
+  }
+  return out;
+}
+
+inline v1::Worker WorkerMessage(const std::string& id) {
+  v1::Worker out;
+  out.set_id(id);
+  out.set_incarnation(std::string(32, 'a'));
+  out.set_endpoint("127.0.0.1:7001");
+  out.set_state(v1::WORKER_STATE_LIVE);
+  v1::CapabilitySet& can = *out.mutable_capabilities();
+  can.set_device(v1::DEVICE_KIND_CPU);
+  can.set_device_profile("cpu");
+  can.set_kernel_family("amx_bf16");
+  can.add_wire_dtypes(v1::DISPATCH_DTYPE_BF16);
+  can.add_schemes(v1::QUANT_SCHEME_NONE);
+  can.add_transports("shm");
+  can.add_transports("tcp");
+  can.set_max_top_k(32);
+  can.set_weight_bytes_max(std::uint64_t{3} << 29);
+  out.mutable_lease_left()->set_seconds(1);
+  out.mutable_lease_left()->set_nanos(540'000'000);
+  out.set_progress(17);
+  out.set_experts(6);
+  v1::ResidentEpoch& resident = *out.add_resident();
+  resident.set_deployment("local");
+  resident.set_epoch(3);
+  EncodeDigest(Sha256("a plan"), resident.mutable_plan_hash());
+  resident.set_committed(true);
+  return out;
+}
+
+inline v1::Deployment DeploymentMessage() {
+  v1::Deployment out;
+  v1::DeploymentSpec& spec = *out.mutable_spec();
+  spec.set_name("local");
+  spec.set_model("toy");
+  spec.set_checkpoint("/models/toy");
+  v1::PhaseSpec& phase = *spec.add_phases();
+  phase.set_phase(v1::PHASE_DECODE);
+  phase.set_mode(v1::DISPATCH_MODE_LOW_LATENCY);
+  spec.add_phases()->set_phase(v1::PHASE_PREFILL);
+  spec.set_min_workers(2);
+  spec.mutable_join_timeout()->set_seconds(20);
+  spec.set_max_tokens_per_step(512);
+  Encode(SmallPlan().shape, out.mutable_shape());
+  for (const std::uint32_t layer : {0, 1, 4}) out.add_layers(layer);
+  EncodeDigest(Sha256("a manifest"), out.mutable_manifest());
+  out.set_state(v1::DEPLOYMENT_STATE_SERVING);
+  out.set_committed_epoch(3);
+  EncodeDigest(Sha256("a plan"), out.mutable_plan_hash());
+  out.set_activity("serving epoch 3");
+  out.set_sessions(2);
+  return out;
+}
+
+inline v1::Model ModelMessage() {
+  v1::Model out;
+  out.set_name("toy");
+  out.set_checkpoint("/models/toy");
+  Encode(SmallPlan().shape, out.mutable_shape());
+  for (const std::uint32_t layer : {0, 1, 4}) out.add_layers(layer);
+  EncodeDigest(Sha256("a manifest"), out.mutable_manifest());
+  out.add_deployments("local");
+  return out;
+}
+
+// DATA_LOSS, WEIGHT_HASH.
+inline google::rpc::Status ProblemMessage() {
+  return StatusToProto(MakeError(absl::StatusCode::kDataLoss, Reason::kWeightHash,
+                                 "worker w1: tensor x is not that of the manifest",
+                                 {{"worker", "w1"}}));
+}
+
+}  // namespace switchyard::testing

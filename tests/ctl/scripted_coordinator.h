@@ -1,0 +1,118 @@
+// A CoordinatorService over real gRPC that answers what the test says.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "services/grpc_server.h"
+#include "services/grpc_status.h"
+#include "switchyard/v1/coordinator.grpc.pb.h"
+#include "tests/ctl/messages.h"
+
+namespace switchyard::testing {
+
+class ScriptedCoordinator final : public v1::CoordinatorService::Service {
+ public:
+  ScriptedCoordinator() {
+    *deployments.add_deployments() = DeploymentMessage();
+    *models.add_models() = ModelMessage();
+    *workers.add_workers() = WorkerMessage("w0");
+    *workers.add_workers() = WorkerMessage("w1");
+    auto started = GrpcServer::Start({}, {this});
+    if (started.ok()) server_ = *std::move(started);
+  }
+  [[nodiscard]] std::string endpoint() const { return server_ ? server_->endpoint() : ""; }
+  std::vector<v1::ApplyDeploymentRequest> applied() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return applied_;
+  }
+  std::vector<v1::ExplainLayerRequest> explained() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return explained_;
+  }
+
+  // Set before the first call.
+  v1::ListDeploymentsResponse deployments;
+  v1::ListModelsResponse models;
+  v1::ListWorkersResponse workers;
+  absl::Status plan_error;
+  std::string refuse_apply_of;  // a deployment's name
+
+  grpc::Status ApplyDeployment(grpc::ServerContext* /*context*/,
+                               const v1::ApplyDeploymentRequest* request,
+                               v1::ApplyDeploymentResponse* response) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    applied_.push_back(*request);
+    if (request->deployment().name() == refuse_apply_of) {
+      return StatusToGrpc(MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
+                                    "checkpoint is missing", {{"field", "checkpoint"}}));
+    }
+    v1::Deployment& deployment = *response->mutable_deployment();
+    *deployment.mutable_spec() = request->deployment();
+    deployment.set_state(v1::DEPLOYMENT_STATE_PENDING);
+    deployment.set_activity("waiting for workers");
+    return grpc::Status::OK;
+  }
+  grpc::Status GetDeployment(grpc::ServerContext* /*context*/,
+                             const v1::GetDeploymentRequest* request,
+                             v1::GetDeploymentResponse* response) override {
+    for (const v1::Deployment& deployment : deployments.deployments()) {
+      if (deployment.spec().name() != request->name()) continue;
+      *response->mutable_deployment() = deployment;
+      return grpc::Status::OK;
+    }
+    return StatusToGrpc(MakeError(absl::StatusCode::kNotFound, Reason::kUnknownModel,
+                                  "no deployment " + request->name() + ": there is local",
+                                  {{"deployment", request->name()}}));
+  }
+  grpc::Status ListDeployments(grpc::ServerContext* /*context*/,
+                               const v1::ListDeploymentsRequest* /*request*/,
+                               v1::ListDeploymentsResponse* response) override {
+    *response = deployments;
+    return grpc::Status::OK;
+  }
+  grpc::Status ListModels(grpc::ServerContext* /*context*/,
+                          const v1::ListModelsRequest* /*request*/,
+                          v1::ListModelsResponse* response) override {
+    *response = models;
+    return grpc::Status::OK;
+  }
+  grpc::Status ListWorkers(grpc::ServerContext* /*context*/,
+                           const v1::ListWorkersRequest* /*request*/,
+                           v1::ListWorkersResponse* response) override {
+    *response = workers;
+    return grpc::Status::OK;
+  }
+  grpc::Status GetPlan(grpc::ServerContext* /*context*/, const v1::GetPlanRequest* /*request*/,
+                       v1::GetPlanResponse* response) override {
+    *response = PlanMessage();
+    return StatusToGrpc(plan_error);
+  }
+  grpc::Status ExplainLayer(grpc::ServerContext* /*context*/,
+                            const v1::ExplainLayerRequest* request,
+                            v1::ExplainLayerResponse* response) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    explained_.push_back(*request);
+    *response = LayerMessage(request->layer());
+    return grpc::Status::OK;
+  }
+  grpc::Status GetVersion(grpc::ServerContext* /*context*/,
+                          const v1::GetVersionRequest* /*request*/,
+                          v1::GetVersionResponse* response) override {
+    response->set_version("9.8.7");
+    response->set_frame_version(5);
+    response->set_incarnation("abc");
+    return grpc::Status::OK;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<v1::ApplyDeploymentRequest> applied_;  // guarded by mutex_
+  std::vector<v1::ExplainLayerRequest> explained_;   // guarded by mutex_
+  std::unique_ptr<GrpcServer> server_;               // ends before what it serves
+};
+
+}  // namespace switchyard::testing
