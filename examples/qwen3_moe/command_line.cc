@@ -19,7 +19,7 @@ namespace switchyard::qwen3_moe {
 void AddCommonOptions(CLI::App& app, CommonOptions& options, bool with_format) {
   app.add_option("--model", options.model_dir, "Folder of the checkpoint")->required();
   app.add_option("--moe", options.moe.moe,
-                 "What runs the routed experts: reference (in this process), or deployment")
+                 "What runs the routed experts: deployment, or reference (in this process)")
       ->capture_default_str();
   auto* target = app.add_option("--target", options.moe.target,
                                 "host:port of a running deployment's coordinator (or, with "

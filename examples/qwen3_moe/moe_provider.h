@@ -52,7 +52,7 @@ class MoeProvider {
 };
 
 struct MoeOptions {
-  std::string moe = "reference";  // or "deployment"
+  std::string moe = "deployment";  // or "reference", in this process
   // The rest is for deployments. A running one, by its coordinator's "host:port"; empty: one of our
   // own, for as long as the provider lives.
   std::string target{};

@@ -18,14 +18,16 @@ namespace {
 
 constexpr Duration kStopGrace = std::chrono::seconds(12);
 
-// A deployment of processes with what ends it on a signal, in the order in which they go.
+// A deployment of processes, and what ends it on a signal for as long as there is anything of it.
 struct OwnProcesses {
   std::unique_ptr<LocalDeployment> deployment;
   std::unique_ptr<InterruptGuard> guard;
+  bool launched = false;
   ~OwnProcesses() {
-    guard.reset();
     // A worker that does not drain in time is killed; the run's own result stands.
-    deployment->Stop(kStopGrace).IgnoreError();
+    if (launched) deployment->Stop(kStopGrace).IgnoreError();
+    deployment->KillAll();
+    guard.reset();
   }
 };
 
@@ -85,11 +87,10 @@ absl::StatusOr<std::unique_ptr<MoeProvider>> OpenProcesses(const std::string& mo
   local.worker_flags = {"--net-devices", "lo"};
   // Before any thread of ours, so that all inherit the blocked signals.
   own->guard = std::make_unique<InterruptGuard>();
-  absl::StatusOr<std::unique_ptr<LocalDeployment>> started =
-      LocalDeployment::Start(std::move(local));
-  if (!started.ok()) return started.status();
-  own->deployment = *std::move(started);
+  own->deployment = std::make_unique<LocalDeployment>(std::move(local));
   own->guard->OnSignal([raw = own->deployment.get()] { raw->KillAll(); });
+  SY_RETURN_IF_ERROR(own->deployment->Launch());
+  own->launched = true;
   SY_ASSIGN_OR_RETURN(
       ClientOptions client_options,
       ClientFor(options, own->deployment->coordinator(), own->deployment->worker_address(0)));

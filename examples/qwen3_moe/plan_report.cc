@@ -4,59 +4,53 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
+
+#include "client/plan_summary.h"
+#include "client/text_table.h"
 
 namespace switchyard::qwen3_moe {
 namespace {
 
-// "0-3 8" for 0 1 2 3 8.
-std::string Ranges(const std::vector<std::int32_t>& ascending) {
-  std::vector<std::string> parts;
-  for (std::size_t i = 0; i < ascending.size();) {
-    std::size_t last = i;
-    while (last + 1 < ascending.size() && ascending[last + 1] == ascending[last] + 1) ++last;
-    parts.push_back(last == i ? absl::StrCat(ascending[i])
-                              : absl::StrCat(ascending[i], "-", ascending[last]));
-    i = last + 1;
+constexpr std::size_t kWidth = 100;  // of the report, in characters
+
+TextTable PlacementTable(const Plan& plan) {
+  TextTable table({"worker", "kernel", "layers", "experts"});
+  for (const PlacementRow& row : SummarizePlacement(plan)) {
+    const PlanWorker& worker = plan.workers[static_cast<std::size_t>(row.worker.value)];
+    table.Add({worker.id, worker.kernel_family, row.layers, row.experts});
   }
-  return absl::StrJoin(parts, " ");
+  return table;
 }
 
-void AppendPlacement(const Plan& plan, std::string* out) {
-  absl::StrAppendFormat(out, "placement of %s, epoch %d\n", plan.model, plan.epoch.value);
-  absl::StrAppendFormat(out, "  %-6s %-10s %-14s %s\n", "layer", "worker", "kernel", "experts");
-  for (const LayerPlacement& layer : plan.layers) {
-    for (std::size_t w = 0; w < plan.workers.size(); ++w) {
-      std::vector<std::int32_t> experts;
-      for (const PhysicalExpert& expert : layer.experts) {
-        if (expert.worker.value == static_cast<std::int32_t>(w)) {
-          experts.push_back(expert.expert.value);
-        }
-      }
-      absl::StrAppendFormat(out, "  %-6d %-10s %-14s %s\n", layer.layer.value, plan.workers[w].id,
-                            plan.workers[w].kernel_family, Ranges(experts));
-    }
+// The plan's reasons, and why the session's mode is another.
+std::vector<std::string> Because(const DispatchConfig& config, DispatchMode mode) {
+  std::vector<std::string> reasons = config.trail;
+  if (mode != config.mode) {
+    reasons.insert(reasons.begin(), absl::StrCat("mode ", DispatchModeName(mode),
+                                                 ": the session asks for it; the plan's is ",
+                                                 DispatchModeName(config.mode)));
   }
+  return reasons;
 }
 
 void AppendConfigs(const SessionGrant& grant, std::string* out) {
-  for (const DispatchConfig& config : grant.plan.configs) {
-    if (config.phase != grant.order.phase) continue;
-    const DispatchMode mode = grant.order.mode.value_or(config.mode);
-    absl::StrAppendFormat(out, "  %-6d %-8s %-12s %-6s %s\n", config.layer.value,
-                          PhaseName(config.phase), DispatchModeName(mode),
-                          DispatchDtypeName(config.wire_dtype), absl::StrJoin(config.trail, "; "));
+  for (const ConfigRow& row : SummarizeConfigs(grant.plan.configs)) {
+    if (row.config.phase != grant.order.phase) continue;
+    const DispatchMode mode = grant.order.mode.value_or(row.config.mode);
+    absl::StrAppendFormat(out, "  layers %s, %s, %s: %s, %s\n", row.layers,
+                          PhaseName(row.config.phase), EdgeText(row.config.edge),
+                          DispatchModeName(mode), DispatchDtypeName(row.config.wire_dtype));
+    *out += Bullets(Because(row.config, mode), "    ", kWidth);
   }
 }
 
 }  // namespace
 
 std::string DescribePlan(const SessionGrant& prefill, const SessionGrant& decode) {
-  std::string out;
-  AppendPlacement(decode.plan, &out);
-  out += "dispatch configs\n";
-  absl::StrAppendFormat(&out, "  %-6s %-8s %-12s %-6s %s\n", "layer", "phase", "mode", "dtype",
-                        "because");
+  std::string out =
+      absl::StrFormat("placement of %s, epoch %d\n%s", decode.plan.model, decode.plan.epoch.value,
+                      PlacementTable(decode.plan).Print("  "));
+  out += "dispatch configs and why\n";
   AppendConfigs(prefill, &out);
   AppendConfigs(decode, &out);
   return out;

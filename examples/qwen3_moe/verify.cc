@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/status_macros.h"
+#include "examples/qwen3_moe/hashed_moe.h"
 #include "examples/qwen3_moe/verify_parts.h"
 
 namespace switchyard::qwen3_moe {
@@ -73,13 +74,14 @@ GoldenShape GoldenShapeOf(const DecoderDims& dims) {
 absl::StatusOr<VerifyReport> Verify(const VerifyParts& parts, const VerifyBounds& bounds) {
   VerifyReport report;
   report.bounds = bounds;
+  HashedMoe moe(parts.moe);
   NoteWhatIsNotChecked(parts.golden, report);
   for (const GoldenBlock& block : parts.golden.blocks()) {
     SY_ASSIGN_OR_RETURN(const GoldenBlockData data, parts.golden.ReadBlock(block));
     SY_ASSIGN_OR_RETURN(BlockResult result, CheckBlock({.router = parts.decoder.router(block.layer),
                                                         .block = block,
                                                         .data = data,
-                                                        .moe = parts.moe.prefill(),
+                                                        .moe = moe.prefill(),
                                                         .bounds = bounds}));
     JudgeBlock(result, report);
     report.blocks.push_back(std::move(result));
@@ -87,11 +89,12 @@ absl::StatusOr<VerifyReport> Verify(const VerifyParts& parts, const VerifyBounds
   for (const GoldenText& text : parts.golden.texts()) {
     if (text.ids.empty()) continue;
     SY_ASSIGN_OR_RETURN(TextResult result,
-                        CheckText({.decoder = parts.decoder, .text = text, .moe = parts.moe}));
+                        CheckText({.decoder = parts.decoder, .text = text, .moe = moe}));
     report.texts.push_back(std::move(result));
   }
   JudgeTexts(report);
-  SY_ASSIGN_OR_RETURN(report.experts, parts.moe.Report());
+  report.digest = moe.Finish();
+  SY_ASSIGN_OR_RETURN(report.experts, moe.Report());
   for (const WorkerReport& worker : report.experts.workers) {
     for (const std::string& difference : worker.differences) {
       report.failures.push_back(absl::StrCat("worker ", worker.worker, ": ", difference));

@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "core/hash.h"
 #include "core/ids.h"
 #include "examples/qwen3_moe/decoder.h"
 #include "examples/qwen3_moe/golden.h"
@@ -69,6 +70,7 @@ struct VerifyReport {
   std::vector<TextResult> texts;
   std::size_t positions = 0;  // of all texts
   std::size_t agreed = 0;
+  Sha256Digest digest;  // of every answer, row by row: equal digests, bit-equal answers
   ExpertsReport experts;
   std::vector<std::string> notes;     // what was not checked, and why
   std::vector<std::string> failures;  // one sentence each, naming block or worker; empty: passed

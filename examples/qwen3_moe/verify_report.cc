@@ -173,6 +173,7 @@ std::string VerifyTable(const VerifyReport& report) {
   AppendBlocks(report, out);
   AppendTexts(report, out);
   AppendSession(report, out);
+  absl::StrAppend(&out, "answers: SHA-256 ", report.digest.ToHex(), "\n");
   for (const std::string& note : report.notes) absl::StrAppend(&out, "note: ", note, "\n");
   for (const std::string& failure : report.failures) absl::StrAppend(&out, "FAIL ", failure, "\n");
   absl::StrAppend(&out, report.passed() ? "verified: within bounds\n" : "NOT within bounds\n");
@@ -194,6 +195,7 @@ std::string VerifyJson(const VerifyReport& report) {
         {"agreed", report.agreed},
         {"agreement",
          report.positions == 0 ? Json(nullptr) : Json(Share(report.agreed, report.positions))}}},
+      {"digest", report.digest.ToHex()},
       {"experts", report.experts.how},
       {"workers", Array(report.experts.workers)},
       {"notes", report.notes},

@@ -26,7 +26,7 @@ TEST(CommandLineTest, ReadsOptionsAndKeepsDefaults) {
   CommonOptions options;
   EXPECT_EQ(Parse({"--model", "some/folder"}, options), std::nullopt);
   EXPECT_EQ(options.model_dir, "some/folder");
-  EXPECT_EQ(options.moe.moe, "reference");
+  EXPECT_EQ(options.moe.moe, "deployment");
   EXPECT_FALSE(options.json());
 
   CommonOptions json;
@@ -49,7 +49,8 @@ TEST(CommandLineTest, WhatCannotBeReadIsExitCodeTwoAndHelpIsZero) {
 
 TEST(CommandLineTest, OpensAModelWithTheReferenceMoe) {
   const RandomModel model({.seed = 71});
-  const CommonOptions options{.model_dir = model.dir(), .moe = {}, .format = "table"};
+  const CommonOptions options{
+      .model_dir = model.dir(), .moe = {.moe = "reference"}, .format = "table"};
 
   SY_ASSERT_OK_AND_ASSIGN(const Model opened, OpenModel(options));
 

@@ -36,7 +36,7 @@ Ran RunProgram(absl::string_view program, absl::string_view arguments) {
           .err = testing::ReadBytes(dir.Join("err"))};
 }
 
-constexpr char kModel[] = "--model " SY_SHIPPED_MODEL;
+constexpr char kModel[] = "--moe reference --model " SY_SHIPPED_MODEL;
 constexpr char kGolden[] = " --golden " SY_SHIPPED_MODEL "/golden.safetensors";
 constexpr char kText[] = " --text " SY_SHIPPED_MODEL "/eval.txt";
 
@@ -69,7 +69,8 @@ TEST(ProgramsTest, VerifyExitsWithTwoWhenItCannotCheck) {
   const Ran not_golden = RunProgram(
       "verify",
       absl::StrCat(kModel, " --golden " SY_SHIPPED_MODEL "/model.safetensors --format json"));
-  const Ran no_model = RunProgram("verify", absl::StrCat("--model /no/such/model", kGolden));
+  const Ran no_model =
+      RunProgram("verify", absl::StrCat("--moe reference --model /no/such/model", kGolden));
   const Ran no_options = RunProgram("verify", "");
 
   for (const Ran* ran : {&no_file, &not_golden, &no_model, &no_options}) {
@@ -121,7 +122,7 @@ TEST(ProgramsTest, GenerateExitsWithTwoOnBadInput) {
   EXPECT_EQ(RunProgram("generate", absl::StrCat(kModel, " --prompt '' --tokens 5")).code, 2);
   EXPECT_EQ(RunProgram("generate", absl::StrCat(kModel, " --prompt a --tokens 99999")).code, 2);
   EXPECT_EQ(RunProgram("generate", absl::StrCat(kModel, " --prompt a --top-p 2")).code, 2);
-  EXPECT_EQ(RunProgram("generate", absl::StrCat(kModel, " --prompt a --moe magic")).code, 2);
+  EXPECT_EQ(RunProgram("generate", "--model " SY_SHIPPED_MODEL " --prompt a --moe magic").code, 2);
 }
 
 }  // namespace
