@@ -1,0 +1,72 @@
+#include "bench/copy_device.h"
+
+#include <utility>
+
+#include "bench/measure.h"
+#include "core/bf16.h"
+#include "core/status_macros.h"
+#include "worker/device/registry.h"
+
+namespace switchyard::bench {
+namespace {
+
+class NoExpert final : public PackedExpert {
+ public:
+  [[nodiscard]] std::int64_t bytes() const override { return 1; }
+};
+
+class CopyWorkspace final : public Workspace {
+ public:
+  explicit CopyWorkspace(std::int64_t hidden) : hidden_(hidden) {}
+  [[nodiscard]] std::int64_t hidden() const { return hidden_; }
+
+ private:
+  std::int64_t hidden_;
+};
+
+class CopyDevice final : public DeviceBackend {
+ public:
+  CopyDevice(std::unique_ptr<DeviceBackend> cpu, std::atomic<std::int64_t>* busy_ns)
+      : cpu_(std::move(cpu)), busy_ns_(busy_ns) {}
+
+  [[nodiscard]] const CapabilitySet& capabilities() const override { return cpu_->capabilities(); }
+  absl::StatusOr<std::unique_ptr<PackedExpert>> Pack(const MoeShape& /*shape*/,
+                                                     const ExpertWeightsView& /*raw*/) override {
+    return std::make_unique<NoExpert>();
+  }
+  absl::StatusOr<std::unique_ptr<Workspace>> MakeWorkspace(const MoeShape& shape,
+                                                           std::int64_t /*rows_max*/) override {
+    return std::make_unique<CopyWorkspace>(shape.hidden);
+  }
+  void Run(std::span<const ExpertBatch> batches, Workspace& workspace) override {
+    const std::int64_t hidden = static_cast<CopyWorkspace&>(workspace).hidden();
+    const double seconds = SecondsOf([&] { CopyAll(batches, hidden); });
+    *busy_ns_ += static_cast<std::int64_t>(seconds * 1e9);
+  }
+  static void CopyAll(std::span<const ExpertBatch> batches, std::int64_t hidden) {
+    for (const ExpertBatch& batch : batches) {
+      float* out = batch.out;
+      for (const Bf16* row : batch.rows) {
+        for (std::int64_t i = 0; i < hidden; ++i) out[i] = Bf16ToFloat(row[i]);
+        out += hidden;
+      }
+    }
+  }
+  [[nodiscard]] const Codec* FindCodec(DispatchDtype dtype) const override {
+    return cpu_->FindCodec(dtype);
+  }
+  [[nodiscard]] const RowOps& row_ops() const override { return cpu_->row_ops(); }
+
+ private:
+  std::unique_ptr<DeviceBackend> cpu_;
+  std::atomic<std::int64_t>* busy_ns_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DeviceBackend>> MakeCopyDevice(std::atomic<std::int64_t>* busy_ns) {
+  SY_ASSIGN_OR_RETURN(std::unique_ptr<DeviceBackend> cpu, MakeDevice("cpu", {}));
+  return std::make_unique<CopyDevice>(std::move(cpu), busy_ns);
+}
+
+}  // namespace switchyard::bench

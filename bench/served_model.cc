@@ -1,0 +1,68 @@
+#include "bench/served_model.h"
+
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/match.h"
+
+#include "bench/measure.h"
+#include "model/synthetic_model.h"
+
+namespace switchyard::bench {
+namespace {
+
+constexpr Duration kReady = std::chrono::seconds(120);  // hashing and packing of big models
+
+}  // namespace
+
+void ServedSession::Run(const StepRequest& request) const {
+  OrExit(session->Wait(OrExit(session->Submit(request))));
+}
+
+StepTimes ServedSession::Times() const {
+  return OrExit(session->Report(std::chrono::seconds(5))).status.times;
+}
+
+double UsAStep(const StepTimes& before, const StepTimes& after, std::uint64_t StepTimes::*part) {
+  const auto steps = static_cast<double>(after.steps - before.steps);
+  return static_cast<double>(after.*part - before.*part) / 1e3 / steps;
+}
+
+ServedModel::ServedModel(const std::string& bin_dir, const std::string& checkpoint,
+                         std::int32_t workers) {
+  LocalDeploymentOptions options;
+  options.bin_dir = bin_dir;
+  options.checkpoint = absl::StartsWith(checkpoint, kSyntheticPrefix)
+                           ? checkpoint
+                           : std::filesystem::absolute(checkpoint).string();
+  options.workers = workers;
+  options.start_timeout = kReady;
+  options.worker_flags = {"--net-devices", "lo"};
+  deployment_ = OrExit(LocalDeployment::Start(std::move(options)));
+}
+
+ServedModel::~ServedModel() { deployment_->KillAll(); }
+
+ServedSession ServedModel::Open(const SessionWish& wish) const {
+  ClientOptions options;
+  options.net_devices = "lo";
+  if (wish.transport == "gateway") {
+    options.gateway = deployment_->worker_address(0);
+  } else {
+    options.coordinator = deployment_->coordinator();
+    TransportChoiceFromName(wish.transport, &options.transport);
+  }
+  ServedSession served;
+  served.client = OrExit(Client::Connect(options));
+  OpenSessionOrder order;
+  order.deployment = "local";
+  order.phase = wish.phase;
+  order.mode = wish.mode;
+  order.max_tokens = wish.max_tokens;
+  order.y_dtype = wish.y_dtype;
+  order.step_deadline = std::chrono::seconds(60);
+  served.session = OrExit(served.client->OpenWhenReady(order, kReady));
+  return served;
+}
+
+}  // namespace switchyard::bench
