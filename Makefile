@@ -1,6 +1,6 @@
 # Everyday commands; `make` lists them. The work is in scripts/ and in CMake.
 .DEFAULT_GOAL := help
-.PHONY: help demo build verify eval test lint lint-proto format tidy asan tsan coverage clean
+.PHONY: help demo build verify eval bench test accept lint lint-proto format tidy asan tsan mutants coverage clean
 
 help: ## this table
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -25,6 +25,12 @@ test: ## build everything and run every test (TESTS=regex for some)
 	@scripts/bootstrap build test
 	@scripts/test
 
+bench: ## speeds against their floors (ONLY=layer,data_path,prefill,decode PASSES JSON=file)
+	@scripts/bootstrap build bench
+	@scripts/build release --bench acceptance expert_kernel_bench layer_bench transport_bench
+	@build/release/bench/acceptance $(if $(ONLY),--only $(ONLY)) $(if $(PASSES),--passes $(PASSES)) \
+	  $(if $(JSON),--json $(JSON))
+
 lint: ## formatting of every file (clang-format 14)
 	@scripts/bootstrap lint
 	@scripts/lint
@@ -48,6 +54,14 @@ asan: ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 tsan: ## the cores, queues and rings under ThreadSanitizer
 	@scripts/bootstrap build test
 	@PRESET=tsan scripts/test
+
+mutants: ## each seeded bug must be caught by its check (NAMES="a b" for some)
+	@scripts/bootstrap build test
+	@scripts/mutants $(NAMES)
+
+accept: ## everything that a release has to pass, in one table (DRILLS=20 kills of each kind)
+	@scripts/bootstrap build test
+	@scripts/accept --drills $(or $(DRILLS),20)
 
 coverage: ## line coverage of each layer (MINIMUM=85 fails below it)
 	@scripts/bootstrap build test

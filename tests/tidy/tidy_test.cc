@@ -41,24 +41,20 @@ std::vector<std::string> Table(const std::string& path) {
   return file == nullptr ? std::vector<std::string>() : file->lines;
 }
 
-// What the rules about single files find in `tree`, with the repository's tables.
-std::vector<Finding> CheckFiles(const SourceTree& tree) {
+// What all rules find in `tree`, with the repository's tables.
+std::vector<Finding> CheckAll(const SourceTree& tree) {
+  const Layers layers(Table("cmake/LAYERS"));
   std::vector<Finding> findings;
-  CheckLayers(tree, Layers(Table("cmake/LAYERS")), &findings);
+  CheckLayers(tree, layers, &findings);
   CheckVendorHeaders(tree, ParseVendorRules(Table("tests/tidy/vendor_headers.tsv")), &findings);
   CheckBannedWords(tree, ParseBannedWords(Table("tests/tidy/banned_words.tsv")), &findings);
   CheckLengths(tree, &findings);
   CheckMutableStatics(tree, &findings);
   CheckPragmaOnce(tree, &findings);
   CheckSourcesAreBuilt(tree, &findings);
-  return findings;
-}
-
-std::vector<Finding> CheckAll(const SourceTree& tree) {
-  std::vector<Finding> findings = CheckFiles(tree);
   const SourceFile* untested = tree.Find("tests/tidy/untested.tsv");
   CheckTestMirrorsSource(
-      tree, Layers(Table("cmake/LAYERS")),
+      tree, layers,
       ParseUntested(untested == nullptr ? std::vector<std::string>() : untested->lines), &findings);
   return findings;
 }
@@ -81,7 +77,7 @@ TEST(TidyTest, RepositoryKeepsEveryRule) {
   ASSERT_GT(Repository().files().size(), 50U);
   ASSERT_FALSE(Table("cmake/LAYERS").empty());
 
-  const std::vector<Finding> findings = CheckFiles(Repository());
+  const std::vector<Finding> findings = CheckAll(Repository());
 
   EXPECT_TRUE(findings.empty()) << Print(findings);
 }

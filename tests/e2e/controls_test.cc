@@ -1,0 +1,118 @@
+// Negative controls: what verify must notice. Without --mutant nothing is wrong and every test
+// passes; with it the last worker has a seeded bug, and the test that looks for it fails with what
+// verify said.
+#include <filesystem>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "tests/e2e/checkpoint_edit.h"
+#include "tests/e2e/checks.h"
+#include "tests/testing/chosen_mutant.h"
+
+namespace switchyard {
+namespace {
+
+using testing::ChosenMutantFlags;
+using testing::FailsWith;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::JsonOf;
+using testing::Processes;
+using testing::ProgramResult;
+using testing::RunVerifyOf;
+
+constexpr char kScaledTensor[] = "model.layers.2.mlp.experts.9.down_proj.weight";
+
+class ControlsTest : public Processes {
+ protected:
+  void DeployWithMutant(std::int32_t workers, std::int32_t more = 0) {
+    LocalDeploymentOptions options;
+    options.worker_flags_of.resize(static_cast<std::size_t>(workers + more));
+    options.worker_flags_of[static_cast<std::size_t>(workers) - 1] = ChosenMutantFlags();
+    Deploy(workers, std::move(options));
+  }
+  void ExpectVerifyPasses(const std::string& mode) {
+    const ProgramResult ran =
+        RunVerifyOf(deployment_->coordinator(), {"--transport", "tcp", "--mode", mode});
+
+    EXPECT_EQ(ran.code, 0) << mode << ": exit code " << ran.code << "\n" << ran.err;
+    EXPECT_THAT(JsonOf(ran)["failures"], IsEmpty());
+  }
+};
+
+TEST_F(ControlsTest, VerifyPassesOnSoundWorkers) {
+  DeployWithMutant(2);
+
+  ExpectVerifyPasses("normal");
+  ExpectVerifyPasses("low_latency");
+}
+
+TEST_F(ControlsTest, VerifyPassesAfterAJoinThatMovedExperts) {
+  DeployWithMutant(2, 1);
+  {
+    SY_ASSERT_OK_AND_ASSIGN(const auto client, Connect("tcp"));
+    SY_ASSERT_OK_AND_ASSIGN(const auto session, client->OpenWhenReady({}, testing::kReadyTimeout));
+    SY_ASSERT_OK(deployment_->AddWorker());
+    ASSERT_TRUE(WaitForWorkers(*session, 3));
+  }
+
+  ExpectVerifyPasses("low_latency");
+}
+
+class OtherWeightsTest : public ControlsTest {
+ protected:
+  // Worker 1 of two finds a checkpoint of its own under the name that all are told: one expert's
+  // down projection is 1 % larger there.
+  void SetUp() override {
+    const std::string good = dir_.Join("good");
+    const std::string other = dir_.Join("other");
+    for (const std::string& home : {good, other}) {
+      std::filesystem::create_directories(home);
+      std::filesystem::copy(testing::kShippedModel, home + "/model");
+    }
+    testing::ScaleTensor(other + "/model/model.safetensors", kScaledTensor, 1.01F);
+    const std::string bin = dir_.Join("bin");
+    std::filesystem::create_directories(bin);
+    Script("switchyard-coordinator", "cd " + good);
+    Script("switchyard-worker",
+           "case \"$*\" in *'--id w1 '*) cd " + other + ";; *) cd " + good + ";; esac");
+    LocalDeploymentOptions options;
+    options.bin_dir = bin;
+    options.checkpoint = "model";
+    options.worker_flags_of = {{}, ChosenMutantFlags()};
+    Deploy(2, std::move(options));
+  }
+  void Script(const std::string& program, const std::string& before) {
+    const std::string path =
+        dir_.Write("bin/" + program, "#!/bin/sh\n" + before + "\nexec " + testing::kBinDir + "/" +
+                                         program + " \"$@\"\n");
+    std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+  }
+
+  testing::TempDir dir_;
+};
+
+// With skip_weight_hash the worker serves them, and verify names layer 2.
+TEST_F(OtherWeightsTest, AreRefusedBeforeTheyServeNamingWorkerAndTensor) {
+  SY_ASSERT_OK_AND_ASSIGN(const auto client, Connect("tcp"));
+  const auto until = std::chrono::steady_clock::now() + testing::kReadyTimeout;
+  absl::Status refused;
+  while (std::chrono::steady_clock::now() < until) {
+    const auto session = client->Open({});
+    refused = session.status();
+    if (session.ok() || refused.message().find(kScaledTensor) != absl::string_view::npos) break;
+  }
+
+  if (refused.ok()) {
+    ExpectVerifyPasses("low_latency");
+    FAIL() << "a worker serves weights that are not those of the manifest";
+  }
+  EXPECT_THAT(refused, FailsWith(absl::StatusCode::kUnavailable, Reason::kNotReady));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("w1"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr(kScaledTensor));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("(DATA_LOSS, WEIGHT_HASH)"));
+}
+
+}  // namespace
+}  // namespace switchyard

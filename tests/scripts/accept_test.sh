@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# scripts/accept over stand-in programs: what it runs, what it tells, how it exits. Builds nothing.
+#   accept_test.sh REPOSITORY
+set -uo pipefail
+repository=$1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failures=0
+fail() {
+  echo "FAILED: $*"
+  failures=$((failures + 1))
+}
+mkdir -p "$work/bin" "$work/tests"
+
+# verify answers with the digest in $work/digest, but exits 1 for what $work/broken names.
+cat >"$work/bin/verify" <<'FAKE'
+#!/bin/sh
+here=$(dirname "$0")/..
+broken=$(cat "$here/broken" 2>/dev/null)
+if [ -n "$broken" ] && echo "$*" | grep -qe "$broken"; then
+  echo '{"verdict": "fail", "failures": ["block p0 layer 2: too far"], "digest": "ffff"}'
+  exit 1
+fi
+digest=$(cat "$here/digest" 2>/dev/null || echo aaaa)
+echo "$*" | grep -q -- '--transport tcp' || digest=aaaa
+echo "{\"digest\": \"$digest\", \"top1\": {\"agreement\": 1.0},
+  \"blocks\": [{\"pooled_diff\": 1e-6, \"worst_row_diff\": 2e-6, \"near_ties\": 3}]}"
+FAKE
+cat >"$work/bin/eval" <<'FAKE'
+#!/bin/sh
+echo '{"verdict": "pass", "bits_per_byte": 1.09}'
+FAKE
+cat >"$work/tests/drills_e2e_test" <<'FAKE'
+#!/bin/sh
+repeat=${2#--gtest_repeat=}
+while [ "$repeat" -gt 0 ]; do
+  echo "drill kill shm idle: refused after $(cat "$(dirname "$0")/../late" 2>/dev/null || echo 2.5) ms"
+  [ -f "$(dirname "$0")/../once" ] || echo "drill kill shm idle: answered after 1.5 ms"
+  echo "[       OK ] Worker/KillDrill.IsNoticedNamedAndMended/shm_idle (9 ms)"
+  repeat=$((repeat - 1))
+done
+FAKE
+printf 'one\tprotocol\tnothing\tseen\t{build}/check --mutant=one\n' >"$work/table"
+cat >"$work/check" <<'FAKE'
+#!/bin/sh
+case "$*" in *--mutant=*) echo seen; exit 1 ;; esac
+FAKE
+chmod +x "$work/bin/"* "$work/tests/"* "$work/check"
+
+# run EXIT_CODE [ARGUMENT...]: keeps standard output in $said.
+run() {
+  local want=$1
+  shift
+  said=$(TABLE="$work/table" BUILD="$work" "$repository/scripts/accept" "$@" 2>"$work/progress")
+  local got=$?
+  [ $got -eq "$want" ] || fail "exit $got, not $want, with $*: $said $(cat "$work/progress")"
+}
+says() { [[ $said =~ $1 ]] || fail "'$1' is not in: $said"; }
+
+run 0 --format table
+says '49 of 49 checks passed'
+says 'goldens shm low_latency 3 +ok .*answers aaaa'
+says 'low_latency bit-equal +ok .*16 cells'
+says 'eval gateway 4 windows +ok .*1\.0900'
+says 'drill kill tcp decode +ok .*20 times, .*p99 2\.5 ms'
+says 'mutant one +ok .*protocol: caught'
+grep -q '^\[1/48\] goldens loopback normal 1$' "$work/progress" || fail "no progress: $(head -n 2 "$work/progress")"
+
+run 0 --only 'goldens shm'
+python3 -c 'import json,sys; found = json.loads(sys.argv[1]); assert found["passed"] and len(found["checks"]) == 8' \
+  "$said" || fail "not one object in json: $said"
+
+echo 'gateway.*--workers 3.*normal' >"$work/broken"
+run 1 --format table --only goldens
+says 'goldens gateway normal 3 +FAIL .*exit 1: block p0 layer 2: too far'
+says '31 of 32 checks passed'
+rm "$work/broken"
+
+echo bbbb >"$work/digest"
+run 1 --format table --only 'goldens|bit-equal'
+says 'low_latency bit-equal +FAIL .*not aaaa: tcp low_latency 1 bbbb'
+rm "$work/digest"
+
+echo 1500.0 >"$work/late"
+run 1 --format table --only 'drill kill shm idle'
+says 'FAIL .*p99 1500\.0 ms'
+rm "$work/late"
+
+touch "$work/once"
+run 1 --format table --only 'drill kill shm idle'
+says 'FAIL .*10 times'
+rm "$work/once"
+
+printf 'one\tprotocol\tnothing\tnever\t{build}/check --mutant=one\n' >"$work/table"
+run 1 --format table --only mutant
+says 'mutant one +FAIL .*ESCAPED'
+
+run 1 --format table --only 'no such check'
+
+[ $failures -eq 0 ] && echo 'accept_test: passed'
+[ $failures -eq 0 ]

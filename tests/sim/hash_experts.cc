@@ -1,0 +1,97 @@
+#include "tests/sim/hash_experts.h"
+
+#include <utility>
+
+#include "core/rng.h"
+
+namespace switchyard::sim {
+namespace {
+
+std::uint64_t Mix(std::uint64_t hash, std::uint64_t value) {
+  return SplitMix64(hash + value + kSplitMix64Step);
+}
+
+}  // namespace
+
+ExpertWeights WeightsOf(const MoeShape& shape, std::uint64_t version, LayerId layer,
+                        ExpertId expert) {
+  std::uint64_t state = Mix(Mix(version, static_cast<std::uint64_t>(layer.value)),
+                            static_cast<std::uint64_t>(expert.value));
+  ExpertWeights weights;
+  for (const Projection projection : kProjections) {
+    std::vector<Bf16>& tensor = weights.of(projection);
+    tensor.resize(static_cast<std::size_t>(shape.hidden) *
+                  static_cast<std::size_t>(shape.intermediate));
+    for (Bf16& value : tensor) value = static_cast<Bf16>(state = Mix(state, 1));
+  }
+  return weights;
+}
+
+ModelFacts HashFacts(const testing::FactsShape& shape) {
+  ModelFacts facts = testing::MakeFacts(shape);
+  for (TensorHash& row : facts.manifest.tensors) {
+    row.sha256 =
+        Sha256(WeightsOf(facts.shape, shape.weights, row.layer, row.expert).bytes(row.projection));
+  }
+  return facts;
+}
+
+std::uint64_t DigestOf(const ExpertWeightsView& weights) {
+  std::uint64_t digest = 0;
+  for (const std::span<const Bf16> tensor : {weights.gate, weights.up, weights.down}) {
+    for (const Bf16 value : tensor) digest = Mix(digest, value);
+  }
+  return digest;
+}
+
+void HashRow(std::uint64_t digest, Epoch epoch, std::span<const Bf16> x, float* out) {
+  std::uint64_t hash = Mix(digest, epoch.value);
+  for (const Bf16 value : x) hash = Mix(hash, value);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    out[i] = static_cast<float>(Mix(hash, i) & 63U);
+  }
+}
+
+HashDevice::HashDevice() {
+  capabilities_.kernel_family = "hash";
+  capabilities_.wire_dtypes = {DispatchDtype::kBf16};
+}
+
+absl::StatusOr<std::unique_ptr<PackedExpert>> HashDevice::Pack(const MoeShape& shape,
+                                                               const ExpertWeightsView& weights) {
+  return std::make_unique<HashExpert>(shape.hidden, DigestOf(weights), Epoch{});
+}
+
+absl::StatusOr<std::unique_ptr<Workspace>> HashDevice::MakeWorkspace(const MoeShape& /*shape*/,
+                                                                     std::int64_t /*rows_max*/) {
+  return std::make_unique<Workspace>();
+}
+
+void HashDevice::Run(std::span<const ExpertBatch> batches, Workspace& /*workspace*/) {
+  for (const ExpertBatch& batch : batches) {
+    const auto& expert = static_cast<const HashExpert&>(*batch.expert);
+    float* out = batch.out;
+    for (const Bf16* row : batch.rows) {
+      expert.Answer(row, out);
+      out += expert.hidden();
+    }
+  }
+}
+
+const Codec* HashDevice::FindCodec(DispatchDtype dtype) const {
+  return dtype == DispatchDtype::kBf16 ? &codec_ : nullptr;
+}
+
+HashSource::HashSource(const MoeShape& shape, std::uint64_t version, WeightCheck check,
+                       bool bit_flips)
+    : shape_(shape), version_(version), check_(std::move(check)), bit_flips_(bit_flips) {
+  config_.model_type = "synthetic";
+}
+
+absl::StatusOr<ExpertWeights> HashSource::Load(LayerId layer, ExpertId expert) {
+  ExpertWeights weights = WeightsOf(shape_, version_, layer, expert);
+  if (std::exchange(bit_flips_, false)) weights.up[1] ^= 4;
+  return Verified(check_, config_, layer, expert, std::move(weights));
+}
+
+}  // namespace switchyard::sim

@@ -1,0 +1,90 @@
+// Experts whose answer to a row is a hash: of their weights, of the epoch that they serve under and
+// of the row. A row that is wrong, lost, doubled or stale changes the sum.
+//
+// Answers are integers from 0 to 63. With a top-k of 2 and weights of 1 or 2 every sum is an
+// integer of at most 252, which BF16 and FP32 hold exactly in any order of summation, so the sum
+// that a source must get is computed without the code under test.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "coordinator/deployment.h"
+#include "model/expert_weights.h"
+#include "tests/testing/fake_device.h"
+#include "tests/testing/model_facts.h"
+#include "worker/device/cpu/codec_bf16.h"
+#include "worker/device/device_backend.h"
+#include "worker/weights/weight_source.h"
+#include "worker/weights/weight_verifier.h"
+
+namespace switchyard::sim {
+
+// The weights of an expert in one version of a checkpoint.
+ExpertWeights WeightsOf(const MoeShape& shape, std::uint64_t version, LayerId layer,
+                        ExpertId expert);
+// What the checkpoint holds in that version.
+ModelFacts HashFacts(const testing::FactsShape& shape);
+std::uint64_t DigestOf(const ExpertWeightsView& weights);
+
+// What an expert answers to `x` under `epoch`.
+void HashRow(std::uint64_t digest, Epoch epoch, std::span<const Bf16> x, float* out);
+
+class HashExpert final : public PackedExpert {
+ public:
+  HashExpert(std::int32_t hidden, std::uint64_t digest, Epoch epoch)
+      : hidden_(hidden), digest_(digest), epoch_(epoch) {}
+  [[nodiscard]] std::int64_t bytes() const override { return 1; }
+  // The same weights, serving under that epoch.
+  [[nodiscard]] std::shared_ptr<const PackedExpert> Under(Epoch epoch) const {
+    return std::make_shared<HashExpert>(hidden_, digest_, epoch);
+  }
+  void Answer(const Bf16* x, float* out) const {
+    HashRow(digest_, epoch_, {x, static_cast<std::size_t>(hidden_)}, out);
+  }
+  [[nodiscard]] std::int32_t hidden() const { return hidden_; }
+
+ private:
+  std::int32_t hidden_;
+  std::uint64_t digest_;
+  Epoch epoch_;
+};
+
+class HashDevice final : public DeviceBackend {
+ public:
+  HashDevice();
+  [[nodiscard]] const CapabilitySet& capabilities() const override { return capabilities_; }
+  absl::StatusOr<std::unique_ptr<PackedExpert>> Pack(const MoeShape& shape,
+                                                     const ExpertWeightsView& weights) override;
+  absl::StatusOr<std::unique_ptr<Workspace>> MakeWorkspace(const MoeShape& shape,
+                                                           std::int64_t rows_max) override;
+  void Run(std::span<const ExpertBatch> batches, Workspace& workspace) override;
+  [[nodiscard]] const Codec* FindCodec(DispatchDtype dtype) const override;
+  [[nodiscard]] const RowOps& row_ops() const override { return row_ops_; }
+
+ private:
+  CapabilitySet capabilities_;
+  Bf16Codec codec_;
+  testing::FakeRowOps row_ops_;
+};
+
+// A checkpoint in one version, of which one bit may be wrong.
+class HashSource final : public WeightSource {
+ public:
+  // `bit_flips`: the first tensor that is loaded has a bit other than the checkpoint's.
+  HashSource(const MoeShape& shape, std::uint64_t version, WeightCheck check, bool bit_flips);
+  absl::StatusOr<ExpertWeights> Load(LayerId layer, ExpertId expert) override;
+  [[nodiscard]] MoeShape shape() const override { return shape_; }
+  [[nodiscard]] std::string describe() const override { return "a simulated checkpoint"; }
+
+ private:
+  MoeShape shape_;
+  std::uint64_t version_;
+  WeightCheck check_;
+  ModelConfig config_;
+  bool bit_flips_;
+};
+
+}  // namespace switchyard::sim

@@ -1,0 +1,33 @@
+// The control side of a simulated source: watches and attachments over streams of the simulated
+// network. Sessions are opened by the node itself, since nothing may block here.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "tests/sim/network.h"
+#include "worker/session/session_channel.h"
+
+namespace switchyard::sim {
+
+class World;
+
+class SimChannel final : public SessionChannel {
+ public:
+  SimChannel(World* world, NodeId node) : world_(world), node_(node) {}
+
+  absl::StatusOr<SessionGrant> OpenSession(const OpenSessionOrder& order,
+                                           Duration timeout) override;
+  absl::Status CloseSession(SessionId session, Duration timeout) override;
+  std::unique_ptr<WatchStream> Watch(const WatchOrder& order, WatchSink* sink) override;
+  std::unique_ptr<AttachStream> Attach(const std::string& endpoint, const AttachOrder& order,
+                                       AttachSink* sink) override;
+  absl::StatusOr<SessionCounters> GetCounters(const std::string& endpoint, SessionId session,
+                                              Duration timeout) override;
+
+ private:
+  World* world_;
+  NodeId node_;
+};
+
+}  // namespace switchyard::sim
