@@ -12,6 +12,9 @@
 namespace switchyard {
 namespace {
 
+// Half of a core's L2 cache where it is 2 MiB.
+constexpr std::int64_t kCachedBytes = std::int64_t{1} << 20;
+
 bool IsNan(Bf16 bits) { return (bits & 0x7fffU) > 0x7f80U; }
 
 }  // namespace
@@ -49,6 +52,7 @@ ChunkExecutor::ChunkExecutor(DeviceBackend* device, const MoeShape& shape,
 
 void ChunkExecutor::Execute(const LayerRuntime& layer, std::span<ExecutorChunk> chunks) {
   for (ExecutorChunk& chunk : chunks) chunk.nan_rows = 0;
+  rows_of_run_ = RowsOfRun(layer, chunks);
   Cursor from;
   while (from.chunk < chunks.size()) {
     const Cursor to = Gather(layer, chunks, from);
@@ -56,6 +60,23 @@ void ChunkExecutor::Execute(const LayerRuntime& layer, std::span<ExecutorChunk> 
     Scatter(chunks, from, to);
     from = to;
   }
+}
+
+// Rows of y leave the cache before they are summed when a run has many. Fewer a run keep them
+// there, which is worth reading the weights again only when those stay in the cache as well.
+std::int64_t ChunkExecutor::RowsOfRun(const LayerRuntime& layer,
+                                      std::span<const ExecutorChunk> chunks) const {
+  const std::int64_t row_bytes = shape_.hidden * std::int64_t{sizeof(float)};
+  std::int64_t y_bytes = 0;
+  for (const ExecutorChunk& chunk : chunks) {
+    const bool each_expert = chunk.request->mode() == DispatchMode::kNormal;
+    y_bytes += row_bytes * chunk.request->rows() * (each_expert ? chunk.request->top_k() : 1);
+  }
+  if (y_bytes <= kCachedBytes) return options_.rows_max;
+  std::int64_t weight_bytes = 0;
+  for (const ExpertSlot& slot : layer.slots) weight_bytes += slot.weights->bytes();
+  if (weight_bytes > kCachedBytes) return options_.rows_max;
+  return std::clamp<std::int64_t>(kCachedBytes / row_bytes, shape_.top_k, options_.rows_max);
 }
 
 // Takes whole rows until the next one would not fit.
@@ -78,7 +99,7 @@ ChunkExecutor::Cursor ChunkExecutor::Gather(const LayerRuntime& layer,
 // False, with `at` unmoved, when the row does not fit into this run.
 bool ChunkExecutor::GatherRow(const ExecutorChunk& chunk, Cursor* at) {
   const RequestView& request = *chunk.request;
-  const auto room = static_cast<std::size_t>(options_.rows_max) - pairs_;
+  const auto room = static_cast<std::size_t>(rows_of_run_) - pairs_;
   if (request.mode() == DispatchMode::kLowLatency) {
     if (room < 1) return false;
     while (at->slot_rows_done == request.slot_counts()[static_cast<std::size_t>(at->slot)]) {

@@ -67,6 +67,8 @@ class ChunkExecutor {
   };
 
   ChunkExecutor(DeviceBackend* device, const MoeShape& shape, const ExecutorOptions& options);
+  [[nodiscard]] std::int64_t RowsOfRun(const LayerRuntime& layer,
+                                       std::span<const ExecutorChunk> chunks) const;
   Cursor Gather(const LayerRuntime& layer, std::span<const ExecutorChunk> chunks, Cursor from);
   bool GatherRow(const ExecutorChunk& chunk, Cursor* at);
   void AddPair(std::int32_t slot, const Bf16* row);
@@ -79,6 +81,8 @@ class ChunkExecutor {
   MoeShape shape_;
   ExecutorOptions options_;
   std::unique_ptr<Workspace> workspace_;
+
+  std::int64_t rows_of_run_ = 0;  // most pairs of a device run of this Execute
 
   // Of the run being gathered; sizes fixed by Create.
   std::int32_t local_slots_ = 0;

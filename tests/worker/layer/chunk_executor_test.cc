@@ -173,6 +173,29 @@ TEST(ChunkExecutorTest, SplitsBatchesBeyondItsMemoryWithoutChangingABit) {
   }
 }
 
+// Outputs of 2 MiB for experts of 0.6 MB, and for experts of 1.2 MB: the first are run in parts
+// that stay in a cache with their outputs, the second are read once. No bit tells which it was.
+TEST(ChunkExecutorTest, CutsARunWhereWeightsAndOutputsFitIntoACacheTogether) {
+  for (const std::int32_t intermediate : {4, 8}) {
+    const MoeShape shape{.hidden = 2048, .intermediate = intermediate, .experts = 12, .top_k = 4};
+    SeededRng rng(23);
+    const TestLayer layer = MakeTestLayer(rng, shape, 1, 0.0);
+    const TestStep step = MakeTestStep(rng, layer, 64, DispatchMode::kNormal, 0.0);
+    const auto chunk = MakeChunk(layer, step, WorkerOrdinal{0}, 0, 64);
+    FakeDevice device;
+    SY_ASSERT_OK_AND_ASSIGN(
+        const auto executor,
+        ChunkExecutor::Create(&device, shape,
+                              {.rows_max = 512, .mutant = testing::ChosenMutant()}));
+    ExecutorChunk in_out = InOut(*chunk);
+
+    executor->Execute(MakeRuntime(layer, WorkerOrdinal{0}), std::span(&in_out, 1));
+
+    EXPECT_EQ(device.runs, intermediate == 4 ? 2 : 1);
+    EXPECT_EQ(chunk->out, ExpectedAnswer(layer, step, WorkerOrdinal{0}, *chunk));
+  }
+}
+
 TEST(ChunkExecutorTest, TakesRowsOneByOneAsItTakesThemDense) {
   for (const DispatchMode mode : kModes) {
     SeededRng rng(41);
