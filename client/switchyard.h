@@ -1,7 +1,6 @@
 /* Switchyard's C interface: the routed experts of a model's MoE layers as a function call.
  *
- *   sy_client_open -> sy_session_open -> { sy_submit -> sy_wait }* -> sy_session_close ->
- * sy_client_close
+ *   sy_client_open, sy_session_open, { sy_submit, sy_wait }*, sy_session_close, sy_client_close
  *
  * Structures begin with their size and the ABI version they were compiled for, so that a newer
  * library serves an older caller: set both with SY_INIT and zero the rest. Every function is
@@ -22,6 +21,9 @@
 #else
 #define SY_EXPORT
 #endif
+
+/* C has no `using`, and C's names are the field's: sy_name, SY_NAME. */
+/* NOLINTBEGIN(modernize-use-using,readability-identifier-naming) */
 
 #ifdef __cplusplus
 extern "C" {
@@ -150,3 +152,5 @@ SY_EXPORT size_t sy_last_error(const sy_client* client, char* buffer, size_t siz
 #ifdef __cplusplus
 }
 #endif
+
+/* NOLINTEND(modernize-use-using,readability-identifier-naming) */
