@@ -1,5 +1,10 @@
 #include "ctl/command_line.h"
 
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_join.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -63,6 +68,10 @@ TEST(CommandLineTest, HasDefaults) {
 struct WrongWords {
   std::vector<std::string> words;
   std::string says;
+
+  friend void PrintTo(const WrongWords& wrong, std::ostream* out) {
+    *out << "syctl " << absl::StrJoin(wrong.words, " ");
+  }
 };
 
 class CommandLineRefusalTest : public ::testing::TestWithParam<WrongWords> {};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <ostream>
 #include <set>
 
 #include "gtest/gtest.h"
@@ -18,6 +19,10 @@ struct Case {
   std::int32_t tokens;
   std::uint32_t chunk_rows;
   std::uint64_t seed;
+
+  friend void PrintTo(const Case& c, std::ostream* out) {
+    *out << DispatchModeName(c.mode) << ", " << c.tokens << " tokens, chunks of " << c.chunk_rows;
+  }
 };
 
 class ChunkPlanTest : public ::testing::TestWithParam<Case> {
