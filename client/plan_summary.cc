@@ -1,6 +1,7 @@
 #include "client/plan_summary.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -47,7 +48,10 @@ std::vector<PlacementRow> SummarizePlacement(const Plan& plan) {
       std::sort(experts.begin(), experts.end());
       auto group = std::find_if(groups.begin(), groups.end(),
                                 [&](const auto& item) { return item.first == experts; });
-      if (group == groups.end()) group = groups.insert(groups.end(), {std::move(experts), {}});
+      if (group == groups.end()) {
+        groups.emplace_back(std::move(experts), std::vector<std::int32_t>{});
+        group = std::prev(groups.end());
+      }
       group->second.push_back(layer.layer.value);
     }
     if (groups.empty()) rows.push_back({worker, "", "", 0});
