@@ -51,7 +51,7 @@ chmod +x "$work/bin/"* "$work/tests/"* "$work/check"
 run() {
   local want=$1
   shift
-  said=$(TABLE="$work/table" BUILD="$work" "$repository/scripts/accept" "$@" 2>"$work/progress")
+  said=$(TABLE="$work/table" BUILD="$work" MUTANTS_BUILD="$work" "$repository/scripts/accept" "$@" 2>"$work/progress")
   local got=$?
   [ $got -eq "$want" ] || fail "exit $got, not $want, with $*: $said $(cat "$work/progress")"
 }
