@@ -1,14 +1,57 @@
 #include "worker/session/binding.h"
 
 #include <algorithm>
+#include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
 #include "core/error.h"
+#include "core/status_macros.h"
 
 namespace switchyard {
 namespace {
+
+std::string EdgeName(const Edge& edge) {
+  return absl::StrCat(DeviceKindName(edge.source), ":", DeviceKindName(edge.worker));
+}
+
+absl::Status NoConfig(const Plan& plan, LayerId layer, Phase phase, const Edge& edge) {
+  return MakeError(
+      absl::StatusCode::kFailedPrecondition, Reason::kBadConfig,
+      absl::StrFormat("plan of epoch %d has no dispatch config for layer %d, phase %s, "
+                      "edge %s; add the phase to the deployment",
+                      plan.epoch.value, layer.value, PhaseName(phase), EdgeName(edge)),
+      {{"layer", absl::StrCat(layer.value)},
+       {"phase", std::string(PhaseName(phase))},
+       {"edge", EdgeName(edge)},
+       {"epoch", absl::StrCat(plan.epoch.value)}});
+}
+
+// A step has one mode, whatever its edges; each edge has its own wire dtype.
+absl::Status BindEdge(const Plan& plan, const Edge& edge, const OpenSessionOrder& order,
+                      LayerBinding* layer) {
+  const DispatchConfig* config = plan.FindConfig(layer->layer, order.phase, edge);
+  if (config == nullptr) return NoConfig(plan, layer->layer, order.phase, edge);
+  const DispatchMode mode = order.mode.value_or(config->mode);
+  if (!layer->wire_dtypes.empty() && mode != layer->mode) {
+    return MakeError(
+        absl::StatusCode::kFailedPrecondition, Reason::kBadConfig,
+        absl::StrFormat("layer %d, phase %s: edge %s is planned for %s, another edge for %s; open "
+                        "the session with one mode",
+                        layer->layer.value, PhaseName(order.phase), EdgeName(edge),
+                        DispatchModeName(mode), DispatchModeName(layer->mode)),
+        {{"layer", absl::StrCat(layer->layer.value)}, {"edge", EdgeName(edge)}});
+  }
+  layer->mode = mode;
+  layer->wire_dtypes.push_back(config->wire_dtype);
+  const std::int32_t most = config->max_tokens_per_step;
+  if (most > 0 && (layer->max_tokens_per_step == 0 || most < layer->max_tokens_per_step)) {
+    layer->max_tokens_per_step = most;
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<LayerBinding> BindLayer(const Plan& plan, const LayerPlacement& placement,
                                        const OpenSessionOrder& order) {
@@ -20,23 +63,23 @@ absl::StatusOr<LayerBinding> BindLayer(const Plan& plan, const LayerPlacement& p
     layer.local_slots.push_back(
         static_cast<std::int32_t>(layer.placement.OnWorker(WorkerOrdinal{w}).size()));
   }
-  const Edge edge{order.source, plan.workers.front().device};
-  const DispatchConfig* config = plan.FindConfig(placement.layer, order.phase, edge);
-  if (config == nullptr) {
-    return MakeError(
-        absl::StatusCode::kFailedPrecondition, Reason::kBadConfig,
-        absl::StrFormat(
-            "plan of epoch %d has no dispatch config for layer %d, phase %s, edge %s:%s;"
-            " add the phase to the deployment",
-            plan.epoch.value, placement.layer.value, PhaseName(order.phase),
-            DeviceKindName(edge.source), DeviceKindName(edge.worker)),
-        {{"layer", absl::StrCat(placement.layer.value)},
-         {"phase", std::string(PhaseName(order.phase))},
-         {"epoch", absl::StrCat(plan.epoch.value)}});
+  for (const PlanWorker& worker : plan.workers) {
+    SY_RETURN_IF_ERROR(BindEdge(plan, {order.source, worker.device}, order, &layer));
   }
-  layer.config = *config;
-  layer.config.mode = order.mode.value_or(config->mode);
   return layer;
+}
+
+absl::Status CheckCodecs(const LayerBinding& layer, const DeviceBackend& device) {
+  for (const DispatchDtype dtype : layer.wire_dtypes) {
+    if (device.FindCodec(dtype) != nullptr) continue;
+    return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kUnsupported,
+                     absl::StrFormat("this source has no codec for %s, which layer %d asks for; "
+                                     "change the deployment's wire dtype",
+                                     DispatchDtypeName(dtype), layer.layer.value),
+                     {{"layer", absl::StrCat(layer.layer.value)},
+                      {"dtype", std::string(DispatchDtypeName(dtype))}});
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -58,18 +101,9 @@ absl::StatusOr<std::unique_ptr<Binding>> MakeBinding(const PlanNews& news,
   binding->plan = news.plan;
   binding->hash = news.hash;
   for (const LayerPlacement& placement : news.plan.layers) {
-    absl::StatusOr<LayerBinding> layer = BindLayer(news.plan, placement, order);
-    if (!layer.ok()) return layer.status();
-    if (device.FindCodec(layer->config.wire_dtype) == nullptr) {
-      return MakeError(
-          absl::StatusCode::kFailedPrecondition, Reason::kUnsupported,
-          absl::StrFormat("this source has no codec for %s, which layer %d asks for; "
-                          "change the deployment's wire dtype",
-                          DispatchDtypeName(layer->config.wire_dtype), layer->layer.value),
-          {{"layer", absl::StrCat(layer->layer.value)},
-           {"dtype", std::string(DispatchDtypeName(layer->config.wire_dtype))}});
-    }
-    binding->layers.push_back(*std::move(layer));
+    SY_ASSIGN_OR_RETURN(LayerBinding layer, BindLayer(news.plan, placement, order));
+    SY_RETURN_IF_ERROR(CheckCodecs(layer, device));
+    binding->layers.push_back(std::move(layer));
   }
   binding->workers.assign(news.plan.workers.size(), nullptr);
   binding->bound.assign(news.plan.workers.size(), false);

@@ -21,8 +21,11 @@ namespace switchyard {
 struct LayerBinding {
   LayerId layer;
   PlacementMap placement;
-  DispatchConfig config;                  // of the session's phase; mode already the session's
-  std::vector<std::int32_t> local_slots;  // by worker ordinal
+  DispatchMode mode = DispatchMode::kNormal;  // the session's, or what the plan says for its phase
+  std::int32_t max_tokens_per_step = 0;       // the least of the edges'; 0: no bound
+  // By worker ordinal: each edge has a wire dtype of its own.
+  std::vector<DispatchDtype> wire_dtypes;
+  std::vector<std::int32_t> local_slots;
 };
 
 struct Binding {
@@ -38,7 +41,8 @@ struct Binding {
 };
 
 // Without attachments. Errors: kFailedPrecondition, BAD_CONFIG when the plan has no config for the
-// order's phase and edge, UNSUPPORTED when `device` has no codec for its wire dtype.
+// order's phase and an edge, or its edges differ in mode and the order names none; UNSUPPORTED when
+// `device` has no codec for the wire dtype of an edge.
 absl::StatusOr<std::unique_ptr<Binding>> MakeBinding(const PlanNews& news,
                                                      const OpenSessionOrder& order,
                                                      const DeviceBackend& device);

@@ -24,7 +24,7 @@ absl::Status Step::Begin(StepId id, const StepRequest& request, Binding* binding
   own_rows_.clear();
   CopyRouting();
   SY_RETURN_IF_ERROR(BuildDispatchPlan({dense_ids_, request.tokens, request.top_k}, layer.placement,
-                                       layer.config.mode, &plan_));
+                                       layer.mode, &plan_));
   chunks_.Build(plan_, layer.local_slots, chunk_rows);
   states_.assign(chunks_.chunks().size(), {});
   cursors_.assign(layer.local_slots.size(), {});
@@ -32,7 +32,7 @@ absl::Status Step::Begin(StepId id, const StepRequest& request, Binding* binding
     const std::uint32_t first = chunks_.ChunksOf(static_cast<std::int32_t>(w)).first;
     cursors_[w] = {first, 0, first, first};
   }
-  if (layer.config.mode == DispatchMode::kLowLatency) LocatePairs();
+  if (layer.mode == DispatchMode::kLowLatency) LocatePairs();
   const auto top_k = static_cast<std::size_t>(request.top_k);
   terms_.reserve(std::max(top_k, cursors_.size()));
   factors_.reserve(top_k);
@@ -169,7 +169,7 @@ void Step::SumInto(std::uint32_t token, const RowOps& ops) {
   if (y_dtype_ == OutputDtype::kF32) {
     sum = static_cast<float*>(request_.y) + static_cast<std::int64_t>(token) * request_.y_stride;
   }
-  if (layer_->config.mode == DispatchMode::kLowLatency) {
+  if (layer_->mode == DispatchMode::kLowLatency) {
     ops.WeightedSumBf16(terms_, factors_, hidden_, sum);
   } else {
     ops.SumBf16(terms_, hidden_, sum);
@@ -183,7 +183,7 @@ void Step::SumInto(std::uint32_t token, const RowOps& ops) {
 
 void Step::FinishTokens(const RowOps& ops, absl::FunctionRef<void(std::uint32_t chunk)> give_back) {
   if (failed_) return;
-  const bool low_latency = layer_->config.mode == DispatchMode::kLowLatency;
+  const bool low_latency = layer_->mode == DispatchMode::kLowLatency;
   const std::uint32_t before = next_token_;
   while (next_token_ < tokens()) {
     const bool ready = low_latency ? CollectLowLatency(next_token_) : CollectNormal(next_token_);

@@ -174,7 +174,7 @@ absl::Status StepEngine::RunOwn(Step& step, std::uint32_t chunk) {
                                                 .epoch = binding.plan.epoch,
                                                 .hash = binding.hash,
                                                 .layer = step.layer(),
-                                                .mode = step.layer_binding().config.mode,
+                                                .mode = step.layer_binding().mode,
                                                 .rows = step.chunk_plan().RowsOf(cut),
                                                 .x = row_pointers_,
                                                 .metadata = own_metadata_,
@@ -186,8 +186,8 @@ absl::Status StepEngine::RunOwn(Step& step, std::uint32_t chunk) {
 FrameLayout StepEngine::LayoutOf(const Step& step, const Chunk& chunk) const {
   const LayerBinding& layer = step.layer_binding();
   return LayoutOfRequest(
-      {.mode = layer.config.mode,
-       .dtype = layer.config.wire_dtype,
+      {.mode = layer.mode,
+       .dtype = layer.wire_dtypes[static_cast<std::size_t>(chunk.worker)],
        .rows = chunk.rows,
        .hidden = step.binding()->plan.shape.hidden,
        .top_k = step.request().top_k,
@@ -204,7 +204,7 @@ void StepEngine::CollectRows(const Step& step, const Chunk& chunk) {
 
 void StepEngine::WriteMetadata(const Step& step, const Chunk& chunk,
                                std::span<std::byte> out) const {
-  WriteRequestMetadata(step.layer_binding().config.mode,
+  WriteRequestMetadata(step.layer_binding().mode,
                        {.rows = step.chunk_plan().RowsOf(chunk),
                         .slot_counts = step.chunk_plan().SlotCountsOf(chunk),
                         .worker = WorkerOrdinal{chunk.worker},
@@ -220,17 +220,18 @@ std::size_t StepEngine::FillFrame(const Step& step, std::uint32_t chunk,
                                   std::span<std::byte> slot) {
   const Chunk& cut = step.chunk_plan().chunks()[chunk];
   const FrameLayout layout = LayoutOf(step, cut);
-  const DispatchConfig& config = step.layer_binding().config;
+  const DispatchDtype dtype =
+      step.layer_binding().wire_dtypes[static_cast<std::size_t>(cut.worker)];
   const std::span<std::byte> metadata = slot.subspan(layout.metadata_begin, layout.metadata_bytes);
   WriteMetadata(step, cut, metadata);
   CollectRows(step, cut);
-  options_.device->FindCodec(config.wire_dtype)
-      ->Encode(row_pointers_, step.binding()->plan.shape.hidden, slot.data() + layout.rows_begin,
-               slot.data() + layout.scales_begin);
+  options_.device->FindCodec(dtype)->Encode(row_pointers_, step.binding()->plan.shape.hidden,
+                                            slot.data() + layout.rows_begin,
+                                            slot.data() + layout.scales_begin);
   FrameHeader header;
   header.kind = FrameKind::kRequest;
-  header.mode = config.mode;
-  header.dtype = config.wire_dtype;
+  header.mode = step.layer_binding().mode;
+  header.dtype = dtype;
   header.cookie = options_.cookie;
   const Step& numbers_epoch =
       SY_MUTANT(options_.mutant, kMixedEpochs) ? slots_[order_.back()]->step : step;

@@ -50,8 +50,8 @@ absl::Status CheckView(const View& view, const StepRequest& request) {
 
 absl::Status CheckLimits(const StepRequest& request, const LayerBinding& layer,
                          const OpenSessionOrder& order) {
-  if (layer.config.mode != DispatchMode::kLowLatency) return absl::OkStatus();
-  std::int32_t limit = layer.config.max_tokens_per_step;
+  if (layer.mode != DispatchMode::kLowLatency) return absl::OkStatus();
+  std::int32_t limit = layer.max_tokens_per_step;
   if (order.max_tokens > 0)
     limit = limit > 0 ? std::min(limit, order.max_tokens) : order.max_tokens;
   if (limit == 0 || request.tokens <= limit) return absl::OkStatus();
