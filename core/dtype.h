@@ -1,6 +1,7 @@
 // The dtypes in which rows cross the network, and what a row costs in bytes.
 //
-// Sizes are those of the wire (data plus scales); nothing else computes them.
+// Sizes are those of the wire (data plus scales) in the dtype's default format; the others are in
+// core/wire_format.h.
 // Source of the layouts: OCP FP8 (E4M3), 1x128 group scales of DeepEP, NVFP4 1x16 of CUDA.
 #pragma once
 
