@@ -41,6 +41,15 @@ TEST(CalcDiffTest, NanFailsEveryBound) {
   EXPECT_FALSE(CalcDiffWorstRow(x, y, 1) <= 1e9);
 }
 
+TEST(CalcDiffTest, ShiftedIsOfBothPlusOne) {
+  const std::vector<float> x = {0.0F, 1.0F};
+  const std::vector<float> y = {1.0F, 1.0F};
+
+  // 1 - 2 (1*2 + 2*2) / (1 + 4 + 4 + 4)
+  EXPECT_NEAR(CalcDiffShifted(x, y), 1.0 - 12.0 / 13.0, 1e-15);
+  EXPECT_DOUBLE_EQ(CalcDiffShifted(x, x), 0.0);
+}
+
 TEST(CalcDiffTest, WorstRowFindsTheRowThatThePoolHides) {
   std::vector<float> x(64, 100.0F);
   std::vector<float> y = x;
