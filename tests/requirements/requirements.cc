@@ -70,9 +70,10 @@ const char* Complaint(Outcome outcome) {
 }  // namespace
 
 const std::vector<std::string>& Wanted() {
-  static const std::vector<std::string> kWanted{
-      "R33", "R43", "R44", "R45", "R47", "R48", "R49", "R50", "R51", "R52", "R53", "R54",  "R56",
-      "R57", "R58", "R59", "R60", "R61", "R62", "R64", "R67", "R68", "R69", "R88", "R122", "R127"};
+  static const std::vector<std::string> kWanted{"R33", "R43", "R44", "R45", "R47",  "R48", "R49",
+                                                "R50", "R51", "R52", "R53", "R54",  "R56", "R57",
+                                                "R58", "R59", "R60", "R61", "R62",  "R64", "R67",
+                                                "R68", "R69", "R88", "R89", "R122", "R127"};
   return kWanted;
 }
 
