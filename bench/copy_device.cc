@@ -55,6 +55,10 @@ class CopyDevice final : public DeviceBackend {
   [[nodiscard]] const Codec* FindCodec(DispatchDtype dtype) const override {
     return cpu_->FindCodec(dtype);
   }
+  [[nodiscard]] absl::StatusOr<std::unique_ptr<Codec>> MakeCodec(
+      const CodecSpec& spec) const override {
+    return cpu_->MakeCodec(spec);
+  }
   [[nodiscard]] const RowOps& row_ops() const override { return cpu_->row_ops(); }
 
  private:

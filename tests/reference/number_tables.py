@@ -323,6 +323,13 @@ def rows():
         row = gauss(rng, 300, 1.0)
         row[200] = special
         yield row
+    row = gauss(rng, 45, 1.0)
+    row[40] = 0x7fc0  # in a short block of an odd row
+    yield row
+    yield from order_rows()
+    # The BF16 numbers on both sides of the floor of amax, 1e-4.
+    for amax in (0x38d0, 0x38d1, 0x38d2, 0x38d3, 0x38d4):
+        yield [amax] + gauss(rng, 20, 1e-5)
     # Golden amax of the UE8M0 scale, each in a group of its own.
     yield [p for amax in (1, Fraction(7, 2), 7, 448, 1000) for p in [bf16(amax)] + gauss(rng, 127, 0.2)]
     # Every tie and value of E4M3 with a factor of one.
@@ -333,6 +340,51 @@ def rows():
         yield [bf16(448)] + [bf16(sign * v) for v in codes]
     # Ties of INT8 with a scale of one.
     yield [bf16(127)] + [bf16(s * (Fraction(k) + Fraction(1, 2))) for k in range(127) for s in (1, -1)]
+
+
+def order_rows():
+    """Rows whose codes would be others if the factor were not computed first (FP8), or were (INT8)."""
+    for mantissa in (*range(133, 256, 7), 254):
+        amax = Fraction(mantissa, 64)
+        values = [v for v in (Fraction(m, 128) / scale for scale in (1, 2, 4, 8)
+                              for m in range(128, 256)) if v < amax]
+        fp8 = [v for v in values
+               if E4M3.nearest(f32(v * f32(448 / amax)), True)
+               != E4M3.nearest(f32(f32(v * 448) / amax), True)]
+        int8 = [v for v in values
+                if round(f32(v / f32(amax / 127))) != round(f32(v * f32(127 / amax)))]
+        if fp8 or int8:
+            yield [bf16(v) for v in ([amax] + fp8[:40] + int8[:40])]
+
+
+def nvfp4_order_rows():
+    """(row, global scale) where the order of two operations shows in a code or in a decoded value."""
+    rng = random.Random(39)
+    for _ in range(40):  # (g * amax) / 6, not g * (amax / 6)
+        amax, tie = Fraction(rng.randrange(128, 256), 64), Fraction(2 * rng.randrange(8, 16) + 1, 16)
+        bits = f32_bits(6 * tie / amax)
+        for g in (FP32.value(b) for b in range(bits - 3, bits + 4)):
+            product = E4M3.nearest(f32(f32(g * amax) / 6), True)
+            if product != E4M3.nearest(f32(g * f32(amax / 6)), True):
+                yield [bf16(amax)] + gauss(rng, 3, 0.5), g
+    for _ in range(150):  # (q * scale) / g, not q * (scale / g)
+        q, amax = Fraction(3), Fraction(6)
+        scale = E4M3.magnitude(rng.randrange(0x50, 0x78))
+        tie = Fraction(2 * rng.randrange(128, 256) + 1, 2) * Fraction(2) ** -7
+        g = f32(q * scale / tie)
+        if E4M3.nearest(f32(f32(g * amax) / 6), True) != E4M3.nearest(scale, True):
+            amax = Fraction(0)
+            for pattern in range(0x3f00, 0x4200):  # a largest value that gives this scale
+                if E4M3.magnitude(E4M3.nearest(f32(f32(g * magnitude(pattern)) / 6), True)) == scale:
+                    amax = magnitude(pattern)
+                    break
+        one = BF16.nearest(f32(q * scale / g), False)
+        if amax != 0 and one != BF16.nearest(f32(q * f32(scale / g)), False):
+            factor = f32(g / scale)
+            x = next((p for p in range(0x3c00, 0x4200)
+                      if E2M1.nearest(f32(magnitude(p) * factor), True) == 5), None)
+            if x is not None and magnitude(x) <= amax:
+                yield [bf16(amax), x], g
 
 
 def nvfp4_rows():
@@ -349,6 +401,7 @@ def nvfp4_rows():
         yield gauss(rng, 100, 1.0), global_scale
     # A tensor that outgrew its calibration: block scales saturate, and then the codes.
     yield gauss(rng, 100, 50.0), f32(Fraction(448 * 6) / 4)
+    yield from nvfp4_order_rows()
     # So small that the block's scale is zero.
     yield gauss(rng, 100, 1e-6), Fraction(448)
 

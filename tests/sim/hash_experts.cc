@@ -1,7 +1,9 @@
 #include "tests/sim/hash_experts.h"
 
+#include <memory>
 #include <utility>
 
+#include "core/error.h"
 #include "core/rng.h"
 
 namespace switchyard::sim {
@@ -80,6 +82,12 @@ void HashDevice::Run(std::span<const ExpertBatch> batches, Workspace& /*workspac
 
 const Codec* HashDevice::FindCodec(DispatchDtype dtype) const {
   return dtype == DispatchDtype::kBf16 ? &codec_ : nullptr;
+}
+
+absl::StatusOr<std::unique_ptr<Codec>> HashDevice::MakeCodec(const CodecSpec& spec) const {
+  if (spec.format == kBf16Format) return std::make_unique<Bf16Codec>();
+  return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
+                   "the simulated device has BF16 alone");
 }
 
 HashSource::HashSource(const MoeShape& shape, std::uint64_t version, WeightCheck check,

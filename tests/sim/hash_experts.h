@@ -62,6 +62,8 @@ class HashDevice final : public DeviceBackend {
                                                            std::int64_t rows_max) override;
   void Run(std::span<const ExpertBatch> batches, Workspace& workspace) override;
   [[nodiscard]] const Codec* FindCodec(DispatchDtype dtype) const override;
+  [[nodiscard]] absl::StatusOr<std::unique_ptr<Codec>> MakeCodec(
+      const CodecSpec& spec) const override;
   [[nodiscard]] const RowOps& row_ops() const override { return row_ops_; }
 
  private:

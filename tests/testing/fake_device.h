@@ -112,6 +112,9 @@ class FakeDevice final : public DeviceBackend {
     if (rows > space.rows_max) overfull_runs += 1;
   }
   [[nodiscard]] const Codec* FindCodec(DispatchDtype) const override { return nullptr; }
+  [[nodiscard]] absl::StatusOr<std::unique_ptr<Codec>> MakeCodec(const CodecSpec&) const override {
+    return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported, "fake has no codec");
+  }
   [[nodiscard]] const RowOps& row_ops() const override { return row_ops_; }
 
   // y = down(silu(gate(x)) * up(x)) of one row, in the order in which Run computes it.

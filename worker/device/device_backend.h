@@ -21,6 +21,7 @@
 #include "core/capability.h"
 #include "core/dtype.h"
 #include "core/moe_shape.h"
+#include "core/wire_format.h"
 
 namespace switchyard {
 
@@ -52,12 +53,23 @@ struct ExpertBatch {
   float* out = nullptr;
 };
 
-// Turns BF16 rows into one wire dtype and back. data and scales are `RowBytesOf(dtype, hidden)`
-// bytes a row, rows densely after each other. Immutable, thread-safe.
+// Which codec is wanted.
+struct CodecSpec {
+  WireFormat format;
+  // What NVFP4's block scales are relative to (core/nvfp4_scale.h): one number for all experts of a
+  // layer. 1 for every other format.
+  float global_scale = 1.0F;
+};
+
+// Turns BF16 rows into one wire format and back. data and scales are `RowBytesOf(format, hidden)`
+// bytes a row, rows densely after each other, at any address. Any hidden from 1. Never fails on
+// data: what a NaN or an infinity makes of its row is the format's, and stays in that row.
+// Immutable, thread-safe.
 class Codec {
  public:
   virtual ~Codec() = default;
-  [[nodiscard]] virtual DispatchDtype dtype() const = 0;
+  [[nodiscard]] virtual WireFormat format() const = 0;
+  [[nodiscard]] DispatchDtype dtype() const { return format().dtype; }
   // Gathers `rows` (each BF16 [hidden], any alignment) into `data` and `scales`.
   virtual void Encode(std::span<const Bf16* const> rows, std::int64_t hidden, std::byte* data,
                       std::byte* scales) const = 0;
@@ -100,8 +112,13 @@ class DeviceBackend {
   // Runs every batch. All experts have the workspace's shape; rows summed over the batches are at
   // most its rows_max. Never fails on data: NaN in a row gives NaN in that row alone.
   virtual void Run(std::span<const ExpertBatch> batches, Workspace& workspace) = 0;
-  // nullptr when the device has no such codec.
+  // The codec of a dtype's default format; nullptr when the device does not advertise the dtype.
   [[nodiscard]] virtual const Codec* FindCodec(DispatchDtype dtype) const = 0;
+  // A codec that passed its self-test, advertised or not; for preparing a layer, not for each step.
+  // It may outlive the backend. Errors: kUnimplemented (UNSUPPORTED) for a format that the device
+  // does not have or that failed; kInvalidArgument (BAD_CONFIG) for an unusable global scale.
+  [[nodiscard]] virtual absl::StatusOr<std::unique_ptr<Codec>> MakeCodec(
+      const CodecSpec& spec) const = 0;
   [[nodiscard]] virtual const RowOps& row_ops() const = 0;
 };
 

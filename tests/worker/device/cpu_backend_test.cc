@@ -85,7 +85,7 @@ TEST(CpuBackendTest, EveryUsableFamilyPassesItsSelfTest) {
 // Loses the last row.
 class LossyCodec final : public Codec {
  public:
-  [[nodiscard]] DispatchDtype dtype() const override { return DispatchDtype::kBf16; }
+  [[nodiscard]] WireFormat format() const override { return kBf16Format; }
   void Encode(std::span<const Bf16* const> rows, std::int64_t hidden, std::byte* data,
               std::byte* scales) const override {
     inner_.Encode(rows.first(rows.size() - 1), hidden, data, scales);
@@ -108,6 +108,87 @@ TEST(CpuBackendTest, CodecThatLosesARowIsNotAdvertised) {
   EXPECT_FALSE(backend->capabilities().Takes(DispatchDtype::kBf16));
   EXPECT_EQ(backend->FindCodec(DispatchDtype::kBf16), nullptr);
   EXPECT_TRUE(backend->capabilities().Takes(QuantScheme::kNone));
+}
+
+// The scalar codec kernels, one format of which a test spoils.
+void EncodeRowOfOneWrongCode(const Bf16* row, std::int64_t hidden, float global_scale,
+                             std::byte* data, std::byte* scales) {
+  kScalarCodecKernels.int8.encode(row, hidden, global_scale, data, scales);
+  data[0] ^= std::byte{1};
+}
+void EncodeWrongOnlyInTheSecondGroup(const Bf16* row, std::int64_t hidden, float global_scale,
+                                     std::byte* data, std::byte* scales) {
+  kScalarCodecKernels.fp8.encode(row, hidden, global_scale, data, scales);
+  if (hidden > 128) scales[4] ^= std::byte{1};
+}
+void EncodeBeyondTheRow(const Bf16* row, std::int64_t hidden, float global_scale, std::byte* data,
+                        std::byte* scales) {
+  kScalarCodecKernels.nvfp4.encode(row, hidden, global_scale, data, scales);
+  if (hidden > 100) data[(hidden + 1) / 2] = std::byte{0};
+}
+void DecodeOfOneWrongValue(const std::byte* data, const std::byte* scales, std::int64_t hidden,
+                           float global_scale, Bf16* out) {
+  kScalarCodecKernels.fp8_ue8m0.decode(data, scales, hidden, global_scale, out);
+  out[hidden / 2] ^= 1U;
+}
+
+CodecKernels SpoiltCodecKernels() {
+  CodecKernels kernels = kScalarCodecKernels;
+  kernels.int8.encode = EncodeRowOfOneWrongCode;
+  kernels.fp8.encode = EncodeWrongOnlyInTheSecondGroup;
+  kernels.nvfp4.encode = EncodeBeyondTheRow;
+  kernels.fp8_ue8m0.decode = DecodeOfOneWrongValue;
+  return kernels;
+}
+
+TEST(CpuBackendTest, FormatWhoseCodecFailsIsNotToBeHadAndOthersAre) {
+  CodecKernels kernels = kScalarCodecKernels;
+  kernels.int8.encode = EncodeRowOfOneWrongCode;
+  CpuParts parts = GoodParts();
+  parts.codec_kernels = &kernels;
+
+  SY_ASSERT_OK_AND_ASSIGN(const auto backend, CpuBackend::CreateFrom(std::move(parts)));
+
+  EXPECT_THAT(backend->MakeCodec({.format = kInt8Format}),
+              FailsWith(absl::StatusCode::kUnimplemented, Reason::kUnsupported));
+  SY_EXPECT_OK(backend->MakeCodec({.format = kFp8Format}).status());
+  SY_EXPECT_OK(backend->MakeCodec({.format = kFp8Ue8m0Format}).status());
+  SY_EXPECT_OK(backend->MakeCodec({.format = kNvfp4Format, .global_scale = 9}).status());
+  EXPECT_TRUE(backend->capabilities().Takes(DispatchDtype::kBf16));
+}
+
+TEST(CpuBackendTest, SelfTestSaysWhatIsWrongWithACodec) {
+  const CodecKernels spoilt = SpoiltCodecKernels();
+  const auto complaint = [&](const WireFormat& format) {
+    return std::string(TestRowCodec(spoilt, format).message());
+  };
+
+  EXPECT_THAT(complaint(kInt8Format), HasSubstr("known codes"));
+  EXPECT_THAT(complaint(kFp8Format), HasSubstr("format fp8, row 0: differs"));
+  EXPECT_THAT(complaint(kNvfp4Format), HasSubstr("beyond the row"));
+  EXPECT_THAT(complaint(kFp8Ue8m0Format), HasSubstr("differs"));
+  EXPECT_THAT(complaint(kBf16Format), HasSubstr("no scalar codec kernels"));
+}
+
+TEST(CpuBackendTest, EveryCodecOfThisCpuPassesItsSelfTest) {
+  for (const CodecKernels* kernels :
+       {&kScalarCodecKernels, &ChooseCodecKernels(DetectCpuFeatures())}) {
+    for (const NamedWireFormat& row : WireFormats()) {
+      if (row.format == kBf16Format) continue;
+      SY_EXPECT_OK(TestRowCodec(*kernels, row.format));
+    }
+  }
+}
+
+// Frames carry BF16 alone, so no plan may come to choose another dtype.
+TEST(CpuBackendTest, AdvertisesOnlyTheDtypeThatFramesCarry) {
+  SY_ASSERT_OK_AND_ASSIGN(const auto device, MakeDevice("cpu", {}));
+
+  EXPECT_EQ(device->capabilities().wire_dtypes, std::vector{DispatchDtype::kBf16});
+  EXPECT_EQ(device->FindCodec(DispatchDtype::kInt8), nullptr);
+  for (const NamedWireFormat& row : WireFormats()) {
+    SY_EXPECT_OK(device->MakeCodec({.format = row.format}).status());
+  }
 }
 
 // Multiplies and adds with two roundings.

@@ -14,7 +14,7 @@ constexpr std::int64_t kNonTemporalBytesMin = std::int64_t{2} << 20;
 
 class Bf16Codec final : public Codec {
  public:
-  [[nodiscard]] DispatchDtype dtype() const override { return DispatchDtype::kBf16; }
+  [[nodiscard]] WireFormat format() const override { return kBf16Format; }
   void Encode(std::span<const Bf16* const> rows, std::int64_t hidden, std::byte* data,
               std::byte* scales) const override;
   void Decode(const std::byte* data, const std::byte* scales, std::int64_t rows,

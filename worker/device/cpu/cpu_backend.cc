@@ -1,6 +1,7 @@
 #include "worker/device/cpu/cpu_backend.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "core/status_macros.h"
 #include "worker/device/cpu/aligned_buffer.h"
 #include "worker/device/cpu/codec_bf16.h"
+#include "worker/device/cpu/codec_scaled.h"
 #include "worker/device/cpu/kernels.h"
 #include "worker/device/cpu/packing.h"
 #include "worker/device/cpu/self_test.h"
@@ -42,6 +44,16 @@ constexpr std::int64_t kSizeMax = std::int64_t{1} << 20;
 constexpr std::int64_t kSharedBytesMin = 384 << 10;
 // Pieces for each thread when one expert is split: the last to end keeps the others waiting.
 constexpr std::int64_t kPiecesPerThread = 8;
+
+// The formats that make a dtype a capability, which a plan may then choose. Frames carry BF16
+// alone: a codec that passed is to be had from MakeCodec, and its dtype enters here when frames
+// carry it.
+constexpr std::array<WireFormat, 1> kAdvertisedFormats{kBf16Format};
+
+bool Advertised(const WireFormat& format) {
+  return std::find(kAdvertisedFormats.begin(), kAdvertisedFormats.end(), format) !=
+         kAdvertisedFormats.end();
+}
 
 struct CpuPackedExpert final : PackedExpert {
   CpuPackedExpert(const KernelFamily& of, const KernelDims& sizes, AlignedBuffer packed)
@@ -101,6 +113,7 @@ absl::StatusOr<std::unique_ptr<DeviceBackend>> CpuBackend::Create(const CpuOptio
     if (!family->usable(cpu) || (!asked.empty() && asked != family->name)) continue;
     SY_ASSIGN_OR_RETURN(auto backend, CreateFrom({.family = family,
                                                   .row_kernels = &ChooseRowKernels(cpu),
+                                                  .codec_kernels = &ChooseCodecKernels(cpu),
                                                   .bf16 = std::make_unique<Bf16Codec>(),
                                                   .compute_threads = options.compute_threads,
                                                   .log = options.log}));
@@ -140,9 +153,18 @@ absl::Status CpuBackend::Prove() {
   const absl::Status family = TestKernelFamily(*parts_.family);
   if (family.code() == absl::StatusCode::kResourceExhausted) return family;
   if (passed(family)) capabilities_.schemes.push_back(QuantScheme::kNone);
-  if (passed(TestCodec(*parts_.bf16))) capabilities_.wire_dtypes.push_back(DispatchDtype::kBf16);
+  for (const NamedWireFormat& row : WireFormats()) {
+    if (!passed(TestFormat(row.format))) continue;
+    proven_formats_.push_back(row.format);
+    if (Advertised(row.format)) capabilities_.wire_dtypes.push_back(row.format.dtype);
+  }
   if (!passed(TestRowKernels(*parts_.row_kernels))) row_ops_ = CpuRowOps(kPortableRowKernels);
   return absl::OkStatus();
+}
+
+absl::Status CpuBackend::TestFormat(const WireFormat& format) const {
+  if (format == kBf16Format) return TestCodec(*parts_.bf16);
+  return TestRowCodec(*parts_.codec_kernels, format);
 }
 
 absl::StatusOr<std::unique_ptr<PackedExpert>> CpuBackend::Pack(const MoeShape& shape,
@@ -236,6 +258,19 @@ void CpuBackend::RunSplit(const ExpertRun& run) {
 
 const Codec* CpuBackend::FindCodec(DispatchDtype dtype) const {
   return dtype == DispatchDtype::kBf16 && capabilities_.Takes(dtype) ? parts_.bf16.get() : nullptr;
+}
+
+absl::StatusOr<std::unique_ptr<Codec>> CpuBackend::MakeCodec(const CodecSpec& spec) const {
+  if (std::find(proven_formats_.begin(), proven_formats_.end(), spec.format) ==
+      proven_formats_.end()) {
+    const std::string name(WireFormatName(spec.format));
+    return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
+                     absl::StrCat("wire format ", name, " is not among those that passed their ",
+                                  "self-test on this device; choose another"),
+                     {{"format", name}});
+  }
+  if (spec.format == kBf16Format) return std::make_unique<Bf16Codec>();
+  return ScaledCodec::Create(*parts_.codec_kernels, spec);
 }
 
 }  // namespace switchyard

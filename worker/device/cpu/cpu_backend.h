@@ -3,10 +3,12 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
 #include "core/log.h"
+#include "worker/device/cpu/codec_kernels.h"
 #include "worker/device/cpu/compute_pool.h"
 #include "worker/device/cpu/expert_run.h"
 #include "worker/device/cpu/kernel_family.h"
@@ -28,6 +30,7 @@ struct CpuOptions {
 struct CpuParts {
   const KernelFamily* family = nullptr;
   const RowKernels* row_kernels = nullptr;
+  const CodecKernels* codec_kernels = &kScalarCodecKernels;
   std::unique_ptr<Codec> bf16{};
   int compute_threads = 1;
   Logger* log = nullptr;
@@ -54,11 +57,14 @@ class CpuBackend final : public DeviceBackend {
   // threads with two workspaces may run at once: the pool helps one of them.
   void Run(std::span<const ExpertBatch> batches, Workspace& workspace) override;
   [[nodiscard]] const Codec* FindCodec(DispatchDtype dtype) const override;
+  [[nodiscard]] absl::StatusOr<std::unique_ptr<Codec>> MakeCodec(
+      const CodecSpec& spec) const override;
   [[nodiscard]] const RowOps& row_ops() const override { return row_ops_; }
 
  private:
   explicit CpuBackend(CpuParts parts);
   absl::Status Prove();
+  [[nodiscard]] absl::Status TestFormat(const WireFormat& format) const;
   [[nodiscard]] ExpertRun RunOf(const ExpertBatch& batch, const CpuWorkspace& workspace,
                                 int thread) const;
   void RunShared(std::span<const ExpertBatch> batches, const CpuWorkspace& workspace);
@@ -66,6 +72,7 @@ class CpuBackend final : public DeviceBackend {
 
   CpuParts parts_;
   CapabilitySet capabilities_;
+  std::vector<WireFormat> proven_formats_;
   CpuRowOps row_ops_;
   std::unique_ptr<ComputePool> pool_;
 };

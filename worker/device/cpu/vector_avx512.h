@@ -9,6 +9,7 @@
 #if defined(__GNUC__) && !defined(__clang__)
 // g++ 12 takes the deliberately undefined operands in its own intrinsics for a mistake of ours.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
 #endif
 
 #include <immintrin.h>
