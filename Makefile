@@ -27,7 +27,8 @@ test: ## build everything and run every test (TESTS=regex for some)
 
 bench: ## speeds against their floors (ONLY=layer,data_path,prefill,decode PASSES JSON=file)
 	@scripts/bootstrap build bench
-	@scripts/build release --bench acceptance expert_kernel_bench layer_bench transport_bench
+	@scripts/build release --bench acceptance codec_bench expert_kernel_bench layer_bench \
+	  transport_bench
 	@build/release/bench/acceptance $(if $(ONLY),--only $(ONLY)) $(if $(PASSES),--passes $(PASSES)) \
 	  $(if $(JSON),--json $(JSON))
 
