@@ -96,7 +96,7 @@ void WalkFacts(Io& io, RecordT& record) {
 }
 
 bool EnumsInRange(const DeploymentRecord& record) {
-  return record.facts.scheme <= QuantScheme::kNone &&
+  return record.facts.scheme <= kLastQuantScheme &&
          std::all_of(record.spec.phases.begin(), record.spec.phases.end(),
                      [](const PhaseSpec& phase) {
                        return phase.phase <= Phase::kMixed &&
@@ -150,7 +150,7 @@ absl::StatusOr<DeploymentSpec> CompleteSpec(const DeploymentSpec& spec) {
 
 std::int64_t ModelFacts::ExpertBytes() const {
   const std::int64_t values = std::int64_t{3} * shape.hidden * shape.intermediate;
-  return values * 2;  // BF16; scheme kNone is the only one
+  return values * 2;  // BF16: of quantised weights an upper bound
 }
 
 absl::Status CheckFacts(const ModelFacts& facts) {

@@ -53,7 +53,7 @@ struct ModelFacts {
   std::vector<LayerId> layers;  // MoE layers, ascending
   WeightManifest manifest;
 
-  // Memory that one expert of one layer takes on a worker.
+  // Upper bound of the memory that one expert of one layer takes on a worker, in bytes.
   [[nodiscard]] std::int64_t ExpertBytes() const;
   friend bool operator==(const ModelFacts&, const ModelFacts&) = default;
 };

@@ -6,25 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/string_view.h"
-
 #include "core/device_profile.h"
+#include "core/dispatch_mode.h"
 #include "core/dtype.h"
 #include "core/ids.h"
 #include "core/quant_scheme.h"
 
 namespace switchyard {
-
-enum class DispatchMode : std::uint8_t {
-  kNormal = 0,      // throughput: a row per (token, worker), weights applied at the worker
-  kLowLatency = 1,  // latency: a row per (token, expert), weights applied at the source
-};
-absl::string_view DispatchModeName(DispatchMode mode);  // "normal", "low_latency"
-bool DispatchModeFromName(absl::string_view name, DispatchMode* mode);
-
-enum class Phase : std::uint8_t { kPrefill = 0, kDecode = 1, kMixed = 2 };
-absl::string_view PhaseName(Phase phase);  // "prefill", "decode", "mixed"
-bool PhaseFromName(absl::string_view name, Phase* phase);
 
 // From a kind of source to a kind of worker.
 struct Edge {

@@ -76,7 +76,7 @@ bool EnumsInRange(const Plan& plan) {
            return c.phase <= Phase::kMixed && c.edge.source <= DeviceKind::kAscend &&
                   c.edge.worker <= DeviceKind::kAscend && c.mode <= DispatchMode::kLowLatency &&
                   c.wire_dtype <= DispatchDtype::kNvfp4 &&
-                  c.combine_dtype <= DispatchDtype::kNvfp4 && c.scheme <= QuantScheme::kNone;
+                  c.combine_dtype <= DispatchDtype::kNvfp4 && c.scheme <= kLastQuantScheme;
          });
 }
 

@@ -48,7 +48,7 @@ struct WireEnum<OutputDtype> {
 template <>
 struct WireEnum<QuantScheme> {
   using Proto = v1::QuantScheme;
-  static constexpr QuantScheme kLast = QuantScheme::kNone;
+  static constexpr QuantScheme kLast = kLastQuantScheme;
   static constexpr int kProtoMax = v1::QuantScheme_MAX;
 };
 template <>

@@ -67,7 +67,7 @@ class RandomMessages {
             Any(DispatchMode::kLowLatency),
             Any(DispatchDtype::kNvfp4),
             Any(DispatchDtype::kNvfp4),
-            Any(QuantScheme::kNone),
+            Any(kLastQuantScheme),
             Index(),
             List([this] { return Text(); })};
   }
@@ -86,7 +86,7 @@ class RandomMessages {
             Text(),
             Text(),
             List([this] { return Any(DispatchDtype::kNvfp4); }),
-            List([this] { return Any(QuantScheme::kNone); }),
+            List([this] { return Any(kLastQuantScheme); }),
             List([this] { return Text(); }),
             Index(),
             static_cast<std::int64_t>(rng_.Next() >> 1)};

@@ -1,4 +1,4 @@
-#include "core/dispatch_config.h"
+#include "core/dispatch_mode.h"
 
 #include <array>
 
