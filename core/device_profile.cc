@@ -12,9 +12,33 @@ namespace {
 
 constexpr std::array<const char*, 3> kKindNames{"cpu", "cuda", "ascend"};
 
-constexpr std::array<DeviceProfile, 2> kProfiles{{
-    {"cpu", DeviceKind::kCpu, 32, 0, false},
-    {"deepep_v1", DeviceKind::kCuda, 11, 1024, true},
+constexpr WireRow kNative{WireSupport::kNative, DispatchDtype::kBf16};
+constexpr WireRow kAbsent{WireSupport::kAbsent, DispatchDtype::kBf16};
+constexpr WireRow kRefused{WireSupport::kRefused, DispatchDtype::kBf16};
+constexpr WireRow Instead(DispatchDtype dtype) { return {WireSupport::kInstead, dtype}; }
+
+// By DispatchDtype: BF16, FP8, INT8, NVFP4.
+using WireRows = std::array<WireRow, 4>;
+constexpr WireRows kCpuWire{kNative, kNative, kNative, kNative};
+constexpr WireRows kSm100Wire{kNative, kNative, Instead(DispatchDtype::kFp8), kNative};
+// NVFP4 experts need SM100; DeepEP's main branch has no kernels that send NVFP4 either.
+constexpr WireRows kSm90Wire{kNative, kNative, Instead(DispatchDtype::kFp8), kAbsent};
+constexpr WireRows kAscendA2Wire{kNative, Instead(DispatchDtype::kInt8), kNative, kRefused};
+constexpr WireRows kAscendA5Wire{kNative, kNative, kNative, kRefused};
+
+constexpr ScaleKind kF32 = ScaleKind::kF32;
+constexpr ScaleKind kUe8m0 = ScaleKind::kUe8m0;
+
+// The limits of low_latency on Ascend are those of sgl-kernel-npu's documents for A2 and A3; A5
+// gets the same until its own are known. A2 between nodes drops the quantisation of normal mode.
+constexpr std::array<DeviceProfile, 7> kProfiles{{
+    {"cpu", DeviceKind::kCpu, 32, 0, false, "CPU", kCpuWire, kF32, 0},
+    {"deepep_v1", DeviceKind::kCuda, 11, 1024, true, "GPU with DeepEP V1", kSm90Wire, kF32, 0},
+    {"cuda_sm90", DeviceKind::kCuda, 32, 0, false, "GPU (SM90)", kSm90Wire, kF32, 0},
+    {"cuda_sm100", DeviceKind::kCuda, 32, 0, false, "GPU (SM100)", kSm100Wire, kUe8m0, 0},
+    {"ascend_a2", DeviceKind::kAscend, 16, 512, true, "Ascend A2 NPU", kAscendA2Wire, kF32, 8},
+    {"ascend_a3", DeviceKind::kAscend, 16, 512, true, "Ascend A3 NPU", kAscendA2Wire, kF32, 0},
+    {"ascend_a5", DeviceKind::kAscend, 16, 512, true, "Ascend A5 NPU", kAscendA5Wire, kF32, 0},
 }};
 
 }  // namespace

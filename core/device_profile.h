@@ -1,15 +1,22 @@
-// Limits of a kind of device or of an EP library, as data: rows that plans are checked against.
+// Limits of a kind of device or of an EP library, and what it makes of each wire dtype, as data:
+// rows that plans are checked against.
 //
-// Sources: cpu, ours; deepep_v1, deepseek-ai/DeepEP csrc/legacy (buffer.hpp, internode_ll.cu).
+// Sources: cpu, ours; deepep_v1, deepseek-ai/DeepEP csrc/legacy (buffer.hpp, internode_ll.cu);
+// cuda_sm90 and cuda_sm100, DeepGEMM's README (scales) and SGLang PR 22822 (dtypes); ascend_*,
+// sgl-kernel-npu's documents and the same PR. A profile claims nothing for a worker: what it
+// proved is in its CapabilitySet, and both must agree.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
+#include "core/dtype.h"
 #include "core/moe_shape.h"
+#include "core/wire_format.h"
 
 namespace switchyard {
 
@@ -17,12 +24,33 @@ enum class DeviceKind : std::uint8_t { kCpu = 0, kCuda = 1, kAscend = 2 };
 absl::string_view DeviceKindName(DeviceKind kind);  // "cpu", "cuda", "ascend"
 bool DeviceKindFromName(absl::string_view name, DeviceKind* kind);
 
+// What a device makes of rows in a wire dtype.
+enum class WireSupport : std::uint8_t {
+  kNative = 0,
+  kInstead = 1,  // takes another dtype in its place, which must be said
+  kAbsent = 2,   // cannot; where nobody asked for it, BF16 goes instead
+  kRefused = 3,  // cannot, and a deployment that leads there is wrong
+};
+struct WireRow {
+  WireSupport support = WireSupport::kNative;
+  DispatchDtype instead = DispatchDtype::kBf16;  // of kInstead
+};
+
 struct DeviceProfile {
   const char* name;
   DeviceKind kind;
   std::int32_t max_top_k;            // of a low_latency layer
   std::int32_t max_tokens_per_step;  // upper bound of M; 0: none
   bool experts_divide_by_ranks;      // E % R == 0 is required
+  const char* title;                 // for people, e.g. "Ascend A2 NPU"
+  std::array<WireRow, 4> wire;       // by DispatchDtype
+  ScaleKind fp8_scales;              // of FP8 rows
+  // Most ranks whose normal mode carries quantised rows; 0: no bound. Above it rows go as BF16.
+  std::int32_t quantised_normal_ranks_max;
+
+  [[nodiscard]] const WireRow& Wire(DispatchDtype dtype) const {
+    return wire[static_cast<std::size_t>(dtype)];
+  }
 };
 
 std::span<const DeviceProfile> DeviceProfiles();

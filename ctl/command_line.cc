@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-#include "services/suggest.h"
+#include "core/suggest.h"
 
 namespace switchyard::ctl {
 namespace {

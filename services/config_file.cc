@@ -13,9 +13,9 @@
 
 #include "core/error.h"
 #include "core/status_macros.h"
+#include "core/suggest.h"
 #include "services/convert/plan.h"
 #include "services/enum_words.h"
-#include "services/suggest.h"
 #include "yaml-cpp/yaml.h"
 
 namespace switchyard {

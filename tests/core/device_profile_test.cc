@@ -1,5 +1,6 @@
 #include "core/device_profile.h"
 
+#include <map>
 #include <set>
 #include <string>
 
@@ -87,6 +88,57 @@ TEST(DeviceProfileTest, TopKLimitIsElevenOnDeepepAndThirtyTwoOnCpu) {
   }
   EXPECT_THAT(CheckLimits(cpu, Demand(64, 33, 4, 128)),
               FailsWith(StatusCode::kInvalidArgument, Reason::kBadTopK));
+}
+
+// Spec of the devices, one line a profile: what becomes of BF16, FP8, INT8 and NVFP4 rows.
+// R14: FP8 on Ascend A2 and A3 goes as INT8. R15: NVFP4 on Ascend is refused. R16: INT8 on a GPU
+// goes as FP8. R126: DeepEP V1 has no NVFP4.
+TEST(DeviceProfileTest, SaysWhatBecomesOfEachWireDtype) {
+  const std::map<std::string, std::string> table{
+      {"cpu", "bf16 fp8 int8 nvfp4"},        {"deepep_v1", "bf16 fp8 int8>fp8 -"},
+      {"cuda_sm90", "bf16 fp8 int8>fp8 -"},  {"cuda_sm100", "bf16 fp8 int8>fp8 nvfp4"},
+      {"ascend_a2", "bf16 fp8>int8 int8 !"}, {"ascend_a3", "bf16 fp8>int8 int8 !"},
+      {"ascend_a5", "bf16 fp8 int8 !"},
+  };
+
+  for (const DeviceProfile& profile : DeviceProfiles()) {
+    std::string row;
+    for (std::size_t i = 0; i < profile.wire.size(); ++i) {
+      const auto dtype = static_cast<DispatchDtype>(i);
+      const WireRow& wire = profile.Wire(dtype);
+      const std::string name(DispatchDtypeName(dtype));
+      const std::string instead(DispatchDtypeName(wire.instead));
+      row += i == 0 ? "" : " ";
+      row += wire.support == WireSupport::kNative    ? name
+             : wire.support == WireSupport::kInstead ? name + ">" + instead
+             : wire.support == WireSupport::kAbsent  ? "-"
+                                                     : "!";
+    }
+    ASSERT_TRUE(table.contains(profile.name)) << profile.name;
+    EXPECT_EQ(row, table.at(profile.name)) << profile.name;
+    EXPECT_EQ(profile.Wire(DispatchDtype::kBf16).support, WireSupport::kNative);
+  }
+  EXPECT_EQ(DeviceProfiles().size(), table.size());
+}
+
+// What goes in another's place has to be there, or there would be no end of it.
+TEST(DeviceProfileTest, SubstitutesAreNative) {
+  for (const DeviceProfile& profile : DeviceProfiles()) {
+    for (const WireRow& wire : profile.wire) {
+      if (wire.support != WireSupport::kInstead) continue;
+      EXPECT_EQ(profile.Wire(wire.instead).support, WireSupport::kNative) << profile.name;
+    }
+  }
+}
+
+TEST(DeviceProfileTest, ScalesAndRanksOfQuantisedRows) {
+  for (const DeviceProfile& profile : DeviceProfiles()) {
+    const std::string name = profile.name;
+    EXPECT_EQ(profile.fp8_scales,
+              name == "cuda_sm100" ? ScaleKind::kUe8m0 : ScaleKind::kF32);
+    EXPECT_EQ(profile.quantised_normal_ranks_max, name == "ascend_a2" ? 8 : 0);
+    EXPECT_NE(std::string(profile.title), "");
+  }
 }
 
 }  // namespace

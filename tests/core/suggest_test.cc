@@ -1,4 +1,4 @@
-#include "services/suggest.h"
+#include "core/suggest.h"
 
 #include "gtest/gtest.h"
 

@@ -1,0 +1,26 @@
+// Says a thing once: what a process should tell its operator a single time, whichever layer or
+// step comes upon it. Main owns one and hands it down; nothing is global. Thread-safe.
+#pragma once
+
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace switchyard {
+
+class OnceSet {
+ public:
+  // True for the first call with `reason`, false for all later ones.
+  bool First(absl::string_view reason) {
+    const std::lock_guard lock(mutex_);
+    return seen_.emplace(reason).second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<std::string> seen_;  // guarded by mutex_
+};
+
+}  // namespace switchyard
