@@ -1,0 +1,34 @@
+// The option that asks for a wire dtype, and the ways in which it has been spelt.
+//
+// Its name is dispatcher_output_dtype: in files and messages so, on command lines with dashes. The
+// spelling that SGLang 22822 was merged with still works, with a warning; those of its drafts were
+// never released and are refused with the right name. Pure; thread-safe.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+#include "core/dtype.h"
+
+namespace switchyard {
+
+inline constexpr char kDtypeOption[] = "dispatcher_output_dtype";
+inline constexpr char kDtypeFlag[] = "--dispatcher-output-dtype";
+
+// "auto" (nullopt), "bf16", "fp8", "int8" or "nvfp4". `where` names the key or option in the error.
+// Errors: kInvalidArgument (BAD_CONFIG) for any other text, with the nearest value (R10).
+absl::StatusOr<std::optional<DispatchDtype>> ParseDtypeChoice(absl::string_view text,
+                                                              absl::string_view where);
+
+enum class OptionSpelling : std::uint8_t { kCurrent = 0, kDeprecated = 1, kUnrelated = 2 };
+// What `name`, a key or a command line option with its dashes, is to the option.
+// Errors: kInvalidArgument (BAD_CONFIG) for a misspelt one, with the right name (R11).
+absl::StatusOr<OptionSpelling> SpellingOfDtypeOption(absl::string_view name);
+
+// What to say once to whoever used a deprecated spelling.
+std::string DeprecatedSpellingText(absl::string_view name);
+
+}  // namespace switchyard

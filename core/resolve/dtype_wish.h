@@ -1,0 +1,38 @@
+// What operators ask for: a wire dtype for a deployment, a model, a layer or a phase of them.
+// Pure; thread-safe.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+#include "core/dispatch_mode.h"
+#include "core/dtype.h"
+#include "core/ids.h"
+
+namespace switchyard {
+
+// Unset fields stand for all. A wish for "auto" takes back a wider one.
+struct DtypeWish {
+  std::string model;  // empty: all models of the deployment
+  std::optional<LayerId> layer;
+  std::optional<Phase> phase;
+  std::optional<DispatchDtype> dtype;  // nullopt: auto
+  std::string source;                  // where it is written, for people
+  friend bool operator==(const DtypeWish&, const DtypeWish&) = default;
+};
+
+struct WishPlace {
+  std::string model;
+  LayerId layer;
+  Phase phase = Phase::kMixed;
+};
+// The most specific wish for `place`: one that names the layer beats one that does not, then one
+// that names the model, then one that names the phase. nullptr: none. Lives as long as `wishes`.
+// Errors: kInvalidArgument (BAD_CONFIG) when two are equally specific and differ.
+absl::StatusOr<const DtypeWish*> PickWish(std::span<const DtypeWish> wishes,
+                                          const WishPlace& place);
+
+}  // namespace switchyard

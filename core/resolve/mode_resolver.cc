@@ -1,0 +1,90 @@
+#include "core/resolve/mode_resolver.h"
+
+#include <algorithm>
+#include <array>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+
+#include "core/error.h"
+
+namespace switchyard {
+namespace {
+
+constexpr std::array<const char*, 3> kChoiceNames{"normal", "low_latency", "auto"};
+
+std::string RanksIn(DispatchMode mode, std::span<const RankMode> ranks) {
+  std::string out;
+  for (const RankMode& rank : ranks) {
+    if (rank.mode == mode) absl::StrAppend(&out, out.empty() ? "" : ", ", rank.rank);
+  }
+  return out;
+}
+
+}  // namespace
+
+absl::string_view ModeChoiceName(ModeChoice choice) {
+  return kChoiceNames[static_cast<std::size_t>(choice)];
+}
+
+std::optional<ModeChoice> ModeChoiceFromName(absl::string_view name) {
+  const auto it = std::find(kChoiceNames.begin(), kChoiceNames.end(), name);
+  if (it == kChoiceNames.end()) return std::nullopt;
+  return static_cast<ModeChoice>(it - kChoiceNames.begin());
+}
+
+bool Enables(ModeChoice choice, DispatchMode mode) {
+  if (choice == ModeChoice::kAuto) return true;
+  return (choice == ModeChoice::kNormal) == (mode == DispatchMode::kNormal);
+}
+
+DispatchMode ModeOfStep(ModeChoice choice, const StepKind& step) {
+  if (choice == ModeChoice::kNormal) return DispatchMode::kNormal;
+  if (choice == ModeChoice::kLowLatency) return DispatchMode::kLowLatency;
+  const bool many_tokens = step.extend && !step.draft_extend && !step.graph_capture;
+  return many_tokens ? DispatchMode::kNormal : DispatchMode::kLowLatency;
+}
+
+ModeChoice DefaultModeChoice(Phase phase) {
+  switch (phase) {
+    case Phase::kPrefill:
+      return ModeChoice::kNormal;
+    case Phase::kDecode:
+      return ModeChoice::kLowLatency;
+    case Phase::kMixed:
+      break;
+  }
+  return ModeChoice::kAuto;
+}
+
+ModeDecision ModeOfConfig(Phase phase, std::optional<DispatchMode> asked) {
+  if (asked) {
+    return {*asked, absl::StrFormat("the deployment asks for it in phase %s", PhaseName(phase))};
+  }
+  if (DefaultModeChoice(phase) == ModeChoice::kLowLatency) {
+    return {DispatchMode::kLowLatency,
+            "decode steps have few tokens, so a row for each expert, summed at the source, comes "
+            "back soonest"};
+  }
+  return {DispatchMode::kNormal,
+          absl::StrFormat("%s steps may have many tokens, so a row for each worker, summed there, "
+                          "saves bytes",
+                          PhaseName(phase))};
+}
+
+bool SupportsGraphs(DispatchMode mode) { return mode == DispatchMode::kLowLatency; }
+
+absl::Status CheckModesAgree(StepId step, std::span<const RankMode> ranks) {
+  const std::string normal = RanksIn(DispatchMode::kNormal, ranks);
+  const std::string low_latency = RanksIn(DispatchMode::kLowLatency, ranks);
+  if (normal.empty() || low_latency.empty()) return absl::OkStatus();
+  return MakeError(
+      absl::StatusCode::kFailedPrecondition, Reason::kBadConfig,
+      absl::StrFormat("step %d: ranks %s are in mode normal and ranks %s in mode "
+                      "low_latency; submit it in one mode on all of them",
+                      step.value, normal, low_latency),
+      {{"step", absl::StrCat(step.value)}, {"normal", normal}, {"low_latency", low_latency}});
+}
+
+}  // namespace switchyard

@@ -1,0 +1,61 @@
+// In which mode rows of a step travel: by what was asked for, the phase and the kind of step.
+//
+// Source: SGLang's DeepEPMode (layers/moe/utils.py) and the Ascend A2 guide of sgl-kernel-npu.
+// Pure; thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+#include "core/dispatch_mode.h"
+#include "core/ids.h"
+
+namespace switchyard {
+
+enum class ModeChoice : std::uint8_t { kNormal = 0, kLowLatency = 1, kAuto = 2 };
+absl::string_view ModeChoiceName(ModeChoice choice);  // "normal", "low_latency", "auto"
+std::optional<ModeChoice> ModeChoiceFromName(absl::string_view name);
+
+// True when steps of `choice` may travel in `mode`: what buffers have to be there for.
+bool Enables(ModeChoice choice, DispatchMode mode);
+
+// What a step is to its engine. `extend`: any of its ranks extends a prompt.
+struct StepKind {
+  bool extend = false;
+  bool draft_extend = false;   // of a speculative draft: few tokens, so as decode
+  bool graph_capture = false;  // recorded for replay: as decode
+};
+// A fixed choice is its own answer; auto is normal for an extend that is neither of a draft nor
+// captured, low_latency for all else.
+DispatchMode ModeOfStep(ModeChoice choice, const StepKind& step);
+
+// When nobody says: prefill normal, decode low_latency, mixed auto.
+ModeChoice DefaultModeChoice(Phase phase);
+
+struct ModeDecision {
+  DispatchMode mode = DispatchMode::kNormal;
+  std::string why;
+};
+// The one mode of a plan's config. `asked` wins over the default of the phase; mixed, whose default
+// leaves it to the step, gets normal, which takes steps of any size.
+ModeDecision ModeOfConfig(Phase phase, std::optional<DispatchMode> asked);
+
+// Whether steps of `mode` can be recorded into a graph and replayed. Those of normal cannot: how
+// many rows arrive is known only once they have been counted.
+bool SupportsGraphs(DispatchMode mode);
+
+// The mode that one rank is about to use for a step.
+struct RankMode {
+  std::int32_t rank = 0;
+  DispatchMode mode = DispatchMode::kNormal;
+};
+// Errors: kFailedPrecondition (BAD_CONFIG) when the ranks of a lockstep group do not agree, naming
+// step and ranks: they would wait for each other for ever (R40).
+absl::Status CheckModesAgree(StepId step, std::span<const RankMode> ranks);
+
+}  // namespace switchyard

@@ -1,0 +1,26 @@
+#include "core/resolve/staging_bytes.h"
+
+#include <algorithm>
+
+namespace switchyard {
+
+StagingBytes StagingBytesPerRow(const WireFormat& format, std::int64_t hidden, DispatchMode mode) {
+  const std::int64_t header = mode == DispatchMode::kLowLatency ? kLowLatencyHeaderBytes : 0;
+  return {.dispatch = RowBytesOf(format, hidden).total() + header,
+          .combine = RowBytesOf(DispatchDtype::kBf16, hidden).total()};
+}
+
+std::int64_t RowsOf(const StagingRows& rows, DispatchMode mode) {
+  const std::int64_t places =
+      mode == DispatchMode::kLowLatency ? rows.top_k : std::min(rows.top_k, rows.workers);
+  return rows.tokens * places;
+}
+
+StagingBytes StagingTable::Require(const StagingKey& key, const StagingBytes& need) {
+  StagingBytes& size = sizes_[key];
+  size.dispatch = std::max(size.dispatch, need.dispatch);
+  size.combine = std::max(size.combine, need.combine);
+  return size;
+}
+
+}  // namespace switchyard

@@ -1,0 +1,63 @@
+// How much memory rows take between being encoded and sent, and between being received and summed.
+//
+// Dispatch and combine are sized apart, each from the bytes that really cross the wire: a quantised
+// dtype makes dispatch smaller and leaves combine, which is always BF16, as it is.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "core/dispatch_mode.h"
+#include "core/wire_format.h"
+
+namespace switchyard {
+
+// In front of each row of a low_latency message (DeepEP V1: source index, three reserved ints).
+inline constexpr std::int64_t kLowLatencyHeaderBytes = 16;
+
+struct StagingBytes {
+  std::int64_t dispatch = 0;
+  std::int64_t combine = 0;
+  // Of one buffer that serves both, one after the other.
+  [[nodiscard]] std::int64_t shared() const { return dispatch > combine ? dispatch : combine; }
+  // Of two buffers.
+  [[nodiscard]] std::int64_t separate() const { return dispatch + combine; }
+  friend bool operator==(const StagingBytes&, const StagingBytes&) = default;
+};
+
+// What one row takes in each direction.
+StagingBytes StagingBytesPerRow(const WireFormat& format, std::int64_t hidden, DispatchMode mode);
+
+// What is staged at a time: `tokens` of one step (low_latency) or one chunk (normal).
+struct StagingRows {
+  std::int64_t tokens = 0;
+  std::int64_t top_k = 0;
+  std::int64_t workers = 0;
+};
+// low_latency sends a row to each of top-k experts, normal a row to each worker that holds any.
+std::int64_t RowsOf(const StagingRows& rows, DispatchMode mode);
+
+// The layers that share one buffer.
+struct StagingKey {
+  std::string model;
+  std::string group;  // of ranks, or the session
+  std::int32_t hidden = 0;
+  DispatchMode mode = DispatchMode::kNormal;
+  friend auto operator<=>(const StagingKey&, const StagingKey&) = default;
+};
+
+// The size of each shared buffer: what the largest of its layers needs. A layer that is resolved
+// again to a larger dtype grows it; nothing shrinks it, since a step may be in flight. Two models
+// never share one. Plain data; not thread-safe.
+class StagingTable {
+ public:
+  // Grows the buffer of `key` to hold `need`; returns its size now.
+  StagingBytes Require(const StagingKey& key, const StagingBytes& need);
+  [[nodiscard]] const std::map<StagingKey, StagingBytes>& sizes() const { return sizes_; }
+
+ private:
+  std::map<StagingKey, StagingBytes> sizes_;
+};
+
+}  // namespace switchyard

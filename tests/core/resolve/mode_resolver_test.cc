@@ -1,0 +1,90 @@
+#include "core/resolve/mode_resolver.h"
+
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "tests/testing/status_matchers.h"
+
+namespace switchyard {
+namespace {
+
+using testing::FailsWith;
+using ::testing::HasSubstr;
+
+constexpr auto kNormal = DispatchMode::kNormal;
+constexpr auto kLowLatency = DispatchMode::kLowLatency;
+
+// R39: three choices by two kinds of step.
+TEST(ModeResolverTest, ResolvesAStepByChoiceAndExtend) {
+  EXPECT_EQ(ModeOfStep(ModeChoice::kNormal, {.extend = false}), kNormal);
+  EXPECT_EQ(ModeOfStep(ModeChoice::kNormal, {.extend = true}), kNormal);
+  EXPECT_EQ(ModeOfStep(ModeChoice::kLowLatency, {.extend = false}), kLowLatency);
+  EXPECT_EQ(ModeOfStep(ModeChoice::kLowLatency, {.extend = true}), kLowLatency);
+  EXPECT_EQ(ModeOfStep(ModeChoice::kAuto, {.extend = false}), kLowLatency);
+  EXPECT_EQ(ModeOfStep(ModeChoice::kAuto, {.extend = true}), kNormal);
+}
+
+// R46: an extend of a draft, and a step that is captured into a graph, are as decode.
+TEST(ModeResolverTest, DraftExtendsAndCapturedStepsUseLowLatency) {
+  EXPECT_EQ(ModeOfStep(ModeChoice::kAuto, {.extend = true, .draft_extend = true}), kLowLatency);
+  EXPECT_EQ(ModeOfStep(ModeChoice::kAuto, {.extend = true, .graph_capture = true}), kLowLatency);
+  EXPECT_EQ(ModeOfStep(ModeChoice::kNormal, {.extend = true, .draft_extend = true}), kNormal)
+      << "a fixed choice is its own answer";
+}
+
+// R41: the defaults of the phases, and that a deployment overrides them.
+TEST(ModeResolverTest, PhasesHaveDefaultsThatADeploymentOverrides) {
+  EXPECT_EQ(DefaultModeChoice(Phase::kPrefill), ModeChoice::kNormal);
+  EXPECT_EQ(DefaultModeChoice(Phase::kDecode), ModeChoice::kLowLatency);
+  EXPECT_EQ(DefaultModeChoice(Phase::kMixed), ModeChoice::kAuto);
+
+  EXPECT_EQ(ModeOfConfig(Phase::kPrefill, {}).mode, kNormal);
+  EXPECT_EQ(ModeOfConfig(Phase::kDecode, {}).mode, kLowLatency);
+  EXPECT_EQ(ModeOfConfig(Phase::kMixed, {}).mode, kNormal);
+  for (const Phase phase : {Phase::kPrefill, Phase::kDecode, Phase::kMixed}) {
+    for (const DispatchMode mode : {kNormal, kLowLatency}) {
+      const ModeDecision asked = ModeOfConfig(phase, mode);
+      EXPECT_EQ(asked.mode, mode);
+      EXPECT_THAT(asked.why, HasSubstr("the deployment asks for it in phase"));
+    }
+  }
+}
+
+TEST(ModeResolverTest, AutoEnablesBothModes) {
+  for (const DispatchMode mode : {kNormal, kLowLatency}) {
+    EXPECT_TRUE(Enables(ModeChoice::kAuto, mode));
+    EXPECT_EQ(Enables(ModeChoice::kNormal, mode), mode == kNormal);
+    EXPECT_EQ(Enables(ModeChoice::kLowLatency, mode), mode == kLowLatency);
+  }
+}
+
+// R42
+TEST(ModeResolverTest, NormalModeHasNoGraphs) {
+  EXPECT_FALSE(SupportsGraphs(kNormal));
+  EXPECT_TRUE(SupportsGraphs(kLowLatency));
+}
+
+TEST(ModeResolverTest, RanksThatDisagreeAreNamed) {
+  const std::vector<RankMode> agree{{0, kNormal}, {1, kNormal}};
+  const std::vector<RankMode> differ{{0, kNormal}, {1, kLowLatency}, {2, kNormal}};
+
+  SY_EXPECT_OK(CheckModesAgree(StepId{7}, agree));
+  SY_EXPECT_OK(CheckModesAgree(StepId{7}, {}));
+  const absl::Status refused = CheckModesAgree(StepId{7}, differ);
+  EXPECT_THAT(refused, FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kBadConfig));
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr("step 7: ranks 0, 2 are in mode normal and ranks 1 in mode low_latency"));
+}
+
+TEST(ModeResolverTest, ChoicesHaveNames) {
+  for (const auto choice : {ModeChoice::kNormal, ModeChoice::kLowLatency, ModeChoice::kAuto}) {
+    EXPECT_EQ(ModeChoiceFromName(ModeChoiceName(choice)), choice);
+  }
+  EXPECT_EQ(ModeChoiceFromName("fast"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace switchyard
