@@ -52,7 +52,7 @@ InProcessModel::InProcessModel(const std::string& checkpoint, int compute_thread
   for (const LayerId layer : MoeLayersOf(config)) {
     LayerRuntime& runtime = layers_.emplace_back();
     runtime.layer = layer;
-    runtime.wire_dtypes = {DispatchDtype::kBf16};
+    runtime.wire_dtypes = {{DispatchDtype::kBf16, nullptr}};
     weight_bytes_ = 0;
     for (std::int32_t e = 0; e < shape_.experts; ++e) {
       const ExpertWeights raw = weights.Load(layer, ExpertId{e});
@@ -88,7 +88,9 @@ void InProcessModel::Run(const StepRequest& request) {
   RequestView view;
   OrExit(ParseRequestMetadata(metadata_, geometry, &view));
   ExecutorChunk chunk{.request = &view,
-                      .dense_rows = request.x,
+                      .dtype = DispatchDtype::kBf16,
+                      .dense_rows = reinterpret_cast<const std::byte*>(request.x),
+                      .scales = nullptr,
                       .row_of = {},
                       .out = static_cast<Bf16*>(request.y)};
   executor_->Execute(layers_[static_cast<std::size_t>(request.layer.value)], std::span(&chunk, 1));

@@ -51,7 +51,10 @@ ChunkExecutor::ChunkExecutor(DeviceBackend* device, const MoeShape& shape,
 }
 
 void ChunkExecutor::Execute(const LayerRuntime& layer, std::span<ExecutorChunk> chunks) {
-  for (ExecutorChunk& chunk : chunks) chunk.nan_rows = 0;
+  for (ExecutorChunk& chunk : chunks) {
+    chunk.nan_rows = 0;
+    if (chunk.dtype != DispatchDtype::kBf16) Decode(layer, chunk);
+  }
   rows_of_run_ = RowsOfRun(layer, chunks);
   Cursor from;
   while (from.chunk < chunks.size()) {
@@ -60,6 +63,12 @@ void ChunkExecutor::Execute(const LayerRuntime& layer, std::span<ExecutorChunk> 
     Scatter(chunks, from, to);
     from = to;
   }
+}
+
+// In place of the answers: a run has read all of its rows before it writes theirs.
+void ChunkExecutor::Decode(const LayerRuntime& layer, const ExecutorChunk& chunk) const {
+  layer.CodecOf(chunk.dtype)
+      ->Decode(chunk.dense_rows, chunk.scales, chunk.request->rows(), shape_.hidden, chunk.out);
 }
 
 // Rows of y leave the cache before they are summed when a run has many. Fewer a run keep them
@@ -195,7 +204,10 @@ void ChunkExecutor::AnswerRow(ExecutorChunk& chunk, std::uint32_t row, std::size
 
 const Bf16* ChunkExecutor::RowOf(const ExecutorChunk& chunk, std::uint32_t row) const {
   if (!chunk.row_of.empty()) return chunk.row_of[row];
-  return chunk.dense_rows + static_cast<std::int64_t>(row) * shape_.hidden;
+  const Bf16* rows = chunk.dtype == DispatchDtype::kBf16
+                         ? reinterpret_cast<const Bf16*>(chunk.dense_rows)
+                         : chunk.out;
+  return rows + static_cast<std::int64_t>(row) * shape_.hidden;
 }
 
 }  // namespace switchyard

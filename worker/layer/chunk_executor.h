@@ -10,6 +10,7 @@
 // allocates nothing, locks nothing, logs nothing. One caller at a time.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -34,14 +35,18 @@ struct ExecutorOptions {
   MutantId mutant = MutantId::kNone;
 };
 
-// One chunk. Its BF16 rows are either dense or given one by one; they may be another process's
-// memory, so they are read as data only.
+// One chunk. Its rows are either dense, in any dtype that the layer takes, or BF16 and given one by
+// one; they may be another process's memory, so they are read as data only.
 struct ExecutorChunk {
   const RequestView* request = nullptr;
-  const Bf16* dense_rows = nullptr;     // [rows, hidden], or
-  std::span<const Bf16* const> row_of;  // [rows], each [hidden]
-  Bf16* out = nullptr;                  // [rows, hidden], in request order; overlaps no input
-  std::uint32_t nan_rows = 0;           // set by Execute: rows whose answer is NaN
+  DispatchDtype dtype = DispatchDtype::kBf16;
+  const std::byte* dense_rows = nullptr;  // [rows, hidden] of `dtype`, with
+  const std::byte* scales = nullptr;      // [rows, scales of a row] where it has any; or
+  std::span<const Bf16* const> row_of;    // [rows], each [hidden]
+  // [rows, hidden], in request order; overlaps no input. Rows of another dtype than BF16 stand here
+  // decoded until they are answered.
+  Bf16* out = nullptr;
+  std::uint32_t nan_rows = 0;  // set by Execute: rows whose answer is NaN
 };
 
 class ChunkExecutor {
@@ -69,6 +74,7 @@ class ChunkExecutor {
   ChunkExecutor(DeviceBackend* device, const MoeShape& shape, const ExecutorOptions& options);
   [[nodiscard]] std::int64_t RowsOfRun(const LayerRuntime& layer,
                                        std::span<const ExecutorChunk> chunks) const;
+  void Decode(const LayerRuntime& layer, const ExecutorChunk& chunk) const;
   Cursor Gather(const LayerRuntime& layer, std::span<const ExecutorChunk> chunks, Cursor from);
   bool GatherRow(const ExecutorChunk& chunk, Cursor* at);
   void AddPair(std::int32_t slot, const Bf16* row);

@@ -101,12 +101,26 @@ absl::Status PlaceExperts(const Prepare& prepare, const PackedByKey& packed,
                              .key = key,
                              .weights = held == packed.end() ? nullptr : held->second});
     }
-    for (const DispatchConfig& config : runtime->plan.configs) {
-      if (config.layer == layer.layer && !layer.Takes(config.wire_dtype)) {
-        layer.wire_dtypes.push_back(config.wire_dtype);
-      }
-    }
     runtime->layers.push_back(std::move(layer));
+  }
+  return absl::OkStatus();
+}
+
+// The wire dtypes of the edges that end at workers of this kind, each with its codec.
+absl::Status MakeCodecs(const DeviceBackend& device, EpochRuntime* runtime) {
+  const Plan& plan = runtime->plan;
+  const DeviceKind own = plan.workers[static_cast<std::size_t>(runtime->self.value)].device;
+  for (LayerRuntime& layer : runtime->layers) {
+    for (const DispatchConfig& config : plan.configs) {
+      if (config.layer != layer.layer || config.edge.worker != own) continue;
+      if (layer.Takes(config.wire_dtype)) continue;
+      WireDtype taken{.dtype = config.wire_dtype, .codec = nullptr};
+      if (taken.dtype != DispatchDtype::kBf16) {
+        SY_ASSIGN_OR_RETURN(taken.codec,
+                            device.MakeCodec({.format = DefaultWireFormat(taken.dtype)}));
+      }
+      layer.wire_dtypes.push_back(std::move(taken));
+    }
   }
   return absl::OkStatus();
 }
@@ -133,6 +147,7 @@ absl::StatusOr<StagedEpoch> EpochStager::Stage(const StageRequest& request) cons
   runtime->self = *plan.FindWorker(options_.worker_id);
   SY_RETURN_IF_ERROR(
       PlaceExperts(*request.prepare, PackedIn(request.resident, plan.shape), runtime.get()));
+  SY_RETURN_IF_ERROR(MakeCodecs(*options_.device, runtime.get()));
   SY_RETURN_IF_ERROR(LoadExperts(request, runtime.get()));
   if (SY_MUTANT(options_.mutant, kWrongPlacement) && !request.resident.empty()) {
     UsePreviousPlacement(*request.resident.back(), runtime.get());
@@ -155,11 +170,10 @@ absl::Status EpochStager::CheckPlan(const Plan& plan) const {
                      {{"worker", options_.worker_id}});
   }
   for (const DispatchConfig& config : plan.configs) {
-    // Expert kernels read BF16 rows where they lie; other dtypes need a codec before them.
-    if (config.wire_dtype != DispatchDtype::kBf16 || config.combine_dtype != DispatchDtype::kBf16 ||
-        config.scheme != QuantScheme::kNone) {
+    if (config.combine_dtype != DispatchDtype::kBf16 || config.scheme != QuantScheme::kNone) {
       return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
-                       absl::StrFormat("layer %d: worker %s serves BF16 rows and weights only",
+                       absl::StrFormat("layer %d: worker %s answers BF16 rows from BF16 weights "
+                                       "only; change the deployment's scheme",
                                        config.layer.value, options_.worker_id),
                        {{"layer", absl::StrCat(config.layer.value)}});
     }

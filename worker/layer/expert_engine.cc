@@ -246,7 +246,9 @@ void ExpertEngine::RunBatch(const ExpertAttachment::Pair& like) {
     }
     running_.push_back(at);
     batch_.push_back({.request = &pair.intake.view,
+                      .dtype = pair.header.dtype,
                       .dense_rows = pair.intake.rows,
+                      .scales = pair.intake.scales,
                       .row_of = {},
                       .out = at.attachment->ReplyRows(pair)});
   }

@@ -5,7 +5,15 @@
 namespace switchyard {
 
 bool LayerRuntime::Takes(DispatchDtype dtype) const {
-  return std::find(wire_dtypes.begin(), wire_dtypes.end(), dtype) != wire_dtypes.end();
+  return std::any_of(wire_dtypes.begin(), wire_dtypes.end(),
+                     [dtype](const WireDtype& taken) { return taken.dtype == dtype; });
+}
+
+const Codec* LayerRuntime::CodecOf(DispatchDtype dtype) const {
+  for (const WireDtype& taken : wire_dtypes) {
+    if (taken.dtype == dtype) return taken.codec.get();
+  }
+  return nullptr;
 }
 
 const LayerRuntime* EpochRuntime::FindLayer(LayerId layer) const {

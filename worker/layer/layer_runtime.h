@@ -39,14 +39,22 @@ struct ExpertSlot {
   std::shared_ptr<const PackedExpert> weights;
 };
 
+// A dtype in which the plan lets rows of a layer arrive, and what turns them into BF16.
+struct WireDtype {
+  DispatchDtype dtype = DispatchDtype::kBf16;
+  std::shared_ptr<const Codec> codec;  // null for BF16, whose rows are used where they lie
+};
+
 struct LayerRuntime {
   LayerId layer;
   std::int32_t index = 0;         // in EpochRuntime::layers
   std::vector<ExpertSlot> slots;  // index = SlotId; empty when the plan gives this worker none
-  std::vector<DispatchDtype> wire_dtypes;  // that the plan lets rows arrive in
+  std::vector<WireDtype> wire_dtypes;
 
   [[nodiscard]] std::int32_t local_slots() const { return static_cast<std::int32_t>(slots.size()); }
   [[nodiscard]] bool Takes(DispatchDtype dtype) const;
+  // nullptr for BF16 and for what it does not take.
+  [[nodiscard]] const Codec* CodecOf(DispatchDtype dtype) const;
 };
 
 struct EpochRuntime {

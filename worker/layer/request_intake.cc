@@ -132,8 +132,8 @@ RequestIntake TakeInRequest(const IntakeRules& rules, const IncomingFrame& frame
   if (intake.drop != FrameDrop::kNone) return intake;
   intake.refusal =
       Judge(rules, header, copy.first(layout.metadata_bytes / sizeof(std::uint32_t)), &intake);
-  const std::byte* rows = frame.payload.data() + (layout.rows_begin - kFrameHeaderBytes);
-  intake.rows = reinterpret_cast<const Bf16*>(rows);
+  intake.rows = frame.payload.data() + (layout.rows_begin - kFrameHeaderBytes);
+  intake.scales = frame.payload.data() + (layout.scales_begin - kFrameHeaderBytes);
   return intake;
 }
 

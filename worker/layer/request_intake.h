@@ -13,7 +13,6 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
-#include "core/bf16.h"
 #include "core/dispatch_config.h"
 #include "core/moe_shape.h"
 #include "worker/layer/layer_runtime.h"
@@ -41,8 +40,10 @@ struct RequestIntake {
   FrameDrop drop = FrameDrop::kNone;  // else: not a frame to be believed
   absl::Status refusal;               // else: an error reply is due
   const LayerRuntime* layer = nullptr;
-  RequestView view;            // over the copy
-  const Bf16* rows = nullptr;  // dense, in the slot
+  RequestView view;  // over the copy
+  // Dense, in the slot: rows of the header's dtype, and their scales where it has any.
+  const std::byte* rows = nullptr;
+  const std::byte* scales = nullptr;
 };
 
 // Words of metadata that a request in a slot of `slot_bytes` can have, in either mode.

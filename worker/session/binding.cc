@@ -29,13 +29,22 @@ absl::Status NoConfig(const Plan& plan, LayerId layer, Phase phase, const Edge& 
        {"epoch", absl::StrCat(plan.epoch.value)}});
 }
 
+absl::Status NoCodec(LayerId layer, DispatchDtype dtype) {
+  return MakeError(
+      absl::StatusCode::kFailedPrecondition, Reason::kUnsupported,
+      absl::StrFormat("this source has no codec for %s, which layer %d asks for; "
+                      "change the deployment's wire dtype",
+                      DispatchDtypeName(dtype), layer.value),
+      {{"layer", absl::StrCat(layer.value)}, {"dtype", std::string(DispatchDtypeName(dtype))}});
+}
+
 // A step has one mode, whatever its edges; each edge has its own wire dtype.
 absl::Status BindEdge(const Plan& plan, const Edge& edge, const OpenSessionOrder& order,
-                      LayerBinding* layer) {
+                      const DeviceBackend& device, LayerBinding* layer) {
   const DispatchConfig* config = plan.FindConfig(layer->layer, order.phase, edge);
   if (config == nullptr) return NoConfig(plan, layer->layer, order.phase, edge);
   const DispatchMode mode = order.mode.value_or(config->mode);
-  if (!layer->wire_dtypes.empty() && mode != layer->mode) {
+  if (!layer->codecs.empty() && mode != layer->mode) {
     return MakeError(
         absl::StatusCode::kFailedPrecondition, Reason::kBadConfig,
         absl::StrFormat("layer %d, phase %s: edge %s is planned for %s, another edge for %s; open "
@@ -45,7 +54,9 @@ absl::Status BindEdge(const Plan& plan, const Edge& edge, const OpenSessionOrder
         {{"layer", absl::StrCat(layer->layer.value)}, {"edge", EdgeName(edge)}});
   }
   layer->mode = mode;
-  layer->wire_dtypes.push_back(config->wire_dtype);
+  auto codec = device.MakeCodec({.format = DefaultWireFormat(config->wire_dtype)});
+  if (!codec.ok()) return NoCodec(layer->layer, config->wire_dtype);
+  layer->codecs.push_back(*std::move(codec));
   const std::int32_t most = config->max_tokens_per_step;
   if (most > 0 && (layer->max_tokens_per_step == 0 || most < layer->max_tokens_per_step)) {
     layer->max_tokens_per_step = most;
@@ -54,7 +65,7 @@ absl::Status BindEdge(const Plan& plan, const Edge& edge, const OpenSessionOrder
 }
 
 absl::StatusOr<LayerBinding> BindLayer(const Plan& plan, const LayerPlacement& placement,
-                                       const OpenSessionOrder& order) {
+                                       const OpenSessionOrder& order, const DeviceBackend& device) {
   LayerBinding layer;
   layer.layer = placement.layer;
   const auto workers = static_cast<std::int32_t>(plan.workers.size());
@@ -64,22 +75,9 @@ absl::StatusOr<LayerBinding> BindLayer(const Plan& plan, const LayerPlacement& p
         static_cast<std::int32_t>(layer.placement.OnWorker(WorkerOrdinal{w}).size()));
   }
   for (const PlanWorker& worker : plan.workers) {
-    SY_RETURN_IF_ERROR(BindEdge(plan, {order.source, worker.device}, order, &layer));
+    SY_RETURN_IF_ERROR(BindEdge(plan, {order.source, worker.device}, order, device, &layer));
   }
   return layer;
-}
-
-absl::Status CheckCodecs(const LayerBinding& layer, const DeviceBackend& device) {
-  for (const DispatchDtype dtype : layer.wire_dtypes) {
-    if (device.FindCodec(dtype) != nullptr) continue;
-    return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kUnsupported,
-                     absl::StrFormat("this source has no codec for %s, which layer %d asks for; "
-                                     "change the deployment's wire dtype",
-                                     DispatchDtypeName(dtype), layer.layer.value),
-                     {{"layer", absl::StrCat(layer.layer.value)},
-                      {"dtype", std::string(DispatchDtypeName(dtype))}});
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace
@@ -101,8 +99,7 @@ absl::StatusOr<std::unique_ptr<Binding>> MakeBinding(const PlanNews& news,
   binding->plan = news.plan;
   binding->hash = news.hash;
   for (const LayerPlacement& placement : news.plan.layers) {
-    SY_ASSIGN_OR_RETURN(LayerBinding layer, BindLayer(news.plan, placement, order));
-    SY_RETURN_IF_ERROR(CheckCodecs(layer, device));
+    SY_ASSIGN_OR_RETURN(LayerBinding layer, BindLayer(news.plan, placement, order, device));
     binding->layers.push_back(std::move(layer));
   }
   binding->workers.assign(news.plan.workers.size(), nullptr);

@@ -24,7 +24,7 @@ struct LayerBinding {
   DispatchMode mode = DispatchMode::kNormal;  // the session's, or what the plan says for its phase
   std::int32_t max_tokens_per_step = 0;       // the least of the edges'; 0: no bound
   // By worker ordinal: each edge has a wire dtype of its own.
-  std::vector<DispatchDtype> wire_dtypes;
+  std::vector<std::shared_ptr<const Codec>> codecs;
   std::vector<std::int32_t> local_slots;
 };
 

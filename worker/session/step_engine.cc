@@ -166,6 +166,8 @@ absl::Status StepEngine::RunOwn(Step& step, std::uint32_t chunk) {
   const Binding& binding = *step.binding();
   step.MarkSent(chunk, kOwnPair);
   CollectRows(step, cut);
+  const Codec& codec = *step.layer_binding().codecs[static_cast<std::size_t>(cut.worker)];
+  if (codec.dtype() != DispatchDtype::kBf16) RoundTripRows(codec, binding.plan.shape.hidden);
   own_metadata_.resize(LayoutOf(step, cut).metadata_bytes);
   WriteMetadata(step, cut, own_metadata_);
   Bf16* out = step.OwnRows(cut.rows);
@@ -183,11 +185,25 @@ absl::Status StepEngine::RunOwn(Step& step, std::uint32_t chunk) {
   return absl::OkStatus();
 }
 
+// What the wire does to the rows of other workers: an expert answers alike wherever it runs.
+void StepEngine::RoundTripRows(const Codec& codec, std::int32_t hidden) {
+  const auto rows = static_cast<std::int64_t>(row_pointers_.size());
+  const RowBytes row = RowBytesOf(codec.format(), hidden);
+  own_wire_.resize(static_cast<std::size_t>(rows * row.total()));
+  own_rows_.resize(static_cast<std::size_t>(rows * hidden));
+  std::byte* scales = own_wire_.data() + rows * row.data;
+  codec.Encode(row_pointers_, hidden, own_wire_.data(), scales);
+  codec.Decode(own_wire_.data(), scales, rows, hidden, own_rows_.data());
+  for (std::int64_t r = 0; r < rows; ++r) {
+    row_pointers_[static_cast<std::size_t>(r)] = own_rows_.data() + r * hidden;
+  }
+}
+
 FrameLayout StepEngine::LayoutOf(const Step& step, const Chunk& chunk) const {
   const LayerBinding& layer = step.layer_binding();
   return LayoutOfRequest(
       {.mode = layer.mode,
-       .dtype = layer.wire_dtypes[static_cast<std::size_t>(chunk.worker)],
+       .dtype = layer.codecs[static_cast<std::size_t>(chunk.worker)]->dtype(),
        .rows = chunk.rows,
        .hidden = step.binding()->plan.shape.hidden,
        .top_k = step.request().top_k,
@@ -220,18 +236,16 @@ std::size_t StepEngine::FillFrame(const Step& step, std::uint32_t chunk,
                                   std::span<std::byte> slot) {
   const Chunk& cut = step.chunk_plan().chunks()[chunk];
   const FrameLayout layout = LayoutOf(step, cut);
-  const DispatchDtype dtype =
-      step.layer_binding().wire_dtypes[static_cast<std::size_t>(cut.worker)];
+  const Codec& codec = *step.layer_binding().codecs[static_cast<std::size_t>(cut.worker)];
   const std::span<std::byte> metadata = slot.subspan(layout.metadata_begin, layout.metadata_bytes);
   WriteMetadata(step, cut, metadata);
   CollectRows(step, cut);
-  options_.device->FindCodec(dtype)->Encode(row_pointers_, step.binding()->plan.shape.hidden,
-                                            slot.data() + layout.rows_begin,
-                                            slot.data() + layout.scales_begin);
+  codec.Encode(row_pointers_, step.binding()->plan.shape.hidden, slot.data() + layout.rows_begin,
+               slot.data() + layout.scales_begin);
   FrameHeader header;
   header.kind = FrameKind::kRequest;
   header.mode = step.layer_binding().mode;
-  header.dtype = dtype;
+  header.dtype = codec.dtype();
   header.cookie = options_.cookie;
   const Step& numbers_epoch =
       SY_MUTANT(options_.mutant, kMixedEpochs) ? slots_[order_.back()]->step : step;

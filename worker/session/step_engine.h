@@ -98,6 +98,7 @@ class StepEngine {
   bool PumpOwn(Step& step, TimePoint now);
   absl::Status RunOwn(Step& step, std::uint32_t chunk);
   [[nodiscard]] FrameLayout LayoutOf(const Step& step, const Chunk& chunk) const;
+  void RoundTripRows(const Codec& codec, std::int32_t hidden);
   void CollectRows(const Step& step, const Chunk& chunk);
   void WriteMetadata(const Step& step, const Chunk& chunk, std::span<std::byte> out) const;
   std::size_t FillFrame(const Step& step, std::uint32_t chunk, const Attachment& attachment,
@@ -120,6 +121,8 @@ class StepEngine {
   std::uint64_t last_step_ = 0;
   std::vector<const Bf16*> row_pointers_;  // scratch of one chunk
   std::vector<std::byte> own_metadata_;    // scratch of one chunk
+  std::vector<std::byte> own_wire_;        // of own experts' rows in another dtype than BF16
+  std::vector<Bf16> own_rows_;             // the same, decoded again
   StepTimes times_;
 };
 

@@ -9,6 +9,7 @@
 #include "tests/testing/chosen_mutant.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/worker/layer/layer_testing.h"
+#include "worker/device/registry.h"
 
 namespace switchyard {
 namespace {
@@ -42,9 +43,25 @@ std::size_t RowsFor(const TestStep& step, WorkerOrdinal worker) {
 
 ExecutorChunk InOut(TestChunk& chunk) {
   return {.request = &chunk.view,
-          .dense_rows = chunk.rows.data(),
+          .dense_rows = reinterpret_cast<const std::byte*>(chunk.rows.data()),
           .row_of = {},
           .out = chunk.out.data()};
+}
+
+struct Wire {
+  std::vector<std::byte> data;
+  std::vector<std::byte> scales;
+};
+
+Wire Encode(const Codec& codec, const std::vector<Bf16>& dense) {
+  std::vector<const Bf16*> rows;
+  for (std::size_t at = 0; at < dense.size(); at += kShape.hidden) rows.push_back(&dense[at]);
+  const RowBytes bytes = RowBytesOf(codec.format(), kShape.hidden);
+  Wire wire;
+  wire.data.resize(rows.size() * static_cast<std::size_t>(bytes.data));
+  wire.scales.resize(rows.size() * static_cast<std::size_t>(bytes.scales));
+  codec.Encode(rows, kShape.hidden, wire.data.data(), wire.scales.data());
+  return wire;
 }
 
 // Runs all chunks as one batch.
@@ -193,6 +210,45 @@ TEST(ChunkExecutorTest, CutsARunWhereWeightsAndOutputsFitIntoACacheTogether) {
 
     EXPECT_EQ(device.runs, intermediate == 4 ? 2 : 1);
     EXPECT_EQ(chunk->out, ExpectedAnswer(layer, step, WorkerOrdinal{0}, *chunk));
+  }
+}
+
+// Rows that came quantised give what BF16 rows of the decoded values give, however the run is cut:
+// they are decoded where their answers will stand.
+TEST(ChunkExecutorTest, DecodesQuantisedRowsInPlaceOfTheirAnswers) {
+  SY_ASSERT_OK_AND_ASSIGN(const auto cpu, MakeDevice("cpu", {}));
+  for (const DispatchDtype dtype : {DispatchDtype::kFp8, DispatchDtype::kInt8}) {
+    for (const DispatchMode mode : kModes) {
+      SCOPED_TRACE(::testing::Message()
+                   << DispatchDtypeName(dtype) << " " << DispatchModeName(mode));
+      SeededRng rng(31);
+      const TestLayer layer = MakeTestLayer(rng, kShape, 1);
+      const TestStep step = MakeTestStep(rng, layer, 11, mode);
+      const std::size_t rows = RowsFor(step, WorkerOrdinal{0});
+      const auto chunk = MakeChunk(layer, step, WorkerOrdinal{0}, 0, rows);
+      SY_ASSERT_OK_AND_ASSIGN(std::shared_ptr<const Codec> codec,
+                              cpu->MakeCodec({.format = DefaultWireFormat(dtype)}));
+      const Wire wire = Encode(*codec, chunk->rows);
+      codec->Decode(wire.data.data(), wire.scales.data(), static_cast<std::int64_t>(rows),
+                    kShape.hidden, chunk->rows.data());
+      FakeDevice device;
+      ExecutorChunk decoded = InOut(*chunk);
+      MakeExecutor(&device, 5)
+          ->Execute(MakeRuntime(layer, WorkerOrdinal{0}), std::span(&decoded, 1));
+      std::vector<Bf16> out(chunk->out.size(), testing::kPoison);
+      ExecutorChunk quantised{.request = &chunk->view,
+                              .dtype = dtype,
+                              .dense_rows = wire.data.data(),
+                              .scales = wire.scales.data(),
+                              .row_of = {},
+                              .out = out.data()};
+      LayerRuntime runtime = MakeRuntime(layer, WorkerOrdinal{0});
+      runtime.wire_dtypes.push_back({dtype, codec});
+
+      MakeExecutor(&device, 5)->Execute(runtime, std::span(&quantised, 1));
+
+      EXPECT_EQ(out, chunk->out);
+    }
   }
 }
 
