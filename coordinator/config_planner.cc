@@ -2,13 +2,17 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
 #include "core/device_profile.h"
 #include "core/error.h"
+#include "core/resolve/dispatch_resolver.h"
+#include "core/resolve/mode_resolver.h"
 #include "core/status_macros.h"
 
 namespace switchyard {
@@ -16,19 +20,12 @@ namespace {
 
 constexpr std::array kSources = {DeviceKind::kCpu};
 
-std::string WhyMode(const PhaseSpec& phase) {
-  if (phase.mode) {
-    return absl::StrFormat("mode %s: the deployment asks for it in phase %s",
-                           DispatchModeName(*phase.mode), PhaseName(phase.phase));
-  }
-  if (phase.phase == Phase::kDecode) {
-    return "mode low_latency: decode steps have few tokens, so a row for each expert, summed at "
-           "the source, comes back soonest";
-  }
-  return absl::StrFormat(
-      "mode normal: %s steps may have many tokens, so a row for each worker, summed there, saves "
-      "bytes",
-      PhaseName(phase.phase));
+// What the library of every source can make of its rows, whichever engine loads it.
+CapabilitySet SourceCapabilities(DeviceKind kind) {
+  CapabilitySet source;
+  source.device = kind;
+  source.wire_dtypes = {DispatchDtype::kBf16};
+  return source;
 }
 
 std::string WhyTokens(const DeploymentSpec& spec, DispatchMode mode) {
@@ -60,27 +57,69 @@ std::vector<std::string> LimitLines(DispatchMode mode, const MoeShape& shape,
   return lines;
 }
 
-std::vector<std::string> Trail(const DeploymentSpec& spec, const ModelFacts& facts,
-                               const PhaseSpec& phase, DispatchMode mode,
-                               std::span<const CapabilitySet> workers) {
-  std::vector<std::string> trail;
-  trail.push_back(WhyMode(phase));
-  trail.push_back(absl::StrFormat(
-      "wire dtype bf16: the experts are unquantised (scheme %s) and every worker takes bf16",
-      QuantSchemeInfoOf(facts.scheme).name));
-  trail.push_back("combine dtype bf16: results travel in the dtype of the activations");
-  trail.push_back(WhyTokens(spec, mode));
-  for (std::string& line : LimitLines(mode, facts.shape, workers)) trail.push_back(std::move(line));
-  return trail;
+absl::Status CheckLayersExist(const DeploymentSpec& spec, const ModelFacts& facts) {
+  for (const LayerSpec& layer : spec.layers) {
+    if (std::binary_search(facts.layers.begin(), facts.layers.end(), layer.layer)) continue;
+    return MakeError(
+        absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
+        absl::StrFormat("layers: layer %d is no MoE layer of model %s; it has %d, from "
+                        "%d to %d",
+                        layer.layer.value, spec.model, facts.layers.size(),
+                        facts.layers.front().value, facts.layers.back().value),
+        {{"field", "layers"}, {"layer", absl::StrCat(layer.layer.value)}});
+  }
+  return absl::OkStatus();
+}
+
+// An edge and the workers at its end.
+struct EdgePlan {
+  Edge edge;
+  std::vector<CapabilitySet> workers;
+};
+
+std::vector<EdgePlan> EdgesOf(std::span<const CapabilitySet> workers) {
+  std::map<Edge, std::vector<CapabilitySet>> by_edge;
+  for (const CapabilitySet& worker : workers) {
+    for (const DeviceKind source : kSources) by_edge[{source, worker.device}].push_back(worker);
+  }
+  std::vector<EdgePlan> edges;
+  for (auto& [edge, of_edge] : by_edge) edges.push_back({edge, std::move(of_edge)});
+  return edges;
+}
+
+absl::StatusOr<DispatchConfig> PlanOne(const DeploymentSpec& spec, const ModelFacts& facts,
+                                       LayerId layer, const PhaseSpec& phase,
+                                       const EdgePlan& edge) {
+  DispatchRequest request;
+  request.deployment = spec.name;
+  request.model = spec.model;
+  request.layer.layer = layer;
+  request.layer.scheme = facts.scheme;
+  request.phase = phase.phase;
+  request.mode = phase.mode;
+  request.wishes = spec.DtypeWishes();
+  request.source = SourceCapabilities(edge.edge.source);
+  request.workers = edge.workers;
+  request.shape = facts.shape;
+  request.tokens = spec.max_tokens_per_step;
+  SY_ASSIGN_OR_RETURN(const DecisionTrace trace, ResolveDispatch(request));
+  const bool low_latency = trace.mode == DispatchMode::kLowLatency;
+  return DispatchConfig{.layer = layer,
+                        .phase = phase.phase,
+                        .edge = edge.edge,
+                        .mode = trace.mode,
+                        .wire_dtype = trace.outcome->dtype(),
+                        .combine_dtype = trace.outcome->combine_dtype,
+                        .scheme = facts.scheme,
+                        .max_tokens_per_step = low_latency ? spec.max_tokens_per_step : 0,
+                        .trail = TrailLines(trace)};
 }
 
 }  // namespace
 
 std::span<const DeviceKind> PlannedSources() { return kSources; }
 
-DispatchMode DefaultModeOf(Phase phase) {
-  return phase == Phase::kDecode ? DispatchMode::kLowLatency : DispatchMode::kNormal;
-}
+DispatchMode DefaultModeOf(Phase phase) { return ModeOfConfig(phase, {}).mode; }
 
 absl::Status CheckWorkerSuits(const ModelFacts& facts, const CapabilitySet& worker) {
   const DeviceProfile* profile = FindDeviceProfile(worker.device_profile);
@@ -127,33 +166,28 @@ absl::Status CheckModeLimits(DispatchMode mode, const MoeShape& shape,
 absl::StatusOr<std::vector<DispatchConfig>> PlanConfigs(const DeploymentSpec& spec,
                                                         const ModelFacts& facts,
                                                         std::span<const CapabilitySet> workers) {
-  std::set<Edge> edges;
-  for (const CapabilitySet& worker : workers) {
-    for (const DeviceKind source : kSources) edges.insert({source, worker.device});
-  }
-  std::vector<DispatchConfig> of_a_layer;
+  SY_RETURN_IF_ERROR(CheckLayersExist(spec, facts));
+  const std::vector<EdgePlan> edges = EdgesOf(workers);
+  std::vector<std::vector<std::string>> limits;  // lines of the trail, by phase
   for (const PhaseSpec& phase : spec.phases) {
-    const DispatchMode mode = phase.mode.value_or(DefaultModeOf(phase.phase));
-    const absl::Status limits =
-        CheckModeLimits(mode, facts.shape, spec.max_tokens_per_step, workers);
-    if (!limits.ok()) return Annotate(limits, absl::StrCat("phase ", PhaseName(phase.phase)));
-    DispatchConfig config;
-    config.phase = phase.phase;
-    config.mode = mode;
-    config.scheme = facts.scheme;
-    config.max_tokens_per_step = mode == DispatchMode::kLowLatency ? spec.max_tokens_per_step : 0;
-    config.trail = Trail(spec, facts, phase, mode, workers);
-    for (const Edge& edge : edges) {
-      config.edge = edge;
-      of_a_layer.push_back(config);
+    const DispatchMode mode = ModeOfConfig(phase.phase, phase.mode).mode;
+    const absl::Status held = CheckModeLimits(mode, facts.shape, spec.max_tokens_per_step, workers);
+    if (!held.ok()) return Annotate(held, absl::StrCat("phase ", PhaseName(phase.phase)));
+    limits.push_back({WhyTokens(spec, mode)});
+    for (std::string& line : LimitLines(mode, facts.shape, workers)) {
+      limits.back().push_back(std::move(line));
     }
   }
   std::vector<DispatchConfig> configs;
-  configs.reserve(of_a_layer.size() * facts.layers.size());
+  configs.reserve(facts.layers.size() * spec.phases.size() * edges.size());
   for (const LayerId layer : facts.layers) {
-    for (DispatchConfig& config : of_a_layer) {
-      config.layer = layer;
-      configs.push_back(config);
+    for (std::size_t p = 0; p < spec.phases.size(); ++p) {
+      for (const EdgePlan& edge : edges) {
+        SY_ASSIGN_OR_RETURN(DispatchConfig config,
+                            PlanOne(spec, facts, layer, spec.phases[p], edge));
+        config.trail.insert(config.trail.end(), limits[p].begin(), limits[p].end());
+        configs.push_back(std::move(config));
+      }
     }
   }
   return configs;

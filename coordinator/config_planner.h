@@ -36,7 +36,10 @@ absl::Status CheckModeLimits(DispatchMode mode, const MoeShape& shape,
                              std::span<const CapabilitySet> workers);
 
 // Ascending by (layer, phase, edge). `spec` is complete, `workers` those of the plan in order, each
-// one checked by CheckWorkerSuits. Errors: those of CheckModeLimits, naming the phase.
+// one checked by CheckWorkerSuits. Each config is what core/resolve/dispatch_resolver.h decides for
+// its layer and edge, and its trail says why. Errors: those of CheckModeLimits, naming the phase,
+// those of ResolveDispatch, and kInvalidArgument (BAD_CONFIG) when `spec` names a layer that the
+// model does not have.
 absl::StatusOr<std::vector<DispatchConfig>> PlanConfigs(const DeploymentSpec& spec,
                                                         const ModelFacts& facts,
                                                         std::span<const CapabilitySet> workers);

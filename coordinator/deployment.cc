@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
+#include <set>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -15,13 +18,15 @@
 namespace switchyard {
 namespace {
 
-constexpr std::uint32_t kRecordFormat = 1;
+// 1: without what is asked for about wire dtypes. Read, no longer written.
+constexpr std::uint32_t kRecordFormat = 2;
 constexpr std::size_t kNameMax = 128;
 constexpr std::int32_t kWorkersMax = 4096;
 constexpr std::int32_t kTokensMax = 1 << 20;
 constexpr Duration kJoinTimeoutDefault = std::chrono::seconds(20);
 constexpr Duration kJoinTimeoutMax = std::chrono::hours(24);
-constexpr std::uint8_t kNoMode = 255;
+constexpr auto kLastChoice = DtypeChoice::kNvfp4;
+constexpr std::uint8_t kUnset = 255;  // an enumerator that is not there
 
 absl::Status Bad(const DeploymentSpec& spec, absl::string_view field, const std::string& what) {
   return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
@@ -51,10 +56,45 @@ absl::Status CompletePhases(DeploymentSpec& spec) {
   return absl::OkStatus();
 }
 
+absl::Status CheckLayers(const DeploymentSpec& spec) {
+  std::set<std::pair<LayerId, std::optional<Phase>>> named;
+  for (const LayerSpec& layer : spec.layers) {
+    if (layer.layer.value < 0) return Bad(spec, "layers", "names a layer below 0");
+    if (named.insert({layer.layer, layer.phase}).second) continue;
+    return Bad(
+        spec, "layers",
+        absl::StrCat("names layer ", layer.layer.value, " twice for ",
+                     layer.phase ? PhaseName(*layer.phase) : "all phases", "; once will do"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckRange(const DeploymentSpec& spec, absl::string_view field, std::int64_t value,
                         std::int64_t max) {
   if (value >= 0 && value <= max) return absl::OkStatus();
   return Bad(spec, field, absl::StrFormat("is %d; give 0 (the default) to %d", value, max));
+}
+
+// An enumerator or none.
+template <typename Io, typename Optional>
+void WalkOptional(Io& io, Optional& optional) {
+  std::uint8_t value = optional ? static_cast<std::uint8_t>(*optional) : kUnset;
+  io.Int(value);
+  if constexpr (!std::is_const_v<Optional>) {
+    using Enum = typename Optional::value_type;
+    if (value != kUnset) optional = static_cast<Enum>(value);
+  }
+}
+
+template <typename Io, typename SpecT>
+void WalkDtypes(Io& io, SpecT& spec) {
+  io.Int(spec.dispatcher_output_dtype);
+  io.ForEach(spec.phases, [&io](auto& phase) { WalkOptional(io, phase.dispatcher_output_dtype); });
+  io.ForEach(spec.layers, [&io](auto& layer) {
+    io.Int(layer.layer.value);
+    WalkOptional(io, layer.phase);
+    io.Int(layer.dispatcher_output_dtype);
+  });
 }
 
 template <typename Io, typename RecordT>
@@ -65,11 +105,7 @@ void WalkSpec(Io& io, RecordT& record) {
   io.String(spec.checkpoint);
   io.ForEach(spec.phases, [&io](auto& phase) {
     io.Int(phase.phase);
-    std::uint8_t mode = phase.mode ? static_cast<std::uint8_t>(*phase.mode) : kNoMode;
-    io.Int(mode);
-    if constexpr (!std::is_const_v<std::remove_reference_t<decltype(phase)>>) {
-      if (mode != kNoMode) phase.mode = static_cast<DispatchMode>(mode);
-    }
+    WalkOptional(io, phase.mode);
   });
   io.Int(spec.min_workers);
   std::int64_t join_timeout_ns = spec.join_timeout.count();
@@ -96,12 +132,18 @@ void WalkFacts(Io& io, RecordT& record) {
 }
 
 bool EnumsInRange(const DeploymentRecord& record) {
-  return record.facts.scheme <= kLastQuantScheme &&
-         std::all_of(record.spec.phases.begin(), record.spec.phases.end(),
+  const DeploymentSpec& spec = record.spec;
+  return record.facts.scheme <= kLastQuantScheme && spec.dispatcher_output_dtype <= kLastChoice &&
+         std::all_of(spec.phases.begin(), spec.phases.end(),
                      [](const PhaseSpec& phase) {
                        return phase.phase <= Phase::kMixed &&
-                              (!phase.mode || *phase.mode <= DispatchMode::kLowLatency);
-                     });
+                              (!phase.mode || *phase.mode <= DispatchMode::kLowLatency) &&
+                              phase.dispatcher_output_dtype.value_or(kLastChoice) <= kLastChoice;
+                     }) &&
+         std::all_of(spec.layers.begin(), spec.layers.end(), [](const LayerSpec& layer) {
+           return layer.phase.value_or(Phase::kMixed) <= Phase::kMixed &&
+                  layer.dispatcher_output_dtype <= kLastChoice;
+         });
 }
 
 absl::Status BadFacts(const std::string& what) {
@@ -114,6 +156,29 @@ absl::Status BadFacts(const std::string& what) {
 bool DeploymentSpec::Serves(Phase phase) const {
   return std::any_of(phases.begin(), phases.end(),
                      [phase](const PhaseSpec& p) { return p.phase == phase; });
+}
+
+std::vector<DtypeWish> DeploymentSpec::DtypeWishes() const {
+  const std::string whole = absl::StrCat("deployment ", name);
+  std::vector<DtypeWish> wishes;
+  if (const auto dtype = ChosenDtype(dispatcher_output_dtype)) {
+    wishes.push_back({"", {}, {}, dtype, whole});
+  }
+  for (const PhaseSpec& phase : phases) {
+    if (!phase.dispatcher_output_dtype) continue;
+    wishes.push_back({"",
+                      {},
+                      phase.phase,
+                      ChosenDtype(*phase.dispatcher_output_dtype),
+                      absl::StrFormat("%s, phase %s", whole, PhaseName(phase.phase))});
+  }
+  for (const LayerSpec& layer : layers) {
+    std::string source = absl::StrFormat("%s, layer %d", whole, layer.layer.value);
+    if (layer.phase) absl::StrAppend(&source, ", phase ", PhaseName(*layer.phase));
+    wishes.push_back({"", layer.layer, layer.phase, ChosenDtype(layer.dispatcher_output_dtype),
+                      std::move(source)});
+  }
+  return wishes;
 }
 
 bool IsName(absl::string_view text) {
@@ -136,6 +201,7 @@ absl::StatusOr<DeploymentSpec> CompleteSpec(const DeploymentSpec& spec) {
                absl::StrFormat("\"%s\" must be 1 to 128 characters of [A-Za-z0-9._-]", full.model));
   }
   absl::Status status = CompletePhases(full);
+  status.Update(CheckLayers(full));
   status.Update(CheckRange(full, "min_workers", full.min_workers, kWorkersMax));
   status.Update(CheckRange(full, "max_tokens_per_step", full.max_tokens_per_step, kTokensMax));
   if (full.join_timeout < Duration::zero() || full.join_timeout > kJoinTimeoutMax) {
@@ -187,6 +253,7 @@ std::string CanonicalBytes(const DeploymentRecord& record) {
   writer.Int(kRecordFormat);
   WalkSpec(writer, record);
   WalkFacts(writer, record);
+  WalkDtypes(writer, record.spec);
   return writer.Take();
 }
 
@@ -197,7 +264,11 @@ absl::StatusOr<DeploymentRecord> ParseDeploymentRecord(absl::string_view bytes) 
   DeploymentRecord record;
   WalkSpec(reader, record);
   WalkFacts(reader, record);
-  if (format != kRecordFormat || !reader.ok() || !EnumsInRange(record)) {
+  const std::size_t phases = record.spec.phases.size();
+  if (format == kRecordFormat) WalkDtypes(reader, record.spec);
+  const bool known =
+      format == 1 || (format == kRecordFormat && record.spec.phases.size() == phases);
+  if (!known || !reader.ok() || !EnumsInRange(record)) {
     return MakeError(absl::StatusCode::kDataLoss, Reason::kStoreWrite,
                      "stored deployment is not one that this version wrote; restore the store "
                      "from a copy or start with an empty one");

@@ -15,6 +15,8 @@
 #include "core/ids.h"
 #include "core/moe_shape.h"
 #include "core/quant_scheme.h"
+#include "core/resolve/dtype_option.h"
+#include "core/resolve/dtype_wish.h"
 #include "core/weight_manifest.h"
 
 namespace switchyard {
@@ -22,7 +24,17 @@ namespace switchyard {
 struct PhaseSpec {
   Phase phase = Phase::kMixed;
   std::optional<DispatchMode> mode;  // unset: the config planner's choice for the phase
+  // The wire dtype of this phase; unset: the deployment's.
+  std::optional<DtypeChoice> dispatcher_output_dtype = {};
   friend bool operator==(const PhaseSpec&, const PhaseSpec&) = default;
+};
+
+// What is asked for one layer. The narrowest of layer, phase and deployment counts.
+struct LayerSpec {
+  LayerId layer;
+  std::optional<Phase> phase;  // unset: all of them
+  DtypeChoice dispatcher_output_dtype = DtypeChoice::kAuto;
+  friend bool operator==(const LayerSpec&, const LayerSpec&) = default;
 };
 
 struct DeploymentSpec {
@@ -33,15 +45,19 @@ struct DeploymentSpec {
   std::int32_t min_workers = 0;   // to wait for before the first epoch; 0: 1
   Duration join_timeout{};        // how long to wait for them, from the first that joins; 0: 20 s
   std::int32_t max_tokens_per_step = 0;  // M of low_latency; 0: kDefaultMaxTokensPerStep
+  DtypeChoice dispatcher_output_dtype = DtypeChoice::kAuto;  // the wire dtype that is asked for
+  std::vector<LayerSpec> layers = {};
 
   [[nodiscard]] bool Serves(Phase phase) const;
+  // Everything that is asked for about wire dtypes, each with the key that asks for it.
+  [[nodiscard]] std::vector<DtypeWish> DtypeWishes() const;
   friend bool operator==(const DeploymentSpec&, const DeploymentSpec&) = default;
 };
 
 // `spec` with every default filled in and phases in ascending order.
 // Errors: kInvalidArgument (BAD_CONFIG) naming the field: an empty or overlong name or one with
-// characters other than [A-Za-z0-9._-], no checkpoint, a phase named twice, counts or times below
-// zero or above their limits.
+// characters other than [A-Za-z0-9._-], no checkpoint, a phase or a layer's phase named twice,
+// counts or times below zero or above their limits.
 absl::StatusOr<DeploymentSpec> CompleteSpec(const DeploymentSpec& spec);
 
 // True for 1 to 128 characters of [A-Za-z0-9._-]: names of deployments, models and workers.

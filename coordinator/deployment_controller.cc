@@ -78,8 +78,9 @@ void DeploymentController::OnLeaveAsked(TimePoint now) {
 
 void DeploymentController::OnRetireAck(Member& member, const RetireAck& ack) {
   const auto it = member.holds.find({ack.deployment, ack.epoch});
-  if (it != member.holds.end() && it->second.state == HoldState::kRetireSent)
+  if (it != member.holds.end() && it->second.state == HoldState::kRetireSent) {
     member.holds.erase(it);
+  }
 }
 
 void DeploymentController::Evaluate(TimePoint now) {

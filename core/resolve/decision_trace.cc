@@ -126,7 +126,12 @@ std::vector<std::string> TrailLines(const DecisionTrace& trace) {
         "wire dtype %s, not %s: %s: %s", DispatchDtypeName(adjustment.to),
         DispatchDtypeName(adjustment.from), AdjustmentName(adjustment.id), adjustment.why));
   }
-  lines.push_back("combine dtype bf16: results travel in the dtype of the activations");
+  const DispatchOutcome& outcome = *trace.outcome;
+  lines.push_back(absl::StrFormat(
+      "combine dtype %s: results travel in the dtype of the activations; a row is %d bytes out and "
+      "%d back (use_fp8=%d use_nvfp4=%d)",
+      DispatchDtypeName(outcome.combine_dtype), outcome.wire.total(), outcome.combine_row_bytes,
+      outcome.use_fp8 ? 1 : 0, outcome.use_nvfp4 ? 1 : 0));
   return lines;
 }
 

@@ -98,7 +98,7 @@ struct DecisionTrace {
 std::string ExplainText(const DecisionTrace& trace);
 
 // The same in a line for each step that had an effect, for a plan: mode, wire dtype with the rule
-// that decided, each adjustment, combine dtype. `trace` has an outcome.
+// that decided, each adjustment, combine dtype with bytes and flags. `trace` has an outcome.
 std::vector<std::string> TrailLines(const DecisionTrace& trace);
 
 }  // namespace switchyard

@@ -13,6 +13,16 @@
 
 namespace switchyard {
 
+std::optional<DispatchDtype> ChosenDtype(DtypeChoice choice) {
+  if (choice == DtypeChoice::kAuto) return std::nullopt;
+  return static_cast<DispatchDtype>(static_cast<int>(choice) - 1);
+}
+
+absl::string_view DtypeChoiceName(DtypeChoice choice) {
+  const std::optional<DispatchDtype> dtype = ChosenDtype(choice);
+  return dtype ? DispatchDtypeName(*dtype) : "auto";
+}
+
 absl::StatusOr<std::optional<DispatchDtype>> ParseDtypeChoice(absl::string_view text,
                                                               absl::string_view where) {
   if (text == "auto") return std::optional<DispatchDtype>();

@@ -5,6 +5,7 @@
 // never released and are refused with the right name. Pure; thread-safe.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -17,6 +18,11 @@ namespace switchyard {
 
 inline constexpr char kDtypeOption[] = "dispatcher_output_dtype";
 inline constexpr char kDtypeFlag[] = "--dispatcher-output-dtype";
+
+// What somebody asks for. Wire values: append only, in step with DispatchDtype.
+enum class DtypeChoice : std::uint8_t { kAuto = 0, kBf16 = 1, kFp8 = 2, kInt8 = 3, kNvfp4 = 4 };
+absl::string_view DtypeChoiceName(DtypeChoice choice);         // "auto", "bf16", ...
+std::optional<DispatchDtype> ChosenDtype(DtypeChoice choice);  // nullopt: auto
 
 // "auto" (nullopt), "bf16", "fp8", "int8" or "nvfp4". `where` names the key or option in the error.
 // Errors: kInvalidArgument (BAD_CONFIG) for any other text, with the nearest value (R10).

@@ -29,10 +29,20 @@ void Encode(const DeploymentSpec& in, v1::DeploymentSpec* out) {
     v1::PhaseSpec* item = out->add_phases();
     item->set_phase(EnumToProto(phase.phase));
     if (phase.mode.has_value()) item->set_mode(EnumToProto(*phase.mode));
+    if (phase.dispatcher_output_dtype.has_value()) {
+      item->set_dispatcher_output_dtype(EnumToProto(*phase.dispatcher_output_dtype));
+    }
   }
   out->set_min_workers(static_cast<std::uint32_t>(in.min_workers));
   EncodeTime(in.join_timeout, out->mutable_join_timeout());
   out->set_max_tokens_per_step(static_cast<std::uint32_t>(in.max_tokens_per_step));
+  out->set_dispatcher_output_dtype(EnumToProto(in.dispatcher_output_dtype));
+  for (const LayerSpec& layer : in.layers) {
+    v1::LayerSpec* item = out->add_layers();
+    item->set_layer(static_cast<std::uint32_t>(layer.layer.value));
+    if (layer.phase.has_value()) item->set_phase(EnumToProto(*layer.phase));
+    item->set_dispatcher_output_dtype(EnumToProto(layer.dispatcher_output_dtype));
+  }
 }
 
 void Decode(Decoder& at, const v1::DeploymentSpec& in, DeploymentSpec* out) {
@@ -42,10 +52,20 @@ void Decode(Decoder& at, const v1::DeploymentSpec& in, DeploymentSpec* out) {
   at.Each("phases", in.phases(), &out->phases, [&at](const v1::PhaseSpec& item, PhaseSpec* phase) {
     at.Enum("phase", item.phase(), &phase->phase);
     at.OptionalEnum<DispatchMode>("mode", item.mode(), &phase->mode);
+    at.OptionalEnum<DtypeChoice>("dispatcher_output_dtype", item.dispatcher_output_dtype(),
+                                 &phase->dispatcher_output_dtype);
   });
   at.Int("min_workers", in.min_workers(), &out->min_workers);
   at.Time("join_timeout", in.join_timeout(), &out->join_timeout);
   at.Int("max_tokens_per_step", in.max_tokens_per_step(), &out->max_tokens_per_step);
+  at.OptionalEnum<DtypeChoice>("dispatcher_output_dtype", in.dispatcher_output_dtype(),
+                               &out->dispatcher_output_dtype);
+  at.Each("layers", in.layers(), &out->layers, [&at](const v1::LayerSpec& item, LayerSpec* layer) {
+    at.Int("layer", item.layer(), &layer->layer.value);
+    at.OptionalEnum<Phase>("phase", item.phase(), &layer->phase);
+    at.Enum("dispatcher_output_dtype", item.dispatcher_output_dtype(),
+            &layer->dispatcher_output_dtype);
+  });
 }
 
 absl::StatusOr<DeploymentSpec> FromProto(const v1::ApplyDeploymentRequest& proto) {

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "core/dispatch_config.h"
+#include "core/resolve/dtype_option.h"
 #include "core/session_messages.h"
 #include "core/weight_manifest.h"
 #include "switchyard/v1/model.pb.h"
@@ -50,6 +51,12 @@ struct WireEnum<QuantScheme> {
   using Proto = v1::QuantScheme;
   static constexpr QuantScheme kLast = kLastQuantScheme;
   static constexpr int kProtoMax = v1::QuantScheme_MAX;
+};
+template <>
+struct WireEnum<DtypeChoice> {
+  using Proto = v1::DtypeChoice;
+  static constexpr DtypeChoice kLast = DtypeChoice::kNvfp4;
+  static constexpr int kProtoMax = v1::DtypeChoice_MAX;
 };
 template <>
 struct WireEnum<TransportChoice> {

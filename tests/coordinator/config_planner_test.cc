@@ -73,6 +73,89 @@ TEST(ConfigPlannerTest, GivesItsReasons) {
   }
 }
 
+// R22: the plan says which rule decided.
+TEST(ConfigPlannerTest, TheTrailNamesTheRuleThatDecided) {
+  const std::vector<CapabilitySet> workers(1, MakeCapabilities());
+
+  SY_ASSERT_OK_AND_ASSIGN(const auto configs,
+                          PlanConfigs(Complete(MakeSpec()), MakeFacts(), workers));
+
+  for (const DispatchConfig& config : configs) {
+    EXPECT_EQ(config.trail[1],
+              "wire dtype bf16: rule 3b (scheme): experts of scheme none on cpu prefer it");
+  }
+}
+
+// R121: a scheme that one of the workers did not prove is refused before any traffic; rows in a
+// dtype that the sources cannot make are not planned.
+TEST(ConfigPlannerTest, PlansOnlyWhatBothEndsProved) {
+  ModelFacts facts = MakeFacts();
+  facts.scheme = QuantScheme::kW8A8Int8;
+  std::vector<CapabilitySet> workers(2, MakeCapabilities());
+  workers[0].schemes.push_back(facts.scheme);
+  workers[0].wire_dtypes.push_back(DispatchDtype::kInt8);
+
+  EXPECT_THAT(PlanConfigs(Complete(MakeSpec()), facts, workers),
+              FailsWith(absl::StatusCode::kUnimplemented, Reason::kUnsupported));
+  workers[1] = workers[0];
+  SY_ASSERT_OK_AND_ASSIGN(const auto configs, PlanConfigs(Complete(MakeSpec()), facts, workers));
+  for (const DispatchConfig& config : configs) {
+    EXPECT_EQ(config.scheme, facts.scheme);
+    EXPECT_EQ(config.wire_dtype, DispatchDtype::kBf16);
+    EXPECT_EQ(config.trail[2],
+              "wire dtype bf16, not int8: capability: the source (cpu) did not prove that it makes "
+              "int8 rows");
+  }
+}
+
+CapabilitySet QuantisedCpu() {
+  CapabilitySet worker = MakeCapabilities();
+  worker.wire_dtypes = {DispatchDtype::kBf16, DispatchDtype::kFp8, DispatchDtype::kInt8};
+  worker.schemes.push_back(QuantScheme::kFp8Block);
+  worker.schemes.push_back(QuantScheme::kW8A8Int8);
+  return worker;
+}
+
+// Narrow wishes beat wide ones, for the layers and phases that they name and no other.
+TEST(ConfigPlannerTest, PlansWhatIsAskedForByDeploymentPhaseAndLayer) {
+  ModelFacts facts = MakeFacts();  // layers 1 and 3
+  facts.scheme = QuantScheme::kFp8Block;
+  DeploymentSpec spec = MakeSpec();
+  spec.phases = {{Phase::kPrefill, {}}, {Phase::kDecode, {}, DtypeChoice::kBf16}};
+  spec.dispatcher_output_dtype = DtypeChoice::kBf16;
+  spec.layers = {{LayerId{3}, Phase::kDecode, DtypeChoice::kAuto}};
+  const std::vector<CapabilitySet> workers(2, QuantisedCpu());
+
+  SY_ASSERT_OK_AND_ASSIGN(const auto configs, PlanConfigs(Complete(spec), facts, workers));
+
+  ASSERT_EQ(configs.size(), 4U);
+  const auto wire = [&configs](std::size_t i) { return configs[i].trail[1]; };
+  EXPECT_EQ(wire(0), "wire dtype bf16: rule 0 (explicit): deployment demo asks for it");
+  EXPECT_EQ(wire(1),
+            "wire dtype bf16: rule 0 (explicit): deployment demo, phase decode asks for it");
+  EXPECT_EQ(wire(2), "wire dtype bf16: rule 0 (explicit): deployment demo asks for it");
+  EXPECT_EQ(wire(3),
+            "wire dtype fp8: rule 3b (scheme): experts of scheme fp8_block on cpu prefer it");
+}
+
+// What was asked for and cannot be is refused, naming the layer and what to do.
+TEST(ConfigPlannerTest, RefusesDtypesThatTheLayersDoNotTakeAndLayersThatAreNotThere) {
+  ModelFacts facts = MakeFacts();
+  facts.scheme = QuantScheme::kFp8Block;
+  DeploymentSpec spec = MakeSpec();
+  const std::vector<CapabilitySet> workers(2, QuantisedCpu());
+  spec.layers = {{LayerId{3}, {}, DtypeChoice::kInt8}};
+
+  const absl::Status mismatch = PlanConfigs(Complete(spec), facts, workers).status();
+  EXPECT_THAT(mismatch, FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kBadConfig));
+  EXPECT_EQ(MetadataOf(mismatch).at("layer"), "3");
+
+  spec.layers = {{LayerId{2}, {}, DtypeChoice::kBf16}};
+  const absl::Status stranger = PlanConfigs(Complete(spec), facts, workers).status();
+  EXPECT_THAT(stranger, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
+  EXPECT_NE(stranger.message().find("layer 2 is no MoE layer of model m"), absl::string_view::npos);
+}
+
 // R45
 TEST(ConfigPlannerTest, RefusesMoreTokensAndUnevenExpertsWhereTheProfileSaysSo) {
   DeploymentSpec spec = MakeSpec();

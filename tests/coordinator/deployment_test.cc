@@ -94,6 +94,15 @@ TEST(DeploymentSpecTest, RefusesEachBadFieldByName) {
       {"join_timeout", [](DeploymentSpec& s) { s.join_timeout = std::chrono::seconds(-1); }},
       {"join_timeout", [](DeploymentSpec& s) { s.join_timeout = std::chrono::hours(25); }},
       {"max_tokens_per_step", [](DeploymentSpec& s) { s.max_tokens_per_step = -5; }},
+      {"layers",
+       [](DeploymentSpec& s) {
+         s.layers = {{LayerId{-1}, {}, DtypeChoice::kBf16}};
+       }},
+      {"layers",
+       [](DeploymentSpec& s) {
+         s.layers = {{LayerId{3}, Phase::kDecode, DtypeChoice::kBf16},
+                     {LayerId{3}, Phase::kDecode, DtypeChoice::kFp8}};
+       }},
   };
   for (const Case& c : cases) {
     DeploymentSpec spec = GoodSpec();
@@ -137,11 +146,33 @@ TEST(DeploymentRecordTest, RoundTrips) {
   DeploymentRecord record;
   SY_ASSERT_OK_AND_ASSIGN(record.spec, CompleteSpec(GoodSpec()));
   record.spec.phases[1].mode = DispatchMode::kLowLatency;
+  record.spec.phases[2].dispatcher_output_dtype = DtypeChoice::kAuto;
+  record.spec.dispatcher_output_dtype = DtypeChoice::kFp8;
+  record.spec.layers = {{LayerId{1}, {}, DtypeChoice::kBf16},
+                        {LayerId{1}, Phase::kDecode, DtypeChoice::kAuto}};
   record.facts = SmallFacts();
 
   SY_ASSERT_OK_AND_ASSIGN(const auto parsed, ParseDeploymentRecord(CanonicalBytes(record)));
 
   EXPECT_EQ(parsed, record);
+}
+
+// A store of a coordinator from before wire dtypes could be asked for.
+TEST(DeploymentRecordTest, ReadsTheFormatBeforeWireDtypes) {
+  DeploymentRecord record;
+  SY_ASSERT_OK_AND_ASSIGN(record.spec, CompleteSpec(GoodSpec()));
+  record.facts = SmallFacts();
+  std::string bytes = CanonicalBytes(record);
+  const std::size_t added = 1 + 4 + record.spec.phases.size() + 4;
+  bytes.resize(bytes.size() - added);
+  bytes[0] = 1;
+
+  SY_ASSERT_OK_AND_ASSIGN(const auto parsed, ParseDeploymentRecord(bytes));
+
+  EXPECT_EQ(parsed, record);
+  bytes[0] = 3;
+  EXPECT_THAT(ParseDeploymentRecord(bytes),
+              FailsWith(absl::StatusCode::kDataLoss, Reason::kStoreWrite));
 }
 
 TEST(DeploymentRecordTest, RefusesTruncationAndSurvivesDamage) {

@@ -70,10 +70,12 @@ const char* Complaint(Outcome outcome) {
 }  // namespace
 
 const std::vector<std::string>& Wanted() {
-  static const std::vector<std::string> kWanted{"R33", "R43", "R44", "R45", "R47",  "R48", "R49",
-                                                "R50", "R51", "R52", "R53", "R54",  "R56", "R57",
-                                                "R58", "R59", "R60", "R61", "R62",  "R64", "R67",
-                                                "R68", "R69", "R88", "R89", "R122", "R127"};
+  static const std::vector<std::string> kWanted{
+      "R1",  "R3",  "R4",  "R5",  "R6",  "R7",  "R8",  "R9",  "R10", "R12",  "R14",  "R15", "R16",
+      "R17", "R18", "R19", "R20", "R21", "R22", "R24", "R25", "R27", "R28",  "R29",  "R33", "R34",
+      "R35", "R36", "R37", "R38", "R39", "R41", "R42", "R43", "R44", "R45",  "R46",  "R47", "R48",
+      "R49", "R50", "R51", "R52", "R53", "R54", "R55", "R56", "R57", "R58",  "R59",  "R60", "R61",
+      "R62", "R64", "R67", "R68", "R69", "R88", "R89", "R91", "R96", "R122", "R126", "R127"};
   return kWanted;
 }
 

@@ -59,6 +59,45 @@ TEST(ConfigFileTest, ReadsADeployment) {
   EXPECT_EQ(spec.phases(1).mode(), v1::DISPATCH_MODE_LOW_LATENCY);
 }
 
+TEST(ConfigFileTest, ReadsWireDtypesOfDeploymentPhasesAndLayers) {
+  SY_ASSERT_OK_AND_ASSIGN(const v1::DeploymentSpec spec, Read(R"(name: demo
+dispatcher_output_dtype: fp8
+phases:
+  - phase: decode
+    dispatcher_output_dtype: int8
+layers:
+  - layer: 61
+    dispatcher_output_dtype: bf16
+  - layer: 3
+    phase: decode
+    dispatcher_output_dtype: auto
+)"));
+
+  EXPECT_EQ(spec.dispatcher_output_dtype(), v1::DTYPE_CHOICE_FP8);
+  EXPECT_EQ(spec.phases(0).dispatcher_output_dtype(), v1::DTYPE_CHOICE_INT8);
+  ASSERT_EQ(spec.layers_size(), 2);
+  EXPECT_EQ(spec.layers(0).layer(), 61U);
+  EXPECT_EQ(spec.layers(0).dispatcher_output_dtype(), v1::DTYPE_CHOICE_BF16);
+  EXPECT_EQ(spec.layers(1).phase(), v1::PHASE_DECODE);
+  EXPECT_EQ(spec.layers(1).dispatcher_output_dtype(), v1::DTYPE_CHOICE_AUTO);
+}
+
+// R10, R11: unknown dtypes and misspelt keys, with what is right.
+TEST(ConfigFileTest, RefusesUnknownDtypesAndMisspeltDtypeKeys) {
+  for (const char* const key : {"dispather_output_dtype", "dispatch_output_dtype",
+                                "deepep_dispatch_output_dtype", "deepep_dispather_output_dtype"}) {
+    const auto refused = Read(std::string(key) + ": bf16\n");
+    EXPECT_THAT(refused, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
+    EXPECT_NE(refused.status().message().find("did you mean \"dispatcher_output_dtype\"?"),
+              absl::string_view::npos)
+        << refused.status();
+  }
+  const auto unknown = Read("dispatcher_output_dtype: fp9\n");
+  EXPECT_EQ(unknown.status().message(),
+            "deployment.yaml:1: dispatcher_output_dtype: \"fp9\" is no choice; did you mean "
+            "\"fp8\"? (known: auto, bf16, fp8, int8, nvfp4)");
+}
+
 TEST(ConfigFileTest, ReadsJsonAsWell) {
   SY_ASSERT_OK_AND_ASSIGN(
       const v1::DeploymentSpec spec,
@@ -90,11 +129,12 @@ TEST(ConfigFileTest, RefusesWithFileLineAndPath) {
   const std::vector<Refusal> cases = {
       {"name: demo\nmin_worker: 4\n",
        "deployment.yaml:2: min_worker: no such key; did you mean \"min_workers\"? (known: name, "
-       "model, checkpoint, phases, min_workers, join_timeout, max_tokens_per_step)",
+       "model, checkpoint, phases, min_workers, join_timeout, max_tokens_per_step, "
+       "dispatcher_output_dtype, layers)",
        "2", "min_worker"},
       {"phases:\n- phase: decode\n  mdoe: normal\n",
        "deployment.yaml:3: phases[0].mdoe: no such key; did you mean \"mode\"? (known: phase, "
-       "mode)",
+       "mode, dispatcher_output_dtype)",
        "3", "phases[0].mdoe"},
       {"phases:\n- phase: decode\n- phase: decod\n",
        "deployment.yaml:3: phases[1].phase: \"decod\" is no choice; did you mean \"decode\"? "

@@ -78,7 +78,7 @@ TEST(ExplainTest, SaysWhatIsNotKnownAndWhatIsLeftOut) {
   EXPECT_THAT(ExplainText(excluded.Trace()), HasSubstr("layer 3 (left out of the quantisation)"));
 }
 
-// R22: the lines of a plan name the rule, what was adjusted from what, and why.
+// R22: the lines of a plan name the rule, what was adjusted from what and why, bytes and flags.
 TEST(TrailTest, HasALineForEachStepThatMattered) {
   Case a_case("ascend_a2", 8);
   a_case.Scheme(QuantScheme::kW8A8Int8).Ask(DispatchDtype::kFp8);
@@ -89,7 +89,8 @@ TEST(TrailTest, HasALineForEachStepThatMattered) {
                   "wire dtype fp8: rule 0 (explicit): deployment chat asks for it",
                   "wire dtype int8, not fp8: hardware: Ascend A2 NPU does not support fp8 rows; "
                   "switching to int8",
-                  "combine dtype bf16: results travel in the dtype of the activations"));
+                  "combine dtype bf16: results travel in the dtype of the activations; a row is "
+                  "7172 bytes out and 14336 back (use_fp8=1 use_nvfp4=0)"));
 }
 
 TEST(TrailTest, NamesDiffer) {

@@ -24,6 +24,17 @@ TEST(DtypeOptionTest, ReadsEveryChoice) {
   EXPECT_EQ(automatic, std::nullopt);
 }
 
+TEST(DtypeOptionTest, ChoicesAreAutoAndEveryDtype) {
+  EXPECT_EQ(ChosenDtype(DtypeChoice::kAuto), std::nullopt);
+  EXPECT_EQ(DtypeChoiceName(DtypeChoice::kAuto), "auto");
+  for (int i = 1; i <= static_cast<int>(DtypeChoice::kNvfp4); ++i) {
+    const auto choice = static_cast<DtypeChoice>(i);
+    SY_ASSERT_OK_AND_ASSIGN(const auto read, ParseDtypeChoice(DtypeChoiceName(choice), "x"));
+    EXPECT_EQ(read, ChosenDtype(choice));
+    EXPECT_TRUE(read.has_value());
+  }
+}
+
 // R10: an unknown dtype is an error, never a silent default.
 TEST(DtypeOptionTest, RefusesUnknownChoicesAndSaysWhatIsMeant) {
   for (const char* const text : {"", "fp9", "FP8", "bf16 ", "e4m3", "none", "float8"}) {

@@ -22,12 +22,20 @@ TEST(ConvertAdminTest, DeploymentSpecsRoundTrip) {
                           PhaseSpec phase{random.Any(Phase::kMixed), std::nullopt};
                           if (random.rng().Below(2) == 0) {
                             phase.mode = random.Any(DispatchMode::kLowLatency);
+                            phase.dispatcher_output_dtype = random.Any(DtypeChoice::kNvfp4);
                           }
                           return phase;
                         }),
                         .min_workers = random.Index(),
                         .join_timeout = random.Time(),
-                        .max_tokens_per_step = random.Index()};
+                        .max_tokens_per_step = random.Index(),
+                        .dispatcher_output_dtype = random.Any(DtypeChoice::kNvfp4),
+                        .layers = random.List([&random] {
+                          LayerSpec layer{LayerId{random.Index()}, {}, DtypeChoice::kAuto};
+                          if (random.rng().Below(2) == 0) layer.phase = random.Any(Phase::kMixed);
+                          layer.dispatcher_output_dtype = random.Any(DtypeChoice::kNvfp4);
+                          return layer;
+                        })};
     v1::ApplyDeploymentRequest proto;
     Encode(spec, proto.mutable_deployment());
 
@@ -46,6 +54,12 @@ TEST(ConvertAdminTest, AnApplyWithoutDeploymentOrWithABadPhaseIsRefused) {
   EXPECT_THAT(refused, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadRequest));
   EXPECT_EQ(MetadataOf(refused.status()).at("field"),
             "ApplyDeploymentRequest.deployment.phases[0].phase");
+  proto.mutable_deployment()->clear_phases();
+  proto.mutable_deployment()->add_layers()->set_layer(3);
+  const auto silent = FromProto(proto);
+  EXPECT_THAT(silent, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadRequest));
+  EXPECT_EQ(MetadataOf(silent.status()).at("field"),
+            "ApplyDeploymentRequest.deployment.layers[0].dispatcher_output_dtype");
 }
 
 }  // namespace

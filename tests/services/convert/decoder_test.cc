@@ -80,6 +80,11 @@ TEST(DecoderTest, EnumeratorsMeanTheSameOnBothSides) {
     EXPECT_EQ(v1::QuantScheme_Name(EnumToProto(scheme)),
               proto_name("QUANT_SCHEME_", QuantSchemeInfoOf(scheme).name));
   }
+  for (int i = 0; i <= static_cast<int>(WireEnum<DtypeChoice>::kLast); ++i) {
+    const auto choice = static_cast<DtypeChoice>(i);
+    EXPECT_EQ(v1::DtypeChoice_Name(EnumToProto(choice)),
+              proto_name("DTYPE_CHOICE_", DtypeChoiceName(choice)));
+  }
   for (const TransportChoice choice :
        {TransportChoice::kAuto, TransportChoice::kShm, TransportChoice::kTcp}) {
     EXPECT_EQ(v1::TransportChoice_Name(EnumToProto(choice)),
