@@ -36,9 +36,9 @@ std::vector<Include> IncludesOf(const SourceFile& file) {
 }
 
 bool IsThirdParty(absl::string_view header) {
-  constexpr std::array<const char*, 10> kFolders{"CLI",    "absl",    "gmock", "google",
-                                                 "grpc",   "grpcpp",  "gtest", "nlohmann",
-                                                 "spdlog", "yaml-cpp"};
+  constexpr std::array<const char*, 11> kFolders{"CLI",  "absl",   "gmock",   "google",
+                                                 "grpc", "grpcpp", "gtest",   "nlohmann",
+                                                 "re2",  "spdlog", "yaml-cpp"};
   return std::any_of(kFolders.begin(), kFolders.end(),
                      [header](const char* folder) { return IsBelow(header, folder); });
 }
