@@ -21,7 +21,7 @@ struct KindRow {
 };
 
 // Row i belongs to the enumerator of value i.
-constexpr std::array<KindRow, 29> kKinds{{
+constexpr std::array<KindRow, 31> kKinds{{
     {CheckpointErrorKind::kInvalidHeader, "INVALID_HEADER", StatusCode::kDataLoss},
     {CheckpointErrorKind::kInvalidHeaderStart, "INVALID_HEADER_START", StatusCode::kDataLoss},
     {CheckpointErrorKind::kInvalidHeaderDeserialization, "INVALID_HEADER_DESERIALIZATION",
@@ -54,6 +54,8 @@ constexpr std::array<KindRow, 29> kKinds{{
     {CheckpointErrorKind::kTotalSizeMismatch, "TOTAL_SIZE_MISMATCH", StatusCode::kDataLoss},
     {CheckpointErrorKind::kWrongShape, "WRONG_SHAPE", StatusCode::kDataLoss},
     {CheckpointErrorKind::kWrongDtype, "WRONG_DTYPE", StatusCode::kUnimplemented},
+    {CheckpointErrorKind::kWrongValue, "WRONG_VALUE", StatusCode::kDataLoss},
+    {CheckpointErrorKind::kUnexpectedTensor, "UNEXPECTED_TENSOR", StatusCode::kUnimplemented},
 }};
 
 const KindRow& RowOf(CheckpointErrorKind kind) { return kKinds[static_cast<std::size_t>(kind)]; }

@@ -47,6 +47,8 @@ enum class CheckpointErrorKind : std::uint8_t {
   kTotalSizeMismatch,  // metadata.total_size is not the sum of the shards' tensors
   kWrongShape,         // tensor has another shape than config.json implies
   kWrongDtype,         // tensor has a dtype that cannot be served
+  kWrongValue,         // tensor holds a value that its layout does not allow
+  kUnexpectedTensor,   // tensor that would change what the weights beside it mean
 };
 
 // SCREAMING_SNAKE, e.g. "HEADER_TOO_LARGE". Total over the enum.
@@ -62,8 +64,9 @@ struct CheckpointErrorPlace {
 };
 
 // The Status of `kind`: kDataLoss but for TENSOR_NOT_FOUND (kNotFound), INVALID_TENSOR_VIEW
-// (kInvalidArgument), UNSUPPORTED_FORMAT and WRONG_DTYPE (kUnimplemented). `what` says what is
-// wrong and what to do next. Names are escaped and cut, whatever bytes they hold.
+// (kInvalidArgument), UNSUPPORTED_FORMAT, WRONG_DTYPE and UNEXPECTED_TENSOR (kUnimplemented).
+// `what` says what is wrong and what to do next. Names are escaped and cut, whatever bytes they
+// hold.
 absl::Status MakeCheckpointError(CheckpointErrorKind kind, const CheckpointErrorPlace& place,
                                  absl::string_view what);
 

@@ -14,6 +14,7 @@
 
 #include "model/checkpoint.h"
 #include "model/expert_weights.h"
+#include "model/quant/layer_experts.h"
 #include "tests/model/checkpoint_folder.h"
 #include "tests/testing/status_matchers.h"
 
@@ -241,6 +242,43 @@ std::vector<ErrorCase> IndexCases() {
   };
 }
 
+// Loads expert 2's gate of layer 1 as `layout`, from the small checkpoint and `more` tensors.
+absl::Status LoadAs(const TempDir& dir, QuantLayout layout, std::vector<WrittenTensor> more) {
+  std::vector<WrittenTensor> tensors =
+      layout == QuantLayout::kBf16 ? SmallExperts(13) : std::vector<WrittenTensor>{};
+  tensors.insert(tensors.end(), more.begin(), more.end());
+  WriteSmallCheckpoint(dir, tensors);
+  const auto opened = CheckpointTensors::Open(dir.path());
+  if (!opened.ok()) return opened.status();
+  LayerQuant quant;
+  quant.projections.fill({.layout = layout});
+  const LayerExperts experts(*opened,
+                             {.container = "model.layers.1.mlp.experts",
+                              .projections = {"gate_proj", "up_proj", "down_proj"},
+                              .experts = 3},
+                             quant, {.hidden = 4, .intermediate = 6, .experts = 3});
+  return experts.Load(2, Projection::kGate).status();
+}
+
+std::vector<ErrorCase> QuantCases() {
+  static constexpr char kModule[] = "model.layers.1.mlp.experts.2.gate_proj";
+  static constexpr char kScale[] = "model.layers.1.mlp.experts.2.gate_proj.weight_scale";
+  static constexpr char kOffset[] = "model.layers.1.mlp.experts.2.gate_proj.weight_offset";
+  return {
+      {"UNEXPECTED_TENSOR", StatusCode::kUnimplemented, kSingle, kScale,
+       [](const TempDir& dir) {
+         return LoadAs(dir, QuantLayout::kBf16, {{kScale, "U8", {1}, "x"}});
+       }},
+      {"WRONG_VALUE", StatusCode::kDataLoss, kSingle, kOffset,
+       [](const TempDir& dir) {
+         return LoadAs(dir, QuantLayout::kModelSlimW8A8,
+                       {{absl::StrCat(kModule, ".weight"), "I8", {6, 4}, std::string(24, 'x')},
+                        {kScale, "F32", {6, 1}, std::string(24, 'x')},
+                        {kOffset, "F32", {6, 1}, std::string(24, 'x')}});
+       }},
+  };
+}
+
 std::vector<ErrorCase> TensorCases() {
   return {
       {"TENSOR_NOT_FOUND", StatusCode::kNotFound, "", kGate,
@@ -275,7 +313,8 @@ std::vector<ErrorCase> TensorCases() {
 
 std::vector<ErrorCase> AllCases() {
   std::vector<ErrorCase> all;
-  for (auto part : {HeaderCases(), LimitCases(), FileCases(), IndexCases(), TensorCases()}) {
+  for (auto part :
+       {HeaderCases(), LimitCases(), FileCases(), IndexCases(), TensorCases(), QuantCases()}) {
     all.insert(all.end(), part.begin(), part.end());
   }
   return all;

@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -41,7 +42,7 @@ struct Detected {
   ProjectionQuant quant;
 };
 
-std::vector<Detected> EveryDetected() {
+std::vector<Detected> DetectedFp8() {
   Json ue8m0 = testing::Fp8BlockConfig();
   ue8m0["scale_fmt"] = "ue8m0";
   return {
@@ -82,6 +83,11 @@ std::vector<Detected> EveryDetected() {
        testing::Fp8ChannelConfig(),
        "compressed-tensors",
        {.layout = QuantLayout::kFp8Channel}},
+  };
+}
+
+std::vector<Detected> DetectedOthers() {
+  return {
       // R77
       {"modelopt nvfp4",
        testing::ModelOptFlatConfig(),
@@ -114,6 +120,12 @@ std::vector<Detected> EveryDetected() {
        "awq",
        {.layout = QuantLayout::kAwq, .group_size = 128, .zero_points = true}},
   };
+}
+
+std::vector<Detected> EveryDetected() {
+  std::vector<Detected> all = DetectedFp8();
+  for (Detected& row : DetectedOthers()) all.push_back(std::move(row));
+  return all;
 }
 
 // R74-R80, R84, R85: each family is known by its own metadata.
@@ -213,20 +225,14 @@ struct Hostile {
   std::string key;  // below quantization_config
 };
 
-std::vector<Hostile> EveryHostile() {
-  constexpr auto kBad = absl::StatusCode::kInvalidArgument;
-  constexpr auto kNo = absl::StatusCode::kUnimplemented;
-  const auto weights = [](Json arguments) {
-    return Json{{"config_groups", {{"group_0", {{"weights", std::move(arguments)}}}}}};
-  };
-  const auto group = [](Json patch) {
-    return Json{{"config_groups", {{"group_0", std::move(patch)}}}};
-  };
+constexpr auto kBad = absl::StatusCode::kInvalidArgument;
+constexpr auto kNo = absl::StatusCode::kUnimplemented;
+
+Json Group(Json patch) { return {{"config_groups", {{"group_0", std::move(patch)}}}}; }
+Json Weights(Json arguments) { return Group({{"weights", std::move(arguments)}}); }
+
+std::vector<Hostile> HostileFp8() {
   const Json fp8 = testing::Fp8BlockConfig();
-  const Json modelopt = testing::ModelOptFlatConfig();
-  const Json kimi = testing::KimiConfig();
-  const Json awq = testing::AwqConfig();
-  const Json w4afp8 = testing::W4Afp8Config();
   return {
       {fp8, {{"quant_method", "gptq"}}, kNo, "quant_method"},
       {fp8, {{"quant_method", nullptr}}, kNo, "quant_method"},
@@ -250,50 +256,74 @@ std::vector<Hostile> EveryHostile() {
       {fp8, {{"ignored_layers", {""}}}, kBad, "ignored_layers"},
       {fp8, {{"bf16_dispatch", "yes"}}, kBad, "bf16_dispatch"},
       {fp8, {{"dispatcher_output_dtype", 8}}, kBad, "dispatcher_output_dtype"},
+  };
+}
+
+std::vector<Hostile> HostileW4Afp8() {
+  const Json w4afp8 = testing::W4Afp8Config();
+  return {
       {w4afp8, {{"group_size", 32}}, kNo, "group_size"},
       {w4afp8, {{"group_size", -1}}, kBad, "group_size"},
       {w4afp8, {{"moe_weight_format", "mxfp4"}}, kNo, "moe_weight_format"},
       {w4afp8, {{"moe_activation_scheme", "dynamic"}}, kNo, "moe_activation_scheme"},
+  };
+}
+
+std::vector<Hostile> HostileModelOpt() {
+  const Json modelopt = testing::ModelOptFlatConfig();
+  return {
       {modelopt, {{"quant_algo", "W4A16_AWQ"}}, kNo, "quant_algo"},
       {modelopt, {{"quant_algo", nullptr}}, kBad, "quant_algo"},
       {modelopt, {{"group_size", 32}}, kNo, "group_size"},
-      {modelopt, group({{"weights", {{"group_size", 32}}}}), kNo,
+      {modelopt, Group({{"weights", {{"group_size", 32}}}}), kNo,
        "config_groups.group_0.weights.group_size"},
-      {modelopt, group({{"weights", {{"group_size", "16"}}}}), kBad,
+      {modelopt, Group({{"weights", {{"group_size", "16"}}}}), kBad,
        "config_groups.group_0.weights.group_size"},
       {modelopt, {{"config_groups", {{"group_0", 3}}}}, kBad, "config_groups.group_0"},
       {modelopt, {{"ignore", {"model.layers.[0-9]"}}}, kBad, "ignore"},
       {modelopt, {{"exclude_modules", {7}}}, kBad, "exclude_modules"},
       {modelopt, {{"has_zero_point", true}}, kNo, "has_zero_point"},
       {modelopt, {{"pre_quant_scale", true}}, kNo, "pre_quant_scale"},
+  };
+}
+
+std::vector<Hostile> HostileCompressed() {
+  const Json kimi = testing::KimiConfig();
+  return {
       {kimi, {{"format", nullptr}}, kBad, "config_groups.group_0.format"},
       {kimi, {{"format", "marlin-24"}}, kNo, "config_groups.group_0"},
       {kimi, {{"config_groups", nullptr}}, kBad, "config_groups"},
       {kimi, {{"ignore", {"re:(?=a)"}}}, kBad, "ignore"},
       {kimi, {{"sparsity_config", {{"format", "sparse-24-bitmask"}}}}, kNo, "sparsity_config"},
       {kimi, {{"transform_config", {{"config_groups", {{"u", 1}}}}}}, kNo, "transform_config"},
-      {kimi, weights({{"num_bits", nullptr}}), kBad, "config_groups.group_0.weights.num_bits"},
-      {kimi, weights({{"num_bits", 3}}), kNo, "config_groups.group_0"},
-      {kimi, weights({{"num_bits", -4}}), kBad, "config_groups.group_0.weights.num_bits"},
-      {kimi, weights({{"group_size", 1e9}}), kBad, "config_groups.group_0.weights.group_size"},
-      {kimi, weights({{"group_size", 0}}), kNo, "config_groups.group_0"},
-      {kimi, weights({{"symmetric", false}}), kNo, "config_groups.group_0"},
-      {kimi, weights({{"dynamic", true}}), kBad, "config_groups.group_0.weights.dynamic"},
-      {kimi, weights({{"dynamic", "often"}}), kBad, "config_groups.group_0.weights.dynamic"},
-      {kimi, weights({{"dynamic", 1}}), kBad, "config_groups.group_0.weights.dynamic"},
-      {kimi, weights({{"actorder", "group"}}), kNo, "config_groups.group_0.weights.actorder"},
-      {kimi, weights({{"strategy", "channel "}}), kNo, "config_groups.group_0"},
-      {kimi, weights({{"zp", 1}}), kBad, "config_groups.group_0.weights.zp"},
-      {kimi, group({{"input_activations", testing::Arguments(8, "int", "token", 0, true)}}), kNo,
+      {kimi, Weights({{"num_bits", nullptr}}), kBad, "config_groups.group_0.weights.num_bits"},
+      {kimi, Weights({{"num_bits", 3}}), kNo, "config_groups.group_0"},
+      {kimi, Weights({{"num_bits", -4}}), kBad, "config_groups.group_0.weights.num_bits"},
+      {kimi, Weights({{"group_size", 1e9}}), kBad, "config_groups.group_0.weights.group_size"},
+      {kimi, Weights({{"group_size", 0}}), kNo, "config_groups.group_0"},
+      {kimi, Weights({{"symmetric", false}}), kNo, "config_groups.group_0"},
+      {kimi, Weights({{"dynamic", true}}), kBad, "config_groups.group_0.weights.dynamic"},
+      {kimi, Weights({{"dynamic", "often"}}), kBad, "config_groups.group_0.weights.dynamic"},
+      {kimi, Weights({{"dynamic", 1}}), kBad, "config_groups.group_0.weights.dynamic"},
+      {kimi, Weights({{"actorder", "group"}}), kNo, "config_groups.group_0.weights.actorder"},
+      {kimi, Weights({{"strategy", "channel "}}), kNo, "config_groups.group_0"},
+      {kimi, Weights({{"zp", 1}}), kBad, "config_groups.group_0.weights.zp"},
+      {kimi, Group({{"input_activations", testing::Arguments(8, "int", "token", 0, true)}}), kNo,
        "config_groups.group_0"},
-      {kimi, group({{"output_activations", {{"num_bits", 8}}}}), kNo,
+      {kimi, Group({{"output_activations", {{"num_bits", 8}}}}), kNo,
        "config_groups.group_0.output_activations"},
-      {kimi, group({{"targets", nullptr}}), kBad, "config_groups.group_0.targets"},
-      {kimi, group({{"targets", "Linear"}}), kBad, "config_groups.group_0.targets"},
-      {kimi, group({{"targets", {"re:["}}}), kBad, "config_groups.group_0.targets"},
-      {kimi, group({{"weights", nullptr}}), kBad, "config_groups.group_0.weights"},
-      {testing::Int8Config(), group({{"input_activations", nullptr}}), kNo,
+      {kimi, Group({{"targets", nullptr}}), kBad, "config_groups.group_0.targets"},
+      {kimi, Group({{"targets", "Linear"}}), kBad, "config_groups.group_0.targets"},
+      {kimi, Group({{"targets", {"re:["}}}), kBad, "config_groups.group_0.targets"},
+      {kimi, Group({{"weights", nullptr}}), kBad, "config_groups.group_0.weights"},
+      {testing::Int8Config(), Group({{"input_activations", nullptr}}), kNo,
        "config_groups.group_0"},
+  };
+}
+
+std::vector<Hostile> HostileAwq() {
+  const Json awq = testing::AwqConfig();
+  return {
       {awq, {{"bits", 3}}, kNo, "bits"},
       {awq, {{"bits", nullptr}}, kBad, "bits"},
       {awq, {{"w_bit", 8}}, kBad, "w_bit"},
@@ -303,6 +333,15 @@ std::vector<Hostile> EveryHostile() {
       {awq, {{"zero_point", nullptr}}, kBad, "zero_point"},
       {awq, {{"version", "gemv"}}, kNo, "version"},
   };
+}
+
+std::vector<Hostile> EveryHostile() {
+  std::vector<Hostile> all;
+  for (auto rows :
+       {HostileFp8(), HostileW4Afp8(), HostileModelOpt(), HostileCompressed(), HostileAwq()}) {
+    all.insert(all.end(), rows.begin(), rows.end());
+  }
+  return all;
 }
 
 TEST(QuantConfigTest, EachKindOfWrongValueIsRefusedWithItsKey) {

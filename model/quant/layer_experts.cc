@@ -1,0 +1,296 @@
+#include "model/quant/layer_experts.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+#include "core/status_macros.h"
+#include "model/checkpoint_error.h"
+
+namespace switchyard {
+namespace {
+
+using Kind = CheckpointErrorKind;
+
+constexpr Projection kAllProjections[] = {Projection::kGate, Projection::kUp, Projection::kDown};
+
+std::string ShapeText(const std::vector<std::int64_t>& shape) {
+  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
+}
+
+std::string DtypesText(const std::vector<TensorDtype>& dtypes) {
+  return absl::StrJoin(dtypes, " or ", [](std::string* out, TensorDtype dtype) {
+    absl::StrAppend(out, TensorDtypeName(dtype));
+  });
+}
+
+bool ShapeFits(const std::vector<std::int64_t>& shape, const std::vector<std::int64_t>& wanted) {
+  if (!wanted.empty()) return shape == wanted;
+  return shape.empty() || shape == std::vector<std::int64_t>{1};
+}
+
+bool IsZero(const RawTensor& tensor) {
+  const std::size_t width = TensorDtypeBits(tensor.dtype) / 8;
+  for (std::size_t i = 0; i < tensor.bytes.size() / width; ++i) {
+    if (FloatAt(tensor, static_cast<std::int64_t>(i)) != 0) return false;
+  }
+  return true;
+}
+
+std::int64_t IntAt(const RawTensor& tensor, std::size_t index) {
+  if (tensor.dtype == TensorDtype::kI64) {
+    std::int64_t value = 0;
+    std::memcpy(&value, tensor.bytes.data() + index * sizeof(value), sizeof(value));
+    return value;
+  }
+  std::int32_t value = 0;
+  std::memcpy(&value, tensor.bytes.data() + index * sizeof(value), sizeof(value));
+  return value;
+}
+
+// What is wrong with the values of `tensor`; empty when nothing is.
+std::string WrongValue(const RawTensor& tensor, const RawProjection& raw) {
+  switch (tensor.role) {
+    case TensorRole::kOffset:
+    case TensorRole::kOffsetSecond:
+      return IsZero(tensor) ? "" : "an offset is not zero; only symmetric weights are served";
+    case TensorRole::kGlobalScale:
+    case TensorRole::kInputScale: {
+      const float value = FloatAt(tensor, 0);
+      if (std::isfinite(value) && value > 0) return "";
+      return absl::StrCat("the scale is ", value, ", it must be a number above zero");
+    }
+    case TensorRole::kWeightShape: {
+      const std::vector<std::int64_t> found{IntAt(tensor, 0), IntAt(tensor, 1)};
+      const std::vector<std::int64_t> wanted{raw.size.rows, raw.size.columns};
+      if (found == wanted) return "";
+      return absl::StrCat("it says ", ShapeText(found), ", config.json implies ",
+                          ShapeText(wanted));
+    }
+    case TensorRole::kWeight: {
+      if (raw.quant.layout != QuantLayout::kModelSlimW4A4) return "";
+      const bool fits = std::all_of(tensor.bytes.begin(), tensor.bytes.end(), [](std::byte byte) {
+        const auto value = static_cast<std::int8_t>(byte);
+        return value >= -8 && value <= 7;
+      });
+      return fits ? "" : "a value is outside [-8, 7], so it is no INT4";
+    }
+    default:
+      return "";
+  }
+}
+
+float Reciprocal(QuantLayout layout, float scale) {
+  return layout == QuantLayout::kNvfp4Compressed ? 1.0F / scale : scale;
+}
+
+}  // namespace
+
+// Where an expected tensor lies: its name, and the range of its bytes that is this projection's.
+struct LayerExperts::Located {
+  std::string name;
+  TensorRole role = TensorRole::kWeight;
+  TensorDtype dtype = TensorDtype::kBf16;
+  std::vector<std::int64_t> shape;
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+};
+
+std::optional<float> LayerInputScales::InputGlobalScale() const {
+  if (gate_up_max == 0 || gate_up_min != gate_up_max) return std::nullopt;
+  return 1.0F / gate_up_max;
+}
+
+LayerExperts::LayerExperts(const CheckpointTensors& tensors, ExpertModules modules,
+                           LayerQuant quant, const MoeShape& shape)
+    : tensors_(tensors), modules_(std::move(modules)), quant_(std::move(quant)), shape_(shape) {}
+
+ProjectionSize LayerExperts::SizeOf(Projection projection) const {
+  if (projection == Projection::kDown) return {shape_.hidden, shape_.intermediate};
+  return {shape_.intermediate, shape_.hidden};
+}
+
+absl::Status LayerExperts::CheckForbidden(const std::string& module, QuantLayout layout) const {
+  for (const char* suffix : ForbiddenTensors(layout)) {
+    const std::string name = absl::StrCat(module, ".", suffix);
+    if (tensors_.Find(name) == nullptr) continue;
+    return MakeCheckpointError(
+        Kind::kUnexpectedTensor,
+        {.file = tensors_.FileOf(name), .tensor = name, .offset = std::nullopt},
+        absl::StrCat("weights of layout ", QuantLayoutInfoOf(layout).name,
+                     " have no such tensor; the quant config does not describe them"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<LayerExperts::Located>> LayerExperts::Locate(
+    std::int32_t expert, Projection projection) const {
+  if (modules_.packed) return LocatePacked(expert, projection);
+  const ProjectionQuant& quant = quant_.of(projection);
+  const std::string module = modules_.Name(expert, projection);
+  SY_ASSIGN_OR_RETURN(const std::vector<ExpectedTensor> expected,
+                      ExpectedTensors(quant, projection, SizeOf(projection)));
+  SY_RETURN_IF_ERROR(CheckForbidden(module, quant.layout));
+  const std::string layout = absl::StrCat("layout ", QuantLayoutInfoOf(quant.layout).name);
+  std::vector<Located> located;
+  for (const ExpectedTensor& wanted : expected) {
+    const std::string name = absl::StrCat(module, ".", wanted.suffix);
+    const TensorInfo* tensor = tensors_.Find(name);
+    const CheckpointErrorPlace place{
+        .file = tensor == nullptr ? tensors_.dir() : tensors_.FileOf(name),
+        .tensor = name,
+        .offset = std::nullopt};
+    if (tensor == nullptr) {
+      if (!wanted.required) continue;
+      return MakeCheckpointError(
+          Kind::kTensorNotFound, place,
+          absl::StrCat(layout, " has this tensor (", DtypesText(wanted.dtypes), " ",
+                       ShapeText(wanted.shape), "), the checkpoint does not; is it complete?"));
+    }
+    if (std::find(wanted.dtypes.begin(), wanted.dtypes.end(), tensor->dtype) ==
+        wanted.dtypes.end()) {
+      return MakeCheckpointError(Kind::kWrongDtype, place,
+                                 absl::StrCat("its dtype is ", TensorDtypeName(tensor->dtype), ", ",
+                                              layout, " has ", DtypesText(wanted.dtypes)));
+    }
+    if (!ShapeFits(tensor->shape, wanted.shape)) {
+      return MakeCheckpointError(Kind::kWrongShape, place,
+                                 absl::StrCat("its shape is ", ShapeText(tensor->shape), ", ",
+                                              layout, " has ", ShapeText(wanted.shape)));
+    }
+    located.push_back({name, wanted.role, tensor->dtype, tensor->shape, 0, tensor->bytes});
+  }
+  return located;
+}
+
+// One tensor holds all experts: gate above up, or down.
+absl::StatusOr<std::vector<LayerExperts::Located>> LayerExperts::LocatePacked(
+    std::int32_t expert, Projection projection) const {
+  const std::string name = modules_.Name(expert, projection);
+  const ProjectionSize size = SizeOf(projection);
+  const bool down = projection == Projection::kDown;
+  const std::vector<std::int64_t> wanted{modules_.experts, down ? size.rows : 2 * size.rows,
+                                         size.columns};
+  const TensorInfo* tensor = tensors_.Find(name);
+  const CheckpointErrorPlace place{
+      .file = tensors_.FileOf(name), .tensor = name, .offset = std::nullopt};
+  if (tensor == nullptr) {
+    return MakeCheckpointError(
+        Kind::kTensorNotFound, {.file = tensors_.dir(), .tensor = name, .offset = std::nullopt},
+        absl::StrCat("packed experts have this tensor (BF16 ", ShapeText(wanted),
+                     "), the checkpoint does not; is it complete?"));
+  }
+  if (tensor->dtype != TensorDtype::kBf16) {
+    return MakeCheckpointError(Kind::kWrongDtype, place,
+                               absl::StrCat("its dtype is ", TensorDtypeName(tensor->dtype),
+                                            ", packed experts are served in BF16"));
+  }
+  if (tensor->shape != wanted) {
+    return MakeCheckpointError(Kind::kWrongShape, place,
+                               absl::StrCat("its shape is ", ShapeText(tensor->shape),
+                                            ", packed experts have ", ShapeText(wanted)));
+  }
+  const auto bytes = static_cast<std::uint64_t>(size.rows * size.columns) * 2;
+  const auto index = static_cast<std::uint64_t>(expert);
+  const std::uint64_t offset =
+      down ? index * bytes : index * 2 * bytes + (projection == Projection::kUp ? bytes : 0);
+  return std::vector<Located>{
+      {name, TensorRole::kWeight, tensor->dtype, {size.rows, size.columns}, offset, bytes}};
+}
+
+absl::Status LayerExperts::Check() const {
+  for (std::int32_t expert = 0; expert < modules_.experts; ++expert) {
+    for (const Projection projection : kAllProjections) {
+      SY_RETURN_IF_ERROR(Locate(expert, projection).status());
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RawTensor> LayerExperts::Read(const Located& located) const {
+  RawTensor tensor{located.role, located.dtype, located.shape, {}};
+  tensor.bytes.resize(located.bytes);
+  SY_RETURN_IF_ERROR(tensors_.ReadRange(located.name, located.offset, tensor.bytes));
+  return tensor;
+}
+
+absl::Status LayerExperts::CheckValues(const RawProjection& raw,
+                                       const std::vector<Located>& located) const {
+  for (std::size_t i = 0; i < located.size(); ++i) {
+    const std::string wrong = WrongValue(raw.tensors[i], raw);
+    if (wrong.empty()) continue;
+    return MakeCheckpointError(Kind::kWrongValue,
+                               {.file = tensors_.FileOf(located[i].name),
+                                .tensor = located[i].name,
+                                .offset = std::nullopt},
+                               wrong);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RawProjection> LayerExperts::Load(std::int32_t expert, Projection projection) const {
+  SY_ASSIGN_OR_RETURN(const std::vector<Located> located, Locate(expert, projection));
+  RawProjection raw{quant_.of(projection), SizeOf(projection), {}};
+  for (const Located& one : located) {
+    SY_ASSIGN_OR_RETURN(RawTensor tensor, Read(one));
+    raw.tensors.push_back(std::move(tensor));
+  }
+  SY_RETURN_IF_ERROR(CheckValues(raw, located));
+  return raw;
+}
+
+absl::StatusOr<RawExpert> LayerExperts::Load(std::int32_t expert) const {
+  RawExpert raw;
+  for (const Projection projection : kAllProjections) {
+    SY_ASSIGN_OR_RETURN(raw.projections[static_cast<std::size_t>(projection)],
+                        Load(expert, projection));
+  }
+  const RawTensor* gate = raw.of(Projection::kGate).Find(TensorRole::kGlobalScale);
+  if (gate == nullptr) return raw;
+  for (RawTensor& up : raw.projections[static_cast<std::size_t>(Projection::kUp)].tensors) {
+    if (up.role != TensorRole::kGlobalScale || FloatAt(up, 0) == FloatAt(*gate, 0)) continue;
+    raw.warnings.push_back(
+        absl::StrCat(modules_.Name(expert, Projection::kUp), ": its global scale ", FloatAt(up, 0),
+                     " differs from gate's ", FloatAt(*gate, 0), "; gate's is used for both."));
+    up.bytes = gate->bytes;
+  }
+  return raw;
+}
+
+absl::StatusOr<std::optional<float>> LayerExperts::InputScale(std::int32_t expert,
+                                                              Projection projection) const {
+  SY_ASSIGN_OR_RETURN(const std::vector<Located> located, Locate(expert, projection));
+  const RawProjection size{quant_.of(projection), SizeOf(projection), {}};
+  for (const Located& one : located) {
+    if (one.role != TensorRole::kInputScale) continue;
+    SY_ASSIGN_OR_RETURN(const RawTensor tensor, Read(one));
+    const std::string wrong = WrongValue(tensor, size);
+    if (wrong.empty()) return Reciprocal(quant_.of(projection).layout, FloatAt(tensor, 0));
+    return MakeCheckpointError(
+        Kind::kWrongValue,
+        {.file = tensors_.FileOf(one.name), .tensor = one.name, .offset = std::nullopt}, wrong);
+  }
+  return std::nullopt;
+}
+
+absl::StatusOr<LayerInputScales> LayerExperts::InputScales() const {
+  LayerInputScales scales;
+  for (std::int32_t expert = 0; expert < modules_.experts; ++expert) {
+    for (const Projection projection : kAllProjections) {
+      SY_ASSIGN_OR_RETURN(const std::optional<float> scale, InputScale(expert, projection));
+      if (!scale.has_value()) return LayerInputScales{};
+      const bool down = projection == Projection::kDown;
+      float& least = down ? scales.down_min : scales.gate_up_min;
+      float& most = down ? scales.down_max : scales.gate_up_max;
+      least = most == 0 ? *scale : std::min(least, *scale);
+      most = std::max(most, *scale);
+    }
+  }
+  return scales;
+}
+
+}  // namespace switchyard
