@@ -3,32 +3,45 @@
 #include <set>
 #include <string>
 
+#include "absl/strings/string_view.h"
 #include "gtest/gtest.h"
 
 #include "tests/fuzz/checkpoint_parsers.h"
+#include "tests/fuzz/quant_parsers.h"
 #include "tests/testing/temp_dir.h"
 
 namespace switchyard {
 namespace {
 
-TEST(CorpusReplayTest, EveryCheckpointInputEndsWithAnAnswer) {
+// Runs `parse` on every input of a folder and on beginnings of it; returns their first bytes.
+template <typename Parse>
+std::set<char> Replay(const std::string& folder, int inputs_min, Parse parse) {
   std::set<char> parsers;
   int inputs = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(SY_FUZZ_CORPUS "/checkpoint")) {
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     SCOPED_TRACE(entry.path().string());
     const std::string input = testing::ReadBytes(entry.path().string());
-    ASSERT_FALSE(input.empty());
-    parsers.insert(input[0]);
-    fuzz::ParseCheckpointPart(input);
+    EXPECT_FALSE(input.empty());
+    parsers.insert(input.empty() ? ' ' : input[0]);
+    parse(input);
     // What a shorter file would have held.
     for (std::size_t size = 0; size < input.size(); size += 1 + input.size() / 64) {
-      fuzz::ParseCheckpointPart(absl::string_view(input).substr(0, size));
+      parse(absl::string_view(input).substr(0, size));
     }
     ++inputs;
   }
+  EXPECT_GE(inputs, inputs_min) << folder;
+  return parsers;
+}
 
-  EXPECT_GE(inputs, 40);
-  EXPECT_EQ(parsers, (std::set<char>{'c', 'h', 'i', 's'}));
+TEST(CorpusReplayTest, EveryCheckpointInputEndsWithAnAnswer) {
+  EXPECT_EQ(Replay(SY_FUZZ_CORPUS "/checkpoint", 40, fuzz::ParseCheckpointPart),
+            (std::set<char>{'c', 'h', 'i', 's'}));
+}
+
+TEST(CorpusReplayTest, EveryQuantInputEndsWithAnAnswer) {
+  EXPECT_EQ(Replay(SY_FUZZ_CORPUS "/quant", 30, fuzz::ParseQuantPart),
+            (std::set<char>{'c', 'd', 'h', 'p'}));
 }
 
 }  // namespace
