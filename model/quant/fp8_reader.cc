@@ -37,6 +37,8 @@ absl::Status ReadBlock(const JsonView& view, ProjectionQuant& quant) {
     return UnsupportedConfig(view.PathOf("weight_block_size"),
                              "only blocks of [128, 128] are served");
   }
+  SY_RETURN_IF_ERROR(view.MustBeOff("weight_per_tensor", "it contradicts weight_block_size"));
+  SY_RETURN_IF_ERROR(view.MustBeOff("act_per_tensor", "it contradicts weight_block_size"));
   quant.layout = QuantLayout::kFp8Block;
   quant.block = {128, 128};
   return absl::OkStatus();

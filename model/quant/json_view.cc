@@ -15,6 +15,9 @@ namespace {
 
 using Json = nlohmann::json;
 
+// Of a list: as many names as an exclusion list may have (name_patterns.h).
+constexpr std::size_t kElementsMax = 65'536;
+
 bool Contains(std::span<const char* const> keys, absl::string_view key) {
   return std::any_of(keys.begin(), keys.end(), [key](const char* known) { return key == known; });
 }
@@ -88,6 +91,9 @@ JsonView::Found<std::vector<std::string>> JsonView::Strings(const char* key) con
   const Json* value = Find(key);
   if (value == nullptr) return std::nullopt;
   if (!value->is_array()) return Mistyped(key, *value, "a list of strings");
+  if (value->size() > kElementsMax) {
+    return BadConfig(PathOf(key), absl::StrCat("it has more than ", kElementsMax, " elements"));
+  }
   std::vector<std::string> strings;
   strings.reserve(value->size());
   for (const Json& element : *value) {
@@ -101,7 +107,9 @@ JsonView::Found<std::vector<std::int32_t>> JsonView::Ints(const char* key, std::
                                                           std::int64_t max) const {
   const Json* value = Find(key);
   if (value == nullptr) return std::nullopt;
-  if (!value->is_array()) return Mistyped(key, *value, "a list of whole numbers");
+  if (!value->is_array() || value->size() > kElementsMax) {
+    return Mistyped(key, *value, "a list of whole numbers");
+  }
   std::vector<std::int32_t> numbers;
   for (const Json& element : *value) {
     SY_ASSIGN_OR_RETURN(const std::int32_t number, IntOf(element, PathOf(key), min, max));

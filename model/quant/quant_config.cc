@@ -22,8 +22,11 @@ using internal::QuantFamily;
 using internal::QuantSources;
 using Json = nlohmann::json;
 
+// Far above any real config; its tree takes some 20 times as much memory.
+constexpr internal::JsonTreeLimits kLimits{.bytes_max = 8U << 20U, .depth_max = 32};
+
 absl::StatusOr<Json> ParseObject(absl::string_view text, absl::string_view file) {
-  absl::StatusOr<Json> root = internal::ParseJsonTree(text);
+  absl::StatusOr<Json> root = internal::ParseJsonTree(text, kLimits);
   if (!root.ok()) return BadConfig(file, root.status().message());
   if (!root->is_object()) return BadConfig(file, "the text is not a JSON object");
   return root;

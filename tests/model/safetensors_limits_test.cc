@@ -1,17 +1,14 @@
 // A large header is read in memory bounded by its size, whatever it is made of. Headers that are
 // refused on the way have the limit's 100,000,000 bytes, those that are taken a tenth of that.
 #include <algorithm>
-#include <fstream>
 #include <string>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
 #include "core/error.h"
 #include "model/safetensors_header.h"
+#include "tests/testing/child_process.h"
 
 namespace switchyard {
 namespace {
@@ -40,28 +37,13 @@ std::string EmptyTensors(absl::string_view shape) {
   return json + "}";
 }
 
-// Memory of this process now.
-std::size_t ResidentBytes() {
-  std::ifstream statm("/proc/self/statm");
-  std::size_t pages = 0;
-  statm >> pages >> pages;
-  return pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-}
-
-// Its peak so far.
-std::size_t PeakBytes() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<std::size_t>(usage.ru_maxrss) * 1'024;
-}
-
 // "<peak of parsing, in headers> <kind of error, if any>". What making the header took at its peak
 // counts too: the figure errs to the safe side.
 std::string ParseAndMeasure(const std::string& json) {
-  const std::size_t before = ResidentBytes();
+  const std::size_t before = testing::ResidentBytes();
   const auto header = ParseSafetensorsHeader({.json = json, .data_bytes = 0, .file = "f"});
   const double growth =
-      static_cast<double>(PeakBytes() - before) / static_cast<double>(json.size());
+      static_cast<double>(testing::PeakBytes() - before) / static_cast<double>(json.size());
   const auto metadata = MetadataOf(header.status());
   return absl::StrCat(growth, " ", metadata.contains("kind") ? metadata.at("kind") : "");
 }
@@ -74,23 +56,7 @@ struct Outcome {
 // Makes the header and parses it in a child of its own, so that the peak is that of this parse.
 template <typename Make>
 Outcome ParseInChild(Make make) {
-  int pipe_ends[2];
-  EXPECT_EQ(pipe(pipe_ends), 0);
-  const pid_t child = fork();
-  if (child == 0) {
-    const std::string text = ParseAndMeasure(make());
-    const bool written =
-        write(pipe_ends[1], text.data(), text.size()) == static_cast<ssize_t>(text.size());
-    _exit(written ? 0 : 1);
-  }
-  close(pipe_ends[1]);
-  std::string text(256, '\0');
-  const ssize_t got = read(pipe_ends[0], text.data(), text.size());
-  close(pipe_ends[0]);
-  int status = 0;
-  EXPECT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "the child ended with " << status;
-  text.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+  const std::string text = testing::InChild([&make] { return ParseAndMeasure(make()); });
   const std::size_t space = text.find(' ');
   if (space == std::string::npos) return {};
   return {.growth = std::stod(text.substr(0, space)), .kind = text.substr(space + 1)};

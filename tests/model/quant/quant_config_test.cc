@@ -251,6 +251,8 @@ std::vector<Hostile> HostileFp8() {
       {fp8, {{"scale_fmt", "e5m10"}}, kNo, "scale_fmt"},
       {fp8, {{"scale_fmt", "ue8m0"}, {"weight_block_size", nullptr}}, kBad, "scale_fmt"},
       {fp8, {{"expert_dtype", "fp4"}}, kNo, "expert_dtype"},
+      {fp8, {{"weight_per_tensor", true}}, kNo, "weight_per_tensor"},
+      {fp8, {{"act_per_tensor", true}}, kNo, "act_per_tensor"},
       {fp8, {{"modules_to_not_convert", "lm_head"}}, kBad, "modules_to_not_convert"},
       {fp8, {{"modules_to_not_convert", {1}}}, kBad, "modules_to_not_convert"},
       {fp8, {{"ignored_layers", {""}}}, kBad, "ignored_layers"},
