@@ -50,7 +50,9 @@ JsonView::Presence JsonView::PresenceOf(const char* key) const {
 }
 
 std::string JsonView::PathOf(absl::string_view key) const {
-  return path_.empty() ? PrintableName(key) : absl::StrCat(path_, ".", PrintableName(key));
+  // A key may be empty; a path never is, so that errors always name something.
+  const std::string shown = key.empty() ? "''" : PrintableName(key);
+  return path_.empty() ? shown : absl::StrCat(path_, ".", shown);
 }
 
 std::vector<std::string> JsonView::keys() const {

@@ -66,6 +66,13 @@ TEST(JsonViewTest, UnknownKeysAreRefusedAndMisspellingsExplained) {
             absl::string_view::npos);
 }
 
+TEST(JsonViewTest, AnEmptyKeyIsNamedToo) {
+  const Json json = {{"", 1}};
+
+  EXPECT_EQ(MetadataOf(JsonView(json, "").OnlyKeys({})).at("key"), "''");
+  EXPECT_EQ(MetadataOf(JsonView(json, "q").OnlyKeys({})).at("key"), "q.''");
+}
+
 TEST(JsonViewTest, AFeatureThatIsOffMayBeWrittenDown) {
   const Json json = {{"off", false},
                      {"none", nullptr},
