@@ -74,8 +74,8 @@ TEST(RequirementsTest, NamesWhatIsNotListed) {
 TEST(RequirementsTest, RefusesLinesThatSayNothing) {
   EXPECT_THAT(ParseRequirements("R48 PlanTest.Passes").status().message(), HasSubstr("line 1"));
   EXPECT_THAT(ParseRequirements("R48\t").status().message(), HasSubstr("names no test"));
-  EXPECT_THAT(ParseRequirements("\nR1\tA.B").status().message(),
-              HasSubstr("line 2: R1 is not a requirement"));
+  EXPECT_THAT(ParseRequirements("\nR128\tA.B").status().message(),
+              HasSubstr("line 2: R128 is not a requirement"));
   EXPECT_THAT(ParseRequirements("R48\tA.B\nR48\tC.D").status().message(), HasSubstr("two lines"));
 }
 
