@@ -1,6 +1,6 @@
 # Everyday commands; `make` lists them. The work is in scripts/ and in CMake.
 .DEFAULT_GOAL := help
-.PHONY: help demo build verify eval bench test accept lint lint-proto format tidy asan tsan mutants coverage clean
+.PHONY: help demo build verify eval accuracy bench test accept lint lint-proto format tidy asan tsan mutants fuzz coverage clean
 
 help: ## this table
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -20,6 +20,11 @@ verify: ## check the model's layers against GOLDEN=file (WORKERS MODE TRANSPORT 
 eval: ## bits per byte of TEXT=file (WINDOWS EXPECT, and what verify takes)
 	@scripts/bootstrap build
 	@scripts/run_program eval text! windows expect workers mode transport target format
+
+accuracy: ## bits per byte of every weight scheme, wire dtype and mode (TEXT=file WINDOWS=n MARKDOWN=1)
+	@scripts/bootstrap build
+	@scripts/accuracy $(if $(TEXT),--text "$(TEXT)") $(if $(WINDOWS),--windows $(WINDOWS)) \
+	  $(if $(MARKDOWN),--markdown)
 
 test: ## build everything and run every test (TESTS=regex for some)
 	@scripts/bootstrap build test
@@ -59,6 +64,9 @@ tsan: ## the cores, queues and rings under ThreadSanitizer
 mutants: ## each seeded bug must be caught by its check (NAMES="a b" for some)
 	@scripts/bootstrap build test
 	@scripts/mutants $(NAMES)
+
+fuzz: ## the readers of strangers' files, fuzzed for SECONDS=60 each
+	@scripts/fuzz $(or $(SECONDS),60)
 
 accept: ## everything that a release has to pass, in one table (DRILLS=20 kills of each kind)
 	@scripts/bootstrap build test

@@ -52,9 +52,6 @@ class CopyDevice final : public DeviceBackend {
       }
     }
   }
-  [[nodiscard]] const Codec* FindCodec(DispatchDtype dtype) const override {
-    return cpu_->FindCodec(dtype);
-  }
   [[nodiscard]] absl::StatusOr<std::unique_ptr<Codec>> MakeCodec(
       const CodecSpec& spec) const override {
     return cpu_->MakeCodec(spec);

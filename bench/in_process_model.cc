@@ -8,6 +8,7 @@
 #include "model/expert_weights.h"
 #include "model/model_spec.h"
 #include "model/synthetic_model.h"
+#include "worker/device/expert_view.h"
 #include "worker/device/registry.h"
 #include "worker/layer/request_codec.h"
 #include "worker/transport/frame.h"
@@ -56,8 +57,7 @@ InProcessModel::InProcessModel(const std::string& checkpoint, int compute_thread
     weight_bytes_ = 0;
     for (std::int32_t e = 0; e < shape_.experts; ++e) {
       const ExpertWeights raw = weights.Load(layer, ExpertId{e});
-      std::shared_ptr<const PackedExpert> packed =
-          OrExit(device_->Pack(shape_, {.gate = raw.gate, .up = raw.up, .down = raw.down}));
+      std::shared_ptr<const PackedExpert> packed = OrExit(device_->Pack(shape_, ViewOf(raw)));
       weight_bytes_ += packed->bytes();
       runtime.slots.push_back({.expert = ExpertId{e}, .key = {}, .weights = std::move(packed)});
     }

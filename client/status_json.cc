@@ -81,8 +81,12 @@ Json CountersJson(const SessionCounters& worker) {
   for (const AttachmentCounters& row : worker.attachments) {
     Json hits = Json::array();
     for (const AttachmentCounters::Hit& hit : row.hits) {
-      hits.push_back(
-          {{"layer", hit.layer.value}, {"expert", hit.expert.value}, {"rows", hit.rows}});
+      Json item{{"layer", hit.layer.value}, {"expert", hit.expert.value}, {"rows", hit.rows}};
+      if (hit.inputs_amax > 0 || hit.middle_amax > 0) {
+        item["inputs_amax"] = hit.inputs_amax;
+        item["middle_amax"] = hit.middle_amax;
+      }
+      hits.push_back(std::move(item));
     }
     attachments.push_back({{"path", row.path},
                            {"rows", row.rows},

@@ -24,7 +24,8 @@ constexpr std::array kSources = {DeviceKind::kCpu};
 CapabilitySet SourceCapabilities(DeviceKind kind) {
   CapabilitySet source;
   source.device = kind;
-  source.wire_dtypes = {DispatchDtype::kBf16};
+  source.wire_dtypes = {DispatchDtype::kBf16, DispatchDtype::kFp8, DispatchDtype::kInt8,
+                        DispatchDtype::kNvfp4};
   return source;
 }
 
@@ -57,20 +58,6 @@ std::vector<std::string> LimitLines(DispatchMode mode, const MoeShape& shape,
   return lines;
 }
 
-absl::Status CheckLayersExist(const DeploymentSpec& spec, const ModelFacts& facts) {
-  for (const LayerSpec& layer : spec.layers) {
-    if (std::binary_search(facts.layers.begin(), facts.layers.end(), layer.layer)) continue;
-    return MakeError(
-        absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
-        absl::StrFormat("layers: layer %d is no MoE layer of model %s; it has %d, from "
-                        "%d to %d",
-                        layer.layer.value, spec.model, facts.layers.size(),
-                        facts.layers.front().value, facts.layers.back().value),
-        {{"field", "layers"}, {"layer", absl::StrCat(layer.layer.value)}});
-  }
-  return absl::OkStatus();
-}
-
 // An edge and the workers at its end.
 struct EdgePlan {
   Edge edge;
@@ -87,32 +74,34 @@ std::vector<EdgePlan> EdgesOf(std::span<const CapabilitySet> workers) {
   return edges;
 }
 
-absl::StatusOr<DispatchConfig> PlanOne(const DeploymentSpec& spec, const ModelFacts& facts,
-                                       LayerId layer, const PhaseSpec& phase,
-                                       const EdgePlan& edge) {
-  DispatchRequest request;
-  request.deployment = spec.name;
-  request.model = spec.model;
-  request.layer.layer = layer;
-  request.layer.scheme = facts.scheme;
-  request.phase = phase.phase;
-  request.mode = phase.mode;
-  request.wishes = spec.DtypeWishes();
+// Of NVFP4 rows: the resolver lets none go without.
+float GlobalScaleOf(const LayerFacts& layer, DispatchDtype dtype) {
+  if (dtype != DispatchDtype::kNvfp4) return 1.0F;
+  return layer.quant_config.value().input_global_scale.value();
+}
+
+struct PlannedConfig {
+  DispatchConfig config;
+  std::vector<Warning> warnings;
+};
+
+absl::StatusOr<PlannedConfig> PlanOne(const DeploymentSpec& spec, const ModelFacts& facts,
+                                      LayerId layer, const PhaseSpec& phase, const EdgePlan& edge) {
+  DispatchRequest request = RequestFor(spec, facts.shape, layer, facts.StorageOf(layer), phase);
   request.source = SourceCapabilities(edge.edge.source);
   request.workers = edge.workers;
-  request.shape = facts.shape;
-  request.tokens = spec.max_tokens_per_step;
-  SY_ASSIGN_OR_RETURN(const DecisionTrace trace, ResolveDispatch(request));
-  const bool low_latency = trace.mode == DispatchMode::kLowLatency;
-  return DispatchConfig{.layer = layer,
-                        .phase = phase.phase,
-                        .edge = edge.edge,
-                        .mode = trace.mode,
-                        .wire_dtype = trace.outcome->dtype(),
-                        .combine_dtype = trace.outcome->combine_dtype,
-                        .scheme = facts.scheme,
-                        .max_tokens_per_step = low_latency ? spec.max_tokens_per_step : 0,
-                        .trail = TrailLines(trace)};
+  SY_ASSIGN_OR_RETURN(DecisionTrace trace, ResolveDispatch(request));
+  DispatchConfig config = ConfigOf(request, trace);
+  return PlannedConfig{std::move(config), std::move(trace.warnings)};
+}
+
+void AddNew(const std::vector<Warning>& found, std::vector<Warning>* all) {
+  if (all == nullptr) return;
+  for (const Warning& warning : found) {
+    const bool known = std::any_of(all->begin(), all->end(),
+                                   [&warning](const Warning& one) { return one.id == warning.id; });
+    if (!known) all->push_back(warning);
+  }
 }
 
 }  // namespace
@@ -132,10 +121,14 @@ absl::Status CheckWorkerSuits(const ModelFacts& facts, const CapabilitySet& work
     return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
                      "takes no bf16 rows: its self-test of that codec did not pass");
   }
-  if (!worker.Takes(facts.scheme)) {
+  for (std::size_t i = 0; i < facts.layers.size(); ++i) {
+    const QuantScheme scheme = facts.storage[i].scheme;
+    if (worker.Takes(scheme)) continue;
     return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
-                     absl::StrFormat("takes no weights of scheme %s: its self-test did not pass",
-                                     QuantSchemeInfoOf(facts.scheme).name));
+                     absl::StrFormat("takes no weights of scheme %s, which layer %d has: its "
+                                     "self-test did not pass",
+                                     QuantSchemeInfoOf(scheme).name, facts.layers[i].value),
+                     {{"layer", absl::StrCat(facts.layers[i].value)}});
   }
   if (worker.max_top_k > 0 && facts.shape.top_k > worker.max_top_k) {
     return MakeError(
@@ -163,9 +156,60 @@ absl::Status CheckModeLimits(DispatchMode mode, const MoeShape& shape,
   return absl::OkStatus();
 }
 
+absl::Status CheckLayersExist(const DeploymentSpec& spec, const ModelFacts& facts) {
+  for (const LayerSpec& layer : spec.layers) {
+    if (std::binary_search(facts.layers.begin(), facts.layers.end(), layer.layer)) continue;
+    return MakeError(
+        absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
+        absl::StrFormat("layers: layer %d is no MoE layer of model %s; it has %d, from "
+                        "%d to %d",
+                        layer.layer.value, spec.model, facts.layers.size(),
+                        facts.layers.front().value, facts.layers.back().value),
+        {{"field", "layers"}, {"layer", absl::StrCat(layer.layer.value)}});
+  }
+  return absl::OkStatus();
+}
+
+DispatchRequest RequestFor(const DeploymentSpec& spec, const MoeShape& shape, LayerId layer,
+                           const LayerStorage& storage, const PhaseSpec& phase) {
+  DispatchRequest request;
+  request.deployment = spec.name;
+  request.model = spec.model;
+  request.layer.layer = layer;
+  request.layer.scheme = storage.scheme;
+  request.layer.role = storage.role;
+  request.layer.excluded = storage.excluded;
+  request.layer.quant_config = storage.quant_config;
+  request.layer.power_of_two_scales = storage.power_of_two_scales;
+  request.phase = phase.phase;
+  request.mode = phase.mode;
+  request.wishes = spec.DtypeWishes();
+  request.flags = spec.coordinator_defaults.Flags();
+  request.shape = shape;
+  request.tokens = spec.max_tokens_per_step;
+  return request;
+}
+
+DispatchConfig ConfigOf(const DispatchRequest& request, const DecisionTrace& trace) {
+  const bool low_latency = trace.mode == DispatchMode::kLowLatency;
+  const DispatchDtype dtype = trace.outcome.value().dtype();
+  return {.layer = request.layer.layer,
+          .phase = request.phase,
+          .edge = trace.subject.edge,
+          .mode = trace.mode,
+          .wire_dtype = dtype,
+          .combine_dtype = trace.outcome->combine_dtype,
+          .scheme = request.layer.scheme.value_or(QuantScheme::kNone),
+          .max_tokens_per_step = low_latency ? request.tokens : 0,
+          .trail = TrailLines(trace),
+          .wire_scale = trace.outcome->format.scale,
+          .global_scale = GlobalScaleOf(request.layer, dtype)};
+}
+
 absl::StatusOr<std::vector<DispatchConfig>> PlanConfigs(const DeploymentSpec& spec,
                                                         const ModelFacts& facts,
-                                                        std::span<const CapabilitySet> workers) {
+                                                        std::span<const CapabilitySet> workers,
+                                                        std::vector<Warning>* warnings) {
   SY_RETURN_IF_ERROR(CheckLayersExist(spec, facts));
   const std::vector<EdgePlan> edges = EdgesOf(workers);
   std::vector<std::vector<std::string>> limits;  // lines of the trail, by phase
@@ -183,8 +227,10 @@ absl::StatusOr<std::vector<DispatchConfig>> PlanConfigs(const DeploymentSpec& sp
   for (const LayerId layer : facts.layers) {
     for (std::size_t p = 0; p < spec.phases.size(); ++p) {
       for (const EdgePlan& edge : edges) {
-        SY_ASSIGN_OR_RETURN(DispatchConfig config,
+        SY_ASSIGN_OR_RETURN(PlannedConfig planned,
                             PlanOne(spec, facts, layer, spec.phases[p], edge));
+        AddNew(planned.warnings, warnings);
+        DispatchConfig& config = planned.config;
         config.trail.insert(config.trail.end(), limits[p].begin(), limits[p].end());
         configs.push_back(std::move(config));
       }

@@ -15,6 +15,8 @@
 #include "core/capability.h"
 #include "core/dispatch_config.h"
 #include "core/moe_shape.h"
+#include "core/resolve/decision_trace.h"
+#include "core/resolve/dispatch_resolver.h"
 
 namespace switchyard {
 
@@ -35,13 +37,25 @@ absl::Status CheckModeLimits(DispatchMode mode, const MoeShape& shape,
                              std::int32_t max_tokens_per_step,
                              std::span<const CapabilitySet> workers);
 
+// Errors: kInvalidArgument (BAD_CONFIG) when `spec` names a layer that the model does not have.
+absl::Status CheckLayersExist(const DeploymentSpec& spec, const ModelFacts& facts);
+
+// What is known and asked for about `layer` in `phase`, without the ends of an edge: `source` and
+// `workers` are the caller's to fill in. `spec` is complete.
+DispatchRequest RequestFor(const DeploymentSpec& spec, const MoeShape& shape, LayerId layer,
+                           const LayerStorage& storage, const PhaseSpec& phase);
+
+// The config that `trace`, which has an outcome, stands for: the decision on `request`.
+DispatchConfig ConfigOf(const DispatchRequest& request, const DecisionTrace& trace);
+
 // Ascending by (layer, phase, edge). `spec` is complete, `workers` those of the plan in order, each
 // one checked by CheckWorkerSuits. Each config is what core/resolve/dispatch_resolver.h decides for
 // its layer and edge, and its trail says why. Errors: those of CheckModeLimits, naming the phase,
-// those of ResolveDispatch, and kInvalidArgument (BAD_CONFIG) when `spec` names a layer that the
-// model does not have.
+// those of ResolveDispatch, and those of CheckLayersExist. What there is to be told about them is
+// added to `warnings`, the first of each id.
 absl::StatusOr<std::vector<DispatchConfig>> PlanConfigs(const DeploymentSpec& spec,
                                                         const ModelFacts& facts,
-                                                        std::span<const CapabilitySet> workers);
+                                                        std::span<const CapabilitySet> workers,
+                                                        std::vector<Warning>* warnings = nullptr);
 
 }  // namespace switchyard

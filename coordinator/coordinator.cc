@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 
+#include "coordinator/config_planner.h"
 #include "coordinator/session_order.h"
 #include "core/error.h"
 #include "core/status_macros.h"
@@ -148,6 +149,7 @@ void Coordinator::On(const ApplyRequested& event) {
     out_.Add(AnswerApply{event.request, status});
     return;
   }
+  spec->coordinator_defaults = options_.dispatch;
   out_.Add(LoadModel{event.request, spec->checkpoint});
   applies_[event.request] = {*std::move(spec), event.dry_run, {}, {}};
 }
@@ -158,6 +160,7 @@ void Coordinator::On(const ModelLoaded& event) {
   PendingApply& apply = it->second;
   absl::Status status = event.facts.status();
   if (status.ok()) status = CheckFacts(*event.facts);
+  if (status.ok()) status = CheckLayersExist(apply.spec, *event.facts);
   if (!status.ok()) {
     out_.Add(
         AnswerApply{event.request, Annotate(status, absl::StrCat("deployment ", apply.spec.name))});
@@ -218,8 +221,14 @@ DeploymentView Coordinator::Preview(const DeploymentRecord& record) const {
     view.left_out = draft->left_out;
     view.activity =
         absl::StrFormat("checked; a plan with %d workers is possible", draft->plan.workers.size());
+    view.drafted = std::make_shared<const Plan>(draft->plan);
   } else {
     view.activity = "checked; the workers at hand do not do";
+  }
+  const std::string missing = probe.MissingWorkers();
+  if (!missing.empty()) {
+    absl::StrAppend(&view.activity, "; min_workers is not reached: ", missing,
+                    ", and a first plan waits for more up to join_timeout");
   }
   return view;
 }

@@ -18,8 +18,9 @@
 namespace switchyard {
 namespace {
 
-// 1: without what is asked for about wire dtypes. Read, no longer written.
-constexpr std::uint32_t kRecordFormat = 2;
+// 1: without what is asked for about wire dtypes; 2: without the coordinator's defaults ("auto" for
+// a deployment that says nothing) and the layers' storage. Read, no longer written.
+constexpr std::uint32_t kRecordFormat = 3;
 constexpr std::size_t kNameMax = 128;
 constexpr std::int32_t kWorkersMax = 4096;
 constexpr std::int32_t kTokensMax = 1 << 20;
@@ -86,15 +87,30 @@ void WalkOptional(Io& io, Optional& optional) {
   }
 }
 
+// A byte, so that it can be read into any object.
+template <typename Io, typename Bool>
+void WalkBool(Io& io, Bool& flag) {
+  std::uint8_t value = flag ? 1 : 0;
+  io.Int(value);
+  if constexpr (!std::is_const_v<Bool>) flag = value != 0;
+}
+
 template <typename Io, typename SpecT>
 void WalkDtypes(Io& io, SpecT& spec) {
-  io.Int(spec.dispatcher_output_dtype);
+  WalkOptional(io, spec.dispatcher_output_dtype);
   io.ForEach(spec.phases, [&io](auto& phase) { WalkOptional(io, phase.dispatcher_output_dtype); });
   io.ForEach(spec.layers, [&io](auto& layer) {
     io.Int(layer.layer.value);
     WalkOptional(io, layer.phase);
     io.Int(layer.dispatcher_output_dtype);
   });
+}
+
+template <typename Io, typename DefaultsT>
+void WalkDefaults(Io& io, DefaultsT& defaults) {
+  io.Int(defaults.dispatcher_output_dtype);
+  io.String(defaults.bf16_dispatch_flag);
+  io.String(defaults.npu_normal_int8_flag);
 }
 
 template <typename Io, typename RecordT>
@@ -121,7 +137,8 @@ void WalkFacts(Io& io, RecordT& record) {
   io.Int(facts.shape.intermediate);
   io.Int(facts.shape.experts);
   io.Int(facts.shape.top_k);
-  io.Int(facts.scheme);
+  QuantScheme of_all = QuantScheme::kNone;  // Formats before 3 knew no other scheme.
+  io.Int(of_all);
   io.ForEach(facts.layers, [&io](auto& layer) { io.Int(layer.value); });
   io.ForEach(facts.manifest.tensors, [&io](auto& tensor) {
     io.Int(tensor.layer.value);
@@ -131,9 +148,45 @@ void WalkFacts(Io& io, RecordT& record) {
   });
 }
 
+template <typename Io, typename ConfigT>
+void WalkQuantConfig(Io& io, ConfigT& config) {
+  float scale = config.input_global_scale.value_or(0);
+  io.Float(scale);
+  WalkBool(io, config.global_scale_is_null);
+  WalkOptional(io, config.dispatcher_output_dtype);
+  WalkBool(io, config.bf16_dispatch);
+  if constexpr (!std::is_const_v<ConfigT>) {
+    if (scale != 0) config.input_global_scale = scale;
+  }
+}
+
+template <typename Io, typename FactsT>
+void WalkStorage(Io& io, FactsT& facts) {
+  io.ForEach(facts.storage, [&io](auto& layer) {
+    io.Int(layer.scheme);
+    io.Int(layer.role);
+    WalkBool(io, layer.excluded);
+    WalkBool(io, layer.power_of_two_scales);
+    bool has_config = layer.quant_config.has_value();
+    WalkBool(io, has_config);
+    if constexpr (!std::is_const_v<FactsT>) {
+      if (has_config) layer.quant_config.emplace();
+    }
+    if (has_config) WalkQuantConfig(io, *layer.quant_config);
+    io.String(layer.why);
+  });
+}
+
 bool EnumsInRange(const DeploymentRecord& record) {
   const DeploymentSpec& spec = record.spec;
-  return record.facts.scheme <= kLastQuantScheme && spec.dispatcher_output_dtype <= kLastChoice &&
+  const auto in_range = [](const LayerStorage& layer) {
+    return layer.scheme <= kLastQuantScheme && layer.role <= LayerRole::kDraft &&
+           (!layer.quant_config || layer.quant_config->dispatcher_output_dtype.value_or(
+                                       DispatchDtype::kBf16) <= DispatchDtype::kNvfp4);
+  };
+  return std::all_of(record.facts.storage.begin(), record.facts.storage.end(), in_range) &&
+         spec.dispatcher_output_dtype.value_or(kLastChoice) <= kLastChoice &&
+         spec.coordinator_defaults.dispatcher_output_dtype <= kLastChoice &&
          std::all_of(spec.phases.begin(), spec.phases.end(),
                      [](const PhaseSpec& phase) {
                        return phase.phase <= Phase::kMixed &&
@@ -161,8 +214,10 @@ bool DeploymentSpec::Serves(Phase phase) const {
 std::vector<DtypeWish> DeploymentSpec::DtypeWishes() const {
   const std::string whole = absl::StrCat("deployment ", name);
   std::vector<DtypeWish> wishes;
-  if (const auto dtype = ChosenDtype(dispatcher_output_dtype)) {
-    wishes.push_back({"", {}, {}, dtype, whole});
+  if (const auto dtype = ChosenDtype(
+          dispatcher_output_dtype.value_or(coordinator_defaults.dispatcher_output_dtype))) {
+    const std::string default_source = absl::StrCat("the coordinator's ", kDtypeFlag);
+    wishes.push_back({"", {}, {}, dtype, dispatcher_output_dtype ? whole : default_source});
   }
   for (const PhaseSpec& phase : phases) {
     if (!phase.dispatcher_output_dtype) continue;
@@ -214,9 +269,14 @@ absl::StatusOr<DeploymentSpec> CompleteSpec(const DeploymentSpec& spec) {
   return full;
 }
 
+const LayerStorage& ModelFacts::StorageOf(LayerId layer) const {
+  const auto at = std::lower_bound(layers.begin(), layers.end(), layer);
+  return storage.at(static_cast<std::size_t>(at - layers.begin()));
+}
+
 std::int64_t ModelFacts::ExpertBytes() const {
   const std::int64_t values = std::int64_t{3} * shape.hidden * shape.intermediate;
-  return values * 2;  // BF16: of quantised weights an upper bound
+  return values * 2;  // in BF16, as workers hold them whatever they are stored as
 }
 
 absl::Status CheckFacts(const ModelFacts& facts) {
@@ -227,6 +287,10 @@ absl::Status CheckFacts(const ModelFacts& facts) {
                                     shape.hidden, shape.intermediate, shape.experts, shape.top_k));
   }
   if (facts.layers.empty()) return BadFacts("no MoE layer");
+  if (facts.storage.size() != facts.layers.size()) {
+    return BadFacts(
+        absl::StrFormat("%d layers and schemes for %d", facts.layers.size(), facts.storage.size()));
+  }
   std::size_t row = 0;
   for (std::size_t i = 0; i < facts.layers.size(); ++i) {
     if (facts.layers[i].value < 0 || (i > 0 && !(facts.layers[i - 1] < facts.layers[i]))) {
@@ -254,6 +318,8 @@ std::string CanonicalBytes(const DeploymentRecord& record) {
   WalkSpec(writer, record);
   WalkFacts(writer, record);
   WalkDtypes(writer, record.spec);
+  WalkDefaults(writer, record.spec.coordinator_defaults);
+  WalkStorage(writer, record.facts);
   return writer.Take();
 }
 
@@ -265,9 +331,19 @@ absl::StatusOr<DeploymentRecord> ParseDeploymentRecord(absl::string_view bytes) 
   WalkSpec(reader, record);
   WalkFacts(reader, record);
   const std::size_t phases = record.spec.phases.size();
-  if (format == kRecordFormat) WalkDtypes(reader, record.spec);
-  const bool known =
-      format == 1 || (format == kRecordFormat && record.spec.phases.size() == phases);
+  if (format >= 2) WalkDtypes(reader, record.spec);
+  if (format >= 3) {
+    WalkDefaults(reader, record.spec.coordinator_defaults);
+    WalkStorage(reader, record.facts);
+  } else {
+    record.facts.storage.resize(record.facts.layers.size());
+  }
+  if (format == 2 && record.spec.dispatcher_output_dtype == DtypeChoice::kAuto) {
+    record.spec.dispatcher_output_dtype.reset();
+  }
+  const bool known = format >= 1 && format <= kRecordFormat &&
+                     record.spec.phases.size() == phases &&
+                     record.facts.storage.size() == record.facts.layers.size();
   if (!known || !reader.ok() || !EnumsInRange(record)) {
     return MakeError(absl::StatusCode::kDataLoss, Reason::kStoreWrite,
                      "stored deployment is not one that this version wrote; restore the store "

@@ -10,13 +10,16 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "coordinator/dispatch_defaults.h"
 #include "core/clock.h"
 #include "core/dispatch_config.h"
 #include "core/ids.h"
 #include "core/moe_shape.h"
 #include "core/quant_scheme.h"
+#include "core/resolve/decision_trace.h"
 #include "core/resolve/dtype_option.h"
 #include "core/resolve/dtype_wish.h"
+#include "core/resolve/layer_quant_config.h"
 #include "core/weight_manifest.h"
 
 namespace switchyard {
@@ -45,11 +48,14 @@ struct DeploymentSpec {
   std::int32_t min_workers = 0;   // to wait for before the first epoch; 0: 1
   Duration join_timeout{};        // how long to wait for them, from the first that joins; 0: 20 s
   std::int32_t max_tokens_per_step = 0;  // M of low_latency; 0: kDefaultMaxTokensPerStep
-  DtypeChoice dispatcher_output_dtype = DtypeChoice::kAuto;  // the wire dtype that is asked for
+  // The wire dtype that is asked for; unset: the coordinator's default.
+  std::optional<DtypeChoice> dispatcher_output_dtype = {};
   std::vector<LayerSpec> layers = {};
+  // Those of the coordinator when the deployment was applied; whoever applies it cannot set them.
+  DispatchDefaults coordinator_defaults = {};
 
   [[nodiscard]] bool Serves(Phase phase) const;
-  // Everything that is asked for about wire dtypes, each with the key that asks for it.
+  // Everything that is asked for about wire dtypes, each with the key or option that asks for it.
   [[nodiscard]] std::vector<DtypeWish> DtypeWishes() const;
   friend bool operator==(const DeploymentSpec&, const DeploymentSpec&) = default;
 };
@@ -63,19 +69,34 @@ absl::StatusOr<DeploymentSpec> CompleteSpec(const DeploymentSpec& spec);
 // True for 1 to 128 characters of [A-Za-z0-9._-]: names of deployments, models and workers.
 bool IsName(absl::string_view text);
 
+// What the checkpoint says about one layer's experts.
+struct LayerStorage {
+  QuantScheme scheme = QuantScheme::kNone;
+  LayerRole role = LayerRole::kBase;
+  bool excluded = false;             // left out of the checkpoint's quantisation
+  bool power_of_two_scales = false;  // scale_fmt "ue8m0"
+  // What it asks of dispatch; unset for drafts and for checkpoints that are not quantised.
+  std::optional<LayerQuantConfig> quant_config = {};
+  std::string why = {};  // the rule that told the scheme: "excluded by 'lm_head'"
+  friend bool operator==(const LayerStorage&, const LayerStorage&) = default;
+};
+
 struct ModelFacts {
   MoeShape shape;
-  QuantScheme scheme = QuantScheme::kNone;
-  std::vector<LayerId> layers;  // MoE layers, ascending
+  std::vector<LayerId> layers;        // MoE layers, ascending
+  std::vector<LayerStorage> storage;  // of each of `layers`
   WeightManifest manifest;
+
+  // `layer` is one of `layers`.
+  [[nodiscard]] const LayerStorage& StorageOf(LayerId layer) const;
 
   // Upper bound of the memory that one expert of one layer takes on a worker, in bytes.
   [[nodiscard]] std::int64_t ExpertBytes() const;
   friend bool operator==(const ModelFacts&, const ModelFacts&) = default;
 };
 
-// Errors: kDataLoss (CHECKPOINT) unless sizes are positive, layers ascend and the manifest has
-// exactly one row for each projection of each expert of each layer.
+// Errors: kDataLoss (CHECKPOINT) unless sizes are positive, layers ascend, each has its storage and
+// the manifest has exactly one row for each projection of each expert of each layer.
 absl::Status CheckFacts(const ModelFacts& facts);
 
 struct DeploymentRecord {

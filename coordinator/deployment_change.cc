@@ -54,6 +54,7 @@ void DeploymentController::BeginPreparing(TimePoint now) {
   }
   dirty_ = false;
   left_out_ = std::move(draft->left_out);
+  Tell(draft->warnings);
   const PlanHash hash = HashOf(draft->plan);
   change_->news = std::make_shared<const PlanNews>(PlanNews{std::move(draft->plan), hash});
   change_->record = record_;

@@ -148,12 +148,21 @@ void DeploymentController::Consider(TimePoint now) {
     return;
   }
   left_out_ = std::move(draft->left_out);
+  Tell(draft->warnings);
   if (ServingHolds() && SameButEpoch(draft->plan, serving_->plan)) {
     problem_ = absl::OkStatus();
     activity_ = absl::StrCat("serving epoch ", serving_->plan.epoch.value);
     return;
   }
   StartChange(now);
+}
+
+// What a plan's traces have to say; the process says each of it once (R17).
+void DeploymentController::Tell(const std::vector<Warning>& warnings) {
+  for (const Warning& warning : warnings) {
+    context_.out->WarnOnce(WarningName(warning.id),
+                           absl::StrCat("deployment ", name(), ": ", warning.text));
+  }
 }
 
 // Why no change may start now; empty when one may.
@@ -182,18 +191,22 @@ std::string DeploymentController::WhyWait(TimePoint now) {
 
 // As WhyWait, while nobody serves: `min_workers`, or `join_timeout` from the first that is there.
 std::string DeploymentController::WhyWaitForFirst(TimePoint now) {
-  const std::vector<Candidate> candidates = Candidates();
-  if (candidates.empty()) {
+  if (Candidates().empty()) {
     first_candidate_at_.reset();
   } else if (!first_candidate_at_) {
     first_candidate_at_ = now;
   }
-  if (static_cast<int>(candidates.size()) >= record_->spec.min_workers) return "";
+  const std::string missing = MissingWorkers();
+  if (missing.empty()) return "";
   if (first_candidate_at_ && now >= *first_candidate_at_ + record_->spec.join_timeout) return "";
+  return absl::StrCat("waiting for workers: ", missing);
+}
+
+std::string DeploymentController::MissingWorkers() const {
   std::vector<std::string> ids;
-  for (const Candidate& candidate : candidates) ids.push_back(candidate.worker.id);
-  return absl::StrFormat("waiting for workers: %d of %d are there (%s)", ids.size(),
-                         record_->spec.min_workers,
+  for (const Candidate& candidate : Candidates()) ids.push_back(candidate.worker.id);
+  if (static_cast<int>(ids.size()) >= record_->spec.min_workers) return "";
+  return absl::StrFormat("%d of %d are there (%s)", ids.size(), record_->spec.min_workers,
                          ids.empty() ? std::string("none") : absl::StrJoin(ids, ", "));
 }
 
@@ -340,6 +353,7 @@ DeploymentView DeploymentController::View() const {
   view.spec = record_->spec;
   view.shape = record_->facts.shape;
   view.layers = record_->facts.layers;
+  view.storage = record_->facts.storage;
   view.manifest = record_->facts.manifest.Hash();
   view.serving = serving_;
   if (serving_ != nullptr) {

@@ -81,6 +81,8 @@ class DeploymentController {
   // `member` holds something of this deployment, and somebody is there to take it over.
   [[nodiscard]] bool Needs(const Member& member) const;
   [[nodiscard]] DeploymentView View() const;
+  // "1 of 3 are there (w0)" while there are fewer than `min_workers`; empty when there are not.
+  [[nodiscard]] std::string MissingWorkers() const;
   // What a plan for `record` would be now. Changes nothing.
   [[nodiscard]] absl::StatusOr<PlanDraft> DraftFor(const DeploymentRecord& record,
                                                    TimePoint now) const;
@@ -121,6 +123,7 @@ class DeploymentController {
   void Reconcile();
   void ReconcileMember(Member& member);
   void Consider(TimePoint now);
+  void Tell(const std::vector<Warning>& warnings);
   [[nodiscard]] std::string WhyWait(TimePoint now);
   [[nodiscard]] std::string WhyWaitForFirst(TimePoint now);
   [[nodiscard]] std::string WhoHoldsOthers() const;

@@ -180,6 +180,7 @@ class Driver::Impl {
         load_model_(std::move(parts.load_model)),
         clock_(parts.clock),
         logger_(parts.logger),
+        once_(parts.once == nullptr ? &own_once_ : parts.once),
         placement_(std::move(placement)),
         coordinator_(options_.coordinator, placement_.get(), parts.rng, std::move(stored),
                      parts.clock->Now()),
@@ -302,13 +303,18 @@ class Driver::Impl {
     watches_.Use(effect.watch, [&](NewsSink& sink) { sink.OnClosed(effect.why); });
     watches_.Remove(effect.watch);
   }
-  void Perform(const Report& effect) { logger_->Write(effect.level, effect.text); }
+  void Perform(const Report& effect) {
+    if (!effect.once.empty() && !once_->First(effect.once)) return;
+    logger_->Write(effect.level, effect.text);
+  }
 
   const DriverOptions options_;
   const std::shared_ptr<StateStore> store_;  // a write may outlive the driver
   const ModelLoader load_model_;
   Clock* const clock_;
   Logger* const logger_;
+  OnceSet own_once_;
+  OnceSet* const once_;
   const std::unique_ptr<PlacementPolicy> placement_;
 
   mutable std::mutex coordinator_mutex_;

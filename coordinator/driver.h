@@ -27,6 +27,7 @@
 #include "core/control_messages.h"
 #include "core/ids.h"
 #include "core/log.h"
+#include "core/once_set.h"
 #include "core/rng.h"
 #include "core/session_messages.h"
 
@@ -70,6 +71,7 @@ class Driver {
     Clock* clock = nullptr;  // these three outlive the driver
     Rng* rng = nullptr;
     Logger* logger = nullptr;
+    OnceSet* once = nullptr;  // what this process has said; outlives the driver; null: its own
   };
   using ApplyCallback = std::function<void(absl::StatusOr<DeploymentView>)>;
   using SessionCallback = std::function<void(absl::StatusOr<SessionGrant>)>;

@@ -113,6 +113,7 @@ struct CloseWatch {
 struct Report {
   LogLevel level = LogLevel::kInfo;
   std::string text;
+  std::string once = {};  // a process says it once under this name; empty: every time
 };
 
 using Effect = std::variant<SendMessage, CloseStream, LoadModel, WriteStore, AnswerApply,
@@ -132,6 +133,9 @@ class Outbox {
   template <typename... Args>
   void Warn(const absl::FormatSpec<Args...>& format, const Args&... args) {
     Add(Report{LogLevel::kWarn, absl::StrFormat(format, args...)});
+  }
+  void WarnOnce(absl::string_view once, absl::string_view text) {
+    Add(Report{LogLevel::kWarn, std::string(text), std::string(once)});
   }
   WriteId Write(StoreWrite change) {
     Add(WriteStore{WriteId{++last_write_}, std::move(change)});

@@ -1,5 +1,5 @@
-// The real ModelLoader: sizes, layers and tensor hashes of a checkpoint folder or a synthetic
-// model.
+// The real ModelLoader: sizes, layers, quant schemes and tensor hashes of a checkpoint folder or a
+// synthetic model.
 #pragma once
 
 #include <string>

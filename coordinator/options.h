@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 
+#include "coordinator/dispatch_defaults.h"
 #include "core/clock.h"
 #include "core/mutant.h"
 
@@ -38,6 +39,9 @@ struct CoordinatorOptions {
   std::size_t max_streams = 1024;
   std::size_t max_deployments = 64;
   std::size_t max_sessions = 4096;  // and as many watches
+
+  // Stamped on deployments when they are applied.
+  DispatchDefaults dispatch = {};
 
   MutantId mutant = MutantId::kNone;
 };

@@ -37,7 +37,8 @@ void SortByRank(std::vector<Candidate>& candidates) {
 }
 
 absl::StatusOr<Plan> PlanWith(const DeploymentRecord& deployment, const Sha256Digest& manifest,
-                              std::vector<Candidate> candidates, const PlacementPolicy& policy) {
+                              std::vector<Candidate> candidates, const PlacementPolicy& policy,
+                              std::vector<Warning>* warnings) {
   SortById(candidates);
   const ModelFacts& facts = deployment.facts;
   PlacementRequest request{facts.layers, facts.shape.experts, facts.ExpertBytes(), {}};
@@ -56,7 +57,7 @@ absl::StatusOr<Plan> PlanWith(const DeploymentRecord& deployment, const Sha256Di
     plan.workers.push_back(std::move(candidate.worker));
   }
   SY_ASSIGN_OR_RETURN(plan.layers, policy.Place(request));
-  SY_ASSIGN_OR_RETURN(plan.configs, PlanConfigs(deployment.spec, facts, capabilities));
+  SY_ASSIGN_OR_RETURN(plan.configs, PlanConfigs(deployment.spec, facts, capabilities, warnings));
   return plan;
 }
 
@@ -88,7 +89,8 @@ absl::StatusOr<PlanDraft> BuildPlan(const DeploymentRecord& deployment,
   }
   const Sha256Digest manifest = deployment.facts.manifest.Hash();
   while (!suited.empty()) {
-    absl::StatusOr<Plan> plan = PlanWith(deployment, manifest, suited, policy);
+    draft.warnings.clear();
+    absl::StatusOr<Plan> plan = PlanWith(deployment, manifest, suited, policy, &draft.warnings);
     if (plan.ok()) {
       draft.plan = *std::move(plan);
       return draft;

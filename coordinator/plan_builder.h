@@ -25,6 +25,7 @@ struct Candidate {
 struct PlanDraft {
   Plan plan;                          // epoch 0, workers ascending by id
   std::vector<std::string> left_out;  // "w3: why"
+  std::vector<Warning> warnings;      // about its configs, the first of each id
 };
 
 // Takes as many candidates as the model can use: those that suit it, at most one for each expert,

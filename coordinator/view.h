@@ -48,6 +48,7 @@ struct DeploymentView {
   DeploymentSpec spec;  // with every default filled in
   MoeShape shape;
   std::vector<LayerId> layers;
+  std::vector<LayerStorage> storage;  // of each of `layers`
   Sha256Digest manifest;
   DeploymentState state = DeploymentState::kPending;
   std::shared_ptr<const PlanNews> serving;  // null before the first epoch
@@ -56,6 +57,7 @@ struct DeploymentView {
   absl::Status problem;                     // why it does not serve, or the last change failed
   std::vector<std::string> left_out;        // workers that the plan does not use, and why
   std::int32_t sessions = 0;
+  std::shared_ptr<const Plan> drafted;  // of a dry run: the plan that would be; null: none can
 };
 
 struct CoordinatorView {

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -33,6 +34,8 @@ class CanonicalWriter {
       bits >>= 8;
     }
   }
+  // Bit for bit.
+  void Float(float value) { Int(std::bit_cast<std::uint32_t>(value)); }
   void String(const std::string& text) {
     Int(static_cast<std::uint32_t>(text.size()));
     out_ += text;
@@ -65,6 +68,11 @@ class CanonicalReader {
     }
     value = static_cast<T>(bits);
     in_.remove_prefix(sizeof(T));
+  }
+  void Float(float& value) {
+    std::uint32_t bits = 0;
+    Int(bits);
+    value = std::bit_cast<float>(bits);
   }
   void String(std::string& text) {
     std::uint32_t size = 0;

@@ -12,7 +12,7 @@
 namespace switchyard {
 namespace {
 
-constexpr std::uint32_t kPlanFormat = 1;
+constexpr std::uint32_t kPlanFormat = 2;
 
 template <typename Io, typename PlanT>
 void WalkWorkers(Io& io, PlanT& plan) {
@@ -51,6 +51,8 @@ void WalkConfigs(Io& io, PlanT& plan) {
     io.Int(config.scheme);
     io.Int(config.max_tokens_per_step);
     io.ForEach(config.trail, [&io](auto& line) { io.String(line); });
+    io.Int(config.wire_scale);
+    io.Float(config.global_scale);
   });
 }
 
@@ -76,7 +78,8 @@ bool EnumsInRange(const Plan& plan) {
            return c.phase <= Phase::kMixed && c.edge.source <= DeviceKind::kAscend &&
                   c.edge.worker <= DeviceKind::kAscend && c.mode <= DispatchMode::kLowLatency &&
                   c.wire_dtype <= DispatchDtype::kNvfp4 &&
-                  c.combine_dtype <= DispatchDtype::kNvfp4 && c.scheme <= kLastQuantScheme;
+                  c.combine_dtype <= DispatchDtype::kNvfp4 && c.scheme <= kLastQuantScheme &&
+                  c.wire_scale <= ScaleKind::kE4m3;
          });
 }
 

@@ -27,6 +27,9 @@ struct OpenSessionOrder {
   bool strict = false;       // NaN in x is refused
   Duration step_deadline{};  // 0: 1 s in decode, 60 s otherwise
   DeviceKind source = DeviceKind::kCpu;
+  // Workers note the largest magnitudes that each expert saw, for calibration. Costs a pass over
+  // the rows and keeps the session's rows apart from others'; over p2p only.
+  bool record_amax = false;
   friend bool operator==(const OpenSessionOrder&, const OpenSessionOrder&) = default;
 };
 
@@ -85,6 +88,7 @@ struct AttachOrder {
   PlanHash hash;
   TransportChoice transport = TransportChoice::kAuto;
   RingOffer reply_ring;  // where the worker answers
+  bool record_amax = false;
   friend bool operator==(const AttachOrder&, const AttachOrder&) = default;
 };
 struct AttachGrant {
@@ -116,6 +120,10 @@ struct AttachmentCounters {
     LayerId layer;
     ExpertId expert;
     std::uint64_t rows = 0;  // pairs of a row and this expert
+    // Largest finite magnitudes of a session that records them: of the rows, and of what gate and
+    // up made of them. 0: not recorded.
+    float inputs_amax = 0;
+    float middle_amax = 0;
     friend bool operator==(const Hit&, const Hit&) = default;
   };
   std::vector<Hit> hits;  // ascending (layer, expert), rows > 0

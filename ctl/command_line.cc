@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "core/resolve/what_if.h"
 #include "core/suggest.h"
 
 namespace switchyard::ctl {
@@ -27,7 +28,8 @@ constexpr char kGlobalOptions[] =
     "  --timeout SECONDS    of each call (10; apply: 1800)\n";
 
 const std::vector<std::string>& Verbs() {
-  static const std::vector<std::string> verbs{"apply", "get", "describe", "explain", "version"};
+  static const std::vector<std::string> verbs{"apply",   "get",   "describe",
+                                              "explain", "model", "version"};
   return verbs;
 }
 
@@ -80,6 +82,7 @@ struct Raw {
   std::string name;
   std::string output;
   std::string phase;
+  std::string edge;
   double timeout_s = 0;
 };
 
@@ -130,6 +133,19 @@ void AddDescribe(CLI::App& app, Raw& raw) {
                             "  syctl describe layer 3\n"));
 }
 
+std::string CheckWorkerKind(const std::string& word) {
+  return std::string(ProfilesNamed(word).status().message());
+}
+
+std::string CheckEdge(const std::string& text) {
+  const std::size_t colon = text.find(':');
+  if (colon == std::string::npos || colon == 0 || colon + 1 == text.size()) {
+    return absl::StrCat("\"", text, "\" is not \"source:worker\", as in gpu:npu");
+  }
+  const std::string source = CheckWorkerKind(text.substr(0, colon));
+  return source.empty() ? CheckWorkerKind(text.substr(colon + 1)) : source;
+}
+
 void AddExplain(CLI::App& app, Raw& raw) {
   CLI::App* verb = app.add_subcommand("explain", "Why a layer's rows travel as they do");
   verb->add_option("KIND", raw.kind, "layer")
@@ -138,11 +154,37 @@ void AddExplain(CLI::App& app, Raw& raw) {
   verb->add_option("LAYER", raw.name, "Its number in the model")->required();
   verb->add_option("--phase", raw.phase, "prefill, decode or mixed; without it, all of them")
       ->check(CLI::IsMember({"prefill", "decode", "mixed"}));
+  verb->add_option("--edge", raw.edge,
+                   "Only rows from SOURCE to WORKER, each cpu, gpu, npu or a profile; one that the "
+                   "plan does not have is answered as if it had")
+      ->check(CLI::Validator(CheckEdge, ""));
   AddDeployment(verb, raw);
   verb->footer(absl::StrCat(kGlobalOptions,
                             "Examples:\n"
                             "  syctl explain layer 3\n"
-                            "  syctl explain layer 3 --phase decode\n"));
+                            "  syctl explain layer 3 --phase decode\n"
+                            "  syctl explain layer 3 --edge gpu:npu\n"));
+}
+
+void AddModel(CLI::App& app, Raw& raw) {
+  CLI::App* verb = app.add_subcommand("model", "Look at a checkpoint; asks no coordinator");
+  verb->require_subcommand(1);
+  verb->footer("Example:\n  syctl model inspect models/sqlite-moe-7m\n");
+  CLI::App* inspect = verb->add_subcommand(
+      "inspect", "Layers, schemes, tensors, and how rows would travel to each kind of worker");
+  inspect->add_option("PATH", raw.line.path, "The checkpoint's folder")->required();
+  inspect->add_option("--layer", raw.line.only_layer, "Only this one")
+      ->check(CLI::NonNegativeNumber);
+  inspect
+      ->add_option("--worker-kind", raw.line.worker_kind,
+                   "Only cpu, gpu, npu, or a profile such as cuda_sm90")
+      ->check(CLI::Validator(CheckWorkerKind, ""));
+  inspect->footer(
+      "-o table|json: without it a table on a terminal, JSON elsewhere. Exit code 1 when the\n"
+      "experts of some layer cannot be served.\n"
+      "Examples:\n"
+      "  syctl model inspect models/sqlite-moe-7m\n"
+      "  syctl model inspect /models/deepseek-v3 --layer 61 --worker-kind npu\n");
 }
 
 void AddVersion(CLI::App& app, Raw& raw) {
@@ -179,11 +221,10 @@ std::string UnknownVerb(const std::vector<std::string>& words) {
 }
 
 ParsedCommandLine Finish(Raw raw, const std::string& verb) {
-  static const std::map<std::string, Verb> kVerbs{{"apply", Verb::kApply},
-                                                  {"get", Verb::kGet},
-                                                  {"describe", Verb::kDescribe},
-                                                  {"explain", Verb::kExplain},
-                                                  {"version", Verb::kVersion}};
+  static const std::map<std::string, Verb> kVerbs{
+      {"apply", Verb::kApply},        {"get", Verb::kGet},
+      {"describe", Verb::kDescribe},  {"explain", Verb::kExplain},
+      {"model", Verb::kModelInspect}, {"version", Verb::kVersion}};
   CommandLine& line = raw.line;
   line.verb = kVerbs.at(verb);
   if (!raw.output.empty()) {
@@ -197,6 +238,10 @@ ParsedCommandLine Finish(Raw raw, const std::string& verb) {
   if (raw.phase == "decode") line.phase = v1::PHASE_DECODE;
   if (raw.phase == "mixed") line.phase = v1::PHASE_MIXED;
   line.name = raw.name;
+  if (const std::size_t colon = raw.edge.find(':'); colon != std::string::npos) {
+    line.edge_source = raw.edge.substr(0, colon);
+    line.edge_worker = raw.edge.substr(colon + 1);
+  }
   const bool one_layer =
       line.verb == Verb::kExplain || (line.verb == Verb::kDescribe && line.kind == Kind::kLayers);
   if (one_layer && !absl::SimpleAtoi(raw.name, &line.layer)) {
@@ -217,12 +262,14 @@ ParsedCommandLine ParseCommandLine(const std::vector<std::string>& words) {
   AddGet(app, raw);
   AddDescribe(app, raw);
   AddExplain(app, raw);
+  AddModel(app, raw);
   AddVersion(app, raw);
   app.footer(
       "Examples:\n"
       "  syctl apply -f deployment.yaml\n"
       "  syctl get workers\n"
       "  syctl explain layer 0\n"
+      "  syctl model inspect models/sqlite-moe-7m\n"
       "'syctl VERB --help' says more. Exit codes: 0 done, 1 refused or failed, 2 wrong words.\n");
   std::string verb;
   try {

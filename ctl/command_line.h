@@ -3,7 +3,8 @@
 //   syctl apply -f FILE [--dry-run]
 //   syctl get deployments|models|workers|layers|plan
 //   syctl describe deployment|model|worker|layer NAME
-//   syctl explain layer N [--phase P]
+//   syctl explain layer N [--phase P] [--edge SOURCE:WORKER]
+//   syctl model inspect PATH [--layer N] [--worker-kind K]
 //   syctl version [--client]
 #pragma once
 
@@ -19,7 +20,7 @@ namespace switchyard::ctl {
 
 inline constexpr char kDefaultTarget[] = "127.0.0.1:7700";
 
-enum class Verb { kApply, kGet, kDescribe, kExplain, kVersion };
+enum class Verb { kApply, kGet, kDescribe, kExplain, kModelInspect, kVersion };
 enum class Kind { kDeployments, kModels, kWorkers, kLayers, kPlan };
 enum class OutputFormat { kTable, kJson };
 
@@ -35,6 +36,11 @@ struct CommandLine {
   std::uint32_t layer = 0;                  // describe layer, explain
   std::string deployment;                   // layers, plan, explain; empty: the only one
   v1::Phase phase = v1::PHASE_UNSPECIFIED;  // explain
+  std::string edge_source;                  // explain; empty: all edges of the plan
+  std::string edge_worker;                  // explain; there when edge_source is
+  std::string path;                         // model inspect
+  std::optional<std::int32_t> only_layer;   // model inspect
+  std::string worker_kind;                  // model inspect; empty: all kinds
   bool client_only = false;                 // version
 };
 

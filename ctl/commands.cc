@@ -6,14 +6,18 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "client/plan_summary.h"
 #include "client/text_table.h"
 #include "core/error.h"
 #include "core/status_macros.h"
 #include "ctl/describe.h"
 #include "ctl/explain.h"
+#include "ctl/inspection.h"
+#include "ctl/inspection_text.h"
 #include "ctl/json.h"
 #include "ctl/tables.h"
 #include "services/config_file.h"
+#include "services/convert/plan.h"
 #include "services/enum_words.h"
 #include "services/version.h"
 
@@ -44,11 +48,41 @@ absl::Status NoSuch(const std::string& kind, const std::string& name,
 
 // What applying `after` did, or would do, to the deployment as it was before.
 std::string ResultWord(const absl::StatusOr<v1::GetDeploymentResponse>& before,
-                       const v1::DeploymentSpec& after, bool dry_run) {
+                       const v1::Deployment& after, bool dry_run) {
   if (!before.ok()) return dry_run ? "would be created" : "created";
-  const bool same = before->deployment().spec().SerializeAsString() == after.SerializeAsString();
+  const auto asked = [](const v1::Deployment& deployment) {
+    return std::pair(deployment.spec().SerializeAsString(),
+                     deployment.coordinator_defaults().SerializeAsString());
+  };
+  const bool same = asked(before->deployment()) == asked(after);
   if (same) return dry_run ? "would stay as it is" : "unchanged";
   return dry_run ? "would be changed" : "changed";
+}
+
+// What the coordinator found when it planned for the workers at hand: what it would do, why it
+// cannot, and whom it would leave out.
+absl::StatusOr<std::string> Findings(const v1::ApplyDeploymentResponse& response,
+                                     std::size_t width) {
+  const v1::Deployment& checked = response.deployment();
+  Decoder at("ApplyDeploymentResponse");
+  std::vector<DispatchConfig> configs;
+  at.Each("configs", response.configs(), &configs,
+          [&at](const v1::DispatchConfig& in, DispatchConfig* out) { Decode(at, in, out); });
+  if (!at.ok()) return at.status();
+  TextTable table({"LAYERS", "PHASE", "EDGE", "MODE", "WIRE", "SCHEME"});
+  for (const ConfigRow& row : SummarizeConfigs(configs)) {
+    table.Add({row.layers, std::string(PhaseName(row.config.phase)), EdgeText(row.config.edge),
+               std::string(DispatchModeName(row.config.mode)),
+               std::string(DispatchDtypeName(row.config.wire_dtype)),
+               QuantSchemeInfoOf(row.config.scheme).name});
+  }
+  std::vector<std::string> lines;
+  if (checked.has_problem()) lines.push_back(checked.problem().message());
+  for (const std::string& line : checked.left_out()) {
+    lines.push_back(absl::StrCat("would be left out: ", line));
+  }
+  return absl::StrCat("\n", checked.spec().name(), ": ", checked.activity(), "\n",
+                      Bullets(lines, "  ", width), table.rows() > 0 ? table.Print("  ") : "");
 }
 
 absl::Status Apply(const Run& run, std::string* out) {
@@ -57,6 +91,7 @@ absl::Status Apply(const Run& run, std::string* out) {
   TextTable table(run.line.dry_run
                       ? std::vector<std::string>{"NAME", "RESULT"}
                       : std::vector<std::string>{"NAME", "RESULT", "STATE", "ACTIVITY"});
+  std::string findings;
   Json list = Json::array();
   absl::Status status;
   for (const v1::DeploymentSpec& spec : specs) {
@@ -69,14 +104,18 @@ absl::Status Apply(const Run& run, std::string* out) {
       break;
     }
     const v1::Deployment& after = applied->deployment();
-    const std::string result = ResultWord(before, after.spec(), run.line.dry_run);
+    const std::string result = ResultWord(before, after, run.line.dry_run);
     table.Add({after.spec().name(), result, EnumWord(after.state()), after.activity()});
     list.push_back({{"result", result}, {"deployment", ToJson(after)}});
+    if (!run.line.dry_run) continue;
+    SY_ASSIGN_OR_RETURN(const std::string found, Findings(*applied, run.screen.width));
+    findings += found;
+    list.back()["configs"] = ToJson(*applied)["configs"];
   }
   if (run.json()) {
     if (!list.empty()) *out += Print({{"applied", list}});
   } else if (table.rows() > 0) {
-    *out += table.Print("", run.screen.width);
+    *out += table.Print("", run.screen.width) + findings;
   }
   return status;
 }
@@ -187,9 +226,19 @@ absl::Status OneLayer(const Run& run, std::string* out) {
   request.set_deployment(run.line.deployment);
   request.set_layer(run.line.layer);
   request.set_phase(run.line.phase);
+  if (!run.line.edge_source.empty()) {
+    request.mutable_edge()->set_source(run.line.edge_source);
+    request.mutable_edge()->set_worker(run.line.edge_worker);
+  }
   SY_ASSIGN_OR_RETURN(const auto response, run.coordinator.Explain(request));
   if (run.json()) {
     *out += Print(ToJson(response));
+    return absl::OkStatus();
+  }
+  if (response.hypothetical_size() > 0) {
+    SY_ASSIGN_OR_RETURN(const std::vector<Hypothesis> hypotheses, HypothesesFromProto(response));
+    const std::string asked = absl::StrCat(run.line.edge_source, " -> ", run.line.edge_worker);
+    *out += HypothesesText(hypotheses, asked, run.screen.width);
     return absl::OkStatus();
   }
   SY_ASSIGN_OR_RETURN(const Plan layer, FromProto(response));
@@ -209,6 +258,14 @@ absl::Status Describe(const Run& run, std::string* out) {
     default:
       return OneLayer(run, out);
   }
+}
+
+absl::Status InspectModel(const Run& run, std::string* out) {
+  SY_ASSIGN_OR_RETURN(const Inspection inspection,
+                      Inspect({run.line.path, run.line.only_layer, run.line.worker_kind}));
+  *out +=
+      run.json() ? Print(InspectionJson(inspection)) : InspectionText(inspection, run.screen.width);
+  return Verdict(inspection);
 }
 
 absl::Status Version(const Run& run, std::string* out) {
@@ -242,6 +299,8 @@ absl::Status RunCommand(const CommandLine& line, CoordinatorClient& coordinator,
       return Describe(run, out);
     case Verb::kExplain:
       return OneLayer(run, out);
+    case Verb::kModelInspect:
+      return InspectModel(run, out);
     case Verb::kVersion:
       return Version(run, out);
   }

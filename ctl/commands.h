@@ -18,8 +18,9 @@ struct Screen {
 
 // Appends to `out` what is to be printed, also before an error: deployments of a file that were
 // applied before one was refused stay applied, and `out` lists them. Errors: those of
-// CoordinatorClient and of ReadDeployments; kNotFound (BAD_REQUEST) for a worker or model that the
-// coordinator does not know, naming those that it does.
+// CoordinatorClient, of ReadDeployments, of Inspect and Verdict (ctl/inspection.h); kNotFound
+// (BAD_REQUEST) for a worker or model that the coordinator does not know, naming those that it
+// does.
 absl::Status RunCommand(const CommandLine& line, CoordinatorClient& coordinator,
                         const Screen& screen, std::string* out);
 

@@ -11,6 +11,7 @@
 #include "client/plan_summary.h"
 #include "client/text_table.h"
 #include "core/error.h"
+#include "core/resolve/dtype_option.h"
 #include "services/enum_words.h"
 #include "services/grpc_status.h"
 
@@ -64,6 +65,28 @@ std::string LayersText(const Layers& layers) {
   return absl::StrFormat("%d (%s)", layers.size(), Ranges({layers.begin(), layers.end()}));
 }
 
+// What is asked for the whole deployment, or what stands in its place, with its source.
+std::string WireDtypeText(const v1::Deployment& deployment) {
+  const v1::DispatchDefaults& defaults = deployment.coordinator_defaults();
+  std::string text;
+  if (deployment.spec().dispatcher_output_dtype() != v1::DTYPE_CHOICE_UNSPECIFIED) {
+    text = absl::StrCat(EnumWord(deployment.spec().dispatcher_output_dtype()),
+                        ", asked for by the deployment");
+  } else if (defaults.dispatcher_output_dtype() > v1::DTYPE_CHOICE_AUTO) {
+    text =
+        absl::StrCat(EnumWord(defaults.dispatcher_output_dtype()), ", the coordinator's default");
+  } else {
+    text = "auto";
+  }
+  const auto add = [&text](absl::string_view variable, const std::string& source) {
+    if (source.empty()) return;
+    absl::StrAppend(&text, "\n", variable, " (deprecated) is set by ", source);
+  };
+  add(kBf16Variable, defaults.bf16_dispatch_flag());
+  add(kNpuInt8Variable, defaults.npu_normal_int8_flag());
+  return text;
+}
+
 std::string EpochsText(const v1::Deployment& deployment) {
   if (deployment.pending_epoch() == 0) return absl::StrCat(deployment.committed_epoch());
   return absl::StrCat(deployment.committed_epoch(), ", then ", deployment.pending_epoch());
@@ -104,6 +127,7 @@ std::string DescribeDeploymentText(const v1::Deployment& deployment, std::size_t
       {"min workers", absl::StrCat(spec.min_workers())},
       {"join timeout", absl::StrFormat("%g s", SecondsOf(spec.join_timeout()))},
       {"max tokens", absl::StrCat(spec.max_tokens_per_step(), " in a step of low_latency")},
+      {"wire dtype", WireDtypeText(deployment)},
       {"shape", ShapeText(deployment.shape())},
       {"MoE layers", LayersText(deployment.layers())},
       {"manifest", absl::BytesToHexString(deployment.manifest())},

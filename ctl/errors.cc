@@ -10,6 +10,8 @@
 namespace switchyard::ctl {
 
 std::string NextStep(const absl::Status& status) {
+  // A folder that this program itself read: nothing that the coordinator says helps.
+  if (MetadataOf(status).contains("checkpoint")) return "";
   switch (ReasonOf(status)) {
     case Reason::kCoordinatorLost:
       return "is switchyard-coordinator running there? Name another with --target host:port";

@@ -1,12 +1,15 @@
 #include "ctl/explain.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 
 #include "client/plan_summary.h"
 #include "client/text_table.h"
+#include "core/resolve/what_if.h"
 #include "services/convert/plan.h"
 
 namespace switchyard::ctl {
@@ -32,7 +35,72 @@ std::string MaxTokens(const DispatchConfig& config) {
   return config.max_tokens_per_step == 0 ? "" : absl::StrCat(config.max_tokens_per_step);
 }
 
+// Its lines: what would come out, and why.
+std::pair<std::string, std::vector<std::string>> OutcomeOf(const Hypothesis& hypothesis) {
+  if (!hypothesis.config) {
+    return {"would be refused", {std::string(hypothesis.refusal.message())}};
+  }
+  const DispatchConfig& config = *hypothesis.config;
+  return {absl::StrFormat("would be %s, %s out and %s back", DispatchModeName(config.mode),
+                          DispatchDtypeName(config.wire_dtype),
+                          DispatchDtypeName(config.combine_dtype)),
+          config.trail};
+}
+
+// Those with one phase and one outcome.
+struct Block {
+  Phase phase;
+  std::pair<std::string, std::vector<std::string>> outcome;
+  std::vector<std::string> edges;
+};
+
+std::vector<Block> BlocksOf(const std::vector<Hypothesis>& hypotheses) {
+  std::vector<Block> blocks;
+  for (const Hypothesis& one : hypotheses) {
+    const auto outcome = OutcomeOf(one);
+    auto block = std::find_if(blocks.begin(), blocks.end(), [&](const Block& other) {
+      return other.phase == one.phase && other.outcome == outcome;
+    });
+    if (block == blocks.end()) block = blocks.insert(blocks.end(), {one.phase, outcome, {}});
+    block->edges.push_back(absl::StrCat(one.source, " -> ", one.worker));
+  }
+  std::stable_sort(blocks.begin(), blocks.end(),
+                   [](const Block& a, const Block& b) { return a.phase < b.phase; });
+  return blocks;
+}
+
 }  // namespace
+
+absl::StatusOr<std::vector<Hypothesis>> HypothesesFromProto(const v1::ExplainLayerResponse& proto) {
+  Decoder at("ExplainLayerResponse");
+  std::vector<Hypothesis> out;
+  at.Each("hypothetical", proto.hypothetical(), &out,
+          [&at](const v1::HypotheticalDispatch& in, Hypothesis* item) {
+            item->source = in.source_profile();
+            item->worker = in.worker_profile();
+            at.Enum("phase", in.phase(), &item->phase);
+            if (in.has_config()) {
+              at.Sub("config", true, [&] { Decode(at, in.config(), &item->config.emplace()); });
+            } else {
+              at.Error("refusal", in.has_refusal(), in.refusal(), &item->refusal);
+            }
+          });
+  return at.Finish(std::move(out));
+}
+
+std::string HypothesesText(const std::vector<Hypothesis>& hypotheses, absl::string_view asked,
+                           std::size_t width) {
+  const std::string head = absl::StrCat("the plan has no edge ", asked,
+                                        "; this is what would be decided ", kFullCapabilitiesText);
+  std::string out = absl::StrCat(absl::StrJoin(WrapWords(head, width), "\n"), "\n");
+  for (const Block& block : BlocksOf(hypotheses)) {
+    const std::string line = absl::StrCat(
+        PhaseName(block.phase), ", ", absl::StrJoin(block.edges, ", "), ": ", block.outcome.first);
+    absl::StrAppend(&out, "\n", absl::StrJoin(WrapWords(line, width), "\n"), "\n",
+                    Bullets(block.outcome.second, "  ", width));
+  }
+  return out;
+}
 
 absl::StatusOr<Plan> FromProto(const v1::ExplainLayerResponse& proto) {
   Decoder at("ExplainLayerResponse");

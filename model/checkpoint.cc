@@ -8,6 +8,8 @@
 #include "core/error.h"
 #include "core/status_macros.h"
 #include "model/checkpoint_error.h"
+#include "model/quant/expert_names.h"
+#include "model/quant/quant_files.h"
 
 namespace switchyard {
 namespace {
@@ -30,14 +32,78 @@ absl::StatusOr<ModelConfig> ReadConfig(const CheckpointTensors& tensors) {
 
 }  // namespace
 
-Checkpoint::Checkpoint(CheckpointTensors tensors, ModelConfig config)
-    : CheckpointTensors(std::move(tensors)), config_(std::move(config)) {}
+Checkpoint::Checkpoint(CheckpointTensors tensors, ModelConfig config, QuantConfig quant)
+    : CheckpointTensors(std::move(tensors)), config_(std::move(config)), quant_(std::move(quant)) {}
 
 absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(const std::string& dir,
                                                              const SafetensorsLimits& limits) {
   SY_ASSIGN_OR_RETURN(CheckpointTensors tensors, CheckpointTensors::Open(dir, limits));
   SY_ASSIGN_OR_RETURN(ModelConfig config, ReadConfig(tensors));
-  return std::unique_ptr<Checkpoint>(new Checkpoint(std::move(tensors), std::move(config)));
+  SY_ASSIGN_OR_RETURN(QuantConfig quant, LoadQuantConfig(tensors));
+  std::unique_ptr<Checkpoint> checkpoint(
+      new Checkpoint(std::move(tensors), std::move(config), std::move(quant)));
+  SY_RETURN_IF_ERROR(checkpoint->FindAllExperts());
+  return checkpoint;
+}
+
+// A checkpoint may come without the draft layers of its config: they go first to be looked for.
+absl::Status Checkpoint::FindAllExperts() {
+  ExpertLayer wanted{.model_type = config_.model_type, .experts = config_.experts};
+  for (std::int32_t draft = 0; draft < config_.draft_layers; ++draft) {
+    const LayerId layer{config_.layers + draft};
+    wanted.draft = true;
+    wanted.layer = DraftsCountApart(config_.model_type) ? draft : layer.value;
+    absl::StatusOr<ExpertModules> modules = FindExpertModules(*this, wanted);
+    if (modules.status().code() == absl::StatusCode::kNotFound) {
+      config_.draft_layers = draft;
+      break;
+    }
+    SY_RETURN_IF_ERROR(modules.status());
+    SY_RETURN_IF_ERROR(AddExperts(layer, *std::move(modules)));
+  }
+  wanted.draft = false;
+  for (const LayerId layer : MoeLayersOf(config_)) {
+    if (layer.value >= config_.layers) break;
+    wanted.layer = layer.value;
+    absl::StatusOr<ExpertModules> modules = FindExpertModules(*this, wanted);
+    if (modules.status().code() == absl::StatusCode::kNotFound) {
+      missing_.emplace(layer, modules.status());
+      continue;
+    }
+    SY_RETURN_IF_ERROR(modules.status());
+    SY_RETURN_IF_ERROR(AddExperts(layer, *std::move(modules)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Checkpoint::AddExperts(LayerId layer, ExpertModules modules) {
+  SY_ASSIGN_OR_RETURN(LayerQuant quant, ResolveLayerQuant(quant_, modules));
+  experts_.try_emplace(layer, *this, std::move(modules), std::move(quant), ShapeOf(config_));
+  return absl::OkStatus();
+}
+
+const LayerExperts* Checkpoint::FindExperts(LayerId layer) const {
+  const auto at = experts_.find(layer);
+  return at == experts_.end() ? nullptr : &at->second;
+}
+
+absl::StatusOr<const LayerExperts*> Checkpoint::ExpertsOf(LayerId layer) const {
+  if (const LayerExperts* experts = FindExperts(layer)) return experts;
+  const auto missing = missing_.find(layer);
+  if (missing != missing_.end()) return missing->second;
+  return MakeError(absl::StatusCode::kInvalidArgument, Reason::kUnknownLayer,
+                   absl::StrCat("layer ", layer.value, " has no routed experts in this model"),
+                   {{"layer", absl::StrCat(layer.value)}});
+}
+
+absl::StatusOr<LayerInputScales> Checkpoint::InputScalesOf(LayerId layer) const {
+  const std::lock_guard lock(mutex_);
+  const auto known = scales_.find(layer);
+  if (known != scales_.end()) return known->second;
+  SY_ASSIGN_OR_RETURN(const LayerExperts* experts, ExpertsOf(layer));
+  SY_ASSIGN_OR_RETURN(const LayerInputScales scales, experts->InputScales());
+  scales_.emplace(layer, scales);
+  return scales;
 }
 
 }  // namespace switchyard

@@ -1,30 +1,55 @@
-// A checkpoint folder of a model family that can be served: its tensors, and config.json beside
-// them. Immutable after Open; all calls are thread-safe.
+// A checkpoint folder of a model family that can be served: its tensors, config.json beside them,
+// and what the experts of each layer are stored as. Immutable after Open but for what it remembers
+// of input scales; all calls are thread-safe.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "absl/status/statusor.h"
 
+#include "core/ids.h"
 #include "model/checkpoint_tensors.h"
 #include "model/model_config.h"
+#include "model/quant/layer_experts.h"
+#include "model/quant/quant_config.h"
 
 namespace switchyard {
 
 class Checkpoint : public CheckpointTensors {
  public:
-  // Reads config and headers, no tensor.
-  // Errors: those of CheckpointTensors::Open and ParseModelConfig.
+  // Reads configs and headers, no tensor.
+  // Errors: those of CheckpointTensors::Open, ParseModelConfig, LoadQuantConfig and
+  // ResolveLayerQuant.
   static absl::StatusOr<std::unique_ptr<Checkpoint>> Open(const std::string& dir,
                                                           const SafetensorsLimits& limits = {});
 
+  // Draft layers that config.json speaks of and no tensor belongs to are left out.
   [[nodiscard]] const ModelConfig& config() const { return config_; }
+  [[nodiscard]] const QuantConfig& quant() const { return quant_; }
+  // nullptr for a layer without routed experts, and for one whose experts are not in this folder:
+  // an engine's copy need not have them.
+  [[nodiscard]] const LayerExperts* FindExperts(LayerId layer) const;
+  // The same with the reason. Errors: kInvalidArgument (UNKNOWN_LAYER); kNotFound (CHECKPOINT,
+  // TENSOR_NOT_FOUND) with the names that were tried.
+  [[nodiscard]] absl::StatusOr<const LayerExperts*> ExpertsOf(LayerId layer) const;
+  // Those of `layer`, which has experts; read on the first call. Errors: as
+  // LayerExperts::InputScales.
+  [[nodiscard]] absl::StatusOr<LayerInputScales> InputScalesOf(LayerId layer) const;
 
  private:
-  Checkpoint(CheckpointTensors tensors, ModelConfig config);
+  Checkpoint(CheckpointTensors tensors, ModelConfig config, QuantConfig quant);
+  absl::Status FindAllExperts();
+  absl::Status AddExperts(LayerId layer, ExpertModules modules);
 
-  const ModelConfig config_;
+  ModelConfig config_;
+  const QuantConfig quant_;
+  std::map<LayerId, LayerExperts> experts_;
+  std::map<LayerId, absl::Status> missing_;
+  mutable std::mutex mutex_;
+  mutable std::map<LayerId, LayerInputScales> scales_;  // guarded by mutex_
 };
 
 }  // namespace switchyard

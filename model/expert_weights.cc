@@ -1,78 +1,99 @@
 #include "model/expert_weights.h"
 
 #include <algorithm>
+#include <bit>
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 
 #include "core/error.h"
 #include "core/status_macros.h"
-#include "model/checkpoint_error.h"
 #include "model/model_family.h"
+#include "model/quant/expert_values.h"
 
 namespace switchyard {
 namespace {
 
-using Kind = CheckpointErrorKind;
-
 // One read at a time while hashing.
 constexpr std::size_t kPieceBytes = 1U << 20U;
 
-std::vector<std::int64_t> ShapeOfProjection(const ModelConfig& config, Projection projection) {
-  if (projection == Projection::kDown) return {config.hidden_size, config.moe_intermediate};
-  return {config.moe_intermediate, config.hidden_size};
+// One BF16 tensor, which its values are.
+bool IsStoredAsServed(const RawProjection& projection) {
+  return projection.quant.layout == QuantLayout::kBf16 && projection.tensors.size() == 1;
 }
 
-std::string ShapeText(std::span<const std::int64_t> shape) {
-  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
+// What the stored bytes mean beyond themselves: the layout's parameters, and scales that belong to
+// the whole layer. Goes into the hash, so that equal hashes mean equal experts.
+std::string MeaningOf(const ProjectionQuant& quant, const LayerInputScales& scales) {
+  const auto bits = [](float value) { return std::bit_cast<std::uint32_t>(value); };
+  return absl::StrCat(QuantLayoutInfoOf(quant.layout).name, " ", quant.group_size, " ",
+                      quant.block[0], "x", quant.block[1], " ", quant.zero_points, " ",
+                      quant.static_inputs, " ", quant.power_of_two_scales, " ",
+                      bits(scales.gate_up_max), " ", bits(scales.down_max));
 }
 
-// The tensor, with the shape and dtype that the config implies.
-absl::StatusOr<const TensorInfo*> FindExpertTensor(const Checkpoint& checkpoint,
-                                                   const std::string& name, Projection projection) {
-  const CheckpointErrorPlace place{
-      .file = checkpoint.FileOf(name), .tensor = name, .offset = std::nullopt};
-  const TensorInfo* tensor = checkpoint.Find(name);
-  if (tensor == nullptr) {
-    return MakeCheckpointError(
-        Kind::kTensorNotFound, {.file = checkpoint.dir(), .tensor = name, .offset = std::nullopt},
-        "config.json implies this tensor, the checkpoint has none; is it complete?");
-  }
-  const std::vector<std::int64_t> wanted = ShapeOfProjection(checkpoint.config(), projection);
-  if (tensor->shape != wanted) {
-    return MakeCheckpointError(Kind::kWrongShape, place,
-                               absl::StrCat("its shape is ", ShapeText(tensor->shape),
-                                            ", config.json implies ", ShapeText(wanted)));
-  }
-  if (tensor->dtype != TensorDtype::kBf16) {
-    return MakeCheckpointError(
-        Kind::kWrongDtype, place,
-        absl::StrCat("its dtype is ", TensorDtypeName(tensor->dtype),
-                     "; experts are served in BF16, use the BF16 checkpoint of this model"));
-  }
-  return tensor;
+// Of a projection whose stored bytes have the hash `bytes`.
+absl::StatusOr<Sha256Digest> StoredHash(const Checkpoint& checkpoint, LayerId layer,
+                                        Projection projection, const Sha256Digest& bytes) {
+  SY_ASSIGN_OR_RETURN(const LayerExperts* experts, checkpoint.ExpertsOf(layer));
+  const ProjectionQuant& quant = experts->quant().of(projection);
+  if (quant.layout == QuantLayout::kBf16) return bytes;
+  SY_ASSIGN_OR_RETURN(const LayerInputScales scales, checkpoint.InputScalesOf(layer));
+  return Sha256(absl::StrCat(bytes.ToHex(), " ", MeaningOf(quant, scales)));
 }
 
 // Hashes tensor after tensor through one buffer.
 class ManifestBuilder {
  public:
   ManifestBuilder(const Checkpoint& checkpoint, const ManifestProgress& progress)
-      : checkpoint_(checkpoint),
-        progress_(progress),
-        piece_(kPieceBytes),
-        total_bytes_(ExpertBytes(checkpoint.config())) {}
+      : checkpoint_(checkpoint), progress_(progress), piece_(kPieceBytes) {}
 
-  absl::StatusOr<Sha256Digest> Hash(LayerId layer, ExpertId expert, Projection projection) {
-    const std::string name = ExpertTensorName(checkpoint_.config(), layer, expert, projection);
-    SY_ASSIGN_OR_RETURN(const TensorInfo* tensor, FindExpertTensor(checkpoint_, name, projection));
+  absl::StatusOr<WeightManifest> Build() {
+    WeightManifest manifest;
+    const auto count = [this](const TensorHash&, const std::vector<TensorExtent>& extents) {
+      for (const TensorExtent& extent : extents) total_bytes_ += extent.bytes;
+      return absl::OkStatus();
+    };
+    SY_RETURN_IF_ERROR(ForEachProjection(count));
+    const auto hash = [&](TensorHash row, const std::vector<TensorExtent>& extents) {
+      SY_ASSIGN_OR_RETURN(const Sha256Digest bytes, Hash(extents));
+      SY_ASSIGN_OR_RETURN(row.sha256, StoredHash(checkpoint_, row.layer, row.projection, bytes));
+      manifest.tensors.push_back(row);
+      return absl::OkStatus();
+    };
+    SY_RETURN_IF_ERROR(ForEachProjection(hash));
+    return manifest;
+  }
+
+ private:
+  using Visit = std::function<absl::Status(const TensorHash&, const std::vector<TensorExtent>&)>;
+  absl::Status ForEachProjection(const Visit& function) {
+    for (const LayerId layer : MoeLayersOf(checkpoint_.config())) {
+      SY_ASSIGN_OR_RETURN(const LayerExperts* experts, checkpoint_.ExpertsOf(layer));
+      for (std::int32_t expert = 0; expert < checkpoint_.config().experts; ++expert) {
+        for (const Projection projection : kProjections) {
+          SY_ASSIGN_OR_RETURN(const std::vector<TensorExtent> extents,
+                              experts->Extents(expert, projection));
+          SY_RETURN_IF_ERROR(function({layer, ExpertId{expert}, projection, {}}, extents));
+        }
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<Sha256Digest> Hash(const std::vector<TensorExtent>& extents) {
     Sha256Stream stream;
-    for (std::uint64_t at = 0; at < tensor->bytes;) {
-      const std::size_t bytes = std::min<std::uint64_t>(kPieceBytes, tensor->bytes - at);
+    for (const TensorExtent& extent : extents) SY_RETURN_IF_ERROR(Hash(extent, &stream));
+    return stream.Finish();
+  }
+
+  absl::Status Hash(const TensorExtent& extent, Sha256Stream* stream) {
+    for (std::uint64_t at = 0; at < extent.bytes;) {
+      const std::size_t bytes = std::min<std::uint64_t>(kPieceBytes, extent.bytes - at);
       const std::span<std::byte> piece(piece_.data(), bytes);
-      SY_RETURN_IF_ERROR(checkpoint_.ReadRange(name, at, piece));
-      stream.Update(piece);
+      SY_RETURN_IF_ERROR(checkpoint_.ReadRange(extent.name, extent.offset + at, piece));
+      stream->Update(piece);
       at += bytes;
       done_bytes_ += bytes;
       if (progress_ && !progress_(done_bytes_, total_bytes_)) {
@@ -80,14 +101,13 @@ class ManifestBuilder {
             absl::StrCat(checkpoint_.dir(), ": hashing of the expert weights was stopped"));
       }
     }
-    return stream.Finish();
+    return absl::OkStatus();
   }
 
- private:
   const Checkpoint& checkpoint_;
   const ManifestProgress& progress_;
   std::vector<std::byte> piece_;
-  const std::uint64_t total_bytes_;
+  std::uint64_t total_bytes_ = 0;
   std::uint64_t done_bytes_ = 0;
 };
 
@@ -150,31 +170,37 @@ std::uint64_t ExpertBytes(const ModelConfig& config) {
 absl::StatusOr<ExpertWeights> LoadExpert(const Checkpoint& checkpoint, LayerId layer,
                                          ExpertId expert) {
   SY_RETURN_IF_ERROR(CheckExpertId(checkpoint.config(), layer, expert));
+  SY_ASSIGN_OR_RETURN(const LayerExperts* experts, checkpoint.ExpertsOf(layer));
+  SY_ASSIGN_OR_RETURN(const RawExpert raw, experts->Load(expert.value));
   ExpertWeights weights;
+  bool as_stored = true;
   for (const Projection projection : kProjections) {
-    const std::string name = ExpertTensorName(checkpoint.config(), layer, expert, projection);
-    SY_ASSIGN_OR_RETURN(const TensorInfo* tensor, FindExpertTensor(checkpoint, name, projection));
-    std::vector<Bf16>& values = weights.of(projection);
-    values.resize(tensor->bytes / sizeof(Bf16));
-    SY_RETURN_IF_ERROR(checkpoint.Read(name, std::as_writable_bytes(std::span(values))));
+    as_stored = as_stored && IsStoredAsServed(raw.of(projection));
+    ProjectionValues values = ValuesOf(raw.of(projection));
+    const auto index = static_cast<std::size_t>(projection);
+    weights.of(projection) = std::move(values.values);
+    weights.scales[index] = values.scale;
+    weights.biases[index] = std::move(values.bias);
+  }
+  if (!as_stored) {
+    weights.stored = raw.stored;
+    for (const Projection projection : kProjections) {
+      Sha256Digest& digest = (*weights.stored)[static_cast<std::size_t>(projection)];
+      SY_ASSIGN_OR_RETURN(digest, StoredHash(checkpoint, layer, projection, digest));
+    }
+  }
+  if (!ActivationFormatsOf(experts->quant().scheme).empty()) {
+    SY_ASSIGN_OR_RETURN(const LayerInputScales scales, checkpoint.InputScalesOf(layer));
+    const ExpertActivations activations = ActivationsOf(experts->quant(), raw, scales);
+    weights.inputs = activations.inputs;
+    weights.middle = activations.middle;
   }
   return weights;
 }
 
 absl::StatusOr<WeightManifest> BuildManifest(const Checkpoint& checkpoint,
                                              const ManifestProgress& progress) {
-  ManifestBuilder builder(checkpoint, progress);
-  WeightManifest manifest;
-  for (const LayerId layer : MoeLayersOf(checkpoint.config())) {
-    for (std::int32_t expert = 0; expert < checkpoint.config().experts; ++expert) {
-      for (const Projection projection : kProjections) {
-        SY_ASSIGN_OR_RETURN(const Sha256Digest digest,
-                            builder.Hash(layer, ExpertId{expert}, projection));
-        manifest.tensors.push_back({layer, ExpertId{expert}, projection, digest});
-      }
-    }
-  }
-  return manifest;
+  return ManifestBuilder(checkpoint, progress).Build();
 }
 
 absl::Status VerifyExpert(const ModelConfig& config, LayerId layer, ExpertId expert,
@@ -184,7 +210,9 @@ absl::Status VerifyExpert(const ModelConfig& config, LayerId layer, ExpertId exp
     const auto row = std::find_if(expected.begin(), expected.end(), [&](const TensorHash& hash) {
       return hash.layer == layer && hash.expert == expert && hash.projection == projection;
     });
-    const Sha256Digest found = Sha256(weights.bytes(projection));
+    const Sha256Digest found = weights.stored
+                                   ? (*weights.stored)[static_cast<std::size_t>(projection)]
+                                   : Sha256(weights.bytes(projection));
     if (row != expected.end() && row->sha256 == found) continue;
     const std::string wanted = row == expected.end() ? "no hash at all" : row->sha256.ToHex();
     return MakeError(absl::StatusCode::kDataLoss, Reason::kWeightHash,

@@ -3,8 +3,10 @@
 // Thread-safe: nothing here keeps state.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,7 +14,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "core/activation_format.h"
 #include "core/bf16.h"
+#include "core/hash.h"
 #include "core/ids.h"
 #include "core/weight_manifest.h"
 #include "model/checkpoint.h"
@@ -20,11 +24,18 @@
 
 namespace switchyard {
 
-// Row-major, as stored in the checkpoint.
+// Row-major. What is stored otherwise comes dequantised: w = scale * value
+// (quant/expert_values.h).
 struct ExpertWeights {
-  std::vector<Bf16> gate;  // [intermediate, hidden]
-  std::vector<Bf16> up;    // [intermediate, hidden]
-  std::vector<Bf16> down;  // [hidden, intermediate]
+  std::vector<Bf16> gate;                      // [intermediate, hidden]
+  std::vector<Bf16> up;                        // [intermediate, hidden]
+  std::vector<Bf16> down;                      // [hidden, intermediate]
+  std::array<float, 3> scales{1, 1, 1};        // by Projection
+  std::array<std::vector<float>, 3> biases{};  // by Projection; empty: none
+  ActivationSpec inputs{};                     // what rows become before gate and up
+  ActivationSpec middle{};                     // and before down
+  // Hashes of the stored tensors by Projection; nullopt when the BF16 values are what is stored.
+  std::optional<std::array<Sha256Digest, 3>> stored{};
 
   [[nodiscard]] std::vector<Bf16>& of(Projection projection);
   [[nodiscard]] const std::vector<Bf16>& of(Projection projection) const;
@@ -44,19 +55,22 @@ std::string ExpertTensorName(const ModelConfig& config, LayerId layer, ExpertId 
 
 // kInvalidArgument (UNKNOWN_LAYER, EXPERT_OUT_OF_RANGE) for ids that the config does not have.
 absl::Status CheckExpertId(const ModelConfig& config, LayerId layer, ExpertId expert);
-// Of all routed experts of all layers.
+// Of all routed experts of all layers, in BF16.
 std::uint64_t ExpertBytes(const ModelConfig& config);
 
-// Reads the three tensors. Errors: those of CheckExpertId; (CHECKPOINT) naming the tensor:
-// TENSOR_NOT_FOUND, WRONG_SHAPE, WRONG_DTYPE (only BF16 is served), IO_ERROR.
+// Reads the expert's tensors in whatever scheme they are. Errors: those of CheckExpertId and of
+// LayerExperts::Load: (CHECKPOINT) naming the tensor: TENSOR_NOT_FOUND, WRONG_SHAPE, WRONG_DTYPE,
+// WRONG_VALUE, UNEXPECTED_TENSOR, IO_ERROR.
 absl::StatusOr<ExpertWeights> LoadExpert(const Checkpoint& checkpoint, LayerId layer,
                                          ExpertId expert);
 
 // Called now and then with the bytes hashed so far and in all; false stops with kCancelled.
 using ManifestProgress = std::function<bool(std::uint64_t done_bytes, std::uint64_t total_bytes)>;
 
-// SHA-256 of every tensor of every routed expert, read in pieces: memory does not grow with the
-// model. Costs one read of the experts. Errors: as LoadExpert; kCancelled when `progress` says so.
+// SHA-256 of what is stored of every projection of every routed expert, read in pieces (a quantised
+// one: of its tensors one after the other, and of what its layout's parameters say of them): memory
+// does not grow with the model. Costs one read of the experts. Errors: as LoadExpert; kCancelled
+// when `progress` says so.
 absl::StatusOr<WeightManifest> BuildManifest(const Checkpoint& checkpoint,
                                              const ManifestProgress& progress = nullptr);
 

@@ -19,16 +19,6 @@ absl::Status Unsupported(absl::string_view key, absl::string_view what) {
                    {{"key", std::string(key)}});
 }
 
-// An expert computed in BF16 from quantised bytes would be silently wrong, so none is accepted.
-absl::Status RefuseQuantised(const ConfigReader& reader) {
-  if (!reader.Has({"quantization_config"})) return absl::OkStatus();
-  std::string method = "unnamed";
-  SY_RETURN_IF_ERROR(Optional(reader.String({"quantization_config.quant_method"}), method));
-  return Unsupported("quantization_config",
-                     absl::StrCat("quantised weights ('", PrintableName(method),
-                                  "') cannot be served; use the BF16 checkpoint of this model"));
-}
-
 }  // namespace
 
 absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view json) {
@@ -49,7 +39,6 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view json) {
                                                    family->architecture, "'"));
   }
   config.architecture = family->architecture;
-  SY_RETURN_IF_ERROR(RefuseQuantised(reader));
   SY_RETURN_IF_ERROR(family->parse(reader, config));
   return config;
 }
@@ -67,6 +56,9 @@ std::vector<LayerId> MoeLayersOf(const ModelConfig& config) {
     const bool dense = std::find(config.mlp_only_layers.begin(), config.mlp_only_layers.end(),
                                  layer) != config.mlp_only_layers.end();
     if (!dense && (layer + 1) % config.decoder_sparse_step == 0) layers.push_back(LayerId{layer});
+  }
+  for (std::int32_t draft = 0; draft < config.draft_layers; ++draft) {
+    layers.push_back(LayerId{config.layers + draft});
   }
   return layers;
 }

@@ -22,6 +22,8 @@ struct ModelConfig {
 
   std::int32_t hidden_size = 0;
   std::int32_t layers = 0;
+  // MTP or nextn layers, which guess tokens ahead; their ids follow those of the others.
+  std::int32_t draft_layers = 0;
   std::int32_t heads = 0;  // of queries; a multiple of kv_heads
   std::int32_t kv_heads = 0;
   std::int32_t head_dim = 0;
@@ -34,6 +36,7 @@ struct ModelConfig {
   std::int32_t dense_intermediate = 0;  // of the MLP of layers without experts
   bool norm_topk_prob = false;
   // Layer l has experts when it is not in mlp_only_layers and (l + 1) % decoder_sparse_step == 0.
+  // Draft layers always have.
   std::vector<std::int32_t> mlp_only_layers;
   std::int32_t decoder_sparse_step = 1;
 
@@ -57,11 +60,12 @@ inline constexpr std::int64_t kExpertTensorValuesMax = std::int64_t{1} << 30;
 //
 // Errors: kInvalidArgument (BAD_CONFIG), metadata {key}, for text that is not a JSON object, for a
 // missing, mistyped or contradictory value; kUnimplemented (UNSUPPORTED) for a model_type outside
-// the supported ones, which it lists, or a feature that cannot be served (quantised weights).
+// the supported ones, which it lists, or a feature that cannot be served. What the weights are
+// stored as is quant/quant_config.h's.
 absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view json);
 
 MoeShape ShapeOf(const ModelConfig& config);
-// The layers that have routed experts, ascending.
+// The layers that have routed experts, ascending; draft layers come last.
 std::vector<LayerId> MoeLayersOf(const ModelConfig& config);
 
 }  // namespace switchyard

@@ -26,6 +26,9 @@ absl::Status ReadSizes(const ConfigReader& reader, ModelConfig& config) {
   SY_RETURN_IF_ERROR(
       Require(reader.Int({"num_attention_heads"}, kCount), "num_attention_heads", config.heads));
   SY_RETURN_IF_ERROR(
+      Optional(reader.Int({"mtp_num_hidden_layers", "num_nextn_predict_layers"}, {0, kLayers.max}),
+               config.draft_layers));
+  SY_RETURN_IF_ERROR(
       Require(reader.Int({"num_key_value_heads"}, kCount), "num_key_value_heads", config.kv_heads));
   SY_RETURN_IF_ERROR(Require(reader.Int({"vocab_size"}, kSize), "vocab_size", config.vocab_size));
   SY_RETURN_IF_ERROR(Require(reader.Int({"max_position_embeddings"}, {1, INT32_MAX}),
@@ -68,7 +71,8 @@ absl::Status ReadExperts(const ConfigReader& reader, ModelConfig& config) {
         absl::StrCat(config.moe_intermediate, " times hidden_size is more than the ",
                      kExpertTensorValuesMax, " values that an expert's tensor may have"));
   }
-  const bool all_moe = MoeLayersOf(config).size() == static_cast<std::size_t>(config.layers);
+  const bool all_moe =
+      MoeLayersOf(config).size() == static_cast<std::size_t>(config.layers + config.draft_layers);
   if (!all_moe && config.dense_intermediate == 0) {
     return BadConfig("intermediate_size", "it is missing, and some layers have no experts");
   }

@@ -1,6 +1,7 @@
 #include "services/admin_queries.h"
 
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "services/convert/admin.h"
 #include "services/convert/decoder.h"
 #include "services/convert/plan.h"
+#include "services/edge_query.h"
 
 namespace switchyard {
 namespace {
@@ -39,7 +41,9 @@ absl::StatusOr<const DeploymentView*> Find(const CoordinatorView& view, const st
                    {{"deployment", name}});
 }
 
-absl::StatusOr<const PlanNews*> FindPlan(const CoordinatorView& view, const std::string& name) {
+// The deployment, when it has a plan.
+absl::StatusOr<const DeploymentView*> FindServing(const CoordinatorView& view,
+                                                  const std::string& name) {
   SY_ASSIGN_OR_RETURN(const DeploymentView* deployment, Find(view, name));
   if (deployment->serving == nullptr) {
     return MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady,
@@ -47,7 +51,7 @@ absl::StatusOr<const PlanNews*> FindPlan(const CoordinatorView& view, const std:
                                   " has no plan yet: ", deployment->activity),
                      {{"deployment", deployment->spec.name}});
   }
-  return deployment->serving.get();
+  return deployment;
 }
 
 absl::Status NoSuchLayer(const Plan& plan, std::uint32_t layer) {
@@ -61,6 +65,14 @@ absl::Status NoSuchLayer(const Plan& plan, std::uint32_t layer) {
 }
 
 }  // namespace
+
+v1::ApplyDeploymentResponse ApplyResponse(const DeploymentView& view) {
+  v1::ApplyDeploymentResponse out;
+  Encode(view, out.mutable_deployment());
+  if (view.drafted == nullptr) return out;
+  for (const DispatchConfig& config : view.drafted->configs) Encode(config, out.add_configs());
+  return out;
+}
 
 absl::StatusOr<v1::GetDeploymentResponse> GetDeployment(const CoordinatorView& view,
                                                         const v1::GetDeploymentRequest& request) {
@@ -107,17 +119,17 @@ v1::ListWorkersResponse ListWorkers(const CoordinatorView& view) {
 
 absl::StatusOr<v1::GetPlanResponse> GetPlan(const CoordinatorView& view,
                                             const v1::GetPlanRequest& request) {
-  SY_ASSIGN_OR_RETURN(const PlanNews* news, FindPlan(view, request.deployment()));
+  SY_ASSIGN_OR_RETURN(const DeploymentView* found, FindServing(view, request.deployment()));
   v1::GetPlanResponse out;
-  Encode(news->plan, out.mutable_plan());
-  EncodeDigest(news->hash, out.mutable_plan_hash());
+  Encode(found->serving->plan, out.mutable_plan());
+  EncodeDigest(found->serving->hash, out.mutable_plan_hash());
   return out;
 }
 
 absl::StatusOr<v1::ExplainLayerResponse> ExplainLayer(const CoordinatorView& view,
                                                       const v1::ExplainLayerRequest& request) {
-  SY_ASSIGN_OR_RETURN(const PlanNews* news, FindPlan(view, request.deployment()));
-  const Plan& plan = news->plan;
+  SY_ASSIGN_OR_RETURN(const DeploymentView* found, FindServing(view, request.deployment()));
+  const Plan& plan = found->serving->plan;
   Decoder at("ExplainLayerRequest");
   LayerId layer;
   at.Int("layer", request.layer(), &layer.value);
@@ -131,11 +143,18 @@ absl::StatusOr<v1::ExplainLayerResponse> ExplainLayer(const CoordinatorView& vie
   out.set_epoch(plan.epoch.value);
   for (const PlanWorker& worker : plan.workers) Encode(worker, out.add_workers());
   Encode(*placement, out.mutable_placement());
-  for (const DispatchConfig& config : plan.configs) {
-    if (config.layer == layer && (!phase.has_value() || config.phase == *phase)) {
-      Encode(config, out.add_configs());
-    }
+  std::optional<EdgeQuery> edge;
+  if (request.has_edge()) {
+    SY_ASSIGN_OR_RETURN(edge, ParseEdgeQuery(request.edge()));
   }
+  for (const DispatchConfig& config : plan.configs) {
+    const bool asked = !phase.has_value() || config.phase == *phase;
+    if (config.layer != layer || !asked || (edge && !edge->Is(config.edge))) continue;
+    Encode(config, out.add_configs());
+  }
+  if (!edge || out.configs_size() > 0) return out;
+  SY_ASSIGN_OR_RETURN(auto answers, WouldTravel(*found, layer, phase, *edge));
+  for (v1::HypotheticalDispatch& would : answers) *out.add_hypothetical() = std::move(would);
   return out;
 }
 

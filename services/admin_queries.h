@@ -13,6 +13,9 @@
 
 namespace switchyard {
 
+// What applying, or a dry run of it, came to; a dry run's with the configs of the plan that would
+// be.
+v1::ApplyDeploymentResponse ApplyResponse(const DeploymentView& view);
 absl::StatusOr<v1::GetDeploymentResponse> GetDeployment(const CoordinatorView& view,
                                                         const v1::GetDeploymentRequest& request);
 v1::ListDeploymentsResponse ListDeployments(const CoordinatorView& view);
@@ -20,6 +23,8 @@ v1::ListModelsResponse ListModels(const CoordinatorView& view);
 v1::ListWorkersResponse ListWorkers(const CoordinatorView& view);
 absl::StatusOr<v1::GetPlanResponse> GetPlan(const CoordinatorView& view,
                                             const v1::GetPlanRequest& request);
+// An edge that is asked for and that the plan does not have is answered by services/edge_query.h,
+// whose errors these are, too.
 absl::StatusOr<v1::ExplainLayerResponse> ExplainLayer(const CoordinatorView& view,
                                                       const v1::ExplainLayerRequest& request);
 

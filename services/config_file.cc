@@ -1,5 +1,7 @@
 #include "services/config_file.h"
 
+#include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <set>
 #include <sstream>
@@ -12,6 +14,7 @@
 #include "google/protobuf/duration.pb.h"
 
 #include "core/error.h"
+#include "core/resolve/dtype_option.h"
 #include "core/status_macros.h"
 #include "core/suggest.h"
 #include "services/convert/plan.h"
@@ -42,8 +45,17 @@ std::vector<std::string> KeysOf(const Descriptor& type) {
   return keys;
 }
 
-std::string DidYouMean(const std::string& word, const std::vector<std::string>& known) {
-  const std::string nearest = NearestWord(word, known);
+// The nearest of the known keys. Draft spellings of the dtype option are far from the right one.
+std::string NearestKey(const std::string& key, const std::vector<std::string>& known) {
+  const bool has_dtype = std::find(known.begin(), known.end(), kDtypeOption) != known.end();
+  const auto spelling = SpellingOfDtypeOption(key);
+  if (has_dtype && (!spelling.ok() || *spelling == OptionSpelling::kDeprecated)) {
+    return kDtypeOption;
+  }
+  return NearestWord(key, known);
+}
+
+std::string DidYouMean(const std::string& nearest, const std::vector<std::string>& known) {
   return absl::StrCat(nearest.empty() ? "" : absl::StrCat("; did you mean \"", nearest, "\"?"),
                       " (known: ", absl::StrJoin(known, ", "), ")");
 }
@@ -82,7 +94,9 @@ class Filler {
       const std::string child = path.empty() ? key : absl::StrCat(path, ".", key);
       const FieldDescriptor* field = type.FindFieldByName(key);
       if (field == nullptr) {
-        return Bad(item.first, child, absl::StrCat("no such key", DidYouMean(key, KeysOf(type))));
+        const std::vector<std::string> keys = KeysOf(type);
+        return Bad(item.first, child,
+                   absl::StrCat("no such key", DidYouMean(NearestKey(key, keys), keys)));
       }
       if (!seen.insert(key).second) return Bad(item.first, child, "is given twice");
       if (item.second.IsNull()) return Bad(item.first, child, "has no value");
@@ -167,7 +181,8 @@ class Filler {
                  type.value(static_cast<int>(i) + 1));
     }
     return Bad(node, path,
-               Quoted(node, absl::StrCat(" is no choice", DidYouMean(node.Scalar(), words))));
+               Quoted(node, absl::StrCat(" is no choice",
+                                         DidYouMean(NearestWord(node.Scalar(), words), words))));
   }
 
   absl::Status FillDuration(const YAML::Node& node, const std::string& path, Message* message) {
@@ -243,6 +258,12 @@ absl::StatusOr<v1::CoordinatorConfig> ReadCoordinatorConfig(const std::string& p
   v1::CoordinatorConfig config;
   SY_RETURN_IF_ERROR(ReadConfigText(text, path, &config));
   return config;
+}
+
+std::optional<std::string> EnvironmentVariable(const char* name) {
+  const char* const value = std::getenv(name);
+  if (value == nullptr) return std::nullopt;
+  return std::string(value);
 }
 
 absl::StatusOr<std::vector<v1::DeploymentSpec>> ReadDeployments(const std::string& path) {

@@ -11,6 +11,7 @@
 // file cannot be read. Thread-safe.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,5 +30,9 @@ absl::Status ReadConfigText(const std::string& text, const std::string& file,
 absl::StatusOr<v1::CoordinatorConfig> ReadCoordinatorConfig(const std::string& path);
 // One or more documents, separated by "---".
 absl::StatusOr<std::vector<v1::DeploymentSpec>> ReadDeployments(const std::string& path);
+
+// A variable of this process's environment; nullopt: it is not set. Nothing else reads the
+// environment, and only main calls this: what it finds is passed on as an option.
+std::optional<std::string> EnvironmentVariable(const char* name);
 
 }  // namespace switchyard

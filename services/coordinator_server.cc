@@ -144,7 +144,7 @@ class CoordinatorSkin final : public v1::CoordinatorService::CallbackService {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     driver_->ApplyDeployment(*std::move(spec), request->validate_only(),
                              [reactor, response](const absl::StatusOr<DeploymentView>& view) {
-                               if (view.ok()) Encode(*view, response->mutable_deployment());
+                               if (view.ok()) *response = ApplyResponse(*view);
                                reactor->Finish(StatusToGrpc(view.status()));
                              });
     return reactor;

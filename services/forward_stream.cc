@@ -104,9 +104,17 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
     changed_.notify_one();
   }
 
+  // The gateway's own experts are called past the counters of attachments.
+  absl::StatusOr<Source::SessionRef> Open(const OpenSessionOrder& order) {
+    if (!order.record_amax) return source_->Open(order, options_->open_timeout);
+    return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
+                     absl::StrCat("gateway ", options_->worker_id,
+                                  " records no magnitudes; open the session over p2p"));
+  }
+
   // The session thread.
   void Run(const OpenSessionOrder& order) {
-    const absl::StatusOr<Source::SessionRef> session = source_->Open(order, options_->open_timeout);
+    const absl::StatusOr<Source::SessionRef> session = Open(order);
     absl::Status status = session.status();
     if (status.ok()) {
       status = Serve(*session);

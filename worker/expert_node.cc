@@ -35,6 +35,7 @@ class ExpertNode::Own final : public OwnExperts {
                          .layer = chunk.layer,
                          .mode = chunk.mode,
                          .rows = chunk.x,
+                         .rounded = chunk.rounded,
                          .metadata = chunk.metadata,
                          .out = chunk.out});
   }

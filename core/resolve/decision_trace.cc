@@ -12,15 +12,16 @@ namespace {
 
 constexpr std::array<const char*, 5> kAdjustmentNames{"unquantised_layer", "nvfp4_normal",
                                                       "hardware", "normal_ranks", "capability"};
-constexpr std::array<const char*, 9> kWarningNames{"deprecated_bf16_flag",
-                                                   "deprecated_npu_int8_flag",
-                                                   "deprecated_bf16_key",
-                                                   "unquantised_keeps_bf16",
-                                                   "nvfp4_normal_sends_bf16",
-                                                   "fp8_to_int8",
-                                                   "int8_to_fp8",
-                                                   "normal_ranks_send_bf16",
-                                                   "w4a4_is_slow"};
+constexpr std::array<const char*, 10> kWarningNames{"deprecated_bf16_flag",
+                                                    "deprecated_npu_int8_flag",
+                                                    "deprecated_bf16_key",
+                                                    "unquantised_keeps_bf16",
+                                                    "nvfp4_normal_sends_bf16",
+                                                    "fp8_to_int8",
+                                                    "int8_to_fp8",
+                                                    "normal_ranks_send_bf16",
+                                                    "w4a4_is_slow",
+                                                    "deprecated_option"};
 
 std::string SchemeText(const TraceSubject& subject) {
   if (!subject.scheme) return "scheme unknown";

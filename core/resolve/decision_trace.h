@@ -47,6 +47,7 @@ enum class WarningId : std::uint8_t {
   kInt8ToFp8 = 6,
   kNormalRanksSendBf16 = 7,
   kW4A4IsSlow = 8,
+  kDeprecatedOption = 9,  // a spelling of the option
 };
 absl::string_view WarningName(WarningId id);  // "deprecated_bf16_flag", ...; the reason of "once"
 

@@ -146,14 +146,10 @@ absl::Status Resolution::AskTheRules() {
   dtype_ = decision->dtype;
   asked_ = decision->asked();
   if (request_.flags.bf16_dispatch) {
-    Warn(WarningId::kDeprecatedBf16Flag,
-         absl::StrCat("SGLANG_DEEPEP_BF16_DISPATCH is deprecated; write ", kDtypeFlag,
-                      " bf16 instead"));
+    Warn(WarningId::kDeprecatedBf16Flag, DeprecatedBf16VariableText());
   }
   if (request_.flags.npu_normal_int8) {
-    Warn(WarningId::kDeprecatedNpuInt8Flag,
-         absl::StrCat("DEEP_NORMAL_MODE_USE_INT8_QUANT is deprecated; write ", kDtypeFlag,
-                      " int8 for phase prefill instead"));
+    Warn(WarningId::kDeprecatedNpuInt8Flag, DeprecatedNpuInt8VariableText());
   }
   if (request_.layer.quant_config && request_.layer.quant_config->bf16_dispatch) {
     Warn(WarningId::kDeprecatedBf16Key,
@@ -318,10 +314,13 @@ void Resolution::Finish() {
   const bool packed = std::all_of(
       profiles_.begin(), profiles_.end(),
       [](const DeviceProfile* profile) { return profile->fp8_scales == ScaleKind::kUe8m0; });
+  // CPU workers take both kinds; scales unlike those of the experts would be a second rounding.
+  const bool as_experts =
+      request_.layer.power_of_two_scales && profiles_[0]->kind == DeviceKind::kCpu;
   DispatchOutcome outcome;
   outcome.mode = trace_.mode;
   outcome.format = DefaultWireFormat(dtype_);
-  if (dtype_ == DispatchDtype::kFp8 && packed) outcome.format = kFp8Ue8m0Format;
+  if (dtype_ == DispatchDtype::kFp8 && (packed || as_experts)) outcome.format = kFp8Ue8m0Format;
   outcome.use_fp8 = dtype_ == DispatchDtype::kFp8 || dtype_ == DispatchDtype::kInt8;
   outcome.use_nvfp4 = dtype_ == DispatchDtype::kNvfp4;
   const std::int32_t hidden = request_.shape.hidden;

@@ -37,6 +37,7 @@ struct LayerFacts {
   std::optional<QuantScheme> scheme;             // nullopt: unknown
   std::optional<LayerQuantConfig> quant_config;  // nullopt: none
   RunnerBackend runner = RunnerBackend::kAuto;
+  bool power_of_two_scales = false;  // its kernels take FP8 scales that are powers of two (UE8M0)
 };
 
 struct DispatchRequest {

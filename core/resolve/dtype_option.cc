@@ -58,4 +58,13 @@ std::string DeprecatedSpellingText(absl::string_view name) {
                       absl::StartsWith(name, "--") ? kDtypeFlag : kDtypeOption, " instead");
 }
 
+std::string DeprecatedBf16VariableText() {
+  return absl::StrCat(kBf16Variable, " is deprecated; write ", kDtypeFlag, " bf16 instead");
+}
+
+std::string DeprecatedNpuInt8VariableText() {
+  return absl::StrCat(kNpuInt8Variable, " is deprecated; write ", kDtypeFlag,
+                      " int8 for phase prefill instead");
+}
+
 }  // namespace switchyard

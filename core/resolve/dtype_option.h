@@ -18,6 +18,10 @@ namespace switchyard {
 
 inline constexpr char kDtypeOption[] = "dispatcher_output_dtype";
 inline constexpr char kDtypeFlag[] = "--dispatcher-output-dtype";
+inline constexpr char kDeprecatedDtypeFlag[] = "--deepep-dispatcher-output-dtype";
+// Environment variables that stood in the option's place; see DeprecatedFlags in dtype_order.h.
+inline constexpr char kBf16Variable[] = "SGLANG_DEEPEP_BF16_DISPATCH";
+inline constexpr char kNpuInt8Variable[] = "DEEP_NORMAL_MODE_USE_INT8_QUANT";
 
 // What somebody asks for. Wire values: append only, in step with DispatchDtype.
 enum class DtypeChoice : std::uint8_t { kAuto = 0, kBf16 = 1, kFp8 = 2, kInt8 = 3, kNvfp4 = 4 };
@@ -36,5 +40,8 @@ absl::StatusOr<OptionSpelling> SpellingOfDtypeOption(absl::string_view name);
 
 // What to say once to whoever used a deprecated spelling.
 std::string DeprecatedSpellingText(absl::string_view name);
+// What to say once while one of the variables is set.
+std::string DeprecatedBf16VariableText();
+std::string DeprecatedNpuInt8VariableText();
 
 }  // namespace switchyard

@@ -1,6 +1,9 @@
 #include "deploy/local/in_process_deployment.h"
 
+#include <algorithm>
+#include <condition_variable>
 #include <future>
+#include <mutex>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,6 +21,8 @@ namespace switchyard {
 namespace {
 
 constexpr Duration kApplyTimeout = std::chrono::seconds(120);  // hashes the whole checkpoint
+constexpr Duration kViewPause = std::chrono::milliseconds(5);
+constexpr Phase kPhases[] = {Phase::kPrefill, Phase::kDecode, Phase::kMixed};
 
 }  // namespace
 
@@ -54,19 +59,47 @@ absl::Status InProcessDeployment::StartAll() {
   spec.checkpoint = options_.checkpoint;
   spec.min_workers = options_.workers;
   spec.max_tokens_per_step = options_.max_tokens_per_step;
+  spec.dispatcher_output_dtype = options_.dispatcher_output_dtype;
+  if (options_.mode) {
+    for (const Phase phase : kPhases) spec.phases.push_back({phase, options_.mode});
+  }
+  SY_RETURN_IF_ERROR(Apply(spec));
+  for (std::int32_t w = 0; w < options_.workers; ++w) SY_RETURN_IF_ERROR(AddWorker());
+  return absl::OkStatus();
+}
+
+absl::Status InProcessDeployment::Apply(const DeploymentSpec& spec) {
   auto applied = std::make_shared<std::promise<absl::Status>>();
   driver_->ApplyDeployment(spec, /*dry_run=*/false,
                            [applied](absl::StatusOr<DeploymentView> deployment) {
                              applied->set_value(deployment.status());
                            });
   std::future<absl::Status> result = applied->get_future();
-  if (result.wait_for(kApplyTimeout) != std::future_status::ready) {
-    return MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady,
-                     absl::StrCat("applying ", options_.checkpoint, " takes too long"));
+  if (result.wait_for(kApplyTimeout) == std::future_status::ready) return result.get();
+  return MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady,
+                   absl::StrCat("applying ", spec.checkpoint, " takes too long"));
+}
+
+absl::Status InProcessDeployment::WaitUntilServes(Duration timeout) {
+  const TimePoint until = clock_.Now() + timeout;
+  std::string activity = "unknown";
+  std::mutex mutex;
+  std::condition_variable never;  // nobody notifies it: a bounded pause between two looks
+  while (clock_.Now() < until) {
+    const CoordinatorView view = driver_->View();
+    const auto own =
+        std::find_if(view.deployments.begin(), view.deployments.end(),
+                     [this](const auto& one) { return one.spec.name == options_.name; });
+    if (own != view.deployments.end()) {
+      if (own->serving != nullptr) return absl::OkStatus();
+      if (!own->problem.ok() && own->pending.value == 0) return own->problem;
+      activity = own->activity;
+    }
+    std::unique_lock<std::mutex> lock(mutex);
+    never.wait_for(lock, kViewPause);
   }
-  SY_RETURN_IF_ERROR(result.get());
-  for (std::int32_t w = 0; w < options_.workers; ++w) SY_RETURN_IF_ERROR(AddWorker());
-  return absl::OkStatus();
+  return MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady,
+                   absl::StrCat("deployment ", options_.name, " does not serve yet: ", activity));
 }
 
 absl::StatusOr<std::unique_ptr<Transport>> InProcessDeployment::NewTransport(

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,9 @@
 
 #include "client/client.h"
 #include "coordinator/driver.h"
+#include "core/dispatch_mode.h"
 #include "core/log.h"
+#include "core/resolve/dtype_option.h"
 #include "services/in_process/session_channel.h"
 #include "worker/device/device_backend.h"
 #include "worker/expert_node.h"
@@ -31,7 +34,10 @@ struct InProcessOptions {
   std::int32_t workers = 4;
   std::string kernel_family;             // "": the best of this machine
   std::int32_t max_tokens_per_step = 0;  // 0: the default
-  Logger* logger = nullptr;              // outlives the deployment
+  // What is asked for in every phase; unset: what the config planner picks.
+  std::optional<DispatchMode> mode = {};
+  std::optional<DtypeChoice> dispatcher_output_dtype = {};
+  Logger* logger = nullptr;  // outlives the deployment
   // Rows over UCX's mapped rings instead of the loopback transport's.
   bool over_ucx = false;
   // Of each worker; empty: the CPU with `kernel_family`.
@@ -46,9 +52,16 @@ class InProcessDeployment {
       const InProcessOptions& options);
   ~InProcessDeployment();
 
+  // Until the deployment of Start serves, or, once all workers are there, is found to have no plan:
+  // that problem is the error (kUnavailable, NOT_READY, which names the rule), at once and not at
+  // the end of `timeout`. kUnavailable (NOT_READY) after `timeout` as well.
+  absl::Status WaitUntilServes(Duration timeout);
+
   // A client of its own transport; goes before the deployment.
   absl::StatusOr<std::unique_ptr<Client>> MakeClient();
   [[nodiscard]] Driver& driver() { return *driver_; }
+  // Another deployment on the same workers, or the same one with other wishes.
+  absl::Status Apply(const DeploymentSpec& spec);
   // One more worker, under the next name.
   absl::Status AddWorker();
   // Ends the worker as a crash would: its links and streams break.

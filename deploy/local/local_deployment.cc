@@ -76,6 +76,15 @@ absl::Status LocalDeployment::MakeDirectory() {
        << "checkpoint: " << Quoted(options_.checkpoint) << "\n"
        << "min_workers: " << (options_.min_workers > 0 ? options_.min_workers : options_.workers)
        << "\n";
+  if (!options_.dispatcher_output_dtype.empty()) {
+    file << "dispatcher_output_dtype: " << Quoted(options_.dispatcher_output_dtype) << "\n";
+  }
+  if (!options_.mode.empty()) {
+    file << "phases:\n";
+    for (const char* phase : {"prefill", "decode", "mixed"}) {
+      file << "  - {phase: " << phase << ", mode: " << Quoted(options_.mode) << "}\n";
+    }
+  }
   return absl::OkStatus();
 }
 

@@ -29,6 +29,9 @@ struct LocalDeploymentOptions {
   std::vector<std::string> worker_flags;       // of every worker
   // More flags of single workers, by index; shorter than `workers` is fine.
   std::vector<std::vector<std::string>> worker_flags_of;
+  // What is asked for in every phase: names of modes and dtypes; empty: what is picked.
+  std::string mode;
+  std::string dispatcher_output_dtype;
   std::function<void(const std::string&)> progress;  // one line a step; may be empty
 };
 

@@ -1,6 +1,7 @@
 // eval: bits per byte of a text.
 // Exit codes: 0 measured (and as expected, where that was given), 1 not as expected, 2 could not.
 #include <cstdio>
+#include <memory>
 #include <optional>
 #include <string>
 #include <unistd.h>
@@ -11,7 +12,9 @@
 #include "core/status_macros.h"
 #include "examples/qwen3_moe/command_line.h"
 #include "examples/qwen3_moe/eval.h"
+#include "examples/qwen3_moe/golden_diff.h"
 #include "examples/qwen3_moe/run_report.h"
+#include "examples/qwen3_moe/verify.h"
 
 namespace switchyard::qwen3_moe {
 namespace {
@@ -21,6 +24,8 @@ struct Options {
   std::string text;
   std::size_t windows = 0;
   std::optional<double> expected;
+  std::string golden;
+  bool plan_only = false;
 };
 
 absl::StatusOr<EvalOutcome> Run(const Options& options) {
@@ -35,6 +40,16 @@ absl::StatusOr<EvalOutcome> Run(const Options& options) {
     };
   }
   EvalOutcome outcome{.result = {}, .expected = options.expected, .experts = {}};
+  if (options.plan_only) {
+    SY_ASSIGN_OR_RETURN(outcome.experts, model.moe->Report());
+    return outcome;
+  }
+  if (!options.golden.empty()) {
+    SY_ASSIGN_OR_RETURN(const std::unique_ptr<GoldenFile> golden,
+                        GoldenFile::Open(options.golden, GoldenShapeOf(model.decoder->dims())));
+    SY_ASSIGN_OR_RETURN(outcome.golden,
+                        MeasureGoldenDiff(*model.decoder, *golden, model.moe->prefill()));
+  }
   SY_ASSIGN_OR_RETURN(outcome.result, Evaluate(*model.decoder, model.moe->prefill(), text, eval));
   SY_ASSIGN_OR_RETURN(outcome.experts, model.moe->Report());
   return outcome;
@@ -49,6 +64,9 @@ int Main(int argc, char** argv) {
       ->check(CLI::PositiveNumber);
   app.add_option("--expect", options.expected, "Bits per byte to be within 0.3 % of")
       ->check(CLI::PositiveNumber);
+  app.add_option("--golden", options.golden,
+                 "Golden file (.safetensors): print how far logits and MoE layers are from it");
+  app.add_flag("--plan-only", options.plan_only, "Print how rows would travel; measure nothing");
   if (const auto code = ParseCommandLine(app, argc, argv)) return *code;
   const absl::StatusOr<EvalOutcome> outcome = Run(options);
   if (!outcome.ok()) return CouldNotRun(outcome.status(), options.common);

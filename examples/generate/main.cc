@@ -1,4 +1,5 @@
-// generate: text from a prompt, printed as it comes, then a short report on stderr.
+// generate: text from a prompt, printed as it comes, then a short report on stderr. With --text
+// nothing is generated; with --record-amax what the experts saw is written for calibration.
 // Exit codes: 0 done, 2 could not.
 #include <cstdio>
 #include <string>
@@ -10,10 +11,13 @@
 
 #include "core/clock.h"
 #include "core/status_macros.h"
+#include "examples/qwen3_moe/amax_record.h"
 #include "examples/qwen3_moe/byte_tokenizer.h"
 #include "examples/qwen3_moe/command_line.h"
+#include "examples/qwen3_moe/feed_text.h"
 #include "examples/qwen3_moe/generate.h"
 #include "examples/qwen3_moe/run_report.h"
+#include "model/quant/amax_file.h"
 
 namespace switchyard::qwen3_moe {
 namespace {
@@ -24,6 +28,8 @@ struct Options {
   std::size_t tokens = 200;
   SamplingOptions sampling;
   bool explain = false;
+  std::string text;
+  std::string record_amax;
 };
 
 void Show(absl::string_view bytes) {
@@ -31,8 +37,25 @@ void Show(absl::string_view bytes) {
   std::fflush(stdout);
 }
 
-absl::Status Run(const Options& options) {
-  SY_ASSIGN_OR_RETURN(const Model model, OpenModel(options.common));
+// What the workers recorded, as a file.
+absl::Status WriteRecord(const Options& options, const Model& model, const ExpertsReport& experts) {
+  if (options.record_amax.empty()) return absl::OkStatus();
+  const AmaxShape shape{.layers = model.decoder->dims().layers,
+                        .experts = model.decoder->dims().experts};
+  SY_ASSIGN_OR_RETURN(const AmaxTable table, MergeAmax(shape, experts.hits));
+  return WriteAmaxFile(options.record_amax, table);
+}
+
+absl::Status RunText(const Options& options, const Model& model) {
+  SY_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(options.text));
+  SY_ASSIGN_OR_RETURN(const std::size_t windows,
+                      FeedText(*model.decoder, model.moe->prefill(), text));
+  SY_ASSIGN_OR_RETURN(const ExpertsReport experts, model.moe->Report());
+  std::fputs(FeedTable(text.size(), windows, experts).c_str(), stderr);
+  return WriteRecord(options, model, experts);
+}
+
+absl::Status RunPrompt(const Options& options, const Model& model) {
   SY_RETURN_IF_ERROR(CheckByteVocabulary(model.decoder->dims().vocab));
   const std::vector<std::int32_t> prompt = EncodeBytes(options.prompt);
   const SteadyClock clock;
@@ -54,21 +77,32 @@ absl::Status Run(const Options& options) {
   SY_ASSIGN_OR_RETURN(const ExpertsReport experts, model.moe->Report());
   std::fputs(GenerateTable(*report, experts).c_str(), stderr);
   if (options.explain) std::fputs(model.moe->Describe().c_str(), stderr);
-  return absl::OkStatus();
+  return WriteRecord(options, model, experts);
+}
+
+absl::Status Run(const Options& options) {
+  SY_ASSIGN_OR_RETURN(const Model model, OpenModel(options.common));
+  return options.text.empty() ? RunPrompt(options, model) : RunText(options, model);
 }
 
 int Main(int argc, char** argv) {
   CLI::App app("Generates text from a prompt.");
   Options options;
   AddCommonOptions(app, options.common, /*with_format=*/false);
-  app.add_option("--prompt", options.prompt, "Text to go on from")->required();
+  auto* input = app.add_option_group("input", "What goes in")->require_option(1);
+  input->add_option("--prompt", options.prompt, "Text to go on from");
+  input->add_option("--text", options.text, "File to feed in windows of 512 bytes; generates none");
   app.add_option("--tokens", options.tokens, "Tokens to generate, at most")->capture_default_str();
   app.add_option("--temperature", options.sampling.temperature, "0: greedy")->capture_default_str();
   app.add_option("--top-p", options.sampling.top_p, "Share of probability to draw from")
       ->capture_default_str();
   app.add_option("--seed", options.sampling.seed, "Of the draws")->capture_default_str();
   app.add_flag("--explain", options.explain, "Print the placement and each layer's config as well");
+  app.add_option("--record-amax", options.record_amax,
+                 "File for the largest magnitudes that each expert saw, as switchyard-quantize "
+                 "--calibrate takes it");
   if (const auto code = ParseCommandLine(app, argc, argv)) return *code;
+  options.common.moe.record_amax = !options.record_amax.empty();
   const absl::Status status = Run(options);
   return status.ok() ? kExitPassed : CouldNotRun(status, options.common);
 }

@@ -11,6 +11,7 @@
 #include "absl/strings/string_view.h"
 
 #include "core/error.h"
+#include "core/resolve/dtype_option.h"
 #include "core/status_macros.h"
 #include "examples/qwen3_moe/run_report.h"
 
@@ -33,6 +34,11 @@ void AddCommonOptions(CLI::App& app, CommonOptions& options, bool with_format) {
       ->capture_default_str();
   app.add_option("--mode", options.moe.mode, "normal or low_latency; the plan's if not given")
       ->check(CLI::IsMember({"normal", "low_latency"}));
+  app.add_option(kDtypeFlag, options.moe.dispatcher_output_dtype,
+                 "What rows travel as to the deployment that is started: auto, bf16, fp8, int8 or "
+                 "nvfp4")
+      ->check(CLI::IsMember({"auto", "bf16", "fp8", "int8", "nvfp4"}))
+      ->excludes(target);
   app.add_option("--bin-dir", options.moe.bin_dir, "Folder of the service programs");
   if (with_format) {
     app.add_option("--format", options.format, "How to print the result")

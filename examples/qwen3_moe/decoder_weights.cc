@@ -48,7 +48,7 @@ absl::StatusOr<DecoderDims> DimsOf(const ModelConfig& config) {
   if (config.model_type != "qwen3_moe") {
     return Unsupported(absl::StrCat("model_type is \"", config.model_type, "\""));
   }
-  if (MoeLayersOf(config).size() != static_cast<std::size_t>(config.layers)) {
+  if (MoeLayersOf(config).size() != static_cast<std::size_t>(config.layers + config.draft_layers)) {
     return Unsupported("some layers are dense (mlp_only_layers, decoder_sparse_step)");
   }
   if (config.attention_bias) return Unsupported("attention_bias is true");

@@ -26,7 +26,7 @@ class TalliedSession {
                                                               Duration timeout);
 
   absl::Status Run(const MoeCall& call);
-  absl::Status AddTo(std::vector<WorkerReport>& workers, const std::string& expected_path);
+  absl::Status AddTo(ExpertsReport& report, const std::string& expected_path);
 
   [[nodiscard]] const SessionGrant& grant() const { return grant_; }
 
@@ -37,7 +37,7 @@ class TalliedSession {
       : session_(std::move(session)),
         grant_(std::move(grant)),
         own_(std::move(own)),
-        tally_(grant_.plan, *grant_.order.mode, own_) {}
+        tally_(grant_.plan, grant_.order.phase, *grant_.order.mode, own_) {}
 
   std::unique_ptr<MoeSession> session_;
   SessionGrant grant_;
@@ -87,8 +87,8 @@ void Compare(absl::string_view what, std::uint64_t counted, std::uint64_t predic
   differences.push_back(absl::StrFormat("%s: counted %d, predicted %d", what, counted, predicted));
 }
 
-absl::Status TalliedSession::AddTo(std::vector<WorkerReport>& workers,
-                                   const std::string& expected_path) {
+absl::Status TalliedSession::AddTo(ExpertsReport& experts, const std::string& expected_path) {
+  std::vector<WorkerReport>& workers = experts.workers;
   SY_ASSIGN_OR_RETURN(const SessionReport report, session_->Report(kReportTimeout));
   if (report.grant.plan.epoch != grant_.plan.epoch) {
     return MakeError(absl::StatusCode::kAborted, Reason::kEpochChanged,
@@ -116,6 +116,7 @@ absl::Status TalliedSession::AddTo(std::vector<WorkerReport>& workers,
     Compare("rows", sum.rows, predicted.rows, row.differences);
     Compare("request bytes", sum.request_payload_bytes, predicted.request_bytes, row.differences);
     Compare("reply bytes", sum.reply_payload_bytes, predicted.reply_bytes, row.differences);
+    experts.hits.insert(experts.hits.end(), sum.hits.begin(), sum.hits.end());
     for (std::string& text : tally_.CompareHits(w, sum.hits)) {
       row.differences.push_back(std::move(text));
     }
@@ -140,6 +141,7 @@ class DeploymentMoe final : public MoeProvider {
     OpenSessionOrder order;
     order.model = options_.model;
     order.mode = options_.mode;
+    order.record_amax = options_.record_amax;
     order.phase = Phase::kPrefill;
     SY_ASSIGN_OR_RETURN(prefill_, TalliedSession::Open(*client_, order, options_.ready_timeout));
     order.phase = Phase::kDecode;
@@ -155,8 +157,11 @@ class DeploymentMoe final : public MoeProvider {
   absl::StatusOr<ExpertsReport> Report() override {
     ExpertsReport report;
     report.how = options_.description;
-    SY_RETURN_IF_ERROR(prefill_->AddTo(report.workers, options_.expected_path));
-    SY_RETURN_IF_ERROR(decode_->AddTo(report.workers, options_.expected_path));
+    SY_RETURN_IF_ERROR(prefill_->AddTo(report, options_.expected_path));
+    SY_RETURN_IF_ERROR(decode_->AddTo(report, options_.expected_path));
+    for (const DispatchConfig& config : prefill_->grant().plan.configs) {
+      if (config.phase == Phase::kPrefill) report.prefill.push_back(config);
+    }
     return report;
   }
 

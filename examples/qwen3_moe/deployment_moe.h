@@ -17,6 +17,7 @@ struct DeploymentMoeOptions {
   std::optional<DispatchMode> mode;  // unset: the plan's for prefill and for decode
   // How rows must travel for the check to pass: "mapped", "messages", "grpc", "inproc".
   std::string expected_path;
+  bool record_amax = false;  // workers note the largest magnitudes of each expert
   Duration ready_timeout = std::chrono::seconds(60);
   std::string description;  // one line for people
   // The deployment itself, when it is this process's own: outlives the client.

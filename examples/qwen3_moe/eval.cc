@@ -23,15 +23,15 @@ double Bits(std::span<const float> logits, std::int32_t target) {
   return (std::log(sum) + largest - wanted) / std::log(2.0);
 }
 
-absl::Status CheckModel(const DecoderDims& dims) {
+}  // namespace
+
+absl::Status CheckEvalModel(const DecoderDims& dims) {
   SY_RETURN_IF_ERROR(CheckByteVocabulary(dims.vocab));
   if (dims.max_positions >= kEvalWindow) return absl::OkStatus();
   return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
                    absl::StrCat("the model has ", dims.max_positions, " positions; a window needs ",
                                 kEvalWindow, ", give a model with as many"));
 }
-
-}  // namespace
 
 std::size_t EvalWindowsIn(std::size_t bytes) { return bytes == 0 ? 0 : (bytes - 1) / kEvalWindow; }
 
@@ -41,7 +41,7 @@ bool MeetsExpectation(double bits_per_byte, double expected) {
 
 absl::StatusOr<EvalResult> Evaluate(const Decoder& decoder, const MoePath& moe,
                                     absl::string_view text, const EvalOptions& options) {
-  SY_RETURN_IF_ERROR(CheckModel(decoder.dims()));
+  SY_RETURN_IF_ERROR(CheckEvalModel(decoder.dims()));
   const std::size_t most = EvalWindowsIn(text.size());
   const std::size_t windows = options.windows == 0 ? most : options.windows;
   if (most == 0 || windows > most) {

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
@@ -32,6 +33,9 @@ struct EvalResult {
   std::size_t targets = 0;
   double bits_per_byte = 0;
 };
+
+// kUnimplemented (UNSUPPORTED) unless tokens are bytes and a window fits the model's positions.
+absl::Status CheckEvalModel(const DecoderDims& dims);
 
 // Windows in a text of `bytes`: each needs its 512 bytes and one more.
 std::size_t EvalWindowsIn(std::size_t bytes);

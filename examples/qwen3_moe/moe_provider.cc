@@ -36,6 +36,10 @@ absl::StatusOr<std::unique_ptr<MoeProvider>> OpenMoe(const Checkpoint& checkpoin
                                                      const DecoderDims& dims,
                                                      const MoeOptions& options) {
   if (options.moe == "reference") {
+    if (options.record_amax) {
+      return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
+                       "the reference records no magnitudes, workers do; give --moe deployment");
+    }
     SY_ASSIGN_OR_RETURN(std::shared_ptr<const ReferenceMoe> moe,
                         ReferenceMoe::Load(checkpoint, dims));
     return std::make_unique<ReferenceProvider>(std::move(moe));

@@ -8,6 +8,8 @@
 
 #include "absl/status/statusor.h"
 
+#include "core/dispatch_config.h"
+#include "core/session_messages.h"
 #include "examples/qwen3_moe/decoder_weights.h"
 #include "examples/qwen3_moe/moe_call.h"
 #include "model/checkpoint.h"
@@ -35,6 +37,10 @@ struct WorkerReport {
 struct ExpertsReport {
   std::string how;                    // one line for people, such as "reference, in this process"
   std::vector<WorkerReport> workers;  // none when no worker was involved
+  // How rows of prompts travelled, a config for each layer and edge; none without workers.
+  std::vector<DispatchConfig> prefill = {};
+  // What each expert was given, as the workers of all sessions counted; not merged.
+  std::vector<AttachmentCounters::Hit> hits = {};
 };
 
 // Not thread-safe: one call at a time.
@@ -59,10 +65,14 @@ struct MoeOptions {
   std::int32_t workers = 4;        // of our own
   std::string transport = "auto";  // or "shm", "tcp", "gateway"; of our own also "loopback"
   std::string mode{};              // "normal", "low_latency"; empty: the plan's for each phase
-  std::string bin_dir{};           // of switchyard-coordinator and -worker; empty: this program's
+  // What our own is asked for: "auto", "bf16", "fp8", "int8", "nvfp4"; empty: nothing.
+  std::string dispatcher_output_dtype{};
+  bool record_amax = false;  // hits carry the largest magnitudes; p2p and loopback only
+  std::string bin_dir{};     // of switchyard-coordinator and -worker; empty: this program's
 };
 
-// Errors: kInvalidArgument (BAD_REQUEST) for an unknown kind; those of the kind.
+// Errors: kInvalidArgument (BAD_REQUEST) for an unknown kind; kUnimplemented (UNSUPPORTED) for
+// magnitudes of the reference; those of the kind.
 absl::StatusOr<std::unique_ptr<MoeProvider>> OpenMoe(const Checkpoint& checkpoint,
                                                      const DecoderDims& dims,
                                                      const MoeOptions& options);

@@ -7,6 +7,7 @@
 
 #include "client/client.h"
 #include "core/error.h"
+#include "core/resolve/dtype_option.h"
 #include "core/status_macros.h"
 #include "deploy/local/in_process_deployment.h"
 #include "deploy/local/interrupt_guard.h"
@@ -61,6 +62,11 @@ std::string PathFor(const std::string& transport) {
   return transport == "loopback" ? "inproc" : "";
 }
 
+absl::StatusOr<DtypeChoice> ChoiceOf(const std::string& name) {
+  SY_ASSIGN_OR_RETURN(const std::optional<DispatchDtype> dtype, ParseDtypeChoice(name, kDtypeFlag));
+  return dtype ? static_cast<DtypeChoice>(static_cast<int>(*dtype) + 1) : DtypeChoice::kAuto;
+}
+
 absl::StatusOr<std::unique_ptr<MoeProvider>> OpenLoopback(const std::string& model_dir,
                                                           const MoeOptions& options,
                                                           DeploymentMoeOptions moe) {
@@ -70,7 +76,13 @@ absl::StatusOr<std::unique_ptr<MoeProvider>> OpenLoopback(const std::string& mod
   in_process.checkpoint = model_dir;
   in_process.workers = options.workers;
   in_process.logger = own->logger.get();
+  in_process.mode = moe.mode;
+  if (!options.dispatcher_output_dtype.empty()) {
+    SY_ASSIGN_OR_RETURN(in_process.dispatcher_output_dtype,
+                        ChoiceOf(options.dispatcher_output_dtype));
+  }
   SY_ASSIGN_OR_RETURN(own->deployment, InProcessDeployment::Start(in_process));
+  SY_RETURN_IF_ERROR(own->deployment->WaitUntilServes(moe.ready_timeout));
   SY_ASSIGN_OR_RETURN(std::unique_ptr<Client> client, own->deployment->MakeClient());
   moe.keep_alive = own;
   return OpenDeploymentMoe(std::move(client), moe);
@@ -85,6 +97,8 @@ absl::StatusOr<std::unique_ptr<MoeProvider>> OpenProcesses(const std::string& mo
   local.checkpoint = std::filesystem::absolute(model_dir).string();
   local.workers = options.workers;
   local.worker_flags = {"--net-devices", "lo"};
+  local.mode = options.mode;
+  local.dispatcher_output_dtype = options.dispatcher_output_dtype;
   // Before any thread of ours, so that all inherit the blocked signals.
   own->guard = std::make_unique<InterruptGuard>();
   own->deployment = std::make_unique<LocalDeployment>(std::move(local));
@@ -104,14 +118,22 @@ absl::StatusOr<std::unique_ptr<MoeProvider>> OpenProcesses(const std::string& mo
 
 absl::StatusOr<std::unique_ptr<MoeProvider>> OpenDeployment(const std::string& model_dir,
                                                             const MoeOptions& options) {
+  if (options.record_amax && options.transport == "gateway") {
+    return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
+                     "a gateway records no magnitudes: workers count what comes from the source "
+                     "itself; give another --transport than gateway");
+  }
   DeploymentMoeOptions moe;
+  moe.record_amax = options.record_amax;
   DispatchMode mode = DispatchMode::kNormal;
   if (DispatchModeFromName(options.mode, &mode)) moe.mode = mode;
   moe.expected_path = PathFor(options.transport);
   moe.description = absl::StrCat(
       options.target.empty() ? absl::StrCat("own deployment of ", options.workers, " workers")
                              : absl::StrCat("deployment at ", options.target),
-      ", ", options.transport, options.mode.empty() ? "" : ", ", options.mode);
+      ", ", options.transport, options.mode.empty() ? "" : ", ", options.mode,
+      options.dispatcher_output_dtype.empty() ? "" : ", asked for ",
+      options.dispatcher_output_dtype);
   if (!options.target.empty()) {
     if (options.transport == "loopback") {
       return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest,

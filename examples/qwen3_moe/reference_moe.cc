@@ -18,9 +18,14 @@ namespace {
 
 float Silu(float value) { return value / (1.0F + std::exp(-value)); }
 
-PackedMatrix PackBf16(const std::vector<Bf16>& stored, std::size_t columns, std::size_t inner) {
+// Weights of a quantised checkpoint come dequantised; rows stay as they are here.
+PackedMatrix PackWeights(const ExpertWeights& weights, Projection projection, std::size_t columns,
+                         std::size_t inner) {
+  const std::vector<Bf16>& stored = weights.of(projection);
   std::vector<float> values(stored.size());
   Bf16ToFloats(stored, values);
+  const float scale = weights.scales[static_cast<std::size_t>(projection)];
+  for (float& value : values) value *= scale;
   return PackedMatrix::Pack(values, columns, inner);
 }
 
@@ -36,9 +41,9 @@ absl::StatusOr<std::unique_ptr<ReferenceMoe>> ReferenceMoe::Load(const Checkpoin
       SY_ASSIGN_OR_RETURN(const ExpertWeights weights,
                           LoadExpert(checkpoint, LayerId{static_cast<std::int32_t>(layer)},
                                      ExpertId{static_cast<std::int32_t>(e)}));
-      experts.push_back({.gate = PackBf16(weights.gate, inner, dims.hidden),
-                         .up = PackBf16(weights.up, inner, dims.hidden),
-                         .down = PackBf16(weights.down, dims.hidden, inner)});
+      experts.push_back({.gate = PackWeights(weights, Projection::kGate, inner, dims.hidden),
+                         .up = PackWeights(weights, Projection::kUp, inner, dims.hidden),
+                         .down = PackWeights(weights, Projection::kDown, dims.hidden, inner)});
     }
   }
   return moe;

@@ -4,14 +4,25 @@
 
 #include "absl/strings/str_format.h"
 
+#include "core/dtype.h"
+
 namespace switchyard::qwen3_moe {
 
-RoutingTally::RoutingTally(const Plan& plan, DispatchMode mode, std::string own_worker)
+RoutingTally::RoutingTally(const Plan& plan, Phase phase, DispatchMode mode, std::string own_worker)
     : mode_(mode),
-      hidden_(plan.shape.hidden),
+      bf16_row_bytes_(2 * static_cast<std::uint64_t>(plan.shape.hidden)),
       counts_(plan.workers.size()),
       hits_(plan.workers.size()) {
   for (const PlanWorker& worker : plan.workers) own_.push_back(worker.id == own_worker);
+  for (const DispatchConfig& config : plan.configs) {
+    if (config.phase != phase) continue;
+    const RowBytes bytes = RowBytesOf(config.wire_dtype, plan.shape.hidden);
+    for (std::size_t w = 0; w < plan.workers.size(); ++w) {
+      if (plan.workers[w].device != config.edge.worker) continue;
+      row_bytes_[{config.layer.value, static_cast<std::int32_t>(w)}] =
+          static_cast<std::uint64_t>(bytes.total());
+    }
+  }
   for (const LayerPlacement& layer : plan.layers) {
     for (const PhysicalExpert& expert : layer.experts) {
       home_[{layer.layer.value, expert.expert.value}] =
@@ -21,7 +32,6 @@ RoutingTally::RoutingTally(const Plan& plan, DispatchMode mode, std::string own_
 }
 
 void RoutingTally::Count(const MoeCall& call) {
-  const std::uint64_t row_bytes = 2 * static_cast<std::uint64_t>(hidden_);  // BF16, both ways
   for (std::size_t t = 0; t < call.tokens; ++t) {
     std::set<std::size_t> visited;
     for (std::size_t k = 0; k < call.top_k; ++k) {
@@ -35,8 +45,9 @@ void RoutingTally::Count(const MoeCall& call) {
       if (mode_ == DispatchMode::kNormal && !visited.insert(worker).second) continue;
       ++counts_[worker].rows;
       if (own_[worker]) continue;
-      counts_[worker].request_bytes += row_bytes;
-      counts_[worker].reply_bytes += row_bytes;
+      const auto out = row_bytes_.find({call.layer.value, static_cast<std::int32_t>(worker)});
+      counts_[worker].request_bytes += out == row_bytes_.end() ? bf16_row_bytes_ : out->second;
+      counts_[worker].reply_bytes += bf16_row_bytes_;
     }
   }
 }

@@ -79,6 +79,13 @@ absl::Status NoMap(absl::string_view model_type) {
 
 std::span<const ExpertNameMap> ExpertNameMaps() { return kMaps; }
 
+bool DraftsCountApart(absl::string_view model_type) {
+  return std::any_of(kMaps.begin(), kMaps.end(), [&](const ExpertNameMap& map) {
+    return IsOf(map, model_type) &&
+           absl::string_view(map.draft_container) != absl::string_view(map.container);
+  });
+}
+
 absl::StatusOr<ExpertModules> FindExpertModules(const CheckpointTensors& tensors,
                                                 const ExpertLayer& layer) {
   std::vector<std::string> tried;

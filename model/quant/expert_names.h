@@ -38,6 +38,10 @@ struct ExpertLayer {
   std::int32_t experts = 0;
 };
 
+// True when the draft layers of a model_type have a list of their own, which begins at 0; else they
+// follow the others in one list.
+bool DraftsCountApart(absl::string_view model_type);
+
 // The modules by the names that `tensors` has, with `stored_in_bf16` set from them.
 // Errors: kUnimplemented (UNSUPPORTED), metadata {key}: a model_type without a row; kNotFound
 // (CHECKPOINT, TENSOR_NOT_FOUND): no row's names are there, with those that were tried.

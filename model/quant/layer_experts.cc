@@ -243,11 +243,22 @@ absl::StatusOr<RawProjection> LayerExperts::Load(std::int32_t expert, Projection
   return raw;
 }
 
+absl::StatusOr<std::vector<TensorExtent>> LayerExperts::Extents(std::int32_t expert,
+                                                                Projection projection) const {
+  SY_ASSIGN_OR_RETURN(const std::vector<Located> located, Locate(expert, projection));
+  std::vector<TensorExtent> extents;
+  for (const Located& one : located) extents.push_back({one.name, one.offset, one.bytes});
+  return extents;
+}
+
 absl::StatusOr<RawExpert> LayerExperts::Load(std::int32_t expert) const {
   RawExpert raw;
   for (const Projection projection : kAllProjections) {
-    SY_ASSIGN_OR_RETURN(raw.projections[static_cast<std::size_t>(projection)],
-                        Load(expert, projection));
+    const auto index = static_cast<std::size_t>(projection);
+    SY_ASSIGN_OR_RETURN(raw.projections[index], Load(expert, projection));
+    Sha256Stream stored;
+    for (const RawTensor& tensor : raw.projections[index].tensors) stored.Update(tensor.bytes);
+    raw.stored[index] = stored.Finish();
   }
   const RawTensor* gate = raw.of(Projection::kGate).Find(TensorRole::kGlobalScale);
   if (gate == nullptr) return raw;

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "core/hash.h"
 #include "core/moe_shape.h"
 #include "model/checkpoint_tensors.h"
 #include "model/quant/dequantize.h"
@@ -23,11 +24,19 @@ namespace switchyard {
 // The three projections of one expert, and whole sentences about them for an operator.
 struct RawExpert {
   std::array<RawProjection, 3> projections;  // by Projection
+  std::array<Sha256Digest, 3> stored;        // of each projection's tensors, one after the other
   std::vector<std::string> warnings;
 
   [[nodiscard]] const RawProjection& of(Projection projection) const {
     return projections[static_cast<std::size_t>(projection)];
   }
+};
+
+// Bytes of a file that belong to one projection of one expert.
+struct TensorExtent {
+  std::string name;
+  std::uint64_t offset = 0;  // in the tensor: packed experts share one
+  std::uint64_t bytes = 0;
 };
 
 // Static scales of the inputs over all experts of a layer; those of compressed-tensors turned over,
@@ -62,6 +71,11 @@ class LayerExperts {
   // All three. Where gate's and up's global scales differ, gate's holds for both, with a warning:
   // kernels compute the two together.
   [[nodiscard]] absl::StatusOr<RawExpert> Load(std::int32_t expert) const;
+
+  // What is stored of a projection, in the order of ExpectedTensors: a manifest hashes these bytes.
+  // Errors: as Check, of that projection.
+  [[nodiscard]] absl::StatusOr<std::vector<TensorExtent>> Extents(std::int32_t expert,
+                                                                  Projection projection) const;
 
   // Reads the input scales of all experts. Errors: as Load.
   [[nodiscard]] absl::StatusOr<LayerInputScales> InputScales() const;

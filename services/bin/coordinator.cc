@@ -8,10 +8,13 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
 
+#include "coordinator/dispatch_defaults.h"
 #include "coordinator/driver.h"
 #include "coordinator/model_loader.h"
 #include "coordinator/store/registry.h"
+#include "core/once_set.h"
 #include "core/rng.h"
 #include "core/status_macros.h"
 #include "services/bin/bin_support.h"
@@ -26,6 +29,7 @@ struct Options {
   std::string listen = "127.0.0.1:0";
   std::string store = "memory";
   std::vector<std::string> deployments;
+  DispatchOptions dispatch;
   std::string log_level = "info";
   std::string mutant;
 };
@@ -54,20 +58,36 @@ absl::Status ApplyFile(Driver& driver, const std::string& path) {
   return absl::OkStatus();
 }
 
+// The defaults of deployments, from the command line and the environment; says once what is
+// deprecated.
+absl::StatusOr<DispatchDefaults> DefaultsOf(const DispatchOptions& options, OnceSet& once,
+                                            Logger& logger) {
+  SY_ASSIGN_OR_RETURN(const ReadDispatchDefaults read,
+                      MakeDispatchDefaults(EnvironmentVariable, options));
+  for (const Warning& warning : read.warnings) {
+    if (once.First(WarningName(warning.id))) logger.Write(LogLevel::kWarn, warning.text);
+  }
+  return read.defaults;
+}
+
 absl::Status Run(const Options& options, SignalWait& signals) {
   SteadyClock clock;
   SystemRng rng;
   SY_ASSIGN_OR_RETURN(const std::unique_ptr<Logger> logger,
                       MakeLogger("coordinator", options.log_level));
   SY_ASSIGN_OR_RETURN(std::unique_ptr<StateStore> store, OpenStateStore(options.store));
+  OnceSet once;
   DriverOptions driver_options;
+  SY_ASSIGN_OR_RETURN(driver_options.coordinator.dispatch,
+                      DefaultsOf(options.dispatch, once, *logger));
   SY_ASSIGN_OR_RETURN(driver_options.coordinator.mutant, MutantOption(options.mutant));
   SY_ASSIGN_OR_RETURN(const std::unique_ptr<Driver> driver,
                       Driver::Create(driver_options, {.store = std::move(store),
                                                       .load_model = LoadModelFacts,
                                                       .clock = &clock,
                                                       .rng = &rng,
-                                                      .logger = logger.get()}));
+                                                      .logger = logger.get(),
+                                                      .once = &once}));
   for (const std::string& path : options.deployments) {
     SY_RETURN_IF_ERROR(ApplyFile(*driver, path));
   }
@@ -96,10 +116,17 @@ int Main(int argc, char** argv) {
   app.add_option("--store", options.store, "\"memory\" or \"sqlite:/path/to/file\"")
       ->capture_default_str();
   app.add_option("--deployment", options.deployments, "File of deployments to apply at start");
+  app.add_option(kDtypeFlag, options.dispatch.dispatcher_output_dtype,
+                 "Dtype of rows where a deployment says nothing: auto, bf16, fp8, int8 or nvfp4");
+  app.add_option(kDeprecatedDtypeFlag, options.dispatch.deepep_dispatcher_output_dtype,
+                 absl::StrCat("Deprecated spelling of ", kDtypeFlag));
   app.add_option("--log-level", options.log_level)->capture_default_str();
 #ifdef SWITCHYARD_MUTANTS
   app.add_option("--mutant", options.mutant, "Seeded bug to wake");
 #endif
+  for (int i = 1; i < argc; ++i) {
+    if (const absl::Status name = CheckOptionName(argv[i]); !name.ok()) return ExitCodeOf(name);
+  }
   CLI11_PARSE(app, argc, argv);
   return ExitCodeOf(Run(options, signals));
 }

@@ -36,7 +36,9 @@ void Encode(const DeploymentSpec& in, v1::DeploymentSpec* out) {
   out->set_min_workers(static_cast<std::uint32_t>(in.min_workers));
   EncodeTime(in.join_timeout, out->mutable_join_timeout());
   out->set_max_tokens_per_step(static_cast<std::uint32_t>(in.max_tokens_per_step));
-  out->set_dispatcher_output_dtype(EnumToProto(in.dispatcher_output_dtype));
+  if (in.dispatcher_output_dtype.has_value()) {
+    out->set_dispatcher_output_dtype(EnumToProto(*in.dispatcher_output_dtype));
+  }
   for (const LayerSpec& layer : in.layers) {
     v1::LayerSpec* item = out->add_layers();
     item->set_layer(static_cast<std::uint32_t>(layer.layer.value));
@@ -75,6 +77,12 @@ absl::StatusOr<DeploymentSpec> FromProto(const v1::ApplyDeploymentRequest& proto
   return at.Finish(std::move(spec));
 }
 
+void Encode(const DispatchDefaults& in, v1::DispatchDefaults* out) {
+  out->set_dispatcher_output_dtype(EnumToProto(in.dispatcher_output_dtype));
+  out->set_bf16_dispatch_flag(in.bf16_dispatch_flag);
+  out->set_npu_normal_int8_flag(in.npu_normal_int8_flag);
+}
+
 void Encode(const DeploymentView& in, v1::Deployment* out) {
   Encode(in.spec, out->mutable_spec());
   Encode(in.shape, out->mutable_shape());
@@ -90,6 +98,7 @@ void Encode(const DeploymentView& in, v1::Deployment* out) {
   if (!in.problem.ok()) *out->mutable_problem() = StatusToProto(in.problem);
   for (const std::string& line : in.left_out) out->add_left_out(line);
   out->set_sessions(static_cast<std::uint32_t>(in.sessions));
+  Encode(in.spec.coordinator_defaults, out->mutable_coordinator_defaults());
 }
 
 void Encode(const WorkerView& in, v1::Worker* out) {

@@ -43,6 +43,7 @@ void EncodeMember(const AttachOrder& in, v1::AttachRequest* message) {
   EncodeDigest(in.hash, out->mutable_plan_hash());
   out->set_transport(EnumToProto(in.transport));
   EncodeRing(in.reply_ring, out->mutable_reply_ring());
+  out->set_record_amax(in.record_amax);
 }
 void EncodeMember(const BindOrder& in, v1::AttachRequest* message) {
   message->mutable_bind()->set_epoch(in.epoch.value);
@@ -72,6 +73,7 @@ void DecodeOrder(Decoder& at, const v1::AttachOrder& in, AttachOrder* out) {
   at.Enum("transport", in.transport(), &out->transport);
   at.Sub("reply_ring", in.has_reply_ring(),
          [&] { DecodeRing(at, in.reply_ring(), &out->reply_ring); });
+  out->record_amax = in.record_amax();
 }
 
 AttachMessage DecodeRequest(Decoder& at, const v1::AttachRequest& proto) {
@@ -160,6 +162,8 @@ void Encode(const AttachmentCounters& in, v1::AttachmentCounters* out) {
     item->set_layer(static_cast<std::uint32_t>(hit.layer.value));
     item->set_expert(static_cast<std::uint32_t>(hit.expert.value));
     item->set_rows(hit.rows);
+    item->set_inputs_amax(hit.inputs_amax);
+    item->set_middle_amax(hit.middle_amax);
   }
 }
 
@@ -175,6 +179,8 @@ void Decode(Decoder& at, const v1::AttachmentCounters& in, AttachmentCounters* o
             at.Int("layer", item.layer(), &hit->layer.value);
             at.Int("expert", item.expert(), &hit->expert.value);
             hit->rows = item.rows();
+            hit->inputs_amax = item.inputs_amax();
+            hit->middle_amax = item.middle_amax();
           });
 }
 

@@ -41,6 +41,12 @@ struct WireEnum<DispatchDtype> {
   static constexpr int kProtoMax = v1::DispatchDtype_MAX;
 };
 template <>
+struct WireEnum<ScaleKind> {
+  using Proto = v1::ScaleKind;
+  static constexpr ScaleKind kLast = ScaleKind::kE4m3;
+  static constexpr int kProtoMax = v1::ScaleKind_MAX;
+};
+template <>
 struct WireEnum<OutputDtype> {
   using Proto = v1::OutputDtype;
   static constexpr OutputDtype kLast = OutputDtype::kF32;

@@ -86,6 +86,8 @@ void Encode(const DispatchConfig& in, v1::DispatchConfig* out) {
   out->set_scheme(EnumToProto(in.scheme));
   out->set_max_tokens_per_step(Unsigned(in.max_tokens_per_step));
   for (const std::string& line : in.trail) out->add_trail(line);
+  out->set_wire_scale(EnumToProto(in.wire_scale));
+  out->set_global_scale(in.global_scale);
 }
 
 void Decode(Decoder& at, const v1::DispatchConfig& in, DispatchConfig* out) {
@@ -101,6 +103,10 @@ void Decode(Decoder& at, const v1::DispatchConfig& in, DispatchConfig* out) {
   at.Enum("scheme", in.scheme(), &out->scheme);
   at.Int("max_tokens_per_step", in.max_tokens_per_step(), &out->max_tokens_per_step);
   out->trail.assign(in.trail().begin(), in.trail().end());
+  if (in.wire_scale() != v1::SCALE_KIND_UNSPECIFIED) {
+    at.Enum("wire_scale", in.wire_scale(), &out->wire_scale);
+  }
+  if (in.global_scale() != 0) out->global_scale = in.global_scale();
 }
 
 void Encode(const LayerPlacement& in, v1::LayerPlacement* out) {

@@ -16,6 +16,7 @@ void Encode(const OpenSessionOrder& in, v1::SessionOrder* out) {
   out->set_strict(in.strict);
   EncodeTime(in.step_deadline, out->mutable_step_deadline());
   out->set_source(EnumToProto(in.source));
+  out->set_record_amax(in.record_amax);
 }
 
 void Decode(Decoder& at, const v1::SessionOrder& in, OpenSessionOrder* out) {
@@ -28,6 +29,7 @@ void Decode(Decoder& at, const v1::SessionOrder& in, OpenSessionOrder* out) {
   out->strict = in.strict();
   at.Time("step_deadline", in.step_deadline(), &out->step_deadline);
   at.OptionalEnum<DeviceKind>("source", in.source(), &out->source);
+  out->record_amax = in.record_amax();
 }
 
 void Encode(const SessionGrant& in, v1::SessionGrant* out) {

@@ -14,6 +14,7 @@
 #include "gtest/gtest.h"
 
 #include "core/rng.h"
+#include "tests/reference/activation_reference.h"
 #include "tests/reference/calc_diff.h"
 #include "tests/reference/moe_reference.h"
 #include "tests/testing/random_tensors.h"
@@ -31,6 +32,7 @@ using testing::FailsWith;
 using testing::GaussianBf16;
 using testing::RandomExpert;
 using testing::ReferenceExpert;
+using testing::ReferenceRound;
 
 constexpr std::uint64_t kSeed = 20;
 constexpr double kPooledMax = 1.5e-5;
@@ -57,21 +59,22 @@ class Bench {
   [[nodiscard]] const PackedExpert& packed() const { return *packed_; }
   [[nodiscard]] const Bf16* Row(std::size_t row) const { return x_.data() + row * hidden(); }
 
-  std::vector<float> Run(const std::vector<const Bf16*>& rows) {
+  std::vector<float> Run(const std::vector<const Bf16*>& rows, ExpertAmax* amax = nullptr) {
     std::vector<float> out(rows.size() * hidden(), std::numeric_limits<float>::quiet_NaN());
-    const ExpertBatch batch = {.expert = packed_.get(), .rows = rows, .out = out.data()};
+    const ExpertBatch batch = {
+        .expert = packed_.get(), .rows = rows, .out = out.data(), .amax = amax};
     backend_->Run({&batch, 1}, *workspace_);
     return out;
   }
-  std::vector<float> RunRows(const std::vector<std::size_t>& which) {
+  std::vector<float> RunRows(const std::vector<std::size_t>& which, ExpertAmax* amax = nullptr) {
     std::vector<const Bf16*> rows(which.size());
     for (std::size_t i = 0; i < which.size(); ++i) rows[i] = Row(which[i]);
-    return Run(rows);
+    return Run(rows, amax);
   }
-  std::vector<float> RunAll() {
+  std::vector<float> RunAll(ExpertAmax* amax = nullptr) {
     std::vector<std::size_t> all(x_.size() / hidden());
     std::iota(all.begin(), all.end(), 0U);
-    return RunRows(all);
+    return RunRows(all, amax);
   }
   [[nodiscard]] std::vector<double> Reference() const {
     std::vector<double> y;
@@ -82,8 +85,22 @@ class Bench {
     }
     return y;
   }
+  // What gate and up make of a row.
+  [[nodiscard]] std::vector<double> ReferenceMiddle(std::size_t row) const {
+    const std::vector<double> x = Doubles(std::span(x_).subspan(row * hidden(), hidden()));
+    std::vector<double> h = testing::MatVec(expert_.gate, x);
+    const std::vector<double> up = testing::MatVec(expert_.up, x);
+    for (std::size_t i = 0; i < h.size(); ++i) h[i] = testing::Silu(h[i]) * up[i];
+    return h;
+  }
 
  private:
+  static std::vector<double> Doubles(std::span<const Bf16> row) {
+    std::vector<double> values;
+    for (const Bf16 bits : row) values.push_back(static_cast<double>(Bf16ToFloat(bits)));
+    return values;
+  }
+
   DeviceBackend* backend_;
   MoeShape shape_;
   RandomExpert expert_;
@@ -127,8 +144,9 @@ TEST_P(DeviceConformance, AdvertisesWhatItProved) {
   EXPECT_TRUE(capabilities.Takes(DispatchDtype::kBf16));
   EXPECT_TRUE(capabilities.Takes(QuantScheme::kNone));
   EXPECT_GT(capabilities.max_top_k, 0);
-  ASSERT_NE(device_->FindCodec(DispatchDtype::kBf16), nullptr);
-  EXPECT_EQ(device_->FindCodec(DispatchDtype::kFp8), nullptr);
+  for (const DispatchDtype dtype : capabilities.wire_dtypes) {
+    SY_EXPECT_OK(device_->MakeCodec({.format = DefaultWireFormat(dtype)}).status());
+  }
 }
 
 TEST_P(DeviceConformance, MatchesTheDoubleReference) {
@@ -325,6 +343,172 @@ TEST_P(DeviceConformance, TwoCallersWithTheirOwnWorkspacesDoNotDisturbEachOther)
   other.join();
 
   EXPECT_EQ(wrong.load(), 0);
+}
+
+// One way of a quant scheme: what becomes of the rows and of h, and scales and biases of the sums.
+struct SchemeCase {
+  ActivationSpec inputs;
+  ActivationSpec middle;
+  bool affine = false;
+};
+
+// The same in double. h is BF16 before it is rounded further, as in the kernels.
+std::vector<double> ReferenceOf(const ExpertWeightsView& view, std::span<const Bf16> x_row) {
+  std::vector<double> x;
+  for (const Bf16 bits : x_row) x.push_back(static_cast<double>(Bf16ToFloat(bits)));
+  ReferenceRound(view.inputs, x);
+  std::vector<double> h = testing::MatVec(view.gate, x);
+  const std::vector<double> up = testing::MatVec(view.up, x);
+  const auto add = [](double sum, float scale, std::span<const float> bias, std::size_t i) {
+    return sum * static_cast<double>(scale) + (bias.empty() ? 0.0 : static_cast<double>(bias[i]));
+  };
+  for (std::size_t i = 0; i < h.size(); ++i) {
+    h[i] = testing::Silu(add(h[i], view.gate_scale, view.gate_bias, i)) *
+           add(up[i], view.up_scale, view.up_bias, i);
+  }
+  if (view.middle.format != ActivationFormat::kBf16) {
+    ReferenceRound({}, h);
+    ReferenceRound(view.middle, h);
+  }
+  std::vector<double> y = testing::MatVec(view.down, h);
+  for (std::size_t i = 0; i < y.size(); ++i) {
+    y[i] = add(y[i], view.down_scale, view.down_bias, i);
+  }
+  return y;
+}
+
+TEST_P(DeviceConformance, RoundsScalesAndAddsAsTheWeightsAskFor) {
+  constexpr MoeShape kShape{.hidden = 332, .intermediate = 205, .experts = 1, .top_k = 1};
+  constexpr std::size_t kRows = 70;  // more than are rounded at once
+  // Stored scales are no round numbers: BF16 values would lie on ties, which FP32 breaks otherwise.
+  const SchemeCase cases[] = {
+      {{}, {}, true},
+      {{ActivationFormat::kFp8Group}, {ActivationFormat::kFp8Group}, false},
+      {{ActivationFormat::kFp8GroupPow2}, {ActivationFormat::kFp8GroupPow2}, false},
+      {{ActivationFormat::kInt8Row}, {ActivationFormat::kInt8Row}, true},
+      {{ActivationFormat::kNvfp4, 600.0F}, {ActivationFormat::kNvfp4, 300.0F}, true},
+      {{ActivationFormat::kFp8Row}, {ActivationFormat::kFp8Row}, true},
+      {{ActivationFormat::kFp8Static, 0.0123F}, {ActivationFormat::kFp8Static, 0.0217F}, false},
+      {{ActivationFormat::kInt4Row}, {ActivationFormat::kInt8Row}, false}};
+  const RandomExpert expert(kShape, kSeed);
+  SeededRng rng(kSeed + 7);
+  const std::vector<Bf16> x = GaussianBf16(kRows * 332, 1.0, rng);
+  std::vector<float> biases(332);
+  for (float& bias : biases) bias = static_cast<float>(testing::NextGaussian(rng));
+  for (const SchemeCase& one : cases) {
+    SCOPED_TRACE(ActivationFormatName(one.inputs.format));
+    ExpertWeightsView view = expert.view();
+    view.inputs = one.inputs;
+    view.middle = one.middle;
+    if (one.affine) {
+      view.gate_scale = 0.75F;
+      view.up_scale = 1.3F;
+      view.down_scale = 0.01F;
+      view.gate_bias = std::span(biases).first(205);
+      view.up_bias = std::span(biases).subspan(100, 205);
+      view.down_bias = biases;
+    }
+    SY_ASSERT_OK_AND_ASSIGN(const auto packed, device_->Pack(kShape, view));
+    SY_ASSERT_OK_AND_ASSIGN(const auto workspace, device_->MakeWorkspace(kShape, kRows));
+    std::vector<const Bf16*> rows;
+    for (std::size_t row = 0; row < kRows; ++row) rows.push_back(x.data() + row * 332);
+    std::vector<float> out(kRows * 332, std::numeric_limits<float>::quiet_NaN());
+    const ExpertBatch all{.expert = packed.get(), .rows = rows, .out = out.data()};
+    device_->Run({&all, 1}, *workspace);
+
+    std::vector<double> want;
+    for (std::size_t row = 0; row < kRows; ++row) {
+      const std::vector<double> y = ReferenceOf(view, std::span(x).subspan(row * 332, 332));
+      want.insert(want.end(), y.begin(), y.end());
+    }
+    EXPECT_LE(CalcDiff(out, want), 1e-4);
+    std::vector<float> alone(332);
+    const ExpertBatch last{
+        .expert = packed.get(), .rows = std::span(rows).last(1), .out = alone.data()};
+    device_->Run({&last, 1}, *workspace);
+    EXPECT_TRUE(SameBits(alone.data(), out.data() + (kRows - 1) * 332, 332));
+  }
+}
+
+// Rows that came quantised are not rounded again; those beside them are.
+TEST_P(DeviceConformance, LeavesRowsAloneThatWereRoundedOnTheirWay) {
+  constexpr MoeShape kShape{.hidden = 96, .intermediate = 80, .experts = 1, .top_k = 1};
+  constexpr std::size_t kRows = 67;
+  const RandomExpert expert(kShape, kSeed);
+  SeededRng rng(kSeed + 9);
+  const std::vector<Bf16> x = GaussianBf16(kRows * 96, 1.0, rng);
+  std::vector<const Bf16*> rows;
+  std::vector<std::uint8_t> rounded;
+  for (std::size_t row = 0; row < kRows; ++row) {
+    rows.push_back(x.data() + row * 96);
+    rounded.push_back(row % 3 == 0 ? 1 : 0);
+  }
+  const auto run = [&](ActivationFormat inputs, const std::uint8_t* flags) {
+    ExpertWeightsView view = expert.view();
+    view.inputs = {inputs};
+    auto packed = device_->Pack(kShape, view);
+    auto workspace = device_->MakeWorkspace(kShape, kRows);
+    EXPECT_TRUE(packed.ok() && workspace.ok());
+    std::vector<float> out(kRows * 96, std::numeric_limits<float>::quiet_NaN());
+    const ExpertBatch batch{
+        .expert = packed->get(), .rows = rows, .out = out.data(), .rounded = flags};
+    device_->Run({&batch, 1}, **workspace);
+    return out;
+  };
+  const std::vector<float> plain = run(ActivationFormat::kBf16, nullptr);
+  const std::vector<float> all_rounded = run(ActivationFormat::kInt4Row, nullptr);
+
+  const std::vector<float> got = run(ActivationFormat::kInt4Row, rounded.data());
+
+  for (std::size_t row = 0; row < kRows; ++row) {
+    const std::vector<float>& want = rounded[row] != 0 ? plain : all_rounded;
+    EXPECT_TRUE(SameBits(got.data() + row * 96, want.data() + row * 96, 96)) << row;
+  }
+}
+
+TEST_P(DeviceConformance, RecordsTheLargestMagnitudesAndChangesNothing) {
+  constexpr MoeShape kShape{.hidden = 96, .intermediate = 80, .experts = 1, .top_k = 1};
+  for (const int threads : {1, 3}) {
+    const auto device = Make(threads);
+    Bench bench(*device, kShape, 90);
+    bench.x()[40 * 96 + 5] = FloatToBf16(-57.0F);
+    bench.x()[41 * 96 + 6] = 0x7f80;  // not finite: no magnitude to calibrate for
+    const std::vector<float> want = bench.RunAll();
+    const std::vector<double> h = bench.ReferenceMiddle(40);
+    ExpertAmax amax;
+
+    const std::vector<float> got = bench.RunAll(&amax);
+
+    EXPECT_TRUE(SameBits(got.data(), want.data(), want.size()));
+    EXPECT_EQ(amax.inputs, 57.0F);
+    double largest = 0;
+    for (const double value : h) largest = std::max(largest, std::fabs(value));
+    EXPECT_NEAR(amax.middle, largest, largest / 100);
+    amax.middle = 1e9F;
+    (void)bench.RunAll(&amax);
+    EXPECT_EQ(amax.middle, 1e9F) << "what was larger before stays";
+  }
+}
+
+TEST_P(DeviceConformance, RefusesScalesThatAreNone) {
+  constexpr MoeShape kShape{.hidden = 32, .intermediate = 16, .experts = 1, .top_k = 1};
+  const RandomExpert expert(kShape, kSeed);
+  for (const float wrong : {0.0F, -1.0F, std::numeric_limits<float>::infinity(),
+                            std::numeric_limits<float>::quiet_NaN()}) {
+    ExpertWeightsView view = expert.view();
+    view.down_scale = wrong;
+    EXPECT_THAT(device_->Pack(kShape, view).status(),
+                FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
+    view = expert.view();
+    view.middle = {ActivationFormat::kFp8Static, wrong};
+    EXPECT_THAT(device_->Pack(kShape, view).status(),
+                FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
+  }
+  ExpertWeightsView view = expert.view();
+  const std::vector<float> short_bias(15, 1.0F);
+  view.up_bias = short_bias;
+  EXPECT_THAT(device_->Pack(kShape, view).status(),
+              FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadShape));
 }
 
 TEST_P(DeviceConformance, RunsNothingWhenThereIsNothingToRun) {

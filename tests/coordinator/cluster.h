@@ -55,6 +55,8 @@ class Cluster {
   // The coordinator ends; every stream and watch with it. The store stays.
   void StopCoordinator();
   void StartCoordinator();
+  // Of the next coordinator.
+  void SetOptions(const CoordinatorOptions& options) { options_ = options; }
 
   // Workers.
   FakeWorker& Join(const std::string& id, std::int64_t weight_bytes_max = 0);
@@ -87,6 +89,7 @@ class Cluster {
   std::vector<WriteStore> held;
   void ReleaseWrites();
   std::vector<StoreWrite> written;
+  std::vector<Report> reports;
   std::map<WatchId, std::vector<PlanNews>> news;
   std::map<WatchId, absl::Status> closed_watches;
   MemoryStore store;
@@ -102,7 +105,7 @@ class Cluster {
   void Perform(const AnswerEnd& /*effect*/) {}
   void Perform(const SendNews& effect);
   void Perform(const CloseWatch& effect);
-  void Perform(const Report& /*effect*/) {}
+  void Perform(const Report& effect) { reports.push_back(effect); }
   void Answer(FakeWorker& worker, const CoordinatorMessage& message);
 
   CoordinatorOptions options_;

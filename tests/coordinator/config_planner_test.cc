@@ -86,25 +86,64 @@ TEST(ConfigPlannerTest, TheTrailNamesTheRuleThatDecided) {
   }
 }
 
-// R121: a scheme that one of the workers did not prove is refused before any traffic; rows in a
-// dtype that the sources cannot make are not planned.
-TEST(ConfigPlannerTest, PlansOnlyWhatBothEndsProved) {
+ModelFacts FactsWith(QuantScheme scheme) {
   ModelFacts facts = MakeFacts();
-  facts.scheme = QuantScheme::kW8A8Int8;
+  for (LayerStorage& layer : facts.storage) {
+    layer.scheme = scheme;
+    layer.quant_config.emplace();
+  }
+  return facts;
+}
+
+// R121: a scheme that one of the workers did not prove is refused before any traffic; rows in a
+// dtype that one of them did not prove are not planned.
+TEST(ConfigPlannerTest, PlansOnlyWhatBothEndsProved) {
+  const ModelFacts facts = FactsWith(QuantScheme::kW8A8Int8);
   std::vector<CapabilitySet> workers(2, MakeCapabilities());
-  workers[0].schemes.push_back(facts.scheme);
+  workers[0].schemes.push_back(QuantScheme::kW8A8Int8);
   workers[0].wire_dtypes.push_back(DispatchDtype::kInt8);
 
   EXPECT_THAT(PlanConfigs(Complete(MakeSpec()), facts, workers),
               FailsWith(absl::StatusCode::kUnimplemented, Reason::kUnsupported));
-  workers[1] = workers[0];
-  SY_ASSERT_OK_AND_ASSIGN(const auto configs, PlanConfigs(Complete(MakeSpec()), facts, workers));
+  workers[1].schemes = workers[0].schemes;
+  SY_ASSERT_OK_AND_ASSIGN(auto configs, PlanConfigs(Complete(MakeSpec()), facts, workers));
   for (const DispatchConfig& config : configs) {
-    EXPECT_EQ(config.scheme, facts.scheme);
-    EXPECT_EQ(config.wire_dtype, DispatchDtype::kBf16);
-    EXPECT_EQ(config.trail[2],
-              "wire dtype bf16, not int8: capability: the source (cpu) did not prove that it makes "
-              "int8 rows");
+    EXPECT_EQ(config.scheme, QuantScheme::kW8A8Int8);
+    EXPECT_EQ(config.format(), kBf16Format);
+    EXPECT_NE(config.trail[2].find("bf16, not int8: capability"), std::string::npos)
+        << config.trail[2];
+  }
+  workers[1].wire_dtypes = workers[0].wire_dtypes;
+  SY_ASSERT_OK_AND_ASSIGN(configs, PlanConfigs(Complete(MakeSpec()), facts, workers));
+  for (const DispatchConfig& config : configs) EXPECT_EQ(config.format(), kInt8Format);
+}
+
+// R77, R29, R55: each layer has its own storage: NVFP4 with its global scale, one that is excluded,
+// one of a draft.
+TEST(ConfigPlannerTest, EachLayerIsPlannedByItsOwnStorage) {
+  ModelFacts facts = MakeFacts({.layers = 3});
+  facts.storage[0].scheme = QuantScheme::kNvfp4;
+  facts.storage[0].quant_config.emplace().input_global_scale = 672.0F;
+  facts.storage[1].excluded = true;
+  facts.storage[1].quant_config = LayerQuantConfig{};
+  facts.storage[2].role = LayerRole::kDraft;
+  CapabilitySet worker = MakeCapabilities();
+  worker.wire_dtypes = {DispatchDtype::kBf16, DispatchDtype::kFp8, DispatchDtype::kInt8,
+                        DispatchDtype::kNvfp4};
+  worker.schemes.push_back(QuantScheme::kNvfp4);
+  DeploymentSpec spec = MakeSpec();
+  spec.phases = {{Phase::kPrefill, {}}, {Phase::kDecode, {}}};
+
+  SY_ASSERT_OK_AND_ASSIGN(const auto configs, PlanConfigs(Complete(spec), facts, {{worker}}));
+
+  ASSERT_EQ(configs.size(), 6U);
+  EXPECT_EQ(configs[0].format(), kBf16Format) << "normal mode sends NVFP4 layers BF16";
+  EXPECT_EQ(configs[0].global_scale, 1.0F);
+  EXPECT_EQ(configs[1].format(), kNvfp4Format);
+  EXPECT_EQ(configs[1].global_scale, 672.0F);
+  for (std::size_t i = 2; i < 6; ++i) {
+    EXPECT_EQ(configs[i].format(), kBf16Format);
+    EXPECT_EQ(configs[i].scheme, QuantScheme::kNone);
   }
 }
 
@@ -118,8 +157,7 @@ CapabilitySet QuantisedCpu() {
 
 // Narrow wishes beat wide ones, for the layers and phases that they name and no other.
 TEST(ConfigPlannerTest, PlansWhatIsAskedForByDeploymentPhaseAndLayer) {
-  ModelFacts facts = MakeFacts();  // layers 1 and 3
-  facts.scheme = QuantScheme::kFp8Block;
+  const ModelFacts facts = FactsWith(QuantScheme::kFp8Block);  // layers 1 and 3
   DeploymentSpec spec = MakeSpec();
   spec.phases = {{Phase::kPrefill, {}}, {Phase::kDecode, {}, DtypeChoice::kBf16}};
   spec.dispatcher_output_dtype = DtypeChoice::kBf16;
@@ -138,10 +176,77 @@ TEST(ConfigPlannerTest, PlansWhatIsAskedForByDeploymentPhaseAndLayer) {
             "wire dtype fp8: rule 3b (scheme): experts of scheme fp8_block on cpu prefer it");
 }
 
+// The trail says which of the four places decided: coordinator, deployment, layer, layer and phase.
+TEST(ConfigPlannerTest, TheTrailNamesWhereTheDtypeWasAskedFor) {
+  ModelFacts facts = MakeFacts();  // layers 1 and 3
+  for (LayerStorage& layer : facts.storage) layer.scheme = QuantScheme::kFp8Block;
+  DeploymentSpec spec = MakeSpec();
+  spec.phases = {{Phase::kPrefill, {}}, {Phase::kDecode, {}}};
+  spec.coordinator_defaults.dispatcher_output_dtype = DtypeChoice::kBf16;
+  spec.layers = {{LayerId{3}, {}, DtypeChoice::kBf16},
+                 {LayerId{3}, Phase::kDecode, DtypeChoice::kBf16}};
+  const std::vector<CapabilitySet> workers(2, QuantisedCpu());
+
+  SY_ASSERT_OK_AND_ASSIGN(const auto configs, PlanConfigs(Complete(spec), facts, workers));
+
+  ASSERT_EQ(configs.size(), 4U);
+  const std::string explicitly = "wire dtype bf16: rule 0 (explicit): ";
+  const std::string whole = explicitly + "the coordinator's --dispatcher-output-dtype asks for it";
+  EXPECT_EQ(configs[0].trail[1], whole);
+  EXPECT_EQ(configs[1].trail[1], whole);
+  EXPECT_EQ(configs[2].trail[1], explicitly + "deployment demo, layer 3 asks for it");
+  EXPECT_EQ(configs[3].trail[1], explicitly + "deployment demo, layer 3, phase decode asks for it");
+}
+
+// R2: the flag is a field of the deployment, its source is in the trail, and it is told once a
+// plan.
+TEST(ConfigPlannerTest, TheDeprecatedFlagOfADeploymentDecidesAndIsTold) {
+  ModelFacts facts = MakeFacts();
+  for (LayerStorage& layer : facts.storage) layer.scheme = QuantScheme::kFp8Block;
+  DeploymentSpec spec = MakeSpec();
+  spec.coordinator_defaults.bf16_dispatch_flag = "the coordinator's environment";
+  const std::vector<CapabilitySet> workers(2, QuantisedCpu());
+  std::vector<Warning> warnings;
+
+  SY_ASSERT_OK_AND_ASSIGN(const auto configs,
+                          PlanConfigs(Complete(spec), facts, workers, &warnings));
+
+  for (const DispatchConfig& config : configs) {
+    EXPECT_EQ(config.trail[1],
+              "wire dtype bf16: rule 1 (bf16_flag): SGLANG_DEEPEP_BF16_DISPATCH (deprecated) is "
+              "set by the coordinator's environment");
+  }
+  ASSERT_EQ(warnings.size(), 1U) << configs.size() << " configs";
+  EXPECT_EQ(warnings[0].id, WarningId::kDeprecatedBf16Flag);
+  SY_ASSERT_OK(PlanConfigs(Complete(spec), facts, workers, &warnings));
+  EXPECT_EQ(warnings.size(), 1U) << "known already";
+}
+
+// R24: the other flag changes no layer whose dtype or scheme is known.
+TEST(ConfigPlannerTest, TheNpuFlagChangesNoConfigOfALayerWithADtype) {
+  CapabilitySet npu = MakeCapabilities();
+  npu.device = DeviceKind::kAscend;
+  npu.device_profile = "ascend_a3";
+  const std::vector<CapabilitySet> workers{npu, MakeCapabilities()};
+  for (const auto choice : {DtypeChoice::kAuto, DtypeChoice::kBf16}) {
+    DeploymentSpec spec = MakeSpec();
+    spec.layers = {{LayerId{1}, {}, choice}};
+    SY_ASSERT_OK_AND_ASSIGN(const auto without, PlanConfigs(Complete(spec), MakeFacts(), workers));
+    spec.coordinator_defaults.npu_normal_int8_flag = "the coordinator's environment";
+    std::vector<Warning> warnings;
+
+    SY_ASSERT_OK_AND_ASSIGN(const auto with,
+                            PlanConfigs(Complete(spec), MakeFacts(), workers, &warnings));
+
+    EXPECT_EQ(with, without);
+    ASSERT_EQ(warnings.size(), 1U);
+    EXPECT_EQ(warnings[0].id, WarningId::kDeprecatedNpuInt8Flag);
+  }
+}
+
 // What was asked for and cannot be is refused, naming the layer and what to do.
 TEST(ConfigPlannerTest, RefusesDtypesThatTheLayersDoNotTakeAndLayersThatAreNotThere) {
-  ModelFacts facts = MakeFacts();
-  facts.scheme = QuantScheme::kFp8Block;
+  const ModelFacts facts = FactsWith(QuantScheme::kFp8Block);
   DeploymentSpec spec = MakeSpec();
   const std::vector<CapabilitySet> workers(2, QuantisedCpu());
   spec.layers = {{LayerId{3}, {}, DtypeChoice::kInt8}};

@@ -23,6 +23,7 @@ ModelFacts SmallFacts(std::int32_t experts = 3) {
   ModelFacts facts;
   facts.shape = {.hidden = 8, .intermediate = 4, .experts = experts, .top_k = 2};
   facts.layers = {LayerId{1}, LayerId{3}};
+  facts.storage.resize(2);
   for (const LayerId layer : facts.layers) {
     for (std::int32_t e = 0; e < experts; ++e) {
       for (const Projection p : {Projection::kGate, Projection::kUp, Projection::kDown}) {
@@ -142,6 +143,31 @@ TEST(ModelFactsTest, RefusesHolesDisorderAndStrangers) {
   EXPECT_THAT(CheckFacts(facts), bad);
 }
 
+// R1: what the coordinator was started with counts where the deployment says nothing.
+TEST(DeploymentSpecTest, TheCoordinatorsDtypeCountsWhereTheDeploymentSaysNothing) {
+  DeploymentSpec spec = GoodSpec();
+  spec.coordinator_defaults.dispatcher_output_dtype = DtypeChoice::kFp8;
+
+  const std::vector<DtypeWish> silent = spec.DtypeWishes();
+  spec.dispatcher_output_dtype = DtypeChoice::kInt8;
+  const std::vector<DtypeWish> spoken = spec.DtypeWishes();
+  spec.dispatcher_output_dtype = DtypeChoice::kAuto;
+  const std::vector<DtypeWish> taken_back = spec.DtypeWishes();
+
+  ASSERT_EQ(silent.size(), 1U);
+  EXPECT_EQ(silent[0].dtype, DispatchDtype::kFp8);
+  EXPECT_EQ(silent[0].source, "the coordinator's --dispatcher-output-dtype");
+  ASSERT_EQ(spoken.size(), 1U);
+  EXPECT_EQ(spoken[0].dtype, DispatchDtype::kInt8);
+  EXPECT_EQ(spoken[0].source, "deployment demo");
+  EXPECT_TRUE(taken_back.empty());
+}
+
+// What the coordinator's defaults take at the end of a record when none is set.
+constexpr std::size_t kDefaultsBytes = 1 + 4 + 4;
+// Of SmallFacts: a count, and for each of its two layers five bytes and an empty text.
+constexpr std::size_t kStorageBytes = 4 + 2 * (5 + 4);
+
 TEST(DeploymentRecordTest, RoundTrips) {
   DeploymentRecord record;
   SY_ASSERT_OK_AND_ASSIGN(record.spec, CompleteSpec(GoodSpec()));
@@ -150,6 +176,7 @@ TEST(DeploymentRecordTest, RoundTrips) {
   record.spec.dispatcher_output_dtype = DtypeChoice::kFp8;
   record.spec.layers = {{LayerId{1}, {}, DtypeChoice::kBf16},
                         {LayerId{1}, Phase::kDecode, DtypeChoice::kAuto}};
+  record.spec.coordinator_defaults = {DtypeChoice::kInt8, "the environment", ""};
   record.facts = SmallFacts();
 
   SY_ASSERT_OK_AND_ASSIGN(const auto parsed, ParseDeploymentRecord(CanonicalBytes(record)));
@@ -164,15 +191,36 @@ TEST(DeploymentRecordTest, ReadsTheFormatBeforeWireDtypes) {
   record.facts = SmallFacts();
   std::string bytes = CanonicalBytes(record);
   const std::size_t added = 1 + 4 + record.spec.phases.size() + 4;
-  bytes.resize(bytes.size() - added);
+  bytes.resize(bytes.size() - kStorageBytes - kDefaultsBytes - added);
   bytes[0] = 1;
 
   SY_ASSERT_OK_AND_ASSIGN(const auto parsed, ParseDeploymentRecord(bytes));
 
   EXPECT_EQ(parsed, record);
-  bytes[0] = 3;
-  EXPECT_THAT(ParseDeploymentRecord(bytes),
-              FailsWith(absl::StatusCode::kDataLoss, Reason::kStoreWrite));
+  for (const char format : {'\0', '\2', '\3', '\4'}) {
+    bytes[0] = format;
+    EXPECT_THAT(ParseDeploymentRecord(bytes),
+                FailsWith(absl::StatusCode::kDataLoss, Reason::kStoreWrite));
+  }
+}
+
+// A store of a coordinator without defaults of its own, where "auto" stood for "does not say".
+TEST(DeploymentRecordTest, ReadsTheFormatBeforeTheCoordinatorsDefaults) {
+  for (const auto choice : {DtypeChoice::kAuto, DtypeChoice::kFp8}) {
+    DeploymentRecord record;
+    SY_ASSERT_OK_AND_ASSIGN(record.spec, CompleteSpec(GoodSpec()));
+    record.spec.dispatcher_output_dtype = choice;
+    record.spec.layers = {{LayerId{1}, {}, DtypeChoice::kAuto}};
+    record.facts = SmallFacts();
+    std::string bytes = CanonicalBytes(record);
+    bytes.resize(bytes.size() - kStorageBytes - kDefaultsBytes);
+    bytes[0] = 2;
+
+    SY_ASSERT_OK_AND_ASSIGN(const auto parsed, ParseDeploymentRecord(bytes));
+
+    if (choice == DtypeChoice::kAuto) record.spec.dispatcher_output_dtype.reset();
+    EXPECT_EQ(parsed, record);
+  }
 }
 
 TEST(DeploymentRecordTest, RefusesTruncationAndSurvivesDamage) {

@@ -105,7 +105,7 @@ class DriverTest : public ::testing::Test {
  protected:
   void Start(std::unique_ptr<StateStore> store = std::make_unique<MemoryStore>(),
              DriverOptions options = {}) {
-    Driver::Parts parts{std::move(store), load_model, &clock_, &rng_, &logger_};
+    Driver::Parts parts{std::move(store), load_model, &clock_, &rng_, &logger_, &once_};
     auto made = Driver::Create(std::move(options), std::move(parts));
     SY_ASSERT_OK(made);
     driver = *std::move(made);
@@ -139,6 +139,7 @@ class DriverTest : public ::testing::Test {
   SteadyClock clock_;
   SystemRng rng_;
   Logger logger_{"coordinator", LogLevel::kOff};
+  OnceSet once_;
   std::unique_ptr<Driver> driver;
 };
 
@@ -161,6 +162,43 @@ TEST_F(DriverTest, ServesADeploymentFromApplyToSession) {
   driver->CloseSession(grant.session, [&closed](absl::Status s) { closed.set_value(s); });
   SY_EXPECT_OK(closed.get_future().get());
   EXPECT_EQ(driver->View().deployments[0].sessions, 0);
+}
+
+int CountOf(const std::string& what, const std::string& text) {
+  int count = 0;
+  for (auto at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++count;
+  return count;
+}
+
+// R2, R17: one line for each reason and process, however many layers, plans and deployments have
+// it.
+TEST_F(DriverTest, LogsAWarningOfPlansOnceAProcess) {
+  DriverOptions options;
+  options.coordinator.dispatch.bf16_dispatch_flag = "the coordinator's environment";
+  Logger loud("coordinator", LogLevel::kWarn);
+  ::testing::internal::CaptureStderr();
+  for (int life = 0; life < 2; ++life) {
+    auto made = Driver::Create(options, {.store = std::make_unique<MemoryStore>(),
+                                         .load_model = load_model,
+                                         .clock = &clock_,
+                                         .rng = &rng_,
+                                         .logger = &loud,
+                                         .once = &once_});
+    SY_ASSERT_OK(made);
+    driver = *std::move(made);
+    auto a = Join("a");
+    SY_ASSERT_OK(Apply(MakeSpec(1)));
+    SY_ASSERT_OK(Open());
+    DeploymentSpec second = MakeSpec(1);
+    second.name = "second";
+    SY_ASSERT_OK(Apply(second));
+    a.reset();
+    driver.reset();
+  }
+  const std::string log = ::testing::internal::GetCapturedStderr();
+
+  EXPECT_EQ(CountOf("SGLANG_DEEPEP_BF16_DISPATCH is deprecated", log), 1) << log;
+  EXPECT_EQ(CountOf("write --dispatcher-output-dtype bf16 instead", log), 1) << log;
 }
 
 TEST_F(DriverTest, WatchesHearOfANewEpoch) {

@@ -70,6 +70,90 @@ TEST(FirstEpochTest, SaysWhoIsThereAfterJoinTimeoutWhenTheModelDoesNotFit) {
   EXPECT_EQ(cluster.ServingWorkers(), "w0 w1 w2");
 }
 
+// Before any worker is there, and so that nothing of it is stored.
+TEST(FirstEpochTest, RefusesLayersThatTheModelDoesNotHaveWhenTheyAreApplied) {
+  Cluster cluster;
+  DeploymentSpec spec = MakeSpec(1);
+  spec.layers = {{LayerId{1}, {}, DtypeChoice::kBf16}, {LayerId{2}, {}, DtypeChoice::kBf16}};
+
+  for (const bool dry_run : {true, false}) {
+    const absl::Status refused = cluster.Apply(spec, dry_run).status();
+
+    ASSERT_THAT(refused, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
+    EXPECT_EQ(MetadataOf(refused).at("layer"), "2");
+    EXPECT_NE(refused.message().find("deployment demo"), absl::string_view::npos) << refused;
+  }
+  EXPECT_TRUE(cluster.written.empty());
+  spec.layers.pop_back();
+  SY_EXPECT_OK(cluster.Apply(spec));
+}
+
+TEST(FirstEpochTest, ADryRunSaysWhenMinWorkersIsNotReachedAndShowsThePlan) {
+  Cluster cluster;
+  SY_ASSERT_OK_AND_ASSIGN(const DeploymentView nobody, cluster.Apply(MakeSpec(2), true));
+  EXPECT_EQ(nobody.drafted, nullptr);
+  EXPECT_EQ(nobody.activity,
+            "checked; the workers at hand do not do; min_workers is not reached: 0 of 2 are there "
+            "(none), and a first plan waits for more up to join_timeout");
+  cluster.Join("w0");
+
+  SY_ASSERT_OK_AND_ASSIGN(const DeploymentView one, cluster.Apply(MakeSpec(2), true));
+  cluster.Join("w1");
+  SY_ASSERT_OK_AND_ASSIGN(const DeploymentView both, cluster.Apply(MakeSpec(2), true));
+
+  EXPECT_EQ(one.activity,
+            "checked; a plan with 1 workers is possible; min_workers is not reached: 1 of 2 are "
+            "there (w0), and a first plan waits for more up to join_timeout");
+  EXPECT_EQ(both.activity, "checked; a plan with 2 workers is possible");
+  ASSERT_NE(both.drafted, nullptr);
+  EXPECT_EQ(both.drafted->configs.size(), both.layers.size() * both.spec.phases.size());
+  EXPECT_TRUE(cluster.written.empty());
+}
+
+// R2: the coordinator's defaults are stamped on what is applied and stored with it; whoever applies
+// it cannot set them, and a coordinator that comes back without them plans as before.
+TEST(FirstEpochTest, AppliedDeploymentsKeepTheDefaultsOfTheirCoordinator) {
+  CoordinatorOptions options;
+  options.dispatch.bf16_dispatch_flag = "the coordinator's environment";
+  Cluster cluster(options);
+  cluster.Join("w0");
+  DeploymentSpec asked = MakeSpec(1);
+  asked.coordinator_defaults.dispatcher_output_dtype = DtypeChoice::kNvfp4;
+
+  SY_ASSERT_OK(cluster.Apply(asked));
+
+  EXPECT_EQ(cluster.Deployment().spec.coordinator_defaults, options.dispatch);
+  const std::vector<std::string> trail = cluster.Deployment().serving->plan.configs[0].trail;
+  EXPECT_NE(trail[1].find("rule 1 (bf16_flag)"), std::string::npos) << trail[1];
+  cluster.StopCoordinator();
+  cluster.SetOptions({});
+  cluster.StartCoordinator();
+  EXPECT_EQ(cluster.Deployment().spec.coordinator_defaults, options.dispatch);
+  EXPECT_EQ(cluster.Deployment().serving->plan.configs[0].trail, trail);
+  SY_ASSERT_OK(cluster.Apply(asked));
+  EXPECT_EQ(cluster.Deployment().spec.coordinator_defaults, DispatchDefaults{});
+}
+
+// R17: what plans warn of carries the name under which a process says it once.
+TEST(FirstEpochTest, WarningsOfPlansHaveANameToBeSaidOnceUnder) {
+  CoordinatorOptions options;
+  options.dispatch.bf16_dispatch_flag = "the coordinator's environment";
+  Cluster cluster(options);
+  cluster.Join("w0");
+
+  SY_ASSERT_OK(cluster.Apply(MakeSpec(1)));
+
+  int named = 0;
+  for (const Report& report : cluster.reports) {
+    if (report.once.empty()) continue;
+    ++named;
+    EXPECT_EQ(report.once, "deprecated_bf16_flag");
+    EXPECT_EQ(report.level, LogLevel::kWarn);
+    EXPECT_NE(report.text.find("--dispatcher-output-dtype bf16"), std::string::npos);
+  }
+  EXPECT_GE(named, 1);
+}
+
 TEST(FirstEpochTest, TellsEachWorkerItsExpertsAndTheirHashes) {
   Cluster cluster;
   cluster.Join("w0");

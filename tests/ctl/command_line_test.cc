@@ -38,6 +38,44 @@ TEST(CommandLineTest, ReadsEachVerb) {
   EXPECT_TRUE(Parse({"version", "--client"}).client_only);
 }
 
+TEST(CommandLineTest, ReadsAnEdge) {
+  const CommandLine line = Parse({"explain", "layer", "3", "--edge", "gpu:ascend_a2"});
+  EXPECT_EQ(line.edge_source, "gpu");
+  EXPECT_EQ(line.edge_worker, "ascend_a2");
+  for (const char* bad : {"gpu", ":npu", "gpu:", "gpu:npx", "gpx:npu", "cpu:cpu:cpu"}) {
+    EXPECT_FALSE(ParseCommandLine({"explain", "layer", "3", "--edge", bad}).line.has_value())
+        << bad;
+  }
+}
+
+TEST(CommandLineTest, ReadsWhatToInspect) {
+  const CommandLine all = Parse({"model", "inspect", "/m"});
+  EXPECT_EQ(all.verb, Verb::kModelInspect);
+  EXPECT_EQ(all.path, "/m");
+  EXPECT_FALSE(all.only_layer.has_value());
+  EXPECT_EQ(all.worker_kind, "");
+  const CommandLine some =
+      Parse({"model", "inspect", "/m", "--layer", "0", "--worker-kind", "ascend_a2", "-o", "json"});
+  EXPECT_EQ(some.only_layer, 0);
+  EXPECT_EQ(some.worker_kind, "ascend_a2");
+  EXPECT_EQ(some.output, OutputFormat::kJson);
+}
+
+TEST(CommandLineTest, RefusesAnInspectionOfNothing) {
+  const std::vector<std::vector<std::string>> bad{
+      {"model"},
+      {"model", "inspect"},
+      {"model", "weigh", "/m"},
+      {"model", "inspect", "/m", "--layer", "-1"},
+      {"model", "inspect", "/m", "--worker-kind", "gpx"}};
+  for (const std::vector<std::string>& words : bad) {
+    const ParsedCommandLine parsed = ParseCommandLine(words);
+    EXPECT_FALSE(parsed.line.has_value()) << absl::StrJoin(words, " ");
+    EXPECT_EQ(parsed.exit_code, 2) << absl::StrJoin(words, " ");
+    EXPECT_THAT(parsed.text, HasSubstr("'syctl model --help'")) << absl::StrJoin(words, " ");
+  }
+}
+
 TEST(CommandLineTest, TakesKindsInBothForms) {
   EXPECT_EQ(Parse({"get", "worker"}).kind, Kind::kWorkers);
   EXPECT_EQ(Parse({"describe", "layers", "3"}).layer, 3U);
@@ -90,7 +128,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         WrongWords{{}, "A subcommand is required"},
         WrongWords{{"gte", "workers"}, "\"gte\" is no verb; did you mean \"get\"?"},
-        WrongWords{{"frobnicate"}, "one of apply, get, describe, explain, version"},
+        WrongWords{{"frobnicate"}, "one of apply, get, describe, explain, model, version"},
         WrongWords{{"get"}, "KIND is required"},
         WrongWords{{"get", "wrokers"}, "no kind \"wrokers\"; did you mean \"workers\"?"},
         WrongWords{{"describe", "plan", "x"}, "one of deployment, model, worker, layer"},

@@ -90,6 +90,20 @@ TEST_F(CommandsTest, ExplainAsksForThePhaseAndDeployment) {
   EXPECT_EQ(RunJson({"explain", "layer", "1"})["configs"][1]["phase"], "decode");
 }
 
+TEST_F(CommandsTest, ExplainMarksAnEdgeThatThePlanDoesNotHave) {
+  const std::string text = Run({"explain", "layer", "1", "--edge", "cpu:ascend_a3"});
+  SY_EXPECT_OK(status_);
+  EXPECT_THAT(text, StartsWith("the plan has no edge cpu -> ascend_a3; this is what would be "));
+  EXPECT_THAT(text, HasSubstr("\ndecode, cpu -> ascend_a3: would be low_latency, bf16 out and "));
+  EXPECT_THAT(Run({"explain", "layer", "1", "--edge", "cpu:cpu"}), StartsWith("layer 1, epoch 3"));
+
+  ASSERT_EQ(coordinator_.explained().size(), 2U);
+  EXPECT_EQ(coordinator_.explained()[0].edge().source(), "cpu");
+  EXPECT_EQ(coordinator_.explained()[0].edge().worker(), "ascend_a3");
+  const Json json = RunJson({"explain", "layer", "1", "--edge", "cpu:ascend_a3"});
+  EXPECT_EQ(json["hypothetical"][0]["worker_profile"], "ascend_a3");
+}
+
 TEST_F(CommandsTest, APlanThatIsNotReadyIsAnErrorAndPrintsNothing) {
   coordinator_.plan_error =
       MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady, "waiting for workers");
@@ -122,10 +136,35 @@ TEST_F(CommandsTest, ADryRunOnlyChecks) {
   EXPECT_EQ(Run({"apply", "--dry-run", "-f", file}),
             "NAME    RESULT\n"
             "local   would be changed\n"
-            "second  would be created\n");
+            "second  would be created\n"
+            "\n"
+            "local: checked; a plan with 2 workers is possible\n"
+            "  - would be left out: w9: no memory\n"
+            "  LAYERS  PHASE    EDGE        MODE         WIRE  SCHEME\n"
+            "  0-1 4   prefill  cpu -> cpu  normal       bf16  none\n"
+            "  0-1 4   decode   cpu -> cpu  low_latency  bf16  none\n"
+            "\n"
+            "second: checked; a plan with 2 workers is possible\n"
+            "  - would be left out: w9: no memory\n"
+            "  LAYERS  PHASE    EDGE        MODE         WIRE  SCHEME\n"
+            "  0-1 4   prefill  cpu -> cpu  normal       bf16  none\n"
+            "  0-1 4   decode   cpu -> cpu  low_latency  bf16  none\n");
 
   ASSERT_EQ(coordinator_.applied().size(), 2U);
   EXPECT_TRUE(coordinator_.applied()[0].validate_only());
+  const Json json = RunJson({"apply", "--dry-run", "-f", file});
+  EXPECT_EQ(json["applied"][0]["configs"].size(), 6U);
+}
+
+TEST_F(CommandsTest, ADryRunSaysWhyThereCanBeNoPlan) {
+  coordinator_.dry_run_problem =
+      MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady, "0 workers are there");
+  const TempDir dir;
+  const std::string file = dir.Write("d.yaml", "name: local\ncheckpoint: /a\n");
+
+  EXPECT_THAT(Run({"apply", "--dry-run", "-f", file}),
+              HasSubstr("local: checked; the workers at hand do not do\n"
+                        "  - 0 workers are there\n"));
 }
 
 TEST_F(CommandsTest, ApplyingTheSameAgainChangesNothing) {

@@ -85,6 +85,7 @@ TEST_F(SyctlDeploymentTest, AppliesAFileAndSaysWhatIsWrongWithOne) {
 
   EXPECT_EQ(Syctl("apply --dry-run -o table -f " + good), 0) << err_;
   EXPECT_THAT(out_, HasSubstr("second  would be created"));
+  EXPECT_THAT(out_, HasSubstr("second: checked; "));
   EXPECT_EQ(Syctl("describe deployment second"), 1);
   EXPECT_EQ(Syctl("apply -o table -f " + good), 0) << err_;
   EXPECT_THAT(out_, HasSubstr("second  created"));

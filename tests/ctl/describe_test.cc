@@ -32,6 +32,7 @@ TEST(DescribeTest, SaysAllOfADeployment) {
                 "min workers:   2\n"
                 "join timeout:  20 s\n"
                 "max tokens:    512 in a step of low_latency\n"
+                "wire dtype:    auto\n"
                 "shape:         4 experts, top-k 2, hidden 64, intermediate 32\n"
                 "MoE layers:    3 (0-1 4)\n"
                 "manifest:      " +
@@ -53,6 +54,22 @@ TEST(DescribeTest, SaysWhatIsWrongAndWhatComes) {
                               "               manifest (DATA_LOSS, WEIGHT_HASH)\n"));
   EXPECT_THAT(text, HasSubstr("epoch:         3, then 4\n"));
   EXPECT_THAT(text, HasSubstr("left out:      w7: no memory\n               w8: no memory\n"));
+}
+
+TEST(DescribeTest, SaysWhoAskedForTheWireDtype) {
+  v1::Deployment deployment = DeploymentMessage();
+  deployment.mutable_coordinator_defaults()->set_dispatcher_output_dtype(v1::DTYPE_CHOICE_FP8);
+  deployment.mutable_coordinator_defaults()->set_bf16_dispatch_flag("the environment");
+
+  const std::string by_default = DescribeDeploymentText(deployment, 0);
+  deployment.mutable_spec()->set_dispatcher_output_dtype(v1::DTYPE_CHOICE_AUTO);
+  const std::string by_itself = DescribeDeploymentText(deployment, 0);
+
+  EXPECT_THAT(by_default,
+              HasSubstr("wire dtype:    fp8, the coordinator's default\n"
+                        "               SGLANG_DEEPEP_BF16_DISPATCH (deprecated) is set by the "
+                        "environment\n"));
+  EXPECT_THAT(by_itself, HasSubstr("wire dtype:    auto, asked for by the deployment\n"));
 }
 
 TEST(DescribeTest, SaysAllOfAModel) {

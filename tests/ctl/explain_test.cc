@@ -1,7 +1,10 @@
 #include "ctl/explain.h"
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
+#include "core/resolve/what_if.h"
+#include "services/grpc_status.h"
 #include "tests/ctl/messages.h"
 #include "tests/testing/status_matchers.h"
 
@@ -9,6 +12,7 @@ namespace switchyard::ctl {
 namespace {
 
 using switchyard::testing::FailsWith;
+using switchyard::testing::HypotheticalMessage;
 using switchyard::testing::LayerMessage;
 
 TEST(ExplainTest, GivesTheReasonsOfEachPhase) {
@@ -35,6 +39,32 @@ TEST(ExplainTest, WrapsReasonsAtTheTerminalsWidth) {
   EXPECT_NE(ExplainLayerText(layer, 40).find("  - mode normal: prefill steps may have\n"
                                              "    many tokens\n"),
             std::string::npos);
+}
+
+TEST(ExplainTest, EdgesThatThePlanDoesNotHaveAreMarkedAndGrouped) {
+  v1::ExplainLayerResponse message;
+  for (const char* worker : {"ascend_a2", "ascend_a3", "ascend_a5"}) {
+    v1::HypotheticalDispatch& one = *message.add_hypothetical();
+    one = HypotheticalMessage(worker);
+    if (std::string(worker) != "ascend_a5") continue;
+    one.clear_config();
+    *one.mutable_refusal() = StatusToProto(
+        MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported, "it has no nvfp4 rows"));
+  }
+  SY_ASSERT_OK_AND_ASSIGN(const auto hypotheses, HypothesesFromProto(message));
+
+  EXPECT_EQ(
+      HypothesesText(hypotheses, "cpu -> npu", 0),
+      absl::StrCat("the plan has no edge cpu -> npu; this is what would be decided ",
+                   kFullCapabilitiesText,
+                   "\n"
+                   "\n"
+                   "decode, cpu -> ascend_a2, cpu -> ascend_a3: would be low_latency, bf16 out "
+                   "and bf16 back\n"
+                   "  - mode low_latency: decode steps have few tokens\n"
+                   "\n"
+                   "decode, cpu -> ascend_a5: would be refused\n"
+                   "  - it has no nvfp4 rows\n"));
 }
 
 TEST(ExplainTest, DescribesWithoutReasons) {

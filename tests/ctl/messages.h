@@ -61,6 +61,16 @@ inline v1::ExplainLayerResponse LayerMessage(std::uint32_t layer) {
   return out;
 }
 
+// Of layer 0 in decode, from the CPU to `worker`.
+inline v1::HypotheticalDispatch HypotheticalMessage(const std::string& worker) {
+  v1::HypotheticalDispatch out;
+  out.set_source_profile("cpu");
+  out.set_worker_profile(worker);
+  out.set_phase(v1::PHASE_DECODE);
+  *out.mutable_config() = LayerMessage(0).configs(1);
+  return out;
+}
+
 inline v1::Worker WorkerMessage(const std::string& id) {
   v1::Worker out;
   out.set_id(id);

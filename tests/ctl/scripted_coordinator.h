@@ -40,6 +40,7 @@ class ScriptedCoordinator final : public v1::CoordinatorService::Service {
   v1::ListWorkersResponse workers;
   absl::Status plan_error;
   std::string refuse_apply_of;  // a deployment's name
+  absl::Status dry_run_problem;
 
   grpc::Status ApplyDeployment(grpc::ServerContext* /*context*/,
                                const v1::ApplyDeploymentRequest* request,
@@ -54,6 +55,14 @@ class ScriptedCoordinator final : public v1::CoordinatorService::Service {
     *deployment.mutable_spec() = request->deployment();
     deployment.set_state(v1::DEPLOYMENT_STATE_PENDING);
     deployment.set_activity("waiting for workers");
+    if (!request->validate_only()) return grpc::Status::OK;
+    deployment.set_activity("checked; a plan with 2 workers is possible");
+    deployment.add_left_out("w9: no memory");
+    if (dry_run_problem.ok()) *response->mutable_configs() = PlanMessage().plan().configs();
+    if (!dry_run_problem.ok()) {
+      deployment.set_activity("checked; the workers at hand do not do");
+      *deployment.mutable_problem() = StatusToProto(dry_run_problem);
+    }
     return grpc::Status::OK;
   }
   grpc::Status GetDeployment(grpc::ServerContext* /*context*/,
@@ -97,6 +106,11 @@ class ScriptedCoordinator final : public v1::CoordinatorService::Service {
     const std::lock_guard<std::mutex> lock(mutex_);
     explained_.push_back(*request);
     *response = LayerMessage(request->layer());
+    if (request->edge().worker().empty() || request->edge().worker() == "cpu") {
+      return grpc::Status::OK;
+    }
+    response->clear_configs();
+    *response->add_hypothetical() = HypotheticalMessage(request->edge().worker());
     return grpc::Status::OK;
   }
   grpc::Status GetVersion(grpc::ServerContext* /*context*/,

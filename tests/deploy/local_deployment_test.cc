@@ -69,6 +69,23 @@ TEST_F(LocalDeploymentTest, AsksForAsManyWorkersAsItStartsUnlessTold) {
               HasSubstr("min_workers: 2\n"));
 }
 
+TEST_F(LocalDeploymentTest, AsksForModeAndWireDtypeInEveryPhase) {
+  LocalDeploymentOptions options = Options(1);
+  options.mode = "low_latency";
+  options.dispatcher_output_dtype = "int8";
+  SY_ASSERT_OK_AND_ASSIGN(const auto asked, LocalDeployment::Start(std::move(options)));
+  SY_ASSERT_OK_AND_ASSIGN(const auto silent, LocalDeployment::Start(Options(1)));
+
+  const std::string file = testing::ReadBytes(asked->directory() + "/deployment.yaml");
+  EXPECT_THAT(file, HasSubstr("dispatcher_output_dtype: \"int8\"\nphases:\n"));
+  for (const char* phase : {"prefill", "decode", "mixed"}) {
+    EXPECT_THAT(file,
+                HasSubstr(std::string("  - {phase: ") + phase + ", mode: \"low_latency\"}\n"));
+  }
+  EXPECT_THAT(testing::ReadBytes(silent->directory() + "/deployment.yaml"),
+              ::testing::Not(::testing::AnyOf(HasSubstr("dtype"), HasSubstr("phases"))));
+}
+
 TEST_F(LocalDeploymentTest, LeavesNothingBehind) {
   std::string directory;
   pid_t coordinator = -1;

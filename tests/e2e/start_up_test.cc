@@ -84,7 +84,7 @@ const std::vector<Damage>& Damages() {
            Replace(b, "layers.3.mlp.experts.7.up_proj", "layers.3.mlp.experts.7.up_pr0j");
          });
        },
-       "layers.3.mlp.experts.7.up_proj.weight': config.json implies this tensor", "NOT_FOUND"},
+       "layers.3.mlp.experts.7.up_proj.weight': layout bf16 has this tensor", "NOT_FOUND"},
       {"a dtype that is none",
        [](const std::string& f) {
          Edit(f + weights, [](std::string& b) { Replace(b, "\"BF16\"", "\"BF61\""); });

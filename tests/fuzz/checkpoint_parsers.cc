@@ -1,31 +1,24 @@
-#include "tests/fuzz/checkpoint_parsers.h"
-
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <variant>
 
 #include "core/error.h"
 #include "model/model_config.h"
-#include "model/model_spec.h"
+#include "model/quant/moe_outline.h"
 #include "model/safetensors_header.h"
 #include "model/safetensors_index.h"
+#include "tests/fuzz/promise.h"
+#include "tests/fuzz/targets.h"
 
 namespace switchyard::fuzz {
 namespace {
-
-void Check(bool holds, const char* promise) {
-  if (holds) return;
-  std::fprintf(stderr, "broken promise: %s\n", promise);
-  std::abort();
-}
 
 // Small enough for the fuzzer to reach.
 constexpr SafetensorsLimits kLimits{
     .dims_max = 8, .depth_max = 8, .tensors_max = 16, .metadata_entries_max = 16};
 
-void ParseHeader(absl::string_view input) {
+}  // namespace
+
+void FuzzSafetensorsHeader(absl::string_view input) {
   if (input.size() < 2) return;
   const auto low = static_cast<std::uint8_t>(input[0]);
   const auto high = static_cast<std::uint8_t>(input[1]);
@@ -50,7 +43,7 @@ void ParseHeader(absl::string_view input) {
   Check(end == 8 + json.size() + data_bytes, "tensors fill the file");
 }
 
-void ParseIndex(absl::string_view json) {
+void FuzzSafetensorsIndex(absl::string_view json) {
   const auto index = ParseSafetensorsIndex(json, "i", {.entries_max = 16, .files_max = 4});
   if (!index.ok()) {
     Check(ReasonOf(index.status()) == Reason::kCheckpoint, "a refusal has its reason");
@@ -65,7 +58,24 @@ void ParseIndex(absl::string_view json) {
   }
 }
 
-void ParseConfig(absl::string_view json) {
+namespace {
+
+void ReadOutline(absl::string_view json) {
+  const auto outline = ParseMoeOutline(json);
+  if (!outline.ok()) {
+    Check(MetadataOf(outline.status()).contains("key"), "a refusal names its key");
+    return;
+  }
+  Check(outline->shape.experts > 0 && outline->shape.top_k <= outline->shape.experts,
+        "top_k is in [0, experts]");
+  Check(!outline->moe_layers.empty() && outline->moe_layers.back().value < outline->layers,
+        "layers with experts are layers");
+}
+
+}  // namespace
+
+void FuzzModelConfig(absl::string_view json) {
+  ReadOutline(json);
   const auto config = ParseModelConfig(json);
   if (!config.ok()) {
     const Reason reason = ReasonOf(config.status());
@@ -80,37 +90,6 @@ void ParseConfig(absl::string_view json) {
   Check(config->rope_theta > 0 && config->rms_norm_eps > 0, "reals are above 0");
   Check(MoeLayersOf(*config).size() <= static_cast<std::size_t>(config->layers),
         "layers with experts are layers");
-}
-
-void ParseSpec(absl::string_view text) {
-  const auto spec = ParseModelSpec(text);
-  if (!spec.ok()) {
-    Check(ReasonOf(spec.status()) == Reason::kBadConfig, "a refusal has its reason");
-    return;
-  }
-  if (const auto* model = std::get_if<SyntheticModel>(&*spec)) {
-    const auto again = ParseSyntheticModel(ToString(*model));
-    Check(again.ok() && *again == *model, "a synthetic model's text round-trips");
-  }
-}
-
-}  // namespace
-
-void ParseCheckpointPart(absl::string_view input) {
-  if (input.empty()) return;
-  const absl::string_view rest = input.substr(1);
-  switch (input[0]) {
-    case 'h':
-      return ParseHeader(rest);
-    case 'i':
-      return ParseIndex(rest);
-    case 'c':
-      return ParseConfig(rest);
-    case 's':
-      return ParseSpec(rest);
-    default:
-      return;
-  }
 }
 
 }  // namespace switchyard::fuzz

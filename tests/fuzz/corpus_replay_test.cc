@@ -6,16 +6,17 @@
 #include "absl/strings/string_view.h"
 #include "gtest/gtest.h"
 
-#include "tests/fuzz/checkpoint_parsers.h"
-#include "tests/fuzz/quant_parsers.h"
+#include "tests/fuzz/targets.h"
 #include "tests/testing/temp_dir.h"
 
 namespace switchyard {
 namespace {
 
-// Runs `parse` on every input of a folder and on beginnings of it; returns their first bytes.
+// Runs `parse` on every input of a fuzzer's corpus and on beginnings of it; returns their first
+// bytes.
 template <typename Parse>
-std::set<char> Replay(const std::string& folder, int inputs_min, Parse parse) {
+std::set<char> Replay(const std::string& fuzzer, int inputs_min, Parse parse) {
+  const std::string folder = SY_FUZZ_CORPUS "/" + fuzzer;
   std::set<char> parsers;
   int inputs = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
@@ -34,14 +35,25 @@ std::set<char> Replay(const std::string& folder, int inputs_min, Parse parse) {
   return parsers;
 }
 
-TEST(CorpusReplayTest, EveryCheckpointInputEndsWithAnAnswer) {
-  EXPECT_EQ(Replay(SY_FUZZ_CORPUS "/checkpoint", 40, fuzz::ParseCheckpointPart),
-            (std::set<char>{'c', 'h', 'i', 's'}));
+TEST(CorpusReplayTest, EverySafetensorsHeaderEndsWithAnAnswer) {
+  Replay("safetensors_header", 22, fuzz::FuzzSafetensorsHeader);
 }
 
-TEST(CorpusReplayTest, EveryQuantInputEndsWithAnAnswer) {
-  EXPECT_EQ(Replay(SY_FUZZ_CORPUS "/quant", 30, fuzz::ParseQuantPart),
-            (std::set<char>{'c', 'd', 'h', 'p'}));
+TEST(CorpusReplayTest, EverySafetensorsIndexEndsWithAnAnswer) {
+  Replay("safetensors_index", 7, fuzz::FuzzSafetensorsIndex);
+}
+
+TEST(CorpusReplayTest, EveryModelConfigEndsWithAnAnswer) {
+  Replay("model_config", 13, fuzz::FuzzModelConfig);
+}
+
+TEST(CorpusReplayTest, EveryQuantConfigEndsWithAnAnswer) {
+  EXPECT_EQ(Replay("quant_config", 44, fuzz::FuzzQuantConfig),
+            (std::set<char>{'a', 'c', 'd', 'h'}));
+}
+
+TEST(CorpusReplayTest, EveryNameEndsWithAnAnswer) {
+  EXPECT_EQ(Replay("names", 11, fuzz::FuzzNames), (std::set<char>{'p', 's'}));
 }
 
 }  // namespace

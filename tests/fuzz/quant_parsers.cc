@@ -1,24 +1,17 @@
-#include "tests/fuzz/quant_parsers.h"
-
-#include <cstdio>
-#include <cstdlib>
 #include <string>
-#include <utility>
+#include <vector>
+
+#include "absl/strings/str_split.h"
 
 #include "core/error.h"
 #include "model/quant/expected_tensors.h"
 #include "model/quant/layer_quant.h"
-#include "model/quant/name_patterns.h"
 #include "model/quant/quant_config.h"
+#include "tests/fuzz/promise.h"
+#include "tests/fuzz/targets.h"
 
 namespace switchyard::fuzz {
 namespace {
-
-void Check(bool holds, const char* promise) {
-  if (holds) return;
-  std::fprintf(stderr, "broken promise: %s\n", promise);
-  std::abort();
-}
 
 void CheckRefusal(const absl::Status& status) {
   const Reason reason = ReasonOf(status);
@@ -64,26 +57,18 @@ void Apply(const absl::StatusOr<QuantConfig>& config) {
   }
 }
 
-void MatchOne(absl::string_view input) {
-  const std::size_t line = input.find('\n');
-  if (line == absl::string_view::npos) return;
-  const absl::string_view entry = input.substr(0, line);
-  const absl::string_view module = input.substr(line + 1);
-  NamePatterns exact;
-  NamePatterns globs;
-  NamePatterns components;
-  for (const auto& status : {exact.AddExactOrRegex(entry, "k"), globs.AddGlob(entry, "k"),
-                             components.AddComponents(entry, "k")}) {
-    if (!status.ok()) CheckRefusal(status);
-  }
-  for (const NamePatterns* patterns : {&exact, &globs, &components}) {
-    Check(!patterns->empty() || patterns->Match(module).empty(), "no entry names nothing");
-  }
+// The three files, parted by 0x1e.
+QuantConfigFiles AllFiles(absl::string_view input) {
+  const std::vector<std::string> parts = absl::StrSplit(input, absl::MaxSplits('\x1e', 2));
+  QuantConfigFiles files{.config_json = parts[0]};
+  if (parts.size() > 1) files.hf_quant_config = parts[1];
+  if (parts.size() > 2) files.quant_model_description = parts[2];
+  return files;
 }
 
 }  // namespace
 
-void ParseQuantPart(absl::string_view input) {
+void FuzzQuantConfig(absl::string_view input) {
   if (input.empty()) return;
   const std::string rest(input.substr(1));
   switch (input[0]) {
@@ -93,8 +78,8 @@ void ParseQuantPart(absl::string_view input) {
       return Apply(ParseQuantConfig({.config_json = "{}", .hf_quant_config = rest}));
     case 'd':
       return Apply(ParseQuantConfig({.config_json = "{}", .quant_model_description = rest}));
-    case 'p':
-      return MatchOne(rest);
+    case 'a':
+      return Apply(ParseQuantConfig(AllFiles(rest)));
     default:
       return;
   }

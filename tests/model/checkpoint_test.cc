@@ -5,8 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_replace.h"
 #include "gtest/gtest.h"
 
+#include "model/expert_weights.h"
 #include "tests/model/checkpoint_folder.h"
 #include "tests/testing/status_matchers.h"
 
@@ -113,6 +116,48 @@ TEST(CheckpointTest, ConfigErrorsNameTheFileAndTheKey) {
   EXPECT_THAT(status, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
   EXPECT_EQ(MetadataOf(status).at("file"), dir.Join("config.json"));
   EXPECT_EQ(MetadataOf(status).at("key"), "hidden_size");
+}
+
+// An MTP layer keeps its BF16 experts beside quantised ones, under names of its own.
+TEST(CheckpointTest, DraftLayersHaveExpertsOfTheirOwn) {
+  const TempDir dir;
+  std::vector<WrittenTensor> written = SmallExperts(48);
+  for (WrittenTensor tensor : SmallExperts(49)) {
+    if (!absl::StrContains(tensor.name, "layers.0.")) continue;
+    tensor.name = absl::StrReplaceAll(tensor.name, {{"model.layers.0", "mtp.layers.0"}});
+    written.push_back(tensor);
+  }
+  WriteSmallCheckpoint(dir, written);
+  dir.Write(
+      "config.json",
+      absl::StrReplaceAll(testing::SmallConfig(),
+                          {{"\"head_dim\": 2", "\"head_dim\": 2, \"mtp_num_hidden_layers\": 1"}}));
+
+  SY_ASSERT_OK_AND_ASSIGN(const auto checkpoint, Checkpoint::Open(dir.path()));
+
+  EXPECT_EQ(MoeLayersOf(checkpoint->config()), (std::vector{LayerId{0}, LayerId{1}, LayerId{2}}));
+  ASSERT_NE(checkpoint->FindExperts(LayerId{2}), nullptr);
+  EXPECT_TRUE(checkpoint->FindExperts(LayerId{2})->modules().draft);
+  EXPECT_EQ(checkpoint->FindExperts(LayerId{2})->modules().container, "mtp.layers.0.mlp.experts");
+  EXPECT_EQ(checkpoint->FindExperts(LayerId{3}), nullptr);
+  SY_ASSERT_OK_AND_ASSIGN(const ExpertWeights draft,
+                          LoadExpert(*checkpoint, LayerId{2}, ExpertId{1}));
+  SY_ASSERT_OK_AND_ASSIGN(const ExpertWeights base,
+                          LoadExpert(*checkpoint, LayerId{0}, ExpertId{1}));
+  EXPECT_NE(draft, base);
+}
+
+TEST(CheckpointTest, DraftLayersThatAreNotThereAreLeftOut) {
+  const TempDir dir;
+  WriteSmallCheckpoint(dir, SmallExperts(50));
+  dir.Write(
+      "config.json",
+      absl::StrReplaceAll(testing::SmallConfig(),
+                          {{"\"head_dim\": 2", "\"head_dim\": 2, \"mtp_num_hidden_layers\": 1"}}));
+
+  SY_ASSERT_OK_AND_ASSIGN(const auto checkpoint, Checkpoint::Open(dir.path()));
+
+  EXPECT_EQ(checkpoint->config().draft_layers, 0);
 }
 
 TEST(CheckpointTest, OpenFilesOutliveTheFolder) {

@@ -8,6 +8,17 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failures=0
 
+# A repository with a stand-in for what installs Python packages.
+mkdir -p "$work/repository/scripts"
+cp "$repository/scripts/bootstrap" "$repository/scripts/packages.txt" "$work/repository/scripts/"
+cat >"$work/repository/scripts/python_env" <<'FAKE'
+#!/bin/sh
+echo "called $*" >>"$WORK/python.log"
+exit "${PYTHON_FAILS:-0}"
+FAKE
+chmod +x "$work/repository/scripts/python_env"
+repository=$work/repository
+
 # Installed: everything in the list at a high version, less $ABSENT, with $OLD at version 0.1.
 mkdir "$work/bin"
 cat >"$work/bin/dpkg-query" <<'FAKE'
@@ -33,7 +44,7 @@ chmod +x "$work/bin/"*
 run() {
   local want=$1
   shift
-  rm -f "$work/installed" "$work/apt.log"
+  rm -f "$work/installed" "$work/apt.log" "$work/python.log"
   said=$(env PATH="$work/bin:$PATH" WORK="$work" ABSENT= OLD= APT_FAILS=never FAKE_ID=0 "$@" \
     "$repository/scripts/bootstrap" build test 2>&1 </dev/null)
   local got=$?
@@ -48,6 +59,8 @@ says() { [[ $said == *"$1"* ]] || fail "'$1' is not in: $said"; }
 run 0
 [ -z "$said" ] || fail "is not silent when nothing is missing: $said"
 [ ! -f "$work/apt.log" ] || fail "calls apt-get when nothing is missing"
+[ "$(cat "$work/python.log")" = "called " ] || fail "does not see to the Python packages once"
+run 1 PYTHON_FAILS=1
 
 run 0 ABSENT=libucx-dev
 says "missing: libucx-dev"
@@ -55,6 +68,7 @@ says "download"
 says "install 100 %"
 grep -q 'install.*libucx-dev' "$work/apt.log" || fail "does not install what is missing"
 grep -q 'libgtest-dev' "$work/apt.log" && fail "installs what is there"
+[ -f "$work/python.log" ] || fail "forgets the Python packages after it has installed something"
 
 run 1 ABSENT=libucx-dev FAKE_ID=1000
 says "needs root"

@@ -30,6 +30,7 @@ CoordinatorView AView() {
   a.spec.checkpoint = "/models/m";
   a.shape = {.hidden = 8, .intermediate = 4, .experts = 2, .top_k = 1};
   a.layers = {LayerId{1}, LayerId{3}};
+  a.storage.resize(2);
   a.manifest = random.Digest();
   a.state = DeploymentState::kServing;
   auto news = std::make_shared<PlanNews>();
@@ -211,6 +212,41 @@ TEST(AdminQueriesTest, AnUnknownLayerOrPhaseIsRefused) {
   request.set_phase(static_cast<v1::Phase>(9));
   EXPECT_THAT(ExplainLayer(view, request),
               FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadRequest));
+}
+
+TEST(AdminQueriesTest, AnEdgeOfThePlanIsShownAndAnotherIsAHypothesis) {
+  CoordinatorView view = AView();
+  view.deployments[0].spec.phases.push_back({Phase::kDecode, {}});
+  v1::ExplainLayerRequest request;
+  request.set_deployment("a");
+  request.set_layer(3);
+  request.mutable_edge()->set_source("cpu");
+
+  request.mutable_edge()->set_worker("cpu");
+  SY_ASSERT_OK_AND_ASSIGN(const auto there, ExplainLayer(view, request));
+  EXPECT_EQ(there.configs_size(), 2);
+  EXPECT_EQ(there.hypothetical_size(), 0);
+
+  request.mutable_edge()->set_worker("gpu");
+  SY_ASSERT_OK_AND_ASSIGN(const auto absent, ExplainLayer(view, request));
+  EXPECT_EQ(absent.configs_size(), 0);
+  ASSERT_EQ(absent.hypothetical_size(), 2);
+  EXPECT_EQ(absent.hypothetical(1).worker_profile(), "cuda_sm100");
+
+  request.mutable_edge()->set_worker("gpx");
+  EXPECT_THAT(ExplainLayer(view, request),
+              FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadRequest));
+}
+
+TEST(AdminQueriesTest, ADryRunShowsTheConfigsOfThePlanThatWouldBe) {
+  DeploymentView view = AView().deployments[0];
+  EXPECT_EQ(ApplyResponse(view).configs_size(), 0);
+
+  view.drafted = std::make_shared<const Plan>(view.serving->plan);
+  const v1::ApplyDeploymentResponse response = ApplyResponse(view);
+  EXPECT_EQ(response.configs_size(), 4);
+  EXPECT_EQ(response.configs(3).layer(), 3U);
+  EXPECT_EQ(response.deployment().spec().name(), "a");
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "core/rng.h"
 #include "tests/testing/status_matchers.h"
+#include "tests/testing/temp_dir.h"
 
 namespace switchyard {
 namespace {
@@ -34,14 +35,11 @@ absl::StatusOr<v1::DeploymentSpec> Read(const std::string& text) {
 // A file of the test's own, gone at its end.
 class TempFile {
  public:
-  explicit TempFile(const std::string& text)
-      : path_(::testing::TempDir() + "config_file_test.yaml") {
-    std::ofstream(path_) << text;
-  }
-  ~TempFile() { std::remove(path_.c_str()); }
+  explicit TempFile(const std::string& text) : path_(dir_.Write("config_file_test.yaml", text)) {}
   [[nodiscard]] const std::string& path() const { return path_; }
 
  private:
+  testing::TempDir dir_;
   std::string path_;
 };
 
@@ -84,8 +82,9 @@ layers:
 
 // R10, R11: unknown dtypes and misspelt keys, with what is right.
 TEST(ConfigFileTest, RefusesUnknownDtypesAndMisspeltDtypeKeys) {
-  for (const char* const key : {"dispather_output_dtype", "dispatch_output_dtype",
-                                "deepep_dispatch_output_dtype", "deepep_dispather_output_dtype"}) {
+  for (const char* const key :
+       {"dispather_output_dtype", "dispatch_output_dtype", "deepep_dispatch_output_dtype",
+        "deepep_dispather_output_dtype", "deepep_dispatcher_output_dtype", "dispather"}) {
     const auto refused = Read(std::string(key) + ": bf16\n");
     EXPECT_THAT(refused, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
     EXPECT_NE(refused.status().message().find("did you mean \"dispatcher_output_dtype\"?"),
@@ -96,6 +95,23 @@ TEST(ConfigFileTest, RefusesUnknownDtypesAndMisspeltDtypeKeys) {
   EXPECT_EQ(unknown.status().message(),
             "deployment.yaml:1: dispatcher_output_dtype: \"fp9\" is no choice; did you mean "
             "\"fp8\"? (known: auto, bf16, fp8, int8, nvfp4)");
+}
+
+// Only where there is such a key.
+TEST(ConfigFileTest, OtherMessagesDoNotHearOfTheDtypeKey) {
+  v1::CoordinatorConfig config;
+  const absl::Status refused = ReadConfigText("dispather: x\n", "coordinator.yaml", &config);
+
+  EXPECT_THAT(refused, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
+  EXPECT_EQ(refused.message().find("dispatcher_output_dtype"), absl::string_view::npos);
+}
+
+TEST(ConfigFileTest, ReadsVariablesThatAreSetAndNoOthers) {
+  const std::optional<std::string> path = EnvironmentVariable("PATH");
+
+  ASSERT_TRUE(path.has_value());
+  EXPECT_NE(path->find("bin"), std::string::npos) << *path;
+  EXPECT_EQ(EnvironmentVariable("SWITCHYARD_NO_SUCH_VARIABLE"), std::nullopt);
 }
 
 TEST(ConfigFileTest, ReadsJsonAsWell) {

@@ -273,6 +273,9 @@ TEST_F(ForwardStreamTest, AStepThatIsWrongFailsAloneWithItsReason) {
   const auto stream = channel_->Open({}, &answers);
   GatewayStep short_x = batch.Step(1);
   short_x.x = short_x.x.first(short_x.x.size() - 2);
+  GatewayStep fp32_x = batch.Step(6);  // R63: rows of any dtype but BF16 have other bytes
+  const std::vector<std::byte> fp32(2 * fp32_x.x.size(), std::byte{0x3f});
+  fp32_x.x = fp32;
   GatewayStep wide_ids = batch.Step(2);
   const std::vector<std::int32_t> ids(9, 1);
   const std::vector<float> weights(9, 0.5F);
@@ -283,17 +286,19 @@ TEST_F(ForwardStreamTest, AStepThatIsWrongFailsAloneWithItsReason) {
   GatewayStep lost_worker = batch.Step(4);
   lost_worker.layer = LayerId{503};
 
-  for (const GatewayStep& step : {short_x, wide_ids, unknown_layer, lost_worker, batch.Step(5)}) {
+  for (const GatewayStep& step :
+       {short_x, wide_ids, unknown_layer, lost_worker, batch.Step(5), fp32_x}) {
     SY_ASSERT_OK(stream->Submit(step));
   }
 
-  ASSERT_TRUE(answers.log.WaitFor(6));
+  ASSERT_TRUE(answers.log.WaitFor(7));
   std::vector<std::string> lines = answers.log.lines();
   std::sort(lines.begin(), lines.end());
   EXPECT_EQ(lines, (std::vector<std::string>{
                        "opened w0 4 cookie 0", "step 1 INVALID_ARGUMENT BAD_SHAPE",
                        "step 2 INVALID_ARGUMENT BAD_TOP_K", "step 3 NOT_FOUND UNKNOWN_LAYER",
-                       "step 4 UNAVAILABLE STEP_DEADLINE", "step 5 OK REASON_UNSPECIFIED"}));
+                       "step 4 UNAVAILABLE STEP_DEADLINE", "step 5 OK REASON_UNSPECIFIED",
+                       "step 6 INVALID_ARGUMENT BAD_SHAPE"}));
   EXPECT_EQ(AsFloats(answers.Y(5)), batch.Expected());
 }
 

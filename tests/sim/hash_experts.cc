@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/rng.h"
+#include "worker/device/cpu/codec_bf16.h"
 
 namespace switchyard::sim {
 namespace {
@@ -57,6 +58,7 @@ void HashRow(std::uint64_t digest, Epoch epoch, std::span<const Bf16> x, float* 
 HashDevice::HashDevice() {
   capabilities_.kernel_family = "hash";
   capabilities_.wire_dtypes = {DispatchDtype::kBf16};
+  capabilities_.schemes = {QuantScheme::kNone};
 }
 
 absl::StatusOr<std::unique_ptr<PackedExpert>> HashDevice::Pack(const MoeShape& shape,
@@ -78,10 +80,6 @@ void HashDevice::Run(std::span<const ExpertBatch> batches, Workspace& /*workspac
       out += expert.hidden();
     }
   }
-}
-
-const Codec* HashDevice::FindCodec(DispatchDtype dtype) const {
-  return dtype == DispatchDtype::kBf16 ? &codec_ : nullptr;
 }
 
 absl::StatusOr<std::unique_ptr<Codec>> HashDevice::MakeCodec(const CodecSpec& spec) const {

@@ -15,7 +15,6 @@
 #include "model/expert_weights.h"
 #include "tests/testing/fake_device.h"
 #include "tests/testing/model_facts.h"
-#include "worker/device/cpu/codec_bf16.h"
 #include "worker/device/device_backend.h"
 #include "worker/weights/weight_source.h"
 #include "worker/weights/weight_verifier.h"
@@ -61,14 +60,12 @@ class HashDevice final : public DeviceBackend {
   absl::StatusOr<std::unique_ptr<Workspace>> MakeWorkspace(const MoeShape& shape,
                                                            std::int64_t rows_max) override;
   void Run(std::span<const ExpertBatch> batches, Workspace& workspace) override;
-  [[nodiscard]] const Codec* FindCodec(DispatchDtype dtype) const override;
   [[nodiscard]] absl::StatusOr<std::unique_ptr<Codec>> MakeCodec(
       const CodecSpec& spec) const override;
   [[nodiscard]] const RowOps& row_ops() const override { return row_ops_; }
 
  private:
   CapabilitySet capabilities_;
-  Bf16Codec codec_;
   testing::FakeRowOps row_ops_;
 };
 
@@ -78,6 +75,7 @@ class HashSource final : public WeightSource {
   // `bit_flips`: the first tensor that is loaded has a bit other than the checkpoint's.
   HashSource(const MoeShape& shape, std::uint64_t version, WeightCheck check, bool bit_flips);
   absl::StatusOr<ExpertWeights> Load(LayerId layer, ExpertId expert) override;
+  [[nodiscard]] QuantScheme SchemeOf(LayerId) const override { return QuantScheme::kNone; }
   [[nodiscard]] MoeShape shape() const override { return shape_; }
   [[nodiscard]] std::string describe() const override { return "a simulated checkpoint"; }
 

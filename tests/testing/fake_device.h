@@ -80,6 +80,7 @@ class FakeDevice final : public DeviceBackend {
   FakeDevice() {
     capabilities_.kernel_family = "fake";
     capabilities_.wire_dtypes = {DispatchDtype::kBf16};
+    capabilities_.schemes = {QuantScheme::kNone};
   }
 
   [[nodiscard]] const CapabilitySet& capabilities() const override { return capabilities_; }
@@ -111,7 +112,6 @@ class FakeDevice final : public DeviceBackend {
     rows_run += rows;
     if (rows > space.rows_max) overfull_runs += 1;
   }
-  [[nodiscard]] const Codec* FindCodec(DispatchDtype) const override { return nullptr; }
   [[nodiscard]] absl::StatusOr<std::unique_ptr<Codec>> MakeCodec(const CodecSpec&) const override {
     return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported, "fake has no codec");
   }

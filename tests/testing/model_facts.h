@@ -25,6 +25,7 @@ inline ModelFacts MakeFacts(const FactsShape& shape = {}) {
   for (std::int32_t l = 0; l < shape.layers; ++l) {
     const LayerId layer{2 * l + 1};
     facts.layers.push_back(layer);
+    facts.storage.emplace_back();
     for (std::int32_t e = 0; e < shape.experts; ++e) {
       for (const Projection p : {Projection::kGate, Projection::kUp, Projection::kDown}) {
         const std::string text =

@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
+#include "core/activation_format.h"
 #include "core/bf16.h"
 #include "core/capability.h"
 #include "core/dtype.h"
@@ -25,11 +26,28 @@
 
 namespace switchyard {
 
-// BF16 weights of one expert, row-major as in the checkpoint. Views; the owner outlives the call.
+// BF16 weights of one expert, row-major as in the checkpoint; those of quant schemes come
+// dequantised. Each projection is y = scale * (w x) + bias: a scale of the whole tensor stays out
+// of the BF16 weights, which are then exact. Views; the owner outlives the call.
 struct ExpertWeightsView {
   std::span<const Bf16> gate;  // [intermediate, hidden]
   std::span<const Bf16> up;    // [intermediate, hidden]
   std::span<const Bf16> down;  // [hidden, intermediate]
+  float gate_scale = 1;
+  float up_scale = 1;
+  float down_scale = 1;
+  std::span<const float> gate_bias{};  // [intermediate], or empty: none
+  std::span<const float> up_bias{};    // [intermediate], or empty
+  std::span<const float> down_bias{};  // [hidden], or empty
+  ActivationSpec inputs{};             // what rows become before gate and up read them
+  ActivationSpec middle{};             // and h before down does
+};
+
+// The largest finite magnitudes that one expert has seen: of its rows, and of h. Calibration of
+// schemes with static scales asks for them.
+struct ExpertAmax {
+  float inputs = 0;
+  float middle = 0;
 };
 
 // One expert's weights in the layout that the device's kernel reads. Immutable; shared by epochs.
@@ -45,12 +63,17 @@ class Workspace {
   virtual ~Workspace() = default;
 };
 
-// Rows for one expert. y[i] = down(silu(gate(x_i)) * up(x_i)), not weighted.
+// Rows for one expert. y[i] = down(silu(gate(x_i)) * up(x_i)), not weighted, where x_i and the
+// product in the middle are rounded as the expert's weights ask for.
 // rows: BF16 [hidden] each, any alignment. out: FP32 [rows, hidden], row i after row i - 1.
 struct ExpertBatch {
   const PackedExpert* expert = nullptr;
   std::span<const Bf16* const> rows;
   float* out = nullptr;
+  ExpertAmax* amax = nullptr;  // raised by what these rows have; null: nobody asks
+  // [rows], not 0 where a row has been rounded on its way (a quantised wire dtype): the expert
+  // reads it as it is, for a second rounding would only add its error. Null: none has.
+  const std::uint8_t* rounded = nullptr;
 };
 
 // Which codec is wanted.
@@ -59,6 +82,8 @@ struct CodecSpec {
   // What NVFP4's block scales are relative to (core/nvfp4_scale.h): one number for all experts of a
   // layer. 1 for every other format.
   float global_scale = 1.0F;
+
+  friend bool operator==(const CodecSpec&, const CodecSpec&) = default;
 };
 
 // Turns BF16 rows into one wire format and back. data and scales are `RowBytesOf(format, hidden)`
@@ -104,7 +129,8 @@ class DeviceBackend {
   // What this backend proved by running its golden vectors.
   [[nodiscard]] virtual const CapabilitySet& capabilities() const = 0;
   // Packs weights; costs about one copy. Errors: kInvalidArgument (BAD_SHAPE) when the views do not
-  // fit `shape`; kResourceExhausted (OUT_OF_MEMORY).
+  // fit `shape`, (BAD_CONFIG) for a scale that is not finite and above zero; kUnimplemented
+  // (UNSUPPORTED) for a rounding that the device lacks; kResourceExhausted (OUT_OF_MEMORY).
   virtual absl::StatusOr<std::unique_ptr<PackedExpert>> Pack(const MoeShape& shape,
                                                              const ExpertWeightsView& weights) = 0;
   virtual absl::StatusOr<std::unique_ptr<Workspace>> MakeWorkspace(const MoeShape& shape,
@@ -112,9 +138,7 @@ class DeviceBackend {
   // Runs every batch. All experts have the workspace's shape; rows summed over the batches are at
   // most its rows_max. Never fails on data: NaN in a row gives NaN in that row alone.
   virtual void Run(std::span<const ExpertBatch> batches, Workspace& workspace) = 0;
-  // The codec of a dtype's default format; nullptr when the device does not advertise the dtype.
-  [[nodiscard]] virtual const Codec* FindCodec(DispatchDtype dtype) const = 0;
-  // A codec that passed its self-test, advertised or not; for preparing a layer, not for each step.
+  // A codec that passed its self-test; for preparing a layer, not for each step.
   // It may outlive the backend. Errors: kUnimplemented (UNSUPPORTED) for a format that the device
   // does not have or that failed; kInvalidArgument (BAD_CONFIG) for an unusable global scale.
   [[nodiscard]] virtual absl::StatusOr<std::unique_ptr<Codec>> MakeCodec(

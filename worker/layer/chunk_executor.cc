@@ -42,6 +42,8 @@ ChunkExecutor::ChunkExecutor(DeviceBackend* device, const MoeShape& shape,
   const auto top_k = static_cast<std::size_t>(shape.top_k);
   slot_of_pair_.resize(rows_max);
   row_of_pair_.resize(rows_max);
+  rounded_.resize(rows_max);
+  grouped_rounded_.resize(rows_max);
   place_of_pair_.resize(rows_max);
   slot_begin_.resize(static_cast<std::size_t>(shape.experts) + 1);
   grouped_rows_.resize(rows_max);
@@ -50,7 +52,8 @@ ChunkExecutor::ChunkExecutor(DeviceBackend* device, const MoeShape& shape,
   factors_.resize(top_k);
 }
 
-void ChunkExecutor::Execute(const LayerRuntime& layer, std::span<ExecutorChunk> chunks) {
+void ChunkExecutor::Execute(const LayerRuntime& layer, std::span<ExecutorChunk> chunks,
+                            ExpertAmax* amax) {
   for (ExecutorChunk& chunk : chunks) {
     chunk.nan_rows = 0;
     if (chunk.dtype != DispatchDtype::kBf16) Decode(layer, chunk);
@@ -59,7 +62,7 @@ void ChunkExecutor::Execute(const LayerRuntime& layer, std::span<ExecutorChunk> 
   Cursor from;
   while (from.chunk < chunks.size()) {
     const Cursor to = Gather(layer, chunks, from);
-    RunGathered(layer);
+    RunGathered(layer, amax);
     Scatter(chunks, from, to);
     from = to;
   }
@@ -108,6 +111,7 @@ ChunkExecutor::Cursor ChunkExecutor::Gather(const LayerRuntime& layer,
 // False, with `at` unmoved, when the row does not fit into this run.
 bool ChunkExecutor::GatherRow(const ExecutorChunk& chunk, Cursor* at) {
   const RequestView& request = *chunk.request;
+  const bool rounded = chunk.rounded || chunk.dtype != DispatchDtype::kBf16;
   const auto room = static_cast<std::size_t>(rows_of_run_) - pairs_;
   if (request.mode() == DispatchMode::kLowLatency) {
     if (room < 1) return false;
@@ -115,29 +119,30 @@ bool ChunkExecutor::GatherRow(const ExecutorChunk& chunk, Cursor* at) {
       ++at->slot;
       at->slot_rows_done = 0;
     }
-    AddPair(at->slot, RowOf(chunk, at->row));
+    AddPair(at->slot, RowOf(chunk, at->row), rounded);
     ++at->slot_rows_done;
   } else {
     if (room < static_cast<std::size_t>(request.top_k())) return false;
     const Bf16* row = RowOf(chunk, at->row);
     for (std::int32_t k = 0; k < request.top_k(); ++k) {
       const std::int32_t slot = request.slot(at->row, k);
-      if (slot >= 0) AddPair(slot, row);
+      if (slot >= 0) AddPair(slot, row, rounded);
     }
   }
   ++at->row;
   return true;
 }
 
-void ChunkExecutor::AddPair(std::int32_t slot, const Bf16* row) {
+void ChunkExecutor::AddPair(std::int32_t slot, const Bf16* row, bool rounded) {
   if (SY_MUTANT(options_.mutant, kSlotOffByOne)) slot = (slot + 1) % local_slots_;
   slot_of_pair_[pairs_] = slot;
   row_of_pair_[pairs_] = row;
+  rounded_[pairs_] = rounded ? 1 : 0;
   ++pairs_;
   ++slot_begin_[static_cast<std::size_t>(slot) + 1];
 }
 
-void ChunkExecutor::RunGathered(const LayerRuntime& layer) {
+void ChunkExecutor::RunGathered(const LayerRuntime& layer, ExpertAmax* amax) {
   const auto slots = static_cast<std::size_t>(local_slots_);
   for (std::size_t s = 0; s < slots; ++s) slot_begin_[s + 1] += slot_begin_[s];
   // Stable: rows of a slot stay in the order of arrival. Afterwards slot_begin_[s] is the end of s.
@@ -145,6 +150,7 @@ void ChunkExecutor::RunGathered(const LayerRuntime& layer) {
     const std::uint32_t place = slot_begin_[static_cast<std::size_t>(slot_of_pair_[pair])]++;
     place_of_pair_[pair] = place;
     grouped_rows_[place] = row_of_pair_[pair];
+    grouped_rounded_[place] = rounded_[pair];
   }
   batches_.clear();
   std::size_t begin = 0;
@@ -153,7 +159,9 @@ void ChunkExecutor::RunGathered(const LayerRuntime& layer) {
     if (end > begin) {
       batches_.push_back({.expert = layer.slots[s].weights.get(),
                           .rows = std::span(grouped_rows_).subspan(begin, end - begin),
-                          .out = y_ + begin * static_cast<std::size_t>(shape_.hidden)});
+                          .out = y_ + begin * static_cast<std::size_t>(shape_.hidden),
+                          .amax = amax == nullptr ? nullptr : amax + layer.slots[s].expert.value,
+                          .rounded = grouped_rounded_.data() + begin});
     }
     begin = end;
   }

@@ -47,6 +47,8 @@ struct ExecutorChunk {
   // decoded until they are answered.
   Bf16* out = nullptr;
   std::uint32_t nan_rows = 0;  // set by Execute: rows whose answer is NaN
+  // BF16 rows that went through a quantised codec already; those of another dtype always have.
+  bool rounded = false;
 };
 
 class ChunkExecutor {
@@ -57,8 +59,10 @@ class ChunkExecutor {
                                                                const MoeShape& shape,
                                                                const ExecutorOptions& options);
 
-  // The chunks are of one mode; `layer` has the executor's shape and the slots they name.
-  void Execute(const LayerRuntime& layer, std::span<ExecutorChunk> chunks);
+  // The chunks are of one mode; `layer` has the executor's shape and the slots they name. `amax`:
+  // [experts], raised by what each expert sees of these chunks; null: nobody asks.
+  void Execute(const LayerRuntime& layer, std::span<ExecutorChunk> chunks,
+               ExpertAmax* amax = nullptr);
 
   [[nodiscard]] const MoeShape& shape() const { return shape_; }
 
@@ -77,8 +81,8 @@ class ChunkExecutor {
   void Decode(const LayerRuntime& layer, const ExecutorChunk& chunk) const;
   Cursor Gather(const LayerRuntime& layer, std::span<const ExecutorChunk> chunks, Cursor from);
   bool GatherRow(const ExecutorChunk& chunk, Cursor* at);
-  void AddPair(std::int32_t slot, const Bf16* row);
-  void RunGathered(const LayerRuntime& layer);
+  void AddPair(std::int32_t slot, const Bf16* row, bool rounded);
+  void RunGathered(const LayerRuntime& layer, ExpertAmax* amax);
   void Scatter(std::span<ExecutorChunk> chunks, const Cursor& from, const Cursor& to);
   void AnswerRow(ExecutorChunk& chunk, std::uint32_t row, std::size_t* pair);
   [[nodiscard]] const Bf16* RowOf(const ExecutorChunk& chunk, std::uint32_t row) const;
@@ -93,16 +97,18 @@ class ChunkExecutor {
   // Of the run being gathered; sizes fixed by Create.
   std::int32_t local_slots_ = 0;
   std::size_t pairs_ = 0;
-  std::vector<std::int32_t> slot_of_pair_;    // [rows_max]
-  std::vector<const Bf16*> row_of_pair_;      // [rows_max]
-  std::vector<std::uint32_t> place_of_pair_;  // [rows_max] row in y_
-  std::vector<std::uint32_t> slot_begin_;     // [experts + 1]
-  std::vector<const Bf16*> grouped_rows_;     // [rows_max], by slot
-  std::vector<ExpertBatch> batches_;          // [experts]
-  AlignedBuffer y_memory_;                    // huge pages: a run walks all of it, row by row
-  float* y_ = nullptr;                        // [rows_max, hidden]
-  std::vector<const float*> terms_;           // [top_k]
-  std::vector<float> factors_;                // [top_k]
+  std::vector<std::int32_t> slot_of_pair_;     // [rows_max]
+  std::vector<const Bf16*> row_of_pair_;       // [rows_max]
+  std::vector<std::uint8_t> rounded_;          // [rows_max] of row_of_pair_
+  std::vector<std::uint32_t> place_of_pair_;   // [rows_max] row in y_
+  std::vector<std::uint32_t> slot_begin_;      // [experts + 1]
+  std::vector<const Bf16*> grouped_rows_;      // [rows_max], by slot
+  std::vector<std::uint8_t> grouped_rounded_;  // [rows_max], by slot
+  std::vector<ExpertBatch> batches_;           // [experts]
+  AlignedBuffer y_memory_;                     // huge pages: a run walks all of it, row by row
+  float* y_ = nullptr;                         // [rows_max, hidden]
+  std::vector<const float*> terms_;            // [top_k]
+  std::vector<float> factors_;                 // [top_k]
 };
 
 }  // namespace switchyard

@@ -47,7 +47,8 @@ absl::Status DirectExperts::Execute(const DirectChunk& chunk, const EpochRuntime
                                            .local_slots = layer->local_slots()},
                                           &view));
   SY_ASSIGN_OR_RETURN(ChunkExecutor * executor, ExecutorFor(runtime.shape()));
-  ExecutorChunk run{.request = &view, .row_of = chunk.rows, .out = chunk.out};
+  ExecutorChunk run{
+      .request = &view, .row_of = chunk.rows, .out = chunk.out, .rounded = chunk.rounded};
   executor->Execute(*layer, std::span(&run, 1));
   const std::lock_guard lock(mutex_);
   if (const auto at = sessions_.find(chunk.session); at != sessions_.end()) {

@@ -39,6 +39,7 @@ struct DirectChunk {
   LayerId layer;
   DispatchMode mode = DispatchMode::kNormal;
   std::span<const Bf16* const> rows;    // each [hidden], in wire order
+  bool rounded = false;                 // the rows went through a quantised codec
   std::span<const std::byte> metadata;  // as the frame of this chunk would carry it
   Bf16* out = nullptr;                  // [rows, hidden], BF16, in the order of rows
 };

@@ -14,6 +14,7 @@
 
 #include "core/error.h"
 #include "core/status_macros.h"
+#include "worker/device/expert_view.h"
 
 namespace switchyard {
 namespace {
@@ -106,6 +107,22 @@ absl::Status PlaceExperts(const Prepare& prepare, const PackedByKey& packed,
   return absl::OkStatus();
 }
 
+// A frame says its dtype alone, so a layer's rows of one dtype have one format.
+absl::Status CheckSameFormat(const LayerRuntime& layer, const CodecSpec& spec) {
+  for (const WireDtype& taken : layer.wire_dtypes) {
+    if (taken.dtype != spec.format.dtype || taken.spec == spec) continue;
+    return MakeError(
+        absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
+        absl::StrFormat("layer %d: the plan has %s rows with scales of two kinds (%s, %g and %s, "
+                        "%g) to one kind of worker",
+                        layer.layer.value, DispatchDtypeName(taken.dtype),
+                        WireFormatName(taken.spec.format), taken.spec.global_scale,
+                        WireFormatName(spec.format), spec.global_scale),
+        {{"layer", absl::StrCat(layer.layer.value)}});
+  }
+  return absl::OkStatus();
+}
+
 // The wire dtypes of the edges that end at workers of this kind, each with its codec.
 absl::Status MakeCodecs(const DeviceBackend& device, EpochRuntime* runtime) {
   const Plan& plan = runtime->plan;
@@ -113,11 +130,14 @@ absl::Status MakeCodecs(const DeviceBackend& device, EpochRuntime* runtime) {
   for (LayerRuntime& layer : runtime->layers) {
     for (const DispatchConfig& config : plan.configs) {
       if (config.layer != layer.layer || config.edge.worker != own) continue;
-      if (layer.Takes(config.wire_dtype)) continue;
-      WireDtype taken{.dtype = config.wire_dtype, .codec = nullptr};
+      const CodecSpec spec{config.format(), config.global_scale};
+      if (layer.Takes(config.wire_dtype)) {
+        SY_RETURN_IF_ERROR(CheckSameFormat(layer, spec));
+        continue;
+      }
+      WireDtype taken{.dtype = config.wire_dtype, .spec = spec, .codec = nullptr};
       if (taken.dtype != DispatchDtype::kBf16) {
-        SY_ASSIGN_OR_RETURN(taken.codec,
-                            device.MakeCodec({.format = DefaultWireFormat(taken.dtype)}));
+        SY_ASSIGN_OR_RETURN(taken.codec, device.MakeCodec(spec));
       }
       layer.wire_dtypes.push_back(std::move(taken));
     }
@@ -134,6 +154,22 @@ void UsePreviousPlacement(const EpochRuntime& previous, EpochRuntime* runtime) {
       layer.slots[s].weights = old->slots[s % old->slots.size()].weights;
     }
   }
+}
+
+// Weights of another scheme than the coordinator saw would get rows that they do not take.
+absl::Status CheckScheme(const Plan& plan, LayerId layer, const WeightSource& source) {
+  for (const DispatchConfig& config : plan.configs) {
+    if (config.layer != layer || config.scheme == source.SchemeOf(layer)) continue;
+    return MakeError(
+        absl::StatusCode::kDataLoss, Reason::kCheckpoint,
+        absl::StrFormat("layer %d of %s is stored as %s, the plan of %s says %s; give this worker "
+                        "the checkpoint that was applied",
+                        layer.value, source.describe(),
+                        QuantSchemeInfoOf(source.SchemeOf(layer)).name, plan.deployment,
+                        QuantSchemeInfoOf(config.scheme).name),
+        {{"layer", absl::StrCat(layer.value)}});
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -170,12 +206,21 @@ absl::Status EpochStager::CheckPlan(const Plan& plan) const {
                      {{"worker", options_.worker_id}});
   }
   for (const DispatchConfig& config : plan.configs) {
-    if (config.combine_dtype != DispatchDtype::kBf16 || config.scheme != QuantScheme::kNone) {
+    if (config.combine_dtype != DispatchDtype::kBf16) {
       return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
-                       absl::StrFormat("layer %d: worker %s answers BF16 rows from BF16 weights "
-                                       "only; change the deployment's scheme",
-                                       config.layer.value, options_.worker_id),
+                       absl::StrFormat("layer %d: worker %s answers in BF16 only, the plan says %s",
+                                       config.layer.value, options_.worker_id,
+                                       DispatchDtypeName(config.combine_dtype)),
                        {{"layer", absl::StrCat(config.layer.value)}});
+    }
+    if (!options_.device->capabilities().Takes(config.scheme)) {
+      const char* scheme = QuantSchemeInfoOf(config.scheme).name;
+      return MakeError(
+          absl::StatusCode::kUnimplemented, Reason::kUnsupported,
+          absl::StrFormat("layer %d: worker %s takes no weights of scheme %s: its self-test did "
+                          "not pass; place the model on others",
+                          config.layer.value, options_.worker_id, scheme),
+          {{"layer", absl::StrCat(config.layer.value)}, {"scheme", scheme}});
     }
   }
   return absl::OkStatus();
@@ -212,6 +257,7 @@ absl::Status EpochStager::LoadExperts(const StageRequest& request, EpochRuntime*
                                      plan.deployment));
   }
   for (LayerRuntime& layer : runtime->layers) {
+    SY_RETURN_IF_ERROR(CheckScheme(plan, layer.layer, *source));
     for (ExpertSlot& slot : layer.slots) {
       if (slot.weights) continue;
       if (request.stop.stop_requested()) {
@@ -220,9 +266,7 @@ absl::Status EpochStager::LoadExperts(const StageRequest& request, EpochRuntime*
                                          plan.deployment));
       }
       SY_ASSIGN_OR_RETURN(const ExpertWeights raw, source->Load(layer.layer, slot.expert));
-      SY_ASSIGN_OR_RETURN(
-          slot.weights,
-          options_.device->Pack(plan.shape, {.gate = raw.gate, .up = raw.up, .down = raw.down}));
+      SY_ASSIGN_OR_RETURN(slot.weights, options_.device->Pack(plan.shape, ViewOf(raw)));
       ++progress.experts_done;
       if (request.on_progress) request.on_progress(progress);
     }

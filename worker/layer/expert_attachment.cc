@@ -59,6 +59,14 @@ void ServedCounts::Add(const LayerRuntime& layer, const RequestView& request,
   }
 }
 
+void ServedCounts::RecordAmax() { amax_.resize(hits_.size()); }
+
+ExpertAmax* ServedCounts::AmaxOf(const LayerRuntime& layer) {
+  if (amax_.empty()) return nullptr;
+  return amax_.data() +
+         static_cast<std::size_t>(layer.index) * static_cast<std::size_t>(shape_.experts);
+}
+
 AttachmentCounters ServedCounts::Snapshot() const {
   AttachmentCounters counters = counters_;
   const auto experts = static_cast<std::size_t>(shape_.experts);
@@ -66,7 +74,9 @@ AttachmentCounters ServedCounts::Snapshot() const {
     if (hits_[i] == 0) continue;
     counters.hits.push_back({.layer = layers_[i / experts],
                              .expert = ExpertId{static_cast<std::int32_t>(i % experts)},
-                             .rows = hits_[i]});
+                             .rows = hits_[i],
+                             .inputs_amax = amax_.empty() ? 0 : amax_[i].inputs,
+                             .middle_amax = amax_.empty() ? 0 : amax_[i].middle});
   }
   return counters;
 }
@@ -85,6 +95,7 @@ ExpertAttachment::ExpertAttachment(const AttachOrder& order, CommittedEpoch* fir
       bound_({first}),
       pairs_(order.reply_ring.slots),
       counts_(*first->runtime) {
+  if (order.record_amax) counts_.RecordAmax();
   const std::size_t words = MetadataWordsMax(order.reply_ring.slot_bytes, shape_);
   for (Pair& pair : pairs_) pair.metadata.resize(words);
 }

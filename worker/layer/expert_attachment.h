@@ -37,6 +37,10 @@ class ServedCounts {
   void Add(const LayerRuntime& layer, const RequestView& request, std::int64_t request_row_bytes,
            std::int64_t reply_row_bytes);
   void AddNanRows(std::uint32_t rows) { counters_.nan_rows += rows; }
+  // From now on: room for the magnitudes of every expert.
+  void RecordAmax();
+  // Of a layer, [experts]; nullptr when nothing is recorded.
+  [[nodiscard]] ExpertAmax* AmaxOf(const LayerRuntime& layer);
   [[nodiscard]] AttachmentCounters Snapshot() const;
   // True when `runtime` has the same layers and sizes, so that its steps can be counted here.
   [[nodiscard]] bool Fits(const EpochRuntime& runtime) const;
@@ -45,6 +49,7 @@ class ServedCounts {
   MoeShape shape_;
   std::vector<LayerId> layers_;
   std::vector<std::uint64_t> hits_;  // [layers, experts]
+  std::vector<ExpertAmax> amax_;     // [layers, experts], or empty
   AttachmentCounters counters_;      // hits are filled in by Snapshot
 };
 
@@ -83,6 +88,8 @@ class ExpertAttachment {
                   std::span<const std::byte> payload, FrameDrop* drop);
   [[nodiscard]] Pair& pair(std::uint32_t index) { return pairs_[index]; }
 
+  // Where the magnitudes of a layer's experts are noted; nullptr when the session does not ask.
+  [[nodiscard]] ExpertAmax* AmaxOf(const LayerRuntime& layer) { return counts_.AmaxOf(layer); }
   // Where the rows of the pair's result go.
   [[nodiscard]] Bf16* ReplyRows(const Pair& pair);
   // Sends the result whose rows stand in ReplyRows, counts it and frees the pair.

@@ -223,15 +223,16 @@ void ExpertEngine::SendRefusals() {
   pending_.resize(kept);
 }
 
-// One batch for each (epoch, layer, mode), in the order in which their first requests came.
+// One batch for each (epoch, layer, mode), in the order in which their first requests came; a
+// session that records magnitudes has batches of its own.
 void ExpertEngine::RunPending() {
   while (!pending_.empty()) {
     const ExpertAttachment::Pair& first = pending_[0].attachment->pair(pending_[0].pair);
-    RunBatch(first);
+    RunBatch(first, pending_[0].attachment->AmaxOf(*first.intake.layer));
   }
 }
 
-void ExpertEngine::RunBatch(const ExpertAttachment::Pair& like) {
+void ExpertEngine::RunBatch(const ExpertAttachment::Pair& like, ExpertAmax* amax) {
   const LayerRuntime* layer = like.intake.layer;  // One object of one epoch: it is the key.
   const DispatchMode mode = like.header.mode;
   ChunkExecutor* executor = like.epoch->executor.get();
@@ -240,7 +241,8 @@ void ExpertEngine::RunBatch(const ExpertAttachment::Pair& like) {
   std::size_t kept = 0;
   for (const PendingPair& at : pending_) {
     const ExpertAttachment::Pair& pair = at.attachment->pair(at.pair);
-    if (pair.intake.layer != layer || pair.header.mode != mode) {
+    if (pair.intake.layer != layer || pair.header.mode != mode ||
+        at.attachment->AmaxOf(*layer) != amax) {
       pending_[kept++] = at;
       continue;
     }
@@ -253,7 +255,7 @@ void ExpertEngine::RunBatch(const ExpertAttachment::Pair& like) {
                       .out = at.attachment->ReplyRows(pair)});
   }
   pending_.resize(kept);
-  executor->Execute(*layer, batch_);
+  executor->Execute(*layer, batch_, amax);
   ++stats_.batches;
   for (std::size_t i = 0; i < running_.size(); ++i) {
     const PendingPair& at = running_[i];

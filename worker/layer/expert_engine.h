@@ -111,7 +111,7 @@ class ExpertEngine final : private FrameSink {
   absl::StatusOr<ExpertAttachment*> FindAttachment(AttachmentId attachment) const;
   absl::Status CheckOrder(const AttachOrder& order) const;
   void RunPending();
-  void RunBatch(const ExpertAttachment::Pair& like);
+  void RunBatch(const ExpertAttachment::Pair& like, ExpertAmax* amax);
   void SendRefusals();
   void CloseBroken();
   bool KeepTimers(TimePoint now);

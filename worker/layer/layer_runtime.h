@@ -42,6 +42,7 @@ struct ExpertSlot {
 // A dtype in which the plan lets rows of a layer arrive, and what turns them into BF16.
 struct WireDtype {
   DispatchDtype dtype = DispatchDtype::kBf16;
+  CodecSpec spec{};                    // what the codec was made of
   std::shared_ptr<const Codec> codec;  // null for BF16, whose rows are used where they lie
 };
 

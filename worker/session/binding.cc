@@ -29,13 +29,31 @@ absl::Status NoConfig(const Plan& plan, LayerId layer, Phase phase, const Edge& 
        {"epoch", absl::StrCat(plan.epoch.value)}});
 }
 
-absl::Status NoCodec(LayerId layer, DispatchDtype dtype) {
+// A session may ask for another mode than the plan's, in which the experts may take less.
+absl::Status CheckModeTakes(const DispatchConfig& config, const Edge& edge, DispatchMode mode) {
+  const auto takes = [&](DispatchMode in) {
+    return Accepts(config.scheme, config.wire_dtype, {edge.worker, in, true}, Asked::kExplicitly);
+  };
+  if (takes(mode) || !takes(config.mode)) return absl::OkStatus();
+  return MakeError(
+      absl::StatusCode::kFailedPrecondition, Reason::kBadConfig,
+      absl::StrFormat("layer %d is planned for %s with %s rows, which its experts (%s) do not take "
+                      "in %s; open the session without a mode, or deploy with "
+                      "dispatcher_output_dtype bf16",
+                      config.layer.value, DispatchModeName(config.mode),
+                      DispatchDtypeName(config.wire_dtype), QuantSchemeInfoOf(config.scheme).name,
+                      DispatchModeName(mode)),
+      {{"layer", absl::StrCat(config.layer.value)},
+       {"dtype", std::string(DispatchDtypeName(config.wire_dtype))}});
+}
+
+absl::Status NoCodec(LayerId layer, const WireFormat& format) {
   return MakeError(
       absl::StatusCode::kFailedPrecondition, Reason::kUnsupported,
       absl::StrFormat("this source has no codec for %s, which layer %d asks for; "
                       "change the deployment's wire dtype",
-                      DispatchDtypeName(dtype), layer.value),
-      {{"layer", absl::StrCat(layer.value)}, {"dtype", std::string(DispatchDtypeName(dtype))}});
+                      WireFormatName(format), layer.value),
+      {{"layer", absl::StrCat(layer.value)}, {"format", std::string(WireFormatName(format))}});
 }
 
 // A step has one mode, whatever its edges; each edge has its own wire dtype.
@@ -53,9 +71,10 @@ absl::Status BindEdge(const Plan& plan, const Edge& edge, const OpenSessionOrder
                         DispatchModeName(mode), DispatchModeName(layer->mode)),
         {{"layer", absl::StrCat(layer->layer.value)}, {"edge", EdgeName(edge)}});
   }
+  SY_RETURN_IF_ERROR(CheckModeTakes(*config, edge, mode));
   layer->mode = mode;
-  auto codec = device.MakeCodec({.format = DefaultWireFormat(config->wire_dtype)});
-  if (!codec.ok()) return NoCodec(layer->layer, config->wire_dtype);
+  auto codec = device.MakeCodec({config->format(), config->global_scale});
+  if (!codec.ok()) return NoCodec(layer->layer, config->format());
   layer->codecs.push_back(*std::move(codec));
   const std::int32_t most = config->max_tokens_per_step;
   if (most > 0 && (layer->max_tokens_per_step == 0 || most < layer->max_tokens_per_step)) {

@@ -150,6 +150,7 @@ void EpochBinder::StartAttach(Attachment& attachment, TimePoint now) {
   order.hash = binding.hash;
   order.transport = options_.transport_choice;
   order.reply_ring = attachment.link->offer();
+  order.record_amax = options_.grant.order.record_amax;
   attachment.attach_epoch = order.epoch;
   attachment.stream =
       options_.channel->Attach(attachment.worker.endpoint, order, attachment.sink.get());

@@ -25,6 +25,7 @@ struct OwnChunk {
   DispatchMode mode = DispatchMode::kNormal;
   std::span<const PlannedRow> rows;     // in wire order
   std::span<const Bf16* const> x;       // a BF16 row for each of `rows`
+  bool rounded = false;                 // they went through the codec of a quantised wire dtype
   std::span<const std::byte> metadata;  // as the frame of this chunk would carry
   Bf16* out = nullptr;                  // [rows, hidden]
 };

@@ -179,6 +179,7 @@ absl::Status StepEngine::RunOwn(Step& step, std::uint32_t chunk) {
                                                 .mode = step.layer_binding().mode,
                                                 .rows = step.chunk_plan().RowsOf(cut),
                                                 .x = row_pointers_,
+                                                .rounded = codec.dtype() != DispatchDtype::kBf16,
                                                 .metadata = own_metadata_,
                                                 .out = out}));
   step.MarkAnswered(chunk, out);

@@ -19,6 +19,11 @@ absl::StatusOr<ExpertWeights> SafetensorsSource::Load(LayerId layer, ExpertId ex
 
 MoeShape SafetensorsSource::shape() const { return ShapeOf(checkpoint_->config()); }
 
+QuantScheme SafetensorsSource::SchemeOf(LayerId layer) const {
+  const LayerExperts* experts = checkpoint_->FindExperts(layer);
+  return experts == nullptr ? QuantScheme::kNone : experts->quant().scheme;
+}
+
 std::string SafetensorsSource::describe() const {
   return absl::StrCat("checkpoint ", checkpoint_->dir());
 }

@@ -19,6 +19,7 @@ class SafetensorsSource final : public WeightSource {
 
   absl::StatusOr<ExpertWeights> Load(LayerId layer, ExpertId expert) override;
   [[nodiscard]] MoeShape shape() const override;
+  [[nodiscard]] QuantScheme SchemeOf(LayerId layer) const override;
   [[nodiscard]] std::string describe() const override;
 
  private:

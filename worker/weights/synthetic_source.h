@@ -18,6 +18,7 @@ class SyntheticSource final : public WeightSource {
 
   absl::StatusOr<ExpertWeights> Load(LayerId layer, ExpertId expert) override;
   [[nodiscard]] MoeShape shape() const override;
+  [[nodiscard]] QuantScheme SchemeOf(LayerId) const override { return QuantScheme::kNone; }
   [[nodiscard]] std::string describe() const override;
 
  private:

@@ -8,6 +8,7 @@
 
 #include "core/ids.h"
 #include "core/moe_shape.h"
+#include "core/quant_scheme.h"
 #include "model/expert_weights.h"
 
 namespace switchyard {
@@ -24,6 +25,8 @@ class WeightSource {
   // tensor.
   virtual absl::StatusOr<ExpertWeights> Load(LayerId layer, ExpertId expert) = 0;
   [[nodiscard]] virtual MoeShape shape() const = 0;
+  // How the weights of a layer are stored; kNone for one that the model does not have.
+  [[nodiscard]] virtual QuantScheme SchemeOf(LayerId layer) const = 0;
   // For logs and error texts: "checkpoint /models/m", "synthetic:seed=7,...".
   [[nodiscard]] virtual std::string describe() const = 0;
 };

@@ -98,7 +98,7 @@ TEST(TrailTest, NamesDiffer) {
   for (int i = 0; i <= static_cast<int>(AdjustmentId::kCapability); ++i) {
     EXPECT_TRUE(names.insert(std::string(AdjustmentName(static_cast<AdjustmentId>(i)))).second);
   }
-  for (int i = 0; i <= static_cast<int>(WarningId::kW4A4IsSlow); ++i) {
+  for (int i = 0; i <= static_cast<int>(WarningId::kDeprecatedOption); ++i) {
     EXPECT_TRUE(names.insert(std::string(WarningName(static_cast<WarningId>(i)))).second);
   }
 }

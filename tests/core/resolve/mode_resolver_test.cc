@@ -67,6 +67,7 @@ TEST(ModeResolverTest, NormalModeHasNoGraphs) {
   EXPECT_TRUE(SupportsGraphs(kLowLatency));
 }
 
+// R40
 TEST(ModeResolverTest, RanksThatDisagreeAreNamed) {
   const std::vector<RankMode> agree{{0, kNormal}, {1, kNormal}};
   const std::vector<RankMode> differ{{0, kNormal}, {1, kLowLatency}, {2, kNormal}};

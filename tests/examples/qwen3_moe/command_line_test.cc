@@ -47,6 +47,19 @@ TEST(CommandLineTest, WhatCannotBeReadIsExitCodeTwoAndHelpIsZero) {
   EXPECT_EQ(Parse({"--help"}, options), kExitPassed);
 }
 
+// R10: the values of the option are a closed list.
+TEST(CommandLineTest, TakesAWireDtypeForADeploymentOfItsOwn) {
+  CommonOptions options;
+  EXPECT_EQ(Parse({"--model", "m", "--dispatcher-output-dtype", "nvfp4"}, options), std::nullopt);
+  EXPECT_EQ(options.moe.dispatcher_output_dtype, "nvfp4");
+  for (const std::vector<const char*>& arguments :
+       {std::vector<const char*>{"--model", "m", "--dispatcher-output-dtype", "fp4"},
+        {"--model", "m", "--dispatcher-output-dtype", "fp8", "--target", "host:1"}}) {
+    CommonOptions refused;
+    EXPECT_EQ(Parse(arguments, refused), kExitCouldNotRun);
+  }
+}
+
 TEST(CommandLineTest, OpensAModelWithTheReferenceMoe) {
   const RandomModel model({.seed = 71});
   const CommonOptions options{

@@ -2,11 +2,16 @@
 // tests/e2e.
 #include "examples/qwen3_moe/open_deployment.h"
 
+#include <limits>
+#include <vector>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 #include "deploy/local/local_deployment.h"
+#include "tests/e2e/served_golden.h"
 #include "tests/examples/qwen3_moe/shipped_model.h"
+#include "tests/testing/random_tensors.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
 
@@ -57,6 +62,76 @@ TEST(OpenDeploymentOfTest, UsesADeploymentThatRuns) {
   SY_ASSERT_OK_AND_ASSIGN(const ExpertsReport report, moe->Report());
   EXPECT_EQ(report.how, "deployment at " + running->coordinator() + ", auto, low_latency");
   EXPECT_EQ(report.workers.size(), 1U);
+}
+
+std::vector<AttachmentCounters::Hit> HitsOf(MoeProvider& moe) {
+  const auto report = moe.Report();
+  return report.ok() ? report->hits : std::vector<AttachmentCounters::Hit>{};
+}
+
+// R1: what is asked for is planned, in the mode that is asked for, in both kinds of deployment.
+TEST(OpenDeploymentOfTest, OwnDeploymentsArePlannedAsAsked) {
+  for (const char* transport : {"loopback", "shm"}) {
+    MoeOptions options = Options(transport);
+    options.mode = "low_latency";
+    options.dispatcher_output_dtype = "bf16";
+
+    SY_ASSERT_OK_AND_ASSIGN(const auto moe, OpenDeployment(SY_SHIPPED_MODEL, options));
+
+    SY_ASSERT_OK_AND_ASSIGN(const ExpertsReport report, moe->Report());
+    EXPECT_THAT(report.how, HasSubstr("low_latency, asked for bf16"));
+    ASSERT_EQ(report.prefill.size(), 4U) << transport;
+    EXPECT_EQ(report.prefill[3].mode, DispatchMode::kLowLatency);
+    EXPECT_THAT(report.prefill[3].trail.at(1), HasSubstr("(explicit)")) << transport;
+  }
+}
+
+// A dtype that no expert takes is said at once, by the rule, and not after a minute of asking.
+TEST(OpenDeploymentOfTest, ARefusedDtypeIsSaidAtOnceWithItsRule) {
+  MoeOptions options = Options("loopback");
+  options.dispatcher_output_dtype = "nvfp4";
+  options.mode = "low_latency";
+  const SteadyClock clock;
+  const TimePoint begin = clock.Now();
+
+  // Unquantised layers keep BF16 whatever is asked for; a checkpoint of INT8 does not.
+  SY_ASSERT_OK(OpenDeployment(SY_SHIPPED_MODEL, options));
+  const testing::ServedGolden int8("w8a8_compressed");
+  const auto refused = OpenDeployment(int8.path(), options);
+
+  EXPECT_THAT(refused, FailsWith(absl::StatusCode::kUnavailable, Reason::kNotReady));
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("do not take nvfp4 rows"));
+  EXPECT_LT(clock.Now() - begin, std::chrono::seconds(20));
+}
+
+TEST(OpenDeploymentOfTest, MagnitudesAreRecordedOnlyWhenAskedForAndNotOverAGateway) {
+  for (const bool record : {false, true}) {
+    MoeOptions options = Options("loopback");
+    options.record_amax = record;
+    SY_ASSERT_OK_AND_ASSIGN(const auto moe, OpenDeployment(SY_SHIPPED_MODEL, options));
+    SeededRng rng(5);
+    const std::vector<Bf16> x = testing::GaussianBf16(256, 1.0, rng);
+    const std::vector<std::int32_t> ids{3, 7, 11, 15};
+    const std::vector<float> weights{0.5F, 0.25F, 0.125F, 0.125F};
+    std::vector<float> y(256, std::numeric_limits<float>::quiet_NaN());
+    SY_ASSERT_OK(moe->prefill().run({.layer = LayerId{1},
+                                     .tokens = 1,
+                                     .top_k = 4,
+                                     .x = x,
+                                     .ids = ids,
+                                     .weights = weights,
+                                     .y = y}));
+
+    const auto hits = HitsOf(*moe);
+
+    ASSERT_EQ(hits.size(), 4U);
+    for (const AttachmentCounters::Hit& hit : hits) EXPECT_EQ(hit.inputs_amax > 0, record);
+  }
+  MoeOptions gateway = Options("gateway");
+  gateway.record_amax = true;
+  const auto refused = OpenDeployment(SY_SHIPPED_MODEL, gateway);
+  EXPECT_THAT(refused, FailsWith(absl::StatusCode::kUnimplemented, Reason::kUnsupported));
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("gateway records no magnitudes"));
 }
 
 TEST(OpenDeploymentOfTest, LoopbackHasNoTarget) {

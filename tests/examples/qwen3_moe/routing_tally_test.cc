@@ -49,7 +49,7 @@ void ExpectCounts(const WorkerCounts& counts, std::uint64_t rows, std::uint64_t 
 }
 
 TEST(RoutingTallyTest, NormalSendsATokenOnceToEachWorker) {
-  RoutingTally tally(TwoWorkers(), DispatchMode::kNormal, "");
+  RoutingTally tally(TwoWorkers(), Phase::kPrefill, DispatchMode::kNormal, "");
 
   Count(tally, 5);
 
@@ -58,7 +58,7 @@ TEST(RoutingTallyTest, NormalSendsATokenOnceToEachWorker) {
 }
 
 TEST(RoutingTallyTest, LowLatencySendsATokenOnceToEachExpert) {
-  RoutingTally tally(TwoWorkers(), DispatchMode::kLowLatency, "");
+  RoutingTally tally(TwoWorkers(), Phase::kPrefill, DispatchMode::kLowLatency, "");
 
   Count(tally, 5);
 
@@ -66,8 +66,31 @@ TEST(RoutingTallyTest, LowLatencySendsATokenOnceToEachExpert) {
   ExpectCounts(tally.Of(1), 2, 2, 2);
 }
 
+// R127: the bytes of a row are those of its layer's dtype in the session's phase.
+TEST(RoutingTallyTest, RowsCostTheBytesOfTheirLayersDtype) {
+  Plan plan = TwoWorkers();
+  plan.shape.hidden = 256;
+  const auto add = [&plan](int layer, Phase phase, DispatchDtype dtype) {
+    DispatchConfig config;
+    config.layer = LayerId{layer};
+    config.phase = phase;
+    config.wire_dtype = dtype;
+    plan.configs.push_back(config);
+  };
+  add(5, Phase::kPrefill, DispatchDtype::kFp8);
+  add(6, Phase::kPrefill, DispatchDtype::kBf16);
+  add(6, Phase::kDecode, DispatchDtype::kInt8);
+  RoutingTally tally(plan, Phase::kPrefill, DispatchMode::kNormal, "");
+
+  Count(tally, 5);
+  Count(tally, 6);
+
+  EXPECT_EQ(tally.Of(0).request_bytes, 2 * (256 + 2 * 4) + 2 * 512);
+  EXPECT_EQ(tally.Of(0).reply_bytes, 4 * 512);
+}
+
 TEST(RoutingTallyTest, RowsOfAGatewayForItsOwnExpertsCostNoBytes) {
-  RoutingTally tally(TwoWorkers(), DispatchMode::kLowLatency, "w1");
+  RoutingTally tally(TwoWorkers(), Phase::kPrefill, DispatchMode::kLowLatency, "w1");
 
   Count(tally, 5);
   Count(tally, 6);
@@ -77,7 +100,7 @@ TEST(RoutingTallyTest, RowsOfAGatewayForItsOwnExpertsCostNoBytes) {
 }
 
 TEST(RoutingTallyTest, HitsAreComparedByLayerAndExpert) {
-  RoutingTally tally(TwoWorkers(), DispatchMode::kNormal, "");
+  RoutingTally tally(TwoWorkers(), Phase::kPrefill, DispatchMode::kNormal, "");
   Count(tally, 5);
   Count(tally, 6);
   const AttachmentCounters::Hit zero{LayerId{5}, ExpertId{0}, 1};

@@ -49,6 +49,66 @@ TEST(RunReportTest, EvalJsonIsOneObject) {
   EXPECT_TRUE(without["expected"].is_null());
 }
 
+TEST(RunReportTest, EvalSaysHowRowsTravelledAndHowFarTheGoldensAre) {
+  EvalOutcome outcome = Outcome(std::nullopt);
+  DispatchConfig config;
+  config.mode = DispatchMode::kLowLatency;
+  config.wire_dtype = DispatchDtype::kFp8;
+  config.scheme = QuantScheme::kFp8Block;
+  config.trail = {"wire dtype fp8: rule 3b (scheme): x"};
+  outcome.experts.prefill.push_back(config);
+  config.layer = LayerId{1};
+  outcome.experts.prefill.push_back(config);
+  outcome.golden = GoldenDiff{.positions = 9,
+                              .logits = 2.5e-3,
+                              .layers = {{.layer = LayerId{1}, .rows = 8, .diff = 1.25e-4}}};
+
+  WorkerReport worker;
+  worker.worker = "w0";
+  worker.counted.rows = 3;
+  worker.counted.request_bytes = 792;
+  outcome.experts.workers.push_back(worker);
+  worker.worker = "w1";
+  worker.counted.rows = 2;
+  worker.counted.request_bytes = 528;
+  worker.differences = {"rows: counted 2, predicted 3"};
+  outcome.experts.workers.push_back(worker);
+
+  const auto json = nlohmann::json::parse(EvalJson(outcome));
+  const std::string table = EvalTable(outcome);
+
+  ASSERT_EQ(json["dispatch"].size(), 1U);
+  EXPECT_EQ(json["dispatch"][0]["layers"], "0-1");
+  EXPECT_EQ(json["dispatch"][0]["scheme"], "fp8_block");
+  EXPECT_EQ(json["dispatch"][0]["mode"], "low_latency");
+  EXPECT_EQ(json["dispatch"][0]["wire_format"], "fp8");
+  EXPECT_EQ(json["dispatch"][0]["trail"][0], "wire dtype fp8: rule 3b (scheme): x");
+  EXPECT_EQ(json["traffic"]["rows"], 5);
+  EXPECT_EQ(json["traffic"]["request_bytes"], 1320);
+  EXPECT_EQ(json["traffic"]["differences"].size(), 1U);
+  EXPECT_EQ(json["traffic"]["differences"][0], "worker w1: rows: counted 2, predicted 3");
+  EXPECT_EQ(json["golden"]["logits_diff"], 2.5e-3);
+  EXPECT_EQ(json["golden"]["layers"][0]["layer"], 1);
+  EXPECT_EQ(json["golden"]["layers"][0]["diff"], 1.25e-4);
+  EXPECT_TRUE(nlohmann::json::parse(EvalJson(Outcome(1.1)))["golden"].is_null());
+  EXPECT_THAT(table, HasSubstr("layers 0-1: experts fp8_block, low_latency, rows as fp8\n"));
+  EXPECT_THAT(table, HasSubstr("golden logits: calc_diff 2.50e-03 of 9 positions\n"));
+  EXPECT_THAT(table, HasSubstr("golden layer 1: calc_diff 1.25e-04 of 8 rows\n"));
+}
+
+TEST(RunReportTest, APlanAloneHasNoFigure) {
+  EvalOutcome outcome = Outcome(std::nullopt);
+  outcome.result = {};
+
+  EXPECT_TRUE(nlohmann::json::parse(EvalJson(outcome))["bits_per_byte"].is_null());
+  EXPECT_THAT(EvalTable(outcome), ::testing::Not(HasSubstr("bits per byte")));
+}
+
+TEST(RunReportTest, FeedingSaysHowMuch) {
+  EXPECT_EQ(FeedTable(1100, 3, {.how = "four workers", .workers = {}}),
+            "fed       1100 bytes in 3 windows\nexperts: four workers\n");
+}
+
 TEST(RunReportTest, GenerateShowsBothPhases) {
   GenerateReport report;
   report.prompt_tokens = 10;

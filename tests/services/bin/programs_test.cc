@@ -100,6 +100,33 @@ TEST_F(ProgramsTest, BadOptionsAreRefusedBeforeAnythingStarts) {
   EXPECT_NE(Run("switchyard-worker", {}), 0);
 }
 
+// R10, R11: the drafts' names of the option and unknown dtypes, before anything starts.
+TEST_F(ProgramsTest, ACoordinatorRefusesMisspeltDtypeOptionsWithTheRightName) {
+  for (const char* const name : {"--dispather-output-dtype", "--deepep-dispatch-output-dtype"}) {
+    EXPECT_EQ(Run("switchyard-coordinator", {name, "bf16"}), 1);
+    EXPECT_THAT(Log(), HasSubstr(absl::StrCat(name,
+                                              " is misspelt; write "
+                                              "--dispatcher-output-dtype")));
+  }
+  EXPECT_EQ(Run("switchyard-coordinator", {"--dispatcher-output-dtype", "fp9"}), 1);
+  EXPECT_THAT(Log(), HasSubstr("(known: auto, bf16, fp8, int8, nvfp4)"));
+}
+
+// R11
+TEST_F(ProgramsTest, ACoordinatorTakesTheOlderSpellingWithOneWarning) {
+  SY_ASSERT_OK_AND_ASSIGN(
+      ChildProcess coordinator,
+      Start("switchyard-coordinator", {"--deepep-dispatcher-output-dtype", "bf16"}));
+  SY_ASSERT_OK(coordinator.WaitForLine("ready ", kLong));
+
+  const std::string log = Log();
+  const std::string text =
+      "--deepep-dispatcher-output-dtype is deprecated; write "
+      "--dispatcher-output-dtype instead";
+  EXPECT_THAT(log, HasSubstr(text));
+  EXPECT_EQ(log.find(text), log.rfind(text)) << log;
+}
+
 TEST_F(ProgramsTest, ADeploymentFileIsReadStrictly) {
   const std::string file = dir_.Write("bad.yaml", "name: local\ncheckpont: /nowhere\n");
 

@@ -29,13 +29,13 @@ TEST(ConvertAdminTest, DeploymentSpecsRoundTrip) {
                         .min_workers = random.Index(),
                         .join_timeout = random.Time(),
                         .max_tokens_per_step = random.Index(),
-                        .dispatcher_output_dtype = random.Any(DtypeChoice::kNvfp4),
                         .layers = random.List([&random] {
                           LayerSpec layer{LayerId{random.Index()}, {}, DtypeChoice::kAuto};
                           if (random.rng().Below(2) == 0) layer.phase = random.Any(Phase::kMixed);
                           layer.dispatcher_output_dtype = random.Any(DtypeChoice::kNvfp4);
                           return layer;
                         })};
+    if (round % 2 == 0) spec.dispatcher_output_dtype = random.Any(DtypeChoice::kNvfp4);
     v1::ApplyDeploymentRequest proto;
     Encode(spec, proto.mutable_deployment());
 
@@ -43,6 +43,24 @@ TEST(ConvertAdminTest, DeploymentSpecsRoundTrip) {
 
     ASSERT_EQ(back, spec) << "round " << round;
   }
+}
+
+// R2: what the coordinator was set to is shown, and no request can set it.
+TEST(ConvertAdminTest, ShowsTheCoordinatorsDefaultsAndTakesNone) {
+  DeploymentView view;
+  view.spec.coordinator_defaults = {DtypeChoice::kFp8, "the environment", ""};
+  v1::Deployment shown;
+
+  Encode(view, &shown);
+
+  EXPECT_EQ(shown.coordinator_defaults().dispatcher_output_dtype(), v1::DTYPE_CHOICE_FP8);
+  EXPECT_EQ(shown.coordinator_defaults().bf16_dispatch_flag(), "the environment");
+  EXPECT_EQ(shown.coordinator_defaults().npu_normal_int8_flag(), "");
+  EXPECT_EQ(shown.spec().dispatcher_output_dtype(), v1::DTYPE_CHOICE_UNSPECIFIED);
+  v1::ApplyDeploymentRequest request;
+  *request.mutable_deployment() = shown.spec();
+  SY_ASSERT_OK_AND_ASSIGN(const DeploymentSpec asked, FromProto(request));
+  EXPECT_EQ(asked.coordinator_defaults, DispatchDefaults{});
 }
 
 TEST(ConvertAdminTest, AnApplyWithoutDeploymentOrWithABadPhaseIsRefused) {

@@ -69,7 +69,9 @@ class RandomMessages {
             Any(DispatchDtype::kNvfp4),
             Any(kLastQuantScheme),
             Index(),
-            List([this] { return Text(); })};
+            List([this] { return Text(); }),
+            Any(ScaleKind::kE4m3),
+            static_cast<float>(1 + Index())};
   }
   Plan APlan() {
     return {Text(),
@@ -144,7 +146,8 @@ class RandomMessages {
                            .y_dtype = Any(OutputDtype::kF32),
                            .strict = rng_.Below(2) == 0,
                            .step_deadline = Time(),
-                           .source = Any(DeviceKind::kAscend)};
+                           .source = Any(DeviceKind::kAscend),
+                           .record_amax = rng_.Below(2) == 0};
     if (rng_.Below(3) > 0) order.mode = Any(DispatchMode::kLowLatency);
     return order;
   }
@@ -175,7 +178,8 @@ class RandomMessages {
             .epoch = Epoch{rng_.Next()},
             .hash = Digest(),
             .transport = Any(TransportChoice::kInProcess),
-            .reply_ring = Ring()};
+            .reply_ring = Ring(),
+            .record_amax = rng_.Below(2) == 0};
   }
   AttachmentCounters Counters() {
     return {.session = rng_.NextId<SessionId>(),
@@ -186,7 +190,9 @@ class RandomMessages {
             .reply_payload_bytes = rng_.Next(),
             .frames = rng_.Next(),
             .hits = List([this] {
-              return AttachmentCounters::Hit{LayerId{Index()}, ExpertId{Index()}, rng_.Next()};
+              return AttachmentCounters::Hit{LayerId{Index()}, ExpertId{Index()}, rng_.Next(),
+                                             static_cast<float>(Index()),
+                                             static_cast<float>(Index())};
             })};
   }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <functional>
 
+#include "absl/strings/match.h"
+#include "google/protobuf/descriptor.h"
 #include "gtest/gtest.h"
 
 #include "tests/services/convert/convert_testing.h"
@@ -92,6 +94,25 @@ TEST(ConvertStepTest, StepsWhoseTablesDoNotFitAreRefused) {
     damage(proto.mutable_step());
 
     ExpectRefuses(FromProto(proto), field);
+  }
+}
+
+// R63: x is BF16 by definition. Nothing in the messages of steps and sessions can say anything
+// else, so that FP16 cannot be asked for; bytes of another width are refused as BAD_SHAPE.
+TEST(ConvertStepTest, NoMessageCanNameFp16Rows) {
+  const google::protobuf::Descriptor& step = *v1::ForwardStep::descriptor();
+  for (int i = 0; i < step.field_count(); ++i) {
+    EXPECT_EQ(step.field(i)->enum_type(), nullptr) << step.field(i)->full_name();
+  }
+  for (const auto* dtypes : {v1::OutputDtype_descriptor(), v1::DispatchDtype_descriptor()}) {
+    int bf16 = 0;
+    for (int i = 0; i < dtypes->value_count(); ++i) {
+      const std::string& name = dtypes->value(i)->name();
+      const bool is_bf16 = absl::EndsWith(name, "_BF16");
+      bf16 += is_bf16 ? 1 : 0;
+      EXPECT_TRUE(is_bf16 || !absl::StrContains(name, "16")) << name;
+    }
+    EXPECT_EQ(bf16, 1) << dtypes->full_name();
   }
 }
 

@@ -106,7 +106,8 @@ TEST(CpuBackendTest, CodecThatLosesARowIsNotAdvertised) {
   SY_ASSERT_OK_AND_ASSIGN(const auto backend, CpuBackend::CreateFrom(std::move(parts)));
 
   EXPECT_FALSE(backend->capabilities().Takes(DispatchDtype::kBf16));
-  EXPECT_EQ(backend->FindCodec(DispatchDtype::kBf16), nullptr);
+  EXPECT_THAT(backend->MakeCodec({.format = kBf16Format}).status(),
+              FailsWith(absl::StatusCode::kUnimplemented, Reason::kUnsupported));
   EXPECT_TRUE(backend->capabilities().Takes(QuantScheme::kNone));
 }
 
@@ -180,12 +181,16 @@ TEST(CpuBackendTest, EveryCodecOfThisCpuPassesItsSelfTest) {
   }
 }
 
-// Frames carry BF16 alone, so no plan may come to choose another dtype.
-TEST(CpuBackendTest, AdvertisesOnlyTheDtypeThatFramesCarry) {
+TEST(CpuBackendTest, AdvertisesEveryDtypeAndSchemeThatPassed) {
   SY_ASSERT_OK_AND_ASSIGN(const auto device, MakeDevice("cpu", {}));
 
-  EXPECT_EQ(device->capabilities().wire_dtypes, std::vector{DispatchDtype::kBf16});
-  EXPECT_EQ(device->FindCodec(DispatchDtype::kInt8), nullptr);
+  EXPECT_EQ(device->capabilities().wire_dtypes,
+            (std::vector{DispatchDtype::kBf16, DispatchDtype::kFp8, DispatchDtype::kInt8,
+                         DispatchDtype::kNvfp4}));
+  for (const QuantSchemeInfo& row : AllQuantSchemes()) {
+    EXPECT_EQ(device->capabilities().Takes(row.scheme), row.scheme != QuantScheme::kMxfp8)
+        << row.name;
+  }
   for (const NamedWireFormat& row : WireFormats()) {
     SY_EXPECT_OK(device->MakeCodec({.format = row.format}).status());
   }

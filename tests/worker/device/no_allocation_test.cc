@@ -17,7 +17,11 @@ TEST(NoAllocationTest, HotPathOfTheCpuDeviceAllocatesNothing) {
   constexpr MoeShape kShape = {.hidden = 512, .intermediate = 384, .experts = 3, .top_k = 1};
   SY_ASSERT_OK_AND_ASSIGN(const auto device, MakeDevice("cpu", {.compute_threads = 2}));
   const testing::RandomExpert expert(kShape, 71);
-  SY_ASSERT_OK_AND_ASSIGN(const auto packed, device->Pack(kShape, expert.view()));
+  ExpertWeightsView view = expert.view();
+  view.inputs = {ActivationFormat::kFp8Group};
+  view.middle = {ActivationFormat::kInt4Row};
+  view.up_scale = 0.5F;
+  SY_ASSERT_OK_AND_ASSIGN(const auto packed, device->Pack(kShape, view));
   SY_ASSERT_OK_AND_ASSIGN(const auto workspace, device->MakeWorkspace(kShape, 60));
   SeededRng rng(71);
   const std::vector<Bf16> x = testing::GaussianBf16(20 * 512, 1.0, rng);
@@ -32,11 +36,14 @@ TEST(NoAllocationTest, HotPathOfTheCpuDeviceAllocatesNothing) {
   std::vector<Bf16> y(512);
   std::vector<float> weights(20, 0.5F);
   std::vector<float> sum(512);
+  SY_ASSERT_OK_AND_ASSIGN(const auto codec, device->MakeCodec({.format = kBf16Format}));
+  ExpertAmax amax;
+  for (ExpertBatch& batch : batches) batch.amax = &amax;
   const std::uint64_t before = testing::AllocationsOfThisThread();
 
   for (int round = 0; round < 3; ++round) {
     device->Run(batches, *workspace);
-    device->FindCodec(DispatchDtype::kBf16)->Encode(rows, 512, wire.data(), nullptr);
+    codec->Encode(rows, 512, wire.data(), nullptr);
     device->row_ops().WeightedSumBf16(rows, weights, 512, sum.data());
     device->row_ops().RoundToBf16(sum.data(), 512, y.data());
   }

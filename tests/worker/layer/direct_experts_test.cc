@@ -77,6 +77,7 @@ class DirectExpertsTest : public ::testing::Test {
   DirectExperts experts_;
 };
 
+// R125
 TEST_F(DirectExpertsTest, AnswersAsAnAttachmentWouldAndCountsNoWireBytes) {
   std::uint64_t rows = 0;
   std::uint64_t pairs = 0;

@@ -198,6 +198,25 @@ TEST_F(ExpertEngineTest, RefusesAnUnknownLayerInBothModes) {
   }
 }
 
+// R40: every frame carries its mode; who disagrees is answered at once, and nobody waits for it.
+TEST_F(ExpertEngineTest, RefusesAFrameOfAnotherModeAndServesBothSessionsOn) {
+  const Source normal = Attach(DispatchMode::kNormal, 1);
+  const Source low_latency = Attach(DispatchMode::kLowLatency, 2);
+  const auto expect_refused = [&](const Source& at, const Source& other, const char* text) {
+    TestRequest request = Request(other, 46);
+    request.header.attachment = at.grant.request_ring.attachment;
+    const ReadReply reply =
+        ExpectRefused(at, request, absl::StatusCode::kInvalidArgument, Reason::kBadRequest);
+    EXPECT_EQ(reply.error.text, text);
+  };
+
+  expect_refused(normal, low_latency, "a low_latency frame in a normal session");
+  expect_refused(low_latency, normal, "a normal frame in a low_latency session");
+
+  ExpectServed(normal, Request(normal, 47));
+  ExpectServed(low_latency, Request(low_latency, 48));
+}
+
 TEST_F(ExpertEngineTest, RefusesWhatASourceMayNotAsk) {
   const Source normal = Attach(DispatchMode::kNormal, 1);
   const Source low_latency = Attach(DispatchMode::kLowLatency, 2);

@@ -29,7 +29,7 @@ TEST(LayerRuntimeTest, FindsLayersThatSkipNumbers) {
 
 TEST(LayerRuntimeTest, TakesOnlyTheDtypesOfThePlan) {
   LayerRuntime layer;
-  layer.wire_dtypes = {{DispatchDtype::kBf16, nullptr}, {DispatchDtype::kInt8, nullptr}};
+  layer.wire_dtypes = {{DispatchDtype::kBf16, {}, nullptr}, {DispatchDtype::kInt8, {}, nullptr}};
 
   EXPECT_TRUE(layer.Takes(DispatchDtype::kBf16));
   EXPECT_TRUE(layer.Takes(DispatchDtype::kInt8));

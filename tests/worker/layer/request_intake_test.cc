@@ -134,6 +134,7 @@ TEST_F(RequestIntakeTest, DropsSizesThatNoNumberOfSlotsExplains) {
   EXPECT_EQ(TakeIn(rules, request).drop, FrameDrop::kLength);
 }
 
+// R63: FP16 is no dtype of a frame; of those that are, only the plan's are taken.
 TEST_F(RequestIntakeTest, RefusesADtypeThatThePlanDoesNotName) {
   TestRequest request = Request(DispatchMode::kLowLatency, 5);
   request.header.dtype = DispatchDtype::kInt8;

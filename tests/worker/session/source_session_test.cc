@@ -130,6 +130,35 @@ TEST_F(SourceSessionTest, TwoStepsShareCreditsWithoutHoldingEachOtherUp) {
   EXPECT_EQ(second.y, second.ExpectedLowLatency());
 }
 
+// R31, R32: two micro-batches on one layer at once; each ticket is its own batch's, and good once
+// while the other is in flight.
+TEST_F(SourceSessionTest, TwoStepsInFlightOnOneLayerCombineWithTheirOwnTickets) {
+  for (const DispatchMode mode : {kLl, kNm}) {
+    const Plan plan = MakeTestPlan(1, {"a", "b"}, mode);
+    OpenReady(plan);
+    const TestBatch first(7, 21);
+    const TestBatch second(5, 22);
+    const auto expected = [&](const TestBatch& batch) {
+      return mode == kLl ? batch.ExpectedLowLatency() : batch.ExpectedNormal(plan);
+    };
+    SY_ASSERT_OK_AND_ASSIGN(const StepTicket one, Submit(first.Request(LayerId{1})));
+    SY_ASSERT_OK_AND_ASSIGN(const StepTicket two, Submit(second.Request(LayerId{1})));
+    ASSERT_NE(first.y, second.y);
+    AnswerAll(plan, {1, 0});
+
+    SY_ASSERT_OK(Combine(two));
+    EXPECT_EQ(second.y, expected(second)) << DispatchModeName(mode);
+    EXPECT_THAT(Combine(two),
+                FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStageOrder));
+
+    SY_ASSERT_OK(Combine(one));
+    EXPECT_EQ(first.y, expected(first)) << DispatchModeName(mode);
+    EXPECT_EQ(second.y, expected(second)) << "the other's batch was written to";
+    EXPECT_THAT(Combine(one),
+                FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStageOrder));
+  }
+}
+
 // R58
 TEST_F(SourceSessionTest, NoTokensAndRowsWithoutExpertsGiveZeros) {
   const Plan plan = MakeTestPlan(1, {"a", "b"}, kLl);
@@ -163,7 +192,7 @@ TEST_F(SourceSessionTest, RefusesMoreTokensThanLowLatencyTakesNamingBoth) {
               ::testing::AllOf(::testing::HasSubstr("65"), ::testing::HasSubstr("64")));
 }
 
-// R47
+// R32, R47
 TEST_F(SourceSessionTest, ATicketIsGoodOnceAndTheLayerStaysUsable) {
   const Plan plan = MakeTestPlan(1, {"a"}, kLl);
   OpenReady(plan);

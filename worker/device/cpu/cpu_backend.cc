@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdlib>
+#include <optional>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -23,11 +26,8 @@ struct CpuWorkspace final : Workspace {
   CpuWorkspace(const KernelFamily& of, const KernelDims& sizes, AlignedBuffer memory)
       : family(&of), dims(sizes), layout(of.layout(sizes)), slabs(std::move(memory)) {}
 
-  static std::int64_t SlabBytes(const KernelLayout& sizes) {
-    return RoundUp(sizes.scratch_bytes, kLineBytes);
-  }
   [[nodiscard]] std::byte* Slab(int thread) const {
-    return slabs.data() + thread * SlabBytes(layout);
+    return slabs.data() + thread * ScratchBytes(layout, dims);
   }
 
   const KernelFamily* const family;
@@ -45,25 +45,47 @@ constexpr std::int64_t kSharedBytesMin = 384 << 10;
 // Pieces for each thread when one expert is split: the last to end keeps the others waiting.
 constexpr std::int64_t kPiecesPerThread = 8;
 
-// The formats that make a dtype a capability, which a plan may then choose. Frames carry BF16
-// alone: a codec that passed is to be had from MakeCodec, and its dtype enters here when frames
-// carry it.
-constexpr std::array<WireFormat, 1> kAdvertisedFormats{kBf16Format};
-
-bool Advertised(const WireFormat& format) {
-  return std::find(kAdvertisedFormats.begin(), kAdvertisedFormats.end(), format) !=
-         kAdvertisedFormats.end();
-}
+// Groups of 32 have no reader and no codec here.
+bool HasKernels(QuantScheme scheme) { return scheme != QuantScheme::kMxfp8; }
 
 struct CpuPackedExpert final : PackedExpert {
   CpuPackedExpert(const KernelFamily& of, const KernelDims& sizes, AlignedBuffer packed)
       : family(&of), dims(sizes), weights(std::move(packed)) {}
-  [[nodiscard]] std::int64_t bytes() const override { return weights.bytes(); }
+  [[nodiscard]] std::int64_t bytes() const override { return weights.bytes() + biases.bytes(); }
 
   const KernelFamily* const family;
   const KernelDims dims;
   const AlignedBuffer weights;
+  AlignedBuffer biases;  // empty without scales and biases
+  std::optional<KernelAffine> affine;
+  ActivationSpec inputs;
+  ActivationSpec middle;
 };
+
+bool HasAffine(const ExpertWeightsView& view) {
+  return view.gate_scale != 1.0F || view.up_scale != 1.0F || view.down_scale != 1.0F ||
+         !view.gate_bias.empty() || !view.up_bias.empty() || !view.down_bias.empty();
+}
+
+// Biases padded with zeros to whole lines, one after the other.
+absl::Status PackAffine(const ExpertWeightsView& view, CpuPackedExpert* expert) {
+  const std::int64_t middle = RoundUp(expert->dims.intermediate, kPanelColumns);
+  const std::int64_t hidden = RoundUp(expert->dims.hidden, kPanelColumns);
+  SY_ASSIGN_OR_RETURN(expert->biases, AlignedBuffer::Allocate((2 * middle + hidden) * 4));
+  auto* at = reinterpret_cast<float*>(expert->biases.data());
+  const auto pack = [&at](std::span<const float> bias, std::int64_t padded) {
+    float* const begin = at;
+    at = std::fill_n(std::copy(bias.begin(), bias.end(), at),
+                     padded - static_cast<std::int64_t>(bias.size()), 0.0F);
+    return begin;
+  };
+  KernelAffine affine{view.gate_scale, view.up_scale, view.down_scale};
+  affine.gate_bias = pack(view.gate_bias, middle);
+  affine.up_bias = pack(view.up_bias, middle);
+  affine.down_bias = pack(view.down_bias, hidden);
+  expert->affine = affine;
+  return absl::OkStatus();
+}
 
 absl::Status BadShape(const MoeShape& shape, absl::string_view what) {
   return MakeError(
@@ -91,6 +113,34 @@ absl::Status CheckViews(const MoeShape& shape, const ExpertWeightsView& weights)
       return BadShape(shape, absl::StrCat(name, " has ", size, " weights, not ", want,
                                           "; check the checkpoint's shapes"));
     }
+  }
+  const std::tuple<const char*, std::size_t, std::int32_t> biases[] = {
+      {"gate", weights.gate_bias.size(), shape.intermediate},
+      {"up", weights.up_bias.size(), shape.intermediate},
+      {"down", weights.down_bias.size(), shape.hidden}};
+  for (const auto& [name, size, rows] : biases) {
+    if (size != 0 && size != static_cast<std::size_t>(rows)) {
+      return BadShape(shape, absl::StrCat("the bias of ", name, " has ", size, " values, not ",
+                                          rows, "; check the checkpoint's shapes"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// NaN, infinities, zero and below make no scale.
+absl::Status CheckScales(const ExpertWeightsView& weights) {
+  const std::pair<const char*, float> scales[] = {
+      {"gate's scale", weights.gate_scale},
+      {"up's scale", weights.up_scale},
+      {"down's scale", weights.down_scale},
+      {"the scale of the rows", weights.inputs.scale},
+      {"the scale of down's rows", weights.middle.scale}};
+  for (const auto& [name, scale] : scales) {
+    if (std::isfinite(scale) && scale > 0) continue;
+    return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
+                     absl::StrCat(name, " is ", scale,
+                                  "; scales are finite and above zero: check the ", "checkpoint"),
+                     {{"scale", absl::StrCat(scale)}});
   }
   return absl::OkStatus();
 }
@@ -152,14 +202,35 @@ absl::Status CpuBackend::Prove() {
   };
   const absl::Status family = TestKernelFamily(*parts_.family);
   if (family.code() == absl::StatusCode::kResourceExhausted) return family;
-  if (passed(family)) capabilities_.schemes.push_back(QuantScheme::kNone);
   for (const NamedWireFormat& row : WireFormats()) {
     if (!passed(TestFormat(row.format))) continue;
     proven_formats_.push_back(row.format);
-    if (Advertised(row.format)) capabilities_.wire_dtypes.push_back(row.format.dtype);
+    if (row.format != DefaultWireFormat(row.format.dtype)) continue;
+    capabilities_.wire_dtypes.push_back(row.format.dtype);
   }
+  for (const ActivationFormat format : AllActivationFormats()) {
+    if (format == ActivationFormat::kBf16 || passed(TestRounding(*parts_.codec_kernels, format))) {
+      proven_roundings_.push_back(format);
+    }
+  }
+  if (passed(family)) ProveSchemes();
   if (!passed(TestRowKernels(*parts_.row_kernels))) row_ops_ = CpuRowOps(kPortableRowKernels);
   return absl::OkStatus();
+}
+
+bool CpuBackend::Rounds(ActivationFormat format) const {
+  return std::find(proven_roundings_.begin(), proven_roundings_.end(), format) !=
+         proven_roundings_.end();
+}
+
+// Experts of every scheme are BF16 products between roundings: a scheme is proven when those are.
+void CpuBackend::ProveSchemes() {
+  for (const QuantSchemeInfo& row : AllQuantSchemes()) {
+    const std::span<const ActivationFormat> formats = ActivationFormatsOf(row.scheme);
+    const bool rounds = std::all_of(formats.begin(), formats.end(),
+                                    [this](ActivationFormat format) { return Rounds(format); });
+    if (HasKernels(row.scheme) && rounds) capabilities_.schemes.push_back(row.scheme);
+  }
 }
 
 absl::Status CpuBackend::TestFormat(const WireFormat& format) const {
@@ -177,12 +248,25 @@ absl::StatusOr<std::unique_ptr<PackedExpert>> CpuBackend::Pack(const MoeShape& s
   }
   SY_ASSIGN_OR_RETURN(const KernelDims dims, DimsOf(shape));
   SY_RETURN_IF_ERROR(CheckViews(shape, weights));
+  SY_RETURN_IF_ERROR(CheckScales(weights));
+  for (const ActivationSpec& spec : {weights.inputs, weights.middle}) {
+    if (Rounds(spec.format)) continue;
+    const std::string name(ActivationFormatName(spec.format));
+    return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
+                     absl::StrCat("rounding of activations ", name, " is not among those that ",
+                                  "passed their self-test on this device"),
+                     {{"format", name}});
+  }
   SY_ASSIGN_OR_RETURN(AlignedBuffer packed,
                       AlignedBuffer::Allocate(parts_.family->layout(dims).packed_bytes));
   parts_.family->pack(
       dims, {.gate = weights.gate.data(), .up = weights.up.data(), .down = weights.down.data()},
       packed.data());
-  return std::make_unique<CpuPackedExpert>(*parts_.family, dims, std::move(packed));
+  auto expert = std::make_unique<CpuPackedExpert>(*parts_.family, dims, std::move(packed));
+  expert->inputs = weights.inputs;
+  expert->middle = weights.middle;
+  if (HasAffine(weights)) SY_RETURN_IF_ERROR(PackAffine(weights, expert.get()));
+  return expert;
 }
 
 absl::StatusOr<std::unique_ptr<Workspace>> CpuBackend::MakeWorkspace(const MoeShape& shape,
@@ -190,7 +274,7 @@ absl::StatusOr<std::unique_ptr<Workspace>> CpuBackend::MakeWorkspace(const MoeSh
   SY_ASSIGN_OR_RETURN(const KernelDims dims, DimsOf(shape));
   if (rows_max < 0) return BadShape(shape, absl::StrCat("rows_max is ", rows_max));
   // Rows beyond a block go through the same slab block by block, so rows_max does not matter.
-  const std::int64_t slab = CpuWorkspace::SlabBytes(parts_.family->layout(dims));
+  const std::int64_t slab = ScratchBytes(parts_.family->layout(dims), dims);
   SY_ASSIGN_OR_RETURN(AlignedBuffer slabs, AlignedBuffer::Allocate(slab * pool_->threads()));
   return std::make_unique<CpuWorkspace>(*parts_.family, dims, std::move(slabs));
 }
@@ -206,6 +290,12 @@ ExpertRun CpuBackend::RunOf(const ExpertBatch& batch, const CpuWorkspace& worksp
           .layout = workspace.layout,
           .dims = workspace.dims,
           .weights = expert.weights.data(),
+          .affine = expert.affine ? &*expert.affine : nullptr,
+          .inputs = expert.inputs,
+          .middle = expert.middle,
+          .rounding = parts_.codec_kernels,
+          .amax = batch.amax,
+          .rounded = batch.rounded,
           .rows = batch.rows,
           .out = batch.out,
           .scratch = workspace.Slab(thread)};
@@ -246,18 +336,17 @@ void CpuBackend::RunSplit(const ExpertRun& run) {
     });
   };
   const auto row_count = static_cast<std::int64_t>(run.rows.size());
-  for (std::int64_t first = 0; first < row_count; first += run.layout.rows_per_call) {
-    const KernelCall call = CallAt(run, first);
-    run.family->load_rows(call);
+  for (std::int64_t first = 0; first < row_count;) {
+    ExpertCall call(run, first);
+    call.LoadRows();
     split(run.layout.gate_up_panels,
-          [&](std::int64_t begin, std::int64_t end) { run.family->gate_up(call, begin, end); });
+          [&](std::int64_t begin, std::int64_t end) { call.GateUp(begin, end); });
+    call.RoundMiddle();
     split(run.layout.down_panels,
-          [&](std::int64_t begin, std::int64_t end) { run.family->down(call, begin, end); });
+          [&](std::int64_t begin, std::int64_t end) { call.Down(begin, end); });
+    call.Finish();
+    first += call.row_count();
   }
-}
-
-const Codec* CpuBackend::FindCodec(DispatchDtype dtype) const {
-  return dtype == DispatchDtype::kBf16 && capabilities_.Takes(dtype) ? parts_.bf16.get() : nullptr;
 }
 
 absl::StatusOr<std::unique_ptr<Codec>> CpuBackend::MakeCodec(const CodecSpec& spec) const {

@@ -48,7 +48,7 @@ class CpuBackend final : public DeviceBackend {
 
   [[nodiscard]] const CapabilitySet& capabilities() const override { return capabilities_; }
   // Any hidden and intermediate from 1 to 2^20: what a family needs beyond them is padding of its
-  // own. Errors: as the seam, and kUnimplemented (UNSUPPORTED) when the family is not proven.
+  // own. Errors: as the seam, kUnimplemented (UNSUPPORTED) also when the family is not proven.
   absl::StatusOr<std::unique_ptr<PackedExpert>> Pack(const MoeShape& shape,
                                                      const ExpertWeightsView& weights) override;
   absl::StatusOr<std::unique_ptr<Workspace>> MakeWorkspace(const MoeShape& shape,
@@ -56,7 +56,6 @@ class CpuBackend final : public DeviceBackend {
   // Aborts when a workspace or an expert is not of this backend's making or of another shape. Two
   // threads with two workspaces may run at once: the pool helps one of them.
   void Run(std::span<const ExpertBatch> batches, Workspace& workspace) override;
-  [[nodiscard]] const Codec* FindCodec(DispatchDtype dtype) const override;
   [[nodiscard]] absl::StatusOr<std::unique_ptr<Codec>> MakeCodec(
       const CodecSpec& spec) const override;
   [[nodiscard]] const RowOps& row_ops() const override { return row_ops_; }
@@ -65,6 +64,8 @@ class CpuBackend final : public DeviceBackend {
   explicit CpuBackend(CpuParts parts);
   absl::Status Prove();
   [[nodiscard]] absl::Status TestFormat(const WireFormat& format) const;
+  [[nodiscard]] bool Rounds(ActivationFormat format) const;
+  void ProveSchemes();
   [[nodiscard]] ExpertRun RunOf(const ExpertBatch& batch, const CpuWorkspace& workspace,
                                 int thread) const;
   void RunShared(std::span<const ExpertBatch> batches, const CpuWorkspace& workspace);
@@ -73,6 +74,7 @@ class CpuBackend final : public DeviceBackend {
   CpuParts parts_;
   CapabilitySet capabilities_;
   std::vector<WireFormat> proven_formats_;
+  std::vector<ActivationFormat> proven_roundings_;
   CpuRowOps row_ops_;
   std::unique_ptr<ComputePool> pool_;
 };

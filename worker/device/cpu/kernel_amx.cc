@@ -206,6 +206,18 @@ struct GatedTile {
   const float (*up)[kPanelColumns] = nullptr;
 };
 
+// Scales and biases of a panel's sums, in place.
+void ApplyAffine(const KernelAffine& affine, std::int64_t column, std::int64_t tiles, Sums* sums) {
+  for (std::int64_t tile = 0; tile < tiles; ++tile) {
+    for (std::int64_t row = 0; row < kTileRows; ++row) {
+      float* gate = sums->tile[2 * tile][row];
+      float* up = sums->tile[2 * tile + 1][row];
+      _mm512_store_ps(gate, GateAffine(affine, column, _mm512_load_ps(gate)));
+      _mm512_store_ps(up, UpAffine(affine, column, _mm512_load_ps(up)));
+    }
+  }
+}
+
 // `rows` rows of silu(gate) * up to half lines of an A tile; zeros beyond `lanes`.
 SY_FORCE_INLINE void StoreGated(const GatedTile& in, std::int64_t rows, __mmask16 lanes,
                                 std::byte* h) {
@@ -232,6 +244,7 @@ void GateUp(const KernelCall& call, std::int64_t begin, std::int64_t end) {
           g, first,
           {.rows = g.x, .weights = weights, .steps = g.hidden_steps, .tile_bytes = g.tile_bytes});
       StoreTiles(tiles, &sums);
+      if (call.affine != nullptr) ApplyAffine(*call.affine, panel * kPanelColumns, tiles, &sums);
       for (std::int64_t tile = 0; tile < tiles; ++tile) {
         std::byte* block = g.h + ((first + tile) * g.middle_steps + panel / 2) * g.tile_bytes;
         const GatedTile gated = {.gate = sums.tile[2 * tile], .up = sums.tile[2 * tile + 1]};
@@ -291,6 +304,30 @@ void Down(const KernelCall& call, std::int64_t begin, std::int64_t end) {
   _tile_release();
 }
 
+// Where block `step` of 32 columns of a row of h lies.
+SY_FORCE_INLINE std::byte* HiddenLine(const Geometry& g, std::int64_t row, std::int64_t step) {
+  return g.h + (row / g.tile_rows * g.middle_steps + step) * g.tile_bytes +
+         row % g.tile_rows * kLineBytes;
+}
+
+void LoadH(const KernelCall& call, std::int64_t row, Bf16* out) {
+  const Geometry g = GeometryOf(call);
+  for (std::int64_t first = 0; first < call.dims.intermediate; first += kTileK) {
+    const std::int64_t left = call.dims.intermediate - first;
+    const auto values = static_cast<std::size_t>(left < kTileK ? left : kTileK);
+    __builtin_memcpy(out + first, HiddenLine(g, row, first / kTileK), values * sizeof(Bf16));
+  }
+}
+
+void StoreH(const KernelCall& call, std::int64_t row, const Bf16* in) {
+  const Geometry g = GeometryOf(call);
+  for (std::int64_t first = 0; first < call.dims.intermediate; first += kTileK) {
+    const std::int64_t left = call.dims.intermediate - first;
+    const auto values = static_cast<std::size_t>(left < kTileK ? left : kTileK);
+    __builtin_memcpy(HiddenLine(g, row, first / kTileK), in + first, values * sizeof(Bf16));
+  }
+}
+
 }  // namespace
 
 constinit const KernelFamily kAmxFamily = {.name = "amx_bf16",
@@ -299,6 +336,8 @@ constinit const KernelFamily kAmxFamily = {.name = "amx_bf16",
                                            .pack = PackTiles,
                                            .load_rows = LoadRows,
                                            .gate_up = GateUp,
-                                           .down = Down};
+                                           .down = Down,
+                                           .load_h = LoadH,
+                                           .store_h = StoreH};
 
 }  // namespace switchyard

@@ -142,7 +142,13 @@ void GateUp(const KernelCall& call, std::int64_t begin, std::int64_t end) {
           &sums);
       for (std::int64_t row = 0; row < block.rows; ++row) {
         alignas(64) float h[kPanelColumns];
-        _mm512_store_ps(h, _mm512_mul_ps(Silu(sums.low[row]), sums.high[row]));
+        __m512 gate = sums.low[row];
+        __m512 up = sums.high[row];
+        if (call.affine != nullptr) {
+          gate = GateAffine(*call.affine, first_column, gate);
+          up = UpAffine(*call.affine, first_column, up);
+        }
+        _mm512_store_ps(h, _mm512_mul_ps(Silu(gate), up));
         for (std::int64_t j = 0; j < columns; ++j) {
           block.h[(first_column + j) * block.rows + row] = h[j];
         }
@@ -175,6 +181,25 @@ void Down(const KernelCall& call, std::int64_t begin, std::int64_t end) {
   }
 }
 
+// H lies in blocks of rows, its columns side by side.
+void LoadH(const KernelCall& call, std::int64_t row, Bf16* out) {
+  const Block block = BlockAt(call, row / kRowBlock * kRowBlock);
+  const float* h = block.h + row % kRowBlock;
+  for (std::int64_t i = 0; i < call.dims.intermediate; ++i) {
+    const __m256i bits = RoundToBf16(_mm512_set1_ps(h[i * block.rows]));
+    out[i] = static_cast<Bf16>(_mm256_extract_epi16(bits, 0));
+  }
+}
+
+void StoreH(const KernelCall& call, std::int64_t row, const Bf16* in) {
+  const Block block = BlockAt(call, row / kRowBlock * kRowBlock);
+  float* h = block.h + row % kRowBlock;
+  for (std::int64_t i = 0; i < call.dims.intermediate; ++i) {
+    const std::uint32_t bits = static_cast<std::uint32_t>(in[i]) << 16;
+    __builtin_memcpy(h + i * block.rows, &bits, sizeof(bits));
+  }
+}
+
 }  // namespace
 
 constinit const KernelFamily kAvx512Family = {.name = "avx512",
@@ -183,6 +208,8 @@ constinit const KernelFamily kAvx512Family = {.name = "avx512",
                                               .pack = PackLanes,
                                               .load_rows = LoadRows,
                                               .gate_up = GateUp,
-                                              .down = Down};
+                                              .down = Down,
+                                              .load_h = LoadH,
+                                              .store_h = StoreH};
 
 }  // namespace switchyard

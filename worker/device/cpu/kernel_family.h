@@ -30,14 +30,27 @@ struct KernelLayout {
   std::int64_t down_panels = 0;
 };
 
+// What a projection's sums become: sum * scale + bias. Weights of one scale for the whole tensor
+// are packed without it, so that they stay exact in BF16.
+struct KernelAffine {
+  float gate_scale = 1;
+  float up_scale = 1;
+  float down_scale = 1;
+  // Padded with zeros to whole lines of 16 values; 64-byte aligned.
+  const float* gate_bias = nullptr;  // [intermediate]
+  const float* up_bias = nullptr;    // [intermediate]
+  const float* down_bias = nullptr;  // [hidden]
+};
+
 // Up to rows_per_call rows of one expert. Scratch carries the rows and then h between the steps.
 struct KernelCall {
   KernelDims dims;
-  const std::byte* weights = nullptr;  // packed; 64-byte aligned
-  const Bf16* const* rows = nullptr;   // [row_count], each [hidden], 2-byte aligned
-  std::int64_t row_count = 0;          // > 0
-  float* out = nullptr;                // [row_count, hidden], 4-byte aligned
-  std::byte* scratch = nullptr;        // 64-byte aligned
+  const std::byte* weights = nullptr;    // packed; 64-byte aligned
+  const Bf16* const* rows = nullptr;     // [row_count], each [hidden], 2-byte aligned
+  std::int64_t row_count = 0;            // > 0
+  float* out = nullptr;                  // [row_count, hidden], 4-byte aligned
+  std::byte* scratch = nullptr;          // 64-byte aligned
+  const KernelAffine* affine = nullptr;  // null: sums are used as they are
 };
 
 // The checkpoint's row-major weights, as in ExpertWeightsView.
@@ -54,10 +67,14 @@ struct KernelFamily {
   // Fills all packed_bytes of `out`, padding included.
   void (*pack)(const KernelDims& dims, const KernelWeights& weights, std::byte* out);
   // The three steps of a call: rows to scratch; gate and up panels [begin, end) to h in scratch;
-  // down panels [begin, end) to out. Each needs the one before it complete.
+  // down panels [begin, end) to out, without down's scale and bias (ApplyDownAffine adds them).
+  // Each needs the one before it complete.
   void (*load_rows)(const KernelCall& call);
   void (*gate_up)(const KernelCall& call, std::int64_t begin, std::int64_t end);
   void (*down)(const KernelCall& call, std::int64_t begin, std::int64_t end);
+  // Between gate_up and down: row `row` of h rounded to BF16, [intermediate], out and back in.
+  void (*load_h)(const KernelCall& call, std::int64_t row, Bf16* out);
+  void (*store_h)(const KernelCall& call, std::int64_t row, const Bf16* h);
 };
 
 }  // namespace switchyard

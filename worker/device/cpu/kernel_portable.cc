@@ -90,6 +90,13 @@ inline float Silu(float x) {
   return x / (1.0F + Exp(negated));
 }
 
+void ApplyAffine(const KernelAffine& affine, std::int64_t first, Sums* sums) {
+  for (int j = 0; j < kLanes; ++j) {
+    sums->low[j] = sums->low[j] * affine.gate_scale + affine.gate_bias[first + j];
+    sums->high[j] = sums->high[j] * affine.up_scale + affine.up_bias[first + j];
+  }
+}
+
 void GateUp(const KernelCall& call, std::int64_t begin, std::int64_t end) {
   const auto [hidden, intermediate] = call.dims;
   for (std::int64_t panel = begin; panel < end; ++panel) {
@@ -97,7 +104,8 @@ void GateUp(const KernelCall& call, std::int64_t begin, std::int64_t end) {
     const std::int64_t first = panel * kPanelColumns;
     const std::int64_t columns = intermediate - first < kLanes ? intermediate - first : kLanes;
     for (std::int64_t row = 0; row < call.row_count; ++row) {
-      const Sums sums = PanelSums(XOf(call) + row * hidden, weights, hidden);
+      Sums sums = PanelSums(XOf(call) + row * hidden, weights, hidden);
+      if (call.affine != nullptr) ApplyAffine(*call.affine, first, &sums);
       float* h = HOf(call) + row * intermediate + first;
       for (std::int64_t j = 0; j < columns; ++j) h[j] = Silu(sums.low[j]) * sums.high[j];
     }
@@ -120,6 +128,18 @@ void Down(const KernelCall& call, std::int64_t begin, std::int64_t end) {
   }
 }
 
+void LoadH(const KernelCall& call, std::int64_t row, Bf16* out) {
+  const std::int64_t intermediate = call.dims.intermediate;
+  const float* h = HOf(call) + row * intermediate;
+  for (std::int64_t i = 0; i < intermediate; ++i) out[i] = FloatToBf16(h[i]);
+}
+
+void StoreH(const KernelCall& call, std::int64_t row, const Bf16* in) {
+  const std::int64_t intermediate = call.dims.intermediate;
+  float* h = HOf(call) + row * intermediate;
+  for (std::int64_t i = 0; i < intermediate; ++i) h[i] = Bf16ToFloat(in[i]);
+}
+
 }  // namespace
 
 constinit const KernelFamily kPortableFamily = {.name = "portable_fp32",
@@ -128,6 +148,8 @@ constinit const KernelFamily kPortableFamily = {.name = "portable_fp32",
                                                 .pack = PackLanes,
                                                 .load_rows = LoadRows,
                                                 .gate_up = GateUp,
-                                                .down = Down};
+                                                .down = Down,
+                                                .load_h = LoadH,
+                                                .store_h = StoreH};
 
 }  // namespace switchyard

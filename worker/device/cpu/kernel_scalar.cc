@@ -45,8 +45,12 @@ void GateUp(const KernelCall& call, std::int64_t begin, std::int64_t end) {
   auto* h = reinterpret_cast<double*>(call.scratch);
   for (std::int64_t row = 0; row < call.row_count; ++row) {
     for (std::int64_t i = begin; i < end; ++i) {
-      const double g = Dot(call.rows[row], gate + i * hidden, hidden);
-      const double u = Dot(call.rows[row], up + i * hidden, hidden);
+      double g = Dot(call.rows[row], gate + i * hidden, hidden);
+      double u = Dot(call.rows[row], up + i * hidden, hidden);
+      if (const KernelAffine* affine = call.affine; affine != nullptr) {
+        g = g * static_cast<double>(affine->gate_scale) + static_cast<double>(affine->gate_bias[i]);
+        u = u * static_cast<double>(affine->up_scale) + static_cast<double>(affine->up_bias[i]);
+      }
       h[row * intermediate + i] = g / (1.0 + std::exp(-g)) * u;
     }
   }
@@ -68,6 +72,18 @@ void Down(const KernelCall& call, std::int64_t begin, std::int64_t end) {
   }
 }
 
+void LoadH(const KernelCall& call, std::int64_t row, Bf16* out) {
+  const std::int64_t intermediate = call.dims.intermediate;
+  const auto* h = reinterpret_cast<const double*>(call.scratch) + row * intermediate;
+  for (std::int64_t i = 0; i < intermediate; ++i) out[i] = FloatToBf16(static_cast<float>(h[i]));
+}
+
+void StoreH(const KernelCall& call, std::int64_t row, const Bf16* in) {
+  const std::int64_t intermediate = call.dims.intermediate;
+  auto* h = reinterpret_cast<double*>(call.scratch) + row * intermediate;
+  for (std::int64_t i = 0; i < intermediate; ++i) h[i] = static_cast<double>(Bf16ToFloat(in[i]));
+}
+
 }  // namespace
 
 constinit const KernelFamily kScalarFamily = {.name = "scalar",
@@ -76,6 +92,8 @@ constinit const KernelFamily kScalarFamily = {.name = "scalar",
                                               .pack = Pack,
                                               .load_rows = LoadRows,
                                               .gate_up = GateUp,
-                                              .down = Down};
+                                              .down = Down,
+                                              .load_h = LoadH,
+                                              .store_h = StoreH};
 
 }  // namespace switchyard

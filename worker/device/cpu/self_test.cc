@@ -77,7 +77,8 @@ class FamilyRunner {
   static absl::StatusOr<FamilyRunner> Create(const KernelFamily& family, const Golden& golden) {
     FamilyRunner runner(family, golden);
     SY_ASSIGN_OR_RETURN(runner.weights_, AlignedBuffer::Allocate(runner.layout_.packed_bytes));
-    SY_ASSIGN_OR_RETURN(runner.scratch_, AlignedBuffer::Allocate(runner.layout_.scratch_bytes));
+    SY_ASSIGN_OR_RETURN(runner.scratch_,
+                        AlignedBuffer::Allocate(ScratchBytes(runner.layout_, golden.dims)));
     family.pack(golden.dims,
                 {.gate = golden.gate.data(), .up = golden.up.data(), .down = golden.down.data()},
                 runner.weights_.data());

@@ -14,6 +14,8 @@
 
 #include <immintrin.h>
 
+#include "worker/device/cpu/kernel_family.h"
+
 #define SY_FORCE_INLINE static inline __attribute__((always_inline))
 
 namespace switchyard {
@@ -78,6 +80,16 @@ SY_FORCE_INLINE __m512 Silu(__m512 x) {
   negated = _mm512_min_ps(_mm512_set1_ps(87.0F), negated);
   negated = _mm512_max_ps(_mm512_set1_ps(-87.0F), negated);
   return _mm512_mul_ps(x, Reciprocal(_mm512_add_ps(_mm512_set1_ps(1.0F), Exp(negated))));
+}
+
+// Sums of gate and of up in the columns from `first` on, a multiple of 16.
+SY_FORCE_INLINE __m512 GateAffine(const KernelAffine& affine, std::int64_t first, __m512 sums) {
+  return _mm512_fmadd_ps(sums, _mm512_set1_ps(affine.gate_scale),
+                         _mm512_load_ps(affine.gate_bias + first));
+}
+SY_FORCE_INLINE __m512 UpAffine(const KernelAffine& affine, std::int64_t first, __m512 sums) {
+  return _mm512_fmadd_ps(sums, _mm512_set1_ps(affine.up_scale),
+                         _mm512_load_ps(affine.up_bias + first));
 }
 
 // The first `count` of 16 lanes; none when `count` <= 0, all from 16 on.

@@ -1,0 +1,16 @@
+#include "core/gdn_facts.h"
+
+namespace switchyard {
+
+absl::string_view GdnVerifyKernelName(GdnVerifyKernel kernel) {
+  return kernel == GdnVerifyKernel::kFlashinfer ? "flashinfer" : "triton";
+}
+
+GdnFacts GdnFactsOf(const DeviceProfile& profile) {
+  GdnFacts facts;
+  if (absl::string_view(profile.name) == "cuda_sm90") facts.verify = GdnVerifyKernel::kFlashinfer;
+  facts.grid_2d = profile.kind != DeviceKind::kAscend;
+  return facts;
+}
+
+}  // namespace switchyard

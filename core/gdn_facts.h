@@ -1,0 +1,28 @@
+// What a kind of device can run of gated delta networks (GDN), the linear attention of Qwen3-Next
+// and Qwen3.5. Engines run it, not this service; they ask here rather than know devices by name.
+//
+// Sources: SGLang PR 24906 (FlashInfer's GDN verifies drafts on SM90 alone) and PR 23815 (Triton's
+// two-dimensional grid crashed on NPUs beyond 65536 tokens). Pure; thread-safe.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/strings/string_view.h"
+
+#include "core/device_profile.h"
+
+namespace switchyard {
+
+enum class GdnVerifyKernel : std::uint8_t { kTriton = 0, kFlashinfer = 1 };
+absl::string_view GdnVerifyKernelName(GdnVerifyKernel kernel);  // "triton", "flashinfer"
+
+struct GdnFacts {
+  GdnVerifyKernel verify = GdnVerifyKernel::kTriton;  // of speculative drafts
+  bool grid_2d = true;  // kernels with a two-dimensional grid may be used; else the native path
+  friend bool operator==(const GdnFacts&, const GdnFacts&) = default;
+};
+
+// A profile that does not say which generation of GPU it is gets what all of them have.
+GdnFacts GdnFactsOf(const DeviceProfile& profile);
+
+}  // namespace switchyard

@@ -1,0 +1,143 @@
+#include "ctl/inspection.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+
+#include "client/plan_summary.h"
+#include "core/error.h"
+#include "core/resolve/what_if.h"
+#include "core/status_macros.h"
+
+namespace switchyard::ctl {
+namespace {
+
+constexpr Phase kPhases[] = {Phase::kPrefill, Phase::kDecode};
+
+// What is wrong with a layer, less the names that hold its number: other layers have the same.
+std::string Complaint(const LayerSummary& layer) {
+  const std::string number = absl::StrCat(".", layer.layer.value, ".");
+  return absl::StrReplaceAll(layer.status.ToString(), {{number, ".N."}});
+}
+
+bool Alike(const LayerSummary& a, const LayerSummary& b) {
+  if (a.role != b.role || a.quant.has_value() != b.quant.has_value()) return false;
+  if (a.quant && (a.quant->projections != b.quant->projections || a.quant->why != b.quant->why)) {
+    return false;
+  }
+  return a.modules.packed == b.modules.packed && a.expert_bytes == b.expert_bytes &&
+         a.input_scales.has_value() == b.input_scales.has_value() &&
+         a.warnings.empty() == b.warnings.empty() && Complaint(a) == Complaint(b);
+}
+
+void Widen(LayerInputScales& scales, const LayerInputScales& by) {
+  scales.gate_up_min = std::min(scales.gate_up_min, by.gate_up_min);
+  scales.gate_up_max = std::max(scales.gate_up_max, by.gate_up_max);
+  scales.down_min = std::min(scales.down_min, by.down_min);
+  scales.down_max = std::max(scales.down_max, by.down_max);
+}
+
+void AddToGroups(const LayerSummary& layer, std::vector<LayerGroup>& groups) {
+  const auto group = std::find_if(groups.begin(), groups.end(), [&](const LayerGroup& other) {
+    return Alike(other.first, layer);
+  });
+  if (group == groups.end()) {
+    groups.push_back({{layer.layer.value}, layer});
+    return;
+  }
+  group->layers.push_back(layer.layer.value);
+  if (layer.input_scales) Widen(*group->first.input_scales, *layer.input_scales);
+}
+
+// Of the global scale it matters only that there is one.
+bool SameToTheResolver(const LayerFacts& a, const LayerFacts& b) {
+  if (a.scheme != b.scheme || a.excluded != b.excluded || a.role != b.role) return false;
+  if (!a.quant_config || !b.quant_config) return !a.quant_config && !b.quant_config;
+  LayerQuantConfig other = *b.quant_config;
+  if (a.quant_config->input_global_scale && other.input_global_scale) {
+    other.input_global_scale = a.quant_config->input_global_scale;
+  }
+  return *a.quant_config == other;
+}
+
+void AddToGroups(const LayerFacts& facts, std::vector<TravelGroup>& groups) {
+  auto group = std::find_if(groups.begin(), groups.end(), [&](const TravelGroup& other) {
+    return SameToTheResolver(other.facts, facts);
+  });
+  if (group == groups.end()) {
+    groups.push_back({});
+    group = groups.end() - 1;
+    group->facts = facts;
+  }
+  group->layers.push_back(facts.layer.value);
+}
+
+void Resolve(const CheckpointSummary& summary, const std::vector<const DeviceProfile*>& profiles,
+             TravelGroup& group) {
+  DispatchRequest request;
+  request.model = summary.outline.model_type;
+  request.layer = group.facts;
+  // One that makes every dtype: what the workers take is the question here.
+  request.source = FullCapabilities(*FindDeviceProfile("cpu"));
+  request.shape = summary.outline.shape;
+  for (const DeviceProfile* profile : profiles) {
+    const std::vector<CapabilitySet> workers{FullCapabilities(*profile)};
+    request.workers = workers;
+    for (const Phase phase : kPhases) {
+      request.phase = phase;
+      group.would.push_back({profile, phase, TraceDispatch(request)});
+    }
+  }
+}
+
+absl::Status NoSuchLayer(const CheckpointSummary& summary, std::int32_t layer) {
+  std::vector<std::int32_t> known;
+  for (const LayerSummary& one : summary.layers) known.push_back(one.layer.value);
+  return MakeError(absl::StatusCode::kNotFound, Reason::kUnknownLayer,
+                   absl::StrCat("layer ", layer, " has no experts; these have: ", Ranges(known)),
+                   {{"layer", absl::StrCat(layer)}});
+}
+
+absl::StatusOr<Inspection> InspectIt(const InspectOptions& options) {
+  Inspection out;
+  SY_ASSIGN_OR_RETURN(const std::vector<const DeviceProfile*> profiles,
+                      ProfilesNamed(options.worker_kind));
+  SY_ASSIGN_OR_RETURN(out.summary, SummarizeCheckpoint(options.path));
+  for (const LayerSummary& layer : out.summary.layers) {
+    if (options.layer && layer.layer.value != *options.layer) continue;
+    AddToGroups(layer, out.layers);
+    if (!layer.status.ok()) ++out.broken;
+    if (!layer.quant) continue;
+    SY_ASSIGN_OR_RETURN(const LayerFacts facts, FactsOf(out.summary, layer));
+    AddToGroups(facts, out.travel);
+  }
+  if (out.layers.empty()) return NoSuchLayer(out.summary, options.layer.value_or(0));
+  for (TravelGroup& group : out.travel) Resolve(out.summary, profiles, group);
+  return out;
+}
+
+}  // namespace
+
+absl::StatusOr<Inspection> Inspect(const InspectOptions& options) {
+  absl::StatusOr<Inspection> inspection = InspectIt(options);
+  if (inspection.ok()) return inspection;
+  return WithMetadata(inspection.status(), "checkpoint", options.path);
+}
+
+absl::Status Verdict(const Inspection& inspection) {
+  if (inspection.broken == 0) return absl::OkStatus();
+  const auto first = std::find_if(inspection.layers.begin(), inspection.layers.end(),
+                                  [](const LayerGroup& group) { return !group.first.status.ok(); });
+  const auto layer = absl::StrCat(first->layers.front());
+  const std::string draft = first->first.role == LayerRole::kDraft ? "draft " : "";
+  const std::string more =
+      inspection.broken == 1 ? "" : absl::StrCat(", nor ", inspection.broken - 1, " more");
+  return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kCheckpoint,
+                   absl::StrCat("the experts of ", draft, "layer ", layer, " cannot be served",
+                                more, ": ", first->first.status.message()),
+                   {{"checkpoint", inspection.summary.dir}, {"layer", layer}});
+}
+
+}  // namespace switchyard::ctl

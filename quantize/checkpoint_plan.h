@@ -1,0 +1,65 @@
+// What becomes of each tensor of a BF16 checkpoint: decided whole before anything is written.
+//
+// Routed experts of MoE layers are quantised; everything else (attention, router, norms,
+// embeddings, shared experts, draft layers, layers that are to stay in BF16) is copied byte for
+// byte. Experts that lie packed in one tensor of a layer come out one by one, as no reader takes
+// them packed and quantised. Immutable; thread-safe.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "model/checkpoint_tensors.h"
+#include "model/quant/layer_experts.h"
+#include "quantize/config_writer.h"
+#include "quantize/safetensors_writer.h"
+#include "quantize/scheme_table.h"
+
+namespace switchyard {
+
+struct PlanRequest {
+  const WriteScheme* scheme = nullptr;
+  std::vector<std::string> exclude;  // globs, or "re:" and a regular expression
+  std::vector<std::int32_t> keep_bf16_layers = {};
+};
+
+struct PlannedLayer {
+  std::int32_t layer = 0;
+  ExpertModules from;
+  ExpertModules to;  // of `from`, but never packed; as it was where the layer stays in BF16
+  MoeShape shape;    // top_k is not filled in
+  bool quantised = false;
+};
+
+struct CheckpointPlan {
+  const WriteScheme* scheme = nullptr;
+  std::string model_type;
+  std::vector<PlannedLayer> layers;        // every MoE layer but drafts, ascending
+  std::vector<std::string> copied;         // tensors, ascending
+  std::vector<PlannedTensor> tensors;      // of the new checkpoint: copied, then layer by layer
+  std::vector<DescribedTensor> described;  // the same, in that order
+  std::uint64_t bytes_before = 0;          // of all tensors
+  std::uint64_t bytes_after = 0;
+
+  [[nodiscard]] std::vector<std::string> QuantisedContainers() const;
+};
+
+// Reads headers, no tensor.
+// Errors: kInvalidArgument (BAD_CONFIG): config.json without model_type, layers or experts, a layer
+// to keep that is none, a pattern that names nothing or a part of a layer's experts, nothing left
+// to quantise, CheckSizes; kUnimplemented (UNSUPPORTED): a model_type whose experts' names are not
+// known, packed experts of a family that has no other names; (CHECKPOINT): experts that are missing
+// (also all of a layer that has a router) or not BF16, UNEXPECTED_TENSOR: something of an expert
+// that is no weight, such as a bias.
+absl::StatusOr<CheckpointPlan> PlanCheckpoint(const CheckpointTensors& tensors,
+                                              const std::string& config_json,
+                                              const PlanRequest& request);
+
+// "weight_scale_inv" for the scale of fp8_block. `role` is one of the layout's.
+std::string SuffixOf(const ProjectionQuant& quant, Projection projection, TensorRole role);
+
+}  // namespace switchyard

@@ -1,0 +1,261 @@
+#include "quantize/config_writer.h"
+
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "nlohmann/json.hpp"
+
+#include "core/status_macros.h"
+#include "model/config_json.h"
+#include "model/config_reader.h"
+
+namespace switchyard {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr char kExperts[] = ".experts.";
+constexpr std::size_t kExpertsLength = sizeof(kExperts) - 1;
+
+std::string Print(const Json& json) {
+  return absl::StrCat(json.dump(2, ' ', false, Json::error_handler_t::replace), "\n");
+}
+
+// "model.layers.0.mlp.experts.7.gate_proj" to "model.layers.0.mlp.experts"; others stay.
+std::string ContainerOrModule(const std::string& module) {
+  const std::size_t at = module.find(kExperts);
+  return at == std::string::npos ? module : module.substr(0, at + kExpertsLength - 1);
+}
+
+std::string ParentOf(const std::string& module) {
+  const std::size_t dot = module.rfind('.');
+  return dot == std::string::npos ? "" : module.substr(0, dot);
+}
+
+// Engines fuse neighbours (q, k and v become qkv_proj) and ask for the fused name, which no list of
+// the parts holds. So where nothing quantised is below a module's parent, the parent is listed.
+std::vector<std::string> Parents(const ConfigRequest& request, absl::string_view wildcard) {
+  std::set<std::string> out;
+  for (const std::string& module : ExcludedModules(request.tensors)) {
+    const std::string parent = ParentOf(module);
+    const bool holds_experts =
+        parent.empty() || std::any_of(request.quantised.begin(), request.quantised.end(),
+                                      [&](const std::string& container) {
+                                        return absl::StartsWith(container, parent);
+                                      });
+    out.insert(holds_experts ? module : absl::StrCat(parent, wildcard));
+  }
+  return {out.begin(), out.end()};
+}
+
+Json Fp8Config(const ConfigRequest& request) {
+  const ProjectionQuant& quant = request.scheme->gate_up;
+  Json out{{"quant_method", "fp8"},
+           {"fmt", "e4m3"},
+           {"activation_scheme", quant.static_inputs ? "static" : "dynamic"}};
+  if (quant.layout == QuantLayout::kFp8Block) out["weight_block_size"] = {128, 128};
+  if (quant.power_of_two_scales) out["scale_fmt"] = "ue8m0";
+  out["modules_to_not_convert"] = ExcludedModules(request.tensors);
+  return out;
+}
+
+Json W4Afp8Config(const ConfigRequest& request) {
+  return Json{{"quant_method", "w4afp8"},
+              {"fmt", "e4m3"},
+              {"activation_scheme", "dynamic"},
+              {"moe_activation_scheme", "static"},
+              {"weight_block_size", {128, 128}},
+              {"group_size", request.scheme->gate_up.group_size},
+              {"modules_to_not_convert", ExcludedModules(request.tensors)}};
+}
+
+Json AwqConfig(const ConfigRequest& request) {
+  return Json{{"quant_method", "awq"},
+              {"bits", 4},
+              {"group_size", request.scheme->gate_up.group_size},
+              {"zero_point", true},
+              {"version", "gemm"},
+              {"modules_to_not_convert", Parents(request, "")}};
+}
+
+struct Arguments {
+  int bits;
+  const char* type;
+  const char* strategy;
+  int group_size = 0;  // 0: null
+};
+
+Json ArgumentsJson(const Arguments& arguments, const Json& dynamic) {
+  Json out{{"num_bits", arguments.bits},
+           {"type", arguments.type},
+           {"symmetric", true},
+           {"strategy", arguments.strategy},
+           {"dynamic", dynamic}};
+  out["group_size"] = arguments.group_size == 0 ? Json(nullptr) : Json(arguments.group_size);
+  return out;
+}
+
+// Format, weights and inputs of each layout of compressed-tensors.
+struct CompressedForm {
+  const char* format = "";
+  Json weights;
+  Json inputs;
+};
+
+CompressedForm CompressedFormOf(QuantLayout layout) {
+  const Json off(false);
+  const Json on(true);
+  switch (layout) {
+    case QuantLayout::kFp8BlockCompressed: {
+      CompressedForm form{"float-quantized", ArgumentsJson({8, "float", "block"}, off),
+                          ArgumentsJson({8, "float", "group", 128}, on)};
+      form.weights["block_structure"] = {128, 128};
+      return form;
+    }
+    case QuantLayout::kFp8Channel:
+      return {"float-quantized", ArgumentsJson({8, "float", "channel"}, off),
+              ArgumentsJson({8, "float", "token"}, on)};
+    case QuantLayout::kNvfp4Compressed:
+      return {"nvfp4-pack-quantized", ArgumentsJson({4, "float", "tensor_group", 16}, off),
+              ArgumentsJson({4, "float", "tensor_group", 16}, Json("local"))};
+    case QuantLayout::kInt8Channel:
+      return {"int-quantized", ArgumentsJson({8, "int", "channel"}, off),
+              ArgumentsJson({8, "int", "token"}, on)};
+    default:
+      return {"pack-quantized", ArgumentsJson({4, "int", "group", 32}, off), Json(nullptr)};
+  }
+}
+
+Json CompressedConfig(const ConfigRequest& request) {
+  const CompressedForm form = CompressedFormOf(request.scheme->gate_up.layout);
+  Json group;
+  group["targets"] = Json::array({"Linear"});
+  group["weights"] = form.weights;
+  group["input_activations"] = form.inputs;
+  group["output_activations"] = nullptr;
+  Json out{{"quant_method", "compressed-tensors"},
+           {"format", form.format},
+           {"quantization_status", "compressed"}};
+  out["config_groups"]["group_0"] = std::move(group);
+  out["kv_cache_scheme"] = nullptr;
+  out["ignore"] = ExcludedModules(request.tensors);
+  return out;
+}
+
+Json ModelOptFlat(const ConfigRequest& request) {
+  const Json arguments{{"dynamic", false}, {"num_bits", 4}, {"type", "float"}, {"group_size", 16}};
+  Json group;
+  group["input_activations"] = arguments;
+  group["weights"] = arguments;
+  group["targets"] = Json::array({"Linear"});
+  Json out{{"quant_method", "modelopt"}, {"quant_algo", "NVFP4"}};
+  out["config_groups"]["group_0"] = std::move(group);
+  out["ignore"] = Parents(request, "*");
+  return out;
+}
+
+Json ModelOptFile(const ConfigRequest& request) {
+  Json out;
+  out["producer"]["name"] = "switchyard-quantize";
+  out["quantization"] = {{"quant_algo", "NVFP4"},
+                         {"kv_cache_quant_algo", nullptr},
+                         {"group_size", 16},
+                         {"exclude_modules", Parents(request, "*")}};
+  return out;
+}
+
+const char* ModelSlimType(QuantLayout layout) {
+  switch (layout) {
+    case QuantLayout::kModelSlimW8A8:
+      return "W8A8_DYNAMIC";
+    case QuantLayout::kModelSlimW4A8:
+      return "W4A8_DYNAMIC";
+    case QuantLayout::kModelSlimW4A4:
+      return "W4A4_DYNAMIC";
+    default:
+      return "FLOAT";
+  }
+}
+
+Json ModelSlimDescriptionOf(const ConfigRequest& request) {
+  const ProjectionQuant& quant = request.scheme->gate_up;
+  Json out{{"version", "1.0.0"}, {"model_quant_type", ModelSlimType(quant.layout)}};
+  if (quant.layout == QuantLayout::kModelSlimW4A8) out["group_size"] = quant.group_size;
+  for (const DescribedTensor& tensor : request.tensors) {
+    const char* type =
+        tensor.quantised ? ModelSlimType(request.scheme->of(tensor.projection).layout) : "FLOAT";
+    // Names differ; a look-up for each would be quadratic.
+    out.get_ref<Json::object_t&>().emplace_back(tensor.name, type);
+  }
+  return out;
+}
+
+// quantization_config of config.json, or null.
+Json QuantizationConfig(const ConfigRequest& request) {
+  switch (request.scheme->form) {
+    case QuantConfigForm::kFp8:
+      return Fp8Config(request);
+    case QuantConfigForm::kCompressedTensors:
+      return CompressedConfig(request);
+    case QuantConfigForm::kModelOptFlat:
+      return ModelOptFlat(request);
+    case QuantConfigForm::kW4Afp8:
+      return W4Afp8Config(request);
+    case QuantConfigForm::kAwq:
+      return AwqConfig(request);
+    case QuantConfigForm::kModelOptFile:
+    case QuantConfigForm::kModelSlim:
+      break;
+  }
+  return nullptr;
+}
+
+// `config` with "quantization_config" where its kind of model keeps it.
+absl::StatusOr<std::string> WithQuantizationConfig(absl::string_view config, const Json& quant) {
+  // The tree's reader bounds depth and size and refuses a key that stands there twice.
+  const auto checked = internal::ParseJsonTree(config);
+  if (!checked.ok() || !checked->is_object()) {
+    return BadConfig("config.json", checked.ok() ? "it is no object" : checked.status().message());
+  }
+  Json json = Json::parse(config.begin(), config.end(), nullptr, /*allow_exceptions=*/false);
+  for (Json* part : {&json, json.contains("text_config") ? &json["text_config"] : &json}) {
+    if (part->is_object() && part->contains("quantization_config")) {
+      return BadConfig("quantization_config",
+                       "the checkpoint is quantised already; quantise the "
+                       "BF16 one that it was made from");
+    }
+  }
+  if (quant.is_null()) return std::string(config);
+  json["quantization_config"] = quant;
+  return Print(json);
+}
+
+}  // namespace
+
+std::vector<std::string> ExcludedModules(const std::vector<DescribedTensor>& tensors) {
+  std::set<std::string> modules{"lm_head"};  // it has no tensor of its own when it is tied
+  for (const DescribedTensor& tensor : tensors) {
+    if (tensor.quantised || !tensor.is_matrix) continue;
+    modules.insert(ContainerOrModule(std::string(absl::StripSuffix(tensor.name, ".weight"))));
+  }
+  return {modules.begin(), modules.end()};
+}
+
+absl::StatusOr<std::vector<ConfigFile>> WriteQuantConfig(const ConfigRequest& request) {
+  SY_ASSIGN_OR_RETURN(std::string config,
+                      WithQuantizationConfig(request.config_json, QuantizationConfig(request)));
+  std::vector<ConfigFile> files;
+  files.push_back({"config.json", std::move(config)});
+  if (request.scheme->form == QuantConfigForm::kModelOptFile) {
+    files.push_back({"hf_quant_config.json", Print(ModelOptFile(request))});
+  }
+  if (request.scheme->form == QuantConfigForm::kModelSlim) {
+    files.push_back({"quant_model_description.json", Print(ModelSlimDescriptionOf(request))});
+  }
+  return files;
+}
+
+}  // namespace switchyard

@@ -1,0 +1,54 @@
+// switchyard-quantize: writes a BF16 checkpoint with its experts quantised. quantize/cli.h says
+// what it does; here are the terminal and the signals.
+#include <cstdio>
+#include <signal.h>
+#include <unistd.h>
+
+#include "quantize/cli.h"
+
+namespace switchyard::quantize {
+namespace {
+
+// SIGINT and SIGTERM wait to be asked for, so that an interrupted run takes its files away.
+bool Interrupted() {
+  sigset_t pending{};
+  sigpending(&pending);
+  return sigismember(&pending, SIGINT) == 1 || sigismember(&pending, SIGTERM) == 1;
+}
+
+void HoldSignals() {
+  sigset_t held{};
+  sigemptyset(&held);
+  sigaddset(&held, SIGINT);
+  sigaddset(&held, SIGTERM);
+  sigprocmask(SIG_BLOCK, &held, nullptr);
+  // A file size limit is then an error of the write, which says what to do.
+  static_cast<void>(signal(SIGXFSZ, SIG_IGN));
+}
+
+int Main(int argc, char** argv) {
+  HoldSignals();
+  const SteadyClock clock;
+  Surroundings around{.out_is_terminal = isatty(STDOUT_FILENO) != 0,
+                      .clock = &clock,
+                      .show_progress = nullptr,
+                      .interrupted = &Interrupted};
+  const bool progress = isatty(STDERR_FILENO) != 0;
+  if (progress) {
+    around.show_progress = [](const std::string& line) {
+      std::fprintf(stderr, "\r\033[K%s", line.c_str());
+      std::fflush(stderr);
+    };
+  }
+  const CliResult result = RunCli({argv + 1, argv + argc}, around);
+  if (progress) std::fputs("\r\033[K", stderr);
+  std::fputs(result.out.c_str(), stdout);
+  std::fflush(stdout);
+  std::fputs(result.err.c_str(), stderr);
+  return result.exit_code;
+}
+
+}  // namespace
+}  // namespace switchyard::quantize
+
+int main(int argc, char** argv) { return switchyard::quantize::Main(argc, argv); }

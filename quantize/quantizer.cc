@@ -1,0 +1,297 @@
+#include "quantize/quantizer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+#include "core/bf16.h"
+#include "core/error.h"
+#include "core/status_macros.h"
+#include "model/checkpoint_error.h"
+#include "model/config_reader.h"
+#include "model/quant/expert_names.h"
+#include "model/quant/quant_files.h"
+#include "quantize/calibration.h"
+#include "quantize/checkpoint_plan.h"
+#include "quantize/encode.h"
+
+namespace switchyard {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr Projection kAllProjections[] = {Projection::kGate, Projection::kUp, Projection::kDown};
+constexpr std::size_t kCopyBytes = std::size_t{8} << 20U;
+constexpr std::uint64_t kTextBytesMax = std::uint64_t{256} << 20U;
+
+std::vector<float> FloatsOf(const RawProjection& bf16) {
+  const std::vector<std::byte>& bytes = bf16.Find(TensorRole::kWeight)->bytes;
+  std::vector<float> floats(bytes.size() / sizeof(Bf16));
+  for (std::size_t i = 0; i < floats.size(); ++i) {
+    floats[i] = FloatAt(*bf16.Find(TensorRole::kWeight), static_cast<std::int64_t>(i));
+  }
+  return floats;
+}
+
+absl::Status NeedsCalibration(const WriteScheme& scheme) {
+  const char* other = scheme.weight_bits() == 8 ? "fp8_tensor" : "compressed_tensors_int4";
+  return BadOption(
+      "calibrate",
+      absl::StrCat("scheme ", scheme.name,
+                   " stores a scale of the experts' inputs, which weights do not tell. Run "
+                   "'switchyard-quantize --scheme ",
+                   scheme.name,
+                   " --calibrate FILE ...' with a FILE of what the inputs were ('--help' shows its "
+                   "form), or '--scheme ",
+                   other, "', which needs none"));
+}
+
+// One run.
+class Run {
+ public:
+  Run(const QuantizeOptions& options, const QuantizeObserver& observer)
+      : options_(options), observer_(observer) {}
+
+  absl::StatusOr<QuantizeSummary> Do() {
+    SY_RETURN_IF_ERROR(Prepare());
+    for (const std::string& name : plan_.copied) SY_RETURN_IF_ERROR(Copy(name));
+    for (const PlannedLayer& layer : plan_.layers) {
+      summary_.warnings.insert(summary_.warnings.end(), amax_[layer.layer].warnings.begin(),
+                               amax_[layer.layer].warnings.end());
+      (layer.quantised ? summary_.quantised_layers : summary_.bf16_layers).push_back(layer.layer);
+      if (layer.quantised) SY_RETURN_IF_ERROR(QuantiseLayer(layer));
+    }
+    SY_RETURN_IF_ERROR(writer_->Finish());
+    SY_RETURN_IF_ERROR(WriteTexts());
+    SY_RETURN_IF_ERROR(ReadBack());
+    SY_RETURN_IF_ERROR(folder_->Commit());
+    return Summary();
+  }
+
+ private:
+  // Everything that can be refused without writing.
+  absl::Status Prepare() {
+    std::error_code error;
+    if (fs::equivalent(options_.in, options_.out, error)) {
+      return BadOption("out", "it is the folder that is read; choose another");
+    }
+    if (options_.scheme->needs_calibration() && !options_.calibration.has_value()) {
+      return NeedsCalibration(*options_.scheme);
+    }
+    SY_ASSIGN_OR_RETURN(CheckpointTensors tensors, CheckpointTensors::Open(options_.in));
+    tensors_ = std::make_unique<CheckpointTensors>(std::move(tensors));
+    SY_RETURN_IF_ERROR(ReadConfig());
+    SY_ASSIGN_OR_RETURN(plan_, PlanCheckpoint(*tensors_, config_json_,
+                                              {.scheme = options_.scheme,
+                                               .exclude = options_.exclude,
+                                               .keep_bf16_layers = options_.keep_bf16_layers}));
+    SY_RETURN_IF_ERROR(Calibrate());
+    SY_ASSIGN_OR_RETURN(configs_, WriteQuantConfig({.scheme = options_.scheme,
+                                                    .config_json = config_json_,
+                                                    .tensors = plan_.described,
+                                                    .quantised = plan_.QuantisedContainers()}));
+    SY_ASSIGN_OR_RETURN(folder_, OutputFolder::Create(options_.out, options_.force));
+    SY_ASSIGN_OR_RETURN(
+        writer_, SafetensorsWriter::Create(folder_.get(), plan_.tensors, options_.shard_bytes));
+    progress_.tensors_all = plan_.tensors.size();
+    progress_.bytes_all = plan_.bytes_after;
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadConfig() {
+    SY_ASSIGN_OR_RETURN(const QuantConfig config, LoadQuantConfig(*tensors_));
+    if (config.family != "none") {
+      return BadOption("in", absl::StrCat(options_.in, " is quantised already (", config.family,
+                                          "); quantise the BF16 checkpoint that it was made from"));
+    }
+    SY_ASSIGN_OR_RETURN(const std::optional<std::string> text,
+                        tensors_->ReadText("config.json", kTextBytesMax));
+    config_json_ = text.value_or("");
+    return absl::OkStatus();
+  }
+
+  absl::Status Calibrate() {
+    if (!options_.scheme->needs_calibration()) return absl::OkStatus();
+    for (const PlannedLayer& layer : plan_.layers) {
+      if (!layer.quantised) continue;
+      SY_ASSIGN_OR_RETURN(amax_[layer.layer],
+                          InputAmaxOf(*options_.calibration, layer.layer, layer.shape.experts));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Wrote() {
+    ++progress_.tensors;
+    return observer_ == nullptr ? absl::OkStatus() : observer_(progress_);
+  }
+
+  absl::Status Copy(const std::string& name) {
+    const std::uint64_t bytes = tensors_->Find(name)->bytes;
+    std::vector<std::byte> piece;
+    for (std::uint64_t at = 0; at < bytes; at += piece.size()) {
+      piece.resize(std::min<std::uint64_t>(kCopyBytes, bytes - at));
+      SY_RETURN_IF_ERROR(tensors_->ReadRange(name, at, piece));
+      SY_RETURN_IF_ERROR(writer_->Write(name, piece));
+      progress_.bytes += piece.size();
+    }
+    return Wrote();
+  }
+
+  absl::Status QuantiseLayer(const PlannedLayer& layer) {
+    const LayerExperts experts(*tensors_, layer.from, LayerQuant{}, layer.shape);
+    for (std::int32_t expert = 0; expert < layer.shape.experts; ++expert) {
+      SY_ASSIGN_OR_RETURN(const RawExpert raw, experts.Load(expert));
+      std::array<std::vector<float>, 3> weights;
+      std::array<float, 3> amax{};
+      for (const Projection projection : kAllProjections) {
+        const auto p = static_cast<std::size_t>(projection);
+        weights[p] = FloatsOf(raw.of(projection));
+        amax[p] = AmaxOf(weights[p]);
+      }
+      amax[0] = amax[1] = std::max(amax[0], amax[1]);  // kernels compute gate and up together
+      for (const Projection projection : kAllProjections) {
+        const auto p = static_cast<std::size_t>(projection);
+        SY_RETURN_IF_ERROR(QuantiseOne(layer, expert, projection, weights[p], amax[p]));
+      }
+      ++summary_.experts;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status QuantiseOne(const PlannedLayer& layer, std::int32_t expert, Projection projection,
+                           const std::vector<float>& weights, float amax) {
+    const LayerSizes sizes{layer.shape.hidden, layer.shape.intermediate};
+    const ProjectionQuant& quant = options_.scheme->of(projection);
+    const std::string module = layer.to.Name(expert, projection);
+    const bool calibrated = options_.scheme->needs_calibration();
+    SY_ASSIGN_OR_RETURN(
+        const RawProjection encoded,
+        Encode({.quant = quant,
+                .projection = projection,
+                .size = sizes.of(projection),
+                .weights = weights,
+                .module = module,
+                .global_amax = amax,
+                .input_amax = calibrated ? amax_[layer.layer].of(expert, projection) : 0}));
+    double& worst = summary_.diff_max[static_cast<std::size_t>(projection)];
+    worst = std::max(worst, WeightDiff(weights, Dequantize(encoded)));
+    for (const RawTensor& tensor : encoded.tensors) {
+      const std::string suffix = SuffixOf(quant, projection, tensor.role);
+      SY_RETURN_IF_ERROR(writer_->Write(absl::StrCat(module, ".", suffix), tensor.bytes));
+      progress_.bytes += tensor.bytes.size();
+      SY_RETURN_IF_ERROR(Wrote());
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status WriteTexts() {
+    for (const ConfigFile& file : configs_) {
+      SY_RETURN_IF_ERROR(folder_->WriteFile(file.name, file.text));
+      summary_.files.push_back(file.name);
+    }
+    for (const char* name : kTokenizerFiles) {
+      SY_ASSIGN_OR_RETURN(const std::optional<std::string> text,
+                          tensors_->ReadText(name, kTextBytesMax));
+      if (!text.has_value()) continue;
+      SY_RETURN_IF_ERROR(folder_->WriteFile(name, *text));
+      summary_.files.emplace_back(name);
+    }
+    return absl::OkStatus();
+  }
+
+  // What stands in the new folder must be what was meant, as the product's own readers see it.
+  absl::Status ReadBack() {
+    SY_ASSIGN_OR_RETURN(const CheckpointTensors tensors,
+                        CheckpointTensors::Open(folder_->partial()));
+    SY_ASSIGN_OR_RETURN(const QuantConfig config, LoadQuantConfig(tensors));
+    for (const PlannedLayer& layer : plan_.layers) {
+      SY_ASSIGN_OR_RETURN(const ExpertModules modules,
+                          FindExpertModules(tensors, {.model_type = plan_.model_type,
+                                                      .layer = layer.layer,
+                                                      .experts = layer.shape.experts}));
+      SY_ASSIGN_OR_RETURN(const LayerQuant quant, ResolveLayerQuant(config, modules));
+      for (const Projection projection : kAllProjections) {
+        const ProjectionQuant wanted =
+            layer.quantised ? options_.scheme->of(projection) : ProjectionQuant{};
+        if (quant.of(projection) == wanted) continue;
+        return MakeError(absl::StatusCode::kInternal, Reason::kInternal,
+                         absl::StrCat(modules.Name(0, projection), " reads back as layout ",
+                                      QuantLayoutInfoOf(quant.of(projection).layout).name, " (",
+                                      quant.why, "), not as it was written; report this"));
+      }
+      SY_RETURN_IF_ERROR(LayerExperts(tensors, modules, quant, layer.shape).Check());
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<QuantizeSummary> Summary() {
+    summary_.scheme = options_.scheme;
+    summary_.out = options_.out;
+    summary_.tensors = plan_.tensors.size();
+    summary_.bytes_before = plan_.bytes_before;
+    summary_.bytes_after = plan_.bytes_after;
+    for (const std::string& name : writer_->files()) summary_.files.push_back(name);
+    if (writer_->files().size() > 1) summary_.files.emplace_back("model.safetensors.index.json");
+    std::sort(summary_.files.begin(), summary_.files.end());
+    summary_.left_out = LeftOut();
+    return std::move(summary_);
+  }
+
+  // The files of `in` that have no part in the new checkpoint.
+  [[nodiscard]] std::vector<std::string> LeftOut() const {
+    std::set<std::string> carried(summary_.files.begin(), summary_.files.end());
+    carried.insert("model.safetensors.index.json");
+    for (const std::string& tensor : tensors_->names()) {
+      carried.insert(fs::path(tensors_->FileOf(tensor)).filename().string());
+    }
+    std::vector<std::string> left;
+    std::error_code error;
+    for (const fs::directory_entry& entry : fs::directory_iterator(options_.in, error)) {
+      const std::string name = entry.path().filename().string();
+      if (!carried.contains(name)) left.push_back(name);
+    }
+    std::sort(left.begin(), left.end());
+    return left;
+  }
+
+  const QuantizeOptions& options_;
+  const QuantizeObserver& observer_;
+  std::unique_ptr<CheckpointTensors> tensors_;
+  std::string config_json_;
+  CheckpointPlan plan_;
+  std::map<std::int32_t, LayerInputAmax> amax_;  // by layer; of static scales
+  std::vector<ConfigFile> configs_;
+  std::unique_ptr<OutputFolder> folder_;
+  std::unique_ptr<SafetensorsWriter> writer_;
+  QuantizeProgress progress_;
+  QuantizeSummary summary_;
+};
+
+}  // namespace
+
+double WeightDiff(std::span<const float> x, std::span<const float> y) {
+  double products = 0;
+  double squares = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const auto a = static_cast<double>(x[i]);
+    const auto b = static_cast<double>(y[i]);
+    products += a * b;
+    squares += a * a + b * b;
+  }
+  return squares == 0 ? 0 : 1 - 2 * products / squares;
+}
+
+absl::StatusOr<QuantizeSummary> Quantize(const QuantizeOptions& options,
+                                         const QuantizeObserver& observer) {
+  return Run(options, observer).Do();
+}
+
+}  // namespace switchyard

@@ -1,0 +1,73 @@
+// What can be written: a row for each way in which a quant scheme lies on disk.
+//
+// A row's name is that of its layout (quant_layout.h) where the layout has one way only, and says
+// what is different where it has several. Constant data; thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+#include "core/weight_manifest.h"
+#include "model/quant/expected_tensors.h"
+#include "model/quant/quant_layout.h"
+
+namespace switchyard {
+
+// Where and how a checkpoint says what its experts are stored as.
+enum class QuantConfigForm : std::uint8_t {
+  kFp8,                // config.json, quant_method "fp8"
+  kCompressedTensors,  // config.json, quant_method "compressed-tensors"
+  kModelOptFlat,       // config.json, quant_method "modelopt"
+  kModelOptFile,       // hf_quant_config.json; config.json as it was
+  kW4Afp8,             // config.json, quant_method "w4afp8"
+  kModelSlim,          // quant_model_description.json; config.json as it was
+  kAwq,                // config.json, quant_method "awq"
+};
+
+struct WriteScheme {
+  const char* name;         // of --scheme; never changes
+  const char* description;  // for people
+  QuantConfigForm form;
+  ProjectionQuant gate_up;
+  ProjectionQuant down;  // the same but for W4A4, whose down is INT8
+
+  [[nodiscard]] const ProjectionQuant& of(Projection projection) const {
+    return projection == Projection::kDown ? down : gate_up;
+  }
+  [[nodiscard]] QuantScheme scheme() const { return SchemeOf(gate_up); }
+  [[nodiscard]] bool needs_calibration() const { return gate_up.static_inputs; }
+  [[nodiscard]] int weight_bits() const;  // of gate and up: 8 or 4
+};
+
+// The first row of a QuantScheme is the one that its bare name stands for.
+std::span<const WriteScheme> WriteSchemes();
+
+// `name`: of a row, or of a QuantScheme ("nvfp4"); `layout`: "" or the name of a row or of a
+// QuantLayout, which picks among the rows of that scheme.
+// Errors: kInvalidArgument (BAD_CONFIG), metadata {scheme}: no such row, with the nearest name.
+absl::StatusOr<const WriteScheme*> FindWriteScheme(absl::string_view name,
+                                                   absl::string_view layout = "");
+
+// kInvalidArgument (BAD_CONFIG), metadata {key}: "--calibrate: ...".
+absl::Status BadOption(absl::string_view option, absl::string_view what);
+
+// Sizes of an MoE layer: gate and up are [intermediate, hidden], down is [hidden, intermediate].
+struct LayerSizes {
+  std::int64_t hidden = 0;
+  std::int64_t intermediate = 0;
+
+  [[nodiscard]] ProjectionSize of(Projection projection) const;
+};
+
+// Errors: kInvalidArgument (BAD_CONFIG), metadata {key, scheme, tensor}: sizes that the layout
+// cannot hold, naming layout, `module` (of which a tensor stands for all), and the nearest row that
+// fits.
+absl::Status CheckSizes(const WriteScheme& scheme, Projection projection, const LayerSizes& sizes,
+                        absl::string_view module);
+
+}  // namespace switchyard

@@ -1,0 +1,103 @@
+#include "services/edge_query.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "coordinator/config_planner.h"
+#include "core/error.h"
+#include "core/resolve/dispatch_resolver.h"
+#include "core/resolve/what_if.h"
+#include "core/status_macros.h"
+#include "services/convert/plan.h"
+#include "services/grpc_status.h"
+
+namespace switchyard {
+namespace {
+
+absl::StatusOr<std::vector<const DeviceProfile*>> ParseEnd(const char* field,
+                                                           const std::string& word) {
+  if (word.empty()) {
+    return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
+                     absl::StrCat("edge.", field, " is missing; name cpu, gpu, npu or a profile"),
+                     {{"field", absl::StrCat("edge.", field)}});
+  }
+  absl::StatusOr<std::vector<const DeviceProfile*>> profiles = ProfilesNamed(word);
+  if (profiles.ok()) return profiles;
+  return WithMetadata(Annotate(profiles.status(), absl::StrCat("edge.", field)), "field",
+                      absl::StrCat("edge.", field));
+}
+
+// "cpu" is both the name of a profile and of its kind.
+bool NamesKind(const std::string& word) {
+  const DeviceProfile* profile = FindDeviceProfile(word);
+  return profile == nullptr || word == DeviceKindName(profile->kind);
+}
+
+// What the checkpoint says about the layer. A plan may serve on from before the checkpoint or the
+// model of a deployment was changed.
+absl::StatusOr<LayerStorage> StorageOf(const DeploymentView& deployment, LayerId layer) {
+  const auto at = std::lower_bound(deployment.layers.begin(), deployment.layers.end(), layer);
+  if (at != deployment.layers.end() && *at == layer) {
+    return deployment.storage.at(static_cast<std::size_t>(at - deployment.layers.begin()));
+  }
+  return MakeError(
+      absl::StatusCode::kNotFound, Reason::kUnknownLayer,
+      absl::StrCat("deployment ", deployment.spec.name, " as applied has no layer ", layer.value,
+                   ", though the plan that serves has; ask again when the new plan serves"),
+      {{"deployment", deployment.spec.name}, {"layer", absl::StrCat(layer.value)}});
+}
+
+v1::HypotheticalDispatch Answer(const DispatchRequest& request) {
+  v1::HypotheticalDispatch out;
+  out.set_source_profile(request.source.device_profile);
+  out.set_worker_profile(request.workers[0].device_profile);
+  out.set_phase(EnumToProto(request.phase));
+  const DecisionTrace trace = TraceDispatch(request);
+  if (trace.outcome) {
+    Encode(ConfigOf(request, trace), out.mutable_config());
+  } else {
+    *out.mutable_refusal() = StatusToProto(trace.refusal);
+  }
+  return out;
+}
+
+}  // namespace
+
+bool EdgeQuery::Is(const Edge& edge) const {
+  return of_kinds && sources.front()->kind == edge.source && workers.front()->kind == edge.worker;
+}
+
+absl::StatusOr<EdgeQuery> ParseEdgeQuery(const v1::EdgeQuery& proto) {
+  EdgeQuery query;
+  SY_ASSIGN_OR_RETURN(query.sources, ParseEnd("source", proto.source()));
+  SY_ASSIGN_OR_RETURN(query.workers, ParseEnd("worker", proto.worker()));
+  query.of_kinds = NamesKind(proto.source()) && NamesKind(proto.worker());
+  return query;
+}
+
+absl::StatusOr<std::vector<v1::HypotheticalDispatch>> WouldTravel(const DeploymentView& deployment,
+                                                                  LayerId layer,
+                                                                  std::optional<Phase> phase,
+                                                                  const EdgeQuery& query) {
+  SY_ASSIGN_OR_RETURN(const LayerStorage storage, StorageOf(deployment, layer));
+  std::vector<v1::HypotheticalDispatch> out;
+  for (const DeviceProfile* source : query.sources) {
+    for (const DeviceProfile* profile : query.workers) {
+      const std::vector<CapabilitySet> workers{FullCapabilities(*profile)};
+      for (const PhaseSpec& served : deployment.spec.phases) {
+        if (phase && served.phase != *phase) continue;
+        DispatchRequest request =
+            RequestFor(deployment.spec, deployment.shape, layer, storage, served);
+        request.source = FullCapabilities(*source);
+        request.workers = workers;
+        out.push_back(Answer(request));
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace switchyard

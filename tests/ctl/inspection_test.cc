@@ -1,0 +1,159 @@
+#include "ctl/inspection.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "core/error.h"
+#include "ctl/json.h"
+#include "ctl/syctl.h"
+#include "tests/model/quant/whole_checkpoints.h"
+#include "tests/testing/status_matchers.h"
+
+namespace switchyard::ctl {
+namespace {
+
+using absl::StatusCode;
+using switchyard::testing::FailsWith;
+using switchyard::testing::TempDir;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr Terminal kPipe{false, 0};
+
+// Renames a tensor of layer 2 and one of layer 3 in the same way.
+void Spoil(const TempDir& dir) {
+  std::string bytes = switchyard::testing::ReadBytes(dir.Join("model.safetensors"));
+  for (const char* layer : {"2", "3"}) {
+    const std::string name =
+        absl::StrCat("model.layers.", layer, ".mlp.experts.1.up_proj.weight_scale_inv");
+    const std::size_t at = bytes.find(name);
+    ASSERT_NE(at, std::string::npos) << name;
+    bytes[at + name.size() - 1] = 'x';
+  }
+  dir.Write("model.safetensors", bytes);
+}
+
+DispatchDtype DtypeFor(const TravelGroup& group, absl::string_view profile, Phase phase) {
+  for (const WouldTravel& would : group.would) {
+    if (would.profile->name != profile || would.phase != phase) continue;
+    SY_EXPECT_OK(would.trace.refusal);
+    return would.trace.outcome.value_or(DispatchOutcome{}).dtype();
+  }
+  ADD_FAILURE() << "no row for " << std::string(profile);
+  return DispatchDtype::kBf16;
+}
+
+TEST(InspectionTest, LayersThatAreAlikeAreOne) {
+  const TempDir dir;
+  switchyard::testing::WriteDeepseek(dir, 5, /*draft_in_fp8=*/false);
+  SY_ASSERT_OK_AND_ASSIGN(const Inspection found, Inspect({dir.path(), {}, ""}));
+
+  ASSERT_EQ(found.layers.size(), 2U);
+  EXPECT_THAT(found.layers[0].layers, ElementsAre(1, 2, 3, 4, 5));
+  EXPECT_EQ(found.layers[0].first.role, LayerRole::kBase);
+  EXPECT_THAT(found.layers[1].layers, ElementsAre(6));
+  EXPECT_EQ(found.layers[1].first.role, LayerRole::kDraft);
+  ASSERT_EQ(found.travel.size(), 2U);
+  EXPECT_EQ(found.travel[0].would.size(), 12U);  // 6 profiles in 2 phases
+  SY_EXPECT_OK(Verdict(found));
+}
+
+// R27: an unquantised draft sends BF16 and leaves the dtype of the base layers alone.
+TEST(InspectionTest, ADraftTravelsByItself) {
+  const TempDir dir;
+  switchyard::testing::WriteDeepseek(dir, 1, /*draft_in_fp8=*/false);
+  SY_ASSERT_OK_AND_ASSIGN(const Inspection found, Inspect({dir.path(), {}, ""}));
+
+  ASSERT_EQ(found.travel.size(), 2U);
+  for (const Phase phase : {Phase::kPrefill, Phase::kDecode}) {
+    EXPECT_EQ(DtypeFor(found.travel[0], "cuda_sm90", phase), DispatchDtype::kFp8);
+    EXPECT_EQ(DtypeFor(found.travel[0], "ascend_a3", phase), DispatchDtype::kBf16);
+    EXPECT_EQ(DtypeFor(found.travel[1], "cuda_sm90", phase), DispatchDtype::kBf16);
+  }
+}
+
+TEST(InspectionTest, Int8ExpertsGetInt8RowsFromNpusAndBf16FromGpus) {
+  const TempDir dir;
+  switchyard::testing::CopyGolden("w8a8_compressed", dir);
+  SY_ASSERT_OK_AND_ASSIGN(const Inspection found, Inspect({dir.path(), {}, ""}));
+
+  ASSERT_EQ(found.travel.size(), 1U);
+  EXPECT_EQ(DtypeFor(found.travel[0], "ascend_a2", Phase::kDecode), DispatchDtype::kInt8);
+  EXPECT_EQ(DtypeFor(found.travel[0], "cuda_sm100", Phase::kDecode), DispatchDtype::kBf16);
+}
+
+TEST(InspectionTest, OneLayerAndOneKindOfWorkerAreEnoughForSome) {
+  const TempDir dir;
+  switchyard::testing::WriteDeepseek(dir, 3, /*draft_in_fp8=*/true);
+  SY_ASSERT_OK_AND_ASSIGN(const Inspection found, Inspect({dir.path(), 2, "npu"}));
+
+  ASSERT_EQ(found.layers.size(), 1U);
+  EXPECT_THAT(found.layers[0].layers, ElementsAre(2));
+  ASSERT_EQ(found.travel.size(), 1U);
+  EXPECT_EQ(found.travel[0].would.size(), 6U);
+  EXPECT_EQ(found.travel[0].would[0].profile->kind, DeviceKind::kAscend);
+}
+
+TEST(InspectionTest, ALayerWithoutExpertsIsNamedWithThoseThatHave) {
+  const TempDir dir;
+  switchyard::testing::WriteDeepseek(dir, 3, /*draft_in_fp8=*/true);
+  const absl::Status status = Inspect({dir.path(), 0, ""}).status();
+
+  EXPECT_THAT(status, FailsWith(StatusCode::kNotFound, Reason::kUnknownLayer));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("these have: 1-4"));
+}
+
+TEST(InspectionTest, BrokenLayersAreToldOfAndTheRestIsShown) {
+  const TempDir dir;
+  switchyard::testing::WriteDeepseek(dir, 4, /*draft_in_fp8=*/true);
+  Spoil(dir);
+  SY_ASSERT_OK_AND_ASSIGN(const Inspection found, Inspect({dir.path(), {}, ""}));
+
+  ASSERT_EQ(found.layers.size(), 3U);
+  EXPECT_THAT(found.layers[0].layers, ElementsAre(1, 4));
+  EXPECT_THAT(found.layers[1].layers, ElementsAre(2, 3));
+  EXPECT_EQ(found.broken, 2);
+  EXPECT_THAT(Verdict(found), FailsWith(StatusCode::kFailedPrecondition, Reason::kCheckpoint));
+  EXPECT_THAT(std::string(Verdict(found).message()),
+              HasSubstr("layer 2 cannot be served, nor 1 more"));
+  SY_ASSERT_OK_AND_ASSIGN(const Inspection good, Inspect({dir.path(), 4, ""}));
+  SY_EXPECT_OK(Verdict(good));
+}
+
+TEST(InspectionTest, TheProgramNeedsNoCoordinator) {
+  const TempDir dir;
+  switchyard::testing::WriteQwen35(dir, 1);
+  const std::vector<std::string> words{"model", "inspect", dir.path(), "--target", "127.0.0.1:1"};
+  const SyctlResult piped = RunSyctl(words, kPipe);
+
+  EXPECT_EQ(piped.exit_code, 0) << piped.err;
+  const Json json = Json::parse(piped.out);
+  EXPECT_EQ(json["model_type"], "qwen3_5_moe");
+  EXPECT_EQ(json["layers"][1]["role"], "draft");
+  EXPECT_EQ(json["dispatch"]["groups"][0]["would"][2]["worker"], "cuda_sm90");
+  EXPECT_EQ(json["dispatch"]["groups"][0]["would"][2]["dtype"], "fp8");
+}
+
+TEST(InspectionTest, WhatCannotBeReadExitsWithOneAndNoAdviceAboutTheCoordinator) {
+  const TempDir dir;
+  switchyard::testing::WriteDeepseek(dir, 1, /*draft_in_fp8=*/true);
+  dir.Write("config.json", R"({"model_type": "llama"})");
+  const SyctlResult unknown = RunSyctl({"model", "inspect", dir.path(), "-o", "table"}, kPipe);
+  EXPECT_EQ(unknown.exit_code, 1);
+  EXPECT_EQ(unknown.out, "");
+  EXPECT_THAT(unknown.err, HasSubstr("'llama'"));
+  EXPECT_THAT(unknown.err, ::testing::Not(HasSubstr("next:")));
+
+  switchyard::testing::WriteDeepseek(dir, 1, /*draft_in_fp8=*/true);
+  nlohmann::json config =
+      nlohmann::json::parse(switchyard::testing::ReadBytes(dir.Join("config.json")));
+  config["quantization_config"]["quant_method"] = "bitsandbytes";
+  dir.Write("config.json", config.dump());
+  const SyctlResult quant = RunSyctl({"model", "inspect", dir.path()}, kPipe);
+  EXPECT_EQ(quant.exit_code, 1);
+  EXPECT_THAT(quant.err, HasSubstr("'bitsandbytes' cannot be read; supported:"));
+  EXPECT_EQ(Json::parse(quant.out)["error"]["reason"], "UNSUPPORTED");
+}
+
+}  // namespace
+}  // namespace switchyard::ctl

@@ -1,0 +1,64 @@
+// One layer by two ways: experts in the very process that takes the step, and experts behind rings.
+#include <cstring>
+
+#include "gtest/gtest.h"
+
+#include "tests/e2e/processes.h"
+#include "tests/reference/calc_diff.h"
+
+namespace switchyard {
+namespace {
+
+using testing::Batch;
+using testing::CalcDiff;
+using testing::ReferenceOf;
+using testing::RunStep;
+
+constexpr double kPooledDiffMax = 1.5e-5;
+constexpr std::int32_t kLayer = 2;
+
+class PathsTest : public testing::Processes {
+ protected:
+  absl::StatusOr<std::unique_ptr<MoeSession>> Open(Client& client, DispatchMode mode) {
+    OpenSessionOrder order;
+    order.phase = Phase::kMixed;
+    order.mode = mode;
+    return client.OpenWhenReady(order, testing::kReadyTimeout);
+  }
+  // How rows went to the only worker, by the worker's account, and that some did.
+  static std::string PathOf(MoeSession& session) {
+    const auto report = session.Report(testing::kReadyTimeout);
+    SY_EXPECT_OK(report.status());
+    if (!report.ok() || report->workers.size() != 1) return "no worker";
+    if (report->workers[0].attachments.size() != 1) return "no attachment";
+    EXPECT_GT(report->workers[0].attachments[0].rows, 0U);
+    return report->workers[0].attachments[0].path;
+  }
+};
+
+// R125: the experts of a gateway's own process, then the same experts over rings, and back: not a
+// bit differs, whichever came first, and both are the layer of the definition.
+TEST_F(PathsTest, LocalExpertsThenRingsAndBackGiveTheSameBits) {
+  Deploy(1);
+  SY_ASSERT_OK_AND_ASSIGN(const auto gateway, Connect("gateway"));
+  SY_ASSERT_OK_AND_ASSIGN(const auto direct, Connect("tcp"));
+  for (const DispatchMode mode : {DispatchMode::kNormal, DispatchMode::kLowLatency}) {
+    SY_ASSERT_OK_AND_ASSIGN(const auto local, Open(*gateway, mode));
+    SY_ASSERT_OK_AND_ASSIGN(const auto rings, Open(*direct, mode));
+    std::vector<float> first;
+    for (MoeSession* session : {local.get(), rings.get(), local.get(), rings.get()}) {
+      Batch batch(19, 41);
+      SY_ASSERT_OK(RunStep(*session, batch, kLayer));
+
+      EXPECT_LE(CalcDiff(batch.y, ReferenceOf(batch, kLayer)), kPooledDiffMax);
+      if (first.empty()) first = batch.y;
+      EXPECT_EQ(std::memcmp(batch.y.data(), first.data(), first.size() * sizeof(float)), 0)
+          << DispatchModeName(mode);
+    }
+    EXPECT_EQ(PathOf(*local), "inproc");
+    EXPECT_EQ(PathOf(*rings), "messages");
+  }
+}
+
+}  // namespace
+}  // namespace switchyard

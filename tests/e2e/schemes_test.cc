@@ -1,0 +1,123 @@
+// Every kind of quantised checkpoint through the whole system: coordinator, workers and client in
+// one process, planned by the checkpoint's own metadata, against the double reference of its
+// numbers.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+#include "deploy/local/in_process_deployment.h"
+#include "model/checkpoint.h"
+#include "model/expert_weights.h"
+#include "model/quant/dequantize.h"
+#include "tests/e2e/golden_step.h"
+#include "tests/e2e/served_golden.h"
+#include "tests/reference/calc_diff.h"
+#include "tests/reference/scheme_reference.h"
+#include "tests/testing/status_matchers.h"
+
+namespace switchyard {
+namespace {
+
+using testing::CalcDiff;
+using testing::FailsWith;
+using testing::GoldenStep;
+using testing::RunGoldenStep;
+using testing::SchemeMoe;
+using testing::ServedGolden;
+
+constexpr std::int32_t kTokens = 48;
+constexpr double kKernelMax = 1e-4;
+// The bounds are those of rows of 2048 and more; these have 24 to 136 values.
+constexpr double kShortRows = 1.2;
+
+std::vector<double> Doubles(const RawProjection& projection) {
+  const std::vector<float> values = Dequantize(projection);
+  return {values.begin(), values.end()};
+}
+
+// The layer as brute force reads it; `wire` is left as BF16.
+SchemeMoe ReferenceOf(const Checkpoint& checkpoint) {
+  SchemeMoe moe;
+  const LayerExperts& experts = *checkpoint.FindExperts(LayerId{0});
+  for (std::int32_t e = 0; e < checkpoint.config().experts; ++e) {
+    const auto raw = experts.Load(e);
+    EXPECT_TRUE(raw.ok()) << raw.status();
+    const auto served = LoadExpert(checkpoint, LayerId{0}, ExpertId{e});
+    EXPECT_TRUE(served.ok()) << served.status();
+    moe.experts.push_back({Doubles(raw->of(Projection::kGate)), Doubles(raw->of(Projection::kUp)),
+                           Doubles(raw->of(Projection::kDown)), served->inputs, served->middle});
+  }
+  return moe;
+}
+
+class SchemesTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    InProcessOptions options;
+    options.checkpoint = model_.path();
+    options.workers = 1;
+    options.logger = &logger_;
+    SY_ASSERT_OK_AND_ASSIGN(deployment_, InProcessDeployment::Start(options));
+    SY_ASSERT_OK_AND_ASSIGN(client_, deployment_->MakeClient());
+  }
+  // One deployment for each wire dtype, beside each other on the same worker.
+  absl::StatusOr<std::unique_ptr<MoeSession>> Open(DtypeChoice dtype, DispatchMode mode) {
+    DeploymentSpec spec;
+    spec.name = absl::StrCat(DtypeChoiceName(dtype), "-", DispatchModeName(mode));
+    spec.checkpoint = model_.path();
+    spec.phases = {{Phase::kMixed, mode}};
+    spec.dispatcher_output_dtype = dtype;
+    const absl::Status applied = deployment_->Apply(spec);
+    if (!applied.ok()) return applied;
+    OpenSessionOrder order;
+    order.deployment = spec.name;
+    return client_->OpenWhenReady(order, std::chrono::seconds(5));
+  }
+
+  ServedGolden model_{GetParam()};
+  Logger logger_{"test", LogLevel::kError};
+  std::unique_ptr<InProcessDeployment> deployment_;
+  std::unique_ptr<Client> client_;
+};
+
+// R13, R74..R85: rows travel as the scheme likes them best and as BF16, in both modes; what comes
+// back is what the definition of its numbers gives, and near to what unquantised rows would give.
+TEST_P(SchemesTest, AnswersAsTheDefinitionOfItsNumbersSays) {
+  SY_ASSERT_OK_AND_ASSIGN(const auto checkpoint, Checkpoint::Open(model_.path()));
+  SchemeMoe moe = ReferenceOf(*checkpoint);
+  const MoeShape shape = ShapeOf(checkpoint->config());
+  const QuantScheme scheme = checkpoint->FindExperts(LayerId{0})->quant().scheme;
+  for (const DispatchMode mode : {DispatchMode::kNormal, DispatchMode::kLowLatency}) {
+    for (const DtypeChoice dtype : {DtypeChoice::kAuto, DtypeChoice::kBf16}) {
+      SCOPED_TRACE(absl::StrCat(DispatchModeName(mode), " ", DtypeChoiceName(dtype)));
+      auto session = Open(dtype, mode);
+      if (scheme == QuantScheme::kW4A8Int8 && dtype == DtypeChoice::kBf16) {
+        EXPECT_THAT(session, FailsWith(absl::StatusCode::kUnavailable, Reason::kNotReady));
+        EXPECT_NE(session.status().message().find("do not take bf16 rows"),
+                  absl::string_view::npos);
+        continue;
+      }
+      SY_ASSERT_OK(session.status());
+      SY_ASSERT_OK_AND_ASSIGN(const SessionGrant grant, (*session)->Grant());
+      const DispatchConfig& config = grant.plan.configs.front();
+      EXPECT_EQ(config.scheme, scheme);
+      moe.wire = testing::WireRounding(config.format(), config.global_scale);
+      GoldenStep step(model_, kTokens, 5);
+
+      SY_ASSERT_OK(RunGoldenStep(**session, step, LayerId{0}));
+
+      const testing::ReferenceMoeInput input{step.x, step.ids, step.weights};
+      EXPECT_LE(CalcDiff(step.y, SchemeMoeLayer(moe, shape, input, true)), kKernelMax);
+      EXPECT_LE(CalcDiff(step.y, SchemeMoeLayer(moe, shape, input, false)),
+                kShortRows * LayerErrorBound(CoarsestActivationQuant(scheme, config.wire_dtype)));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Goldens, SchemesTest, ::testing::ValuesIn(testing::kServedGoldens),
+                         [](const auto& param) { return std::string(param.param); });
+
+}  // namespace
+}  // namespace switchyard

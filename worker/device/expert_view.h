@@ -1,0 +1,24 @@
+// A device's view of an expert that a weight source loaded.
+#pragma once
+
+#include "model/expert_weights.h"
+#include "worker/device/device_backend.h"
+
+namespace switchyard {
+
+// Borrows `weights`.
+inline ExpertWeightsView ViewOf(const ExpertWeights& weights) {
+  return {.gate = weights.gate,
+          .up = weights.up,
+          .down = weights.down,
+          .gate_scale = weights.scales[0],
+          .up_scale = weights.scales[1],
+          .down_scale = weights.scales[2],
+          .gate_bias = weights.biases[0],
+          .up_bias = weights.biases[1],
+          .down_bias = weights.biases[2],
+          .inputs = weights.inputs,
+          .middle = weights.middle};
+}
+
+}  // namespace switchyard
