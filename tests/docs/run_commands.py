@@ -17,10 +17,12 @@ import fnmatch
 import os
 import pathlib
 import re
+import signal
 import socket
 import struct
 import subprocess
 import sys
+import time
 
 TIME_LIMIT_S = 280
 CLONE_NEWNET, SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x40000000, 0x8913, 0x8914, 1
@@ -66,13 +68,31 @@ def missing_line(expected, output):
     return None
 
 
+def end_group(leader):
+    """Ends what a block has left in the background, also when the block itself was interrupted."""
+    try:
+        os.killpg(leader.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
 def run(repository, commands):
-    """Exit code and output lines of a block, carriage returns taken as line ends."""
-    done = subprocess.run(
+    """Exit code, output lines (carriage returns taken as line ends) and seconds of a block."""
+    begin = time.monotonic()
+    bash = subprocess.Popen(
         ["bash", "-euo", "pipefail", "-c", "\n".join(commands)],
         cwd=repository, preexec_fn=own_network, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, timeout=TIME_LIMIT_S, check=False)
-    return done.returncode, re.split(r"[\r\n]+", done.stdout.decode(errors="replace"))
+        stderr=subprocess.STDOUT, start_new_session=True)
+    try:
+        output, _ = bash.communicate(timeout=TIME_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        end_group(bash)
+        output, _ = bash.communicate()
+        output += f"\nnot done after {TIME_LIMIT_S} s".encode()
+    finally:
+        end_group(bash)
+    seconds = time.monotonic() - begin
+    return bash.returncode, re.split(r"[\r\n]+", output.decode(errors="replace")), seconds
 
 
 def compile_c(repository, lines):
@@ -95,14 +115,14 @@ def check(repository, page):
         if kind != "sh run":
             continue
         ran += 1
-        code, output = run(repository, commands)
+        code, output, seconds = run(repository, commands)
         follows = blocks[index + 1] if index + 1 < len(blocks) else (0, "", [])
         missing = missing_line(follows[2], output) if follows[1] == "text" else None
         if code != 0 or missing is not None:
             what = f"exit {code}" if code != 0 else f"'{missing}' does not appear"
             problems.append(f"{page}:{line}: {what}; output:\n" + "\n".join(output[-40:]))
         else:
-            print(f"{page}:{line}: ok")
+            print(f"{page}:{line}: ok after {seconds:.1f} s")
     return ran, problems
 
 
