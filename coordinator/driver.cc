@@ -338,6 +338,14 @@ absl::StatusOr<std::unique_ptr<Driver>> Driver::Create(DriverOptions options, Pa
                       MakePlacementPolicy(options.placement));
   SY_ASSIGN_OR_RETURN(const std::vector<StoredDeployment> stored, parts.store->Load());
   SY_ASSIGN_OR_RETURN(std::vector<RecoveredDeployment> recovered, Recover(stored));
+  for (const RecoveredDeployment& one : recovered) {
+    if (one.older.empty()) continue;
+    parts.logger->Write(
+        LogLevel::kWarn,
+        absl::StrFormat("deployment %s: its plan of epoch %d was written by an earlier version; it "
+                        "is planned anew when its workers are there",
+                        one.record.spec.name, one.older.back().value));
+  }
   return std::unique_ptr<Driver>(new Driver(std::make_unique<Impl>(
       std::move(options), std::move(parts), std::move(placement), std::move(recovered))));
 }

@@ -1,8 +1,11 @@
 #include "coordinator/recovery.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_format.h"
 
 #include "core/error.h"
+#include "core/hash.h"
 #include "core/plan.h"
 #include "core/status_macros.h"
 
@@ -35,6 +38,10 @@ absl::StatusOr<RecoveredDeployment> RecoverOne(const StoredDeployment& stored) {
   }
   recovered.high_water = stored.high_water;
   for (const StoredPlan& plan : stored.plans) {
+    if (IsOlderPlan(plan.plan) && Sha256(plan.plan) == plan.hash) {
+      recovered.older.push_back(plan.epoch);
+      continue;
+    }
     SY_ASSIGN_OR_RETURN(std::shared_ptr<const PlanNews> news, ReadPlan(stored, plan));
     if (plan.epoch < stored.serving) {
       recovered.served_before = std::move(news);
@@ -44,7 +51,9 @@ absl::StatusOr<RecoveredDeployment> RecoverOne(const StoredDeployment& stored) {
       recovered.committed = std::move(news);  // Ascending: the last one counts.
     }
   }
-  if (stored.serving.value != 0 && recovered.serving == nullptr) {
+  const bool serving_is_older = std::find(recovered.older.begin(), recovered.older.end(),
+                                          stored.serving) != recovered.older.end();
+  if (stored.serving.value != 0 && recovered.serving == nullptr && !serving_is_older) {
     return Damaged(stored, absl::StrFormat("the plan of the serving epoch %d is missing",
                                            stored.serving.value));
   }

@@ -13,6 +13,9 @@
 
 namespace switchyard {
 
+// Plans are not carried over from one version's format to the next: their hash, which workers and
+// sources compare, would be another. A plan of an older format is left out, whatever it was for,
+// and the deployment is planned anew under the next number as soon as its workers are there.
 struct RecoveredDeployment {
   DeploymentRecord record;
   Epoch high_water;
@@ -20,10 +23,11 @@ struct RecoveredDeployment {
   std::shared_ptr<const PlanNews> served_before;  // null: not kept
   // Durable and above `serving`: some workers may have been told to commit it. Null: none.
   std::shared_ptr<const PlanNews> committed;
+  std::vector<Epoch> older;  // those left out, ascending
 };
 
-// Errors: kDataLoss (STORE_WRITE) for a record or plan that this version did not write, a plan that
-// does not match its hash, or a serving epoch without its plan.
+// Errors: kDataLoss (STORE_WRITE) for a record or plan that neither this version nor an earlier one
+// wrote, a plan that does not match its hash, or a serving epoch without its plan.
 absl::StatusOr<std::vector<RecoveredDeployment>> Recover(
     const std::vector<StoredDeployment>& stored);
 

@@ -12,6 +12,7 @@
 namespace switchyard {
 namespace {
 
+// 1: without the kinds of scales. 2: wire_scale and global_scale of each config.
 constexpr std::uint32_t kPlanFormat = 2;
 
 template <typename Io, typename PlanT>
@@ -118,6 +119,13 @@ std::string CanonicalBytes(const Plan& plan) {
   writer.Int(kPlanFormat);
   Walk(writer, plan);
   return writer.Take();
+}
+
+bool IsOlderPlan(absl::string_view bytes) {
+  CanonicalReader reader(bytes);
+  std::uint32_t format = 0;
+  reader.Int(format);
+  return format > 0 && format < kPlanFormat;
 }
 
 absl::StatusOr<Plan> ParsePlan(absl::string_view bytes) {

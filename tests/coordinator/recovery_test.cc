@@ -42,6 +42,52 @@ TEST_F(RecoveryTest, TheSamePlanStaysWhenAllWorkersComeBack) {
   SY_EXPECT_OK(cluster.OpenDecode());
 }
 
+// Canonical bytes begin with their format, which an earlier version counted one lower.
+std::string AsOlder(std::string plan) {
+  EXPECT_GT(plan[0], 1);
+  --plan[0];
+  return plan;
+}
+
+// The same store, with its plans as an earlier version wrote them.
+MemoryStore WithOlderPlans(MemoryStore& store) {
+  MemoryStore older;
+  const auto stored = store.Load();
+  EXPECT_TRUE(stored.ok()) << stored.status();
+  for (const StoredDeployment& one : *stored) {
+    SY_EXPECT_OK(older.Write(PutDeployment{one.deployment, one.record}));
+    for (const StoredPlan& plan : one.plans) {
+      const std::string bytes = AsOlder(plan.plan);
+      SY_EXPECT_OK(older.Write(ReserveEpoch{one.deployment, plan.epoch}));
+      SY_EXPECT_OK(older.Write(CommitPlan{one.deployment, plan.epoch, Sha256(bytes), bytes}));
+    }
+    SY_EXPECT_OK(older.Write(MarkServing{one.deployment, one.serving}));
+  }
+  return older;
+}
+
+// After an upgrade: the numbers go on, and what workers hold of the older plan is let go.
+TEST_F(RecoveryTest, PlansOfAnEarlierVersionArePlannedAnew) {
+  cluster.StopCoordinator();
+  cluster.store = WithOlderPlans(cluster.store);
+  cluster.StartCoordinator();
+  RegisterAll();
+  cluster.Advance(seconds(5));
+
+  EXPECT_EQ(cluster.Serving(), 2U);
+  EXPECT_EQ(cluster.ServingWorkers(), "w0 w1 w2");
+  EXPECT_EQ(cluster.worker("w0").resident.size(), 1U);
+  SY_EXPECT_OK(cluster.OpenDecode());
+}
+
+TEST_F(RecoveryTest, DamagedPlansOfAnEarlierVersionAreRefused) {
+  MemoryStore older = WithOlderPlans(cluster.store);
+  SY_ASSERT_OK_AND_ASSIGN(std::vector<StoredDeployment> stored, older.Load());
+  stored[0].plans[0].plan.back() ^= 1;
+
+  EXPECT_THAT(Recover(stored), FailsWith(absl::StatusCode::kDataLoss, Reason::kStoreWrite));
+}
+
 TEST_F(RecoveryTest, WorkersOfThePlanHaveJoinTimeoutToComeBack) {
   Bounce();
   cluster.Register(cluster.worker("w0"));
