@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/bf16.h"
+#include "core/calc_diff.h"
 #include "core/error.h"
 #include "core/status_macros.h"
 #include "model/checkpoint_error.h"
@@ -182,7 +183,7 @@ class Run {
                 .global_amax = amax,
                 .input_amax = calibrated ? amax_[layer.layer].of(expert, projection) : 0}));
     double& worst = summary_.diff_max[static_cast<std::size_t>(projection)];
-    worst = std::max(worst, WeightDiff(weights, Dequantize(encoded)));
+    worst = std::max(worst, CalcDiff(weights, Dequantize(encoded)));
     for (const RawTensor& tensor : encoded.tensors) {
       const std::string suffix = SuffixOf(quant, projection, tensor.role);
       SY_RETURN_IF_ERROR(writer_->Write(absl::StrCat(module, ".", suffix), tensor.bytes));
@@ -276,18 +277,6 @@ class Run {
 };
 
 }  // namespace
-
-double WeightDiff(std::span<const float> x, std::span<const float> y) {
-  double products = 0;
-  double squares = 0;
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    const auto a = static_cast<double>(x[i]);
-    const auto b = static_cast<double>(y[i]);
-    products += a * b;
-    squares += a * a + b * b;
-  }
-  return squares == 0 ? 0 : 1 - 2 * products / squares;
-}
 
 absl::StatusOr<QuantizeSummary> Quantize(const QuantizeOptions& options,
                                          const QuantizeObserver& observer) {

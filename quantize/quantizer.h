@@ -14,7 +14,6 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -75,8 +74,5 @@ struct QuantizeSummary {
 // those of Encode, SafetensorsWriter and OutputFolder, and what `observer` returned.
 absl::StatusOr<QuantizeSummary> Quantize(const QuantizeOptions& options,
                                          const QuantizeObserver& observer = nullptr);
-
-// 1 - 2 sum(xy) / sum(x^2 + y^2) in double; 0 for equal ones, also when all are zero.
-double WeightDiff(std::span<const float> x, std::span<const float> y);
 
 }  // namespace switchyard

@@ -6,8 +6,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "core/calc_diff.h"
 #include "deploy/local/in_process_deployment.h"
-#include "examples/qwen3_moe/calc_diff.h"
 #include "examples/qwen3_moe/decoder_weights.h"
 #include "tests/examples/qwen3_moe/shipped_model.h"
 #include "tests/testing/random_tensors.h"

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "core/calc_diff.h"
 #include "core/error.h"
 #include "core/rng.h"
 #include "core/status_macros.h"
@@ -110,19 +111,6 @@ class FamilyRunner {
   AlignedBuffer scratch_;
 };
 
-// 1 - 2 sum(xy) / sum(x^2 + y^2); NaN when an operand is.
-double CalcDiff(const float* x, const float* y, std::int64_t count) {
-  double products = 0;
-  double squares = 0;
-  for (std::int64_t i = 0; i < count; ++i) {
-    const double a = x[i];
-    const double b = y[i];
-    products += a * b;
-    squares += a * a + b * b;
-  }
-  return 1.0 - 2.0 * products / squares;
-}
-
 absl::Status TestFamilyOn(const KernelFamily& family, const KernelDims& dims) {
   const Golden golden = MakeGolden(dims);
   SY_ASSIGN_OR_RETURN(FamilyRunner reference, FamilyRunner::Create(kScalarFamily, golden));
@@ -133,7 +121,10 @@ absl::Status TestFamilyOn(const KernelFamily& family, const KernelDims& dims) {
     const std::int64_t at = row * dims.hidden;
     const std::string where = absl::StrCat("family ", family.name, ", hidden ", dims.hidden,
                                            ", intermediate ", dims.intermediate, ", row ", row);
-    const double diff = CalcDiff(got.data() + at, want.data() + at, dims.hidden);
+    const auto begin = static_cast<std::size_t>(at);
+    const auto width = static_cast<std::size_t>(dims.hidden);
+    const double diff =
+        CalcDiff(std::span(got).subspan(begin, width), std::span(want).subspan(begin, width));
     if (!(diff <= kCalcDiffMax)) {
       return Failed(absl::StrCat(where, ": calc_diff ", diff, " exceeds ", kCalcDiffMax));
     }

@@ -1,8 +1,8 @@
-#include "examples/qwen3_moe/calc_diff.h"
+#include "core/calc_diff.h"
 
 #include <cstddef>
 
-namespace switchyard::qwen3_moe {
+namespace switchyard {
 
 void DiffSums::Add(std::span<const float> x, std::span<const float> y) {
   for (std::size_t i = 0; i < x.size(); ++i) {
@@ -23,4 +23,10 @@ double DiffSums::Diff() const {
   return 1 - 2 * products / squares;
 }
 
-}  // namespace switchyard::qwen3_moe
+double CalcDiff(std::span<const float> x, std::span<const float> y) {
+  DiffSums sums;
+  sums.Add(x, y);
+  return sums.Diff();
+}
+
+}  // namespace switchyard
