@@ -66,7 +66,8 @@ int Main(int argc, char** argv) {
       ->check(CLI::PositiveNumber);
   app.add_option("--golden", options.golden,
                  "Golden file (.safetensors): print how far logits and MoE layers are from it");
-  app.add_flag("--plan-only", options.plan_only, "Print how rows would travel; measure nothing");
+  app.add_flag("--plan-only", options.plan_only, "Print how rows would travel; measure nothing")
+      ->excludes("--expect");
   if (const auto code = ParseCommandLine(app, argc, argv)) return *code;
   const absl::StatusOr<EvalOutcome> outcome = Run(options);
   if (!outcome.ok()) return CouldNotRun(outcome.status(), options.common);
