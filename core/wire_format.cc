@@ -57,6 +57,19 @@ std::optional<WireFormat> WireFormatFromName(absl::string_view name) {
   return std::nullopt;
 }
 
+std::uint8_t WireFormatCode(const WireFormat& format) {
+  const bool by_default = format.scale == DefaultWireFormat(format.dtype).scale;
+  const auto scale = by_default ? 0U : static_cast<std::uint32_t>(format.scale);
+  return static_cast<std::uint8_t>(scale << 4U | static_cast<std::uint32_t>(format.dtype));
+}
+
+std::optional<WireFormat> WireFormatFromCode(std::uint8_t code) {
+  for (const NamedWireFormat& row : kFormats) {
+    if (code == WireFormatCode(row.format)) return row.format;
+  }
+  return std::nullopt;
+}
+
 WireFormat DefaultWireFormat(DispatchDtype dtype) {
   for (const NamedWireFormat& row : kFormats) {
     if (row.format.dtype == dtype) return row.format;

@@ -54,6 +54,12 @@ std::span<const NamedWireFormat> WireFormats();
 // "unnamed" for a format that is not in the table.
 absl::string_view WireFormatName(const WireFormat& format);
 std::optional<WireFormat> WireFormatFromName(absl::string_view name);
+
+// What a frame's header says of its rows, in a byte: the dtype, and in the upper four bits the kind
+// of scales where it is not that of the dtype's default format. Only formats of the table have one.
+std::uint8_t WireFormatCode(const WireFormat& format);
+std::optional<WireFormat> WireFormatFromCode(std::uint8_t code);
+
 WireFormat DefaultWireFormat(DispatchDtype dtype);
 
 // Scales of one row of `hidden` > 0 values: ceil(hidden / group).

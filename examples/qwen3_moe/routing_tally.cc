@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_format.h"
 
-#include "core/dtype.h"
+#include "core/wire_format.h"
 
 namespace switchyard::qwen3_moe {
 
@@ -16,7 +16,7 @@ RoutingTally::RoutingTally(const Plan& plan, Phase phase, DispatchMode mode, std
   for (const PlanWorker& worker : plan.workers) own_.push_back(worker.id == own_worker);
   for (const DispatchConfig& config : plan.configs) {
     if (config.phase != phase) continue;
-    const RowBytes bytes = RowBytesOf(config.wire_dtype, plan.shape.hidden);
+    const RowBytes bytes = RowBytesOf(config.format(), plan.shape.hidden);
     for (std::size_t w = 0; w < plan.workers.size(); ++w) {
       if (plan.workers[w].device != config.edge.worker) continue;
       row_bytes_[{config.layer.value, static_cast<std::int32_t>(w)}] =

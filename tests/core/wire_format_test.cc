@@ -30,6 +30,24 @@ TEST(WireFormatTest, EveryDtypeHasADefaultNamedAsItself) {
   EXPECT_EQ(DefaultWireFormat(DispatchDtype::kFp8).scale, ScaleKind::kF32);
 }
 
+// A header's byte: dtypes by default format as they are numbered, scales of another kind above.
+TEST(WireFormatTest, CodesTellEveryFormatOfTheTable) {
+  EXPECT_EQ(WireFormatCode(kFp8Format), 0x01);
+  EXPECT_EQ(WireFormatCode(kFp8Ue8m0Format), 0x21);
+  int known = 0;
+  for (int code = 0; code < 256; ++code) {
+    const auto format = WireFormatFromCode(static_cast<std::uint8_t>(code));
+    if (!format.has_value()) continue;
+    ++known;
+    EXPECT_EQ(WireFormatCode(*format), code);
+    EXPECT_NE(WireFormatName(*format), "unnamed");
+  }
+  EXPECT_EQ(known, static_cast<int>(WireFormats().size()));
+  for (const DispatchDtype dtype : kDtypes) {
+    EXPECT_EQ(WireFormatCode(DefaultWireFormat(dtype)), static_cast<std::uint8_t>(dtype));
+  }
+}
+
 // R33, R127: the payload bytes of dispatch-semantics 1.6, by formula and at hidden 7168.
 TEST(WireFormatTest, RowBytesAreThoseOfTheSpecification) {
   for (const std::int64_t h : {128, 2048, 7168, 8192}) {

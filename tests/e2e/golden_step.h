@@ -1,9 +1,12 @@
 // A step of random rows for the checkpoints of served_golden.h.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <limits>
 #include <vector>
+
+#include "gtest/gtest.h"
 
 #include "client/moe_session.h"
 #include "core/rng.h"
@@ -59,6 +62,13 @@ inline absl::Status RunGoldenStep(MoeSession& session, GoldenStep& step, LayerId
   const auto ticket = session.Submit(step.Request(layer));
   if (!ticket.ok()) return ticket.status();
   return session.Wait(*ticket);
+}
+
+// What the one worker of a deployment received for a session.
+inline AttachmentCounters CountersOf(MoeSession& session) {
+  const auto report = session.Report(std::chrono::seconds(5));
+  EXPECT_TRUE(report.ok()) << report.status();
+  return report->workers.at(0).attachments.at(0);
 }
 
 }  // namespace switchyard::testing

@@ -16,6 +16,7 @@
 namespace switchyard {
 namespace {
 
+using testing::CountersOf;
 using testing::GoldenStep;
 using testing::RunGoldenStep;
 using testing::ServedGolden;
@@ -27,13 +28,6 @@ std::vector<std::string> Environment() {
   std::vector<std::string> lines;
   for (char** line = environ; *line != nullptr; ++line) lines.emplace_back(*line);
   return lines;
-}
-
-// What the one worker received for a session.
-AttachmentCounters CountersOf(MoeSession& session) {
-  const auto report = session.Report(std::chrono::seconds(5));
-  EXPECT_TRUE(report.ok()) << report.status();
-  return report->workers.at(0).attachments.at(0);
 }
 
 // One layer of one session, over and over; every answer must be the first one's.

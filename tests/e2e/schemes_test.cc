@@ -82,8 +82,20 @@ class SchemesTest : public ::testing::TestWithParam<const char*> {
   std::unique_ptr<Client> client_;
 };
 
-// R13, R74..R85: rows travel as the scheme likes them best and as BF16, in both modes; what comes
-// back is what the definition of its numbers gives, and near to what unquantised rows would give.
+// Section 1.6 of the specification, by its own formulas.
+std::uint64_t BytesOfRow(const WireFormat& format, std::int32_t hidden) {
+  const auto h = static_cast<std::uint64_t>(hidden);
+  const auto groups = [h](std::uint64_t of) { return (h + of - 1) / of; };
+  if (format == kFp8Format) return h + 4 * groups(128);
+  if (format == kFp8Ue8m0Format) return h + groups(128);
+  if (format == kInt8Format) return h + 4;
+  if (format == kNvfp4Format) return (h + 1) / 2 + groups(16);
+  return 2 * h;
+}
+
+// R13, R74..R85, R127: rows travel as the scheme likes them best and as BF16, in both modes; what
+// comes back is what the definition of its numbers gives, and near to what unquantised rows would
+// give.
 TEST_P(SchemesTest, AnswersAsTheDefinitionOfItsNumbersSays) {
   SY_ASSERT_OK_AND_ASSIGN(const auto checkpoint, Checkpoint::Open(model_.path()));
   SchemeMoe moe = ReferenceOf(*checkpoint);
@@ -108,6 +120,10 @@ TEST_P(SchemesTest, AnswersAsTheDefinitionOfItsNumbersSays) {
 
       SY_ASSERT_OK(RunGoldenStep(**session, step, LayerId{0}));
 
+      const AttachmentCounters counted = testing::CountersOf(**session);
+      EXPECT_GT(counted.rows, 0U);
+      EXPECT_EQ(counted.request_payload_bytes,
+                counted.rows * BytesOfRow(config.format(), shape.hidden));
       const testing::ReferenceMoeInput input{step.x, step.ids, step.weights};
       EXPECT_LE(CalcDiff(step.y, SchemeMoeLayer(moe, shape, input, true)), kKernelMax);
       EXPECT_LE(CalcDiff(step.y, SchemeMoeLayer(moe, shape, input, false)),

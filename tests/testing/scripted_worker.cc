@@ -38,7 +38,7 @@ RequestGeometry GeometryOf(const FrameHeader& header, const Plan& plan, std::int
       std::count_if(layer->experts.begin(), layer->experts.end(),
                     [ordinal](const PhysicalExpert& p) { return p.worker.value == ordinal; });
   return {.mode = header.mode,
-          .dtype = header.dtype,
+          .format = header.format,
           .rows = header.rows,
           .hidden = plan.shape.hidden,
           .top_k = plan.shape.top_k,

@@ -70,8 +70,9 @@ void ChunkExecutor::Execute(const LayerRuntime& layer, std::span<ExecutorChunk> 
 
 // In place of the answers: a run has read all of its rows before it writes theirs.
 void ChunkExecutor::Decode(const LayerRuntime& layer, const ExecutorChunk& chunk) const {
-  layer.CodecOf(chunk.dtype)
-      ->Decode(chunk.dense_rows, chunk.scales, chunk.request->rows(), shape_.hidden, chunk.out);
+  layer.Find(chunk.dtype)
+      ->codec->Decode(chunk.dense_rows, chunk.scales, chunk.request->rows(), shape_.hidden,
+                      chunk.out);
 }
 
 // Rows of y leave the cache before they are summed when a run has many. Fewer a run keep them

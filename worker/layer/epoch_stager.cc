@@ -107,20 +107,17 @@ absl::Status PlaceExperts(const Prepare& prepare, const PackedByKey& packed,
   return absl::OkStatus();
 }
 
-// A frame says its dtype alone, so a layer's rows of one dtype have one format.
-absl::Status CheckSameFormat(const LayerRuntime& layer, const CodecSpec& spec) {
-  for (const WireDtype& taken : layer.wire_dtypes) {
-    if (taken.dtype != spec.format.dtype || taken.spec == spec) continue;
-    return MakeError(
-        absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
-        absl::StrFormat("layer %d: the plan has %s rows with scales of two kinds (%s, %g and %s, "
-                        "%g) to one kind of worker",
-                        layer.layer.value, DispatchDtypeName(taken.dtype),
-                        WireFormatName(taken.spec.format), taken.spec.global_scale,
-                        WireFormatName(spec.format), spec.global_scale),
-        {{"layer", absl::StrCat(layer.layer.value)}});
-  }
-  return absl::OkStatus();
+// A frame does not say its global scale, so a layer's rows of one dtype have one codec.
+absl::Status CheckSameCodec(LayerId layer, const CodecSpec& taken, const CodecSpec& spec) {
+  if (taken == spec) return absl::OkStatus();
+  return MakeError(
+      absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
+      absl::StrFormat("layer %d: the plan has %s rows with scales of two kinds (%s, %g and %s, "
+                      "%g) to one kind of worker",
+                      layer.value, DispatchDtypeName(spec.format.dtype),
+                      WireFormatName(taken.format), taken.global_scale, WireFormatName(spec.format),
+                      spec.global_scale),
+      {{"layer", absl::StrCat(layer.value)}});
 }
 
 // The wire dtypes of the edges that end at workers of this kind, each with its codec.
@@ -131,15 +128,15 @@ absl::Status MakeCodecs(const DeviceBackend& device, EpochRuntime* runtime) {
     for (const DispatchConfig& config : plan.configs) {
       if (config.layer != layer.layer || config.edge.worker != own) continue;
       const CodecSpec spec{config.format(), config.global_scale};
-      if (layer.Takes(config.wire_dtype)) {
-        SY_RETURN_IF_ERROR(CheckSameFormat(layer, spec));
+      if (const WireDtype* taken = layer.Find(config.wire_dtype); taken != nullptr) {
+        SY_RETURN_IF_ERROR(CheckSameCodec(layer.layer, taken->spec, spec));
         continue;
       }
-      WireDtype taken{.dtype = config.wire_dtype, .spec = spec, .codec = nullptr};
-      if (taken.dtype != DispatchDtype::kBf16) {
-        SY_ASSIGN_OR_RETURN(taken.codec, device.MakeCodec(spec));
+      WireDtype added{.spec = spec, .codec = nullptr};
+      if (config.wire_dtype != DispatchDtype::kBf16) {
+        SY_ASSIGN_OR_RETURN(added.codec, device.MakeCodec(spec));
       }
-      layer.wire_dtypes.push_back(std::move(taken));
+      layer.wire_dtypes.push_back(std::move(added));
     }
   }
   return absl::OkStatus();

@@ -181,12 +181,12 @@ Bf16* ExpertAttachment::ReplyRows(const Pair& pair) {
 absl::Status ExpertAttachment::SendResult(Pair& pair, std::uint32_t nan_rows) {
   const FrameHeader& request = pair.header;
   counts_.Add(*pair.intake.layer, pair.intake.view,
-              RowBytesOf(request.dtype, shape_.hidden).total(),
-              RowBytesOf(DispatchDtype::kBf16, shape_.hidden).total());
+              RowBytesOf(request.format, shape_.hidden).total(),
+              RowBytesOf(kBf16Format, shape_.hidden).total());
   counts_.AddNanRows(nan_rows);
   const FrameLayout layout = LayoutOfResult(request.rows, shape_.hidden);
   FrameHeader header = ReplyHeader(pair, FrameKind::kResult, layout);
-  header.dtype = DispatchDtype::kBf16;
+  header.format = kBf16Format;
   return Send(pair, header, {});
 }
 

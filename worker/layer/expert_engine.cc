@@ -248,7 +248,7 @@ void ExpertEngine::RunBatch(const ExpertAttachment::Pair& like, ExpertAmax* amax
     }
     running_.push_back(at);
     batch_.push_back({.request = &pair.intake.view,
-                      .dtype = pair.header.dtype,
+                      .dtype = pair.header.format.dtype,
                       .dense_rows = pair.intake.rows,
                       .scales = pair.intake.scales,
                       .row_of = {},

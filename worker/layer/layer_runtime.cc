@@ -4,16 +4,16 @@
 
 namespace switchyard {
 
-bool LayerRuntime::Takes(DispatchDtype dtype) const {
-  return std::any_of(wire_dtypes.begin(), wire_dtypes.end(),
-                     [dtype](const WireDtype& taken) { return taken.dtype == dtype; });
-}
-
-const Codec* LayerRuntime::CodecOf(DispatchDtype dtype) const {
+const WireDtype* LayerRuntime::Find(DispatchDtype dtype) const {
   for (const WireDtype& taken : wire_dtypes) {
-    if (taken.dtype == dtype) return taken.codec.get();
+    if (taken.spec.format.dtype == dtype) return &taken;
   }
   return nullptr;
+}
+
+bool LayerRuntime::Takes(const WireFormat& format) const {
+  const WireDtype* taken = Find(format.dtype);
+  return taken != nullptr && taken->spec.format == format;
 }
 
 const LayerRuntime* EpochRuntime::FindLayer(LayerId layer) const {

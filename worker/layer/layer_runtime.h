@@ -18,6 +18,7 @@
 #include "core/ids.h"
 #include "core/moe_shape.h"
 #include "core/plan.h"
+#include "core/wire_format.h"
 #include "worker/device/device_backend.h"
 
 namespace switchyard {
@@ -41,7 +42,6 @@ struct ExpertSlot {
 
 // A dtype in which the plan lets rows of a layer arrive, and what turns them into BF16.
 struct WireDtype {
-  DispatchDtype dtype = DispatchDtype::kBf16;
   CodecSpec spec{};                    // what the codec was made of
   std::shared_ptr<const Codec> codec;  // null for BF16, whose rows are used where they lie
 };
@@ -53,9 +53,9 @@ struct LayerRuntime {
   std::vector<WireDtype> wire_dtypes;
 
   [[nodiscard]] std::int32_t local_slots() const { return static_cast<std::int32_t>(slots.size()); }
-  [[nodiscard]] bool Takes(DispatchDtype dtype) const;
-  // nullptr for BF16 and for what it does not take.
-  [[nodiscard]] const Codec* CodecOf(DispatchDtype dtype) const;
+  // What of `dtype` the plan lets arrive: at most one format. nullptr: nothing.
+  [[nodiscard]] const WireDtype* Find(DispatchDtype dtype) const;
+  [[nodiscard]] bool Takes(const WireFormat& format) const;
 };
 
 struct EpochRuntime {

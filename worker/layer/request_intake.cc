@@ -7,9 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
-#include "core/dtype.h"
 #include "core/error.h"
 #include "core/status_macros.h"
+#include "core/wire_format.h"
 
 namespace switchyard {
 namespace {
@@ -17,7 +17,7 @@ namespace {
 RequestGeometry GeometryOf(const FrameHeader& header, const MoeShape& shape,
                            std::int32_t local_slots) {
   return {.mode = header.mode,
-          .dtype = header.dtype,
+          .format = header.format,
           .rows = header.rows,
           .hidden = shape.hidden,
           .top_k = shape.top_k,
@@ -79,10 +79,10 @@ absl::Status CheckHeader(const IntakeRules& rules, const FrameHeader& header,
                   absl::StrFormat("a %s frame in a %s session", DispatchModeName(header.mode),
                                   DispatchModeName(rules.mode)));
   }
-  if (!layer.Takes(header.dtype)) {
+  if (!layer.Takes(header.format)) {
     return refuse(Reason::kBadDtype,
                   absl::StrFormat("the plan does not let rows of layer %d arrive as %s",
-                                  layer.layer.value, DispatchDtypeName(header.dtype)));
+                                  layer.layer.value, WireFormatName(header.format)));
   }
   if (header.reply_slot != header.request_slot) {
     return refuse(Reason::kFrame, absl::StrFormat("request slot %d is answered in its own pair, "
@@ -108,8 +108,7 @@ absl::Status Judge(const IntakeRules& rules, const FrameHeader& header,
 }  // namespace
 
 std::size_t MetadataWordsMax(std::size_t slot_bytes, const MoeShape& shape) {
-  const auto row_bytes =
-      static_cast<std::size_t>(RowBytesOf(DispatchDtype::kBf16, shape.hidden).total());
+  const auto row_bytes = static_cast<std::size_t>(RowBytesOf(kBf16Format, shape.hidden).total());
   const std::size_t rows = slot_bytes / row_bytes;
   const std::size_t normal = rows * (1 + 2 * static_cast<std::size_t>(shape.top_k));
   const std::size_t low_latency = static_cast<std::size_t>(shape.experts) + 2 * rows;

@@ -12,14 +12,14 @@
 namespace switchyard {
 namespace {
 
-// A pair carries a chunk in the larger of wire dtype and BF16 reply, whatever the placement: a
-// re-plan then never needs larger slots.
+// A pair carries a chunk in the largest of all wire formats and BF16 reply, whatever the placement:
+// a re-plan then never needs larger slots.
 std::uint32_t SlotBytes(const MoeShape& shape, std::uint32_t chunk_rows) {
   std::size_t bytes = LayoutOfResult(chunk_rows, shape.hidden).frame_bytes;
   for (const DispatchMode mode : {DispatchMode::kNormal, DispatchMode::kLowLatency}) {
-    for (const DispatchDtype dtype : {DispatchDtype::kBf16, DispatchDtype::kFp8}) {
+    for (const NamedWireFormat& wire : WireFormats()) {
       bytes = std::max(bytes, LayoutOfRequest({.mode = mode,
-                                               .dtype = dtype,
+                                               .format = wire.format,
                                                .rows = chunk_rows,
                                                .hidden = shape.hidden,
                                                .top_k = shape.top_k,

@@ -204,7 +204,7 @@ FrameLayout StepEngine::LayoutOf(const Step& step, const Chunk& chunk) const {
   const LayerBinding& layer = step.layer_binding();
   return LayoutOfRequest(
       {.mode = layer.mode,
-       .dtype = layer.codecs[static_cast<std::size_t>(chunk.worker)]->dtype(),
+       .format = layer.codecs[static_cast<std::size_t>(chunk.worker)]->format(),
        .rows = chunk.rows,
        .hidden = step.binding()->plan.shape.hidden,
        .top_k = step.request().top_k,
@@ -246,7 +246,7 @@ std::size_t StepEngine::FillFrame(const Step& step, std::uint32_t chunk,
   FrameHeader header;
   header.kind = FrameKind::kRequest;
   header.mode = step.layer_binding().mode;
-  header.dtype = codec.dtype();
+  header.format = codec.format();
   header.cookie = options_.cookie;
   const Step& numbers_epoch =
       SY_MUTANT(options_.mutant, kMixedEpochs) ? slots_[order_.back()]->step : step;

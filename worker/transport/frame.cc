@@ -11,7 +11,6 @@ namespace {
 constexpr std::size_t kErrorFixedBytes = 16;
 constexpr std::size_t kCrcAt = 60;
 constexpr std::uint32_t kLastStatusCode = 16;  // UNAUTHENTICATED
-constexpr std::uint8_t kLastDtype = static_cast<std::uint8_t>(DispatchDtype::kNvfp4);
 
 constexpr std::size_t AlignUp(std::size_t bytes) {
   return (bytes + kFrameAlign - 1) / kFrameAlign * kFrameAlign;
@@ -46,7 +45,7 @@ std::uint32_t FrameCrc(std::span<const std::byte> header, std::span<const std::b
 
 FrameLayout LayoutOfRequest(const RequestGeometry& geometry) {
   const auto rows = static_cast<std::size_t>(geometry.rows);
-  const RowBytes row = RowBytesOf(geometry.dtype, geometry.hidden);
+  const RowBytes row = RowBytesOf(geometry.format, geometry.hidden);
 
   FrameLayout layout;
   layout.metadata_bytes = geometry.mode == DispatchMode::kNormal
@@ -59,7 +58,7 @@ FrameLayout LayoutOfRequest(const RequestGeometry& geometry) {
 }
 
 FrameLayout LayoutOfResult(std::uint32_t rows, std::int32_t hidden) {
-  const auto row = static_cast<std::size_t>(RowBytesOf(DispatchDtype::kBf16, hidden).data);
+  const auto row = static_cast<std::size_t>(RowBytesOf(kBf16Format, hidden).data);
   FrameLayout layout;
   layout.scales_begin = kFrameHeaderBytes;
   layout.rows_begin = kFrameHeaderBytes;
@@ -83,7 +82,7 @@ void EncodeHeader(const FrameHeader& header, std::span<const std::byte> metadata
   Put(at, kFrameVersion);
   Put(at, static_cast<std::uint8_t>(header.kind));
   Put(at, static_cast<std::uint8_t>(header.mode));
-  Put(at, static_cast<std::uint8_t>(header.dtype));
+  Put(at, WireFormatCode(header.format));
   Put(at, header.cookie.value);
   Put(at, header.epoch.value);
   Put(at, header.step.value);
@@ -108,15 +107,15 @@ FrameDrop DecodeHeader(std::span<const std::byte> bytes, FrameHeader* out) {
   if (Take<std::uint8_t>(at) != kFrameVersion) return FrameDrop::kVersion;
   const auto kind = Take<std::uint8_t>(at);
   const auto mode = Take<std::uint8_t>(at);
-  const auto dtype = Take<std::uint8_t>(at);
+  const std::optional<WireFormat> format = WireFormatFromCode(Take<std::uint8_t>(at));
   if (kind < static_cast<std::uint8_t>(FrameKind::kRequest) ||
       kind > static_cast<std::uint8_t>(FrameKind::kError) ||
-      mode > static_cast<std::uint8_t>(DispatchMode::kLowLatency) || dtype > kLastDtype) {
+      mode > static_cast<std::uint8_t>(DispatchMode::kLowLatency) || !format.has_value()) {
     return FrameDrop::kField;
   }
   out->kind = static_cast<FrameKind>(kind);
   out->mode = static_cast<DispatchMode>(mode);
-  out->dtype = static_cast<DispatchDtype>(dtype);
+  out->format = *format;
   out->cookie.value = Take<std::uint64_t>(at);
   out->epoch.value = Take<std::uint64_t>(at);
   out->step.value = Take<std::uint64_t>(at);

@@ -3,7 +3,7 @@
 //   0        64            +metadata        +scales         +rows
 //   | header | metadata    | scales         | rows          |      each part padded to 64 bytes
 //
-// Header, little-endian, in order: magic u32; version, kind, mode, dtype u8; cookie, epoch, step
+// Header, little-endian, in order: magic u32; version, kind, mode, format u8; cookie, epoch, step
 // u64; attachment, source incarnation (low 32 bits) u32; layer, chunk, chunks u16; attempt, flags
 // u8; rows u32; request_slot, reply_slot u16; payload_bytes u32; CRC32C u32 over the header (this
 // field zero) and the metadata without its padding.
@@ -27,8 +27,8 @@
 #include "absl/strings/string_view.h"
 
 #include "core/dispatch_config.h"
-#include "core/dtype.h"
 #include "core/ids.h"
+#include "core/wire_format.h"
 
 namespace switchyard {
 
@@ -44,7 +44,7 @@ enum class FrameKind : std::uint8_t { kRequest = 1, kResult = 2, kError = 3 };
 struct FrameHeader {
   FrameKind kind = FrameKind::kRequest;
   DispatchMode mode = DispatchMode::kNormal;
-  DispatchDtype dtype = DispatchDtype::kBf16;
+  WireFormat format = kBf16Format;  // one of the table, as WireFormatCode
   Cookie cookie;
   Epoch epoch;
   StepId step;
@@ -77,7 +77,7 @@ struct FrameLayout {
 };
 struct RequestGeometry {
   DispatchMode mode = DispatchMode::kNormal;
-  DispatchDtype dtype = DispatchDtype::kBf16;
+  WireFormat format = kBf16Format;
   std::uint32_t rows = 0;
   std::int32_t hidden = 0;
   std::int32_t top_k = 0;
@@ -100,7 +100,7 @@ enum class FrameDrop : std::uint8_t {
   kNone = 0,
   kMagic = 1,
   kVersion = 2,
-  kField = 3,  // kind, mode or dtype outside its enum
+  kField = 3,  // kind or mode outside its enum, a format that is not in the table
   kAttachment = 4,
   kCookie = 5,
   kLength = 6,  // payload_bytes beyond the slot, or not the computed size

@@ -243,7 +243,7 @@ TEST(ChunkExecutorTest, DecodesQuantisedRowsInPlaceOfTheirAnswers) {
                               .row_of = {},
                               .out = out.data()};
       LayerRuntime runtime = MakeRuntime(layer, WorkerOrdinal{0});
-      runtime.wire_dtypes.push_back({dtype, {}, codec});
+      runtime.wire_dtypes.push_back({{.format = codec->format()}, codec});
 
       MakeExecutor(&device, 5)->Execute(runtime, std::span(&quantised, 1));
 

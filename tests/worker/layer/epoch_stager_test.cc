@@ -46,8 +46,8 @@ void ExpectHoldsItsPart(const EpochRuntime& runtime) {
       EXPECT_EQ(packed.down, raw.down);
     }
     EXPECT_EQ(layer->slots.size(), here);
-    EXPECT_TRUE(layer->Takes(DispatchDtype::kBf16));
-    EXPECT_FALSE(layer->Takes(DispatchDtype::kFp8));
+    EXPECT_TRUE(layer->Takes(kBf16Format));
+    EXPECT_FALSE(layer->Takes(kFp8Format));
   }
 }
 

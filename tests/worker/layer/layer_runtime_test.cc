@@ -27,13 +27,16 @@ TEST(LayerRuntimeTest, FindsLayersThatSkipNumbers) {
   }
 }
 
-TEST(LayerRuntimeTest, TakesOnlyTheDtypesOfThePlan) {
+TEST(LayerRuntimeTest, TakesOnlyTheFormatsOfThePlan) {
   LayerRuntime layer;
-  layer.wire_dtypes = {{DispatchDtype::kBf16, {}, nullptr}, {DispatchDtype::kInt8, {}, nullptr}};
+  layer.wire_dtypes = {{{.format = kBf16Format}, nullptr}, {{.format = kFp8Ue8m0Format}, nullptr}};
 
-  EXPECT_TRUE(layer.Takes(DispatchDtype::kBf16));
-  EXPECT_TRUE(layer.Takes(DispatchDtype::kInt8));
-  EXPECT_FALSE(layer.Takes(DispatchDtype::kFp8));
+  EXPECT_TRUE(layer.Takes(kBf16Format));
+  EXPECT_TRUE(layer.Takes(kFp8Ue8m0Format));
+  EXPECT_FALSE(layer.Takes(kFp8Format));
+  EXPECT_FALSE(layer.Takes(kInt8Format));
+  EXPECT_EQ(layer.Find(DispatchDtype::kFp8), &layer.wire_dtypes[1]);
+  EXPECT_EQ(layer.Find(DispatchDtype::kInt8), nullptr);
 }
 
 TEST(LayerRuntimeTest, KeysTellWeightsApartByEachTensor) {

@@ -39,7 +39,7 @@ inline TestLayer MakeTestLayer(Rng& rng, const MoeShape& shape, std::int32_t wor
 // The runtime of `worker`.
 inline LayerRuntime MakeRuntime(const TestLayer& layer, WorkerOrdinal worker) {
   LayerRuntime runtime;
-  runtime.wire_dtypes = {{DispatchDtype::kBf16, {}, nullptr}};
+  runtime.wire_dtypes = {{{.format = kBf16Format}, nullptr}};
   for (const PhysicalExpert& p : layer.map.OnWorker(worker)) {
     const RandomExpert& raw = layer.experts[static_cast<std::size_t>(p.expert.value)];
     runtime.slots.push_back(

@@ -125,6 +125,33 @@ TEST_F(RequestIntakeTest, TellsStaleFramesFromForgedOnesWithoutTheirEpoch) {
   }
 }
 
+// R127: scales of one byte and of four are told apart by the header alone, in frames of an unknown
+// epoch too; and rows with the other kind of scales are no rows of the layer.
+TEST_F(RequestIntakeTest, TheHeaderSaysWhichScalesAFrameHas) {
+  for (const WireFormat& format : {kFp8Format, kFp8Ue8m0Format}) {
+    for (const DispatchMode mode : kModes) {
+      SCOPED_TRACE(absl::StrCat(WireFormatName(format), " ", DispatchModeName(mode)));
+      TestRequest request = Request(mode, 6, 40);
+      request.header.format = format;
+      const FrameLayout layout = LayoutOfRequest({.mode = mode,
+                                                  .format = format,
+                                                  .rows = request.header.rows,
+                                                  .hidden = 24,
+                                                  .top_k = 3,
+                                                  .local_slots = 3});
+      request.header.payload_bytes = layout.payload_bytes();
+      request.rows.resize(std::size_t{request.header.rows} * 24 / sizeof(Bf16));
+      IntakeRules rules = Rules(mode);
+
+      EXPECT_THAT(TakeIn(rules, request).refusal,
+                  FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadDtype));
+      rules.runtime = nullptr;
+      EXPECT_THAT(TakeIn(rules, request).refusal,
+                  FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch));
+    }
+  }
+}
+
 TEST_F(RequestIntakeTest, DropsSizesThatNoNumberOfSlotsExplains) {
   IntakeRules rules = Rules(DispatchMode::kLowLatency);
   rules.runtime = nullptr;
@@ -137,9 +164,9 @@ TEST_F(RequestIntakeTest, DropsSizesThatNoNumberOfSlotsExplains) {
 // R63: FP16 is no dtype of a frame; of those that are, only the plan's are taken.
 TEST_F(RequestIntakeTest, RefusesADtypeThatThePlanDoesNotName) {
   TestRequest request = Request(DispatchMode::kLowLatency, 5);
-  request.header.dtype = DispatchDtype::kInt8;
+  request.header.format = kInt8Format;
   request.header.payload_bytes = LayoutOfRequest({.mode = DispatchMode::kLowLatency,
-                                                  .dtype = DispatchDtype::kInt8,
+                                                  .format = kInt8Format,
                                                   .rows = request.header.rows,
                                                   .hidden = 24,
                                                   .top_k = 3,

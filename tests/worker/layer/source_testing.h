@@ -68,7 +68,7 @@ inline TestRequest MakeRequest(const AttachOrder& order, const AttachGrant& gran
   TestRequest request;
   request.header = {.kind = FrameKind::kRequest,
                     .mode = step.plan.mode,
-                    .dtype = DispatchDtype::kBf16,
+                    .format = kBf16Format,
                     .cookie = order.cookie,
                     .epoch = order.epoch,
                     .step = StepId{77},

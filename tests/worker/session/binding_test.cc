@@ -49,8 +49,7 @@ class BindingTest : public SessionFixture {
   // The frame's rows and scales are what the codec of `dtype` makes of the tokens it names.
   void ExpectRows(const std::vector<std::byte>& frame, const RequestGeometry& geometry,
                   const std::vector<std::byte>& metadata, const TestBatch& batch) {
-    SY_ASSERT_OK_AND_ASSIGN(const auto codec,
-                            device_->MakeCodec({.format = DefaultWireFormat(geometry.dtype)}));
+    SY_ASSERT_OK_AND_ASSIGN(const auto codec, device_->MakeCodec({.format = geometry.format}));
     const FrameLayout layout = LayoutOfRequest(geometry);
     EXPECT_EQ(frame.size(), layout.frame_bytes);
     std::vector<std::uint32_t> words(metadata.size() / sizeof(std::uint32_t));
@@ -86,12 +85,12 @@ TEST_F(BindingTest, EachEdgeOfAStepHasItsOwnWireDtype) {
       const PlacementMap placement(plan.layers[0], testing::kExperts, 2);
       for (const ScriptedLink::Sent& sent : link->sent) {
         const ReadRequest request = ReadFrame(sent.frame, plan, w);
-        EXPECT_EQ(request.header.dtype,
+        EXPECT_EQ(request.header.format.dtype,
                   kWireOf.at(plan.workers[static_cast<std::size_t>(w)].device));
         ExpectRows(
             sent.frame,
             {.mode = mode,
-             .dtype = request.header.dtype,
+             .format = request.header.format,
              .rows = request.header.rows,
              .hidden = kHidden,
              .top_k = testing::kTopK,

@@ -19,11 +19,15 @@ std::vector<std::byte> RandomBytes(SeededRng& rng, std::size_t size) {
   return bytes;
 }
 
+WireFormat RandomFormat(SeededRng& rng) {
+  return WireFormats()[rng.Below(WireFormats().size())].format;
+}
+
 FrameHeader RandomHeader(SeededRng& rng) {
   FrameHeader header;
   header.kind = static_cast<FrameKind>(1 + rng.Below(3));
   header.mode = static_cast<DispatchMode>(rng.Below(2));
-  header.dtype = static_cast<DispatchDtype>(rng.Below(4));
+  header.format = RandomFormat(rng);
   header.cookie.value = rng.Next();
   header.epoch.value = rng.Next();
   header.step.value = rng.Next();
@@ -201,7 +205,7 @@ TEST(FrameLayoutTest, PlacesTheRequestsOfBothModes) {
 
   // low_latency: 16 x 4 + 5 x 8 = 104 bytes; FP8: one FP32 scale for each 128 of 256 values.
   const FrameLayout low = LayoutOfRequest({.mode = DispatchMode::kLowLatency,
-                                           .dtype = DispatchDtype::kFp8,
+                                           .format = kFp8Format,
                                            .rows = 5,
                                            .hidden = 256,
                                            .top_k = 8,
@@ -218,7 +222,7 @@ TEST(FrameLayoutTest, PartsAreAlignedDisjointAndInOrder) {
   for (int round = 0; round < 500; ++round) {
     RequestGeometry geometry;
     geometry.mode = static_cast<DispatchMode>(rng.Below(2));
-    geometry.dtype = static_cast<DispatchDtype>(rng.Below(4));
+    geometry.format = RandomFormat(rng);
     geometry.rows = static_cast<std::uint32_t>(rng.Below(300));
     geometry.hidden = static_cast<std::int32_t>(128 * (1 + rng.Below(56)));
     geometry.top_k = static_cast<std::int32_t>(1 + rng.Below(10));
@@ -226,7 +230,7 @@ TEST(FrameLayoutTest, PartsAreAlignedDisjointAndInOrder) {
 
     const FrameLayout layout = LayoutOfRequest(geometry);
 
-    const RowBytes row = RowBytesOf(geometry.dtype, geometry.hidden);
+    const RowBytes row = RowBytesOf(geometry.format, geometry.hidden);
     EXPECT_EQ(layout.scales_begin % kFrameAlign, 0U);
     EXPECT_EQ(layout.rows_begin % kFrameAlign, 0U);
     EXPECT_EQ(layout.frame_bytes % kFrameAlign, 0U);
