@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
 #include <tuple>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -61,6 +63,34 @@ absl::StatusOr<Plan> PlanWith(const DeploymentRecord& deployment, const Sha256Di
   return plan;
 }
 
+// Whether rows to one worker alone can be resolved, asked once of all workers that can do the same.
+// Those that refuse are left out by name: a placement would not tell whose edge it was.
+class EdgeCheck {
+ public:
+  explicit EdgeCheck(const DeploymentRecord& deployment) : deployment_(&deployment) {}
+
+  // Errors: those of PlanConfigs.
+  absl::Status Check(const Candidate& candidate) {
+    CapabilitySet ability = candidate.capabilities;
+    ability.weight_bytes_max = 0;
+    for (const Known& known : known_) {
+      if (known.ability == ability) return known.status;
+    }
+    const absl::Status resolves =
+        PlanConfigs(deployment_->spec, deployment_->facts, std::span(&ability, 1)).status();
+    known_.push_back({std::move(ability), resolves});
+    return resolves;
+  }
+
+ private:
+  struct Known {
+    CapabilitySet ability;
+    absl::Status status;
+  };
+  const DeploymentRecord* deployment_;
+  std::vector<Known> known_;
+};
+
 }  // namespace
 
 absl::StatusOr<PlanDraft> BuildPlan(const DeploymentRecord& deployment,
@@ -73,14 +103,17 @@ absl::StatusOr<PlanDraft> BuildPlan(const DeploymentRecord& deployment,
   };
   SortById(candidates);
   std::vector<Candidate> suited;
+  EdgeCheck edges(deployment);
   for (Candidate& candidate : candidates) {
     const absl::Status suits = CheckWorkerSuits(deployment.facts, candidate.capabilities);
-    if (suits.ok()) {
+    const absl::Status resolves = suits.ok() ? edges.Check(candidate) : absl::OkStatus();
+    if (suits.ok() && resolves.ok()) {
       suited.push_back(std::move(candidate));
       continue;
     }
-    leave_out(candidate, suits.message());
+    leave_out(candidate, suits.ok() ? resolves.message() : suits.message());
     first_problem.Update(Annotate(suits, absl::StrCat("worker ", candidate.worker.id)));
+    first_problem.Update(resolves);
   }
   SortByRank(suited);
   while (suited.size() > static_cast<std::size_t>(deployment.facts.shape.experts)) {

@@ -189,6 +189,7 @@ absl::Status Resolution::RefuseByHardware() const {
 
 void Resolution::SendNvfp4LayersBf16InNormal() {
   if (dtype_ != DispatchDtype::kNvfp4 || trace_.mode != DispatchMode::kNormal) return;
+  if (scheme_ && *scheme_ != QuantScheme::kNvfp4) return;  // In no mode: refused below.
   if (asked_ == Asked::kExplicitly) {
     Warn(WarningId::kNvfp4NormalSendsBf16,
          "normal mode sends bf16 where nvfp4 was asked for; low_latency sends nvfp4");

@@ -63,6 +63,7 @@ void Decode(Decoder& at, const v1::DeploymentSpec& in, DeploymentSpec* out) {
   at.OptionalEnum<DtypeChoice>("dispatcher_output_dtype", in.dispatcher_output_dtype(),
                                &out->dispatcher_output_dtype);
   at.Each("layers", in.layers(), &out->layers, [&at](const v1::LayerSpec& item, LayerSpec* layer) {
+    if (!item.has_layer()) return at.Refuse("layer", "is missing; name one of the MoE layers");
     at.Int("layer", item.layer(), &layer->layer.value);
     at.OptionalEnum<Phase>("phase", item.phase(), &layer->phase);
     at.Enum("dispatcher_output_dtype", item.dispatcher_output_dtype(),

@@ -89,6 +89,39 @@ TEST(PlanBuilderTest, SaysWhyNobodyWillDo) {
               FailsWith(absl::StatusCode::kUnimplemented, Reason::kUnsupported));
 }
 
+// A model in `scheme`, rows as `dtype`, and two workers that can do all of it.
+struct Pool {
+  Pool(QuantScheme scheme, DtypeChoice dtype) {
+    for (LayerStorage& storage : record.facts.storage) storage.scheme = scheme;
+    record.spec.dispatcher_output_dtype = dtype;
+    for (Candidate& candidate : candidates) {
+      candidate.capabilities.schemes = {scheme};
+      candidate.capabilities.wire_dtypes = {DispatchDtype::kBf16, DispatchDtype::kFp8,
+                                            DispatchDtype::kInt8};
+    }
+  }
+  DeploymentRecord record = Record();
+  std::vector<Candidate> candidates = {Make("a"), Make("b")};
+};
+
+// Equal room: who has to go is who cannot, not who comes last.
+TEST(PlanBuilderTest, WorkersWhoseEdgeRefusesAreLeftOutAndTheOthersServe) {
+  Pool kinds(QuantScheme::kW4A8Int8, DtypeChoice::kAuto);
+  kinds.candidates[0].worker.device = DeviceKind::kCuda;
+  kinds.candidates[0].capabilities.device = DeviceKind::kCuda;
+  kinds.candidates[0].capabilities.device_profile = "cuda_sm90";
+  Pool codecs(QuantScheme::kW8A8Int8, DtypeChoice::kInt8);
+  std::erase(codecs.candidates[0].capabilities.wire_dtypes, DispatchDtype::kInt8);
+  for (const Pool& pool : {kinds, codecs}) {
+    SY_ASSERT_OK_AND_ASSIGN(const PlanDraft draft,
+                            BuildPlan(pool.record, pool.candidates, kPolicy));
+
+    EXPECT_EQ(Ids(draft.plan), "b");
+    ASSERT_EQ(draft.left_out.size(), 1U);
+    EXPECT_EQ(draft.left_out[0].substr(0, 3), "a: ");
+  }
+}
+
 TEST(PlanBuilderTest, FindsTheLargestSetThatFits) {
   SeededRng rng(17);
   const DeploymentRecord record = Record();

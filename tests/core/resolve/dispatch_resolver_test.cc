@@ -98,6 +98,17 @@ TEST(DispatchResolverTest, Nvfp4NeedsAScaleAndLowLatency) {
   }
 }
 
+// Experts that take nvfp4 rows in no mode refuse them in normal mode too.
+TEST(DispatchResolverTest, Nvfp4ToOtherSchemesIsRefusedInBothModes) {
+  for (const QuantSchemeInfo& info : AllQuantSchemes()) {
+    if (info.scheme == QuantScheme::kNone || info.scheme == QuantScheme::kNvfp4) continue;
+    for (const Phase phase : {Phase::kPrefill, Phase::kDecode}) {
+      EXPECT_THAT(Case("cpu").Scheme(info.scheme).In(phase).Ask(kNvfp4).Resolve(), kMismatch)
+          << info.name << " " << PhaseName(phase);
+    }
+  }
+}
+
 TEST(DispatchResolverTest, Nvfp4WithoutAScaleIsRefusedByThatName) {
   for (const auto scheme : {std::optional<QuantScheme>(), std::optional(QuantScheme::kNvfp4)}) {
     const absl::Status refused = Case("cuda_sm100").Scheme(scheme).Ask(kNvfp4).Resolve().status();

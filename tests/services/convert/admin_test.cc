@@ -63,6 +63,18 @@ TEST(ConvertAdminTest, ShowsTheCoordinatorsDefaultsAndTakesNone) {
   EXPECT_EQ(asked.coordinator_defaults, DispatchDefaults{});
 }
 
+// Forgotten, it must not mean the first layer.
+TEST(ConvertAdminTest, ALayerEntryWithoutItsLayerIsRefused) {
+  v1::ApplyDeploymentRequest proto;
+  proto.mutable_deployment()->set_name("demo");
+  proto.mutable_deployment()->add_layers()->set_dispatcher_output_dtype(v1::DTYPE_CHOICE_BF16);
+
+  const absl::Status refused = FromProto(proto).status();
+
+  EXPECT_THAT(refused, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadRequest));
+  EXPECT_EQ(MetadataOf(refused).at("field"), "ApplyDeploymentRequest.deployment.layers[0].layer");
+}
+
 TEST(ConvertAdminTest, AnApplyWithoutDeploymentOrWithABadPhaseIsRefused) {
   v1::ApplyDeploymentRequest proto;
   EXPECT_THAT(FromProto(proto), FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadRequest));
