@@ -181,6 +181,7 @@ DispatchRequest RequestFor(const DeploymentSpec& spec, const MoeShape& shape, La
   request.layer.excluded = storage.excluded;
   request.layer.quant_config = storage.quant_config;
   request.layer.power_of_two_scales = storage.power_of_two_scales;
+  request.layer.runner = spec.moe_runner_backend;
   request.phase = phase.phase;
   request.mode = phase.mode;
   request.wishes = spec.DtypeWishes();

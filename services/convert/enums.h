@@ -65,6 +65,12 @@ struct WireEnum<DtypeChoice> {
   static constexpr int kProtoMax = v1::DtypeChoice_MAX;
 };
 template <>
+struct WireEnum<RunnerBackend> {
+  using Proto = v1::MoeRunnerBackend;
+  static constexpr RunnerBackend kLast = RunnerBackend::kHumming;
+  static constexpr int kProtoMax = v1::MoeRunnerBackend_MAX;
+};
+template <>
 struct WireEnum<TransportChoice> {
   using Proto = v1::TransportChoice;
   static constexpr TransportChoice kLast = TransportChoice::kInProcess;

@@ -177,6 +177,7 @@ TEST(DeploymentRecordTest, RoundTrips) {
   record.spec.layers = {{LayerId{1}, {}, DtypeChoice::kBf16},
                         {LayerId{1}, Phase::kDecode, DtypeChoice::kAuto}};
   record.spec.coordinator_defaults = {DtypeChoice::kInt8, "the environment", ""};
+  record.spec.moe_runner_backend = RunnerBackend::kCutlass;
   record.facts = SmallFacts();
 
   SY_ASSERT_OK_AND_ASSIGN(const auto parsed, ParseDeploymentRecord(CanonicalBytes(record)));

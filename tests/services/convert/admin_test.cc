@@ -36,6 +36,7 @@ TEST(ConvertAdminTest, DeploymentSpecsRoundTrip) {
                           return layer;
                         })};
     if (round % 2 == 0) spec.dispatcher_output_dtype = random.Any(DtypeChoice::kNvfp4);
+    spec.moe_runner_backend = random.Any(RunnerBackend::kHumming);
     v1::ApplyDeploymentRequest proto;
     Encode(spec, proto.mutable_deployment());
 
