@@ -48,8 +48,8 @@ struct ExpertWeights {
 inline constexpr Projection kProjections[] = {Projection::kGate, Projection::kUp,
                                               Projection::kDown};
 
-// As in the checkpoint: "model.layers.3.mlp.experts.7.gate_proj.weight". `config` is of a family
-// of model_family.h or synthetic (then the name is only for texts).
+// As a BF16 checkpoint of the family has it when each expert has tensors of its own:
+// "model.layers.3.mlp.experts.7.gate_proj.weight". For texts: packed experts share a tensor.
 std::string ExpertTensorName(const ModelConfig& config, LayerId layer, ExpertId expert,
                              Projection projection);
 

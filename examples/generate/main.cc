@@ -68,7 +68,7 @@ absl::Status RunPrompt(const Options& options, const Model& model) {
                {.prompt = prompt,
                 .tokens = options.tokens,
                 .sampling = options.sampling,
-                .stop = model.checkpoint->config().eos_token_ids,
+                .stop = model.checkpoint->config().decoder->eos_token_ids,
                 .on_token = [](std::int32_t token) {
                   Show(DecodeBytes({&token, 1}));
                 }});
