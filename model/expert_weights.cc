@@ -176,7 +176,7 @@ absl::StatusOr<ExpertWeights> LoadExpert(const Checkpoint& checkpoint, LayerId l
     ProjectionValues values = ValuesOf(raw.of(projection));
     const auto index = static_cast<std::size_t>(projection);
     weights.of(projection) = std::move(values.values);
-    weights.scales[index] = values.scale;
+    weights.scales[index] = std::move(values.scales);
     weights.biases[index] = std::move(values.bias);
   }
   if (!as_stored) {

@@ -18,14 +18,18 @@ namespace {
 
 float Silu(float value) { return value / (1.0F + std::exp(-value)); }
 
-// Weights of a quantised checkpoint come dequantised; rows stay as they are here.
+// Weights of a quantised checkpoint are dequantised; rows stay as they are here.
 PackedMatrix PackWeights(const ExpertWeights& weights, Projection projection, std::size_t columns,
                          std::size_t inner) {
   const std::vector<Bf16>& stored = weights.of(projection);
   std::vector<float> values(stored.size());
   Bf16ToFloats(stored, values);
-  const float scale = weights.scales[static_cast<std::size_t>(projection)];
-  for (float& value : values) value *= scale;
+  const WeightScalesView scales = weights.scales[static_cast<std::size_t>(projection)].view();
+  const auto k_count = static_cast<std::int64_t>(inner);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const auto at = static_cast<std::int64_t>(i);
+    values[i] *= scales.At(at / k_count, at % k_count, k_count);
+  }
   return PackedMatrix::Pack(values, columns, inner);
 }
 
