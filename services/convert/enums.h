@@ -6,6 +6,7 @@
 
 #include "core/dispatch_config.h"
 #include "core/resolve/dtype_option.h"
+#include "core/resolve/dtype_order.h"
 #include "core/session_messages.h"
 #include "core/weight_manifest.h"
 #include "switchyard/v1/model.pb.h"
