@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 
 #include "coordinator/config_planner.h"
+#include "coordinator/refusal.h"
 #include "core/error.h"
 #include "core/status_macros.h"
 
@@ -128,6 +129,8 @@ absl::StatusOr<PlanDraft> BuildPlan(const DeploymentRecord& deployment,
       draft.plan = *std::move(plan);
       return draft;
     }
+    // A refusal says more than why some other worker does not suit.
+    if (IsRefusal(plan.status()) && !IsRefusal(first_problem)) first_problem = plan.status();
     first_problem.Update(plan.status());
     leave_out(suited.back(), plan.status().message());
     suited.pop_back();

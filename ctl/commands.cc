@@ -19,6 +19,7 @@
 #include "services/config_file.h"
 #include "services/convert/plan.h"
 #include "services/enum_words.h"
+#include "services/grpc_status.h"
 #include "services/version.h"
 
 namespace switchyard::ctl {
@@ -85,6 +86,21 @@ absl::StatusOr<std::string> Findings(const v1::ApplyDeploymentResponse& response
                       Bullets(lines, "  ", width), table.rows() > 0 ? table.Print("  ") : "");
 }
 
+// What no further worker mends, as an error; OK when nothing is wrong or workers are what is
+// missing.
+absl::Status RefusalOf(const v1::Deployment& deployment) {
+  if (!deployment.has_problem()) return absl::OkStatus();
+  const absl::Status problem = StatusFromProto(deployment.problem());
+  switch (ReasonOf(problem)) {
+    case Reason::kBadConfig:
+    case Reason::kBadTopK:
+    case Reason::kUnsupported:
+      return problem;
+    default:
+      return absl::OkStatus();
+  }
+}
+
 absl::Status Apply(const Run& run, std::string* out) {
   SY_ASSIGN_OR_RETURN(const std::vector<v1::DeploymentSpec> specs, ReadDeployments(run.line.file));
   // What a dry run would begin has no state.
@@ -100,13 +116,15 @@ absl::Status Apply(const Run& run, std::string* out) {
     const absl::StatusOr<v1::ApplyDeploymentResponse> applied =
         run.coordinator.Apply(spec, run.line.dry_run);
     if (!applied.ok()) {
-      status = Annotate(WithMetadata(applied.status(), "deployment", spec.name()), run.line.file);
+      status.Update(
+          Annotate(WithMetadata(applied.status(), "deployment", spec.name()), run.line.file));
       break;
     }
     const v1::Deployment& after = applied->deployment();
     const std::string result = ResultWord(before, after, run.line.dry_run);
     table.Add({after.spec().name(), result, EnumWord(after.state()), after.activity()});
     list.push_back({{"result", result}, {"deployment", ToJson(after)}});
+    status.Update(Annotate(RefusalOf(after), run.line.file));
     if (!run.line.dry_run) continue;
     SY_ASSIGN_OR_RETURN(const std::string found, Findings(*applied, run.screen.width));
     findings += found;

@@ -157,7 +157,7 @@ TEST_F(CommandsTest, ADryRunOnlyChecks) {
 }
 
 TEST_F(CommandsTest, ADryRunSaysWhyThereCanBeNoPlan) {
-  coordinator_.dry_run_problem =
+  coordinator_.problem =
       MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady, "0 workers are there");
   const TempDir dir;
   const std::string file = dir.Write("d.yaml", "name: local\ncheckpoint: /a\n");
@@ -165,6 +165,38 @@ TEST_F(CommandsTest, ADryRunSaysWhyThereCanBeNoPlan) {
   EXPECT_THAT(Run({"apply", "--dry-run", "-f", file}),
               HasSubstr("local: checked; the workers at hand do not do\n"
                         "  - 0 workers are there\n"));
+  SY_EXPECT_OK(status_);
+}
+
+// A script that applies must see it: what is refused is not only printed.
+TEST_F(CommandsTest, ApplyAndItsDryRunFailWithWhatNoWorkerMends) {
+  coordinator_.problem =
+      MakeError(absl::StatusCode::kFailedPrecondition, Reason::kBadConfig,
+                "layer 0 of scheme awq_int4 takes no fp8 rows", {{"layer", "0"}});
+  const TempDir dir;
+  const std::string file =
+      dir.Write("d.yaml", "name: local\ncheckpoint: /a\n---\nname: second\ncheckpoint: /b\n");
+
+  EXPECT_THAT(Run({"apply", "--dry-run", "-f", file}),
+              HasSubstr("  - layer 0 of scheme awq_int4 takes no fp8 rows\n"));
+  EXPECT_THAT(status_, FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kBadConfig));
+  EXPECT_EQ(status_.message(), file + ": layer 0 of scheme awq_int4 takes no fp8 rows");
+  EXPECT_EQ(MetadataOf(status_).at("layer"), "0");
+
+  EXPECT_THAT(Run({"apply", "-f", file}), HasSubstr("second  created"));
+  EXPECT_THAT(status_, FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kBadConfig));
+}
+
+// Where no worker is there yet, the rest is a matter of time.
+TEST_F(CommandsTest, ApplySucceedsWhereOnlyWorkersAreMissing) {
+  coordinator_.problem =
+      MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady, "0 workers are there");
+  const TempDir dir;
+  const std::string file = dir.Write("d.yaml", "name: local\ncheckpoint: /a\n");
+
+  Run({"apply", "-f", file});
+
+  SY_EXPECT_OK(status_);
 }
 
 TEST_F(CommandsTest, ApplyingTheSameAgainChangesNothing) {

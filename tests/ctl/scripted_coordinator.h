@@ -40,7 +40,7 @@ class ScriptedCoordinator final : public v1::CoordinatorService::Service {
   v1::ListWorkersResponse workers;
   absl::Status plan_error;
   std::string refuse_apply_of;  // a deployment's name
-  absl::Status dry_run_problem;
+  absl::Status problem;         // of what is applied, or would be
 
   grpc::Status ApplyDeployment(grpc::ServerContext* /*context*/,
                                const v1::ApplyDeploymentRequest* request,
@@ -55,14 +55,12 @@ class ScriptedCoordinator final : public v1::CoordinatorService::Service {
     *deployment.mutable_spec() = request->deployment();
     deployment.set_state(v1::DEPLOYMENT_STATE_PENDING);
     deployment.set_activity("waiting for workers");
+    if (!problem.ok()) *deployment.mutable_problem() = StatusToProto(problem);
     if (!request->validate_only()) return grpc::Status::OK;
     deployment.set_activity("checked; a plan with 2 workers is possible");
     deployment.add_left_out("w9: no memory");
-    if (dry_run_problem.ok()) *response->mutable_configs() = PlanMessage().plan().configs();
-    if (!dry_run_problem.ok()) {
-      deployment.set_activity("checked; the workers at hand do not do");
-      *deployment.mutable_problem() = StatusToProto(dry_run_problem);
-    }
+    if (problem.ok()) *response->mutable_configs() = PlanMessage().plan().configs();
+    if (!problem.ok()) deployment.set_activity("checked; the workers at hand do not do");
     return grpc::Status::OK;
   }
   grpc::Status GetDeployment(grpc::ServerContext* /*context*/,
