@@ -600,5 +600,23 @@ TEST(DispatchResolverTest, RandomRequestsEndInAnOutcomeThatHoldsTogetherOrARefus
   EXPECT_GT(refusals, 500);
 }
 
+// What was asked for is not what is refused: the text says how the one became the other.
+TEST(DispatchResolverTest, ARefusalSaysWhatLedToIt) {
+  Case a_case("ascend_a2");
+  a_case.Scheme(QuantScheme::kAwqInt4).Ask(DispatchDtype::kFp8);
+
+  const absl::Status refused = a_case.Trace().refusal;
+
+  EXPECT_THAT(refused,
+              testing::FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kBadConfig));
+  EXPECT_NE(refused.message().find(
+                "fp8 by rule 0 (explicit: deployment chat asks for it); Ascend A2 NPU does not "
+                "support fp8 rows; switching to int8; experts of scheme awq_int4 do not take int8"),
+            absl::string_view::npos)
+      << refused;
+  EXPECT_EQ(MetadataOf(refused).at("warnings"), "fp8_to_int8");
+  EXPECT_EQ(MetadataOf(refused).at("dtype"), "int8");
+}
+
 }  // namespace
 }  // namespace switchyard
