@@ -12,6 +12,7 @@
 #include "core/device_profile.h"
 #include "core/error.h"
 #include "core/resolve/dispatch_resolver.h"
+#include "core/resolve/mode_limits.h"
 #include "core/resolve/mode_resolver.h"
 #include "core/status_macros.h"
 
@@ -136,22 +137,6 @@ absl::Status CheckWorkerSuits(const ModelFacts& facts, const CapabilitySet& work
         absl::StrFormat("takes top-k up to %d and the model has %d", worker.max_top_k,
                         facts.shape.top_k),
         {{"want", absl::StrCat(facts.shape.top_k)}, {"have", absl::StrCat(worker.max_top_k)}});
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckModeLimits(DispatchMode mode, const MoeShape& shape,
-                             std::int32_t max_tokens_per_step,
-                             std::span<const CapabilitySet> workers) {
-  for (const CapabilitySet& worker : workers) {
-    const DeviceProfile* profile = FindDeviceProfile(worker.device_profile);
-    if (profile == nullptr) continue;
-    ProfileDemand demand{shape, static_cast<std::int32_t>(workers.size()), max_tokens_per_step};
-    if (mode == DispatchMode::kNormal) {
-      demand.shape.top_k = 0;  // The limits on top-k and M are those of low_latency buffers.
-      demand.max_tokens_per_step = 0;
-    }
-    SY_RETURN_IF_ERROR(CheckLimits(*profile, demand));
   }
   return absl::OkStatus();
 }

@@ -8,6 +8,7 @@
 
 #include "client/plan_summary.h"
 #include "core/error.h"
+#include "core/resolve/mode_limits.h"
 #include "core/resolve/what_if.h"
 #include "core/status_macros.h"
 
@@ -87,7 +88,7 @@ void Resolve(const CheckpointSummary& summary, const std::vector<const DevicePro
     request.workers = workers;
     for (const Phase phase : kPhases) {
       request.phase = phase;
-      group.would.push_back({profile, phase, TraceDispatch(request)});
+      group.would.push_back({profile, phase, TraceWithinLimits(request, workers)});
     }
   }
 }
