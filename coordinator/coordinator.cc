@@ -220,6 +220,7 @@ DeploymentView Coordinator::Preview(const DeploymentRecord& record) const {
   view.problem = draft.status();
   if (draft.ok()) {
     view.left_out = draft->left_out;
+    view.warnings = draft->warnings;
     view.activity =
         absl::StrFormat("checked; a plan with %d workers is possible", draft->plan.workers.size());
     view.drafted = std::make_shared<const Plan>(draft->plan);

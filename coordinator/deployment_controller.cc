@@ -69,6 +69,7 @@ void DeploymentController::SetRecord(DeploymentRecord record) {
 void DeploymentController::Judge() {
   refusal_ = CheckSomeKindWouldDo(*record_);
   refused_here_ = false;
+  warnings_.clear();
   problem_ = refusal_;
   if (!refusal_.ok()) activity_ = kRefusedActivity;
 }
@@ -171,6 +172,7 @@ void DeploymentController::Consider(TimePoint now) {
   }
   left_out_ = std::move(draft->left_out);
   Tell(draft->warnings);
+  warnings_ = std::move(draft->warnings);
   if (ServingHolds() && SameButEpoch(draft->plan, serving_->plan)) {
     problem_ = absl::OkStatus();
     activity_ = absl::StrCat("serving epoch ", serving_->plan.epoch.value);
@@ -391,6 +393,7 @@ DeploymentView DeploymentController::View() const {
   view.activity = change_ ? change_->Describe() : activity_;
   view.problem = problem_;
   view.left_out = left_out_;
+  view.warnings = warnings_;
   return view;
 }
 

@@ -156,6 +156,7 @@ class DeploymentController {
   std::set<std::string> expected_;  // workers of stored plans that have not come back so far
   std::map<std::string, Strikes> strikes_;
   std::vector<std::string> left_out_;
+  std::vector<Warning> warnings_;  // of the last draft
   std::string activity_ = "waiting for workers";
   absl::Status problem_;
   absl::Status refusal_;       // of the record, by every kind of worker; OK when some kind would do
