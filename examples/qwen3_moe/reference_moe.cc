@@ -33,6 +33,12 @@ PackedMatrix PackWeights(const ExpertWeights& weights, Projection projection, st
   return PackedMatrix::Pack(values, columns, inner);
 }
 
+// Of every row of `rows`, which are as long as `bias`.
+void AddBias(const std::vector<float>& bias, std::vector<float>& rows) {
+  if (bias.empty()) return;
+  for (std::size_t i = 0; i < rows.size(); ++i) rows[i] += bias[i % bias.size()];
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ReferenceMoe>> ReferenceMoe::Load(const Checkpoint& checkpoint,
@@ -47,7 +53,8 @@ absl::StatusOr<std::unique_ptr<ReferenceMoe>> ReferenceMoe::Load(const Checkpoin
                                      ExpertId{static_cast<std::int32_t>(e)}));
       experts.push_back({.gate = PackWeights(weights, Projection::kGate, inner, dims.hidden),
                          .up = PackWeights(weights, Projection::kUp, inner, dims.hidden),
-                         .down = PackWeights(weights, Projection::kDown, dims.hidden, inner)});
+                         .down = PackWeights(weights, Projection::kDown, dims.hidden, inner),
+                         .biases = weights.biases});
     }
   }
   return moe;
@@ -106,8 +113,11 @@ absl::Status ReferenceMoe::Run(const MoeCall& call) const {
     }
     experts[e].gate.Apply(gathered.data(), rows, gate.data());
     experts[e].up.Apply(gathered.data(), rows, up.data());
+    AddBias(experts[e].biases[0], gate);
+    AddBias(experts[e].biases[1], up);
     for (std::size_t i = 0; i < gate.size(); ++i) gate[i] = Silu(gate[i]) * up[i];
     experts[e].down.Apply(gate.data(), rows, gathered.data());
+    AddBias(experts[e].biases[2], gathered);
     for (std::size_t r = 0; r < rows; ++r) {
       std::copy_n(&gathered[r * hidden], hidden, &outputs[picks[r] * hidden]);
     }

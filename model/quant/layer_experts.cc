@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "core/bf16.h"
 #include "core/status_macros.h"
 #include "model/checkpoint_error.h"
 #include "model/quant/tensor_values.h"
@@ -58,6 +59,12 @@ struct LayerExperts::Located {
   std::vector<std::int64_t> shape;
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
+};
+
+// Whose part of a packed tensor.
+struct LayerExperts::Share {
+  std::int32_t expert = 0;
+  Projection projection = Projection::kGate;
 };
 
 std::optional<float> LayerInputScales::InputGlobalScale() const {
@@ -127,20 +134,38 @@ absl::StatusOr<std::vector<LayerExperts::Located>> LayerExperts::Locate(
   return located;
 }
 
-// One tensor holds all experts: gate above up, or down.
+// One tensor holds all experts, gate above up, or down, and another one their biases.
 absl::StatusOr<std::vector<LayerExperts::Located>> LayerExperts::LocatePacked(
     std::int32_t expert, Projection projection) const {
   const std::string name = modules_.Name(expert, projection);
   const ProjectionSize size = SizeOf(projection);
-  const bool down = projection == Projection::kDown;
-  const std::vector<std::int64_t> wanted{modules_.experts, down ? size.rows : 2 * size.rows,
-                                         size.columns};
+  std::vector<Located> located;
+  SY_ASSIGN_OR_RETURN(Located weight, LocateShare(name, TensorRole::kWeight,
+                                                  {size.rows, size.columns}, {expert, projection}));
+  located.push_back(std::move(weight));
+  const std::string bias_name = absl::StrCat(name, "_bias");
+  if (tensors_.Find(bias_name) == nullptr) return located;
+  SY_ASSIGN_OR_RETURN(Located bias,
+                      LocateShare(bias_name, TensorRole::kBias, {size.rows}, {expert, projection}));
+  located.push_back(std::move(bias));
+  return located;
+}
+
+absl::StatusOr<LayerExperts::Located> LayerExperts::LocateShare(
+    const std::string& name, TensorRole role, const std::vector<std::int64_t>& shape,
+    const Share& share) const {
+  const bool down = share.projection == Projection::kDown;
+  std::vector<std::int64_t> wanted = shape;
+  if (!down) wanted.front() *= 2;
+  wanted.insert(wanted.begin(), modules_.experts);
   const TensorInfo* tensor = tensors_.Find(name);
   const CheckpointErrorPlace place{
-      .file = tensors_.FileOf(name), .tensor = name, .offset = std::nullopt};
+      .file = tensor == nullptr ? tensors_.dir() : tensors_.FileOf(name),
+      .tensor = name,
+      .offset = std::nullopt};
   if (tensor == nullptr) {
     return MakeCheckpointError(
-        Kind::kTensorNotFound, {.file = tensors_.dir(), .tensor = name, .offset = std::nullopt},
+        Kind::kTensorNotFound, place,
         absl::StrCat("packed experts have this tensor (BF16 ", ShapeText(wanted),
                      "), the checkpoint does not; is it complete?"));
   }
@@ -154,12 +179,12 @@ absl::StatusOr<std::vector<LayerExperts::Located>> LayerExperts::LocatePacked(
                                absl::StrCat("its shape is ", ShapeText(tensor->shape),
                                             ", packed experts have ", ShapeText(wanted)));
   }
-  const auto bytes = static_cast<std::uint64_t>(size.rows * size.columns) * 2;
-  const auto index = static_cast<std::uint64_t>(expert);
+  std::uint64_t bytes = sizeof(Bf16);
+  for (const std::int64_t extent : shape) bytes *= static_cast<std::uint64_t>(extent);
+  const auto index = static_cast<std::uint64_t>(share.expert);
   const std::uint64_t offset =
-      down ? index * bytes : index * 2 * bytes + (projection == Projection::kUp ? bytes : 0);
-  return std::vector<Located>{
-      {name, TensorRole::kWeight, tensor->dtype, {size.rows, size.columns}, offset, bytes}};
+      down ? index * bytes : index * 2 * bytes + (share.projection == Projection::kUp ? bytes : 0);
+  return Located{name, role, tensor->dtype, shape, offset, bytes};
 }
 
 absl::Status LayerExperts::Check() const {

@@ -85,11 +85,16 @@ class LayerExperts {
 
  private:
   struct Located;  // an expected tensor and where it lies
+  struct Share;
   [[nodiscard]] ProjectionSize SizeOf(Projection projection) const;
   [[nodiscard]] absl::StatusOr<std::vector<Located>> Locate(std::int32_t expert,
                                                             Projection projection) const;
   [[nodiscard]] absl::StatusOr<std::vector<Located>> LocatePacked(std::int32_t expert,
                                                                   Projection projection) const;
+  // `shape`: of one projection of one expert.
+  [[nodiscard]] absl::StatusOr<Located> LocateShare(const std::string& name, TensorRole role,
+                                                    const std::vector<std::int64_t>& shape,
+                                                    const Share& share) const;
   [[nodiscard]] absl::StatusOr<RawTensor> Read(const Located& located) const;
   [[nodiscard]] absl::Status CheckForbidden(const std::string& module, QuantLayout layout) const;
   [[nodiscard]] absl::Status CheckValues(const Located& located, const RawTensor& tensor,
