@@ -85,7 +85,7 @@ absl::StatusOr<std::string> Findings(const v1::ApplyDeploymentResponse& response
   for (const ConfigRow& row : SummarizeConfigs(configs)) {
     table.Add({row.layers, std::string(PhaseName(row.config.phase)), EdgeText(row.config.edge),
                std::string(DispatchModeName(row.config.mode)),
-               std::string(DispatchDtypeName(row.config.wire_dtype)),
+               std::string(WireFormatName(row.config.format())),
                QuantSchemeInfoOf(row.config.scheme).name, WhyText(row.config)});
   }
   std::vector<std::string> lines;

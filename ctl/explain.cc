@@ -92,8 +92,7 @@ std::pair<std::string, std::vector<std::string>> OutcomeOf(const Hypothesis& hyp
   }
   const DispatchConfig& config = *hypothesis.config;
   return {absl::StrFormat("would be %s, %s out and %s back", DispatchModeName(config.mode),
-                          DispatchDtypeName(config.wire_dtype),
-                          DispatchDtypeName(config.combine_dtype)),
+                          WireFormatName(config.format()), DispatchDtypeName(config.combine_dtype)),
           config.trail};
 }
 
@@ -173,7 +172,7 @@ std::string DescribeLayerText(const Plan& layer) {
   TextTable configs({"PHASE", "EDGE", "MODE", "WIRE", "COMBINE", "SCHEME", "MAX TOKENS"});
   for (const DispatchConfig& config : layer.configs) {
     configs.Add({Text(PhaseName(config.phase)), EdgeText(config.edge),
-                 Text(DispatchModeName(config.mode)), Text(DispatchDtypeName(config.wire_dtype)),
+                 Text(DispatchModeName(config.mode)), Text(WireFormatName(config.format())),
                  Text(DispatchDtypeName(config.combine_dtype)),
                  Text(QuantSchemeInfoOf(config.scheme).name), MaxTokens(config)});
   }
@@ -187,8 +186,7 @@ std::string ExplainLayerText(const v1::ExplainLayerResponse& response, const Pla
     const DispatchConfig& config = layer.configs[static_cast<std::size_t>(i)];
     absl::StrAppendFormat(&out, "\n%s, %s: %s, %s out and %s back\n", PhaseName(config.phase),
                           EdgeText(config.edge), DispatchModeName(config.mode),
-                          DispatchDtypeName(config.wire_dtype),
-                          DispatchDtypeName(config.combine_dtype));
+                          WireFormatName(config.format()), DispatchDtypeName(config.combine_dtype));
     out +=
         WithPage(Bullets(config.trail, "  ", width), PageOf(response, response.configs(i), config));
   }

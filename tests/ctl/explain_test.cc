@@ -108,6 +108,18 @@ TEST(ExplainTest, HypothesesShowThePageOfTheirFirstEdge) {
   EXPECT_EQ(WithoutPages(message).hypothetical(0).trace().page(), "");
 }
 
+// FP8 rows are of two formats, which do not understand each other.
+TEST(ExplainTest, NamesTheWireFormatNotTheDtypeAlone) {
+  const v1::ExplainLayerResponse message = LayerMessage(0);
+  SY_ASSERT_OK_AND_ASSIGN(Plan layer, FromProto(message));
+  layer.configs[0].wire_dtype = DispatchDtype::kFp8;
+  layer.configs[0].wire_scale = ScaleKind::kUe8m0;
+
+  EXPECT_NE(ExplainLayerText(message, layer, 0).find("normal, fp8_ue8m0 out and bf16 back"),
+            std::string::npos);
+  EXPECT_NE(DescribeLayerText(layer).find("fp8_ue8m0"), std::string::npos);
+}
+
 TEST(ExplainTest, EdgesThatThePlanDoesNotHaveAreMarkedAndGrouped) {
   v1::ExplainLayerResponse message;
   for (const char* worker : {"ascend_a2", "ascend_a3", "ascend_a5"}) {
