@@ -172,6 +172,18 @@ std::optional<ValueFault> WeightFault(const RawTensor& tensor, QuantLayout layou
                                         "; it is outside [-8, 7], so it is no INT4")};
 }
 
+// Tools that search the best symmetric INT4 give groups negative scales, to use the code -8
+// (AutoRound does).
+bool MayBeNegative(QuantLayout layout) {
+  return layout == QuantLayout::kPackQuantized || layout == QuantLayout::kAwq;
+}
+
+std::optional<ValueFault> ScaleFault(const RawTensor& tensor, QuantLayout layout) {
+  if (layout == QuantLayout::kFp8Tensor) return ScalarFault(tensor);
+  if (MayBeNegative(layout)) return FloatFault(tensor, Rule::kFinite, "scales are finite numbers");
+  return FloatFault(tensor, Rule::kFiniteNotNegative, "scales are finite and not negative");
+}
+
 }  // namespace
 
 std::optional<ValueFault> FindValueFault(const RawTensor& tensor, const RawProjection& projection) {
@@ -179,8 +191,7 @@ std::optional<ValueFault> FindValueFault(const RawTensor& tensor, const RawProje
     case TensorRole::kWeight:
       return WeightFault(tensor, projection.quant.layout);
     case TensorRole::kScale:
-      if (projection.quant.layout == QuantLayout::kFp8Tensor) return ScalarFault(tensor);
-      [[fallthrough]];
+      return ScaleFault(tensor, projection.quant.layout);
     case TensorRole::kScaleSecond:
       return FloatFault(tensor, Rule::kFiniteNotNegative, "scales are finite and not negative");
     case TensorRole::kGlobalScale:

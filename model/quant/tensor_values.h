@@ -3,7 +3,7 @@
 //   weights     BF16: finite; FP8: no NaN code; one INT4 in a byte: in [-8, 7]; other packed
 //               integers: whatever they are
 //   scales      of blocks, rows and groups, first and second: finite and not negative, zero where
-//               all their weights are zero
+//               all their weights are zero; of groups of plain INT4 (pack-quantized, AWQ) finite
 //   one scale   of a whole tensor, of scales or of inputs: finite and above zero
 //   offsets     zero: only symmetric weights are served
 //   biases      finite

@@ -49,11 +49,17 @@ std::string CodeOf(const std::string& dtype, float value) {
   return "";
 }
 
+bool IsPlainInt4(QuantLayout layout) {
+  return layout == QuantLayout::kPackQuantized || layout == QuantLayout::kAwq;
+}
+
 // What no tensor of `role` may hold.
-std::vector<std::string> PoisonsOf(TensorRole role, const std::string& dtype) {
+std::vector<std::string> PoisonsOf(TensorRole role, const std::string& dtype, QuantLayout layout) {
   std::vector<float> values{kNan, -kNan, kInf, -kInf};
   switch (role) {
     case TensorRole::kScale:
+      if (!IsPlainInt4(layout)) values.push_back(-1.0F);
+      break;
     case TensorRole::kScaleSecond:
       values.push_back(-1.0F);
       break;
@@ -101,10 +107,10 @@ void ExpectRefusalByName(const Spoilt& spoilt, const WrittenTensor& tensor, std:
 
 // One tensor of expert 0, spoilt at a random place among its first `elements`.
 int SpoilEach(const std::string& golden, const std::string& name, TensorRole role,
-              std::size_t first, std::size_t elements, std::mt19937& random) {
+              QuantLayout layout, std::size_t first, std::size_t elements, std::mt19937& random) {
   Spoilt whole(golden);
   const WrittenTensor& before = whole.at(name);
-  const std::vector<std::string> codes = PoisonsOf(role, before.dtype);
+  const std::vector<std::string> codes = PoisonsOf(role, before.dtype, layout);
   for (const std::string& code : codes) {
     Spoilt spoilt(golden);
     WrittenTensor& tensor = spoilt.at(name);
@@ -134,8 +140,8 @@ TEST(TensorValuesTest, EveryTensorOfEveryLayoutRefusesWhatIsNoValue) {
       for (std::size_t i = 0; i < extents.size(); ++i) {
         const RawTensor& tensor = raw.tensors[i];
         const std::size_t width = TensorDtypeBits(tensor.dtype) / 8;
-        const int here = SpoilEach(golden, extents[i].name, tensor.role, extents[i].offset / width,
-                                   tensor.bytes.size() / width, random);
+        const int here = SpoilEach(golden, extents[i].name, tensor.role, raw.quant.layout,
+                                   extents[i].offset / width, tensor.bytes.size() / width, random);
         if (here > 0) roles.insert(tensor.role);
         poisons += here;
       }
@@ -156,6 +162,21 @@ TEST(TensorValuesTest, ZeroScalesOfBlocksAreServed) {
     SY_ASSERT_OK_AND_ASSIGN(const auto layer, spoilt.Open());
     SY_EXPECT_OK(layer.experts->Load(0));
   }
+}
+
+// Plain INT4 may: a negative scale turns the code -8 into the largest weight of its group.
+TEST(TensorValuesTest, GroupsOfPlainInt4MayHaveNegativeScales) {
+  int groups = 0;
+  for (const GoldenRow& row : testing::GoldenRows()) {
+    SY_ASSERT_OK_AND_ASSIGN(const auto whole, testing::OpenGolden(row.checkpoint));
+    SY_ASSERT_OK_AND_ASSIGN(const RawProjection raw, whole.experts->Load(0, Projection::kUp));
+    if (!IsPlainInt4(raw.quant.layout)) continue;
+    RawTensor scale = *raw.Find(TensorRole::kScale);
+    scale.bytes.back() ^= std::byte{0x80};  // Little-endian: the sign of the last one.
+    EXPECT_FALSE(FindValueFault(scale, raw).has_value()) << row.checkpoint;
+    ++groups;
+  }
+  EXPECT_GE(groups, 2);
 }
 
 // Kernels take one scale of a whole tensor apart from its values, and refuse a zero there.
