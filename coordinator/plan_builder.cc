@@ -102,6 +102,11 @@ absl::StatusOr<PlanDraft> BuildPlan(const DeploymentRecord& deployment,
   const auto leave_out = [&draft](const Candidate& candidate, absl::string_view why) {
     draft.left_out.push_back(absl::StrCat(candidate.worker.id, ": ", why));
   };
+  // The first counts, but a refusal says more than why some other worker does not suit.
+  const auto blame = [&first_problem](const absl::Status& why) {
+    if (IsRefusal(why) && !IsRefusal(first_problem)) first_problem = why;
+    first_problem.Update(why);
+  };
   SortById(candidates);
   std::vector<Candidate> suited;
   EdgeCheck edges(deployment);
@@ -113,8 +118,8 @@ absl::StatusOr<PlanDraft> BuildPlan(const DeploymentRecord& deployment,
       continue;
     }
     leave_out(candidate, suits.ok() ? resolves.message() : suits.message());
-    first_problem.Update(Annotate(suits, absl::StrCat("worker ", candidate.worker.id)));
-    first_problem.Update(resolves);
+    blame(Annotate(suits, absl::StrCat("worker ", candidate.worker.id)));
+    blame(resolves);
   }
   SortByRank(suited);
   while (suited.size() > static_cast<std::size_t>(deployment.facts.shape.experts)) {
@@ -129,9 +134,7 @@ absl::StatusOr<PlanDraft> BuildPlan(const DeploymentRecord& deployment,
       draft.plan = *std::move(plan);
       return draft;
     }
-    // A refusal says more than why some other worker does not suit.
-    if (IsRefusal(plan.status()) && !IsRefusal(first_problem)) first_problem = plan.status();
-    first_problem.Update(plan.status());
+    blame(plan.status());
     leave_out(suited.back(), plan.status().message());
     suited.pop_back();
   }

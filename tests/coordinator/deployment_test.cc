@@ -167,6 +167,8 @@ TEST(DeploymentSpecTest, TheCoordinatorsDtypeCountsWhereTheDeploymentSaysNothing
 constexpr std::size_t kDefaultsBytes = 1 + 4 + 4;
 // Of SmallFacts: a count, and for each of its two layers five bytes and an empty text.
 constexpr std::size_t kStorageBytes = 4 + 2 * (5 + 4);
+// The runner of the experts.
+constexpr std::size_t kRunnerBytes = 1;
 
 TEST(DeploymentRecordTest, RoundTrips) {
   DeploymentRecord record;
@@ -192,7 +194,7 @@ TEST(DeploymentRecordTest, ReadsTheFormatBeforeWireDtypes) {
   record.facts = SmallFacts();
   std::string bytes = CanonicalBytes(record);
   const std::size_t added = 1 + 4 + record.spec.phases.size() + 4;
-  bytes.resize(bytes.size() - kStorageBytes - kDefaultsBytes - added);
+  bytes.resize(bytes.size() - kRunnerBytes - kStorageBytes - kDefaultsBytes - added);
   bytes[0] = 1;
 
   SY_ASSERT_OK_AND_ASSIGN(const auto parsed, ParseDeploymentRecord(bytes));
@@ -214,7 +216,7 @@ TEST(DeploymentRecordTest, ReadsTheFormatBeforeTheCoordinatorsDefaults) {
     record.spec.layers = {{LayerId{1}, {}, DtypeChoice::kAuto}};
     record.facts = SmallFacts();
     std::string bytes = CanonicalBytes(record);
-    bytes.resize(bytes.size() - kStorageBytes - kDefaultsBytes);
+    bytes.resize(bytes.size() - kRunnerBytes - kStorageBytes - kDefaultsBytes);
     bytes[0] = 2;
 
     SY_ASSERT_OK_AND_ASSIGN(const auto parsed, ParseDeploymentRecord(bytes));

@@ -24,7 +24,7 @@ import subprocess
 import sys
 import time
 
-TIME_LIMIT_S = 280
+TIME_LIMIT_S = 120
 CLONE_NEWNET, SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x40000000, 0x8913, 0x8914, 1
 
 
@@ -120,9 +120,10 @@ def check(repository, page):
         missing = missing_line(follows[2], output) if follows[1] == "text" else None
         if code != 0 or missing is not None:
             what = f"exit {code}" if code != 0 else f"'{missing}' does not appear"
+            print(f"{page}:{line}: {what} after {seconds:.1f} s", flush=True)
             problems.append(f"{page}:{line}: {what}; output:\n" + "\n".join(output[-40:]))
         else:
-            print(f"{page}:{line}: ok after {seconds:.1f} s")
+            print(f"{page}:{line}: ok after {seconds:.1f} s", flush=True)
     return ran, problems
 
 
