@@ -2,7 +2,8 @@
 // weights, so weight_GB/s ought to come near floor_GB/s: `ratio` is the one by the other, the
 // median over pairs of passes taken in turn. All experts of a case are walked in each pass, which
 // with the big shapes keeps them out of the caches. From some hundred rows on, GFLOP/s is the
-// figure to look at.
+// figure to look at. With /blocks the weights have FP8 codes for values and a scale for each block
+// of 128 by 128; `x_plain` is their time by that of the same experts without, passes in turn.
 //
 //   expert_kernel_bench --benchmark_filter='amx_bf16/.*/rows:16'
 #include <algorithm>
@@ -37,6 +38,7 @@ struct Case {
   int threads = 1;
   bool split = false;  // one expert a Run, so that threads share it
   bool warm = false;   // a pass not timed comes before each: weights are where they fit
+  bool blocks = false;
 };
 
 // BF16 between 2^-7 and 2^-5 in size, of both signs. Never zeros: they flatter the clock.
@@ -79,7 +81,13 @@ class Layer {
       const std::vector<Bf16> gate = RandomWeights(size, rng);
       const std::vector<Bf16> up = RandomWeights(size, rng);
       const std::vector<Bf16> down = RandomWeights(size, rng);
-      experts_.push_back(ValueOrExit(device_->Pack(shape, {.gate = gate, .up = up, .down = down})));
+      ExpertWeightsView view = {.gate = gate, .up = up, .down = down};
+      std::vector<float> scales;
+      if (which.blocks) {
+        scales = BlockScales(shape, rng);
+        view.gate_scales.blocks = view.up_scales.blocks = view.down_scales.blocks = scales;
+      }
+      experts_.push_back(ValueOrExit(device_->Pack(shape, view)));
       bytes_ += experts_.back()->bytes();
     }
     for (const auto& expert : experts_) {
@@ -107,6 +115,13 @@ class Layer {
   }
 
  private:
+  static std::vector<float> BlockScales(const MoeShape& shape, SeededRng& rng) {
+    std::vector<float> scales(
+        static_cast<std::size_t>(ScaleBlocks(shape.hidden) * ScaleBlocks(shape.intermediate)));
+    for (float& scale : scales) scale = static_cast<float>(0.5 + rng.Uniform());
+    return scales;
+  }
+
   Case which_;
   std::unique_ptr<DeviceBackend> device_;
   std::vector<Bf16> x_;
@@ -126,11 +141,19 @@ double Median(std::vector<double> values) {
 
 void BM_ExpertFfn(benchmark::State& state, const Case& which) {
   Layer layer(which);
+  std::unique_ptr<Layer> plain;
+  if (which.blocks) {
+    Case without = which;
+    without.blocks = false;
+    plain = std::make_unique<Layer>(without);
+    plain->RunOnce();
+  }
   ReadBandwidth floor(kFloorBytes, which.threads);
   layer.RunOnce();
   std::vector<double> seconds;
   std::vector<double> floors;
   std::vector<double> ratios;
+  std::vector<double> to_plain;
   for (auto _ : state) {
     const double floor_rate = static_cast<double>(floor.bytes()) / floor.ReadOnce();
     if (which.warm) layer.RunOnce();
@@ -139,6 +162,9 @@ void BM_ExpertFfn(benchmark::State& state, const Case& which) {
     seconds.push_back(pass);
     floors.push_back(floor_rate);
     ratios.push_back(static_cast<double>(layer.bytes()) / pass / floor_rate);
+    if (plain == nullptr) continue;
+    if (which.warm) plain->RunOnce();
+    to_plain.push_back(pass / plain->RunOnce());
   }
   const double pass = Median(seconds);
   state.counters["us/expert"] = pass / which.shape.experts * 1e6;
@@ -146,16 +172,17 @@ void BM_ExpertFfn(benchmark::State& state, const Case& which) {
   state.counters["floor_GB/s"] = Median(floors) / 1e9;
   state.counters["ratio"] = Median(ratios);
   state.counters["GFLOP/s"] = layer.flops() / pass / 1e9;
+  if (plain != nullptr) state.counters["x_plain"] = Median(to_plain);
 }
 
 std::string NameOf(const Case& which) {
-  return absl::StrFormat("%s/hidden:%d/inter:%d/experts:%d/threads:%d%s/rows:%d", which.family,
+  return absl::StrFormat("%s/hidden:%d/inter:%d/experts:%d/threads:%d%s%s/rows:%d", which.family,
                          which.shape.hidden, which.shape.intermediate, which.shape.experts,
                          which.threads,
                          which.split  ? "/split"
                          : which.warm ? "/warm"
                                       : "",
-                         which.rows);
+                         which.blocks ? "/blocks" : "", which.rows);
 }
 
 void Register(const Case& which) {
@@ -178,6 +205,13 @@ void RegisterAll() {
     for (const int threads : {1, 2}) {
       for (const std::int64_t rows : {1, 4, 16, 32, 256}) {
         Register({.family = family->name, .shape = kQwen, .rows = rows, .threads = threads});
+      }
+      for (const std::int64_t rows : {1, 16, 256}) {
+        Register({.family = family->name,
+                  .shape = kQwen,
+                  .rows = rows,
+                  .threads = threads,
+                  .blocks = true});
       }
       for (const std::int64_t rows : {1, 16}) {
         Register({.family = family->name, .shape = kDeepSeek, .rows = rows, .threads = threads});

@@ -12,6 +12,7 @@
 #include "core/device_profile.h"
 #include "core/error.h"
 #include "core/resolve/dispatch_resolver.h"
+#include "core/resolve/mode_limits.h"
 #include "core/resolve/mode_resolver.h"
 #include "core/status_macros.h"
 
@@ -140,22 +141,6 @@ absl::Status CheckWorkerSuits(const ModelFacts& facts, const CapabilitySet& work
   return absl::OkStatus();
 }
 
-absl::Status CheckModeLimits(DispatchMode mode, const MoeShape& shape,
-                             std::int32_t max_tokens_per_step,
-                             std::span<const CapabilitySet> workers) {
-  for (const CapabilitySet& worker : workers) {
-    const DeviceProfile* profile = FindDeviceProfile(worker.device_profile);
-    if (profile == nullptr) continue;
-    ProfileDemand demand{shape, static_cast<std::int32_t>(workers.size()), max_tokens_per_step};
-    if (mode == DispatchMode::kNormal) {
-      demand.shape.top_k = 0;  // The limits on top-k and M are those of low_latency buffers.
-      demand.max_tokens_per_step = 0;
-    }
-    SY_RETURN_IF_ERROR(CheckLimits(*profile, demand));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status CheckLayersExist(const DeploymentSpec& spec, const ModelFacts& facts) {
   for (const LayerSpec& layer : spec.layers) {
     if (std::binary_search(facts.layers.begin(), facts.layers.end(), layer.layer)) continue;
@@ -181,6 +166,7 @@ DispatchRequest RequestFor(const DeploymentSpec& spec, const MoeShape& shape, La
   request.layer.excluded = storage.excluded;
   request.layer.quant_config = storage.quant_config;
   request.layer.power_of_two_scales = storage.power_of_two_scales;
+  request.layer.runner = spec.moe_runner_backend;
   request.phase = phase.phase;
   request.mode = phase.mode;
   request.wishes = spec.DtypeWishes();

@@ -31,12 +31,6 @@ std::span<const DeviceKind> PlannedSources();
 // The mode of `phase` when the deployment does not say: low_latency in decode, normal otherwise.
 DispatchMode DefaultModeOf(Phase phase);
 
-// What a mode asks of the device profiles of all `workers` (R45, R62): top-k, M and E % R in
-// low_latency; E % R alone in normal. Errors: those of CheckLimits.
-absl::Status CheckModeLimits(DispatchMode mode, const MoeShape& shape,
-                             std::int32_t max_tokens_per_step,
-                             std::span<const CapabilitySet> workers);
-
 // Errors: kInvalidArgument (BAD_CONFIG) when `spec` names a layer that the model does not have.
 absl::Status CheckLayersExist(const DeploymentSpec& spec, const ModelFacts& facts);
 

@@ -208,6 +208,7 @@ void Coordinator::FinishApply(RequestId request, const PendingApply& apply) {
   }
   out_.Info("deployment %s: applied, model %s, %d MoE layers of %d experts", apply.spec.name,
             apply.spec.model, apply.record.facts.layers.size(), apply.record.facts.shape.experts);
+  controller->Evaluate(now_);  // So that the answer says what the workers at hand make of it.
   out_.Add(AnswerApply{request, ViewOf(*controller)});
 }
 
@@ -219,11 +220,15 @@ DeploymentView Coordinator::Preview(const DeploymentRecord& record) const {
   view.problem = draft.status();
   if (draft.ok()) {
     view.left_out = draft->left_out;
+    view.warnings = draft->warnings;
     view.activity =
         absl::StrFormat("checked; a plan with %d workers is possible", draft->plan.workers.size());
     view.drafted = std::make_shared<const Plan>(draft->plan);
   } else {
-    view.activity = "checked; the workers at hand do not do";
+    const bool waits = ReasonOf(draft.status()) == Reason::kNotReady;
+    view.activity = waits ? "checked; the workers at hand do not do"
+                          : "checked; what it asks for can never work";
+    if (!waits) return view;
   }
   const std::string missing = probe.MissingWorkers();
   if (!missing.empty()) {

@@ -187,6 +187,7 @@ bool EnumsInRange(const DeploymentRecord& record) {
   return std::all_of(record.facts.storage.begin(), record.facts.storage.end(), in_range) &&
          spec.dispatcher_output_dtype.value_or(kLastChoice) <= kLastChoice &&
          spec.coordinator_defaults.dispatcher_output_dtype <= kLastChoice &&
+         spec.moe_runner_backend <= RunnerBackend::kHumming &&
          std::all_of(spec.phases.begin(), spec.phases.end(),
                      [](const PhaseSpec& phase) {
                        return phase.phase <= Phase::kMixed &&
@@ -320,6 +321,7 @@ std::string CanonicalBytes(const DeploymentRecord& record) {
   WalkDtypes(writer, record.spec);
   WalkDefaults(writer, record.spec.coordinator_defaults);
   WalkStorage(writer, record.facts);
+  writer.Int(record.spec.moe_runner_backend);
   return writer.Take();
 }
 
@@ -335,6 +337,7 @@ absl::StatusOr<DeploymentRecord> ParseDeploymentRecord(absl::string_view bytes) 
   if (format >= 3) {
     WalkDefaults(reader, record.spec.coordinator_defaults);
     WalkStorage(reader, record.facts);
+    reader.Int(record.spec.moe_runner_backend);
   } else {
     record.facts.storage.resize(record.facts.layers.size());
   }

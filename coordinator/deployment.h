@@ -18,6 +18,7 @@
 #include "core/quant_scheme.h"
 #include "core/resolve/decision_trace.h"
 #include "core/resolve/dtype_option.h"
+#include "core/resolve/dtype_order.h"
 #include "core/resolve/dtype_wish.h"
 #include "core/resolve/layer_quant_config.h"
 #include "core/weight_manifest.h"
@@ -51,6 +52,7 @@ struct DeploymentSpec {
   // The wire dtype that is asked for; unset: the coordinator's default.
   std::optional<DtypeChoice> dispatcher_output_dtype = {};
   std::vector<LayerSpec> layers = {};
+  RunnerBackend moe_runner_backend = RunnerBackend::kAuto;  // rule 4 of core/resolve/dtype_order.h
   // Those of the coordinator when the deployment was applied; whoever applies it cannot set them.
   DispatchDefaults coordinator_defaults = {};
 

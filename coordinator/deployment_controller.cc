@@ -7,7 +7,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 
+#include "coordinator/refusal.h"
 #include "core/error.h"
+#include "core/status_macros.h"
 
 namespace switchyard {
 namespace {
@@ -25,7 +27,9 @@ DeploymentController::DeploymentController(ControllerContext context, Deployment
                                            TimePoint now)
     : context_(context),
       record_(std::make_shared<const DeploymentRecord>(std::move(record))),
-      started_at_(now) {}
+      started_at_(now) {
+  Judge();
+}
 
 DeploymentController::DeploymentController(ControllerContext context, RecoveredDeployment stored,
                                            TimePoint now)
@@ -50,6 +54,7 @@ DeploymentController::DeploymentController(ControllerContext context, RecoveredD
                         now + record_->spec.join_timeout + context_.options->commit_timeout);
   }
   PromiseMemory();
+  Judge();
 }
 
 void DeploymentController::SetRecord(DeploymentRecord record) {
@@ -57,6 +62,16 @@ void DeploymentController::SetRecord(DeploymentRecord record) {
   dirty_ = true;
   not_before_ = {};
   failures_ = 0;
+  Judge();
+}
+
+// Before any worker is asked: whether waiting for workers can help at all.
+void DeploymentController::Judge() {
+  refusal_ = CheckSomeKindWouldDo(*record_);
+  refused_here_ = false;
+  warnings_.clear();
+  problem_ = refusal_;
+  if (!refusal_.ok()) activity_ = kRefusedActivity;
 }
 
 void DeploymentController::OnJoined(const Member& member, TimePoint now) {
@@ -134,6 +149,13 @@ void DeploymentController::ReconcileMember(Member& member) {
 }
 
 void DeploymentController::Consider(TimePoint now) {
+  if (!refusal_.ok()) {
+    dirty_ = false;
+    problem_ = refusal_;
+    activity_ = kRefusedActivity;
+    context_.out->Warn("deployment %s: no plan: %s", name(), problem_.message());
+    return;
+  }
   std::string wait = WhyWait(now);
   if (!wait.empty()) {
     activity_ = std::move(wait);
@@ -141,14 +163,16 @@ void DeploymentController::Consider(TimePoint now) {
   }
   dirty_ = false;
   absl::StatusOr<PlanDraft> draft = DraftFor(*record_, now);
+  refused_here_ = IsRefusal(draft.status());
   if (!draft.ok()) {
     problem_ = draft.status();
-    activity_ = "waiting for workers that can hold the model";
+    activity_ = refused_here_ ? kRefusedActivity : "waiting for workers that can hold the model";
     context_.out->Warn("deployment %s: no plan: %s", name(), problem_.message());
     return;
   }
   left_out_ = std::move(draft->left_out);
   Tell(draft->warnings);
+  warnings_ = std::move(draft->warnings);
   if (ServingHolds() && SameButEpoch(draft->plan, serving_->plan)) {
     problem_ = absl::OkStatus();
     activity_ = absl::StrCat("serving epoch ", serving_->plan.epoch.value);
@@ -267,6 +291,10 @@ absl::StatusOr<PlanDraft> DeploymentController::DraftFor(const DeploymentRecord&
   }
   absl::StatusOr<PlanDraft> draft = BuildPlan(record, all, *context_.placement);
   if (draft.ok()) return draft;
+  if (IsRefusal(draft.status())) {
+    return Annotate(draft.status(), absl::StrCat("deployment ", record.spec.name));
+  }
+  SY_RETURN_IF_ERROR(CheckSomeKindWouldDo(record));
   std::vector<std::string> ids;
   for (const Candidate& candidate : all) ids.push_back(candidate.worker.id);
   return MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady,
@@ -318,6 +346,8 @@ bool DeploymentController::WasAnnounced(Epoch epoch, const PlanHash& hash) const
 
 absl::Status DeploymentController::CheckServes() const {
   if (ServingHolds()) return absl::OkStatus();
+  if (!refusal_.ok()) return refusal_;
+  if (refused_here_) return problem_;
   std::string why = change_ ? change_->Describe() : activity_;
   if (!problem_.ok()) {
     absl::StrAppend(&why, "; ", problem_.message(), " (", absl::StatusCodeToString(problem_.code()),
@@ -363,6 +393,7 @@ DeploymentView DeploymentController::View() const {
   view.activity = change_ ? change_->Describe() : activity_;
   view.problem = problem_;
   view.left_out = left_out_;
+  view.warnings = warnings_;
   return view;
 }
 

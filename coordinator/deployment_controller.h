@@ -74,7 +74,8 @@ class DeploymentController {
   [[nodiscard]] const std::shared_ptr<const PlanNews>& serving() const { return serving_; }
   // Sources may hold this plan.
   [[nodiscard]] bool WasAnnounced(Epoch epoch, const PlanHash& hash) const;
-  // OK while every worker of S is there and holds it; else kUnavailable (NOT_READY), saying why.
+  // OK while every worker of S is there and holds it; else kUnavailable (NOT_READY), saying why, or
+  // the refusal of what was asked for: no worker mends that (coordinator/refusal.h).
   [[nodiscard]] absl::Status CheckServes() const;
   // Of the workers of S that are there, in the plan's order.
   [[nodiscard]] std::vector<CapabilitySet> ServingCapabilities() const;
@@ -83,7 +84,8 @@ class DeploymentController {
   [[nodiscard]] DeploymentView View() const;
   // "1 of 3 are there (w0)" while there are fewer than `min_workers`; empty when there are not.
   [[nodiscard]] std::string MissingWorkers() const;
-  // What a plan for `record` would be now. Changes nothing.
+  // What a plan for `record` would be now. Changes nothing. Errors: what no worker mends as
+  // coordinator/refusal.h has it; else kUnavailable (NOT_READY), naming who is there.
   [[nodiscard]] absl::StatusOr<PlanDraft> DraftFor(const DeploymentRecord& record,
                                                    TimePoint now) const;
 
@@ -122,6 +124,7 @@ class DeploymentController {
   // deployment_controller.cc: everything around it.
   void Reconcile();
   void ReconcileMember(Member& member);
+  void Judge();
   void Consider(TimePoint now);
   void Tell(const std::vector<Warning>& warnings);
   [[nodiscard]] std::string WhyWait(TimePoint now);
@@ -153,8 +156,11 @@ class DeploymentController {
   std::set<std::string> expected_;  // workers of stored plans that have not come back so far
   std::map<std::string, Strikes> strikes_;
   std::vector<std::string> left_out_;
+  std::vector<Warning> warnings_;  // of the last draft
   std::string activity_ = "waiting for workers";
   absl::Status problem_;
+  absl::Status refusal_;       // of the record, by every kind of worker; OK when some kind would do
+  bool refused_here_ = false;  // `problem_` is a refusal (IsRefusal) by the workers at hand
 };
 
 }  // namespace switchyard

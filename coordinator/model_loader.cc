@@ -1,6 +1,7 @@
 #include "coordinator/model_loader.h"
 
 #include <memory>
+#include <optional>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -9,48 +10,31 @@
 #include "model/checkpoint.h"
 #include "model/model_config.h"
 #include "model/model_spec.h"
+#include "model/quant/layer_facts.h"
 
 namespace switchyard {
 
 namespace {
 
-// What the config files say, and the scale of NVFP4 rows where all experts have the same one. A
-// null in the files switches such rows off.
-absl::StatusOr<LayerQuantConfig> QuantConfigOf(const Checkpoint& checkpoint,
-                                               const LayerExperts& experts, LayerId layer) {
-  const DispatchKeys& keys = checkpoint.quant().dispatch;
-  std::vector<ConfigEntry> entries;
-  if (keys.dispatcher_output_dtype) {
-    entries.push_back({"dispatcher_output_dtype", *keys.dispatcher_output_dtype});
-  }
-  if (keys.bf16_dispatch) entries.push_back({"bf16_dispatch", *keys.bf16_dispatch});
-  SY_ASSIGN_OR_RETURN(LayerQuantConfig config, ParseLayerQuantConfig(entries));
-  config.global_scale_is_null = keys.input_global_scale == KeyPresence::kNull;
-  if (experts.quant().scheme == QuantScheme::kNvfp4 && !config.global_scale_is_null) {
-    SY_ASSIGN_OR_RETURN(const LayerInputScales scales, checkpoint.InputScalesOf(layer));
-    config.input_global_scale = scales.InputGlobalScale();
-  }
-  return config;
-}
-
 absl::StatusOr<LayerStorage> StorageOf(const Checkpoint& checkpoint, LayerId layer) {
-  SY_ASSIGN_OR_RETURN(const LayerExperts* found, checkpoint.ExpertsOf(layer));
-  const LayerExperts& experts = *found;
-  LayerStorage storage;
-  storage.scheme = experts.quant().scheme;
-  storage.why = experts.quant().why;
-  storage.power_of_two_scales = experts.quant().of(Projection::kGate).power_of_two_scales;
-  const bool quantised = checkpoint.quant().family != "none";
-  if (experts.modules().draft) {
-    storage.role = LayerRole::kDraft;
-    if (storage.scheme == QuantScheme::kNone) return storage;
-  } else {
-    storage.excluded = quantised && storage.scheme == QuantScheme::kNone;
+  SY_ASSIGN_OR_RETURN(const LayerExperts* experts, checkpoint.ExpertsOf(layer));
+  const LayerQuant& quant = experts->quant();
+  LayerSource source{.layer = layer,
+                     .role = experts->modules().draft ? LayerRole::kDraft : LayerRole::kBase,
+                     .quantised_checkpoint = checkpoint.quant().family != "none",
+                     .quant = quant,
+                     .keys = checkpoint.quant().dispatch,
+                     .input_scales = std::nullopt};
+  if (quant.scheme == QuantScheme::kNvfp4) {
+    SY_ASSIGN_OR_RETURN(source.input_scales, checkpoint.InputScalesOf(layer));
   }
-  if (quantised) {
-    SY_ASSIGN_OR_RETURN(storage.quant_config, QuantConfigOf(checkpoint, experts, layer));
-  }
-  return storage;
+  SY_ASSIGN_OR_RETURN(LayerFacts facts, ResolverFactsOf(source));
+  return LayerStorage{.scheme = quant.scheme,
+                      .role = facts.role,
+                      .excluded = facts.excluded,
+                      .power_of_two_scales = facts.power_of_two_scales,
+                      .quant_config = std::move(facts.quant_config),
+                      .why = quant.why};
 }
 
 ModelFacts FactsOf(const ModelConfig& config) {

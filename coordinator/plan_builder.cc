@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
 #include <tuple>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
 #include "coordinator/config_planner.h"
+#include "coordinator/refusal.h"
 #include "core/error.h"
 #include "core/status_macros.h"
 
@@ -61,6 +64,34 @@ absl::StatusOr<Plan> PlanWith(const DeploymentRecord& deployment, const Sha256Di
   return plan;
 }
 
+// Whether rows to one worker alone can be resolved, asked once of all workers that can do the same.
+// Those that refuse are left out by name: a placement would not tell whose edge it was.
+class EdgeCheck {
+ public:
+  explicit EdgeCheck(const DeploymentRecord& deployment) : deployment_(&deployment) {}
+
+  // Errors: those of PlanConfigs.
+  absl::Status Check(const Candidate& candidate) {
+    CapabilitySet ability = candidate.capabilities;
+    ability.weight_bytes_max = 0;
+    for (const Known& known : known_) {
+      if (known.ability == ability) return known.status;
+    }
+    const absl::Status resolves =
+        PlanConfigs(deployment_->spec, deployment_->facts, std::span(&ability, 1)).status();
+    known_.push_back({std::move(ability), resolves});
+    return resolves;
+  }
+
+ private:
+  struct Known {
+    CapabilitySet ability;
+    absl::Status status;
+  };
+  const DeploymentRecord* deployment_;
+  std::vector<Known> known_;
+};
+
 }  // namespace
 
 absl::StatusOr<PlanDraft> BuildPlan(const DeploymentRecord& deployment,
@@ -71,16 +102,24 @@ absl::StatusOr<PlanDraft> BuildPlan(const DeploymentRecord& deployment,
   const auto leave_out = [&draft](const Candidate& candidate, absl::string_view why) {
     draft.left_out.push_back(absl::StrCat(candidate.worker.id, ": ", why));
   };
+  // The first counts, but a refusal says more than why some other worker does not suit.
+  const auto blame = [&first_problem](const absl::Status& why) {
+    if (IsRefusal(why) && !IsRefusal(first_problem)) first_problem = why;
+    first_problem.Update(why);
+  };
   SortById(candidates);
   std::vector<Candidate> suited;
+  EdgeCheck edges(deployment);
   for (Candidate& candidate : candidates) {
     const absl::Status suits = CheckWorkerSuits(deployment.facts, candidate.capabilities);
-    if (suits.ok()) {
+    const absl::Status resolves = suits.ok() ? edges.Check(candidate) : absl::OkStatus();
+    if (suits.ok() && resolves.ok()) {
       suited.push_back(std::move(candidate));
       continue;
     }
-    leave_out(candidate, suits.message());
-    first_problem.Update(Annotate(suits, absl::StrCat("worker ", candidate.worker.id)));
+    leave_out(candidate, suits.ok() ? resolves.message() : suits.message());
+    blame(Annotate(suits, absl::StrCat("worker ", candidate.worker.id)));
+    blame(resolves);
   }
   SortByRank(suited);
   while (suited.size() > static_cast<std::size_t>(deployment.facts.shape.experts)) {
@@ -95,7 +134,7 @@ absl::StatusOr<PlanDraft> BuildPlan(const DeploymentRecord& deployment,
       draft.plan = *std::move(plan);
       return draft;
     }
-    first_problem.Update(plan.status());
+    blame(plan.status());
     leave_out(suited.back(), plan.status().message());
     suited.pop_back();
   }

@@ -31,8 +31,8 @@ struct PlanDraft {
 // Takes as many candidates as the model can use: those that suit it, at most one for each expert,
 // and where a share does not fit, the largest number for which all shares do (those with the least
 // room are left out first). Equal candidates in any order give equal drafts.
-// Errors: kUnavailable (NOT_READY) for no candidate; else the first reason why not even one
-// worker would do.
+// Errors: kUnavailable (NOT_READY) for no candidate; else the first refusal (IsRefusal), or, where
+// there is none, the first reason why not even one worker would do.
 absl::StatusOr<PlanDraft> BuildPlan(const DeploymentRecord& deployment,
                                     std::vector<Candidate> candidates,
                                     const PlacementPolicy& policy);

@@ -9,6 +9,7 @@
 
 #include "coordinator/config_planner.h"
 #include "core/error.h"
+#include "core/resolve/mode_limits.h"
 #include "core/status_macros.h"
 
 namespace switchyard {

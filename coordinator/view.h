@@ -56,6 +56,7 @@ struct DeploymentView {
   std::string activity;                     // what it is doing or waiting for, one sentence
   absl::Status problem;                     // why it does not serve, or the last change failed
   std::vector<std::string> left_out;        // workers that the plan does not use, and why
+  std::vector<Warning> warnings = {};       // about the last draft's configs, the first of each id
   std::int32_t sessions = 0;
   std::shared_ptr<const Plan> drafted;  // of a dry run: the plan that would be; null: none can
 };

@@ -53,4 +53,14 @@ std::string NearestWord(absl::string_view word, const std::vector<std::string>& 
   return nearest;
 }
 
+std::string WordBegunBy(absl::string_view word, const std::vector<std::string>& known) {
+  constexpr std::size_t kWordMin = 3;  // less begins too much
+  const std::string plain = Plain(word);
+  if (plain.size() < kWordMin) return "";
+  const auto begun = std::find_if(known.begin(), known.end(), [&](const std::string& candidate) {
+    return Plain(candidate).compare(0, plain.size(), plain) == 0;
+  });
+  return begun == known.end() ? "" : *begun;
+}
+
 }  // namespace switchyard

@@ -13,4 +13,8 @@ namespace switchyard {
 // near. Upper and lower case, '-' and '_' count as equal.
 std::string NearestWord(absl::string_view word, const std::vector<std::string>& known);
 
+// The first word of `known` that begins with `word`, for names that are cut short ("fp8" of
+// "fp8_block"). "" when none does and when `word` has less than 3 letters. Letters count as above.
+std::string WordBegunBy(absl::string_view word, const std::vector<std::string>& known);
+
 }  // namespace switchyard

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 
 #include "client/plan_summary.h"
 #include "client/text_table.h"
@@ -19,6 +20,7 @@
 #include "services/config_file.h"
 #include "services/convert/plan.h"
 #include "services/enum_words.h"
+#include "services/grpc_status.h"
 #include "services/version.h"
 
 namespace switchyard::ctl {
@@ -59,6 +61,16 @@ std::string ResultWord(const absl::StatusOr<v1::GetDeploymentResponse>& before,
   return dry_run ? "would be changed" : "changed";
 }
 
+// Who decided the wire dtype and what changed it, of the reasons of `config`.
+std::string WhyText(const DispatchConfig& config) {
+  std::vector<absl::string_view> steps;
+  for (const std::string& line : config.trail) {
+    absl::string_view step = line;
+    if (absl::ConsumePrefix(&step, "wire dtype ")) steps.push_back(step);
+  }
+  return absl::StrJoin(steps, "; then ");
+}
+
 // What the coordinator found when it planned for the workers at hand: what it would do, why it
 // cannot, and whom it would leave out.
 absl::StatusOr<std::string> Findings(const v1::ApplyDeploymentResponse& response,
@@ -69,20 +81,39 @@ absl::StatusOr<std::string> Findings(const v1::ApplyDeploymentResponse& response
   at.Each("configs", response.configs(), &configs,
           [&at](const v1::DispatchConfig& in, DispatchConfig* out) { Decode(at, in, out); });
   if (!at.ok()) return at.status();
-  TextTable table({"LAYERS", "PHASE", "EDGE", "MODE", "WIRE", "SCHEME"});
+  TextTable table({"LAYERS", "PHASE", "EDGE", "MODE", "WIRE", "SCHEME", "WHY"});
   for (const ConfigRow& row : SummarizeConfigs(configs)) {
     table.Add({row.layers, std::string(PhaseName(row.config.phase)), EdgeText(row.config.edge),
                std::string(DispatchModeName(row.config.mode)),
-               std::string(DispatchDtypeName(row.config.wire_dtype)),
-               QuantSchemeInfoOf(row.config.scheme).name});
+               std::string(WireFormatName(row.config.format())),
+               QuantSchemeInfoOf(row.config.scheme).name, WhyText(row.config)});
   }
   std::vector<std::string> lines;
   if (checked.has_problem()) lines.push_back(checked.problem().message());
   for (const std::string& line : checked.left_out()) {
     lines.push_back(absl::StrCat("would be left out: ", line));
   }
+  for (const v1::DispatchWarning& warning : response.warnings()) {
+    lines.push_back(absl::StrCat("warning: ", warning.text()));
+  }
   return absl::StrCat("\n", checked.spec().name(), ": ", checked.activity(), "\n",
-                      Bullets(lines, "  ", width), table.rows() > 0 ? table.Print("  ") : "");
+                      Bullets(lines, "  ", width),
+                      table.rows() > 0 ? table.Print("  ", width) : "");
+}
+
+// What no further worker mends, as an error; OK when nothing is wrong or workers are what is
+// missing.
+absl::Status RefusalOf(const v1::Deployment& deployment) {
+  if (!deployment.has_problem()) return absl::OkStatus();
+  const absl::Status problem = StatusFromProto(deployment.problem());
+  switch (ReasonOf(problem)) {
+    case Reason::kBadConfig:
+    case Reason::kBadTopK:
+    case Reason::kUnsupported:
+      return problem;
+    default:
+      return absl::OkStatus();
+  }
 }
 
 absl::Status Apply(const Run& run, std::string* out) {
@@ -100,13 +131,21 @@ absl::Status Apply(const Run& run, std::string* out) {
     const absl::StatusOr<v1::ApplyDeploymentResponse> applied =
         run.coordinator.Apply(spec, run.line.dry_run);
     if (!applied.ok()) {
-      status = Annotate(WithMetadata(applied.status(), "deployment", spec.name()), run.line.file);
+      status.Update(
+          Annotate(WithMetadata(applied.status(), "deployment", spec.name()), run.line.file));
       break;
     }
     const v1::Deployment& after = applied->deployment();
     const std::string result = ResultWord(before, after, run.line.dry_run);
     table.Add({after.spec().name(), result, EnumWord(after.state()), after.activity()});
     list.push_back({{"result", result}, {"deployment", ToJson(after)}});
+    status.Update(Annotate(RefusalOf(after), run.line.file));
+    for (const v1::DispatchWarning& warning : applied->warnings()) {
+      if (!run.line.dry_run) {
+        absl::StrAppend(&findings, "warning: ", after.spec().name(), ": ", warning.text(), "\n");
+      }
+    }
+    list.back()["warnings"] = ToJson(*applied)["warnings"];
     if (!run.line.dry_run) continue;
     SY_ASSIGN_OR_RETURN(const std::string found, Findings(*applied, run.screen.width));
     findings += found;
@@ -221,6 +260,16 @@ absl::Status DescribeWorker(const Run& run, std::string* out) {
   return NoSuch("worker", run.line.name, known);
 }
 
+// Why nothing that travels can be shown.
+std::string WhyHypotheses(const CommandLine& line, const v1::ExplainLayerResponse& response) {
+  const std::string of_edge =
+      line.edge_source.empty() ? ""
+                               : absl::StrCat(" edge ", line.edge_source, " -> ", line.edge_worker);
+  if (response.epoch() != 0) return absl::StrCat("the plan has no", of_edge);
+  return absl::StrCat("there is no plan (", response.activity(), ") and no ",
+                      of_edge.empty() ? "worker" : absl::StrCat("worker of", of_edge));
+}
+
 absl::Status OneLayer(const Run& run, std::string* out) {
   v1::ExplainLayerRequest request;
   request.set_deployment(run.line.deployment);
@@ -231,19 +280,27 @@ absl::Status OneLayer(const Run& run, std::string* out) {
     request.mutable_edge()->set_worker(run.line.edge_worker);
   }
   SY_ASSIGN_OR_RETURN(const auto response, run.coordinator.Explain(request));
+  const bool explains = run.line.verb == Verb::kExplain;
+  if (response.epoch() == 0 && !explains) {
+    return MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady,
+                     absl::StrCat("there is no plan yet: ", response.activity(),
+                                  "; 'syctl explain layer ", run.line.layer, "' says more"));
+  }
   if (run.json()) {
-    *out += Print(ToJson(response));
+    *out += Print(ToJson(WithoutPages(response)));
     return absl::OkStatus();
   }
   if (response.hypothetical_size() > 0) {
     SY_ASSIGN_OR_RETURN(const std::vector<Hypothesis> hypotheses, HypothesesFromProto(response));
-    const std::string asked = absl::StrCat(run.line.edge_source, " -> ", run.line.edge_worker);
-    *out += HypothesesText(hypotheses, asked, run.screen.width);
+    *out += HypothesesText(hypotheses, WhyHypotheses(run.line, response), run.screen.width);
+    return absl::OkStatus();
+  }
+  if (response.epoch() == 0) {
+    *out += ExplainWithoutPlanText(response);
     return absl::OkStatus();
   }
   SY_ASSIGN_OR_RETURN(const Plan layer, FromProto(response));
-  *out += run.line.verb == Verb::kExplain ? ExplainLayerText(layer, run.screen.width)
-                                          : DescribeLayerText(layer);
+  *out += explains ? ExplainLayerText(response, layer, run.screen.width) : DescribeLayerText(layer);
   return absl::OkStatus();
 }
 

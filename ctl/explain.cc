@@ -6,10 +6,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 
 #include "client/plan_summary.h"
 #include "client/text_table.h"
 #include "core/resolve/what_if.h"
+#include "core/wire_format.h"
 #include "services/convert/plan.h"
 
 namespace switchyard::ctl {
@@ -35,6 +38,53 @@ std::string MaxTokens(const DispatchConfig& config) {
   return config.max_tokens_per_step == 0 ? "" : absl::StrCat(config.max_tokens_per_step);
 }
 
+std::string Indented(absl::string_view page) {
+  std::string out;
+  for (const absl::string_view line : absl::StrSplit(absl::StripSuffix(page, "\n"), '\n')) {
+    absl::StrAppend(&out, line.empty() ? "" : "  ", line, "\n");
+  }
+  return out;
+}
+
+bool IsOf(const v1::DispatchTrace& trace, const v1::DispatchConfig& config) {
+  return trace.phase() == config.phase() && trace.edge().source() == config.edge().source() &&
+         trace.edge().worker() == config.edge().worker();
+}
+
+// Whether the decision that `trace` shows is the one that made `config`.
+bool Made(const v1::DispatchTrace& trace, const v1::DispatchConfig& proto,
+          const DispatchConfig& config) {
+  return IsOf(trace, proto) && trace.has_outcome() && trace.mode() == proto.mode() &&
+         trace.outcome().wire_format() == Text(WireFormatName(config.format()));
+}
+
+// The page behind the reasons, which are its short form.
+std::string WithPage(const std::string& reasons, absl::string_view page) {
+  return page.empty() ? reasons : absl::StrCat(reasons, "\n", Indented(page));
+}
+
+std::string PageOf(const v1::ExplainLayerResponse& response, const v1::DispatchConfig& proto,
+                   const DispatchConfig& config) {
+  const auto trace = std::find_if(response.traces().begin(), response.traces().end(),
+                                  [&](const auto& one) { return Made(one, proto, config); });
+  return trace == response.traces().end() ? "" : trace->page();
+}
+
+// What a new plan would have and the one that serves has not.
+std::string ChangesText(const v1::ExplainLayerResponse& response, const Plan& layer) {
+  std::string out;
+  for (const v1::DispatchTrace& trace : response.traces()) {
+    bool made = false;
+    for (int i = 0; i < response.configs_size(); ++i) {
+      made = made || Made(trace, response.configs(i), layer.configs[static_cast<std::size_t>(i)]);
+    }
+    if (!made) absl::StrAppend(&out, "\n", Indented(trace.page()));
+  }
+  if (out.empty()) return "";
+  return absl::StrCat("\nwhat the deployment as applied comes to now, which does not serve: ",
+                      response.activity(), "\n", out);
+}
+
 // Its lines: what would come out, and why.
 std::pair<std::string, std::vector<std::string>> OutcomeOf(const Hypothesis& hypothesis) {
   if (!hypothesis.config) {
@@ -42,8 +92,7 @@ std::pair<std::string, std::vector<std::string>> OutcomeOf(const Hypothesis& hyp
   }
   const DispatchConfig& config = *hypothesis.config;
   return {absl::StrFormat("would be %s, %s out and %s back", DispatchModeName(config.mode),
-                          DispatchDtypeName(config.wire_dtype),
-                          DispatchDtypeName(config.combine_dtype)),
+                          WireFormatName(config.format()), DispatchDtypeName(config.combine_dtype)),
           config.trail};
 }
 
@@ -51,6 +100,7 @@ std::pair<std::string, std::vector<std::string>> OutcomeOf(const Hypothesis& hyp
 struct Block {
   Phase phase;
   std::pair<std::string, std::vector<std::string>> outcome;
+  std::string page;  // of the first edge
   std::vector<std::string> edges;
 };
 
@@ -61,7 +111,8 @@ std::vector<Block> BlocksOf(const std::vector<Hypothesis>& hypotheses) {
     auto block = std::find_if(blocks.begin(), blocks.end(), [&](const Block& other) {
       return other.phase == one.phase && other.outcome == outcome;
     });
-    if (block == blocks.end()) block = blocks.insert(blocks.end(), {one.phase, outcome, {}});
+    if (block == blocks.end())
+      block = blocks.insert(blocks.end(), {one.phase, outcome, one.page, {}});
     block->edges.push_back(absl::StrCat(one.source, " -> ", one.worker));
   }
   std::stable_sort(blocks.begin(), blocks.end(),
@@ -78,6 +129,7 @@ absl::StatusOr<std::vector<Hypothesis>> HypothesesFromProto(const v1::ExplainLay
           [&at](const v1::HypotheticalDispatch& in, Hypothesis* item) {
             item->source = in.source_profile();
             item->worker = in.worker_profile();
+            item->page = in.trace().page();
             at.Enum("phase", in.phase(), &item->phase);
             if (in.has_config()) {
               at.Sub("config", true, [&] { Decode(at, in.config(), &item->config.emplace()); });
@@ -88,16 +140,16 @@ absl::StatusOr<std::vector<Hypothesis>> HypothesesFromProto(const v1::ExplainLay
   return at.Finish(std::move(out));
 }
 
-std::string HypothesesText(const std::vector<Hypothesis>& hypotheses, absl::string_view asked,
+std::string HypothesesText(const std::vector<Hypothesis>& hypotheses, absl::string_view why,
                            std::size_t width) {
-  const std::string head = absl::StrCat("the plan has no edge ", asked,
-                                        "; this is what would be decided ", kFullCapabilitiesText);
+  const std::string head =
+      absl::StrCat(why, "; this is what would be decided ", kFullCapabilitiesText);
   std::string out = absl::StrCat(absl::StrJoin(WrapWords(head, width), "\n"), "\n");
   for (const Block& block : BlocksOf(hypotheses)) {
     const std::string line = absl::StrCat(
         PhaseName(block.phase), ", ", absl::StrJoin(block.edges, ", "), ": ", block.outcome.first);
     absl::StrAppend(&out, "\n", absl::StrJoin(WrapWords(line, width), "\n"), "\n",
-                    Bullets(block.outcome.second, "  ", width));
+                    WithPage(Bullets(block.outcome.second, "  ", width), block.page));
   }
   return out;
 }
@@ -120,24 +172,42 @@ std::string DescribeLayerText(const Plan& layer) {
   TextTable configs({"PHASE", "EDGE", "MODE", "WIRE", "COMBINE", "SCHEME", "MAX TOKENS"});
   for (const DispatchConfig& config : layer.configs) {
     configs.Add({Text(PhaseName(config.phase)), EdgeText(config.edge),
-                 Text(DispatchModeName(config.mode)), Text(DispatchDtypeName(config.wire_dtype)),
+                 Text(DispatchModeName(config.mode)), Text(WireFormatName(config.format())),
                  Text(DispatchDtypeName(config.combine_dtype)),
                  Text(QuantSchemeInfoOf(config.scheme).name), MaxTokens(config)});
   }
   return absl::StrCat(Head(layer), "\n", PlacementTable(layer).Print(), "\n", configs.Print());
 }
 
-std::string ExplainLayerText(const Plan& layer, std::size_t width) {
+std::string ExplainLayerText(const v1::ExplainLayerResponse& response, const Plan& layer,
+                             std::size_t width) {
   std::string out = Head(layer);
-  for (const DispatchConfig& config : layer.configs) {
+  for (int i = 0; i < response.configs_size(); ++i) {
+    const DispatchConfig& config = layer.configs[static_cast<std::size_t>(i)];
     absl::StrAppendFormat(&out, "\n%s, %s: %s, %s out and %s back\n", PhaseName(config.phase),
                           EdgeText(config.edge), DispatchModeName(config.mode),
-                          DispatchDtypeName(config.wire_dtype),
-                          DispatchDtypeName(config.combine_dtype));
-    out += Bullets(config.trail, "  ", width);
+                          WireFormatName(config.format()), DispatchDtypeName(config.combine_dtype));
+    out +=
+        WithPage(Bullets(config.trail, "  ", width), PageOf(response, response.configs(i), config));
   }
-  absl::StrAppend(&out, "\n", PlacementTable(layer).Print());
+  absl::StrAppend(&out, "\n", PlacementTable(layer).Print(), ChangesText(response, layer));
   return out;
+}
+
+std::string ExplainWithoutPlanText(const v1::ExplainLayerResponse& response) {
+  std::string out = absl::StrCat("no plan; ", response.activity(), "\n");
+  for (const v1::DispatchTrace& trace : response.traces()) {
+    absl::StrAppend(&out, "\n", trace.page());
+  }
+  return out;
+}
+
+v1::ExplainLayerResponse WithoutPages(v1::ExplainLayerResponse response) {
+  for (v1::DispatchTrace& trace : *response.mutable_traces()) trace.clear_page();
+  for (v1::HypotheticalDispatch& would : *response.mutable_hypothetical()) {
+    if (would.has_trace()) would.mutable_trace()->clear_page();
+  }
+  return response;
 }
 
 }  // namespace switchyard::ctl

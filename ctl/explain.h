@@ -1,4 +1,4 @@
-// One layer of the committed plan: where its experts live and why its rows travel as they do.
+// One layer of a deployment: where its experts live and why its rows travel as they do.
 // Pure; thread-safe.
 #pragma once
 
@@ -16,8 +16,9 @@
 
 namespace switchyard::ctl {
 
-// As a plan of one layer; it has no names, shape or manifest. Errors: kInvalidArgument
-// (BAD_REQUEST) for a message that a coordinator would not send.
+// As a plan of one layer; it has no names, shape or manifest. `proto` is of a deployment that has a
+// plan: its epoch is not 0. Errors: kInvalidArgument (BAD_REQUEST) for a message that a coordinator
+// would not send.
 absl::StatusOr<Plan> FromProto(const v1::ExplainLayerResponse& proto);
 
 // What would be decided for an edge that the plan does not have.
@@ -27,17 +28,26 @@ struct Hypothesis {
   Phase phase = Phase::kMixed;
   std::optional<DispatchConfig> config;  // unset: refused
   absl::Status refusal;
+  std::string page;  // every step that led there; empty: the coordinator sent none
 };
 // Errors: as FromProto.
 absl::StatusOr<std::vector<Hypothesis>> HypothesesFromProto(const v1::ExplainLayerResponse& proto);
-// A block for each phase and outcome, with the edges that it holds for. `asked`: "gpu -> npu".
-std::string HypothesesText(const std::vector<Hypothesis>& hypotheses, absl::string_view asked,
+// A block for each phase and outcome, with the edges that it holds for, the reasons, and the page
+// of the first edge. `why`: why there is nothing to show but hypotheses, "the plan has no edge gpu
+// -> npu".
+std::string HypothesesText(const std::vector<Hypothesis>& hypotheses, absl::string_view why,
                            std::size_t width);
 
 // Placement and configs.
 std::string DescribeLayerText(const Plan& layer);
-// A block for each phase and edge with its reasons, wrapped at `width` characters (0: not), behind
-// the placement.
-std::string ExplainLayerText(const Plan& layer, std::size_t width);
+// A block for each phase and edge with the plan's reasons, wrapped at `width` characters (0: not),
+// and the page of the decision that led to them; the placement behind the blocks; and what the
+// deployment as applied comes to now where that is not what serves.
+std::string ExplainLayerText(const v1::ExplainLayerResponse& response, const Plan& layer,
+                             std::size_t width);
+// Of a deployment without a plan: what it waits for, and the page of each phase and edge.
+std::string ExplainWithoutPlanText(const v1::ExplainLayerResponse& response);
+// `response` for programs: without the pages, which say what its fields say.
+v1::ExplainLayerResponse WithoutPages(v1::ExplainLayerResponse response);
 
 }  // namespace switchyard::ctl

@@ -8,6 +8,7 @@
 
 #include "client/plan_summary.h"
 #include "core/error.h"
+#include "core/resolve/mode_limits.h"
 #include "core/resolve/what_if.h"
 #include "core/status_macros.h"
 
@@ -53,7 +54,10 @@ void AddToGroups(const LayerSummary& layer, std::vector<LayerGroup>& groups) {
 
 // Of the global scale it matters only that there is one.
 bool SameToTheResolver(const LayerFacts& a, const LayerFacts& b) {
-  if (a.scheme != b.scheme || a.excluded != b.excluded || a.role != b.role) return false;
+  if (a.scheme != b.scheme || a.excluded != b.excluded || a.role != b.role ||
+      a.power_of_two_scales != b.power_of_two_scales) {
+    return false;
+  }
   if (!a.quant_config || !b.quant_config) return !a.quant_config && !b.quant_config;
   LayerQuantConfig other = *b.quant_config;
   if (a.quant_config->input_global_scale && other.input_global_scale) {
@@ -72,6 +76,24 @@ void AddToGroups(const LayerFacts& facts, std::vector<TravelGroup>& groups) {
     group->facts = facts;
   }
   group->layers.push_back(facts.layer.value);
+  if (!facts.quant_config || !facts.quant_config->input_global_scale) return;
+  const float scale = *facts.quant_config->input_global_scale;
+  if (!group->global_scales) group->global_scales.emplace(scale, scale);
+  group->global_scales->first = std::min(group->global_scales->first, scale);
+  group->global_scales->second = std::max(group->global_scales->second, scale);
+}
+
+// The rules were asked about the first layer's scale; others of the group have others.
+void NameAllScales(const TravelGroup& group, DecisionTrace& trace) {
+  if (!group.global_scales || group.global_scales->first == group.global_scales->second) return;
+  if (!trace.decision) return;
+  const std::string first =
+      absl::StrCat("input_global_scale ", *group.facts.quant_config->input_global_scale);
+  const std::string all = absl::StrCat("input_global_scale ", group.global_scales->first, "..",
+                                       group.global_scales->second);
+  for (RuleOutcome& rule : trace.decision->rules) {
+    rule.why = absl::StrReplaceAll(rule.why, {{first, all}});
+  }
 }
 
 void Resolve(const CheckpointSummary& summary, const std::vector<const DeviceProfile*>& profiles,
@@ -87,7 +109,8 @@ void Resolve(const CheckpointSummary& summary, const std::vector<const DevicePro
     request.workers = workers;
     for (const Phase phase : kPhases) {
       request.phase = phase;
-      group.would.push_back({profile, phase, TraceDispatch(request)});
+      group.would.push_back({profile, phase, TraceWithinLimits(request, workers)});
+      NameAllScales(group, group.would.back().trace);
     }
   }
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -33,7 +34,10 @@ struct WouldTravel {
 struct TravelGroup {
   std::vector<std::int32_t> layers;  // as in LayerGroup; base layers or drafts, as facts.role says
   LayerFacts facts;                  // of the first of them
-  std::vector<WouldTravel> would;    // by profile, then phase: prefill, decode
+  // The least and the most of their global scales; unset where they have none. Where these differ,
+  // reasons in `would` name both.
+  std::optional<std::pair<float, float>> global_scales;
+  std::vector<WouldTravel> would;  // by profile, then phase: prefill, decode
 };
 
 struct Inspection {

@@ -140,7 +140,7 @@ std::string WhyText(const DecisionTrace& trace) {
 std::vector<std::string> Cells(const WouldTravel& would) {
   const DecisionTrace& trace = would.trace;
   return {std::string(DispatchModeName(trace.mode)),
-          trace.outcome ? std::string(DispatchDtypeName(trace.outcome->dtype())) : "refused",
+          trace.outcome ? std::string(WireFormatName(trace.outcome->format)) : "refused",
           trace.outcome ? absl::StrCat(trace.outcome->wire.total()) : "", WhyText(trace)};
 }
 
@@ -230,6 +230,7 @@ Json WouldJson(const WouldTravel& would) {
             {"mode", std::string(DispatchModeName(trace.mode))}};
   if (trace.outcome) {
     json["dtype"] = std::string(DispatchDtypeName(trace.outcome->dtype()));
+    json["wire_format"] = std::string(WireFormatName(trace.outcome->format));
     json["row_bytes"] = trace.outcome->wire.total();
   } else {
     json["refusal"] = ToJson(trace.refusal);

@@ -45,7 +45,7 @@ std::string ConfigsTable(const Plan& plan) {
     const DispatchConfig& config = row.config;
     const std::int32_t max_tokens = config.max_tokens_per_step;
     table.Add({row.layers, Text(PhaseName(config.phase)), EdgeText(config.edge),
-               Text(DispatchModeName(config.mode)), Text(DispatchDtypeName(config.wire_dtype)),
+               Text(DispatchModeName(config.mode)), Text(WireFormatName(config.format())),
                Text(DispatchDtypeName(config.combine_dtype)),
                Text(QuantSchemeInfoOf(config.scheme).name),
                max_tokens == 0 ? "" : absl::StrCat(max_tokens)});
@@ -56,7 +56,7 @@ std::string ConfigsTable(const Plan& plan) {
 }  // namespace
 
 std::string HowText(const DispatchConfig& config) {
-  return absl::StrCat(DispatchModeName(config.mode), " ", DispatchDtypeName(config.wire_dtype));
+  return absl::StrCat(DispatchModeName(config.mode), " ", WireFormatName(config.format()));
 }
 
 absl::StatusOr<HashedPlan> FromProto(const v1::GetPlanResponse& proto) {

@@ -8,7 +8,6 @@
 #include "core/error.h"
 #include "core/status_macros.h"
 #include "model/checkpoint_error.h"
-#include "model/quant/expert_names.h"
 #include "model/quant/quant_files.h"
 
 namespace switchyard {
@@ -32,6 +31,15 @@ absl::StatusOr<ModelConfig> ReadConfig(const CheckpointTensors& tensors) {
 
 }  // namespace
 
+ExpertLayer ExpertLayerOf(const ModelConfig& config, LayerId layer) {
+  ExpertLayer out{.model_type = config.model_type,
+                  .layer = layer.value,
+                  .draft = layer.value >= config.layers,
+                  .experts = config.experts};
+  if (out.draft && DraftsCountApart(config.model_type)) out.layer -= config.layers;
+  return out;
+}
+
 Checkpoint::Checkpoint(CheckpointTensors tensors, ModelConfig config, QuantConfig quant)
     : CheckpointTensors(std::move(tensors)), config_(std::move(config)), quant_(std::move(quant)) {}
 
@@ -48,12 +56,9 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(const std::string& 
 
 // A checkpoint may come without the draft layers of its config: they go first to be looked for.
 absl::Status Checkpoint::FindAllExperts() {
-  ExpertLayer wanted{.model_type = config_.model_type, .experts = config_.experts};
   for (std::int32_t draft = 0; draft < config_.draft_layers; ++draft) {
     const LayerId layer{config_.layers + draft};
-    wanted.draft = true;
-    wanted.layer = DraftsCountApart(config_.model_type) ? draft : layer.value;
-    absl::StatusOr<ExpertModules> modules = FindExpertModules(*this, wanted);
+    absl::StatusOr<ExpertModules> modules = FindExpertModules(*this, ExpertLayerOf(config_, layer));
     if (modules.status().code() == absl::StatusCode::kNotFound) {
       config_.draft_layers = draft;
       break;
@@ -61,11 +66,8 @@ absl::Status Checkpoint::FindAllExperts() {
     SY_RETURN_IF_ERROR(modules.status());
     SY_RETURN_IF_ERROR(AddExperts(layer, *std::move(modules)));
   }
-  wanted.draft = false;
-  for (const LayerId layer : MoeLayersOf(config_)) {
-    if (layer.value >= config_.layers) break;
-    wanted.layer = layer.value;
-    absl::StatusOr<ExpertModules> modules = FindExpertModules(*this, wanted);
+  for (const LayerId layer : config_.moe_layers) {
+    absl::StatusOr<ExpertModules> modules = FindExpertModules(*this, ExpertLayerOf(config_, layer));
     if (modules.status().code() == absl::StatusCode::kNotFound) {
       missing_.emplace(layer, modules.status());
       continue;

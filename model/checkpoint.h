@@ -1,4 +1,4 @@
-// A checkpoint folder of a model family that can be served: its tensors, config.json beside them,
+// A checkpoint folder of a model whose experts can be served: its tensors, config.json beside them,
 // and what the experts of each layer are stored as. Immutable after Open but for what it remembers
 // of input scales; all calls are thread-safe.
 #pragma once
@@ -13,10 +13,14 @@
 #include "core/ids.h"
 #include "model/checkpoint_tensors.h"
 #include "model/model_config.h"
+#include "model/quant/expert_names.h"
 #include "model/quant/layer_experts.h"
 #include "model/quant/quant_config.h"
 
 namespace switchyard {
+
+// Under which names the experts of `layer`, one of MoeLayersOf, are looked for.
+ExpertLayer ExpertLayerOf(const ModelConfig& config, LayerId layer);
 
 class Checkpoint : public CheckpointTensors {
  public:

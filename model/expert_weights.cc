@@ -5,11 +5,10 @@
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 
 #include "core/error.h"
 #include "core/status_macros.h"
-#include "model/model_family.h"
+#include "model/quant/expert_names.h"
 #include "model/quant/expert_values.h"
 
 namespace switchyard {
@@ -135,14 +134,12 @@ std::span<const std::byte> ExpertWeights::bytes(Projection projection) const {
 
 std::string ExpertTensorName(const ModelConfig& config, LayerId layer, ExpertId expert,
                              Projection projection) {
-  const ModelFamily* family = FindModelFamily(config.model_type);
-  if (family == nullptr) {
+  const std::optional<ExpertModules> modules = UsualExpertModules(ExpertLayerOf(config, layer));
+  if (!modules.has_value()) {
     return absl::StrCat("layers.", layer.value, ".experts.", expert.value, ".",
                         ProjectionName(projection));
   }
-  return absl::StrReplaceAll(
-      family->expert_tensors[static_cast<std::size_t>(projection)],
-      {{"{layer}", absl::StrCat(layer.value)}, {"{expert}", absl::StrCat(expert.value)}});
+  return absl::StrCat(modules->Name(expert.value, projection), ".weight");
 }
 
 absl::Status CheckExpertId(const ModelConfig& config, LayerId layer, ExpertId expert) {
@@ -179,7 +176,7 @@ absl::StatusOr<ExpertWeights> LoadExpert(const Checkpoint& checkpoint, LayerId l
     ProjectionValues values = ValuesOf(raw.of(projection));
     const auto index = static_cast<std::size_t>(projection);
     weights.of(projection) = std::move(values.values);
-    weights.scales[index] = values.scale;
+    weights.scales[index] = std::move(values.scales);
     weights.biases[index] = std::move(values.bias);
   }
   if (!as_stored) {

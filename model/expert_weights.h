@@ -19,18 +19,18 @@
 #include "core/hash.h"
 #include "core/ids.h"
 #include "core/weight_manifest.h"
+#include "core/weight_scales.h"
 #include "model/checkpoint.h"
 #include "model/model_config.h"
 
 namespace switchyard {
 
-// Row-major. What is stored otherwise comes dequantised: w = scale * value
-// (quant/expert_values.h).
+// Row-major. What is stored otherwise comes as values and scales (quant/expert_values.h).
 struct ExpertWeights {
   std::vector<Bf16> gate;                      // [intermediate, hidden]
   std::vector<Bf16> up;                        // [intermediate, hidden]
   std::vector<Bf16> down;                      // [hidden, intermediate]
-  std::array<float, 3> scales{1, 1, 1};        // by Projection
+  std::array<WeightScales, 3> scales{};        // by Projection
   std::array<std::vector<float>, 3> biases{};  // by Projection; empty: none
   ActivationSpec inputs{};                     // what rows become before gate and up
   ActivationSpec middle{};                     // and before down
@@ -48,8 +48,8 @@ struct ExpertWeights {
 inline constexpr Projection kProjections[] = {Projection::kGate, Projection::kUp,
                                               Projection::kDown};
 
-// As in the checkpoint: "model.layers.3.mlp.experts.7.gate_proj.weight". `config` is of a family
-// of model_family.h or synthetic (then the name is only for texts).
+// As a BF16 checkpoint of the family has it when each expert has tensors of its own:
+// "model.layers.3.mlp.experts.7.gate_proj.weight". For texts: packed experts share a tensor.
 std::string ExpertTensorName(const ModelConfig& config, LayerId layer, ExpertId expert,
                              Projection projection);
 

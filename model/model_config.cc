@@ -1,6 +1,7 @@
 #include "model/model_config.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -8,38 +9,66 @@
 #include "core/status_macros.h"
 #include "model/checkpoint_error.h"
 #include "model/config_reader.h"
-#include "model/model_family.h"
+#include "model/decoder_family.h"
+#include "model/quant/moe_outline.h"
 
 namespace switchyard {
 namespace {
 
-absl::Status Unsupported(absl::string_view key, absl::string_view what) {
+// What looking at a checkpoint can do without, and serving it cannot.
+absl::Status CheckServed(const MoeOutline& outline) {
+  if (outline.shape.top_k == 0) return BadConfig("num_experts_per_tok", "it is missing");
+  if (outline.activation == "silu") return absl::OkStatus();
   return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
-                   absl::StrCat("model config, key '", key, "': ", what),
-                   {{"key", std::string(key)}});
+                   absl::StrCat("model config, key 'hidden_act': experts compute silu, not '",
+                                PrintableName(outline.activation), "'"),
+                   {{"key", "hidden_act"}});
 }
 
-}  // namespace
-
-absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view json) {
-  SY_ASSIGN_OR_RETURN(const ConfigReader reader, ConfigReader::Parse(json));
+ModelConfig ConfigOf(MoeOutline outline) {
   ModelConfig config;
-  SY_RETURN_IF_ERROR(Require(reader.String({"model_type"}), "model_type", config.model_type));
-  const ModelFamily* family = FindModelFamily(config.model_type);
-  if (family == nullptr) {
-    return Unsupported("model_type",
-                       absl::StrCat("'", PrintableName(config.model_type),
-                                    "' cannot be served; supported: ", SupportedModelTypes()));
-  }
-  std::vector<std::string> architectures{family->architecture};
+  config.model_type = std::move(outline.model_type);
+  config.hidden_size = outline.shape.hidden;
+  config.layers = outline.layers;
+  config.draft_layers = outline.drafts;
+  config.experts = outline.shape.experts;
+  config.top_k = outline.shape.top_k;
+  config.moe_intermediate = outline.shape.intermediate;
+  config.moe_layers = std::move(outline.moe_layers);
+  return config;
+}
+
+// `family` is the config's own, or nullptr.
+absl::Status ReadArchitecture(const ConfigReader& reader, const DecoderFamily* family,
+                              ModelConfig& config) {
+  std::vector<std::string> architectures;
+  if (family != nullptr) architectures = {family->architecture};
   SY_RETURN_IF_ERROR(Optional(reader.Strings({"architectures"}), architectures));
+  if (family == nullptr) {
+    if (!architectures.empty()) config.architecture = architectures.front();
+    return absl::OkStatus();
+  }
   if (std::find(architectures.begin(), architectures.end(), family->architecture) ==
       architectures.end()) {
     return BadConfig("architectures", absl::StrCat("model_type '", family->model_type, "' wants '",
                                                    family->architecture, "'"));
   }
   config.architecture = family->architecture;
-  SY_RETURN_IF_ERROR(family->parse(reader, config));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view json) {
+  SY_ASSIGN_OR_RETURN(MoeOutline outline, ParseMoeOutline(json));
+  SY_RETURN_IF_ERROR(CheckServed(outline));
+  ModelConfig config = ConfigOf(std::move(outline));
+  SY_ASSIGN_OR_RETURN(const ConfigReader reader, ConfigReader::Parse(json));
+  const DecoderFamily* family = FindDecoderFamily(config.model_type);
+  SY_RETURN_IF_ERROR(ReadArchitecture(reader, family, config));
+  SY_RETURN_IF_ERROR(Optional(reader.String({"dtype", "torch_dtype"}), config.dtype));
+  if (family == nullptr) return config;
+  SY_ASSIGN_OR_RETURN(config.decoder, family->parse(reader, config));
   return config;
 }
 
@@ -51,12 +80,7 @@ MoeShape ShapeOf(const ModelConfig& config) {
 }
 
 std::vector<LayerId> MoeLayersOf(const ModelConfig& config) {
-  std::vector<LayerId> layers;
-  for (std::int32_t layer = 0; layer < config.layers; ++layer) {
-    const bool dense = std::find(config.mlp_only_layers.begin(), config.mlp_only_layers.end(),
-                                 layer) != config.mlp_only_layers.end();
-    if (!dense && (layer + 1) % config.decoder_sparse_step == 0) layers.push_back(LayerId{layer});
-  }
+  std::vector<LayerId> layers = config.moe_layers;
   for (std::int32_t draft = 0; draft < config.draft_layers; ++draft) {
     layers.push_back(LayerId{config.layers + draft});
   }

@@ -1,10 +1,13 @@
 // What a checkpoint's config.json says about the model, in one vocabulary for all families.
 //
-// Both spellings of Hugging Face transformers are read (before and since version 5). A further
-// family is a row of model_family.cc and a file of its own like qwen3_moe_config.cc. Plain data.
+// Two parts. The MoE layers: all that a deployment needs, known of every family whose experts can
+// be found (model/quant/moe_outline.h). The decoder around them: only of the families that a
+// decoder can be run of (model/decoder_family.h). Both spellings of Hugging Face transformers are
+// read (before and since version 5). Plain data.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,29 +19,15 @@
 
 namespace switchyard {
 
-struct ModelConfig {
-  std::string model_type;    // "qwen3_moe"; "synthetic" for generated weights
-  std::string architecture;  // "Qwen3MoeForCausalLM"
-
-  std::int32_t hidden_size = 0;
-  std::int32_t layers = 0;
-  // MTP or nextn layers, which guess tokens ahead; their ids follow those of the others.
-  std::int32_t draft_layers = 0;
+// What is around the MoE layers: attention, norms, vocabulary.
+struct DecoderConfig {
   std::int32_t heads = 0;  // of queries; a multiple of kv_heads
   std::int32_t kv_heads = 0;
   std::int32_t head_dim = 0;
   std::int32_t vocab_size = 0;
-  std::int32_t max_position = 0;  // positions that the model was made for
-
-  std::int32_t experts = 0;
-  std::int32_t top_k = 0;
-  std::int32_t moe_intermediate = 0;    // of one routed expert
+  std::int32_t max_position = 0;        // positions that the model was made for
   std::int32_t dense_intermediate = 0;  // of the MLP of layers without experts
-  bool norm_topk_prob = false;
-  // Layer l has experts when it is not in mlp_only_layers and (l + 1) % decoder_sparse_step == 0.
-  // Draft layers always have.
-  std::vector<std::int32_t> mlp_only_layers;
-  std::int32_t decoder_sparse_step = 1;
+  bool norm_topk_prob = false;          // of the router
 
   double rope_theta = 0;
   std::string rope_type = "default";
@@ -46,21 +35,36 @@ struct ModelConfig {
   bool tie_word_embeddings = false;
   bool attention_bias = false;
   bool use_sliding_window = false;
-
-  std::string dtype;                        // "bfloat16"; empty when the file does not say
   std::vector<std::int32_t> eos_token_ids;  // may be empty
+
+  friend bool operator==(const DecoderConfig&, const DecoderConfig&) = default;
+};
+
+struct ModelConfig {
+  std::string model_type;    // "qwen3_moe"; "synthetic" for generated weights
+  std::string architecture;  // "Qwen3MoeForCausalLM"; empty when the file does not say
+  std::string dtype;         // "bfloat16"; empty when the file does not say
+
+  std::int32_t hidden_size = 0;
+  std::int32_t layers = 0;
+  // MTP or nextn layers, which guess tokens ahead; their ids follow those of the others.
+  std::int32_t draft_layers = 0;
+  std::int32_t experts = 0;
+  std::int32_t top_k = 0;
+  std::int32_t moe_intermediate = 0;  // of one routed expert
+  // Those of `layers` that have routed experts, ascending. Draft layers always have.
+  std::vector<LayerId> moe_layers;
+
+  std::optional<DecoderConfig> decoder = {};  // unset: not read of this family
 
   friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
 };
-
-// hidden_size * moe_intermediate: far above any real expert, and small enough to allocate.
-inline constexpr std::int64_t kExpertTensorValuesMax = std::int64_t{1} << 30;
 
 // Reads config.json's text. Values are checked for type, range and agreement with each other.
 //
 // Errors: kInvalidArgument (BAD_CONFIG), metadata {key}, for text that is not a JSON object, for a
 // missing, mistyped or contradictory value; kUnimplemented (UNSUPPORTED) for a model_type outside
-// the supported ones, which it lists, or a feature that cannot be served. What the weights are
+// the known ones, which it lists, or a feature that cannot be served. What the weights are
 // stored as is quant/quant_config.h's.
 absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view json);
 

@@ -1,14 +1,15 @@
-// config.json of Qwen3-MoE (transformers' Qwen3MoeConfig), in both spellings.
+// The decoder's part of config.json of Qwen3-MoE (transformers' Qwen3MoeConfig), in both spellings.
 #pragma once
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 #include "model/config_reader.h"
 #include "model/model_config.h"
 
 namespace switchyard {
 
-// Fills `config`. Errors: those of ParseModelConfig.
-absl::Status ParseQwen3MoeConfig(const ConfigReader& reader, ModelConfig& config);
+// `config` has everything but the decoder. Errors: those of ParseModelConfig.
+absl::StatusOr<DecoderConfig> ParseQwen3MoeDecoder(const ConfigReader& reader,
+                                                   const ModelConfig& config);
 
 }  // namespace switchyard

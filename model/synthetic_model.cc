@@ -18,6 +18,7 @@
 #include "core/rng.h"
 #include "core/status_macros.h"
 #include "model/config_reader.h"
+#include "model/quant/moe_outline.h"
 
 namespace switchyard {
 namespace {
@@ -138,6 +139,9 @@ ModelConfig ConfigOf(const SyntheticModel& model) {
   config.top_k = model.shape.top_k;
   config.moe_intermediate = model.shape.intermediate;
   config.dtype = "bfloat16";
+  for (std::int32_t layer = 0; layer < model.layers; ++layer) {
+    config.moe_layers.push_back(LayerId{layer});
+  }
   return config;
 }
 

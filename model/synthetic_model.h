@@ -36,7 +36,7 @@ absl::StatusOr<SyntheticModel> ParseSyntheticModel(absl::string_view text);
 // The text of `model`, with every key.
 std::string ToString(const SyntheticModel& model);
 
-// model_type "synthetic"; it has no attention, so those fields stay 0.
+// model_type "synthetic"; it has no decoder.
 ModelConfig ConfigOf(const SyntheticModel& model);
 
 // Errors: kInvalidArgument (UNKNOWN_LAYER, EXPERT_OUT_OF_RANGE). About 0.5 GB/s in a release build.

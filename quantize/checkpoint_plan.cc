@@ -186,7 +186,17 @@ class Planner {
                     [](const PlannedLayer& layer) { return layer.quantised; })) {
       return absl::OkStatus();
     }
-    return BadOption("exclude", "every MoE layer is to stay in BF16: nothing is left to quantise");
+    return NothingLeft();
+  }
+
+  // Named after the words that were given.
+  [[nodiscard]] absl::Status NothingLeft() const {
+    const bool kept = !request_.keep_bf16_layers.empty();
+    const bool both = kept && !request_.exclude.empty();
+    return BadOption(kept ? "keep-bf16-layers" : "exclude",
+                     absl::StrCat(both ? "with --exclude, " : "",
+                                  "every MoE layer is to stay in BF16: nothing is left to "
+                                  "quantise; name fewer"));
   }
 
   absl::Status Exclude(const std::string& pattern) {

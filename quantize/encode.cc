@@ -7,6 +7,8 @@
 
 #include "core/bf16.h"
 #include "core/error.h"
+#include "core/fp8.h"
+#include "core/nvfp4_scale.h"
 #include "core/status_macros.h"
 #include "model/checkpoint_error.h"
 #include "quantize/encoders.h"
@@ -21,14 +23,23 @@ absl::Status WrongWeight(const EncodeRequest& request, absl::string_view what) {
       what);
 }
 
-absl::StatusOr<float> InputScale(const EncodeRequest& request, float range) {
-  const float scale = request.input_amax / range;
-  if (scale > 0 && std::isfinite(scale)) return scale;
-  return MakeError(
-      absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
-      absl::StrCat(request.module, ": the inputs' largest magnitude ", request.input_amax,
-                   " gives no scale above zero; calibrate with rows that reach it"),
-      {{"module", std::string(request.module)}});
+absl::StatusOr<float> InputScale(const EncodeRequest& request) {
+  const QuantLayout layout = request.quant.layout;
+  const bool nvfp4 =
+      layout == QuantLayout::kNvfp4ModelOpt || layout == QuantLayout::kNvfp4Compressed;
+  float scale = request.input_amax / (nvfp4 ? kNvfp4Range : kE4m3Max);
+  if (layout == QuantLayout::kW4Afp8) scale = Bf16ToFloat(FloatToBf16(scale));
+  if (!(scale > 0) || !std::isfinite(scale)) {
+    return MakeError(
+        absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
+        absl::StrCat(request.module, ": the inputs' largest magnitude ", request.input_amax,
+                     " gives no scale above zero; calibrate with rows that reach it"),
+        {{"module", std::string(request.module)}});
+  }
+  if (!nvfp4) return scale;
+  const absl::Status usable = GlobalScaleFromModelOpt(scale).status();
+  if (usable.ok()) return scale;
+  return WithMetadata(Annotate(usable, request.module), "module", request.module);
 }
 
 namespace {
@@ -97,6 +108,16 @@ float AmaxOf(std::span<const float> weights) {
   float amax = 0;
   for (const float weight : weights) amax = std::max(amax, std::abs(weight));
   return amax;
+}
+
+absl::Status CheckInputAmax(const ProjectionQuant& quant, float input_amax,
+                            absl::string_view module) {
+  if (!quant.static_inputs) return absl::OkStatus();
+  EncodeRequest request;
+  request.quant = quant;
+  request.module = module;
+  request.input_amax = input_amax;
+  return internal::InputScale(request).status();
 }
 
 }  // namespace switchyard

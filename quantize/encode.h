@@ -52,6 +52,11 @@ struct EncodeRequest {
 // sizes that the layout cannot hold, an input_amax or global_amax that gives no usable scale.
 absl::StatusOr<RawProjection> Encode(const EncodeRequest& request);
 
+// What Encode would say of an `input_amax` of `module`, before anything is encoded. Errors:
+// kInvalidArgument (BAD_CONFIG), metadata {module}: no usable scale comes of it.
+absl::Status CheckInputAmax(const ProjectionQuant& quant, float input_amax,
+                            absl::string_view module);
+
 // Largest |w|; 0 of none.
 float AmaxOf(std::span<const float> weights);
 

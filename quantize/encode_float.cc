@@ -105,7 +105,7 @@ EncodedTensors EncodeFp8Tensor(const EncodeRequest& request) {
       Fp8Codes(request, [&](std::int64_t, std::int64_t) { return scale[0]; }),
       TensorOf(TensorRole::kScale, TensorDtype::kF32, {}, scale)};
   if (!request.quant.static_inputs) return tensors;
-  SY_ASSIGN_OR_RETURN(const float input, InputScale(request, kE4m3Max));
+  SY_ASSIGN_OR_RETURN(const float input, InputScale(request));
   tensors.push_back(
       TensorOf(TensorRole::kInputScale, TensorDtype::kF32, {}, std::vector<float>{input}));
   return tensors;
@@ -130,9 +130,7 @@ EncodedTensors EncodeNvfp4(const EncodeRequest& request) {
   const absl::StatusOr<float> global = GlobalScaleFromAmax(amax);
   if (!global.ok()) return Annotate(global.status(), request.module);
   const float g = *global;
-  SY_ASSIGN_OR_RETURN(const float input, InputScale(request, kNvfp4Range));
-  const absl::StatusOr<float> input_g = GlobalScaleFromModelOpt(input);
-  if (!input_g.ok()) return Annotate(input_g.status(), request.module);
+  SY_ASSIGN_OR_RETURN(const float input, InputScale(request));
   std::vector<RawTensor> tensors = Nvfp4Codes(request, g);
   // One element: [1] for compressed-tensors, [] for ModelOpt, as their tools write it.
   const std::vector<std::int64_t> one =
@@ -141,7 +139,7 @@ EncodedTensors EncodeNvfp4(const EncodeRequest& request) {
     tensors.push_back(TensorOf(role, TensorDtype::kF32, one, std::vector<float>{scale}));
   };
   add(TensorRole::kGlobalScale, compressed ? g : amax / kNvfp4Range);
-  add(TensorRole::kInputScale, compressed ? *input_g : input);
+  add(TensorRole::kInputScale, compressed ? 1.0F / input : input);
   return tensors;
 }
 

@@ -160,17 +160,14 @@ EncodedTensors EncodeW4Afp8(const EncodeRequest& request) {
   for (std::size_t at = 0; at < codes.size(); at += 2) {
     bytes.push_back(static_cast<std::uint8_t>(Nibble(codes[at]) | Nibble(codes[at + 1]) << 4U));
   }
-  SY_ASSIGN_OR_RETURN(const float input, InputScale(request, kE4m3Max));
-  const Bf16 input_bits = FloatToBf16(input);
-  if (Bf16ToFloat(input_bits) > 0 && std::isfinite(Bf16ToFloat(input_bits))) {
-    const std::int64_t rows = request.size.rows;
-    return std::vector<RawTensor>{
-        TensorOf(TensorRole::kWeight, TensorDtype::kI8, {rows, request.size.columns / 2}, bytes),
-        TensorOf(TensorRole::kScale, TensorDtype::kBf16,
-                 {rows, request.size.columns / GroupOf(request)}, stored),
-        TensorOf(TensorRole::kInputScale, TensorDtype::kBf16, {1}, std::vector<Bf16>{input_bits})};
-  }
-  return WrongWeight(request, "its input scale does not fit BF16; calibrate anew");
+  SY_ASSIGN_OR_RETURN(const float input, InputScale(request));
+  const std::int64_t rows = request.size.rows;
+  return std::vector<RawTensor>{
+      TensorOf(TensorRole::kWeight, TensorDtype::kI8, {rows, request.size.columns / 2}, bytes),
+      TensorOf(TensorRole::kScale, TensorDtype::kBf16,
+               {rows, request.size.columns / GroupOf(request)}, stored),
+      TensorOf(TensorRole::kInputScale, TensorDtype::kBf16, {1},
+               std::vector<Bf16>{FloatToBf16(input)})};
 }
 
 EncodedTensors EncodeInt8(const EncodeRequest& request) {

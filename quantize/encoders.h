@@ -31,9 +31,10 @@ EncodedTensors EncodeAwq(const EncodeRequest& request);
 // kDataLoss (CHECKPOINT, WRONG_VALUE) naming the module of `request`.
 absl::Status WrongWeight(const EncodeRequest& request, absl::string_view what);
 
-// FP32 scale of the static inputs: amax / `range`. Errors: kInvalidArgument (BAD_CONFIG) when it is
-// no number above zero.
-absl::StatusOr<float> InputScale(const EncodeRequest& request, float range);
+// Scale of the static inputs of `request`, as its layout stores it: amax over the largest row that
+// its codes hold; of w4afp8 rounded to BF16. Errors: kInvalidArgument (BAD_CONFIG) when it, or for
+// NVFP4 its reciprocal, is no number above zero.
+absl::StatusOr<float> InputScale(const EncodeRequest& request);
 
 template <typename T>
 RawTensor TensorOf(TensorRole role, TensorDtype dtype, std::vector<std::int64_t> shape,

@@ -53,6 +53,16 @@ std::string WithoutSlash(std::string dir) {
   return dir;
 }
 
+// Why no folder `dir` can be made: its parent is to blame, not the name that it has while it grows.
+absl::Status CannotMake(const std::string& dir, int error) {
+  const std::string parent = ParentOf(dir);
+  if (error != ENOENT) return IoError(parent, "create a folder in it", error);
+  return MakeError(absl::StatusCode::kNotFound, Reason::kCheckpoint,
+                   absl::StrCat(dir, ": the folder ", parent,
+                                " does not exist; make it, or choose another --out"),
+                   {{"kind", "IO_ERROR"}, {"file", parent}});
+}
+
 // What stands under the name may be lost: only a checkpoint, as far as one can tell.
 absl::Status CheckReplaceable(const std::string& dir) {
   std::error_code error;
@@ -127,7 +137,7 @@ absl::StatusOr<std::unique_ptr<OutputFolder>> OutputFolder::Create(const std::st
   }
   const std::string partial = absl::StrCat(name, ".partial-", getpid());
   if (mkdir(partial.c_str(), 0777) != 0) {
-    if (errno != EEXIST) return IoError(partial, "create folder", errno);
+    if (errno != EEXIST) return CannotMake(name, errno);
     return Refuse(partial,
                   "it is left from a run that was killed, or another run writes there; "
                   "delete it when none does");

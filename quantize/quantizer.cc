@@ -125,6 +125,20 @@ class Run {
       if (!layer.quantised) continue;
       SY_ASSIGN_OR_RETURN(amax_[layer.layer],
                           InputAmaxOf(*options_.calibration, layer.layer, layer.shape.experts));
+      SY_RETURN_IF_ERROR(CheckScales(layer));
+    }
+    return absl::OkStatus();
+  }
+
+  // Whether every magnitude gives a scale that the layout can store.
+  absl::Status CheckScales(const PlannedLayer& layer) {
+    for (std::int32_t expert = 0; expert < layer.shape.experts; ++expert) {
+      for (const Projection projection : kAllProjections) {
+        const absl::Status usable = CheckInputAmax(options_.scheme->of(projection),
+                                                   amax_[layer.layer].of(expert, projection),
+                                                   layer.to.Name(expert, projection));
+        if (!usable.ok()) return Annotate(usable, "--calibrate");
+      }
     }
     return absl::OkStatus();
   }

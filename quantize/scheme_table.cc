@@ -107,7 +107,8 @@ bool IsCalled(const WriteScheme& row, absl::string_view layout) {
 
 absl::Status NoSuch(absl::string_view what, absl::string_view word,
                     const std::vector<std::string>& known) {
-  const std::string near = NearestWord(word, known);
+  std::string near = NearestWord(word, known);
+  if (near.empty()) near = WordBegunBy(word, known);
   return MakeError(
       absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
       absl::StrCat("there is no ", what, " \"", word, "\"",
@@ -139,7 +140,7 @@ std::span<const WriteScheme> WriteSchemes() { return kRows; }
 absl::StatusOr<const WriteScheme*> FindWriteScheme(absl::string_view name,
                                                    absl::string_view layout) {
   std::vector<std::string> names;
-  bool known = false;
+  std::vector<std::string> layouts;  // of the rows of that name
   for (const WriteScheme& row : kRows) {
     const char* scheme = QuantSchemeInfoOf(row.scheme()).name;
     names.emplace_back(row.name);
@@ -147,10 +148,11 @@ absl::StatusOr<const WriteScheme*> FindWriteScheme(absl::string_view name,
     if (name != row.name && name != scheme) continue;
     // A row's own name goes before another row's scheme of that name.
     if (IsCalled(row, layout)) return &row;
-    known = true;
+    layouts.emplace_back(row.name);
+    layouts.emplace_back(QuantLayoutInfoOf(row.gate_up.layout).name);
   }
-  if (!known) return NoSuch("scheme", name, names);
-  return NoSuch(absl::StrCat("layout of scheme ", name), layout, names);
+  if (layouts.empty()) return NoSuch("scheme", name, names);
+  return NoSuch(absl::StrCat("layout of scheme ", name), layout, layouts);
 }
 
 absl::Status BadOption(absl::string_view option, absl::string_view what) {

@@ -1,9 +1,11 @@
 #include "services/admin_queries.h"
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -13,7 +15,9 @@
 #include "services/convert/admin.h"
 #include "services/convert/decoder.h"
 #include "services/convert/plan.h"
+#include "services/convert/trace.h"
 #include "services/edge_query.h"
+#include "services/layer_traces.h"
 
 namespace switchyard {
 namespace {
@@ -54,14 +58,72 @@ absl::StatusOr<const DeploymentView*> FindServing(const CoordinatorView& view,
   return deployment;
 }
 
-absl::Status NoSuchLayer(const Plan& plan, std::uint32_t layer) {
+absl::Status NoSuchLayer(const std::string& model, const std::vector<LayerId>& there,
+                         LayerId layer) {
   const std::string layers = absl::StrJoin(
-      plan.layers, ", ",
-      [](std::string* out, const LayerPlacement& item) { absl::StrAppend(out, item.layer.value); });
+      there, ", ", [](std::string* out, LayerId id) { absl::StrAppend(out, id.value); });
   return MakeError(absl::StatusCode::kNotFound, Reason::kUnknownLayer,
-                   absl::StrCat("layer ", layer, " of model ", plan.model,
+                   absl::StrCat("layer ", layer.value, " of model ", model,
                                 " is no MoE layer; these are: ", layers),
-                   {{"layer", absl::StrCat(layer)}, {"model", plan.model}});
+                   {{"layer", absl::StrCat(layer.value)}, {"model", model}});
+}
+
+// What somebody asks about.
+struct LayerQuestion {
+  LayerId layer;
+  std::optional<Phase> phase;
+  std::optional<EdgeQuery> edge;
+
+  [[nodiscard]] bool Is(Phase of, const Edge& at) const {
+    return (!phase || of == *phase) && (!edge || edge->Is(at));
+  }
+};
+
+absl::StatusOr<LayerQuestion> ParseQuestion(const v1::ExplainLayerRequest& request) {
+  Decoder at("ExplainLayerRequest");
+  LayerQuestion question;
+  at.Int("layer", request.layer(), &question.layer.value);
+  at.OptionalEnum<Phase>("phase", request.phase(), &question.phase);
+  if (!at.ok()) return at.status();
+  if (request.has_edge()) {
+    SY_ASSIGN_OR_RETURN(question.edge, ParseEdgeQuery(request.edge()));
+  }
+  return question;
+}
+
+absl::Status AddPlan(const Plan& plan, const LayerQuestion& question,
+                     v1::ExplainLayerResponse* out) {
+  const LayerPlacement* placement = plan.FindLayer(question.layer);
+  if (placement == nullptr) {
+    std::vector<LayerId> there;
+    for (const LayerPlacement& layer : plan.layers) there.push_back(layer.layer);
+    return NoSuchLayer(plan.model, there, question.layer);
+  }
+  out->set_epoch(plan.epoch.value);
+  for (const PlanWorker& worker : plan.workers) Encode(worker, out->add_workers());
+  Encode(*placement, out->mutable_placement());
+  for (const DispatchConfig& config : plan.configs) {
+    if (config.layer == question.layer && question.Is(config.phase, config.edge)) {
+      Encode(config, out->add_configs());
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AddTraces(const CoordinatorView& view, const DeploymentView& deployment,
+                       const LayerQuestion& question, v1::ExplainLayerResponse* out) {
+  // A plan may have layers that the deployment as applied has not; it then speaks for itself.
+  if (!std::binary_search(deployment.layers.begin(), deployment.layers.end(), question.layer)) {
+    return deployment.serving != nullptr
+               ? absl::OkStatus()
+               : NoSuchLayer(deployment.spec.model, deployment.layers, question.layer);
+  }
+  SY_ASSIGN_OR_RETURN(const std::vector<DecisionTrace> traces,
+                      TracesOf(view, deployment, question.layer, question.phase));
+  for (const DecisionTrace& trace : traces) {
+    if (question.Is(trace.subject.phase, trace.subject.edge)) Encode(trace, out->add_traces());
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -69,6 +131,7 @@ absl::Status NoSuchLayer(const Plan& plan, std::uint32_t layer) {
 v1::ApplyDeploymentResponse ApplyResponse(const DeploymentView& view) {
   v1::ApplyDeploymentResponse out;
   Encode(view, out.mutable_deployment());
+  for (const Warning& warning : view.warnings) Encode(warning, out.add_warnings());
   if (view.drafted == nullptr) return out;
   for (const DispatchConfig& config : view.drafted->configs) Encode(config, out.add_configs());
   return out;
@@ -128,32 +191,23 @@ absl::StatusOr<v1::GetPlanResponse> GetPlan(const CoordinatorView& view,
 
 absl::StatusOr<v1::ExplainLayerResponse> ExplainLayer(const CoordinatorView& view,
                                                       const v1::ExplainLayerRequest& request) {
-  SY_ASSIGN_OR_RETURN(const DeploymentView* found, FindServing(view, request.deployment()));
-  const Plan& plan = found->serving->plan;
-  Decoder at("ExplainLayerRequest");
-  LayerId layer;
-  at.Int("layer", request.layer(), &layer.value);
-  std::optional<Phase> phase;
-  at.OptionalEnum<Phase>("phase", request.phase(), &phase);
-  if (!at.ok()) return at.status();
-  const LayerPlacement* placement = plan.FindLayer(layer);
-  if (placement == nullptr) return NoSuchLayer(plan, request.layer());
-
+  SY_ASSIGN_OR_RETURN(const DeploymentView* found, Find(view, request.deployment()));
+  SY_ASSIGN_OR_RETURN(const LayerQuestion question, ParseQuestion(request));
   v1::ExplainLayerResponse out;
-  out.set_epoch(plan.epoch.value);
-  for (const PlanWorker& worker : plan.workers) Encode(worker, out.add_workers());
-  Encode(*placement, out.mutable_placement());
-  std::optional<EdgeQuery> edge;
-  if (request.has_edge()) {
-    SY_ASSIGN_OR_RETURN(edge, ParseEdgeQuery(request.edge()));
+  out.set_activity(found->activity);
+  if (found->serving != nullptr) {
+    SY_RETURN_IF_ERROR(AddPlan(found->serving->plan, question, &out));
   }
-  for (const DispatchConfig& config : plan.configs) {
-    const bool asked = !phase.has_value() || config.phase == *phase;
-    if (config.layer != layer || !asked || (edge && !edge->Is(config.edge))) continue;
-    Encode(config, out.add_configs());
+  SY_RETURN_IF_ERROR(AddTraces(view, *found, question, &out));
+  const bool answered = found->serving != nullptr && !question.edge;
+  if (answered || out.configs_size() > 0 || out.traces_size() > 0) return out;
+  EdgeQuery edge;
+  if (question.edge) {
+    edge = *question.edge;
+  } else {
+    SY_ASSIGN_OR_RETURN(edge, EveryKind());
   }
-  if (!edge || out.configs_size() > 0) return out;
-  SY_ASSIGN_OR_RETURN(auto answers, WouldTravel(*found, layer, phase, *edge));
+  SY_ASSIGN_OR_RETURN(auto answers, WouldTravel(*found, question.layer, question.phase, edge));
   for (v1::HypotheticalDispatch& would : answers) *out.add_hypothetical() = std::move(would);
   return out;
 }

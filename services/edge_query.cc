@@ -1,6 +1,5 @@
 #include "services/edge_query.h"
 
-#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -9,10 +8,13 @@
 #include "coordinator/config_planner.h"
 #include "core/error.h"
 #include "core/resolve/dispatch_resolver.h"
+#include "core/resolve/mode_limits.h"
 #include "core/resolve/what_if.h"
 #include "core/status_macros.h"
 #include "services/convert/plan.h"
+#include "services/convert/trace.h"
 #include "services/grpc_status.h"
+#include "services/layer_traces.h"
 
 namespace switchyard {
 namespace {
@@ -36,31 +38,18 @@ bool NamesKind(const std::string& word) {
   return profile == nullptr || word == DeviceKindName(profile->kind);
 }
 
-// What the checkpoint says about the layer. A plan may serve on from before the checkpoint or the
-// model of a deployment was changed.
-absl::StatusOr<LayerStorage> StorageOf(const DeploymentView& deployment, LayerId layer) {
-  const auto at = std::lower_bound(deployment.layers.begin(), deployment.layers.end(), layer);
-  if (at != deployment.layers.end() && *at == layer) {
-    return deployment.storage.at(static_cast<std::size_t>(at - deployment.layers.begin()));
-  }
-  return MakeError(
-      absl::StatusCode::kNotFound, Reason::kUnknownLayer,
-      absl::StrCat("deployment ", deployment.spec.name, " as applied has no layer ", layer.value,
-                   ", though the plan that serves has; ask again when the new plan serves"),
-      {{"deployment", deployment.spec.name}, {"layer", absl::StrCat(layer.value)}});
-}
-
 v1::HypotheticalDispatch Answer(const DispatchRequest& request) {
   v1::HypotheticalDispatch out;
   out.set_source_profile(request.source.device_profile);
   out.set_worker_profile(request.workers[0].device_profile);
   out.set_phase(EnumToProto(request.phase));
-  const DecisionTrace trace = TraceDispatch(request);
+  const DecisionTrace trace = TraceWithinLimits(request, request.workers);
   if (trace.outcome) {
     Encode(ConfigOf(request, trace), out.mutable_config());
   } else {
     *out.mutable_refusal() = StatusToProto(trace.refusal);
   }
+  Encode(trace, out.mutable_trace());
   return out;
 }
 
@@ -78,11 +67,18 @@ absl::StatusOr<EdgeQuery> ParseEdgeQuery(const v1::EdgeQuery& proto) {
   return query;
 }
 
+absl::StatusOr<EdgeQuery> EveryKind() {
+  EdgeQuery query;
+  SY_ASSIGN_OR_RETURN(query.sources, ProfilesNamed(DeviceKindName(PlannedSources().front())));
+  SY_ASSIGN_OR_RETURN(query.workers, ProfilesNamed(""));
+  return query;
+}
+
 absl::StatusOr<std::vector<v1::HypotheticalDispatch>> WouldTravel(const DeploymentView& deployment,
                                                                   LayerId layer,
                                                                   std::optional<Phase> phase,
                                                                   const EdgeQuery& query) {
-  SY_ASSIGN_OR_RETURN(const LayerStorage storage, StorageOf(deployment, layer));
+  SY_ASSIGN_OR_RETURN(const LayerStorage storage, StorageOfLayer(deployment, layer));
   std::vector<v1::HypotheticalDispatch> out;
   for (const DeviceProfile* source : query.sources) {
     for (const DeviceProfile* profile : query.workers) {

@@ -4,8 +4,8 @@
 // An answer for an edge that is not there is a hypothesis (core/resolve/what_if.h): it holds for
 // one worker that has proven everything its kind can do, under what the deployment as applied asks
 // for and what its checkpoint says of the layer: scheme, role, exclusion and quant config. The
-// device limits of a plan (CheckModeLimits) are not looked at: they depend on how many workers
-// there are. Pure; thread-safe.
+// limits of that one device count as a plan's do (CheckModeLimits); more workers may bring a limit
+// on their number. Pure; thread-safe.
 #pragma once
 
 #include <optional>
@@ -34,6 +34,9 @@ struct EdgeQuery {
 // Errors: kInvalidArgument (BAD_REQUEST) when an end is missing or no kind of device, with the
 // nearest.
 absl::StatusOr<EdgeQuery> ParseEdgeQuery(const v1::EdgeQuery& proto);
+
+// From the source of every plan to every kind of worker.
+absl::StatusOr<EdgeQuery> EveryKind();
 
 // One answer for each source, worker and phase (`phase` unset: all that the deployment serves).
 // Errors: kNotFound (UNKNOWN_LAYER) when the deployment as applied does not have `layer`: the plan

@@ -189,6 +189,7 @@ absl::Status Resolution::RefuseByHardware() const {
 
 void Resolution::SendNvfp4LayersBf16InNormal() {
   if (dtype_ != DispatchDtype::kNvfp4 || trace_.mode != DispatchMode::kNormal) return;
+  if (scheme_ && *scheme_ != QuantScheme::kNvfp4) return;  // In no mode: refused below.
   if (asked_ == Asked::kExplicitly) {
     Warn(WarningId::kNvfp4NormalSendsBf16,
          "normal mode sends bf16 where nvfp4 was asked for; low_latency sends nvfp4");
@@ -338,16 +339,30 @@ absl::Status Resolution::Refuse(absl::StatusCode code, Reason reason,
                                 const std::string& text) const {
   const TraceSubject& subject = trace_.subject;
   const absl::string_view scheme = scheme_ ? QuantSchemeInfoOf(*scheme_).name : "unknown";
-  return MakeError(code, reason,
-                   absl::StrFormat("layer %d of model %s (scheme %s), phase %s, %s -> %s: %s",
-                                   subject.layer.value, subject.model, scheme,
-                                   PhaseName(subject.phase), DeviceKindName(subject.edge.source),
-                                   DeviceKindName(subject.edge.worker), text),
-                   {{"deployment", subject.deployment},
-                    {"layer", absl::StrCat(subject.layer.value)},
-                    {"scheme", std::string(scheme)},
-                    {"dtype", std::string(DispatchDtypeName(dtype_))},
-                    {"mode", std::string(DispatchModeName(trace_.mode))}});
+  // What was resolved before, where it is not the dtype that is refused.
+  std::string led;
+  if (trace_.decision && !trace_.adjustments.empty()) {
+    const RuleOutcome& winner = trace_.decision->rules[trace_.decision->winner];
+    absl::StrAppend(&led, DispatchDtypeName(trace_.decision->dtype), " by rule ", winner.step, " (",
+                    RuleName(winner.rule), ": ", winner.why, "); ");
+    for (const Adjustment& one : trace_.adjustments) absl::StrAppend(&led, one.why, "; ");
+  }
+  const absl::Status refusal =
+      MakeError(code, reason,
+                absl::StrFormat("layer %d of model %s (scheme %s), phase %s, %s -> %s: %s%s",
+                                subject.layer.value, subject.model, scheme,
+                                PhaseName(subject.phase), DeviceKindName(subject.edge.source),
+                                DeviceKindName(subject.edge.worker), led, text),
+                {{"deployment", subject.deployment},
+                 {"layer", absl::StrCat(subject.layer.value)},
+                 {"scheme", std::string(scheme)},
+                 {"dtype", std::string(DispatchDtypeName(dtype_))},
+                 {"mode", std::string(DispatchModeName(trace_.mode))}});
+  if (trace_.warnings.empty()) return refusal;
+  const auto name = [](std::string* out, const Warning& one) {
+    absl::StrAppend(out, WarningName(one.id));
+  };
+  return WithMetadata(refusal, "warnings", absl::StrJoin(trace_.warnings, ", ", name));
 }
 
 // How unquantised drafts are loaded: without a quant config, or with one that asks for BF16.

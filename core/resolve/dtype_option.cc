@@ -63,8 +63,9 @@ std::string DeprecatedBf16VariableText() {
 }
 
 std::string DeprecatedNpuInt8VariableText() {
-  return absl::StrCat(kNpuInt8Variable, " is deprecated; write ", kDtypeFlag,
-                      " int8 for phase prefill instead");
+  return absl::StrCat(
+      kNpuInt8Variable, " is deprecated and decides only where a layer's scheme is ",
+      "unknown; write ", kDtypeOption, ": int8 for phase prefill in the deployment file instead");
 }
 
 }  // namespace switchyard

@@ -2,6 +2,7 @@
 // nothing is generated; with --record-amax what the experts saw is written for calibration.
 // Exit codes: 0 done, 2 could not.
 #include <cstdio>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -37,25 +38,33 @@ void Show(absl::string_view bytes) {
   std::fflush(stdout);
 }
 
+// Open before anything runs; nullptr when nothing is recorded.
+using Record = std::unique_ptr<AmaxFileWriter>;
+
+absl::StatusOr<Record> OpenRecord(const Options& options) {
+  if (options.record_amax.empty()) return Record();
+  return AmaxFileWriter::Open(options.record_amax);
+}
+
 // What the workers recorded, as a file.
-absl::Status WriteRecord(const Options& options, const Model& model, const ExpertsReport& experts) {
-  if (options.record_amax.empty()) return absl::OkStatus();
+absl::Status WriteRecord(const Record& record, const Model& model, const ExpertsReport& experts) {
+  if (record == nullptr) return absl::OkStatus();
   const AmaxShape shape{.layers = model.decoder->dims().layers,
                         .experts = model.decoder->dims().experts};
   SY_ASSIGN_OR_RETURN(const AmaxTable table, MergeAmax(shape, experts.hits));
-  return WriteAmaxFile(options.record_amax, table);
+  return record->Commit(table);
 }
 
-absl::Status RunText(const Options& options, const Model& model) {
+absl::Status RunText(const Options& options, const Model& model, const Record& record) {
   SY_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(options.text));
   SY_ASSIGN_OR_RETURN(const std::size_t windows,
                       FeedText(*model.decoder, model.moe->prefill(), text));
   SY_ASSIGN_OR_RETURN(const ExpertsReport experts, model.moe->Report());
   std::fputs(FeedTable(text.size(), windows, experts).c_str(), stderr);
-  return WriteRecord(options, model, experts);
+  return WriteRecord(record, model, experts);
 }
 
-absl::Status RunPrompt(const Options& options, const Model& model) {
+absl::Status RunPrompt(const Options& options, const Model& model, const Record& record) {
   SY_RETURN_IF_ERROR(CheckByteVocabulary(model.decoder->dims().vocab));
   const std::vector<std::int32_t> prompt = EncodeBytes(options.prompt);
   const SteadyClock clock;
@@ -68,7 +77,7 @@ absl::Status RunPrompt(const Options& options, const Model& model) {
                {.prompt = prompt,
                 .tokens = options.tokens,
                 .sampling = options.sampling,
-                .stop = model.checkpoint->config().eos_token_ids,
+                .stop = model.checkpoint->config().decoder->eos_token_ids,
                 .on_token = [](std::int32_t token) {
                   Show(DecodeBytes({&token, 1}));
                 }});
@@ -77,12 +86,17 @@ absl::Status RunPrompt(const Options& options, const Model& model) {
   SY_ASSIGN_OR_RETURN(const ExpertsReport experts, model.moe->Report());
   std::fputs(GenerateTable(*report, experts).c_str(), stderr);
   if (options.explain) std::fputs(model.moe->Describe().c_str(), stderr);
-  return WriteRecord(options, model, experts);
+  return WriteRecord(record, model, experts);
 }
 
 absl::Status Run(const Options& options) {
+  SY_ASSIGN_OR_RETURN(const Record record, OpenRecord(options));
   SY_ASSIGN_OR_RETURN(const Model model, OpenModel(options.common));
-  return options.text.empty() ? RunPrompt(options, model) : RunText(options, model);
+  if (record != nullptr) {
+    const std::string warning = QuantisedWarning(*model.checkpoint);
+    if (!warning.empty()) std::fprintf(stderr, "warning: --record-amax: %s\n", warning.c_str());
+  }
+  return options.text.empty() ? RunPrompt(options, model, record) : RunText(options, model, record);
 }
 
 int Main(int argc, char** argv) {

@@ -6,10 +6,12 @@
 
 #include <cstddef>
 #include <span>
+#include <string>
 
 #include "absl/status/statusor.h"
 
 #include "core/session_messages.h"
+#include "model/checkpoint.h"
 #include "model/quant/amax_file.h"
 
 namespace switchyard::qwen3_moe {
@@ -26,5 +28,10 @@ struct AmaxShape {
 // magnitude: nothing was fed, or nobody asked for them.
 absl::StatusOr<AmaxTable> MergeAmax(const AmaxShape& shape,
                                     std::span<const AttachmentCounters::Hit> hits);
+
+// A sentence for an operator when layers of `checkpoint` are quantised: calibration is for the
+// weights that are still to be quantised, and what these experts make of their rows is not the
+// same. "" when none is.
+std::string QuantisedWarning(const Checkpoint& checkpoint);
 
 }  // namespace switchyard::qwen3_moe

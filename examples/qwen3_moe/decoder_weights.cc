@@ -11,6 +11,18 @@
 namespace switchyard::qwen3_moe {
 namespace {
 
+constexpr char kModelType[] = "qwen3_moe";
+
+// Its experts may well be served; what is around them is another architecture.
+absl::Status OtherModel(const std::string& model_type) {
+  return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
+                   absl::StrCat("the Qwen3-MoE decoder runs checkpoints of model_type '",
+                                kModelType, "' alone, and this one is '", model_type,
+                                "'; deploy its experts (syctl apply) and call them from an engine "
+                                "of your own through the client (client/switchyard.h)"),
+                   {{"model_type", model_type}});
+}
+
 absl::Status Unsupported(absl::string_view what) {
   return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
                    absl::StrCat("the Qwen3-MoE decoder cannot run this model: ", what,
@@ -45,32 +57,33 @@ absl::StatusOr<LayerWeights> LoadLayer(TensorReader& reader, const DecoderDims& 
 }  // namespace
 
 absl::StatusOr<DecoderDims> DimsOf(const ModelConfig& config) {
-  if (config.model_type != "qwen3_moe") {
-    return Unsupported(absl::StrCat("model_type is \"", config.model_type, "\""));
+  if (config.model_type != kModelType || !config.decoder.has_value()) {
+    return OtherModel(config.model_type);
   }
+  const DecoderConfig& decoder = *config.decoder;
   if (MoeLayersOf(config).size() != static_cast<std::size_t>(config.layers + config.draft_layers)) {
     return Unsupported("some layers are dense (mlp_only_layers, decoder_sparse_step)");
   }
-  if (config.attention_bias) return Unsupported("attention_bias is true");
-  if (config.use_sliding_window) return Unsupported("use_sliding_window is true");
-  if (config.rope_type != "default") {
-    return Unsupported(absl::StrCat("rope_type is \"", config.rope_type, "\""));
+  if (decoder.attention_bias) return Unsupported("attention_bias is true");
+  if (decoder.use_sliding_window) return Unsupported("use_sliding_window is true");
+  if (decoder.rope_type != "default") {
+    return Unsupported(absl::StrCat("rope_type is \"", decoder.rope_type, "\""));
   }
   const auto size = [](std::int32_t value) { return static_cast<std::size_t>(value); };
   return DecoderDims{.layers = size(config.layers),
                      .hidden = size(config.hidden_size),
-                     .heads = size(config.heads),
-                     .kv_heads = size(config.kv_heads),
-                     .head_dim = size(config.head_dim),
-                     .vocab = size(config.vocab_size),
+                     .heads = size(decoder.heads),
+                     .kv_heads = size(decoder.kv_heads),
+                     .head_dim = size(decoder.head_dim),
+                     .vocab = size(decoder.vocab_size),
                      .experts = size(config.experts),
                      .top_k = size(config.top_k),
                      .moe_intermediate = size(config.moe_intermediate),
-                     .max_positions = size(config.max_position),
-                     .rms_norm_eps = static_cast<float>(config.rms_norm_eps),
-                     .rope_theta = config.rope_theta,
-                     .normalise_top_k = config.norm_topk_prob,
-                     .tied_embeddings = config.tie_word_embeddings};
+                     .max_positions = size(decoder.max_position),
+                     .rms_norm_eps = static_cast<float>(decoder.rms_norm_eps),
+                     .rope_theta = decoder.rope_theta,
+                     .normalise_top_k = decoder.norm_topk_prob,
+                     .tied_embeddings = decoder.tie_word_embeddings};
 }
 
 absl::StatusOr<DecoderWeights> LoadDecoderWeights(const Checkpoint& checkpoint,

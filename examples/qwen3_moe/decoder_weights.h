@@ -32,7 +32,7 @@ struct DecoderDims {
 };
 
 // Errors: kUnimplemented (UNSUPPORTED) naming the field for a model that this decoder would compute
-// wrongly.
+// wrongly, or the model_type, metadata {model_type}, for one that it cannot compute at all.
 absl::StatusOr<DecoderDims> DimsOf(const ModelConfig& config);
 
 struct LayerWeights {

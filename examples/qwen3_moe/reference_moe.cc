@@ -18,15 +18,25 @@ namespace {
 
 float Silu(float value) { return value / (1.0F + std::exp(-value)); }
 
-// Weights of a quantised checkpoint come dequantised; rows stay as they are here.
+// Weights of a quantised checkpoint are dequantised; rows stay as they are here.
 PackedMatrix PackWeights(const ExpertWeights& weights, Projection projection, std::size_t columns,
                          std::size_t inner) {
   const std::vector<Bf16>& stored = weights.of(projection);
   std::vector<float> values(stored.size());
   Bf16ToFloats(stored, values);
-  const float scale = weights.scales[static_cast<std::size_t>(projection)];
-  for (float& value : values) value *= scale;
+  const WeightScalesView scales = weights.scales[static_cast<std::size_t>(projection)].view();
+  const auto k_count = static_cast<std::int64_t>(inner);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const auto at = static_cast<std::int64_t>(i);
+    values[i] *= scales.At(at / k_count, at % k_count, k_count);
+  }
   return PackedMatrix::Pack(values, columns, inner);
+}
+
+// Of every row of `rows`, which are as long as `bias`.
+void AddBias(const std::vector<float>& bias, std::vector<float>& rows) {
+  if (bias.empty()) return;
+  for (std::size_t i = 0; i < rows.size(); ++i) rows[i] += bias[i % bias.size()];
 }
 
 }  // namespace
@@ -43,7 +53,8 @@ absl::StatusOr<std::unique_ptr<ReferenceMoe>> ReferenceMoe::Load(const Checkpoin
                                      ExpertId{static_cast<std::int32_t>(e)}));
       experts.push_back({.gate = PackWeights(weights, Projection::kGate, inner, dims.hidden),
                          .up = PackWeights(weights, Projection::kUp, inner, dims.hidden),
-                         .down = PackWeights(weights, Projection::kDown, dims.hidden, inner)});
+                         .down = PackWeights(weights, Projection::kDown, dims.hidden, inner),
+                         .biases = weights.biases});
     }
   }
   return moe;
@@ -102,8 +113,11 @@ absl::Status ReferenceMoe::Run(const MoeCall& call) const {
     }
     experts[e].gate.Apply(gathered.data(), rows, gate.data());
     experts[e].up.Apply(gathered.data(), rows, up.data());
+    AddBias(experts[e].biases[0], gate);
+    AddBias(experts[e].biases[1], up);
     for (std::size_t i = 0; i < gate.size(); ++i) gate[i] = Silu(gate[i]) * up[i];
     experts[e].down.Apply(gate.data(), rows, gathered.data());
+    AddBias(experts[e].biases[2], gathered);
     for (std::size_t r = 0; r < rows; ++r) {
       std::copy_n(&gathered[r * hidden], hidden, &outputs[picks[r] * hidden]);
     }

@@ -2,6 +2,7 @@
 // with, and what runs where there is none.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <memory>
 #include <vector>
@@ -30,9 +31,10 @@ class ReferenceMoe {
 
  private:
   struct Expert {
-    PackedMatrix gate;  // [intermediate, hidden]
-    PackedMatrix up;    // [intermediate, hidden]
-    PackedMatrix down;  // [hidden, intermediate]
+    PackedMatrix gate;                         // [intermediate, hidden]
+    PackedMatrix up;                           // [intermediate, hidden]
+    PackedMatrix down;                         // [hidden, intermediate]
+    std::array<std::vector<float>, 3> biases;  // by Projection; empty: none
   };
 
   explicit ReferenceMoe(const DecoderDims& dims) : dims_(dims) {}

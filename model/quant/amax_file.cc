@@ -5,8 +5,10 @@
 #include <cmath>
 #include <cstdio>
 #include <fcntl.h>
+#include <filesystem>
 #include <limits>
 #include <optional>
+#include <system_error>
 #include <unistd.h>
 #include <utility>
 
@@ -109,9 +111,8 @@ absl::Status IoError(const std::string& path, absl::string_view call) {
   return MakeCheckpointIoError({.file = path, .tensor = "", .offset = std::nullopt}, call, errno);
 }
 
-absl::Status WriteDurably(const std::string& path, absl::string_view bytes) {
-  const FileDescriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (!file.valid()) return IoError(path, "create");
+absl::Status WriteDurably(const FileDescriptor& file, const std::string& path,
+                          absl::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t wrote = write(file.get(), bytes.data(), bytes.size());
     if (wrote < 0 && errno == EINTR) continue;
@@ -176,15 +177,36 @@ absl::StatusOr<AmaxTable> ReadAmaxFile(const std::string& path) {
   return WithMetadata(Annotate(table.status(), path), "file", path);
 }
 
-absl::Status WriteAmaxFile(const std::string& path, const AmaxTable& table) {
-  SY_ASSIGN_OR_RETURN(const std::string text, AmaxJson(table));
-  const std::string partial = absl::StrCat(path, ".partial");
-  absl::Status written = WriteDurably(partial, text);
-  if (written.ok() && std::rename(partial.c_str(), path.c_str()) != 0) {
-    written = IoError(path, "rename");
+AmaxFileWriter::AmaxFileWriter(std::string path, std::string partial, FileDescriptor file)
+    : path_(std::move(path)), partial_(std::move(partial)), file_(std::move(file)) {}
+
+AmaxFileWriter::~AmaxFileWriter() {
+  if (!committed_) static_cast<void>(unlink(partial_.c_str()));
+}
+
+absl::StatusOr<std::unique_ptr<AmaxFileWriter>> AmaxFileWriter::Open(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    errno = EISDIR;
+    return IoError(path, "create");
   }
-  if (!written.ok()) static_cast<void>(unlink(partial.c_str()));
-  return written;
+  const std::string partial = absl::StrCat(path, ".partial");
+  FileDescriptor file(open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (!file.valid()) return IoError(path, "create");
+  return std::unique_ptr<AmaxFileWriter>(new AmaxFileWriter(path, partial, std::move(file)));
+}
+
+absl::Status AmaxFileWriter::Commit(const AmaxTable& table) {
+  SY_ASSIGN_OR_RETURN(const std::string text, AmaxJson(table));
+  SY_RETURN_IF_ERROR(WriteDurably(file_, partial_, text));
+  if (std::rename(partial_.c_str(), path_.c_str()) != 0) return IoError(path_, "rename");
+  committed_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status WriteAmaxFile(const std::string& path, const AmaxTable& table) {
+  SY_ASSIGN_OR_RETURN(const auto file, AmaxFileWriter::Open(path));
+  return file->Commit(table);
 }
 
 }  // namespace switchyard

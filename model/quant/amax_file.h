@@ -5,17 +5,20 @@
 //
 // `gate_up` is max |x| over the rows that an expert was given, `down` over what its gate and up
 // made of them; 0: the expert was given no row. Experts stand in the order of their ids. The format
-// is this project's own. Pure but for the two calls that name a file; thread-safe. Cost: some 100
+// is this project's own. Pure but for what names a file; thread-safe. Cost: some 100
 // ns an expert.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+
+#include "model/file_descriptor.h"
 
 namespace switchyard {
 
@@ -52,8 +55,29 @@ absl::StatusOr<std::string> AmaxJson(const AmaxTable& table);
 
 // Errors: those of ParseAmax with metadata {file}; (CHECKPOINT) IO_ERROR, NOT_A_REGULAR_FILE.
 absl::StatusOr<AmaxTable> ReadAmaxFile(const std::string& path);
-// Replaces the file as a whole: a reader sees the old one or the new one. Durable on return.
-// Errors: those of AmaxJson; (CHECKPOINT) IO_ERROR.
+// A file that takes the outcome of long work: opened before it, so that a path that cannot be
+// written costs nobody the work. Replaces the file as a whole: a reader sees the old one or the new
+// one. What is not committed leaves no trace.
+class AmaxFileWriter {
+ public:
+  // Errors: (CHECKPOINT) IO_ERROR.
+  static absl::StatusOr<std::unique_ptr<AmaxFileWriter>> Open(const std::string& path);
+  AmaxFileWriter(const AmaxFileWriter&) = delete;
+  AmaxFileWriter& operator=(const AmaxFileWriter&) = delete;
+  ~AmaxFileWriter();
+
+  // Once; durable on return. Errors: those of AmaxJson; (CHECKPOINT) IO_ERROR.
+  absl::Status Commit(const AmaxTable& table);
+
+ private:
+  AmaxFileWriter(std::string path, std::string partial, FileDescriptor file);
+
+  const std::string path_;
+  const std::string partial_;
+  const FileDescriptor file_;
+  bool committed_ = false;
+};
+// The two in one.
 absl::Status WriteAmaxFile(const std::string& path, const AmaxTable& table);
 
 }  // namespace switchyard

@@ -12,6 +12,7 @@
 #include "core/status_macros.h"
 #include "model/checkpoint_error.h"
 #include "model/quant/expert_names.h"
+#include "model/quant/layer_facts.h"
 #include "model/quant/quant_files.h"
 
 namespace switchyard {
@@ -114,11 +115,6 @@ void AddTotals(const CheckpointTensors& tensors, CheckpointSummary& out) {
   for (const auto& [dtype, total] : totals) out.totals.push_back(total);
 }
 
-bool SaysAnything(const DispatchKeys& keys) {
-  return keys.input_global_scale != KeyPresence::kAbsent ||
-         keys.dispatcher_output_dtype.has_value() || keys.bf16_dispatch.has_value();
-}
-
 }  // namespace
 
 absl::StatusOr<CheckpointSummary> SummarizeCheckpoint(const std::string& dir) {
@@ -140,27 +136,12 @@ absl::StatusOr<CheckpointSummary> SummarizeCheckpoint(const std::string& dir) {
 }
 
 absl::StatusOr<LayerFacts> FactsOf(const CheckpointSummary& summary, const LayerSummary& layer) {
-  LayerFacts facts;
-  facts.layer = layer.layer;
-  facts.role = layer.role;
-  facts.scheme = layer.quant->scheme;
-  facts.excluded = layer.quant->scheme == QuantScheme::kNone && summary.quant_family != "none";
-  if (layer.quant->scheme == QuantScheme::kNone) return facts;
-  const DispatchKeys& keys = summary.dispatch;
-  std::vector<ConfigEntry> entries;
-  if (keys.dispatcher_output_dtype) {
-    entries.push_back({"dispatcher_output_dtype", *keys.dispatcher_output_dtype});
-  }
-  if (keys.bf16_dispatch) entries.push_back({"bf16_dispatch", *keys.bf16_dispatch});
-  if (keys.input_global_scale == KeyPresence::kNull) {
-    entries.push_back({"input_global_scale", std::monostate{}});
-  }
-  SY_ASSIGN_OR_RETURN(LayerQuantConfig config, ParseLayerQuantConfig(entries));
-  if (layer.quant->scheme == QuantScheme::kNvfp4 && layer.input_scales) {
-    config.input_global_scale = layer.input_scales->InputGlobalScale();
-  }
-  if (config.input_global_scale || SaysAnything(keys)) facts.quant_config = std::move(config);
-  return facts;
+  return ResolverFactsOf({.layer = layer.layer,
+                          .role = layer.role,
+                          .quantised_checkpoint = summary.quant_family != "none",
+                          .quant = *layer.quant,
+                          .keys = summary.dispatch,
+                          .input_scales = layer.input_scales});
 }
 
 }  // namespace switchyard

@@ -1,8 +1,8 @@
 // What a checkpoint holds, layer by layer, for an operator who wants to know before anything runs.
 //
 // Reads headers, configs and the experts' input scales, no weight. A layer that is broken says so
-// in its own status; the others are read all the same. What only weights tell (an offset that is
-// not zero, global scales of gate and up that differ) is found when they are loaded:
+// in its own status; the others are read all the same. What only weights tell (a scale that is
+// NaN, global scales of gate and up that differ) is found when they are loaded:
 // model/quant/layer_experts.h. Plain data; thread-safe. Cost: the headers; for each layer 3 *
 // experts lookups and, with static scales, as many small reads.
 #pragma once
@@ -55,9 +55,7 @@ struct CheckpointSummary {
 // Errors: those of CheckpointTensors::Open, ParseMoeOutline and LoadQuantConfig.
 absl::StatusOr<CheckpointSummary> SummarizeCheckpoint(const std::string& dir);
 
-// What the resolver of wire dtypes gets to know of `layer`, whose quant is known: its scheme; of
-// quantised layers the keys of the config and, of NVFP4, the global scale of the inputs where all
-// experts agree on one. Errors: those of ParseLayerQuantConfig.
+// ResolverFactsOf (layer_facts.h) of `layer`, whose quant is known. Errors: as there.
 absl::StatusOr<LayerFacts> FactsOf(const CheckpointSummary& summary, const LayerSummary& layer);
 
 }  // namespace switchyard

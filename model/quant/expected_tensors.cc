@@ -193,9 +193,10 @@ absl::StatusOr<std::vector<ExpectedTensor>> ExpectedTensors(const ProjectionQuan
 }
 
 std::span<const char* const> ForbiddenTensors(QuantLayout layout) {
-  static constexpr const char* kOfSymmetric[] = {"weight_zero_point", "weight_g_idx"};
-  static constexpr const char* kOfAwq[] = {"g_idx"};
   static constexpr const char* kOfBf16[] = {"weight_scale", "weight_scale_inv"};
+  static constexpr const char* kOfQuantised[] = {"bias"};
+  static constexpr const char* kOfSymmetric[] = {"bias", "weight_zero_point", "weight_g_idx"};
+  static constexpr const char* kOfAwq[] = {"bias", "g_idx"};
   switch (layout) {
     case QuantLayout::kBf16:
       return kOfBf16;
@@ -207,7 +208,7 @@ std::span<const char* const> ForbiddenTensors(QuantLayout layout) {
     case QuantLayout::kFp8BlockCompressed:
       return kOfSymmetric;
     default:
-      return {};
+      return kOfQuantised;
   }
 }
 

@@ -2,6 +2,9 @@
 //
 //   layout                        tensors below "<module>." (N = out, K = in, g = group size)
 //   bf16                          weight BF16 [N,K], bias BF16 [N]?
+//   bf16, packed                  of all E experts, gate above up: gate_up_proj BF16 [E,2N,K],
+//                                 gate_up_proj_bias BF16 [E,2N]?, down_proj BF16 [E,N,K],
+//                                 down_proj_bias BF16 [E,N]?; layer_experts.cc
 //   fp8_block                     weight F8_E4M3 [N,K], weight_scale_inv F32|BF16|F8_E8M0*
 //                                 [ceil(N/128), ceil(K/128)]; *: with scale_fmt ue8m0 only
 //   compressed_tensors_fp8_block  the same with weight_scale F32|BF16

@@ -86,6 +86,13 @@ bool DraftsCountApart(absl::string_view model_type) {
   });
 }
 
+std::optional<ExpertModules> UsualExpertModules(const ExpertLayer& layer) {
+  for (const ExpertNameMap& map : kMaps) {
+    if (IsOf(map, layer.model_type)) return ModulesOf(map, layer);
+  }
+  return std::nullopt;
+}
+
 absl::StatusOr<ExpertModules> FindExpertModules(const CheckpointTensors& tensors,
                                                 const ExpertLayer& layer) {
   std::vector<std::string> tried;

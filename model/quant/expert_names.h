@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -41,6 +42,10 @@ struct ExpertLayer {
 // True when the draft layers of a model_type have a list of their own, which begins at 0; else they
 // follow the others in one list.
 bool DraftsCountApart(absl::string_view model_type);
+
+// The modules as checkpoints usually name them: the family's first row. nullopt for a model_type
+// without a row. For texts; what a checkpoint has is found by FindExpertModules.
+std::optional<ExpertModules> UsualExpertModules(const ExpertLayer& layer);
 
 // The modules by the names that `tensors` has, with `stored_in_bf16` set from them.
 // Errors: kUnimplemented (UNSUPPORTED), metadata {key}: a model_type without a row; kNotFound

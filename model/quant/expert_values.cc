@@ -11,8 +11,6 @@
 namespace switchyard {
 namespace {
 
-constexpr std::int64_t kBlock = 128;
-
 std::array<float, 256> MakeE4m3Table() {
   std::array<float, 256> table{};
   for (std::size_t code = 0; code < table.size(); ++code) {
@@ -33,7 +31,16 @@ float SignedInt4(std::uint32_t nibble) {
   return static_cast<float>(static_cast<std::int32_t>(nibble << 28) >> 28);
 }
 
-// One projection, row after row into FP32, then into BF16.
+std::vector<float> FloatsOf(const RawTensor& tensor) {
+  std::int64_t count = 1;
+  for (const std::int64_t size : tensor.shape) count *= size;
+  std::vector<float> values;
+  values.reserve(static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < count; ++i) values.push_back(FloatAt(tensor, i));
+  return values;
+}
+
+// One projection, row after row into FP32, then into BF16. Without what ScalesOf returns.
 class RowReader {
  public:
   explicit RowReader(const RawProjection& raw)
@@ -53,9 +60,7 @@ class RowReader {
         break;  // neither comes row by row
       case QuantLayout::kFp8Block:
       case QuantLayout::kFp8BlockCompressed:
-        return Fp8Row(n, kBlock, n / kBlock * ((columns_ + kBlock - 1) / kBlock), out);
       case QuantLayout::kFp8Channel:
-        return Fp8Row(n, columns_, n, out);
       case QuantLayout::kFp8Tensor:
         return Fp8Row(n, out);
       case QuantLayout::kNvfp4ModelOpt:
@@ -98,14 +103,6 @@ class RowReader {
   }
 
  private:
-  static std::vector<float> FloatsOf(const RawTensor& tensor) {
-    std::int64_t count = 1;
-    for (const std::int64_t size : tensor.shape) count *= size;
-    std::vector<float> values;
-    values.reserve(static_cast<std::size_t>(count));
-    for (std::int64_t i = 0; i < count; ++i) values.push_back(FloatAt(tensor, i));
-    return values;
-  }
   [[nodiscard]] float Scale(std::int64_t index) const {
     return scales_[static_cast<std::size_t>(index)];
   }
@@ -118,11 +115,6 @@ class RowReader {
   void Fp8Row(std::int64_t n, float* out) const {
     const std::uint8_t* in = bytes_ + n * columns_;
     for (std::int64_t k = 0; k < columns_; ++k) out[k] = e4m3_[in[k]];
-  }
-  // A scale for each `group` of k, the first at `first`.
-  void Fp8Row(std::int64_t n, std::int64_t group, std::int64_t first, float* out) const {
-    Fp8Row(n, out);
-    for (std::int64_t k = 0; k < columns_; ++k) out[k] *= Scale(first + k / group);
   }
   // Two values of a row in each byte, a scale for each group.
   template <typename Decode>
@@ -138,19 +130,18 @@ class RowReader {
   }
   void Int8Row(std::int64_t n, float* out) const {
     const auto* in = reinterpret_cast<const std::int8_t*>(bytes_) + n * columns_;
-    const float scale = Scale(n);
-    for (std::int64_t k = 0; k < columns_; ++k) out[k] = static_cast<float>(in[k]) * scale;
+    for (std::int64_t k = 0; k < columns_; ++k) out[k] = static_cast<float>(in[k]);
   }
-  // As NPU kernels compute the scale of a group: rounded to F16.
+  // The scale of a group as NPU kernels compute it: rounded to F16.
   void TwoRowsInAByte(std::int64_t n, float* out) const {
     const std::uint8_t* in = bytes_ + n / 2 * columns_;
     const std::uint32_t shift = n % 2 == 0 ? 0 : 4;
     const std::int64_t groups = columns_ / group_;
     for (std::int64_t k = 0; k < columns_; ++k) {
-      float scale = Scale(n);
+      float scale = 1;
       if (!second_.empty()) {
         const auto at = static_cast<std::size_t>(n * groups + k / group_);
-        scale = F16ToFloat(FloatToF16(scale * second_[at]));
+        scale = F16ToFloat(FloatToF16(Scale(n) * second_[at]));
       }
       out[k] = SignedInt4((static_cast<std::uint32_t>(in[k]) >> shift) & 0xfU) * scale;
     }
@@ -178,18 +169,33 @@ class RowReader {
   const std::array<float, 16> e2m1_ = MakeE2m1Table();
 };
 
-// The factor that stays outside the values.
-float TensorScale(const RawProjection& raw) {
+// The factors that stay outside the values.
+WeightScales ScalesOf(const RawProjection& raw) {
   switch (raw.quant.layout) {
+    case QuantLayout::kFp8Block:
+    case QuantLayout::kFp8BlockCompressed:
+      return {.blocks = FloatsOf(*raw.Find(TensorRole::kScale))};
     case QuantLayout::kFp8Tensor:
-      return FloatAt(*raw.Find(TensorRole::kScale), 0);
+      return {.tensor = FloatAt(*raw.Find(TensorRole::kScale), 0)};
     case QuantLayout::kNvfp4ModelOpt:
-      return FloatAt(*raw.Find(TensorRole::kGlobalScale), 0);
+      return {.tensor = FloatAt(*raw.Find(TensorRole::kGlobalScale), 0)};
     case QuantLayout::kNvfp4Compressed:
-      return 1.0F / FloatAt(*raw.Find(TensorRole::kGlobalScale), 0);
-    default:
-      return 1;
+      return {.tensor = 1.0F / FloatAt(*raw.Find(TensorRole::kGlobalScale), 0)};
+    case QuantLayout::kModelSlimW4A8:
+      if (raw.Find(TensorRole::kScaleSecond) != nullptr) return {};
+      return {.channels = FloatsOf(*raw.Find(TensorRole::kScale))};
+    case QuantLayout::kFp8Channel:
+    case QuantLayout::kInt8Channel:
+    case QuantLayout::kModelSlimW8A8:
+    case QuantLayout::kModelSlimW4A4:
+      return {.channels = FloatsOf(*raw.Find(TensorRole::kScale))};
+    case QuantLayout::kBf16:
+    case QuantLayout::kAwq:
+    case QuantLayout::kPackQuantized:
+    case QuantLayout::kW4Afp8:
+      break;
   }
+  return {};
 }
 
 // The static scale of a projection's rows; larger for larger rows.
@@ -237,7 +243,7 @@ ProjectionValues ValuesOf(const RawProjection& projection) {
   const auto [rows, columns] = projection.size;
   ProjectionValues result;
   result.values.resize(static_cast<std::size_t>(rows * columns));
-  result.scale = TensorScale(projection);
+  result.scales = ScalesOf(projection);
   if (const RawTensor* bias = projection.Find(TensorRole::kBias)) {
     for (std::int64_t n = 0; n < rows; ++n) result.bias.push_back(FloatAt(*bias, n));
   }

@@ -1,23 +1,25 @@
-// The weights of one projection as expert kernels take them: BF16 values, and apart from them one
-// scale for the whole tensor where the layout has one.
+// The weights of one projection as expert kernels take them: BF16 values, and apart from them the
+// scales that the layout has for the tensor, for each output, or for each block of 128 by 128.
 //
-// Equal to Dequantize (dequantize.h) rounded to BF16 once. Where the layout's only FP32 factor is
-// one for the tensor (per-tensor FP8, NVFP4) the values are exact and the factor stays outside, so
-// nothing is lost at all. Pure; thread-safe. Cost: about a nanosecond for each weight.
+// FP8, INT8 and NVFP4 values are exact, codes or codes times E4M3 scales of groups, and all FP32
+// factors stay outside: nothing is lost at all. Scales of other groups than these are multiplied
+// in, and the values are Dequantize's (dequantize.h) rounded to BF16 once. Pure; thread-safe. Cost:
+// about a nanosecond for each weight.
 #pragma once
 
 #include <vector>
 
 #include "core/activation_format.h"
 #include "core/bf16.h"
+#include "core/weight_scales.h"
 #include "model/quant/layer_experts.h"
 
 namespace switchyard {
 
 struct ProjectionValues {
   std::vector<Bf16> values;  // row-major [rows, columns]
-  float scale = 1;           // of every value
-  std::vector<float> bias;   // [rows], or empty
+  WeightScales scales;
+  std::vector<float> bias;  // [rows], or empty
 };
 ProjectionValues ValuesOf(const RawProjection& projection);
 

@@ -1,15 +1,15 @@
 #include "model/quant/layer_experts.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "core/bf16.h"
 #include "core/status_macros.h"
 #include "model/checkpoint_error.h"
+#include "model/quant/tensor_values.h"
 
 namespace switchyard {
 namespace {
@@ -33,55 +33,16 @@ bool ShapeFits(const std::vector<std::int64_t>& shape, const std::vector<std::in
   return shape.empty() || shape == std::vector<std::int64_t>{1};
 }
 
-bool IsZero(const RawTensor& tensor) {
-  const std::size_t width = TensorDtypeBits(tensor.dtype) / 8;
-  for (std::size_t i = 0; i < tensor.bytes.size() / width; ++i) {
-    if (FloatAt(tensor, static_cast<std::int64_t>(i)) != 0) return false;
+// "element [3, 1]" of a tensor of `shape`; "it" where there is one alone.
+std::string ElementText(const std::vector<std::int64_t>& shape, std::int64_t index) {
+  std::vector<std::int64_t> at(shape.size());
+  std::int64_t count = 1;
+  for (std::size_t i = shape.size(); i-- > 0;) {
+    at[i] = index % shape[i];
+    index /= shape[i];
+    count *= shape[i];
   }
-  return true;
-}
-
-std::int64_t IntAt(const RawTensor& tensor, std::size_t index) {
-  if (tensor.dtype == TensorDtype::kI64) {
-    std::int64_t value = 0;
-    std::memcpy(&value, tensor.bytes.data() + index * sizeof(value), sizeof(value));
-    return value;
-  }
-  std::int32_t value = 0;
-  std::memcpy(&value, tensor.bytes.data() + index * sizeof(value), sizeof(value));
-  return value;
-}
-
-// What is wrong with the values of `tensor`; empty when nothing is.
-std::string WrongValue(const RawTensor& tensor, const RawProjection& raw) {
-  switch (tensor.role) {
-    case TensorRole::kOffset:
-    case TensorRole::kOffsetSecond:
-      return IsZero(tensor) ? "" : "an offset is not zero; only symmetric weights are served";
-    case TensorRole::kGlobalScale:
-    case TensorRole::kInputScale: {
-      const float value = FloatAt(tensor, 0);
-      if (std::isfinite(value) && value > 0) return "";
-      return absl::StrCat("the scale is ", value, ", it must be a number above zero");
-    }
-    case TensorRole::kWeightShape: {
-      const std::vector<std::int64_t> found{IntAt(tensor, 0), IntAt(tensor, 1)};
-      const std::vector<std::int64_t> wanted{raw.size.rows, raw.size.columns};
-      if (found == wanted) return "";
-      return absl::StrCat("it says ", ShapeText(found), ", config.json implies ",
-                          ShapeText(wanted));
-    }
-    case TensorRole::kWeight: {
-      if (raw.quant.layout != QuantLayout::kModelSlimW4A4) return "";
-      const bool fits = std::all_of(tensor.bytes.begin(), tensor.bytes.end(), [](std::byte byte) {
-        const auto value = static_cast<std::int8_t>(byte);
-        return value >= -8 && value <= 7;
-      });
-      return fits ? "" : "a value is outside [-8, 7], so it is no INT4";
-    }
-    default:
-      return "";
-  }
+  return count == 1 ? "it" : absl::StrCat("element ", ShapeText(at));
 }
 
 float Reciprocal(QuantLayout layout, float scale) {
@@ -98,6 +59,12 @@ struct LayerExperts::Located {
   std::vector<std::int64_t> shape;
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
+};
+
+// Whose part of a packed tensor.
+struct LayerExperts::Share {
+  std::int32_t expert = 0;
+  Projection projection = Projection::kGate;
 };
 
 std::optional<float> LayerInputScales::InputGlobalScale() const {
@@ -167,20 +134,38 @@ absl::StatusOr<std::vector<LayerExperts::Located>> LayerExperts::Locate(
   return located;
 }
 
-// One tensor holds all experts: gate above up, or down.
+// One tensor holds all experts, gate above up, or down, and another one their biases.
 absl::StatusOr<std::vector<LayerExperts::Located>> LayerExperts::LocatePacked(
     std::int32_t expert, Projection projection) const {
   const std::string name = modules_.Name(expert, projection);
   const ProjectionSize size = SizeOf(projection);
-  const bool down = projection == Projection::kDown;
-  const std::vector<std::int64_t> wanted{modules_.experts, down ? size.rows : 2 * size.rows,
-                                         size.columns};
+  std::vector<Located> located;
+  SY_ASSIGN_OR_RETURN(Located weight, LocateShare(name, TensorRole::kWeight,
+                                                  {size.rows, size.columns}, {expert, projection}));
+  located.push_back(std::move(weight));
+  const std::string bias_name = absl::StrCat(name, "_bias");
+  if (tensors_.Find(bias_name) == nullptr) return located;
+  SY_ASSIGN_OR_RETURN(Located bias,
+                      LocateShare(bias_name, TensorRole::kBias, {size.rows}, {expert, projection}));
+  located.push_back(std::move(bias));
+  return located;
+}
+
+absl::StatusOr<LayerExperts::Located> LayerExperts::LocateShare(
+    const std::string& name, TensorRole role, const std::vector<std::int64_t>& shape,
+    const Share& share) const {
+  const bool down = share.projection == Projection::kDown;
+  std::vector<std::int64_t> wanted = shape;
+  if (!down) wanted.front() *= 2;
+  wanted.insert(wanted.begin(), modules_.experts);
   const TensorInfo* tensor = tensors_.Find(name);
   const CheckpointErrorPlace place{
-      .file = tensors_.FileOf(name), .tensor = name, .offset = std::nullopt};
+      .file = tensor == nullptr ? tensors_.dir() : tensors_.FileOf(name),
+      .tensor = name,
+      .offset = std::nullopt};
   if (tensor == nullptr) {
     return MakeCheckpointError(
-        Kind::kTensorNotFound, {.file = tensors_.dir(), .tensor = name, .offset = std::nullopt},
+        Kind::kTensorNotFound, place,
         absl::StrCat("packed experts have this tensor (BF16 ", ShapeText(wanted),
                      "), the checkpoint does not; is it complete?"));
   }
@@ -194,12 +179,12 @@ absl::StatusOr<std::vector<LayerExperts::Located>> LayerExperts::LocatePacked(
                                absl::StrCat("its shape is ", ShapeText(tensor->shape),
                                             ", packed experts have ", ShapeText(wanted)));
   }
-  const auto bytes = static_cast<std::uint64_t>(size.rows * size.columns) * 2;
-  const auto index = static_cast<std::uint64_t>(expert);
+  std::uint64_t bytes = sizeof(Bf16);
+  for (const std::int64_t extent : shape) bytes *= static_cast<std::uint64_t>(extent);
+  const auto index = static_cast<std::uint64_t>(share.expert);
   const std::uint64_t offset =
-      down ? index * bytes : index * 2 * bytes + (projection == Projection::kUp ? bytes : 0);
-  return std::vector<Located>{
-      {name, TensorRole::kWeight, tensor->dtype, {size.rows, size.columns}, offset, bytes}};
+      down ? index * bytes : index * 2 * bytes + (share.projection == Projection::kUp ? bytes : 0);
+  return Located{name, role, tensor->dtype, shape, offset, bytes};
 }
 
 absl::Status LayerExperts::Check() const {
@@ -218,18 +203,17 @@ absl::StatusOr<RawTensor> LayerExperts::Read(const Located& located) const {
   return tensor;
 }
 
-absl::Status LayerExperts::CheckValues(const RawProjection& raw,
-                                       const std::vector<Located>& located) const {
-  for (std::size_t i = 0; i < located.size(); ++i) {
-    const std::string wrong = WrongValue(raw.tensors[i], raw);
-    if (wrong.empty()) continue;
-    return MakeCheckpointError(Kind::kWrongValue,
-                               {.file = tensors_.FileOf(located[i].name),
-                                .tensor = located[i].name,
-                                .offset = std::nullopt},
-                               wrong);
-  }
-  return absl::OkStatus();
+absl::Status LayerExperts::CheckValues(const Located& located, const RawTensor& tensor,
+                                       const RawProjection& projection) const {
+  const std::optional<ValueFault> fault = FindValueFault(tensor, projection);
+  if (!fault) return absl::OkStatus();
+  const auto before = static_cast<std::int64_t>(located.offset * 8 / TensorDtypeBits(tensor.dtype));
+  return MakeCheckpointError(
+      Kind::kWrongValue,
+      {.file = tensors_.FileOf(located.name), .tensor = located.name, .offset = std::nullopt},
+      absl::StrCat(ElementText(tensors_.Find(located.name)->shape, before + fault->index), " ",
+                   fault->what,
+                   ". Copy the file again; if it stays so, the tool that wrote it is at fault"));
 }
 
 absl::StatusOr<RawProjection> LayerExperts::Load(std::int32_t expert, Projection projection) const {
@@ -237,9 +221,9 @@ absl::StatusOr<RawProjection> LayerExperts::Load(std::int32_t expert, Projection
   RawProjection raw{quant_.of(projection), SizeOf(projection), {}};
   for (const Located& one : located) {
     SY_ASSIGN_OR_RETURN(RawTensor tensor, Read(one));
+    SY_RETURN_IF_ERROR(CheckValues(one, tensor, raw));
     raw.tensors.push_back(std::move(tensor));
   }
-  SY_RETURN_IF_ERROR(CheckValues(raw, located));
   return raw;
 }
 
@@ -279,11 +263,8 @@ absl::StatusOr<std::optional<float>> LayerExperts::InputScale(std::int32_t exper
   for (const Located& one : located) {
     if (one.role != TensorRole::kInputScale) continue;
     SY_ASSIGN_OR_RETURN(const RawTensor tensor, Read(one));
-    const std::string wrong = WrongValue(tensor, size);
-    if (wrong.empty()) return Reciprocal(quant_.of(projection).layout, FloatAt(tensor, 0));
-    return MakeCheckpointError(
-        Kind::kWrongValue,
-        {.file = tensors_.FileOf(one.name), .tensor = one.name, .offset = std::nullopt}, wrong);
+    SY_RETURN_IF_ERROR(CheckValues(one, tensor, size));
+    return Reciprocal(quant_.of(projection).layout, FloatAt(tensor, 0));
   }
   return std::nullopt;
 }

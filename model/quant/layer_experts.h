@@ -64,8 +64,8 @@ class LayerExperts {
   // (BAD_CONFIG): sizes that the layout cannot hold.
   [[nodiscard]] absl::Status Check() const;
 
-  // Errors: as Check, of that projection; WRONG_VALUE: an offset that is not zero, a weight_shape
-  // that is another, a global or input scale that is not above zero, an INT4 outside [-8, 7].
+  // Errors: as Check, of that projection; WRONG_VALUE, naming the element: a value that
+  // tensor_values.h does not allow, such as a weight or a scale that is NaN.
   [[nodiscard]] absl::StatusOr<RawProjection> Load(std::int32_t expert,
                                                    Projection projection) const;
   // All three. Where gate's and up's global scales differ, gate's holds for both, with a warning:
@@ -85,15 +85,20 @@ class LayerExperts {
 
  private:
   struct Located;  // an expected tensor and where it lies
+  struct Share;
   [[nodiscard]] ProjectionSize SizeOf(Projection projection) const;
   [[nodiscard]] absl::StatusOr<std::vector<Located>> Locate(std::int32_t expert,
                                                             Projection projection) const;
   [[nodiscard]] absl::StatusOr<std::vector<Located>> LocatePacked(std::int32_t expert,
                                                                   Projection projection) const;
+  // `shape`: of one projection of one expert.
+  [[nodiscard]] absl::StatusOr<Located> LocateShare(const std::string& name, TensorRole role,
+                                                    const std::vector<std::int64_t>& shape,
+                                                    const Share& share) const;
   [[nodiscard]] absl::StatusOr<RawTensor> Read(const Located& located) const;
   [[nodiscard]] absl::Status CheckForbidden(const std::string& module, QuantLayout layout) const;
-  [[nodiscard]] absl::Status CheckValues(const RawProjection& raw,
-                                         const std::vector<Located>& located) const;
+  [[nodiscard]] absl::Status CheckValues(const Located& located, const RawTensor& tensor,
+                                         const RawProjection& projection) const;
   [[nodiscard]] absl::StatusOr<std::optional<float>> InputScale(std::int32_t expert,
                                                                 Projection projection) const;
 

@@ -37,7 +37,7 @@ struct Family {
   std::array<const char*, 4> model_types;  // nullptr for none
   const char* experts;
   const char* intermediate;
-  const char* drafts;  // nullptr: configs announce none
+  std::array<const char*, 2> drafts;  // spellings of their number; nullptr for none
   bool drafts_follow;  // they would be in the list of the others, not in one of their own
   Rule rule;
 };
@@ -46,22 +46,16 @@ constexpr Family kFamilies[] = {
     {{"deepseek_v3", "deepseek_v2", "kimi_k2", "kimi_k25"},
      "n_routed_experts",
      "moe_intermediate_size",
-     "num_nextn_predict_layers",
+     {"num_nextn_predict_layers"},
      true,
      Rule::kAfterDense},
-    {{"qwen3_moe", "qwen3_5_moe", "qwen3_5_moe_text"},
+    {{"qwen3_moe", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_next"},
      "num_experts",
      "moe_intermediate_size",
-     "mtp_num_hidden_layers",
+     {"mtp_num_hidden_layers", "num_nextn_predict_layers"},
      false,
      Rule::kSparseStep},
-    {{"qwen3_next"},
-     "num_experts",
-     "moe_intermediate_size",
-     "num_nextn_predict_layers",
-     false,
-     Rule::kSparseStep},
-    {{"mixtral"}, "num_local_experts", "intermediate_size", nullptr, true, Rule::kAll},
+    {{"mixtral"}, "num_local_experts", "intermediate_size", {}, true, Rule::kAll},
 };
 
 absl::StatusOr<const Family*> FindFamily(absl::string_view model_type) {
@@ -92,14 +86,31 @@ absl::Status ReadExperts(const JsonView& text, const Family& family, MoeOutline&
                                                    out.shape.experts, "; remove the wrong one"));
 }
 
+absl::Status ReadDrafts(const JsonView& text, const Family& family, MoeOutline& out) {
+  const char* first = nullptr;
+  for (const char* key : family.drafts) {
+    if (key == nullptr || !text.Has(key)) continue;
+    std::int32_t drafts = 0;
+    SY_RETURN_IF_ERROR(Optional(text.Int(key, 0, kDraftsMax), drafts));
+    if (first != nullptr && drafts != out.drafts) {
+      return BadConfig(text.PathOf(key), absl::StrCat("it is ", drafts, " and ", first, " is ",
+                                                      out.drafts, "; remove the wrong one"));
+    }
+    first = key;
+    out.drafts = drafts;
+  }
+  out.first_draft = family.drafts_follow ? out.layers : 0;
+  return absl::OkStatus();
+}
+
 absl::Status ReadSizes(const JsonView& text, const Family& family, MoeOutline& out) {
   struct Wanted {
     const char* key;
     std::int64_t max;
     std::int32_t* value;
   };
-  const std::array wanted{Wanted{"num_hidden_layers", kLayersMax, &out.layers},
-                          Wanted{"hidden_size", kSizeMax, &out.shape.hidden},
+  const std::array wanted{Wanted{"hidden_size", kSizeMax, &out.shape.hidden},
+                          Wanted{"num_hidden_layers", kLayersMax, &out.layers},
                           Wanted{family.intermediate, kSizeMax, &out.shape.intermediate}};
   for (const Wanted& one : wanted) {
     SY_RETURN_IF_ERROR(Require(text.Int(one.key, 1, one.max), text.PathOf(one.key), *one.value));
@@ -107,11 +118,14 @@ absl::Status ReadSizes(const JsonView& text, const Family& family, MoeOutline& o
   SY_RETURN_IF_ERROR(ReadExperts(text, family, out));
   SY_RETURN_IF_ERROR(
       Optional(text.Int("num_experts_per_tok", 1, out.shape.experts), out.shape.top_k));
-  if (family.drafts != nullptr) {
-    SY_RETURN_IF_ERROR(Optional(text.Int(family.drafts, 0, kDraftsMax), out.drafts));
+  if (std::int64_t{out.shape.hidden} * out.shape.intermediate > kExpertTensorValuesMax) {
+    return BadConfig(
+        text.PathOf(family.intermediate),
+        absl::StrCat(out.shape.intermediate, " times hidden_size is more than the ",
+                     kExpertTensorValuesMax, " values that an expert's tensor may have"));
   }
-  out.first_draft = family.drafts_follow ? out.layers : 0;
-  return absl::OkStatus();
+  SY_RETURN_IF_ERROR(Optional(text.String("hidden_act"), out.activation));
+  return ReadDrafts(text, family, out);
 }
 
 absl::Status ReadLayers(const JsonView& text, Rule rule, MoeOutline& out) {
@@ -123,7 +137,7 @@ absl::Status ReadLayers(const JsonView& text, Rule rule, MoeOutline& out) {
     SY_RETURN_IF_ERROR(Optional(text.Int("moe_layer_freq", 1, kLayersMax), step));
   } else if (rule == Rule::kSparseStep) {
     SY_RETURN_IF_ERROR(Optional(text.Int("decoder_sparse_step", 1, kLayersMax), step));
-    SY_RETURN_IF_ERROR(Optional(text.Ints("mlp_only_layers", 0, kLayersMax), without));
+    SY_RETURN_IF_ERROR(Optional(text.Ints("mlp_only_layers", 0, out.layers - 1), without));
   }
   // Steps are counted from 0 where dense layers lead, else from 1.
   const std::int32_t offset = rule == Rule::kSparseStep ? 1 : 0;

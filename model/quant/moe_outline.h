@@ -1,9 +1,9 @@
 // Where a model keeps its experts, from its config.json alone: sizes, which layers have experts,
 // drafts.
 //
-// Reads a few keys of any family that model/quant/expert_names.h knows the names of, whether the
-// service can run the model or not, for whoever wants to look at a checkpoint. model/model_config.h
-// reads a config that is to be served, and reads it whole.
+// Reads a few keys of any family that model/quant/expert_names.h knows the names of, for whoever
+// wants to look at a checkpoint. model/model_config.h, for whoever wants to serve it, is made from
+// this and refuses what cannot be served.
 //
 // A family is one row of moe_outline.cc. Where a config has a text_config, its keys stand there.
 // Sources: the config classes of transformers (deepseek_v3, qwen3_moe, qwen3_next, qwen3_5_moe,
@@ -23,6 +23,9 @@
 
 namespace switchyard {
 
+// hidden * intermediate: far above any real expert, and small enough to allocate.
+inline constexpr std::int64_t kExpertTensorValuesMax = std::int64_t{1} << 30;
+
 struct MoeOutline {
   std::string model_type;           // as expert_names.h knows it
   MoeShape shape;                   // top_k 0: the config does not say
@@ -30,6 +33,7 @@ struct MoeOutline {
   std::vector<LayerId> moe_layers;  // ascending
   std::int32_t drafts = 0;          // MTP or nextn layers that the config announces
   std::int32_t first_draft = 0;     // number of the first: `layers`, or 0 in a list of their own
+  std::string activation = "silu";  // between gate and up, as the config names it
 };
 
 // Errors: kUnimplemented (UNSUPPORTED), metadata {key}: a model_type without a row;

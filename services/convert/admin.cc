@@ -39,6 +39,7 @@ void Encode(const DeploymentSpec& in, v1::DeploymentSpec* out) {
   if (in.dispatcher_output_dtype.has_value()) {
     out->set_dispatcher_output_dtype(EnumToProto(*in.dispatcher_output_dtype));
   }
+  out->set_moe_runner_backend(EnumToProto(in.moe_runner_backend));
   for (const LayerSpec& layer : in.layers) {
     v1::LayerSpec* item = out->add_layers();
     item->set_layer(static_cast<std::uint32_t>(layer.layer.value));
@@ -62,7 +63,10 @@ void Decode(Decoder& at, const v1::DeploymentSpec& in, DeploymentSpec* out) {
   at.Int("max_tokens_per_step", in.max_tokens_per_step(), &out->max_tokens_per_step);
   at.OptionalEnum<DtypeChoice>("dispatcher_output_dtype", in.dispatcher_output_dtype(),
                                &out->dispatcher_output_dtype);
+  at.OptionalEnum<RunnerBackend>("moe_runner_backend", in.moe_runner_backend(),
+                                 &out->moe_runner_backend);
   at.Each("layers", in.layers(), &out->layers, [&at](const v1::LayerSpec& item, LayerSpec* layer) {
+    if (!item.has_layer()) return at.Refuse("layer", "is missing; name one of the MoE layers");
     at.Int("layer", item.layer(), &layer->layer.value);
     at.OptionalEnum<Phase>("phase", item.phase(), &layer->phase);
     at.Enum("dispatcher_output_dtype", item.dispatcher_output_dtype(),

@@ -6,6 +6,7 @@
 
 #include "core/dispatch_config.h"
 #include "core/resolve/dtype_option.h"
+#include "core/resolve/dtype_order.h"
 #include "core/session_messages.h"
 #include "core/weight_manifest.h"
 #include "switchyard/v1/model.pb.h"
@@ -63,6 +64,12 @@ struct WireEnum<DtypeChoice> {
   using Proto = v1::DtypeChoice;
   static constexpr DtypeChoice kLast = DtypeChoice::kNvfp4;
   static constexpr int kProtoMax = v1::DtypeChoice_MAX;
+};
+template <>
+struct WireEnum<RunnerBackend> {
+  using Proto = v1::MoeRunnerBackend;
+  static constexpr RunnerBackend kLast = RunnerBackend::kHumming;
+  static constexpr int kProtoMax = v1::MoeRunnerBackend_MAX;
 };
 template <>
 struct WireEnum<TransportChoice> {

@@ -357,23 +357,20 @@ std::vector<double> ReferenceOf(const ExpertWeightsView& view, std::span<const B
   std::vector<double> x;
   for (const Bf16 bits : x_row) x.push_back(static_cast<double>(Bf16ToFloat(bits)));
   ReferenceRound(view.inputs, x);
-  std::vector<double> h = testing::MatVec(view.gate, x);
-  const std::vector<double> up = testing::MatVec(view.up, x);
-  const auto add = [](double sum, float scale, std::span<const float> bias, std::size_t i) {
-    return sum * static_cast<double>(scale) + (bias.empty() ? 0.0 : static_cast<double>(bias[i]));
+  std::vector<double> h = testing::MatVec(view.gate, view.gate_scales, x);
+  const std::vector<double> up = testing::MatVec(view.up, view.up_scales, x);
+  const auto add = [](double sum, std::span<const float> bias, std::size_t i) {
+    return sum + (bias.empty() ? 0.0 : static_cast<double>(bias[i]));
   };
   for (std::size_t i = 0; i < h.size(); ++i) {
-    h[i] = testing::Silu(add(h[i], view.gate_scale, view.gate_bias, i)) *
-           add(up[i], view.up_scale, view.up_bias, i);
+    h[i] = testing::Silu(add(h[i], view.gate_bias, i)) * add(up[i], view.up_bias, i);
   }
   if (view.middle.format != ActivationFormat::kBf16) {
     ReferenceRound({}, h);
     ReferenceRound(view.middle, h);
   }
-  std::vector<double> y = testing::MatVec(view.down, h);
-  for (std::size_t i = 0; i < y.size(); ++i) {
-    y[i] = add(y[i], view.down_scale, view.down_bias, i);
-  }
+  std::vector<double> y = testing::MatVec(view.down, view.down_scales, h);
+  for (std::size_t i = 0; i < y.size(); ++i) y[i] = add(y[i], view.down_bias, i);
   return y;
 }
 
@@ -401,9 +398,9 @@ TEST_P(DeviceConformance, RoundsScalesAndAddsAsTheWeightsAskFor) {
     view.inputs = one.inputs;
     view.middle = one.middle;
     if (one.affine) {
-      view.gate_scale = 0.75F;
-      view.up_scale = 1.3F;
-      view.down_scale = 0.01F;
+      view.gate_scales = {.tensor = 0.75F};
+      view.up_scales = {.tensor = 1.3F};
+      view.down_scales = {.tensor = 0.01F};
       view.gate_bias = std::span(biases).first(205);
       view.up_bias = std::span(biases).subspan(100, 205);
       view.down_bias = biases;
@@ -496,7 +493,7 @@ TEST_P(DeviceConformance, RefusesScalesThatAreNone) {
   for (const float wrong : {0.0F, -1.0F, std::numeric_limits<float>::infinity(),
                             std::numeric_limits<float>::quiet_NaN()}) {
     ExpertWeightsView view = expert.view();
-    view.down_scale = wrong;
+    view.down_scales = {.tensor = wrong};
     EXPECT_THAT(device_->Pack(kShape, view).status(),
                 FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
     view = expert.view();

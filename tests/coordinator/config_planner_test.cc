@@ -118,6 +118,27 @@ TEST(ConfigPlannerTest, PlansOnlyWhatBothEndsProved) {
   for (const DispatchConfig& config : configs) EXPECT_EQ(config.format(), kInt8Format);
 }
 
+// R5, R6: kernels that quantise by themselves take BF16 rows, of whatever scheme; an explicit wish
+// counts more.
+TEST(ConfigPlannerTest, SelfQuantisingRunnersGetBf16Rows) {
+  const ModelFacts facts = FactsWith(QuantScheme::kW8A8Int8);
+  CapabilitySet worker = MakeCapabilities();
+  worker.schemes.push_back(QuantScheme::kW8A8Int8);
+  worker.wire_dtypes.push_back(DispatchDtype::kInt8);
+  DeploymentSpec spec = MakeSpec();
+  spec.moe_runner_backend = RunnerBackend::kCutlass;
+
+  SY_ASSERT_OK_AND_ASSIGN(auto configs, PlanConfigs(Complete(spec), facts, {{worker}}));
+  for (const DispatchConfig& config : configs) {
+    EXPECT_EQ(config.format(), kBf16Format);
+    EXPECT_NE(config.trail[1].find("rule 4 (self_quantising_runner)"), std::string::npos)
+        << config.trail[1];
+  }
+  spec.dispatcher_output_dtype = DtypeChoice::kInt8;
+  SY_ASSERT_OK_AND_ASSIGN(configs, PlanConfigs(Complete(spec), facts, {{worker}}));
+  for (const DispatchConfig& config : configs) EXPECT_EQ(config.format(), kInt8Format);
+}
+
 // R77, R29, R55: each layer has its own storage: NVFP4 with its global scale, one that is excluded,
 // one of a draft.
 TEST(ConfigPlannerTest, EachLayerIsPlannedByItsOwnStorage) {

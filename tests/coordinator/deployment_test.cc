@@ -167,6 +167,8 @@ TEST(DeploymentSpecTest, TheCoordinatorsDtypeCountsWhereTheDeploymentSaysNothing
 constexpr std::size_t kDefaultsBytes = 1 + 4 + 4;
 // Of SmallFacts: a count, and for each of its two layers five bytes and an empty text.
 constexpr std::size_t kStorageBytes = 4 + 2 * (5 + 4);
+// The runner of the experts.
+constexpr std::size_t kRunnerBytes = 1;
 
 TEST(DeploymentRecordTest, RoundTrips) {
   DeploymentRecord record;
@@ -177,6 +179,7 @@ TEST(DeploymentRecordTest, RoundTrips) {
   record.spec.layers = {{LayerId{1}, {}, DtypeChoice::kBf16},
                         {LayerId{1}, Phase::kDecode, DtypeChoice::kAuto}};
   record.spec.coordinator_defaults = {DtypeChoice::kInt8, "the environment", ""};
+  record.spec.moe_runner_backend = RunnerBackend::kCutlass;
   record.facts = SmallFacts();
 
   SY_ASSERT_OK_AND_ASSIGN(const auto parsed, ParseDeploymentRecord(CanonicalBytes(record)));
@@ -191,7 +194,7 @@ TEST(DeploymentRecordTest, ReadsTheFormatBeforeWireDtypes) {
   record.facts = SmallFacts();
   std::string bytes = CanonicalBytes(record);
   const std::size_t added = 1 + 4 + record.spec.phases.size() + 4;
-  bytes.resize(bytes.size() - kStorageBytes - kDefaultsBytes - added);
+  bytes.resize(bytes.size() - kRunnerBytes - kStorageBytes - kDefaultsBytes - added);
   bytes[0] = 1;
 
   SY_ASSERT_OK_AND_ASSIGN(const auto parsed, ParseDeploymentRecord(bytes));
@@ -213,7 +216,7 @@ TEST(DeploymentRecordTest, ReadsTheFormatBeforeTheCoordinatorsDefaults) {
     record.spec.layers = {{LayerId{1}, {}, DtypeChoice::kAuto}};
     record.facts = SmallFacts();
     std::string bytes = CanonicalBytes(record);
-    bytes.resize(bytes.size() - kStorageBytes - kDefaultsBytes);
+    bytes.resize(bytes.size() - kRunnerBytes - kStorageBytes - kDefaultsBytes);
     bytes[0] = 2;
 
     SY_ASSERT_OK_AND_ASSIGN(const auto parsed, ParseDeploymentRecord(bytes));

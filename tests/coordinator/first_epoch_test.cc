@@ -154,6 +154,23 @@ TEST(FirstEpochTest, WarningsOfPlansHaveANameToBeSaidOnceUnder) {
   EXPECT_GE(named, 1);
 }
 
+TEST(FirstEpochTest, ApplyAndItsDryRunBringTheWarningsOfTheDraft) {
+  CoordinatorOptions options;
+  options.dispatch.bf16_dispatch_flag = "the coordinator's environment";
+  Cluster cluster(options);
+  SY_ASSERT_OK_AND_ASSIGN(const DeploymentView nobody, cluster.Apply(MakeSpec(1), true));
+  EXPECT_TRUE(nobody.warnings.empty()) << "no plan, nothing to be told about it";
+  cluster.Join("w0");
+
+  SY_ASSERT_OK_AND_ASSIGN(const DeploymentView tried, cluster.Apply(MakeSpec(1), true));
+  SY_ASSERT_OK_AND_ASSIGN(const DeploymentView applied, cluster.Apply(MakeSpec(1)));
+
+  for (const DeploymentView& view : {tried, applied}) {
+    ASSERT_EQ(view.warnings.size(), 1U);
+    EXPECT_EQ(view.warnings[0].id, WarningId::kDeprecatedBf16Flag);
+  }
+}
+
 TEST(FirstEpochTest, TellsEachWorkerItsExpertsAndTheirHashes) {
   Cluster cluster;
   cluster.Join("w0");

@@ -1,11 +1,15 @@
 #include "coordinator/plan_builder.h"
 
 #include <algorithm>
+#include <set>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
 #include "coordinator/placement/contiguous.h"
 #include "core/rng.h"
+#include "model/model_config.h"
+#include "model/presets.h"
 #include "tests/testing/model_facts.h"
 #include "tests/testing/status_matchers.h"
 
@@ -89,6 +93,39 @@ TEST(PlanBuilderTest, SaysWhyNobodyWillDo) {
               FailsWith(absl::StatusCode::kUnimplemented, Reason::kUnsupported));
 }
 
+// A model in `scheme`, rows as `dtype`, and two workers that can do all of it.
+struct Pool {
+  Pool(QuantScheme scheme, DtypeChoice dtype) {
+    for (LayerStorage& storage : record.facts.storage) storage.scheme = scheme;
+    record.spec.dispatcher_output_dtype = dtype;
+    for (Candidate& candidate : candidates) {
+      candidate.capabilities.schemes = {scheme};
+      candidate.capabilities.wire_dtypes = {DispatchDtype::kBf16, DispatchDtype::kFp8,
+                                            DispatchDtype::kInt8};
+    }
+  }
+  DeploymentRecord record = Record();
+  std::vector<Candidate> candidates = {Make("a"), Make("b")};
+};
+
+// Equal room: who has to go is who cannot, not who comes last.
+TEST(PlanBuilderTest, WorkersWhoseEdgeRefusesAreLeftOutAndTheOthersServe) {
+  Pool kinds(QuantScheme::kW4A8Int8, DtypeChoice::kAuto);
+  kinds.candidates[0].worker.device = DeviceKind::kCuda;
+  kinds.candidates[0].capabilities.device = DeviceKind::kCuda;
+  kinds.candidates[0].capabilities.device_profile = "cuda_sm90";
+  Pool codecs(QuantScheme::kW8A8Int8, DtypeChoice::kInt8);
+  std::erase(codecs.candidates[0].capabilities.wire_dtypes, DispatchDtype::kInt8);
+  for (const Pool& pool : {kinds, codecs}) {
+    SY_ASSERT_OK_AND_ASSIGN(const PlanDraft draft,
+                            BuildPlan(pool.record, pool.candidates, kPolicy));
+
+    EXPECT_EQ(Ids(draft.plan), "b");
+    ASSERT_EQ(draft.left_out.size(), 1U);
+    EXPECT_EQ(draft.left_out[0].substr(0, 3), "a: ");
+  }
+}
+
 TEST(PlanBuilderTest, FindsTheLargestSetThatFits) {
   SeededRng rng(17);
   const DeploymentRecord record = Record();
@@ -124,6 +161,88 @@ TEST(PlanBuilderTest, PrepareBringsTheHashesOfTheWorkersOwnExperts) {
   ASSERT_EQ(prepare.tensors.size(), 2U * 8U * 3U);
   for (const TensorHash& tensor : prepare.tensors) EXPECT_GE(tensor.expert.value, 8);
   EXPECT_EQ(WeightBytesOn(draft.plan, 192, WorkerOrdinal{1}), 2 * 8 * 192);
+}
+
+// The config.json of Qwen3.5-397B-A17B, as far as its experts go.
+constexpr char kQwen35[] = R"({"model_type": "qwen3_5_moe",
+  "architectures": ["Qwen3_5MoeForConditionalGeneration"],
+  "text_config": {"model_type": "qwen3_5_moe_text", "hidden_act": "silu", "hidden_size": 4096,
+    "moe_intermediate_size": 1024, "mtp_num_hidden_layers": 1, "num_experts": 512,
+    "num_experts_per_tok": 10, "num_hidden_layers": 60,
+    "shared_expert_intermediate_size": 1024}})";
+
+// Its NVFP4 checkpoint: 60 calibrated layers, one MTP layer in BF16. Tensors exist by their hashes.
+ModelFacts Qwen35Facts() {
+  const auto config = ParseModelConfig(kQwen35);
+  EXPECT_TRUE(config.ok()) << config.status();
+  ModelFacts facts;
+  facts.shape = ShapeOf(*config);
+  facts.layers = MoeLayersOf(*config);
+  for (const LayerId layer : facts.layers) {
+    LayerStorage& storage = facts.storage.emplace_back();
+    if (layer.value >= config->layers) {
+      storage.role = LayerRole::kDraft;
+    } else {
+      storage.scheme = QuantScheme::kNvfp4;
+      storage.quant_config.emplace().input_global_scale = 524.25F;
+    }
+    for (std::int32_t e = 0; e < facts.shape.experts; ++e) {
+      for (const Projection p : {Projection::kGate, Projection::kUp, Projection::kDown}) {
+        facts.manifest.tensors.push_back(
+            {layer, ExpertId{e}, p,
+             Sha256(absl::StrCat(layer.value, "/", e, "/", static_cast<int>(p)))});
+      }
+    }
+  }
+  return facts;
+}
+
+// R73: the whole model, all layers in their real sizes, on GPUs of 100 GiB that prove NVFP4.
+TEST(PlanBuilderTest, PlansQwen35OnAsManyWorkersAsItsWeightsNeed) {
+  constexpr std::int64_t kRoom = std::int64_t{100} << 30;
+  DeploymentSpec spec = testing::MakeSpec();
+  spec.phases = {{Phase::kPrefill, {}}, {Phase::kDecode, {}}};
+  const DeploymentRecord record{*CompleteSpec(spec), Qwen35Facts()};
+  SY_ASSERT_OK(CheckFacts(record.facts));
+  ASSERT_EQ(record.facts.shape, FindModelPreset("qwen3.5-397b-a17b")->shape);
+  ASSERT_EQ(record.facts.layers.size(), 61U);
+  std::vector<Candidate> candidates;
+  for (int w = 0; w < 8; ++w) {
+    Candidate gpu = Make(absl::StrCat("gpu", w), kRoom);
+    gpu.worker.device = DeviceKind::kCuda;
+    gpu.capabilities.device = DeviceKind::kCuda;
+    gpu.capabilities.device_profile = "cuda_sm100";
+    gpu.capabilities.wire_dtypes.push_back(DispatchDtype::kNvfp4);
+    gpu.capabilities.schemes.push_back(QuantScheme::kNvfp4);
+    candidates.push_back(gpu);
+  }
+
+  SY_ASSERT_OK_AND_ASSIGN(PlanDraft draft, BuildPlan(record, candidates, kPolicy));
+
+  draft.plan.epoch = Epoch{1};
+  SY_EXPECT_OK(ValidatePlan(draft.plan));
+  ASSERT_EQ(draft.plan.workers.size(), 8U) << "786 GB of values, 98 GB on each";
+  const std::int64_t expert_bytes = record.facts.ExpertBytes();
+  for (std::int32_t w = 0; w < 8; ++w) {
+    EXPECT_EQ(WeightBytesOn(draft.plan, expert_bytes, WorkerOrdinal{w}), 61 * 64 * expert_bytes);
+    EXPECT_LE(61 * 64 * expert_bytes, kRoom);
+  }
+  std::set<LayerId> planned;
+  for (const DispatchConfig& config : draft.plan.configs) {
+    const bool base = config.layer.value < 60;
+    planned.insert(config.layer);
+    EXPECT_EQ(config.scheme, base ? QuantScheme::kNvfp4 : QuantScheme::kNone);
+    const bool decode = config.phase == Phase::kDecode;
+    EXPECT_EQ(config.mode, decode ? DispatchMode::kLowLatency : DispatchMode::kNormal);
+    EXPECT_EQ(config.format(), base && decode ? kNvfp4Format : kBf16Format)
+        << "layer " << config.layer.value;
+    EXPECT_EQ(config.global_scale, base && decode ? 524.25F : 1.0F);
+  }
+  EXPECT_EQ(planned.size(), 61U);
+
+  candidates.pop_back();
+  EXPECT_THAT(BuildPlan(record, candidates, kPolicy),
+              FailsWith(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory));
 }
 
 }  // namespace

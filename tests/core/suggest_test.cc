@@ -18,5 +18,15 @@ TEST(SuggestTest, FindsTheNearestWord) {
   EXPECT_EQ(NearestWord(std::string(1000, 'a'), known), "");
 }
 
+TEST(SuggestTest, FindsWhatAWordBegins) {
+  const std::vector<std::string> known{"w8a8", "fp8_block", "fp8_tensor", "awq"};
+
+  EXPECT_EQ(WordBegunBy("fp8", known), "fp8_block");
+  EXPECT_EQ(WordBegunBy("FP8-t", known), "fp8_tensor");
+  EXPECT_EQ(WordBegunBy("fp", known), "");
+  EXPECT_EQ(WordBegunBy("block", known), "");
+  EXPECT_EQ(WordBegunBy("awq_more", known), "");
+}
+
 }  // namespace
 }  // namespace switchyard

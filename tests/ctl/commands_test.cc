@@ -104,6 +104,39 @@ TEST_F(CommandsTest, ExplainMarksAnEdgeThatThePlanDoesNotHave) {
   EXPECT_EQ(json["hypothetical"][0]["worker_profile"], "ascend_a3");
 }
 
+// The refused deployment is the one whose reasons are asked for most.
+TEST_F(CommandsTest, ExplainAnswersForADeploymentWithoutAPlan) {
+  coordinator_.explain_without_plan = true;
+
+  const std::string text = Run({"explain", "layer", "1"});
+  SY_EXPECT_OK(status_);
+  EXPECT_EQ(text, "no plan; refused: it can never work\n\nRefused, FAILED_PRECONDITION: no fp8\n");
+  const Json json = RunJson({"explain", "layer", "1"});
+  EXPECT_EQ(json["traces"][0]["refusal"]["reason"], "BAD_CONFIG");
+  EXPECT_EQ(json["traces"][0]["page"], "") << "its fields say the same";
+
+  EXPECT_EQ(Run({"describe", "layer", "1"}), "");
+  EXPECT_THAT(status_, FailsWith(absl::StatusCode::kUnavailable, Reason::kNotReady));
+  EXPECT_THAT(std::string(status_.message()), HasSubstr("refused: it can never work"));
+}
+
+TEST_F(CommandsTest, ApplyAndItsDryRunSayWhatWasChanged) {
+  coordinator_.warning = "Ascend A2 NPU does not support fp8 rows; switching to int8";
+  coordinator_.trail = {"mode normal: prefill", "wire dtype fp8: rule 0 (explicit): asked for",
+                        "wire dtype int8, not fp8: hardware: no fp8 rows", "combine dtype bf16"};
+  const TempDir dir;
+  const std::string file = dir.Write("d.yaml", "name: local\ncheckpoint: /a\n");
+
+  const std::string tried = Run({"apply", "--dry-run", "-f", file});
+  const std::string applied = Run({"apply", "-f", file});
+
+  EXPECT_THAT(tried, HasSubstr("  - warning: Ascend A2 NPU does not support fp8 rows; switching"));
+  EXPECT_THAT(tried, HasSubstr("fp8: rule 0 (explicit): asked for; then int8, not fp8: hardware: "
+                               "no fp8 rows\n"));
+  EXPECT_THAT(applied, HasSubstr("warning: local: Ascend A2 NPU does not support fp8 rows"));
+  EXPECT_EQ(RunJson({"apply", "-f", file})["applied"][0]["warnings"][0]["id"], "fp8_to_int8");
+}
+
 TEST_F(CommandsTest, APlanThatIsNotReadyIsAnErrorAndPrintsNothing) {
   coordinator_.plan_error =
       MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady, "waiting for workers");
@@ -140,15 +173,15 @@ TEST_F(CommandsTest, ADryRunOnlyChecks) {
             "\n"
             "local: checked; a plan with 2 workers is possible\n"
             "  - would be left out: w9: no memory\n"
-            "  LAYERS  PHASE    EDGE        MODE         WIRE  SCHEME\n"
-            "  0-1 4   prefill  cpu -> cpu  normal       bf16  none\n"
-            "  0-1 4   decode   cpu -> cpu  low_latency  bf16  none\n"
+            "  LAYERS  PHASE    EDGE        MODE         WIRE  SCHEME  WHY\n"
+            "  0-1 4   prefill  cpu -> cpu  normal       bf16  none    bf16: unquantised\n"
+            "  0-1 4   decode   cpu -> cpu  low_latency  bf16  none    -\n"
             "\n"
             "second: checked; a plan with 2 workers is possible\n"
             "  - would be left out: w9: no memory\n"
-            "  LAYERS  PHASE    EDGE        MODE         WIRE  SCHEME\n"
-            "  0-1 4   prefill  cpu -> cpu  normal       bf16  none\n"
-            "  0-1 4   decode   cpu -> cpu  low_latency  bf16  none\n");
+            "  LAYERS  PHASE    EDGE        MODE         WIRE  SCHEME  WHY\n"
+            "  0-1 4   prefill  cpu -> cpu  normal       bf16  none    bf16: unquantised\n"
+            "  0-1 4   decode   cpu -> cpu  low_latency  bf16  none    -\n");
 
   ASSERT_EQ(coordinator_.applied().size(), 2U);
   EXPECT_TRUE(coordinator_.applied()[0].validate_only());
@@ -157,7 +190,7 @@ TEST_F(CommandsTest, ADryRunOnlyChecks) {
 }
 
 TEST_F(CommandsTest, ADryRunSaysWhyThereCanBeNoPlan) {
-  coordinator_.dry_run_problem =
+  coordinator_.problem =
       MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady, "0 workers are there");
   const TempDir dir;
   const std::string file = dir.Write("d.yaml", "name: local\ncheckpoint: /a\n");
@@ -165,6 +198,38 @@ TEST_F(CommandsTest, ADryRunSaysWhyThereCanBeNoPlan) {
   EXPECT_THAT(Run({"apply", "--dry-run", "-f", file}),
               HasSubstr("local: checked; the workers at hand do not do\n"
                         "  - 0 workers are there\n"));
+  SY_EXPECT_OK(status_);
+}
+
+// A script that applies must see it: what is refused is not only printed.
+TEST_F(CommandsTest, ApplyAndItsDryRunFailWithWhatNoWorkerMends) {
+  coordinator_.problem =
+      MakeError(absl::StatusCode::kFailedPrecondition, Reason::kBadConfig,
+                "layer 0 of scheme awq_int4 takes no fp8 rows", {{"layer", "0"}});
+  const TempDir dir;
+  const std::string file =
+      dir.Write("d.yaml", "name: local\ncheckpoint: /a\n---\nname: second\ncheckpoint: /b\n");
+
+  EXPECT_THAT(Run({"apply", "--dry-run", "-f", file}),
+              HasSubstr("  - layer 0 of scheme awq_int4 takes no fp8 rows\n"));
+  EXPECT_THAT(status_, FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kBadConfig));
+  EXPECT_EQ(status_.message(), file + ": layer 0 of scheme awq_int4 takes no fp8 rows");
+  EXPECT_EQ(MetadataOf(status_).at("layer"), "0");
+
+  EXPECT_THAT(Run({"apply", "-f", file}), HasSubstr("second  created"));
+  EXPECT_THAT(status_, FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kBadConfig));
+}
+
+// Where no worker is there yet, the rest is a matter of time.
+TEST_F(CommandsTest, ApplySucceedsWhereOnlyWorkersAreMissing) {
+  coordinator_.problem =
+      MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady, "0 workers are there");
+  const TempDir dir;
+  const std::string file = dir.Write("d.yaml", "name: local\ncheckpoint: /a\n");
+
+  Run({"apply", "-f", file});
+
+  SY_EXPECT_OK(status_);
 }
 
 TEST_F(CommandsTest, ApplyingTheSameAgainChangesNothing) {

@@ -7,6 +7,7 @@
 
 #include "ctl/json.h"
 #include "deploy/local/local_deployment.h"
+#include "tests/model/family_checkpoints.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
 
@@ -43,10 +44,12 @@ class SyctlDeploymentTest : public ::testing::Test {
     return status.ok() && WIFEXITED(*status) ? WEXITSTATUS(*status) : -1;
   }
   // Until the deployment serves, at most a minute of tries.
-  void WaitUntilServing() {
+  void WaitUntilServing(const std::string& deployment = "local") {
     const SteadyClock clock;
     const TimePoint end = clock.Now() + std::chrono::minutes(1);
-    while (Syctl("get plan") != 0) ASSERT_LT(clock.Now(), end) << err_;
+    while (Syctl("get plan --deployment " + deployment) != 0) {
+      ASSERT_LT(clock.Now(), end) << err_;
+    }
   }
 
   const testing::TempDir dir_;
@@ -95,6 +98,24 @@ TEST_F(SyctlDeploymentTest, AppliesAFileAndSaysWhatIsWrongWithOne) {
   EXPECT_THAT(err_, HasSubstr("/nowhere/model"));
   EXPECT_THAT(err_, HasSubstr("reason      CHECKPOINT\n"));
   EXPECT_EQ(Syctl("apply"), 2);
+}
+
+// Two dense layers first, then two with experts and a draft; whose decoder nobody here knows.
+TEST_F(SyctlDeploymentTest, DeploysAModelOfAnotherFamily) {
+  const testing::TempDir model;
+  WriteFamily(testing::DeepseekFamily(), model);
+  const std::string file =
+      dir_.Write("ds.yaml", absl::StrCat("name: ds\ncheckpoint: ", model.path(), "\n"));
+
+  EXPECT_EQ(Syctl("apply --dry-run -o table -f " + file), 0) << err_;
+  EXPECT_THAT(out_, HasSubstr("ds: checked; "));
+  EXPECT_EQ(Syctl("apply -o table -f " + file), 0) << err_;
+  WaitUntilServing("ds");
+
+  EXPECT_EQ(Syctl("explain layer 4 --deployment ds -o table"), 0) << err_;
+  EXPECT_THAT(out_, HasSubstr("decode, cpu -> cpu: low_latency, bf16 out and bf16 back\n  - "));
+  EXPECT_EQ(Syctl("explain layer 0 --deployment ds"), 1);
+  EXPECT_THAT(err_, HasSubstr("these are: 2, 3, 4"));
 }
 
 TEST_F(SyctlDeploymentTest, ErrorsNameWhatIsThere) {

@@ -1,9 +1,18 @@
 #include "ctl/inspection.h"
 
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 #include "core/error.h"
+#include "core/wire_format.h"
+#include "ctl/inspection_text.h"
 #include "ctl/json.h"
 #include "ctl/syctl.h"
 #include "tests/model/quant/whole_checkpoints.h"
@@ -80,6 +89,93 @@ TEST(InspectionTest, Int8ExpertsGetInt8RowsFromNpusAndBf16FromGpus) {
   ASSERT_EQ(found.travel.size(), 1U);
   EXPECT_EQ(DtypeFor(found.travel[0], "ascend_a2", Phase::kDecode), DispatchDtype::kInt8);
   EXPECT_EQ(DtypeFor(found.travel[0], "cuda_sm100", Phase::kDecode), DispatchDtype::kBf16);
+}
+
+const WouldTravel& On(const TravelGroup& group, absl::string_view profile, Phase phase) {
+  for (const WouldTravel& would : group.would) {
+    if (would.profile->name == profile && would.phase == phase) return would;
+  }
+  ADD_FAILURE() << "no row for " << std::string(profile);
+  return group.would.front();
+}
+
+// FP8 scales that are powers of two take a byte: 256 values and 2 scales, as the plan has it.
+TEST(InspectionTest, ScalesThatArePowersOfTwoTravelAsSuch) {
+  for (const bool powers : {false, true}) {
+    const TempDir dir;
+    switchyard::testing::WriteDeepseek(dir, 2, /*draft_in_fp8=*/true);
+    nlohmann::json config =
+        nlohmann::json::parse(switchyard::testing::ReadBytes(dir.Join("config.json")));
+    if (powers) config["quantization_config"]["scale_fmt"] = "ue8m0";
+    dir.Write("config.json", config.dump());
+    SY_ASSERT_OK_AND_ASSIGN(const Inspection found, Inspect({dir.path(), {}, "cpu"}));
+
+    const WouldTravel& would = On(found.travel[0], "cpu", Phase::kDecode);
+    ASSERT_TRUE(would.trace.outcome.has_value());
+    EXPECT_EQ(would.trace.outcome->format, powers ? kFp8Ue8m0Format : kFp8Format);
+    EXPECT_EQ(would.trace.outcome->wire.total(), powers ? 258 : 264);
+    const Json json = InspectionJson(found);
+    EXPECT_EQ(json["dispatch"]["groups"][0]["would"][0]["dtype"], "fp8");
+    EXPECT_EQ(json["dispatch"]["groups"][0]["would"][0]["wire_format"],
+              powers ? "fp8_ue8m0" : "fp8");
+  }
+}
+
+// A null in the config switches NVFP4 rows off, whatever the tensors hold.
+TEST(InspectionTest, ANullScaleMeansBf16Rows) {
+  const TempDir dir;
+  switchyard::testing::CopyGolden("nvfp4_modelopt_flat", dir);
+  nlohmann::json config =
+      nlohmann::json::parse(switchyard::testing::ReadBytes(dir.Join("config.json")));
+  config["quantization_config"]["input_global_scale"] = nullptr;
+  dir.Write("config.json", config.dump());
+  SY_ASSERT_OK_AND_ASSIGN(const Inspection found, Inspect({dir.path(), {}, ""}));
+
+  ASSERT_EQ(found.travel.size(), 1U);
+  EXPECT_EQ(found.travel[0].global_scales, std::nullopt);
+  EXPECT_EQ(DtypeFor(found.travel[0], "cuda_sm100", Phase::kDecode), DispatchDtype::kBf16);
+}
+
+// The golden NVFP4 layer, and behind it the same with inputs half as large.
+void WriteTwoNvfp4Layers(const TempDir& dir) {
+  switchyard::testing::CopyGolden("nvfp4_modelopt_flat", dir);
+  nlohmann::json config =
+      nlohmann::json::parse(switchyard::testing::ReadBytes(dir.Join("config.json")));
+  config["num_hidden_layers"] = 2;
+  dir.Write("config.json", config.dump());
+  const auto tensors = CheckpointTensors::Open(dir.path());
+  SY_ASSERT_OK(tensors.status());
+  std::vector<switchyard::testing::WrittenTensor> written;
+  for (const std::string& name : tensors->names()) {
+    const TensorInfo& info = *tensors->Find(name);
+    std::string bytes(info.bytes, '\0');
+    SY_ASSERT_OK(tensors->Read(name, std::as_writable_bytes(std::span(bytes))));
+    written.push_back({name, std::string(TensorDtypeName(info.dtype)), info.shape, bytes});
+    if (name.ends_with("input_scale")) {
+      const float half = 0.00390625F;
+      bytes = switchyard::testing::BytesOf(std::span<const float>(&half, 1));
+    }
+    written.push_back({absl::StrReplaceAll(name, {{"layers.0.", "layers.1."}}),
+                       std::string(TensorDtypeName(info.dtype)), info.shape, bytes});
+  }
+  dir.Write("model.safetensors", switchyard::testing::SafetensorsBytes(written));
+}
+
+TEST(InspectionTest, AGroupOfLayersNamesAllItsGlobalScales) {
+  const TempDir dir;
+  WriteTwoNvfp4Layers(dir);
+  SY_ASSERT_OK_AND_ASSIGN(const Inspection found, Inspect({dir.path(), {}, ""}));
+
+  ASSERT_EQ(found.travel.size(), 1U);
+  EXPECT_THAT(found.travel[0].layers, ElementsAre(0, 1));
+  ASSERT_TRUE(found.travel[0].global_scales.has_value());
+  EXPECT_EQ(*found.travel[0].global_scales, std::make_pair(128.0F, 256.0F));
+  const OrderDecision& decision = *On(found.travel[0], "cpu", Phase::kDecode).trace.decision;
+  EXPECT_EQ(decision.rules[decision.winner].why, "the layer has input_global_scale 128..256");
+
+  SY_ASSERT_OK_AND_ASSIGN(const Inspection second, Inspect({dir.path(), 1, ""}));
+  const OrderDecision& own = *On(second.travel[0], "cpu", Phase::kDecode).trace.decision;
+  EXPECT_EQ(own.rules[own.winner].why, "the layer has input_global_scale 256");
 }
 
 TEST(InspectionTest, OneLayerAndOneKindOfWorkerAreEnoughForSome) {

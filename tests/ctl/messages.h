@@ -61,6 +61,31 @@ inline v1::ExplainLayerResponse LayerMessage(std::uint32_t layer) {
   return out;
 }
 
+// Of a deployment that is refused: no plan, and why.
+inline v1::ExplainLayerResponse RefusedLayerMessage() {
+  v1::ExplainLayerResponse out;
+  out.set_activity("refused: it can never work");
+  v1::DispatchTrace& trace = *out.add_traces();
+  trace.set_layer(1);
+  trace.set_phase(v1::PHASE_DECODE);
+  *trace.mutable_refusal() =
+      StatusToProto(MakeError(absl::StatusCode::kFailedPrecondition, Reason::kBadConfig, "no fp8"));
+  trace.set_page("Refused, FAILED_PRECONDITION: no fp8\n");
+  return out;
+}
+
+// The decision that made config number `config` of LayerMessage(0), with `page`.
+inline v1::DispatchTrace TraceMessage(int config, const std::string& page) {
+  const v1::DispatchConfig of = LayerMessage(0).configs(config);
+  v1::DispatchTrace out;
+  out.set_phase(of.phase());
+  *out.mutable_edge() = of.edge();
+  out.set_mode(of.mode());
+  out.mutable_outcome()->set_wire_format("bf16");
+  out.set_page(page);
+  return out;
+}
+
 // Of layer 0 in decode, from the CPU to `worker`.
 inline v1::HypotheticalDispatch HypotheticalMessage(const std::string& worker) {
   v1::HypotheticalDispatch out;

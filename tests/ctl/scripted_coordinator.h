@@ -39,8 +39,11 @@ class ScriptedCoordinator final : public v1::CoordinatorService::Service {
   v1::ListModelsResponse models;
   v1::ListWorkersResponse workers;
   absl::Status plan_error;
-  std::string refuse_apply_of;  // a deployment's name
-  absl::Status dry_run_problem;
+  std::string refuse_apply_of;     // a deployment's name
+  absl::Status problem;            // of what is applied, or would be
+  std::string warning;             // about what is applied, or would be
+  std::vector<std::string> trail;  // of the first config of a dry run, in place of its own
+  bool explain_without_plan = false;
 
   grpc::Status ApplyDeployment(grpc::ServerContext* /*context*/,
                                const v1::ApplyDeploymentRequest* request,
@@ -55,14 +58,20 @@ class ScriptedCoordinator final : public v1::CoordinatorService::Service {
     *deployment.mutable_spec() = request->deployment();
     deployment.set_state(v1::DEPLOYMENT_STATE_PENDING);
     deployment.set_activity("waiting for workers");
+    if (!problem.ok()) *deployment.mutable_problem() = StatusToProto(problem);
+    if (!warning.empty()) {
+      v1::DispatchWarning& item = *response->add_warnings();
+      item.set_id("fp8_to_int8");
+      item.set_text(warning);
+    }
     if (!request->validate_only()) return grpc::Status::OK;
     deployment.set_activity("checked; a plan with 2 workers is possible");
     deployment.add_left_out("w9: no memory");
-    if (dry_run_problem.ok()) *response->mutable_configs() = PlanMessage().plan().configs();
-    if (!dry_run_problem.ok()) {
-      deployment.set_activity("checked; the workers at hand do not do");
-      *deployment.mutable_problem() = StatusToProto(dry_run_problem);
+    if (problem.ok()) *response->mutable_configs() = PlanMessage().plan().configs();
+    if (!trail.empty()) {
+      response->mutable_configs(0)->mutable_trail()->Assign(trail.begin(), trail.end());
     }
+    if (!problem.ok()) deployment.set_activity("checked; the workers at hand do not do");
     return grpc::Status::OK;
   }
   grpc::Status GetDeployment(grpc::ServerContext* /*context*/,
@@ -105,6 +114,10 @@ class ScriptedCoordinator final : public v1::CoordinatorService::Service {
                             v1::ExplainLayerResponse* response) override {
     const std::lock_guard<std::mutex> lock(mutex_);
     explained_.push_back(*request);
+    if (explain_without_plan) {
+      *response = RefusedLayerMessage();
+      return grpc::Status::OK;
+    }
     *response = LayerMessage(request->layer());
     if (request->edge().worker().empty() || request->edge().worker() == "cpu") {
       return grpc::Status::OK;

@@ -97,7 +97,10 @@ TEST(TablesTest, NamesEveryWayWhenEdgesDiffer) {
   config.wire_dtype = DispatchDtype::kFp8;
   plan.configs.insert(plan.configs.begin() + 1, config);
 
-  EXPECT_NE(LayersTable(plan).find("normal bf16 / normal fp8"), std::string::npos);
+  EXPECT_NE(LayersTable(plan).find("normal bf16 / normal fp8 "), std::string::npos);
+  plan.configs[1].wire_scale = ScaleKind::kUe8m0;
+  EXPECT_NE(LayersTable(plan).find("normal bf16 / normal fp8_ue8m0"), std::string::npos);
+  EXPECT_NE(PlanText(plan, Sha256("a plan")).find("fp8_ue8m0"), std::string::npos);
 }
 
 TEST(TablesTest, ShowsAPlanWithLayersThatAreAlikeOnOneLine) {

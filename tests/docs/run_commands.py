@@ -22,9 +22,10 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 
-TIME_LIMIT_S = 280
+TIME_LIMIT_S = 120
 CLONE_NEWNET, SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x40000000, 0x8913, 0x8914, 1
 
 
@@ -77,22 +78,25 @@ def end_group(leader):
 
 
 def run(repository, commands):
-    """Exit code, output lines (carriage returns taken as line ends) and seconds of a block."""
+    """Exit code (124: out of time), output lines (carriage returns end them too) and seconds of a block."""
     begin = time.monotonic()
-    bash = subprocess.Popen(
-        ["bash", "-euo", "pipefail", "-c", "\n".join(commands)],
-        cwd=repository, preexec_fn=own_network, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, start_new_session=True)
-    try:
-        output, _ = bash.communicate(timeout=TIME_LIMIT_S)
-    except subprocess.TimeoutExpired:
-        end_group(bash)
-        output, _ = bash.communicate()
-        output += f"\nnot done after {TIME_LIMIT_S} s".encode()
-    finally:
-        end_group(bash)
+    # A file, not a pipe: what stays in the background when a command fails would keep a pipe open.
+    with tempfile.TemporaryFile() as printed:
+        bash = subprocess.Popen(
+            ["bash", "-euo", "pipefail", "-c", "\n".join(commands)],
+            cwd=repository, preexec_fn=own_network, stdin=subprocess.DEVNULL, stdout=printed,
+            stderr=subprocess.STDOUT, start_new_session=True)
+        try:
+            code = bash.wait(timeout=TIME_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            code = 124
+        finally:
+            end_group(bash)
+        bash.wait()
+        printed.seek(0)
+        output = printed.read().decode(errors="replace")
     seconds = time.monotonic() - begin
-    return bash.returncode, re.split(r"[\r\n]+", output.decode(errors="replace")), seconds
+    return code, re.split(r"[\r\n]+", output), seconds
 
 
 def compile_c(repository, lines):
@@ -120,9 +124,10 @@ def check(repository, page):
         missing = missing_line(follows[2], output) if follows[1] == "text" else None
         if code != 0 or missing is not None:
             what = f"exit {code}" if code != 0 else f"'{missing}' does not appear"
+            print(f"{page}:{line}: {what} after {seconds:.1f} s", flush=True)
             problems.append(f"{page}:{line}: {what}; output:\n" + "\n".join(output[-40:]))
         else:
-            print(f"{page}:{line}: ok after {seconds:.1f} s")
+            print(f"{page}:{line}: ok after {seconds:.1f} s", flush=True)
     return ran, problems
 
 

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
@@ -16,6 +17,7 @@
 
 #include "core/quant_scheme.h"
 #include "core/resolve/dtype_option.h"
+#include "core/wire_format.h"
 #include "tests/testing/temp_dir.h"
 
 namespace switchyard {
@@ -33,7 +35,10 @@ constexpr DtypeChoice kChoices[] = {DtypeChoice::kAuto, DtypeChoice::kBf16, Dtyp
 // What the tables say of rows of `dtype` that somebody asks for: their dtype; nullopt: refused.
 std::optional<DispatchDtype> WireOf(QuantScheme scheme, DispatchMode mode, DispatchDtype dtype) {
   if (scheme == QuantScheme::kNone) return DispatchDtype::kBf16;  // with a warning
-  if (dtype == DispatchDtype::kNvfp4 && mode == DispatchMode::kNormal) dtype = DispatchDtype::kBf16;
+  if (scheme == QuantScheme::kNvfp4 && dtype == DispatchDtype::kNvfp4 &&
+      mode == DispatchMode::kNormal) {
+    dtype = DispatchDtype::kBf16;
+  }
   const SchemeUse use{
       .worker = DeviceKind::kCpu, .mode = mode, .global_scale = scheme == QuantScheme::kNvfp4};
   if (!Accepts(scheme, dtype, use, Asked::kExplicitly)) return std::nullopt;
@@ -47,6 +52,8 @@ struct Row {
   std::string asked;
   std::string wire;  // "refused" where it is
   std::string why;   // rule, or refusal
+  std::string row_bytes{};
+  std::string added{};  // against BF16 rows, "+0.00 %"; "" where those are refused
 };
 
 void ExpectAsTheTablesSay(const Row& row) {
@@ -79,7 +86,8 @@ std::vector<Row> RowsOfThePage() {
   for (const absl::string_view line : absl::StrSplit(parts.back(), '\n')) {
     std::vector<std::string> words = absl::StrSplit(line, " | ");
     if (words.size() < 6 || words[0] == "| checkpoint" || words[0] == "| ---") continue;
-    rows.push_back({words[1], words[2], words[3], words[4], words[5]});
+    words.resize(10);
+    rows.push_back({words[1], words[2], words[3], words[4], words[5], words[6], words[8]});
   }
   return rows;
 }
@@ -100,6 +108,23 @@ TEST(AccuracyPageTest, HasARowForEveryCellOfTheTables) {
       }
     }
   }
+}
+
+// R127: what a row costs is what its format says, and no format costs more than its bound.
+TEST(AccuracyPageTest, FiguresAreThoseOfTheFormatsAndWithinTheBounds) {
+  int measured = 0;
+  for (const Row& row : RowsOfThePage()) {
+    const auto format = WireFormatFromName(row.wire);
+    if (!format.has_value()) continue;  // refused, or not measured
+    SCOPED_TRACE(absl::StrCat(row.scheme, " ", row.mode, " ", row.asked));
+    ++measured;
+    EXPECT_EQ(row.row_bytes, absl::StrCat(RowBytesOf(*format, 256).total()));
+    if (row.added.find_first_not_of(' ') == std::string::npos) continue;
+    double percent = 100;
+    EXPECT_TRUE(absl::SimpleAtod(row.added.substr(0, row.added.find(' ')), &percent)) << row.added;
+    EXPECT_LE(percent, format->dtype == DispatchDtype::kNvfp4 ? 2.0 : 0.5);
+  }
+  EXPECT_GT(measured, 60);
 }
 
 struct Ran {

@@ -28,6 +28,7 @@ namespace switchyard {
 namespace {
 
 using testing::CalcDiff;
+using testing::CalcDiffWorstRow;
 using testing::GaussianBf16;
 using testing::RandomExpert;
 using testing::SchemeMoe;
@@ -35,7 +36,11 @@ using testing::SchemeMoe;
 constexpr std::int32_t kExperts = 12;
 constexpr std::int32_t kTokens = 40;
 constexpr std::int32_t kIntermediate = 128;
+constexpr std::int32_t kFewTokens = 8;
 constexpr double kKernelMax = 1e-4;
+// Of all tokens where no weight is rounded: a last bit of a sum may still move an activation over a
+// step, or the scale of a row by a BF16 step.
+constexpr double kExactKernelMax = 1e-5;
 
 // "none" is no row of the writer's table: its weights are stored as they are.
 std::vector<std::string> SchemeNames() {
@@ -84,6 +89,8 @@ class Layer {
   [[nodiscard]] QuantScheme scheme() const {
     return write_ == nullptr ? QuantScheme::kNone : write_->scheme();
   }
+  // Values and scales of every weight are those of the checkpoint.
+  [[nodiscard]] bool exact() const { return exact_; }
   // The formats in which CPU workers get rows of this scheme.
   [[nodiscard]] std::vector<WireFormat> Formats() const {
     std::vector<WireFormat> formats;
@@ -205,7 +212,8 @@ class Layer {
       const auto index = static_cast<std::size_t>(p);
       ProjectionValues values = ValuesOf(raw.of(p));
       served.of(p) = std::move(values.values);
-      served.scales[index] = values.scale;
+      exact_ = exact_ && (write_ == nullptr || values.scales != WeightScales{});
+      served.scales[index] = std::move(values.scales);
       const std::vector<float> weights = Dequantize(raw.of(p));
       doubles[index]->assign(weights.begin(), weights.end());
     }
@@ -248,6 +256,7 @@ class Layer {
   std::vector<std::unique_ptr<PackedExpert>> packed_;
   SchemeMoe moe_;
   float wire_global_scale_ = 1;
+  bool exact_ = true;
 };
 
 class LayerAccuracyTest : public ::testing::TestWithParam<std::string> {};
@@ -255,19 +264,28 @@ class LayerAccuracyTest : public ::testing::TestWithParam<std::string> {};
 TEST_P(LayerAccuracyTest, IsWithinTheBoundsOfItsCoarsestQuantiser) {
   for (const auto& [hidden, top_k] : {std::pair{2048, 8}, std::pair{7168, 10}}) {
     Layer layer(GetParam(), {hidden, kIntermediate, kExperts, top_k});
+    const double kernel_max = layer.exact() ? kExactKernelMax : kKernelMax;
     for (const WireFormat& format : layer.Formats()) {
       SCOPED_TRACE(absl::StrCat("hidden ", hidden, " wire ", WireFormatName(format)));
       const std::vector<float> y = layer.Run(format);
 
-      const double kernel = CalcDiff(y, layer.Reference(format, true));
+      const std::vector<double> rounded = layer.Reference(format, true);
+      const double kernel = CalcDiff(y, rounded);
+      const double few =
+          CalcDiffWorstRow(y, rounded, static_cast<std::size_t>(kFewTokens * hidden));
       const double quantised = CalcDiff(y, layer.Reference(format, false));
 
       const double bound = LayerErrorBound(CoarsestActivationQuant(layer.scheme(), format.dtype));
       std::cout << absl::StreamFormat(
-          "layer %-26s %-9s hidden %d top-%d: kernel %.2e of 1e-4, "
+          "layer %-26s %-9s hidden %d top-%d: kernel %.2e of %.0e, worst 8 tokens %.2e, "
           "quantisation %.2e of %.2e\n",
-          GetParam(), WireFormatName(format), hidden, top_k, kernel, quantised, bound);
-      EXPECT_LE(kernel, kKernelMax);
+          GetParam(), WireFormatName(format), hidden, top_k, kernel, kernel_max, few, quantised,
+          bound);
+      EXPECT_LE(kernel, kernel_max);
+      // Values that had to be rounded hold the bound over many tokens, not over any few.
+      if (layer.exact()) {
+        EXPECT_LE(few, kKernelMax) << "the worst " << kFewTokens << " tokens one after the other";
+      }
       EXPECT_LE(quantised, bound);
     }
   }

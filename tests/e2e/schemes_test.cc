@@ -106,7 +106,7 @@ TEST_P(SchemesTest, AnswersAsTheDefinitionOfItsNumbersSays) {
       SCOPED_TRACE(absl::StrCat(DispatchModeName(mode), " ", DtypeChoiceName(dtype)));
       auto session = Open(dtype, mode);
       if (scheme == QuantScheme::kW4A8Int8 && dtype == DtypeChoice::kBf16) {
-        EXPECT_THAT(session, FailsWith(absl::StatusCode::kUnavailable, Reason::kNotReady));
+        EXPECT_THAT(session, FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kBadConfig));
         EXPECT_NE(session.status().message().find("do not take bf16 rows"),
                   absl::string_view::npos);
         continue;

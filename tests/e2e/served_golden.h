@@ -1,5 +1,5 @@
 // The checkpoints of tests/model/quant/goldens, dressed up so that a deployment can serve them: one
-// layer of a Qwen3-MoE model whose attention nobody asks for, with static scales for Gaussian rows.
+// layer of a model of their family, with static scales for Gaussian rows.
 #pragma once
 
 #include <algorithm>
@@ -9,12 +9,12 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
 #include "model/checkpoint_tensors.h"
 #include "tests/model/quant/golden_folder.h"
+#include "tests/model/quant/whole_checkpoints.h"
 #include "tests/testing/random_tensors.h"
 #include "tests/testing/safetensors_writer.h"
 #include "tests/testing/temp_dir.h"
@@ -42,29 +42,29 @@ inline const char* const kServedGoldens[] = {"bf16_packed",
 
 class ServedGolden {
  public:
-  // `draft`: with an MTP layer of BF16 experts behind, which the quant config does not exclude.
+  // `draft`: with an MTP layer of BF16 experts behind, which the quant config does not exclude. Of
+  // goldens of DeepSeek-V3.
   explicit ServedGolden(const std::string& name, bool draft = false) : draft_(draft) {
     from_ = absl::StrCat(SY_QUANT_GOLDENS "/", name);
-    const std::string& from = from_;
-    nlohmann::json config = nlohmann::json::parse(ReadBytes(from + "/config.json"));
-    hidden_ = config.at("hidden_size");
-    experts_ = config.at("num_experts");
-    config["model_type"] = "qwen3_moe";
-    config.update(nlohmann::json{{"num_hidden_layers", 1},
-                                 {"num_attention_heads", 1},
-                                 {"num_key_value_heads", 1},
-                                 {"head_dim", 2},
-                                 {"vocab_size", 8},
-                                 {"max_position_embeddings", 16},
-                                 {"num_experts_per_tok", top_k()},
-                                 {"rope_theta", 10000.0},
-                                 {"mtp_num_hidden_layers", draft ? 1 : 0}});
-    intermediate_ = config.at("moe_intermediate_size");
-    dir_.Write("config.json", Renamed(config.dump()));
-    for (const char* file : {"hf_quant_config.json", "quant_model_description.json"}) {
-      std::ifstream in(absl::StrCat(from, "/", file), std::ios::binary);
-      if (in.good()) dir_.Write(file, Renamed({std::istreambuf_iterator<char>(in), {}}));
+    const nlohmann::json golden = nlohmann::json::parse(ReadBytes(from_ + "/config.json"));
+    hidden_ = golden.at("hidden_size");
+    experts_ = golden.at("num_experts");
+    intermediate_ = golden.at("moe_intermediate_size");
+    CopyGolden(name, dir_);
+    nlohmann::json config = nlohmann::json::parse(ReadBytes(dir_.Join("config.json")));
+    nlohmann::json& text = config.contains("text_config") ? config["text_config"] : config;
+    text["num_experts_per_tok"] = top_k();
+    if (draft) text["num_nextn_predict_layers"] = 1;
+    // Whose decoder is read as well, though nobody here asks for it.
+    if (config["model_type"] == "qwen3_moe") {
+      config.update(nlohmann::json{{"num_attention_heads", 1},
+                                   {"num_key_value_heads", 1},
+                                   {"head_dim", 2},
+                                   {"vocab_size", 8},
+                                   {"max_position_embeddings", 16},
+                                   {"rope_theta", 10000.0}});
     }
+    dir_.Write("config.json", config.dump());
     WriteTensors();
   }
 
@@ -74,16 +74,6 @@ class ServedGolden {
   [[nodiscard]] std::int32_t top_k() const { return experts_ < 2 ? experts_ : 2; }
 
  private:
-  // In the names of Qwen3-MoE.
-  static std::string Renamed(const std::string& text) {
-    return absl::StrReplaceAll(text, {{"language_model.model.layers.", "model.layers."},
-                                      {"model.language_model.layers.", "model.layers."},
-                                      {".block_sparse_moe.experts.", ".mlp.experts."},
-                                      {".w1.", ".gate_proj."},
-                                      {".w3.", ".up_proj."},
-                                      {".w2.", ".down_proj."}});
-  }
-
   void WriteTensors() {
     const auto tensors = CheckpointTensors::Open(from_);
     ASSERT_TRUE(tensors.ok()) << tensors.status();
@@ -91,7 +81,7 @@ class ServedGolden {
     for (const std::string& name : tensors->names()) {
       const TensorInfo& info = *tensors->Find(name);
       WrittenTensor tensor;
-      tensor.name = Renamed(name);
+      tensor.name = name;
       tensor.dtype = std::string(TensorDtypeName(info.dtype));
       tensor.shape = info.shape;
       tensor.bytes.resize(info.bytes);
@@ -107,7 +97,7 @@ class ServedGolden {
     const MoeShape shape{hidden_, intermediate_, experts_, top_k()};
     for (std::int32_t e = 0; e < experts_; ++e) {
       const RandomExpert expert(shape, 900 + static_cast<std::uint64_t>(e));
-      const std::string module = absl::StrCat("mtp.layers.0.mlp.experts.", e, ".");
+      const std::string module = absl::StrCat("model.layers.1.mlp.experts.", e, ".");
       const auto add = [&](const char* name, const std::vector<Bf16>& values, std::int64_t rows,
                            std::int64_t columns) {
         written->push_back({absl::StrCat(module, name, ".weight"),

@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <cstdint>
+#include <functional>
+#include <vector>
 
 #include "core/error.h"
 #include "model/model_config.h"
@@ -86,10 +88,17 @@ void FuzzModelConfig(absl::string_view json) {
   const MoeShape shape = ShapeOf(*config);
   Check(shape.hidden > 0 && shape.intermediate > 0, "sizes are above 0");
   Check(shape.top_k > 0 && shape.top_k <= shape.experts, "top_k is in [1, experts]");
-  Check(config->heads % config->kv_heads == 0, "heads share key-value heads evenly");
-  Check(config->rope_theta > 0 && config->rms_norm_eps > 0, "reals are above 0");
-  Check(MoeLayersOf(*config).size() <= static_cast<std::size_t>(config->layers),
-        "layers with experts are layers");
+  Check(std::int64_t{shape.hidden} * shape.intermediate <= kExpertTensorValuesMax,
+        "an expert's tensor can be allocated");
+  const std::vector<LayerId> layers = MoeLayersOf(*config);
+  Check(!layers.empty() && layers.back().value < config->layers + config->draft_layers,
+        "layers with experts are layers or drafts");
+  Check(std::adjacent_find(layers.begin(), layers.end(), std::greater_equal<>()) == layers.end(),
+        "layers with experts ascend");
+  if (!config->decoder.has_value()) return;
+  Check(config->decoder->heads % config->decoder->kv_heads == 0,
+        "heads share key-value heads evenly");
+  Check(config->decoder->rope_theta > 0 && config->decoder->rms_norm_eps > 0, "reals are above 0");
 }
 
 }  // namespace switchyard::fuzz

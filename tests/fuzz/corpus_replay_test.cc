@@ -44,7 +44,7 @@ TEST(CorpusReplayTest, EverySafetensorsIndexEndsWithAnAnswer) {
 }
 
 TEST(CorpusReplayTest, EveryModelConfigEndsWithAnAnswer) {
-  Replay("model_config", 13, fuzz::FuzzModelConfig);
+  Replay("model_config", 19, fuzz::FuzzModelConfig);
 }
 
 TEST(CorpusReplayTest, EveryQuantConfigEndsWithAnAnswer) {

@@ -11,6 +11,7 @@
 
 #include "model/expert_weights.h"
 #include "tests/model/checkpoint_folder.h"
+#include "tests/model/family_checkpoints.h"
 #include "tests/testing/status_matchers.h"
 
 namespace switchyard {
@@ -145,6 +146,52 @@ TEST(CheckpointTest, DraftLayersHaveExpertsOfTheirOwn) {
   SY_ASSERT_OK_AND_ASSIGN(const ExpertWeights base,
                           LoadExpert(*checkpoint, LayerId{0}, ExpertId{1}));
   EXPECT_NE(draft, base);
+}
+
+// Each layer's experts are the family's tensors, byte for byte, drafts among them.
+TEST(CheckpointTest, OpensTheCheckpointOfEveryFamily) {
+  for (const testing::FamilyCheckpoint& family : testing::FamilyCheckpoints()) {
+    SCOPED_TRACE(family.name);
+    const TempDir dir;
+    WriteFamily(family, dir);
+
+    SY_ASSERT_OK_AND_ASSIGN(const auto checkpoint, Checkpoint::Open(dir.path()));
+
+    EXPECT_EQ(ShapeOf(checkpoint->config()), family.shape);
+    EXPECT_EQ(checkpoint->config().draft_layers, family.drafts);
+    std::vector<LayerId> layers;
+    for (const testing::FamilyLayer& at : family.moe_layers) {
+      layers.push_back(at.layer);
+      SY_ASSERT_OK_AND_ASSIGN(const LayerExperts* found, checkpoint->ExpertsOf(at.layer));
+      EXPECT_EQ(found->modules().container, at.container);
+      EXPECT_EQ(found->modules().draft, at.layer.value >= family.layers);
+      SY_EXPECT_OK(found->Check());
+      for (std::int32_t e = 0; e < family.shape.experts; ++e) {
+        SY_ASSERT_OK_AND_ASSIGN(const ExpertWeights weights,
+                                LoadExpert(*checkpoint, at.layer, ExpertId{e}));
+        const testing::RandomExpert wanted = family.Expert(at.layer, e);
+        EXPECT_EQ(weights.gate, wanted.gate) << at.layer.value << " " << e;
+        EXPECT_EQ(weights.up, wanted.up) << at.layer.value << " " << e;
+        EXPECT_EQ(weights.down, wanted.down) << at.layer.value << " " << e;
+      }
+    }
+    EXPECT_EQ(MoeLayersOf(checkpoint->config()), layers);
+    SY_ASSERT_OK_AND_ASSIGN(const WeightManifest manifest, BuildManifest(*checkpoint));
+    EXPECT_EQ(manifest.tensors.size(),
+              layers.size() * static_cast<std::size_t>(family.shape.experts) * 3);
+  }
+}
+
+TEST(CheckpointTest, DenseLayersOfADeployedFamilyHaveNoExperts) {
+  const TempDir dir;
+  WriteFamily(testing::DeepseekFamily(), dir);
+  SY_ASSERT_OK_AND_ASSIGN(const auto checkpoint, Checkpoint::Open(dir.path()));
+
+  for (const LayerId dense : {LayerId{0}, LayerId{1}, LayerId{5}}) {
+    EXPECT_EQ(checkpoint->FindExperts(dense), nullptr);
+    EXPECT_THAT(LoadExpert(*checkpoint, dense, ExpertId{0}),
+                FailsWith(absl::StatusCode::kInvalidArgument, Reason::kUnknownLayer));
+  }
 }
 
 TEST(CheckpointTest, DraftLayersThatAreNotThereAreLeftOut) {

@@ -76,8 +76,9 @@ TEST(ConfigReaderTest, ParsingAConfigSurvivesRandomDamage) {
     const auto config = ParseModelConfig(damaged);
     if (config.ok()) {
       // What is accepted keeps the promises that others divide and allocate by.
-      ASSERT_GT(config->heads, 0) << "seed " << kSeed << "\n" << damaged;
-      ASSERT_EQ(config->heads % config->kv_heads, 0) << damaged;
+      ASSERT_TRUE(config->decoder.has_value()) << damaged;
+      ASSERT_GT(config->decoder->heads, 0) << "seed " << kSeed << "\n" << damaged;
+      ASSERT_EQ(config->decoder->heads % config->decoder->kv_heads, 0) << damaged;
       ASSERT_LE(config->top_k, config->experts) << damaged;
     } else {
       ASSERT_NE(ReasonOf(config.status()), Reason::kUnspecified) << damaged;

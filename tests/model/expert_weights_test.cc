@@ -41,9 +41,20 @@ TEST(ExpertWeightsTest, LoadsTheThreeTensorsOfTheExpertAskedFor) {
 
 TEST(ExpertWeightsTest, NamesAreThoseOfTheFamily) {
   ModelConfig config;
+  config.layers = 48;
   config.model_type = "qwen3_moe";
   EXPECT_EQ(ExpertTensorName(config, LayerId{47}, ExpertId{101}, Projection::kDown),
             "model.layers.47.mlp.experts.101.down_proj.weight");
+  EXPECT_EQ(ExpertTensorName(config, LayerId{48}, ExpertId{1}, Projection::kGate),
+            "mtp.layers.0.mlp.experts.1.gate_proj.weight");
+
+  config.model_type = "deepseek_v3";
+  EXPECT_EQ(ExpertTensorName(config, LayerId{48}, ExpertId{1}, Projection::kGate),
+            "model.layers.48.mlp.experts.1.gate_proj.weight");
+
+  config.model_type = "mixtral";
+  EXPECT_EQ(ExpertTensorName(config, LayerId{2}, ExpertId{7}, Projection::kUp),
+            "model.layers.2.block_sparse_moe.experts.7.w3.weight");
 
   config.model_type = "synthetic";
   EXPECT_EQ(ExpertTensorName(config, LayerId{2}, ExpertId{3}, Projection::kUp),

@@ -8,7 +8,8 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
-#include "model/model_family.h"
+#include "model/decoder_family.h"
+#include "tests/model/family_checkpoints.h"
 #include "tests/testing/status_matchers.h"
 
 namespace switchyard {
@@ -64,20 +65,22 @@ TEST(ModelConfigTest, BothSpellingsMeanTheSame) {
   wanted.architecture = "Qwen3MoeForCausalLM";
   wanted.hidden_size = 2048;
   wanted.layers = 48;
-  wanted.heads = 32;
-  wanted.kv_heads = 4;
-  wanted.head_dim = 128;
-  wanted.vocab_size = 151936;
-  wanted.max_position = 40960;
   wanted.experts = 128;
   wanted.top_k = 8;
   wanted.moe_intermediate = 768;
-  wanted.dense_intermediate = 6144;
-  wanted.norm_topk_prob = true;
-  wanted.rope_theta = 1e6;
-  wanted.rms_norm_eps = 1e-6;
   wanted.dtype = "bfloat16";
-  wanted.eos_token_ids = {151645};
+  for (std::int32_t layer = 0; layer < 48; ++layer) wanted.moe_layers.push_back(LayerId{layer});
+  DecoderConfig& decoder = wanted.decoder.emplace();
+  decoder.heads = 32;
+  decoder.kv_heads = 4;
+  decoder.head_dim = 128;
+  decoder.vocab_size = 151936;
+  decoder.max_position = 40960;
+  decoder.dense_intermediate = 6144;
+  decoder.norm_topk_prob = true;
+  decoder.rope_theta = 1e6;
+  decoder.rms_norm_eps = 1e-6;
+  decoder.eos_token_ids = {151645};
   EXPECT_EQ(before, wanted);
 }
 
@@ -103,12 +106,13 @@ TEST(ModelConfigTest, MissingOptionalValuesTakeTheFamilysDefaults) {
   }
   SY_ASSERT_OK_AND_ASSIGN(const ModelConfig parsed, ParseModelConfig(config.dump()));
 
-  EXPECT_FALSE(parsed.norm_topk_prob);
-  EXPECT_EQ(parsed.head_dim, 2048 / 32);
-  EXPECT_EQ(parsed.rms_norm_eps, 1e-6);
-  EXPECT_EQ(parsed.rope_type, "default");
+  ASSERT_TRUE(parsed.decoder.has_value());
+  EXPECT_FALSE(parsed.decoder->norm_topk_prob);
+  EXPECT_EQ(parsed.decoder->head_dim, 2048 / 32);
+  EXPECT_EQ(parsed.decoder->rms_norm_eps, 1e-6);
+  EXPECT_EQ(parsed.decoder->rope_type, "default");
   EXPECT_EQ(parsed.dtype, "");
-  EXPECT_TRUE(parsed.eos_token_ids.empty());
+  EXPECT_TRUE(parsed.decoder->eos_token_ids.empty());
   EXPECT_EQ(MoeLayersOf(parsed).size(), 48U);
 }
 
@@ -116,12 +120,12 @@ TEST(ModelConfigTest, TakesTheVariantsThatOccur) {
   SY_ASSERT_OK_AND_ASSIGN(
       const ModelConfig several_ends,
       ParseModelConfig(With(OldSpelling(), "eos_token_id", {151645, 151643}).dump()));
-  EXPECT_EQ(several_ends.eos_token_ids, (std::vector<std::int32_t>{151645, 151643}));
+  EXPECT_EQ(several_ends.decoder->eos_token_ids, (std::vector<std::int32_t>{151645, 151643}));
 
   SY_ASSERT_OK_AND_ASSIGN(
       const ModelConfig yarn,
       ParseModelConfig(With(OldSpelling(), "rope_scaling", {{"rope_type", "yarn"}}).dump()));
-  EXPECT_EQ(yarn.rope_type, "yarn");
+  EXPECT_EQ(yarn.decoder->rope_type, "yarn");
 
   SY_EXPECT_OK(ParseModelConfig(With(OldSpelling(), "eos_token_id", nullptr).dump()));
   SY_EXPECT_OK(ParseModelConfig(With(OldSpelling(), "rope_theta", 10000).dump()));
@@ -191,15 +195,62 @@ TEST(ModelConfigTest, RefusesBadValuesNamingTheKey) {
   }
 }
 
-TEST(ModelConfigTest, ListsTheSupportedFamiliesWhenTheModelIsOfAnother) {
+// Whatever a family calls them: sizes, which layers have experts, drafts. No decoder is read.
+TEST(ModelConfigTest, TheExpertsOfEveryFamilyAreRead) {
+  for (const testing::FamilyCheckpoint& family : testing::FamilyCheckpoints()) {
+    SCOPED_TRACE(family.name);
+    SY_ASSERT_OK_AND_ASSIGN(const ModelConfig config, ParseModelConfig(family.config.dump()));
+
+    EXPECT_EQ(config.model_type, family.config["model_type"]);
+    EXPECT_EQ(config.architecture, family.config["architectures"][0]);
+    EXPECT_EQ(ShapeOf(config), family.shape);
+    EXPECT_EQ(config.layers, family.layers);
+    EXPECT_EQ(config.draft_layers, family.drafts);
+    std::vector<LayerId> layers;
+    for (const testing::FamilyLayer& at : family.moe_layers) layers.push_back(at.layer);
+    EXPECT_EQ(MoeLayersOf(config), layers);
+    EXPECT_FALSE(config.decoder.has_value());
+  }
+}
+
+TEST(ModelConfigTest, RefusesExpertsThatCannotBeServedOfAnyFamily) {
+  const Json kimi = testing::KimiFamily().config;
+  const Json mixtral = testing::MixtralFamily().config;
+  const BadValue cases[] = {
+      {Without(mixtral, "num_experts_per_tok"), "num_experts_per_tok"},
+      {With(kimi, "text_config.num_experts_per_tok", nullptr), "num_experts_per_tok"},
+      {With(kimi, "text_config.num_experts_per_tok", 8), "text_config.num_experts_per_tok"},
+      {With(kimi, "text_config.first_k_dense_replace", 3), "text_config.num_hidden_layers"},
+      {With(kimi, "text_config", 3), "text_config"},
+      {With(With(mixtral, "hidden_size", 1 << 16), "intermediate_size", 1 << 15),
+       "intermediate_size"},
+      {With(mixtral, "torch_dtype", 16), "torch_dtype"},
+      {With(mixtral, "architectures", "MixtralForCausalLM"), "architectures"},
+  };
+  for (const BadValue& bad : cases) {
+    const absl::Status status = ParseModelConfig(bad.config.dump()).status();
+
+    EXPECT_THAT(status, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig))
+        << bad.key;
+    EXPECT_EQ(MetadataOf(status)["key"], bad.key) << status;
+  }
+  EXPECT_THAT(ParseModelConfig(With(kimi, "text_config.hidden_act", "gelu").dump()),
+              FailsWith(absl::StatusCode::kUnimplemented, Reason::kUnsupported));
+}
+
+TEST(ModelConfigTest, ListsTheKnownFamiliesWhenTheModelIsOfAnother) {
   const absl::Status status =
-      ParseModelConfig(With(OldSpelling(), "model_type", "mixtral").dump()).status();
+      ParseModelConfig(With(OldSpelling(), "model_type", "llama").dump()).status();
 
   EXPECT_THAT(status, FailsWith(absl::StatusCode::kUnimplemented, Reason::kUnsupported));
-  EXPECT_NE(status.message().find("mixtral"), absl::string_view::npos);
-  for (const ModelFamily& family : ModelFamilies()) {
+  EXPECT_NE(status.message().find("'llama'"), absl::string_view::npos);
+  for (const testing::FamilyCheckpoint& family : testing::FamilyCheckpoints()) {
+    EXPECT_NE(status.message().find(family.config["model_type"].get<std::string>()),
+              absl::string_view::npos);
+  }
+  for (const DecoderFamily& family : DecoderFamilies()) {
     EXPECT_NE(status.message().find(family.model_type), absl::string_view::npos);
-    EXPECT_EQ(FindModelFamily(family.model_type), &family);
+    EXPECT_EQ(FindDecoderFamily(family.model_type), &family);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -12,6 +13,8 @@
 #include "absl/strings/str_join.h"
 #include "gtest/gtest.h"
 
+#include "model/decoder_family.h"
+#include "model/quant/expert_names.h"
 #include "tests/testing/status_matchers.h"
 
 namespace switchyard {
@@ -240,6 +243,29 @@ TEST(PresetsTest, ThePageOfModelsHoldsTheTables) {
 
   EXPECT_NE(page.find(PresetTable()), std::string::npos) << PresetTable();
   EXPECT_NE(page.find(WireTable()), std::string::npos) << WireTable();
+}
+
+// A row for each set of names, those of packed experts left out.
+std::string FamilyTable() {
+  std::string table;
+  for (const ExpertNameMap& map : ExpertNameMaps()) {
+    if (map.packed) continue;
+    std::vector<std::string> types;
+    std::vector<std::string> decoders;
+    for (const char* type : map.model_types) {
+      if (type == nullptr) continue;
+      types.push_back(absl::StrCat("`", type, "`"));
+      if (FindDecoderFamily(type) != nullptr) decoders.push_back(types.back());
+    }
+    absl::StrAppend(&table, "| ", absl::StrJoin(types, ", "), " | `", map.container, "` | `",
+                    map.draft_container, "` | ",
+                    decoders.empty() ? "none" : absl::StrJoin(decoders, ", "), " |\n");
+  }
+  return table;
+}
+
+TEST(PresetsTest, ThePageOfModelsHoldsTheFamilies) {
+  EXPECT_NE(TextOf(SY_MODELS_PAGE).find(FamilyTable()), std::string::npos) << FamilyTable();
 }
 
 }  // namespace

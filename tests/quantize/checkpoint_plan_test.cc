@@ -88,7 +88,10 @@ TEST_F(CheckpointPlanTest, RefusesChoicesThatCannotBe) {
     return std::string(status.message());
   };
   EXPECT_THAT(refused({}, {1}), HasSubstr("no MoE layer 1"));
-  EXPECT_THAT(refused({}, {0, 2}), HasSubstr("nothing is left"));
+  EXPECT_THAT(refused({}, {0, 2}), HasSubstr("--keep-bf16-layers: every MoE layer"));
+  EXPECT_THAT(refused({"*.mlp.experts"}, {}), HasSubstr("--exclude: every MoE layer"));
+  EXPECT_THAT(refused({"*.layers.0.mlp.experts"}, {2}),
+              HasSubstr("--keep-bf16-layers: with --exclude, every MoE layer"));
   EXPECT_THAT(refused({"*.nowhere.*"}, {}), HasSubstr("no module"));
   EXPECT_THAT(refused({"*.experts.3.*"}, {}), HasSubstr("3 of 12 modules"));
   EXPECT_THAT(refused({"a?b"}, {}), HasSubstr("wildcard"));

@@ -18,6 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::FailsWith;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::ReadBytes;
 using testing::TempDir;
 
@@ -122,8 +123,15 @@ TEST(OutputFolderTest, AFullDiskSaysSo) {
 
 TEST(OutputFolderTest, FilesAndFoldersThatCannotBeMadeAreNamed) {
   const TempDir dir;
-  EXPECT_THAT(OutputFolder::Create(dir.Join("no/such/out"), false),
-              FailsWith(absl::StatusCode::kNotFound, Reason::kCheckpoint));
+  const absl::Status missing = OutputFolder::Create(dir.Join("no/such/out"), false).status();
+  EXPECT_THAT(missing, FailsWith(absl::StatusCode::kNotFound, Reason::kCheckpoint));
+  EXPECT_EQ(MetadataOf(missing)["file"], dir.Join("no/such"));
+  EXPECT_THAT(std::string(missing.message()),
+              HasSubstr(absl::StrCat(dir.Join("no/such"), " does not exist; make it")));
+  EXPECT_THAT(std::string(missing.message()), Not(HasSubstr(".partial")));
+  dir.Write("file", "text");
+  const absl::Status no_folder = OutputFolder::Create(dir.Join("file/out"), false).status();
+  EXPECT_EQ(MetadataOf(no_folder)["file"], dir.Join("file"));
   SY_ASSERT_OK_AND_ASSIGN(const auto folder, OutputFolder::Create(dir.Join("out"), false));
   SY_ASSERT_OK(folder->WriteFile("a", "1"));
   EXPECT_THAT(folder->WriteFile("a", "2"),

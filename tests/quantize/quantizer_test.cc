@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <set>
 #include <string>
@@ -332,6 +333,28 @@ TEST_F(QuantizerTest, ExpertsThatSawNoRowWarn) {
 
   ASSERT_EQ(summary.warnings.size(), 1U);
   EXPECT_THAT(summary.warnings[0], HasSubstr("layer 2: calibration gave no row to expert 3"));
+}
+
+// Of every scheme that stores one: magnitudes so small that they give none, before a byte is
+// written.
+TEST_F(QuantizerTest, ACalibrationThatGivesNoScaleIsRefusedBeforeTheWork) {
+  WriteCheckpoint(in_, shape_, 12);
+  for (const WriteScheme& scheme : WriteSchemes()) {
+    if (!scheme.needs_calibration()) continue;
+    QuantizeOptions options = OptionsFor(scheme.name, "out_" + std::string(scheme.name));
+    options.calibration->layers[1].experts[2].down = std::numeric_limits<float>::denorm_min();
+    int written = 0;
+    const auto refused = Quantize(options, [&written](const QuantizeProgress&) {
+      ++written;
+      return absl::OkStatus();
+    });
+    EXPECT_THAT(refused, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig))
+        << scheme.name;
+    EXPECT_THAT(std::string(refused.status().message()),
+                HasSubstr("--calibrate: model.layers.2.mlp.experts.2.down_proj"));
+    EXPECT_EQ(written, 0) << scheme.name;
+  }
+  EXPECT_TRUE(fs::is_empty(work_.path()));
 }
 
 TEST_F(QuantizerTest, OutMustBeAnotherFolder) {

@@ -48,6 +48,19 @@ TEST(SchemeTableTest, SaysWhatIsMeant) {
   EXPECT_THAT(misspelt, FailsWith(kBad, Reason::kBadConfig));
   EXPECT_THAT(std::string(misspelt.status().message()), HasSubstr("did you mean \"fp8_block\"?"));
   EXPECT_THAT(FindWriteScheme("awq", "fp8_block"), FailsWith(kBad, Reason::kBadConfig));
+  EXPECT_THAT(std::string(FindWriteScheme("fp8").status().message()),
+              HasSubstr("did you mean \"fp8_block\"?"));
+}
+
+// Of a scheme's own layouts, under the names that --layout takes.
+TEST(SchemeTableTest, SaysWhichLayoutIsMeant) {
+  const auto meant = [](const char* scheme, const char* layout) {
+    return std::string(FindWriteScheme(scheme, layout).status().message());
+  };
+  EXPECT_THAT(meant("fp8_block", "fp8"), HasSubstr("did you mean \"fp8_block\"?"));
+  EXPECT_THAT(meant("nvfp4", "compresed_tensors_nvfp4"),
+              HasSubstr("did you mean \"compressed_tensors_nvfp4\"?"));
+  EXPECT_THAT(meant("awq", "fp8"), ::testing::Not(HasSubstr("did you mean")));
 }
 
 // As msModelSlim stores W4A4: gate and up INT4, down INT8.

@@ -29,7 +29,23 @@ inline std::vector<double> MatVec(std::span<const Bf16> w, const std::vector<dou
   return y;
 }
 
-// down(silu(gate(x)) * up(x)) for one row x [hidden].
+// The same with the scales of w: y[o] = sum over k of w[o, k] * scale[o, k] * x[k].
+inline std::vector<double> MatVec(std::span<const Bf16> w, const WeightScalesView& scales,
+                                  const std::vector<double>& x) {
+  const auto k_count = static_cast<std::int64_t>(x.size());
+  std::vector<double> y(w.size() / x.size());
+  for (std::size_t o = 0; o < y.size(); ++o) {
+    for (std::size_t k = 0; k < x.size(); ++k) {
+      const float scale =
+          scales.At(static_cast<std::int64_t>(o), static_cast<std::int64_t>(k), k_count);
+      y[o] +=
+          static_cast<double>(Bf16ToFloat(w[o * x.size() + k])) * static_cast<double>(scale) * x[k];
+    }
+  }
+  return y;
+}
+
+// down(silu(gate(x)) * up(x)) for one row x [hidden]; no scales, no biases.
 inline std::vector<double> ReferenceExpert(const ExpertWeightsView& expert,
                                            std::span<const Bf16> x_row) {
   std::vector<double> x;

@@ -2,6 +2,7 @@
 
 #include "gtest/gtest.h"
 
+#include "core/resolve/what_if.h"
 #include "services/convert/admin.h"
 #include "services/convert/plan.h"
 #include "tests/services/convert/random_messages.h"
@@ -236,6 +237,100 @@ TEST(AdminQueriesTest, AnEdgeOfThePlanIsShownAndAnotherIsAHypothesis) {
   request.mutable_edge()->set_worker("gpx");
   EXPECT_THAT(ExplainLayer(view, request),
               FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadRequest));
+}
+
+// The deployment "b" has no plan, and asks its experts for what they do not take.
+CoordinatorView ARefusedView() {
+  CoordinatorView view = AView();
+  DeploymentView& b = view.deployments[1];
+  b.activity = "refused";
+  b.spec.phases = {{Phase::kPrefill, {}}, {Phase::kDecode, {}}};
+  b.spec.max_tokens_per_step = 64;
+  b.spec.dispatcher_output_dtype = DtypeChoice::kFp8;
+  b.storage[1].scheme = QuantScheme::kAwqInt4;
+  b.storage[1].quant_config.emplace();
+  return view;
+}
+
+v1::ExplainLayerRequest AboutLayer3(const std::string& deployment) {
+  v1::ExplainLayerRequest request;
+  request.set_deployment(deployment);
+  request.set_layer(3);
+  return request;
+}
+
+TEST(AdminQueriesTest, ExplainsARefusedDeploymentWithTheWorkersThatAreThere) {
+  CoordinatorView view = ARefusedView();
+  WorkerView& w0 = view.workers[0];
+  w0.state = WorkerState::kLive;
+  w0.capabilities = FullCapabilities(*FindDeviceProfile("cpu"));
+
+  SY_ASSERT_OK_AND_ASSIGN(const auto response, ExplainLayer(view, AboutLayer3("b")));
+
+  EXPECT_EQ(response.epoch(), 0U);
+  EXPECT_EQ(response.activity(), "refused");
+  EXPECT_FALSE(response.has_placement());
+  EXPECT_EQ(response.hypothetical_size(), 0);
+  ASSERT_EQ(response.traces_size(), 2);
+  EXPECT_EQ(response.traces(1).phase(), v1::PHASE_DECODE);
+  EXPECT_EQ(response.traces(1).refusal().code(), 9);  // FAILED_PRECONDITION
+  EXPECT_NE(response.traces(1).page().find("do not take fp8 rows"), std::string::npos);
+
+  v1::ExplainLayerRequest edge = AboutLayer3("b");
+  edge.set_phase(v1::PHASE_DECODE);
+  edge.mutable_edge()->set_source("cpu");
+  edge.mutable_edge()->set_worker("cpu");
+  SY_ASSERT_OK_AND_ASSIGN(const auto one, ExplainLayer(view, edge));
+  EXPECT_EQ(one.traces_size(), 1);
+  edge.mutable_edge()->set_worker("npu");
+  SY_ASSERT_OK_AND_ASSIGN(const auto other, ExplainLayer(view, edge));
+  EXPECT_EQ(other.traces_size(), 0);
+  EXPECT_EQ(other.hypothetical_size(), 3);
+}
+
+TEST(AdminQueriesTest, WithoutPlanAndWorkersEveryKindIsAHypothesis) {
+  CoordinatorView view = ARefusedView();
+  view.workers.clear();
+
+  SY_ASSERT_OK_AND_ASSIGN(const auto response, ExplainLayer(view, AboutLayer3("b")));
+
+  EXPECT_EQ(response.traces_size(), 0);
+  EXPECT_EQ(response.hypothetical_size(), 12);  // 6 kinds, 2 phases
+  v1::ExplainLayerRequest missing = AboutLayer3("b");
+  missing.set_layer(2);
+  EXPECT_THAT(ExplainLayer(view, missing),
+              FailsWith(absl::StatusCode::kNotFound, Reason::kUnknownLayer));
+}
+
+// One plan worker is known; its decision is traced again beside the configs of the plan.
+TEST(AdminQueriesTest, APlanIsShownWithTheDecisionsBehindIt) {
+  CoordinatorView view = AView();
+  DeploymentView& a = view.deployments[0];
+  a.spec.phases = {{Phase::kDecode, {}}};
+  WorkerView& w0 = view.workers[0];
+  w0.id = a.serving->plan.workers[0].id;
+  w0.capabilities = FullCapabilities(*FindDeviceProfile("cpu"));
+
+  SY_ASSERT_OK_AND_ASSIGN(const auto response, ExplainLayer(view, AboutLayer3("a")));
+
+  EXPECT_EQ(response.configs_size(), 2);
+  ASSERT_EQ(response.traces_size(), 1);
+  const v1::DispatchTrace& trace = response.traces(0);
+  EXPECT_EQ(trace.outcome().wire_format(), "bf16");
+  EXPECT_EQ(trace.outcome().row_value_bytes(), 16U);
+  EXPECT_EQ(trace.outcome().result_row_bytes(), 16U);
+  EXPECT_GT(trace.rules_size(), 5);
+}
+
+TEST(AdminQueriesTest, WarningsOfADraftAreShown) {
+  DeploymentView view = AView().deployments[0];
+  view.warnings = {{WarningId::kFp8ToInt8, "switching to int8"}};
+
+  const v1::ApplyDeploymentResponse response = ApplyResponse(view);
+
+  ASSERT_EQ(response.warnings_size(), 1);
+  EXPECT_EQ(response.warnings(0).id(), "fp8_to_int8");
+  EXPECT_EQ(response.warnings(0).text(), "switching to int8");
 }
 
 TEST(AdminQueriesTest, ADryRunShowsTheConfigsOfThePlanThatWouldBe) {

@@ -60,6 +60,7 @@ TEST(ConfigFileTest, ReadsADeployment) {
 TEST(ConfigFileTest, ReadsWireDtypesOfDeploymentPhasesAndLayers) {
   SY_ASSERT_OK_AND_ASSIGN(const v1::DeploymentSpec spec, Read(R"(name: demo
 dispatcher_output_dtype: fp8
+moe_runner_backend: flashinfer_cutedsl
 phases:
   - phase: decode
     dispatcher_output_dtype: int8
@@ -72,6 +73,7 @@ layers:
 )"));
 
   EXPECT_EQ(spec.dispatcher_output_dtype(), v1::DTYPE_CHOICE_FP8);
+  EXPECT_EQ(spec.moe_runner_backend(), v1::MOE_RUNNER_BACKEND_FLASHINFER_CUTEDSL);
   EXPECT_EQ(spec.phases(0).dispatcher_output_dtype(), v1::DTYPE_CHOICE_INT8);
   ASSERT_EQ(spec.layers_size(), 2);
   EXPECT_EQ(spec.layers(0).layer(), 61U);
@@ -146,7 +148,7 @@ TEST(ConfigFileTest, RefusesWithFileLineAndPath) {
       {"name: demo\nmin_worker: 4\n",
        "deployment.yaml:2: min_worker: no such key; did you mean \"min_workers\"? (known: name, "
        "model, checkpoint, phases, min_workers, join_timeout, max_tokens_per_step, "
-       "dispatcher_output_dtype, layers)",
+       "dispatcher_output_dtype, layers, moe_runner_backend)",
        "2", "min_worker"},
       {"phases:\n- phase: decode\n  mdoe: normal\n",
        "deployment.yaml:3: phases[0].mdoe: no such key; did you mean \"mode\"? (known: phase, "

@@ -115,6 +115,52 @@ TEST(EdgeQueryTest, RoleExclusionAndQuantConfigCount) {
   EXPECT_THAT(draft.trail(), ::testing::Contains(HasSubstr("draft")));
 }
 
+// The whole decision goes with the answer, also with a refusal.
+TEST(EdgeQueryTest, AnswersCarryEveryStep) {
+  DeploymentView view = Serving(QuantScheme::kAwqInt4);
+  view.spec.dispatcher_output_dtype = DtypeChoice::kFp8;
+
+  const v1::HypotheticalDispatch refused = Ask(view, "cpu", "ascend_a2").at(0);
+
+  EXPECT_THAT(StatusFromProto(refused.refusal()),
+              FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kBadConfig));
+  const v1::DispatchTrace& trace = refused.trace();
+  EXPECT_EQ(trace.layer(), 3U);
+  EXPECT_EQ(trace.worker_profiles(), "ascend_a2");
+  EXPECT_EQ(trace.scheme(), v1::QUANT_SCHEME_AWQ_INT4);
+  ASSERT_EQ(trace.rules_size(), 10);
+  EXPECT_EQ(trace.rules(0).rule(), "explicit");
+  EXPECT_TRUE(trace.rules(0).decides());
+  EXPECT_EQ(trace.rules(0).candidate(), v1::DISPATCH_DTYPE_FP8);
+  EXPECT_EQ(trace.rules(1).candidate(), v1::DISPATCH_DTYPE_UNSPECIFIED);
+  ASSERT_EQ(trace.adjustments_size(), 1);
+  EXPECT_EQ(trace.adjustments(0).id(), "hardware");
+  EXPECT_EQ(trace.adjustments(0).to(), v1::DISPATCH_DTYPE_INT8);
+  EXPECT_EQ(trace.warnings(0).id(), "fp8_to_int8");
+  EXPECT_FALSE(trace.has_outcome());
+  EXPECT_EQ(trace.refusal().message(), refused.refusal().message());
+  EXPECT_THAT(trace.page(), HasSubstr("Refused, FAILED_PRECONDITION (BAD_CONFIG): layer 3"));
+}
+
+TEST(EdgeQueryTest, LimitsOfTheDeviceCountAsInAPlan) {
+  DeploymentView view = Serving(QuantScheme::kNone);
+  view.spec.max_tokens_per_step = 513;  // one more than Ascend has
+
+  const v1::HypotheticalDispatch refused = Ask(view, "cpu", "ascend_a2").at(0);
+  EXPECT_FALSE(refused.has_config());
+  EXPECT_THAT(StatusFromProto(refused.refusal()),
+              FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
+  EXPECT_THAT(refused.refusal().message(), HasSubstr("max_tokens_per_step 513 exceeds"));
+
+  EXPECT_TRUE(Ask(view, "cpu", "ascend_a2", Phase::kPrefill).at(0).has_config());
+}
+
+TEST(EdgeQueryTest, EveryKindIsFromTheSourceOfPlansToAllDevices) {
+  SY_ASSERT_OK_AND_ASSIGN(const EdgeQuery query, EveryKind());
+  EXPECT_EQ(query.sources.size(), 1U);
+  EXPECT_EQ(query.workers.size(), 6U);
+}
+
 TEST(EdgeQueryTest, ALayerThatOnlyTheOldPlanHasIsRefused) {
   DeploymentView view = Serving(QuantScheme::kNone);
   view.layers[1] = LayerId{4};

@@ -22,20 +22,21 @@
 #include "core/capability.h"
 #include "core/dtype.h"
 #include "core/moe_shape.h"
+#include "core/weight_scales.h"
 #include "core/wire_format.h"
 
 namespace switchyard {
 
-// BF16 weights of one expert, row-major as in the checkpoint; those of quant schemes come
-// dequantised. Each projection is y = scale * (w x) + bias: a scale of the whole tensor stays out
-// of the BF16 weights, which are then exact. Views; the owner outlives the call.
+// One expert, row-major as in the checkpoint: BF16 values and the scales that stay apart from them
+// (core/weight_scales.h), so that those of quant schemes are exact. Each projection is
+// y = w x + bias. Views; the owner outlives the call.
 struct ExpertWeightsView {
   std::span<const Bf16> gate;  // [intermediate, hidden]
   std::span<const Bf16> up;    // [intermediate, hidden]
   std::span<const Bf16> down;  // [hidden, intermediate]
-  float gate_scale = 1;
-  float up_scale = 1;
-  float down_scale = 1;
+  WeightScalesView gate_scales{};
+  WeightScalesView up_scales{};
+  WeightScalesView down_scales{};
   std::span<const float> gate_bias{};  // [intermediate], or empty: none
   std::span<const float> up_bias{};    // [intermediate], or empty
   std::span<const float> down_bias{};  // [hidden], or empty
@@ -129,8 +130,9 @@ class DeviceBackend {
   // What this backend proved by running its golden vectors.
   [[nodiscard]] virtual const CapabilitySet& capabilities() const = 0;
   // Packs weights; costs about one copy. Errors: kInvalidArgument (BAD_SHAPE) when the views do not
-  // fit `shape`, (BAD_CONFIG) for a scale that is not finite and above zero; kUnimplemented
-  // (UNSUPPORTED) for a rounding that the device lacks; kResourceExhausted (OUT_OF_MEMORY).
+  // fit `shape`, (BAD_CONFIG) for a scale that is not finite and above zero (of a channel or block:
+  // not below, for it may hold zeros alone); kUnimplemented (UNSUPPORTED) for a rounding that the
+  // device lacks; kResourceExhausted (OUT_OF_MEMORY).
   virtual absl::StatusOr<std::unique_ptr<PackedExpert>> Pack(const MoeShape& shape,
                                                              const ExpertWeightsView& weights) = 0;
   virtual absl::StatusOr<std::unique_ptr<Workspace>> MakeWorkspace(const MoeShape& shape,

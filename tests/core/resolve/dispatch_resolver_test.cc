@@ -98,6 +98,17 @@ TEST(DispatchResolverTest, Nvfp4NeedsAScaleAndLowLatency) {
   }
 }
 
+// Experts that take nvfp4 rows in no mode refuse them in normal mode too.
+TEST(DispatchResolverTest, Nvfp4ToOtherSchemesIsRefusedInBothModes) {
+  for (const QuantSchemeInfo& info : AllQuantSchemes()) {
+    if (info.scheme == QuantScheme::kNone || info.scheme == QuantScheme::kNvfp4) continue;
+    for (const Phase phase : {Phase::kPrefill, Phase::kDecode}) {
+      EXPECT_THAT(Case("cpu").Scheme(info.scheme).In(phase).Ask(kNvfp4).Resolve(), kMismatch)
+          << info.name << " " << PhaseName(phase);
+    }
+  }
+}
+
 TEST(DispatchResolverTest, Nvfp4WithoutAScaleIsRefusedByThatName) {
   for (const auto scheme : {std::optional<QuantScheme>(), std::optional(QuantScheme::kNvfp4)}) {
     const absl::Status refused = Case("cuda_sm100").Scheme(scheme).Ask(kNvfp4).Resolve().status();
@@ -587,6 +598,24 @@ TEST(DispatchResolverTest, RandomRequestsEndInAnOutcomeThatHoldsTogetherOrARefus
   }
   EXPECT_GT(outcomes, 1000);
   EXPECT_GT(refusals, 500);
+}
+
+// What was asked for is not what is refused: the text says how the one became the other.
+TEST(DispatchResolverTest, ARefusalSaysWhatLedToIt) {
+  Case a_case("ascend_a2");
+  a_case.Scheme(QuantScheme::kAwqInt4).Ask(DispatchDtype::kFp8);
+
+  const absl::Status refused = a_case.Trace().refusal;
+
+  EXPECT_THAT(refused,
+              testing::FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kBadConfig));
+  EXPECT_NE(refused.message().find(
+                "fp8 by rule 0 (explicit: deployment chat asks for it); Ascend A2 NPU does not "
+                "support fp8 rows; switching to int8; experts of scheme awq_int4 do not take int8"),
+            absl::string_view::npos)
+      << refused;
+  EXPECT_EQ(MetadataOf(refused).at("warnings"), "fp8_to_int8");
+  EXPECT_EQ(MetadataOf(refused).at("dtype"), "int8");
 }
 
 }  // namespace

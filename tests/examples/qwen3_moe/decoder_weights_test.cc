@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "tests/examples/qwen3_moe/random_model.h"
+#include "tests/model/family_checkpoints.h"
 #include "tests/testing/status_matchers.h"
 
 namespace switchyard::qwen3_moe {
@@ -52,6 +53,21 @@ TEST(DecoderWeightsTest, RefusesModelsThatItWouldComputeWrongly) {
 
     EXPECT_THAT(dims, FailsWith(absl::StatusCode::kUnimplemented, Reason::kUnsupported));
     EXPECT_THAT(std::string(dims.status().message()), HasSubstr(text));
+  }
+}
+
+// Any family's experts can be deployed; the error says so and names the family.
+TEST(DecoderWeightsTest, RefusesOtherFamiliesAndSaysWhatCanBeDoneWithThem) {
+  for (const testing::FamilyCheckpoint& family : testing::FamilyCheckpoints()) {
+    SY_ASSERT_OK_AND_ASSIGN(const ModelConfig config, ParseModelConfig(family.config.dump()));
+
+    const absl::Status status = DimsOf(config).status();
+
+    EXPECT_THAT(status, FailsWith(absl::StatusCode::kUnimplemented, Reason::kUnsupported));
+    EXPECT_EQ(MetadataOf(status).at("model_type"), config.model_type);
+    for (const char* text : {config.model_type.c_str(), "qwen3_moe", "syctl apply", "client"}) {
+      EXPECT_THAT(std::string(status.message()), HasSubstr(text));
+    }
   }
 }
 

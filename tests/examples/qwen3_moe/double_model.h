@@ -69,11 +69,11 @@ class DoubleModel {
                                            std::vector<double> x) const {
     for (double& value : x) value = Bf16ToFloat(FloatToBf16(static_cast<float>(value)));
     const std::string base = absl::StrCat("model.layers.", layer, ".mlp.experts.", expert, ".");
-    std::vector<double> gate = Times(base + "gate_proj.weight", x);
-    const std::vector<double> up = Times(base + "up_proj.weight", x);
+    std::vector<double> gate = Linear(base + "gate_proj", x);
+    const std::vector<double> up = Linear(base + "up_proj", x);
     for (std::size_t i = 0; i < gate.size(); ++i)
       gate[i] = gate[i] / (1 + std::exp(-gate[i])) * up[i];
-    return Times(base + "down_proj.weight", gate);
+    return Linear(base + "down_proj", gate);
   }
 
  private:
@@ -95,6 +95,14 @@ class DoubleModel {
     for (std::size_t r = 0; r < y.size(); ++r) {
       for (std::size_t i = 0; i < x.size(); ++i) y[r] += w[r * x.size() + i] * x[i];
     }
+    return y;
+  }
+
+  // A projection of an expert, with its bias where it has one.
+  [[nodiscard]] std::vector<double> Linear(const std::string& name,
+                                           const std::vector<double>& x) const {
+    std::vector<double> y = Times(name + ".weight", x);
+    if (o_.expert_biases) Add(y, model_.of(name + ".bias"));
     return y;
   }
 

@@ -99,7 +99,7 @@ TEST(OpenDeploymentOfTest, ARefusedDtypeIsSaidAtOnceWithItsRule) {
   const testing::ServedGolden int8("w8a8_compressed");
   const auto refused = OpenDeployment(int8.path(), options);
 
-  EXPECT_THAT(refused, FailsWith(absl::StatusCode::kUnavailable, Reason::kNotReady));
+  EXPECT_THAT(refused, FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kBadConfig));
   EXPECT_THAT(std::string(refused.status().message()), HasSubstr("do not take nvfp4 rows"));
   EXPECT_LT(clock.Now() - begin, std::chrono::seconds(20));
 }

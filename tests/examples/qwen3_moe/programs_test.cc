@@ -9,6 +9,7 @@
 #include "nlohmann/json.hpp"
 
 #include "tests/examples/qwen3_moe/golden_builder.h"
+#include "tests/model/family_checkpoints.h"
 #include "tests/testing/temp_dir.h"
 
 namespace switchyard::qwen3_moe {
@@ -80,6 +81,23 @@ TEST(ProgramsTest, VerifyExitsWithTwoWhenItCannotCheck) {
   EXPECT_THAT(no_file.err, HasSubstr("/no/such/file"));
   EXPECT_THAT(not_golden.err, HasSubstr("nothing in it can be checked"));
   EXPECT_EQ(nlohmann::json::parse(not_golden.out)["verdict"], "could not check");
+}
+
+// Before anything is deployed, so that nobody waits for workers first.
+TEST(ProgramsTest, EveryProgramRefusesAModelWithoutADecoder) {
+  const testing::TempDir mixtral;
+  WriteFamily(testing::MixtralFamily(), mixtral);
+  const std::string model = " --model " + mixtral.path();
+  const Ran refused[] = {RunProgram("verify", absl::StrCat(model, kGolden)),
+                         RunProgram("eval", absl::StrCat(model, kText)),
+                         RunProgram("generate", absl::StrCat(model, " --prompt a"))};
+
+  for (const Ran& ran : refused) {
+    EXPECT_EQ(ran.code, 2);
+    EXPECT_THAT(ran.out, IsEmpty());
+    EXPECT_THAT(ran.err, HasSubstr("UNSUPPORTED"));
+    EXPECT_THAT(ran.err, HasSubstr("'mixtral'; deploy its experts (syctl apply)"));
+  }
 }
 
 TEST(ProgramsTest, EvalPrintsBitsPerByteLast) {

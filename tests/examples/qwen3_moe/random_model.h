@@ -35,6 +35,7 @@ struct RandomModelOptions {
   bool normalise = true;
   // False: the file has no routed expert at all.
   bool with_experts = true;
+  bool expert_biases = false;
   // Put into config.json in place of the empty one, for example ",\"attention_bias\": true".
   std::string more_config = "";
 };
@@ -84,6 +85,10 @@ class RandomModel {
       Add(expert + "gate_proj.weight", options_.moe_intermediate, hidden, 0.3, rng);
       Add(expert + "up_proj.weight", options_.moe_intermediate, hidden, 0.3, rng);
       Add(expert + "down_proj.weight", hidden, options_.moe_intermediate, 0.3, rng);
+      if (!options_.expert_biases) continue;
+      Add(expert + "gate_proj.bias", options_.moe_intermediate, 0, 0.5, rng);
+      Add(expert + "up_proj.bias", options_.moe_intermediate, 0, 0.5, rng);
+      Add(expert + "down_proj.bias", hidden, 0, 0.5, rng);
     }
   }
 

@@ -14,6 +14,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
+#include "examples/qwen3_moe/amax_record.h"
 #include "examples/qwen3_moe/byte_tokenizer.h"
 #include "examples/qwen3_moe/feed_text.h"
 #include "examples/qwen3_moe/generate.h"
@@ -184,8 +185,11 @@ TEST_F(RecordAmaxTest, ATextIsFedInWindowsAndTheFileCalibratesEverySchemeThatAsk
         work_.Join(scheme), " --calibrate ", file, " > ", work_.Join("said"));
     EXPECT_EQ(std::system(command.c_str()), 0) << scheme;
     EXPECT_EQ(nlohmann::json::parse(testing::ReadBytes(work_.Join("said")))["scheme"], scheme);
-    SY_EXPECT_OK(Checkpoint::Open(work_.Join(scheme)).status());
+    SY_ASSERT_OK_AND_ASSIGN(const auto quantised, Checkpoint::Open(work_.Join(scheme)));
+    EXPECT_THAT(QuantisedWarning(*quantised), HasSubstr("4 of the layers"));
   }
+  SY_ASSERT_OK_AND_ASSIGN(const auto shipped, Checkpoint::Open(SY_SHIPPED_MODEL));
+  EXPECT_EQ(QuantisedWarning(*shipped), "");
 }
 
 TEST(RecordAmaxRefusalTest, OverAGatewayFromTheReferenceAndIntoNoFolder) {
@@ -202,6 +206,7 @@ TEST(RecordAmaxRefusalTest, OverAGatewayFromTheReferenceAndIntoNoFolder) {
   EXPECT_THAT(gateway.err, HasSubstr("a gateway records no magnitudes"));
   EXPECT_THAT(reference.err, HasSubstr("the reference records no magnitudes"));
   EXPECT_THAT(folder.err, HasSubstr("/no/such/folder/amax.json"));
+  EXPECT_EQ(folder.out, "");  // found before anything ran
   EXPECT_FALSE(std::filesystem::exists(file));
 }
 

@@ -63,36 +63,42 @@ struct Batch {
   std::vector<float> y;
 };
 
-TEST(ReferenceMoeTest, MatchesExpertsInDouble) {
-  for (std::uint64_t seed = 31; seed < 35; ++seed) {
-    SCOPED_TRACE(::testing::Message() << "seed " << seed);
-    const RandomModel model({.seed = seed});
-    const std::size_t hidden = model.options().hidden;
-    SY_ASSERT_OK_AND_ASSIGN(const auto moe, Load(model));
-    Batch batch(model.options(), seed);
+void ExpectLikeDouble(const RandomModelOptions& options) {
+  SCOPED_TRACE(::testing::Message() << "seed " << options.seed);
+  const RandomModel model(options);
+  const std::size_t hidden = model.options().hidden;
+  SY_ASSERT_OK_AND_ASSIGN(const auto moe, Load(model));
+  Batch batch(model.options(), options.seed);
 
-    SY_ASSERT_OK(moe->Run(batch.call()));
+  SY_ASSERT_OK(moe->Run(batch.call()));
 
-    const DoubleModel oracle(model);
-    for (std::size_t t = 0; t < kTokens; ++t) {
-      std::vector<double> x(hidden);
+  const DoubleModel oracle(model);
+  for (std::size_t t = 0; t < kTokens; ++t) {
+    std::vector<double> x(hidden);
+    for (std::size_t i = 0; i < hidden; ++i) {
+      x[i] = static_cast<double>(Bf16ToFloat(batch.x[t * hidden + i]));
+    }
+    std::vector<double> wanted(hidden);
+    for (std::size_t k = 0; k < kTopK; ++k) {
+      const std::int32_t id = batch.ids[t * kTopK + k];
+      if (id < 0) continue;
+      const auto out = oracle.Expert(1, static_cast<std::size_t>(id), x);
       for (std::size_t i = 0; i < hidden; ++i) {
-        x[i] = static_cast<double>(Bf16ToFloat(batch.x[t * hidden + i]));
-      }
-      std::vector<double> wanted(hidden);
-      for (std::size_t k = 0; k < kTopK; ++k) {
-        const std::int32_t id = batch.ids[t * kTopK + k];
-        if (id < 0) continue;
-        const auto out = oracle.Expert(1, static_cast<std::size_t>(id), x);
-        for (std::size_t i = 0; i < hidden; ++i) {
-          wanted[i] += static_cast<double>(batch.weights[t * kTopK + k]) * out[i];
-        }
-      }
-      for (std::size_t i = 0; i < hidden; ++i) {
-        ASSERT_NEAR(batch.y[t * hidden + i], wanted[i], 1e-4) << "row " << t;
+        wanted[i] += static_cast<double>(batch.weights[t * kTopK + k]) * out[i];
       }
     }
+    for (std::size_t i = 0; i < hidden; ++i) {
+      ASSERT_NEAR(batch.y[t * hidden + i], wanted[i], 1e-4) << "row " << t;
+    }
   }
+}
+
+TEST(ReferenceMoeTest, MatchesExpertsInDouble) {
+  for (std::uint64_t seed = 31; seed < 35; ++seed) ExpectLikeDouble({.seed = seed});
+}
+
+TEST(ReferenceMoeTest, AddsTheBiasesOfTheExperts) {
+  ExpectLikeDouble({.seed = 40, .expert_biases = true});
 }
 
 TEST(ReferenceMoeTest, ARowHasTheSameBitsAloneAndInCompany) {

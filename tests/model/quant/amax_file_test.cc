@@ -111,6 +111,30 @@ TEST(AmaxFileTest, ReplacesAFileAsAWhole) {
   EXPECT_FALSE(std::filesystem::exists(path + ".partial"));
 }
 
+// A path that cannot be written is found before the work is done.
+TEST(AmaxFileTest, AWriterIsOpenBeforeThereIsATable) {
+  const testing::TempDir dir;
+  const std::string path = dir.Write("amax.json", "old");
+  {
+    SY_ASSERT_OK_AND_ASSIGN(const auto given_up, AmaxFileWriter::Open(path));
+    AmaxTable wrong = RandomTable(10);
+    wrong.layers[0].experts[0].down = -1;
+    EXPECT_THAT(given_up->Commit(wrong), FailsWith(kRefused, Reason::kBadConfig));
+  }
+  EXPECT_EQ(testing::ReadBytes(path), "old");
+  EXPECT_FALSE(std::filesystem::exists(path + ".partial"));
+
+  SY_ASSERT_OK_AND_ASSIGN(const auto writer, AmaxFileWriter::Open(path));
+  SY_ASSERT_OK(writer->Commit(RandomTable(11)));
+  SY_ASSERT_OK_AND_ASSIGN(const AmaxTable read, ReadAmaxFile(path));
+  EXPECT_EQ(read, RandomTable(11));
+
+  EXPECT_THAT(AmaxFileWriter::Open(dir.Join("no/amax.json")),
+              FailsWith(absl::StatusCode::kNotFound, Reason::kCheckpoint));
+  EXPECT_THAT(AmaxFileWriter::Open(dir.path()),
+              FailsWith(absl::StatusCode::kDataLoss, Reason::kCheckpoint));
+}
+
 TEST(AmaxFileTest, ErrorsNameTheFile) {
   const testing::TempDir dir;
   const std::string bad = dir.Write("bad.json", "{}");

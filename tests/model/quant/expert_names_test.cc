@@ -98,6 +98,15 @@ TEST(ExpertNamesTest, QuantisedWeightsAreNotStoredInBf16) {
   EXPECT_FALSE(halves.stored_in_bf16);
 }
 
+TEST(ExpertNamesTest, UsualNamesAreThoseOfExpertsOfTheirOwn) {
+  for (const ExpertNameMap& map : ExpertNameMaps()) {
+    const auto modules = UsualExpertModules({.model_type = map.model_types[0], .layer = 2});
+    ASSERT_TRUE(modules.has_value()) << map.name;
+    EXPECT_FALSE(modules->packed) << map.name;
+  }
+  EXPECT_FALSE(UsualExpertModules({.model_type = "gpt_oss"}).has_value());
+}
+
 TEST(ExpertNamesTest, ARefusalListsWhatWasTriedOrWhatIsKnown) {
   const absl::Status absent = Found("model.layers.1.mlp.experts.0.gate_proj.weight", "BF16",
                                     {.model_type = "qwen3_moe", .layer = 11, .experts = 2})

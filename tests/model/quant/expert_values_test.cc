@@ -25,8 +25,24 @@ std::vector<std::string> GoldenNames() {
   return names;
 }
 
-// R74..R85: whatever the layout, kernels get the weights of its definition, rounded to BF16 once.
-TEST_P(ExpertValuesTest, AreTheDequantisedWeightsInBf16) {
+// Values of these have no factor but the scales of groups, which are multiplied in.
+bool RoundsValues(QuantLayout layout, const RawProjection& raw) {
+  switch (layout) {
+    case QuantLayout::kBf16:
+    case QuantLayout::kAwq:
+    case QuantLayout::kPackQuantized:
+    case QuantLayout::kW4Afp8:
+      return true;
+    case QuantLayout::kModelSlimW4A8:
+      return raw.Find(TensorRole::kScaleSecond) != nullptr;
+    default:
+      return false;
+  }
+}
+
+// R74..R85: whatever the layout, kernels get the weights of its definition: exact beside their
+// scales, or rounded to BF16 once.
+TEST_P(ExpertValuesTest, AreTheDequantisedWeights) {
   SY_ASSERT_OK_AND_ASSIGN(const auto layer, OpenGolden(GetParam()));
   for (const testing::GoldenRow& row : GoldenRows()) {
     if (row.checkpoint != GetParam()) continue;
@@ -36,16 +52,20 @@ TEST_P(ExpertValuesTest, AreTheDequantisedWeightsInBf16) {
     const ProjectionValues got = ValuesOf(expert.of(row.projection));
 
     ASSERT_EQ(got.values.size(), want.size());
-    const bool compressed_fp4 =
-        expert.of(row.projection).quant.layout == QuantLayout::kNvfp4Compressed;
+    const RawProjection& raw = expert.of(row.projection);
+    const QuantLayout layout = raw.quant.layout;
     for (std::size_t i = 0; i < want.size(); ++i) {
+      const auto at = static_cast<std::int64_t>(i);
+      const std::int64_t k_count = raw.size.columns;
+      const float scale = got.scales.view().At(at / k_count, at % k_count, k_count);
       const float value = Bf16ToFloat(got.values[i]);
-      if (got.scale == 1.0F) {
+      if (RoundsValues(layout, raw)) {
+        ASSERT_EQ(got.scales, WeightScales{});
         ASSERT_EQ(got.values[i], FloatToBf16(want[i])) << i;
-      } else if (compressed_fp4) {  // a quotient there, a product here
-        ASSERT_NEAR(value * got.scale, want[i], std::fabs(want[i]) * 3e-7F) << i;
+      } else if (layout == QuantLayout::kNvfp4Compressed) {  // a quotient there, a product here
+        ASSERT_NEAR(value * scale, want[i], std::fabs(want[i]) * 3e-7F) << i;
       } else {
-        ASSERT_EQ(value * got.scale, want[i]) << "nothing is lost beside the scale, " << i;
+        ASSERT_EQ(value * scale, want[i]) << "nothing is lost beside the scales, " << i;
       }
     }
   }

@@ -1,7 +1,6 @@
 #include "model/quant/layer_experts.h"
 
 #include <cmath>
-#include <filesystem>
 #include <functional>
 #include <set>
 #include <string>
@@ -13,7 +12,7 @@
 
 #include "model/checkpoint_error.h"
 #include "tests/model/quant/golden_folder.h"
-#include "tests/testing/safetensors_writer.h"
+#include "tests/model/quant/spoilt_checkpoint.h"
 
 namespace switchyard {
 namespace {
@@ -21,54 +20,10 @@ namespace {
 using absl::StatusCode;
 using testing::FailsWith;
 using testing::GoldenRow;
-using testing::OpenedLayer;
-using testing::TempDir;
+using testing::Spoilt;
 using testing::WrittenTensor;
 
 constexpr char kExperts[] = "model.layers.0.mlp.experts.";
-
-// The tensors of a golden checkpoint, for a test to spoil and write again.
-class Spoilt {
- public:
-  explicit Spoilt(const std::string& golden) : from_(absl::StrCat(SY_QUANT_GOLDENS "/", golden)) {
-    const auto tensors = CheckpointTensors::Open(from_);
-    SY_EXPECT_OK(tensors.status());
-    for (const std::string& name : tensors->names()) {
-      const TensorInfo* info = tensors->Find(name);
-      std::string bytes(info->bytes, '\0');
-      SY_EXPECT_OK(tensors->Read(name, std::as_writable_bytes(std::span(bytes))));
-      tensors_.push_back({name, std::string(TensorDtypeName(info->dtype)), info->shape, bytes});
-    }
-  }
-
-  WrittenTensor& at(absl::string_view name) {
-    for (WrittenTensor& tensor : tensors_) {
-      if (tensor.name == name) return tensor;
-    }
-    ADD_FAILURE() << "no tensor " << std::string(name);
-    return tensors_.front();
-  }
-  void Add(WrittenTensor tensor) { tensors_.push_back(std::move(tensor)); }
-  void Remove(absl::string_view name) {
-    std::erase_if(tensors_, [&](const WrittenTensor& tensor) { return tensor.name == name; });
-  }
-
-  absl::StatusOr<OpenedLayer> Open() {
-    for (const char* file :
-         {"config.json", "hf_quant_config.json", "quant_model_description.json"}) {
-      if (std::filesystem::exists(from_ + "/" + file)) {
-        dir_.Write(file, testing::ReadBytes(from_ + "/" + file));
-      }
-    }
-    dir_.Write("model.safetensors", testing::SafetensorsBytes(tensors_));
-    return testing::OpenLayer(dir_.path());
-  }
-
- private:
-  const TempDir dir_;
-  std::string from_;
-  std::vector<WrittenTensor> tensors_;
-};
 
 std::string F32Bytes(float value) { return testing::BytesOf(std::span<const float>(&value, 1)); }
 

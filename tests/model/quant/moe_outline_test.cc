@@ -78,6 +78,25 @@ TEST(MoeOutlineTest, DraftsOfQwenHaveAListOfTheirOwn) {
   EXPECT_EQ(outline.shape, (MoeShape{2048, 768, 128, 8}));
 }
 
+TEST(MoeOutlineTest, DraftsOfQwenAreCountedUnderEitherKey) {
+  Json qwen = Qwen();
+  qwen["num_nextn_predict_layers"] = 2;
+  EXPECT_EQ(ParseMoeOutline(qwen.dump())->drafts, 2);
+  qwen["mtp_num_hidden_layers"] = 2;
+  EXPECT_EQ(ParseMoeOutline(qwen.dump())->drafts, 2);
+  qwen["mtp_num_hidden_layers"] = 1;
+  const absl::Status status = ParseMoeOutline(qwen.dump()).status();
+  EXPECT_THAT(status, FailsWith(StatusCode::kInvalidArgument, Reason::kBadConfig));
+  EXPECT_EQ(MetadataOf(status).at("key"), "num_nextn_predict_layers");
+}
+
+TEST(MoeOutlineTest, TellsTheActivation) {
+  Json deepseek = Deepseek();
+  EXPECT_EQ(ParseMoeOutline(deepseek.dump())->activation, "silu");
+  deepseek["hidden_act"] = "gelu";
+  EXPECT_EQ(ParseMoeOutline(deepseek.dump())->activation, "gelu");
+}
+
 TEST(MoeOutlineTest, SparseStepsAndDenseLayersAreLeftOut) {
   Json qwen = Qwen();
   EXPECT_THAT(Layers(qwen), ElementsAre(0, 1, 2, 3, 4, 5));

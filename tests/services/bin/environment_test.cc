@@ -2,7 +2,9 @@
 // so once, workers and clients do not know them.
 #include <sys/wait.h>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -86,6 +88,15 @@ class EnvironmentTest : public ::testing::Test {
   std::vector<std::string> client_environment_;
 };
 
+// The lines of a plan's trail.
+std::string Reasons(const std::string& explained) {
+  std::string reasons;
+  for (const absl::string_view line : absl::StrSplit(explained, '\n')) {
+    if (absl::StartsWith(line, "  - ")) absl::StrAppend(&reasons, line, "\n");
+  }
+  return reasons;
+}
+
 // R2: BF16 by that rule, its source in the trace and in the deployment, and one line in the log.
 TEST_F(EnvironmentTest, TheCoordinatorReadsTheVariableOfBf16AndSaysSoOnce) {
   Start({.coordinator = {"SGLANG_DEEPEP_BF16_DISPATCH=1"}});
@@ -137,11 +148,16 @@ TEST_F(EnvironmentTest, WorkersAndClientsIgnoreTheVariables) {
 // R24: the variable of int8 on NPUs leaves a layer whose scheme is known as it is.
 TEST_F(EnvironmentTest, TheVariableOfInt8ChangesNoLayerOfACpu) {
   Start({});
-  const std::string without = Syctl("explain layer 0");
+  const std::string layer = Syctl("describe layer 0");
+  const std::string reasons = Reasons(Syctl("explain layer 0"));
+  ASSERT_THAT(reasons, HasSubstr("wire dtype bf16"));
 
   Start({.coordinator = {"DEEP_NORMAL_MODE_USE_INT8_QUANT=1"}});
 
-  EXPECT_EQ(Syctl("explain layer 0"), without);
+  EXPECT_EQ(Syctl("describe layer 0"), layer);
+  const std::string explained = Syctl("explain layer 0");
+  EXPECT_EQ(Reasons(explained), reasons);
+  EXPECT_THAT(explained, HasSubstr("deprecated_npu_int8_flag"));
   EXPECT_THAT(Log("switchyard-coordinator"),
               HasSubstr("DEEP_NORMAL_MODE_USE_INT8_QUANT is deprecated"));
 }

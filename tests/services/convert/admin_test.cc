@@ -36,6 +36,7 @@ TEST(ConvertAdminTest, DeploymentSpecsRoundTrip) {
                           return layer;
                         })};
     if (round % 2 == 0) spec.dispatcher_output_dtype = random.Any(DtypeChoice::kNvfp4);
+    spec.moe_runner_backend = random.Any(RunnerBackend::kHumming);
     v1::ApplyDeploymentRequest proto;
     Encode(spec, proto.mutable_deployment());
 
@@ -61,6 +62,18 @@ TEST(ConvertAdminTest, ShowsTheCoordinatorsDefaultsAndTakesNone) {
   *request.mutable_deployment() = shown.spec();
   SY_ASSERT_OK_AND_ASSIGN(const DeploymentSpec asked, FromProto(request));
   EXPECT_EQ(asked.coordinator_defaults, DispatchDefaults{});
+}
+
+// Forgotten, it must not mean the first layer.
+TEST(ConvertAdminTest, ALayerEntryWithoutItsLayerIsRefused) {
+  v1::ApplyDeploymentRequest proto;
+  proto.mutable_deployment()->set_name("demo");
+  proto.mutable_deployment()->add_layers()->set_dispatcher_output_dtype(v1::DTYPE_CHOICE_BF16);
+
+  const absl::Status refused = FromProto(proto).status();
+
+  EXPECT_THAT(refused, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadRequest));
+  EXPECT_EQ(MetadataOf(refused).at("field"), "ApplyDeploymentRequest.deployment.layers[0].layer");
 }
 
 TEST(ConvertAdminTest, AnApplyWithoutDeploymentOrWithABadPhaseIsRefused) {

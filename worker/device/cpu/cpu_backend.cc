@@ -2,10 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstdlib>
-#include <optional>
-#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,9 +12,11 @@
 #include "worker/device/cpu/aligned_buffer.h"
 #include "worker/device/cpu/codec_bf16.h"
 #include "worker/device/cpu/codec_scaled.h"
+#include "worker/device/cpu/expert_factors.h"
 #include "worker/device/cpu/kernels.h"
 #include "worker/device/cpu/packing.h"
 #include "worker/device/cpu/self_test.h"
+#include "worker/device/cpu/weights_check.h"
 
 namespace switchyard {
 
@@ -51,49 +50,15 @@ bool HasKernels(QuantScheme scheme) { return scheme != QuantScheme::kMxfp8; }
 struct CpuPackedExpert final : PackedExpert {
   CpuPackedExpert(const KernelFamily& of, const KernelDims& sizes, AlignedBuffer packed)
       : family(&of), dims(sizes), weights(std::move(packed)) {}
-  [[nodiscard]] std::int64_t bytes() const override { return weights.bytes() + biases.bytes(); }
+  [[nodiscard]] std::int64_t bytes() const override { return weights.bytes() + factors.bytes(); }
 
   const KernelFamily* const family;
   const KernelDims dims;
   const AlignedBuffer weights;
-  AlignedBuffer biases;  // empty without scales and biases
-  std::optional<KernelAffine> affine;
+  ExpertFactors factors;
   ActivationSpec inputs;
   ActivationSpec middle;
 };
-
-bool HasAffine(const ExpertWeightsView& view) {
-  return view.gate_scale != 1.0F || view.up_scale != 1.0F || view.down_scale != 1.0F ||
-         !view.gate_bias.empty() || !view.up_bias.empty() || !view.down_bias.empty();
-}
-
-// Biases padded with zeros to whole lines, one after the other.
-absl::Status PackAffine(const ExpertWeightsView& view, CpuPackedExpert* expert) {
-  const std::int64_t middle = RoundUp(expert->dims.intermediate, kPanelColumns);
-  const std::int64_t hidden = RoundUp(expert->dims.hidden, kPanelColumns);
-  SY_ASSIGN_OR_RETURN(expert->biases, AlignedBuffer::Allocate((2 * middle + hidden) * 4));
-  auto* at = reinterpret_cast<float*>(expert->biases.data());
-  const auto pack = [&at](std::span<const float> bias, std::int64_t padded) {
-    float* const begin = at;
-    at = std::fill_n(std::copy(bias.begin(), bias.end(), at),
-                     padded - static_cast<std::int64_t>(bias.size()), 0.0F);
-    return begin;
-  };
-  KernelAffine affine{view.gate_scale, view.up_scale, view.down_scale};
-  affine.gate_bias = pack(view.gate_bias, middle);
-  affine.up_bias = pack(view.up_bias, middle);
-  affine.down_bias = pack(view.down_bias, hidden);
-  expert->affine = affine;
-  return absl::OkStatus();
-}
-
-absl::Status BadShape(const MoeShape& shape, absl::string_view what) {
-  return MakeError(
-      absl::StatusCode::kInvalidArgument, Reason::kBadShape,
-      absl::StrCat("experts of hidden ", shape.hidden, ", intermediate ", shape.intermediate, ": ",
-                   what),
-      {{"hidden", absl::StrCat(shape.hidden)}, {"intermediate", absl::StrCat(shape.intermediate)}});
-}
 
 absl::StatusOr<KernelDims> DimsOf(const MoeShape& shape) {
   if (shape.hidden < 1 || shape.intermediate < 1 || shape.hidden > kSizeMax ||
@@ -101,48 +66,6 @@ absl::StatusOr<KernelDims> DimsOf(const MoeShape& shape) {
     return BadShape(shape, absl::StrCat("both must be from 1 to ", kSizeMax));
   }
   return KernelDims{.hidden = shape.hidden, .intermediate = shape.intermediate};
-}
-
-absl::Status CheckViews(const MoeShape& shape, const ExpertWeightsView& weights) {
-  const auto want =
-      static_cast<std::size_t>(shape.hidden) * static_cast<std::size_t>(shape.intermediate);
-  const std::pair<const char*, std::size_t> views[] = {
-      {"gate", weights.gate.size()}, {"up", weights.up.size()}, {"down", weights.down.size()}};
-  for (const auto& [name, size] : views) {
-    if (size != want) {
-      return BadShape(shape, absl::StrCat(name, " has ", size, " weights, not ", want,
-                                          "; check the checkpoint's shapes"));
-    }
-  }
-  const std::tuple<const char*, std::size_t, std::int32_t> biases[] = {
-      {"gate", weights.gate_bias.size(), shape.intermediate},
-      {"up", weights.up_bias.size(), shape.intermediate},
-      {"down", weights.down_bias.size(), shape.hidden}};
-  for (const auto& [name, size, rows] : biases) {
-    if (size != 0 && size != static_cast<std::size_t>(rows)) {
-      return BadShape(shape, absl::StrCat("the bias of ", name, " has ", size, " values, not ",
-                                          rows, "; check the checkpoint's shapes"));
-    }
-  }
-  return absl::OkStatus();
-}
-
-// NaN, infinities, zero and below make no scale.
-absl::Status CheckScales(const ExpertWeightsView& weights) {
-  const std::pair<const char*, float> scales[] = {
-      {"gate's scale", weights.gate_scale},
-      {"up's scale", weights.up_scale},
-      {"down's scale", weights.down_scale},
-      {"the scale of the rows", weights.inputs.scale},
-      {"the scale of down's rows", weights.middle.scale}};
-  for (const auto& [name, scale] : scales) {
-    if (std::isfinite(scale) && scale > 0) continue;
-    return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
-                     absl::StrCat(name, " is ", scale,
-                                  "; scales are finite and above zero: check the ", "checkpoint"),
-                     {{"scale", absl::StrCat(scale)}});
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace
@@ -247,8 +170,7 @@ absl::StatusOr<std::unique_ptr<PackedExpert>> CpuBackend::Pack(const MoeShape& s
                      {{"kernel_family", parts_.family->name}});
   }
   SY_ASSIGN_OR_RETURN(const KernelDims dims, DimsOf(shape));
-  SY_RETURN_IF_ERROR(CheckViews(shape, weights));
-  SY_RETURN_IF_ERROR(CheckScales(weights));
+  SY_RETURN_IF_ERROR(CheckWeights(shape, weights));
   for (const ActivationSpec& spec : {weights.inputs, weights.middle}) {
     if (Rounds(spec.format)) continue;
     const std::string name(ActivationFormatName(spec.format));
@@ -265,7 +187,7 @@ absl::StatusOr<std::unique_ptr<PackedExpert>> CpuBackend::Pack(const MoeShape& s
   auto expert = std::make_unique<CpuPackedExpert>(*parts_.family, dims, std::move(packed));
   expert->inputs = weights.inputs;
   expert->middle = weights.middle;
-  if (HasAffine(weights)) SY_RETURN_IF_ERROR(PackAffine(weights, expert.get()));
+  SY_ASSIGN_OR_RETURN(expert->factors, ExpertFactors::Pack(dims, weights));
   return expert;
 }
 
@@ -290,7 +212,8 @@ ExpertRun CpuBackend::RunOf(const ExpertBatch& batch, const CpuWorkspace& worksp
           .layout = workspace.layout,
           .dims = workspace.dims,
           .weights = expert.weights.data(),
-          .affine = expert.affine ? &*expert.affine : nullptr,
+          .affine = expert.factors.affine(),
+          .blocks = expert.factors.blocks(),
           .inputs = expert.inputs,
           .middle = expert.middle,
           .rounding = parts_.codec_kernels,

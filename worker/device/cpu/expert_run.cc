@@ -58,7 +58,7 @@ void ApplyDownAffine(const KernelAffine& affine, const KernelCall& call) {
   float* out = call.out;
   for (std::int64_t row = 0; row < call.row_count; ++row, out += call.dims.hidden) {
     for (std::int64_t k = 0; k < call.dims.hidden; ++k) {
-      out[k] = out[k] * affine.down_scale + affine.down_bias[k];
+      out[k] = out[k] * affine.down_scale[k] + affine.down_bias[k];
     }
   }
 }
@@ -81,7 +81,8 @@ ExpertCall::ExpertCall(const ExpertRun& run, std::int64_t first) : run_(run) {
            .row_count = std::min(RowsPerCall(run), left),
            .out = run.out + first * run.dims.hidden,
            .scratch = run.scratch,
-           .affine = run.affine};
+           .affine = run.affine,
+           .blocks = run.blocks};
 }
 
 void ExpertCall::LoadRows() {

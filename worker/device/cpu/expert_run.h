@@ -1,7 +1,7 @@
 // Walks the rows of one expert through a kernel family, block by block, on the calling thread.
 //
 // Around the family's three steps stands what a quant scheme adds: rows and h are rounded as its
-// kernels would read them, and scales and biases finish the sums.
+// kernels would read them, and scales of outputs and biases finish the sums.
 #pragma once
 
 #include <span>
@@ -18,6 +18,7 @@ struct ExpertRun {
   KernelDims dims;
   const std::byte* weights = nullptr;      // packed by the family
   const KernelAffine* affine = nullptr;    // null: none
+  KernelBlockScales blocks{};              // null: none
   ActivationSpec inputs{};                 // of gate and up
   ActivationSpec middle{};                 // of down
   const CodecKernels* rounding = nullptr;  // not null when one of them is not kBf16

@@ -4,23 +4,21 @@
 // Rows lie in A tiles. Up to 16 rows make one tile of just that height: a matrix of one row costs
 // no more than reading its weights. More rows make tiles of 16, the last filled up with zeros,
 // taken two by two against two B tiles. A tile's rows do not touch each other, and the order along
-// k is the same in both ways, so a row comes out the same in each.
+// k is the same in both ways, so a row comes out the same in each. With block scales the sums of
+// each 128 k leave the tiles and are added up beside them.
 #include "worker/device/cpu/kernels.h"
 #include "worker/device/cpu/packing.h"
+#include "worker/device/cpu/tiles_amx.h"
 #include "worker/device/cpu/vector_avx512.h"
 
 namespace switchyard {
 namespace {
 
-constexpr std::int64_t kTileRows = 16;
 constexpr std::int64_t kHalfLineBytes = kLineBytes / 2;
-constexpr std::int64_t kPairBytes = 2 * kTileBytes;  // the two B tiles of a step along k
 // Rows of a call are bounded so that the A tiles stay in L2 while the weights stream past.
 constexpr std::int64_t kRowBytesPerCall = 1 << 20;
 constexpr std::int64_t kRowsPerCallMin = 32;
 constexpr std::int64_t kRowsPerCallMax = 512;
-// One or two row tiles: read ahead of the stream, into L1.
-constexpr std::int64_t kPrefetchBytes = 1024;
 
 bool Usable(const CpuFeatures& cpu) { return cpu.amx_bf16; }
 
@@ -63,8 +61,8 @@ SY_FORCE_INLINE Geometry GeometryOf(const KernelCall& call) {
   g.middle_steps = CeilDiv(call.dims.intermediate, kTileK);
   g.x = call.scratch;
   g.h = g.x + g.row_tiles * g.hidden_steps * g.tile_bytes;
-  g.down =
-      call.weights + CeilDiv(call.dims.intermediate, kPanelColumns) * g.hidden_steps * kPairBytes;
+  g.down = call.weights +
+           CeilDiv(call.dims.intermediate, kPanelColumns) * g.hidden_steps * kTilePairBytes;
   return g;
 }
 
@@ -84,121 +82,25 @@ void LoadRows(const KernelCall& call) {
   }
 }
 
-// Tiles 0 to 3 hold sums, 4 and 5 rows, 6 and 7 weights.
-void ConfigureTiles(std::int64_t tile_rows) {
-  struct alignas(64) Config {
-    std::uint8_t palette = 1;
-    std::uint8_t start_row = 0;
-    std::uint8_t reserved[14] = {};
-    std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-    std::uint8_t rows[16] = {};
-  };
-  Config config;
-  for (int tile = 0; tile < 6; ++tile) config.rows[tile] = static_cast<std::uint8_t>(tile_rows);
-  config.rows[6] = config.rows[7] = kTileRows;
-  // GCC 12 tells its optimiser that LDTILECFG reads eight bytes, and that a tile load reads none.
-  __asm__ volatile("" : : "r"(&config) : "memory");
-  _tile_loadconfig(&config);
-}
-
-// What to fetch while a step along k runs.
-struct Ahead {
-  const std::byte* from = nullptr;
-  std::int64_t lines_per_step = 0;
-};
-
-struct Operands {
-  const std::byte* rows = nullptr;     // A tiles of the first row tile
-  const std::byte* rows_2 = nullptr;   // and of the second; null when there is one
-  const std::byte* weights = nullptr;  // pairs of B tiles
-  std::int64_t steps = 0;
-  std::int64_t tile_bytes = 0;  // of an A tile
-};
-
-SY_FORCE_INLINE void Fetch(Ahead* ahead) {
-  for (std::int64_t line = 0; line < ahead->lines_per_step; ++line) {
-    _mm_prefetch(ahead->from, _MM_HINT_T0);
-    ahead->from += kLineBytes;
-  }
-}
-
-// Tiles 0 and 1: one row tile by two weight tiles.
-SY_FORCE_INLINE void MultiplyOne(const Operands& in, Ahead ahead) {
-  _tile_zero(0);
-  _tile_zero(1);
-  const std::byte* a = in.rows;
-  const std::byte* b = in.weights;
-  for (std::int64_t step = 0; step < in.steps; ++step) {
-    Fetch(&ahead);
-    _tile_loadd(4, a, kLineBytes);
-    _tile_loadd(6, b, kLineBytes);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_loadd(7, b + kTileBytes, kLineBytes);
-    _tile_dpbf16ps(1, 4, 7);
-    a += in.tile_bytes;
-    b += kPairBytes;
-  }
-}
-
-// Tiles 0 to 3: two row tiles by two weight tiles.
-SY_FORCE_INLINE void MultiplyTwo(const Operands& in, Ahead ahead) {
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
-  const std::byte* a = in.rows;
-  const std::byte* a_2 = in.rows_2;
-  const std::byte* b = in.weights;
-  for (std::int64_t step = 0; step < in.steps; ++step) {
-    Fetch(&ahead);
-    _tile_loadd(4, a, kLineBytes);
-    _tile_loadd(6, b, kLineBytes);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_loadd(7, b + kTileBytes, kLineBytes);
-    _tile_dpbf16ps(1, 4, 7);
-    _tile_loadd(5, a_2, kLineBytes);
-    _tile_dpbf16ps(2, 5, 6);
-    _tile_dpbf16ps(3, 5, 7);
-    a += in.tile_bytes;
-    a_2 += in.tile_bytes;
-    b += kPairBytes;
-  }
-}
-
-// The sums of up to two row tiles by two weight tiles, out of the tile registers.
-struct alignas(64) Sums {
-  float tile[4][kTileRows][kPanelColumns];
-};
-
-// Multiplies row tiles `first` and, if there is one, `first + 1`; returns how many.
+// Row tiles `first` and, if there is one, `first + 1` against a panel. `in` is of row tile 0.
 //
 // With at most two row tiles the weights stream through once and are fetched just ahead. With more,
 // the panel stays in L2 for all of them, and meanwhile the next panel is fetched in equal shares.
-SY_FORCE_INLINE std::int64_t MultiplyRowTiles(const Geometry& g, std::int64_t first, Operands in) {
-  Ahead ahead = {.from = in.weights + kPrefetchBytes, .lines_per_step = kPairBytes / kLineBytes};
+SY_FORCE_INLINE TilePass PassOf(const Geometry& g, std::int64_t first, TileOperands in) {
+  TilePass pass = {
+      .in = in,
+      .ahead = {.from = in.weights + kPrefetchBytes, .lines_per_step = kTilePairBytes / kLineBytes},
+      .row_tiles = first + 1 == g.row_tiles ? 1 : 2};
   if (g.row_tiles > 2) {
     const std::int64_t shares = CeilDiv(g.row_tiles, 2);
-    ahead.lines_per_step = CeilDiv(kPairBytes / kLineBytes, shares);
-    ahead.from = in.weights + in.steps * kPairBytes +
-                 first / 2 * in.steps * ahead.lines_per_step * kLineBytes;
+    pass.ahead.lines_per_step = CeilDiv(kTilePairBytes / kLineBytes, shares);
+    pass.ahead.from = in.weights + in.steps * kTilePairBytes +
+                      first / 2 * in.steps * pass.ahead.lines_per_step * kLineBytes;
   }
   const std::int64_t row_tile_bytes = in.steps * in.tile_bytes;
-  in.rows += first * row_tile_bytes;
-  if (first + 1 == g.row_tiles) {
-    MultiplyOne(in, ahead);
-    return 1;
-  }
-  in.rows_2 = in.rows + row_tile_bytes;
-  MultiplyTwo(in, ahead);
-  return 2;
-}
-
-SY_FORCE_INLINE void StoreTiles(std::int64_t row_tiles, Sums* sums) {
-  _tile_stored(0, sums->tile[0], kLineBytes);
-  _tile_stored(1, sums->tile[1], kLineBytes);
-  if (row_tiles < 2) return;
-  _tile_stored(2, sums->tile[2], kLineBytes);
-  _tile_stored(3, sums->tile[3], kLineBytes);
+  pass.in.rows += first * row_tile_bytes;
+  pass.in.rows_2 = pass.in.rows + row_tile_bytes;
+  return pass;
 }
 
 struct GatedTile {
@@ -207,7 +109,8 @@ struct GatedTile {
 };
 
 // Scales and biases of a panel's sums, in place.
-void ApplyAffine(const KernelAffine& affine, std::int64_t column, std::int64_t tiles, Sums* sums) {
+void ApplyAffine(const KernelAffine& affine, std::int64_t column, std::int64_t tiles,
+                 TileSums* sums) {
   for (std::int64_t tile = 0; tile < tiles; ++tile) {
     for (std::int64_t row = 0; row < kTileRows; ++row) {
       float* gate = sums->tile[2 * tile][row];
@@ -232,18 +135,27 @@ SY_FORCE_INLINE void StoreGated(const GatedTile& in, std::int64_t rows, __mmask1
 
 void GateUp(const KernelCall& call, std::int64_t begin, std::int64_t end) {
   const Geometry g = GeometryOf(call);
-  Sums sums = {};
+  TileSums sums = {};
   ConfigureTiles(g.tile_rows);
   const std::int64_t last_panel = CeilDiv(call.dims.intermediate, kPanelColumns) - 1;
   for (std::int64_t panel = begin; panel < end; ++panel) {
-    const std::byte* weights = call.weights + panel * g.hidden_steps * kPairBytes;
+    const std::byte* weights = call.weights + panel * g.hidden_steps * kTilePairBytes;
     // Columns beyond the matrix must be zeros, not the NaN that an infinite row would make of them.
     const __mmask16 lanes = FirstLanes(call.dims.intermediate - panel * kPanelColumns);
+    const TileScales scales = {
+        .low = BlockScalesOf(call.blocks.gate, panel * kPanelColumns, call.dims.hidden),
+        .high = BlockScalesOf(call.blocks.up, panel * kPanelColumns, call.dims.hidden)};
     for (std::int64_t first = 0; first < g.row_tiles; first += 2) {
-      const std::int64_t tiles = MultiplyRowTiles(
+      const TilePass pass = PassOf(
           g, first,
           {.rows = g.x, .weights = weights, .steps = g.hidden_steps, .tile_bytes = g.tile_bytes});
-      StoreTiles(tiles, &sums);
+      const std::int64_t tiles = pass.row_tiles;
+      if (scales.low == nullptr) {
+        Multiply(pass);
+        StoreTiles(tiles, &sums);
+      } else {
+        MultiplyScaled(pass, g.tile_rows, scales, &sums);
+      }
       if (call.affine != nullptr) ApplyAffine(*call.affine, panel * kPanelColumns, tiles, &sums);
       for (std::int64_t tile = 0; tile < tiles; ++tile) {
         std::byte* block = g.h + ((first + tile) * g.middle_steps + panel / 2) * g.tile_bytes;
@@ -260,29 +172,40 @@ void GateUp(const KernelCall& call, std::int64_t begin, std::int64_t end) {
   _tile_release();
 }
 
-// The sums of `tiles` row tiles from `first_row` on to the caller's output, from column `column`
-// on. Whole tiles go straight there; what hangs over the edge of the matrix, by way of `sums`.
-SY_FORCE_INLINE void StoreOut(const KernelCall& call, std::int64_t tile_rows, std::int64_t tiles,
-                              std::int64_t first_row, std::int64_t column, Sums* sums) {
+// Where the sums of one or two row tiles by a down panel go in the caller's output.
+struct OutBlock {
+  std::int64_t first_row = 0;
+  std::int64_t column = 0;
+  std::int64_t rows = 0;  // of all its tiles; may reach beyond the call's
+};
+
+// Straight from the tile registers; false, with nothing done, where they hang over the edge of the
+// matrix.
+SY_FORCE_INLINE bool StoreWholeTiles(const KernelCall& call, const OutBlock& to) {
   const std::int64_t hidden = call.dims.hidden;
-  const std::int64_t rows_left = call.row_count - first_row;
-  float* out = call.out + first_row * hidden + column;
-  if (column + kDownPanelColumns <= hidden && rows_left >= tiles * tile_rows) {
-    const std::int64_t stride = hidden * 4;
-    _tile_stored(0, out, stride);
-    _tile_stored(1, out + kPanelColumns, stride);
-    if (tiles < 2) return;
-    _tile_stored(2, out + kTileRows * hidden, stride);
-    _tile_stored(3, out + kTileRows * hidden + kPanelColumns, stride);
-    return;
+  if (to.column + kDownPanelColumns > hidden || call.row_count - to.first_row < to.rows) {
+    return false;
   }
-  StoreTiles(tiles, sums);
-  const std::int64_t rows = rows_left < tiles * tile_rows ? rows_left : tiles * tile_rows;
-  const __mmask16 low_lanes = FirstLanes(hidden - column);
-  const __mmask16 high_lanes = FirstLanes(hidden - column - kPanelColumns);
+  float* out = call.out + to.first_row * hidden + to.column;
+  const std::int64_t stride = hidden * 4;
+  _tile_stored(0, out, stride);
+  _tile_stored(1, out + kPanelColumns, stride);
+  if (to.rows <= kTileRows) return true;
+  _tile_stored(2, out + kTileRows * hidden, stride);
+  _tile_stored(3, out + kTileRows * hidden + kPanelColumns, stride);
+  return true;
+}
+
+SY_FORCE_INLINE void StoreSums(const KernelCall& call, const OutBlock& to, const TileSums& sums) {
+  const std::int64_t hidden = call.dims.hidden;
+  const std::int64_t rows_left = call.row_count - to.first_row;
+  const std::int64_t rows = rows_left < to.rows ? rows_left : to.rows;
+  float* out = call.out + to.first_row * hidden + to.column;
+  const __mmask16 low_lanes = FirstLanes(hidden - to.column);
+  const __mmask16 high_lanes = FirstLanes(hidden - to.column - kPanelColumns);
   for (std::int64_t row = 0; row < rows; ++row, out += hidden) {
-    const auto* low = sums->tile[row / kTileRows * 2];
-    const auto* high = sums->tile[row / kTileRows * 2 + 1];
+    const auto* low = sums.tile[row / kTileRows * 2];
+    const auto* high = sums.tile[row / kTileRows * 2 + 1];
     _mm512_mask_storeu_ps(out, low_lanes, _mm512_load_ps(low[row % kTileRows]));
     _mm512_mask_storeu_ps(out + kPanelColumns, high_lanes, _mm512_load_ps(high[row % kTileRows]));
   }
@@ -290,15 +213,26 @@ SY_FORCE_INLINE void StoreOut(const KernelCall& call, std::int64_t tile_rows, st
 
 void Down(const KernelCall& call, std::int64_t begin, std::int64_t end) {
   const Geometry g = GeometryOf(call);
-  Sums sums = {};
+  TileSums sums = {};
   ConfigureTiles(g.tile_rows);
   for (std::int64_t panel = begin; panel < end; ++panel) {
-    const std::byte* weights = g.down + panel * g.middle_steps * kPairBytes;
+    const std::byte* weights = g.down + panel * g.middle_steps * kTilePairBytes;
+    const std::int64_t column = panel * kDownPanelColumns;
+    const float* scales = BlockScalesOf(call.blocks.down, column, call.dims.intermediate);
     for (std::int64_t first = 0; first < g.row_tiles; first += 2) {
-      const std::int64_t tiles = MultiplyRowTiles(
+      const TilePass pass = PassOf(
           g, first,
           {.rows = g.h, .weights = weights, .steps = g.middle_steps, .tile_bytes = g.tile_bytes});
-      StoreOut(call, g.tile_rows, tiles, first * kTileRows, panel * kDownPanelColumns, &sums);
+      const OutBlock to = {
+          .first_row = first * kTileRows, .column = column, .rows = pass.row_tiles * g.tile_rows};
+      if (scales == nullptr) {
+        Multiply(pass);
+        if (StoreWholeTiles(call, to)) continue;
+        StoreTiles(pass.row_tiles, &sums);
+      } else {
+        MultiplyScaled(pass, g.tile_rows, {scales, scales}, &sums);
+      }
+      StoreSums(call, to, sums);
     }
   }
   _tile_release();

@@ -2,7 +2,7 @@
 // fused multiply-adds in one chain along k; h kept in FP32.
 //
 // Up to eight rows share the reading of a panel. The chain of a row is the same whatever their
-// number.
+// number. With block scales it is cut after each 128 k.
 #include "worker/device/cpu/kernels.h"
 #include "worker/device/cpu/packing.h"
 #include "worker/device/cpu/vector_avx512.h"
@@ -67,6 +67,9 @@ struct Stream {
   const float* x = nullptr;          // [k_count][rows]
   const std::byte* panel = nullptr;  // k_count lines
   std::int64_t k_count = 0;
+  // Of each 128 k, for the panel's low and high outputs; null: none.
+  const float* low_scales = nullptr;
+  const float* high_scales = nullptr;
 };
 
 template <int kRows, bool kPrefetch>
@@ -96,34 +99,76 @@ SY_FORCE_INLINE void Multiply(const Stream& stream, Sums* sums) {
   }
 }
 
-template <bool kPrefetch>
-SY_FORCE_INLINE void MultiplyRows(std::int64_t rows, const Stream& stream, Sums* sums) {
-  switch (rows) {
-    case 1:
-      return Multiply<1, kPrefetch>(stream, sums);
-    case 2:
-      return Multiply<2, kPrefetch>(stream, sums);
-    case 3:
-      return Multiply<3, kPrefetch>(stream, sums);
-    case 4:
-      return Multiply<4, kPrefetch>(stream, sums);
-    case 5:
-      return Multiply<5, kPrefetch>(stream, sums);
-    case 6:
-      return Multiply<6, kPrefetch>(stream, sums);
-    case 7:
-      return Multiply<7, kPrefetch>(stream, sums);
-    default:
-      return Multiply<8, kPrefetch>(stream, sums);
+// The same with scales: a chain for each 128 k, and one of their scaled sums.
+template <int kRows, bool kPrefetch>
+SY_FORCE_INLINE void MultiplyScaled(const Stream& stream, Sums* sums) {
+  Sums block;
+#pragma GCC unroll 8
+  for (int row = 0; row < kRows; ++row) sums->low[row] = sums->high[row] = _mm512_setzero_ps();
+  for (std::int64_t k = 0, at = 0; k < stream.k_count; k += kScaleBlock, ++at) {
+    const std::int64_t left = stream.k_count - k;
+    Multiply<kRows, kPrefetch>({.x = stream.x + k * kRows,
+                                .panel = stream.panel + k * kLineBytes,
+                                .k_count = left < kScaleBlock ? left : kScaleBlock},
+                               &block);
+    const __m512 low_scale = _mm512_set1_ps(stream.low_scales[at]);
+    const __m512 high_scale = _mm512_set1_ps(stream.high_scales[at]);
+#pragma GCC unroll 8
+    for (int row = 0; row < kRows; ++row) {
+      sums->low[row] = _mm512_fmadd_ps(block.low[row], low_scale, sums->low[row]);
+      sums->high[row] = _mm512_fmadd_ps(block.high[row], high_scale, sums->high[row]);
+    }
   }
 }
 
-// The first block of a call brings the panel in from memory, the others find it in L2.
-void MultiplyBlock(const Block& block, const Stream& stream, Sums* sums) {
-  if (block.first == 0) {
-    MultiplyRows<true>(block.rows, stream, sums);
+template <int kRows, bool kPrefetch, bool kScaled>
+SY_FORCE_INLINE void MultiplyPanel(const Stream& stream, Sums* sums) {
+  if constexpr (kScaled) {
+    MultiplyScaled<kRows, kPrefetch>(stream, sums);
   } else {
-    MultiplyRows<false>(block.rows, stream, sums);
+    Multiply<kRows, kPrefetch>(stream, sums);
+  }
+}
+
+template <bool kPrefetch, bool kScaled>
+SY_FORCE_INLINE void MultiplyRows(std::int64_t rows, const Stream& stream, Sums* sums) {
+  switch (rows) {
+    case 1:
+      return MultiplyPanel<1, kPrefetch, kScaled>(stream, sums);
+    case 2:
+      return MultiplyPanel<2, kPrefetch, kScaled>(stream, sums);
+    case 3:
+      return MultiplyPanel<3, kPrefetch, kScaled>(stream, sums);
+    case 4:
+      return MultiplyPanel<4, kPrefetch, kScaled>(stream, sums);
+    case 5:
+      return MultiplyPanel<5, kPrefetch, kScaled>(stream, sums);
+    case 6:
+      return MultiplyPanel<6, kPrefetch, kScaled>(stream, sums);
+    case 7:
+      return MultiplyPanel<7, kPrefetch, kScaled>(stream, sums);
+    default:
+      return MultiplyPanel<8, kPrefetch, kScaled>(stream, sums);
+  }
+}
+
+// The first block of a call brings the panel in from memory, the others find it in L2. Never
+// inlined, so that the loops of plain weights are compiled alone.
+template <bool kScaled>
+__attribute__((noinline)) void MultiplyBlockOf(const Block& block, const Stream& stream,
+                                               Sums* sums) {
+  if (block.first == 0) {
+    MultiplyRows<true, kScaled>(block.rows, stream, sums);
+  } else {
+    MultiplyRows<false, kScaled>(block.rows, stream, sums);
+  }
+}
+
+SY_FORCE_INLINE void MultiplyBlock(const Block& block, const Stream& stream, Sums* sums) {
+  if (stream.low_scales == nullptr) {
+    MultiplyBlockOf<false>(block, stream, sums);
+  } else {
+    MultiplyBlockOf<true>(block, stream, sums);
   }
 }
 
@@ -136,10 +181,13 @@ void GateUp(const KernelCall& call, std::int64_t begin, std::int64_t end) {
     const std::int64_t columns = left < kPanelColumns ? left : kPanelColumns;
     for (std::int64_t first = 0; first < call.row_count; first += kRowBlock) {
       const Block block = BlockAt(call, first);
-      MultiplyBlock(
-          block,
-          {.x = block.x, .panel = call.weights + panel * hidden * kLineBytes, .k_count = hidden},
-          &sums);
+      MultiplyBlock(block,
+                    {.x = block.x,
+                     .panel = call.weights + panel * hidden * kLineBytes,
+                     .k_count = hidden,
+                     .low_scales = BlockScalesOf(call.blocks.gate, first_column, hidden),
+                     .high_scales = BlockScalesOf(call.blocks.up, first_column, hidden)},
+                    &sums);
       for (std::int64_t row = 0; row < block.rows; ++row) {
         alignas(64) float h[kPanelColumns];
         __m512 gate = sums.low[row];
@@ -165,12 +213,15 @@ void Down(const KernelCall& call, std::int64_t begin, std::int64_t end) {
     const std::int64_t first_column = panel * kDownPanelColumns;
     const __mmask16 low_lanes = FirstLanes(hidden - first_column);
     const __mmask16 high_lanes = FirstLanes(hidden - first_column - kPanelColumns);
+    const float* scales = BlockScalesOf(call.blocks.down, first_column, intermediate);
     for (std::int64_t first = 0; first < call.row_count; first += kRowBlock) {
       const Block block = BlockAt(call, first);
       MultiplyBlock(block,
                     {.x = block.h,
                      .panel = down + panel * intermediate * kLineBytes,
-                     .k_count = intermediate},
+                     .k_count = intermediate,
+                     .low_scales = scales,
+                     .high_scales = scales},
                     &sums);
       for (std::int64_t row = 0; row < block.rows; ++row) {
         float* out = call.out + (first + row) * hidden + first_column;

@@ -30,16 +30,25 @@ struct KernelLayout {
   std::int64_t down_panels = 0;
 };
 
-// What a projection's sums become: sum * scale + bias. Weights of one scale for the whole tensor
-// are packed without it, so that they stay exact in BF16.
+// What a projection's sums become: sum * scale + bias. Weights are packed without the scales of
+// their outputs and of the whole tensor, so that they stay exact in BF16. Padded with zeros to
+// whole lines of 16 values; 64-byte aligned.
 struct KernelAffine {
-  float gate_scale = 1;
-  float up_scale = 1;
-  float down_scale = 1;
-  // Padded with zeros to whole lines of 16 values; 64-byte aligned.
-  const float* gate_bias = nullptr;  // [intermediate]
-  const float* up_bias = nullptr;    // [intermediate]
-  const float* down_bias = nullptr;  // [hidden]
+  const float* gate_scale = nullptr;  // [intermediate]
+  const float* up_scale = nullptr;    // [intermediate]
+  const float* down_scale = nullptr;  // [hidden]
+  const float* gate_bias = nullptr;   // [intermediate]
+  const float* up_bias = nullptr;     // [intermediate]
+  const float* down_bias = nullptr;   // [hidden]
+};
+
+// Scales of blocks of 128 outputs by 128 k, [ceil(outputs / 128), ceil(k / 128)]: each 128 of k is
+// summed by itself, and the sums, each times its scale, are added in the order of k. Null: all k is
+// one sum.
+struct KernelBlockScales {
+  const float* gate = nullptr;
+  const float* up = nullptr;  // null where gate's is
+  const float* down = nullptr;
 };
 
 // Up to rows_per_call rows of one expert. Scratch carries the rows and then h between the steps.
@@ -51,6 +60,7 @@ struct KernelCall {
   float* out = nullptr;                  // [row_count, hidden], 4-byte aligned
   std::byte* scratch = nullptr;          // 64-byte aligned
   const KernelAffine* affine = nullptr;  // null: sums are used as they are
+  KernelBlockScales blocks;
 };
 
 // The checkpoint's row-major weights, as in ExpertWeightsView.

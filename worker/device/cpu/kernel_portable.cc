@@ -65,6 +65,30 @@ inline Sums PanelSums(const float* x, const std::byte* panel, std::int64_t k_cou
   return sums;
 }
 
+// Scales of a panel's low and high outputs, one for each 128 k; null: none.
+struct PanelScales {
+  const float* low = nullptr;
+  const float* high = nullptr;
+};
+
+// The same where each 128 k have a scale.
+Sums ScaledPanelSums(const float* x, const std::byte* panel, std::int64_t k_count,
+                     PanelScales scales) {
+  Sums sums = {};
+  for (std::int64_t first = 0; first < k_count; first += kScaleBlock) {
+    const std::int64_t left = k_count - first;
+    const Sums block =
+        PanelSums(x + first, panel + first * kLineBytes, left < kScaleBlock ? left : kScaleBlock);
+    for (int j = 0; j < kLanes; ++j) {
+      sums.low[j] += block.low[j] * *scales.low;
+      sums.high[j] += block.high[j] * *scales.high;
+    }
+    ++scales.low;
+    ++scales.high;
+  }
+  return sums;
+}
+
 // exp for -87 <= x <= 88, to about 2 ulp (coefficients of Cephes' expf); NaN stays NaN.
 inline float Exp(float x) {
   constexpr float kRoundToInteger = 12582912.0F;  // 1.5 * 2^23: adding it drops the fraction
@@ -92,8 +116,8 @@ inline float Silu(float x) {
 
 void ApplyAffine(const KernelAffine& affine, std::int64_t first, Sums* sums) {
   for (int j = 0; j < kLanes; ++j) {
-    sums->low[j] = sums->low[j] * affine.gate_scale + affine.gate_bias[first + j];
-    sums->high[j] = sums->high[j] * affine.up_scale + affine.up_bias[first + j];
+    sums->low[j] = sums->low[j] * affine.gate_scale[first + j] + affine.gate_bias[first + j];
+    sums->high[j] = sums->high[j] * affine.up_scale[first + j] + affine.up_bias[first + j];
   }
 }
 
@@ -103,8 +127,12 @@ void GateUp(const KernelCall& call, std::int64_t begin, std::int64_t end) {
     const std::byte* weights = call.weights + panel * hidden * kLineBytes;
     const std::int64_t first = panel * kPanelColumns;
     const std::int64_t columns = intermediate - first < kLanes ? intermediate - first : kLanes;
+    const PanelScales scales = {.low = BlockScalesOf(call.blocks.gate, first, hidden),
+                                .high = BlockScalesOf(call.blocks.up, first, hidden)};
     for (std::int64_t row = 0; row < call.row_count; ++row) {
-      Sums sums = PanelSums(XOf(call) + row * hidden, weights, hidden);
+      const float* x = XOf(call) + row * hidden;
+      Sums sums = scales.low == nullptr ? PanelSums(x, weights, hidden)
+                                        : ScaledPanelSums(x, weights, hidden, scales);
       if (call.affine != nullptr) ApplyAffine(*call.affine, first, &sums);
       float* h = HOf(call) + row * intermediate + first;
       for (std::int64_t j = 0; j < columns; ++j) h[j] = Silu(sums.low[j]) * sums.high[j];
@@ -118,8 +146,12 @@ void Down(const KernelCall& call, std::int64_t begin, std::int64_t end) {
   for (std::int64_t panel = begin; panel < end; ++panel) {
     const std::byte* weights = down + panel * intermediate * kLineBytes;
     const std::int64_t first = panel * kDownPanelColumns;
+    const float* scales = BlockScalesOf(call.blocks.down, first, intermediate);
     for (std::int64_t row = 0; row < call.row_count; ++row) {
-      const Sums sums = PanelSums(HOf(call) + row * intermediate, weights, intermediate);
+      const float* h = HOf(call) + row * intermediate;
+      const Sums sums = scales == nullptr
+                            ? PanelSums(h, weights, intermediate)
+                            : ScaledPanelSums(h, weights, intermediate, {scales, scales});
       float* out = call.out + row * hidden;
       for (std::int64_t j = 0; j < kDownPanelColumns && first + j < hidden; ++j) {
         out[first + j] = j < kLanes ? sums.low[j] : sums.high[j - kLanes];

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "worker/device/cpu/kernels.h"
+#include "worker/device/cpu/packing.h"
 
 namespace switchyard {
 namespace {
@@ -30,10 +31,17 @@ void Pack(const KernelDims& dims, const KernelWeights& weights, std::byte* out) 
 
 void LoadRows(const KernelCall& /*call*/) {}
 
-double Dot(const Bf16* x, const Bf16* w, std::int64_t count) {
+double ValueOf(double x) { return x; }
+double ValueOf(float x) { return static_cast<double>(x); }
+double ValueOf(Bf16 x) { return static_cast<double>(Bf16ToFloat(x)); }
+
+// `scales`: of each 128 k, or null.
+template <typename X>
+double Dot(const X* x, const Bf16* w, std::int64_t count, const float* scales) {
   double sum = 0;
   for (std::int64_t k = 0; k < count; ++k) {
-    sum += static_cast<double>(Bf16ToFloat(x[k])) * static_cast<double>(Bf16ToFloat(w[k]));
+    const double scale = scales == nullptr ? 1.0 : static_cast<double>(scales[k / kScaleBlock]);
+    sum += ValueOf(x[k]) * ValueOf(w[k]) * scale;
   }
   return sum;
 }
@@ -45,11 +53,13 @@ void GateUp(const KernelCall& call, std::int64_t begin, std::int64_t end) {
   auto* h = reinterpret_cast<double*>(call.scratch);
   for (std::int64_t row = 0; row < call.row_count; ++row) {
     for (std::int64_t i = begin; i < end; ++i) {
-      double g = Dot(call.rows[row], gate + i * hidden, hidden);
-      double u = Dot(call.rows[row], up + i * hidden, hidden);
+      double g = Dot(call.rows[row], gate + i * hidden, hidden,
+                     BlockScalesOf(call.blocks.gate, i, hidden));
+      double u =
+          Dot(call.rows[row], up + i * hidden, hidden, BlockScalesOf(call.blocks.up, i, hidden));
       if (const KernelAffine* affine = call.affine; affine != nullptr) {
-        g = g * static_cast<double>(affine->gate_scale) + static_cast<double>(affine->gate_bias[i]);
-        u = u * static_cast<double>(affine->up_scale) + static_cast<double>(affine->up_bias[i]);
+        g = g * ValueOf(affine->gate_scale[i]) + ValueOf(affine->gate_bias[i]);
+        u = u * ValueOf(affine->up_scale[i]) + ValueOf(affine->up_bias[i]);
       }
       h[row * intermediate + i] = g / (1.0 + std::exp(-g)) * u;
     }
@@ -62,12 +72,9 @@ void Down(const KernelCall& call, std::int64_t begin, std::int64_t end) {
   const auto* h = reinterpret_cast<const double*>(call.scratch);
   for (std::int64_t row = 0; row < call.row_count; ++row) {
     for (std::int64_t n = begin; n < end; ++n) {
-      double sum = 0;
-      for (std::int64_t i = 0; i < intermediate; ++i) {
-        sum += h[row * intermediate + i] *
-               static_cast<double>(Bf16ToFloat(down[n * intermediate + i]));
-      }
-      call.out[row * hidden + n] = static_cast<float>(sum);
+      call.out[row * hidden + n] =
+          static_cast<float>(Dot(h + row * intermediate, down + n * intermediate, intermediate,
+                                 BlockScalesOf(call.blocks.down, n, intermediate)));
     }
   }
 }

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/weight_scales.h"
 #include "worker/device/cpu/kernel_family.h"
 
 namespace switchyard {
@@ -29,6 +30,12 @@ constexpr std::int64_t CeilDiv(std::int64_t value, std::int64_t step) {
 }
 constexpr std::int64_t RoundUp(std::int64_t value, std::int64_t step) {
   return CeilDiv(value, step) * step;
+}
+
+// The scales of output `n` along k; null where there are none. All outputs of a panel have the
+// same.
+constexpr const float* BlockScalesOf(const float* scales, std::int64_t n, std::int64_t k_count) {
+  return scales == nullptr ? nullptr : scales + n / kScaleBlock * ScaleBlocks(k_count);
 }
 
 // Sixteen consecutive outputs of a row-major [outputs, k] matrix.

@@ -14,6 +14,7 @@
 #include "core/rng.h"
 #include "core/status_macros.h"
 #include "worker/device/cpu/aligned_buffer.h"
+#include "worker/device/cpu/expert_factors.h"
 #include "worker/device/cpu/expert_run.h"
 #include "worker/device/cpu/kernels.h"
 
@@ -53,9 +54,24 @@ struct Golden {
   std::vector<Bf16> down;
   std::vector<Bf16> x;
   std::vector<const Bf16*> rows;
+  std::vector<float> scales;  // empty: the values are the weights
+
+  [[nodiscard]] ExpertWeightsView view() const {
+    ExpertWeightsView view{.gate = gate, .up = up, .down = down};
+    if (scales.empty()) return view;
+    const auto blocks =
+        static_cast<std::size_t>(ScaleBlocks(dims.hidden) * ScaleBlocks(dims.intermediate));
+    const std::span<const float> all(scales);
+    view.gate_scales = {.blocks = all.first(blocks)};
+    view.up_scales = {.channels = all.first(static_cast<std::size_t>(dims.intermediate)),
+                      .blocks = all.subspan(1, blocks)};
+    view.down_scales = {.tensor = scales[0], .blocks = all.subspan(2, blocks)};
+    view.down_bias = all.first(static_cast<std::size_t>(dims.hidden));
+    return view;
+  }
 };
 
-Golden MakeGolden(const KernelDims& dims) {
+Golden MakeGolden(const KernelDims& dims, bool scaled) {
   SeededRng rng(kSeed);
   const std::int64_t size = dims.hidden * dims.intermediate;
   const double in_deviation = 1.0 / std::sqrt(static_cast<double>(dims.hidden));
@@ -68,6 +84,10 @@ Golden MakeGolden(const KernelDims& dims) {
   golden.x = NormalBf16(kRows * dims.hidden, 1.0, rng);
   for (std::int64_t row = 0; row < kRows; ++row) {
     golden.rows.push_back(golden.x.data() + row * dims.hidden);
+  }
+  if (!scaled) return golden;
+  for (std::int64_t i = 0; i < dims.hidden + dims.intermediate; ++i) {
+    golden.scales.push_back(static_cast<float>(0.25 + 2.0 * rng.Uniform()));
   }
   return golden;
 }
@@ -83,6 +103,7 @@ class FamilyRunner {
     family.pack(golden.dims,
                 {.gate = golden.gate.data(), .up = golden.up.data(), .down = golden.down.data()},
                 runner.weights_.data());
+    SY_ASSIGN_OR_RETURN(runner.factors_, ExpertFactors::Pack(golden.dims, golden.view()));
     return runner;
   }
 
@@ -93,6 +114,8 @@ class FamilyRunner {
          .layout = layout_,
          .dims = golden_->dims,
          .weights = weights_.data(),
+         .affine = factors_.affine(),
+         .blocks = factors_.blocks(),
          .rows = std::span(golden_->rows)
                      .subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)),
          .out = out.data(),
@@ -109,18 +132,20 @@ class FamilyRunner {
   KernelLayout layout_;
   AlignedBuffer weights_;
   AlignedBuffer scratch_;
+  ExpertFactors factors_;
 };
 
-absl::Status TestFamilyOn(const KernelFamily& family, const KernelDims& dims) {
-  const Golden golden = MakeGolden(dims);
+absl::Status TestFamilyOn(const KernelFamily& family, const KernelDims& dims, bool scaled) {
+  const Golden golden = MakeGolden(dims, scaled);
   SY_ASSIGN_OR_RETURN(FamilyRunner reference, FamilyRunner::Create(kScalarFamily, golden));
   SY_ASSIGN_OR_RETURN(FamilyRunner tested, FamilyRunner::Create(family, golden));
   const std::vector<float> want = reference.Run(0, kRows);
   const std::vector<float> got = tested.Run(0, kRows);
   for (std::int64_t row = 0; row < kRows; ++row) {
     const std::int64_t at = row * dims.hidden;
-    const std::string where = absl::StrCat("family ", family.name, ", hidden ", dims.hidden,
-                                           ", intermediate ", dims.intermediate, ", row ", row);
+    const std::string where =
+        absl::StrCat("family ", family.name, ", hidden ", dims.hidden, ", intermediate ",
+                     dims.intermediate, scaled ? ", block scales" : "", ", row ", row);
     const auto begin = static_cast<std::size_t>(at);
     const auto width = static_cast<std::size_t>(dims.hidden);
     const double diff =
@@ -248,8 +273,10 @@ bool StartsWith(std::span<const std::byte> bytes, const std::vector<std::uint8_t
 absl::Status TestKernelFamily(const KernelFamily& family) {
   constexpr KernelDims kWholePanels{.hidden = 128, .intermediate = 96};
   constexpr KernelDims kPadded{.hidden = 84, .intermediate = 45};
-  SY_RETURN_IF_ERROR(TestFamilyOn(family, kWholePanels));
-  return TestFamilyOn(family, kPadded);
+  constexpr KernelDims kPaddedBlocks{.hidden = 165, .intermediate = 138};
+  SY_RETURN_IF_ERROR(TestFamilyOn(family, kWholePanels, false));
+  SY_RETURN_IF_ERROR(TestFamilyOn(family, kPadded, false));
+  return TestFamilyOn(family, kPaddedBlocks, true);
 }
 
 absl::Status TestRowKernels(const RowKernels& kernels) {

@@ -84,11 +84,11 @@ SY_FORCE_INLINE __m512 Silu(__m512 x) {
 
 // Sums of gate and of up in the columns from `first` on, a multiple of 16.
 SY_FORCE_INLINE __m512 GateAffine(const KernelAffine& affine, std::int64_t first, __m512 sums) {
-  return _mm512_fmadd_ps(sums, _mm512_set1_ps(affine.gate_scale),
+  return _mm512_fmadd_ps(sums, _mm512_load_ps(affine.gate_scale + first),
                          _mm512_load_ps(affine.gate_bias + first));
 }
 SY_FORCE_INLINE __m512 UpAffine(const KernelAffine& affine, std::int64_t first, __m512 sums) {
-  return _mm512_fmadd_ps(sums, _mm512_set1_ps(affine.up_scale),
+  return _mm512_fmadd_ps(sums, _mm512_load_ps(affine.up_scale + first),
                          _mm512_load_ps(affine.up_bias + first));
 }
 

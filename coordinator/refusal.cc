@@ -1,0 +1,32 @@
+#include "coordinator/refusal.h"
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "coordinator/config_planner.h"
+#include "core/error.h"
+#include "core/resolve/what_if.h"
+#include "core/status_macros.h"
+
+namespace switchyard {
+
+bool IsRefusal(const absl::Status& why_no_plan) {
+  return why_no_plan.code() == absl::StatusCode::kFailedPrecondition &&
+         ReasonOf(why_no_plan) == Reason::kBadConfig;
+}
+
+absl::Status CheckSomeKindWouldDo(const DeploymentRecord& record) {
+  SY_ASSIGN_OR_RETURN(const std::vector<const DeviceProfile*> kinds, ProfilesNamed(""));
+  absl::Status first;
+  for (const DeviceProfile* kind : kinds) {
+    const std::vector<CapabilitySet> worker{FullCapabilities(*kind)};
+    const absl::Status would = PlanConfigs(record.spec, record.facts, worker).status();
+    if (would.ok()) return absl::OkStatus();
+    first.Update(would);
+  }
+  return WithMetadata(Annotate(first, absl::StrCat("deployment ", record.spec.name)), "deployment",
+                      record.spec.name);
+}
+
+}  // namespace switchyard

@@ -1,0 +1,222 @@
+// What every device must do with scales that stay apart from the weights, over each kernel family
+// of this build that this CPU can run.
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+#include "core/rng.h"
+#include "tests/reference/calc_diff.h"
+#include "tests/reference/moe_reference.h"
+#include "tests/testing/random_scales.h"
+#include "tests/testing/random_tensors.h"
+#include "tests/testing/status_matchers.h"
+#include "worker/device/cpu/cpuid.h"
+#include "worker/device/cpu/kernels.h"
+#include "worker/device/registry.h"
+
+namespace switchyard {
+namespace {
+
+using testing::CalcDiffWorstRow;
+using testing::ExpertScales;
+using testing::FailsWith;
+using testing::GaussianBf16;
+using testing::RandomExpert;
+using testing::ScaleKinds;
+
+constexpr std::uint64_t kSeed = 83;
+constexpr ScaleKinds kNone{};
+constexpr ScaleKinds kTensor{.tensor = true};
+constexpr ScaleKinds kChannels{.channels = true};
+constexpr ScaleKinds kBlocks{.blocks = true};
+constexpr ScaleKinds kAll{.tensor = true, .channels = true, .blocks = true};
+
+MoeShape ShapeOf(std::int32_t hidden, std::int32_t intermediate) {
+  return {.hidden = hidden, .intermediate = intermediate, .experts = 1, .top_k = 1};
+}
+
+// Weights with scales, and rows for them.
+struct Scaled {
+  Scaled(const MoeShape& of, const ScaleKinds& gate, const ScaleKinds& up, const ScaleKinds& down,
+         std::size_t row_count)
+      : shape(of), weights(of, kSeed), scales(of, gate, up, down, kSeed + 1) {
+    SeededRng rng(kSeed + 2);
+    x = GaussianBf16(row_count * hidden(), 1.0, rng);
+    for (std::size_t row = 0; row < row_count; ++row) rows.push_back(x.data() + row * hidden());
+  }
+  [[nodiscard]] std::size_t hidden() const { return static_cast<std::size_t>(shape.hidden); }
+  [[nodiscard]] ExpertWeightsView view() const {
+    ExpertWeightsView view = weights.view();
+    scales.AddTo(&view);
+    return view;
+  }
+  // Poisons the output first.
+  [[nodiscard]] std::vector<float> Run(DeviceBackend& device, std::size_t first,
+                                       std::size_t count) const {
+    auto packed = device.Pack(shape, view());
+    EXPECT_TRUE(packed.ok()) << packed.status();
+    auto workspace = device.MakeWorkspace(shape, static_cast<std::int64_t>(count));
+    EXPECT_TRUE(workspace.ok()) << workspace.status();
+    std::vector<float> out(count * hidden(), std::numeric_limits<float>::quiet_NaN());
+    const ExpertBatch batch{
+        .expert = packed->get(), .rows = std::span(rows).subspan(first, count), .out = out.data()};
+    device.Run({&batch, 1}, **workspace);
+    return out;
+  }
+  [[nodiscard]] std::vector<double> Reference() const {
+    std::vector<double> y;
+    for (const Bf16* row : rows) {
+      std::vector<double> one;
+      for (std::size_t k = 0; k < hidden(); ++k) {
+        one.push_back(static_cast<double>(Bf16ToFloat(row[k])));
+      }
+      std::vector<double> h = testing::MatVec(weights.gate, scales.gate.view(), one);
+      const std::vector<double> up = testing::MatVec(weights.up, scales.up.view(), one);
+      for (std::size_t i = 0; i < h.size(); ++i) h[i] = testing::Silu(h[i]) * up[i];
+      const std::vector<double> down = testing::MatVec(weights.down, scales.down.view(), h);
+      y.insert(y.end(), down.begin(), down.end());
+    }
+    return y;
+  }
+
+  MoeShape shape;
+  RandomExpert weights;
+  ExpertScales scales;
+  std::vector<Bf16> x;
+  std::vector<const Bf16*> rows;
+};
+
+bool SameBits(const std::vector<float>& got, const float* want) {
+  return std::equal(got.begin(), got.end(), want, [](float a, float b) {
+    return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b);
+  });
+}
+
+class DeviceScales : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    if (!FindKernelFamily(GetParam())->usable(DetectCpuFeatures())) {
+      GTEST_SKIP() << "this CPU cannot run kernel family " << GetParam();
+    }
+    device_ = Make(1);
+  }
+  static std::unique_ptr<DeviceBackend> Make(int threads) {
+    auto device = MakeDevice("cpu", {.kernel_family = GetParam(), .compute_threads = threads});
+    EXPECT_TRUE(device.ok()) << device.status();
+    return std::move(device).value();
+  }
+  // Families that keep h in FP32 lose nothing but the last bits of their sums.
+  static double DiffMax() { return GetParam() == "amx_bf16" ? 2.5e-5 : 1e-11; }
+
+  std::unique_ptr<DeviceBackend> device_;
+};
+
+// Sizes around blocks of 128 and panels of 16 and 32; every kind alone and together.
+TEST_P(DeviceScales, AreThoseOfTheDoubleReference) {
+  const struct {
+    ScaleKinds gate;
+    ScaleKinds up;
+    ScaleKinds down;
+  } kinds[] = {{kTensor, kTensor, kTensor},   {kChannels, kChannels, kChannels},
+               {kBlocks, kBlocks, kBlocks},   {kAll, kAll, kAll},
+               {kBlocks, kChannels, kTensor}, {kNone, kBlocks, kNone},
+               {kNone, kNone, kBlocks},       {kTensor, kAll, kChannels}};
+  const MoeShape shapes[] = {ShapeOf(1, 1),     ShapeOf(16, 128),  ShapeOf(128, 128),
+                             ShapeOf(129, 127), ShapeOf(127, 129), ShapeOf(332, 205),
+                             ShapeOf(256, 384), ShapeOf(47, 300)};
+  for (const MoeShape& shape : shapes) {
+    for (std::size_t which = 0; which < std::size(kinds); ++which) {
+      SCOPED_TRACE(::testing::Message() << "hidden " << shape.hidden << ", intermediate "
+                                        << shape.intermediate << ", kinds " << which);
+      const auto& [gate, up, down] = kinds[which];
+      const Scaled scaled(shape, gate, up, down, 19);
+
+      const std::vector<float> got = scaled.Run(*device_, 0, 19);
+
+      EXPECT_LE(CalcDiffWorstRow(got, scaled.Reference(), scaled.hidden()), DiffMax());
+    }
+  }
+}
+
+// A row must come out the same alone and in every company, on every number of threads.
+TEST_P(DeviceScales, LeaveRowsBitEqualInEveryCompany) {
+  constexpr std::size_t kRows = 70;
+  for (const MoeShape& shape : {ShapeOf(332, 205), ShapeOf(256, 256)}) {
+    const Scaled scaled(shape, kBlocks, kAll, kBlocks, kRows);
+    const std::vector<float> all = scaled.Run(*device_, 0, kRows);
+    for (std::size_t row = 0; row < kRows; ++row) {
+      EXPECT_TRUE(SameBits(scaled.Run(*device_, row, 1), all.data() + row * scaled.hidden()))
+          << "row " << row << " alone";
+    }
+    for (const std::size_t size : {2U, 3U, 4U, 5U, 6U, 7U, 8U, 9U, 15U, 16U, 17U, 31U, 33U}) {
+      for (const std::size_t first : {std::size_t{0}, kRows - size}) {
+        EXPECT_TRUE(SameBits(scaled.Run(*device_, first, size), &all[first * scaled.hidden()]))
+            << size << " rows from " << first;
+      }
+    }
+    for (const int threads : {2, 3}) {
+      EXPECT_TRUE(SameBits(scaled.Run(*Make(threads), 0, kRows), all.data()))
+          << threads << " threads";
+    }
+  }
+}
+
+// A block of zeros may have the scale 0, and its weights then count for nothing.
+TEST_P(DeviceScales, MayBeZeroForABlock) {
+  Scaled scaled(ShapeOf(300, 140), kBlocks, kBlocks, kBlocks, 5);
+  for (WeightScales* scales : {&scaled.scales.gate, &scaled.scales.down}) scales->blocks[1] = 0;
+
+  const std::vector<float> got = scaled.Run(*device_, 0, 5);
+
+  EXPECT_LE(CalcDiffWorstRow(got, scaled.Reference(), scaled.hidden()), DiffMax());
+}
+
+TEST_P(DeviceScales, AreRefusedWhenTheyAreNone) {
+  const MoeShape shape = ShapeOf(300, 140);
+  const Scaled good(shape, kAll, kAll, kAll, 1);
+  SY_EXPECT_OK(device_->Pack(shape, good.view()).status());
+  for (const float wrong :
+       {-1.0F, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    Scaled scaled = good;
+    scaled.scales.up.channels[139] = wrong;
+    EXPECT_THAT(device_->Pack(shape, scaled.view()).status(),
+                FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
+    scaled = good;
+    scaled.scales.down.blocks[5] = wrong;
+    EXPECT_THAT(device_->Pack(shape, scaled.view()).status(),
+                FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
+  }
+}
+
+TEST_P(DeviceScales, AreRefusedWhenTheyDoNotFitTheWeights) {
+  const MoeShape shape = ShapeOf(300, 140);
+  const auto bad_shape = FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadShape);
+  const Scaled good(shape, kAll, kAll, kAll, 1);
+  for (const bool of_blocks : {false, true}) {
+    Scaled scaled = good;
+    (of_blocks ? scaled.scales.gate.blocks : scaled.scales.gate.channels).pop_back();
+    EXPECT_THAT(device_->Pack(shape, scaled.view()).status(), bad_shape);
+    scaled = good;
+    (of_blocks ? scaled.scales.down.blocks : scaled.scales.down.channels).push_back(1.0F);
+    EXPECT_THAT(device_->Pack(shape, scaled.view()).status(), bad_shape);
+  }
+}
+
+std::vector<std::string> FamilyNames() {
+  std::vector<std::string> names;
+  for (const KernelFamily* family : KernelFamilies()) names.emplace_back(family->name);
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, DeviceScales, ::testing::ValuesIn(FamilyNames()),
+                         [](const ::testing::TestParamInfo<std::string>& family) {
+                           return family.param;
+                         });
+
+}  // namespace
+}  // namespace switchyard
