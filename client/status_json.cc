@@ -65,6 +65,8 @@ Json StatusJson(const SourceSessionStatus& status) {
                            {"reply_path", row.reply_path},
                            {"pairs", row.pairs},
                            {"pairs_free", row.pairs_free},
+                           {"request_slot_bytes", row.slot_bytes.dispatch},
+                           {"reply_slot_bytes", row.slot_bytes.combine},
                            {"frames_sent", row.frames_sent},
                            {"replies_late", row.replies_late},
                            {"replies_unexpected", row.replies_unexpected},
