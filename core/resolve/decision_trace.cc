@@ -67,9 +67,8 @@ std::string OutcomeText(const DispatchOutcome& outcome, DispatchDtype decided) {
 }
 
 std::string GraphsText(DispatchMode mode) {
-  return SupportsGraphs(mode) ? "Graphs: steps can be captured and replayed.\n"
-                              : "Graphs: unsupported; how many rows arrive is known only once "
-                                "they have been counted.\n";
+  if (SupportsGraphs(mode)) return "Graphs: steps can be captured and replayed.\n";
+  return absl::StrCat("Graphs: unsupported; ", WhyNoGraphs(mode), ".\n");
 }
 
 std::string RefusalText(const absl::Status& refusal) {

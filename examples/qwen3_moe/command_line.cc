@@ -32,8 +32,10 @@ void AddCommonOptions(CLI::App& app, CommonOptions& options, bool with_format) {
   app.add_option("--transport", options.moe.transport, "auto, shm, tcp, gateway or loopback")
       ->check(CLI::IsMember({"auto", "shm", "tcp", "gateway", "loopback"}))
       ->capture_default_str();
-  app.add_option("--mode", options.moe.mode, "normal or low_latency; the plan's if not given")
-      ->check(CLI::IsMember({"normal", "low_latency"}));
+  app.add_option("--mode", options.moe.mode,
+                 "normal, low_latency, or auto: normal for prompts, low_latency for single tokens; "
+                 "the plan's if not given")
+      ->check(CLI::IsMember({"normal", "low_latency", "auto"}));
   app.add_option(kDtypeFlag, options.moe.dispatcher_output_dtype,
                  "What rows travel as to the deployment that is started: auto, bf16, fp8, int8 or "
                  "nvfp4")

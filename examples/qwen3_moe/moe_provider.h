@@ -64,7 +64,9 @@ struct MoeOptions {
   std::string target{};
   std::int32_t workers = 4;        // of our own
   std::string transport = "auto";  // or "shm", "tcp", "gateway"; of our own also "loopback"
-  std::string mode{};              // "normal", "low_latency"; empty: the plan's for each phase
+  // "normal", "low_latency", "auto" (prompts normal, single tokens low_latency); empty: the plan's
+  // for each phase.
+  std::string mode{};
   // What our own is asked for: "auto", "bf16", "fp8", "int8", "nvfp4"; empty: nothing.
   std::string dispatcher_output_dtype{};
   bool record_amax = false;  // hits carry the largest magnitudes; p2p and loopback only

@@ -47,6 +47,16 @@ TEST(CommandLineTest, WhatCannotBeReadIsExitCodeTwoAndHelpIsZero) {
   EXPECT_EQ(Parse({"--help"}, options), kExitPassed);
 }
 
+TEST(CommandLineTest, AModeIsOneOfThree) {
+  for (const char* mode : {"normal", "low_latency", "auto"}) {
+    CommonOptions options;
+    EXPECT_EQ(Parse({"--model", "m", "--mode", mode}, options), std::nullopt);
+    EXPECT_EQ(options.moe.mode, mode);
+  }
+  CommonOptions refused;
+  EXPECT_EQ(Parse({"--model", "m", "--mode", "plan"}, refused), kExitCouldNotRun);
+}
+
 // R10: the values of the option are a closed list.
 TEST(CommandLineTest, TakesAWireDtypeForADeploymentOfItsOwn) {
   CommonOptions options;
