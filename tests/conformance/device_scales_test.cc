@@ -12,6 +12,7 @@
 #include "core/rng.h"
 #include "tests/reference/calc_diff.h"
 #include "tests/reference/moe_reference.h"
+#include "tests/testing/kernel_families.h"
 #include "tests/testing/random_scales.h"
 #include "tests/testing/random_tensors.h"
 #include "tests/testing/status_matchers.h"
@@ -207,13 +208,7 @@ TEST_P(DeviceScales, AreRefusedWhenTheyDoNotFitTheWeights) {
   }
 }
 
-std::vector<std::string> FamilyNames() {
-  std::vector<std::string> names;
-  for (const KernelFamily* family : KernelFamilies()) names.emplace_back(family->name);
-  return names;
-}
-
-INSTANTIATE_TEST_SUITE_P(Families, DeviceScales, ::testing::ValuesIn(FamilyNames()),
+INSTANTIATE_TEST_SUITE_P(Families, DeviceScales, ::testing::ValuesIn(testing::FamilyNames()),
                          [](const ::testing::TestParamInfo<std::string>& family) {
                            return family.param;
                          });
