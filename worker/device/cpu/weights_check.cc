@@ -30,7 +30,8 @@ absl::Status CheckSizes(const MoeShape& shape, const ProjectionView& view) {
       {"biases", view.biases, view.outputs, false},
       {"scales of outputs", view.scales.channels.size(), view.outputs, false},
       {"scales of blocks", view.scales.blocks.size(),
-       ScaleBlocks(view.outputs) * ScaleBlocks(view.k), false}};
+       ScaleBlocks(view.outputs) * ScaleBlocks(view.k), false},
+      {"scales of groups", view.scales.groups.size(), view.outputs * ScaleBlocks(view.k), false}};
   for (const auto& [part, size, want, required] : parts) {
     if (size == static_cast<std::size_t>(want) || (size == 0 && !required)) continue;
     return BadShape(shape, absl::StrCat(view.name, " has ", size, " ", part, ", not ", want,
@@ -55,7 +56,8 @@ absl::Status CheckScale(const std::string& what, float scale) {
 absl::Status CheckScales(const ProjectionView& view) {
   SY_RETURN_IF_ERROR(CheckScale(absl::StrCat(view.name, "'s scale"), view.scales.tensor));
   const std::pair<const char*, std::span<const float>> kinds[] = {{"output", view.scales.channels},
-                                                                  {"block", view.scales.blocks}};
+                                                                  {"block", view.scales.blocks},
+                                                                  {"group", view.scales.groups}};
   for (const auto& [kind, scales] : kinds) {
     const auto wrong = std::find_if(scales.begin(), scales.end(),
                                     [](float scale) { return !std::isfinite(scale) || scale < 0; });
