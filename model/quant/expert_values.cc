@@ -61,7 +61,7 @@ class GroupScales {
     if (layout_ == QuantLayout::kNvfp4ModelOpt || layout_ == QuantLayout::kNvfp4Compressed) {
       return false;
     }
-    return any() && (count_ == 1 || size_ % kScaleBlock == 0);
+    return any() && (of_rows() || size_ % kScaleBlock == 0);
   }
 
   [[nodiscard]] float At(std::int64_t n, std::int64_t group) const {
@@ -75,8 +75,8 @@ class GroupScales {
   // All of them; call it where apart().
   [[nodiscard]] WeightScales Scales() const {
     WeightScales scales;
-    std::vector<float>& to = count_ == 1 ? scales.channels : scales.groups;
-    const std::int64_t blocks = count_ == 1 ? 1 : count_ * size_ / kScaleBlock;
+    std::vector<float>& to = of_rows() ? scales.channels : scales.groups;
+    const std::int64_t blocks = of_rows() ? 1 : count_ * size_ / kScaleBlock;
     to.reserve(Index(rows_ * blocks));
     for (std::int64_t n = 0; n < rows_; ++n) {
       for (std::int64_t block = 0; block < blocks; ++block) {
@@ -100,6 +100,12 @@ class GroupScales {
       default:
         return false;
     }
+  }
+  // One group a row, and none that may be negative: kernels take no such scale of an output.
+  [[nodiscard]] bool of_rows() const {
+    const bool may_be_negative =
+        layout_ == QuantLayout::kPackQuantized || layout_ == QuantLayout::kAwq;
+    return count_ == 1 && !may_be_negative;
   }
   static std::size_t Index(std::int64_t at) { return static_cast<std::size_t>(at); }
 

@@ -229,11 +229,24 @@ TEST_P(DeviceScales, AreRefusedWhenTheyAreNone) {
     scaled.scales.down.blocks[5] = wrong;
     EXPECT_THAT(device_->Pack(shape, scaled.view()).status(),
                 FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
+    if (wrong < 0) continue;
     scaled = good;
     scaled.scales.gate.groups[419] = wrong;
     EXPECT_THAT(device_->Pack(shape, scaled.view()).status(),
                 FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
   }
+}
+
+// As tools write it that use the code -8 of INT4 for the largest weight of a group.
+TEST_P(DeviceScales, MayBeNegativeForAGroup) {
+  Scaled scaled(ShapeOf(300, 140), kGroups, kGroups, kGroups, 8);
+  for (WeightScales* scales : {&scaled.scales.gate, &scaled.scales.up, &scaled.scales.down}) {
+    for (std::size_t i = 0; i < scales->groups.size(); i += 3) scales->groups[i] *= -1;
+  }
+
+  const std::vector<float> got = scaled.Run(*device_, 0, 5);
+
+  EXPECT_LE(CalcDiffWorstRow(got, scaled.Reference(), scaled.hidden()), DiffMax());
 }
 
 TEST_P(DeviceScales, AreRefusedWhenTheyDoNotFitTheWeights) {

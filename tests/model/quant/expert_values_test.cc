@@ -84,11 +84,12 @@ INSTANTIATE_TEST_SUITE_P(Goldens, ExpertValuesTest, ::testing::ValuesIn(GoldenNa
 constexpr std::int64_t kRows = 8;
 constexpr std::int64_t kColumns = 768;
 
-// Positive and of every magnitude that products in F16 take.
-RawTensor RandomScales(TensorRole role, std::int64_t count, Rng& rng) {
+// Of every magnitude that products in F16 take.
+RawTensor RandomScales(TensorRole role, std::int64_t count, bool signs, Rng& rng) {
   std::vector<std::byte> bytes;
   for (std::int64_t i = 0; i < count; ++i) {
-    const auto scale = static_cast<float>(0.01 + rng.Uniform());
+    const bool negative = signs && rng.Below(2) == 0;
+    const auto scale = static_cast<float>((0.01 + rng.Uniform()) * (negative ? -1 : 1));
     const auto of = std::bit_cast<std::array<std::byte, sizeof(float)>>(scale);
     bytes.insert(bytes.end(), of.begin(), of.end());
   }
@@ -101,6 +102,11 @@ RawTensor RandomCodes(TensorRole role, std::int64_t count, Rng& rng) {
   return {role, TensorDtype::kI8, {count / 2}, std::move(bytes)};
 }
 
+// Plain INT4 may have negative scales.
+bool MayBeNegative(QuantLayout layout) {
+  return layout == QuantLayout::kPackQuantized || layout == QuantLayout::kAwq;
+}
+
 // INT4 of [kRows, kColumns] with a scale for each output and `group` columns.
 RawProjection RandomInt4(QuantLayout layout, std::int32_t group, std::uint64_t seed) {
   SeededRng rng(seed);
@@ -108,8 +114,9 @@ RawProjection RandomInt4(QuantLayout layout, std::int32_t group, std::uint64_t s
   RawProjection raw{{.layout = layout, .group_size = group}, {kRows, kColumns}, {}};
   raw.tensors.push_back(RandomCodes(TensorRole::kWeight, kRows * kColumns, rng));
   const bool twice = layout == QuantLayout::kModelSlimW4A8;
-  raw.tensors.push_back(RandomScales(TensorRole::kScale, twice ? kRows : groups, rng));
-  if (twice) raw.tensors.push_back(RandomScales(TensorRole::kScaleSecond, groups, rng));
+  raw.tensors.push_back(
+      RandomScales(TensorRole::kScale, twice ? kRows : groups, MayBeNegative(layout), rng));
+  if (twice) raw.tensors.push_back(RandomScales(TensorRole::kScaleSecond, groups, false, rng));
   if (layout == QuantLayout::kAwq) {
     raw.tensors.push_back(RandomCodes(TensorRole::kZeroPoints, groups, rng));
   }
@@ -129,7 +136,7 @@ TEST(GroupScalesTest, StayApartWhereGroupsAreWhole128sOfKOrAllOfIt) {
 
       const ProjectionValues got = ValuesOf(raw);
 
-      const bool all = group == kColumns;
+      const bool all = group == kColumns && !MayBeNegative(layout);
       const bool apart = all || group % kScaleBlock == 0;
       EXPECT_EQ(got.scales.channels.size(), all ? kRows : 0U);
       EXPECT_EQ(got.scales.groups.size(), apart && !all ? kScales : 0U);
