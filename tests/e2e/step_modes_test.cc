@@ -35,7 +35,7 @@ constexpr StepKind kCapture{.graph_capture = true};
 // What workers must count in each mode: a row for each token and worker, or for each token and
 // expert.
 std::uint64_t RowsOf(const Batch& batch, const Plan& plan, DispatchMode mode) {
-  if (mode == DispatchMode::kLowLatency) return static_cast<std::uint64_t>(batch.tokens * kTopK);
+  if (mode == DispatchMode::kLowLatency) return batch.ids.size();
   std::set<std::pair<std::size_t, std::int32_t>> pairs;
   for (const LayerPlacement& layer : plan.layers) {
     if (layer.layer != LayerId{kLayer}) continue;
