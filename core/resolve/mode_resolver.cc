@@ -34,11 +34,6 @@ std::optional<ModeChoice> ModeChoiceFromName(absl::string_view name) {
   return static_cast<ModeChoice>(it - kChoiceNames.begin());
 }
 
-bool Enables(ModeChoice choice, DispatchMode mode) {
-  if (choice == ModeChoice::kAuto) return true;
-  return (choice == ModeChoice::kNormal) == (mode == DispatchMode::kNormal);
-}
-
 Phase PhaseOfStep(const StepKind& step) {
   const bool many_tokens = step.extend && !step.draft_extend && !step.graph_capture;
   return many_tokens ? Phase::kPrefill : Phase::kDecode;

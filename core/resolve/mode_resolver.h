@@ -21,9 +21,6 @@ enum class ModeChoice : std::uint8_t { kNormal = 0, kLowLatency = 1, kAuto = 2 }
 absl::string_view ModeChoiceName(ModeChoice choice);  // "normal", "low_latency", "auto"
 std::optional<ModeChoice> ModeChoiceFromName(absl::string_view name);
 
-// True when steps of `choice` may travel in `mode`: what buffers have to be there for.
-bool Enables(ModeChoice choice, DispatchMode mode);
-
 // What a step is to its engine. `extend`: any of its ranks extends a prompt.
 struct StepKind {
   bool extend = false;

@@ -68,14 +68,6 @@ TEST(ModeResolverTest, PhasesHaveDefaultsThatADeploymentOverrides) {
   }
 }
 
-TEST(ModeResolverTest, AutoEnablesBothModes) {
-  for (const DispatchMode mode : {kNormal, kLowLatency}) {
-    EXPECT_TRUE(Enables(ModeChoice::kAuto, mode));
-    EXPECT_EQ(Enables(ModeChoice::kNormal, mode), mode == kNormal);
-    EXPECT_EQ(Enables(ModeChoice::kLowLatency, mode), mode == kLowLatency);
-  }
-}
-
 // R42
 TEST(ModeResolverTest, NormalModeHasNoGraphs) {
   EXPECT_FALSE(SupportsGraphs(kNormal));
