@@ -61,7 +61,7 @@ class GroupScales {
     if (layout_ == QuantLayout::kNvfp4ModelOpt || layout_ == QuantLayout::kNvfp4Compressed) {
       return false;
     }
-    return any() && (of_rows() || size_ % kScaleBlock == 0);
+    return any() && (count_ == 1 || size_ % kScaleBlock == 0);
   }
 
   [[nodiscard]] float At(std::int64_t n, std::int64_t group) const {
@@ -76,7 +76,7 @@ class GroupScales {
   [[nodiscard]] WeightScales Scales() const {
     WeightScales scales;
     std::vector<float>& to = of_rows() ? scales.channels : scales.groups;
-    const std::int64_t blocks = of_rows() ? 1 : count_ * size_ / kScaleBlock;
+    const std::int64_t blocks = of_rows() ? 1 : ScaleBlocks(count_ * size_);
     to.reserve(Index(rows_ * blocks));
     for (std::int64_t n = 0; n < rows_; ++n) {
       for (std::int64_t block = 0; block < blocks; ++block) {

@@ -29,9 +29,11 @@ class ReresolveTest : public ::testing::Test {
   // Serves that golden to a session of `mode`, its rows in FP8 at first.
   void Start(const std::string& golden, DispatchMode mode) {
     model_ = std::make_unique<ServedGolden>(golden);
+    mode_ = mode;
     InProcessOptions options;
     options.checkpoint = model_->path();
     options.workers = 2;
+    options.mode = mode;
     options.dispatcher_output_dtype = DtypeChoice::kFp8;
     options.logger = &logger_;
     SY_ASSERT_OK_AND_ASSIGN(deployment_, InProcessDeployment::Start(options));
@@ -47,6 +49,9 @@ class ReresolveTest : public ::testing::Test {
     spec.checkpoint = model_->path();
     spec.min_workers = 2;
     spec.dispatcher_output_dtype = choice;
+    for (const Phase phase : {Phase::kPrefill, Phase::kDecode, Phase::kMixed}) {
+      spec.phases.push_back({phase, mode_});
+    }
     SY_ASSERT_OK(deployment_->Apply(spec));
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     while (Status().epoch.value < epoch && std::chrono::steady_clock::now() < until) {
@@ -82,6 +87,7 @@ class ReresolveTest : public ::testing::Test {
   }
 
   std::unique_ptr<ServedGolden> model_;
+  DispatchMode mode_ = DispatchMode::kNormal;
   Logger logger_{"test", LogLevel::kError};
   std::unique_ptr<InProcessDeployment> deployment_;
   std::unique_ptr<Client> client_;
