@@ -25,6 +25,9 @@ void AddCommonOptions(CLI::App& app, CommonOptions& options, bool with_format) {
   auto* target = app.add_option("--target", options.moe.target,
                                 "host:port of a running deployment's coordinator (or, with "
                                 "--transport gateway, of a worker); else one is started");
+  app.add_option("--deployment", options.moe.deployment,
+                 "Its name at --target, where there are several")
+      ->needs(target);
   app.add_option("--workers", options.moe.workers, "Of the deployment that is started")
       ->check(CLI::Range(1, 64))
       ->excludes(target)

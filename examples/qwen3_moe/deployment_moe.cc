@@ -144,7 +144,7 @@ class DeploymentMoe final : public MoeProvider {
 
   absl::Status Open() {
     StepSessionsOrder order;
-    order.common.model = options_.model;
+    order.common.deployment = options_.deployment;
     order.common.record_amax = options_.record_amax;
     order.choice = options_.mode;
     SY_ASSIGN_OR_RETURN(sessions_, StepSessions::Open(*client_, order, options_.ready_timeout));

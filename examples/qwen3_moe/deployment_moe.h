@@ -14,7 +14,7 @@
 namespace switchyard::qwen3_moe {
 
 struct DeploymentMoeOptions {
-  std::string model;               // as the deployment names it; empty: its only one
+  std::string deployment;          // its name; empty: the only one
   std::optional<ModeChoice> mode;  // unset: the plan's for prefill and for decode
   // How rows must travel for the check to pass: "mapped", "messages", "grpc", "inproc".
   std::string expected_path;

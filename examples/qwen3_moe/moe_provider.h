@@ -62,6 +62,7 @@ struct MoeOptions {
   // The rest is for deployments. A running one, by its coordinator's "host:port"; empty: one of our
   // own, for as long as the provider lives.
   std::string target{};
+  std::string deployment{};        // its name there; empty: the only one
   std::int32_t workers = 4;        // of our own
   std::string transport = "auto";  // or "shm", "tcp", "gateway"; of our own also "loopback"
   // "normal", "low_latency", "auto" (prompts normal, single tokens low_latency); empty: the plan's

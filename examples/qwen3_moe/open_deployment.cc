@@ -132,6 +132,7 @@ absl::StatusOr<std::unique_ptr<MoeProvider>> OpenDeployment(const std::string& m
                      "itself; give another --transport than gateway");
   }
   DeploymentMoeOptions moe;
+  moe.deployment = options.deployment;
   moe.record_amax = options.record_amax;
   moe.mode = ModeChoiceFromName(options.mode);
   moe.expected_path = PathFor(options.transport);

@@ -70,6 +70,15 @@ TEST(CommandLineTest, TakesAWireDtypeForADeploymentOfItsOwn) {
   }
 }
 
+TEST(CommandLineTest, NamesADeploymentOfARunningCoordinatorAlone) {
+  CommonOptions options;
+  EXPECT_EQ(Parse({"--model", "m", "--target", "host:1", "--deployment", "two"}, options),
+            std::nullopt);
+  EXPECT_EQ(options.moe.deployment, "two");
+  CommonOptions refused;
+  EXPECT_EQ(Parse({"--model", "m", "--deployment", "two"}, refused), kExitCouldNotRun);
+}
+
 TEST(CommandLineTest, OpensAModelWithTheReferenceMoe) {
   const RandomModel model({.seed = 71});
   const CommonOptions options{

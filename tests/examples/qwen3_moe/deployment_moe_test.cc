@@ -175,12 +175,16 @@ TEST_F(DeploymentMoeTest, CannotTellCountsAcrossAChangeOfThePlan) {
   EXPECT_THAT(status, FailsWith(absl::StatusCode::kAborted, Reason::kEpochChanged));
 }
 
-TEST_F(DeploymentMoeTest, SaysWhichModelThereIsNot) {
-  SY_ASSERT_OK(Open({}));
+TEST_F(DeploymentMoeTest, TakesTheDeploymentThatIsNamedAndSaysWhichThereIsNot) {
   DeploymentMoeOptions options;
-  options.model = "no-such-model";
+  options.deployment = "local";
+  SY_ASSERT_OK(Open(options));
 
-  EXPECT_THAT(Open(options), FailsWith(absl::StatusCode::kNotFound, Reason::kUnknownModel));
+  options.deployment = "no-such-deployment";
+
+  const absl::Status refused = Open(options).status();
+  EXPECT_THAT(refused, FailsWith(absl::StatusCode::kNotFound, Reason::kUnknownModel));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("no-such-deployment"));
 }
 
 }  // namespace
