@@ -54,9 +54,7 @@ class ReresolveTest : public ::testing::Test {
     }
     SY_ASSERT_OK(deployment_->Apply(spec));
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (Status().epoch.value < epoch && std::chrono::steady_clock::now() < until) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
+    while (Status().epoch.value < epoch && std::chrono::steady_clock::now() < until) Answer();
     ASSERT_EQ(Status().epoch.value, epoch);
   }
   SourceSessionStatus Status() {
@@ -150,9 +148,7 @@ TEST_F(ReresolveTest, StepsInFlightAreOfOneEpochAndNoneIsLost) {
     ApplyAndFollow(epoch % 2 == 0 ? DtypeChoice::kBf16 : DtypeChoice::kFp8, epoch);
     const int before = steps;
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (steps < before + 2 && std::chrono::steady_clock::now() < until) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+    while (steps < before + 2 && std::chrono::steady_clock::now() < until) Status();
   }
   stop = true;
   traffic.join();

@@ -53,7 +53,7 @@ TEST(CorpusReplayTest, EveryQuantConfigEndsWithAnAnswer) {
 }
 
 TEST(CorpusReplayTest, EveryTensorOfValuesEndsWithAnAnswer) {
-  Replay("tensor_values", 20, fuzz::FuzzTensorValues);
+  Replay("tensor_values", 32, fuzz::FuzzTensorValues);
 }
 
 TEST(CorpusReplayTest, EveryNameEndsWithAnAnswer) {
