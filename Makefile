@@ -13,13 +13,13 @@ build: ## the programs and libraries, release, in build/release
 	@scripts/bootstrap build
 	@scripts/build release programs
 
-verify: ## check the model's layers against GOLDEN=file (WORKERS MODE TRANSPORT TARGET MODEL FORMAT)
+verify: ## check layers against GOLDEN=file (WORKERS MODE TRANSPORT TARGET DEPLOYMENT MODEL FORMAT)
 	@scripts/bootstrap build
-	@scripts/run_program verify golden! workers mode transport target format
+	@scripts/run_program verify golden! workers mode transport target deployment format
 
 eval: ## bits per byte of TEXT=file (WINDOWS EXPECT, and what verify takes)
 	@scripts/bootstrap build
-	@scripts/run_program eval text! windows expect workers mode transport target format
+	@scripts/run_program eval text! windows expect workers mode transport target deployment format
 
 accuracy: ## bits per byte of every weight scheme, wire dtype and mode (TEXT=file WINDOWS=n MARKDOWN=1)
 	@scripts/bootstrap build

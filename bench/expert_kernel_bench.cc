@@ -2,8 +2,9 @@
 // weights, so weight_GB/s ought to come near floor_GB/s: `ratio` is the one by the other, the
 // median over pairs of passes taken in turn. All experts of a case are walked in each pass, which
 // with the big shapes keeps them out of the caches. From some hundred rows on, GFLOP/s is the
-// figure to look at. With /blocks the weights have FP8 codes for values and a scale for each block
-// of 128 by 128; `x_plain` is their time by that of the same experts without, passes in turn.
+// figure to look at. With /blocks the weights have a scale for each block of 128 by 128, as in FP8,
+// with /groups one for each output and 128 k, as INT4 has; `x_plain` is their time by that of the
+// same experts without, passes in turn.
 //
 //   expert_kernel_bench --benchmark_filter='amx_bf16/.*/rows:16'
 #include <algorithm>
@@ -31,6 +32,8 @@ namespace {
 constexpr int kPasses = 9;
 constexpr std::int64_t kFloorBytes = std::int64_t{576} << 20;
 
+enum class Scales { kNone, kBlocks, kGroups };
+
 struct Case {
   std::string family;
   MoeShape shape;         // experts: how many are walked
@@ -38,7 +41,7 @@ struct Case {
   int threads = 1;
   bool split = false;  // one expert a Run, so that threads share it
   bool warm = false;   // a pass not timed comes before each: weights are where they fit
-  bool blocks = false;
+  Scales scales = Scales::kNone;
 };
 
 // BF16 between 2^-7 and 2^-5 in size, of both signs. Never zeros: they flatter the clock.
@@ -82,10 +85,11 @@ class Layer {
       const std::vector<Bf16> up = RandomWeights(size, rng);
       const std::vector<Bf16> down = RandomWeights(size, rng);
       ExpertWeightsView view = {.gate = gate, .up = up, .down = down};
-      std::vector<float> scales;
-      if (which.blocks) {
-        scales = BlockScales(shape, rng);
-        view.gate_scales.blocks = view.up_scales.blocks = view.down_scales.blocks = scales;
+      const std::vector<float> scales = RandomScales(which, rng);
+      const auto kind =
+          which.scales == Scales::kBlocks ? &WeightScalesView::blocks : &WeightScalesView::groups;
+      for (WeightScalesView* to : {&view.gate_scales, &view.up_scales, &view.down_scales}) {
+        to->*kind = scales;
       }
       experts_.push_back(ValueOrExit(device_->Pack(shape, view)));
       bytes_ += experts_.back()->bytes();
@@ -115,9 +119,13 @@ class Layer {
   }
 
  private:
-  static std::vector<float> BlockScales(const MoeShape& shape, SeededRng& rng) {
-    std::vector<float> scales(
-        static_cast<std::size_t>(ScaleBlocks(shape.hidden) * ScaleBlocks(shape.intermediate)));
+  // As many for each projection: sizes are multiples of 128.
+  static std::vector<float> RandomScales(const Case& which, SeededRng& rng) {
+    if (which.scales == Scales::kNone) return {};
+    const std::int64_t blocks =
+        ScaleBlocks(which.shape.hidden) * ScaleBlocks(which.shape.intermediate);
+    const bool groups = which.scales == Scales::kGroups;
+    std::vector<float> scales(static_cast<std::size_t>(groups ? blocks * kScaleBlock : blocks));
     for (float& scale : scales) scale = static_cast<float>(0.5 + rng.Uniform());
     return scales;
   }
@@ -142,9 +150,9 @@ double Median(std::vector<double> values) {
 void BM_ExpertFfn(benchmark::State& state, const Case& which) {
   Layer layer(which);
   std::unique_ptr<Layer> plain;
-  if (which.blocks) {
+  if (which.scales != Scales::kNone) {
     Case without = which;
-    without.blocks = false;
+    without.scales = Scales::kNone;
     plain = std::make_unique<Layer>(without);
     plain->RunOnce();
   }
@@ -182,7 +190,10 @@ std::string NameOf(const Case& which) {
                          which.split  ? "/split"
                          : which.warm ? "/warm"
                                       : "",
-                         which.blocks ? "/blocks" : "", which.rows);
+                         which.scales == Scales::kBlocks   ? "/blocks"
+                         : which.scales == Scales::kGroups ? "/groups"
+                                                           : "",
+                         which.rows);
 }
 
 void Register(const Case& which) {
@@ -206,12 +217,14 @@ void RegisterAll() {
       for (const std::int64_t rows : {1, 4, 16, 32, 256}) {
         Register({.family = family->name, .shape = kQwen, .rows = rows, .threads = threads});
       }
-      for (const std::int64_t rows : {1, 16, 256}) {
-        Register({.family = family->name,
-                  .shape = kQwen,
-                  .rows = rows,
-                  .threads = threads,
-                  .blocks = true});
+      for (const Scales scales : {Scales::kBlocks, Scales::kGroups}) {
+        for (const std::int64_t rows : {1, 16, 256}) {
+          Register({.family = family->name,
+                    .shape = kQwen,
+                    .rows = rows,
+                    .threads = threads,
+                    .scales = scales});
+        }
       }
       for (const std::int64_t rows : {1, 16}) {
         Register({.family = family->name, .shape = kDeepSeek, .rows = rows, .threads = threads});

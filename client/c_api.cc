@@ -3,6 +3,7 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -13,6 +14,7 @@
 #include "client/status_json.h"
 #include "client/switchyard.h"
 #include "core/error.h"
+#include "core/resolve/mode_resolver.h"
 #include "services/version.h"
 
 struct sy_session {
@@ -128,6 +130,19 @@ switchyard::StepRequest StepOf(const sy_step_request& request) {
   return step;
 }
 
+std::optional<switchyard::ModeChoice> ChoiceOf(std::uint32_t choice) {
+  switch (choice) {
+    case SY_CHOICE_NORMAL:
+      return switchyard::ModeChoice::kNormal;
+    case SY_CHOICE_LOW_LATENCY:
+      return switchyard::ModeChoice::kLowLatency;
+    case SY_CHOICE_AUTO:
+      return switchyard::ModeChoice::kAuto;
+    default:
+      return std::nullopt;
+  }
+}
+
 std::size_t CopyOut(const std::string& text, char* buffer, std::size_t size) {
   if (buffer != nullptr && size > 0) {
     const std::size_t bytes = std::min(text.size(), size - 1);
@@ -142,6 +157,17 @@ std::size_t CopyOut(const std::string& text, char* buffer, std::size_t size) {
 extern "C" {
 
 const char* sy_version(void) { return switchyard::kProductVersion; }
+
+sy_mode sy_mode_of_step(uint32_t choice, uint32_t flags) {
+  constexpr std::uint32_t kKnown = SY_STEP_EXTEND | SY_STEP_DRAFT_EXTEND | SY_STEP_GRAPH_CAPTURE;
+  const std::optional<switchyard::ModeChoice> wanted = ChoiceOf(choice);
+  if (!wanted || (flags & ~kKnown) != 0) return SY_MODE_PLAN;
+  const switchyard::DispatchMode mode =
+      ModeOfStep(*wanted, {.extend = (flags & SY_STEP_EXTEND) != 0,
+                           .draft_extend = (flags & SY_STEP_DRAFT_EXTEND) != 0,
+                           .graph_capture = (flags & SY_STEP_GRAPH_CAPTURE) != 0});
+  return mode == switchyard::DispatchMode::kNormal ? SY_MODE_NORMAL : SY_MODE_LOW_LATENCY;
+}
 
 sy_code sy_client_open(const sy_client_options* options, sy_client** out) {
   if (out == nullptr) return SY_INVALID_ARGUMENT;

@@ -3,6 +3,7 @@
 #include "nlohmann/json.hpp"
 
 #include "core/error.h"
+#include "core/resolve/mode_resolver.h"
 
 namespace switchyard {
 namespace {
@@ -65,6 +66,8 @@ Json StatusJson(const SourceSessionStatus& status) {
                            {"reply_path", row.reply_path},
                            {"pairs", row.pairs},
                            {"pairs_free", row.pairs_free},
+                           {"request_slot_bytes", row.slot_bytes.dispatch},
+                           {"reply_slot_bytes", row.slot_bytes.combine},
                            {"frames_sent", row.frames_sent},
                            {"replies_late", row.replies_late},
                            {"replies_unexpected", row.replies_unexpected},
@@ -98,6 +101,13 @@ Json CountersJson(const SessionCounters& worker) {
   return {{"worker", worker.worker_id}, {"attachments", attachments}};
 }
 
+// A grant names its mode; of one that does not nothing is promised, graphs least of all.
+void AddGraphs(const OpenSessionOrder& order, Json& out) {
+  const DispatchMode mode = order.mode.value_or(DispatchMode::kNormal);
+  out["supports_graphs"] = SupportsGraphs(mode);
+  if (!SupportsGraphs(mode)) out["no_graphs_because"] = Text(WhyNoGraphs(mode));
+}
+
 }  // namespace
 
 std::string ErrorJson(const absl::Status& status) {
@@ -116,18 +126,19 @@ std::string ReportJson(const SessionReport& report) {
   Json workers = Json::array();
   for (const SessionCounters& worker : report.workers) workers.push_back(CountersJson(worker));
   const OpenSessionOrder& order = report.grant.order;
-  const Json all{{"session", ToHex(report.grant.session)},
-                 {"path", report.path},
-                 {"phase", Text(PhaseName(order.phase))},
-                 {"mode", order.mode.has_value() ? Text(DispatchModeName(*order.mode)) : "plan"},
-                 {"y_dtype", Text(OutputDtypeName(order.y_dtype))},
-                 {"max_tokens", order.max_tokens},
-                 {"hidden", report.grant.plan.shape.hidden},
-                 {"experts", report.grant.plan.shape.experts},
-                 {"top_k", report.grant.plan.shape.top_k},
-                 {"plan", PlanJson(report.grant)},
-                 {"source", StatusJson(report.status)},
-                 {"workers", workers}};
+  Json all{{"session", ToHex(report.grant.session)},
+           {"path", report.path},
+           {"phase", Text(PhaseName(order.phase))},
+           {"mode", order.mode.has_value() ? Text(DispatchModeName(*order.mode)) : "plan"}};
+  AddGraphs(order, all);
+  all.update({{"y_dtype", Text(OutputDtypeName(order.y_dtype))},
+              {"max_tokens", order.max_tokens},
+              {"hidden", report.grant.plan.shape.hidden},
+              {"experts", report.grant.plan.shape.experts},
+              {"top_k", report.grant.plan.shape.top_k},
+              {"plan", PlanJson(report.grant)},
+              {"source", StatusJson(report.status)},
+              {"workers", workers}});
   return all.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

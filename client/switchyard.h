@@ -69,6 +69,18 @@ typedef enum sy_transport {
 typedef enum sy_phase { SY_PHASE_PREFILL = 0, SY_PHASE_DECODE = 1, SY_PHASE_MIXED = 2 } sy_phase;
 /* SY_MODE_PLAN: the plan's mode for the phase. */
 typedef enum sy_mode { SY_MODE_PLAN = 0, SY_MODE_NORMAL = 1, SY_MODE_LOW_LATENCY = 2 } sy_mode;
+/* In what mode an engine's steps travel: all in one, or each by its kind (sy_mode_of_step). */
+typedef enum sy_mode_choice {
+  SY_CHOICE_NORMAL = 1,
+  SY_CHOICE_LOW_LATENCY = 2,
+  SY_CHOICE_AUTO = 3
+} sy_mode_choice;
+/* What a step is to its engine, added up. */
+typedef enum sy_step_flags {
+  SY_STEP_EXTEND = 1,       /* any of its ranks extends a prompt */
+  SY_STEP_DRAFT_EXTEND = 2, /* of a speculative draft: few tokens, so as decode */
+  SY_STEP_GRAPH_CAPTURE = 4 /* recorded for replay: as decode */
+} sy_step_flags;
 typedef enum sy_dtype { SY_DTYPE_F32 = 0, SY_DTYPE_BF16 = 1 } sy_dtype;
 
 typedef struct sy_client sy_client;
@@ -119,6 +131,14 @@ typedef struct sy_step_request {
 /* "0.1.0" */
 SY_EXPORT const char* sy_version(void);
 
+/* The mode of a step with these sy_step_flags: a fixed choice is its own answer; auto is normal for
+ * extends that are neither of a draft nor captured, low_latency for all else. SY_MODE_PLAN, which
+ * is no answer, for a choice or flag that is not above. Pure. An engine in auto opens a session of
+ * prefill in normal and one of decode in low_latency and submits each step to the session that has
+ * its mode. A captured step needs a session with "supports_graphs" in its status: normal has none.
+ */
+SY_EXPORT sy_mode sy_mode_of_step(uint32_t choice, uint32_t flags);
+
 /* *out is set on every return but SY_INVALID_ARGUMENT for a bad structure, so that sy_last_error
  * can be asked; close it in any case. Does not dial. */
 SY_EXPORT sy_code sy_client_open(const sy_client_options* options, sy_client** out);
@@ -139,9 +159,10 @@ SY_EXPORT sy_code sy_poll(sy_step* step, int* done);
 /* Waits for the step's end, bounded by its deadline, and ends the step. */
 SY_EXPORT sy_code sy_wait(sy_step* step);
 
-/* Session, epoch, plan, configs with their reasons, attachments, and what the workers counted:
- * JSON, NUL-terminated, cut at `size`. Returns the bytes that the whole needs, NUL included; 0 on
- * error. */
+/* Session, whether its steps can be captured into graphs ("supports_graphs"; where not,
+ * "no_graphs_because"), epoch, plan, configs with their reasons, attachments, and what the workers
+ * counted: JSON, NUL-terminated, cut at `size`. Returns the bytes that the whole needs, NUL
+ * included; 0 on error. */
 SY_EXPORT size_t sy_session_status(sy_session* session, char* buffer, size_t size);
 
 /* The last failure of any call on this client or what came of it:

@@ -251,10 +251,12 @@ absl::StatusOr<DeploymentController*> Coordinator::FindFor(const OpenSessionOrde
   }
   if (names.size() == 1) return Find(names.front());
   if (names.size() > 1) {
-    return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
-                     absl::StrFormat("model %s is served by several deployments; name one of: %s",
-                                     order.model, absl::StrJoin(names, ", ")),
-                     {{"model", order.model}});
+    return MakeError(
+        absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
+        absl::StrCat(
+            order.model.empty() ? "there" : absl::StrCat("of model ", order.model, " there"),
+            " are several deployments; name one of: ", absl::StrJoin(names, ", ")),
+        {{"model", order.model}});
   }
   for (const auto& [request, apply] : applies_) {
     if (Asks(order, apply.spec)) {

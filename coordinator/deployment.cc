@@ -13,6 +13,7 @@
 
 #include "core/canonical_io.h"
 #include "core/error.h"
+#include "core/held_expert_bytes.h"
 #include "model/synthetic_model.h"
 
 namespace switchyard {
@@ -276,8 +277,11 @@ const LayerStorage& ModelFacts::StorageOf(LayerId layer) const {
 }
 
 std::int64_t ModelFacts::ExpertBytes() const {
-  const std::int64_t values = std::int64_t{3} * shape.hidden * shape.intermediate;
-  return values * 2;  // in BF16, as workers hold them whatever they are stored as
+  std::int64_t most = 0;
+  for (const LayerStorage& layer : storage) {
+    most = std::max(most, HeldExpertBytes(shape, layer.scheme));
+  }
+  return most;
 }
 
 absl::Status CheckFacts(const ModelFacts& facts) {

@@ -92,7 +92,8 @@ struct ModelFacts {
   // `layer` is one of `layers`.
   [[nodiscard]] const LayerStorage& StorageOf(LayerId layer) const;
 
-  // Upper bound of the memory that one expert of one layer takes on a worker, in bytes.
+  // The memory that one expert takes on a worker, in bytes (core/held_expert_bytes.h); of the layer
+  // whose experts take most.
   [[nodiscard]] std::int64_t ExpertBytes() const;
   friend bool operator==(const ModelFacts&, const ModelFacts&) = default;
 };

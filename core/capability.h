@@ -7,6 +7,7 @@
 
 #include "core/device_profile.h"
 #include "core/dtype.h"
+#include "core/gdn_facts.h"
 #include "core/quant_scheme.h"
 
 namespace switchyard {
@@ -20,6 +21,7 @@ struct CapabilitySet {
   std::vector<std::string> transports;     // "shm", "tcp", "inproc"
   std::int32_t max_top_k = 0;
   std::int64_t weight_bytes_max = 0;  // memory for expert weights; 0: unknown
+  GdnFacts gdn;                       // for engines on the same kind of device
 
   [[nodiscard]] bool Takes(DispatchDtype dtype) const;
   [[nodiscard]] bool Takes(QuantScheme scheme) const;

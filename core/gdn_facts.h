@@ -1,5 +1,6 @@
 // What a kind of device can run of gated delta networks (GDN), the linear attention of Qwen3-Next
-// and Qwen3.5. Engines run it, not this service; they ask here rather than know devices by name.
+// and Qwen3.5. Engines run it, not this service; they read it in a worker's capabilities (`syctl
+// describe worker`, ListWorkers) rather than know devices by name.
 //
 // Sources: SGLang PR 24906 (FlashInfer's GDN verifies drafts on SM90 alone) and PR 23815 (Triton's
 // two-dimensional grid crashed on NPUs beyond 65536 tokens). Pure; thread-safe.

@@ -88,7 +88,12 @@ struct AttachOrder {
   PlanHash hash;
   TransportChoice transport = TransportChoice::kAuto;
   RingOffer reply_ring;  // where the worker answers
+  // Size of the slots that the source will send to; 0: that of the reply ring's.
+  std::uint32_t request_slot_bytes = 0;
   bool record_amax = false;
+  [[nodiscard]] std::uint32_t request_slot_bytes_or_reply() const {
+    return request_slot_bytes > 0 ? request_slot_bytes : reply_ring.slot_bytes;
+  }
   friend bool operator==(const AttachOrder&, const AttachOrder&) = default;
 };
 struct AttachGrant {

@@ -1,10 +1,13 @@
 // The scales of a weight matrix that stay apart from its BF16 values.
 //
-//   w[n, k] = value[n, k] * tensor * channels[n] * blocks[n / 128, k / 128]
+//   w[n, k] = value[n, k] * tensor * channels[n] * blocks[n / 128, k / 128] * groups[n, k / 128]
 //
 // Where a layout has no other factor the values are its codes, exact in BF16, and a kernel
 // multiplies sums instead of weights: those over all of k by tensor and channel, that of each 128 k
-// by its block's. What is empty is 1. Plain data; thread-safe.
+// by its block's and group's. What is empty is 1. Plain data; thread-safe.
+//
+// Groups of a multiple of 128 k repeat their scale. Smaller ones have no place here: a sum cut more
+// often than that costs the kernels more than it is worth, and their scales go into the values.
 #pragma once
 
 #include <cstddef>
@@ -26,14 +29,18 @@ struct WeightScalesView {
   float tensor = 1;
   std::span<const float> channels{};  // [outputs], or empty
   std::span<const float> blocks{};    // [ScaleBlocks(outputs), ScaleBlocks(k)], or empty
+  std::span<const float> groups{};    // [outputs, ScaleBlocks(k)], or empty
 
   // Of the weight at output `n` of a matrix of `k_count` k. Slow: for references and tools.
   [[nodiscard]] float At(std::int64_t n, std::int64_t k, std::int64_t k_count) const {
     float scale = tensor;
     if (!channels.empty()) scale *= channels[static_cast<std::size_t>(n)];
-    if (blocks.empty()) return scale;
-    const std::int64_t at = n / kScaleBlock * ScaleBlocks(k_count) + k / kScaleBlock;
-    return scale * blocks[static_cast<std::size_t>(at)];
+    const auto of_row = [&](std::int64_t row) {
+      return static_cast<std::size_t>(row * ScaleBlocks(k_count) + k / kScaleBlock);
+    };
+    if (!blocks.empty()) scale *= blocks[of_row(n / kScaleBlock)];
+    if (!groups.empty()) scale *= groups[of_row(n)];
+    return scale;
   }
 };
 
@@ -41,9 +48,10 @@ struct WeightScales {
   float tensor = 1;
   std::vector<float> channels{};
   std::vector<float> blocks{};
+  std::vector<float> groups{};
 
   [[nodiscard]] WeightScalesView view() const {
-    return {.tensor = tensor, .channels = channels, .blocks = blocks};
+    return {.tensor = tensor, .channels = channels, .blocks = blocks, .groups = groups};
   }
   friend bool operator==(const WeightScales&, const WeightScales&) = default;
 };

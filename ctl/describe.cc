@@ -60,6 +60,13 @@ std::string ShapeText(const v1::MoeShape& shape) {
                          shape.top_k(), shape.hidden(), shape.intermediate());
 }
 
+// For engines: this service runs no attention.
+std::string GdnText(const v1::GdnFacts& gdn) {
+  return absl::StrCat(
+      "verify drafts with ", EnumWord(gdn.verify_kernel()),
+      gdn.grid_2d() ? "; two-dimensional grids work" : "; no kernels with two-dimensional grids");
+}
+
 template <typename Layers>
 std::string LayersText(const Layers& layers) {
   return absl::StrFormat("%d (%s)", layers.size(), Ranges({layers.begin(), layers.end()}));
@@ -169,6 +176,7 @@ std::string DescribeWorkerText(const v1::Worker& worker, const std::vector<Plan>
        {"transports", absl::StrJoin(can.transports(), ", ")},
        {"max top-k", absl::StrCat(can.max_top_k())},
        {"weight memory", BytesText(can.weight_bytes_max())},
+       {"GDN", can.has_gdn() ? GdnText(can.gdn()) : ""},
        {"experts", absl::StrCat(worker.experts())}},
       0);
   TextTable held({"DEPLOYMENT", "EPOCH", "STATE", "PLAN"});

@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 
 #include "core/error.h"
+#include "core/resolve/mode_resolver.h"
 
 namespace switchyard {
 namespace {
@@ -65,6 +66,11 @@ std::string OutcomeText(const DispatchOutcome& outcome, DispatchDtype decided) {
       outcome.staging.combine, outcome.use_fp8 ? 1 : 0, outcome.use_nvfp4 ? 1 : 0);
 }
 
+std::string GraphsText(DispatchMode mode) {
+  if (SupportsGraphs(mode)) return "Graphs: steps can be captured and replayed.\n";
+  return absl::StrCat("Graphs: unsupported; ", WhyNoGraphs(mode), ".\n");
+}
+
 std::string RefusalText(const absl::Status& refusal) {
   return absl::StrFormat("Refused, %s (%s): %s\n", absl::StatusCodeToString(refusal.code()),
                          ReasonName(ReasonOf(refusal)), refusal.message());
@@ -99,7 +105,8 @@ std::string ExplainText(const DecisionTrace& trace) {
   out += trace.outcome ? OutcomeText(*trace.outcome, trace.decision->dtype)
                        : RefusalText(trace.refusal);
   if (!trace.mode_why.empty()) {
-    absl::StrAppend(&out, "Mode ", DispatchModeName(trace.mode), ": ", trace.mode_why, ".\n");
+    absl::StrAppend(&out, "Mode ", DispatchModeName(trace.mode), ": ", trace.mode_why, ".\n",
+                    GraphsText(trace.mode));
   }
   if (trace.decision) out += RulesText(*trace.decision, trace.order);
   if (!trace.adjustments.empty()) out += "\nWhat changed it afterwards\n";

@@ -75,6 +75,7 @@ struct DispatchOutcome {
   DispatchDtype combine_dtype = DispatchDtype::kBf16;  // always
   bool use_fp8 = false;    // FP8, or INT8: what SGLang's dispatcher calls so
   bool use_nvfp4 = false;  // NVFP4
+  bool graphs = false;     // steps can be captured into a graph and replayed
   RowBytes wire;           // of one row on the way to the experts
   std::int64_t combine_row_bytes = 0;
   StagingBytes staging;  // of one step or chunk

@@ -324,6 +324,7 @@ void Resolution::Finish() {
   if (dtype_ == DispatchDtype::kFp8 && (packed || as_experts)) outcome.format = kFp8Ue8m0Format;
   outcome.use_fp8 = dtype_ == DispatchDtype::kFp8 || dtype_ == DispatchDtype::kInt8;
   outcome.use_nvfp4 = dtype_ == DispatchDtype::kNvfp4;
+  outcome.graphs = SupportsGraphs(trace_.mode);
   const std::int32_t hidden = request_.shape.hidden;
   outcome.wire = RowBytesOf(outcome.format, hidden);
   outcome.combine_row_bytes = RowBytesOf(outcome.combine_dtype, hidden).total();

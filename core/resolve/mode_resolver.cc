@@ -34,16 +34,15 @@ std::optional<ModeChoice> ModeChoiceFromName(absl::string_view name) {
   return static_cast<ModeChoice>(it - kChoiceNames.begin());
 }
 
-bool Enables(ModeChoice choice, DispatchMode mode) {
-  if (choice == ModeChoice::kAuto) return true;
-  return (choice == ModeChoice::kNormal) == (mode == DispatchMode::kNormal);
+Phase PhaseOfStep(const StepKind& step) {
+  const bool many_tokens = step.extend && !step.draft_extend && !step.graph_capture;
+  return many_tokens ? Phase::kPrefill : Phase::kDecode;
 }
 
 DispatchMode ModeOfStep(ModeChoice choice, const StepKind& step) {
   if (choice == ModeChoice::kNormal) return DispatchMode::kNormal;
   if (choice == ModeChoice::kLowLatency) return DispatchMode::kLowLatency;
-  const bool many_tokens = step.extend && !step.draft_extend && !step.graph_capture;
-  return many_tokens ? DispatchMode::kNormal : DispatchMode::kLowLatency;
+  return PhaseOfStep(step) == Phase::kPrefill ? DispatchMode::kNormal : DispatchMode::kLowLatency;
 }
 
 ModeChoice DefaultModeChoice(Phase phase) {
@@ -74,6 +73,12 @@ ModeDecision ModeOfConfig(Phase phase, std::optional<DispatchMode> asked) {
 }
 
 bool SupportsGraphs(DispatchMode mode) { return mode == DispatchMode::kLowLatency; }
+
+absl::string_view WhyNoGraphs(DispatchMode mode) {
+  if (SupportsGraphs(mode)) return "";
+  return "steps of mode normal cannot be captured: how many rows arrive is known only once they "
+         "have been counted";
+}
 
 absl::Status CheckModesAgree(StepId step, std::span<const RankMode> ranks) {
   const std::string normal = RanksIn(DispatchMode::kNormal, ranks);

@@ -21,17 +21,17 @@ enum class ModeChoice : std::uint8_t { kNormal = 0, kLowLatency = 1, kAuto = 2 }
 absl::string_view ModeChoiceName(ModeChoice choice);  // "normal", "low_latency", "auto"
 std::optional<ModeChoice> ModeChoiceFromName(absl::string_view name);
 
-// True when steps of `choice` may travel in `mode`: what buffers have to be there for.
-bool Enables(ModeChoice choice, DispatchMode mode);
-
 // What a step is to its engine. `extend`: any of its ranks extends a prompt.
 struct StepKind {
   bool extend = false;
   bool draft_extend = false;   // of a speculative draft: few tokens, so as decode
   bool graph_capture = false;  // recorded for replay: as decode
 };
-// A fixed choice is its own answer; auto is normal for an extend that is neither of a draft nor
-// captured, low_latency for all else.
+// Prefill for an extend that is neither of a draft nor captured, decode for all else; never mixed.
+// It names the session that a step goes through where there is one for each phase.
+Phase PhaseOfStep(const StepKind& step);
+// A fixed choice is its own answer; auto is normal for steps of prefill, low_latency for those of
+// decode.
 DispatchMode ModeOfStep(ModeChoice choice, const StepKind& step);
 
 // When nobody says: prefill normal, decode low_latency, mixed auto.
@@ -48,6 +48,8 @@ ModeDecision ModeOfConfig(Phase phase, std::optional<DispatchMode> asked);
 // Whether steps of `mode` can be recorded into a graph and replayed. Those of normal cannot: how
 // many rows arrive is known only once they have been counted.
 bool SupportsGraphs(DispatchMode mode);
+// For people: why they cannot, as a clause that names the mode; empty where they can.
+absl::string_view WhyNoGraphs(DispatchMode mode);
 
 // The mode that one rank is about to use for a step.
 struct RankMode {

@@ -16,11 +16,12 @@ std::int64_t RowsOf(const StagingRows& rows, DispatchMode mode) {
   return rows.tokens * places;
 }
 
-StagingBytes StagingTable::Require(const StagingKey& key, const StagingBytes& need) {
-  StagingBytes& size = sizes_[key];
-  size.dispatch = std::max(size.dispatch, need.dispatch);
-  size.combine = std::max(size.combine, need.combine);
-  return size;
+StagingBytes LargerOf(const StagingBytes& a, const StagingBytes& b) {
+  return {.dispatch = std::max(a.dispatch, b.dispatch), .combine = std::max(a.combine, b.combine)};
+}
+
+bool Holds(const StagingBytes& room, const StagingBytes& need) {
+  return room.dispatch >= need.dispatch && room.combine >= need.combine;
 }
 
 }  // namespace switchyard

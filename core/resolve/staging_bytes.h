@@ -5,8 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
-#include <string>
 
 #include "core/dispatch_mode.h"
 #include "core/wire_format.h"
@@ -38,26 +36,9 @@ struct StagingRows {
 // low_latency sends a row to each of top-k experts, normal a row to each worker that holds any.
 std::int64_t RowsOf(const StagingRows& rows, DispatchMode mode);
 
-// The layers that share one buffer.
-struct StagingKey {
-  std::string model;
-  std::string group;  // of ranks, or the session
-  std::int32_t hidden = 0;
-  DispatchMode mode = DispatchMode::kNormal;
-  friend auto operator<=>(const StagingKey&, const StagingKey&) = default;
-};
-
-// The size of each shared buffer: what the largest of its layers needs. A layer that is resolved
-// again to a larger dtype grows it; nothing shrinks it, since a step may be in flight. Two models
-// never share one. Plain data; not thread-safe.
-class StagingTable {
- public:
-  // Grows the buffer of `key` to hold `need`; returns its size now.
-  StagingBytes Require(const StagingKey& key, const StagingBytes& need);
-  [[nodiscard]] const std::map<StagingKey, StagingBytes>& sizes() const { return sizes_; }
-
- private:
-  std::map<StagingKey, StagingBytes> sizes_;
-};
+// What holds either. A buffer that layers share is as large as the largest of them needs, in each
+// direction; one that is needed larger grows, and none shrinks: a step may be in flight.
+StagingBytes LargerOf(const StagingBytes& a, const StagingBytes& b);
+bool Holds(const StagingBytes& room, const StagingBytes& need);
 
 }  // namespace switchyard

@@ -25,6 +25,9 @@ void AddCommonOptions(CLI::App& app, CommonOptions& options, bool with_format) {
   auto* target = app.add_option("--target", options.moe.target,
                                 "host:port of a running deployment's coordinator (or, with "
                                 "--transport gateway, of a worker); else one is started");
+  app.add_option("--deployment", options.moe.deployment,
+                 "Its name at --target, where there are several")
+      ->needs(target);
   app.add_option("--workers", options.moe.workers, "Of the deployment that is started")
       ->check(CLI::Range(1, 64))
       ->excludes(target)
@@ -32,8 +35,10 @@ void AddCommonOptions(CLI::App& app, CommonOptions& options, bool with_format) {
   app.add_option("--transport", options.moe.transport, "auto, shm, tcp, gateway or loopback")
       ->check(CLI::IsMember({"auto", "shm", "tcp", "gateway", "loopback"}))
       ->capture_default_str();
-  app.add_option("--mode", options.moe.mode, "normal or low_latency; the plan's if not given")
-      ->check(CLI::IsMember({"normal", "low_latency"}));
+  app.add_option("--mode", options.moe.mode,
+                 "normal, low_latency, or auto: normal for prompts, low_latency for single tokens; "
+                 "the plan's if not given")
+      ->check(CLI::IsMember({"normal", "low_latency", "auto"}));
   app.add_option(kDtypeFlag, options.moe.dispatcher_output_dtype,
                  "What rows travel as to the deployment that is started: auto, bf16, fp8, int8 or "
                  "nvfp4")

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
+#include "client/step_sessions.h"
 #include "core/error.h"
 #include "core/status_macros.h"
 #include "examples/qwen3_moe/plan_report.h"
@@ -18,12 +19,17 @@ namespace {
 constexpr std::size_t kNormalTokensMax = 4096;  // of one call; normal itself has no bound
 constexpr Duration kReportTimeout = std::chrono::seconds(10);
 
-// One session and what its workers must have counted.
+// What a step is to its engine: all of ours are whole prompts or single tokens.
+constexpr StepKind kPrompt{.extend = true};
+constexpr StepKind kToken{};
+
+// The session for one kind of step and what its workers must have counted.
 class TalliedSession {
  public:
-  static absl::StatusOr<std::unique_ptr<TalliedSession>> Open(Client& client,
-                                                              const OpenSessionOrder& order,
-                                                              Duration timeout);
+  // `sessions` outlive it. `own`: the gateway's worker; empty in p2p.
+  static absl::StatusOr<std::unique_ptr<TalliedSession>> Make(const StepSessions& sessions,
+                                                              const StepKind& kind,
+                                                              const std::string& own);
 
   absl::Status Run(const MoeCall& call);
   absl::Status AddTo(ExpertsReport& report, const std::string& expected_path);
@@ -33,28 +39,27 @@ class TalliedSession {
   MoePath path;
 
  private:
-  TalliedSession(std::unique_ptr<MoeSession> session, SessionGrant grant, std::string own)
-      : session_(std::move(session)),
+  TalliedSession(MoeSession* session, SessionGrant grant, std::string own)
+      : session_(session),
         grant_(std::move(grant)),
         own_(std::move(own)),
         tally_(grant_.plan, grant_.order.phase, *grant_.order.mode, own_) {}
 
-  std::unique_ptr<MoeSession> session_;
+  MoeSession* session_;
   SessionGrant grant_;
   std::string own_;
   RoutingTally tally_;
 };
 
-absl::StatusOr<std::unique_ptr<TalliedSession>> TalliedSession::Open(Client& client,
-                                                                     const OpenSessionOrder& order,
-                                                                     Duration timeout) {
-  SY_ASSIGN_OR_RETURN(std::unique_ptr<MoeSession> session, client.OpenWhenReady(order, timeout));
+absl::StatusOr<std::unique_ptr<TalliedSession>> TalliedSession::Make(const StepSessions& sessions,
+                                                                     const StepKind& kind,
+                                                                     const std::string& own) {
+  SY_ASSIGN_OR_RETURN(MoeSession* const session, sessions.For(kind));
   SY_ASSIGN_OR_RETURN(SessionGrant grant, session->Grant());
   const std::int32_t limit = grant.plan.configs.front().max_tokens_per_step;
   const bool low_latency = grant.order.mode == DispatchMode::kLowLatency;
   const std::int32_t max_tokens = grant.order.max_tokens > 0 ? grant.order.max_tokens : limit;
-  std::unique_ptr<TalliedSession> made(
-      new TalliedSession(std::move(session), std::move(grant), client.gateway_worker()));
+  std::unique_ptr<TalliedSession> made(new TalliedSession(session, std::move(grant), own));
   made->path.max_tokens =
       low_latency && max_tokens > 0 ? static_cast<std::size_t>(max_tokens) : kNormalTokensMax;
   made->path.run = [raw = made.get()](const MoeCall& call) { return raw->Run(call); };
@@ -138,14 +143,14 @@ class DeploymentMoe final : public MoeProvider {
       : options_(std::move(options)), client_(std::move(client)) {}
 
   absl::Status Open() {
-    OpenSessionOrder order;
-    order.model = options_.model;
-    order.mode = options_.mode;
-    order.record_amax = options_.record_amax;
-    order.phase = Phase::kPrefill;
-    SY_ASSIGN_OR_RETURN(prefill_, TalliedSession::Open(*client_, order, options_.ready_timeout));
-    order.phase = Phase::kDecode;
-    SY_ASSIGN_OR_RETURN(decode_, TalliedSession::Open(*client_, order, options_.ready_timeout));
+    StepSessionsOrder order;
+    order.common.deployment = options_.deployment;
+    order.common.record_amax = options_.record_amax;
+    order.choice = options_.mode;
+    SY_ASSIGN_OR_RETURN(sessions_, StepSessions::Open(*client_, order, options_.ready_timeout));
+    const std::string own = client_->gateway_worker();
+    SY_ASSIGN_OR_RETURN(prefill_, TalliedSession::Make(*sessions_, kPrompt, own));
+    SY_ASSIGN_OR_RETURN(decode_, TalliedSession::Make(*sessions_, kToken, own));
     return absl::OkStatus();
   }
 
@@ -168,7 +173,8 @@ class DeploymentMoe final : public MoeProvider {
  private:
   DeploymentMoeOptions options_;
   std::unique_ptr<Client> client_;
-  std::unique_ptr<TalliedSession> prefill_;  // sessions go before their client
+  std::unique_ptr<StepSessions> sessions_;  // go before their client
+  std::unique_ptr<TalliedSession> prefill_;
   std::unique_ptr<TalliedSession> decode_;
 };
 

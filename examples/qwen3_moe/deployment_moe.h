@@ -8,13 +8,14 @@
 #include "absl/status/statusor.h"
 
 #include "client/client.h"
+#include "core/resolve/mode_resolver.h"
 #include "examples/qwen3_moe/moe_provider.h"
 
 namespace switchyard::qwen3_moe {
 
 struct DeploymentMoeOptions {
-  std::string model;                 // as the deployment names it; empty: its only one
-  std::optional<DispatchMode> mode;  // unset: the plan's for prefill and for decode
+  std::string deployment;          // its name; empty: the only one
+  std::optional<ModeChoice> mode;  // unset: the plan's for prefill and for decode
   // How rows must travel for the check to pass: "mapped", "messages", "grpc", "inproc".
   std::string expected_path;
   bool record_amax = false;  // workers note the largest magnitudes of each expert
@@ -24,8 +25,8 @@ struct DeploymentMoeOptions {
   std::shared_ptr<void> keep_alive;
 };
 
-// Opens a prefill and a decode session; waits at most ready_timeout for the deployment's first
-// epoch. Errors: those of Client::Open.
+// Opens a session of prefill and one of decode; waits at most ready_timeout for the deployment's
+// first epoch. Errors: those of StepSessions::Open.
 absl::StatusOr<std::unique_ptr<MoeProvider>> OpenDeploymentMoe(std::unique_ptr<Client> client,
                                                                const DeploymentMoeOptions& options);
 

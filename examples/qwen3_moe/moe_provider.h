@@ -62,9 +62,12 @@ struct MoeOptions {
   // The rest is for deployments. A running one, by its coordinator's "host:port"; empty: one of our
   // own, for as long as the provider lives.
   std::string target{};
+  std::string deployment{};        // its name there; empty: the only one
   std::int32_t workers = 4;        // of our own
   std::string transport = "auto";  // or "shm", "tcp", "gateway"; of our own also "loopback"
-  std::string mode{};              // "normal", "low_latency"; empty: the plan's for each phase
+  // "normal", "low_latency", "auto" (prompts normal, single tokens low_latency); empty: the plan's
+  // for each phase.
+  std::string mode{};
   // What our own is asked for: "auto", "bf16", "fp8", "int8", "nvfp4"; empty: nothing.
   std::string dispatcher_output_dtype{};
   bool record_amax = false;  // hits carry the largest magnitudes; p2p and loopback only

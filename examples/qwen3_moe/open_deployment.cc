@@ -8,6 +8,7 @@
 #include "client/client.h"
 #include "core/error.h"
 #include "core/resolve/dtype_option.h"
+#include "core/resolve/mode_resolver.h"
 #include "core/status_macros.h"
 #include "deploy/local/in_process_deployment.h"
 #include "deploy/local/interrupt_guard.h"
@@ -67,6 +68,13 @@ absl::StatusOr<DtypeChoice> ChoiceOf(const std::string& name) {
   return dtype ? static_cast<DtypeChoice>(static_cast<int>(*dtype) + 1) : DtypeChoice::kAuto;
 }
 
+// What a deployment of our own is asked for in every phase. The planner gives prefill normal and
+// decode low_latency by itself, which is what auto wants of them.
+std::optional<DispatchMode> PlannedMode(std::optional<ModeChoice> choice) {
+  if (!choice || *choice == ModeChoice::kAuto) return std::nullopt;
+  return ModeOfStep(*choice, {});
+}
+
 absl::StatusOr<std::unique_ptr<MoeProvider>> OpenLoopback(const std::string& model_dir,
                                                           const MoeOptions& options,
                                                           DeploymentMoeOptions moe) {
@@ -76,7 +84,7 @@ absl::StatusOr<std::unique_ptr<MoeProvider>> OpenLoopback(const std::string& mod
   in_process.checkpoint = model_dir;
   in_process.workers = options.workers;
   in_process.logger = own->logger.get();
-  in_process.mode = moe.mode;
+  in_process.mode = PlannedMode(moe.mode);
   if (!options.dispatcher_output_dtype.empty()) {
     SY_ASSIGN_OR_RETURN(in_process.dispatcher_output_dtype,
                         ChoiceOf(options.dispatcher_output_dtype));
@@ -97,7 +105,7 @@ absl::StatusOr<std::unique_ptr<MoeProvider>> OpenProcesses(const std::string& mo
   local.checkpoint = std::filesystem::absolute(model_dir).string();
   local.workers = options.workers;
   local.worker_flags = {"--net-devices", "lo"};
-  local.mode = options.mode;
+  if (const auto mode = PlannedMode(moe.mode)) local.mode = std::string(DispatchModeName(*mode));
   local.dispatcher_output_dtype = options.dispatcher_output_dtype;
   // Before any thread of ours, so that all inherit the blocked signals.
   own->guard = std::make_unique<InterruptGuard>();
@@ -124,9 +132,9 @@ absl::StatusOr<std::unique_ptr<MoeProvider>> OpenDeployment(const std::string& m
                      "itself; give another --transport than gateway");
   }
   DeploymentMoeOptions moe;
+  moe.deployment = options.deployment;
   moe.record_amax = options.record_amax;
-  DispatchMode mode = DispatchMode::kNormal;
-  if (DispatchModeFromName(options.mode, &mode)) moe.mode = mode;
+  moe.mode = ModeChoiceFromName(options.mode);
   moe.expected_path = PathFor(options.transport);
   moe.description = absl::StrCat(
       options.target.empty() ? absl::StrCat("own deployment of ", options.workers, " workers")

@@ -21,7 +21,8 @@ struct Routing {
 
 // Picks from logits: softmax over all experts, the top_k largest, equal ones by the lower id.
 // Weights are the probabilities, divided by their sum if `normalise`. NaN is never preferred, and a
-// row of NaN gets experts 0..top_k-1 with NaN weights: ids are always valid.
+// row of NaN gets experts 0..top_k-1 with NaN weights: ids are always valid. By the routing helpers
+// that engines have from us (model/routing/top_k.h).
 struct RouterRule {
   std::size_t top_k = 0;  // 1..experts
   bool normalise = false;

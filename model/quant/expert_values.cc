@@ -40,20 +40,130 @@ std::vector<float> FloatsOf(const RawTensor& tensor) {
   return values;
 }
 
-// One projection, row after row into FP32, then into BF16. Without what ScalesOf returns.
-class RowReader {
+// The scales of a layout that has one for each output and group of K; none for others.
+class GroupScales {
  public:
-  explicit RowReader(const RawProjection& raw)
-      : raw_(raw),
+  explicit GroupScales(const RawProjection& raw)
+      : layout_(raw.quant.layout),
         rows_(raw.size.rows),
-        columns_(raw.size.columns),
-        group_(raw.quant.group_size == 0 ? raw.size.columns : raw.quant.group_size),
-        bytes_(reinterpret_cast<const std::uint8_t*>(raw.Find(TensorRole::kWeight)->bytes.data())) {
+        size_(raw.quant.group_size == 0 ? raw.size.columns : raw.quant.group_size),
+        count_(raw.size.columns / size_) {
+    if (!Has(raw)) return;
     if (const RawTensor* scale = raw.Find(TensorRole::kScale)) scales_ = FloatsOf(*scale);
     if (const RawTensor* second = raw.Find(TensorRole::kScaleSecond)) second_ = FloatsOf(*second);
   }
 
+  [[nodiscard]] bool any() const { return !scales_.empty(); }
+  [[nodiscard]] std::int64_t size() const { return size_; }
+  // They may stay outside the values: sums are scaled after all of K, or each 128 of it. NVFP4's
+  // never: with E2M1 they make values that are exact.
+  [[nodiscard]] bool apart() const {
+    if (layout_ == QuantLayout::kNvfp4ModelOpt || layout_ == QuantLayout::kNvfp4Compressed) {
+      return false;
+    }
+    return any() && (count_ == 1 || size_ % kScaleBlock == 0);
+  }
+
+  [[nodiscard]] float At(std::int64_t n, std::int64_t group) const {
+    if (layout_ == QuantLayout::kAwq) return scales_[Index(group * rows_ + n)];
+    const std::size_t at = Index(n * count_ + group);
+    // As NPU kernels compute it: rounded to F16.
+    if (!second_.empty()) return F16ToFloat(FloatToF16(scales_[Index(n)] * second_[at]));
+    return scales_[at];
+  }
+
+  // All of them; call it where apart().
+  [[nodiscard]] WeightScales Scales() const {
+    WeightScales scales;
+    std::vector<float>& to = of_rows() ? scales.channels : scales.groups;
+    const std::int64_t blocks = of_rows() ? 1 : ScaleBlocks(count_ * size_);
+    to.reserve(Index(rows_ * blocks));
+    for (std::int64_t n = 0; n < rows_; ++n) {
+      for (std::int64_t block = 0; block < blocks; ++block) {
+        to.push_back(At(n, block * kScaleBlock / size_));
+      }
+    }
+    return scales;
+  }
+
+ private:
+  static bool Has(const RawProjection& raw) {
+    switch (raw.quant.layout) {
+      case QuantLayout::kNvfp4ModelOpt:
+      case QuantLayout::kNvfp4Compressed:
+      case QuantLayout::kW4Afp8:
+      case QuantLayout::kPackQuantized:
+      case QuantLayout::kAwq:
+        return true;
+      case QuantLayout::kModelSlimW4A8:
+        return raw.Find(TensorRole::kScaleSecond) != nullptr;
+      default:
+        return false;
+    }
+  }
+  // One group a row, and none that may be negative: kernels take no such scale of an output.
+  [[nodiscard]] bool of_rows() const {
+    const bool may_be_negative =
+        layout_ == QuantLayout::kPackQuantized || layout_ == QuantLayout::kAwq;
+    return count_ == 1 && !may_be_negative;
+  }
+  static std::size_t Index(std::int64_t at) { return static_cast<std::size_t>(at); }
+
+  const QuantLayout layout_;
+  const std::int64_t rows_;
+  const std::int64_t size_;
+  const std::int64_t count_;  // groups of a row
+  std::vector<float> scales_;
+  std::vector<float> second_;
+};
+
+// One projection, row after row into FP32, then into BF16. Without what ScalesOf returns.
+class RowReader {
+ public:
+  RowReader(const RawProjection& raw, const GroupScales& groups)
+      : raw_(raw),
+        groups_(groups),
+        scaled_(groups.any() && !groups.apart()),
+        rows_(raw.size.rows),
+        columns_(raw.size.columns),
+        bytes_(reinterpret_cast<const std::uint8_t*>(raw.Find(TensorRole::kWeight)->bytes.data())) {
+  }
+
   void Row(std::int64_t n, float* out) const {
+    Codes(n, out);
+    if (!scaled_) return;
+    for (std::int64_t first = 0; first < columns_; first += groups_.size()) {
+      const float factor = groups_.At(n, first / groups_.size());
+      for (std::int64_t k = first; k < first + groups_.size(); ++k) out[k] *= factor;
+    }
+  }
+
+  // [rows, columns] of a layout that stores columns of [columns, rows].
+  void AllOfAwq(Bf16* out) const {
+    // Where column 8j + i is: the inverse of {0, 2, 4, 6, 1, 3, 5, 7}.
+    constexpr std::array<std::uint32_t, 8> kShiftOfColumn{0, 16, 4, 20, 8, 24, 12, 28};
+    const RawTensor& zeros = *raw_.Find(TensorRole::kZeroPoints);
+    const auto* zero_bytes = reinterpret_cast<const std::uint8_t*>(zeros.bytes.data());
+    const std::int64_t words = rows_ / 8;
+    for (std::int64_t k = 0; k < columns_; ++k) {
+      const std::int64_t group = k / groups_.size();
+      for (std::int64_t word = 0; word < words; ++word) {
+        const std::uint32_t codes = WordAt(bytes_, k * words + word);
+        const std::uint32_t zero_codes = WordAt(zero_bytes, group * words + word);
+        for (std::int64_t i = 0; i < 8; ++i) {
+          const std::uint32_t shift = kShiftOfColumn[static_cast<std::size_t>(i)];
+          const std::int64_t n = word * 8 + i;
+          const auto code = static_cast<float>((codes >> shift) & 0xfU);
+          const auto zero = static_cast<float>((zero_codes >> shift) & 0xfU);
+          const float factor = scaled_ ? groups_.At(n, group) : 1.0F;
+          out[n * columns_ + k] = FloatToBf16((code - zero) * factor);
+        }
+      }
+    }
+  }
+
+ private:
+  void Codes(std::int64_t n, float* out) const {
     switch (raw_.quant.layout) {
       case QuantLayout::kBf16:
       case QuantLayout::kAwq:
@@ -79,33 +189,6 @@ class RowReader {
     }
   }
 
-  // [rows, columns] of a layout that stores columns of [columns, rows].
-  void AllOfAwq(Bf16* out) const {
-    // Where column 8j + i is: the inverse of {0, 2, 4, 6, 1, 3, 5, 7}.
-    constexpr std::array<std::uint32_t, 8> kShiftOfColumn{0, 16, 4, 20, 8, 24, 12, 28};
-    const RawTensor& zeros = *raw_.Find(TensorRole::kZeroPoints);
-    const auto* zero_bytes = reinterpret_cast<const std::uint8_t*>(zeros.bytes.data());
-    const std::int64_t words = rows_ / 8;
-    for (std::int64_t k = 0; k < columns_; ++k) {
-      const std::int64_t group = k / group_;
-      for (std::int64_t word = 0; word < words; ++word) {
-        const std::uint32_t codes = WordAt(bytes_, k * words + word);
-        const std::uint32_t zero_codes = WordAt(zero_bytes, group * words + word);
-        for (std::int64_t i = 0; i < 8; ++i) {
-          const std::uint32_t shift = kShiftOfColumn[static_cast<std::size_t>(i)];
-          const std::int64_t n = word * 8 + i;
-          const auto code = static_cast<float>((codes >> shift) & 0xfU);
-          const auto zero = static_cast<float>((zero_codes >> shift) & 0xfU);
-          out[n * columns_ + k] = FloatToBf16((code - zero) * Scale(group * rows_ + n));
-        }
-      }
-    }
-  }
-
- private:
-  [[nodiscard]] float Scale(std::int64_t index) const {
-    return scales_[static_cast<std::size_t>(index)];
-  }
   static std::uint32_t WordAt(const std::uint8_t* bytes, std::int64_t index) {
     std::uint32_t word = 0;
     std::memcpy(&word, bytes + index * 4, sizeof(word));
@@ -116,61 +199,51 @@ class RowReader {
     const std::uint8_t* in = bytes_ + n * columns_;
     for (std::int64_t k = 0; k < columns_; ++k) out[k] = e4m3_[in[k]];
   }
-  // Two values of a row in each byte, a scale for each group.
+  // Two values of a row in each byte.
   template <typename Decode>
   void PairRow(std::int64_t n, float* out, Decode decode) const {
     const std::uint8_t* in = bytes_ + n * (columns_ / 2);
-    const std::int64_t first = n * (columns_ / group_);
     for (std::int64_t k = 0; k < columns_; k += 2) {
       const std::uint32_t both = in[k / 2];
-      const float scale = Scale(first + k / group_);
-      out[k] = decode(both & 0xfU) * scale;
-      out[k + 1] = decode(both >> 4U) * scale;
+      out[k] = decode(both & 0xfU);
+      out[k + 1] = decode(both >> 4U);
     }
   }
   void Int8Row(std::int64_t n, float* out) const {
     const auto* in = reinterpret_cast<const std::int8_t*>(bytes_) + n * columns_;
     for (std::int64_t k = 0; k < columns_; ++k) out[k] = static_cast<float>(in[k]);
   }
-  // The scale of a group as NPU kernels compute it: rounded to F16.
   void TwoRowsInAByte(std::int64_t n, float* out) const {
     const std::uint8_t* in = bytes_ + n / 2 * columns_;
     const std::uint32_t shift = n % 2 == 0 ? 0 : 4;
-    const std::int64_t groups = columns_ / group_;
     for (std::int64_t k = 0; k < columns_; ++k) {
-      float scale = 1;
-      if (!second_.empty()) {
-        const auto at = static_cast<std::size_t>(n * groups + k / group_);
-        scale = F16ToFloat(FloatToF16(Scale(n) * second_[at]));
-      }
-      out[k] = SignedInt4((static_cast<std::uint32_t>(in[k]) >> shift) & 0xfU) * scale;
+      out[k] = SignedInt4((static_cast<std::uint32_t>(in[k]) >> shift) & 0xfU);
     }
   }
   // Eight values of a row in each word, value + 8.
   void WordRow(std::int64_t n, float* out) const {
-    const std::int64_t first = n * (columns_ / group_);
     for (std::int64_t k = 0; k < columns_; k += 8) {
       const std::uint32_t word = WordAt(bytes_, (n * columns_ + k) / 8);
       for (std::int64_t i = 0; i < 8; ++i) {
         const auto code = static_cast<std::int32_t>((word >> static_cast<unsigned>(4 * i)) & 0xfU);
-        out[k + i] = static_cast<float>(code - 8) * Scale(first + (k + i) / group_);
+        out[k + i] = static_cast<float>(code - 8);
       }
     }
   }
 
   const RawProjection& raw_;
+  const GroupScales& groups_;
+  const bool scaled_;  // the scales of groups are in the values
   const std::int64_t rows_;
   const std::int64_t columns_;
-  const std::int64_t group_;
   const std::uint8_t* bytes_;
-  std::vector<float> scales_;
-  std::vector<float> second_;
   const std::array<float, 256> e4m3_ = MakeE4m3Table();
   const std::array<float, 16> e2m1_ = MakeE2m1Table();
 };
 
 // The factors that stay outside the values.
-WeightScales ScalesOf(const RawProjection& raw) {
+WeightScales ScalesOf(const RawProjection& raw, const GroupScales& groups) {
+  if (groups.apart()) return groups.Scales();
   switch (raw.quant.layout) {
     case QuantLayout::kFp8Block:
     case QuantLayout::kFp8BlockCompressed:
@@ -182,7 +255,7 @@ WeightScales ScalesOf(const RawProjection& raw) {
     case QuantLayout::kNvfp4Compressed:
       return {.tensor = 1.0F / FloatAt(*raw.Find(TensorRole::kGlobalScale), 0)};
     case QuantLayout::kModelSlimW4A8:
-      if (raw.Find(TensorRole::kScaleSecond) != nullptr) return {};
+      if (groups.any()) return {};
       return {.channels = FloatsOf(*raw.Find(TensorRole::kScale))};
     case QuantLayout::kFp8Channel:
     case QuantLayout::kInt8Channel:
@@ -243,7 +316,8 @@ ProjectionValues ValuesOf(const RawProjection& projection) {
   const auto [rows, columns] = projection.size;
   ProjectionValues result;
   result.values.resize(static_cast<std::size_t>(rows * columns));
-  result.scales = ScalesOf(projection);
+  const GroupScales groups(projection);
+  result.scales = ScalesOf(projection, groups);
   if (const RawTensor* bias = projection.Find(TensorRole::kBias)) {
     for (std::int64_t n = 0; n < rows; ++n) result.bias.push_back(FloatAt(*bias, n));
   }
@@ -252,7 +326,7 @@ ProjectionValues ValuesOf(const RawProjection& projection) {
     std::memcpy(result.values.data(), weight.bytes.data(), weight.bytes.size());
     return result;
   }
-  const RowReader reader(projection);
+  const RowReader reader(projection, groups);
   if (projection.quant.layout == QuantLayout::kAwq) {
     reader.AllOfAwq(result.values.data());
     return result;

@@ -1,10 +1,11 @@
 // The weights of one projection as expert kernels take them: BF16 values, and apart from them the
-// scales that the layout has for the tensor, for each output, or for each block of 128 by 128.
+// scales that the layout has for the tensor, for each output, for each block of 128 by 128, or for
+// each output and group of K.
 //
-// FP8, INT8 and NVFP4 values are exact, codes or codes times E4M3 scales of groups, and all FP32
-// factors stay outside: nothing is lost at all. Scales of other groups than these are multiplied
-// in, and the values are Dequantize's (dequantize.h) rounded to BF16 once. Pure; thread-safe. Cost:
-// about a nanosecond for each weight.
+// Values are exact, codes or codes times E4M3 scales of groups, and all FP32 factors stay outside:
+// nothing is lost at all. But scales of groups of K that are neither a multiple of 128 nor all of K
+// are multiplied in, and the values are Dequantize's (dequantize.h) rounded to BF16 once. Pure;
+// thread-safe. Cost: about a nanosecond for each weight.
 #pragma once
 
 #include <vector>

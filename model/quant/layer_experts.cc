@@ -9,6 +9,7 @@
 #include "core/bf16.h"
 #include "core/status_macros.h"
 #include "model/checkpoint_error.h"
+#include "model/quant/scale_range.h"
 #include "model/quant/tensor_values.h"
 
 namespace switchyard {
@@ -206,13 +207,26 @@ absl::StatusOr<RawTensor> LayerExperts::Read(const Located& located) const {
 absl::Status LayerExperts::CheckValues(const Located& located, const RawTensor& tensor,
                                        const RawProjection& projection) const {
   const std::optional<ValueFault> fault = FindValueFault(tensor, projection);
+  return fault ? WrongValue(located, tensor.dtype, *fault) : absl::OkStatus();
+}
+
+absl::Status LayerExperts::CheckScales(const std::vector<Located>& located,
+                                       const RawProjection& projection) const {
+  const std::optional<ScaleFault> fault = FindScaleFault(projection);
   if (!fault) return absl::OkStatus();
-  const auto before = static_cast<std::int64_t>(located.offset * 8 / TensorDtypeBits(tensor.dtype));
+  const auto at = std::find_if(located.begin(), located.end(),
+                               [&](const Located& one) { return one.role == fault->role; });
+  return WrongValue(*at, at->dtype, fault->value);
+}
+
+absl::Status LayerExperts::WrongValue(const Located& located, TensorDtype dtype,
+                                      const ValueFault& fault) const {
+  const auto before = static_cast<std::int64_t>(located.offset * 8 / TensorDtypeBits(dtype));
   return MakeCheckpointError(
       Kind::kWrongValue,
       {.file = tensors_.FileOf(located.name), .tensor = located.name, .offset = std::nullopt},
-      absl::StrCat(ElementText(tensors_.Find(located.name)->shape, before + fault->index), " ",
-                   fault->what,
+      absl::StrCat(ElementText(tensors_.Find(located.name)->shape, before + fault.index), " ",
+                   fault.what,
                    ". Copy the file again; if it stays so, the tool that wrote it is at fault"));
 }
 
@@ -224,6 +238,7 @@ absl::StatusOr<RawProjection> LayerExperts::Load(std::int32_t expert, Projection
     SY_RETURN_IF_ERROR(CheckValues(one, tensor, raw));
     raw.tensors.push_back(std::move(tensor));
   }
+  SY_RETURN_IF_ERROR(CheckScales(located, raw));
   return raw;
 }
 

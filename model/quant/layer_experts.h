@@ -18,6 +18,7 @@
 #include "model/checkpoint_tensors.h"
 #include "model/quant/dequantize.h"
 #include "model/quant/layer_quant.h"
+#include "model/quant/tensor_values.h"
 
 namespace switchyard {
 
@@ -65,7 +66,7 @@ class LayerExperts {
   [[nodiscard]] absl::Status Check() const;
 
   // Errors: as Check, of that projection; WRONG_VALUE, naming the element: a value that
-  // tensor_values.h does not allow, such as a weight or a scale that is NaN.
+  // tensor_values.h or scale_range.h does not allow, such as a weight or a scale that is NaN.
   [[nodiscard]] absl::StatusOr<RawProjection> Load(std::int32_t expert,
                                                    Projection projection) const;
   // All three. Where gate's and up's global scales differ, gate's holds for both, with a warning:
@@ -99,6 +100,10 @@ class LayerExperts {
   [[nodiscard]] absl::Status CheckForbidden(const std::string& module, QuantLayout layout) const;
   [[nodiscard]] absl::Status CheckValues(const Located& located, const RawTensor& tensor,
                                          const RawProjection& projection) const;
+  [[nodiscard]] absl::Status CheckScales(const std::vector<Located>& located,
+                                         const RawProjection& projection) const;
+  [[nodiscard]] absl::Status WrongValue(const Located& located, TensorDtype dtype,
+                                        const ValueFault& fault) const;
   [[nodiscard]] absl::StatusOr<std::optional<float>> InputScale(std::int32_t expert,
                                                                 Projection projection) const;
 

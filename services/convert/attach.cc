@@ -44,6 +44,7 @@ void EncodeMember(const AttachOrder& in, v1::AttachRequest* message) {
   out->set_transport(EnumToProto(in.transport));
   EncodeRing(in.reply_ring, out->mutable_reply_ring());
   out->set_record_amax(in.record_amax);
+  out->set_request_slot_bytes(in.request_slot_bytes);
 }
 void EncodeMember(const BindOrder& in, v1::AttachRequest* message) {
   message->mutable_bind()->set_epoch(in.epoch.value);
@@ -74,6 +75,7 @@ void DecodeOrder(Decoder& at, const v1::AttachOrder& in, AttachOrder* out) {
   at.Sub("reply_ring", in.has_reply_ring(),
          [&] { DecodeRing(at, in.reply_ring(), &out->reply_ring); });
   out->record_amax = in.record_amax();
+  out->request_slot_bytes = in.request_slot_bytes();
 }
 
 AttachMessage DecodeRequest(Decoder& at, const v1::AttachRequest& proto) {

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "core/dispatch_config.h"
+#include "core/gdn_facts.h"
 #include "core/resolve/dtype_option.h"
 #include "core/resolve/dtype_order.h"
 #include "core/session_messages.h"
@@ -46,6 +47,12 @@ struct WireEnum<ScaleKind> {
   using Proto = v1::ScaleKind;
   static constexpr ScaleKind kLast = ScaleKind::kE4m3;
   static constexpr int kProtoMax = v1::ScaleKind_MAX;
+};
+template <>
+struct WireEnum<GdnVerifyKernel> {
+  using Proto = v1::GdnVerifyKernel;
+  static constexpr GdnVerifyKernel kLast = GdnVerifyKernel::kFlashinfer;
+  static constexpr int kProtoMax = v1::GdnVerifyKernel_MAX;
 };
 template <>
 struct WireEnum<OutputDtype> {

@@ -13,6 +13,11 @@ void DecodeEnums(Decoder& at, const char* field, const ProtoList& in, std::vecto
           [&at](int value, Core* item) { at.Enum("", static_cast<Proto>(value), item); });
 }
 
+void DecodeGdn(Decoder& at, const v1::GdnFacts& in, GdnFacts* out) {
+  at.Enum("verify_kernel", in.verify_kernel(), &out->verify);
+  out->grid_2d = in.grid_2d();
+}
+
 }  // namespace
 
 void EncodeDigest(const Sha256Digest& in, std::string* out) {
@@ -62,6 +67,8 @@ void Encode(const CapabilitySet& in, v1::CapabilitySet* out) {
   for (const std::string& transport : in.transports) out->add_transports(transport);
   out->set_max_top_k(Unsigned(in.max_top_k));
   out->set_weight_bytes_max(static_cast<std::uint64_t>(in.weight_bytes_max));
+  out->mutable_gdn()->set_verify_kernel(EnumToProto(in.gdn.verify));
+  out->mutable_gdn()->set_grid_2d(in.gdn.grid_2d);
 }
 
 void Decode(Decoder& at, const v1::CapabilitySet& in, CapabilitySet* out) {
@@ -73,6 +80,7 @@ void Decode(Decoder& at, const v1::CapabilitySet& in, CapabilitySet* out) {
   out->transports.assign(in.transports().begin(), in.transports().end());
   at.Int("max_top_k", in.max_top_k(), &out->max_top_k);
   at.Int("weight_bytes_max", in.weight_bytes_max(), &out->weight_bytes_max);
+  if (in.has_gdn()) at.Sub("gdn", true, [&] { DecodeGdn(at, in.gdn(), &out->gdn); });
 }
 
 void Encode(const DispatchConfig& in, v1::DispatchConfig* out) {

@@ -37,6 +37,7 @@ void Encode(const DispatchOutcome& in, v1::DispatchOutcome* out) {
   out->set_result_row_bytes(Bytes(in.combine_row_bytes));
   out->set_dispatch_buffer_bytes(Bytes(in.staging.dispatch));
   out->set_combine_buffer_bytes(Bytes(in.staging.combine));
+  out->set_supports_graphs(in.graphs);
 }
 
 void Encode(const TraceSubject& in, v1::DispatchTrace* out) {

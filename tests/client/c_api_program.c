@@ -129,6 +129,15 @@ static void null_handles_are_errors(void) {
   sy_client_close(NULL);
 }
 
+static void modes_follow_the_kind_of_step(void) {
+  CHECK(sy_mode_of_step(SY_CHOICE_AUTO, SY_STEP_EXTEND) == SY_MODE_NORMAL);
+  CHECK(sy_mode_of_step(SY_CHOICE_AUTO, 0) == SY_MODE_LOW_LATENCY);
+  CHECK(sy_mode_of_step(SY_CHOICE_AUTO, SY_STEP_EXTEND | SY_STEP_DRAFT_EXTEND) ==
+        SY_MODE_LOW_LATENCY);
+  CHECK(sy_mode_of_step(SY_CHOICE_NORMAL, SY_STEP_GRAPH_CAPTURE) == SY_MODE_NORMAL);
+  CHECK(sy_mode_of_step(99, 0) == SY_MODE_PLAN);
+}
+
 /* Structures of another size or without a version, and values out of range. */
 static void bad_structures_are_errors(const char* coordinator) {
   sy_client_options options;
@@ -212,6 +221,7 @@ static void status_is_json_and_cut_to_fit(sy_session* session) {
   CHECK(text != NULL && sy_session_status(session, text, needs) <= needs);
   CHECK(text[0] == '{' && text[strlen(text) - 1] == '}');
   CHECK(strstr(text, "\"epoch\":1") != NULL && strstr(text, "\"mode\":\"low_latency\"") != NULL);
+  CHECK(strstr(text, "\"supports_graphs\":true") != NULL);
   free(text);
   memset(small, '#', sizeof(small));
   CHECK(sy_session_status(session, small, sizeof(small)) > sizeof(small));
@@ -252,6 +262,7 @@ int main(int argc, char** argv) {
   if (argc != 3) return 2;
   fill_inputs();
   CHECK(strlen(sy_version()) >= 5);
+  modes_follow_the_kind_of_step();
   null_handles_are_errors();
   bad_structures_are_errors(argv[1]);
 

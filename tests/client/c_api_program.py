@@ -47,6 +47,7 @@ def load(path):
     library = ctypes.CDLL(path)
     pointer, pointers = ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
     library.sy_version.restype = ctypes.c_char_p
+    library.sy_mode_of_step.argtypes = [ctypes.c_uint32, ctypes.c_uint32]
     library.sy_client_open.argtypes = [ctypes.POINTER(ClientOptions), pointers]
     library.sy_client_close.argtypes = [pointer]
     library.sy_session_open.argtypes = [pointer, ctypes.POINTER(SessionOptions), pointers]
@@ -98,6 +99,9 @@ def main(path, coordinator):
     library = load(path)
     assert library.sy_version().count(b".") == 2
 
+    # auto, 3: an extend, 1, is normal; the extend of a draft, 1 + 2, is low_latency.
+    assert [library.sy_mode_of_step(3, flags) for flags in (1, 3)] == [1, 2]
+
     client, session, step = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
     wrong = stamped(ClientOptions, coordinator=coordinator.encode())
     wrong.size = 8
@@ -130,6 +134,7 @@ def main(path, coordinator):
 
     status = text_of(library.sy_session_status, session)
     assert status["phase"] == "prefill" and status["mode"] == "normal", status
+    assert status["supports_graphs"] is False and "normal" in status["no_graphs_because"], status
     assert len(status["plan"]["workers"]) == len(status["workers"]) == 2
     rows = sum(a["rows"] for worker in status["workers"] for a in worker["attachments"])
     hits = sum(hit["rows"] for worker in status["workers"] for a in worker["attachments"]

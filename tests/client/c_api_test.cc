@@ -9,6 +9,7 @@
 #include "gtest/gtest.h"
 
 #include "client/handle_pool.h"
+#include "client/switchyard.h"
 #include "deploy/local/local_deployment.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
@@ -115,8 +116,25 @@ TEST(CApiExportsTest, AreTheFunctionsOfTheHeaderAndNothingElse) {
     if (name != "SWITCHYARD_1") exported.insert(name);
   }
 
-  EXPECT_EQ(declared.size(), 10U);
+  EXPECT_EQ(declared.size(), 11U);
   EXPECT_EQ(exported, declared);
+}
+
+// R39, R46: the same answers as ModeOfStep, in C's words.
+TEST(CApiModeTest, AutoIsNormalForPromptsAloneAndAFixedChoiceIsItself) {
+  for (std::uint32_t flags = 0; flags < 8; ++flags) {
+    EXPECT_EQ(sy_mode_of_step(SY_CHOICE_NORMAL, flags), SY_MODE_NORMAL) << flags;
+    EXPECT_EQ(sy_mode_of_step(SY_CHOICE_LOW_LATENCY, flags), SY_MODE_LOW_LATENCY) << flags;
+    EXPECT_EQ(sy_mode_of_step(SY_CHOICE_AUTO, flags),
+              flags == SY_STEP_EXTEND ? SY_MODE_NORMAL : SY_MODE_LOW_LATENCY)
+        << flags;
+  }
+}
+
+TEST(CApiModeTest, AChoiceOrFlagThatThereIsNotHasNoAnswer) {
+  EXPECT_EQ(sy_mode_of_step(SY_MODE_PLAN, 0), SY_MODE_PLAN);
+  EXPECT_EQ(sy_mode_of_step(4, 0), SY_MODE_PLAN);
+  EXPECT_EQ(sy_mode_of_step(SY_CHOICE_AUTO, 8), SY_MODE_PLAN);
 }
 
 TEST(HandlePoolTest, AHandleServesAgainOnlyAfterManyOthersHaveEnded) {

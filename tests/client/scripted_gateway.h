@@ -29,9 +29,10 @@ class ScriptedGateway final : public StepChannel {
   std::unique_ptr<StepStream> Open(const OpenSessionOrder& order, StepSink* sink) override {
     sink_ = sink;
     ++opens;
+    orders.push_back(order);
     GatewayGrant grant;
     grant.grant.order = order;
-    grant.grant.order.mode = DispatchMode::kNormal;
+    grant.grant.order.mode = order.mode.value_or(planned);
     grant.grant.order.step_deadline = std::chrono::seconds(5);
     Plan& plan = grant.grant.plan;
     plan.epoch = Epoch{1};
@@ -68,7 +69,9 @@ class ScriptedGateway final : public StepChannel {
   int refusals = 0;     // so many Opens are refused as not ready
   absl::Status not_ready =
       MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady, "no committed epoch yet");
+  DispatchMode planned = DispatchMode::kNormal;  // of every phase
   int opens = 0;
+  std::vector<OpenSessionOrder> orders;  // of every Open
   std::vector<Taken> taken;
 
  private:

@@ -54,11 +54,24 @@ TEST(StatusJsonTest, ReportHoldsPlanConfigsAndCountersAndNoSecret) {
 
   const auto json = nlohmann::json::parse(text);
   EXPECT_EQ(json["plan"]["epoch"], 7);
+  EXPECT_EQ(json["supports_graphs"], true);
+  EXPECT_FALSE(json.contains("no_graphs_because"));
   EXPECT_EQ(json["plan"]["layers"][0]["experts"][0]["worker"], "w0");
   EXPECT_EQ(json["plan"]["configs"][0]["trail"][0], "because");
   EXPECT_EQ(json["workers"][0]["attachments"][0]["hits"][0]["rows"], 11);
   EXPECT_EQ(text.find("1311768467294899695"), std::string::npos);  // the cookie, in decimal
   EXPECT_EQ(text.find("secret-host"), std::string::npos);
+}
+
+// R42
+TEST(StatusJsonTest, ASessionOfModeNormalHasNoGraphsAndSaysWhy) {
+  SessionReport report;
+  report.grant.order.mode = DispatchMode::kNormal;
+
+  const auto json = nlohmann::json::parse(ReportJson(report));
+
+  EXPECT_EQ(json["supports_graphs"], false);
+  EXPECT_NE(json["no_graphs_because"].get<std::string>().find("normal"), std::string::npos);
 }
 
 }  // namespace

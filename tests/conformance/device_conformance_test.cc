@@ -17,6 +17,7 @@
 #include "tests/reference/activation_reference.h"
 #include "tests/reference/calc_diff.h"
 #include "tests/reference/moe_reference.h"
+#include "tests/testing/kernel_families.h"
 #include "tests/testing/random_tensors.h"
 #include "tests/testing/status_matchers.h"
 #include "worker/device/cpu/cpuid.h"
@@ -536,13 +537,7 @@ TEST_P(DeviceConformance, RefusesWeightsThatDoNotFitTheShape) {
   EXPECT_THAT(device_->MakeWorkspace(shape, -1), bad_shape);
 }
 
-std::vector<std::string> FamilyNames() {
-  std::vector<std::string> names;
-  for (const KernelFamily* family : KernelFamilies()) names.emplace_back(family->name);
-  return names;
-}
-
-INSTANTIATE_TEST_SUITE_P(Families, DeviceConformance, ::testing::ValuesIn(FamilyNames()),
+INSTANTIATE_TEST_SUITE_P(Families, DeviceConformance, ::testing::ValuesIn(testing::FamilyNames()),
                          [](const ::testing::TestParamInfo<std::string>& family) {
                            return family.param;
                          });

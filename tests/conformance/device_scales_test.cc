@@ -12,6 +12,7 @@
 #include "core/rng.h"
 #include "tests/reference/calc_diff.h"
 #include "tests/reference/moe_reference.h"
+#include "tests/testing/kernel_families.h"
 #include "tests/testing/random_scales.h"
 #include "tests/testing/random_tensors.h"
 #include "tests/testing/status_matchers.h"
@@ -34,7 +35,8 @@ constexpr ScaleKinds kNone{};
 constexpr ScaleKinds kTensor{.tensor = true};
 constexpr ScaleKinds kChannels{.channels = true};
 constexpr ScaleKinds kBlocks{.blocks = true};
-constexpr ScaleKinds kAll{.tensor = true, .channels = true, .blocks = true};
+constexpr ScaleKinds kGroups{.groups = true};
+constexpr ScaleKinds kAll{.tensor = true, .channels = true, .blocks = true, .groups = true};
 
 MoeShape ShapeOf(std::int32_t hidden, std::int32_t intermediate) {
   return {.hidden = hidden, .intermediate = intermediate, .experts = 1, .top_k = 1};
@@ -122,13 +124,15 @@ TEST_P(DeviceScales, AreThoseOfTheDoubleReference) {
     ScaleKinds gate;
     ScaleKinds up;
     ScaleKinds down;
-  } kinds[] = {{kTensor, kTensor, kTensor},   {kChannels, kChannels, kChannels},
-               {kBlocks, kBlocks, kBlocks},   {kAll, kAll, kAll},
-               {kBlocks, kChannels, kTensor}, {kNone, kBlocks, kNone},
-               {kNone, kNone, kBlocks},       {kTensor, kAll, kChannels}};
+  } kinds[] = {{kTensor, kTensor, kTensor}, {kChannels, kChannels, kChannels},
+               {kBlocks, kBlocks, kBlocks}, {kGroups, kGroups, kGroups},
+               {kAll, kAll, kAll},          {kBlocks, kChannels, kTensor},
+               {kNone, kBlocks, kNone},     {kNone, kNone, kBlocks},
+               {kTensor, kAll, kChannels},  {kNone, kGroups, kNone},
+               {kGroups, kBlocks, kBlocks}, {kBlocks, kBlocks, kGroups}};
   const MoeShape shapes[] = {ShapeOf(1, 1),     ShapeOf(16, 128),  ShapeOf(128, 128),
                              ShapeOf(129, 127), ShapeOf(127, 129), ShapeOf(332, 205),
-                             ShapeOf(256, 384), ShapeOf(47, 300)};
+                             ShapeOf(256, 384), ShapeOf(47, 300),  ShapeOf(273, 145)};
   for (const MoeShape& shape : shapes) {
     for (std::size_t which = 0; which < std::size(kinds); ++which) {
       SCOPED_TRACE(::testing::Message() << "hidden " << shape.hidden << ", intermediate "
@@ -146,8 +150,19 @@ TEST_P(DeviceScales, AreThoseOfTheDoubleReference) {
 // A row must come out the same alone and in every company, on every number of threads.
 TEST_P(DeviceScales, LeaveRowsBitEqualInEveryCompany) {
   constexpr std::size_t kRows = 70;
-  for (const MoeShape& shape : {ShapeOf(332, 205), ShapeOf(256, 256)}) {
-    const Scaled scaled(shape, kBlocks, kAll, kBlocks, kRows);
+  const struct {
+    MoeShape shape;
+    ScaleKinds gate;
+    ScaleKinds up;
+    ScaleKinds down;
+  } cases[] = {{ShapeOf(332, 205), kBlocks, kChannels, kBlocks},
+               {ShapeOf(256, 256), kBlocks, kBlocks, kBlocks},
+               {ShapeOf(332, 205), kGroups, kAll, kGroups},
+               {ShapeOf(256, 256), kGroups, kBlocks, kGroups}};
+  for (const auto& [shape, gate, up, down] : cases) {
+    SCOPED_TRACE(::testing::Message()
+                 << "hidden " << shape.hidden << ", of groups " << gate.groups);
+    const Scaled scaled(shape, gate, up, down, kRows);
     const std::vector<float> all = scaled.Run(*device_, 0, kRows);
     for (std::size_t row = 0; row < kRows; ++row) {
       EXPECT_TRUE(SameBits(scaled.Run(*device_, row, 1), all.data() + row * scaled.hidden()))
@@ -166,10 +181,34 @@ TEST_P(DeviceScales, LeaveRowsBitEqualInEveryCompany) {
   }
 }
 
-// A block of zeros may have the scale 0, and its weights then count for nothing.
-TEST_P(DeviceScales, MayBeZeroForABlock) {
-  Scaled scaled(ShapeOf(300, 140), kBlocks, kBlocks, kBlocks, 5);
+// A block is 128 outputs whose groups have one scale: the same bits, by either way to say it.
+TEST_P(DeviceScales, OfGroupsAreThoseOfABlockWhereTheyAreEqual) {
+  constexpr std::size_t kRows = 19;
+  const Scaled of_blocks(ShapeOf(332, 205), kBlocks, kBlocks, kBlocks, kRows);
+  Scaled of_groups = of_blocks;
+  const auto spread = [](std::int64_t outputs, std::int64_t k_count, WeightScales* scales) {
+    for (std::int64_t n = 0; n < outputs; ++n) {
+      for (std::int64_t k = 0; k < k_count; k += kScaleBlock) {
+        const std::int64_t block = n / kScaleBlock * ScaleBlocks(k_count) + k / kScaleBlock;
+        scales->groups.push_back(scales->blocks[static_cast<std::size_t>(block)]);
+      }
+    }
+    scales->blocks.clear();
+  };
+  spread(205, 332, &of_groups.scales.gate);
+  spread(205, 332, &of_groups.scales.up);
+  spread(332, 205, &of_groups.scales.down);
+
+  const std::vector<float> want = of_blocks.Run(*device_, 0, kRows);
+
+  EXPECT_TRUE(SameBits(of_groups.Run(*device_, 0, kRows), want.data()));
+}
+
+// A block or a group of zeros may have the scale 0, and its weights then count for nothing.
+TEST_P(DeviceScales, MayBeZeroForABlockOrAGroup) {
+  Scaled scaled(ShapeOf(300, 140), kBlocks, kGroups, kAll, 5);
   for (WeightScales* scales : {&scaled.scales.gate, &scaled.scales.down}) scales->blocks[1] = 0;
+  for (WeightScales* scales : {&scaled.scales.up, &scaled.scales.down}) scales->groups[7] = 0;
 
   const std::vector<float> got = scaled.Run(*device_, 0, 5);
 
@@ -190,30 +229,41 @@ TEST_P(DeviceScales, AreRefusedWhenTheyAreNone) {
     scaled.scales.down.blocks[5] = wrong;
     EXPECT_THAT(device_->Pack(shape, scaled.view()).status(),
                 FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
+    if (wrong < 0) continue;
+    scaled = good;
+    scaled.scales.gate.groups[419] = wrong;
+    EXPECT_THAT(device_->Pack(shape, scaled.view()).status(),
+                FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
   }
+}
+
+// As tools write it that use the code -8 of INT4 for the largest weight of a group.
+TEST_P(DeviceScales, MayBeNegativeForAGroup) {
+  Scaled scaled(ShapeOf(300, 140), kGroups, kGroups, kGroups, 8);
+  for (WeightScales* scales : {&scaled.scales.gate, &scaled.scales.up, &scaled.scales.down}) {
+    for (std::size_t i = 0; i < scales->groups.size(); i += 3) scales->groups[i] *= -1;
+  }
+
+  const std::vector<float> got = scaled.Run(*device_, 0, 5);
+
+  EXPECT_LE(CalcDiffWorstRow(got, scaled.Reference(), scaled.hidden()), DiffMax());
 }
 
 TEST_P(DeviceScales, AreRefusedWhenTheyDoNotFitTheWeights) {
   const MoeShape shape = ShapeOf(300, 140);
   const auto bad_shape = FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadShape);
   const Scaled good(shape, kAll, kAll, kAll, 1);
-  for (const bool of_blocks : {false, true}) {
+  for (const auto kind : {&WeightScales::channels, &WeightScales::blocks, &WeightScales::groups}) {
     Scaled scaled = good;
-    (of_blocks ? scaled.scales.gate.blocks : scaled.scales.gate.channels).pop_back();
+    (scaled.scales.gate.*kind).pop_back();
     EXPECT_THAT(device_->Pack(shape, scaled.view()).status(), bad_shape);
     scaled = good;
-    (of_blocks ? scaled.scales.down.blocks : scaled.scales.down.channels).push_back(1.0F);
+    (scaled.scales.down.*kind).push_back(1.0F);
     EXPECT_THAT(device_->Pack(shape, scaled.view()).status(), bad_shape);
   }
 }
 
-std::vector<std::string> FamilyNames() {
-  std::vector<std::string> names;
-  for (const KernelFamily* family : KernelFamilies()) names.emplace_back(family->name);
-  return names;
-}
-
-INSTANTIATE_TEST_SUITE_P(Families, DeviceScales, ::testing::ValuesIn(FamilyNames()),
+INSTANTIATE_TEST_SUITE_P(Families, DeviceScales, ::testing::ValuesIn(testing::FamilyNames()),
                          [](const ::testing::TestParamInfo<std::string>& family) {
                            return family.param;
                          });

@@ -121,6 +121,19 @@ TEST(ModelFactsTest, AcceptsACompleteManifest) {
   EXPECT_EQ(SmallFacts().ExpertBytes(), 3 * 8 * 4 * 2);
 }
 
+// Of schemes with groups each output has an FP32 scale for every 128 of K; the largest layer
+// counts.
+TEST(ModelFactsTest, CountsTheScalesOfGroups) {
+  ModelFacts facts = SmallFacts();
+  facts.shape.hidden = 300;
+  facts.shape.intermediate = 140;
+  EXPECT_EQ(facts.ExpertBytes(), 3 * 300 * 140 * 2);
+
+  facts.storage.back().scheme = QuantScheme::kW4Afp8;
+
+  EXPECT_EQ(facts.ExpertBytes(), 3 * 300 * 140 * 2 + 4 * (2 * 140 * 3 + 300 * 2));
+}
+
 TEST(ModelFactsTest, RefusesHolesDisorderAndStrangers) {
   const auto bad = FailsWith(absl::StatusCode::kDataLoss, Reason::kCheckpoint);
   ModelFacts facts = SmallFacts();

@@ -16,7 +16,8 @@ CapabilitySet CpuWorker() {
           .schemes = {QuantScheme::kNone},
           .transports = {"shm", "tcp"},
           .max_top_k = 32,
-          .weight_bytes_max = 1 << 30};
+          .weight_bytes_max = 1 << 30,
+          .gdn = {}};
 }
 
 TEST(CapabilityTest, TakesOnlyWhatWasProved) {
@@ -52,6 +53,9 @@ TEST(CapabilityTest, DiffersInEveryField) {
   EXPECT_NE(base, other);
   other = base;
   other.weight_bytes_max = 1;
+  EXPECT_NE(base, other);
+  other = base;
+  other.gdn.grid_2d = false;
   EXPECT_NE(base, other);
 }
 

@@ -3,6 +3,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "core/device_profile.h"
+#include "services/convert/plan.h"
 #include "tests/ctl/messages.h"
 
 namespace switchyard::ctl {
@@ -99,6 +101,7 @@ TEST(DescribeTest, SaysAllOfAWorker) {
             "transports:     shm, tcp\n"
             "max top-k:      32\n"
             "weight memory:  1.5 GiB\n"
+            "GDN:            verify drafts with triton; two-dimensional grids work\n"
             "experts:        6\n"
             "\n"
             "DEPLOYMENT  EPOCH  STATE      PLAN\n"
@@ -109,6 +112,27 @@ TEST(DescribeTest, SaysAllOfAWorker) {
                 "DEPLOYMENT  LAYERS  EXPERTS\n"
                 "local       0-1     2-3\n"
                 "local       4       0 2-3\n");
+}
+
+// R124: an engine's operator reads what the worker's device can run of GDN.
+TEST(DescribeTest, SaysWhatAWorkersDeviceCanRunOfGdn) {
+  const auto text = [](const char* profile) {
+    CapabilitySet can;
+    can.gdn = GdnFactsOf(*FindDeviceProfile(profile));
+    v1::Worker worker = WorkerMessage("w1");
+    Encode(can, worker.mutable_capabilities());
+    return DescribeWorkerText(worker, {});
+  };
+
+  EXPECT_THAT(text("cuda_sm90"), HasSubstr("verify drafts with flashinfer; two-dimensional grids "
+                                           "work\n"));
+  EXPECT_THAT(text("cuda_sm100"), HasSubstr("verify drafts with triton; two-dimensional grids "
+                                            "work\n"));
+  EXPECT_THAT(text("ascend_a3"), HasSubstr("verify drafts with triton; no kernels with "
+                                           "two-dimensional grids\n"));
+  v1::Worker silent = WorkerMessage("w1");
+  silent.mutable_capabilities()->clear_gdn();
+  EXPECT_THAT(DescribeWorkerText(silent, {}), HasSubstr("GDN:            -\n"));
 }
 
 TEST(DescribeTest, AWorkerThatHoldsNothingHasNoEmptyTables) {

@@ -50,6 +50,7 @@ TEST(CtlJsonTest, ListsOfMessagesEnumsAndTextsKeepTheirOrder) {
   EXPECT_EQ(worker["capabilities"]["transports"], Json({"shm", "tcp"}));
   EXPECT_EQ(worker["capabilities"]["wire_dtypes"], Json({"bf16"}));
   EXPECT_EQ(worker["capabilities"]["weight_bytes_max"], std::uint64_t{3} << 29);
+  EXPECT_EQ(worker["capabilities"]["gdn"], Json({{"verify_kernel", "triton"}, {"grid_2d", true}}));
   EXPECT_EQ(worker["resident"][0]["committed"], true);
   EXPECT_EQ(plan["layers"][2]["experts"][4]["expert"], 0);
   EXPECT_EQ(plan["configs"][0]["trail"].size(), 2U);

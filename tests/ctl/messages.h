@@ -112,6 +112,8 @@ inline v1::Worker WorkerMessage(const std::string& id) {
   can.add_transports("tcp");
   can.set_max_top_k(32);
   can.set_weight_bytes_max(std::uint64_t{3} << 29);
+  can.mutable_gdn()->set_verify_kernel(v1::GDN_VERIFY_KERNEL_TRITON);
+  can.mutable_gdn()->set_grid_2d(true);
   out.mutable_lease_left()->set_seconds(1);
   out.mutable_lease_left()->set_nanos(540'000'000);
   out.set_progress(17);

@@ -37,5 +37,17 @@ INSTANTIATE_TEST_SUITE_P(OnEachTransport, GoldensTest,
                          ::testing::Values("loopback", "shm", "tcp", "gateway"),
                          [](const auto& param) { return std::string(param.param); });
 
+// R39: prompts travel normal and single tokens low_latency, as in the plan of a deployment that is
+// asked for nothing; so the answers have the same bits.
+TEST(GoldensOfAutoTest, GivesTheBitsOfThePlansOwnModes) {
+  const ProgramResult planned = RunVerify({.transport = "loopback", .mode = "", .workers = 2});
+  const ProgramResult by_step = RunVerify({.transport = "loopback", .mode = "auto", .workers = 2});
+
+  EXPECT_EQ(planned.code, 0) << planned.out << planned.err;
+  EXPECT_EQ(by_step.code, 0) << by_step.out << by_step.err;
+  EXPECT_EQ(JsonOf(by_step)["digest"], JsonOf(planned)["digest"]);
+  EXPECT_EQ(JsonOf(by_step)["verdict"], "pass");
+}
+
 }  // namespace
 }  // namespace switchyard

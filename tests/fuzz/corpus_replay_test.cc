@@ -52,6 +52,10 @@ TEST(CorpusReplayTest, EveryQuantConfigEndsWithAnAnswer) {
             (std::set<char>{'a', 'c', 'd', 'h'}));
 }
 
+TEST(CorpusReplayTest, EveryTensorOfValuesEndsWithAnAnswer) {
+  Replay("tensor_values", 32, fuzz::FuzzTensorValues);
+}
+
 TEST(CorpusReplayTest, EveryNameEndsWithAnAnswer) {
   EXPECT_EQ(Replay("names", 11, fuzz::FuzzNames), (std::set<char>{'p', 's'}));
 }

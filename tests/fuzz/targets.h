@@ -12,6 +12,8 @@
 //                       c config.json, h hf_quant_config.json,   model/quant/layer_quant.h
 //                       d quant_model_description.json, a all
 //                       three, parted by 0x1e
+//   tensor_values       layout, projection, rows (a byte each),   model/quant/tensor_values.h,
+//                       then the bytes of its tensors, repeated  model/quant/scale_range.h
 //   names               a letter, then s the text of a model     model/model_spec.h,
 //                       spec, p an entry and a module's name,    model/quant/name_patterns.h
 //                       parted by a line feed
@@ -27,6 +29,7 @@ void FuzzSafetensorsHeader(absl::string_view input);
 void FuzzSafetensorsIndex(absl::string_view input);
 void FuzzModelConfig(absl::string_view input);
 void FuzzQuantConfig(absl::string_view input);
+void FuzzTensorValues(absl::string_view input);
 void FuzzNames(absl::string_view input);
 
 }  // namespace switchyard::fuzz

@@ -16,6 +16,7 @@ struct ScaleKinds {
   bool tensor = false;
   bool channels = false;
   bool blocks = false;
+  bool groups = false;
 };
 
 inline WeightScales RandomScales(std::int64_t outputs, std::int64_t k_count,
@@ -29,6 +30,10 @@ inline WeightScales RandomScales(std::int64_t outputs, std::int64_t k_count,
   if (kinds.blocks) {
     const std::int64_t blocks = ScaleBlocks(outputs) * ScaleBlocks(k_count);
     for (std::int64_t i = 0; i < blocks; ++i) scales.blocks.push_back(next());
+  }
+  if (kinds.groups) {
+    const std::int64_t groups = outputs * ScaleBlocks(k_count);
+    for (std::int64_t i = 0; i < groups; ++i) scales.groups.push_back(next());
   }
   return scales;
 }

@@ -113,10 +113,12 @@ ScriptedLink::ScriptedLink(ScriptedTransport* transport, const LinkOptions& opti
   offer_.attachment = AttachmentId{attachment};
   offer_.slots = options.slots;
   offer_.slot_bytes = options.slot_bytes;
-  outbound_.assign(options.slots, std::vector<std::byte>(options.slot_bytes, std::byte{0xa5}));
 }
 
-absl::Status ScriptedLink::Connect(const RingOffer& /*peer*/) { return connect_result; }
+absl::Status ScriptedLink::Connect(const RingOffer& peer) {
+  outbound_.assign(peer.slots, std::vector<std::byte>(peer.slot_bytes, std::byte{0xa5}));
+  return connect_result;
+}
 
 std::span<std::byte> ScriptedLink::OutboundSlot(std::uint32_t slot) { return outbound_[slot]; }
 
@@ -253,6 +255,7 @@ std::shared_ptr<ScriptedChannel::Stream> ScriptedChannel::Open(const std::string
 AttachGrant GrantFor(const AttachOrder& order, Incarnation incarnation, std::uint32_t attachment) {
   AttachGrant grant;
   grant.request_ring = order.reply_ring;
+  grant.request_ring.slot_bytes = order.request_slot_bytes_or_reply();
   grant.request_ring.incarnation = incarnation;
   grant.request_ring.attachment = AttachmentId{attachment};
   grant.path = "inproc";

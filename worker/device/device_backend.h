@@ -131,8 +131,8 @@ class DeviceBackend {
   [[nodiscard]] virtual const CapabilitySet& capabilities() const = 0;
   // Packs weights; costs about one copy. Errors: kInvalidArgument (BAD_SHAPE) when the views do not
   // fit `shape`, (BAD_CONFIG) for a scale that is not finite and above zero (of a channel or block:
-  // not below, for it may hold zeros alone); kUnimplemented (UNSUPPORTED) for a rounding that the
-  // device lacks; kResourceExhausted (OUT_OF_MEMORY).
+  // not below, for it may hold zeros alone; of a group: finite); kUnimplemented (UNSUPPORTED) for a
+  // rounding that the device lacks; kResourceExhausted (OUT_OF_MEMORY).
   virtual absl::StatusOr<std::unique_ptr<PackedExpert>> Pack(const MoeShape& shape,
                                                              const ExpertWeightsView& weights) = 0;
   virtual absl::StatusOr<std::unique_ptr<Workspace>> MakeWorkspace(const MoeShape& shape,

@@ -13,6 +13,7 @@
 #include "absl/strings/str_format.h"
 
 #include "core/error.h"
+#include "core/held_expert_bytes.h"
 #include "core/status_macros.h"
 #include "worker/device/expert_view.h"
 
@@ -21,9 +22,19 @@ namespace {
 
 using PackedByKey = absl::flat_hash_map<ExpertKey, std::shared_ptr<const PackedExpert>>;
 
-std::int64_t PackedBytesOf(const MoeShape& shape) {
-  return std::int64_t{3} * shape.hidden * shape.intermediate *
-         static_cast<std::int64_t>(sizeof(Bf16));
+// What the experts of `runtime` that no resident epoch holds will take.
+std::int64_t NewBytesOf(const EpochRuntime& runtime) {
+  std::int64_t bytes = 0;
+  for (const LayerRuntime& layer : runtime.layers) {
+    QuantScheme scheme = QuantScheme::kNone;
+    for (const DispatchConfig& config : runtime.plan.configs) {
+      if (config.layer == layer.layer) scheme = config.scheme;
+    }
+    const auto missing = std::count_if(layer.slots.begin(), layer.slots.end(),
+                                       [](const ExpertSlot& slot) { return !slot.weights; });
+    bytes += missing * HeldExpertBytes(runtime.plan.shape, scheme);
+  }
+  return bytes;
 }
 
 bool SameExpertShape(const MoeShape& a, const MoeShape& b) {
@@ -231,9 +242,7 @@ absl::Status EpochStager::LoadExperts(const StageRequest& request, EpochRuntime*
     for (const ExpertSlot& slot : layer.slots) progress.experts_shared += slot.weights ? 1 : 0;
   }
   progress.experts_done = progress.experts_shared;
-  const std::int64_t bytes =
-      ResidentBytes(request.resident) +
-      (progress.experts - progress.experts_shared) * PackedBytesOf(plan.shape);
+  const std::int64_t bytes = ResidentBytes(request.resident) + NewBytesOf(*runtime);
   if (options_.weight_bytes_max > 0 && bytes > options_.weight_bytes_max) {
     return MakeError(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
                      absl::StrFormat("epoch %d of %s brings expert weights to %d bytes, worker %s "

@@ -101,11 +101,12 @@ ExpertAttachment::ExpertAttachment(const AttachOrder& order, CommittedEpoch* fir
 }
 
 absl::StatusOr<AttachGrant> ExpertAttachment::Open(Transport* transport) {
-  SY_ASSIGN_OR_RETURN(link_, transport->CreateLink({.cookie = order_.cookie,
-                                                    .slots = order_.reply_ring.slots,
-                                                    .slot_bytes = order_.reply_ring.slot_bytes,
-                                                    .choice = order_.transport,
-                                                    .owner = this}));
+  SY_ASSIGN_OR_RETURN(link_,
+                      transport->CreateLink({.cookie = order_.cookie,
+                                             .slots = order_.reply_ring.slots,
+                                             .slot_bytes = order_.request_slot_bytes_or_reply(),
+                                             .choice = order_.transport,
+                                             .owner = this}));
   SY_RETURN_IF_ERROR(link_->Connect(order_.reply_ring));
   return AttachGrant{.request_ring = link_->offer(),
                      .path = std::string(LinkPathName(link_->path()))};

@@ -18,6 +18,13 @@ absl::Status BadRing(Reason reason, const std::string& what) {
   return MakeError(absl::StatusCode::kInvalidArgument, reason, absl::StrCat("reply ring: ", what));
 }
 
+absl::Status CheckSlotBytes(absl::string_view of, std::uint32_t bytes, std::uint32_t most) {
+  if (bytes >= kSlotBytesMin && bytes <= most) return absl::OkStatus();
+  return MakeError(absl::StatusCode::kInvalidArgument, Reason::kMessageTooLarge,
+                   absl::StrFormat("%s ring: slots of %d bytes, %d to %d are allowed", of, bytes,
+                                   kSlotBytesMin, most));
+}
+
 }  // namespace
 
 ExpertEngine::ExpertEngine(ExpertEngineOptions options, Transport* transport)
@@ -75,17 +82,15 @@ absl::Status ExpertEngine::CheckOrder(const AttachOrder& order) const {
     return BadRing(Reason::kBadRequest, absl::StrFormat("%d slots, 1 to %d are allowed", ring.slots,
                                                         options_.slots_max));
   }
-  if (ring.slot_bytes < kSlotBytesMin || ring.slot_bytes > options_.slot_bytes_max) {
-    return BadRing(Reason::kMessageTooLarge,
-                   absl::StrFormat("slots of %d bytes, %d to %d are allowed", ring.slot_bytes,
-                                   kSlotBytesMin, options_.slot_bytes_max));
-  }
+  const std::uint32_t request_slot_bytes = order.request_slot_bytes_or_reply();
+  SY_RETURN_IF_ERROR(CheckSlotBytes("reply", ring.slot_bytes, options_.slot_bytes_max));
+  SY_RETURN_IF_ERROR(CheckSlotBytes("request", request_slot_bytes, options_.slot_bytes_max));
   if (attachments_.size() >= options_.attachments_max) {
     return MakeError(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions,
                      absl::StrFormat("worker %s has %d attachments, its most; close a session",
                                      options_.identity.worker_id, attachments_.size()));
   }
-  const std::uint64_t bytes = std::uint64_t{ring.slots} * ring.slot_bytes;
+  const std::uint64_t bytes = std::uint64_t{ring.slots} * request_slot_bytes;
   if (transport_->stats().ring_bytes + bytes > options_.ring_bytes_max) {
     return MakeError(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
                      absl::StrFormat("worker %s may hold %d bytes of rings; ask for fewer or "

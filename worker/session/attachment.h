@@ -20,6 +20,7 @@
 #include "core/clock.h"
 #include "core/ids.h"
 #include "core/plan.h"
+#include "core/resolve/staging_bytes.h"
 #include "core/session_messages.h"
 #include "worker/session/pair_table.h"
 #include "worker/session/session_channel.h"
@@ -87,6 +88,9 @@ struct Attachment {
   SourceSession* session = nullptr;
   PlanWorker worker;  // id, incarnation, endpoint
   bool own = false;   // the gateway's own experts: no stream, no link
+  // Of the slots of its rings, fixed for its whole life: where rows need larger ones, another
+  // attachment to the same worker is made (epoch_binder.h).
+  StagingBytes slot_bytes;
   State state = State::kDown;
   absl::Status down_why;
   std::uint64_t serial = 0;

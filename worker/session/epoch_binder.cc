@@ -1,6 +1,7 @@
 #include "worker/session/epoch_binder.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/status_macros.h"
+#include "worker/session/slot_bytes.h"
 
 namespace switchyard {
 namespace {
@@ -24,6 +26,16 @@ bool IsFinal(const absl::Status& status) {
     default:
       return ReasonOf(status) != Reason::kStaleEpoch;
   }
+}
+
+bool SameLife(const PlanWorker& a, const PlanWorker& b) {
+  return a.id == b.id && a.incarnation == b.incarnation;
+}
+
+// Slots beyond 32 bits are refused by the transport, with their size.
+std::uint32_t Bytes32(std::int64_t bytes) {
+  return static_cast<std::uint32_t>(
+      std::min<std::int64_t>(bytes, std::numeric_limits<std::uint32_t>::max()));
 }
 
 std::optional<std::size_t> OrdinalOf(const Binding& binding, const Attachment& attachment) {
@@ -63,7 +75,7 @@ void EpochBinder::Adopt(std::unique_ptr<Binding> next, TimePoint now) {
   DropNext();
   next_ = std::move(next);
   for (std::size_t w = 0; w < next_->workers.size(); ++w) {
-    next_->workers[w] = FindOrAdd(next_->plan.workers[w]);
+    next_->workers[w] = FindOrAdd(*next_, w);
   }
   CloseUnused();  // Those that only an overtaken plan needed.
   for (std::size_t w = 0; w < next_->workers.size(); ++w) {
@@ -96,14 +108,17 @@ void EpochBinder::ReleaseAt(Attachment& attachment, Epoch epoch) const {
   }
 }
 
-Attachment* EpochBinder::FindOrAdd(const PlanWorker& worker) {
+Attachment* EpochBinder::FindOrAdd(const Binding& binding, std::size_t ordinal) {
+  const PlanWorker& worker = binding.plan.workers[ordinal];
+  StagingBytes need =
+      SlotBytesOf(binding, WorkerOrdinal{static_cast<std::int32_t>(ordinal)}, options_.chunk_rows);
   for (const std::unique_ptr<Attachment>& attachment : attachments_) {
-    if (attachment->worker.id == worker.id &&
-        attachment->worker.incarnation == worker.incarnation) {
-      return attachment.get();
-    }
+    if (!SameLife(attachment->worker, worker)) continue;
+    if (attachment->own || Holds(attachment->slot_bytes, need)) return attachment.get();
+    need = LargerOf(need, attachment->slot_bytes);
   }
   auto attachment = std::make_unique<Attachment>();
+  attachment->slot_bytes = need;
   attachment->session = options_.session;
   attachment->worker = worker;
   attachment->own = !options_.own_worker_id.empty() && worker.id == options_.own_worker_id;
@@ -128,7 +143,7 @@ void EpochBinder::StartAttach(Attachment& attachment, TimePoint now) {
   absl::StatusOr<std::unique_ptr<Link>> link =
       options_.transport->CreateLink({.cookie = options_.grant.cookie,
                                       .slots = options_.pairs,
-                                      .slot_bytes = options_.slot_bytes,
+                                      .slot_bytes = Bytes32(attachment.slot_bytes.combine),
                                       .choice = options_.transport_choice,
                                       .owner = &attachment});
   if (!link.ok()) {
@@ -150,6 +165,7 @@ void EpochBinder::StartAttach(Attachment& attachment, TimePoint now) {
   order.hash = binding.hash;
   order.transport = options_.transport_choice;
   order.reply_ring = attachment.link->offer();
+  order.request_slot_bytes = Bytes32(attachment.slot_bytes.dispatch);
   order.record_amax = options_.grant.order.record_amax;
   attachment.attach_epoch = order.epoch;
   attachment.stream =
@@ -165,13 +181,13 @@ absl::Status EpochBinder::ConnectLink(Attachment& attachment, const AttachGrant&
                      {{"worker", attachment.worker.id}});
   }
   if (grant.request_ring.slots < options_.pairs ||
-      grant.request_ring.slot_bytes < options_.slot_bytes) {
-    return MakeError(
-        absl::StatusCode::kFailedPrecondition, Reason::kTransport,
-        absl::StrFormat("worker %s offers %d slots of %d bytes, %d of %d are needed",
-                        attachment.worker.id, grant.request_ring.slots,
-                        grant.request_ring.slot_bytes, options_.pairs, options_.slot_bytes),
-        {{"worker", attachment.worker.id}});
+      grant.request_ring.slot_bytes < attachment.slot_bytes.dispatch) {
+    return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kTransport,
+                     absl::StrFormat("worker %s offers %d slots of %d bytes, %d of %d are needed",
+                                     attachment.worker.id, grant.request_ring.slots,
+                                     grant.request_ring.slot_bytes, options_.pairs,
+                                     attachment.slot_bytes.dispatch),
+                     {{"worker", attachment.worker.id}});
   }
   return attachment.link->Connect(grant.request_ring);
 }
@@ -330,9 +346,17 @@ bool EpochBinder::Uses(const Binding* binding, const Attachment& attachment) con
   return binding != nullptr && OrdinalOf(*binding, attachment).has_value();
 }
 
+// Only an epoch that ends still uses it, and the worker itself is in no plan any more. One that was
+// left for larger slots is of a worker that lives: what it still owes will come.
 bool EpochBinder::IsPlannedOut(const Attachment& attachment) const {
-  return !attachment.own && attachment.state == Attachment::State::kReady &&
-         !Uses(current_.get(), attachment) && !Uses(next_.get(), attachment);
+  if (attachment.own || attachment.state != Attachment::State::kReady) return false;
+  const auto holds = [&attachment](const Binding* binding) {
+    return binding != nullptr &&
+           std::any_of(
+               binding->plan.workers.begin(), binding->plan.workers.end(),
+               [&](const PlanWorker& worker) { return SameLife(worker, attachment.worker); });
+  };
+  return !holds(current_.get()) && !holds(next_.get());
 }
 
 bool EpochBinder::InUse(const Attachment& attachment) const {

@@ -3,6 +3,10 @@
 //   OnPlan(e+1): attach new workers, Bind(e+1) on the others -> all have answered -> switch between
 //   two steps -> last step of e has ended -> Release(e), close what no plan holds any more.
 //
+// Where the coming epoch's rows need larger slots than an attachment has (a layer was resolved
+// again to a wider wire dtype), its worker counts as new: steps of e end on the old rings, those of
+// e+1 begin on the larger ones. Slots never shrink.
+//
 // An attachment that is lost is made again with back-off while a plan that is in use names its
 // worker; a worker that is really gone leaves with the next plan. Attach and Bind need no
 // coordinator. Sans-I/O but for the seams (SessionChannel, Transport); one thread; time comes in as
@@ -43,7 +47,7 @@ struct BinderOptions {
   MutantId mutant = MutantId::kNone;
   TransportChoice transport_choice = TransportChoice::kAuto;
   std::uint32_t pairs = 8;
-  std::uint32_t slot_bytes = 0;
+  std::uint32_t chunk_rows = 0;  // a slot holds a chunk of so many rows
   Duration backoff_min = std::chrono::milliseconds(100);
   Duration backoff_max = std::chrono::seconds(5);
   // How long steps may still wait for a worker that the committed plan no longer holds.
@@ -82,7 +86,7 @@ class EpochBinder {
 
  private:
   Attachment* FindBySerial(std::uint64_t serial) const;
-  Attachment* FindOrAdd(const PlanWorker& worker);
+  Attachment* FindOrAdd(const Binding& binding, std::size_t ordinal);
   void DropNext();
   void ReleaseAt(Attachment& attachment, Epoch epoch) const;
   void Adopt(std::unique_ptr<Binding> next, TimePoint now);

@@ -12,24 +12,6 @@
 namespace switchyard {
 namespace {
 
-// A pair carries a chunk in the largest of all wire formats and BF16 reply, whatever the placement:
-// a re-plan then never needs larger slots.
-std::uint32_t SlotBytes(const MoeShape& shape, std::uint32_t chunk_rows) {
-  std::size_t bytes = LayoutOfResult(chunk_rows, shape.hidden).frame_bytes;
-  for (const DispatchMode mode : {DispatchMode::kNormal, DispatchMode::kLowLatency}) {
-    for (const NamedWireFormat& wire : WireFormats()) {
-      bytes = std::max(bytes, LayoutOfRequest({.mode = mode,
-                                               .format = wire.format,
-                                               .rows = chunk_rows,
-                                               .hidden = shape.hidden,
-                                               .top_k = shape.top_k,
-                                               .local_slots = shape.experts})
-                                  .frame_bytes);
-    }
-  }
-  return static_cast<std::uint32_t>(std::max(bytes, LayoutOfError(kErrorTextMax).frame_bytes));
-}
-
 // min(chunk_rows_max, largest batch); a low_latency batch has a row for each of a token's experts,
 // and a chunk never splits a token.
 std::uint32_t ChunkRows(const SourceSessionOptions& options) {
@@ -87,7 +69,7 @@ SourceSession::SourceSession(SourceSessionOptions options)
                .mutant = options_.mutant,
                .transport_choice = options_.transport_choice,
                .pairs = options_.pairs,
-               .slot_bytes = SlotBytes(options_.grant.plan.shape, ChunkRows(options_)),
+               .chunk_rows = ChunkRows(options_),
                .on_down =
                    [this](Attachment& attachment, const absl::Status& why) {
                      engine_.FailOn(attachment, why, options_.clock->Now());
@@ -253,6 +235,7 @@ SourceSessionStatus SourceSession::Status() const {
     }
     row.pairs = attachment->pairs.size();
     row.pairs_free = attachment->pairs.free();
+    if (!attachment->own) row.slot_bytes = attachment->slot_bytes;
     row.frames_sent = attachment->frames_sent;
     row.replies_late = attachment->replies_late;
     row.replies_unexpected = attachment->replies_unexpected;

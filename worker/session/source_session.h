@@ -52,6 +52,7 @@ struct AttachmentStatus {
   std::string reply_path;    // worker -> source
   std::uint32_t pairs = 0;
   std::uint32_t pairs_free = 0;
+  StagingBytes slot_bytes;  // of a request's slot and of a reply's; 0 for "direct"
   std::uint64_t frames_sent = 0;
   std::uint64_t replies_late = 0;
   std::uint64_t replies_unexpected = 0;

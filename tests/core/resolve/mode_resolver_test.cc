@@ -35,6 +35,21 @@ TEST(ModeResolverTest, DraftExtendsAndCapturedStepsUseLowLatency) {
       << "a fixed choice is its own answer";
 }
 
+// Only a step of many tokens is one of prefill.
+TEST(ModeResolverTest, AStepIsOfPrefillWhereAutoIsNormal) {
+  for (const bool extend : {false, true}) {
+    for (const bool draft : {false, true}) {
+      for (const bool capture : {false, true}) {
+        const StepKind step{.extend = extend, .draft_extend = draft, .graph_capture = capture};
+        EXPECT_EQ(PhaseOfStep(step),
+                  extend && !draft && !capture ? Phase::kPrefill : Phase::kDecode);
+        EXPECT_EQ(PhaseOfStep(step) == Phase::kPrefill,
+                  ModeOfStep(ModeChoice::kAuto, step) == kNormal);
+      }
+    }
+  }
+}
+
 // R41: the defaults of the phases, and that a deployment overrides them.
 TEST(ModeResolverTest, PhasesHaveDefaultsThatADeploymentOverrides) {
   EXPECT_EQ(DefaultModeChoice(Phase::kPrefill), ModeChoice::kNormal);
@@ -53,18 +68,12 @@ TEST(ModeResolverTest, PhasesHaveDefaultsThatADeploymentOverrides) {
   }
 }
 
-TEST(ModeResolverTest, AutoEnablesBothModes) {
-  for (const DispatchMode mode : {kNormal, kLowLatency}) {
-    EXPECT_TRUE(Enables(ModeChoice::kAuto, mode));
-    EXPECT_EQ(Enables(ModeChoice::kNormal, mode), mode == kNormal);
-    EXPECT_EQ(Enables(ModeChoice::kLowLatency, mode), mode == kLowLatency);
-  }
-}
-
 // R42
 TEST(ModeResolverTest, NormalModeHasNoGraphs) {
   EXPECT_FALSE(SupportsGraphs(kNormal));
   EXPECT_TRUE(SupportsGraphs(kLowLatency));
+  EXPECT_THAT(std::string(WhyNoGraphs(kNormal)), HasSubstr("mode normal cannot be captured"));
+  EXPECT_EQ(WhyNoGraphs(kLowLatency), "");
 }
 
 // R40

@@ -74,48 +74,21 @@ TEST(StagingBytesTest, RowsGoToExpertsOrToWorkers) {
   EXPECT_EQ(RowsOf({.tokens = 0, .top_k = 8, .workers = 4}, kNormal), 0);
 }
 
-// R35: a layer that is resolved again to a larger dtype has the room before it is used.
-TEST(StagingTableTest, GrowsOnReResolveAndNeverShrinks) {
-  StagingTable table;
-  const StagingKey key{"m", "g", 7168, kNormal};
-
-  EXPECT_EQ(table.Require(key, {7392, 14336}), (StagingBytes{7392, 14336}));
-  EXPECT_EQ(table.Require(key, {14336, 14336}), (StagingBytes{14336, 14336}));
-  EXPECT_EQ(table.Require(key, {4032, 14336}), (StagingBytes{14336, 14336}))
-      << "a step with the old dtype may be in flight";
-}
-
-// R25: the first caller's size is not everybody's: each model, group, width and mode has its own.
-TEST(StagingTableTest, BuffersAreKeyedByModelGroupHiddenAndMode) {
-  StagingTable table;
-  const std::vector<StagingKey> keys{{"m", "g", 7168, kNormal},
-                                     {"m", "g", 7168, kLowLatency},
-                                     {"m", "g", 4096, kNormal},
-                                     {"m", "h", 7168, kNormal},
-                                     {"n", "g", 7168, kNormal}};
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    const auto bytes = static_cast<std::int64_t>(1000 * (i + 1));
-    table.Require(keys[i], {bytes, bytes});
-  }
-
-  ASSERT_EQ(table.sizes().size(), keys.size());
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    EXPECT_EQ(table.sizes().at(keys[i]).dispatch, static_cast<std::int64_t>(1000 * (i + 1)));
-  }
-}
-
-TEST(StagingTableTest, IsTheMaximumOverItsLayersInAnyOrder) {
+TEST(StagingBytesTest, WhatHoldsSeveralIsTheLargestInEachDirection) {
   const std::uint64_t seed = 11;
   SeededRng rng(seed);
-  StagingTable table;
-  StagingBytes most;
-  const StagingKey key{"m", "g", 2048, kLowLatency};
+  StagingBytes room;
   for (int layer = 0; layer < 100; ++layer) {
     const StagingBytes need{static_cast<std::int64_t>(rng.Below(5000)),
                             static_cast<std::int64_t>(rng.Below(5000))};
-    most = {std::max(most.dispatch, need.dispatch), std::max(most.combine, need.combine)};
-    ASSERT_EQ(table.Require(key, need), most) << "seed " << seed << " layer " << layer;
+    const StagingBytes before = room;
+    room = LargerOf(room, need);
+    ASSERT_TRUE(Holds(room, need) && Holds(room, before)) << "seed " << seed << " layer " << layer;
+    ASSERT_TRUE(room.dispatch == need.dispatch || room.dispatch == before.dispatch);
+    ASSERT_TRUE(room.combine == need.combine || room.combine == before.combine);
   }
+  EXPECT_FALSE(Holds({7392, 14336}, {14336, 14336})) << "dispatch alone is too small";
+  EXPECT_FALSE(Holds({14336, 8192}, {7392, 14336})) << "combine alone is too small";
 }
 
 }  // namespace

@@ -47,6 +47,16 @@ TEST(CommandLineTest, WhatCannotBeReadIsExitCodeTwoAndHelpIsZero) {
   EXPECT_EQ(Parse({"--help"}, options), kExitPassed);
 }
 
+TEST(CommandLineTest, AModeIsOneOfThree) {
+  for (const char* mode : {"normal", "low_latency", "auto"}) {
+    CommonOptions options;
+    EXPECT_EQ(Parse({"--model", "m", "--mode", mode}, options), std::nullopt);
+    EXPECT_EQ(options.moe.mode, mode);
+  }
+  CommonOptions refused;
+  EXPECT_EQ(Parse({"--model", "m", "--mode", "plan"}, refused), kExitCouldNotRun);
+}
+
 // R10: the values of the option are a closed list.
 TEST(CommandLineTest, TakesAWireDtypeForADeploymentOfItsOwn) {
   CommonOptions options;
@@ -58,6 +68,15 @@ TEST(CommandLineTest, TakesAWireDtypeForADeploymentOfItsOwn) {
     CommonOptions refused;
     EXPECT_EQ(Parse(arguments, refused), kExitCouldNotRun);
   }
+}
+
+TEST(CommandLineTest, NamesADeploymentOfARunningCoordinatorAlone) {
+  CommonOptions options;
+  EXPECT_EQ(Parse({"--model", "m", "--target", "host:1", "--deployment", "two"}, options),
+            std::nullopt);
+  EXPECT_EQ(options.moe.deployment, "two");
+  CommonOptions refused;
+  EXPECT_EQ(Parse({"--model", "m", "--deployment", "two"}, refused), kExitCouldNotRun);
 }
 
 TEST(CommandLineTest, OpensAModelWithTheReferenceMoe) {

@@ -53,8 +53,10 @@ struct Batch {
 
 class DeploymentMoeTest : public ::testing::Test {
  protected:
-  void SetUp() override {
+  void SetUp() override { Start({}); }
+  void Start(std::optional<DispatchMode> planned) {
     InProcessOptions options;
+    options.mode = planned;
     options.checkpoint = SY_SHIPPED_MODEL;
     options.workers = 2;
     options.logger = &logger_;
@@ -133,10 +135,31 @@ TEST_F(DeploymentMoeTest, SaysWhenRowsTravelledAnotherWayThanAsked) {
 
 TEST_F(DeploymentMoeTest, AModeThatIsAskedForHoldsInBothPhases) {
   DeploymentMoeOptions options;
-  options.mode = DispatchMode::kNormal;
+  options.mode = ModeChoice::kNormal;
   SY_ASSERT_OK_AND_ASSIGN(const auto moe, Open(options));
 
   EXPECT_THAT(moe->Describe(), HasSubstr("layers 0-3, decode, cpu -> cpu: normal"));
+}
+
+// R39: whatever the deployment plans, here low_latency for all.
+TEST_F(DeploymentMoeTest, AutoSendsPromptsNormalAndTokensLowLatency) {
+  deployment_.reset();
+  Start(DispatchMode::kLowLatency);
+  DeploymentMoeOptions options;
+  options.mode = ModeChoice::kAuto;
+  SY_ASSERT_OK_AND_ASSIGN(const auto moe, Open(options));
+  Batch prompt(5, 3);
+  Batch token(1, 4);
+
+  SY_ASSERT_OK(moe->prefill().run(prompt.Call(1)));
+  SY_ASSERT_OK(moe->decode().run(token.Call(1)));
+
+  EXPECT_THAT(moe->Describe(), HasSubstr("layers 0-3, prefill, cpu -> cpu: normal"));
+  EXPECT_THAT(moe->Describe(), HasSubstr("layers 0-3, decode, cpu -> cpu: low_latency"));
+  EXPECT_GE(moe->prefill().max_tokens, 4096U);
+  EXPECT_EQ(moe->decode().max_tokens, 512U);
+  SY_ASSERT_OK_AND_ASSIGN(const ExpertsReport report, moe->Report());
+  for (const WorkerReport& worker : report.workers) EXPECT_THAT(worker.differences, IsEmpty());
 }
 
 TEST_F(DeploymentMoeTest, CannotTellCountsAcrossAChangeOfThePlan) {
@@ -152,12 +175,16 @@ TEST_F(DeploymentMoeTest, CannotTellCountsAcrossAChangeOfThePlan) {
   EXPECT_THAT(status, FailsWith(absl::StatusCode::kAborted, Reason::kEpochChanged));
 }
 
-TEST_F(DeploymentMoeTest, SaysWhichModelThereIsNot) {
-  SY_ASSERT_OK(Open({}));
+TEST_F(DeploymentMoeTest, TakesTheDeploymentThatIsNamedAndSaysWhichThereIsNot) {
   DeploymentMoeOptions options;
-  options.model = "no-such-model";
+  options.deployment = "local";
+  SY_ASSERT_OK(Open(options));
 
-  EXPECT_THAT(Open(options), FailsWith(absl::StatusCode::kNotFound, Reason::kUnknownModel));
+  options.deployment = "no-such-deployment";
+
+  const absl::Status refused = Open(options).status();
+  EXPECT_THAT(refused, FailsWith(absl::StatusCode::kNotFound, Reason::kUnknownModel));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("no-such-deployment"));
 }
 
 }  // namespace

@@ -21,6 +21,7 @@ namespace {
 using testing::FailsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 MoeOptions Options(const std::string& transport) {
   MoeOptions options;
@@ -83,6 +84,20 @@ TEST(OpenDeploymentOfTest, OwnDeploymentsArePlannedAsAsked) {
     ASSERT_EQ(report.prefill.size(), 4U) << transport;
     EXPECT_EQ(report.prefill[3].mode, DispatchMode::kLowLatency);
     EXPECT_THAT(report.prefill[3].trail.at(1), HasSubstr("(explicit)")) << transport;
+  }
+}
+
+// The planner's own modes are auto's, so one of our own is planned as if nothing were asked for.
+TEST(OpenDeploymentOfTest, OwnDeploymentsPlanAutoByPhase) {
+  for (const char* transport : {"loopback", "shm"}) {
+    MoeOptions options = Options(transport);
+    options.mode = "auto";
+
+    SY_ASSERT_OK_AND_ASSIGN(const auto moe, OpenDeployment(SY_SHIPPED_MODEL, options));
+
+    EXPECT_THAT(moe->Describe(), HasSubstr("layers 0-3, prefill, cpu -> cpu: normal"));
+    EXPECT_THAT(moe->Describe(), HasSubstr("layers 0-3, decode, cpu -> cpu: low_latency"));
+    EXPECT_THAT(moe->Describe(), Not(HasSubstr("the session asks for it"))) << transport;
   }
 }
 

@@ -1,12 +1,16 @@
 #include "model/quant/expert_values.h"
 
+#include <array>
+#include <bit>
 #include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
+#include "core/rng.h"
 #include "tests/model/quant/golden_folder.h"
 
 namespace switchyard {
@@ -25,16 +29,19 @@ std::vector<std::string> GoldenNames() {
   return names;
 }
 
-// Values of these have no factor but the scales of groups, which are multiplied in.
-bool RoundsValues(QuantLayout layout, const RawProjection& raw) {
-  switch (layout) {
+// Whether the scales of groups are multiplied into the values: those of groups that end within 128
+// of K.
+bool RoundsValues(const RawProjection& raw) {
+  const bool cut = raw.quant.group_size != 0 && raw.quant.group_size != raw.size.columns &&
+                   raw.quant.group_size % kScaleBlock != 0;
+  switch (raw.quant.layout) {
     case QuantLayout::kBf16:
+      return true;
     case QuantLayout::kAwq:
     case QuantLayout::kPackQuantized:
     case QuantLayout::kW4Afp8:
-      return true;
     case QuantLayout::kModelSlimW4A8:
-      return raw.Find(TensorRole::kScaleSecond) != nullptr;
+      return cut;
     default:
       return false;
   }
@@ -59,7 +66,7 @@ TEST_P(ExpertValuesTest, AreTheDequantisedWeights) {
       const std::int64_t k_count = raw.size.columns;
       const float scale = got.scales.view().At(at / k_count, at % k_count, k_count);
       const float value = Bf16ToFloat(got.values[i]);
-      if (RoundsValues(layout, raw)) {
+      if (RoundsValues(raw)) {
         ASSERT_EQ(got.scales, WeightScales{});
         ASSERT_EQ(got.values[i], FloatToBf16(want[i])) << i;
       } else if (layout == QuantLayout::kNvfp4Compressed) {  // a quotient there, a product here
@@ -73,6 +80,80 @@ TEST_P(ExpertValuesTest, AreTheDequantisedWeights) {
 
 INSTANTIATE_TEST_SUITE_P(Goldens, ExpertValuesTest, ::testing::ValuesIn(GoldenNames()),
                          [](const auto& param) { return param.param; });
+
+constexpr std::int64_t kRows = 8;
+constexpr std::int64_t kColumns = 768;
+
+// Of every magnitude that products in F16 take.
+RawTensor RandomScales(TensorRole role, std::int64_t count, bool signs, Rng& rng) {
+  std::vector<std::byte> bytes;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const bool negative = signs && rng.Below(2) == 0;
+    const auto scale = static_cast<float>((0.01 + rng.Uniform()) * (negative ? -1 : 1));
+    const auto of = std::bit_cast<std::array<std::byte, sizeof(float)>>(scale);
+    bytes.insert(bytes.end(), of.begin(), of.end());
+  }
+  return {role, TensorDtype::kF32, {count}, std::move(bytes)};
+}
+
+RawTensor RandomCodes(TensorRole role, std::int64_t count, Rng& rng) {
+  std::vector<std::byte> bytes(static_cast<std::size_t>(count / 2));
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(rng.Next());
+  return {role, TensorDtype::kI8, {count / 2}, std::move(bytes)};
+}
+
+// Plain INT4 may have negative scales.
+bool MayBeNegative(QuantLayout layout) {
+  return layout == QuantLayout::kPackQuantized || layout == QuantLayout::kAwq;
+}
+
+// INT4 of [kRows, kColumns] with a scale for each output and `group` columns.
+RawProjection RandomInt4(QuantLayout layout, std::int32_t group, std::uint64_t seed) {
+  SeededRng rng(seed);
+  const std::int64_t groups = kRows * (kColumns / group);
+  RawProjection raw{{.layout = layout, .group_size = group}, {kRows, kColumns}, {}};
+  raw.tensors.push_back(RandomCodes(TensorRole::kWeight, kRows * kColumns, rng));
+  const bool twice = layout == QuantLayout::kModelSlimW4A8;
+  raw.tensors.push_back(
+      RandomScales(TensorRole::kScale, twice ? kRows : groups, MayBeNegative(layout), rng));
+  if (twice) raw.tensors.push_back(RandomScales(TensorRole::kScaleSecond, groups, false, rng));
+  if (layout == QuantLayout::kAwq) {
+    raw.tensors.push_back(RandomCodes(TensorRole::kZeroPoints, groups, rng));
+  }
+  return raw;
+}
+
+// Kernels sum each 128 of K by itself: there scales of groups stay outside, and values are
+// integers.
+TEST(GroupScalesTest, StayApartWhereGroupsAreWhole128sOfKOrAllOfIt) {
+  constexpr auto kScales = static_cast<std::size_t>(kRows * kColumns / kScaleBlock);
+  for (const QuantLayout layout : {QuantLayout::kW4Afp8, QuantLayout::kModelSlimW4A8,
+                                   QuantLayout::kPackQuantized, QuantLayout::kAwq}) {
+    for (const std::int32_t group : {32, 64, 96, 128, 192, 256, 384, 768}) {
+      SCOPED_TRACE(absl::StrCat(QuantLayoutInfoOf(layout).name, " in groups of ", group));
+      const RawProjection raw = RandomInt4(layout, group, static_cast<std::uint64_t>(group));
+      const std::vector<float> want = Dequantize(raw);
+
+      const ProjectionValues got = ValuesOf(raw);
+
+      const bool all = group == kColumns && !MayBeNegative(layout);
+      const bool apart = all || group % kScaleBlock == 0;
+      EXPECT_EQ(got.scales.channels.size(), all ? kRows : 0U);
+      EXPECT_EQ(got.scales.groups.size(), apart && !all ? kScales : 0U);
+      for (std::size_t i = 0; i < want.size(); ++i) {
+        const auto at = static_cast<std::int64_t>(i);
+        const float value = Bf16ToFloat(got.values[i]);
+        if (apart) {
+          ASSERT_EQ(value, std::nearbyint(value)) << i;
+          const float scale = got.scales.view().At(at / kColumns, at % kColumns, kColumns);
+          ASSERT_EQ(value * scale, want[i]) << i;
+        } else {
+          ASSERT_EQ(got.values[i], FloatToBf16(want[i])) << i;
+        }
+      }
+    }
+  }
+}
 
 ExpertActivations ActivationsIn(const std::string& golden, LayerInputScales* scales) {
   auto layer = OpenGolden(golden);

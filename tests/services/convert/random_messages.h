@@ -91,7 +91,8 @@ class RandomMessages {
             List([this] { return Any(kLastQuantScheme); }),
             List([this] { return Text(); }),
             Index(),
-            static_cast<std::int64_t>(rng_.Next() >> 1)};
+            static_cast<std::int64_t>(rng_.Next() >> 1),
+            {Any(GdnVerifyKernel::kFlashinfer), rng_.Below(2) == 0}};
   }
   TensorHash Tensor() {
     return {LayerId{Index()}, ExpertId{Index()}, Any(Projection::kDown), Digest()};
@@ -179,6 +180,7 @@ class RandomMessages {
             .hash = Digest(),
             .transport = Any(TransportChoice::kInProcess),
             .reply_ring = Ring(),
+            .request_slot_bytes = static_cast<std::uint32_t>(rng_.Next()),
             .record_amax = rng_.Below(2) == 0};
   }
   AttachmentCounters Counters() {

@@ -20,7 +20,8 @@ TEST(NoAllocationTest, HotPathOfTheCpuDeviceAllocatesNothing) {
   ExpertWeightsView view = expert.view();
   view.inputs = {ActivationFormat::kFp8Group};
   view.middle = {ActivationFormat::kInt4Row};
-  view.up_scales = {.tensor = 0.5F};
+  const std::vector<float> groups(384 * 4, 0.75F);
+  view.up_scales = {.tensor = 0.5F, .groups = groups};
   const std::vector<float> blocks(4 * 3, 1.5F);
   view.down_scales = {.blocks = blocks};
   SY_ASSERT_OK_AND_ASSIGN(const auto packed, device->Pack(kShape, view));

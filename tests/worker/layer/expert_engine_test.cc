@@ -3,6 +3,9 @@
 #include <cmath>
 #include <limits>
 
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+
 #include "tests/testing/allocation_counter.h"
 #include "tests/worker/layer/engine_fixture.h"
 
@@ -30,6 +33,31 @@ TEST_F(ExpertEngineTest, AttachOffersARingAndConnectsToTheSources) {
   EXPECT_EQ(source.grant.path, "inproc");
   EXPECT_EQ(source.link->options.cookie, source.order.cookie);
   EXPECT_EQ(source.link->OutboundSlot(3).size(), 8192U);
+}
+
+// R34: requests may be half as large as their answers.
+TEST_F(ExpertEngineTest, AttachOffersRequestSlotsOfTheirOwnSize) {
+  AttachOrder order = MakeAttachOrder(MakePlan(1, 2), DispatchMode::kNormal);
+  order.request_slot_bytes = 4096;
+
+  SY_ASSERT_OK_AND_ASSIGN(const AttachGrant grant, engine_->Attach(order));
+
+  EXPECT_EQ(grant.request_ring.slot_bytes, 4096U);
+  EXPECT_EQ(transport_.Find(grant.request_ring.attachment)->OutboundSlot(0).size(), 8192U);
+  EXPECT_EQ(transport_.stats().ring_bytes, 4U * 4096U) << "the worker's memory is the requests'";
+}
+
+TEST_F(ExpertEngineTest, AttachRefusesRequestSlotsOutsideItsLimits) {
+  for (const std::uint32_t bytes : {256U, (64U << 20) + 1}) {
+    AttachOrder order = MakeAttachOrder(MakePlan(1, 2), DispatchMode::kNormal);
+    order.request_slot_bytes = bytes;
+
+    const absl::Status refused = engine_->Attach(order).status();
+
+    EXPECT_THAT(refused, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kMessageTooLarge));
+    EXPECT_THAT(std::string(refused.message()),
+                ::testing::HasSubstr(absl::StrCat("request ring: slots of ", bytes)));
+  }
 }
 
 // R122 (attach): only an epoch that is committed here under this hash.

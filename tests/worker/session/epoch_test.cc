@@ -6,9 +6,11 @@
 namespace switchyard {
 namespace {
 
+using testing::ErrorFrameFor;
 using testing::FailsWith;
 using testing::GrantFor;
 using testing::MakeTestPlan;
+using testing::ScriptedLink;
 using testing::SessionFixture;
 using testing::TestBatch;
 
@@ -261,6 +263,93 @@ TEST_F(EpochTest, AttachesForTheComingEpochWhereTheCurrentOneIsRetired) {
   AnswerBind("host-b");
   EXPECT_EQ(session_->Status().epoch, Epoch{2});
   RunStep(two, 8);
+}
+
+// As `plan` with every layer's rows in `dtype`.
+Plan WithWire(Plan plan, DispatchDtype dtype) {
+  for (DispatchConfig& config : plan.configs) config.wire_dtype = dtype;
+  return plan;
+}
+
+// R35: rows were FP8, the next epoch's are BF16; slots were made for FP8.
+TEST_F(EpochTest, WiderRowsTakeANewAttachmentBeforeTheirFirstStep) {
+  const Plan one = WithWire(MakeTestPlan(1, {"a"}, kLl), DispatchDtype::kFp8);
+  const Plan two = MakeTestPlan(2, {"a"}, kLl);
+  OpenReady(one);
+  const auto small = channel_.Open("host-a");
+  const TestBatch batch(1, 4);
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket old_step, Submit(batch.Request()));
+  ScriptedLink* old_link = LinkOf(one, 0);
+  ASSERT_EQ(old_link->sent.size(), 1U);
+
+  Announce(two);
+  const auto large = channel_.Open("host-a");
+  ASSERT_NE(large, small);
+  EXPECT_TRUE(small->open);
+  EXPECT_EQ(large->order.epoch, Epoch{2});
+  EXPECT_GT(large->order.request_slot_bytes, small->order.request_slot_bytes);
+  EXPECT_EQ(large->order.reply_ring.slot_bytes, small->order.reply_ring.slot_bytes);
+  EXPECT_EQ(session_->Status().epoch, Epoch{1}) << "the new rings are not there yet";
+  large->sink->OnAttached(GrantFor(large->order, two.workers[0].incarnation, 3));
+  Pump();
+  Pump();
+  EXPECT_EQ(session_->Status().epoch, Epoch{2});
+
+  // The worker lives: the old step is not given up for having been planned on other rings.
+  clock_.Advance(std::chrono::milliseconds(900));
+  Pump();
+  EXPECT_TRUE(small->open);
+  transport_.Deliver(old_link,
+                     ErrorFrameFor(old_link->sent.front().frame,
+                                   {.code = absl::StatusCode::kInternal, .text = "answered"},
+                                   old_link->offer(), one.workers[0].incarnation));
+  Pump();
+  Pump();
+  EXPECT_THAT(std::string(Combine(old_step).message()), ::testing::HasSubstr("answered"));
+  EXPECT_FALSE(small->open) << "nothing uses the small rings any more";
+  EXPECT_EQ(transport_.links.size(), 1U);
+  RunStep(two, 8);
+}
+
+// What is large enough stays: a narrower dtype, or more experts on a worker, changes nothing.
+TEST_F(EpochTest, NarrowerRowsAndOtherPlacementsKeepTheAttachment) {
+  const Plan one = MakeTestPlan(1, {"a", "b"}, kLl);
+  OpenReady(one);
+  const auto before = channel_.Open("host-a");
+
+  Announce(WithWire(MakeTestPlan(2, {"a"}, kLl), DispatchDtype::kInt8));
+  AnswerBind("host-a");
+  EXPECT_EQ(session_->Status().epoch, Epoch{2});
+  EXPECT_EQ(channel_.Open("host-a"), before);
+
+  Announce(MakeTestPlan(3, {"a"}, kLl));
+  AnswerBind("host-a");
+  EXPECT_EQ(channel_.Open("host-a"), before) << "slots never shrink";
+  RunStep(MakeTestPlan(3, {"a"}, kLl), 8);
+}
+
+// A step that a stopped worker owes ends by its deadline, and with it the old rings.
+TEST_F(EpochTest, AStepOnTheOldRingsOutlivesTheGraceOfWorkersThatLeft) {
+  const Plan one = WithWire(MakeTestPlan(1, {"a"}, kLl), DispatchDtype::kFp8);
+  OpenSessionOrder order;
+  order.step_deadline = std::chrono::seconds(10);
+  OpenReady(one, order);
+  const TestBatch batch(1, 4);
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket old_step, Submit(batch.Request()));
+  const Plan two = MakeTestPlan(2, {"a"}, kLl);
+  Announce(two);
+  const auto large = channel_.Open("host-a");
+  large->sink->OnAttached(GrantFor(large->order, two.workers[0].incarnation, 3));
+  Pump();
+  ASSERT_EQ(session_->Status().epoch, Epoch{2});
+
+  clock_.Advance(std::chrono::seconds(5));
+  Pump();
+  EXPECT_THAT(IsDone(session_->Done(old_step)), ::testing::Not(testing::IsOk()));
+
+  clock_.Advance(std::chrono::seconds(5));
+  Pump();
+  EXPECT_THAT(Combine(old_step), FailsWith(absl::StatusCode::kUnavailable, Reason::kStepDeadline));
 }
 
 TEST_F(EpochTest, ForgetsWorkersThatOnlyAnOvertakenPlanNeeded) {

@@ -115,6 +115,7 @@ absl::Status CpuBackend::Prove() {
   const DeviceProfile* profile = FindDeviceProfile("cpu");
   capabilities_.device = DeviceKind::kCpu;
   capabilities_.device_profile = profile->name;
+  capabilities_.gdn = GdnFactsOf(*profile);
   capabilities_.kernel_family = parts_.family->name;
   capabilities_.max_top_k = profile->max_top_k;
   // True when `status` is OK; logs what is not, unless it is about this machine's memory.

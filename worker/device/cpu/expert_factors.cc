@@ -17,6 +17,21 @@ bool HasAffine(const ExpertWeightsView& view) {
   return !view.gate_bias.empty() || !view.up_bias.empty() || !view.down_bias.empty();
 }
 
+// A matrix [outputs, k] whose scales along k a kernel is to read.
+struct Scaled {
+  const WeightScalesView& scales;
+  std::int64_t outputs = 0;
+  std::int64_t k = 0;
+
+  [[nodiscard]] bool any() const { return !scales.blocks.empty() || !scales.groups.empty(); }
+  [[nodiscard]] std::int64_t blocks() const { return ScaleBlocks(outputs) * ScaleBlocks(k); }
+  // Of a matrix that has them, or whose partner has.
+  [[nodiscard]] std::int64_t values() const {
+    if (scales.groups.empty()) return RoundUp(blocks(), kPanelColumns);
+    return RoundUp(outputs, kDownPanelColumns) * ScaleBlocks(k);
+  }
+};
+
 // Hands out pieces of a buffer, one after the other, each of whole lines.
 class Writer {
  public:
@@ -36,6 +51,21 @@ class Writer {
     for (std::int64_t n = 0; n < outputs; ++n) begin[n] *= scales.tensor;
     return begin;
   }
+  KernelScales WriteAlongK(const Scaled& of) {
+    if (of.scales.groups.empty()) return {Write(of.scales.blocks, of.blocks(), 1), 1};
+    // What the matrix has beside them is in KernelAffine.
+    const WeightScalesView along_k{.blocks = of.scales.blocks, .groups = of.scales.groups};
+    const float* const begin = at_;
+    const std::int64_t outputs = RoundUp(of.outputs, kDownPanelColumns);
+    for (std::int64_t first = 0; first < outputs; first += kPanelColumns) {
+      for (std::int64_t k = 0; k < of.k; k += kScaleBlock) {
+        for (std::int64_t n = first; n < first + kPanelColumns; ++n) {
+          *at_++ = n < of.outputs ? along_k.At(n, k, of.k) : 0.0F;
+        }
+      }
+    }
+    return {begin, kPanelColumns};
+  }
 
  private:
   float* at_;
@@ -47,16 +77,15 @@ absl::StatusOr<ExpertFactors> ExpertFactors::Pack(const KernelDims& dims,
                                                   const ExpertWeightsView& weights) {
   const auto [hidden, intermediate] = dims;
   const bool affine = HasAffine(weights);
-  const bool gate_up_blocks =
-      !weights.gate_scales.blocks.empty() || !weights.up_scales.blocks.empty();
-  const bool down_blocks = !weights.down_scales.blocks.empty();
-  const std::int64_t blocks = ScaleBlocks(hidden) * ScaleBlocks(intermediate);
+  const Scaled gate{weights.gate_scales, intermediate, hidden};
+  const Scaled up{weights.up_scales, intermediate, hidden};
+  const Scaled down{weights.down_scales, hidden, intermediate};
   std::int64_t values = 0;
   if (affine) {
     values += 2 * (2 * RoundUp(intermediate, kPanelColumns) + RoundUp(hidden, kPanelColumns));
   }
-  if (gate_up_blocks) values += 2 * RoundUp(blocks, kPanelColumns);
-  if (down_blocks) values += RoundUp(blocks, kPanelColumns);
+  if (gate.any() || up.any()) values += gate.values() + up.values();
+  if (down.any()) values += down.values();
   ExpertFactors factors;
   if (values == 0) return factors;
 
@@ -71,11 +100,11 @@ absl::StatusOr<ExpertFactors> ExpertFactors::Pack(const KernelDims& dims,
     to.up_bias = writer.Write(weights.up_bias, intermediate, 0);
     to.down_bias = writer.Write(weights.down_bias, hidden, 0);
   }
-  if (gate_up_blocks) {
-    factors.blocks_.gate = writer.Write(weights.gate_scales.blocks, blocks, 1);
-    factors.blocks_.up = writer.Write(weights.up_scales.blocks, blocks, 1);
+  if (gate.any() || up.any()) {
+    factors.blocks_.gate = writer.WriteAlongK(gate);
+    factors.blocks_.up = writer.WriteAlongK(up);
   }
-  if (down_blocks) factors.blocks_.down = writer.Write(weights.down_scales.blocks, blocks, 1);
+  if (down.any()) factors.blocks_.down = writer.WriteAlongK(down);
   return factors;
 }
 

@@ -4,7 +4,7 @@
 // Rows lie in A tiles. Up to 16 rows make one tile of just that height: a matrix of one row costs
 // no more than reading its weights. More rows make tiles of 16, the last filled up with zeros,
 // taken two by two against two B tiles. A tile's rows do not touch each other, and the order along
-// k is the same in both ways, so a row comes out the same in each. With block scales the sums of
+// k is the same in both ways, so a row comes out the same in each. With scales along k the sums of
 // each 128 k leave the tiles and are added up beside them.
 #include "worker/device/cpu/kernels.h"
 #include "worker/device/cpu/packing.h"
@@ -143,14 +143,14 @@ void GateUp(const KernelCall& call, std::int64_t begin, std::int64_t end) {
     // Columns beyond the matrix must be zeros, not the NaN that an infinite row would make of them.
     const __mmask16 lanes = FirstLanes(call.dims.intermediate - panel * kPanelColumns);
     const TileScales scales = {
-        .low = BlockScalesOf(call.blocks.gate, panel * kPanelColumns, call.dims.hidden),
-        .high = BlockScalesOf(call.blocks.up, panel * kPanelColumns, call.dims.hidden)};
+        .low = ScalesFrom(call.blocks.gate, panel * kPanelColumns, call.dims.hidden),
+        .high = ScalesFrom(call.blocks.up, panel * kPanelColumns, call.dims.hidden)};
     for (std::int64_t first = 0; first < g.row_tiles; first += 2) {
       const TilePass pass = PassOf(
           g, first,
           {.rows = g.x, .weights = weights, .steps = g.hidden_steps, .tile_bytes = g.tile_bytes});
       const std::int64_t tiles = pass.row_tiles;
-      if (scales.low == nullptr) {
+      if (scales.low.at == nullptr) {
         Multiply(pass);
         StoreTiles(tiles, &sums);
       } else {
@@ -218,19 +218,21 @@ void Down(const KernelCall& call, std::int64_t begin, std::int64_t end) {
   for (std::int64_t panel = begin; panel < end; ++panel) {
     const std::byte* weights = g.down + panel * g.middle_steps * kTilePairBytes;
     const std::int64_t column = panel * kDownPanelColumns;
-    const float* scales = BlockScalesOf(call.blocks.down, column, call.dims.intermediate);
+    const TileScales scales = {
+        .low = ScalesFrom(call.blocks.down, column, call.dims.intermediate),
+        .high = ScalesFrom(call.blocks.down, column + kPanelColumns, call.dims.intermediate)};
     for (std::int64_t first = 0; first < g.row_tiles; first += 2) {
       const TilePass pass = PassOf(
           g, first,
           {.rows = g.h, .weights = weights, .steps = g.middle_steps, .tile_bytes = g.tile_bytes});
       const OutBlock to = {
           .first_row = first * kTileRows, .column = column, .rows = pass.row_tiles * g.tile_rows};
-      if (scales == nullptr) {
+      if (scales.low.at == nullptr) {
         Multiply(pass);
         if (StoreWholeTiles(call, to)) continue;
         StoreTiles(pass.row_tiles, &sums);
       } else {
-        MultiplyScaled(pass, g.tile_rows, {scales, scales}, &sums);
+        MultiplyScaled(pass, g.tile_rows, scales, &sums);
       }
       StoreSums(call, to, sums);
     }

@@ -2,7 +2,7 @@
 // fused multiply-adds in one chain along k; h kept in FP32.
 //
 // Up to eight rows share the reading of a panel. The chain of a row is the same whatever their
-// number. With block scales it is cut after each 128 k.
+// number. With scales along k it is cut after each 128 k.
 #include "worker/device/cpu/kernels.h"
 #include "worker/device/cpu/packing.h"
 #include "worker/device/cpu/vector_avx512.h"
@@ -67,9 +67,9 @@ struct Stream {
   const float* x = nullptr;          // [k_count][rows]
   const std::byte* panel = nullptr;  // k_count lines
   std::int64_t k_count = 0;
-  // Of each 128 k, for the panel's low and high outputs; null: none.
-  const float* low_scales = nullptr;
-  const float* high_scales = nullptr;
+  // Of the panel's low and high outputs; null: none.
+  KernelScales low_scales{};
+  KernelScales high_scales{};
 };
 
 template <int kRows, bool kPrefetch>
@@ -111,8 +111,8 @@ SY_FORCE_INLINE void MultiplyScaled(const Stream& stream, Sums* sums) {
                                 .panel = stream.panel + k * kLineBytes,
                                 .k_count = left < kScaleBlock ? left : kScaleBlock},
                                &block);
-    const __m512 low_scale = _mm512_set1_ps(stream.low_scales[at]);
-    const __m512 high_scale = _mm512_set1_ps(stream.high_scales[at]);
+    const __m512 low_scale = ScalesAt(stream.low_scales, at);
+    const __m512 high_scale = ScalesAt(stream.high_scales, at);
 #pragma GCC unroll 8
     for (int row = 0; row < kRows; ++row) {
       sums->low[row] = _mm512_fmadd_ps(block.low[row], low_scale, sums->low[row]);
@@ -165,7 +165,7 @@ __attribute__((noinline)) void MultiplyBlockOf(const Block& block, const Stream&
 }
 
 SY_FORCE_INLINE void MultiplyBlock(const Block& block, const Stream& stream, Sums* sums) {
-  if (stream.low_scales == nullptr) {
+  if (stream.low_scales.at == nullptr) {
     MultiplyBlockOf<false>(block, stream, sums);
   } else {
     MultiplyBlockOf<true>(block, stream, sums);
@@ -185,8 +185,8 @@ void GateUp(const KernelCall& call, std::int64_t begin, std::int64_t end) {
                     {.x = block.x,
                      .panel = call.weights + panel * hidden * kLineBytes,
                      .k_count = hidden,
-                     .low_scales = BlockScalesOf(call.blocks.gate, first_column, hidden),
-                     .high_scales = BlockScalesOf(call.blocks.up, first_column, hidden)},
+                     .low_scales = ScalesFrom(call.blocks.gate, first_column, hidden),
+                     .high_scales = ScalesFrom(call.blocks.up, first_column, hidden)},
                     &sums);
       for (std::int64_t row = 0; row < block.rows; ++row) {
         alignas(64) float h[kPanelColumns];
@@ -213,15 +213,15 @@ void Down(const KernelCall& call, std::int64_t begin, std::int64_t end) {
     const std::int64_t first_column = panel * kDownPanelColumns;
     const __mmask16 low_lanes = FirstLanes(hidden - first_column);
     const __mmask16 high_lanes = FirstLanes(hidden - first_column - kPanelColumns);
-    const float* scales = BlockScalesOf(call.blocks.down, first_column, intermediate);
+    const KernelScales& scales = call.blocks.down;
     for (std::int64_t first = 0; first < call.row_count; first += kRowBlock) {
       const Block block = BlockAt(call, first);
       MultiplyBlock(block,
                     {.x = block.h,
                      .panel = down + panel * intermediate * kLineBytes,
                      .k_count = intermediate,
-                     .low_scales = scales,
-                     .high_scales = scales},
+                     .low_scales = ScalesFrom(scales, first_column, intermediate),
+                     .high_scales = ScalesFrom(scales, first_column + kPanelColumns, intermediate)},
                     &sums);
       for (std::int64_t row = 0; row < block.rows; ++row) {
         float* out = call.out + (first + row) * hidden + first_column;

@@ -42,13 +42,20 @@ struct KernelAffine {
   const float* down_bias = nullptr;   // [hidden]
 };
 
-// Scales of blocks of 128 outputs by 128 k, [ceil(outputs / 128), ceil(k / 128)]: each 128 of k is
-// summed by itself, and the sums, each times its scale, are added in the order of k. Null: all k is
-// one sum.
+// Scales of one projection along k: each 128 of k is summed by itself, and the sums, each times its
+// scale, are added in the order of k. One path for both widths:
+//   1   128 outputs share a scale: [ceil(outputs / 128), ceil(k / 128)]
+//   16  each output has its own: [ceil(outputs / 32) * 2, ceil(k / 128), 16], zeros for outputs
+//       beyond the matrix, so that a line is there for each half of every panel
+// 64-byte aligned. Null: all k is one sum.
+struct KernelScales {
+  const float* at = nullptr;
+  std::int64_t width = 1;
+};
 struct KernelBlockScales {
-  const float* gate = nullptr;
-  const float* up = nullptr;  // null where gate's is
-  const float* down = nullptr;
+  KernelScales gate;
+  KernelScales up;  // null where gate's is
+  KernelScales down;
 };
 
 // Up to rows_per_call rows of one expert. Scratch carries the rows and then h between the steps.

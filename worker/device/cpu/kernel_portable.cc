@@ -65,26 +65,33 @@ inline Sums PanelSums(const float* x, const std::byte* panel, std::int64_t k_cou
   return sums;
 }
 
-// Scales of a panel's low and high outputs, one for each 128 k; null: none.
+// Scales of a panel's low and high outputs; null: none.
 struct PanelScales {
-  const float* low = nullptr;
-  const float* high = nullptr;
+  KernelScales low{};
+  KernelScales high{};
 };
+
+// sums += scale * block, of sixteen outputs; `at`: which 128 k these are.
+inline void AddScaled(const float* block, const KernelScales& scales, std::int64_t at,
+                      float* sums) {
+  const float* scale = scales.at + at * scales.width;
+  if (scales.width == 1) {
+    for (int j = 0; j < kLanes; ++j) sums[j] += block[j] * *scale;
+  } else {
+    for (int j = 0; j < kLanes; ++j) sums[j] += block[j] * scale[j];
+  }
+}
 
 // The same where each 128 k have a scale.
 Sums ScaledPanelSums(const float* x, const std::byte* panel, std::int64_t k_count,
-                     PanelScales scales) {
+                     const PanelScales& scales) {
   Sums sums = {};
   for (std::int64_t first = 0; first < k_count; first += kScaleBlock) {
     const std::int64_t left = k_count - first;
     const Sums block =
         PanelSums(x + first, panel + first * kLineBytes, left < kScaleBlock ? left : kScaleBlock);
-    for (int j = 0; j < kLanes; ++j) {
-      sums.low[j] += block.low[j] * *scales.low;
-      sums.high[j] += block.high[j] * *scales.high;
-    }
-    ++scales.low;
-    ++scales.high;
+    AddScaled(block.low, scales.low, first / kScaleBlock, sums.low);
+    AddScaled(block.high, scales.high, first / kScaleBlock, sums.high);
   }
   return sums;
 }
@@ -127,12 +134,12 @@ void GateUp(const KernelCall& call, std::int64_t begin, std::int64_t end) {
     const std::byte* weights = call.weights + panel * hidden * kLineBytes;
     const std::int64_t first = panel * kPanelColumns;
     const std::int64_t columns = intermediate - first < kLanes ? intermediate - first : kLanes;
-    const PanelScales scales = {.low = BlockScalesOf(call.blocks.gate, first, hidden),
-                                .high = BlockScalesOf(call.blocks.up, first, hidden)};
+    const PanelScales scales = {.low = ScalesFrom(call.blocks.gate, first, hidden),
+                                .high = ScalesFrom(call.blocks.up, first, hidden)};
     for (std::int64_t row = 0; row < call.row_count; ++row) {
       const float* x = XOf(call) + row * hidden;
-      Sums sums = scales.low == nullptr ? PanelSums(x, weights, hidden)
-                                        : ScaledPanelSums(x, weights, hidden, scales);
+      Sums sums = scales.low.at == nullptr ? PanelSums(x, weights, hidden)
+                                           : ScaledPanelSums(x, weights, hidden, scales);
       if (call.affine != nullptr) ApplyAffine(*call.affine, first, &sums);
       float* h = HOf(call) + row * intermediate + first;
       for (std::int64_t j = 0; j < columns; ++j) h[j] = Silu(sums.low[j]) * sums.high[j];
@@ -146,12 +153,14 @@ void Down(const KernelCall& call, std::int64_t begin, std::int64_t end) {
   for (std::int64_t panel = begin; panel < end; ++panel) {
     const std::byte* weights = down + panel * intermediate * kLineBytes;
     const std::int64_t first = panel * kDownPanelColumns;
-    const float* scales = BlockScalesOf(call.blocks.down, first, intermediate);
+    const PanelScales scales = {
+        .low = ScalesFrom(call.blocks.down, first, intermediate),
+        .high = ScalesFrom(call.blocks.down, first + kPanelColumns, intermediate)};
     for (std::int64_t row = 0; row < call.row_count; ++row) {
       const float* h = HOf(call) + row * intermediate;
-      const Sums sums = scales == nullptr
+      const Sums sums = scales.low.at == nullptr
                             ? PanelSums(h, weights, intermediate)
-                            : ScaledPanelSums(h, weights, intermediate, {scales, scales});
+                            : ScaledPanelSums(h, weights, intermediate, scales);
       float* out = call.out + row * hidden;
       for (std::int64_t j = 0; j < kDownPanelColumns && first + j < hidden; ++j) {
         out[first + j] = j < kLanes ? sums.low[j] : sums.high[j - kLanes];

@@ -35,12 +35,20 @@ double ValueOf(double x) { return x; }
 double ValueOf(float x) { return static_cast<double>(x); }
 double ValueOf(Bf16 x) { return static_cast<double>(Bf16ToFloat(x)); }
 
-// `scales`: of each 128 k, or null.
+// Output `n` of the matrix whose scales are `scales`.
+struct RowScales {
+  const KernelScales& scales;
+  std::int64_t n = 0;
+};
+
 template <typename X>
-double Dot(const X* x, const Bf16* w, std::int64_t count, const float* scales) {
+double Dot(const X* x, const Bf16* w, std::int64_t count, const RowScales& row) {
+  const std::int64_t lane = row.n % kPanelColumns;
+  const auto [at, width] = ScalesFrom(row.scales, row.n - lane, count);
   double sum = 0;
   for (std::int64_t k = 0; k < count; ++k) {
-    const double scale = scales == nullptr ? 1.0 : static_cast<double>(scales[k / kScaleBlock]);
+    const double scale =
+        at == nullptr ? 1.0 : ValueOf(at[k / kScaleBlock * width + (width == 1 ? 0 : lane)]);
     sum += ValueOf(x[k]) * ValueOf(w[k]) * scale;
   }
   return sum;
@@ -53,10 +61,8 @@ void GateUp(const KernelCall& call, std::int64_t begin, std::int64_t end) {
   auto* h = reinterpret_cast<double*>(call.scratch);
   for (std::int64_t row = 0; row < call.row_count; ++row) {
     for (std::int64_t i = begin; i < end; ++i) {
-      double g = Dot(call.rows[row], gate + i * hidden, hidden,
-                     BlockScalesOf(call.blocks.gate, i, hidden));
-      double u =
-          Dot(call.rows[row], up + i * hidden, hidden, BlockScalesOf(call.blocks.up, i, hidden));
+      double g = Dot(call.rows[row], gate + i * hidden, hidden, {call.blocks.gate, i});
+      double u = Dot(call.rows[row], up + i * hidden, hidden, {call.blocks.up, i});
       if (const KernelAffine* affine = call.affine; affine != nullptr) {
         g = g * ValueOf(affine->gate_scale[i]) + ValueOf(affine->gate_bias[i]);
         u = u * ValueOf(affine->up_scale[i]) + ValueOf(affine->up_bias[i]);
@@ -72,9 +78,8 @@ void Down(const KernelCall& call, std::int64_t begin, std::int64_t end) {
   const auto* h = reinterpret_cast<const double*>(call.scratch);
   for (std::int64_t row = 0; row < call.row_count; ++row) {
     for (std::int64_t n = begin; n < end; ++n) {
-      call.out[row * hidden + n] =
-          static_cast<float>(Dot(h + row * intermediate, down + n * intermediate, intermediate,
-                                 BlockScalesOf(call.blocks.down, n, intermediate)));
+      call.out[row * hidden + n] = static_cast<float>(Dot(
+          h + row * intermediate, down + n * intermediate, intermediate, {call.blocks.down, n}));
     }
   }
 }

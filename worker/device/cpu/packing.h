@@ -32,10 +32,13 @@ constexpr std::int64_t RoundUp(std::int64_t value, std::int64_t step) {
   return CeilDiv(value, step) * step;
 }
 
-// The scales of output `n` along k; null where there are none. All outputs of a panel have the
-// same.
-constexpr const float* BlockScalesOf(const float* scales, std::int64_t n, std::int64_t k_count) {
-  return scales == nullptr ? nullptr : scales + n / kScaleBlock * ScaleBlocks(k_count);
+// The scales of outputs [n, n + 16) along k, `width` for each 128 k; n is a multiple of 16. Null
+// where there are none.
+constexpr KernelScales ScalesFrom(const KernelScales& scales, std::int64_t n,
+                                  std::int64_t k_count) {
+  if (scales.at == nullptr) return {};
+  const std::int64_t line = scales.width == 1 ? n / kScaleBlock : n / kPanelColumns;
+  return {scales.at + line * ScaleBlocks(k_count) * scales.width, scales.width};
 }
 
 // Sixteen consecutive outputs of a row-major [outputs, k] matrix.

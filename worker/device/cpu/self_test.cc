@@ -55,6 +55,7 @@ struct Golden {
   std::vector<Bf16> x;
   std::vector<const Bf16*> rows;
   std::vector<float> scales;  // empty: the values are the weights
+  bool groups = false;        // gate's and down's are of groups; else all are of blocks
 
   [[nodiscard]] ExpertWeightsView view() const {
     ExpertWeightsView view{.gate = gate, .up = up, .down = down};
@@ -66,12 +67,21 @@ struct Golden {
     view.up_scales = {.channels = all.first(static_cast<std::size_t>(dims.intermediate)),
                       .blocks = all.subspan(1, blocks)};
     view.down_scales = {.tensor = scales[0], .blocks = all.subspan(2, blocks)};
+    if (groups) {
+      const auto of = [&](std::int64_t outputs, std::int64_t k) {
+        return all.first(static_cast<std::size_t>(outputs * ScaleBlocks(k)));
+      };
+      view.gate_scales = {.groups = of(dims.intermediate, dims.hidden)};
+      view.down_scales = {.groups = of(dims.hidden, dims.intermediate)};
+    }
     view.down_bias = all.first(static_cast<std::size_t>(dims.hidden));
     return view;
   }
 };
 
-Golden MakeGolden(const KernelDims& dims, bool scaled) {
+enum class Scales { kNone, kBlocks, kGroups };
+
+Golden MakeGolden(const KernelDims& dims, Scales scales) {
   SeededRng rng(kSeed);
   const std::int64_t size = dims.hidden * dims.intermediate;
   const double in_deviation = 1.0 / std::sqrt(static_cast<double>(dims.hidden));
@@ -85,8 +95,11 @@ Golden MakeGolden(const KernelDims& dims, bool scaled) {
   for (std::int64_t row = 0; row < kRows; ++row) {
     golden.rows.push_back(golden.x.data() + row * dims.hidden);
   }
-  if (!scaled) return golden;
-  for (std::int64_t i = 0; i < dims.hidden + dims.intermediate; ++i) {
+  if (scales == Scales::kNone) return golden;
+  golden.groups = scales == Scales::kGroups;
+  const std::int64_t count =
+      dims.hidden * ScaleBlocks(dims.intermediate) + dims.intermediate * ScaleBlocks(dims.hidden);
+  for (std::int64_t i = 0; i < count; ++i) {
     golden.scales.push_back(static_cast<float>(0.25 + 2.0 * rng.Uniform()));
   }
   return golden;
@@ -135,8 +148,13 @@ class FamilyRunner {
   ExpertFactors factors_;
 };
 
-absl::Status TestFamilyOn(const KernelFamily& family, const KernelDims& dims, bool scaled) {
-  const Golden golden = MakeGolden(dims, scaled);
+absl::string_view ScalesText(Scales scales) {
+  if (scales == Scales::kNone) return "";
+  return scales == Scales::kBlocks ? ", block scales" : ", group scales";
+}
+
+absl::Status TestFamilyOn(const KernelFamily& family, const KernelDims& dims, Scales scales) {
+  const Golden golden = MakeGolden(dims, scales);
   SY_ASSIGN_OR_RETURN(FamilyRunner reference, FamilyRunner::Create(kScalarFamily, golden));
   SY_ASSIGN_OR_RETURN(FamilyRunner tested, FamilyRunner::Create(family, golden));
   const std::vector<float> want = reference.Run(0, kRows);
@@ -145,7 +163,7 @@ absl::Status TestFamilyOn(const KernelFamily& family, const KernelDims& dims, bo
     const std::int64_t at = row * dims.hidden;
     const std::string where =
         absl::StrCat("family ", family.name, ", hidden ", dims.hidden, ", intermediate ",
-                     dims.intermediate, scaled ? ", block scales" : "", ", row ", row);
+                     dims.intermediate, ScalesText(scales), ", row ", row);
     const auto begin = static_cast<std::size_t>(at);
     const auto width = static_cast<std::size_t>(dims.hidden);
     const double diff =
@@ -274,9 +292,10 @@ absl::Status TestKernelFamily(const KernelFamily& family) {
   constexpr KernelDims kWholePanels{.hidden = 128, .intermediate = 96};
   constexpr KernelDims kPadded{.hidden = 84, .intermediate = 45};
   constexpr KernelDims kPaddedBlocks{.hidden = 165, .intermediate = 138};
-  SY_RETURN_IF_ERROR(TestFamilyOn(family, kWholePanels, false));
-  SY_RETURN_IF_ERROR(TestFamilyOn(family, kPadded, false));
-  return TestFamilyOn(family, kPaddedBlocks, true);
+  SY_RETURN_IF_ERROR(TestFamilyOn(family, kWholePanels, Scales::kNone));
+  SY_RETURN_IF_ERROR(TestFamilyOn(family, kPadded, Scales::kNone));
+  SY_RETURN_IF_ERROR(TestFamilyOn(family, kPaddedBlocks, Scales::kBlocks));
+  return TestFamilyOn(family, kPaddedBlocks, Scales::kGroups);
 }
 
 absl::Status TestRowKernels(const RowKernels& kernels) {

@@ -126,16 +126,16 @@ SY_FORCE_INLINE void StoreTiles(std::int64_t row_tiles, TileSums* sums) {
   _tile_stored(3, sums->tile[3], kLineBytes);
 }
 
-// Scales of the outputs of the two weight tiles, one for each 128 k; null: none.
+// Scales of the outputs of the two weight tiles; null: none.
 struct TileScales {
-  const float* low = nullptr;
-  const float* high = nullptr;
+  KernelScales low{};
+  KernelScales high{};
 };
 
-// sums += scale * block, for `rows` rows of each tile.
+// sums += scale * block, for `rows` rows of each tile; `at`: which 128 k these are.
 SY_FORCE_INLINE void AddScaled(const TileSums& block, std::int64_t row_tiles, std::int64_t rows,
-                               const TileScales& scales, TileSums* sums) {
-  const __m512 factors[2] = {_mm512_set1_ps(*scales.low), _mm512_set1_ps(*scales.high)};
+                               const TileScales& scales, std::int64_t at, TileSums* sums) {
+  const __m512 factors[2] = {ScalesAt(scales.low, at), ScalesAt(scales.high, at)};
   for (std::int64_t tile = 0; tile < 2 * row_tiles; ++tile) {
     const __m512 factor = factors[tile % 2];
     for (std::int64_t row = 0; row < rows; ++row) {
@@ -147,22 +147,22 @@ SY_FORCE_INLINE void AddScaled(const TileSums& block, std::int64_t row_tiles, st
 }
 
 // With scales: each 128 k start from empty tiles, and `sums` adds up what those came to.
-SY_FORCE_INLINE void MultiplyScaled(TilePass pass, std::int64_t tile_rows, TileScales scales,
+SY_FORCE_INLINE void MultiplyScaled(TilePass pass, std::int64_t tile_rows, const TileScales& scales,
                                     TileSums* sums) {
   constexpr std::int64_t kSteps = kScaleBlock / kTileK;
   TileSums block;
   *sums = {};
-  for (std::int64_t left = pass.in.steps; left > 0; left -= kSteps) {
+  const std::int64_t steps = pass.in.steps;
+  for (std::int64_t done = 0; done < steps; done += kSteps) {
+    const std::int64_t left = steps - done;
     pass.in.steps = left < kSteps ? left : kSteps;
     Multiply(pass);
     StoreTiles(pass.row_tiles, &block);
-    AddScaled(block, pass.row_tiles, tile_rows, scales, sums);
+    AddScaled(block, pass.row_tiles, tile_rows, scales, done / kSteps, sums);
     pass.in.rows += kSteps * pass.in.tile_bytes;
     pass.in.rows_2 += kSteps * pass.in.tile_bytes;
     pass.in.weights += kSteps * kTilePairBytes;
     pass.ahead.from += kSteps * pass.ahead.lines_per_step * kLineBytes;
-    ++scales.low;
-    ++scales.high;
   }
 }
 

@@ -92,6 +92,12 @@ SY_FORCE_INLINE __m512 UpAffine(const KernelAffine& affine, std::int64_t first, 
                          _mm512_load_ps(affine.up_bias + first));
 }
 
+// Those of sixteen outputs (packing.h's ScalesFrom) at the 128 k number `block`.
+SY_FORCE_INLINE __m512 ScalesAt(const KernelScales& scales, std::int64_t block) {
+  const float* at = scales.at + block * scales.width;
+  return scales.width == 1 ? _mm512_set1_ps(*at) : _mm512_load_ps(at);
+}
+
 // The first `count` of 16 lanes; none when `count` <= 0, all from 16 on.
 SY_FORCE_INLINE __mmask16 FirstLanes(std::int64_t count) {
   if (count >= 16) return 0xffff;

@@ -30,7 +30,8 @@ absl::Status CheckSizes(const MoeShape& shape, const ProjectionView& view) {
       {"biases", view.biases, view.outputs, false},
       {"scales of outputs", view.scales.channels.size(), view.outputs, false},
       {"scales of blocks", view.scales.blocks.size(),
-       ScaleBlocks(view.outputs) * ScaleBlocks(view.k), false}};
+       ScaleBlocks(view.outputs) * ScaleBlocks(view.k), false},
+      {"scales of groups", view.scales.groups.size(), view.outputs * ScaleBlocks(view.k), false}};
   for (const auto& [part, size, want, required] : parts) {
     if (size == static_cast<std::size_t>(want) || (size == 0 && !required)) continue;
     return BadShape(shape, absl::StrCat(view.name, " has ", size, " ", part, ", not ", want,
@@ -39,29 +40,33 @@ absl::Status CheckSizes(const MoeShape& shape, const ProjectionView& view) {
   return absl::OkStatus();
 }
 
-absl::Status BadScale(const std::string& what, float scale, absl::string_view least) {
-  return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
-                   absl::StrCat(what, " is ", scale, "; scales are finite and ", least,
-                                " zero: check the checkpoint"),
-                   {{"scale", absl::StrCat(scale)}});
+absl::Status BadScale(const std::string& what, float scale, absl::string_view wanted) {
+  return MakeError(
+      absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
+      absl::StrCat(what, " is ", scale, "; such scales are ", wanted, ": check the checkpoint"),
+      {{"scale", absl::StrCat(scale)}});
 }
 
 // NaN, infinities and what is below zero make no scale. Zero makes none of rows or of a tensor.
 absl::Status CheckScale(const std::string& what, float scale) {
   if (std::isfinite(scale) && scale > 0) return absl::OkStatus();
-  return BadScale(what, scale, "above");
+  return BadScale(what, scale, "finite and above zero");
 }
 
 absl::Status CheckScales(const ProjectionView& view) {
   SY_RETURN_IF_ERROR(CheckScale(absl::StrCat(view.name, "'s scale"), view.scales.tensor));
-  const std::pair<const char*, std::span<const float>> kinds[] = {{"output", view.scales.channels},
-                                                                  {"block", view.scales.blocks}};
-  for (const auto& [kind, scales] : kinds) {
-    const auto wrong = std::find_if(scales.begin(), scales.end(),
-                                    [](float scale) { return !std::isfinite(scale) || scale < 0; });
+  // Groups of INT4 may have a negative scale, which turns the code -8 into their largest weight.
+  const std::tuple<const char*, std::span<const float>, bool> kinds[] = {
+      {"output", view.scales.channels, false},
+      {"block", view.scales.blocks, false},
+      {"group", view.scales.groups, true}};
+  for (const auto& [kind, scales, may_be_negative] : kinds) {
+    const auto wrong = std::find_if(scales.begin(), scales.end(), [&](float scale) {
+      return !std::isfinite(scale) || (scale < 0 && !may_be_negative);
+    });
     if (wrong == scales.end()) continue;
     return BadScale(absl::StrCat(view.name, "'s scale of ", kind, " ", wrong - scales.begin()),
-                    *wrong, "not below");
+                    *wrong, may_be_negative ? "finite" : "finite and not below zero");
   }
   return absl::OkStatus();
 }

@@ -1,0 +1,83 @@
+#include "client/step_sessions.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+#include "core/error.h"
+#include "core/status_macros.h"
+
+namespace switchyard {
+namespace {
+
+absl::Status CheckCommon(const OpenSessionOrder& common) {
+  if (!common.mode && common.max_tokens == 0) return absl::OkStatus();
+  const std::string field = common.mode ? "mode" : "max_tokens";
+  return MakeError(
+      absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
+      absl::StrCat("sessions by kind of step: common.", field, " is of one session; ",
+                   common.mode ? "give choice" : "give prefill_max_tokens and decode_max_tokens"),
+      {{"field", field}});
+}
+
+// Steps of one phase travel in one mode, so that any of them tells the session's.
+std::optional<DispatchMode> ModeOfPhase(std::optional<ModeChoice> choice, Phase phase) {
+  if (!choice) return std::nullopt;
+  return ModeOfStep(*choice, {.extend = phase == Phase::kPrefill});
+}
+
+absl::Status NotOpened(Phase phase) {
+  return MakeError(
+      absl::StatusCode::kFailedPrecondition, Reason::kBadRequest,
+      absl::StrFormat("a step of phase %s, and only the session of the other phase was "
+                      "opened; open them for phase mixed",
+                      PhaseName(phase)),
+      {{"phase", std::string(PhaseName(phase))}});
+}
+
+absl::Status NoGraphs(DispatchMode mode) {
+  return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kUnsupported,
+                   absl::StrCat(WhyNoGraphs(mode),
+                                "; choose low_latency or auto, or run the step without a graph"),
+                   {{"mode", std::string(DispatchModeName(mode))}});
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<StepSessions>> StepSessions::Open(Client& client,
+                                                                 const StepSessionsOrder& order,
+                                                                 Duration ready_timeout) {
+  SY_RETURN_IF_ERROR(CheckCommon(order.common));
+  std::unique_ptr<StepSessions> sessions(new StepSessions);
+  for (const Phase phase : {Phase::kPrefill, Phase::kDecode}) {
+    if (order.common.phase != phase && order.common.phase != Phase::kMixed) continue;
+    SY_RETURN_IF_ERROR(sessions->OpenPhase(client, order, phase, ready_timeout));
+  }
+  return sessions;
+}
+
+absl::Status StepSessions::OpenPhase(Client& client, const StepSessionsOrder& order, Phase phase,
+                                     Duration ready_timeout) {
+  OpenSessionOrder one = order.common;
+  one.phase = phase;
+  one.mode = ModeOfPhase(order.choice, phase);
+  one.max_tokens = phase == Phase::kPrefill ? order.prefill_max_tokens : order.decode_max_tokens;
+  SY_ASSIGN_OR_RETURN(std::unique_ptr<MoeSession> session,
+                      client.OpenWhenReady(one, ready_timeout));
+  SY_ASSIGN_OR_RETURN(const SessionGrant grant, session->Grant());
+  // Of one that does not say it nothing is promised, graphs least of all.
+  of(phase) = {std::move(session), grant.order.mode.value_or(DispatchMode::kNormal)};
+  return absl::OkStatus();
+}
+
+absl::StatusOr<MoeSession*> StepSessions::For(const StepKind& step) const {
+  const Phase phase = PhaseOfStep(step);
+  const Opened& opened = of(phase);
+  if (opened.session == nullptr) return NotOpened(phase);
+  if (step.graph_capture && !SupportsGraphs(opened.mode)) return NoGraphs(opened.mode);
+  return opened.session.get();
+}
+
+}  // namespace switchyard

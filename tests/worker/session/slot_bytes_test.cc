@@ -1,0 +1,110 @@
+#include "worker/session/slot_bytes.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+#include "tests/testing/status_matchers.h"
+#include "tests/worker/session/session_fixture.h"
+
+namespace switchyard {
+namespace {
+
+using testing::MakeTestPlan;
+
+constexpr auto kNormal = DispatchMode::kNormal;
+constexpr auto kLowLatency = DispatchMode::kLowLatency;
+constexpr WorkerOrdinal kFirst{0};
+
+// Two layers and two workers of a model of that width, 16 experts, top-8.
+Plan PlanOf(std::int32_t hidden, DispatchMode mode, const std::vector<WireFormat>& layers) {
+  Plan plan = MakeTestPlan(1, {"a", "b"}, mode);
+  plan.shape = {.hidden = hidden, .intermediate = 16, .experts = 16, .top_k = 8};
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    plan.configs[i].wire_dtype = layers[i].dtype;
+    plan.configs[i].wire_scale = layers[i].scale;
+  }
+  return plan;
+}
+
+class SlotBytesTest : public ::testing::Test {
+ protected:
+  StagingBytes SlotsOf(const Plan& plan, std::uint32_t rows, WorkerOrdinal worker = kFirst) {
+    auto binding = MakeBinding({plan, HashOf(plan)}, {}, *device_);
+    SY_EXPECT_OK(binding.status());
+    return binding.ok() ? SlotBytesOf(**binding, worker, rows) : StagingBytes{};
+  }
+  std::unique_ptr<DeviceBackend> device_ = *MakeDevice("cpu", {.kernel_family = "portable_fp32"});
+};
+
+std::int64_t Padded(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+// R25, R33, R34. A header of 64 bytes; metadata: normal a word and top-k pairs of words a row,
+// low_latency a word for each expert and two for each row; scales; rows. Each part is padded.
+TEST_F(SlotBytesTest, GoldenTableOfFormatsWidthsAndModes) {
+  struct Row {
+    WireFormat format;
+    std::int32_t hidden;
+    std::int64_t data;    // of a row, in bytes
+    std::int64_t scales;  // of a row, in bytes
+  };
+  for (const Row& row : std::vector<Row>{{kBf16Format, 7168, 14336, 0},
+                                         {kFp8Format, 7168, 7168, 224},
+                                         {kFp8Ue8m0Format, 7168, 7168, 56},
+                                         {kInt8Format, 7168, 7168, 4},
+                                         {kNvfp4Format, 7168, 3584, 448},
+                                         {kBf16Format, 2048, 4096, 0},
+                                         {kFp8Format, 2048, 2048, 64},
+                                         {kInt8Format, 2048, 2048, 4},
+                                         {kNvfp4Format, 2048, 1024, 128}}) {
+    for (const DispatchMode mode : {kNormal, kLowLatency}) {
+      const std::int64_t rows = 100;
+      const std::int64_t metadata = mode == kNormal ? rows * 4 * (1 + 2 * 8) : 4 * (16 + 2 * rows);
+      const std::int64_t request =
+          64 + Padded(metadata) + Padded(rows * row.scales) + Padded(rows * row.data);
+      const StagingBytes bytes = SlotsOf(PlanOf(row.hidden, mode, {row.format, row.format}), 100);
+      EXPECT_EQ(bytes, (StagingBytes{request, 64 + Padded(rows * row.hidden * 2)}))
+          << WireFormatName(row.format) << " " << row.hidden << " " << DispatchModeName(mode);
+    }
+  }
+}
+
+// The widest layer decides, whichever comes first; the answer's size is the same for all.
+TEST_F(SlotBytesTest, HoldTheWidestLayer) {
+  const StagingBytes fp8 = SlotsOf(PlanOf(2048, kNormal, {kFp8Format, kFp8Format}), 64);
+  const StagingBytes bf16 = SlotsOf(PlanOf(2048, kNormal, {kBf16Format, kBf16Format}), 64);
+  ASSERT_LT(fp8.dispatch, bf16.dispatch);
+
+  EXPECT_EQ(SlotsOf(PlanOf(2048, kNormal, {kFp8Format, kBf16Format}), 64), bf16);
+  EXPECT_EQ(SlotsOf(PlanOf(2048, kNormal, {kBf16Format, kFp8Format}), 64), bf16);
+  EXPECT_EQ(fp8.combine, bf16.combine);
+}
+
+// One edge's dtype does not size the rings towards workers of another kind.
+TEST_F(SlotBytesTest, AreOfTheWorkersOwnEdge) {
+  Plan plan = PlanOf(2048, kNormal, {kFp8Format, kFp8Format});
+  plan.workers[1].device = DeviceKind::kAscend;
+  for (std::size_t i = 0; i < 2; ++i) {
+    plan.configs.push_back(plan.configs[i]);
+    plan.configs.back().edge.worker = DeviceKind::kAscend;
+    plan.configs.back().wire_dtype = DispatchDtype::kInt8;
+    plan.configs.back().wire_scale = ScaleKind::kNone;
+  }
+
+  EXPECT_EQ(SlotsOf(plan, 64), SlotsOf(PlanOf(2048, kNormal, {kFp8Format, kFp8Format}), 64));
+  EXPECT_EQ(SlotsOf(plan, 64, WorkerOrdinal{1}),
+            SlotsOf(PlanOf(2048, kNormal, {kInt8Format, kInt8Format}), 64));
+}
+
+TEST_F(SlotBytesTest, HaveRoomForAnErrorBothWays) {
+  const StagingBytes bytes = SlotsOf(PlanOf(32, kLowLatency, {kNvfp4Format, kNvfp4Format}), 1);
+  const auto error = static_cast<std::int64_t>(LayoutOfError(kErrorTextMax).frame_bytes);
+
+  EXPECT_GE(bytes.dispatch, error);
+  EXPECT_GE(bytes.combine, error);
+}
+
+}  // namespace
+}  // namespace switchyard

@@ -1,0 +1,38 @@
+#include "worker/session/slot_bytes.h"
+
+#include <algorithm>
+
+#include "worker/transport/frame.h"
+
+namespace switchyard {
+namespace {
+
+std::int64_t RequestBytes(const LayerBinding& layer, const WireFormat& format,
+                          const MoeShape& shape, std::uint32_t rows) {
+  return static_cast<std::int64_t>(LayoutOfRequest({.mode = layer.mode,
+                                                    .format = format,
+                                                    .rows = rows,
+                                                    .hidden = shape.hidden,
+                                                    .top_k = shape.top_k,
+                                                    .local_slots = shape.experts})
+                                       .frame_bytes);
+}
+
+}  // namespace
+
+StagingBytes SlotBytesOf(const Binding& binding, WorkerOrdinal worker, std::uint32_t chunk_rows) {
+  const MoeShape& shape = binding.plan.shape;
+  const std::size_t error = LayoutOfError(kErrorTextMax).frame_bytes;
+  const std::size_t result = LayoutOfResult(chunk_rows, shape.hidden).frame_bytes;
+  // Rings have room for an error whichever way they go: workers refuse smaller ones.
+  StagingBytes bytes{.dispatch = static_cast<std::int64_t>(error),
+                     .combine = static_cast<std::int64_t>(std::max(result, error))};
+  for (const LayerBinding& layer : binding.layers) {
+    const Codec& codec = *layer.codecs[static_cast<std::size_t>(worker.value)];
+    bytes.dispatch =
+        std::max(bytes.dispatch, RequestBytes(layer, codec.format(), shape, chunk_rows));
+  }
+  return bytes;
+}
+
+}  // namespace switchyard
