@@ -23,8 +23,9 @@ inline bool MayHaveGroupScales(QuantScheme scheme) {
 }
 
 // In bytes: BF16 values, whatever the checkpoint stores, and FP32 scales of groups of 128 of K
-// where there may be any, 1/64 more. Scales of blocks and outputs, biases and the padding of small
-// matrices are not in it. Pure; thread-safe.
+// where there may be any, 1/64 more: also for a checkpoint of the scheme whose groups are smaller,
+// which holds none. Scales of blocks and outputs, biases and the padding of small matrices are not
+// in it. Pure; thread-safe.
 inline std::int64_t HeldExpertBytes(const MoeShape& shape, QuantScheme scheme) {
   const std::int64_t values = std::int64_t{3} * shape.hidden * shape.intermediate;
   const std::int64_t groups = 2 * shape.intermediate * ScaleBlocks(shape.hidden) +

@@ -267,6 +267,8 @@ absl::StatusOr<RawExpert> LayerExperts::Load(std::int32_t expert) const {
         absl::StrCat(modules_.Name(expert, Projection::kUp), ": its global scale ", FloatAt(up, 0),
                      " differs from gate's ", FloatAt(*gate, 0), "; gate's is used for both."));
     up.bytes = gate->bytes;
+    SY_ASSIGN_OR_RETURN(const std::vector<Located> located, Locate(expert, Projection::kUp));
+    SY_RETURN_IF_ERROR(CheckScales(located, raw.of(Projection::kUp)));
   }
   return raw;
 }

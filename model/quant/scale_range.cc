@@ -121,7 +121,7 @@ std::optional<ScaleFault> FindScaleFault(const RawProjection& projection) {
   const double code = LargestCode(projection.quant.layout);
   const double factor = GlobalFactor(projection);
   const Largest scale = LargestIn(*scales, 0, ElementsOf(*scales));
-  if (code * scale.magnitude * factor <= kF32Max) return std::nullopt;
+  if (factor <= kF32Max && code * scale.magnitude * factor <= kF32Max) return std::nullopt;
   if (factor != 1) {
     const RawTensor& global = *projection.Find(TensorRole::kGlobalScale);
     return TooLarge(

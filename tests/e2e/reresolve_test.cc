@@ -6,7 +6,10 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
 #include "deploy/local/in_process_deployment.h"
@@ -27,13 +30,14 @@ constexpr LayerId kLayer{0};
 class ReresolveTest : public ::testing::Test {
  protected:
   // Serves that golden to a session of `mode`, its rows in FP8 at first.
-  void Start(const std::string& golden, DispatchMode mode) {
+  void Start(const std::string& golden, DispatchMode mode, bool over_ucx = false) {
     model_ = std::make_unique<ServedGolden>(golden);
     mode_ = mode;
     InProcessOptions options;
     options.checkpoint = model_->path();
     options.workers = 2;
     options.mode = mode;
+    options.over_ucx = over_ucx;
     options.dispatcher_output_dtype = DtypeChoice::kFp8;
     options.logger = &logger_;
     SY_ASSERT_OK_AND_ASSIGN(deployment_, InProcessDeployment::Start(options));
@@ -68,20 +72,26 @@ class ReresolveTest : public ::testing::Test {
     SY_EXPECT_OK(RunGoldenStep(*session_, step, kLayer));
     return step.y;
   }
-  // Bytes of rows and scales that a row brought to the workers, since the attachments were made.
+  // Bytes of rows and scales that each row of another answer brings to the workers.
   std::uint64_t BytesOfARow() {
+    const auto [rows_before, bytes_before] = Counted();
+    Answer();
+    const auto [rows, bytes] = Counted();
+    EXPECT_GT(rows, rows_before) << "counts go on";
+    return rows == rows_before ? 0 : (bytes - bytes_before) / (rows - rows_before);
+  }
+  // Rows of the session so far, and their bytes.
+  std::pair<std::uint64_t, std::uint64_t> Counted() {
     const auto report = session_->Report(std::chrono::seconds(5));
     EXPECT_TRUE(report.ok()) << report.status();
-    std::uint64_t rows = 0;
-    std::uint64_t bytes = 0;
+    std::pair<std::uint64_t, std::uint64_t> sum;
     for (const SessionCounters& worker : report->workers) {
       for (const AttachmentCounters& attachment : worker.attachments) {
-        rows += attachment.rows;
-        bytes += attachment.request_payload_bytes;
+        sum.first += attachment.rows;
+        sum.second += attachment.request_payload_bytes;
       }
     }
-    EXPECT_GT(rows, 0U);
-    return rows == 0 ? 0 : bytes / rows;
+    return sum;
   }
 
   std::unique_ptr<ServedGolden> model_;
@@ -93,12 +103,12 @@ class ReresolveTest : public ::testing::Test {
 };
 
 class ReresolveModesTest : public ReresolveTest,
-                           public ::testing::WithParamInterface<DispatchMode> {};
+                           public ::testing::WithParamInterface<std::pair<DispatchMode, bool>> {};
 
 // R18, R35: the next step after the switch has the new dtype, on rings that hold it. Experts in FP8
 // quantise BF16 rows just so, and the answers are the same bit for bit.
 TEST_P(ReresolveModesTest, RingsGrowBeforeWiderRowsComeAndKeepTheirSizeForNarrowerOnes) {
-  Start("fp8_block", GetParam());
+  Start("fp8_block", GetParam().first, GetParam().second);
   const auto row_bytes = [this](DispatchDtype dtype) {
     return static_cast<std::uint64_t>(RowBytesOf(dtype, model_->hidden()).total());
   };
@@ -122,9 +132,14 @@ TEST_P(ReresolveModesTest, RingsGrowBeforeWiderRowsComeAndKeepTheirSizeForNarrow
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, ReresolveModesTest,
-                         ::testing::Values(DispatchMode::kNormal, DispatchMode::kLowLatency),
+                         ::testing::Values(std::pair(DispatchMode::kNormal, false),
+                                           std::pair(DispatchMode::kLowLatency, false),
+                                           std::pair(DispatchMode::kNormal, true),
+                                           std::pair(DispatchMode::kLowLatency, true)),
                          [](const auto& instance) {
-                           return std::string(DispatchModeName(instance.param));
+                           const bool over_ucx = instance.param.second;
+                           return absl::StrCat(DispatchModeName(instance.param.first),
+                                               over_ucx ? "_ucx" : "");
                          });
 
 // R20, R35: no step fails or mixes dtypes while the deployment goes to and fro under it. Experts of

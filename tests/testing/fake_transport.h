@@ -196,6 +196,7 @@ inline FakeLink::FakeLink(FakeTransport* transport, const LinkOptions& made_with
   offer_.slots = made_with.slots;
   offer_.slot_bytes = made_with.slot_bytes;
   inbound_.resize(std::size_t{made_with.slots} * made_with.slot_bytes);
+  offer_.ring_bytes = inbound_.size();
 }
 
 inline absl::Status FakeLink::Connect(const RingOffer& to) {

@@ -67,6 +67,20 @@ ExpertAmax* ServedCounts::AmaxOf(const LayerRuntime& layer) {
          static_cast<std::size_t>(layer.index) * static_cast<std::size_t>(shape_.experts);
 }
 
+void ServedCounts::Absorb(const ServedCounts& ended) {
+  if (!(ended.shape_ == shape_) || ended.layers_ != layers_) return;
+  counters_.rows += ended.counters_.rows;
+  counters_.request_payload_bytes += ended.counters_.request_payload_bytes;
+  counters_.reply_payload_bytes += ended.counters_.reply_payload_bytes;
+  counters_.frames += ended.counters_.frames;
+  counters_.nan_rows += ended.counters_.nan_rows;
+  for (std::size_t i = 0; i < hits_.size(); ++i) hits_[i] += ended.hits_[i];
+  for (std::size_t i = 0; i < std::min(amax_.size(), ended.amax_.size()); ++i) {
+    amax_[i].inputs = std::max(amax_[i].inputs, ended.amax_[i].inputs);
+    amax_[i].middle = std::max(amax_[i].middle, ended.amax_[i].middle);
+  }
+}
+
 AttachmentCounters ServedCounts::Snapshot() const {
   AttachmentCounters counters = counters_;
   const auto experts = static_cast<std::size_t>(shape_.experts);

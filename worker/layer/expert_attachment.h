@@ -41,6 +41,8 @@ class ServedCounts {
   void RecordAmax();
   // Of a layer, [experts]; nullptr when nothing is recorded.
   [[nodiscard]] ExpertAmax* AmaxOf(const LayerRuntime& layer);
+  // Takes over what `ended` counted; for the same layers and sizes alone.
+  void Absorb(const ServedCounts& ended);
   [[nodiscard]] AttachmentCounters Snapshot() const;
   // True when `runtime` has the same layers and sizes, so that its steps can be counted here.
   [[nodiscard]] bool Fits(const EpochRuntime& runtime) const;
@@ -97,7 +99,11 @@ class ExpertAttachment {
   // Sends the pair's refusal and frees the pair.
   absl::Status SendRefusal(Pair& pair);
 
+  // Goes on with the counts of another attachment of the same session and deployment, which ends.
+  void Absorb(const ExpertAttachment& ended) { counts_.Absorb(ended.counts_); }
+
   [[nodiscard]] AttachmentId number() const { return link_->offer().attachment; }
+  [[nodiscard]] std::uint64_t ring_bytes() const { return link_->offer().ring_bytes; }
   [[nodiscard]] SessionId session() const { return order_.session; }
   [[nodiscard]] const std::string& deployment() const { return order_.deployment; }
   [[nodiscard]] std::uint32_t pairs() const { return static_cast<std::uint32_t>(pairs_.size()); }

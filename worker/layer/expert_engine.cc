@@ -85,19 +85,32 @@ absl::Status ExpertEngine::CheckOrder(const AttachOrder& order) const {
   const std::uint32_t request_slot_bytes = order.request_slot_bytes_or_reply();
   SY_RETURN_IF_ERROR(CheckSlotBytes("reply", ring.slot_bytes, options_.slot_bytes_max));
   SY_RETURN_IF_ERROR(CheckSlotBytes("request", request_slot_bytes, options_.slot_bytes_max));
-  if (attachments_.size() >= options_.attachments_max) {
+  const Replaced replaced = ReplacedBy(order);
+  if (attachments_.size() - replaced.attachments >= options_.attachments_max) {
     return MakeError(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions,
                      absl::StrFormat("worker %s has %d attachments, its most; close a session",
                                      options_.identity.worker_id, attachments_.size()));
   }
   const std::uint64_t bytes = std::uint64_t{ring.slots} * request_slot_bytes;
-  if (transport_->stats().ring_bytes + bytes > options_.ring_bytes_max) {
+  if (transport_->stats().ring_bytes - replaced.ring_bytes + bytes > options_.ring_bytes_max) {
     return MakeError(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
                      absl::StrFormat("worker %s may hold %d bytes of rings; ask for fewer or "
                                      "smaller slots",
                                      options_.identity.worker_id, options_.ring_bytes_max));
   }
   return absl::OkStatus();
+}
+
+// A session that attaches again for larger slots ends its other attachment after that one's last
+// step: only what stays counts. A session with two already is not exempt, so that limits hold.
+ExpertEngine::Replaced ExpertEngine::ReplacedBy(const AttachOrder& order) const {
+  Replaced replaced;
+  for (const auto& [number, attachment] : attachments_) {
+    if (attachment->session() != order.session) continue;
+    ++replaced.attachments;
+    replaced.ring_bytes += attachment->ring_bytes();
+  }
+  return replaced.attachments == 1 ? replaced : Replaced{};
 }
 
 absl::Status ExpertEngine::Bind(AttachmentId attachment, const BindOrder& order) {
@@ -119,6 +132,11 @@ void ExpertEngine::Close(AttachmentId attachment) {
   const auto at = attachments_.find(attachment);
   if (at == attachments_.end()) return;
   pairs_ -= at->second->pairs();
+  for (const auto& [number, other] : attachments_) {
+    if (other == at->second || other->session() != at->second->session()) continue;
+    other->Absorb(*at->second);
+    break;
+  }
   attachments_.erase(at);
   TellUnbound();
 }

@@ -110,6 +110,11 @@ class ExpertEngine final : private FrameSink {
   EpochRecord* Find(absl::string_view deployment, Epoch epoch);
   absl::StatusOr<ExpertAttachment*> FindAttachment(AttachmentId attachment) const;
   absl::Status CheckOrder(const AttachOrder& order) const;
+  struct Replaced {
+    std::size_t attachments = 0;
+    std::uint64_t ring_bytes = 0;
+  };
+  [[nodiscard]] Replaced ReplacedBy(const AttachOrder& order) const;
   void RunPending();
   void RunBatch(const ExpertAttachment::Pair& like, ExpertAmax* amax);
   void SendRefusals();

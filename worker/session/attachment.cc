@@ -36,6 +36,12 @@ void AttachEvents::OnAttachEnded(const absl::Status& why) {
   events_->Push(AttachEndedEvent{serial_, why});
 }
 
+void Attachment::AbsorbCounts(const Attachment& ended) {
+  frames_sent += ended.frames_sent;
+  replies_late += ended.replies_late;
+  replies_unexpected += ended.replies_unexpected;
+}
+
 void Attachment::Close() {
   stream.reset();  // First: afterwards its sink is silent.
   sink.reset();

@@ -109,6 +109,8 @@ struct Attachment {
   std::uint64_t replies_late = 0;
   std::uint64_t replies_unexpected = 0;
 
+  // Takes over what `ended` counted.
+  void AbsorbCounts(const Attachment& ended);
   // Ends stream and link; credits of this life are gone with them.
   void Close();
 };

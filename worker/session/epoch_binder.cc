@@ -112,10 +112,12 @@ Attachment* EpochBinder::FindOrAdd(const Binding& binding, std::size_t ordinal) 
   const PlanWorker& worker = binding.plan.workers[ordinal];
   StagingBytes need =
       SlotBytesOf(binding, WorkerOrdinal{static_cast<std::int32_t>(ordinal)}, options_.chunk_rows);
-  for (const std::unique_ptr<Attachment>& attachment : attachments_) {
-    if (!SameLife(attachment->worker, worker)) continue;
-    if (attachment->own || Holds(attachment->slot_bytes, need)) return attachment.get();
-    need = LargerOf(need, attachment->slot_bytes);
+  // The newest first: it has the largest slots, and an older one goes with the last of its steps.
+  for (auto it = attachments_.rbegin(); it != attachments_.rend(); ++it) {
+    const Attachment& attachment = **it;
+    if (!SameLife(attachment.worker, worker)) continue;
+    if (attachment.own || Holds(attachment.slot_bytes, need)) return it->get();
+    need = LargerOf(need, attachment.slot_bytes);
   }
   auto attachment = std::make_unique<Attachment>();
   attachment->slot_bytes = need;
@@ -209,6 +211,17 @@ void EpochBinder::OnAttached(const AttachedEvent& event, TimePoint now) {
   }
   MarkBound(*attachment, attachment->attach_epoch);
   BindNewer(*attachment, attachment->attach_epoch);
+  // A newer plan overtook the one that it was made for: the worker must not hold that for us.
+  if (!Knows(attachment->attach_epoch)) attachment->stream->Release({attachment->attach_epoch});
+}
+
+bool EpochBinder::Knows(Epoch epoch) const {
+  const auto is = [epoch](const Binding* binding) {
+    return binding != nullptr && binding->plan.epoch == epoch;
+  };
+  return is(current_.get()) || is(next_.get()) ||
+         std::any_of(ending_.begin(), ending_.end(),
+                     [&](const std::unique_ptr<Binding>& binding) { return is(binding.get()); });
 }
 
 void EpochBinder::BindNewer(Attachment& attachment, Epoch attached) {
@@ -328,6 +341,7 @@ void EpochBinder::CloseUnused() {
   for (std::unique_ptr<Attachment>& attachment : attachments_) {
     if (InUse(*attachment)) continue;
     attachment->Close();
+    if (Attachment* heir = HeirOf(*attachment)) heir->AbsorbCounts(*attachment);
     attachment.reset();
   }
   std::erase(attachments_, nullptr);
@@ -340,6 +354,24 @@ void EpochBinder::CloseAll() {
   current_.reset();
   ending_.clear();
   attachments_.clear();
+}
+
+// What goes on with the same worker on larger slots; nullptr when nothing does.
+Attachment* EpochBinder::HeirOf(const Attachment& ended) const {
+  for (const std::unique_ptr<Attachment>& attachment : attachments_) {
+    if (attachment == nullptr || attachment.get() == &ended) continue;
+    if (SameLife(attachment->worker, ended.worker) && InUse(*attachment)) return attachment.get();
+  }
+  return nullptr;
+}
+
+absl::Status EpochBinder::coming_error() const {
+  if (next_ == nullptr) return absl::OkStatus();
+  for (const Attachment* attachment : next_->workers) {
+    const bool ready = attachment->state == Attachment::State::kReady;
+    if (!ready && !attachment->down_why.ok()) return attachment->down_why;
+  }
+  return absl::OkStatus();
 }
 
 bool EpochBinder::Uses(const Binding* binding, const Attachment& attachment) const {
@@ -374,7 +406,9 @@ std::optional<TimePoint> EpochBinder::NextDeadline() const {
                   [this](const std::unique_ptr<Attachment>& a) { return IsPlannedOut(*a); });
   if (waits_for_planned_out) first = switched_at_ + options_.planned_out_grace;
   for (const std::unique_ptr<Attachment>& attachment : attachments_) {
-    if (attachment->state != Attachment::State::kDown || !InUse(*attachment)) continue;
+    if (attachment->state != Attachment::State::kDown) continue;
+    // As Poll: what only an ending epoch uses is not made again.
+    if (!Uses(current_.get(), *attachment) && !Uses(next_.get(), *attachment)) continue;
     first = first.has_value() ? std::min(*first, attachment->retry_at) : attachment->retry_at;
   }
   return first;

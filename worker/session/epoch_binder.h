@@ -79,6 +79,8 @@ class EpochBinder {
   [[nodiscard]] const absl::Status& fatal() const { return fatal_; }
   // The last thing that went wrong with an attachment, for an open that runs out of time.
   [[nodiscard]] const absl::Status& last_error() const { return last_error_; }
+  // Why the coming epoch has an attachment that is down; OK when none is, or no epoch is coming.
+  [[nodiscard]] absl::Status coming_error() const;
   [[nodiscard]] std::optional<TimePoint> NextDeadline() const;
   [[nodiscard]] const std::vector<std::unique_ptr<Attachment>>& attachments() const {
     return attachments_;
@@ -89,6 +91,8 @@ class EpochBinder {
   Attachment* FindOrAdd(const Binding& binding, std::size_t ordinal);
   void DropNext();
   void ReleaseAt(Attachment& attachment, Epoch epoch) const;
+  [[nodiscard]] bool Knows(Epoch epoch) const;
+  [[nodiscard]] Attachment* HeirOf(const Attachment& ended) const;
   void Adopt(std::unique_ptr<Binding> next, TimePoint now);
   void StartAttach(Attachment& attachment, TimePoint now);
   absl::Status ConnectLink(Attachment& attachment, const AttachGrant& grant) const;

@@ -1,6 +1,7 @@
 #include "worker/session/source_session.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -38,6 +39,17 @@ StepEngineOptions EngineOptions(const SourceSessionOptions& options) {
   out.chunk_rows = ChunkRows(options);
   out.mutant = options.mutant;
   return out;
+}
+
+// A step that finds a worker gone from its epoch, and why the epoch that would mend it is not
+// there.
+absl::Status WithComing(const absl::Status& lost, const absl::Status& coming) {
+  if (coming.ok() || coming.message() == lost.message()) return lost;
+  const std::map<std::string, std::string> metadata = MetadataOf(lost);
+  return MakeError(lost.code(), ReasonOf(lost),
+                   absl::StrCat(lost.message(), "; the next epoch waits: ", coming.message(), " (",
+                                ReasonName(ReasonOf(coming)), ")"),
+                   {metadata.begin(), metadata.end()});
 }
 
 }  // namespace
@@ -173,8 +185,9 @@ absl::StatusOr<StepTicket> SourceSession::Submit(const StepRequest& request, Tim
   binder_.Poll(now);
   absl::StatusOr<StepTicket> ticket = engine_.Submit(request, binder_.current(), now);
   // The plan that would mend it will never be heard of.
-  const bool for_ever = absl::IsUnavailable(ticket.status()) && !watch_refused_.ok();
-  return for_ever ? watch_refused_ : std::move(ticket);
+  if (!absl::IsUnavailable(ticket.status())) return ticket;
+  if (!watch_refused_.ok()) return watch_refused_;
+  return WithComing(ticket.status(), binder_.coming_error());
 }
 
 void SourceSession::OnFrame(Attachment& attachment, const HeaderBytes& raw,

@@ -103,16 +103,59 @@ TEST_F(ExpertEngineTest, AttachRefusesMoreThanItsLimits) {
   options_.attachments_max = 2;
   options_.ring_bytes_max = 4 * 8192 * 3 / 2;
   Restart();
-  const AttachOrder order = MakeAttachOrder(MakePlan(1, 2), DispatchMode::kNormal);
-  SY_ASSERT_OK(engine_->Attach(order));
+  const auto order_of = [](std::uint64_t session) {
+    return MakeAttachOrder(MakePlan(1, 2), DispatchMode::kNormal, session);
+  };
+  SY_ASSERT_OK(engine_->Attach(order_of(1)));
 
-  EXPECT_THAT(engine_->Attach(order),
+  EXPECT_THAT(engine_->Attach(order_of(2)),
               FailsWith(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory));
-  AttachOrder small = order;
+  AttachOrder small = order_of(2);
   small.reply_ring.slot_bytes = 512;
   SY_ASSERT_OK(engine_->Attach(small));
-  EXPECT_THAT(engine_->Attach(small),
+  AttachOrder third = order_of(3);
+  third.reply_ring.slot_bytes = 512;
+  EXPECT_THAT(engine_->Attach(third),
               FailsWith(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions));
+}
+
+// R35: a full worker still lets a session change to larger slots, once at a time and within memory.
+TEST_F(ExpertEngineTest, ASessionThatAttachesAgainForLargerSlotsCountsOnce) {
+  options_.attachments_max = 1;
+  options_.ring_bytes_max = 4 * 8192;
+  Restart();
+  AttachOrder order = MakeAttachOrder(MakePlan(1, 2), DispatchMode::kNormal);
+  order.request_slot_bytes = 4096;
+  SY_ASSERT_OK_AND_ASSIGN(const AttachGrant first, engine_->Attach(order));
+  AttachOrder larger = order;
+  larger.request_slot_bytes = 16384;
+  EXPECT_THAT(engine_->Attach(larger),
+              FailsWith(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory));
+  larger.request_slot_bytes = 8192;
+
+  SY_ASSERT_OK_AND_ASSIGN(const AttachGrant second, engine_->Attach(larger));
+
+  EXPECT_FALSE(engine_->Attach(larger).ok()) << "a third is not exempt";
+  engine_->Close(first.request_ring.attachment);
+  EXPECT_EQ(transport_.open_links(), 1U);
+  EXPECT_EQ(engine_->CountersOf(order.session).size(), 1U);
+}
+
+// What a session was answered is not forgotten with the smaller of its rings.
+TEST_F(ExpertEngineTest, CountsGoOnWithTheAttachmentThatStays) {
+  const Source first = Attach(DispatchMode::kNormal);
+  ExpectServed(first, Request(first, 91));
+  const AttachmentCounters before = engine_->CountersOf(first.order.session).at(0);
+  ASSERT_GT(before.rows, 0U);
+  SY_ASSERT_OK(engine_->Attach(first.order));
+
+  engine_->Close(first.grant.request_ring.attachment);
+
+  const std::vector<AttachmentCounters> after = engine_->CountersOf(first.order.session);
+  ASSERT_EQ(after.size(), 1U);
+  EXPECT_EQ(after[0].rows, before.rows);
+  EXPECT_EQ(after[0].request_payload_bytes, before.request_payload_bytes);
+  EXPECT_EQ(after[0].hits, before.hits);
 }
 
 TEST_F(ExpertEngineTest, AttachTakesSlotsThatJustHoldTheLongestError) {

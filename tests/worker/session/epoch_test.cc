@@ -328,7 +328,88 @@ TEST_F(EpochTest, NarrowerRowsAndOtherPlacementsKeepTheAttachment) {
   RunStep(MakeTestPlan(3, {"a"}, kLl), 8);
 }
 
-// A step that a stopped worker owes ends by its deadline, and with it the old rings.
+// A worker that is full says so, and steps that find the old epoch retired say it on.
+TEST_F(EpochTest, ARefusedLargerAttachmentIsTheReasonThatStepsAreGiven) {
+  const Plan one = WithWire(MakeTestPlan(1, {"a"}, kLl), DispatchDtype::kFp8);
+  OpenReady(one);
+  Announce(MakeTestPlan(2, {"a"}, kLl));
+  channel_.Open("host-a")->sink->OnAttachEnded(
+      MakeError(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory, "rings are full"));
+  Pump();
+  channel_.streams.front()->sink->OnAttachEnded(
+      MakeError(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch, "retired"));
+  Pump();
+
+  const TestBatch batch(1, 4);
+  const absl::Status refused = Submit(batch.Request()).status();
+
+  EXPECT_THAT(refused, FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost));
+  EXPECT_THAT(std::string(refused.message()),
+              ::testing::AllOf(::testing::HasSubstr("retired"),
+                               ::testing::HasSubstr("the next epoch waits: rings are full "
+                                                    "(OUT_OF_MEMORY)")));
+}
+
+// Frames that were counted on the small rings stay counted.
+TEST_F(EpochTest, CountsGoOnWithTheLargerRings) {
+  const Plan one = WithWire(MakeTestPlan(1, {"a"}, kLl), DispatchDtype::kFp8);
+  OpenReady(one);
+  const TestBatch batch(1, 4);
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, Submit(batch.Request()));
+  EXPECT_FALSE(Combine(ticket).ok()) << "given up: the workers of this test answer BF16 rows";
+  const Plan two = MakeTestPlan(2, {"a"}, kLl);
+
+  Announce(two);
+  const auto large = channel_.Open("host-a");
+  large->sink->OnAttached(GrantFor(large->order, two.workers[0].incarnation, 3));
+  Pump();
+  Pump();
+
+  const SourceSessionStatus status = session_->Status();
+  ASSERT_EQ(status.attachments.size(), 1U);
+  EXPECT_EQ(status.attachments[0].frames_sent, 1U);
+  RunStep(two, 8);
+}
+
+// Made for an epoch that another overtook before the worker had answered.
+TEST_F(EpochTest, AnAttachmentGivesBackTheEpochThatWasOvertakenMeanwhile) {
+  const Plan one = WithWire(MakeTestPlan(1, {"a"}, kLl), DispatchDtype::kFp8);
+  OpenReady(one);
+  Announce(MakeTestPlan(2, {"a"}, kLl));
+  const auto large = channel_.Open("host-a");
+  Announce(MakeTestPlan(3, {"a"}, kLl));
+  ASSERT_EQ(channel_.Open("host-a"), large);
+
+  large->sink->OnAttached(GrantFor(large->order, one.workers[0].incarnation, 3));
+  Pump();
+
+  EXPECT_THAT(large->released, ::testing::ElementsAre(Epoch{2}));
+  AnswerBind("host-a");
+  EXPECT_EQ(session_->Status().epoch, Epoch{3});
+}
+
+// The small rings are still there for a step of the first epoch; the third goes on with the large.
+TEST_F(EpochTest, ANarrowerEpochStaysOnTheNewestRings) {
+  const Plan one = WithWire(MakeTestPlan(1, {"a"}, kLl), DispatchDtype::kFp8);
+  OpenSessionOrder order;
+  order.step_deadline = std::chrono::seconds(60);
+  OpenReady(one, order);
+  const TestBatch batch(1, 4);
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket old_step, Submit(batch.Request()));
+  Announce(MakeTestPlan(2, {"a"}, kLl));
+  const auto large = channel_.Open("host-a");
+  large->sink->OnAttached(GrantFor(large->order, one.workers[0].incarnation, 3));
+  Pump();
+
+  Announce(WithWire(MakeTestPlan(3, {"a"}, kLl), DispatchDtype::kFp8));
+
+  ASSERT_FALSE(large->binds.empty());
+  EXPECT_EQ(large->binds.back().epoch, Epoch{3});
+  EXPECT_TRUE(channel_.streams.front()->binds.empty());
+  EXPECT_FALSE(Combine(old_step).ok());
+}
+
+// A step that a stopped worker owes ends by its deadline, not by the grace of workers that left.
 TEST_F(EpochTest, AStepOnTheOldRingsOutlivesTheGraceOfWorkersThatLeft) {
   const Plan one = WithWire(MakeTestPlan(1, {"a"}, kLl), DispatchDtype::kFp8);
   OpenSessionOrder order;
