@@ -7,6 +7,7 @@
 #include "core/fp4.h"
 #include "core/fp8.h"
 #include "model/quant/f16.h"
+#include "model/quant/tensor_values.h"
 
 namespace switchyard {
 namespace {
@@ -102,11 +103,7 @@ class GroupScales {
     }
   }
   // One group a row, and none that may be negative: kernels take no such scale of an output.
-  [[nodiscard]] bool of_rows() const {
-    const bool may_be_negative =
-        layout_ == QuantLayout::kPackQuantized || layout_ == QuantLayout::kAwq;
-    return count_ == 1 && !may_be_negative;
-  }
+  [[nodiscard]] bool of_rows() const { return count_ == 1 && !ScalesMayBeNegative(layout_); }
   static std::size_t Index(std::int64_t at) { return static_cast<std::size_t>(at); }
 
   const QuantLayout layout_;

@@ -3,7 +3,7 @@
 // Each scale may be finite and the weights still not: an FP32 scale of 1e38 times FP8's 448, a
 // global scale so small that dividing by it overflows, two scales of a group whose product leaves
 // FP16 (ModelSlim's W4A8 stores it so). Kernels would answer infinities without a word.
-// Pure; thread-safe. Cost: one pass over the scales at some GB/s, no allocation without a fault.
+// Pure; thread-safe. Cost: one pass over the scales, no allocation without a fault.
 #pragma once
 
 #include <optional>

@@ -172,19 +172,18 @@ std::optional<ValueFault> WeightFault(const RawTensor& tensor, QuantLayout layou
                                         "; it is outside [-8, 7], so it is no INT4")};
 }
 
-// Tools that search the best symmetric INT4 give groups negative scales, to use the code -8
-// (AutoRound does).
-bool MayBeNegative(QuantLayout layout) {
-  return layout == QuantLayout::kPackQuantized || layout == QuantLayout::kAwq;
-}
-
 std::optional<ValueFault> ScaleFault(const RawTensor& tensor, QuantLayout layout) {
   if (layout == QuantLayout::kFp8Tensor) return ScalarFault(tensor);
-  if (MayBeNegative(layout)) return FloatFault(tensor, Rule::kFinite, "scales are finite numbers");
+  if (ScalesMayBeNegative(layout))
+    return FloatFault(tensor, Rule::kFinite, "scales are finite numbers");
   return FloatFault(tensor, Rule::kFiniteNotNegative, "scales are finite and not negative");
 }
 
 }  // namespace
+
+bool ScalesMayBeNegative(QuantLayout layout) {
+  return layout == QuantLayout::kPackQuantized || layout == QuantLayout::kAwq;
+}
 
 std::optional<ValueFault> FindValueFault(const RawTensor& tensor, const RawProjection& projection) {
   switch (tensor.role) {

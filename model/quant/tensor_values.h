@@ -27,6 +27,10 @@ struct ValueFault {
   std::string what;        // "is nan; a scale is finite and not negative"
 };
 
+// Of groups. Tools that search the best symmetric INT4 give groups negative scales, to use the code
+// -8 (AutoRound does).
+bool ScalesMayBeNegative(QuantLayout layout);
+
 // The first value of `tensor` that `projection`, whose tensor it is, must not have; nullopt when
 // there is none.
 std::optional<ValueFault> FindValueFault(const RawTensor& tensor, const RawProjection& projection);

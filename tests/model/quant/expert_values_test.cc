@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 
 #include "core/rng.h"
+#include "model/quant/tensor_values.h"
 #include "tests/model/quant/golden_folder.h"
 
 namespace switchyard {
@@ -102,11 +103,6 @@ RawTensor RandomCodes(TensorRole role, std::int64_t count, Rng& rng) {
   return {role, TensorDtype::kI8, {count / 2}, std::move(bytes)};
 }
 
-// Plain INT4 may have negative scales.
-bool MayBeNegative(QuantLayout layout) {
-  return layout == QuantLayout::kPackQuantized || layout == QuantLayout::kAwq;
-}
-
 // INT4 of [kRows, kColumns] with a scale for each output and `group` columns.
 RawProjection RandomInt4(QuantLayout layout, std::int32_t group, std::uint64_t seed) {
   SeededRng rng(seed);
@@ -115,7 +111,7 @@ RawProjection RandomInt4(QuantLayout layout, std::int32_t group, std::uint64_t s
   raw.tensors.push_back(RandomCodes(TensorRole::kWeight, kRows * kColumns, rng));
   const bool twice = layout == QuantLayout::kModelSlimW4A8;
   raw.tensors.push_back(
-      RandomScales(TensorRole::kScale, twice ? kRows : groups, MayBeNegative(layout), rng));
+      RandomScales(TensorRole::kScale, twice ? kRows : groups, ScalesMayBeNegative(layout), rng));
   if (twice) raw.tensors.push_back(RandomScales(TensorRole::kScaleSecond, groups, false, rng));
   if (layout == QuantLayout::kAwq) {
     raw.tensors.push_back(RandomCodes(TensorRole::kZeroPoints, groups, rng));
@@ -136,7 +132,7 @@ TEST(GroupScalesTest, StayApartWhereGroupsAreWhole128sOfKOrAllOfIt) {
 
       const ProjectionValues got = ValuesOf(raw);
 
-      const bool all = group == kColumns && !MayBeNegative(layout);
+      const bool all = group == kColumns && !ScalesMayBeNegative(layout);
       const bool apart = all || group % kScaleBlock == 0;
       EXPECT_EQ(got.scales.channels.size(), all ? kRows : 0U);
       EXPECT_EQ(got.scales.groups.size(), apart && !all ? kScales : 0U);
