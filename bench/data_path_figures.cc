@@ -12,7 +12,7 @@
 #include "bench/measure.h"
 #include "bench/moe_batch.h"
 #include "bench/served_model.h"
-#include "core/log.h"
+#include "core/base/log.h"
 #include "deploy/local/in_process_deployment.h"
 
 namespace switchyard::bench {

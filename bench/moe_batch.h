@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/bf16.h"
+#include "core/format/bf16.h"
 #include "core/ids.h"
 #include "core/moe_shape.h"
 #include "core/rng.h"

@@ -10,7 +10,7 @@
 #include "bench/in_process_model.h"
 #include "bench/measure.h"
 #include "bench/served_model.h"
-#include "core/bf16.h"
+#include "core/format/bf16.h"
 #include "examples/qwen3_moe/decoder.h"
 #include "model/checkpoint.h"
 

@@ -13,7 +13,7 @@
 #include "client/handle_pool.h"
 #include "client/status_json.h"
 #include "client/switchyard.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/resolve/mode_resolver.h"
 #include "services/version.h"
 

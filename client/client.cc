@@ -4,8 +4,8 @@
 
 #include "client/gateway_session.h"
 #include "client/source_moe_session.h"
-#include "core/error.h"
-#include "core/status_macros.h"
+#include "core/base/error.h"
+#include "core/base/status_macros.h"
 
 namespace switchyard {
 namespace {

@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 
 #include "client/moe_session.h"
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "core/rng.h"
 #include "worker/session/source.h"
 #include "worker/session/step_channel.h"

@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "client/client.h"
-#include "core/error.h"
-#include "core/status_macros.h"
+#include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "services/grpc_channels.h"
 #include "worker/device/registry.h"
 #include "worker/transport/registry.h"

@@ -10,8 +10,8 @@
 #include "absl/strings/str_cat.h"
 
 #include "client/source_moe_session.h"
-#include "core/error.h"
-#include "core/status_macros.h"
+#include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "worker/session/binding.h"
 #include "worker/session/step_validation.h"
 

@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "core/error.h"
-#include "core/status_macros.h"
+#include "core/base/error.h"
+#include "core/base/status_macros.h"
 
 namespace switchyard {
 namespace {

@@ -10,11 +10,11 @@
 #include "absl/strings/str_format.h"
 
 #include "core/device_profile.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/resolve/dispatch_resolver.h"
 #include "core/resolve/mode_limits.h"
 #include "core/resolve/mode_resolver.h"
-#include "core/status_macros.h"
+#include "core/base/status_macros.h"
 
 namespace switchyard {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "coordinator/config_planner.h"
 #include "coordinator/session_order.h"
-#include "core/error.h"
-#include "core/status_macros.h"
+#include "core/base/error.h"
+#include "core/base/status_macros.h"
 
 namespace switchyard {
 

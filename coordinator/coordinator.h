@@ -21,7 +21,7 @@
 #include "coordinator/recovery.h"
 #include "coordinator/session_table.h"
 #include "coordinator/view.h"
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "core/rng.h"
 
 namespace switchyard {

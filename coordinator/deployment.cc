@@ -11,8 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
-#include "core/canonical_io.h"
-#include "core/error.h"
+#include "core/base/canonical_io.h"
+#include "core/base/error.h"
 #include "core/held_expert_bytes.h"
 #include "model/synthetic_model.h"
 

@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 
 #include "coordinator/dispatch_defaults.h"
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "core/dispatch_config.h"
 #include "core/ids.h"
 #include "core/moe_shape.h"

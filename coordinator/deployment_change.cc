@@ -7,7 +7,7 @@
 #include "absl/strings/str_join.h"
 
 #include "coordinator/deployment_controller.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/plan.h"
 
 namespace switchyard {

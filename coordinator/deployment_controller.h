@@ -28,7 +28,7 @@
 #include "coordinator/plan_builder.h"
 #include "coordinator/recovery.h"
 #include "coordinator/view.h"
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "core/control_messages.h"
 #include "core/rng.h"
 #include "core/session_messages.h"

@@ -14,8 +14,8 @@
 #include "coordinator/recovery.h"
 #include "coordinator/serial_executor.h"
 #include "coordinator/store/state_store.h"
-#include "core/error.h"
-#include "core/status_macros.h"
+#include "core/base/error.h"
+#include "core/base/status_macros.h"
 
 namespace switchyard {
 namespace {

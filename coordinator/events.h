@@ -19,7 +19,7 @@
 #include "coordinator/view.h"
 #include "core/control_messages.h"
 #include "core/ids.h"
-#include "core/log.h"
+#include "core/base/log.h"
 #include "core/session_messages.h"
 
 namespace switchyard {

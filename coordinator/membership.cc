@@ -8,8 +8,8 @@
 
 #include "coordinator/deployment.h"
 #include "core/device_profile.h"
-#include "core/error.h"
-#include "core/status_macros.h"
+#include "core/base/error.h"
+#include "core/base/status_macros.h"
 
 namespace switchyard {
 namespace {

@@ -26,7 +26,7 @@
 #include "coordinator/stream_ids.h"
 #include "coordinator/view.h"
 #include "core/capability.h"
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "core/control_messages.h"
 #include "core/ids.h"
 #include "core/plan.h"

@@ -6,7 +6,7 @@
 #include <variant>
 #include <vector>
 
-#include "core/status_macros.h"
+#include "core/base/status_macros.h"
 #include "model/checkpoint.h"
 #include "model/model_config.h"
 #include "model/model_spec.h"

@@ -5,7 +5,7 @@
 #include <cstddef>
 
 #include "coordinator/dispatch_defaults.h"
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "core/mutant.h"
 
 namespace switchyard {

@@ -11,8 +11,8 @@
 
 #include "coordinator/config_planner.h"
 #include "coordinator/refusal.h"
-#include "core/error.h"
-#include "core/status_macros.h"
+#include "core/base/error.h"
+#include "core/base/status_macros.h"
 
 namespace switchyard {
 namespace {

@@ -4,10 +4,10 @@
 
 #include "absl/strings/str_format.h"
 
-#include "core/error.h"
-#include "core/hash.h"
+#include "core/base/error.h"
+#include "core/base/hash.h"
 #include "core/plan.h"
-#include "core/status_macros.h"
+#include "core/base/status_macros.h"
 
 namespace switchyard {
 namespace {

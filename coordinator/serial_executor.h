@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 
 namespace switchyard {
 

@@ -8,9 +8,9 @@
 #include "absl/strings/str_join.h"
 
 #include "coordinator/config_planner.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/resolve/mode_limits.h"
-#include "core/status_macros.h"
+#include "core/base/status_macros.h"
 
 namespace switchyard {
 namespace {

@@ -16,7 +16,7 @@
 #include "coordinator/deployment_controller.h"
 #include "coordinator/events.h"
 #include "coordinator/options.h"
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "core/ids.h"
 #include "core/rng.h"
 #include "core/session_messages.h"

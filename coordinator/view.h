@@ -11,7 +11,7 @@
 
 #include "coordinator/deployment.h"
 #include "core/capability.h"
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "core/control_messages.h"
 #include "core/ids.h"
 #include "core/session_messages.h"

@@ -42,7 +42,7 @@ std::span<const ActivationFormat> ActivationFormatsOf(QuantScheme scheme);
 struct ActivationSpec {
   ActivationFormat format = ActivationFormat::kBf16;
   // kFp8Static: the checkpoint's input scale. kNvfp4: the global scale, 1 / the input scale of
-  // ModelOpt (core/nvfp4_scale.h). 1 for the others.
+  // ModelOpt (core/format/nvfp4_scale.h). 1 for the others.
   float scale = 1.0F;
 
   friend bool operator==(const ActivationSpec&, const ActivationSpec&) = default;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/device_profile.h"
-#include "core/dtype.h"
+#include "core/format/dtype.h"
 #include "core/gdn_facts.h"
 #include "core/quant_scheme.h"
 

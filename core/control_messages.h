@@ -25,7 +25,7 @@
 #include "absl/status/status.h"
 
 #include "core/capability.h"
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "core/ids.h"
 #include "core/plan.h"
 #include "core/weight_manifest.h"

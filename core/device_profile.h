@@ -14,9 +14,9 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
-#include "core/dtype.h"
+#include "core/format/dtype.h"
 #include "core/moe_shape.h"
-#include "core/wire_format.h"
+#include "core/format/wire_format.h"
 
 namespace switchyard {
 

@@ -5,7 +5,7 @@
 
 #include "core/moe_shape.h"
 #include "core/quant_scheme.h"
-#include "core/weight_scales.h"
+#include "core/format/weight_scales.h"
 
 namespace switchyard {
 

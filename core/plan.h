@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 
 #include "core/dispatch_config.h"
-#include "core/hash.h"
+#include "core/base/hash.h"
 #include "core/ids.h"
 #include "core/moe_shape.h"
 #include "core/placement_map.h"

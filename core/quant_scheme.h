@@ -20,7 +20,7 @@
 
 #include "core/device_profile.h"
 #include "core/dispatch_mode.h"
-#include "core/dtype.h"
+#include "core/format/dtype.h"
 
 namespace switchyard {
 

@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "core/dispatch_config.h"
 #include "core/ids.h"
 #include "core/plan.h"

@@ -10,7 +10,7 @@
 
 #include "absl/strings/string_view.h"
 
-#include "core/hash.h"
+#include "core/base/hash.h"
 #include "core/ids.h"
 
 namespace switchyard {

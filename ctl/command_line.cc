@@ -11,7 +11,7 @@
 #include "absl/strings/str_join.h"
 
 #include "core/resolve/what_if.h"
-#include "core/suggest.h"
+#include "core/base/suggest.h"
 
 namespace switchyard::ctl {
 namespace {

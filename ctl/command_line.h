@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "switchyard/v1/types.pb.h"
 
 namespace switchyard::ctl {

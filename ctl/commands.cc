@@ -9,8 +9,8 @@
 
 #include "client/plan_summary.h"
 #include "client/text_table.h"
-#include "core/error.h"
-#include "core/status_macros.h"
+#include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "ctl/describe.h"
 #include "ctl/explain.h"
 #include "ctl/inspection.h"

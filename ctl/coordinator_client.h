@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "switchyard/v1/coordinator.grpc.pb.h"
 
 namespace switchyard::ctl {

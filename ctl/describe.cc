@@ -10,7 +10,7 @@
 
 #include "client/plan_summary.h"
 #include "client/text_table.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/resolve/dtype_option.h"
 #include "services/enum_words.h"
 #include "services/grpc_status.h"

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 namespace switchyard::ctl {
 

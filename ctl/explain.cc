@@ -12,7 +12,7 @@
 #include "client/plan_summary.h"
 #include "client/text_table.h"
 #include "core/resolve/what_if.h"
-#include "core/wire_format.h"
+#include "core/format/wire_format.h"
 #include "services/convert/plan.h"
 
 namespace switchyard::ctl {

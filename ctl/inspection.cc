@@ -7,10 +7,10 @@
 #include "absl/strings/str_replace.h"
 
 #include "client/plan_summary.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/resolve/mode_limits.h"
 #include "core/resolve/what_if.h"
-#include "core/status_macros.h"
+#include "core/base/status_macros.h"
 
 namespace switchyard::ctl {
 namespace {

@@ -7,7 +7,7 @@
 #include "google/protobuf/duration.pb.h"
 #include "google/rpc/status.pb.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "services/enum_words.h"
 #include "services/grpc_status.h"
 

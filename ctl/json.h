@@ -11,7 +11,7 @@
 #include "google/protobuf/message.h"
 #include "nlohmann/json.hpp"
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 
 namespace switchyard::ctl {
 

@@ -7,7 +7,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 namespace switchyard {
 namespace {

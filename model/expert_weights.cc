@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "core/error.h"
-#include "core/status_macros.h"
+#include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "model/quant/expert_names.h"
 #include "model/quant/expert_values.h"
 

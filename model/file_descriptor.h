@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-#include "core/unique_handle.h"
+#include "core/base/unique_handle.h"
 
 namespace switchyard {
 

@@ -4,7 +4,7 @@
 
 #include "absl/strings/match.h"
 
-#include "core/status_macros.h"
+#include "core/base/status_macros.h"
 #include "model/checkpoint.h"
 #include "model/config_reader.h"
 

@@ -17,7 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-#include "core/unique_handle.h"
+#include "core/base/unique_handle.h"
 #include "model/file_descriptor.h"
 #include "model/safetensors_header.h"
 

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "core/status_macros.h"
+#include "core/base/status_macros.h"
 #include "model/checkpoint_error.h"
 #include "model/safetensors_header_sax.h"
 #include "model/utf8.h"

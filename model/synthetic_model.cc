@@ -14,9 +14,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/rng.h"
-#include "core/status_macros.h"
+#include "core/base/status_macros.h"
 #include "model/config_reader.h"
 #include "model/quant/moe_outline.h"
 

@@ -3,8 +3,8 @@
 #include <chrono>
 #include <utility>
 
-#include "core/error.h"
-#include "core/status_macros.h"
+#include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "quantize/command_line.h"
 #include "quantize/report.h"
 

@@ -1,11 +1,11 @@
 // The layouts whose weights are small floating point numbers: FP8 and NVFP4.
 #include <algorithm>
 
-#include "core/error.h"
-#include "core/fp4.h"
-#include "core/fp8.h"
-#include "core/nvfp4_scale.h"
-#include "core/status_macros.h"
+#include "core/base/error.h"
+#include "core/format/fp4.h"
+#include "core/format/fp8.h"
+#include "core/format/nvfp4_scale.h"
+#include "core/base/status_macros.h"
 #include "quantize/encoders.h"
 
 namespace switchyard::internal {

@@ -9,7 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "nlohmann/json.hpp"
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/quant_scheme.h"
 #include "core/weight_manifest.h"
 

@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "quantize/quantizer.h"
 
 namespace switchyard::quantize {

@@ -9,8 +9,8 @@
 #include "absl/strings/str_format.h"
 #include "nlohmann/json.hpp"
 
-#include "core/error.h"
-#include "core/status_macros.h"
+#include "core/base/error.h"
+#include "core/base/status_macros.h"
 
 namespace switchyard {
 namespace {

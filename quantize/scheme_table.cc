@@ -7,9 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/quant_scheme.h"
-#include "core/suggest.h"
+#include "core/base/suggest.h"
 
 namespace switchyard {
 namespace {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "services/convert/attach.h"
 #include "services/server_streams.h"
 #include "worker/layer/expert_service.h"

@@ -3,7 +3,7 @@
 
 #include "grpcpp/server_context.h"
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "services/thread_pool.h"
 #include "switchyard/v1/expert.grpc.pb.h"
 

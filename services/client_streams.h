@@ -16,7 +16,7 @@
 #include "grpcpp/client_context.h"
 #include "grpcpp/support/client_callback.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "services/calls_in_flight.h"
 #include "services/grpc_constants.h"
 #include "services/grpc_status.h"

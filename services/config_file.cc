@@ -13,10 +13,10 @@
 #include "absl/strings/str_join.h"
 #include "google/protobuf/duration.pb.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/resolve/dtype_option.h"
-#include "core/status_macros.h"
-#include "core/suggest.h"
+#include "core/base/status_macros.h"
+#include "core/base/suggest.h"
 #include "services/convert/plan.h"
 #include "services/enum_words.h"
 #include "yaml-cpp/yaml.h"

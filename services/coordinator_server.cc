@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "coordinator/driver.h"
-#include "core/status_macros.h"
+#include "core/base/status_macros.h"
 #include "services/admin_queries.h"
 #include "services/convert/admin.h"
 #include "services/convert/control.h"

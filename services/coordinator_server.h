@@ -13,7 +13,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "core/ids.h"
 #include "services/grpc_server.h"
 

@@ -6,11 +6,11 @@
 #include "absl/strings/str_cat.h"
 
 #include "coordinator/config_planner.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/resolve/dispatch_resolver.h"
 #include "core/resolve/mode_limits.h"
 #include "core/resolve/what_if.h"
-#include "core/status_macros.h"
+#include "core/base/status_macros.h"
 #include "services/convert/plan.h"
 #include "services/convert/trace.h"
 #include "services/grpc_status.h"

@@ -1,6 +1,6 @@
 #include <utility>
 
-#include "core/status_macros.h"
+#include "core/base/status_macros.h"
 #include "services/client_streams.h"
 #include "services/convert/control.h"
 #include "services/grpc_channels.h"

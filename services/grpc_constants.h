@@ -6,7 +6,7 @@
 #include <chrono>
 #include <cstddef>
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 
 namespace switchyard {
 

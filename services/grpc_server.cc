@@ -16,7 +16,7 @@
 #include "grpcpp/server_builder.h"
 #include <netdb.h>
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 namespace switchyard {
 namespace {

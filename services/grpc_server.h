@@ -11,7 +11,7 @@
 #include "grpcpp/server.h"
 #include "grpcpp/support/channel_arguments.h"
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "grpc/support/time.h"
 #include "services/grpc_constants.h"
 

@@ -2,7 +2,7 @@
 #include <mutex>
 #include <utility>
 
-#include "core/status_macros.h"
+#include "core/base/status_macros.h"
 #include "services/client_streams.h"
 #include "services/convert/attach.h"
 #include "services/convert/session.h"

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "google/rpc/error_details.pb.h"
 
-#include "core/failure_scope.h"
+#include "core/base/failure_scope.h"
 #include "services/utf8.h"
 
 namespace switchyard {

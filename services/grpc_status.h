@@ -1,7 +1,7 @@
 // The only bridge between absl::Status and what gRPC carries.
 //
 // An error travels as google.rpc.Status {code, text, details}: an ErrorInfo {reason from
-// core/error.h, domain "switchyard", metadata}, the FailureScope as metadata "failure_scope" (a
+// core/base/error.h, domain "switchyard", metadata}, the FailureScope as metadata "failure_scope" (a
 // reserved key, left out for kRequest), and a RetryInfo with every UNAVAILABLE. Code, text, reason,
 // metadata, scope and payloads of others come back as they went, in either direction, within these
 // bounds: text 1024 bytes, metadata 1536 bytes, other details 512 bytes, so that the whole fits
@@ -20,8 +20,8 @@
 #include "google/rpc/status.pb.h"
 #include "grpcpp/support/status.h"
 
-#include "core/clock.h"
-#include "core/error.h"
+#include "core/base/clock.h"
+#include "core/base/error.h"
 
 namespace switchyard {
 

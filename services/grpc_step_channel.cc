@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "core/status_macros.h"
+#include "core/base/status_macros.h"
 #include "services/client_streams.h"
 #include "services/convert/step.h"
 #include "services/grpc_channels.h"

@@ -5,7 +5,7 @@
 
 #include "absl/status/status.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 namespace switchyard {
 

@@ -12,7 +12,7 @@
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/server_callback.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "services/grpc_constants.h"
 #include "services/grpc_status.h"
 #include "services/write_queue.h"

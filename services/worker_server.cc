@@ -3,7 +3,7 @@
 #include <atomic>
 #include <utility>
 
-#include "core/status_macros.h"
+#include "core/base/status_macros.h"
 #include "services/attach_stream.h"
 #include "services/convert/attach.h"
 #include "services/convert/decoder.h"

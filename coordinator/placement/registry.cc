@@ -8,7 +8,7 @@
 #include "absl/strings/str_join.h"
 
 #include "coordinator/placement/contiguous.h"
-#include "core/error.h"
+#include "core/base/error.h"
 
 namespace switchyard {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "coordinator/store/memory_store.h"
 #include "coordinator/store/sqlite_store.h"
-#include "core/error.h"
+#include "core/base/error.h"
 
 namespace switchyard {
 namespace {

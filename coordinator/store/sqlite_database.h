@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include <sqlite3.h>
 
-#include "core/unique_handle.h"
+#include "core/base/unique_handle.h"
 
 namespace switchyard {
 

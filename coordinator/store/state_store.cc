@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_format.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 namespace switchyard {
 

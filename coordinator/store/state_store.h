@@ -17,7 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "core/hash.h"
+#include "core/base/hash.h"
 #include "core/ids.h"
 
 namespace switchyard {

@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 
-#include "core/dtype.h"
+#include "core/format/dtype.h"
 
 namespace switchyard {
 

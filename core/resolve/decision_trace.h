@@ -13,7 +13,7 @@
 #include "core/dispatch_config.h"
 #include "core/resolve/dtype_order.h"
 #include "core/resolve/staging_bytes.h"
-#include "core/wire_format.h"
+#include "core/format/wire_format.h"
 
 namespace switchyard {
 
@@ -36,7 +36,7 @@ struct Adjustment {
   std::string why;
 };
 
-// To be told once a process and id, not once a layer: see core/once_set.h.
+// To be told once a process and id, not once a layer: see core/base/once_set.h.
 enum class WarningId : std::uint8_t {
   kDeprecatedBf16Flag = 0,
   kDeprecatedNpuInt8Flag = 1,

@@ -8,10 +8,10 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/resolve/dtype_option.h"
 #include "core/resolve/mode_resolver.h"
-#include "core/status_macros.h"
+#include "core/base/status_macros.h"
 
 namespace switchyard {
 namespace {

@@ -8,8 +8,8 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 
-#include "core/error.h"
-#include "core/suggest.h"
+#include "core/base/error.h"
+#include "core/base/suggest.h"
 
 namespace switchyard {
 

@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-#include "core/dtype.h"
+#include "core/format/dtype.h"
 
 namespace switchyard {
 

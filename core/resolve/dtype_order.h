@@ -28,7 +28,7 @@
 
 #include "core/device_profile.h"
 #include "core/dispatch_mode.h"
-#include "core/dtype.h"
+#include "core/format/dtype.h"
 #include "core/quant_scheme.h"
 #include "core/resolve/layer_quant_config.h"
 

@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/resolve/dtype_option.h"
 
 namespace switchyard {

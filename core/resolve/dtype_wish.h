@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 
 #include "core/dispatch_mode.h"
-#include "core/dtype.h"
+#include "core/format/dtype.h"
 #include "core/ids.h"
 
 namespace switchyard {

@@ -5,10 +5,10 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/resolve/dtype_option.h"
-#include "core/status_macros.h"
-#include "core/suggest.h"
+#include "core/base/status_macros.h"
+#include "core/base/suggest.h"
 
 namespace switchyard {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "core/dtype.h"
+#include "core/format/dtype.h"
 
 namespace switchyard {
 

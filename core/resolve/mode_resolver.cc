@@ -7,7 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 namespace switchyard {
 namespace {

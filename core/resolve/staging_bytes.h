@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "core/dispatch_mode.h"
-#include "core/wire_format.h"
+#include "core/format/wire_format.h"
 
 namespace switchyard {
 

@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-#include "core/error.h"
-#include "core/suggest.h"
+#include "core/base/error.h"
+#include "core/base/suggest.h"
 
 namespace switchyard {
 namespace {

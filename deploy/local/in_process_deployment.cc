@@ -10,8 +10,8 @@
 
 #include "coordinator/model_loader.h"
 #include "coordinator/store/registry.h"
-#include "core/error.h"
-#include "core/status_macros.h"
+#include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "services/in_process/agent_channel.h"
 #include "worker/device/registry.h"
 #include "worker/transport/loopback/hub.h"

@@ -18,7 +18,7 @@
 #include "client/client.h"
 #include "coordinator/driver.h"
 #include "core/dispatch_mode.h"
-#include "core/log.h"
+#include "core/base/log.h"
 #include "core/resolve/dtype_option.h"
 #include "services/in_process/session_channel.h"
 #include "worker/device/device_backend.h"

@@ -9,7 +9,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/status/statusor.h"
 
-#include "core/status_macros.h"
+#include "core/base/status_macros.h"
 #include "examples/qwen3_moe/command_line.h"
 #include "examples/qwen3_moe/eval.h"
 #include "examples/qwen3_moe/golden_diff.h"

@@ -10,8 +10,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-#include "core/clock.h"
-#include "core/status_macros.h"
+#include "core/base/clock.h"
+#include "core/base/status_macros.h"
 #include "examples/qwen3_moe/amax_record.h"
 #include "examples/qwen3_moe/byte_tokenizer.h"
 #include "examples/qwen3_moe/command_line.h"

@@ -10,9 +10,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/resolve/dtype_option.h"
-#include "core/status_macros.h"
+#include "core/base/status_macros.h"
 #include "examples/qwen3_moe/run_report.h"
 
 namespace switchyard::qwen3_moe {

@@ -8,8 +8,8 @@
 #include "absl/strings/str_format.h"
 
 #include "client/step_sessions.h"
-#include "core/error.h"
-#include "core/status_macros.h"
+#include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "examples/qwen3_moe/plan_report.h"
 #include "examples/qwen3_moe/routing_tally.h"
 

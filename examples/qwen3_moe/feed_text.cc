@@ -4,8 +4,8 @@
 #include <span>
 #include <vector>
 
-#include "core/error.h"
-#include "core/status_macros.h"
+#include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "examples/qwen3_moe/byte_tokenizer.h"
 #include "examples/qwen3_moe/eval.h"
 

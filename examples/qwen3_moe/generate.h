@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "examples/qwen3_moe/decoder.h"
 #include "examples/qwen3_moe/moe_call.h"
 #include "examples/qwen3_moe/sampling.h"

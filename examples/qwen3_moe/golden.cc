@@ -12,8 +12,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 
-#include "core/error.h"
-#include "core/status_macros.h"
+#include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "model/checkpoint_error.h"
 
 namespace switchyard::qwen3_moe {

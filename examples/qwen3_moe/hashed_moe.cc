@@ -2,7 +2,7 @@
 
 #include <span>
 
-#include "core/status_macros.h"
+#include "core/base/status_macros.h"
 
 namespace switchyard::qwen3_moe {
 

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "core/hash.h"
+#include "core/base/hash.h"
 #include "examples/qwen3_moe/moe_provider.h"
 
 namespace switchyard::qwen3_moe {

@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 
-#include "core/bf16.h"
+#include "core/format/bf16.h"
 #include "core/ids.h"
 
 namespace switchyard::qwen3_moe {

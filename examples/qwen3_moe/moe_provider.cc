@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "core/error.h"
-#include "core/status_macros.h"
+#include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "examples/qwen3_moe/open_deployment.h"
 #include "examples/qwen3_moe/reference_moe.h"
 

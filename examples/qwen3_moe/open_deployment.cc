@@ -6,10 +6,10 @@
 #include "absl/strings/str_cat.h"
 
 #include "client/client.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/resolve/dtype_option.h"
 #include "core/resolve/mode_resolver.h"
-#include "core/status_macros.h"
+#include "core/base/status_macros.h"
 #include "deploy/local/in_process_deployment.h"
 #include "deploy/local/interrupt_guard.h"
 #include "deploy/local/local_deployment.h"

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_format.h"
 
-#include "core/wire_format.h"
+#include "core/format/wire_format.h"
 
 namespace switchyard::qwen3_moe {
 

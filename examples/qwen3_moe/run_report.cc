@@ -7,9 +7,9 @@
 #include "nlohmann/json.hpp"
 
 #include "client/plan_summary.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/quant_scheme.h"
-#include "core/wire_format.h"
+#include "core/format/wire_format.h"
 
 namespace switchyard::qwen3_moe {
 namespace {

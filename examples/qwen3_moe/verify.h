@@ -15,7 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "core/hash.h"
+#include "core/base/hash.h"
 #include "core/ids.h"
 #include "examples/qwen3_moe/decoder.h"
 #include "examples/qwen3_moe/golden.h"

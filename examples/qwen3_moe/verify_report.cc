@@ -11,7 +11,7 @@
 #include "absl/strings/str_replace.h"
 #include "nlohmann/json.hpp"
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "examples/qwen3_moe/byte_tokenizer.h"
 
 namespace switchyard::qwen3_moe {

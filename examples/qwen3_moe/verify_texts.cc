@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/status_macros.h"
+#include "core/base/status_macros.h"
 #include "examples/qwen3_moe/sampling.h"
 #include "examples/qwen3_moe/verify_parts.h"
 

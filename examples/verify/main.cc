@@ -7,7 +7,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/status/statusor.h"
 
-#include "core/status_macros.h"
+#include "core/base/status_macros.h"
 #include "examples/qwen3_moe/command_line.h"
 #include "examples/qwen3_moe/golden.h"
 #include "examples/qwen3_moe/verify.h"

@@ -15,8 +15,8 @@
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
 
-#include "core/error.h"
-#include "core/status_macros.h"
+#include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "model/checkpoint_error.h"
 #include "model/config_json.h"
 #include "model/file_descriptor.h"

@@ -2,9 +2,9 @@
 
 #include <cstring>
 
-#include "core/bf16.h"
-#include "core/fp4.h"
-#include "core/fp8.h"
+#include "core/format/bf16.h"
+#include "core/format/fp4.h"
+#include "core/format/fp8.h"
 #include "model/quant/f16.h"
 
 namespace switchyard {

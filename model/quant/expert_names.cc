@@ -8,7 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "model/checkpoint_error.h"
 #include "model/quant/json_view.h"
 

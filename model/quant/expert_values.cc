@@ -4,8 +4,8 @@
 #include <cstring>
 #include <span>
 
-#include "core/fp4.h"
-#include "core/fp8.h"
+#include "core/format/fp4.h"
+#include "core/format/fp8.h"
 #include "model/quant/f16.h"
 #include "model/quant/tensor_values.h"
 

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "core/activation_format.h"
-#include "core/bf16.h"
-#include "core/weight_scales.h"
+#include "core/format/bf16.h"
+#include "core/format/weight_scales.h"
 #include "model/quant/layer_experts.h"
 
 namespace switchyard {

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "core/status_macros.h"
+#include "core/base/status_macros.h"
 #include "model/checkpoint_error.h"
 #include "model/config_reader.h"
 #include "model/quant/quant_families.h"

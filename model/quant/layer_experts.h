@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "core/hash.h"
+#include "core/base/hash.h"
 #include "core/moe_shape.h"
 #include "model/checkpoint_tensors.h"
 #include "model/quant/dequantize.h"

@@ -8,7 +8,7 @@
 #include "absl/strings/strip.h"
 #include "nlohmann/json.hpp"
 
-#include "core/status_macros.h"
+#include "core/base/status_macros.h"
 #include "model/checkpoint_error.h"
 #include "model/config_reader.h"
 #include "model/utf8.h"

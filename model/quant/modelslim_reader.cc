@@ -2,7 +2,7 @@
 // (layer_quant.h): the rest of the model may be stored in any way.
 #include "absl/strings/str_cat.h"
 
-#include "core/status_macros.h"
+#include "core/base/status_macros.h"
 #include "model/checkpoint_error.h"
 #include "model/quant/quant_families.h"
 

@@ -8,7 +8,7 @@
 #include "absl/strings/strip.h"
 #include "re2/re2.h"
 
-#include "core/status_macros.h"
+#include "core/base/status_macros.h"
 #include "model/checkpoint_error.h"
 #include "model/config_reader.h"
 

@@ -6,7 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "nlohmann/json.hpp"
 
-#include "core/status_macros.h"
+#include "core/base/status_macros.h"
 #include "model/checkpoint_error.h"
 #include "model/config_json.h"
 #include "model/config_reader.h"

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "core/log.h"
+#include "core/base/log.h"
 #include "core/mutant.h"
 
 namespace switchyard {

@@ -8,10 +8,10 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 
-#include "core/log.h"
+#include "core/base/log.h"
 #include "core/mutant.h"
 #include "core/rng.h"
-#include "core/status_macros.h"
+#include "core/base/status_macros.h"
 #include "services/bin/bin_support.h"
 #include "services/grpc_channels.h"
 #include "services/worker_server.h"

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "services/grpc_status.h"
 
 namespace switchyard {

@@ -21,8 +21,8 @@
 #include "google/protobuf/duration.pb.h"
 #include "google/rpc/status.pb.h"
 
-#include "core/clock.h"
-#include "core/hash.h"
+#include "core/base/clock.h"
+#include "core/base/hash.h"
 #include "core/ids.h"
 #include "services/convert/enums.h"
 

@@ -4,7 +4,7 @@
 
 #include "absl/strings/string_view.h"
 
-#include "core/wire_format.h"
+#include "core/format/wire_format.h"
 #include "services/convert/enums.h"
 #include "services/grpc_status.h"
 

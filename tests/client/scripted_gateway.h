@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
-#include "core/bf16.h"
-#include "core/error.h"
+#include "core/format/bf16.h"
+#include "core/base/error.h"
 #include "worker/session/step_channel.h"
 
 namespace switchyard::testing {

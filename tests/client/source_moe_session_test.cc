@@ -4,7 +4,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "tests/testing/scripted_worker.h"
 #include "tests/testing/status_matchers.h"
 

@@ -3,7 +3,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 namespace switchyard {
 namespace {

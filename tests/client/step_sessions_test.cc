@@ -6,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "core/status_macros.h"
+#include "core/base/status_macros.h"
 #include "tests/client/scripted_gateway.h"
 #include "tests/testing/scripted_worker.h"
 #include "tests/testing/status_matchers.h"

@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "tests/testing/status_matchers.h"
 
 namespace switchyard {

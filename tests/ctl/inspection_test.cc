@@ -10,8 +10,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "core/error.h"
-#include "core/wire_format.h"
+#include "core/base/error.h"
+#include "core/format/wire_format.h"
 #include "ctl/inspection_text.h"
 #include "ctl/json.h"
 #include "ctl/syctl.h"

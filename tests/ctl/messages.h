@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "services/convert/plan.h"
 #include "services/grpc_status.h"
 #include "switchyard/v1/coordinator.pb.h"

@@ -14,7 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "tests/tidy/source_tree.h"
 
 namespace switchyard {

@@ -17,7 +17,7 @@
 
 #include "core/quant_scheme.h"
 #include "core/resolve/dtype_option.h"
-#include "core/wire_format.h"
+#include "core/format/wire_format.h"
 #include "tests/testing/temp_dir.h"
 
 namespace switchyard {

@@ -9,7 +9,7 @@
 
 #include "nlohmann/json.hpp"
 
-#include "core/bf16.h"
+#include "core/format/bf16.h"
 #include "tests/e2e/batch.h"
 #include "tests/testing/temp_dir.h"
 

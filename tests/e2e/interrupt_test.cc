@@ -8,7 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "core/rng.h"
 #include "tests/e2e/processes.h"
 #include "tests/testing/program.h"

@@ -3,7 +3,7 @@
 #include <functional>
 #include <vector>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "model/model_config.h"
 #include "model/quant/moe_outline.h"
 #include "model/safetensors_header.h"

@@ -1,7 +1,7 @@
 #include <string>
 #include <variant>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "model/model_spec.h"
 #include "model/quant/name_patterns.h"
 #include "tests/fuzz/promise.h"

@@ -3,7 +3,7 @@
 
 #include "absl/strings/str_split.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "model/quant/expected_tensors.h"
 #include "model/quant/layer_quant.h"
 #include "model/quant/quant_config.h"

@@ -11,7 +11,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
-#include "core/hash.h"
+#include "core/base/hash.h"
 #include "model/checkpoint_tensors.h"
 #include "quantize/scheme_table.h"
 #include "tests/quantize/checkpoints.h"

@@ -8,8 +8,8 @@
 #include <functional>
 #include <vector>
 
-#include "core/fp4.h"
-#include "core/fp8.h"
+#include "core/format/fp4.h"
+#include "core/format/fp8.h"
 #include "core/rng.h"
 #include "model/quant/expected_tensors.h"
 #include "model/quant/quant_layout.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/activation_format.h"
-#include "core/bf16.h"
+#include "core/format/bf16.h"
 
 namespace switchyard::testing {
 

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "core/bf16.h"
+#include "core/format/bf16.h"
 #include "core/moe_shape.h"
 #include "worker/device/device_backend.h"
 

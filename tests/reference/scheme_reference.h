@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/activation_format.h"
-#include "core/bf16.h"
+#include "core/format/bf16.h"
 #include "core/dispatch_config.h"
 #include "tests/reference/activation_reference.h"
 #include "tests/reference/moe_reference.h"

@@ -10,7 +10,7 @@
 
 #include "coordinator/driver.h"
 #include "coordinator/store/memory_store.h"
-#include "core/log.h"
+#include "core/base/log.h"
 #include "services/convert/control.h"
 #include "services/grpc_channels.h"
 #include "services/grpc_status.h"

@@ -3,7 +3,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/resolve/what_if.h"
 #include "services/grpc_status.h"
 #include "tests/testing/status_matchers.h"

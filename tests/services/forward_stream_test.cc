@@ -13,7 +13,7 @@
 
 #include "gtest/gtest.h"
 
-#include "core/bf16.h"
+#include "core/format/bf16.h"
 #include "services/convert/step.h"
 #include "services/grpc_channels.h"
 #include "services/grpc_server.h"

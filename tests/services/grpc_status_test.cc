@@ -9,7 +9,7 @@
 #include "google/rpc/error_details.pb.h"
 #include "gtest/gtest.h"
 
-#include "core/failure_scope.h"
+#include "core/base/failure_scope.h"
 #include "core/rng.h"
 #include "tests/testing/status_matchers.h"
 

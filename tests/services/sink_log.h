@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 namespace switchyard::testing {
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "coordinator/recovery.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "tests/sim/world.h"
 
 namespace switchyard::sim {

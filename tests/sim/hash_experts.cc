@@ -3,7 +3,7 @@
 #include <memory>
 #include <utility>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/rng.h"
 #include "worker/device/cpu/codec_bf16.h"
 

@@ -23,7 +23,7 @@
 #include "coordinator/options.h"
 #include "coordinator/store/memory_store.h"
 #include "coordinator/view.h"
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "core/control_messages.h"
 #include "core/session_messages.h"
 #include "tests/sim/scheduler.h"

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "tests/sim/coordinator_node.h"
 #include "tests/sim/worker_node.h"
 #include "tests/sim/world.h"

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/plan.h"
 #include "tests/sim/coordinator_node.h"
 #include "tests/sim/hash_experts.h"

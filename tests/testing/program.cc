@@ -5,7 +5,7 @@
 #include <thread>
 #include <utility>
 
-#include "core/status_macros.h"
+#include "core/base/status_macros.h"
 
 namespace switchyard::testing {
 

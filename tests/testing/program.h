@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "deploy/local/child_process.h"
 #include "tests/testing/temp_dir.h"
 

@@ -6,7 +6,7 @@
 
 #include "core/moe_shape.h"
 #include "core/rng.h"
-#include "core/weight_scales.h"
+#include "core/format/weight_scales.h"
 #include "worker/device/device_backend.h"
 
 namespace switchyard::testing {

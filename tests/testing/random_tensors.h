@@ -7,7 +7,7 @@
 #include <numbers>
 #include <vector>
 
-#include "core/bf16.h"
+#include "core/format/bf16.h"
 #include "core/moe_shape.h"
 #include "core/rng.h"
 #include "worker/device/device_backend.h"

@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-#include "core/bf16.h"
+#include "core/format/bf16.h"
 
 namespace switchyard::testing {
 

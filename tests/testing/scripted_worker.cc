@@ -4,8 +4,8 @@
 #include <cstring>
 #include <utility>
 
-#include "core/bf16.h"
-#include "core/error.h"
+#include "core/format/bf16.h"
+#include "core/base/error.h"
 #include "core/placement_map.h"
 #include "worker/layer/request_codec.h"
 

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "core/bf16.h"
+#include "core/format/bf16.h"
 #include "core/plan.h"
 #include "worker/session/session_channel.h"
 #include "worker/transport/transport.h"

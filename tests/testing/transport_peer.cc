@@ -13,9 +13,9 @@
 #include "absl/strings/str_cat.h"
 #include <spawn.h>
 
-#include "core/canonical_io.h"
-#include "core/error.h"
-#include "core/status_macros.h"
+#include "core/base/canonical_io.h"
+#include "core/base/error.h"
+#include "core/base/status_macros.h"
 
 namespace switchyard::testing {
 namespace {

@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/rng.h"
-#include "core/status_macros.h"
+#include "core/base/status_macros.h"
 #include "tests/testing/transport_pair.h"
 #include "tests/testing/transport_peer.h"
 #include "worker/transport/registry.h"

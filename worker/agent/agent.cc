@@ -6,10 +6,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
-#include "core/error.h"
-#include "core/failure_scope.h"
+#include "core/base/error.h"
+#include "core/base/failure_scope.h"
 #include "core/plan.h"
-#include "core/status_macros.h"
+#include "core/base/status_macros.h"
 
 namespace switchyard {
 namespace {

@@ -18,7 +18,7 @@
 
 #include "absl/status/status.h"
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "core/control_messages.h"
 #include "core/rng.h"
 #include "worker/agent/agent_events.h"

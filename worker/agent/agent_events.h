@@ -10,7 +10,7 @@
 
 #include "core/control_messages.h"
 #include "core/ids.h"
-#include "core/log.h"
+#include "core/base/log.h"
 
 namespace switchyard {
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "core/capability.h"
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "core/ids.h"
 #include "core/mutant.h"
 

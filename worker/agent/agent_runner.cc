@@ -9,7 +9,7 @@
 #include <thread>
 #include <utility>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "worker/agent/agent.h"
 
 namespace switchyard {

@@ -14,8 +14,8 @@
 
 #include "absl/status/status.h"
 
-#include "core/clock.h"
-#include "core/log.h"
+#include "core/base/clock.h"
+#include "core/base/log.h"
 #include "core/rng.h"
 #include "worker/agent/agent_channel.h"
 #include "worker/agent/agent_options.h"

@@ -18,17 +18,17 @@
 #include "absl/strings/string_view.h"
 
 #include "core/activation_format.h"
-#include "core/bf16.h"
+#include "core/format/bf16.h"
 #include "core/capability.h"
-#include "core/dtype.h"
+#include "core/format/dtype.h"
 #include "core/moe_shape.h"
-#include "core/weight_scales.h"
-#include "core/wire_format.h"
+#include "core/format/weight_scales.h"
+#include "core/format/wire_format.h"
 
 namespace switchyard {
 
 // One expert, row-major as in the checkpoint: BF16 values and the scales that stay apart from them
-// (core/weight_scales.h), so that those of quant schemes are exact. Each projection is
+// (core/format/weight_scales.h), so that those of quant schemes are exact. Each projection is
 // y = w x + bias. Views; the owner outlives the call.
 struct ExpertWeightsView {
   std::span<const Bf16> gate;  // [intermediate, hidden]
@@ -80,7 +80,7 @@ struct ExpertBatch {
 // Which codec is wanted.
 struct CodecSpec {
   WireFormat format;
-  // What NVFP4's block scales are relative to (core/nvfp4_scale.h): one number for all experts of a
+  // What NVFP4's block scales are relative to (core/format/nvfp4_scale.h): one number for all experts of a
   // layer. 1 for every other format.
   float global_scale = 1.0F;
 

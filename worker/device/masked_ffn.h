@@ -21,7 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "core/bf16.h"
+#include "core/format/bf16.h"
 #include "worker/device/device_backend.h"
 
 namespace switchyard {

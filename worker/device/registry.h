@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-#include "core/log.h"
+#include "core/base/log.h"
 #include "worker/device/device_backend.h"
 
 namespace switchyard {

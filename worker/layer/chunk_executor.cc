@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_format.h"
 
-#include "core/error.h"
-#include "core/status_macros.h"
+#include "core/base/error.h"
+#include "core/base/status_macros.h"
 
 namespace switchyard {
 namespace {

@@ -19,7 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "core/bf16.h"
+#include "core/format/bf16.h"
 #include "core/moe_shape.h"
 #include "core/mutant.h"
 #include "worker/device/cpu/aligned_buffer.h"

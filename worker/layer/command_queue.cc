@@ -3,7 +3,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 namespace switchyard {
 

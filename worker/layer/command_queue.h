@@ -21,7 +21,7 @@
 
 #include "absl/status/status.h"
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 
 namespace switchyard {
 

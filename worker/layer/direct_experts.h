@@ -20,7 +20,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-#include "core/bf16.h"
+#include "core/format/bf16.h"
 #include "core/ids.h"
 #include "core/plan.h"
 #include "core/session_messages.h"

@@ -12,9 +12,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/held_expert_bytes.h"
-#include "core/status_macros.h"
+#include "core/base/status_macros.h"
 #include "worker/device/expert_view.h"
 
 namespace switchyard {

@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_format.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "worker/layer/command_queue.h"
 #include "worker/layer/staging_thread.h"
 

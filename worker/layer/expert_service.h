@@ -20,7 +20,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "core/control_messages.h"
 #include "core/session_messages.h"
 #include "worker/layer/direct_experts.h"

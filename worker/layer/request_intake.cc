@@ -7,9 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
-#include "core/error.h"
-#include "core/status_macros.h"
-#include "core/wire_format.h"
+#include "core/base/error.h"
+#include "core/base/status_macros.h"
+#include "core/format/wire_format.h"
 
 namespace switchyard {
 namespace {

@@ -17,7 +17,7 @@
 
 #include "absl/status/status.h"
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "core/ids.h"
 #include "core/plan.h"
 #include "core/resolve/staging_bytes.h"

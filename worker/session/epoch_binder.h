@@ -22,7 +22,7 @@
 
 #include "absl/status/status.h"
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "core/mutant.h"
 #include "core/rng.h"
 #include "worker/session/attachment.h"

@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
-#include "core/bf16.h"
+#include "core/format/bf16.h"
 #include "core/dispatch_config.h"
 #include "core/ids.h"
 #include "core/plan.h"

@@ -12,7 +12,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "core/ids.h"
 #include "core/mutant.h"
 

@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "worker/session/attachment.h"
 #include "worker/session/step.h"
 #include "worker/transport/frame.h"

@@ -19,7 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "core/rng.h"
 #include "worker/session/source_session.h"
 

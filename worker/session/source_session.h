@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "core/mutant.h"
 #include "core/rng.h"
 #include "core/session_messages.h"

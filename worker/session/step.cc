@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/status_macros.h"
+#include "core/base/status_macros.h"
 
 namespace switchyard {
 

@@ -15,9 +15,9 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 
-#include "core/bf16.h"
-#include "core/clock.h"
-#include "core/dtype.h"
+#include "core/format/bf16.h"
+#include "core/base/clock.h"
+#include "core/format/dtype.h"
 #include "core/ids.h"
 #include "worker/device/device_backend.h"
 #include "worker/layer/dispatch_plan.h"

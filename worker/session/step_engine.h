@@ -15,7 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "core/mutant.h"
 #include "core/session_messages.h"
 #include "worker/device/device_backend.h"

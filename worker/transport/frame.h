@@ -28,7 +28,7 @@
 
 #include "core/dispatch_config.h"
 #include "core/ids.h"
-#include "core/wire_format.h"
+#include "core/format/wire_format.h"
 
 namespace switchyard {
 

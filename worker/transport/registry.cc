@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "worker/transport/loopback/transport.h"
 #include "worker/transport/ucx/transport.h"
 

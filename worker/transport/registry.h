@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "core/ids.h"
 #include "worker/transport/transport.h"
 

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 namespace switchyard {
 namespace {

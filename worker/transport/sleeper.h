@@ -15,8 +15,8 @@
 
 #include "absl/status/statusor.h"
 
-#include "core/clock.h"
-#include "core/unique_handle.h"
+#include "core/base/clock.h"
+#include "core/base/unique_handle.h"
 
 namespace switchyard {
 

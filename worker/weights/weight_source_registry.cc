@@ -4,7 +4,7 @@
 #include <utility>
 #include <variant>
 
-#include "core/status_macros.h"
+#include "core/base/status_macros.h"
 #include "model/model_spec.h"
 #include "worker/weights/safetensors_source.h"
 #include "worker/weights/synthetic_source.h"

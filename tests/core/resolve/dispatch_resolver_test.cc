@@ -9,7 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "core/once_set.h"
+#include "core/base/once_set.h"
 #include "core/rng.h"
 #include "tests/core/resolve/resolve_testing.h"
 #include "tests/testing/status_matchers.h"

@@ -2,7 +2,7 @@
 
 #include "gtest/gtest.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "tests/core/resolve/resolve_testing.h"
 #include "tests/testing/status_matchers.h"
 

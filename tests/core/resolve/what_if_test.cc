@@ -3,7 +3,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/resolve/dispatch_resolver.h"
 #include "tests/testing/status_matchers.h"
 

@@ -6,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "core/calc_diff.h"
+#include "core/format/calc_diff.h"
 #include "deploy/local/in_process_deployment.h"
 #include "examples/qwen3_moe/decoder_weights.h"
 #include "tests/examples/qwen3_moe/shipped_model.h"

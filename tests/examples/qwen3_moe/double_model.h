@@ -12,7 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "core/bf16.h"
+#include "core/format/bf16.h"
 #include "tests/examples/qwen3_moe/random_model.h"
 
 namespace switchyard::qwen3_moe {

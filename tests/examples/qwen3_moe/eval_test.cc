@@ -8,7 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/rng.h"
 #include "examples/qwen3_moe/reference_moe.h"
 #include "tests/examples/qwen3_moe/double_model.h"

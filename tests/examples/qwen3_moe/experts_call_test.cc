@@ -6,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/rng.h"
 #include "tests/testing/random_tensors.h"
 #include "tests/testing/status_matchers.h"

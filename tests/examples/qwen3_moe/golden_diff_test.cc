@@ -6,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "core/calc_diff.h"
+#include "core/format/calc_diff.h"
 #include "tests/examples/qwen3_moe/golden_builder.h"
 #include "tests/examples/qwen3_moe/shipped_model.h"
 #include "tests/testing/random_tensors.h"

@@ -6,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "tests/examples/qwen3_moe/fake_provider.h"
 #include "tests/testing/status_matchers.h"
 

@@ -5,7 +5,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "tests/examples/qwen3_moe/random_model.h"
 #include "tests/testing/random_tensors.h"
 #include "tests/testing/status_matchers.h"

@@ -6,7 +6,7 @@
 
 #include "gtest/gtest.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "tests/testing/status_matchers.h"
 
 namespace switchyard::qwen3_moe {

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-#include "core/status_macros.h"
+#include "core/base/status_macros.h"
 #include "examples/qwen3_moe/decoder.h"
 #include "examples/qwen3_moe/golden.h"
 #include "examples/qwen3_moe/reference_moe.h"

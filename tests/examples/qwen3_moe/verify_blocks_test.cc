@@ -6,9 +6,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/rng.h"
-#include "core/status_macros.h"
+#include "core/base/status_macros.h"
 #include "examples/qwen3_moe/reference_moe.h"
 #include "examples/qwen3_moe/verify_parts.h"
 #include "tests/examples/qwen3_moe/double_model.h"

@@ -8,8 +8,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "core/bf16.h"
-#include "core/error.h"
+#include "core/format/bf16.h"
+#include "core/base/error.h"
 #include "tests/examples/qwen3_moe/fake_provider.h"
 #include "tests/examples/qwen3_moe/golden_builder.h"
 #include "tests/examples/qwen3_moe/shipped_model.h"

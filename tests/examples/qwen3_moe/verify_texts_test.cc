@@ -4,7 +4,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "examples/qwen3_moe/verify_parts.h"
 #include "tests/examples/qwen3_moe/fake_provider.h"
 #include "tests/examples/qwen3_moe/shipped_model.h"

@@ -10,7 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
 
-#include "core/hash.h"
+#include "core/base/hash.h"
 #include "core/rng.h"
 #include "model/quant/f16.h"
 #include "tests/model/quant/golden_folder.h"

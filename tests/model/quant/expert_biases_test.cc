@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
-#include "core/bf16.h"
+#include "core/format/bf16.h"
 #include "model/checkpoint_error.h"
 #include "model/quant/expert_values.h"
 #include "model/quant/layer_experts.h"

@@ -7,7 +7,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "model/quant/expert_names.h"
 #include "tests/testing/status_matchers.h"
 

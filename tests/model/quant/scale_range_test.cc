@@ -12,7 +12,7 @@
 #include "absl/strings/match.h"
 #include "gtest/gtest.h"
 
-#include "core/bf16.h"
+#include "core/format/bf16.h"
 #include "model/checkpoint_error.h"
 #include "model/quant/f16.h"
 #include "tests/model/quant/spoilt_checkpoint.h"

@@ -15,7 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "gtest/gtest.h"
 
-#include "core/fp8.h"
+#include "core/format/fp8.h"
 #include "model/checkpoint_error.h"
 #include "model/quant/f16.h"
 #include "tests/model/quant/spoilt_checkpoint.h"

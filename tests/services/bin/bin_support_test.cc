@@ -5,7 +5,7 @@
 
 #include "gtest/gtest.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "tests/testing/status_matchers.h"
 
 namespace switchyard {

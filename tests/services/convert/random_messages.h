@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/control_messages.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/rng.h"
 #include "core/session_messages.h"
 

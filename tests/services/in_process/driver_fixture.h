@@ -10,7 +10,7 @@
 
 #include "coordinator/driver.h"
 #include "coordinator/store/memory_store.h"
-#include "core/log.h"
+#include "core/base/log.h"
 #include "core/rng.h"
 #include "tests/testing/model_facts.h"
 #include "tests/testing/status_matchers.h"

@@ -10,7 +10,7 @@
 
 #include "gtest/gtest.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/plan.h"
 #include "tests/testing/status_matchers.h"
 

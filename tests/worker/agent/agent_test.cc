@@ -4,7 +4,7 @@
 
 #include "gtest/gtest.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/plan.h"
 #include "tests/testing/status_matchers.h"
 

@@ -8,7 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "core/nvfp4_scale.h"
+#include "core/format/nvfp4_scale.h"
 #include "core/rng.h"
 #include "tests/testing/random_tensors.h"
 #include "tests/testing/status_matchers.h"

@@ -7,7 +7,7 @@
 
 #include "gtest/gtest.h"
 
-#include "core/bf16.h"
+#include "core/format/bf16.h"
 #include "core/rng.h"
 #include "tests/testing/random_tensors.h"
 

@@ -6,7 +6,7 @@
 
 #include "gtest/gtest.h"
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "tests/testing/chosen_mutant.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/worker/layer/source_testing.h"

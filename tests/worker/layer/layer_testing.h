@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/bf16.h"
+#include "core/format/bf16.h"
 #include "core/moe_shape.h"
 #include "core/placement_map.h"
 #include "tests/testing/fake_device.h"

@@ -7,7 +7,7 @@
 
 #include "gmock/gmock.h"
 
-#include "core/wire_format.h"
+#include "core/format/wire_format.h"
 #include "tests/testing/fake_device.h"
 #include "tests/worker/session/session_fixture.h"
 #include "worker/layer/request_codec.h"

@@ -4,7 +4,7 @@
 #include <limits>
 #include <set>
 
-#include "core/bf16.h"
+#include "core/format/bf16.h"
 
 namespace switchyard::testing {
 

@@ -8,7 +8,7 @@
 
 #include "gtest/gtest.h"
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "core/rng.h"
 #include "tests/testing/scripted_worker.h"
 #include "tests/testing/status_matchers.h"

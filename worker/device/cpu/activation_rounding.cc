@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "core/error.h"
-#include "core/fp8.h"
+#include "core/base/error.h"
+#include "core/format/fp8.h"
 
 namespace switchyard {
 namespace {

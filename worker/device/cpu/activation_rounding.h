@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 
 #include "core/activation_format.h"
-#include "core/bf16.h"
+#include "core/format/bf16.h"
 #include "worker/device/cpu/codec_kernels.h"
 
 namespace switchyard {

@@ -2,7 +2,7 @@
 // bit-identical for every input: scalar, and AVX-512.
 //
 // x: a value of the row, BF16 widened to FP32. amax: the largest |x| of a group. Every operation is
-// FP32, rounded to nearest even; e4m3() and e2m1() are core/fp8.h and core/fp4.h.
+// FP32, rounded to nearest even; e4m3() and e2m1() are core/format/fp8.h and core/format/fp4.h.
 //   fp8        amax' = max(1e-4, amax); scale = amax' / 448; q = e4m3(x * (448 / amax'))
 //   fp8_ue8m0  2^e, the least power of two >= amax' / 448; scale = e + 127; q = e4m3(x * 2^-e)
 //   int8       scale = amax / 127; q = round(x / scale), ties to even, within [-128, 127]; a row of
@@ -21,7 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/wire_format.h"
+#include "core/format/wire_format.h"
 #include "worker/device/cpu/cpuid.h"
 #include "worker/device/device_backend.h"
 

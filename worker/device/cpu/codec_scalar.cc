@@ -4,9 +4,9 @@
 #include <cmath>
 #include <cstring>
 
-#include "core/fp4.h"
-#include "core/fp8.h"
-#include "core/scale_layout.h"
+#include "core/format/fp4.h"
+#include "core/format/fp8.h"
+#include "core/format/scale_layout.h"
 #include "worker/device/cpu/codec_kernels.h"
 
 namespace switchyard {

@@ -4,9 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "core/error.h"
-#include "core/nvfp4_scale.h"
-#include "core/status_macros.h"
+#include "core/base/error.h"
+#include "core/format/nvfp4_scale.h"
+#include "core/base/status_macros.h"
 
 namespace switchyard {
 namespace {

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include <linux/futex.h>
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 namespace switchyard {
 namespace {

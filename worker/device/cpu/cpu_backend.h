@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "core/log.h"
+#include "core/base/log.h"
 #include "worker/device/cpu/codec_kernels.h"
 #include "worker/device/cpu/compute_pool.h"
 #include "worker/device/cpu/expert_run.h"

@@ -4,7 +4,7 @@
 #include <span>
 #include <utility>
 
-#include "core/status_macros.h"
+#include "core/base/status_macros.h"
 #include "worker/device/cpu/packing.h"
 
 namespace switchyard {

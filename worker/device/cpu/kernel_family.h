@@ -12,7 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/bf16.h"
+#include "core/format/bf16.h"
 #include "worker/device/cpu/cpuid.h"
 
 namespace switchyard {

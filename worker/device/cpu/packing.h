@@ -14,7 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/weight_scales.h"
+#include "core/format/weight_scales.h"
 #include "worker/device/cpu/kernel_family.h"
 
 namespace switchyard {

@@ -9,10 +9,10 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "core/calc_diff.h"
-#include "core/error.h"
+#include "core/format/calc_diff.h"
+#include "core/base/error.h"
 #include "core/rng.h"
-#include "core/status_macros.h"
+#include "core/base/status_macros.h"
 #include "worker/device/cpu/aligned_buffer.h"
 #include "worker/device/cpu/expert_factors.h"
 #include "worker/device/cpu/expert_run.h"

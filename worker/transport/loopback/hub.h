@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 
 namespace switchyard {
 

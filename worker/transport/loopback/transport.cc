@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/error.h"
-#include "core/status_macros.h"
+#include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "worker/transport/loopback/link.h"
 #include "worker/transport/ring_geometry.h"
 

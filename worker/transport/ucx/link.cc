@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
-#include "core/error.h"
-#include "core/status_macros.h"
+#include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "worker/transport/ring_geometry.h"
 #include "worker/transport/sealed_blob.h"
 #include "worker/transport/ucx/lanes.h"

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "core/status_macros.h"
+#include "core/base/status_macros.h"
 #include "worker/transport/ucx/link.h"
 
 namespace switchyard {

@@ -1,0 +1,71 @@
+#include "core/base/hash.h"
+
+#include <cstdlib>
+
+#include "absl/strings/str_format.h"
+#include <openssl/evp.h>
+
+namespace switchyard {
+
+std::string Sha256Digest::ToHex() const {
+  std::string out;
+  for (const std::uint8_t byte : bytes) out += absl::StrFormat("%02x", byte);
+  return out;
+}
+
+absl::StatusOr<Sha256Digest> Sha256Digest::FromHex(absl::string_view hex) {
+  Sha256Digest digest;
+  if (hex.size() != 2 * digest.bytes.size()) {
+    return absl::InvalidArgumentError("a SHA-256 digest is written as 64 hex digits");
+  }
+  for (std::size_t i = 0; i < digest.bytes.size(); ++i) {
+    unsigned value = 0;
+    for (const char c : hex.substr(2 * i, 2)) {
+      const char* digits = "0123456789abcdef";
+      const std::size_t digit = absl::string_view(digits).find(c);
+      if (digit == absl::string_view::npos) {
+        return absl::InvalidArgumentError("a SHA-256 digest is written in lower-case hex digits");
+      }
+      value = value * 16 + static_cast<unsigned>(digit);
+    }
+    digest.bytes[i] = static_cast<std::uint8_t>(value);
+  }
+  return digest;
+}
+
+struct Sha256Stream::State {
+  EVP_MD_CTX* context = EVP_MD_CTX_new();
+};
+
+// libcrypto's SHA-256 fails only for want of memory: nothing sensible is left to do then.
+Sha256Stream::Sha256Stream() : state_(std::make_unique<State>()) {
+  if (state_->context == nullptr ||
+      EVP_DigestInit_ex(state_->context, EVP_sha256(), nullptr) != 1) {
+    std::abort();
+  }
+}
+
+Sha256Stream::~Sha256Stream() { EVP_MD_CTX_free(state_->context); }
+
+void Sha256Stream::Update(std::span<const std::byte> data) {
+  if (EVP_DigestUpdate(state_->context, data.data(), data.size()) != 1) std::abort();
+}
+
+Sha256Digest Sha256Stream::Finish() {
+  Sha256Digest digest;
+  unsigned length = 0;
+  if (EVP_DigestFinal_ex(state_->context, digest.bytes.data(), &length) != 1) std::abort();
+  return digest;
+}
+
+Sha256Digest Sha256(std::span<const std::byte> data) {
+  Sha256Stream stream;
+  stream.Update(data);
+  return stream.Finish();
+}
+
+Sha256Digest Sha256(absl::string_view data) {
+  return Sha256(std::as_bytes(std::span<const char>(data.data(), data.size())));
+}
+
+}  // namespace switchyard

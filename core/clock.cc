@@ -1,9 +1,0 @@
-#include "core/clock.h"
-
-namespace switchyard {
-
-TimePoint SteadyClock::Now() const {
-  return std::chrono::time_point_cast<Duration>(std::chrono::steady_clock::now());
-}
-
-}  // namespace switchyard

@@ -1,0 +1,70 @@
+// How rows of a wire dtype are laid out: the dtype of the values, and what scales go with them.
+//
+// A dtype says what one value is; a format adds the kind of scale and how many values share one, so
+// that FP8 with FP32 scales (DeepEP, SM90) and FP8 with powers of two (DeepGEMM, SM100) are two
+// formats of one dtype. Every dtype has one default format; its others have to be asked for by
+// name.
+//
+// A group is never refused for being short: the last one of a row holds what is left, and has a
+// scale like any other. Pure; thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "absl/strings/string_view.h"
+
+#include "core/format/dtype.h"
+
+namespace switchyard {
+
+// What a scale is stored as. Wire values: append only.
+enum class ScaleKind : std::uint8_t {
+  kNone = 0,
+  kF32 = 1,
+  kUe8m0 = 2,  // 2^(byte - 127), core/format/fp8.h
+  kE4m3 = 3,   // times a global scale in FP32, which does not travel with the rows
+};
+
+// For WireFormat::group: one scale for the whole row.
+inline constexpr std::int32_t kGroupIsRow = -1;
+
+struct WireFormat {
+  DispatchDtype dtype = DispatchDtype::kBf16;
+  ScaleKind scale = ScaleKind::kNone;
+  std::int32_t group = 0;  // consecutive values of a row that share a scale; 0: no scales
+
+  friend bool operator==(const WireFormat&, const WireFormat&) = default;
+};
+
+inline constexpr WireFormat kBf16Format{DispatchDtype::kBf16, ScaleKind::kNone, 0};
+inline constexpr WireFormat kFp8Format{DispatchDtype::kFp8, ScaleKind::kF32, 128};
+inline constexpr WireFormat kFp8Ue8m0Format{DispatchDtype::kFp8, ScaleKind::kUe8m0, 128};
+inline constexpr WireFormat kInt8Format{DispatchDtype::kInt8, ScaleKind::kF32, kGroupIsRow};
+inline constexpr WireFormat kNvfp4Format{DispatchDtype::kNvfp4, ScaleKind::kE4m3, 16};
+
+// The formats that have a name, the default of each dtype before its others.
+struct NamedWireFormat {
+  const char* name;  // "bf16", "fp8", "fp8_ue8m0", "int8", "nvfp4"
+  WireFormat format;
+};
+std::span<const NamedWireFormat> WireFormats();
+
+// "unnamed" for a format that is not in the table.
+absl::string_view WireFormatName(const WireFormat& format);
+std::optional<WireFormat> WireFormatFromName(absl::string_view name);
+
+// What a frame's header says of its rows, in a byte: the dtype, and in the upper four bits the kind
+// of scales where it is not that of the dtype's default format. Only formats of the table have one.
+std::uint8_t WireFormatCode(const WireFormat& format);
+std::optional<WireFormat> WireFormatFromCode(std::uint8_t code);
+
+WireFormat DefaultWireFormat(DispatchDtype dtype);
+
+// Scales of one row of `hidden` > 0 values: ceil(hidden / group).
+std::int64_t ScalesPerRow(const WireFormat& format, std::int64_t hidden);
+// Bytes of one row of `hidden` > 0 values, of any format, named or not.
+RowBytes RowBytesOf(const WireFormat& format, std::int64_t hidden);
+
+}  // namespace switchyard
