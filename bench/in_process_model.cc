@@ -10,7 +10,7 @@
 #include "model/synthetic_model.h"
 #include "worker/device/expert_view.h"
 #include "worker/device/registry.h"
-#include "worker/layer/request_codec.h"
+#include "worker/routing/request_codec.h"
 #include "worker/transport/frame.h"
 
 namespace switchyard::bench {

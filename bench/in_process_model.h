@@ -11,7 +11,7 @@
 #include "model/model_config.h"
 #include "worker/device/device_backend.h"
 #include "worker/layer/chunk_executor.h"
-#include "worker/layer/dispatch_plan.h"
+#include "worker/routing/dispatch_plan.h"
 #include "worker/layer/layer_runtime.h"
 #include "worker/session/step.h"
 

@@ -7,7 +7,7 @@
 #include "core/format/bf16.h"
 #include "core/base/error.h"
 #include "core/placement_map.h"
-#include "worker/layer/request_codec.h"
+#include "worker/routing/request_codec.h"
 
 namespace switchyard::testing {
 namespace {

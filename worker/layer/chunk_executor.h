@@ -25,7 +25,7 @@
 #include "worker/device/cpu/aligned_buffer.h"
 #include "worker/device/device_backend.h"
 #include "worker/layer/layer_runtime.h"
-#include "worker/layer/request_codec.h"
+#include "worker/routing/request_codec.h"
 
 namespace switchyard {
 

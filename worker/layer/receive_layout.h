@@ -12,7 +12,7 @@
 
 #include "core/ids.h"
 #include "core/placement_map.h"
-#include "worker/layer/dispatch_plan.h"
+#include "worker/routing/dispatch_plan.h"
 
 namespace switchyard {
 

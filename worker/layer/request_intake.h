@@ -16,7 +16,7 @@
 #include "core/dispatch_config.h"
 #include "core/moe_shape.h"
 #include "worker/layer/layer_runtime.h"
-#include "worker/layer/request_codec.h"
+#include "worker/routing/request_codec.h"
 #include "worker/transport/frame.h"
 
 namespace switchyard {

@@ -11,7 +11,7 @@
 #include "core/dispatch_config.h"
 #include "core/ids.h"
 #include "core/plan.h"
-#include "worker/layer/dispatch_plan.h"
+#include "worker/routing/dispatch_plan.h"
 
 namespace switchyard {
 

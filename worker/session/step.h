@@ -20,9 +20,9 @@
 #include "core/format/dtype.h"
 #include "core/ids.h"
 #include "worker/device/device_backend.h"
-#include "worker/layer/dispatch_plan.h"
+#include "worker/routing/dispatch_plan.h"
 #include "worker/session/binding.h"
-#include "worker/session/chunk_plan.h"
+#include "worker/routing/chunk_plan.h"
 
 namespace switchyard {
 

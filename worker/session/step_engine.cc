@@ -8,7 +8,7 @@
 
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
-#include "worker/layer/request_codec.h"
+#include "worker/routing/request_codec.h"
 #include "worker/session/reply_frame.h"
 #include "worker/session/step_validation.h"
 

@@ -12,7 +12,7 @@
 #include "tests/testing/random_routing.h"
 #include "tests/testing/random_tensors.h"
 #include "worker/layer/layer_runtime.h"
-#include "worker/layer/request_codec.h"
+#include "worker/routing/request_codec.h"
 
 namespace switchyard::testing {
 

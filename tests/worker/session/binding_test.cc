@@ -10,7 +10,7 @@
 #include "core/format/wire_format.h"
 #include "tests/testing/fake_device.h"
 #include "tests/worker/session/session_fixture.h"
-#include "worker/layer/request_codec.h"
+#include "worker/routing/request_codec.h"
 
 namespace switchyard {
 namespace {

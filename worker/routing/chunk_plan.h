@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/ids.h"
-#include "worker/layer/dispatch_plan.h"
+#include "worker/routing/dispatch_plan.h"
 
 namespace switchyard {
 

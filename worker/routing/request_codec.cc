@@ -1,4 +1,4 @@
-#include "worker/layer/request_codec.h"
+#include "worker/routing/request_codec.h"
 
 #include <cstring>
 

@@ -1,4 +1,4 @@
-#include "worker/session/chunk_plan.h"
+#include "worker/routing/chunk_plan.h"
 
 #include <algorithm>
 #include <map>

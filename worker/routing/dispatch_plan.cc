@@ -1,4 +1,4 @@
-#include "worker/layer/dispatch_plan.h"
+#include "worker/routing/dispatch_plan.h"
 
 #include <cstddef>
 

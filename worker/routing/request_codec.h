@@ -16,7 +16,7 @@
 
 #include "core/dispatch_config.h"
 #include "core/ids.h"
-#include "worker/layer/dispatch_plan.h"
+#include "worker/routing/dispatch_plan.h"
 #include "worker/transport/frame.h"
 
 namespace switchyard {
