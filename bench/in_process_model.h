@@ -10,9 +10,9 @@
 #include "core/placement_map.h"
 #include "model/model_config.h"
 #include "worker/device/device_backend.h"
-#include "worker/layer/chunk_executor.h"
+#include "worker/expert/chunk_executor.h"
 #include "worker/routing/dispatch_plan.h"
-#include "worker/layer/layer_runtime.h"
+#include "worker/expert/layer_runtime.h"
 #include "worker/session/step.h"
 
 namespace switchyard::bench {

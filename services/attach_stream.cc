@@ -8,7 +8,7 @@
 #include "core/base/error.h"
 #include "services/convert/attach.h"
 #include "services/server_streams.h"
-#include "worker/layer/expert_service.h"
+#include "worker/expert/expert_service.h"
 
 namespace switchyard {
 namespace {

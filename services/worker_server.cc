@@ -12,7 +12,7 @@
 #include "services/server_streams.h"
 #include "services/thread_pool.h"
 #include "switchyard/v1/expert.grpc.pb.h"
-#include "worker/layer/expert_service.h"
+#include "worker/expert/expert_service.h"
 
 namespace switchyard {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "switchyard/v1/expert.pb.h"
-#include "worker/layer/expert_service.h"
+#include "worker/expert/expert_service.h"
 
 namespace switchyard {
 

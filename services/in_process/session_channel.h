@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 
 #include "coordinator/driver.h"
-#include "worker/layer/expert_service.h"
+#include "worker/expert/expert_service.h"
 #include "worker/session/session_channel.h"
 
 namespace switchyard {

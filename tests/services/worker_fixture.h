@@ -14,8 +14,8 @@
 #include "services/worker_server.h"
 #include "tests/services/sink_log.h"
 #include "tests/testing/status_matchers.h"
-#include "tests/worker/layer/source_testing.h"
-#include "worker/layer/expert_service.h"
+#include "tests/worker/expert/source_testing.h"
+#include "worker/expert/expert_service.h"
 
 namespace switchyard::testing {
 

@@ -15,8 +15,8 @@
 #include "tests/sim/oracles.h"
 #include "tests/sim/sim_transport.h"
 #include "worker/agent/agent.h"
-#include "worker/layer/epoch_stager.h"
-#include "worker/layer/expert_engine.h"
+#include "worker/expert/epoch_stager.h"
+#include "worker/expert/expert_engine.h"
 
 namespace switchyard::sim {
 

@@ -1,0 +1,194 @@
+#include "worker/expert/direct_experts.h"
+
+#include <thread>
+
+#include "gtest/gtest.h"
+
+#include "tests/testing/status_matchers.h"
+#include "tests/worker/expert/source_testing.h"
+
+namespace switchyard {
+namespace {
+
+using testing::ExpectedAnswer;
+using testing::FailsWith;
+using testing::FakeDevice;
+using testing::kPoison;
+using testing::LayerOf;
+using testing::MakeChunk;
+using testing::MakePlan;
+using testing::MakeStaged;
+using testing::MakeTestStep;
+using testing::TestChunk;
+using testing::TestLayer;
+using testing::TestStep;
+
+constexpr SessionId kSession{.high = 3, .low = 4};
+constexpr DispatchMode kModes[] = {DispatchMode::kNormal, DispatchMode::kLowLatency};
+
+// A step's chunk for worker 1, with rows where the source keeps them.
+struct Direct {
+  Plan plan;
+  TestLayer layer;
+  TestStep step;
+  std::unique_ptr<TestChunk> chunk;
+  std::vector<const Bf16*> rows;
+
+  DirectChunk Chunk(SessionId session = kSession) {
+    return {.deployment = plan.deployment,
+            .session = session,
+            .epoch = plan.epoch,
+            .hash = HashOf(plan),
+            .layer = layer.placement.layer,
+            .mode = step.plan.mode,
+            .rows = rows,
+            .metadata = std::as_bytes(std::span(chunk->words)),
+            .out = chunk->out.data()};
+  }
+  [[nodiscard]] std::vector<Bf16> Expected() const {
+    return ExpectedAnswer(layer, step, WorkerOrdinal{1}, *chunk);
+  }
+};
+
+Direct MakeDirect(std::uint64_t seed, std::uint64_t epoch, DispatchMode mode) {
+  SeededRng rng(seed);
+  Direct direct{.plan = MakePlan(epoch, 2), .layer = {}, .step = {}, .chunk = {}, .rows = {}};
+  direct.layer = LayerOf(direct.plan, LayerId{0});
+  direct.step = MakeTestStep(rng, direct.layer, 7, mode, 0.0);
+  direct.chunk = MakeChunk(direct.layer, direct.step, WorkerOrdinal{1}, 0,
+                           direct.step.plan.workers[1].rows.size());
+  for (const PlannedRow& row : direct.chunk->planned) {
+    direct.rows.push_back(direct.step.x.data() + row.token * std::size_t{24});
+  }
+  return direct;
+}
+
+class DirectExpertsTest : public ::testing::Test {
+ protected:
+  DirectExpertsTest()
+      : experts_({.worker_id = "w1", .device = &device_, .executor = {.rows_max = 16}}) {
+    Activate(1);
+  }
+  void Activate(std::uint64_t epoch) {
+    experts_.Activate(MakeStaged(1, MakePlan(epoch, 2), &device_).runtime);
+  }
+
+  FakeDevice device_;
+  DirectExperts experts_;
+};
+
+// R125
+TEST_F(DirectExpertsTest, AnswersAsAnAttachmentWouldAndCountsNoWireBytes) {
+  std::uint64_t rows = 0;
+  std::uint64_t pairs = 0;
+  for (const DispatchMode mode : kModes) {
+    Direct direct = MakeDirect(1, 1, mode);
+    rows += direct.rows.size();
+    pairs += static_cast<std::uint64_t>(std::count(direct.step.plan.worker_of_pair.begin(),
+                                                   direct.step.plan.worker_of_pair.end(), 1));
+
+    SY_ASSERT_OK(experts_.Run(direct.Chunk()));
+
+    EXPECT_EQ(direct.chunk->out, direct.Expected());
+  }
+  const auto counters = experts_.CountersOf(kSession);
+  ASSERT_EQ(counters.size(), 1U);
+  EXPECT_EQ(counters[0].path, "inproc");
+  EXPECT_EQ(counters[0].worker_id, "w1");
+  EXPECT_EQ(counters[0].rows, rows);
+  EXPECT_EQ(counters[0].request_payload_bytes, 0U);
+  EXPECT_EQ(counters[0].reply_payload_bytes, 0U);
+  std::uint64_t hits = 0;
+  for (const auto& hit : counters[0].hits) hits += hit.rows;
+  EXPECT_EQ(hits, pairs);
+  experts_.Close(kSession);
+  EXPECT_TRUE(experts_.CountersOf(kSession).empty());
+}
+
+TEST_F(DirectExpertsTest, RefusesWhatIsNotCommittedUnderThatHash) {
+  Direct later = MakeDirect(2, 2, DispatchMode::kNormal);
+  EXPECT_THAT(experts_.Run(later.Chunk()),
+              FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch));
+
+  Direct other_hash = MakeDirect(2, 1, DispatchMode::kNormal);
+  DirectChunk chunk = other_hash.Chunk();
+  chunk.hash.bytes[0] ^= 1;
+  EXPECT_THAT(experts_.Run(chunk),
+              FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch));
+  EXPECT_EQ(other_hash.chunk->out[0], kPoison);
+  EXPECT_TRUE(experts_.CountersOf(kSession).empty());
+}
+
+TEST_F(DirectExpertsTest, RefusesUnknownLayersAndMetadataThatDoesNotFit) {
+  Direct direct = MakeDirect(3, 1, DispatchMode::kNormal);
+  DirectChunk chunk = direct.Chunk();
+  chunk.layer = LayerId{8};
+  EXPECT_THAT(experts_.Run(chunk), FailsWith(absl::StatusCode::kNotFound, Reason::kUnknownLayer));
+
+  chunk = direct.Chunk();
+  chunk.rows = chunk.rows.first(chunk.rows.size() - 1);
+  EXPECT_THAT(experts_.Run(chunk), FailsWith(absl::StatusCode::kInvalidArgument, Reason::kFrame));
+}
+
+TEST_F(DirectExpertsTest, ABoundEpochServesWhileItRetiresAndTakesNobodyNew) {
+  Direct direct = MakeDirect(4, 1, DispatchMode::kLowLatency);
+  SY_ASSERT_OK(experts_.Run(direct.Chunk()));
+
+  experts_.Retire("demo", Epoch{1});
+
+  EXPECT_TRUE(experts_.IsBound("demo", Epoch{1}));
+  SY_EXPECT_OK(experts_.Run(direct.Chunk()));
+  EXPECT_THAT(experts_.Run(direct.Chunk({.high = 9, .low = 9})),
+              FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch));
+  experts_.Release(kSession, Epoch{1});
+  EXPECT_FALSE(experts_.IsBound("demo", Epoch{1}));
+  EXPECT_THAT(experts_.Run(direct.Chunk()),
+              FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch));
+}
+
+TEST_F(DirectExpertsTest, ARunOnALaterEpochLetsGoOfTheEarlier) {
+  Direct first = MakeDirect(5, 1, DispatchMode::kNormal);
+  Direct second = MakeDirect(6, 2, DispatchMode::kNormal);
+  SY_ASSERT_OK(experts_.Run(first.Chunk()));
+  Activate(2);
+
+  SY_ASSERT_OK(experts_.Run(second.Chunk()));
+
+  EXPECT_EQ(second.chunk->out, second.Expected());
+  EXPECT_FALSE(experts_.IsBound("demo", Epoch{1}));
+  EXPECT_TRUE(experts_.IsBound("demo", Epoch{2}));
+  EXPECT_EQ(experts_.CountersOf(kSession)[0].frames, 2U);
+}
+
+TEST_F(DirectExpertsTest, DropUnbindsWhoeverIsBound) {
+  Direct direct = MakeDirect(7, 1, DispatchMode::kNormal);
+  SY_ASSERT_OK(experts_.Run(direct.Chunk()));
+
+  experts_.Drop("demo", Epoch{1});
+
+  EXPECT_FALSE(experts_.IsBound("demo", Epoch{1}));
+  EXPECT_THAT(experts_.Run(direct.Chunk()),
+              FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch));
+}
+
+TEST_F(DirectExpertsTest, SessionsOnSeveralThreadsGetTheirOwnAnswers) {
+  std::vector<std::thread> threads;
+  for (std::uint64_t t = 0; t < 3; ++t) {
+    threads.emplace_back([this, t] {
+      Direct direct = MakeDirect(10 + t, 1, kModes[t % 2]);
+      for (int round = 0; round < 30; ++round) {
+        std::fill(direct.chunk->out.begin(), direct.chunk->out.end(), kPoison);
+        SY_ASSERT_OK(experts_.Run(direct.Chunk({.high = 1, .low = t})));
+        ASSERT_EQ(direct.chunk->out, direct.Expected());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+
+  for (std::uint64_t t = 0; t < 3; ++t) {
+    EXPECT_EQ(experts_.CountersOf({.high = 1, .low = t})[0].frames, 30U);
+  }
+}
+
+}  // namespace
+}  // namespace switchyard

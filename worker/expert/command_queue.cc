@@ -1,0 +1,93 @@
+#include "worker/expert/command_queue.h"
+
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+
+#include "core/base/error.h"
+
+namespace switchyard {
+
+bool CommandQueue::Post(std::function<void()> command) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return false;
+    queue_.push_back(std::make_shared<Command>(Command{.work = std::move(command)}));
+    queued_.store(true, std::memory_order_release);
+  }
+  wake_();
+  return true;
+}
+
+absl::Status CommandQueue::CallAndWait(Duration timeout, std::function<void()> work) {
+  const auto command = std::make_shared<Command>(Command{.work = std::move(work), .is_call = true});
+  {
+    const std::lock_guard lock(mutex_);
+    if (!closed_ && calls_waiting_ >= calls_max_) {
+      return MakeError(absl::StatusCode::kResourceExhausted, Reason::kNoCredits,
+                       absl::StrFormat("%d calls wait for the data thread, its most; try again",
+                                       calls_waiting_));
+    }
+    if (!closed_) {
+      queue_.push_back(command);
+      queued_.store(true, std::memory_order_release);
+      ++calls_waiting_;
+    } else {
+      command->state = State::kAbandoned;
+    }
+  }
+  wake_();
+  std::unique_lock lock(mutex_);
+  done_.wait_for(lock, timeout, [&command] {
+    return command->state == State::kDone || command->state == State::kAbandoned;
+  });
+  if (command->state == State::kQueued) {
+    command->state = State::kAbandoned;
+    std::erase(queue_, command);
+    --calls_waiting_;
+    return MakeError(absl::StatusCode::kUnavailable, Reason::kNoCredits,
+                     absl::StrFormat("the data thread did not come to it in %d ms; try again",
+                                     absl::ToInt64Milliseconds(absl::FromChrono(timeout))));
+  }
+  // What runs ends soon by itself, and its answer counts.
+  done_.wait(lock, [&command] { return command->state != State::kRunning; });
+  if (command->state == State::kDone) return absl::OkStatus();
+  return MakeError(absl::StatusCode::kUnavailable, Reason::kSessionClosed,
+                   "the worker is stopping; attach elsewhere");
+}
+
+bool CommandQueue::RunAll() {
+  if (empty()) return false;
+  std::vector<std::shared_ptr<Command>> commands;
+  {
+    const std::lock_guard lock(mutex_);
+    commands.swap(queue_);
+    queued_.store(false, std::memory_order_release);
+  }
+  for (const auto& command : commands) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (command->state != State::kQueued) continue;
+      command->state = State::kRunning;
+    }
+    command->work();
+    const std::lock_guard lock(mutex_);
+    command->state = State::kDone;
+    if (command->is_call) --calls_waiting_;
+    done_.notify_all();
+  }
+  return !commands.empty();
+}
+
+void CommandQueue::Close() {
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
+  for (const auto& command : queue_) {
+    if (command->state != State::kQueued) continue;
+    command->state = State::kAbandoned;
+    if (command->is_call) --calls_waiting_;
+  }
+  queue_.clear();
+  done_.notify_all();
+}
+
+}  // namespace switchyard

@@ -1,0 +1,283 @@
+#include "worker/expert/epoch_stager.h"
+
+#include <algorithm>
+#include <optional>
+#include <tuple>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+#include "core/base/error.h"
+#include "core/held_expert_bytes.h"
+#include "core/base/status_macros.h"
+#include "worker/device/expert_view.h"
+
+namespace switchyard {
+namespace {
+
+using PackedByKey = absl::flat_hash_map<ExpertKey, std::shared_ptr<const PackedExpert>>;
+
+// What the experts of `runtime` that no resident epoch holds will take.
+std::int64_t NewBytesOf(const EpochRuntime& runtime) {
+  std::int64_t bytes = 0;
+  for (const LayerRuntime& layer : runtime.layers) {
+    QuantScheme scheme = QuantScheme::kNone;
+    for (const DispatchConfig& config : runtime.plan.configs) {
+      if (config.layer == layer.layer) scheme = config.scheme;
+    }
+    const auto missing = std::count_if(layer.slots.begin(), layer.slots.end(),
+                                       [](const ExpertSlot& slot) { return !slot.weights; });
+    bytes += missing * HeldExpertBytes(runtime.plan.shape, scheme);
+  }
+  return bytes;
+}
+
+bool SameExpertShape(const MoeShape& a, const MoeShape& b) {
+  return a.hidden == b.hidden && a.intermediate == b.intermediate;
+}
+
+PackedByKey PackedIn(std::span<const std::shared_ptr<const EpochRuntime>> resident,
+                     const MoeShape& shape) {
+  PackedByKey packed;
+  for (const auto& runtime : resident) {
+    if (!SameExpertShape(runtime->shape(), shape)) continue;
+    for (const LayerRuntime& layer : runtime->layers) {
+      for (const ExpertSlot& slot : layer.slots) packed.emplace(slot.key, slot.weights);
+    }
+  }
+  return packed;
+}
+
+// Of distinct experts: epochs share them.
+std::int64_t ResidentBytes(std::span<const std::shared_ptr<const EpochRuntime>> resident) {
+  std::unordered_set<const PackedExpert*> seen;
+  std::int64_t bytes = 0;
+  for (const auto& runtime : resident) {
+    for (const LayerRuntime& layer : runtime->layers) {
+      for (const ExpertSlot& slot : layer.slots) {
+        if (seen.insert(slot.weights.get()).second) bytes += slot.weights->bytes();
+      }
+    }
+  }
+  return bytes;
+}
+
+bool ByExpert(const TensorHash& a, const TensorHash& b) {
+  return std::tie(a.layer, a.expert) < std::tie(b.layer, b.expert);
+}
+
+// `tensors` are those of one expert.
+absl::StatusOr<ExpertKey> KeyOf(std::span<const TensorHash> tensors, LayerId layer,
+                                ExpertId expert) {
+  ExpertKey key;
+  for (const Projection projection : kProjections) {
+    const auto at = std::find_if(tensors.begin(), tensors.end(), [&](const TensorHash& row) {
+      return row.projection == projection;
+    });
+    if (at == tensors.end()) {
+      return MakeError(
+          absl::StatusCode::kDataLoss, Reason::kWeightHash,
+          absl::StrFormat("PREPARE brings no hash for %s of layer %d, expert %d",
+                          std::string(ProjectionName(projection)), layer.value, expert.value),
+          {{"layer", absl::StrCat(layer.value)}, {"expert", absl::StrCat(expert.value)}});
+    }
+    key.tensors[static_cast<std::size_t>(projection)] = at->sha256;
+  }
+  return key;
+}
+
+// Slots with keys, and with weights where `packed` has them.
+absl::Status PlaceExperts(const Prepare& prepare, const PackedByKey& packed,
+                          EpochRuntime* runtime) {
+  std::vector<TensorHash> tensors = prepare.tensors;
+  std::sort(tensors.begin(), tensors.end(), ByExpert);
+  for (const LayerPlacement& placement : runtime->plan.layers) {
+    LayerRuntime layer;
+    layer.layer = placement.layer;
+    layer.index = static_cast<std::int32_t>(runtime->layers.size());
+    const PlacementMap map(placement, runtime->shape().experts,
+                           static_cast<std::int32_t>(runtime->plan.workers.size()));
+    for (const PhysicalExpert& physical : map.OnWorker(runtime->self)) {
+      const auto [first, last] = std::equal_range(
+          tensors.begin(), tensors.end(),
+          TensorHash{.layer = layer.layer, .expert = physical.expert, .sha256 = {}}, ByExpert);
+      SY_ASSIGN_OR_RETURN(const ExpertKey key,
+                          KeyOf(std::span(first, last), layer.layer, physical.expert));
+      const auto held = packed.find(key);
+      layer.slots.push_back({.expert = physical.expert,
+                             .key = key,
+                             .weights = held == packed.end() ? nullptr : held->second});
+    }
+    runtime->layers.push_back(std::move(layer));
+  }
+  return absl::OkStatus();
+}
+
+// A frame does not say its global scale, so a layer's rows of one dtype have one codec.
+absl::Status CheckSameCodec(LayerId layer, const CodecSpec& taken, const CodecSpec& spec) {
+  if (taken == spec) return absl::OkStatus();
+  return MakeError(
+      absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
+      absl::StrFormat("layer %d: the plan has %s rows with scales of two kinds (%s, %g and %s, "
+                      "%g) to one kind of worker",
+                      layer.value, DispatchDtypeName(spec.format.dtype),
+                      WireFormatName(taken.format), taken.global_scale, WireFormatName(spec.format),
+                      spec.global_scale),
+      {{"layer", absl::StrCat(layer.value)}});
+}
+
+// The wire dtypes of the edges that end at workers of this kind, each with its codec.
+absl::Status MakeCodecs(const DeviceBackend& device, EpochRuntime* runtime) {
+  const Plan& plan = runtime->plan;
+  const DeviceKind own = plan.workers[static_cast<std::size_t>(runtime->self.value)].device;
+  for (LayerRuntime& layer : runtime->layers) {
+    for (const DispatchConfig& config : plan.configs) {
+      if (config.layer != layer.layer || config.edge.worker != own) continue;
+      const CodecSpec spec{config.format(), config.global_scale};
+      if (const WireDtype* taken = layer.Find(config.wire_dtype); taken != nullptr) {
+        SY_RETURN_IF_ERROR(CheckSameCodec(layer.layer, taken->spec, spec));
+        continue;
+      }
+      WireDtype added{.spec = spec, .codec = nullptr};
+      if (config.wire_dtype != DispatchDtype::kBf16) {
+        SY_ASSIGN_OR_RETURN(added.codec, device.MakeCodec(spec));
+      }
+      layer.wire_dtypes.push_back(std::move(added));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// A seeded bug: what the previous epoch had in a slot answers under the number of this one.
+void UsePreviousPlacement(const EpochRuntime& previous, EpochRuntime* runtime) {
+  for (LayerRuntime& layer : runtime->layers) {
+    const LayerRuntime* old = previous.FindLayer(layer.layer);
+    if (old == nullptr || old->slots.empty()) continue;
+    for (std::size_t s = 0; s < layer.slots.size(); ++s) {
+      layer.slots[s].weights = old->slots[s % old->slots.size()].weights;
+    }
+  }
+}
+
+// Weights of another scheme than the coordinator saw would get rows that they do not take.
+absl::Status CheckScheme(const Plan& plan, LayerId layer, const WeightSource& source) {
+  for (const DispatchConfig& config : plan.configs) {
+    if (config.layer != layer || config.scheme == source.SchemeOf(layer)) continue;
+    return MakeError(
+        absl::StatusCode::kDataLoss, Reason::kCheckpoint,
+        absl::StrFormat("layer %d of %s is stored as %s, the plan of %s says %s; give this worker "
+                        "the checkpoint that was applied",
+                        layer.value, source.describe(),
+                        QuantSchemeInfoOf(source.SchemeOf(layer)).name, plan.deployment,
+                        QuantSchemeInfoOf(config.scheme).name),
+        {{"layer", absl::StrCat(layer.value)}});
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<StagedEpoch> EpochStager::Stage(const StageRequest& request) const {
+  const Plan& plan = request.prepare->plan;
+  SY_RETURN_IF_ERROR(CheckPlan(plan));
+  auto runtime = std::make_shared<EpochRuntime>();
+  runtime->plan = plan;
+  runtime->hash = request.prepare->hash;
+  runtime->self = *plan.FindWorker(options_.worker_id);
+  SY_RETURN_IF_ERROR(
+      PlaceExperts(*request.prepare, PackedIn(request.resident, plan.shape), runtime.get()));
+  SY_RETURN_IF_ERROR(MakeCodecs(*options_.device, runtime.get()));
+  SY_RETURN_IF_ERROR(LoadExperts(request, runtime.get()));
+  if (SY_MUTANT(options_.mutant, kWrongPlacement) && !request.resident.empty()) {
+    UsePreviousPlacement(*request.resident.back(), runtime.get());
+  }
+  ExecutorOptions executor_options = options_.executor;
+  executor_options.mutant = options_.mutant;
+  SY_ASSIGN_OR_RETURN(auto executor,
+                      ChunkExecutor::Create(options_.device, plan.shape, executor_options));
+  return StagedEpoch{.runtime = std::move(runtime), .executor = std::move(executor)};
+}
+
+absl::Status EpochStager::CheckPlan(const Plan& plan) const {
+  SY_RETURN_IF_ERROR(ValidatePlan(plan));
+  const std::optional<WorkerOrdinal> self = plan.FindWorker(options_.worker_id);
+  if (!self.has_value() ||
+      plan.workers[static_cast<std::size_t>(self->value)].incarnation != options_.incarnation) {
+    return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kIncarnation,
+                     absl::StrFormat("epoch %d of %s is not for this life of worker %s",
+                                     plan.epoch.value, plan.deployment, options_.worker_id),
+                     {{"worker", options_.worker_id}});
+  }
+  for (const DispatchConfig& config : plan.configs) {
+    if (config.combine_dtype != DispatchDtype::kBf16) {
+      return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
+                       absl::StrFormat("layer %d: worker %s answers in BF16 only, the plan says %s",
+                                       config.layer.value, options_.worker_id,
+                                       DispatchDtypeName(config.combine_dtype)),
+                       {{"layer", absl::StrCat(config.layer.value)}});
+    }
+    if (!options_.device->capabilities().Takes(config.scheme)) {
+      const char* scheme = QuantSchemeInfoOf(config.scheme).name;
+      return MakeError(
+          absl::StatusCode::kUnimplemented, Reason::kUnsupported,
+          absl::StrFormat("layer %d: worker %s takes no weights of scheme %s: its self-test did "
+                          "not pass; place the model on others",
+                          config.layer.value, options_.worker_id, scheme),
+          {{"layer", absl::StrCat(config.layer.value)}, {"scheme", scheme}});
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status EpochStager::LoadExperts(const StageRequest& request, EpochRuntime* runtime) const {
+  const Plan& plan = runtime->plan;
+  StagingProgress progress;
+  for (const LayerRuntime& layer : runtime->layers) {
+    progress.experts += layer.local_slots();
+    for (const ExpertSlot& slot : layer.slots) progress.experts_shared += slot.weights ? 1 : 0;
+  }
+  progress.experts_done = progress.experts_shared;
+  const std::int64_t bytes = ResidentBytes(request.resident) + NewBytesOf(*runtime);
+  if (options_.weight_bytes_max > 0 && bytes > options_.weight_bytes_max) {
+    return MakeError(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
+                     absl::StrFormat("epoch %d of %s brings expert weights to %d bytes, worker %s "
+                                     "may hold %d",
+                                     plan.epoch.value, plan.deployment, bytes, options_.worker_id,
+                                     options_.weight_bytes_max),
+                     {{"worker", options_.worker_id}});
+  }
+  if (progress.experts_shared == progress.experts) return absl::OkStatus();
+  SY_ASSIGN_OR_RETURN(
+      const auto source,
+      options_.open_weights(request.prepare->checkpoint,
+                            {.expected = request.prepare->tensors, .mutant = options_.mutant}));
+  if (!SameExpertShape(source->shape(), plan.shape) ||
+      source->shape().experts != plan.shape.experts) {
+    return MakeError(absl::StatusCode::kDataLoss, Reason::kCheckpoint,
+                     absl::StrFormat("%s has other sizes than the plan of %s", source->describe(),
+                                     plan.deployment));
+  }
+  for (LayerRuntime& layer : runtime->layers) {
+    SY_RETURN_IF_ERROR(CheckScheme(plan, layer.layer, *source));
+    for (ExpertSlot& slot : layer.slots) {
+      if (slot.weights) continue;
+      if (request.stop.stop_requested()) {
+        return MakeError(absl::StatusCode::kCancelled, Reason::kEpochChanged,
+                         absl::StrFormat("staging of epoch %d of %s was stopped", plan.epoch.value,
+                                         plan.deployment));
+      }
+      SY_ASSIGN_OR_RETURN(const ExpertWeights raw, source->Load(layer.layer, slot.expert));
+      SY_ASSIGN_OR_RETURN(slot.weights, options_.device->Pack(plan.shape, ViewOf(raw)));
+      ++progress.experts_done;
+      if (request.on_progress) request.on_progress(progress);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace switchyard

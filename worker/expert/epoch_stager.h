@@ -1,0 +1,82 @@
+// Builds the EpochRuntime of a PREPARE: everything that an epoch needs is loaded, verified, packed
+// and allocated here, so that its commit can neither fail nor allocate.
+//
+// Experts that a resident epoch already holds are shared, known by the hashes of their tensors: a
+// re-plan loads only what moved. Stateless; one Stage at a time uses the machine well.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <stop_token>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+#include "core/control_messages.h"
+#include "core/ids.h"
+#include "core/mutant.h"
+#include "worker/device/device_backend.h"
+#include "worker/expert/chunk_executor.h"
+#include "worker/expert/layer_runtime.h"
+#include "worker/weights/weight_source.h"
+#include "worker/weights/weight_verifier.h"
+
+namespace switchyard {
+
+using OpenWeights = std::function<absl::StatusOr<std::unique_ptr<WeightSource>>(
+    absl::string_view checkpoint, WeightCheck check)>;
+
+struct StagerOptions {
+  std::string worker_id;
+  Incarnation incarnation;
+  DeviceBackend* device = nullptr;    // outlives all that is staged
+  OpenWeights open_weights;           // MakeWeightSource; tests bring their own
+  std::int64_t weight_bytes_max = 0;  // of all resident epochs together; 0: no bound
+  ExecutorOptions executor;           // its mutant is set by the stager
+  MutantId mutant = MutantId::kNone;  // of the whole expert side
+};
+
+struct StagingProgress {
+  std::int32_t experts_done = 0;  // shared ones included
+  std::int32_t experts_shared = 0;
+  std::int32_t experts = 0;
+};
+
+// An epoch that is ready to be activated.
+struct StagedEpoch {
+  std::shared_ptr<const EpochRuntime> runtime;
+  std::unique_ptr<ChunkExecutor> executor;
+};
+
+struct StageRequest {
+  const Prepare* prepare = nullptr;
+  // What this worker holds already, oldest first.
+  std::span<const std::shared_ptr<const EpochRuntime>> resident;
+  std::stop_token stop;  // asked before each expert
+  std::function<void(const StagingProgress&)>
+      on_progress;  // may be empty; called after each expert
+};
+
+class EpochStager {
+ public:
+  explicit EpochStager(StagerOptions options) : options_(std::move(options)) {}
+
+  // Blocks while weights load. `prepare->hash` is taken to be that of its plan. Errors:
+  // kInvalidArgument (BAD_CONFIG) for a plan that cannot be served; kFailedPrecondition
+  // (INCARNATION) when this process is not of the plan; kUnimplemented (UNSUPPORTED) for a dtype or
+  // scheme that this worker lacks; kDataLoss (WEIGHT_HASH, CHECKPOINT) naming the tensor;
+  // kResourceExhausted (OUT_OF_MEMORY); kCancelled (EPOCH_CHANGED) after a stop. Nothing is left
+  // behind after an error.
+  absl::StatusOr<StagedEpoch> Stage(const StageRequest& request) const;
+
+ private:
+  absl::Status CheckPlan(const Plan& plan) const;
+  absl::Status LoadExperts(const StageRequest& request, EpochRuntime* runtime) const;
+
+  StagerOptions options_;
+};
+
+}  // namespace switchyard

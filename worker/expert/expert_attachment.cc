@@ -1,0 +1,255 @@
+#include "worker/expert/expert_attachment.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_format.h"
+
+#include "core/base/error.h"
+#include "core/base/status_macros.h"
+
+namespace switchyard {
+namespace {
+
+std::uint32_t LowBits(const Incarnation& incarnation) {
+  return static_cast<std::uint32_t>(incarnation.low);
+}
+
+// The request row that a refusal names, for the error frame.
+std::uint32_t RowOf(const absl::Status& refusal) {
+  const auto metadata = MetadataOf(refusal);
+  const auto at = metadata.find("row");
+  std::uint32_t row = kNoRow;
+  if (at != metadata.end() && !absl::SimpleAtoi(at->second, &row)) row = kNoRow;
+  return row;
+}
+
+}  // namespace
+
+ServedCounts::ServedCounts(const EpochRuntime& runtime) : shape_(runtime.shape()) {
+  for (const LayerRuntime& layer : runtime.layers) layers_.push_back(layer.layer);
+  hits_.assign(layers_.size() * static_cast<std::size_t>(shape_.experts), 0);
+}
+
+void ServedCounts::Add(const LayerRuntime& layer, const RequestView& request,
+                       std::int64_t request_row_bytes, std::int64_t reply_row_bytes) {
+  const std::uint64_t rows = request.rows();
+  ++counters_.frames;
+  counters_.rows += rows;
+  counters_.request_payload_bytes += rows * static_cast<std::uint64_t>(request_row_bytes);
+  counters_.reply_payload_bytes += rows * static_cast<std::uint64_t>(reply_row_bytes);
+  std::uint64_t* hits = hits_.data() + static_cast<std::size_t>(layer.index) *
+                                           static_cast<std::size_t>(shape_.experts);
+  const auto expert_in = [&layer](std::int32_t slot) {
+    return static_cast<std::size_t>(layer.slots[static_cast<std::size_t>(slot)].expert.value);
+  };
+  if (request.mode() == DispatchMode::kLowLatency) {
+    for (std::int32_t slot = 0; slot < request.local_slots(); ++slot) {
+      hits[expert_in(slot)] += request.slot_counts()[static_cast<std::size_t>(slot)];
+    }
+    return;
+  }
+  for (std::uint32_t row = 0; row < request.rows(); ++row) {
+    for (std::int32_t k = 0; k < request.top_k(); ++k) {
+      const std::int32_t slot = request.slot(row, k);
+      if (slot >= 0) ++hits[expert_in(slot)];
+    }
+  }
+}
+
+void ServedCounts::RecordAmax() { amax_.resize(hits_.size()); }
+
+ExpertAmax* ServedCounts::AmaxOf(const LayerRuntime& layer) {
+  if (amax_.empty()) return nullptr;
+  return amax_.data() +
+         static_cast<std::size_t>(layer.index) * static_cast<std::size_t>(shape_.experts);
+}
+
+void ServedCounts::Absorb(const ServedCounts& ended) {
+  if (!(ended.shape_ == shape_) || ended.layers_ != layers_) return;
+  counters_.rows += ended.counters_.rows;
+  counters_.request_payload_bytes += ended.counters_.request_payload_bytes;
+  counters_.reply_payload_bytes += ended.counters_.reply_payload_bytes;
+  counters_.frames += ended.counters_.frames;
+  counters_.nan_rows += ended.counters_.nan_rows;
+  for (std::size_t i = 0; i < hits_.size(); ++i) hits_[i] += ended.hits_[i];
+  for (std::size_t i = 0; i < std::min(amax_.size(), ended.amax_.size()); ++i) {
+    amax_[i].inputs = std::max(amax_[i].inputs, ended.amax_[i].inputs);
+    amax_[i].middle = std::max(amax_[i].middle, ended.amax_[i].middle);
+  }
+}
+
+AttachmentCounters ServedCounts::Snapshot() const {
+  AttachmentCounters counters = counters_;
+  const auto experts = static_cast<std::size_t>(shape_.experts);
+  for (std::size_t i = 0; i < hits_.size(); ++i) {
+    if (hits_[i] == 0) continue;
+    counters.hits.push_back({.layer = layers_[i / experts],
+                             .expert = ExpertId{static_cast<std::int32_t>(i % experts)},
+                             .rows = hits_[i],
+                             .inputs_amax = amax_.empty() ? 0 : amax_[i].inputs,
+                             .middle_amax = amax_.empty() ? 0 : amax_[i].middle});
+  }
+  return counters;
+}
+
+bool ServedCounts::Fits(const EpochRuntime& runtime) const {
+  return runtime.shape() == shape_ &&
+         std::equal(layers_.begin(), layers_.end(), runtime.layers.begin(), runtime.layers.end(),
+                    [](LayerId a, const LayerRuntime& b) { return a == b.layer; });
+}
+
+ExpertAttachment::ExpertAttachment(const AttachOrder& order, CommittedEpoch* first,
+                                   Identity identity)
+    : order_(order),
+      identity_(std::move(identity)),
+      shape_(first->runtime->shape()),
+      bound_({first}),
+      pairs_(order.reply_ring.slots),
+      counts_(*first->runtime) {
+  if (order.record_amax) counts_.RecordAmax();
+  const std::size_t words = MetadataWordsMax(order.reply_ring.slot_bytes, shape_);
+  for (Pair& pair : pairs_) pair.metadata.resize(words);
+}
+
+absl::StatusOr<AttachGrant> ExpertAttachment::Open(Transport* transport) {
+  SY_ASSIGN_OR_RETURN(link_,
+                      transport->CreateLink({.cookie = order_.cookie,
+                                             .slots = order_.reply_ring.slots,
+                                             .slot_bytes = order_.request_slot_bytes_or_reply(),
+                                             .choice = order_.transport,
+                                             .owner = this}));
+  SY_RETURN_IF_ERROR(link_->Connect(order_.reply_ring));
+  return AttachGrant{.request_ring = link_->offer(),
+                     .path = std::string(LinkPathName(link_->path()))};
+}
+
+absl::Status ExpertAttachment::Bind(CommittedEpoch* epoch) {
+  if (Binds(epoch)) return absl::OkStatus();
+  if (!counts_.Fits(*epoch->runtime)) {
+    return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
+                     absl::StrFormat("epoch %d of %s has other layers or sizes than the attachment "
+                                     "was made for; attach again",
+                                     epoch->runtime->epoch().value, order_.deployment));
+  }
+  bound_.push_back(epoch);
+  std::sort(bound_.begin(), bound_.end(), [](const CommittedEpoch* a, const CommittedEpoch* b) {
+    return a->runtime->epoch() < b->runtime->epoch();
+  });
+  return absl::OkStatus();
+}
+
+void ExpertAttachment::Release(const CommittedEpoch* epoch) { std::erase(bound_, epoch); }
+
+bool ExpertAttachment::Binds(const CommittedEpoch* epoch) const {
+  return std::find(bound_.begin(), bound_.end(), epoch) != bound_.end();
+}
+
+CommittedEpoch* ExpertAttachment::FindBound(Epoch epoch) const {
+  for (CommittedEpoch* bound : bound_) {
+    if (bound->runtime->epoch() == epoch) return bound;
+  }
+  if (SY_MUTANT(identity_.mutant, kStaleEpochAccepted) && !bound_.empty()) return bound_.back();
+  return nullptr;
+}
+
+ExpertAttachment::Arrival ExpertAttachment::OnFrame(const HeaderBytes& raw,
+                                                    const FrameHeader& header,
+                                                    std::span<const std::byte> payload,
+                                                    FrameDrop* drop) {
+  *drop = FrameDrop::kNone;
+  if (header.kind != FrameKind::kRequest) *drop = FrameDrop::kField;
+  // A frame of an earlier life of the source is of an attachment that has ended.
+  if (header.source_incarnation != LowBits(order_.reply_ring.incarnation)) {
+    *drop = FrameDrop::kAttachment;
+  }
+  if (header.request_slot >= pairs_.size() || header.reply_slot >= pairs_.size()) {
+    *drop = FrameDrop::kSlot;
+  }
+  if (*drop != FrameDrop::kNone) return Arrival::kDropped;
+  Pair& pair = pairs_[header.request_slot];
+  if (pair.busy) return Arrival::kDuplicate;
+  pair.epoch = FindBound(header.epoch);
+  pair.intake = TakeInRequest({.worker_id = identity_.worker_id,
+                               .shape = shape_,
+                               .mode = order_.mode,
+                               .runtime = pair.epoch ? pair.epoch->runtime.get() : nullptr,
+                               .reply_slot_bytes = link_->OutboundSlot(header.reply_slot).size()},
+                              {.raw = &raw, .header = &header, .payload = payload}, pair.metadata);
+  if (pair.intake.drop != FrameDrop::kNone) {
+    *drop = pair.intake.drop;
+    return Arrival::kDropped;
+  }
+  pair.header = header;
+  pair.busy = true;
+  return Arrival::kTaken;
+}
+
+Bf16* ExpertAttachment::ReplyRows(const Pair& pair) {
+  const FrameLayout layout = LayoutOfResult(pair.header.rows, shape_.hidden);
+  std::byte* rows = link_->OutboundSlot(pair.header.reply_slot).data() + layout.rows_begin;
+  return reinterpret_cast<Bf16*>(rows);
+}
+
+absl::Status ExpertAttachment::SendResult(Pair& pair, std::uint32_t nan_rows) {
+  const FrameHeader& request = pair.header;
+  counts_.Add(*pair.intake.layer, pair.intake.view,
+              RowBytesOf(request.format, shape_.hidden).total(),
+              RowBytesOf(kBf16Format, shape_.hidden).total());
+  counts_.AddNanRows(nan_rows);
+  const FrameLayout layout = LayoutOfResult(request.rows, shape_.hidden);
+  FrameHeader header = ReplyHeader(pair, FrameKind::kResult, layout);
+  header.format = kBf16Format;
+  return Send(pair, header, {});
+}
+
+absl::Status ExpertAttachment::SendRefusal(Pair& pair) {
+  const absl::Status& refusal = pair.intake.refusal;
+  const ErrorBody body{.code = refusal.code(),
+                       .reason = static_cast<std::uint32_t>(ReasonOf(refusal)),
+                       .row = RowOf(refusal),
+                       .text = std::string(refusal.message().substr(0, kErrorTextMax))};
+  const FrameLayout layout = LayoutOfError(body.text.size());
+  std::vector<std::byte> metadata(layout.metadata_bytes);
+  metadata.resize(EncodeErrorBody(body, metadata));
+  FrameHeader header = ReplyHeader(pair, FrameKind::kError, layout);
+  header.rows = 0;
+  pair.intake.refusal = absl::OkStatus();
+  return Send(pair, header, metadata);
+}
+
+AttachmentCounters ExpertAttachment::Snapshot() const {
+  AttachmentCounters counters = counts_.Snapshot();
+  counters.session = order_.session;
+  counters.worker_id = identity_.worker_id;
+  counters.path = std::string(LinkPathName(link_->path()));
+  return counters;
+}
+
+// The request's header, addressed back.
+FrameHeader ExpertAttachment::ReplyHeader(const Pair& pair, FrameKind kind,
+                                          const FrameLayout& layout) const {
+  FrameHeader header = pair.header;
+  header.kind = kind;
+  header.attachment = order_.reply_ring.attachment;
+  header.source_incarnation = LowBits(identity_.incarnation);
+  header.payload_bytes = layout.payload_bytes();
+  return header;
+}
+
+absl::Status ExpertAttachment::Send(Pair& pair, const FrameHeader& header,
+                                    std::span<const std::byte> metadata) {
+  HeaderBytes raw;
+  EncodeHeader(header, metadata, &raw);
+  const std::span<std::byte> slot = link_->OutboundSlot(header.reply_slot);
+  std::memcpy(slot.data(), raw.data(), raw.size());
+  if (!metadata.empty()) {
+    std::memcpy(slot.data() + kFrameHeaderBytes, metadata.data(), metadata.size());
+  }
+  pair.busy = false;
+  return link_->Send(header.reply_slot, kFrameHeaderBytes + header.payload_bytes);
+}
+
+}  // namespace switchyard

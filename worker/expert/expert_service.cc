@@ -1,0 +1,319 @@
+#include "worker/expert/expert_service.h"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+
+#include "core/base/error.h"
+#include "worker/expert/command_queue.h"
+#include "worker/expert/staging_thread.h"
+
+namespace switchyard {
+namespace {
+
+ExpertEngineOptions EngineOptions(
+    const ExpertServiceOptions& options,
+    std::function<void(AttachmentId, const absl::Status&)> on_closed) {
+  ExpertEngineOptions engine = options.engine;
+  engine.identity = {.worker_id = options.stager.worker_id,
+                     .incarnation = options.stager.incarnation,
+                     .mutant = options.stager.mutant};
+  engine.on_closed = std::move(on_closed);
+  return engine;
+}
+
+DirectExperts::Options DirectOptions(const ExpertServiceOptions& options) {
+  DirectExperts::Options direct{.worker_id = options.stager.worker_id,
+                                .device = options.stager.device,
+                                .executor = options.stager.executor};
+  direct.executor.mutant = options.stager.mutant;
+  return direct;
+}
+
+}  // namespace
+
+class ExpertService::Impl {
+ public:
+  Impl(ExpertServiceOptions options, Transport* transport, Clock* clock);
+
+  void Activate(const std::string& deployment, Epoch epoch);
+  void Retire(const std::string& deployment, Epoch epoch, std::function<void()> unbound);
+  void Drop(const std::string& deployment, Epoch epoch);
+  absl::StatusOr<AttachGrant> Attach(const AttachOrder& order,
+                                     std::function<void(const absl::Status&)> on_closed);
+  void Close(AttachmentId attachment);
+  std::vector<AttachmentCounters> CountersOf(SessionId session) const;
+  ExpertServiceView View() const;
+  void Stop(Duration drain);
+
+  template <typename Result>
+  Result Call(Duration timeout, std::function<Result()> work) {
+    return commands_.Call<Result>(timeout, std::move(work));
+  }
+
+  StagingThread& staging() { return staging_; }
+  ExpertEngine& engine() { return engine_; }  // on the data thread
+  DirectExperts& direct() { return direct_; }
+  [[nodiscard]] std::uint64_t turns() const { return turns_.load(std::memory_order_relaxed); }
+
+ private:
+  // An epoch that the engine or a direct session still has bound.
+  struct Retiring {
+    std::string deployment;
+    Epoch epoch;
+    TimePoint give_up{};  // of the direct sessions
+    bool engine_unbound = false;
+    std::function<void()> unbound;
+  };
+
+  void RunDataThread();
+  void TellDrained();
+  void TellUnbound(TimePoint now);
+  [[nodiscard]] Duration SleepFor(TimePoint now) const;
+  void OnClosed(AttachmentId attachment, const absl::Status& why);
+
+  const ExpertServiceOptions options_;
+  Transport* const transport_;
+  Clock* const clock_;
+  StagingThread staging_;
+  DirectExperts direct_;
+  CommandQueue commands_;
+  std::atomic<std::uint64_t> turns_{0};
+
+  // Of the data thread alone.
+  ExpertEngine engine_;
+  std::map<AttachmentId, std::function<void(const absl::Status&)>> on_closed_;
+  std::vector<std::shared_ptr<Retiring>> retiring_;
+
+  std::atomic<bool> draining_{false};
+  std::atomic<bool> stopping_{false};
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool drained_ = false;   // guarded by mutex_: draining, and no attachment is open
+  std::mutex stop_mutex_;  // one Stop at a time
+
+  std::thread thread_;  // last: starts when all above exists
+};
+
+ExpertService::Impl::Impl(ExpertServiceOptions options, Transport* transport, Clock* clock)
+    : options_(std::move(options)),
+      transport_(transport),
+      clock_(clock),
+      staging_(options_.stager, options_.on_staging),
+      direct_(DirectOptions(options_)),
+      commands_([transport] { transport->Wake(); }, options_.calls_max),
+      engine_(
+          EngineOptions(options_, [this](AttachmentId attachment,
+                                         const absl::Status& why) { OnClosed(attachment, why); }),
+          transport),
+      thread_([this] { RunDataThread(); }) {}
+
+void ExpertService::Impl::Activate(const std::string& deployment, Epoch epoch) {
+  auto staged = std::make_shared<StagedEpoch>(staging_.Take(deployment, epoch));
+  if (staged->runtime == nullptr) return;  // Dropped meanwhile.
+  commands_.Post([this, staged] {
+    direct_.Activate(staged->runtime);
+    engine_.Activate(std::move(*staged));
+  });
+}
+
+void ExpertService::Impl::Retire(const std::string& deployment, Epoch epoch,
+                                 std::function<void()> unbound) {
+  auto retiring = std::make_shared<Retiring>(
+      Retiring{.deployment = deployment, .epoch = epoch, .unbound = std::move(unbound)});
+  commands_.Post([this, retiring] {
+    const TimePoint now = clock_->Now();
+    retiring->give_up = now + options_.engine.retire_grace;
+    retiring_.push_back(retiring);
+    direct_.Retire(retiring->deployment, retiring->epoch);
+    engine_.Retire(retiring->deployment, retiring->epoch, now,
+                   [retiring] { retiring->engine_unbound = true; });
+  });
+}
+
+void ExpertService::Impl::Drop(const std::string& deployment, Epoch epoch) {
+  staging_.Drop(deployment, epoch);
+  commands_.Post([this, deployment, epoch] {
+    std::erase_if(retiring_, [&](const auto& retiring) {
+      return retiring->epoch == epoch && retiring->deployment == deployment;
+    });
+    direct_.Drop(deployment, epoch);
+    staging_.Free(engine_.Drop(deployment, epoch));
+  });
+}
+
+absl::StatusOr<AttachGrant> ExpertService::Impl::Attach(
+    const AttachOrder& order, std::function<void(const absl::Status&)> on_closed) {
+  if (draining_.load()) {
+    return MakeError(
+        absl::StatusCode::kUnavailable, Reason::kSessionClosed,
+        absl::StrFormat("worker %s is draining; take the current plan", options_.stager.worker_id),
+        {{"worker", options_.stager.worker_id}});
+  }
+  absl::StatusOr<AttachGrant> grant = engine_.Attach(order);
+  if (grant.ok()) on_closed_[grant->request_ring.attachment] = std::move(on_closed);
+  return grant;
+}
+
+void ExpertService::Impl::Close(AttachmentId attachment) {
+  commands_.Post([this, attachment] {
+    on_closed_.erase(attachment);
+    engine_.Close(attachment);
+  });
+}
+
+void ExpertService::Impl::OnClosed(AttachmentId attachment, const absl::Status& why) {
+  const auto at = on_closed_.find(attachment);
+  if (at == on_closed_.end()) return;
+  const auto tell = std::move(at->second);
+  on_closed_.erase(at);
+  if (tell) tell(why);
+}
+
+std::vector<AttachmentCounters> ExpertService::Impl::CountersOf(SessionId session) const {
+  std::vector<AttachmentCounters> counters = engine_.CountersOf(session);
+  for (AttachmentCounters& direct : direct_.CountersOf(session)) {
+    counters.push_back(std::move(direct));
+  }
+  return counters;
+}
+
+ExpertServiceView ExpertService::Impl::View() const {
+  return {.experts = engine_.stats(),
+          .transport = transport_->stats(),
+          .resident = staging_.Resident()};
+}
+
+void ExpertService::Impl::RunDataThread() {
+  while (!stopping_.load()) {
+    const TimePoint now = clock_->Now();
+    turns_.fetch_add(1, std::memory_order_relaxed);
+    bool worked = commands_.RunAll();
+    worked = engine_.Poll(now) || worked;
+    TellUnbound(now);
+    if (draining_.load()) TellDrained();
+    // Whoever queues a command or stops wakes after it: Arm sees a wake that came before it, and
+    // Wait ends by one that comes later.
+    if (!worked && transport_->Arm()) transport_->Wait(SleepFor(now));
+  }
+}
+
+void ExpertService::Impl::TellDrained() {
+  if (engine_.has_attachments()) return;
+  const std::lock_guard lock(mutex_);
+  drained_ = true;
+  changed_.notify_all();
+}
+
+void ExpertService::Impl::TellUnbound(TimePoint now) {
+  for (std::size_t i = 0; i < retiring_.size();) {
+    const std::shared_ptr<Retiring> retiring = retiring_[i];
+    const bool direct_bound =
+        now < retiring->give_up && direct_.IsBound(retiring->deployment, retiring->epoch);
+    if (!retiring->engine_unbound || direct_bound) {
+      ++i;
+      continue;
+    }
+    retiring_.erase(retiring_.begin() + static_cast<std::ptrdiff_t>(i));
+    direct_.Drop(retiring->deployment, retiring->epoch);
+    retiring->unbound();
+  }
+}
+
+Duration ExpertService::Impl::SleepFor(TimePoint now) const {
+  Duration sleep = engine_.has_attachments() || !retiring_.empty() ? options_.sleep_max
+                                                                   : options_.idle_sleep_max;
+  if (const auto deadline = engine_.NextDeadline()) {
+    sleep = std::min(sleep, std::max(*deadline - now, Duration::zero()));
+  }
+  return sleep;
+}
+
+void ExpertService::Impl::Stop(Duration drain) {
+  const std::lock_guard stop_lock(stop_mutex_);
+  if (!thread_.joinable()) return;
+  draining_.store(true);
+  transport_->Wake();
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, drain, [this] { return drained_; });
+  }
+  stopping_.store(true);
+  transport_->Wake();
+  thread_.join();
+  commands_.Close();
+  staging_.Stop();
+}
+
+ExpertService::ExpertService(ExpertServiceOptions options, Transport* transport, Clock* clock)
+    : impl_(std::make_unique<Impl>(std::move(options), transport, clock)) {}
+
+ExpertService::~ExpertService() { impl_->Stop(Duration::zero()); }
+
+void ExpertService::StagePlan(const Prepare& prepare, std::function<void(absl::Status)> done) {
+  impl_->staging().Stage(prepare, std::move(done));
+}
+
+void ExpertService::Activate(absl::string_view deployment, Epoch epoch) {
+  impl_->Activate(std::string(deployment), epoch);
+}
+
+void ExpertService::Retire(absl::string_view deployment, Epoch epoch,
+                           std::function<void()> unbound) {
+  impl_->Retire(std::string(deployment), epoch, std::move(unbound));
+}
+
+void ExpertService::Drop(absl::string_view deployment, Epoch epoch) {
+  impl_->Drop(std::string(deployment), epoch);
+}
+
+std::uint64_t ExpertService::Progress() const { return impl_->turns(); }
+
+absl::StatusOr<AttachGrant> ExpertService::Attach(
+    const AttachOrder& order, std::function<void(const absl::Status&)> on_closed,
+    Duration timeout) {
+  return impl_->Call<absl::StatusOr<AttachGrant>>(
+      timeout, [&] { return impl_->Attach(order, std::move(on_closed)); });
+}
+
+absl::Status ExpertService::Bind(AttachmentId attachment, const BindOrder& order,
+                                 Duration timeout) {
+  return impl_->Call<absl::Status>(timeout,
+                                   [&] { return impl_->engine().Bind(attachment, order); });
+}
+
+absl::Status ExpertService::Release(AttachmentId attachment, const ReleaseOrder& order,
+                                    Duration timeout) {
+  return impl_->Call<absl::Status>(timeout,
+                                   [&] { return impl_->engine().Release(attachment, order); });
+}
+
+void ExpertService::Close(AttachmentId attachment) { impl_->Close(attachment); }
+
+absl::StatusOr<std::vector<AttachmentCounters>> ExpertService::CountersOf(SessionId session,
+                                                                          Duration timeout) {
+  using Result = absl::StatusOr<std::vector<AttachmentCounters>>;
+  return impl_->Call<Result>(timeout, [&]() -> Result {
+    std::vector<AttachmentCounters> counters = impl_->CountersOf(session);
+    if (!counters.empty()) return counters;
+    return MakeError(absl::StatusCode::kNotFound, Reason::kUnknownSession,
+                     absl::StrFormat("session %s has no attachment here", ToHex(session)));
+  });
+}
+
+absl::StatusOr<ExpertServiceView> ExpertService::View(Duration timeout) {
+  using Result = absl::StatusOr<ExpertServiceView>;
+  return impl_->Call<Result>(timeout, [&]() -> Result { return impl_->View(); });
+}
+
+DirectExperts& ExpertService::direct() { return impl_->direct(); }
+
+void ExpertService::Stop(Duration drain) { impl_->Stop(drain); }
+
+}  // namespace switchyard

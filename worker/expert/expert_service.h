@@ -1,0 +1,95 @@
+// A worker's expert side as the rest of the process sees it: the data thread around the
+// ExpertEngine, the staging thread around the EpochStager, and thread-safe calls to both.
+//
+//   gRPC handlers --calls with a deadline--> data thread: ExpertEngine, Transport
+//   agent --StagePlan--> staging thread --done--> agent --Activate, Retire, Drop--> data thread
+//   dropped epochs --> staging thread, which frees them: the data thread frees no weights
+//
+// Thread-safe. Callbacks come from the data or the staging thread and must return quickly; they may
+// post back but must not call and wait.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+#include "core/base/clock.h"
+#include "core/control_messages.h"
+#include "core/session_messages.h"
+#include "worker/expert/direct_experts.h"
+#include "worker/expert/epoch_stager.h"
+#include "worker/expert/expert_engine.h"
+#include "worker/transport/transport.h"
+
+namespace switchyard {
+
+struct ExpertServiceOptions {
+  StagerOptions stager;
+  ExpertEngineOptions engine;  // identity and on_closed are set by the service
+  // Of the data thread: a receiver cannot know that something is outstanding, so while an
+  // attachment is open every sleep is short.
+  Duration sleep_max = std::chrono::milliseconds(5);
+  Duration idle_sleep_max = std::chrono::milliseconds(100);
+  std::size_t calls_max = 256;
+  // Told of staging's progress; may be empty.
+  std::function<void(absl::string_view deployment, Epoch epoch, const StagingProgress&)> on_staging;
+};
+
+struct ExpertServiceView {
+  ExpertStats experts;
+  TransportStats transport;
+  std::vector<ResidentEpoch> resident;  // staged and committed, oldest first
+};
+
+class ExpertService {
+ public:
+  // Starts both threads. `transport` and `clock` outlive the service.
+  ExpertService(ExpertServiceOptions options, Transport* transport, Clock* clock);
+  // Stop(0) if it has not been stopped.
+  ~ExpertService();
+  ExpertService(const ExpertService&) = delete;
+  ExpertService& operator=(const ExpertService&) = delete;
+
+  // What PREPARE, COMMIT, RETIRE and ABORT do, in the terms of worker/agent/plan_stager.h; none of
+  // these blocks, and each callback comes at most once and not after Drop.
+  void StagePlan(const Prepare& prepare, std::function<void(absl::Status)> done);
+  void Activate(absl::string_view deployment, Epoch epoch);
+  void Retire(absl::string_view deployment, Epoch epoch, std::function<void()> unbound);
+  void Drop(absl::string_view deployment, Epoch epoch);
+  // Grows with every turn of the data thread.
+  [[nodiscard]] std::uint64_t Progress() const;
+
+  // Calls that wait at most `timeout` for the data thread. Errors: those of ExpertEngine, and of
+  // CommandQueue::Call when it could not be asked.
+  // `on_closed` is called once if the worker closes the attachment by itself.
+  absl::StatusOr<AttachGrant> Attach(const AttachOrder& order,
+                                     std::function<void(const absl::Status&)> on_closed,
+                                     Duration timeout);
+  absl::Status Bind(AttachmentId attachment, const BindOrder& order, Duration timeout);
+  absl::Status Release(AttachmentId attachment, const ReleaseOrder& order, Duration timeout);
+  // The source is gone or done. Does not block; on_closed may still come before it takes effect.
+  void Close(AttachmentId attachment);
+  // Attachments and direct calls of the session. kNotFound (UNKNOWN_SESSION) when it has none.
+  absl::StatusOr<std::vector<AttachmentCounters>> CountersOf(SessionId session, Duration timeout);
+  absl::StatusOr<ExpertServiceView> View(Duration timeout);
+
+  // For sessions of which this process is the source.
+  [[nodiscard]] DirectExperts& direct();
+
+  // Refuses new attachments, waits up to `drain` for the open ones to be closed, then ends both
+  // threads: staging is stopped, what waits is answered kUnavailable (SESSION_CLOSED). Idempotent.
+  void Stop(Duration drain);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace switchyard

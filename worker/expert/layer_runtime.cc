@@ -1,0 +1,34 @@
+#include "worker/expert/layer_runtime.h"
+
+#include <algorithm>
+
+namespace switchyard {
+
+const WireDtype* LayerRuntime::Find(DispatchDtype dtype) const {
+  for (const WireDtype& taken : wire_dtypes) {
+    if (taken.spec.format.dtype == dtype) return &taken;
+  }
+  return nullptr;
+}
+
+bool LayerRuntime::Takes(const WireFormat& format) const {
+  const WireDtype* taken = Find(format.dtype);
+  return taken != nullptr && taken->spec.format == format;
+}
+
+const LayerRuntime* EpochRuntime::FindLayer(LayerId layer) const {
+  const auto at = std::lower_bound(
+      layers.begin(), layers.end(), layer,
+      [](const LayerRuntime& runtime, LayerId wanted) { return runtime.layer < wanted; });
+  return at != layers.end() && at->layer == layer ? &*at : nullptr;
+}
+
+std::int64_t EpochRuntime::weight_bytes() const {
+  std::int64_t bytes = 0;
+  for (const LayerRuntime& layer : layers) {
+    for (const ExpertSlot& slot : layer.slots) bytes += slot.weights->bytes();
+  }
+  return bytes;
+}
+
+}  // namespace switchyard

@@ -1,0 +1,56 @@
+// Judges one request frame that has landed in a slot: run it, refuse it with a reason, or drop it.
+//
+// The transport has checked magic, version, enums, attachment number, cookie and slot bounds. Here
+// the metadata is copied out of the slot and only the copy is used; then length and CRC decide
+// whether the frame is believed at all (if not: dropped, no answer), and what it says decides
+// whether it can be served (if not: an error reply). Pure; allocates for refusals alone.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+#include "core/dispatch_config.h"
+#include "core/moe_shape.h"
+#include "worker/expert/layer_runtime.h"
+#include "worker/routing/request_codec.h"
+#include "worker/transport/frame.h"
+
+namespace switchyard {
+
+// What the attachment lets a frame be.
+struct IntakeRules {
+  absl::string_view worker_id;  // for error texts
+  MoeShape shape;               // of every layer of the session
+  DispatchMode mode = DispatchMode::kNormal;
+  const EpochRuntime* runtime = nullptr;  // of the frame's epoch; nullptr: not bound here
+  std::size_t reply_slot_bytes = 0;       // what the peer's reply slot takes
+};
+
+struct IncomingFrame {
+  const HeaderBytes* raw = nullptr;
+  const FrameHeader* header = nullptr;
+  std::span<const std::byte> payload;  // the slot after its header; the peer may still write there
+};
+
+struct RequestIntake {
+  FrameDrop drop = FrameDrop::kNone;  // else: not a frame to be believed
+  absl::Status refusal;               // else: an error reply is due
+  const LayerRuntime* layer = nullptr;
+  RequestView view;  // over the copy
+  // Dense, in the slot: rows of the header's dtype, and their scales where it has any.
+  const std::byte* rows = nullptr;
+  const std::byte* scales = nullptr;
+};
+
+// Words of metadata that a request in a slot of `slot_bytes` can have, in either mode.
+std::size_t MetadataWordsMax(std::size_t slot_bytes, const MoeShape& shape);
+
+// `copy` has MetadataWordsMax words and becomes the frame's private metadata.
+RequestIntake TakeInRequest(const IntakeRules& rules, const IncomingFrame& frame,
+                            std::span<std::uint32_t> copy);
+
+}  // namespace switchyard
