@@ -13,7 +13,7 @@
 #include "worker/expert/chunk_executor.h"
 #include "worker/routing/dispatch_plan.h"
 #include "worker/expert/layer_runtime.h"
-#include "worker/session/step.h"
+#include "worker/source/p2p/step.h"
 
 namespace switchyard::bench {
 

@@ -10,7 +10,7 @@
 #include "core/ids.h"
 #include "core/moe_shape.h"
 #include "core/rng.h"
-#include "worker/session/step.h"
+#include "worker/source/p2p/step.h"
 
 namespace switchyard::bench {
 

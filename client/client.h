@@ -15,8 +15,8 @@
 #include "client/moe_session.h"
 #include "core/base/clock.h"
 #include "core/rng.h"
-#include "worker/session/source.h"
-#include "worker/session/step_channel.h"
+#include "worker/source/source.h"
+#include "worker/source/step_channel.h"
 
 namespace switchyard {
 

@@ -12,8 +12,8 @@
 #include "client/source_moe_session.h"
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
-#include "worker/session/binding.h"
-#include "worker/session/step_validation.h"
+#include "worker/source/p2p/bound_plan.h"
+#include "worker/source/step_validation.h"
 
 namespace switchyard {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "client/moe_session.h"
 #include "worker/device/device_backend.h"
-#include "worker/session/step_channel.h"
+#include "worker/source/step_channel.h"
 
 namespace switchyard {
 

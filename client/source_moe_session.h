@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "client/moe_session.h"
-#include "worker/session/source.h"
+#include "worker/source/source.h"
 
 namespace switchyard {
 

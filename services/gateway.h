@@ -10,14 +10,14 @@
 
 #include "core/base/clock.h"
 #include "core/session_messages.h"
-#include "worker/session/source.h"
+#include "worker/source/source.h"
 
 namespace switchyard {
 
 class GatewaySource {
  public:
   virtual ~GatewaySource() = default;
-  // Each as in worker/session/source.h.
+  // Each as in worker/source/source.h.
   virtual absl::StatusOr<Source::SessionRef> Open(const OpenSessionOrder& order,
                                                   Duration timeout) = 0;
   virtual absl::StatusOr<SessionGrant> Grant(Source::SessionRef session) = 0;

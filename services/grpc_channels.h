@@ -10,8 +10,8 @@
 #include <string>
 
 #include "worker/agent/agent_channel.h"
-#include "worker/session/session_channel.h"
-#include "worker/session/step_channel.h"
+#include "worker/source/session_channel.h"
+#include "worker/source/step_channel.h"
 
 namespace switchyard {
 

@@ -18,7 +18,7 @@
 #include "worker/agent/agent_runner.h"
 #include "worker/device/device_backend.h"
 #include "worker/expert/expert_service.h"
-#include "worker/session/own_experts.h"
+#include "worker/source/own_experts.h"
 #include "worker/transport/transport.h"
 
 namespace switchyard {

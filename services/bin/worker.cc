@@ -17,7 +17,7 @@
 #include "services/worker_server.h"
 #include "worker/device/registry.h"
 #include "worker/expert_node.h"
-#include "worker/session/source.h"
+#include "worker/source/source.h"
 #include "worker/transport/registry.h"
 
 namespace switchyard {

@@ -13,7 +13,7 @@
 
 #include "core/session_messages.h"
 #include "switchyard/v1/expert.pb.h"
-#include "worker/session/step_channel.h"
+#include "worker/source/step_channel.h"
 
 namespace switchyard {
 

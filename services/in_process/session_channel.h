@@ -13,7 +13,7 @@
 
 #include "coordinator/driver.h"
 #include "worker/expert/expert_service.h"
-#include "worker/session/session_channel.h"
+#include "worker/source/session_channel.h"
 
 namespace switchyard {
 

@@ -10,7 +10,7 @@
 
 #include "core/format/bf16.h"
 #include "core/base/error.h"
-#include "worker/session/step_channel.h"
+#include "worker/source/step_channel.h"
 
 namespace switchyard::testing {
 

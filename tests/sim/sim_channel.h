@@ -6,7 +6,7 @@
 #include <string>
 
 #include "tests/sim/network.h"
-#include "worker/session/session_channel.h"
+#include "worker/source/session_channel.h"
 
 namespace switchyard::sim {
 

@@ -17,7 +17,7 @@
 #include "tests/sim/network.h"
 #include "tests/sim/sim_channel.h"
 #include "tests/sim/sim_transport.h"
-#include "worker/session/source_session.h"
+#include "worker/source/p2p/session.h"
 
 namespace switchyard::sim {
 

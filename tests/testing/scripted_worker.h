@@ -17,7 +17,7 @@
 
 #include "core/format/bf16.h"
 #include "core/plan.h"
-#include "worker/session/session_channel.h"
+#include "worker/source/session_channel.h"
 #include "worker/transport/transport.h"
 
 namespace switchyard::testing {

@@ -9,7 +9,7 @@
 
 #include "core/ids.h"
 #include "core/resolve/staging_bytes.h"
-#include "worker/session/binding.h"
+#include "worker/source/p2p/bound_plan.h"
 
 namespace switchyard {
 

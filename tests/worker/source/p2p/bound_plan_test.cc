@@ -1,5 +1,5 @@
 // Edges of one layer: a source that talks to workers of two kinds in the same step.
-#include "worker/session/binding.h"
+#include "worker/source/p2p/bound_plan.h"
 
 #include <cstring>
 #include <map>
@@ -9,7 +9,7 @@
 
 #include "core/format/wire_format.h"
 #include "tests/testing/fake_device.h"
-#include "tests/worker/session/session_fixture.h"
+#include "tests/worker/source/p2p/session_fixture.h"
 #include "worker/routing/request_codec.h"
 
 namespace switchyard {

@@ -21,7 +21,7 @@
 
 #include "core/base/clock.h"
 #include "core/rng.h"
-#include "worker/session/source_session.h"
+#include "worker/source/p2p/session.h"
 
 namespace switchyard {
 

@@ -1,4 +1,4 @@
-#include "worker/session/pair_table.h"
+#include "worker/source/p2p/credits.h"
 
 #include "gtest/gtest.h"
 

@@ -1,4 +1,4 @@
-#include "tests/worker/session/session_fixture.h"
+#include "tests/worker/source/p2p/session_fixture.h"
 
 #include <cmath>
 #include <limits>

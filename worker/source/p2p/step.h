@@ -21,7 +21,7 @@
 #include "core/ids.h"
 #include "worker/device/device_backend.h"
 #include "worker/routing/dispatch_plan.h"
-#include "worker/session/binding.h"
+#include "worker/source/p2p/bound_plan.h"
 #include "worker/routing/chunk_plan.h"
 
 namespace switchyard {

@@ -1,4 +1,4 @@
-#include "worker/session/binding.h"
+#include "worker/source/p2p/bound_plan.h"
 
 #include <algorithm>
 #include <string>

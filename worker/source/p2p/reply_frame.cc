@@ -1,4 +1,4 @@
-#include "worker/session/reply_frame.h"
+#include "worker/source/p2p/reply_frame.h"
 
 #include <algorithm>
 #include <array>

@@ -8,8 +8,8 @@
 #include "absl/strings/string_view.h"
 
 #include "core/base/error.h"
-#include "worker/session/attachment.h"
-#include "worker/session/step.h"
+#include "worker/source/p2p/attachment.h"
+#include "worker/source/p2p/step.h"
 #include "worker/transport/frame.h"
 
 namespace switchyard {

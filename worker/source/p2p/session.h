@@ -17,10 +17,10 @@
 #include "core/mutant.h"
 #include "core/rng.h"
 #include "core/session_messages.h"
-#include "worker/session/attachment.h"
-#include "worker/session/epoch_binder.h"
-#include "worker/session/session_channel.h"
-#include "worker/session/step_engine.h"
+#include "worker/source/p2p/attachment.h"
+#include "worker/source/p2p/epoch_binder.h"
+#include "worker/source/session_channel.h"
+#include "worker/source/p2p/step_engine.h"
 
 namespace switchyard {
 

@@ -1,4 +1,4 @@
-#include "worker/session/step_validation.h"
+#include "worker/source/step_validation.h"
 
 #include <algorithm>
 #include <cstdint>

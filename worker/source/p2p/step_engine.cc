@@ -1,4 +1,4 @@
-#include "worker/session/step_engine.h"
+#include "worker/source/p2p/step_engine.h"
 
 #include <algorithm>
 #include <utility>
@@ -9,8 +9,8 @@
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
 #include "worker/routing/request_codec.h"
-#include "worker/session/reply_frame.h"
-#include "worker/session/step_validation.h"
+#include "worker/source/p2p/reply_frame.h"
+#include "worker/source/step_validation.h"
 
 namespace switchyard {
 namespace {

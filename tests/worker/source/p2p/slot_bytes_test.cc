@@ -1,4 +1,4 @@
-#include "worker/session/slot_bytes.h"
+#include "worker/source/p2p/slot_bytes.h"
 
 #include <memory>
 #include <string>
@@ -7,7 +7,7 @@
 #include "gtest/gtest.h"
 
 #include "tests/testing/status_matchers.h"
-#include "tests/worker/session/session_fixture.h"
+#include "tests/worker/source/p2p/session_fixture.h"
 
 namespace switchyard {
 namespace {

@@ -1,4 +1,4 @@
-#include "worker/session/step.h"
+#include "worker/source/p2p/step.h"
 
 #include <algorithm>
 #include <utility>

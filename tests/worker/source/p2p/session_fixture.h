@@ -13,7 +13,7 @@
 #include "tests/testing/scripted_worker.h"
 #include "tests/testing/status_matchers.h"
 #include "worker/device/registry.h"
-#include "worker/session/source_session.h"
+#include "worker/source/p2p/session.h"
 
 namespace switchyard::testing {
 

@@ -1,4 +1,4 @@
-#include "worker/session/source.h"
+#include "worker/source/source.h"
 
 #include <algorithm>
 #include <utility>

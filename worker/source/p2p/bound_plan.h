@@ -14,7 +14,7 @@
 #include "core/plan.h"
 #include "core/session_messages.h"
 #include "worker/device/device_backend.h"
-#include "worker/session/attachment.h"
+#include "worker/source/p2p/attachment.h"
 
 namespace switchyard {
 

@@ -19,8 +19,8 @@
 #include "core/mutant.h"
 #include "core/session_messages.h"
 #include "worker/device/device_backend.h"
-#include "worker/session/own_experts.h"
-#include "worker/session/step.h"
+#include "worker/source/own_experts.h"
+#include "worker/source/p2p/step.h"
 #include "worker/transport/transport.h"
 
 namespace switchyard {

@@ -25,10 +25,10 @@
 #include "core/base/clock.h"
 #include "core/mutant.h"
 #include "core/rng.h"
-#include "worker/session/attachment.h"
-#include "worker/session/binding.h"
-#include "worker/session/own_experts.h"
-#include "worker/session/session_channel.h"
+#include "worker/source/p2p/attachment.h"
+#include "worker/source/p2p/bound_plan.h"
+#include "worker/source/own_experts.h"
+#include "worker/source/session_channel.h"
 #include "worker/transport/transport.h"
 
 namespace switchyard {

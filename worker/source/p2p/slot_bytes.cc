@@ -1,4 +1,4 @@
-#include "worker/session/slot_bytes.h"
+#include "worker/source/p2p/slot_bytes.h"
 
 #include <algorithm>
 

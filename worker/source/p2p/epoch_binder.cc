@@ -1,4 +1,4 @@
-#include "worker/session/epoch_binder.h"
+#include "worker/source/p2p/epoch_binder.h"
 
 #include <algorithm>
 #include <limits>
@@ -9,7 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
-#include "worker/session/slot_bytes.h"
+#include "worker/source/p2p/slot_bytes.h"
 
 namespace switchyard {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "core/session_messages.h"
 #include "worker/device/device_backend.h"
-#include "worker/session/binding.h"
-#include "worker/session/step.h"
+#include "worker/source/p2p/bound_plan.h"
+#include "worker/source/p2p/step.h"
 
 namespace switchyard {
 

@@ -22,8 +22,8 @@
 #include "core/plan.h"
 #include "core/resolve/staging_bytes.h"
 #include "core/session_messages.h"
-#include "worker/session/pair_table.h"
-#include "worker/session/session_channel.h"
+#include "worker/source/p2p/credits.h"
+#include "worker/source/session_channel.h"
 #include "worker/transport/transport.h"
 
 namespace switchyard {

@@ -1,4 +1,4 @@
-#include "worker/session/source_session.h"
+#include "worker/source/p2p/session.h"
 
 #include <algorithm>
 #include <map>

@@ -1,7 +1,7 @@
 // How a session opens, follows epochs, and comes back after losses.
 #include "gmock/gmock.h"
 
-#include "tests/worker/session/session_fixture.h"
+#include "tests/worker/source/p2p/session_fixture.h"
 
 namespace switchyard {
 namespace {

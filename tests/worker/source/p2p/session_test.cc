@@ -1,5 +1,5 @@
 // Steps of a session against workers that the test answers for: sums, credits, errors, deadlines.
-#include "worker/session/source_session.h"
+#include "worker/source/p2p/session.h"
 
 #include <array>
 #include <cmath>
@@ -8,7 +8,7 @@
 
 #include "gmock/gmock.h"
 
-#include "tests/worker/session/session_fixture.h"
+#include "tests/worker/source/p2p/session_fixture.h"
 
 namespace switchyard {
 namespace {

@@ -1,4 +1,4 @@
-#include "worker/session/attachment.h"
+#include "worker/source/p2p/attachment.h"
 
 #include <algorithm>
 #include <utility>
