@@ -1,4 +1,4 @@
-#include "worker/layer/receive_layout.h"
+#include "tests/reference/receive_layout.h"
 
 #include <algorithm>
 #include <set>

@@ -1,4 +1,4 @@
-#include "worker/device/masked_ffn.h"
+#include "tests/reference/masked_ffn.h"
 
 #include <algorithm>
 #include <numeric>
