@@ -14,8 +14,8 @@
 #include "bench/copy_floor.h"
 #include "bench/measure.h"
 #include "core/rng.h"
-#include "worker/device/cpu/codec_bf16.h"
-#include "worker/device/cpu/codec_scaled.h"
+#include "worker/device/cpu/codec/codec_bf16.h"
+#include "worker/device/cpu/codec/codec_scaled.h"
 
 namespace switchyard::bench {
 namespace {

@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <memory>
 
-#include "worker/device/cpu/aligned_buffer.h"
-#include "worker/device/cpu/compute_pool.h"
+#include "worker/device/cpu/machine/aligned_buffer.h"
+#include "worker/device/cpu/machine/compute_pool.h"
 
 namespace switchyard::bench {
 

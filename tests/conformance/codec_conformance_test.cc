@@ -18,9 +18,9 @@
 #include "tests/testing/allocation_counter.h"
 #include "tests/testing/random_tensors.h"
 #include "tests/testing/status_matchers.h"
-#include "worker/device/cpu/codec_bf16.h"
+#include "worker/device/cpu/codec/codec_bf16.h"
 #include "worker/device/cpu/cpu_backend.h"
-#include "worker/device/cpu/kernels.h"
+#include "worker/device/cpu/kernel/kernels.h"
 #include "worker/device/registry.h"
 
 namespace switchyard {

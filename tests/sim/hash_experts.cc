@@ -5,7 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/rng.h"
-#include "worker/device/cpu/codec_bf16.h"
+#include "worker/device/cpu/codec/codec_bf16.h"
 
 namespace switchyard::sim {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "gtest/gtest.h"
 
-#include "worker/device/cpu/kernels.h"
+#include "worker/device/cpu/kernel/kernels.h"
 
 namespace switchyard::testing {
 

@@ -22,7 +22,7 @@
 #include "core/format/bf16.h"
 #include "core/moe_shape.h"
 #include "core/mutant.h"
-#include "worker/device/cpu/aligned_buffer.h"
+#include "worker/device/cpu/machine/aligned_buffer.h"
 #include "worker/device/device_backend.h"
 #include "worker/expert/layer_runtime.h"
 #include "worker/routing/request_codec.h"

@@ -8,11 +8,11 @@
 #include "absl/status/statusor.h"
 
 #include "core/base/log.h"
-#include "worker/device/cpu/codec_kernels.h"
-#include "worker/device/cpu/compute_pool.h"
+#include "worker/device/cpu/codec/codec_kernels.h"
+#include "worker/device/cpu/machine/compute_pool.h"
 #include "worker/device/cpu/expert_run.h"
-#include "worker/device/cpu/kernel_family.h"
-#include "worker/device/cpu/row_ops.h"
+#include "worker/device/cpu/kernel/kernel_family.h"
+#include "worker/device/cpu/kernel/row_ops.h"
 #include "worker/device/device_backend.h"
 
 namespace switchyard {

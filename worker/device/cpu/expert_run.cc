@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "worker/device/cpu/packing.h"
+#include "worker/device/cpu/kernel/packing.h"
 
 namespace switchyard {
 namespace {

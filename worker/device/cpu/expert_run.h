@@ -6,8 +6,8 @@
 
 #include <span>
 
-#include "worker/device/cpu/activation_rounding.h"
-#include "worker/device/cpu/kernel_family.h"
+#include "worker/device/cpu/codec/activation_rounding.h"
+#include "worker/device/cpu/kernel/kernel_family.h"
 #include "worker/device/device_backend.h"
 
 namespace switchyard {

@@ -13,10 +13,10 @@
 #include "core/base/error.h"
 #include "core/rng.h"
 #include "core/base/status_macros.h"
-#include "worker/device/cpu/aligned_buffer.h"
-#include "worker/device/cpu/expert_factors.h"
+#include "worker/device/cpu/machine/aligned_buffer.h"
+#include "worker/device/cpu/kernel/expert_factors.h"
 #include "worker/device/cpu/expert_run.h"
-#include "worker/device/cpu/kernels.h"
+#include "worker/device/cpu/kernel/kernels.h"
 
 namespace switchyard {
 namespace {

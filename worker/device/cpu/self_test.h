@@ -3,9 +3,9 @@
 
 #include "absl/status/status.h"
 
-#include "worker/device/cpu/codec_kernels.h"
-#include "worker/device/cpu/kernel_family.h"
-#include "worker/device/cpu/row_ops.h"
+#include "worker/device/cpu/codec/codec_kernels.h"
+#include "worker/device/cpu/kernel/kernel_family.h"
+#include "worker/device/cpu/kernel/row_ops.h"
 #include "worker/device/device_backend.h"
 
 namespace switchyard {

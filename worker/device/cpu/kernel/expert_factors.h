@@ -1,0 +1,35 @@
+// Scales and biases of one expert in the form that kernels read.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "absl/status/statusor.h"
+
+#include "worker/device/cpu/machine/aligned_buffer.h"
+#include "worker/device/cpu/kernel/kernel_family.h"
+#include "worker/device/device_backend.h"
+
+namespace switchyard {
+
+// Owns copies; move-only. Empty, and no bytes, for weights that have none of them.
+class ExpertFactors {
+ public:
+  // `weights` fit `dims` (CheckWeights). Errors: kResourceExhausted (OUT_OF_MEMORY).
+  static absl::StatusOr<ExpertFactors> Pack(const KernelDims& dims,
+                                            const ExpertWeightsView& weights);
+
+  ExpertFactors() = default;
+
+  // nullptr: sums are used as they are. Valid until this is moved or destroyed.
+  [[nodiscard]] const KernelAffine* affine() const { return affine_ ? &*affine_ : nullptr; }
+  [[nodiscard]] const KernelBlockScales& blocks() const { return blocks_; }
+  [[nodiscard]] std::int64_t bytes() const { return memory_.bytes(); }
+
+ private:
+  AlignedBuffer memory_;
+  std::optional<KernelAffine> affine_;
+  KernelBlockScales blocks_;
+};
+
+}  // namespace switchyard

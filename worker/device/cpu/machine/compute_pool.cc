@@ -1,0 +1,151 @@
+#include "worker/device/cpu/machine/compute_pool.h"
+
+#include <ctime>
+#include <sys/syscall.h>
+#include <system_error>
+#include <unistd.h>
+
+#include "absl/strings/str_cat.h"
+#include <linux/futex.h>
+
+#include "core/base/error.h"
+
+namespace switchyard {
+namespace {
+
+constexpr int kSpins = 1000;  // about 30 us of pauses
+constexpr long kHelperSleepNs = 100'000'000;
+constexpr long kCallerSleepNs = 1'000'000;
+constexpr int kFieldBits = 12;
+constexpr std::uint64_t kFieldMask = (1U << kFieldBits) - 1;
+
+struct Claims {
+  std::uint64_t generation;
+  std::uint64_t count;
+  std::uint64_t next;
+};
+
+Claims Unpack(std::uint64_t word) {
+  return {word >> (2 * kFieldBits), (word >> kFieldBits) & kFieldMask, word & kFieldMask};
+}
+
+std::uint64_t PackWord(const Claims& claims) {
+  return (claims.generation << (2 * kFieldBits)) | (claims.count << kFieldBits) | claims.next;
+}
+
+void Pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#else
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+#endif
+}
+
+// Returns when woken, when the word is not `expected`, or after `timeout_ns`.
+void FutexWait(std::atomic<std::uint32_t>& word, std::uint32_t expected, long timeout_ns) {
+  const timespec timeout = {.tv_sec = 0, .tv_nsec = timeout_ns};
+  (void)syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, expected, &timeout, nullptr, 0);
+}
+
+void FutexWakeAll(std::atomic<std::uint32_t>& word) {
+  (void)syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, 0x7fffffff, nullptr, nullptr, 0);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ComputePool>> ComputePool::Create(int threads) {
+  const bool crowded = static_cast<unsigned>(threads) > std::thread::hardware_concurrency();
+  std::unique_ptr<ComputePool> pool(new ComputePool(crowded ? 0 : kSpins));
+  try {
+    for (int thread = 1; thread < threads; ++thread) {
+      pool->helpers_.emplace_back([raw = pool.get(), thread] { raw->HelperLoop(thread); });
+    }
+  } catch (const std::system_error& error) {
+    return MakeError(
+        absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
+        absl::StrCat("thread ", pool->threads(), " of ", threads,
+                     " compute threads could not be started (", error.what(), "); ask for fewer"));
+  }
+  return pool;
+}
+
+ComputePool::~ComputePool() {
+  stop_.store(true);
+  posted_.fetch_add(1);
+  FutexWakeAll(posted_);
+  for (std::thread& helper : helpers_) helper.join();
+}
+
+void ComputePool::Run(std::int64_t count, Task task) {
+  if (helpers_.empty() || count < 2 || busy_.exchange(true, std::memory_order_acquire)) {
+    for (std::int64_t i = 0; i < count; ++i) task(i, 0);
+    return;
+  }
+  task_ = &task;
+  done_.store(0, std::memory_order_relaxed);
+  const Claims last = Unpack(claims_.load(std::memory_order_relaxed));
+  claims_.store(PackWord({last.generation + 1, static_cast<std::uint64_t>(count), 0}),
+                std::memory_order_release);
+  posted_.fetch_add(1);
+  if (sleepers_.load() > 0) FutexWakeAll(posted_);
+
+  Help(0);
+  WaitUntilDone(count);
+  busy_.store(false, std::memory_order_release);
+}
+
+bool ComputePool::Help(int thread) {
+  bool helped = false;
+  std::uint64_t word = claims_.load(std::memory_order_acquire);
+  for (;;) {
+    Claims claims = Unpack(word);
+    if (claims.next >= claims.count) return helped;
+    const auto index = static_cast<std::int64_t>(claims.next);
+    ++claims.next;
+    if (!claims_.compare_exchange_weak(word, PackWord(claims), std::memory_order_acq_rel,
+                                       std::memory_order_acquire)) {
+      continue;
+    }
+    (*task_)(index, thread);
+    helped = true;
+    // The job may end, and the next one begin, as soon as the count is complete.
+    const bool last = done_.fetch_add(1) + 1 == static_cast<std::int64_t>(claims.count);
+    if (last && thread != 0 && caller_sleeps_.load()) {
+      finished_.fetch_add(1);
+      FutexWakeAll(finished_);
+    }
+    word = claims_.load(std::memory_order_acquire);
+  }
+}
+
+void ComputePool::WaitUntilDone(std::int64_t count) {
+  for (int spin = 0; spin < spins_; ++spin) {
+    if (done_.load(std::memory_order_acquire) == count) return;
+    Pause();
+  }
+  caller_sleeps_.store(true);
+  for (;;) {
+    const std::uint32_t seen = finished_.load();
+    if (done_.load() == count) break;
+    FutexWait(finished_, seen, kCallerSleepNs);
+  }
+  caller_sleeps_.store(false);
+}
+
+void ComputePool::HelperLoop(int thread) {
+  while (!stop_.load(std::memory_order_relaxed)) {
+    const std::uint32_t seen = posted_.load();
+    if (Help(thread)) continue;
+    bool posted = false;
+    for (int spin = 0; spin < spins_ && !posted; ++spin) {
+      Pause();
+      posted = posted_.load(std::memory_order_acquire) != seen;
+    }
+    if (posted) continue;
+    sleepers_.fetch_add(1);
+    if (posted_.load() == seen) FutexWait(posted_, seen, kHelperSleepNs);
+    sleepers_.fetch_sub(1);
+  }
+}
+
+}  // namespace switchyard
