@@ -15,7 +15,7 @@
 #include "client/switchyard.h"
 #include "core/base/error.h"
 #include "core/resolve/mode_resolver.h"
-#include "services/version.h"
+#include "services/grpc/version.h"
 
 struct sy_session {
   sy_client* client = nullptr;

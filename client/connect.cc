@@ -5,7 +5,7 @@
 #include "client/client.h"
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
-#include "services/grpc_channels.h"
+#include "services/channels/grpc_channels.h"
 #include "worker/device/registry.h"
 #include "worker/transport/registry.h"
 

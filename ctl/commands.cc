@@ -17,11 +17,11 @@
 #include "ctl/inspection_text.h"
 #include "ctl/json.h"
 #include "ctl/tables.h"
-#include "services/config_file.h"
+#include "services/config/config_file.h"
 #include "services/convert/plan.h"
-#include "services/enum_words.h"
-#include "services/grpc_status.h"
-#include "services/version.h"
+#include "services/convert/enum_words.h"
+#include "services/grpc/grpc_status.h"
+#include "services/grpc/version.h"
 
 namespace switchyard::ctl {
 namespace {

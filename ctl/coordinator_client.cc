@@ -2,9 +2,9 @@
 
 #include <utility>
 
-#include "services/grpc_server.h"
-#include "services/grpc_status.h"
-#include "services/peer_error.h"
+#include "services/grpc/grpc_server.h"
+#include "services/grpc/grpc_status.h"
+#include "services/grpc/peer_error.h"
 
 namespace switchyard::ctl {
 

@@ -12,8 +12,8 @@
 #include "client/text_table.h"
 #include "core/base/error.h"
 #include "core/resolve/dtype_option.h"
-#include "services/enum_words.h"
-#include "services/grpc_status.h"
+#include "services/convert/enum_words.h"
+#include "services/grpc/grpc_status.h"
 
 namespace switchyard::ctl {
 namespace {

@@ -8,8 +8,8 @@
 #include "google/rpc/status.pb.h"
 
 #include "core/base/error.h"
-#include "services/enum_words.h"
-#include "services/grpc_status.h"
+#include "services/convert/enum_words.h"
+#include "services/grpc/grpc_status.h"
 
 namespace switchyard::ctl {
 namespace {

@@ -10,8 +10,8 @@
 #include "client/text_table.h"
 #include "core/base/error.h"
 #include "services/convert/plan.h"
-#include "services/enum_words.h"
-#include "services/grpc_status.h"
+#include "services/convert/enum_words.h"
+#include "services/grpc/grpc_status.h"
 
 namespace switchyard::ctl {
 namespace {

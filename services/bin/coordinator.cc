@@ -18,9 +18,9 @@
 #include "core/rng.h"
 #include "core/base/status_macros.h"
 #include "services/bin/bin_support.h"
-#include "services/config_file.h"
+#include "services/config/config_file.h"
 #include "services/convert/admin.h"
-#include "services/coordinator_server.h"
+#include "services/coordinator/coordinator_server.h"
 
 namespace switchyard {
 namespace {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "services/convert/plan.h"
-#include "services/grpc_status.h"
+#include "services/grpc/grpc_status.h"
 
 namespace switchyard {
 

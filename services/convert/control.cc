@@ -5,7 +5,7 @@
 
 #include "services/convert/decoder.h"
 #include "services/convert/plan.h"
-#include "services/grpc_status.h"
+#include "services/grpc/grpc_status.h"
 
 namespace switchyard {
 namespace {

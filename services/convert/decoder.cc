@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/error.h"
-#include "services/grpc_status.h"
+#include "services/grpc/grpc_status.h"
 
 namespace switchyard {
 

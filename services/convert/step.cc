@@ -8,7 +8,7 @@
 
 #include "services/convert/decoder.h"
 #include "services/convert/session.h"
-#include "services/grpc_status.h"
+#include "services/grpc/grpc_status.h"
 
 namespace switchyard {
 namespace {

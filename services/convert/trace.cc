@@ -6,7 +6,7 @@
 
 #include "core/format/wire_format.h"
 #include "services/convert/enums.h"
-#include "services/grpc_status.h"
+#include "services/grpc/grpc_status.h"
 
 namespace switchyard {
 namespace {

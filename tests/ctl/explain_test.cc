@@ -4,7 +4,7 @@
 #include "gtest/gtest.h"
 
 #include "core/resolve/what_if.h"
-#include "services/grpc_status.h"
+#include "services/grpc/grpc_status.h"
 #include "tests/ctl/messages.h"
 #include "tests/testing/status_matchers.h"
 

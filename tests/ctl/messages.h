@@ -5,7 +5,7 @@
 
 #include "core/base/error.h"
 #include "services/convert/plan.h"
-#include "services/grpc_status.h"
+#include "services/grpc/grpc_status.h"
 #include "switchyard/v1/coordinator.pb.h"
 
 namespace switchyard::testing {

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "services/grpc_server.h"
-#include "services/grpc_status.h"
+#include "services/grpc/grpc_server.h"
+#include "services/grpc/grpc_status.h"
 #include "switchyard/v1/coordinator.grpc.pb.h"
 #include "tests/ctl/messages.h"
 

@@ -7,7 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "services/grpc_channels.h"
+#include "services/channels/grpc_channels.h"
 #include "tests/e2e/processes.h"
 #include "tests/reference/calc_diff.h"
 

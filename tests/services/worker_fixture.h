@@ -9,9 +9,9 @@
 
 #include "gtest/gtest.h"
 
-#include "services/grpc_channels.h"
-#include "services/grpc_server.h"
-#include "services/worker_server.h"
+#include "services/channels/grpc_channels.h"
+#include "services/grpc/grpc_server.h"
+#include "services/worker/worker_server.h"
 #include "tests/services/sink_log.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/worker/expert/source_testing.h"

@@ -1,0 +1,97 @@
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/status_macros.h"
+#include "services/grpc/client_streams.h"
+#include "services/convert/step.h"
+#include "services/channels/grpc_channels.h"
+#include "services/grpc/grpc_server.h"
+#include "services/grpc/peer_error.h"
+#include "switchyard/v1/expert.grpc.pb.h"
+
+namespace switchyard {
+namespace {
+
+class ForwardCall final : public ClientBidiStream<v1::ForwardRequest, v1::ForwardResponse> {
+ public:
+  ForwardCall(CallsInFlight* calls, Peer gateway, StepSink* sink)
+      : ClientBidiStream(calls, kStepQueueBytesMax), gateway_(std::move(gateway)), sink_(sink) {}
+
+  void Start(v1::ExpertService::Stub& stub, const OpenSessionOrder& order,
+             std::shared_ptr<ForwardCall> self) {
+    stub.async()->Forward(context(), this);
+    LaunchBidi(std::move(self));
+    Write(ForwardOpen(order));
+  }
+  absl::Status Submit(const GatewayStep& step) {
+    const std::size_t bytes =
+        step.x.size() + step.ids.size_bytes() + step.weights.size_bytes() + kStepHeaderBytesMax;
+    if (bytes > kStepMessageBytesMax) {
+      return MakeError(
+          absl::StatusCode::kInvalidArgument, Reason::kMessageTooLarge,
+          absl::StrCat("a step of ", bytes, " bytes; the limit is ", kStepMessageBytesMax,
+                       ": send fewer tokens in a step"),
+          {{"bytes", absl::StrCat(bytes)}, {"bytes_max", absl::StrCat(kStepMessageBytesMax)}});
+    }
+    if (Write(ForwardStep(step))) return absl::OkStatus();
+    return MakeError(
+        absl::StatusCode::kUnavailable, gateway_.lost,
+        absl::StrCat("the session through worker ", gateway_.endpoint, " has ended; open another"),
+        {{"endpoint", gateway_.endpoint}});
+  }
+
+ private:
+  absl::Status OnResponse(v1::ForwardResponse& response) override {
+    SY_ASSIGN_OR_RETURN(const ForwardAnswer answer, FromProto(response));
+    if (const auto* grant = std::get_if<GatewayGrant>(&answer)) {
+      sink_->OnOpened(*grant);
+    } else {
+      const auto& result = std::get<StepAnswer>(answer);
+      sink_->OnStep(result.step, result.status, result.y);
+    }
+    return absl::OkStatus();
+  }
+  void OnEnded(const absl::Status& status) override {
+    sink_->OnEnded(AsPeerError(status, gateway_));
+  }
+
+  const Peer gateway_;
+  StepSink* const sink_;
+};
+
+class GrpcStepStream final : public StepStream {
+ public:
+  explicit GrpcStepStream(std::shared_ptr<ForwardCall> call) : call_(std::move(call)) {}
+  ~GrpcStepStream() override { call_->Detach(); }
+  absl::Status Submit(const GatewayStep& step) override { return call_->Submit(step); }
+
+ private:
+  const std::shared_ptr<ForwardCall> call_;
+};
+
+class GrpcStepChannel final : public StepChannel {
+ public:
+  explicit GrpcStepChannel(const std::string& gateway)
+      : gateway_{"worker", gateway, Reason::kWorkerLost},
+        stub_(v1::ExpertService::NewStub(MakeGrpcChannel(gateway, kStepMessageBytesMax))) {}
+
+  std::unique_ptr<StepStream> Open(const OpenSessionOrder& order, StepSink* sink) override {
+    auto call = std::make_shared<ForwardCall>(&calls_, gateway_, sink);
+    call->Start(*stub_, order, call);
+    return std::make_unique<GrpcStepStream>(std::move(call));
+  }
+
+ private:
+  const Peer gateway_;
+  const std::unique_ptr<v1::ExpertService::Stub> stub_;
+  CallsInFlight calls_;  // last: the channel goes after its calls
+};
+
+}  // namespace
+
+std::unique_ptr<StepChannel> MakeGrpcStepChannel(const std::string& gateway) {
+  return std::make_unique<GrpcStepChannel>(gateway);
+}
+
+}  // namespace switchyard

@@ -1,0 +1,215 @@
+#include "services/coordinator/admin_queries.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+#include "core/base/error.h"
+#include "core/base/status_macros.h"
+#include "services/convert/admin.h"
+#include "services/convert/decoder.h"
+#include "services/convert/plan.h"
+#include "services/convert/trace.h"
+#include "services/coordinator/edge_query.h"
+#include "services/coordinator/layer_traces.h"
+
+namespace switchyard {
+namespace {
+
+std::string Names(const CoordinatorView& view) {
+  if (view.deployments.empty()) return "there is none; apply one first";
+  return absl::StrCat("there is ", absl::StrJoin(view.deployments, ", ",
+                                                 [](std::string* out, const DeploymentView& item) {
+                                                   absl::StrAppend(out, item.spec.name);
+                                                 }));
+}
+
+absl::StatusOr<const DeploymentView*> Find(const CoordinatorView& view, const std::string& name) {
+  if (name.empty() && view.deployments.size() == 1) return &view.deployments.front();
+  if (name.empty() && !view.deployments.empty()) {
+    return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
+                     absl::StrCat("name a deployment: ", Names(view)), {{"field", "deployment"}});
+  }
+  for (const DeploymentView& deployment : view.deployments) {
+    if (deployment.spec.name == name) return &deployment;
+  }
+  return MakeError(absl::StatusCode::kNotFound, Reason::kUnknownModel,
+                   name.empty() ? absl::StrCat("no deployment: ", Names(view))
+                                : absl::StrCat("no deployment ", name, ": ", Names(view)),
+                   {{"deployment", name}});
+}
+
+// The deployment, when it has a plan.
+absl::StatusOr<const DeploymentView*> FindServing(const CoordinatorView& view,
+                                                  const std::string& name) {
+  SY_ASSIGN_OR_RETURN(const DeploymentView* deployment, Find(view, name));
+  if (deployment->serving == nullptr) {
+    return MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady,
+                     absl::StrCat("deployment ", deployment->spec.name,
+                                  " has no plan yet: ", deployment->activity),
+                     {{"deployment", deployment->spec.name}});
+  }
+  return deployment;
+}
+
+absl::Status NoSuchLayer(const std::string& model, const std::vector<LayerId>& there,
+                         LayerId layer) {
+  const std::string layers = absl::StrJoin(
+      there, ", ", [](std::string* out, LayerId id) { absl::StrAppend(out, id.value); });
+  return MakeError(absl::StatusCode::kNotFound, Reason::kUnknownLayer,
+                   absl::StrCat("layer ", layer.value, " of model ", model,
+                                " is no MoE layer; these are: ", layers),
+                   {{"layer", absl::StrCat(layer.value)}, {"model", model}});
+}
+
+// What somebody asks about.
+struct LayerQuestion {
+  LayerId layer;
+  std::optional<Phase> phase;
+  std::optional<EdgeQuery> edge;
+
+  [[nodiscard]] bool Is(Phase of, const Edge& at) const {
+    return (!phase || of == *phase) && (!edge || edge->Is(at));
+  }
+};
+
+absl::StatusOr<LayerQuestion> ParseQuestion(const v1::ExplainLayerRequest& request) {
+  Decoder at("ExplainLayerRequest");
+  LayerQuestion question;
+  at.Int("layer", request.layer(), &question.layer.value);
+  at.OptionalEnum<Phase>("phase", request.phase(), &question.phase);
+  if (!at.ok()) return at.status();
+  if (request.has_edge()) {
+    SY_ASSIGN_OR_RETURN(question.edge, ParseEdgeQuery(request.edge()));
+  }
+  return question;
+}
+
+absl::Status AddPlan(const Plan& plan, const LayerQuestion& question,
+                     v1::ExplainLayerResponse* out) {
+  const LayerPlacement* placement = plan.FindLayer(question.layer);
+  if (placement == nullptr) {
+    std::vector<LayerId> there;
+    for (const LayerPlacement& layer : plan.layers) there.push_back(layer.layer);
+    return NoSuchLayer(plan.model, there, question.layer);
+  }
+  out->set_epoch(plan.epoch.value);
+  for (const PlanWorker& worker : plan.workers) Encode(worker, out->add_workers());
+  Encode(*placement, out->mutable_placement());
+  for (const DispatchConfig& config : plan.configs) {
+    if (config.layer == question.layer && question.Is(config.phase, config.edge)) {
+      Encode(config, out->add_configs());
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AddTraces(const CoordinatorView& view, const DeploymentView& deployment,
+                       const LayerQuestion& question, v1::ExplainLayerResponse* out) {
+  // A plan may have layers that the deployment as applied has not; it then speaks for itself.
+  if (!std::binary_search(deployment.layers.begin(), deployment.layers.end(), question.layer)) {
+    return deployment.serving != nullptr
+               ? absl::OkStatus()
+               : NoSuchLayer(deployment.spec.model, deployment.layers, question.layer);
+  }
+  SY_ASSIGN_OR_RETURN(const std::vector<DecisionTrace> traces,
+                      TracesOf(view, deployment, question.layer, question.phase));
+  for (const DecisionTrace& trace : traces) {
+    if (question.Is(trace.subject.phase, trace.subject.edge)) Encode(trace, out->add_traces());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+v1::ApplyDeploymentResponse ApplyResponse(const DeploymentView& view) {
+  v1::ApplyDeploymentResponse out;
+  Encode(view, out.mutable_deployment());
+  for (const Warning& warning : view.warnings) Encode(warning, out.add_warnings());
+  if (view.drafted == nullptr) return out;
+  for (const DispatchConfig& config : view.drafted->configs) Encode(config, out.add_configs());
+  return out;
+}
+
+absl::StatusOr<v1::GetDeploymentResponse> GetDeployment(const CoordinatorView& view,
+                                                        const v1::GetDeploymentRequest& request) {
+  SY_ASSIGN_OR_RETURN(const DeploymentView* deployment, Find(view, request.name()));
+  v1::GetDeploymentResponse out;
+  Encode(*deployment, out.mutable_deployment());
+  return out;
+}
+
+v1::ListDeploymentsResponse ListDeployments(const CoordinatorView& view) {
+  v1::ListDeploymentsResponse out;
+  for (const DeploymentView& deployment : view.deployments) {
+    Encode(deployment, out.add_deployments());
+  }
+  return out;
+}
+
+v1::ListModelsResponse ListModels(const CoordinatorView& view) {
+  // Deployments of one name and one manifest serve one model.
+  std::map<std::pair<std::string, Sha256Digest>, v1::Model> models;
+  for (const DeploymentView& deployment : view.deployments) {
+    v1::Model& model = models[{deployment.spec.model, deployment.manifest}];
+    if (model.name().empty()) {
+      model.set_name(deployment.spec.model);
+      model.set_checkpoint(deployment.spec.checkpoint);
+      Encode(deployment.shape, model.mutable_shape());
+      for (const LayerId layer : deployment.layers) {
+        model.add_layers(static_cast<std::uint32_t>(layer.value));
+      }
+      EncodeDigest(deployment.manifest, model.mutable_manifest());
+    }
+    model.add_deployments(deployment.spec.name);
+  }
+  v1::ListModelsResponse out;
+  for (auto& [key, model] : models) *out.add_models() = std::move(model);
+  return out;
+}
+
+v1::ListWorkersResponse ListWorkers(const CoordinatorView& view) {
+  v1::ListWorkersResponse out;
+  for (const WorkerView& worker : view.workers) Encode(worker, out.add_workers());
+  return out;
+}
+
+absl::StatusOr<v1::GetPlanResponse> GetPlan(const CoordinatorView& view,
+                                            const v1::GetPlanRequest& request) {
+  SY_ASSIGN_OR_RETURN(const DeploymentView* found, FindServing(view, request.deployment()));
+  v1::GetPlanResponse out;
+  Encode(found->serving->plan, out.mutable_plan());
+  EncodeDigest(found->serving->hash, out.mutable_plan_hash());
+  return out;
+}
+
+absl::StatusOr<v1::ExplainLayerResponse> ExplainLayer(const CoordinatorView& view,
+                                                      const v1::ExplainLayerRequest& request) {
+  SY_ASSIGN_OR_RETURN(const DeploymentView* found, Find(view, request.deployment()));
+  SY_ASSIGN_OR_RETURN(const LayerQuestion question, ParseQuestion(request));
+  v1::ExplainLayerResponse out;
+  out.set_activity(found->activity);
+  if (found->serving != nullptr) {
+    SY_RETURN_IF_ERROR(AddPlan(found->serving->plan, question, &out));
+  }
+  SY_RETURN_IF_ERROR(AddTraces(view, *found, question, &out));
+  const bool answered = found->serving != nullptr && !question.edge;
+  if (answered || out.configs_size() > 0 || out.traces_size() > 0) return out;
+  EdgeQuery edge;
+  if (question.edge) {
+    edge = *question.edge;
+  } else {
+    SY_ASSIGN_OR_RETURN(edge, EveryKind());
+  }
+  SY_ASSIGN_OR_RETURN(auto answers, WouldTravel(*found, question.layer, question.phase, edge));
+  for (v1::HypotheticalDispatch& would : answers) *out.add_hypothetical() = std::move(would);
+  return out;
+}
+
+}  // namespace switchyard

@@ -1,0 +1,253 @@
+#include "services/coordinator/coordinator_server.h"
+
+#include <utility>
+
+#include "coordinator/driver.h"
+#include "core/base/status_macros.h"
+#include "services/coordinator/admin_queries.h"
+#include "services/convert/admin.h"
+#include "services/convert/control.h"
+#include "services/convert/session.h"
+#include "services/grpc/grpc_status.h"
+#include "services/grpc/server_streams.h"
+#include "services/grpc/version.h"
+#include "switchyard/v1/coordinator.grpc.pb.h"
+#include "switchyard/v1/worker_control.grpc.pb.h"
+#include "worker/transport/frame.h"
+
+namespace switchyard {
+namespace {
+
+// One worker's membership, as long as the stream.
+class WorkerStream final : public ServerBidiStream<v1::SessionRequest, v1::SessionResponse>,
+                           public WorkerStreamSink {
+ public:
+  WorkerStream(grpc::CallbackServerContext* context, Driver* driver)
+      : ServerBidiStream(context, {}), driver_(driver) {}
+
+  // In the handler: gRPC delivers nothing before it has returned, OnDone included, so that
+  // `stream_` is set by then.
+  void Begin() {
+    StartSendInitialMetadata();  // The worker learns that it has been heard.
+    const absl::StatusOr<StreamId> stream = driver_->OpenWorkerStream(this);
+    if (!stream.ok()) return End(stream.status());
+    stream_ = *stream;
+    BeginReading();
+  }
+
+  // WorkerStreamSink
+  void Send(const CoordinatorMessage& message) override {
+    v1::SessionResponse proto = ToProto(message);
+    if (const absl::Status size = CheckMessageSize(proto, kControlMessageBytesMax); !size.ok()) {
+      return End(size);
+    }
+    Write(std::move(proto));
+  }
+  void Close(const absl::Status& why) override { End(why); }
+
+ private:
+  void OnRequest(v1::SessionRequest& request) override {
+    absl::StatusOr<WorkerMessage> message = FromProto(request);
+    const absl::Status result =
+        message.ok() ? driver_->OnWorkerMessage(stream_, *std::move(message)) : message.status();
+    if (!result.ok()) End(result);
+    ReadNext();
+  }
+  void OnStreamDone() override {
+    if (stream_.value != 0) driver_->OnWorkerStreamClosed(stream_);
+  }
+
+  Driver* const driver_;
+  StreamId stream_;
+};
+
+class WorkerControlSkin final : public v1::WorkerControlService::CallbackService {
+ public:
+  explicit WorkerControlSkin(Driver* driver) : driver_(driver) {}
+
+  grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionResponse>* Session(
+      grpc::CallbackServerContext* context) override {
+    auto* stream = new WorkerStream(context, driver_);  // deletes itself
+    stream->Begin();
+    return stream;
+  }
+
+ private:
+  Driver* const driver_;
+};
+
+// News for one session, as long as the stream.
+class WatchStream final
+    : public ServerStream<grpc::ServerWriteReactor<v1::WatchPlanResponse>, v1::WatchPlanResponse>,
+      public NewsSink {
+ public:
+  WatchStream(grpc::CallbackServerContext* context, Driver* driver)
+      : ServerStream(context, kStreamQueueBytesMax), driver_(driver) {}
+
+  // In the handler, as WorkerStream::Begin.
+  void Begin(const v1::WatchPlanRequest& request) {
+    const absl::StatusOr<WatchOrder> order = FromProto(request);
+    if (!order.ok()) return End(order.status());
+    const absl::StatusOr<WatchId> watch = driver_->Watch(*order, this);
+    if (!watch.ok()) return End(watch.status());
+    watch_ = *watch;
+  }
+
+  // NewsSink
+  void OnNews(const std::shared_ptr<const PlanNews>& news) override {
+    v1::WatchPlanResponse proto = ToProto(*news);
+    if (const absl::Status size = CheckMessageSize(proto, kControlMessageBytesMax); !size.ok()) {
+      return End(size);
+    }
+    Write(std::move(proto));
+  }
+  void OnClosed(const absl::Status& why) override { End(why); }
+
+ private:
+  void OnStreamDone() override {
+    if (watch_.value != 0) driver_->StopWatch(watch_);
+  }
+
+  Driver* const driver_;
+  WatchId watch_;
+};
+
+// Answers a unary call whose result is there.
+template <typename Response>
+grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, Response* out,
+                                 absl::StatusOr<Response> result) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  if (result.ok()) *out = *std::move(result);
+  reactor->Finish(StatusToGrpc(result.status()));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* Refuse(grpc::CallbackServerContext* context, const absl::Status& status) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(StatusToGrpc(status));
+  return reactor;
+}
+
+class CoordinatorSkin final : public v1::CoordinatorService::CallbackService {
+ public:
+  CoordinatorSkin(Driver* driver, Incarnation incarnation)
+      : driver_(driver), incarnation_(incarnation) {}
+
+  grpc::ServerUnaryReactor* ApplyDeployment(grpc::CallbackServerContext* context,
+                                            const v1::ApplyDeploymentRequest* request,
+                                            v1::ApplyDeploymentResponse* response) override {
+    if (const absl::Status size = CheckMessageSize(*request, kControlMessageBytesMax); !size.ok()) {
+      return Refuse(context, size);
+    }
+    absl::StatusOr<DeploymentSpec> spec = FromProto(*request);
+    if (!spec.ok()) return Refuse(context, spec.status());
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    driver_->ApplyDeployment(*std::move(spec), request->validate_only(),
+                             [reactor, response](const absl::StatusOr<DeploymentView>& view) {
+                               if (view.ok()) *response = ApplyResponse(*view);
+                               reactor->Finish(StatusToGrpc(view.status()));
+                             });
+    return reactor;
+  }
+
+  grpc::ServerUnaryReactor* GetDeployment(grpc::CallbackServerContext* context,
+                                          const v1::GetDeploymentRequest* request,
+                                          v1::GetDeploymentResponse* response) override {
+    return Answer(context, response, switchyard::GetDeployment(driver_->View(), *request));
+  }
+  grpc::ServerUnaryReactor* ListDeployments(grpc::CallbackServerContext* context,
+                                            const v1::ListDeploymentsRequest* /*request*/,
+                                            v1::ListDeploymentsResponse* response) override {
+    return Answer<v1::ListDeploymentsResponse>(context, response,
+                                               switchyard::ListDeployments(driver_->View()));
+  }
+  grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context,
+                                       const v1::ListModelsRequest* /*request*/,
+                                       v1::ListModelsResponse* response) override {
+    return Answer<v1::ListModelsResponse>(context, response,
+                                          switchyard::ListModels(driver_->View()));
+  }
+  grpc::ServerUnaryReactor* ListWorkers(grpc::CallbackServerContext* context,
+                                        const v1::ListWorkersRequest* /*request*/,
+                                        v1::ListWorkersResponse* response) override {
+    return Answer<v1::ListWorkersResponse>(context, response,
+                                           switchyard::ListWorkers(driver_->View()));
+  }
+  grpc::ServerUnaryReactor* GetPlan(grpc::CallbackServerContext* context,
+                                    const v1::GetPlanRequest* request,
+                                    v1::GetPlanResponse* response) override {
+    return Answer(context, response, switchyard::GetPlan(driver_->View(), *request));
+  }
+  grpc::ServerUnaryReactor* ExplainLayer(grpc::CallbackServerContext* context,
+                                         const v1::ExplainLayerRequest* request,
+                                         v1::ExplainLayerResponse* response) override {
+    return Answer(context, response, switchyard::ExplainLayer(driver_->View(), *request));
+  }
+  grpc::ServerUnaryReactor* GetVersion(grpc::CallbackServerContext* context,
+                                       const v1::GetVersionRequest* /*request*/,
+                                       v1::GetVersionResponse* response) override {
+    v1::GetVersionResponse version;
+    version.set_version(kProductVersion);
+    version.set_frame_version(kFrameVersion);
+    version.set_incarnation(ToHex(incarnation_));
+    return Answer<v1::GetVersionResponse>(context, response, std::move(version));
+  }
+
+  grpc::ServerUnaryReactor* OpenSession(grpc::CallbackServerContext* context,
+                                        const v1::OpenSessionRequest* request,
+                                        v1::OpenSessionResponse* response) override {
+    const absl::StatusOr<OpenSessionOrder> order = FromProto(*request);
+    if (!order.ok()) return Refuse(context, order.status());
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    driver_->OpenSession(*order, [reactor, response](const absl::StatusOr<SessionGrant>& grant) {
+      if (grant.ok()) *response = ToProto(*grant);
+      reactor->Finish(StatusToGrpc(grant.status()));
+    });
+    return reactor;
+  }
+  grpc::ServerUnaryReactor* CloseSession(grpc::CallbackServerContext* context,
+                                         const v1::CloseSessionRequest* request,
+                                         v1::CloseSessionResponse* /*response*/) override {
+    const absl::StatusOr<SessionId> session = FromProto(*request);
+    if (!session.ok()) return Refuse(context, session.status());
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    driver_->CloseSession(
+        *session, [reactor](const absl::Status& status) { reactor->Finish(StatusToGrpc(status)); });
+    return reactor;
+  }
+  grpc::ServerWriteReactor<v1::WatchPlanResponse>* WatchPlan(
+      grpc::CallbackServerContext* context, const v1::WatchPlanRequest* request) override {
+    auto* stream = new WatchStream(context, driver_);  // deletes itself
+    stream->Begin(*request);
+    return stream;
+  }
+
+ private:
+  Driver* const driver_;
+  const Incarnation incarnation_;
+};
+
+}  // namespace
+
+struct CoordinatorServer::Services {
+  Services(Driver* driver, Incarnation incarnation)
+      : coordinator(driver, incarnation), control(driver) {}
+  CoordinatorSkin coordinator;
+  WorkerControlSkin control;
+};
+
+CoordinatorServer::CoordinatorServer(std::unique_ptr<Services> services)
+    : services_(std::move(services)) {}
+CoordinatorServer::~CoordinatorServer() = default;
+
+absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(
+    const CoordinatorServerOptions& options, Driver* driver) {
+  std::unique_ptr<CoordinatorServer> server(
+      new CoordinatorServer(std::make_unique<Services>(driver, options.incarnation)));
+  SY_ASSIGN_OR_RETURN(server->grpc_,
+                      GrpcServer::Start(options.grpc, {&server->services_->coordinator,
+                                                       &server->services_->control}));
+  return server;
+}
+
+}  // namespace switchyard

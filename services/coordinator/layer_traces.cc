@@ -1,0 +1,86 @@
+#include "services/coordinator/layer_traces.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "coordinator/config_planner.h"
+#include "core/base/error.h"
+#include "core/resolve/mode_limits.h"
+#include "core/resolve/what_if.h"
+#include "core/base/status_macros.h"
+
+namespace switchyard {
+namespace {
+
+using ByKind = std::map<DeviceKind, std::vector<CapabilitySet>>;
+
+bool Counts(const DeploymentView& deployment, const WorkerView& worker) {
+  if (deployment.serving != nullptr) {
+    return deployment.serving->plan.FindWorker(worker.id).has_value();
+  }
+  return worker.state == WorkerState::kLive;
+}
+
+// Those that suit the model, where any of a kind does: a plan leaves the others out.
+ByKind WorkersOf(const CoordinatorView& view, const DeploymentView& deployment) {
+  ModelFacts facts;
+  facts.shape = deployment.shape;
+  facts.layers = deployment.layers;
+  facts.storage = deployment.storage;
+  ByKind suited;
+  ByKind all;
+  for (const WorkerView& worker : view.workers) {
+    if (!Counts(deployment, worker)) continue;
+    const CapabilitySet& can = worker.capabilities;
+    all[can.device].push_back(can);
+    if (CheckWorkerSuits(facts, can).ok()) suited[can.device].push_back(can);
+  }
+  suited.merge(all);  // Kinds of which none suits.
+  return suited;
+}
+
+}  // namespace
+
+absl::StatusOr<LayerStorage> StorageOfLayer(const DeploymentView& deployment, LayerId layer) {
+  const auto at = std::lower_bound(deployment.layers.begin(), deployment.layers.end(), layer);
+  if (at != deployment.layers.end() && *at == layer) {
+    return deployment.storage.at(static_cast<std::size_t>(at - deployment.layers.begin()));
+  }
+  return MakeError(
+      absl::StatusCode::kNotFound, Reason::kUnknownLayer,
+      absl::StrCat("deployment ", deployment.spec.name, " as applied has no layer ", layer.value,
+                   ", though the plan that serves has; ask again when the new plan serves"),
+      {{"deployment", deployment.spec.name}, {"layer", absl::StrCat(layer.value)}});
+}
+
+absl::StatusOr<std::vector<DecisionTrace>> TracesOf(const CoordinatorView& view,
+                                                    const DeploymentView& deployment, LayerId layer,
+                                                    std::optional<Phase> phase) {
+  SY_ASSIGN_OR_RETURN(const LayerStorage storage, StorageOfLayer(deployment, layer));
+  const ByKind workers = WorkersOf(view, deployment);
+  std::vector<CapabilitySet> group;
+  for (const auto& [kind, of_kind] : workers) {
+    group.insert(group.end(), of_kind.begin(), of_kind.end());
+  }
+  std::vector<DecisionTrace> traces;
+  for (const PhaseSpec& served : deployment.spec.phases) {
+    if (phase && served.phase != *phase) continue;
+    for (const DeviceKind source : PlannedSources()) {
+      SY_ASSIGN_OR_RETURN(const auto profiles, ProfilesNamed(DeviceKindName(source)));
+      for (const auto& [kind, of_kind] : workers) {
+        DispatchRequest request =
+            RequestFor(deployment.spec, deployment.shape, layer, storage, served);
+        request.source = FullCapabilities(*profiles.front());
+        request.workers = of_kind;
+        traces.push_back(TraceWithinLimits(request, group));
+      }
+    }
+  }
+  return traces;
+}
+
+}  // namespace switchyard

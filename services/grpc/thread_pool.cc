@@ -1,0 +1,54 @@
+#include "services/grpc/thread_pool.h"
+
+#include <utility>
+
+namespace switchyard {
+
+ThreadPool::~ThreadPool() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void ThreadPool::Run(std::function<void()> task) {
+  const std::lock_guard lock(mutex_);
+  Take(std::move(task));
+}
+
+bool ThreadPool::TryRun(std::function<void()> task) {
+  const std::lock_guard lock(mutex_);
+  if (idle_ <= tasks_.size() && threads_.size() == threads_max_) return false;
+  Take(std::move(task));
+  return true;
+}
+
+void ThreadPool::Take(std::function<void()> task) {
+  tasks_.push_back(std::move(task));
+  if (idle_ < tasks_.size() && threads_.size() < threads_max_) {
+    // Counted as idle from birth: a second task must not count on the same thread.
+    ++idle_;
+    threads_.emplace_back([this] { Work(); });
+  }
+  changed_.notify_one();
+}
+
+void ThreadPool::Work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return !tasks_.empty() || stopping_; });
+    if (tasks_.empty()) return;
+    std::function<void()> task = std::move(tasks_.front());
+    tasks_.pop_front();
+    --idle_;
+    lock.unlock();
+    task();
+    task = nullptr;  // What it holds goes before the thread counts as free.
+    lock.lock();
+    ++idle_;
+  }
+}
+
+}  // namespace switchyard

@@ -1,0 +1,97 @@
+#include "services/worker/attach_stream.h"
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "core/base/error.h"
+#include "services/convert/attach.h"
+#include "services/grpc/server_streams.h"
+#include "worker/expert/expert_service.h"
+
+namespace switchyard {
+namespace {
+
+class AttachServerStream final : public ServerBidiStream<v1::AttachRequest, v1::AttachResponse> {
+ public:
+  AttachServerStream(grpc::CallbackServerContext* context, ExpertService* experts,
+                     ThreadPool* threads)
+      : ServerBidiStream(context, {}),
+        experts_(experts),
+        threads_(threads),
+        closer_(std::make_shared<Closer>()) {
+    closer_->stream = this;
+  }
+
+  using ServerBidiStream::BeginReading;
+
+ private:
+  // Lets the worker end the stream as long as it is there.
+  struct Closer {
+    std::mutex mutex;
+    AttachServerStream* stream = nullptr;
+  };
+
+  void OnRequest(v1::AttachRequest& request) override {
+    threads_->Run([this, &request] {
+      Handle(request);
+      ReadNext();
+    });
+  }
+
+  void Handle(const v1::AttachRequest& request) {
+    const absl::StatusOr<AttachMessage> message = FromProto(request);
+    if (!message.ok()) return End(message.status());
+    std::visit([this](const auto& order) { Handle(order); }, *message);
+  }
+  void Handle(const AttachOrder& order) {
+    if (attachment_.has_value()) return End(Misplaced("a stream is one attachment"));
+    const auto on_closed = [closer = closer_](const absl::Status& why) {
+      const std::lock_guard lock(closer->mutex);
+      if (closer->stream != nullptr) closer->stream->End(why);
+    };
+    const absl::StatusOr<AttachGrant> grant = experts_->Attach(order, on_closed, kAttachTimeout);
+    if (!grant.ok()) return End(grant.status());
+    attachment_ = grant->request_ring.attachment;
+    Write(ToProto(AttachAnswer(*grant)));
+  }
+  void Handle(const BindOrder& order) {
+    if (!attachment_.has_value()) return End(Misplaced("the first message of a stream attaches"));
+    const absl::Status result = experts_->Bind(*attachment_, order, kAttachTimeout);
+    Write(ToProto(AttachAnswer(BindAnswer{order.epoch, result})));
+  }
+  void Handle(const ReleaseOrder& order) {
+    if (!attachment_.has_value()) return End(Misplaced("the first message of a stream attaches"));
+    // Not answered: an epoch that is not bound has been let go of already.
+    experts_->Release(*attachment_, order, kAttachTimeout).IgnoreError();
+  }
+  static absl::Status Misplaced(absl::string_view what) {
+    return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest, what,
+                     {{"field", "AttachRequest.message"}});
+  }
+
+  void OnStreamDone() override {
+    {
+      const std::lock_guard lock(closer_->mutex);
+      closer_->stream = nullptr;
+    }
+    if (attachment_.has_value()) experts_->Close(*attachment_);
+  }
+
+  ExpertService* const experts_;
+  ThreadPool* const threads_;
+  const std::shared_ptr<Closer> closer_;
+  std::optional<AttachmentId> attachment_;  // touched by one request at a time
+};
+
+}  // namespace
+
+grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachResponse>* ServeAttach(
+    grpc::CallbackServerContext* context, ExpertService* experts, ThreadPool* threads) {
+  auto* stream = new AttachServerStream(context, experts, threads);  // deletes itself
+  stream->BeginReading();
+  return stream;
+}
+
+}  // namespace switchyard

@@ -1,0 +1,22 @@
+// A worker's end of one Attach stream: one attachment, which lives as long as the stream.
+#pragma once
+
+#include "grpcpp/server_context.h"
+
+#include "core/base/clock.h"
+#include "services/grpc/thread_pool.h"
+#include "switchyard/v1/expert.grpc.pb.h"
+
+namespace switchyard {
+
+class ExpertService;
+
+// How long the data thread may take to come to an attach, bind or release.
+inline constexpr Duration kAttachTimeout = std::chrono::seconds(10);
+
+// The reactor of one call; deletes itself. `experts` and `threads` outlive it. Requests are handled
+// in order, on `threads`; the next one is read when the last is done.
+grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachResponse>* ServeAttach(
+    grpc::CallbackServerContext* context, ExpertService* experts, ThreadPool* threads);
+
+}  // namespace switchyard

@@ -1,0 +1,270 @@
+#include "services/worker/forward_stream.h"
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/error.h"
+#include "core/base/status_macros.h"
+#include "services/convert/step.h"
+#include "services/grpc/server_streams.h"
+
+namespace switchyard {
+namespace {
+
+// One step and all memory that it uses until it has been combined.
+struct ForwardedStep {
+  v1::ForwardRequest request;  // holds x
+  ReceivedStep step;
+  v1::ForwardResponse response;  // y is written straight into it
+  StepTicket ticket;
+};
+
+class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::ForwardResponse> {
+ public:
+  ForwardStream(grpc::CallbackServerContext* context, GatewaySource* source, ThreadPool* threads,
+                const GatewayOptions* options)
+      : ServerBidiStream(context, {.request_bytes_max = kStepMessageBytesMax,
+                                   .queue_bytes_max = kStepQueueBytesMax}),
+        source_(source),
+        threads_(threads),
+        options_(options) {}
+
+  using ServerBidiStream::BeginReading;
+
+ private:
+  using Steps = std::deque<std::unique_ptr<ForwardedStep>>;
+
+  void OnRequest(v1::ForwardRequest& request) override {
+    auto step = std::make_unique<ForwardedStep>();
+    step->request.Swap(&request);
+    absl::StatusOr<ForwardMessage> message = FromProto(step->request);
+    if (!message.ok()) return Stop(message.status());
+    if (auto* order = std::get_if<OpenSessionOrder>(&*message)) return OnOpen(std::move(*order));
+    step->step = std::move(std::get<ReceivedStep>(*message));
+    OnStep(std::move(step));
+  }
+
+  void OnOpen(OpenSessionOrder order) {
+    if (std::exchange(opened_, true)) return Stop(Misplaced("a stream opens one session"));
+    if (!Hold()) return ReadNext();
+    const bool taken = threads_->TryRun([this, order = std::move(order)] {
+      Run(order);
+      Release();
+    });
+    if (taken) return;
+    Release();
+    Stop(MakeError(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions,
+                   absl::StrCat("worker ", options_->worker_id,
+                                " serves as many gateway sessions as it may; use another worker"),
+                   {{"worker", options_->worker_id}}));
+  }
+
+  void OnStep(std::unique_ptr<ForwardedStep> step) {
+    if (!opened_) return Stop(Misplaced("the first message of a stream opens a session"));
+    bool may_send_more = true;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!session_over_) {
+        steps_.push_back(std::move(step));
+        ++unanswered_;
+        may_send_more = unanswered_ < options_->credits;
+        read_waits_ = !may_send_more;
+      }
+    }
+    changed_.notify_one();
+    if (may_send_more) ReadNext();
+  }
+
+  void OnPeerDone() override {
+    TellNoMoreSteps();
+    if (!opened_) End(absl::OkStatus());
+  }
+  void OnStreamDone() override {}
+
+  static absl::Status Misplaced(absl::string_view what) {
+    return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest, what,
+                     {{"field", "ForwardRequest.message"}});
+  }
+  // From a request that ends the stream.
+  void Stop(const absl::Status& why) {
+    End(why);
+    TellNoMoreSteps();
+    ReadNext();
+  }
+  void TellNoMoreSteps() {
+    {
+      const std::lock_guard lock(mutex_);
+      no_more_steps_ = true;
+    }
+    changed_.notify_one();
+  }
+
+  // The gateway's own experts are called past the counters of attachments.
+  absl::StatusOr<Source::SessionRef> Open(const OpenSessionOrder& order) {
+    if (!order.record_amax) return source_->Open(order, options_->open_timeout);
+    return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
+                     absl::StrCat("gateway ", options_->worker_id,
+                                  " records no magnitudes; open the session over p2p"));
+  }
+
+  // The session thread.
+  void Run(const OpenSessionOrder& order) {
+    const absl::StatusOr<Source::SessionRef> session = Open(order);
+    absl::Status status = session.status();
+    if (status.ok()) {
+      status = Serve(*session);
+      source_->Close(*session, options_->close_timeout).IgnoreError();
+    }
+    in_flight_.clear();  // After Close: nothing writes to a step's memory any more.
+    End(status);
+    // The stream is read until it says that it is over, so that nobody waits for a read.
+    bool read_waits = false;
+    {
+      const std::lock_guard lock(mutex_);
+      session_over_ = true;
+      read_waits = std::exchange(read_waits_, false);
+      steps_.clear();
+    }
+    if (read_waits) ReadNext();
+  }
+
+  // OK when the caller has no more steps.
+  absl::Status Serve(Source::SessionRef session) {
+    SY_ASSIGN_OR_RETURN(const SessionGrant grant, source_->Grant(session));
+    shape_ = grant.plan.shape;
+    y_bytes_ = grant.order.y_dtype == OutputDtype::kF32 ? 4 : 2;
+    Write(ForwardOpened({grant, options_->credits, options_->worker_id}));
+    ReadOn();
+    while (!ended()) {
+      Steps arrived = NextSteps();
+      for (std::unique_ptr<ForwardedStep>& step : arrived) {
+        const absl::Status dispatched = Dispatch(session, *step);
+        if (dispatched.ok()) {
+          in_flight_.push_back(std::move(step));
+        } else {
+          Answer(*step, dispatched);
+        }
+      }
+      if (in_flight_.empty() && arrived.empty()) return absl::OkStatus();
+      if (in_flight_.empty()) continue;
+      const std::unique_ptr<ForwardedStep> oldest = std::move(in_flight_.front());
+      in_flight_.pop_front();
+      Answer(*oldest, source_->Combine(session, oldest->ticket));
+    }
+    return absl::CancelledError("the caller is gone");
+  }
+
+  // What has arrived; waits for the first unless steps are in flight. Empty: no more will come, or
+  // none is there yet.
+  Steps NextSteps() {
+    std::unique_lock lock(mutex_);
+    if (in_flight_.empty()) {
+      changed_.wait(lock, [this] { return !steps_.empty() || no_more_steps_; });
+    }
+    return std::exchange(steps_, {});
+  }
+
+  absl::Status Dispatch(Source::SessionRef session, ForwardedStep& step) {
+    const GatewayStep& in = step.step.step;
+    const auto tokens = static_cast<std::size_t>(in.tokens);
+    const auto hidden = static_cast<std::size_t>(shape_.hidden);
+    const auto top_k = static_cast<std::size_t>(shape_.top_k);
+    if (in.x.size() != tokens * hidden * sizeof(Bf16)) {
+      return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadShape,
+                       absl::StrCat("x has ", in.x.size(), " bytes; ", tokens, " tokens of hidden ",
+                                    hidden, " in BF16 have ", tokens * hidden * sizeof(Bf16)),
+                       {{"layer", absl::StrCat(in.layer.value)}});
+    }
+    if (in.ids.size() != tokens * top_k) {
+      return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadTopK,
+                       absl::StrCat(in.ids.size(), " ids for ", tokens, " tokens of top-k ", top_k),
+                       {{"layer", absl::StrCat(in.layer.value)}});
+    }
+    const std::size_t y_bytes = tokens * hidden * y_bytes_;
+    if (y_bytes + kStepHeaderBytesMax > kStepMessageBytesMax) {
+      return MakeError(
+          absl::StatusCode::kInvalidArgument, Reason::kMessageTooLarge,
+          absl::StrCat("y of ", tokens, " tokens has ", y_bytes, " bytes; the limit is ",
+                       kStepMessageBytesMax, ": send fewer tokens in a step"),
+          {{"layer", absl::StrCat(in.layer.value)}});
+    }
+    std::string* y = step.response.mutable_result()->mutable_y();
+    y->resize(y_bytes);
+    StepRequest request;
+    request.layer = in.layer;
+    request.tokens = in.tokens;
+    request.x = reinterpret_cast<const Bf16*>(in.x.data());
+    request.x_stride = shape_.hidden;
+    request.ids = in.ids.data();
+    request.ids_stride = shape_.top_k;
+    request.weights = in.weights.data();
+    request.weights_stride = shape_.top_k;
+    request.top_k = shape_.top_k;
+    request.y = y->data();
+    request.y_stride = shape_.hidden;
+    SY_ASSIGN_OR_RETURN(step.ticket, source_->Dispatch(session, request));
+    return absl::OkStatus();
+  }
+
+  void Answer(ForwardedStep& step, const absl::Status& status) {
+    const StepId id = step.step.step.step;
+    if (status.ok()) {
+      step.response.mutable_result()->set_step(id.value);
+      Write(std::move(step.response));
+    } else {
+      Write(ForwardResult({id, status, {}}));
+    }
+    bool read_on = false;
+    {
+      const std::lock_guard lock(mutex_);
+      --unanswered_;
+      read_on = std::exchange(read_waits_, false);
+    }
+    if (read_on) ReadNext();
+  }
+
+  // The read that OnOpen left waiting.
+  void ReadOn() {
+    {
+      const std::lock_guard lock(mutex_);
+      read_waits_ = false;
+    }
+    ReadNext();
+  }
+
+  GatewaySource* const source_;
+  ThreadPool* const threads_;
+  const GatewayOptions* const options_;
+  bool opened_ = false;  // touched by gRPC's reads alone, which come one at a time
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  // Guarded by mutex_.
+  Steps steps_;
+  std::uint32_t unanswered_ = 0;
+  bool read_waits_ = true;  // from OnOpen until the session is open
+  bool no_more_steps_ = false;
+  bool session_over_ = false;  // nobody answers a step, nor takes the read that waits
+
+  // The session thread's.
+  Steps in_flight_;
+  MoeShape shape_;
+  std::size_t y_bytes_ = 0;
+};
+
+}  // namespace
+
+grpc::ServerBidiReactor<v1::ForwardRequest, v1::ForwardResponse>* ServeForward(
+    grpc::CallbackServerContext* context, GatewaySource* source, ThreadPool* threads,
+    const GatewayOptions* options) {
+  auto* stream = new ForwardStream(context, source, threads, options);  // deletes itself
+  stream->BeginReading();
+  return stream;
+}
+
+}  // namespace switchyard

@@ -1,0 +1,36 @@
+// The gateway's end of one Forward stream: a session of the worker's own source, on a thread of its
+// own for as long as the stream.
+//
+//   gRPC: OnRequest --steps, at most `credits` without answer--> session thread:
+//   Open, Dispatch..., Combine the oldest --> Write(result)
+//
+// A caller that sends more than its credits waits: its stream is not read. Results come in the
+// order of submission.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "grpcpp/server_context.h"
+
+#include "core/base/clock.h"
+#include "services/worker/gateway.h"
+#include "services/grpc/thread_pool.h"
+#include "switchyard/v1/expert.grpc.pb.h"
+
+namespace switchyard {
+
+struct GatewayOptions {
+  std::string worker_id;
+  std::uint32_t credits = 8;  // steps of one session without an answer
+  Duration open_timeout = std::chrono::seconds(30);
+  Duration close_timeout = std::chrono::seconds(2);
+};
+
+// The reactor of one call; deletes itself. `source`, `threads` and `options` outlive it; a session
+// takes one of `threads`, and is refused (kResourceExhausted, TOO_MANY_SESSIONS) when none is free.
+grpc::ServerBidiReactor<v1::ForwardRequest, v1::ForwardResponse>* ServeForward(
+    grpc::CallbackServerContext* context, GatewaySource* source, ThreadPool* threads,
+    const GatewayOptions* options);
+
+}  // namespace switchyard

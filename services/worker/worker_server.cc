@@ -1,0 +1,119 @@
+#include "services/worker/worker_server.h"
+
+#include <atomic>
+#include <utility>
+
+#include "core/base/status_macros.h"
+#include "services/worker/attach_stream.h"
+#include "services/convert/attach.h"
+#include "services/convert/decoder.h"
+#include "services/convert/worker_status.h"
+#include "services/grpc/grpc_status.h"
+#include "services/grpc/server_streams.h"
+#include "services/grpc/thread_pool.h"
+#include "switchyard/v1/expert.grpc.pb.h"
+#include "worker/expert/expert_service.h"
+
+namespace switchyard {
+namespace {
+
+// How long the data thread may take to come to a question about counters.
+constexpr Duration kStatusTimeout = std::chrono::seconds(5);
+
+// Ends a stream before anything came.
+class RefusedForward final : public ServerBidiStream<v1::ForwardRequest, v1::ForwardResponse> {
+ public:
+  RefusedForward(grpc::CallbackServerContext* context, const absl::Status& why)
+      : ServerBidiStream(context, {}) {
+    End(why);
+  }
+
+ private:
+  void OnRequest(v1::ForwardRequest& /*request*/) override { ReadNext(); }
+  void OnStreamDone() override {}
+};
+
+}  // namespace
+
+class WorkerServer::Skin final : public v1::ExpertService::CallbackService {
+ public:
+  Skin(const WorkerServerOptions& options, ExpertService* experts, GatewaySource* gateway)
+      : worker_id_(options.worker_id),
+        incarnation_(options.incarnation),
+        gateway_options_{.worker_id = options.worker_id, .credits = options.gateway_credits},
+        experts_(experts),
+        gateway_(gateway),
+        attach_threads_(options.attach_threads),
+        gateway_threads_(options.gateway_sessions_max) {}
+
+  void SetGateway(GatewaySource* gateway) { gateway_ = gateway; }
+
+  grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachResponse>* Attach(
+      grpc::CallbackServerContext* context) override {
+    return ServeAttach(context, experts_, &attach_threads_);
+  }
+
+  grpc::ServerBidiReactor<v1::ForwardRequest, v1::ForwardResponse>* Forward(
+      grpc::CallbackServerContext* context) override {
+    if (GatewaySource* gateway = gateway_.load()) {
+      return ServeForward(context, gateway, &gateway_threads_, &gateway_options_);
+    }
+    return new RefusedForward(context,
+                              MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
+                                        "worker " + worker_id_ + " is no gateway; use one that is",
+                                        {{"worker", worker_id_}}));
+  }
+
+  grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
+                                      const v1::GetStatusRequest* request,
+                                      v1::GetStatusResponse* response) override {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    attach_threads_.Run([this, reactor, request, response] {
+      reactor->Finish(StatusToGrpc(FillStatus(*request, response)));
+    });
+    return reactor;
+  }
+
+ private:
+  absl::Status FillStatus(const v1::GetStatusRequest& request, v1::GetStatusResponse* response) {
+    response->set_worker_id(worker_id_);
+    response->set_incarnation(ToHex(incarnation_));
+    if (!request.session_id().empty()) {
+      Decoder at("GetStatusRequest");
+      SessionId session;
+      at.Id("session_id", request.session_id(), &session);
+      SY_RETURN_IF_ERROR(at.status());
+      SY_ASSIGN_OR_RETURN(const std::vector<AttachmentCounters> counters,
+                          experts_->CountersOf(session, kStatusTimeout));
+      for (const AttachmentCounters& item : counters) Encode(item, response->add_attachments());
+    }
+    SY_ASSIGN_OR_RETURN(const ExpertServiceView view, experts_->View(kStatusTimeout));
+    Encode(view, response);
+    return absl::OkStatus();
+  }
+
+  const std::string worker_id_;
+  const Incarnation incarnation_;
+  const GatewayOptions gateway_options_;
+  ExpertService* const experts_;
+  std::atomic<GatewaySource*> gateway_;
+  ThreadPool attach_threads_;
+  ThreadPool gateway_threads_;
+};
+
+absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(
+    const WorkerServerOptions& options, ExpertService* experts, GatewaySource* gateway) {
+  std::unique_ptr<WorkerServer> server(
+      new WorkerServer(std::make_unique<Skin>(options, experts, gateway)));
+  GrpcServerOptions grpc = options.grpc;
+  grpc.message_bytes_max = kStepMessageBytesMax;
+  SY_ASSIGN_OR_RETURN(server->grpc_, GrpcServer::Start(grpc, {server->skin_.get()}));
+  return server;
+}
+
+WorkerServer::WorkerServer(std::unique_ptr<Skin> skin) : skin_(std::move(skin)) {}
+WorkerServer::~WorkerServer() = default;
+
+void WorkerServer::SetGateway(GatewaySource* gateway) { skin_->SetGateway(gateway); }
+
+}  // namespace switchyard

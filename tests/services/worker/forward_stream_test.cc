@@ -1,0 +1,427 @@
+// The gateway's stream over a source of the test's own, reached by the real step channel and by
+// plain stubs.
+#include "services/worker/forward_stream.h"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+
+#include "gtest/gtest.h"
+
+#include "core/format/bf16.h"
+#include "services/convert/step.h"
+#include "services/channels/grpc_channels.h"
+#include "services/grpc/grpc_server.h"
+#include "services/grpc/grpc_status.h"
+#include "tests/services/convert/random_messages.h"
+#include "tests/services/sink_log.h"
+#include "tests/testing/status_matchers.h"
+
+namespace switchyard {
+namespace {
+
+using std::chrono::seconds;
+using testing::Brief;
+using testing::FailsWith;
+using testing::RandomMessages;
+using testing::SinkLog;
+
+constexpr std::int32_t kHidden = 8;
+constexpr std::int32_t kTopK = 2;
+
+// y[t][h] = x[t][h] * (sum of ids[t]) + sum of weights[t]: every input matters.
+class FakeSource final : public GatewaySource {
+ public:
+  absl::StatusOr<Source::SessionRef> Open(const OpenSessionOrder& order,
+                                          Duration /*timeout*/) override {
+    if (order.model == "unknown") {
+      return MakeError(absl::StatusCode::kNotFound, Reason::kUnknownModel, "no such model");
+    }
+    const std::lock_guard lock(mutex_);
+    order_ = order;
+    open_.insert(++last_);
+    return last_;
+  }
+  absl::StatusOr<SessionGrant> Grant(Source::SessionRef /*session*/) override {
+    SessionGrant grant;
+    grant.session = {1, 2};
+    grant.cookie = Cookie{99};
+    grant.order = order_;
+    grant.plan.shape = {.hidden = kHidden, .intermediate = 4, .experts = 9, .top_k = kTopK};
+    return grant;
+  }
+  absl::StatusOr<StepTicket> Dispatch(Source::SessionRef /*session*/,
+                                      const StepRequest& request) override {
+    if (request.layer.value == 404) {
+      return MakeError(absl::StatusCode::kNotFound, Reason::kUnknownLayer, "no layer 404");
+    }
+    const std::lock_guard lock(mutex_);
+    ++dispatched;
+    requests_.push_back(request);
+    changed_.notify_all();
+    return StepTicket{static_cast<std::uint32_t>(requests_.size() - 1), 1};
+  }
+  absl::Status Combine(Source::SessionRef session, const StepTicket& ticket) override {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !blocked_ || open_.count(session) == 0; });
+    const StepRequest& request = requests_.at(ticket.slot);
+    if (request.layer.value == 503) {
+      return MakeError(absl::StatusCode::kUnavailable, Reason::kStepDeadline,
+                       "worker w1, layer 503", {{"worker", "w1"}});
+    }
+    for (std::int32_t t = 0; t < request.tokens; ++t) {
+      float ids = 0;
+      float weights = 0;
+      for (std::int32_t k = 0; k < kTopK; ++k) {
+        ids += static_cast<float>(request.ids[t * request.ids_stride + k]);
+        weights += request.weights[t * request.weights_stride + k];
+      }
+      for (std::int32_t h = 0; h < kHidden; ++h) {
+        const float value = Bf16ToFloat(request.x[t * request.x_stride + h]) * ids + weights;
+        if (order_.y_dtype == OutputDtype::kF32) {
+          static_cast<float*>(request.y)[t * request.y_stride + h] = value;
+        } else {
+          static_cast<Bf16*>(request.y)[t * request.y_stride + h] = FloatToBf16(value);
+        }
+      }
+    }
+    return absl::OkStatus();
+  }
+  absl::Status Close(Source::SessionRef session, Duration /*timeout*/) override {
+    const std::lock_guard lock(mutex_);
+    open_.erase(session);
+    changed_.notify_all();
+    return absl::OkStatus();
+  }
+
+  void Block(bool blocked) {
+    const std::lock_guard lock(mutex_);
+    blocked_ = blocked;
+    changed_.notify_all();
+  }
+  bool WaitForDispatched(int count) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, seconds(20), [&] { return dispatched >= count; });
+  }
+  bool WaitUntilAllClosed() {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, seconds(20), [&] { return last_ > 0 && open_.empty(); });
+  }
+  std::atomic<int> dispatched = 0;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  OpenSessionOrder order_;
+  Source::SessionRef last_ = 0;
+  std::set<Source::SessionRef> open_;
+  std::vector<StepRequest> requests_;
+  bool blocked_ = false;
+};
+
+class ForwardStreamTest : public ::testing::Test, protected v1::ExpertService::CallbackService {
+ protected:
+  void SetUp() override {
+    options_.worker_id = "w0";
+    options_.credits = 4;
+    GrpcServerOptions grpc;
+    grpc.message_bytes_max = kStepMessageBytesMax;
+    SY_ASSERT_OK_AND_ASSIGN(server_, GrpcServer::Start(grpc, {this}));
+    channel_ = MakeGrpcStepChannel(server_->endpoint());
+  }
+  void TearDown() override {
+    source_.Block(false);
+    server_->Shutdown(seconds(20));
+  }
+  grpc::ServerBidiReactor<v1::ForwardRequest, v1::ForwardResponse>* Forward(
+      grpc::CallbackServerContext* context) override {
+    return ServeForward(context, &source_, &threads_, &options_);
+  }
+  std::unique_ptr<v1::ExpertService::Stub> Stub() {
+    return v1::ExpertService::NewStub(MakeGrpcChannel(server_->endpoint(), kStepMessageBytesMax));
+  }
+
+  FakeSource source_;
+  ThreadPool threads_{2};
+  GatewayOptions options_;
+  std::unique_ptr<GrpcServer> server_;
+  std::unique_ptr<StepChannel> channel_;
+};
+
+// What a caller was told, with y kept.
+class Answers final : public StepSink {
+ public:
+  void OnOpened(const GatewayGrant& grant) override {
+    log.Add(absl::StrCat("opened ", grant.worker_id, " ", grant.credits, " cookie ",
+                         grant.grant.cookie.value));
+  }
+  void OnStep(StepId step, const absl::Status& status, std::span<const std::byte> y) override {
+    {
+      const std::lock_guard lock(mutex_);
+      y_[step.value].assign(y.begin(), y.end());
+    }
+    log.Add(absl::StrCat("step ", step.value, " ", Brief(status)));
+  }
+  void OnEnded(const absl::Status& why) override { log.Add("ended " + Brief(why)); }
+
+  std::vector<std::byte> Y(std::uint64_t step) {
+    const std::lock_guard lock(mutex_);
+    return y_[step];
+  }
+  SinkLog log;
+
+ private:
+  std::mutex mutex_;
+  std::map<std::uint64_t, std::vector<std::byte>> y_;
+};
+
+// A batch of random rows and what FakeSource makes of it.
+struct Batch {
+  explicit Batch(SeededRng& rng, std::int32_t rows) : tokens(rows) {
+    x.resize(static_cast<std::size_t>(rows * kHidden));
+    for (Bf16& value : x) value = FloatToBf16(static_cast<float>(rng.Below(64)) / 8 + 1);
+    for (std::int32_t i = 0; i < rows * kTopK; ++i) {
+      ids.push_back(static_cast<std::int32_t>(rng.Below(10)) - 1);
+      weights.push_back(static_cast<float>(rng.Below(16)) / 16);
+    }
+  }
+  [[nodiscard]] GatewayStep Step(std::uint64_t id) const {
+    return {StepId{id}, LayerId{3}, tokens, std::as_bytes(std::span(x)), ids, weights};
+  }
+  [[nodiscard]] std::vector<float> Expected() const {
+    std::vector<float> y;
+    for (std::size_t t = 0; t < static_cast<std::size_t>(tokens); ++t) {
+      for (std::size_t h = 0; h < kHidden; ++h) {
+        y.push_back(Bf16ToFloat(x[t * kHidden + h]) *
+                        static_cast<float>(ids[t * kTopK] + ids[t * kTopK + 1]) +
+                    weights[t * kTopK] + weights[t * kTopK + 1]);
+      }
+    }
+    return y;
+  }
+  std::int32_t tokens;
+  std::vector<Bf16> x;
+  std::vector<std::int32_t> ids;
+  std::vector<float> weights;
+};
+
+std::vector<float> AsFloats(const std::vector<std::byte>& bytes) {
+  std::vector<float> values(bytes.size() / sizeof(float));
+  if (!bytes.empty()) std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
+  return values;
+}
+
+TEST_F(ForwardStreamTest, EveryStepIsAnsweredWithItsOwnRows) {
+  const std::uint64_t seed = 7;
+  SeededRng rng(seed);
+  Answers answers;
+  const auto stream = channel_->Open({}, &answers);
+  ASSERT_TRUE(answers.log.WaitFor(1));
+  EXPECT_EQ(answers.log.lines()[0], "opened w0 4 cookie 0");
+  std::vector<Batch> batches;
+  for (std::uint64_t id = 0; id < 40; ++id) {
+    batches.emplace_back(rng, static_cast<std::int32_t>(rng.Below(20)));
+    SY_ASSERT_OK(stream->Submit(batches.back().Step(id)));
+  }
+
+  ASSERT_TRUE(answers.log.WaitFor(41));
+
+  for (std::uint64_t id = 0; id < 40; ++id) {
+    EXPECT_EQ(AsFloats(answers.Y(id)), batches[id].Expected()) << "seed " << seed << " step " << id;
+  }
+}
+
+TEST_F(ForwardStreamTest, YComesInTheSessionsDtype) {
+  SeededRng rng(8);
+  const Batch batch(rng, 5);
+  Answers answers;
+  OpenSessionOrder order;
+  order.y_dtype = OutputDtype::kBf16;
+  const auto stream = channel_->Open(order, &answers);
+
+  SY_ASSERT_OK(stream->Submit(batch.Step(1)));
+  ASSERT_TRUE(answers.log.WaitForLast("step 1 OK"));
+
+  const std::vector<std::byte> y = answers.Y(1);
+  ASSERT_EQ(y.size(), 5U * kHidden * sizeof(Bf16));
+  for (std::size_t i = 0; i < 5U * kHidden; ++i) {
+    Bf16 value;
+    std::memcpy(&value, y.data() + i * sizeof(Bf16), sizeof(Bf16));
+    EXPECT_EQ(Bf16ToFloat(value), Bf16ToFloat(FloatToBf16(batch.Expected()[i])));
+  }
+}
+
+TEST_F(ForwardStreamTest, ASessionThatIsRefusedEndsTheStreamWithTheReason) {
+  Answers answers;
+  OpenSessionOrder order;
+  order.model = "unknown";
+
+  const auto stream = channel_->Open(order, &answers);
+
+  EXPECT_TRUE(answers.log.WaitForLast("ended NOT_FOUND UNKNOWN_MODEL"));
+}
+
+TEST_F(ForwardStreamTest, AStepThatIsWrongFailsAloneWithItsReason) {
+  SeededRng rng(9);
+  const Batch batch(rng, 3);
+  Answers answers;
+  const auto stream = channel_->Open({}, &answers);
+  GatewayStep short_x = batch.Step(1);
+  short_x.x = short_x.x.first(short_x.x.size() - 2);
+  GatewayStep fp32_x = batch.Step(6);  // R63: rows of any dtype but BF16 have other bytes
+  const std::vector<std::byte> fp32(2 * fp32_x.x.size(), std::byte{0x3f});
+  fp32_x.x = fp32;
+  GatewayStep wide_ids = batch.Step(2);
+  const std::vector<std::int32_t> ids(9, 1);
+  const std::vector<float> weights(9, 0.5F);
+  wide_ids.ids = ids;
+  wide_ids.weights = weights;
+  GatewayStep unknown_layer = batch.Step(3);
+  unknown_layer.layer = LayerId{404};
+  GatewayStep lost_worker = batch.Step(4);
+  lost_worker.layer = LayerId{503};
+
+  for (const GatewayStep& step :
+       {short_x, wide_ids, unknown_layer, lost_worker, batch.Step(5), fp32_x}) {
+    SY_ASSERT_OK(stream->Submit(step));
+  }
+
+  ASSERT_TRUE(answers.log.WaitFor(7));
+  std::vector<std::string> lines = answers.log.lines();
+  std::sort(lines.begin(), lines.end());
+  EXPECT_EQ(lines, (std::vector<std::string>{
+                       "opened w0 4 cookie 0", "step 1 INVALID_ARGUMENT BAD_SHAPE",
+                       "step 2 INVALID_ARGUMENT BAD_TOP_K", "step 3 NOT_FOUND UNKNOWN_LAYER",
+                       "step 4 UNAVAILABLE STEP_DEADLINE", "step 5 OK REASON_UNSPECIFIED",
+                       "step 6 INVALID_ARGUMENT BAD_SHAPE"}));
+  EXPECT_EQ(AsFloats(answers.Y(5)), batch.Expected());
+}
+
+TEST_F(ForwardStreamTest, ACallerThatIgnoresItsCreditsIsNotRead) {
+  SeededRng rng(10);
+  const Batch batch(rng, 1);
+  source_.Block(true);
+  Answers answers;
+  const auto stream = channel_->Open({}, &answers);
+  for (std::uint64_t id = 0; id < 30; ++id) SY_ASSERT_OK(stream->Submit(batch.Step(id)));
+
+  ASSERT_TRUE(source_.WaitForDispatched(1));
+  EXPECT_LE(source_.dispatched, 4);
+  source_.Block(false);
+
+  ASSERT_TRUE(answers.log.WaitFor(31));  // None is lost.
+  std::vector<std::string> expected{"opened w0 4 cookie 0"};
+  for (std::uint64_t id = 0; id < 30; ++id) {
+    expected.push_back(absl::StrCat("step ", id, " OK REASON_UNSPECIFIED"));
+  }
+  EXPECT_EQ(answers.log.lines(), expected);
+}
+
+TEST_F(ForwardStreamTest, ACallerThatDiesFreesItsSessionAndThread) {
+  SeededRng rng(11);
+  const Batch batch(rng, 2);
+  for (int round = 0; round < 20; ++round) {
+    Answers answers;
+    auto stream = channel_->Open({}, &answers);
+    if (round % 3 > 0) {
+      ASSERT_TRUE(answers.log.WaitFor(1));
+    }
+    for (std::uint64_t id = rng.Below(7); id > 0; --id) {
+      // A session that is refused because the last ones are still being closed takes no steps.
+      stream->Submit(batch.Step(id)).IgnoreError();
+    }
+    stream.reset();
+  }
+
+  ASSERT_TRUE(source_.WaitUntilAllClosed());
+  const auto deadline = std::chrono::steady_clock::now() + seconds(20);
+  std::string first;
+  while (first != "opened" && std::chrono::steady_clock::now() < deadline) {
+    Answers answers;
+    const auto stream = channel_->Open({}, &answers);
+    ASSERT_TRUE(answers.log.WaitFor(1));
+    first = answers.log.lines()[0].substr(0, 6);
+  }
+  EXPECT_EQ(first, "opened");
+}
+
+TEST_F(ForwardStreamTest, AHalfClosedStreamGetsAllItsAnswers) {
+  SeededRng rng(12);
+  const Batch batch(rng, 2);
+  grpc::ClientContext context;
+  context.set_deadline(GrpcDeadline(seconds(20)));
+  const auto stub = Stub();
+  const auto stream = stub->Forward(&context);
+  stream->Write(ForwardOpen({}));
+  for (std::uint64_t id = 0; id < 9; ++id) stream->Write(ForwardStep(batch.Step(id)));
+
+  stream->WritesDone();
+
+  v1::ForwardResponse response;
+  ASSERT_TRUE(stream->Read(&response));
+  EXPECT_TRUE(response.has_opened());
+  for (std::uint64_t id = 0; id < 9; ++id) {
+    ASSERT_TRUE(stream->Read(&response)) << id;
+    EXPECT_EQ(response.result().step(), id);
+  }
+  EXPECT_FALSE(stream->Read(&response));
+  SY_EXPECT_OK(StatusFromGrpc(stream->Finish()));
+}
+
+TEST_F(ForwardStreamTest, MessagesOutOfPlaceEndTheStream) {
+  SeededRng rng(13);
+  const Batch batch(rng, 2);
+  const v1::ForwardRequest open = ForwardOpen({});
+  const v1::ForwardRequest step = ForwardStep(batch.Step(1));
+  const std::vector<std::vector<v1::ForwardRequest>> scripts = {{step},
+                                                                {open, open},
+                                                                {v1::ForwardRequest()},
+                                                                {open, v1::ForwardRequest()},
+                                                                {open, step, open}};
+  for (const std::vector<v1::ForwardRequest>& script : scripts) {
+    grpc::ClientContext context;
+    context.set_deadline(GrpcDeadline(seconds(20)));
+    const auto stub = Stub();
+    const auto stream = stub->Forward(&context);
+    for (const v1::ForwardRequest& request : script) stream->Write(request);
+
+    v1::ForwardResponse response;
+    while (stream->Read(&response)) {
+    }
+    EXPECT_THAT(StatusFromGrpc(stream->Finish()),
+                FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadRequest));
+  }
+}
+
+TEST_F(ForwardStreamTest, MoreSessionsThanThreadsAreRefused) {
+  Answers first;
+  Answers second;
+  Answers third;
+  const auto one = channel_->Open({}, &first);
+  const auto two = channel_->Open({}, &second);
+  ASSERT_TRUE(first.log.WaitForLast("opened"));
+  ASSERT_TRUE(second.log.WaitForLast("opened"));
+
+  const auto three = channel_->Open({}, &third);
+
+  EXPECT_TRUE(third.log.WaitForLast("ended RESOURCE_EXHAUSTED TOO_MANY_SESSIONS"));
+}
+
+TEST_F(ForwardStreamTest, ShutdownEndsSessions) {
+  Answers answers;
+  const auto stream = channel_->Open({}, &answers);
+  ASSERT_TRUE(answers.log.WaitForLast("opened"));
+
+  server_->Shutdown(Duration{});
+
+  EXPECT_TRUE(source_.WaitUntilAllClosed());
+  EXPECT_TRUE(answers.log.WaitForLast("ended UNAVAILABLE WORKER_LOST"));
+}
+
+}  // namespace
+}  // namespace switchyard
