@@ -10,7 +10,7 @@
 #include "model/checkpoint.h"
 #include "model/model_config.h"
 #include "model/model_spec.h"
-#include "model/quant/layer_facts.h"
+#include "model/experts/layer_facts.h"
 
 namespace switchyard {
 

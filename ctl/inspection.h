@@ -13,7 +13,7 @@
 #include "core/device_profile.h"
 #include "core/ids.h"
 #include "core/resolve/decision_trace.h"
-#include "model/quant/checkpoint_summary.h"
+#include "model/checkpoint_summary.h"
 
 namespace switchyard::ctl {
 

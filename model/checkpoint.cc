@@ -7,8 +7,8 @@
 
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
-#include "model/checkpoint_error.h"
-#include "model/quant/quant_files.h"
+#include "model/io/checkpoint_error.h"
+#include "model/quant/config/quant_files.h"
 
 namespace switchyard {
 namespace {

@@ -1,6 +1,6 @@
 // The model families of which more than the experts is read: those that a decoder can be run of,
 // over this service (examples/). To be deployed a family needs no row here, only its experts:
-// model/quant/moe_outline.h and model/quant/expert_names.h.
+// model/experts/moe_outline.h and model/experts/expert_names.h.
 //
 // A family is one row in decoder_family.cc and one parse function. Thread-safe.
 #pragma once
@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-#include "model/config_reader.h"
+#include "model/io/config_reader.h"
 #include "model/model_config.h"
 
 namespace switchyard {

@@ -8,8 +8,8 @@
 
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
-#include "model/quant/expert_names.h"
-#include "model/quant/expert_values.h"
+#include "model/experts/expert_names.h"
+#include "model/experts/expert_values.h"
 
 namespace switchyard {
 namespace {

@@ -1,7 +1,7 @@
 // What a checkpoint's config.json says about the model, in one vocabulary for all families.
 //
 // Two parts. The MoE layers: all that a deployment needs, known of every family whose experts can
-// be found (model/quant/moe_outline.h). The decoder around them: only of the families that a
+// be found (model/experts/moe_outline.h). The decoder around them: only of the families that a
 // decoder can be run of (model/decoder_family.h). Both spellings of Hugging Face transformers are
 // read (before and since version 5). Plain data.
 #pragma once

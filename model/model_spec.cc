@@ -6,7 +6,7 @@
 
 #include "core/base/status_macros.h"
 #include "model/checkpoint.h"
-#include "model/config_reader.h"
+#include "model/io/config_reader.h"
 
 namespace switchyard {
 

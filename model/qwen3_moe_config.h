@@ -3,7 +3,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "model/config_reader.h"
+#include "model/io/config_reader.h"
 #include "model/model_config.h"
 
 namespace switchyard {

@@ -17,8 +17,8 @@
 #include "core/base/error.h"
 #include "core/rng.h"
 #include "core/base/status_macros.h"
-#include "model/config_reader.h"
-#include "model/quant/moe_outline.h"
+#include "model/io/config_reader.h"
+#include "model/experts/moe_outline.h"
 
 namespace switchyard {
 namespace {

@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 
 #include "core/weight_manifest.h"
-#include "model/quant/amax_file.h"
+#include "model/quant/config/amax_file.h"
 
 namespace switchyard {
 

@@ -11,10 +11,10 @@
 
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
-#include "model/checkpoint_error.h"
-#include "model/config_reader.h"
-#include "model/quant/expert_names.h"
-#include "model/quant/name_patterns.h"
+#include "model/io/checkpoint_error.h"
+#include "model/io/config_reader.h"
+#include "model/experts/expert_names.h"
+#include "model/quant/config/name_patterns.h"
 #include "quantize/encode.h"
 
 namespace switchyard {

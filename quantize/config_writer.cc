@@ -9,8 +9,8 @@
 #include "nlohmann/json.hpp"
 
 #include "core/base/status_macros.h"
-#include "model/config_json.h"
-#include "model/config_reader.h"
+#include "model/io/config_json.h"
+#include "model/io/config_reader.h"
 
 namespace switchyard {
 namespace {

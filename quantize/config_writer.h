@@ -10,7 +10,7 @@
 //                                                            for each tensor, "FLOAT" for BF16
 //
 // Whatever stays in BF16 is listed by name: each module with a matrix, and the experts' container
-// of a layer that stays whole. What reads the files back: model/quant/quant_config.h. Pure;
+// of a layer that stays whole. What reads the files back: model/quant/config/quant_config.h. Pure;
 // thread-safe.
 #pragma once
 

@@ -10,7 +10,7 @@
 #include "core/format/fp8.h"
 #include "core/format/nvfp4_scale.h"
 #include "core/base/status_macros.h"
-#include "model/checkpoint_error.h"
+#include "model/io/checkpoint_error.h"
 #include "quantize/encoders.h"
 
 namespace switchyard {

@@ -19,7 +19,7 @@
 // All rounding is to nearest, ties to even, and w is divided by the scale as it is stored (BF16 for
 // w4afp8 and compressed-tensors INT4, FP16 for awq, else FP32). A scale that rounds to 0 gives 0.
 // Sources: dispatch semantics of the wire formats for FP8, NVFP4 and INT8; AutoAWQ for zero points;
-// model/quant/dequantize.h for what each layout means.
+// model/quant/layout/dequantize.h for what each layout means.
 // Pure; thread-safe. Cost: two passes over the weights, some 20 ns each.
 #pragma once
 
@@ -29,7 +29,7 @@
 #include "absl/strings/string_view.h"
 
 #include "core/weight_manifest.h"
-#include "model/quant/dequantize.h"
+#include "model/quant/layout/dequantize.h"
 
 namespace switchyard {
 

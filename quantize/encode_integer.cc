@@ -6,7 +6,7 @@
 #include "core/format/bf16.h"
 #include "core/format/fp8.h"
 #include "core/base/status_macros.h"
-#include "model/quant/f16.h"
+#include "model/quant/layout/f16.h"
 #include "quantize/encoders.h"
 
 namespace switchyard::internal {

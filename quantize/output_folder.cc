@@ -14,7 +14,7 @@
 
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
-#include "model/checkpoint_error.h"
+#include "model/io/checkpoint_error.h"
 
 namespace switchyard {
 namespace {

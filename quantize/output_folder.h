@@ -23,7 +23,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-#include "model/file_descriptor.h"
+#include "model/io/file_descriptor.h"
 
 namespace switchyard {
 

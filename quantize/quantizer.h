@@ -20,7 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "model/quant/amax_file.h"
+#include "model/quant/config/amax_file.h"
 #include "quantize/scheme_table.h"
 
 namespace switchyard {

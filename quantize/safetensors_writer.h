@@ -23,8 +23,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-#include "model/file_descriptor.h"
-#include "model/tensor_dtype.h"
+#include "model/io/file_descriptor.h"
+#include "model/safetensors/tensor_dtype.h"
 #include "quantize/output_folder.h"
 
 namespace switchyard {

@@ -13,8 +13,8 @@
 #include "absl/strings/string_view.h"
 
 #include "core/weight_manifest.h"
-#include "model/quant/expected_tensors.h"
-#include "model/quant/quant_layout.h"
+#include "model/quant/layout/expected_tensors.h"
+#include "model/quant/layout/quant_layout.h"
 
 namespace switchyard {
 

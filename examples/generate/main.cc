@@ -18,7 +18,7 @@
 #include "examples/qwen3_moe/feed_text.h"
 #include "examples/qwen3_moe/generate.h"
 #include "examples/qwen3_moe/run_report.h"
-#include "model/quant/amax_file.h"
+#include "model/quant/config/amax_file.h"
 
 namespace switchyard::qwen3_moe {
 namespace {

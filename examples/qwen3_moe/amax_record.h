@@ -12,7 +12,7 @@
 
 #include "core/session_messages.h"
 #include "model/checkpoint.h"
-#include "model/quant/amax_file.h"
+#include "model/quant/config/amax_file.h"
 
 namespace switchyard::qwen3_moe {
 

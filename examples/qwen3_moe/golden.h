@@ -18,7 +18,7 @@
 #include "absl/status/statusor.h"
 
 #include "core/ids.h"
-#include "model/safetensors.h"
+#include "model/safetensors/safetensors.h"
 
 namespace switchyard::qwen3_moe {
 

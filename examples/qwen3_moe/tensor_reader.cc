@@ -9,7 +9,7 @@
 
 #include "core/format/bf16.h"
 #include "core/base/status_macros.h"
-#include "model/checkpoint_error.h"
+#include "model/io/checkpoint_error.h"
 
 namespace switchyard::qwen3_moe {
 namespace {

@@ -8,7 +8,7 @@
 #include "nlohmann/json.hpp"
 
 #include "coordinator/model_loader.h"
-#include "model/quant/checkpoint_summary.h"
+#include "model/checkpoint_summary.h"
 #include "tests/e2e/served_golden.h"
 #include "tests/testing/status_matchers.h"
 

@@ -14,7 +14,7 @@
 #include "gtest/gtest.h"
 
 #include "core/rng.h"
-#include "model/quant/expert_values.h"
+#include "model/experts/expert_values.h"
 #include "quantize/encode.h"
 #include "quantize/scheme_table.h"
 #include "tests/reference/calc_diff.h"

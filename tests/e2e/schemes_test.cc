@@ -10,7 +10,7 @@
 #include "deploy/local/in_process_deployment.h"
 #include "model/checkpoint.h"
 #include "model/expert_weights.h"
-#include "model/quant/dequantize.h"
+#include "model/quant/layout/dequantize.h"
 #include "tests/e2e/golden_step.h"
 #include "tests/e2e/served_golden.h"
 #include "tests/reference/calc_diff.h"

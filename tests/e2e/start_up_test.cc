@@ -56,7 +56,7 @@ void Replace(std::string& bytes, const std::string& from, const std::string& to)
   bytes.replace(at, to.size(), to);
 }
 
-// tests/model/checkpoint_error_test.cc has every kind of damage; these are the ones that a copy, a
+// tests/model/io/checkpoint_error_test.cc has every kind of damage; these are the ones that a copy, a
 // disk or an editor makes.
 const std::vector<Damage>& Damages() {
   static const std::string weights = "/model.safetensors";

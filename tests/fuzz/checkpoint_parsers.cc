@@ -5,9 +5,9 @@
 
 #include "core/base/error.h"
 #include "model/model_config.h"
-#include "model/quant/moe_outline.h"
-#include "model/safetensors_header.h"
-#include "model/safetensors_index.h"
+#include "model/experts/moe_outline.h"
+#include "model/safetensors/safetensors_header.h"
+#include "model/safetensors/safetensors_index.h"
 #include "tests/fuzz/promise.h"
 #include "tests/fuzz/targets.h"
 

@@ -3,7 +3,7 @@
 
 #include "core/base/error.h"
 #include "model/model_spec.h"
-#include "model/quant/name_patterns.h"
+#include "model/quant/config/name_patterns.h"
 #include "tests/fuzz/promise.h"
 #include "tests/fuzz/targets.h"
 

@@ -5,10 +5,10 @@
 #include <cstring>
 #include <span>
 
-#include "model/quant/dequantize.h"
-#include "model/quant/expected_tensors.h"
-#include "model/quant/scale_range.h"
-#include "model/quant/tensor_values.h"
+#include "model/quant/layout/dequantize.h"
+#include "model/quant/layout/expected_tensors.h"
+#include "model/quant/layout/scale_range.h"
+#include "model/quant/layout/tensor_values.h"
 #include "tests/fuzz/promise.h"
 #include "tests/fuzz/targets.h"
 

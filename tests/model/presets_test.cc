@@ -14,7 +14,7 @@
 #include "gtest/gtest.h"
 
 #include "model/decoder_family.h"
-#include "model/quant/expert_names.h"
+#include "model/experts/expert_names.h"
 #include "tests/testing/status_matchers.h"
 
 namespace switchyard {

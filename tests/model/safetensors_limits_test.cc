@@ -7,7 +7,7 @@
 #include "gtest/gtest.h"
 
 #include "core/base/error.h"
-#include "model/safetensors_header.h"
+#include "model/safetensors/safetensors_header.h"
 #include "tests/testing/child_process.h"
 
 namespace switchyard {

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/rng.h"
-#include "model/quant/amax_file.h"
+#include "model/quant/config/amax_file.h"
 #include "tests/testing/safetensors_writer.h"
 #include "tests/testing/temp_dir.h"
 

@@ -8,7 +8,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
-#include "model/quant/quant_config.h"
+#include "model/quant/config/quant_config.h"
 #include "tests/testing/status_matchers.h"
 
 namespace switchyard {

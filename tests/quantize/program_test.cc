@@ -12,7 +12,7 @@
 #include "nlohmann/json.hpp"
 
 #include "core/base/hash.h"
-#include "model/checkpoint_tensors.h"
+#include "model/safetensors/checkpoint_tensors.h"
 #include "quantize/scheme_table.h"
 #include "tests/quantize/checkpoints.h"
 #include "tests/testing/status_matchers.h"

@@ -14,9 +14,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "model/quant/expert_names.h"
-#include "model/quant/layer_experts.h"
-#include "model/quant/quant_files.h"
+#include "model/experts/expert_names.h"
+#include "model/experts/layer_experts.h"
+#include "model/quant/config/quant_files.h"
 #include "quantize/encode.h"
 #include "tests/quantize/checkpoints.h"
 #include "tests/reference/calc_diff.h"

@@ -8,7 +8,7 @@
 #include "gtest/gtest.h"
 
 #include "core/rng.h"
-#include "model/checkpoint_tensors.h"
+#include "model/safetensors/checkpoint_tensors.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
 

@@ -11,8 +11,8 @@
 #include "core/format/fp4.h"
 #include "core/format/fp8.h"
 #include "core/rng.h"
-#include "model/quant/expected_tensors.h"
-#include "model/quant/quant_layout.h"
+#include "model/quant/layout/expected_tensors.h"
+#include "model/quant/layout/quant_layout.h"
 
 namespace switchyard::testing {
 

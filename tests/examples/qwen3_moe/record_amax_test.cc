@@ -20,7 +20,7 @@
 #include "examples/qwen3_moe/generate.h"
 #include "examples/qwen3_moe/open_deployment.h"
 #include "model/expert_weights.h"
-#include "model/quant/amax_file.h"
+#include "model/quant/config/amax_file.h"
 #include "tests/examples/qwen3_moe/shipped_model.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"

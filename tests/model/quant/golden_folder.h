@@ -12,9 +12,9 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
-#include "model/quant/expert_names.h"
-#include "model/quant/layer_experts.h"
-#include "model/quant/quant_files.h"
+#include "model/experts/expert_names.h"
+#include "model/experts/layer_experts.h"
+#include "model/quant/config/quant_files.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
 

@@ -5,7 +5,7 @@
 
 #include "nlohmann/json.hpp"
 
-#include "model/quant/quant_config.h"
+#include "model/quant/config/quant_config.h"
 
 namespace switchyard::testing {
 

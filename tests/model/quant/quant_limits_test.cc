@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
-#include "model/quant/quant_config.h"
+#include "model/quant/config/quant_config.h"
 #include "tests/testing/child_process.h"
 #include "tests/testing/status_matchers.h"
 

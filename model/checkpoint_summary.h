@@ -1,0 +1,61 @@
+// What a checkpoint holds, layer by layer, for an operator who wants to know before anything runs.
+//
+// Reads headers, configs and the experts' input scales, no weight. A layer that is broken says so
+// in its own status; the others are read all the same. What only weights tell (a scale that is
+// NaN, global scales of gate and up that differ) is found when they are loaded:
+// model/experts/layer_experts.h. Plain data; thread-safe. Cost: the headers; for each layer 3 *
+// experts lookups and, with static scales, as many small reads.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "core/resolve/dispatch_resolver.h"
+#include "model/experts/layer_experts.h"
+#include "model/quant/config/layer_quant.h"
+#include "model/experts/moe_outline.h"
+#include "model/quant/config/quant_config.h"
+#include "model/safetensors/tensor_dtype.h"
+
+namespace switchyard {
+
+struct LayerSummary {
+  LayerId layer;                                 // drafts in a list of their own begin at 0
+  LayerRole role = LayerRole::kBase;             // draft: MTP, nextn
+  ExpertModules modules;                         // its names
+  std::optional<LayerQuant> quant;               // unset: not found out, `status` says why
+  std::uint64_t expert_bytes = 0;                // of all its experts, as stored
+  std::optional<LayerInputScales> input_scales;  // unset: the checkpoint has none
+  std::vector<std::string> warnings;             // whole sentences
+  absl::Status status;                           // what is wrong with the layer
+};
+
+struct DtypeTotal {
+  TensorDtype dtype = TensorDtype::kBf16;
+  std::int64_t tensors = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t expert_bytes = 0;  // of those, of the layers' experts
+};
+
+struct CheckpointSummary {
+  std::string dir;
+  MoeOutline outline;
+  std::string quant_family;           // "none", "fp8", ...
+  DispatchKeys dispatch;              // what the config says of rows
+  std::vector<LayerSummary> layers;   // base layers, then drafts
+  std::vector<DtypeTotal> totals;     // by dtype, those that occur
+  std::vector<std::string> warnings;  // whole sentences
+};
+
+// Errors: those of CheckpointTensors::Open, ParseMoeOutline and LoadQuantConfig.
+absl::StatusOr<CheckpointSummary> SummarizeCheckpoint(const std::string& dir);
+
+// ResolverFactsOf (layer_facts.h) of `layer`, whose quant is known. Errors: as there.
+absl::StatusOr<LayerFacts> FactsOf(const CheckpointSummary& summary, const LayerSummary& layer);
+
+}  // namespace switchyard

@@ -1,0 +1,305 @@
+#include "model/experts/layer_experts.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+#include "core/format/bf16.h"
+#include "core/base/status_macros.h"
+#include "model/io/checkpoint_error.h"
+#include "model/quant/layout/scale_range.h"
+#include "model/quant/layout/tensor_values.h"
+
+namespace switchyard {
+namespace {
+
+using Kind = CheckpointErrorKind;
+
+constexpr Projection kAllProjections[] = {Projection::kGate, Projection::kUp, Projection::kDown};
+
+std::string ShapeText(const std::vector<std::int64_t>& shape) {
+  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
+}
+
+std::string DtypesText(const std::vector<TensorDtype>& dtypes) {
+  return absl::StrJoin(dtypes, " or ", [](std::string* out, TensorDtype dtype) {
+    absl::StrAppend(out, TensorDtypeName(dtype));
+  });
+}
+
+bool ShapeFits(const std::vector<std::int64_t>& shape, const std::vector<std::int64_t>& wanted) {
+  if (!wanted.empty()) return shape == wanted;
+  return shape.empty() || shape == std::vector<std::int64_t>{1};
+}
+
+// "element [3, 1]" of a tensor of `shape`; "it" where there is one alone.
+std::string ElementText(const std::vector<std::int64_t>& shape, std::int64_t index) {
+  std::vector<std::int64_t> at(shape.size());
+  std::int64_t count = 1;
+  for (std::size_t i = shape.size(); i-- > 0;) {
+    at[i] = index % shape[i];
+    index /= shape[i];
+    count *= shape[i];
+  }
+  return count == 1 ? "it" : absl::StrCat("element ", ShapeText(at));
+}
+
+float Reciprocal(QuantLayout layout, float scale) {
+  return layout == QuantLayout::kNvfp4Compressed ? 1.0F / scale : scale;
+}
+
+}  // namespace
+
+// Where an expected tensor lies: its name, and the range of its bytes that is this projection's.
+struct LayerExperts::Located {
+  std::string name;
+  TensorRole role = TensorRole::kWeight;
+  TensorDtype dtype = TensorDtype::kBf16;
+  std::vector<std::int64_t> shape;
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+};
+
+// Whose part of a packed tensor.
+struct LayerExperts::Share {
+  std::int32_t expert = 0;
+  Projection projection = Projection::kGate;
+};
+
+std::optional<float> LayerInputScales::InputGlobalScale() const {
+  if (gate_up_max == 0 || gate_up_min != gate_up_max) return std::nullopt;
+  return 1.0F / gate_up_max;
+}
+
+LayerExperts::LayerExperts(const CheckpointTensors& tensors, ExpertModules modules,
+                           LayerQuant quant, const MoeShape& shape)
+    : tensors_(tensors), modules_(std::move(modules)), quant_(std::move(quant)), shape_(shape) {}
+
+ProjectionSize LayerExperts::SizeOf(Projection projection) const {
+  if (projection == Projection::kDown) return {shape_.hidden, shape_.intermediate};
+  return {shape_.intermediate, shape_.hidden};
+}
+
+absl::Status LayerExperts::CheckForbidden(const std::string& module, QuantLayout layout) const {
+  for (const char* suffix : ForbiddenTensors(layout)) {
+    const std::string name = absl::StrCat(module, ".", suffix);
+    if (tensors_.Find(name) == nullptr) continue;
+    return MakeCheckpointError(
+        Kind::kUnexpectedTensor,
+        {.file = tensors_.FileOf(name), .tensor = name, .offset = std::nullopt},
+        absl::StrCat("weights of layout ", QuantLayoutInfoOf(layout).name,
+                     " have no such tensor; the quant config does not describe them"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<LayerExperts::Located>> LayerExperts::Locate(
+    std::int32_t expert, Projection projection) const {
+  if (modules_.packed) return LocatePacked(expert, projection);
+  const ProjectionQuant& quant = quant_.of(projection);
+  const std::string module = modules_.Name(expert, projection);
+  SY_ASSIGN_OR_RETURN(const std::vector<ExpectedTensor> expected,
+                      ExpectedTensors(quant, projection, SizeOf(projection)));
+  SY_RETURN_IF_ERROR(CheckForbidden(module, quant.layout));
+  const std::string layout = absl::StrCat("layout ", QuantLayoutInfoOf(quant.layout).name);
+  std::vector<Located> located;
+  for (const ExpectedTensor& wanted : expected) {
+    const std::string name = absl::StrCat(module, ".", wanted.suffix);
+    const TensorInfo* tensor = tensors_.Find(name);
+    const CheckpointErrorPlace place{
+        .file = tensor == nullptr ? tensors_.dir() : tensors_.FileOf(name),
+        .tensor = name,
+        .offset = std::nullopt};
+    if (tensor == nullptr) {
+      if (!wanted.required) continue;
+      return MakeCheckpointError(
+          Kind::kTensorNotFound, place,
+          absl::StrCat(layout, " has this tensor (", DtypesText(wanted.dtypes), " ",
+                       ShapeText(wanted.shape), "), the checkpoint does not; is it complete?"));
+    }
+    if (std::find(wanted.dtypes.begin(), wanted.dtypes.end(), tensor->dtype) ==
+        wanted.dtypes.end()) {
+      return MakeCheckpointError(Kind::kWrongDtype, place,
+                                 absl::StrCat("its dtype is ", TensorDtypeName(tensor->dtype), ", ",
+                                              layout, " has ", DtypesText(wanted.dtypes)));
+    }
+    if (!ShapeFits(tensor->shape, wanted.shape)) {
+      return MakeCheckpointError(Kind::kWrongShape, place,
+                                 absl::StrCat("its shape is ", ShapeText(tensor->shape), ", ",
+                                              layout, " has ", ShapeText(wanted.shape)));
+    }
+    located.push_back({name, wanted.role, tensor->dtype, tensor->shape, 0, tensor->bytes});
+  }
+  return located;
+}
+
+// One tensor holds all experts, gate above up, or down, and another one their biases.
+absl::StatusOr<std::vector<LayerExperts::Located>> LayerExperts::LocatePacked(
+    std::int32_t expert, Projection projection) const {
+  const std::string name = modules_.Name(expert, projection);
+  const ProjectionSize size = SizeOf(projection);
+  std::vector<Located> located;
+  SY_ASSIGN_OR_RETURN(Located weight, LocateShare(name, TensorRole::kWeight,
+                                                  {size.rows, size.columns}, {expert, projection}));
+  located.push_back(std::move(weight));
+  const std::string bias_name = absl::StrCat(name, "_bias");
+  if (tensors_.Find(bias_name) == nullptr) return located;
+  SY_ASSIGN_OR_RETURN(Located bias,
+                      LocateShare(bias_name, TensorRole::kBias, {size.rows}, {expert, projection}));
+  located.push_back(std::move(bias));
+  return located;
+}
+
+absl::StatusOr<LayerExperts::Located> LayerExperts::LocateShare(
+    const std::string& name, TensorRole role, const std::vector<std::int64_t>& shape,
+    const Share& share) const {
+  const bool down = share.projection == Projection::kDown;
+  std::vector<std::int64_t> wanted = shape;
+  if (!down) wanted.front() *= 2;
+  wanted.insert(wanted.begin(), modules_.experts);
+  const TensorInfo* tensor = tensors_.Find(name);
+  const CheckpointErrorPlace place{
+      .file = tensor == nullptr ? tensors_.dir() : tensors_.FileOf(name),
+      .tensor = name,
+      .offset = std::nullopt};
+  if (tensor == nullptr) {
+    return MakeCheckpointError(
+        Kind::kTensorNotFound, place,
+        absl::StrCat("packed experts have this tensor (BF16 ", ShapeText(wanted),
+                     "), the checkpoint does not; is it complete?"));
+  }
+  if (tensor->dtype != TensorDtype::kBf16) {
+    return MakeCheckpointError(Kind::kWrongDtype, place,
+                               absl::StrCat("its dtype is ", TensorDtypeName(tensor->dtype),
+                                            ", packed experts are served in BF16"));
+  }
+  if (tensor->shape != wanted) {
+    return MakeCheckpointError(Kind::kWrongShape, place,
+                               absl::StrCat("its shape is ", ShapeText(tensor->shape),
+                                            ", packed experts have ", ShapeText(wanted)));
+  }
+  std::uint64_t bytes = sizeof(Bf16);
+  for (const std::int64_t extent : shape) bytes *= static_cast<std::uint64_t>(extent);
+  const auto index = static_cast<std::uint64_t>(share.expert);
+  const std::uint64_t offset =
+      down ? index * bytes : index * 2 * bytes + (share.projection == Projection::kUp ? bytes : 0);
+  return Located{name, role, tensor->dtype, shape, offset, bytes};
+}
+
+absl::Status LayerExperts::Check() const {
+  for (std::int32_t expert = 0; expert < modules_.experts; ++expert) {
+    for (const Projection projection : kAllProjections) {
+      SY_RETURN_IF_ERROR(Locate(expert, projection).status());
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RawTensor> LayerExperts::Read(const Located& located) const {
+  RawTensor tensor{located.role, located.dtype, located.shape, {}};
+  tensor.bytes.resize(located.bytes);
+  SY_RETURN_IF_ERROR(tensors_.ReadRange(located.name, located.offset, tensor.bytes));
+  return tensor;
+}
+
+absl::Status LayerExperts::CheckValues(const Located& located, const RawTensor& tensor,
+                                       const RawProjection& projection) const {
+  const std::optional<ValueFault> fault = FindValueFault(tensor, projection);
+  return fault ? WrongValue(located, tensor.dtype, *fault) : absl::OkStatus();
+}
+
+absl::Status LayerExperts::CheckScales(const std::vector<Located>& located,
+                                       const RawProjection& projection) const {
+  const std::optional<ScaleFault> fault = FindScaleFault(projection);
+  if (!fault) return absl::OkStatus();
+  const auto at = std::find_if(located.begin(), located.end(),
+                               [&](const Located& one) { return one.role == fault->role; });
+  return WrongValue(*at, at->dtype, fault->value);
+}
+
+absl::Status LayerExperts::WrongValue(const Located& located, TensorDtype dtype,
+                                      const ValueFault& fault) const {
+  const auto before = static_cast<std::int64_t>(located.offset * 8 / TensorDtypeBits(dtype));
+  return MakeCheckpointError(
+      Kind::kWrongValue,
+      {.file = tensors_.FileOf(located.name), .tensor = located.name, .offset = std::nullopt},
+      absl::StrCat(ElementText(tensors_.Find(located.name)->shape, before + fault.index), " ",
+                   fault.what,
+                   ". Copy the file again; if it stays so, the tool that wrote it is at fault"));
+}
+
+absl::StatusOr<RawProjection> LayerExperts::Load(std::int32_t expert, Projection projection) const {
+  SY_ASSIGN_OR_RETURN(const std::vector<Located> located, Locate(expert, projection));
+  RawProjection raw{quant_.of(projection), SizeOf(projection), {}};
+  for (const Located& one : located) {
+    SY_ASSIGN_OR_RETURN(RawTensor tensor, Read(one));
+    SY_RETURN_IF_ERROR(CheckValues(one, tensor, raw));
+    raw.tensors.push_back(std::move(tensor));
+  }
+  SY_RETURN_IF_ERROR(CheckScales(located, raw));
+  return raw;
+}
+
+absl::StatusOr<std::vector<TensorExtent>> LayerExperts::Extents(std::int32_t expert,
+                                                                Projection projection) const {
+  SY_ASSIGN_OR_RETURN(const std::vector<Located> located, Locate(expert, projection));
+  std::vector<TensorExtent> extents;
+  for (const Located& one : located) extents.push_back({one.name, one.offset, one.bytes});
+  return extents;
+}
+
+absl::StatusOr<RawExpert> LayerExperts::Load(std::int32_t expert) const {
+  RawExpert raw;
+  for (const Projection projection : kAllProjections) {
+    const auto index = static_cast<std::size_t>(projection);
+    SY_ASSIGN_OR_RETURN(raw.projections[index], Load(expert, projection));
+    Sha256Stream stored;
+    for (const RawTensor& tensor : raw.projections[index].tensors) stored.Update(tensor.bytes);
+    raw.stored[index] = stored.Finish();
+  }
+  const RawTensor* gate = raw.of(Projection::kGate).Find(TensorRole::kGlobalScale);
+  if (gate == nullptr) return raw;
+  for (RawTensor& up : raw.projections[static_cast<std::size_t>(Projection::kUp)].tensors) {
+    if (up.role != TensorRole::kGlobalScale || FloatAt(up, 0) == FloatAt(*gate, 0)) continue;
+    raw.warnings.push_back(
+        absl::StrCat(modules_.Name(expert, Projection::kUp), ": its global scale ", FloatAt(up, 0),
+                     " differs from gate's ", FloatAt(*gate, 0), "; gate's is used for both."));
+    up.bytes = gate->bytes;
+    SY_ASSIGN_OR_RETURN(const std::vector<Located> located, Locate(expert, Projection::kUp));
+    SY_RETURN_IF_ERROR(CheckScales(located, raw.of(Projection::kUp)));
+  }
+  return raw;
+}
+
+absl::StatusOr<std::optional<float>> LayerExperts::InputScale(std::int32_t expert,
+                                                              Projection projection) const {
+  SY_ASSIGN_OR_RETURN(const std::vector<Located> located, Locate(expert, projection));
+  const RawProjection size{quant_.of(projection), SizeOf(projection), {}};
+  for (const Located& one : located) {
+    if (one.role != TensorRole::kInputScale) continue;
+    SY_ASSIGN_OR_RETURN(const RawTensor tensor, Read(one));
+    SY_RETURN_IF_ERROR(CheckValues(one, tensor, size));
+    return Reciprocal(quant_.of(projection).layout, FloatAt(tensor, 0));
+  }
+  return std::nullopt;
+}
+
+absl::StatusOr<LayerInputScales> LayerExperts::InputScales() const {
+  LayerInputScales scales;
+  for (std::int32_t expert = 0; expert < modules_.experts; ++expert) {
+    for (const Projection projection : kAllProjections) {
+      SY_ASSIGN_OR_RETURN(const std::optional<float> scale, InputScale(expert, projection));
+      if (!scale.has_value()) return LayerInputScales{};
+      const bool down = projection == Projection::kDown;
+      float& least = down ? scales.down_min : scales.gate_up_min;
+      float& most = down ? scales.down_max : scales.gate_up_max;
+      least = most == 0 ? *scale : std::min(least, *scale);
+      most = std::max(most, *scale);
+    }
+  }
+  return scales;
+}
+
+}  // namespace switchyard

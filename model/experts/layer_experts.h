@@ -1,0 +1,116 @@
+// The experts of one layer of a checkpoint, as stored: checked against the layout that the quant
+// config says, read one by one, never converted.
+//
+// Immutable; thread-safe. Borrows the checkpoint.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "core/base/hash.h"
+#include "core/moe_shape.h"
+#include "model/safetensors/checkpoint_tensors.h"
+#include "model/quant/layout/dequantize.h"
+#include "model/quant/config/layer_quant.h"
+#include "model/quant/layout/tensor_values.h"
+
+namespace switchyard {
+
+// The three projections of one expert, and whole sentences about them for an operator.
+struct RawExpert {
+  std::array<RawProjection, 3> projections;  // by Projection
+  std::array<Sha256Digest, 3> stored;        // of each projection's tensors, one after the other
+  std::vector<std::string> warnings;
+
+  [[nodiscard]] const RawProjection& of(Projection projection) const {
+    return projections[static_cast<std::size_t>(projection)];
+  }
+};
+
+// Bytes of a file that belong to one projection of one expert.
+struct TensorExtent {
+  std::string name;
+  std::uint64_t offset = 0;  // in the tensor: packed experts share one
+  std::uint64_t bytes = 0;
+};
+
+// Static scales of the inputs over all experts of a layer; those of compressed-tensors turned over,
+// so that a larger one always means larger inputs. All 0 when the layout has none.
+struct LayerInputScales {
+  float gate_up_min = 0;
+  float gate_up_max = 0;
+  float down_min = 0;
+  float down_max = 0;
+
+  // 1 / scale of the rows that a layer receives, when it is the same for all its experts: NVFP4
+  // rows are encoded once, for whichever expert they go to. With unequal scales rows travel as
+  // BF16.
+  [[nodiscard]] std::optional<float> InputGlobalScale() const;
+};
+
+class LayerExperts {
+ public:
+  LayerExperts(const CheckpointTensors& tensors, ExpertModules modules, LayerQuant quant,
+               const MoeShape& shape);
+
+  // Names, dtypes and shapes of all experts; reads no tensor.
+  // Errors: (CHECKPOINT), metadata {kind, file, tensor}: TENSOR_NOT_FOUND, WRONG_DTYPE,
+  // WRONG_SHAPE, UNEXPECTED_TENSOR, saying what is there and what was expected; kInvalidArgument
+  // (BAD_CONFIG): sizes that the layout cannot hold.
+  [[nodiscard]] absl::Status Check() const;
+
+  // Errors: as Check, of that projection; WRONG_VALUE, naming the element: a value that
+  // tensor_values.h or scale_range.h does not allow, such as a weight or a scale that is NaN.
+  [[nodiscard]] absl::StatusOr<RawProjection> Load(std::int32_t expert,
+                                                   Projection projection) const;
+  // All three. Where gate's and up's global scales differ, gate's holds for both, with a warning:
+  // kernels compute the two together.
+  [[nodiscard]] absl::StatusOr<RawExpert> Load(std::int32_t expert) const;
+
+  // What is stored of a projection, in the order of ExpectedTensors: a manifest hashes these bytes.
+  // Errors: as Check, of that projection.
+  [[nodiscard]] absl::StatusOr<std::vector<TensorExtent>> Extents(std::int32_t expert,
+                                                                  Projection projection) const;
+
+  // Reads the input scales of all experts. Errors: as Load.
+  [[nodiscard]] absl::StatusOr<LayerInputScales> InputScales() const;
+
+  [[nodiscard]] const LayerQuant& quant() const { return quant_; }
+  [[nodiscard]] const ExpertModules& modules() const { return modules_; }
+
+ private:
+  struct Located;  // an expected tensor and where it lies
+  struct Share;
+  [[nodiscard]] ProjectionSize SizeOf(Projection projection) const;
+  [[nodiscard]] absl::StatusOr<std::vector<Located>> Locate(std::int32_t expert,
+                                                            Projection projection) const;
+  [[nodiscard]] absl::StatusOr<std::vector<Located>> LocatePacked(std::int32_t expert,
+                                                                  Projection projection) const;
+  // `shape`: of one projection of one expert.
+  [[nodiscard]] absl::StatusOr<Located> LocateShare(const std::string& name, TensorRole role,
+                                                    const std::vector<std::int64_t>& shape,
+                                                    const Share& share) const;
+  [[nodiscard]] absl::StatusOr<RawTensor> Read(const Located& located) const;
+  [[nodiscard]] absl::Status CheckForbidden(const std::string& module, QuantLayout layout) const;
+  [[nodiscard]] absl::Status CheckValues(const Located& located, const RawTensor& tensor,
+                                         const RawProjection& projection) const;
+  [[nodiscard]] absl::Status CheckScales(const std::vector<Located>& located,
+                                         const RawProjection& projection) const;
+  [[nodiscard]] absl::Status WrongValue(const Located& located, TensorDtype dtype,
+                                        const ValueFault& fault) const;
+  [[nodiscard]] absl::StatusOr<std::optional<float>> InputScale(std::int32_t expert,
+                                                                Projection projection) const;
+
+  const CheckpointTensors& tensors_;
+  const ExpertModules modules_;
+  const LayerQuant quant_;
+  const MoeShape shape_;
+};
+
+}  // namespace switchyard

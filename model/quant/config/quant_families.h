@@ -1,0 +1,51 @@
+// Implementation of quant_config.h: one row for each family of quantised checkpoints. Not for
+// others.
+//
+// A family says whether the files are its own and fills the config. Rows are asked in order.
+#pragma once
+
+#include <optional>
+#include <span>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+#include "model/io/json_view.h"
+#include "model/quant/config/quant_config.h"
+
+namespace switchyard::internal {
+
+// What the three files hold, as far as they are there.
+struct QuantSources {
+  std::optional<JsonView> quantization_config;  // of config.json
+  std::optional<JsonView> hf_quant_config;      // the whole file
+  std::optional<absl::string_view> description;
+};
+
+struct QuantFamily {
+  const char* name;
+  // Makes no complaint: what is odd is for `read` to refuse.
+  bool (*claims)(const QuantSources& sources);
+  absl::Status (*read)(const QuantSources& sources, QuantConfig& config);
+};
+
+std::span<const QuantFamily> QuantFamilies();
+
+// quantization_config.quant_method; empty when there is none or it is no string.
+std::string QuantMethodOf(const QuantSources& sources);
+// The keys of DispatchKeys, which any family's object may hold: for JsonView::OnlyKeys.
+std::span<const char* const> DispatchKeyNames();
+absl::Status ReadDispatchKeys(const JsonView& view, DispatchKeys& keys);
+// One group that names every linear module.
+void AddEveryLinear(const JsonView& view, const ProjectionQuant& quant, QuantConfig& config);
+// modules_to_not_convert and ignored_layers into config.excluded, by components.
+absl::Status ReadModulesToNotConvert(const JsonView& view, QuantConfig& config);
+
+absl::Status ReadFp8(const QuantSources& sources, QuantConfig& config);
+absl::Status ReadW4Afp8(const QuantSources& sources, QuantConfig& config);
+absl::Status ReadAwq(const QuantSources& sources, QuantConfig& config);
+absl::Status ReadModelOpt(const QuantSources& sources, QuantConfig& config);
+absl::Status ReadCompressedTensors(const QuantSources& sources, QuantConfig& config);
+absl::Status ReadModelSlim(const QuantSources& sources, QuantConfig& config);
+
+}  // namespace switchyard::internal
