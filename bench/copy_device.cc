@@ -5,7 +5,7 @@
 #include "bench/measure.h"
 #include "core/format/bf16.h"
 #include "core/base/status_macros.h"
-#include "worker/device/registry.h"
+#include "worker/registry/device_registry.h"
 
 namespace switchyard::bench {
 namespace {

@@ -24,7 +24,7 @@
 #include "core/rng.h"
 #include "worker/device/cpu/machine/cpuid.h"
 #include "worker/device/cpu/kernel/kernels.h"
-#include "worker/device/registry.h"
+#include "worker/registry/device_registry.h"
 
 namespace switchyard::bench {
 namespace {

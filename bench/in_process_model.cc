@@ -9,7 +9,7 @@
 #include "model/model_spec.h"
 #include "model/synthetic_model.h"
 #include "worker/device/expert_view.h"
-#include "worker/device/registry.h"
+#include "worker/registry/device_registry.h"
 #include "worker/routing/request_codec.h"
 #include "worker/transport/frame.h"
 

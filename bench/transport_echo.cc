@@ -7,7 +7,7 @@
 #include "bench/measure.h"
 #include "core/rng.h"
 #include "worker/transport/frame.h"
-#include "worker/transport/registry.h"
+#include "worker/registry/transport_registry.h"
 
 namespace switchyard::bench {
 namespace {

@@ -6,8 +6,8 @@
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
 #include "services/channels/grpc_channels.h"
-#include "worker/device/registry.h"
-#include "worker/transport/registry.h"
+#include "worker/registry/device_registry.h"
+#include "worker/registry/transport_registry.h"
 
 namespace switchyard {
 

@@ -13,9 +13,9 @@
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
 #include "services/in_process/agent_channel.h"
-#include "worker/device/registry.h"
+#include "worker/registry/device_registry.h"
 #include "worker/transport/loopback/hub.h"
-#include "worker/transport/registry.h"
+#include "worker/registry/transport_registry.h"
 
 namespace switchyard {
 namespace {

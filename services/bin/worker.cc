@@ -15,10 +15,10 @@
 #include "services/bin/bin_support.h"
 #include "services/channels/grpc_channels.h"
 #include "services/worker/worker_server.h"
-#include "worker/device/registry.h"
+#include "worker/registry/device_registry.h"
 #include "worker/expert_node.h"
 #include "worker/source/source.h"
-#include "worker/transport/registry.h"
+#include "worker/registry/transport_registry.h"
 
 namespace switchyard {
 namespace {

@@ -21,7 +21,7 @@
 #include "worker/device/cpu/codec/codec_bf16.h"
 #include "worker/device/cpu/cpu_backend.h"
 #include "worker/device/cpu/kernel/kernels.h"
-#include "worker/device/registry.h"
+#include "worker/registry/device_registry.h"
 
 namespace switchyard {
 namespace {

@@ -22,7 +22,7 @@
 #include "tests/testing/status_matchers.h"
 #include "worker/device/cpu/machine/cpuid.h"
 #include "worker/device/cpu/kernel/kernels.h"
-#include "worker/device/registry.h"
+#include "worker/registry/device_registry.h"
 
 namespace switchyard {
 namespace {

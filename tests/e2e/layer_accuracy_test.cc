@@ -22,7 +22,7 @@
 #include "tests/testing/random_tensors.h"
 #include "tests/testing/status_matchers.h"
 #include "worker/device/expert_view.h"
-#include "worker/device/registry.h"
+#include "worker/registry/device_registry.h"
 
 namespace switchyard {
 namespace {

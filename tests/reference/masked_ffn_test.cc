@@ -12,7 +12,7 @@
 #include "tests/reference/moe_reference.h"
 #include "tests/testing/random_tensors.h"
 #include "tests/testing/status_matchers.h"
-#include "worker/device/registry.h"
+#include "worker/registry/device_registry.h"
 
 namespace switchyard {
 namespace {

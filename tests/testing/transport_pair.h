@@ -14,7 +14,7 @@
 #include "core/session_messages.h"
 #include "worker/transport/frame.h"
 #include "worker/transport/loopback/hub.h"
-#include "worker/transport/registry.h"
+#include "worker/registry/transport_registry.h"
 #include "worker/transport/transport.h"
 
 namespace switchyard::testing {

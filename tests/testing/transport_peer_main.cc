@@ -16,7 +16,7 @@
 #include "core/base/status_macros.h"
 #include "tests/testing/transport_pair.h"
 #include "tests/testing/transport_peer.h"
-#include "worker/transport/registry.h"
+#include "worker/registry/transport_registry.h"
 
 namespace switchyard::testing {
 namespace {

@@ -13,9 +13,9 @@
 #include "coordinator/store/memory_store.h"
 #include "services/in_process/agent_channel.h"
 #include "tests/testing/status_matchers.h"
-#include "worker/device/registry.h"
+#include "worker/registry/device_registry.h"
 #include "worker/transport/loopback/hub.h"
-#include "worker/transport/registry.h"
+#include "worker/registry/transport_registry.h"
 
 namespace switchyard {
 namespace {

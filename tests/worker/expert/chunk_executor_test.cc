@@ -9,7 +9,7 @@
 #include "tests/testing/chosen_mutant.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/worker/expert/layer_testing.h"
-#include "worker/device/registry.h"
+#include "worker/registry/device_registry.h"
 
 namespace switchyard {
 namespace {

@@ -10,7 +10,7 @@
 #include "tests/worker/expert/source_testing.h"
 #include "worker/expert/expert_service.h"
 #include "worker/transport/loopback/hub.h"
-#include "worker/transport/registry.h"
+#include "worker/registry/transport_registry.h"
 
 namespace switchyard {
 namespace {

@@ -19,7 +19,7 @@ namespace switchyard {
 
 struct CpuWorkspace;
 
-// Fields as in DeviceOptions of worker/device/registry.h.
+// Fields as in DeviceOptions of worker/registry/device_registry.h.
 struct CpuOptions {
   std::string kernel_family{};
   int compute_threads = 1;

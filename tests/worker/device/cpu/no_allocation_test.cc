@@ -8,7 +8,7 @@
 #include "tests/testing/allocation_counter.h"
 #include "tests/testing/random_tensors.h"
 #include "tests/testing/status_matchers.h"
-#include "worker/device/registry.h"
+#include "worker/registry/device_registry.h"
 
 namespace switchyard {
 namespace {

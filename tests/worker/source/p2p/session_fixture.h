@@ -12,7 +12,7 @@
 #include "core/rng.h"
 #include "tests/testing/scripted_worker.h"
 #include "tests/testing/status_matchers.h"
-#include "worker/device/registry.h"
+#include "worker/registry/device_registry.h"
 #include "worker/source/p2p/session.h"
 
 namespace switchyard::testing {

@@ -1,4 +1,4 @@
-#include "worker/transport/registry.h"
+#include "worker/registry/transport_registry.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

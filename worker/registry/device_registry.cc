@@ -1,4 +1,4 @@
-#include "worker/device/registry.h"
+#include "worker/registry/device_registry.h"
 
 #include "absl/strings/str_cat.h"
 
