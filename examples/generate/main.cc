@@ -12,12 +12,12 @@
 
 #include "core/base/clock.h"
 #include "core/base/status_macros.h"
-#include "examples/qwen3_moe/amax_record.h"
+#include "tools/support/amax_record.h"
 #include "examples/qwen3_moe/byte_tokenizer.h"
-#include "examples/qwen3_moe/command_line.h"
+#include "tools/support/command_line.h"
 #include "examples/qwen3_moe/feed_text.h"
 #include "examples/qwen3_moe/generate.h"
-#include "examples/qwen3_moe/run_report.h"
+#include "tools/support/run_report.h"
 #include "model/quant/config/amax_file.h"
 
 namespace switchyard::qwen3_moe {

@@ -10,9 +10,9 @@
 
 #include "core/base/status_macros.h"
 #include "examples/qwen3_moe/decoder.h"
-#include "examples/qwen3_moe/golden.h"
+#include "tools/support/golden.h"
 #include "examples/qwen3_moe/reference_moe.h"
-#include "examples/qwen3_moe/verify.h"
+#include "tools/verify/verify.h"
 #include "model/checkpoint.h"
 
 namespace switchyard::qwen3_moe {

@@ -1,0 +1,147 @@
+// The programs as a user meets them: output, last lines, exit codes.
+#include <cstdio>
+#include <string>
+#include <sys/wait.h>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+#include "tests/tools/support/golden_builder.h"
+#include "tests/model/family_checkpoints.h"
+#include "tests/testing/temp_dir.h"
+
+namespace switchyard::qwen3_moe {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+
+struct Ran {
+  int code = -1;
+  std::string out;
+  std::string err;
+};
+
+// Runs `program` of the build with `arguments`, as a shell would.
+Ran RunProgram(absl::string_view program, absl::string_view arguments) {
+  const testing::TempDir dir;
+  const std::string command = absl::StrCat(SY_BIN_DIR "/", program, " ", arguments, " > ",
+                                           dir.Join("out"), " 2> ", dir.Join("err"));
+  const int status = std::system(command.c_str());
+  return {.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1,
+          .out = testing::ReadBytes(dir.Join("out")),
+          .err = testing::ReadBytes(dir.Join("err"))};
+}
+
+constexpr char kModel[] = "--moe reference --model " SY_SHIPPED_MODEL;
+constexpr char kGolden[] = " --golden " SY_SHIPPED_MODEL "/golden.safetensors";
+constexpr char kText[] = " --text " SY_SHIPPED_MODEL "/eval.txt";
+
+TEST(ProgramsTest, VerifyPassesTheShippedGoldens) {
+  const Ran table = RunProgram("verify", absl::StrCat(kModel, kGolden));
+  const Ran json = RunProgram("verify", absl::StrCat(kModel, kGolden, " --format json"));
+
+  EXPECT_EQ(table.code, 0) << table.err;
+  EXPECT_THAT(table.out, EndsWith("verified: within bounds\n"));
+  EXPECT_EQ(json.code, 0);
+  EXPECT_EQ(nlohmann::json::parse(json.out)["verdict"], "pass");
+}
+
+TEST(ProgramsTest, VerifyExitsWithOneOutsideTheBounds) {
+  const testing::TempDir dir;
+  GoldenBuilder builder;
+  const std::vector<float> in(256, 0.5F);
+  const std::vector<float> out(256, 1.0F);
+  const std::string golden =
+      builder.Floats("x.l2.moe_in", 1, in).Floats("x.l2.moe_out", 1, out).Write(dir);
+
+  const Ran ran = RunProgram("verify", absl::StrCat(kModel, " --golden ", golden));
+
+  EXPECT_EQ(ran.code, 1);
+  EXPECT_THAT(ran.out, HasSubstr("FAIL block x layer 2: pooled calc_diff"));
+}
+
+TEST(ProgramsTest, VerifyExitsWithTwoWhenItCannotCheck) {
+  const Ran no_file = RunProgram("verify", absl::StrCat(kModel, " --golden /no/such/file"));
+  const Ran not_golden = RunProgram(
+      "verify",
+      absl::StrCat(kModel, " --golden " SY_SHIPPED_MODEL "/model.safetensors --format json"));
+  const Ran no_model =
+      RunProgram("verify", absl::StrCat("--moe reference --model /no/such/model", kGolden));
+  const Ran no_options = RunProgram("verify", "");
+
+  for (const Ran* ran : {&no_file, &not_golden, &no_model, &no_options}) {
+    EXPECT_EQ(ran->code, 2);
+    EXPECT_THAT(ran->err, ::testing::Not(IsEmpty()));
+  }
+  EXPECT_THAT(no_file.err, HasSubstr("/no/such/file"));
+  EXPECT_THAT(not_golden.err, HasSubstr("nothing in it can be checked"));
+  EXPECT_EQ(nlohmann::json::parse(not_golden.out)["verdict"], "could not check");
+}
+
+// Before anything is deployed, so that nobody waits for workers first.
+TEST(ProgramsTest, EveryProgramRefusesAModelWithoutADecoder) {
+  const testing::TempDir mixtral;
+  WriteFamily(testing::MixtralFamily(), mixtral);
+  const std::string model = " --model " + mixtral.path();
+  const Ran refused[] = {RunProgram("verify", absl::StrCat(model, kGolden)),
+                         RunProgram("eval", absl::StrCat(model, kText)),
+                         RunProgram("generate", absl::StrCat(model, " --prompt a"))};
+
+  for (const Ran& ran : refused) {
+    EXPECT_EQ(ran.code, 2);
+    EXPECT_THAT(ran.out, IsEmpty());
+    EXPECT_THAT(ran.err, HasSubstr("UNSUPPORTED"));
+    EXPECT_THAT(ran.err, HasSubstr("'mixtral'; deploy its experts (syctl apply)"));
+  }
+}
+
+TEST(ProgramsTest, EvalPrintsBitsPerByteLast) {
+  const Ran met = RunProgram("eval", absl::StrCat(kModel, kText, " --windows 1"));
+  ASSERT_EQ(met.code, 0) << met.err;
+  const std::string last = met.out.substr(met.out.rfind('\n', met.out.size() - 2) + 1);
+  EXPECT_THAT(last, ::testing::MatchesRegex("bits per byte [0-9]\\.[0-9][0-9][0-9][0-9]\n"));
+  EXPECT_THAT(met.err, IsEmpty()) << "progress is for terminals";
+
+  const std::string figure = last.substr(14, 6);
+  const Ran expected =
+      RunProgram("eval", absl::StrCat(kModel, kText, " --windows 1 --expect ", figure));
+  const Ran missed =
+      RunProgram("eval", absl::StrCat(kModel, kText, " --windows 1 --expect 3 --format json"));
+
+  EXPECT_EQ(expected.code, 0);
+  EXPECT_EQ(missed.code, 1);
+  EXPECT_EQ(nlohmann::json::parse(missed.out)["verdict"], "fail");
+}
+
+TEST(ProgramsTest, EvalExitsWithTwoWhenItCannotMeasure) {
+  EXPECT_EQ(RunProgram("eval", absl::StrCat(kModel, kText, " --windows 118")).code, 2);
+  EXPECT_EQ(RunProgram("eval", absl::StrCat(kModel, kText, " --windows 0")).code, 2);
+  EXPECT_EQ(RunProgram("eval", absl::StrCat(kModel, kText, " --windows -1")).code, 2);
+  EXPECT_EQ(RunProgram("eval", absl::StrCat(kModel, kText, " --windows 1 --expect 0")).code, 2);
+  EXPECT_EQ(RunProgram("eval", absl::StrCat(kModel, " --text /no/such/text")).code, 2);
+  EXPECT_EQ(RunProgram("eval", absl::StrCat(kModel, " --text " SY_SHIPPED_MODEL)).code, 2);
+}
+
+TEST(ProgramsTest, GenerateGoesOnFromThePrompt) {
+  const Ran ran =
+      RunProgram("generate", absl::StrCat(kModel, " --prompt 'SQLite is ' --tokens 20"));
+
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_EQ(ran.out, "SQLite is a single content of \n");
+  EXPECT_THAT(ran.err, StartsWith("prefill     10 tokens"));
+}
+
+TEST(ProgramsTest, GenerateExitsWithTwoOnBadInput) {
+  EXPECT_EQ(RunProgram("generate", absl::StrCat(kModel, " --prompt '' --tokens 5")).code, 2);
+  EXPECT_EQ(RunProgram("generate", absl::StrCat(kModel, " --prompt a --tokens 99999")).code, 2);
+  EXPECT_EQ(RunProgram("generate", absl::StrCat(kModel, " --prompt a --top-p 2")).code, 2);
+  EXPECT_EQ(RunProgram("generate", "--model " SY_SHIPPED_MODEL " --prompt a --moe magic").code, 2);
+}
+
+}  // namespace
+}  // namespace switchyard::qwen3_moe

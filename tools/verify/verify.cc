@@ -1,0 +1,106 @@
+#include "tools/verify/verify.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+#include "core/base/error.h"
+#include "core/base/status_macros.h"
+#include "tools/support/hashed_moe.h"
+#include "tools/verify/verify_parts.h"
+
+namespace switchyard::qwen3_moe {
+namespace {
+
+void JudgeBlock(const BlockResult& block, VerifyReport& report) {
+  const std::string where = absl::StrCat("block ", block.name, " layer ", block.layer.value, ": ");
+  if (!block.refused.ok()) {
+    report.failures.push_back(absl::StrCat(where, "refused: ", block.refused.message(), " (",
+                                           ReasonName(ReasonOf(block.refused)), ")"));
+    return;
+  }
+  if (!(block.pooled_diff <= report.bounds.pooled_diff_max)) {
+    report.failures.push_back(absl::StrFormat("%spooled calc_diff %.4g is above %.4g", where,
+                                              block.pooled_diff, report.bounds.pooled_diff_max));
+  }
+  if (!(block.worst_row_diff <= report.bounds.row_diff_max)) {
+    report.failures.push_back(absl::StrFormat("%scalc_diff %.4g of row %d is above %.4g", where,
+                                              block.worst_row_diff, block.worst_row,
+                                              report.bounds.row_diff_max));
+  }
+}
+
+void JudgeTexts(VerifyReport& report) {
+  for (const TextResult& text : report.texts) {
+    report.positions += text.positions;
+    report.agreed += text.agreed;
+    if (!text.refused.ok()) {
+      report.failures.push_back(absl::StrCat("text ", text.name,
+                                             ": refused: ", text.refused.message(), " (",
+                                             ReasonName(ReasonOf(text.refused)), ")"));
+    }
+  }
+  const double wanted = report.bounds.top1_agreement_min * static_cast<double>(report.positions);
+  if (static_cast<double>(report.agreed) < wanted) {
+    report.failures.push_back(
+        absl::StrFormat("top-1 agreement: %d of %d positions, fewer than %.4g %%", report.agreed,
+                        report.positions, report.bounds.top1_agreement_min * 100));
+  }
+}
+
+void NoteWhatIsNotChecked(const GoldenFile& golden, VerifyReport& report) {
+  for (const GoldenText& text : golden.texts()) {
+    if (text.ids.empty()) {
+      report.notes.push_back(
+          absl::StrCat("text ", text.name, " is not checked: the file has no ", text.name, ".ids"));
+    }
+  }
+  if (!golden.ignored().empty()) {
+    report.notes.push_back(absl::StrCat(golden.ignored().size(),
+                                        " tensor(s) of the file are no part of the golden format"));
+  }
+}
+
+}  // namespace
+
+GoldenShape GoldenShapeOf(const DecoderDims& dims) {
+  return {.layers = dims.layers,
+          .hidden = dims.hidden,
+          .vocab = dims.vocab,
+          .positions = dims.max_positions};
+}
+
+absl::StatusOr<VerifyReport> Verify(const VerifyParts& parts, const VerifyBounds& bounds) {
+  VerifyReport report;
+  report.bounds = bounds;
+  HashedMoe moe(parts.moe);
+  NoteWhatIsNotChecked(parts.golden, report);
+  for (const GoldenBlock& block : parts.golden.blocks()) {
+    SY_ASSIGN_OR_RETURN(const GoldenBlockData data, parts.golden.ReadBlock(block));
+    SY_ASSIGN_OR_RETURN(BlockResult result, CheckBlock({.router = parts.decoder.router(block.layer),
+                                                        .block = block,
+                                                        .data = data,
+                                                        .moe = moe.prefill(),
+                                                        .bounds = bounds}));
+    JudgeBlock(result, report);
+    report.blocks.push_back(std::move(result));
+  }
+  for (const GoldenText& text : parts.golden.texts()) {
+    if (text.ids.empty()) continue;
+    SY_ASSIGN_OR_RETURN(TextResult result,
+                        CheckText({.decoder = parts.decoder, .text = text, .moe = moe}));
+    report.texts.push_back(std::move(result));
+  }
+  JudgeTexts(report);
+  report.digest = moe.Finish();
+  SY_ASSIGN_OR_RETURN(report.experts, moe.Report());
+  for (const WorkerReport& worker : report.experts.workers) {
+    for (const std::string& difference : worker.differences) {
+      report.failures.push_back(absl::StrCat("worker ", worker.worker, ": ", difference));
+    }
+  }
+  return report;
+}
+
+}  // namespace switchyard::qwen3_moe

@@ -1,0 +1,94 @@
+// Checks a MoE layer, in this process or behind a deployment, against a golden file.
+//
+// Blocks: each `<name>.lL.moe_in` is routed here, in FP32, by the layer's own router and sent to
+// the MoE function; what comes back is compared with moe_out by calc_diff, pooled and row by row.
+// A row whose router logits k and k+1 are nearly equal may match with either choice.
+// Texts: logits are teacher-forced and compared by their largest; greedy text is shown beside the
+// golden one and never decides.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "core/base/hash.h"
+#include "core/ids.h"
+#include "examples/qwen3_moe/decoder.h"
+#include "tools/support/golden.h"
+#include "tools/support/moe_provider.h"
+
+namespace switchyard::qwen3_moe {
+
+struct VerifyBounds {
+  double pooled_diff_max = 1.5e-5;
+  double row_diff_max = 2.5e-5;
+  double top1_agreement_min = 0.98;  // over all positions of all texts
+  float near_tie = 1e-3F;            // router logits closer than this are nearly equal
+};
+
+struct BlockResult {
+  std::string name;
+  LayerId layer;
+  std::size_t rows = 0;
+  double pooled_diff = 0;
+  double worst_row_diff = 0;
+  std::size_t worst_row = 0;
+  std::size_t near_ties = 0;     // rows
+  std::size_t other_choice = 0;  // near ties that matched with expert k+1 in place of k
+  absl::Status refused;          // not OK: the MoE function refused a row; the numbers are void
+  bool passed = false;
+};
+
+// Where two greedy texts part for the first time.
+struct GreedyDifference {
+  std::size_t position = 0;  // in the text, prompt included
+  // Our logits there: that of our token minus that of the golden token. Small: a near tie.
+  double logit_gap = 0;
+};
+struct GreedyResult {
+  std::vector<std::int32_t> prompt;
+  std::vector<std::int32_t> golden;  // without the prompt
+  std::vector<std::int32_t> ours;    // of the same length
+  std::optional<GreedyDifference> difference;
+};
+
+struct TextResult {
+  std::string name;
+  std::size_t positions = 0;  // with golden logits
+  std::size_t agreed = 0;
+  std::optional<GreedyResult> greedy;
+  absl::Status refused;  // as above
+};
+
+struct VerifyReport {
+  VerifyBounds bounds;
+  std::vector<BlockResult> blocks;
+  std::vector<TextResult> texts;
+  std::size_t positions = 0;  // of all texts
+  std::size_t agreed = 0;
+  Sha256Digest digest;  // of every answer, row by row: equal digests, bit-equal answers
+  ExpertsReport experts;
+  std::vector<std::string> notes;     // what was not checked, and why
+  std::vector<std::string> failures;  // one sentence each, naming block or worker; empty: passed
+  [[nodiscard]] bool passed() const { return failures.empty(); }
+};
+
+// What a golden file must fit to be checked with `dims`.
+GoldenShape GoldenShapeOf(const DecoderDims& dims);
+
+struct VerifyParts {
+  const Decoder& decoder;
+  const GoldenFile& golden;
+  MoeProvider& moe;
+};
+
+// What stands in a report is a verdict; an error is a check that could not be made: a golden file
+// that cannot be read, or experts that are not there (kUnavailable, kDeadlineExceeded, kCancelled
+// from the MoE function). Any other refusal of the MoE function fails its block or text.
+absl::StatusOr<VerifyReport> Verify(const VerifyParts& parts, const VerifyBounds& bounds);
+
+}  // namespace switchyard::qwen3_moe

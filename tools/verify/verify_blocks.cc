@@ -1,0 +1,142 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "core/format/calc_diff.h"
+#include "core/base/status_macros.h"
+#include "examples/qwen3_moe/experts_call.h"
+#include "examples/qwen3_moe/router.h"
+#include "tools/verify/verify_parts.h"
+
+namespace switchyard::qwen3_moe {
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+// The logits on both sides of the cut between the chosen experts and the others.
+struct Cut {
+  float last_chosen = std::numeric_limits<float>::infinity();
+  float first_left = -std::numeric_limits<float>::infinity();
+};
+
+bool Contains(std::span<const std::int32_t> ids, std::size_t expert) {
+  return std::find(ids.begin(), ids.end(), static_cast<std::int32_t>(expert)) != ids.end();
+}
+
+Cut CutOf(std::span<const float> logits, std::span<const std::int32_t> chosen) {
+  Cut cut;
+  for (std::size_t e = 0; e < logits.size(); ++e) {
+    if (Contains(chosen, e)) {
+      cut.last_chosen = std::min(cut.last_chosen, logits[e]);
+    } else {
+      cut.first_left = std::max(cut.first_left, logits[e]);
+    }
+  }
+  return cut;
+}
+
+// One row of a block with our routing of it.
+struct Row {
+  std::span<const float> x;
+  std::span<const float> wanted;
+  std::span<const float> logits;
+  std::span<const std::int32_t> ids;
+};
+
+// The sums of `row` when it is routed to `ids`.
+absl::StatusOr<DiffSums> SumsWith(const BlockCheck& check, const Row& row,
+                                  std::vector<std::int32_t> ids) {
+  Routing routing{.top_k = ids.size(),
+                  .ids = std::move(ids),
+                  .weights = std::vector<float>(row.ids.size()),
+                  .logits = {}};
+  WeighRow(row.logits, check.router.rule(), {.ids = routing.ids, .weights = routing.weights});
+  std::vector<float> y(row.x.size(), kNan);
+  SY_RETURN_IF_ERROR(
+      RunExperts({.layer = check.block.layer, .x = row.x, .routing = routing, .y = y}, check.moe));
+  DiffSums sums;
+  sums.Add(y, row.wanted);
+  return sums;
+}
+
+// Tries every exchange of a chosen expert at the cut for one left out at the cut, until one is
+// within the bound; `best` becomes the closest of all.
+absl::StatusOr<bool> TryOtherChoices(const BlockCheck& check, const Row& row, DiffSums& best) {
+  const Cut cut = CutOf(row.logits, row.ids);
+  for (std::size_t k = 0; k < row.ids.size(); ++k) {
+    const float chosen = row.logits[static_cast<std::size_t>(row.ids[k])];
+    if (!(chosen - cut.first_left < check.bounds.near_tie)) continue;
+    for (std::size_t e = 0; e < row.logits.size(); ++e) {
+      if (Contains(row.ids, e)) continue;
+      if (!(cut.last_chosen - row.logits[e] < check.bounds.near_tie)) continue;
+      std::vector<std::int32_t> ids(row.ids.begin(), row.ids.end());
+      ids[k] = static_cast<std::int32_t>(e);
+      SY_ASSIGN_OR_RETURN(const DiffSums sums, SumsWith(check, row, std::move(ids)));
+      if (std::isnan(best.Diff()) || sums.Diff() < best.Diff()) best = sums;
+      if (best.Diff() <= check.bounds.row_diff_max) return true;
+    }
+  }
+  return false;
+}
+
+// Fills `result` from the rows `y` that came back.
+absl::Status Compare(const BlockCheck& check, const Routing& routing, std::span<const float> y,
+                     BlockResult& result) {
+  const std::size_t width = y.size() / result.rows;
+  const std::size_t experts = check.router.experts();
+  DiffSums pooled;
+  for (std::size_t r = 0; r < result.rows; ++r) {
+    const Row row{.x = std::span(check.data.in).subspan(r * width, width),
+                  .wanted = std::span(check.data.out).subspan(r * width, width),
+                  .logits = std::span(routing.logits).subspan(r * experts, experts),
+                  .ids = std::span(routing.ids).subspan(r * routing.top_k, routing.top_k)};
+    DiffSums sums;
+    sums.Add(y.subspan(r * width, width), row.wanted);
+    const Cut cut = CutOf(row.logits, row.ids);
+    if (cut.last_chosen - cut.first_left < check.bounds.near_tie) {
+      ++result.near_ties;
+      if (!(sums.Diff() <= check.bounds.row_diff_max)) {
+        SY_ASSIGN_OR_RETURN(const bool matched, TryOtherChoices(check, row, sums));
+        if (matched) ++result.other_choice;
+      }
+    }
+    pooled.Add(sums);
+    // NaN is the worst of all and stays it.
+    if (r == 0 || (!std::isnan(result.worst_row_diff) && !(sums.Diff() <= result.worst_row_diff))) {
+      result.worst_row_diff = sums.Diff();
+      result.worst_row = r;
+    }
+  }
+  result.pooled_diff = pooled.Diff();
+  result.passed = result.pooled_diff <= check.bounds.pooled_diff_max &&
+                  result.worst_row_diff <= check.bounds.row_diff_max;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+bool MeansUnreachable(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
+         absl::IsCancelled(status);
+}
+
+absl::StatusOr<BlockResult> CheckBlock(const BlockCheck& check) {
+  BlockResult result;
+  result.name = check.block.name;
+  result.layer = check.block.layer;
+  result.rows = check.block.rows;
+  const Routing routing = check.router.Route(check.data.in);
+  // Poisoned, so that an element that nobody writes cannot pass.
+  std::vector<float> y(check.data.in.size(), kNan);
+  absl::Status status = RunExperts(
+      {.layer = check.block.layer, .x = check.data.in, .routing = routing, .y = y}, check.moe);
+  if (status.ok()) status = Compare(check, routing, y, result);
+  if (MeansUnreachable(status)) return status;
+  if (!status.ok()) result.passed = false;
+  result.refused = std::move(status);
+  return result;
+}
+
+}  // namespace switchyard::qwen3_moe

@@ -1,0 +1,36 @@
+// The two checks that Verify is made of. Internal to verify.
+#pragma once
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "examples/qwen3_moe/decoder.h"
+#include "tools/support/golden.h"
+#include "examples/qwen3_moe/moe_call.h"
+#include "tools/support/moe_provider.h"
+#include "tools/verify/verify.h"
+
+namespace switchyard::qwen3_moe {
+
+// True when `status` says that the experts are not there, rather than that they refused.
+bool MeansUnreachable(const absl::Status& status);
+
+struct BlockCheck {
+  const Router& router;
+  const GoldenBlock& block;
+  const GoldenBlockData& data;
+  const MoePath& moe;
+  const VerifyBounds& bounds;
+};
+// Errors: an unreachable MoE function; a refusal is in the result.
+absl::StatusOr<BlockResult> CheckBlock(const BlockCheck& check);
+
+struct TextCheck {
+  const Decoder& decoder;
+  const GoldenText& text;  // with ids
+  MoeProvider& moe;
+};
+// Errors: as above, and those of Decoder::Forward.
+absl::StatusOr<TextResult> CheckText(const TextCheck& check);
+
+}  // namespace switchyard::qwen3_moe
