@@ -13,7 +13,7 @@
 #include "bench/moe_batch.h"
 #include "bench/served_model.h"
 #include "core/base/log.h"
-#include "deploy/local/in_process_deployment.h"
+#include "harness/in_process_deployment.h"
 
 namespace switchyard::bench {
 namespace {

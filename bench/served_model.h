@@ -8,7 +8,7 @@
 #include <string>
 
 #include "client/client.h"
-#include "deploy/local/local_deployment.h"
+#include "harness/local_deployment.h"
 
 namespace switchyard::bench {
 

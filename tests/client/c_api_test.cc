@@ -10,7 +10,7 @@
 
 #include "client/handle_pool.h"
 #include "client/switchyard.h"
-#include "deploy/local/local_deployment.h"
+#include "harness/local_deployment.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
 

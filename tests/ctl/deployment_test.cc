@@ -6,7 +6,7 @@
 #include "gtest/gtest.h"
 
 #include "ctl/json.h"
-#include "deploy/local/local_deployment.h"
+#include "harness/local_deployment.h"
 #include "tests/model/family_checkpoints.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"

@@ -6,7 +6,7 @@
 
 #include "gtest/gtest.h"
 
-#include "deploy/local/in_process_deployment.h"
+#include "harness/in_process_deployment.h"
 #include "tests/e2e/random_step.h"
 #include "tests/model/family_checkpoints.h"
 #include "tests/reference/calc_diff.h"

@@ -8,7 +8,7 @@
 
 #include "gtest/gtest.h"
 
-#include "deploy/local/in_process_deployment.h"
+#include "harness/in_process_deployment.h"
 #include "tests/e2e/golden_step.h"
 #include "tests/e2e/served_golden.h"
 #include "tests/testing/status_matchers.h"

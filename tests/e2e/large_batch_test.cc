@@ -6,7 +6,7 @@
 #include "gtest/gtest.h"
 
 #include "core/rng.h"
-#include "deploy/local/in_process_deployment.h"
+#include "harness/in_process_deployment.h"
 #include "model/expert_weights.h"
 #include "model/synthetic_model.h"
 #include "tests/reference/calc_diff.h"

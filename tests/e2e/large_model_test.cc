@@ -14,7 +14,7 @@
 #include "gtest/gtest.h"
 
 #include "core/activation_format.h"
-#include "deploy/local/in_process_deployment.h"
+#include "harness/in_process_deployment.h"
 #include "tests/e2e/large_checkpoint.h"
 #include "tests/e2e/random_step.h"
 #include "tests/reference/calc_diff.h"

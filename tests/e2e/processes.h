@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "client/client.h"
-#include "deploy/local/local_deployment.h"
+#include "harness/local_deployment.h"
 #include "tests/e2e/batch.h"
 #include "tests/testing/status_matchers.h"
 

@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
-#include "deploy/local/in_process_deployment.h"
+#include "harness/in_process_deployment.h"
 #include "tests/e2e/golden_step.h"
 #include "tests/e2e/served_golden.h"
 #include "tests/testing/status_matchers.h"

@@ -7,7 +7,7 @@
 
 #include "gtest/gtest.h"
 
-#include "deploy/local/in_process_deployment.h"
+#include "harness/in_process_deployment.h"
 #include "model/checkpoint.h"
 #include "model/expert_weights.h"
 #include "model/quant/layout/dequantize.h"

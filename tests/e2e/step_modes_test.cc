@@ -7,7 +7,7 @@
 #include "gtest/gtest.h"
 
 #include "client/step_sessions.h"
-#include "deploy/local/in_process_deployment.h"
+#include "harness/in_process_deployment.h"
 #include "tests/e2e/batch.h"
 #include "tests/reference/calc_diff.h"
 #include "tests/testing/status_matchers.h"

@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 
 #include "core/base/clock.h"
-#include "deploy/local/child_process.h"
+#include "harness/child_process.h"
 #include "tests/testing/temp_dir.h"
 
 namespace switchyard::testing {

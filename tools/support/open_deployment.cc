@@ -10,9 +10,9 @@
 #include "core/resolve/dtype_option.h"
 #include "core/resolve/mode_resolver.h"
 #include "core/base/status_macros.h"
-#include "deploy/local/in_process_deployment.h"
-#include "deploy/local/interrupt_guard.h"
-#include "deploy/local/local_deployment.h"
+#include "harness/in_process_deployment.h"
+#include "harness/interrupt_guard.h"
+#include "harness/local_deployment.h"
 #include "tools/support/deployment_moe.h"
 
 namespace switchyard::qwen3_moe {

@@ -8,7 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "deploy/local/local_deployment.h"
+#include "harness/local_deployment.h"
 #include "tests/e2e/served_golden.h"
 #include "tests/examples/qwen3_moe/shipped_model.h"
 #include "tests/testing/random_tensors.h"

@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "deploy/local/child_process.h"
+#include "harness/child_process.h"
 
 namespace switchyard {
 

@@ -1,4 +1,4 @@
-#include "deploy/local/child_process.h"
+#include "harness/child_process.h"
 
 #include <filesystem>
 #include <signal.h>

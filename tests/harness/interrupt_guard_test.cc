@@ -1,5 +1,5 @@
 // In processes of their own: signals belong to the whole process.
-#include "deploy/local/interrupt_guard.h"
+#include "harness/interrupt_guard.h"
 
 #include <cstdio>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-#include "deploy/local/interrupt_guard.h"
+#include "harness/interrupt_guard.h"
 
 #include <pthread.h>
 #include <unistd.h>

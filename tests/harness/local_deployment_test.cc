@@ -1,4 +1,4 @@
-#include "deploy/local/local_deployment.h"
+#include "harness/local_deployment.h"
 
 #include <filesystem>
 #include <fstream>

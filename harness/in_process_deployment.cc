@@ -1,4 +1,4 @@
-#include "deploy/local/in_process_deployment.h"
+#include "harness/in_process_deployment.h"
 
 #include <algorithm>
 #include <condition_variable>
