@@ -7,8 +7,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 
-#include "client/plan_summary.h"
-#include "client/text_table.h"
+#include "report/plan_summary.h"
+#include "report/text_table.h"
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
 #include "ctl/describe.h"

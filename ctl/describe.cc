@@ -8,8 +8,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 
-#include "client/plan_summary.h"
-#include "client/text_table.h"
+#include "report/plan_summary.h"
+#include "report/text_table.h"
 #include "core/base/error.h"
 #include "core/resolve/dtype_option.h"
 #include "services/convert/enum_words.h"

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 
-#include "client/plan_summary.h"
+#include "report/plan_summary.h"
 #include "core/base/error.h"
 #include "core/resolve/mode_limits.h"
 #include "core/resolve/what_if.h"

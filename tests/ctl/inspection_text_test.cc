@@ -4,7 +4,7 @@
 #include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
 
-#include "client/text_table.h"
+#include "report/text_table.h"
 #include "tests/model/quant/whole_checkpoints.h"
 #include "tests/testing/status_matchers.h"
 

@@ -5,8 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
-#include "client/plan_summary.h"
-#include "client/text_table.h"
+#include "report/plan_summary.h"
+#include "report/text_table.h"
 
 namespace switchyard::qwen3_moe {
 namespace {

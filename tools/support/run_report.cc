@@ -6,7 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "nlohmann/json.hpp"
 
-#include "client/plan_summary.h"
+#include "report/plan_summary.h"
 #include "core/base/error.h"
 #include "core/quant_scheme.h"
 #include "core/format/wire_format.h"

@@ -1,4 +1,4 @@
-#include "client/text_table.h"
+#include "report/text_table.h"
 
 #include <algorithm>
 #include <utility>

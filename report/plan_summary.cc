@@ -1,4 +1,4 @@
-#include "client/plan_summary.h"
+#include "report/plan_summary.h"
 
 #include <algorithm>
 #include <iterator>

@@ -1,4 +1,4 @@
-#include "client/plan_summary.h"
+#include "report/plan_summary.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

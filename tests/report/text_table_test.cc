@@ -1,4 +1,4 @@
-#include "client/text_table.h"
+#include "report/text_table.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
