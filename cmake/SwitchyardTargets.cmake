@@ -7,7 +7,7 @@ file(STRINGS "${PROJECT_SOURCE_DIR}/cmake/LAYERS" _sy_layer_lines REGEX "^[a-z]"
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/cmake/LAYERS")
 set(SWITCHYARD_LAYERS "")
 foreach(_line IN LISTS _sy_layer_lines)
-  string(REGEX MATCH "^([a-z/_]+)[ ]*:(.*)$" _ "${_line}")
+  string(REGEX MATCH "^([a-z0-9/_]+)[ ]*:(.*)$" _ "${_line}")
   set(_name "${CMAKE_MATCH_1}")
   string(STRIP "${CMAKE_MATCH_2}" _allowed)
   separate_arguments(_allowed)
