@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "bench/measure.h"
-#include "core/format/bf16.h"
 #include "core/base/status_macros.h"
+#include "core/format/bf16.h"
 #include "worker/registry/device_registry.h"
 
 namespace switchyard::bench {

@@ -41,8 +41,8 @@ std::size_t RowsOf(const MoeBatch& batch, DispatchMode mode) {
   return rows;
 }
 
-OpenSessionOrder OrderOf(DispatchMode mode) {
-  OpenSessionOrder order;
+OpenSessionRequest OrderOf(DispatchMode mode) {
+  OpenSessionRequest order;
   order.deployment = "local";
   order.mode = mode;
   order.max_tokens = kTokens;

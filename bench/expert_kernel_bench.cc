@@ -22,8 +22,8 @@
 
 #include "bench/read_bandwidth.h"
 #include "core/rng.h"
-#include "worker/device/cpu/machine/cpuid.h"
 #include "worker/device/cpu/kernel/kernels.h"
+#include "worker/device/cpu/machine/cpuid.h"
 #include "worker/registry/device_registry.h"
 
 namespace switchyard::bench {

@@ -11,8 +11,8 @@
 #include "model/model_config.h"
 #include "worker/device/device_backend.h"
 #include "worker/expert/chunk_executor.h"
-#include "worker/routing/dispatch_plan.h"
 #include "worker/expert/layer_runtime.h"
+#include "worker/routing/dispatch_plan.h"
 #include "worker/source/p2p/step.h"
 
 namespace switchyard::bench {

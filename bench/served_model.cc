@@ -54,7 +54,7 @@ ServedSession ServedModel::Open(const SessionWish& wish) const {
   }
   ServedSession served;
   served.client = OrExit(Client::Connect(options));
-  OpenSessionOrder order;
+  OpenSessionRequest order;
   order.deployment = "local";
   order.phase = wish.phase;
   order.mode = wish.mode;

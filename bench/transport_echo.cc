@@ -6,8 +6,8 @@
 
 #include "bench/measure.h"
 #include "core/rng.h"
-#include "worker/transport/frame.h"
 #include "worker/registry/transport_registry.h"
+#include "worker/transport/frame.h"
 
 namespace switchyard::bench {
 namespace {

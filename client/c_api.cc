@@ -95,7 +95,7 @@ absl::Status UsedStep() {
                    "this step was waited for before; submit again");
 }
 
-absl::Status OrderOf(const sy_session_options& options, switchyard::OpenSessionOrder* order) {
+absl::Status OrderOf(const sy_session_options& options, switchyard::OpenSessionRequest* order) {
   if (options.phase > SY_PHASE_MIXED) return BadField("phase");
   if (options.mode > SY_MODE_LOW_LATENCY) return BadField("mode");
   if (options.y_dtype > SY_DTYPE_BF16) return BadField("y_dtype");
@@ -196,7 +196,7 @@ sy_code sy_session_open(sy_client* client, const sy_session_options* options, sy
   *out = nullptr;
   if (!IsStamped(options)) return client->Keep(BadField("options.size"));
   if (client->client == nullptr) return client->Keep(BadField("client"));
-  switchyard::OpenSessionOrder order;
+  switchyard::OpenSessionRequest order;
   if (const absl::Status valid = OrderOf(*options, &order); !valid.ok()) {
     return client->Keep(valid);
   }

@@ -38,7 +38,7 @@ Client::Client(ClientOptions options, ClientParts parts)
 
 Client::~Client() = default;
 
-absl::StatusOr<std::unique_ptr<MoeSession>> Client::Open(const OpenSessionOrder& order) {
+absl::StatusOr<std::unique_ptr<MoeSession>> Client::Open(const OpenSessionRequest& order) {
   if (source_ == nullptr) {
     SY_ASSIGN_OR_RETURN(OpenedGateway opened, OpenGatewaySession({.steps = steps_.get(),
                                                                   .sessions = sessions_.get(),
@@ -55,7 +55,7 @@ absl::StatusOr<std::unique_ptr<MoeSession>> Client::Open(const OpenSessionOrder&
   return MakeSourceMoeSession(source_.get(), session, sessions_.get(), options_.timeout);
 }
 
-absl::StatusOr<std::unique_ptr<MoeSession>> Client::OpenWhenReady(const OpenSessionOrder& order,
+absl::StatusOr<std::unique_ptr<MoeSession>> Client::OpenWhenReady(const OpenSessionRequest& order,
                                                                   Duration ready_timeout) {
   const TimePoint until = clock_.Now() + ready_timeout;
   while (true) {

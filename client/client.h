@@ -48,10 +48,10 @@ class Client {
 
   // Blocks until every worker is attached, at most the options' timeout. The session keeps a
   // pointer to this client. Errors as CoordinatorService.OpenSession and ExpertService.Attach.
-  absl::StatusOr<std::unique_ptr<MoeSession>> Open(const OpenSessionOrder& order);
+  absl::StatusOr<std::unique_ptr<MoeSession>> Open(const OpenSessionRequest& order);
   // As Open, and asks again while the deployment has no committed epoch (NOT_READY), at most
   // `ready_timeout`.
-  absl::StatusOr<std::unique_ptr<MoeSession>> OpenWhenReady(const OpenSessionOrder& order,
+  absl::StatusOr<std::unique_ptr<MoeSession>> OpenWhenReady(const OpenSessionRequest& order,
                                                             Duration ready_timeout);
   [[nodiscard]] TransportStats transport_stats();
   // The gateway's worker id, once a session is open through it; empty in p2p.

@@ -28,7 +28,8 @@ absl::Status UsedTicket() {
 
 class GatewaySession final : public MoeSession, private StepSink {
  public:
-  GatewaySession(const GatewaySessionParts& parts, const OpenSessionOrder& order) : parts_(parts) {
+  GatewaySession(const GatewaySessionParts& parts, const OpenSessionRequest& order)
+      : parts_(parts) {
     stream_ = parts_.steps->Open(order, this);
   }
   ~GatewaySession() override { Close().IgnoreError(); }  // A destructor has nobody to tell.
@@ -76,7 +77,7 @@ class GatewaySession final : public MoeSession, private StepSink {
   std::condition_variable changed_;
   // Guarded by mutex_.
   GatewayGrant grant_;
-  std::unique_ptr<Binding> binding_;
+  std::unique_ptr<BoundPlan> binding_;
   std::map<std::uint64_t, Pending> pending_;
   std::uint64_t last_step_ = 0;
   bool ended_ = false;
@@ -86,8 +87,8 @@ class GatewaySession final : public MoeSession, private StepSink {
 
 void GatewaySession::OnOpened(const GatewayGrant& grant) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  absl::StatusOr<std::unique_ptr<Binding>> binding =
-      MakeBinding({grant.grant.plan, grant.grant.hash}, grant.grant.order, *parts_.device);
+  absl::StatusOr<std::unique_ptr<BoundPlan>> binding =
+      MakeBoundPlan({grant.grant.plan, grant.grant.hash}, grant.grant.order, *parts_.device);
   if (binding.ok()) {
     grant_ = grant;
     binding_ = *std::move(binding);
@@ -235,7 +236,7 @@ absl::Status GatewaySession::Close() {
 }  // namespace
 
 absl::StatusOr<OpenedGateway> OpenGatewaySession(const GatewaySessionParts& parts,
-                                                 const OpenSessionOrder& order) {
+                                                 const OpenSessionRequest& order) {
   auto session = std::make_unique<GatewaySession>(parts, order);
   SY_RETURN_IF_ERROR(session->WaitOpen());
   std::string worker_id = session->worker_id();

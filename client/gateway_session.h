@@ -29,6 +29,6 @@ struct OpenedGateway {
 // Blocks until the gateway has opened its session, at most `parts.timeout`. Errors as the gateway's
 // OpenSession; kUnavailable (TRANSPORT) when it cannot be reached.
 absl::StatusOr<OpenedGateway> OpenGatewaySession(const GatewaySessionParts& parts,
-                                                 const OpenSessionOrder& order);
+                                                 const OpenSessionRequest& order);
 
 }  // namespace switchyard

@@ -13,9 +13,9 @@
 #include "absl/status/statusor.h"
 
 #include "core/session_messages.h"
-#include "worker/source/session_channel.h"
 #include "worker/source/p2p/session.h"
 #include "worker/source/p2p/step.h"
+#include "worker/source/session_channel.h"
 
 namespace switchyard {
 

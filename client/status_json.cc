@@ -102,7 +102,7 @@ Json CountersJson(const SessionCounters& worker) {
 }
 
 // A grant names its mode; of one that does not nothing is promised, graphs least of all.
-void AddGraphs(const OpenSessionOrder& order, Json& out) {
+void AddGraphs(const OpenSessionRequest& order, Json& out) {
   const DispatchMode mode = order.mode.value_or(DispatchMode::kNormal);
   out["supports_graphs"] = SupportsGraphs(mode);
   if (!SupportsGraphs(mode)) out["no_graphs_because"] = Text(WhyNoGraphs(mode));
@@ -125,7 +125,7 @@ std::string ErrorJson(const absl::Status& status) {
 std::string ReportJson(const SessionReport& report) {
   Json workers = Json::array();
   for (const SessionCounters& worker : report.workers) workers.push_back(CountersJson(worker));
-  const OpenSessionOrder& order = report.grant.order;
+  const OpenSessionRequest& order = report.grant.order;
   Json all{{"session", ToHex(report.grant.session)},
            {"path", report.path},
            {"phase", Text(PhaseName(order.phase))},

@@ -12,7 +12,7 @@
 namespace switchyard {
 namespace {
 
-absl::Status CheckCommon(const OpenSessionOrder& common) {
+absl::Status CheckCommon(const OpenSessionRequest& common) {
   if (!common.mode && common.max_tokens == 0) return absl::OkStatus();
   const std::string field = common.mode ? "mode" : "max_tokens";
   return MakeError(
@@ -60,7 +60,7 @@ absl::StatusOr<std::unique_ptr<StepSessions>> StepSessions::Open(Client& client,
 
 absl::Status StepSessions::OpenPhase(Client& client, const StepSessionsOrder& order, Phase phase,
                                      Duration ready_timeout) {
-  OpenSessionOrder one = order.common;
+  OpenSessionRequest one = order.common;
   one.phase = phase;
   one.mode = ModeOfPhase(order.choice, phase);
   one.max_tokens = phase == Phase::kPrefill ? order.prefill_max_tokens : order.decode_max_tokens;

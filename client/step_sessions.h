@@ -29,7 +29,7 @@ struct StepSessionsOrder {
   // What the sessions have in common. Its phase is the part of inference that the engine does:
   // prefill or decode alone open the one session of that phase, mixed opens both. Its mode and
   // max_tokens stay unset: the fields below say them.
-  OpenSessionOrder common;
+  OpenSessionRequest common;
   std::optional<ModeChoice> choice = {};  // unset: the plan's mode for each phase
   // Largest batch of one step, in tokens; 0: the default of the session's mode.
   std::int32_t prefill_max_tokens = 0;

@@ -9,12 +9,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
-#include "core/device_profile.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
+#include "core/device_profile.h"
 #include "core/resolve/dispatch_resolver.h"
 #include "core/resolve/mode_limits.h"
 #include "core/resolve/mode_resolver.h"
-#include "core/base/status_macros.h"
 
 namespace switchyard {
 namespace {
@@ -169,7 +169,7 @@ DispatchRequest RequestFor(const DeploymentSpec& spec, const MoeShape& shape, La
   request.layer.runner = spec.moe_runner_backend;
   request.phase = phase.phase;
   request.mode = phase.mode;
-  request.wishes = spec.DtypeWishes();
+  request.wishes = spec.DtypeOverrides();
   request.flags = spec.coordinator_defaults.Flags();
   request.shape = shape;
   request.tokens = spec.max_tokens_per_step;

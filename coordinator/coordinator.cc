@@ -47,7 +47,7 @@ void Coordinator::EvaluateAll() {
       controller.Evaluate(now_);  // Now the epoch before can be retired.
     }
   }
-  SayGoodbyes();
+  ReleaseLeavers();
 }
 
 void Coordinator::MembersChanged() {
@@ -55,7 +55,7 @@ void Coordinator::MembersChanged() {
 }
 
 // A worker that asked to leave may go when nobody needs what it holds.
-void Coordinator::SayGoodbyes() {
+void Coordinator::ReleaseLeavers() {
   for (auto& [id, member] : members_.members()) {
     if (!member.leaving || member.said_goodbye || !member.connected()) continue;
     const bool needed =
@@ -239,12 +239,12 @@ DeploymentView Coordinator::Preview(const DeploymentRecord& record) const {
 }
 
 // By name, by model, or, with neither, whatever there is: one deployment alone needs no name.
-bool Coordinator::Asks(const OpenSessionOrder& order, const DeploymentSpec& spec) {
+bool Coordinator::Asks(const OpenSessionRequest& order, const DeploymentSpec& spec) {
   if (!order.deployment.empty()) return spec.name == order.deployment;
   return order.model.empty() || spec.model == order.model;
 }
 
-absl::StatusOr<DeploymentController*> Coordinator::FindFor(const OpenSessionOrder& order) {
+absl::StatusOr<DeploymentController*> Coordinator::FindFor(const OpenSessionRequest& order) {
   std::vector<std::string> names;
   for (auto& [name, controller] : deployments_) {
     if (Asks(order, controller.record().spec)) names.push_back(name);
@@ -274,12 +274,12 @@ absl::StatusOr<DeploymentController*> Coordinator::FindFor(const OpenSessionOrde
       {{"deployment", order.deployment}, {"model", order.model}});
 }
 
-absl::StatusOr<SessionGrant> Coordinator::Grant(const OpenSessionOrder& order) {
+absl::StatusOr<SessionGrant> Coordinator::Grant(const OpenSessionRequest& order) {
   SY_ASSIGN_OR_RETURN(DeploymentController * controller, FindFor(order));
   SY_RETURN_IF_ERROR(controller->CheckServes());
-  const PlanNews& serving = *controller->serving();
+  const PlanUpdate& serving = *controller->serving();
   SY_ASSIGN_OR_RETURN(
-      const OpenSessionOrder full,
+      const OpenSessionRequest full,
       CompleteOrder(order, controller->record(), serving.plan, controller->ServingCapabilities()));
   return sessions_.Open(full, serving, now_);
 }

@@ -71,15 +71,15 @@ class Coordinator {
 
   void EvaluateAll();
   void MembersChanged();
-  void SayGoodbyes();
+  void ReleaseLeavers();
   DeploymentController* Find(const std::string& deployment);
   [[nodiscard]] absl::Status CheckApply(const DeploymentSpec& spec) const;
   void FinishApply(RequestId request, const PendingApply& apply);
   [[nodiscard]] DeploymentView ViewOf(const DeploymentController& controller) const;
   [[nodiscard]] DeploymentView Preview(const DeploymentRecord& record) const;
-  static bool Asks(const OpenSessionOrder& order, const DeploymentSpec& spec);
-  absl::StatusOr<DeploymentController*> FindFor(const OpenSessionOrder& order);
-  absl::StatusOr<SessionGrant> Grant(const OpenSessionOrder& order);
+  static bool Asks(const OpenSessionRequest& order, const DeploymentSpec& spec);
+  absl::StatusOr<DeploymentController*> FindFor(const OpenSessionRequest& order);
+  absl::StatusOr<SessionGrant> Grant(const OpenSessionRequest& order);
 
   const CoordinatorOptions options_;
   Outbox out_;

@@ -213,9 +213,9 @@ bool DeploymentSpec::Serves(Phase phase) const {
                      [phase](const PhaseSpec& p) { return p.phase == phase; });
 }
 
-std::vector<DtypeWish> DeploymentSpec::DtypeWishes() const {
+std::vector<DtypeOverride> DeploymentSpec::DtypeOverrides() const {
   const std::string whole = absl::StrCat("deployment ", name);
-  std::vector<DtypeWish> wishes;
+  std::vector<DtypeOverride> wishes;
   if (const auto dtype = ChosenDtype(
           dispatcher_output_dtype.value_or(coordinator_defaults.dispatcher_output_dtype))) {
     const std::string default_source = absl::StrCat("the coordinator's ", kDtypeFlag);

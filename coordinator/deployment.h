@@ -19,7 +19,7 @@
 #include "core/resolve/decision_trace.h"
 #include "core/resolve/dtype_option.h"
 #include "core/resolve/dtype_order.h"
-#include "core/resolve/dtype_wish.h"
+#include "core/resolve/dtype_override.h"
 #include "core/resolve/layer_quant_config.h"
 #include "core/weight_manifest.h"
 
@@ -58,7 +58,7 @@ struct DeploymentSpec {
 
   [[nodiscard]] bool Serves(Phase phase) const;
   // Everything that is asked for about wire dtypes, each with the key or option that asks for it.
-  [[nodiscard]] std::vector<DtypeWish> DtypeWishes() const;
+  [[nodiscard]] std::vector<DtypeOverride> DtypeOverrides() const;
   friend bool operator==(const DeploymentSpec&, const DeploymentSpec&) = default;
 };
 

@@ -56,7 +56,7 @@ void DeploymentController::BeginPreparing(TimePoint now) {
   left_out_ = std::move(draft->left_out);
   Tell(draft->warnings);
   const PlanHash hash = HashOf(draft->plan);
-  change_->news = std::make_shared<const PlanNews>(PlanNews{std::move(draft->plan), hash});
+  change_->news = std::make_shared<const PlanUpdate>(PlanUpdate{std::move(draft->plan), hash});
   change_->record = record_;
   change_->nonce = context_.rng->Next();
   change_->EnterPhase(ChangePhase::kPreparing, now + context_.options->prepare_timeout);

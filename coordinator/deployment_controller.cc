@@ -39,7 +39,7 @@ DeploymentController::DeploymentController(ControllerContext context, RecoveredD
       serving_(std::move(stored.serving)),
       served_before_(std::move(stored.served_before)),
       started_at_(now) {
-  const auto expect = [this](const std::shared_ptr<const PlanNews>& news) {
+  const auto expect = [this](const std::shared_ptr<const PlanUpdate>& news) {
     if (news == nullptr) return;
     for (const PlanWorker& worker : news->plan.workers) expected_.insert(worker.id);
   };
@@ -338,7 +338,7 @@ void DeploymentController::ForgetOldStrikes(TimePoint now) {
 }
 
 bool DeploymentController::WasAnnounced(Epoch epoch, const PlanHash& hash) const {
-  const auto is = [&](const std::shared_ptr<const PlanNews>& news) {
+  const auto is = [&](const std::shared_ptr<const PlanUpdate>& news) {
     return news != nullptr && news->plan.epoch == epoch && news->hash == hash;
   };
   return is(serving_) || is(served_before_);

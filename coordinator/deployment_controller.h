@@ -68,10 +68,10 @@ class DeploymentController {
   // Takes every step that is due.
   void Evaluate(TimePoint now);
   // The plan that has come to serve since the last call; null when none has.
-  std::shared_ptr<const PlanNews> TakeNews() { return std::exchange(news_, nullptr); }
+  std::shared_ptr<const PlanUpdate> TakeNews() { return std::exchange(news_, nullptr); }
 
   [[nodiscard]] const DeploymentRecord& record() const { return *record_; }
-  [[nodiscard]] const std::shared_ptr<const PlanNews>& serving() const { return serving_; }
+  [[nodiscard]] const std::shared_ptr<const PlanUpdate>& serving() const { return serving_; }
   // Sources may hold this plan.
   [[nodiscard]] bool WasAnnounced(Epoch epoch, const PlanHash& hash) const;
   // OK while every worker of S is there and holds it; else kUnavailable (NOT_READY), saying why, or
@@ -142,9 +142,9 @@ class DeploymentController {
   ControllerContext context_;
   std::shared_ptr<const DeploymentRecord> record_;  // never null
   Epoch high_water_;
-  std::shared_ptr<const PlanNews> serving_;
-  std::shared_ptr<const PlanNews> served_before_;
-  std::shared_ptr<const PlanNews> news_;
+  std::shared_ptr<const PlanUpdate> serving_;
+  std::shared_ptr<const PlanUpdate> served_before_;
+  std::shared_ptr<const PlanUpdate> news_;
   std::optional<EpochChange> change_;
 
   bool dirty_ = true;                            // what ought to be may differ from what is

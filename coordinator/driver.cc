@@ -207,7 +207,7 @@ class Driver::Impl {
       return ApplyRequested{id, std::move(spec), dry_run};
     });
   }
-  void OpenSession(OpenSessionOrder order, SessionCallback done) {
+  void OpenSession(OpenSessionRequest order, SessionCallback done) {
     Request(opens_, std::move(done), [&](RequestId id) {
       return SessionRequested{id, std::move(order)};
     });
@@ -215,7 +215,7 @@ class Driver::Impl {
   void CloseSession(SessionId session, StatusCallback done) {
     Request(ends_, std::move(done), [&](RequestId id) { return SessionEnded{id, session}; });
   }
-  absl::StatusOr<WatchId> Watch(WatchOrder order, NewsSink* sink) {
+  absl::StatusOr<WatchId> Watch(WatchRequest order, PlanUpdateSink* sink) {
     const WatchId id{NextId()};
     watches_.Add(id, sink);
     const absl::Status asked = inbox_->Ask(WatchStarted{id, std::move(order)});
@@ -237,7 +237,7 @@ class Driver::Impl {
     inbox_->Stop();
     if (thread_.joinable()) thread_.join();
     streams_.EndAll([](WorkerStreamSink& sink) { sink.Close(Stopped()); });
-    watches_.EndAll([](NewsSink& sink) { sink.OnClosed(Stopped()); });
+    watches_.EndAll([](PlanUpdateSink& sink) { sink.OnClosed(Stopped()); });
     applies_.AnswerAll(Stopped());
     opens_.AnswerAll(Stopped());
     ends_.AnswerAll(Stopped());
@@ -296,11 +296,11 @@ class Driver::Impl {
   void Perform(AnswerApply& effect) { applies_.Answer(effect.request, std::move(effect.result)); }
   void Perform(AnswerSession& effect) { opens_.Answer(effect.request, std::move(effect.result)); }
   void Perform(const AnswerEnd& effect) { ends_.Answer(effect.request, absl::OkStatus()); }
-  void Perform(const SendNews& effect) {
-    watches_.Use(effect.watch, [&](NewsSink& sink) { sink.OnNews(effect.news); });
+  void Perform(const SendPlanUpdate& effect) {
+    watches_.Use(effect.watch, [&](PlanUpdateSink& sink) { sink.OnNews(effect.news); });
   }
   void Perform(const CloseWatch& effect) {
-    watches_.Use(effect.watch, [&](NewsSink& sink) { sink.OnClosed(effect.why); });
+    watches_.Use(effect.watch, [&](PlanUpdateSink& sink) { sink.OnClosed(effect.why); });
     watches_.Remove(effect.watch);
   }
   void Perform(const Report& effect) {
@@ -322,7 +322,7 @@ class Driver::Impl {
 
   const std::shared_ptr<Inbox> inbox_;
   SinkTable<StreamId, WorkerStreamSink> streams_;
-  SinkTable<WatchId, NewsSink> watches_;
+  SinkTable<WatchId, PlanUpdateSink> watches_;
   CallbackTable<ApplyCallback> applies_;
   CallbackTable<SessionCallback> opens_;
   CallbackTable<StatusCallback> ends_;
@@ -363,13 +363,13 @@ void Driver::OnWorkerStreamClosed(StreamId stream) { impl_->OnWorkerStreamClosed
 void Driver::ApplyDeployment(DeploymentSpec spec, bool dry_run, ApplyCallback done) {
   impl_->ApplyDeployment(std::move(spec), dry_run, std::move(done));
 }
-void Driver::OpenSession(OpenSessionOrder order, SessionCallback done) {
+void Driver::OpenSession(OpenSessionRequest order, SessionCallback done) {
   impl_->OpenSession(std::move(order), std::move(done));
 }
 void Driver::CloseSession(SessionId session, StatusCallback done) {
   impl_->CloseSession(session, std::move(done));
 }
-absl::StatusOr<WatchId> Driver::Watch(WatchOrder order, NewsSink* sink) {
+absl::StatusOr<WatchId> Driver::Watch(WatchRequest order, PlanUpdateSink* sink) {
   return impl_->Watch(std::move(order), sink);
 }
 void Driver::StopWatch(WatchId watch) { impl_->StopWatch(watch); }

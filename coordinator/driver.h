@@ -24,10 +24,10 @@
 #include "coordinator/stream_ids.h"
 #include "coordinator/view.h"
 #include "core/base/clock.h"
-#include "core/control_messages.h"
-#include "core/ids.h"
 #include "core/base/log.h"
 #include "core/base/once_set.h"
+#include "core/control_messages.h"
+#include "core/ids.h"
 #include "core/rng.h"
 #include "core/session_messages.h"
 
@@ -45,10 +45,10 @@ class WorkerStreamSink {
 };
 
 // The coordinator's end of one WatchPlan.
-class NewsSink {
+class PlanUpdateSink {
  public:
-  virtual ~NewsSink() = default;
-  virtual void OnNews(const std::shared_ptr<const PlanNews>& news) = 0;
+  virtual ~PlanUpdateSink() = default;
+  virtual void OnNews(const std::shared_ptr<const PlanUpdate>& news) = 0;
   // Told at most once, last.
   virtual void OnClosed(const absl::Status& why) = 0;
 };
@@ -102,13 +102,13 @@ class Driver {
   // Errors: kNotFound (UNKNOWN_MODEL), kInvalidArgument (BAD_REQUEST, TOO_MANY_TOKENS, BAD_TOP_K),
   // kUnimplemented (UNSUPPORTED), kUnavailable (NOT_READY), kResourceExhausted
   // (TOO_MANY_SESSIONS).
-  void OpenSession(OpenSessionOrder order, SessionCallback done);
+  void OpenSession(OpenSessionRequest order, SessionCallback done);
   // Idempotent: OK for a session that is not known.
   void CloseSession(SessionId session, StatusCallback done);
 
   // `sink` is used until StopWatch has returned. What the coordinator refuses comes through
   // OnClosed: kNotFound (UNKNOWN_MODEL, UNKNOWN_SESSION), kFailedPrecondition (STALE_EPOCH).
-  absl::StatusOr<WatchId> Watch(WatchOrder order, NewsSink* sink);
+  absl::StatusOr<WatchId> Watch(WatchRequest order, PlanUpdateSink* sink);
   // Also after OnClosed. When it has returned, the sink is not called any more.
   void StopWatch(WatchId watch);
 

@@ -35,8 +35,8 @@ enum class ChangePhase : std::uint8_t { kReserving, kPreparing, kWriting, kCommi
 struct EpochChange {
   Epoch epoch;
   ChangePhase phase = ChangePhase::kReserving;
-  WriteId write;                         // the write that is on its way; none: no write is
-  std::shared_ptr<const PlanNews> news;  // from kPreparing on
+  WriteId write;                           // the write that is on its way; none: no write is
+  std::shared_ptr<const PlanUpdate> news;  // from kPreparing on
   // What the plan was made from; the deployment's may be newer. Null after a coordinator's return.
   std::shared_ptr<const DeploymentRecord> record;
   std::uint64_t nonce = 0;

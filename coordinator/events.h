@@ -17,9 +17,9 @@
 #include "coordinator/store/state_store.h"
 #include "coordinator/stream_ids.h"
 #include "coordinator/view.h"
+#include "core/base/log.h"
 #include "core/control_messages.h"
 #include "core/ids.h"
-#include "core/base/log.h"
 #include "core/session_messages.h"
 
 namespace switchyard {
@@ -52,7 +52,7 @@ struct StoreWritten {
 // A source's.
 struct SessionRequested {
   RequestId request;
-  OpenSessionOrder order;
+  OpenSessionRequest order;
 };
 struct SessionEnded {
   RequestId request;
@@ -60,7 +60,7 @@ struct SessionEnded {
 };
 struct WatchStarted {
   WatchId watch;
-  WatchOrder order;
+  WatchRequest order;
 };
 struct WatchStopped {
   WatchId watch;
@@ -100,9 +100,9 @@ struct AnswerSession {
 struct AnswerEnd {
   RequestId request;
 };
-struct SendNews {
+struct SendPlanUpdate {
   WatchId watch;
-  std::shared_ptr<const PlanNews> news;
+  std::shared_ptr<const PlanUpdate> news;
 };
 // The watch is forgotten.
 struct CloseWatch {
@@ -117,7 +117,7 @@ struct Report {
 };
 
 using Effect = std::variant<SendMessage, CloseStream, LoadModel, WriteStore, AnswerApply,
-                            AnswerSession, AnswerEnd, SendNews, CloseWatch, Report>;
+                            AnswerSession, AnswerEnd, SendPlanUpdate, CloseWatch, Report>;
 
 // Collects the effects of one step and names the writes.
 class Outbox {

@@ -7,9 +7,9 @@
 #include "absl/strings/str_format.h"
 
 #include "coordinator/deployment.h"
-#include "core/device_profile.h"
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
+#include "core/device_profile.h"
 
 namespace switchyard {
 namespace {

@@ -8,9 +8,9 @@
 
 #include "core/base/status_macros.h"
 #include "model/checkpoint.h"
+#include "model/experts/layer_facts.h"
 #include "model/model_config.h"
 #include "model/model_spec.h"
-#include "model/experts/layer_facts.h"
 
 namespace switchyard {
 

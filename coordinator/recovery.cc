@@ -6,8 +6,8 @@
 
 #include "core/base/error.h"
 #include "core/base/hash.h"
-#include "core/plan.h"
 #include "core/base/status_macros.h"
+#include "core/plan.h"
 
 namespace switchyard {
 namespace {
@@ -20,14 +20,14 @@ absl::Status Damaged(const StoredDeployment& stored, const std::string& what) {
                    {{"deployment", stored.deployment}});
 }
 
-absl::StatusOr<std::shared_ptr<const PlanNews>> ReadPlan(const StoredDeployment& stored,
-                                                         const StoredPlan& plan) {
+absl::StatusOr<std::shared_ptr<const PlanUpdate>> ReadPlan(const StoredDeployment& stored,
+                                                           const StoredPlan& plan) {
   absl::StatusOr<Plan> parsed = ParsePlan(plan.plan);
   if (!parsed.ok() || HashOf(*parsed) != plan.hash || parsed->epoch != plan.epoch ||
       parsed->deployment != stored.deployment || !ValidatePlan(*parsed).ok()) {
     return Damaged(stored, absl::StrFormat("the plan of epoch %d is damaged", plan.epoch.value));
   }
-  return std::make_shared<const PlanNews>(PlanNews{*std::move(parsed), plan.hash});
+  return std::make_shared<const PlanUpdate>(PlanUpdate{*std::move(parsed), plan.hash});
 }
 
 absl::StatusOr<RecoveredDeployment> RecoverOne(const StoredDeployment& stored) {
@@ -42,7 +42,7 @@ absl::StatusOr<RecoveredDeployment> RecoverOne(const StoredDeployment& stored) {
       recovered.older.push_back(plan.epoch);
       continue;
     }
-    SY_ASSIGN_OR_RETURN(std::shared_ptr<const PlanNews> news, ReadPlan(stored, plan));
+    SY_ASSIGN_OR_RETURN(std::shared_ptr<const PlanUpdate> news, ReadPlan(stored, plan));
     if (plan.epoch < stored.serving) {
       recovered.served_before = std::move(news);
     } else if (plan.epoch == stored.serving) {

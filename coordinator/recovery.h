@@ -19,10 +19,10 @@ namespace switchyard {
 struct RecoveredDeployment {
   DeploymentRecord record;
   Epoch high_water;
-  std::shared_ptr<const PlanNews> serving;        // null: none was announced
-  std::shared_ptr<const PlanNews> served_before;  // null: not kept
+  std::shared_ptr<const PlanUpdate> serving;        // null: none was announced
+  std::shared_ptr<const PlanUpdate> served_before;  // null: not kept
   // Durable and above `serving`: some workers may have been told to commit it. Null: none.
-  std::shared_ptr<const PlanNews> committed;
+  std::shared_ptr<const PlanUpdate> committed;
   std::vector<Epoch> older;  // those left out, ascending
 };
 

@@ -6,8 +6,8 @@
 
 #include "coordinator/config_planner.h"
 #include "core/base/error.h"
-#include "core/resolve/what_if.h"
 #include "core/base/status_macros.h"
+#include "core/resolve/what_if.h"
 
 namespace switchyard {
 

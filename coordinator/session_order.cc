@@ -9,8 +9,8 @@
 
 #include "coordinator/config_planner.h"
 #include "core/base/error.h"
-#include "core/resolve/mode_limits.h"
 #include "core/base/status_macros.h"
+#include "core/resolve/mode_limits.h"
 
 namespace switchyard {
 namespace {
@@ -19,13 +19,13 @@ constexpr Duration kDecodeDeadline = std::chrono::seconds(1);
 constexpr Duration kOtherDeadline = std::chrono::seconds(60);
 constexpr Duration kDeadlineMax = std::chrono::hours(24);
 
-absl::Status BadOrder(const OpenSessionOrder& order, Reason reason, const std::string& what) {
+absl::Status BadOrder(const OpenSessionRequest& order, Reason reason, const std::string& what) {
   return MakeError(absl::StatusCode::kInvalidArgument, reason,
                    absl::StrFormat("session of deployment %s: %s", order.deployment, what),
                    {{"deployment", order.deployment}});
 }
 
-absl::Status CheckPhase(const OpenSessionOrder& order, const DeploymentSpec& spec) {
+absl::Status CheckPhase(const OpenSessionRequest& order, const DeploymentSpec& spec) {
   if (spec.Serves(order.phase)) return absl::OkStatus();
   std::vector<std::string> served;
   for (const PhaseSpec& phase : spec.phases) served.emplace_back(PhaseName(phase.phase));
@@ -35,7 +35,7 @@ absl::Status CheckPhase(const OpenSessionOrder& order, const DeploymentSpec& spe
 }
 
 // The plan's config of the order's phase for its kind of source.
-absl::StatusOr<DispatchConfig> FindConfig(const OpenSessionOrder& order, const Plan& plan) {
+absl::StatusOr<DispatchConfig> FindConfig(const OpenSessionRequest& order, const Plan& plan) {
   for (const DispatchConfig& config : plan.configs) {
     if (config.phase == order.phase && config.edge.source == order.source) return config;
   }
@@ -45,7 +45,7 @@ absl::StatusOr<DispatchConfig> FindConfig(const OpenSessionOrder& order, const P
                    {{"deployment", plan.deployment}});
 }
 
-absl::Status CheckTokens(const OpenSessionOrder& order, std::int32_t limit) {
+absl::Status CheckTokens(const OpenSessionRequest& order, std::int32_t limit) {
   if (order.max_tokens > 0 && order.max_tokens <= limit) return absl::OkStatus();
   return MakeError(
       absl::StatusCode::kInvalidArgument, Reason::kTooManyTokens,
@@ -59,10 +59,11 @@ absl::Status CheckTokens(const OpenSessionOrder& order, std::int32_t limit) {
 
 }  // namespace
 
-absl::StatusOr<OpenSessionOrder> CompleteOrder(const OpenSessionOrder& order,
-                                               const DeploymentRecord& deployment, const Plan& plan,
-                                               std::span<const CapabilitySet> workers) {
-  OpenSessionOrder full = order;
+absl::StatusOr<OpenSessionRequest> CompleteOrder(const OpenSessionRequest& order,
+                                                 const DeploymentRecord& deployment,
+                                                 const Plan& plan,
+                                                 std::span<const CapabilitySet> workers) {
+  OpenSessionRequest full = order;
   full.deployment = deployment.spec.name;
   if (full.model.empty()) full.model = deployment.spec.model;
   if (full.model != deployment.spec.model) {

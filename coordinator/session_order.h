@@ -23,8 +23,9 @@ inline constexpr std::int32_t kMaxNormalTokens = 1 << 20;
 // deadline that is negative or above a day, (TOO_MANY_TOKENS) for more than M or the limit of
 // normal mode, (BAD_TOP_K, BAD_CONFIG) for a mode whose limits the plan's workers do not meet;
 // kUnimplemented (UNSUPPORTED) for a kind of source that the plan has no configs for.
-absl::StatusOr<OpenSessionOrder> CompleteOrder(const OpenSessionOrder& order,
-                                               const DeploymentRecord& deployment, const Plan& plan,
-                                               std::span<const CapabilitySet> workers);
+absl::StatusOr<OpenSessionRequest> CompleteOrder(const OpenSessionRequest& order,
+                                                 const DeploymentRecord& deployment,
+                                                 const Plan& plan,
+                                                 std::span<const CapabilitySet> workers);
 
 }  // namespace switchyard

@@ -19,8 +19,8 @@ absl::Status SessionTable::CheckRoom() const {
                    {{"have", absl::StrCat(options_->max_sessions)}});
 }
 
-absl::StatusOr<SessionGrant> SessionTable::Open(const OpenSessionOrder& order,
-                                                const PlanNews& serving, TimePoint now) {
+absl::StatusOr<SessionGrant> SessionTable::Open(const OpenSessionRequest& order,
+                                                const PlanUpdate& serving, TimePoint now) {
   SY_RETURN_IF_ERROR(CheckRoom());
   SessionGrant grant;
   grant.session = rng_->NextId<SessionId>();
@@ -42,7 +42,7 @@ void SessionTable::Close(SessionId session) {
   sessions_.erase(it);
 }
 
-absl::StatusOr<SessionTable::Session*> SessionTable::Find(const WatchOrder& order,
+absl::StatusOr<SessionTable::Session*> SessionTable::Find(const WatchRequest& order,
                                                           const DeploymentController* deployment) {
   if (deployment == nullptr) {
     return MakeError(absl::StatusCode::kNotFound, Reason::kUnknownModel,
@@ -77,7 +77,7 @@ absl::StatusOr<SessionTable::Session*> SessionTable::Find(const WatchOrder& orde
   return &session;
 }
 
-void SessionTable::Watch(WatchId watch, const WatchOrder& order,
+void SessionTable::Watch(WatchId watch, const WatchRequest& order,
                          const DeploymentController* deployment, TimePoint now) {
   absl::StatusOr<Session*> found = Find(order, deployment);
   if (!found.ok()) {
@@ -98,7 +98,7 @@ void SessionTable::Watch(WatchId watch, const WatchOrder& order,
   const auto& serving = deployment->serving();
   if (serving != nullptr && serving->plan.epoch > session.epoch) {
     session.epoch = serving->plan.epoch;
-    out_->Add(SendNews{watch, serving});
+    out_->Add(SendPlanUpdate{watch, serving});
   }
 }
 
@@ -111,12 +111,12 @@ void SessionTable::StopWatch(WatchId watch, TimePoint now) {
   watches_.erase(it);
 }
 
-void SessionTable::Announce(const std::shared_ptr<const PlanNews>& news) {
+void SessionTable::Announce(const std::shared_ptr<const PlanUpdate>& news) {
   for (const auto& [watch, id] : watches_) {
     Session& session = sessions_.at(id);
     if (session.deployment != news->plan.deployment || session.epoch >= news->plan.epoch) continue;
     session.epoch = news->plan.epoch;
-    out_->Add(SendNews{watch, news});
+    out_->Add(SendPlanUpdate{watch, news});
   }
 }
 

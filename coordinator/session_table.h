@@ -30,7 +30,7 @@ class SessionTable {
       : options_(options), rng_(rng), out_(out) {}
 
   // `order` is complete, `serving` serves. Errors: kResourceExhausted (TOO_MANY_SESSIONS).
-  absl::StatusOr<SessionGrant> Open(const OpenSessionOrder& order, const PlanNews& serving,
+  absl::StatusOr<SessionGrant> Open(const OpenSessionRequest& order, const PlanUpdate& serving,
                                     TimePoint now);
   // Ends its watch with OK. Nothing happens for a session that is not known.
   void Close(SessionId session);
@@ -40,11 +40,11 @@ class SessionTable {
   // phase than the session's, kFailedPrecondition (STALE_EPOCH) for a session and a plan that are
   // both unknown, kResourceExhausted (TOO_MANY_SESSIONS). A newer watch replaces the session's
   // older one.
-  void Watch(WatchId watch, const WatchOrder& order, const DeploymentController* deployment,
+  void Watch(WatchId watch, const WatchRequest& order, const DeploymentController* deployment,
              TimePoint now);
   void StopWatch(WatchId watch, TimePoint now);
   // To every watch of that deployment that has an older epoch.
-  void Announce(const std::shared_ptr<const PlanNews>& news);
+  void Announce(const std::shared_ptr<const PlanUpdate>& news);
   // Forgets sessions that nobody watches.
   void Expire(TimePoint now);
 
@@ -61,7 +61,7 @@ class SessionTable {
 
   [[nodiscard]] absl::Status CheckRoom() const;
   // The order's session: known, or known from now on by its plan.
-  absl::StatusOr<Session*> Find(const WatchOrder& order, const DeploymentController* deployment);
+  absl::StatusOr<Session*> Find(const WatchRequest& order, const DeploymentController* deployment);
 
   const CoordinatorOptions* options_;
   Rng* rng_;

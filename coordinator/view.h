@@ -10,8 +10,8 @@
 #include "absl/status/status.h"
 
 #include "coordinator/deployment.h"
-#include "core/capability.h"
 #include "core/base/clock.h"
+#include "core/capability.h"
 #include "core/control_messages.h"
 #include "core/ids.h"
 #include "core/session_messages.h"
@@ -51,12 +51,12 @@ struct DeploymentView {
   std::vector<LayerStorage> storage;  // of each of `layers`
   Sha256Digest manifest;
   DeploymentState state = DeploymentState::kPending;
-  std::shared_ptr<const PlanNews> serving;  // null before the first epoch
-  Epoch pending;                            // being prepared or committed; 0: none
-  std::string activity;                     // what it is doing or waiting for, one sentence
-  absl::Status problem;                     // why it does not serve, or the last change failed
-  std::vector<std::string> left_out;        // workers that the plan does not use, and why
-  std::vector<Warning> warnings = {};       // about the last draft's configs, the first of each id
+  std::shared_ptr<const PlanUpdate> serving;  // null before the first epoch
+  Epoch pending;                              // being prepared or committed; 0: none
+  std::string activity;                       // what it is doing or waiting for, one sentence
+  absl::Status problem;                       // why it does not serve, or the last change failed
+  std::vector<std::string> left_out;          // workers that the plan does not use, and why
+  std::vector<Warning> warnings = {};  // about the last draft's configs, the first of each id
   std::int32_t sessions = 0;
   std::shared_ptr<const Plan> drafted;  // of a dry run: the plan that would be; null: none can
 };

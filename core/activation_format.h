@@ -20,7 +20,8 @@
 
 namespace switchyard {
 
-// Formulas of the first six: worker/device/cpu/codec/codec_kernels.h; x: a value, amax: the largest |x|.
+// Formulas of the first six: worker/device/cpu/codec/codec_kernels.h; x: a value, amax: the largest
+// |x|.
 enum class ActivationFormat : std::uint8_t {
   kBf16 = 0,          // as it is
   kFp8Group = 1,      // E4M3, FP32 scale for each 128

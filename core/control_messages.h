@@ -24,8 +24,8 @@
 
 #include "absl/status/status.h"
 
-#include "core/capability.h"
 #include "core/base/clock.h"
+#include "core/capability.h"
 #include "core/ids.h"
 #include "core/plan.h"
 #include "core/weight_manifest.h"

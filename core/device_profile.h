@@ -15,8 +15,8 @@
 #include "absl/strings/string_view.h"
 
 #include "core/format/dtype.h"
-#include "core/moe_shape.h"
 #include "core/format/wire_format.h"
+#include "core/moe_shape.h"
 
 namespace switchyard {
 

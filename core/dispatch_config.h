@@ -9,9 +9,9 @@
 #include "core/device_profile.h"
 #include "core/dispatch_mode.h"
 #include "core/format/dtype.h"
+#include "core/format/wire_format.h"
 #include "core/ids.h"
 #include "core/quant_scheme.h"
-#include "core/format/wire_format.h"
 
 namespace switchyard {
 

@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
+#include "core/format/weight_scales.h"
 #include "core/moe_shape.h"
 #include "core/quant_scheme.h"
-#include "core/format/weight_scales.h"
 
 namespace switchyard {
 

@@ -12,8 +12,8 @@
 
 #include "absl/status/statusor.h"
 
-#include "core/dispatch_config.h"
 #include "core/base/hash.h"
+#include "core/dispatch_config.h"
 #include "core/ids.h"
 #include "core/moe_shape.h"
 #include "core/placement_map.h"

@@ -17,7 +17,7 @@
 
 namespace switchyard {
 
-struct OpenSessionOrder {
+struct OpenSessionRequest {
   std::string deployment;  // empty: the only deployment that serves `model`
   std::string model;
   Phase phase = Phase::kMixed;
@@ -30,33 +30,33 @@ struct OpenSessionOrder {
   // Workers note the largest magnitudes that each expert saw, for calibration. Costs a pass over
   // the rows and keeps the session's rows apart from others'; over p2p only.
   bool record_amax = false;
-  friend bool operator==(const OpenSessionOrder&, const OpenSessionOrder&) = default;
+  friend bool operator==(const OpenSessionRequest&, const OpenSessionRequest&) = default;
 };
 
 struct SessionGrant {
   SessionId session;
   Cookie cookie;
-  OpenSessionOrder order;  // with every default filled in
+  OpenSessionRequest order;  // with every default filled in
   Plan plan;
   PlanHash hash;
   friend bool operator==(const SessionGrant&, const SessionGrant&) = default;
 };
 
 // WatchPlan's news: `plan` is committed on every worker of it.
-struct PlanNews {
+struct PlanUpdate {
   Plan plan;
   PlanHash hash;
-  friend bool operator==(const PlanNews&, const PlanNews&) = default;
+  friend bool operator==(const PlanUpdate&, const PlanUpdate&) = default;
 };
 
 // The session that a watcher already holds; a returning coordinator knows it by its plan.
-struct WatchOrder {
+struct WatchRequest {
   SessionId session;
   std::string deployment;
   Phase phase = Phase::kMixed;
   Epoch epoch;
   PlanHash hash;
-  friend bool operator==(const WatchOrder&, const WatchOrder&) = default;
+  friend bool operator==(const WatchRequest&, const WatchRequest&) = default;
 };
 
 // Which way rows travel on one attachment.
@@ -78,7 +78,7 @@ struct RingOffer {
   friend bool operator==(const RingOffer&, const RingOffer&) = default;
 };
 
-struct AttachOrder {
+struct AttachRequest {
   SessionId session;
   Cookie cookie;
   std::string deployment;
@@ -94,21 +94,21 @@ struct AttachOrder {
   [[nodiscard]] std::uint32_t request_slot_bytes_or_reply() const {
     return request_slot_bytes > 0 ? request_slot_bytes : reply_ring.slot_bytes;
   }
-  friend bool operator==(const AttachOrder&, const AttachOrder&) = default;
+  friend bool operator==(const AttachRequest&, const AttachRequest&) = default;
 };
 struct AttachGrant {
   RingOffer request_ring;  // where the source sends
   std::string path;        // worker -> source: "mapped", "messages", "inproc"
   friend bool operator==(const AttachGrant&, const AttachGrant&) = default;
 };
-struct BindOrder {
+struct BindRequest {
   Epoch epoch;
   PlanHash hash;
-  friend bool operator==(const BindOrder&, const BindOrder&) = default;
+  friend bool operator==(const BindRequest&, const BindRequest&) = default;
 };
-struct ReleaseOrder {
+struct ReleaseRequest {
   Epoch epoch;
-  friend bool operator==(const ReleaseOrder&, const ReleaseOrder&) = default;
+  friend bool operator==(const ReleaseRequest&, const ReleaseRequest&) = default;
 };
 
 // What a worker counted for one attachment since it was made.

@@ -10,8 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-#include "core/resolve/what_if.h"
 #include "core/base/suggest.h"
+#include "core/resolve/what_if.h"
 
 namespace switchyard::ctl {
 namespace {

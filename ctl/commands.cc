@@ -7,8 +7,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 
-#include "report/plan_summary.h"
-#include "report/text_table.h"
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
 #include "ctl/describe.h"
@@ -17,9 +15,11 @@
 #include "ctl/inspection_text.h"
 #include "ctl/json.h"
 #include "ctl/tables.h"
+#include "report/plan_summary.h"
+#include "report/text_table.h"
 #include "services/config/config_file.h"
-#include "services/convert/plan.h"
 #include "services/convert/enum_words.h"
+#include "services/convert/plan.h"
 #include "services/grpc/grpc_status.h"
 #include "services/grpc/version.h"
 

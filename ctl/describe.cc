@@ -8,10 +8,10 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 
-#include "report/plan_summary.h"
-#include "report/text_table.h"
 #include "core/base/error.h"
 #include "core/resolve/dtype_option.h"
+#include "report/plan_summary.h"
+#include "report/text_table.h"
 #include "services/convert/enum_words.h"
 #include "services/grpc/grpc_status.h"
 

@@ -9,10 +9,10 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
+#include "core/format/wire_format.h"
+#include "core/resolve/what_if.h"
 #include "report/plan_summary.h"
 #include "report/text_table.h"
-#include "core/resolve/what_if.h"
-#include "core/format/wire_format.h"
 #include "services/convert/plan.h"
 
 namespace switchyard::ctl {

@@ -6,11 +6,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 
-#include "report/plan_summary.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "core/resolve/mode_limits.h"
 #include "core/resolve/what_if.h"
-#include "core/base/status_macros.h"
+#include "report/plan_summary.h"
 
 namespace switchyard::ctl {
 namespace {

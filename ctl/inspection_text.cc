@@ -9,10 +9,10 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 
-#include "report/plan_summary.h"
-#include "report/text_table.h"
 #include "core/resolve/what_if.h"
 #include "ctl/describe.h"
+#include "report/plan_summary.h"
+#include "report/text_table.h"
 
 namespace switchyard::ctl {
 namespace {

@@ -6,11 +6,11 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 
+#include "core/base/error.h"
 #include "report/plan_summary.h"
 #include "report/text_table.h"
-#include "core/base/error.h"
-#include "services/convert/plan.h"
 #include "services/convert/enum_words.h"
+#include "services/convert/plan.h"
 #include "services/grpc/grpc_status.h"
 
 namespace switchyard::ctl {

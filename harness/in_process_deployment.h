@@ -17,8 +17,8 @@
 
 #include "client/client.h"
 #include "coordinator/driver.h"
-#include "core/dispatch_mode.h"
 #include "core/base/log.h"
+#include "core/dispatch_mode.h"
 #include "core/resolve/dtype_option.h"
 #include "services/in_process/session_channel.h"
 #include "worker/device/device_backend.h"

@@ -11,11 +11,11 @@
 #include "absl/status/statusor.h"
 
 #include "core/ids.h"
-#include "model/safetensors/checkpoint_tensors.h"
-#include "model/model_config.h"
 #include "model/experts/expert_names.h"
 #include "model/experts/layer_experts.h"
+#include "model/model_config.h"
 #include "model/quant/config/quant_config.h"
+#include "model/safetensors/checkpoint_tensors.h"
 
 namespace switchyard {
 

@@ -10,9 +10,9 @@
 
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
-#include "model/io/checkpoint_error.h"
 #include "model/experts/expert_names.h"
 #include "model/experts/layer_facts.h"
+#include "model/io/checkpoint_error.h"
 #include "model/quant/config/quant_files.h"
 
 namespace switchyard {

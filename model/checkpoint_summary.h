@@ -17,8 +17,8 @@
 
 #include "core/resolve/dispatch_resolver.h"
 #include "model/experts/layer_experts.h"
-#include "model/quant/config/layer_quant.h"
 #include "model/experts/moe_outline.h"
+#include "model/quant/config/layer_quant.h"
 #include "model/quant/config/quant_config.h"
 #include "model/safetensors/tensor_dtype.h"
 

@@ -15,11 +15,11 @@
 #include "absl/status/statusor.h"
 
 #include "core/activation_format.h"
-#include "core/format/bf16.h"
 #include "core/base/hash.h"
+#include "core/format/bf16.h"
+#include "core/format/weight_scales.h"
 #include "core/ids.h"
 #include "core/weight_manifest.h"
-#include "core/format/weight_scales.h"
 #include "model/checkpoint.h"
 #include "model/model_config.h"
 

@@ -7,10 +7,10 @@
 
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
-#include "model/io/checkpoint_error.h"
-#include "model/io/config_reader.h"
 #include "model/decoder_family.h"
 #include "model/experts/moe_outline.h"
+#include "model/io/checkpoint_error.h"
+#include "model/io/config_reader.h"
 
 namespace switchyard {
 namespace {

@@ -8,8 +8,8 @@
 #include "absl/strings/str_format.h"
 
 #include "core/base/error.h"
-#include "core/resolve/dispatch_resolver.h"
 #include "core/base/status_macros.h"
+#include "core/resolve/dispatch_resolver.h"
 
 namespace switchyard {
 namespace {

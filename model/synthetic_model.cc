@@ -15,10 +15,10 @@
 #include "absl/strings/str_split.h"
 
 #include "core/base/error.h"
-#include "core/rng.h"
 #include "core/base/status_macros.h"
-#include "model/io/config_reader.h"
+#include "core/rng.h"
 #include "model/experts/moe_outline.h"
+#include "model/io/config_reader.h"
 
 namespace switchyard {
 namespace {

@@ -11,9 +11,9 @@
 
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
+#include "model/experts/expert_names.h"
 #include "model/io/checkpoint_error.h"
 #include "model/io/config_reader.h"
-#include "model/experts/expert_names.h"
 #include "model/quant/config/name_patterns.h"
 #include "quantize/encode.h"
 

@@ -13,8 +13,8 @@
 
 #include "absl/status/statusor.h"
 
-#include "model/safetensors/checkpoint_tensors.h"
 #include "model/experts/layer_experts.h"
+#include "model/safetensors/checkpoint_tensors.h"
 #include "quantize/config_writer.h"
 #include "quantize/safetensors_writer.h"
 #include "quantize/scheme_table.h"

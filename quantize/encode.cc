@@ -5,11 +5,11 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "core/format/bf16.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
+#include "core/format/bf16.h"
 #include "core/format/fp8.h"
 #include "core/format/nvfp4_scale.h"
-#include "core/base/status_macros.h"
 #include "model/io/checkpoint_error.h"
 #include "quantize/encoders.h"
 

@@ -2,10 +2,10 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "core/format/fp4.h"
 #include "core/format/fp8.h"
 #include "core/format/nvfp4_scale.h"
-#include "core/base/status_macros.h"
 #include "quantize/encoders.h"
 
 namespace switchyard::internal {

@@ -3,9 +3,9 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "core/base/status_macros.h"
 #include "core/format/bf16.h"
 #include "core/format/fp8.h"
-#include "core/base/status_macros.h"
 #include "model/quant/layout/f16.h"
 #include "quantize/encoders.h"
 

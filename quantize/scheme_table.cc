@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/error.h"
-#include "core/quant_scheme.h"
 #include "core/base/suggest.h"
+#include "core/quant_scheme.h"
 
 namespace switchyard {
 namespace {

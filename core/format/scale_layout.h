@@ -1,9 +1,9 @@
 // Where scales and codes lie in the buffers of a low-latency dispatch, as GPU kernels read them.
 //
-// On the wire a row carries its own scales (core/format/wire_format.h). A collective contract gathers the
-// scales of all rows of all local experts into one tensor instead, in the order that the expert
-// GEMM wants. These are the addresses; nothing here touches memory. Pure and constexpr; a few
-// multiplications and divisions each. Indices must be within the extents: nothing is checked.
+// On the wire a row carries its own scales (core/format/wire_format.h). A collective contract
+// gathers the scales of all rows of all local experts into one tensor instead, in the order that
+// the expert GEMM wants. These are the addresses; nothing here touches memory. Pure and constexpr;
+// a few multiplications and divisions each. Indices must be within the extents: nothing is checked.
 //
 // Extents: `experts` local experts (El), `rows` row slots of each (R * M), `groups` scales of a
 // row. Sources: DeepEP low-latency dispatch (FP32 and UE8M0 scales), DeepEP's hybrid-ep branch and

@@ -11,9 +11,9 @@
 #include "absl/strings/string_view.h"
 
 #include "core/dispatch_config.h"
+#include "core/format/wire_format.h"
 #include "core/resolve/dtype_order.h"
 #include "core/resolve/staging_bytes.h"
-#include "core/format/wire_format.h"
 
 namespace switchyard {
 

@@ -9,9 +9,9 @@
 #include "absl/strings/str_join.h"
 
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "core/resolve/dtype_option.h"
 #include "core/resolve/mode_resolver.h"
-#include "core/base/status_macros.h"
 
 namespace switchyard {
 namespace {
@@ -131,8 +131,8 @@ absl::Status Resolution::CheckWorkers() {
 
 absl::Status Resolution::AskTheRules() {
   SY_ASSIGN_OR_RETURN(
-      const DtypeWish* wish,
-      PickWish(request_.wishes, {request_.model, request_.layer.layer, request_.phase}));
+      const DtypeOverride* wish,
+      PickOverride(request_.wishes, {request_.model, request_.layer.layer, request_.phase}));
   OrderInputs inputs{.requested = {},
                      .flags = request_.flags,
                      .config = request_.layer.quant_config,

@@ -25,7 +25,7 @@
 #include "core/moe_shape.h"
 #include "core/resolve/decision_trace.h"
 #include "core/resolve/dtype_order.h"
-#include "core/resolve/dtype_wish.h"
+#include "core/resolve/dtype_override.h"
 #include "core/resolve/layer_quant_config.h"
 
 namespace switchyard {
@@ -46,7 +46,7 @@ struct DispatchRequest {
   LayerFacts layer;
   Phase phase = Phase::kMixed;
   std::optional<DispatchMode> mode;  // nullopt: the phase's
-  std::vector<DtypeWish> wishes;
+  std::vector<DtypeOverride> wishes;
   DeprecatedFlags flags;
   OrderVariant order = OrderVariant::kMerged;
   CapabilitySet source;

@@ -6,9 +6,9 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/error.h"
-#include "core/resolve/dtype_option.h"
 #include "core/base/status_macros.h"
 #include "core/base/suggest.h"
+#include "core/resolve/dtype_option.h"
 
 namespace switchyard {
 namespace {

@@ -2,9 +2,9 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "core/device_profile.h"
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
+#include "core/device_profile.h"
 
 namespace switchyard {
 

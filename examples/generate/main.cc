@@ -12,13 +12,13 @@
 
 #include "core/base/clock.h"
 #include "core/base/status_macros.h"
-#include "tools/support/amax_record.h"
 #include "examples/qwen3_moe/byte_tokenizer.h"
-#include "tools/support/command_line.h"
 #include "examples/qwen3_moe/feed_text.h"
 #include "examples/qwen3_moe/generate.h"
-#include "tools/support/run_report.h"
 #include "model/quant/config/amax_file.h"
+#include "tools/support/amax_record.h"
+#include "tools/support/command_line.h"
+#include "tools/support/run_report.h"
 
 namespace switchyard::qwen3_moe {
 namespace {

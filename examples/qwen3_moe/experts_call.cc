@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "core/format/bf16.h"
 #include "core/base/error.h"
+#include "core/format/bf16.h"
 
 namespace switchyard::qwen3_moe {
 

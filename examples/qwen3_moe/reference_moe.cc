@@ -8,9 +8,9 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "core/format/bf16.h"
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
+#include "core/format/bf16.h"
 #include "model/expert_weights.h"
 
 namespace switchyard::qwen3_moe {

@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-#include "core/format/bf16.h"
 #include "core/base/status_macros.h"
+#include "core/format/bf16.h"
 #include "model/io/checkpoint_error.h"
 
 namespace switchyard::qwen3_moe {

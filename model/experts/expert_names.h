@@ -15,8 +15,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-#include "model/safetensors/checkpoint_tensors.h"
 #include "model/quant/config/layer_quant.h"
+#include "model/safetensors/checkpoint_tensors.h"
 
 namespace switchyard {
 

@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-#include "core/format/bf16.h"
 #include "core/base/status_macros.h"
+#include "core/format/bf16.h"
 #include "model/io/checkpoint_error.h"
 #include "model/quant/layout/scale_range.h"
 #include "model/quant/layout/tensor_values.h"

@@ -15,10 +15,10 @@
 
 #include "core/base/hash.h"
 #include "core/moe_shape.h"
-#include "model/safetensors/checkpoint_tensors.h"
-#include "model/quant/layout/dequantize.h"
 #include "model/quant/config/layer_quant.h"
+#include "model/quant/layout/dequantize.h"
 #include "model/quant/layout/tensor_values.h"
+#include "model/safetensors/checkpoint_tensors.h"
 
 namespace switchyard {
 

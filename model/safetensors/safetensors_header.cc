@@ -8,8 +8,8 @@
 
 #include "core/base/status_macros.h"
 #include "model/io/checkpoint_error.h"
-#include "model/safetensors/safetensors_header_sax.h"
 #include "model/io/utf8.h"
+#include "model/safetensors/safetensors_header_sax.h"
 
 namespace switchyard {
 namespace {

@@ -9,16 +9,16 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/log.h"
+#include "core/base/status_macros.h"
 #include "core/mutant.h"
 #include "core/rng.h"
-#include "core/base/status_macros.h"
 #include "services/bin/bin_support.h"
 #include "services/channels/grpc_channels.h"
 #include "services/worker/worker_server.h"
-#include "worker/registry/device_registry.h"
 #include "worker/expert_node.h"
-#include "worker/source/source.h"
+#include "worker/registry/device_registry.h"
 #include "worker/registry/transport_registry.h"
+#include "worker/source/source.h"
 
 namespace switchyard {
 namespace {

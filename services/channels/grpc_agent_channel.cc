@@ -1,9 +1,9 @@
 #include <utility>
 
 #include "core/base/status_macros.h"
-#include "services/grpc/client_streams.h"
-#include "services/convert/control.h"
 #include "services/channels/grpc_channels.h"
+#include "services/convert/control.h"
+#include "services/grpc/client_streams.h"
 #include "services/grpc/grpc_server.h"
 #include "services/grpc/peer_error.h"
 #include "switchyard/v1/worker_control.grpc.pb.h"

@@ -3,10 +3,10 @@
 #include <utility>
 
 #include "core/base/status_macros.h"
-#include "services/grpc/client_streams.h"
+#include "services/channels/grpc_channels.h"
 #include "services/convert/attach.h"
 #include "services/convert/session.h"
-#include "services/channels/grpc_channels.h"
+#include "services/grpc/client_streams.h"
 #include "services/grpc/grpc_server.h"
 #include "services/grpc/peer_error.h"
 #include "switchyard/v1/coordinator.grpc.pb.h"
@@ -21,7 +21,7 @@ class WatchCall final
   WatchCall(CallsInFlight* calls, Peer coordinator, WatchSink* sink)
       : ClientStream(calls), coordinator_(std::move(coordinator)), sink_(sink) {}
 
-  void Start(v1::CoordinatorService::Stub& stub, const WatchOrder& order,
+  void Start(v1::CoordinatorService::Stub& stub, const WatchRequest& order,
              std::shared_ptr<WatchCall> self) {
     request_ = ToProto(order);
     stub.async()->WatchPlan(context(), &request_, this);
@@ -30,7 +30,7 @@ class WatchCall final
 
  private:
   absl::Status OnResponse(v1::WatchPlanResponse& response) override {
-    SY_ASSIGN_OR_RETURN(const PlanNews news, FromProto(response));
+    SY_ASSIGN_OR_RETURN(const PlanUpdate news, FromProto(response));
     sink_->OnPlan(news);
     return absl::OkStatus();
   }
@@ -48,7 +48,7 @@ class AttachCall final : public ClientBidiStream<v1::AttachRequest, v1::AttachRe
   AttachCall(CallsInFlight* calls, Peer worker, AttachSink* sink)
       : ClientBidiStream(calls, kStreamQueueBytesMax), worker_(std::move(worker)), sink_(sink) {}
 
-  void Start(const std::shared_ptr<grpc::Channel>& channel, const AttachOrder& order,
+  void Start(const std::shared_ptr<grpc::Channel>& channel, const AttachRequest& order,
              std::shared_ptr<AttachCall> self) {
     v1::ExpertService::NewStub(channel)->async()->Attach(context(), this);
     LaunchBidi(std::move(self));
@@ -93,8 +93,8 @@ class GrpcAttachStream final : public AttachStream {
  public:
   explicit GrpcAttachStream(std::shared_ptr<AttachCall> call) : call_(std::move(call)) {}
   ~GrpcAttachStream() override { call_->Detach(); }
-  void Bind(const BindOrder& order) override { call_->Send(order); }
-  void Release(const ReleaseOrder& order) override { call_->Send(order); }
+  void Bind(const BindRequest& order) override { call_->Send(order); }
+  void Release(const ReleaseRequest& order) override { call_->Send(order); }
 
  private:
   const std::shared_ptr<AttachCall> call_;
@@ -134,7 +134,7 @@ class GrpcSessionChannel final : public SessionChannel {
     stub_ = v1::CoordinatorService::NewStub(MakeGrpcChannel(coordinator, kControlMessageBytesMax));
   }
 
-  absl::StatusOr<SessionGrant> OpenSession(const OpenSessionOrder& order,
+  absl::StatusOr<SessionGrant> OpenSession(const OpenSessionRequest& order,
                                            Duration timeout) override {
     if (stub_ == nullptr) return NoCoordinator();
     grpc::ClientContext context;
@@ -150,7 +150,7 @@ class GrpcSessionChannel final : public SessionChannel {
     v1::CloseSessionResponse response;
     return Result(stub_->CloseSession(&context, ToProto(session), &response));
   }
-  std::unique_ptr<WatchStream> Watch(const WatchOrder& order, WatchSink* sink) override {
+  std::unique_ptr<WatchStream> Watch(const WatchRequest& order, WatchSink* sink) override {
     if (stub_ == nullptr) {
       sink->OnWatchEnded(NoCoordinator());
       return std::make_unique<WatchStream>();
@@ -159,7 +159,7 @@ class GrpcSessionChannel final : public SessionChannel {
     call->Start(*stub_, order, call);
     return std::make_unique<GrpcWatchStream>(std::move(call));
   }
-  std::unique_ptr<AttachStream> Attach(const std::string& endpoint, const AttachOrder& order,
+  std::unique_ptr<AttachStream> Attach(const std::string& endpoint, const AttachRequest& order,
                                        AttachSink* sink) override {
     auto call = std::make_shared<AttachCall>(&calls_, WorkerAt(endpoint), sink);
     call->Start(workers_.To(endpoint), order, call);

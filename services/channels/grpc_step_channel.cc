@@ -3,9 +3,9 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/status_macros.h"
-#include "services/grpc/client_streams.h"
-#include "services/convert/step.h"
 #include "services/channels/grpc_channels.h"
+#include "services/convert/step.h"
+#include "services/grpc/client_streams.h"
 #include "services/grpc/grpc_server.h"
 #include "services/grpc/peer_error.h"
 #include "switchyard/v1/expert.grpc.pb.h"
@@ -18,7 +18,7 @@ class ForwardCall final : public ClientBidiStream<v1::ForwardRequest, v1::Forwar
   ForwardCall(CallsInFlight* calls, Peer gateway, StepSink* sink)
       : ClientBidiStream(calls, kStepQueueBytesMax), gateway_(std::move(gateway)), sink_(sink) {}
 
-  void Start(v1::ExpertService::Stub& stub, const OpenSessionOrder& order,
+  void Start(v1::ExpertService::Stub& stub, const OpenSessionRequest& order,
              std::shared_ptr<ForwardCall> self) {
     stub.async()->Forward(context(), this);
     LaunchBidi(std::move(self));
@@ -76,7 +76,7 @@ class GrpcStepChannel final : public StepChannel {
       : gateway_{"worker", gateway, Reason::kWorkerLost},
         stub_(v1::ExpertService::NewStub(MakeGrpcChannel(gateway, kStepMessageBytesMax))) {}
 
-  std::unique_ptr<StepStream> Open(const OpenSessionOrder& order, StepSink* sink) override {
+  std::unique_ptr<StepStream> Open(const OpenSessionRequest& order, StepSink* sink) override {
     auto call = std::make_shared<ForwardCall>(&calls_, gateway_, sink);
     call->Start(*stub_, order, call);
     return std::make_unique<GrpcStepStream>(std::move(call));

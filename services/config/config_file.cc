@@ -14,11 +14,11 @@
 #include "google/protobuf/duration.pb.h"
 
 #include "core/base/error.h"
-#include "core/resolve/dtype_option.h"
 #include "core/base/status_macros.h"
 #include "core/base/suggest.h"
-#include "services/convert/plan.h"
+#include "core/resolve/dtype_option.h"
 #include "services/convert/enum_words.h"
+#include "services/convert/plan.h"
 #include "yaml-cpp/yaml.h"
 
 namespace switchyard {

@@ -32,8 +32,8 @@ void DecodeRing(Decoder& at, const v1::RingOffer& in, RingOffer* out) {
   out->rkey = in.rkey();
 }
 
-void EncodeMember(const AttachOrder& in, v1::AttachRequest* message) {
-  v1::AttachOrder* out = message->mutable_attach();
+void EncodeMember(const AttachRequest& in, v1::AttachRequest* message) {
+  v1::OpenAttachmentRequest* out = message->mutable_attach();
   out->set_session_id(ToHex(in.session));
   out->set_cookie(in.cookie.value);
   out->set_deployment(in.deployment);
@@ -46,11 +46,11 @@ void EncodeMember(const AttachOrder& in, v1::AttachRequest* message) {
   out->set_record_amax(in.record_amax);
   out->set_request_slot_bytes(in.request_slot_bytes);
 }
-void EncodeMember(const BindOrder& in, v1::AttachRequest* message) {
+void EncodeMember(const BindRequest& in, v1::AttachRequest* message) {
   message->mutable_bind()->set_epoch(in.epoch.value);
   EncodeDigest(in.hash, message->mutable_bind()->mutable_plan_hash());
 }
-void EncodeMember(const ReleaseOrder& in, v1::AttachRequest* message) {
+void EncodeMember(const ReleaseRequest& in, v1::AttachRequest* message) {
   message->mutable_release()->set_epoch(in.epoch.value);
 }
 
@@ -63,7 +63,7 @@ void EncodeMember(const BindAnswer& in, v1::AttachResponse* message) {
   if (!in.result.ok()) *message->mutable_bound()->mutable_error() = StatusToProto(in.result);
 }
 
-void DecodeOrder(Decoder& at, const v1::AttachOrder& in, AttachOrder* out) {
+void DecodeOrder(Decoder& at, const v1::OpenAttachmentRequest& in, AttachRequest* out) {
   at.Id("session_id", in.session_id(), &out->session);
   out->cookie.value = in.cookie();
   out->deployment = in.deployment();
@@ -81,22 +81,22 @@ void DecodeOrder(Decoder& at, const v1::AttachOrder& in, AttachOrder* out) {
 AttachMessage DecodeRequest(Decoder& at, const v1::AttachRequest& proto) {
   switch (proto.message_case()) {
     case v1::AttachRequest::kAttach: {
-      AttachOrder out;
+      AttachRequest out;
       at.Sub("attach", true, [&] { DecodeOrder(at, proto.attach(), &out); });
       return out;
     }
     case v1::AttachRequest::kBind: {
-      BindOrder out{Epoch{proto.bind().epoch()}, {}};
+      BindRequest out{Epoch{proto.bind().epoch()}, {}};
       at.Sub("bind", true, [&] { at.Digest("plan_hash", proto.bind().plan_hash(), &out.hash); });
       return out;
     }
     case v1::AttachRequest::kRelease:
-      return ReleaseOrder{Epoch{proto.release().epoch()}};
+      return ReleaseRequest{Epoch{proto.release().epoch()}};
     case v1::AttachRequest::MESSAGE_NOT_SET:
       break;
   }
   at.Refuse("message", "is none that this version knows");
-  return ReleaseOrder{};
+  return ReleaseRequest{};
 }
 
 AttachAnswer DecodeResponse(Decoder& at, const v1::AttachResponse& proto) {

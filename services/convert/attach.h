@@ -13,9 +13,9 @@
 
 namespace switchyard {
 
-using AttachMessage = std::variant<AttachOrder, BindOrder, ReleaseOrder>;
+using AttachMessage = std::variant<AttachRequest, BindRequest, ReleaseRequest>;
 
-// The answer to one BindOrder.
+// The answer to one BindRequest.
 struct BindAnswer {
   Epoch epoch;
   absl::Status result;

@@ -1,7 +1,7 @@
 // Reads a message field by field and keeps the first error with the path of its field.
 //
 //   Decoder in("OpenSessionRequest");
-//   OpenSessionOrder order;
+//   OpenSessionRequest order;
 //   in.Sub("order", proto.has_order(), [&] { Decode(in, proto.order(), &order); });
 //   return in.Finish(std::move(order));
 //

@@ -6,7 +6,7 @@
 
 namespace switchyard {
 
-void Encode(const OpenSessionOrder& in, v1::SessionOrder* out) {
+void Encode(const OpenSessionRequest& in, v1::SessionOptions* out) {
   out->set_deployment(in.deployment);
   out->set_model(in.model);
   out->set_phase(EnumToProto(in.phase));
@@ -19,7 +19,7 @@ void Encode(const OpenSessionOrder& in, v1::SessionOrder* out) {
   out->set_record_amax(in.record_amax);
 }
 
-void Decode(Decoder& at, const v1::SessionOrder& in, OpenSessionOrder* out) {
+void Decode(Decoder& at, const v1::SessionOptions& in, OpenSessionRequest* out) {
   out->deployment = in.deployment();
   out->model = in.model();
   at.OptionalEnum<Phase>("phase", in.phase(), &out->phase);
@@ -46,15 +46,15 @@ void Decode(Decoder& at, const v1::SessionGrant& in, SessionGrant* out) {
   at.Digest("plan_hash", in.plan_hash(), &out->hash);
 }
 
-v1::OpenSessionRequest ToProto(const OpenSessionOrder& order) {
+v1::OpenSessionRequest ToProto(const OpenSessionRequest& order) {
   v1::OpenSessionRequest out;
   Encode(order, out.mutable_order());
   return out;
 }
 
-absl::StatusOr<OpenSessionOrder> FromProto(const v1::OpenSessionRequest& proto) {
+absl::StatusOr<OpenSessionRequest> FromProto(const v1::OpenSessionRequest& proto) {
   Decoder at("OpenSessionRequest");
-  OpenSessionOrder order;
+  OpenSessionRequest order;
   at.Sub("order", proto.has_order(), [&] { Decode(at, proto.order(), &order); });
   return at.Finish(std::move(order));
 }
@@ -87,7 +87,7 @@ absl::StatusOr<SessionId> FromProto(const v1::CloseSessionRequest& proto) {
   return at.Finish(session);
 }
 
-v1::WatchPlanRequest ToProto(const WatchOrder& order) {
+v1::WatchPlanRequest ToProto(const WatchRequest& order) {
   v1::WatchPlanRequest out;
   out.set_session_id(ToHex(order.session));
   out.set_deployment(order.deployment);
@@ -97,9 +97,9 @@ v1::WatchPlanRequest ToProto(const WatchOrder& order) {
   return out;
 }
 
-absl::StatusOr<WatchOrder> FromProto(const v1::WatchPlanRequest& proto) {
+absl::StatusOr<WatchRequest> FromProto(const v1::WatchPlanRequest& proto) {
   Decoder at("WatchPlanRequest");
-  WatchOrder order;
+  WatchRequest order;
   at.Id("session_id", proto.session_id(), &order.session);
   order.deployment = proto.deployment();
   at.Enum("phase", proto.phase(), &order.phase);
@@ -108,16 +108,16 @@ absl::StatusOr<WatchOrder> FromProto(const v1::WatchPlanRequest& proto) {
   return at.Finish(std::move(order));
 }
 
-v1::WatchPlanResponse ToProto(const PlanNews& news) {
+v1::WatchPlanResponse ToProto(const PlanUpdate& news) {
   v1::WatchPlanResponse out;
   Encode(news.plan, out.mutable_plan());
   EncodeDigest(news.hash, out.mutable_plan_hash());
   return out;
 }
 
-absl::StatusOr<PlanNews> FromProto(const v1::WatchPlanResponse& proto) {
+absl::StatusOr<PlanUpdate> FromProto(const v1::WatchPlanResponse& proto) {
   Decoder at("WatchPlanResponse");
-  PlanNews news;
+  PlanUpdate news;
   at.Sub("plan", proto.has_plan(), [&] { Decode(at, proto.plan(), &news.plan); });
   at.Digest("plan_hash", proto.plan_hash(), &news.hash);
   return at.Finish(std::move(news));

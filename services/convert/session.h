@@ -11,15 +11,15 @@
 
 namespace switchyard {
 
-void Encode(const OpenSessionOrder& in, v1::SessionOrder* out);
+void Encode(const OpenSessionRequest& in, v1::SessionOptions* out);
 // Fields that are not set get the defaults that session.proto states.
-void Decode(Decoder& at, const v1::SessionOrder& in, OpenSessionOrder* out);
+void Decode(Decoder& at, const v1::SessionOptions& in, OpenSessionRequest* out);
 // Without the cookie.
 void Encode(const SessionGrant& in, v1::SessionGrant* out);
 void Decode(Decoder& at, const v1::SessionGrant& in, SessionGrant* out);
 
-v1::OpenSessionRequest ToProto(const OpenSessionOrder& order);
-absl::StatusOr<OpenSessionOrder> FromProto(const v1::OpenSessionRequest& proto);
+v1::OpenSessionRequest ToProto(const OpenSessionRequest& order);
+absl::StatusOr<OpenSessionRequest> FromProto(const v1::OpenSessionRequest& proto);
 
 v1::OpenSessionResponse ToProto(const SessionGrant& grant);
 absl::StatusOr<SessionGrant> FromProto(const v1::OpenSessionResponse& proto);
@@ -27,10 +27,10 @@ absl::StatusOr<SessionGrant> FromProto(const v1::OpenSessionResponse& proto);
 v1::CloseSessionRequest ToProto(SessionId session);
 absl::StatusOr<SessionId> FromProto(const v1::CloseSessionRequest& proto);
 
-v1::WatchPlanRequest ToProto(const WatchOrder& order);
-absl::StatusOr<WatchOrder> FromProto(const v1::WatchPlanRequest& proto);
+v1::WatchPlanRequest ToProto(const WatchRequest& order);
+absl::StatusOr<WatchRequest> FromProto(const v1::WatchPlanRequest& proto);
 
-v1::WatchPlanResponse ToProto(const PlanNews& news);
-absl::StatusOr<PlanNews> FromProto(const v1::WatchPlanResponse& proto);
+v1::WatchPlanResponse ToProto(const PlanUpdate& news);
+absl::StatusOr<PlanUpdate> FromProto(const v1::WatchPlanResponse& proto);
 
 }  // namespace switchyard

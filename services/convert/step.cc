@@ -54,7 +54,7 @@ void DecodeStep(Decoder& at, const v1::ForwardStep& in, ReceivedStep* out) {
 
 }  // namespace
 
-v1::ForwardRequest ForwardOpen(const OpenSessionOrder& order) {
+v1::ForwardRequest ForwardOpen(const OpenSessionRequest& order) {
   v1::ForwardRequest out;
   Encode(order, out.mutable_open());
   return out;
@@ -75,7 +75,7 @@ v1::ForwardRequest ForwardStep(const GatewayStep& step) {
 absl::StatusOr<ForwardMessage> FromProto(const v1::ForwardRequest& proto) {
   Decoder at("ForwardRequest");
   if (proto.has_open()) {
-    OpenSessionOrder order;
+    OpenSessionRequest order;
     at.Sub("open", true, [&] { Decode(at, proto.open(), &order); });
     return at.Finish(ForwardMessage(std::move(order)));
   }

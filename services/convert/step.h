@@ -28,9 +28,9 @@ struct ReceivedStep {
   std::vector<std::int32_t> ids;
   std::vector<float> weights;
 };
-using ForwardMessage = std::variant<OpenSessionOrder, ReceivedStep>;
+using ForwardMessage = std::variant<OpenSessionRequest, ReceivedStep>;
 
-v1::ForwardRequest ForwardOpen(const OpenSessionOrder& order);
+v1::ForwardRequest ForwardOpen(const OpenSessionRequest& order);
 v1::ForwardRequest ForwardStep(const GatewayStep& step);
 absl::StatusOr<ForwardMessage> FromProto(const v1::ForwardRequest& proto);
 

@@ -24,9 +24,10 @@ v1::ListWorkersResponse ListWorkers(const CoordinatorView& view);
 absl::StatusOr<v1::GetPlanResponse> GetPlan(const CoordinatorView& view,
                                             const v1::GetPlanRequest& request);
 // The plan's part of the layer and the decisions behind it; without a plan the decisions alone
-// (services/coordinator/layer_traces.h), so that a refused deployment can be asked why. An edge that is asked
-// for and that the plan does not have is answered by services/coordinator/edge_query.h, and so is every kind of
-// worker where there is neither a plan nor a worker; their errors are these, too.
+// (services/coordinator/layer_traces.h), so that a refused deployment can be asked why. An edge
+// that is asked for and that the plan does not have is answered by
+// services/coordinator/edge_query.h, and so is every kind of worker where there is neither a plan
+// nor a worker; their errors are these, too.
 absl::StatusOr<v1::ExplainLayerResponse> ExplainLayer(const CoordinatorView& view,
                                                       const v1::ExplainLayerRequest& request);
 

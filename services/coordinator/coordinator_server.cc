@@ -4,10 +4,10 @@
 
 #include "coordinator/driver.h"
 #include "core/base/status_macros.h"
-#include "services/coordinator/admin_queries.h"
 #include "services/convert/admin.h"
 #include "services/convert/control.h"
 #include "services/convert/session.h"
+#include "services/coordinator/admin_queries.h"
 #include "services/grpc/grpc_status.h"
 #include "services/grpc/server_streams.h"
 #include "services/grpc/version.h"
@@ -61,9 +61,9 @@ class WorkerStream final : public ServerBidiStream<v1::SessionRequest, v1::Sessi
   StreamId stream_;
 };
 
-class WorkerControlSkin final : public v1::WorkerControlService::CallbackService {
+class WorkerControlServiceImpl final : public v1::WorkerControlService::CallbackService {
  public:
-  explicit WorkerControlSkin(Driver* driver) : driver_(driver) {}
+  explicit WorkerControlServiceImpl(Driver* driver) : driver_(driver) {}
 
   grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionResponse>* Session(
       grpc::CallbackServerContext* context) override {
@@ -79,22 +79,22 @@ class WorkerControlSkin final : public v1::WorkerControlService::CallbackService
 // News for one session, as long as the stream.
 class WatchStream final
     : public ServerStream<grpc::ServerWriteReactor<v1::WatchPlanResponse>, v1::WatchPlanResponse>,
-      public NewsSink {
+      public PlanUpdateSink {
  public:
   WatchStream(grpc::CallbackServerContext* context, Driver* driver)
       : ServerStream(context, kStreamQueueBytesMax), driver_(driver) {}
 
   // In the handler, as WorkerStream::Begin.
   void Begin(const v1::WatchPlanRequest& request) {
-    const absl::StatusOr<WatchOrder> order = FromProto(request);
+    const absl::StatusOr<WatchRequest> order = FromProto(request);
     if (!order.ok()) return End(order.status());
     const absl::StatusOr<WatchId> watch = driver_->Watch(*order, this);
     if (!watch.ok()) return End(watch.status());
     watch_ = *watch;
   }
 
-  // NewsSink
-  void OnNews(const std::shared_ptr<const PlanNews>& news) override {
+  // PlanUpdateSink
+  void OnNews(const std::shared_ptr<const PlanUpdate>& news) override {
     v1::WatchPlanResponse proto = ToProto(*news);
     if (const absl::Status size = CheckMessageSize(proto, kControlMessageBytesMax); !size.ok()) {
       return End(size);
@@ -128,9 +128,9 @@ grpc::ServerUnaryReactor* Refuse(grpc::CallbackServerContext* context, const abs
   return reactor;
 }
 
-class CoordinatorSkin final : public v1::CoordinatorService::CallbackService {
+class CoordinatorServiceImpl final : public v1::CoordinatorService::CallbackService {
  public:
-  CoordinatorSkin(Driver* driver, Incarnation incarnation)
+  CoordinatorServiceImpl(Driver* driver, Incarnation incarnation)
       : driver_(driver), incarnation_(incarnation) {}
 
   grpc::ServerUnaryReactor* ApplyDeployment(grpc::CallbackServerContext* context,
@@ -196,7 +196,7 @@ class CoordinatorSkin final : public v1::CoordinatorService::CallbackService {
   grpc::ServerUnaryReactor* OpenSession(grpc::CallbackServerContext* context,
                                         const v1::OpenSessionRequest* request,
                                         v1::OpenSessionResponse* response) override {
-    const absl::StatusOr<OpenSessionOrder> order = FromProto(*request);
+    const absl::StatusOr<OpenSessionRequest> order = FromProto(*request);
     if (!order.ok()) return Refuse(context, order.status());
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     driver_->OpenSession(*order, [reactor, response](const absl::StatusOr<SessionGrant>& grant) {
@@ -232,8 +232,8 @@ class CoordinatorSkin final : public v1::CoordinatorService::CallbackService {
 struct CoordinatorServer::Services {
   Services(Driver* driver, Incarnation incarnation)
       : coordinator(driver, incarnation), control(driver) {}
-  CoordinatorSkin coordinator;
-  WorkerControlSkin control;
+  CoordinatorServiceImpl coordinator;
+  WorkerControlServiceImpl control;
 };
 
 CoordinatorServer::CoordinatorServer(std::unique_ptr<Services> services)

@@ -7,14 +7,14 @@
 
 #include "coordinator/config_planner.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "core/resolve/dispatch_resolver.h"
 #include "core/resolve/mode_limits.h"
 #include "core/resolve/what_if.h"
-#include "core/base/status_macros.h"
 #include "services/convert/plan.h"
 #include "services/convert/trace.h"
-#include "services/grpc/grpc_status.h"
 #include "services/coordinator/layer_traces.h"
+#include "services/grpc/grpc_status.h"
 
 namespace switchyard {
 namespace {

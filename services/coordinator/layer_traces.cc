@@ -9,9 +9,9 @@
 
 #include "coordinator/config_planner.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "core/resolve/mode_limits.h"
 #include "core/resolve/what_if.h"
-#include "core/base/status_macros.h"
 
 namespace switchyard {
 namespace {

@@ -1,12 +1,13 @@
 // The only bridge between absl::Status and what gRPC carries.
 //
 // An error travels as google.rpc.Status {code, text, details}: an ErrorInfo {reason from
-// core/base/error.h, domain "switchyard", metadata}, the FailureScope as metadata "failure_scope" (a
-// reserved key, left out for kRequest), and a RetryInfo with every UNAVAILABLE. Code, text, reason,
-// metadata, scope and payloads of others come back as they went, in either direction, within these
-// bounds: text 1024 bytes, metadata 1536 bytes, other details 512 bytes, so that the whole fits
-// into the 8 KiB of trailers that any gRPC client accepts (text travels twice, details in base64).
-// Beyond them text and values are cut and end in "..."; bytes that are not UTF-8 become '?'.
+// core/base/error.h, domain "switchyard", metadata}, the FailureScope as metadata "failure_scope"
+// (a reserved key, left out for kRequest), and a RetryInfo with every UNAVAILABLE. Code, text,
+// reason, metadata, scope and payloads of others come back as they went, in either direction,
+// within these bounds: text 1024 bytes, metadata 1536 bytes, other details 512 bytes, so that the
+// whole fits into the 8 KiB of trailers that any gRPC client accepts (text travels twice, details
+// in base64). Beyond them text and values are cut and end in "..."; bytes that are not UTF-8 become
+// '?'.
 //
 // Pure; thread-safe.
 #pragma once

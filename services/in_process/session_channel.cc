@@ -30,9 +30,9 @@ T Await(std::shared_ptr<std::promise<T>> promise, Duration timeout) {
                    "the coordinator did not answer in time; try again");
 }
 
-class InProcessWatch final : public WatchStream, private NewsSink {
+class InProcessWatch final : public WatchStream, private PlanUpdateSink {
  public:
-  InProcessWatch(Driver* driver, const WatchOrder& order, WatchSink* sink)
+  InProcessWatch(Driver* driver, const WatchRequest& order, WatchSink* sink)
       : driver_(driver), sink_(sink) {
     absl::StatusOr<WatchId> watch = driver_->Watch(order, this);
     if (watch.ok()) {
@@ -46,7 +46,7 @@ class InProcessWatch final : public WatchStream, private NewsSink {
   }
 
  private:
-  void OnNews(const std::shared_ptr<const PlanNews>& news) override { sink_->OnPlan(*news); }
+  void OnNews(const std::shared_ptr<const PlanUpdate>& news) override { sink_->OnPlan(*news); }
   void OnClosed(const absl::Status& why) override { sink_->OnWatchEnded(why); }
 
   Driver* driver_;
@@ -56,7 +56,7 @@ class InProcessWatch final : public WatchStream, private NewsSink {
 
 class InProcessAttach final : public AttachStream {
  public:
-  InProcessAttach(std::shared_ptr<InProcessWorker> worker, const AttachOrder& order,
+  InProcessAttach(std::shared_ptr<InProcessWorker> worker, const AttachRequest& order,
                   AttachSink* sink)
       : worker_(std::move(worker)), ear_(std::make_shared<Ear>(sink)) {
     const auto grant = worker_->Call<absl::StatusOr<AttachGrant>>([&](ExpertService& experts) {
@@ -71,7 +71,7 @@ class InProcessAttach final : public AttachStream {
     sink->OnAttached(*grant);
   }
   ~InProcessAttach() override {
-    ear_->Deafen();
+    ear_->Detach();
     if (!attachment_.has_value()) return;
     // A worker that is gone has nothing left to close.
     worker_
@@ -82,13 +82,13 @@ class InProcessAttach final : public AttachStream {
         .IgnoreError();
   }
 
-  void Bind(const BindOrder& order) override {
+  void Bind(const BindRequest& order) override {
     if (!attachment_.has_value()) return;
     ear_->Bound(order.epoch, worker_->Call<absl::Status>([&](ExpertService& experts) {
       return experts.Bind(*attachment_, order, kCallTimeout);
     }));
   }
-  void Release(const ReleaseOrder& order) override {
+  void Release(const ReleaseRequest& order) override {
     if (!attachment_.has_value()) return;
     // A release that finds no attachment has nothing left to release.
     worker_
@@ -111,7 +111,7 @@ class InProcessAttach final : public AttachStream {
       const std::lock_guard<std::mutex> lock(mutex_);
       if (sink_ != nullptr) sink_->OnBound(epoch, result);
     }
-    void Deafen() {
+    void Detach() {
       const std::lock_guard<std::mutex> lock(mutex_);
       sink_ = nullptr;
     }
@@ -132,8 +132,8 @@ class DeadAttach final : public AttachStream {
   DeadAttach(const std::string& endpoint, AttachSink* sink) {
     sink->OnAttachEnded(NoSuchWorker(endpoint));
   }
-  void Bind(const BindOrder& /*order*/) override {}
-  void Release(const ReleaseOrder& /*order*/) override {}
+  void Bind(const BindRequest& /*order*/) override {}
+  void Release(const ReleaseRequest& /*order*/) override {}
 };
 
 class InProcessSessionChannel final : public SessionChannel {
@@ -141,7 +141,7 @@ class InProcessSessionChannel final : public SessionChannel {
   InProcessSessionChannel(Driver* driver, InProcessWorkers* workers)
       : driver_(driver), workers_(workers) {}
 
-  absl::StatusOr<SessionGrant> OpenSession(const OpenSessionOrder& order,
+  absl::StatusOr<SessionGrant> OpenSession(const OpenSessionRequest& order,
                                            Duration timeout) override {
     auto promise = std::make_shared<std::promise<absl::StatusOr<SessionGrant>>>();
     driver_->OpenSession(order, [promise](absl::StatusOr<SessionGrant> grant) {
@@ -154,10 +154,10 @@ class InProcessSessionChannel final : public SessionChannel {
     driver_->CloseSession(session, [promise](absl::Status status) { promise->set_value(status); });
     return Await(std::move(promise), timeout);
   }
-  std::unique_ptr<WatchStream> Watch(const WatchOrder& order, WatchSink* sink) override {
+  std::unique_ptr<WatchStream> Watch(const WatchRequest& order, WatchSink* sink) override {
     return std::make_unique<InProcessWatch>(driver_, order, sink);
   }
-  std::unique_ptr<AttachStream> Attach(const std::string& endpoint, const AttachOrder& order,
+  std::unique_ptr<AttachStream> Attach(const std::string& endpoint, const AttachRequest& order,
                                        AttachSink* sink) override {
     std::shared_ptr<InProcessWorker> worker = workers_->Find(endpoint);
     if (worker == nullptr) return std::make_unique<DeadAttach>(endpoint, sink);

@@ -45,7 +45,7 @@ class AttachServerStream final : public ServerBidiStream<v1::AttachRequest, v1::
     if (!message.ok()) return End(message.status());
     std::visit([this](const auto& order) { Handle(order); }, *message);
   }
-  void Handle(const AttachOrder& order) {
+  void Handle(const AttachRequest& order) {
     if (attachment_.has_value()) return End(Misplaced("a stream is one attachment"));
     const auto on_closed = [closer = closer_](const absl::Status& why) {
       const std::lock_guard lock(closer->mutex);
@@ -56,12 +56,12 @@ class AttachServerStream final : public ServerBidiStream<v1::AttachRequest, v1::
     attachment_ = grant->request_ring.attachment;
     Write(ToProto(AttachAnswer(*grant)));
   }
-  void Handle(const BindOrder& order) {
+  void Handle(const BindRequest& order) {
     if (!attachment_.has_value()) return End(Misplaced("the first message of a stream attaches"));
     const absl::Status result = experts_->Bind(*attachment_, order, kAttachTimeout);
     Write(ToProto(AttachAnswer(BindAnswer{order.epoch, result})));
   }
-  void Handle(const ReleaseOrder& order) {
+  void Handle(const ReleaseRequest& order) {
     if (!attachment_.has_value()) return End(Misplaced("the first message of a stream attaches"));
     // Not answered: an epoch that is not bound has been let go of already.
     experts_->Release(*attachment_, order, kAttachTimeout).IgnoreError();

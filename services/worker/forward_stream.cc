@@ -44,12 +44,12 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
     step->request.Swap(&request);
     absl::StatusOr<ForwardMessage> message = FromProto(step->request);
     if (!message.ok()) return Stop(message.status());
-    if (auto* order = std::get_if<OpenSessionOrder>(&*message)) return OnOpen(std::move(*order));
+    if (auto* order = std::get_if<OpenSessionRequest>(&*message)) return OnOpen(std::move(*order));
     step->step = std::move(std::get<ReceivedStep>(*message));
     OnStep(std::move(step));
   }
 
-  void OnOpen(OpenSessionOrder order) {
+  void OnOpen(OpenSessionRequest order) {
     if (std::exchange(opened_, true)) return Stop(Misplaced("a stream opens one session"));
     if (!Hold()) return ReadNext();
     const bool taken = threads_->TryRun([this, order = std::move(order)] {
@@ -105,7 +105,7 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
   }
 
   // The gateway's own experts are called past the counters of attachments.
-  absl::StatusOr<Source::SessionRef> Open(const OpenSessionOrder& order) {
+  absl::StatusOr<Source::SessionRef> Open(const OpenSessionRequest& order) {
     if (!order.record_amax) return source_->Open(order, options_->open_timeout);
     return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
                      absl::StrCat("gateway ", options_->worker_id,
@@ -113,7 +113,7 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
   }
 
   // The session thread.
-  void Run(const OpenSessionOrder& order) {
+  void Run(const OpenSessionRequest& order) {
     const absl::StatusOr<Source::SessionRef> session = Open(order);
     absl::Status status = session.status();
     if (status.ok()) {

@@ -14,8 +14,8 @@
 #include "grpcpp/server_context.h"
 
 #include "core/base/clock.h"
-#include "services/worker/gateway.h"
 #include "services/grpc/thread_pool.h"
+#include "services/worker/gateway.h"
 #include "switchyard/v1/expert.grpc.pb.h"
 
 namespace switchyard {

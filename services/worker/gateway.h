@@ -18,7 +18,7 @@ class GatewaySource {
  public:
   virtual ~GatewaySource() = default;
   // Each as in worker/source/source.h.
-  virtual absl::StatusOr<Source::SessionRef> Open(const OpenSessionOrder& order,
+  virtual absl::StatusOr<Source::SessionRef> Open(const OpenSessionRequest& order,
                                                   Duration timeout) = 0;
   virtual absl::StatusOr<SessionGrant> Grant(Source::SessionRef session) = 0;
   virtual absl::StatusOr<StepTicket> Dispatch(Source::SessionRef session,
@@ -33,7 +33,7 @@ class SourceGateway final : public GatewaySource {
   SourceGateway(Source* source, TransportChoice transport)
       : source_(source), transport_(transport) {}
 
-  absl::StatusOr<Source::SessionRef> Open(const OpenSessionOrder& order,
+  absl::StatusOr<Source::SessionRef> Open(const OpenSessionRequest& order,
                                           Duration timeout) override {
     return source_->Open(order, transport_, timeout);
   }

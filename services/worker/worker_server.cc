@@ -4,13 +4,13 @@
 #include <utility>
 
 #include "core/base/status_macros.h"
-#include "services/worker/attach_stream.h"
 #include "services/convert/attach.h"
 #include "services/convert/decoder.h"
 #include "services/convert/worker_status.h"
 #include "services/grpc/grpc_status.h"
 #include "services/grpc/server_streams.h"
 #include "services/grpc/thread_pool.h"
+#include "services/worker/attach_stream.h"
 #include "switchyard/v1/expert.grpc.pb.h"
 #include "worker/expert/expert_service.h"
 

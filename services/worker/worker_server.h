@@ -11,9 +11,9 @@
 #include "absl/status/statusor.h"
 
 #include "core/ids.h"
+#include "services/grpc/grpc_server.h"
 #include "services/worker/forward_stream.h"
 #include "services/worker/gateway.h"
-#include "services/grpc/grpc_server.h"
 
 namespace switchyard {
 

@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
-#include "core/format/bf16.h"
 #include "core/base/error.h"
+#include "core/format/bf16.h"
 #include "worker/source/step_channel.h"
 
 namespace switchyard::testing {
@@ -26,7 +26,7 @@ class ScriptedGateway final : public StepChannel {
     std::vector<std::int32_t> ids;
   };
 
-  std::unique_ptr<StepStream> Open(const OpenSessionOrder& order, StepSink* sink) override {
+  std::unique_ptr<StepStream> Open(const OpenSessionRequest& order, StepSink* sink) override {
     sink_ = sink;
     ++opens;
     orders.push_back(order);
@@ -71,7 +71,7 @@ class ScriptedGateway final : public StepChannel {
       MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady, "no committed epoch yet");
   DispatchMode planned = DispatchMode::kNormal;  // of every phase
   int opens = 0;
-  std::vector<OpenSessionOrder> orders;  // of every Open
+  std::vector<OpenSessionRequest> orders;  // of every Open
   std::vector<Taken> taken;
 
  private:

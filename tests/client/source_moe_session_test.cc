@@ -17,17 +17,17 @@ using ::testing::HasSubstr;
 // Answers with the endpoint as the worker's name.
 class CountingChannel final : public SessionChannel {
  public:
-  absl::StatusOr<SessionGrant> OpenSession(const OpenSessionOrder& order,
+  absl::StatusOr<SessionGrant> OpenSession(const OpenSessionRequest& order,
                                            Duration timeout) override {
     return rest_.OpenSession(order, timeout);
   }
   absl::Status CloseSession(SessionId session, Duration timeout) override {
     return rest_.CloseSession(session, timeout);
   }
-  std::unique_ptr<WatchStream> Watch(const WatchOrder& order, WatchSink* sink) override {
+  std::unique_ptr<WatchStream> Watch(const WatchRequest& order, WatchSink* sink) override {
     return rest_.Watch(order, sink);
   }
-  std::unique_ptr<AttachStream> Attach(const std::string& endpoint, const AttachOrder& order,
+  std::unique_ptr<AttachStream> Attach(const std::string& endpoint, const AttachRequest& order,
                                        AttachSink* sink) override {
     return rest_.Attach(endpoint, order, sink);
   }

@@ -112,7 +112,7 @@ TEST_F(StepSessionsTest, WithoutAChoiceThePlanSaysTheModeOfEachPhase) {
     SY_ASSERT_OK(Open(std::nullopt));
 
     ASSERT_EQ(gateway_->orders.size(), 2U);
-    for (const OpenSessionOrder& order : gateway_->orders) EXPECT_FALSE(order.mode.has_value());
+    for (const OpenSessionRequest& order : gateway_->orders) EXPECT_FALSE(order.mode.has_value());
     const std::string mode(DispatchModeName(planned));
     EXPECT_EQ(Way(kPrompt), "prefill, " + mode);
     EXPECT_EQ(Way(kToken), "decode, " + mode);
@@ -152,7 +152,7 @@ TEST_F(StepSessionsTest, HandsOnWhatSessionsHaveInCommonAndEachPhasesLargestBatc
   ASSERT_EQ(gateway_->orders.size(), 2U);
   EXPECT_EQ(gateway_->orders[0].max_tokens, 4000);
   EXPECT_EQ(gateway_->orders[1].max_tokens, 64);
-  for (const OpenSessionOrder& one : gateway_->orders) {
+  for (const OpenSessionRequest& one : gateway_->orders) {
     EXPECT_EQ(one.model, "m");
     EXPECT_TRUE(one.strict);
     EXPECT_EQ(one.y_dtype, OutputDtype::kBf16);

@@ -20,8 +20,8 @@
 #include "tests/testing/kernel_families.h"
 #include "tests/testing/random_tensors.h"
 #include "tests/testing/status_matchers.h"
-#include "worker/device/cpu/machine/cpuid.h"
 #include "worker/device/cpu/kernel/kernels.h"
+#include "worker/device/cpu/machine/cpuid.h"
 #include "worker/registry/device_registry.h"
 
 namespace switchyard {

@@ -69,7 +69,7 @@ absl::StatusOr<DeploymentView> Cluster::Apply(const DeploymentSpec& spec, bool d
   return *applied_;
 }
 
-absl::StatusOr<SessionGrant> Cluster::Open(const OpenSessionOrder& order) {
+absl::StatusOr<SessionGrant> Cluster::Open(const OpenSessionRequest& order) {
   opened_.reset();
   Step(SessionRequested{RequestId{++last_id_}, order});
   if (!opened_) return absl::InternalError("open was not answered");
@@ -77,13 +77,13 @@ absl::StatusOr<SessionGrant> Cluster::Open(const OpenSessionOrder& order) {
 }
 
 absl::StatusOr<SessionGrant> Cluster::OpenDecode() {
-  OpenSessionOrder order;
+  OpenSessionRequest order;
   order.model = "m";
   order.phase = Phase::kDecode;
   return Open(order);
 }
 
-WatchId Cluster::Watch(const WatchOrder& order) {
+WatchId Cluster::Watch(const WatchRequest& order) {
   const WatchId watch{++last_id_};
   Step(WatchStarted{watch, order});
   return watch;
@@ -186,7 +186,7 @@ void Cluster::Perform(const WriteStore& effect) {
 
 void Cluster::Perform(const AnswerApply& effect) { applied_ = effect.result; }
 void Cluster::Perform(const AnswerSession& effect) { opened_ = effect.result; }
-void Cluster::Perform(const SendNews& effect) { news[effect.watch].push_back(*effect.news); }
+void Cluster::Perform(const SendPlanUpdate& effect) { news[effect.watch].push_back(*effect.news); }
 void Cluster::Perform(const CloseWatch& effect) { closed_watches[effect.watch] = effect.why; }
 
 DeploymentView Cluster::Deployment(const std::string& name) {

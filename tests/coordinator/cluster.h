@@ -68,9 +68,9 @@ class Cluster {
 
   // Operators and sources.
   absl::StatusOr<DeploymentView> Apply(const DeploymentSpec& spec, bool dry_run = false);
-  absl::StatusOr<SessionGrant> Open(const OpenSessionOrder& order);
+  absl::StatusOr<SessionGrant> Open(const OpenSessionRequest& order);
   absl::StatusOr<SessionGrant> OpenDecode();
-  WatchId Watch(const WatchOrder& order);
+  WatchId Watch(const WatchRequest& order);
 
   // Ticks every 10 ms with the workers' heartbeats.
   void Advance(Duration by);
@@ -90,7 +90,7 @@ class Cluster {
   void ReleaseWrites();
   std::vector<StoreWrite> written;
   std::vector<Report> reports;
-  std::map<WatchId, std::vector<PlanNews>> news;
+  std::map<WatchId, std::vector<PlanUpdate>> news;
   std::map<WatchId, absl::Status> closed_watches;
   MemoryStore store;
   TimePoint now{};
@@ -103,7 +103,7 @@ class Cluster {
   void Perform(const AnswerApply& effect);
   void Perform(const AnswerSession& effect);
   void Perform(const AnswerEnd& /*effect*/) {}
-  void Perform(const SendNews& effect);
+  void Perform(const SendPlanUpdate& effect);
   void Perform(const CloseWatch& effect);
   void Perform(const Report& effect) { reports.push_back(effect); }
   void Answer(FakeWorker& worker, const CoordinatorMessage& message);

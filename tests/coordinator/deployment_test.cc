@@ -161,11 +161,11 @@ TEST(DeploymentSpecTest, TheCoordinatorsDtypeCountsWhereTheDeploymentSaysNothing
   DeploymentSpec spec = GoodSpec();
   spec.coordinator_defaults.dispatcher_output_dtype = DtypeChoice::kFp8;
 
-  const std::vector<DtypeWish> silent = spec.DtypeWishes();
+  const std::vector<DtypeOverride> silent = spec.DtypeOverrides();
   spec.dispatcher_output_dtype = DtypeChoice::kInt8;
-  const std::vector<DtypeWish> spoken = spec.DtypeWishes();
+  const std::vector<DtypeOverride> spoken = spec.DtypeOverrides();
   spec.dispatcher_output_dtype = DtypeChoice::kAuto;
-  const std::vector<DtypeWish> taken_back = spec.DtypeWishes();
+  const std::vector<DtypeOverride> taken_back = spec.DtypeOverrides();
 
   ASSERT_EQ(silent.size(), 1U);
   EXPECT_EQ(silent[0].dtype, DispatchDtype::kFp8);

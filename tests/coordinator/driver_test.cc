@@ -72,9 +72,9 @@ class YesWorker final : public WorkerStreamSink {
   StreamId stream_;
 };
 
-class NewsRecorder final : public NewsSink {
+class NewsRecorder final : public PlanUpdateSink {
  public:
-  void OnNews(const std::shared_ptr<const PlanNews>& news) override {
+  void OnNews(const std::shared_ptr<const PlanUpdate>& news) override {
     const std::lock_guard lock(mutex_);
     epochs_.push_back(news->plan.epoch.value);
     changed_.notify_all();
@@ -117,7 +117,7 @@ class DriverTest : public ::testing::Test {
   }
   absl::StatusOr<SessionGrant> OpenNow() {
     auto answer = std::make_shared<std::promise<absl::StatusOr<SessionGrant>>>();
-    OpenSessionOrder order;
+    OpenSessionRequest order;
     order.model = "m";
     driver->OpenSession(order, [answer](auto result) { answer->set_value(result); });
     return answer->get_future().get();
@@ -320,7 +320,7 @@ TEST_F(DriverTest, RefusesWhenTheQueueIsFull) {
   std::atomic<int> refused = 0;
   std::atomic<int> answered = 0;
   for (int i = 0; i < 10; ++i) {
-    OpenSessionOrder order;
+    OpenSessionRequest order;
     driver->OpenSession(order, [&](auto result) {
       ++answered;
       if (ReasonOf(result.status()) == Reason::kNoCredits) ++refused;

@@ -215,9 +215,9 @@ TEST_F(RecoveryTest, OtherWatchesAreRefused) {
   SY_ASSERT_OK_AND_ASSIGN(const SessionGrant grant, cluster.OpenDecode());
   Bounce();
   const auto stale = FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch);
-  WatchOrder order{grant.session, "demo", Phase::kDecode, grant.plan.epoch, grant.hash};
+  WatchRequest order{grant.session, "demo", Phase::kDecode, grant.plan.epoch, grant.hash};
 
-  WatchOrder other = order;
+  WatchRequest other = order;
   other.hash.bytes[0] ^= 1;
   EXPECT_THAT(cluster.closed_watches[cluster.Watch(other)], stale);
   other = order;

@@ -22,7 +22,7 @@ class SessionTest : public ::testing::Test {
     order.model = "m";
     order.phase = Phase::kDecode;
   }
-  WatchOrder WatchOf(const SessionGrant& grant) const {
+  WatchRequest WatchOf(const SessionGrant& grant) const {
     return {grant.session, "demo", Phase::kDecode, grant.plan.epoch, grant.hash};
   }
   void MakeNextEpoch(const std::string& id) {
@@ -30,7 +30,7 @@ class SessionTest : public ::testing::Test {
     cluster.Advance(milliseconds(200));
   }
   Cluster cluster;
-  OpenSessionOrder order;
+  OpenSessionRequest order;
 };
 
 TEST_F(SessionTest, GrantsWithDefaultsFilledIn) {
@@ -80,32 +80,32 @@ TEST_F(SessionTest, RefusesWhatCannotBe) {
   struct Case {
     absl::StatusCode code;
     Reason reason;
-    void (*spoil)(OpenSessionOrder&);
+    void (*spoil)(OpenSessionRequest&);
   };
   const Case cases[] = {
       {absl::StatusCode::kNotFound, Reason::kUnknownModel,
-       [](OpenSessionOrder& o) { o.model = "unknown"; }},
+       [](OpenSessionRequest& o) { o.model = "unknown"; }},
       {absl::StatusCode::kNotFound, Reason::kUnknownModel,
-       [](OpenSessionOrder& o) { o.deployment = "unknown"; }},
+       [](OpenSessionRequest& o) { o.deployment = "unknown"; }},
       {absl::StatusCode::kNotFound, Reason::kUnknownModel,
-       [](OpenSessionOrder& o) { o.deployment = "demo", o.model = "another"; }},
+       [](OpenSessionRequest& o) { o.deployment = "demo", o.model = "another"; }},
       {absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
-       [](OpenSessionOrder& o) { o.phase = Phase::kMixed; }},
+       [](OpenSessionRequest& o) { o.phase = Phase::kMixed; }},
       {absl::StatusCode::kInvalidArgument, Reason::kTooManyTokens,
-       [](OpenSessionOrder& o) { o.max_tokens = 513; }},
+       [](OpenSessionRequest& o) { o.max_tokens = 513; }},
       {absl::StatusCode::kInvalidArgument, Reason::kTooManyTokens,
-       [](OpenSessionOrder& o) { o.max_tokens = -1; }},
+       [](OpenSessionRequest& o) { o.max_tokens = -1; }},
       {absl::StatusCode::kInvalidArgument, Reason::kTooManyTokens,
-       [](OpenSessionOrder& o) { o.mode = DispatchMode::kNormal, o.max_tokens = 2 << 20; }},
+       [](OpenSessionRequest& o) { o.mode = DispatchMode::kNormal, o.max_tokens = 2 << 20; }},
       {absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
-       [](OpenSessionOrder& o) { o.step_deadline = seconds(-1); }},
+       [](OpenSessionRequest& o) { o.step_deadline = seconds(-1); }},
       {absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
-       [](OpenSessionOrder& o) { o.step_deadline = std::chrono::hours(25); }},
+       [](OpenSessionRequest& o) { o.step_deadline = std::chrono::hours(25); }},
       {absl::StatusCode::kUnimplemented, Reason::kUnsupported,
-       [](OpenSessionOrder& o) { o.source = DeviceKind::kAscend; }},
+       [](OpenSessionRequest& o) { o.source = DeviceKind::kAscend; }},
   };
   for (const Case& c : cases) {
-    OpenSessionOrder bad = order;
+    OpenSessionRequest bad = order;
     c.spoil(bad);
     EXPECT_THAT(cluster.Open(bad), FailsWith(c.code, c.reason)) << &c - cases;
   }
@@ -165,7 +165,7 @@ TEST_F(SessionTest, WatchesHearEachEpochOnce) {
   MakeNextEpoch("w3");
 
   std::vector<std::uint64_t> heard;
-  for (const PlanNews& news : cluster.news[watch]) {
+  for (const PlanUpdate& news : cluster.news[watch]) {
     heard.push_back(news.plan.epoch.value);
     EXPECT_EQ(news.hash, HashOf(news.plan));
   }
@@ -199,7 +199,7 @@ TEST_F(SessionTest, ANewerWatchReplacesTheOlder) {
 
 TEST_F(SessionTest, AWatchMustNameItsOwnSession) {
   SY_ASSERT_OK_AND_ASSIGN(const SessionGrant grant, cluster.Open(order));
-  WatchOrder other = WatchOf(grant);
+  WatchRequest other = WatchOf(grant);
   other.phase = Phase::kPrefill;
 
   EXPECT_THAT(cluster.closed_watches[cluster.Watch(other)],

@@ -15,9 +15,9 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
+#include "core/format/wire_format.h"
 #include "core/quant_scheme.h"
 #include "core/resolve/dtype_option.h"
-#include "core/format/wire_format.h"
 #include "tests/testing/temp_dir.h"
 
 namespace switchyard {

@@ -134,8 +134,8 @@ class BadInputTest : public Processes, public ::testing::WithParamInterface<cons
     client_.reset();
     other_client_.reset();
   }
-  static OpenSessionOrder Order() {
-    OpenSessionOrder order;
+  static OpenSessionRequest Order() {
+    OpenSessionRequest order;
     order.mode = DispatchMode::kLowLatency;
     order.strict = true;
     return order;
@@ -179,9 +179,9 @@ TEST_P(BadInputTest, EachBadStepIsRefusedByNameAndHarmsNobody) {
 }
 
 TEST_P(BadInputTest, AModelOrDeploymentThatIsNotThereIsNamed) {
-  OpenSessionOrder model = Order();
+  OpenSessionRequest model = Order();
   model.model = "no-such-model";
-  OpenSessionOrder deployment = Order();
+  OpenSessionRequest deployment = Order();
   deployment.deployment = "nowhere";
 
   const absl::Status no_model = client_->Open(model).status();
@@ -202,7 +202,7 @@ class EndToEndErrorsTest : public Processes {};
 TEST_F(EndToEndErrorsTest, AStepAboveTheMessageLimitOfTheGatewayIsRefused) {
   Deploy(1);
   SY_ASSERT_OK_AND_ASSIGN(const auto client, Connect("gateway"));
-  OpenSessionOrder order;
+  OpenSessionRequest order;
   order.mode = DispatchMode::kNormal;
   SY_ASSERT_OK_AND_ASSIGN(const auto session, client->OpenWhenReady(order, testing::kReadyTimeout));
   Batch batch(131072, 32);
@@ -243,7 +243,7 @@ TEST_F(EndToEndErrorsTest, AttachingToAnEpochThatIsNotTheWorkersIsStale) {
   SY_ASSERT_OK_AND_ASSIGN(const auto session, client->OpenWhenReady({}, testing::kReadyTimeout));
   SY_ASSERT_OK_AND_ASSIGN(const SessionGrant grant, session->Grant());
   const auto channel = MakeGrpcSessionChannel(deployment_->coordinator());
-  AttachOrder order;
+  AttachRequest order;
   order.session = grant.session;
   order.cookie = grant.cookie;
   order.deployment = grant.plan.deployment;
@@ -276,7 +276,7 @@ TEST_F(EndToEndErrorsTest, EverySessionOutlivesAWorkersDeath) {
                                            DispatchMode::kNormal, DispatchMode::kLowLatency};
   const std::vector<std::string> transports = {"tcp", "shm", "tcp", "gateway"};
   for (std::size_t s = 0; s < modes.size(); ++s) {
-    OpenSessionOrder order;
+    OpenSessionRequest order;
     order.mode = modes[s];
     SY_ASSERT_OK_AND_ASSIGN(auto client, Connect(transports[s]));
     SY_ASSERT_OK_AND_ASSIGN(auto session, client->OpenWhenReady(order, testing::kReadyTimeout));

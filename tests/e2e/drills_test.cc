@@ -56,7 +56,7 @@ void ExpectNames(const absl::Status& status, Reason reason, const std::string& w
 
 class Drill : public Processes {
  protected:
-  void Open(const std::string& transport, const OpenSessionOrder& order) {
+  void Open(const std::string& transport, const OpenSessionRequest& order) {
     SY_ASSERT_OK_AND_ASSIGN(client_, Connect(transport));
     SY_ASSERT_OK_AND_ASSIGN(session_, client_->OpenWhenReady(order, testing::kReadyTimeout));
   }
@@ -154,7 +154,7 @@ class KillDrill : public Drill, public ::testing::WithParamInterface<Kill> {
 
 TEST_P(KillDrill, IsNoticedNamedAndMended) {
   Deploy(3);
-  OpenSessionOrder order;
+  OpenSessionRequest order;
   order.phase = prefill() ? Phase::kPrefill : Phase::kDecode;
   order.mode = prefill() ? DispatchMode::kNormal : DispatchMode::kLowLatency;
   Open(GetParam().transport, order);
@@ -179,7 +179,7 @@ class StopDrill : public Drill, public ::testing::WithParamInterface<const char*
  protected:
   // Stops worker 1 under a session with `deadline`; the first error and when it came.
   Duration FirstError(Duration deadline, absl::Status* failed) {
-    OpenSessionOrder order;
+    OpenSessionRequest order;
     order.phase = Phase::kDecode;
     order.mode = DispatchMode::kLowLatency;
     order.step_deadline = deadline;
@@ -271,7 +271,7 @@ TEST_F(LeaveDrill, AGenerationGoesOnToItsEndWithoutTheCoordinator) {
 // Make before break: no step fails while a worker's experts move away.
 TEST_F(LeaveDrill, AWorkerThatIsAskedToLeaveDrainsUnderLoadAndExitsWithZero) {
   Deploy(3);
-  OpenSessionOrder order;
+  OpenSessionRequest order;
   order.mode = DispatchMode::kLowLatency;
   Open("shm", order);
   Batch before(8, 22);

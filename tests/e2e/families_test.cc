@@ -49,7 +49,7 @@ class FamiliesTest : public ::testing::TestWithParam<FamilyCheckpoint> {
     SY_ASSERT_OK_AND_ASSIGN(client_, deployment_->MakeClient());
   }
   absl::StatusOr<std::unique_ptr<MoeSession>> Open(DispatchMode mode) {
-    OpenSessionOrder order;
+    OpenSessionRequest order;
     order.mode = mode;
     return client_->OpenWhenReady(order, std::chrono::seconds(20));
   }

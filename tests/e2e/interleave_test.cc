@@ -56,7 +56,7 @@ class InterleaveTest : public ::testing::Test {
     SY_ASSERT_OK_AND_ASSIGN(client_, deployment_->MakeClient());
   }
   std::unique_ptr<MoeSession> Open(const std::string& name, DispatchMode mode) {
-    OpenSessionOrder order;
+    OpenSessionRequest order;
     order.deployment = name;
     order.mode = mode;
     auto session = client_->OpenWhenReady(order, std::chrono::seconds(20));
@@ -115,7 +115,7 @@ TEST_F(InterleaveTest, TwoModelsAndADraftKeepTheirDtypesOnTwoThreads) {
 
 // The magnitudes of a session are its own: rows of another one beside it do not raise them.
 TEST_F(InterleaveTest, ASessionRecordsTheMagnitudesOfItsOwnRows) {
-  OpenSessionOrder order;
+  OpenSessionRequest order;
   order.deployment = "int8";
   order.record_amax = true;
   SY_ASSERT_OK_AND_ASSIGN(const auto recording,

@@ -111,7 +111,7 @@ TEST(LargeBatchTest, NormalModeTakes131072TokensAndEveryRowIsItsOwn) {
   options.logger = &logger;
   SY_ASSERT_OK_AND_ASSIGN(const auto deployment, InProcessDeployment::Start(options));
   SY_ASSERT_OK_AND_ASSIGN(const auto client, deployment->MakeClient());
-  OpenSessionOrder order;
+  OpenSessionRequest order;
   order.phase = Phase::kPrefill;
   order.mode = DispatchMode::kNormal;
   SY_ASSERT_OK_AND_ASSIGN(const auto session,

@@ -101,7 +101,7 @@ class LargeModelTest : public ::testing::TestWithParam<LargeCase> {
     SY_ASSERT_OK_AND_ASSIGN(client_, deployment_->MakeClient());
   }
   void Open(Phase phase, std::unique_ptr<MoeSession>* session) {
-    OpenSessionOrder order;
+    OpenSessionRequest order;
     order.phase = phase;
     SY_ASSERT_OK_AND_ASSIGN(*session, client_->OpenWhenReady(order, std::chrono::seconds(60)));
   }

@@ -30,7 +30,7 @@ class LoopbackTest : public ::testing::Test {
     SY_ASSERT_OK_AND_ASSIGN(client_, deployment_->MakeClient());
   }
   absl::StatusOr<std::unique_ptr<MoeSession>> Open(DispatchMode mode) {
-    OpenSessionOrder order;
+    OpenSessionRequest order;
     order.phase = Phase::kMixed;
     order.mode = mode;
     return client_->OpenWhenReady(order, std::chrono::seconds(20));
@@ -135,7 +135,7 @@ TEST_F(LoopbackTest, AJoiningWorkerIsTakenInWhileTheSessionRuns) {
 TEST_F(LoopbackTest, AnUnknownModelIsNotFound) {
   Deploy(1);
   SY_ASSERT_OK(Open(DispatchMode::kNormal));
-  OpenSessionOrder order;
+  OpenSessionRequest order;
   order.model = "no-such-model";
 
   EXPECT_THAT(client_->Open(order), FailsWith(absl::StatusCode::kNotFound, Reason::kUnknownModel));

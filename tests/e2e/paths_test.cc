@@ -20,7 +20,7 @@ constexpr std::int32_t kLayer = 2;
 class PathsTest : public testing::Processes {
  protected:
   absl::StatusOr<std::unique_ptr<MoeSession>> Open(Client& client, DispatchMode mode) {
-    OpenSessionOrder order;
+    OpenSessionRequest order;
     order.phase = Phase::kMixed;
     order.mode = mode;
     return client.OpenWhenReady(order, testing::kReadyTimeout);

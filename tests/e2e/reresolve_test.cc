@@ -42,7 +42,7 @@ class ReresolveTest : public ::testing::Test {
     options.logger = &logger_;
     SY_ASSERT_OK_AND_ASSIGN(deployment_, InProcessDeployment::Start(options));
     SY_ASSERT_OK_AND_ASSIGN(client_, deployment_->MakeClient());
-    OpenSessionOrder order;
+    OpenSessionRequest order;
     order.mode = mode;
     SY_ASSERT_OK_AND_ASSIGN(session_, client_->OpenWhenReady(order, std::chrono::seconds(20)));
   }

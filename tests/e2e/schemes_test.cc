@@ -71,7 +71,7 @@ class SchemesTest : public ::testing::TestWithParam<const char*> {
     spec.dispatcher_output_dtype = dtype;
     const absl::Status applied = deployment_->Apply(spec);
     if (!applied.ok()) return applied;
-    OpenSessionOrder order;
+    OpenSessionRequest order;
     order.deployment = spec.name;
     return client_->OpenWhenReady(order, std::chrono::seconds(5));
   }

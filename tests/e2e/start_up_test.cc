@@ -56,8 +56,8 @@ void Replace(std::string& bytes, const std::string& from, const std::string& to)
   bytes.replace(at, to.size(), to);
 }
 
-// tests/model/io/checkpoint_error_test.cc has every kind of damage; these are the ones that a copy, a
-// disk or an editor makes.
+// tests/model/io/checkpoint_error_test.cc has every kind of damage; these are the ones that a copy,
+// a disk or an editor makes.
 const std::vector<Damage>& Damages() {
   static const std::string weights = "/model.safetensors";
   static const std::vector<Damage> damages = {

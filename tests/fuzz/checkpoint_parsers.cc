@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "model/model_config.h"
 #include "model/experts/moe_outline.h"
+#include "model/model_config.h"
 #include "model/safetensors/safetensors_header.h"
 #include "model/safetensors/safetensors_index.h"
 #include "tests/fuzz/promise.h"

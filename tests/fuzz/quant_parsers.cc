@@ -4,9 +4,9 @@
 #include "absl/strings/str_split.h"
 
 #include "core/base/error.h"
-#include "model/quant/layout/expected_tensors.h"
 #include "model/quant/config/layer_quant.h"
 #include "model/quant/config/quant_config.h"
+#include "model/quant/layout/expected_tensors.h"
 #include "tests/fuzz/promise.h"
 #include "tests/fuzz/targets.h"
 

@@ -49,9 +49,9 @@ inline double LargestOf(std::span<const double> row) {
   return largest;
 }
 
-// A quantiser is its FP32 formula (worker/device/cpu/codec/codec_kernels.h, core/activation_format.h):
-// BF16 values lie on ties between two codes often enough that the order of its operations shows.
-// The search for the nearest value is exact.
+// A quantiser is its FP32 formula (worker/device/cpu/codec/codec_kernels.h,
+// core/activation_format.h): BF16 values lie on ties between two codes often enough that the order
+// of its operations shows. The search for the nearest value is exact.
 struct GroupScale {
   float factor = 0;   // codes are near x * factor; or
   float divisor = 0;  // near x / divisor, where that is not 0

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "core/activation_format.h"
-#include "core/format/bf16.h"
 #include "core/dispatch_config.h"
+#include "core/format/bf16.h"
 #include "tests/reference/activation_reference.h"
 #include "tests/reference/moe_reference.h"
 

@@ -57,10 +57,10 @@ class WorkerFixture : public ::testing::Test {
     SY_ASSERT_OK(done->get_future().get());
     experts_->Activate("demo", Epoch{epoch});
   }
-  AttachOrder Order(std::uint64_t epoch, std::uint64_t session = 1) {
-    return MakeAttachOrder(MakePlan(epoch, 2), DispatchMode::kNormal, session);
+  AttachRequest Order(std::uint64_t epoch, std::uint64_t session = 1) {
+    return MakeAttachRequest(MakePlan(epoch, 2), DispatchMode::kNormal, session);
   }
-  std::unique_ptr<AttachStream> Attach(const AttachOrder& order, AttachLog* sink) {
+  std::unique_ptr<AttachStream> Attach(const AttachRequest& order, AttachLog* sink) {
     return channel_->Attach(endpoint_, order, sink);
   }
   // Until the worker has `count` attachments, at most 20 s.

@@ -101,7 +101,7 @@ void CoordinatorNode::Forget(StreamId stream) {
   world_->oracles.CoordinatorEndsStream(*peer);
 }
 
-void CoordinatorNode::OpenSession(const OpenSessionOrder& order,
+void CoordinatorNode::OpenSession(const OpenSessionRequest& order,
                                   std::function<void(const absl::StatusOr<SessionGrant>&)> answer) {
   const RequestId request{++last_id_};
   opens_[request] = std::move(answer);
@@ -112,8 +112,8 @@ void CoordinatorNode::CloseSession(SessionId session) {
   Step(SessionEnded{RequestId{++last_id_}, session});
 }
 
-WatchId CoordinatorNode::Watch(const std::shared_ptr<Wire>& link, const WatchOrder& order,
-                               std::function<void(std::shared_ptr<const PlanNews>)> news) {
+WatchId CoordinatorNode::Watch(const std::shared_ptr<Wire>& link, const WatchRequest& order,
+                               std::function<void(std::shared_ptr<const PlanUpdate>)> news) {
   const WatchId watch{++last_id_};
   watches_[watch] = {link, std::move(news)};
   link->on_down[1] = [this, watch](const absl::Status&) {
@@ -219,7 +219,7 @@ void CoordinatorNode::Perform(const AnswerSession& effect) {
   answer(effect.result);
 }
 
-void CoordinatorNode::Perform(const SendNews& effect) {
+void CoordinatorNode::Perform(const SendPlanUpdate& effect) {
   world_->oracles.CoordinatorAnnounces(*effect.news);
   const auto it = watches_.find(effect.watch);
   if (it == watches_.end()) return;

@@ -33,11 +33,11 @@ class CoordinatorNode {
   StreamId OpenStream(const std::shared_ptr<Wire>& link,
                       std::function<void(const CoordinatorMessage&)> receive);
   void Hear(StreamId stream, const WorkerMessage& message);
-  void OpenSession(const OpenSessionOrder& order,
+  void OpenSession(const OpenSessionRequest& order,
                    std::function<void(const absl::StatusOr<SessionGrant>&)> answer);
   void CloseSession(SessionId session);
-  WatchId Watch(const std::shared_ptr<Wire>& link, const WatchOrder& order,
-                std::function<void(std::shared_ptr<const PlanNews>)> news);
+  WatchId Watch(const std::shared_ptr<Wire>& link, const WatchRequest& order,
+                std::function<void(std::shared_ptr<const PlanUpdate>)> news);
 
  private:
   struct Stream {
@@ -48,7 +48,7 @@ class CoordinatorNode {
   };
   struct WatchEntry {
     std::shared_ptr<Wire> link;
-    std::function<void(std::shared_ptr<const PlanNews>)> news;
+    std::function<void(std::shared_ptr<const PlanUpdate>)> news;
   };
 
   void Step(const Event& event);
@@ -60,7 +60,7 @@ class CoordinatorNode {
   void Perform(const AnswerApply& /*effect*/) {}
   void Perform(const AnswerSession& effect);
   void Perform(const AnswerEnd& /*effect*/) {}
-  void Perform(const SendNews& effect);
+  void Perform(const SendPlanUpdate& effect);
   void Perform(const CloseWatch& effect);
   void Perform(const Report& effect);
   absl::Status WriteFirst();

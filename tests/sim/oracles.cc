@@ -147,7 +147,7 @@ void Oracles::CoordinatorGrants(const SessionGrant& grant) {
   }
 }
 
-void Oracles::CoordinatorAnnounces(const PlanNews& news) {
+void Oracles::CoordinatorAnnounces(const PlanUpdate& news) {
   CheckAllActive(news.plan, news.hash, "news");
   Epoch& highest = served_[news.plan.deployment];
   Check(news.plan.epoch >= highest,

@@ -50,7 +50,7 @@ class Oracles {
   void CoordinatorStarts(TimePoint now);
   void CoordinatorStalled(TimePoint until) { listening_since_ = std::max(listening_since_, until); }
   void CoordinatorGrants(const SessionGrant& grant);
-  void CoordinatorAnnounces(const PlanNews& news);
+  void CoordinatorAnnounces(const PlanUpdate& news);
   void CoordinatorShows(const CoordinatorView& view);
   void DiskTakes(const StoreWrite& write);
 

@@ -37,10 +37,10 @@ class SimAttach final : public SimStream<AttachStream, AttachSink> {
  public:
   SimAttach(std::shared_ptr<Wire> link, std::shared_ptr<AttachSink*> sink, WorkerNode* worker)
       : SimStream(std::move(link), std::move(sink)), worker_(worker) {}
-  void Bind(const BindOrder& order) override {
+  void Bind(const BindRequest& order) override {
     link_->Send(0, [worker = worker_, link = link_, order] { worker->Bind(link, order); });
   }
-  void Release(const ReleaseOrder& order) override {
+  void Release(const ReleaseRequest& order) override {
     link_->Send(0, [worker = worker_, link = link_, order] { worker->Release(link, order); });
   }
 
@@ -50,7 +50,7 @@ class SimAttach final : public SimStream<AttachStream, AttachSink> {
 
 }  // namespace
 
-absl::StatusOr<SessionGrant> SimChannel::OpenSession(const OpenSessionOrder& /*order*/,
+absl::StatusOr<SessionGrant> SimChannel::OpenSession(const OpenSessionRequest& /*order*/,
                                                      Duration /*timeout*/) {
   return NotHere();
 }
@@ -65,7 +65,7 @@ absl::StatusOr<SessionCounters> SimChannel::GetCounters(const std::string& /*end
   return NotHere();
 }
 
-std::unique_ptr<WatchStream> SimChannel::Watch(const WatchOrder& order, WatchSink* sink) {
+std::unique_ptr<WatchStream> SimChannel::Watch(const WatchRequest& order, WatchSink* sink) {
   CoordinatorNode& coordinator = world_->coordinator();
   auto to = std::make_shared<WatchSink*>(sink);
   auto link =
@@ -82,7 +82,7 @@ std::unique_ptr<WatchStream> SimChannel::Watch(const WatchOrder& order, WatchSin
 }
 
 std::unique_ptr<AttachStream> SimChannel::Attach(const std::string& endpoint,
-                                                 const AttachOrder& order, AttachSink* sink) {
+                                                 const AttachRequest& order, AttachSink* sink) {
   WorkerNode* worker = world_->FindWorker(endpoint);
   auto to = std::make_shared<AttachSink*>(sink);
   const AttachAnswers answers{.attached =

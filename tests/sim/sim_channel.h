@@ -16,11 +16,11 @@ class SimChannel final : public SessionChannel {
  public:
   SimChannel(World* world, NodeId node) : world_(world), node_(node) {}
 
-  absl::StatusOr<SessionGrant> OpenSession(const OpenSessionOrder& order,
+  absl::StatusOr<SessionGrant> OpenSession(const OpenSessionRequest& order,
                                            Duration timeout) override;
   absl::Status CloseSession(SessionId session, Duration timeout) override;
-  std::unique_ptr<WatchStream> Watch(const WatchOrder& order, WatchSink* sink) override;
-  std::unique_ptr<AttachStream> Attach(const std::string& endpoint, const AttachOrder& order,
+  std::unique_ptr<WatchStream> Watch(const WatchRequest& order, WatchSink* sink) override;
+  std::unique_ptr<AttachStream> Attach(const std::string& endpoint, const AttachRequest& order,
                                        AttachSink* sink) override;
   absl::StatusOr<SessionCounters> GetCounters(const std::string& endpoint, SessionId session,
                                               Duration timeout) override;

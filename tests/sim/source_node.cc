@@ -70,7 +70,7 @@ void SourceNode::Pause(Duration for_how_long) {
 void SourceNode::Open() {
   const std::uint64_t attempt = ++attempt_;
   CoordinatorNode& coordinator = world_->coordinator();
-  OpenSessionOrder order;
+  OpenSessionRequest order;
   order.deployment = deployment_;
   order.max_tokens = kTokensMax;
   order.y_dtype = world_->Chance(0.5) ? OutputDtype::kF32 : OutputDtype::kBf16;
@@ -144,7 +144,7 @@ void SourceNode::Poll() {
   }
   if (session_ == nullptr) return;
   Collect();
-  const Binding* binding = session_->binding();
+  const BoundPlan* binding = session_->binding();
   if (binding != nullptr && before.value != 0 && before < binding->plan.epoch) {
     ++world_->stats.switches;
   }
@@ -196,7 +196,7 @@ void SourceNode::Submit() {
   auto job = std::make_unique<Job>();
   const Plan& plan = session_->binding()->plan;
   const auto hidden = plan.shape.hidden;
-  const OpenSessionOrder& order = session_->grant().order;
+  const OpenSessionRequest& order = session_->grant().order;
   Fill(job.get(), plan);
   const auto tokens = static_cast<std::int32_t>(job->x.size()) / hidden;
   StepRequest request;
@@ -322,7 +322,7 @@ bool SourceNode::Untouched(const Job& job) const {
              static_cast<std::ptrdiff_t>(job.y_16.size());
 }
 
-bool SourceNode::IsBoundTo(const PlanNews& plan) const {
+bool SourceNode::IsBoundTo(const PlanUpdate& plan) const {
   return session_ != nullptr && session_->binding() != nullptr &&
          session_->binding()->plan.epoch == plan.plan.epoch &&
          session_->binding()->hash == plan.hash;

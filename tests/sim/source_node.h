@@ -45,7 +45,7 @@ class SourceNode final : private FrameSink {
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] bool alive() const { return transport_ != nullptr; }
   // At rest: bound to this plan.
-  [[nodiscard]] bool IsBoundTo(const PlanNews& plan) const;
+  [[nodiscard]] bool IsBoundTo(const PlanUpdate& plan) const;
   // All credits are there.
   void CheckRest() const;
   [[nodiscard]] const std::string& deployment() const { return deployment_; }

@@ -255,7 +255,7 @@ void WorkerNode::Poll() {
   world_->network.AtNode(id_, after, [this] { SchedulePoll(); });
 }
 
-void WorkerNode::Attach(const std::shared_ptr<Wire>& link, const AttachOrder& order,
+void WorkerNode::Attach(const std::shared_ptr<Wire>& link, const AttachRequest& order,
                         const AttachAnswers& answers) {
   const absl::StatusOr<AttachGrant> grant = engine_->Attach(order);
   if (!grant.ok()) return link->Close(1, grant.status());
@@ -278,7 +278,7 @@ WorkerNode::Attached* WorkerNode::Find(const std::shared_ptr<Wire>& link, Attach
   return nullptr;
 }
 
-void WorkerNode::Bind(const std::shared_ptr<Wire>& link, const BindOrder& order) {
+void WorkerNode::Bind(const std::shared_ptr<Wire>& link, const BindRequest& order) {
   AttachmentId number;
   Attached* attached = Find(link, &number);
   if (attached == nullptr) return;  // It is being told that it is closed.
@@ -293,7 +293,7 @@ void WorkerNode::Bind(const std::shared_ptr<Wire>& link, const BindOrder& order)
   });
 }
 
-void WorkerNode::Release(const std::shared_ptr<Wire>& link, const ReleaseOrder& order) {
+void WorkerNode::Release(const std::shared_ptr<Wire>& link, const ReleaseRequest& order) {
   AttachmentId number;
   Attached* attached = Find(link, &number);
   if (attached == nullptr) return;

@@ -43,10 +43,10 @@ class WorkerNode {
   [[nodiscard]] bool leaving() const { return leaving_; }
 
   // Called at this node, by what a source says on its stream.
-  void Attach(const std::shared_ptr<Wire>& link, const AttachOrder& order,
+  void Attach(const std::shared_ptr<Wire>& link, const AttachRequest& order,
               const AttachAnswers& answers);
-  void Bind(const std::shared_ptr<Wire>& link, const BindOrder& order);
-  void Release(const std::shared_ptr<Wire>& link, const ReleaseOrder& order);
+  void Bind(const std::shared_ptr<Wire>& link, const BindRequest& order);
+  void Release(const std::shared_ptr<Wire>& link, const ReleaseRequest& order);
 
   // At rest: what it holds.
   [[nodiscard]] std::vector<ResidentEpoch> Resident() const;

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/format/bf16.h"
 #include "core/base/error.h"
+#include "core/format/bf16.h"
 #include "worker/device/device_backend.h"
 
 namespace switchyard::testing {

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/format/weight_scales.h"
 #include "core/moe_shape.h"
 #include "core/rng.h"
-#include "core/format/weight_scales.h"
 #include "worker/device/device_backend.h"
 
 namespace switchyard::testing {

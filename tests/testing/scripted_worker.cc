@@ -4,8 +4,8 @@
 #include <cstring>
 #include <utility>
 
-#include "core/format/bf16.h"
 #include "core/base/error.h"
+#include "core/format/bf16.h"
 #include "core/placement_map.h"
 #include "worker/routing/request_codec.h"
 
@@ -194,8 +194,8 @@ class ScriptedAttachStream final : public AttachStream {
     stream_->open = false;
     stream_->sink = nullptr;
   }
-  void Bind(const BindOrder& order) override { stream_->binds.push_back(order); }
-  void Release(const ReleaseOrder& order) override { stream_->released.push_back(order.epoch); }
+  void Bind(const BindRequest& order) override { stream_->binds.push_back(order); }
+  void Release(const ReleaseRequest& order) override { stream_->released.push_back(order.epoch); }
 
  private:
   std::shared_ptr<ScriptedChannel::Stream> stream_;
@@ -212,7 +212,7 @@ class ScriptedWatchStream final : public WatchStream {
 
 }  // namespace
 
-absl::StatusOr<SessionGrant> ScriptedChannel::OpenSession(const OpenSessionOrder& /*order*/,
+absl::StatusOr<SessionGrant> ScriptedChannel::OpenSession(const OpenSessionRequest& /*order*/,
                                                           Duration /*timeout*/) {
   return grant;
 }
@@ -222,7 +222,7 @@ absl::Status ScriptedChannel::CloseSession(SessionId session, Duration /*timeout
   return absl::OkStatus();
 }
 
-std::unique_ptr<WatchStream> ScriptedChannel::Watch(const WatchOrder& order, WatchSink* sink) {
+std::unique_ptr<WatchStream> ScriptedChannel::Watch(const WatchRequest& order, WatchSink* sink) {
   watches.push_back(order);
   auto stream = std::make_unique<ScriptedWatchStream>(this);
   watch_sink = sink;
@@ -230,7 +230,8 @@ std::unique_ptr<WatchStream> ScriptedChannel::Watch(const WatchOrder& order, Wat
 }
 
 std::unique_ptr<AttachStream> ScriptedChannel::Attach(const std::string& endpoint,
-                                                      const AttachOrder& order, AttachSink* sink) {
+                                                      const AttachRequest& order,
+                                                      AttachSink* sink) {
   auto stream = std::make_shared<Stream>();
   stream->endpoint = endpoint;
   stream->order = order;
@@ -252,7 +253,8 @@ std::shared_ptr<ScriptedChannel::Stream> ScriptedChannel::Open(const std::string
   return nullptr;
 }
 
-AttachGrant GrantFor(const AttachOrder& order, Incarnation incarnation, std::uint32_t attachment) {
+AttachGrant GrantFor(const AttachRequest& order, Incarnation incarnation,
+                     std::uint32_t attachment) {
   AttachGrant grant;
   grant.request_ring = order.reply_ring;
   grant.request_ring.slot_bytes = order.request_slot_bytes_or_reply();

@@ -97,11 +97,11 @@ std::vector<std::byte> ErrorFrameFor(const std::vector<std::byte>& frame, const 
 
 class ScriptedChannel final : public SessionChannel {
  public:
-  absl::StatusOr<SessionGrant> OpenSession(const OpenSessionOrder& order,
+  absl::StatusOr<SessionGrant> OpenSession(const OpenSessionRequest& order,
                                            Duration timeout) override;
   absl::Status CloseSession(SessionId session, Duration timeout) override;
-  std::unique_ptr<WatchStream> Watch(const WatchOrder& order, WatchSink* sink) override;
-  std::unique_ptr<AttachStream> Attach(const std::string& endpoint, const AttachOrder& order,
+  std::unique_ptr<WatchStream> Watch(const WatchRequest& order, WatchSink* sink) override;
+  std::unique_ptr<AttachStream> Attach(const std::string& endpoint, const AttachRequest& order,
                                        AttachSink* sink) override;
   absl::StatusOr<SessionCounters> GetCounters(const std::string& endpoint, SessionId session,
                                               Duration timeout) override;
@@ -109,15 +109,15 @@ class ScriptedChannel final : public SessionChannel {
 
   struct Stream {
     std::string endpoint;
-    AttachOrder order;
+    AttachRequest order;
     AttachSink* sink = nullptr;
     bool open = true;
-    std::vector<BindOrder> binds;
+    std::vector<BindRequest> binds;
     std::vector<Epoch> released;
   };
   absl::StatusOr<SessionGrant> grant;
   std::vector<std::shared_ptr<Stream>> streams;  // every Attach ever made
-  std::vector<WatchOrder> watches;
+  std::vector<WatchRequest> watches;
   WatchSink* watch_sink = nullptr;  // of the open watch
   std::vector<SessionId> closed;
 
@@ -126,6 +126,6 @@ class ScriptedChannel final : public SessionChannel {
 };
 
 // Answers an Attach as a worker of `incarnation` would.
-AttachGrant GrantFor(const AttachOrder& order, Incarnation incarnation, std::uint32_t attachment);
+AttachGrant GrantFor(const AttachRequest& order, Incarnation incarnation, std::uint32_t attachment);
 
 }  // namespace switchyard::testing

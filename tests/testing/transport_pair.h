@@ -12,9 +12,9 @@
 
 #include "core/rng.h"
 #include "core/session_messages.h"
+#include "worker/registry/transport_registry.h"
 #include "worker/transport/frame.h"
 #include "worker/transport/loopback/hub.h"
-#include "worker/registry/transport_registry.h"
 #include "worker/transport/transport.h"
 
 namespace switchyard::testing {

@@ -12,8 +12,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 
-#include "core/rng.h"
 #include "core/base/status_macros.h"
+#include "core/rng.h"
 #include "tests/testing/transport_pair.h"
 #include "tests/testing/transport_peer.h"
 #include "worker/registry/transport_registry.h"

@@ -8,9 +8,9 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
-#include "tests/tools/support/golden_builder.h"
 #include "tests/model/family_checkpoints.h"
 #include "tests/testing/temp_dir.h"
+#include "tests/tools/support/golden_builder.h"
 
 namespace switchyard::qwen3_moe {
 namespace {

@@ -14,8 +14,8 @@
 #include "services/in_process/agent_channel.h"
 #include "tests/testing/status_matchers.h"
 #include "worker/registry/device_registry.h"
-#include "worker/transport/loopback/hub.h"
 #include "worker/registry/transport_registry.h"
+#include "worker/transport/loopback/hub.h"
 
 namespace switchyard {
 namespace {

@@ -10,8 +10,8 @@
 #include "absl/status/statusor.h"
 
 #include "core/base/status_macros.h"
-#include "tools/support/command_line.h"
 #include "examples/qwen3_moe/eval.h"
+#include "tools/support/command_line.h"
 #include "tools/support/golden_diff.h"
 #include "tools/support/run_report.h"
 #include "tools/verify/verify.h"

@@ -11,8 +11,8 @@
 #include "absl/strings/string_view.h"
 
 #include "core/base/error.h"
-#include "core/resolve/dtype_option.h"
 #include "core/base/status_macros.h"
+#include "core/resolve/dtype_option.h"
 #include "tools/support/run_report.h"
 
 namespace switchyard::qwen3_moe {

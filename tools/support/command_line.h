@@ -10,8 +10,8 @@
 #include "absl/status/statusor.h"
 
 #include "examples/qwen3_moe/decoder.h"
-#include "tools/support/moe_provider.h"
 #include "model/checkpoint.h"
+#include "tools/support/moe_provider.h"
 
 namespace switchyard::qwen3_moe {
 

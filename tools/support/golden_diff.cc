@@ -3,9 +3,9 @@
 #include <limits>
 #include <map>
 
-#include "core/format/calc_diff.h"
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
+#include "core/format/calc_diff.h"
 #include "examples/qwen3_moe/experts_call.h"
 
 namespace switchyard::qwen3_moe {

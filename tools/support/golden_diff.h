@@ -9,8 +9,8 @@
 
 #include "core/ids.h"
 #include "examples/qwen3_moe/decoder.h"
-#include "tools/support/golden.h"
 #include "examples/qwen3_moe/moe_call.h"
+#include "tools/support/golden.h"
 
 namespace switchyard::qwen3_moe {
 

@@ -6,8 +6,8 @@
 
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
-#include "tools/support/open_deployment.h"
 #include "examples/qwen3_moe/reference_moe.h"
+#include "tools/support/open_deployment.h"
 
 namespace switchyard::qwen3_moe {
 namespace {

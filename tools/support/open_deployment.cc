@@ -7,9 +7,9 @@
 
 #include "client/client.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "core/resolve/dtype_option.h"
 #include "core/resolve/mode_resolver.h"
-#include "core/base/status_macros.h"
 #include "harness/in_process_deployment.h"
 #include "harness/interrupt_guard.h"
 #include "harness/local_deployment.h"

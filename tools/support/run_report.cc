@@ -6,10 +6,10 @@
 #include "absl/strings/str_format.h"
 #include "nlohmann/json.hpp"
 
-#include "report/plan_summary.h"
 #include "core/base/error.h"
-#include "core/quant_scheme.h"
 #include "core/format/wire_format.h"
+#include "core/quant_scheme.h"
+#include "report/plan_summary.h"
 
 namespace switchyard::qwen3_moe {
 namespace {

@@ -4,8 +4,8 @@
 #include <span>
 #include <vector>
 
-#include "core/format/calc_diff.h"
 #include "core/base/status_macros.h"
+#include "core/format/calc_diff.h"
 #include "examples/qwen3_moe/experts_call.h"
 #include "examples/qwen3_moe/router.h"
 #include "tools/verify/verify_parts.h"

@@ -5,8 +5,8 @@
 #include "absl/status/statusor.h"
 
 #include "examples/qwen3_moe/decoder.h"
-#include "tools/support/golden.h"
 #include "examples/qwen3_moe/moe_call.h"
+#include "tools/support/golden.h"
 #include "tools/support/moe_provider.h"
 #include "tools/verify/verify.h"
 

@@ -8,8 +8,8 @@
 
 #include "core/base/error.h"
 #include "core/base/failure_scope.h"
-#include "core/plan.h"
 #include "core/base/status_macros.h"
+#include "core/plan.h"
 
 namespace switchyard {
 namespace {

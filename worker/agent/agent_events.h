@@ -8,9 +8,9 @@
 
 #include "absl/status/status.h"
 
+#include "core/base/log.h"
 #include "core/control_messages.h"
 #include "core/ids.h"
-#include "core/base/log.h"
 
 namespace switchyard {
 

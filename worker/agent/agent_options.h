@@ -4,8 +4,8 @@
 #include <chrono>
 #include <string>
 
-#include "core/capability.h"
 #include "core/base/clock.h"
+#include "core/capability.h"
 #include "core/ids.h"
 #include "core/mutant.h"
 

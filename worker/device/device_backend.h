@@ -18,12 +18,12 @@
 #include "absl/strings/string_view.h"
 
 #include "core/activation_format.h"
-#include "core/format/bf16.h"
 #include "core/capability.h"
+#include "core/format/bf16.h"
 #include "core/format/dtype.h"
-#include "core/moe_shape.h"
 #include "core/format/weight_scales.h"
 #include "core/format/wire_format.h"
+#include "core/moe_shape.h"
 
 namespace switchyard {
 
@@ -80,8 +80,8 @@ struct ExpertBatch {
 // Which codec is wanted.
 struct CodecSpec {
   WireFormat format;
-  // What NVFP4's block scales are relative to (core/format/nvfp4_scale.h): one number for all experts of a
-  // layer. 1 for every other format.
+  // What NVFP4's block scales are relative to (core/format/nvfp4_scale.h): one number for all
+  // experts of a layer. 1 for every other format.
   float global_scale = 1.0F;
 
   friend bool operator==(const CodecSpec&, const CodecSpec&) = default;

@@ -13,8 +13,8 @@
 #include "absl/strings/str_format.h"
 
 #include "core/base/error.h"
-#include "core/held_expert_bytes.h"
 #include "core/base/status_macros.h"
+#include "core/held_expert_bytes.h"
 #include "worker/device/expert_view.h"
 
 namespace switchyard {

@@ -101,7 +101,7 @@ bool ServedCounts::Fits(const EpochRuntime& runtime) const {
                     [](LayerId a, const LayerRuntime& b) { return a == b.layer; });
 }
 
-ExpertAttachment::ExpertAttachment(const AttachOrder& order, CommittedEpoch* first,
+ExpertAttachment::ExpertAttachment(const AttachRequest& order, CommittedEpoch* first,
                                    Identity identity)
     : order_(order),
       identity_(std::move(identity)),

@@ -72,7 +72,7 @@ class ExpertAttachment {
   enum class Arrival : std::uint8_t { kTaken, kDropped, kDuplicate };
 
   // `first` is what the order binds. `order` has been checked.
-  ExpertAttachment(const AttachOrder& order, CommittedEpoch* first, Identity identity);
+  ExpertAttachment(const AttachRequest& order, CommittedEpoch* first, Identity identity);
   // Makes the link and connects it to the order's reply ring. Errors: those of CreateLink and
   // Connect.
   absl::StatusOr<AttachGrant> Open(Transport* transport);
@@ -114,7 +114,7 @@ class ExpertAttachment {
                                         const FrameLayout& layout) const;
   absl::Status Send(Pair& pair, const FrameHeader& header, std::span<const std::byte> metadata);
 
-  AttachOrder order_;
+  AttachRequest order_;
   Identity identity_;
   MoeShape shape_;
   std::unique_ptr<Link> link_;

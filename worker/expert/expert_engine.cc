@@ -48,7 +48,7 @@ void ExpertEngine::Retire(absl::string_view deployment, Epoch epoch, TimePoint n
   record->retiring = true;
   record->close_at = now + options_.retire_grace;
   record->unbound = std::move(unbound);
-  TellUnbound();
+  ReportUnbound();
 }
 
 StagedEpoch ExpertEngine::Drop(absl::string_view deployment, Epoch epoch) {
@@ -61,7 +61,7 @@ StagedEpoch ExpertEngine::Drop(absl::string_view deployment, Epoch epoch) {
   return dropped;
 }
 
-absl::StatusOr<AttachGrant> ExpertEngine::Attach(const AttachOrder& order) {
+absl::StatusOr<AttachGrant> ExpertEngine::Attach(const AttachRequest& order) {
   SY_RETURN_IF_ERROR(CheckOrder(order));
   SY_ASSIGN_OR_RETURN(EpochRecord * record, FindServing(order.deployment, order.epoch, order.hash));
   auto attachment = std::make_unique<ExpertAttachment>(order, &record->epoch, options_.identity);
@@ -75,7 +75,7 @@ absl::StatusOr<AttachGrant> ExpertEngine::Attach(const AttachOrder& order) {
   return grant;
 }
 
-absl::Status ExpertEngine::CheckOrder(const AttachOrder& order) const {
+absl::Status ExpertEngine::CheckOrder(const AttachRequest& order) const {
   const RingOffer& ring = order.reply_ring;
   if (ring.incarnation.empty()) return BadRing(Reason::kBadRequest, "incarnation is missing");
   if (ring.slots == 0 || ring.slots > options_.slots_max) {
@@ -103,7 +103,7 @@ absl::Status ExpertEngine::CheckOrder(const AttachOrder& order) const {
 
 // A session that attaches again for larger slots ends its other attachment after that one's last
 // step: only what stays counts. A session with two already is not exempt, so that limits hold.
-ExpertEngine::Replaced ExpertEngine::ReplacedBy(const AttachOrder& order) const {
+ExpertEngine::Replaced ExpertEngine::ReplacedBy(const AttachRequest& order) const {
   Replaced replaced;
   for (const auto& [number, attachment] : attachments_) {
     if (attachment->session() != order.session) continue;
@@ -113,18 +113,18 @@ ExpertEngine::Replaced ExpertEngine::ReplacedBy(const AttachOrder& order) const 
   return replaced.attachments == 1 ? replaced : Replaced{};
 }
 
-absl::Status ExpertEngine::Bind(AttachmentId attachment, const BindOrder& order) {
+absl::Status ExpertEngine::Bind(AttachmentId attachment, const BindRequest& order) {
   SY_ASSIGN_OR_RETURN(ExpertAttachment * to, FindAttachment(attachment));
   SY_ASSIGN_OR_RETURN(EpochRecord * record, FindServing(to->deployment(), order.epoch, order.hash));
   return to->Bind(&record->epoch);
 }
 
-absl::Status ExpertEngine::Release(AttachmentId attachment, const ReleaseOrder& order) {
+absl::Status ExpertEngine::Release(AttachmentId attachment, const ReleaseRequest& order) {
   SY_ASSIGN_OR_RETURN(ExpertAttachment * of, FindAttachment(attachment));
   const EpochRecord* record = Find(of->deployment(), order.epoch);
   if (record == nullptr) return absl::OkStatus();
   of->Release(&record->epoch);
-  TellUnbound();
+  ReportUnbound();
   return absl::OkStatus();
 }
 
@@ -138,7 +138,7 @@ void ExpertEngine::Close(AttachmentId attachment) {
     break;
   }
   attachments_.erase(at);
-  TellUnbound();
+  ReportUnbound();
 }
 
 bool ExpertEngine::Poll(TimePoint now) {
@@ -339,10 +339,10 @@ void ExpertEngine::CloseBound(const EpochRecord& record) {
                           {{"worker", options_.identity.worker_id},
                            {"epoch", absl::StrCat(runtime.epoch().value)}}));
   }
-  TellUnbound();
+  ReportUnbound();
 }
 
-void ExpertEngine::TellUnbound() {
+void ExpertEngine::ReportUnbound() {
   for (const auto& record : epochs_) {
     if (!record->retiring || !record->unbound || IsBound(*record)) continue;
     std::exchange(record->unbound, nullptr)();

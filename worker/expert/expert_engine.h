@@ -72,10 +72,10 @@ class ExpertEngine final : private FrameSink {
   // Errors: kFailedPrecondition (STALE_EPOCH) unless that epoch and hash are committed and not
   // retiring; kInvalidArgument (BAD_REQUEST, MESSAGE_TOO_LARGE) for a ring that cannot be served;
   // kResourceExhausted (TOO_MANY_SESSIONS, OUT_OF_MEMORY); those of Link::Connect.
-  absl::StatusOr<AttachGrant> Attach(const AttachOrder& order);
+  absl::StatusOr<AttachGrant> Attach(const AttachRequest& order);
   // Errors: as Attach; kNotFound (UNKNOWN_SESSION) when there is no such attachment.
-  absl::Status Bind(AttachmentId attachment, const BindOrder& order);
-  absl::Status Release(AttachmentId attachment, const ReleaseOrder& order);
+  absl::Status Bind(AttachmentId attachment, const BindRequest& order);
+  absl::Status Release(AttachmentId attachment, const ReleaseRequest& order);
   // The source is gone or done. Does not call on_closed.
   void Close(AttachmentId attachment);
 
@@ -109,19 +109,19 @@ class ExpertEngine final : private FrameSink {
                                            const PlanHash& hash);
   EpochRecord* Find(absl::string_view deployment, Epoch epoch);
   absl::StatusOr<ExpertAttachment*> FindAttachment(AttachmentId attachment) const;
-  absl::Status CheckOrder(const AttachOrder& order) const;
+  absl::Status CheckOrder(const AttachRequest& order) const;
   struct Replaced {
     std::size_t attachments = 0;
     std::uint64_t ring_bytes = 0;
   };
-  [[nodiscard]] Replaced ReplacedBy(const AttachOrder& order) const;
+  [[nodiscard]] Replaced ReplacedBy(const AttachRequest& order) const;
   void RunPending();
   void RunBatch(const ExpertAttachment::Pair& like, ExpertAmax* amax);
   void SendRefusals();
   void CloseBroken();
   bool KeepTimers(TimePoint now);
   void CloseBound(const EpochRecord& record);
-  void TellUnbound();
+  void ReportUnbound();
   [[nodiscard]] bool IsBound(const EpochRecord& record) const;
   void SendFailed(ExpertAttachment* attachment, const absl::Status& why);
 

@@ -45,7 +45,7 @@ class ExpertService::Impl {
   void Activate(const std::string& deployment, Epoch epoch);
   void Retire(const std::string& deployment, Epoch epoch, std::function<void()> unbound);
   void Drop(const std::string& deployment, Epoch epoch);
-  absl::StatusOr<AttachGrant> Attach(const AttachOrder& order,
+  absl::StatusOr<AttachGrant> Attach(const AttachRequest& order,
                                      std::function<void(const absl::Status&)> on_closed);
   void Close(AttachmentId attachment);
   std::vector<AttachmentCounters> CountersOf(SessionId session) const;
@@ -73,8 +73,8 @@ class ExpertService::Impl {
   };
 
   void RunDataThread();
-  void TellDrained();
-  void TellUnbound(TimePoint now);
+  void ReportDrained();
+  void ReportUnbound(TimePoint now);
   [[nodiscard]] Duration SleepFor(TimePoint now) const;
   void OnClosed(AttachmentId attachment, const absl::Status& why);
 
@@ -149,7 +149,7 @@ void ExpertService::Impl::Drop(const std::string& deployment, Epoch epoch) {
 }
 
 absl::StatusOr<AttachGrant> ExpertService::Impl::Attach(
-    const AttachOrder& order, std::function<void(const absl::Status&)> on_closed) {
+    const AttachRequest& order, std::function<void(const absl::Status&)> on_closed) {
   if (draining_.load()) {
     return MakeError(
         absl::StatusCode::kUnavailable, Reason::kSessionClosed,
@@ -196,22 +196,22 @@ void ExpertService::Impl::RunDataThread() {
     turns_.fetch_add(1, std::memory_order_relaxed);
     bool worked = commands_.RunAll();
     worked = engine_.Poll(now) || worked;
-    TellUnbound(now);
-    if (draining_.load()) TellDrained();
+    ReportUnbound(now);
+    if (draining_.load()) ReportDrained();
     // Whoever queues a command or stops wakes after it: Arm sees a wake that came before it, and
     // Wait ends by one that comes later.
     if (!worked && transport_->Arm()) transport_->Wait(SleepFor(now));
   }
 }
 
-void ExpertService::Impl::TellDrained() {
+void ExpertService::Impl::ReportDrained() {
   if (engine_.has_attachments()) return;
   const std::lock_guard lock(mutex_);
   drained_ = true;
   changed_.notify_all();
 }
 
-void ExpertService::Impl::TellUnbound(TimePoint now) {
+void ExpertService::Impl::ReportUnbound(TimePoint now) {
   for (std::size_t i = 0; i < retiring_.size();) {
     const std::shared_ptr<Retiring> retiring = retiring_[i];
     const bool direct_bound =
@@ -276,19 +276,19 @@ void ExpertService::Drop(absl::string_view deployment, Epoch epoch) {
 std::uint64_t ExpertService::Progress() const { return impl_->turns(); }
 
 absl::StatusOr<AttachGrant> ExpertService::Attach(
-    const AttachOrder& order, std::function<void(const absl::Status&)> on_closed,
+    const AttachRequest& order, std::function<void(const absl::Status&)> on_closed,
     Duration timeout) {
   return impl_->Call<absl::StatusOr<AttachGrant>>(
       timeout, [&] { return impl_->Attach(order, std::move(on_closed)); });
 }
 
-absl::Status ExpertService::Bind(AttachmentId attachment, const BindOrder& order,
+absl::Status ExpertService::Bind(AttachmentId attachment, const BindRequest& order,
                                  Duration timeout) {
   return impl_->Call<absl::Status>(timeout,
                                    [&] { return impl_->engine().Bind(attachment, order); });
 }
 
-absl::Status ExpertService::Release(AttachmentId attachment, const ReleaseOrder& order,
+absl::Status ExpertService::Release(AttachmentId attachment, const ReleaseRequest& order,
                                     Duration timeout) {
   return impl_->Call<absl::Status>(timeout,
                                    [&] { return impl_->engine().Release(attachment, order); });

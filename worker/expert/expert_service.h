@@ -69,11 +69,11 @@ class ExpertService {
   // Calls that wait at most `timeout` for the data thread. Errors: those of ExpertEngine, and of
   // CommandQueue::Call when it could not be asked.
   // `on_closed` is called once if the worker closes the attachment by itself.
-  absl::StatusOr<AttachGrant> Attach(const AttachOrder& order,
+  absl::StatusOr<AttachGrant> Attach(const AttachRequest& order,
                                      std::function<void(const absl::Status&)> on_closed,
                                      Duration timeout);
-  absl::Status Bind(AttachmentId attachment, const BindOrder& order, Duration timeout);
-  absl::Status Release(AttachmentId attachment, const ReleaseOrder& order, Duration timeout);
+  absl::Status Bind(AttachmentId attachment, const BindRequest& order, Duration timeout);
+  absl::Status Release(AttachmentId attachment, const ReleaseRequest& order, Duration timeout);
   // The source is gone or done. Does not block; on_closed may still come before it takes effect.
   void Close(AttachmentId attachment);
   // Attachments and direct calls of the session. kNotFound (UNKNOWN_SESSION) when it has none.

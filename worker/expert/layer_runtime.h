@@ -13,12 +13,12 @@
 #include <utility>
 #include <vector>
 
-#include "core/format/dtype.h"
 #include "core/base/hash.h"
+#include "core/format/dtype.h"
+#include "core/format/wire_format.h"
 #include "core/ids.h"
 #include "core/moe_shape.h"
 #include "core/plan.h"
-#include "core/format/wire_format.h"
 #include "worker/device/device_backend.h"
 
 namespace switchyard {

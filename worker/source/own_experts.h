@@ -7,8 +7,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
-#include "core/format/bf16.h"
 #include "core/dispatch_config.h"
+#include "core/format/bf16.h"
 #include "core/ids.h"
 #include "core/plan.h"
 #include "worker/routing/dispatch_plan.h"

@@ -24,7 +24,7 @@ class WatchSink {
  public:
   virtual ~WatchSink() = default;
   // `news.plan` is committed on every worker of it. Epochs grow.
-  virtual void OnPlan(const PlanNews& news) = 0;
+  virtual void OnPlan(const PlanUpdate& news) = 0;
   // Told once, last: the coordinator is gone or ended the watch.
   virtual void OnWatchEnded(const absl::Status& why) = 0;
 };
@@ -48,8 +48,8 @@ class AttachSink {
 class AttachStream {
  public:
   virtual ~AttachStream() = default;
-  virtual void Bind(const BindOrder& order) = 0;
-  virtual void Release(const ReleaseOrder& order) = 0;
+  virtual void Bind(const BindRequest& order) = 0;
+  virtual void Release(const ReleaseRequest& order) = 0;
 };
 
 // A worker's own account of one session.
@@ -64,13 +64,13 @@ class SessionChannel {
 
   // Blocks at most `timeout`. Errors as CoordinatorService.OpenSession; kUnavailable
   // (COORDINATOR_LOST) when it cannot be reached.
-  virtual absl::StatusOr<SessionGrant> OpenSession(const OpenSessionOrder& order,
+  virtual absl::StatusOr<SessionGrant> OpenSession(const OpenSessionRequest& order,
                                                    Duration timeout) = 0;
   virtual absl::Status CloseSession(SessionId session, Duration timeout) = 0;
   // Do not block. A failure to connect comes through the sink.
-  virtual std::unique_ptr<WatchStream> Watch(const WatchOrder& order, WatchSink* sink) = 0;
+  virtual std::unique_ptr<WatchStream> Watch(const WatchRequest& order, WatchSink* sink) = 0;
   virtual std::unique_ptr<AttachStream> Attach(const std::string& endpoint,
-                                               const AttachOrder& order, AttachSink* sink) = 0;
+                                               const AttachRequest& order, AttachSink* sink) = 0;
   // Blocks at most `timeout`. NOT_FOUND (UNKNOWN_SESSION) when the worker holds no such session.
   virtual absl::StatusOr<SessionCounters> GetCounters(const std::string& endpoint,
                                                       SessionId session, Duration timeout) = 0;

@@ -63,7 +63,7 @@ Source::~Source() {
   sessions_.clear();
 }
 
-absl::StatusOr<Source::SessionRef> Source::Open(const OpenSessionOrder& order,
+absl::StatusOr<Source::SessionRef> Source::Open(const OpenSessionRequest& order,
                                                 TransportChoice transport, Duration timeout) {
   const TimePoint until = options_.clock->Now() + timeout;
   SY_ASSIGN_OR_RETURN(SessionGrant grant, options_.channel->OpenSession(order, timeout));
@@ -151,7 +151,7 @@ absl::StatusOr<SessionGrant> Source::Grant(SessionRef ref) {
   SourceSession* session = Find(ref);
   if (session == nullptr) return UnknownSession();
   SessionGrant grant = session->grant();
-  if (const Binding* binding = session->binding()) {
+  if (const BoundPlan* binding = session->binding()) {
     grant.plan = binding->plan;
     grant.hash = binding->hash;
   }

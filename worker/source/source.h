@@ -49,7 +49,7 @@ class Source {
   // Blocks until every worker is attached, at most `timeout`. Errors as OpenSession at the
   // coordinator and Attach at the workers; kUnavailable (NOT_READY) with the last cause at the
   // time-out.
-  absl::StatusOr<SessionRef> Open(const OpenSessionOrder& order, TransportChoice transport,
+  absl::StatusOr<SessionRef> Open(const OpenSessionRequest& order, TransportChoice transport,
                                   Duration timeout);
   // Steps in flight fail (SESSION_CLOSED). kNotFound (UNKNOWN_SESSION).
   absl::Status Close(SessionRef session, Duration timeout);

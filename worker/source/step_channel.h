@@ -56,7 +56,7 @@ class StepStream {
 class StepChannel {
  public:
   virtual ~StepChannel() = default;
-  virtual std::unique_ptr<StepStream> Open(const OpenSessionOrder& order, StepSink* sink) = 0;
+  virtual std::unique_ptr<StepStream> Open(const OpenSessionRequest& order, StepSink* sink) = 0;
 };
 
 }  // namespace switchyard

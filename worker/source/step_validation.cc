@@ -48,8 +48,8 @@ absl::Status CheckView(const View& view, const StepRequest& request) {
   return absl::OkStatus();
 }
 
-absl::Status CheckLimits(const StepRequest& request, const LayerBinding& layer,
-                         const OpenSessionOrder& order) {
+absl::Status CheckLimits(const StepRequest& request, const BoundLayer& layer,
+                         const OpenSessionRequest& order) {
   if (layer.mode != DispatchMode::kLowLatency) return absl::OkStatus();
   std::int32_t limit = layer.max_tokens_per_step;
   if (order.max_tokens > 0)
@@ -77,8 +77,8 @@ absl::Status CheckNan(const StepRequest& request, std::int32_t hidden, const Row
 
 }  // namespace
 
-absl::Status ValidateStep(const StepRequest& request, const Binding& binding,
-                          const LayerBinding* layer, const OpenSessionOrder& order,
+absl::Status ValidateStep(const StepRequest& request, const BoundPlan& binding,
+                          const BoundLayer* layer, const OpenSessionRequest& order,
                           const RowOps& ops) {
   const MoeShape& shape = binding.plan.shape;
   if (layer == nullptr) {

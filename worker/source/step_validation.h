@@ -13,8 +13,8 @@ namespace switchyard {
 // `layer` is nullptr when the plan has no such layer. Errors: kNotFound (UNKNOWN_LAYER);
 // kInvalidArgument: BAD_SHAPE (pointers, strides, alignment), BAD_TOP_K, TOO_MANY_TOKENS
 // (low_latency beyond max_tokens_per_step), NAN_INPUT (strict session; names the row).
-absl::Status ValidateStep(const StepRequest& request, const Binding& binding,
-                          const LayerBinding* layer, const OpenSessionOrder& order,
+absl::Status ValidateStep(const StepRequest& request, const BoundPlan& binding,
+                          const BoundLayer* layer, const OpenSessionRequest& order,
                           const RowOps& ops);
 
 }  // namespace switchyard

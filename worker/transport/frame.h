@@ -27,8 +27,8 @@
 #include "absl/strings/string_view.h"
 
 #include "core/dispatch_config.h"
-#include "core/ids.h"
 #include "core/format/wire_format.h"
+#include "core/ids.h"
 
 namespace switchyard {
 

@@ -3,8 +3,8 @@
 
 #include "absl/status/statusor.h"
 
-#include "model/safetensors/checkpoint_tensors.h"
 #include "model/quant/config/quant_config.h"
+#include "model/safetensors/checkpoint_tensors.h"
 
 namespace switchyard {
 

@@ -59,7 +59,7 @@ TEST(ExplainTest, DraftLayerUnderAnExplicitRequest) {
 }
 
 // Two models in one pool, one wants FP8 and the other BF16: each gets its own.
-TEST(ExplainTest, TwoModelsWithOppositeWishes) {
+TEST(ExplainTest, TwoModelsWithOppositeOverrides) {
   Case one("cuda_sm90", 8);
   one.Scheme(QuantScheme::kFp8Block).Ask(DispatchDtype::kFp8, "deployment chat");
   Case other("cuda_sm90", 8);

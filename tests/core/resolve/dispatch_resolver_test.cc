@@ -506,7 +506,7 @@ TEST(DispatchResolverTest, ReportsFlagsBytesAndBuffers) {
 }
 
 // The most specific wish wins; a layer's "auto" takes back the deployment's.
-TEST(DispatchResolverTest, TheMostSpecificWishDecides) {
+TEST(DispatchResolverTest, TheMostSpecificOverrideDecides) {
   Case a_case("cpu");
   a_case.Scheme(QuantScheme::kW8A8Int8).Ask(kBf16);
   EXPECT_EQ(DtypeOf(a_case), "bf16");

@@ -7,8 +7,8 @@
 #include "gtest/gtest.h"
 
 #include "core/base/error.h"
-#include "core/rng.h"
 #include "core/base/status_macros.h"
+#include "core/rng.h"
 #include "examples/qwen3_moe/reference_moe.h"
 #include "tests/examples/qwen3_moe/double_model.h"
 #include "tests/examples/qwen3_moe/random_model.h"

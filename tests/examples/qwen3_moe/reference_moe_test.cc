@@ -8,10 +8,10 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "core/format/bf16.h"
 #include "core/base/error.h"
-#include "core/rng.h"
 #include "core/base/status_macros.h"
+#include "core/format/bf16.h"
+#include "core/rng.h"
 #include "tests/examples/qwen3_moe/double_model.h"
 #include "tests/examples/qwen3_moe/random_model.h"
 #include "tests/testing/random_tensors.h"

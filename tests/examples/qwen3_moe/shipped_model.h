@@ -10,10 +10,10 @@
 
 #include "core/base/status_macros.h"
 #include "examples/qwen3_moe/decoder.h"
-#include "tools/support/golden.h"
 #include "examples/qwen3_moe/reference_moe.h"
-#include "tools/verify/verify.h"
 #include "model/checkpoint.h"
+#include "tools/support/golden.h"
+#include "tools/verify/verify.h"
 
 namespace switchyard::qwen3_moe {
 

@@ -8,9 +8,9 @@
 #include "gtest/gtest.h"
 
 #include "core/format/bf16.h"
-#include "model/io/checkpoint_error.h"
 #include "model/experts/expert_values.h"
 #include "model/experts/layer_experts.h"
+#include "model/io/checkpoint_error.h"
 #include "tests/model/quant/spoilt_checkpoint.h"
 
 namespace switchyard {

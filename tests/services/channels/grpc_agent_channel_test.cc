@@ -6,8 +6,8 @@
 #include "gtest/gtest.h"
 
 #include "core/rng.h"
-#include "services/convert/control.h"
 #include "services/channels/grpc_channels.h"
+#include "services/convert/control.h"
 #include "services/grpc/grpc_server.h"
 #include "services/grpc/grpc_status.h"
 #include "switchyard/v1/worker_control.grpc.pb.h"

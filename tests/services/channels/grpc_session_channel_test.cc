@@ -3,9 +3,9 @@
 
 #include "gtest/gtest.h"
 
+#include "services/channels/grpc_channels.h"
 #include "services/convert/attach.h"
 #include "services/convert/session.h"
-#include "services/channels/grpc_channels.h"
 #include "services/grpc/grpc_server.h"
 #include "services/grpc/grpc_status.h"
 #include "switchyard/v1/coordinator.grpc.pb.h"
@@ -76,7 +76,7 @@ struct Fakes {
 class WatchLog final : public WatchSink {
  public:
   explicit WatchLog(SinkLog* log) : log_(log) {}
-  void OnPlan(const PlanNews& news) override {
+  void OnPlan(const PlanUpdate& news) override {
     log_->Add(absl::StrCat("plan ", news.plan.epoch.value, " ", news.hash.ToHex()));
   }
   void OnWatchEnded(const absl::Status& why) override { log_->Add("ended " + Brief(why)); }
@@ -103,10 +103,10 @@ class AttachLog final : public AttachSink {
 TEST(GrpcSessionChannelTest, OpensAndClosesASession) {
   Fakes fakes;
   RandomMessages random(1);
-  const OpenSessionOrder order = random.Order();
+  const OpenSessionRequest order = random.Order();
   const SessionGrant grant = random.Grant();
   fakes.coordinator.open = [&](auto* /*context*/, const auto& request, auto* response) {
-    const absl::StatusOr<OpenSessionOrder> asked = FromProto(request);
+    const absl::StatusOr<OpenSessionRequest> asked = FromProto(request);
     EXPECT_TRUE(asked.ok() && *asked == order);
     *response = ToProto(grant);
     return grpc::Status::OK;
@@ -161,7 +161,7 @@ TEST(GrpcSessionChannelTest, NobodyThereIsCoordinatorLostOrWorkerLost) {
               FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost));
   SinkLog log;
   AttachLog sink(&log);
-  const auto stream = channel->Attach(endpoint, AttachOrder{}, &sink);
+  const auto stream = channel->Attach(endpoint, AttachRequest{}, &sink);
   ASSERT_TRUE(log.WaitFor(1));
   EXPECT_EQ(log.lines(), std::vector<std::string>{"ended UNAVAILABLE WORKER_LOST"});
 }
@@ -194,11 +194,11 @@ TEST(GrpcSessionChannelTest, WithoutACoordinatorItAsksWorkersAlone) {
 TEST(GrpcSessionChannelTest, WatchBringsNewsAndItsEnd) {
   Fakes fakes;
   RandomMessages random(2);
-  const WatchOrder order = random.Watch();
-  const PlanNews first = random.News();
-  const PlanNews second = random.News();
+  const WatchRequest order = random.Watch();
+  const PlanUpdate first = random.News();
+  const PlanUpdate second = random.News();
   fakes.coordinator.watch = [&](const v1::WatchPlanRequest& request, WatchServerStream* writer) {
-    const absl::StatusOr<WatchOrder> asked = FromProto(request);
+    const absl::StatusOr<WatchRequest> asked = FromProto(request);
     EXPECT_TRUE(asked.ok() && *asked == order);
     writer->Write(ToProto(first));
     writer->Write(ToProto(second));
@@ -221,7 +221,7 @@ TEST(GrpcSessionChannelTest, WatchBringsNewsAndItsEnd) {
 TEST(GrpcSessionChannelTest, AttachBindAndReleaseArriveInOrderAndAreAnswered) {
   Fakes fakes;
   RandomMessages random(3);
-  const AttachOrder order = random.Attach();
+  const AttachRequest order = random.Attach();
   const Sha256Digest hash = random.Digest();
   SinkLog server_log;
   fakes.worker.attach = [&](AttachServerStream* stream) {
@@ -229,12 +229,12 @@ TEST(GrpcSessionChannelTest, AttachBindAndReleaseArriveInOrderAndAreAnswered) {
     while (stream->Read(&request)) {
       const absl::StatusOr<AttachMessage> message = FromProto(request);
       EXPECT_THAT(message, testing::IsOk());
-      if (const auto* attach = std::get_if<AttachOrder>(&*message)) {
+      if (const auto* attach = std::get_if<AttachRequest>(&*message)) {
         server_log.Add(*attach == order ? "attach" : "another attach");
         AttachGrant grant{RingOffer{}, "mapped"};
         grant.request_ring.attachment = AttachmentId{77};
         stream->Write(ToProto(AttachAnswer(grant)));
-      } else if (const auto* bind = std::get_if<BindOrder>(&*message)) {
+      } else if (const auto* bind = std::get_if<BindRequest>(&*message)) {
         server_log.Add(absl::StrCat("bind ", bind->epoch.value));
         BindAnswer answer{bind->epoch, absl::OkStatus()};
         if (bind->epoch.value > 3) {
@@ -243,7 +243,7 @@ TEST(GrpcSessionChannelTest, AttachBindAndReleaseArriveInOrderAndAreAnswered) {
         }
         stream->Write(ToProto(AttachAnswer(answer)));
       } else {
-        server_log.Add(absl::StrCat("release ", std::get<ReleaseOrder>(*message).epoch.value));
+        server_log.Add(absl::StrCat("release ", std::get<ReleaseRequest>(*message).epoch.value));
       }
     }
     server_log.Add("end");
@@ -279,7 +279,7 @@ TEST(GrpcSessionChannelTest, ARefusedAttachEndsWithTheWorkersReason) {
   SinkLog log;
   AttachLog sink(&log);
 
-  const auto stream = fakes.channel->Attach(fakes.server->endpoint(), AttachOrder{}, &sink);
+  const auto stream = fakes.channel->Attach(fakes.server->endpoint(), AttachRequest{}, &sink);
 
   EXPECT_TRUE(log.WaitForLast("ended FAILED_PRECONDITION TRANSPORT"));
 }

@@ -3,8 +3,8 @@
 
 #include "gtest/gtest.h"
 
-#include "services/convert/step.h"
 #include "services/channels/grpc_channels.h"
+#include "services/convert/step.h"
 #include "services/grpc/grpc_server.h"
 #include "services/grpc/grpc_status.h"
 #include "switchyard/v1/expert.grpc.pb.h"
@@ -65,13 +65,13 @@ class StepLog final : public StepSink {
 
 TEST(GrpcStepChannelTest, StepsAreAnsweredInAnyOrder) {
   RandomMessages random(1);
-  const OpenSessionOrder order = random.Order();
+  const OpenSessionRequest order = random.Order();
   const GatewayGrant grant{random.Grant(), 4, "w0"};
   FakeGateway gateway([&](ForwardServerStream* stream) {
     v1::ForwardRequest open;
     EXPECT_TRUE(stream->Read(&open));
     const absl::StatusOr<ForwardMessage> opened = FromProto(open);
-    EXPECT_TRUE(opened.ok() && std::get<OpenSessionOrder>(*opened) == order);
+    EXPECT_TRUE(opened.ok() && std::get<OpenSessionRequest>(*opened) == order);
     stream->Write(ForwardOpened(grant));
     v1::ForwardRequest first;
     v1::ForwardRequest second;

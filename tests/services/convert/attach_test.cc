@@ -21,9 +21,9 @@ TEST(ConvertAttachTest, AttachMessagesRoundTrip) {
       case 0:
         return random.Attach();
       case 1:
-        return BindOrder{Epoch{random.rng().Next()}, random.Digest()};
+        return BindRequest{Epoch{random.rng().Next()}, random.Digest()};
       default:
-        return ReleaseOrder{Epoch{random.rng().Next()}};
+        return ReleaseRequest{Epoch{random.rng().Next()}};
     }
   });
   ExpectRoundTrips([](RandomMessages& random) -> AttachAnswer {

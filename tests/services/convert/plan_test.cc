@@ -32,9 +32,9 @@ v1::SessionResponse APrepare() {
 TEST(ConvertPlanTest, PlansKeepTheirHash) {
   RandomMessages random(kSeed);
   for (int round = 0; round < kRounds; ++round) {
-    const PlanNews news = random.News();
+    const PlanUpdate news = random.News();
 
-    SY_ASSERT_OK_AND_ASSIGN(const PlanNews back, FromProto(ThroughBytes(ToProto(news))));
+    SY_ASSERT_OK_AND_ASSIGN(const PlanUpdate back, FromProto(ThroughBytes(ToProto(news))));
 
     ASSERT_EQ(HashOf(back.plan), HashOf(news.plan)) << "round " << round;
     ASSERT_EQ(back, news) << "round " << round;

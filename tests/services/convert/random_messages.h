@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "core/control_messages.h"
 #include "core/base/error.h"
+#include "core/control_messages.h"
 #include "core/rng.h"
 #include "core/session_messages.h"
 
@@ -138,25 +138,25 @@ class RandomMessages {
     }
   }
 
-  OpenSessionOrder Order() {
-    OpenSessionOrder order{.deployment = Text(),
-                           .model = Text(),
-                           .phase = Any(Phase::kMixed),
-                           .mode = std::nullopt,
-                           .max_tokens = Index(),
-                           .y_dtype = Any(OutputDtype::kF32),
-                           .strict = rng_.Below(2) == 0,
-                           .step_deadline = Time(),
-                           .source = Any(DeviceKind::kAscend),
-                           .record_amax = rng_.Below(2) == 0};
+  OpenSessionRequest Order() {
+    OpenSessionRequest order{.deployment = Text(),
+                             .model = Text(),
+                             .phase = Any(Phase::kMixed),
+                             .mode = std::nullopt,
+                             .max_tokens = Index(),
+                             .y_dtype = Any(OutputDtype::kF32),
+                             .strict = rng_.Below(2) == 0,
+                             .step_deadline = Time(),
+                             .source = Any(DeviceKind::kAscend),
+                             .record_amax = rng_.Below(2) == 0};
     if (rng_.Below(3) > 0) order.mode = Any(DispatchMode::kLowLatency);
     return order;
   }
   SessionGrant Grant() {
     return {rng_.NextId<SessionId>(), Cookie{rng_.Next()}, Order(), APlan(), Digest()};
   }
-  PlanNews News() { return {APlan(), Digest()}; }
-  WatchOrder Watch() {
+  PlanUpdate News() { return {APlan(), Digest()}; }
+  WatchRequest Watch() {
     return {rng_.NextId<SessionId>(), Text(), Any(Phase::kMixed), Epoch{rng_.Next()}, Digest()};
   }
   RingOffer Ring() {
@@ -170,7 +170,7 @@ class RandomMessages {
             .slot_bytes = static_cast<std::uint32_t>(rng_.Next()),
             .rkey = Bytes()};
   }
-  AttachOrder Attach() {
+  AttachRequest Attach() {
     return {.session = rng_.NextId<SessionId>(),
             .cookie = Cookie{rng_.Next()},
             .deployment = Text(),

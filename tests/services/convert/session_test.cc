@@ -23,9 +23,9 @@ TEST(ConvertSessionTest, AnOrderThatNamesNothingGetsTheDocumentedDefaults) {
   v1::OpenSessionRequest proto;
   proto.mutable_order();
 
-  SY_ASSERT_OK_AND_ASSIGN(const OpenSessionOrder order, FromProto(proto));
+  SY_ASSERT_OK_AND_ASSIGN(const OpenSessionRequest order, FromProto(proto));
 
-  EXPECT_EQ(order, OpenSessionOrder{});
+  EXPECT_EQ(order, OpenSessionRequest{});
   EXPECT_EQ(order.phase, Phase::kMixed);
   EXPECT_EQ(order.y_dtype, OutputDtype::kF32);
   EXPECT_EQ(order.mode, std::nullopt);

@@ -52,10 +52,10 @@ TEST(ConvertStepTest, ForwardedStepsRoundTrip) {
 TEST(ConvertStepTest, ForwardOpenAndAnswersRoundTrip) {
   RandomMessages random(kSeed);
   for (int round = 0; round < kRounds; ++round) {
-    const OpenSessionOrder order = random.Order();
+    const OpenSessionRequest order = random.Order();
     const v1::ForwardRequest open = ThroughBytes(ForwardOpen(order));
     SY_ASSERT_OK_AND_ASSIGN(const ForwardMessage opened, FromProto(open));
-    EXPECT_EQ(std::get<OpenSessionOrder>(opened), order);
+    EXPECT_EQ(std::get<OpenSessionRequest>(opened), order);
 
     GatewayGrant grant{random.Grant(), 7, random.Text()};
     const v1::ForwardResponse granted = ThroughBytes(ForwardOpened(grant));

@@ -34,7 +34,7 @@ CoordinatorView AView() {
   a.storage.resize(2);
   a.manifest = random.Digest();
   a.state = DeploymentState::kServing;
-  auto news = std::make_shared<PlanNews>();
+  auto news = std::make_shared<PlanUpdate>();
   news->plan.deployment = "a";
   news->plan.model = "m";
   news->plan.epoch = Epoch{7};

@@ -11,8 +11,8 @@
 #include "coordinator/driver.h"
 #include "coordinator/store/memory_store.h"
 #include "core/base/log.h"
-#include "services/convert/control.h"
 #include "services/channels/grpc_channels.h"
+#include "services/convert/control.h"
 #include "services/grpc/grpc_status.h"
 #include "switchyard/v1/coordinator.grpc.pb.h"
 #include "switchyard/v1/worker_control.grpc.pb.h"
@@ -80,7 +80,7 @@ class YesWorker final : public AgentStreamSink {
 
 class WatchLog final : public WatchSink {
  public:
-  void OnPlan(const PlanNews& news) override {
+  void OnPlan(const PlanUpdate& news) override {
     log.Add(absl::StrCat("plan ", news.plan.epoch.value, " of ", news.plan.workers.size()));
   }
   void OnWatchEnded(const absl::Status& why) override { log.Add("ended " + Brief(why)); }
@@ -168,7 +168,7 @@ TEST_F(CoordinatorServerTest, AWorkerJoinsADeploymentServesASessionFollowsItsEpo
   YesWorker first(endpoint, "w0", 1);
   ASSERT_TRUE(Serves(1));
 
-  OpenSessionOrder order;
+  OpenSessionRequest order;
   order.model = "m";
   SY_ASSERT_OK_AND_ASSIGN(const SessionGrant grant, channel->OpenSession(order, seconds(10)));
   WatchLog watch;
@@ -239,7 +239,7 @@ TEST_F(CoordinatorServerTest, RefusalsCarryTheirReason) {
               FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadRequest));
   EXPECT_THAT(Call(&v1::CoordinatorService::Stub::CloseSession, v1::CloseSessionRequest()),
               FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadRequest));
-  OpenSessionOrder order;
+  OpenSessionRequest order;
   order.model = "zzz";
   EXPECT_THAT(channel->OpenSession(order, seconds(10)),
               FailsWith(absl::StatusCode::kNotFound, Reason::kUnknownModel));
@@ -319,7 +319,7 @@ TEST_F(CoordinatorServerTest, ShutdownEndsStreamsAndWatchesWithTheReason) {
   SY_ASSERT_OK(Apply("d", false));
   YesWorker worker(endpoint, "w0", 1);
   ASSERT_TRUE(Serves(1));
-  OpenSessionOrder order;
+  OpenSessionRequest order;
   order.model = "m";
   SY_ASSERT_OK_AND_ASSIGN(const SessionGrant grant, channel->OpenSession(order, seconds(10)));
   WatchLog watch;

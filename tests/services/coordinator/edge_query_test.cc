@@ -80,7 +80,7 @@ TEST(EdgeQueryTest, SaysWhatTheResolverSays) {
   EXPECT_EQ(one(QuantScheme::kW8A8Int8, "cuda_sm90", "ascend_a3"), v1::DISPATCH_DTYPE_BF16);
 }
 
-TEST(EdgeQueryTest, TheDeploymentsWishesCountAndMayBeRefused) {
+TEST(EdgeQueryTest, TheDeploymentsOverridesCountAndMayBeRefused) {
   DeploymentView view = Serving(QuantScheme::kFp8Block);
   view.spec.dispatcher_output_dtype = DtypeChoice::kBf16;
   EXPECT_EQ(Ask(view, "cpu", "cuda_sm90").at(0).config().wire_dtype(), v1::DISPATCH_DTYPE_BF16);

@@ -21,7 +21,7 @@ constexpr Duration kLong = std::chrono::seconds(20);
 
 class WatchLog final : public WatchSink {
  public:
-  void OnPlan(const PlanNews& news) override {
+  void OnPlan(const PlanUpdate& news) override {
     log.Add(absl::StrCat("plan ", news.plan.epoch.value));
   }
   void OnWatchEnded(const absl::Status& why) override { log.Add("ended " + Brief(why)); }
@@ -51,7 +51,7 @@ class InProcessSessionChannelTest : public testing::DriverFixture {
     agent_->Register();
     ASSERT_TRUE(ServesEventually());
   }
-  static WatchOrder WatchOf(const SessionGrant& grant) {
+  static WatchRequest WatchOf(const SessionGrant& grant) {
     return {grant.session, grant.plan.deployment, grant.order.phase, grant.plan.epoch, grant.hash};
   }
 
@@ -79,7 +79,7 @@ TEST_F(InProcessSessionChannelTest, RefusalsComeAsTheyAre) {
   EXPECT_THAT(channel_->OpenSession({}, kLong),
               FailsWith(absl::StatusCode::kNotFound, Reason::kUnknownModel));
   WatchLog log;
-  WatchOrder order;
+  WatchRequest order;
   order.deployment = "none";
 
   const auto watch = channel_->Watch(order, &log);
@@ -103,7 +103,7 @@ TEST_F(InProcessSessionChannelTest, ACoordinatorThatHasEndedIsLost) {
 TEST_F(InProcessSessionChannelTest, AWorkerThatIsNotThereIsLost) {
   AttachLog log;
 
-  const auto stream = channel_->Attach("inproc:w9", AttachOrder{}, &log);
+  const auto stream = channel_->Attach("inproc:w9", AttachRequest{}, &log);
   stream->Bind({});
   stream->Release({});
 

@@ -101,8 +101,8 @@ TEST_F(AttachStreamTest, ADyingServerEndsTheStreamAsWorkerLost) {
 TEST_F(AttachStreamTest, MessagesOutOfPlaceEndTheStream) {
   Commit(1);
   const v1::AttachRequest attach = ToProto(AttachMessage(Order(1)));
-  const v1::AttachRequest bind = ToProto(AttachMessage(BindOrder{Epoch{1}, {}}));
-  const v1::AttachRequest release = ToProto(AttachMessage(ReleaseOrder{Epoch{1}}));
+  const v1::AttachRequest bind = ToProto(AttachMessage(BindRequest{Epoch{1}, {}}));
+  const v1::AttachRequest release = ToProto(AttachMessage(ReleaseRequest{Epoch{1}}));
   const std::vector<std::vector<v1::AttachRequest>> scripts = {
       {bind}, {release}, {v1::AttachRequest()}, {attach, attach}, {attach, v1::AttachRequest()}};
   const auto stub = v1::ExpertService::NewStub(MakeGrpcChannel(endpoint_, kControlMessageBytesMax));
@@ -122,7 +122,7 @@ TEST_F(AttachStreamTest, MessagesOutOfPlaceEndTheStream) {
 }
 
 TEST_F(AttachStreamTest, AMessageOverTheControlLimitIsRefusedOnTheDataPortToo) {
-  AttachOrder order = Order(1);
+  AttachRequest order = Order(1);
   order.reply_ring.address = std::string(kControlMessageBytesMax, 'a');
   v1::AttachRequest request = ToProto(AttachMessage(order));
   const auto stub =

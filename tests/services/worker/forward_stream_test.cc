@@ -14,8 +14,8 @@
 #include "gtest/gtest.h"
 
 #include "core/format/bf16.h"
-#include "services/convert/step.h"
 #include "services/channels/grpc_channels.h"
+#include "services/convert/step.h"
 #include "services/grpc/grpc_server.h"
 #include "services/grpc/grpc_status.h"
 #include "tests/services/convert/random_messages.h"
@@ -37,7 +37,7 @@ constexpr std::int32_t kTopK = 2;
 // y[t][h] = x[t][h] * (sum of ids[t]) + sum of weights[t]: every input matters.
 class FakeSource final : public GatewaySource {
  public:
-  absl::StatusOr<Source::SessionRef> Open(const OpenSessionOrder& order,
+  absl::StatusOr<Source::SessionRef> Open(const OpenSessionRequest& order,
                                           Duration /*timeout*/) override {
     if (order.model == "unknown") {
       return MakeError(absl::StatusCode::kNotFound, Reason::kUnknownModel, "no such model");
@@ -117,7 +117,7 @@ class FakeSource final : public GatewaySource {
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  OpenSessionOrder order_;
+  OpenSessionRequest order_;
   Source::SessionRef last_ = 0;
   std::set<Source::SessionRef> open_;
   std::vector<StepRequest> requests_;
@@ -240,7 +240,7 @@ TEST_F(ForwardStreamTest, YComesInTheSessionsDtype) {
   SeededRng rng(8);
   const Batch batch(rng, 5);
   Answers answers;
-  OpenSessionOrder order;
+  OpenSessionRequest order;
   order.y_dtype = OutputDtype::kBf16;
   const auto stream = channel_->Open(order, &answers);
 
@@ -258,7 +258,7 @@ TEST_F(ForwardStreamTest, YComesInTheSessionsDtype) {
 
 TEST_F(ForwardStreamTest, ASessionThatIsRefusedEndsTheStreamWithTheReason) {
   Answers answers;
-  OpenSessionOrder order;
+  OpenSessionRequest order;
   order.model = "unknown";
 
   const auto stream = channel_->Open(order, &answers);

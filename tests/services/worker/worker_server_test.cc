@@ -37,7 +37,7 @@ TEST_F(WorkerServerTest, CountersAreThoseOfTheSessionAsked) {
   const std::uint64_t seed = 5;
   SeededRng rng(seed);
   Commit(1);
-  const AttachOrder order = Order(1, 1);
+  const AttachRequest order = Order(1, 1);
   AttachLog sink;
   AttachLog other;
   const auto stream = Attach(order, &sink);
@@ -114,7 +114,7 @@ TEST_F(WorkerServerTest, AWorkerWithoutASourceIsNoGateway) {
 TEST_F(WorkerServerTest, AGatewayMayComeAfterTheServer) {
   class Refusing final : public GatewaySource {
    public:
-    absl::StatusOr<Source::SessionRef> Open(const OpenSessionOrder& /*order*/,
+    absl::StatusOr<Source::SessionRef> Open(const OpenSessionRequest& /*order*/,
                                             Duration /*timeout*/) override {
       return MakeError(absl::StatusCode::kNotFound, Reason::kUnknownModel, "asked");
     }

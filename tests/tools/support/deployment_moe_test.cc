@@ -7,8 +7,8 @@
 #include "gtest/gtest.h"
 
 #include "core/format/calc_diff.h"
-#include "harness/in_process_deployment.h"
 #include "examples/qwen3_moe/decoder_weights.h"
+#include "harness/in_process_deployment.h"
 #include "tests/examples/qwen3_moe/shipped_model.h"
 #include "tests/testing/random_tensors.h"
 #include "tests/testing/status_matchers.h"

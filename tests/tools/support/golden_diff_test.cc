@@ -7,11 +7,11 @@
 #include "gtest/gtest.h"
 
 #include "core/format/calc_diff.h"
-#include "tests/tools/support/golden_builder.h"
 #include "tests/examples/qwen3_moe/shipped_model.h"
 #include "tests/testing/random_tensors.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
+#include "tests/tools/support/golden_builder.h"
 
 namespace switchyard::qwen3_moe {
 namespace {

@@ -7,9 +7,9 @@
 #include "gtest/gtest.h"
 
 #include "core/base/error.h"
-#include "tests/tools/support/golden_builder.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
+#include "tests/tools/support/golden_builder.h"
 
 namespace switchyard::qwen3_moe {
 namespace {

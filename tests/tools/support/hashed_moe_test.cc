@@ -7,8 +7,8 @@
 #include "gtest/gtest.h"
 
 #include "core/base/error.h"
-#include "tests/tools/support/fake_provider.h"
 #include "tests/testing/status_matchers.h"
+#include "tests/tools/support/fake_provider.h"
 
 namespace switchyard::qwen3_moe {
 namespace {

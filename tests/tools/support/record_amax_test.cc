@@ -14,16 +14,16 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
-#include "tools/support/amax_record.h"
 #include "examples/qwen3_moe/byte_tokenizer.h"
 #include "examples/qwen3_moe/feed_text.h"
 #include "examples/qwen3_moe/generate.h"
-#include "tools/support/open_deployment.h"
 #include "model/expert_weights.h"
 #include "model/quant/config/amax_file.h"
 #include "tests/examples/qwen3_moe/shipped_model.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
+#include "tools/support/amax_record.h"
+#include "tools/support/open_deployment.h"
 
 namespace switchyard::qwen3_moe {
 namespace {

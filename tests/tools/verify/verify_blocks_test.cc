@@ -7,14 +7,14 @@
 #include "gtest/gtest.h"
 
 #include "core/base/error.h"
-#include "core/rng.h"
 #include "core/base/status_macros.h"
+#include "core/rng.h"
 #include "examples/qwen3_moe/reference_moe.h"
-#include "tools/verify/verify_parts.h"
 #include "tests/examples/qwen3_moe/double_model.h"
 #include "tests/examples/qwen3_moe/random_model.h"
 #include "tests/testing/random_tensors.h"
 #include "tests/testing/status_matchers.h"
+#include "tools/verify/verify_parts.h"
 
 namespace switchyard::qwen3_moe {
 namespace {

@@ -38,13 +38,13 @@ class EngineFixture : public ::testing::Test {
   }
 
   struct Source {
-    AttachOrder order;
+    AttachRequest order;
     AttachGrant grant;
     FakeLink* link = nullptr;
   };
   Source Attach(DispatchMode mode, std::uint64_t session = 1, std::uint64_t epoch = 1) {
     Source source;
-    source.order = MakeAttachOrder(MakePlan(epoch, 2), mode, session);
+    source.order = MakeAttachRequest(MakePlan(epoch, 2), mode, session);
     auto grant = engine_->Attach(source.order);
     SY_EXPECT_OK(grant);
     if (!grant.ok()) std::abort();

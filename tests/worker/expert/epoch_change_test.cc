@@ -22,7 +22,7 @@ class EpochChangeTest : public EngineFixture {
     later.order.epoch = Epoch{2};
     return Request(later, seed);
   }
-  BindOrder Epoch2() { return {.epoch = Epoch{2}, .hash = HashOf(MakePlan(2, 2))}; }
+  BindRequest Epoch2() { return {.epoch = Epoch{2}, .hash = HashOf(MakePlan(2, 2))}; }
 };
 
 TEST_F(EpochChangeTest, BothBoundEpochsServeUntilOneIsReleased) {
@@ -48,7 +48,7 @@ TEST_F(EpochChangeTest, BindRefusesWhatIsNotCommittedOrBeingRetired) {
   EXPECT_THAT(engine_->Bind(number, Epoch2()),
               FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch));
   Commit(2);
-  BindOrder wrong_hash = Epoch2();
+  BindRequest wrong_hash = Epoch2();
   wrong_hash.hash.bytes[31] ^= 0x80;
   EXPECT_THAT(engine_->Bind(number, wrong_hash),
               FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch));

@@ -15,7 +15,7 @@ using testing::AllocationsOfThisThread;
 using testing::FakeDevice;
 using testing::FakeTransport;
 using testing::LayerOf;
-using testing::MakeAttachOrder;
+using testing::MakeAttachRequest;
 using testing::MakeChunk;
 using testing::MakePlan;
 using testing::MakeStaged;
@@ -85,7 +85,7 @@ TEST(ExpertAttachmentTest, ReplyRowsAreThoseOfThePeersSlot) {
   FakeTransport transport;
   StagedEpoch staged = MakeStaged(0, MakePlan(1, 2), &device);
   CommittedEpoch epoch{std::move(staged.runtime), std::move(staged.executor)};
-  ExpertAttachment attachment(MakeAttachOrder(MakePlan(1, 2), DispatchMode::kNormal), &epoch,
+  ExpertAttachment attachment(MakeAttachRequest(MakePlan(1, 2), DispatchMode::kNormal), &epoch,
                               {.worker_id = "w0", .incarnation = testing::IncarnationOf(0)});
 
   SY_ASSERT_OK_AND_ASSIGN(const AttachGrant grant, attachment.Open(&transport));

@@ -17,7 +17,7 @@ using testing::AllocationsOfThisThread;
 using testing::EngineFixture;
 using testing::FailsWith;
 using testing::kBothModes;
-using testing::MakeAttachOrder;
+using testing::MakeAttachRequest;
 using testing::MakePlan;
 using testing::ReadReply;
 using testing::TestRequest;
@@ -37,7 +37,7 @@ TEST_F(ExpertEngineTest, AttachOffersARingAndConnectsToTheSources) {
 
 // R34: requests may be half as large as their answers.
 TEST_F(ExpertEngineTest, AttachOffersRequestSlotsOfTheirOwnSize) {
-  AttachOrder order = MakeAttachOrder(MakePlan(1, 2), DispatchMode::kNormal);
+  AttachRequest order = MakeAttachRequest(MakePlan(1, 2), DispatchMode::kNormal);
   order.request_slot_bytes = 4096;
 
   SY_ASSERT_OK_AND_ASSIGN(const AttachGrant grant, engine_->Attach(order));
@@ -49,7 +49,7 @@ TEST_F(ExpertEngineTest, AttachOffersRequestSlotsOfTheirOwnSize) {
 
 TEST_F(ExpertEngineTest, AttachRefusesRequestSlotsOutsideItsLimits) {
   for (const std::uint32_t bytes : {256U, (64U << 20) + 1}) {
-    AttachOrder order = MakeAttachOrder(MakePlan(1, 2), DispatchMode::kNormal);
+    AttachRequest order = MakeAttachRequest(MakePlan(1, 2), DispatchMode::kNormal);
     order.request_slot_bytes = bytes;
 
     const absl::Status refused = engine_->Attach(order).status();
@@ -62,15 +62,15 @@ TEST_F(ExpertEngineTest, AttachRefusesRequestSlotsOutsideItsLimits) {
 
 // R122 (attach): only an epoch that is committed here under this hash.
 TEST_F(ExpertEngineTest, AttachRefusesWhatIsNotCommittedHere) {
-  const AttachOrder good = MakeAttachOrder(MakePlan(1, 2), DispatchMode::kNormal);
-  AttachOrder hash = good;
+  const AttachRequest good = MakeAttachRequest(MakePlan(1, 2), DispatchMode::kNormal);
+  AttachRequest hash = good;
   hash.hash.bytes[0] ^= 1;
-  AttachOrder epoch = good;
+  AttachRequest epoch = good;
   epoch.epoch = Epoch{2};
-  AttachOrder deployment = good;
+  AttachRequest deployment = good;
   deployment.deployment = "other";
 
-  for (const AttachOrder& order : {hash, epoch, deployment}) {
+  for (const AttachRequest& order : {hash, epoch, deployment}) {
     const absl::Status status = engine_->Attach(order).status();
     EXPECT_THAT(status, FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch));
     EXPECT_EQ(MetadataOf(status).at("worker"), "w1");
@@ -79,7 +79,7 @@ TEST_F(ExpertEngineTest, AttachRefusesWhatIsNotCommittedHere) {
 }
 
 TEST_F(ExpertEngineTest, AttachRefusesRingsThatItCannotServe) {
-  const AttachOrder good = MakeAttachOrder(MakePlan(1, 2), DispatchMode::kNormal);
+  const AttachRequest good = MakeAttachRequest(MakePlan(1, 2), DispatchMode::kNormal);
   struct Case {
     std::uint32_t slots;
     std::uint32_t slot_bytes;
@@ -88,12 +88,12 @@ TEST_F(ExpertEngineTest, AttachRefusesRingsThatItCannotServe) {
   for (const Case& bad : {Case{0, 8192, Reason::kBadRequest}, Case{65, 8192, Reason::kBadRequest},
                           Case{4, 256, Reason::kMessageTooLarge},
                           Case{4, (64U << 20) + 1, Reason::kMessageTooLarge}}) {
-    AttachOrder order = good;
+    AttachRequest order = good;
     order.reply_ring.slots = bad.slots;
     order.reply_ring.slot_bytes = bad.slot_bytes;
     EXPECT_THAT(engine_->Attach(order), FailsWith(absl::StatusCode::kInvalidArgument, bad.reason));
   }
-  AttachOrder nobody = good;
+  AttachRequest nobody = good;
   nobody.reply_ring.incarnation = {};
   EXPECT_THAT(engine_->Attach(nobody),
               FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadRequest));
@@ -104,16 +104,16 @@ TEST_F(ExpertEngineTest, AttachRefusesMoreThanItsLimits) {
   options_.ring_bytes_max = 4 * 8192 * 3 / 2;
   Restart();
   const auto order_of = [](std::uint64_t session) {
-    return MakeAttachOrder(MakePlan(1, 2), DispatchMode::kNormal, session);
+    return MakeAttachRequest(MakePlan(1, 2), DispatchMode::kNormal, session);
   };
   SY_ASSERT_OK(engine_->Attach(order_of(1)));
 
   EXPECT_THAT(engine_->Attach(order_of(2)),
               FailsWith(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory));
-  AttachOrder small = order_of(2);
+  AttachRequest small = order_of(2);
   small.reply_ring.slot_bytes = 512;
   SY_ASSERT_OK(engine_->Attach(small));
-  AttachOrder third = order_of(3);
+  AttachRequest third = order_of(3);
   third.reply_ring.slot_bytes = 512;
   EXPECT_THAT(engine_->Attach(third),
               FailsWith(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions));
@@ -124,10 +124,10 @@ TEST_F(ExpertEngineTest, ASessionThatAttachesAgainForLargerSlotsCountsOnce) {
   options_.attachments_max = 1;
   options_.ring_bytes_max = 4 * 8192;
   Restart();
-  AttachOrder order = MakeAttachOrder(MakePlan(1, 2), DispatchMode::kNormal);
+  AttachRequest order = MakeAttachRequest(MakePlan(1, 2), DispatchMode::kNormal);
   order.request_slot_bytes = 4096;
   SY_ASSERT_OK_AND_ASSIGN(const AttachGrant first, engine_->Attach(order));
-  AttachOrder larger = order;
+  AttachRequest larger = order;
   larger.request_slot_bytes = 16384;
   EXPECT_THAT(engine_->Attach(larger),
               FailsWith(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory));
@@ -159,7 +159,7 @@ TEST_F(ExpertEngineTest, CountsGoOnWithTheAttachmentThatStays) {
 }
 
 TEST_F(ExpertEngineTest, AttachTakesSlotsThatJustHoldTheLongestError) {
-  AttachOrder order = MakeAttachOrder(MakePlan(1, 2), DispatchMode::kNormal);
+  AttachRequest order = MakeAttachRequest(MakePlan(1, 2), DispatchMode::kNormal);
   order.reply_ring.slot_bytes =
       static_cast<std::uint32_t>(LayoutOfError(kErrorTextMax).frame_bytes);
   SY_EXPECT_OK(engine_->Attach(order));
@@ -174,7 +174,7 @@ TEST_F(ExpertEngineTest, AttachThatCannotConnectLeavesNothing) {
   transport_.connect_result =
       MakeError(absl::StatusCode::kUnavailable, Reason::kTransport, "unreachable");
 
-  EXPECT_THAT(engine_->Attach(MakeAttachOrder(MakePlan(1, 2), DispatchMode::kNormal)),
+  EXPECT_THAT(engine_->Attach(MakeAttachRequest(MakePlan(1, 2), DispatchMode::kNormal)),
               FailsWith(absl::StatusCode::kUnavailable, Reason::kTransport));
 
   EXPECT_EQ(transport_.open_links(), 0U);
@@ -319,7 +319,7 @@ TEST_F(ExpertEngineTest, RefusesWhatASourceMayNotAsk) {
 }
 
 TEST_F(ExpertEngineTest, RefusesAnAnswerThatDoesNotFitTheReplySlot) {
-  AttachOrder order = MakeAttachOrder(MakePlan(1, 2), DispatchMode::kNormal);
+  AttachRequest order = MakeAttachRequest(MakePlan(1, 2), DispatchMode::kNormal);
   order.reply_ring.slot_bytes = 8192;
   SY_ASSERT_OK_AND_ASSIGN(const AttachGrant grant, engine_->Attach(order));
   const Source source{order, grant, transport_.Find(grant.request_ring.attachment)};

@@ -17,7 +17,7 @@ using testing::FakeDevice;
 using testing::FakeLink;
 using testing::FakeTransport;
 using testing::LayerOf;
-using testing::MakeAttachOrder;
+using testing::MakeAttachRequest;
 using testing::MakePlan;
 using testing::MakePrepare;
 using testing::MakeRequest;
@@ -65,13 +65,13 @@ class ExpertServiceTest : public ::testing::Test {
   }
 
   struct Source {
-    AttachOrder order;
+    AttachRequest order;
     AttachGrant grant;
     FakeLink* link = nullptr;
   };
   Source Attach(DispatchMode mode, std::uint64_t session = 1, std::uint64_t epoch = 1) {
     Source source;
-    source.order = MakeAttachOrder(MakePlan(epoch, 2), mode, session);
+    source.order = MakeAttachRequest(MakePlan(epoch, 2), mode, session);
     auto grant = service_->Attach(
         source.order, [this](const absl::Status& why) { closed_.Set(why); }, kSoon);
     SY_EXPECT_OK(grant);
@@ -103,11 +103,11 @@ class ExpertServiceTest : public ::testing::Test {
 
 TEST_F(ExpertServiceTest, ServesAnEpochFromPrepareToDrop) {
   EXPECT_THAT(
-      service_->Attach(MakeAttachOrder(MakePlan(1, 2), DispatchMode::kNormal), nullptr, kSoon),
+      service_->Attach(MakeAttachRequest(MakePlan(1, 2), DispatchMode::kNormal), nullptr, kSoon),
       FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch));
   SY_ASSERT_OK(Stage(1));
   EXPECT_THAT(
-      service_->Attach(MakeAttachOrder(MakePlan(1, 2), DispatchMode::kNormal), nullptr, kSoon),
+      service_->Attach(MakeAttachRequest(MakePlan(1, 2), DispatchMode::kNormal), nullptr, kSoon),
       FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch));
   service_->Activate("demo", Epoch{1});
   const Source source = Attach(DispatchMode::kNormal);
@@ -138,7 +138,7 @@ TEST_F(ExpertServiceTest, AnAbortedEpochLeavesNothing) {
   service_->Activate("demo", Epoch{1});  // Too late: does nothing.
 
   EXPECT_THAT(
-      service_->Attach(MakeAttachOrder(MakePlan(1, 2), DispatchMode::kNormal), nullptr, kSoon),
+      service_->Attach(MakeAttachRequest(MakePlan(1, 2), DispatchMode::kNormal), nullptr, kSoon),
       FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch));
   SY_ASSERT_OK_AND_ASSIGN(const ExpertServiceView view, service_->View(kSoon));
   EXPECT_TRUE(view.resident.empty());
@@ -185,7 +185,7 @@ TEST_F(ExpertServiceTest, ACallThatTheDataThreadCannotReachInTimeIsNeverMade) {
   ASSERT_TRUE(running.Get());
 
   EXPECT_THAT(
-      service_->Attach(MakeAttachOrder(MakePlan(1, 2), DispatchMode::kNormal, 7), nullptr, 1ms),
+      service_->Attach(MakeAttachRequest(MakePlan(1, 2), DispatchMode::kNormal, 7), nullptr, 1ms),
       FailsWith(absl::StatusCode::kUnavailable, Reason::kNoCredits));
 
   go_on.set_value();
@@ -237,8 +237,8 @@ TEST_F(ExpertServiceTest, StopWaitsForOpenAttachmentsAndTakesNoNewOnes) {
   std::thread stopper([this] { service_->Stop(kSoon); });
   absl::Status refused;
   while (refused.ok()) {  // Until the stopper has come to it.
-    const auto grant =
-        service_->Attach(MakeAttachOrder(MakePlan(1, 2), DispatchMode::kNormal, 2), nullptr, kSoon);
+    const auto grant = service_->Attach(MakeAttachRequest(MakePlan(1, 2), DispatchMode::kNormal, 2),
+                                        nullptr, kSoon);
     refused = grant.status();
     if (grant.ok()) service_->Close(grant->request_ring.attachment);
   }
@@ -272,7 +272,7 @@ TEST_F(ExpertServiceTest, CallsFromManyThreadsWhileFramesFlow) {
     callers.emplace_back([this, t] {
       for (std::uint64_t round = 0; round < 20; ++round) {
         const auto grant = service_->Attach(
-            MakeAttachOrder(MakePlan(1, 2), DispatchMode::kNormal, 100 + t), nullptr, kSoon);
+            MakeAttachRequest(MakePlan(1, 2), DispatchMode::kNormal, 100 + t), nullptr, kSoon);
         SY_ASSERT_OK(grant);
         service_->Close(grant->request_ring.attachment);
       }

@@ -9,8 +9,8 @@
 #include "tests/testing/status_matchers.h"
 #include "tests/worker/expert/source_testing.h"
 #include "worker/expert/expert_service.h"
-#include "worker/transport/loopback/hub.h"
 #include "worker/registry/transport_registry.h"
+#include "worker/transport/loopback/hub.h"
 
 namespace switchyard {
 namespace {
@@ -20,7 +20,7 @@ using testing::FakeDevice;
 using testing::FakeTransport;
 using testing::kSourceIncarnation;
 using testing::LayerOf;
-using testing::MakeAttachOrder;
+using testing::MakeAttachRequest;
 using testing::MakePlan;
 using testing::MakePrepare;
 using testing::MakeRequest;
@@ -69,7 +69,7 @@ class LoopbackServiceTest : public ::testing::Test {
   }
 
   void Attach(DispatchMode mode) {
-    order_ = MakeAttachOrder(MakePlan(1, 2), mode);
+    order_ = MakeAttachRequest(MakePlan(1, 2), mode);
     SY_ASSERT_OK_AND_ASSIGN(
         link_, source_transport_->CreateLink(
                    {.cookie = order_.cookie, .slots = 4, .slot_bytes = 8000, .owner = nullptr}));
@@ -110,7 +110,7 @@ class LoopbackServiceTest : public ::testing::Test {
   std::unique_ptr<ExpertService> service_;
   std::promise<absl::Status> closed_;
   std::unique_ptr<Link> link_;
-  AttachOrder order_;
+  AttachRequest order_;
   AttachGrant grant_;
   Replies replies_;
 };

@@ -11,7 +11,7 @@ namespace {
 using testing::FailsWith;
 using testing::FakeDevice;
 using testing::LayerOf;
-using testing::MakeAttachOrder;
+using testing::MakeAttachRequest;
 using testing::MakePlan;
 using testing::MakeStaged;
 using testing::MakeTestStep;
@@ -28,7 +28,7 @@ class RequestIntakeTest : public ::testing::Test {
   TestRequest Request(DispatchMode mode, std::uint64_t seed, std::int32_t tokens = 6) {
     SeededRng rng(seed);
     const TestLayer layer = LayerOf(MakePlan(1, 2), LayerId{1});
-    return MakeRequest(MakeAttachOrder(MakePlan(1, 2), mode), {}, layer,
+    return MakeRequest(MakeAttachRequest(MakePlan(1, 2), mode), {}, layer,
                        MakeTestStep(rng, layer, tokens, mode, 0.0), WorkerOrdinal{1});
   }
   IntakeRules Rules(DispatchMode mode) {

@@ -18,8 +18,9 @@ namespace switchyard::testing {
 
 inline constexpr Incarnation kSourceIncarnation{.high = 4, .low = 0x9876543210ULL};
 
-inline AttachOrder MakeAttachOrder(const Plan& plan, DispatchMode mode, std::uint64_t session = 1) {
-  AttachOrder order;
+inline AttachRequest MakeAttachRequest(const Plan& plan, DispatchMode mode,
+                                       std::uint64_t session = 1) {
+  AttachRequest order;
   order.session = {.high = 1, .low = session};
   order.cookie = Cookie{0xc00c1e + session};
   order.deployment = plan.deployment;
@@ -59,7 +60,7 @@ struct TestRequest {
 };
 
 // All rows of `step` for `worker` as one request of `slot`.
-inline TestRequest MakeRequest(const AttachOrder& order, const AttachGrant& grant,
+inline TestRequest MakeRequest(const AttachRequest& order, const AttachGrant& grant,
                                const TestLayer& layer, const TestStep& step, WorkerOrdinal worker,
                                std::uint16_t slot = 0) {
   const auto chunk =

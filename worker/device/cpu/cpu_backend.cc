@@ -9,12 +9,12 @@
 
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
-#include "worker/device/cpu/machine/aligned_buffer.h"
 #include "worker/device/cpu/codec/codec_bf16.h"
 #include "worker/device/cpu/codec/codec_scaled.h"
 #include "worker/device/cpu/kernel/expert_factors.h"
 #include "worker/device/cpu/kernel/kernels.h"
 #include "worker/device/cpu/kernel/packing.h"
+#include "worker/device/cpu/machine/aligned_buffer.h"
 #include "worker/device/cpu/self_test.h"
 #include "worker/device/cpu/weights_check.h"
 

@@ -9,10 +9,10 @@
 
 #include "core/base/log.h"
 #include "worker/device/cpu/codec/codec_kernels.h"
-#include "worker/device/cpu/machine/compute_pool.h"
 #include "worker/device/cpu/expert_run.h"
 #include "worker/device/cpu/kernel/kernel_family.h"
 #include "worker/device/cpu/kernel/row_ops.h"
+#include "worker/device/cpu/machine/compute_pool.h"
 #include "worker/device/device_backend.h"
 
 namespace switchyard {

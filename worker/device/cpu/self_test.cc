@@ -9,14 +9,14 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "core/format/calc_diff.h"
 #include "core/base/error.h"
-#include "core/rng.h"
 #include "core/base/status_macros.h"
-#include "worker/device/cpu/machine/aligned_buffer.h"
-#include "worker/device/cpu/kernel/expert_factors.h"
+#include "core/format/calc_diff.h"
+#include "core/rng.h"
 #include "worker/device/cpu/expert_run.h"
+#include "worker/device/cpu/kernel/expert_factors.h"
 #include "worker/device/cpu/kernel/kernels.h"
+#include "worker/device/cpu/machine/aligned_buffer.h"
 
 namespace switchyard {
 namespace {

@@ -47,7 +47,7 @@ void Attachment::Close() {
   sink.reset();
   if (link != nullptr) link->Close();
   link.reset();
-  pairs = PairTable(0);
+  pairs = CreditTable(0);
 }
 
 }  // namespace switchyard

@@ -43,7 +43,7 @@ struct AttachEndedEvent {
   absl::Status why;
 };
 struct PlanEvent {
-  PlanNews news;
+  PlanUpdate news;
 };
 struct WatchEndedEvent {
   absl::Status why;
@@ -97,7 +97,7 @@ struct Attachment {
   Epoch attach_epoch;  // that this life was attached for
   TimePoint retry_at{};
   Duration backoff{};
-  PairTable pairs{0};
+  CreditTable pairs{0};
   std::unique_ptr<AttachEvents> sink;
   std::unique_ptr<AttachStream> stream;
   std::unique_ptr<Link> link;

@@ -57,8 +57,8 @@ absl::Status NoCodec(LayerId layer, const WireFormat& format) {
 }
 
 // A step has one mode, whatever its edges; each edge has its own wire dtype.
-absl::Status BindEdge(const Plan& plan, const Edge& edge, const OpenSessionOrder& order,
-                      const DeviceBackend& device, LayerBinding* layer) {
+absl::Status BindEdge(const Plan& plan, const Edge& edge, const OpenSessionRequest& order,
+                      const DeviceBackend& device, BoundLayer* layer) {
   const DispatchConfig* config = plan.FindConfig(layer->layer, order.phase, edge);
   if (config == nullptr) return NoConfig(plan, layer->layer, order.phase, edge);
   const DispatchMode mode = order.mode.value_or(config->mode);
@@ -83,9 +83,9 @@ absl::Status BindEdge(const Plan& plan, const Edge& edge, const OpenSessionOrder
   return absl::OkStatus();
 }
 
-absl::StatusOr<LayerBinding> BindLayer(const Plan& plan, const LayerPlacement& placement,
-                                       const OpenSessionOrder& order, const DeviceBackend& device) {
-  LayerBinding layer;
+absl::StatusOr<BoundLayer> BindLayer(const Plan& plan, const LayerPlacement& placement,
+                                     const OpenSessionRequest& order, const DeviceBackend& device) {
+  BoundLayer layer;
   layer.layer = placement.layer;
   const auto workers = static_cast<std::int32_t>(plan.workers.size());
   layer.placement = PlacementMap(placement, plan.shape.experts, workers);
@@ -101,9 +101,9 @@ absl::StatusOr<LayerBinding> BindLayer(const Plan& plan, const LayerPlacement& p
 
 }  // namespace
 
-const LayerBinding* Binding::FindLayer(LayerId layer) const {
+const BoundLayer* Binding::FindLayer(LayerId layer) const {
   const auto it = std::lower_bound(layers.begin(), layers.end(), layer,
-                                   [](const LayerBinding& a, LayerId id) { return a.layer < id; });
+                                   [](const BoundLayer& a, LayerId id) { return a.layer < id; });
   return it != layers.end() && it->layer == layer ? &*it : nullptr;
 }
 
@@ -111,14 +111,14 @@ bool Binding::AllBound() const {
   return std::all_of(bound.begin(), bound.end(), [](bool is_bound) { return is_bound; });
 }
 
-absl::StatusOr<std::unique_ptr<Binding>> MakeBinding(const PlanNews& news,
-                                                     const OpenSessionOrder& order,
-                                                     const DeviceBackend& device) {
-  auto binding = std::make_unique<Binding>();
+absl::StatusOr<std::unique_ptr<BoundPlan>> MakeBoundPlan(const PlanUpdate& news,
+                                                         const OpenSessionRequest& order,
+                                                         const DeviceBackend& device) {
+  auto binding = std::make_unique<BoundPlan>();
   binding->plan = news.plan;
   binding->hash = news.hash;
   for (const LayerPlacement& placement : news.plan.layers) {
-    SY_ASSIGN_OR_RETURN(LayerBinding layer, BindLayer(news.plan, placement, order, device));
+    SY_ASSIGN_OR_RETURN(BoundLayer layer, BindLayer(news.plan, placement, order, device));
     binding->layers.push_back(std::move(layer));
   }
   binding->workers.assign(news.plan.workers.size(), nullptr);

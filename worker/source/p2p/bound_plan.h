@@ -18,7 +18,7 @@
 
 namespace switchyard {
 
-struct LayerBinding {
+struct BoundLayer {
   LayerId layer;
   PlacementMap placement;
   DispatchMode mode = DispatchMode::kNormal;  // the session's, or what the plan says for its phase
@@ -28,23 +28,23 @@ struct LayerBinding {
   std::vector<std::int32_t> local_slots;
 };
 
-struct Binding {
+struct BoundPlan {
   Plan plan;
   PlanHash hash;
-  std::vector<LayerBinding> layers;  // ascending
+  std::vector<BoundLayer> layers;    // ascending
   std::vector<Attachment*> workers;  // by ordinal
   std::vector<bool> bound;           // by ordinal: the worker has confirmed this epoch
   std::int32_t steps = 0;            // in flight under this epoch
 
-  [[nodiscard]] const LayerBinding* FindLayer(LayerId layer) const;
+  [[nodiscard]] const BoundLayer* FindLayer(LayerId layer) const;
   [[nodiscard]] bool AllBound() const;
 };
 
 // Without attachments. Errors: kFailedPrecondition, BAD_CONFIG when the plan has no config for the
 // order's phase and an edge, or its edges differ in mode and the order names none; UNSUPPORTED when
 // `device` has no codec for the wire dtype of an edge.
-absl::StatusOr<std::unique_ptr<Binding>> MakeBinding(const PlanNews& news,
-                                                     const OpenSessionOrder& order,
-                                                     const DeviceBackend& device);
+absl::StatusOr<std::unique_ptr<BoundPlan>> MakeBoundPlan(const PlanUpdate& news,
+                                                         const OpenSessionRequest& order,
+                                                         const DeviceBackend& device);
 
 }  // namespace switchyard

@@ -4,10 +4,10 @@
 
 namespace switchyard {
 
-PairTable::PairTable(std::uint32_t pairs, MutantId mutant)
+CreditTable::CreditTable(std::uint32_t pairs, MutantId mutant)
     : mutant_(mutant), slots_(pairs), free_(pairs) {}
 
-std::optional<std::uint32_t> PairTable::Send(const PairKey& key) {
+std::optional<std::uint32_t> CreditTable::Send(const PairKey& key) {
   if (free_ == 0) return std::nullopt;
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     if (slots_[i].state != State::kFree) continue;
@@ -18,7 +18,7 @@ std::optional<std::uint32_t> PairTable::Send(const PairKey& key) {
   return std::nullopt;
 }
 
-PairTable::Answer PairTable::Accept(std::uint32_t pair, const PairKey& key) {
+CreditTable::Answer CreditTable::Accept(std::uint32_t pair, const PairKey& key) {
   Slot& slot = slots_[pair];
   if (SY_MUTANT(mutant_, kReplyAcceptedTwice) && slot.state == State::kAnswered) Free(slot);
   const bool waited_for = slot.state == State::kSent || slot.state == State::kGivenUp;
@@ -31,9 +31,9 @@ PairTable::Answer PairTable::Accept(std::uint32_t pair, const PairKey& key) {
   return Answer::kAccepted;
 }
 
-void PairTable::Release(std::uint32_t pair) { Free(slots_[pair]); }
+void CreditTable::Release(std::uint32_t pair) { Free(slots_[pair]); }
 
-void PairTable::GiveUp(std::uint32_t pair, TimePoint now) {
+void CreditTable::GiveUp(std::uint32_t pair, TimePoint now) {
   Slot& slot = slots_[pair];
   if (slot.state == State::kAnswered) return Free(slot);
   if (slot.state != State::kSent) return;
@@ -41,7 +41,7 @@ void PairTable::GiveUp(std::uint32_t pair, TimePoint now) {
   slot.given_up = now;
 }
 
-std::optional<TimePoint> PairTable::OldestGivenUp() const {
+std::optional<TimePoint> CreditTable::OldestGivenUp() const {
   std::optional<TimePoint> oldest;
   for (const Slot& slot : slots_) {
     if (slot.state != State::kGivenUp) continue;
@@ -50,7 +50,7 @@ std::optional<TimePoint> PairTable::OldestGivenUp() const {
   return oldest;
 }
 
-void PairTable::Free(Slot& slot) {
+void CreditTable::Free(Slot& slot) {
   if (slot.state == State::kFree) return;
   slot.state = State::kFree;
   ++free_;

@@ -27,7 +27,7 @@ struct PairKey {
   friend constexpr bool operator==(const PairKey&, const PairKey&) = default;
 };
 
-class PairTable {
+class CreditTable {
  public:
   enum class Answer {
     kAccepted,   // the reply that was waited for
@@ -35,7 +35,7 @@ class PairTable {
     kUnexpected  // of nobody: a second copy, or a wrong key
   };
 
-  explicit PairTable(std::uint32_t pairs, MutantId mutant = MutantId::kNone);
+  explicit CreditTable(std::uint32_t pairs, MutantId mutant = MutantId::kNone);
 
   // A free pair, now kSent; nullopt when all are taken.
   std::optional<std::uint32_t> Send(const PairKey& key);

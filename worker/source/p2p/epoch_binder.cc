@@ -38,7 +38,7 @@ std::uint32_t Bytes32(std::int64_t bytes) {
       std::min<std::int64_t>(bytes, std::numeric_limits<std::uint32_t>::max()));
 }
 
-std::optional<std::size_t> OrdinalOf(const Binding& binding, const Attachment& attachment) {
+std::optional<std::size_t> OrdinalOf(const BoundPlan& binding, const Attachment& attachment) {
   for (std::size_t w = 0; w < binding.workers.size(); ++w) {
     if (binding.workers[w] == &attachment) return w;
   }
@@ -52,18 +52,18 @@ EpochBinder::EpochBinder(BinderOptions options) : options_(std::move(options)) {
 EpochBinder::~EpochBinder() { CloseAll(); }
 
 absl::Status EpochBinder::Start(TimePoint now) {
-  SY_ASSIGN_OR_RETURN(std::unique_ptr<Binding> first,
-                      MakeBinding({options_.grant.plan, options_.grant.hash}, options_.grant.order,
-                                  *options_.device));
+  SY_ASSIGN_OR_RETURN(std::unique_ptr<BoundPlan> first,
+                      MakeBoundPlan({options_.grant.plan, options_.grant.hash},
+                                    options_.grant.order, *options_.device));
   Adopt(std::move(first), now);
   return absl::OkStatus();
 }
 
-void EpochBinder::OnPlan(const PlanNews& news, TimePoint now) {
-  const Binding* newest = next_ != nullptr ? next_.get() : current_.get();
+void EpochBinder::OnPlan(const PlanUpdate& news, TimePoint now) {
+  const BoundPlan* newest = next_ != nullptr ? next_.get() : current_.get();
   if (newest != nullptr && !(newest->plan.epoch < news.plan.epoch)) return;
-  absl::StatusOr<std::unique_ptr<Binding>> next =
-      MakeBinding(news, options_.grant.order, *options_.device);
+  absl::StatusOr<std::unique_ptr<BoundPlan>> next =
+      MakeBoundPlan(news, options_.grant.order, *options_.device);
   if (!next.ok()) {
     last_error_ = next.status();  // What serves, serves.
     return;
@@ -71,7 +71,7 @@ void EpochBinder::OnPlan(const PlanNews& news, TimePoint now) {
   Adopt(*std::move(next), now);
 }
 
-void EpochBinder::Adopt(std::unique_ptr<Binding> next, TimePoint now) {
+void EpochBinder::Adopt(std::unique_ptr<BoundPlan> next, TimePoint now) {
   DropNext();
   next_ = std::move(next);
   for (std::size_t w = 0; w < next_->workers.size(); ++w) {
@@ -108,7 +108,7 @@ void EpochBinder::ReleaseAt(Attachment& attachment, Epoch epoch) const {
   }
 }
 
-Attachment* EpochBinder::FindOrAdd(const Binding& binding, std::size_t ordinal) {
+Attachment* EpochBinder::FindOrAdd(const BoundPlan& binding, std::size_t ordinal) {
   const PlanWorker& worker = binding.plan.workers[ordinal];
   StagingBytes need =
       SlotBytesOf(binding, WorkerOrdinal{static_cast<std::int32_t>(ordinal)}, options_.chunk_rows);
@@ -141,7 +141,7 @@ void EpochBinder::StartAttach(Attachment& attachment, TimePoint now) {
   const bool retired = ReasonOf(attachment.down_why) == Reason::kStaleEpoch;
   const bool coming =
       Uses(next_.get(), attachment) && (retired || !Uses(current_.get(), attachment));
-  const Binding& binding = coming ? *next_ : *current_;
+  const BoundPlan& binding = coming ? *next_ : *current_;
   absl::StatusOr<std::unique_ptr<Link>> link =
       options_.transport->CreateLink({.cookie = options_.grant.cookie,
                                       .slots = options_.pairs,
@@ -155,9 +155,9 @@ void EpochBinder::StartAttach(Attachment& attachment, TimePoint now) {
   attachment.serial = ++last_serial_;
   attachment.state = Attachment::State::kAttaching;
   attachment.link = *std::move(link);
-  attachment.pairs = PairTable(options_.pairs, options_.mutant);
+  attachment.pairs = CreditTable(options_.pairs, options_.mutant);
   attachment.sink = std::make_unique<AttachEvents>(attachment.serial, options_.events);
-  AttachOrder order;
+  AttachRequest order;
   order.session = options_.grant.session;
   order.cookie = options_.grant.cookie;
   order.deployment = binding.plan.deployment;
@@ -216,12 +216,12 @@ void EpochBinder::OnAttached(const AttachedEvent& event, TimePoint now) {
 }
 
 bool EpochBinder::Knows(Epoch epoch) const {
-  const auto is = [epoch](const Binding* binding) {
+  const auto is = [epoch](const BoundPlan* binding) {
     return binding != nullptr && binding->plan.epoch == epoch;
   };
   return is(current_.get()) || is(next_.get()) ||
          std::any_of(ending_.begin(), ending_.end(),
-                     [&](const std::unique_ptr<Binding>& binding) { return is(binding.get()); });
+                     [&](const std::unique_ptr<BoundPlan>& binding) { return is(binding.get()); });
 }
 
 void EpochBinder::BindNewer(Attachment& attachment, Epoch attached) {
@@ -231,7 +231,7 @@ void EpochBinder::BindNewer(Attachment& attachment, Epoch attached) {
 }
 
 void EpochBinder::MarkBound(Attachment& attachment, Epoch epoch) {
-  for (Binding* binding : {current_.get(), next_.get()}) {
+  for (BoundPlan* binding : {current_.get(), next_.get()}) {
     if (binding == nullptr || binding->plan.epoch != epoch) continue;
     if (const auto ordinal = OrdinalOf(*binding, attachment)) binding->bound[*ordinal] = true;
   }
@@ -295,7 +295,7 @@ bool EpochBinder::Switch(TimePoint now) {
   if (!next_->AllBound() && !at_once) return false;
   if (current_ != nullptr) ending_.push_back(std::move(current_));
   if (SY_MUTANT(options_.mutant, kReleaseEarly) && !ending_.empty()) {
-    const Binding& left = *ending_.back();
+    const BoundPlan& left = *ending_.back();
     for (Attachment* attachment : left.workers) ReleaseAt(*attachment, left.plan.epoch);
   }
   switched_at_ = now;
@@ -305,7 +305,7 @@ bool EpochBinder::Switch(TimePoint now) {
 
 bool EpochBinder::ReleaseEnded() {
   bool released = false;
-  for (std::unique_ptr<Binding>& old : ending_) {
+  for (std::unique_ptr<BoundPlan>& old : ending_) {
     if (old->steps > 0) continue;
     for (Attachment* attachment : old->workers) {
       ReleaseAt(*attachment, old->plan.epoch);
@@ -341,7 +341,7 @@ void EpochBinder::CloseUnused() {
   for (std::unique_ptr<Attachment>& attachment : attachments_) {
     if (InUse(*attachment)) continue;
     attachment->Close();
-    if (Attachment* heir = HeirOf(*attachment)) heir->AbsorbCounts(*attachment);
+    if (Attachment* heir = SuccessorOf(*attachment)) heir->AbsorbCounts(*attachment);
     attachment.reset();
   }
   std::erase(attachments_, nullptr);
@@ -357,7 +357,7 @@ void EpochBinder::CloseAll() {
 }
 
 // What goes on with the same worker on larger slots; nullptr when nothing does.
-Attachment* EpochBinder::HeirOf(const Attachment& ended) const {
+Attachment* EpochBinder::SuccessorOf(const Attachment& ended) const {
   for (const std::unique_ptr<Attachment>& attachment : attachments_) {
     if (attachment == nullptr || attachment.get() == &ended) continue;
     if (SameLife(attachment->worker, ended.worker) && InUse(*attachment)) return attachment.get();
@@ -374,7 +374,7 @@ absl::Status EpochBinder::coming_error() const {
   return absl::OkStatus();
 }
 
-bool EpochBinder::Uses(const Binding* binding, const Attachment& attachment) const {
+bool EpochBinder::Uses(const BoundPlan* binding, const Attachment& attachment) const {
   return binding != nullptr && OrdinalOf(*binding, attachment).has_value();
 }
 
@@ -382,7 +382,7 @@ bool EpochBinder::Uses(const Binding* binding, const Attachment& attachment) con
 // left for larger slots is of a worker that lives: what it still owes will come.
 bool EpochBinder::IsPlannedOut(const Attachment& attachment) const {
   if (attachment.own || attachment.state != Attachment::State::kReady) return false;
-  const auto holds = [&attachment](const Binding* binding) {
+  const auto holds = [&attachment](const BoundPlan* binding) {
     return binding != nullptr &&
            std::any_of(
                binding->plan.workers.begin(), binding->plan.workers.end(),
@@ -393,9 +393,9 @@ bool EpochBinder::IsPlannedOut(const Attachment& attachment) const {
 
 bool EpochBinder::InUse(const Attachment& attachment) const {
   if (Uses(current_.get(), attachment) || Uses(next_.get(), attachment)) return true;
-  return std::any_of(ending_.begin(), ending_.end(), [&](const std::unique_ptr<Binding>& binding) {
-    return Uses(binding.get(), attachment);
-  });
+  return std::any_of(
+      ending_.begin(), ending_.end(),
+      [&](const std::unique_ptr<BoundPlan>& binding) { return Uses(binding.get(), attachment); });
 }
 
 std::optional<TimePoint> EpochBinder::NextDeadline() const {

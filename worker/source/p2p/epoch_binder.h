@@ -25,9 +25,9 @@
 #include "core/base/clock.h"
 #include "core/mutant.h"
 #include "core/rng.h"
+#include "worker/source/own_experts.h"
 #include "worker/source/p2p/attachment.h"
 #include "worker/source/p2p/bound_plan.h"
-#include "worker/source/own_experts.h"
 #include "worker/source/session_channel.h"
 #include "worker/transport/transport.h"
 
@@ -63,7 +63,7 @@ class EpochBinder {
 
   // Begins to attach for the grant's plan.
   absl::Status Start(TimePoint now);
-  void OnPlan(const PlanNews& news, TimePoint now);
+  void OnPlan(const PlanUpdate& news, TimePoint now);
   void OnAttached(const AttachedEvent& event, TimePoint now);
   void OnBound(const BoundEvent& event, TimePoint now);
   void OnAttachEnded(const AttachEndedEvent& event, TimePoint now);
@@ -74,7 +74,7 @@ class EpochBinder {
   void CloseAll();
 
   // nullptr until every worker of the first plan is attached. A binding lives while it has steps.
-  [[nodiscard]] Binding* current() const { return current_.get(); }
+  [[nodiscard]] BoundPlan* current() const { return current_.get(); }
   // Why the session cannot open: an answer that no retry will change. OK while it may.
   [[nodiscard]] const absl::Status& fatal() const { return fatal_; }
   // The last thing that went wrong with an attachment, for an open that runs out of time.
@@ -88,12 +88,12 @@ class EpochBinder {
 
  private:
   Attachment* FindBySerial(std::uint64_t serial) const;
-  Attachment* FindOrAdd(const Binding& binding, std::size_t ordinal);
+  Attachment* FindOrAdd(const BoundPlan& binding, std::size_t ordinal);
   void DropNext();
   void ReleaseAt(Attachment& attachment, Epoch epoch) const;
   [[nodiscard]] bool Knows(Epoch epoch) const;
-  [[nodiscard]] Attachment* HeirOf(const Attachment& ended) const;
-  void Adopt(std::unique_ptr<Binding> next, TimePoint now);
+  [[nodiscard]] Attachment* SuccessorOf(const Attachment& ended) const;
+  void Adopt(std::unique_ptr<BoundPlan> next, TimePoint now);
   void StartAttach(Attachment& attachment, TimePoint now);
   absl::Status ConnectLink(Attachment& attachment, const AttachGrant& grant) const;
   void BindNewer(Attachment& attachment, Epoch attached);
@@ -102,17 +102,17 @@ class EpochBinder {
   bool ReleaseEnded();
   bool LosePlannedOut(TimePoint now);
   void CloseUnused();
-  [[nodiscard]] bool Uses(const Binding* binding, const Attachment& attachment) const;
+  [[nodiscard]] bool Uses(const BoundPlan* binding, const Attachment& attachment) const;
   [[nodiscard]] bool IsPlannedOut(const Attachment& attachment) const;
   [[nodiscard]] bool InUse(const Attachment& attachment) const;
 
   BinderOptions options_;
   std::uint64_t last_serial_ = 0;
   std::vector<std::unique_ptr<Attachment>> attachments_;
-  std::unique_ptr<Binding> current_;
-  std::unique_ptr<Binding> next_;
-  std::vector<std::unique_ptr<Binding>> ending_;  // older epochs with steps in flight
-  TimePoint switched_at_{};                       // when the newest of them was left
+  std::unique_ptr<BoundPlan> current_;
+  std::unique_ptr<BoundPlan> next_;
+  std::vector<std::unique_ptr<BoundPlan>> ending_;  // older epochs with steps in flight
+  TimePoint switched_at_{};                         // when the newest of them was left
   absl::Status fatal_;
   absl::Status last_error_;
 };

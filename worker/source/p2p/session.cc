@@ -16,7 +16,7 @@ namespace {
 // min(chunk_rows_max, largest batch); a low_latency batch has a row for each of a token's experts,
 // and a chunk never splits a token.
 std::uint32_t ChunkRows(const SourceSessionOptions& options) {
-  const OpenSessionOrder& order = options.grant.order;
+  const OpenSessionRequest& order = options.grant.order;
   const auto top_k = static_cast<std::uint32_t>(options.grant.plan.shape.top_k);
   std::uint32_t rows = options.chunk_rows_max;
   if (order.max_tokens > 0) {
@@ -57,7 +57,7 @@ absl::Status WithComing(const absl::Status& lost, const absl::Status& coming) {
 class SourceSession::WatchEvents final : public WatchSink {
  public:
   explicit WatchEvents(SessionEvents* events) : events_(events) {}
-  void OnPlan(const PlanNews& news) override { events_->Push(PlanEvent{news}); }
+  void OnPlan(const PlanUpdate& news) override { events_->Push(PlanEvent{news}); }
   void OnWatchEnded(const absl::Status& why) override { events_->Push(WatchEndedEvent{why}); }
 
  private:
@@ -96,8 +96,8 @@ absl::Status SourceSession::Start(TimePoint now) {
 }
 
 void SourceSession::StartWatch() {
-  const Binding* binding = binder_.current();
-  WatchOrder order;
+  const BoundPlan* binding = binder_.current();
+  WatchRequest order;
   order.session = options_.grant.session;
   order.deployment = options_.grant.plan.deployment;
   order.phase = options_.grant.order.phase;
@@ -228,7 +228,7 @@ std::optional<TimePoint> SourceSession::NextDeadline() const {
 SourceSessionStatus SourceSession::Status() const {
   SourceSessionStatus status;
   status.session = options_.grant.session;
-  if (const Binding* binding = binder_.current()) {
+  if (const BoundPlan* binding = binder_.current()) {
     status.epoch = binding->plan.epoch;
     status.hash = binding->hash;
   }

@@ -19,8 +19,8 @@
 #include "core/session_messages.h"
 #include "worker/source/p2p/attachment.h"
 #include "worker/source/p2p/epoch_binder.h"
-#include "worker/source/session_channel.h"
 #include "worker/source/p2p/step_engine.h"
+#include "worker/source/session_channel.h"
 
 namespace switchyard {
 
@@ -99,7 +99,7 @@ class SourceSession {
   void Close(TimePoint now);
 
   [[nodiscard]] std::optional<TimePoint> NextDeadline() const;
-  [[nodiscard]] const Binding* binding() const { return binder_.current(); }
+  [[nodiscard]] const BoundPlan* binding() const { return binder_.current(); }
   [[nodiscard]] const SessionGrant& grant() const { return options_.grant; }
   [[nodiscard]] SourceSessionStatus Status() const;
   [[nodiscard]] bool attached() const { return !binder_.attachments().empty(); }

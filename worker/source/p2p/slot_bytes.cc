@@ -7,8 +7,8 @@
 namespace switchyard {
 namespace {
 
-std::int64_t RequestBytes(const LayerBinding& layer, const WireFormat& format,
-                          const MoeShape& shape, std::uint32_t rows) {
+std::int64_t RequestBytes(const BoundLayer& layer, const WireFormat& format, const MoeShape& shape,
+                          std::uint32_t rows) {
   return static_cast<std::int64_t>(LayoutOfRequest({.mode = layer.mode,
                                                     .format = format,
                                                     .rows = rows,
@@ -20,14 +20,14 @@ std::int64_t RequestBytes(const LayerBinding& layer, const WireFormat& format,
 
 }  // namespace
 
-StagingBytes SlotBytesOf(const Binding& binding, WorkerOrdinal worker, std::uint32_t chunk_rows) {
+StagingBytes SlotBytesOf(const BoundPlan& binding, WorkerOrdinal worker, std::uint32_t chunk_rows) {
   const MoeShape& shape = binding.plan.shape;
   const std::size_t error = LayoutOfError(kErrorTextMax).frame_bytes;
   const std::size_t result = LayoutOfResult(chunk_rows, shape.hidden).frame_bytes;
   // Rings have room for an error whichever way they go: workers refuse smaller ones.
   StagingBytes bytes{.dispatch = static_cast<std::int64_t>(error),
                      .combine = static_cast<std::int64_t>(std::max(result, error))};
-  for (const LayerBinding& layer : binding.layers) {
+  for (const BoundLayer& layer : binding.layers) {
     const Codec& codec = *layer.codecs[static_cast<std::size_t>(worker.value)];
     bytes.dispatch =
         std::max(bytes.dispatch, RequestBytes(layer, codec.format(), shape, chunk_rows));

@@ -17,6 +17,6 @@ namespace switchyard {
 // layer of `binding` for `worker`, `combine` its answer or an error. What an expert's move to
 // another worker changes (metadata of local slots) is counted at its most, so that of all changes
 // of a plan only other wire formats or another mode can need larger slots.
-StagingBytes SlotBytesOf(const Binding& binding, WorkerOrdinal worker, std::uint32_t chunk_rows);
+StagingBytes SlotBytesOf(const BoundPlan& binding, WorkerOrdinal worker, std::uint32_t chunk_rows);
 
 }  // namespace switchyard

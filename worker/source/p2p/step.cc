@@ -7,8 +7,8 @@
 
 namespace switchyard {
 
-absl::Status Step::Begin(StepId id, const StepRequest& request, Binding* binding,
-                         const LayerBinding& layer, OutputDtype y_dtype, std::uint32_t chunk_rows,
+absl::Status Step::Begin(StepId id, const StepRequest& request, BoundPlan* binding,
+                         const BoundLayer& layer, OutputDtype y_dtype, std::uint32_t chunk_rows,
                          TimePoint deadline) {
   id_ = id;
   request_ = request;

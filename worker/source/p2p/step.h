@@ -15,14 +15,14 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 
-#include "core/format/bf16.h"
 #include "core/base/clock.h"
+#include "core/format/bf16.h"
 #include "core/format/dtype.h"
 #include "core/ids.h"
 #include "worker/device/device_backend.h"
+#include "worker/routing/chunk_plan.h"
 #include "worker/routing/dispatch_plan.h"
 #include "worker/source/p2p/bound_plan.h"
-#include "worker/routing/chunk_plan.h"
 
 namespace switchyard {
 
@@ -48,8 +48,8 @@ class Step {
   enum class ChunkState : std::uint8_t { kWaiting, kSent, kAnswered, kRead };
 
   // Plans the step. `request` has passed validation of shapes. Errors as BuildDispatchPlan.
-  absl::Status Begin(StepId id, const StepRequest& request, Binding* binding,
-                     const LayerBinding& layer, OutputDtype y_dtype, std::uint32_t chunk_rows,
+  absl::Status Begin(StepId id, const StepRequest& request, BoundPlan* binding,
+                     const BoundLayer& layer, OutputDtype y_dtype, std::uint32_t chunk_rows,
                      TimePoint deadline);
 
   // The next chunk for `worker` that has not been sent; -1 when there is none.
@@ -77,8 +77,8 @@ class Step {
   [[nodiscard]] StepId id() const { return id_; }
   [[nodiscard]] LayerId layer() const { return request_.layer; }
   [[nodiscard]] TimePoint deadline() const { return deadline_; }
-  [[nodiscard]] Binding* binding() const { return binding_; }
-  [[nodiscard]] const LayerBinding& layer_binding() const { return *layer_; }
+  [[nodiscard]] BoundPlan* binding() const { return binding_; }
+  [[nodiscard]] const BoundLayer& layer_binding() const { return *layer_; }
   [[nodiscard]] const StepRequest& request() const { return request_; }
   [[nodiscard]] const DispatchPlan& plan() const { return plan_; }
   [[nodiscard]] std::span<const float> weights() const { return dense_weights_; }
@@ -115,8 +115,8 @@ class Step {
 
   StepId id_;
   StepRequest request_;
-  Binding* binding_ = nullptr;
-  const LayerBinding* layer_ = nullptr;
+  BoundPlan* binding_ = nullptr;
+  const BoundLayer* layer_ = nullptr;
   OutputDtype y_dtype_ = OutputDtype::kF32;
   std::int32_t hidden_ = 0;
   TimePoint deadline_{};

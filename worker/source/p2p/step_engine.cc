@@ -23,9 +23,9 @@ StepEngine::StepEngine(StepEngineOptions options) : options_(std::move(options))
   order_.reserve(options_.steps_max);
 }
 
-absl::StatusOr<StepTicket> StepEngine::Submit(const StepRequest& request, Binding* binding,
+absl::StatusOr<StepTicket> StepEngine::Submit(const StepRequest& request, BoundPlan* binding,
                                               TimePoint now) {
-  const LayerBinding* layer = binding->FindLayer(request.layer);
+  const BoundLayer* layer = binding->FindLayer(request.layer);
   SY_RETURN_IF_ERROR(
       ValidateStep(request, *binding, layer, options_.order, options_.device->row_ops()));
   SY_ASSIGN_OR_RETURN(const std::uint32_t index, FreeSlot());
@@ -64,7 +64,7 @@ absl::StatusOr<std::uint32_t> StepEngine::FreeSlot() {
 }
 
 absl::Status StepEngine::CheckAttached(const Step& step) const {
-  const Binding& binding = *step.binding();
+  const BoundPlan& binding = *step.binding();
   for (std::size_t w = 0; w < binding.workers.size(); ++w) {
     const Attachment& attachment = *binding.workers[w];
     const bool bound = binding.bound[w] || SY_MUTANT(options_.mutant, kSwitchBeforeBound);
@@ -163,7 +163,7 @@ bool StepEngine::PumpOwn(Step& step, TimePoint now) {
 
 absl::Status StepEngine::RunOwn(Step& step, std::uint32_t chunk) {
   const Chunk& cut = step.chunk_plan().chunks()[chunk];
-  const Binding& binding = *step.binding();
+  const BoundPlan& binding = *step.binding();
   step.MarkSent(chunk, kOwnPair);
   CollectRows(step, cut);
   const Codec& codec = *step.layer_binding().codecs[static_cast<std::size_t>(cut.worker)];
@@ -201,7 +201,7 @@ void StepEngine::RoundTripRows(const Codec& codec, std::int32_t hidden) {
 }
 
 FrameLayout StepEngine::LayoutOf(const Step& step, const Chunk& chunk) const {
-  const LayerBinding& layer = step.layer_binding();
+  const BoundLayer& layer = step.layer_binding();
   return LayoutOfRequest(
       {.mode = layer.mode,
        .format = layer.codecs[static_cast<std::size_t>(chunk.worker)]->format(),
@@ -325,13 +325,13 @@ void StepEngine::TakeReply(Attachment& attachment, const FrameHeader& header,
 bool StepEngine::Accept(Attachment& attachment, const FrameHeader& header) {
   switch (attachment.pairs.Accept(header.reply_slot,
                                   {header.step, header.layer, header.chunk, header.attempt})) {
-    case PairTable::Answer::kUnexpected:
+    case CreditTable::Answer::kUnexpected:
       ++attachment.replies_unexpected;
       return false;
-    case PairTable::Answer::kLate:
+    case CreditTable::Answer::kLate:
       ++attachment.replies_late;
       return false;
-    case PairTable::Answer::kAccepted:
+    case CreditTable::Answer::kAccepted:
       break;
   }
   return true;

@@ -40,7 +40,7 @@ struct StepEngineOptions {
   Incarnation incarnation;            // of this process
   SessionId session;
   Cookie cookie;
-  OpenSessionOrder order;  // of the grant: defaults filled in
+  OpenSessionRequest order;  // of the grant: defaults filled in
   std::uint32_t chunk_rows = 0;
   std::uint32_t steps_max = 16;  // in flight or not taken yet
   MutantId mutant = MutantId::kNone;
@@ -63,7 +63,7 @@ class StepEngine {
   // TOO_MANY_TOKENS, EXPERT_OUT_OF_RANGE, DUPLICATE_EXPERT, NAN_INPUT); kNotFound (UNKNOWN_LAYER);
   // kUnavailable (WORKER_LOST) when a worker that the step needs is not attached;
   // kResourceExhausted (NO_CREDITS) when steps_max are not taken yet.
-  absl::StatusOr<StepTicket> Submit(const StepRequest& request, Binding* binding, TimePoint now);
+  absl::StatusOr<StepTicket> Submit(const StepRequest& request, BoundPlan* binding, TimePoint now);
   // kFailedPrecondition (STAGE_ORDER) for a ticket that was taken or never given out.
   absl::StatusOr<bool> Done(const StepTicket& ticket) const;
   // The result of a step; the ticket is used up. A step that is not done is given up (kCancelled).

@@ -44,7 +44,7 @@ Plan TwoKinds(DispatchMode mode) {
   return plan;
 }
 
-class BindingTest : public SessionFixture {
+class BoundPlanTest : public SessionFixture {
  protected:
   // The frame's rows and scales are what the codec of `dtype` makes of the tokens it names.
   void ExpectRows(const std::vector<std::byte>& frame, const RequestGeometry& geometry,
@@ -70,7 +70,7 @@ class BindingTest : public SessionFixture {
 };
 
 // R127: each worker gets rows in the format of its edge, and no byte more.
-TEST_F(BindingTest, EachEdgeOfAStepHasItsOwnWireDtype) {
+TEST_F(BoundPlanTest, EachEdgeOfAStepHasItsOwnWireDtype) {
   for (const DispatchMode mode : {DispatchMode::kNormal, DispatchMode::kLowLatency}) {
     const Plan plan = TwoKinds(mode);
     OpenReady(plan);
@@ -103,34 +103,34 @@ TEST_F(BindingTest, EachEdgeOfAStepHasItsOwnWireDtype) {
   }
 }
 
-TEST_F(BindingTest, EdgesOfOneStepHaveOneMode) {
+TEST_F(BoundPlanTest, EdgesOfOneStepHaveOneMode) {
   Plan plan = TwoKinds(DispatchMode::kNormal);
   plan.configs[1].mode = DispatchMode::kLowLatency;
 
-  EXPECT_THAT(MakeBinding({plan, HashOf(plan)}, {}, *device_),
+  EXPECT_THAT(MakeBoundPlan({plan, HashOf(plan)}, {}, *device_),
               FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kBadConfig));
-  OpenSessionOrder one_mode;
+  OpenSessionRequest one_mode;
   one_mode.mode = DispatchMode::kNormal;
-  SY_EXPECT_OK(MakeBinding({plan, HashOf(plan)}, one_mode, *device_));
+  SY_EXPECT_OK(MakeBoundPlan({plan, HashOf(plan)}, one_mode, *device_));
 }
 
-TEST_F(BindingTest, TakesTheLeastOfTheEdgesBounds) {
+TEST_F(BoundPlanTest, TakesTheLeastOfTheEdgesBounds) {
   Plan plan = TwoKinds(DispatchMode::kLowLatency);
   plan.configs[0].max_tokens_per_step = 0;
   plan.configs[1].max_tokens_per_step = 48;
   plan.configs[2].max_tokens_per_step = 32;
 
-  SY_ASSERT_OK_AND_ASSIGN(const auto binding, MakeBinding({plan, HashOf(plan)}, {}, *device_));
+  SY_ASSERT_OK_AND_ASSIGN(const auto binding, MakeBoundPlan({plan, HashOf(plan)}, {}, *device_));
 
   EXPECT_EQ(binding->FindLayer(LayerId{0})->max_tokens_per_step, 48);
   EXPECT_EQ(binding->FindLayer(LayerId{1})->max_tokens_per_step, 32);
 }
 
-TEST_F(BindingTest, RefusesAWireDtypeThatTheSourceCannotWrite) {
+TEST_F(BoundPlanTest, RefusesAWireDtypeThatTheSourceCannotWrite) {
   const Plan plan = TwoKinds(DispatchMode::kNormal);
   const FakeDevice device;
 
-  EXPECT_THAT(MakeBinding({plan, HashOf(plan)}, {}, device),
+  EXPECT_THAT(MakeBoundPlan({plan, HashOf(plan)}, {}, device),
               FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kUnsupported));
 }
 

@@ -5,14 +5,14 @@
 namespace switchyard {
 namespace {
 
-using Answer = PairTable::Answer;
+using Answer = CreditTable::Answer;
 
 PairKey Key(std::uint64_t step, std::uint16_t chunk = 0) {
   return {StepId{step}, LayerId{2}, chunk, 0};
 }
 
-TEST(PairTableTest, GivesEachPairOnceAndNoMore) {
-  PairTable pairs(2);
+TEST(CreditTableTest, GivesEachPairOnceAndNoMore) {
+  CreditTable pairs(2);
 
   EXPECT_EQ(pairs.Send(Key(1)), 0U);
   EXPECT_EQ(pairs.Send(Key(1, 1)), 1U);
@@ -21,8 +21,8 @@ TEST(PairTableTest, GivesEachPairOnceAndNoMore) {
 }
 
 // R47: whatever the order of replies, a pair comes back once.
-TEST(PairTableTest, IsFreeOnlyAfterItsReplyWasRead) {
-  PairTable pairs(1);
+TEST(CreditTableTest, IsFreeOnlyAfterItsReplyWasRead) {
+  CreditTable pairs(1);
   pairs.Send(Key(1));
 
   EXPECT_EQ(pairs.Accept(0, Key(1)), Answer::kAccepted);
@@ -32,8 +32,8 @@ TEST(PairTableTest, IsFreeOnlyAfterItsReplyWasRead) {
   EXPECT_EQ(pairs.free(), 1U);
 }
 
-TEST(PairTableTest, AcceptsAReplyOnce) {
-  PairTable pairs(1);
+TEST(CreditTableTest, AcceptsAReplyOnce) {
+  CreditTable pairs(1);
   pairs.Send(Key(1));
   ASSERT_EQ(pairs.Accept(0, Key(1)), Answer::kAccepted);
 
@@ -42,8 +42,8 @@ TEST(PairTableTest, AcceptsAReplyOnce) {
   EXPECT_EQ(pairs.Accept(0, Key(1)), Answer::kUnexpected);
 }
 
-TEST(PairTableTest, RefusesAReplyOfAnotherStepLayerChunkOrAttempt) {
-  PairTable pairs(1);
+TEST(CreditTableTest, RefusesAReplyOfAnotherStepLayerChunkOrAttempt) {
+  CreditTable pairs(1);
   pairs.Send({StepId{5}, LayerId{2}, 1, 0});
 
   EXPECT_EQ(pairs.Accept(0, {StepId{6}, LayerId{2}, 1, 0}), Answer::kUnexpected);
@@ -53,8 +53,8 @@ TEST(PairTableTest, RefusesAReplyOfAnotherStepLayerChunkOrAttempt) {
   EXPECT_EQ(pairs.Accept(0, {StepId{5}, LayerId{2}, 1, 0}), Answer::kAccepted);
 }
 
-TEST(PairTableTest, KeepsAGivenUpPairUntilTheLateReply) {
-  PairTable pairs(2);
+TEST(CreditTableTest, KeepsAGivenUpPairUntilTheLateReply) {
+  CreditTable pairs(2);
   const TimePoint early{std::chrono::seconds(1)};
   const TimePoint late{std::chrono::seconds(2)};
   pairs.Send(Key(1));
@@ -70,8 +70,8 @@ TEST(PairTableTest, KeepsAGivenUpPairUntilTheLateReply) {
   EXPECT_EQ(pairs.OldestGivenUp(), late);
 }
 
-TEST(PairTableTest, GivingUpAnAnsweredPairFreesItAtOnce) {
-  PairTable pairs(1);
+TEST(CreditTableTest, GivingUpAnAnsweredPairFreesItAtOnce) {
+  CreditTable pairs(1);
   pairs.Send(Key(1));
   pairs.Accept(0, Key(1));
 

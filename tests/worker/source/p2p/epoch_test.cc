@@ -60,7 +60,7 @@ TEST_F(EpochTest, SendsItsRingCookieEpochAndHashWithAttach) {
   const Plan plan = MakeTestPlan(1, {"a"}, kLl);
   Start(plan);
 
-  const AttachOrder& order = channel_.Open("host-a")->order;
+  const AttachRequest& order = channel_.Open("host-a")->order;
 
   EXPECT_EQ(order.cookie, Cookie{77});
   EXPECT_EQ(order.epoch, Epoch{1});
@@ -217,7 +217,7 @@ TEST_F(EpochTest, APlanThatIsOvertakenIsReleasedWhereItWasBound) {
 TEST_F(EpochTest, AStepThatWaitsForAWorkerPlannedOutFailsAndFreesTheOldEpoch) {
   const Plan one = MakeTestPlan(1, {"a", "b"}, kLl);
   const Plan two = MakeTestPlan(2, {"a"}, kLl);
-  OpenSessionOrder order;
+  OpenSessionRequest order;
   order.step_deadline = std::chrono::seconds(60);
   OpenReady(one, order);
   const TestBatch batch(9, 4);
@@ -391,7 +391,7 @@ TEST_F(EpochTest, AnAttachmentGivesBackTheEpochThatWasOvertakenMeanwhile) {
 // The small rings are still there for a step of the first epoch; the third goes on with the large.
 TEST_F(EpochTest, ANarrowerEpochStaysOnTheNewestRings) {
   const Plan one = WithWire(MakeTestPlan(1, {"a"}, kLl), DispatchDtype::kFp8);
-  OpenSessionOrder order;
+  OpenSessionRequest order;
   order.step_deadline = std::chrono::seconds(60);
   OpenReady(one, order);
   const TestBatch batch(1, 4);
@@ -412,7 +412,7 @@ TEST_F(EpochTest, ANarrowerEpochStaysOnTheNewestRings) {
 // A step that a stopped worker owes ends by its deadline, not by the grace of workers that left.
 TEST_F(EpochTest, AStepOnTheOldRingsOutlivesTheGraceOfWorkersThatLeft) {
   const Plan one = WithWire(MakeTestPlan(1, {"a"}, kLl), DispatchDtype::kFp8);
-  OpenSessionOrder order;
+  OpenSessionRequest order;
   order.step_deadline = std::chrono::seconds(10);
   OpenReady(one, order);
   const TestBatch batch(1, 4);

@@ -109,7 +109,7 @@ std::vector<float> TestBatch::ExpectedNormal(const Plan& plan) const {
   return out;
 }
 
-void SessionFixture::Start(const Plan& plan, const OpenSessionOrder& order) {
+void SessionFixture::Start(const Plan& plan, const OpenSessionRequest& order) {
   SessionGrant grant;
   grant.session = {5, 6};
   grant.cookie = Cookie{77};
@@ -145,7 +145,7 @@ void SessionFixture::GrantAll(const Plan& plan) {
   Pump();
 }
 
-void SessionFixture::OpenReady(const Plan& plan, const OpenSessionOrder& order) {
+void SessionFixture::OpenReady(const Plan& plan, const OpenSessionRequest& order) {
   Start(plan, order);
   GrantAll(plan);
   SY_ASSERT_OK(session_->ready());

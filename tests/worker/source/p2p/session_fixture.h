@@ -45,8 +45,8 @@ struct TestBatch {
 class SessionFixture : public ::testing::Test {
  protected:
   // Opens a session on `plan` whose workers have all granted.
-  void OpenReady(const Plan& plan, const OpenSessionOrder& order = {});
-  void Start(const Plan& plan, const OpenSessionOrder& order = {});
+  void OpenReady(const Plan& plan, const OpenSessionRequest& order = {});
+  void Start(const Plan& plan, const OpenSessionRequest& order = {});
   void GrantAll(const Plan& plan);
   bool Poll() { return Pump(); }
   bool Pump();

@@ -279,7 +279,7 @@ TEST_F(SourceSessionTest, RefusesExpertsOutOfRangeAndTwiceInARow) {
 
 TEST_F(SourceSessionTest, StrictSessionRefusesANanNamingItsRow) {
   const Plan plan = MakeTestPlan(1, {"a"}, kLl);
-  OpenSessionOrder order;
+  OpenSessionRequest order;
   order.strict = true;
   OpenReady(plan, order);
   TestBatch batch(6, 21);

@@ -32,7 +32,7 @@ Plan PlanOf(std::int32_t hidden, DispatchMode mode, const std::vector<WireFormat
 class SlotBytesTest : public ::testing::Test {
  protected:
   StagingBytes SlotsOf(const Plan& plan, std::uint32_t rows, WorkerOrdinal worker = kFirst) {
-    auto binding = MakeBinding({plan, HashOf(plan)}, {}, *device_);
+    auto binding = MakeBoundPlan({plan, HashOf(plan)}, {}, *device_);
     SY_EXPECT_OK(binding.status());
     return binding.ok() ? SlotBytesOf(**binding, worker, rows) : StagingBytes{};
   }

@@ -5,8 +5,8 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/error.h"
-#include "core/format/nvfp4_scale.h"
 #include "core/base/status_macros.h"
+#include "core/format/nvfp4_scale.h"
 
 namespace switchyard {
 namespace {

@@ -16,8 +16,8 @@ namespace switchyard {
 class ScaledCodec final : public Codec {
  public:
   // Errors: kUnimplemented (UNSUPPORTED) for a format that `kernels` do not have; kInvalidArgument
-  // (BAD_CONFIG) for a global scale that CheckGlobalScale (core/format/nvfp4_scale.h) refuses, or other
-  // than 1 where the format has none.
+  // (BAD_CONFIG) for a global scale that CheckGlobalScale (core/format/nvfp4_scale.h) refuses, or
+  // other than 1 where the format has none.
   static absl::StatusOr<std::unique_ptr<ScaledCodec>> Create(const CodecKernels& kernels,
                                                              const CodecSpec& spec);
 

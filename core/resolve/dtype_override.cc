@@ -1,4 +1,4 @@
-#include "core/resolve/dtype_wish.h"
+#include "core/resolve/dtype_override.h"
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -9,26 +9,26 @@
 namespace switchyard {
 namespace {
 
-bool IsFor(const DtypeWish& wish, const WishPlace& place) {
+bool IsFor(const DtypeOverride& wish, const OverridePlace& place) {
   return (wish.model.empty() || wish.model == place.model) &&
          (!wish.layer || *wish.layer == place.layer) && (!wish.phase || *wish.phase == place.phase);
 }
 
-int Specificity(const DtypeWish& wish) {
+int Specificity(const DtypeOverride& wish) {
   return (wish.layer ? 4 : 0) + (wish.model.empty() ? 0 : 2) + (wish.phase ? 1 : 0);
 }
 
-absl::string_view ChoiceName(const DtypeWish& wish) {
+absl::string_view ChoiceName(const DtypeOverride& wish) {
   return wish.dtype ? DispatchDtypeName(*wish.dtype) : "auto";
 }
 
 }  // namespace
 
-absl::StatusOr<const DtypeWish*> PickWish(std::span<const DtypeWish> wishes,
-                                          const WishPlace& place) {
-  const DtypeWish* best = nullptr;
-  const DtypeWish* rival = nullptr;
-  for (const DtypeWish& wish : wishes) {
+absl::StatusOr<const DtypeOverride*> PickOverride(std::span<const DtypeOverride> wishes,
+                                                  const OverridePlace& place) {
+  const DtypeOverride* best = nullptr;
+  const DtypeOverride* rival = nullptr;
+  for (const DtypeOverride& wish : wishes) {
     if (!IsFor(wish, place)) continue;
     if (best == nullptr || Specificity(wish) > Specificity(*best)) {
       best = &wish;

@@ -15,16 +15,16 @@
 namespace switchyard {
 
 // Unset fields stand for all. A wish for "auto" takes back a wider one.
-struct DtypeWish {
+struct DtypeOverride {
   std::string model;  // empty: all models of the deployment
   std::optional<LayerId> layer;
   std::optional<Phase> phase;
   std::optional<DispatchDtype> dtype;  // nullopt: auto
   std::string source;                  // where it is written, for people
-  friend bool operator==(const DtypeWish&, const DtypeWish&) = default;
+  friend bool operator==(const DtypeOverride&, const DtypeOverride&) = default;
 };
 
-struct WishPlace {
+struct OverridePlace {
   std::string model;
   LayerId layer;
   Phase phase = Phase::kMixed;
@@ -32,7 +32,7 @@ struct WishPlace {
 // The most specific wish for `place`: one that names the layer beats one that does not, then one
 // that names the model, then one that names the phase. nullptr: none. Lives as long as `wishes`.
 // Errors: kInvalidArgument (BAD_CONFIG) when two are equally specific and differ.
-absl::StatusOr<const DtypeWish*> PickWish(std::span<const DtypeWish> wishes,
-                                          const WishPlace& place);
+absl::StatusOr<const DtypeOverride*> PickOverride(std::span<const DtypeOverride> wishes,
+                                                  const OverridePlace& place);
 
 }  // namespace switchyard
