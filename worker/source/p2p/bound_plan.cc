@@ -101,13 +101,13 @@ absl::StatusOr<BoundLayer> BindLayer(const Plan& plan, const LayerPlacement& pla
 
 }  // namespace
 
-const BoundLayer* Binding::FindLayer(LayerId layer) const {
+const BoundLayer* BoundPlan::FindLayer(LayerId layer) const {
   const auto it = std::lower_bound(layers.begin(), layers.end(), layer,
                                    [](const BoundLayer& a, LayerId id) { return a.layer < id; });
   return it != layers.end() && it->layer == layer ? &*it : nullptr;
 }
 
-bool Binding::AllBound() const {
+bool BoundPlan::AllBound() const {
   return std::all_of(bound.begin(), bound.end(), [](bool is_bound) { return is_bound; });
 }
 
