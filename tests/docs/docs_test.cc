@@ -15,54 +15,20 @@
 #include "gtest/gtest.h"
 
 #include "core/base/error.h"
+#include "tests/docs/pages.h"
 #include "tests/tidy/source_tree.h"
 
 namespace switchyard {
 namespace {
 
 namespace fs = std::filesystem;
+using docs::Between;
+using docs::Cells;
+using docs::Pages;
+using docs::Repository;
 using tidy::SourceFile;
-using tidy::SourceTree;
-
-const SourceTree& Repository() {
-  static const SourceTree tree(SWITCHYARD_SOURCE_DIR);
-  return tree;
-}
-
-std::vector<const SourceFile*> Pages() {
-  std::vector<const SourceFile*> pages;
-  for (const SourceFile& file : Repository().files()) {
-    const bool is_page = tidy::IsBelow(file.path, "docs") || file.path == "README.md";
-    if (is_page && absl::EndsWith(file.path, ".md")) pages.push_back(&file);
-  }
-  return pages;
-}
 
 bool Exists(const fs::path& path) { return fs::exists(fs::path(SWITCHYARD_SOURCE_DIR) / path); }
-
-// What stands between each `open` and the next `close` of a line.
-std::vector<std::string> Between(const std::string& line, const std::string& open,
-                                 const std::string& close) {
-  std::vector<std::string> found;
-  for (std::size_t at = line.find(open); at != std::string::npos;) {
-    const std::size_t begin = at + open.size();
-    const std::size_t end = line.find(close, begin);
-    if (end == std::string::npos) break;
-    found.push_back(line.substr(begin, end - begin));
-    at = line.find(open, end + close.size());
-  }
-  return found;
-}
-
-// The cells of a table row, trimmed; empty for any other line and for the line under the heads.
-std::vector<std::string> Cells(const std::string& line) {
-  if (!absl::StartsWith(line, "|") || absl::StartsWith(line, "|-")) return {};
-  std::vector<std::string> cells = absl::StrSplit(line, '|');
-  cells.erase(cells.begin());
-  cells.pop_back();
-  for (std::string& cell : cells) cell = std::string(absl::StripAsciiWhitespace(cell));
-  return cells;
-}
 
 TEST(DocsTest, LinksLeadSomewhere) {
   int links = 0;
@@ -119,19 +85,6 @@ TEST(DocsTest, DependenciesListEveryPackageWithItsVersion) {
   }
 
   EXPECT_EQ(documented, installed);
-}
-
-TEST(DocsTest, GlossaryIsInOrderAndDefinesAWordOnce) {
-  const SourceFile* page = Repository().Find("docs/GLOSSARY.md");
-  ASSERT_NE(page, nullptr);
-  std::vector<std::string> words;
-  for (const std::string& line : page->lines) {
-    const std::vector<std::string> cells = Cells(line);
-    if (cells.size() == 2 && cells[0] != "word") words.push_back(cells[0]);
-  }
-
-  ASSERT_GT(words.size(), 40U);
-  for (std::size_t i = 1; i < words.size(); ++i) EXPECT_LT(words[i - 1], words[i]);
 }
 
 // A reader copies commands from the pages: each block says who proves that they work. "sh run" is
