@@ -30,15 +30,38 @@ using tidy::SourceFile;
 
 bool Exists(const fs::path& path) { return fs::exists(fs::path(SWITCHYARD_SOURCE_DIR) / path); }
 
+// The fragment that a heading gets: "## A state store" is "#a-state-store".
+std::string FragmentOf(const std::string& heading) {
+  std::string fragment;
+  for (const char c : heading.substr(heading.find_first_not_of("# "))) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (absl::ascii_isalnum(byte)) fragment += absl::ascii_tolower(byte);
+    if (c == ' ' || c == '-') fragment += '-';
+    if (c == '_') fragment += '_';
+  }
+  return fragment;
+}
+
+bool HasHeading(const std::string& path, const std::string& fragment) {
+  for (const std::string& line : docs::LinesOf(path)) {
+    if (absl::StartsWith(line, "#") && FragmentOf(line) == fragment) return true;
+  }
+  return false;
+}
+
 TEST(DocsTest, LinksLeadSomewhere) {
   int links = 0;
   for (const SourceFile* page : Pages()) {
     for (const std::string& line : page->lines) {
       for (const std::string& link : Between(line, "](", ")")) {
-        const std::string target = link.substr(0, link.find('#'));
-        if (target.empty()) continue;
         ++links;
-        EXPECT_TRUE(Exists(fs::path(page->path).parent_path() / target))
+        const std::string target = link.substr(0, link.find('#'));
+        const fs::path path =
+            target.empty() ? fs::path(page->path)
+                           : (fs::path(page->path).parent_path() / target).lexically_normal();
+        EXPECT_TRUE(Exists(path)) << page->path << " links to " << link;
+        if (target.size() == link.size()) continue;
+        EXPECT_TRUE(HasHeading(path.generic_string(), link.substr(target.size() + 1)))
             << page->path << " links to " << link;
       }
     }
