@@ -15,53 +15,38 @@
 #include "gtest/gtest.h"
 
 #include "core/base/error.h"
+#include "tests/docs/pages.h"
 #include "tests/tidy/source_tree.h"
 
 namespace switchyard {
 namespace {
 
 namespace fs = std::filesystem;
+using docs::Between;
+using docs::Cells;
+using docs::Pages;
+using docs::Repository;
 using tidy::SourceFile;
-using tidy::SourceTree;
-
-const SourceTree& Repository() {
-  static const SourceTree tree(SWITCHYARD_SOURCE_DIR);
-  return tree;
-}
-
-std::vector<const SourceFile*> Pages() {
-  std::vector<const SourceFile*> pages;
-  for (const SourceFile& file : Repository().files()) {
-    const bool is_page = tidy::IsBelow(file.path, "docs") || file.path == "README.md";
-    if (is_page && absl::EndsWith(file.path, ".md")) pages.push_back(&file);
-  }
-  return pages;
-}
 
 bool Exists(const fs::path& path) { return fs::exists(fs::path(SWITCHYARD_SOURCE_DIR) / path); }
 
-// What stands between each `open` and the next `close` of a line.
-std::vector<std::string> Between(const std::string& line, const std::string& open,
-                                 const std::string& close) {
-  std::vector<std::string> found;
-  for (std::size_t at = line.find(open); at != std::string::npos;) {
-    const std::size_t begin = at + open.size();
-    const std::size_t end = line.find(close, begin);
-    if (end == std::string::npos) break;
-    found.push_back(line.substr(begin, end - begin));
-    at = line.find(open, end + close.size());
+// The fragment that a heading gets: "## A state store" is "#a-state-store".
+std::string FragmentOf(const std::string& heading) {
+  std::string fragment;
+  for (const char c : heading.substr(heading.find_first_not_of("# "))) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (absl::ascii_isalnum(byte)) fragment += absl::ascii_tolower(byte);
+    if (c == ' ' || c == '-') fragment += '-';
+    if (c == '_') fragment += '_';
   }
-  return found;
+  return fragment;
 }
 
-// The cells of a table row, trimmed; empty for any other line and for the line under the heads.
-std::vector<std::string> Cells(const std::string& line) {
-  if (!absl::StartsWith(line, "|") || absl::StartsWith(line, "|-")) return {};
-  std::vector<std::string> cells = absl::StrSplit(line, '|');
-  cells.erase(cells.begin());
-  cells.pop_back();
-  for (std::string& cell : cells) cell = std::string(absl::StripAsciiWhitespace(cell));
-  return cells;
+bool HasHeading(const std::string& path, const std::string& fragment) {
+  for (const std::string& line : docs::LinesOf(path)) {
+    if (absl::StartsWith(line, "#") && FragmentOf(line) == fragment) return true;
+  }
+  return false;
 }
 
 TEST(DocsTest, LinksLeadSomewhere) {
@@ -69,10 +54,14 @@ TEST(DocsTest, LinksLeadSomewhere) {
   for (const SourceFile* page : Pages()) {
     for (const std::string& line : page->lines) {
       for (const std::string& link : Between(line, "](", ")")) {
-        const std::string target = link.substr(0, link.find('#'));
-        if (target.empty()) continue;
         ++links;
-        EXPECT_TRUE(Exists(fs::path(page->path).parent_path() / target))
+        const std::string target = link.substr(0, link.find('#'));
+        const fs::path path =
+            target.empty() ? fs::path(page->path)
+                           : (fs::path(page->path).parent_path() / target).lexically_normal();
+        EXPECT_TRUE(Exists(path)) << page->path << " links to " << link;
+        if (target.size() == link.size()) continue;
+        EXPECT_TRUE(HasHeading(path.generic_string(), link.substr(target.size() + 1)))
             << page->path << " links to " << link;
       }
     }
@@ -119,19 +108,6 @@ TEST(DocsTest, DependenciesListEveryPackageWithItsVersion) {
   }
 
   EXPECT_EQ(documented, installed);
-}
-
-TEST(DocsTest, GlossaryIsInOrderAndDefinesAWordOnce) {
-  const SourceFile* page = Repository().Find("docs/GLOSSARY.md");
-  ASSERT_NE(page, nullptr);
-  std::vector<std::string> words;
-  for (const std::string& line : page->lines) {
-    const std::vector<std::string> cells = Cells(line);
-    if (cells.size() == 2 && cells[0] != "word") words.push_back(cells[0]);
-  }
-
-  ASSERT_GT(words.size(), 40U);
-  for (std::size_t i = 1; i < words.size(); ++i) EXPECT_LT(words[i - 1], words[i]);
 }
 
 // A reader copies commands from the pages: each block says who proves that they work. "sh run" is

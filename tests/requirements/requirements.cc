@@ -2,16 +2,32 @@
 
 #include <algorithm>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 
 namespace switchyard::requirements {
 namespace {
 
 absl::Status BadLine(std::size_t index, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("line ", index + 1, ": ", what));
+}
+
+std::vector<std::string> Names(absl::string_view list) {
+  std::vector<std::string> names = absl::StrSplit(list, ',', absl::SkipWhitespace());
+  for (std::string& name : names) name = std::string(absl::StripAsciiWhitespace(name));
+  return names;
+}
+
+// False when `text` is neither "served" nor "library: " with a part.
+bool ReadUse(absl::string_view text, Row* row) {
+  row->use = absl::ConsumePrefix(&text, "library:") ? Use::kLibrary : Use::kServed;
+  if (row->use == Use::kServed) return text == "served";
+  row->callers = Names(text);
+  return !row->callers.empty();
 }
 
 // The value of `name="..."` in an XML tag; empty when it is not there.
@@ -90,9 +106,17 @@ absl::StatusOr<std::vector<Row>> ParseRequirements(absl::string_view text) {
   for (std::size_t i = 0; i < lines.size(); ++i) {
     if (lines[i].empty() || lines[i][0] == '#') continue;
     const std::vector<std::string> columns = absl::StrSplit(lines[i], '\t');
-    if (columns.size() != 2) return BadLine(i, "want a requirement, a tab, and test names");
-    Row row{columns[0], absl::StrSplit(columns[1], ',', absl::SkipWhitespace())};
-    for (std::string& test : row.tests) test = std::string(absl::StripAsciiWhitespace(test));
+    if (columns.size() != 3) {
+      return BadLine(i, "want a requirement, its use and test names, with tabs between them");
+    }
+    Row row;
+    row.requirement = columns[0];
+    row.tests = Names(columns[2]);
+    if (!ReadUse(columns[1], &row)) {
+      return BadLine(i, absl::StrCat(row.requirement, ": use is \"", columns[1],
+                                     "\"; want \"served\" or \"library: \" and the part that will "
+                                     "call it"));
+    }
     if (row.tests.empty()) return BadLine(i, absl::StrCat(row.requirement, " names no test"));
     if (std::find(Wanted().begin(), Wanted().end(), row.requirement) == Wanted().end()) {
       return BadLine(i, absl::StrCat(row.requirement, " is not a requirement of this version"));

@@ -1,8 +1,8 @@
 // Which tests cover which requirement, held against what a test run really ran.
 //
-// tests/requirements.tsv maps each requirement of the dispatch semantics to names of tests; a '*'
-// in a name stands for any text, and the name for every test that fits. The run is ctest's own
-// JUnit report.
+// tests/requirements.tsv maps each requirement of docs/REQUIREMENTS.md to its use and to names of
+// tests. A '*' in a name stands for any text, so the name stands for every test that matches. The
+// run is ctest's own JUnit report.
 #pragma once
 
 #include <map>
@@ -15,13 +15,22 @@
 
 namespace switchyard::requirements {
 
+// Who reaches the code that meets a requirement.
+enum class Use {
+  kServed,   // a deployment
+  kLibrary,  // tests only; the parts in Row::callers will call it
+};
+
 struct Row {
   std::string requirement;  // "R48"
+  Use use = Use::kServed;
+  std::vector<std::string> callers;  // for kLibrary: at least one, such as "worker/collective"
   std::vector<std::string> tests;
 };
 
-// Errors: kInvalidArgument naming the line, when it is not "R<n><TAB>test[,test...]", names a
-// requirement twice, or names none of the known ones.
+// A line is "R<n><TAB>use<TAB>test[, test...]", where use is "served" or "library: part[,
+// part...]". Errors: kInvalidArgument naming the line that has another form, an unknown
+// requirement, or a requirement for the second time.
 absl::StatusOr<std::vector<Row>> ParseRequirements(absl::string_view text);
 
 enum class Outcome { kPassed, kFailed, kSkipped, kNotRun };

@@ -2,6 +2,7 @@
 // Exit 0 when every listed test ran and passed; with --require-all also only when every requirement
 // is listed. 2 when it could not check.
 
+#include <algorithm>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -47,7 +48,10 @@ int main(int argc, char** argv) {
   if (!report.missing.empty()) {
     std::cerr << "requirements: no test listed for " << absl::StrJoin(report.missing, " ") << "\n";
   }
-  std::cerr << "requirements: " << rows->size() << " listed, " << report.problems.size()
-            << " problems\n";
+  const auto served = std::count_if(rows->begin(), rows->end(), [](const auto& row) {
+    return row.use == switchyard::requirements::Use::kServed;
+  });
+  std::cerr << "requirements: " << rows->size() << " listed, " << served << " of them served, "
+            << report.problems.size() << " problems\n";
   return report.problems.empty() && (report.missing.empty() || !require_all) ? 0 : 1;
 }

@@ -1,5 +1,6 @@
 #include "tests/requirements/requirements.h"
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -44,11 +45,11 @@ TEST(RequirementsTest, ReadsWhatCtestWrites) {
 TEST(RequirementsTest, ReportsTestsThatAreAbsentSkippedOrFailed) {
   const auto rows = ParseRequirements(
       "# comment\n"
-      "R48\tPlanTest.Passes\n"
-      "R50\tPlanTest.Passes, PlanTest.Skips\n"
-      "R51\tPlanTest.Gone\n"
-      "R58\tPlanTest.Absent,*Test.Fails*\n"
-      "R59\tNothing*\n");
+      "R48\tserved\tPlanTest.Passes\n"
+      "R50\tserved\tPlanTest.Passes, PlanTest.Skips\n"
+      "R51\tserved\tPlanTest.Gone\n"
+      "R58\tserved\tPlanTest.Absent,*Test.Fails*\n"
+      "R59\tserved\tNothing*\n");
   ASSERT_TRUE(rows.ok()) << rows.status();
 
   const Report report = Check(*rows, *ParseJunit(kJunit));
@@ -61,7 +62,7 @@ TEST(RequirementsTest, ReportsTestsThatAreAbsentSkippedOrFailed) {
 }
 
 TEST(RequirementsTest, NamesWhatIsNotListed) {
-  const auto rows = ParseRequirements("R48\tPlanTest.Passes\n");
+  const auto rows = ParseRequirements("R48\tserved\tPlanTest.Passes\n");
   ASSERT_TRUE(rows.ok());
 
   const Report report = Check(*rows, *ParseJunit(kJunit));
@@ -71,12 +72,34 @@ TEST(RequirementsTest, NamesWhatIsNotListed) {
   EXPECT_THAT(report.missing, Not(::testing::Contains("R48")));
 }
 
+TEST(RequirementsTest, ReadsWhoUsesTheCode) {
+  const auto rows = ParseRequirements(
+      "R48\tserved\tA.B\n"
+      "R45\tlibrary: worker/collective, worker/device/cuda\tA.B, C.D\n");
+  ASSERT_TRUE(rows.ok()) << rows.status();
+
+  EXPECT_EQ((*rows)[0].use, Use::kServed);
+  EXPECT_THAT((*rows)[0].callers, IsEmpty());
+  EXPECT_EQ((*rows)[1].use, Use::kLibrary);
+  EXPECT_THAT((*rows)[1].callers, ElementsAre("worker/collective", "worker/device/cuda"));
+  EXPECT_THAT((*rows)[1].tests, ElementsAre("A.B", "C.D"));
+}
+
+TEST(RequirementsTest, RefusesAUseThatNamesNoCaller) {
+  for (const char* use : {"", "library", "library:", "library: ,", "serve", "served: x"}) {
+    EXPECT_THAT(ParseRequirements(absl::StrCat("R48\t", use, "\tA.B")).status().message(),
+                HasSubstr("line 1: R48: use is"))
+        << use;
+  }
+}
+
 TEST(RequirementsTest, RefusesLinesThatSayNothing) {
   EXPECT_THAT(ParseRequirements("R48 PlanTest.Passes").status().message(), HasSubstr("line 1"));
-  EXPECT_THAT(ParseRequirements("R48\t").status().message(), HasSubstr("names no test"));
-  EXPECT_THAT(ParseRequirements("\nR128\tA.B").status().message(),
+  EXPECT_THAT(ParseRequirements("R48\tserved\t").status().message(), HasSubstr("names no test"));
+  EXPECT_THAT(ParseRequirements("\nR128\tserved\tA.B").status().message(),
               HasSubstr("line 2: R128 is not a requirement"));
-  EXPECT_THAT(ParseRequirements("R48\tA.B\nR48\tC.D").status().message(), HasSubstr("two lines"));
+  EXPECT_THAT(ParseRequirements("R48\tserved\tA.B\nR48\tserved\tC.D").status().message(),
+              HasSubstr("two lines"));
 }
 
 }  // namespace
