@@ -1,0 +1,182 @@
+// Hopper's asynchronous machinery in the few forms that the GEMM kernels use: mbarriers, bulk and
+// tensor copies, clusters, stmatrix and the proxies between them.
+//
+// Every address of shared memory is the 32-bit address of the shared window (SharedAddress).
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+namespace switchyard::cuda::sm90 {
+
+__device__ __forceinline__ std::uint32_t SharedAddress(const void* pointer) {
+  return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+// ---- mbarriers ----
+
+__device__ __forceinline__ void BarrierInit(std::uint32_t barrier, std::uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+
+// Makes initialized barriers visible to the other blocks of the cluster and to the copy engine.
+__device__ __forceinline__ void FenceBarrierInit() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+__device__ __forceinline__ void BarrierArrive(std::uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+// Arrives at the barrier of the same offset in block `rank` of the cluster.
+__device__ __forceinline__ void BarrierArriveAt(std::uint32_t barrier, std::uint32_t rank) {
+  asm volatile(
+      "{.reg .b32 remote;\n"
+      "mapa.shared::cluster.u32 remote, %0, %1;\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [remote];}" ::"r"(barrier),
+      "r"(rank)
+      : "memory");
+}
+
+// Arrives, and lets the phase end only after `bytes` more have been copied.
+__device__ __forceinline__ void BarrierArriveExpect(std::uint32_t barrier, std::uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+
+// Returns once the phase of this parity has ended.
+__device__ __forceinline__ void BarrierWait(std::uint32_t barrier, std::uint32_t parity) {
+  asm volatile(
+      "{.reg .pred done;\n"
+      "wait:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@done bra ended;\n"
+      "bra wait;\n"
+      "ended:}" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+
+// ---- clusters ----
+
+__device__ __forceinline__ std::uint32_t ClusterRank() {
+  std::uint32_t rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+
+// Every thread of every block of the cluster calls it.
+__device__ __forceinline__ void ClusterSync() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+// ---- dependent launch ----
+
+// Waits for the kernel before this one in the stream, where that one lets this one start early.
+__device__ __forceinline__ void WaitForPreviousKernel() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
+__device__ __forceinline__ void LetNextKernelStart() {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
+// ---- copies into shared memory, whose bytes count at `barrier` ----
+
+__device__ __forceinline__ void PrefetchTensorMap(const CUtensorMap* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+// `bytes`, `to` and `from` are multiples of 16.
+__device__ __forceinline__ void CopyIn(std::uint32_t to, const void* from, std::uint32_t bytes,
+                                       std::uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+          to),
+      "l"(from), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+
+__device__ __forceinline__ void CopyBoxIn(std::uint32_t to, const CUtensorMap* map, int x, int y,
+                                          std::uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      " [%0], [%1, {%2, %3}], [%4];" ::"r"(to),
+      "l"(map), "r"(x), "r"(y), "r"(barrier)
+      : "memory");
+}
+
+__device__ __forceinline__ void CopyBoxIn(std::uint32_t to, const CUtensorMap* map, int x, int y,
+                                          int z, std::uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      " [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to),
+      "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier)
+      : "memory");
+}
+
+// To the same offset in every block of the cluster that `blocks` has a bit for, and counted at the
+// barrier of the same offset there.
+__device__ __forceinline__ void CopyBoxInto(std::uint32_t to, const CUtensorMap* map, int x, int y,
+                                            int z, std::uint32_t barrier, std::uint16_t blocks) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(to),
+      "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier), "h"(blocks)
+      : "memory");
+}
+
+// ---- copies out of shared memory, by groups of the issuing thread ----
+
+// Between ordinary stores to shared memory and a copy or a matrix instruction that reads them.
+__device__ __forceinline__ void FenceSharedToAsync() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+__device__ __forceinline__ void CopyBoxOut(const CUtensorMap* map, std::uint32_t from, int x,
+                                           int y) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(map),
+      "r"(x), "r"(y), "r"(from)
+      : "memory");
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+// Returns once at most `Pending` of the thread's latest copies out still read shared memory.
+template <int Pending>
+__device__ __forceinline__ void WaitCopiedOut() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(Pending) : "memory");
+}
+
+// Four 8x8 matrices of 16-bit values; lane l gives the address of row l % 8 of matrix l / 8.
+__device__ __forceinline__ void StoreMatrices(std::uint32_t row, std::uint32_t m0, std::uint32_t m1,
+                                              std::uint32_t m2, std::uint32_t m3) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row),
+               "r"(m0), "r"(m1), "r"(m2), "r"(m3)
+               : "memory");
+}
+
+// ---- registers and barriers of a part of the block ----
+
+template <int Registers>
+__device__ __forceinline__ void RaiseRegisters() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Registers));
+}
+
+template <int Registers>
+__device__ __forceinline__ void LowerRegisters() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Registers));
+}
+
+__device__ __forceinline__ void NamedBarrierSync(int id, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+__device__ __forceinline__ void NamedBarrierArrive(int id, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+}  // namespace switchyard::cuda::sm90
