@@ -5,7 +5,7 @@
 namespace switchyard::cuda {
 
 cudaError_t LaunchPrefillFp8(const PrefillFp8& product, cudaStream_t stream) {
-  return LaunchFp8As</*Cluster=*/2, /*Stages=*/4, /*Turns=*/true, /*Late=*/true>(product, 8,
+  return LaunchFp8As</*Cluster=*/2, /*Columns=*/256, /*Stages=*/4, /*Turns=*/false>(product, 8,
                                                                                   stream);
 }
 

@@ -30,7 +30,10 @@ inline constexpr std::int64_t kSegmentRows = 128;  // experts begin at multiples
 
 struct PrefillShape {
   const std::int32_t* row_ends = nullptr;  // device, [experts], ascending
-  std::int32_t experts = 0;                // > 0
+  // Device, one word, zero before the first launch that is given it; every launch leaves it zero.
+  // Launches that may run at the same time have one each.
+  std::uint32_t* workspace = nullptr;
+  std::int32_t experts = 0;  // > 0
   std::int64_t rows = 0;  // capacity of `a` and `out`: a multiple of 128, below 2^31
   std::int32_t n = 0;     // columns of out: a multiple of 128; multiples of 256 waste nothing
   std::int32_t k = 0;     // a multiple of 128, at least 256

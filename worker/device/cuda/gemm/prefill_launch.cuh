@@ -16,29 +16,23 @@ inline bool IsAligned(const void* pointer) {
 }
 
 inline bool IsValid(const PrefillShape& shape) {
-  return shape.row_ends != nullptr && shape.experts > 0 && shape.rows >= 0 &&
+  return shape.row_ends != nullptr && shape.workspace != nullptr && shape.experts > 0 && shape.rows >= 0 &&
          shape.rows < (std::int64_t{1} << 31) && shape.rows % kSegmentRows == 0 && shape.n > 0 &&
          shape.n % 128 == 0 && shape.k >= 256 && shape.k % 128 == 0;
 }
 
-struct PrefillMaps {
-  CUtensorMap a;
-  CUtensorMap b[2];
-  CUtensorMap out;
-};
-
 // One block on each SM, in whole clusters.
-template <int Cluster, int Stages, typename Kernel>
-cudaError_t LaunchPersistent(Kernel kernel, const PrefillArgs& args, const PrefillMaps& maps,
-                             cudaStream_t stream) {
-  constexpr int kBytes = sizeof(PrefillShared<Stages>);
+template <int Cluster, typename Shared, typename Kernel>
+cudaError_t LaunchPersistent(Kernel kernel, const PrefillArgs& args, const CUtensorMap& a,
+                             const CUtensorMap& b, cudaStream_t stream) {
   int device = 0;
   int processors = 0;
   cudaError_t error = cudaGetDevice(&device);
   if (error != cudaSuccess) return error;
   error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
   if (error != cudaSuccess) return error;
-  error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  error =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared));
   if (error != cudaSuccess) return error;
   cudaLaunchAttribute attribute = {};
   attribute.id = cudaLaunchAttributeClusterDimension;
@@ -48,14 +42,36 @@ cudaError_t LaunchPersistent(Kernel kernel, const PrefillArgs& args, const Prefi
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(static_cast<unsigned>(processors / Cluster * Cluster));
   config.blockDim = dim3(kPrefillThreads);
-  config.dynamicSmemBytes = kBytes;
+  config.dynamicSmemBytes = sizeof(Shared);
   config.stream = stream;
   config.attrs = &attribute;
   config.numAttrs = 1;
-  return cudaLaunchKernelEx(&config, kernel, args, maps.a, maps.b[0], maps.b[1], maps.out);
+  return cudaLaunchKernelEx(&config, kernel, args, a, b);
 }
 
-template <int Cluster, int Stages, bool Turns, bool Late>
+// `a`, `b`: operands whose rows are `row_bytes` long.
+template <bool Fp8, int Cluster, int Columns, int Stages, bool Turns>
+cudaError_t LaunchPrefillAs(const PrefillShape& shape, const void* a, const void* b,
+                            std::int64_t row_bytes, PrefillArgs args, cudaStream_t stream) {
+  using Shared = PrefillShared<Columns, Stages>;
+  CUtensorMap a_map;
+  CUtensorMap b_map;
+  cudaError_t error = EncodeTensorMap({a, row_bytes, shape.rows, 0}, kTileRows, &a_map);
+  if (error != cudaSuccess) return error;
+  error = EncodeTensorMap({b, row_bytes, shape.n, shape.experts}, Shared::kBoxRows, &b_map);
+  if (error != cudaSuccess) return error;
+  args.row_ends = shape.row_ends;
+  args.units_taken = shape.workspace;
+  args.experts = shape.experts;
+  args.rows_max = static_cast<int>(shape.rows);
+  args.column_blocks = (shape.n + Columns - 1) / Columns;
+  args.n = shape.n;
+  args.k_blocks = static_cast<int>(row_bytes / kStageDepth);
+  return LaunchPersistent<Cluster, Shared>(PrefillKernel<Fp8, Cluster, Columns, Stages, Turns>,
+                                           args, a_map, b_map, stream);
+}
+
+template <int Cluster, int Columns, int Stages, bool Turns>
 cudaError_t LaunchFp8As(const PrefillFp8& product, int band, cudaStream_t stream) {
   const PrefillShape& shape = product.shape;
   if (!IsValid(shape) || !IsAligned(product.a) || !IsAligned(product.b) ||
@@ -63,29 +79,14 @@ cudaError_t LaunchFp8As(const PrefillFp8& product, int band, cudaStream_t stream
     return cudaErrorInvalidValue;
   }
   if (shape.rows == 0) return cudaSuccess;
-  PrefillMaps maps;
-  cudaError_t error = EncodeTensorMap({product.a, shape.k, shape.rows, 0}, kBoxRows, &maps.a);
-  if (error != cudaSuccess) return error;
-  error = EncodeTensorMap({product.b, shape.k, shape.n, shape.experts}, kBoxRows, &maps.b[0]);
-  if (error != cudaSuccess) return error;
-  maps.b[1] = maps.b[0];
-  error = EncodeTensorMap({product.out, std::int64_t{shape.n} * 2, shape.rows, 0}, kStoreRows,
-                          &maps.out);
-  if (error != cudaSuccess) return error;
-  const PrefillArgs args{.row_ends = shape.row_ends,
-                         .experts = shape.experts,
-                         .rows_max = static_cast<int>(shape.rows),
-                         .column_blocks = (shape.n + kTileColumns - 1) / kTileColumns,
-                         .k_blocks = shape.k / kStageDepth,
-                         .band = band,
-                         .b_step = kTileColumns,
-                         .b_second = kBoxRows,
-                         .a_scales = product.a_scales,
-                         .a_scales_row = shape.rows,
-                         .b_scales = {product.b_scales, product.b_scales},
-                         .b_scale_rows = shape.n / 128};
-  return LaunchPersistent<Cluster, Stages>(PrefillKernel<true, Cluster, Stages, Turns, Late>, args,
-                                           maps, stream);
+  PrefillArgs args = {};
+  args.band = band;
+  args.a_scales = product.a_scales;
+  args.a_scales_row = shape.rows;
+  args.b_scales = product.b_scales;
+  args.out = static_cast<__nv_bfloat16*>(product.out);
+  return LaunchPrefillAs<true, Cluster, Columns, Stages, Turns>(shape, product.a, product.b,
+                                                                shape.k, args, stream);
 }
 
 template <int Cluster, int Stages>
@@ -96,30 +97,11 @@ cudaError_t LaunchBf16As(const PrefillBf16& product, int band, cudaStream_t stre
     return cudaErrorInvalidValue;
   }
   if (shape.rows == 0) return cudaSuccess;
-  PrefillMaps maps;
-  const std::int64_t row_bytes = std::int64_t{shape.k} * 2;
-  cudaError_t error = EncodeTensorMap({product.a, row_bytes, shape.rows, 0}, kBoxRows, &maps.a);
-  if (error != cudaSuccess) return error;
-  error = EncodeTensorMap({product.b, row_bytes, shape.n, shape.experts}, kBoxRows, &maps.b[0]);
-  if (error != cudaSuccess) return error;
-  maps.b[1] = maps.b[0];
-  error = EncodeTensorMap({product.out, std::int64_t{shape.n} * 2, shape.rows, 0}, kStoreRows,
-                          &maps.out);
-  if (error != cudaSuccess) return error;
-  const PrefillArgs args{.row_ends = shape.row_ends,
-                         .experts = shape.experts,
-                         .rows_max = static_cast<int>(shape.rows),
-                         .column_blocks = (shape.n + kTileColumns - 1) / kTileColumns,
-                         .k_blocks = static_cast<int>(row_bytes / kStageDepth),
-                         .band = band,
-                         .b_step = kTileColumns,
-                         .b_second = kBoxRows,
-                         .a_scales = nullptr,
-                         .a_scales_row = 0,
-                         .b_scales = {nullptr, nullptr},
-                         .b_scale_rows = 0};
-  return LaunchPersistent<Cluster, Stages>(PrefillKernel<false, Cluster, Stages, false, false>,
-                                           args, maps, stream);
+  PrefillArgs args = {};
+  args.band = band;
+  args.out = static_cast<__nv_bfloat16*>(product.out);
+  return LaunchPrefillAs<false, Cluster, 256, Stages, false>(
+      shape, product.a, product.b, std::int64_t{shape.k} * 2, args, stream);
 }
 
 }  // namespace switchyard::cuda

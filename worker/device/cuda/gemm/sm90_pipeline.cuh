@@ -59,12 +59,39 @@ __device__ __forceinline__ void BarrierWait(std::uint32_t barrier, std::uint32_t
       : "memory");
 }
 
+// Whether the phase of this parity has ended; may take a moment to answer no.
+__device__ __forceinline__ bool BarrierTry(std::uint32_t barrier, std::uint32_t parity) {
+  std::uint32_t done;
+  asm volatile(
+      "{.reg .pred p;\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, p;}"
+      : "=r"(done)
+      : "r"(barrier), "r"(parity)
+      : "memory");
+  return done != 0;
+}
+
 // ---- clusters ----
 
 __device__ __forceinline__ std::uint32_t ClusterRank() {
   std::uint32_t rank;
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
+}
+
+// Stores a word at the offset of `to` in block `rank`, where it counts 4 bytes at the barrier of the
+// offset of `barrier`.
+__device__ __forceinline__ void StoreWordAt(std::uint32_t to, std::uint32_t value,
+                                            std::uint32_t barrier, std::uint32_t rank) {
+  asm volatile(
+      "{.reg .b32 remote, remote_barrier;\n"
+      "mapa.shared::cluster.u32 remote, %0, %3;\n"
+      "mapa.shared::cluster.u32 remote_barrier, %2, %3;\n"
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [remote], %1,"
+      " [remote_barrier];}" ::"r"(to),
+      "r"(value), "r"(barrier), "r"(rank)
+      : "memory");
 }
 
 // Every thread of every block of the cluster calls it.
@@ -129,27 +156,7 @@ __device__ __forceinline__ void CopyBoxInto(std::uint32_t to, const CUtensorMap*
       : "memory");
 }
 
-// ---- copies out of shared memory, by groups of the issuing thread ----
-
-// Between ordinary stores to shared memory and a copy or a matrix instruction that reads them.
-__device__ __forceinline__ void FenceSharedToAsync() {
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-
-__device__ __forceinline__ void CopyBoxOut(const CUtensorMap* map, std::uint32_t from, int x,
-                                           int y) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(map),
-      "r"(x), "r"(y), "r"(from)
-      : "memory");
-  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-}
-
-// Returns once at most `Pending` of the thread's latest copies out still read shared memory.
-template <int Pending>
-__device__ __forceinline__ void WaitCopiedOut() {
-  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(Pending) : "memory");
-}
+// ---- registers to shared memory ----
 
 // Four 8x8 matrices of 16-bit values; lane l gives the address of row l % 8 of matrix l / 8.
 __device__ __forceinline__ void StoreMatrices(std::uint32_t row, std::uint32_t m0, std::uint32_t m1,

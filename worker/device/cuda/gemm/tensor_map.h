@@ -12,7 +12,7 @@ namespace switchyard::cuda {
 struct ByteMatrices {
   const void* data = nullptr;  // 16-aligned
   std::int64_t row_bytes = 0;  // a multiple of 16, and the distance of rows
-  std::int64_t rows = 0;       // of one matrix; boxes read zeros beyond it, and write nothing there
+  std::int64_t rows = 0;       // of one matrix; boxes read zeros beyond it
   std::int64_t count = 0;      // matrices, one behind the other; 0: the map has two dimensions
 };
 
