@@ -1,11 +1,11 @@
 // Inputs of prefill_gemm_bench and the reference that its outputs are held against.
 #pragma once
 
+#include <cstdint>
+
 #include <cuda_bf16.h>
 #include <cuda_fp8.h>
 #include <cuda_runtime.h>
-
-#include <cstdint>
 
 namespace switchyard::bench {
 
@@ -127,6 +127,41 @@ __global__ void CheckRows(const ReferenceArgs args, const std::int64_t* rows, co
     atomicAdd(&result->checked, 1ULL);
     atomicAdd(&result->error2, off * off);
     atomicAdd(&result->value2, expected.x * expected.x);
+    if (!fits) atomicAdd(&result->wrong, 1ULL);
+  }
+}
+
+struct SwigluOut {
+  const __nv_fp8_e4m3* values;  // [rows, n]
+  const float* scales;          // [n / 128, rows]
+};
+
+// Block x holds one row of silu(gate) * up against the reference. The weights are [experts, 2 n,
+// k], `args.n` is 2 n. An element may be off by half a step of E4M3 (2^-4 of it, or 2^-10 of the
+// scale) and 2 % of the group's largest; a scale by 1 %.
+__global__ void CheckSwigluRows(const ReferenceArgs args, const SwigluOut out,
+                                const std::int64_t* rows, const int* experts, CheckResult* result) {
+  constexpr int kColumnsMax = 4096;
+  __shared__ float expected[kColumnsMax];
+  const int n = args.n / 2;
+  const std::int64_t row = rows[blockIdx.x];
+  for (int column = threadIdx.x / 32; column < n; column += blockDim.x / 32) {
+    const double gate = Element(args, row, experts[blockIdx.x], column).x;
+    const double up = Element(args, row, experts[blockIdx.x], n + column).x;
+    if (threadIdx.x % 32 == 0) expected[column] = static_cast<float>(gate / (1 + exp(-gate)) * up);
+  }
+  __syncthreads();
+  for (int column = threadIdx.x; column < n; column += blockDim.x) {
+    float amax = 0;
+    for (int i = 0; i < 128; ++i) amax = fmaxf(amax, fabsf(expected[column / 128 * 128 + i]));
+    const float scale = out.scales[column / 128 * args.rows + row];
+    const float value = static_cast<float>(out.values[row * n + column]) * scale;
+    const float off = value - expected[column];
+    const bool fits = fabsf(off) <= fabsf(expected[column]) / 16 + scale / 512 + amax * 0.02F &&
+                      fabsf(scale * 448 - amax) <= amax * 0.02F;
+    atomicAdd(&result->checked, 1ULL);
+    atomicAdd(&result->error2, off * off);
+    atomicAdd(&result->value2, expected[column] * expected[column]);
     if (!fits) atomicAdd(&result->wrong, 1ULL);
   }
 }

@@ -11,15 +11,14 @@
 //
 // Exit status: 0 if every case is right, 1 if one is wrong, 3 on a CUDA error, 9 if a case takes
 // longer than 30 s.
+#include <algorithm>
+#include <cmath>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <unistd.h>
-
-#include <algorithm>
-#include <cmath>
 #include <string>
+#include <unistd.h>
 #include <vector>
 
 #include "bench/cuda/prefill_data.cuh"
@@ -32,6 +31,7 @@ constexpr std::int64_t kFlushBytes = std::int64_t{8} << 30;
 constexpr int kBurstRuns = 15;
 constexpr int kSustainedRuns = 40;
 constexpr int kSampledRows = 96;
+constexpr std::int64_t kRowsMax = 40960;
 constexpr int kGuardRows = 256;  // behind the last expert, which nothing may touch
 
 void Require(cudaError_t error, const char* what) {
@@ -47,20 +47,28 @@ void OnAlarm(int /*signal*/) {
   _exit(9);
 }
 
+enum class Product { kFp8, kBf16, kSwiglu };
 struct Case {
-  bool fp8;
+  Product product;
   std::vector<int> rows;  // of each expert
-  int n;
+  int n;                  // of the weights: with SwiGLU gate and up
   int k;
   double recorded;  // TFLOPS, 0: none
+
+  bool fp8() const { return product != Product::kBf16; }
+  std::int64_t out_row_bytes() const {
+    return product == Product::kSwiglu ? n / 2 : std::int64_t{n} * 2;
+  }
 };
 
 using RunFp8 = cudaError_t (*)(const cuda::PrefillFp8&, cudaStream_t);
 using RunBf16 = cudaError_t (*)(const cuda::PrefillBf16&, cudaStream_t);
+using RunSwiglu = cudaError_t (*)(const cuda::PrefillFp8Swiglu&, cudaStream_t);
 struct Kernel {
   std::string name;
   RunFp8 fp8;
   RunBf16 bf16;
+  RunSwiglu swiglu;
 };
 
 struct Buffers {
@@ -69,6 +77,7 @@ struct Buffers {
   float* a_scales;
   float* b_scales;
   std::uint16_t* out;
+  float* out_scales;
   std::int32_t* row_ends;
   std::uint32_t* workspace;
   std::uint8_t* flush;
@@ -85,11 +94,12 @@ void Allocate(T** to, std::int64_t count) {
 
 Buffers AllocateAll() {
   Buffers buffers;
-  Allocate(&buffers.a, std::int64_t{33280} * 7168 * 2);
+  Allocate(&buffers.a, kRowsMax * 7168 * 2);
   Allocate(&buffers.b, std::int64_t{64} * 4096 * 7168 * 2);
-  Allocate(&buffers.a_scales, std::int64_t{33280} * 56);
+  Allocate(&buffers.a_scales, kRowsMax * 56);
   Allocate(&buffers.b_scales, std::int64_t{64} * 4096 * 7168 / 16384);
-  Allocate(&buffers.out, std::int64_t{33280} * 7168);
+  Allocate(&buffers.out, kRowsMax * 7168);
+  Allocate(&buffers.out_scales, kRowsMax * 56);
   Allocate(&buffers.row_ends, 1024);
   Allocate(&buffers.workspace, 1);
   Require(cudaMemset(buffers.workspace, 0, sizeof(std::uint32_t)), "clear");
@@ -139,7 +149,7 @@ void Upload(T* to, const std::vector<T>& from) {
 void Fill(const Case& c, const Segments& segments, const Buffers& buffers) {
   const std::int64_t rows = segments.used + kGuardRows;
   const std::int64_t weights = std::int64_t{c.n} * c.k * static_cast<std::int64_t>(c.rows.size());
-  if (c.fp8) {
+  if (c.fp8()) {
     FillFp8<<<1056, 512>>>(reinterpret_cast<__nv_fp8_e4m3*>(buffers.a), rows * c.k, 170.0F, 1);
     FillFp8<<<1056, 512>>>(reinterpret_cast<__nv_fp8_e4m3*>(buffers.b), weights, 112.0F, 2);
     FillScales<<<264, 512>>>(buffers.a_scales, rows * (c.k / 128), 0.004F, 3);
@@ -151,8 +161,8 @@ void Fill(const Case& c, const Segments& segments, const Buffers& buffers) {
   for (std::size_t e = 0; e < c.rows.size(); ++e) {
     const unsigned padding = static_cast<unsigned>((128 - c.rows[e] % 128) % 128);
     if (padding == 0) continue;
-    PoisonRows<<<padding, 128>>>(buffers.a, std::int64_t{c.k} * (c.fp8 ? 1 : 2),
-                                 c.fp8 ? buffers.a_scales : nullptr, c.k / 128, rows,
+    PoisonRows<<<padding, 128>>>(buffers.a, std::int64_t{c.k} * (c.fp8() ? 1 : 2),
+                                 c.fp8() ? buffers.a_scales : nullptr, c.k / 128, rows,
                                  segments.ends[e]);
   }
   Upload(buffers.row_ends, segments.ends);
@@ -169,7 +179,7 @@ cudaError_t Launch(const Kernel& kernel, const Case& c, const Segments& segments
                                  .rows = segments.used + kGuardRows,
                                  .n = c.n,
                                  .k = c.k};
-  if (c.fp8) {
+  if (c.product == Product::kFp8) {
     return kernel.fp8({.shape = shape,
                        .a = buffers.a,
                        .a_scales = buffers.a_scales,
@@ -178,36 +188,65 @@ cudaError_t Launch(const Kernel& kernel, const Case& c, const Segments& segments
                        .out = buffers.out},
                       stream);
   }
-  return kernel.bf16({.shape = shape, .a = buffers.a, .b = buffers.b, .out = buffers.out}, stream);
+  if (c.product == Product::kBf16) {
+    return kernel.bf16({.shape = shape, .a = buffers.a, .b = buffers.b, .out = buffers.out},
+                       stream);
+  }
+  const std::int64_t half = c.n / 2;
+  cuda::PrefillFp8Swiglu product{.shape = shape,
+                                 .a = buffers.a,
+                                 .a_scales = buffers.a_scales,
+                                 .gate = buffers.b,
+                                 .up = buffers.b + half * c.k,
+                                 .expert_rows = c.n,
+                                 .gate_scales = buffers.b_scales,
+                                 .up_scales = buffers.b_scales + half / 128 * (c.k / 128),
+                                 .out = buffers.out,
+                                 .out_scales = buffers.out_scales};
+  product.shape.n = c.n / 2;
+  return kernel.swiglu(product, stream);
 }
 
 // Returns whether the outputs are right; `relative` is the relative error of all checked elements.
 bool Check(const Kernel& kernel, const Case& c, const Segments& segments, const Buffers& buffers,
            double* relative) {
   const std::int64_t rows = segments.used + kGuardRows;
-  Require(cudaMemset(buffers.out, 0xff, static_cast<std::size_t>(rows * c.n) * 2), "poison");
+  Require(cudaMemset(buffers.out, 0xff, static_cast<std::size_t>(rows * c.out_row_bytes())),
+          "poison");
+  Require(cudaMemset(buffers.out_scales, 0xff, static_cast<std::size_t>(rows * c.n / 256) * 4),
+          "poison");
   Require(cudaMemset(buffers.result, 0, sizeof(CheckResult)), "clear");
   Require(cudaMemset(buffers.changed, 0, sizeof(unsigned long long)), "clear");
   Require(Launch(kernel, c, segments, buffers, nullptr), "launch");
   Require(cudaDeviceSynchronize(), "run");
   const ReferenceArgs args{.a = buffers.a,
                            .b = buffers.b,
-                           .a_scales = c.fp8 ? buffers.a_scales : nullptr,
+                           .a_scales = c.fp8() ? buffers.a_scales : nullptr,
                            .b_scales = buffers.b_scales,
                            .out = reinterpret_cast<const __nv_bfloat16*>(buffers.out),
                            .rows = rows,
                            .n = c.n,
                            .k = c.k};
-  CheckRows<<<static_cast<unsigned>(segments.checked.size()), 1024>>>(
-      args, buffers.sampled, buffers.sampled_experts, buffers.result);
-  CheckPoison<<<264, 512>>>(buffers.out, segments.used * c.n, rows * c.n, buffers.changed);
+  const bool swiglu = c.product == Product::kSwiglu;
+  const unsigned blocks = static_cast<unsigned>(segments.checked.size());
+  if (blocks > 0 && swiglu) {
+    CheckSwigluRows<<<blocks, 1024>>>(
+        args, {reinterpret_cast<const __nv_fp8_e4m3*>(buffers.out), buffers.out_scales},
+        buffers.sampled, buffers.sampled_experts, buffers.result);
+  } else if (blocks > 0) {
+    CheckRows<<<blocks, 1024>>>(args, buffers.sampled, buffers.sampled_experts, buffers.result);
+  }
+  CheckPoison<<<264, 512>>>(buffers.out, segments.used * c.out_row_bytes() / 2,
+                            rows * c.out_row_bytes() / 2, buffers.changed);
   CheckResult result;
   unsigned long long changed = 0;
   Require(cudaMemcpy(&result, buffers.result, sizeof result, cudaMemcpyDeviceToHost), "check");
   Require(cudaMemcpy(&changed, buffers.changed, sizeof changed, cudaMemcpyDeviceToHost), "check");
-  *relative = std::sqrt(result.error2 / result.value2);
-  const bool right = result.checked == segments.checked.size() * static_cast<std::size_t>(c.n) &&
-                     result.wrong == 0 && changed == 0 && *relative < 0.004;
+  *relative = blocks > 0 ? std::sqrt(result.error2 / result.value2) : 0;
+  const int columns = swiglu ? c.n / 2 : c.n;
+  const bool right =
+      result.checked == segments.checked.size() * static_cast<std::size_t>(columns) &&
+      result.wrong == 0 && changed == 0 && *relative < (swiglu ? 0.04 : 0.004);
   if (!right) {
     std::printf("WRONG: %llu of %llu elements, %llu of the guard written\n", result.wrong,
                 result.checked, changed);
@@ -252,11 +291,17 @@ Times Measure(const Kernel& kernel, const Case& c, const Segments& segments,
 }
 
 std::string Name(const Case& c) {
-  const bool even = std::all_of(c.rows.begin(), c.rows.end(),
-                                [&](int rows) { return rows == c.rows.front(); });
-  return std::string(c.fp8 ? "fp8 " : "bf16 ") + std::to_string(c.rows.size()) + " x " +
+  const bool even =
+      std::all_of(c.rows.begin(), c.rows.end(), [&](int rows) { return rows == c.rows.front(); });
+  constexpr const char* kNames[] = {"fp8 ", "bf16 ", "swiglu "};
+  return std::string(kNames[static_cast<int>(c.product)]) + std::to_string(c.rows.size()) + " x " +
          (even ? std::to_string(c.rows.front()) : "uneven") + " " + std::to_string(c.n) + "x" +
          std::to_string(c.k);
+}
+
+bool Has(const Kernel& kernel, Product product) {
+  if (product == Product::kFp8) return kernel.fp8 != nullptr;
+  return product == Product::kBf16 ? kernel.bf16 != nullptr : kernel.swiglu != nullptr;
 }
 
 bool Run(const std::vector<Kernel>& kernels, const Case& c, const Buffers& buffers, bool timed) {
@@ -264,7 +309,7 @@ bool Run(const std::vector<Kernel>& kernels, const Case& c, const Buffers& buffe
   Fill(c, segments, buffers);
   bool right = true;
   for (const Kernel& kernel : kernels) {
-    if (c.fp8 ? kernel.fp8 == nullptr : kernel.bf16 == nullptr) continue;
+    if (!Has(kernel, c.product)) continue;
     alarm(30);
     double relative = 0;
     const bool fits = Check(kernel, c, segments, buffers, &relative);
@@ -280,7 +325,7 @@ bool Run(const std::vector<Kernel>& kernels, const Case& c, const Buffers& buffe
         std::printf(" = %.3f of %.0f recorded", tera / times.burst_us / c.recorded, c.recorded);
       }
       std::printf(" | sustained %6.0f | floor %.1f us", tera / times.sustained_us,
-                  tera / (c.fp8 ? 1979.0 : 989.0));
+                  tera / (c.fp8() ? 1979.0 : 989.0));
     }
     std::printf("\n");
     std::fflush(stdout);
@@ -288,12 +333,13 @@ bool Run(const std::vector<Kernel>& kernels, const Case& c, const Buffers& buffe
   return right;
 }
 
-std::vector<Case> SmallCases(bool fp8) {
-  return {{fp8, {128}, 256, 256, 0},
-          {fp8, {256, 128}, 512, 512, 0},
-          {fp8, {1, 0, 129, 300, 0, 128, 257}, 768, 1024, 0},
-          {fp8, {5, 0, 400, 33}, 384, 640, 0},
-          {fp8, {0, 0, 0, 7}, 2048, 768, 0}};
+std::vector<Case> SmallCases(Product product) {
+  return {{product, {128}, 256, 256, 0},
+          {product, {256, 128}, 512, 512, 0},
+          {product, {1, 0, 129, 300, 0, 128, 257}, 768, 1024, 0},
+          {product, {5, 0, 400, 33}, product == Product::kSwiglu ? 1280 : 384, 640, 0},
+          {product, {0, 0, 0, 7}, 2048, 768, 0},
+          {product, {0, 0}, 256, 256, 0}};
 }
 
 std::vector<Case> TimedCases() {
@@ -302,15 +348,20 @@ std::vector<Case> TimedCases() {
   };
   std::vector<int> uneven;
   for (std::uint64_t e = 0; e < 64; ++e) uneven.push_back(static_cast<int>(Hash(e + 77) % 1000));
-  return {{true, even(64, 512), 4096, 7168, 1277},  {true, even(4, 8192), 4096, 7168, 1381},
-          {true, even(8, 4096), 4096, 7168, 1379},  {true, even(64, 512), 7168, 2048, 1221},
-          {true, even(4, 8192), 7168, 2048, 1107},  {true, even(8, 4096), 7168, 2048, 1310},
-          {true, even(4, 8192), 6144, 7168, 1435},  {true, even(4, 8192), 7168, 3072, 1379},
-          {true, even(4, 8192), 4096, 4096, 1390},  {true, even(4, 8192), 4096, 2048, 1350},
-          {true, uneven, 4096, 7168, 0},            {false, even(64, 512), 4096, 7168, 748},
-          {false, even(4, 8192), 4096, 7168, 805},  {false, even(64, 512), 7168, 2048, 738},
-          {false, even(4, 8192), 7168, 2048, 799},  {false, even(4, 8192), 6144, 7168, 761},
-          {false, uneven, 7168, 2048, 0}};
+  constexpr Product kFp8 = Product::kFp8;
+  constexpr Product kBf16 = Product::kBf16;
+  constexpr Product kSwiglu = Product::kSwiglu;
+  return {{kFp8, even(64, 512), 4096, 7168, 1277}, {kFp8, even(4, 8192), 4096, 7168, 1381},
+          {kFp8, even(8, 4096), 4096, 7168, 1379}, {kFp8, even(64, 512), 7168, 2048, 1221},
+          {kFp8, even(4, 8192), 7168, 2048, 1107}, {kFp8, even(8, 4096), 7168, 2048, 1310},
+          {kFp8, even(4, 8192), 6144, 7168, 1435}, {kFp8, even(4, 8192), 7168, 3072, 1379},
+          {kFp8, even(4, 8192), 4096, 4096, 1390}, {kFp8, even(4, 8192), 4096, 2048, 1350},
+          {kFp8, uneven, 4096, 7168, 0},           {kBf16, even(64, 512), 4096, 7168, 748},
+          {kBf16, even(4, 8192), 4096, 7168, 805}, {kBf16, even(64, 512), 7168, 2048, 738},
+          {kBf16, even(4, 8192), 7168, 2048, 799}, {kBf16, even(4, 8192), 6144, 7168, 761},
+          {kBf16, uneven, 7168, 2048, 0},          {kSwiglu, even(64, 512), 4096, 7168, 0},
+          {kSwiglu, even(4, 8192), 4096, 7168, 0}, {kSwiglu, even(32, 1024), 1536, 2048, 0},
+          {kFp8, even(32, 1024), 1536, 2048, 0}};
 }
 
 }  // namespace
@@ -322,9 +373,9 @@ int RunAll(const std::vector<Kernel>& kernels, const std::string& filter) {
   alarm(30);
   const Buffers buffers = AllocateAll();
   bool right = true;
-  for (const bool fp8 : {true, false}) {
+  for (const Product product : {Product::kFp8, Product::kBf16, Product::kSwiglu}) {
     if (!filter.empty() && filter != "small") break;
-    for (const Case& c : SmallCases(fp8)) right = Run(kernels, c, buffers, false) && right;
+    for (const Case& c : SmallCases(product)) right = Run(kernels, c, buffers, false) && right;
   }
   for (const Case& c : TimedCases()) {
     if (Name(c).find(filter) == std::string::npos) continue;
@@ -339,7 +390,8 @@ int RunAll(const std::vector<Kernel>& kernels, const std::string& filter) {
 #ifndef PREFILL_BENCH_AS_LIBRARY
 int main(int argc, char** argv) {
   return switchyard::bench::RunAll(
-      {{"", switchyard::cuda::LaunchPrefillFp8, switchyard::cuda::LaunchPrefillBf16}},
+      {{"", switchyard::cuda::LaunchPrefillFp8, switchyard::cuda::LaunchPrefillBf16,
+        switchyard::cuda::LaunchPrefillFp8Swiglu}},
       argc > 1 ? argv[1] : "");
 }
 #endif

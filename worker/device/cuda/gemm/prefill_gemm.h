@@ -20,9 +20,9 @@
 // cudaErrorNotSupported if the driver cannot encode tensor maps, or what the launch says.
 #pragma once
 
-#include <cuda_runtime.h>
-
 #include <cstdint>
+
+#include <cuda_runtime.h>
 
 namespace switchyard::cuda {
 
@@ -34,9 +34,9 @@ struct PrefillShape {
   // Launches that may run at the same time have one each.
   std::uint32_t* workspace = nullptr;
   std::int32_t experts = 0;  // > 0
-  std::int64_t rows = 0;  // capacity of `a` and `out`: a multiple of 128, below 2^31
-  std::int32_t n = 0;     // columns of out: a multiple of 128; multiples of 256 waste nothing
-  std::int32_t k = 0;     // a multiple of 128, at least 256
+  std::int64_t rows = 0;     // capacity of `a` and `out`: a multiple of 128, below 2^31
+  std::int32_t n = 0;        // columns of out: a multiple of 128; multiples of 256 waste nothing
+  std::int32_t k = 0;        // a multiple of 128, at least 256
 };
 
 // FP8 (E4M3) rows with a scale for each 128 values, weights with a scale for each 128 x 128. Sums
@@ -59,5 +59,29 @@ struct PrefillBf16 {
   void* out = nullptr;      // BF16 [rows, n], 16-aligned
 };
 [[nodiscard]] cudaError_t LaunchPrefillBf16(const PrefillBf16& product, cudaStream_t stream);
+
+// The first product of an expert with SwiGLU and the quantization of its rows behind it:
+//
+//   h = bf16(silu(a x gate^T) * (a x up^T))
+//   amax' = max(1e-4, amax); scale = amax' / 448; out = e4m3(h * (448 / amax'))    of each 128 of h
+//
+// shape.n is the number of columns of h. A group with a NaN or an infinity gets scale NaN and codes
+// 0x7f. `out` and `out_scales` are what the second product takes as `a` and `a_scales`.
+struct PrefillFp8Swiglu {
+  PrefillShape shape;
+  const void* a = nullptr;          // as PrefillFp8
+  const float* a_scales = nullptr;  // as PrefillFp8
+  // Expert e's rows begin expert_rows * e behind these; [n, k] each, 16-aligned. expert_rows is n
+  // where gate and up are tensors apart, 2 n where they are halves of one; a multiple of 128.
+  const void* gate = nullptr;
+  const void* up = nullptr;
+  std::int64_t expert_rows = 0;
+  const float* gate_scales = nullptr;  // in the same way, [n / 128, k / 128] each
+  const float* up_scales = nullptr;
+  void* out = nullptr;          // E4M3 [rows, n], 16-aligned
+  float* out_scales = nullptr;  // [n / 128, rows], 16-aligned
+};
+[[nodiscard]] cudaError_t LaunchPrefillFp8Swiglu(const PrefillFp8Swiglu& product,
+                                                 cudaStream_t stream);
 
 }  // namespace switchyard::cuda

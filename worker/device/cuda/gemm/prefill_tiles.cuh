@@ -1,9 +1,9 @@
 // Which tile of a grouped product each cluster of blocks computes next.
 //
-// A tile is 128 rows x some columns of one expert; with clusters of two blocks a unit of work is two
-// of them. Rows of an expert go by in pairs of 128-row blocks, so that both blocks of a cluster read
-// the same weights, which then cross the L2 once (`Tile::paired`). An expert's odd last row block
-// goes by in pairs of column blocks, which share nothing.
+// A tile is 128 rows x some columns of one expert; with clusters of two blocks a unit of work is
+// two of them. Rows of an expert go by in pairs of 128-row blocks, so that both blocks of a cluster
+// read the same weights, which then cross the L2 once (`Tile::paired`). An expert's odd last row
+// block goes by in pairs of column blocks, which share nothing.
 //
 // Order within an expert: bands of kBand row blocks, the row fastest, then the column. The clusters
 // at work at one time then span about as many rows as columns, and read both from the L2.

@@ -4,10 +4,10 @@
 // Every address of shared memory is the 32-bit address of the shared window (SharedAddress).
 #pragma once
 
+#include <cstdint>
+
 #include <cuda.h>
 #include <cuda_runtime.h>
-
-#include <cstdint>
 
 namespace switchyard::cuda::sm90 {
 
@@ -80,8 +80,8 @@ __device__ __forceinline__ std::uint32_t ClusterRank() {
   return rank;
 }
 
-// Stores a word at the offset of `to` in block `rank`, where it counts 4 bytes at the barrier of the
-// offset of `barrier`.
+// Stores a word at the offset of `to` in block `rank`, where it counts 4 bytes at the barrier of
+// the offset of `barrier`.
 __device__ __forceinline__ void StoreWordAt(std::uint32_t to, std::uint32_t value,
                                             std::uint32_t barrier, std::uint32_t rank) {
   asm volatile(
@@ -121,8 +121,8 @@ __device__ __forceinline__ void PrefetchTensorMap(const CUtensorMap* map) {
 __device__ __forceinline__ void CopyIn(std::uint32_t to, const void* from, std::uint32_t bytes,
                                        std::uint32_t barrier) {
   asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-          to),
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(to),
       "l"(from), "r"(bytes), "r"(barrier)
       : "memory");
 }
@@ -166,7 +166,7 @@ __device__ __forceinline__ void StoreMatrices(std::uint32_t row, std::uint32_t m
                : "memory");
 }
 
-// ---- registers and barriers of a part of the block ----
+// ---- registers of a warpgroup ----
 
 template <int Registers>
 __device__ __forceinline__ void RaiseRegisters() {
@@ -176,14 +176,6 @@ __device__ __forceinline__ void RaiseRegisters() {
 template <int Registers>
 __device__ __forceinline__ void LowerRegisters() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Registers));
-}
-
-__device__ __forceinline__ void NamedBarrierSync(int id, int threads) {
-  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-
-__device__ __forceinline__ void NamedBarrierArrive(int id, int threads) {
-  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
 }  // namespace switchyard::cuda::sm90

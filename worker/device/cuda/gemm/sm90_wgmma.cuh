@@ -45,23 +45,26 @@ __device__ __forceinline__ std::uint64_t OperandDescriptor(std::uint32_t shared)
 #define SY_ACCUMULATORS_8(d, i)                                                               \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
       "+f"(d[i + 6]), "+f"(d[i + 7])
-#define SY_ACCUMULATORS_32(d, i)                                                     \
+#define SY_ACCUMULATORS_32(d, i)                                                      \
   SY_ACCUMULATORS_8(d, i), SY_ACCUMULATORS_8(d, i + 8), SY_ACCUMULATORS_8(d, i + 16), \
       SY_ACCUMULATORS_8(d, i + 24)
-#define SY_REGISTERS_0_63                                                     \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "    \
-  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, "    \
-  "%30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, "    \
-  "%44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, "    \
-  "%58, %59, %60, %61, %62, %63"
-#define SY_REGISTERS_64_95 \
-  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, " \
-  "%76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, " \
-  "%88, %89, %90, %91, %92, %93, %94, %95"
-#define SY_REGISTERS_96_127 \
-  "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, " \
-  "%108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, " \
-  "%120, %121, %122, %123, %124, %125, %126, %127"
+#define SY_REGISTERS_0_31                                        \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, "           \
+  "%12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, " \
+  "%24, %25, %26, %27, %28, %29, %30, %31"
+#define SY_REGISTERS_0_63                                            \
+  SY_REGISTERS_0_31                                                  \
+      ", "                                                           \
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, " \
+      "%44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, " \
+      "%56, %57, %58, %59, %60, %61, %62, %63"
+#define SY_REGISTERS_64_127                                                  \
+  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, "             \
+  "%76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, "             \
+  "%88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, "             \
+  "%100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
+  "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, " \
+  "%124, %125, %126, %127"
 
 // 64 rows x 128 columns x 32 values of K, E4M3. `add` 0 overwrites d.
 __device__ __forceinline__ void WgmmaE4m3(float (&d)[64], std::uint64_t a, std::uint64_t b,
@@ -74,25 +77,13 @@ __device__ __forceinline__ void WgmmaE4m3(float (&d)[64], std::uint64_t a, std::
       : "l"(a), "l"(b), "r"(add));
 }
 
-// 64 rows x 192 columns x 32 values of K, E4M3. `add` 0 overwrites d.
-__device__ __forceinline__ void WgmmaE4m3(float (&d)[96], std::uint64_t a, std::uint64_t b,
-                                              int add) {
-  asm volatile(
-      "{.reg .pred p;\nsetp.ne.b32 p, %98, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n192k32.f32.e4m3.e4m3 {" SY_REGISTERS_0_63
-      ", " SY_REGISTERS_64_95 "}, %96, %97, p, 1, 1;}"
-      : SY_ACCUMULATORS_32(d, 0), SY_ACCUMULATORS_32(d, 32), SY_ACCUMULATORS_32(d, 64)
-      : "l"(a), "l"(b), "r"(add));
-}
-
 // 64 rows x 256 columns x 16 values of K, BF16. `add` 0 overwrites d.
 __device__ __forceinline__ void WgmmaBf16(float (&d)[128], std::uint64_t a, std::uint64_t b,
-                                              int add) {
+                                          int add) {
   asm volatile(
       "{.reg .pred p;\nsetp.ne.b32 p, %130, 0;\n"
       "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" SY_REGISTERS_0_63
-      ", " SY_REGISTERS_64_95 ", " SY_REGISTERS_96_127
-      "}, %128, %129, p, 1, 1, 0, 0;}"
+      ", " SY_REGISTERS_64_127 "}, %128, %129, p, 1, 1, 0, 0;}"
       : SY_ACCUMULATORS_32(d, 0), SY_ACCUMULATORS_32(d, 32), SY_ACCUMULATORS_32(d, 64),
         SY_ACCUMULATORS_32(d, 96)
       : "l"(a), "l"(b), "r"(add));
@@ -101,7 +92,7 @@ __device__ __forceinline__ void WgmmaBf16(float (&d)[128], std::uint64_t a, std:
 #undef SY_ACCUMULATORS_8
 #undef SY_ACCUMULATORS_32
 #undef SY_REGISTERS_0_63
-#undef SY_REGISTERS_64_95
-#undef SY_REGISTERS_96_127
+#undef SY_REGISTERS_0_31
+#undef SY_REGISTERS_64_127
 
 }  // namespace switchyard::cuda::sm90

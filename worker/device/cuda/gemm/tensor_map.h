@@ -2,10 +2,10 @@
 // 128-byte swizzle. The driver's encoder is looked up at run time; nothing links against libcuda.
 #pragma once
 
+#include <cstdint>
+
 #include <cuda.h>
 #include <cuda_runtime.h>
-
-#include <cstdint>
 
 namespace switchyard::cuda {
 
@@ -13,7 +13,8 @@ struct ByteMatrices {
   const void* data = nullptr;  // 16-aligned
   std::int64_t row_bytes = 0;  // a multiple of 16, and the distance of rows
   std::int64_t rows = 0;       // of one matrix; boxes read zeros beyond it
-  std::int64_t count = 0;      // matrices, one behind the other; 0: the map has two dimensions
+  std::int64_t count = 0;      // matrices; 0: the map has two dimensions
+  std::int64_t step_rows = 0;  // from one matrix to the next; 0: `rows`
 };
 
 // Errors: cudaErrorNotSupported if the driver has no encoder, cudaErrorInvalidValue if it refuses
