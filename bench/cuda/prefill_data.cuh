@@ -67,6 +67,7 @@ struct ReferenceArgs {
   const float* a_scales;  // null: BF16
   const float* b_scales;
   const __nv_bfloat16* out;
+  const std::int32_t* index;  // null: row r is row r of a
   std::int64_t rows;
   int n;
   int k;
@@ -77,7 +78,8 @@ __device__ inline double2 Element(const ReferenceArgs& args, std::int64_t row, i
                                   int column) {
   double sum = 0;
   double squares = 0;
-  const std::int64_t from_a = row * args.k;
+  const std::int64_t source = args.index == nullptr ? row : args.index[row];
+  const std::int64_t from_a = source * args.k;
   const std::int64_t from_b = (std::int64_t{expert} * args.n + column) * args.k;
   for (int k = threadIdx.x % 32; k < args.k; k += 32) {
     double product = 0;
@@ -87,7 +89,7 @@ __device__ inline double2 Element(const ReferenceArgs& args, std::int64_t row, i
           (std::int64_t{expert} * (args.n / 128) + column / 128) * blocks + k / 128;
       product = static_cast<double>(static_cast<const __nv_fp8_e4m3*>(args.a)[from_a + k]) *
                 static_cast<double>(static_cast<const __nv_fp8_e4m3*>(args.b)[from_b + k]) *
-                static_cast<double>(args.a_scales[k / 128 * args.rows + row]) *
+                static_cast<double>(args.a_scales[k / 128 * args.rows + source]) *
                 static_cast<double>(args.b_scales[b_block]);
     } else {
       product = static_cast<double>(
@@ -163,6 +165,14 @@ __global__ void CheckSwigluRows(const ReferenceArgs args, const SwigluOut out,
     atomicAdd(&result->error2, off * off);
     atomicAdd(&result->value2, expected[column] * expected[column]);
     if (!fits) atomicAdd(&result->wrong, 1ULL);
+  }
+}
+
+__global__ void CountDifferences(const std::uint16_t* one, const std::uint16_t* other,
+                                 std::int64_t count, unsigned long long* differences) {
+  for (std::int64_t i = blockIdx.x * std::int64_t{blockDim.x} + threadIdx.x; i < count;
+       i += std::int64_t{gridDim.x} * blockDim.x) {
+    if (one[i] != other[i]) atomicAdd(differences, 1ULL);
   }
 }
 

@@ -7,7 +7,7 @@
 //   recorded    DeepGEMM 54e2261 on one H200, burst, 2026-11-22
 //   floor       operations at the nominal 1979 (FP8) or 989 (BF16) TFLOPS
 //
-//   prefill_gemm_bench [small | part of the names of timed cases, for example "fp8 4 x 8192"]
+//   prefill_gemm_bench [small | part of the names of timed cases] [contiguous | gathered]
 //
 // Exit status: 0 if every case is right, 1 if one is wrong, 3 on a CUDA error, 9 if a case takes
 // longer than 30 s.
@@ -30,6 +30,8 @@ namespace {
 constexpr std::int64_t kFlushBytes = std::int64_t{8} << 30;
 constexpr int kBurstRuns = 15;
 constexpr int kSustainedRuns = 40;
+constexpr int kIdleMicroseconds = 300000;  // before a timed case: the chip's power budget recovers
+constexpr int kReplays = 10000;            // of untimed cases
 constexpr int kSampledRows = 96;
 constexpr std::int64_t kRowsMax = 40960;
 constexpr int kGuardRows = 256;  // behind the last expert, which nothing may touch
@@ -69,6 +71,7 @@ struct Kernel {
   RunFp8 fp8;
   RunBf16 bf16;
   RunSwiglu swiglu;
+  bool gather;  // rows of a by index, in random order within an expert's rising list
 };
 
 struct Buffers {
@@ -79,6 +82,7 @@ struct Buffers {
   std::uint16_t* out;
   float* out_scales;
   std::int32_t* row_ends;
+  std::int32_t* index;
   std::uint32_t* workspace;
   std::uint8_t* flush;
   std::int64_t* sampled;
@@ -101,6 +105,7 @@ Buffers AllocateAll() {
   Allocate(&buffers.out, kRowsMax * 7168);
   Allocate(&buffers.out_scales, kRowsMax * 56);
   Allocate(&buffers.row_ends, 1024);
+  Allocate(&buffers.index, kRowsMax);
   Allocate(&buffers.workspace, 1);
   Require(cudaMemset(buffers.workspace, 0, sizeof(std::uint32_t)), "clear");
   Allocate(&buffers.flush, kFlushBytes);
@@ -114,9 +119,10 @@ Buffers AllocateAll() {
 struct Segments {
   std::vector<std::int32_t> ends;
   std::vector<std::int64_t> checked;
-  std::vector<int> experts;  // of the checked rows
-  std::int64_t used = 0;     // rows with the padding
-  std::int64_t real = 0;     // rows without
+  std::vector<int> experts;         // of the checked rows
+  std::vector<std::int32_t> index;  // for gathered rows; padding has none
+  std::int64_t used = 0;            // rows with the padding
+  std::int64_t real = 0;            // rows without
 };
 
 // All rows of small cases; else rows spread over all, with the first and last of each expert.
@@ -138,6 +144,23 @@ Segments Lay(const std::vector<int>& rows) {
     segments.used += (rows[e] + 127) / 128 * 128;
   }
   return segments;
+}
+
+// For every row a random row that is no padding, in rising order within an expert.
+void DrawIndex(const std::vector<int>& rows, Segments* segments) {
+  std::vector<std::int32_t> real;
+  for (std::size_t e = 0; e < rows.size(); ++e) {
+    for (int row = 0; row < rows[e]; ++row) real.push_back(segments->ends[e] - rows[e] + row);
+  }
+  segments->index.assign(static_cast<std::size_t>(segments->used + kGuardRows), -1);
+  for (std::size_t e = 0; e < rows.size(); ++e) {
+    const auto end = segments->index.begin() + segments->ends[e];
+    for (auto at = end - rows[e]; at != end; ++at) {
+      *at =
+          real[Hash(static_cast<std::uint64_t>(at - segments->index.begin()) + 991) % real.size()];
+    }
+    std::sort(end - rows[e], end);
+  }
 }
 
 template <typename T>
@@ -166,6 +189,7 @@ void Fill(const Case& c, const Segments& segments, const Buffers& buffers) {
                                  segments.ends[e]);
   }
   Upload(buffers.row_ends, segments.ends);
+  Upload(buffers.index, segments.index);
   Upload(buffers.sampled, segments.checked);
   Upload(buffers.sampled_experts, segments.experts);
   Require(cudaDeviceSynchronize(), "fill");
@@ -179,23 +203,34 @@ cudaError_t Launch(const Kernel& kernel, const Case& c, const Segments& segments
                                  .rows = segments.used + kGuardRows,
                                  .n = c.n,
                                  .k = c.k};
+  cuda::PrefillGather gather;
+  if (kernel.gather) {
+    gather = {.rows = buffers.index,
+              .source_rows = shape.rows,
+              .row_bytes = std::int64_t{c.k} * (c.fp8() ? 1 : 2),
+              .scales_row = 1,
+              .scales_block = shape.rows};
+  }
   if (c.product == Product::kFp8) {
     return kernel.fp8({.shape = shape,
                        .a = buffers.a,
                        .a_scales = buffers.a_scales,
+                       .gather = gather,
                        .b = buffers.b,
                        .b_scales = buffers.b_scales,
                        .out = buffers.out},
                       stream);
   }
   if (c.product == Product::kBf16) {
-    return kernel.bf16({.shape = shape, .a = buffers.a, .b = buffers.b, .out = buffers.out},
-                       stream);
+    return kernel.bf16(
+        {.shape = shape, .a = buffers.a, .gather = gather, .b = buffers.b, .out = buffers.out},
+        stream);
   }
   const std::int64_t half = c.n / 2;
   cuda::PrefillFp8Swiglu product{.shape = shape,
                                  .a = buffers.a,
                                  .a_scales = buffers.a_scales,
+                                 .gather = gather,
                                  .gate = buffers.b,
                                  .up = buffers.b + half * c.k,
                                  .expert_rows = c.n,
@@ -224,6 +259,7 @@ bool Check(const Kernel& kernel, const Case& c, const Segments& segments, const 
                            .a_scales = c.fp8() ? buffers.a_scales : nullptr,
                            .b_scales = buffers.b_scales,
                            .out = reinterpret_cast<const __nv_bfloat16*>(buffers.out),
+                           .index = kernel.gather ? buffers.index : nullptr,
                            .rows = rows,
                            .n = c.n,
                            .k = c.k};
@@ -252,6 +288,38 @@ bool Check(const Kernel& kernel, const Case& c, const Segments& segments, const 
                 result.checked, changed);
   }
   return right;
+}
+
+// Whether a captured launch leaves the same bits however often it is replayed.
+bool ReplaysAlike(const Kernel& kernel, const Case& c, const Segments& segments,
+                  const Buffers& buffers) {
+  const std::int64_t words = segments.used * c.out_row_bytes() / 2;
+  auto* first = reinterpret_cast<std::uint16_t*>(buffers.flush);
+  Require(
+      cudaMemcpy(first, buffers.out, static_cast<std::size_t>(words) * 2, cudaMemcpyDeviceToDevice),
+      "copy");
+  cudaStream_t stream = nullptr;
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  Require(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+  Require(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
+  Require(Launch(kernel, c, segments, buffers, stream), "launch");
+  Require(cudaStreamEndCapture(stream, &graph), "capture");
+  Require(cudaGraphInstantiate(&executable, graph, 0), "graph");
+  for (int i = 0; i < kReplays; ++i) Require(cudaGraphLaunch(executable, stream), "replay");
+  Require(cudaMemsetAsync(buffers.changed, 0, sizeof(unsigned long long), stream), "clear");
+  CountDifferences<<<264, 512, 0, stream>>>(first, buffers.out, words, buffers.changed);
+  unsigned long long differences = 0;
+  Require(cudaStreamSynchronize(stream), "replay");
+  Require(cudaMemcpy(&differences, buffers.changed, sizeof differences, cudaMemcpyDeviceToHost),
+          "compare");
+  Require(cudaGraphExecDestroy(executable), "graph");
+  Require(cudaGraphDestroy(graph), "graph");
+  Require(cudaStreamDestroy(stream), "stream");
+  if (differences != 0) {
+    std::printf("WRONG: %llu words differ after %d replays\n", differences, kReplays);
+  }
+  return differences == 0;
 }
 
 struct Times {
@@ -305,23 +373,26 @@ bool Has(const Kernel& kernel, Product product) {
 }
 
 bool Run(const std::vector<Kernel>& kernels, const Case& c, const Buffers& buffers, bool timed) {
-  const Segments segments = Lay(c.rows);
+  Segments segments = Lay(c.rows);
+  DrawIndex(c.rows, &segments);
   Fill(c, segments, buffers);
   bool right = true;
   for (const Kernel& kernel : kernels) {
     if (!Has(kernel, c.product)) continue;
     alarm(30);
     double relative = 0;
-    const bool fits = Check(kernel, c, segments, buffers, &relative);
+    const bool fits = Check(kernel, c, segments, buffers, &relative) &&
+                      (timed || ReplaysAlike(kernel, c, segments, buffers));
     right = right && fits;
     std::printf("%-26s %-14s %s error %.5f", Name(c).c_str(), kernel.name.c_str(),
                 fits ? "right" : "WRONG", relative);
     if (timed && fits) {
+      usleep(kIdleMicroseconds);
       const Times times = Measure(kernel, c, segments, buffers);
       const double tera = 2.0 * static_cast<double>(segments.real) * c.n * c.k / 1e6;
       std::printf(" | burst %8.1f us (best %8.1f) %6.0f TFLOPS", times.burst_us, times.best_us,
                   tera / times.burst_us);
-      if (c.recorded > 0) {
+      if (c.recorded > 0 && !kernel.gather) {
         std::printf(" = %.3f of %.0f recorded", tera / times.burst_us / c.recorded, c.recorded);
       }
       std::printf(" | sustained %6.0f | floor %.1f us", tera / times.sustained_us,
@@ -367,8 +438,10 @@ std::vector<Case> TimedCases() {
 }  // namespace
 
 // Only timed cases whose name contains `filter`; only the untimed small ones if it is "small"; all
-// if it is empty.
-int RunAll(const std::vector<Kernel>& kernels, const std::string& filter) {
+// if it is empty. Only kernels whose name contains `layout`.
+int RunAll(std::vector<Kernel> kernels, const std::string& filter, const std::string& layout) {
+  std::erase_if(
+      kernels, [&](const Kernel& kernel) { return kernel.name.find(layout) == std::string::npos; });
   signal(SIGALRM, OnAlarm);
   alarm(30);
   const Buffers buffers = AllocateAll();
@@ -390,8 +463,10 @@ int RunAll(const std::vector<Kernel>& kernels, const std::string& filter) {
 #ifndef PREFILL_BENCH_AS_LIBRARY
 int main(int argc, char** argv) {
   return switchyard::bench::RunAll(
-      {{"", switchyard::cuda::LaunchPrefillFp8, switchyard::cuda::LaunchPrefillBf16,
-        switchyard::cuda::LaunchPrefillFp8Swiglu}},
-      argc > 1 ? argv[1] : "");
+      {{"contiguous", switchyard::cuda::LaunchPrefillFp8, switchyard::cuda::LaunchPrefillBf16,
+        switchyard::cuda::LaunchPrefillFp8Swiglu, false},
+       {"gathered", switchyard::cuda::LaunchPrefillFp8, switchyard::cuda::LaunchPrefillBf16,
+        switchyard::cuda::LaunchPrefillFp8Swiglu, true}},
+      argc > 1 ? argv[1] : "", argc > 2 ? argv[2] : "");
 }
 #endif

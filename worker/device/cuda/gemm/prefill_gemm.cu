@@ -4,8 +4,9 @@
 namespace switchyard::cuda {
 
 cudaError_t LaunchPrefillFp8(const PrefillFp8& product, cudaStream_t stream) {
-  if (!IsValid(product.shape) || !IsAligned(product.a) || !IsAligned(product.a_scales) ||
-      !IsAligned(product.b) || product.b_scales == nullptr || !IsAligned(product.out)) {
+  if (!IsValid(product.shape) || !IsValid(product.gather, true) || !IsAligned(product.a) ||
+      !IsValidScales(product.a_scales, product.gather) || !IsAligned(product.b) ||
+      product.b_scales == nullptr || !IsAligned(product.out)) {
     return cudaErrorInvalidValue;
   }
   PrefillArgs args = {};
@@ -13,7 +14,7 @@ cudaError_t LaunchPrefillFp8(const PrefillFp8& product, cudaStream_t stream) {
   args.b_scales[0] = product.b_scales;
   args.b_scales[1] = product.b_scales;
   args.out = product.out;
-  return LaunchPrefillAs<PrefillKind::kFp8>(product.shape,
+  return LaunchPrefillAs<PrefillKind::kFp8>(product.shape, product.gather,
                                             {.a = product.a,
                                              .row_bytes = product.shape.k,
                                              .b = {product.b, product.b},
@@ -22,13 +23,13 @@ cudaError_t LaunchPrefillFp8(const PrefillFp8& product, cudaStream_t stream) {
 }
 
 cudaError_t LaunchPrefillBf16(const PrefillBf16& product, cudaStream_t stream) {
-  if (!IsValid(product.shape) || !IsAligned(product.a) || !IsAligned(product.b) ||
-      !IsAligned(product.out)) {
+  if (!IsValid(product.shape) || !IsValid(product.gather, false) || !IsAligned(product.a) ||
+      !IsAligned(product.b) || !IsAligned(product.out)) {
     return cudaErrorInvalidValue;
   }
   PrefillArgs args = {};
   args.out = product.out;
-  return LaunchPrefillAs<PrefillKind::kBf16>(product.shape,
+  return LaunchPrefillAs<PrefillKind::kBf16>(product.shape, product.gather,
                                              {.a = product.a,
                                               .row_bytes = std::int64_t{product.shape.k} * 2,
                                               .b = {product.b, product.b},
@@ -37,9 +38,10 @@ cudaError_t LaunchPrefillBf16(const PrefillBf16& product, cudaStream_t stream) {
 }
 
 cudaError_t LaunchPrefillFp8Swiglu(const PrefillFp8Swiglu& product, cudaStream_t stream) {
-  if (!IsValid(product.shape) || !IsAligned(product.a) || !IsAligned(product.a_scales) ||
-      !IsAligned(product.gate) || !IsAligned(product.up) || product.gate_scales == nullptr ||
-      product.up_scales == nullptr || !IsAligned(product.out) || !IsAligned(product.out_scales) ||
+  if (!IsValid(product.shape) || !IsValid(product.gather, true) || !IsAligned(product.a) ||
+      !IsValidScales(product.a_scales, product.gather) || !IsAligned(product.gate) ||
+      !IsAligned(product.up) || product.gate_scales == nullptr || product.up_scales == nullptr ||
+      !IsAligned(product.out) || !IsAligned(product.out_scales) ||
       product.expert_rows < product.shape.n || product.expert_rows % kBoxRows != 0) {
     return cudaErrorInvalidValue;
   }
@@ -49,7 +51,7 @@ cudaError_t LaunchPrefillFp8Swiglu(const PrefillFp8Swiglu& product, cudaStream_t
   args.b_scales[1] = product.up_scales;
   args.out = product.out;
   args.out_scales = product.out_scales;
-  return LaunchPrefillAs<PrefillKind::kFp8Swiglu>(product.shape,
+  return LaunchPrefillAs<PrefillKind::kFp8Swiglu>(product.shape, product.gather,
                                                   {.a = product.a,
                                                    .row_bytes = product.shape.k,
                                                    .b = {product.gate, product.up},

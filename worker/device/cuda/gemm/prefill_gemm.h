@@ -30,7 +30,8 @@ inline constexpr std::int64_t kSegmentRows = 128;  // experts begin at multiples
 
 struct PrefillShape {
   const std::int32_t* row_ends = nullptr;  // device, [experts], ascending
-  // Device, one word, zero before the first launch that is given it; every launch leaves it zero.
+  // Device, one word, zero before the first launch that is given it; every launch that
+  // ends leaves it zero.
   // Launches that may run at the same time have one each.
   std::uint32_t* workspace = nullptr;
   std::int32_t experts = 0;  // > 0
@@ -39,12 +40,23 @@ struct PrefillShape {
   std::int32_t k = 0;        // a multiple of 128, at least 256
 };
 
+// Rows of `a` that do not stand together: row r of the layout above is row rows[r] of `a`.
+struct PrefillGather {
+  const std::int32_t* rows =
+      nullptr;                    // device, [shape.rows]; null: `a` has the layout above itself
+  std::int64_t source_rows = 0;   // of `a`; an index outside (as padding may have) reads row 0
+  std::int64_t row_bytes = 0;     // from one row of `a` to the next, a multiple of 16; `a` < 64 GiB
+  std::int64_t scales_row = 0;    // FP8: values from the scales of one row to those of the next
+  std::int64_t scales_block = 0;  // FP8: from the scale of one block of 128 to that of the next
+};
+
 // FP8 (E4M3) rows with a scale for each 128 values, weights with a scale for each 128 x 128. Sums
 // of 128 products come from the tensor cores, and are added in FP32 times both scales.
 struct PrefillFp8 {
   PrefillShape shape;
   const void* a = nullptr;          // [rows, k], 16-aligned
   const float* a_scales = nullptr;  // [k / 128, rows]: rows fastest, as the copy engine takes them
+  PrefillGather gather;
   const void* b = nullptr;          // [experts, n, k], 16-aligned
   const float* b_scales = nullptr;  // [experts, n / 128, k / 128]
   void* out = nullptr;              // BF16 [rows, n], 16-aligned
@@ -55,6 +67,7 @@ struct PrefillFp8 {
 struct PrefillBf16 {
   PrefillShape shape;
   const void* a = nullptr;  // [rows, k], 16-aligned
+  PrefillGather gather;
   const void* b = nullptr;  // [experts, n, k], 16-aligned
   void* out = nullptr;      // BF16 [rows, n], 16-aligned
 };
@@ -71,6 +84,7 @@ struct PrefillFp8Swiglu {
   PrefillShape shape;
   const void* a = nullptr;          // as PrefillFp8
   const float* a_scales = nullptr;  // as PrefillFp8
+  PrefillGather gather;
   // Expert e's rows begin expert_rows * e behind these; [n, k] each, 16-aligned. expert_rows is n
   // where gate and up are tensors apart, 2 n where they are halves of one; a multiple of 128.
   const void* gate = nullptr;

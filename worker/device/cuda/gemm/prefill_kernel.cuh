@@ -1,6 +1,7 @@
 // The grouped product of prefill on Hopper: one persistent block of three warpgroups on each SM.
 //
 //   warpgroup 2, warp 0   takes tiles and copies operands and scales into a ring of stages
+//                 warps 1 to 3  gather rows of A, where these do not stand together
 //   warpgroups 0 and 1    64 rows of the tile each: products, scaling, rounding, store
 //
 // A stage holds 128 bytes of K: 128 rows of A, 2 x 128 rows of B, the 128 scales of A and the two
@@ -16,22 +17,24 @@
 #include <cuda.h>
 
 #include "worker/device/cuda/gemm/prefill_consumers.cuh"
+#include "worker/device/cuda/gemm/prefill_gather.cuh"
 #include "worker/device/cuda/gemm/prefill_producer.cuh"
 #include "worker/device/cuda/gemm/prefill_shared.cuh"
 #include "worker/device/cuda/gemm/sm90_pipeline.cuh"
 
 namespace switchyard::cuda {
 
-template <int Cluster, int Stages>
+template <bool Gather, int Cluster, int Stages>
 __device__ void StartPipeline(PrefillShared<Stages>* shared) {
   if (threadIdx.x == 0) {
     if (sm90::SharedAddress(shared) % 1024 != 0) __trap();
     for (int i = 0; i < Stages; ++i) {
-      sm90::BarrierInit(sm90::SharedAddress(&shared->full[i]), 1);
+      sm90::BarrierInit(sm90::SharedAddress(&shared->full[i]), Gather ? 1 + kGatherWarps : 1);
       sm90::BarrierInit(sm90::SharedAddress(&shared->empty[i]), kConsumerWarps * Cluster);
     }
     for (int i = 0; i < kUnitSlots; ++i) {
       sm90::BarrierInit(sm90::SharedAddress(&shared->unit_full[i]), 1);
+      sm90::BarrierInit(sm90::SharedAddress(&shared->gather_full[i]), 1);
     }
     sm90::FenceBarrierInit();
   }
@@ -42,13 +45,13 @@ __device__ void StartPipeline(PrefillShared<Stages>* shared) {
   }
 }
 
-template <PrefillKind Kind, int Cluster, int Stages>
+template <PrefillKind Kind, bool Gather, int Cluster, int Stages>
 __global__ void __launch_bounds__(kPrefillThreads, 1)
     PrefillKernel(const __grid_constant__ PrefillArgs args, const __grid_constant__ CUtensorMap a,
                   const __grid_constant__ CUtensorMap b0, const __grid_constant__ CUtensorMap b1) {
   extern __shared__ __align__(1024) std::uint8_t memory[];
   auto* shared = reinterpret_cast<PrefillShared<Stages>*>(memory);
-  StartPipeline<Cluster>(shared);
+  StartPipeline<Gather, Cluster>(shared);
   sm90::WaitForPreviousKernel();
   if (threadIdx.x < 32 * kConsumerWarps) {
     sm90::RaiseRegisters<224>();
@@ -59,8 +62,11 @@ __global__ void __launch_bounds__(kPrefillThreads, 1)
     }
   } else {
     sm90::LowerRegisters<56>();
-    if (threadIdx.x / 32 == kConsumerWarps) {
-      Produce<Kind, Cluster>(args, {.a = &a, .b = {&b0, &b1}}, shared);
+    const int warp = static_cast<int>(threadIdx.x / 32) - kConsumerWarps;
+    if (warp == 0) {
+      Produce<Kind, Gather, Cluster>(args, {.a = &a, .b = {&b0, &b1}}, shared);
+    } else if constexpr (Gather) {
+      Gatherer<Kind != PrefillKind::kBf16, Stages>(args, args.gathered, warp - 1, shared).Run();
     }
   }
   // Neither block leaves while the other one still arrives at its barriers.

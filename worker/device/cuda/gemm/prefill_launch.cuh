@@ -22,14 +22,27 @@ inline bool IsValid(const PrefillShape& shape) {
          shape.k % 128 == 0;
 }
 
+inline bool IsValid(const PrefillGather& gather, bool fp8) {
+  if (gather.rows == nullptr) return true;
+  return gather.source_rows > 0 && gather.source_rows < (std::int64_t{1} << 31) &&
+         gather.row_bytes > 0 && gather.row_bytes % 16 == 0 &&
+         gather.source_rows <= (std::int64_t{1} << 36) / gather.row_bytes &&
+         (!fp8 || (gather.scales_row > 0 && gather.scales_block > 0));
+}
+
+// Scales that the copy engine takes stand at multiples of 16 bytes, gathered ones anywhere.
+inline bool IsValidScales(const float* scales, const PrefillGather& gather) {
+  return gather.rows != nullptr ? scales != nullptr : IsAligned(scales);
+}
+
 inline constexpr int kPrefillCluster = 2;
 inline constexpr int kPrefillStages = 4;
 
 // One block on each SM, in whole clusters.
-template <PrefillKind Kind>
+template <PrefillKind Kind, bool Gather>
 cudaError_t LaunchPersistent(const PrefillArgs& args, const CUtensorMap& a, const CUtensorMap& b0,
                              const CUtensorMap& b1, cudaStream_t stream) {
-  const auto kernel = PrefillKernel<Kind, kPrefillCluster, kPrefillStages>;
+  const auto kernel = PrefillKernel<Kind, Gather, kPrefillCluster, kPrefillStages>;
   constexpr std::size_t kBytes = sizeof(PrefillShared<kPrefillStages>);
   int device = 0;
   int processors = 0;
@@ -63,13 +76,16 @@ struct PrefillOperands {
 
 // Fills in what follows from the shape and the operands, and launches.
 template <PrefillKind Kind>
-cudaError_t LaunchPrefillAs(const PrefillShape& shape, const PrefillOperands& operands,
-                            PrefillArgs args, cudaStream_t stream) {
+cudaError_t LaunchPrefillAs(const PrefillShape& shape, const PrefillGather& gather,
+                            const PrefillOperands& operands, PrefillArgs args,
+                            cudaStream_t stream) {
   if (shape.rows == 0) return cudaSuccess;
-  CUtensorMap a;
+  CUtensorMap a = {};
   CUtensorMap b[2];
-  cudaError_t error =
-      EncodeTensorMap({operands.a, operands.row_bytes, shape.rows, 0, 0}, kTileRows, &a);
+  cudaError_t error = cudaSuccess;
+  if (gather.rows == nullptr) {
+    error = EncodeTensorMap({operands.a, operands.row_bytes, shape.rows, 0, 0}, kTileRows, &a);
+  }
   for (int i = 0; i < 2 && error == cudaSuccess; ++i) {
     error = EncodeTensorMap(
         {operands.b[i], operands.row_bytes, shape.n, shape.experts, operands.b_expert_rows},
@@ -89,8 +105,15 @@ cudaError_t LaunchPrefillAs(const PrefillShape& shape, const PrefillOperands& op
   args.n = shape.n;
   args.k_blocks = static_cast<int>(operands.row_bytes / kStageDepth);
   args.band = 8;
+  args.out_scales_row = shape.rows;
+  args.gather = gather;
+  args.gathered = operands.a;
+  if (gather.rows != nullptr) {
+    args.a_scales_row = gather.scales_block;
+    return LaunchPersistent<Kind, true>(args, a, b[0], b[1], stream);
+  }
   args.a_scales_row = shape.rows;
-  return LaunchPersistent<Kind>(args, a, b[0], b[1], stream);
+  return LaunchPersistent<Kind, false>(args, a, b[0], b[1], stream);
 }
 
 }  // namespace switchyard::cuda

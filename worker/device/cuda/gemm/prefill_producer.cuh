@@ -79,8 +79,9 @@ struct OperandMaps {
   const CUtensorMap* b[2];
 };
 
-// Starts the copies of block `k` of K of a tile into a stage. One thread calls it.
-template <bool Fp8, int Cluster, typename Operands>
+// Starts the copies of block `k` of K of a tile into a stage, without A if that is gathered. One
+// thread calls it.
+template <bool Fp8, bool Gather, int Cluster, typename Operands>
 __device__ __forceinline__ void CopyStage(const PrefillArgs& args, const OperandMaps& maps,
                                           const Tile& tile, int k, int rank, Operands* to,
                                           float* a_scales, std::uint64_t* full_barrier) {
@@ -88,8 +89,12 @@ __device__ __forceinline__ void CopyStage(const PrefillArgs& args, const Operand
   const int depth = k * kStageDepth;
   const int row0 = tile.column_block * args.b_step;
   const int row1 = row0 + args.b_second;
-  sm90::BarrierArriveExpect(full, sizeof(Operands) + (Fp8 ? kTileRows * sizeof(float) : 0));
-  sm90::CopyBoxIn(sm90::SharedAddress(to->a), maps.a, depth, tile.first_row, full);
+  if constexpr (Gather) {
+    sm90::BarrierArriveExpect(full, sizeof(to->b));
+  } else {
+    sm90::BarrierArriveExpect(full, sizeof(Operands) + (Fp8 ? kTileRows * sizeof(float) : 0));
+    sm90::CopyBoxIn(sm90::SharedAddress(to->a), maps.a, depth, tile.first_row, full);
+  }
   if (Cluster > 1 && tile.paired) {
     sm90::CopyBoxInto(sm90::SharedAddress(to->b[rank]), rank == 0 ? maps.b[0] : maps.b[1], depth,
                       rank == 0 ? row0 : row1, tile.expert, full, 3);
@@ -97,14 +102,14 @@ __device__ __forceinline__ void CopyStage(const PrefillArgs& args, const Operand
     sm90::CopyBoxIn(sm90::SharedAddress(to->b[0]), maps.b[0], depth, row0, tile.expert, full);
     sm90::CopyBoxIn(sm90::SharedAddress(to->b[1]), maps.b[1], depth, row1, tile.expert, full);
   }
-  if (Fp8) {
+  if (Fp8 && !Gather) {
     sm90::CopyIn(sm90::SharedAddress(a_scales),
                  args.a_scales + k * args.a_scales_row + tile.first_row, kTileRows * sizeof(float),
                  full);
   }
 }
 
-template <PrefillKind Kind, int Cluster, int Stages>
+template <PrefillKind Kind, bool Gather, int Cluster, int Stages>
 __device__ void Produce(const PrefillArgs& args, const OperandMaps& maps,
                         PrefillShared<Stages>* shared) {
   constexpr bool kFp8 = Kind != PrefillKind::kBf16;
@@ -114,8 +119,18 @@ __device__ void Produce(const PrefillArgs& args, const OperandMaps& maps,
                          rank);
   UnitQueue<Cluster, PrefillShared<Stages>> units(args.units_taken, walk.Total(), rank, shared);
   StageCursor at{.stage = 0, .phase = 1};
+  StageCursor slot;
+  auto tell_gatherers = [&](int row) {
+    if (!Gather) return;
+    if (lane == 0) {
+      shared->gather_row[slot.stage] = row;
+      sm90::BarrierArrive(sm90::SharedAddress(&shared->gather_full[slot.stage]));
+    }
+    slot.template Advance<kUnitSlots>();
+  };
   for (; !units.done(); units.Take()) {
     const Tile tile = walk.At(units.unit());
+    tell_gatherers(tile.first_row);
     units.Ask();
     float2 scales{0, 0};
 #pragma unroll 1  // copies of the loop would not fit the producer's registers
@@ -132,13 +147,14 @@ __device__ void Produce(const PrefillArgs& args, const OperandMaps& maps,
         note.column =
             tile.column_block * (Kind == PrefillKind::kFp8Swiglu ? kBoxRows : 2 * kBoxRows);
         note.b_scales = stage_scales;
-        CopyStage<kFp8, Cluster>(args, maps, tile, k, rank, &shared->stage[at.stage],
-                                 shared->a_scales[at.stage], &shared->full[at.stage]);
+        CopyStage<kFp8, Gather, Cluster>(args, maps, tile, k, rank, &shared->stage[at.stage],
+                                         shared->a_scales[at.stage], &shared->full[at.stage]);
       }
       __syncwarp();
       at.template Advance<Stages>();
     }
   }
+  tell_gatherers(-1);
   sm90::BarrierWait(sm90::SharedAddress(&shared->empty[at.stage]), at.phase);
   if (lane == 0) {
     shared->note[at.stage].kind = StageKind::kEnd;

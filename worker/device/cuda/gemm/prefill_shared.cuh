@@ -5,6 +5,7 @@
 
 #include <cuda_runtime.h>
 
+#include "worker/device/cuda/gemm/prefill_gemm.h"
 #include "worker/device/cuda/gemm/prefill_tiles.cuh"
 
 namespace switchyard::cuda {
@@ -14,6 +15,7 @@ inline constexpr int kTileColumns = 256;
 inline constexpr int kBoxRows = 128;  // of B: half of the columns
 inline constexpr int kBoxBytes = kBoxRows * kStageDepth;
 inline constexpr int kConsumerWarps = 8;
+inline constexpr int kGatherWarps = 3;
 inline constexpr int kPrefillThreads = 32 * (kConsumerWarps + 4);
 inline constexpr int kStoreBytes = 16 * 128;  // 16 rows x 64 columns of BF16
 inline constexpr int kUnitSlots = 8;  // more than the tiles by which the blocks of a cluster differ
@@ -41,6 +43,8 @@ struct alignas(1024) PrefillShared {
   std::uint64_t empty[Stages];
   std::uint64_t unit_full[kUnitSlots];
   int unit[kUnitSlots];
+  std::uint64_t gather_full[kUnitSlots];
+  int gather_row[kUnitSlots];  // first row of a tile for the gathering warps, -1: the end
 };
 
 // What runs on the tile: which products, and what becomes of them.
@@ -68,7 +72,10 @@ struct PrefillArgs {
   int b_expert_blocks;
   const float* b_scales[2];
   const float* a_scales;      // FP8
-  std::int64_t a_scales_row;  // values from one block of K to the next, also for out_scales
+  std::int64_t a_scales_row;  // values from one block of K to the next, with gathered rows too
+  PrefillGather gather;
+  const void* gathered;         // the `a` of gathered rows
+  std::int64_t out_scales_row;  // kFp8Swiglu, likewise
   void* out;
   float* out_scales;  // kFp8Swiglu
 };

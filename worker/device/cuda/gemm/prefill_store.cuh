@@ -123,7 +123,7 @@ __device__ __forceinline__ void StoreSwiglu(float (&gate)[64], const float (&up)
   __syncwarp();
   if (!tile.stored) return;
   if (lane % 4 == 0) {
-    float* to = args.out_scales + tile.column / 128 * args.a_scales_row + tile.row + lane / 4;
+    float* to = args.out_scales + tile.column / 128 * args.out_scales_row + tile.row + lane / 4;
     to[0] = scales[0].scale;
     to[8] = scales[1].scale;
   }

@@ -107,10 +107,6 @@ __device__ __forceinline__ void WaitForPreviousKernel() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
 }
 
-__device__ __forceinline__ void LetNextKernelStart() {
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-}
-
 // ---- copies into shared memory, whose bytes count at `barrier` ----
 
 __device__ __forceinline__ void PrefetchTensorMap(const CUtensorMap* map) {
@@ -154,6 +150,32 @@ __device__ __forceinline__ void CopyBoxInto(std::uint32_t to, const CUtensorMap*
       ".multicast::cluster [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(to),
       "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier), "h"(blocks)
       : "memory");
+}
+
+// ---- copies of a thread into shared memory, by groups ----
+
+__device__ __forceinline__ void Gather16(std::uint32_t to, const void* from) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from)
+               : "memory");
+}
+
+__device__ __forceinline__ void Gather4(std::uint32_t to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
+}
+
+__device__ __forceinline__ void CommitGathered() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+// Returns once at most `Pending` of the thread's groups are unfinished.
+template <int Pending>
+__device__ __forceinline__ void WaitGathered() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
+}
+
+// Between a thread's accesses to shared memory and those of the copy engine or the tensor cores.
+__device__ __forceinline__ void FenceSharedToAsync() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
 // ---- registers to shared memory ----
