@@ -4,9 +4,9 @@
 namespace switchyard::cuda {
 
 cudaError_t LaunchPrefillFp8(const PrefillFp8& product, cudaStream_t stream) {
-  if (!IsValid(product.shape) || !IsValid(product.gather, true) || !IsAligned(product.a) ||
-      !IsValidScales(product.a_scales, product.gather) || !IsAligned(product.b) ||
-      product.b_scales == nullptr || !IsAligned(product.out)) {
+  if (!IsValid(product.shape) || !IsValid(product.gather, product.shape.k, true) ||
+      !IsAligned(product.a) || !IsValidScales(product.a_scales, product.gather) ||
+      !IsAligned(product.b) || product.b_scales == nullptr || !IsAligned(product.out)) {
     return cudaErrorInvalidValue;
   }
   PrefillArgs args = {};
@@ -23,7 +23,8 @@ cudaError_t LaunchPrefillFp8(const PrefillFp8& product, cudaStream_t stream) {
 }
 
 cudaError_t LaunchPrefillBf16(const PrefillBf16& product, cudaStream_t stream) {
-  if (!IsValid(product.shape) || !IsValid(product.gather, false) || !IsAligned(product.a) ||
+  if (!IsValid(product.shape) ||
+      !IsValid(product.gather, std::int64_t{product.shape.k} * 2, false) || !IsAligned(product.a) ||
       !IsAligned(product.b) || !IsAligned(product.out)) {
     return cudaErrorInvalidValue;
   }
@@ -38,10 +39,10 @@ cudaError_t LaunchPrefillBf16(const PrefillBf16& product, cudaStream_t stream) {
 }
 
 cudaError_t LaunchPrefillFp8Swiglu(const PrefillFp8Swiglu& product, cudaStream_t stream) {
-  if (!IsValid(product.shape) || !IsValid(product.gather, true) || !IsAligned(product.a) ||
-      !IsValidScales(product.a_scales, product.gather) || !IsAligned(product.gate) ||
-      !IsAligned(product.up) || product.gate_scales == nullptr || product.up_scales == nullptr ||
-      !IsAligned(product.out) || !IsAligned(product.out_scales) ||
+  if (!IsValid(product.shape) || !IsValid(product.gather, product.shape.k, true) ||
+      !IsAligned(product.a) || !IsValidScales(product.a_scales, product.gather) ||
+      !IsAligned(product.gate) || !IsAligned(product.up) || product.gate_scales == nullptr ||
+      product.up_scales == nullptr || !IsAligned(product.out) || !IsAligned(product.out_scales) ||
       product.expert_rows < product.shape.n || product.expert_rows % kBoxRows != 0) {
     return cudaErrorInvalidValue;
   }

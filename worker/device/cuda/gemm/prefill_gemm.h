@@ -30,9 +30,8 @@ inline constexpr std::int64_t kSegmentRows = 128;  // experts begin at multiples
 
 struct PrefillShape {
   const std::int32_t* row_ends = nullptr;  // device, [experts], ascending
-  // Device, one word, zero before the first launch that is given it; every launch that
-  // ends leaves it zero.
-  // Launches that may run at the same time have one each.
+  // Device, one word, zero before the first launch that is given it; every launch that ends leaves
+  // it zero. Launches that may run at the same time have one each.
   std::uint32_t* workspace = nullptr;
   std::int32_t experts = 0;  // > 0
   std::int64_t rows = 0;     // capacity of `a` and `out`: a multiple of 128, below 2^31
@@ -42,8 +41,8 @@ struct PrefillShape {
 
 // Rows of `a` that do not stand together: row r of the layout above is row rows[r] of `a`.
 struct PrefillGather {
-  const std::int32_t* rows =
-      nullptr;                    // device, [shape.rows]; null: `a` has the layout above itself
+  // Device, [shape.rows]; null: `a` has the layout above itself.
+  const std::int32_t* rows = nullptr;
   std::int64_t source_rows = 0;   // of `a`; an index outside (as padding may have) reads row 0
   std::int64_t row_bytes = 0;     // from one row of `a` to the next, a multiple of 16; `a` < 64 GiB
   std::int64_t scales_row = 0;    // FP8: values from the scales of one row to those of the next
@@ -55,7 +54,7 @@ struct PrefillGather {
 struct PrefillFp8 {
   PrefillShape shape;
   const void* a = nullptr;          // [rows, k], 16-aligned
-  const float* a_scales = nullptr;  // [k / 128, rows]: rows fastest, as the copy engine takes them
+  const float* a_scales = nullptr;  // [k / 128, rows] (rows fastest: the copy engine), 16-aligned
   PrefillGather gather;
   const void* b = nullptr;          // [experts, n, k], 16-aligned
   const float* b_scales = nullptr;  // [experts, n / 128, k / 128]

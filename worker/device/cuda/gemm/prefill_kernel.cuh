@@ -1,8 +1,8 @@
 // The grouped product of prefill on Hopper: one persistent block of three warpgroups on each SM.
 //
-//   warpgroup 2, warp 0   takes tiles and copies operands and scales into a ring of stages
-//                 warps 1 to 3  gather rows of A, where these do not stand together
-//   warpgroups 0 and 1    64 rows of the tile each: products, scaling, rounding, store
+//   warpgroup 2, warp 0         takes tiles, copies operands and scales into a ring of stages
+//   warpgroup 2, warps 1 to 3   gather rows of A, where these do not stand together
+//   warpgroups 0 and 1          64 rows of the tile each: products, scaling, rounding, store
 //
 // A stage holds 128 bytes of K: 128 rows of A, 2 x 128 rows of B, the 128 scales of A and the two
 // of B. What a stage is for (which tile, or the end) travels in it, so consumers take nothing.
@@ -21,6 +21,7 @@
 #include "worker/device/cuda/gemm/prefill_producer.cuh"
 #include "worker/device/cuda/gemm/prefill_shared.cuh"
 #include "worker/device/cuda/gemm/sm90_pipeline.cuh"
+#include "worker/device/cuda/gemm/sm90_wgmma.cuh"
 
 namespace switchyard::cuda {
 

@@ -22,10 +22,11 @@ inline bool IsValid(const PrefillShape& shape) {
          shape.k % 128 == 0;
 }
 
-inline bool IsValid(const PrefillGather& gather, bool fp8) {
+// `row_bytes`: what a row of the product reads of `a`.
+inline bool IsValid(const PrefillGather& gather, std::int64_t row_bytes, bool fp8) {
   if (gather.rows == nullptr) return true;
   return gather.source_rows > 0 && gather.source_rows < (std::int64_t{1} << 31) &&
-         gather.row_bytes > 0 && gather.row_bytes % 16 == 0 &&
+         gather.row_bytes >= row_bytes && gather.row_bytes % 16 == 0 &&
          gather.source_rows <= (std::int64_t{1} << 36) / gather.row_bytes &&
          (!fp8 || (gather.scales_row > 0 && gather.scales_block > 0));
 }

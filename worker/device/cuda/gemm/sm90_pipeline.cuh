@@ -188,16 +188,4 @@ __device__ __forceinline__ void StoreMatrices(std::uint32_t row, std::uint32_t m
                : "memory");
 }
 
-// ---- registers of a warpgroup ----
-
-template <int Registers>
-__device__ __forceinline__ void RaiseRegisters() {
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Registers));
-}
-
-template <int Registers>
-__device__ __forceinline__ void LowerRegisters() {
-  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Registers));
-}
-
 }  // namespace switchyard::cuda::sm90

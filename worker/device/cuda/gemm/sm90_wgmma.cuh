@@ -11,6 +11,17 @@
 
 namespace switchyard::cuda::sm90 {
 
+// Every warp of a warpgroup calls one of these: registers go from one warpgroup to another.
+template <int Registers>
+__device__ __forceinline__ void RaiseRegisters() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Registers));
+}
+
+template <int Registers>
+__device__ __forceinline__ void LowerRegisters() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Registers));
+}
+
 // Orders accesses to registers and shared memory before the first product that uses them.
 __device__ __forceinline__ void WgmmaFence() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
