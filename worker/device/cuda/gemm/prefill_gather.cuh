@@ -46,7 +46,7 @@ class Gatherer {
     StageCursor slot;
     for (;;) {
       sm90::BarrierWait(sm90::SharedAddress(&shared_->gather_full[slot.stage]), slot.phase);
-      const int row = *static_cast<volatile int*>(&shared_->gather_row[slot.stage]);
+      const int row = shared_->gather_row[slot.stage];
       if (row < 0) break;
       slot.template Advance<kUnitSlots>();
       Tile(row);

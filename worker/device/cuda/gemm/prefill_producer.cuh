@@ -25,13 +25,13 @@ class UnitQueue {
   __device__ int unit() const { return unit_; }
   __device__ bool done() const { return unit_ >= total_; }
 
-  // Ask, then Tell some time later, then Take.
-  __device__ void Ask() {
+  // Request, some time later Announce, then Take.
+  __device__ void Request() {
     if (rank_ == 0 && threadIdx.x % 32 == 0) {
       taken_ = atomicInc(counter_, static_cast<std::uint32_t>(total_ - 1));
     }
   }
-  __device__ void Tell() {
+  __device__ void Announce() {
     if (rank_ != 0) return;
     next_ = static_cast<int>(__shfl_sync(~0U, taken_, 0) + gridDim.x / Cluster);
     if (Cluster > 1 && threadIdx.x % 32 == 0) {
@@ -44,7 +44,7 @@ class UnitQueue {
       const std::uint32_t full = sm90::SharedAddress(&shared_->unit_full[slot_.stage]);
       if (threadIdx.x % 32 == 0) sm90::BarrierArriveExpect(full, 4);
       sm90::BarrierWait(full, slot_.phase);
-      next_ = *static_cast<volatile int*>(&shared_->unit[slot_.stage]);
+      next_ = shared_->unit[slot_.stage];
     }
     slot_.template Advance<kUnitSlots>();
     unit_ = next_;
@@ -120,7 +120,7 @@ __device__ void Produce(const PrefillArgs& args, const OperandMaps& maps,
   UnitQueue<Cluster, PrefillShared<Stages>> units(args.units_taken, walk.Total(), rank, shared);
   StageCursor at{.stage = 0, .phase = 1};
   StageCursor slot;
-  auto tell_gatherers = [&](int row) {
+  auto announce_rows = [&](int row) {
     if (!Gather) return;
     if (lane == 0) {
       shared->gather_row[slot.stage] = row;
@@ -130,12 +130,12 @@ __device__ void Produce(const PrefillArgs& args, const OperandMaps& maps,
   };
   for (; !units.done(); units.Take()) {
     const Tile tile = walk.At(units.unit());
-    tell_gatherers(tile.first_row);
-    units.Ask();
+    announce_rows(tile.first_row);
+    units.Request();
     float2 scales{0, 0};
 #pragma unroll 1  // copies of the loop would not fit the producer's registers
     for (int k = 0; k < args.k_blocks; ++k) {
-      if (k == 1) units.Tell();
+      if (k == 1) units.Announce();
       if (kFp8 && k % 32 == 0) scales = LoadScales(args, tile, k);
       const float2 stage_scales{__shfl_sync(~0U, scales.x, k % 32),
                                 __shfl_sync(~0U, scales.y, k % 32)};
@@ -154,7 +154,7 @@ __device__ void Produce(const PrefillArgs& args, const OperandMaps& maps,
       at.template Advance<Stages>();
     }
   }
-  tell_gatherers(-1);
+  announce_rows(-1);
   sm90::BarrierWait(sm90::SharedAddress(&shared->empty[at.stage]), at.phase);
   if (lane == 0) {
     shared->note[at.stage].kind = StageKind::kEnd;
