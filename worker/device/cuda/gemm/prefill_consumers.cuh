@@ -1,0 +1,160 @@
+// The consumer warpgroups of a prefill kernel: 64 rows of the tile each.
+#pragma once
+
+#include <cstdint>
+
+#include "worker/device/cuda/gemm/prefill_shared.cuh"
+#include "worker/device/cuda/gemm/prefill_store.cuh"
+#include "worker/device/cuda/gemm/sm90_pipeline.cuh"
+#include "worker/device/cuda/gemm/sm90_wgmma.cuh"
+
+namespace switchyard::cuda {
+
+// Gives the stage back to the producers of the cluster.
+template <int Cluster>
+__device__ __forceinline__ void Release(std::uint64_t* empty) {
+  __syncwarp();
+  const int lane = threadIdx.x % 32;
+  if (Cluster == 1) {
+    if (lane == 0) sm90::BarrierArrive(sm90::SharedAddress(empty));
+  } else if (lane < Cluster) {
+    sm90::BarrierArriveAt(sm90::SharedAddress(empty), lane);
+  }
+}
+
+// 128 products along K are summed by the tensor cores, whose sums keep few bits, then promoted to
+// FP32 times both scales. 2 x 128 columns need 128 registers of sums; the halves ("chunks", a box
+// of B each) take turns with 64 registers of products, and while one warpgroup promotes, the
+// products of the other one run.
+template <bool Swiglu, int Cluster, int Stages>
+__device__ void ConsumeFp8(const PrefillArgs& args, PrefillShared<Stages>* shared) {
+  constexpr int kStageStep = sizeof(shared->stage[0]) / 16;  // of a descriptor
+  const int warp = __shfl_sync(~0U, threadIdx.x / 32, 0);
+  const int lane = threadIdx.x % 32;
+  const int row = warp * 16 + lane / 4;
+  const std::uint64_t a_operand =
+      sm90::OperandDescriptor(sm90::SharedAddress(shared->stage[0].a) + warp / 4 * 8192);
+  const std::uint64_t b_operand =
+      sm90::OperandDescriptor(sm90::SharedAddress(shared->stage[0].b[0]));
+  float sums[2][64] = {};
+  float products[64];
+  StageCursor at;
+  TileOut before;  // what is not stored yet: its second chunk, with SwiGLU both
+
+  auto issue = [&](int chunk) {
+    const std::uint64_t a = a_operand + at.stage * kStageStep;
+    const std::uint64_t b = b_operand + at.stage * kStageStep + chunk * (kBoxBytes / 16);
+    sm90::WgmmaFence();
+#pragma unroll
+    for (int k = 0; k < 4; ++k) sm90::WgmmaE4m3(products, a + 2 * k, b + 2 * k, k > 0);
+    sm90::WgmmaCommit();
+  };
+  auto promote = [&](float(&to)[64], float2 scale, bool first) {
+#pragma unroll
+    for (int i = 0; i < 64; ++i) {
+      const float s = (i & 2) != 0 ? scale.y : scale.x;
+      to[i] = first ? products[i] * s : to[i] + products[i] * s;
+    }
+  };
+  // One block of K, whose stage is full. `early` runs while the products of the first chunk do,
+  // `late` while those of the second do. Whatever can be waited for is waited for while they run:
+  // between their end and the issue of the next ones there is nothing but the promotion.
+  auto block = [&](bool first, auto early, auto late) {
+    issue(0);
+    early();
+    const float2 a{shared->a_scales[at.stage][row], shared->a_scales[at.stage][row + 8]};
+    const float2 b = shared->note[at.stage].b_scales;
+    sm90::WgmmaWait<0>();
+    sm90::WgmmaPin(products);
+    promote(sums[0], {a.x * b.x, a.y * b.x}, first);
+    issue(1);
+    late();
+    std::uint64_t* empty = &shared->empty[at.stage];
+    at.template Advance<Stages>();
+    const std::uint32_t full = sm90::SharedAddress(&shared->full[at.stage]);
+    const bool ready = sm90::BarrierTry(full, at.phase);
+    sm90::WgmmaWait<0>();
+    sm90::WgmmaPin(products);
+    Release<Cluster>(empty);
+    promote(sums[1], {a.x * b.y, a.y * b.y}, first);
+    if (!ready) sm90::BarrierWait(full, at.phase);
+  };
+  auto nothing = [] {};
+  auto store_before = [&] {
+    if constexpr (Swiglu) {
+      StoreSwiglu(sums[0], sums[1], shared->out[warp], args, before);
+    } else {
+      Store<2>(sums[1], shared->out[warp], args, before);
+    }
+  };
+
+  sm90::BarrierWait(sm90::SharedAddress(&shared->full[0]), 0);
+  for (;;) {
+    const StageNote note = shared->note[at.stage];
+    if (note.kind == StageKind::kEnd) break;
+    const TileOut tile{.row = note.row + warp * 16,
+                       .column = note.column,
+                       .stored = note.kind == StageKind::kStore};
+    block(true, store_before, nothing);
+#pragma unroll 1
+    for (int k = 1; k < args.k_blocks - 1; ++k) block(false, nothing, nothing);
+    if constexpr (Swiglu) {
+      block(false, nothing, nothing);
+      before = tile;
+    } else {
+      block(false, nothing, [&] { Store<2>(sums[0], shared->out[warp], args, tile); });
+      before = tile;
+      before.column += kBoxRows;
+    }
+  }
+  store_before();
+}
+
+// Sums stay in the tensor cores' accumulators; one block of K is always in flight.
+template <int Cluster, int Stages>
+__device__ void ConsumeBf16(const PrefillArgs& args, PrefillShared<Stages>* shared) {
+  constexpr int kStageStep = sizeof(shared->stage[0]) / 16;  // of a descriptor
+  const int warp = __shfl_sync(~0U, threadIdx.x / 32, 0);
+  const std::uint64_t a_operand =
+      sm90::OperandDescriptor(sm90::SharedAddress(shared->stage[0].a) + warp / 4 * 8192);
+  const std::uint64_t b_operand =
+      sm90::OperandDescriptor(sm90::SharedAddress(shared->stage[0].b[0]));
+  float sums[128];
+  StageCursor at;
+  auto issue = [&](bool first) {
+    const std::uint64_t a = a_operand + at.stage * kStageStep;
+    const std::uint64_t b = b_operand + at.stage * kStageStep;
+    sm90::WgmmaFence();
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      sm90::WgmmaBf16(sums, a + 2 * k, b + 2 * k, !first || k > 0 ? 1 : 0);
+    }
+    sm90::WgmmaCommit();
+  };
+
+  for (;;) {
+    sm90::BarrierWait(sm90::SharedAddress(&shared->full[at.stage]), at.phase);
+    const StageNote note = shared->note[at.stage];
+    if (note.kind == StageKind::kEnd) break;
+    issue(true);
+    int before = at.stage;
+    at.template Advance<Stages>();
+    for (int k = 1; k < args.k_blocks; ++k) {
+      sm90::BarrierWait(sm90::SharedAddress(&shared->full[at.stage]), at.phase);
+      issue(false);
+      sm90::WgmmaWait<1>();
+      Release<Cluster>(&shared->empty[before]);
+      before = at.stage;
+      at.template Advance<Stages>();
+    }
+    sm90::WgmmaWait<0>();
+    sm90::WgmmaPin(sums);
+    Release<Cluster>(&shared->empty[before]);
+    Store<4>(sums, shared->out[warp], args,
+             {.row = note.row + warp * 16,
+              .column = note.column,
+              .stored = note.kind == StageKind::kStore});
+  }
+}
+
+}  // namespace switchyard::cuda
