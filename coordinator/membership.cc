@@ -89,7 +89,7 @@ bool Membership::CloseStream(StreamId stream, TimePoint now) {
   Member& member = members_.at(id);
   member.stream = {};
   member.disconnected_at = now;
-  if (member.said_goodbye) {
+  if (member.goodbye_sent) {
     Remove(id, "left");
   } else {
     out_->Warn(
@@ -136,7 +136,7 @@ absl::StatusOr<Member*> Membership::Join(StreamId stream, const Register& reques
     // It dialled again before its old stream was seen to end: only the newer one is its own.
     Close(before->stream, Superseded(request.worker_id));
   }
-  if (before != nullptr && !returning && !SY_MUTANT(options_->mutant, kForgetIncarnation)) {
+  if (before != nullptr && !returning) {
     Retire(before->id, before->incarnation);
     Remove(before->id, "replaced by a new process");
   }
@@ -147,10 +147,9 @@ absl::StatusOr<Member*> Membership::Join(StreamId stream, const Register& reques
   member.capabilities = request.capabilities;
   member.stream = stream;
   member.last_message = now;
-  member.leaving = member.said_goodbye = false;
-  if (!SY_MUTANT(options_->mutant, kForgetIncarnation)) member.holds.clear();
+  member.leaving = member.goodbye_sent = false;
+  member.holds.clear();
   for (const ResidentEpoch& held : request.resident) {
-    if (SY_MUTANT(options_->mutant, kForgetResident)) break;
     member.holds[{held.deployment, held.epoch}] = {
         held.hash, held.committed ? HoldState::kCommitted : HoldState::kPrepared};
   }
@@ -161,7 +160,7 @@ absl::StatusOr<Member*> Membership::Join(StreamId stream, const Register& reques
   return &member;
 }
 
-Member* Membership::Hear(StreamId stream, TimePoint now) {
+Member* Membership::RenewLease(StreamId stream, TimePoint now) {
   const auto it = streams_.find(stream);
   if (it == streams_.end()) return nullptr;
   if (it->second.member.empty()) {
@@ -187,8 +186,7 @@ bool Membership::Expire(TimePoint now) {
   }
   std::vector<std::string> dead;
   for (const auto& [id, member] : members_) {
-    const bool silent = now - member.last_message >= options_->lease_ttl &&
-                        !SY_MUTANT(options_->mutant, kLeaseNeverEnds);
+    const bool silent = now - member.last_message >= options_->lease_ttl;
     const bool away = !member.connected() && now - member.disconnected_at >= options_->stream_grace;
     if (silent || away) dead.push_back(id);
   }
@@ -213,20 +211,22 @@ void Membership::RenewAll(TimePoint now) {
   for (auto& [stream, entry] : streams_) entry.opened_at = now;
 }
 
-bool Membership::SameLife(const Member& member, const PlanWorker& worker) const {
-  return member.incarnation == worker.incarnation ||
-         SY_MUTANT(options_->mutant, kForgetIncarnation);
+const Member* Membership::Find(const PlanWorker& worker) const {
+  const auto it = members_.find(worker.id);
+  const bool found = it != members_.end() && it->second.incarnation == worker.incarnation;
+  return found ? &it->second : nullptr;
 }
 
 Member* Membership::Find(const PlanWorker& worker) {
-  const auto it = members_.find(worker.id);
-  return it != members_.end() && SameLife(it->second, worker) ? &it->second : nullptr;
+  return const_cast<Member*>(std::as_const(*this).Find(worker));
 }
 
-Presence Membership::PresenceOf(const PlanWorker& worker) const {
-  const auto it = members_.find(worker.id);
-  if (it == members_.end() || !SameLife(it->second, worker)) return Presence::kGone;
-  return it->second.connected() ? Presence::kConnected : Presence::kDisconnected;
+std::vector<std::string> Membership::CandidateIds() const {
+  std::vector<std::string> ids;
+  for (const auto& [id, member] : members_) {
+    if (member.connected() && !member.leaving) ids.push_back(id);
+  }
+  return ids;
 }
 
 void Membership::Send(const Member& member, CoordinatorMessage message) {

@@ -22,6 +22,7 @@
 #include "absl/status/statusor.h"
 
 #include "coordinator/events.h"
+#include "coordinator/held_epochs.h"
 #include "coordinator/options.h"
 #include "coordinator/stream_ids.h"
 #include "coordinator/view.h"
@@ -33,20 +34,6 @@
 
 namespace switchyard {
 
-// How far one epoch is on one worker, as far as the coordinator was told.
-enum class HoldState : std::uint8_t {
-  kPrepareSent,
-  kPrepared,
-  kCommitSent,
-  kCommitted,
-  kRetireSent
-};
-
-struct Hold {
-  PlanHash hash;
-  HoldState state = HoldState::kPrepareSent;
-};
-
 struct Member {
   std::string id;
   Incarnation incarnation;
@@ -57,15 +44,13 @@ struct Member {
   TimePoint disconnected_at;
   std::uint64_t progress = 0;
   bool leaving = false;
-  bool said_goodbye = false;
-  std::map<EpochKey, Hold> holds;
+  bool goodbye_sent = false;
+  HeldEpochs holds;
 
   [[nodiscard]] bool connected() const { return stream.value != 0; }
   // nullptr unless this very plan is held.
   [[nodiscard]] const Hold* Find(const EpochKey& key, const PlanHash& hash) const;
 };
-
-enum class Presence : std::uint8_t { kConnected, kDisconnected, kGone };
 
 class Membership {
  public:
@@ -82,7 +67,7 @@ class Membership {
   absl::StatusOr<Member*> Join(StreamId stream, const Register& request, TimePoint now);
   // The member that registered on `stream` and still owns it; its lease is renewed. Anybody else's
   // stream is closed, and nullptr comes back.
-  Member* Hear(StreamId stream, TimePoint now);
+  Member* RenewLease(StreamId stream, TimePoint now);
   // Drops who is dead by `now`; true when a member went.
   bool Expire(TimePoint now);
   // After a stall of the coordinator's own: nobody is dead who could not be heard.
@@ -90,9 +75,11 @@ class Membership {
 
   [[nodiscard]] std::map<std::string, Member>& members() { return members_; }
   [[nodiscard]] const std::map<std::string, Member>& members() const { return members_; }
-  // The member that `worker` is, in the same life; nullptr when gone.
+  // The member that `worker` is, in the same incarnation; nullptr when there is none.
   [[nodiscard]] Member* Find(const PlanWorker& worker);
-  [[nodiscard]] Presence PresenceOf(const PlanWorker& worker) const;
+  [[nodiscard]] const Member* Find(const PlanWorker& worker) const;
+  // Connected workers that do not leave: those that a new plan may use. Ascending.
+  [[nodiscard]] std::vector<std::string> CandidateIds() const;
   void Send(const Member& member, CoordinatorMessage message);
   [[nodiscard]] WorkerState StateOf(const Member& member) const;
 
@@ -106,7 +93,6 @@ class Membership {
   void Remove(const std::string& id, absl::string_view why);
   void Close(StreamId stream, const absl::Status& why);
   void Retire(const std::string& id, Incarnation incarnation);
-  [[nodiscard]] bool SameLife(const Member& member, const PlanWorker& worker) const;
 
   const CoordinatorOptions* options_;
   Outbox* out_;

@@ -6,7 +6,6 @@
 
 #include "coordinator/dispatch_defaults.h"
 #include "core/base/clock.h"
-#include "core/mutant.h"
 
 namespace switchyard {
 
@@ -42,8 +41,6 @@ struct CoordinatorOptions {
 
   // Stamped on deployments when they are applied.
   DispatchDefaults dispatch = {};
-
-  MutantId mutant = MutantId::kNone;
 };
 
 }  // namespace switchyard

@@ -162,13 +162,17 @@ Prepare PrepareFor(const Plan& plan, const PlanHash& hash, const DeploymentRecor
   return prepare;
 }
 
-std::int64_t WeightBytesOn(const Plan& plan, std::int64_t expert_bytes, WorkerOrdinal ordinal) {
-  std::int64_t experts = 0;
+std::int32_t ExpertsOn(const Plan& plan, WorkerOrdinal ordinal) {
+  std::ptrdiff_t experts = 0;
   for (const LayerPlacement& layer : plan.layers) {
     experts += std::count_if(layer.experts.begin(), layer.experts.end(),
                              [ordinal](const PhysicalExpert& p) { return p.worker == ordinal; });
   }
-  return experts * expert_bytes;
+  return static_cast<std::int32_t>(experts);
+}
+
+std::int64_t WeightBytesOn(const Plan& plan, std::int64_t expert_bytes, WorkerOrdinal ordinal) {
+  return ExpertsOn(plan, ordinal) * expert_bytes;
 }
 
 }  // namespace switchyard

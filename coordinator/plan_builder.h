@@ -41,6 +41,9 @@ absl::StatusOr<PlanDraft> BuildPlan(const DeploymentRecord& deployment,
 Prepare PrepareFor(const Plan& plan, const PlanHash& hash, const DeploymentRecord& deployment,
                    WorkerOrdinal ordinal);
 
+// Physical experts, summed over all layers, that `plan` puts on its worker number `ordinal`.
+std::int32_t ExpertsOn(const Plan& plan, WorkerOrdinal ordinal);
+
 // Bytes of expert weights that `plan` puts on its worker number `ordinal`.
 std::int64_t WeightBytesOn(const Plan& plan, std::int64_t expert_bytes, WorkerOrdinal ordinal);
 

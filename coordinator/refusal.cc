@@ -16,7 +16,7 @@ bool IsRefusal(const absl::Status& why_no_plan) {
          ReasonOf(why_no_plan) == Reason::kBadConfig;
 }
 
-absl::Status CheckSomeKindWouldDo(const DeploymentRecord& record) {
+absl::Status CheckServable(const DeploymentRecord& record) {
   SY_ASSIGN_OR_RETURN(const std::vector<const DeviceProfile*> kinds, ProfilesNamed(""));
   absl::Status first;
   for (const DeviceProfile* kind : kinds) {

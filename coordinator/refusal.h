@@ -19,6 +19,6 @@ bool IsRefusal(const absl::Status& why_no_plan);
 // OK when a worker of some kind that has proven everything its kind can do would serve `record`,
 // and more of them may be needed; else what PlanConfigs says of the first kind. Cost: that of one
 // plan without its placement, for each kind up to the first that does.
-absl::Status CheckSomeKindWouldDo(const DeploymentRecord& record);
+absl::Status CheckServable(const DeploymentRecord& record);
 
 }  // namespace switchyard

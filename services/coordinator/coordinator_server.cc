@@ -94,7 +94,7 @@ class WatchStream final
   }
 
   // PlanUpdateSink
-  void OnNews(const std::shared_ptr<const PlanUpdate>& news) override {
+  void OnPlanUpdate(const std::shared_ptr<const PlanUpdate>& news) override {
     v1::WatchPlanResponse proto = ToProto(*news);
     if (const absl::Status size = CheckMessageSize(proto, kControlMessageBytesMax); !size.ok()) {
       return End(size);

@@ -1,7 +1,7 @@
 // Sessions and watches, as sources ask for them.
 #include "gtest/gtest.h"
 
-#include "coordinator/session_order.h"
+#include "coordinator/session_request.h"
 #include "tests/coordinator/cluster.h"
 #include "tests/testing/status_matchers.h"
 
