@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::array kSources = {DeviceKind::kCpu};
 
-// What the library of every source can make of its rows, whichever engine loads it.
+// What a source can encode: the client library does it, so that it does not depend on the engine.
 CapabilitySet SourceCapabilities(DeviceKind kind) {
   CapabilitySet source;
   source.device = kind;
@@ -32,13 +32,12 @@ CapabilitySet SourceCapabilities(DeviceKind kind) {
 
 std::string WhyTokens(const DeploymentSpec& spec, DispatchMode mode) {
   if (mode == DispatchMode::kNormal) {
-    return "max_tokens_per_step unbounded: normal mode cuts a step into chunks";
+    return "max_tokens_per_step unbounded: normal mode splits a step into chunks";
   }
   if (spec.max_tokens_per_step == kDefaultMaxTokensPerStep) {
     return absl::StrFormat("max_tokens_per_step %d: the default", spec.max_tokens_per_step);
   }
-  return absl::StrFormat("max_tokens_per_step %d: the deployment asks for it",
-                         spec.max_tokens_per_step);
+  return absl::StrFormat("max_tokens_per_step %d: set by the deployment", spec.max_tokens_per_step);
 }
 
 std::vector<std::string> LimitLines(DispatchMode mode, const MoeShape& shape,
@@ -59,7 +58,8 @@ std::vector<std::string> LimitLines(DispatchMode mode, const MoeShape& shape,
   return lines;
 }
 
-// An edge and the workers at its end.
+// An edge and the workers at its far end. They are resolved together: a step uses one wire dtype
+// for all workers of a kind.
 struct EdgePlan {
   Edge edge;
   std::vector<CapabilitySet> workers;
@@ -75,7 +75,7 @@ std::vector<EdgePlan> EdgesOf(std::span<const CapabilitySet> workers) {
   return edges;
 }
 
-// Of NVFP4 rows: the resolver lets none go without.
+// Only NVFP4 rows have one. The values exist: the resolver refuses NVFP4 without a global scale.
 float GlobalScaleOf(const LayerFacts& layer, DispatchDtype dtype) {
   if (dtype != DispatchDtype::kNvfp4) return 1.0F;
   return layer.quant_config.value().input_global_scale.value();
@@ -99,6 +99,7 @@ absl::StatusOr<PlannedConfig> PlanOne(const DeploymentSpec& spec, const ModelFac
 void AddNew(const std::vector<Warning>& found, std::vector<Warning>* all) {
   if (all == nullptr) return;
   for (const Warning& warning : found) {
+    // One line of each kind is enough: hundreds of layers would repeat it.
     const bool known = std::any_of(all->begin(), all->end(),
                                    [&warning](const Warning& one) { return one.id == warning.id; });
     if (!known) all->push_back(warning);
@@ -118,23 +119,25 @@ absl::Status CheckWorkerSuits(const ModelFacts& facts, const CapabilitySet& work
                      absl::StrFormat("device profile \"%s\" is not one of kind %s",
                                      worker.device_profile, DeviceKindName(worker.device)));
   }
+  // BF16 is the dtype that every other one falls back to, so that a worker must take it.
   if (!worker.Takes(DispatchDtype::kBf16)) {
     return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
-                     "takes no bf16 rows: its self-test of that codec did not pass");
+                     "does not take bf16 rows: its self-test of that codec failed");
   }
   for (std::size_t i = 0; i < facts.layers.size(); ++i) {
     const QuantScheme scheme = facts.storage[i].scheme;
     if (worker.Takes(scheme)) continue;
     return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
-                     absl::StrFormat("takes no weights of scheme %s, which layer %d has: its "
-                                     "self-test did not pass",
+                     absl::StrFormat("does not take weights of scheme %s, which layer %d has: its "
+                                     "self-test of that scheme failed",
                                      QuantSchemeInfoOf(scheme).name, facts.layers[i].value),
                      {{"layer", absl::StrCat(facts.layers[i].value)}});
   }
+  // 0: the worker has no limit.
   if (worker.max_top_k > 0 && facts.shape.top_k > worker.max_top_k) {
     return MakeError(
         absl::StatusCode::kInvalidArgument, Reason::kBadTopK,
-        absl::StrFormat("takes top-k up to %d and the model has %d", worker.max_top_k,
+        absl::StrFormat("takes top-k up to %d, but the model has %d", worker.max_top_k,
                         facts.shape.top_k),
         {{"want", absl::StrCat(facts.shape.top_k)}, {"have", absl::StrCat(worker.max_top_k)}});
   }
@@ -146,7 +149,7 @@ absl::Status CheckLayersExist(const DeploymentSpec& spec, const ModelFacts& fact
     if (std::binary_search(facts.layers.begin(), facts.layers.end(), layer.layer)) continue;
     return MakeError(
         absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
-        absl::StrFormat("layers: layer %d is no MoE layer of model %s; it has %d, from "
+        absl::StrFormat("layers: layer %d is not an MoE layer of model %s; the model has %d, from "
                         "%d to %d",
                         layer.layer.value, spec.model, facts.layers.size(),
                         facts.layers.front().value, facts.layers.back().value),
@@ -198,7 +201,9 @@ absl::StatusOr<std::vector<DispatchConfig>> PlanConfigs(const DeploymentSpec& sp
                                                         std::vector<Warning>* warnings) {
   SY_RETURN_IF_ERROR(CheckLayersExist(spec, facts));
   const std::vector<EdgePlan> edges = EdgesOf(workers);
-  std::vector<std::vector<std::string>> limits;  // lines of the trail, by phase
+  // Limits depend on the phase and not on the layer: they are checked once, and their lines are the
+  // same in every trail of the phase.
+  std::vector<std::vector<std::string>> limits;  // by phase
   for (const PhaseSpec& phase : spec.phases) {
     const DispatchMode mode = ModeOfConfig(phase.phase, phase.mode).mode;
     const absl::Status held = CheckModeLimits(mode, facts.shape, spec.max_tokens_per_step, workers);

@@ -19,8 +19,8 @@
 namespace switchyard {
 namespace {
 
-// 1: without what is asked for about wire dtypes; 2: without the coordinator's defaults ("auto" for
-// a deployment that says nothing) and the layers' storage. Read, no longer written.
+// Format 1 has no wire dtypes. Format 2 has neither the coordinator's defaults nor the layers'
+// storage, and writes "auto" for an unset dtype. Both are read and no longer written.
 constexpr std::uint32_t kRecordFormat = 3;
 constexpr std::size_t kNameMax = 128;
 constexpr std::int32_t kWorkersMax = 4096;
@@ -28,7 +28,7 @@ constexpr std::int32_t kTokensMax = 1 << 20;
 constexpr Duration kJoinTimeoutDefault = std::chrono::seconds(20);
 constexpr Duration kJoinTimeoutMax = std::chrono::hours(24);
 constexpr auto kLastChoice = DtypeChoice::kNvfp4;
-constexpr std::uint8_t kUnset = 255;  // an enumerator that is not there
+constexpr std::uint8_t kUnset = 255;  // stands for an enumerator that is not set
 
 absl::Status Bad(const DeploymentSpec& spec, absl::string_view field, const std::string& what) {
   return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
@@ -66,7 +66,7 @@ absl::Status CheckLayers(const DeploymentSpec& spec) {
     return Bad(
         spec, "layers",
         absl::StrCat("names layer ", layer.layer.value, " twice for ",
-                     layer.phase ? PhaseName(*layer.phase) : "all phases", "; once will do"));
+                     layer.phase ? PhaseName(*layer.phase) : "every phase", "; name it once"));
   }
   return absl::OkStatus();
 }
@@ -77,7 +77,8 @@ absl::Status CheckRange(const DeploymentSpec& spec, absl::string_view field, std
   return Bad(spec, field, absl::StrFormat("is %d; give 0 (the default) to %d", value, max));
 }
 
-// An enumerator or none.
+// An enumerator or none. The Walk functions serve writer and reader alike, so that the two cannot
+// disagree about the order of fields; a reader's object is not const.
 template <typename Io, typename Optional>
 void WalkOptional(Io& io, Optional& optional) {
   std::uint8_t value = optional ? static_cast<std::uint8_t>(*optional) : kUnset;
@@ -88,7 +89,7 @@ void WalkOptional(Io& io, Optional& optional) {
   }
 }
 
-// A byte, so that it can be read into any object.
+// Read by way of a byte: a bool with any other value than 0 and 1 would be undefined behavior.
 template <typename Io, typename Bool>
 void WalkBool(Io& io, Bool& flag) {
   std::uint8_t value = flag ? 1 : 0;
@@ -138,7 +139,8 @@ void WalkFacts(Io& io, RecordT& record) {
   io.Int(facts.shape.intermediate);
   io.Int(facts.shape.experts);
   io.Int(facts.shape.top_k);
-  QuantScheme of_all = QuantScheme::kNone;  // Formats before 3 knew no other scheme.
+  // Kept in its place for formats 1 and 2, which knew one scheme for all layers, and only this one.
+  QuantScheme of_all = QuantScheme::kNone;
   io.Int(of_all);
   io.ForEach(facts.layers, [&io](auto& layer) { io.Int(layer.value); });
   io.ForEach(facts.manifest.tensors, [&io](auto& tensor) {
@@ -157,7 +159,7 @@ void WalkQuantConfig(Io& io, ConfigT& config) {
   WalkOptional(io, config.dispatcher_output_dtype);
   WalkBool(io, config.bf16_dispatch);
   if constexpr (!std::is_const_v<ConfigT>) {
-    if (scale != 0) config.input_global_scale = scale;
+    if (scale != 0) config.input_global_scale = scale;  // No checkpoint's scale is 0.
   }
 }
 
@@ -178,6 +180,7 @@ void WalkStorage(Io& io, FactsT& facts) {
   });
 }
 
+// Damaged bytes must not become enumerators that no switch knows.
 bool EnumsInRange(const DeploymentRecord& record) {
   const DeploymentSpec& spec = record.spec;
   const auto in_range = [](const LayerStorage& layer) {
@@ -215,27 +218,27 @@ bool DeploymentSpec::Serves(Phase phase) const {
 
 std::vector<DtypeOverride> DeploymentSpec::DtypeOverrides() const {
   const std::string whole = absl::StrCat("deployment ", name);
-  std::vector<DtypeOverride> wishes;
+  std::vector<DtypeOverride> overrides;
   if (const auto dtype = ChosenDtype(
           dispatcher_output_dtype.value_or(coordinator_defaults.dispatcher_output_dtype))) {
     const std::string default_source = absl::StrCat("the coordinator's ", kDtypeFlag);
-    wishes.push_back({"", {}, {}, dtype, dispatcher_output_dtype ? whole : default_source});
+    overrides.push_back({"", {}, {}, dtype, dispatcher_output_dtype ? whole : default_source});
   }
   for (const PhaseSpec& phase : phases) {
     if (!phase.dispatcher_output_dtype) continue;
-    wishes.push_back({"",
-                      {},
-                      phase.phase,
-                      ChosenDtype(*phase.dispatcher_output_dtype),
-                      absl::StrFormat("%s, phase %s", whole, PhaseName(phase.phase))});
+    overrides.push_back({"",
+                         {},
+                         phase.phase,
+                         ChosenDtype(*phase.dispatcher_output_dtype),
+                         absl::StrFormat("%s, phase %s", whole, PhaseName(phase.phase))});
   }
   for (const LayerSpec& layer : layers) {
     std::string source = absl::StrFormat("%s, layer %d", whole, layer.layer.value);
     if (layer.phase) absl::StrAppend(&source, ", phase ", PhaseName(*layer.phase));
-    wishes.push_back({"", layer.layer, layer.phase, ChosenDtype(layer.dispatcher_output_dtype),
-                      std::move(source)});
+    overrides.push_back({"", layer.layer, layer.phase, ChosenDtype(layer.dispatcher_output_dtype),
+                         std::move(source)});
   }
-  return wishes;
+  return overrides;
 }
 
 bool IsName(absl::string_view text) {
@@ -291,29 +294,30 @@ absl::Status CheckFacts(const ModelFacts& facts) {
     return BadFacts(absl::StrFormat("hidden %d, intermediate %d, experts %d, top-k %d",
                                     shape.hidden, shape.intermediate, shape.experts, shape.top_k));
   }
-  if (facts.layers.empty()) return BadFacts("no MoE layer");
+  if (facts.layers.empty()) return BadFacts("it has no MoE layer");
   if (facts.storage.size() != facts.layers.size()) {
-    return BadFacts(
-        absl::StrFormat("%d layers and schemes for %d", facts.layers.size(), facts.storage.size()));
+    return BadFacts(absl::StrFormat("%d MoE layers, but schemes for %d", facts.layers.size(),
+                                    facts.storage.size()));
   }
   std::size_t row = 0;
   for (std::size_t i = 0; i < facts.layers.size(); ++i) {
     if (facts.layers[i].value < 0 || (i > 0 && !(facts.layers[i - 1] < facts.layers[i]))) {
-      return BadFacts("MoE layers do not ascend");
+      return BadFacts("its MoE layers do not ascend");
     }
     for (std::int32_t expert = 0; expert < shape.experts; ++expert) {
       for (const Projection p : {Projection::kGate, Projection::kUp, Projection::kDown}) {
-        if (row >= facts.manifest.tensors.size()) return BadFacts("manifest ends early");
+        if (row >= facts.manifest.tensors.size()) return BadFacts("its manifest ends early");
         const TensorHash& tensor = facts.manifest.tensors[row++];
         if (tensor.layer != facts.layers[i] || tensor.expert.value != expert ||
             tensor.projection != p) {
-          return BadFacts(absl::StrFormat("manifest has no hash of layer %d expert %d %s",
+          return BadFacts(absl::StrFormat("its manifest has no hash for layer %d expert %d %s",
                                           facts.layers[i].value, expert, ProjectionName(p)));
         }
       }
     }
   }
-  if (row != facts.manifest.tensors.size()) return BadFacts("manifest names tensors of no layer");
+  if (row != facts.manifest.tensors.size())
+    return BadFacts("its manifest names tensors of no layer");
   return absl::OkStatus();
 }
 
@@ -336,6 +340,7 @@ absl::StatusOr<DeploymentRecord> ParseDeploymentRecord(absl::string_view bytes) 
   DeploymentRecord record;
   WalkSpec(reader, record);
   WalkFacts(reader, record);
+  // WalkDtypes writes the phases' count again. If it differs, the bytes are damaged.
   const std::size_t phases = record.spec.phases.size();
   if (format >= 2) WalkDtypes(reader, record.spec);
   if (format >= 3) {
@@ -343,8 +348,9 @@ absl::StatusOr<DeploymentRecord> ParseDeploymentRecord(absl::string_view bytes) 
     WalkStorage(reader, record.facts);
     reader.Int(record.spec.moe_runner_backend);
   } else {
-    record.facts.storage.resize(record.facts.layers.size());
+    record.facts.storage.resize(record.facts.layers.size());  // All unquantized.
   }
+  // Otherwise it would override the coordinator's default, which it never meant to do.
   if (format == 2 && record.spec.dispatcher_output_dtype == DtypeChoice::kAuto) {
     record.spec.dispatcher_output_dtype.reset();
   }
@@ -353,8 +359,8 @@ absl::StatusOr<DeploymentRecord> ParseDeploymentRecord(absl::string_view bytes) 
                      record.facts.storage.size() == record.facts.layers.size();
   if (!known || !reader.ok() || !EnumsInRange(record)) {
     return MakeError(absl::StatusCode::kDataLoss, Reason::kStoreWrite,
-                     "stored deployment is not one that this version wrote; restore the store "
-                     "from a copy or start with an empty one");
+                     "a stored deployment is damaged, or a later version wrote it; restore the "
+                     "store from a copy or start with an empty one");
   }
   return record;
 }

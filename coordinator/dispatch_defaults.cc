@@ -21,7 +21,8 @@ absl::Status Bad(absl::string_view field, const std::string& what) {
                    absl::StrCat(field, ": ", what), {{"field", std::string(field)}});
 }
 
-// Who set the flag; empty: nobody.
+// Where the flag is set; empty: it is not. An unknown word is an error and not "no": ignored
+// silently, the flag would change which rows are quantized.
 absl::StatusOr<std::string> ReadFlag(EnvironmentLookup environment, const char* name) {
   const std::optional<std::string> value = environment(name);
   if (!value) return std::string();
@@ -39,6 +40,7 @@ absl::StatusOr<std::string> ReadFlag(EnvironmentLookup environment, const char* 
 absl::StatusOr<DtypeChoice> ReadChoice(const std::string& text, absl::string_view where) {
   SY_ASSIGN_OR_RETURN(const std::optional<DispatchDtype> dtype, ParseDtypeChoice(text, where));
   if (!dtype) return DtypeChoice::kAuto;
+  // DtypeChoice is kAuto followed by the wire dtypes in their order.
   return static_cast<DtypeChoice>(static_cast<int>(*dtype) + 1);
 }
 
@@ -56,7 +58,7 @@ absl::StatusOr<ReadDispatchDefaults> MakeDispatchDefaults(EnvironmentLookup envi
   ReadDispatchDefaults read;
   if (options.dispatcher_output_dtype && options.deepep_dispatcher_output_dtype) {
     return Bad(kDeprecatedDtypeFlag, absl::StrCat("is the old spelling of ", kDtypeFlag,
-                                                  ", which is there as well; leave it out"));
+                                                  ", which is given too; remove it"));
   }
   if (options.dispatcher_output_dtype) {
     SY_ASSIGN_OR_RETURN(read.defaults.dispatcher_output_dtype,
@@ -81,7 +83,7 @@ absl::StatusOr<ReadDispatchDefaults> MakeDispatchDefaults(EnvironmentLookup envi
 }
 
 absl::Status CheckOptionName(absl::string_view name) {
-  if (!absl::StartsWith(name, "--")) return absl::OkStatus();
+  if (!absl::StartsWith(name, "--")) return absl::OkStatus();  // a value
   return SpellingOfDtypeOption(name.substr(0, name.find('='))).status();
 }
 

@@ -14,6 +14,8 @@
 namespace switchyard {
 namespace {
 
+// Bounds on what a worker can make the coordinator remember. A worker holds at most two epochs of
+// each deployment, so that kResidentMax is far above any honest report.
 constexpr std::size_t kReplacedMax = 1024;
 constexpr std::size_t kResidentMax = 256;
 constexpr std::size_t kEndpointMax = 512;
@@ -27,7 +29,7 @@ absl::Status BadRegister(const Register& request, absl::string_view field, absl:
 absl::Status Silent(const Member& member, Duration lease_ttl) {
   return MakeError(
       absl::StatusCode::kUnavailable, Reason::kWorkerLost,
-      absl::StrFormat("worker %s said nothing for %d ms and counts as dead; register again",
+      absl::StrFormat("worker %s sent nothing for %d ms and counts as dead; register again",
                       member.id,
                       std::chrono::duration_cast<std::chrono::milliseconds>(lease_ttl).count()),
       {{"worker", member.id}});
@@ -35,8 +37,8 @@ absl::Status Silent(const Member& member, Duration lease_ttl) {
 
 absl::Status Superseded(const std::string& id) {
   return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kIncarnation,
-                   absl::StrFormat("worker %s: another process has taken this id over; end this "
-                                   "one, or give it an id of its own",
+                   absl::StrFormat("worker %s: another process uses this id now; end this one, or "
+                                   "give it an id of its own",
                                    id),
                    {{"worker", id}});
 }
@@ -60,7 +62,7 @@ absl::Status CheckRegister(const Register& request) {
   if (profile == nullptr || profile->kind != request.capabilities.device) {
     return BadRegister(request, "capabilities.device_profile",
                        absl::StrCat("\"", request.capabilities.device_profile,
-                                    "\" is not a row of its device kind"));
+                                    "\" is not a profile of its device kind"));
   }
   if (request.resident.size() > kResidentMax) {
     return BadRegister(request, "resident", "names too many epochs");
@@ -72,8 +74,8 @@ void Membership::OpenStream(StreamId stream, TimePoint now) {
   if (streams_.size() >= options_->max_streams) {
     out_->Add(switchyard::CloseStream{
         stream, MakeError(absl::StatusCode::kResourceExhausted, Reason::kNoCredits,
-                          absl::StrFormat("the coordinator serves %d worker streams already; "
-                                          "raise its max_streams",
+                          absl::StrFormat("the limit of %d worker streams is reached; raise the "
+                                          "coordinator's max_streams",
                                           options_->max_streams))});
     return;
   }
@@ -90,10 +92,11 @@ bool Membership::CloseStream(StreamId stream, TimePoint now) {
   member.stream = {};
   member.disconnected_at = now;
   if (member.goodbye_sent) {
+    // It was released, so that its end is no loss and no grace is due.
     Remove(id, "left");
   } else {
     out_->Warn(
-        "worker %s: its stream ended; it has %d ms to come back", id,
+        "worker %s: its stream ended; it has %d ms to reconnect", id,
         std::chrono::duration_cast<std::chrono::milliseconds>(options_->stream_grace).count());
   }
   return true;
@@ -106,12 +109,14 @@ absl::Status Membership::Admit(const Member* known, const Register& request) {
     return Superseded(request.worker_id);
   }
   if (known == nullptr || known->incarnation == request.incarnation) return absl::OkStatus();
+  // The old process may still be alive, but without a stream it cannot be told anything. A pod that
+  // was replaced must not wait for the lease of the one before it.
   if (!known->connected()) return absl::OkStatus();
   return MakeError(
       absl::StatusCode::kAlreadyExists, Reason::kLeaseHeld,
       absl::StrFormat(
-          "worker %s is alive as another process; end that one, or wait "
-          "until its lease of %d ms has run out",
+          "worker %s is in use by another live process; end that one, or wait until its lease of "
+          "%d ms has expired",
           request.worker_id,
           std::chrono::duration_cast<std::chrono::milliseconds>(options_->lease_ttl).count()),
       {{"worker", request.worker_id}});
@@ -119,12 +124,12 @@ absl::Status Membership::Admit(const Member* known, const Register& request) {
 
 absl::StatusOr<Member*> Membership::Join(StreamId stream, const Register& request, TimePoint now) {
   const auto entry = streams_.find(stream);
-  if (entry == streams_.end()) return absl::CancelledError("the stream is closed already");
+  if (entry == streams_.end()) return absl::CancelledError("the stream is already closed");
   const auto known = members_.find(request.worker_id);
   Member* before = known == members_.end() ? nullptr : &known->second;
   absl::Status admitted = Admit(before, request);
   if (admitted.ok() && !entry->second.member.empty()) {
-    admitted = BadRegister(request, "register", "came twice on one stream");
+    admitted = BadRegister(request, "register", "was sent twice on one stream");
   }
   if (!admitted.ok()) {
     out_->Warn("worker \"%s\" refused: %s", request.worker_id, admitted.message());
@@ -133,11 +138,12 @@ absl::StatusOr<Member*> Membership::Join(StreamId stream, const Register& reques
   }
   const bool returning = before != nullptr && before->incarnation == request.incarnation;
   if (returning && before->connected()) {
-    // It dialled again before its old stream was seen to end: only the newer one is its own.
+    // It connected again before its old stream was seen to end. Only the newer stream counts: what
+    // still arrives on the old one was sent before.
     Close(before->stream, Superseded(request.worker_id));
   }
   if (before != nullptr && !returning) {
-    Retire(before->id, before->incarnation);
+    Ban(before->id, before->incarnation);
     Remove(before->id, "replaced by a new process");
   }
   Member& member = members_[request.worker_id];
@@ -148,6 +154,8 @@ absl::StatusOr<Member*> Membership::Join(StreamId stream, const Register& reques
   member.stream = stream;
   member.last_message = now;
   member.leaving = member.goodbye_sent = false;
+  // Not what was known before: messages may have been lost with the old stream, in both directions,
+  // and a new incarnation has nothing. Whatever is missing is prepared again.
   member.holds.clear();
   for (const ResidentEpoch& held : request.resident) {
     member.holds[{held.deployment, held.epoch}] = {
@@ -156,7 +164,7 @@ absl::StatusOr<Member*> Membership::Join(StreamId stream, const Register& reques
   streams_.at(stream).member = member.id;
   Send(member, Registered{options_->lease_ttl});
   out_->Info("worker %s: %s, incarnation %s, %d epochs resident", member.id,
-             returning ? "is back" : "joined", ToHex(member.incarnation), member.holds.size());
+             returning ? "reconnected" : "joined", ToHex(member.incarnation), member.holds.size());
   return &member;
 }
 
@@ -182,8 +190,9 @@ bool Membership::Expire(TimePoint now) {
   }
   for (const StreamId stream : unregistered) {
     Close(stream, MakeError(absl::StatusCode::kDeadlineExceeded, Reason::kBadRequest,
-                            "no Register came on this stream"));
+                            "no Register was sent on this stream in time"));
   }
+  // Collected first: Remove changes the map.
   std::vector<std::string> dead;
   for (const auto& [id, member] : members_) {
     const bool silent = now - member.last_message >= options_->lease_ttl;
@@ -195,9 +204,10 @@ bool Membership::Expire(TimePoint now) {
     if (member.connected()) {
       const StreamId stream = member.stream;
       Close(stream, Silent(member, options_->lease_ttl));
-      Remove(id, "said nothing for a whole lease");
+      // In this order: Remove erases the member that the error names.
+      Remove(id, "sent nothing for a whole lease");
     } else {
-      Remove(id, "did not come back");
+      Remove(id, "did not reconnect");
     }
   }
   return !dead.empty();
@@ -239,7 +249,7 @@ WorkerState Membership::StateOf(const Member& member) const {
 }
 
 void Membership::Remove(const std::string& id, absl::string_view why) {
-  out_->Warn("worker %s is no member any more: %s", id, why);
+  out_->Warn("worker %s is no longer a member: %s", id, why);
   members_.erase(id);
 }
 
@@ -248,7 +258,9 @@ void Membership::Close(StreamId stream, const absl::Status& why) {
   streams_.erase(stream);
 }
 
-void Membership::Retire(const std::string& id, Incarnation incarnation) {
+// A process that was replaced would otherwise push its successor out again as soon as that one's
+// stream breaks, and the two would take turns.
+void Membership::Ban(const std::string& id, Incarnation incarnation) {
   replaced_.emplace_back(id, incarnation);
   if (replaced_.size() > kReplacedMax) replaced_.pop_front();
 }

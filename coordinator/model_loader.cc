@@ -25,6 +25,7 @@ absl::StatusOr<LayerStorage> StorageOf(const Checkpoint& checkpoint, LayerId lay
                      .quant = quant,
                      .keys = checkpoint.quant().dispatch,
                      .input_scales = std::nullopt};
+  // Only NVFP4 rows need them, and to read them for every layer would open every shard.
   if (quant.scheme == QuantScheme::kNvfp4) {
     SY_ASSIGN_OR_RETURN(source.input_scales, checkpoint.InputScalesOf(layer));
   }
@@ -41,7 +42,7 @@ ModelFacts FactsOf(const ModelConfig& config) {
   ModelFacts facts;
   facts.shape = ShapeOf(config);
   facts.layers = MoeLayersOf(config);
-  facts.storage.resize(facts.layers.size());
+  facts.storage.resize(facts.layers.size());  // A synthetic model is not quantized.
   return facts;
 }
 
@@ -67,6 +68,7 @@ absl::StatusOr<ModelFacts> LoadModelFacts(const std::string& checkpoint) {
                         Checkpoint::Open(std::get<CheckpointFolder>(spec).path));
     SY_ASSIGN_OR_RETURN(facts, FactsOf(*opened));
   }
+  // Here and not only in the coordinator: from here on every part indexes by these facts.
   SY_RETURN_IF_ERROR(CheckFacts(facts));
   return facts;
 }

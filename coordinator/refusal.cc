@@ -19,6 +19,7 @@ bool IsRefusal(const absl::Status& why_no_plan) {
 absl::Status CheckServable(const DeploymentRecord& record) {
   SY_ASSIGN_OR_RETURN(const std::vector<const DeviceProfile*> kinds, ProfilesNamed(""));
   absl::Status first;
+  // Best-equipped workers, because what real ones lack may be mended by other ones.
   for (const DeviceProfile* kind : kinds) {
     const std::vector<CapabilitySet> worker{FullCapabilities(*kind)};
     const absl::Status would = PlanConfigs(record.spec, record.facts, worker).status();

@@ -8,6 +8,7 @@
 
 namespace switchyard {
 
+// Shared with the thread, which may outlive the executor when a task does not end.
 struct SerialExecutor::Shared {
   std::mutex mutex;
   std::condition_variable changed;
@@ -25,7 +26,7 @@ struct SerialExecutor::Shared {
       self->tasks.pop_front();
       lock.unlock();
       task();
-      task = nullptr;
+      task = nullptr;  // Without the lock: what it owns may be slow to destroy.
       lock.lock();
     }
     self->ended = true;
@@ -43,6 +44,7 @@ SerialExecutor::~SerialExecutor() {
     const std::lock_guard lock(shared_->mutex);
     stopped = shared_->stopping;
   }
+  // 24 h stand for "no deadline": wait_for overflows with the largest duration.
   Stop(Pending::kFinish, stopped ? Duration{} : Duration(std::chrono::hours(24)));
   if (shared_->thread.joinable()) shared_->thread.detach();
 }
@@ -62,6 +64,8 @@ bool SerialExecutor::Stop(Pending pending, Duration deadline) {
   if (pending == Pending::kDrop) dropped.swap(shared_->tasks);
   shared_->changed.notify_all();
   if (!shared_->changed.wait_for(lock, deadline, [this] { return shared_->ended; })) return false;
+  // Exchanged, so that only one of several callers joins it; joined without the lock, which the
+  // thread needs to end.
   std::thread thread = std::exchange(shared_->thread, std::thread());
   lock.unlock();
   if (thread.joinable()) thread.join();

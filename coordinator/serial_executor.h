@@ -1,5 +1,5 @@
-// One thread that runs tasks in order: for work that blocks (disk, hashing) beside a thread that
-// must not. Thread-safe.
+// One thread that runs tasks in order. It takes work that blocks (disk, hashing) off a thread that
+// must not block. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -13,18 +13,19 @@ namespace switchyard {
 class SerialExecutor {
  public:
   SerialExecutor();
-  // As Stop(kFinish, no deadline), unless it was stopped before: then what still runs is left to
-  // itself.
+  // Like Stop(kFinish) without a deadline. If Stop was called before and a task still runs, that
+  // task goes on in its own thread.
   ~SerialExecutor();
   SerialExecutor(const SerialExecutor&) = delete;
   SerialExecutor& operator=(const SerialExecutor&) = delete;
 
-  // False after Stop: the task will not run. The number of waiting tasks is the caller's to bound.
+  // False after Stop: the task will not run. The queue is unbounded; the caller limits it.
   bool Run(std::function<void()> task);
 
   enum class Pending { kFinish, kDrop };
-  // Ends the thread after the running task and, with kFinish, those that wait. False when a task
-  // still runs after `deadline`: it must own what it touches. May be called again, to wait longer.
+  // Ends the thread after the running task and, with kFinish, after those that wait. False when a
+  // task still runs after `deadline`: it must own everything it uses. May be called again, to wait
+  // longer.
   bool Stop(Pending pending, Duration deadline);
 
  private:

@@ -1,5 +1,5 @@
-// What the coordinator knows, as a snapshot for list, describe and explain. Plain data, copyable;
-// plans are shared, never copied.
+// A snapshot of what the coordinator knows, for list, describe and explain. Plain data, copyable;
+// plans are shared and not copied.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@
 namespace switchyard {
 
 enum class WorkerState : std::uint8_t {
-  kLive = 0,          // its stream is open and its lease runs
-  kDisconnected = 1,  // its stream has ended; it has the grace time to come back
+  kLive = 0,          // its stream is open
+  kDisconnected = 1,  // its stream has ended; it has stream_grace to reconnect
   kLeaving = 2,       // it asked to leave
 };
 absl::string_view WorkerStateName(WorkerState state);  // "live", "disconnected", "leaving"
@@ -32,15 +32,15 @@ struct WorkerView {
   WorkerState state = WorkerState::kLive;
   CapabilitySet capabilities;
   Duration lease_left{};
-  std::uint64_t progress = 0;           // of its last heartbeat
-  std::int32_t experts = 0;             // physical experts of serving plans that it hosts
-  std::vector<ResidentEpoch> resident;  // as far as the coordinator was told
+  std::uint64_t progress = 0;           // from its last heartbeat
+  std::int32_t experts = 0;             // physical experts that serving plans place on it
+  std::vector<ResidentEpoch> resident;  // as far as the coordinator knows
 };
 
 enum class DeploymentState : std::uint8_t {
-  kPending = 0,      // waits for workers, or for its first epoch
-  kServing = 1,      // every worker of the serving epoch is there
-  kUnavailable = 2,  // the serving epoch has lost a worker, and nothing has replaced it so far
+  kPending = 0,      // no epoch has served so far
+  kServing = 1,      // every worker of the serving epoch is present
+  kUnavailable = 2,  // the serving epoch has lost a worker, and no other epoch has replaced it
 };
 absl::string_view DeploymentStateName(DeploymentState state);  // "pending", "serving", ...
 
@@ -54,11 +54,11 @@ struct DeploymentView {
   std::shared_ptr<const PlanUpdate> serving;  // null before the first epoch
   Epoch pending;                              // being prepared or committed; 0: none
   std::string activity;                       // what it is doing or waiting for, one sentence
-  absl::Status problem;                       // why it does not serve, or the last change failed
-  std::vector<std::string> left_out;          // workers that the plan does not use, and why
+  absl::Status problem;                // why it does not serve, or why the last change failed
+  std::vector<std::string> left_out;   // workers that the plan does not use: "w3: why"
   std::vector<Warning> warnings = {};  // about the last draft's configs, the first of each id
   std::int32_t sessions = 0;
-  std::shared_ptr<const Plan> drafted;  // of a dry run: the plan that would be; null: none can
+  std::shared_ptr<const Plan> drafted;  // dry run only: the possible plan; null: none is possible
 };
 
 struct CoordinatorView {

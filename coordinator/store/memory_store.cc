@@ -17,7 +17,7 @@ absl::Status Apply(StoredDeployment& stored, const PutDeployment& put) {
 absl::Status Apply(StoredDeployment& stored, const ReserveEpoch& reserve) {
   if (reserve.epoch <= stored.high_water) {
     return StoreConflict(reserve,
-                         absl::StrFormat("epoch %d is not above %d, the last one given out",
+                         absl::StrFormat("epoch %d is not above %d, the last number given out",
                                          reserve.epoch.value, stored.high_water.value));
   }
   stored.high_water = reserve.epoch;
@@ -25,13 +25,14 @@ absl::Status Apply(StoredDeployment& stored, const ReserveEpoch& reserve) {
 }
 
 absl::Status Apply(StoredDeployment& stored, const CommitPlan& commit) {
+  // Plans ascend, so that the last one tells.
   const bool has_plan = !stored.plans.empty() && stored.plans.back().epoch >= commit.epoch;
   if (commit.epoch != stored.high_water || has_plan) {
     return StoreConflict(
         commit,
-        absl::StrFormat("epoch %d cannot be committed, the last one given out is "
-                        "%d and it %s a plan",
-                        commit.epoch.value, stored.high_water.value, has_plan ? "has" : "has not"));
+        absl::StrFormat("epoch %d cannot be committed: the last number given out is %d, and it %s",
+                        commit.epoch.value, stored.high_water.value,
+                        has_plan ? "has a plan already" : "has no plan"));
   }
   stored.plans.push_back({commit.epoch, commit.hash, commit.plan});
   return absl::OkStatus();
@@ -43,6 +44,7 @@ absl::Status Apply(StoredDeployment& stored, const MarkServing& mark) {
                   [&mark](const StoredPlan& plan) { return plan.epoch == mark.epoch; });
   if (!has_plan)
     return StoreConflict(mark, absl::StrFormat("epoch %d has no plan", mark.epoch.value));
+  // A repeated mark must not drop the plan that served before: `serving` is this epoch already.
   if (stored.serving == mark.epoch) return absl::OkStatus();
   std::erase_if(stored.plans, [&](const StoredPlan& plan) {
     return plan.epoch < mark.epoch && plan.epoch != stored.serving;
@@ -57,7 +59,7 @@ absl::Status MemoryStore::Write(const StoreWrite& write) {
   const std::string& name = DeploymentOf(write);
   if (std::holds_alternative<PutDeployment>(write)) deployments_[name].deployment = name;
   const auto it = deployments_.find(name);
-  if (it == deployments_.end()) return StoreConflict(write, "there is no such deployment");
+  if (it == deployments_.end()) return StoreConflict(write, "the deployment does not exist");
   return std::visit([&it](const auto& w) { return Apply(it->second, w); }, write);
 }
 

@@ -208,7 +208,7 @@ TEST(FirstEpochTest, LeavesWorkersOutThatDoNotSuit) {
 
   EXPECT_EQ(cluster.ServingWorkers(), "w0 w1");
   ASSERT_EQ(cluster.Deployment().left_out.size(), 1U);
-  EXPECT_NE(cluster.Deployment().left_out[0].find("w2: takes no bf16"), std::string::npos);
+  EXPECT_NE(cluster.Deployment().left_out[0].find("w2: does not take bf16"), std::string::npos);
 }
 
 TEST(FirstEpochTest, UsesAtMostOneWorkerForEachExpert) {

@@ -188,7 +188,7 @@ TEST_F(EnvironmentTest, ADryRunShowsHowRowsWouldTravelAndWhomItWaitsFor) {
       "stranger.yaml",
       absl::StrCat(kDeployment, "layers:\n- layer: 77\n  dispatcher_output_dtype: bf16\n"));
   EXPECT_EQ(Syctl("apply -f " + stranger), "");
-  EXPECT_THAT(Log("syctl"), HasSubstr("layer 77 is no MoE layer"));
+  EXPECT_THAT(Log("syctl"), HasSubstr("layer 77 is not an MoE layer"));
 }
 
 }  // namespace
