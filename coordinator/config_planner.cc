@@ -19,6 +19,8 @@
 namespace switchyard {
 namespace {
 
+// Sources run the library on the host, whatever device their engine uses, so that plans have edges
+// from this kind only.
 constexpr std::array kSources = {DeviceKind::kCpu};
 
 // What a source can encode: the client library does it, so that it does not depend on the engine.
@@ -40,6 +42,7 @@ std::string WhyTokens(const DeploymentSpec& spec, DispatchMode mode) {
   return absl::StrFormat("max_tokens_per_step %d: set by the deployment", spec.max_tokens_per_step);
 }
 
+// For the trail: which limits were checked. Passing them is a reason too, and `explain` shows it.
 std::vector<std::string> LimitLines(DispatchMode mode, const MoeShape& shape,
                                     std::span<const CapabilitySet> workers) {
   std::set<std::string> names;
@@ -66,6 +69,7 @@ struct EdgePlan {
 };
 
 std::vector<EdgePlan> EdgesOf(std::span<const CapabilitySet> workers) {
+  // A map, so that the configs come out ascending: the order is part of the plan's hash.
   std::map<Edge, std::vector<CapabilitySet>> by_edge;
   for (const CapabilitySet& worker : workers) {
     for (const DeviceKind source : kSources) by_edge[{source, worker.device}].push_back(worker);
@@ -113,6 +117,7 @@ std::span<const DeviceKind> PlannedSources() { return kSources; }
 DispatchMode DefaultModeOf(Phase phase) { return ModeOfConfig(phase, {}).mode; }
 
 absl::Status CheckWorkerSuits(const ModelFacts& facts, const CapabilitySet& worker) {
+  // Registration checks this too; a store or a test may bring capabilities that never registered.
   const DeviceProfile* profile = FindDeviceProfile(worker.device_profile);
   if (profile == nullptr || profile->kind != worker.device) {
     return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
@@ -146,6 +151,7 @@ absl::Status CheckWorkerSuits(const ModelFacts& facts, const CapabilitySet& work
 
 absl::Status CheckLayersExist(const DeploymentSpec& spec, const ModelFacts& facts) {
   for (const LayerSpec& layer : spec.layers) {
+    // Layers ascend (CheckFacts).
     if (std::binary_search(facts.layers.begin(), facts.layers.end(), layer.layer)) continue;
     return MakeError(
         absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
@@ -175,6 +181,7 @@ DispatchRequest RequestFor(const DeploymentSpec& spec, const MoeShape& shape, La
   request.wishes = spec.DtypeOverrides();
   request.flags = spec.coordinator_defaults.Flags();
   request.shape = shape;
+  // The limit and not the size of a step: buffers are sized for the largest step.
   request.tokens = spec.max_tokens_per_step;
   return request;
 }
@@ -189,6 +196,7 @@ DispatchConfig ConfigOf(const DispatchRequest& request, const DecisionTrace& tra
           .wire_dtype = dtype,
           .combine_dtype = trace.outcome->combine_dtype,
           .scheme = request.layer.scheme.value_or(QuantScheme::kNone),
+          // 0 stands for unbounded: normal mode splits any step into chunks.
           .max_tokens_per_step = low_latency ? request.tokens : 0,
           .trail = TrailLines(trace),
           .wire_scale = trace.outcome->format.scale,
@@ -199,6 +207,8 @@ absl::StatusOr<std::vector<DispatchConfig>> PlanConfigs(const DeploymentSpec& sp
                                                         const ModelFacts& facts,
                                                         std::span<const CapabilitySet> workers,
                                                         std::vector<Warning>* warnings) {
+  // Before anything is resolved: an override for a layer that does not exist would otherwise be
+  // ignored silently.
   SY_RETURN_IF_ERROR(CheckLayersExist(spec, facts));
   const std::vector<EdgePlan> edges = EdgesOf(workers);
   // Limits depend on the phase and not on the layer: they are checked once, and their lines are the
@@ -207,6 +217,8 @@ absl::StatusOr<std::vector<DispatchConfig>> PlanConfigs(const DeploymentSpec& sp
   for (const PhaseSpec& phase : spec.phases) {
     const DispatchMode mode = ModeOfConfig(phase.phase, phase.mode).mode;
     const absl::Status held = CheckModeLimits(mode, facts.shape, spec.max_tokens_per_step, workers);
+    // The limits of a device are those of its kernels and buffers. A plan above them would be
+    // refused by the workers, one PREPARE after another.
     if (!held.ok()) return Annotate(held, absl::StrCat("phase ", PhaseName(phase.phase)));
     limits.push_back({WhyTokens(spec, mode)});
     for (std::string& line : LimitLines(mode, facts.shape, workers)) {
@@ -215,6 +227,7 @@ absl::StatusOr<std::vector<DispatchConfig>> PlanConfigs(const DeploymentSpec& sp
   }
   std::vector<DispatchConfig> configs;
   configs.reserve(facts.layers.size() * spec.phases.size() * edges.size());
+  // Layer, phase, edge: the order that Plan promises, and that its hash depends on.
   for (const LayerId layer : facts.layers) {
     for (std::size_t p = 0; p < spec.phases.size(); ++p) {
       for (const EdgePlan& edge : edges) {

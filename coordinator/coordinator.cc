@@ -21,6 +21,7 @@ Coordinator::Coordinator(CoordinatorOptions options, const PlacementPolicy* plac
       sessions_(&options_, rng, &out_),
       context_{&options_, &members_, placement, &memory_, rng, &out_},
       now_(now) {
+  // Nothing is sent here: workers have to register first, and the store is read already.
   for (RecoveredDeployment& one : stored) {
     const std::string name = one.record.spec.name;
     deployments_.try_emplace(name, context_, std::move(one), now);
@@ -83,6 +84,7 @@ void Coordinator::On(const StreamClosed& event) {
 
 void Coordinator::On(const StreamMessage& event) {
   if (const auto* request = std::get_if<Register>(&event.message)) {
+    // A refused worker changes nothing for the deployments; its stream is closed with the reason.
     const auto joined = members_.Join(event.stream, *request, now_);
     if (!joined.ok()) return;
     for (auto& [name, controller] : deployments_) controller.OnJoined(**joined, now_);
@@ -94,6 +96,8 @@ void Coordinator::On(const StreamMessage& event) {
 }
 
 void Coordinator::OnMessage(Member& member, const PrepareAck& ack) {
+  // An answer for a deployment that does not exist is dropped: the epoch it is about cannot be in
+  // use.
   if (auto* controller = Find(ack.deployment)) controller->OnPrepareAck(member, ack);
 }
 
@@ -118,6 +122,7 @@ void Coordinator::OnMessage(Member& member, const Heartbeat& heartbeat) {
 }
 
 void Coordinator::OnMessage(Member& member, const Leave& /*leave*/) {
+  // A repetition must not restart the time in which further leaves share one epoch.
   if (std::exchange(member.leaving, true)) return;
   out_.Info("worker %s asks to leave", member.id);
   for (auto& [name, controller] : deployments_) controller.OnLeaveRequested(now_);
@@ -126,6 +131,7 @@ void Coordinator::OnMessage(Member& member, const Leave& /*leave*/) {
 void Coordinator::OnMessage(Member& /*member*/, const Register& /*request*/) {}  // Handled before.
 
 absl::Status Coordinator::CheckApply(const DeploymentSpec& spec) const {
+  // One apply of a name at a time: of two, the slower one would win.
   const bool running = std::any_of(applies_.begin(), applies_.end(), [&spec](const auto& entry) {
     return entry.second.spec.name == spec.name;
   });
@@ -136,6 +142,7 @@ absl::Status Coordinator::CheckApply(const DeploymentSpec& spec) const {
                                      spec.name),
                      {{"deployment", spec.name}});
   }
+  // Replacing a deployment needs no room.
   if (deployments_.contains(spec.name)) return absl::OkStatus();
   if (deployments_.size() + applies_.size() < options_.max_deployments) return absl::OkStatus();
   return MakeError(absl::StatusCode::kResourceExhausted, Reason::kBadConfig,
@@ -145,6 +152,7 @@ absl::Status Coordinator::CheckApply(const DeploymentSpec& spec) const {
 }
 
 void Coordinator::On(const ApplyRequested& event) {
+  // Checked before the checkpoint is read, which may take minutes.
   absl::StatusOr<DeploymentSpec> spec = CompleteSpec(event.spec);
   absl::Status status = spec.status();
   if (status.ok()) status = CheckApply(*spec);
@@ -164,6 +172,7 @@ void Coordinator::On(const ModelLoaded& event) {
   PendingApply& apply = it->second;
   absl::Status status = event.facts.status();
   if (status.ok()) status = CheckFacts(*event.facts);
+  // Only now is it known which layers the model has.
   if (status.ok()) status = CheckLayersExist(apply.spec, *event.facts);
   if (!status.ok()) {
     out_.Add(AnswerApply{event.id, Annotate(status, absl::StrCat("deployment ", apply.spec.name))});
@@ -186,10 +195,12 @@ void Coordinator::On(const ModelLoaded& event) {
 
 void Coordinator::On(const StoreWritten& event) {
   for (auto& [name, controller] : deployments_) {
+    // A write belongs to one deployment's change or to one apply.
     if (controller.OnStoreWritten(event.write, event.status, now_)) return;
   }
   for (auto it = applies_.begin(); it != applies_.end(); ++it) {
     if (it->second.write != event.write) continue;
+    // Removed first, so that the name is free for the next apply when this one is answered.
     const PendingApply apply = std::move(it->second);
     const RequestId id = it->first;
     applies_.erase(it);
@@ -205,6 +216,7 @@ void Coordinator::On(const StoreWritten& event) {
 void Coordinator::FinishApply(RequestId id, const PendingApply& apply) {
   DeploymentController* controller = Find(apply.spec.name);
   if (controller != nullptr) {
+    // What serves goes on until the plan of the new record has replaced it.
     controller->SetRecord(apply.record);
   } else {
     controller =
@@ -219,6 +231,7 @@ void Coordinator::FinishApply(RequestId id, const PendingApply& apply) {
 
 // What applying `record` would lead to: a plan, or the reason why the available workers allow none.
 DeploymentView Coordinator::Preview(const DeploymentRecord& record) const {
+  // A controller of its own, so that a dry run leaves no trace in the deployment that runs.
   const DeploymentController probe(context_, record, now_);
   DeploymentView view = probe.View();
   const absl::StatusOr<PlanDraft> draft = probe.DraftFor(record, now_);
@@ -230,6 +243,7 @@ DeploymentView Coordinator::Preview(const DeploymentRecord& record) const {
         absl::StrFormat("checked; a plan with %d workers is possible", draft->plan.workers.size());
     view.drafted = std::make_shared<const Plan>(draft->plan);
   } else {
+    // NOT_READY is the only outcome that other workers could change.
     const bool waits = ReasonOf(draft.status()) == Reason::kNotReady;
     view.activity = waits ? "checked; the available workers are not sufficient"
                           : "checked; this configuration can never be served";
@@ -280,6 +294,7 @@ absl::StatusOr<DeploymentController*> Coordinator::FindFor(const OpenSessionRequ
 
 absl::StatusOr<SessionGrant> Coordinator::Grant(const OpenSessionRequest& request) {
   SY_ASSIGN_OR_RETURN(DeploymentController * controller, FindFor(request));
+  // A session on a plan that lost a worker would fail at its first step.
   SY_RETURN_IF_ERROR(controller->CheckServing());
   const ServingEpoch& serving = controller->serving();
   SY_ASSIGN_OR_RETURN(const OpenSessionRequest complete,
@@ -304,6 +319,7 @@ void Coordinator::On(const WatchStarted& event) {
 void Coordinator::On(const WatchStopped& event) { sessions_.StopWatch(event.watch, now_); }
 
 void Coordinator::On(const Tick& /*event*/) {
+  // Leases first: the deployments then plan without the dead workers in this same step.
   if (members_.Expire(now_)) OnMembersChanged();
   sessions_.Expire(now_);
 }
@@ -323,6 +339,7 @@ CoordinatorView Coordinator::View(TimePoint now) const {
         .endpoint = member.endpoint,
         .state = members_.StateOf(member),
         .capabilities = member.capabilities,
+        // A step may be late: a lease that is over is shown as 0 until the next tick ends it.
         .lease_left = std::max(Duration::zero(), member.last_message + options_.lease_ttl - now),
         .progress = member.progress,
         .experts = 0,

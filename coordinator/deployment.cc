@@ -22,6 +22,8 @@ namespace {
 // Format 1 has no wire dtypes. Format 2 has neither the coordinator's defaults nor the layers'
 // storage, and writes "auto" for an unset dtype. Both are read and no longer written.
 constexpr std::uint32_t kRecordFormat = 3;
+// Upper limits that no sensible deployment reaches. They keep products and sums of these values
+// within their types, and texts within a message.
 constexpr std::size_t kNameMax = 128;
 constexpr std::int32_t kWorkersMax = 4096;
 constexpr std::int32_t kTokensMax = 1 << 20;
@@ -38,6 +40,7 @@ absl::Status Bad(const DeploymentSpec& spec, absl::string_view field, const std:
 
 std::string ModelNameOf(absl::string_view path) {
   if (absl::StartsWith(path, kSyntheticPrefix)) return "synthetic";
+  // "/models/m/" and "/models/m" name the same model.
   while (!path.empty() && path.back() == '/') path.remove_suffix(1);
   const std::size_t slash = path.rfind('/');
   return std::string(slash == absl::string_view::npos ? path : path.substr(slash + 1));
@@ -47,6 +50,7 @@ absl::Status CompletePhases(DeploymentSpec& spec) {
   if (spec.phases.empty()) {
     spec.phases = {{Phase::kPrefill, {}}, {Phase::kDecode, {}}, {Phase::kMixed, {}}};
   }
+  // In one order, so that two files that list the phases differently make the same plan.
   std::sort(spec.phases.begin(), spec.phases.end(),
             [](const PhaseSpec& a, const PhaseSpec& b) { return a.phase < b.phase; });
   for (std::size_t i = 1; i < spec.phases.size(); ++i) {
@@ -59,6 +63,8 @@ absl::Status CompletePhases(DeploymentSpec& spec) {
 }
 
 absl::Status CheckLayers(const DeploymentSpec& spec) {
+  // The same layer may be named once for every phase and again for one: the narrower one counts.
+  // Only an exact repetition is ambiguous.
   std::set<std::pair<LayerId, std::optional<Phase>>> named;
   for (const LayerSpec& layer : spec.layers) {
     if (layer.layer.value < 0) return Bad(spec, "layers", "names a layer below 0");
@@ -126,6 +132,7 @@ void WalkSpec(Io& io, RecordT& record) {
     WalkOptional(io, phase.mode);
   });
   io.Int(spec.min_workers);
+  // As a number of nanoseconds, which does not depend on the library's type.
   std::int64_t join_timeout_ns = spec.join_timeout.count();
   io.Int(join_timeout_ns);
   if constexpr (!std::is_const_v<RecordT>) spec.join_timeout = Duration(join_timeout_ns);
@@ -204,6 +211,7 @@ bool EnumsInRange(const DeploymentRecord& record) {
          });
 }
 
+// Each of these means a truncated or mixed-up download, so that one remedy fits all.
 absl::Status BadFacts(const std::string& what) {
   return MakeError(absl::StatusCode::kDataLoss, Reason::kCheckpoint,
                    absl::StrCat("checkpoint: ", what, "; fetch the checkpoint again"));
@@ -219,11 +227,14 @@ bool DeploymentSpec::Serves(Phase phase) const {
 std::vector<DtypeOverride> DeploymentSpec::DtypeOverrides() const {
   const std::string whole = absl::StrCat("deployment ", name);
   std::vector<DtypeOverride> overrides;
+  // The widest override: the deployment's own, else the coordinator's default. "auto" is none, but
+  // the deployment's "auto" still hides the default.
   if (const auto dtype = ChosenDtype(
           dispatcher_output_dtype.value_or(coordinator_defaults.dispatcher_output_dtype))) {
     const std::string default_source = absl::StrCat("the coordinator's ", kDtypeFlag);
     overrides.push_back({"", {}, {}, dtype, dispatcher_output_dtype ? whole : default_source});
   }
+  // Here "auto" is an override as well: it cancels a less specific one.
   for (const PhaseSpec& phase : phases) {
     if (!phase.dispatcher_output_dtype) continue;
     overrides.push_back({"",
@@ -242,6 +253,7 @@ std::vector<DtypeOverride> DeploymentSpec::DtypeOverrides() const {
 }
 
 bool IsName(absl::string_view text) {
+  // No slash, blank or quote, so that a name can stand in a path, a label or a message as it is.
   return !text.empty() && text.size() <= kNameMax &&
          std::all_of(text.begin(), text.end(), [](char c) {
            return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' ||
@@ -260,6 +272,8 @@ absl::StatusOr<DeploymentSpec> CompleteSpec(const DeploymentSpec& spec) {
     return Bad(full, "model",
                absl::StrFormat("\"%s\" must be 1 to 128 characters of [A-Za-z0-9._-]", full.model));
   }
+  // All of them are checked, but only the first error is reported: the operator fixes one line at a
+  // time.
   absl::Status status = CompletePhases(full);
   status.Update(CheckLayers(full));
   status.Update(CheckRange(full, "min_workers", full.min_workers, kWorkersMax));
@@ -280,6 +294,7 @@ const LayerStorage& ModelFacts::StorageOf(LayerId layer) const {
 }
 
 std::int64_t ModelFacts::ExpertBytes() const {
+  // The largest layer for all of them: a placement must fit whichever layers a worker holds.
   std::int64_t most = 0;
   for (const LayerStorage& layer : storage) {
     most = std::max(most, HeldExpertBytes(shape, layer.scheme));
@@ -299,6 +314,7 @@ absl::Status CheckFacts(const ModelFacts& facts) {
     return BadFacts(absl::StrFormat("%d MoE layers, but schemes for %d", facts.layers.size(),
                                     facts.storage.size()));
   }
+  // One pass in the manifest's own order, so that a row too many is found as well as a missing one.
   std::size_t row = 0;
   for (std::size_t i = 0; i < facts.layers.size(); ++i) {
     if (facts.layers[i].value < 0 || (i > 0 && !(facts.layers[i - 1] < facts.layers[i]))) {
@@ -322,6 +338,7 @@ absl::Status CheckFacts(const ModelFacts& facts) {
 }
 
 std::string CanonicalBytes(const DeploymentRecord& record) {
+  // New fields are appended: a reader of an older format stops where that format ends.
   CanonicalWriter writer;
   writer.Int(kRecordFormat);
   WalkSpec(writer, record);
@@ -357,6 +374,7 @@ absl::StatusOr<DeploymentRecord> ParseDeploymentRecord(absl::string_view bytes) 
   const bool known = format >= 1 && format <= kRecordFormat &&
                      record.spec.phases.size() == phases &&
                      record.facts.storage.size() == record.facts.layers.size();
+  // A record is used only as a whole: a damaged field could deploy something that nobody applied.
   if (!known || !reader.ok() || !EnumsInRange(record)) {
     return MakeError(absl::StatusCode::kDataLoss, Reason::kStoreWrite,
                      "a stored deployment is damaged, or a later version wrote it; restore the "

@@ -115,6 +115,7 @@ void DeploymentController::OnRetireAck(Member& member, const RetireAck& ack) {
 
 bool DeploymentController::OnStoreWritten(WriteId write, const absl::Status& status,
                                           TimePoint now) {
+  // A write of a change that was given up is nobody's: its outcome no longer matters.
   if (!change_ || !change_->OnWriteDone(write)) return false;
   OnChangeWritten(status, now);
   return true;
@@ -200,6 +201,7 @@ void DeploymentController::LogWarnings(const std::vector<Warning>& warnings) {
 std::string DeploymentController::ReasonToWait(TimePoint now) {
   ReplanGate::Situation situation;
   for (const auto& [id, member] : context_.members->members()) {
+    // One is enough to wait for; the next Evaluate finds the others.
     const std::optional<Epoch> epoch = Rule().BlockingEpoch(member.holds);
     if (!epoch) continue;
     situation.holder = absl::StrFormat("waiting for worker %s to free epoch %d", id, epoch->value);
@@ -247,6 +249,8 @@ void DeploymentController::PrepareChange(TimePoint now) {
     return;
   }
   draft->plan.epoch = change_->epoch();
+  // Policies are exchangeable parts. A wrong placement must not reach a worker, which would compute
+  // with it.
   if (const absl::Status valid = ValidatePlan(draft->plan); !valid.ok()) {
     DropChange({.why = Annotate(valid, "placement policy")}, now);
     return;
@@ -267,6 +271,7 @@ WorkerStanding DeploymentController::StandingOf(const PlanWorker& worker) const 
   WorkerStanding standing;
   const Member* member = context_.members->Find(worker);
   if (member == nullptr) {
+    // After a restart a stored worker that has not registered yet is not lost, only late.
     standing.lost = !gate_.Expects(worker.id);
     return standing;
   }
@@ -279,6 +284,7 @@ WorkerStanding DeploymentController::StandingOf(const PlanWorker& worker) const 
 }
 
 void DeploymentController::AdvanceChange(TimePoint now) {
+  // Taken before anything is sent, so that the step is decided on one state of the world.
   std::vector<WorkerStanding> workers;
   if (change_->update() != nullptr) {
     for (const PlanWorker& worker : change_->plan().workers) workers.push_back(StandingOf(worker));
@@ -290,6 +296,8 @@ void DeploymentController::AdvanceChange(TimePoint now) {
   };
   for (const WorkerOrdinal ordinal : step.prepare) {
     Member& member = member_of(ordinal);
+    // Noted as sent, so that it is not repeated at every step, and counted as held (I6): the worker
+    // may be staging it already.
     member.holds[change_->key()] = {change_->update()->hash, HoldState::kPrepareSent};
     context_.members->Send(member, change_->PrepareFor(ordinal));
   }
@@ -311,6 +319,8 @@ void DeploymentController::SendChangeWrite() {
 
 void DeploymentController::OnChangeWritten(const absl::Status& status, TimePoint now) {
   const bool marking = change_->phase() == ChangePhase::kMarking;
+  // Not a failure of the change: every worker has committed, and the mark is repeated until the
+  // store takes it.
   if (!status.ok() && marking) {
     problem_ = status;
     retry_.BackOff(now);
@@ -327,6 +337,8 @@ void DeploymentController::OnChangeWritten(const absl::Status& status, TimePoint
 }
 
 void DeploymentController::Serve() {
+  // Only now, with the mark durable, may sources learn of it (I2): a coordinator that restarts
+  // would otherwise not know the epoch that they use.
   announced_ = change_->update();
   serving_.Replace(change_->update());
   change_.reset();
@@ -370,8 +382,10 @@ void DeploymentController::PromiseMemory() {
 
 absl::Status DeploymentController::CheckServing() const {
   if (serving_.Holds()) return absl::OkStatus();
+  // The refusal before everything else: it says that trying again is pointless.
   if (!refusal_.ok()) return refusal_;
   if (problem_is_final_) return problem_;
+  // Both what it waits for and what went wrong last: either may be what the caller can mend.
   std::string why = change_ ? change_->Describe() : activity_;
   if (!problem_.ok()) {
     absl::StrAppend(&why, "; ", problem_.message(), " (", absl::StatusCodeToString(problem_.code()),

@@ -13,6 +13,7 @@
 namespace switchyard {
 namespace {
 
+// The words that SGLang's EnvBool takes, so that a variable means the same here as there.
 constexpr std::array<const char*, 4> kYes{"1", "true", "yes", "y"};
 constexpr std::array<const char*, 5> kNo{"0", "false", "no", "n", ""};
 
@@ -48,6 +49,7 @@ absl::StatusOr<DtypeChoice> ReadChoice(const std::string& text, absl::string_vie
 
 DeprecatedFlags DispatchDefaults::Flags() const {
   DeprecatedFlags flags;
+  // An empty text is "not set" in the stored form; the resolver has an optional for that.
   if (!bf16_dispatch_flag.empty()) flags.bf16_dispatch = bf16_dispatch_flag;
   if (!npu_normal_int8_flag.empty()) flags.npu_normal_int8 = npu_normal_int8_flag;
   return flags;
@@ -56,6 +58,7 @@ DeprecatedFlags DispatchDefaults::Flags() const {
 absl::StatusOr<ReadDispatchDefaults> MakeDispatchDefaults(EnvironmentLookup environment,
                                                           const DispatchOptions& options) {
   ReadDispatchDefaults read;
+  // Two spellings of one option could contradict each other, and neither has precedence.
   if (options.dispatcher_output_dtype && options.deepep_dispatcher_output_dtype) {
     return Bad(kDeprecatedDtypeFlag, absl::StrCat("is the old spelling of ", kDtypeFlag,
                                                   ", which is given too; remove it"));
@@ -71,6 +74,8 @@ absl::StatusOr<ReadDispatchDefaults> MakeDispatchDefaults(EnvironmentLookup envi
         {WarningId::kDeprecatedOption, DeprecatedSpellingText(kDeprecatedDtypeFlag)});
   }
   DispatchDefaults& defaults = read.defaults;
+  // The variables are deprecated but not ignored: they change decisions, with a warning, until
+  // nobody sets them.
   SY_ASSIGN_OR_RETURN(defaults.bf16_dispatch_flag, ReadFlag(environment, kBf16Variable));
   SY_ASSIGN_OR_RETURN(defaults.npu_normal_int8_flag, ReadFlag(environment, kNpuInt8Variable));
   if (!defaults.bf16_dispatch_flag.empty()) {

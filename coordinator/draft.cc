@@ -23,6 +23,8 @@ std::optional<PlanDraft> DraftWithoutQuarantined(const DeploymentRecord& record,
   std::vector<Candidate> trusted = candidates;
   std::erase_if(trusted,
                 [&](const Candidate& c) { return quarantine.IsExcluded(c.worker.id, now); });
+  // Below min_workers the deployment would get less than the operator requested, for a worker that
+  // may recover.
   const bool enough = static_cast<int>(trusted.size()) >= record.spec.min_workers;
   if (!enough || trusted.size() == candidates.size()) return std::nullopt;
   absl::StatusOr<PlanDraft> draft = BuildPlan(record, std::move(trusted), policy);
@@ -41,6 +43,7 @@ std::optional<PlanDraft> DraftWithoutQuarantined(const DeploymentRecord& record,
 std::vector<Candidate> CandidatesFor(const std::string& deployment, const Plan* serving,
                                      const Membership& members, const MemoryLedger& memory) {
   std::vector<Candidate> all;
+  // Disconnected workers are not candidates: PREPARE could not reach them.
   for (const std::string& id : members.CandidateIds()) {
     const Member& member = members.members().at(id);
     Candidate candidate;

@@ -12,6 +12,7 @@ namespace switchyard {
 absl::StatusOr<std::unique_ptr<Driver>> Driver::Create(DriverOptions options, Parts parts) {
   SY_ASSIGN_OR_RETURN(std::unique_ptr<PlacementPolicy> placement,
                       MakePlacementPolicy(options.placement));
+  // Read before any thread runs: a store that is damaged stops the start, with its remedy.
   SY_ASSIGN_OR_RETURN(const std::vector<StoredDeployment> stored, parts.store->Load());
   SY_ASSIGN_OR_RETURN(std::vector<RecoveredDeployment> recovered, Recover(stored));
   for (const RecoveredDeployment& one : recovered) {
@@ -67,6 +68,8 @@ absl::StatusOr<StreamId> Driver::OpenWorkerStream(WorkerStreamSink* sink) {
   return AddSink(streams_, sink, [](StreamId id) { return StreamOpened{id}; });
 }
 
+// Refused when the queue is full. The caller then ends the stream, and the worker registers again:
+// no message is lost silently.
 absl::Status Driver::OnWorkerMessage(StreamId stream, WorkerMessage message) {
   return inbox_->TryPush(StreamMessage{stream, std::move(message)});
 }
@@ -184,6 +187,7 @@ void Driver::Perform(const CloseWatch& effect) {
 }
 
 void Driver::Perform(const Report& effect) {
+  // Once in the process and not in the coordinator: deployments repeat each other's warnings.
   if (!effect.once.empty() && !once_->First(effect.once)) return;
   logger_->Write(effect.level, effect.text);
 }

@@ -15,6 +15,7 @@ namespace switchyard {
 EpochChange EpochChange::Resume(std::shared_ptr<const PlanUpdate> update, TimePoint answers_by) {
   EpochChange change(update->plan.deployment, update->plan.epoch);
   change.update_ = std::move(update);
+  // Never kPreparing: the plan is in the store only if every worker had acknowledged it.
   change.BeginCommitting(answers_by);
   return change;
 }
@@ -67,6 +68,7 @@ ChangeStep EpochChange::Advance(std::span<const WorkerStanding> workers, TimePoi
   }
   step.failure = FindFailure(workers, now);
   if (step.failure || !Missing().empty()) return step;
+  // The phase changes before the write is sent: a late NACK must not count any more.
   phase_ = phase_ == ChangePhase::kPreparing ? ChangePhase::kStoring : ChangePhase::kMarking;
   step.write = true;
   return step;
@@ -112,7 +114,9 @@ std::optional<ChangeFailure> EpochChange::FindFailure(std::span<const WorkerStan
         Annotate(nack_, absl::StrFormat("deployment %s, epoch %d", deployment_, epoch_.value)),
         nacked_by_};
   }
+  // A lost worker and a refusal are reported before silence, since they say more.
   if (now < deadline_) return std::nullopt;
+  // All of them get a strike: which one would have answered next is unknown.
   const std::vector<std::string> silent = Missing();
   return ChangeFailure{
       MakeError(absl::StatusCode::kDeadlineExceeded, Reason::kNotReady,
@@ -142,6 +146,7 @@ bool EpochChange::OnWriteDone(WriteId write) {
   return true;
 }
 
+// A worker that left the plan, or an earlier process of one that is in it, may still answer.
 bool EpochChange::Involves(const std::string& worker, const Incarnation& incarnation) const {
   return std::any_of(plan().workers.begin(), plan().workers.end(), [&](const PlanWorker& member) {
     return member.id == worker && member.incarnation == incarnation;
@@ -183,6 +188,7 @@ bool EpochChange::OnCommitNack(const std::string& worker, const Incarnation& inc
 }
 
 void EpochChange::AddNack(const std::string& worker, const absl::Status& error) {
+  // The first refusal is reported: later ones are often consequences.
   nack_.Update(WithMetadata(Annotate(error, absl::StrCat("worker ", worker)), "worker", worker));
   nacked_by_.insert(worker);
 }

@@ -54,16 +54,21 @@ absl::Status CheckRegister(const Register& request) {
   if (!IsName(request.worker_id)) {
     return BadRegister(request, "worker_id", "must be 1 to 128 characters of [A-Za-z0-9._-]");
   }
+  // The incarnation tells the processes that use one id apart (I8); without it an answer of a dead
+  // process could count for its successor.
   if (request.incarnation.empty()) return BadRegister(request, "incarnation", "is empty");
+  // Sources dial it as it is; it is part of the plan and of its hash.
   if (request.endpoint.empty() || request.endpoint.size() > kEndpointMax) {
     return BadRegister(request, "endpoint", "must be \"host:port\"");
   }
   const DeviceProfile* profile = FindDeviceProfile(request.capabilities.device_profile);
+  // Plans take limits from the profile, so that an unknown one cannot be planned for.
   if (profile == nullptr || profile->kind != request.capabilities.device) {
     return BadRegister(request, "capabilities.device_profile",
                        absl::StrCat("\"", request.capabilities.device_profile,
                                     "\" is not a profile of its device kind"));
   }
+  // More than any worker can hold: the list is wrong, and every entry would become a message.
   if (request.resident.size() > kResidentMax) {
     return BadRegister(request, "resident", "names too many epochs");
   }
@@ -90,6 +95,8 @@ bool Membership::CloseStream(StreamId stream, TimePoint now) {
   if (id.empty()) return false;
   Member& member = members_.at(id);
   member.stream = {};
+  // The holds are kept: within its grace the worker still counts as holding what it has, so that a
+  // broken connection does not move experts.
   member.disconnected_at = now;
   if (member.goodbye_sent) {
     // It was released, so that its end is no loss and no grace is due.
@@ -105,6 +112,7 @@ bool Membership::CloseStream(StreamId stream, TimePoint now) {
 absl::Status Membership::Admit(const Member* known, const Register& request) {
   SY_RETURN_IF_ERROR(CheckRegister(request));
   const std::pair<std::string, Incarnation> asked{request.worker_id, request.incarnation};
+  // It may be a process that was stopped for long and does not know that it was replaced.
   if (std::find(replaced_.begin(), replaced_.end(), asked) != replaced_.end()) {
     return Superseded(request.worker_id);
   }
@@ -128,6 +136,7 @@ absl::StatusOr<Member*> Membership::Join(StreamId stream, const Register& reques
   const auto known = members_.find(request.worker_id);
   Member* before = known == members_.end() ? nullptr : &known->second;
   absl::Status admitted = Admit(before, request);
+  // A second Register would change the identity of a stream whose messages are already on the way.
   if (admitted.ok() && !entry->second.member.empty()) {
     admitted = BadRegister(request, "register", "was sent twice on one stream");
   }
@@ -153,6 +162,7 @@ absl::StatusOr<Member*> Membership::Join(StreamId stream, const Register& reques
   member.capabilities = request.capabilities;
   member.stream = stream;
   member.last_message = now;
+  // A worker that still wants to leave says so again after Registered.
   member.leaving = member.goodbye_sent = false;
   // Not what was known before: messages may have been lost with the old stream, in both directions,
   // and a new incarnation has nothing. Whatever is missing is prepared again.
@@ -162,6 +172,7 @@ absl::StatusOr<Member*> Membership::Join(StreamId stream, const Register& reques
         held.hash, held.committed ? HoldState::kCommitted : HoldState::kPrepared};
   }
   streams_.at(stream).member = member.id;
+  // First on this stream: with it the worker learns the lease and starts its heartbeats.
   Send(member, Registered{options_->lease_ttl});
   out_->Info("worker %s: %s, incarnation %s, %d epochs resident", member.id,
              returning ? "reconnected" : "joined", ToHex(member.incarnation), member.holds.size());
@@ -171,6 +182,7 @@ absl::StatusOr<Member*> Membership::Join(StreamId stream, const Register& reques
 Member* Membership::RenewLease(StreamId stream, TimePoint now) {
   const auto it = streams_.find(stream);
   if (it == streams_.end()) return nullptr;
+  // A peer that does not begin with Register is not a worker of this version.
   if (it->second.member.empty()) {
     Close(stream, MakeError(absl::StatusCode::kFailedPrecondition, Reason::kBadRequest,
                             "the first message of a stream must be Register"));
@@ -196,6 +208,7 @@ bool Membership::Expire(TimePoint now) {
   std::vector<std::string> dead;
   for (const auto& [id, member] : members_) {
     const bool silent = now - member.last_message >= options_->lease_ttl;
+    // Both clocks run for a disconnected member; the grace is the shorter one.
     const bool away = !member.connected() && now - member.disconnected_at >= options_->stream_grace;
     if (silent || away) dead.push_back(id);
   }
@@ -223,6 +236,7 @@ void Membership::RenewAll(TimePoint now) {
 
 const Member* Membership::Find(const PlanWorker& worker) const {
   const auto it = members_.find(worker.id);
+  // Another process with the same id holds nothing of what this plan was prepared with.
   const bool found = it != members_.end() && it->second.incarnation == worker.incarnation;
   return found ? &it->second : nullptr;
 }
@@ -262,6 +276,7 @@ void Membership::Close(StreamId stream, const absl::Status& why) {
 // stream breaks, and the two would take turns.
 void Membership::Ban(const std::string& id, Incarnation incarnation) {
   replaced_.emplace_back(id, incarnation);
+  // The oldest first: by then its process is long gone.
   if (replaced_.size() > kReplacedMax) replaced_.pop_front();
 }
 

@@ -19,6 +19,7 @@ namespace {
 absl::StatusOr<LayerStorage> StorageOf(const Checkpoint& checkpoint, LayerId layer) {
   SY_ASSIGN_OR_RETURN(const LayerExperts* experts, checkpoint.ExpertsOf(layer));
   const LayerQuant& quant = experts->quant();
+  // What the resolver needs is computed here, once, and stored: planning never opens a checkpoint.
   LayerSource source{.layer = layer,
                      .role = experts->modules().draft ? LayerRole::kDraft : LayerRole::kBase,
                      .quantised_checkpoint = checkpoint.quant().family != "none",
@@ -51,6 +52,8 @@ absl::StatusOr<ModelFacts> FactsOf(const Checkpoint& checkpoint) {
   for (std::size_t i = 0; i < facts.layers.size(); ++i) {
     SY_ASSIGN_OR_RETURN(facts.storage[i], StorageOf(checkpoint, facts.layers[i]));
   }
+  // Last, since it reads every weight: a checkpoint whose layers cannot be served is refused at
+  // once.
   SY_ASSIGN_OR_RETURN(facts.manifest, BuildManifest(checkpoint));
   return facts;
 }

@@ -59,6 +59,7 @@ absl::StatusOr<Plan> PlanWith(const DeploymentRecord& deployment, const Sha256Di
     const std::int64_t room = bounded ? std::max<std::int64_t>(RoomOf(candidate), 1) : 0;
     request.workers.push_back({candidate.worker.id, room});
     capabilities.push_back(std::move(candidate.capabilities));
+    // In the order of ids: ordinals are part of the plan, and sums over workers are in their order.
     plan.workers.push_back(std::move(candidate.worker));
   }
   SY_ASSIGN_OR_RETURN(plan.layers, policy.Place(request));
@@ -126,10 +127,12 @@ absl::StatusOr<PlanDraft> BuildPlan(const DeploymentRecord& deployment,
     note_problem(resolves);
   }
   SortByRank(suited);
+  // A worker without an expert would have nothing to do and could still make steps fail.
   while (suited.size() > static_cast<std::size_t>(deployment.facts.shape.experts)) {
     leave_out(suited.back(), "every expert already has a worker");
     suited.pop_back();
   }
+  // Hashed once: it is the same for every attempt below, and large.
   const Sha256Digest manifest = deployment.facts.manifest.Hash();
   // Fewer workers mean larger shares, so that this need not succeed. It ends, because each round
   // takes one worker away.
@@ -161,6 +164,7 @@ Prepare PrepareFor(const Plan& plan, const PlanHash& hash, const DeploymentRecor
   for (const LayerPlacement& layer : plan.layers) {
     for (const PhysicalExpert& physical : layer.experts) {
       if (physical.worker != ordinal) continue;
+      // In the order of the manifest.
       for (const Projection p : {Projection::kGate, Projection::kUp, Projection::kDown}) {
         const TensorHash* row = deployment.facts.manifest.Find(layer.layer, physical.expert, p);
         if (row != nullptr) prepare.tensors.push_back(*row);

@@ -5,6 +5,8 @@
 namespace switchyard {
 namespace {
 
+// The second failure in a row: the first may be a passing cause, a third would cost another time-
+// out of up to prepare_timeout.
 constexpr int kStrikesToExclude = 2;
 
 }  // namespace
@@ -24,6 +26,7 @@ void Quarantine::Strike(const std::string& worker, const std::string& why, TimeP
 }
 
 bool Quarantine::EndExclusions(TimePoint now) {
+  // The strikes are kept, so that a worker that fails again is excluded at once and for longer.
   bool ended = false;
   for (auto& [worker, strikes] : strikes_) {
     if (!strikes.excluded_until || now < *strikes.excluded_until) continue;
@@ -35,6 +38,8 @@ bool Quarantine::EndExclusions(TimePoint now) {
 
 void Quarantine::ForgetOld(TimePoint now) {
   std::erase_if(strikes_, [&](const auto& entry) {
+    // An exclusion that EndExclusions has not seen yet must not vanish silently: its end makes the
+    // deployment plan again.
     const Strikes& strikes = entry.second;
     return !strikes.excluded_until && now - strikes.last_at > options_->quarantine_last;
   });

@@ -12,6 +12,7 @@
 namespace switchyard {
 namespace {
 
+// Nothing is repaired: a coordinator that guesses could number an epoch twice (I10).
 absl::Status Damaged(const StoredDeployment& stored, const std::string& what) {
   return MakeError(absl::StatusCode::kDataLoss, Reason::kStoreWrite,
                    absl::StrFormat("store, deployment %s: %s; restore the store from a copy or "
@@ -38,6 +39,7 @@ absl::StatusOr<RecoveredDeployment> RecoverOne(const StoredDeployment& stored) {
   if (recovered.record.spec.name != stored.deployment) {
     return Damaged(stored, "its record belongs to another deployment");
   }
+  // Numbers up to here are used up, whether their plans exist or not.
   recovered.high_water = stored.high_water;
   for (const StoredPlan& plan : stored.plans) {
     // The hash tells an older format from damage.
@@ -46,6 +48,7 @@ absl::StatusOr<RecoveredDeployment> RecoverOne(const StoredDeployment& stored) {
       continue;
     }
     SY_ASSIGN_OR_RETURN(std::shared_ptr<const PlanUpdate> update, ReadPlan(stored, plan));
+    // The store keeps the one that served before, the serving one, and at most one above it.
     if (plan.epoch < stored.serving) {
       recovered.served_before = std::move(update);
     } else if (plan.epoch == stored.serving) {
@@ -71,6 +74,7 @@ absl::StatusOr<std::vector<RecoveredDeployment>> Recover(
     const std::vector<StoredDeployment>& stored) {
   std::vector<RecoveredDeployment> all;
   for (const StoredDeployment& one : stored) {
+    // One damaged deployment stops all of them: the operator decides, not the coordinator.
     SY_ASSIGN_OR_RETURN(RecoveredDeployment recovered, RecoverOne(one));
     all.push_back(std::move(recovered));
   }

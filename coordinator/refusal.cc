@@ -12,6 +12,7 @@
 namespace switchyard {
 
 bool IsRefusal(const absl::Status& why_no_plan) {
+  // Both, since each of them also stands for other failures to make a plan.
   return why_no_plan.code() == absl::StatusCode::kFailedPrecondition &&
          ReasonOf(why_no_plan) == Reason::kBadConfig;
 }
@@ -23,6 +24,7 @@ absl::Status CheckServable(const DeploymentRecord& record) {
   for (const DeviceProfile* kind : kinds) {
     const std::vector<CapabilitySet> worker{FullCapabilities(*kind)};
     const absl::Status would = PlanConfigs(record.spec, record.facts, worker).status();
+    // One kind that would do is enough: such workers may still register.
     if (would.ok()) return absl::OkStatus();
     first.Update(would);
   }

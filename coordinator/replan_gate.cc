@@ -13,6 +13,7 @@ std::string MissingWorkers(const std::vector<std::string>& candidates, int min_w
 }
 
 void ReplanGate::ExpectWorkersOf(const PlanUpdate* stored) {
+  // A set: both the serving and a committed plan may name the same worker.
   if (stored == nullptr) return;
   for (const PlanWorker& worker : stored->plan.workers) expected_.insert(worker.id);
 }
@@ -22,6 +23,7 @@ void ReplanGate::OnJoined(const std::string& worker, TimePoint now) {
   settled_at_ = now + options_->join_settle;
 }
 
+// Leaves settle like joins: a rolling restart drains several workers within moments.
 void ReplanGate::OnLeaveRequested(TimePoint now) { settled_at_ = now + options_->join_settle; }
 
 bool ReplanGate::EndExpectations(Duration join_timeout, TimePoint now) {
@@ -54,6 +56,8 @@ std::string ReplanGate::ReasonToWait(const DeploymentSpec& spec, const Situation
 
 std::string ReplanGate::ReasonToWaitForFirst(const DeploymentSpec& spec, const Situation& situation,
                                              TimePoint now) {
+  // The time-out belongs to workers that wait. When all have gone, it starts again with the next
+  // one.
   if (situation.candidates.empty()) {
     first_candidate_at_.reset();
   } else if (!first_candidate_at_) {

@@ -20,8 +20,11 @@ struct SerialExecutor::Shared {
   static void Loop(const std::shared_ptr<Shared>& self) {
     std::unique_lock lock(self->mutex);
     while (true) {
+      // Stopped, it still runs what is queued; Stop has emptied the queue if that was to be
+      // dropped.
       self->changed.wait(lock, [&self] { return self->stopping || !self->tasks.empty(); });
       if (self->tasks.empty()) break;
+      // Moved out and run without the lock: Run must never wait for a disk.
       std::function<void()> task = std::move(self->tasks.front());
       self->tasks.pop_front();
       lock.unlock();
@@ -46,6 +49,7 @@ SerialExecutor::~SerialExecutor() {
   }
   // 24 h stand for "no deadline": wait_for overflows with the largest duration.
   Stop(Pending::kFinish, stopped ? Duration{} : Duration(std::chrono::hours(24)));
+  // A task that does not end must not keep the process from ending.
   if (shared_->thread.joinable()) shared_->thread.detach();
 }
 

@@ -5,6 +5,8 @@
 namespace switchyard {
 
 void ServingEpoch::Replace(std::shared_ptr<const PlanUpdate> next) {
+  // One is kept and not more: sources switch at once, so that only one that was away may still name
+  // the older plan.
   before_ = std::exchange(serving_, std::move(next));
 }
 
@@ -17,6 +19,8 @@ bool ServingEpoch::WasAnnounced(Epoch epoch, const PlanHash& hash) const {
 
 bool ServingEpoch::Holds() const {
   if (serving_ == nullptr) return false;
+  // Committed, and nothing less: a worker that came back with the epoch only prepared cannot serve
+  // it.
   const EpochKey key{plan()->deployment, plan()->epoch};
   return std::all_of(plan()->workers.begin(), plan()->workers.end(), [&](const PlanWorker& worker) {
     const Member* member = members_->Find(worker);

@@ -15,6 +15,8 @@
 namespace switchyard {
 namespace {
 
+// A decode step is short, so that a worker that does not answer within a second is better replaced;
+// a prefill step may take its time. The upper bound keeps now + deadline from overflowing.
 constexpr Duration kDecodeDeadline = std::chrono::seconds(1);
 constexpr Duration kOtherDeadline = std::chrono::seconds(60);
 constexpr Duration kDeadlineMax = std::chrono::hours(24);
@@ -25,6 +27,8 @@ absl::Status BadSession(const OpenSessionRequest& request, Reason reason, const 
                    {{"deployment", request.deployment}});
 }
 
+// Refused here, where the phases that exist can be listed: without a config for its phase the
+// source could not make a single step.
 absl::Status CheckPhase(const OpenSessionRequest& request, const DeploymentSpec& spec) {
   if (spec.Serves(request.phase)) return absl::OkStatus();
   std::vector<std::string> served;
@@ -67,6 +71,8 @@ absl::StatusOr<OpenSessionRequest> CompleteSessionRequest(const OpenSessionReque
   OpenSessionRequest full = request;
   full.deployment = deployment.spec.name;
   if (full.model.empty()) full.model = deployment.spec.model;
+  // A deployment named together with another model is a mistake, and rows of the wrong model could
+  // have the right shape.
   if (full.model != deployment.spec.model) {
     return MakeError(absl::StatusCode::kNotFound, Reason::kUnknownModel,
                      absl::StrFormat("deployment %s serves model %s, not %s", full.deployment,
@@ -78,10 +84,14 @@ absl::StatusOr<OpenSessionRequest> CompleteSessionRequest(const OpenSessionReque
   if (!full.mode) full.mode = config.mode;
   const bool low_latency = *full.mode == DispatchMode::kLowLatency;
   const std::int32_t limit = low_latency ? deployment.spec.max_tokens_per_step : kMaxNormalTokens;
+  // The planner checked the limits of its own mode. Another one has to be checked now, for the
+  // workers that the plan has.
   if (*full.mode != config.mode) {
     SY_RETURN_IF_ERROR(
         CheckModeLimits(*full.mode, plan.shape, deployment.spec.max_tokens_per_step, workers));
   }
+  // The default of low latency is its limit: slots are sized for it anyway. In normal mode the
+  // limit would make the source allocate far more than a usual batch needs.
   if (full.max_tokens == 0) full.max_tokens = low_latency ? limit : kDefaultNormalTokens;
   SY_RETURN_IF_ERROR(CheckTokens(full, limit));
   if (full.step_deadline < Duration::zero() || full.step_deadline > kDeadlineMax) {

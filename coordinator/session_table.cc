@@ -10,6 +10,7 @@
 
 namespace switchyard {
 
+// A source that never closes its sessions must not exhaust the memory for the others.
 absl::Status SessionTable::CheckRoom() const {
   if (sessions_.size() < options_->max_sessions) return absl::OkStatus();
   return MakeError(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions,
@@ -24,6 +25,8 @@ absl::StatusOr<SessionGrant> SessionTable::Open(const OpenSessionRequest& reques
   SY_RETURN_IF_ERROR(CheckRoom());
   SessionGrant grant;
   grant.session = rng_->NextId<SessionId>();
+  // The cookie fences frames: it goes only to the source and, by way of Attach, to its workers, so
+  // that a stranger cannot address their rings.
   grant.cookie = Cookie{rng_->Next()};
   grant.order = request;
   grant.plan = serving.plan;
@@ -38,6 +41,7 @@ void SessionTable::Close(SessionId session) {
   const auto it = sessions_.find(session);
   if (it == sessions_.end()) return;
   if (it->second.watch.value != 0) {
+    // OK: the source asked for the end, and its watch is not to be opened again.
     out_->Add(CloseWatch{it->second.watch, absl::OkStatus()});
     watches_.erase(it->second.watch);
   }
@@ -53,6 +57,7 @@ absl::StatusOr<SessionTable::Session*> SessionTable::Find(const WatchRequest& re
   }
   const auto known = sessions_.find(request.session);
   if (known != sessions_.end()) {
+    // A session is bound to what it was opened for; its source holds no configs for anything else.
     if (known->second.deployment == request.deployment && known->second.phase == request.phase) {
       return &known->second;
     }
@@ -109,6 +114,8 @@ void SessionTable::Watch(WatchId watch, const WatchRequest& request,
   }
 }
 
+// The session stays: the source connects again after a broken stream, and its attachments, which
+// need no coordinator, have gone on meanwhile.
 void SessionTable::StopWatch(WatchId watch, TimePoint now) {
   const auto it = watches_.find(watch);
   if (it == watches_.end()) return;
@@ -121,6 +128,8 @@ void SessionTable::StopWatch(WatchId watch, TimePoint now) {
 void SessionTable::Announce(const std::shared_ptr<const PlanUpdate>& update) {
   for (const auto& [watch, id] : watches_) {
     Session& session = sessions_.at(id);
+    // A source that opened its session on this epoch has the plan already, and it must never go
+    // back.
     if (session.deployment != update->plan.deployment || session.epoch >= update->plan.epoch)
       continue;
     session.epoch = update->plan.epoch;
@@ -128,6 +137,7 @@ void SessionTable::Announce(const std::shared_ptr<const PlanUpdate>& update) {
   }
 }
 
+// Attachments end with their own streams, so that forgetting a session frees nothing but its entry.
 void SessionTable::Expire(TimePoint now) {
   std::erase_if(sessions_, [&](const auto& entry) {
     const Session& session = entry.second;

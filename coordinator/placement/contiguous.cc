@@ -26,6 +26,7 @@ absl::Status NoRoom(const PlacementWorker& worker, std::int64_t bytes) {
 // fail.
 absl::StatusOr<std::vector<std::int32_t>> Shares(const PlacementRequest& request) {
   const auto workers = static_cast<std::int32_t>(request.workers.size());
+  // Every layer is cut in the same way, so that one more expert costs one in each layer.
   const std::int64_t bytes_each =
       static_cast<std::int64_t>(request.layers.size()) * request.expert_bytes;
   const std::int32_t base = request.experts / workers;
@@ -68,6 +69,8 @@ absl::StatusOr<std::vector<LayerPlacement>> ContiguousPlacement::Place(
   std::vector<LayerPlacement> placement;
   placement.reserve(request.layers.size());
   for (const LayerId layer : request.layers) {
+    // The same cut in every layer: a row that stays on a worker in one layer is likely to need it
+    // in the next as well, and the plan stays small and readable.
     one_layer.layer = layer;
     placement.push_back(one_layer);
   }

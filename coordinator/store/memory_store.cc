@@ -20,6 +20,7 @@ absl::Status Apply(StoredDeployment& stored, const ReserveEpoch& reserve) {
                          absl::StrFormat("epoch %d is not above %d, the last number given out",
                                          reserve.epoch.value, stored.high_water.value));
   }
+  // Never lowered, so that an aborted number stays used up (I10).
   stored.high_water = reserve.epoch;
   return absl::OkStatus();
 }
@@ -46,6 +47,7 @@ absl::Status Apply(StoredDeployment& stored, const MarkServing& mark) {
     return StoreConflict(mark, absl::StrFormat("epoch %d has no plan", mark.epoch.value));
   // A repeated mark must not drop the plan that served before: `serving` is this epoch already.
   if (stored.serving == mark.epoch) return absl::OkStatus();
+  // Sources may still hold the plan that served before; older ones cannot be in use.
   std::erase_if(stored.plans, [&](const StoredPlan& plan) {
     return plan.epoch < mark.epoch && plan.epoch != stored.serving;
   });
@@ -56,6 +58,7 @@ absl::Status Apply(StoredDeployment& stored, const MarkServing& mark) {
 }  // namespace
 
 absl::Status MemoryStore::Write(const StoreWrite& write) {
+  // The same conditions as in SQLite, so that the simulation finds what would be a conflict there.
   const std::string& name = DeploymentOf(write);
   if (std::holds_alternative<PutDeployment>(write)) deployments_[name].deployment = name;
   const auto it = deployments_.find(name);

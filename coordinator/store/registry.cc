@@ -13,6 +13,7 @@
 namespace switchyard {
 namespace {
 
+// It has no address; whatever stands behind the colon is ignored.
 absl::StatusOr<std::unique_ptr<StateStore>> OpenMemory(const std::string& /*where*/) {
   return std::make_unique<MemoryStore>();
 }

@@ -64,6 +64,7 @@ absl::Status SqliteDatabase::Connect() {
       sqlite3_open_v2(path_.c_str(), &raw, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, nullptr);
   db_.reset(raw);  // Also after an error: the handle then holds its text and must be closed.
   if (rc != SQLITE_OK) return CodeFailure(rc);
+  // So that messages tell one I/O error from another.
   sqlite3_extended_result_codes(raw, 1);
   SY_RETURN_IF_ERROR(Exec("PRAGMA journal_mode=WAL"));
   // WAL with FULL syncs on every commit: a COMMIT that a worker was sent must be on disk (I2).
@@ -81,6 +82,7 @@ absl::Status SqliteDatabase::Connect() {
 }
 
 absl::Status SqliteDatabase::Exec(const std::string& sql) const {
+  // No parameters: the texts are this program's own.
   const int rc = sqlite3_exec(db_.get(), sql.c_str(), nullptr, nullptr, nullptr);
   return rc == SQLITE_OK ? absl::OkStatus() : CodeFailure(rc);
 }
@@ -102,6 +104,7 @@ SqliteDatabase::Query::Query(const SqliteDatabase& database, const char* sql)
 }
 
 SqliteDatabase::Query& SqliteDatabase::Query::Text(const std::string& text) {
+  // TRANSIENT copies the value: the statement may outlive it.
   return Bound(sqlite3_bind_text64(statement_.get(), ++bound_, text.data(), text.size(),
                                    SQLITE_TRANSIENT, SQLITE_UTF8));
 }
@@ -115,6 +118,7 @@ SqliteDatabase::Query& SqliteDatabase::Query::Number(std::uint64_t number) {
 }
 
 SqliteDatabase::Query& SqliteDatabase::Query::Bound(int rc) {
+  // The first error counts; what follows it is a consequence.
   if (rc_ == SQLITE_OK) rc_ = rc;
   return *this;
 }

@@ -45,6 +45,7 @@ absl::Status CheckFormat(const SqliteDatabase& db) {
                       format, kFormat));
 }
 
+// The numbers that the conditions compare.
 struct Numbers {
   bool found = false;
   std::uint64_t high_water = 0;
@@ -62,6 +63,7 @@ absl::StatusOr<Numbers> NumbersOf(const SqliteDatabase& db, const StoreWrite& wr
   return numbers;
 }
 
+// Also above `epoch`: plans ascend, and a later one would make this one a step back.
 absl::StatusOr<std::uint64_t> CountPlansFrom(const SqliteDatabase& db, const std::string& name,
                                              Epoch epoch) {
   std::uint64_t count = 0;
@@ -144,6 +146,7 @@ absl::Status LoadPlans(const SqliteDatabase& db, StoredDeployment& stored) {
           .Text(stored.deployment)
           .Run([&](const Query& row) {
             StoredPlan plan{Epoch{row.Number(0)}, {}, row.Bytes(2)};
+            // The CHECK holds for what this program wrote; a file can be edited.
             const std::string hash = row.Bytes(1);
             bad_hash = bad_hash || hash.size() != plan.hash.bytes.size();
             if (!bad_hash) std::copy(hash.begin(), hash.end(), plan.hash.bytes.begin());
@@ -165,6 +168,7 @@ absl::StatusOr<std::unique_ptr<StateStore>> SqliteStore::Open(const std::string&
                      "the sqlite store needs a file: sqlite:/path/to/file");
   }
   SY_ASSIGN_OR_RETURN(std::unique_ptr<SqliteDatabase> database, SqliteDatabase::Open(path));
+  // Before the schema: CREATE must not touch the file of another version.
   SY_RETURN_IF_ERROR(CheckFormat(*database));
   SY_RETURN_IF_ERROR(database->Exec(kSchema));
   SY_RETURN_IF_ERROR(database->Exec(absl::StrFormat("PRAGMA user_version = %d", kFormat)));
@@ -191,6 +195,7 @@ absl::StatusOr<std::vector<StoredDeployment>> SqliteStore::Load() {
             all.push_back(
                 {row.Bytes(0), row.Bytes(1), Epoch{row.Number(2)}, Epoch{row.Number(3)}, {}});
           }));
+  // A second query and not a join, which would repeat the record, with its manifest, for each plan.
   for (StoredDeployment& stored : all) SY_RETURN_IF_ERROR(LoadPlans(*database_, stored));
   return all;
 }
