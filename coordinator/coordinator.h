@@ -54,6 +54,8 @@ class Coordinator {
     WriteId write;            // set once the record is sent to the store
   };
 
+  // One handler for each event; none of them evaluates a deployment, which Step does once at the
+  // end.
   void On(const StreamOpened& event);
   void On(const StreamMessage& event);
   void On(const StreamClosed& event);
@@ -66,6 +68,7 @@ class Coordinator {
   void On(const WatchStopped& event);
   void On(const Tick& event);
 
+  // Messages of a member that is registered on its stream.
   void OnMessage(Member& member, const PrepareAck& ack);
   void OnMessage(Member& member, const PrepareNack& nack);
   void OnMessage(Member& member, const CommitAck& ack);
@@ -75,18 +78,25 @@ class Coordinator {
   void OnMessage(Member& member, const Leave& leave);
   void OnMessage(Member& member, const Register& request);
 
+  // Takes every step that is due, in the order of the deployments' names: the first one plans into
+  // the memory that is free.
   void EvaluateAll();
   void OnMembersChanged();
+  // Sends Goodbye to workers that want to leave and that no deployment needs.
   void ReleaseLeavers();
   DeploymentController* Find(const std::string& deployment);
+  // Whether an apply may start now.
   [[nodiscard]] absl::Status CheckApply(const DeploymentSpec& spec) const;
   void FinishApply(RequestId id, const PendingApply& apply);
   [[nodiscard]] DeploymentView ViewOf(const DeploymentController& controller) const;
+  // The answer to a dry run.
   [[nodiscard]] DeploymentView Preview(const DeploymentRecord& record) const;
+  // How a source finds its deployment.
   static bool Matches(const OpenSessionRequest& request, const DeploymentSpec& spec);
   absl::StatusOr<DeploymentController*> FindFor(const OpenSessionRequest& request);
   absl::StatusOr<SessionGrant> Grant(const OpenSessionRequest& request);
 
+  // The parts below share the options and the outbox, and so come after them.
   const CoordinatorOptions options_;
   Outbox out_;
   Membership members_;
@@ -94,6 +104,7 @@ class Coordinator {
   SessionTable sessions_;
   ControllerContext context_;
   TimePoint now_;  // of the step in progress, or of the last one
+  // Maps and not hash maps: equal events must give equal effects, in the same order.
   std::map<std::string, DeploymentController> deployments_;
   std::map<RequestId, PendingApply> applies_;
 };

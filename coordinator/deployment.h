@@ -26,6 +26,7 @@
 
 namespace switchyard {
 
+// How one phase is served.
 struct PhaseSpec {
   Phase phase = Phase::kMixed;
   std::optional<DispatchMode> mode;  // unset: DefaultModeOf(phase)
@@ -42,6 +43,8 @@ struct LayerSpec {
   friend bool operator==(const LayerSpec&, const LayerSpec&) = default;
 };
 
+// What an operator applies. CompleteSpec checks it and fills in the defaults; every other part of
+// the coordinator takes complete specs only.
 struct DeploymentSpec {
   std::string name;
   std::string model;              // empty: the last component of `checkpoint`, or "synthetic"
@@ -58,6 +61,7 @@ struct DeploymentSpec {
   // from outside is overwritten.
   DispatchDefaults coordinator_defaults = {};
 
+  // True when sessions of `phase` may be opened.
   [[nodiscard]] bool Serves(Phase phase) const;
   // Every override of the wire dtype, with the key or option that it comes from.
   [[nodiscard]] std::vector<DtypeOverride> DtypeOverrides() const;
@@ -85,6 +89,8 @@ struct LayerStorage {
   friend bool operator==(const LayerStorage&, const LayerStorage&) = default;
 };
 
+// What planning needs to know about a checkpoint. Computed once, when the deployment is applied:
+// workers that find other tensors than the manifest says refuse them.
 struct ModelFacts {
   MoeShape shape;
   std::vector<LayerId> layers;        // MoE layers, ascending
@@ -104,6 +110,7 @@ struct ModelFacts {
 // and the manifest has exactly one row for each projection of each expert of each layer.
 absl::Status CheckFacts(const ModelFacts& facts);
 
+// What the store keeps of a deployment.
 struct DeploymentRecord {
   DeploymentSpec spec;
   ModelFacts facts;

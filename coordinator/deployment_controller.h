@@ -92,25 +92,36 @@ class DeploymentController {
 
  private:
   // What workers hold.
+  // The rule of this moment; it points into this object.
   [[nodiscard]] EpochRule Rule() const;
+  // Sends ABORT and RETIRE for what workers must not hold any more.
   void DropUnwanted();
 
   // When and what to plan.
+  // After every change of the record: can it be served at all?
   void CheckRecord();
+  // Starts a change if one is needed and nothing speaks against it; else says why not.
   void MaybeReplan(TimePoint now);
   void SetRefusal(const absl::Status& why, const std::string& activity);
   void LogWarnings(const std::vector<Warning>& warnings);
   [[nodiscard]] std::string ReasonToWait(TimePoint now);
+  // Above every number that was ever given out, as far as store and workers know (I10).
   [[nodiscard]] Epoch NextEpoch() const;
 
   // The change.
+  // kReserving: the number is being written.
   void StartChange();
+  // The number is durable: drafts the plan and enters kPreparing, or gives the change up.
   void PrepareChange(TimePoint now);
+  // Carries out what EpochChange wants done.
   void AdvanceChange(TimePoint now);
   void OnChangeWritten(const absl::Status& status, TimePoint now);
   void SendChangeWrite();
+  // The mark is durable: the change becomes the serving epoch.
   void Serve();
+  // Ends the change without success; whoever made it fail gets a strike.
   void DropChange(ChangeFailure failure, TimePoint now);
+  // Tells the ledger what the serving epoch and the change need.
   void PromiseMemory();
   [[nodiscard]] WorkerStanding StandingOf(const PlanWorker& worker) const;
   [[nodiscard]] const std::string& name() const { return record_->spec.name; }

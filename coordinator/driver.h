@@ -141,13 +141,18 @@ class Driver {
          std::vector<RecoveredDeployment> stored);
 
   std::uint64_t NextId() { return last_id_.fetch_add(1) + 1; }
+  // Puts the callback into `table` and pushes the event that `make` returns for its id; a full
+  // queue is answered at once.
   template <typename Callback, typename MakeEvent>
   void SendRequest(CallbackTable<Callback>& table, Callback done, MakeEvent make);
+  // The same for a sink.
   template <typename Id, typename Sink, typename MakeEvent>
   absl::StatusOr<Id> AddSink(SinkTable<Id, Sink>& table, Sink* sink, MakeEvent make);
 
+  // The driver thread.
   void Loop();
   void Step(const Event& event);
+  // Carries out one effect, on the driver thread.
   void Perform(const SendMessage& effect);
   void Perform(const CloseStream& effect);
   void Perform(const LoadModel& effect);

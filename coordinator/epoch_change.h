@@ -119,11 +119,16 @@ class EpochChange {
   [[nodiscard]] std::string Describe() const;
 
  private:
+  // Starts a phase: no answers, no refusals, a new deadline.
   void EnterPhase(ChangePhase next, TimePoint answers_by);
+  // Is it one of the plan's workers, in that incarnation?
   [[nodiscard]] bool Involves(const std::string& worker, const Incarnation& incarnation) const;
   void AddNack(const std::string& worker, const absl::Status& error);
+  // Adds what worker `index` has to be sent, or the fact that it cannot go on.
   void Ask(std::size_t index, const WorkerStanding& worker, ChangeStep* step);
+  // Ids of the workers that have not acknowledged in this phase.
   [[nodiscard]] std::vector<std::string> Missing() const;
+  // A lost worker, else a refusal, else the deadline.
   [[nodiscard]] std::optional<ChangeFailure> FindFailure(std::span<const WorkerStanding> workers,
                                                          TimePoint now) const;
 

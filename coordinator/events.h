@@ -126,6 +126,7 @@ using Effect = std::variant<SendMessage, CloseStream, LoadModel, WriteStore, Ans
 // Collects the effects of one step and numbers the writes. Not thread-safe.
 class Outbox {
  public:
+  // The effects come out in the order in which they were added.
   template <typename T>
   void Add(T effect) {
     effects_.emplace_back(std::move(effect));
@@ -141,6 +142,7 @@ class Outbox {
   void WarnOnce(absl::string_view once, absl::string_view text) {
     Add(Report{LogLevel::kWarn, std::string(text), std::string(once)});
   }
+  // Ids ascend and are never used twice, so that a late answer cannot be taken for another's.
   WriteId Write(StoreWrite change) {
     Add(WriteStore{WriteId{++last_write_}, std::move(change)});
     return WriteId{last_write_};

@@ -34,6 +34,7 @@
 
 namespace switchyard {
 
+// A worker that has registered and whose lease or grace is not over.
 struct Member {
   std::string id;
   Incarnation incarnation;
@@ -74,6 +75,7 @@ class Membership {
   // Starts every lease and grace again, after this process was stalled.
   void RenewAll(TimePoint now);
 
+  // Ascending by id, so that effects come in the same order in every run.
   [[nodiscard]] std::map<std::string, Member>& members() { return members_; }
   [[nodiscard]] const std::map<std::string, Member>& members() const { return members_; }
   // The member that `worker` is, in the same incarnation; nullptr when there is none.
@@ -91,9 +93,12 @@ class Membership {
     std::string member;  // empty: no Register so far
   };
 
+  // Whether `request` may become the member; `known` is the present one, or null.
   [[nodiscard]] absl::Status Admit(const Member* known, const Register& request);
+  // Forgets the member and everything it held.
   void Remove(const std::string& id, absl::string_view why);
   void Close(StreamId stream, const absl::Status& why);
+  // Refuses this incarnation from now on.
   void Ban(const std::string& id, Incarnation incarnation);
 
   const CoordinatorOptions* options_;

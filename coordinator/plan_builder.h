@@ -16,6 +16,7 @@
 
 namespace switchyard {
 
+// A worker that a plan may use.
 struct Candidate {
   PlanWorker worker;
   CapabilitySet capabilities;
@@ -23,6 +24,7 @@ struct Candidate {
   bool serves = false;          // in the serving plan; preferred where not all are needed
 };
 
+// A plan without a number, and what the operator should know about it.
 struct PlanDraft {
   Plan plan;                          // epoch 0, workers ascending by id
   std::vector<std::string> left_out;  // "w3: why"

@@ -32,6 +32,7 @@ class RetryDelay {
   }
 
   [[nodiscard]] bool IsDue(TimePoint now) const { return now >= due_at_; }
+  // For a write that is repeated with the same delay.
   [[nodiscard]] TimePoint due_at() const { return due_at_; }
 
  private:

@@ -23,6 +23,7 @@ class ServingEpoch {
                std::shared_ptr<const PlanUpdate> before)
       : members_(members), serving_(std::move(serving)), before_(std::move(before)) {}
 
+  // `next` is committed, stored and marked.
   void Replace(std::shared_ptr<const PlanUpdate> next);
   // Null before the first epoch.
   [[nodiscard]] const std::shared_ptr<const PlanUpdate>& update() const { return serving_; }

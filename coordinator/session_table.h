@@ -43,15 +43,18 @@ class SessionTable {
   // session replaces the older one. An epoch that the source has not seen is sent at once.
   void Watch(WatchId watch, const WatchRequest& request, const DeploymentController* deployment,
              TimePoint now);
+  // The stream of the watch has ended. Ignored for a watch that was closed.
   void StopWatch(WatchId watch, TimePoint now);
   // Sends `update` to every watch of its deployment that has an older epoch.
   void Announce(const std::shared_ptr<const PlanUpdate>& update);
   // Forgets sessions that have been without a watch for session_linger.
   void Expire(TimePoint now);
 
+  // Open sessions of the deployment.
   [[nodiscard]] std::int32_t CountOf(const std::string& deployment) const;
 
  private:
+  // The coordinator keeps only what it needs to announce epochs; the grant is the source's.
   struct Session {
     std::string deployment;
     Phase phase = Phase::kMixed;

@@ -25,6 +25,7 @@ enum class WorkerState : std::uint8_t {
 };
 absl::string_view WorkerStateName(WorkerState state);  // "live", "disconnected", "leaving"
 
+// A worker that is a member. One that is gone is not listed, also while its plan still serves.
 struct WorkerView {
   std::string id;
   Incarnation incarnation;
@@ -44,6 +45,7 @@ enum class DeploymentState : std::uint8_t {
 };
 absl::string_view DeploymentStateName(DeploymentState state);  // "pending", "serving", ...
 
+// A deployment as applied, and the plan that serves, which may be of an older spec.
 struct DeploymentView {
   DeploymentSpec spec;  // with every default filled in
   MoeShape shape;

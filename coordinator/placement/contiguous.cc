@@ -69,8 +69,7 @@ absl::StatusOr<std::vector<LayerPlacement>> ContiguousPlacement::Place(
   std::vector<LayerPlacement> placement;
   placement.reserve(request.layers.size());
   for (const LayerId layer : request.layers) {
-    // The same cut in every layer: a row that stays on a worker in one layer is likely to need it
-    // in the next as well, and the plan stays small and readable.
+    // The same cut in every layer, so that an expert's id tells an operator where it is.
     one_layer.layer = layer;
     placement.push_back(one_layer);
   }

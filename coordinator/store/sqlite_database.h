@@ -27,6 +27,7 @@ class SqliteDatabase {
   class Query {
    public:
     Query(const SqliteDatabase& database, const char* sql);
+    // Each binds the next parameter. The value is copied.
     Query& Text(const std::string& text);
     Query& Blob(const void* data, std::size_t bytes);
     Query& Number(std::uint64_t number);
@@ -77,8 +78,10 @@ class SqliteDatabase {
   };
 
   explicit SqliteDatabase(std::string path) : path_(std::move(path)) {}
+  // Both called once, by Open.
   absl::Status Lock();
   absl::Status Connect();
+  // The error for an SQLite result code, with SQLite's own text and a remedy.
   [[nodiscard]] absl::Status CodeFailure(int rc) const;
 
   std::string path_;
