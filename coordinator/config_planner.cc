@@ -23,7 +23,7 @@ namespace {
 // from this kind only.
 constexpr std::array kSources = {DeviceKind::kCpu};
 
-// What a source can encode: the client library does it, so that it does not depend on the engine.
+// Every source can encode these: the client library does it, whichever engine loads it.
 CapabilitySet SourceCapabilities(DeviceKind kind) {
   CapabilitySet source;
   source.device = kind;

@@ -34,7 +34,7 @@ DispatchMode DefaultModeOf(Phase phase);
 // Errors: kInvalidArgument (BAD_CONFIG) when `spec` names a layer that the model does not have.
 absl::Status CheckLayersExist(const DeploymentSpec& spec, const ModelFacts& facts);
 
-// What is known and requested about `layer` in `phase`. The caller fills in `source` and `workers`,
+// The request to the resolver for `layer` in `phase`. The caller fills in `source` and `workers`,
 // the two ends of an edge. `spec` is complete (CompleteSpec).
 DispatchRequest RequestFor(const DeploymentSpec& spec, const MoeShape& shape, LayerId layer,
                            const LayerStorage& storage, const PhaseSpec& phase);

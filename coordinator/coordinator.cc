@@ -216,7 +216,7 @@ void Coordinator::On(const StoreWritten& event) {
 void Coordinator::FinishApply(RequestId id, const PendingApply& apply) {
   DeploymentController* controller = Find(apply.spec.name);
   if (controller != nullptr) {
-    // What serves goes on until the plan of the new record has replaced it.
+    // The serving epoch goes on until a plan of the new record has replaced it.
     controller->SetRecord(apply.record);
   } else {
     controller =
@@ -229,7 +229,7 @@ void Coordinator::FinishApply(RequestId id, const PendingApply& apply) {
   out_.Add(AnswerApply{id, ViewOf(*controller)});
 }
 
-// What applying `record` would lead to: a plan, or the reason why the available workers allow none.
+// Drafts the plan that `record` would get now, or says why the available workers allow none.
 DeploymentView Coordinator::Preview(const DeploymentRecord& record) const {
   // A controller of its own, so that a dry run leaves no trace in the deployment that runs.
   const DeploymentController probe(context_, record, now_);
@@ -249,6 +249,7 @@ DeploymentView Coordinator::Preview(const DeploymentRecord& record) const {
                           : "checked; this configuration can never be served";
     if (!waits) return view;
   }
+  // A dry run drafts with the workers that are connected, but a real first plan would still wait.
   const std::string missing = MissingWorkers(members_.CandidateIds(), record.spec.min_workers);
   if (!missing.empty()) {
     absl::StrAppend(&view.activity, "; min_workers is not reached: ", missing,
@@ -259,6 +260,7 @@ DeploymentView Coordinator::Preview(const DeploymentRecord& record) const {
 
 // By name, else by model, else any: where only one deployment exists, a source need not name it.
 bool Coordinator::Matches(const OpenSessionRequest& request, const DeploymentSpec& spec) {
+  // The name decides; whether the model agrees is checked with the rest of the request.
   if (!request.deployment.empty()) return spec.name == request.deployment;
   return request.model.empty() || spec.model == request.model;
 }

@@ -50,8 +50,10 @@ class Coordinator {
   struct PendingApply {
     DeploymentSpec spec;
     bool dry_run = false;
-    DeploymentRecord record;  // set once the checkpoint is read
-    WriteId write;            // set once the record is sent to the store
+    // Set once the checkpoint is read.
+    DeploymentRecord record;
+    // Set once the record is sent to the store.
+    WriteId write;
   };
 
   // One handler for each event; none of them evaluates a deployment, which Step does once at the
@@ -103,7 +105,8 @@ class Coordinator {
   MemoryLedger memory_;
   SessionTable sessions_;
   ControllerContext context_;
-  TimePoint now_;  // of the step in progress, or of the last one
+  // The time of the step in progress, or of the last one.
+  TimePoint now_;
   // Maps and not hash maps: equal events must give equal effects, in the same order.
   std::map<std::string, DeploymentController> deployments_;
   std::map<RequestId, PendingApply> applies_;

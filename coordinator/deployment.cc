@@ -158,6 +158,7 @@ void WalkFacts(Io& io, RecordT& record) {
   });
 }
 
+// 0 stands for "no scale" in the stored form, which has no optional numbers.
 template <typename Io, typename ConfigT>
 void WalkQuantConfig(Io& io, ConfigT& config) {
   float scale = config.input_global_scale.value_or(0);
@@ -170,6 +171,7 @@ void WalkQuantConfig(Io& io, ConfigT& config) {
   }
 }
 
+// One entry for each layer, in the order of facts.layers; the reader checks that the counts agree.
 template <typename Io, typename FactsT>
 void WalkStorage(Io& io, FactsT& facts) {
   io.ForEach(facts.storage, [&io](auto& layer) {
@@ -282,6 +284,7 @@ absl::StatusOr<DeploymentSpec> CompleteSpec(const DeploymentSpec& spec) {
     status.Update(Bad(full, "join_timeout", "must be 0 (20 s) to 24 h"));
   }
   if (!status.ok()) return status;
+  // 0 is the value of an absent field in the file, and so it means the default.
   if (full.min_workers == 0) full.min_workers = 1;
   if (full.join_timeout == Duration::zero()) full.join_timeout = kJoinTimeoutDefault;
   if (full.max_tokens_per_step == 0) full.max_tokens_per_step = kDefaultMaxTokensPerStep;
@@ -304,6 +307,7 @@ std::int64_t ModelFacts::ExpertBytes() const {
 
 absl::Status CheckFacts(const ModelFacts& facts) {
   const MoeShape& shape = facts.shape;
+  // Sizes are divisors and lengths everywhere else, where nobody checks them again.
   if (shape.hidden <= 0 || shape.intermediate <= 0 || shape.experts <= 0 || shape.top_k <= 0 ||
       shape.top_k > shape.experts) {
     return BadFacts(absl::StrFormat("hidden %d, intermediate %d, experts %d, top-k %d",
@@ -371,6 +375,7 @@ absl::StatusOr<DeploymentRecord> ParseDeploymentRecord(absl::string_view bytes) 
   if (format == 2 && record.spec.dispatcher_output_dtype == DtypeChoice::kAuto) {
     record.spec.dispatcher_output_dtype.reset();
   }
+  // A later version may have written it: its fields are unknown, so that nothing is guessed.
   const bool known = format >= 1 && format <= kRecordFormat &&
                      record.spec.phases.size() == phases &&
                      record.facts.storage.size() == record.facts.layers.size();

@@ -29,7 +29,8 @@ namespace switchyard {
 // How one phase is served.
 struct PhaseSpec {
   Phase phase = Phase::kMixed;
-  std::optional<DispatchMode> mode;  // unset: DefaultModeOf(phase)
+  // Unset: DefaultModeOf(phase).
+  std::optional<DispatchMode> mode;
   // The wire dtype of this phase; unset: that of the deployment.
   std::optional<DtypeChoice> dispatcher_output_dtype = {};
   friend bool operator==(const PhaseSpec&, const PhaseSpec&) = default;
@@ -43,20 +44,27 @@ struct LayerSpec {
   friend bool operator==(const LayerSpec&, const LayerSpec&) = default;
 };
 
-// What an operator applies. CompleteSpec checks it and fills in the defaults; every other part of
-// the coordinator takes complete specs only.
+// The file that an operator applies. CompleteSpec checks it and fills in the defaults; every other
+// part of the coordinator takes complete specs only.
 struct DeploymentSpec {
   std::string name;
-  std::string model;              // empty: the last component of `checkpoint`, or "synthetic"
-  std::string checkpoint;         // see model/model_spec.h; every worker sees the same folder
-  std::vector<PhaseSpec> phases;  // empty: every phase, with its defaults
-  std::int32_t min_workers = 0;   // the first epoch waits for so many; 0: 1
-  Duration join_timeout{};        // but not longer than this after the first one joins; 0: 20 s
-  std::int32_t max_tokens_per_step = 0;  // M of low_latency; 0: kDefaultMaxTokensPerStep
+  // Empty: the last component of `checkpoint`, or "synthetic"
+  std::string model;
+  // See model/model_spec.h; every worker sees the same folder.
+  std::string checkpoint;
+  // Empty: every phase, with its defaults.
+  std::vector<PhaseSpec> phases;
+  // The first epoch waits for this many workers; 0: 1.
+  std::int32_t min_workers = 0;
+  // The longest wait for min_workers, from the first one that joins; 0: 20 s.
+  Duration join_timeout{};
+  // M of low_latency; 0: kDefaultMaxTokensPerStep.
+  std::int32_t max_tokens_per_step = 0;
   // The wire dtype; unset: the coordinator's default.
   std::optional<DtypeChoice> dispatcher_output_dtype = {};
   std::vector<LayerSpec> layers = {};
-  RunnerBackend moe_runner_backend = RunnerBackend::kAuto;  // rule 4 of core/resolve/dtype_order.h
+  // Input of rule 4 in core/resolve/dtype_order.h.
+  RunnerBackend moe_runner_backend = RunnerBackend::kAuto;
   // The coordinator's options when the deployment was applied. The coordinator sets them; a value
   // from outside is overwritten.
   DispatchDefaults coordinator_defaults = {};
@@ -81,15 +89,17 @@ bool IsName(absl::string_view text);
 struct LayerStorage {
   QuantScheme scheme = QuantScheme::kNone;
   LayerRole role = LayerRole::kBase;
-  bool excluded = false;             // the checkpoint leaves it unquantized
+  // The checkpoint leaves it unquantized.
+  bool excluded = false;
   bool power_of_two_scales = false;  // scale_fmt "ue8m0"
   // The checkpoint's requests to dispatch; unset for drafts and unquantized checkpoints.
   std::optional<LayerQuantConfig> quant_config = {};
-  std::string why = {};  // the rule that decided the scheme: "excluded by 'lm_head'"
+  // The rule that decided the scheme: "excluded by 'lm_head'"
+  std::string why = {};
   friend bool operator==(const LayerStorage&, const LayerStorage&) = default;
 };
 
-// What planning needs to know about a checkpoint. Computed once, when the deployment is applied:
+// Everything that planning needs from a checkpoint. Computed once, when the deployment is applied:
 // workers that find other tensors than the manifest says refuse them.
 struct ModelFacts {
   MoeShape shape;
@@ -110,14 +120,14 @@ struct ModelFacts {
 // and the manifest has exactly one row for each projection of each expert of each layer.
 absl::Status CheckFacts(const ModelFacts& facts);
 
-// What the store keeps of a deployment.
+// The part of a deployment that the store keeps.
 struct DeploymentRecord {
   DeploymentSpec spec;
   ModelFacts facts;
   friend bool operator==(const DeploymentRecord&, const DeploymentRecord&) = default;
 };
 
-// What is stored: equal records give equal bytes.
+// The stored form. Equal records give equal bytes.
 std::string CanonicalBytes(const DeploymentRecord& record);
 // Reads what CanonicalBytes wrote, in this format or an earlier one. Errors: kDataLoss
 // (STORE_WRITE) for anything else.

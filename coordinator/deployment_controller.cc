@@ -207,6 +207,7 @@ std::string DeploymentController::ReasonToWait(TimePoint now) {
     situation.holder = absl::StrFormat("waiting for worker %s to free epoch %d", id, epoch->value);
     break;
   }
+  // Taken as a whole, also where the first of them decides: the gate keeps times that depend on it.
   situation.disconnected = serving_.FirstDisconnected();
   situation.serving_worker_present = serving_.AnyPresent();
   situation.serving_holds = serving_.Holds();
@@ -248,6 +249,7 @@ void DeploymentController::PrepareChange(TimePoint now) {
     dirty_ = true;
     return;
   }
+  // The number is part of the hash, so that equal plans of two epochs cannot be confused.
   draft->plan.epoch = change_->epoch();
   // Policies are exchangeable parts. A wrong placement must not reach a worker, which would compute
   // with it.

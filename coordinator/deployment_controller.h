@@ -39,7 +39,7 @@
 
 namespace switchyard {
 
-// What all deployments of a coordinator share; outlives them.
+// The parts that all deployments of a coordinator share; they outlive the deployments.
 struct ControllerContext {
   const CoordinatorOptions* options = nullptr;
   Membership* members = nullptr;
@@ -91,7 +91,7 @@ class DeploymentController {
                                                    TimePoint now) const;
 
  private:
-  // What workers hold.
+  // Epochs on workers.
   // The rule of this moment; it points into this object.
   [[nodiscard]] EpochRule Rule() const;
   // Sends ABORT and RETIRE for what workers must not hold any more.
@@ -128,7 +128,8 @@ class DeploymentController {
 
   ControllerContext context_;
   std::shared_ptr<const DeploymentRecord> record_;  // never null
-  Epoch high_water_;                                // the highest number given out
+  // The highest number given out.
+  Epoch high_water_;
   ServingEpoch serving_;
   std::shared_ptr<const PlanUpdate> announced_;  // until TakeAnnouncement
   std::optional<EpochChange> change_;
@@ -136,13 +137,16 @@ class DeploymentController {
   Quarantine quarantine_;
   RetryDelay retry_;
 
-  bool dirty_ = true;  // the plan that should serve may differ from the one that does
+  // The plan that should serve may differ from the one that does.
+  bool dirty_ = true;
   std::vector<std::string> left_out_;
   std::vector<Warning> warnings_;  // of the last draft
   std::string activity_ = "waiting for workers";
   absl::Status problem_;
-  absl::Status refusal_;           // of the record, for every kind of worker; OK: some kind suits
-  bool problem_is_final_ = false;  // `problem_` is a refusal by the available workers
+  // Why no kind of worker could serve the record; OK: some kind could.
+  absl::Status refusal_;
+  // `problem_` is a refusal by the available workers.
+  bool problem_is_final_ = false;
 };
 
 }  // namespace switchyard

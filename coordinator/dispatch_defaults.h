@@ -21,8 +21,10 @@ namespace switchyard {
 
 struct DispatchDefaults {
   DtypeChoice dispatcher_output_dtype = DtypeChoice::kAuto;
-  std::string bf16_dispatch_flag = {};    // where kBf16Variable is set; empty: it is not
-  std::string npu_normal_int8_flag = {};  // where kNpuInt8Variable is set; empty: it is not
+  // Where kBf16Variable is set; empty: it is not.
+  std::string bf16_dispatch_flag = {};
+  // Where kNpuInt8Variable is set; empty: it is not.
+  std::string npu_normal_int8_flag = {};
 
   // In the resolver's form.
   [[nodiscard]] DeprecatedFlags Flags() const;
@@ -40,7 +42,8 @@ struct DispatchOptions {
 
 struct ReadDispatchDefaults {
   DispatchDefaults defaults;
-  std::vector<Warning> warnings;  // one for each deprecated option or variable in use
+  // One for each deprecated option or variable in use.
+  std::vector<Warning> warnings;
 };
 
 // Looks up kBf16Variable and kNpuInt8Variable, each once. 1, true, yes and y mean yes; 0, false,

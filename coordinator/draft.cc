@@ -20,6 +20,7 @@ std::optional<PlanDraft> DraftWithoutQuarantined(const DeploymentRecord& record,
                                                  const std::vector<Candidate>& candidates,
                                                  const Quarantine& quarantine,
                                                  const PlacementPolicy& policy, TimePoint now) {
+  // A copy: the caller needs all of them if this attempt fails.
   std::vector<Candidate> trusted = candidates;
   std::erase_if(trusted,
                 [&](const Candidate& c) { return quarantine.IsExcluded(c.worker.id, now); });

@@ -38,7 +38,7 @@ Driver::Driver(DriverOptions options, Parts parts, std::unique_ptr<PlacementPoli
       placement_(std::move(placement)),
       coordinator_(options_.coordinator, placement_.get(), parts.rng, std::move(stored),
                    parts.clock->Now()),
-      inbox_(std::make_shared<Inbox>(options_.queue_max)),
+      inbox_(std::make_shared<Inbox<Event>>(options_.queue_max)),
       thread_([this] { Loop(); }) {}
 
 Driver::~Driver() { Shutdown(std::chrono::seconds(1)); }
@@ -46,7 +46,7 @@ Driver::~Driver() { Shutdown(std::chrono::seconds(1)); }
 // The callback is in the table before the event is in the queue: the answer may be faster than the
 // return of TryPush.
 template <typename Callback, typename MakeEvent>
-void Driver::SendRequest(CallbackTable<Callback>& table, Callback done, MakeEvent make) {
+void Driver::SendRequest(CallbackTable<RequestId, Callback>& table, Callback done, MakeEvent make) {
   const RequestId id{NextId()};
   table.Add(id, std::move(done));
   const absl::Status pushed = inbox_->TryPush(make(id));

@@ -24,18 +24,18 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "coordinator/callback_table.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/deployment.h"
 #include "coordinator/events.h"
-#include "coordinator/inbox.h"
 #include "coordinator/options.h"
 #include "coordinator/placement/placement_policy.h"
 #include "coordinator/recovery.h"
-#include "coordinator/serial_executor.h"
-#include "coordinator/sink_table.h"
 #include "coordinator/store/state_store.h"
 #include "coordinator/stream_ids.h"
+#include "coordinator/threads/callback_table.h"
+#include "coordinator/threads/inbox.h"
+#include "coordinator/threads/serial_executor.h"
+#include "coordinator/threads/sink_table.h"
 #include "coordinator/view.h"
 #include "core/base/clock.h"
 #include "core/base/log.h"
@@ -71,9 +71,12 @@ using ModelLoader = std::function<absl::StatusOr<ModelFacts>(const std::string& 
 
 struct DriverOptions {
   CoordinatorOptions coordinator;
-  std::string placement = "contiguous";           // a row of placement/registry.h
-  std::size_t queue_max = 4096;                   // events waiting; beyond it calls are refused
-  Duration tick = std::chrono::milliseconds(50);  // how often leases and time-outs are checked
+  // A row of placement/registry.h.
+  std::string placement = "contiguous";
+  // Events waiting; beyond it calls are refused.
+  std::size_t queue_max = 4096;
+  // How often leases and time-outs are checked.
+  Duration tick = std::chrono::milliseconds(50);
 };
 
 class Driver {
@@ -81,10 +84,12 @@ class Driver {
   struct Parts {
     std::unique_ptr<StateStore> store;
     ModelLoader load_model;
-    Clock* clock = nullptr;  // this and the next three outlive the driver
+    // This and the next three outlive the driver.
+    Clock* clock = nullptr;
     Rng* rng = nullptr;
     Logger* logger = nullptr;
-    OnceSet* once = nullptr;  // names of lines that this process logs once; null: a set of its own
+    // Names of lines that this process logs once; null: a set of its own.
+    OnceSet* once = nullptr;
   };
   using ApplyCallback = std::function<void(absl::StatusOr<DeploymentView>)>;
   using SessionCallback = std::function<void(absl::StatusOr<SessionGrant>)>;
@@ -120,11 +125,9 @@ class Driver {
   // Idempotent: OK for an unknown session.
   void CloseSession(SessionId session, StatusCallback done);
 
-  // `sink` is used until StopWatch has returned. The coordinator refuses a watch through OnClosed
-  // (SessionTable::Watch lists the errors).
+  // `sink` is used until StopWatch has returned. Refusals come through OnClosed (session_table.h).
   absl::StatusOr<WatchId> Watch(WatchRequest request, PlanUpdateSink* sink);
-  // Call it once for each watch, also after OnClosed. When it has returned, the sink is not called
-  // any more.
+  // As OnWorkerStreamClosed: once, also after OnClosed.
   void StopWatch(WatchId watch);
 
   // Waits for at most one step of the coordinator.
@@ -144,7 +147,7 @@ class Driver {
   // Puts the callback into `table` and pushes the event that `make` returns for its id; a full
   // queue is answered at once.
   template <typename Callback, typename MakeEvent>
-  void SendRequest(CallbackTable<Callback>& table, Callback done, MakeEvent make);
+  void SendRequest(CallbackTable<RequestId, Callback>& table, Callback done, MakeEvent make);
   // The same for a sink.
   template <typename Id, typename Sink, typename MakeEvent>
   absl::StatusOr<Id> AddSink(SinkTable<Id, Sink>& table, Sink* sink, MakeEvent make);
@@ -152,7 +155,7 @@ class Driver {
   // The driver thread.
   void Loop();
   void Step(const Event& event);
-  // Carries out one effect, on the driver thread.
+  // Each carries out one effect.
   void Perform(const SendMessage& effect);
   void Perform(const CloseStream& effect);
   void Perform(const LoadModel& effect);
@@ -165,7 +168,8 @@ class Driver {
   void Perform(const Report& effect);
 
   const DriverOptions options_;
-  const std::shared_ptr<StateStore> store_;  // shared: a write may outlive the driver
+  // Shared: a write may outlive the driver.
+  const std::shared_ptr<StateStore> store_;
   const ModelLoader load_model_;
   Clock* const clock_;
   Logger* const logger_;
@@ -174,19 +178,22 @@ class Driver {
   const std::unique_ptr<PlacementPolicy> placement_;
 
   mutable std::mutex coordinator_mutex_;
-  Coordinator coordinator_;  // guarded by coordinator_mutex_
+  // Guarded by coordinator_mutex_.
+  Coordinator coordinator_;
 
-  const std::shared_ptr<Inbox> inbox_;  // shared: a model load may outlive the driver
+  // Shared: a model load may outlive the driver.
+  const std::shared_ptr<Inbox<Event>> inbox_;
   SinkTable<StreamId, WorkerStreamSink> streams_;
   SinkTable<WatchId, PlanUpdateSink> watches_;
-  CallbackTable<ApplyCallback> applies_;
-  CallbackTable<SessionCallback> opens_;
-  CallbackTable<StatusCallback> ends_;
+  CallbackTable<RequestId, ApplyCallback> applies_;
+  CallbackTable<RequestId, SessionCallback> opens_;
+  CallbackTable<RequestId, StatusCallback> ends_;
   std::atomic<std::uint64_t> last_id_{0};
   SerialExecutor writer_;
   SerialExecutor loader_;
   std::mutex shutdown_mutex_;
-  std::thread thread_;  // last: it uses everything above
+  // Last: it uses everything above.
+  std::thread thread_;
 };
 
 }  // namespace switchyard

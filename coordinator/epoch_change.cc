@@ -137,6 +137,8 @@ StoreWrite EpochChange::WriteToSend() const {
     case ChangePhase::kCommitting:
       break;
   }
+  // The bytes that the hash was computed from, so that recovery can check the one against the
+  // other.
   return CommitPlan{deployment_, epoch_, update_->hash, CanonicalBytes(plan())};
 }
 
@@ -169,6 +171,7 @@ bool EpochChange::Accepts(const std::string& worker, const Incarnation& incarnat
 
 bool EpochChange::OnPrepareNack(const std::string& worker, const Incarnation& incarnation,
                                 const PrepareNack& nack) {
+  // A refusal names no hash: the worker may have refused because the hash was wrong.
   if (phase_ != ChangePhase::kPreparing || nack.epoch != epoch_ || nack.nonce != nonce_ ||
       !Involves(worker, incarnation)) {
     return false;
@@ -207,6 +210,8 @@ std::vector<std::string> EpochChange::Missing() const {
   return missing;
 }
 
+// One line for the operator: the phase, and whose answer is missing, which is where to look when a
+// change takes long.
 std::string EpochChange::Describe() const {
   const auto waiting = [this] {
     return absl::StrCat("waiting for ", absl::StrJoin(Missing(), ", "));

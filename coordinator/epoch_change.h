@@ -45,24 +45,29 @@ enum class ChangePhase : std::uint8_t { kReserving, kPreparing, kStoring, kCommi
 // this worker.
 struct WorkerStanding {
   bool connected = false;
-  bool lost = false;              // gone, and it need not be waited for
-  std::optional<HoldState> hold;  // of the change's plan; nullopt: it does not hold it
-  bool has_room = false;          // EpochRule::HasRoom
+  // It is gone, and no time-out gives it a chance to come back.
+  bool lost = false;
+  // How far the change's plan is on it; nullopt: it does not hold the plan.
+  std::optional<HoldState> hold;
+  bool has_room = false;  // EpochRule::HasRoom
 };
 
 // Why a change failed.
 struct ChangeFailure {
   absl::Status why;
-  std::set<std::string> culprits = {};  // ids of the workers at fault
-  bool retry_at_once = false;           // the next try need not wait: the cause has gone away
+  // Ids of the workers at fault.
+  std::set<std::string> culprits = {};
+  // The next try need not wait: the cause has gone away.
+  bool retry_at_once = false;
 };
 
-// What has to be done now, in this order. After a failure the change is over.
+// The effects that are due now, in this order. After a failure the change is over.
 struct ChangeStep {
   std::vector<WorkerOrdinal> prepare;  // send PrepareFor(ordinal)
   std::vector<WorkerOrdinal> commit;   // send CommitMessage()
   std::optional<ChangeFailure> failure;
-  bool write = false;  // send the write of WriteToSend()
+  // Send the write of WriteToSend().
+  bool write = false;
 };
 
 class EpochChange {
@@ -135,14 +140,19 @@ class EpochChange {
   std::string deployment_;
   Epoch epoch_;
   ChangePhase phase_ = ChangePhase::kReserving;
-  WriteId write_;                                   // 0: no write is in progress
-  std::shared_ptr<const PlanUpdate> update_;        // null in kReserving
-  std::shared_ptr<const DeploymentRecord> record_;  // null after Resume, which never prepares
+  // 0: no write is in progress.
+  WriteId write_;
+  std::shared_ptr<const PlanUpdate> update_;  // null in kReserving
+  // Null after Resume, which never prepares.
+  std::shared_ptr<const DeploymentRecord> record_;
   std::uint64_t nonce_ = 0;
-  std::set<std::string> answered_;  // workers that acknowledged in this phase
-  TimePoint deadline_;              // for the answers of this phase
-  TimePoint retry_at_;              // kMarking
-  absl::Status nack_;               // the first refusal of this phase
+  // Workers that acknowledged in this phase.
+  std::set<std::string> answered_;
+  // The latest time for the answers of this phase.
+  TimePoint deadline_;
+  TimePoint retry_at_;  // kMarking
+  // The first refusal of this phase.
+  absl::Status nack_;
   std::set<std::string> nacked_by_;
 };
 

@@ -76,6 +76,7 @@ using Event =
     std::variant<StreamOpened, StreamMessage, StreamClosed, ApplyRequested, ModelLoaded,
                  StoreWritten, SessionRequested, SessionEnded, WatchStarted, WatchStopped, Tick>;
 
+// To a worker. If the stream has ended meanwhile, it is dropped.
 struct SendMessage {
   StreamId stream;
   CoordinatorMessage message;
@@ -85,14 +86,17 @@ struct CloseStream {
   StreamId stream;
   absl::Status why;
 };
+// Reads a checkpoint, which may take minutes; other events go on meanwhile.
 struct LoadModel {
   RequestId id;
   std::string checkpoint;
 };
+// One durable change. The coordinator waits for its outcome before it sends what depends on it.
 struct WriteStore {
   WriteId write;
   StoreWrite change;
 };
+// Each request gets exactly one of these answers.
 struct AnswerApply {
   RequestId id;
   absl::StatusOr<DeploymentView> result;
@@ -117,7 +121,8 @@ struct CloseWatch {
 struct Report {
   LogLevel level = LogLevel::kInfo;
   std::string text;
-  std::string once = {};  // the process logs one line for each such name; empty: every line
+  // The process logs one line for each such name; empty: every line.
+  std::string once = {};
 };
 
 using Effect = std::variant<SendMessage, CloseStream, LoadModel, WriteStore, AnswerApply,

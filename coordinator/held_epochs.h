@@ -48,7 +48,7 @@ class EpochRule {
   EpochRule(const std::string& deployment, const PlanUpdate* serving, const PlanUpdate* changing)
       : deployment_(deployment), serving_(serving), changing_(changing) {}
 
-  // What the worker has to be told to drop, ascending by epoch. Empty when it is clean, or when
+  // The epochs that the worker has to drop, ascending. Empty when it is clean, or when
   // every RETIRE that it needs has been sent.
   struct Drop {
     EpochKey key;

@@ -207,6 +207,7 @@ bool Membership::Expire(TimePoint now) {
   // Collected first: Remove changes the map.
   std::vector<std::string> dead;
   for (const auto& [id, member] : members_) {
+    // Any message renews the lease, not only a heartbeat.
     const bool silent = now - member.last_message >= options_->lease_ttl;
     // Both clocks run for a disconnected member; the grace is the shorter one.
     const bool away = !member.connected() && now - member.disconnected_at >= options_->stream_grace;
@@ -231,6 +232,7 @@ void Membership::RenewAll(TimePoint now) {
     member.last_message = now;
     if (!member.connected()) member.disconnected_at = now;
   }
+  // Streams too: their Register may wait unread in this process.
   for (auto& [stream, entry] : streams_) entry.opened_at = now;
 }
 

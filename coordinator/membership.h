@@ -44,7 +44,8 @@ struct Member {
   TimePoint last_message;
   TimePoint disconnected_at;
   std::uint64_t progress = 0;  // from its last heartbeat
-  bool leaving = false;        // it asked to leave; new plans do without it
+  // It asked to leave; new plans do without it.
+  bool leaving = false;
   bool goodbye_sent = false;
   HeldEpochs holds;
 
@@ -105,7 +106,8 @@ class Membership {
   Outbox* out_;
   std::map<StreamId, Stream> streams_;
   std::map<std::string, Member> members_;
-  std::deque<std::pair<std::string, Incarnation>> replaced_;  // bounded; the oldest go first
+  // Bounded; the oldest go first.
+  std::deque<std::pair<std::string, Incarnation>> replaced_;
 };
 
 // Errors: kInvalidArgument (BAD_REQUEST) naming the field.

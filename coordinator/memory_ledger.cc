@@ -9,6 +9,7 @@ namespace switchyard {
 BytesByWorker PeakBytes(std::int64_t expert_bytes, std::initializer_list<const Plan*> plans) {
   BytesByWorker bytes;
   for (const Plan* plan : plans) {
+    // A deployment may have no serving plan, no change, or neither.
     if (plan == nullptr) continue;
     for (std::size_t w = 0; w < plan->workers.size(); ++w) {
       const WorkerOrdinal ordinal{static_cast<std::int32_t>(w)};

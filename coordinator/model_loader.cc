@@ -19,7 +19,7 @@ namespace {
 absl::StatusOr<LayerStorage> StorageOf(const Checkpoint& checkpoint, LayerId layer) {
   SY_ASSIGN_OR_RETURN(const LayerExperts* experts, checkpoint.ExpertsOf(layer));
   const LayerQuant& quant = experts->quant();
-  // What the resolver needs is computed here, once, and stored: planning never opens a checkpoint.
+  // The resolver's inputs are computed here, once, and stored: planning never opens a checkpoint.
   LayerSource source{.layer = layer,
                      .role = experts->modules().draft ? LayerRole::kDraft : LayerRole::kBase,
                      .quantised_checkpoint = checkpoint.quant().family != "none",

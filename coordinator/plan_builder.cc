@@ -175,6 +175,8 @@ Prepare PrepareFor(const Plan& plan, const PlanHash& hash, const DeploymentRecor
 }
 
 std::int32_t ExpertsOn(const Plan& plan, WorkerOrdinal ordinal) {
+  // Physical experts: two replicas of one expert on a worker would count twice, as they take memory
+  // twice.
   std::ptrdiff_t experts = 0;
   for (const LayerPlacement& layer : plan.layers) {
     experts += std::count_if(layer.experts.begin(), layer.experts.end(),

@@ -20,15 +20,19 @@ namespace switchyard {
 struct Candidate {
   PlanWorker worker;
   CapabilitySet capabilities;
-  std::int64_t used_bytes = 0;  // weights of other deployments
-  bool serves = false;          // in the serving plan; preferred where not all are needed
+  // Weights of other deployments.
+  std::int64_t used_bytes = 0;
+  // In the serving plan; preferred where not all are needed.
+  bool serves = false;
 };
 
 // A plan without a number, and what the operator should know about it.
 struct PlanDraft {
-  Plan plan;                          // epoch 0, workers ascending by id
+  // Epoch 0, workers ascending by id.
+  Plan plan;
   std::vector<std::string> left_out;  // "w3: why"
-  std::vector<Warning> warnings;      // about its configs, the first of each id
+  // About its configs, the first of each id.
+  std::vector<Warning> warnings;
 };
 
 // Uses as many candidates as the model can: those that suit it, at most one for each expert. Where

@@ -18,12 +18,14 @@ namespace switchyard {
 // deployment gets a new plan under the next number as soon as its workers have registered.
 struct RecoveredDeployment {
   DeploymentRecord record;
+  // Numbers up to this one are used up.
   Epoch high_water;
   std::shared_ptr<const PlanUpdate> serving;        // null: none was announced
   std::shared_ptr<const PlanUpdate> served_before;  // null: not stored
   // Durable and above `serving`: some workers may have been sent COMMIT for it. Null: none.
   std::shared_ptr<const PlanUpdate> committed;
-  std::vector<Epoch> older;  // of plans that were left out, ascending
+  // The numbers of plans that were left out, ascending.
+  std::vector<Epoch> older;
 };
 
 // Errors: kDataLoss (STORE_WRITE) for a record or plan that neither this version nor an earlier one

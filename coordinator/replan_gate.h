@@ -38,13 +38,18 @@ class ReplanGate {
   // Stops expecting workers once join_timeout is over. True when some were still expected.
   bool EndExpectations(Duration join_timeout, TimePoint now);
 
-  // What the coordinator knows that the gate does not.
+  // The state of members and epochs, which the gate does not know.
   struct Situation {
-    std::string holder;                   // why an old epoch is in the way; empty: none is
-    std::string disconnected;             // a worker of the serving plan in its grace; empty: none
-    bool serving_worker_present = false;  // some worker of the serving plan is a member
-    bool serving_holds = false;           // all of them are, and hold it
-    std::vector<std::string> candidates;  // connected workers that do not leave
+    // Why an old epoch is in the way; empty: none is.
+    std::string holder;
+    // A worker of the serving plan in its grace; empty: none.
+    std::string disconnected;
+    // Some worker of the serving plan is a member.
+    bool serving_worker_present = false;
+    // All of them are, and hold it.
+    bool serving_holds = false;
+    // Connected workers that do not leave.
+    std::vector<std::string> candidates;
   };
   // Why no change may start at `now`; empty when one may. Time counts from call to call: before
   // the first epoch join_timeout runs from the first call with a candidate.
@@ -56,7 +61,8 @@ class ReplanGate {
 
   const CoordinatorOptions* options_;
   TimePoint started_at_;
-  TimePoint settled_at_;                         // joins and leaves until then share one epoch
+  // Joins and leaves until then share one epoch.
+  TimePoint settled_at_;
   std::optional<TimePoint> first_candidate_at_;  // while no worker serves
   std::set<std::string> expected_;
 };

@@ -31,6 +31,7 @@ class RetryDelay {
     due_at_ = {};
   }
 
+  // True when the next try may start.
   [[nodiscard]] bool IsDue(TimePoint now) const { return now >= due_at_; }
   // For a write that is repeated with the same delay.
   [[nodiscard]] TimePoint due_at() const { return due_at_; }

@@ -41,7 +41,7 @@ class ServingEpoch {
   [[nodiscard]] bool AnyPresent() const;
   // The first worker of the plan whose stream has ended, in its grace; empty: none.
   [[nodiscard]] std::string FirstDisconnected() const;
-  // Of the plan's workers that are present, in the plan's order.
+  // The capabilities of the plan's workers that are present, in the plan's order.
   [[nodiscard]] std::vector<CapabilitySet> Capabilities() const;
 
  private:

@@ -58,7 +58,8 @@ class SessionTable {
   struct Session {
     std::string deployment;
     Phase phase = Phase::kMixed;
-    Epoch epoch;    // the newest one that was sent to its source
+    // The newest one that was sent to its source.
+    Epoch epoch;
     WatchId watch;  // 0: none
     TimePoint unwatched_since;
   };

@@ -8,6 +8,8 @@
 
 namespace switchyard {
 
+// The stream of one worker, from its connection to its end. A worker that connects again has a new
+// one.
 using StreamId = StrongId<struct StreamTag, std::uint64_t>;
 using WatchId = StrongId<struct WatchTag, std::uint64_t>;
 using RequestId = StrongId<struct RequestTag, std::uint64_t>;

@@ -10,6 +10,7 @@ namespace switchyard {
 class ContiguousPlacement final : public PlacementPolicy {
  public:
   [[nodiscard]] absl::string_view name() const override { return "contiguous"; }
+  // Cost: linear in layers times experts.
   [[nodiscard]] absl::StatusOr<std::vector<LayerPlacement>> Place(
       const PlacementRequest& request) const override;
 };

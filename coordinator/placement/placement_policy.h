@@ -19,19 +19,22 @@ namespace switchyard {
 
 struct PlacementWorker {
   std::string id;
-  std::int64_t free_bytes = 0;  // for expert weights; 0: unknown, counts as sufficient
+  // For expert weights; 0: unknown, counts as sufficient.
+  std::int64_t free_bytes = 0;
 };
 
 struct PlacementRequest {
-  std::vector<LayerId> layers;           // ascending
-  std::int32_t experts = 0;              // of each layer
-  std::int64_t expert_bytes = 0;         // of one expert in the layer where they are largest
+  std::vector<LayerId> layers;  // ascending
+  std::int32_t experts = 0;     // of each layer
+  // The size of one expert in the layer where they are largest.
+  std::int64_t expert_bytes = 0;
   std::vector<PlacementWorker> workers;  // index = WorkerOrdinal
 };
 
 class PlacementPolicy {
  public:
   virtual ~PlacementPolicy() = default;
+  // The name in the registry.
   [[nodiscard]] virtual absl::string_view name() const = 0;
   // Returns one LayerPlacement for each layer, in order. Each passes ValidatePlacement and gives
   // every worker at least one expert. Thread-safe.

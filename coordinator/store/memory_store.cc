@@ -62,6 +62,7 @@ absl::Status MemoryStore::Write(const StoreWrite& write) {
   const std::string& name = DeploymentOf(write);
   if (std::holds_alternative<PutDeployment>(write)) deployments_[name].deployment = name;
   const auto it = deployments_.find(name);
+  // Only PutDeployment adds one.
   if (it == deployments_.end()) return StoreConflict(write, "the deployment does not exist");
   return std::visit([&it](const auto& w) { return Apply(it->second, w); }, write);
 }

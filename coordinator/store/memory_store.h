@@ -16,6 +16,7 @@ class MemoryStore final : public StateStore {
   absl::StatusOr<std::vector<StoredDeployment>> Load() override;
 
  private:
+  // By name, as Load returns them.
   std::map<std::string, StoredDeployment> deployments_;
 };
 

@@ -12,6 +12,7 @@
 
 namespace switchyard {
 
+// A row of the table: the scheme of its addresses, and how to open it.
 struct StateStoreEntry {
   const char* scheme;
   absl::StatusOr<std::unique_ptr<StateStore>> (*open)(const std::string& where);

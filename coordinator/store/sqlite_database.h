@@ -41,6 +41,7 @@ class SqliteDatabase {
       return Run([](const Query&) {});
     }
     // Columns of the current row, from 0.
+    // Text and blobs alike, copied.
     [[nodiscard]] std::string Bytes(int column) const;
     [[nodiscard]] std::uint64_t Number(int column) const;
 
@@ -50,6 +51,7 @@ class SqliteDatabase {
       static Handle Invalid() { return nullptr; }
       static void Close(Handle statement) { sqlite3_finalize(statement); }
     };
+    // Keeps the first error; Outcome reports it.
     Query& Bound(int rc);
     bool Step();
     [[nodiscard]] absl::Status Outcome() const;
@@ -85,7 +87,8 @@ class SqliteDatabase {
   [[nodiscard]] absl::Status CodeFailure(int rc) const;
 
   std::string path_;
-  UniqueHandle<FileTraits> lock_;  // released after db_ is closed
+  // Released after db_ is closed.
+  UniqueHandle<FileTraits> lock_;
   UniqueHandle<Traits> db_;
 };
 

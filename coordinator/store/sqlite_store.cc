@@ -13,6 +13,7 @@ namespace {
 
 using Query = SqliteDatabase::Query;
 
+// The layout of the tables. Records and plans carry formats of their own.
 constexpr std::uint64_t kFormat = 1;
 
 // The numbers that conditions compare are columns of their own; records and plans are opaque, so
@@ -139,6 +140,8 @@ absl::Status Apply(const SqliteDatabase& db, const MarkServing& mark) {
       .Run();
 }
 
+// Ascending by epoch, as StoredDeployment promises; recovery tells the plans apart by their
+// numbers.
 absl::Status LoadPlans(const SqliteDatabase& db, StoredDeployment& stored) {
   bool bad_hash = false;
   SY_RETURN_IF_ERROR(

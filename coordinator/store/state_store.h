@@ -57,12 +57,14 @@ struct StoredPlan {
 struct StoredDeployment {
   std::string deployment;
   std::string record;
-  Epoch high_water;               // the highest number given out; 0: none
+  // The highest number given out; 0: none.
+  Epoch high_water;
   Epoch serving;                  // 0: none
   std::vector<StoredPlan> plans;  // ascending by epoch
   friend bool operator==(const StoredDeployment&, const StoredDeployment&) = default;
 };
 
+// Implementations need no locks of their own: the driver calls them from one thread at a time.
 class StateStore {
  public:
   virtual ~StateStore() = default;

@@ -70,7 +70,7 @@ absl::Status NoSuchLayer(const std::string& model, const std::vector<LayerId>& t
                    {{"layer", absl::StrCat(layer.value)}, {"model", model}});
 }
 
-// What a request to ExplainLayer selects.
+// The layer, phase and edge that a request to ExplainLayer selects.
 struct LayerQuestion {
   LayerId layer;
   std::optional<Phase> phase;

@@ -25,8 +25,8 @@ bool IsRelevant(const DeploymentView& deployment, const WorkerView& worker) {
   return worker.state == WorkerState::kLive;
 }
 
-// Of each kind the workers that suit the model, since a plan leaves the others out. Where none
-// suits, all of the kind: the trace then says what they lack.
+// Returns, for each kind, the workers that suit the model, since a plan leaves the others out.
+// Where none suits, returns all of the kind: the trace then says what they lack.
 ByKind WorkersOf(const CoordinatorView& view, const DeploymentView& deployment) {
   ModelFacts facts;
   facts.shape = deployment.shape;

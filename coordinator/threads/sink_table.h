@@ -15,6 +15,7 @@ namespace switchyard {
 template <typename Id, typename Sink>
 class SinkTable {
  public:
+  // `sink` must stay valid until Remove or EndAll has returned.
   void Add(Id id, Sink* sink) {
     const std::lock_guard lock(mutex_);
     slots_[id] = std::make_shared<Slot>(sink);
@@ -44,7 +45,8 @@ class SinkTable {
       slot = it->second;
     }
     const std::lock_guard lock(slot->mutex);
-    if (slot->sink != nullptr) call(*slot->sink);  // Null: removed since the table was read.
+    // Null: removed since the table was read.
+    if (slot->sink != nullptr) call(*slot->sink);
   }
   // Calls each sink a last time and empties the table.
   template <typename Call>

@@ -7,26 +7,26 @@
 
 #include "absl/status/status.h"
 
-#include "coordinator/stream_ids.h"
-
 namespace switchyard {
 
 // Each callback is called exactly once, outside the lock, so that it may make another request. The
 // second answer to a request, as after AnswerAll, is dropped.
-template <typename Callback>
+template <typename Id, typename Callback>
 class CallbackTable {
  public:
-  void Add(RequestId id, Callback callback) {
+  // Add it before the request can be answered.
+  void Add(Id id, Callback callback) {
     const std::lock_guard lock(mutex_);
     waiting_[id] = std::move(callback);
   }
+  // Calls the callback of `id` with `result` and removes it.
   template <typename Result>
-  void Answer(RequestId id, Result&& result) {
+  void Answer(Id id, Result&& result) {
     if (Callback callback = Take(id)) callback(std::forward<Result>(result));
   }
   // Answers everything with `status`.
   void AnswerAll(const absl::Status& status) {
-    std::map<RequestId, Callback> all;
+    std::map<Id, Callback> all;
     {
       const std::lock_guard lock(mutex_);
       all.swap(waiting_);
@@ -36,7 +36,8 @@ class CallbackTable {
 
  private:
   // Empty when it was taken before.
-  Callback Take(RequestId id) {
+  // Removes and returns the callback.
+  Callback Take(Id id) {
     const std::lock_guard lock(mutex_);
     const auto it = waiting_.find(id);
     if (it == waiting_.end()) return nullptr;
@@ -46,7 +47,7 @@ class CallbackTable {
   }
 
   std::mutex mutex_;
-  std::map<RequestId, Callback> waiting_;
+  std::map<Id, Callback> waiting_;
 };
 
 }  // namespace switchyard

@@ -1,4 +1,4 @@
-// The bounded queue of events in front of the driver's thread. Thread-safe.
+// The bounded queue of events in front of the driver's thread (coordinator/driver.h). Thread-safe.
 #pragma once
 
 #include <condition_variable>
@@ -9,7 +9,6 @@
 
 #include "absl/status/status.h"
 
-#include "coordinator/events.h"
 #include "core/base/clock.h"
 #include "core/base/error.h"
 
@@ -21,6 +20,9 @@ inline absl::Status CoordinatorStopped() {
                    "the coordinator is shutting down; try again");
 }
 
+// Many threads push, one takes. The consumer takes everything at once, so that the lock is held for
+// a moment only, however many events wait.
+template <typename Event>
 class Inbox {
  public:
   explicit Inbox(std::size_t max) : max_(max) {}
@@ -54,6 +56,7 @@ class Inbox {
     return std::exchange(events_, {});
   }
 
+  // Drops what waits and wakes the consumer. Later pushes are refused or dropped.
   void Stop() {
     const std::lock_guard lock(mutex_);
     stopped_ = true;

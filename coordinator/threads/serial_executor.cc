@@ -1,4 +1,4 @@
-#include "coordinator/serial_executor.h"
+#include "coordinator/threads/serial_executor.h"
 
 #include <condition_variable>
 #include <deque>
@@ -32,6 +32,7 @@ struct SerialExecutor::Shared {
       task = nullptr;  // Without the lock: what it owns may be slow to destroy.
       lock.lock();
     }
+    // Stop waits for this and not for the thread, which cannot be joined with a deadline.
     self->ended = true;
     self->changed.notify_all();
   }
@@ -65,6 +66,7 @@ bool SerialExecutor::Stop(Pending pending, Duration deadline) {
   std::deque<std::function<void()>> dropped;  // destroyed without the lock
   std::unique_lock lock(shared_->mutex);
   shared_->stopping = true;
+  // Queued tasks have not begun; destroying them may run code that needs the lock.
   if (pending == Pending::kDrop) dropped.swap(shared_->tasks);
   shared_->changed.notify_all();
   if (!shared_->changed.wait_for(lock, deadline, [this] { return shared_->ended; })) return false;
