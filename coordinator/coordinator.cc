@@ -29,7 +29,7 @@ Coordinator::Coordinator(CoordinatorOptions options, const PlacementPolicy* plac
 }
 
 std::vector<Effect> Coordinator::Step(const Event& event, TimePoint now) {
-  // If this process was stopped for that long, nobody could be heard: the silence says nothing
+  // If this process was stopped for that long, no message was read: the silence says nothing
   // about the workers, and to expire their leases would move every expert for nothing.
   if (now - now_ > options_.lease_ttl / 2) members_.RenewAll(now);
   now_ = now;

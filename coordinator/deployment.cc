@@ -307,7 +307,7 @@ std::int64_t ModelFacts::ExpertBytes() const {
 
 absl::Status CheckFacts(const ModelFacts& facts) {
   const MoeShape& shape = facts.shape;
-  // Sizes are divisors and lengths everywhere else, where nobody checks them again.
+  // Sizes are divisors and lengths everywhere else, where they are not checked again.
   if (shape.hidden <= 0 || shape.intermediate <= 0 || shape.experts <= 0 || shape.top_k <= 0 ||
       shape.top_k > shape.experts) {
     return BadFacts(absl::StrFormat("hidden %d, intermediate %d, experts %d, top-k %d",
@@ -379,7 +379,8 @@ absl::StatusOr<DeploymentRecord> ParseDeploymentRecord(absl::string_view bytes) 
   const bool known = format >= 1 && format <= kRecordFormat &&
                      record.spec.phases.size() == phases &&
                      record.facts.storage.size() == record.facts.layers.size();
-  // A record is used only as a whole: a damaged field could deploy something that nobody applied.
+  // A record is used only as a whole: a damaged field could deploy something that was never
+  // applied.
   if (!known || !reader.ok() || !EnumsInRange(record)) {
     return MakeError(absl::StatusCode::kDataLoss, Reason::kStoreWrite,
                      "a stored deployment is damaged, or a later version wrote it; restore the "

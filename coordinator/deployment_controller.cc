@@ -115,7 +115,7 @@ void DeploymentController::OnRetireAck(Member& member, const RetireAck& ack) {
 
 bool DeploymentController::OnStoreWritten(WriteId write, const absl::Status& status,
                                           TimePoint now) {
-  // A write of a change that was given up is nobody's: its outcome no longer matters.
+  // The outcome of a write no longer matters once its change was given up.
   if (!change_ || !change_->OnWriteDone(write)) return false;
   OnChangeWritten(status, now);
   return true;
@@ -354,7 +354,7 @@ void DeploymentController::Serve() {
                      serving_.plan()->epoch.value, serving_.plan()->workers.size());
 }
 
-// The workers are not told here: without the change its epoch is unwanted, and DropUnwanted sends
+// Sends nothing to the workers: without the change its epoch is unwanted, and DropUnwanted sends
 // ABORT or, where COMMIT was sent, RETIRE.
 void DeploymentController::DropChange(ChangeFailure failure, TimePoint now) {
   context_.out->Warn("deployment %s: epoch %d is given up: %s", name(), change_->epoch().value,
@@ -401,7 +401,7 @@ absl::Status DeploymentController::CheckServing() const {
 bool DeploymentController::Needs(const Member& member) const {
   const bool holds = std::any_of(member.holds.begin(), member.holds.end(),
                                  [this](const auto& e) { return e.first.deployment == name(); });
-  // The last worker may go: nobody could take its experts over, however long it waited.
+  // The last worker may go: no other worker could take its experts over, however long it waited.
   return holds && !context_.members->CandidateIds().empty();
 }
 

@@ -66,7 +66,7 @@ class DeploymentController {
   void OnCommitAck(Member& member, const CommitAck& ack);
   void OnCommitNack(Member& member, const CommitNack& nack);
   void OnRetireAck(Member& member, const RetireAck& ack);
-  // False when the write belongs to somebody else.
+  // False when the write is not one of this deployment.
   bool OnStoreWritten(WriteId write, const absl::Status& status, TimePoint now);
 
   // Takes every step that is due.
@@ -119,7 +119,7 @@ class DeploymentController {
   void SendChangeWrite();
   // The mark is durable: the change becomes the serving epoch.
   void Serve();
-  // Ends the change without success; whoever made it fail gets a strike.
+  // Ends the change without success; workers at fault get a strike.
   void DropChange(ChangeFailure failure, TimePoint now);
   // Tells the ledger what the serving epoch and the change need.
   void PromiseMemory();

@@ -15,7 +15,7 @@
 namespace switchyard {
 namespace {
 
-// nullopt when nobody is quarantined, or when the others are not sufficient.
+// nullopt when no candidate is quarantined, or when the others are not sufficient.
 std::optional<PlanDraft> DraftWithoutQuarantined(const DeploymentRecord& record,
                                                  const std::vector<Candidate>& candidates,
                                                  const Quarantine& quarantine,
@@ -29,7 +29,7 @@ std::optional<PlanDraft> DraftWithoutQuarantined(const DeploymentRecord& record,
   const bool enough = static_cast<int>(trusted.size()) >= record.spec.min_workers;
   if (!enough || trusted.size() == candidates.size()) return std::nullopt;
   absl::StatusOr<PlanDraft> draft = BuildPlan(record, std::move(trusted), policy);
-  // Whatever the reason, the caller tries again with everybody and reports that outcome.
+  // Whatever the reason, the caller tries again with all candidates and reports that outcome.
   if (!draft.ok()) return std::nullopt;
   for (const Candidate& candidate : candidates) {
     const std::string& id = candidate.worker.id;

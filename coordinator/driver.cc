@@ -157,7 +157,7 @@ void Driver::Perform(const CloseStream& effect) {
   streams_.Remove(effect.stream);
 }
 
-// On a thread of its own: it reads every weight, and leases end while nobody steps.
+// On a thread of its own: it reads every weight, and leases would end meanwhile.
 void Driver::Perform(const LoadModel& effect) {
   loader_.Run([inbox = inbox_, load = load_model_, effect] {
     inbox->Push(ModelLoaded{effect.id, load(effect.checkpoint)});

@@ -12,9 +12,9 @@
 //     | durable                                   not durable --> written again
 //   serves       sources learn of it; the epoch before it is retired
 //
-// Pure: it is told what happened and how each worker stands, and answers with what has to be sent
-// or written. The caller (DeploymentController) owns members, effects and the plan's making, and
-// afterwards drops what workers hold of a failed or replaced epoch (coordinator/held_epochs.h).
+// Pure: the caller reports what happened and how each worker stands, and gets back what has to be
+// sent or written. The caller (DeploymentController) owns members, effects and the plan's making,
+// and afterwards drops what workers hold of a failed or replaced epoch (coordinator/held_epochs.h).
 // Not thread-safe.
 #pragma once
 

@@ -5,7 +5,7 @@
 //        `--- not wanted -----'                          `--- not wanted ----'
 //               ABORT: forgotten at once                   RETIRE sent --ack--> freed
 //
-// ABORT needs no acknowledgement: no source was ever told about an epoch without COMMIT, so the
+// ABORT needs no acknowledgement: no source ever learns of an epoch without COMMIT, so the
 // worker frees it at once. A committed epoch may be in use, and its memory counts until the worker
 // acknowledges RETIRE.
 #pragma once

@@ -117,7 +117,7 @@ absl::Status Membership::Admit(const Member* known, const Register& request) {
     return Superseded(request.worker_id);
   }
   if (known == nullptr || known->incarnation == request.incarnation) return absl::OkStatus();
-  // The old process may still be alive, but without a stream it cannot be told anything. A pod that
+  // The old process may still be alive, but without a stream nothing can be sent to it. A pod that
   // was replaced must not wait for the lease of the one before it.
   if (!known->connected()) return absl::OkStatus();
   return MakeError(

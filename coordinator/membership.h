@@ -68,7 +68,7 @@ class Membership {
   // connected, kFailedPrecondition (INCARNATION) for one that was replaced.
   absl::StatusOr<Member*> Join(StreamId stream, const Register& request, TimePoint now);
   // A message arrived on `stream`: renews the lease of its member and returns that. A stream on
-  // which nobody registered is closed; then, and for an unknown stream, nullptr.
+  // which no worker registered is closed; then, and for an unknown stream, nullptr.
   Member* RenewLease(StreamId stream, TimePoint now);
   // Removes members whose lease or grace is over, and streams without Register. True when a member
   // was removed.

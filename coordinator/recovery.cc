@@ -44,7 +44,7 @@ absl::StatusOr<RecoveredDeployment> RecoverOne(const StoredDeployment& stored) {
   for (const StoredPlan& plan : stored.plans) {
     // The hash tells an older format from damage.
     if (IsOlderPlan(plan.plan) && Sha256(plan.plan) == plan.hash) {
-      // Remembered, so that the operator is told why the deployment starts over.
+      // Kept for the log: the operator has to know why the deployment starts over.
       recovered.older.push_back(plan.epoch);
       continue;
     }

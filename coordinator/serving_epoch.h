@@ -1,7 +1,7 @@
 // The epoch that serves a deployment, and the one that served before it.
 //
-// "Serves" means: every worker committed it, the store says so, and sources were told. It stays the
-// serving epoch when a worker of it dies, until another one replaces it. Not thread-safe.
+// "Serves" means: every worker committed it, the store says so, and sources have learned of it. It
+// stays the serving epoch when a worker of it dies, until another one replaces it. Not thread-safe.
 #pragma once
 
 #include <memory>

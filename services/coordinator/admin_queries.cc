@@ -32,7 +32,7 @@ std::string Names(const CoordinatorView& view) {
 }
 
 absl::StatusOr<const DeploymentView*> Find(const CoordinatorView& view, const std::string& name) {
-  // Most coordinators have one deployment; nobody should have to name it.
+  // Most coordinators have one deployment; naming it would be a nuisance.
   if (name.empty() && view.deployments.size() == 1) return &view.deployments.front();
   if (name.empty() && !view.deployments.empty()) {
     return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
