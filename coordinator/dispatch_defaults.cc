@@ -27,6 +27,7 @@ absl::Status Bad(absl::string_view field, const std::string& what) {
 absl::StatusOr<std::string> ReadFlag(EnvironmentLookup environment, const char* name) {
   const std::optional<std::string> value = environment(name);
   if (!value) return std::string();
+  // Blanks and case are ignored, as they come from shell scripts and manifests.
   const std::string word = absl::AsciiStrToLower(absl::StripAsciiWhitespace(*value));
   if (std::find(kNo.begin(), kNo.end(), word) != kNo.end()) return std::string();
   if (std::find(kYes.begin(), kYes.end(), word) != kYes.end()) {

@@ -19,6 +19,7 @@
 
 namespace switchyard {
 
+// Part of a stored record, so that its fields may be added to but not changed.
 struct DispatchDefaults {
   DtypeChoice dispatcher_output_dtype = DtypeChoice::kAuto;
   // Where kBf16Variable is set; empty: it is not.

@@ -38,6 +38,7 @@ class Quarantine {
   [[nodiscard]] std::string ReasonFor(const std::string& worker) const;
 
  private:
+  // Kept by id and not by incarnation: a worker that restarts often is the one to leave out.
   struct Strikes {
     int count = 0;
     TimePoint last_at;

@@ -45,6 +45,7 @@ class ServingEpoch {
   [[nodiscard]] std::vector<CapabilitySet> Capabilities() const;
 
  private:
+  // Members are looked up at every call: they change between steps.
   const Membership* members_;
   std::shared_ptr<const PlanUpdate> serving_;
   std::shared_ptr<const PlanUpdate> before_;

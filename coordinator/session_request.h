@@ -16,6 +16,7 @@
 namespace switchyard {
 
 // Largest batch of one step in normal mode: the default, and the most that a source may request.
+// Normal mode splits a step into chunks, so that the bound refuses only mistakes.
 inline constexpr std::int32_t kDefaultNormalTokens = 8192;
 inline constexpr std::int32_t kMaxNormalTokens = 1 << 20;
 

@@ -29,6 +29,7 @@ class SerialExecutor {
   bool Stop(Pending pending, Duration deadline);
 
  private:
+  // Owned by the executor and its thread together.
   struct Shared;
   std::shared_ptr<Shared> shared_;
 };

@@ -1,4 +1,4 @@
-// The two-phase change: what is sent when, and what becomes of refusals and failures.
+// Changes of a deployment, end to end: what is sent when, and the effects of refusals and failures.
 #include "coordinator/deployment_controller.h"
 
 #include "gtest/gtest.h"
