@@ -279,7 +279,8 @@ TEST(ConfigPlannerTest, RefusesDtypesThatTheLayersDoNotTakeAndLayersThatAreNotTh
   spec.layers = {{LayerId{2}, {}, DtypeChoice::kBf16}};
   const absl::Status stranger = PlanConfigs(Complete(spec), facts, workers).status();
   EXPECT_THAT(stranger, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
-  EXPECT_NE(stranger.message().find("layer 2 is not an MoE layer of model m"), absl::string_view::npos);
+  EXPECT_NE(stranger.message().find("layer 2 is not an MoE layer of model m"),
+            absl::string_view::npos);
 }
 
 // R45

@@ -204,7 +204,8 @@ TEST(AdminQueriesTest, AnUnknownLayerOrPhaseIsRefused) {
 
   const auto missing = ExplainLayer(view, request);
   EXPECT_THAT(missing, FailsWith(absl::StatusCode::kNotFound, Reason::kUnknownLayer));
-  EXPECT_EQ(missing.status().message(), "layer 2 of model m is not an MoE layer; its MoE layers are: 1, 3");
+  EXPECT_EQ(missing.status().message(),
+            "layer 2 of model m is not an MoE layer; its MoE layers are: 1, 3");
 
   request.set_layer(~0U);
   EXPECT_THAT(ExplainLayer(view, request),
