@@ -1,7 +1,7 @@
-// Decides how rows travel: one DispatchConfig for each (layer, phase, edge), each with its reasons.
+// Decides how rows travel: one DispatchConfig for each (layer, phase, edge), with its reasons.
 //
-// Pure: the deployment, the model and the workers' capabilities decide, no environment and no
-// state, so that two deployments cannot disturb each other. Thread-safe.
+// Pure: the outcome depends only on the deployment, the model and the workers' capabilities, and on
+// no environment or state, so that two deployments cannot disturb each other. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -20,33 +20,33 @@
 
 namespace switchyard {
 
-// Errors: kUnimplemented (UNSUPPORTED) when the worker takes neither the model's scheme nor BF16
-// rows; kInvalidArgument (BAD_TOP_K) when it takes no such top-k; (BAD_CONFIG) when its device
-// profile is unknown or of another kind.
+// OK when the worker can hold experts of the model. Errors: kUnimplemented (UNSUPPORTED) when it
+// does not take BF16 rows or a scheme of some layer; kInvalidArgument (BAD_TOP_K) when the model's
+// top-k is above its limit, (BAD_CONFIG) when its device profile is unknown or of another kind.
 absl::Status CheckWorkerSuits(const ModelFacts& facts, const CapabilitySet& worker);
 
-// Kinds of sources that plans are made for.
+// The kinds of sources that plans have configs for.
 std::span<const DeviceKind> PlannedSources();
 
-// The mode of `phase` when the deployment does not say: low_latency in decode, normal otherwise.
+// The mode of `phase` if the deployment names none: low_latency in decode, normal otherwise.
 DispatchMode DefaultModeOf(Phase phase);
 
 // Errors: kInvalidArgument (BAD_CONFIG) when `spec` names a layer that the model does not have.
 absl::Status CheckLayersExist(const DeploymentSpec& spec, const ModelFacts& facts);
 
-// What is known and asked for about `layer` in `phase`, without the ends of an edge: `source` and
-// `workers` are the caller's to fill in. `spec` is complete.
+// The request to the resolver for `layer` in `phase`. The caller fills in `source` and `workers`,
+// the two ends of an edge. `spec` is complete (CompleteSpec).
 DispatchRequest RequestFor(const DeploymentSpec& spec, const MoeShape& shape, LayerId layer,
                            const LayerStorage& storage, const PhaseSpec& phase);
 
-// The config that `trace`, which has an outcome, stands for: the decision on `request`.
+// The config that results from `trace`, the decision on `request`. REQUIRES: it has an outcome.
 DispatchConfig ConfigOf(const DispatchRequest& request, const DecisionTrace& trace);
 
-// Ascending by (layer, phase, edge). `spec` is complete, `workers` those of the plan in order, each
-// one checked by CheckWorkerSuits. Each config is what core/resolve/dispatch_resolver.h decides for
-// its layer and edge, and its trail says why. Errors: those of CheckModeLimits, naming the phase,
-// those of ResolveDispatch, and those of CheckLayersExist. What there is to be told about them is
-// added to `warnings`, the first of each id.
+// All configs of a plan, ascending by (layer, phase, edge). `spec` is complete; `workers` are those
+// of the plan, in order, each one checked by CheckWorkerSuits. core/resolve/dispatch_resolver.h
+// decides each config, and its trail says why. Warnings about them are added to `warnings`, the
+// first of each id. Errors: those of CheckModeLimits, with the phase, of ResolveDispatch and of
+// CheckLayersExist. Cost: one resolution for each config.
 absl::StatusOr<std::vector<DispatchConfig>> PlanConfigs(const DeploymentSpec& spec,
                                                         const ModelFacts& facts,
                                                         std::span<const CapabilitySet> workers,

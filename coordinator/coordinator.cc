@@ -8,7 +8,7 @@
 #include "absl/strings/str_join.h"
 
 #include "coordinator/config_planner.h"
-#include "coordinator/session_order.h"
+#include "coordinator/session_request.h"
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
 
@@ -21,6 +21,7 @@ Coordinator::Coordinator(CoordinatorOptions options, const PlacementPolicy* plac
       sessions_(&options_, rng, &out_),
       context_{&options_, &members_, placement, &memory_, rng, &out_},
       now_(now) {
+  // Nothing is sent here: workers have to register first, and the store is read already.
   for (RecoveredDeployment& one : stored) {
     const std::string name = one.record.spec.name;
     deployments_.try_emplace(name, context_, std::move(one), now);
@@ -28,41 +29,44 @@ Coordinator::Coordinator(CoordinatorOptions options, const PlacementPolicy* plac
 }
 
 std::vector<Effect> Coordinator::Step(const Event& event, TimePoint now) {
-  // Silence that spans a stall of this very process says nothing about the workers.
+  // If this process was stopped for that long, no message was read: the silence says nothing
+  // about the workers, and to expire their leases would move every expert for nothing.
   if (now - now_ > options_.lease_ttl / 2) members_.RenewAll(now);
   now_ = now;
   std::visit([this](const auto& e) { On(e); }, event);
   const auto* message = std::get_if<StreamMessage>(&event);
-  const bool nothing_new =
-      message != nullptr && std::holds_alternative<Heartbeat>(message->message);
-  if (!nothing_new) EvaluateAll();
+  // Heartbeats are most of the traffic and change nothing that a deployment looks at.
+  const bool only_alive = message != nullptr && std::holds_alternative<Heartbeat>(message->message);
+  if (!only_alive) EvaluateAll();
   return out_.Take();
 }
 
 void Coordinator::EvaluateAll() {
   for (auto& [name, controller] : deployments_) {
     controller.Evaluate(now_);
-    if (const auto news = controller.TakeNews()) {
-      sessions_.Announce(news);
-      controller.Evaluate(now_);  // Now the epoch before can be retired.
+    if (const auto update = controller.TakeAnnouncement()) {
+      // In this order: sources learn of the new epoch before any worker is told to retire the one
+      // that they use (I6).
+      sessions_.Announce(update);
+      controller.Evaluate(now_);
     }
   }
   ReleaseLeavers();
 }
 
-void Coordinator::MembersChanged() {
+void Coordinator::OnMembersChanged() {
   for (auto& [name, controller] : deployments_) controller.OnMembersChanged(now_);
 }
 
-// A worker that asked to leave may go when nobody needs what it holds.
+// A worker that leaves keeps serving until its experts serve elsewhere; only then may it exit.
 void Coordinator::ReleaseLeavers() {
   for (auto& [id, member] : members_.members()) {
-    if (!member.leaving || member.said_goodbye || !member.connected()) continue;
+    if (!member.leaving || member.goodbye_sent || !member.connected()) continue;
     const bool needed =
         std::any_of(deployments_.begin(), deployments_.end(),
                     [&m = member](const auto& entry) { return entry.second.Needs(m); });
     if (needed) continue;
-    member.said_goodbye = true;
+    member.goodbye_sent = true;
     members_.Send(member, Goodbye{});
   }
 }
@@ -75,22 +79,25 @@ DeploymentController* Coordinator::Find(const std::string& deployment) {
 void Coordinator::On(const StreamOpened& event) { members_.OpenStream(event.stream, now_); }
 
 void Coordinator::On(const StreamClosed& event) {
-  if (members_.CloseStream(event.stream, now_)) MembersChanged();
+  if (members_.CloseStream(event.stream, now_)) OnMembersChanged();
 }
 
 void Coordinator::On(const StreamMessage& event) {
   if (const auto* request = std::get_if<Register>(&event.message)) {
+    // A refused worker changes nothing for the deployments; its stream is closed with the reason.
     const auto joined = members_.Join(event.stream, *request, now_);
     if (!joined.ok()) return;
     for (auto& [name, controller] : deployments_) controller.OnJoined(**joined, now_);
     return;
   }
-  Member* member = members_.Hear(event.stream, now_);
+  Member* member = members_.RenewLease(event.stream, now_);
   if (member == nullptr) return;
   std::visit([this, member](const auto& m) { OnMessage(*member, m); }, event.message);
 }
 
 void Coordinator::OnMessage(Member& member, const PrepareAck& ack) {
+  // An answer for a deployment that does not exist is dropped: the epoch it is about cannot be in
+  // use.
   if (auto* controller = Find(ack.deployment)) controller->OnPrepareAck(member, ack);
 }
 
@@ -115,65 +122,71 @@ void Coordinator::OnMessage(Member& member, const Heartbeat& heartbeat) {
 }
 
 void Coordinator::OnMessage(Member& member, const Leave& /*leave*/) {
+  // A repetition must not restart the time in which further leaves share one epoch.
   if (std::exchange(member.leaving, true)) return;
   out_.Info("worker %s asks to leave", member.id);
-  for (auto& [name, controller] : deployments_) controller.OnLeaveAsked(now_);
+  for (auto& [name, controller] : deployments_) controller.OnLeaveRequested(now_);
 }
 
-void Coordinator::OnMessage(Member& /*member*/, const Register& /*request*/) {}  // Went to Join.
+void Coordinator::OnMessage(Member& /*member*/, const Register& /*request*/) {}  // Handled before.
 
 absl::Status Coordinator::CheckApply(const DeploymentSpec& spec) const {
+  // One apply of a name at a time: of two, the slower one would win.
   const bool running = std::any_of(applies_.begin(), applies_.end(), [&spec](const auto& entry) {
     return entry.second.spec.name == spec.name;
   });
   if (running) {
     return MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady,
-                     absl::StrFormat("deployment %s is being applied already; try again when that "
-                                     "has ended",
+                     absl::StrFormat("deployment %s is already being applied; try again when that "
+                                     "has finished",
                                      spec.name),
                      {{"deployment", spec.name}});
   }
+  // Replacing a deployment needs no room.
   if (deployments_.contains(spec.name)) return absl::OkStatus();
   if (deployments_.size() + applies_.size() < options_.max_deployments) return absl::OkStatus();
   return MakeError(absl::StatusCode::kResourceExhausted, Reason::kBadConfig,
-                   absl::StrFormat("there are %d deployments, which is the limit; raise the "
+                   absl::StrFormat("the limit of %d deployments is reached; raise the "
                                    "coordinator's max_deployments",
                                    options_.max_deployments));
 }
 
 void Coordinator::On(const ApplyRequested& event) {
+  // Checked before the checkpoint is read, which may take minutes.
   absl::StatusOr<DeploymentSpec> spec = CompleteSpec(event.spec);
   absl::Status status = spec.status();
   if (status.ok()) status = CheckApply(*spec);
   if (!status.ok()) {
-    out_.Add(AnswerApply{event.request, status});
+    out_.Add(AnswerApply{event.id, status});
     return;
   }
+  // Stamped now and stored: a coordinator that restarts with other options must plan as before.
   spec->coordinator_defaults = options_.dispatch;
-  out_.Add(LoadModel{event.request, spec->checkpoint});
-  applies_[event.request] = {*std::move(spec), event.dry_run, {}, {}};
+  out_.Add(LoadModel{event.id, spec->checkpoint});
+  applies_[event.id] = {*std::move(spec), event.dry_run, {}, {}};
 }
 
 void Coordinator::On(const ModelLoaded& event) {
-  const auto it = applies_.find(event.request);
+  const auto it = applies_.find(event.id);
   if (it == applies_.end()) return;
   PendingApply& apply = it->second;
   absl::Status status = event.facts.status();
   if (status.ok()) status = CheckFacts(*event.facts);
+  // Only now is it known which layers the model has.
   if (status.ok()) status = CheckLayersExist(apply.spec, *event.facts);
   if (!status.ok()) {
-    out_.Add(
-        AnswerApply{event.request, Annotate(status, absl::StrCat("deployment ", apply.spec.name))});
+    out_.Add(AnswerApply{event.id, Annotate(status, absl::StrCat("deployment ", apply.spec.name))});
     applies_.erase(it);
     return;
   }
   apply.record = {apply.spec, *event.facts};
   const DeploymentController* existing = Find(apply.spec.name);
   if (apply.dry_run) {
-    out_.Add(AnswerApply{event.request, Preview(apply.record)});
+    out_.Add(AnswerApply{event.id, Preview(apply.record)});
     applies_.erase(it);
   } else if (existing != nullptr && existing->record() == apply.record) {
-    out_.Add(AnswerApply{event.request, ViewOf(*existing)});
+    // Nothing to store or to plan, so that applying the same file again is free.
+    out_.Add(AnswerApply{event.id, ViewOf(*existing)});
     applies_.erase(it);
   } else {
     apply.write = out_.Write(PutDeployment{apply.spec.name, CanonicalBytes(apply.record)});
@@ -182,25 +195,28 @@ void Coordinator::On(const ModelLoaded& event) {
 
 void Coordinator::On(const StoreWritten& event) {
   for (auto& [name, controller] : deployments_) {
+    // A write belongs to one deployment's change or to one apply.
     if (controller.OnStoreWritten(event.write, event.status, now_)) return;
   }
   for (auto it = applies_.begin(); it != applies_.end(); ++it) {
     if (it->second.write != event.write) continue;
+    // Removed first, so that the name is free for the next apply when this one is answered.
     const PendingApply apply = std::move(it->second);
-    const RequestId request = it->first;
+    const RequestId id = it->first;
     applies_.erase(it);
     if (event.status.ok()) {
-      FinishApply(request, apply);
+      FinishApply(id, apply);
     } else {
-      out_.Add(AnswerApply{request, event.status});
+      out_.Add(AnswerApply{id, event.status});
     }
     return;
   }
 }
 
-void Coordinator::FinishApply(RequestId request, const PendingApply& apply) {
+void Coordinator::FinishApply(RequestId id, const PendingApply& apply) {
   DeploymentController* controller = Find(apply.spec.name);
   if (controller != nullptr) {
+    // The serving epoch goes on until a plan of the new record has replaced it.
     controller->SetRecord(apply.record);
   } else {
     controller =
@@ -208,12 +224,14 @@ void Coordinator::FinishApply(RequestId request, const PendingApply& apply) {
   }
   out_.Info("deployment %s: applied, model %s, %d MoE layers of %d experts", apply.spec.name,
             apply.spec.model, apply.record.facts.layers.size(), apply.record.facts.shape.experts);
-  controller->Evaluate(now_);  // So that the answer says what the workers at hand make of it.
-  out_.Add(AnswerApply{request, ViewOf(*controller)});
+  // Before the answer, so that it says what came of the deployment with the available workers.
+  controller->Evaluate(now_);
+  out_.Add(AnswerApply{id, ViewOf(*controller)});
 }
 
-// What would become of `record`: a plan, or why there can be none with the workers at hand.
+// Drafts the plan that `record` would get now, or says why the available workers allow none.
 DeploymentView Coordinator::Preview(const DeploymentRecord& record) const {
+  // A controller of its own, so that a dry run leaves no trace in the deployment that runs.
   const DeploymentController probe(context_, record, now_);
   DeploymentView view = probe.View();
   const absl::StatusOr<PlanDraft> draft = probe.DraftFor(record, now_);
@@ -225,12 +243,14 @@ DeploymentView Coordinator::Preview(const DeploymentRecord& record) const {
         absl::StrFormat("checked; a plan with %d workers is possible", draft->plan.workers.size());
     view.drafted = std::make_shared<const Plan>(draft->plan);
   } else {
+    // NOT_READY is the only outcome that other workers could change.
     const bool waits = ReasonOf(draft.status()) == Reason::kNotReady;
-    view.activity = waits ? "checked; the workers at hand do not do"
-                          : "checked; what it asks for can never work";
+    view.activity = waits ? "checked; the available workers are not sufficient"
+                          : "checked; this configuration can never be served";
     if (!waits) return view;
   }
-  const std::string missing = probe.MissingWorkers();
+  // A dry run drafts with the workers that are connected, but a real first plan would still wait.
+  const std::string missing = MissingWorkers(members_.CandidateIds(), record.spec.min_workers);
   if (!missing.empty()) {
     absl::StrAppend(&view.activity, "; min_workers is not reached: ", missing,
                     ", and a first plan waits for more up to join_timeout");
@@ -238,69 +258,71 @@ DeploymentView Coordinator::Preview(const DeploymentRecord& record) const {
   return view;
 }
 
-// By name, by model, or, with neither, whatever there is: one deployment alone needs no name.
-bool Coordinator::Asks(const OpenSessionRequest& order, const DeploymentSpec& spec) {
-  if (!order.deployment.empty()) return spec.name == order.deployment;
-  return order.model.empty() || spec.model == order.model;
+// By name, else by model, else any: where only one deployment exists, a source need not name it.
+bool Coordinator::Matches(const OpenSessionRequest& request, const DeploymentSpec& spec) {
+  // The name decides; whether the model agrees is checked with the rest of the request.
+  if (!request.deployment.empty()) return spec.name == request.deployment;
+  return request.model.empty() || spec.model == request.model;
 }
 
-absl::StatusOr<DeploymentController*> Coordinator::FindFor(const OpenSessionRequest& order) {
+absl::StatusOr<DeploymentController*> Coordinator::FindFor(const OpenSessionRequest& request) {
   std::vector<std::string> names;
   for (auto& [name, controller] : deployments_) {
-    if (Asks(order, controller.record().spec)) names.push_back(name);
+    if (Matches(request, controller.record().spec)) names.push_back(name);
   }
   if (names.size() == 1) return Find(names.front());
   if (names.size() > 1) {
     return MakeError(
         absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
-        absl::StrCat(
-            order.model.empty() ? "there" : absl::StrCat("of model ", order.model, " there"),
-            " are several deployments; name one of: ", absl::StrJoin(names, ", ")),
-        {{"model", order.model}});
+        absl::StrCat("several deployments", request.model.empty() ? " exist" : " serve model ",
+                     request.model, "; name one of: ", absl::StrJoin(names, ", ")),
+        {{"model", request.model}});
   }
-  for (const auto& [request, apply] : applies_) {
-    if (Asks(order, apply.spec)) {
-      return MakeError(
-          absl::StatusCode::kUnavailable, Reason::kNotReady,
-          absl::StrFormat("deployment %s is being applied; try again", apply.spec.name),
-          {{"deployment", apply.spec.name}});
-    }
+  // Retryable, unlike a name that does not exist: the source may have been started together with
+  // the apply.
+  for (const auto& [id, apply] : applies_) {
+    if (!Matches(request, apply.spec)) continue;
+    return MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady,
+                     absl::StrFormat("deployment %s is being applied; try again", apply.spec.name),
+                     {{"deployment", apply.spec.name}});
   }
   return MakeError(
       absl::StatusCode::kNotFound, Reason::kUnknownModel,
-      order.deployment.empty()
-          ? absl::StrFormat("no deployment serves model \"%s\"; apply one", order.model)
-          : absl::StrFormat("there is no deployment \"%s\"; apply it", order.deployment),
-      {{"deployment", order.deployment}, {"model", order.model}});
+      request.deployment.empty()
+          ? absl::StrFormat("no deployment serves model \"%s\"; apply one", request.model)
+          : absl::StrFormat("there is no deployment \"%s\"; apply it", request.deployment),
+      {{"deployment", request.deployment}, {"model", request.model}});
 }
 
-absl::StatusOr<SessionGrant> Coordinator::Grant(const OpenSessionRequest& order) {
-  SY_ASSIGN_OR_RETURN(DeploymentController * controller, FindFor(order));
-  SY_RETURN_IF_ERROR(controller->CheckServes());
-  const PlanUpdate& serving = *controller->serving();
-  SY_ASSIGN_OR_RETURN(
-      const OpenSessionRequest full,
-      CompleteOrder(order, controller->record(), serving.plan, controller->ServingCapabilities()));
-  return sessions_.Open(full, serving, now_);
+absl::StatusOr<SessionGrant> Coordinator::Grant(const OpenSessionRequest& request) {
+  SY_ASSIGN_OR_RETURN(DeploymentController * controller, FindFor(request));
+  // A session on a plan that lost a worker would fail at its first step.
+  SY_RETURN_IF_ERROR(controller->CheckServing());
+  const ServingEpoch& serving = controller->serving();
+  SY_ASSIGN_OR_RETURN(const OpenSessionRequest complete,
+                      CompleteSessionRequest(request, controller->record(), *serving.plan(),
+                                             serving.Capabilities()));
+  return sessions_.Open(complete, *serving.update(), now_);
 }
 
 void Coordinator::On(const SessionRequested& event) {
-  out_.Add(AnswerSession{event.request, Grant(event.order)});
+  out_.Add(AnswerSession{event.id, Grant(event.request)});
 }
 
 void Coordinator::On(const SessionEnded& event) {
   sessions_.Close(event.session);
-  out_.Add(AnswerEnd{event.request});
+  out_.Add(AnswerEnd{event.id});
 }
 
 void Coordinator::On(const WatchStarted& event) {
-  sessions_.Watch(event.watch, event.order, Find(event.order.deployment), now_);
+  sessions_.Watch(event.watch, event.request, Find(event.request.deployment), now_);
 }
 
 void Coordinator::On(const WatchStopped& event) { sessions_.StopWatch(event.watch, now_); }
 
 void Coordinator::On(const Tick& /*event*/) {
-  if (members_.Expire(now_)) MembersChanged();
+  // Leases first: the deployments then plan without the dead workers in this same step.
+  if (members_.Expire(now_)) OnMembersChanged();
   sessions_.Expire(now_);
 }
 
@@ -319,12 +341,13 @@ CoordinatorView Coordinator::View(TimePoint now) const {
         .endpoint = member.endpoint,
         .state = members_.StateOf(member),
         .capabilities = member.capabilities,
+        // A step may be late: a lease that is over is shown as 0 until the next tick ends it.
         .lease_left = std::max(Duration::zero(), member.last_message + options_.lease_ttl - now),
         .progress = member.progress,
         .experts = 0,
         .resident = {}};
     for (const auto& [key, hold] : member.holds) {
-      if (hold.state == HoldState::kPrepareSent) continue;
+      if (hold.state == HoldState::kPrepareSent) continue;  // It may have nothing of it so far.
       worker.resident.push_back(
           {key.deployment, key.epoch, hold.hash, hold.state >= HoldState::kCommitted});
     }
@@ -332,11 +355,11 @@ CoordinatorView Coordinator::View(TimePoint now) const {
   }
   for (const auto& [name, controller] : deployments_) {
     view.deployments.push_back(ViewOf(controller));
-    if (controller.serving() == nullptr) continue;
-    const Plan& plan = controller.serving()->plan;
+    const Plan* plan = controller.serving().plan();
+    if (plan == nullptr) continue;
     for (WorkerView& worker : view.workers) {
-      if (const auto ordinal = plan.FindWorker(worker.id)) {
-        worker.experts += static_cast<std::int32_t>(WeightBytesOn(plan, 1, *ordinal));
+      if (const auto ordinal = plan->FindWorker(worker.id)) {
+        worker.experts += ExpertsOn(*plan, *ordinal);
       }
     }
   }

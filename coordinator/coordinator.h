@@ -1,10 +1,12 @@
-// The coordinator, sans I/O: events in, effects out.
+// The coordinator without I/O: events go in, effects come out.
 //
-//   Step(event, now): the event changes what is known (members, acks, requests), then every
-//   deployment takes the steps that are due; all that is to be done comes back as effects.
+// Step(event, now): the event changes what is known (members, acknowledgements, requests), then
+// every deployment takes the steps that are due. Everything that has to be sent, written or
+// answered is returned as effects.
 //
-// It has no threads, no clock, no disk and no network; equal events give equal effects, so that the
-// driver, the tests and the simulation run the same coordinator. Not thread-safe.
+// It has no threads, clock, disk or network. Equal events give equal effects, so that the driver,
+// the tests and the simulation run the same code. Cost: a step looks at every deployment and every
+// member, except for heartbeats, which only renew a lease. Not thread-safe.
 #pragma once
 
 #include <map>
@@ -28,26 +30,34 @@ namespace switchyard {
 
 class Coordinator {
  public:
-  // `stored` is what the store holds; `placement` and `rng` outlive the coordinator.
+  // `stored` is what the store holds (coordinator/recovery.h); `placement` and `rng` outlive the
+  // coordinator. Sessions are not stored: sources name theirs when they watch again.
   Coordinator(CoordinatorOptions options, const PlacementPolicy* placement, Rng* rng,
               std::vector<RecoveredDeployment> stored, TimePoint now);
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
 
-  // `now` never goes back.
+  // `now` never goes back. The effects must be carried out in order. A `now` far beyond the one
+  // before it is taken for a stall of this process, and then every lease starts again.
   std::vector<Effect> Step(const Event& event, TimePoint now);
 
+  // A snapshot for list, describe and explain. Plans are shared, not copied.
   [[nodiscard]] CoordinatorView View(TimePoint now) const;
 
  private:
-  // An apply on its way: first its checkpoint is read, then its record is written.
+  // An apply in progress: first its checkpoint is read, then its record is written. It is answered
+  // after that, so that an applied deployment survives a restart.
   struct PendingApply {
     DeploymentSpec spec;
     bool dry_run = false;
-    DeploymentRecord record;  // once read
-    WriteId write;            // once it is being written
+    // Set once the checkpoint is read.
+    DeploymentRecord record;
+    // Set once the record is sent to the store.
+    WriteId write;
   };
 
+  // One handler for each event; none of them evaluates a deployment, which Step does once at the
+  // end.
   void On(const StreamOpened& event);
   void On(const StreamMessage& event);
   void On(const StreamClosed& event);
@@ -60,6 +70,7 @@ class Coordinator {
   void On(const WatchStopped& event);
   void On(const Tick& event);
 
+  // Messages of a member that is registered on its stream.
   void OnMessage(Member& member, const PrepareAck& ack);
   void OnMessage(Member& member, const PrepareNack& nack);
   void OnMessage(Member& member, const CommitAck& ack);
@@ -69,25 +80,34 @@ class Coordinator {
   void OnMessage(Member& member, const Leave& leave);
   void OnMessage(Member& member, const Register& request);
 
+  // Takes every step that is due, in the order of the deployments' names: the first one plans into
+  // the memory that is free.
   void EvaluateAll();
-  void MembersChanged();
+  void OnMembersChanged();
+  // Sends Goodbye to workers that want to leave and that no deployment needs.
   void ReleaseLeavers();
   DeploymentController* Find(const std::string& deployment);
+  // Whether an apply may start now.
   [[nodiscard]] absl::Status CheckApply(const DeploymentSpec& spec) const;
-  void FinishApply(RequestId request, const PendingApply& apply);
+  void FinishApply(RequestId id, const PendingApply& apply);
   [[nodiscard]] DeploymentView ViewOf(const DeploymentController& controller) const;
+  // The answer to a dry run.
   [[nodiscard]] DeploymentView Preview(const DeploymentRecord& record) const;
-  static bool Asks(const OpenSessionRequest& order, const DeploymentSpec& spec);
-  absl::StatusOr<DeploymentController*> FindFor(const OpenSessionRequest& order);
-  absl::StatusOr<SessionGrant> Grant(const OpenSessionRequest& order);
+  // How a source finds its deployment.
+  static bool Matches(const OpenSessionRequest& request, const DeploymentSpec& spec);
+  absl::StatusOr<DeploymentController*> FindFor(const OpenSessionRequest& request);
+  absl::StatusOr<SessionGrant> Grant(const OpenSessionRequest& request);
 
+  // The parts below share the options and the outbox, and so come after them.
   const CoordinatorOptions options_;
   Outbox out_;
   Membership members_;
   MemoryLedger memory_;
   SessionTable sessions_;
   ControllerContext context_;
+  // The time of the step in progress, or of the last one.
   TimePoint now_;
+  // Maps and not hash maps: equal events must give equal effects, in the same order.
   std::map<std::string, DeploymentController> deployments_;
   std::map<RequestId, PendingApply> applies_;
 };

@@ -19,16 +19,18 @@
 namespace switchyard {
 namespace {
 
-// 1: without what is asked for about wire dtypes; 2: without the coordinator's defaults ("auto" for
-// a deployment that says nothing) and the layers' storage. Read, no longer written.
+// Format 1 has no wire dtypes. Format 2 has neither the coordinator's defaults nor the layers'
+// storage, and writes "auto" for an unset dtype. Both are read and no longer written.
 constexpr std::uint32_t kRecordFormat = 3;
+// Upper limits that no sensible deployment reaches. They keep products and sums of these values
+// within their types, and texts within a message.
 constexpr std::size_t kNameMax = 128;
 constexpr std::int32_t kWorkersMax = 4096;
 constexpr std::int32_t kTokensMax = 1 << 20;
 constexpr Duration kJoinTimeoutDefault = std::chrono::seconds(20);
 constexpr Duration kJoinTimeoutMax = std::chrono::hours(24);
 constexpr auto kLastChoice = DtypeChoice::kNvfp4;
-constexpr std::uint8_t kUnset = 255;  // an enumerator that is not there
+constexpr std::uint8_t kUnset = 255;  // stands for an enumerator that is not set
 
 absl::Status Bad(const DeploymentSpec& spec, absl::string_view field, const std::string& what) {
   return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
@@ -38,6 +40,7 @@ absl::Status Bad(const DeploymentSpec& spec, absl::string_view field, const std:
 
 std::string ModelNameOf(absl::string_view path) {
   if (absl::StartsWith(path, kSyntheticPrefix)) return "synthetic";
+  // "/models/m/" and "/models/m" name the same model.
   while (!path.empty() && path.back() == '/') path.remove_suffix(1);
   const std::size_t slash = path.rfind('/');
   return std::string(slash == absl::string_view::npos ? path : path.substr(slash + 1));
@@ -47,6 +50,7 @@ absl::Status CompletePhases(DeploymentSpec& spec) {
   if (spec.phases.empty()) {
     spec.phases = {{Phase::kPrefill, {}}, {Phase::kDecode, {}}, {Phase::kMixed, {}}};
   }
+  // In one order, so that two files that list the phases differently make the same plan.
   std::sort(spec.phases.begin(), spec.phases.end(),
             [](const PhaseSpec& a, const PhaseSpec& b) { return a.phase < b.phase; });
   for (std::size_t i = 1; i < spec.phases.size(); ++i) {
@@ -59,6 +63,8 @@ absl::Status CompletePhases(DeploymentSpec& spec) {
 }
 
 absl::Status CheckLayers(const DeploymentSpec& spec) {
+  // The same layer may be named once for every phase and again for one: the narrower one counts.
+  // Only an exact repetition is ambiguous.
   std::set<std::pair<LayerId, std::optional<Phase>>> named;
   for (const LayerSpec& layer : spec.layers) {
     if (layer.layer.value < 0) return Bad(spec, "layers", "names a layer below 0");
@@ -66,7 +72,7 @@ absl::Status CheckLayers(const DeploymentSpec& spec) {
     return Bad(
         spec, "layers",
         absl::StrCat("names layer ", layer.layer.value, " twice for ",
-                     layer.phase ? PhaseName(*layer.phase) : "all phases", "; once will do"));
+                     layer.phase ? PhaseName(*layer.phase) : "every phase", "; name it once"));
   }
   return absl::OkStatus();
 }
@@ -77,7 +83,8 @@ absl::Status CheckRange(const DeploymentSpec& spec, absl::string_view field, std
   return Bad(spec, field, absl::StrFormat("is %d; give 0 (the default) to %d", value, max));
 }
 
-// An enumerator or none.
+// An enumerator or none. The Walk functions serve writer and reader alike, so that the two cannot
+// disagree about the order of fields; a reader's object is not const.
 template <typename Io, typename Optional>
 void WalkOptional(Io& io, Optional& optional) {
   std::uint8_t value = optional ? static_cast<std::uint8_t>(*optional) : kUnset;
@@ -88,7 +95,7 @@ void WalkOptional(Io& io, Optional& optional) {
   }
 }
 
-// A byte, so that it can be read into any object.
+// Read by way of a byte: a bool with any other value than 0 and 1 would be undefined behavior.
 template <typename Io, typename Bool>
 void WalkBool(Io& io, Bool& flag) {
   std::uint8_t value = flag ? 1 : 0;
@@ -125,6 +132,7 @@ void WalkSpec(Io& io, RecordT& record) {
     WalkOptional(io, phase.mode);
   });
   io.Int(spec.min_workers);
+  // As a number of nanoseconds, which does not depend on the library's type.
   std::int64_t join_timeout_ns = spec.join_timeout.count();
   io.Int(join_timeout_ns);
   if constexpr (!std::is_const_v<RecordT>) spec.join_timeout = Duration(join_timeout_ns);
@@ -138,7 +146,8 @@ void WalkFacts(Io& io, RecordT& record) {
   io.Int(facts.shape.intermediate);
   io.Int(facts.shape.experts);
   io.Int(facts.shape.top_k);
-  QuantScheme of_all = QuantScheme::kNone;  // Formats before 3 knew no other scheme.
+  // Kept in its place for formats 1 and 2, which knew one scheme for all layers, and only this one.
+  QuantScheme of_all = QuantScheme::kNone;
   io.Int(of_all);
   io.ForEach(facts.layers, [&io](auto& layer) { io.Int(layer.value); });
   io.ForEach(facts.manifest.tensors, [&io](auto& tensor) {
@@ -149,6 +158,7 @@ void WalkFacts(Io& io, RecordT& record) {
   });
 }
 
+// 0 stands for "no scale" in the stored form, which has no optional numbers.
 template <typename Io, typename ConfigT>
 void WalkQuantConfig(Io& io, ConfigT& config) {
   float scale = config.input_global_scale.value_or(0);
@@ -157,10 +167,11 @@ void WalkQuantConfig(Io& io, ConfigT& config) {
   WalkOptional(io, config.dispatcher_output_dtype);
   WalkBool(io, config.bf16_dispatch);
   if constexpr (!std::is_const_v<ConfigT>) {
-    if (scale != 0) config.input_global_scale = scale;
+    if (scale != 0) config.input_global_scale = scale;  // No checkpoint's scale is 0.
   }
 }
 
+// One entry for each layer, in the order of facts.layers; the reader checks that the counts agree.
 template <typename Io, typename FactsT>
 void WalkStorage(Io& io, FactsT& facts) {
   io.ForEach(facts.storage, [&io](auto& layer) {
@@ -178,6 +189,7 @@ void WalkStorage(Io& io, FactsT& facts) {
   });
 }
 
+// Damaged bytes must not become enumerators that no switch knows.
 bool EnumsInRange(const DeploymentRecord& record) {
   const DeploymentSpec& spec = record.spec;
   const auto in_range = [](const LayerStorage& layer) {
@@ -201,6 +213,7 @@ bool EnumsInRange(const DeploymentRecord& record) {
          });
 }
 
+// Each of these means a truncated or mixed-up download, so that one remedy fits all.
 absl::Status BadFacts(const std::string& what) {
   return MakeError(absl::StatusCode::kDataLoss, Reason::kCheckpoint,
                    absl::StrCat("checkpoint: ", what, "; fetch the checkpoint again"));
@@ -215,30 +228,34 @@ bool DeploymentSpec::Serves(Phase phase) const {
 
 std::vector<DtypeOverride> DeploymentSpec::DtypeOverrides() const {
   const std::string whole = absl::StrCat("deployment ", name);
-  std::vector<DtypeOverride> wishes;
+  std::vector<DtypeOverride> overrides;
+  // The widest override: the deployment's own, else the coordinator's default. "auto" is none, but
+  // the deployment's "auto" still hides the default.
   if (const auto dtype = ChosenDtype(
           dispatcher_output_dtype.value_or(coordinator_defaults.dispatcher_output_dtype))) {
     const std::string default_source = absl::StrCat("the coordinator's ", kDtypeFlag);
-    wishes.push_back({"", {}, {}, dtype, dispatcher_output_dtype ? whole : default_source});
+    overrides.push_back({"", {}, {}, dtype, dispatcher_output_dtype ? whole : default_source});
   }
+  // Here "auto" is an override as well: it cancels a less specific one.
   for (const PhaseSpec& phase : phases) {
     if (!phase.dispatcher_output_dtype) continue;
-    wishes.push_back({"",
-                      {},
-                      phase.phase,
-                      ChosenDtype(*phase.dispatcher_output_dtype),
-                      absl::StrFormat("%s, phase %s", whole, PhaseName(phase.phase))});
+    overrides.push_back({"",
+                         {},
+                         phase.phase,
+                         ChosenDtype(*phase.dispatcher_output_dtype),
+                         absl::StrFormat("%s, phase %s", whole, PhaseName(phase.phase))});
   }
   for (const LayerSpec& layer : layers) {
     std::string source = absl::StrFormat("%s, layer %d", whole, layer.layer.value);
     if (layer.phase) absl::StrAppend(&source, ", phase ", PhaseName(*layer.phase));
-    wishes.push_back({"", layer.layer, layer.phase, ChosenDtype(layer.dispatcher_output_dtype),
-                      std::move(source)});
+    overrides.push_back({"", layer.layer, layer.phase, ChosenDtype(layer.dispatcher_output_dtype),
+                         std::move(source)});
   }
-  return wishes;
+  return overrides;
 }
 
 bool IsName(absl::string_view text) {
+  // No slash, blank or quote, so that a name can stand in a path, a label or a message as it is.
   return !text.empty() && text.size() <= kNameMax &&
          std::all_of(text.begin(), text.end(), [](char c) {
            return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' ||
@@ -257,6 +274,8 @@ absl::StatusOr<DeploymentSpec> CompleteSpec(const DeploymentSpec& spec) {
     return Bad(full, "model",
                absl::StrFormat("\"%s\" must be 1 to 128 characters of [A-Za-z0-9._-]", full.model));
   }
+  // All of them are checked, but only the first error is reported: the operator fixes one line at a
+  // time.
   absl::Status status = CompletePhases(full);
   status.Update(CheckLayers(full));
   status.Update(CheckRange(full, "min_workers", full.min_workers, kWorkersMax));
@@ -265,6 +284,7 @@ absl::StatusOr<DeploymentSpec> CompleteSpec(const DeploymentSpec& spec) {
     status.Update(Bad(full, "join_timeout", "must be 0 (20 s) to 24 h"));
   }
   if (!status.ok()) return status;
+  // 0 is the value of an absent field in the file, and so it means the default.
   if (full.min_workers == 0) full.min_workers = 1;
   if (full.join_timeout == Duration::zero()) full.join_timeout = kJoinTimeoutDefault;
   if (full.max_tokens_per_step == 0) full.max_tokens_per_step = kDefaultMaxTokensPerStep;
@@ -277,6 +297,7 @@ const LayerStorage& ModelFacts::StorageOf(LayerId layer) const {
 }
 
 std::int64_t ModelFacts::ExpertBytes() const {
+  // The largest layer for all of them: a placement must fit whichever layers a worker holds.
   std::int64_t most = 0;
   for (const LayerStorage& layer : storage) {
     most = std::max(most, HeldExpertBytes(shape, layer.scheme));
@@ -286,38 +307,42 @@ std::int64_t ModelFacts::ExpertBytes() const {
 
 absl::Status CheckFacts(const ModelFacts& facts) {
   const MoeShape& shape = facts.shape;
+  // Sizes are divisors and lengths everywhere else, where they are not checked again.
   if (shape.hidden <= 0 || shape.intermediate <= 0 || shape.experts <= 0 || shape.top_k <= 0 ||
       shape.top_k > shape.experts) {
     return BadFacts(absl::StrFormat("hidden %d, intermediate %d, experts %d, top-k %d",
                                     shape.hidden, shape.intermediate, shape.experts, shape.top_k));
   }
-  if (facts.layers.empty()) return BadFacts("no MoE layer");
+  if (facts.layers.empty()) return BadFacts("it has no MoE layer");
   if (facts.storage.size() != facts.layers.size()) {
-    return BadFacts(
-        absl::StrFormat("%d layers and schemes for %d", facts.layers.size(), facts.storage.size()));
+    return BadFacts(absl::StrFormat("%d MoE layers, but schemes for %d", facts.layers.size(),
+                                    facts.storage.size()));
   }
+  // One pass in the manifest's own order, so that a row too many is found as well as a missing one.
   std::size_t row = 0;
   for (std::size_t i = 0; i < facts.layers.size(); ++i) {
     if (facts.layers[i].value < 0 || (i > 0 && !(facts.layers[i - 1] < facts.layers[i]))) {
-      return BadFacts("MoE layers do not ascend");
+      return BadFacts("its MoE layers do not ascend");
     }
     for (std::int32_t expert = 0; expert < shape.experts; ++expert) {
       for (const Projection p : {Projection::kGate, Projection::kUp, Projection::kDown}) {
-        if (row >= facts.manifest.tensors.size()) return BadFacts("manifest ends early");
+        if (row >= facts.manifest.tensors.size()) return BadFacts("its manifest ends early");
         const TensorHash& tensor = facts.manifest.tensors[row++];
         if (tensor.layer != facts.layers[i] || tensor.expert.value != expert ||
             tensor.projection != p) {
-          return BadFacts(absl::StrFormat("manifest has no hash of layer %d expert %d %s",
+          return BadFacts(absl::StrFormat("its manifest has no hash for layer %d expert %d %s",
                                           facts.layers[i].value, expert, ProjectionName(p)));
         }
       }
     }
   }
-  if (row != facts.manifest.tensors.size()) return BadFacts("manifest names tensors of no layer");
+  if (row != facts.manifest.tensors.size())
+    return BadFacts("its manifest names tensors of no layer");
   return absl::OkStatus();
 }
 
 std::string CanonicalBytes(const DeploymentRecord& record) {
+  // New fields are appended: a reader of an older format stops where that format ends.
   CanonicalWriter writer;
   writer.Int(kRecordFormat);
   WalkSpec(writer, record);
@@ -336,6 +361,7 @@ absl::StatusOr<DeploymentRecord> ParseDeploymentRecord(absl::string_view bytes) 
   DeploymentRecord record;
   WalkSpec(reader, record);
   WalkFacts(reader, record);
+  // WalkDtypes writes the phases' count again. If it differs, the bytes are damaged.
   const std::size_t phases = record.spec.phases.size();
   if (format >= 2) WalkDtypes(reader, record.spec);
   if (format >= 3) {
@@ -343,18 +369,22 @@ absl::StatusOr<DeploymentRecord> ParseDeploymentRecord(absl::string_view bytes) 
     WalkStorage(reader, record.facts);
     reader.Int(record.spec.moe_runner_backend);
   } else {
-    record.facts.storage.resize(record.facts.layers.size());
+    record.facts.storage.resize(record.facts.layers.size());  // All unquantized.
   }
+  // Otherwise it would override the coordinator's default, which it never meant to do.
   if (format == 2 && record.spec.dispatcher_output_dtype == DtypeChoice::kAuto) {
     record.spec.dispatcher_output_dtype.reset();
   }
+  // A later version may have written it: its fields are unknown, so that nothing is guessed.
   const bool known = format >= 1 && format <= kRecordFormat &&
                      record.spec.phases.size() == phases &&
                      record.facts.storage.size() == record.facts.layers.size();
+  // A record is used only as a whole: a damaged field could deploy something that was never
+  // applied.
   if (!known || !reader.ok() || !EnumsInRange(record)) {
     return MakeError(absl::StatusCode::kDataLoss, Reason::kStoreWrite,
-                     "stored deployment is not one that this version wrote; restore the store "
-                     "from a copy or start with an empty one");
+                     "a stored deployment is damaged, or a later version wrote it; restore the "
+                     "store from a copy or start with an empty one");
   }
   return record;
 }

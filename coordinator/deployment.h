@@ -1,5 +1,6 @@
-// What an operator asks for (DeploymentSpec) and what its checkpoint turned out to hold
-// (ModelFacts). Plain data; both are stored, so that a returning coordinator needs no checkpoint.
+// A deployment: what an operator requests (DeploymentSpec) and what the checkpoint contains
+// (ModelFacts). Plain data. Both are stored, so that a coordinator that restarts does not have to
+// read the checkpoint, which takes minutes.
 #pragma once
 
 #include <cstdint>
@@ -25,91 +26,111 @@
 
 namespace switchyard {
 
+// How one phase is served.
 struct PhaseSpec {
   Phase phase = Phase::kMixed;
-  std::optional<DispatchMode> mode;  // unset: the config planner's choice for the phase
-  // The wire dtype of this phase; unset: the deployment's.
+  // Unset: DefaultModeOf(phase).
+  std::optional<DispatchMode> mode;
+  // The wire dtype of this phase; unset: that of the deployment.
   std::optional<DtypeChoice> dispatcher_output_dtype = {};
   friend bool operator==(const PhaseSpec&, const PhaseSpec&) = default;
 };
 
-// What is asked for one layer. The narrowest of layer, phase and deployment counts.
+// An override for one layer. The most specific of layer, phase and deployment counts.
 struct LayerSpec {
   LayerId layer;
-  std::optional<Phase> phase;  // unset: all of them
+  std::optional<Phase> phase;  // unset: every phase
   DtypeChoice dispatcher_output_dtype = DtypeChoice::kAuto;
   friend bool operator==(const LayerSpec&, const LayerSpec&) = default;
 };
 
+// The file that an operator applies. CompleteSpec checks it and fills in the defaults; every other
+// part of the coordinator takes complete specs only.
 struct DeploymentSpec {
   std::string name;
-  std::string model;              // empty: the last component of `checkpoint`, or "synthetic"
-  std::string checkpoint;         // text of model/model_spec.h; all workers see the same folder
-  std::vector<PhaseSpec> phases;  // empty: all of them, with their defaults
-  std::int32_t min_workers = 0;   // to wait for before the first epoch; 0: 1
-  Duration join_timeout{};        // how long to wait for them, from the first that joins; 0: 20 s
-  std::int32_t max_tokens_per_step = 0;  // M of low_latency; 0: kDefaultMaxTokensPerStep
-  // The wire dtype that is asked for; unset: the coordinator's default.
+  // Empty: the last component of `checkpoint`, or "synthetic"
+  std::string model;
+  // See model/model_spec.h; every worker sees the same folder.
+  std::string checkpoint;
+  // Empty: every phase, with its defaults.
+  std::vector<PhaseSpec> phases;
+  // The first epoch waits for this many workers; 0: 1.
+  std::int32_t min_workers = 0;
+  // The longest wait for min_workers, from the first one that joins; 0: 20 s.
+  Duration join_timeout{};
+  // M of low_latency; 0: kDefaultMaxTokensPerStep.
+  std::int32_t max_tokens_per_step = 0;
+  // The wire dtype; unset: the coordinator's default.
   std::optional<DtypeChoice> dispatcher_output_dtype = {};
   std::vector<LayerSpec> layers = {};
-  RunnerBackend moe_runner_backend = RunnerBackend::kAuto;  // rule 4 of core/resolve/dtype_order.h
-  // Those of the coordinator when the deployment was applied; whoever applies it cannot set them.
+  // Input of rule 4 in core/resolve/dtype_order.h.
+  RunnerBackend moe_runner_backend = RunnerBackend::kAuto;
+  // The coordinator's options when the deployment was applied. The coordinator sets them; a value
+  // from outside is overwritten.
   DispatchDefaults coordinator_defaults = {};
 
+  // True when sessions of `phase` may be opened.
   [[nodiscard]] bool Serves(Phase phase) const;
-  // Everything that is asked for about wire dtypes, each with the key or option that asks for it.
+  // Every override of the wire dtype, with the key or option that it comes from.
   [[nodiscard]] std::vector<DtypeOverride> DtypeOverrides() const;
   friend bool operator==(const DeploymentSpec&, const DeploymentSpec&) = default;
 };
 
-// `spec` with every default filled in and phases in ascending order.
-// Errors: kInvalidArgument (BAD_CONFIG) naming the field: an empty or overlong name or one with
-// characters other than [A-Za-z0-9._-], no checkpoint, a phase or a layer's phase named twice,
-// counts or times below zero or above their limits.
+// Returns `spec` with every default filled in and phases in ascending order.
+// Errors: kInvalidArgument (BAD_CONFIG) naming the field: a name that is not one (IsName), an empty
+// checkpoint, a phase or a layer's phase given twice, a count or time that is negative or above its
+// limit.
 absl::StatusOr<DeploymentSpec> CompleteSpec(const DeploymentSpec& spec);
 
 // True for 1 to 128 characters of [A-Za-z0-9._-]: names of deployments, models and workers.
 bool IsName(absl::string_view text);
 
-// What the checkpoint says about one layer's experts.
+// How the checkpoint stores the experts of one layer.
 struct LayerStorage {
   QuantScheme scheme = QuantScheme::kNone;
   LayerRole role = LayerRole::kBase;
-  bool excluded = false;             // left out of the checkpoint's quantisation
+  // The checkpoint leaves it unquantized.
+  bool excluded = false;
   bool power_of_two_scales = false;  // scale_fmt "ue8m0"
-  // What it asks of dispatch; unset for drafts and for checkpoints that are not quantised.
+  // The checkpoint's requests to dispatch; unset for drafts and unquantized checkpoints.
   std::optional<LayerQuantConfig> quant_config = {};
-  std::string why = {};  // the rule that told the scheme: "excluded by 'lm_head'"
+  // The rule that decided the scheme: "excluded by 'lm_head'"
+  std::string why = {};
   friend bool operator==(const LayerStorage&, const LayerStorage&) = default;
 };
 
+// Everything that planning needs from a checkpoint. Computed once, when the deployment is applied:
+// workers that find other tensors than the manifest says refuse them.
 struct ModelFacts {
   MoeShape shape;
   std::vector<LayerId> layers;        // MoE layers, ascending
-  std::vector<LayerStorage> storage;  // of each of `layers`
+  std::vector<LayerStorage> storage;  // one for each of `layers`
   WeightManifest manifest;
 
-  // `layer` is one of `layers`.
+  // REQUIRES: `layer` is one of `layers`.
   [[nodiscard]] const LayerStorage& StorageOf(LayerId layer) const;
 
-  // The memory that one expert takes on a worker, in bytes (core/held_expert_bytes.h); of the layer
-  // whose experts take most.
+  // The memory that one expert takes on a worker, in bytes (core/held_expert_bytes.h), in the layer
+  // where experts are largest: plans count every expert with this size.
   [[nodiscard]] std::int64_t ExpertBytes() const;
   friend bool operator==(const ModelFacts&, const ModelFacts&) = default;
 };
 
-// Errors: kDataLoss (CHECKPOINT) unless sizes are positive, layers ascend, each has its storage and
-// the manifest has exactly one row for each projection of each expert of each layer.
+// Errors: kDataLoss (CHECKPOINT) unless sizes are positive, layers ascend, each has its storage,
+// and the manifest has exactly one row for each projection of each expert of each layer.
 absl::Status CheckFacts(const ModelFacts& facts);
 
+// The part of a deployment that the store keeps.
 struct DeploymentRecord {
   DeploymentSpec spec;
   ModelFacts facts;
   friend bool operator==(const DeploymentRecord&, const DeploymentRecord&) = default;
 };
 
+// The stored form. Equal records give equal bytes.
 std::string CanonicalBytes(const DeploymentRecord& record);
-// kDataLoss (STORE_WRITE) for anything that CanonicalBytes did not write.
+// Reads what CanonicalBytes wrote, in this format or an earlier one. Errors: kDataLoss
+// (STORE_WRITE) for anything else.
 absl::StatusOr<DeploymentRecord> ParseDeploymentRecord(absl::string_view bytes);
 
 }  // namespace switchyard

@@ -5,30 +5,22 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 
+#include "coordinator/draft.h"
 #include "coordinator/refusal.h"
 #include "core/base/error.h"
-#include "core/base/status_macros.h"
 
 namespace switchyard {
-namespace {
-
-// Epochs above 0 differ between a draft and a plan of the same content.
-bool SameButEpoch(const Plan& draft, const Plan& plan) {
-  Plan numbered = draft;
-  numbered.epoch = plan.epoch;
-  return numbered == plan;
-}
-
-}  // namespace
 
 DeploymentController::DeploymentController(ControllerContext context, DeploymentRecord record,
                                            TimePoint now)
     : context_(context),
       record_(std::make_shared<const DeploymentRecord>(std::move(record))),
-      started_at_(now) {
-  Judge();
+      serving_(context.members, nullptr, nullptr),
+      gate_(context.options, now),
+      quarantine_(context.options),
+      retry_(context.options) {
+  CheckRecord();
 }
 
 DeploymentController::DeploymentController(ControllerContext context, RecoveredDeployment stored,
@@ -36,318 +28,366 @@ DeploymentController::DeploymentController(ControllerContext context, RecoveredD
     : context_(context),
       record_(std::make_shared<const DeploymentRecord>(std::move(stored.record))),
       high_water_(stored.high_water),
-      serving_(std::move(stored.serving)),
-      served_before_(std::move(stored.served_before)),
-      started_at_(now) {
-  const auto expect = [this](const std::shared_ptr<const PlanUpdate>& news) {
-    if (news == nullptr) return;
-    for (const PlanWorker& worker : news->plan.workers) expected_.insert(worker.id);
-  };
-  expect(serving_);
-  expect(stored.committed);
+      serving_(context.members, std::move(stored.serving), std::move(stored.served_before)),
+      gate_(context.options, now),
+      quarantine_(context.options),
+      retry_(context.options) {
+  gate_.ExpectWorkersOf(serving_.update().get());
+  gate_.ExpectWorkersOf(stored.committed.get());
   if (stored.committed != nullptr) {
-    // COMMIT may be out: what workers say on their return tells who has it.
-    change_.emplace();
-    change_->epoch = stored.committed->plan.epoch;
-    change_->news = std::move(stored.committed);
-    change_->EnterPhase(ChangePhase::kCommitting,
-                        now + record_->spec.join_timeout + context_.options->commit_timeout);
+    // COMMIT may have been sent before the restart. The workers report on their return who has it,
+    // so that the change goes on where it was; the deadline leaves them the time to return.
+    change_ =
+        EpochChange::Resume(std::move(stored.committed),
+                            now + record_->spec.join_timeout + context_.options->commit_timeout);
   }
   PromiseMemory();
-  Judge();
+  CheckRecord();
 }
 
 void DeploymentController::SetRecord(DeploymentRecord record) {
   record_ = std::make_shared<const DeploymentRecord>(std::move(record));
   dirty_ = true;
-  not_before_ = {};
-  failures_ = 0;
-  Judge();
+  // The delay belongs to the old record's failures; an operator's correction is tried at once.
+  retry_.Reset();
+  CheckRecord();
 }
 
-// Before any worker is asked: whether waiting for workers can help at all.
-void DeploymentController::Judge() {
-  refusal_ = CheckSomeKindWouldDo(*record_);
-  refused_here_ = false;
+// Before any worker registers: no set of workers may be able to serve this record.
+void DeploymentController::CheckRecord() {
+  refusal_ = CheckServable(*record_);
+  problem_is_final_ = false;
   warnings_.clear();
   problem_ = refusal_;
   if (!refusal_.ok()) activity_ = kRefusedActivity;
 }
 
 void DeploymentController::OnJoined(const Member& member, TimePoint now) {
-  expected_.erase(member.id);
-  settled_at_ = now + context_.options->join_settle;
+  gate_.OnJoined(member.id, now);
+  OnMembersChanged(now);
+}
+
+void DeploymentController::OnLeaveRequested(TimePoint now) {
+  gate_.OnLeaveRequested(now);
   OnMembersChanged(now);
 }
 
 void DeploymentController::OnMembersChanged(TimePoint now) {
   dirty_ = true;
-  not_before_ = {};
-  ForgetOldStrikes(now);
+  retry_.SkipDelay();  // The delay was for a set of workers that is no longer the one there is.
+  quarantine_.ForgetOld(now);
 }
 
-void DeploymentController::OnLeaveAsked(TimePoint now) {
-  settled_at_ = now + context_.options->join_settle;
-  OnMembersChanged(now);
+void DeploymentController::OnPrepareAck(Member& member, const PrepareAck& ack) {
+  if (change_ && change_->Accepts(member.id, member.incarnation, ack)) {
+    member.holds[change_->key()] = {change_->update()->hash, HoldState::kPrepared};
+    return;
+  }
+  // Staged for an attempt that is over, perhaps before the worker's stream broke. It is recorded,
+  // so that DropUnwanted aborts it; what is known about this number already is newer.
+  member.holds.try_emplace({ack.deployment, ack.epoch}, Hold{ack.hash, HoldState::kPrepared});
+}
+
+void DeploymentController::OnPrepareNack(Member& member, const PrepareNack& nack) {
+  if (change_) change_->OnPrepareNack(member.id, member.incarnation, nack);
+}
+
+void DeploymentController::OnCommitAck(Member& member, const CommitAck& ack) {
+  if (change_ && change_->Accepts(member.id, member.incarnation, ack)) {
+    member.holds[change_->key()] = {ack.hash, HoldState::kCommitted};
+  }
+}
+
+void DeploymentController::OnCommitNack(Member& member, const CommitNack& nack) {
+  if (change_ && change_->OnCommitNack(member.id, member.incarnation, nack)) {
+    // It refused to activate the epoch but may still hold it, staged: ABORT makes it drop that.
+    member.holds[change_->key()].state = HoldState::kPrepared;
+  }
 }
 
 void DeploymentController::OnRetireAck(Member& member, const RetireAck& ack) {
+  // Only an answer counts: the number may have been prepared again on this worker since.
   const auto it = member.holds.find({ack.deployment, ack.epoch});
   if (it != member.holds.end() && it->second.state == HoldState::kRetireSent) {
     member.holds.erase(it);
   }
 }
 
+bool DeploymentController::OnStoreWritten(WriteId write, const absl::Status& status,
+                                          TimePoint now) {
+  // The outcome of a write no longer matters once its change was given up.
+  if (!change_ || !change_->OnWriteDone(write)) return false;
+  OnChangeWritten(status, now);
+  return true;
+}
+
 void DeploymentController::Evaluate(TimePoint now) {
-  for (auto& [id, strikes] : strikes_) {
-    if (!strikes.excluded_until || now < *strikes.excluded_until) continue;
-    strikes.excluded_until.reset();
-    dirty_ = true;
-  }
-  if (!expected_.empty() && now >= started_at_ + record_->spec.join_timeout) {
-    expected_.clear();
-    dirty_ = true;
-  }
-  Reconcile();
-  if (change_) Advance(now);
-  if (!change_) Reconcile();
-  if (!change_ && dirty_ && now >= not_before_) Consider(now);
+  if (quarantine_.EndExclusions(now)) dirty_ = true;
+  if (gate_.EndExpectations(record_->spec.join_timeout, now)) dirty_ = true;
+  // Before the change advances: a worker gets ABORT for an old attempt before PREPARE for the new
+  // one, so that the two never share its memory.
+  DropUnwanted();
+  if (change_) AdvanceChange(now);
+  // Again when that ended the change, so that its workers need not wait for the next event.
+  if (!change_) DropUnwanted();
+  if (!change_ && dirty_ && retry_.IsDue(now)) MaybeReplan(now);
 }
 
-void DeploymentController::Reconcile() {
+EpochRule DeploymentController::Rule() const {
+  return {name(), serving_.update().get(), change_ ? change_->update().get() : nullptr};
+}
+
+void DeploymentController::DropUnwanted() {
   for (auto& [id, member] : context_.members->members()) {
-    if (member.connected()) ReconcileMember(member);
-  }
-}
-
-void DeploymentController::ReconcileMember(Member& member) {
-  // Before anything serves here, a worker may come with an epoch of a coordinator that lost its
-  // store; its sources live on it until something better serves.
-  Epoch kept;
-  for (const auto& [key, hold] : member.holds) {
-    const bool foreign = serving_ == nullptr && key.deployment == name() &&
-                         hold.state == HoldState::kCommitted && !IsChanging(key, hold.hash);
-    if (foreign) kept = key.epoch;  // Ascending: the highest.
-  }
-  for (auto it = member.holds.begin(); it != member.holds.end();) {
-    auto& [key, hold] = *it;
-    const bool belongs = key.deployment != name() || key.epoch == kept ||
-                         IsServing(key, hold.hash) || IsChanging(key, hold.hash);
-    if (belongs || hold.state == HoldState::kRetireSent) {
-      ++it;
-    } else if (hold.state == HoldState::kPrepareSent || hold.state == HoldState::kPrepared) {
-      if (!SY_MUTANT(context_.options->mutant, kForgetAbort)) {
-        context_.members->Send(member, Abort{name(), key.epoch});
+    // Without a stream nothing can be sent; the worker reports what it holds when it is back.
+    if (!member.connected()) continue;
+    for (const EpochRule::Drop& drop : Rule().DropsOf(member.holds)) {
+      if (drop.retire) {
+        member.holds[drop.key].state = HoldState::kRetireSent;
+        context_.members->Send(member, switchyard::Retire{name(), drop.key.epoch});
+      } else {
+        context_.members->Send(member, Abort{name(), drop.key.epoch});
+        member.holds.erase(drop.key);
       }
-      it = member.holds.erase(it);
-    } else {
-      hold.state = HoldState::kRetireSent;
-      context_.members->Send(member, switchyard::Retire{name(), key.epoch});
-      ++it;
     }
   }
 }
 
-void DeploymentController::Consider(TimePoint now) {
+void DeploymentController::MaybeReplan(TimePoint now) {
   if (!refusal_.ok()) {
-    dirty_ = false;
-    problem_ = refusal_;
-    activity_ = kRefusedActivity;
-    context_.out->Warn("deployment %s: no plan: %s", name(), problem_.message());
+    SetRefusal(refusal_, kRefusedActivity);
     return;
   }
-  std::string wait = WhyWait(now);
+  std::string wait = ReasonToWait(now);
   if (!wait.empty()) {
     activity_ = std::move(wait);
+    return;  // Still dirty: the next Evaluate asks again.
+  }
+  absl::StatusOr<PlanDraft> draft = DraftFor(*record_, now);
+  problem_is_final_ = IsRefusal(draft.status());
+  if (!draft.ok()) {
+    SetRefusal(draft.status(), problem_is_final_ ? kRefusedActivity
+                                                 : "waiting for workers that can hold the model");
     return;
   }
   dirty_ = false;
-  absl::StatusOr<PlanDraft> draft = DraftFor(*record_, now);
-  refused_here_ = IsRefusal(draft.status());
-  if (!draft.ok()) {
-    problem_ = draft.status();
-    activity_ = refused_here_ ? kRefusedActivity : "waiting for workers that can hold the model";
-    context_.out->Warn("deployment %s: no plan: %s", name(), problem_.message());
-    return;
-  }
   left_out_ = std::move(draft->left_out);
-  Tell(draft->warnings);
+  LogWarnings(draft->warnings);
   warnings_ = std::move(draft->warnings);
-  if (ServingHolds() && SameButEpoch(draft->plan, serving_->plan)) {
+  if (serving_.IsSameAs(draft->plan)) {
     problem_ = absl::OkStatus();
-    activity_ = absl::StrCat("serving epoch ", serving_->plan.epoch.value);
+    activity_ = absl::StrCat("serving epoch ", serving_.plan()->epoch.value);
     return;
   }
-  StartChange(now);
+  StartChange();
 }
 
-// What a plan's traces have to say; the process says each of it once (R17).
-void DeploymentController::Tell(const std::vector<Warning>& warnings) {
+// No plan is possible until the record or the members change, and both make it dirty again.
+void DeploymentController::SetRefusal(const absl::Status& why, const std::string& activity) {
+  dirty_ = false;
+  problem_ = why;
+  activity_ = activity;
+  context_.out->Warn("deployment %s: no plan: %s", name(), problem_.message());
+}
+
+// Once in the life of the process (R17): every re-plan would repeat them.
+void DeploymentController::LogWarnings(const std::vector<Warning>& warnings) {
   for (const Warning& warning : warnings) {
     context_.out->WarnOnce(WarningName(warning.id),
                            absl::StrCat("deployment ", name(), ": ", warning.text));
   }
 }
 
-// Why no change may start now; empty when one may.
-std::string DeploymentController::WhyWait(TimePoint now) {
-  if (!expected_.empty()) {
-    return absl::StrCat("waiting for workers of the stored plan to come back: ",
-                        absl::StrJoin(expected_, ", "));
-  }
-  std::string holders = WhoHoldsOthers();
-  if (!holders.empty() && !SY_MUTANT(context_.options->mutant, kPrepareBeforeFree)) return holders;
-  bool anyone = false;
-  if (serving_ != nullptr) {
-    for (const PlanWorker& worker : serving_->plan.workers) {
-      const Presence presence = context_.members->PresenceOf(worker);
-      if (presence == Presence::kDisconnected) {
-        return absl::StrFormat("waiting for worker %s, whose stream ended just now", worker.id);
-      }
-      anyone = anyone || presence != Presence::kGone;
-    }
-  }
-  if (!anyone) return WhyWaitForFirst(now);
-  first_candidate_at_.reset();
-  if (ServingHolds() && now < settled_at_) return "waiting for further workers to join or leave";
-  return "";
-}
-
-// As WhyWait, while nobody serves: `min_workers`, or `join_timeout` from the first that is there.
-std::string DeploymentController::WhyWaitForFirst(TimePoint now) {
-  if (Candidates().empty()) {
-    first_candidate_at_.reset();
-  } else if (!first_candidate_at_) {
-    first_candidate_at_ = now;
-  }
-  const std::string missing = MissingWorkers();
-  if (missing.empty()) return "";
-  if (first_candidate_at_ && now >= *first_candidate_at_ + record_->spec.join_timeout) return "";
-  return absl::StrCat("waiting for workers: ", missing);
-}
-
-std::string DeploymentController::MissingWorkers() const {
-  std::vector<std::string> ids;
-  for (const Candidate& candidate : Candidates()) ids.push_back(candidate.worker.id);
-  if (static_cast<int>(ids.size()) >= record_->spec.min_workers) return "";
-  return absl::StrFormat("%d of %d are there (%s)", ids.size(), record_->spec.min_workers,
-                         ids.empty() ? std::string("none") : absl::StrJoin(ids, ", "));
-}
-
-// Who still holds an epoch that is not S.
-std::string DeploymentController::WhoHoldsOthers() const {
+std::string DeploymentController::ReasonToWait(TimePoint now) {
+  ReplanGate::Situation situation;
   for (const auto& [id, member] : context_.members->members()) {
-    int others = 0;
-    Epoch last;
-    for (const auto& [key, hold] : member.holds) {
-      if (key.deployment != name() || IsServing(key, hold.hash)) continue;
-      ++others;
-      last = key.epoch;
-      const bool foreign = serving_ == nullptr && hold.state == HoldState::kCommitted;
-      if (foreign && others == 1) continue;  // takes the place of S
-      return absl::StrFormat("waiting for worker %s to free epoch %d", id, last.value);
-    }
+    // One is enough to wait for; the next Evaluate finds the others.
+    const std::optional<Epoch> epoch = Rule().BlockingEpoch(member.holds);
+    if (!epoch) continue;
+    situation.holder = absl::StrFormat("waiting for worker %s to free epoch %d", id, epoch->value);
+    break;
   }
-  return "";
-}
-
-std::vector<Candidate> DeploymentController::Candidates() const {
-  std::vector<Candidate> all;
-  for (const auto& [id, member] : context_.members->members()) {
-    if (!member.connected() || member.leaving) continue;
-    Candidate candidate;
-    candidate.worker = {id, member.incarnation, member.endpoint, member.capabilities.device,
-                        member.capabilities.kernel_family};
-    candidate.capabilities = member.capabilities;
-    candidate.used_bytes = context_.memory->UsedByOthers(name(), id);
-    candidate.serves = serving_ != nullptr && serving_->plan.FindWorker(id).has_value();
-    all.push_back(std::move(candidate));
-  }
-  return all;
-}
-
-bool DeploymentController::IsExcluded(const std::string& worker, TimePoint now) const {
-  const auto it = strikes_.find(worker);
-  return it != strikes_.end() && it->second.excluded_until && now < *it->second.excluded_until;
+  // Taken as a whole, also where the first of them decides: the gate keeps times that depend on it.
+  situation.disconnected = serving_.FirstDisconnected();
+  situation.serving_worker_present = serving_.AnyPresent();
+  situation.serving_holds = serving_.Holds();
+  situation.candidates = context_.members->CandidateIds();
+  return gate_.ReasonToWait(record_->spec, situation, now);
 }
 
 absl::StatusOr<PlanDraft> DeploymentController::DraftFor(const DeploymentRecord& record,
                                                          TimePoint now) const {
-  const std::vector<Candidate> all = Candidates();
-  std::vector<Candidate> trusted = all;
-  std::erase_if(trusted, [&](const Candidate& c) { return IsExcluded(c.worker.id, now); });
-  const bool enough = static_cast<int>(trusted.size()) >= record.spec.min_workers;
-  if (enough && trusted.size() < all.size()) {
-    // Those that failed twice are left out where the others can do without them.
-    absl::StatusOr<PlanDraft> draft = BuildPlan(record, std::move(trusted), *context_.placement);
-    if (draft.ok()) {
-      for (const Candidate& candidate : all) {
-        const std::string& id = candidate.worker.id;
-        if (!IsExcluded(id, now)) continue;
-        draft->left_out.push_back(absl::StrCat(id, ": failed twice: ", strikes_.at(id).why));
-      }
-      return draft;
+  const auto candidates =
+      CandidatesFor(name(), serving_.plan(), *context_.members, *context_.memory);
+  return DraftPlan(record, candidates, quarantine_, *context_.placement, now);
+}
+
+Epoch DeploymentController::NextEpoch() const {
+  Epoch highest = high_water_;
+  // A coordinator whose store was lost learns from its workers which numbers are taken.
+  for (const auto& [id, member] : context_.members->members()) {
+    for (const auto& [key, hold] : member.holds) {
+      if (key.deployment == name()) highest = std::max(highest, key.epoch);
     }
   }
-  absl::StatusOr<PlanDraft> draft = BuildPlan(record, all, *context_.placement);
-  if (draft.ok()) return draft;
-  if (IsRefusal(draft.status())) {
-    return Annotate(draft.status(), absl::StrCat("deployment ", record.spec.name));
+  return Epoch{highest.value + 1};
+}
+
+void DeploymentController::StartChange() {
+  change_.emplace(name(), NextEpoch());
+  // Even if the write fails: it may be on disk all the same, and a number is used once (I10).
+  high_water_ = std::max(high_water_, change_->epoch());
+  SendChangeWrite();
+}
+
+// The number is durable. The plan is drafted only now, since members may have changed meanwhile.
+void DeploymentController::PrepareChange(TimePoint now) {
+  std::string wait = ReasonToWait(now);
+  absl::StatusOr<PlanDraft> draft = DraftFor(*record_, now);
+  if (!wait.empty() || !draft.ok() || serving_.IsSameAs(draft->plan)) {
+    change_.reset();  // The number is lost, which costs nothing.
+    dirty_ = true;
+    return;
   }
-  SY_RETURN_IF_ERROR(CheckSomeKindWouldDo(record));
-  std::vector<std::string> ids;
-  for (const Candidate& candidate : all) ids.push_back(candidate.worker.id);
-  return MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady,
-                   absl::StrFormat("deployment %s: %d workers are there (%s) and %d were asked "
-                                   "for: %s",
-                                   record.spec.name, ids.size(), absl::StrJoin(ids, ", "),
-                                   record.spec.min_workers, draft.status().message()),
-                   {{"deployment", record.spec.name}});
+  // The number is part of the hash, so that equal plans of two epochs cannot be confused.
+  draft->plan.epoch = change_->epoch();
+  // Policies are exchangeable parts. A wrong placement must not reach a worker, which would compute
+  // with it.
+  if (const absl::Status valid = ValidatePlan(draft->plan); !valid.ok()) {
+    DropChange({.why = Annotate(valid, "placement policy")}, now);
+    return;
+  }
+  dirty_ = false;
+  left_out_ = std::move(draft->left_out);
+  LogWarnings(draft->warnings);
+  const PlanHash hash = HashOf(draft->plan);
+  change_->BeginPreparing(
+      std::make_shared<const PlanUpdate>(PlanUpdate{std::move(draft->plan), hash}), record_,
+      context_.rng->Next(), now + context_.options->prepare_timeout);
+  PromiseMemory();
+  context_.out->Info("deployment %s: preparing epoch %d on %d workers", name(),
+                     change_->epoch().value, change_->plan().workers.size());
 }
 
-bool DeploymentController::ServingHolds() const {
-  if (serving_ == nullptr) return false;
-  const EpochKey key{name(), serving_->plan.epoch};
-  return std::all_of(
-      serving_->plan.workers.begin(), serving_->plan.workers.end(), [&](const PlanWorker& worker) {
-        const Member* member = context_.members->Find(worker);
-        const Hold* hold = member == nullptr ? nullptr : member->Find(key, serving_->hash);
-        return hold != nullptr && hold->state == HoldState::kCommitted;
-      });
+WorkerStanding DeploymentController::StandingOf(const PlanWorker& worker) const {
+  WorkerStanding standing;
+  const Member* member = context_.members->Find(worker);
+  if (member == nullptr) {
+    // After a restart a stored worker that has not registered yet is not lost, only late.
+    standing.lost = !gate_.Expects(worker.id);
+    return standing;
+  }
+  standing.connected = member->connected();
+  standing.has_room = Rule().HasRoom(member->holds);
+  if (const Hold* hold = member->Find(change_->key(), change_->update()->hash)) {
+    standing.hold = hold->state;
+  }
+  return standing;
 }
 
-bool DeploymentController::IsServing(const EpochKey& key, const PlanHash& hash) const {
-  return serving_ != nullptr && key.deployment == name() && key.epoch == serving_->plan.epoch &&
-         hash == serving_->hash;
-}
-
-bool DeploymentController::IsChanging(const EpochKey& key, const PlanHash& hash) const {
-  return change_ && change_->news != nullptr && key == change_->key() &&
-         hash == change_->news->hash;
-}
-
-bool DeploymentController::IsLost(const PlanWorker& worker) const {
-  return context_.members->PresenceOf(worker) == Presence::kGone && !expected_.contains(worker.id);
-}
-
-void DeploymentController::ForgetOldStrikes(TimePoint now) {
-  std::erase_if(strikes_, [&](const auto& entry) {
-    return !entry.second.excluded_until &&
-           now - entry.second.last_at > context_.options->quarantine_last;
-  });
-}
-
-bool DeploymentController::WasAnnounced(Epoch epoch, const PlanHash& hash) const {
-  const auto is = [&](const std::shared_ptr<const PlanUpdate>& news) {
-    return news != nullptr && news->plan.epoch == epoch && news->hash == hash;
+void DeploymentController::AdvanceChange(TimePoint now) {
+  // Taken before anything is sent, so that the step is decided on one state of the world.
+  std::vector<WorkerStanding> workers;
+  if (change_->update() != nullptr) {
+    for (const PlanWorker& worker : change_->plan().workers) workers.push_back(StandingOf(worker));
+  }
+  ChangeStep step = change_->Advance(workers, now);
+  const auto member_of = [this](WorkerOrdinal ordinal) -> Member& {
+    return *context_.members->Find(
+        change_->plan().workers[static_cast<std::size_t>(ordinal.value)]);
   };
-  return is(serving_) || is(served_before_);
+  for (const WorkerOrdinal ordinal : step.prepare) {
+    Member& member = member_of(ordinal);
+    // Noted as sent, so that it is not repeated at every step, and counted as held (I6): the worker
+    // may be staging it already.
+    member.holds[change_->key()] = {change_->update()->hash, HoldState::kPrepareSent};
+    context_.members->Send(member, change_->PrepareFor(ordinal));
+  }
+  for (const WorkerOrdinal ordinal : step.commit) {
+    Member& member = member_of(ordinal);
+    member.holds[change_->key()].state = HoldState::kCommitSent;
+    context_.members->Send(member, change_->CommitMessage());
+  }
+  if (step.failure) {
+    DropChange(*std::move(step.failure), now);
+  } else if (step.write) {
+    SendChangeWrite();
+  }
 }
 
-absl::Status DeploymentController::CheckServes() const {
-  if (ServingHolds()) return absl::OkStatus();
+void DeploymentController::SendChangeWrite() {
+  change_->OnWriteSent(context_.out->Write(change_->WriteToSend()));
+}
+
+void DeploymentController::OnChangeWritten(const absl::Status& status, TimePoint now) {
+  const bool marking = change_->phase() == ChangePhase::kMarking;
+  // Not a failure of the change: every worker has committed, and the mark is repeated until the
+  // store takes it.
+  if (!status.ok() && marking) {
+    problem_ = status;
+    retry_.BackOff(now);
+    change_->RetryMarkAt(retry_.due_at());
+  } else if (!status.ok()) {
+    DropChange({.why = status}, now);
+  } else if (marking) {
+    Serve();
+  } else if (change_->phase() == ChangePhase::kReserving) {
+    PrepareChange(now);
+  } else {
+    change_->BeginCommitting(now + context_.options->commit_timeout);
+  }
+}
+
+void DeploymentController::Serve() {
+  // Only now, with the mark durable, may sources learn of it (I2): a coordinator that restarts
+  // would otherwise not know the epoch that they use.
+  announced_ = change_->update();
+  serving_.Replace(change_->update());
+  change_.reset();
+  retry_.Reset();
+  problem_ = absl::OkStatus();
+  activity_ = absl::StrCat("serving epoch ", serving_.plan()->epoch.value);
+  for (const PlanWorker& worker : serving_.plan()->workers) quarantine_.Clear(worker.id);
+  dirty_ = true;  // The members may have changed meanwhile.
+  PromiseMemory();
+  context_.out->Info("deployment %s: epoch %d serves on %d workers", name(),
+                     serving_.plan()->epoch.value, serving_.plan()->workers.size());
+}
+
+// Sends nothing to the workers: without the change its epoch is unwanted, and DropUnwanted sends
+// ABORT or, where COMMIT was sent, RETIRE.
+void DeploymentController::DropChange(ChangeFailure failure, TimePoint now) {
+  context_.out->Warn("deployment %s: epoch %d is given up: %s", name(), change_->epoch().value,
+                     failure.why.message());
+  activity_ =
+      absl::StrFormat("epoch %d was given up; the next try follows", change_->epoch().value);
+  change_.reset();
+  dirty_ = true;
+  problem_ = std::move(failure.why);
+  if (failure.retry_at_once) {
+    retry_.SkipDelay();
+  } else {
+    retry_.BackOff(now);
+  }
+  for (const std::string& id : failure.culprits) {
+    quarantine_.Strike(id, std::string(problem_.message()), now);
+  }
+  PromiseMemory();
+}
+
+// From PREPARE on, so that another deployment does not plan into the same memory.
+void DeploymentController::PromiseMemory() {
+  const Plan* changing = change_ && change_->update() != nullptr ? &change_->plan() : nullptr;
+  context_.memory->Set(name(),
+                       PeakBytes(record_->facts.ExpertBytes(), {serving_.plan(), changing}));
+}
+
+absl::Status DeploymentController::CheckServing() const {
+  if (serving_.Holds()) return absl::OkStatus();
+  // The refusal before everything else: it says that trying again is pointless.
   if (!refusal_.ok()) return refusal_;
-  if (refused_here_) return problem_;
+  if (problem_is_final_) return problem_;
+  // Both what it waits for and what went wrong last: either may be what the caller can mend.
   std::string why = change_ ? change_->Describe() : activity_;
   if (!problem_.ok()) {
     absl::StrAppend(&why, "; ", problem_.message(), " (", absl::StatusCodeToString(problem_.code()),
@@ -358,24 +398,11 @@ absl::Status DeploymentController::CheckServes() const {
                    {{"deployment", name()}});
 }
 
-std::vector<CapabilitySet> DeploymentController::ServingCapabilities() const {
-  std::vector<CapabilitySet> capabilities;
-  if (serving_ == nullptr) return capabilities;
-  for (const PlanWorker& worker : serving_->plan.workers) {
-    const Member* member = context_.members->Find(worker);
-    if (member != nullptr) capabilities.push_back(member->capabilities);
-  }
-  return capabilities;
-}
-
 bool DeploymentController::Needs(const Member& member) const {
   const bool holds = std::any_of(member.holds.begin(), member.holds.end(),
                                  [this](const auto& e) { return e.first.deployment == name(); });
-  const auto& members = context_.members->members();
-  const bool others = std::any_of(members.begin(), members.end(), [](const auto& entry) {
-    return entry.second.connected() && !entry.second.leaving;
-  });
-  return holds && others;
+  // The last worker may go: no other worker could take its experts over, however long it waited.
+  return holds && !context_.members->CandidateIds().empty();
 }
 
 DeploymentView DeploymentController::View() const {
@@ -385,11 +412,11 @@ DeploymentView DeploymentController::View() const {
   view.layers = record_->facts.layers;
   view.storage = record_->facts.storage;
   view.manifest = record_->facts.manifest.Hash();
-  view.serving = serving_;
-  if (serving_ != nullptr) {
-    view.state = ServingHolds() ? DeploymentState::kServing : DeploymentState::kUnavailable;
+  view.serving = serving_.update();
+  if (view.serving != nullptr) {
+    view.state = serving_.Holds() ? DeploymentState::kServing : DeploymentState::kUnavailable;
   }
-  view.pending = change_ ? change_->epoch : Epoch{};
+  view.pending = change_ ? change_->epoch() : Epoch{};
   view.activity = change_ ? change_->Describe() : activity_;
   view.problem = problem_;
   view.left_out = left_out_;

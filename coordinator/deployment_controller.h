@@ -1,20 +1,20 @@
-// One deployment: watches the members, decides when it needs another epoch, and brings that epoch
-// from a number to serving.
+// One deployment: decides when it needs a new epoch, and brings that epoch into service.
 //
-// Level-triggered: what happens only changes what is known; Evaluate compares what is with what
-// ought to be and takes the next step, so that one code path serves the first epoch, a death, a
-// join, a leave, a changed deployment and a coordinator that came back.
+// Level-triggered: events only change what is known; Evaluate compares what is with what should be
+// and takes the next step, so that one code path serves the first epoch, a death, a join, a leave,
+// a changed deployment and a coordinator that restarted.
 //
-// Words: S is the epoch that serves (sources were told of it); the change is the one epoch on its
-// way. A worker holds at most S and the change; anything else it holds is aborted or retired, and
-// no change starts before it is gone (I6). Not thread-safe.
+// At any time there is at most one serving epoch (sources use it) and one change (EpochChange). A
+// worker holds at most these two; it is made to drop anything else, and no change starts before
+// that has happened (I6). The parts: ReplanGate says when to plan, DraftPlan makes the plan,
+// EpochChange brings it into service, EpochRule says what workers have to drop, Quarantine counts
+// failures. This class connects them with the members and the outbox. Not thread-safe.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -26,7 +26,11 @@
 #include "coordinator/options.h"
 #include "coordinator/placement/placement_policy.h"
 #include "coordinator/plan_builder.h"
+#include "coordinator/quarantine.h"
 #include "coordinator/recovery.h"
+#include "coordinator/replan_gate.h"
+#include "coordinator/retry_delay.h"
+#include "coordinator/serving_epoch.h"
 #include "coordinator/view.h"
 #include "core/base/clock.h"
 #include "core/control_messages.h"
@@ -35,7 +39,7 @@
 
 namespace switchyard {
 
-// What all deployments of a coordinator share; outlives them.
+// The parts that all deployments of a coordinator share; they outlive the deployments.
 struct ControllerContext {
   const CoordinatorOptions* options = nullptr;
   Membership* members = nullptr;
@@ -47,120 +51,102 @@ struct ControllerContext {
 
 class DeploymentController {
  public:
-  // New, and stored.
+  // For a new deployment, whose record is stored.
   DeploymentController(ControllerContext context, DeploymentRecord record, TimePoint now);
-  // As the store has it: every worker of its plans has join_timeout to come back.
+  // For one that the store has: every worker of its plans has join_timeout to come back.
   DeploymentController(ControllerContext context, RecoveredDeployment stored, TimePoint now);
 
-  // What happened.
+  // Events. Nothing is sent before Evaluate, except writes that follow a write.
   void SetRecord(DeploymentRecord record);
   void OnJoined(const Member& member, TimePoint now);
   void OnMembersChanged(TimePoint now);
-  void OnLeaveAsked(TimePoint now);
+  void OnLeaveRequested(TimePoint now);
   void OnPrepareAck(Member& member, const PrepareAck& ack);
   void OnPrepareNack(Member& member, const PrepareNack& nack);
   void OnCommitAck(Member& member, const CommitAck& ack);
   void OnCommitNack(Member& member, const CommitNack& nack);
   void OnRetireAck(Member& member, const RetireAck& ack);
-  // False when the write is none of this deployment's.
+  // False when the write is not one of this deployment.
   bool OnStoreWritten(WriteId write, const absl::Status& status, TimePoint now);
 
   // Takes every step that is due.
   void Evaluate(TimePoint now);
-  // The plan that has come to serve since the last call; null when none has.
-  std::shared_ptr<const PlanUpdate> TakeNews() { return std::exchange(news_, nullptr); }
+  // The plan that started to serve since the last call; null when none did. Sources have to learn
+  // of it before the next Evaluate, which retires the epoch before it.
+  std::shared_ptr<const PlanUpdate> TakeAnnouncement() {
+    return std::exchange(announced_, nullptr);
+  }
 
   [[nodiscard]] const DeploymentRecord& record() const { return *record_; }
-  [[nodiscard]] const std::shared_ptr<const PlanUpdate>& serving() const { return serving_; }
-  // Sources may hold this plan.
-  [[nodiscard]] bool WasAnnounced(Epoch epoch, const PlanHash& hash) const;
-  // OK while every worker of S is there and holds it; else kUnavailable (NOT_READY), saying why, or
-  // the refusal of what was asked for: no worker mends that (coordinator/refusal.h).
-  [[nodiscard]] absl::Status CheckServes() const;
-  // Of the workers of S that are there, in the plan's order.
-  [[nodiscard]] std::vector<CapabilitySet> ServingCapabilities() const;
-  // `member` holds something of this deployment, and somebody is there to take it over.
+  [[nodiscard]] const ServingEpoch& serving() const { return serving_; }
+  // OK while every worker of the serving epoch is present and holds it. Else kUnavailable
+  // (NOT_READY) with the cause, or, when waiting for workers cannot help, the refusal
+  // (coordinator/refusal.h).
+  [[nodiscard]] absl::Status CheckServing() const;
+  // `member` holds something of this deployment, and another worker could take it over.
   [[nodiscard]] bool Needs(const Member& member) const;
   [[nodiscard]] DeploymentView View() const;
-  // "1 of 3 are there (w0)" while there are fewer than `min_workers`; empty when there are not.
-  [[nodiscard]] std::string MissingWorkers() const;
-  // What a plan for `record` would be now. Changes nothing. Errors: what no worker mends as
-  // coordinator/refusal.h has it; else kUnavailable (NOT_READY), naming who is there.
+  // The plan that `record` would get now. Changes nothing. Errors: those of DraftPlan.
   [[nodiscard]] absl::StatusOr<PlanDraft> DraftFor(const DeploymentRecord& record,
                                                    TimePoint now) const;
 
  private:
-  struct Failure {
-    absl::Status why;
-    std::set<std::string> culprits;
-    bool at_once = false;  // the next try needs no delay: the cause has gone away
-  };
-  struct Strikes {
-    int count = 0;
-    TimePoint last_at;
-    std::optional<TimePoint> excluded_until;
-    std::string why;
-  };
+  // Epochs on workers.
+  // The rule of this moment; it points into this object.
+  [[nodiscard]] EpochRule Rule() const;
+  // Sends ABORT and RETIRE for what workers must not hold any more.
+  void DropUnwanted();
 
-  // deployment_change.cc: the change.
-  void StartChange(TimePoint now);
-  void BeginPreparing(TimePoint now);
-  void Advance(TimePoint now);
-  void AdvanceAsking(TimePoint now);
-  void AdvanceMarking(TimePoint now);
-  void AskForPrepare(Member& member, const Hold* hold);
-  void AskForCommit(Member& member, const Hold* hold);
-  [[nodiscard]] bool HasRoom(const Member& member) const;
-  std::optional<Failure> FailureOfChange(TimePoint now) const;
-  void BeginWriting();
-  void BeginCommitting(TimePoint now);
-  void BeginMarking();
-  void Serve();
-  void DropChange(Failure failure, TimePoint now);
-  void BackOff(TimePoint now);
+  // When and what to plan.
+  // After every change of the record: can it be served at all?
+  void CheckRecord();
+  // Starts a change if one is needed and nothing speaks against it; else says why not.
+  void MaybeReplan(TimePoint now);
+  void SetRefusal(const absl::Status& why, const std::string& activity);
+  void LogWarnings(const std::vector<Warning>& warnings);
+  [[nodiscard]] std::string ReasonToWait(TimePoint now);
+  // Above every number that was ever given out, as far as store and workers know (I10).
   [[nodiscard]] Epoch NextEpoch() const;
-  void PromiseMemory();
 
-  // deployment_controller.cc: everything around it.
-  void Reconcile();
-  void ReconcileMember(Member& member);
-  void Judge();
-  void Consider(TimePoint now);
-  void Tell(const std::vector<Warning>& warnings);
-  [[nodiscard]] std::string WhyWait(TimePoint now);
-  [[nodiscard]] std::string WhyWaitForFirst(TimePoint now);
-  [[nodiscard]] std::string WhoHoldsOthers() const;
-  [[nodiscard]] std::vector<Candidate> Candidates() const;
-  [[nodiscard]] bool IsExcluded(const std::string& worker, TimePoint now) const;
-  [[nodiscard]] bool ServingHolds() const;
-  [[nodiscard]] bool IsServing(const EpochKey& key, const PlanHash& hash) const;
-  [[nodiscard]] bool IsChanging(const EpochKey& key, const PlanHash& hash) const;
-  [[nodiscard]] bool IsLost(const PlanWorker& worker) const;
+  // The change.
+  // kReserving: the number is being written.
+  void StartChange();
+  // The number is durable: drafts the plan and enters kPreparing, or gives the change up.
+  void PrepareChange(TimePoint now);
+  // Carries out what EpochChange wants done.
+  void AdvanceChange(TimePoint now);
+  void OnChangeWritten(const absl::Status& status, TimePoint now);
+  void SendChangeWrite();
+  // The mark is durable: the change becomes the serving epoch.
+  void Serve();
+  // Ends the change without success; workers at fault get a strike.
+  void DropChange(ChangeFailure failure, TimePoint now);
+  // Tells the ledger what the serving epoch and the change need.
+  void PromiseMemory();
+  [[nodiscard]] WorkerStanding StandingOf(const PlanWorker& worker) const;
   [[nodiscard]] const std::string& name() const { return record_->spec.name; }
-  void ForgetOldStrikes(TimePoint now);
 
   ControllerContext context_;
   std::shared_ptr<const DeploymentRecord> record_;  // never null
+  // The highest number given out.
   Epoch high_water_;
-  std::shared_ptr<const PlanUpdate> serving_;
-  std::shared_ptr<const PlanUpdate> served_before_;
-  std::shared_ptr<const PlanUpdate> news_;
+  ServingEpoch serving_;
+  std::shared_ptr<const PlanUpdate> announced_;  // until TakeAnnouncement
   std::optional<EpochChange> change_;
+  ReplanGate gate_;
+  Quarantine quarantine_;
+  RetryDelay retry_;
 
-  bool dirty_ = true;                            // what ought to be may differ from what is
-  TimePoint not_before_;                         // of the next change
-  int failures_ = 0;                             // in a row
-  TimePoint settled_at_;                         // joins and leaves up to here come into one epoch
-  TimePoint started_at_;                         // of this deployment, in this coordinator
-  std::optional<TimePoint> first_candidate_at_;  // while nothing serves
-  std::set<std::string> expected_;  // workers of stored plans that have not come back so far
-  std::map<std::string, Strikes> strikes_;
+  // The plan that should serve may differ from the one that does.
+  bool dirty_ = true;
   std::vector<std::string> left_out_;
   std::vector<Warning> warnings_;  // of the last draft
   std::string activity_ = "waiting for workers";
   absl::Status problem_;
-  absl::Status refusal_;       // of the record, by every kind of worker; OK when some kind would do
-  bool refused_here_ = false;  // `problem_` is a refusal (IsRefusal) by the workers at hand
+  // Why no kind of worker could serve the record; OK: some kind could.
+  absl::Status refusal_;
+  // `problem_` is a refusal by the available workers.
+  bool problem_is_final_ = false;
 };
 
 }  // namespace switchyard

@@ -1,10 +1,9 @@
-// What a coordinator was set to about wire dtypes: where a deployment says nothing itself, this
-// counts. It is stamped on every deployment that is applied and stored with it, so that a plan does
-// not change because a coordinator came back with another environment.
+// The coordinator's own settings of wire dtypes, which apply where a deployment has none. They are
+// copied into every deployment that is applied and stored with it, so that no plan changes because
+// a coordinator restarted with another environment.
 //
-// Two deprecated environment variables are part of it. They are looked up once, at the start of the
-// coordinator's process, and are data from there on; no other process knows them. Pure;
-// thread-safe.
+// Two deprecated environment variables are part of them. They are read once, when the coordinator's
+// process starts, and are data from then on; no other process reads them. Pure; thread-safe.
 #pragma once
 
 #include <optional>
@@ -20,20 +19,23 @@
 
 namespace switchyard {
 
+// Part of a stored record, so that its fields may be added to but not changed.
 struct DispatchDefaults {
   DtypeChoice dispatcher_output_dtype = DtypeChoice::kAuto;
-  std::string bf16_dispatch_flag = {};    // who set kBf16Variable; empty: nobody
-  std::string npu_normal_int8_flag = {};  // who set kNpuInt8Variable; empty: nobody
+  // Where kBf16Variable is set; empty: it is not.
+  std::string bf16_dispatch_flag = {};
+  // Where kNpuInt8Variable is set; empty: it is not.
+  std::string npu_normal_int8_flag = {};
 
-  // As the resolver takes them.
+  // In the resolver's form.
   [[nodiscard]] DeprecatedFlags Flags() const;
   friend bool operator==(const DispatchDefaults&, const DispatchDefaults&) = default;
 };
 
-// The value of an environment variable; nullopt: it is not set.
+// Returns the value of an environment variable; nullopt: it is not set.
 using EnvironmentLookup = absl::FunctionRef<std::optional<std::string>(const char* name)>;
 
-// The coordinator's options as they were written; nullopt: not written.
+// The coordinator's options as they were given; nullopt: not given.
 struct DispatchOptions {
   std::optional<std::string> dispatcher_output_dtype = {};         // kDtypeFlag
   std::optional<std::string> deepep_dispatcher_output_dtype = {};  // kDeprecatedDtypeFlag
@@ -41,18 +43,19 @@ struct DispatchOptions {
 
 struct ReadDispatchDefaults {
   DispatchDefaults defaults;
-  std::vector<Warning> warnings;  // one for each deprecated way that was used
+  // One for each deprecated option or variable in use.
+  std::vector<Warning> warnings;
 };
 
-// Looks up kBf16Variable and kNpuInt8Variable, each once. A variable means yes by 1, true, yes or
-// y, no by 0, false, no, n or nothing, in any case (source: SGLang's EnvBool); "no" is as not set.
-// Errors: kInvalidArgument (BAD_CONFIG) for any other value of a variable, for a choice that is no
-// wire dtype, and for an option that is written in both spellings.
+// Looks up kBf16Variable and kNpuInt8Variable, each once. 1, true, yes and y mean yes; 0, false,
+// no, n and the empty string mean no, in upper or lower case (as SGLang's EnvBool); "no" is the
+// same as not set. Errors: kInvalidArgument (BAD_CONFIG) for any other value of a variable, for a
+// choice that is not a wire dtype, and for an option that is given in both spellings.
 absl::StatusOr<ReadDispatchDefaults> MakeDispatchDefaults(EnvironmentLookup environment,
                                                           const DispatchOptions& options);
 
-// Whether `name`, an option as it stands on a command line, perhaps with "=value", is a misspelt
-// name of the option. Errors: kInvalidArgument (BAD_CONFIG) naming the right one.
+// Catches misspellings of the option on a command line; `name` may end in "=value". Errors:
+// kInvalidArgument (BAD_CONFIG) naming the right spelling.
 absl::Status CheckOptionName(absl::string_view name);
 
 }  // namespace switchyard

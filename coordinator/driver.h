@@ -1,27 +1,41 @@
-// The coordinator as the rest of the world calls it: a thread around the sans-I/O Coordinator.
+// Runs a Coordinator in a process: gives it a thread, a clock, a store and a model loader.
 //
 //   services, in process --calls--> bounded queue --> driver thread: Coordinator::Step
 //                       <--sinks, callbacks-- effects |--> store thread:  StateStore writes
 //                                                     `--> loader thread: ModelLoader
 //
-// Every method may be called from any thread. None waits for the outcome: answers come through
-// callbacks and sinks, on the driver thread (or that of Shutdown), and each callback is called
-// exactly once, at the latest by Shutdown. They must return quickly; they may call the driver, but
-// neither Shutdown nor its destructor. A full queue refuses with kResourceExhausted (NO_CREDITS).
+// Every method may be called from any thread. None waits for the outcome: answers arrive through
+// callbacks and sinks on the driver thread (or the thread that calls Shutdown). Each callback is
+// called exactly once, at the latest by Shutdown. Callbacks and sinks must return quickly; they may
+// call the driver, but neither Shutdown nor the destructor. When the queue is full, calls are
+// refused with kResourceExhausted (NO_CREDITS).
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "coordinator/coordinator.h"
 #include "coordinator/deployment.h"
+#include "coordinator/events.h"
 #include "coordinator/options.h"
+#include "coordinator/placement/placement_policy.h"
+#include "coordinator/recovery.h"
+#include "coordinator/store/state_store.h"
 #include "coordinator/stream_ids.h"
+#include "coordinator/threads/callback_table.h"
+#include "coordinator/threads/inbox.h"
+#include "coordinator/threads/serial_executor.h"
+#include "coordinator/threads/sink_table.h"
 #include "coordinator/view.h"
 #include "core/base/clock.h"
 #include "core/base/log.h"
@@ -33,14 +47,12 @@
 
 namespace switchyard {
 
-class StateStore;
-
 // The coordinator's end of one worker's stream. May be called before OpenWorkerStream has returned.
 class WorkerStreamSink {
  public:
   virtual ~WorkerStreamSink() = default;
   virtual void Send(const CoordinatorMessage& message) = 0;
-  // Told at most once: the coordinator ends the stream with `why` (the status of the RPC).
+  // Called at most once: the coordinator ends the stream with `why` (the status of the RPC).
   virtual void Close(const absl::Status& why) = 0;
 };
 
@@ -48,19 +60,23 @@ class WorkerStreamSink {
 class PlanUpdateSink {
  public:
   virtual ~PlanUpdateSink() = default;
-  virtual void OnNews(const std::shared_ptr<const PlanUpdate>& news) = 0;
-  // Told at most once, last.
+  virtual void OnPlanUpdate(const std::shared_ptr<const PlanUpdate>& update) = 0;
+  // Called at most once, last.
   virtual void OnClosed(const absl::Status& why) = 0;
 };
 
-// Reads a checkpoint: sizes, layers and the hash of every expert tensor. May take minutes.
+// Reads a checkpoint: sizes, layers and the hash of every expert tensor. May take minutes. Called
+// on a thread that may outlive the driver (see Shutdown).
 using ModelLoader = std::function<absl::StatusOr<ModelFacts>(const std::string& checkpoint)>;
 
 struct DriverOptions {
   CoordinatorOptions coordinator;
-  std::string placement = "contiguous";           // a row of placement/registry.h
-  std::size_t queue_max = 4096;                   // events waiting; beyond it calls are refused
-  Duration tick = std::chrono::milliseconds(50);  // how often time alone is looked at
+  // A row of placement/registry.h.
+  std::string placement = "contiguous";
+  // Events waiting; beyond it calls are refused.
+  std::size_t queue_max = 4096;
+  // How often leases and time-outs are checked.
+  Duration tick = std::chrono::milliseconds(50);
 };
 
 class Driver {
@@ -68,10 +84,12 @@ class Driver {
   struct Parts {
     std::unique_ptr<StateStore> store;
     ModelLoader load_model;
-    Clock* clock = nullptr;  // these three outlive the driver
+    // This and the next three outlive the driver.
+    Clock* clock = nullptr;
     Rng* rng = nullptr;
     Logger* logger = nullptr;
-    OnceSet* once = nullptr;  // what this process has said; outlives the driver; null: its own
+    // Names of lines that this process logs once; null: a set of its own.
+    OnceSet* once = nullptr;
   };
   using ApplyCallback = std::function<void(absl::StatusOr<DeploymentView>)>;
   using SessionCallback = std::function<void(absl::StatusOr<SessionGrant>)>;
@@ -85,46 +103,97 @@ class Driver {
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
 
-  // `sink` is used until OnWorkerStreamClosed has returned. Too many streams are refused through
-  // Close. Errors: kUnavailable (COORDINATOR_LOST) after Shutdown.
+  // `sink` is used until OnWorkerStreamClosed has returned. A stream beyond max_streams is refused
+  // through Close. Errors: kUnavailable (COORDINATOR_LOST) after Shutdown.
   absl::StatusOr<StreamId> OpenWorkerStream(WorkerStreamSink* sink);
-  // Messages of one stream, in order. Errors: kResourceExhausted (NO_CREDITS): end the stream, the
-  // worker comes back.
+  // Call it in the order of the stream's messages. Errors: kResourceExhausted (NO_CREDITS): end the
+  // stream; the worker connects again and reports what it holds, so that no message is missed.
   absl::Status OnWorkerMessage(StreamId stream, WorkerMessage message);
-  // Also after Close. When it has returned, the sink is not called any more.
+  // Call it once for each stream, also after Close. When it has returned, the sink is not called
+  // any more.
   void OnWorkerStreamClosed(StreamId stream);
 
-  // Answers with the deployment as it is once it is stored, or as it would be (`dry_run`); the
-  // epoch comes later. Errors: kInvalidArgument (BAD_CONFIG); kDataLoss (CHECKPOINT);
+  // Answers with the deployment once it is stored, or as it would be (`dry_run`); its epoch follows
+  // later. Errors: kInvalidArgument (BAD_CONFIG); kDataLoss (CHECKPOINT);
   // kUnavailable (STORE_WRITE; NOT_READY while another apply of that name runs).
   void ApplyDeployment(DeploymentSpec spec, bool dry_run, ApplyCallback done);
 
   // Errors: kNotFound (UNKNOWN_MODEL), kInvalidArgument (BAD_REQUEST, TOO_MANY_TOKENS, BAD_TOP_K),
   // kUnimplemented (UNSUPPORTED), kUnavailable (NOT_READY), kResourceExhausted
   // (TOO_MANY_SESSIONS).
-  void OpenSession(OpenSessionRequest order, SessionCallback done);
-  // Idempotent: OK for a session that is not known.
+  void OpenSession(OpenSessionRequest request, SessionCallback done);
+  // Idempotent: OK for an unknown session.
   void CloseSession(SessionId session, StatusCallback done);
 
-  // `sink` is used until StopWatch has returned. What the coordinator refuses comes through
-  // OnClosed: kNotFound (UNKNOWN_MODEL, UNKNOWN_SESSION), kFailedPrecondition (STALE_EPOCH).
-  absl::StatusOr<WatchId> Watch(WatchRequest order, PlanUpdateSink* sink);
-  // Also after OnClosed. When it has returned, the sink is not called any more.
+  // `sink` is used until StopWatch has returned. Refusals come through OnClosed (session_table.h).
+  absl::StatusOr<WatchId> Watch(WatchRequest request, PlanUpdateSink* sink);
+  // As OnWorkerStreamClosed: once, also after OnClosed.
   void StopWatch(WatchId watch);
 
-  // Takes as long as one step of the coordinator.
+  // Waits for at most one step of the coordinator.
   [[nodiscard]] CoordinatorView View() const;
 
-  // Closes every stream and watch, answers every callback (kUnavailable, COORDINATOR_LOST) and
-  // ends the threads; store writes that were asked for are finished. False when a model load still
-  // runs after `deadline`: it is left to end by itself, and a process that cannot wait for it must
-  // leave by quick_exit. May be called again, to wait longer.
+  // Closes every stream and watch, answers every callback with kUnavailable (COORDINATOR_LOST) and
+  // ends the threads, after the store writes in progress. False when a model load still runs after
+  // `deadline`: it goes on in its own thread, and a process that cannot wait for it must leave by
+  // quick_exit. May be called again, to wait longer.
   bool Shutdown(Duration deadline);
 
  private:
-  class Impl;
-  explicit Driver(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  Driver(DriverOptions options, Parts parts, std::unique_ptr<PlacementPolicy> placement,
+         std::vector<RecoveredDeployment> stored);
+
+  std::uint64_t NextId() { return last_id_.fetch_add(1) + 1; }
+  // Puts the callback into `table` and pushes the event that `make` returns for its id; a full
+  // queue is answered at once.
+  template <typename Callback, typename MakeEvent>
+  void SendRequest(CallbackTable<RequestId, Callback>& table, Callback done, MakeEvent make);
+  // The same for a sink.
+  template <typename Id, typename Sink, typename MakeEvent>
+  absl::StatusOr<Id> AddSink(SinkTable<Id, Sink>& table, Sink* sink, MakeEvent make);
+
+  // The driver thread.
+  void Loop();
+  void Step(const Event& event);
+  // Each carries out one effect.
+  void Perform(const SendMessage& effect);
+  void Perform(const CloseStream& effect);
+  void Perform(const LoadModel& effect);
+  void Perform(WriteStore& effect);
+  void Perform(AnswerApply& effect);
+  void Perform(AnswerSession& effect);
+  void Perform(const AnswerEnd& effect);
+  void Perform(const SendPlanUpdate& effect);
+  void Perform(const CloseWatch& effect);
+  void Perform(const Report& effect);
+
+  const DriverOptions options_;
+  // Shared: a write may outlive the driver.
+  const std::shared_ptr<StateStore> store_;
+  const ModelLoader load_model_;
+  Clock* const clock_;
+  Logger* const logger_;
+  OnceSet own_once_;
+  OnceSet* const once_;
+  const std::unique_ptr<PlacementPolicy> placement_;
+
+  mutable std::mutex coordinator_mutex_;
+  // Guarded by coordinator_mutex_.
+  Coordinator coordinator_;
+
+  // Shared: a model load may outlive the driver.
+  const std::shared_ptr<Inbox<Event>> inbox_;
+  SinkTable<StreamId, WorkerStreamSink> streams_;
+  SinkTable<WatchId, PlanUpdateSink> watches_;
+  CallbackTable<RequestId, ApplyCallback> applies_;
+  CallbackTable<RequestId, SessionCallback> opens_;
+  CallbackTable<RequestId, StatusCallback> ends_;
+  std::atomic<std::uint64_t> last_id_{0};
+  SerialExecutor writer_;
+  SerialExecutor loader_;
+  std::mutex shutdown_mutex_;
+  // Last: it uses everything above.
+  std::thread thread_;
 };
 
 }  // namespace switchyard

@@ -1,8 +1,8 @@
-// What happens to a coordinator (Event) and what it wants done about it (Effect): the whole of its
-// contact with the world.
+// The coordinator's whole contact with the outside: events go in, effects come out.
 //
-// Effects of one Step are to be carried out in order; a WriteStore or LoadModel is answered by one
-// StoreWritten or ModelLoaded event later. Plain data.
+// Effects of one step must be carried out in order: a plan is announced before the epoch before it
+// is retired, and writes reach the store in the order of their ids. Each WriteStore and LoadModel
+// is answered later, by exactly one StoreWritten or ModelLoaded. Plain data.
 #pragma once
 
 #include <memory>
@@ -24,7 +24,7 @@
 
 namespace switchyard {
 
-// A worker's stream.
+// From a worker.
 struct StreamOpened {
   StreamId stream;
 };
@@ -35,76 +35,84 @@ struct StreamMessage {
 struct StreamClosed {
   StreamId stream;
 };
-// An operator's.
+// From an operator. The answer is AnswerApply.
 struct ApplyRequested {
-  RequestId request;
+  RequestId id;
   DeploymentSpec spec;
   bool dry_run = false;
 };
+// Answers LoadModel.
 struct ModelLoaded {
-  RequestId request;
+  RequestId id;
   absl::StatusOr<ModelFacts> facts;
 };
+// Answers WriteStore. Writes are answered in the order in which they were sent.
 struct StoreWritten {
   WriteId write;
   absl::Status status;
 };
-// A source's.
+// From a source. The answers are AnswerSession, AnswerEnd and, for a watch, any number of
+// SendPlanUpdate and at most one CloseWatch.
 struct SessionRequested {
-  RequestId request;
-  OpenSessionRequest order;
+  RequestId id;
+  OpenSessionRequest request;
 };
 struct SessionEnded {
-  RequestId request;
+  RequestId id;
   SessionId session;
 };
 struct WatchStarted {
   WatchId watch;
-  WatchRequest order;
+  WatchRequest request;
 };
 struct WatchStopped {
   WatchId watch;
 };
-// Time alone. Needed a few times in every lease_ttl.
+// Only time has passed. Leases, grace times and retries are checked at ticks, so that there must be
+// a few in every lease_ttl.
 struct Tick {};
 
 using Event =
     std::variant<StreamOpened, StreamMessage, StreamClosed, ApplyRequested, ModelLoaded,
                  StoreWritten, SessionRequested, SessionEnded, WatchStarted, WatchStopped, Tick>;
 
+// To a worker. If the stream has ended meanwhile, it is dropped.
 struct SendMessage {
   StreamId stream;
   CoordinatorMessage message;
 };
-// The stream is forgotten: nothing that still comes from it matters.
+// The coordinator has forgotten the stream and ignores whatever still arrives on it.
 struct CloseStream {
   StreamId stream;
   absl::Status why;
 };
+// Reads a checkpoint, which may take minutes; other events go on meanwhile.
 struct LoadModel {
-  RequestId request;
+  RequestId id;
   std::string checkpoint;
 };
+// One durable change. The coordinator waits for its outcome before it sends what depends on it.
 struct WriteStore {
   WriteId write;
   StoreWrite change;
 };
+// Each request gets exactly one of these answers.
 struct AnswerApply {
-  RequestId request;
+  RequestId id;
   absl::StatusOr<DeploymentView> result;
 };
 struct AnswerSession {
-  RequestId request;
+  RequestId id;
   absl::StatusOr<SessionGrant> result;
 };
 struct AnswerEnd {
-  RequestId request;
+  RequestId id;
 };
 struct SendPlanUpdate {
   WatchId watch;
-  std::shared_ptr<const PlanUpdate> news;
+  std::shared_ptr<const PlanUpdate> update;
 };
-// The watch is forgotten.
+// The coordinator has forgotten the watch.
 struct CloseWatch {
   WatchId watch;
   absl::Status why;
@@ -113,15 +121,17 @@ struct CloseWatch {
 struct Report {
   LogLevel level = LogLevel::kInfo;
   std::string text;
-  std::string once = {};  // a process says it once under this name; empty: every time
+  // The process logs one line for each such name; empty: every line.
+  std::string once = {};
 };
 
 using Effect = std::variant<SendMessage, CloseStream, LoadModel, WriteStore, AnswerApply,
                             AnswerSession, AnswerEnd, SendPlanUpdate, CloseWatch, Report>;
 
-// Collects the effects of one step and names the writes.
+// Collects the effects of one step and numbers the writes. Not thread-safe.
 class Outbox {
  public:
+  // The effects come out in the order in which they were added.
   template <typename T>
   void Add(T effect) {
     effects_.emplace_back(std::move(effect));
@@ -137,6 +147,7 @@ class Outbox {
   void WarnOnce(absl::string_view once, absl::string_view text) {
     Add(Report{LogLevel::kWarn, std::string(text), std::string(once)});
   }
+  // Ids ascend and are never used twice, so that a late answer cannot be taken for another's.
   WriteId Write(StoreWrite change) {
     Add(WriteStore{WriteId{++last_write_}, std::move(change)});
     return WriteId{last_write_};

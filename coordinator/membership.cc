@@ -14,6 +14,8 @@
 namespace switchyard {
 namespace {
 
+// Bounds on what a worker can make the coordinator remember. A worker holds at most two epochs of
+// each deployment, so that kResidentMax is far above any honest report.
 constexpr std::size_t kReplacedMax = 1024;
 constexpr std::size_t kResidentMax = 256;
 constexpr std::size_t kEndpointMax = 512;
@@ -27,7 +29,7 @@ absl::Status BadRegister(const Register& request, absl::string_view field, absl:
 absl::Status Silent(const Member& member, Duration lease_ttl) {
   return MakeError(
       absl::StatusCode::kUnavailable, Reason::kWorkerLost,
-      absl::StrFormat("worker %s said nothing for %d ms and counts as dead; register again",
+      absl::StrFormat("worker %s sent nothing for %d ms and counts as dead; register again",
                       member.id,
                       std::chrono::duration_cast<std::chrono::milliseconds>(lease_ttl).count()),
       {{"worker", member.id}});
@@ -35,8 +37,8 @@ absl::Status Silent(const Member& member, Duration lease_ttl) {
 
 absl::Status Superseded(const std::string& id) {
   return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kIncarnation,
-                   absl::StrFormat("worker %s: another process has taken this id over; end this "
-                                   "one, or give it an id of its own",
+                   absl::StrFormat("worker %s: another process uses this id now; end this one, or "
+                                   "give it an id of its own",
                                    id),
                    {{"worker", id}});
 }
@@ -52,16 +54,21 @@ absl::Status CheckRegister(const Register& request) {
   if (!IsName(request.worker_id)) {
     return BadRegister(request, "worker_id", "must be 1 to 128 characters of [A-Za-z0-9._-]");
   }
+  // The incarnation tells the processes that use one id apart (I8); without it an answer of a dead
+  // process could count for its successor.
   if (request.incarnation.empty()) return BadRegister(request, "incarnation", "is empty");
+  // Sources dial it as it is; it is part of the plan and of its hash.
   if (request.endpoint.empty() || request.endpoint.size() > kEndpointMax) {
     return BadRegister(request, "endpoint", "must be \"host:port\"");
   }
   const DeviceProfile* profile = FindDeviceProfile(request.capabilities.device_profile);
+  // Plans take limits from the profile, so that an unknown one cannot be planned for.
   if (profile == nullptr || profile->kind != request.capabilities.device) {
     return BadRegister(request, "capabilities.device_profile",
                        absl::StrCat("\"", request.capabilities.device_profile,
-                                    "\" is not a row of its device kind"));
+                                    "\" is not a profile of its device kind"));
   }
+  // More than any worker can hold: the list is wrong, and every entry would become a message.
   if (request.resident.size() > kResidentMax) {
     return BadRegister(request, "resident", "names too many epochs");
   }
@@ -72,8 +79,8 @@ void Membership::OpenStream(StreamId stream, TimePoint now) {
   if (streams_.size() >= options_->max_streams) {
     out_->Add(switchyard::CloseStream{
         stream, MakeError(absl::StatusCode::kResourceExhausted, Reason::kNoCredits,
-                          absl::StrFormat("the coordinator serves %d worker streams already; "
-                                          "raise its max_streams",
+                          absl::StrFormat("the limit of %d worker streams is reached; raise the "
+                                          "coordinator's max_streams",
                                           options_->max_streams))});
     return;
   }
@@ -88,12 +95,15 @@ bool Membership::CloseStream(StreamId stream, TimePoint now) {
   if (id.empty()) return false;
   Member& member = members_.at(id);
   member.stream = {};
+  // The holds are kept: within its grace the worker still counts as holding what it has, so that a
+  // broken connection does not move experts.
   member.disconnected_at = now;
-  if (member.said_goodbye) {
+  if (member.goodbye_sent) {
+    // It was released, so that its end is no loss and no grace is due.
     Remove(id, "left");
   } else {
     out_->Warn(
-        "worker %s: its stream ended; it has %d ms to come back", id,
+        "worker %s: its stream ended; it has %d ms to reconnect", id,
         std::chrono::duration_cast<std::chrono::milliseconds>(options_->stream_grace).count());
   }
   return true;
@@ -102,16 +112,19 @@ bool Membership::CloseStream(StreamId stream, TimePoint now) {
 absl::Status Membership::Admit(const Member* known, const Register& request) {
   SY_RETURN_IF_ERROR(CheckRegister(request));
   const std::pair<std::string, Incarnation> asked{request.worker_id, request.incarnation};
+  // It may be a process that was stopped for long and does not know that it was replaced.
   if (std::find(replaced_.begin(), replaced_.end(), asked) != replaced_.end()) {
     return Superseded(request.worker_id);
   }
   if (known == nullptr || known->incarnation == request.incarnation) return absl::OkStatus();
+  // The old process may still be alive, but without a stream nothing can be sent to it. A pod that
+  // was replaced must not wait for the lease of the one before it.
   if (!known->connected()) return absl::OkStatus();
   return MakeError(
       absl::StatusCode::kAlreadyExists, Reason::kLeaseHeld,
       absl::StrFormat(
-          "worker %s is alive as another process; end that one, or wait "
-          "until its lease of %d ms has run out",
+          "worker %s is in use by another live process; end that one, or wait until its lease of "
+          "%d ms has expired",
           request.worker_id,
           std::chrono::duration_cast<std::chrono::milliseconds>(options_->lease_ttl).count()),
       {{"worker", request.worker_id}});
@@ -119,12 +132,13 @@ absl::Status Membership::Admit(const Member* known, const Register& request) {
 
 absl::StatusOr<Member*> Membership::Join(StreamId stream, const Register& request, TimePoint now) {
   const auto entry = streams_.find(stream);
-  if (entry == streams_.end()) return absl::CancelledError("the stream is closed already");
+  if (entry == streams_.end()) return absl::CancelledError("the stream is already closed");
   const auto known = members_.find(request.worker_id);
   Member* before = known == members_.end() ? nullptr : &known->second;
   absl::Status admitted = Admit(before, request);
+  // A second Register would change the identity of a stream whose messages are already on the way.
   if (admitted.ok() && !entry->second.member.empty()) {
-    admitted = BadRegister(request, "register", "came twice on one stream");
+    admitted = BadRegister(request, "register", "was sent twice on one stream");
   }
   if (!admitted.ok()) {
     out_->Warn("worker \"%s\" refused: %s", request.worker_id, admitted.message());
@@ -133,11 +147,12 @@ absl::StatusOr<Member*> Membership::Join(StreamId stream, const Register& reques
   }
   const bool returning = before != nullptr && before->incarnation == request.incarnation;
   if (returning && before->connected()) {
-    // It dialled again before its old stream was seen to end: only the newer one is its own.
+    // It connected again before its old stream was seen to end. Only the newer stream counts: what
+    // still arrives on the old one was sent before.
     Close(before->stream, Superseded(request.worker_id));
   }
-  if (before != nullptr && !returning && !SY_MUTANT(options_->mutant, kForgetIncarnation)) {
-    Retire(before->id, before->incarnation);
+  if (before != nullptr && !returning) {
+    Ban(before->id, before->incarnation);
     Remove(before->id, "replaced by a new process");
   }
   Member& member = members_[request.worker_id];
@@ -147,23 +162,27 @@ absl::StatusOr<Member*> Membership::Join(StreamId stream, const Register& reques
   member.capabilities = request.capabilities;
   member.stream = stream;
   member.last_message = now;
-  member.leaving = member.said_goodbye = false;
-  if (!SY_MUTANT(options_->mutant, kForgetIncarnation)) member.holds.clear();
+  // A worker that still wants to leave says so again after Registered.
+  member.leaving = member.goodbye_sent = false;
+  // Not what was known before: messages may have been lost with the old stream, in both directions,
+  // and a new incarnation has nothing. Whatever is missing is prepared again.
+  member.holds.clear();
   for (const ResidentEpoch& held : request.resident) {
-    if (SY_MUTANT(options_->mutant, kForgetResident)) break;
     member.holds[{held.deployment, held.epoch}] = {
         held.hash, held.committed ? HoldState::kCommitted : HoldState::kPrepared};
   }
   streams_.at(stream).member = member.id;
+  // First on this stream: with it the worker learns the lease and starts its heartbeats.
   Send(member, Registered{options_->lease_ttl});
   out_->Info("worker %s: %s, incarnation %s, %d epochs resident", member.id,
-             returning ? "is back" : "joined", ToHex(member.incarnation), member.holds.size());
+             returning ? "reconnected" : "joined", ToHex(member.incarnation), member.holds.size());
   return &member;
 }
 
-Member* Membership::Hear(StreamId stream, TimePoint now) {
+Member* Membership::RenewLease(StreamId stream, TimePoint now) {
   const auto it = streams_.find(stream);
   if (it == streams_.end()) return nullptr;
+  // A peer that does not begin with Register is not a worker of this version.
   if (it->second.member.empty()) {
     Close(stream, MakeError(absl::StatusCode::kFailedPrecondition, Reason::kBadRequest,
                             "the first message of a stream must be Register"));
@@ -183,12 +202,14 @@ bool Membership::Expire(TimePoint now) {
   }
   for (const StreamId stream : unregistered) {
     Close(stream, MakeError(absl::StatusCode::kDeadlineExceeded, Reason::kBadRequest,
-                            "no Register came on this stream"));
+                            "no Register was sent on this stream in time"));
   }
+  // Collected first: Remove changes the map.
   std::vector<std::string> dead;
   for (const auto& [id, member] : members_) {
-    const bool silent = now - member.last_message >= options_->lease_ttl &&
-                        !SY_MUTANT(options_->mutant, kLeaseNeverEnds);
+    // Any message renews the lease, not only a heartbeat.
+    const bool silent = now - member.last_message >= options_->lease_ttl;
+    // Both clocks run for a disconnected member; the grace is the shorter one.
     const bool away = !member.connected() && now - member.disconnected_at >= options_->stream_grace;
     if (silent || away) dead.push_back(id);
   }
@@ -197,9 +218,10 @@ bool Membership::Expire(TimePoint now) {
     if (member.connected()) {
       const StreamId stream = member.stream;
       Close(stream, Silent(member, options_->lease_ttl));
-      Remove(id, "said nothing for a whole lease");
+      // In this order: Remove erases the member that the error names.
+      Remove(id, "sent nothing for a whole lease");
     } else {
-      Remove(id, "did not come back");
+      Remove(id, "did not reconnect");
     }
   }
   return !dead.empty();
@@ -210,23 +232,27 @@ void Membership::RenewAll(TimePoint now) {
     member.last_message = now;
     if (!member.connected()) member.disconnected_at = now;
   }
+  // Streams too: their Register may wait unread in this process.
   for (auto& [stream, entry] : streams_) entry.opened_at = now;
 }
 
-bool Membership::SameLife(const Member& member, const PlanWorker& worker) const {
-  return member.incarnation == worker.incarnation ||
-         SY_MUTANT(options_->mutant, kForgetIncarnation);
+const Member* Membership::Find(const PlanWorker& worker) const {
+  const auto it = members_.find(worker.id);
+  // Another process with the same id holds nothing of what this plan was prepared with.
+  const bool found = it != members_.end() && it->second.incarnation == worker.incarnation;
+  return found ? &it->second : nullptr;
 }
 
 Member* Membership::Find(const PlanWorker& worker) {
-  const auto it = members_.find(worker.id);
-  return it != members_.end() && SameLife(it->second, worker) ? &it->second : nullptr;
+  return const_cast<Member*>(std::as_const(*this).Find(worker));
 }
 
-Presence Membership::PresenceOf(const PlanWorker& worker) const {
-  const auto it = members_.find(worker.id);
-  if (it == members_.end() || !SameLife(it->second, worker)) return Presence::kGone;
-  return it->second.connected() ? Presence::kConnected : Presence::kDisconnected;
+std::vector<std::string> Membership::CandidateIds() const {
+  std::vector<std::string> ids;
+  for (const auto& [id, member] : members_) {
+    if (member.connected() && !member.leaving) ids.push_back(id);
+  }
+  return ids;
 }
 
 void Membership::Send(const Member& member, CoordinatorMessage message) {
@@ -239,7 +265,7 @@ WorkerState Membership::StateOf(const Member& member) const {
 }
 
 void Membership::Remove(const std::string& id, absl::string_view why) {
-  out_->Warn("worker %s is no member any more: %s", id, why);
+  out_->Warn("worker %s is no longer a member: %s", id, why);
   members_.erase(id);
 }
 
@@ -248,8 +274,11 @@ void Membership::Close(StreamId stream, const absl::Status& why) {
   streams_.erase(stream);
 }
 
-void Membership::Retire(const std::string& id, Incarnation incarnation) {
+// A process that was replaced would otherwise push its successor out again as soon as that one's
+// stream breaks, and the two would take turns.
+void Membership::Ban(const std::string& id, Incarnation incarnation) {
   replaced_.emplace_back(id, incarnation);
+  // The oldest first: by then its process is long gone.
   if (replaced_.size() > kReplacedMax) replaced_.pop_front();
 }
 

@@ -1,13 +1,13 @@
-// Who is a worker here: streams, incarnations, leases, and which epochs each worker holds.
+// The workers that are members: their streams, incarnations, leases, and the epochs they hold.
 //
 //   stream opened --> Register --> live --(stream ends)--> disconnected --(grace ends)--> gone
 //                                   | ^                         |
 //                                   | `--- same incarnation ----'
-//                                   `--(lease ends)--> gone: a stream that is still open is closed
+//                                   `--(lease ends)--> gone; a stream that is still open is closed
 //
-// A worker id belongs to one incarnation at a time (I8): another one is refused while the first is
-// live, takes its place at once when its stream has ended, and the replaced one never comes back.
-// Not thread-safe.
+// A worker id belongs to one incarnation at a time (I8). Another incarnation is refused while the
+// first one's stream is open, and replaces it at once when that stream has ended; the replaced one
+// is never admitted again. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +22,7 @@
 #include "absl/status/statusor.h"
 
 #include "coordinator/events.h"
+#include "coordinator/held_epochs.h"
 #include "coordinator/options.h"
 #include "coordinator/stream_ids.h"
 #include "coordinator/view.h"
@@ -33,86 +34,80 @@
 
 namespace switchyard {
 
-// How far one epoch is on one worker, as far as the coordinator was told.
-enum class HoldState : std::uint8_t {
-  kPrepareSent,
-  kPrepared,
-  kCommitSent,
-  kCommitted,
-  kRetireSent
-};
-
-struct Hold {
-  PlanHash hash;
-  HoldState state = HoldState::kPrepareSent;
-};
-
+// A worker that has registered and whose lease or grace is not over.
 struct Member {
   std::string id;
   Incarnation incarnation;
   std::string endpoint;
   CapabilitySet capabilities;
-  StreamId stream;  // none: disconnected
+  StreamId stream;  // 0: disconnected
   TimePoint last_message;
   TimePoint disconnected_at;
-  std::uint64_t progress = 0;
+  std::uint64_t progress = 0;  // from its last heartbeat
+  // It asked to leave; new plans do without it.
   bool leaving = false;
-  bool said_goodbye = false;
-  std::map<EpochKey, Hold> holds;
+  bool goodbye_sent = false;
+  HeldEpochs holds;
 
   [[nodiscard]] bool connected() const { return stream.value != 0; }
-  // nullptr unless this very plan is held.
+  // nullptr unless the worker holds exactly this plan: number and hash.
   [[nodiscard]] const Hold* Find(const EpochKey& key, const PlanHash& hash) const;
 };
-
-enum class Presence : std::uint8_t { kConnected, kDisconnected, kGone };
 
 class Membership {
  public:
   // `options` and `out` outlive it.
   Membership(const CoordinatorOptions* options, Outbox* out) : options_(options), out_(out) {}
 
-  // Closes the stream at once when there are too many.
+  // Closes the stream at once when max_streams are open.
   void OpenStream(StreamId stream, TimePoint now);
   // True when a member lost its stream.
   bool CloseStream(StreamId stream, TimePoint now);
-  // The new or returning member; its holds are what it says it holds. Errors (the stream is closed
-  // with them): kInvalidArgument (BAD_REQUEST), kAlreadyExists (LEASE_HELD), kFailedPrecondition
-  // (INCARNATION).
+  // Returns the new or returning member, holding what it reports. On an error the stream is closed:
+  // kInvalidArgument (BAD_REQUEST), kAlreadyExists (LEASE_HELD) while another incarnation is
+  // connected, kFailedPrecondition (INCARNATION) for one that was replaced.
   absl::StatusOr<Member*> Join(StreamId stream, const Register& request, TimePoint now);
-  // The member that registered on `stream` and still owns it; its lease is renewed. Anybody else's
-  // stream is closed, and nullptr comes back.
-  Member* Hear(StreamId stream, TimePoint now);
-  // Drops who is dead by `now`; true when a member went.
+  // A message arrived on `stream`: renews the lease of its member and returns that. A stream on
+  // which no worker registered is closed; then, and for an unknown stream, nullptr.
+  Member* RenewLease(StreamId stream, TimePoint now);
+  // Removes members whose lease or grace is over, and streams without Register. True when a member
+  // was removed.
   bool Expire(TimePoint now);
-  // After a stall of the coordinator's own: nobody is dead who could not be heard.
+  // Starts every lease and grace again, after this process was stalled.
   void RenewAll(TimePoint now);
 
+  // Ascending by id, so that effects come in the same order in every run.
   [[nodiscard]] std::map<std::string, Member>& members() { return members_; }
   [[nodiscard]] const std::map<std::string, Member>& members() const { return members_; }
-  // The member that `worker` is, in the same life; nullptr when gone.
+  // The member that `worker` is, in the same incarnation; nullptr when there is none.
   [[nodiscard]] Member* Find(const PlanWorker& worker);
-  [[nodiscard]] Presence PresenceOf(const PlanWorker& worker) const;
+  [[nodiscard]] const Member* Find(const PlanWorker& worker) const;
+  // Connected workers that do not leave: those that a new plan may use. Ascending.
+  [[nodiscard]] std::vector<std::string> CandidateIds() const;
+  // Does nothing while the member is disconnected: it reports what it holds when it is back.
   void Send(const Member& member, CoordinatorMessage message);
   [[nodiscard]] WorkerState StateOf(const Member& member) const;
 
  private:
   struct Stream {
     TimePoint opened_at;
-    std::string member;  // empty: nobody has registered on it
+    std::string member;  // empty: no Register so far
   };
 
+  // Whether `request` may become the member; `known` is the present one, or null.
   [[nodiscard]] absl::Status Admit(const Member* known, const Register& request);
+  // Forgets the member and everything it held.
   void Remove(const std::string& id, absl::string_view why);
   void Close(StreamId stream, const absl::Status& why);
-  void Retire(const std::string& id, Incarnation incarnation);
-  [[nodiscard]] bool SameLife(const Member& member, const PlanWorker& worker) const;
+  // Refuses this incarnation from now on.
+  void Ban(const std::string& id, Incarnation incarnation);
 
   const CoordinatorOptions* options_;
   Outbox* out_;
   std::map<StreamId, Stream> streams_;
   std::map<std::string, Member> members_;
-  std::deque<std::pair<std::string, Incarnation>> replaced_;  // bounded; the oldest go first
+  // Bounded; the oldest go first.
+  std::deque<std::pair<std::string, Incarnation>> replaced_;
 };
 
 // Errors: kInvalidArgument (BAD_REQUEST) naming the field.

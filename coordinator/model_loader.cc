@@ -19,12 +19,14 @@ namespace {
 absl::StatusOr<LayerStorage> StorageOf(const Checkpoint& checkpoint, LayerId layer) {
   SY_ASSIGN_OR_RETURN(const LayerExperts* experts, checkpoint.ExpertsOf(layer));
   const LayerQuant& quant = experts->quant();
+  // The resolver's inputs are computed here, once, and stored: planning never opens a checkpoint.
   LayerSource source{.layer = layer,
                      .role = experts->modules().draft ? LayerRole::kDraft : LayerRole::kBase,
                      .quantised_checkpoint = checkpoint.quant().family != "none",
                      .quant = quant,
                      .keys = checkpoint.quant().dispatch,
                      .input_scales = std::nullopt};
+  // Only NVFP4 rows need them, and to read them for every layer would open every shard.
   if (quant.scheme == QuantScheme::kNvfp4) {
     SY_ASSIGN_OR_RETURN(source.input_scales, checkpoint.InputScalesOf(layer));
   }
@@ -41,7 +43,7 @@ ModelFacts FactsOf(const ModelConfig& config) {
   ModelFacts facts;
   facts.shape = ShapeOf(config);
   facts.layers = MoeLayersOf(config);
-  facts.storage.resize(facts.layers.size());
+  facts.storage.resize(facts.layers.size());  // A synthetic model is not quantized.
   return facts;
 }
 
@@ -50,6 +52,8 @@ absl::StatusOr<ModelFacts> FactsOf(const Checkpoint& checkpoint) {
   for (std::size_t i = 0; i < facts.layers.size(); ++i) {
     SY_ASSIGN_OR_RETURN(facts.storage[i], StorageOf(checkpoint, facts.layers[i]));
   }
+  // Last, since it reads every weight: a checkpoint whose layers cannot be served is refused at
+  // once.
   SY_ASSIGN_OR_RETURN(facts.manifest, BuildManifest(checkpoint));
   return facts;
 }
@@ -67,6 +71,7 @@ absl::StatusOr<ModelFacts> LoadModelFacts(const std::string& checkpoint) {
                         Checkpoint::Open(std::get<CheckpointFolder>(spec).path));
     SY_ASSIGN_OR_RETURN(facts, FactsOf(*opened));
   }
+  // Here and not only in the coordinator: from here on every part indexes by these facts.
   SY_RETURN_IF_ERROR(CheckFacts(facts));
   return facts;
 }

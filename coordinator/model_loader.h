@@ -1,5 +1,5 @@
-// The real ModelLoader: sizes, layers, quant schemes and tensor hashes of a checkpoint folder or a
-// synthetic model.
+// The product's ModelLoader (coordinator/driver.h): sizes, layers, quant schemes and tensor hashes
+// of a checkpoint folder or a synthetic model.
 #pragma once
 
 #include <string>
@@ -10,7 +10,8 @@
 
 namespace switchyard {
 
-// `checkpoint` is a text of model/model_spec.h. Reads every byte of the routed experts once.
+// `checkpoint` is a text in the form of model/model_spec.h. Cost: reads every byte of the routed
+// experts once.
 // Errors: those of ReadModelConfig and BuildManifest: (CHECKPOINT) naming file and tensor,
 // kInvalidArgument (BAD_CONFIG), kUnimplemented (UNSUPPORTED). Thread-safe.
 absl::StatusOr<ModelFacts> LoadModelFacts(const std::string& checkpoint);

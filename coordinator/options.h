@@ -1,4 +1,5 @@
-// What a coordinator can be set to. Defaults are those of the product.
+// Times and limits of a coordinator. The defaults are the product's; tests and the simulation set
+// shorter times.
 #pragma once
 
 #include <chrono>
@@ -6,44 +7,45 @@
 
 #include "coordinator/dispatch_defaults.h"
 #include "core/base/clock.h"
-#include "core/mutant.h"
 
 namespace switchyard {
 
 struct CoordinatorOptions {
-  // A worker without a message for this long is dead. Belongs to a worker, not to a deployment:
-  // one worker serves many.
+  // A worker that sends nothing for this long counts as dead. A property of the worker and not of a
+  // deployment, because one worker serves many deployments.
   Duration lease_ttl = std::chrono::seconds(2);
-  // A worker whose stream ended is dead after this long without a new one. A live worker comes
-  // back within 100 ms and nothing has happened; a killed one costs this much before the re-plan
-  // (its sources fail at once, by the data plane). A new incarnation ends the grace at once.
+  // A worker whose stream ended counts as dead after this long without a new one. A live worker
+  // connects again within 100 ms, and then nothing has to change. For a killed one this is the
+  // delay before the re-plan (its sources see the death at once, in the data plane). A new
+  // incarnation ends the grace at once.
   Duration stream_grace = std::chrono::milliseconds(300);
-  // A stream on which nobody registers is closed.
+  // A stream without Register is closed after this long, so that it cannot hold one of max_streams.
   Duration register_timeout = std::chrono::seconds(5);
-  // Workers that join a serving deployment within this time come into one epoch.
+  // Workers that join a serving deployment within this time share one new epoch.
   Duration join_settle = std::chrono::milliseconds(100);
-  // A PREPARE without answer is a NACK; staging reads weights from disk.
+  // A PREPARE that is not answered in this time counts as refused. Long, because staging reads
+  // weights from disk.
   Duration prepare_timeout = std::chrono::minutes(10);
-  // A COMMIT without answer is a NACK; committing does no work.
+  // The same for COMMIT. Short, because activating an epoch loads and allocates nothing.
   Duration commit_timeout = std::chrono::seconds(10);
-  // After a failed change: the first delay doubles up to the last.
+  // Delay after a failed change: the first doubles with each failure, up to the last.
   Duration retry_first = std::chrono::milliseconds(250);
   Duration retry_last = std::chrono::seconds(5);
-  // A worker that failed two changes in a row is left out for the first time, doubling up to the
-  // last, where `min_workers` others are there.
+  // How long a worker that failed two changes in a row is left out of plans, if the others are at
+  // least `min_workers`: the first time doubles with each failure, up to the last.
   Duration quarantine_first = std::chrono::seconds(5);
   Duration quarantine_last = std::chrono::minutes(1);
-  // A session without a watch is forgotten after this long.
+  // A session without a watch is forgotten after this long. Far longer than a source needs to
+  // connect again.
   Duration session_linger = std::chrono::minutes(1);
 
+  // Bounds on what clients can make the coordinator hold.
   std::size_t max_streams = 1024;
   std::size_t max_deployments = 64;
   std::size_t max_sessions = 4096;  // and as many watches
 
-  // Stamped on deployments when they are applied.
+  // Stored with each deployment when it is applied.
   DispatchDefaults dispatch = {};
-
-  MutantId mutant = MutantId::kNone;
 };
 
 }  // namespace switchyard

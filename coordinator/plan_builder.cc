@@ -17,7 +17,8 @@
 namespace switchyard {
 namespace {
 
-// Room for weights; the largest number where the worker does not say.
+// Bytes of memory left for weights. A worker that reports no limit counts as unlimited: to plan
+// nothing onto it would make every worker without a configured limit useless.
 std::int64_t RoomOf(const Candidate& candidate) {
   const std::int64_t max = candidate.capabilities.weight_bytes_max;
   if (max <= 0) return std::numeric_limits<std::int64_t>::max();
@@ -29,7 +30,8 @@ void SortById(std::vector<Candidate>& candidates) {
             [](const Candidate& a, const Candidate& b) { return a.worker.id < b.worker.id; });
 }
 
-// Those to be left out first come last.
+// The first to be left out comes last: the least room, then those that do not serve, then the
+// higher id. Keeping those that serve moves fewer experts.
 void SortByRank(std::vector<Candidate>& candidates) {
   std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
     const auto rank = [](const Candidate& c) {
@@ -53,10 +55,11 @@ absl::StatusOr<Plan> PlanWith(const DeploymentRecord& deployment, const Sha256Di
   plan.manifest = manifest;
   for (Candidate& candidate : candidates) {
     const bool bounded = candidate.capabilities.weight_bytes_max > 0;
-    // A full worker has room for nothing, yet 0 means "unknown" to the policy.
+    // 0 means "unknown" to the policy; a full worker must not pass for an unlimited one.
     const std::int64_t room = bounded ? std::max<std::int64_t>(RoomOf(candidate), 1) : 0;
     request.workers.push_back({candidate.worker.id, room});
     capabilities.push_back(std::move(candidate.capabilities));
+    // In the order of ids: ordinals are part of the plan, and sums over workers are in their order.
     plan.workers.push_back(std::move(candidate.worker));
   }
   SY_ASSIGN_OR_RETURN(plan.layers, policy.Place(request));
@@ -64,8 +67,9 @@ absl::StatusOr<Plan> PlanWith(const DeploymentRecord& deployment, const Sha256Di
   return plan;
 }
 
-// Whether rows to one worker alone can be resolved, asked once of all workers that can do the same.
-// Those that refuse are left out by name: a placement would not tell whose edge it was.
+// Checks each worker by itself: can rows to it be resolved? A worker that fails is left out by
+// name, whereas the configs of a whole plan would not say whose edge failed. Workers of equal
+// ability are resolved once, since resolving takes a pass over all layers.
 class EdgeCheck {
  public:
   explicit EdgeCheck(const DeploymentRecord& deployment) : deployment_(&deployment) {}
@@ -73,7 +77,7 @@ class EdgeCheck {
   // Errors: those of PlanConfigs.
   absl::Status Check(const Candidate& candidate) {
     CapabilitySet ability = candidate.capabilities;
-    ability.weight_bytes_max = 0;
+    ability.weight_bytes_max = 0;  // Differs between equal machines and does not matter here.
     for (const Known& known : known_) {
       if (known.ability == ability) return known.status;
     }
@@ -102,8 +106,9 @@ absl::StatusOr<PlanDraft> BuildPlan(const DeploymentRecord& deployment,
   const auto leave_out = [&draft](const Candidate& candidate, absl::string_view why) {
     draft.left_out.push_back(absl::StrCat(candidate.worker.id, ": ", why));
   };
-  // The first counts, but a refusal says more than why some other worker does not suit.
-  const auto blame = [&first_problem](const absl::Status& why) {
+  // The first problem is reported, but a refusal replaces one that is none: it says that no worker
+  // would help, which is what the operator has to know.
+  const auto note_problem = [&first_problem](const absl::Status& why) {
     if (IsRefusal(why) && !IsRefusal(first_problem)) first_problem = why;
     first_problem.Update(why);
   };
@@ -118,15 +123,19 @@ absl::StatusOr<PlanDraft> BuildPlan(const DeploymentRecord& deployment,
       continue;
     }
     leave_out(candidate, suits.ok() ? resolves.message() : suits.message());
-    blame(Annotate(suits, absl::StrCat("worker ", candidate.worker.id)));
-    blame(resolves);
+    note_problem(Annotate(suits, absl::StrCat("worker ", candidate.worker.id)));
+    note_problem(resolves);
   }
   SortByRank(suited);
+  // A worker without an expert would have nothing to do and could still make steps fail.
   while (suited.size() > static_cast<std::size_t>(deployment.facts.shape.experts)) {
-    leave_out(suited.back(), "every expert has a worker already");
+    leave_out(suited.back(), "every expert already has a worker");
     suited.pop_back();
   }
+  // Hashed once: it is the same for every attempt below, and large.
   const Sha256Digest manifest = deployment.facts.manifest.Hash();
+  // Fewer workers mean larger shares, so that this need not succeed. It ends, because each round
+  // takes one worker away.
   while (!suited.empty()) {
     draft.warnings.clear();
     absl::StatusOr<Plan> plan = PlanWith(deployment, manifest, suited, policy, &draft.warnings);
@@ -134,16 +143,18 @@ absl::StatusOr<PlanDraft> BuildPlan(const DeploymentRecord& deployment,
       draft.plan = *std::move(plan);
       return draft;
     }
-    blame(plan.status());
+    note_problem(plan.status());
     leave_out(suited.back(), plan.status().message());
     suited.pop_back();
   }
   if (!first_problem.ok()) return first_problem;
   return MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady,
-                   absl::StrFormat("deployment %s has no worker; start one", deployment.spec.name),
+                   absl::StrFormat("deployment %s has no workers; start one", deployment.spec.name),
                    {{"deployment", deployment.spec.name}});
 }
 
+// Only the worker's own hashes: the manifest of a large model is many megabytes, and a message has
+// a limit.
 Prepare PrepareFor(const Plan& plan, const PlanHash& hash, const DeploymentRecord& deployment,
                    WorkerOrdinal ordinal) {
   Prepare prepare;
@@ -153,6 +164,7 @@ Prepare PrepareFor(const Plan& plan, const PlanHash& hash, const DeploymentRecor
   for (const LayerPlacement& layer : plan.layers) {
     for (const PhysicalExpert& physical : layer.experts) {
       if (physical.worker != ordinal) continue;
+      // In the order of the manifest.
       for (const Projection p : {Projection::kGate, Projection::kUp, Projection::kDown}) {
         const TensorHash* row = deployment.facts.manifest.Find(layer.layer, physical.expert, p);
         if (row != nullptr) prepare.tensors.push_back(*row);
@@ -162,13 +174,19 @@ Prepare PrepareFor(const Plan& plan, const PlanHash& hash, const DeploymentRecor
   return prepare;
 }
 
-std::int64_t WeightBytesOn(const Plan& plan, std::int64_t expert_bytes, WorkerOrdinal ordinal) {
-  std::int64_t experts = 0;
+std::int32_t ExpertsOn(const Plan& plan, WorkerOrdinal ordinal) {
+  // Physical experts: two replicas of one expert on a worker would count twice, as they take memory
+  // twice.
+  std::ptrdiff_t experts = 0;
   for (const LayerPlacement& layer : plan.layers) {
     experts += std::count_if(layer.experts.begin(), layer.experts.end(),
                              [ordinal](const PhysicalExpert& p) { return p.worker == ordinal; });
   }
-  return experts * expert_bytes;
+  return static_cast<std::int32_t>(experts);
+}
+
+std::int64_t WeightBytesOn(const Plan& plan, std::int64_t expert_bytes, WorkerOrdinal ordinal) {
+  return ExpertsOn(plan, ordinal) * expert_bytes;
 }
 
 }  // namespace switchyard

@@ -1,4 +1,5 @@
-// Makes the plan that a deployment ought to have, out of the workers that are there. Pure.
+// Makes the plan that a deployment should have, from the workers that are available. Pure;
+// thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -15,31 +16,43 @@
 
 namespace switchyard {
 
+// A worker that a plan may use.
 struct Candidate {
   PlanWorker worker;
   CapabilitySet capabilities;
-  std::int64_t used_bytes = 0;  // weights of other deployments
-  bool serves = false;          // is in the plan that serves; preferred where not all are needed
+  // Weights of other deployments.
+  std::int64_t used_bytes = 0;
+  // In the serving plan; preferred where not all are needed.
+  bool serves = false;
 };
 
+// A plan without a number, and what the operator should know about it.
 struct PlanDraft {
-  Plan plan;                          // epoch 0, workers ascending by id
+  // Epoch 0, workers ascending by id.
+  Plan plan;
   std::vector<std::string> left_out;  // "w3: why"
-  std::vector<Warning> warnings;      // about its configs, the first of each id
+  // About its configs, the first of each id.
+  std::vector<Warning> warnings;
 };
 
-// Takes as many candidates as the model can use: those that suit it, at most one for each expert,
-// and where a share does not fit, the largest number for which all shares do (those with the least
-// room are left out first). Equal candidates in any order give equal drafts.
-// Errors: kUnavailable (NOT_READY) for no candidate; else the first refusal (IsRefusal), or, where
-// there is none, the first reason why not even one worker would do.
+// Uses as many candidates as the model can: those that suit it, at most one for each expert. Where
+// a share does not fit into a worker's memory, uses the largest number for which every share fits;
+// those with the least room are left out first. Equal candidates in any order give equal drafts, so
+// that planning again without a cause changes nothing.
+// Errors: kUnavailable (NOT_READY) without candidates; else the first refusal (IsRefusal), or, if
+// there is none, the first reason why no candidate can be used.
+// Cost: for each worker that is left out, one placement and one set of configs.
 absl::StatusOr<PlanDraft> BuildPlan(const DeploymentRecord& deployment,
                                     std::vector<Candidate> candidates,
                                     const PlacementPolicy& policy);
 
-// The PREPARE of `plan` for its worker number `ordinal`.
+// The PREPARE of `plan` for its worker number `ordinal`: the whole plan, and the hashes of only
+// those tensors that this worker loads. The nonce is the caller's to set.
 Prepare PrepareFor(const Plan& plan, const PlanHash& hash, const DeploymentRecord& deployment,
                    WorkerOrdinal ordinal);
+
+// Physical experts, summed over all layers, that `plan` puts on its worker number `ordinal`.
+std::int32_t ExpertsOn(const Plan& plan, WorkerOrdinal ordinal);
 
 // Bytes of expert weights that `plan` puts on its worker number `ordinal`.
 std::int64_t WeightBytesOn(const Plan& plan, std::int64_t expert_bytes, WorkerOrdinal ordinal);

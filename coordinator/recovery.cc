@@ -12,6 +12,7 @@
 namespace switchyard {
 namespace {
 
+// Nothing is repaired: a coordinator that guesses could number an epoch twice (I10).
 absl::Status Damaged(const StoredDeployment& stored, const std::string& what) {
   return MakeError(absl::StatusCode::kDataLoss, Reason::kStoreWrite,
                    absl::StrFormat("store, deployment %s: %s; restore the store from a copy or "
@@ -20,6 +21,8 @@ absl::Status Damaged(const StoredDeployment& stored, const std::string& what) {
                    {{"deployment", stored.deployment}});
 }
 
+// Everything is checked, although the store is this coordinator's own: a plan that does not match
+// its hash would be announced under a hash that no worker holds, and every attach would fail.
 absl::StatusOr<std::shared_ptr<const PlanUpdate>> ReadPlan(const StoredDeployment& stored,
                                                            const StoredPlan& plan) {
   absl::StatusOr<Plan> parsed = ParsePlan(plan.plan);
@@ -34,23 +37,29 @@ absl::StatusOr<RecoveredDeployment> RecoverOne(const StoredDeployment& stored) {
   RecoveredDeployment recovered;
   SY_ASSIGN_OR_RETURN(recovered.record, ParseDeploymentRecord(stored.record));
   if (recovered.record.spec.name != stored.deployment) {
-    return Damaged(stored, "its record is another deployment's");
+    return Damaged(stored, "its record belongs to another deployment");
   }
+  // Numbers up to here are used up, whether their plans exist or not.
   recovered.high_water = stored.high_water;
   for (const StoredPlan& plan : stored.plans) {
+    // The hash tells an older format from damage.
     if (IsOlderPlan(plan.plan) && Sha256(plan.plan) == plan.hash) {
+      // Kept for the log: the operator has to know why the deployment starts over.
       recovered.older.push_back(plan.epoch);
       continue;
     }
-    SY_ASSIGN_OR_RETURN(std::shared_ptr<const PlanUpdate> news, ReadPlan(stored, plan));
+    SY_ASSIGN_OR_RETURN(std::shared_ptr<const PlanUpdate> update, ReadPlan(stored, plan));
+    // The store keeps the one that served before, the serving one, and at most one above it.
     if (plan.epoch < stored.serving) {
-      recovered.served_before = std::move(news);
+      recovered.served_before = std::move(update);
     } else if (plan.epoch == stored.serving) {
-      recovered.serving = std::move(news);
+      recovered.serving = std::move(update);
     } else {
-      recovered.committed = std::move(news);  // Ascending: the last one counts.
+      recovered.committed = std::move(update);  // Ascending, so that the last one counts.
     }
   }
+  // An epoch is marked as serving only when its plan is stored, so that a missing plan is damage.
+  // To start all the same would plan anew over epochs that workers and sources use.
   const bool serving_is_older = std::find(recovered.older.begin(), recovered.older.end(),
                                           stored.serving) != recovered.older.end();
   if (stored.serving.value != 0 && recovered.serving == nullptr && !serving_is_older) {
@@ -66,6 +75,7 @@ absl::StatusOr<std::vector<RecoveredDeployment>> Recover(
     const std::vector<StoredDeployment>& stored) {
   std::vector<RecoveredDeployment> all;
   for (const StoredDeployment& one : stored) {
+    // One damaged deployment stops all of them: the operator decides, not the coordinator.
     SY_ASSIGN_OR_RETURN(RecoveredDeployment recovered, RecoverOne(one));
     all.push_back(std::move(recovered));
   }

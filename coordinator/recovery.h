@@ -1,4 +1,4 @@
-// Reads back what the store kept of each deployment.
+// Turns what the store kept of each deployment back into records and plans. Pure; thread-safe.
 #pragma once
 
 #include <memory>
@@ -13,17 +13,19 @@
 
 namespace switchyard {
 
-// Plans are not carried over from one version's format to the next: their hash, which workers and
-// sources compare, would be another. A plan of an older format is left out, whatever it was for,
-// and the deployment is planned anew under the next number as soon as its workers are there.
+// Plans are not converted from one version's format to the next, because that would change their
+// hash, which workers and sources compare. A plan of an older format is left out, and the
+// deployment gets a new plan under the next number as soon as its workers have registered.
 struct RecoveredDeployment {
   DeploymentRecord record;
+  // Numbers up to this one are used up.
   Epoch high_water;
   std::shared_ptr<const PlanUpdate> serving;        // null: none was announced
-  std::shared_ptr<const PlanUpdate> served_before;  // null: not kept
-  // Durable and above `serving`: some workers may have been told to commit it. Null: none.
+  std::shared_ptr<const PlanUpdate> served_before;  // null: not stored
+  // Durable and above `serving`: some workers may have been sent COMMIT for it. Null: none.
   std::shared_ptr<const PlanUpdate> committed;
-  std::vector<Epoch> older;  // those left out, ascending
+  // The numbers of plans that were left out, ascending.
+  std::vector<Epoch> older;
 };
 
 // Errors: kDataLoss (STORE_WRITE) for a record or plan that neither this version nor an earlier one

@@ -1,5 +1,6 @@
-// Deployments that no worker mends: what they ask for and what their checkpoint holds do not go
-// together. Whoever waits for such a deployment waits for nothing. Pure; thread-safe.
+// Refusals: deployments that no set of workers can serve, because what they request contradicts
+// what their checkpoint contains. They are reported as errors at once, whereas a deployment that
+// only lacks workers waits for them. Pure; thread-safe.
 #pragma once
 
 #include "absl/status/status.h"
@@ -8,17 +9,17 @@
 
 namespace switchyard {
 
-// What a deployment is doing while it is refused.
+// DeploymentView::activity of a refused deployment.
 inline constexpr char kRefusedActivity[] =
-    "refused: what it asks for can never work; apply it changed";
+    "refused: this configuration can never be served; fix it and apply it again";
 
-// Whether a plan was refused for what its deployment asks of the experts, kFailedPrecondition
-// (BAD_CONFIG), and not for want of workers, of their memory or of what they proved.
+// True for kFailedPrecondition (BAD_CONFIG): the deployment's request to the experts is at fault,
+// and not missing workers, memory or proven capabilities.
 bool IsRefusal(const absl::Status& why_no_plan);
 
-// OK when a worker of some kind that has proven everything its kind can do would serve `record`,
-// and more of them may be needed; else what PlanConfigs says of the first kind. Cost: that of one
-// plan without its placement, for each kind up to the first that does.
-absl::Status CheckSomeKindWouldDo(const DeploymentRecord& record);
+// OK when `record` could be served by workers of at least one kind that have proven everything
+// their kind can do; how many of them it takes is not checked. Else the error of PlanConfigs for
+// the first kind. Cost: the configs of one plan, for each kind up to the first that suits.
+absl::Status CheckServable(const DeploymentRecord& record);
 
 }  // namespace switchyard

@@ -10,25 +10,30 @@
 
 namespace switchyard {
 
+// A source that never closes its sessions must not exhaust the memory for the others.
 absl::Status SessionTable::CheckRoom() const {
   if (sessions_.size() < options_->max_sessions) return absl::OkStatus();
   return MakeError(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions,
-                   absl::StrFormat("%d sessions are open, which is the limit; close some, or raise "
+                   absl::StrFormat("the limit of %d open sessions is reached; close some, or raise "
                                    "the coordinator's max_sessions",
                                    sessions_.size()),
                    {{"have", absl::StrCat(options_->max_sessions)}});
 }
 
-absl::StatusOr<SessionGrant> SessionTable::Open(const OpenSessionRequest& order,
+absl::StatusOr<SessionGrant> SessionTable::Open(const OpenSessionRequest& request,
                                                 const PlanUpdate& serving, TimePoint now) {
   SY_RETURN_IF_ERROR(CheckRoom());
   SessionGrant grant;
   grant.session = rng_->NextId<SessionId>();
+  // The cookie fences frames: it goes only to the source and, by way of Attach, to its workers, so
+  // that a stranger cannot address their rings.
   grant.cookie = Cookie{rng_->Next()};
-  grant.order = order;
+  grant.order = request;
   grant.plan = serving.plan;
   grant.hash = serving.hash;
-  sessions_[grant.session] = {order.deployment, order.phase, serving.plan.epoch, WatchId{}, now};
+  // The linger time starts now: a source that dies before it watches is forgotten too.
+  sessions_[grant.session] = {request.deployment, request.phase, serving.plan.epoch, WatchId{},
+                              now};
   return grant;
 }
 
@@ -36,72 +41,81 @@ void SessionTable::Close(SessionId session) {
   const auto it = sessions_.find(session);
   if (it == sessions_.end()) return;
   if (it->second.watch.value != 0) {
+    // OK: the source asked for the end, and its watch is not to be opened again.
     out_->Add(CloseWatch{it->second.watch, absl::OkStatus()});
     watches_.erase(it->second.watch);
   }
   sessions_.erase(it);
 }
 
-absl::StatusOr<SessionTable::Session*> SessionTable::Find(const WatchRequest& order,
+absl::StatusOr<SessionTable::Session*> SessionTable::Find(const WatchRequest& request,
                                                           const DeploymentController* deployment) {
   if (deployment == nullptr) {
     return MakeError(absl::StatusCode::kNotFound, Reason::kUnknownModel,
-                     absl::StrFormat("there is no deployment \"%s\"; apply it", order.deployment),
-                     {{"deployment", order.deployment}});
+                     absl::StrFormat("there is no deployment \"%s\"; apply it", request.deployment),
+                     {{"deployment", request.deployment}});
   }
-  const auto known = sessions_.find(order.session);
+  const auto known = sessions_.find(request.session);
   if (known != sessions_.end()) {
-    if (known->second.deployment == order.deployment && known->second.phase == order.phase) {
+    // A session is bound to what it was opened for; its source holds no configs for anything else.
+    if (known->second.deployment == request.deployment && known->second.phase == request.phase) {
       return &known->second;
     }
     return MakeError(
         absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
-        absl::StrFormat("session %s is one of deployment %s, phase %s", ToHex(order.session),
+        absl::StrFormat("session %s belongs to deployment %s, phase %s", ToHex(request.session),
                         known->second.deployment, PhaseName(known->second.phase)),
-        {{"session", ToHex(order.session)}});
+        {{"session", ToHex(request.session)}});
   }
-  if (order.session.empty() || !deployment->record().spec.Serves(order.phase) ||
-      !deployment->WasAnnounced(order.epoch, order.hash)) {
-    return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch,
-                     absl::StrFormat("session %s is not known here, nor is its plan of epoch %d of "
-                                     "deployment %s; open a new session",
-                                     ToHex(order.session), order.epoch.value, order.deployment),
-                     {{"session", ToHex(order.session)},
-                      {"deployment", order.deployment},
-                      {"epoch", absl::StrCat(order.epoch.value)}});
+  // After a restart of the coordinator the session is taken from its source's word, provided that
+  // the source names a plan that was announced: only a source that had a grant knows its hash.
+  if (request.session.empty() || !deployment->record().spec.Serves(request.phase) ||
+      !deployment->serving().WasAnnounced(request.epoch, request.hash)) {
+    return MakeError(
+        absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch,
+        absl::StrFormat("session %s and its plan, epoch %d of deployment %s, are not "
+                        "known here; open a new session",
+                        ToHex(request.session), request.epoch.value, request.deployment),
+        {{"session", ToHex(request.session)},
+         {"deployment", request.deployment},
+         {"epoch", absl::StrCat(request.epoch.value)}});
   }
   SY_RETURN_IF_ERROR(CheckRoom());
-  Session& session = sessions_[order.session];
-  session.deployment = order.deployment;
-  session.phase = order.phase;
+  Session& session = sessions_[request.session];
+  session.deployment = request.deployment;
+  session.phase = request.phase;
   return &session;
 }
 
-void SessionTable::Watch(WatchId watch, const WatchRequest& order,
+void SessionTable::Watch(WatchId watch, const WatchRequest& request,
                          const DeploymentController* deployment, TimePoint now) {
-  absl::StatusOr<Session*> found = Find(order, deployment);
+  absl::StatusOr<Session*> found = Find(request, deployment);
   if (!found.ok()) {
     out_->Add(CloseWatch{watch, found.status()});
     return;
   }
   Session& session = **found;
   if (session.watch.value != 0) {
+    // The source dialed again before its old stream was seen to end.
     watches_.erase(session.watch);
     out_->Add(CloseWatch{session.watch, MakeError(absl::StatusCode::kAborted, Reason::kBadRequest,
                                                   "a newer watch of this session has taken over",
-                                                  {{"session", ToHex(order.session)}})});
+                                                  {{"session", ToHex(request.session)}})});
   }
   session.watch = watch;
-  session.epoch = order.epoch;
+  session.epoch = request.epoch;
   session.unwatched_since = now;
-  watches_[watch] = order.session;
-  const auto& serving = deployment->serving();
+  watches_[watch] = request.session;
+  // An epoch may have been announced while the source had no watch.
+  const auto& serving = deployment->serving().update();
   if (serving != nullptr && serving->plan.epoch > session.epoch) {
     session.epoch = serving->plan.epoch;
     out_->Add(SendPlanUpdate{watch, serving});
   }
 }
 
+// The session stays: the source connects again after a broken stream, and its attachments, which
+// need no coordinator, have gone on meanwhile.
 void SessionTable::StopWatch(WatchId watch, TimePoint now) {
   const auto it = watches_.find(watch);
   if (it == watches_.end()) return;
@@ -111,15 +125,19 @@ void SessionTable::StopWatch(WatchId watch, TimePoint now) {
   watches_.erase(it);
 }
 
-void SessionTable::Announce(const std::shared_ptr<const PlanUpdate>& news) {
+void SessionTable::Announce(const std::shared_ptr<const PlanUpdate>& update) {
   for (const auto& [watch, id] : watches_) {
     Session& session = sessions_.at(id);
-    if (session.deployment != news->plan.deployment || session.epoch >= news->plan.epoch) continue;
-    session.epoch = news->plan.epoch;
-    out_->Add(SendPlanUpdate{watch, news});
+    // A source that opened its session on this epoch has the plan already, and it must never go
+    // back.
+    if (session.deployment != update->plan.deployment || session.epoch >= update->plan.epoch)
+      continue;
+    session.epoch = update->plan.epoch;
+    out_->Add(SendPlanUpdate{watch, update});
   }
 }
 
+// Attachments end with their own streams, so that forgetting a session frees nothing but its entry.
 void SessionTable::Expire(TimePoint now) {
   std::erase_if(sessions_, [&](const auto& entry) {
     const Session& session = entry.second;

@@ -1,8 +1,8 @@
 // Sessions and the watches of their plans.
 //
-// A session lives as long as its watch, or as the time to dial it again. Sessions are not durable:
-// a coordinator that came back learns of one by its watch, when the store still holds the plan that
-// the source names. Not thread-safe.
+// A session lives while it is watched, and for session_linger without a watch, so that a source can
+// connect again. Sessions are not stored: after a restart the coordinator learns of one by its
+// watch, if the store still has the plan that the source names. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -29,39 +29,45 @@ class SessionTable {
   SessionTable(const CoordinatorOptions* options, Rng* rng, Outbox* out)
       : options_(options), rng_(rng), out_(out) {}
 
-  // `order` is complete, `serving` serves. Errors: kResourceExhausted (TOO_MANY_SESSIONS).
-  absl::StatusOr<SessionGrant> Open(const OpenSessionRequest& order, const PlanUpdate& serving,
+  // `request` is complete (coordinator/session_request.h); `serving` serves. Errors:
+  // kResourceExhausted (TOO_MANY_SESSIONS).
+  absl::StatusOr<SessionGrant> Open(const OpenSessionRequest& request, const PlanUpdate& serving,
                                     TimePoint now);
-  // Ends its watch with OK. Nothing happens for a session that is not known.
+  // Ends its watch with OK. An unknown session is ignored, so that closing twice is harmless.
   void Close(SessionId session);
 
-  // `deployment` is the one that the order names; null: there is none. What is refused is closed
-  // at once: kNotFound (UNKNOWN_MODEL), kInvalidArgument (BAD_REQUEST) for another deployment or
-  // phase than the session's, kFailedPrecondition (STALE_EPOCH) for a session and a plan that are
-  // both unknown, kResourceExhausted (TOO_MANY_SESSIONS). A newer watch replaces the session's
-  // older one.
-  void Watch(WatchId watch, const WatchRequest& order, const DeploymentController* deployment,
+  // `deployment` is the one that `request` names; null: it does not exist. A watch that is refused
+  // is closed at once: kNotFound (UNKNOWN_MODEL), kInvalidArgument (BAD_REQUEST) for another
+  // deployment or phase than the session's, kFailedPrecondition (STALE_EPOCH) when neither the
+  // session nor its plan is known, kResourceExhausted (TOO_MANY_SESSIONS). A newer watch of the
+  // session replaces the older one. An epoch that the source has not seen is sent at once.
+  void Watch(WatchId watch, const WatchRequest& request, const DeploymentController* deployment,
              TimePoint now);
+  // The stream of the watch has ended. Ignored for a watch that was closed.
   void StopWatch(WatchId watch, TimePoint now);
-  // To every watch of that deployment that has an older epoch.
-  void Announce(const std::shared_ptr<const PlanUpdate>& news);
-  // Forgets sessions that nobody watches.
+  // Sends `update` to every watch of its deployment that has an older epoch.
+  void Announce(const std::shared_ptr<const PlanUpdate>& update);
+  // Forgets sessions that have been without a watch for session_linger.
   void Expire(TimePoint now);
 
+  // Open sessions of the deployment.
   [[nodiscard]] std::int32_t CountOf(const std::string& deployment) const;
 
  private:
+  // The coordinator keeps only what it needs to announce epochs; the grant is the source's.
   struct Session {
     std::string deployment;
     Phase phase = Phase::kMixed;
-    Epoch epoch;    // that its source was told of last
-    WatchId watch;  // none: nobody watches
+    // The newest one that was sent to its source.
+    Epoch epoch;
+    WatchId watch;  // 0: none
     TimePoint unwatched_since;
   };
 
   [[nodiscard]] absl::Status CheckRoom() const;
-  // The order's session: known, or known from now on by its plan.
-  absl::StatusOr<Session*> Find(const WatchRequest& order, const DeploymentController* deployment);
+  // The session of `request`: known, or added because its plan is known.
+  absl::StatusOr<Session*> Find(const WatchRequest& request,
+                                const DeploymentController* deployment);
 
   const CoordinatorOptions* options_;
   Rng* rng_;

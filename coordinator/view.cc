@@ -5,6 +5,7 @@
 namespace switchyard {
 
 absl::string_view WorkerStateName(WorkerState state) {
+  // The index is the enumerator, whose values are fixed in the header.
   constexpr std::array<const char*, 3> kNames{"live", "disconnected", "leaving"};
   return kNames[static_cast<std::size_t>(state)];
 }

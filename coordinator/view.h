@@ -1,5 +1,7 @@
-// What the coordinator knows, as a snapshot for list, describe and explain. Plain data, copyable;
-// plans are shared, never copied.
+// A snapshot of what the coordinator knows, for list, describe and explain.
+//
+// Plain data, copyable; plans are shared and not copied. It is taken between two steps, so that its
+// parts agree with each other, and it does not change afterwards.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +21,16 @@
 namespace switchyard {
 
 enum class WorkerState : std::uint8_t {
-  kLive = 0,          // its stream is open and its lease runs
-  kDisconnected = 1,  // its stream has ended; it has the grace time to come back
-  kLeaving = 2,       // it asked to leave
+  // Its stream is open.
+  kLive = 0,
+  // Its stream has ended; it has stream_grace to reconnect.
+  kDisconnected = 1,
+  // It asked to leave.
+  kLeaving = 2,
 };
 absl::string_view WorkerStateName(WorkerState state);  // "live", "disconnected", "leaving"
 
+// A worker that is a member. One that is gone is not listed, also while its plan still serves.
 struct WorkerView {
   std::string id;
   Incarnation incarnation;
@@ -32,33 +38,47 @@ struct WorkerView {
   WorkerState state = WorkerState::kLive;
   CapabilitySet capabilities;
   Duration lease_left{};
-  std::uint64_t progress = 0;           // of its last heartbeat
-  std::int32_t experts = 0;             // physical experts of serving plans that it hosts
-  std::vector<ResidentEpoch> resident;  // as far as the coordinator was told
+  std::uint64_t progress = 0;  // from its last heartbeat
+  // Physical experts that serving plans place on it.
+  std::int32_t experts = 0;
+  // As far as the coordinator knows.
+  std::vector<ResidentEpoch> resident;
 };
 
 enum class DeploymentState : std::uint8_t {
-  kPending = 0,      // waits for workers, or for its first epoch
-  kServing = 1,      // every worker of the serving epoch is there
-  kUnavailable = 2,  // the serving epoch has lost a worker, and nothing has replaced it so far
+  // No epoch has served so far.
+  kPending = 0,
+  // Every worker of the serving epoch is present.
+  kServing = 1,
+  // The serving epoch has lost a worker, and no other epoch has replaced it.
+  kUnavailable = 2,
 };
 absl::string_view DeploymentStateName(DeploymentState state);  // "pending", "serving", ...
 
+// A deployment as applied, and the plan that serves, which may be of an older spec.
 struct DeploymentView {
-  DeploymentSpec spec;  // with every default filled in
+  // With every default filled in.
+  DeploymentSpec spec;
   MoeShape shape;
   std::vector<LayerId> layers;
   std::vector<LayerStorage> storage;  // of each of `layers`
   Sha256Digest manifest;
   DeploymentState state = DeploymentState::kPending;
-  std::shared_ptr<const PlanUpdate> serving;  // null before the first epoch
-  Epoch pending;                              // being prepared or committed; 0: none
-  std::string activity;                       // what it is doing or waiting for, one sentence
-  absl::Status problem;                       // why it does not serve, or the last change failed
-  std::vector<std::string> left_out;          // workers that the plan does not use, and why
-  std::vector<Warning> warnings = {};  // about the last draft's configs, the first of each id
+  // Null before the first epoch.
+  std::shared_ptr<const PlanUpdate> serving;
+  // Being prepared or committed; 0: none.
+  Epoch pending;
+  // One sentence: what it is doing or waiting for.
+  std::string activity;
+  // Why it does not serve, or why the last change failed.
+  absl::Status problem;
+  // Workers that the plan does not use: "w3: why"
+  std::vector<std::string> left_out;
+  // About the last draft's configs, the first of each id.
+  std::vector<Warning> warnings = {};
   std::int32_t sessions = 0;
-  std::shared_ptr<const Plan> drafted;  // of a dry run: the plan that would be; null: none can
+  // Dry run only: the possible plan; null: none is possible.
+  std::shared_ptr<const Plan> drafted;
 };
 
 struct CoordinatorView {

@@ -12,17 +12,21 @@ namespace {
 absl::Status NoRoom(const PlacementWorker& worker, std::int64_t bytes) {
   return MakeError(
       absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
-      absl::StrFormat("worker %s would hold %d bytes of weights and has room for %d; add workers "
-                      "or memory",
-                      worker.id, bytes, worker.free_bytes),
+      absl::StrFormat(
+          "worker %s would hold %d bytes of weights but has room for %d; add workers or "
+          "memory",
+          worker.id, bytes, worker.free_bytes),
       {{"worker", worker.id},
        {"want", absl::StrCat(bytes)},
        {"have", absl::StrCat(worker.free_bytes)}});
 }
 
-// How many experts of each layer each worker takes.
+// How many experts of each layer each worker takes. The remainder goes to workers that have the
+// room for one more, not to the first ones, so that a small worker does not make the placement
+// fail.
 absl::StatusOr<std::vector<std::int32_t>> Shares(const PlacementRequest& request) {
   const auto workers = static_cast<std::int32_t>(request.workers.size());
+  // Every layer is cut in the same way, so that one more expert costs one in each layer.
   const std::int64_t bytes_each =
       static_cast<std::int64_t>(request.layers.size()) * request.expert_bytes;
   const std::int32_t base = request.experts / workers;
@@ -39,6 +43,7 @@ absl::StatusOr<std::vector<std::int32_t>> Shares(const PlacementRequest& request
     larger -= takes_one_more ? 1 : 0;
     shares.push_back(base + (takes_one_more ? 1 : 0));
   }
+  // Set whenever a remainder is left: each worker that took none was too small.
   if (larger > 0) return NoRoom(*too_small, (base + 1) * bytes_each);
   return shares;
 }
@@ -64,6 +69,7 @@ absl::StatusOr<std::vector<LayerPlacement>> ContiguousPlacement::Place(
   std::vector<LayerPlacement> placement;
   placement.reserve(request.layers.size());
   for (const LayerId layer : request.layers) {
+    // The same cut in every layer, so that an expert's id tells an operator where it is.
     one_layer.layer = layer;
     placement.push_back(one_layer);
   }

@@ -18,6 +18,7 @@ std::unique_ptr<PlacementPolicy> Make() {
   return std::make_unique<Policy>();
 }
 
+// A table and not self-registration: the linker would drop an object file that nothing names.
 constexpr std::array kPolicies = {
     PlacementPolicyEntry{"contiguous", &Make<ContiguousPlacement>},
 };
@@ -32,9 +33,9 @@ absl::StatusOr<std::unique_ptr<PlacementPolicy>> MakePlacementPolicy(absl::strin
     if (name == entry.name) return entry.make();
     known.emplace_back(entry.name);
   }
-  return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
-                   absl::StrFormat("no placement policy \"%s\"; there is: %s", name,
-                                   absl::StrJoin(known, ", ")));
+  return MakeError(
+      absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
+      absl::StrFormat("no placement policy \"%s\"; known: %s", name, absl::StrJoin(known, ", ")));
 }
 
 }  // namespace switchyard

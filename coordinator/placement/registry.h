@@ -1,4 +1,5 @@
-// All placement policies, one line each in registry.cc.
+// All placement policies. A new one is a file and a line in registry.cc; the conformance suite in
+// tests/conformance/placement_policy_test.cc runs over every entry.
 #pragma once
 
 #include <memory>
@@ -11,13 +12,14 @@
 
 namespace switchyard {
 
+// A row of the table: the name for the command line, and how to make the policy.
 struct PlacementPolicyEntry {
   const char* name;
   std::unique_ptr<PlacementPolicy> (*make)();
 };
 
 std::span<const PlacementPolicyEntry> PlacementPolicies();
-// Errors: kInvalidArgument (BAD_CONFIG) naming the known ones.
+// Errors: kInvalidArgument (BAD_CONFIG) listing the known policies.
 absl::StatusOr<std::unique_ptr<PlacementPolicy>> MakePlacementPolicy(absl::string_view name);
 
 }  // namespace switchyard

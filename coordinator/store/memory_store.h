@@ -1,4 +1,5 @@
-// The StateStore that lives as long as the object: for tests, the simulation and demonstrations.
+// The store "memory": keeps its state as long as the object lives. For tests, the simulation and
+// demonstrations; a coordinator with it starts with no deployment.
 #pragma once
 
 #include <map>
@@ -15,6 +16,7 @@ class MemoryStore final : public StateStore {
   absl::StatusOr<std::vector<StoredDeployment>> Load() override;
 
  private:
+  // By name, as Load returns them.
   std::map<std::string, StoredDeployment> deployments_;
 };
 

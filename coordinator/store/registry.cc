@@ -13,6 +13,7 @@
 namespace switchyard {
 namespace {
 
+// It has no address; whatever stands behind the colon is ignored.
 absl::StatusOr<std::unique_ptr<StateStore>> OpenMemory(const std::string& /*where*/) {
   return std::make_unique<MemoryStore>();
 }
@@ -27,6 +28,7 @@ constexpr std::array kStores = {
 std::span<const StateStoreEntry> StateStores() { return kStores; }
 
 absl::StatusOr<std::unique_ptr<StateStore>> OpenStateStore(const std::string& address) {
+  // The first colon ends the scheme; the rest may contain more, as an URL does.
   const std::size_t colon = address.find(':');
   const std::string scheme = address.substr(0, colon);
   const std::string where = colon == std::string::npos ? "" : address.substr(colon + 1);
@@ -37,7 +39,7 @@ absl::StatusOr<std::unique_ptr<StateStore>> OpenStateStore(const std::string& ad
   }
   return MakeError(
       absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
-      absl::StrFormat("no state store \"%s\"; there is: %s", scheme, absl::StrJoin(known, ", ")));
+      absl::StrFormat("no state store \"%s\"; known: %s", scheme, absl::StrJoin(known, ", ")));
 }
 
 }  // namespace switchyard

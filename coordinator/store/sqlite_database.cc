@@ -14,6 +14,7 @@
 namespace switchyard {
 namespace {
 
+// The low byte is the primary code; the rest says more than a remedy can use.
 const char* RemedyFor(int rc) {
   switch (rc & 0xff) {
     case SQLITE_FULL:
@@ -24,14 +25,15 @@ const char* RemedyFor(int rc) {
     case SQLITE_READONLY:
     case SQLITE_CANTOPEN:
     case SQLITE_PERM:
-      return "; give a file that can be written";
+      return "; use a file that can be written";
     default:
-      return "; look at its disk";
+      return "; check its disk";
   }
 }
 
 }  // namespace
 
+// Locked before it is opened: opening may already recover the WAL of the one that runs.
 absl::StatusOr<std::unique_ptr<SqliteDatabase>> SqliteDatabase::Open(const std::string& path) {
   auto database = std::unique_ptr<SqliteDatabase>(new SqliteDatabase(path));
   SY_RETURN_IF_ERROR(database->Lock());
@@ -39,18 +41,19 @@ absl::StatusOr<std::unique_ptr<SqliteDatabase>> SqliteDatabase::Open(const std::
   return database;
 }
 
+// A file of its own, because SQLite's locks last for one transaction: two coordinators would take
+// turns. flock ends with the process, also after kill -9, and so leaves nothing to clean up.
 absl::Status SqliteDatabase::Lock() {
   const std::string lock_path = path_ + ".lock";
   lock_.reset(open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   if (!lock_.valid()) {
     return Failure(
-        absl::StrFormat("cannot make %s (%s); give a directory that exists and can be "
-                        "written",
+        absl::StrFormat("cannot create %s (%s); use a directory that exists and can be written",
                         lock_path, std::strerror(errno)));
   }
   if (flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
     return Failure(
-        "another coordinator holds it; end that one first, or give this one a file of its own");
+        "another coordinator uses it; end that one first, or give this one a file of its own");
   }
   return absl::OkStatus();
 }
@@ -59,12 +62,15 @@ absl::Status SqliteDatabase::Connect() {
   sqlite3* raw = nullptr;
   const int rc =
       sqlite3_open_v2(path_.c_str(), &raw, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, nullptr);
-  db_.reset(raw);
+  db_.reset(raw);  // Also after an error: the handle then holds its text and must be closed.
   if (rc != SQLITE_OK) return CodeFailure(rc);
+  // So that messages tell one I/O error from another.
   sqlite3_extended_result_codes(raw, 1);
   SY_RETURN_IF_ERROR(Exec("PRAGMA journal_mode=WAL"));
+  // WAL with FULL syncs on every commit: a COMMIT that a worker was sent must be on disk (I2).
   SY_RETURN_IF_ERROR(Exec("PRAGMA synchronous=FULL"));
   SY_RETURN_IF_ERROR(Exec("PRAGMA foreign_keys=ON"));
+  // Damage is found now, with a remedy, and not by the first re-plan.
   std::string verdict;
   SY_RETURN_IF_ERROR(Query(*this, "PRAGMA quick_check(1)").Run([&verdict](const Query& row) {
     verdict = row.Bytes(0);
@@ -76,6 +82,7 @@ absl::Status SqliteDatabase::Connect() {
 }
 
 absl::Status SqliteDatabase::Exec(const std::string& sql) const {
+  // No parameters: the texts are this program's own.
   const int rc = sqlite3_exec(db_.get(), sql.c_str(), nullptr, nullptr, nullptr);
   return rc == SQLITE_OK ? absl::OkStatus() : CodeFailure(rc);
 }
@@ -97,6 +104,7 @@ SqliteDatabase::Query::Query(const SqliteDatabase& database, const char* sql)
 }
 
 SqliteDatabase::Query& SqliteDatabase::Query::Text(const std::string& text) {
+  // TRANSIENT copies the value: the statement may outlive it.
   return Bound(sqlite3_bind_text64(statement_.get(), ++bound_, text.data(), text.size(),
                                    SQLITE_TRANSIENT, SQLITE_UTF8));
 }
@@ -110,10 +118,12 @@ SqliteDatabase::Query& SqliteDatabase::Query::Number(std::uint64_t number) {
 }
 
 SqliteDatabase::Query& SqliteDatabase::Query::Bound(int rc) {
+  // The first error counts; what follows it is a consequence.
   if (rc_ == SQLITE_OK) rc_ = rc;
   return *this;
 }
 
+// After an error nothing is executed any more, so that Outcome reports the first one.
 bool SqliteDatabase::Query::Step() {
   if (rc_ != SQLITE_OK && rc_ != SQLITE_ROW) return false;
   rc_ = sqlite3_step(statement_.get());
@@ -127,7 +137,7 @@ absl::Status SqliteDatabase::Query::Outcome() const {
 std::string SqliteDatabase::Query::Bytes(int column) const {
   const void* data = sqlite3_column_blob(statement_.get(), column);
   const int size = sqlite3_column_bytes(statement_.get(), column);
-  if (data == nullptr) return {};
+  if (data == nullptr) return {};  // An empty blob has no data either.
   return {static_cast<const char*>(data), static_cast<std::size_t>(size)};
 }
 

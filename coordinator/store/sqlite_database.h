@@ -1,5 +1,6 @@
-// A thin C++ skin of SQLite for sqlite_store.cc: owned handles, bound parameters, and every failure
-// as a Status that names the file and what to do.
+// A thin C++ wrapper of SQLite for sqlite_store.cc: owned handles, bound parameters, and a Status
+// for every failure that names the file and a remedy. Not thread-safe, but may move between
+// threads.
 #pragma once
 
 #include <cstdint>
@@ -17,18 +18,20 @@ namespace switchyard {
 
 class SqliteDatabase {
  public:
-  // Opens or makes `path` and holds `<path>.lock` as long as the object lives. WAL,
-  // synchronous=FULL. Errors: kUnavailable (STORE_WRITE).
+  // Opens or creates `path` and holds `<path>.lock` as long as the object lives. Reads the whole
+  // file once, to find damage. Errors: kUnavailable (STORE_WRITE).
   static absl::StatusOr<std::unique_ptr<SqliteDatabase>> Open(const std::string& path);
 
-  // One statement, its parameters bound in order. Use once.
+  // One statement, its parameters bound in order. Use it once. An error of any call before Run is
+  // returned by Run.
   class Query {
    public:
     Query(const SqliteDatabase& database, const char* sql);
+    // Each binds the next parameter. The value is copied.
     Query& Text(const std::string& text);
     Query& Blob(const void* data, std::size_t bytes);
     Query& Number(std::uint64_t number);
-    // Steps to the end; each row goes to `each(query)`.
+    // Executes the statement and calls `each(query)` for each row.
     template <typename Each>
     absl::Status Run(Each each) {
       while (Step()) each(*this);
@@ -37,7 +40,8 @@ class SqliteDatabase {
     absl::Status Run() {
       return Run([](const Query&) {});
     }
-    // Columns of the row at hand, from 0.
+    // Columns of the current row, from 0.
+    // Text and blobs alike, copied.
     [[nodiscard]] std::string Bytes(int column) const;
     [[nodiscard]] std::uint64_t Number(int column) const;
 
@@ -47,6 +51,7 @@ class SqliteDatabase {
       static Handle Invalid() { return nullptr; }
       static void Close(Handle statement) { sqlite3_finalize(statement); }
     };
+    // Keeps the first error; Outcome reports it.
     Query& Bound(int rc);
     bool Step();
     [[nodiscard]] absl::Status Outcome() const;
@@ -59,7 +64,7 @@ class SqliteDatabase {
 
   // Statements without parameters or rows.
   [[nodiscard]] absl::Status Exec(const std::string& sql) const;
-  // kUnavailable (STORE_WRITE): the file and `what`.
+  // Makes the error kUnavailable (STORE_WRITE) that names the file and says `what`.
   [[nodiscard]] absl::Status Failure(const std::string& what) const;
 
  private:
@@ -75,12 +80,15 @@ class SqliteDatabase {
   };
 
   explicit SqliteDatabase(std::string path) : path_(std::move(path)) {}
+  // Both called once, by Open.
   absl::Status Lock();
   absl::Status Connect();
+  // The error for an SQLite result code, with SQLite's own text and a remedy.
   [[nodiscard]] absl::Status CodeFailure(int rc) const;
 
   std::string path_;
-  UniqueHandle<FileTraits> lock_;  // released after db_ is closed
+  // Released after db_ is closed.
+  UniqueHandle<FileTraits> lock_;
   UniqueHandle<Traits> db_;
 };
 

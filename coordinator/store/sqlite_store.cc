@@ -13,8 +13,11 @@ namespace {
 
 using Query = SqliteDatabase::Query;
 
+// The layout of the tables. Records and plans carry formats of their own.
 constexpr std::uint64_t kFormat = 1;
 
+// The numbers that conditions compare are columns of their own; records and plans are opaque, so
+// that their formats can change without a migration. WITHOUT ROWID: rows are found by name only.
 constexpr char kSchema[] = R"sql(
 CREATE TABLE IF NOT EXISTS deployments (
   name TEXT PRIMARY KEY,
@@ -31,6 +34,7 @@ CREATE TABLE IF NOT EXISTS plans (
 ) WITHOUT ROWID;
 )sql";
 
+// 0 is a new file: SQLite's default for user_version.
 absl::Status CheckFormat(const SqliteDatabase& db) {
   std::uint64_t format = 0;
   SY_RETURN_IF_ERROR(Query(db, "PRAGMA user_version").Run([&format](const Query& row) {
@@ -38,11 +42,11 @@ absl::Status CheckFormat(const SqliteDatabase& db) {
   }));
   if (format == 0 || format == kFormat) return absl::OkStatus();
   return db.Failure(
-      absl::StrFormat("its format is %d and this version reads %d; use the version "
-                      "that wrote it",
+      absl::StrFormat("its format is %d, but this version reads %d; use the version that wrote it",
                       format, kFormat));
 }
 
+// The numbers that the conditions compare.
 struct Numbers {
   bool found = false;
   std::uint64_t high_water = 0;
@@ -56,10 +60,11 @@ absl::StatusOr<Numbers> NumbersOf(const SqliteDatabase& db, const StoreWrite& wr
                          .Run([&numbers](const Query& row) {
                            numbers = {true, row.Number(0), row.Number(1)};
                          }));
-  if (!numbers.found) return StoreConflict(write, "there is no such deployment");
+  if (!numbers.found) return StoreConflict(write, "the deployment does not exist");
   return numbers;
 }
 
+// Also above `epoch`: plans ascend, and a later one would make this one a step back.
 absl::StatusOr<std::uint64_t> CountPlansFrom(const SqliteDatabase& db, const std::string& name,
                                              Epoch epoch) {
   std::uint64_t count = 0;
@@ -83,7 +88,7 @@ absl::Status Apply(const SqliteDatabase& db, const ReserveEpoch& reserve) {
   SY_ASSIGN_OR_RETURN(const Numbers numbers, NumbersOf(db, reserve));
   if (reserve.epoch.value <= numbers.high_water) {
     return StoreConflict(reserve,
-                         absl::StrFormat("epoch %d is not above %d, the last one given out",
+                         absl::StrFormat("epoch %d is not above %d, the last number given out",
                                          reserve.epoch.value, numbers.high_water));
   }
   return Query(db, "UPDATE deployments SET high_water = ? WHERE name = ?")
@@ -99,9 +104,9 @@ absl::Status Apply(const SqliteDatabase& db, const CommitPlan& commit) {
   if (commit.epoch.value != numbers.high_water || later > 0) {
     return StoreConflict(
         commit,
-        absl::StrFormat("epoch %d cannot be committed, the last one given out is %d and "
-                        "it %s a plan",
-                        commit.epoch.value, numbers.high_water, later > 0 ? "has" : "has not"));
+        absl::StrFormat("epoch %d cannot be committed: the last number given out is %d, and it %s",
+                        commit.epoch.value, numbers.high_water,
+                        later > 0 ? "has a plan already" : "has no plan"));
   }
   return Query(db, "INSERT INTO plans (deployment, epoch, hash, plan) VALUES (?, ?, ?, ?)")
       .Text(commit.deployment)
@@ -121,6 +126,7 @@ absl::Status Apply(const SqliteDatabase& db, const MarkServing& mark) {
   if (there == 0) {
     return StoreConflict(mark, absl::StrFormat("epoch %d has no plan", mark.epoch.value));
   }
+  // A repeated mark must not drop the plan that served before: `serving` is this epoch already.
   if (numbers.serving == mark.epoch.value) return absl::OkStatus();
   SY_RETURN_IF_ERROR(
       Query(db, "DELETE FROM plans WHERE deployment = ? AND epoch < ? AND epoch <> ?")
@@ -134,6 +140,8 @@ absl::Status Apply(const SqliteDatabase& db, const MarkServing& mark) {
       .Run();
 }
 
+// Ascending by epoch, as StoredDeployment promises; recovery tells the plans apart by their
+// numbers.
 absl::Status LoadPlans(const SqliteDatabase& db, StoredDeployment& stored) {
   bool bad_hash = false;
   SY_RETURN_IF_ERROR(
@@ -141,13 +149,14 @@ absl::Status LoadPlans(const SqliteDatabase& db, StoredDeployment& stored) {
           .Text(stored.deployment)
           .Run([&](const Query& row) {
             StoredPlan plan{Epoch{row.Number(0)}, {}, row.Bytes(2)};
+            // The CHECK holds for what this program wrote; a file can be edited.
             const std::string hash = row.Bytes(1);
             bad_hash = bad_hash || hash.size() != plan.hash.bytes.size();
             if (!bad_hash) std::copy(hash.begin(), hash.end(), plan.hash.bytes.begin());
             stored.plans.push_back(std::move(plan));
           }));
   if (!bad_hash) return absl::OkStatus();
-  return db.Failure("it is damaged (a plan's hash); restore it from a copy");
+  return db.Failure("it is damaged (the hash of a plan); restore it from a copy");
 }
 
 }  // namespace
@@ -162,6 +171,7 @@ absl::StatusOr<std::unique_ptr<StateStore>> SqliteStore::Open(const std::string&
                      "the sqlite store needs a file: sqlite:/path/to/file");
   }
   SY_ASSIGN_OR_RETURN(std::unique_ptr<SqliteDatabase> database, SqliteDatabase::Open(path));
+  // Before the schema: CREATE must not touch the file of another version.
   SY_RETURN_IF_ERROR(CheckFormat(*database));
   SY_RETURN_IF_ERROR(database->Exec(kSchema));
   SY_RETURN_IF_ERROR(database->Exec(absl::StrFormat("PRAGMA user_version = %d", kFormat)));
@@ -169,11 +179,13 @@ absl::StatusOr<std::unique_ptr<StateStore>> SqliteStore::Open(const std::string&
 }
 
 absl::Status SqliteStore::Write(const StoreWrite& write) {
+  // IMMEDIATE takes the write lock before the condition is read, so that nothing changes in
+  // between.
   SY_RETURN_IF_ERROR(database_->Exec("BEGIN IMMEDIATE"));
   absl::Status status = std::visit([this](const auto& w) { return Apply(*database_, w); }, write);
   if (status.ok()) status = database_->Exec("COMMIT");
   if (status.ok()) return status;
-  // SQLite has rolled back by itself after some errors; a second roll-back then has nothing to do.
+  // After some errors SQLite has rolled back already, and this has nothing to do.
   database_->Exec("ROLLBACK").IgnoreError();
   return status;
 }
@@ -186,6 +198,7 @@ absl::StatusOr<std::vector<StoredDeployment>> SqliteStore::Load() {
             all.push_back(
                 {row.Bytes(0), row.Bytes(1), Epoch{row.Number(2)}, Epoch{row.Number(3)}, {}});
           }));
+  // A second query and not a join, which would repeat the record, with its manifest, for each plan.
   for (StoredDeployment& stored : all) SY_RETURN_IF_ERROR(LoadPlans(*database_, stored));
   return all;
 }

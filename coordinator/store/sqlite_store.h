@@ -1,7 +1,7 @@
-// The StateStore in one SQLite file: WAL, synchronous=FULL, one writer.
+// The store "sqlite": one SQLite file, with WAL, synchronous=FULL and one writer.
 //
 // `<path>.lock` is locked as long as the object lives, so that a second coordinator on the same
-// file is refused at start; the lock ends with the process, however it ends.
+// file is refused at start. The lock ends with the process, however that ends.
 #pragma once
 
 #include <memory>
@@ -16,9 +16,9 @@ class SqliteDatabase;
 // Not thread-safe, but may move between threads.
 class SqliteStore final : public StateStore {
  public:
-  // Makes the file if it is not there. Errors: kUnavailable (STORE_WRITE) naming the path: its
-  // directory is missing or read-only, another coordinator holds it, it is not a database, not one
-  // of this version, or damaged; kInvalidArgument (BAD_CONFIG) for an empty path.
+  // Creates the file if it does not exist. Errors: kUnavailable (STORE_WRITE) naming the path, when
+  // its directory is missing or read-only, another coordinator uses it, or it is damaged, of
+  // another version or not a database; kInvalidArgument (BAD_CONFIG) for an empty path.
   static absl::StatusOr<std::unique_ptr<StateStore>> Open(const std::string& path);
   ~SqliteStore() override;
 

@@ -1,12 +1,12 @@
-// The seam that makes the coordinator's decisions outlive it.
+// The seam for state stores, which keep the coordinator's decisions across restarts.
 //
-// A store keeps, for each deployment: its record (opaque bytes), the highest epoch number given
-// out, the epoch that was last announced to sources ("serving"), and the plans from the serving one
-// before it upwards. Each write is one atomic, durable change: after OK it survives a crash of the
-// process or machine; after an error it may or may not have happened, and Load tells.
+// For each deployment a store keeps: its record (opaque bytes), the highest epoch number given out,
+// the epoch that was last announced to sources ("serving"), and the plans from the one that served
+// before it upwards. Each write is one atomic, durable change. After OK it survives a crash of the
+// process or the machine. After an error it may have happened or not, and Load shows which.
 //
-// Conditions make two coordinators that share a store by mistake harmless: an epoch number is given
-// out once, and a plan is committed only under the number that was given out last.
+// Each write has a condition, so that two coordinators that share a store by mistake do no harm: an
+// epoch number is given out once, and a plan is stored only under the number given out last.
 #pragma once
 
 #include <cstdint>
@@ -22,25 +22,26 @@
 
 namespace switchyard {
 
-// Makes a deployment or replaces its record.
+// Adds a deployment or replaces its record. No condition.
 struct PutDeployment {
   std::string deployment;
   std::string record;
 };
-// Gives out `epoch`. Needs: the deployment is there, `epoch` is above every one given out before.
+// Gives out `epoch`. Condition: the deployment exists, and `epoch` is above all given out before.
 struct ReserveEpoch {
   std::string deployment;
   Epoch epoch;
 };
-// Makes the plan of `epoch` durable. Needs: `epoch` was given out last and has no plan yet.
+// Stores the plan of `epoch`. Condition: `epoch` was given out last and has no plan yet.
 struct CommitPlan {
   std::string deployment;
   Epoch epoch;
   PlanHash hash;
   std::string plan;  // its canonical bytes
 };
-// The plan of `epoch` is committed on all of its workers; sources may be told from now on. Drops
-// older plans but the one that served before it. Needs: the plan is there. Idempotent.
+// Every worker has committed the plan of `epoch`: from now on sources may learn of it. Drops older
+// plans except the one that served before. Condition: the plan is stored. Idempotent, because the
+// coordinator repeats it after an error.
 struct MarkServing {
   std::string deployment;
   Epoch epoch;
@@ -56,26 +57,28 @@ struct StoredPlan {
 struct StoredDeployment {
   std::string deployment;
   std::string record;
-  Epoch high_water;               // highest number given out; 0: none
+  // The highest number given out; 0: none.
+  Epoch high_water;
   Epoch serving;                  // 0: none
   std::vector<StoredPlan> plans;  // ascending by epoch
   friend bool operator==(const StoredDeployment&, const StoredDeployment&) = default;
 };
 
+// Implementations need no locks of their own: the driver calls them from one thread at a time.
 class StateStore {
  public:
   virtual ~StateStore() = default;
-  // Errors: kFailedPrecondition (STORE_WRITE) when the write's needs are not met, and nothing has
-  // changed; kUnavailable (STORE_WRITE) when it could not be made durable. Blocks for the disk.
+  // Errors: kFailedPrecondition (STORE_WRITE) when the condition is not met: nothing has changed;
+  // kUnavailable (STORE_WRITE) when it could not be made durable. Blocks for the disk.
   virtual absl::Status Write(const StoreWrite& write) = 0;
   // All deployments, ascending by name. Errors: kUnavailable (STORE_WRITE).
   virtual absl::StatusOr<std::vector<StoredDeployment>> Load() = 0;
 };
 
-// The deployment that `write` is about.
+// The deployment that `write` changes.
 const std::string& DeploymentOf(const StoreWrite& write);
 
-// The error for a write whose needs are not met.
+// The error for a write whose condition is not met. `what` says which.
 absl::Status StoreConflict(const StoreWrite& write, const std::string& what);
 
 }  // namespace switchyard

@@ -31,7 +31,6 @@ struct Options {
   std::vector<std::string> deployments;
   DispatchOptions dispatch;
   std::string log_level = "info";
-  std::string mutant;
 };
 
 // Applying hashes the whole checkpoint.
@@ -80,7 +79,6 @@ absl::Status Run(const Options& options, SignalWait& signals) {
   DriverOptions driver_options;
   SY_ASSIGN_OR_RETURN(driver_options.coordinator.dispatch,
                       DefaultsOf(options.dispatch, once, *logger));
-  SY_ASSIGN_OR_RETURN(driver_options.coordinator.mutant, MutantOption(options.mutant));
   SY_ASSIGN_OR_RETURN(const std::unique_ptr<Driver> driver,
                       Driver::Create(driver_options, {.store = std::move(store),
                                                       .load_model = LoadModelFacts,
@@ -121,9 +119,6 @@ int Main(int argc, char** argv) {
   app.add_option(kDeprecatedDtypeFlag, options.dispatch.deepep_dispatcher_output_dtype,
                  absl::StrCat("Deprecated spelling of ", kDtypeFlag));
   app.add_option("--log-level", options.log_level)->capture_default_str();
-#ifdef SWITCHYARD_MUTANTS
-  app.add_option("--mutant", options.mutant, "Seeded bug to wake");
-#endif
   for (int i = 1; i < argc; ++i) {
     if (const absl::Status name = CheckOptionName(argv[i]); !name.ok()) return ExitCodeOf(name);
   }

@@ -23,14 +23,16 @@ namespace switchyard {
 namespace {
 
 std::string Names(const CoordinatorView& view) {
-  if (view.deployments.empty()) return "there is none; apply one first";
-  return absl::StrCat("there is ", absl::StrJoin(view.deployments, ", ",
-                                                 [](std::string* out, const DeploymentView& item) {
-                                                   absl::StrAppend(out, item.spec.name);
-                                                 }));
+  if (view.deployments.empty()) return "none exists; apply one first";
+  return absl::StrCat(
+      "these exist: ",
+      absl::StrJoin(view.deployments, ", ", [](std::string* out, const DeploymentView& item) {
+        absl::StrAppend(out, item.spec.name);
+      }));
 }
 
 absl::StatusOr<const DeploymentView*> Find(const CoordinatorView& view, const std::string& name) {
+  // Most coordinators have one deployment; naming it would be a nuisance.
   if (name.empty() && view.deployments.size() == 1) return &view.deployments.front();
   if (name.empty() && !view.deployments.empty()) {
     return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
@@ -45,7 +47,7 @@ absl::StatusOr<const DeploymentView*> Find(const CoordinatorView& view, const st
                    {{"deployment", name}});
 }
 
-// The deployment, when it has a plan.
+// For calls about the plan. "No plan yet" is retryable, unlike a name that does not exist.
 absl::StatusOr<const DeploymentView*> FindServing(const CoordinatorView& view,
                                                   const std::string& name) {
   SY_ASSIGN_OR_RETURN(const DeploymentView* deployment, Find(view, name));
@@ -64,11 +66,11 @@ absl::Status NoSuchLayer(const std::string& model, const std::vector<LayerId>& t
       there, ", ", [](std::string* out, LayerId id) { absl::StrAppend(out, id.value); });
   return MakeError(absl::StatusCode::kNotFound, Reason::kUnknownLayer,
                    absl::StrCat("layer ", layer.value, " of model ", model,
-                                " is no MoE layer; these are: ", layers),
+                                " is not an MoE layer; its MoE layers are: ", layers),
                    {{"layer", absl::StrCat(layer.value)}, {"model", model}});
 }
 
-// What somebody asks about.
+// The layer, phase and edge that a request to ExplainLayer selects.
 struct LayerQuestion {
   LayerId layer;
   std::optional<Phase> phase;
@@ -112,7 +114,8 @@ absl::Status AddPlan(const Plan& plan, const LayerQuestion& question,
 
 absl::Status AddTraces(const CoordinatorView& view, const DeploymentView& deployment,
                        const LayerQuestion& question, v1::ExplainLayerResponse* out) {
-  // A plan may have layers that the deployment as applied has not; it then speaks for itself.
+  // The serving plan may be of an older spec, with layers that the applied one lacks. Such a layer
+  // has a place in the plan and no decision that could be made again.
   if (!std::binary_search(deployment.layers.begin(), deployment.layers.end(), question.layer)) {
     return deployment.serving != nullptr
                ? absl::OkStatus()
@@ -154,7 +157,7 @@ v1::ListDeploymentsResponse ListDeployments(const CoordinatorView& view) {
 }
 
 v1::ListModelsResponse ListModels(const CoordinatorView& view) {
-  // Deployments of one name and one manifest serve one model.
+  // Deployments whose model has the same name and manifest serve the same model.
   std::map<std::pair<std::string, Sha256Digest>, v1::Model> models;
   for (const DeploymentView& deployment : view.deployments) {
     v1::Model& model = models[{deployment.spec.model, deployment.manifest}];
@@ -199,6 +202,7 @@ absl::StatusOr<v1::ExplainLayerResponse> ExplainLayer(const CoordinatorView& vie
     SY_RETURN_IF_ERROR(AddPlan(found->serving->plan, question, &out));
   }
   SY_RETURN_IF_ERROR(AddTraces(view, *found, question, &out));
+  // Without an answer from a plan or from workers, what would be decided is the answer.
   const bool answered = found->serving != nullptr && !question.edge;
   if (answered || out.configs_size() > 0 || out.traces_size() > 0) return out;
   EdgeQuery edge;
@@ -207,7 +211,8 @@ absl::StatusOr<v1::ExplainLayerResponse> ExplainLayer(const CoordinatorView& vie
   } else {
     SY_ASSIGN_OR_RETURN(edge, EveryKind());
   }
-  SY_ASSIGN_OR_RETURN(auto answers, WouldTravel(*found, question.layer, question.phase, edge));
+  SY_ASSIGN_OR_RETURN(auto answers,
+                      HypotheticalDispatches(*found, question.layer, question.phase, edge));
   for (v1::HypotheticalDispatch& would : answers) *out.add_hypothetical() = std::move(would);
   return out;
 }

@@ -18,17 +18,18 @@
 namespace switchyard {
 namespace {
 
-// One worker's membership, as long as the stream.
+// One worker's stream, from its membership's beginning to its end. Deletes itself.
 class WorkerStream final : public ServerBidiStream<v1::SessionRequest, v1::SessionResponse>,
                            public WorkerStreamSink {
  public:
   WorkerStream(grpc::CallbackServerContext* context, Driver* driver)
       : ServerBidiStream(context, {}), driver_(driver) {}
 
-  // In the handler: gRPC delivers nothing before it has returned, OnDone included, so that
-  // `stream_` is set by then.
+  // Called in the handler. gRPC delivers nothing, not even OnDone, before the handler has returned,
+  // so that `stream_` is set by then.
   void Begin() {
-    StartSendInitialMetadata();  // The worker learns that it has been heard.
+    StartSendInitialMetadata();  // So that the worker knows the coordinator is up before it
+                                 // answers.
     const absl::StatusOr<StreamId> stream = driver_->OpenWorkerStream(this);
     if (!stream.ok()) return End(stream.status());
     stream_ = *stream;
@@ -37,6 +38,7 @@ class WorkerStream final : public ServerBidiStream<v1::SessionRequest, v1::Sessi
 
   // WorkerStreamSink
   void Send(const CoordinatorMessage& message) override {
+    // An oversized message would break the stream at the worker, which cannot tell why.
     v1::SessionResponse proto = ToProto(message);
     if (const absl::Status size = CheckMessageSize(proto, kControlMessageBytesMax); !size.ok()) {
       return End(size);
@@ -54,6 +56,7 @@ class WorkerStream final : public ServerBidiStream<v1::SessionRequest, v1::Sessi
     ReadNext();
   }
   void OnStreamDone() override {
+    // Unset when the driver refused the stream: it does not know it.
     if (stream_.value != 0) driver_->OnWorkerStreamClosed(stream_);
   }
 
@@ -76,7 +79,7 @@ class WorkerControlServiceImpl final : public v1::WorkerControlService::Callback
   Driver* const driver_;
 };
 
-// News for one session, as long as the stream.
+// One source's watch of its plan. Deletes itself.
 class WatchStream final
     : public ServerStream<grpc::ServerWriteReactor<v1::WatchPlanResponse>, v1::WatchPlanResponse>,
       public PlanUpdateSink {
@@ -84,18 +87,18 @@ class WatchStream final
   WatchStream(grpc::CallbackServerContext* context, Driver* driver)
       : ServerStream(context, kStreamQueueBytesMax), driver_(driver) {}
 
-  // In the handler, as WorkerStream::Begin.
+  // Called in the handler, like WorkerStream::Begin.
   void Begin(const v1::WatchPlanRequest& request) {
-    const absl::StatusOr<WatchRequest> order = FromProto(request);
-    if (!order.ok()) return End(order.status());
-    const absl::StatusOr<WatchId> watch = driver_->Watch(*order, this);
+    const absl::StatusOr<WatchRequest> watched = FromProto(request);
+    if (!watched.ok()) return End(watched.status());
+    const absl::StatusOr<WatchId> watch = driver_->Watch(*watched, this);
     if (!watch.ok()) return End(watch.status());
     watch_ = *watch;
   }
 
   // PlanUpdateSink
-  void OnNews(const std::shared_ptr<const PlanUpdate>& news) override {
-    v1::WatchPlanResponse proto = ToProto(*news);
+  void OnPlanUpdate(const std::shared_ptr<const PlanUpdate>& update) override {
+    v1::WatchPlanResponse proto = ToProto(*update);
     if (const absl::Status size = CheckMessageSize(proto, kControlMessageBytesMax); !size.ok()) {
       return End(size);
     }
@@ -112,7 +115,7 @@ class WatchStream final
   WatchId watch_;
 };
 
-// Answers a unary call whose result is there.
+// Finishes a unary call at once.
 template <typename Response>
 grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, Response* out,
                                  absl::StatusOr<Response> result) {
@@ -136,6 +139,7 @@ class CoordinatorServiceImpl final : public v1::CoordinatorService::CallbackServ
   grpc::ServerUnaryReactor* ApplyDeployment(grpc::CallbackServerContext* context,
                                             const v1::ApplyDeploymentRequest* request,
                                             v1::ApplyDeploymentResponse* response) override {
+    // Refused before conversion, which makes several copies of it.
     if (const absl::Status size = CheckMessageSize(*request, kControlMessageBytesMax); !size.ok()) {
       return Refuse(context, size);
     }
@@ -196,10 +200,10 @@ class CoordinatorServiceImpl final : public v1::CoordinatorService::CallbackServ
   grpc::ServerUnaryReactor* OpenSession(grpc::CallbackServerContext* context,
                                         const v1::OpenSessionRequest* request,
                                         v1::OpenSessionResponse* response) override {
-    const absl::StatusOr<OpenSessionRequest> order = FromProto(*request);
-    if (!order.ok()) return Refuse(context, order.status());
+    const absl::StatusOr<OpenSessionRequest> session = FromProto(*request);
+    if (!session.ok()) return Refuse(context, session.status());
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    driver_->OpenSession(*order, [reactor, response](const absl::StatusOr<SessionGrant>& grant) {
+    driver_->OpenSession(*session, [reactor, response](const absl::StatusOr<SessionGrant>& grant) {
       if (grant.ok()) *response = ToProto(*grant);
       reactor->Finish(StatusToGrpc(grant.status()));
     });

@@ -1,11 +1,12 @@
-// The coordinator's gRPC services: a thin skin over its driver and its view.
+// The coordinator's gRPC services: a thin layer over its driver and its view.
 //
 //   driver->Shutdown(...);  // ends every stream
-//   server->Shutdown(...);  // then the calls
+//   server->Shutdown(...);  // then ends the calls
 //   delete server, then driver
 //
-// Every call is translated, handed to the driver, and answered from the driver's thread. A stream
-// whose peer does not read, or a message over kControlMessageBytesMax, is kResourceExhausted.
+// In this order, because gRPC waits for open streams and only the driver can end them. Every call
+// is converted, passed to the driver, and answered on the driver's thread. A stream whose peer does
+// not read, and a message above kControlMessageBytesMax, end with kResourceExhausted.
 #pragma once
 
 #include <memory>
@@ -23,7 +24,7 @@ class Driver;
 
 struct CoordinatorServerOptions {
   GrpcServerOptions grpc;
-  Incarnation incarnation;  // of this process; GetVersion tells
+  Incarnation incarnation;  // of this process; GetVersion returns it
 };
 
 class CoordinatorServer {
@@ -42,7 +43,7 @@ class CoordinatorServer {
   explicit CoordinatorServer(std::unique_ptr<Services> services);
 
   std::unique_ptr<Services> services_;
-  std::unique_ptr<GrpcServer> grpc_;  // ends before what it serves
+  std::unique_ptr<GrpcServer> grpc_;  // last, so that it ends before the services
 };
 
 }  // namespace switchyard

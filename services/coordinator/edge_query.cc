@@ -23,7 +23,7 @@ absl::StatusOr<std::vector<const DeviceProfile*>> ParseEnd(const char* field,
                                                            const std::string& word) {
   if (word.empty()) {
     return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
-                     absl::StrCat("edge.", field, " is missing; name cpu, gpu, npu or a profile"),
+                     absl::StrCat("edge.", field, " is missing; use cpu, gpu, npu or a profile"),
                      {{"field", absl::StrCat("edge.", field)}});
   }
   absl::StatusOr<std::vector<const DeviceProfile*>> profiles = ProfilesNamed(word);
@@ -32,7 +32,7 @@ absl::StatusOr<std::vector<const DeviceProfile*>> ParseEnd(const char* field,
                       absl::StrCat("edge.", field));
 }
 
-// "cpu" is both the name of a profile and of its kind.
+// "cpu" names a profile as well as a kind; here it counts as the kind, so that the plan can answer.
 bool NamesKind(const std::string& word) {
   const DeviceProfile* profile = FindDeviceProfile(word);
   return profile == nullptr || word == DeviceKindName(profile->kind);
@@ -43,6 +43,7 @@ v1::HypotheticalDispatch Answer(const DispatchRequest& request) {
   out.set_source_profile(request.source.device_profile);
   out.set_worker_profile(request.workers[0].device_profile);
   out.set_phase(EnumToProto(request.phase));
+  // A refusal is an answer too: it says why rows could not travel on this edge.
   const DecisionTrace trace = TraceWithinLimits(request, request.workers);
   if (trace.outcome) {
     Encode(ConfigOf(request, trace), out.mutable_config());
@@ -74,10 +75,9 @@ absl::StatusOr<EdgeQuery> EveryKind() {
   return query;
 }
 
-absl::StatusOr<std::vector<v1::HypotheticalDispatch>> WouldTravel(const DeploymentView& deployment,
-                                                                  LayerId layer,
-                                                                  std::optional<Phase> phase,
-                                                                  const EdgeQuery& query) {
+absl::StatusOr<std::vector<v1::HypotheticalDispatch>> HypotheticalDispatches(
+    const DeploymentView& deployment, LayerId layer, std::optional<Phase> phase,
+    const EdgeQuery& query) {
   SY_ASSIGN_OR_RETURN(const LayerStorage storage, StorageOfLayer(deployment, layer));
   std::vector<v1::HypotheticalDispatch> out;
   for (const DeviceProfile* source : query.sources) {

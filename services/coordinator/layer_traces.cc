@@ -18,14 +18,15 @@ namespace {
 
 using ByKind = std::map<DeviceKind, std::vector<CapabilitySet>>;
 
-bool Counts(const DeploymentView& deployment, const WorkerView& worker) {
+bool IsRelevant(const DeploymentView& deployment, const WorkerView& worker) {
   if (deployment.serving != nullptr) {
     return deployment.serving->plan.FindWorker(worker.id).has_value();
   }
   return worker.state == WorkerState::kLive;
 }
 
-// Those that suit the model, where any of a kind does: a plan leaves the others out.
+// Returns, for each kind, the workers that suit the model, since a plan leaves the others out.
+// Where none suits, returns all of the kind: the trace then says what they lack.
 ByKind WorkersOf(const CoordinatorView& view, const DeploymentView& deployment) {
   ModelFacts facts;
   facts.shape = deployment.shape;
@@ -34,12 +35,12 @@ ByKind WorkersOf(const CoordinatorView& view, const DeploymentView& deployment) 
   ByKind suited;
   ByKind all;
   for (const WorkerView& worker : view.workers) {
-    if (!Counts(deployment, worker)) continue;
+    if (!IsRelevant(deployment, worker)) continue;
     const CapabilitySet& can = worker.capabilities;
     all[can.device].push_back(can);
     if (CheckWorkerSuits(facts, can).ok()) suited[can.device].push_back(can);
   }
-  suited.merge(all);  // Kinds of which none suits.
+  suited.merge(all);  // Adds only kinds of which none suits.
   return suited;
 }
 
@@ -53,7 +54,7 @@ absl::StatusOr<LayerStorage> StorageOfLayer(const DeploymentView& deployment, La
   return MakeError(
       absl::StatusCode::kNotFound, Reason::kUnknownLayer,
       absl::StrCat("deployment ", deployment.spec.name, " as applied has no layer ", layer.value,
-                   ", though the plan that serves has; ask again when the new plan serves"),
+                   ", although the serving plan has; try again when the new plan serves"),
       {{"deployment", deployment.spec.name}, {"layer", absl::StrCat(layer.value)}});
 }
 
@@ -62,6 +63,7 @@ absl::StatusOr<std::vector<DecisionTrace>> TracesOf(const CoordinatorView& view,
                                                     std::optional<Phase> phase) {
   SY_ASSIGN_OR_RETURN(const LayerStorage storage, StorageOfLayer(deployment, layer));
   const ByKind workers = WorkersOf(view, deployment);
+  // Limits on a mode concern all workers of a step together, of whatever kind.
   std::vector<CapabilitySet> group;
   for (const auto& [kind, of_kind] : workers) {
     group.insert(group.end(), of_kind.begin(), of_kind.end());

@@ -1,7 +1,8 @@
-// Why rows of a layer travel as they do, or why they cannot, asked again at the time of the query:
-// from what the deployment as it is applied now asks for, what its checkpoint says of the layer,
-// and the workers that there are. A deployment that is refused has no plan, and still answers.
-// Pure; thread-safe.
+// Explains why rows of a layer travel as they do, or why they cannot.
+//
+// The decision is made again at the time of the query, from the deployment as it is applied now,
+// its checkpoint and the present workers. So a refused deployment, which has no plan, can be
+// explained. Pure; thread-safe.
 #pragma once
 
 #include <optional>
@@ -16,15 +17,15 @@
 
 namespace switchyard {
 
-// What the checkpoint says about the layer.
-// Errors: kNotFound (UNKNOWN_LAYER) when the deployment as applied does not have it: a plan may
-// serve on from before its checkpoint or model was changed.
+// How the checkpoint stores the layer. Errors: kNotFound (UNKNOWN_LAYER) when the deployment as
+// applied does not have it; a plan from before a change of its checkpoint or model may still have
+// it.
 absl::StatusOr<LayerStorage> StorageOfLayer(const DeploymentView& deployment, LayerId layer);
 
-// By phase (unset: all that the deployment serves), then kind of worker; the limits of the devices
-// count. The workers are those of the plan that are there, or, without a plan, all that are; of
-// each kind those that suit the model, or all where none does. Empty without workers.
-// Errors: those of StorageOfLayer.
+// Decisions for the layer, by phase (unset: every phase that the deployment serves), then by kind
+// of worker, with the limits of their devices. The workers are those of the plan that are present,
+// or, without a plan, all that are present; of each kind those that suit the model, or all of them
+// if none does. Empty without workers. Errors: those of StorageOfLayer.
 absl::StatusOr<std::vector<DecisionTrace>> TracesOf(const CoordinatorView& view,
                                                     const DeploymentView& deployment, LayerId layer,
                                                     std::optional<Phase> phase);

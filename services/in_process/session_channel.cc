@@ -46,7 +46,9 @@ class InProcessWatch final : public WatchStream, private PlanUpdateSink {
   }
 
  private:
-  void OnNews(const std::shared_ptr<const PlanUpdate>& news) override { sink_->OnPlan(*news); }
+  void OnPlanUpdate(const std::shared_ptr<const PlanUpdate>& news) override {
+    sink_->OnPlan(*news);
+  }
   void OnClosed(const absl::Status& why) override { sink_->OnWatchEnded(why); }
 
   Driver* driver_;

@@ -171,7 +171,7 @@ void Cluster::Perform(const LoadModel& effect) {
   absl::StatusOr<ModelFacts> facts = MakeError(absl::StatusCode::kNotFound, Reason::kCheckpoint,
                                                "no checkpoint at " + effect.checkpoint);
   if (it != models.end()) facts = it->second;
-  queue_.push_back(ModelLoaded{effect.request, std::move(facts)});
+  queue_.push_back(ModelLoaded{effect.id, std::move(facts)});
 }
 
 void Cluster::Perform(const WriteStore& effect) {
@@ -186,7 +186,9 @@ void Cluster::Perform(const WriteStore& effect) {
 
 void Cluster::Perform(const AnswerApply& effect) { applied_ = effect.result; }
 void Cluster::Perform(const AnswerSession& effect) { opened_ = effect.result; }
-void Cluster::Perform(const SendPlanUpdate& effect) { news[effect.watch].push_back(*effect.news); }
+void Cluster::Perform(const SendPlanUpdate& effect) {
+  news[effect.watch].push_back(*effect.update);
+}
 void Cluster::Perform(const CloseWatch& effect) { closed_watches[effect.watch] = effect.why; }
 
 DeploymentView Cluster::Deployment(const std::string& name) {

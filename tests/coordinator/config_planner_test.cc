@@ -68,7 +68,7 @@ TEST(ConfigPlannerTest, GivesItsReasons) {
     ASSERT_EQ(config.trail.size(), 5U);
     EXPECT_NE(config.trail[1].find("wire dtype bf16"), std::string::npos);
     EXPECT_NE(config.trail[2].find("combine dtype bf16"), std::string::npos);
-    EXPECT_EQ(config.trail[3], "max_tokens_per_step 96: the deployment asks for it");
+    EXPECT_EQ(config.trail[3], "max_tokens_per_step 96: set by the deployment");
     EXPECT_EQ(config.trail[4], "limits of device profile cpu hold: top-k 4 of 32");
   }
 }
@@ -279,7 +279,8 @@ TEST(ConfigPlannerTest, RefusesDtypesThatTheLayersDoNotTakeAndLayersThatAreNotTh
   spec.layers = {{LayerId{2}, {}, DtypeChoice::kBf16}};
   const absl::Status stranger = PlanConfigs(Complete(spec), facts, workers).status();
   EXPECT_THAT(stranger, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
-  EXPECT_NE(stranger.message().find("layer 2 is no MoE layer of model m"), absl::string_view::npos);
+  EXPECT_NE(stranger.message().find("layer 2 is not an MoE layer of model m"),
+            absl::string_view::npos);
 }
 
 // R45

@@ -74,7 +74,7 @@ class YesWorker final : public WorkerStreamSink {
 
 class NewsRecorder final : public PlanUpdateSink {
  public:
-  void OnNews(const std::shared_ptr<const PlanUpdate>& news) override {
+  void OnPlanUpdate(const std::shared_ptr<const PlanUpdate>& news) override {
     const std::lock_guard lock(mutex_);
     epochs_.push_back(news->plan.epoch.value);
     changed_.notify_all();

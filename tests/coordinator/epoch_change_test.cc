@@ -1,464 +1,251 @@
-// The two-phase change: what is sent when, and what becomes of refusals and failures.
+// The two-phase switch, one transition a row: how the workers stand, and what has to be sent.
 #include "coordinator/epoch_change.h"
 
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
-#include "tests/coordinator/cluster.h"
+#include "coordinator/placement/contiguous.h"
+#include "coordinator/plan_builder.h"
+#include "core/rng.h"
+#include "tests/testing/model_facts.h"
 #include "tests/testing/status_matchers.h"
 
 namespace switchyard {
 namespace {
 
+using std::chrono::seconds;
 using testing::FailsWith;
-using testing::MakeSpec;
+
+constexpr std::uint64_t kNonce = 77;
+
+Incarnation LifeOf(std::uint64_t n) {
+  SeededRng rng(n);
+  return rng.NextId<Incarnation>();
+}
+
+// Workers w0 and w1, in lives 1 and 2.
+std::shared_ptr<const PlanUpdate> MakeUpdate(const DeploymentRecord& record) {
+  std::vector<Candidate> candidates(2);
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    candidates[i].worker.id = absl::StrCat("w", i);
+    candidates[i].worker.incarnation = LifeOf(i + 1);
+    candidates[i].capabilities = testing::MakeCapabilities();
+  }
+  PlanDraft draft = BuildPlan(record, candidates, ContiguousPlacement()).value();
+  draft.plan.epoch = Epoch{3};
+  const PlanHash hash = HashOf(draft.plan);
+  return std::make_shared<const PlanUpdate>(PlanUpdate{std::move(draft.plan), hash});
+}
 
 class EpochChangeTest : public ::testing::Test {
  protected:
-  // Epoch 1 serves on w0 and w1.
-  void SetUp() override {
-    cluster.Join("w0");
-    cluster.Join("w1");
-    SY_ASSERT_OK(cluster.Apply(MakeSpec(2)));
-    ASSERT_EQ(cluster.Serving(), 1U);
-    cluster.written.clear();
+  EpochChangeTest()
+      : record_(std::make_shared<const DeploymentRecord>(
+            DeploymentRecord{CompleteSpec(testing::MakeSpec(2)).value(), testing::MakeFacts()})),
+        update_(MakeUpdate(*record_)) {}
+
+  // A change in `phase`, with no write in progress and 10 s for answers.
+  EpochChange InPhase(ChangePhase phase) const {
+    EpochChange change("demo", Epoch{3});
+    if (phase == ChangePhase::kReserving) return change;
+    change.BeginPreparing(update_, record_, kNonce, now_ + seconds(10));
+    if (phase == ChangePhase::kPreparing) return change;
+    EXPECT_TRUE(change.Advance(std::vector(2, With(HoldState::kPrepared)), now_).write);
+    if (phase == ChangePhase::kStoring) return change;
+    change.BeginCommitting(now_ + seconds(10));
+    if (phase == ChangePhase::kCommitting) return change;
+    EXPECT_TRUE(change.Advance(std::vector(2, With(HoldState::kCommitted)), now_).write);
+    return change;
   }
-  // A third worker, and the time for a re-plan to begin.
-  FakeWorker& JoinThird() {
-    FakeWorker& third = cluster.Join("w2");
-    cluster.Advance(milliseconds(120));
-    return third;
+  static WorkerStanding With(std::optional<HoldState> hold) {
+    return {.connected = true, .lost = false, .hold = hold, .has_room = true};
   }
-  template <typename T>
-  std::vector<T> Written() const {
-    std::vector<T> writes;
-    for (const StoreWrite& write : cluster.written) {
-      if (const T* w = std::get_if<T>(&write)) writes.push_back(*w);
+  // "prepare 0 1", "commit 1", "write", "fail: <reason> <culprits>".
+  static std::string TextOf(const ChangeStep& step) {
+    std::string text;
+    const auto add = [&text](const auto&... parts) {
+      absl::StrAppend(&text, text.empty() ? "" : ", ", parts...);
+    };
+    for (const WorkerOrdinal w : step.prepare) add("prepare ", w.value);
+    for (const WorkerOrdinal w : step.commit) add("commit ", w.value);
+    if (step.write) add("write");
+    if (step.failure) {
+      add("fail ", ReasonName(ReasonOf(step.failure->why)));
+      for (const std::string& id : step.failure->culprits) absl::StrAppend(&text, " ", id);
+      if (step.failure->retry_at_once) absl::StrAppend(&text, " at once");
     }
-    return writes;
+    return text;
   }
 
-  Cluster cluster;
+  TimePoint now_{seconds(100)};
+  std::shared_ptr<const DeploymentRecord> record_;
+  std::shared_ptr<const PlanUpdate> update_;
 };
 
-TEST_F(EpochChangeTest, AJoinMakesANewEpochAndRetiresTheOld) {
-  JoinThird();
-
-  EXPECT_EQ(cluster.Serving(), 2U);
-  EXPECT_EQ(cluster.ServingWorkers(), "w0 w1 w2");
-  EXPECT_EQ(cluster.worker("w0").Got<Retire>(), (std::vector<Retire>{{"demo", Epoch{1}}}));
-  EXPECT_TRUE(cluster.worker("w2").Got<Retire>().empty());
-  EXPECT_EQ(cluster.worker("w0").resident.size(), 1U);
-}
-
-TEST_F(EpochChangeTest, JoinsWithinTheSettleTimeComeIntoOneEpoch) {
-  cluster.Join("w2");
-  cluster.Advance(milliseconds(60));
-  cluster.Join("w3");
-  cluster.Advance(milliseconds(60));
-  EXPECT_EQ(cluster.Serving(), 1U);
-
-  cluster.Advance(milliseconds(60));
-
-  EXPECT_EQ(cluster.Serving(), 2U);
-  EXPECT_EQ(cluster.ServingWorkers(), "w0 w1 w2 w3");
-}
-
-TEST_F(EpochChangeTest, NothingIsPreparedBeforeItsNumberIsDurable) {
-  cluster.hold_writes = true;
-  FakeWorker& third = JoinThird();
-
-  ASSERT_EQ(cluster.held.size(), 1U);
-  EXPECT_TRUE(std::holds_alternative<ReserveEpoch>(cluster.held[0].change));
-  EXPECT_TRUE(third.Got<Prepare>().empty());
-
-  cluster.ReleaseWrites();
-  EXPECT_EQ(third.Got<Prepare>().size(), 1U);
-}
-
-TEST_F(EpochChangeTest, NothingIsCommittedBeforeThePlanIsDurable) {
-  FakeWorker& third = cluster.Join("w2");
-  third.prepares = Answers::kNothing;
-  cluster.Advance(milliseconds(120));
-  ASSERT_EQ(third.Got<Prepare>().size(), 1U);
-  const Prepare prepare = third.Got<Prepare>().front();
-  cluster.hold_writes = true;
-
-  cluster.Say(third, PrepareAck{"demo", Epoch{2}, prepare.nonce, prepare.hash});
-
-  ASSERT_EQ(cluster.held.size(), 1U);
-  EXPECT_EQ(std::get<CommitPlan>(cluster.held[0].change).hash, prepare.hash);
-  EXPECT_EQ(std::get<CommitPlan>(cluster.held[0].change).plan, CanonicalBytes(prepare.plan));
-  EXPECT_TRUE(third.Got<Commit>().empty());
-  cluster.ReleaseWrites();
-  EXPECT_EQ(third.Got<Commit>(), (std::vector<Commit>{{"demo", Epoch{2}, prepare.hash}}));
-}
-
-TEST_F(EpochChangeTest, SourcesHearOfAnEpochAfterEveryCommitAckAlone) {
-  SY_ASSERT_OK_AND_ASSIGN(const SessionGrant grant, cluster.OpenDecode());
-  const WatchId watch =
-      cluster.Watch({grant.session, "demo", Phase::kDecode, grant.plan.epoch, grant.hash});
-  FakeWorker& third = cluster.Join("w2");
-  third.commits = Answers::kNothing;
-  cluster.Advance(milliseconds(200));
-  ASSERT_EQ(third.Got<Commit>().size(), 1U);
-  EXPECT_TRUE(cluster.news[watch].empty());
-  EXPECT_TRUE(cluster.worker("w0").Got<Retire>().empty());
-
-  cluster.Say(third, CommitAck{"demo", Epoch{2}, third.Got<Commit>().front().hash});
-
-  ASSERT_EQ(cluster.news[watch].size(), 1U);
-  EXPECT_EQ(cluster.news[watch][0].plan.epoch, Epoch{2});
-  EXPECT_EQ(Written<MarkServing>().size(), 1U) << "durable before sources are told";
-  EXPECT_EQ(cluster.worker("w0").Got<Retire>().size(), 1U);
-}
-
-TEST_F(EpochChangeTest, ANackAbortsAndTheOldEpochServesOn) {
-  FakeWorker& third = cluster.Join("w2");
-  third.prepares = Answers::kNack;
-  cluster.Advance(milliseconds(200));
-
-  EXPECT_EQ(cluster.Serving(), 1U);
-  EXPECT_EQ(cluster.worker("w0").Got<Abort>(), (std::vector<Abort>{{"demo", Epoch{2}}}));
-  const DeploymentView view = cluster.Deployment();
-  EXPECT_NE(view.activity.find("epoch 2 was given up"), std::string::npos) << view.activity;
-  EXPECT_THAT(view.problem, FailsWith(absl::StatusCode::kDataLoss, Reason::kWeightHash));
-  EXPECT_NE(view.problem.message().find("worker w2"), absl::string_view::npos);
-  EXPECT_EQ(MetadataOf(view.problem).at("worker"), "w2");
-  SY_EXPECT_OK(cluster.OpenDecode());
-}
-
-TEST_F(EpochChangeTest, RetriesWithGrowingDelaysAndNewNumbers) {
-  FakeWorker& third = cluster.Join("w2");
-  third.prepares = Answers::kNack;
-  cluster.worker("w1").prepares = Answers::kNack;  // Too many culprits to go without them.
-  cluster.Advance(seconds(4));
-  const std::size_t early = third.Got<Prepare>().size();
-  cluster.Advance(seconds(20));
-  const auto prepares = third.Got<Prepare>();
-
-  EXPECT_GE(early, 3U);
-  EXPECT_LE(prepares.size() - early, 5U) << "at most one each 5 s";
-  for (std::size_t i = 1; i < prepares.size(); ++i) {
-    EXPECT_GT(prepares[i].plan.epoch, prepares[i - 1].plan.epoch);
+TEST_F(EpochChangeTest, AsksEveryWorkerForWhatItHasNotGivenAndGoesOnWhenAllHave) {
+  using enum HoldState;
+  using enum ChangePhase;
+  const WorkerStanding none = With(std::nullopt);
+  const WorkerStanding full{.connected = true, .lost = false, .hold = {}, .has_room = false};
+  const WorkerStanding away{.connected = false, .lost = false, .hold = {}, .has_room = true};
+  const WorkerStanding lost{.connected = false, .lost = true, .hold = {}, .has_room = false};
+  WorkerStanding prepared_away = With(kPrepared);
+  prepared_away.connected = false;
+  struct Row {
+    ChangePhase phase;
+    std::vector<WorkerStanding> workers;
+    std::string step;
+    ChangePhase next;
+  };
+  const std::vector<Row> rows = {
+      {kReserving, {}, "", kReserving},
+      {kPreparing, {none, none}, "prepare 0, prepare 1", kPreparing},
+      {kPreparing, {With(kPrepareSent), none}, "prepare 1", kPreparing},
+      {kPreparing, {With(kPrepared), full}, "", kPreparing},
+      {kPreparing, {With(kPrepared), away}, "", kPreparing},
+      {kPreparing, {With(kPrepared), With(kPrepareSent)}, "", kPreparing},
+      {kPreparing, {With(kPrepared), With(kPrepared)}, "write", kStoring},
+      {kPreparing, {With(kPrepared), prepared_away}, "write", kStoring},
+      {kPreparing, {none, lost}, "fail WORKER_LOST w1 at once", kPreparing},
+      {kStoring, {With(kPrepared), lost}, "", kStoring},
+      {kCommitting, {With(kPrepared), With(kPrepared)}, "commit 0, commit 1", kCommitting},
+      {kCommitting, {With(kCommitSent), With(kPrepared)}, "commit 1", kCommitting},
+      {kCommitting, {With(kCommitted), With(kCommitSent)}, "", kCommitting},
+      {kCommitting, {With(kCommitted), prepared_away}, "", kCommitting},
+      {kCommitting, {none, With(kPrepared)}, "commit 1, fail STALE_EPOCH w0", kCommitting},
+      {kCommitting, {With(kPrepareSent), none}, "fail STALE_EPOCH w0 w1", kCommitting},
+      {kCommitting, {With(kCommitted), lost}, "fail WORKER_LOST w1 at once", kCommitting},
+      {kCommitting, {With(kCommitted), With(kCommitted)}, "write", kMarking},
+      {kMarking, {With(kCommitted), lost}, "write", kMarking},
+  };
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    SCOPED_TRACE(i);
+    EpochChange change = InPhase(rows[i].phase);
+    EXPECT_EQ(TextOf(change.Advance(rows[i].workers, now_)), rows[i].step);
+    EXPECT_EQ(change.phase(), rows[i].next);
   }
-  third.prepares = cluster.worker("w1").prepares = Answers::kAck;
-  cluster.Advance(seconds(6));
-  EXPECT_EQ(cluster.ServingWorkers(), "w0 w1 w2");
-  SY_EXPECT_OK(cluster.Deployment().problem);
 }
 
-TEST_F(EpochChangeTest, GoesWithoutAWorkerThatFailsTwice) {
-  cluster.worker("w1").prepares = Answers::kNack;
-  FakeWorker& third = JoinThird();
-  cluster.Advance(seconds(2));
+TEST_F(EpochChangeTest, SilenceFailsNamingTheSilent) {
+  for (const ChangePhase phase : {ChangePhase::kPreparing, ChangePhase::kCommitting}) {
+    EpochChange change = InPhase(phase);
+    const HoldState done =
+        phase == ChangePhase::kPreparing ? HoldState::kPrepared : HoldState::kCommitted;
+    const std::vector workers{With(done), With(HoldState::kPrepared)};
+    std::vector silent = workers;
+    if (phase == ChangePhase::kPreparing) silent[1] = With(HoldState::kPrepareSent);
 
-  EXPECT_EQ(cluster.ServingWorkers(), "w0 w2");
-  EXPECT_GT(cluster.Serving(), 1U);
-  ASSERT_EQ(cluster.Deployment().left_out.size(), 1U);
-  EXPECT_NE(cluster.Deployment().left_out[0].find("w1: failed twice"), std::string::npos);
-  EXPECT_EQ(third.resident.size(), 1U);
+    EXPECT_FALSE(change.Advance(silent, now_ + seconds(9)).failure);
+    const ChangeStep late = change.Advance(silent, now_ + seconds(10));
 
-  cluster.worker("w1").prepares = Answers::kAck;
-  cluster.Advance(seconds(6));
-  EXPECT_EQ(cluster.ServingWorkers(), "w0 w1 w2") << "after the quarantine";
+    EXPECT_EQ(TextOf(late), "fail NOT_READY w1");
+    EXPECT_THAT(late.failure->why,
+                FailsWith(absl::StatusCode::kDeadlineExceeded, Reason::kNotReady));
+  }
 }
 
-TEST_F(EpochChangeTest, AcksOfAnotherAttemptOrHashDoNotCount) {
-  FakeWorker& third = cluster.Join("w2");
-  third.prepares = Answers::kNothing;
-  cluster.Advance(milliseconds(200));
-  const Prepare prepare = third.Got<Prepare>().front();
-  PlanHash other = prepare.hash;
-  other.bytes[3] ^= 1;
-
-  cluster.Say(third, PrepareAck{"demo", Epoch{2}, prepare.nonce + 1, prepare.hash});
-  cluster.Say(third, PrepareAck{"demo", Epoch{2}, prepare.nonce, other});
-  cluster.Say(third, PrepareAck{"demo", Epoch{1}, prepare.nonce, prepare.hash});
-  cluster.Say(third, PrepareAck{"other", Epoch{2}, prepare.nonce, prepare.hash});
-  EXPECT_TRUE(third.Got<Commit>().empty());
-
-  cluster.Say(third, PrepareAck{"demo", Epoch{2}, prepare.nonce, prepare.hash});
-  EXPECT_EQ(third.Got<Commit>().size(), 1U);
+TEST_F(EpochChangeTest, WritesTheNumberThenThePlanThenTheMark) {
+  EXPECT_EQ(std::get<ReserveEpoch>(InPhase(ChangePhase::kReserving).WriteToSend()).epoch, Epoch{3});
+  const CommitPlan plan = std::get<CommitPlan>(InPhase(ChangePhase::kStoring).WriteToSend());
+  EXPECT_EQ(plan.hash, update_->hash);
+  EXPECT_EQ(plan.plan, CanonicalBytes(update_->plan));
+  EXPECT_EQ(std::get<MarkServing>(InPhase(ChangePhase::kMarking).WriteToSend()).epoch, Epoch{3});
 }
 
-TEST_F(EpochChangeTest, AWorkerLostInPrepareAbortsAndIsPlannedAround) {
-  FakeWorker& third = cluster.Join("w2");
-  third.prepares = Answers::kNothing;
-  cluster.Advance(milliseconds(200));
-  ASSERT_EQ(third.Got<Prepare>().size(), 1U);
+TEST_F(EpochChangeTest, KnowsItsWriteOnce) {
+  EpochChange change = InPhase(ChangePhase::kReserving);
+  change.OnWriteSent(WriteId{8});
 
-  cluster.BreakStream("w2");
-  cluster.Advance(seconds(1));
-
-  EXPECT_EQ(cluster.Serving(), 1U) << "what served, serves: there is nothing to change";
-  EXPECT_EQ(cluster.worker("w0").Got<Abort>().size(), 1U);
-  EXPECT_EQ(cluster.worker("w0").resident.size(), 1U);
+  EXPECT_FALSE(change.OnWriteDone(WriteId{7}));
+  EXPECT_TRUE(change.OnWriteDone(WriteId{8}));
+  EXPECT_FALSE(change.OnWriteDone(WriteId{8}));
 }
 
-TEST_F(EpochChangeTest, AWorkerLostInCommitSupersedesTheEpoch) {
-  FakeWorker& third = cluster.Join("w2");
-  third.commits = Answers::kNothing;
-  cluster.Advance(milliseconds(200));
-  ASSERT_EQ(third.Got<Commit>().size(), 1U);
+TEST_F(EpochChangeTest, WritesAFailedMarkAgainWhenItIsDue) {
+  EpochChange change = InPhase(ChangePhase::kMarking);
+  change.OnWriteSent(WriteId{8});
+  EXPECT_FALSE(change.Advance({}, now_).write) << "one is in progress";
+  ASSERT_TRUE(change.OnWriteDone(WriteId{8}));
+  change.RetryMarkAt(now_ + seconds(2));
 
-  cluster.BreakStream("w2");
-  cluster.Advance(seconds(1));
-
-  EXPECT_EQ(cluster.worker("w0").Got<Retire>(), (std::vector<Retire>{{"demo", Epoch{2}}}))
-      << "the epoch that never served goes, the one that serves stays";
-  EXPECT_EQ(cluster.Serving(), 1U);
+  EXPECT_FALSE(change.Advance({}, now_ + seconds(1)).write);
+  EXPECT_TRUE(change.Advance({}, now_ + seconds(2)).write);
 }
 
-TEST_F(EpochChangeTest, ACommitNackSupersedesTheEpoch) {
-  cluster.worker("w1").commits = Answers::kNack;
-  JoinThird();
-  EXPECT_EQ(cluster.Serving(), 1U);
-  EXPECT_FALSE(cluster.Deployment().problem.ok());
-  EXPECT_EQ(cluster.worker("w2").Got<Retire>(), (std::vector<Retire>{{"demo", Epoch{2}}}));
-  EXPECT_EQ(cluster.worker("w1").Got<Abort>(), (std::vector<Abort>{{"demo", Epoch{2}}}))
-      << "it may hold what it staged";
-
-  cluster.worker("w1").commits = Answers::kAck;
-  cluster.Advance(seconds(1));
-  EXPECT_EQ(cluster.Serving(), 3U);
-}
-
-TEST_F(EpochChangeTest, ASilentPrepareTimesOut) {
-  CoordinatorOptions options;
-  options.prepare_timeout = seconds(3);
-  Cluster quick(options);
-  quick.Join("w0");
-  quick.worker("w0").prepares = Answers::kNothing;
-  SY_ASSERT_OK(quick.Apply(MakeSpec()));
-  quick.Advance(milliseconds(3100));
-
-  EXPECT_THAT(quick.Deployment().problem,
-              FailsWith(absl::StatusCode::kDeadlineExceeded, Reason::kNotReady));
-  EXPECT_NE(quick.Deployment().problem.message().find("w0"), absl::string_view::npos);
-  quick.worker("w0").prepares = Answers::kAck;
-  quick.Advance(seconds(1));
-  EXPECT_EQ(quick.Serving(), 2U);
-}
-
-TEST_F(EpochChangeTest, NoThirdEpochIsPreparedBeforeTheFirstIsFree) {
-  cluster.worker("w0").acks_retire = false;
-  JoinThird();
-  ASSERT_EQ(cluster.Serving(), 2U);
-
-  cluster.Join("w3");
-  cluster.Advance(seconds(5));
-  EXPECT_EQ(cluster.Serving(), 2U);
-  EXPECT_TRUE(cluster.worker("w3").Got<Prepare>().empty());
-  EXPECT_NE(cluster.Deployment().activity.find("w0 to free epoch 1"), std::string::npos);
-
-  cluster.Say(cluster.worker("w0"), RetireAck{"demo", Epoch{1}});
-  EXPECT_EQ(cluster.Serving(), 3U);
-}
-
-TEST_F(EpochChangeTest, ADeadHolderFreesItsEpoch) {
-  cluster.worker("w0").acks_retire = false;
-  JoinThird();
-  cluster.Join("w3");
-  cluster.Advance(seconds(1));
-  ASSERT_EQ(cluster.Serving(), 2U);
-
-  cluster.BreakStream("w0");
-  cluster.Advance(milliseconds(400));
-
-  EXPECT_EQ(cluster.Serving(), 3U);
-  EXPECT_EQ(cluster.ServingWorkers(), "w1 w2 w3");
-}
-
-TEST_F(EpochChangeTest, AFailingStoreStopsChangesButNotService) {
-  cluster.write_status =
-      MakeError(absl::StatusCode::kUnavailable, Reason::kStoreWrite, "disk is full");
-  JoinThird();
-  cluster.Advance(seconds(2));
-
-  EXPECT_EQ(cluster.Serving(), 1U);
-  EXPECT_THAT(cluster.Deployment().problem,
-              FailsWith(absl::StatusCode::kUnavailable, Reason::kStoreWrite));
-  SY_EXPECT_OK(cluster.OpenDecode());
-  EXPECT_TRUE(cluster.worker("w2").Got<Prepare>().empty());
-
-  cluster.write_status = absl::OkStatus();
-  cluster.Advance(seconds(6));
-  EXPECT_EQ(cluster.ServingWorkers(), "w0 w1 w2");
-}
-
-TEST_F(EpochChangeTest, AFailedPlanWriteAborts) {
-  FakeWorker& third = cluster.Join("w2");
-  third.prepares = Answers::kNothing;
-  cluster.Advance(milliseconds(200));
-  const Prepare prepare = third.Got<Prepare>().front();
-  cluster.write_status =
-      MakeError(absl::StatusCode::kUnavailable, Reason::kStoreWrite, "disk is full");
-
-  cluster.Say(third, PrepareAck{"demo", Epoch{2}, prepare.nonce, prepare.hash});
-
-  EXPECT_TRUE(third.Got<Commit>().empty());
-  EXPECT_EQ(third.Got<Abort>(), (std::vector<Abort>{{"demo", Epoch{2}}}));
-  cluster.write_status = absl::OkStatus();
-  third.prepares = Answers::kAck;
-  cluster.Advance(seconds(1));
-  EXPECT_EQ(cluster.Serving(), 3U) << "number 2 is never used again";
-}
-
-TEST_F(EpochChangeTest, AFailedServingMarkIsTriedAgainAndNobodyIsTold) {
-  FakeWorker& third = cluster.Join("w2");
-  third.commits = Answers::kNothing;
-  cluster.Advance(milliseconds(200));
-  cluster.write_status =
-      MakeError(absl::StatusCode::kUnavailable, Reason::kStoreWrite, "disk is full");
-  cluster.Say(third, CommitAck{"demo", Epoch{2}, third.Got<Commit>().front().hash});
-  cluster.Advance(seconds(1));
-  EXPECT_EQ(cluster.Serving(), 1U);
-
-  cluster.write_status = absl::OkStatus();
-  cluster.Advance(seconds(6));
-
-  EXPECT_EQ(cluster.Serving(), 2U);
-}
-
-// What the store calls failed may be on disk: a coordinator that came back would serve it.
-TEST_F(EpochChangeTest, AnEpochWhoseMarkMayBeOnDiskIsNotRetired) {
-  FakeWorker& third = cluster.Join("w2");
-  third.commits = Answers::kNothing;
-  cluster.Advance(milliseconds(200));
-  cluster.write_status =
-      MakeError(absl::StatusCode::kUnavailable, Reason::kStoreWrite, "disk is full");
-  cluster.Say(third, CommitAck{"demo", Epoch{2}, third.Got<Commit>().front().hash});
-
-  cluster.BreakStream("w2");
-  cluster.Advance(seconds(1));
-
-  EXPECT_TRUE(cluster.worker("w0").Got<Retire>().empty());
-  cluster.write_status = absl::OkStatus();
-  cluster.Advance(seconds(6));
-  EXPECT_EQ(cluster.ServingWorkers(), "w0 w1");
-  EXPECT_EQ(cluster.Serving(), 3U);
-}
-
-TEST_F(EpochChangeTest, ReappliedWithNewWeightsItMovesToThem) {
-  cluster.models["/models/m"] = testing::MakeFacts({.weights = 9});
-
-  SY_ASSERT_OK(cluster.Apply(MakeSpec(2)));
-
-  EXPECT_EQ(cluster.Serving(), 2U);
-  EXPECT_EQ(cluster.Deployment().serving->plan.manifest,
-            testing::MakeFacts({.weights = 9}).manifest.Hash());
-}
-
-TEST_F(EpochChangeTest, ReappliedUnchangedItDoesNothing) {
-  SY_ASSERT_OK_AND_ASSIGN(const DeploymentView view, cluster.Apply(MakeSpec(2)));
-  cluster.Advance(seconds(1));
-
-  EXPECT_EQ(view.state, DeploymentState::kServing);
-  EXPECT_EQ(cluster.Serving(), 1U);
-  EXPECT_TRUE(cluster.written.empty());
-}
-
-TEST_F(EpochChangeTest, APrepareResentAfterReapplyIsStillTheOldOne) {
-  FakeWorker& third = cluster.Join("w2");
-  third.prepares = Answers::kNothing;
-  cluster.Advance(milliseconds(200));
-  const Prepare first = third.Got<Prepare>().front();
-  cluster.models["/models/m"] = testing::MakeFacts({.weights = 9});
-  SY_ASSERT_OK(cluster.Apply(MakeSpec(2)));
-
-  cluster.BreakStream("w2");
-  cluster.Register(third);
-
-  ASSERT_EQ(third.Got<Prepare>().size(), 2U);
-  EXPECT_EQ(third.Got<Prepare>()[1], first);
-}
-
-// The worker staged it while its stream was broken, so ABORT did not reach it.
-TEST_F(EpochChangeTest, WhatWasStagedForAnAttemptThatIsOverIsAborted) {
-  FakeWorker& third = cluster.Join("w2");
-  third.prepares = cluster.worker("w1").prepares = Answers::kNothing;
-  cluster.Advance(milliseconds(200));
-  ASSERT_EQ(third.Got<Prepare>().size(), 1U);
-  const Prepare prepare = third.Got<Prepare>().front();
-  cluster.BreakStream("w2");
-  cluster.Say(cluster.worker("w1"), PrepareNack{"demo", Epoch{2}, prepare.nonce,
-                                                MakeError(absl::StatusCode::kDataLoss,
-                                                          Reason::kWeightHash, "x differs")});
-  cluster.Register(third);
-  ASSERT_TRUE(third.Got<Abort>().empty()) << "it said that it held nothing";
-
-  cluster.Say(third, PrepareAck{"demo", Epoch{2}, prepare.nonce, prepare.hash});
-
-  EXPECT_EQ(third.Got<Abort>(), (std::vector<Abort>{{"demo", Epoch{2}}}));
-}
-
-TEST_F(EpochChangeTest, AWorkerThatHoldsSomethingElseIsAskedWhenThatIsGone) {
-  FakeWorker& third = cluster.Join("w2");
-  third.prepares = Answers::kNothing;
-  cluster.Advance(milliseconds(200));
-  third.inbox.clear();
-  cluster.BreakStream("w2");
+TEST_F(EpochChangeTest, AcceptsAnswersOfThisAttemptAndNoOthers) {
+  const EpochChange preparing = InPhase(ChangePhase::kPreparing);
+  const EpochChange committing = InPhase(ChangePhase::kCommitting);
   const PlanHash other = Sha256("another plan");
-  third.resident[{"demo", Epoch{1}}] = {"demo", Epoch{1}, other, true};
-  third.acks_retire = false;
-  third.prepares = Answers::kAck;
+  const PrepareAck ack{"demo", Epoch{3}, kNonce, update_->hash};
 
-  cluster.Register(third);
+  EXPECT_TRUE(preparing.Accepts("w0", LifeOf(1), ack));
+  EXPECT_FALSE(preparing.Accepts("w0", LifeOf(2), ack)) << "another life";
+  EXPECT_FALSE(preparing.Accepts("w2", LifeOf(1), ack)) << "not in the plan";
+  EXPECT_FALSE(preparing.Accepts("w0", LifeOf(1), {"demo", Epoch{2}, kNonce, update_->hash}));
+  EXPECT_FALSE(preparing.Accepts("w0", LifeOf(1), {"demo", Epoch{3}, kNonce + 1, update_->hash}));
+  EXPECT_FALSE(preparing.Accepts("w0", LifeOf(1), {"demo", Epoch{3}, kNonce, other}));
+  EXPECT_FALSE(committing.Accepts("w0", LifeOf(1), ack)) << "too late";
+  EXPECT_FALSE(InPhase(ChangePhase::kReserving).Accepts("w0", LifeOf(1), ack));
 
-  EXPECT_EQ(third.Got<Retire>(), (std::vector<Retire>{{"demo", Epoch{1}}}));
-  EXPECT_TRUE(third.Got<Prepare>().empty()) << "it would hold two others beside it";
-  third.resident.clear();
-  cluster.Say(third, RetireAck{"demo", Epoch{1}});
-  EXPECT_EQ(third.Got<Prepare>().size(), 1U);
-  EXPECT_EQ(cluster.Serving(), 2U);
+  const CommitAck committed{"demo", Epoch{3}, update_->hash};
+  EXPECT_TRUE(committing.Accepts("w1", LifeOf(2), committed));
+  EXPECT_FALSE(committing.Accepts("w1", LifeOf(1), committed));
+  EXPECT_FALSE(committing.Accepts("w1", LifeOf(2), {"demo", Epoch{3}, other}));
+  EXPECT_FALSE(preparing.Accepts("w1", LifeOf(2), committed));
 }
 
-TEST_F(EpochChangeTest, WhatIsStaleIsAbortedBeforeTheNextIsAskedFor) {
-  FakeWorker& third = cluster.Join("w2");
-  third.prepares = Answers::kNothing;
-  cluster.Advance(milliseconds(200));
-  third.inbox.clear();
-  cluster.BreakStream("w2");
-  third.resident[{"demo", Epoch{1}}] = {"demo", Epoch{1}, Sha256("another plan"), false};
+TEST_F(EpochChangeTest, TheFirstRefusalFailsTheChangeAndEveryRefuserIsACulprit) {
+  const absl::Status first = MakeError(absl::StatusCode::kDataLoss, Reason::kWeightHash, "first");
+  const absl::Status second =
+      MakeError(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory, "second");
+  EpochChange change = InPhase(ChangePhase::kPreparing);
+  EXPECT_FALSE(change.OnPrepareNack("w0", LifeOf(1), {"demo", Epoch{3}, kNonce + 1, first}));
+  EXPECT_FALSE(change.OnPrepareNack("w0", LifeOf(2), {"demo", Epoch{3}, kNonce, first}));
 
-  cluster.Register(third);
+  EXPECT_TRUE(change.OnPrepareNack("w1", LifeOf(2), {"demo", Epoch{3}, kNonce, first}));
+  EXPECT_TRUE(change.OnPrepareNack("w0", LifeOf(1), {"demo", Epoch{3}, kNonce, second}));
 
-  std::vector<std::size_t> kinds;
-  for (const CoordinatorMessage& message : third.inbox) kinds.push_back(message.index());
-  const CoordinatorMessage expected[] = {Registered{}, Abort{}, Prepare{}};
-  ASSERT_EQ(kinds.size(), std::size(expected));
-  for (std::size_t i = 0; i < kinds.size(); ++i) EXPECT_EQ(kinds[i], expected[i].index()) << i;
+  const ChangeStep step = change.Advance(std::vector(2, With(HoldState::kPrepared)), now_);
+  EXPECT_EQ(TextOf(step), "fail WEIGHT_HASH w0 w1");
+  EXPECT_EQ(MetadataOf(step.failure->why).at("worker"), "w1");
+
+  EpochChange committing = InPhase(ChangePhase::kCommitting);
+  EXPECT_FALSE(committing.OnCommitNack("w1", LifeOf(2), {"demo", Epoch{2}, second}));
+  EXPECT_TRUE(committing.OnCommitNack("w1", LifeOf(2), {"demo", Epoch{3}, second}));
+  EXPECT_EQ(TextOf(committing.Advance(std::vector(2, With(HoldState::kCommitted)), now_)),
+            "fail OUT_OF_MEMORY w1");
 }
 
-TEST_F(EpochChangeTest, AWorkerThatComesBackWithoutWhatItPreparedSupersedesTheEpoch) {
-  FakeWorker& third = cluster.Join("w2");
-  third.commits = Answers::kNothing;
-  cluster.Advance(milliseconds(200));
-  ASSERT_EQ(third.Got<Commit>().size(), 1U);
-  cluster.BreakStream("w2");
-  third.resident.clear();
+TEST_F(EpochChangeTest, PreparesWithTheRecordThatItsPlanWasMadeFrom) {
+  const Prepare prepare = InPhase(ChangePhase::kPreparing).PrepareFor(WorkerOrdinal{1});
 
-  cluster.Register(third);
-
-  const absl::Status problem = cluster.Deployment().problem;
-  EXPECT_THAT(problem, FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch));
-  EXPECT_EQ(MetadataOf(problem).at("worker"), "w2");
-  EXPECT_EQ(cluster.worker("w0").Got<Retire>(), (std::vector<Retire>{{"demo", Epoch{2}}}));
+  EXPECT_EQ(prepare.nonce, kNonce);
+  EXPECT_EQ(prepare.hash, update_->hash);
+  EXPECT_EQ(prepare.checkpoint, record_->spec.checkpoint);
+  EXPECT_FALSE(prepare.tensors.empty());
 }
 
-TEST(EpochChangeQuarantineTest, IsNotForWorkersThatTheModelNeeds) {
-  Cluster tight;  // 6144 bytes of weights
-  tight.Join("w0", 3200);
-  tight.Join("w1", 3200).prepares = Answers::kNack;
-  SY_ASSERT_OK(tight.Apply(MakeSpec(1)));
-  tight.Advance(seconds(2));
-  ASSERT_GE(tight.worker("w1").Got<Prepare>().size(), 2U) << "it has failed twice";
-  ASSERT_EQ(tight.Serving(), 0U);
-  tight.worker("w1").prepares = Answers::kAck;
+TEST_F(EpochChangeTest, ResumesAtCommitAfterARestart) {
+  EpochChange change = EpochChange::Resume(update_, now_ + seconds(30));
 
-  tight.Advance(seconds(2));
+  EXPECT_EQ(change.phase(), ChangePhase::kCommitting);
+  EXPECT_EQ(change.epoch(), Epoch{3});
+  const WorkerStanding away{.connected = false, .lost = false, .hold = {}, .has_room = false};
+  EXPECT_EQ(TextOf(change.Advance(std::vector{away, With(HoldState::kPrepared)}, now_)),
+            "commit 1");
+}
 
-  EXPECT_EQ(tight.ServingWorkers(), "w0 w1") << "w0 alone cannot hold it";
+TEST_F(EpochChangeTest, DescribesWhatItWaitsFor) {
+  EXPECT_EQ(InPhase(ChangePhase::kReserving).Describe(), "reserving the number of epoch 3");
+  EpochChange change = InPhase(ChangePhase::kPreparing);
+  change.Advance(std::vector{With(HoldState::kPrepared), With(HoldState::kPrepareSent)}, now_);
+  EXPECT_EQ(change.Describe(), "preparing epoch 3: waiting for w1");
+  EXPECT_EQ(InPhase(ChangePhase::kStoring).Describe(), "storing epoch 3");
+  EXPECT_EQ(InPhase(ChangePhase::kCommitting).Describe(), "committing epoch 3: waiting for w0, w1");
+  EXPECT_EQ(InPhase(ChangePhase::kMarking).Describe(), "storing that epoch 3 serves");
 }
 
 }  // namespace

@@ -62,7 +62,7 @@ TEST(FirstEpochTest, SaysWhoIsThereAfterJoinTimeoutWhenTheModelDoesNotFit) {
 
   ASSERT_THAT(session, kNotReady);
   for (const char* part :
-       {"2 workers are there (w0, w1)", "3 were asked for", "has room for 3000"}) {
+       {"2 workers are connected (w0, w1)", "3 are requested", "has room for 3000"}) {
     EXPECT_NE(session.status().message().find(part), absl::string_view::npos) << session.status();
   }
   EXPECT_EQ(cluster.Deployment().state, DeploymentState::kPending);
@@ -93,8 +93,8 @@ TEST(FirstEpochTest, ADryRunSaysWhenMinWorkersIsNotReachedAndShowsThePlan) {
   SY_ASSERT_OK_AND_ASSIGN(const DeploymentView nobody, cluster.Apply(MakeSpec(2), true));
   EXPECT_EQ(nobody.drafted, nullptr);
   EXPECT_EQ(nobody.activity,
-            "checked; the workers at hand do not do; min_workers is not reached: 0 of 2 are there "
-            "(none), and a first plan waits for more up to join_timeout");
+            "checked; the available workers are not sufficient; min_workers is not reached: 0 of 2 "
+            "are connected (none), and a first plan waits for more up to join_timeout");
   cluster.Join("w0");
 
   SY_ASSERT_OK_AND_ASSIGN(const DeploymentView one, cluster.Apply(MakeSpec(2), true));
@@ -103,7 +103,7 @@ TEST(FirstEpochTest, ADryRunSaysWhenMinWorkersIsNotReachedAndShowsThePlan) {
 
   EXPECT_EQ(one.activity,
             "checked; a plan with 1 workers is possible; min_workers is not reached: 1 of 2 are "
-            "there (w0), and a first plan waits for more up to join_timeout");
+            "connected (w0), and a first plan waits for more up to join_timeout");
   EXPECT_EQ(both.activity, "checked; a plan with 2 workers is possible");
   ASSERT_NE(both.drafted, nullptr);
   EXPECT_EQ(both.drafted->configs.size(), both.layers.size() * both.spec.phases.size());
@@ -208,7 +208,7 @@ TEST(FirstEpochTest, LeavesWorkersOutThatDoNotSuit) {
 
   EXPECT_EQ(cluster.ServingWorkers(), "w0 w1");
   ASSERT_EQ(cluster.Deployment().left_out.size(), 1U);
-  EXPECT_NE(cluster.Deployment().left_out[0].find("w2: takes no bf16"), std::string::npos);
+  EXPECT_NE(cluster.Deployment().left_out[0].find("w2: does not take bf16"), std::string::npos);
 }
 
 TEST(FirstEpochTest, UsesAtMostOneWorkerForEachExpert) {

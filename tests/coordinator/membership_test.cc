@@ -265,13 +265,13 @@ TEST_F(MembershipStreamsTest, ClosesAStreamOnWhichNobodyRegisters) {
   members.Expire(now + seconds(5));
 
   ASSERT_EQ(Closed().size(), 1U);
-  EXPECT_EQ(members.Hear(StreamId{1}, now), nullptr);
+  EXPECT_EQ(members.RenewLease(StreamId{1}, now), nullptr);
 }
 
 TEST_F(MembershipStreamsTest, ClosesAStreamThatDoesNotBeginWithRegister) {
   members.OpenStream(StreamId{1}, now);
 
-  EXPECT_EQ(members.Hear(StreamId{1}, now), nullptr);
+  EXPECT_EQ(members.RenewLease(StreamId{1}, now), nullptr);
 
   EXPECT_THAT(Closed().at(0),
               FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kBadRequest));

@@ -65,22 +65,20 @@ void ExpectNamesLayerSchemeAndDtype(const absl::Status& status) {
 }
 
 TEST(RefusalTest, OneKindThatWouldDoIsEnough) {
-  SY_EXPECT_OK(CheckSomeKindWouldDo(Record(QuantScheme::kAwqInt4, DtypeChoice::kBf16)));
+  SY_EXPECT_OK(CheckServable(Record(QuantScheme::kAwqInt4, DtypeChoice::kBf16)));
   // GPUs take FP8 rows of such a layer, CPUs do not.
-  SY_EXPECT_OK(CheckSomeKindWouldDo(Record(QuantScheme::kW8A8Int8, DtypeChoice::kFp8)));
+  SY_EXPECT_OK(CheckServable(Record(QuantScheme::kW8A8Int8, DtypeChoice::kFp8)));
 }
 
 TEST(RefusalTest, WhatNoKindDoesIsRefused) {
-  const absl::Status refused =
-      CheckSomeKindWouldDo(Record(QuantScheme::kAwqInt4, DtypeChoice::kFp8));
+  const absl::Status refused = CheckServable(Record(QuantScheme::kAwqInt4, DtypeChoice::kFp8));
   EXPECT_THAT(refused, kRefused);
   EXPECT_TRUE(IsRefusal(refused));
   ExpectNamesLayerSchemeAndDtype(refused);
 
   DeploymentRecord wide = Record(QuantScheme::kNone, DtypeChoice::kBf16);
   wide.facts.shape.top_k = 33;  // more than any device has in low_latency
-  EXPECT_THAT(CheckSomeKindWouldDo(wide),
-              FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadTopK));
+  EXPECT_THAT(CheckServable(wide), FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadTopK));
 }
 
 // Before a single worker is there, and although more of them are waited for.
@@ -94,7 +92,7 @@ TEST(RefusalTest, NobodyIsWaitedForWhenNoKindWouldDo) {
                           cluster.Apply(Asking(DtypeChoice::kFp8, 3)));
 
   ExpectNamesLayerSchemeAndDtype(tried.problem);
-  EXPECT_EQ(tried.activity, "checked; what it asks for can never work");
+  EXPECT_EQ(tried.activity, "checked; this configuration can never be served");
   EXPECT_THAT(applied.problem, kRefused);
   EXPECT_EQ(applied.activity, kRefusedActivity);
   const absl::Status opened = cluster.OpenDecode().status();

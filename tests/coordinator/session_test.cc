@@ -1,7 +1,7 @@
 // Sessions and watches, as sources ask for them.
 #include "gtest/gtest.h"
 
-#include "coordinator/session_order.h"
+#include "coordinator/session_request.h"
 #include "tests/coordinator/cluster.h"
 #include "tests/testing/status_matchers.h"
 
@@ -120,7 +120,8 @@ TEST_F(SessionTest, AsksForTheDeploymentWhenSeveralServeTheModel) {
   order.deployment = "second";
 
   ASSERT_THAT(ambiguous, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadRequest));
-  EXPECT_NE(ambiguous.status().message().find("several deployments; name one of: demo, second"),
+  EXPECT_NE(ambiguous.status().message().find(
+                "several deployments serve model m; name one of: demo, second"),
             absl::string_view::npos);
   SY_EXPECT_OK(cluster.Open(order));
 }

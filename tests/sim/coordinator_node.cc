@@ -170,7 +170,7 @@ void CoordinatorNode::Perform(const switchyard::CloseStream& effect) {
 void CoordinatorNode::Perform(const LoadModel& effect) {
   absl::StatusOr<ModelFacts> facts = world_->models.at(effect.checkpoint);
   const Duration takes = world_->Between(milliseconds(1), milliseconds(500));
-  world_->network.AtNode(id_, takes, [this, request = effect.request, facts = std::move(facts)] {
+  world_->network.AtNode(id_, takes, [this, request = effect.id, facts = std::move(facts)] {
     Step(ModelLoaded{request, facts});
   });
 }
@@ -211,7 +211,7 @@ absl::Status CoordinatorNode::WriteFirst() {
 }
 
 void CoordinatorNode::Perform(const AnswerSession& effect) {
-  const auto it = opens_.find(effect.request);
+  const auto it = opens_.find(effect.id);
   if (it == opens_.end()) return;
   if (effect.result.ok()) world_->oracles.CoordinatorGrants(*effect.result);
   const auto answer = std::move(it->second);
@@ -220,10 +220,10 @@ void CoordinatorNode::Perform(const AnswerSession& effect) {
 }
 
 void CoordinatorNode::Perform(const SendPlanUpdate& effect) {
-  world_->oracles.CoordinatorAnnounces(*effect.news);
+  world_->oracles.CoordinatorAnnounces(*effect.update);
   const auto it = watches_.find(effect.watch);
   if (it == watches_.end()) return;
-  it->second.link->Send(1, [news = it->second.news, plan = effect.news] { news(plan); });
+  it->second.link->Send(1, [news = it->second.news, plan = effect.update] { news(plan); });
 }
 
 void CoordinatorNode::Perform(const CloseWatch& effect) {

@@ -20,14 +20,13 @@ using std::chrono::seconds;
 
 constexpr Duration kStormStep = milliseconds(100);
 
-CoordinatorOptions OptionsFor(const SimOptions& options) {
+CoordinatorOptions ShortTimes() {
   CoordinatorOptions coordinator;
   // Shorter than the product's, so that the end of a run need not be waited for.
   coordinator.prepare_timeout = seconds(8);
   coordinator.commit_timeout = seconds(3);
   coordinator.quarantine_first = seconds(1);
   coordinator.quarantine_last = seconds(4);
-  coordinator.mutant = options.mutant;
   return coordinator;
 }
 
@@ -36,7 +35,7 @@ CoordinatorOptions OptionsFor(const SimOptions& options) {
 World::World(SimOptions options)
     : rng(options.seed),
       network(&scheduler, &rng),
-      coordinator_options(OptionsFor(options)),
+      coordinator_options(ShortTimes()),
       oracles(&scheduler, &disk, coordinator_options),
       options_(std::move(options)) {}
 

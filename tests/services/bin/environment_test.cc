@@ -181,14 +181,14 @@ TEST_F(EnvironmentTest, ADryRunShowsHowRowsWouldTravelAndWhomItWaitsFor) {
 
   const std::string found = Syctl("apply --dry-run -f " + two);
 
-  EXPECT_THAT(found, HasSubstr("min_workers is not reached: 1 of 2 are there (w0)"));
+  EXPECT_THAT(found, HasSubstr("min_workers is not reached: 1 of 2 are connected (w0)"));
   EXPECT_THAT(found, HasSubstr("LAYERS  PHASE"));
   EXPECT_THAT(found, HasSubstr("decode   cpu -> cpu  low_latency  bf16  none"));
   const std::string stranger = dir().Write(
       "stranger.yaml",
       absl::StrCat(kDeployment, "layers:\n- layer: 77\n  dispatcher_output_dtype: bf16\n"));
   EXPECT_EQ(Syctl("apply -f " + stranger), "");
-  EXPECT_THAT(Log("syctl"), HasSubstr("layer 77 is no MoE layer"));
+  EXPECT_THAT(Log("syctl"), HasSubstr("layer 77 is not an MoE layer"));
 }
 
 }  // namespace

@@ -110,7 +110,7 @@ TEST(AdminQueriesTest, FindsADeploymentByName) {
   request.set_name("zzz");
   const auto missing = GetDeployment(view, request);
   EXPECT_THAT(missing, FailsWith(absl::StatusCode::kNotFound, Reason::kUnknownModel));
-  EXPECT_EQ(missing.status().message(), "no deployment zzz: there is a, b, c");
+  EXPECT_EQ(missing.status().message(), "no deployment zzz: these exist: a, b, c");
 }
 
 TEST(AdminQueriesTest, AnUnnamedDeploymentIsTheOnlyOne) {
@@ -204,7 +204,8 @@ TEST(AdminQueriesTest, AnUnknownLayerOrPhaseIsRefused) {
 
   const auto missing = ExplainLayer(view, request);
   EXPECT_THAT(missing, FailsWith(absl::StatusCode::kNotFound, Reason::kUnknownLayer));
-  EXPECT_EQ(missing.status().message(), "layer 2 of model m is no MoE layer; these are: 1, 3");
+  EXPECT_EQ(missing.status().message(),
+            "layer 2 of model m is not an MoE layer; its MoE layers are: 1, 3");
 
   request.set_layer(~0U);
   EXPECT_THAT(ExplainLayer(view, request),

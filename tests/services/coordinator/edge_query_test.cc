@@ -42,7 +42,7 @@ std::vector<v1::HypotheticalDispatch> Ask(const DeploymentView& view, const std:
   const auto query = ParseEdgeQuery(Query(source, worker));
   SY_EXPECT_OK(query.status());
   if (!query.ok()) return {};
-  auto answers = WouldTravel(view, LayerId{3}, phase, *query);
+  auto answers = HypotheticalDispatches(view, LayerId{3}, phase, *query);
   SY_EXPECT_OK(answers.status());
   return answers.value_or(std::vector<v1::HypotheticalDispatch>());
 }
@@ -165,7 +165,7 @@ TEST(EdgeQueryTest, ALayerThatOnlyTheOldPlanHasIsRefused) {
   DeploymentView view = Serving(QuantScheme::kNone);
   view.layers[1] = LayerId{4};
   SY_ASSERT_OK_AND_ASSIGN(const EdgeQuery query, ParseEdgeQuery(Query("cpu", "gpu")));
-  EXPECT_THAT(WouldTravel(view, LayerId{3}, {}, query),
+  EXPECT_THAT(HypotheticalDispatches(view, LayerId{3}, {}, query),
               FailsWith(absl::StatusCode::kNotFound, Reason::kUnknownLayer));
 }
 

@@ -1,4 +1,4 @@
-#include "coordinator/session_order.h"
+#include "coordinator/session_request.h"
 
 #include <chrono>
 #include <vector>
@@ -15,57 +15,64 @@
 namespace switchyard {
 namespace {
 
+// A decode step is short, so that a worker that does not answer within a second is better replaced;
+// a prefill step may take its time. The upper bound keeps now + deadline from overflowing.
 constexpr Duration kDecodeDeadline = std::chrono::seconds(1);
 constexpr Duration kOtherDeadline = std::chrono::seconds(60);
 constexpr Duration kDeadlineMax = std::chrono::hours(24);
 
-absl::Status BadOrder(const OpenSessionRequest& order, Reason reason, const std::string& what) {
+absl::Status BadSession(const OpenSessionRequest& request, Reason reason, const std::string& what) {
   return MakeError(absl::StatusCode::kInvalidArgument, reason,
-                   absl::StrFormat("session of deployment %s: %s", order.deployment, what),
-                   {{"deployment", order.deployment}});
+                   absl::StrFormat("session of deployment %s: %s", request.deployment, what),
+                   {{"deployment", request.deployment}});
 }
 
-absl::Status CheckPhase(const OpenSessionRequest& order, const DeploymentSpec& spec) {
-  if (spec.Serves(order.phase)) return absl::OkStatus();
+// Refused here, where the phases that exist can be listed: without a config for its phase the
+// source could not make a single step.
+absl::Status CheckPhase(const OpenSessionRequest& request, const DeploymentSpec& spec) {
+  if (spec.Serves(request.phase)) return absl::OkStatus();
   std::vector<std::string> served;
   for (const PhaseSpec& phase : spec.phases) served.emplace_back(PhaseName(phase.phase));
-  return BadOrder(order, Reason::kBadRequest,
-                  absl::StrFormat("phase %s is not served; ask for one of: %s",
-                                  PhaseName(order.phase), absl::StrJoin(served, ", ")));
+  return BadSession(request, Reason::kBadRequest,
+                    absl::StrFormat("phase %s is not served; ask for one of: %s",
+                                    PhaseName(request.phase), absl::StrJoin(served, ", ")));
 }
 
-// The plan's config of the order's phase for its kind of source.
-absl::StatusOr<DispatchConfig> FindConfig(const OpenSessionRequest& order, const Plan& plan) {
+// The mode of a phase is the same for every layer and worker, so that the first config will do.
+absl::StatusOr<DispatchConfig> FindConfig(const OpenSessionRequest& request, const Plan& plan) {
   for (const DispatchConfig& config : plan.configs) {
-    if (config.phase == order.phase && config.edge.source == order.source) return config;
+    if (config.phase == request.phase && config.edge.source == request.source) return config;
   }
   return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
                    absl::StrFormat("deployment %s has no dispatch configs for sources of kind %s",
-                                   plan.deployment, DeviceKindName(order.source)),
+                                   plan.deployment, DeviceKindName(request.source)),
                    {{"deployment", plan.deployment}});
 }
 
-absl::Status CheckTokens(const OpenSessionRequest& order, std::int32_t limit) {
-  if (order.max_tokens > 0 && order.max_tokens <= limit) return absl::OkStatus();
+absl::Status CheckTokens(const OpenSessionRequest& request, std::int32_t limit) {
+  if (request.max_tokens > 0 && request.max_tokens <= limit) return absl::OkStatus();
   return MakeError(
       absl::StatusCode::kInvalidArgument, Reason::kTooManyTokens,
       absl::StrFormat("session of deployment %s: max_tokens %d, and %s mode takes 1 to %d; split "
                       "the batch, or ask for normal mode",
-                      order.deployment, order.max_tokens, DispatchModeName(*order.mode), limit),
-      {{"deployment", order.deployment},
-       {"want", absl::StrCat(order.max_tokens)},
+                      request.deployment, request.max_tokens, DispatchModeName(*request.mode),
+                      limit),
+      {{"deployment", request.deployment},
+       {"want", absl::StrCat(request.max_tokens)},
        {"have", absl::StrCat(limit)}});
 }
 
 }  // namespace
 
-absl::StatusOr<OpenSessionRequest> CompleteOrder(const OpenSessionRequest& order,
-                                                 const DeploymentRecord& deployment,
-                                                 const Plan& plan,
-                                                 std::span<const CapabilitySet> workers) {
-  OpenSessionRequest full = order;
+absl::StatusOr<OpenSessionRequest> CompleteSessionRequest(const OpenSessionRequest& request,
+                                                          const DeploymentRecord& deployment,
+                                                          const Plan& plan,
+                                                          std::span<const CapabilitySet> workers) {
+  OpenSessionRequest full = request;
   full.deployment = deployment.spec.name;
   if (full.model.empty()) full.model = deployment.spec.model;
+  // A deployment named together with another model is a mistake, and rows of the wrong model could
+  // have the right shape.
   if (full.model != deployment.spec.model) {
     return MakeError(absl::StatusCode::kNotFound, Reason::kUnknownModel,
                      absl::StrFormat("deployment %s serves model %s, not %s", full.deployment,
@@ -77,14 +84,18 @@ absl::StatusOr<OpenSessionRequest> CompleteOrder(const OpenSessionRequest& order
   if (!full.mode) full.mode = config.mode;
   const bool low_latency = *full.mode == DispatchMode::kLowLatency;
   const std::int32_t limit = low_latency ? deployment.spec.max_tokens_per_step : kMaxNormalTokens;
+  // The planner checked the limits of its own mode. Another one has to be checked now, for the
+  // workers that the plan has.
   if (*full.mode != config.mode) {
     SY_RETURN_IF_ERROR(
         CheckModeLimits(*full.mode, plan.shape, deployment.spec.max_tokens_per_step, workers));
   }
+  // The default of low latency is its limit: slots are sized for it anyway. In normal mode the
+  // limit would make the source allocate far more than a usual batch needs.
   if (full.max_tokens == 0) full.max_tokens = low_latency ? limit : kDefaultNormalTokens;
   SY_RETURN_IF_ERROR(CheckTokens(full, limit));
   if (full.step_deadline < Duration::zero() || full.step_deadline > kDeadlineMax) {
-    return BadOrder(full, Reason::kBadRequest, "step_deadline must be 0 (the default) to 24 h");
+    return BadSession(full, Reason::kBadRequest, "step_deadline must be 0 (the default) to 24 h");
   }
   if (full.step_deadline == Duration::zero()) {
     full.step_deadline = full.phase == Phase::kDecode ? kDecodeDeadline : kOtherDeadline;

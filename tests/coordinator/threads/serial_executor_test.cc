@@ -1,4 +1,4 @@
-#include "coordinator/serial_executor.h"
+#include "coordinator/threads/serial_executor.h"
 
 #include <future>
 #include <memory>

@@ -1,4 +1,4 @@
-#include "coordinator/serial_executor.h"
+#include "coordinator/threads/serial_executor.h"
 
 #include <condition_variable>
 #include <deque>
@@ -8,6 +8,7 @@
 
 namespace switchyard {
 
+// Shared with the thread, which may outlive the executor when a task does not end.
 struct SerialExecutor::Shared {
   std::mutex mutex;
   std::condition_variable changed;
@@ -19,15 +20,19 @@ struct SerialExecutor::Shared {
   static void Loop(const std::shared_ptr<Shared>& self) {
     std::unique_lock lock(self->mutex);
     while (true) {
+      // Stopped, it still runs what is queued; Stop has emptied the queue if that was to be
+      // dropped.
       self->changed.wait(lock, [&self] { return self->stopping || !self->tasks.empty(); });
       if (self->tasks.empty()) break;
+      // Moved out and run without the lock: Run must never wait for a disk.
       std::function<void()> task = std::move(self->tasks.front());
       self->tasks.pop_front();
       lock.unlock();
       task();
-      task = nullptr;
+      task = nullptr;  // Without the lock: what it owns may be slow to destroy.
       lock.lock();
     }
+    // Stop waits for this and not for the thread, which cannot be joined with a deadline.
     self->ended = true;
     self->changed.notify_all();
   }
@@ -43,7 +48,9 @@ SerialExecutor::~SerialExecutor() {
     const std::lock_guard lock(shared_->mutex);
     stopped = shared_->stopping;
   }
+  // 24 h stand for "no deadline": wait_for overflows with the largest duration.
   Stop(Pending::kFinish, stopped ? Duration{} : Duration(std::chrono::hours(24)));
+  // A task that does not end must not keep the process from ending.
   if (shared_->thread.joinable()) shared_->thread.detach();
 }
 
@@ -59,9 +66,12 @@ bool SerialExecutor::Stop(Pending pending, Duration deadline) {
   std::deque<std::function<void()>> dropped;  // destroyed without the lock
   std::unique_lock lock(shared_->mutex);
   shared_->stopping = true;
+  // Queued tasks have not begun; destroying them may run code that needs the lock.
   if (pending == Pending::kDrop) dropped.swap(shared_->tasks);
   shared_->changed.notify_all();
   if (!shared_->changed.wait_for(lock, deadline, [this] { return shared_->ended; })) return false;
+  // Exchanged, so that only one of several callers joins it; joined without the lock, which the
+  // thread needs to end.
   std::thread thread = std::exchange(shared_->thread, std::thread());
   lock.unlock();
   if (thread.joinable()) thread.join();

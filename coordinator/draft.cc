@@ -1,0 +1,87 @@
+#include "coordinator/draft.h"
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+
+#include "coordinator/refusal.h"
+#include "core/base/error.h"
+#include "core/base/status_macros.h"
+
+namespace switchyard {
+namespace {
+
+// nullopt when no candidate is quarantined, or when the others are not sufficient.
+std::optional<PlanDraft> DraftWithoutQuarantined(const DeploymentRecord& record,
+                                                 const std::vector<Candidate>& candidates,
+                                                 const Quarantine& quarantine,
+                                                 const PlacementPolicy& policy, TimePoint now) {
+  // A copy: the caller needs all of them if this attempt fails.
+  std::vector<Candidate> trusted = candidates;
+  std::erase_if(trusted,
+                [&](const Candidate& c) { return quarantine.IsExcluded(c.worker.id, now); });
+  // Below min_workers the deployment would get less than the operator requested, for a worker that
+  // may recover.
+  const bool enough = static_cast<int>(trusted.size()) >= record.spec.min_workers;
+  if (!enough || trusted.size() == candidates.size()) return std::nullopt;
+  absl::StatusOr<PlanDraft> draft = BuildPlan(record, std::move(trusted), policy);
+  // Whatever the reason, the caller tries again with all candidates and reports that outcome.
+  if (!draft.ok()) return std::nullopt;
+  for (const Candidate& candidate : candidates) {
+    const std::string& id = candidate.worker.id;
+    if (!quarantine.IsExcluded(id, now)) continue;
+    draft->left_out.push_back(absl::StrCat(id, ": failed twice: ", quarantine.ReasonFor(id)));
+  }
+  return *std::move(draft);
+}
+
+}  // namespace
+
+std::vector<Candidate> CandidatesFor(const std::string& deployment, const Plan* serving,
+                                     const Membership& members, const MemoryLedger& memory) {
+  std::vector<Candidate> all;
+  // Disconnected workers are not candidates: PREPARE could not reach them.
+  for (const std::string& id : members.CandidateIds()) {
+    const Member& member = members.members().at(id);
+    Candidate candidate;
+    candidate.worker = {id, member.incarnation, member.endpoint, member.capabilities.device,
+                        member.capabilities.kernel_family};
+    candidate.capabilities = member.capabilities;
+    // Without this deployment's own weights: the next plan replaces them.
+    candidate.used_bytes = memory.UsedByOthers(deployment, id);
+    candidate.serves = serving != nullptr && serving->FindWorker(id).has_value();
+    all.push_back(std::move(candidate));
+  }
+  return all;
+}
+
+absl::StatusOr<PlanDraft> DraftPlan(const DeploymentRecord& record,
+                                    const std::vector<Candidate>& candidates,
+                                    const Quarantine& quarantine, const PlacementPolicy& policy,
+                                    TimePoint now) {
+  if (auto trusted = DraftWithoutQuarantined(record, candidates, quarantine, policy, now)) {
+    return *std::move(trusted);
+  }
+  absl::StatusOr<PlanDraft> draft = BuildPlan(record, candidates, policy);
+  if (draft.ok()) return draft;
+  if (IsRefusal(draft.status())) {
+    return Annotate(draft.status(), absl::StrCat("deployment ", record.spec.name));
+  }
+  // These workers lack something, but it may be that no other kind would do either: then waiting
+  // for workers is pointless, and the operator has to know.
+  SY_RETURN_IF_ERROR(CheckServable(record));
+  std::vector<std::string> ids;
+  for (const Candidate& candidate : candidates) ids.push_back(candidate.worker.id);
+  return MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady,
+                   absl::StrFormat("deployment %s: %d workers are connected (%s), %d are "
+                                   "requested: %s",
+                                   record.spec.name, ids.size(), absl::StrJoin(ids, ", "),
+                                   record.spec.min_workers, draft.status().message()),
+                   {{"deployment", record.spec.name}});
+}
+
+}  // namespace switchyard

@@ -1,0 +1,74 @@
+// The epochs that a worker holds, and the rule that decides which of them it may keep.
+//
+//   PREPARE sent --ack--> prepared --COMMIT sent--> commit sent --ack--> committed
+//        |                    |                          |                   |
+//        `--- not wanted -----'                          `--- not wanted ----'
+//               ABORT: forgotten at once                   RETIRE sent --ack--> freed
+//
+// ABORT needs no acknowledgement: no source ever learns of an epoch without COMMIT, so the
+// worker frees it at once. A committed epoch may be in use, and its memory counts until the worker
+// acknowledges RETIRE.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/control_messages.h"
+#include "core/ids.h"
+#include "core/session_messages.h"
+
+namespace switchyard {
+
+// How far one epoch is on one worker, as far as the coordinator knows.
+enum class HoldState : std::uint8_t {
+  kPrepareSent,
+  kPrepared,
+  kCommitSent,
+  kCommitted,
+  kRetireSent
+};
+
+struct Hold {
+  PlanHash hash;
+  HoldState state = HoldState::kPrepareSent;
+};
+
+using HeldEpochs = std::map<EpochKey, Hold>;  // of all deployments of one worker
+
+// The rule for one deployment: a worker may hold the epoch that serves and the one that is being
+// prepared or committed, and nothing else (I6). While nothing serves, it may also keep the newest
+// epoch that it committed under an earlier coordinator, because sources may still use it. Pure.
+// Holds pointers: use it within one step.
+class EpochRule {
+ public:
+  // `serving` and `changing` may be null: there is none.
+  EpochRule(const std::string& deployment, const PlanUpdate* serving, const PlanUpdate* changing)
+      : deployment_(deployment), serving_(serving), changing_(changing) {}
+
+  // The epochs that the worker has to drop, ascending. Empty when it is clean, or when
+  // every RETIRE that it needs has been sent.
+  struct Drop {
+    EpochKey key;
+    bool retire = false;  // RETIRE; else ABORT
+  };
+  [[nodiscard]] std::vector<Drop> DropsOf(const HeldEpochs& holds) const;
+
+  // True when the worker may be sent PREPARE: it holds nothing that still has to go.
+  [[nodiscard]] bool HasRoom(const HeldEpochs& holds) const;
+
+  // The first epoch that the worker must free before a new change may start; nullopt: none.
+  [[nodiscard]] std::optional<Epoch> BlockingEpoch(const HeldEpochs& holds) const;
+
+ private:
+  [[nodiscard]] bool IsWanted(const EpochKey& key, const Hold& hold) const;
+  [[nodiscard]] bool IsInherited(const EpochKey& key, const Hold& hold) const;
+
+  const std::string& deployment_;
+  const PlanUpdate* serving_;
+  const PlanUpdate* changing_;
+};
+
+}  // namespace switchyard

@@ -1,0 +1,67 @@
+#include "coordinator/serving_epoch.h"
+
+#include <algorithm>
+
+namespace switchyard {
+
+void ServingEpoch::Replace(std::shared_ptr<const PlanUpdate> next) {
+  // One is kept and not more: sources switch at once, so that only one that was away may still name
+  // the older plan.
+  before_ = std::exchange(serving_, std::move(next));
+}
+
+bool ServingEpoch::WasAnnounced(Epoch epoch, const PlanHash& hash) const {
+  const auto is = [&](const std::shared_ptr<const PlanUpdate>& update) {
+    return update != nullptr && update->plan.epoch == epoch && update->hash == hash;
+  };
+  return is(serving_) || is(before_);
+}
+
+bool ServingEpoch::Holds() const {
+  if (serving_ == nullptr) return false;
+  // Committed, and nothing less: a worker that came back with the epoch only prepared cannot serve
+  // it.
+  const EpochKey key{plan()->deployment, plan()->epoch};
+  return std::all_of(plan()->workers.begin(), plan()->workers.end(), [&](const PlanWorker& worker) {
+    const Member* member = members_->Find(worker);
+    const Hold* hold = member == nullptr ? nullptr : member->Find(key, serving_->hash);
+    return hold != nullptr && hold->state == HoldState::kCommitted;
+  });
+}
+
+bool ServingEpoch::IsSameAs(const Plan& draft) const {
+  // A worker may come back in the same incarnation without what it held. That does not change the
+  // plan, and yet a new epoch is needed to load its experts again.
+  if (!Holds()) return false;
+  Plan numbered = draft;
+  numbered.epoch = plan()->epoch;
+  return numbered == *plan();
+}
+
+bool ServingEpoch::AnyPresent() const {
+  return serving_ != nullptr && std::any_of(plan()->workers.begin(), plan()->workers.end(),
+                                            [this](const PlanWorker& worker) {
+                                              return members_->Find(worker) != nullptr;
+                                            });
+}
+
+std::string ServingEpoch::FirstDisconnected() const {
+  if (serving_ == nullptr) return "";
+  for (const PlanWorker& worker : plan()->workers) {
+    const Member* member = members_->Find(worker);
+    if (member != nullptr && !member->connected()) return worker.id;
+  }
+  return "";
+}
+
+std::vector<CapabilitySet> ServingEpoch::Capabilities() const {
+  std::vector<CapabilitySet> capabilities;
+  if (serving_ == nullptr) return capabilities;
+  for (const PlanWorker& worker : plan()->workers) {
+    const Member* member = members_->Find(worker);
+    if (member != nullptr) capabilities.push_back(member->capabilities);
+  }
+  return capabilities;
+}
+
+}  // namespace switchyard

@@ -1,0 +1,54 @@
+// The epoch that serves a deployment, and the one that served before it.
+//
+// "Serves" means: every worker committed it, the store says so, and sources have learned of it. It
+// stays the serving epoch when a worker of it dies, until another one replaces it. Not thread-safe.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "coordinator/membership.h"
+#include "core/capability.h"
+#include "core/session_messages.h"
+
+namespace switchyard {
+
+class ServingEpoch {
+ public:
+  // `members` outlives it. The plans are those that the store has; null: none.
+  ServingEpoch(const Membership* members, std::shared_ptr<const PlanUpdate> serving,
+               std::shared_ptr<const PlanUpdate> before)
+      : members_(members), serving_(std::move(serving)), before_(std::move(before)) {}
+
+  // `next` is committed, stored and marked.
+  void Replace(std::shared_ptr<const PlanUpdate> next);
+  // Null before the first epoch.
+  [[nodiscard]] const std::shared_ptr<const PlanUpdate>& update() const { return serving_; }
+  // The same, for code that only looks.
+  [[nodiscard]] const Plan* plan() const { return serving_ == nullptr ? nullptr : &serving_->plan; }
+
+  // Sources may hold this plan: it serves, or it served before the one that does. A source that was
+  // away for longer opens a new session.
+  [[nodiscard]] bool WasAnnounced(Epoch epoch, const PlanHash& hash) const;
+  // Every worker of the plan is present and holds it. False before the first epoch.
+  [[nodiscard]] bool Holds() const;
+  // Holds(), and a draft, which has no number yet, would change nothing but the number.
+  [[nodiscard]] bool IsSameAs(const Plan& draft) const;
+  // Some worker of the plan is a member, with or without a stream.
+  [[nodiscard]] bool AnyPresent() const;
+  // The first worker of the plan whose stream has ended, in its grace; empty: none.
+  [[nodiscard]] std::string FirstDisconnected() const;
+  // The capabilities of the plan's workers that are present, in the plan's order.
+  [[nodiscard]] std::vector<CapabilitySet> Capabilities() const;
+
+ private:
+  // Members are looked up at every call: they change between steps.
+  const Membership* members_;
+  std::shared_ptr<const PlanUpdate> serving_;
+  std::shared_ptr<const PlanUpdate> before_;
+};
+
+}  // namespace switchyard

@@ -1,0 +1,35 @@
+// Checks a request for a session against the plan that serves, and fills in the defaults. The
+// source gets the result back in its grant, so that it computes no default of its own. Pure;
+// thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "absl/status/statusor.h"
+
+#include "coordinator/deployment.h"
+#include "core/capability.h"
+#include "core/plan.h"
+#include "core/session_messages.h"
+
+namespace switchyard {
+
+// Largest batch of one step in normal mode: the default, and the most that a source may request.
+// Normal mode splits a step into chunks, so that the bound refuses only mistakes.
+inline constexpr std::int32_t kDefaultNormalTokens = 8192;
+inline constexpr std::int32_t kMaxNormalTokens = 1 << 20;
+
+// `deployment` is the one that `request` names, `workers` are the capabilities of the plan's
+// workers.
+// Errors: kNotFound (UNKNOWN_MODEL) for another model than the deployment's; kInvalidArgument
+// (BAD_REQUEST) for a phase that it does not serve or a deadline that is negative or above a day,
+// (TOO_MANY_TOKENS) for more tokens than max_tokens_per_step or than normal mode takes, (BAD_TOP_K,
+// BAD_CONFIG) for a mode whose limits the plan's workers do not meet; kUnimplemented (UNSUPPORTED)
+// for a kind of source that the plan has no configs for.
+absl::StatusOr<OpenSessionRequest> CompleteSessionRequest(const OpenSessionRequest& request,
+                                                          const DeploymentRecord& deployment,
+                                                          const Plan& plan,
+                                                          std::span<const CapabilitySet> workers);
+
+}  // namespace switchyard
