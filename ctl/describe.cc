@@ -137,7 +137,7 @@ std::string DescribeDeploymentText(const v1::Deployment& deployment, std::size_t
       {"wire dtype", WireDtypeText(deployment)},
       {"shape", ShapeText(deployment.shape())},
       {"MoE layers", LayersText(deployment.layers())},
-      {"manifest", absl::BytesToHexString(deployment.manifest())},
+      {"manifest", absl::BytesToHexString(deployment.manifest_hash())},
       {"left out", absl::StrJoin(deployment.left_out(), "\n")}};
   fields.insert(fields.end(), more.begin(), more.end());
   return PrintFields(fields, width);
@@ -154,7 +154,7 @@ std::string DescribeModelText(const v1::Model& model,
                       {"checkpoint", model.checkpoint()},
                       {"shape", ShapeText(model.shape())},
                       {"MoE layers", LayersText(model.layers())},
-                      {"manifest", absl::BytesToHexString(model.manifest())},
+                      {"manifest", absl::BytesToHexString(model.manifest_hash())},
                       {"deployments", absl::StrJoin(serving, "\n")}},
                      width);
 }

@@ -91,7 +91,7 @@ void Encode(const DeploymentView& in, v1::Deployment* out) {
   Encode(in.spec, out->mutable_spec());
   Encode(in.shape, out->mutable_shape());
   for (const LayerId layer : in.layers) out->add_layers(static_cast<std::uint32_t>(layer.value));
-  EncodeDigest(in.manifest, out->mutable_manifest());
+  EncodeDigest(in.manifest, out->mutable_manifest_hash());
   out->set_state(EnumToProto(in.state));
   if (in.serving != nullptr) {
     out->set_committed_epoch(in.serving->plan.epoch.value);

@@ -33,7 +33,7 @@ void DecodeRing(Decoder& at, const v1::RingOffer& in, RingOffer* out) {
 }
 
 void EncodeMember(const AttachRequest& in, v1::AttachRequest* message) {
-  v1::OpenAttachmentRequest* out = message->mutable_attach();
+  v1::OpenAttachmentRequest* out = message->mutable_open();
   out->set_session_id(ToHex(in.session));
   out->set_cookie(in.cookie.value);
   out->set_deployment(in.deployment);
@@ -55,15 +55,15 @@ void EncodeMember(const ReleaseRequest& in, v1::AttachRequest* message) {
 }
 
 void EncodeMember(const AttachGrant& in, v1::AttachResponse* message) {
-  EncodeRing(in.request_ring, message->mutable_attached()->mutable_request_ring());
-  message->mutable_attached()->set_path(in.path);
+  EncodeRing(in.request_ring, message->mutable_opened()->mutable_request_ring());
+  message->mutable_opened()->set_path(in.path);
 }
 void EncodeMember(const BindAnswer& in, v1::AttachResponse* message) {
   message->mutable_bound()->set_epoch(in.epoch.value);
   if (!in.result.ok()) *message->mutable_bound()->mutable_error() = StatusToProto(in.result);
 }
 
-void DecodeOrder(Decoder& at, const v1::OpenAttachmentRequest& in, AttachRequest* out) {
+void DecodeOpen(Decoder& at, const v1::OpenAttachmentRequest& in, AttachRequest* out) {
   at.Id("session_id", in.session_id(), &out->session);
   out->cookie.value = in.cookie();
   out->deployment = in.deployment();
@@ -80,9 +80,9 @@ void DecodeOrder(Decoder& at, const v1::OpenAttachmentRequest& in, AttachRequest
 
 AttachMessage DecodeRequest(Decoder& at, const v1::AttachRequest& proto) {
   switch (proto.message_case()) {
-    case v1::AttachRequest::kAttach: {
+    case v1::AttachRequest::kOpen: {
       AttachRequest out;
-      at.Sub("attach", true, [&] { DecodeOrder(at, proto.attach(), &out); });
+      at.Sub("open", true, [&] { DecodeOpen(at, proto.open(), &out); });
       return out;
     }
     case v1::AttachRequest::kBind: {
@@ -101,10 +101,10 @@ AttachMessage DecodeRequest(Decoder& at, const v1::AttachRequest& proto) {
 
 AttachAnswer DecodeResponse(Decoder& at, const v1::AttachResponse& proto) {
   switch (proto.message_case()) {
-    case v1::AttachResponse::kAttached: {
-      const v1::AttachGrant& in = proto.attached();
+    case v1::AttachResponse::kOpened: {
+      const v1::AttachGrant& in = proto.opened();
       AttachGrant out;
-      at.Sub("attached", true, [&] {
+      at.Sub("opened", true, [&] {
         at.Sub("request_ring", in.has_request_ring(),
                [&] { DecodeRing(at, in.request_ring(), &out.request_ring); });
       });

@@ -1,9 +1,9 @@
 // Reads a message field by field and keeps the first error with the path of its field.
 //
 //   Decoder in("OpenSessionRequest");
-//   OpenSessionRequest order;
-//   in.Sub("order", proto.has_order(), [&] { Decode(in, proto.order(), &order); });
-//   return in.Finish(std::move(order));
+//   OpenSessionRequest request;
+//   in.Sub("options", proto.has_options(), [&] { Decode(in, proto.options(), &request); });
+//   return in.Finish(std::move(request));
 //
 // Every error is kInvalidArgument, BAD_REQUEST, with the path in the text and as metadata "field",
 // e.g. "SessionRequest.register.resident[2].plan_hash". After an error the outputs are unspecified.

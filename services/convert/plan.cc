@@ -172,7 +172,7 @@ void Encode(const Plan& in, v1::Plan* out) {
   out->set_model(in.model);
   out->set_epoch(in.epoch.value);
   Encode(in.shape, out->mutable_shape());
-  EncodeDigest(in.manifest, out->mutable_manifest());
+  EncodeDigest(in.manifest, out->mutable_manifest_hash());
   for (const PlanWorker& worker : in.workers) Encode(worker, out->add_workers());
   for (const LayerPlacement& layer : in.layers) Encode(layer, out->add_layers());
   for (const DispatchConfig& config : in.configs) Encode(config, out->add_configs());
@@ -183,7 +183,7 @@ void Decode(Decoder& at, const v1::Plan& in, Plan* out) {
   out->model = in.model();
   out->epoch.value = in.epoch();
   at.Sub("shape", in.has_shape(), [&] { Decode(at, in.shape(), &out->shape); });
-  at.Digest("manifest", in.manifest(), &out->manifest);
+  at.Digest("manifest_hash", in.manifest_hash(), &out->manifest);
   const auto decode = [&at](const auto& item, auto* value) { Decode(at, item, value); };
   at.Each("workers", in.workers(), &out->workers, decode);
   at.Each("layers", in.layers(), &out->layers, decode);

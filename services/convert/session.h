@@ -18,7 +18,7 @@ void Decode(Decoder& at, const v1::SessionOptions& in, OpenSessionRequest* out);
 void Encode(const SessionGrant& in, v1::SessionGrant* out);
 void Decode(Decoder& at, const v1::SessionGrant& in, SessionGrant* out);
 
-v1::OpenSessionRequest ToProto(const OpenSessionRequest& order);
+v1::OpenSessionRequest ToProto(const OpenSessionRequest& request);
 absl::StatusOr<OpenSessionRequest> FromProto(const v1::OpenSessionRequest& proto);
 
 v1::OpenSessionResponse ToProto(const SessionGrant& grant);
@@ -27,7 +27,7 @@ absl::StatusOr<SessionGrant> FromProto(const v1::OpenSessionResponse& proto);
 v1::CloseSessionRequest ToProto(SessionId session);
 absl::StatusOr<SessionId> FromProto(const v1::CloseSessionRequest& proto);
 
-v1::WatchPlanRequest ToProto(const WatchRequest& order);
+v1::WatchPlanRequest ToProto(const WatchRequest& request);
 absl::StatusOr<WatchRequest> FromProto(const v1::WatchPlanRequest& proto);
 
 v1::WatchPlanResponse ToProto(const PlanUpdate& news);

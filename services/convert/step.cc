@@ -54,9 +54,9 @@ void DecodeStep(Decoder& at, const v1::ForwardStep& in, ReceivedStep* out) {
 
 }  // namespace
 
-v1::ForwardRequest ForwardOpen(const OpenSessionRequest& order) {
+v1::ForwardRequest ForwardOpen(const OpenSessionRequest& request) {
   v1::ForwardRequest out;
-  Encode(order, out.mutable_open());
+  Encode(request, out.mutable_open());
   return out;
 }
 
@@ -75,9 +75,9 @@ v1::ForwardRequest ForwardStep(const GatewayStep& step) {
 absl::StatusOr<ForwardMessage> FromProto(const v1::ForwardRequest& proto) {
   Decoder at("ForwardRequest");
   if (proto.has_open()) {
-    OpenSessionRequest order;
-    at.Sub("open", true, [&] { Decode(at, proto.open(), &order); });
-    return at.Finish(ForwardMessage(std::move(order)));
+    OpenSessionRequest request;
+    at.Sub("open", true, [&] { Decode(at, proto.open(), &request); });
+    return at.Finish(ForwardMessage(std::move(request)));
   }
   if (proto.has_step()) {
     ReceivedStep step;

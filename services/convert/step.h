@@ -30,7 +30,7 @@ struct ReceivedStep {
 };
 using ForwardMessage = std::variant<OpenSessionRequest, ReceivedStep>;
 
-v1::ForwardRequest ForwardOpen(const OpenSessionRequest& order);
+v1::ForwardRequest ForwardOpen(const OpenSessionRequest& request);
 v1::ForwardRequest ForwardStep(const GatewayStep& step);
 absl::StatusOr<ForwardMessage> FromProto(const v1::ForwardRequest& proto);
 

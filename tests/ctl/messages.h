@@ -141,7 +141,7 @@ inline v1::Deployment DeploymentMessage() {
   spec.set_max_tokens_per_step(512);
   Encode(SmallPlan().shape, out.mutable_shape());
   for (const std::uint32_t layer : {0, 1, 4}) out.add_layers(layer);
-  EncodeDigest(Sha256("a manifest"), out.mutable_manifest());
+  EncodeDigest(Sha256("a manifest"), out.mutable_manifest_hash());
   out.set_state(v1::DEPLOYMENT_STATE_SERVING);
   out.set_committed_epoch(3);
   EncodeDigest(Sha256("a plan"), out.mutable_plan_hash());
@@ -156,7 +156,7 @@ inline v1::Model ModelMessage() {
   out.set_checkpoint("/models/toy");
   Encode(SmallPlan().shape, out.mutable_shape());
   for (const std::uint32_t layer : {0, 1, 4}) out.add_layers(layer);
-  EncodeDigest(Sha256("a manifest"), out.mutable_manifest());
+  EncodeDigest(Sha256("a manifest"), out.mutable_manifest_hash());
   out.add_deployments("local");
   return out;
 }

@@ -48,7 +48,7 @@ TEST(ConvertPlanTest, NamesThePathOfTheFieldInPrepare) {
        [](auto* m) { m->set_plan_hash(std::string(31, 'x')); }},
       {"SessionResponse.prepare.plan.shape", [](auto* m) { m->mutable_plan()->clear_shape(); }},
       {"SessionResponse.prepare.plan.manifest",
-       [](auto* m) { m->mutable_plan()->set_manifest(std::string(33, 'x')); }},
+       [](auto* m) { m->mutable_plan()->set_manifest_hash(std::string(33, 'x')); }},
       {"SessionResponse.prepare.plan.shape.hidden",
        [](auto* m) { m->mutable_plan()->mutable_shape()->set_hidden(~0U); }},
       {"SessionResponse.prepare.plan.workers[1].device",
