@@ -1,4 +1,5 @@
-// Expert weights made up from a seed.
+// Expert weights generated from a seed, for tests, benchmarks and demos without a checkpoint. The
+// same seed gives the same weights on every worker.
 #pragma once
 
 #include <string>
@@ -12,6 +13,7 @@
 
 namespace switchyard {
 
+// Generates each expert on demand, always in BF16. Thread-safe.
 class SyntheticSource final : public WeightSource {
  public:
   SyntheticSource(const SyntheticModel& model, WeightCheck check);

@@ -28,7 +28,8 @@ struct SourceRow {
   Source (*make)(const ModelSpec& spec, WeightCheck check);
 };
 
-// Row i makes the source of ModelSpec's alternative i.
+// Row i creates the source for alternative i of ModelSpec. The array's size is that of the variant,
+// so a new alternative without a row does not compile.
 constexpr std::array<SourceRow, std::variant_size_v<ModelSpec>> kSources{{
     {"safetensors", &MakeSafetensors},
     {"synthetic", &MakeSynthetic},

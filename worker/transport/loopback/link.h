@@ -12,7 +12,7 @@ namespace switchyard {
 
 class LoopbackLink final : public Link {
  public:
-  // `options` are rounded (ring_geometry.h).
+  // `options` must have passed RoundRing. Registers the link with its transport.
   LoopbackLink(LoopbackTransport* transport, const LinkOptions& options);
   ~LoopbackLink() override { Close(); }
 
@@ -26,7 +26,8 @@ class LoopbackLink final : public Link {
   void Close() override;
   [[nodiscard]] std::string DebugString() const override;
 
-  // For the transport: the peer is dead. True the first time.
+  // For the transport: records that the peer is dead. True for the first call, so that the sink
+  // hears of it once.
   bool MarkDown();
   [[nodiscard]] absl::Status DownError() const;
 
@@ -35,7 +36,7 @@ class LoopbackLink final : public Link {
   const LinkOptions options_;
   RingOffer offer_;
   std::shared_ptr<LoopbackRing> ring_;
-  // Between Connect and Close.
+  // Set between Connect and Close. Shared, because the peer may close while this side still writes.
   std::shared_ptr<LoopbackMailbox> peer_;
   std::shared_ptr<LoopbackRing> peer_ring_;
   std::uint32_t peer_slot_bytes_ = 0;

@@ -10,7 +10,7 @@
 
 namespace switchyard {
 
-// A line is "#   lane[0]:  1:tcp/lo.0 md[1]  -> md[1]/tcp/sysdev[255] am am_bw#0 wireup".
+// Example line: "#   lane[0]:  1:tcp/lo.0 md[1]  -> md[1]/tcp/sysdev[255] am am_bw#0 wireup".
 std::string ParseLanes(absl::string_view text) {
   std::vector<absl::string_view> lanes;
   for (absl::string_view line : absl::StrSplit(text, '\n')) {

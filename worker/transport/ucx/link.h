@@ -14,6 +14,7 @@ namespace switchyard {
 
 class UcxLink final : public Link {
  public:
+  // Errors: those of Transport::CreateLink; kInvalidArgument (BAD_CONFIG) for choice inproc.
   static absl::StatusOr<std::unique_ptr<UcxLink>> Create(UcxCore* core, const LinkOptions& options);
   ~UcxLink() override { Close(); }
 
@@ -27,17 +28,20 @@ class UcxLink final : public Link {
   void Close() override;
   [[nodiscard]] std::string DebugString() const override;
 
-  // For the transport: whether OnLinkDown is owed, and why. Clears it.
+  // For the transport: true if OnLinkDown is due, with the reason in `why`. Later calls return
+  // false.
   bool TakeDown(absl::Status* why);
-  // For the transport: sends what waits; true if something went.
+  // For the transport: sends queued frames as far as UCX accepts them. True if it sent any.
   bool Flush();
 
  private:
   UcxLink(UcxCore* core, const LinkOptions& options);
   absl::Status AllocateRing();
   absl::Status MakeEndpoint(const RingOffer& peer);
+  // Maps the peer's ring or prepares messages, as the options and the offer permit.
   absl::Status ChoosePath(const RingOffer& peer);
   void CloseEndpoint();
+  // Records a failure. Does not call the sink: it may run inside a UCX callback.
   void MarkDown(ucs_status_t status);
   [[nodiscard]] absl::Status DownError() const;
   static void OnEndpointError(void* self, ucp_ep_h endpoint, ucs_status_t status);
@@ -46,16 +50,16 @@ class UcxLink final : public Link {
   const LinkOptions options_;
   RingOffer offer_;
   InboundRing ring_;
-  // Between Connect and Close.
+  // Set between Connect and Close.
   ucp_ep_h endpoint_ = nullptr;
   PeerRing peer_ring_;
   std::unique_ptr<UcxOutbox> outbox_;
   std::uint32_t peer_slot_bytes_ = 0;
   LinkPath path_ = LinkPath::kNone;
   std::string lanes_;  // "tcp/lo"
-  // Once the endpoint has failed.
+  // The first failure of the endpoint; UCS_OK: none.
   ucs_status_t failure_ = UCS_OK;
-  bool down_untold_ = false;
+  bool down_unreported_ = false;  // OnLinkDown is due
 };
 
 }  // namespace switchyard

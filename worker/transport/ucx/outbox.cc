@@ -11,9 +11,9 @@
 namespace switchyard {
 namespace {
 
-constexpr std::align_val_t kStagingAlign{4096};
+constexpr std::align_val_t kStagingAlign{4096};  // as a mapped ring, so encoders see no difference
 
-// UCS_ERR_NO_RESOURCE when it cannot be sent at once.
+// UCS_ERR_NO_RESOURCE if UCX cannot complete the send immediately.
 ucs_status_t SendNow(ucp_ep_h endpoint, std::span<const std::byte> header,
                      std::span<const std::byte> data) {
   ucp_request_param_t param{};
@@ -34,7 +34,7 @@ UcxOutbox::UcxOutbox(const Geometry& geometry, std::span<std::byte> mapped_ring)
   if (!mapped_) {
     const std::size_t bytes = static_cast<std::size_t>(geometry.slots) * geometry.slot_bytes;
     memory_ = {static_cast<std::byte*>(::operator new(bytes, kStagingAlign)), bytes};
-    std::memset(memory_.data(), 0, memory_.size());  // pages come now, not in a step
+    std::memset(memory_.data(), 0, memory_.size());  // takes the page faults now, not in a step
   }
 }
 
