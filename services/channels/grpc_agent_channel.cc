@@ -24,6 +24,8 @@ class ControlCall final : public ClientBidiStream<v1::SessionRequest, v1::Sessio
   }
   void Send(const WorkerMessage& message) {
     v1::SessionRequest proto = ToProto(message);
+    // Checked here as well as by the receiver: gRPC's error for an oversized message does not name
+    // its size.
     const absl::Status size = CheckMessageSize(proto, kControlMessageBytesMax);
     if (!size.ok()) return Fail(size);
     Write(std::move(proto));
@@ -70,7 +72,7 @@ class GrpcAgentChannel final : public AgentChannel {
  private:
   const Peer coordinator_;
   const std::unique_ptr<v1::WorkerControlService::Stub> stub_;
-  CallsInFlight calls_;  // last: the channel goes after its calls
+  CallsInFlight calls_;  // last, so that the channel is destroyed after its calls
 };
 
 }  // namespace

@@ -131,7 +131,7 @@ void Decode(Decoder& /*at*/, const v1::Retire& in, Retire* out) { DecodeEpoch(in
 
 void Encode(const Goodbye& /*in*/, v1::Goodbye* /*out*/) {}
 
-// Which member of the oneof holds a message: one line each, in the order of the .proto.
+// Maps each message to its member of the oneof, in the order of the .proto.
 struct RequestFields {
   v1::SessionRequest* out;
   auto* For(const Register&) { return out->mutable_register_(); }

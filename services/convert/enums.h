@@ -1,5 +1,6 @@
-// Enums of core as enums of the wire: the wire's value is core's plus one, its zero means "not
-// set". A new enumerator of core without one on the wire does not compile.
+// Converts enums between core and the wire. A value on the wire is core's plus one, because zero
+// means "not set". If an enum of core gains a value that the proto lacks, this header does not
+// compile.
 #pragma once
 
 #include <optional>
@@ -16,7 +17,7 @@
 namespace switchyard {
 
 template <typename Core>
-struct WireEnum;  // using Proto, Core kLast, int kProtoMax
+struct WireEnum;  // has Proto (the wire's enum), kLast (core's last value), kProtoMax (the wire's)
 
 template <>
 struct WireEnum<DeviceKind> {

@@ -1,7 +1,8 @@
-// Plans, configs, capabilities and manifests between core and the wire.
+// Converts plans, configs, capabilities and manifests between core and the wire.
 //
-// Encode is total over valid values; what it writes, Decode reads back equal. Decode checks form
-// alone (enums, lengths, ranges of numbers); whether a plan makes sense is ValidatePlan's question.
+// Encode accepts every valid value, and Decode restores exactly that value; plans are hashed, so a
+// difference would break their hash. Decode only checks the form (enums, lengths, ranges of
+// numbers); ValidatePlan checks whether a plan is consistent.
 // Pure; thread-safe.
 #pragma once
 

@@ -1,5 +1,6 @@
-// Sessions between core and the wire: open, close, watch. As convert/plan.h: what ToProto writes,
-// FromProto reads back equal. Errors: kInvalidArgument (BAD_REQUEST) naming the field.
+// Converts the messages that open, close and watch sessions between core and the wire. As in
+// convert/plan.h, FromProto restores exactly the value given to ToProto. Errors: kInvalidArgument
+// (BAD_REQUEST) with the field. Pure; thread-safe.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -12,9 +13,9 @@
 namespace switchyard {
 
 void Encode(const OpenSessionRequest& in, v1::SessionOptions* out);
-// Fields that are not set get the defaults that session.proto states.
+// Fields that are not set get the defaults in session.proto.
 void Decode(Decoder& at, const v1::SessionOptions& in, OpenSessionRequest* out);
-// Without the cookie.
+// Do not convert the cookie: it is a secret, and only OpenSessionResponse carries it.
 void Encode(const SessionGrant& in, v1::SessionGrant* out);
 void Decode(Decoder& at, const v1::SessionGrant& in, SessionGrant* out);
 

@@ -30,7 +30,7 @@ std::string JoinHostPort(const std::string& host, int port) {
   return is_ipv6 ? absl::StrCat("[", host, "]:", port) : absl::StrCat(host, ":", port);
 }
 
-// gRPC only logs why it cannot listen: try the same bind and look at errno.
+// gRPC only logs why it cannot listen. Try the same bind for an errno.
 absl::Status WhyNotListening(const GrpcServerOptions& options) {
   const std::string endpoint = JoinHostPort(options.host, options.port);
   const ErrorMetadata metadata{{"endpoint", endpoint}};
@@ -43,7 +43,7 @@ absl::Status WhyNotListening(const GrpcServerOptions& options) {
   if (lookup != 0) {
     return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
                      absl::StrCat("cannot listen on ", endpoint, ": ", gai_strerror(lookup),
-                                  "; give an address of this machine"),
+                                  "; use an address of this machine"),
                      metadata);
   }
   int error = 0;
@@ -57,18 +57,19 @@ absl::Status WhyNotListening(const GrpcServerOptions& options) {
   if (error == 0) {
     return MakeError(absl::StatusCode::kInternal, Reason::kInternal,
                      absl::StrCat("gRPC did not start on ", endpoint,
-                                  " although the port is free; its own log says why"),
+                                  " although the port is free; its log shows the reason"),
                      metadata);
   }
   if (error == EADDRINUSE) {
     return MakeError(absl::StatusCode::kUnavailable, Reason::kAddressInUse,
                      absl::StrCat("cannot listen on ", endpoint,
-                                  ": another process has the port; choose another, or 0 for any"),
+                                  ": another process uses the port; choose another one, or 0 for "
+                                  "any free port"),
                      metadata);
   }
   return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
                    absl::StrCat("cannot listen on ", endpoint, ": ", std::strerror(error),
-                                "; give an address and port of this machine that may be used"),
+                                "; use an address and port of this machine that are permitted"),
                    metadata);
 }
 
@@ -87,7 +88,8 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
                            grpc::InsecureServerCredentials(), &port);
   for (grpc::Service* service : services) builder.RegisterService(service);
   builder.SetMaxReceiveMessageSize(Cap(options.message_bytes_max));
-  // Without it two servers share a port silently and each gets half of the connections.
+  // Otherwise two servers could share a port without an error, and each would receive half of the
+  // connections.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kStreamsPerConnectionMax);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, Millis(options.keepalive.ping_interval));

@@ -1,8 +1,8 @@
-// Server ends of streams on gRPC's callback API, with one bounded queue of writes each.
+// Server sides of streams on gRPC's callback API, each with a bounded queue of writes.
 //
-// Write and End may be called from any thread, also from within a callback, until OnStreamDone has
-// returned; after it the object deletes itself. A peer that does not read loses its stream
-// (kResourceExhausted, NO_CREDITS).
+// Write and End may be called from any thread, including from within a callback, until OnStreamDone
+// has returned. Then the object deletes itself. If the queue is full because the peer does not
+// read, the stream ends (kResourceExhausted, NO_CREDITS).
 #pragma once
 
 #include <mutex>
@@ -19,13 +19,14 @@
 
 namespace switchyard {
 
-// What reading and writing server streams have in common. `Reactor` is gRPC's base class.
+// Base of writing and of bidirectional server streams. `Reactor` is gRPC's base class.
 template <typename Reactor, typename Response>
 class ServerStream : public Reactor {
  public:
   ServerStream(grpc::CallbackServerContext* context, std::size_t queue_bytes_max)
       : context_(context), queue_(kStreamQueueMessagesMax, queue_bytes_max) {}
 
+  // Queues `message`. Ignored after the stream has ended.
   void Write(Response message) {
     switch (queue_.Push(std::move(message))) {
       case WriteQueue<Response>::Verdict::kStart:
@@ -33,8 +34,8 @@ class ServerStream : public Reactor {
         break;
       case WriteQueue<Response>::Verdict::kFull:
         End(MakeError(absl::StatusCode::kResourceExhausted, Reason::kNoCredits,
-                      "the peer does not read its stream; dial again"));
-        context_->TryCancel();  // What is being written may never be done.
+                      "the peer does not read its stream; reconnect"));
+        context_->TryCancel();  // Otherwise the current write may never complete.
         break;
       case WriteQueue<Response>::Verdict::kQueued:
       case WriteQueue<Response>::Verdict::kClosed:
@@ -42,8 +43,8 @@ class ServerStream : public Reactor {
     }
   }
 
-  // Ends the stream with `status` once what was written before is on its way. The first call
-  // counts.
+  // Ends the stream with `status` after the messages that were written before. Only the first call
+  // has an effect.
   void End(const absl::Status& status) {
     {
       const std::lock_guard lock(mutex_);
@@ -54,7 +55,8 @@ class ServerStream : public Reactor {
     if (queue_.Close(/*drop_waiting=*/false)) FinishNow();
   }
 
-  // Between the two the stream is not finished and its object stays. False: it has ended.
+  // Between Hold and Release the stream is not finished and its object is not deleted. Hold returns
+  // false if the stream has ended.
   bool Hold() { return queue_.Hold(); }
   void Release() {
     if (queue_.Release()) FinishNow();
@@ -62,21 +64,21 @@ class ServerStream : public Reactor {
 
   void OnWriteDone(bool ok) final {
     if (!ok) {
-      End(absl::CancelledError("the peer is gone"));
+      End(absl::CancelledError("the peer has disconnected"));
       queue_.Close(/*drop_waiting=*/true);
     }
     const auto next = queue_.Advance();
     if (next.write != nullptr) this->StartWrite(next.write);
     if (next.finish) FinishNow();
   }
-  void OnCancel() final { End(absl::CancelledError("the peer is gone")); }
+  void OnCancel() final { End(absl::CancelledError("the peer has disconnected")); }
   void OnDone() final {
     OnStreamDone();
     delete this;
   }
 
  protected:
-  // Nothing happens on the stream any more; the last call.
+  // The last call: nothing more happens on the stream.
   virtual void OnStreamDone() = 0;
   [[nodiscard]] bool ended() { return queue_.closed(); }
 
@@ -97,7 +99,8 @@ class ServerStream : public Reactor {
   absl::Status status_;
 };
 
-// A stream in both directions. Call BeginReading once, from the constructor or later.
+// A bidirectional stream. Call BeginReading once, in the constructor or later. The next request is
+// read only after ReadNext, so that a slow service slows down its client.
 template <typename Request, typename Response>
 class ServerBidiStream : public ServerStream<grpc::ServerBidiReactor<Request, Response>, Response> {
  public:
@@ -120,15 +123,15 @@ class ServerBidiStream : public ServerStream<grpc::ServerBidiReactor<Request, Re
 
  protected:
   void BeginReading() { this->StartRead(&request_); }
-  // One request, which stays as it is until ReadNext: to be called once for each OnRequest, from
-  // any thread, also after End. The stream does not go away before.
+  // Handles one request. The request does not change and the stream is not deleted until ReadNext,
+  // which must be called once for each OnRequest, from any thread, even after End.
   virtual void OnRequest(Request& request) = 0;
   void ReadNext() {
     this->ended() ? OnPeerDone() : this->StartRead(&request_);
     this->Release();
   }
-  // No request comes any more: the peer half-closed or is gone, or the stream has ended. On the
-  // thread that read last.
+  // No more requests will arrive: the peer half-closed or is gone, or the stream has ended. Called
+  // on the thread of the last read.
   virtual void OnPeerDone() { this->End(absl::OkStatus()); }
 
  private:

@@ -28,7 +28,8 @@ bool ThreadPool::TryRun(std::function<void()> task) {
 void ThreadPool::Take(std::function<void()> task) {
   tasks_.push_back(std::move(task));
   if (idle_ < tasks_.size() && threads_.size() < threads_max_) {
-    // Counted as idle from birth: a second task must not count on the same thread.
+    // A new thread counts as idle before it runs; otherwise the next task would start another
+    // thread for this one.
     ++idle_;
     threads_.emplace_back([this] { Work(); });
   }
@@ -45,7 +46,7 @@ void ThreadPool::Work() {
     --idle_;
     lock.unlock();
     task();
-    task = nullptr;  // What it holds goes before the thread counts as free.
+    task = nullptr;  // Destroy its captures before the thread counts as free.
     lock.lock();
     ++idle_;
   }

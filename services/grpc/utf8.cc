@@ -13,7 +13,7 @@ std::uint8_t ByteAt(absl::string_view text, std::size_t i) {
 bool IsContinuation(std::uint8_t byte) { return (byte & 0xc0U) == 0x80U; }
 
 // Length of the well-formed sequence at `i` (RFC 3629: no overlong forms, no surrogates, nothing
-// above U+10FFFF); 0 when there is none.
+// above U+10FFFF); 0 if there is none.
 std::size_t SequenceAt(absl::string_view text, std::size_t i) {
   const std::uint8_t lead = ByteAt(text, i);
   if (lead < 0x80) return 1;

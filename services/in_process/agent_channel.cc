@@ -18,7 +18,7 @@ class InProcessAgentStream final : public AgentStream, private WorkerStreamSink 
     sink_->OnUp();
   }
   ~InProcessAgentStream() override {
-    // When it returns, neither Send nor Close comes any more.
+    // After this call, the driver calls neither Send nor Close.
     if (stream_.has_value()) driver_->OnWorkerStreamClosed(*stream_);
   }
 
