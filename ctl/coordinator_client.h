@@ -1,6 +1,6 @@
-// What the coordinator answers to an operator, one call each.
+// A client of the coordinator's calls for operators.
 //
-// Errors are the coordinator's own, with code, reason and ids; kUnavailable (COORDINATOR_LOST) when
+// Errors are the coordinator's own, with code, reason and ids; kUnavailable (COORDINATOR_LOST) if
 // it cannot be reached or does not answer in time. Thread-safe.
 #pragma once
 
@@ -16,7 +16,7 @@ namespace switchyard::ctl {
 
 class CoordinatorClient {
  public:
-  // Dials with the first call. `timeout` bounds each.
+  // Connects on the first call. `timeout` applies to each call.
   CoordinatorClient(std::string target, Duration timeout);
 
   [[nodiscard]] const std::string& target() const { return target_; }

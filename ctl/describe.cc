@@ -20,7 +20,7 @@ namespace {
 
 using Fields = std::vector<std::pair<std::string, std::string>>;
 
-// "name:    value", values in one column and wrapped under themselves.
+// Lines like "name:    value". The values start in one column, and long ones wrap within it.
 std::string PrintFields(const Fields& fields, std::size_t width) {
   std::size_t column = 0;
   for (const auto& [name, value] : fields) column = std::max(column, name.size() + 3);
@@ -40,7 +40,7 @@ double SecondsOf(const google::protobuf::Duration& time) {
   return static_cast<double>(time.seconds()) + static_cast<double>(time.nanos()) / 1e9;
 }
 
-// Each of an enum's list.
+// The words of a repeated enum field.
 template <typename Proto, typename List>
 std::string Words(const List& list) {
   return absl::StrJoin(list, ", ", [](std::string* out, int value) {
@@ -60,7 +60,7 @@ std::string ShapeText(const v1::MoeShape& shape) {
                          shape.top_k(), shape.hidden(), shape.intermediate());
 }
 
-// For engines: this service runs no attention.
+// Facts for engines. Workers themselves run no attention.
 std::string GdnText(const v1::GdnFacts& gdn) {
   return absl::StrCat(
       "verify drafts with ", EnumWord(gdn.verify_kernel()),
@@ -72,13 +72,14 @@ std::string LayersText(const Layers& layers) {
   return absl::StrFormat("%d (%s)", layers.size(), Ranges({layers.begin(), layers.end()}));
 }
 
-// What is asked for the whole deployment, or what stands in its place, with its source.
+// The dtype for the whole deployment with the place where it is set. An auto by the coordinator is
+// not listed as a default, because it has no effect.
 std::string WireDtypeText(const v1::Deployment& deployment) {
   const v1::DispatchDefaults& defaults = deployment.coordinator_defaults();
   std::string text;
   if (deployment.spec().dispatcher_output_dtype() != v1::DTYPE_CHOICE_UNSPECIFIED) {
     text = absl::StrCat(EnumWord(deployment.spec().dispatcher_output_dtype()),
-                        ", asked for by the deployment");
+                        ", set by the deployment");
   } else if (defaults.dispatcher_output_dtype() > v1::DTYPE_CHOICE_AUTO) {
     text =
         absl::StrCat(EnumWord(defaults.dispatcher_output_dtype()), ", the coordinator's default");
@@ -102,7 +103,7 @@ std::string EpochsText(const v1::Deployment& deployment) {
 }  // namespace
 
 std::string BytesText(std::uint64_t bytes) {
-  if (bytes == 0) return "no bound";
+  if (bytes == 0) return "no limit";
   constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   auto value = static_cast<double>(bytes);
   std::size_t unit = 0;
@@ -167,7 +168,7 @@ std::string DescribeWorkerText(const v1::Worker& worker, const std::vector<Plan>
        {"endpoint", worker.endpoint()},
        {"state", EnumWord(worker.state())},
        {"lease left", absl::StrFormat("%.1f s", SecondsOf(worker.lease_left()))},
-       {"progress", absl::StrCat(worker.progress(), " turns of its data thread")},
+       {"progress", absl::StrCat(worker.progress(), " steps of its data thread")},
        {"device",
         absl::StrCat(EnumWord(can.device()), ", limits of profile ", can.device_profile())},
        {"kernel family", can.kernel_family()},

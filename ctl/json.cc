@@ -20,7 +20,8 @@ using google::protobuf::Reflection;
 
 constexpr std::int64_t kNanosPerSecond = 1'000'000'000;
 
-// One element of a repeated field (index >= 0), or the field itself (-1).
+// The value of a field (index -1) or of one element of a repeated field (index >= 0). Reflection
+// has different getters for the two.
 class Value {
  public:
   Value(const Message& message, const FieldDescriptor& field, int index)
@@ -48,7 +49,7 @@ class Value {
   }
 
  private:
-  // A getter of Reflection for a field and one for an element of it.
+  // Calls a getter of Reflection, for a field (Get) or for an element (At).
   template <typename Result, typename... More>
   Result Get(Result (Reflection::*get)(const Message&, const FieldDescriptor*, More...) const,
              More... more) const {

@@ -28,7 +28,8 @@ std::string ResidentText(const v1::ResidentEpoch& resident) {
                       resident.committed() ? "" : " (prepared)");
 }
 
-// How rows of one layer travel in one phase, over all edges.
+// How rows of one layer travel in one phase, over all edges. Edges usually agree, so equal
+// neighbors are shown once.
 std::string PhaseCell(const Plan& plan, LayerId layer, Phase phase) {
   std::vector<std::string> ways;
   for (const DispatchConfig& config : plan.configs) {
@@ -69,7 +70,7 @@ absl::StatusOr<HashedPlan> FromProto(const v1::GetPlanResponse& proto) {
 
 std::string DeploymentsTable(const v1::ListDeploymentsResponse& list, std::size_t width) {
   if (list.deployments().empty()) {
-    return "There are no deployments; 'syctl apply -f FILE' makes one.\n";
+    return "There are no deployments; 'syctl apply -f FILE' creates one.\n";
   }
   TextTable table({"NAME", "MODEL", "STATE", "EPOCH", "SESSIONS", "ACTIVITY"});
   for (const v1::Deployment& item : list.deployments()) {
