@@ -16,9 +16,9 @@
 #include "examples/qwen3_moe/feed_text.h"
 #include "examples/qwen3_moe/generate.h"
 #include "model/quant/config/amax_file.h"
-#include "tools/support/amax_record.h"
-#include "tools/support/command_line.h"
-#include "tools/support/run_report.h"
+#include "tools/cli/command_line.h"
+#include "tools/cli/run_report.h"
+#include "tools/deployment/amax_record.h"
 
 namespace switchyard::qwen3_moe {
 namespace {

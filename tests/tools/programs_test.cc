@@ -10,7 +10,7 @@
 
 #include "tests/model/family_checkpoints.h"
 #include "tests/testing/temp_dir.h"
-#include "tests/tools/support/golden_builder.h"
+#include "tests/tools/golden/golden_builder.h"
 
 namespace switchyard::qwen3_moe {
 namespace {

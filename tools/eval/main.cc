@@ -11,9 +11,9 @@
 
 #include "core/base/status_macros.h"
 #include "examples/qwen3_moe/eval.h"
-#include "tools/support/command_line.h"
-#include "tools/support/golden_diff.h"
-#include "tools/support/run_report.h"
+#include "tools/cli/command_line.h"
+#include "tools/cli/run_report.h"
+#include "tools/golden/golden_diff.h"
 #include "tools/verify/verify.h"
 
 namespace switchyard::qwen3_moe {

@@ -8,8 +8,8 @@
 #include "absl/status/statusor.h"
 
 #include "core/base/status_macros.h"
-#include "tools/support/command_line.h"
-#include "tools/support/golden.h"
+#include "tools/cli/command_line.h"
+#include "tools/golden/golden_file.h"
 #include "tools/verify/verify.h"
 #include "tools/verify/verify_report.h"
 

@@ -7,7 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
-#include "tools/support/hashed_moe.h"
+#include "tools/deployment/hashed_moe.h"
 #include "tools/verify/verify_parts.h"
 
 namespace switchyard::qwen3_moe {

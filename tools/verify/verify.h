@@ -18,8 +18,8 @@
 #include "core/base/hash.h"
 #include "core/ids.h"
 #include "examples/qwen3_moe/decoder.h"
-#include "tools/support/golden.h"
-#include "tools/support/moe_provider.h"
+#include "tools/deployment/moe_provider.h"
+#include "tools/golden/golden_file.h"
 
 namespace switchyard::qwen3_moe {
 

@@ -6,8 +6,8 @@
 
 #include "examples/qwen3_moe/decoder.h"
 #include "examples/qwen3_moe/moe_call.h"
-#include "tools/support/golden.h"
-#include "tools/support/moe_provider.h"
+#include "tools/deployment/moe_provider.h"
+#include "tools/golden/golden_file.h"
 #include "tools/verify/verify.h"
 
 namespace switchyard::qwen3_moe {

@@ -47,7 +47,7 @@ TEST(ConvertPlanTest, NamesThePathOfTheFieldInPrepare) {
       {"SessionResponse.prepare.plan_hash",
        [](auto* m) { m->set_plan_hash(std::string(31, 'x')); }},
       {"SessionResponse.prepare.plan.shape", [](auto* m) { m->mutable_plan()->clear_shape(); }},
-      {"SessionResponse.prepare.plan.manifest",
+      {"SessionResponse.prepare.plan.manifest_hash",
        [](auto* m) { m->mutable_plan()->set_manifest_hash(std::string(33, 'x')); }},
       {"SessionResponse.prepare.plan.shape.hidden",
        [](auto* m) { m->mutable_plan()->mutable_shape()->set_hidden(~0U); }},
