@@ -77,7 +77,7 @@ absl::Status InProcessDeployment::Apply(const DeploymentSpec& spec) {
   std::future<absl::Status> result = applied->get_future();
   if (result.wait_for(kApplyTimeout) == std::future_status::ready) return result.get();
   return MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady,
-                   absl::StrCat("applying ", spec.checkpoint, " takes too long"));
+                   absl::StrCat("applying ", spec.checkpoint, " took too long"));
 }
 
 absl::Status InProcessDeployment::WaitUntilServes(Duration timeout) {
@@ -137,8 +137,9 @@ absl::Status InProcessDeployment::AddWorker() {
 
 void InProcessDeployment::KillWorker(std::size_t worker) {
   Worker& dying = *workers_[worker];
+  // First out of the directory, so that no call reaches the node while it is destroyed.
   directory_.Remove(dying.endpoint);
-  dying.node.reset();  // Its transport goes with it: sources see the links break.
+  dying.node.reset();  // Destroys its transport too, so sources see the links break.
 }
 
 absl::StatusOr<std::unique_ptr<Client>> InProcessDeployment::MakeClient() {

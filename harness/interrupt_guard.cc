@@ -7,7 +7,7 @@
 namespace switchyard {
 namespace {
 
-constexpr int kSignalExitBase = 128;  // as shells report a death by signal
+constexpr int kSignalExitBase = 128;  // the convention of shells for a process ended by a signal
 
 }  // namespace
 
@@ -15,7 +15,7 @@ InterruptGuard::InterruptGuard() {
   sigemptyset(&watched_);
   sigaddset(&watched_, SIGINT);
   sigaddset(&watched_, SIGTERM);
-  sigaddset(&watched_, SIGUSR2);  // ends the guard's thread
+  sigaddset(&watched_, SIGUSR2);  // from the destructor: ends the guard's thread
   pthread_sigmask(SIG_BLOCK, &watched_, &before_);
   thread_ = std::thread([this] { Run(); });
 }

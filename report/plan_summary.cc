@@ -37,7 +37,8 @@ std::vector<PlacementRow> SummarizePlacement(const Plan& plan) {
   std::vector<PlacementRow> rows;
   for (std::size_t w = 0; w < plan.workers.size(); ++w) {
     const WorkerOrdinal worker{static_cast<std::int32_t>(w)};
-    // Experts -> the layers in which the worker hosts just these, in order of the first layer.
+    // Pairs of experts and the layers in which the worker hosts exactly these, by first layer. A
+    // vector, because a map would sort them by experts.
     std::vector<std::pair<std::vector<std::int32_t>, std::vector<std::int32_t>>> groups;
     for (const LayerPlacement& layer : plan.layers) {
       std::vector<std::int32_t> experts;

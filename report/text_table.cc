@@ -10,8 +10,10 @@
 namespace switchyard {
 namespace {
 
-constexpr std::size_t kGap = 2;               // blanks between columns
-constexpr std::size_t kLastColumnLeast = 24;  // however narrow the terminal
+constexpr std::size_t kGap = 2;  // spaces between columns
+// Minimum width of the last column. In a narrow terminal, lines that are too long are easier to
+// read than a column of single words.
+constexpr std::size_t kLastColumnLeast = 24;
 
 std::string Padded(const std::string& cell, std::size_t width) {
   const std::size_t has = CharactersOf(cell);
@@ -22,6 +24,7 @@ std::string Padded(const std::string& cell, std::size_t width) {
 
 }  // namespace
 
+// Counts the bytes that start a character: continuation bytes have the form 10xxxxxx.
 std::size_t CharactersOf(absl::string_view text) {
   return static_cast<std::size_t>(std::count_if(
       text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) >> 6) != 2; }));

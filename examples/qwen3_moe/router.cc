@@ -5,7 +5,7 @@
 namespace switchyard::qwen3_moe {
 
 void WeighRow(std::span<const float> logits, const RouterRule& rule, const RowRouting& row) {
-  SoftmaxWeights(logits, std::span<const std::int32_t>(row.ids), rule.normalise, row.weights);
+  SoftmaxWeights(logits, std::span<const std::int32_t>(row.ids), rule.normalize, row.weights);
 }
 
 void RouteRow(std::span<const float> logits, const RouterRule& rule, const RowRouting& out) {

@@ -46,13 +46,14 @@ absl::StatusOr<std::vector<float>> TensorReader::Read(const std::string& name,
     return MakeCheckpointError(
         CheckpointErrorKind::kTensorNotFound, place,
         absl::StrCat("no file of ", checkpoint_.dir(),
-                     " holds it, and config.json asks for it; fetch the checkpoint again"));
+                     " has it, but config.json requires it; download the checkpoint again"));
   }
   if (info->shape != shape) {
     return MakeCheckpointError(
         CheckpointErrorKind::kWrongShape, place,
-        absl::StrCat("its shape is [", absl::StrJoin(info->shape, ", "), "], config.json implies [",
-                     absl::StrJoin(shape, ", "), "]; fetch both files again"));
+        absl::StrCat("its shape is [", absl::StrJoin(info->shape, ", "),
+                     "], but config.json requires [", absl::StrJoin(shape, ", "),
+                     "]; download both files again"));
   }
   names_.push_back(name);
   if (info->dtype == TensorDtype::kF32) {

@@ -8,6 +8,8 @@
 
 namespace switchyard {
 
+// These two enums only occur in views, so their rows are here and not in enums.h, which every
+// converter includes.
 template <>
 struct WireEnum<DeploymentState> {
   using Proto = v1::DeploymentState;
@@ -66,6 +68,7 @@ void Decode(Decoder& at, const v1::DeploymentSpec& in, DeploymentSpec* out) {
   at.OptionalEnum<RunnerBackend>("moe_runner_backend", in.moe_runner_backend(),
                                  &out->moe_runner_backend);
   at.Each("layers", in.layers(), &out->layers, [&at](const v1::LayerSpec& item, LayerSpec* layer) {
+    // Layer 0 exists, so a missing number must not be read as 0.
     if (!item.has_layer()) return at.Refuse("layer", "is missing; name one of the MoE layers");
     at.Int("layer", item.layer(), &layer->layer.value);
     at.OptionalEnum<Phase>("phase", item.phase(), &layer->phase);
@@ -111,6 +114,7 @@ void Encode(const WorkerView& in, v1::Worker* out) {
   out->set_endpoint(in.endpoint);
   out->set_state(EnumToProto(in.state));
   Encode(in.capabilities, out->mutable_capabilities());
+  // A lease can have expired just before the view was taken; the wire has no negative durations.
   EncodeTime(std::max(in.lease_left, Duration{}), out->mutable_lease_left());
   out->set_progress(in.progress);
   out->set_experts(static_cast<std::uint32_t>(in.experts));

@@ -20,6 +20,8 @@ void EncodeRing(const RingOffer& in, v1::RingOffer* out) {
   out->set_rkey(in.rkey);
 }
 
+// Sizes and addresses of a ring are not checked here: the transport checks an offer against its own
+// ring (ring_geometry.h).
 void DecodeRing(Decoder& at, const v1::RingOffer& in, RingOffer* out) {
   out->transport = in.transport();
   out->address = in.address();
@@ -95,6 +97,7 @@ AttachMessage DecodeRequest(Decoder& at, const v1::AttachRequest& proto) {
     case v1::AttachRequest::MESSAGE_NOT_SET:
       break;
   }
+  // The peer's version is newer and uses a message that this one does not have.
   at.Refuse("message", "is none that this version knows");
   return ReleaseRequest{};
 }

@@ -14,6 +14,7 @@
 
 namespace switchyard {
 
+// The messages of an attachment stream from the source.
 using AttachMessage = std::variant<AttachRequest, BindRequest, ReleaseRequest>;
 
 // The answer to one BindRequest.
@@ -22,6 +23,7 @@ struct BindAnswer {
   absl::Status result;
   friend bool operator==(const BindAnswer&, const BindAnswer&) = default;
 };
+// The messages of an attachment stream from the worker.
 using AttachAnswer = std::variant<AttachGrant, BindAnswer>;
 
 v1::AttachRequest ToProto(const AttachMessage& message);

@@ -10,7 +10,7 @@
 namespace switchyard {
 namespace {
 
-// Deployment and epoch stand first in nearly every message.
+// Nearly every message has a deployment and an epoch.
 template <typename Core, typename Proto>
 void EncodeEpoch(const Core& in, Proto* out) {
   out->set_deployment(in.deployment);
@@ -95,6 +95,7 @@ void Encode(const Registered& in, v1::Registered* out) {
   EncodeTime(in.lease_ttl, out->mutable_lease_ttl());
 }
 void Decode(Decoder& at, const v1::Registered& in, Registered* out) {
+  // The empty name makes the path end at "lease_ttl", as for a field of a scalar type.
   at.Sub("lease_ttl", in.has_lease_ttl(), [&] { at.Time("", in.lease_ttl(), &out->lease_ttl); });
 }
 
@@ -181,6 +182,7 @@ WorkerMessage DecodeRequest(Decoder& at, const v1::SessionRequest& in) {
     case v1::SessionRequest::MESSAGE_NOT_SET:
       break;
   }
+  // After an error the decoder ignores this value.
   at.Refuse("message", "is none that this version knows");
   return Leave{};
 }

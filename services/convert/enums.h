@@ -19,6 +19,8 @@ namespace switchyard {
 template <typename Core>
 struct WireEnum;  // has Proto (the wire's enum), kLast (core's last value), kProtoMax (the wire's)
 
+// One row for each enum that core and the wire share. kLast and kProtoMax let EnumToProto check at
+// compile time that both sides have the same number of values.
 template <>
 struct WireEnum<DeviceKind> {
   using Proto = v1::DeviceKind;
@@ -92,6 +94,7 @@ struct WireEnum<Projection> {
   static constexpr int kProtoMax = v1::Projection_MAX;
 };
 
+// Converts to the wire; every value of core has one.
 template <typename Core>
 constexpr typename WireEnum<Core>::Proto EnumToProto(Core value) {
   static_assert(static_cast<int>(WireEnum<Core>::kLast) + 1 == WireEnum<Core>::kProtoMax);

@@ -17,6 +17,7 @@
 
 namespace switchyard {
 
+// Helpers for digests and durations in other messages.
 void EncodeDigest(const Sha256Digest& in, std::string* out);
 void EncodeTime(Duration in, google::protobuf::Duration* out);
 

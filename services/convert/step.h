@@ -29,6 +29,7 @@ struct ReceivedStep {
   std::vector<std::int32_t> ids;
   std::vector<float> weights;
 };
+// The messages of a gateway stream from the caller.
 using ForwardMessage = std::variant<OpenSessionRequest, ReceivedStep>;
 
 v1::ForwardRequest ForwardOpen(const OpenSessionRequest& request);
@@ -41,6 +42,7 @@ struct StepAnswer {
   absl::Status status;
   std::span<const std::byte> y;
 };
+// The messages of a gateway stream from the gateway.
 using ForwardAnswer = std::variant<GatewayGrant, StepAnswer>;
 
 v1::ForwardResponse ForwardOpened(const GatewayGrant& grant);

@@ -79,7 +79,7 @@ TEST(ProgramsTest, VerifyExitsWithTwoWhenItCannotCheck) {
     EXPECT_THAT(ran->err, ::testing::Not(IsEmpty()));
   }
   EXPECT_THAT(no_file.err, HasSubstr("/no/such/file"));
-  EXPECT_THAT(not_golden.err, HasSubstr("nothing in it can be checked"));
+  EXPECT_THAT(not_golden.err, HasSubstr("it has nothing to check"));
   EXPECT_EQ(nlohmann::json::parse(not_golden.out)["verdict"], "could not check");
 }
 

@@ -20,33 +20,33 @@ namespace switchyard::qwen3_moe {
 void AddCommonOptions(CLI::App& app, CommonOptions& options, bool with_format) {
   app.add_option("--model", options.model_dir, "Folder of the checkpoint")->required();
   app.add_option("--moe", options.moe.moe,
-                 "What runs the routed experts: deployment, or reference (in this process)")
+                 "Where the routed experts run: deployment, or reference (in this process)")
       ->capture_default_str();
   auto* target = app.add_option("--target", options.moe.target,
-                                "host:port of a running deployment's coordinator (or, with "
-                                "--transport gateway, of a worker); else one is started");
+                                "host:port of a running deployment's coordinator (with --transport "
+                                "gateway: of a worker); default: start a deployment");
   app.add_option("--deployment", options.moe.deployment,
-                 "Its name at --target, where there are several")
+                 "Name of the deployment at --target, if there are several")
       ->needs(target);
-  app.add_option("--workers", options.moe.workers, "Of the deployment that is started")
+  app.add_option("--workers", options.moe.workers, "Number of workers to start")
       ->check(CLI::Range(1, 64))
       ->excludes(target)
       ->capture_default_str();
   app.add_option("--transport", options.moe.transport, "auto, shm, tcp, gateway or loopback")
       ->check(CLI::IsMember({"auto", "shm", "tcp", "gateway", "loopback"}))
       ->capture_default_str();
-  app.add_option("--mode", options.moe.mode,
-                 "normal, low_latency, or auto: normal for prompts, low_latency for single tokens; "
-                 "the plan's if not given")
+  app.add_option(
+         "--mode", options.moe.mode,
+         "normal, low_latency, or auto (normal for prompts, low_latency for single tokens); "
+         "default: the plan's mode")
       ->check(CLI::IsMember({"normal", "low_latency", "auto"}));
   app.add_option(kDtypeFlag, options.moe.dispatcher_output_dtype,
-                 "What rows travel as to the deployment that is started: auto, bf16, fp8, int8 or "
-                 "nvfp4")
+                 "Dtype of rows for the deployment that is started: auto, bf16, fp8, int8 or nvfp4")
       ->check(CLI::IsMember({"auto", "bf16", "fp8", "int8", "nvfp4"}))
       ->excludes(target);
   app.add_option("--bin-dir", options.moe.bin_dir, "Folder of the service programs");
   if (with_format) {
-    app.add_option("--format", options.format, "How to print the result")
+    app.add_option("--format", options.format, "Output format: table or json")
         ->check(CLI::IsMember({"table", "json"}))
         ->capture_default_str();
   }
@@ -55,6 +55,7 @@ void AddCommonOptions(CLI::App& app, CommonOptions& options, bool with_format) {
 std::optional<int> ParseCommandLine(CLI::App& app, int argc, const char* const* argv) {
   try {
     app.parse(argc, argv);
+    // CLI11 also exits through an exception after --help, with code 0.
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kExitPassed : kExitCouldNotRun;
   }
@@ -76,6 +77,7 @@ int CouldNotRun(const absl::Status& status, const CommonOptions& options) {
 }
 
 absl::StatusOr<std::string> ReadTextFile(const std::string& path) {
+  // Bounded, because a path such as /dev/zero would otherwise fill the memory.
   constexpr std::size_t kBytesMax = std::size_t{1} << 30;
   const auto refuse = [&path](absl::StatusCode code, absl::string_view what) {
     return MakeError(code, Reason::kBadRequest, absl::StrCat("text file ", path, ": ", what),
@@ -92,11 +94,11 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& path) {
   while (file.read(piece.data(), static_cast<std::streamsize>(piece.size())) || file.gcount() > 0) {
     text.append(piece.data(), static_cast<std::size_t>(file.gcount()));
     if (text.size() > kBytesMax) {
-      return refuse(absl::StatusCode::kInvalidArgument, "more than 1 GiB; give a shorter one");
+      return refuse(absl::StatusCode::kInvalidArgument, "larger than 1 GiB; use a shorter text");
     }
   }
   if (file.bad()) {
-    return refuse(absl::StatusCode::kInvalidArgument, "cannot be read; give a regular file");
+    return refuse(absl::StatusCode::kInvalidArgument, "cannot be read; use a regular file");
   }
   return text;
 }

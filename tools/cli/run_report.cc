@@ -16,12 +16,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Never throws on bytes that are no UTF-8.
+// Replaces bytes that are not UTF-8; the library would throw otherwise.
 std::string Dump(const Json& json) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-// How rows of prompts travelled, layers that are alike together.
+// How rows of prompts traveled; identical layers share an entry.
 Json DispatchJson(const ExpertsReport& experts) {
   Json rows = Json::array();
   for (const ConfigRow& row : SummarizeConfigs(experts.prefill)) {
@@ -34,7 +34,7 @@ Json DispatchJson(const ExpertsReport& experts) {
   return rows;
 }
 
-// What really travelled, and where it is not what routing, placement and plan predict.
+// The traffic that workers counted, and its differences from the prediction.
 Json TrafficJson(const ExpertsReport& experts) {
   std::uint64_t rows = 0;
   std::uint64_t request_bytes = 0;

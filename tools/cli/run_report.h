@@ -1,4 +1,4 @@
-// What the eval and generate programs print, and how any of them says that it could not run.
+// Output of the eval and generate programs, and the error output of all tools. Pure; thread-safe.
 #pragma once
 
 #include <optional>
@@ -17,21 +17,22 @@ struct EvalOutcome {
   EvalResult result;
   std::optional<double> expected;
   ExpertsReport experts;
-  std::optional<GoldenDiff> golden = {};  // where a golden file was given
+  std::optional<GoldenDiff> golden = {};  // set if a golden file was given
 
+  // False only if a figure was expected and the result differs too much from it.
   [[nodiscard]] bool passed() const;
 };
-// Its last line is "bits per byte 1.2345", or what was planned where no window was measured.
+// Ends with the line "bits per byte 1.2345"; if no window was measured, with the planned configs.
 std::string EvalTable(const EvalOutcome& outcome);
 std::string EvalJson(const EvalOutcome& outcome);
 
 // Tokens and speed of both phases, and where the experts ran. Ends with a newline.
 std::string GenerateTable(const GenerateReport& report, const ExpertsReport& experts);
 
-// What generate --text fed. Ends with a newline.
+// The amount of text that generate --text fed. Ends with a newline.
 std::string FeedTable(std::size_t bytes, std::size_t windows, const ExpertsReport& experts);
 
-// "<what, with which ids, what to do> (CODE, REASON)", one line.
+// The error text with "(CODE, REASON)", on one line.
 std::string ErrorLine(const absl::Status& status);
 std::string ErrorJson(const absl::Status& status);
 

@@ -21,7 +21,7 @@ absl::StatusOr<AmaxTable> MergeAmax(const AmaxShape& shape,
     const auto expert = static_cast<std::size_t>(hit.expert.value);
     if (layer >= shape.layers || expert >= shape.experts) {
       return MakeError(absl::StatusCode::kInternal, Reason::kInternal,
-                       absl::StrCat("a worker counted rows of layer ", hit.layer.value, " expert ",
+                       absl::StrCat("a worker reports rows of layer ", hit.layer.value, ", expert ",
                                     hit.expert.value, "; the model has ", shape.layers,
                                     " layers of ", shape.experts, " experts"));
     }
@@ -32,26 +32,26 @@ absl::StatusOr<AmaxTable> MergeAmax(const AmaxShape& shape,
   }
   if (recorded) return table;
   return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kBadRequest,
-                   "no worker recorded a magnitude; feed a prompt or a text through a session that "
-                   "records them");
+                   "no worker recorded a magnitude; feed a prompt or a text through a session with "
+                   "record_amax");
 }
 
-std::string QuantisedWarning(const Checkpoint& checkpoint) {
-  std::int32_t quantised = 0;
+std::string QuantizedWarning(const Checkpoint& checkpoint) {
+  std::int32_t quantized = 0;
   const LayerExperts* first = nullptr;
   LayerId first_layer;
   for (const LayerId layer : MoeLayersOf(checkpoint.config())) {
     const LayerExperts* experts = checkpoint.FindExperts(layer);
     if (experts == nullptr || experts->quant().scheme == QuantScheme::kNone) continue;
-    if (++quantised > 1) continue;
+    if (++quantized > 1) continue;
     first = experts;
     first_layer = layer;
   }
   if (first == nullptr) return "";
-  return absl::StrCat(quantised, " of the layers, the first of them layer ", first_layer.value,
-                      ", are quantised already (", QuantSchemeInfoOf(first->quant().scheme).name,
-                      "): the magnitudes are those of these weights. Record them from the BF16 "
-                      "checkpoint that is to be quantised.");
+  return absl::StrCat(quantized, " layers are already quantized, the first is layer ",
+                      first_layer.value, " (", QuantSchemeInfoOf(first->quant().scheme).name,
+                      "). The recorded magnitudes are those of the quantized weights; for "
+                      "calibration, record them with the original BF16 checkpoint.");
 }
 
 }  // namespace switchyard::qwen3_moe

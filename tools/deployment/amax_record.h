@@ -1,5 +1,5 @@
-// From what workers recorded to a calibration file: the largest magnitudes of all sessions, worker
-// by worker, as one table.
+// Merges the magnitudes that workers recorded for all sessions into one table for a calibration
+// file.
 //
 // Pure; thread-safe.
 #pragma once
@@ -16,22 +16,21 @@
 
 namespace switchyard::qwen3_moe {
 
-// The model that hits must fit: MoE layers 0..layers-1 of `experts` each.
+// The expected model: MoE layers 0..layers-1 with `experts` each.
 struct AmaxShape {
   std::size_t layers = 0;
   std::size_t experts = 0;
 };
 
-// Every layer and expert of the shape is in the table; 0: no row went there. Of several hits of one
-// expert (sessions, attachments, replicas) the largest counts. Errors: kInternal (INTERNAL) naming
-// layer and expert of a hit outside the shape; kFailedPrecondition (BAD_REQUEST) when no hit has a
-// magnitude: nothing was fed, or nobody asked for them.
+// The table has every layer and expert of the shape; 0 means that no row went there. If an expert
+// has several hits (sessions, attachments, replicas), the largest magnitude wins. Errors: kInternal
+// (INTERNAL) for a hit outside the shape, with layer and expert; kFailedPrecondition (BAD_REQUEST)
+// if no hit has a magnitude, because nothing was fed or the sessions did not record.
 absl::StatusOr<AmaxTable> MergeAmax(const AmaxShape& shape,
                                     std::span<const AttachmentCounters::Hit> hits);
 
-// A sentence for an operator when layers of `checkpoint` are quantised: calibration is for the
-// weights that are still to be quantised, and what these experts make of their rows is not the
-// same. "" when none is.
-std::string QuantisedWarning(const Checkpoint& checkpoint);
+// A warning if layers of `checkpoint` are already quantized; otherwise "". Calibration needs the
+// magnitudes of the original weights, and quantized experts produce different ones.
+std::string QuantizedWarning(const Checkpoint& checkpoint);
 
 }  // namespace switchyard::qwen3_moe

@@ -16,17 +16,17 @@
 namespace switchyard::qwen3_moe {
 namespace {
 
-constexpr std::size_t kNormalTokensMax = 4096;  // of one call; normal itself has no bound
+constexpr std::size_t kNormalTokensMax = 4096;  // per call; bounds memory, as normal has no limit
 constexpr Duration kReportTimeout = std::chrono::seconds(10);
 
-// What a step is to its engine: all of ours are whole prompts or single tokens.
+// The kinds of steps of this engine, which only feeds whole prompts and single tokens.
 constexpr StepKind kPrompt{.extend = true};
 constexpr StepKind kToken{};
 
-// The session for one kind of step and what its workers must have counted.
+// The session for one kind of step, with a prediction of its workers' counters.
 class TalliedSession {
  public:
-  // `sessions` outlive it. `own`: the gateway's worker; empty in p2p.
+  // `sessions` must outlive it. `own`: the gateway's worker; empty in p2p.
   static absl::StatusOr<std::unique_ptr<TalliedSession>> Make(const StepSessions& sessions,
                                                               const StepKind& kind,
                                                               const std::string& own);
@@ -82,6 +82,7 @@ absl::Status TalliedSession::Run(const MoeCall& call) {
   request.y_stride = hidden;
   SY_ASSIGN_OR_RETURN(const MoeSession::Ticket ticket, session_->Submit(request));
   SY_RETURN_IF_ERROR(session_->Wait(ticket));
+  // Counted only after success: a failed step may have reached some workers and not others.
   tally_.Count(call);
   return absl::OkStatus();
 }
@@ -97,7 +98,7 @@ absl::Status TalliedSession::AddTo(ExpertsReport& experts, const std::string& ex
   SY_ASSIGN_OR_RETURN(const SessionReport report, session_->Report(kReportTimeout));
   if (report.grant.plan.epoch != grant_.plan.epoch) {
     return MakeError(absl::StatusCode::kAborted, Reason::kEpochChanged,
-                     "the deployment's plan changed during the check; run it again");
+                     "the deployment's plan changed during the run; run it again");
   }
   workers.resize(std::max(workers.size(), report.workers.size()));
   for (std::size_t w = 0; w < report.workers.size(); ++w) {
@@ -112,11 +113,12 @@ absl::Status TalliedSession::AddTo(ExpertsReport& experts, const std::string& ex
       sum.hits.insert(sum.hits.end(), counters.hits.begin(), counters.hits.end());
       row.path = counters.path;
     }
-    // A gateway's own rows go by direct call.
-    const std::string asked = row.worker == own_ && !own_.empty() ? "inproc" : expected_path;
-    const bool travelled = predicted.rows > 0 || sum.rows > 0;
-    if (travelled && !asked.empty() && row.path != asked) {
-      row.differences.push_back(absl::StrCat("rows travelled ", row.path, ", asked ", asked));
+    // A gateway calls its own experts directly.
+    const std::string expected = row.worker == own_ && !own_.empty() ? "inproc" : expected_path;
+    const bool traveled = predicted.rows > 0 || sum.rows > 0;
+    if (traveled && !expected.empty() && row.path != expected) {
+      row.differences.push_back(
+          absl::StrCat("rows traveled by ", row.path, ", expected ", expected));
     }
     Compare("rows", sum.rows, predicted.rows, row.differences);
     Compare("request bytes", sum.request_payload_bytes, predicted.request_bytes, row.differences);
@@ -173,7 +175,7 @@ class DeploymentMoe final : public MoeProvider {
  private:
   DeploymentMoeOptions options_;
   std::unique_ptr<Client> client_;
-  std::unique_ptr<StepSessions> sessions_;  // go before their client
+  std::unique_ptr<StepSessions> sessions_;  // destroyed before the client
   std::unique_ptr<TalliedSession> prefill_;
   std::unique_ptr<TalliedSession> decode_;
 };

@@ -1,4 +1,5 @@
-// The MoE layers of a deployment: routed experts run on its workers, through the client alone.
+// The MoE layers of a deployment. The routed experts run on its workers, and calls go only through
+// the public client, so that a check covers what an engine would use.
 #pragma once
 
 #include <memory>
@@ -14,18 +15,19 @@
 namespace switchyard::qwen3_moe {
 
 struct DeploymentMoeOptions {
-  std::string deployment;          // its name; empty: the only one
-  std::optional<ModeChoice> mode;  // unset: the plan's for prefill and for decode
-  // How rows must travel for the check to pass: "mapped", "messages", "grpc", "inproc".
+  std::string deployment;          // its name; may be empty if there is only one
+  std::optional<ModeChoice> mode;  // unset: the plan's modes
+  // The path that rows must take for the check to pass: "mapped", "messages", "grpc", "inproc".
+  // Empty: any.
   std::string expected_path;
-  bool record_amax = false;  // workers note the largest magnitudes of each expert
+  bool record_amax = false;  // workers record the largest magnitudes of each expert
   Duration ready_timeout = std::chrono::seconds(60);
   std::string description;  // one line for people
-  // The deployment itself, when it is this process's own: outlives the client.
+  // Owner of a deployment that this process started. Destroyed after the client.
   std::shared_ptr<void> keep_alive;
 };
 
-// Opens a session of prefill and one of decode; waits at most ready_timeout for the deployment's
+// Opens a prefill session and a decode session. Waits up to ready_timeout for the deployment's
 // first epoch. Errors: those of StepSessions::Open.
 absl::StatusOr<std::unique_ptr<MoeProvider>> OpenDeploymentMoe(std::unique_ptr<Client> client,
                                                                const DeploymentMoeOptions& options);

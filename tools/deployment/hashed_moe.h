@@ -1,7 +1,8 @@
-// A MoeProvider that remembers, as one hash, every answer that it passes on.
+// A MoeProvider that hashes every answer that it passes on.
 //
-// Two runs with equal digests got the same rows bit for bit, whatever placement and transport they
-// came over. Batches may be split differently: rows count, calls do not. Not thread-safe.
+// Equal digests of two runs mean that all rows were bit-equal, so they prove that placement and
+// transport do not change results. The digest does not depend on how rows are split into calls. Not
+// thread-safe.
 #pragma once
 
 #include <vector>
@@ -16,7 +17,7 @@ namespace switchyard::qwen3_moe {
 
 class HashedMoe final : public MoeProvider {
  public:
-  // `inner` outlives this.
+  // `inner` must outlive this object.
   explicit HashedMoe(MoeProvider& inner);
 
   [[nodiscard]] const MoePath& prefill() const override { return prefill_; }
@@ -24,7 +25,7 @@ class HashedMoe final : public MoeProvider {
   [[nodiscard]] std::string Describe() const override { return inner_.Describe(); }
   absl::StatusOr<ExpertsReport> Report() override { return inner_.Report(); }
 
-  // Of all y so far, in order. Call once, last.
+  // The digest of all y so far, in order. May be called once, after the last step.
   [[nodiscard]] Sha256Digest Finish() { return hash_.Finish(); }
 
  private:

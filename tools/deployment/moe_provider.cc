@@ -12,7 +12,7 @@
 namespace switchyard::qwen3_moe {
 namespace {
 
-// Bounds the scratch of a call; the results do not depend on it.
+// Bounds the memory of a call; the results do not depend on it.
 constexpr std::size_t kReferenceTokensMax = 1024;
 
 class ReferenceProvider final : public MoeProvider {
@@ -38,7 +38,7 @@ absl::StatusOr<std::unique_ptr<MoeProvider>> OpenMoe(const Checkpoint& checkpoin
   if (options.moe == "reference") {
     if (options.record_amax) {
       return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
-                       "the reference records no magnitudes, workers do; give --moe deployment");
+                       "the reference cannot record magnitudes; use --moe deployment");
     }
     SY_ASSIGN_OR_RETURN(std::shared_ptr<const ReferenceMoe> moe,
                         ReferenceMoe::Load(checkpoint, dims));
@@ -46,8 +46,8 @@ absl::StatusOr<std::unique_ptr<MoeProvider>> OpenMoe(const Checkpoint& checkpoin
   }
   if (options.moe == "deployment") return OpenDeployment(checkpoint.dir(), options);
   return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
-                   absl::StrCat("there is no MoE layer of kind \"", options.moe,
-                                "\"; give --moe deployment or --moe reference"));
+                   absl::StrCat("unknown kind of MoE layer \"", options.moe,
+                                "\"; use --moe deployment or --moe reference"));
 }
 
 }  // namespace switchyard::qwen3_moe

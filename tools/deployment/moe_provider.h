@@ -1,4 +1,4 @@
-// Where the mains get their MoE functions from: the one place that knows the kinds.
+// Provides the MoE functions of the programs. The only place that knows all kinds of providers.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace switchyard::qwen3_moe {
 
-// What one worker was sent, as counted.
+// The traffic of one worker.
 struct WorkerCounts {
   std::uint64_t rows = 0;
   std::uint64_t request_bytes = 0;
@@ -26,56 +26,57 @@ struct WorkerCounts {
 
 struct WorkerReport {
   std::string worker;
-  std::string path;        // how rows travelled: "mapped", "messages", "grpc", "inproc"
+  std::string path;        // how rows traveled: "mapped", "messages", "grpc", "inproc"
   WorkerCounts predicted;  // by routing and placement
-  WorkerCounts counted;    // by the worker, for this client's sessions alone
-  // One sentence for each thing that is not as predicted or not as asked; empty when all is well.
+  WorkerCounts counted;    // by the worker, only for this client's sessions
+  // One sentence for each difference from the prediction or the options; empty if there is none.
   std::vector<std::string> differences;
 };
 
-// How the experts were reached since the provider was opened.
+// The traffic to the experts since the provider was opened.
 struct ExpertsReport {
-  std::string how;                    // one line for people, such as "reference, in this process"
-  std::vector<WorkerReport> workers;  // none when no worker was involved
-  // How rows of prompts travelled, a config for each layer and edge; none without workers.
+  std::string how;                    // one line for people, e.g. "reference, in this process"
+  std::vector<WorkerReport> workers;  // empty without workers
+  // The configs for rows of prompts, one for each layer and edge; empty without workers.
   std::vector<DispatchConfig> prefill = {};
-  // What each expert was given, as the workers of all sessions counted; not merged.
+  // Rows of each expert as counted by the workers, for all sessions; not merged.
   std::vector<AttachmentCounters::Hit> hits = {};
 };
 
-// Not thread-safe: one call at a time.
+// Access to the routed experts. Not thread-safe.
 class MoeProvider {
  public:
   virtual ~MoeProvider() = default;
 
-  // The paths for prompts and for single tokens; they live as long as the provider.
+  // The paths for prompts and for single tokens, valid as long as the provider.
   [[nodiscard]] virtual const MoePath& prefill() const = 0;
   [[nodiscard]] virtual const MoePath& decode() const = 0;
-  // Placement and dispatch configs with their reasons, for people; empty when there are none.
+  // Placement and dispatch configs with their reasons, for people; empty if there are none.
   [[nodiscard]] virtual std::string Describe() const { return ""; }
-  // Asks the workers for their counts of the calls made so far.
+  // Gets the workers' counters for the calls so far.
   virtual absl::StatusOr<ExpertsReport> Report() = 0;
 };
 
 struct MoeOptions {
-  std::string moe = "deployment";  // or "reference", in this process
-  // The rest is for deployments. A running one, by its coordinator's "host:port"; empty: one of our
-  // own, for as long as the provider lives.
+  std::string moe = "deployment";  // or "reference", which runs in this process
+  // The other options are for deployments. `target` is "host:port" of a running deployment's
+  // coordinator; if it is empty, the provider starts a deployment and stops it at its own end.
   std::string target{};
-  std::string deployment{};        // its name there; empty: the only one
-  std::int32_t workers = 4;        // of our own
-  std::string transport = "auto";  // or "shm", "tcp", "gateway"; of our own also "loopback"
-  // "normal", "low_latency", "auto" (prompts normal, single tokens low_latency); empty: the plan's
-  // for each phase.
+  std::string deployment{};        // its name at `target`; may be empty if there is only one
+  std::int32_t workers = 4;        // number of workers to start
+  std::string transport = "auto";  // or "shm", "tcp", "gateway"; without `target` also "loopback"
+  // "normal", "low_latency", "auto" (normal for prompts, low_latency for single tokens); empty: the
+  // plan's modes.
   std::string mode{};
-  // What our own is asked for: "auto", "bf16", "fp8", "int8", "nvfp4"; empty: nothing.
+  // Dtype of rows for a deployment that is started: "auto", "bf16", "fp8", "int8", "nvfp4"; empty:
+  // the default.
   std::string dispatcher_output_dtype{};
   bool record_amax = false;  // hits carry the largest magnitudes; p2p and loopback only
-  std::string bin_dir{};     // of switchyard-coordinator and -worker; empty: this program's
+  std::string bin_dir{};     // folder of the service programs; empty: this program's folder
 };
 
 // Errors: kInvalidArgument (BAD_REQUEST) for an unknown kind; kUnimplemented (UNSUPPORTED) for
-// magnitudes of the reference; those of the kind.
+// record_amax with the reference; those of the provider.
 absl::StatusOr<std::unique_ptr<MoeProvider>> OpenMoe(const Checkpoint& checkpoint,
                                                      const DecoderDims& dims,
                                                      const MoeOptions& options);

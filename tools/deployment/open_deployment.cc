@@ -18,15 +18,17 @@
 namespace switchyard::qwen3_moe {
 namespace {
 
+// Longer than AgentOptions::drain_timeout, after which a worker ends by itself.
 constexpr Duration kStopGrace = std::chrono::seconds(12);
 
-// A deployment of processes, and what ends it on a signal for as long as there is anything of it.
+// A deployment of processes and the guard that ends it on a signal. The guard is destroyed last, so
+// that a signal during shutdown leaves no process behind.
 struct OwnProcesses {
   std::unique_ptr<LocalDeployment> deployment;
   std::unique_ptr<InterruptGuard> guard;
   bool launched = false;
   ~OwnProcesses() {
-    // A worker that does not drain in time is killed; the run's own result stands.
+    // A worker that does not drain in time is killed. This does not change the result of the run.
     if (launched) deployment->Stop(kStopGrace).IgnoreError();
     deployment->KillAll();
     guard.reset();
@@ -56,7 +58,7 @@ absl::StatusOr<ClientOptions> ClientFor(const MoeOptions& options, const std::st
   return client;
 }
 
-// How every row must have travelled; empty: as the two sides liked best.
+// The path that every row must have taken; empty if the transport permits several.
 std::string PathFor(const std::string& transport) {
   if (transport == "tcp") return "messages";
   if (transport == "shm") return "mapped";
@@ -68,8 +70,8 @@ absl::StatusOr<DtypeChoice> ChoiceOf(const std::string& name) {
   return dtype ? static_cast<DtypeChoice>(static_cast<int>(*dtype) + 1) : DtypeChoice::kAuto;
 }
 
-// What a deployment of our own is asked for in every phase. The planner gives prefill normal and
-// decode low_latency by itself, which is what auto wants of them.
+// The mode in which to plan every phase. For auto it is unset, because the planner's defaults
+// (prefill normal, decode low_latency) are what auto means.
 std::optional<DispatchMode> PlannedMode(std::optional<ModeChoice> choice) {
   if (!choice || *choice == ModeChoice::kAuto) return std::nullopt;
   return ModeOfStep(*choice, {});
@@ -107,7 +109,7 @@ absl::StatusOr<std::unique_ptr<MoeProvider>> OpenProcesses(const std::string& mo
   local.worker_flags = {"--net-devices", "lo"};
   if (const auto mode = PlannedMode(moe.mode)) local.mode = std::string(DispatchModeName(*mode));
   local.dispatcher_output_dtype = options.dispatcher_output_dtype;
-  // Before any thread of ours, so that all inherit the blocked signals.
+  // Created before any other thread, so that all threads inherit the blocked signals.
   own->guard = std::make_unique<InterruptGuard>();
   own->deployment = std::make_unique<LocalDeployment>(std::move(local));
   own->guard->OnSignal([raw = own->deployment.get()] { raw->KillAll(); });
@@ -128,8 +130,7 @@ absl::StatusOr<std::unique_ptr<MoeProvider>> OpenDeployment(const std::string& m
                                                             const MoeOptions& options) {
   if (options.record_amax && options.transport == "gateway") {
     return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
-                     "a gateway records no magnitudes: workers count what comes from the source "
-                     "itself; give another --transport than gateway");
+                     "magnitudes cannot be recorded over a gateway; use another --transport");
   }
   DeploymentMoeOptions moe;
   moe.deployment = options.deployment;
@@ -137,15 +138,15 @@ absl::StatusOr<std::unique_ptr<MoeProvider>> OpenDeployment(const std::string& m
   moe.mode = ModeChoiceFromName(options.mode);
   moe.expected_path = PathFor(options.transport);
   moe.description = absl::StrCat(
-      options.target.empty() ? absl::StrCat("own deployment of ", options.workers, " workers")
+      options.target.empty() ? absl::StrCat("local deployment of ", options.workers, " workers")
                              : absl::StrCat("deployment at ", options.target),
       ", ", options.transport, options.mode.empty() ? "" : ", ", options.mode,
-      options.dispatcher_output_dtype.empty() ? "" : ", asked for ",
+      options.dispatcher_output_dtype.empty() ? "" : ", wire dtype ",
       options.dispatcher_output_dtype);
   if (!options.target.empty()) {
     if (options.transport == "loopback") {
       return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
-                       "loopback lives in this process alone; leave --target out");
+                       "loopback only works within one process; omit --target");
     }
     SY_ASSIGN_OR_RETURN(const ClientOptions client_options,
                         ClientFor(options, options.target, options.target));

@@ -22,12 +22,12 @@ TextTable PlacementTable(const Plan& plan) {
   return table;
 }
 
-// The plan's reasons, and why the session's mode is another.
+// The reasons in the plan, preceded by the reason for a session mode that differs from it.
 std::vector<std::string> Because(const DispatchConfig& config, DispatchMode mode) {
   std::vector<std::string> reasons = config.trail;
   if (mode != config.mode) {
     reasons.insert(reasons.begin(), absl::StrCat("mode ", DispatchModeName(mode),
-                                                 ": the session asks for it; the plan's is ",
+                                                 ": requested by the session; the plan has ",
                                                  DispatchModeName(config.mode)));
   }
   return reasons;

@@ -1,4 +1,4 @@
-// A plan for people: who hosts which experts, and how rows of each layer travel and why.
+// A plan as text for people: the placement of experts, and how rows of each layer travel and why.
 #pragma once
 
 #include <string>

@@ -41,7 +41,7 @@ void RoutingTally::Count(const MoeCall& call) {
       const std::size_t worker = home_.at(key);
       ++hits_[worker][key];
       ++counts_[worker].expert_hits;
-      // normal sends a token once to each worker, low_latency once to each expert.
+      // Mode normal sends a token once to each worker, low_latency once to each expert.
       if (mode_ == DispatchMode::kNormal && !visited.insert(worker).second) continue;
       ++counts_[worker].rows;
       if (own_[worker]) continue;

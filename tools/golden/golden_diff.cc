@@ -19,6 +19,7 @@ struct LayerSums {
 absl::Status AddBlock(const Decoder& decoder, const GoldenBlockData& data, LayerId layer,
                       const MoePath& moe, DiffSums& sums) {
   const Routing routing = decoder.router(layer).Route(data.in);
+  // NaN, so that an element that is never written shows in the result.
   std::vector<float> y(data.out.size(), std::numeric_limits<float>::quiet_NaN());
   SY_RETURN_IF_ERROR(RunExperts({.layer = layer, .x = data.in, .routing = routing, .y = y}, moe));
   sums.Add(y, data.out);
@@ -53,7 +54,7 @@ absl::StatusOr<GoldenDiff> MeasureGoldenDiff(const Decoder& decoder, const Golde
   }
   if (result.positions > 0 || !result.layers.empty()) return result;
   return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
-                   "the golden file has neither logits nor MoE blocks; give one that has");
+                   "the golden file has neither logits nor MoE blocks; use another one");
 }
 
 }  // namespace switchyard::qwen3_moe

@@ -1,5 +1,5 @@
-// How far a model, with these routed experts, is from a golden file: one figure for its logits and
-// one for each MoE layer. A measurement, where verify.h is a verdict.
+// Measures the distance of a model with given routed experts from a golden file: one figure for its
+// logits and one for each MoE layer. Unlike verify.h, it has no bounds and so never fails.
 #pragma once
 
 #include <cstddef>
@@ -17,16 +17,16 @@ namespace switchyard::qwen3_moe {
 struct LayerDiff {
   LayerId layer;
   std::size_t rows = 0;  // of all blocks of the layer
-  double diff = 0;       // calc_diff, pooled over them
+  double diff = 0;       // calc_diff over all of them
 };
 
 struct GoldenDiff {
   std::size_t positions = 0;      // with golden logits
-  double logits = 0;              // calc_diff, pooled over them
+  double logits = 0;              // calc_diff over all of them
   std::vector<LayerDiff> layers;  // ascending
 };
 
-// Texts with logits are fed whole, in a context each; blocks are routed here and sent to `moe`.
+// Feeds each text with logits in its own context, and routes each block and sends it to `moe`.
 // Errors: those of GoldenFile::ReadBlock, Decoder::Forward and RunExperts; kInvalidArgument
 // (BAD_REQUEST) for a file with neither logits nor blocks.
 absl::StatusOr<GoldenDiff> MeasureGoldenDiff(const Decoder& decoder, const GoldenFile& golden,

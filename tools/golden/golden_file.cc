@@ -28,7 +28,7 @@ absl::Status Refuse(const SafetensorsFile& file, Reason reason, absl::string_vie
                    {{"file", file.path()}, {"tensor", printable}});
 }
 
-// What a tensor of the format must be: n >= 1 rows of `row` (empty: scalars).
+// The expected type of a tensor: n >= 1 rows of shape `row` (empty: scalars).
 struct Wanted {
   TensorDtype dtype = TensorDtype::kF32;
   std::vector<std::size_t> row;
@@ -55,7 +55,8 @@ absl::Status CheckTensor(const SafetensorsFile& file, const TensorInfo& tensor,
   return absl::OkStatus();
 }
 
-// `tensor` has passed CheckTensor as F32.
+// REQUIRES: `tensor` has passed CheckTensor as F32. A NaN is refused here, because comparing with
+// it would fail for any answer.
 absl::StatusOr<std::vector<float>> ReadFloats(const SafetensorsFile& file,
                                               const TensorInfo& tensor) {
   std::vector<float> values(tensor.bytes / sizeof(float));
@@ -69,7 +70,7 @@ absl::StatusOr<std::vector<float>> ReadFloats(const SafetensorsFile& file,
   return values;
 }
 
-// `tensor` has passed CheckTensor as I32.
+// REQUIRES: `tensor` has passed CheckTensor as I32.
 absl::StatusOr<std::vector<std::int32_t>> ReadIds(const SafetensorsFile& file,
                                                   const TensorInfo& tensor, std::size_t vocab) {
   std::vector<std::int32_t> ids(tensor.bytes / sizeof(std::int32_t));
@@ -84,14 +85,16 @@ absl::StatusOr<std::vector<std::int32_t>> ReadIds(const SafetensorsFile& file,
   return ids;
 }
 
-// "p0.l3" is ("p0", "l3"); without a dot all is the second part.
+// Splits at the last dot, because names may have dots: "p0.l3" is ("p0", "l3"). Without a dot, the
+// whole name is the second part.
 std::pair<std::string, std::string> SplitLast(const std::string& name) {
   const std::size_t dot = name.rfind('.');
   if (dot == std::string::npos) return {"", name};
   return {name.substr(0, dot), name.substr(dot + 1)};
 }
 
-// Sorts a file's tensors into blocks and texts and checks all but the numbers of the blocks.
+// Sorts a file's tensors into blocks and texts. Checks everything except the values of the blocks,
+// which ReadBlock checks.
 class Sorter {
  public:
   Sorter(const SafetensorsFile& file, const GoldenShape& shape) : file_(file), shape_(shape) {}
@@ -123,7 +126,7 @@ class Sorter {
       if (name.empty() || level.empty() || level[0] != 'l' ||
           !absl::SimpleAtoi(level.substr(1), &layer) || level != absl::StrCat("l", layer)) {
         return Refuse(file_, Reason::kBadRequest, tensor.name,
-                      absl::StrCat("its name is not <name>.l<layer>.", part));
+                      absl::StrCat("its name is not of the form <name>.l<layer>.", part));
       }
       if (layer < 0 || static_cast<std::size_t>(layer) >= shape_.layers) {
         return Refuse(file_, Reason::kUnknownLayer, tensor.name,
@@ -183,7 +186,7 @@ class Sorter {
     }
     if (checkable) return absl::OkStatus();
     return Refuse(file_, Reason::kBadRequest, "",
-                  "nothing in it can be checked; give <name>.l<layer>.moe_in with .moe_out, or "
+                  "it has nothing to check; it needs <name>.l<layer>.moe_in with .moe_out, or "
                   "<name>.ids with <name>.logits or <name>.greedy");
   }
 
@@ -204,7 +207,7 @@ class Sorter {
         (text.greedy.size() < text.ids.size() ||
          !std::equal(text.ids.begin(), text.ids.end(), text.greedy.begin()))) {
       return Refuse(file_, Reason::kBadRequest, text.name + ".greedy",
-                    absl::StrCat("it does not begin with ", text.name, ".ids"));
+                    absl::StrCat("it does not start with ", text.name, ".ids"));
     }
     return absl::OkStatus();
   }

@@ -1,11 +1,11 @@
-// Golden files: what a trusted implementation computed from the same weights.
+// Golden files: results that a trusted implementation computed from the same weights.
 //
 // A safetensors file with, for any number of names (which may hold dots):
-//   <name>.lL.moe_in, <name>.lL.moe_out   F32 [n, hidden]: what enters and leaves the MoE block L
+//   <name>.lL.moe_in, <name>.lL.moe_out   F32 [n, hidden]: input and output of the MoE block L
 //   <name>.ids      I32 [n]               a prompt
 //   <name>.logits   F32 [n, vocab]        logits after each of its tokens
 //   <name>.greedy   I32 [n + m]           the prompt and m >= 0 greedy tokens
-// A name has some of these; moe_in and moe_out go together. Other tensors are left alone.
+// A name may have any of these, but moe_in and moe_out only together. Other tensors are ignored.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@
 
 namespace switchyard::qwen3_moe {
 
-// The model that a golden file must fit.
+// The sizes that a golden file must have to fit a model.
 struct GoldenShape {
   std::size_t layers = 0;
   std::size_t hidden = 0;
@@ -30,6 +30,7 @@ struct GoldenShape {
   std::size_t positions = 0;  // longest text
 };
 
+// A MoE block. Its tensors are read on demand, because they can be large.
 struct GoldenBlock {
   std::string name;
   LayerId layer;
@@ -40,7 +41,7 @@ struct GoldenBlockData {
   std::vector<float> out;  // [rows, hidden]
 };
 
-// Empty: the file has no such tensor.
+// A text. A vector is empty if the file has no such tensor.
 struct GoldenText {
   std::string name;
   std::vector<std::int32_t> ids;
@@ -51,10 +52,10 @@ struct GoldenText {
 // Immutable after Open; thread-safe.
 class GoldenFile {
  public:
-  // Errors: those of the safetensors reader; kInvalidArgument, naming file and tensor: BAD_DTYPE,
-  // BAD_SHAPE (also for no rows, a half of a pair missing, a text longer than the model takes),
-  // UNKNOWN_LAYER, BAD_REQUEST for an id outside the vocabulary, a number that is not finite, a
-  // greedy text that does not begin with its prompt, or a file with nothing to check.
+  // Errors: those of the safetensors reader; kInvalidArgument with file and tensor: BAD_DTYPE,
+  // BAD_SHAPE (also for no rows, half of a pair, or a text with more tokens than the model has
+  // positions), UNKNOWN_LAYER, BAD_REQUEST for an id outside the vocabulary, a number that is not
+  // finite, a greedy text that does not start with its prompt, or a file with nothing to check.
   static absl::StatusOr<std::unique_ptr<GoldenFile>> Open(const std::string& path,
                                                           const GoldenShape& shape);
 
@@ -62,10 +63,10 @@ class GoldenFile {
   [[nodiscard]] const std::vector<GoldenBlock>& blocks() const { return blocks_; }
   // Ascending by name.
   [[nodiscard]] const std::vector<GoldenText>& texts() const { return texts_; }
-  // Tensors that are no part of the format.
+  // Names of the tensors that are not part of the format.
   [[nodiscard]] const std::vector<std::string>& ignored() const { return ignored_; }
 
-  // One block's tensors; `block` is one of blocks(). Errors as those of Open for its numbers.
+  // Reads the tensors of one of blocks(). Errors: as for Open.
   [[nodiscard]] absl::StatusOr<GoldenBlockData> ReadBlock(const GoldenBlock& block) const;
 
  private:

@@ -1,5 +1,5 @@
 // verify: checks the MoE layers of a model against a golden file.
-// Exit codes: 0 within bounds, 1 outside, 2 could not check.
+// Exit codes: 0 within bounds, 1 outside, 2 not checked.
 #include <cstdio>
 #include <memory>
 #include <string>

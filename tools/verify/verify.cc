@@ -13,7 +13,8 @@
 namespace switchyard::qwen3_moe {
 namespace {
 
-void JudgeBlock(const BlockResult& block, VerifyReport& report) {
+// Comparisons are negated, so that a NaN fails.
+void CheckBlockBounds(const BlockResult& block, VerifyReport& report) {
   const std::string where = absl::StrCat("block ", block.name, " layer ", block.layer.value, ": ");
   if (!block.refused.ok()) {
     report.failures.push_back(absl::StrCat(where, "refused: ", block.refused.message(), " (",
@@ -31,7 +32,7 @@ void JudgeBlock(const BlockResult& block, VerifyReport& report) {
   }
 }
 
-void JudgeTexts(VerifyReport& report) {
+void CheckTextBounds(VerifyReport& report) {
   for (const TextResult& text : report.texts) {
     report.positions += text.positions;
     report.agreed += text.agreed;
@@ -49,7 +50,7 @@ void JudgeTexts(VerifyReport& report) {
   }
 }
 
-void NoteWhatIsNotChecked(const GoldenFile& golden, VerifyReport& report) {
+void NoteUnchecked(const GoldenFile& golden, VerifyReport& report) {
   for (const GoldenText& text : golden.texts()) {
     if (text.ids.empty()) {
       report.notes.push_back(
@@ -57,8 +58,8 @@ void NoteWhatIsNotChecked(const GoldenFile& golden, VerifyReport& report) {
     }
   }
   if (!golden.ignored().empty()) {
-    report.notes.push_back(absl::StrCat(golden.ignored().size(),
-                                        " tensor(s) of the file are no part of the golden format"));
+    report.notes.push_back(absl::StrCat(
+        golden.ignored().size(), " tensor(s) of the file are not part of the golden format"));
   }
 }
 
@@ -75,7 +76,7 @@ absl::StatusOr<VerifyReport> Verify(const VerifyParts& parts, const VerifyBounds
   VerifyReport report;
   report.bounds = bounds;
   HashedMoe moe(parts.moe);
-  NoteWhatIsNotChecked(parts.golden, report);
+  NoteUnchecked(parts.golden, report);
   for (const GoldenBlock& block : parts.golden.blocks()) {
     SY_ASSIGN_OR_RETURN(const GoldenBlockData data, parts.golden.ReadBlock(block));
     SY_ASSIGN_OR_RETURN(BlockResult result, CheckBlock({.router = parts.decoder.router(block.layer),
@@ -83,7 +84,7 @@ absl::StatusOr<VerifyReport> Verify(const VerifyParts& parts, const VerifyBounds
                                                         .data = data,
                                                         .moe = moe.prefill(),
                                                         .bounds = bounds}));
-    JudgeBlock(result, report);
+    CheckBlockBounds(result, report);
     report.blocks.push_back(std::move(result));
   }
   for (const GoldenText& text : parts.golden.texts()) {
@@ -92,7 +93,7 @@ absl::StatusOr<VerifyReport> Verify(const VerifyParts& parts, const VerifyBounds
                         CheckText({.decoder = parts.decoder, .text = text, .moe = moe}));
     report.texts.push_back(std::move(result));
   }
-  JudgeTexts(report);
+  CheckTextBounds(report);
   report.digest = moe.Finish();
   SY_ASSIGN_OR_RETURN(report.experts, moe.Report());
   for (const WorkerReport& worker : report.experts.workers) {

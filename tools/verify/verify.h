@@ -1,10 +1,11 @@
-// Checks a MoE layer, in this process or behind a deployment, against a golden file.
+// Checks MoE layers, in this process or in a deployment, against a golden file.
 //
-// Blocks: each `<name>.lL.moe_in` is routed here, in FP32, by the layer's own router and sent to
-// the MoE function; what comes back is compared with moe_out by calc_diff, pooled and row by row.
-// A row whose router logits k and k+1 are nearly equal may match with either choice.
-// Texts: logits are teacher-forced and compared by their largest; greedy text is shown beside the
-// golden one and never decides.
+// Blocks: each `<name>.lL.moe_in` is routed here in FP32 by the layer's own router and sent to the
+// MoE function. The result is compared with moe_out by calc_diff, over all rows and row by row. A
+// row whose router logits k and k+1 are nearly equal may match with either choice, because rounding
+// decides between them.
+// Texts: logits are teacher-forced and compared by their largest value. Greedy text is shown next
+// to the golden text but does not affect the result, because one near tie changes all that follows.
 #pragma once
 
 #include <cstddef>
@@ -39,20 +40,20 @@ struct BlockResult {
   std::size_t worst_row = 0;
   std::size_t near_ties = 0;     // rows
   std::size_t other_choice = 0;  // near ties that matched with expert k+1 in place of k
-  absl::Status refused;          // not OK: the MoE function refused a row; the numbers are void
+  absl::Status refused;          // not OK: the MoE function refused a row; ignore the numbers
   bool passed = false;
 };
 
-// Where two greedy texts part for the first time.
+// The first position at which two greedy texts differ.
 struct GreedyDifference {
-  std::size_t position = 0;  // in the text, prompt included
-  // Our logits there: that of our token minus that of the golden token. Small: a near tie.
+  std::size_t position = 0;  // in the text including the prompt
+  // Our logit of our token minus our logit of the golden token. A small value is a near tie.
   double logit_gap = 0;
 };
 struct GreedyResult {
   std::vector<std::int32_t> prompt;
   std::vector<std::int32_t> golden;  // without the prompt
-  std::vector<std::int32_t> ours;    // of the same length
+  std::vector<std::int32_t> ours;    // as long as `golden`
   std::optional<GreedyDifference> difference;
 };
 
@@ -61,7 +62,7 @@ struct TextResult {
   std::size_t positions = 0;  // with golden logits
   std::size_t agreed = 0;
   std::optional<GreedyResult> greedy;
-  absl::Status refused;  // as above
+  absl::Status refused;  // as in BlockResult
 };
 
 struct VerifyReport {
@@ -70,14 +71,14 @@ struct VerifyReport {
   std::vector<TextResult> texts;
   std::size_t positions = 0;  // of all texts
   std::size_t agreed = 0;
-  Sha256Digest digest;  // of every answer, row by row: equal digests, bit-equal answers
+  Sha256Digest digest;  // of all answers, row by row; equal digests mean bit-equal answers
   ExpertsReport experts;
-  std::vector<std::string> notes;     // what was not checked, and why
-  std::vector<std::string> failures;  // one sentence each, naming block or worker; empty: passed
+  std::vector<std::string> notes;     // parts that were not checked, and why
+  std::vector<std::string> failures;  // one sentence each, with block or worker; empty: passed
   [[nodiscard]] bool passed() const { return failures.empty(); }
 };
 
-// What a golden file must fit to be checked with `dims`.
+// The sizes of a golden file for a model of `dims`.
 GoldenShape GoldenShapeOf(const DecoderDims& dims);
 
 struct VerifyParts {
@@ -86,9 +87,9 @@ struct VerifyParts {
   MoeProvider& moe;
 };
 
-// What stands in a report is a verdict; an error is a check that could not be made: a golden file
-// that cannot be read, or experts that are not there (kUnavailable, kDeadlineExceeded, kCancelled
-// from the MoE function). Any other refusal of the MoE function fails its block or text.
+// Returns a report if the check could be made, whether it passed or not. Errors: the golden file
+// cannot be read, or the experts are not available (kUnavailable, kDeadlineExceeded, kCancelled
+// from the MoE function). Any other error of the MoE function fails its block or text.
 absl::StatusOr<VerifyReport> Verify(const VerifyParts& parts, const VerifyBounds& bounds);
 
 }  // namespace switchyard::qwen3_moe

@@ -1,4 +1,4 @@
-// The two checks that Verify is made of. Internal to verify.
+// The two checks of Verify. Internal to verify.
 #pragma once
 
 #include "absl/status/status.h"
@@ -12,7 +12,7 @@
 
 namespace switchyard::qwen3_moe {
 
-// True when `status` says that the experts are not there, rather than that they refused.
+// True if `status` means that the experts are not available, as opposed to a refusal.
 bool MeansUnreachable(const absl::Status& status);
 
 struct BlockCheck {
@@ -22,7 +22,7 @@ struct BlockCheck {
   const MoePath& moe;
   const VerifyBounds& bounds;
 };
-// Errors: an unreachable MoE function; a refusal is in the result.
+// Errors: an unavailable MoE function. A refusal is part of the result.
 absl::StatusOr<BlockResult> CheckBlock(const BlockCheck& check);
 
 struct TextCheck {

@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// On one line; tokens that are no bytes are written as numbers.
+// The text on one line. If a token is not a byte, all are printed as numbers.
 std::string TextOf(const std::vector<std::int32_t>& ids) {
   const bool bytes =
       std::all_of(ids.begin(), ids.end(), [](std::int32_t id) { return id < kByteVocabulary; });
@@ -64,7 +64,7 @@ void AppendBlocks(const VerifyReport& report, std::string& out) {
   absl::StrAppendFormat(
       &out,
       "bounds: pooled %.2g, each row %.2g; %d row(s) with router logits k and k+1 within %.0e,\n"
-      "where either choice may match; %d matched with the other than ours\n\n",
+      "where either choice may match; %d matched with the other choice\n\n",
       report.bounds.pooled_diff_max, report.bounds.row_diff_max, ties, report.bounds.near_tie,
       other);
 }
@@ -200,8 +200,8 @@ std::string VerifyJson(const VerifyReport& report) {
       {"workers", Array(report.experts.workers)},
       {"notes", report.notes},
       {"failures", report.failures}};
-  // Bytes that are no UTF-8 cannot come in through names and messages, which are escaped; should
-  // one slip through a worker's id, it is replaced rather than thrown at.
+  // Names and messages are escaped, but a worker's id may contain bytes that are not UTF-8. They
+  // are replaced, because the library would throw otherwise.
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

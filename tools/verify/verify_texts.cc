@@ -43,6 +43,7 @@ absl::Status CompareGreedy(const TextCheck& check, TextResult& result) {
           .logit_gap = static_cast<double>(logits[static_cast<std::size_t>(token)]) -
                        static_cast<double>(golden_logit)};
     }
+    // The next token is ours, not the golden one: the comparison shows what a user would see.
     greedy.ours.push_back(token);
     if (i + 1 == greedy.golden.size()) break;
     SY_ASSIGN_OR_RETURN(

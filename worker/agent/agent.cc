@@ -312,7 +312,7 @@ void Agent::On(const EpochUnbound& event) {
 
 void Agent::OnMessage(const Goodbye& /*message*/) { Finish(absl::OkStatus()); }
 
-void Agent::On(const LeaveAsked& /*event*/) {
+void Agent::On(const LeaveRequested& /*event*/) {
   if (leaving_since_) return;
   leaving_since_ = now_;
   Send(Leave{});

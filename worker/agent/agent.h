@@ -63,7 +63,7 @@ class Agent {
   void On(const ChannelDown& event);
   void On(const EpochStaged& event);
   void On(const EpochUnbound& event);
-  void On(const LeaveAsked& event);
+  void On(const LeaveRequested& event);
   void On(const AgentTick& event);
 
   void OnMessage(const Registered& message);

@@ -42,13 +42,13 @@ struct EpochUnbound {
   EpochKey key;
 };
 // The process received SIGTERM and wants to leave.
-struct LeaveAsked {};
+struct LeaveRequested {};
 // Time has passed. Must be delivered at Agent::NextDeadline.
 struct AgentTick {
   std::uint64_t progress = 0;  // steps of the data threads, for the heartbeat
 };
 using AgentEvent = std::variant<ChannelUp, ChannelMessage, ChannelDown, EpochStaged, EpochUnbound,
-                                LeaveAsked, AgentTick>;
+                                LeaveRequested, AgentTick>;
 
 // Connect to the coordinator.
 struct DialChannel {

@@ -104,7 +104,7 @@ class AgentRunner::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  void Leave() { inbox_->Push(LeaveAsked{}); }
+  void Leave() { inbox_->Push(LeaveRequested{}); }
 
   AgentView View() const {
     const std::lock_guard lock(agent_mutex_);

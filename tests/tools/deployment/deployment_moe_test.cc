@@ -130,7 +130,8 @@ TEST_F(DeploymentMoeTest, SaysWhenRowsTravelledAnotherWayThanAsked) {
 
   SY_ASSERT_OK_AND_ASSIGN(const ExpertsReport report, moe->Report());
 
-  EXPECT_THAT(report.workers.at(0).differences, ElementsAre("rows travelled inproc, asked mapped"));
+  EXPECT_THAT(report.workers.at(0).differences,
+              ElementsAre("rows traveled by inproc, expected mapped"));
 }
 
 TEST_F(DeploymentMoeTest, AModeThatIsAskedForHoldsInBothPhases) {

@@ -38,7 +38,7 @@ TEST_P(OpenDeploymentTest, StartsWorkersOfItsOwn) {
 
   SY_ASSERT_OK_AND_ASSIGN(const ExpertsReport report, moe->Report());
 
-  EXPECT_EQ(report.how, std::string("own deployment of 2 workers, ") + GetParam());
+  EXPECT_EQ(report.how, std::string("local deployment of 2 workers, ") + GetParam());
   ASSERT_EQ(report.workers.size(), 2U);
   for (const WorkerReport& worker : report.workers) EXPECT_THAT(worker.differences, IsEmpty());
 }
@@ -80,7 +80,7 @@ TEST(OpenDeploymentOfTest, OwnDeploymentsArePlannedAsAsked) {
     SY_ASSERT_OK_AND_ASSIGN(const auto moe, OpenDeployment(SY_SHIPPED_MODEL, options));
 
     SY_ASSERT_OK_AND_ASSIGN(const ExpertsReport report, moe->Report());
-    EXPECT_THAT(report.how, HasSubstr("low_latency, asked for bf16"));
+    EXPECT_THAT(report.how, HasSubstr("low_latency, wire dtype bf16"));
     ASSERT_EQ(report.prefill.size(), 4U) << transport;
     EXPECT_EQ(report.prefill[3].mode, DispatchMode::kLowLatency);
     EXPECT_THAT(report.prefill[3].trail.at(1), HasSubstr("(explicit)")) << transport;
@@ -97,7 +97,7 @@ TEST(OpenDeploymentOfTest, OwnDeploymentsPlanAutoByPhase) {
 
     EXPECT_THAT(moe->Describe(), HasSubstr("layers 0-3, prefill, cpu -> cpu: normal"));
     EXPECT_THAT(moe->Describe(), HasSubstr("layers 0-3, decode, cpu -> cpu: low_latency"));
-    EXPECT_THAT(moe->Describe(), Not(HasSubstr("the session asks for it"))) << transport;
+    EXPECT_THAT(moe->Describe(), Not(HasSubstr("requested by the session"))) << transport;
   }
 }
 
@@ -146,7 +146,8 @@ TEST(OpenDeploymentOfTest, MagnitudesAreRecordedOnlyWhenAskedForAndNotOverAGatew
   gateway.record_amax = true;
   const auto refused = OpenDeployment(SY_SHIPPED_MODEL, gateway);
   EXPECT_THAT(refused, FailsWith(absl::StatusCode::kUnimplemented, Reason::kUnsupported));
-  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("gateway records no magnitudes"));
+  EXPECT_THAT(std::string(refused.status().message()),
+              HasSubstr("cannot be recorded over a gateway"));
 }
 
 TEST(OpenDeploymentOfTest, LoopbackHasNoTarget) {

@@ -60,7 +60,7 @@ TEST(PlanReportTest, SaysWhenTheSessionChoseTheMode) {
                    Grant(Phase::kDecode, DispatchMode::kLowLatency, DispatchMode::kLowLatency));
 
   EXPECT_THAT(report, HasSubstr("prefill, cpu -> cpu: low_latency, bf16"));
-  EXPECT_THAT(report, HasSubstr("mode low_latency: the session asks for it"));
+  EXPECT_THAT(report, HasSubstr("mode low_latency: requested by the session"));
   EXPECT_THAT(report, Not(HasSubstr("mode normal: the session")));
 }
 

@@ -182,12 +182,12 @@ TEST(GoldenTest, RefusesTextsThatCannotBeChecked) {
        [&](GoldenBuilder& b) {
          b.Ids("x.ids", {1, 2}).Ids("x.greedy", {1, 3, 2});
        },
-       "does not begin with x.ids"},
+       "does not start with x.ids"},
       {"x.greedy", Reason::kBadRequest,
        [&](GoldenBuilder& b) {
          b.Ids("x.ids", {1, 2}).Ids("x.greedy", {1});
        },
-       "does not begin with x.ids"},
+       "does not start with x.ids"},
       {"x.greedy", Reason::kBadShape,
        [&](GoldenBuilder& b) {
          b.Ids("x.ids", {1}).Ids("x.greedy", std::vector<std::int32_t>(9, 1));
@@ -214,7 +214,7 @@ TEST(GoldenTest, RefusesFilesWithNothingToCheck) {
     const auto golden = GoldenFile::Open(builder.Write(dir), kShape);
 
     ASSERT_THAT(golden, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadRequest));
-    EXPECT_THAT(std::string(golden.status().message()), HasSubstr("nothing in it can be checked"));
+    EXPECT_THAT(std::string(golden.status().message()), HasSubstr("it has nothing to check"));
   }
 }
 

@@ -36,7 +36,7 @@ class CheckBlockTest : public ::testing::Test {
     for (float& value : away) value = -value;
     gate.insert(gate.end(), gate.begin(), gate.begin() + static_cast<std::ptrdiff_t>(hidden));
     gate.insert(gate.end(), away.begin(), away.end());
-    router_ = Router(PackedMatrix::Pack(gate, 3, hidden), {.top_k = 1, .normalise = true});
+    router_ = Router(PackedMatrix::Pack(gate, 3, hidden), {.top_k = 1, .normalize = true});
     block_ = {.name = "tie", .layer = kLayer, .rows = kRows};
     // Rows on the side of experts 0 and 1.
     for (std::size_t r = 0; r < kRows; ++r) {
