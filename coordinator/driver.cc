@@ -231,6 +231,16 @@ class Driver::Impl {
     const std::lock_guard lock(coordinator_mutex_);
     return coordinator_.View(clock_->Now());
   }
+  CoordinatorView WaitForView(absl::FunctionRef<bool(const CoordinatorView&)> done,
+                              Duration timeout) const {
+    const auto until = std::chrono::steady_clock::now() + timeout;
+    std::unique_lock lock(coordinator_mutex_);
+    CoordinatorView view = coordinator_.View(clock_->Now());
+    while (!done(view) && stepped_.wait_until(lock, until) == std::cv_status::no_timeout) {
+      view = coordinator_.View(clock_->Now());
+    }
+    return view;
+  }
 
   bool Shutdown(Duration deadline) {
     const std::lock_guard lock(shutdown_mutex_);
@@ -271,6 +281,7 @@ class Driver::Impl {
       const std::lock_guard lock(coordinator_mutex_);
       effects = coordinator_.Step(event, clock_->Now());
     }
+    stepped_.notify_all();
     for (Effect& effect : effects) {
       std::visit([this](auto& e) { Perform(e); }, effect);
     }
@@ -318,7 +329,8 @@ class Driver::Impl {
   const std::unique_ptr<PlacementPolicy> placement_;
 
   mutable std::mutex coordinator_mutex_;
-  Coordinator coordinator_;  // guarded by coordinator_mutex_
+  mutable std::condition_variable stepped_;  // notified after each step
+  Coordinator coordinator_;                  // guarded by coordinator_mutex_
 
   const std::shared_ptr<Inbox> inbox_;
   SinkTable<StreamId, WorkerStreamSink> streams_;
@@ -374,6 +386,10 @@ absl::StatusOr<WatchId> Driver::Watch(WatchRequest order, PlanUpdateSink* sink) 
 }
 void Driver::StopWatch(WatchId watch) { impl_->StopWatch(watch); }
 CoordinatorView Driver::View() const { return impl_->View(); }
+CoordinatorView Driver::WaitForView(absl::FunctionRef<bool(const CoordinatorView&)> done,
+                                    Duration timeout) const {
+  return impl_->WaitForView(done, timeout);
+}
 bool Driver::Shutdown(Duration deadline) { return impl_->Shutdown(deadline); }
 
 }  // namespace switchyard

@@ -16,6 +16,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
@@ -114,6 +115,11 @@ class Driver {
 
   // Takes as long as one step of the coordinator.
   [[nodiscard]] CoordinatorView View() const;
+  // Evaluates `done` on a view now and after each step of the coordinator, until it is true or
+  // `timeout` has passed. Returns the last view. `done` runs under the coordinator's lock and must
+  // not call the driver. Must not be called from a callback, which would block the driver thread.
+  CoordinatorView WaitForView(absl::FunctionRef<bool(const CoordinatorView&)> done,
+                              Duration timeout) const;
 
   // Closes every stream and watch, answers every callback (kUnavailable, COORDINATOR_LOST) and
   // ends the threads; store writes that were asked for are finished. False when a model load still
