@@ -27,6 +27,7 @@ constexpr char kGlobalOptions[] =
     "  -o table|json        output format (default: table on a terminal, else json)\n"
     "  --timeout SECONDS    timeout of each call (default 10; apply: 1800)\n";
 
+// Verb names in the order of the help; also the candidates for "did you mean".
 const std::vector<std::string>& Verbs() {
   static const std::vector<std::string> verbs{"apply",   "get",   "describe",
                                               "explain", "model", "version"};
@@ -68,6 +69,7 @@ CLI::Validator KindOf(std::vector<Kind> kinds, bool many, Kind* out) {
   return CLI::Validator(check, "");
 }
 
+// Checked here and not at the first call, so that a typo gives a usage error and not a timeout.
 std::string CheckTarget(const std::string& text) {
   const std::size_t colon = text.rfind(':');
   int port = 0;
@@ -135,6 +137,7 @@ void AddDescribe(CLI::App& app, Raw& raw) {
                             "  syctl describe layer 3\n"));
 }
 
+// The resolver's own list of kinds is used, so that new profiles need no change here.
 std::string CheckWorkerKind(const std::string& word) {
   return std::string(ProfilesNamed(word).status().message());
 }
@@ -262,6 +265,7 @@ ParsedCommandLine ParseCommandLine(const std::vector<std::string>& words) {
   Raw raw;
   CLI::App app("Operates a Switchyard coordinator.", "syctl");
   app.require_subcommand(1);
+  // Global options are accepted before and after the verb.
   app.fallthrough();
   AddGlobalOptions(app, raw);
   AddApply(app, raw);

@@ -40,6 +40,7 @@ struct Run {
   }
 };
 
+// Lists the known names, because a wrong name is mostly a typo.
 absl::Status NoSuch(const std::string& kind, const std::string& name,
                     const std::vector<std::string>& known) {
   const std::string available =
@@ -125,6 +126,7 @@ absl::Status Apply(const Run& run, std::string* out) {
                       : std::vector<std::string>{"NAME", "RESULT", "STATE", "ACTIVITY"});
   std::string findings;
   Json list = Json::array();
+  // Stop at the first deployment that is refused; those before it stay applied and are listed.
   absl::Status status;
   for (const v1::DeploymentSpec& spec : specs) {
     // Asked before applying; afterwards the response no longer shows whether anything changed.
@@ -142,6 +144,7 @@ absl::Status Apply(const Run& run, std::string* out) {
     table.Add({after.spec().name(), result, EnumWord(after.state()), after.activity()});
     list.push_back({{"result", result}, {"deployment", ToJson(after)}});
     status.Update(Annotate(RefusalOf(after), run.line.file));
+    // Printed here as well, because an operator may not have access to the coordinator's log.
     for (const v1::DispatchWarning& warning : applied->warnings()) {
       if (!run.line.dry_run) {
         absl::StrAppend(&findings, "warning: ", after.spec().name(), ": ", warning.text(), "\n");
@@ -161,6 +164,7 @@ absl::Status Apply(const Run& run, std::string* out) {
   return status;
 }
 
+// Groups configs by layer, so that a script need not join placements and configs:
 // {"deployment", "epoch", "layers": [{"layer", "experts", "configs"}]}
 Json LayersJson(const v1::Plan& plan) {
   Json layers = Json::array();
@@ -218,6 +222,7 @@ absl::Status DescribeDeployment(const Run& run, std::string* out) {
 }
 
 absl::Status DescribeModel(const Run& run, std::string* out) {
+  // The coordinator has no call for a single model, and the list is short.
   SY_ASSIGN_OR_RETURN(const auto models, run.coordinator.Models());
   std::vector<std::string> known;
   for (const v1::Model& model : models.models()) {
@@ -284,6 +289,7 @@ absl::Status OneLayer(const Run& run, std::string* out) {
   }
   SY_ASSIGN_OR_RETURN(const auto response, run.coordinator.Explain(request));
   const bool explains = run.line.verb == Verb::kExplain;
+  // 'describe' shows the plan, so it needs one. 'explain' can also show what would be planned.
   if (response.epoch() == 0 && !explains) {
     return MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady,
                      absl::StrCat("there is no plan yet: ", response.activity(),
@@ -330,6 +336,7 @@ absl::Status InspectModel(const Run& run, std::string* out) {
 
 absl::Status Version(const Run& run, std::string* out) {
   Json json{{"client", {{"version", kProductVersion}}}};
+  // The client's version is printed first, so that it appears even if the coordinator is down.
   if (!run.json()) absl::StrAppend(out, "syctl        ", kProductVersion, "\n");
   if (!run.line.client_only) {
     SY_ASSIGN_OR_RETURN(const v1::GetVersionResponse version, run.coordinator.Version());

@@ -26,6 +26,7 @@ std::string PrintFields(const Fields& fields, std::size_t width) {
   for (const auto& [name, value] : fields) column = std::max(column, name.size() + 3);
   std::string out;
   for (const auto& [name, value] : fields) {
+    // At least 24 characters for the value, even in a narrow terminal.
     const std::size_t room = width == 0 ? 0 : std::max(width, column + 24) - column;
     std::string before = absl::StrCat(name, ":");
     for (const std::string& line : WrapWords(value.empty() ? "-" : value, room)) {
@@ -86,6 +87,7 @@ std::string WireDtypeText(const v1::Deployment& deployment) {
   } else {
     text = "auto";
   }
+  // Deprecated flags are listed even without effect, because they should be removed.
   const auto add = [&text](absl::string_view variable, const std::string& source) {
     if (source.empty()) return;
     absl::StrAppend(&text, "\n", variable, " (deprecated) is set by ", source);
@@ -184,6 +186,7 @@ std::string DescribeWorkerText(const v1::Worker& worker, const std::vector<Plan>
   for (const v1::ResidentEpoch& epoch : worker.resident()) {
     held.Add({epoch.deployment(), absl::StrCat(epoch.epoch()),
               epoch.committed() ? "committed" : "prepared",
+              // The start of the hash is enough to compare plans by eye.
               absl::BytesToHexString(epoch.plan_hash()).substr(0, 12)});
   }
   if (held.rows() > 0) absl::StrAppend(&out, "\n", held.Print());

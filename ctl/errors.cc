@@ -35,6 +35,7 @@ std::string ErrorText(const absl::Status& status) {
   std::vector<std::pair<std::string, std::string>> rows{
       {"code", absl::StatusCodeToString(status.code())},
       {"reason", std::string(ReasonName(ReasonOf(status)))}};
+  // Empty ids are omitted: the error carries the same keys for every request.
   for (const auto& row : MetadataOf(status)) {
     if (!row.second.empty()) rows.push_back(row);
   }

@@ -38,6 +38,7 @@ std::string MaxTokens(const DispatchConfig& config) {
   return config.max_tokens_per_step == 0 ? "" : absl::StrCat(config.max_tokens_per_step);
 }
 
+// Indents a page below the block that it belongs to; empty lines stay empty.
 std::string Indented(absl::string_view page) {
   std::string out;
   for (const absl::string_view line : absl::StrSplit(absl::StripSuffix(page, "\n"), '\n')) {
@@ -117,6 +118,7 @@ std::vector<Block> BlocksOf(const std::vector<Hypothesis>& hypotheses) {
       block = blocks.insert(blocks.end(), {one.phase, outcome, one.page, {}});
     block->edges.push_back(absl::StrCat(one.source, " -> ", one.worker));
   }
+  // Stable, so that within a phase the coordinator's order (by source and worker) is kept.
   std::stable_sort(blocks.begin(), blocks.end(),
                    [](const Block& a, const Block& b) { return a.phase < b.phase; });
   return blocks;
@@ -185,6 +187,7 @@ std::string ExplainLayerText(const v1::ExplainLayerResponse& response, const Pla
                              std::size_t width) {
   std::string out = Head(layer);
   for (int i = 0; i < response.configs_size(); ++i) {
+    // Pairs by position: FromProto has decoded the configs in the order of the response.
     const DispatchConfig& config = layer.configs[static_cast<std::size_t>(i)];
     absl::StrAppendFormat(&out, "\n%s, %s: %s, %s out and %s back\n", PhaseName(config.phase),
                           EdgeText(config.edge), DispatchModeName(config.mode),

@@ -24,6 +24,7 @@ std::string Complaint(const LayerSummary& layer) {
   return absl::StrReplaceAll(layer.status.ToString(), {{number, ".N."}});
 }
 
+// Whether two layers can share a row of the report.
 bool Alike(const LayerSummary& a, const LayerSummary& b) {
   if (a.role != b.role || a.quant.has_value() != b.quant.has_value()) return false;
   if (a.quant && (a.quant->projections != b.quant->projections || a.quant->why != b.quant->why)) {
@@ -133,6 +134,7 @@ absl::StatusOr<Inspection> InspectIt(const InspectOptions& options) {
     if (options.layer && layer.layer.value != *options.layer) continue;
     AddToGroups(layer, out.layers);
     if (!layer.status.ok()) ++out.broken;
+    // Without a scheme there is nothing to decide.
     if (!layer.quant) continue;
     SY_ASSIGN_OR_RETURN(const LayerFacts facts, FactsOf(out.summary, layer));
     AddToGroups(facts, out.travel);

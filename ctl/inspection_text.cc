@@ -72,6 +72,7 @@ std::string LayersText(const Inspection& inspection, std::size_t width) {
       scales = RangeText(layer.input_scales->gate_up_min, layer.input_scales->gate_up_max);
     }
     table.Add({Ranges(group.layers), RoleText(layer.role),
+               // Layers without a known scheme still get a row, with "?".
                layer.quant ? QuantSchemeInfoOf(layer.quant->scheme).name : "?",
                SizeText(layer.expert_bytes), scales, layer.quant ? LayoutText(layer) : "?"});
     if (!layer.quant) continue;
@@ -172,6 +173,7 @@ std::string TravelHead(const TravelGroup& group, std::size_t width) {
   return absl::StrCat(absl::StrJoin(WrapWords(line, width), "\n"), "\n");
 }
 
+// A set, because most profiles give the same warnings.
 std::vector<std::string> TravelWarnings(const std::vector<TravelGroup>& groups) {
   std::set<std::string> warnings;
   for (const TravelGroup& group : groups) {

@@ -106,6 +106,7 @@ Json ToJson(const absl::Status& status) {
 }
 
 Json ToJson(const Message& message) {
+  // These two types have a text form of their own in our files and errors.
   if (const auto* time = dynamic_cast<const google::protobuf::Duration*>(&message)) {
     return DurationText(Duration(time->seconds() * kNanosPerSecond + time->nanos()));
   }
@@ -123,6 +124,7 @@ Json ToJson(const Message& message) {
       }
       continue;
     }
+    // A scalar is printed even if it has its default; a missing message or enum is omitted.
     const bool may_be_unset = field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE ||
                               field.cpp_type() == FieldDescriptor::CPPTYPE_ENUM;
     if (may_be_unset && !reflection.HasField(message, &field)) continue;

@@ -77,6 +77,7 @@ std::string DeploymentsTable(const v1::ListDeploymentsResponse& list, std::size_
     std::string activity = item.activity();
     if (item.has_problem()) {
       const absl::Status problem = StatusFromProto(item.problem());
+      // The problem goes below the activity, so that a deployment still takes one row.
       absl::StrAppend(&activity, activity.empty() ? "" : "\n", ReasonName(ReasonOf(problem)), ": ",
                       problem.message());
     }

@@ -54,6 +54,7 @@ absl::StatusOr<ChildProcess> ChildProcess::Spawn(const std::vector<std::string>&
                      absl::StrCat(argv[0], " does not exist or is not executable; build it first"));
   }
   std::array<int, 2> pipe_ends{};
+  // O_APPEND: a restarted worker continues the log of its predecessor.
   const int log = open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   if (log < 0 || pipe2(pipe_ends.data(), O_CLOEXEC) != 0) {
     return MakeError(
@@ -66,6 +67,7 @@ absl::StatusOr<ChildProcess> ChildProcess::Spawn(const std::vector<std::string>&
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid == 0) Exec(raw.data(), pipe_ends[1], log, parent);
+  // Close our copy of the write end; otherwise the pipe would never report its end.
   close(pipe_ends[1]);
   close(log);
   if (pid < 0) {
@@ -106,6 +108,7 @@ absl::StatusOr<std::string> ChildProcess::WaitForLine(const std::string& prefix,
   const auto until = std::chrono::steady_clock::now() + timeout;
   while (true) {
     std::size_t end = 0;
+    // One line may hold several reads, and one read several lines.
     while ((end = buffered_.find('\n')) != std::string::npos) {
       const std::string line = buffered_.substr(0, end);
       buffered_.erase(0, end + 1);

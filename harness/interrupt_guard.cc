@@ -35,8 +35,10 @@ void InterruptGuard::Run() {
   int signal = 0;
   sigwait(&watched_, &signal);
   if (signal == SIGUSR2) return;
+  // The lock is kept until the process ends, so that OnSignal cannot replace a running clean-up.
   const std::lock_guard<std::mutex> lock(mutex_);
   if (clean_up_) clean_up_();
+  // _exit, because static destructors must not run while other threads still use their objects.
   _exit(kSignalExitBase + signal);
 }
 

@@ -90,6 +90,7 @@ absl::Status LocalDeployment::MakeDirectory() {
 
 absl::StatusOr<ChildProcess> LocalDeployment::Spawn(const std::vector<std::string>& argv,
                                                     const std::string& name) {
+  // Under the lock, so that KillAll either sees the new process or prevents it.
   const std::lock_guard<std::mutex> lock(mutex_);
   if (killed_) return Killed();
   SY_ASSIGN_OR_RETURN(ChildProcess process,
@@ -104,6 +105,7 @@ absl::StatusOr<ChildProcess> LocalDeployment::Spawn(const std::vector<std::strin
 }
 
 absl::Status LocalDeployment::StartCoordinator() {
+  // Port 0: the kernel chooses, so that parallel tests cannot collide.
   std::vector<std::string> argv{options_.bin_dir + "/switchyard-coordinator", "--listen",
                                 "127.0.0.1:0", "--deployment", directory_ + "/deployment.yaml"};
   argv.insert(argv.end(), options_.coordinator_flags.begin(), options_.coordinator_flags.end());

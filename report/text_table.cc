@@ -72,6 +72,7 @@ TextTable::TextTable(std::vector<std::string> heads) : heads_(std::move(heads)) 
 void TextTable::Add(std::vector<std::string> cells) {
   cells.resize(heads_.size());
   for (std::string& cell : cells) {
+    // An empty cell would make the columns after it ambiguous for a reader and for scripts.
     if (cell.empty()) cell.push_back('-');
   }
   rows_.push_back(std::move(cells));

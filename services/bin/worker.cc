@@ -23,6 +23,7 @@
 namespace switchyard {
 namespace {
 
+// In-flight calls may finish for this long after the drain; their callers can retry elsewhere.
 constexpr Duration kShutdown = std::chrono::seconds(2);
 
 struct Options {
@@ -104,6 +105,8 @@ absl::Status Run(const Options& options, SignalWait& signals) {
   server.incarnation = worker.incarnation;
   SY_ASSIGN_OR_RETURN(worker.server,
                       WorkerServer::Start(server, &worker.node->experts(), worker.gateway.get()));
+  // ExpertService must listen before the worker registers, because sources connect as soon as an
+  // epoch is committed.
   const std::string endpoint =
       options.advertise.empty() ? worker.server->grpc().endpoint() : options.advertise;
   std::promise<absl::Status> finished;

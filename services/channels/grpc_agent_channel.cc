@@ -11,6 +11,7 @@
 namespace switchyard {
 namespace {
 
+// One control stream. It converts in both directions and leaves all decisions to the agent.
 class ControlCall final : public ClientBidiStream<v1::SessionRequest, v1::SessionResponse> {
  public:
   ControlCall(CallsInFlight* calls, Peer coordinator, AgentStreamSink* sink)
@@ -33,6 +34,7 @@ class ControlCall final : public ClientBidiStream<v1::SessionRequest, v1::Sessio
 
  private:
   void OnUp() override { sink_->OnUp(); }
+  // An invalid message ends the stream: skipping it could lose a PREPARE or COMMIT.
   absl::Status OnResponse(v1::SessionResponse& response) override {
     SY_ASSIGN_OR_RETURN(CoordinatorMessage message, FromProto(response));
     sink_->OnMessage(std::move(message));
@@ -46,6 +48,7 @@ class ControlCall final : public ClientBidiStream<v1::SessionRequest, v1::Sessio
   AgentStreamSink* const sink_;
 };
 
+// The agent's handle. The call outlives it until gRPC is done, but no hook runs after Detach.
 class GrpcAgentStream final : public AgentStream {
  public:
   explicit GrpcAgentStream(std::shared_ptr<ControlCall> call) : call_(std::move(call)) {}

@@ -15,6 +15,7 @@
 namespace switchyard {
 namespace {
 
+// One watch. gRPC may read `request_` after Start has returned, so it is a member.
 class WatchCall final
     : public ClientStream<grpc::ClientReadReactor<v1::WatchPlanResponse>, v1::WatchPlanResponse> {
  public:
@@ -43,6 +44,7 @@ class WatchCall final
   v1::WatchPlanRequest request_;
 };
 
+// One attachment stream to a worker.
 class AttachCall final : public ClientBidiStream<v1::AttachRequest, v1::AttachResponse> {
  public:
   AttachCall(CallsInFlight* calls, Peer worker, AttachSink* sink)
@@ -52,6 +54,7 @@ class AttachCall final : public ClientBidiStream<v1::AttachRequest, v1::AttachRe
              std::shared_ptr<AttachCall> self) {
     v1::ExpertService::NewStub(channel)->async()->Attach(context(), this);
     LaunchBidi(std::move(self));
+    // The request is queued right away: gRPC sends it once the connection is up.
     Send(request);
   }
   void Send(const AttachMessage& message) {
@@ -121,6 +124,7 @@ class WorkerConnections {
   std::map<std::string, std::shared_ptr<grpc::Channel>> channels_;  // guarded by mutex_
 };
 
+// The error of coordinator calls on a channel that was created without a coordinator.
 absl::Status NoCoordinator() {
   return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
                    "no coordinator is configured; open sessions through a gateway");
@@ -136,6 +140,8 @@ class GrpcSessionChannel final : public SessionChannel {
     stub_ = v1::CoordinatorService::NewStub(MakeGrpcChannel(coordinator, kControlMessageBytesMax));
   }
 
+  // The session is not retried here: opening is not idempotent, and only the caller knows whether
+  // it still wants one.
   absl::StatusOr<SessionGrant> OpenSession(const OpenSessionRequest& request,
                                            Duration timeout) override {
     if (stub_ == nullptr) return NoCoordinator();
@@ -154,6 +160,7 @@ class GrpcSessionChannel final : public SessionChannel {
   }
   std::unique_ptr<WatchStream> Watch(const WatchRequest& request, WatchSink* sink) override {
     if (stub_ == nullptr) {
+      // The caller expects a stream in any case; this one has already ended.
       sink->OnWatchEnded(NoCoordinator());
       return std::make_unique<WatchStream>();
     }
@@ -181,6 +188,8 @@ class GrpcSessionChannel final : public SessionChannel {
   CallsInFlight calls_;  // last, so that the channels are destroyed after their calls
 };
 
+// Counters are read with a new stub on the attachment's connection, so they need no connection of
+// their own.
 absl::StatusOr<SessionCounters> GrpcSessionChannel::GetCounters(const std::string& endpoint,
                                                                 SessionId session,
                                                                 Duration timeout) {

@@ -13,6 +13,7 @@
 namespace switchyard {
 namespace {
 
+// One session through a gateway.
 class ForwardCall final : public ClientBidiStream<v1::ForwardRequest, v1::ForwardResponse> {
  public:
   ForwardCall(CallsInFlight* calls, Peer gateway, StepSink* sink)
@@ -22,6 +23,7 @@ class ForwardCall final : public ClientBidiStream<v1::ForwardRequest, v1::Forwar
              std::shared_ptr<ForwardCall> self) {
     stub.async()->Forward(context(), this);
     LaunchBidi(std::move(self));
+    // Queued at once; gRPC sends it when the connection is up.
     Write(ForwardOpen(request));
   }
   absl::Status Submit(const GatewayStep& step) {

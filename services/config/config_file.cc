@@ -77,6 +77,7 @@ bool ParseDuration(const std::string& text, Duration* out) {
   constexpr double kNanosMax = 9e18;  // just below the range of the 64-bit nanoseconds in Duration
   if (nanos == 0 || !absl::SimpleAtod(text.substr(0, unit_at), &number)) return false;
   if (number * nanos > kNanosMax) return false;
+  // Rounded, because 0.3 s is not exact in binary.
   *out = Duration(static_cast<std::int64_t>(number * nanos + 0.5));
   return true;
 }
@@ -163,6 +164,7 @@ class Filler {
     }
   }
 
+  // The pointers to Reflection's methods let one function serve all types of fields.
   template <typename SetMethod, typename AddMethod, typename T>
   static absl::Status Set(const google::protobuf::Reflection& at, SetMethod set, AddMethod add,
                           const FieldDescriptor& field, Message* message, T value) {
@@ -177,6 +179,7 @@ class Filler {
   absl::Status FillEnum(const YAML::Node& node, const std::string& path,
                         const FieldDescriptor& field, Message* message) {
     const EnumDescriptor& type = *field.enum_type();
+    // "unspecified" is not in the list of words, so a file cannot set it explicitly.
     const std::vector<std::string> words = EnumWords(type);
     for (std::size_t i = 0; i < words.size(); ++i) {
       if (words[i] != node.Scalar()) continue;
@@ -238,6 +241,7 @@ absl::Status FillFrom(const YAML::Node& node, const std::string& file, Message* 
 
 absl::StatusOr<std::string> ReadText(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
+  // One byte more than the limit, so that Parse can refuse a larger file.
   std::string text(kFileBytesMax + 1, '\0');
   if (in) in.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (!in.is_open() || in.bad()) {

@@ -111,6 +111,7 @@ AttachAnswer DecodeResponse(Decoder& at, const v1::AttachResponse& proto) {
         at.Sub("request_ring", in.has_request_ring(),
                [&] { DecodeRing(at, in.request_ring(), &out.request_ring); });
       });
+      // The grant's path is text for status output, so an unknown value is no error.
       out.path = in.path();
       return out;
     }

@@ -154,6 +154,8 @@ struct ResponseFields {
   auto* For(const Goodbye&) { return out->mutable_goodbye(); }
 };
 
+// Each message is decoded below its member's name, which makes error paths such as
+// "SessionRequest.register.resident[2].plan_hash".
 template <typename Core, typename Proto>
 Core DecodeMember(Decoder& at, const char* field, const Proto& in) {
   Core out;

@@ -5,7 +5,7 @@ namespace {
 
 std::uint32_t Unsigned(std::int32_t value) { return static_cast<std::uint32_t>(value); }
 
-// Field-wise in both directions for a list of enums.
+// Decodes a list of enums; a value that this version does not know fails with its index.
 template <typename Core, typename ProtoList>
 void DecodeEnums(Decoder& at, const char* field, const ProtoList& in, std::vector<Core>* out) {
   using Proto = typename WireEnum<Core>::Proto;
@@ -24,6 +24,7 @@ void EncodeDigest(const Sha256Digest& in, std::string* out) {
   out->assign(in.bytes.begin(), in.bytes.end());
 }
 
+// Zero durations are written too: a reader must be able to tell 0 from a missing value.
 void EncodeTime(Duration in, google::protobuf::Duration* out) {
   constexpr std::int64_t kNanosPerSecond = 1'000'000'000;
   out->set_seconds(in.count() / kNanosPerSecond);

@@ -23,6 +23,7 @@ void Decode(Decoder& at, const v1::SessionOptions& in, OpenSessionRequest* out) 
   out->deployment = in.deployment();
   out->model = in.model();
   at.OptionalEnum<Phase>("phase", in.phase(), &out->phase);
+  // An unset mode means "the plan's mode for the phase", so it has no default here.
   at.OptionalEnum<DispatchMode>("mode", in.mode(), &out->mode);
   at.Int("max_tokens", in.max_tokens(), &out->max_tokens);
   at.OptionalEnum<OutputDtype>("y_dtype", in.y_dtype(), &out->y_dtype);

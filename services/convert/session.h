@@ -15,7 +15,7 @@ namespace switchyard {
 void Encode(const OpenSessionRequest& in, v1::SessionOptions* out);
 // Fields that are not set get the defaults in session.proto.
 void Decode(Decoder& at, const v1::SessionOptions& in, OpenSessionRequest* out);
-// Do not convert the cookie: it is a secret, and only OpenSessionResponse carries it.
+// Do not convert the cookie, which is a secret: OpenSessionResponse carries it beside the grant.
 void Encode(const SessionGrant& in, v1::SessionGrant* out);
 void Decode(Decoder& at, const v1::SessionGrant& in, SessionGrant* out);
 

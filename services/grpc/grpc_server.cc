@@ -25,6 +25,7 @@ int Millis(Duration duration) {
   return static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(duration).count());
 }
 
+// An IPv6 address needs brackets, or its last group would be taken for the port.
 std::string JoinHostPort(const std::string& host, int port) {
   const bool is_ipv6 = absl::StrContains(host, ":") && !absl::StartsWith(host, "[");
   return is_ipv6 ? absl::StrCat("[", host, "]:", port) : absl::StrCat(host, ":", port);
@@ -94,6 +95,7 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kStreamsPerConnectionMax);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, Millis(options.keepalive.ping_interval));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Millis(options.keepalive.ping_timeout));
+  // Otherwise gRPC treats keepalive pings on a connection without streams as abuse and closes it.
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
@@ -131,8 +133,8 @@ std::shared_ptr<grpc::Channel> MakeGrpcChannel(const std::string& endpoint,
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(Cap(message_bytes_max));
   arguments.SetMaxSendMessageSize(Cap(message_bytes_max));
-  // Channels of equal arguments share connections through a process-wide pool; ours do not, so
-  // that what one user does to its connection is not felt by another.
+  // By default, channels with equal arguments share connections through a process-wide pool. Ours
+  // do not, so that one user's traffic cannot slow down or close another's connection.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, Millis(keepalive.ping_interval));
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Millis(keepalive.ping_timeout));
@@ -141,8 +143,9 @@ std::shared_ptr<grpc::Channel> MakeGrpcChannel(const std::string& endpoint,
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, Millis(kReconnectFirst));
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, Millis(kConnectTimeout));
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, Millis(kReconnectLast));
+  // Short, because a restarted Pod keeps its name but gets a new address.
   arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 1000);
-  // A proxy of the machine's environment is not for traffic between our own processes.
+  // A proxy in the environment is not meant for traffic between our own processes.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   return grpc::CreateCustomChannel(endpoint, grpc::InsecureChannelCredentials(), arguments);
 }

@@ -52,6 +52,7 @@ void AddErrorInfo(const absl::Status& status, google::rpc::Status* out) {
   if (ScopeOf(status) != FailureScope::kRequest) {
     metadata[kScopeKey] = std::string(FailureScopeName(ScopeOf(status)));
   }
+  // Reserve room for the key and the protobuf tags first; the value gets what is left.
   std::size_t left = kStatusMetadataBytesMax;
   for (const auto& [key, value] : metadata) {
     if (key.size() + kEntryBytes >= left) break;
@@ -60,6 +61,7 @@ void AddErrorInfo(const absl::Status& status, google::rpc::Status* out) {
     left -= text.size();
     (*info.mutable_metadata())[CutUtf8(key, key.size())] = std::move(text);
   }
+  // An ErrorInfo without reason and metadata would carry no information.
   if (ReasonOf(status) == Reason::kUnspecified && info.metadata().empty()) return;
   out->add_details()->PackFrom(info);
 }
@@ -92,6 +94,7 @@ absl::Status FromErrorInfo(absl::StatusCode code, const std::string& text,
     }
     if (scope != FailureScope::kRequest) sorted.erase(it);
   }
+  // A reason of a newer version keeps its name as metadata, so that logs still show it.
   if (!reason.has_value()) sorted[kReasonKey] = info.reason();
   const absl::Status status = MakeError(code, reason.value_or(Reason::kUnspecified), text,
                                         ErrorMetadata(sorted.begin(), sorted.end()));

@@ -20,6 +20,7 @@ void ThreadPool::Run(std::function<void()> task) {
 
 bool ThreadPool::TryRun(std::function<void()> task) {
   const std::lock_guard lock(mutex_);
+  // Tasks in the queue will take idle threads as well, so both are compared.
   if (idle_ <= tasks_.size() && threads_.size() == threads_max_) return false;
   Take(std::move(task));
   return true;
@@ -40,6 +41,7 @@ void ThreadPool::Work() {
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [this] { return !tasks_.empty() || stopping_; });
+    // Run the remaining tasks before stopping: the destructor promises to finish them.
     if (tasks_.empty()) return;
     std::function<void()> task = std::move(tasks_.front());
     tasks_.pop_front();

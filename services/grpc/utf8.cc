@@ -36,6 +36,7 @@ std::size_t SequenceAt(absl::string_view text, std::size_t i) {
 std::string CutUtf8(absl::string_view text, std::size_t bytes_max) {
   constexpr absl::string_view kEllipsis = "...";
   const bool cut = text.size() > bytes_max;
+  // Room for "..." is reserved only if the text is cut.
   const std::size_t tail = cut ? std::min(kEllipsis.size(), bytes_max) : 0;
   std::string out;
   for (std::size_t i = 0; i < text.size();) {

@@ -6,6 +6,7 @@
 namespace switchyard {
 namespace {
 
+// Both ends of the stream are this object: the driver's sink and the agent's stream.
 class InProcessAgentStream final : public AgentStream, private WorkerStreamSink {
  public:
   InProcessAgentStream(Driver* driver, AgentStreamSink* sink) : driver_(driver), sink_(sink) {
@@ -24,6 +25,7 @@ class InProcessAgentStream final : public AgentStream, private WorkerStreamSink 
 
   void Send(const WorkerMessage& message) override {
     if (!stream_.has_value()) return;
+    // A full queue at the coordinator ends the stream, as in gRPC; the agent reconnects.
     const absl::Status taken = driver_->OnWorkerMessage(*stream_, message);
     if (!taken.ok()) sink_->OnDown(taken);
   }

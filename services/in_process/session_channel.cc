@@ -31,6 +31,7 @@ T Await(std::shared_ptr<std::promise<T>> promise, Duration timeout) {
                    "the coordinator did not answer in time; try again");
 }
 
+// One watch; the driver's sink and the source's stream in one object.
 class InProcessWatch final : public WatchStream, private PlanUpdateSink {
  public:
   InProcessWatch(Driver* driver, const WatchRequest& request, WatchSink* sink)
@@ -55,6 +56,7 @@ class InProcessWatch final : public WatchStream, private PlanUpdateSink {
   std::optional<WatchId> watch_;
 };
 
+// One attachment. Its calls run on the caller's thread and wait for the worker's data thread.
 class InProcessAttach final : public AttachStream {
  public:
   InProcessAttach(std::shared_ptr<InProcessWorker> worker, const AttachRequest& request,
@@ -73,6 +75,7 @@ class InProcessAttach final : public AttachStream {
     sink->OnAttached(*grant);
   }
   ~InProcessAttach() override {
+    // Detach first: the worker's close callback must not reach a sink that is being destroyed.
     listener_->Detach();
     if (!attachment_.has_value()) return;
     // The error is irrelevant: a worker that is gone has nothing left to close.
@@ -205,6 +208,8 @@ void InProcessWorkers::Add(const std::string& endpoint, const std::string& worke
 void InProcessWorkers::Remove(const std::string& endpoint) {
   std::shared_ptr<InProcessWorker> worker = Find(endpoint);
   if (worker == nullptr) return;
+  // Retire waits for running calls, so it must not hold the directory's lock: such a call may look
+  // up another worker.
   worker->Retire();
   const std::lock_guard<std::mutex> lock(mutex_);
   workers_.erase(endpoint);

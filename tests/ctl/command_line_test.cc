@@ -154,7 +154,7 @@ TEST(CommandLineTest, HelpOfEachVerbHasExamplesAndTheCommonOptions) {
     EXPECT_THAT(parsed.text, HasSubstr("syctl " + verb));
     EXPECT_THAT(parsed.text, HasSubstr("--target HOST:PORT"));
   }
-  EXPECT_THAT(ParseCommandLine({"--help"}).text, HasSubstr("Exit codes: 0 done"));
+  EXPECT_THAT(ParseCommandLine({"--help"}).text, HasSubstr("Exit codes: 0 success"));
 }
 
 }  // namespace

@@ -112,6 +112,7 @@ std::string EvalJson(const EvalOutcome& outcome) {
                {"traffic", TrafficJson(outcome.experts)},
                {"golden", GoldenJson(outcome.golden)}};
   if (outcome.expected.has_value()) json["expected"] = *outcome.expected;
+  // JSON has no NaN; a run without windows has no figure.
   if (outcome.result.windows == 0) json["bits_per_byte"] = nullptr;
   return Dump(json);
 }

@@ -58,6 +58,7 @@ absl::StatusOr<std::unique_ptr<TalliedSession>> TalliedSession::Make(const StepS
   SY_ASSIGN_OR_RETURN(SessionGrant grant, session->Grant());
   const std::int32_t limit = grant.plan.configs.front().max_tokens_per_step;
   const bool low_latency = grant.order.mode == DispatchMode::kLowLatency;
+  // The plan's limit applies if the session has none of its own.
   const std::int32_t max_tokens = grant.order.max_tokens > 0 ? grant.order.max_tokens : limit;
   std::unique_ptr<TalliedSession> made(new TalliedSession(session, std::move(grant), own));
   made->path.max_tokens =
@@ -96,6 +97,7 @@ void Compare(absl::string_view what, std::uint64_t counted, std::uint64_t predic
 absl::Status TalliedSession::AddTo(ExpertsReport& experts, const std::string& expected_path) {
   std::vector<WorkerReport>& workers = experts.workers;
   SY_ASSIGN_OR_RETURN(const SessionReport report, session_->Report(kReportTimeout));
+  // A new epoch may have moved experts, so the prediction for the old one cannot be compared.
   if (report.grant.plan.epoch != grant_.plan.epoch) {
     return MakeError(absl::StatusCode::kAborted, Reason::kEpochChanged,
                      "the deployment's plan changed during the run; run it again");
@@ -115,6 +117,7 @@ absl::Status TalliedSession::AddTo(ExpertsReport& experts, const std::string& ex
     }
     // A gateway calls its own experts directly.
     const std::string expected = row.worker == own_ && !own_.empty() ? "inproc" : expected_path;
+    // A worker without rows has no path to compare: the session may never have connected to it.
     const bool traveled = predicted.rows > 0 || sum.rows > 0;
     if (traveled && !expected.empty() && row.path != expected) {
       row.differences.push_back(

@@ -40,6 +40,7 @@ struct OwnLoopback {
   std::unique_ptr<InProcessDeployment> deployment;
 };
 
+// Only the service programs of the same build match this program's protocol.
 std::string ProgramFolder() {
   std::error_code error;
   const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
@@ -81,6 +82,7 @@ absl::StatusOr<std::unique_ptr<MoeProvider>> OpenLoopback(const std::string& mod
                                                           const MoeOptions& options,
                                                           DeploymentMoeOptions moe) {
   auto own = std::make_shared<OwnLoopback>();
+  // Only errors: other log lines would mix with the program's output.
   own->logger = std::make_unique<Logger>("loopback", LogLevel::kError);
   InProcessOptions in_process;
   in_process.checkpoint = model_dir;

@@ -44,6 +44,7 @@ void RoutingTally::Count(const MoeCall& call) {
       // Mode normal sends a token once to each worker, low_latency once to each expert.
       if (mode_ == DispatchMode::kNormal && !visited.insert(worker).second) continue;
       ++counts_[worker].rows;
+      // A direct call of the gateway's own experts uses no wire.
       if (own_[worker]) continue;
       const auto out = row_bytes_.find({call.layer.value, static_cast<std::int32_t>(worker)});
       counts_[worker].request_bytes += out == row_bytes_.end() ? bf16_row_bytes_ : out->second;
@@ -67,6 +68,7 @@ std::vector<std::string> RoutingTally::CompareHits(
     }
     left.erase(key);
   }
+  // The remaining entries are experts that the worker did not report at all.
   for (const auto& [key, predicted] : left) {
     differences.push_back(absl::StrFormat("layer %d expert %d: counted no rows, predicted %d",
                                           key.first, key.second, predicted));

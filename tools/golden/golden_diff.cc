@@ -31,6 +31,7 @@ absl::Status AddBlock(const Decoder& decoder, const GoldenBlockData& data, Layer
 absl::StatusOr<GoldenDiff> MeasureGoldenDiff(const Decoder& decoder, const GoldenFile& golden,
                                              const MoePath& moe) {
   GoldenDiff result;
+  // Sums over all texts, so that the figure weighs positions and not texts equally.
   DiffSums logits_sums;
   for (const GoldenText& text : golden.texts()) {
     if (text.logits.empty()) continue;

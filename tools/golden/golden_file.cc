@@ -139,6 +139,8 @@ class Sorter {
     return AddTextPart(tensor, stem, part);
   }
 
+  // Text tensors are read at once, because every check needs them; blocks only when they are
+  // checked.
   absl::Status AddTextPart(const TensorInfo& tensor, const std::string& name,
                            const std::string& part) {
     if (part == "logits") {
@@ -182,6 +184,7 @@ class Sorter {
         SY_RETURN_IF_ERROR(CheckText(text));
         checkable = checkable || !text.logits.empty() || text.greedy.size() > text.ids.size();
       }
+      // A text without ids is kept, so that verify can report that it is not checked.
       texts.push_back(std::move(text));
     }
     if (checkable) return absl::OkStatus();

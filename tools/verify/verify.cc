@@ -42,6 +42,7 @@ void CheckTextBounds(VerifyReport& report) {
                                              ReasonName(ReasonOf(text.refused)), ")"));
     }
   }
+  // Agreement is checked over all texts: a short one may miss the bound by a single position.
   const double wanted = report.bounds.top1_agreement_min * static_cast<double>(report.positions);
   if (static_cast<double>(report.agreed) < wanted) {
     report.failures.push_back(
@@ -95,6 +96,7 @@ absl::StatusOr<VerifyReport> Verify(const VerifyParts& parts, const VerifyBounds
   }
   CheckTextBounds(report);
   report.digest = moe.Finish();
+  // After all calls, so that the report covers them.
   SY_ASSIGN_OR_RETURN(report.experts, moe.Report());
   for (const WorkerReport& worker : report.experts.workers) {
     for (const std::string& difference : worker.differences) {

@@ -25,6 +25,7 @@ bool Contains(std::span<const std::int32_t> ids, std::size_t expert) {
   return std::find(ids.begin(), ids.end(), static_cast<std::int32_t>(expert)) != ids.end();
 }
 
+// Without other experts both values stay infinite, so there is no near tie.
 Cut CutOf(std::span<const float> logits, std::span<const std::int32_t> chosen) {
   Cut cut;
   for (std::size_t e = 0; e < logits.size(); ++e) {
@@ -98,6 +99,7 @@ absl::Status Compare(const BlockCheck& check, const Routing& routing, std::span<
     const Cut cut = CutOf(row.logits, row.ids);
     if (cut.last_chosen - cut.first_left < check.bounds.near_tie) {
       ++result.near_ties;
+      // The other choices are tried only if ours does not match, because each costs a call.
       if (!(sums.Diff() <= check.bounds.row_diff_max)) {
         SY_ASSIGN_OR_RETURN(const bool matched, TryOtherChoices(check, row, sums));
         if (matched) ++result.other_choice;

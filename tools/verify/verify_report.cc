@@ -38,6 +38,7 @@ double Share(std::size_t part, std::size_t whole) {
 
 void AppendBlocks(const VerifyReport& report, std::string& out) {
   if (report.blocks.empty()) return;
+  // At least as wide as the column's head.
   std::size_t width = 4;
   std::size_t ties = 0;
   std::size_t other = 0;

@@ -14,6 +14,7 @@ namespace {
 
 using Source = absl::StatusOr<std::unique_ptr<WeightSource>>;
 
+// Opening a folder reads all headers, so errors of the checkpoint appear here and not in Load.
 Source MakeSafetensors(const ModelSpec& spec, WeightCheck check) {
   SY_ASSIGN_OR_RETURN(auto checkpoint, Checkpoint::Open(std::get<CheckpointFolder>(spec).path));
   return std::make_unique<SafetensorsSource>(std::move(checkpoint), std::move(check));

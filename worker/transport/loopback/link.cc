@@ -77,6 +77,7 @@ absl::Status LoopbackLink::Send(std::uint32_t slot, std::size_t frame_bytes) {
     return BadSend(offer_.attachment, slot, frame_bytes);
   }
   HeaderBytes header;
+  // The doorbell carries a copy of the header, like a message of the ucx transport.
   std::memcpy(header.data(), OutboundSlot(slot).data(), header.size());
   // Only the error is returned here. Progress calls OnLinkDown, because a sink must not be called
   // from within Send.

@@ -24,6 +24,7 @@ absl::StatusOr<std::unique_ptr<Transport>> LoopbackTransport::Create(
 LoopbackTransport::~LoopbackTransport() {
   while (!links_.empty()) links_.back()->Close();
   if (place_.mailbox == nullptr) return;
+  // Forget first, so that no new link to this transport is made; then notify the existing ones.
   options_.hub->Forget(place_.address);
   place_.mailbox->Die();
 }

@@ -43,6 +43,7 @@ absl::Status UcxTransport::Init(const UcxOptions& options) {
 }
 
 UcxTransport::~UcxTransport() {
+  // Close removes the link from the list.
   while (!core_.links.empty()) core_.links.back()->Close();
 }
 
