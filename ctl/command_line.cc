@@ -46,6 +46,7 @@ constexpr KindWord kKinds[] = {{"deployment", "deployments", Kind::kDeployments}
                                {"layer", "layers", Kind::kLayers},
                                {"plan", "plan", Kind::kPlan}};
 
+// With a near match the list of all words would only distract.
 std::string DidYouMean(const std::string& word, const std::vector<std::string>& known) {
   const std::string near = NearestWord(word, known);
   return near.empty() ? absl::StrCat("; one of ", absl::StrJoin(known, ", "))
@@ -171,6 +172,7 @@ void AddExplain(CLI::App& app, Raw& raw) {
                             "  syctl explain layer 3 --edge gpu:npu\n"));
 }
 
+// Reads a checkpoint only, so it has no global options except the output format.
 void AddModel(CLI::App& app, Raw& raw) {
   CLI::App* verb = app.add_subcommand("model", "Inspect a checkpoint; needs no coordinator");
   verb->require_subcommand(1);
@@ -211,6 +213,7 @@ void AddGlobalOptions(CLI::App& app, Raw& raw) {
       ->check(CLI::Range(0.001, 86400.0));
 }
 
+// Usage errors name the command whose help answers them.
 ParsedCommandLine Usage(const std::string& what, const std::string& verb) {
   return {std::nullopt, kExitUsage,
           absl::StrCat("syctl: ", what, "\nnext: 'syctl ", verb, verb.empty() ? "" : " ",

@@ -20,10 +20,13 @@ namespace switchyard::ctl {
 
 inline constexpr char kDefaultTarget[] = "127.0.0.1:7700";
 
+// The first word of a command.
 enum class Verb { kApply, kGet, kDescribe, kExplain, kModelInspect, kVersion };
+// The objects that get and describe show.
 enum class Kind { kDeployments, kModels, kWorkers, kLayers, kPlan };
 enum class OutputFormat { kTable, kJson };
 
+// A valid command. Fields that its verb does not use keep their defaults.
 struct CommandLine {
   Verb verb = Verb::kVersion;
   Kind kind = Kind::kDeployments;  // get and describe

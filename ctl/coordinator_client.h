@@ -21,6 +21,8 @@ class CoordinatorClient {
 
   [[nodiscard]] const std::string& target() const { return target_; }
 
+  // The arguments are those of the request messages in coordinator.proto. Each function makes one
+  // blocking call.
   absl::StatusOr<v1::ApplyDeploymentResponse> Apply(const v1::DeploymentSpec& spec, bool dry_run);
   absl::StatusOr<v1::GetDeploymentResponse> Deployment(const std::string& name);
   absl::StatusOr<v1::ListDeploymentsResponse> Deployments();
@@ -31,6 +33,7 @@ class CoordinatorClient {
   absl::StatusOr<v1::GetVersionResponse> Version();
 
  private:
+  // Makes one call with the timeout and converts its error.
   template <typename Request, typename Response>
   absl::StatusOr<Response> Call(grpc::Status (v1::CoordinatorService::Stub::*method)(
                                     grpc::ClientContext*, const Request&, Response*),

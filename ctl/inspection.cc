@@ -147,6 +147,7 @@ absl::StatusOr<Inspection> InspectIt(const InspectOptions& options) {
 }  // namespace
 
 absl::StatusOr<Inspection> Inspect(const InspectOptions& options) {
+  // Errors of any step get the checkpoint's path here, in one place.
   absl::StatusOr<Inspection> inspection = InspectIt(options);
   if (inspection.ok()) return inspection;
   return WithMetadata(inspection.status(), "checkpoint", options.path);
@@ -154,6 +155,7 @@ absl::StatusOr<Inspection> Inspect(const InspectOptions& options) {
 
 absl::Status CheckServable(const Inspection& inspection) {
   if (inspection.broken == 0) return absl::OkStatus();
+  // The first broken layer in the order of the report.
   const auto first = std::find_if(inspection.layers.begin(), inspection.layers.end(),
                                   [](const LayerGroup& group) { return !group.first.status.ok(); });
   const auto layer = absl::StrCat(first->layers.front());

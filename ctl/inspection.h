@@ -40,6 +40,7 @@ struct TravelGroup {
   std::vector<WouldTravel> would;  // by profile, then phase: prefill, decode
 };
 
+// The result of an inspection.
 struct Inspection {
   CheckpointSummary summary;  // of all layers
   std::vector<LayerGroup> layers;
@@ -47,6 +48,7 @@ struct Inspection {
   std::int32_t broken = 0;  // layers with an error
 };
 
+// The arguments of 'syctl model inspect'.
 struct InspectOptions {
   std::string path;
   std::optional<std::int32_t> layer;  // unset: all layers

@@ -149,6 +149,7 @@ std::vector<std::string> Cells(const WouldTravel& would) {
 // One row for both phases if they only differ in their mode.
 std::string WouldText(const TravelGroup& group, std::size_t width) {
   TextTable table({"WORKER", "PHASE", "WIRE", "ROW BYTES", "WHY"});
+  // `would` has prefill and decode of one profile next to each other.
   for (std::size_t i = 0; i + 1 < group.would.size(); i += 2) {
     const std::string worker = group.would[i].profile->name;
     const std::vector<std::string> prefill = Cells(group.would[i]);
@@ -179,6 +180,8 @@ std::vector<std::string> TravelWarnings(const std::vector<TravelGroup>& groups) 
   for (const TravelGroup& group : groups) {
     for (const WouldTravel& would : group.would) {
       for (const Warning& warning : would.trace.warnings) warnings.insert(warning.text);
+      // This limit depends on the number of workers, which an inspection does not know, so it is a
+      // note and not a decision.
       const std::int32_t most = would.profile->quantised_normal_ranks_max;
       if (most > 0 && would.phase == Phase::kPrefill && would.trace.outcome &&
           would.trace.outcome->dtype() != DispatchDtype::kBf16) {

@@ -14,6 +14,7 @@ struct Terminal {
   std::size_t width = 0;  // in characters; 0: unknown
 };
 
+// The result of a run. Nothing is printed before the run has ended.
 struct SyctlResult {
   int exit_code = 0;  // 0 success, 1 refused or failed, 2 usage error
   std::string out;

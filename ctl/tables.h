@@ -13,6 +13,7 @@
 
 namespace switchyard::ctl {
 
+// An empty list gives a sentence with the command that adds an entry.
 std::string DeploymentsTable(const v1::ListDeploymentsResponse& list, std::size_t width);
 std::string ModelsTable(const v1::ListModelsResponse& list);
 std::string WorkersTable(const v1::ListWorkersResponse& list);

@@ -29,10 +29,12 @@ class ChildProcess {
   // The first line of its standard output that starts with `prefix`, without the prefix. Errors:
   // kUnavailable with the end of its log if it exits or `timeout` passes before.
   absl::StatusOr<std::string> WaitForLine(const std::string& prefix, Duration timeout);
+  // Sends a signal, unless the process has been reaped.
   void Signal(int signal) const;
   // Its exit status as in wait(2), or SIGKILL if another part of this program has reaped it.
   // Errors: kUnavailable if it is still running after `timeout`.
   absl::StatusOr<int> Wait(Duration timeout);
+  // Whether it still runs; reaps it if it has ended.
   [[nodiscard]] bool running();
   [[nodiscard]] pid_t pid() const { return pid_; }
 
@@ -40,6 +42,7 @@ class ChildProcess {
   ChildProcess(pid_t pid, int output, std::string log_path)
       : pid_(pid), output_(output), log_path_(std::move(log_path)) {}
   void Reap(int status);
+  // An error with `what` and the end of the log.
   [[nodiscard]] absl::Status Failure(const std::string& what) const;
 
   pid_t pid_ = -1;  // -1: none

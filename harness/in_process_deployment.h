@@ -28,6 +28,7 @@ namespace switchyard {
 
 class LoopbackHub;
 
+// Options of a deployment in one process.
 struct InProcessOptions {
   std::string checkpoint;  // directory, or "synthetic:..."
   std::string name = "local";
@@ -60,6 +61,7 @@ class InProcessDeployment {
 
   // A new client with its own transport. Must be destroyed before the deployment.
   absl::StatusOr<std::unique_ptr<Client>> MakeClient();
+  // The coordinator, for tests that inspect its view.
   [[nodiscard]] Driver& driver() { return *driver_; }
   // Applies another deployment on the same workers, or changes this one.
   absl::Status Apply(const DeploymentSpec& spec);
@@ -73,6 +75,7 @@ class InProcessDeployment {
 
   explicit InProcessDeployment(const InProcessOptions& options);
   absl::Status StartAll();
+  // One transport for each worker and client, as between processes.
   absl::StatusOr<std::unique_ptr<Transport>> NewTransport(Incarnation incarnation);
 
   InProcessOptions options_;

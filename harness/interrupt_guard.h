@@ -25,10 +25,11 @@ class InterruptGuard {
   void OnSignal(std::function<void()> clean_up);
 
  private:
+  // The guard's thread: waits for a signal.
   void Run();
 
-  sigset_t watched_{};
-  sigset_t before_{};
+  sigset_t watched_{};  // the signals that are handled
+  sigset_t before_{};   // the mask to restore
   std::mutex mutex_;
   std::function<void()> clean_up_;  // guarded by mutex_
   std::thread thread_;

@@ -18,6 +18,7 @@
 
 namespace switchyard {
 
+// Options of a deployment; those without comment are the ones of the services.
 struct LocalDeploymentOptions {
   std::string bin_dir;         // folder of switchyard-coordinator and switchyard-worker
   std::string checkpoint;      // absolute, or relative to the workers' directory
@@ -55,6 +56,7 @@ class LocalDeployment {
   [[nodiscard]] const std::string& worker_address(std::size_t worker) const {
     return worker_addresses_[worker];
   }
+  // The processes, for drills that stop or kill single ones.
   [[nodiscard]] ChildProcess& coordinator_process() { return *coordinator_; }
   [[nodiscard]] ChildProcess& worker_process(std::size_t worker) { return workers_[worker]; }
   [[nodiscard]] std::size_t workers() const { return workers_.size(); }
@@ -72,9 +74,11 @@ class LocalDeployment {
   absl::Status Stop(Duration grace);
 
  private:
+  // Creates the directory for logs and writes the deployment file.
   absl::Status MakeDirectory();
   absl::Status StartCoordinator();
   absl::Status StartWorker(std::size_t worker);
+  // Starts a program and registers it for KillAll.
   absl::StatusOr<ChildProcess> Spawn(const std::vector<std::string>& argv, const std::string& name);
   void ReportProgress(const std::string& line) const;
 

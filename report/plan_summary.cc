@@ -12,6 +12,7 @@
 namespace switchyard {
 namespace {
 
+// Compares two configs except for their layer.
 bool AlikeButForLayer(const DispatchConfig& a, DispatchConfig b) {
   b.layer = a.layer;
   return a == b;

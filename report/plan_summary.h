@@ -29,6 +29,7 @@ struct ConfigRow {
   DispatchConfig config;  // of the first layer
 };
 // Ascending by phase, edge, then first layer.
+// For tables: plans of large models have hundreds of equal layers.
 std::vector<ConfigRow> SummarizeConfigs(std::span<const DispatchConfig> configs);
 
 // For example "cpu -> cuda".

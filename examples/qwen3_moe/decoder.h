@@ -30,6 +30,7 @@ namespace switchyard::qwen3_moe {
 // The positions for which Forward returns logits: the last one for generating, all for scoring.
 enum class LogitsOf { kLast, kAll };
 
+// One forward pass.
 struct ForwardCall {
   std::span<const std::int32_t> tokens;  // at least one, each in [0, vocab)
   LogitsOf logits = LogitsOf::kLast;
@@ -64,6 +65,7 @@ class Decoder {
 
   Decoder(const DecoderDims& dims, DecoderWeights weights);
   [[nodiscard]] absl::Status CheckCall(const KvCache& cache, const ForwardCall& call) const;
+  // One block of a layer: adds its update to the residual stream.
   void AttentionBlock(std::size_t layer, KvCache& cache, Activations& act) const;
   absl::Status MoeBlock(std::size_t layer, const MoePath& moe, Activations& act) const;
   [[nodiscard]] std::vector<float> Logits(std::span<const float> x, LogitsOf which) const;

@@ -25,7 +25,7 @@ struct DecoderDims {
   std::size_t experts = 0;
   std::size_t top_k = 0;
   std::size_t moe_intermediate = 0;
-  std::size_t max_positions = 0;
+  std::size_t max_positions = 0;  // longest sequence, in tokens
   float rms_norm_eps = 0;
   double rope_theta = 0;
   bool normalize_top_k = false;
@@ -50,6 +50,7 @@ struct LayerWeights {
   Router router;
 };
 
+// Everything that the decoder loads.
 struct DecoderWeights {
   std::vector<float> embedding;  // [vocab, hidden]
   std::vector<LayerWeights> layers;

@@ -17,6 +17,7 @@ namespace switchyard::qwen3_moe {
 // The widest vector unit (AVX-512) has 16 lanes; narrower ones use several registers for a panel.
 inline constexpr std::size_t kPanelWidth = 16;
 
+// 64-byte alignment lets every instruction set load a panel with aligned loads.
 struct alignas(64) Panel {
   float lane[kPanelWidth];
 };

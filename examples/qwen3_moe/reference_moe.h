@@ -40,6 +40,7 @@ class ReferenceMoe {
   };
 
   explicit ReferenceMoe(const DecoderDims& dims) : dims_(dims) {}
+  // Checks layer, top-k, sizes and ids of a call.
   [[nodiscard]] absl::Status Check(const MoeCall& call) const;
 
   DecoderDims dims_;

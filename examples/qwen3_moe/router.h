@@ -27,16 +27,19 @@ struct RouterRule {
   std::size_t top_k = 0;  // 1..experts
   bool normalize = false;
 };
+// The outputs for one row.
 struct RowRouting {
   std::span<std::int32_t> ids;  // [top_k]
   std::span<float> weights;     // [top_k]
 };
+// Chooses and weighs the experts of one row.
 void RouteRow(std::span<const float> logits, const RouterRule& rule, const RowRouting& out);
 
 // The weights that RouteRow would set if it had chosen `row.ids`. For checks that try another
 // choice.
 void WeighRow(std::span<const float> logits, const RouterRule& rule, const RowRouting& row);
 
+// The router of one layer. Immutable.
 class Router {
  public:
   Router() = default;

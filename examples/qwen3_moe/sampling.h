@@ -15,6 +15,7 @@ namespace switchyard::qwen3_moe {
 // The id of the largest logit; the lowest id if several are equal. NaN is never preferred.
 std::int32_t Argmax(std::span<const float> logits);
 
+// How to choose a token.
 struct SamplingOptions {
   double temperature = 0;  // 0: greedy
   double top_p = 1;        // sample from the most probable tokens with this total probability
@@ -37,8 +38,9 @@ class Sampler {
 
   SamplingOptions options_;
   SeededRng rng_;
+  // Kept between calls to avoid allocations.
   std::vector<double> probabilities_;
-  std::vector<std::size_t> order_;
+  std::vector<std::size_t> order_;  // token ids by descending probability
 };
 
 }  // namespace switchyard::qwen3_moe

@@ -31,6 +31,7 @@ class TensorReader {
   [[nodiscard]] const std::vector<std::string>& names() const { return names_; }
 
  private:
+  // Checks the shape before reading, so that a wrong config.json fails with the tensor's name.
   absl::StatusOr<std::vector<float>> Read(const std::string& name,
                                           const std::vector<std::int64_t>& shape);
 

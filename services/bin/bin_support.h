@@ -33,6 +33,7 @@ class SignalWait {
 absl::StatusOr<std::unique_ptr<Logger>> MakeLogger(const std::string& process,
                                                    const std::string& level);
 
+// An address to listen on.
 struct ListenAddress {
   std::string host;
   int port = 0;

@@ -128,6 +128,8 @@ int Main(int argc, char** argv) {
 #ifdef SWITCHYARD_MUTANTS
   app.add_option("--mutant", options.mutant, "Seeded bug to enable");
 #endif
+  // Option names are checked before parsing: CLI11 would accept misspelled dtype options as unknown
+  // ones without the hint to the right name.
   for (int i = 1; i < argc; ++i) {
     if (const absl::Status name = CheckOptionName(argv[i]); !name.ok()) return ExitCodeOf(name);
   }

@@ -27,6 +27,8 @@ struct BindAnswer {
 using AttachAnswer = std::variant<AttachGrant, BindAnswer>;
 
 v1::AttachRequest ToProto(const AttachMessage& message);
+// A message without a known member is refused: it comes from a newer version, and ignoring it could
+// leave the peer waiting.
 absl::StatusOr<AttachMessage> FromProto(const v1::AttachRequest& proto);
 
 v1::AttachResponse ToProto(const AttachAnswer& answer);

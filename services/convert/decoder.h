@@ -34,6 +34,7 @@ class Decoder {
   // `message` must outlive the decoder: pass a literal.
   explicit Decoder(const char* message) { path_.push_back({message, -1}); }
 
+  // Whether no field was refused so far. A decoder that is not ok ignores further fields.
   [[nodiscard]] bool ok() const { return status_.ok(); }
   [[nodiscard]] const absl::Status& status() const { return status_; }
   // `value`, or the first error.
@@ -110,6 +111,7 @@ class Decoder {
     int index;  // -1 if the field is not a list
   };
 
+  // Refuses an unknown value with its number and the likely cause.
   void RefuseEnum(const char* field, int value);
 
   std::vector<Segment> path_;  // from the message down to the current field

@@ -1,6 +1,9 @@
 // Converts enums between core and the wire. A value on the wire is core's plus one, because zero
 // means "not set". If an enum of core gains a value that the proto lacks, this header does not
-// compile.
+// compile. Names of values are not compared; tests/services/convert does that.
+//
+// To add an enum: one WireEnum row here, and the values in the same order in both definitions.
+// Pure; thread-safe.
 #pragma once
 
 #include <optional>

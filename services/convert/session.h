@@ -19,9 +19,11 @@ void Decode(Decoder& at, const v1::SessionOptions& in, OpenSessionRequest* out);
 void Encode(const SessionGrant& in, v1::SessionGrant* out);
 void Decode(Decoder& at, const v1::SessionGrant& in, SessionGrant* out);
 
+// The whole messages, with their errors' paths starting at the message's name.
 v1::OpenSessionRequest ToProto(const OpenSessionRequest& request);
 absl::StatusOr<OpenSessionRequest> FromProto(const v1::OpenSessionRequest& proto);
 
+// The grant with its cookie.
 v1::OpenSessionResponse ToProto(const SessionGrant& grant);
 absl::StatusOr<SessionGrant> FromProto(const v1::OpenSessionResponse& proto);
 

@@ -32,6 +32,8 @@ struct ReceivedStep {
 // The messages of a gateway stream from the caller.
 using ForwardMessage = std::variant<OpenSessionRequest, ReceivedStep>;
 
+// Each function builds or reads one member of the stream's oneof. Rows are copied once into the
+// message and never out of it.
 v1::ForwardRequest ForwardOpen(const OpenSessionRequest& request);
 v1::ForwardRequest ForwardStep(const GatewayStep& step);
 absl::StatusOr<ForwardMessage> FromProto(const v1::ForwardRequest& proto);
@@ -45,6 +47,7 @@ struct StepAnswer {
 // The messages of a gateway stream from the gateway.
 using ForwardAnswer = std::variant<GatewayGrant, StepAnswer>;
 
+// An error in `answer.status` is part of the message and not an error of the conversion.
 v1::ForwardResponse ForwardOpened(const GatewayGrant& grant);
 v1::ForwardResponse ForwardResult(const StepAnswer& answer);
 absl::StatusOr<ForwardAnswer> FromProto(const v1::ForwardResponse& proto);

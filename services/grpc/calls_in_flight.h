@@ -27,13 +27,15 @@ class CallsInFlight {
   void Leave() {
     const std::lock_guard lock(mutex_);
     --calls_;
+    // Under the lock: the destructor may otherwise return, and destroy the condition variable,
+    // before it is notified.
     changed_.notify_all();
   }
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  int calls_ = 0;  // guarded by mutex_
+  int calls_ = 0;  // guarded by mutex_; calls between Enter and Leave
 };
 
 }  // namespace switchyard

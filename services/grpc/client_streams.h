@@ -45,7 +45,11 @@ class ClientStream : public Reactor {
     context_.TryCancel();
   }
 
+  // gRPC's callbacks, each on one of its threads. They only call hooks and start the next
+  // operation.
   void OnReadInitialMetadataDone(bool ok) final {
+    // Not all servers send their initial metadata before the first message, so OnReadDone calls
+    // NotifyUp too.
     if (ok) RunHook([this] { NotifyUp(); });
   }
   void OnReadDone(bool ok) final {
@@ -59,6 +63,7 @@ class ClientStream : public Reactor {
     this->StartRead(&response_);
   }
   void OnDone(const grpc::Status& status) final {
+    // A local error (an invalid response, a full queue) explains more than gRPC's "cancelled".
     const absl::Status local = LocalError();
     RunHook([this, &status, &local] {
       attached_ = false;
@@ -72,6 +77,7 @@ class ClientStream : public Reactor {
  protected:
   ~ClientStream() override = default;
 
+  // For the subclass's call on the stub.
   grpc::ClientContext* context() { return &context_; }
   // Starts the call and reads. The stub's method must have been called with context() and this.
   void Launch(std::shared_ptr<void> self) {
@@ -112,19 +118,24 @@ class ClientStream : public Reactor {
     const std::lock_guard lock(error_);
     return local_error_;
   }
+  // Calls OnUp once. hooks_ is held.
   void NotifyUp() {
     if (!std::exchange(up_, true)) OnUp();
   }
 
   CallsInFlight* const calls_;
   grpc::ClientContext context_;
+  // The current read; gRPC fills it between StartRead and OnReadDone.
   Response response_;
+  // Keeps the stream alive until OnDone, because gRPC calls back after the user has released it.
   std::shared_ptr<void> self_;
+  // Held while a hook runs. Detach takes it to wait for a running hook on another thread.
   std::mutex hooks_;
-  std::atomic<std::thread::id> hook_thread_;
+  std::atomic<std::thread::id> hook_thread_;  // the thread inside a hook; none by default
   // Guarded by hooks_.
   bool attached_ = true;
   bool up_ = false;
+  // A separate lock, so that Fail never waits for a hook.
   std::mutex error_;
   absl::Status local_error_;  // guarded by error_
 };
@@ -133,6 +144,7 @@ class ClientStream : public Reactor {
 template <typename Request, typename Response>
 class ClientBidiStream : public ClientStream<grpc::ClientBidiReactor<Request, Response>, Response> {
  public:
+  // `queue_bytes_max` bounds the messages that wait; the one being written is not counted.
   ClientBidiStream(CallsInFlight* calls, std::size_t queue_bytes_max)
       : ClientStream<grpc::ClientBidiReactor<Request, Response>, Response>(calls),
         queue_(kStreamQueueMessagesMax, queue_bytes_max) {}
@@ -172,6 +184,7 @@ class ClientBidiStream : public ClientStream<grpc::ClientBidiReactor<Request, Re
   }
 
  private:
+  // Without further responses, requests have no effect, so waiting ones are dropped.
   void OnReadsEnded() final {
     if (queue_.Close(/*drop_waiting=*/true)) this->RemoveHold();
   }

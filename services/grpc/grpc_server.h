@@ -17,6 +17,7 @@
 
 namespace switchyard {
 
+// Options of one server.
 struct GrpcServerOptions {
   std::string host = "127.0.0.1";  // address or name to listen on; "0.0.0.0" for all
   int port = 0;                    // 0: any free port
@@ -25,6 +26,7 @@ struct GrpcServerOptions {
   KeepaliveOptions keepalive;
 };
 
+// One listening server. Thread-safe.
 class GrpcServer {
  public:
   // Starts to listen. `services` must outlive the server; the standard health service is added to
@@ -38,6 +40,7 @@ class GrpcServer {
   GrpcServer(const GrpcServer&) = delete;
   GrpcServer& operator=(const GrpcServer&) = delete;
 
+  // The port that the kernel chose if the options have 0.
   [[nodiscard]] int port() const { return port_; }
   [[nodiscard]] const std::string& endpoint() const { return endpoint_; }  // "host:port"
   // Sets the health service's answer for `name` ("" is the whole server). Initially serving.

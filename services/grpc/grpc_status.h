@@ -31,11 +31,13 @@ inline constexpr std::size_t kStatusOtherBytesMax = 512;
 // The RetryInfo of an UNAVAILABLE error without one of its own.
 inline constexpr Duration kDefaultRetryDelay = std::chrono::milliseconds(100);
 
+// Both conversions use the form above; StatusFromProto(StatusToProto(s)) is s within the limits.
 google::rpc::Status StatusToProto(const absl::Status& status);
 // Accepts every message: a code outside the 17 canonical ones becomes UNKNOWN; a reason of our
 // domain that this version does not know becomes kUnspecified with its name in metadata "reason".
 absl::Status StatusFromProto(const google::rpc::Status& proto);
 
+// The same for calls, whose trailers carry the details.
 grpc::Status StatusToGrpc(const absl::Status& status);
 // Adds the reason MESSAGE_TOO_LARGE to gRPC's own errors for messages over a limit.
 absl::Status StatusFromGrpc(const grpc::Status& status);

@@ -18,6 +18,7 @@ absl::Status AsPeerError(const absl::Status& status, const Peer& peer) {
     case absl::StatusCode::kAborted:
       return MakeError(absl::StatusCode::kUnavailable, peer.lost,
                        absl::StrCat(who, " is unreachable: ", status.message()), metadata);
+      // The peer may be alive but hung; for the caller the result is the same.
     case absl::StatusCode::kDeadlineExceeded:
       return MakeError(absl::StatusCode::kUnavailable, peer.lost,
                        absl::StrCat(who, " did not answer in time"), metadata);

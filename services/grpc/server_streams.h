@@ -23,6 +23,7 @@ namespace switchyard {
 template <typename Reactor, typename Response>
 class ServerStream : public Reactor {
  public:
+  // `context` belongs to gRPC and exists until OnDone. `queue_bytes_max` bounds waiting messages.
   ServerStream(grpc::CallbackServerContext* context, std::size_t queue_bytes_max)
       : context_(context), queue_(kStreamQueueMessagesMax, queue_bytes_max) {}
 
@@ -62,6 +63,7 @@ class ServerStream : public Reactor {
     if (queue_.Release()) FinishNow();
   }
 
+  // gRPC's callbacks, each on one of its threads.
   void OnWriteDone(bool ok) final {
     if (!ok) {
       End(absl::CancelledError("the peer has disconnected"));
@@ -80,9 +82,11 @@ class ServerStream : public Reactor {
  protected:
   // The last call: nothing more happens on the stream.
   virtual void OnStreamDone() = 0;
+  // Whether End was called or the peer is gone. A hint only: it can change at any moment.
   [[nodiscard]] bool ended() { return queue_.closed(); }
 
  private:
+  // Calls Finish, which gRPC permits once. The queue decides which caller gets here.
   void FinishNow() {
     absl::Status status;
     {
@@ -95,8 +99,9 @@ class ServerStream : public Reactor {
   grpc::CallbackServerContext* const context_;
   WriteQueue<Response> queue_;
   std::mutex mutex_;
+  // Guarded by mutex_.
   bool ended_ = false;
-  absl::Status status_;
+  absl::Status status_;  // of the first End
 };
 
 // A bidirectional stream. Call BeginReading once, in the constructor or later. The next request is
@@ -104,6 +109,7 @@ class ServerStream : public Reactor {
 template <typename Request, typename Response>
 class ServerBidiStream : public ServerStream<grpc::ServerBidiReactor<Request, Response>, Response> {
  public:
+  // A service may have lower limits than its port.
   struct Limits {
     std::size_t request_bytes_max = kControlMessageBytesMax;
     std::size_t queue_bytes_max = kStreamQueueBytesMax;
@@ -115,6 +121,7 @@ class ServerBidiStream : public ServerStream<grpc::ServerBidiReactor<Request, Re
 
   void OnReadDone(bool ok) final {
     if (!ok || !this->Hold()) return OnPeerDone();
+    // The size is checked here again, because gRPC's limit is for the whole port.
     const absl::Status size = CheckMessageSize(request_, request_bytes_max_);
     if (size.ok()) return OnRequest(request_);
     this->End(size);
@@ -122,6 +129,7 @@ class ServerBidiStream : public ServerStream<grpc::ServerBidiReactor<Request, Re
   }
 
  protected:
+  // Starts the first read. Not in the constructor, because a subclass may not be complete then.
   void BeginReading() { this->StartRead(&request_); }
   // Handles one request. The request does not change and the stream is not deleted until ReadNext,
   // which must be called once for each OnRequest, from any thread, even after End.

@@ -28,15 +28,17 @@ class ThreadPool {
   bool TryRun(std::function<void()> task);
 
  private:
+  // The threads' loop: runs tasks until the pool stops.
   void Work();
-  void Take(std::function<void()> task);  // mutex_ held
+  // Queues a task and starts a thread if none is idle. mutex_ must be held.
+  void Take(std::function<void()> task);
 
   const std::size_t threads_max_;
   std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by mutex_.
   std::deque<std::function<void()>> tasks_;
-  std::size_t idle_ = 0;
+  std::size_t idle_ = 0;  // threads without a task, including those that are starting
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };

@@ -21,12 +21,15 @@ namespace switchyard {
 template <typename Message>
 class WriteQueue {
  public:
+  // What the caller of Push must do: start a write, nothing, end the stream, or drop its message.
   enum class Verdict { kStart, kQueued, kFull, kClosed };
+  // What the caller of Advance must do. At most one of the two is set.
   struct Next {
     const Message* write = nullptr;  // start writing this
     bool finish = false;             // everything is written and the queue is closed
   };
 
+  // Limits for the messages that wait, in number and in bytes.
   WriteQueue(std::size_t messages_max, std::size_t bytes_max)
       : messages_max_(messages_max), bytes_max_(bytes_max) {}
 
@@ -72,6 +75,7 @@ class WriteQueue {
     --holds_;
     return closed_ && holds_ == 0 && messages_.empty();
   }
+  // Whether Close was called. A hint only, unless the caller holds the stream.
   [[nodiscard]] bool closed() {
     const std::lock_guard lock(mutex_);
     return closed_;
@@ -99,8 +103,8 @@ class WriteQueue {
   // Guarded by mutex_.
   std::deque<Message> messages_;
   std::size_t bytes_ = 0;  // of all messages, including the one being written
-  std::size_t holds_ = 0;
-  bool closed_ = false;
+  std::size_t holds_ = 0;  // calls of Hold without Release
+  bool closed_ = false;    // never becomes false again
 };
 
 }  // namespace switchyard

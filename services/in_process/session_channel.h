@@ -38,9 +38,11 @@ class InProcessWorker {
   void Retire();
 
  private:
+  // The error of calls after Retire.
   [[nodiscard]] absl::Status Gone() const;
 
   const std::string worker_id_;
+  // Serializes calls and protects against Retire during one.
   std::mutex mutex_;
   ExpertService* experts_;  // guarded by mutex_; nullptr: gone
 };
@@ -50,6 +52,7 @@ class InProcessWorkers {
  public:
   // `experts` must stay valid until Remove has returned.
   void Add(const std::string& endpoint, const std::string& worker_id, ExpertService* experts);
+  // Retires the worker and removes it. Does nothing for an unknown endpoint.
   void Remove(const std::string& endpoint);
   // The worker at `endpoint`; nullptr if there is none.
   [[nodiscard]] std::shared_ptr<InProcessWorker> Find(const std::string& endpoint) const;

@@ -85,6 +85,7 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& path) {
   };
   std::ifstream file(path, std::ios::binary);
   if (!file.is_open()) {
+    // errno must be saved before other calls change it.
     const int error = errno;
     return refuse(absl::ErrnoToStatusCode(error),
                   absl::StrCat("cannot be opened: ", std::strerror(error)));

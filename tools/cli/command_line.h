@@ -18,6 +18,7 @@ namespace switchyard::qwen3_moe {
 // 1 is reserved for a measurement outside its bounds, so that scripts can tell it from a failure.
 enum ExitCode : int { kExitPassed = 0, kExitOutside = 1, kExitCouldNotRun = 2 };
 
+// Options of all three programs.
 struct CommonOptions {
   std::string model_dir;
   MoeOptions moe;

@@ -13,6 +13,7 @@
 
 namespace switchyard::qwen3_moe {
 
+// The result of the eval program.
 struct EvalOutcome {
   EvalResult result;
   std::optional<double> expected;
@@ -24,6 +25,7 @@ struct EvalOutcome {
 };
 // Ends with the line "bits per byte 1.2345"; if no window was measured, with the planned configs.
 std::string EvalTable(const EvalOutcome& outcome);
+// The same as one JSON object.
 std::string EvalJson(const EvalOutcome& outcome);
 
 // Tokens and speed of both phases, and where the experts ran. Ends with a newline.
@@ -34,6 +36,7 @@ std::string FeedTable(std::size_t bytes, std::size_t windows, const ExpertsRepor
 
 // The error text with "(CODE, REASON)", on one line.
 std::string ErrorLine(const absl::Status& status);
+// The same as an object {"verdict", "error"}.
 std::string ErrorJson(const absl::Status& status);
 
 }  // namespace switchyard::qwen3_moe

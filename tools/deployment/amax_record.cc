@@ -11,6 +11,7 @@ namespace switchyard::qwen3_moe {
 absl::StatusOr<AmaxTable> MergeAmax(const AmaxShape& shape,
                                     std::span<const AttachmentCounters::Hit> hits) {
   AmaxTable table;
+  // Start with all experts, so that one without rows is in the file with 0.
   for (std::size_t layer = 0; layer < shape.layers; ++layer) {
     table.layers.push_back(
         {static_cast<std::int32_t>(layer), std::vector<ExpertAmax>(shape.experts)});
@@ -38,6 +39,7 @@ absl::StatusOr<AmaxTable> MergeAmax(const AmaxShape& shape,
 
 std::string QuantizedWarning(const Checkpoint& checkpoint) {
   std::int32_t quantized = 0;
+  // Only the first layer's scheme is named: mixed schemes would make the sentence too long.
   const LayerExperts* first = nullptr;
   LayerId first_layer;
   for (const LayerId layer : MoeLayersOf(checkpoint.config())) {

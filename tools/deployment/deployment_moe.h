@@ -14,6 +14,7 @@
 
 namespace switchyard::qwen3_moe {
 
+// Options of the provider for a deployment that already runs.
 struct DeploymentMoeOptions {
   std::string deployment;          // its name; may be empty if there is only one
   std::optional<ModeChoice> mode;  // unset: the plan's modes

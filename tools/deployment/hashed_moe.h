@@ -29,6 +29,7 @@ class HashedMoe final : public MoeProvider {
   [[nodiscard]] Sha256Digest Finish() { return hash_.Finish(); }
 
  private:
+  // A path that calls `path` and hashes the result.
   [[nodiscard]] MoePath Through(const MoePath& path);
 
   MoeProvider& inner_;

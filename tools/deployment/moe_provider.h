@@ -24,6 +24,7 @@ struct WorkerCounts {
   std::uint64_t expert_hits = 0;
 };
 
+// The traffic and checks of one worker.
 struct WorkerReport {
   std::string worker;
   std::string path;        // how rows traveled: "mapped", "messages", "grpc", "inproc"
@@ -57,6 +58,7 @@ class MoeProvider {
   virtual absl::StatusOr<ExpertsReport> Report() = 0;
 };
 
+// Options of a provider, as given on the command line.
 struct MoeOptions {
   std::string moe = "deployment";  // or "reference", which runs in this process
   // The other options are for deployments. `target` is "host:port" of a running deployment's

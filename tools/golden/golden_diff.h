@@ -14,12 +14,14 @@
 
 namespace switchyard::qwen3_moe {
 
+// The distance at one layer.
 struct LayerDiff {
   LayerId layer;
   std::size_t rows = 0;  // of all blocks of the layer
   double diff = 0;       // calc_diff over all of them
 };
 
+// The distance of the whole model.
 struct GoldenDiff {
   std::size_t positions = 0;      // with golden logits
   double logits = 0;              // calc_diff over all of them

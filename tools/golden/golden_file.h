@@ -36,6 +36,7 @@ struct GoldenBlock {
   LayerId layer;
   std::size_t rows = 0;
 };
+// The tensors of one block.
 struct GoldenBlockData {
   std::vector<float> in;   // [rows, hidden]
   std::vector<float> out;  // [rows, hidden]

@@ -24,6 +24,7 @@
 
 namespace switchyard::qwen3_moe {
 
+// The limits for passing.
 struct VerifyBounds {
   double pooled_diff_max = 1.5e-5;
   double row_diff_max = 2.5e-5;
@@ -31,6 +32,7 @@ struct VerifyBounds {
   float near_tie = 1e-3F;            // router logits closer than this are nearly equal
 };
 
+// The result of one block.
 struct BlockResult {
   std::string name;
   LayerId layer;
@@ -38,7 +40,7 @@ struct BlockResult {
   double pooled_diff = 0;
   double worst_row_diff = 0;
   std::size_t worst_row = 0;
-  std::size_t near_ties = 0;     // rows
+  std::size_t near_ties = 0;     // rows with nearly equal router logits k and k+1
   std::size_t other_choice = 0;  // near ties that matched with expert k+1 in place of k
   absl::Status refused;          // not OK: the MoE function refused a row; ignore the numbers
   bool passed = false;
@@ -50,6 +52,7 @@ struct GreedyDifference {
   // Our logit of our token minus our logit of the golden token. A small value is a near tie.
   double logit_gap = 0;
 };
+// Two greedy texts for the same prompt.
 struct GreedyResult {
   std::vector<std::int32_t> prompt;
   std::vector<std::int32_t> golden;  // without the prompt
@@ -57,6 +60,7 @@ struct GreedyResult {
   std::optional<GreedyDifference> difference;
 };
 
+// The result of one text.
 struct TextResult {
   std::string name;
   std::size_t positions = 0;  // with golden logits
@@ -65,6 +69,7 @@ struct TextResult {
   absl::Status refused;  // as in BlockResult
 };
 
+// The result of a whole check.
 struct VerifyReport {
   VerifyBounds bounds;
   std::vector<BlockResult> blocks;
@@ -81,6 +86,7 @@ struct VerifyReport {
 // The sizes of a golden file for a model of `dims`.
 GoldenShape GoldenShapeOf(const DecoderDims& dims);
 
+// The objects to check. All must outlive Verify.
 struct VerifyParts {
   const Decoder& decoder;
   const GoldenFile& golden;

@@ -15,6 +15,7 @@ namespace switchyard::qwen3_moe {
 // True if `status` means that the experts are not available, as opposed to a refusal.
 bool MeansUnreachable(const absl::Status& status);
 
+// The inputs of one block's check.
 struct BlockCheck {
   const Router& router;
   const GoldenBlock& block;
@@ -25,6 +26,7 @@ struct BlockCheck {
 // Errors: an unavailable MoE function. A refusal is part of the result.
 absl::StatusOr<BlockResult> CheckBlock(const BlockCheck& check);
 
+// The inputs of one text's check.
 struct TextCheck {
   const Decoder& decoder;
   const GoldenText& text;  // with ids

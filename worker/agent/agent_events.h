@@ -47,6 +47,7 @@ struct LeaveRequested {};
 struct AgentTick {
   std::uint64_t progress = 0;  // steps of the data threads, for the heartbeat
 };
+// One input of the agent.
 using AgentEvent = std::variant<ChannelUp, ChannelMessage, ChannelDown, EpochStaged, EpochUnbound,
                                 LeaveRequested, AgentTick>;
 
@@ -85,6 +86,7 @@ struct AgentReport {
   LogLevel level = LogLevel::kInfo;
   std::string text;
 };
+// One output of the agent.
 using AgentEffect = std::variant<DialChannel, SendToCoordinator, HangUpChannel, StageEpoch,
                                  ActivateEpoch, RetireEpoch, DropEpoch, AgentFinished, AgentReport>;
 

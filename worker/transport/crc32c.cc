@@ -31,6 +31,8 @@ constexpr std::array<std::uint32_t, 256> kTable = MakeTable();
 
 }  // namespace
 
+// CRC32C starts and ends with inverted bits. Inverting `crc` here undoes the final inversion of the
+// previous piece, so that pieces can be chained.
 std::uint32_t Crc32cTable(std::uint32_t crc, std::span<const std::byte> data) {
   crc = ~crc;
   for (const std::byte byte : data) {

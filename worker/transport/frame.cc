@@ -52,6 +52,7 @@ FrameLayout LayoutOfRequest(const RequestGeometry& geometry) {
 
   // Each part starts at a multiple of kFrameAlign, so that kernels can read rows in place.
   FrameLayout layout;
+  // The four bytes of a token's index, then an (index, weight) pair of eight bytes for each expert.
   layout.metadata_bytes = geometry.mode == DispatchMode::kNormal
                               ? rows * (4 + static_cast<std::size_t>(geometry.top_k) * 8)
                               : static_cast<std::size_t>(geometry.local_slots) * 4 + rows * 8;
@@ -70,6 +71,7 @@ FrameLayout LayoutOfResult(std::uint32_t rows, std::int32_t hidden) {
   return layout;
 }
 
+// An error has neither scales nor rows, so their offsets are the end of the frame.
 FrameLayout LayoutOfError(std::size_t text_bytes) {
   FrameLayout layout;
   layout.metadata_bytes = kErrorFixedBytes + std::min(text_bytes, kErrorTextMax);
@@ -121,6 +123,7 @@ FrameDrop DecodeHeader(std::span<const std::byte> bytes, FrameHeader* out) {
   out->kind = static_cast<FrameKind>(kind);
   out->mode = static_cast<DispatchMode>(mode);
   out->format = *format;
+  // Fields are read in the order in which EncodeHeader writes them.
   out->cookie.value = Take<std::uint64_t>(at);
   out->epoch.value = Take<std::uint64_t>(at);
   out->step.value = Take<std::uint64_t>(at);
@@ -161,6 +164,7 @@ FrameDrop DecodeErrorBody(std::span<const std::byte> metadata, ErrorBody* out) {
   const auto reason = Take<std::uint32_t>(at);
   const auto row = Take<std::uint32_t>(at);
   const auto text_bytes = Take<std::uint32_t>(at);
+  // Code 0 would be an error that reports success.
   if (code == 0 || code > kLastStatusCode) return FrameDrop::kField;
   // The length comes from the peer: bound it before using it.
   if (text_bytes > kErrorTextMax) return FrameDrop::kLength;

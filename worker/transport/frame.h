@@ -33,6 +33,8 @@
 
 namespace switchyard {
 
+// Constants of the wire format. Changing one requires a new kFrameVersion, because peers of both
+// versions can meet during an upgrade.
 inline constexpr std::size_t kFrameHeaderBytes = 64;
 inline constexpr std::size_t kFrameAlign = 64;
 inline constexpr std::uint32_t kFrameMagic = 0x31465953;  // "SYF1"
@@ -40,8 +42,10 @@ inline constexpr std::uint8_t kFrameVersion = 1;
 inline constexpr std::size_t kErrorTextMax = 256;
 inline constexpr std::uint32_t kNoRow = 0xffffffffU;
 
+// A request carries rows to the experts; a result or an error answers it.
 enum class FrameKind : std::uint8_t { kRequest = 1, kResult = 2, kError = 3 };
 
+// The decoded header of a frame, without magic, version and CRC.
 struct FrameHeader {
   FrameKind kind = FrameKind::kRequest;
   DispatchMode mode = DispatchMode::kNormal;
@@ -77,6 +81,7 @@ struct FrameLayout {
     return static_cast<std::uint32_t>(frame_bytes - kFrameHeaderBytes);
   }
 };
+// The sizes that determine the layout of a request.
 struct RequestGeometry {
   DispatchMode mode = DispatchMode::kNormal;
   WireFormat format = kBf16Format;
@@ -118,6 +123,7 @@ FrameDrop DecodeHeader(std::span<const std::byte> bytes, FrameHeader* out);
 // Checks the CRC in `bytes` against the header and the metadata.
 FrameDrop CheckCrc(const HeaderBytes& bytes, std::span<const std::byte> metadata);
 
+// The content of an error frame.
 struct ErrorBody {
   absl::StatusCode code = absl::StatusCode::kInternal;
   std::uint32_t reason = 0;

@@ -33,6 +33,7 @@ void Inbox::Remove(AttachmentId attachment) {
   const Entry* gone = found->second.get();
   // The entry's slots are about to be freed, so none of them may stay in the queue.
   Slot* kept_tail = nullptr;
+  // Unlink the removed slots in one pass over the queue, and find its new tail.
   for (Slot** at = &ready_head_; *at != nullptr;) {
     if ((*at)->entry == gone) {
       *at = (*at)->next_ready;
@@ -100,6 +101,7 @@ FrameDrop Inbox::Land(std::span<const std::byte> bytes, std::uint32_t offset,
   if (drop != FrameDrop::kNone) return drop;
   if (offset > header.payload_bytes) return FrameDrop::kLength;
   const std::size_t expected = std::min<std::size_t>(kPieceBytes, header.payload_bytes - offset);
+  // A short piece means that the sender uses another piece size or that bytes were lost.
   if (piece.size() > expected) return FrameDrop::kLength;
   if (piece.size() < expected) return FrameDrop::kTruncated;
   if (offset == 0) {
@@ -133,6 +135,7 @@ bool Inbox::Deliver(FrameSink& sink) {
   const bool any = ready_head_ != nullptr;
   while (ready_head_ != nullptr) {
     Slot& slot = *ready_head_;
+    // Unlinked before the sink runs, because the sink may remove the link's ring.
     ready_head_ = slot.next_ready;
     if (ready_head_ == nullptr) ready_tail_ = nullptr;
     slot.ready = false;

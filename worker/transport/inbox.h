@@ -66,6 +66,7 @@ class Inbox {
 
  private:
   struct Entry;
+  // The state of one inbound slot.
   struct Slot {
     Entry* entry = nullptr;
     std::uint32_t index = 0;
@@ -87,6 +88,7 @@ class Inbox {
   // Checks and copies one piece; a complete frame becomes ready.
   FrameDrop Land(std::span<const std::byte> bytes, std::uint32_t offset,
                  std::span<const std::byte> piece);
+  // Marks a complete frame as ready and appends it to the queue.
   void MakeReady(Slot* slot, std::span<const std::byte> bytes, const FrameHeader& header);
   static std::span<std::byte> PayloadOf(const Slot& slot, std::uint32_t bytes);
 

@@ -23,6 +23,7 @@ constexpr const char* kFileName = "switchyard-ring";
 // Shrinking would turn the peer's next store into SIGBUS; the last seal makes the others final.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
+// Everything that a peer needs to open and recognize the ring.
 struct RingKey {
   std::uint64_t tag = 0;
   std::uint64_t inode = 0;
@@ -71,6 +72,7 @@ absl::StatusOr<RingFile> OpenFileOf(const RingKey& key) {
                         absl::StrCat("/memfd:", kFileName))) {
     return NotMapped("the peer's descriptor belongs to another file");
   }
+  // NONBLOCK and NOCTTY guard against side effects, should the descriptor change after the check.
   RingFile file(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
   if (!file.valid()) return NotMapped(absl::StrCat("open failed with errno ", errno));
   return file;
@@ -106,6 +108,7 @@ absl::StatusOr<InboundRing> InboundRing::Allocate(Kind kind, std::size_t bytes, 
 }
 
 absl::Status InboundRing::AllocateMapped(std::size_t bytes, std::uint64_t tag) {
+  // CLOEXEC, because a child process must not inherit the descriptor.
   RingFile file(::memfd_create(kFileName, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file.valid()) return NoMemory(bytes, "memfd_create");
   if (::ftruncate(file.get(), static_cast<off_t>(bytes)) != 0) return NoMemory(bytes, "ftruncate");
@@ -150,6 +153,7 @@ absl::StatusOr<PeerRing> PeerRing::Map(absl::string_view key, std::size_t bytes)
   std::memcpy(&opened, blob->data(), sizeof(opened));
   SY_ASSIGN_OR_RETURN(const RingFile file, OpenFileOf(opened));
   SY_RETURN_IF_ERROR(CheckFile(file, opened, bytes));
+  // The mapping keeps the memory alive, so the file can be closed on return.
   SY_ASSIGN_OR_RETURN(RingPages pages, MapFile(file.get(), bytes));
   MakePresent(pages.memory());
   // The last check: an inode number can be reused, but a random tag does not repeat.

@@ -71,6 +71,7 @@ class InboundRing {
   absl::Status AllocateMapped(std::size_t bytes, std::uint64_t tag);
   absl::Status AllocatePlain(std::size_t bytes);
 
+  // Both clean up after themselves, even if Allocate fails halfway.
   RingFile file_;  // of a mapped ring
   RingPages pages_;
   std::string key_;

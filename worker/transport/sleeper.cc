@@ -36,10 +36,12 @@ void Sleeper::Wake() {
 // The descriptor is the only record of a wake-up. A separate flag could not change at the same
 // moment, and a thread that runs in between would miss the wake-up or never sleep.
 bool Sleeper::Arm() {
+  // No other thread is armed, so none needs the wake-up: consume it.
   if (armed_.load(std::memory_order_acquire) == 0) {
     std::uint64_t count = 0;
     if (::read(wake_fd_.get(), &count, sizeof(count)) > 0) return false;
   } else {
+    // Other threads are armed and must still see the wake-up, so only look at it.
     pollfd wake{wake_fd_.get(), POLLIN, 0};
     if (::poll(&wake, 1, 0) > 0) return false;
   }

@@ -19,9 +19,11 @@ class SafetensorsSource final : public WeightSource {
   // `check` must have the hashes of every expert that will be loaded.
   SafetensorsSource(std::unique_ptr<const Checkpoint> checkpoint, WeightCheck check);
 
+  // Blocks for the read; several threads may read at once.
   absl::StatusOr<ExpertWeights> Load(LayerId layer, ExpertId expert) override;
   [[nodiscard]] MoeShape shape() const override;
   [[nodiscard]] QuantScheme SchemeOf(LayerId layer) const override;
+  // The path of the folder, which error texts need.
   [[nodiscard]] std::string describe() const override;
 
  private:

@@ -16,6 +16,8 @@ namespace switchyard {
 // Generates each expert on demand, always in BF16. Thread-safe.
 class SyntheticSource final : public WeightSource {
  public:
+  // `check` must have the hashes of every expert that will be loaded; the coordinator computes them
+  // from the same seed.
   SyntheticSource(const SyntheticModel& model, WeightCheck check);
 
   absl::StatusOr<ExpertWeights> Load(LayerId layer, ExpertId expert) override;

@@ -61,6 +61,8 @@ bool LoopbackMailbox::PutDoorbell(const HeaderBytes& header) {
     if (mail_.doorbells.size() < doorbells_max_) {
       mail_.doorbells.push_back(header);
     } else {
+      // More doorbells than slots mean that the peer ignores its credits. Growing the queue would
+      // let it exhaust our memory.
       ++mail_.overflow;
     }
   }

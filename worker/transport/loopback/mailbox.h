@@ -33,6 +33,7 @@ class LoopbackRing {
   std::span<std::byte> memory_;
 };
 
+// One transport's mailbox. The functions of owner and peers may run at the same time.
 class LoopbackMailbox {
  public:
   // Everything that arrived since the last Drain. Drain swaps the vectors with the mailbox's own,
@@ -49,17 +50,23 @@ class LoopbackMailbox {
   // allocate.
   void AddRing(AttachmentId attachment, std::shared_ptr<LoopbackRing> ring, std::uint32_t slots,
                Mail* mail);
+  // Forgets the ring. Peers that hold it can still write to it, but their doorbells are dropped by
+  // the inbox.
   void RemoveRing(AttachmentId attachment);
+  // Moves everything that arrived into `mail`, whose previous content is dropped.
   void Drain(Mail* mail);
+  // Whether Drain would return anything. For Arm.
   [[nodiscard]] bool HasMail();
   [[nodiscard]] Sleeper& sleeper() { return *sleeper_; }
 
   // For the peers. False or null if the owner is dead or has no such ring.
+  // Queues a doorbell and wakes the owner.
   bool PutDoorbell(const HeaderBytes& header);
   std::shared_ptr<LoopbackRing> FindRing(AttachmentId attachment);
   // When the owner dies, `attachment` is added to the links_down of `watcher`. False if the owner
   // is dead already.
   bool Watch(const std::shared_ptr<LoopbackMailbox>& watcher, AttachmentId attachment);
+  // Undoes Watch. Idempotent.
   void Unwatch(const LoopbackMailbox* watcher, AttachmentId attachment);
 
   // Stops accepting mail and notifies the watchers. Idempotent.

@@ -41,6 +41,7 @@ class LoopbackTransport final : public Transport {
   [[nodiscard]] TransportStats stats() const override;
 
  private:
+  // Links register and remove themselves.
   friend class LoopbackLink;
 
   explicit LoopbackTransport(const LoopbackOptions& options) : options_(options) {}
@@ -50,6 +51,7 @@ class LoopbackTransport final : public Transport {
   const LoopbackOptions options_;
   LoopbackHub::Place place_;
   Inbox inbox_;
+  // Swapped with the mailbox's own, see LoopbackMailbox::Mail.
   LoopbackMailbox::Mail mail_;
   std::vector<LoopbackLink*> links_;  // the open ones; each removes itself on Close
   std::uint64_t frames_out_ = 0;

@@ -111,6 +111,7 @@ absl::Status UcxContext::Init(const UcxContextOptions& options) {
 absl::Status UcxContext::MakeWorker(Worker* worker) {
   ucp_worker_params_t params{};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  // SERIALIZED: several threads may call UCX, but the owner's mutex keeps them apart.
   params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
   ucs_status_t status = ucp_worker_create(context_, &params, &worker->worker);
   if (status != UCS_OK) {
@@ -122,6 +123,7 @@ absl::Status UcxContext::MakeWorker(Worker* worker) {
 }
 
 UcxContext::~UcxContext() {
+  // Workers before their context.
   for (const Worker& each : {sender_, receiver_}) {
     if (each.worker != nullptr) ucp_worker_destroy(each.worker);
   }

@@ -16,8 +16,9 @@ namespace switchyard {
 
 class UcxLink;
 
+// Members are used by both sides; counters change only together with the state that they count.
 struct UcxCore {
-  std::unique_ptr<UcxContext> ucx;
+  std::unique_ptr<UcxContext> ucx;  // destroyed last, because links use its workers until closed
   Incarnation incarnation;
   SystemRng rng;  // for ring tags
   Inbox inbox;

@@ -32,6 +32,7 @@ std::string ParseLanes(absl::string_view text) {
 std::string LanesOf(ucp_ep_h endpoint) {
   char* text = nullptr;
   std::size_t size = 0;
+  // UCX prints to a FILE, so a memory stream collects the text.
   std::FILE* stream = ::open_memstream(&text, &size);
   if (stream == nullptr) return "";
   ucp_ep_print_info(endpoint, stream);

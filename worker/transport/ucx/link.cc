@@ -52,6 +52,7 @@ absl::StatusOr<std::unique_ptr<UcxLink>> UcxLink::Create(UcxCore* core,
 
 absl::Status UcxLink::AllocateRing() {
   const std::size_t bytes = RingBytesOf(options_);
+  // A plain ring has no key, so with tcp the peer cannot map it either.
   const auto kind = options_.choice == TransportChoice::kTcp ? InboundRing::Kind::kPlain
                                                              : InboundRing::Kind::kMapped;
   SY_ASSIGN_OR_RETURN(ring_, InboundRing::Allocate(kind, bytes, core_->rng.Next()));
@@ -163,6 +164,7 @@ bool UcxLink::Flush() {
 // Progress calls the sink later, outside of UCX and outside of Send, because a sink may close the
 // link.
 void UcxLink::MarkDown(ucs_status_t status) {
+  // Only the first failure is reported; later ones follow from it.
   if (failure_ != UCS_OK) return;
   failure_ = status;
   down_unreported_ = true;

@@ -1,5 +1,6 @@
 // One attachment over UCX: an inbound ring, an endpoint, an outbox. See
-// worker/transport/transport.h.
+// worker/transport/transport.h for the contract. The endpoint carries headers and, if the peer's
+// ring cannot be mapped, rows.
 #pragma once
 
 #include <memory>
@@ -36,14 +37,18 @@ class UcxLink final : public Link {
 
  private:
   UcxLink(UcxCore* core, const LinkOptions& options);
+  // Allocates the ring and fills the offer.
   absl::Status AllocateRing();
+  // Creates the endpoint to the peer's receiver. Does not wait for the connection.
   absl::Status MakeEndpoint(const RingOffer& peer);
   // Maps the peer's ring or prepares messages, as the options and the offer permit.
   absl::Status ChoosePath(const RingOffer& peer);
+  // Closes without waiting for the peer. Idempotent.
   void CloseEndpoint();
   // Records a failure. Does not call the sink: it may run inside a UCX callback.
   void MarkDown(ucs_status_t status);
   [[nodiscard]] absl::Status DownError() const;
+  // UCX's callback for a failed endpoint; `self` is the link.
   static void OnEndpointError(void* self, ucp_ep_h endpoint, ucs_status_t status);
 
   UcxCore* core_;  // null once closed

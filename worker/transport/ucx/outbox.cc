@@ -14,6 +14,7 @@ namespace {
 constexpr std::align_val_t kStagingAlign{4096};  // as a mapped ring, so encoders see no difference
 
 // UCS_ERR_NO_RESOURCE if UCX cannot complete the send immediately.
+// Immediate completion keeps UCX from referring to our memory after the call.
 ucs_status_t SendNow(ucp_ep_h endpoint, std::span<const std::byte> header,
                      std::span<const std::byte> data) {
   ucp_request_param_t param{};
@@ -48,9 +49,11 @@ std::span<std::byte> UcxOutbox::Slot(std::uint32_t slot) const {
 }
 
 void UcxOutbox::Queue(std::uint32_t slot, std::size_t frame_bytes) {
+  // The rows must be visible in the peer's ring before the doorbell is sent.
   if (mapped_) PublishStores();
   Entry& entry = entries_[slot];
   entry.frame_bytes = frame_bytes;
+  // A slot that is queued again starts from its first piece: its content has changed.
   entry.sent_bytes = 0;
   if (entry.queued) return;
   entry.queued = true;

@@ -15,6 +15,7 @@
 
 namespace switchyard {
 
+// Options of a UCX transport.
 struct UcxOptions {
   Incarnation incarnation{};  // of this process
   Duration spin{};            // see Sleeper
@@ -25,6 +26,7 @@ class UcxTransport final : public Transport {
  public:
   // Errors: kFailedPrecondition or kUnavailable (TRANSPORT) if UCX does not start.
   static absl::StatusOr<std::unique_ptr<Transport>> Create(const UcxOptions& options);
+  // Closes the remaining links.
   ~UcxTransport() override;
 
   absl::StatusOr<std::unique_ptr<Link>> CreateLink(const LinkOptions& options) override;
