@@ -25,7 +25,7 @@ struct GenerateParts {
   const Clock& clock;
 };
 
-// What to generate.
+// The prompt, the length and the callbacks of one text.
 struct GenerateOptions {
   std::span<const std::int32_t> prompt;  // at least one token
   std::size_t tokens = 0;                // the most tokens to generate; may be 0

@@ -29,7 +29,7 @@ void Decode(Decoder& at, const v1::MoeShape& in, MoeShape* out);
 void Encode(const TensorHash& in, v1::TensorHash* out);
 void Decode(Decoder& at, const v1::TensorHash& in, TensorHash* out);
 
-// What a worker reports when it registers.
+// Reported by a worker when it registers.
 void Encode(const CapabilitySet& in, v1::CapabilitySet* out);
 void Decode(Decoder& at, const v1::CapabilitySet& in, CapabilitySet* out);
 

@@ -63,7 +63,7 @@ class ClientStream : public Reactor {
     this->StartRead(&response_);
   }
   void OnDone(const grpc::Status& status) final {
-    // A local error (an invalid response, a full queue) explains more than gRPC's "cancelled".
+    // A local error (an invalid response, a full queue) explains more than gRPC's CANCELLED.
     const absl::Status local = LocalError();
     RunHook([this, &status, &local] {
       attached_ = false;

@@ -8,7 +8,7 @@
 //   Close -> true: finish now; false: a later Advance() or Release() returns finish
 //
 // Code that works on the stream holds it (Hold, Release). A held stream is not finished, so its
-// object exists. Exactly one caller is asked to finish. Thread-safe.
+// object exists. Exactly one caller gets the result "finish". Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -21,9 +21,9 @@ namespace switchyard {
 template <typename Message>
 class WriteQueue {
  public:
-  // What the caller of Push must do: start a write, nothing, end the stream, or drop its message.
+  // The duty of Push's caller: start a write, nothing, end the stream, or drop its message.
   enum class Verdict { kStart, kQueued, kFull, kClosed };
-  // What the caller of Advance must do. At most one of the two is set.
+  // The duty of Advance's caller. At most one of the two is set.
   struct Next {
     const Message* write = nullptr;  // start writing this
     bool finish = false;             // everything is written and the queue is closed

@@ -83,7 +83,7 @@ TEST(ProgramsTest, VerifyExitsWithTwoWhenItCannotCheck) {
   EXPECT_EQ(nlohmann::json::parse(not_golden.out)["verdict"], "could not check");
 }
 
-// Before anything is deployed, so that nobody waits for workers first.
+// Before anything is deployed, so that the error does not wait for workers.
 TEST(ProgramsTest, EveryProgramRefusesAModelWithoutADecoder) {
   const testing::TempDir mixtral;
   WriteFamily(testing::MixtralFamily(), mixtral);

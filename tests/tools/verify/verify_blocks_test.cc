@@ -112,7 +112,7 @@ TEST_F(CheckBlockTest, ATieFailsWhenNeitherChoiceMatches) {
     EXPECT_FALSE(block.passed);
     EXPECT_EQ(block.near_ties, kRows);
     EXPECT_EQ(block.other_choice, 0U);
-    // Of the two choices the closer one counts: 1 % off.
+    // The closer one of the two choices counts: 1 % off.
     EXPECT_NEAR(block.pooled_diff, 5e-5, 1e-6);
     EXPECT_NEAR(block.worst_row_diff, 5e-5, 1e-6);
   }
