@@ -19,6 +19,7 @@ class CoordinatorClient {
   // Connects on the first call. `timeout` applies to each call.
   CoordinatorClient(std::string target, Duration timeout);
 
+  // For error texts and 'syctl version'.
   [[nodiscard]] const std::string& target() const { return target_; }
 
   // The arguments are those of the request messages in coordinator.proto. Each function makes one

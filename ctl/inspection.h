@@ -17,6 +17,7 @@
 
 namespace switchyard::ctl {
 
+// Groups keep the report short: a large model has dozens of identical layers.
 // Layers that only differ in their number, their names and the values of their input scales.
 struct LayerGroup {
   std::vector<std::int32_t> layers;  // ascending; drafts that are stored separately start at 0

@@ -41,6 +41,7 @@ class ChildProcess {
  private:
   ChildProcess(pid_t pid, int output, std::string log_path)
       : pid_(pid), output_(output), log_path_(std::move(log_path)) {}
+  // Records the exit status; no later call may signal the pid.
   void Reap(int status);
   // An error with `what` and the end of the log.
   [[nodiscard]] absl::Status Failure(const std::string& what) const;

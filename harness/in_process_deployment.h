@@ -71,9 +71,11 @@ class InProcessDeployment {
   void KillWorker(std::size_t worker);
 
  private:
+  // A worker with its endpoint and channel.
   struct Worker;
 
   explicit InProcessDeployment(const InProcessOptions& options);
+  // Everything of Start after construction.
   absl::Status StartAll();
   // One transport for each worker and client, as between processes.
   absl::StatusOr<std::unique_ptr<Transport>> NewTransport(Incarnation incarnation);

@@ -11,6 +11,7 @@
 
 namespace switchyard {
 
+// A table that is filled row by row and printed once.
 class TextTable {
  public:
   explicit TextTable(std::vector<std::string> heads);

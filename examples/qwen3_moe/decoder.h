@@ -64,10 +64,12 @@ class Decoder {
   struct Activations;
 
   Decoder(const DecoderDims& dims, DecoderWeights weights);
+  // Errors: see Forward.
   [[nodiscard]] absl::Status CheckCall(const KvCache& cache, const ForwardCall& call) const;
   // One block of a layer: adds its update to the residual stream.
   void AttentionBlock(std::size_t layer, KvCache& cache, Activations& act) const;
   absl::Status MoeBlock(std::size_t layer, const MoePath& moe, Activations& act) const;
+  // Final norm and head, for the last row or for all.
   [[nodiscard]] std::vector<float> Logits(std::span<const float> x, LogitsOf which) const;
 
   DecoderDims dims_;

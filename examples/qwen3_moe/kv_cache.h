@@ -23,6 +23,7 @@ struct KvShape {
   friend bool operator==(const KvShape&, const KvShape&) = default;
 };
 
+// The cache of one sequence.
 class KvCache {
  public:
   // Allocates about 8 * layers * kv_heads * head_dim * capacity bytes.
@@ -50,6 +51,7 @@ class KvCache {
   [[nodiscard]] std::size_t value_stride() const { return capacity_; }
 
  private:
+  // Panels of one KV head.
   [[nodiscard]] std::size_t KeyPanels() const { return PanelsFor(capacity_) * shape_.head_dim; }
   [[nodiscard]] std::size_t ValuePanels() const { return PanelsFor(shape_.head_dim) * capacity_; }
 

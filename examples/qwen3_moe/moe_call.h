@@ -27,6 +27,7 @@ struct MoeCall {
   std::span<float> y;                 // [tokens, hidden], every element written on success
 };
 
+// The type is a std::function, so that a test can pass a lambda and count or change calls.
 // Computes y[t] = sum over k of weights[t, k] * expert(ids[t, k])(x[t]). After an error, y is
 // undefined and the same call may be repeated.
 using MoeFn = std::function<absl::Status(const MoeCall&)>;

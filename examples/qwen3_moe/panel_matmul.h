@@ -27,6 +27,7 @@ inline constexpr std::size_t PanelsFor(std::size_t columns) {
   return (columns + kPanelWidth - 1) / kPanelWidth;
 }
 
+// Describes one product. All pointers must stay valid during the call.
 // y[r, c] = sum over i of x[r, i] * w(c, i), with w(c, i) in lane c % 16 of
 // w[(c / 16) * panel_stride + i]. Lanes beyond `columns` are computed and not stored.
 struct PanelMatMul {

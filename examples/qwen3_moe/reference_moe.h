@@ -32,6 +32,7 @@ class ReferenceMoe {
   [[nodiscard]] absl::Status Run(const MoeCall& call) const;
 
  private:
+  // The packed weights of one expert, in FP32.
   struct Expert {
     PackedMatrix gate;                         // [intermediate, hidden]
     PackedMatrix up;                           // [intermediate, hidden]

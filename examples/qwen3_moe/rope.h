@@ -20,6 +20,7 @@ class Rope {
   void Turn(std::size_t position, std::span<float> heads) const;
 
  private:
+  // theta^(-2i / head_dim) for each pair; the position only scales it.
   std::vector<float> inverse_frequencies_;
 };
 

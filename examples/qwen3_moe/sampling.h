@@ -22,6 +22,7 @@ struct SamplingOptions {
   std::uint64_t seed = 0;
 };
 
+// A sampler for one text: its random numbers depend on how many tokens it has chosen.
 // Equal options and logits give equal tokens, on different machines up to the rounding of exp. Not
 // thread-safe.
 class Sampler {

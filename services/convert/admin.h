@@ -19,6 +19,7 @@ void Decode(Decoder& at, const v1::DeploymentSpec& in, DeploymentSpec* out);
 // The request's deployment. Errors: kInvalidArgument (BAD_REQUEST) with the field.
 absl::StatusOr<DeploymentSpec> FromProto(const v1::ApplyDeploymentRequest& proto);
 
+// The defaults at the time of apply; they explain decisions later.
 void Encode(const DispatchDefaults& in, v1::DispatchDefaults* out);
 void Encode(const DeploymentView& in, v1::Deployment* out);
 void Encode(const WorkerView& in, v1::Worker* out);

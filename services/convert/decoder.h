@@ -106,6 +106,7 @@ class Decoder {
   }
 
  private:
+  // One step of the path to the current field.
   struct Segment {
     const char* field;
     int index;  // -1 if the field is not a list

@@ -36,6 +36,7 @@ using ForwardMessage = std::variant<OpenSessionRequest, ReceivedStep>;
 // message and never out of it.
 v1::ForwardRequest ForwardOpen(const OpenSessionRequest& request);
 v1::ForwardRequest ForwardStep(const GatewayStep& step);
+// A step or a request to open, whichever is in the message; anything else is refused.
 absl::StatusOr<ForwardMessage> FromProto(const v1::ForwardRequest& proto);
 
 // The answer to one step. `y` points into the message, which must outlive it.

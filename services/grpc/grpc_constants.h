@@ -21,6 +21,7 @@ inline constexpr std::size_t kStepHeaderBytesMax = 64;
 // no ErrorInfo.
 inline constexpr std::size_t kGrpcCapSlackBytes = std::size_t{4} << 20;
 
+// Keepalive detects a peer whose host is gone: TCP itself reports it only after many minutes.
 struct KeepaliveOptions {
   // Either side sends a ping after this long without data, even on a connection without streams.
   Duration ping_interval = std::chrono::seconds(20);

@@ -25,6 +25,7 @@ class InProcessWorker {
   InProcessWorker(std::string worker_id, ExpertService* experts)
       : worker_id_(std::move(worker_id)), experts_(experts) {}
 
+  // The worker's id, for counters and errors.
   [[nodiscard]] const std::string& worker_id() const { return worker_id_; }
   // Runs `call` under the worker's lock, so calls are serialized. kUnavailable (WORKER_LOST) after
   // Retire.

@@ -16,6 +16,7 @@
 
 namespace switchyard::qwen3_moe {
 
+// Counters that both sides of a comparison have. Bytes are those of rows and scales on the wire.
 // The traffic of one worker.
 struct WorkerCounts {
   std::uint64_t rows = 0;

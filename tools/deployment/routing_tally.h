@@ -16,6 +16,7 @@
 
 namespace switchyard::qwen3_moe {
 
+// The prediction for one session.
 class RoutingTally {
  public:
   // Rows travel to the experts in the dtype of the layer's config in `phase` (BF16 if the plan has

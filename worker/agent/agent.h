@@ -58,6 +58,7 @@ class Agent {
     absl::Status error;  // set in kFailed; answers a repeated PREPARE without another attempt
   };
 
+  // Inputs, see agent_events.h. Events of an earlier connection are ignored.
   void On(const ChannelUp& event);
   void On(const ChannelMessage& event);
   void On(const ChannelDown& event);
@@ -66,6 +67,7 @@ class Agent {
   void On(const LeaveRequested& event);
   void On(const AgentTick& event);
 
+  // Messages of the coordinator. Each can be a repetition and is answered again.
   void OnMessage(const Registered& message);
   void OnMessage(const Prepare& message);
   void OnMessage(const Commit& message);
@@ -73,11 +75,14 @@ class Agent {
   void OnMessage(const Retire& message);
   void OnMessage(const Goodbye& message);
 
+  // Checks that the plan is intact, valid and meant for this process.
   [[nodiscard]] absl::Status CheckPrepare(const Prepare& prepare) const;
   // Answers a PREPARE of an epoch that this agent has seen. False if the epoch is new. Makes
   // PREPARE idempotent, because the coordinator repeats it after a reconnection.
   bool AnswerKnown(const EpochKey& key, const Prepare& prepare);
+  // Refuses a PREPARE and logs the reason.
   void Nack(const Prepare& prepare, const absl::Status& error);
+  // Forgets an epoch here and in the runtime.
   void Drop(const EpochKey& key);
   // Sends `message`, or discards it if no registered stream exists.
   void Send(WorkerMessage message);

@@ -67,6 +67,7 @@ struct FrameHeader {
   friend bool operator==(const FrameHeader&, const FrameHeader&) = default;
 };
 
+// The header with its CRC as it is on the wire.
 using HeaderBytes = std::array<std::byte, kFrameHeaderBytes>;
 
 // Offsets of the parts of a frame, in bytes from its start. Computed from header fields and the
@@ -116,6 +117,7 @@ enum class FrameDrop : std::uint8_t {
   kTruncated = 9,  // fewer bytes than a header or than payload_bytes
 };
 inline constexpr std::size_t kFrameDropCount = 10;
+// Names for status output, e.g. "crc".
 absl::string_view FrameDropName(FrameDrop drop);
 
 // Checks magic, version and enums. Does not check the CRC, which needs the metadata's length.

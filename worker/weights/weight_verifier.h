@@ -18,6 +18,7 @@ namespace switchyard {
 // The hashes against which a source checks its weights.
 struct WeightCheck {
   std::vector<TensorHash> expected;  // one entry for each tensor of each expert to load
+  // A seeded bug for negative tests; kNone in production.
   MutantId mutant = MutantId::kNone;
 };
 

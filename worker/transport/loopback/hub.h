@@ -18,6 +18,7 @@ namespace switchyard {
 
 class LoopbackMailbox;
 
+// Thread-safe: each function holds the mutex only while it uses the map.
 class LoopbackHub {
  public:
   LoopbackHub() = default;

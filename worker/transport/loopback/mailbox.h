@@ -77,10 +77,12 @@ class LoopbackMailbox {
   // A link at a peer. Weak, because two transports with links to each other would otherwise keep
   // each other's mailboxes alive.
   struct Watcher {
+    // Another transport's mailbox and the number of its link.
     std::weak_ptr<LoopbackMailbox> mailbox;
     const LoopbackMailbox* identity = nullptr;  // only compared; `mailbox` may have expired
     AttachmentId attachment;
   };
+  // A ring with the number of its slots, which bounds its doorbells.
   struct RingSlots {
     std::shared_ptr<LoopbackRing> ring;
     std::uint32_t slots = 0;

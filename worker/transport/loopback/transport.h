@@ -33,6 +33,7 @@ class LoopbackTransport final : public Transport {
   ~LoopbackTransport() override;
 
   absl::StatusOr<std::unique_ptr<Link>> CreateLink(const LinkOptions& options) override;
+  // Progress never runs longer than the mail that has arrived at its start.
   bool Progress(FrameSink& sink) override;
   bool Arm() override;
   void Wait(Duration max) override { place_.mailbox->sleeper().Wait(max); }

@@ -53,8 +53,10 @@ class UcxContext {
 
  private:
   UcxContext() = default;
+  // Creates all objects; the destructor frees those that exist after an error.
   absl::Status Init(const UcxContextOptions& options);
 
+  // A ucp_worker and its descriptor.
   struct Worker {
     ucp_worker_h worker = nullptr;
     int event_fd = -1;

@@ -25,6 +25,7 @@ class UcxLink final : public Link {
   [[nodiscard]] std::span<std::byte> OutboundSlot(std::uint32_t slot) override {
     return outbox_->Slot(slot);
   }
+  // Calls Flush once; what UCX does not accept waits for Progress.
   absl::Status Send(std::uint32_t slot, std::size_t frame_bytes) override;
   void Close() override;
   [[nodiscard]] std::string DebugString() const override;

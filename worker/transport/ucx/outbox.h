@@ -32,6 +32,7 @@ inline constexpr std::size_t kPieceHeaderBytes = kFrameHeaderBytes + 8;
 
 class UcxOutbox {
  public:
+  // The peer's slots.
   struct Geometry {
     std::uint32_t slots = 0;
     std::uint32_t slot_bytes = 0;
@@ -42,6 +43,7 @@ class UcxOutbox {
   UcxOutbox& operator=(const UcxOutbox&) = delete;
   ~UcxOutbox();
 
+  // The memory of one slot, in the peer's ring or in the staging memory.
   [[nodiscard]] std::span<std::byte> Slot(std::uint32_t slot) const;
   // Appends the frame in `slot` to the queue; Flush sends it. `frame_bytes`: at least a header, at
   // most slot_bytes. A slot that is already queued is sent once, with its content at that time.
@@ -63,6 +65,7 @@ class UcxOutbox {
 
   // Sends one message. UCS_INPROGRESS if the frame needs more messages.
   ucs_status_t SendOne(ucp_ep_h endpoint, std::uint32_t slot, Entry* entry) const;
+  // Removes the first slot of the queue.
   void Pop();
 
   const Geometry geometry_;
