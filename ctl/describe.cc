@@ -97,6 +97,7 @@ std::string WireDtypeText(const v1::Deployment& deployment) {
   return text;
 }
 
+// Both epochs, because during a change the old one still serves.
 std::string EpochsText(const v1::Deployment& deployment) {
   if (deployment.pending_epoch() == 0) return absl::StrCat(deployment.committed_epoch());
   return absl::StrCat(deployment.committed_epoch(), ", then ", deployment.pending_epoch());
@@ -109,6 +110,7 @@ std::string BytesText(std::uint64_t bytes) {
   constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   auto value = static_cast<double>(bytes);
   std::size_t unit = 0;
+  // The unit is chosen so that at most four digits are before it.
   while (value >= 1024 && unit + 1 < std::size(kUnits)) {
     value /= 1024;
     ++unit;

@@ -9,6 +9,7 @@
 
 namespace switchyard::ctl {
 
+// The hint is chosen by the reason and not by the text, so that a new wording does not lose it.
 std::string NextStep(const absl::Status& status) {
   // This program itself read a checkpoint, so no command to the coordinator can help.
   if (MetadataOf(status).contains("checkpoint")) return "";

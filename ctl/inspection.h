@@ -45,8 +45,8 @@ struct TravelGroup {
 struct Inspection {
   CheckpointSummary summary;  // of all layers
   std::vector<LayerGroup> layers;
-  std::vector<TravelGroup> travel;
-  std::int32_t broken = 0;  // layers with an error
+  std::vector<TravelGroup> travel;  // only layers whose scheme is known
+  std::int32_t broken = 0;          // layers with an error
 };
 
 // The arguments of 'syctl model inspect'.

@@ -94,6 +94,7 @@ std::string DurationText(Duration time) {
   const std::int64_t nanos = time.count() % kNanosPerSecond;
   if (nanos == 0) return absl::StrCat(seconds, "s");
   std::string fraction = absl::StrFormat("%09d", nanos);
+  // Trailing zeros carry no information and would hide the precision that was configured.
   fraction.erase(fraction.find_last_not_of('0') + 1);
   return absl::StrCat(seconds, ".", fraction, "s");
 }

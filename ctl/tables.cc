@@ -127,6 +127,7 @@ std::string LayersTable(const Plan& plan) {
   for (const LayerPlacement& layer : plan.layers) {
     std::set<ExpertId> experts;
     std::set<WorkerOrdinal> workers;
+    // Logical experts and copies differ as soon as experts are replicated.
     for (const PhysicalExpert& expert : layer.experts) {
       experts.insert(expert.expert);
       workers.insert(expert.worker);

@@ -57,6 +57,7 @@ absl::Status InProcessDeployment::StartAll() {
   spec.min_workers = options_.workers;
   spec.max_tokens_per_step = options_.max_tokens_per_step;
   spec.dispatcher_output_dtype = options_.dispatcher_output_dtype;
+  // Three phases, because an unset one would be planned in its default mode.
   if (options_.mode) {
     for (const Phase phase : kPhases) spec.phases.push_back({phase, options_.mode});
   }
@@ -79,6 +80,7 @@ absl::Status InProcessDeployment::Apply(const DeploymentSpec& spec) {
 
 absl::Status InProcessDeployment::WaitUntilServes(Duration timeout) {
   absl::Status result;
+  // A view between two steps is consistent, so one look at it is enough.
   const auto settled = [&](const CoordinatorView& view) {
     const auto own =
         std::find_if(view.deployments.begin(), view.deployments.end(),

@@ -136,6 +136,7 @@ absl::Status LocalDeployment::StartWorker(std::size_t worker) {
                       process.WaitForLine(kReadyPrefix, options_.start_timeout));
   ReportProgress(
       absl::StrCat("worker ", WorkerName(worker), " ", address, " (pid ", process.pid(), ")"));
+  // Restarted workers keep their index, so that addresses and flags still match.
   if (worker < workers_.size()) {
     workers_[worker] = std::move(process);
     worker_addresses_[worker] = address;
@@ -193,6 +194,7 @@ absl::Status LocalDeployment::Stop(Duration grace) {
   // next.
   for (ChildProcess& worker : workers_) worker.Signal(SIGTERM);
   for (std::size_t w = 0; w < workers_.size(); ++w) end(workers_[w], WorkerName(w));
+  // The coordinator goes last, because workers need it to leave in order.
   coordinator_->Signal(SIGTERM);
   end(*coordinator_, "coordinator");
   if (bad.empty()) return absl::OkStatus();

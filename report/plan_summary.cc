@@ -56,6 +56,7 @@ std::vector<PlacementRow> SummarizePlacement(const Plan& plan) {
       }
       group->second.push_back(layer.layer.value);
     }
+    // A worker without experts is listed too: it may be new or left out.
     if (groups.empty()) rows.push_back({worker, "", "", 0});
     for (const auto& [experts, layers] : groups) {
       rows.push_back(

@@ -82,6 +82,7 @@ std::string TextTable::Print(absl::string_view indent, std::size_t width) const 
   const std::size_t last = heads_.size() - 1;
   std::vector<std::size_t> widths;
   std::size_t before_last = CharactersOf(indent);
+  // The last column is not padded, so it does not count into the widths.
   for (std::size_t c = 0; c < last; ++c) {
     std::size_t widest = CharactersOf(heads_[c]);
     for (const auto& row : rows_) widest = std::max(widest, CharactersOf(row[c]));

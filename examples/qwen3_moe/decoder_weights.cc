@@ -67,6 +67,8 @@ absl::StatusOr<DecoderDims> DimsOf(const ModelConfig& config) {
   }
   if (decoder.attention_bias) return Unsupported("attention_bias is true");
   if (decoder.use_sliding_window) return Unsupported("use_sliding_window is true");
+  // A rope_type other than "default" scales the frequencies, and a wrong scale degrades the text
+  // without an error.
   if (decoder.rope_type != "default") {
     return Unsupported(absl::StrCat("rope_type is \"", decoder.rope_type, "\""));
   }

@@ -58,6 +58,7 @@ absl::StatusOr<EvalResult> Evaluate(const Decoder& decoder, const MoePath& moe,
   double bits = 0;
   for (std::size_t window = 0; window < windows; ++window) {
     const auto tokens = std::span(ids).subspan(window * kEvalWindow, kEvalWindow + 1);
+    // Each window is a new context; the cache is reused to avoid the allocation.
     cache.Clear();
     SY_ASSIGN_OR_RETURN(
         const std::vector<float> logits,

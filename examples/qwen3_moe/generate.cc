@@ -25,6 +25,7 @@ absl::StatusOr<GenerateReport> Generate(const GenerateParts& parts,
                                         const GenerateOptions& options) {
   SY_ASSIGN_OR_RETURN(Sampler sampler, Sampler::Create(options.sampling));
   const std::size_t positions = parts.decoder.dims().max_positions;
+  // Refused before the prefill, which can take long, and not when the cache is full.
   if (options.prompt.size() > positions || options.tokens > positions - options.prompt.size()) {
     return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
                      absl::StrCat("a prompt of ", options.prompt.size(), " tokens and ",

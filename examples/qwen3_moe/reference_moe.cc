@@ -110,6 +110,7 @@ absl::Status ReferenceMoe::Run(const MoeCall& call) const {
     std::vector<float> gathered(rows * hidden);
     std::vector<float> gate(rows * inner);
     std::vector<float> up(rows * inner);
+    // Rows of one expert are gathered, so that each expert runs as one product.
     for (std::size_t r = 0; r < rows; ++r) {
       std::copy_n(&x[picks[r] / call.top_k * hidden], hidden, &gathered[r * hidden]);
     }

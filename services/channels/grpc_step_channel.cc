@@ -37,6 +37,7 @@ class ForwardCall final : public ClientBidiStream<v1::ForwardRequest, v1::Forwar
                        "; send fewer tokens in a step"),
           {{"bytes", absl::StrCat(bytes)}, {"bytes_max", absl::StrCat(kStepMessageBytesMax)}});
     }
+    // The stream may end at any moment, so a refused write is an expected error.
     if (Write(ForwardStep(step))) return absl::OkStatus();
     return MakeError(absl::StatusCode::kUnavailable, gateway_.lost,
                      absl::StrCat("the session through worker ", gateway_.endpoint,

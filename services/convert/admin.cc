@@ -23,6 +23,7 @@ struct WireEnum<WorkerState> {
   static constexpr int kProtoMax = v1::WorkerState_MAX;
 };
 
+// Every optional field is encoded only if it is set, so that a reader sees what the operator chose.
 void Encode(const DeploymentSpec& in, v1::DeploymentSpec* out) {
   out->set_name(in.name);
   out->set_model(in.model);
@@ -96,6 +97,7 @@ void Encode(const DeploymentView& in, v1::Deployment* out) {
   for (const LayerId layer : in.layers) out->add_layers(static_cast<std::uint32_t>(layer.value));
   EncodeDigest(in.manifest, out->mutable_manifest_hash());
   out->set_state(EnumToProto(in.state));
+  // Without a committed plan, the epoch stays 0 and the hash empty.
   if (in.serving != nullptr) {
     out->set_committed_epoch(in.serving->plan.epoch.value);
     EncodeDigest(in.serving->hash, out->mutable_plan_hash());

@@ -45,6 +45,7 @@ void DecodeStep(Decoder& at, const v1::ForwardStep& in, ReceivedStep* out) {
   at.Int("tokens", in.tokens(), &out->step.tokens);
   DecodeTable(at, "ids", in, in.ids(), &out->ids);
   DecodeTable(at, "weights", in, in.weights(), &out->weights);
+  // A mismatch cannot be found later: the session gets both tables with one top-k.
   if (out->ids.size() != out->weights.size()) {
     at.Refuse("weights",
               absl::StrCat("has ", out->weights.size(), " values for ", out->ids.size(), " ids"));

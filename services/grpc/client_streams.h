@@ -36,9 +36,11 @@ class ClientStream : public Reactor {
   // Stops the hooks and cancels the call. Idempotent.
   void Detach() {
     const bool inside_a_hook = hook_thread_.load() == std::this_thread::get_id();
+    // A hook on this thread already holds hooks_; locking it again would deadlock.
     if (inside_a_hook) {
       attached_ = false;
     } else {
+      // Waits for a hook that runs on another thread.
       const std::lock_guard lock(hooks_);
       attached_ = false;
     }
@@ -60,6 +62,7 @@ class ClientStream : public Reactor {
       status = OnResponse(response_);
     });
     if (!status.ok()) Fail(status);
+    // The next read starts even after an error: gRPC completes a call only after its last read.
     this->StartRead(&response_);
   }
   void OnDone(const grpc::Status& status) final {
@@ -69,6 +72,7 @@ class ClientStream : public Reactor {
       attached_ = false;
       OnEnded(local.ok() ? StatusFromGrpc(status) : local);
     });
+    // Copied, because the next line can destroy this object.
     CallsInFlight* const calls = calls_;
     std::exchange(self_, nullptr).reset();  // may destroy `this`
     calls->Leave();
@@ -153,6 +157,7 @@ class ClientBidiStream : public ClientStream<grpc::ClientBidiReactor<Request, Re
   // the stream (kResourceExhausted, NO_CREDITS), because the server does not read.
   bool Write(Request request) {
     switch (queue_.Push(std::move(request))) {
+      // The queue decides under its lock whether this call or OnWriteDone writes next.
       case WriteQueue<Request>::Verdict::kStart:
         this->StartWrite(queue_.front());
         return true;
@@ -169,6 +174,7 @@ class ClientBidiStream : public ClientStream<grpc::ClientBidiReactor<Request, Re
   }
 
   void OnWriteDone(bool ok) final {
+    // A failed write means that the stream is broken, so the waiting messages cannot be sent.
     if (!ok) queue_.Close(/*drop_waiting=*/true);
     const auto next = queue_.Advance();
     if (next.write != nullptr) this->StartWrite(next.write);

@@ -33,6 +33,7 @@ class ServerStream : public Reactor {
       case WriteQueue<Response>::Verdict::kStart:
         this->StartWrite(queue_.front());
         break;
+      // A client that does not read would make the queue grow without limit.
       case WriteQueue<Response>::Verdict::kFull:
         End(MakeError(absl::StatusCode::kResourceExhausted, Reason::kNoCredits,
                       "the peer does not read its stream; reconnect"));
@@ -53,6 +54,7 @@ class ServerStream : public Reactor {
       ended_ = true;
       status_ = status;
     }
+    // Finish may only follow the last write; the queue says whether that is already done.
     if (queue_.Close(/*drop_waiting=*/false)) FinishNow();
   }
 
@@ -74,6 +76,7 @@ class ServerStream : public Reactor {
     if (next.finish) FinishNow();
   }
   void OnCancel() final { End(absl::CancelledError("the peer has disconnected")); }
+  // gRPC owns no reactor; each one deletes itself after its last callback.
   void OnDone() final {
     OnStreamDone();
     delete this;

@@ -69,6 +69,7 @@ void AppendGolden(const GoldenDiff& golden, std::string& out) {
   }
 }
 
+// A short unit, because prefill of a small model takes a few milliseconds.
 double Milliseconds(Duration time) {
   return std::chrono::duration<double, std::milli>(time).count();
 }

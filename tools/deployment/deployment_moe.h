@@ -22,6 +22,7 @@ struct DeploymentMoeOptions {
   // Empty: any.
   std::string expected_path;
   bool record_amax = false;  // workers record the largest magnitudes of each expert
+  // Long enough for loading the weights of a large model.
   Duration ready_timeout = std::chrono::seconds(60);
   std::string description;  // one line for people
   // Owner of a deployment that this process started. Destroyed after the client.

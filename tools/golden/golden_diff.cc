@@ -45,6 +45,7 @@ absl::StatusOr<GoldenDiff> MeasureGoldenDiff(const Decoder& decoder, const Golde
   result.logits = logits_sums.Diff();
   std::map<LayerId, LayerSums> layers;
   for (const GoldenBlock& block : golden.blocks()) {
+    // Blocks are read one by one, so that only one is in memory.
     SY_ASSIGN_OR_RETURN(const GoldenBlockData data, golden.ReadBlock(block));
     LayerSums& layer = layers[block.layer];
     SY_RETURN_IF_ERROR(AddBlock(decoder, data, block.layer, moe, layer.sums));

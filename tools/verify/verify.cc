@@ -51,6 +51,7 @@ void CheckTextBounds(VerifyReport& report) {
   }
 }
 
+// A check that silently covers less than expected is worse than one that fails.
 void NoteUnchecked(const GoldenFile& golden, VerifyReport& report) {
   for (const GoldenText& text : golden.texts()) {
     if (text.ids.empty()) {

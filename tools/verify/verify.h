@@ -26,8 +26,8 @@ namespace switchyard::qwen3_moe {
 
 // The limits for passing.
 struct VerifyBounds {
-  double pooled_diff_max = 1.5e-5;
-  double row_diff_max = 2.5e-5;
+  double pooled_diff_max = 1.5e-5;   // calc_diff over all rows of a block
+  double row_diff_max = 2.5e-5;      // calc_diff of each row
   double top1_agreement_min = 0.98;  // over all positions of all texts
   float near_tie = 1e-3F;            // router logits closer than this are nearly equal
 };

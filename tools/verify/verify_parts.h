@@ -17,6 +17,7 @@ bool MeansUnreachable(const absl::Status& status);
 
 // The inputs of one block's check.
 struct BlockCheck {
+  // A router of the decoder, so that checks use the same rule as generation.
   const Router& router;
   const GoldenBlock& block;
   const GoldenBlockData& data;

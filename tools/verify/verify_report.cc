@@ -32,6 +32,7 @@ std::string Verdict(const BlockResult& block) {
   return block.passed ? "ok" : "FAIL";
 }
 
+// REQUIRES: whole > 0.
 double Share(std::size_t part, std::size_t whole) {
   return static_cast<double>(part) / static_cast<double>(whole);
 }
@@ -53,6 +54,7 @@ void AppendBlocks(const VerifyReport& report, std::string& out) {
   for (const BlockResult& block : report.blocks) {
     absl::StrAppendFormat(&out, "%-*s  %5d  %5d", name_width, absl::CHexEscape(block.name),
                           block.layer.value, block.rows);
+    // The numbers of a refused block are not valid, so their columns stay empty.
     if (block.refused.ok()) {
       absl::StrAppendFormat(&out, "     %8.2e   %8.2e %-9s  %9d", block.pooled_diff,
                             block.worst_row_diff, absl::StrCat("(", block.worst_row, ")"),
@@ -97,6 +99,7 @@ void AppendTexts(const VerifyReport& report, std::string& out) {
 
 void AppendSession(const VerifyReport& report, std::string& out) {
   absl::StrAppend(&out, "experts: ", report.experts.how, "\n");
+  // Counted and predicted values side by side, because only the difference does not show its size.
   for (const WorkerReport& worker : report.experts.workers) {
     absl::StrAppendFormat(
         &out,

@@ -29,6 +29,7 @@ struct AgentOptions {
   Duration drain_timeout = std::chrono::seconds(10);
   Duration drain_alone_timeout = std::chrono::seconds(1);
 
+  // A seeded bug for negative tests; kNone in production.
   MutantId mutant = MutantId::kNone;
 };
 

@@ -61,6 +61,7 @@ bool LoopbackTransport::Progress(FrameSink& sink) {
   const bool delivered = inbox_.Deliver(sink);
   const bool reported = ReportLinksDown(sink);
   if (place_.mailbox->sleeper().TakeTimeout() && (delivered || reported)) ++late_wakes_;
+  // A doorbell that was dropped still counts as progress, so that the caller looks again.
   return delivered || reported || !mail_.doorbells.empty();
 }
 

@@ -110,6 +110,7 @@ absl::Status UcxLink::MakeEndpoint(const RingOffer& peer) {
 absl::Status UcxLink::ChoosePath(const RingOffer& peer) {
   if (options_.choice != TransportChoice::kTcp) {
     absl::StatusOr<PeerRing> ring = PeerRing::Map(peer.rkey, peer.ring_bytes);
+    // Without a mapping, auto falls back to messages; shm must not.
     if (ring.ok()) {
       peer_ring_ = std::move(ring).value();
     } else if (options_.choice == TransportChoice::kShm) {
