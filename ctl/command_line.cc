@@ -254,6 +254,7 @@ ParsedCommandLine Finish(Raw raw, const std::string& verb) {
     line.edge_source = raw.edge.substr(0, colon);
     line.edge_worker = raw.edge.substr(colon + 1);
   }
+  // The parser accepts any text here; a number that is too large fails with the same error.
   const bool one_layer =
       line.verb == Verb::kExplain || (line.verb == Verb::kDescribe && line.kind == Kind::kLayers);
   if (one_layer && !absl::SimpleAtoi(raw.name, &line.layer)) {

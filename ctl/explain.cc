@@ -115,6 +115,7 @@ std::vector<Block> BlocksOf(const std::vector<Hypothesis>& hypotheses) {
       return other.phase == one.phase && other.outcome == outcome;
     });
     if (block == blocks.end())
+      // The page of the first edge stands for all edges of the block: their decisions are equal.
       block = blocks.insert(blocks.end(), {one.phase, outcome, one.page, {}});
     block->edges.push_back(absl::StrCat(one.source, " -> ", one.worker));
   }

@@ -17,9 +17,11 @@
 namespace switchyard::ctl {
 namespace {
 
+// An empty cell instead of "no limit", which BytesText prints for 0.
 std::string SizeText(std::uint64_t bytes) { return bytes == 0 ? "" : BytesText(bytes); }
 
 // "layer 3", "layers 3-60", "draft 61"
+// Drafts are numbered separately in some checkpoints, so the word before the number matters.
 std::string WhoText(LayerRole role, const std::vector<std::int32_t>& layers) {
   const char* what = role == LayerRole::kDraft ? "draft "
                      : layers.size() == 1      ? "layer "

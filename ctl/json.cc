@@ -33,6 +33,7 @@ class Value {
         return ToJson(index_ < 0 ? Get(&Reflection::GetMessage, nullptr)
                                  : At<const Message&>(&Reflection::GetRepeatedMessage));
       case FieldDescriptor::CPPTYPE_ENUM:
+        // A value that this version does not know prints as its number.
         return EnumWord(*field_.enum_type(), index_ < 0
                                                  ? Get(&Reflection::GetEnumValue)
                                                  : At<int>(&Reflection::GetRepeatedEnumValue));

@@ -24,6 +24,7 @@ namespace {
 
 constexpr std::size_t kLogTail = 2000;  // bytes at the end of the log that an error quotes
 
+// Quotes the end of the log, because the last lines show why a program exited.
 std::string TailOf(const std::string& path) {
   std::ifstream file(path);
   std::ostringstream text;

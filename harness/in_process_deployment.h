@@ -84,6 +84,7 @@ class InProcessDeployment {
   SteadyClock clock_;
   SystemRng rng_;
   std::unique_ptr<LoopbackHub> hub_;
+  // Workers find each other's attachments here instead of by host and port.
   InProcessWorkers directory_;
   std::unique_ptr<Driver> driver_;
   std::vector<std::unique_ptr<Worker>> workers_;

@@ -71,6 +71,7 @@ std::vector<ConfigRow> SummarizeConfigs(std::span<const DispatchConfig> configs)
     const DispatchConfig* first;
     std::vector<std::int32_t> layers;
   };
+  // A map keeps phases and edges in order; layers within a group stay in the plan's order.
   std::map<std::tuple<Phase, Edge>, std::vector<Group>> by_kind;
   for (const DispatchConfig& config : configs) {
     std::vector<Group>& groups = by_kind[{config.phase, config.edge}];

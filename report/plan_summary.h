@@ -10,6 +10,7 @@
 
 namespace switchyard {
 
+// Numbers may repeat and come in any order.
 // The sorted numbers with runs joined: "0-3 8" for 8 0 1 2 3; "" for none.
 std::string Ranges(std::vector<std::int32_t> numbers);
 

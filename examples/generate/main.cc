@@ -33,6 +33,7 @@ struct Options {
   std::string record_amax;
 };
 
+// Flushed, so that text appears while it is generated.
 void Show(absl::string_view bytes) {
   std::fputs(Printable(bytes).c_str(), stdout);
   std::fflush(stdout);

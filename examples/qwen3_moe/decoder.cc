@@ -109,6 +109,8 @@ void Decoder::AttentionBlock(std::size_t layer, KvCache& cache, Activations& act
   const std::size_t query_width = dims_.heads * dims_.head_dim;
   const std::size_t kv_width = dims_.kv_heads * dims_.head_dim;
   for (std::size_t t = 0; t < act.tokens; ++t) {
+    // Token by token, because each one attends to those before it; the projections above run for
+    // all tokens at once.
     const std::size_t position = cache.length() + t;
     const auto query = std::span(act.query).subspan(t * query_width, query_width);
     const auto key = std::span(act.key).subspan(t * kv_width, kv_width);

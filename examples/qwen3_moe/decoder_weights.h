@@ -28,7 +28,9 @@ struct DecoderDims {
   std::size_t max_positions = 0;  // longest sequence, in tokens
   float rms_norm_eps = 0;
   double rope_theta = 0;
+  // Weights of the chosen experts are divided by their sum.
   bool normalize_top_k = false;
+  // The head is the embedding.
   bool tied_embeddings = false;
 };
 
@@ -40,12 +42,15 @@ absl::StatusOr<DecoderDims> DimsOf(const ModelConfig& config);
 // The weights of one layer; norms are vectors, projections are packed for PanelMatMul.
 struct LayerWeights {
   std::vector<float> input_norm;
+  // Projections of the attention block.
   PackedMatrix query;
   PackedMatrix key;
   PackedMatrix value;
   PackedMatrix output;
+  // Norms of each head, which Qwen3 applies before the rotation.
   std::vector<float> query_norm;  // one head wide
   std::vector<float> key_norm;
+  // Norm and router of the MoE block, whose experts are not loaded here.
   std::vector<float> moe_norm;
   Router router;
 };

@@ -22,6 +22,7 @@ struct GenerateParts {
   const Decoder& decoder;
   const MoePath& prefill;
   const MoePath& decode;
+  // Measures the phases; a test passes a manual clock.
   const Clock& clock;
 };
 

@@ -63,6 +63,7 @@ template <typename Vector, int kRows, int kPanels, int kSinglePanels>
     for (; panel < panels; ++panel) Tile<Vector, 1, 1>(p, 0, panel);
     return;
   }
+  // Panel by panel and then all rows, so that a panel is read from memory once.
   for (; panel + kPanels <= panels; panel += kPanels) AllRows<Vector, kRows, kPanels>(p, panel);
   for (; panel < panels; ++panel) AllRows<Vector, kRows, 1>(p, panel);
 }
@@ -95,6 +96,7 @@ std::vector<MatMulKernel> UsableMatMulKernels() {
 }
 
 void Multiply(const PanelMatMul& product) {
+  // Chosen once: the CPU does not change while the process runs.
   static const MatMulKernel kernel = UsableMatMulKernels().front();
   kernel.run(product);
 }
@@ -104,6 +106,7 @@ PackedMatrix PackedMatrix::Pack(std::span<const float> values, std::size_t colum
   PackedMatrix packed;
   packed.columns_ = columns;
   packed.inner_ = inner;
+  // Unused lanes of the last panel stay zero, so they cannot produce NaN or slow subnormals.
   packed.panels_.assign(PanelsFor(columns) * inner, Panel{});
   for (std::size_t c = 0; c < columns; ++c) {
     for (std::size_t i = 0; i < inner; ++i) {

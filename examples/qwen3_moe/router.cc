@@ -11,6 +11,7 @@ void WeighRow(std::span<const float> logits, const RouterRule& rule, const RowRo
 void RouteRow(std::span<const float> logits, const RouterRule& rule, const RowRouting& out) {
   std::vector<std::uint32_t> keys(logits.size());
   TopK(logits, keys, out.ids);
+  // Selection and weights are separate, so that verify can weigh another choice of experts.
   WeighRow(logits, rule, out);
 }
 

@@ -13,6 +13,7 @@ namespace switchyard::qwen3_moe {
 std::int32_t Argmax(std::span<const float> logits) {
   std::size_t best = 0;
   for (std::size_t i = 1; i < logits.size(); ++i) {
+    // A NaN at the start must not win against numbers only because it is first.
     if (logits[i] > logits[best] || (std::isnan(logits[best]) && !std::isnan(logits[i]))) best = i;
   }
   return static_cast<std::int32_t>(best);
@@ -52,6 +53,7 @@ std::int32_t Sampler::Next(std::span<const float> logits) {
   });
   std::size_t kept = 0;
   double nucleus = 0;
+  // The nucleus has at least one token, even if top_p is tiny.
   while (kept < order_.size() && (kept == 0 || nucleus < options_.top_p * total)) {
     nucleus += probabilities_[order_[kept++]];
   }

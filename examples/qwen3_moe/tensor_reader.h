@@ -13,6 +13,7 @@
 
 namespace switchyard::qwen3_moe {
 
+// Every weight of the decoder is read through this class, which makes the list of names complete.
 // Not thread-safe. The checkpoint must outlive it.
 class TensorReader {
  public:

@@ -36,6 +36,7 @@ struct Options {
 
 // Applying a deployment hashes the whole checkpoint, which can be hundreds of gigabytes.
 constexpr Duration kApplyTimeout = std::chrono::minutes(30);
+// Short: open calls are answered by the driver's shutdown before this applies.
 constexpr Duration kShutdown = std::chrono::seconds(2);
 
 absl::Status ApplyFile(Driver& driver, const std::string& path) {

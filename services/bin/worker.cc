@@ -78,6 +78,7 @@ absl::StatusOr<std::unique_ptr<ExpertNode>> MakeNode(const Options& options, Wor
 absl::StatusOr<std::unique_ptr<Source>> MakeGatewaySource(const Options& options, Worker& worker) {
   SourceOptions source;
   source.channel = worker.session_channel.get();
+  // An incarnation of its own: to other workers, this source is a separate process.
   source.incarnation = worker.rng.NextId<Incarnation>();
   SY_ASSIGN_OR_RETURN(source.transport, MakeTransport("ucx", {.incarnation = source.incarnation,
                                                               .net_devices = options.net_devices}));

@@ -178,6 +178,7 @@ class GrpcSessionChannel final : public SessionChannel {
                                               Duration timeout) override;
 
  private:
+  // Errors without a reason come from gRPC itself; they are attributed to the coordinator.
   absl::Status Result(const grpc::Status& status) {
     return AsPeerError(StatusFromGrpc(status), coordinator_);
   }

@@ -57,6 +57,7 @@ std::string NearestKey(const std::string& key, const std::vector<std::string>& k
   return NearestWord(key, known);
 }
 
+// The list of known keys follows even a near match, because it also documents the other keys.
 std::string DidYouMean(const std::string& nearest, const std::vector<std::string>& known) {
   return absl::StrCat(nearest.empty() ? "" : absl::StrCat("; did you mean \"", nearest, "\"?"),
                       " (known: ", absl::StrJoin(known, ", "), ")");
@@ -257,6 +258,7 @@ absl::StatusOr<std::string> ReadText(const std::string& path) {
 }  // namespace
 
 absl::Status ReadConfigText(const std::string& text, const std::string& file, Message* message) {
+  // Several documents in one file are an error except for deployments, where each is one.
   SY_ASSIGN_OR_RETURN(const std::vector<YAML::Node> documents, Parse(text, file));
   if (documents.size() > 1) {
     return BadConfig(file, documents[1].Mark().line + 1, "", "has more than one document");

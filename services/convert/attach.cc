@@ -35,6 +35,7 @@ void DecodeRing(Decoder& at, const v1::RingOffer& in, RingOffer* out) {
   out->rkey = in.rkey();
 }
 
+// One overload for each message, so that std::visit does not compile if one is missing.
 void EncodeMember(const AttachRequest& in, v1::AttachRequest* message) {
   v1::OpenAttachmentRequest* out = message->mutable_open();
   out->set_session_id(ToHex(in.session));

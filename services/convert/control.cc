@@ -132,7 +132,8 @@ void Decode(Decoder& /*at*/, const v1::Retire& in, Retire* out) { DecodeEpoch(in
 
 void Encode(const Goodbye& /*in*/, v1::Goodbye* /*out*/) {}
 
-// Maps each message to its member of the oneof, in the order of the .proto.
+// Maps each message to its member of the oneof, in the order of the .proto. A message without an
+// overload does not compile.
 struct RequestFields {
   v1::SessionRequest* out;
   auto* For(const Register&) { return out->mutable_register_(); }

@@ -3,6 +3,8 @@
 namespace switchyard {
 namespace {
 
+// Numbers are unsigned on the wire and signed in core, whose values are never negative. Decoding
+// uses Decoder::Int, which refuses values that do not fit.
 std::uint32_t Unsigned(std::int32_t value) { return static_cast<std::uint32_t>(value); }
 
 // Decodes a list of enums; a value that this version does not know fails with its index.

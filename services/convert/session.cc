@@ -88,6 +88,7 @@ absl::StatusOr<SessionId> FromProto(const v1::CloseSessionRequest& proto) {
   return at.Finish(session);
 }
 
+// The epoch and the hash let the coordinator send only a plan that is newer than the caller's.
 v1::WatchPlanRequest ToProto(const WatchRequest& request) {
   v1::WatchPlanRequest out;
   out.set_session_id(ToHex(request.session));

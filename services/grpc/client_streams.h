@@ -4,6 +4,12 @@
 // OnResponse, OnEnded) run one at a time. After Detach has returned, no hook runs, so the user may
 // destroy its sink. Detach may be called from within a hook, but not while holding a lock that a
 // hook takes.
+//
+//   ClientStream      reads: WatchPlan
+//     ClientBidiStream  reads and writes: Session, Attach, Forward
+//
+// A subclass implements the hooks and starts the call on its stub. Errors reach the user only
+// through OnEnded, so that there is one place that handles the end of a stream.
 #pragma once
 
 #include <atomic>
@@ -79,6 +85,7 @@ class ClientStream : public Reactor {
   }
 
  protected:
+  // gRPC owns the object until OnDone, so only a subclass or self_ may destroy it.
   ~ClientStream() override = default;
 
   // For the subclass's call on the stub.

@@ -3,6 +3,12 @@
 // Write and End may be called from any thread, including from within a callback, until OnStreamDone
 // has returned. Then the object deletes itself. If the queue is full because the peer does not
 // read, the stream ends (kResourceExhausted, NO_CREDITS).
+//
+//   ServerStream      writes: WatchPlan
+//     ServerBidiStream  reads and writes: Session, Attach, Forward
+//
+// Reads are held back until the subclass calls ReadNext; writes are bounded by the queue. So a slow
+// or hostile peer can neither exhaust the memory nor block a thread.
 #pragma once
 
 #include <mutex>

@@ -30,6 +30,7 @@ void AddCommonOptions(CLI::App& app, CommonOptions& options, bool with_format) {
       ->needs(target);
   app.add_option("--workers", options.moe.workers, "Number of workers to start")
       ->check(CLI::Range(1, 64))
+      // Options of a deployment that is started have no effect on a running one.
       ->excludes(target)
       ->capture_default_str();
   app.add_option("--transport", options.moe.transport, "auto, shm, tcp, gateway or loopback")

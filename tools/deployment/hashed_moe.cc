@@ -13,6 +13,7 @@ MoePath HashedMoe::Through(const MoePath& path) {
   return {.run =
               [this, &path](const MoeCall& call) {
                 SY_RETURN_IF_ERROR(path.run(call));
+                // Only after success: y is undefined after an error.
                 hash_.Update(std::as_bytes(call.y));
                 return absl::OkStatus();
               },

@@ -20,6 +20,7 @@ class HashedMoe final : public MoeProvider {
   // `inner` must outlive this object.
   explicit HashedMoe(MoeProvider& inner);
 
+  // The paths of `inner`, with the hash.
   [[nodiscard]] const MoePath& prefill() const override { return prefill_; }
   [[nodiscard]] const MoePath& decode() const override { return decode_; }
   [[nodiscard]] std::string Describe() const override { return inner_.Describe(); }

@@ -41,6 +41,7 @@ absl::StatusOr<EvalOutcome> Run(const Options& options) {
     };
   }
   EvalOutcome outcome{.result = {}, .expected = options.expected, .experts = {}};
+  // The deployment has its plan once the sessions are open, so nothing needs to be fed.
   if (options.plan_only) {
     SY_ASSIGN_OR_RETURN(outcome.experts, model.moe->Report());
     return outcome;

@@ -28,6 +28,7 @@ struct GoldenDiff {
   std::vector<LayerDiff> layers;  // ascending
 };
 
+// `moe` is used for prompts and for blocks, so its max_tokens bounds each call.
 // Feeds each text with logits in its own context, and routes each block and sends it to `moe`.
 // Errors: those of GoldenFile::ReadBlock, Decoder::Forward and RunExperts; kInvalidArgument
 // (BAD_REQUEST) for a file with neither logits nor blocks.

@@ -123,6 +123,8 @@ class Sorter {
           CheckTensor(file_, tensor, {.dtype = TensorDtype::kF32, .row = {shape_.hidden}}));
       const auto [name, level] = SplitLast(stem);
       std::int32_t layer = 0;
+      // Comparing the text again refuses forms such as "l03" or "l+3", which would name one layer
+      // twice.
       if (name.empty() || level.empty() || level[0] != 'l' ||
           !absl::SimpleAtoi(level.substr(1), &layer) || level != absl::StrCat("l", layer)) {
         return Refuse(file_, Reason::kBadRequest, tensor.name,

@@ -38,6 +38,7 @@ struct BlockResult {
   LayerId layer;
   std::size_t rows = 0;
   double pooled_diff = 0;
+  // The worst row explains a failure better than the pool, in which one row can vanish.
   double worst_row_diff = 0;
   std::size_t worst_row = 0;
   std::size_t near_ties = 0;     // rows with nearly equal router logits k and k+1
@@ -65,6 +66,7 @@ struct TextResult {
   std::string name;
   std::size_t positions = 0;  // with golden logits
   std::size_t agreed = 0;
+  // Unset unless the golden text continues its prompt.
   std::optional<GreedyResult> greedy;
   absl::Status refused;  // as in BlockResult
 };

@@ -105,6 +105,7 @@ absl::Status Compare(const BlockCheck& check, const Routing& routing, std::span<
         if (matched) ++result.other_choice;
       }
     }
+    // A row at a near tie may match with either choice, so its best result counts in the pool.
     pooled.Add(sums);
     // NaN is the worst value and stays the worst.
     if (r == 0 || (!std::isnan(result.worst_row_diff) && !(sums.Diff() <= result.worst_row_diff))) {

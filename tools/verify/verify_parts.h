@@ -31,6 +31,7 @@ absl::StatusOr<BlockResult> CheckBlock(const BlockCheck& check);
 struct TextCheck {
   const Decoder& decoder;
   const GoldenText& text;  // with ids
+  // Uses both paths: prefill for logits, decode for greedy text.
   MoeProvider& moe;
 };
 // Errors: as above, and those of Decoder::Forward.

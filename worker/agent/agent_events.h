@@ -30,11 +30,13 @@ struct ChannelMessage {
 // The connection failed or ended.
 struct ChannelDown {
   DialId dial;
+  // As the coordinator ended it, or the transport's error.
   absl::Status why;
 };
 // StageEpoch has completed; `status` is its result.
 struct EpochStaged {
   EpochKey key;
+  // OK: the epoch can be activated. Otherwise the stager has freed everything.
   absl::Status status;
 };
 // After RetireEpoch: no attachment is bound to the epoch any more.
@@ -65,15 +67,19 @@ struct HangUpChannel {
   DialId dial;
 };
 // The next four are calls of PlanStager.
+// Load and verify an epoch; EpochStaged follows.
 struct StageEpoch {
   Prepare prepare;
 };
+// Serve an epoch that was staged.
 struct ActivateEpoch {
   EpochKey key;
 };
+// Stop serving an epoch; EpochUnbound follows.
 struct RetireEpoch {
   EpochKey key;
 };
+// Free an epoch in any state.
 struct DropEpoch {
   EpochKey key;
 };

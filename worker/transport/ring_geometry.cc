@@ -22,6 +22,7 @@ absl::Status RoundRing(LinkOptions* options) {
                      options->slot_bytes, " bytes; it needs 1 to ", kSlotsMax, " slots of ",
                      kFrameHeaderBytes, " to ", kSlotBytesMax, " bytes"));
   }
+  // Rounded up here and not by the caller, so that both rings of a link have aligned slots.
   constexpr auto kAlign = static_cast<std::uint32_t>(kFrameAlign);
   options->slot_bytes = (options->slot_bytes + kAlign - 1) / kAlign * kAlign;
   return absl::OkStatus();

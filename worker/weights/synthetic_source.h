@@ -20,6 +20,7 @@ class SyntheticSource final : public WeightSource {
   // from the same seed.
   SyntheticSource(const SyntheticModel& model, WeightCheck check);
 
+  // Costs as much as generating the numbers of one expert.
   absl::StatusOr<ExpertWeights> Load(LayerId layer, ExpertId expert) override;
   [[nodiscard]] MoeShape shape() const override;
   [[nodiscard]] QuantScheme SchemeOf(LayerId) const override { return QuantScheme::kNone; }

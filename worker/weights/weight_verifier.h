@@ -22,6 +22,7 @@ struct WeightCheck {
   MutantId mutant = MutantId::kNone;
 };
 
+// `config` gives the shapes from which tensor names and sizes follow.
 // Returns `weights` if they match the check; otherwise the error of VerifyExpert. Thread-safe.
 absl::StatusOr<ExpertWeights> Verified(const WeightCheck& check, const ModelConfig& config,
                                        LayerId layer, ExpertId expert, ExpertWeights weights);

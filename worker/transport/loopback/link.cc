@@ -48,6 +48,7 @@ absl::Status LoopbackLink::Connect(const RingOffer& peer) {
                      absl::StrCat("transport loopback: attachment ", peer.attachment.value, " of ",
                                   peer.address, " is gone; attach again"));
   }
+  // The offer's size is compared with the ring itself, so that no slot can lie outside it.
   if (ring->memory().size() != peer.ring_bytes) {
     mailbox->Unwatch(transport_->place_.mailbox.get(), offer_.attachment);
     return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kTransport,

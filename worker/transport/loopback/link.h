@@ -24,6 +24,7 @@ class LoopbackLink final : public Link {
   [[nodiscard]] LinkPath path() const override {
     return peer_ring_ == nullptr ? LinkPath::kNone : LinkPath::kInProcess;
   }
+  // A span of the peer's ring; the peer reads it after the doorbell.
   [[nodiscard]] std::span<std::byte> OutboundSlot(std::uint32_t slot) override;
   absl::Status Send(std::uint32_t slot, std::size_t frame_bytes) override;
   void Close() override;
