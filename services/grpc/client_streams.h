@@ -46,15 +46,12 @@ class ClientStream : public Reactor {
     if (inside_a_hook) {
       attached_ = false;
     } else {
-      // Waits for a hook that runs on another thread.
       const std::lock_guard lock(hooks_);
       attached_ = false;
     }
     context_.TryCancel();
   }
 
-  // gRPC's callbacks, each on one of its threads. They only call hooks and start the next
-  // operation.
   void OnReadInitialMetadataDone(bool ok) final {
     // Not all servers send their initial metadata before the first message, so OnReadDone calls
     // NotifyUp too.
@@ -85,10 +82,8 @@ class ClientStream : public Reactor {
   }
 
  protected:
-  // gRPC owns the object until OnDone, so only a subclass or self_ may destroy it.
   ~ClientStream() override = default;
 
-  // For the subclass's call on the stub.
   grpc::ClientContext* context() { return &context_; }
   // Starts the call and reads. The stub's method must have been called with context() and this.
   void Launch(std::shared_ptr<void> self) {
@@ -129,7 +124,6 @@ class ClientStream : public Reactor {
     const std::lock_guard lock(error_);
     return local_error_;
   }
-  // Calls OnUp once. hooks_ is held.
   void NotifyUp() {
     if (!std::exchange(up_, true)) OnUp();
   }
@@ -155,7 +149,6 @@ class ClientStream : public Reactor {
 template <typename Request, typename Response>
 class ClientBidiStream : public ClientStream<grpc::ClientBidiReactor<Request, Response>, Response> {
  public:
-  // `queue_bytes_max` bounds the messages that wait; the one being written is not counted.
   ClientBidiStream(CallsInFlight* calls, std::size_t queue_bytes_max)
       : ClientStream<grpc::ClientBidiReactor<Request, Response>, Response>(calls),
         queue_(kStreamQueueMessagesMax, queue_bytes_max) {}
@@ -164,7 +157,6 @@ class ClientBidiStream : public ClientStream<grpc::ClientBidiReactor<Request, Re
   // the stream (kResourceExhausted, NO_CREDITS), because the server does not read.
   bool Write(Request request) {
     switch (queue_.Push(std::move(request))) {
-      // The queue decides under its lock whether this call or OnWriteDone writes next.
       case WriteQueue<Request>::Verdict::kStart:
         this->StartWrite(queue_.front());
         return true;
@@ -197,7 +189,6 @@ class ClientBidiStream : public ClientStream<grpc::ClientBidiReactor<Request, Re
   }
 
  private:
-  // Without further responses, requests have no effect, so waiting ones are dropped.
   void OnReadsEnded() final {
     if (queue_.Close(/*drop_waiting=*/true)) this->RemoveHold();
   }
