@@ -93,7 +93,8 @@ TEST_F(CommandsTest, ExplainAsksForThePhaseAndDeployment) {
 TEST_F(CommandsTest, ExplainMarksAnEdgeThatThePlanDoesNotHave) {
   const std::string text = Run({"explain", "layer", "1", "--edge", "cpu:ascend_a3"});
   SY_EXPECT_OK(status_);
-  EXPECT_THAT(text, StartsWith("the plan has no edge cpu -> ascend_a3; this would be the decision "));
+  EXPECT_THAT(text,
+              StartsWith("the plan has no edge cpu -> ascend_a3; this would be the decision "));
   EXPECT_THAT(text, HasSubstr("\ndecode, cpu -> ascend_a3: would be low_latency, bf16 out and "));
   EXPECT_THAT(Run({"explain", "layer", "1", "--edge", "cpu:cpu"}), StartsWith("layer 1, epoch 3"));
 

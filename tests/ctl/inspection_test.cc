@@ -209,7 +209,8 @@ TEST(InspectionTest, BrokenLayersAreToldOfAndTheRestIsShown) {
   EXPECT_THAT(found.layers[0].layers, ElementsAre(1, 4));
   EXPECT_THAT(found.layers[1].layers, ElementsAre(2, 3));
   EXPECT_EQ(found.broken, 2);
-  EXPECT_THAT(CheckServable(found), FailsWith(StatusCode::kFailedPrecondition, Reason::kCheckpoint));
+  EXPECT_THAT(CheckServable(found),
+              FailsWith(StatusCode::kFailedPrecondition, Reason::kCheckpoint));
   EXPECT_THAT(std::string(CheckServable(found).message()),
               HasSubstr("layer 2 cannot be served (nor those of 1 more)"));
   SY_ASSERT_OK_AND_ASSIGN(const Inspection good, Inspect({dir.path(), 4, ""}));
