@@ -100,7 +100,7 @@ AttachMessage DecodeRequest(Decoder& at, const v1::AttachRequest& proto) {
       break;
   }
   // The peer's version is newer and uses a message that this one does not have.
-  at.Refuse("message", "is none that this version knows");
+  at.Refuse("message", "is missing or unknown to this version");
   return ReleaseRequest{};
 }
 
@@ -128,7 +128,7 @@ AttachAnswer DecodeResponse(Decoder& at, const v1::AttachResponse& proto) {
     case v1::AttachResponse::MESSAGE_NOT_SET:
       break;
   }
-  at.Refuse("message", "is none that this version knows");
+  at.Refuse("message", "is missing or unknown to this version");
   return BindAnswer{};
 }
 

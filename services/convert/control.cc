@@ -186,7 +186,7 @@ WorkerMessage DecodeRequest(Decoder& at, const v1::SessionRequest& in) {
       break;
   }
   // After an error the decoder ignores this value.
-  at.Refuse("message", "is none that this version knows");
+  at.Refuse("message", "is missing or unknown to this version");
   return Leave{};
 }
 
@@ -207,7 +207,7 @@ CoordinatorMessage DecodeResponse(Decoder& at, const v1::SessionResponse& in) {
     case v1::SessionResponse::MESSAGE_NOT_SET:
       break;
   }
-  at.Refuse("message", "is none that this version knows");
+  at.Refuse("message", "is missing or unknown to this version");
   return Goodbye{};
 }
 

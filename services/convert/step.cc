@@ -88,7 +88,7 @@ absl::StatusOr<ForwardMessage> FromProto(const v1::ForwardRequest& proto) {
     at.Sub("step", true, [&] { DecodeStep(at, proto.step(), &step); });
     return at.Finish(ForwardMessage(std::move(step)));
   }
-  at.Refuse("message", "is none that this version knows");
+  at.Refuse("message", "is missing or unknown to this version");
   return at.status();
 }
 
@@ -135,7 +135,7 @@ absl::StatusOr<ForwardAnswer> FromProto(const v1::ForwardResponse& proto) {
     }
     return at.Finish(ForwardAnswer(std::move(answer)));
   }
-  at.Refuse("message", "is none that this version knows");
+  at.Refuse("message", "is missing or unknown to this version");
   return at.status();
 }
 
