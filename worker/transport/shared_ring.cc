@@ -66,7 +66,7 @@ absl::StatusOr<RingFile> OpenFileOf(const RingKey& key) {
   std::array<char, 64> link{};
   const ssize_t length = ::readlink(path.c_str(), link.data(), link.size());
   if (length <= 0) {
-    return NotMapped(absl::StrCat("reading ", path, " failed with errno ", errno));
+    return NotMapped(absl::StrCat("reading the peer's descriptor failed with errno ", errno));
   }
   if (!absl::StartsWith(absl::string_view(link.data(), static_cast<std::size_t>(length)),
                         absl::StrCat("/memfd:", kFileName))) {
