@@ -81,6 +81,7 @@ class InProcessDeployment {
   absl::StatusOr<std::unique_ptr<Transport>> NewTransport(Incarnation incarnation);
 
   InProcessOptions options_;
+  // Shared by all parts, as one process has one clock and one source of randomness.
   SteadyClock clock_;
   SystemRng rng_;
   std::unique_ptr<LoopbackHub> hub_;

@@ -25,6 +25,7 @@ struct LocalDeploymentOptions {
   std::string name = "local";  // name of the deployment
   std::int32_t workers = 4;
   std::int32_t min_workers = 0;  // before the first epoch; 0: all of them
+  // Long enough for a machine under load; a process that is not ready by then is broken.
   Duration start_timeout = std::chrono::seconds(60);
   std::vector<std::string> coordinator_flags;  // additional flags
   std::vector<std::string> worker_flags;       // additional flags of every worker

@@ -29,6 +29,7 @@ absl::Status Unsupported(absl::string_view what) {
                                 "; use another checkpoint"));
 }
 
+// Tensor names as in Hugging Face checkpoints of this model type.
 absl::StatusOr<LayerWeights> LoadLayer(TensorReader& reader, const DecoderDims& dims,
                                        std::size_t layer) {
   const std::string base = absl::StrCat("model.layers.", layer, ".");

@@ -23,6 +23,7 @@ absl::StatusOr<std::size_t> FeedText(const Decoder& decoder, const MoePath& moe,
   std::size_t windows = 0;
   for (std::size_t first = 0; first < ids.size(); first += kEvalWindow) {
     const std::size_t count = std::min(kEvalWindow, ids.size() - first);
+    // A new context for each window, as in eval, so that the text may have any length.
     cache.Clear();
     // Only the last logits, because the whole matrix would be computed and dropped.
     const auto logits = decoder.Forward(

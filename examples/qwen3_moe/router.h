@@ -16,7 +16,8 @@ struct Routing {
   std::size_t top_k = 0;
   std::vector<std::int32_t> ids;  // [tokens, top_k], distinct in a row, best first
   std::vector<float> weights;     // [tokens, top_k]
-  std::vector<float> logits;      // [tokens, experts]
+  // Stored although only checks need them: they show how close a choice was.
+  std::vector<float> logits;  // [tokens, experts]
 };
 
 // How to choose from logits: softmax over all experts, then the top_k largest; of equal ones, the

@@ -21,6 +21,7 @@ class TensorReader {
 
   // A vector or row-major matrix that is stored as BF16 or F32. Errors (CHECKPOINT):
   // TENSOR_NOT_FOUND, WRONG_SHAPE, WRONG_DTYPE and those of Checkpoint::Read.
+  // Converted once here, so that the decoder has no code for BF16.
   absl::StatusOr<std::vector<float>> Vector(const std::string& name, std::size_t size);
   absl::StatusOr<std::vector<float>> Matrix(const std::string& name, std::size_t rows,
                                             std::size_t columns);

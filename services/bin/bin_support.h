@@ -38,6 +38,7 @@ struct ListenAddress {
   std::string host;
   int port = 0;
 };
+// Port 0 means any free port; the program prints the actual one.
 // "host:port". Errors: kInvalidArgument (BAD_CONFIG).
 absl::StatusOr<ListenAddress> ParseListen(const std::string& text);
 

@@ -104,6 +104,7 @@ void Encode(const DeploymentView& in, v1::Deployment* out) {
   }
   out->set_pending_epoch(in.pending.value);
   out->set_activity(in.activity);
+  // Errors in the view are the deployment's own and keep their reason for syctl's hints.
   if (!in.problem.ok()) *out->mutable_problem() = StatusToProto(in.problem);
   for (const std::string& line : in.left_out) out->add_left_out(line);
   out->set_sessions(static_cast<std::uint32_t>(in.sessions));

@@ -20,6 +20,7 @@ using AttachMessage = std::variant<AttachRequest, BindRequest, ReleaseRequest>;
 // The answer to one BindRequest.
 struct BindAnswer {
   Epoch epoch;
+  // OK if the epoch is bound.
   absl::Status result;
   friend bool operator==(const BindAnswer&, const BindAnswer&) = default;
 };

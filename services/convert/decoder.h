@@ -8,6 +8,8 @@
 //
 // Every error is kInvalidArgument, BAD_REQUEST, with the path in the text and as metadata "field",
 // e.g. "SessionRequest.register.resident[2].plan_hash". After an error the outputs are unspecified.
+// Every error is the peer's fault and says how to correct it. Values that the wire cannot express,
+// such as negative numbers, need no check.
 // Not thread-safe.
 #pragma once
 

@@ -13,6 +13,7 @@
 namespace switchyard {
 
 void Encode(const OpenSessionRequest& in, v1::SessionOptions* out);
+// An unknown phase or mode is refused: a default instead would serve the wrong config.
 // Fields that are not set get the defaults in session.proto.
 void Decode(Decoder& at, const v1::SessionOptions& in, OpenSessionRequest* out);
 // Do not convert the cookie, which is a secret: OpenSessionResponse carries it beside the grant.

@@ -189,6 +189,7 @@ absl::Status WithReasonIfNone(const absl::Status& status, Reason reason) {
   const std::map<std::string, std::string> metadata = MetadataOf(status);
   absl::Status out = MakeError(status.code(), reason, status.message(),
                                ErrorMetadata(metadata.begin(), metadata.end()));
+  // Payloads other than the details above are kept, so that nothing is lost on the way.
   status.ForEachPayload([&out](absl::string_view url, const absl::Cord& payload) {
     if (!out.GetPayload(url).has_value()) out.SetPayload(url, payload);
   });

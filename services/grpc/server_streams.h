@@ -153,6 +153,7 @@ class ServerBidiStream : public ServerStream<grpc::ServerBidiReactor<Request, Re
 
  private:
   const std::size_t request_bytes_max_;
+  // Only one request is in memory for each stream, because the next read starts after ReadNext.
   Request request_;
 };
 

@@ -18,6 +18,7 @@
 
 namespace switchyard {
 
+// Messages are moved in and handed to gRPC by pointer, so a large step is not copied.
 template <typename Message>
 class WriteQueue {
  public:

@@ -39,6 +39,7 @@ class InProcessAgentStream final : public AgentStream, private WorkerStreamSink 
   std::optional<StreamId> stream_;
 };
 
+// The channel has no state: every stream registers itself with the driver.
 class InProcessAgentChannel final : public AgentChannel {
  public:
   explicit InProcessAgentChannel(Driver* driver) : driver_(driver) {}

@@ -60,6 +60,7 @@ class InProcessWorkers {
 
  private:
   mutable std::mutex mutex_;
+  // By endpoint, as in plans, so that the same plan works with and without gRPC.
   std::map<std::string, std::shared_ptr<InProcessWorker>> workers_;  // guarded by mutex_
 };
 

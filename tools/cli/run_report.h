@@ -24,6 +24,7 @@ struct EvalOutcome {
   [[nodiscard]] bool passed() const;
 };
 // Ends with the line "bits per byte 1.2345"; if no window was measured, with the planned configs.
+// Prints the experts' description too, so that a saved report shows where it was measured.
 std::string EvalTable(const EvalOutcome& outcome);
 // The same as one JSON object.
 std::string EvalJson(const EvalOutcome& outcome);

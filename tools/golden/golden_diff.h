@@ -22,6 +22,7 @@ struct LayerDiff {
 };
 
 // The distance of the whole model.
+// Layers without blocks are not listed, so an empty list means that the file has no blocks.
 struct GoldenDiff {
   std::size_t positions = 0;      // with golden logits
   double logits = 0;              // calc_diff over all of them

@@ -41,7 +41,8 @@ struct BlockResult {
   // The worst row explains a failure better than the pool, in which one row can vanish.
   double worst_row_diff = 0;
   std::size_t worst_row = 0;
-  std::size_t near_ties = 0;     // rows with nearly equal router logits k and k+1
+  std::size_t near_ties = 0;  // rows with nearly equal router logits k and k+1
+  // Counted separately, because many of them mean that the bound hides real differences.
   std::size_t other_choice = 0;  // near ties that matched with expert k+1 in place of k
   absl::Status refused;          // not OK: the MoE function refused a row; ignore the numbers
   bool passed = false;

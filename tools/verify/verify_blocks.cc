@@ -46,6 +46,7 @@ struct Row {
   std::span<const std::int32_t> ids;
 };
 
+// The weights follow from the logits of the tried experts, as if the router had chosen them.
 // The sums for `row` if it is routed to `ids`.
 absl::StatusOr<DiffSums> SumsWith(const BlockCheck& check, const Row& row,
                                   std::vector<std::int32_t> ids) {
