@@ -1,15 +1,15 @@
-# Everyday commands; `make` lists them. The work is in scripts/ and in CMake.
+# Common commands; `make` lists them. The work is done by scripts/ and CMake.
 .DEFAULT_GOAL := help
 .PHONY: help demo build verify eval accuracy bench test accept lint lint-proto format tidy asan tsan mutants fuzz coverage clean
 
-help: ## this table
+help: ## show this table
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
-demo: ## a model served by a coordinator and 4 workers (PROMPT WORKERS TOKENS MODE TRANSPORT)
+demo: ## serve a model with a coordinator and 4 workers (PROMPT WORKERS TOKENS MODE TRANSPORT)
 	@scripts/bootstrap build
 	@scripts/demo
 
-build: ## the programs and libraries, release, in build/release
+build: ## build the programs and libraries in build/release
 	@scripts/bootstrap build
 	@scripts/build release programs
 
@@ -17,64 +17,64 @@ verify: ## check layers against GOLDEN=file (WORKERS MODE TRANSPORT TARGET DEPLO
 	@scripts/bootstrap build
 	@scripts/run_program verify golden! workers mode transport target deployment format
 
-eval: ## bits per byte of TEXT=file (WINDOWS EXPECT, and what verify takes)
+eval: ## measure bits per byte of TEXT=file (WINDOWS EXPECT, and the options of verify)
 	@scripts/bootstrap build
 	@scripts/run_program eval text! windows expect workers mode transport target deployment format
 
-accuracy: ## bits per byte of every weight scheme, wire dtype and mode (TEXT=file WINDOWS=n MARKDOWN=1)
+accuracy: ## measure every weight scheme, wire dtype and mode (TEXT=file WINDOWS=n MARKDOWN=1)
 	@scripts/bootstrap build
 	@scripts/accuracy $(if $(TEXT),--text "$(TEXT)") $(if $(WINDOWS),--windows $(WINDOWS)) \
 	  $(if $(MARKDOWN),--markdown)
 
-test: ## build everything and run every test (TESTS=regex for some)
+test: ## build everything and run all tests (TESTS=regex for some)
 	@scripts/bootstrap build test
 	@scripts/test
 
-bench: ## speeds against their floors (ONLY=layer,data_path,prefill,decode PASSES JSON=file)
+bench: ## compare speeds with their floors (ONLY=layer,data_path,prefill,decode PASSES JSON=file)
 	@scripts/bootstrap build bench
 	@scripts/build release --bench acceptance codec_bench expert_kernel_bench layer_bench \
 	  transport_bench
 	@build/release/bench/acceptance $(if $(ONLY),--only $(ONLY)) $(if $(PASSES),--passes $(PASSES)) \
 	  $(if $(JSON),--json $(JSON))
 
-lint: ## formatting of every file (clang-format 14)
+lint: ## check the formatting of every C++ file (clang-format 14)
 	@scripts/bootstrap lint
 	@scripts/lint
 
-lint-proto: ## lint and formatting of proto/ with a pinned buf from npm
+lint-proto: ## check proto/ with a pinned buf from npm
 	@scripts/bootstrap lint
 	@scripts/lint_proto
 
-format: ## reformat what `make lint` complains about
+format: ## reformat every C++ file
 	@scripts/bootstrap lint
 	@scripts/lint --fix
 
-tidy: ## clang-tidy on files changed since BASE (default: main); ALL=1 for every file
+tidy: ## run clang-tidy on files changed since BASE (default: main); ALL=1 for all files
 	@scripts/bootstrap build test lint
 	@scripts/tidy
 
-asan: ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
+asan: ## run the tests with AddressSanitizer and UndefinedBehaviorSanitizer
 	@scripts/bootstrap build test
 	@PRESET=asan scripts/test
 
-tsan: ## the cores, queues and rings under ThreadSanitizer
+tsan: ## run the tests of cores, queues and rings with ThreadSanitizer
 	@scripts/bootstrap build test
 	@PRESET=tsan scripts/test
 
-mutants: ## each seeded bug must be caught by its check (NAMES="a b" for some)
+mutants: ## check that each seeded bug is caught by its check (NAMES="a b" for some)
 	@scripts/bootstrap build test
 	@scripts/mutants $(NAMES)
 
-fuzz: ## the readers of strangers' files, fuzzed for SECONDS=60 each
+fuzz: ## fuzz the readers of untrusted files for SECONDS=60 each
 	@scripts/fuzz $(or $(SECONDS),60)
 
-accept: ## everything that a release has to pass, in one table (DRILLS=20 kills of each kind)
+accept: ## run all release checks and print one table (DRILLS=20 kills of each kind)
 	@scripts/bootstrap build test
 	@scripts/accept --drills $(or $(DRILLS),20)
 
-coverage: ## line coverage of each layer (MINIMUM=85 fails below it)
+coverage: ## measure line coverage of each layer (MINIMUM=85 fails below it)
 	@scripts/bootstrap build test
 	@scripts/coverage
 
-clean: ## remove everything that was built
+clean: ## remove all build results
 	rm -rf build out

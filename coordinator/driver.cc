@@ -110,6 +110,17 @@ CoordinatorView Driver::View() const {
   return coordinator_.View(clock_->Now());
 }
 
+CoordinatorView Driver::WaitForView(absl::FunctionRef<bool(const CoordinatorView&)> done,
+                                    Duration timeout) const {
+  const auto until = std::chrono::steady_clock::now() + timeout;
+  std::unique_lock lock(coordinator_mutex_);
+  CoordinatorView view = coordinator_.View(clock_->Now());
+  while (!done(view) && stepped_.wait_until(lock, until) == std::cv_status::no_timeout) {
+    view = coordinator_.View(clock_->Now());
+  }
+  return view;
+}
+
 bool Driver::Shutdown(Duration deadline) {
   const std::lock_guard lock(shutdown_mutex_);
   inbox_->Stop();
@@ -142,6 +153,7 @@ void Driver::Step(const Event& event) {
     const std::lock_guard lock(coordinator_mutex_);
     effects = coordinator_.Step(event, clock_->Now());
   }
+  stepped_.notify_all();
   // Without the lock, since sinks and callbacks may ask for View.
   for (Effect& effect : effects) {
     std::visit([this](auto& e) { Perform(e); }, effect);

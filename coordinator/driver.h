@@ -12,6 +12,7 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -21,6 +22,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
@@ -132,6 +134,11 @@ class Driver {
 
   // Waits for at most one step of the coordinator.
   [[nodiscard]] CoordinatorView View() const;
+  // Evaluates `done` on a view now and after each step of the coordinator, until it is true or
+  // `timeout` has passed. Returns the last view. `done` runs under the coordinator's lock and must
+  // not call the driver. Must not be called from a callback, which would block the driver thread.
+  CoordinatorView WaitForView(absl::FunctionRef<bool(const CoordinatorView&)> done,
+                              Duration timeout) const;
 
   // Closes every stream and watch, answers every callback with kUnavailable (COORDINATOR_LOST) and
   // ends the threads, after the store writes in progress. False when a model load still runs after
@@ -178,6 +185,7 @@ class Driver {
   const std::unique_ptr<PlacementPolicy> placement_;
 
   mutable std::mutex coordinator_mutex_;
+  mutable std::condition_variable stepped_;  // notified after each step
   // Guarded by coordinator_mutex_.
   Coordinator coordinator_;
 

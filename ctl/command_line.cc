@@ -18,21 +18,23 @@ namespace {
 
 constexpr int kExitUsage = 2;
 constexpr double kCallTimeoutSeconds = 10;
-// The coordinator hashes the whole checkpoint before it answers.
+// Long, because the coordinator hashes the whole checkpoint before it answers.
 constexpr double kApplyTimeoutSeconds = 1800;
 
 constexpr char kGlobalOptions[] =
-    "Everywhere:\n"
-    "  --target HOST:PORT   the coordinator (127.0.0.1:7700)\n"
-    "  -o table|json        without it a table on a terminal, JSON elsewhere\n"
-    "  --timeout SECONDS    of each call (10; apply: 1800)\n";
+    "Options of every command:\n"
+    "  --target HOST:PORT   the coordinator (default 127.0.0.1:7700)\n"
+    "  -o table|json        output format (default: table on a terminal, else json)\n"
+    "  --timeout SECONDS    timeout of each call (default 10; apply: 1800)\n";
 
+// Verb names in the order of the help; also the candidates for "did you mean".
 const std::vector<std::string>& Verbs() {
   static const std::vector<std::string> verbs{"apply",   "get",   "describe",
                                               "explain", "model", "version"};
   return verbs;
 }
 
+// A word for a kind is accepted in singular and plural, because both read naturally after a verb.
 struct KindWord {
   const char* one;
   const char* many;
@@ -44,13 +46,14 @@ constexpr KindWord kKinds[] = {{"deployment", "deployments", Kind::kDeployments}
                                {"layer", "layers", Kind::kLayers},
                                {"plan", "plan", Kind::kPlan}};
 
+// With a near match the list of all words would only distract.
 std::string DidYouMean(const std::string& word, const std::vector<std::string>& known) {
   const std::string near = NearestWord(word, known);
   return near.empty() ? absl::StrCat("; one of ", absl::StrJoin(known, ", "))
                       : absl::StrCat("; did you mean \"", near, "\"?");
 }
 
-// Takes either form of each of `kinds`, listed in the form that the verb is documented with.
+// Accepts both forms of each of `kinds`; errors list the form that the verb's help uses.
 CLI::Validator KindOf(std::vector<Kind> kinds, bool many, Kind* out) {
   const auto check = [kinds = std::move(kinds), many, out](const std::string& word) -> std::string {
     std::vector<std::string> known;
@@ -62,11 +65,12 @@ CLI::Validator KindOf(std::vector<Kind> kinds, bool many, Kind* out) {
         return "";
       }
     }
-    return absl::StrCat("there is no kind \"", word, "\"", DidYouMean(word, known));
+    return absl::StrCat("unknown kind \"", word, "\"", DidYouMean(word, known));
   };
   return CLI::Validator(check, "");
 }
 
+// Checked here and not at the first call, so that a typo gives a usage error and not a timeout.
 std::string CheckTarget(const std::string& text) {
   const std::size_t colon = text.rfind(':');
   int port = 0;
@@ -75,7 +79,7 @@ std::string CheckTarget(const std::string& text) {
   return good ? "" : absl::StrCat("\"", text, "\" is not \"host:port\"");
 }
 
-// What the words are read into, before they become a CommandLine.
+// Arguments as CLI11 stores them, before they become a CommandLine.
 struct Raw {
   CommandLine line;
   std::string kind;
@@ -87,25 +91,26 @@ struct Raw {
 };
 
 void AddDeployment(CLI::App* verb, Raw& raw) {
-  verb->add_option("--deployment", raw.line.deployment, "Without it, the only one there is");
+  verb->add_option("--deployment", raw.line.deployment,
+                   "The deployment; optional if there is only one");
 }
 
 void AddApply(CLI::App& app, Raw& raw) {
-  CLI::App* verb = app.add_subcommand("apply", "Make deployments, or change them, from a file");
-  verb->add_option("-f,--file", raw.line.file, "YAML or JSON; documents are parted by ---")
+  CLI::App* verb = app.add_subcommand("apply", "Create or change deployments from a file");
+  verb->add_option("-f,--file", raw.line.file, "YAML or JSON; several documents separated by ---")
       ->required();
-  verb->add_flag("--dry-run", raw.line.dry_run, "Only check: nothing changes");
+  verb->add_flag("--dry-run", raw.line.dry_run, "Check the file without changing anything");
   verb->footer(absl::StrCat(kGlobalOptions,
                             "Examples:\n"
                             "  syctl apply -f deployment.yaml\n"
                             "  syctl apply -f deployment.yaml --dry-run\n"
-                            "The least that a file holds:\n"
+                            "A minimal file:\n"
                             "  name: local\n"
                             "  checkpoint: /models/qwen3-moe\n"));
 }
 
 void AddGet(CLI::App& app, Raw& raw) {
-  CLI::App* verb = app.add_subcommand("get", "A line for each thing");
+  CLI::App* verb = app.add_subcommand("get", "List objects, one per line");
   verb->add_option("KIND", raw.kind, "deployments, models, workers, layers or plan")
       ->required()
       ->check(
@@ -120,12 +125,12 @@ void AddGet(CLI::App& app, Raw& raw) {
 }
 
 void AddDescribe(CLI::App& app, Raw& raw) {
-  CLI::App* verb = app.add_subcommand("describe", "All that is known of one thing");
+  CLI::App* verb = app.add_subcommand("describe", "Show all details of one object");
   verb->add_option("KIND", raw.kind, "deployment, model, worker or layer")
       ->required()
       ->check(KindOf({Kind::kDeployments, Kind::kModels, Kind::kWorkers, Kind::kLayers},
                      /*many=*/false, &raw.line.kind));
-  verb->add_option("NAME", raw.name, "Its name; a layer's number")->required();
+  verb->add_option("NAME", raw.name, "Its name, or the number of a layer")->required();
   AddDeployment(verb, raw);
   verb->footer(absl::StrCat(kGlobalOptions,
                             "Examples:\n"
@@ -133,6 +138,7 @@ void AddDescribe(CLI::App& app, Raw& raw) {
                             "  syctl describe layer 3\n"));
 }
 
+// The resolver's own list of kinds is used, so that new profiles need no change here.
 std::string CheckWorkerKind(const std::string& word) {
   return std::string(ProfilesNamed(word).status().message());
 }
@@ -147,16 +153,16 @@ std::string CheckEdge(const std::string& text) {
 }
 
 void AddExplain(CLI::App& app, Raw& raw) {
-  CLI::App* verb = app.add_subcommand("explain", "Why a layer's rows travel as they do");
+  CLI::App* verb = app.add_subcommand("explain", "Explain how a layer's rows travel, and why");
   verb->add_option("KIND", raw.kind, "layer")
       ->required()
       ->check(KindOf({Kind::kLayers}, /*many=*/false, &raw.line.kind));
-  verb->add_option("LAYER", raw.name, "Its number in the model")->required();
-  verb->add_option("--phase", raw.phase, "prefill, decode or mixed; without it, all of them")
+  verb->add_option("LAYER", raw.name, "The layer's number in the model")->required();
+  verb->add_option("--phase", raw.phase, "prefill, decode or mixed; default: all phases")
       ->check(CLI::IsMember({"prefill", "decode", "mixed"}));
   verb->add_option("--edge", raw.edge,
-                   "Only rows from SOURCE to WORKER, each cpu, gpu, npu or a profile; one that the "
-                   "plan does not have is answered as if it had")
+                   "Only rows from SOURCE to WORKER, each cpu, gpu, npu or a profile; works for "
+                   "edges that the plan does not have")
       ->check(CLI::Validator(CheckEdge, ""));
   AddDeployment(verb, raw);
   verb->footer(absl::StrCat(kGlobalOptions,
@@ -166,30 +172,32 @@ void AddExplain(CLI::App& app, Raw& raw) {
                             "  syctl explain layer 3 --edge gpu:npu\n"));
 }
 
+// Reads a checkpoint only, so it has no global options except the output format.
 void AddModel(CLI::App& app, Raw& raw) {
-  CLI::App* verb = app.add_subcommand("model", "Look at a checkpoint; asks no coordinator");
+  CLI::App* verb = app.add_subcommand("model", "Inspect a checkpoint; needs no coordinator");
   verb->require_subcommand(1);
   verb->footer("Example:\n  syctl model inspect models/sqlite-moe-7m\n");
   CLI::App* inspect = verb->add_subcommand(
-      "inspect", "Layers, schemes, tensors, and how rows would travel to each kind of worker");
+      "inspect", "Show layers, schemes, tensors, and how rows would travel to each kind of worker");
   inspect->add_option("PATH", raw.line.path, "The checkpoint's folder")->required();
-  inspect->add_option("--layer", raw.line.only_layer, "Only this one")
+  inspect->add_option("--layer", raw.line.only_layer, "Only this layer")
       ->check(CLI::NonNegativeNumber);
   inspect
       ->add_option("--worker-kind", raw.line.worker_kind,
-                   "Only cpu, gpu, npu, or a profile such as cuda_sm90")
+                   "Only this kind: cpu, gpu, npu, or a profile such as cuda_sm90")
       ->check(CLI::Validator(CheckWorkerKind, ""));
   inspect->footer(
-      "-o table|json: without it a table on a terminal, JSON elsewhere. Exit code 1 when the\n"
-      "experts of some layer cannot be served.\n"
+      "-o table|json: output format (default: table on a terminal, else json). Exit code 1 if\n"
+      "the experts of a layer cannot be served.\n"
       "Examples:\n"
       "  syctl model inspect models/sqlite-moe-7m\n"
       "  syctl model inspect /models/deepseek-v3 --layer 61 --worker-kind npu\n");
 }
 
 void AddVersion(CLI::App& app, Raw& raw) {
-  CLI::App* verb = app.add_subcommand("version", "Of this program and of the coordinator");
-  verb->add_flag("--client", raw.line.client_only, "Of this program alone; asks nobody");
+  CLI::App* verb =
+      app.add_subcommand("version", "Show the versions of this program and the coordinator");
+  verb->add_flag("--client", raw.line.client_only, "Only this program; needs no coordinator");
   verb->footer(absl::StrCat(kGlobalOptions, "Example:\n  syctl version --client\n"));
 }
 
@@ -198,19 +206,22 @@ void AddGlobalOptions(CLI::App& app, Raw& raw) {
       ->check(CLI::Validator(CheckTarget, ""))
       ->capture_default_str();
   app.add_option("-o,--output", raw.output,
-                 "table or json; without it a table on a terminal, JSON elsewhere")
+                 "table or json; default: table on a terminal, else json")
       ->check(CLI::IsMember({"table", "json"}));
-  app.add_option("--timeout", raw.timeout_s, "Of each call, in seconds (10; apply: 1800)")
+  app.add_option("--timeout", raw.timeout_s,
+                 "Timeout of each call, in seconds (default 10; apply: 1800)")
       ->check(CLI::Range(0.001, 86400.0));
 }
 
+// Usage errors name the command whose help answers them.
 ParsedCommandLine Usage(const std::string& what, const std::string& verb) {
   return {std::nullopt, kExitUsage,
           absl::StrCat("syctl: ", what, "\nnext: 'syctl ", verb, verb.empty() ? "" : " ",
-                       "--help' shows how\n")};
+                       "--help' shows the usage\n")};
 }
 
-// The first of `words` that is no option, when it is no verb.
+// The first of `words` that is not an option, if it is not a verb either. CLI11's own error for it
+// only says that a subcommand is missing.
 std::string UnknownVerb(const std::vector<std::string>& words) {
   for (const std::string& word : words) {
     if (word.empty() || word[0] == '-') continue;
@@ -230,6 +241,7 @@ ParsedCommandLine Finish(Raw raw, const std::string& verb) {
   if (!raw.output.empty()) {
     line.output = raw.output == "json" ? OutputFormat::kJson : OutputFormat::kTable;
   }
+  // An explicit timeout of 0 is refused by its range, so 0 means that none was given.
   if (raw.timeout_s == 0) {
     raw.timeout_s = line.verb == Verb::kApply ? kApplyTimeoutSeconds : kCallTimeoutSeconds;
   }
@@ -242,10 +254,11 @@ ParsedCommandLine Finish(Raw raw, const std::string& verb) {
     line.edge_source = raw.edge.substr(0, colon);
     line.edge_worker = raw.edge.substr(colon + 1);
   }
+  // The parser accepts any text here; a number that is too large fails with the same error.
   const bool one_layer =
       line.verb == Verb::kExplain || (line.verb == Verb::kDescribe && line.kind == Kind::kLayers);
   if (one_layer && !absl::SimpleAtoi(raw.name, &line.layer)) {
-    return Usage(absl::StrCat("\"", raw.name, "\" is no layer's number"), verb);
+    return Usage(absl::StrCat("\"", raw.name, "\" is not a layer number"), verb);
   }
   return {std::move(line), 0, ""};
 }
@@ -256,6 +269,7 @@ ParsedCommandLine ParseCommandLine(const std::vector<std::string>& words) {
   Raw raw;
   CLI::App app("Operates a Switchyard coordinator.", "syctl");
   app.require_subcommand(1);
+  // Global options are accepted before and after the verb.
   app.fallthrough();
   AddGlobalOptions(app, raw);
   AddApply(app, raw);
@@ -270,10 +284,11 @@ ParsedCommandLine ParseCommandLine(const std::vector<std::string>& words) {
       "  syctl get workers\n"
       "  syctl explain layer 0\n"
       "  syctl model inspect models/sqlite-moe-7m\n"
-      "'syctl VERB --help' says more. Exit codes: 0 done, 1 refused or failed, 2 wrong words.\n");
+      "'syctl VERB --help' shows more. Exit codes: 0 success, 1 refused or failed, 2 usage "
+      "error.\n");
   std::string verb;
   try {
-    // CLI11 takes its words from the back.
+    // CLI11 expects the arguments in reverse order.
     app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
     verb = app.get_subcommands().front()->get_name();
   } catch (const CLI::CallForHelp& help) {
@@ -284,7 +299,7 @@ ParsedCommandLine ParseCommandLine(const std::vector<std::string>& words) {
     if (!app.get_subcommands().empty()) verb = app.get_subcommands().front()->get_name();
     const std::string unknown = verb.empty() ? UnknownVerb(words) : "";
     const std::string what = unknown.empty() ? std::string(error.what())
-                                             : absl::StrCat("\"", unknown, "\" is no verb",
+                                             : absl::StrCat("unknown verb \"", unknown, "\"",
                                                             DidYouMean(unknown, Verbs()));
     return Usage(what, verb);
   }

@@ -1,4 +1,4 @@
-// What syctl was asked, from its words. Pure; thread-safe.
+// Parses the command line of syctl. Pure; thread-safe.
 //
 //   syctl apply -f FILE [--dry-run]
 //   syctl get deployments|models|workers|layers|plan
@@ -20,38 +20,42 @@ namespace switchyard::ctl {
 
 inline constexpr char kDefaultTarget[] = "127.0.0.1:7700";
 
+// The first word of a command.
 enum class Verb { kApply, kGet, kDescribe, kExplain, kModelInspect, kVersion };
+// The objects that get and describe show.
 enum class Kind { kDeployments, kModels, kWorkers, kLayers, kPlan };
 enum class OutputFormat { kTable, kJson };
 
+// A valid command. Fields that its verb does not use keep their defaults.
 struct CommandLine {
   Verb verb = Verb::kVersion;
   Kind kind = Kind::kDeployments;  // get and describe
   std::string target = kDefaultTarget;
-  std::optional<OutputFormat> output;       // unset: by where standard output goes
-  Duration timeout{};                       // of each call
+  std::optional<OutputFormat> output;       // unset: table on a terminal, else JSON
+  Duration timeout{};                       // for each call
   std::string file;                         // apply
   bool dry_run = false;                     // apply
-  std::string name;                         // describe, but for layers
+  std::string name;                         // describe, except layers
   std::uint32_t layer = 0;                  // describe layer, explain
-  std::string deployment;                   // layers, plan, explain; empty: the only one
+  std::string deployment;                   // layers, plan, explain; may be empty if only one
   v1::Phase phase = v1::PHASE_UNSPECIFIED;  // explain
   std::string edge_source;                  // explain; empty: all edges of the plan
-  std::string edge_worker;                  // explain; there when edge_source is
+  std::string edge_worker;                  // explain; set together with edge_source
   std::string path;                         // model inspect
   std::optional<std::int32_t> only_layer;   // model inspect
   std::string worker_kind;                  // model inspect; empty: all kinds
   bool client_only = false;                 // version
 };
 
-// Without `line` there is nothing to do but to print `text` and to exit: 0 after --help, 2 when the
-// words are wrong. Then `text` says which, the nearest right one, and where the help is.
+// The result of parsing. Without `line`, the program prints `text` and exits with `exit_code`: 0
+// after --help, 2 after a usage error. The text of an error has the wrong argument, the nearest
+// valid one and the help command.
 struct ParsedCommandLine {
   std::optional<CommandLine> line;
   int exit_code = 0;
   std::string text;
 };
-// `words`: without the program's name.
+// `words`: the arguments without the program's name.
 ParsedCommandLine ParseCommandLine(const std::vector<std::string>& words);
 
 }  // namespace switchyard::ctl

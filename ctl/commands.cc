@@ -26,42 +26,44 @@
 namespace switchyard::ctl {
 namespace {
 
-// One run of syctl.
+// The arguments that every command needs.
 struct Run {
   const CommandLine& line;
   CoordinatorClient& coordinator;
   const Screen& screen;
 
   [[nodiscard]] bool json() const { return screen.format == OutputFormat::kJson; }
-  // `message` as JSON, or what `table` makes of it.
+  // `message` as JSON or formatted by `table`, as the screen requires.
   template <typename Message, typename Table>
   std::string Show(const Message& message, Table table) const {
     return json() ? Print(ToJson(message)) : table(message);
   }
 };
 
+// Lists the known names, because a wrong name is mostly a typo.
 absl::Status NoSuch(const std::string& kind, const std::string& name,
                     const std::vector<std::string>& known) {
-  const std::string there =
-      known.empty() ? "there is none" : absl::StrCat("there is ", absl::StrJoin(known, ", "));
+  const std::string available =
+      known.empty() ? "there are none" : absl::StrCat("known: ", absl::StrJoin(known, ", "));
   return MakeError(absl::StatusCode::kNotFound, Reason::kBadRequest,
-                   absl::StrCat("no ", kind, " ", name, ": ", there), {{kind, name}});
+                   absl::StrCat("unknown ", kind, " ", name, "; ", available), {{kind, name}});
 }
 
-// What applying `after` did, or would do, to the deployment as it was before.
+// The effect of applying `after` to the deployment in its state before.
 std::string ResultWord(const absl::StatusOr<v1::GetDeploymentResponse>& before,
                        const v1::Deployment& after, bool dry_run) {
   if (!before.ok()) return dry_run ? "would be created" : "created";
-  const auto asked = [](const v1::Deployment& deployment) {
+  // Compares specifications, not states: a state may change at any time without an apply.
+  const auto specified = [](const v1::Deployment& deployment) {
     return std::pair(deployment.spec().SerializeAsString(),
                      deployment.coordinator_defaults().SerializeAsString());
   };
-  const bool same = asked(before->deployment()) == asked(after);
-  if (same) return dry_run ? "would stay as it is" : "unchanged";
+  const bool same = specified(before->deployment()) == specified(after);
+  if (same) return dry_run ? "would not change" : "unchanged";
   return dry_run ? "would be changed" : "changed";
 }
 
-// Who decided the wire dtype and what changed it, of the reasons of `config`.
+// The reasons in `config` that concern the wire dtype.
 std::string WhyText(const DispatchConfig& config) {
   std::vector<absl::string_view> steps;
   for (const std::string& line : config.trail) {
@@ -71,8 +73,8 @@ std::string WhyText(const DispatchConfig& config) {
   return absl::StrJoin(steps, "; then ");
 }
 
-// What the coordinator found when it planned for the workers at hand: what it would do, why it
-// cannot, and whom it would leave out.
+// The result of planning for the available workers: the configs, the reason why there are none, and
+// the workers that would be left out.
 absl::StatusOr<std::string> Findings(const v1::ApplyDeploymentResponse& response,
                                      std::size_t width) {
   const v1::Deployment& checked = response.deployment();
@@ -101,8 +103,8 @@ absl::StatusOr<std::string> Findings(const v1::ApplyDeploymentResponse& response
                       table.rows() > 0 ? table.Print("  ", width) : "");
 }
 
-// What no further worker mends, as an error; OK when nothing is wrong or workers are what is
-// missing.
+// The deployment's problem if more workers cannot solve it; otherwise OK. A deployment that only
+// waits for workers is applied correctly, so syctl must exit with 0.
 absl::Status RefusalOf(const v1::Deployment& deployment) {
   if (!deployment.has_problem()) return absl::OkStatus();
   const absl::Status problem = StatusFromProto(deployment.problem());
@@ -118,14 +120,16 @@ absl::Status RefusalOf(const v1::Deployment& deployment) {
 
 absl::Status Apply(const Run& run, std::string* out) {
   SY_ASSIGN_OR_RETURN(const std::vector<v1::DeploymentSpec> specs, ReadDeployments(run.line.file));
-  // What a dry run would begin has no state.
+  // A dry run creates nothing, so there is no state to show.
   TextTable table(run.line.dry_run
                       ? std::vector<std::string>{"NAME", "RESULT"}
                       : std::vector<std::string>{"NAME", "RESULT", "STATE", "ACTIVITY"});
   std::string findings;
   Json list = Json::array();
+  // Stop at the first deployment that is refused; those before it stay applied and are listed.
   absl::Status status;
   for (const v1::DeploymentSpec& spec : specs) {
+    // Asked before applying; afterwards the response no longer shows whether anything changed.
     const absl::StatusOr<v1::GetDeploymentResponse> before =
         run.coordinator.Deployment(spec.name());
     const absl::StatusOr<v1::ApplyDeploymentResponse> applied =
@@ -140,6 +144,7 @@ absl::Status Apply(const Run& run, std::string* out) {
     table.Add({after.spec().name(), result, EnumWord(after.state()), after.activity()});
     list.push_back({{"result", result}, {"deployment", ToJson(after)}});
     status.Update(Annotate(RefusalOf(after), run.line.file));
+    // Printed here as well, because an operator may not have access to the coordinator's log.
     for (const v1::DispatchWarning& warning : applied->warnings()) {
       if (!run.line.dry_run) {
         absl::StrAppend(&findings, "warning: ", after.spec().name(), ": ", warning.text(), "\n");
@@ -159,6 +164,7 @@ absl::Status Apply(const Run& run, std::string* out) {
   return status;
 }
 
+// Groups configs by layer, so that a script need not join placements and configs:
 // {"deployment", "epoch", "layers": [{"layer", "experts", "configs"}]}
 Json LayersJson(const v1::Plan& plan) {
   Json layers = Json::array();
@@ -216,6 +222,7 @@ absl::Status DescribeDeployment(const Run& run, std::string* out) {
 }
 
 absl::Status DescribeModel(const Run& run, std::string* out) {
+  // The coordinator has no call for a single model, and the list is short.
   SY_ASSIGN_OR_RETURN(const auto models, run.coordinator.Models());
   std::vector<std::string> known;
   for (const v1::Model& model : models.models()) {
@@ -247,7 +254,8 @@ absl::Status DescribeWorker(const Run& run, std::string* out) {
     std::vector<Plan> plans;
     for (const v1::ResidentEpoch& epoch : worker.resident()) {
       if (!epoch.committed()) continue;
-      // A deployment that is gone by now has no plan to show.
+      // The deployment may have been replaced since the list was read; then there is no plan to
+      // show.
       const absl::StatusOr<v1::GetPlanResponse> proto = run.coordinator.Plan(epoch.deployment());
       if (!proto.ok() || proto->plan().epoch() != epoch.epoch()) continue;
       SY_ASSIGN_OR_RETURN(HashedPlan plan, FromProto(*proto));
@@ -260,14 +268,14 @@ absl::Status DescribeWorker(const Run& run, std::string* out) {
   return NoSuch("worker", run.line.name, known);
 }
 
-// Why nothing that travels can be shown.
+// Why there are only hypothetical decisions to show.
 std::string WhyHypotheses(const CommandLine& line, const v1::ExplainLayerResponse& response) {
   const std::string of_edge =
       line.edge_source.empty() ? ""
                                : absl::StrCat(" edge ", line.edge_source, " -> ", line.edge_worker);
   if (response.epoch() != 0) return absl::StrCat("the plan has no", of_edge);
   return absl::StrCat("there is no plan (", response.activity(), ") and no ",
-                      of_edge.empty() ? "worker" : absl::StrCat("worker of", of_edge));
+                      of_edge.empty() ? "worker" : absl::StrCat("worker for", of_edge));
 }
 
 absl::Status OneLayer(const Run& run, std::string* out) {
@@ -281,10 +289,11 @@ absl::Status OneLayer(const Run& run, std::string* out) {
   }
   SY_ASSIGN_OR_RETURN(const auto response, run.coordinator.Explain(request));
   const bool explains = run.line.verb == Verb::kExplain;
+  // 'describe' shows the plan, so it needs one. 'explain' can also show what would be planned.
   if (response.epoch() == 0 && !explains) {
     return MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady,
                      absl::StrCat("there is no plan yet: ", response.activity(),
-                                  "; 'syctl explain layer ", run.line.layer, "' says more"));
+                                  "; 'syctl explain layer ", run.line.layer, "' shows more"));
   }
   if (run.json()) {
     *out += Print(ToJson(WithoutPages(response)));
@@ -322,11 +331,12 @@ absl::Status InspectModel(const Run& run, std::string* out) {
                       Inspect({run.line.path, run.line.only_layer, run.line.worker_kind}));
   *out +=
       run.json() ? Print(InspectionJson(inspection)) : InspectionText(inspection, run.screen.width);
-  return Verdict(inspection);
+  return CheckServable(inspection);
 }
 
 absl::Status Version(const Run& run, std::string* out) {
   Json json{{"client", {{"version", kProductVersion}}}};
+  // The client's version is printed first, so that it appears even if the coordinator is down.
   if (!run.json()) absl::StrAppend(out, "syctl        ", kProductVersion, "\n");
   if (!run.line.client_only) {
     SY_ASSIGN_OR_RETURN(const v1::GetVersionResponse version, run.coordinator.Version());

@@ -1,4 +1,4 @@
-// The verbs of syctl: a few calls to the coordinator, and their answers as text.
+// The verbs of syctl. Each makes a few calls to the coordinator and formats the responses.
 #pragma once
 
 #include <cstddef>
@@ -11,16 +11,16 @@
 
 namespace switchyard::ctl {
 
+// The output's format and size.
 struct Screen {
   OutputFormat format = OutputFormat::kTable;
-  std::size_t width = 0;  // in characters; 0: no bound
+  std::size_t width = 0;  // in characters; 0: no limit
 };
 
-// Appends to `out` what is to be printed, also before an error: deployments of a file that were
-// applied before one was refused stay applied, and `out` lists them. Errors: those of
-// CoordinatorClient, of ReadDeployments, of Inspect and Verdict (ctl/inspection.h); kNotFound
-// (BAD_REQUEST) for a worker or model that the coordinator does not know, naming those that it
-// does.
+// Runs one command and appends its output to `out`, even if it returns an error: deployments of a
+// file that were applied before one was refused stay applied, and `out` lists them. Errors: those
+// of CoordinatorClient, of ReadDeployments, of Inspect and CheckServable (ctl/inspection.h);
+// kNotFound (BAD_REQUEST) for an unknown worker or model, with the known names.
 absl::Status RunCommand(const CommandLine& line, CoordinatorClient& coordinator,
                         const Screen& screen, std::string* out);
 

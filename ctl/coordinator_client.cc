@@ -20,6 +20,7 @@ absl::StatusOr<Response> CoordinatorClient::Call(grpc::Status (Stub::*method)(gr
                                                                               const Request&,
                                                                               Response*),
                                                  const Request& request) {
+  // A new context for each call, because gRPC does not allow reusing one.
   grpc::ClientContext context;
   context.set_deadline(GrpcDeadline(timeout_));
   Response response;

@@ -1,6 +1,6 @@
-// What the coordinator answers to an operator, one call each.
+// A client of the coordinator's calls for operators.
 //
-// Errors are the coordinator's own, with code, reason and ids; kUnavailable (COORDINATOR_LOST) when
+// Errors are the coordinator's own, with code, reason and ids; kUnavailable (COORDINATOR_LOST) if
 // it cannot be reached or does not answer in time. Thread-safe.
 #pragma once
 
@@ -16,11 +16,14 @@ namespace switchyard::ctl {
 
 class CoordinatorClient {
  public:
-  // Dials with the first call. `timeout` bounds each.
+  // Connects on the first call. `timeout` applies to each call.
   CoordinatorClient(std::string target, Duration timeout);
 
+  // For error texts and 'syctl version'.
   [[nodiscard]] const std::string& target() const { return target_; }
 
+  // The arguments are those of the request messages in coordinator.proto. Each function makes one
+  // blocking call.
   absl::StatusOr<v1::ApplyDeploymentResponse> Apply(const v1::DeploymentSpec& spec, bool dry_run);
   absl::StatusOr<v1::GetDeploymentResponse> Deployment(const std::string& name);
   absl::StatusOr<v1::ListDeploymentsResponse> Deployments();
@@ -31,6 +34,7 @@ class CoordinatorClient {
   absl::StatusOr<v1::GetVersionResponse> Version();
 
  private:
+  // Makes one call with the timeout and converts its error.
   template <typename Request, typename Response>
   absl::StatusOr<Response> Call(grpc::Status (v1::CoordinatorService::Stub::*method)(
                                     grpc::ClientContext*, const Request&, Response*),

@@ -20,12 +20,13 @@ namespace {
 
 using Fields = std::vector<std::pair<std::string, std::string>>;
 
-// "name:    value", values in one column and wrapped under themselves.
+// Lines like "name:    value". The values start in one column, and long ones wrap within it.
 std::string PrintFields(const Fields& fields, std::size_t width) {
   std::size_t column = 0;
   for (const auto& [name, value] : fields) column = std::max(column, name.size() + 3);
   std::string out;
   for (const auto& [name, value] : fields) {
+    // At least 24 characters for the value, even in a narrow terminal.
     const std::size_t room = width == 0 ? 0 : std::max(width, column + 24) - column;
     std::string before = absl::StrCat(name, ":");
     for (const std::string& line : WrapWords(value.empty() ? "-" : value, room)) {
@@ -40,7 +41,7 @@ double SecondsOf(const google::protobuf::Duration& time) {
   return static_cast<double>(time.seconds()) + static_cast<double>(time.nanos()) / 1e9;
 }
 
-// Each of an enum's list.
+// The words of a repeated enum field.
 template <typename Proto, typename List>
 std::string Words(const List& list) {
   return absl::StrJoin(list, ", ", [](std::string* out, int value) {
@@ -60,7 +61,7 @@ std::string ShapeText(const v1::MoeShape& shape) {
                          shape.top_k(), shape.hidden(), shape.intermediate());
 }
 
-// For engines: this service runs no attention.
+// Facts for engines. Workers themselves run no attention.
 std::string GdnText(const v1::GdnFacts& gdn) {
   return absl::StrCat(
       "verify drafts with ", EnumWord(gdn.verify_kernel()),
@@ -72,19 +73,21 @@ std::string LayersText(const Layers& layers) {
   return absl::StrFormat("%d (%s)", layers.size(), Ranges({layers.begin(), layers.end()}));
 }
 
-// What is asked for the whole deployment, or what stands in its place, with its source.
+// The dtype for the whole deployment with the place where it is set. An auto by the coordinator is
+// not listed as a default, because it has no effect.
 std::string WireDtypeText(const v1::Deployment& deployment) {
   const v1::DispatchDefaults& defaults = deployment.coordinator_defaults();
   std::string text;
   if (deployment.spec().dispatcher_output_dtype() != v1::DTYPE_CHOICE_UNSPECIFIED) {
     text = absl::StrCat(EnumWord(deployment.spec().dispatcher_output_dtype()),
-                        ", asked for by the deployment");
+                        ", set by the deployment");
   } else if (defaults.dispatcher_output_dtype() > v1::DTYPE_CHOICE_AUTO) {
     text =
         absl::StrCat(EnumWord(defaults.dispatcher_output_dtype()), ", the coordinator's default");
   } else {
     text = "auto";
   }
+  // Deprecated flags are listed even without effect, because they should be removed.
   const auto add = [&text](absl::string_view variable, const std::string& source) {
     if (source.empty()) return;
     absl::StrAppend(&text, "\n", variable, " (deprecated) is set by ", source);
@@ -94,6 +97,7 @@ std::string WireDtypeText(const v1::Deployment& deployment) {
   return text;
 }
 
+// Both epochs, because during a change the old one still serves.
 std::string EpochsText(const v1::Deployment& deployment) {
   if (deployment.pending_epoch() == 0) return absl::StrCat(deployment.committed_epoch());
   return absl::StrCat(deployment.committed_epoch(), ", then ", deployment.pending_epoch());
@@ -102,10 +106,11 @@ std::string EpochsText(const v1::Deployment& deployment) {
 }  // namespace
 
 std::string BytesText(std::uint64_t bytes) {
-  if (bytes == 0) return "no bound";
+  if (bytes == 0) return "no limit";
   constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   auto value = static_cast<double>(bytes);
   std::size_t unit = 0;
+  // The unit is chosen so that at most four digits are before it.
   while (value >= 1024 && unit + 1 < std::size(kUnits)) {
     value /= 1024;
     ++unit;
@@ -137,7 +142,7 @@ std::string DescribeDeploymentText(const v1::Deployment& deployment, std::size_t
       {"wire dtype", WireDtypeText(deployment)},
       {"shape", ShapeText(deployment.shape())},
       {"MoE layers", LayersText(deployment.layers())},
-      {"manifest", absl::BytesToHexString(deployment.manifest())},
+      {"manifest", absl::BytesToHexString(deployment.manifest_hash())},
       {"left out", absl::StrJoin(deployment.left_out(), "\n")}};
   fields.insert(fields.end(), more.begin(), more.end());
   return PrintFields(fields, width);
@@ -154,7 +159,7 @@ std::string DescribeModelText(const v1::Model& model,
                       {"checkpoint", model.checkpoint()},
                       {"shape", ShapeText(model.shape())},
                       {"MoE layers", LayersText(model.layers())},
-                      {"manifest", absl::BytesToHexString(model.manifest())},
+                      {"manifest", absl::BytesToHexString(model.manifest_hash())},
                       {"deployments", absl::StrJoin(serving, "\n")}},
                      width);
 }
@@ -167,7 +172,7 @@ std::string DescribeWorkerText(const v1::Worker& worker, const std::vector<Plan>
        {"endpoint", worker.endpoint()},
        {"state", EnumWord(worker.state())},
        {"lease left", absl::StrFormat("%.1f s", SecondsOf(worker.lease_left()))},
-       {"progress", absl::StrCat(worker.progress(), " turns of its data thread")},
+       {"progress", absl::StrCat(worker.progress(), " steps of its data thread")},
        {"device",
         absl::StrCat(EnumWord(can.device()), ", limits of profile ", can.device_profile())},
        {"kernel family", can.kernel_family()},
@@ -183,6 +188,7 @@ std::string DescribeWorkerText(const v1::Worker& worker, const std::vector<Plan>
   for (const v1::ResidentEpoch& epoch : worker.resident()) {
     held.Add({epoch.deployment(), absl::StrCat(epoch.epoch()),
               epoch.committed() ? "committed" : "prepared",
+              // The start of the hash is enough to compare plans by eye.
               absl::BytesToHexString(epoch.plan_hash()).substr(0, 12)});
   }
   if (held.rows() > 0) absl::StrAppend(&out, "\n", held.Print());

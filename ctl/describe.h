@@ -1,4 +1,5 @@
-// What 'syctl describe' prints: all that the coordinator knows of one thing. Pure; thread-safe.
+// The output of 'syctl describe': all that the coordinator knows about one object. Pure;
+// thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -14,10 +15,10 @@ namespace switchyard::ctl {
 std::string DescribeDeploymentText(const v1::Deployment& deployment, std::size_t width);
 std::string DescribeModelText(const v1::Model& model,
                               const std::vector<v1::Deployment>& deployments, std::size_t width);
-// `plans`: those in which the worker hosts experts.
+// `plans`: the plans in which the worker hosts experts.
 std::string DescribeWorkerText(const v1::Worker& worker, const std::vector<Plan>& plans);
 
-// "17.5 GiB"; "no bound" for 0.
+// For example "17.5 GiB"; "no limit" for 0.
 std::string BytesText(std::uint64_t bytes);
 
 }  // namespace switchyard::ctl

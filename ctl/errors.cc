@@ -9,20 +9,21 @@
 
 namespace switchyard::ctl {
 
+// The hint is chosen by the reason and not by the text, so that a new wording does not lose it.
 std::string NextStep(const absl::Status& status) {
-  // A folder that this program itself read: nothing that the coordinator says helps.
+  // This program itself read a checkpoint, so no command to the coordinator can help.
   if (MetadataOf(status).contains("checkpoint")) return "";
   switch (ReasonOf(status)) {
     case Reason::kCoordinatorLost:
-      return "is switchyard-coordinator running there? Name another with --target host:port";
+      return "check that switchyard-coordinator runs there, or use --target host:port";
     case Reason::kNotReady:
-      return "ask again in a moment; 'syctl get deployments' says what it waits for";
+      return "retry in a moment; 'syctl get deployments' shows what it waits for";
     case Reason::kUnknownModel:
-      return "'syctl get deployments' lists what there is; 'syctl apply -f FILE' adds one";
+      return "'syctl get deployments' lists the deployments; 'syctl apply -f FILE' adds one";
     case Reason::kUnknownLayer:
       return "'syctl get layers' lists the MoE layers";
     case Reason::kBadConfig:
-      return "mend the file and try it with 'syctl apply --dry-run -f FILE'";
+      return "correct the file and check it with 'syctl apply --dry-run -f FILE'";
     case Reason::kUnsupported:
       return "'syctl version' compares this program with the coordinator";
     default:
@@ -35,6 +36,7 @@ std::string ErrorText(const absl::Status& status) {
   std::vector<std::pair<std::string, std::string>> rows{
       {"code", absl::StatusCodeToString(status.code())},
       {"reason", std::string(ReasonName(ReasonOf(status)))}};
+  // Empty ids are omitted: the error carries the same keys for every request.
   for (const auto& row : MetadataOf(status)) {
     if (!row.second.empty()) rows.push_back(row);
   }

@@ -1,4 +1,4 @@
-// What syctl says when something went wrong, and what to do next. Pure; thread-safe.
+// The error output of syctl: the error and the next thing to try. Pure; thread-safe.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@
 
 namespace switchyard::ctl {
 
-// The command that helps with errors of `status`'s reason; "" when its text says it all.
+// The next thing to try after an error, by its reason; "" if the error text is sufficient.
 std::string NextStep(const absl::Status& status);
 
-// For people: the text, code, reason and ids a line each, then the next step.
+// For people: the text, then code, reason and ids on one line each, then the next step.
 std::string ErrorText(const absl::Status& status);
 
 // {"error": {"code", "reason", "message", "metadata", "next"}}

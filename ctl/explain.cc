@@ -38,6 +38,7 @@ std::string MaxTokens(const DispatchConfig& config) {
   return config.max_tokens_per_step == 0 ? "" : absl::StrCat(config.max_tokens_per_step);
 }
 
+// Indents a page below the block that it belongs to; empty lines stay empty.
 std::string Indented(absl::string_view page) {
   std::string out;
   for (const absl::string_view line : absl::StrSplit(absl::StripSuffix(page, "\n"), '\n')) {
@@ -51,14 +52,15 @@ bool IsOf(const v1::DispatchTrace& trace, const v1::DispatchConfig& config) {
          trace.edge().worker() == config.edge().worker();
 }
 
-// Whether the decision that `trace` shows is the one that made `config`.
+// Whether `trace` shows the decision that led to `config`. The trace is of the deployment as
+// currently applied, so it can differ from the plan that serves.
 bool Made(const v1::DispatchTrace& trace, const v1::DispatchConfig& proto,
           const DispatchConfig& config) {
   return IsOf(trace, proto) && trace.has_outcome() && trace.mode() == proto.mode() &&
          trace.outcome().wire_format() == Text(WireFormatName(config.format()));
 }
 
-// The page behind the reasons, which are its short form.
+// The reasons, followed by the page, which has the details.
 std::string WithPage(const std::string& reasons, absl::string_view page) {
   return page.empty() ? reasons : absl::StrCat(reasons, "\n", Indented(page));
 }
@@ -70,7 +72,7 @@ std::string PageOf(const v1::ExplainLayerResponse& response, const v1::DispatchC
   return trace == response.traces().end() ? "" : trace->page();
 }
 
-// What a new plan would have and the one that serves has not.
+// The decisions that a new plan would contain and the current plan does not.
 std::string ChangesText(const v1::ExplainLayerResponse& response, const Plan& layer) {
   std::string out;
   for (const v1::DispatchTrace& trace : response.traces()) {
@@ -81,11 +83,11 @@ std::string ChangesText(const v1::ExplainLayerResponse& response, const Plan& la
     if (!made) absl::StrAppend(&out, "\n", Indented(trace.page()));
   }
   if (out.empty()) return "";
-  return absl::StrCat("\nwhat the deployment as applied comes to now, which does not serve: ",
+  return absl::StrCat("\ndecisions for the deployment as applied now, which do not serve yet: ",
                       response.activity(), "\n", out);
 }
 
-// Its lines: what would come out, and why.
+// The result of a hypothesis in one line, and the reasons.
 std::pair<std::string, std::vector<std::string>> OutcomeOf(const Hypothesis& hypothesis) {
   if (!hypothesis.config) {
     return {"would be refused", {std::string(hypothesis.refusal.message())}};
@@ -96,7 +98,8 @@ std::pair<std::string, std::vector<std::string>> OutcomeOf(const Hypothesis& hyp
           config.trail};
 }
 
-// Those with one phase and one outcome.
+// Hypotheses with the same phase and outcome. Most kinds of workers share an outcome, and one block
+// for each would repeat its reasons.
 struct Block {
   Phase phase;
   std::pair<std::string, std::vector<std::string>> outcome;
@@ -112,9 +115,11 @@ std::vector<Block> BlocksOf(const std::vector<Hypothesis>& hypotheses) {
       return other.phase == one.phase && other.outcome == outcome;
     });
     if (block == blocks.end())
+      // The page of the first edge stands for all edges of the block: their decisions are equal.
       block = blocks.insert(blocks.end(), {one.phase, outcome, one.page, {}});
     block->edges.push_back(absl::StrCat(one.source, " -> ", one.worker));
   }
+  // Stable, so that within a phase the coordinator's order (by source and worker) is kept.
   std::stable_sort(blocks.begin(), blocks.end(),
                    [](const Block& a, const Block& b) { return a.phase < b.phase; });
   return blocks;
@@ -143,7 +148,7 @@ absl::StatusOr<std::vector<Hypothesis>> HypothesesFromProto(const v1::ExplainLay
 std::string HypothesesText(const std::vector<Hypothesis>& hypotheses, absl::string_view why,
                            std::size_t width) {
   const std::string head =
-      absl::StrCat(why, "; this is what would be decided ", kFullCapabilitiesText);
+      absl::StrCat(why, "; this would be the decision ", kFullCapabilitiesText);
   std::string out = absl::StrCat(absl::StrJoin(WrapWords(head, width), "\n"), "\n");
   for (const Block& block : BlocksOf(hypotheses)) {
     const std::string line = absl::StrCat(
@@ -183,6 +188,7 @@ std::string ExplainLayerText(const v1::ExplainLayerResponse& response, const Pla
                              std::size_t width) {
   std::string out = Head(layer);
   for (int i = 0; i < response.configs_size(); ++i) {
+    // Pairs by position: FromProto has decoded the configs in the order of the response.
     const DispatchConfig& config = layer.configs[static_cast<std::size_t>(i)];
     absl::StrAppendFormat(&out, "\n%s, %s: %s, %s out and %s back\n", PhaseName(config.phase),
                           EdgeText(config.edge), DispatchModeName(config.mode),

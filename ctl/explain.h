@@ -1,4 +1,4 @@
-// One layer of a deployment: where its experts live and why its rows travel as they do.
+// The output of 'syctl explain': where a layer's experts live, how its rows travel, and why.
 // Pure; thread-safe.
 #pragma once
 
@@ -16,38 +16,38 @@
 
 namespace switchyard::ctl {
 
-// As a plan of one layer; it has no names, shape or manifest. `proto` is of a deployment that has a
-// plan: its epoch is not 0. Errors: kInvalidArgument (BAD_REQUEST) for a message that a coordinator
-// would not send.
+// Converts the response to a plan with one layer and without names, shape and manifest. REQUIRES:
+// the deployment has a plan (epoch is not 0). Errors: kInvalidArgument (BAD_REQUEST) for an invalid
+// response.
 absl::StatusOr<Plan> FromProto(const v1::ExplainLayerResponse& proto);
 
-// What would be decided for an edge that the plan does not have.
+// The decision for an edge that the plan does not have.
 struct Hypothesis {
   std::string source;  // device profiles
   std::string worker;
   Phase phase = Phase::kMixed;
-  std::optional<DispatchConfig> config;  // unset: refused
+  std::optional<DispatchConfig> config;  // unset: refused, see `refusal`
   absl::Status refusal;
-  std::string page;  // every step that led there; empty: the coordinator sent none
+  std::string page;  // every step of the decision; empty if the coordinator sent none
 };
 // Errors: as FromProto.
 absl::StatusOr<std::vector<Hypothesis>> HypothesesFromProto(const v1::ExplainLayerResponse& proto);
-// A block for each phase and outcome, with the edges that it holds for, the reasons, and the page
-// of the first edge. `why`: why there is nothing to show but hypotheses, "the plan has no edge gpu
-// -> npu".
+// One block for each phase and outcome, with its edges, the reasons, and the page of the first
+// edge. `why`: the reason why there are only hypotheses, for example "the plan has no edge gpu ->
+// npu".
 std::string HypothesesText(const std::vector<Hypothesis>& hypotheses, absl::string_view why,
                            std::size_t width);
 
 // Placement and configs.
 std::string DescribeLayerText(const Plan& layer);
-// A block for each phase and edge with the plan's reasons, wrapped at `width` characters (0: not),
-// and the page of the decision that led to them; the placement behind the blocks; and what the
-// deployment as applied comes to now where that is not what serves.
+// One block for each phase and edge with the plan's reasons, wrapped at `width` characters (0: not
+// wrapped), and the page of the decision. After the blocks: the placement, and the decisions for
+// the deployment as currently applied if they differ from the plan that serves.
 std::string ExplainLayerText(const v1::ExplainLayerResponse& response, const Plan& layer,
                              std::size_t width);
-// Of a deployment without a plan: what it waits for, and the page of each phase and edge.
+// For a deployment without a plan: what it waits for, and the page of each phase and edge.
 std::string ExplainWithoutPlanText(const v1::ExplainLayerResponse& response);
-// `response` for programs: without the pages, which say what its fields say.
+// Removes the pages, which only repeat the fields. For JSON output.
 v1::ExplainLayerResponse WithoutPages(v1::ExplainLayerResponse response);
 
 }  // namespace switchyard::ctl

@@ -17,12 +17,14 @@ namespace {
 
 constexpr Phase kPhases[] = {Phase::kPrefill, Phase::kDecode};
 
-// What is wrong with a layer, less the names that hold its number: other layers have the same.
+// A layer's error without the layer's number in tensor names, so that layers with the same problem
+// compare equal.
 std::string Complaint(const LayerSummary& layer) {
   const std::string number = absl::StrCat(".", layer.layer.value, ".");
   return absl::StrReplaceAll(layer.status.ToString(), {{number, ".N."}});
 }
 
+// Whether two layers can share a row of the report.
 bool Alike(const LayerSummary& a, const LayerSummary& b) {
   if (a.role != b.role || a.quant.has_value() != b.quant.has_value()) return false;
   if (a.quant && (a.quant->projections != b.quant->projections || a.quant->why != b.quant->why)) {
@@ -52,7 +54,7 @@ void AddToGroups(const LayerSummary& layer, std::vector<LayerGroup>& groups) {
   if (layer.input_scales) Widen(*group->first.input_scales, *layer.input_scales);
 }
 
-// Of the global scale it matters only that there is one.
+// The resolver only checks whether a global scale exists, so its value must not split a group.
 bool SameToTheResolver(const LayerFacts& a, const LayerFacts& b) {
   if (a.scheme != b.scheme || a.excluded != b.excluded || a.role != b.role ||
       a.power_of_two_scales != b.power_of_two_scales) {
@@ -83,7 +85,7 @@ void AddToGroups(const LayerFacts& facts, std::vector<TravelGroup>& groups) {
   group->global_scales->second = std::max(group->global_scales->second, scale);
 }
 
-// The rules were asked about the first layer's scale; others of the group have others.
+// The trace mentions the first layer's scale. Replaces it by the range of the whole group.
 void NameAllScales(const TravelGroup& group, DecisionTrace& trace) {
   if (!group.global_scales || group.global_scales->first == group.global_scales->second) return;
   if (!trace.decision) return;
@@ -101,7 +103,7 @@ void Resolve(const CheckpointSummary& summary, const std::vector<const DevicePro
   DispatchRequest request;
   request.model = summary.outline.model_type;
   request.layer = group.facts;
-  // One that makes every dtype: what the workers take is the question here.
+  // A source that can encode every dtype, so that only the workers limit the decision.
   request.source = FullCapabilities(*FindDeviceProfile("cpu"));
   request.shape = summary.outline.shape;
   for (const DeviceProfile* profile : profiles) {
@@ -132,6 +134,7 @@ absl::StatusOr<Inspection> InspectIt(const InspectOptions& options) {
     if (options.layer && layer.layer.value != *options.layer) continue;
     AddToGroups(layer, out.layers);
     if (!layer.status.ok()) ++out.broken;
+    // Without a scheme there is nothing to decide.
     if (!layer.quant) continue;
     SY_ASSIGN_OR_RETURN(const LayerFacts facts, FactsOf(out.summary, layer));
     AddToGroups(facts, out.travel);
@@ -144,19 +147,22 @@ absl::StatusOr<Inspection> InspectIt(const InspectOptions& options) {
 }  // namespace
 
 absl::StatusOr<Inspection> Inspect(const InspectOptions& options) {
+  // Errors of any step get the checkpoint's path here, in one place.
   absl::StatusOr<Inspection> inspection = InspectIt(options);
   if (inspection.ok()) return inspection;
   return WithMetadata(inspection.status(), "checkpoint", options.path);
 }
 
-absl::Status Verdict(const Inspection& inspection) {
+absl::Status CheckServable(const Inspection& inspection) {
   if (inspection.broken == 0) return absl::OkStatus();
+  // The first broken layer in the order of the report.
   const auto first = std::find_if(inspection.layers.begin(), inspection.layers.end(),
                                   [](const LayerGroup& group) { return !group.first.status.ok(); });
   const auto layer = absl::StrCat(first->layers.front());
   const std::string draft = first->first.role == LayerRole::kDraft ? "draft " : "";
-  const std::string more =
-      inspection.broken == 1 ? "" : absl::StrCat(", nor ", inspection.broken - 1, " more");
+  const std::string more = inspection.broken == 1
+                               ? ""
+                               : absl::StrCat(" (nor those of ", inspection.broken - 1, " more)");
   return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kCheckpoint,
                    absl::StrCat("the experts of ", draft, "layer ", layer, " cannot be served",
                                 more, ": ", first->first.status.message()),

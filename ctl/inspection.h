@@ -1,5 +1,5 @@
-// What 'syctl model inspect' knows of a checkpoint: layers that are alike together, and how rows of
-// each kind of layer would travel to kinds of workers. Nobody is asked. Thread-safe; no state.
+// The data behind 'syctl model inspect': groups of identical layers of a checkpoint, and how rows
+// of each group would travel to each kind of worker. Needs no coordinator. Stateless; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -17,47 +17,51 @@
 
 namespace switchyard::ctl {
 
-// Layers that differ in their number, their names and the values of their input scales alone.
+// Groups keep the report short: a large model has dozens of identical layers.
+// Layers that only differ in their number, their names and the values of their input scales.
 struct LayerGroup {
-  std::vector<std::int32_t> layers;  // ascending; drafts in a list of their own begin at 0
-  LayerSummary first;                // its input scales: the least and the most of the group
+  std::vector<std::int32_t> layers;  // ascending; drafts that are stored separately start at 0
+  LayerSummary first;                // with the smallest and largest input scales of the group
 };
 
-// What would be decided for rows to one worker of `profile`.
+// The decision for rows to one worker of `profile`.
 struct WouldTravel {
   const DeviceProfile* profile = nullptr;
   Phase phase = Phase::kPrefill;
   DecisionTrace trace;
 };
 
-// Layers that are the same to the resolver.
+// Layers that the resolver treats identically.
 struct TravelGroup {
-  std::vector<std::int32_t> layers;  // as in LayerGroup; base layers or drafts, as facts.role says
-  LayerFacts facts;                  // of the first of them
-  // The least and the most of their global scales; unset where they have none. Where these differ,
-  // reasons in `would` name both.
+  std::vector<std::int32_t> layers;  // as in LayerGroup; base layers or drafts, see facts.role
+  LayerFacts facts;                  // of the first layer
+  // The smallest and largest global scale; unset if they have none. If the two differ, reasons in
+  // `would` mention both.
   std::optional<std::pair<float, float>> global_scales;
   std::vector<WouldTravel> would;  // by profile, then phase: prefill, decode
 };
 
+// The result of an inspection.
 struct Inspection {
   CheckpointSummary summary;  // of all layers
   std::vector<LayerGroup> layers;
-  std::vector<TravelGroup> travel;
-  std::int32_t broken = 0;  // layers of `layers` with something wrong
+  std::vector<TravelGroup> travel;  // only layers whose scheme is known
+  std::int32_t broken = 0;          // layers with an error
 };
 
+// The arguments of 'syctl model inspect'.
 struct InspectOptions {
   std::string path;
-  std::optional<std::int32_t> layer;  // only this one
-  std::string worker_kind;            // as core/resolve/what_if.h takes it
+  std::optional<std::int32_t> layer;  // unset: all layers
+  std::string worker_kind;            // see core/resolve/what_if.h
 };
 
 // Errors, all with metadata {checkpoint}: those of SummarizeCheckpoint, ProfilesNamed and FactsOf;
-// kNotFound (UNKNOWN_LAYER) when `layer` has no experts, naming those that have.
+// kNotFound (UNKNOWN_LAYER) if `layer` has no experts, with the layers that have.
 absl::StatusOr<Inspection> Inspect(const InspectOptions& options);
 
-// kFailedPrecondition (CHECKPOINT) when layers are broken, naming the first; OK when none is.
-absl::Status Verdict(const Inspection& inspection);
+// OK if every layer can be served; otherwise kFailedPrecondition (CHECKPOINT) with the first layer
+// that cannot.
+absl::Status CheckServable(const Inspection& inspection);
 
 }  // namespace switchyard::ctl

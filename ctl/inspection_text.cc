@@ -17,9 +17,11 @@
 namespace switchyard::ctl {
 namespace {
 
+// An empty cell instead of "no limit", which BytesText prints for 0.
 std::string SizeText(std::uint64_t bytes) { return bytes == 0 ? "" : BytesText(bytes); }
 
 // "layer 3", "layers 3-60", "draft 61"
+// Drafts are numbered separately in some checkpoints, so the word before the number matters.
 std::string WhoText(LayerRole role, const std::vector<std::int32_t>& layers) {
   const char* what = role == LayerRole::kDraft ? "draft "
                      : layers.size() == 1      ? "layer "
@@ -29,7 +31,7 @@ std::string WhoText(LayerRole role, const std::vector<std::int32_t>& layers) {
 
 std::string RoleText(LayerRole role) { return role == LayerRole::kDraft ? "draft" : "base"; }
 
-// Gate and up's layout, then down's where it is another.
+// The layout of gate and up, then that of down if it differs.
 std::string LayoutText(const LayerSummary& layer) {
   const std::string gate = QuantLayoutInfoOf(layer.quant->of(Projection::kGate).layout).name;
   const std::string down = QuantLayoutInfoOf(layer.quant->of(Projection::kDown).layout).name;
@@ -56,8 +58,8 @@ std::string Head(const CheckpointSummary& summary) {
   const MoeShape& shape = summary.outline.shape;
   const std::string top_k = shape.top_k == 0 ? "" : absl::StrCat(", top-", shape.top_k);
   return absl::StrFormat(
-      "checkpoint    %s\nmodel         %s, %s\nexperts       %d a layer, hidden %d, intermediate "
-      "%d%s\nquantisation  %s\n",
+      "checkpoint    %s\nmodel         %s, %s\nexperts       %d per layer, hidden %d, intermediate "
+      "%d%s\nquantization  %s\n",
       summary.dir, summary.outline.model_type, CountsText(summary), shape.experts, shape.hidden,
       shape.intermediate, top_k, summary.quant_family);
 }
@@ -72,13 +74,14 @@ std::string LayersText(const Inspection& inspection, std::size_t width) {
       scales = RangeText(layer.input_scales->gate_up_min, layer.input_scales->gate_up_max);
     }
     table.Add({Ranges(group.layers), RoleText(layer.role),
+               // Layers without a known scheme still get a row, with "?".
                layer.quant ? QuantSchemeInfoOf(layer.quant->scheme).name : "?",
                SizeText(layer.expert_bytes), scales, layer.quant ? LayoutText(layer) : "?"});
     if (!layer.quant) continue;
     why.push_back(absl::StrCat(WhoText(layer.role, group.layers), ": ", layer.quant->why));
   }
   const std::string reasons =
-      why.empty() ? "" : absl::StrCat("\nwhy these schemes\n", Bullets(why, "  ", width));
+      why.empty() ? "" : absl::StrCat("\nreasons for the schemes\n", Bullets(why, "  ", width));
   return absl::StrCat(table.Print("", width), reasons);
 }
 
@@ -96,13 +99,13 @@ std::string TensorsText(const CheckpointSummary& summary) {
   return table.Print();
 }
 
-// Errors of layers, then warnings of layers, then those of the whole.
+// Errors of layers, then warnings of layers, then warnings of the whole checkpoint.
 std::string RemarksText(const Inspection& inspection, std::size_t width) {
   std::vector<std::string> errors;
   std::vector<std::string> warnings;
   for (const LayerGroup& group : inspection.layers) {
     const std::string who = absl::StrCat(WhoText(group.first.role, group.layers), ": ");
-    const std::string first = group.layers.size() == 1 ? "" : "each like the first: ";
+    const std::string first = group.layers.size() == 1 ? "" : "all like the first: ";
     if (!group.first.status.ok()) {
       errors.push_back(absl::StrCat(who, first, group.first.status.message()));
     }
@@ -113,12 +116,13 @@ std::string RemarksText(const Inspection& inspection, std::size_t width) {
   warnings.insert(warnings.end(), inspection.summary.warnings.begin(),
                   inspection.summary.warnings.end());
   std::string out;
-  if (!errors.empty()) absl::StrAppend(&out, "\nwrong\n", Bullets(errors, "  ", width));
+  if (!errors.empty()) absl::StrAppend(&out, "\nerrors\n", Bullets(errors, "  ", width));
   if (!warnings.empty()) absl::StrAppend(&out, "\nwarnings\n", Bullets(warnings, "  ", width));
   return out;
 }
 
-// The text of a refusal less what the table says: "layer 3 of ..., cpu -> ascend: ".
+// The text of a refusal without its head ("layer 3 of ..., cpu -> ascend: "), which the table
+// already shows.
 std::string RefusalText(const DecisionTrace& trace) {
   const std::string text(trace.refusal.message());
   const std::size_t head = text.find(": ");
@@ -144,9 +148,10 @@ std::vector<std::string> Cells(const WouldTravel& would) {
           trace.outcome ? absl::StrCat(trace.outcome->wire.total()) : "", WhyText(trace)};
 }
 
-// One row for both phases where they differ in their mode alone.
+// One row for both phases if they only differ in their mode.
 std::string WouldText(const TravelGroup& group, std::size_t width) {
   TextTable table({"WORKER", "PHASE", "WIRE", "ROW BYTES", "WHY"});
+  // `would` has prefill and decode of one profile next to each other.
   for (std::size_t i = 0; i + 1 < group.would.size(); i += 2) {
     const std::string worker = group.would[i].profile->name;
     const std::vector<std::string> prefill = Cells(group.would[i]);
@@ -171,11 +176,14 @@ std::string TravelHead(const TravelGroup& group, std::size_t width) {
   return absl::StrCat(absl::StrJoin(WrapWords(line, width), "\n"), "\n");
 }
 
+// A set, because most profiles give the same warnings.
 std::vector<std::string> TravelWarnings(const std::vector<TravelGroup>& groups) {
   std::set<std::string> warnings;
   for (const TravelGroup& group : groups) {
     for (const WouldTravel& would : group.would) {
       for (const Warning& warning : would.trace.warnings) warnings.insert(warning.text);
+      // This limit depends on the number of workers, which an inspection does not know, so it is a
+      // note and not a decision.
       const std::int32_t most = would.profile->quantised_normal_ranks_max;
       if (most > 0 && would.phase == Phase::kPrefill && would.trace.outcome &&
           would.trace.outcome->dtype() != DispatchDtype::kBf16) {
@@ -196,7 +204,7 @@ std::string TravelText(const Inspection& inspection, std::size_t width) {
     absl::StrAppend(&out, "\n", TravelHead(group, width), WouldText(group, width));
   }
   const std::vector<std::string> warnings = TravelWarnings(inspection.travel);
-  if (!warnings.empty()) absl::StrAppend(&out, "\nto know\n", Bullets(warnings, "  ", width));
+  if (!warnings.empty()) absl::StrAppend(&out, "\nnotes\n", Bullets(warnings, "  ", width));
   return out;
 }
 
@@ -278,7 +286,7 @@ Json InspectionJson(const Inspection& inspection) {
   const MoeShape& shape = summary.outline.shape;
   Json json{{"checkpoint", summary.dir},
             {"model_type", summary.outline.model_type},
-            {"quantisation", summary.quant_family},
+            {"quantization", summary.quant_family},
             {"shape",
              {{"hidden", shape.hidden},
               {"intermediate", shape.intermediate},

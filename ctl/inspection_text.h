@@ -1,4 +1,4 @@
-// An inspection (ctl/inspection.h) as tables for people and as JSON for programs. Pure;
+// Formats an inspection (ctl/inspection.h) as tables for people and as JSON for programs. Pure;
 // thread-safe.
 #pragma once
 
@@ -13,11 +13,11 @@ namespace switchyard::ctl {
 // The model, its layers, its tensors, and how rows would travel. `width` as in ctl/tables.h.
 std::string InspectionText(const Inspection& inspection, std::size_t width);
 
-// {"checkpoint", "model_type", "quantisation", "shape", "layers": [{"layers", "role", ...}],
+// {"checkpoint", "model_type", "quantization", "shape", "layers": [{"layers", "role", ...}],
 // "tensors", "warnings",
 //  "dispatch": {"assumes", "groups": [{"layers", "role", "scheme", "would": [{"worker", "phase",
-//  "mode", "dtype", "row_bytes", "rule", "adjustments", "warnings"}]}]}}; a refusal in place of
-//  "dtype" and "row_bytes".
+//  "mode", "dtype", "row_bytes", "rule", "adjustments", "warnings"}]}]}}; a refused decision has
+//  "refusal" instead of "dtype" and "row_bytes".
 Json InspectionJson(const Inspection& inspection);
 
 }  // namespace switchyard::ctl

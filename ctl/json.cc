@@ -20,7 +20,8 @@ using google::protobuf::Reflection;
 
 constexpr std::int64_t kNanosPerSecond = 1'000'000'000;
 
-// One element of a repeated field (index >= 0), or the field itself (-1).
+// The value of a field (index -1) or of one element of a repeated field (index >= 0). Reflection
+// has different getters for the two.
 class Value {
  public:
   Value(const Message& message, const FieldDescriptor& field, int index)
@@ -32,6 +33,7 @@ class Value {
         return ToJson(index_ < 0 ? Get(&Reflection::GetMessage, nullptr)
                                  : At<const Message&>(&Reflection::GetRepeatedMessage));
       case FieldDescriptor::CPPTYPE_ENUM:
+        // A value that this version does not know prints as its number.
         return EnumWord(*field_.enum_type(), index_ < 0
                                                  ? Get(&Reflection::GetEnumValue)
                                                  : At<int>(&Reflection::GetRepeatedEnumValue));
@@ -48,7 +50,7 @@ class Value {
   }
 
  private:
-  // A getter of Reflection for a field and one for an element of it.
+  // Calls a getter of Reflection, for a field (Get) or for an element (At).
   template <typename Result, typename... More>
   Result Get(Result (Reflection::*get)(const Message&, const FieldDescriptor*, More...) const,
              More... more) const {
@@ -93,6 +95,7 @@ std::string DurationText(Duration time) {
   const std::int64_t nanos = time.count() % kNanosPerSecond;
   if (nanos == 0) return absl::StrCat(seconds, "s");
   std::string fraction = absl::StrFormat("%09d", nanos);
+  // Trailing zeros carry no information and would hide the precision that was configured.
   fraction.erase(fraction.find_last_not_of('0') + 1);
   return absl::StrCat(seconds, ".", fraction, "s");
 }
@@ -105,6 +108,7 @@ Json ToJson(const absl::Status& status) {
 }
 
 Json ToJson(const Message& message) {
+  // These two types have a text form of their own in our files and errors.
   if (const auto* time = dynamic_cast<const google::protobuf::Duration*>(&message)) {
     return DurationText(Duration(time->seconds() * kNanosPerSecond + time->nanos()));
   }
@@ -122,6 +126,7 @@ Json ToJson(const Message& message) {
       }
       continue;
     }
+    // A scalar is printed even if it has its default; a missing message or enum is omitted.
     const bool may_be_unset = field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE ||
                               field.cpp_type() == FieldDescriptor::CPPTYPE_ENUM;
     if (may_be_unset && !reflection.HasField(message, &field)) continue;

@@ -1,8 +1,9 @@
-// Messages as JSON for programs: the keys of the .proto files, enum values and durations as the
-// configuration files write them ("low_latency", "20s"), digests in hex, 64-bit numbers as numbers.
+// Converts messages to JSON for programs. Keys are those of the .proto files, enum values and
+// durations are written as in configuration files ("low_latency", "20s"), digests are hex, and
+// 64-bit numbers are numbers (protobuf's own JSON makes them strings).
 //
-// Every list is there, empty or not, and so is every number, text and flag; what is not set (a
-// message, an enum) is left out. Pure; thread-safe.
+// Every list, number, text and flag is present, even if it is empty or zero, so that scripts need
+// no defaults. Messages and enums that are not set are omitted. Pure; thread-safe.
 #pragma once
 
 #include <string>
@@ -22,10 +23,10 @@ Json ToJson(const google::protobuf::Message& message);
 // {"code", "reason", "message", "metadata"}
 Json ToJson(const absl::Status& status);
 
-// Two spaces a level and a newline at the end; bytes that are not UTF-8 become U+FFFD.
+// Indents by two spaces and ends with a newline. Bytes that are not UTF-8 become U+FFFD.
 std::string Print(const Json& json);
 
-// Seconds, as short as they are exact: "20s", "1.5s", "0.0003s".
+// The exact number of seconds without trailing zeros: "20s", "1.5s", "0.0003s".
 std::string DurationText(Duration time);
 
 }  // namespace switchyard::ctl

@@ -1,4 +1,4 @@
-// syctl: the operator's tool. ctl/syctl.h says what it does.
+// syctl: the operator's tool. See ctl/syctl.h.
 #include <cstdio>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -13,6 +13,7 @@ int main(int argc, char** argv) {
   const switchyard::ctl::SyctlResult result =
       switchyard::ctl::RunSyctl({argv + 1, argv + argc}, terminal);
   std::fputs(result.out.c_str(), stdout);
+  // Flushed first, so that the order on a terminal is output, then errors.
   std::fflush(stdout);
   std::fputs(result.err.c_str(), stderr);
   return result.exit_code;

@@ -18,6 +18,7 @@ SyctlResult RunSyctl(const std::vector<std::string>& words, const Terminal& term
     if (parsed.exit_code == 0) return {0, parsed.text, ""};
     return {parsed.exit_code, "", parsed.text};
   }
+  // Programs that read a pipe get JSON by default, people at a terminal get tables.
   const OutputFormat natural = terminal.is_terminal ? OutputFormat::kTable : OutputFormat::kJson;
   const Screen screen{parsed.line->output.value_or(natural), terminal.width};
   CoordinatorClient coordinator(parsed.line->target, parsed.line->timeout);

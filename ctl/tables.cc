@@ -28,7 +28,8 @@ std::string ResidentText(const v1::ResidentEpoch& resident) {
                       resident.committed() ? "" : " (prepared)");
 }
 
-// How rows of one layer travel in one phase, over all edges.
+// How rows of one layer travel in one phase, over all edges. Edges usually agree, so equal
+// neighbors are shown once.
 std::string PhaseCell(const Plan& plan, LayerId layer, Phase phase) {
   std::vector<std::string> ways;
   for (const DispatchConfig& config : plan.configs) {
@@ -69,13 +70,14 @@ absl::StatusOr<HashedPlan> FromProto(const v1::GetPlanResponse& proto) {
 
 std::string DeploymentsTable(const v1::ListDeploymentsResponse& list, std::size_t width) {
   if (list.deployments().empty()) {
-    return "There are no deployments; 'syctl apply -f FILE' makes one.\n";
+    return "There are no deployments; 'syctl apply -f FILE' creates one.\n";
   }
   TextTable table({"NAME", "MODEL", "STATE", "EPOCH", "SESSIONS", "ACTIVITY"});
   for (const v1::Deployment& item : list.deployments()) {
     std::string activity = item.activity();
     if (item.has_problem()) {
       const absl::Status problem = StatusFromProto(item.problem());
+      // The problem goes below the activity, so that a deployment still takes one row.
       absl::StrAppend(&activity, activity.empty() ? "" : "\n", ReasonName(ReasonOf(problem)), ": ",
                       problem.message());
     }
@@ -125,6 +127,7 @@ std::string LayersTable(const Plan& plan) {
   for (const LayerPlacement& layer : plan.layers) {
     std::set<ExpertId> experts;
     std::set<WorkerOrdinal> workers;
+    // Logical experts and copies differ as soon as experts are replicated.
     for (const PhysicalExpert& expert : layer.experts) {
       experts.insert(expert.expert);
       workers.insert(expert.worker);

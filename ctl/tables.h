@@ -1,6 +1,6 @@
-// What 'syctl get' prints: a line for each thing. Pure; thread-safe.
+// The output of 'syctl get': one line for each object. Pure; thread-safe.
 //
-// `width` is that of the terminal, in characters; 0: lines may be as long as they like.
+// `width` is the terminal's width in characters; 0: no limit.
 #pragma once
 
 #include <cstddef>
@@ -13,22 +13,23 @@
 
 namespace switchyard::ctl {
 
+// An empty list gives a sentence with the command that adds an entry.
 std::string DeploymentsTable(const v1::ListDeploymentsResponse& list, std::size_t width);
 std::string ModelsTable(const v1::ListModelsResponse& list);
 std::string WorkersTable(const v1::ListWorkersResponse& list);
-// A line for each MoE layer: how many experts, on how many workers, how rows travel in each phase.
+// One line for each MoE layer: number of experts and workers, and how rows travel in each phase.
 std::string LayersTable(const Plan& plan);
-// Head, placement and configs; layers that are alike share a line.
+// Head, placement and configs; identical layers share a line.
 std::string PlanText(const Plan& plan, const PlanHash& hash);
 
 struct HashedPlan {
   Plan plan;
   PlanHash hash;
 };
-// Errors: kInvalidArgument (BAD_REQUEST) for a message that a coordinator would not send.
+// Errors: kInvalidArgument (BAD_REQUEST) for an invalid response.
 absl::StatusOr<HashedPlan> FromProto(const v1::GetPlanResponse& proto);
 
-// "normal bf16" for rows of one config.
+// How rows of one config travel, for example "normal bf16".
 std::string HowText(const DispatchConfig& config);
 
 }  // namespace switchyard::ctl

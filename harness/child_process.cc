@@ -22,8 +22,9 @@
 namespace switchyard {
 namespace {
 
-constexpr std::size_t kLogTail = 2000;  // bytes of the log that an error quotes
+constexpr std::size_t kLogTail = 2000;  // bytes at the end of the log that an error quotes
 
+// Quotes the end of the log, because the last lines show why a program exited.
 std::string TailOf(const std::string& path) {
   std::ifstream file(path);
   std::ostringstream text;
@@ -32,11 +33,11 @@ std::string TailOf(const std::string& path) {
   return all.size() <= kLogTail ? all : all.substr(all.size() - kLogTail);
 }
 
-// In the child, between fork and exec: only async-signal-safe calls.
+// Runs in the child between fork and exec, where only async-signal-safe calls are permitted.
 [[noreturn]] void Exec(char* const* argv, int output, int log, pid_t parent) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(127);  // It died before the line above.
+  if (getppid() != parent) _exit(127);  // The parent died before prctl, so no signal will arrive.
   dup2(output, STDOUT_FILENO);
   dup2(log, STDERR_FILENO);
   const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -51,13 +52,15 @@ absl::StatusOr<ChildProcess> ChildProcess::Spawn(const std::vector<std::string>&
                                                  const std::string& log_path) {
   if (access(argv[0].c_str(), X_OK) != 0) {
     return MakeError(absl::StatusCode::kNotFound, Reason::kBadRequest,
-                     absl::StrCat(argv[0], " is not there or cannot be run; build it first"));
+                     absl::StrCat(argv[0], " does not exist or is not executable; build it first"));
   }
   std::array<int, 2> pipe_ends{};
+  // O_APPEND: a restarted worker continues the log of its predecessor.
   const int log = open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   if (log < 0 || pipe2(pipe_ends.data(), O_CLOEXEC) != 0) {
-    return MakeError(absl::StatusCode::kInternal, Reason::kInternal,
-                     absl::StrCat("no log or pipe for ", argv[0], ": ", std::strerror(errno)));
+    return MakeError(
+        absl::StatusCode::kInternal, Reason::kInternal,
+        absl::StrCat("cannot open a log or pipe for ", argv[0], ": ", std::strerror(errno)));
   }
   std::vector<char*> raw;
   for (const std::string& word : argv) raw.push_back(const_cast<char*>(word.c_str()));
@@ -65,12 +68,13 @@ absl::StatusOr<ChildProcess> ChildProcess::Spawn(const std::vector<std::string>&
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid == 0) Exec(raw.data(), pipe_ends[1], log, parent);
+  // Close our copy of the write end; otherwise the pipe would never report its end.
   close(pipe_ends[1]);
   close(log);
   if (pid < 0) {
     close(pipe_ends[0]);
     return MakeError(absl::StatusCode::kInternal, Reason::kInternal,
-                     absl::StrCat("fork for ", argv[0], ": ", std::strerror(errno)));
+                     absl::StrCat("cannot fork for ", argv[0], ": ", std::strerror(errno)));
   }
   fcntl(pipe_ends[0], F_SETFL, O_NONBLOCK);
   return ChildProcess(pid, pipe_ends[0], log_path);
@@ -105,6 +109,7 @@ absl::StatusOr<std::string> ChildProcess::WaitForLine(const std::string& prefix,
   const auto until = std::chrono::steady_clock::now() + timeout;
   while (true) {
     std::size_t end = 0;
+    // One line may hold several reads, and one read several lines.
     while ((end = buffered_.find('\n')) != std::string::npos) {
       const std::string line = buffered_.substr(0, end);
       buffered_.erase(0, end + 1);
@@ -131,6 +136,7 @@ void ChildProcess::Reap(int status) {
 }
 
 absl::StatusOr<int> ChildProcess::Wait(Duration timeout) {
+  // A pidfd can be waited for with a timeout; waitpid cannot.
   if (running()) {
     const int handle = static_cast<int>(syscall(SYS_pidfd_open, pid_, 0));
     pollfd ended{handle, POLLIN, 0};
@@ -145,7 +151,8 @@ bool ChildProcess::running() {
   if (pid_ < 0 || reaped_) return false;
   int status = 0;
   const pid_t ended = waitpid(pid_, &status, WNOHANG);
-  // No child of ours any more: somebody else has reaped it, and the number may be another's by now.
+  // Not our child any more: another part of this program has reaped it, and the number may belong
+  // to another process by now.
   if (ended < 0 && errno == ECHILD) status = SIGKILL;
   if (ended != 0) Reap(status);
   return !reaped_;

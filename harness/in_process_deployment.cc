@@ -1,9 +1,7 @@
 #include "harness/in_process_deployment.h"
 
 #include <algorithm>
-#include <condition_variable>
 #include <future>
-#include <mutex>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -21,7 +19,6 @@ namespace switchyard {
 namespace {
 
 constexpr Duration kApplyTimeout = std::chrono::seconds(120);  // hashes the whole checkpoint
-constexpr Duration kViewPause = std::chrono::milliseconds(5);
 constexpr Phase kPhases[] = {Phase::kPrefill, Phase::kDecode, Phase::kMixed};
 
 }  // namespace
@@ -60,6 +57,7 @@ absl::Status InProcessDeployment::StartAll() {
   spec.min_workers = options_.workers;
   spec.max_tokens_per_step = options_.max_tokens_per_step;
   spec.dispatcher_output_dtype = options_.dispatcher_output_dtype;
+  // Three phases, because an unset one would be planned in its default mode.
   if (options_.mode) {
     for (const Phase phase : kPhases) spec.phases.push_back({phase, options_.mode});
   }
@@ -77,29 +75,33 @@ absl::Status InProcessDeployment::Apply(const DeploymentSpec& spec) {
   std::future<absl::Status> result = applied->get_future();
   if (result.wait_for(kApplyTimeout) == std::future_status::ready) return result.get();
   return MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady,
-                   absl::StrCat("applying ", spec.checkpoint, " takes too long"));
+                   absl::StrCat("applying ", spec.checkpoint, " took too long"));
 }
 
 absl::Status InProcessDeployment::WaitUntilServes(Duration timeout) {
-  const TimePoint until = clock_.Now() + timeout;
-  std::string activity = "unknown";
-  std::mutex mutex;
-  std::condition_variable never;  // nobody notifies it: a bounded pause between two looks
-  while (clock_.Now() < until) {
-    const CoordinatorView view = driver_->View();
+  absl::Status result;
+  // A view between two steps is consistent, so one look at it is enough.
+  const auto settled = [&](const CoordinatorView& view) {
     const auto own =
         std::find_if(view.deployments.begin(), view.deployments.end(),
                      [this](const auto& one) { return one.spec.name == options_.name; });
-    if (own != view.deployments.end()) {
-      if (own->serving != nullptr) return absl::OkStatus();
-      if (!own->problem.ok() && own->pending.value == 0) return own->problem;
-      activity = own->activity;
+    const bool found = own != view.deployments.end();
+    if (found && own->serving != nullptr) {
+      result = absl::OkStatus();
+      return true;
     }
-    std::unique_lock<std::mutex> lock(mutex);
-    never.wait_for(lock, kViewPause);
-  }
-  return MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady,
-                   absl::StrCat("deployment ", options_.name, " does not serve yet: ", activity));
+    // A problem while an epoch is pending may be solved by that epoch.
+    if (found && !own->problem.ok() && own->pending.value == 0) {
+      result = own->problem;
+      return true;
+    }
+    result = MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady,
+                       absl::StrCat("deployment ", options_.name,
+                                    " does not serve yet: ", found ? own->activity : "unknown"));
+    return false;
+  };
+  driver_->WaitForView(settled, timeout);
+  return result;
 }
 
 absl::StatusOr<std::unique_ptr<Transport>> InProcessDeployment::NewTransport(
@@ -137,8 +139,9 @@ absl::Status InProcessDeployment::AddWorker() {
 
 void InProcessDeployment::KillWorker(std::size_t worker) {
   Worker& dying = *workers_[worker];
+  // First out of the directory, so that no call reaches the node while it is destroyed.
   directory_.Remove(dying.endpoint);
-  dying.node.reset();  // Its transport goes with it: sources see the links break.
+  dying.node.reset();  // Destroys its transport too, so sources see the links break.
 }
 
 absl::StatusOr<std::unique_ptr<Client>> InProcessDeployment::MakeClient() {

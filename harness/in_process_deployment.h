@@ -1,8 +1,8 @@
-// A whole deployment in one process: the real coordinator, N real workers and a client, joined by
-// the in-process channels and, if not asked otherwise, the loopback transport: then there is no
-// socket, no port and no shared memory.
+// A whole deployment in one process: the real coordinator, N real workers and a client, connected
+// by in-process channels and, by default, the loopback transport. It then needs no sockets, ports
+// or shared memory.
 //
-// For checks, tests and the first debugging of anything. Not thread-safe; the client is.
+// For checks, tests and debugging. Not thread-safe, except for the client.
 #pragma once
 
 #include <cstdint>
@@ -28,56 +28,64 @@ namespace switchyard {
 
 class LoopbackHub;
 
+// Options of a deployment in one process.
 struct InProcessOptions {
   std::string checkpoint;  // directory, or "synthetic:..."
   std::string name = "local";
   std::int32_t workers = 4;
-  std::string kernel_family;             // "": the best of this machine
+  std::string kernel_family;             // "": the best one for this machine
   std::int32_t max_tokens_per_step = 0;  // 0: the default
-  // What is asked for in every phase; unset: what the config planner picks.
+  // Settings for every phase; if unset, the config planner decides.
   std::optional<DispatchMode> mode = {};
   std::optional<DtypeChoice> dispatcher_output_dtype = {};
-  Logger* logger = nullptr;  // outlives the deployment
-  // Rows over UCX's mapped rings instead of the loopback transport's.
+  Logger* logger = nullptr;  // must outlive the deployment
+  // Use UCX with mapped rings instead of the loopback transport.
   bool over_ucx = false;
-  // Of each worker; empty: the CPU with `kernel_family`.
+  // Creates each worker's device; empty: the CPU with `kernel_family`.
   std::function<absl::StatusOr<std::unique_ptr<DeviceBackend>>()> make_device;
 };
 
 class InProcessDeployment {
  public:
-  // The first epoch follows once all workers have registered; opening a session is kUnavailable
-  // (NOT_READY) until then. Errors: those of ApplyDeployment and of making devices.
+  // Returns before the first epoch, which follows when all workers have registered. Until then,
+  // opening a session fails with kUnavailable (NOT_READY). Errors: those of ApplyDeployment and of
+  // creating devices.
   static absl::StatusOr<std::unique_ptr<InProcessDeployment>> Start(
       const InProcessOptions& options);
   ~InProcessDeployment();
 
-  // Until the deployment of Start serves, or, once all workers are there, is found to have no plan:
-  // that problem is the error (kUnavailable, NOT_READY, which names the rule), at once and not at
-  // the end of `timeout`. kUnavailable (NOT_READY) after `timeout` as well.
+  // Waits until the deployment of Start serves. Errors: kUnavailable (NOT_READY) after `timeout`;
+  // or earlier, with the rule that refuses it, if all workers have registered and no plan is
+  // possible.
   absl::Status WaitUntilServes(Duration timeout);
 
-  // A client of its own transport; goes before the deployment.
+  // A new client with its own transport. Must be destroyed before the deployment.
   absl::StatusOr<std::unique_ptr<Client>> MakeClient();
+  // The coordinator, for tests that inspect its view.
   [[nodiscard]] Driver& driver() { return *driver_; }
-  // Another deployment on the same workers, or the same one with other wishes.
+  // Applies another deployment on the same workers, or changes this one.
   absl::Status Apply(const DeploymentSpec& spec);
-  // One more worker, under the next name.
+  // Adds a worker with the next name.
   absl::Status AddWorker();
-  // Ends the worker as a crash would: its links and streams break.
+  // Ends a worker like a crash: its links and streams break.
   void KillWorker(std::size_t worker);
 
  private:
+  // A worker with its endpoint and channel.
   struct Worker;
 
   explicit InProcessDeployment(const InProcessOptions& options);
+  // Everything of Start after construction.
   absl::Status StartAll();
+  // One transport for each worker and client, as between processes.
   absl::StatusOr<std::unique_ptr<Transport>> NewTransport(Incarnation incarnation);
 
   InProcessOptions options_;
+  // Shared by all parts, as one process has one clock and one source of randomness.
   SteadyClock clock_;
   SystemRng rng_;
   std::unique_ptr<LoopbackHub> hub_;
+  // Workers find each other's attachments here instead of by host and port.
   InProcessWorkers directory_;
   std::unique_ptr<Driver> driver_;
   std::vector<std::unique_ptr<Worker>> workers_;

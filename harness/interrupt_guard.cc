@@ -7,7 +7,7 @@
 namespace switchyard {
 namespace {
 
-constexpr int kSignalExitBase = 128;  // as shells report a death by signal
+constexpr int kSignalExitBase = 128;  // the convention of shells for a process ended by a signal
 
 }  // namespace
 
@@ -15,7 +15,7 @@ InterruptGuard::InterruptGuard() {
   sigemptyset(&watched_);
   sigaddset(&watched_, SIGINT);
   sigaddset(&watched_, SIGTERM);
-  sigaddset(&watched_, SIGUSR2);  // ends the guard's thread
+  sigaddset(&watched_, SIGUSR2);  // from the destructor: ends the guard's thread
   pthread_sigmask(SIG_BLOCK, &watched_, &before_);
   thread_ = std::thread([this] { Run(); });
 }
@@ -35,8 +35,10 @@ void InterruptGuard::Run() {
   int signal = 0;
   sigwait(&watched_, &signal);
   if (signal == SIGUSR2) return;
+  // The lock is kept until the process ends, so that OnSignal cannot replace a running clean-up.
   const std::lock_guard<std::mutex> lock(mutex_);
   if (clean_up_) clean_up_();
+  // _exit, because static destructors must not run while other threads still use their objects.
   _exit(kSignalExitBase + signal);
 }
 

@@ -1,4 +1,4 @@
-// SIGINT and SIGTERM of a program that owns a local deployment: clean up, then end.
+// Handles SIGINT and SIGTERM in a program that owns a local deployment: cleans up, then exits.
 #pragma once
 
 #include <functional>
@@ -8,24 +8,28 @@
 
 namespace switchyard {
 
-// Made before any other thread, so that all of them inherit the blocked signals; one at a time in a
-// process. On a signal it runs the clean-up and ends the process with 128 + the signal's number.
+// Create it before any other thread, so that all threads inherit the blocked signals. At most one
+// may exist in a process. On a signal it runs the clean-up and ends the process with exit code 128
+// + the signal's number. It uses a thread instead of a signal handler, because the clean-up takes
+// locks.
 class InterruptGuard {
  public:
   InterruptGuard();
-  // The signals do what they did before.
+  // Restores the previous signal mask.
   ~InterruptGuard();
   InterruptGuard(const InterruptGuard&) = delete;
   InterruptGuard& operator=(const InterruptGuard&) = delete;
 
-  // Runs on the guard's thread, at most once; whatever it touches must outlive the guard.
+  // Sets the clean-up. It runs on the guard's thread, at most once; everything that it uses must
+  // outlive the guard.
   void OnSignal(std::function<void()> clean_up);
 
  private:
+  // The guard's thread: waits for a signal.
   void Run();
 
-  sigset_t watched_{};
-  sigset_t before_{};
+  sigset_t watched_{};  // the signals that are handled
+  sigset_t before_{};   // the mask to restore
   std::mutex mutex_;
   std::function<void()> clean_up_;  // guarded by mutex_
   std::thread thread_;

@@ -21,13 +21,13 @@
 namespace switchyard {
 namespace {
 
-// What a program prints first on its standard output once it serves, before its "host:port".
+// Each program prints this prefix and its "host:port" to standard output once it listens.
 constexpr char kReadyPrefix[] = "ready ";
 constexpr Duration kKillWait = std::chrono::seconds(5);
 
 std::string WorkerName(std::size_t worker) { return absl::StrCat("w", worker); }
 
-// A double-quoted YAML (and JSON) string: paths may hold anything.
+// A double-quoted YAML (and JSON) string, because a path may contain any character.
 std::string Quoted(const std::string& text) {
   std::string out = "\"";
   for (const char c : text) {
@@ -39,7 +39,7 @@ std::string Quoted(const std::string& text) {
 
 absl::Status Killed() {
   return MakeError(absl::StatusCode::kUnavailable, Reason::kSessionClosed,
-                   "the deployment was ended while it started");
+                   "the deployment was killed while it started");
 }
 
 }  // namespace
@@ -68,7 +68,7 @@ absl::Status LocalDeployment::MakeDirectory() {
   std::string pattern = absl::StrCat(base, "/switchyard-XXXXXX");
   if (error || mkdtemp(pattern.data()) == nullptr) {
     return MakeError(absl::StatusCode::kInternal, Reason::kInternal,
-                     absl::StrCat("no directory for logs can be made in ", base));
+                     absl::StrCat("cannot create a directory for logs in ", base));
   }
   directory_ = pattern;
   std::ofstream file(directory_ + "/deployment.yaml");
@@ -90,6 +90,7 @@ absl::Status LocalDeployment::MakeDirectory() {
 
 absl::StatusOr<ChildProcess> LocalDeployment::Spawn(const std::vector<std::string>& argv,
                                                     const std::string& name) {
+  // Under the lock, so that KillAll either sees the new process or prevents it.
   const std::lock_guard<std::mutex> lock(mutex_);
   if (killed_) return Killed();
   SY_ASSIGN_OR_RETURN(ChildProcess process,
@@ -97,13 +98,14 @@ absl::StatusOr<ChildProcess> LocalDeployment::Spawn(const std::vector<std::strin
   const auto handle = static_cast<int>(syscall(SYS_pidfd_open, process.pid(), 0));
   if (handle < 0) {
     return MakeError(absl::StatusCode::kInternal, Reason::kInternal,
-                     absl::StrCat("no pidfd of ", argv[0], ": ", std::strerror(errno)));
+                     absl::StrCat("cannot get a pidfd of ", argv[0], ": ", std::strerror(errno)));
   }
   handles_.push_back(handle);
   return process;
 }
 
 absl::Status LocalDeployment::StartCoordinator() {
+  // Port 0: the kernel chooses, so that parallel tests cannot collide.
   std::vector<std::string> argv{options_.bin_dir + "/switchyard-coordinator", "--listen",
                                 "127.0.0.1:0", "--deployment", directory_ + "/deployment.yaml"};
   argv.insert(argv.end(), options_.coordinator_flags.begin(), options_.coordinator_flags.end());
@@ -111,7 +113,8 @@ absl::Status LocalDeployment::StartCoordinator() {
   coordinator_ = std::make_unique<ChildProcess>(std::move(process));
   SY_ASSIGN_OR_RETURN(coordinator_address_,
                       coordinator_->WaitForLine(kReadyPrefix, options_.start_timeout));
-  Say(absl::StrCat("coordinator ", coordinator_address_, " (pid ", coordinator_->pid(), ")"));
+  ReportProgress(
+      absl::StrCat("coordinator ", coordinator_address_, " (pid ", coordinator_->pid(), ")"));
   return absl::OkStatus();
 }
 
@@ -125,13 +128,16 @@ absl::Status LocalDeployment::StartWorker(std::size_t worker) {
                                 WorkerName(worker)};
   argv.insert(argv.end(), options_.worker_flags.begin(), options_.worker_flags.end());
   if (worker < options_.worker_flags_of.size()) {
+    // Flags of a single worker come last, so that they override those of all workers.
     const std::vector<std::string>& own = options_.worker_flags_of[worker];
     argv.insert(argv.end(), own.begin(), own.end());
   }
   SY_ASSIGN_OR_RETURN(ChildProcess process, Spawn(argv, WorkerName(worker)));
   SY_ASSIGN_OR_RETURN(const std::string address,
                       process.WaitForLine(kReadyPrefix, options_.start_timeout));
-  Say(absl::StrCat("worker ", WorkerName(worker), " ", address, " (pid ", process.pid(), ")"));
+  ReportProgress(
+      absl::StrCat("worker ", WorkerName(worker), " ", address, " (pid ", process.pid(), ")"));
+  // Restarted workers keep their index, so that addresses and flags still match.
   if (worker < workers_.size()) {
     workers_[worker] = std::move(process);
     worker_addresses_[worker] = address;
@@ -148,20 +154,20 @@ LocalDeployment::~LocalDeployment() {
   coordinator_.reset();
 }
 
-// Touches no ChildProcess: another thread may be waiting for one to serve.
+// Uses only pidfds, because another thread may be using a ChildProcess in Launch.
 void LocalDeployment::KillAll() {
   const std::lock_guard<std::mutex> lock(mutex_);
   killed_ = true;
   for (const int handle : handles_) syscall(SYS_pidfd_send_signal, handle, SIGKILL, nullptr, 0);
   for (const int handle : handles_) {
     siginfo_t ended{};
-    // Reaped here, so that nothing is left should this process end next; an error says that its
-    // owner has done so.
+    // Reap it here, because this process may end next. An error means that its owner has already
+    // reaped it.
     waitid(P_PIDFD, static_cast<id_t>(handle), &ended, WEXITED);
     close(handle);
   }
   handles_.clear();
-  std::error_code ignored;  // What cannot be removed is a log in the temporary directory.
+  std::error_code ignored;  // At worst, a log stays in the temporary directory.
   if (!directory_.empty()) std::filesystem::remove_all(directory_, ignored);
 }
 
@@ -170,7 +176,7 @@ absl::Status LocalDeployment::AddWorker() { return StartWorker(workers_.size());
 absl::Status LocalDeployment::RestartWorker(std::size_t worker) {
   if (workers_[worker].running()) {
     return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kBadRequest,
-                     absl::StrCat(WorkerName(worker), " still runs; end it first"));
+                     absl::StrCat(WorkerName(worker), " is still running; end it first"));
   }
   return StartWorker(worker);
 }
@@ -185,9 +191,11 @@ absl::Status LocalDeployment::Stop(Duration grace) {
     }
     if (!status.ok() || !WIFEXITED(*status) || WEXITSTATUS(*status) != 0) bad.push_back(name);
   };
-  // One after the other would move experts to workers that leave next: all at once is kinder.
+  // All at once: one after the other, the coordinator would move experts to workers that leave
+  // next.
   for (ChildProcess& worker : workers_) worker.Signal(SIGTERM);
   for (std::size_t w = 0; w < workers_.size(); ++w) end(workers_[w], WorkerName(w));
+  // The coordinator goes last, because workers need it to leave in order.
   coordinator_->Signal(SIGTERM);
   end(*coordinator_, "coordinator");
   if (bad.empty()) return absl::OkStatus();
@@ -195,7 +203,7 @@ absl::Status LocalDeployment::Stop(Duration grace) {
                    absl::StrCat("did not exit with 0: ", absl::StrJoin(bad, ", ")));
 }
 
-void LocalDeployment::Say(const std::string& line) const {
+void LocalDeployment::ReportProgress(const std::string& line) const {
   if (options_.progress) options_.progress(line);
 }
 

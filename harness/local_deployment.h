@@ -1,7 +1,7 @@
-// A deployment on this machine: one coordinator and N workers as processes of their own, on
-// loopback ports that the kernel chose, gone without a trace when the object is.
+// A deployment on this machine: one coordinator and N workers as separate processes, on loopback
+// ports that the kernel chooses. The destructor ends all processes and removes all files.
 //
-// For demos, checks and tests. Not thread-safe but for KillAll.
+// For demos, checks and tests. Not thread-safe, except for KillAll.
 #pragma once
 
 #include <cstdint>
@@ -18,34 +18,37 @@
 
 namespace switchyard {
 
+// Options of a deployment; those without comment are the ones of the services.
 struct LocalDeploymentOptions {
-  std::string bin_dir;         // where switchyard-coordinator and switchyard-worker are
-  std::string checkpoint;      // of the model; absolute, or as the workers' directory has it
-  std::string name = "local";  // of the deployment
+  std::string bin_dir;         // folder of switchyard-coordinator and switchyard-worker
+  std::string checkpoint;      // absolute, or relative to the workers' directory
+  std::string name = "local";  // name of the deployment
   std::int32_t workers = 4;
   std::int32_t min_workers = 0;  // before the first epoch; 0: all of them
+  // Long enough for a machine under load; a process that is not ready by then is broken.
   Duration start_timeout = std::chrono::seconds(60);
-  std::vector<std::string> coordinator_flags;  // more of them
-  std::vector<std::string> worker_flags;       // of every worker
-  // More flags of single workers, by index; shorter than `workers` is fine.
+  std::vector<std::string> coordinator_flags;  // additional flags
+  std::vector<std::string> worker_flags;       // additional flags of every worker
+  // Additional flags of single workers, by index; may be shorter than `workers`.
   std::vector<std::vector<std::string>> worker_flags_of;
-  // What is asked for in every phase: names of modes and dtypes; empty: what is picked.
+  // Names of the mode and dtype for every phase; if empty, the config planner decides.
   std::string mode;
   std::string dispatcher_output_dtype;
-  std::function<void(const std::string&)> progress;  // one line a step; may be empty
+  std::function<void(const std::string&)> progress;  // called with one line per step; may be empty
 };
 
 class LocalDeployment {
  public:
-  // Nothing runs before Launch.
+  // Does not start any process; Launch does.
   explicit LocalDeployment(LocalDeploymentOptions options) : options_(std::move(options)) {}
-  // Ends what still runs.
+  // Kills the processes that still run.
   ~LocalDeployment();
-  // Once. Blocks until every process serves; the first epoch follows once `min_workers` have
-  // registered (opening a session is kUnavailable, NOT_READY, until then). Errors: kNotFound for a
-  // missing binary; kUnavailable with the log of what did not start, or after KillAll.
+  // Starts the processes and blocks until each one listens. May be called once. The first epoch
+  // follows when `min_workers` have registered; until then, opening a session fails with
+  // kUnavailable (NOT_READY). Errors: kNotFound for a missing binary; kUnavailable with the log of
+  // the process that did not start, or after KillAll.
   absl::Status Launch();
-  // One that has been launched; after an error nothing is left behind.
+  // Creates and launches a deployment. After an error, no process and no file is left.
   static absl::StatusOr<std::unique_ptr<LocalDeployment>> Start(LocalDeploymentOptions options);
 
   [[nodiscard]] const std::string& coordinator() const {
@@ -54,34 +57,37 @@ class LocalDeployment {
   [[nodiscard]] const std::string& worker_address(std::size_t worker) const {
     return worker_addresses_[worker];
   }
+  // The processes, for drills that stop or kill single ones.
   [[nodiscard]] ChildProcess& coordinator_process() { return *coordinator_; }
   [[nodiscard]] ChildProcess& worker_process(std::size_t worker) { return workers_[worker]; }
   [[nodiscard]] std::size_t workers() const { return workers_.size(); }
-  // Starts a worker again under the same id, after it has ended.
+  // Starts a worker again under the same id after it has ended.
   absl::Status RestartWorker(std::size_t worker);
-  // One more worker, under the next id.
+  // Adds a worker with the next id.
   absl::Status AddWorker();
-  // Logs and sockets; removed with the object.
+  // Folder of the logs and the deployment file; removed by the destructor.
   [[nodiscard]] const std::string& directory() const { return directory_; }
-  // Kills every process at once and removes the directory; no process starts after it, and the
-  // object is only good for destruction. From any thread, at any time, Launch included.
+  // Kills every process immediately and removes the directory. No process starts after it; the
+  // object can only be destroyed then. Callable from any thread at any time, even during Launch.
   void KillAll();
-  // SIGTERM to the workers, then to the coordinator; what has not drained after `grace` is killed.
-  // Errors: kInternal naming the processes that did not exit with 0.
+  // Sends SIGTERM to the workers, then to the coordinator, and kills the processes that have not
+  // ended after `grace`. Errors: kInternal with the processes that did not exit with 0.
   absl::Status Stop(Duration grace);
 
  private:
+  // Creates the directory for logs and writes the deployment file.
   absl::Status MakeDirectory();
   absl::Status StartCoordinator();
   absl::Status StartWorker(std::size_t worker);
+  // Starts a program and registers it for KillAll.
   absl::StatusOr<ChildProcess> Spawn(const std::vector<std::string>& argv, const std::string& name);
-  void Say(const std::string& line) const;
+  void ReportProgress(const std::string& line) const;
 
   LocalDeploymentOptions options_;
   std::mutex mutex_;
-  bool killed_ = false;       // guarded by mutex_: nothing is made any more
-  std::string directory_;     // made under mutex_
-  std::vector<int> handles_;  // pidfds, guarded by mutex_: a pid may be another's by now
+  bool killed_ = false;       // guarded by mutex_; after KillAll nothing may be created
+  std::string directory_;     // created under mutex_
+  std::vector<int> handles_;  // guarded by mutex_; pidfds, because a pid can be reused
   std::unique_ptr<ChildProcess> coordinator_;
   std::string coordinator_address_;
   std::vector<ChildProcess> workers_;

@@ -12,6 +12,7 @@
 namespace switchyard {
 namespace {
 
+// Compares two configs except for their layer.
 bool AlikeButForLayer(const DispatchConfig& a, DispatchConfig b) {
   b.layer = a.layer;
   return a == b;
@@ -37,7 +38,8 @@ std::vector<PlacementRow> SummarizePlacement(const Plan& plan) {
   std::vector<PlacementRow> rows;
   for (std::size_t w = 0; w < plan.workers.size(); ++w) {
     const WorkerOrdinal worker{static_cast<std::int32_t>(w)};
-    // Experts -> the layers in which the worker hosts just these, in order of the first layer.
+    // Pairs of experts and the layers in which the worker hosts exactly these, by first layer. A
+    // vector, because a map would sort them by experts.
     std::vector<std::pair<std::vector<std::int32_t>, std::vector<std::int32_t>>> groups;
     for (const LayerPlacement& layer : plan.layers) {
       std::vector<std::int32_t> experts;
@@ -54,6 +56,7 @@ std::vector<PlacementRow> SummarizePlacement(const Plan& plan) {
       }
       group->second.push_back(layer.layer.value);
     }
+    // A worker without experts is listed too: it may be new or left out.
     if (groups.empty()) rows.push_back({worker, "", "", 0});
     for (const auto& [experts, layers] : groups) {
       rows.push_back(
@@ -68,6 +71,7 @@ std::vector<ConfigRow> SummarizeConfigs(std::span<const DispatchConfig> configs)
     const DispatchConfig* first;
     std::vector<std::int32_t> layers;
   };
+  // A map keeps phases and edges in order; layers within a group stay in the plan's order.
   std::map<std::tuple<Phase, Edge>, std::vector<Group>> by_kind;
   for (const DispatchConfig& config : configs) {
     std::vector<Group>& groups = by_kind[{config.phase, config.edge}];

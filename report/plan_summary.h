@@ -1,4 +1,4 @@
-// A plan in few words: layers that are alike share a row. Pure; thread-safe.
+// Summarizes a plan: identical layers share a row. Pure; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -10,28 +10,30 @@
 
 namespace switchyard {
 
-// "0-3 8" for 8 0 1 2 3; "" for none.
+// Numbers may repeat and come in any order.
+// The sorted numbers with runs joined: "0-3 8" for 8 0 1 2 3; "" for none.
 std::string Ranges(std::vector<std::int32_t> numbers);
 
-// Experts that one worker hosts in each of some layers.
+// The experts of one worker in a group of layers.
 struct PlacementRow {
   WorkerOrdinal worker;
   std::string layers;          // as Ranges prints them
-  std::string experts;         // logical ones
-  std::int32_t per_layer = 0;  // how many copies, in each of the layers
+  std::string experts;         // logical experts, as Ranges prints them
+  std::int32_t per_layer = 0;  // copies in each of the layers
 };
-// By worker, then by first layer. A worker without experts has a row with none.
+// Ascending by worker, then by first layer. A worker without experts has one empty row.
 std::vector<PlacementRow> SummarizePlacement(const Plan& plan);
 
-// Configs that differ in their layer alone.
+// Configs that only differ in their layer.
 struct ConfigRow {
   std::string layers;     // as Ranges prints them
-  DispatchConfig config;  // of the first of them
+  DispatchConfig config;  // of the first layer
 };
-// By phase, edge, then first layer.
+// Ascending by phase, edge, then first layer.
+// For tables: plans of large models have hundreds of equal layers.
 std::vector<ConfigRow> SummarizeConfigs(std::span<const DispatchConfig> configs);
 
-// "cpu -> cuda"
+// For example "cpu -> cuda".
 std::string EdgeText(const Edge& edge);
 
 }  // namespace switchyard

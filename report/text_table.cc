@@ -10,8 +10,10 @@
 namespace switchyard {
 namespace {
 
-constexpr std::size_t kGap = 2;               // blanks between columns
-constexpr std::size_t kLastColumnLeast = 24;  // however narrow the terminal
+constexpr std::size_t kGap = 2;  // spaces between columns
+// Minimum width of the last column. In a narrow terminal, lines that are too long are easier to
+// read than a column of single words.
+constexpr std::size_t kLastColumnLeast = 24;
 
 std::string Padded(const std::string& cell, std::size_t width) {
   const std::size_t has = CharactersOf(cell);
@@ -22,6 +24,7 @@ std::string Padded(const std::string& cell, std::size_t width) {
 
 }  // namespace
 
+// Counts the bytes that start a character: continuation bytes have the form 10xxxxxx.
 std::size_t CharactersOf(absl::string_view text) {
   return static_cast<std::size_t>(std::count_if(
       text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) >> 6) != 2; }));
@@ -69,6 +72,7 @@ TextTable::TextTable(std::vector<std::string> heads) : heads_(std::move(heads)) 
 void TextTable::Add(std::vector<std::string> cells) {
   cells.resize(heads_.size());
   for (std::string& cell : cells) {
+    // An empty cell would make the columns after it ambiguous for a reader and for scripts.
     if (cell.empty()) cell.push_back('-');
   }
   rows_.push_back(std::move(cells));
@@ -78,6 +82,7 @@ std::string TextTable::Print(absl::string_view indent, std::size_t width) const 
   const std::size_t last = heads_.size() - 1;
   std::vector<std::size_t> widths;
   std::size_t before_last = CharactersOf(indent);
+  // The last column is not padded, so it does not count into the widths.
   for (std::size_t c = 0; c < last; ++c) {
     std::size_t widest = CharactersOf(heads_[c]);
     for (const auto& row : rows_) widest = std::max(widest, CharactersOf(row[c]));

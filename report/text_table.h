@@ -1,6 +1,6 @@
-// Tables for people: columns as wide as their widest cell, two spaces apart, an empty cell as "-".
+// Text tables: columns are as wide as their widest cell and two spaces apart; an empty cell is "-".
 //
-// Widths count characters of UTF-8, not bytes. Plain data; not thread-safe.
+// Widths are in UTF-8 characters, not bytes. Plain data; not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -11,16 +11,18 @@
 
 namespace switchyard {
 
+// A table that is filled row by row and printed once.
 class TextTable {
  public:
   explicit TextTable(std::vector<std::string> heads);
 
-  // As many cells as there are heads; missing ones are empty, more than that are dropped.
+  // Adds a row with one cell for each head. Missing cells are empty, surplus ones are dropped.
   void Add(std::vector<std::string> cells);
   [[nodiscard]] std::size_t rows() const { return rows_.size(); }
 
-  // Each line begins with `indent` and ends with a newline, without blanks before it. The last
-  // column is wrapped at words so that lines keep within `width` characters; 0: it is not wrapped.
+  // Each line starts with `indent` and ends with a newline, without trailing spaces. The last
+  // column is wrapped between words so that lines fit into `width` characters; 0: it is not
+  // wrapped.
   [[nodiscard]] std::string Print(absl::string_view indent = "", std::size_t width = 0) const;
 
  private:
@@ -28,15 +30,16 @@ class TextTable {
   std::vector<std::vector<std::string>> rows_;
 };
 
-// `text` cut at blanks into lines of at most `width` characters; a longer word has a line to
-// itself. Newlines in it stay. Never empty. 0: only the newlines count.
+// Splits `text` between words into lines of at most `width` characters; a longer word gets its own
+// line. Newlines stay line breaks. The result has at least one line. 0: only split at newlines.
 std::vector<std::string> WrapWords(absl::string_view text, std::size_t width);
 
-// Each item behind "- ", wrapped under itself; every line begins with `indent`.
+// A bullet list: "- " before each item, wrapped with hanging indent; every line starts with
+// `indent`.
 std::string Bullets(const std::vector<std::string>& items, absl::string_view indent,
                     std::size_t width);
 
-// Characters of `text`, taken as UTF-8.
+// The number of UTF-8 characters in `text`.
 std::size_t CharactersOf(absl::string_view text);
 
 }  // namespace switchyard

@@ -1,6 +1,6 @@
-// generate: text from a prompt, printed as it comes, then a short report on stderr. With --text
-// nothing is generated; with --record-amax what the experts saw is written for calibration.
-// Exit codes: 0 done, 2 could not.
+// generate: continues a prompt, prints each token immediately, and ends with a short report on
+// stderr. With --text it only feeds a text. With --record-amax it writes the magnitudes at the
+// experts to a file for calibration. Exit codes: 0 success, 2 failure.
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -16,9 +16,9 @@
 #include "examples/qwen3_moe/feed_text.h"
 #include "examples/qwen3_moe/generate.h"
 #include "model/quant/config/amax_file.h"
-#include "tools/support/amax_record.h"
-#include "tools/support/command_line.h"
-#include "tools/support/run_report.h"
+#include "tools/cli/command_line.h"
+#include "tools/cli/run_report.h"
+#include "tools/deployment/amax_record.h"
 
 namespace switchyard::qwen3_moe {
 namespace {
@@ -33,12 +33,14 @@ struct Options {
   std::string record_amax;
 };
 
+// Flushed, so that text appears while it is generated.
 void Show(absl::string_view bytes) {
   std::fputs(Printable(bytes).c_str(), stdout);
   std::fflush(stdout);
 }
 
-// Open before anything runs; nullptr when nothing is recorded.
+// The record file, opened before the model runs, so that a wrong path fails early. nullptr without
+// --record-amax.
 using Record = std::unique_ptr<AmaxFileWriter>;
 
 absl::StatusOr<Record> OpenRecord(const Options& options) {
@@ -46,7 +48,7 @@ absl::StatusOr<Record> OpenRecord(const Options& options) {
   return AmaxFileWriter::Open(options.record_amax);
 }
 
-// What the workers recorded, as a file.
+// Writes the workers' records to the file.
 absl::Status WriteRecord(const Record& record, const Model& model, const ExpertsReport& experts) {
   if (record == nullptr) return absl::OkStatus();
   const AmaxShape shape{.layers = model.decoder->dims().layers,
@@ -93,7 +95,7 @@ absl::Status Run(const Options& options) {
   SY_ASSIGN_OR_RETURN(const Record record, OpenRecord(options));
   SY_ASSIGN_OR_RETURN(const Model model, OpenModel(options.common));
   if (record != nullptr) {
-    const std::string warning = QuantisedWarning(*model.checkpoint);
+    const std::string warning = QuantizedWarning(*model.checkpoint);
     if (!warning.empty()) std::fprintf(stderr, "warning: --record-amax: %s\n", warning.c_str());
   }
   return options.text.empty() ? RunPrompt(options, model, record) : RunText(options, model, record);
@@ -103,18 +105,21 @@ int Main(int argc, char** argv) {
   CLI::App app("Generates text from a prompt.");
   Options options;
   AddCommonOptions(app, options.common, /*with_format=*/false);
-  auto* input = app.add_option_group("input", "What goes in")->require_option(1);
-  input->add_option("--prompt", options.prompt, "Text to go on from");
-  input->add_option("--text", options.text, "File to feed in windows of 512 bytes; generates none");
-  app.add_option("--tokens", options.tokens, "Tokens to generate, at most")->capture_default_str();
-  app.add_option("--temperature", options.sampling.temperature, "0: greedy")->capture_default_str();
-  app.add_option("--top-p", options.sampling.top_p, "Share of probability to draw from")
+  auto* input = app.add_option_group("input", "The input, exactly one of")->require_option(1);
+  input->add_option("--prompt", options.prompt, "Text to continue");
+  input->add_option("--text", options.text,
+                    "File to feed in windows of 512 bytes, without generating text");
+  app.add_option("--tokens", options.tokens, "Most tokens to generate")->capture_default_str();
+  app.add_option("--temperature", options.sampling.temperature, "Temperature; 0: greedy")
       ->capture_default_str();
-  app.add_option("--seed", options.sampling.seed, "Of the draws")->capture_default_str();
-  app.add_flag("--explain", options.explain, "Print the placement and each layer's config as well");
-  app.add_option("--record-amax", options.record_amax,
-                 "File for the largest magnitudes that each expert saw, as switchyard-quantize "
-                 "--calibrate takes it");
+  app.add_option("--top-p", options.sampling.top_p, "Share of the probability to sample from")
+      ->capture_default_str();
+  app.add_option("--seed", options.sampling.seed, "Seed for sampling")->capture_default_str();
+  app.add_flag("--explain", options.explain, "Also print the placement and each layer's config");
+  app.add_option(
+      "--record-amax", options.record_amax,
+      "Write the largest magnitudes at each expert to this file, for switchyard-quantize "
+      "--calibrate");
   if (const auto code = ParseCommandLine(app, argc, argv)) return *code;
   options.common.moe.record_amax = !options.record_amax.empty();
   const absl::Status status = Run(options);

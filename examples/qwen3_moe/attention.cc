@@ -6,7 +6,8 @@
 namespace switchyard::qwen3_moe {
 namespace {
 
-// The largest score is taken off first, so that no exponential overflows.
+// Subtracts the largest score first, so that no exponential overflows. The sum is in double because
+// it can have thousands of terms.
 void Softmax(std::span<float> scores, float scale) {
   const float largest = *std::max_element(scores.begin(), scores.end());
   double sum = 0;
@@ -25,7 +26,9 @@ void Attend(const KvCache& cache, const AttentionCall& call, std::vector<float>&
   const std::size_t group = call.query.size() / dim / cache.shape().kv_heads;
   const std::size_t positions = call.position + 1;
   const float scale = 1.0F / std::sqrt(static_cast<float>(dim));
+  // Never shrinks, so that a longer sequence does not allocate in every call.
   scratch.resize(std::max(scratch.size(), group * positions));
+  // All query heads of a group share keys and values, so they are the rows of one product.
   for (std::size_t kv_head = 0; kv_head < cache.shape().kv_heads; ++kv_head) {
     const std::size_t first = kv_head * group * dim;
     Multiply({.x = call.query.data() + first,

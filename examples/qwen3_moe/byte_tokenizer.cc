@@ -11,8 +11,7 @@ absl::Status CheckByteVocabulary(std::size_t vocab) {
   if (vocab == static_cast<std::size_t>(kByteVocabulary)) return absl::OkStatus();
   return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
                    absl::StrCat("the model has ", vocab,
-                                " tokens; only a vocabulary of the 256 bytes can be spelled, give "
-                                "a model with that"));
+                                " tokens; text needs a model whose vocabulary is the 256 bytes"));
 }
 
 std::vector<std::int32_t> EncodeBytes(absl::string_view text) {

@@ -1,4 +1,5 @@
-// The byte vocabulary: 256 tokens, a token is a byte.
+// The byte vocabulary: 256 tokens, one for each byte. The example needs no tokenizer library this
+// way. Pure; thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -14,14 +15,16 @@ namespace switchyard::qwen3_moe {
 
 inline constexpr std::int32_t kByteVocabulary = 256;
 
-// kUnimplemented (UNSUPPORTED) unless a model with `vocab` tokens has bytes for tokens.
+// kUnimplemented (UNSUPPORTED) unless `vocab` is the number of bytes.
 absl::Status CheckByteVocabulary(std::size_t vocab);
 
+// One token for each byte of `text`.
 std::vector<std::int32_t> EncodeBytes(absl::string_view text);
-// Each id is in [0, 256).
+// The inverse. REQUIRES: each id is in [0, 256).
 std::string DecodeBytes(std::span<const std::int32_t> ids);
 
-// For a terminal: printable ASCII, newline and tab as they are, any other byte as \xHH.
+// Makes text safe for a terminal: keeps printable ASCII, newline and tab, and shows every other
+// byte as \xHH, because a model can generate control sequences.
 std::string Printable(absl::string_view bytes);
 
 }  // namespace switchyard::qwen3_moe

@@ -13,7 +13,7 @@
 
 namespace switchyard::qwen3_moe {
 
-// Rows of one pass: token i after token i - 1.
+// The rows of one pass, one for each token. Allocated once for all layers.
 struct Decoder::Activations {
   Activations(const DecoderDims& dims, std::size_t count)
       : tokens(count),
@@ -31,8 +31,8 @@ struct Decoder::Activations {
 
   std::size_t tokens;
   std::vector<float> x;       // the residual stream
-  std::vector<float> normed;  // x as a block sees it
-  std::vector<float> update;  // what a block adds to x
+  std::vector<float> normed;  // x after the norm, the input of a block
+  std::vector<float> update;  // the output of a block, which is added to x
   std::vector<float> query;
   std::vector<float> key;
   std::vector<float> value;
@@ -62,7 +62,7 @@ absl::Status Decoder::CheckCall(const KvCache& cache, const ForwardCall& call) c
   const auto refuse = [](absl::string_view what) {
     return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest, what);
   };
-  if (call.tokens.empty()) return refuse("no tokens; give at least one");
+  if (call.tokens.empty()) return refuse("no tokens; at least one is required");
   for (std::size_t i = 0; i < call.tokens.size(); ++i) {
     const std::int32_t id = call.tokens[i];
     if (id < 0 || static_cast<std::size_t>(id) >= dims_.vocab) {
@@ -72,7 +72,7 @@ absl::Status Decoder::CheckCall(const KvCache& cache, const ForwardCall& call) c
   }
   const std::size_t room = std::min(cache.capacity(), dims_.max_positions) - cache.length();
   if (call.tokens.size() > room) {
-    return refuse(absl::StrCat("sequence of ", cache.length(), " tokens has room for ", room,
+    return refuse(absl::StrCat("the sequence of ", cache.length(), " tokens has room for ", room,
                                " more, not ", call.tokens.size(), " (cache ", cache.capacity(),
                                ", model ", dims_.max_positions, " positions); shorten the text"));
   }
@@ -92,6 +92,7 @@ absl::StatusOr<std::vector<float>> Decoder::Forward(KvCache& cache, const Forwar
     AttentionBlock(layer, cache, act);
     SY_RETURN_IF_ERROR(MoeBlock(layer, moe, act));
   }
+  // Only now, after every layer has succeeded: an error above leaves the sequence unchanged.
   cache.Advance(act.tokens);
   return Logits(act.x, call.logits);
 }
@@ -102,16 +103,20 @@ void Decoder::AttentionBlock(std::size_t layer, KvCache& cache, Activations& act
   w.query.Apply(act.normed.data(), act.tokens, act.query.data());
   w.key.Apply(act.normed.data(), act.tokens, act.key.data());
   w.value.Apply(act.normed.data(), act.tokens, act.value.data());
+  // Qwen3's QK-norm: a norm over each head, before the rotation.
   RmsNorm(act.query, w.query_norm, dims_.rms_norm_eps, act.query.data());
   RmsNorm(act.key, w.key_norm, dims_.rms_norm_eps, act.key.data());
   const std::size_t query_width = dims_.heads * dims_.head_dim;
   const std::size_t kv_width = dims_.kv_heads * dims_.head_dim;
   for (std::size_t t = 0; t < act.tokens; ++t) {
+    // Token by token, because each one attends to those before it; the projections above run for
+    // all tokens at once.
     const std::size_t position = cache.length() + t;
     const auto query = std::span(act.query).subspan(t * query_width, query_width);
     const auto key = std::span(act.key).subspan(t * kv_width, kv_width);
     rope_.Turn(position, query);
     rope_.Turn(position, key);
+    // A token's own key and value are part of its attention, so Put comes before Attend.
     cache.Put(layer, position, key, std::span(act.value).subspan(t * kv_width, kv_width));
     Attend(cache,
            {.layer = layer,
@@ -127,6 +132,7 @@ void Decoder::AttentionBlock(std::size_t layer, KvCache& cache, Activations& act
 absl::Status Decoder::MoeBlock(std::size_t layer, const MoePath& moe, Activations& act) const {
   const LayerWeights& w = weights_.layers[layer];
   RmsNorm(act.x, w.moe_norm, dims_.rms_norm_eps, act.normed.data());
+  // The router sees unrounded rows; RunExperts rounds them to BF16 afterwards.
   const Routing routing = w.router.Route(act.normed);
   SY_RETURN_IF_ERROR(RunExperts({.layer = LayerId{static_cast<std::int32_t>(layer)},
                                  .x = act.normed,

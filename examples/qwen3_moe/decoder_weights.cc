@@ -13,22 +13,23 @@ namespace {
 
 constexpr char kModelType[] = "qwen3_moe";
 
-// Its experts may well be served; what is around them is another architecture.
+// The experts of such a model may still be served; only this decoder cannot run the rest of it.
 absl::Status OtherModel(const std::string& model_type) {
   return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
-                   absl::StrCat("the Qwen3-MoE decoder runs checkpoints of model_type '",
-                                kModelType, "' alone, and this one is '", model_type,
-                                "'; deploy its experts (syctl apply) and call them from an engine "
-                                "of your own through the client (client/switchyard.h)"),
+                   absl::StrCat("the Qwen3-MoE decoder only runs checkpoints of model_type '",
+                                kModelType, "', but this one has '", model_type,
+                                "'; deploy its experts (syctl apply) and call them from your own "
+                                "engine through the client (client/switchyard.h)"),
                    {{"model_type", model_type}});
 }
 
 absl::Status Unsupported(absl::string_view what) {
   return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
                    absl::StrCat("the Qwen3-MoE decoder cannot run this model: ", what,
-                                "; give a checkpoint without it"));
+                                "; use another checkpoint"));
 }
 
+// Tensor names as in Hugging Face checkpoints of this model type.
 absl::StatusOr<LayerWeights> LoadLayer(TensorReader& reader, const DecoderDims& dims,
                                        std::size_t layer) {
   const std::string base = absl::StrCat("model.layers.", layer, ".");
@@ -50,7 +51,7 @@ absl::StatusOr<LayerWeights> LoadLayer(TensorReader& reader, const DecoderDims& 
                       reader.Vector(base + "post_attention_layernorm.weight", dims.hidden));
   SY_ASSIGN_OR_RETURN(PackedMatrix gate,
                       reader.Packed(base + "mlp.gate.weight", dims.experts, dims.hidden));
-  w.router = Router(std::move(gate), {.top_k = dims.top_k, .normalise = dims.normalise_top_k});
+  w.router = Router(std::move(gate), {.top_k = dims.top_k, .normalize = dims.normalize_top_k});
   return w;
 }
 
@@ -61,11 +62,14 @@ absl::StatusOr<DecoderDims> DimsOf(const ModelConfig& config) {
     return OtherModel(config.model_type);
   }
   const DecoderConfig& decoder = *config.decoder;
+  // Drafts are counted as layers of experts but are not part of the decoder.
   if (MoeLayersOf(config).size() != static_cast<std::size_t>(config.layers + config.draft_layers)) {
     return Unsupported("some layers are dense (mlp_only_layers, decoder_sparse_step)");
   }
   if (decoder.attention_bias) return Unsupported("attention_bias is true");
   if (decoder.use_sliding_window) return Unsupported("use_sliding_window is true");
+  // A rope_type other than "default" scales the frequencies, and a wrong scale degrades the text
+  // without an error.
   if (decoder.rope_type != "default") {
     return Unsupported(absl::StrCat("rope_type is \"", decoder.rope_type, "\""));
   }
@@ -82,7 +86,7 @@ absl::StatusOr<DecoderDims> DimsOf(const ModelConfig& config) {
                      .max_positions = size(decoder.max_position),
                      .rms_norm_eps = static_cast<float>(decoder.rms_norm_eps),
                      .rope_theta = decoder.rope_theta,
-                     .normalise_top_k = decoder.norm_topk_prob,
+                     .normalize_top_k = decoder.norm_topk_prob,
                      .tied_embeddings = decoder.tie_word_embeddings};
 }
 
@@ -97,6 +101,8 @@ absl::StatusOr<DecoderWeights> LoadDecoderWeights(const Checkpoint& checkpoint,
     weights.layers.push_back(std::move(loaded));
   }
   SY_ASSIGN_OR_RETURN(weights.final_norm, reader.Vector("model.norm.weight", dims.hidden));
+  // The embedding is row-major for lookups, the head is packed for products: a tied one is stored
+  // twice.
   if (dims.tied_embeddings) {
     weights.head = PackedMatrix::Pack(weights.embedding, dims.vocab, dims.hidden);
   } else {

@@ -14,7 +14,8 @@
 namespace switchyard::qwen3_moe {
 namespace {
 
-// -log2 of the probability that softmax(logits) gives to `target`.
+// -log2 of the probability of `target` in softmax(logits). Computed in double from the logits, so
+// that a small probability does not underflow.
 double Bits(std::span<const float> logits, std::int32_t target) {
   const auto largest = static_cast<double>(*std::max_element(logits.begin(), logits.end()));
   double sum = 0;
@@ -30,7 +31,7 @@ absl::Status CheckEvalModel(const DecoderDims& dims) {
   if (dims.max_positions >= kEvalWindow) return absl::OkStatus();
   return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
                    absl::StrCat("the model has ", dims.max_positions, " positions; a window needs ",
-                                kEvalWindow, ", give a model with as many"));
+                                kEvalWindow, "; use a model with more positions"));
 }
 
 std::size_t EvalWindowsIn(std::size_t bytes) { return bytes == 0 ? 0 : (bytes - 1) / kEvalWindow; }
@@ -48,7 +49,7 @@ absl::StatusOr<EvalResult> Evaluate(const Decoder& decoder, const MoePath& moe,
     return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
                      absl::StrCat("the text has ", text.size(), " bytes, enough for ", most,
                                   " windows, not ", std::max<std::size_t>(windows, 1),
-                                  "; a window takes ", kEvalWindow, " bytes and one more"));
+                                  "; each window needs ", kEvalWindow, " bytes and one more"));
   }
   const std::vector<std::int32_t> ids = EncodeBytes(text.substr(0, windows * kEvalWindow + 1));
   const std::size_t vocab = decoder.dims().vocab;
@@ -57,6 +58,7 @@ absl::StatusOr<EvalResult> Evaluate(const Decoder& decoder, const MoePath& moe,
   double bits = 0;
   for (std::size_t window = 0; window < windows; ++window) {
     const auto tokens = std::span(ids).subspan(window * kEvalWindow, kEvalWindow + 1);
+    // Each window is a new context; the cache is reused to avoid the allocation.
     cache.Clear();
     SY_ASSIGN_OR_RETURN(
         const std::vector<float> logits,
@@ -68,11 +70,12 @@ absl::StatusOr<EvalResult> Evaluate(const Decoder& decoder, const MoePath& moe,
     result.windows = window + 1;
     result.targets = result.windows * kEvalWindow;
     result.bits_per_byte = bits / static_cast<double>(result.targets);
+    // Checked in each window, so that a long run fails early and the error has the window.
     if (std::isnan(result.bits_per_byte)) {
       return MakeError(absl::StatusCode::kInternal, Reason::kInternal,
                        absl::StrCat("window ", window,
                                     " has a probability that is not a number; "
-                                    "run verify to see which MoE layer gives it"));
+                                    "run verify to find the MoE layer"));
     }
     if (options.progress) options.progress(result.windows, result.bits_per_byte);
   }

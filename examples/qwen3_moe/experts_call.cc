@@ -15,6 +15,7 @@ absl::Status RunExperts(const ExpertsCall& call, const MoePath& path) {
   const std::size_t top_k = call.routing.top_k;
   const std::size_t tokens = call.routing.ids.size() / top_k;
   const std::size_t hidden = tokens == 0 ? 0 : call.x.size() / tokens;
+  // The whole batch is rounded once; calls then only take spans of it.
   std::vector<Bf16> rounded(call.x.size());
   FloatsToBf16(call.x, rounded);
   for (std::size_t first = 0; first < tokens; first += path.max_tokens) {

@@ -16,14 +16,16 @@ absl::StatusOr<std::size_t> FeedText(const Decoder& decoder, const MoePath& moe,
   SY_RETURN_IF_ERROR(CheckEvalModel(decoder.dims()));
   if (text.empty()) {
     return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
-                     "the text is empty; give one with at least a byte");
+                     "the text is empty; at least one byte is required");
   }
   const std::vector<std::int32_t> ids = EncodeBytes(text);
   KvCache cache = decoder.MakeCache(kEvalWindow);
   std::size_t windows = 0;
   for (std::size_t first = 0; first < ids.size(); first += kEvalWindow) {
     const std::size_t count = std::min(kEvalWindow, ids.size() - first);
+    // A new context for each window, as in eval, so that the text may have any length.
     cache.Clear();
+    // Only the last logits, because the whole matrix would be computed and dropped.
     const auto logits = decoder.Forward(
         cache, {.tokens = std::span(ids).subspan(first, count), .logits = LogitsOf::kLast}, moe);
     if (!logits.ok()) return logits.status();

@@ -1,5 +1,4 @@
-// A text through the decoder for what it does to the experts, with nothing predicted or generated:
-// calibration.
+// Feeds a text through the decoder only for its effect on the experts: calibration.
 #pragma once
 
 #include <cstddef>
@@ -12,10 +11,10 @@
 
 namespace switchyard::qwen3_moe {
 
-// Feeds all bytes of `text`, kEvalWindow of them at a time, each window in a context of its own;
-// the last one holds what is left. Returns the windows. Cost: that of a prompt for each window.
-// Errors: kInvalidArgument (BAD_REQUEST) for an empty text; kUnimplemented (UNSUPPORTED) for a
-// model whose tokens are not bytes or that takes less than a window; those of Decoder::Forward.
+// Feeds all bytes of `text` in windows of kEvalWindow bytes, each in a new context; the last window
+// may be shorter. Returns the number of windows. Each one costs as much as a prompt of its length.
+// Errors: kInvalidArgument (BAD_REQUEST) for an empty text; those of CheckEvalModel and
+// Decoder::Forward.
 absl::StatusOr<std::size_t> FeedText(const Decoder& decoder, const MoePath& moe,
                                      absl::string_view text);
 

@@ -25,10 +25,11 @@ absl::StatusOr<GenerateReport> Generate(const GenerateParts& parts,
                                         const GenerateOptions& options) {
   SY_ASSIGN_OR_RETURN(Sampler sampler, Sampler::Create(options.sampling));
   const std::size_t positions = parts.decoder.dims().max_positions;
+  // Refused before the prefill, which can take long, and not when the cache is full.
   if (options.prompt.size() > positions || options.tokens > positions - options.prompt.size()) {
     return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
                      absl::StrCat("a prompt of ", options.prompt.size(), " tokens and ",
-                                  options.tokens, " more do not fit the model's ", positions,
+                                  options.tokens, " more do not fit into the model's ", positions,
                                   " positions; shorten one of them"));
   }
   KvCache cache = parts.decoder.MakeCache(options.prompt.size() + options.tokens);
@@ -46,6 +47,7 @@ absl::StatusOr<GenerateReport> Generate(const GenerateParts& parts,
     if (std::find(options.stop.begin(), options.stop.end(), token) != options.stop.end()) break;
     report.tokens.push_back(token);
     if (options.on_token) options.on_token(token);
+    // The last token is not fed back: its logits would not be used.
     if (report.tokens.size() == options.tokens) break;
     SY_ASSIGN_OR_RETURN(
         logits, parts.decoder.Forward(cache, {.tokens = std::span(&token, 1)}, parts.decode));

@@ -1,5 +1,5 @@
-// Text from a prompt: the prompt through one way to the experts, then token by token through
-// another.
+// Generates text from a prompt. The prompt uses one path to the experts (prefill), each generated
+// token another (decode), as in an engine that serves the two phases separately.
 #pragma once
 
 #include <cstddef>
@@ -17,36 +17,40 @@
 
 namespace switchyard::qwen3_moe {
 
+// Everything that Generate uses. All must outlive the call.
 struct GenerateParts {
   const Decoder& decoder;
   const MoePath& prefill;
   const MoePath& decode;
+  // Measures the phases; a test passes a manual clock.
   const Clock& clock;
 };
 
+// The prompt, the length and the callbacks of one text.
 struct GenerateOptions {
   std::span<const std::int32_t> prompt;  // at least one token
-  std::size_t tokens = 0;                // at most so many; 0 gives none
+  std::size_t tokens = 0;                // the most tokens to generate; may be 0
   SamplingOptions sampling;
-  std::span<const std::int32_t> stop;  // the text ends before one of these
-  // Called with each token as soon as it is known.
+  std::span<const std::int32_t> stop;  // end tokens, not part of the text
+  // Called with each token as soon as it is sampled.
   std::function<void(std::int32_t token)> on_token;
 };
 
+// The generated tokens and the times of both phases.
 struct GenerateReport {
   std::vector<std::int32_t> tokens;  // without the prompt
   std::size_t prompt_tokens = 0;
-  Duration prefill{};            // the prompt, up to the first token's logits
-  std::size_t decode_steps = 0;  // tokens that were fed back
+  Duration prefill{};            // from the prompt to the logits of the first token
+  std::size_t decode_steps = 0;  // generated tokens that were fed back
   Duration decode{};
-  // 0 when there was nothing to time.
+  // 0 if there was nothing to measure.
   [[nodiscard]] double PrefillTokensPerSecond() const;
   [[nodiscard]] double DecodeTokensPerSecond() const;
 };
 
 // Errors: kInvalidArgument (BAD_REQUEST) for an empty prompt, sampling options out of range or a
-// text that is longer than the model's positions; those of Decoder::Forward. Tokens that were
-// passed on before an error stay valid.
+// text with more tokens than the model has positions; those of Decoder::Forward. Tokens that were
+// passed to on_token before an error stay valid.
 absl::StatusOr<GenerateReport> Generate(const GenerateParts& parts, const GenerateOptions& options);
 
 }  // namespace switchyard::qwen3_moe

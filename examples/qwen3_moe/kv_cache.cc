@@ -13,6 +13,8 @@ void KvCache::Put(std::size_t layer, std::size_t position, std::span<const float
   const std::size_t dim = shape_.head_dim;
   for (std::size_t head = 0; head < shape_.kv_heads; ++head) {
     const std::size_t index = layer * shape_.kv_heads + head;
+    // Keys are columns of the score product and values are its inner index, so the two are packed
+    // along different axes.
     Panel* keys = &keys_[index * KeyPanels() + position / kPanelWidth * dim];
     Panel* values = &values_[index * ValuePanels()];
     for (std::size_t i = 0; i < dim; ++i) {

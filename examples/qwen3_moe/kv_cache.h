@@ -1,8 +1,9 @@
-// Keys and values of one sequence, for all layers, laid out as panels that attention multiplies by.
+// Keys and values of one sequence for all layers, stored as the panels with which attention
+// multiplies, so that no step repacks them.
 //
-// Positions are written first and counted afterwards: a forward pass puts the rows of its tokens
-// behind `length` and advances only when every layer is done. A pass that failed half-way leaves
-// the sequence as it was, and the same tokens may be fed again. Not thread-safe.
+// Positions are written first and counted afterwards: a forward pass puts its rows after `length`
+// and advances only when every layer is done. A pass that fails leaves the sequence unchanged, and
+// the same tokens may be fed again. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +14,7 @@
 
 namespace switchyard::qwen3_moe {
 
+// The sizes that a cache and its decoder must agree on.
 struct KvShape {
   std::size_t layers = 0;
   std::size_t kv_heads = 0;
@@ -21,32 +23,35 @@ struct KvShape {
   friend bool operator==(const KvShape&, const KvShape&) = default;
 };
 
+// The cache of one sequence.
 class KvCache {
  public:
-  // Takes about 8 * layers * kv_heads * head_dim * capacity bytes at once.
+  // Allocates about 8 * layers * kv_heads * head_dim * capacity bytes.
   KvCache(const KvShape& shape, std::size_t capacity);
 
   [[nodiscard]] const KvShape& shape() const { return shape_; }
-  // Tokens that the sequence has, and may have.
+  // The number of tokens in the sequence, and the most that it may have.
   [[nodiscard]] std::size_t length() const { return length_; }
   [[nodiscard]] std::size_t capacity() const { return capacity_; }
 
-  // Key and value of every KV head of the token at `position` (< capacity): [kv_heads, head_dim].
+  // Stores key and value of all KV heads, [kv_heads, head_dim], for the token at `position`.
+  // REQUIRES: position < capacity().
   void Put(std::size_t layer, std::size_t position, std::span<const float> key,
            std::span<const float> value);
-  // Counts `tokens` more positions; length() + tokens <= capacity().
+  // Adds `tokens` positions to the sequence. REQUIRES: length() + tokens <= capacity().
   void Advance(std::size_t tokens) { length_ += tokens; }
   // Empties the sequence.
   void Clear() { length_ = 0; }
 
-  // Keys as a [position, head_dim] weight, head_dim panels from one group of 16 positions to the
-  // next.
+  // The keys as a weight of [position, head_dim], with head_dim panels for each group of 16
+  // positions.
   [[nodiscard]] const Panel* Keys(std::size_t layer, std::size_t kv_head) const;
-  // Values as a [head_dim, position] weight, `value_stride` panels from group to group.
+  // The values as a weight of [head_dim, position], with `value_stride` panels for each group.
   [[nodiscard]] const Panel* Values(std::size_t layer, std::size_t kv_head) const;
   [[nodiscard]] std::size_t value_stride() const { return capacity_; }
 
  private:
+  // Panels of one KV head.
   [[nodiscard]] std::size_t KeyPanels() const { return PanelsFor(capacity_) * shape_.head_dim; }
   [[nodiscard]] std::size_t ValuePanels() const { return PanelsFor(shape_.head_dim) * capacity_; }
 

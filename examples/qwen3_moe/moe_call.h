@@ -1,7 +1,7 @@
-// The MoE layer as the decoder sees it: a function that somebody hands in.
+// The decoder's interface to a MoE layer: a function that the caller provides.
 //
-// The decoder routes; the function runs the routed experts, in this process, through a deployment,
-// or however the caller likes.
+// The decoder routes; the function runs the routed experts, for example in this process or through
+// a deployment. The decoder does not depend on the client because of this.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 
 namespace switchyard::qwen3_moe {
 
-// One layer for one batch. Views end with the call.
+// One layer for one batch. The spans are only valid during the call.
 struct MoeCall {
   LayerId layer;
   std::size_t tokens = 0;             // >= 1
@@ -27,11 +27,12 @@ struct MoeCall {
   std::span<float> y;                 // [tokens, hidden], every element written on success
 };
 
-// y[t] = sum over k of weights[t, k] * expert(ids[t, k])(x[t]). On an error y is not to be read,
-// and the same call may be made again.
+// The type is a std::function, so that a test can pass a lambda and count or change calls.
+// Computes y[t] = sum over k of weights[t, k] * expert(ids[t, k])(x[t]). After an error, y is
+// undefined and the same call may be repeated.
 using MoeFn = std::function<absl::Status(const MoeCall&)>;
 
-// A way to the routed experts and the largest batch that it takes in one call.
+// A function for the routed experts and the largest batch that it accepts.
 struct MoePath {
   MoeFn run;
   std::size_t max_tokens = 0;  // >= 1

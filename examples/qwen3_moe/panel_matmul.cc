@@ -6,13 +6,14 @@
 namespace switchyard::qwen3_moe {
 namespace {
 
-// The registers of the three instruction sets, as GCC's vector types.
+// Registers of the three instruction sets as GCC vector types, so that one template serves all
+// three without intrinsics.
 using Vector16 [[gnu::vector_size(64), gnu::may_alias]] = float;
 using Vector8 [[gnu::vector_size(32), gnu::may_alias]] = float;
 using Vector4 [[gnu::vector_size(16), gnu::may_alias]] = float;
 
-// kRows x (kPanels panels) of sums stay in registers over the whole inner loop. Always inlined, so
-// that each caller below compiles it for its own instruction set.
+// Computes kRows x kPanels panels; the sums stay in registers over the whole inner loop. Always
+// inlined, so that each caller below compiles it for its own instruction set.
 template <typename Vector, int kRows, int kPanels>
 [[gnu::always_inline]] inline void Tile(const PanelMatMul& p, std::size_t row, std::size_t panel) {
   constexpr int kLanes = sizeof(Vector) / sizeof(float);
@@ -33,6 +34,7 @@ template <typename Vector, int kRows, int kPanels>
   const std::size_t width = std::min(kPanels * kPanelWidth, p.columns - first);
   for (int r = 0; r < kRows; ++r) {
     float* out = p.y + (row + static_cast<std::size_t>(r)) * p.y_stride + first;
+    // Two calls of memcpy, because the one with a constant size compiles to plain stores.
     if (width == kPanels * kPanelWidth) {
       std::memcpy(out, sum[r], sizeof(sum[r]));
     } else {
@@ -48,7 +50,8 @@ template <typename Vector, int kRows, int kPanels>
   for (; row < p.rows; ++row) Tile<Vector, 1, kPanels>(p, row, panel);
 }
 
-// kSinglePanels: how many panels a lone row takes at a time, to have as many sums in flight.
+// kSinglePanels: panels per tile for a single row. More of them give enough independent sums to
+// hide the latency of the multiply-add.
 template <typename Vector, int kRows, int kPanels, int kSinglePanels>
 [[gnu::always_inline]] inline void MultiplyWith(const PanelMatMul& p) {
   const std::size_t panels = PanelsFor(p.columns);
@@ -60,10 +63,12 @@ template <typename Vector, int kRows, int kPanels, int kSinglePanels>
     for (; panel < panels; ++panel) Tile<Vector, 1, 1>(p, 0, panel);
     return;
   }
+  // Panel by panel and then all rows, so that a panel is read from memory once.
   for (; panel + kPanels <= panels; panel += kPanels) AllRows<Vector, kRows, kPanels>(p, panel);
   for (; panel < panels; ++panel) AllRows<Vector, kRows, 1>(p, panel);
 }
 
+// Tile sizes are chosen so that the sums fit into the registers of each instruction set.
 #if defined(__x86_64__)
 [[gnu::target("avx512f,fma")]] void MultiplyAvx512(const PanelMatMul& p) {
   MultiplyWith<Vector16, 4, 2, 8>(p);
@@ -91,6 +96,7 @@ std::vector<MatMulKernel> UsableMatMulKernels() {
 }
 
 void Multiply(const PanelMatMul& product) {
+  // Chosen once: the CPU does not change while the process runs.
   static const MatMulKernel kernel = UsableMatMulKernels().front();
   kernel.run(product);
 }
@@ -100,6 +106,7 @@ PackedMatrix PackedMatrix::Pack(std::span<const float> values, std::size_t colum
   PackedMatrix packed;
   packed.columns_ = columns;
   packed.inner_ = inner;
+  // Unused lanes of the last panel stay zero, so they cannot produce NaN or slow subnormals.
   packed.panels_.assign(PanelsFor(columns) * inner, Panel{});
   for (std::size_t c = 0; c < columns; ++c) {
     for (std::size_t i = 0; i < inner; ++i) {

@@ -1,9 +1,9 @@
-// FP32 matrix products over weights packed in panels: the one kernel under every product of the
-// decoder (projections, router, attention scores and sums, experts of the reference MoE).
+// FP32 matrix products with weights packed in panels. The decoder uses this kernel for all
+// products: projections, router, attention scores and sums, experts of the reference MoE.
 //
-// A panel holds 16 output columns of one inner index, so that a sum runs over the inner index in
-// ascending order in a lane of its own: an output depends on its row of x and the weights alone,
-// never on the number of rows. Hence a prompt gives the same bits whole, in chunks, or one by one.
+// A panel has 16 output columns of one inner index. Each sum has its own lane and runs over the
+// inner index in ascending order, so an output only depends on its row of x and the weights, not on
+// the number of rows. Therefore a prompt gives the same bits whole, in chunks, or token by token.
 #pragma once
 
 #include <cstddef>
@@ -14,16 +14,20 @@
 
 namespace switchyard::qwen3_moe {
 
+// The widest vector unit (AVX-512) has 16 lanes; narrower ones use several registers for a panel.
 inline constexpr std::size_t kPanelWidth = 16;
 
+// 64-byte alignment lets every instruction set load a panel with aligned loads.
 struct alignas(64) Panel {
   float lane[kPanelWidth];
 };
 
+// The number of panels for `columns`, rounded up.
 inline constexpr std::size_t PanelsFor(std::size_t columns) {
   return (columns + kPanelWidth - 1) / kPanelWidth;
 }
 
+// Describes one product. All pointers must stay valid during the call.
 // y[r, c] = sum over i of x[r, i] * w(c, i), with w(c, i) in lane c % 16 of
 // w[(c / 16) * panel_stride + i]. Lanes beyond `columns` are computed and not stored.
 struct PanelMatMul {
@@ -38,17 +42,17 @@ struct PanelMatMul {
   std::size_t y_stride = 0;
 };
 
-// On the widest unit that this CPU has. Allocates nothing; thread-safe.
+// Uses the widest vector unit of this CPU. Does not allocate; thread-safe.
 void Multiply(const PanelMatMul& product);
 
-// One implementation by name, for tests: every one that this CPU can run, the widest first.
+// All implementations that this CPU can run, widest first. For tests, which compare them.
 struct MatMulKernel {
   absl::string_view name;
   void (*run)(const PanelMatMul& product);
 };
 std::vector<MatMulKernel> UsableMatMulKernels();
 
-// A weight of [columns, inner] (rows of the checkpoint), packed. Immutable after Pack.
+// A packed weight of [columns, inner], the layout of a checkpoint. Immutable after Pack.
 class PackedMatrix {
  public:
   PackedMatrix() = default;
@@ -57,7 +61,7 @@ class PackedMatrix {
 
   [[nodiscard]] std::size_t columns() const { return columns_; }
   [[nodiscard]] std::size_t inner() const { return inner_; }
-  // y [rows, columns] = x [rows, inner] times the transpose; both dense.
+  // y [rows, columns] = x [rows, inner] * transpose of the weight. x and y are dense. Thread-safe.
   void Apply(const float* x, std::size_t rows, float* y) const;
 
  private:

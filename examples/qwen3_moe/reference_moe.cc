@@ -18,7 +18,8 @@ namespace {
 
 float Silu(float value) { return value / (1.0F + std::exp(-value)); }
 
-// Weights of a quantised checkpoint are dequantised; rows stay as they are here.
+// Dequantizes the weights of a quantized checkpoint. Rows are not quantized here: the reference
+// shows the error of quantized weights only.
 PackedMatrix PackWeights(const ExpertWeights& weights, Projection projection, std::size_t columns,
                          std::size_t inner) {
   const std::vector<Bf16>& stored = weights.of(projection);
@@ -33,7 +34,7 @@ PackedMatrix PackWeights(const ExpertWeights& weights, Projection projection, st
   return PackedMatrix::Pack(values, columns, inner);
 }
 
-// Of every row of `rows`, which are as long as `bias`.
+// Adds `bias` to each row of `rows`.
 void AddBias(const std::vector<float>& bias, std::vector<float>& rows) {
   if (bias.empty()) return;
   for (std::size_t i = 0; i < rows.size(); ++i) rows[i] += bias[i % bias.size()];
@@ -95,7 +96,8 @@ absl::Status ReferenceMoe::Run(const MoeCall& call) const {
   const std::vector<Expert>& experts = layers_[static_cast<std::size_t>(call.layer.value)];
   std::vector<float> x(call.x.size());
   Bf16ToFloats(call.x, x);
-  // One output row for each (token, k); summed at the end, so that the order is the token's own.
+  // Expert by expert, so that each weight is read once; one output row for each (token, k). The
+  // rows are summed at the end in ascending k, independent of the experts' order.
   std::vector<float> outputs(call.ids.size() * hidden);
   std::vector<std::size_t> picks;
   for (std::size_t e = 0; e < experts.size(); ++e) {
@@ -108,6 +110,7 @@ absl::Status ReferenceMoe::Run(const MoeCall& call) const {
     std::vector<float> gathered(rows * hidden);
     std::vector<float> gate(rows * inner);
     std::vector<float> up(rows * inner);
+    // Rows of one expert are gathered, so that each expert runs as one product.
     for (std::size_t r = 0; r < rows; ++r) {
       std::copy_n(&x[picks[r] / call.top_k * hidden], hidden, &gathered[r * hidden]);
     }

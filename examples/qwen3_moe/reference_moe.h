@@ -1,5 +1,5 @@
-// The routed experts in this process, straight from the checkpoint: what a deployment is compared
-// with, and what runs where there is none.
+// The routed experts in this process, read directly from the checkpoint. Deployments are compared
+// with it, and it runs a model without a deployment.
 #pragma once
 
 #include <array>
@@ -17,19 +17,22 @@
 
 namespace switchyard::qwen3_moe {
 
-// FP32 throughout, but for x, which comes in BF16. A row of y depends on its own x, ids and weights
-// alone: experts' outputs are summed k ascending. Immutable after Load; thread-safe.
+// Computes in FP32; only x is BF16. A row of y only depends on its own x, ids and weights, and the
+// experts' outputs are summed in ascending k. Immutable after Load; thread-safe.
 class ReferenceMoe {
  public:
-  // Reads all routed experts, as FP32: twice their BF16 size. Errors: those of the checkpoint.
+  // Reads all routed experts as FP32, which takes twice their size in BF16. Errors: those of the
+  // checkpoint.
   static absl::StatusOr<std::unique_ptr<ReferenceMoe>> Load(const Checkpoint& checkpoint,
                                                             const DecoderDims& dims);
 
+  // Runs one call. Checks it first, because golden files and tests may contain anything.
   // An id of -1 means no expert. Errors: kInvalidArgument (UNKNOWN_LAYER, BAD_SHAPE, BAD_TOP_K,
   // EXPERT_OUT_OF_RANGE).
   [[nodiscard]] absl::Status Run(const MoeCall& call) const;
 
  private:
+  // The packed weights of one expert, in FP32.
   struct Expert {
     PackedMatrix gate;                         // [intermediate, hidden]
     PackedMatrix up;                           // [intermediate, hidden]
@@ -38,13 +41,14 @@ class ReferenceMoe {
   };
 
   explicit ReferenceMoe(const DecoderDims& dims) : dims_(dims) {}
+  // Checks layer, top-k, sizes and ids of a call.
   [[nodiscard]] absl::Status Check(const MoeCall& call) const;
 
   DecoderDims dims_;
   std::vector<std::vector<Expert>> layers_;
 };
 
-// A MoeFn over `moe`, which it keeps alive.
+// Wraps `moe` in a MoeFn that keeps it alive.
 MoeFn MakeReferenceMoe(std::shared_ptr<const ReferenceMoe> moe);
 
 }  // namespace switchyard::qwen3_moe

@@ -8,6 +8,7 @@ void RmsNorm(std::span<const float> rows, std::span<const float> weight, float e
              float* out) {
   const std::size_t width = weight.size();
   for (std::size_t start = 0; start < rows.size(); start += width) {
+    // In double, so that the result does not depend on the order of the sum.
     double squares = 0;
     for (std::size_t i = 0; i < width; ++i) {
       squares += static_cast<double>(rows[start + i]) * static_cast<double>(rows[start + i]);

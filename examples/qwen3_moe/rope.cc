@@ -15,6 +15,7 @@ void Rope::Turn(std::size_t position, std::span<float> heads) const {
   const std::size_t half = inverse_frequencies_.size();
   for (std::size_t i = 0; i < half; ++i) {
     const float angle = static_cast<float>(position) * inverse_frequencies_[i];
+    // Sine and cosine are computed once for all heads of the token.
     const float cosine = std::cos(angle);
     const float sine = std::sin(angle);
     for (std::size_t head = 0; head < heads.size(); head += 2 * half) {

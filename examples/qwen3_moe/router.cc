@@ -5,12 +5,13 @@
 namespace switchyard::qwen3_moe {
 
 void WeighRow(std::span<const float> logits, const RouterRule& rule, const RowRouting& row) {
-  SoftmaxWeights(logits, std::span<const std::int32_t>(row.ids), rule.normalise, row.weights);
+  SoftmaxWeights(logits, std::span<const std::int32_t>(row.ids), rule.normalize, row.weights);
 }
 
 void RouteRow(std::span<const float> logits, const RouterRule& rule, const RowRouting& out) {
   std::vector<std::uint32_t> keys(logits.size());
   TopK(logits, keys, out.ids);
+  // Selection and weights are separate, so that verify can weigh another choice of experts.
   WeighRow(logits, rule, out);
 }
 

@@ -1,4 +1,4 @@
-// The router: which experts a token goes to, and with what weight. FP32, on unrounded activations.
+// The router: chooses the experts of each token and their weights. FP32, on unrounded activations.
 #pragma once
 
 #include <cstddef>
@@ -11,31 +11,36 @@
 
 namespace switchyard::qwen3_moe {
 
-// Rows are tokens; row i of each after row i - 1.
+// The routing of a batch; each row is a token.
 struct Routing {
   std::size_t top_k = 0;
   std::vector<std::int32_t> ids;  // [tokens, top_k], distinct in a row, best first
   std::vector<float> weights;     // [tokens, top_k]
-  std::vector<float> logits;      // [tokens, experts]
+  // Stored although only checks need them: they show how close a choice was.
+  std::vector<float> logits;  // [tokens, experts]
 };
 
-// Picks from logits: softmax over all experts, the top_k largest, equal ones by the lower id.
-// Weights are the probabilities, divided by their sum if `normalise`. NaN is never preferred, and a
-// row of NaN gets experts 0..top_k-1 with NaN weights: ids are always valid. By the routing helpers
-// that engines have from us (model/routing/top_k.h).
+// How to choose from logits: softmax over all experts, then the top_k largest; of equal ones, the
+// lower id. Weights are the probabilities, divided by their sum if `normalize`. A NaN is never
+// preferred, and a row of NaNs gets experts 0..top_k-1 with NaN weights, so ids are always valid.
+// Implemented with the routing helpers for engines (model/routing/top_k.h).
 struct RouterRule {
   std::size_t top_k = 0;  // 1..experts
-  bool normalise = false;
+  bool normalize = false;
 };
+// The outputs for one row.
 struct RowRouting {
   std::span<std::int32_t> ids;  // [top_k]
   std::span<float> weights;     // [top_k]
 };
+// Chooses and weighs the experts of one row.
 void RouteRow(std::span<const float> logits, const RouterRule& rule, const RowRouting& out);
 
-// The weights that RouteRow would give had it picked `ids`.
+// The weights that RouteRow would set if it had chosen `row.ids`. For checks that try another
+// choice.
 void WeighRow(std::span<const float> logits, const RouterRule& rule, const RowRouting& row);
 
+// The router of one layer. Immutable.
 class Router {
  public:
   Router() = default;
@@ -44,7 +49,7 @@ class Router {
 
   [[nodiscard]] const RouterRule& rule() const { return rule_; }
   [[nodiscard]] std::size_t experts() const { return gate_.columns(); }
-  // `x`: [tokens, hidden]. Each row depends on itself alone. Thread-safe.
+  // `x`: [tokens, hidden]. The routing of a row only depends on that row. Thread-safe.
   [[nodiscard]] Routing Route(std::span<const float> x) const;
 
  private:

@@ -13,6 +13,7 @@ namespace switchyard::qwen3_moe {
 std::int32_t Argmax(std::span<const float> logits) {
   std::size_t best = 0;
   for (std::size_t i = 1; i < logits.size(); ++i) {
+    // A NaN at the start must not win against numbers only because it is first.
     if (logits[i] > logits[best] || (std::isnan(logits[best]) && !std::isnan(logits[i]))) best = i;
   }
   return static_cast<std::int32_t>(best);
@@ -22,12 +23,12 @@ absl::StatusOr<Sampler> Sampler::Create(const SamplingOptions& options) {
   if (!std::isfinite(options.temperature) || options.temperature < 0) {
     return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
                      absl::StrCat("temperature is ", options.temperature,
-                                  "; give 0 for greedy text or a positive number"));
+                                  "; it must be 0 (greedy) or a positive number"));
   }
   if (!(options.top_p > 0 && options.top_p <= 1)) {
     return MakeError(
         absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
-        absl::StrCat("top_p is ", options.top_p, "; give a number above 0 and not above 1"));
+        absl::StrCat("top_p is ", options.top_p, "; it must be above 0 and at most 1"));
   }
   return Sampler(options);
 }
@@ -40,19 +41,23 @@ std::int32_t Sampler::Next(std::span<const float> logits) {
   double total = 0;
   for (std::size_t i = 0; i < logits.size(); ++i) {
     probabilities_[i] = std::exp((static_cast<double>(logits[i]) - largest) / options_.temperature);
+    // A NaN must not poison the sum: such a token is never chosen.
     if (std::isnan(probabilities_[i])) probabilities_[i] = 0;
     total += probabilities_[i];
   }
   order_.resize(logits.size());
   std::iota(order_.begin(), order_.end(), std::size_t{0});
+  // Stable, so that tokens of equal probability are ordered by id on every machine.
   std::stable_sort(order_.begin(), order_.end(), [this](std::size_t a, std::size_t b) {
     return probabilities_[a] > probabilities_[b];
   });
   std::size_t kept = 0;
   double nucleus = 0;
+  // The nucleus has at least one token, even if top_p is tiny.
   while (kept < order_.size() && (kept == 0 || nucleus < options_.top_p * total)) {
     nucleus += probabilities_[order_[kept++]];
   }
+  // The last token is the default: rounding can leave the sum just below the point.
   const double point = rng_.Uniform() * nucleus;
   double passed = 0;
   for (std::size_t i = 0; i + 1 < kept; ++i) {

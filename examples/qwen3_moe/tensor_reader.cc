@@ -37,6 +37,7 @@ absl::StatusOr<PackedMatrix> TensorReader::Packed(const std::string& name, std::
   return PackedMatrix::Pack(values, rows, columns);
 }
 
+// Names are recorded only for tensors that pass the checks.
 absl::StatusOr<std::vector<float>> TensorReader::Read(const std::string& name,
                                                       const std::vector<std::int64_t>& shape) {
   const CheckpointErrorPlace place{
@@ -46,15 +47,17 @@ absl::StatusOr<std::vector<float>> TensorReader::Read(const std::string& name,
     return MakeCheckpointError(
         CheckpointErrorKind::kTensorNotFound, place,
         absl::StrCat("no file of ", checkpoint_.dir(),
-                     " holds it, and config.json asks for it; fetch the checkpoint again"));
+                     " has it, but config.json requires it; download the checkpoint again"));
   }
   if (info->shape != shape) {
     return MakeCheckpointError(
         CheckpointErrorKind::kWrongShape, place,
-        absl::StrCat("its shape is [", absl::StrJoin(info->shape, ", "), "], config.json implies [",
-                     absl::StrJoin(shape, ", "), "]; fetch both files again"));
+        absl::StrCat("its shape is [", absl::StrJoin(info->shape, ", "),
+                     "], but config.json requires [", absl::StrJoin(shape, ", "),
+                     "]; download both files again"));
   }
   names_.push_back(name);
+  // Norms and routers of some checkpoints are stored as F32.
   if (info->dtype == TensorDtype::kF32) {
     std::vector<float> values(info->bytes / sizeof(float));
     SY_RETURN_IF_ERROR(checkpoint_.Read(name, std::as_writable_bytes(std::span(values))));

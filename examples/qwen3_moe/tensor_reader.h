@@ -1,4 +1,4 @@
-// Reads weights as FP32 and keeps account of which.
+// Reads weights as FP32 and records their names.
 #pragma once
 
 #include <cstddef>
@@ -13,13 +13,15 @@
 
 namespace switchyard::qwen3_moe {
 
-// Not thread-safe; the checkpoint outlives it.
+// Every weight of the decoder is read through this class, which makes the list of names complete.
+// Not thread-safe. The checkpoint must outlive it.
 class TensorReader {
  public:
   explicit TensorReader(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
 
-  // A vector or row-major matrix of BF16 or F32. Errors (CHECKPOINT): TENSOR_NOT_FOUND,
-  // WRONG_SHAPE, WRONG_DTYPE and those of Checkpoint::Read.
+  // A vector or row-major matrix that is stored as BF16 or F32. Errors (CHECKPOINT):
+  // TENSOR_NOT_FOUND, WRONG_SHAPE, WRONG_DTYPE and those of Checkpoint::Read.
+  // Converted once here, so that the decoder has no code for BF16.
   absl::StatusOr<std::vector<float>> Vector(const std::string& name, std::size_t size);
   absl::StatusOr<std::vector<float>> Matrix(const std::string& name, std::size_t rows,
                                             std::size_t columns);
@@ -27,10 +29,11 @@ class TensorReader {
   absl::StatusOr<PackedMatrix> Packed(const std::string& name, std::size_t rows,
                                       std::size_t columns);
 
-  // The tensors that were read, in order.
+  // Names of the tensors that were read, in order. Tests check that no expert is among them.
   [[nodiscard]] const std::vector<std::string>& names() const { return names_; }
 
  private:
+  // Checks the shape before reading, so that a wrong config.json fails with the tensor's name.
   absl::StatusOr<std::vector<float>> Read(const std::string& name,
                                           const std::vector<std::int64_t>& shape);
 

@@ -30,6 +30,7 @@ void SignalWait::Wait() {
   sigwait(&set_, &signal);
 }
 
+// A signal to this process, because sigwait cannot wait for anything else.
 void SignalWait::Raise() { kill(getpid(), SIGTERM); }
 
 absl::StatusOr<std::unique_ptr<Logger>> MakeLogger(const std::string& process,
@@ -37,12 +38,13 @@ absl::StatusOr<std::unique_ptr<Logger>> MakeLogger(const std::string& process,
   LogLevel parsed = LogLevel::kInfo;
   if (!LogLevelFromName(level, &parsed)) {
     return BadOption(
-        absl::StrCat("log level \"", level, "\"; give debug, info, warn, error or off"));
+        absl::StrCat("unknown log level \"", level, "\"; use debug, info, warn, error or off"));
   }
   return std::make_unique<Logger>(process, parsed);
 }
 
 absl::StatusOr<ListenAddress> ParseListen(const std::string& text) {
+  // The last colon, because the host may be an IPv6 address.
   const std::size_t colon = text.rfind(':');
   ListenAddress address;
   if (colon == std::string::npos || colon == 0 ||
@@ -57,6 +59,7 @@ absl::StatusOr<ListenAddress> ParseListen(const std::string& text) {
 absl::StatusOr<MutantId> MutantOption(const std::string& name) {
   MutantId id = MutantId::kNone;
   if (name.empty()) return id;
+    // Seeded bugs exist only in builds for negative tests; a release refuses every name.
 #ifdef SWITCHYARD_MUTANTS
   if (MutantFromName(name, &id)) return id;
 #endif

@@ -1,4 +1,4 @@
-// What the service programs share: signals, logging, addresses, exit codes.
+// Helpers of the service programs: signals, logging, addresses, exit codes.
 #pragma once
 
 #include <initializer_list>
@@ -14,35 +14,38 @@
 
 namespace switchyard {
 
-// SIGTERM and SIGINT as something to wait for, instead of a handler. Blocks the given signals in
-// the calling thread and all that it starts: made first thing in main.
+// Waits for signals instead of handling them, so that no code runs in a signal handler. The
+// constructor blocks the signals in the calling thread and in all threads that it starts later;
+// therefore create this first in main.
 class SignalWait {
  public:
   explicit SignalWait(std::initializer_list<int> signals);
-  // Blocks until one of them comes, or Raise.
+  // Blocks until one of the signals arrives or Raise is called.
   void Wait();
-  // From any thread.
+  // Ends Wait. Callable from any thread.
   static void Raise();
 
  private:
   sigset_t set_{};
 };
 
-// Errors: kInvalidArgument (BAD_CONFIG) for an unknown level.
+// A logger to stderr. Errors: kInvalidArgument (BAD_CONFIG) for an unknown level.
 absl::StatusOr<std::unique_ptr<Logger>> MakeLogger(const std::string& process,
                                                    const std::string& level);
 
+// An address to listen on.
 struct ListenAddress {
   std::string host;
   int port = 0;
 };
+// Port 0 means any free port; the program prints the actual one.
 // "host:port". Errors: kInvalidArgument (BAD_CONFIG).
 absl::StatusOr<ListenAddress> ParseListen(const std::string& text);
 
-// kNone for "". Errors: kInvalidArgument (BAD_CONFIG) for a name that this build does not have.
+// kNone for "". Errors: kInvalidArgument (BAD_CONFIG) for a name that is not part of this build.
 absl::StatusOr<MutantId> MutantOption(const std::string& name);
 
-// 0 for OK; else prints the error on stderr and returns 1.
+// Returns 0 for OK; otherwise prints the error to stderr and returns 1.
 int ExitCodeOf(const absl::Status& status);
 
 }  // namespace switchyard

@@ -1,5 +1,5 @@
-// switchyard-coordinator: places experts, plans epochs, opens sessions; never in the token path.
-// Exit codes: 0 after SIGTERM, 1 when it could not start.
+// switchyard-coordinator: places experts, plans epochs and opens sessions. It is never in the path
+// of tokens. Exit codes: 0 after SIGTERM, 1 if it could not start.
 #include <cstdio>
 #include <cstdlib>
 #include <future>
@@ -33,8 +33,9 @@ struct Options {
   std::string log_level = "info";
 };
 
-// Applying hashes the whole checkpoint.
+// Applying a deployment hashes the whole checkpoint, which can be hundreds of gigabytes.
 constexpr Duration kApplyTimeout = std::chrono::minutes(30);
+// Short: open calls are answered by the driver's shutdown before this applies.
 constexpr Duration kShutdown = std::chrono::seconds(2);
 
 absl::Status ApplyFile(Driver& driver, const std::string& path) {
@@ -50,15 +51,15 @@ absl::Status ApplyFile(Driver& driver, const std::string& path) {
                            });
     std::future<absl::Status> result = applied->get_future();
     if (result.wait_for(kApplyTimeout) != std::future_status::ready) {
-      return absl::UnavailableError("the deployment in " + path + " takes too long to apply");
+      return absl::UnavailableError("applying the deployment in " + path + " took too long");
     }
     SY_RETURN_IF_ERROR(result.get());
   }
   return absl::OkStatus();
 }
 
-// The defaults of deployments, from the command line and the environment; says once what is
-// deprecated.
+// The defaults of deployments, from the command line and the environment. Logs each deprecated
+// setting once.
 absl::StatusOr<DispatchDefaults> DefaultsOf(const DispatchOptions& options, OnceSet& once,
                                             Logger& logger) {
   SY_ASSIGN_OR_RETURN(const ReadDispatchDefaults read,
@@ -86,6 +87,8 @@ absl::Status Run(const Options& options, SignalWait& signals) {
                                                       .rng = &rng,
                                                       .logger = logger.get(),
                                                       .once = &once}));
+  // Deployments from files are applied before the port is open, so that the first worker or session
+  // already finds them.
   for (const std::string& path : options.deployments) {
     SY_RETURN_IF_ERROR(ApplyFile(*driver, path));
   }
@@ -96,12 +99,13 @@ absl::Status Run(const Options& options, SignalWait& signals) {
   server_options.incarnation = rng.NextId<Incarnation>();
   SY_ASSIGN_OR_RETURN(const std::unique_ptr<CoordinatorServer> server,
                       CoordinatorServer::Start(server_options, driver.get()));
+  // The programs that start this one read the port from this line.
   std::printf("ready %s\n", server->grpc().endpoint().c_str());
   std::fflush(stdout);
   signals.Wait();
   const bool ended = driver->Shutdown(kShutdown);
   server->grpc().Shutdown(kShutdown);
-  if (!ended) std::quick_exit(0);  // A model is still being read.
+  if (!ended) std::quick_exit(0);  // A thread still reads a model; joining it could take minutes.
   return absl::OkStatus();
 }
 
@@ -109,16 +113,19 @@ int Main(int argc, char** argv) {
   SignalWait signals({SIGTERM, SIGINT});
   CLI::App app("Coordinates the workers of Mixture-of-Experts deployments.");
   Options options;
-  app.add_option("--listen", options.listen, "host:port; port 0: a free one")
+  app.add_option("--listen", options.listen, "host:port to listen on; port 0: any free port")
       ->capture_default_str();
-  app.add_option("--store", options.store, "\"memory\" or \"sqlite:/path/to/file\"")
+  app.add_option("--store", options.store, "Where plans are stored: memory or sqlite:/path/to/file")
       ->capture_default_str();
   app.add_option("--deployment", options.deployments, "File of deployments to apply at start");
   app.add_option(kDtypeFlag, options.dispatch.dispatcher_output_dtype,
-                 "Dtype of rows where a deployment says nothing: auto, bf16, fp8, int8 or nvfp4");
+                 "Dtype of rows if a deployment sets none: auto, bf16, fp8, int8 or nvfp4");
   app.add_option(kDeprecatedDtypeFlag, options.dispatch.deepep_dispatcher_output_dtype,
                  absl::StrCat("Deprecated spelling of ", kDtypeFlag));
-  app.add_option("--log-level", options.log_level)->capture_default_str();
+  app.add_option("--log-level", options.log_level, "debug, info, warn, error or off")
+      ->capture_default_str();
+  // Option names are checked before parsing: CLI11 would accept misspelled dtype options as unknown
+  // ones without the hint to the right name.
   for (int i = 1; i < argc; ++i) {
     if (const absl::Status name = CheckOptionName(argv[i]); !name.ok()) return ExitCodeOf(name);
   }

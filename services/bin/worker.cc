@@ -1,5 +1,5 @@
-// switchyard-worker: hosts experts and serves sources; a gateway for callers without UCX.
-// Exit codes: 0 after a drain, 1 when it could not start or the coordinator refused it.
+// switchyard-worker: hosts experts, serves sources and is a gateway for callers without UCX. Exit
+// codes: 0 after a drain, 1 if it could not start or the coordinator refused it.
 #include <cstdio>
 #include <future>
 #include <memory>
@@ -23,6 +23,7 @@
 namespace switchyard {
 namespace {
 
+// In-flight calls may finish for this long after the drain; their callers can retry elsewhere.
 constexpr Duration kShutdown = std::chrono::seconds(2);
 
 struct Options {
@@ -38,7 +39,8 @@ struct Options {
   std::string mutant;
 };
 
-// Everything of one worker process, in the order in which it is taken down, last first.
+// All parts of a worker process. Members are destroyed from last to first, and each uses only parts
+// above it.
 struct Worker {
   SteadyClock clock;
   SystemRng rng;
@@ -47,7 +49,7 @@ struct Worker {
   std::unique_ptr<AgentChannel> agent_channel;
   std::unique_ptr<SessionChannel> session_channel;
   Incarnation incarnation;
-  std::unique_ptr<Source> source;  // of the gateway
+  std::unique_ptr<Source> source;  // for the gateway's sessions
   std::unique_ptr<SourceGateway> gateway;
   std::unique_ptr<WorkerServer> server;
 };
@@ -71,11 +73,12 @@ absl::StatusOr<std::unique_ptr<ExpertNode>> MakeNode(const Options& options, Wor
   return std::make_unique<ExpertNode>(std::move(node));
 }
 
-// The source that this worker is for gateway callers: a transport of its own, its own experts
-// called directly.
+// The source that runs the steps of gateway callers. It has its own transport, so that its progress
+// thread does not share one with the experts, and it calls this worker's experts directly.
 absl::StatusOr<std::unique_ptr<Source>> MakeGatewaySource(const Options& options, Worker& worker) {
   SourceOptions source;
   source.channel = worker.session_channel.get();
+  // An incarnation of its own: to other workers, this source is a separate process.
   source.incarnation = worker.rng.NextId<Incarnation>();
   SY_ASSIGN_OR_RETURN(source.transport, MakeTransport("ucx", {.incarnation = source.incarnation,
                                                               .net_devices = options.net_devices}));
@@ -103,20 +106,23 @@ absl::Status Run(const Options& options, SignalWait& signals) {
   server.incarnation = worker.incarnation;
   SY_ASSIGN_OR_RETURN(worker.server,
                       WorkerServer::Start(server, &worker.node->experts(), worker.gateway.get()));
+  // ExpertService must listen before the worker registers, because sources connect as soon as an
+  // epoch is committed.
   const std::string endpoint =
       options.advertise.empty() ? worker.server->grpc().endpoint() : options.advertise;
   std::promise<absl::Status> finished;
   worker.node->Join(worker.agent_channel.get(), endpoint, [&](absl::Status why) {
     finished.set_value(std::move(why));
-    signals.Raise();  // Wakes the wait below.
+    signals.Raise();  // Ends the wait below.
   });
   std::printf("ready %s\n", worker.server->grpc().endpoint().c_str());
   std::fflush(stdout);
   std::future<absl::Status> end = finished.get_future();
   signals.Wait();
-  // A signal asks to leave; the agent's own end needs no asking.
+  // After a signal the worker has to leave. If the agent itself has finished, it has already left.
   if (end.wait_for(Duration::zero()) != std::future_status::ready) worker.node->Leave();
   const absl::Status why = end.get();
+  // The server first: its calls use the gateway's source, and the source uses the node.
   worker.server->grpc().Shutdown(kShutdown);
   worker.source.reset();
   worker.node->Stop(kShutdown);
@@ -127,21 +133,24 @@ int Main(int argc, char** argv) {
   SignalWait signals({SIGTERM, SIGINT});
   CLI::App app("Hosts experts of Mixture-of-Experts models.");
   Options options;
-  app.add_option("--coordinator", options.coordinator, "host:port")->required();
+  app.add_option("--coordinator", options.coordinator, "host:port of the coordinator")->required();
   app.add_option("--id", options.id, "Stable name of this worker")->required();
-  app.add_option("--listen", options.listen, "host:port; port 0: a free one")
+  app.add_option("--listen", options.listen, "host:port to listen on; port 0: any free port")
       ->capture_default_str();
   app.add_option("--advertise", options.advertise,
-                 "host:port for sources, if not where it listens");
-  app.add_option("--kernel-family", options.kernel_family, "Empty: the best that this CPU has");
-  app.add_option("--compute-threads", options.compute_threads)->capture_default_str();
-  app.add_option("--weight-bytes-max", options.weight_bytes_max,
-                 "Of all experts here; 0: no bound");
-  app.add_option("--net-devices", options.net_devices, "For UCX's tcp lanes")
+                 "host:port for sources, if it differs from --listen");
+  app.add_option("--kernel-family", options.kernel_family,
+                 "Family of CPU kernels; empty: the best one for this CPU");
+  app.add_option("--compute-threads", options.compute_threads, "Threads for the expert kernels")
       ->capture_default_str();
-  app.add_option("--log-level", options.log_level)->capture_default_str();
+  app.add_option("--weight-bytes-max", options.weight_bytes_max,
+                 "Memory for expert weights, in bytes; 0: no limit");
+  app.add_option("--net-devices", options.net_devices, "Network devices for UCX's tcp lanes")
+      ->capture_default_str();
+  app.add_option("--log-level", options.log_level, "debug, info, warn, error or off")
+      ->capture_default_str();
 #ifdef SWITCHYARD_MUTANTS
-  app.add_option("--mutant", options.mutant, "Seeded bug to wake");
+  app.add_option("--mutant", options.mutant, "Seeded bug to enable");
 #endif
   CLI11_PARSE(app, argc, argv);
   return ExitCodeOf(Run(options, signals));

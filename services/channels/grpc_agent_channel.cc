@@ -11,6 +11,7 @@
 namespace switchyard {
 namespace {
 
+// One control stream. It converts in both directions and leaves all decisions to the agent.
 class ControlCall final : public ClientBidiStream<v1::SessionRequest, v1::SessionResponse> {
  public:
   ControlCall(CallsInFlight* calls, Peer coordinator, AgentStreamSink* sink)
@@ -24,6 +25,8 @@ class ControlCall final : public ClientBidiStream<v1::SessionRequest, v1::Sessio
   }
   void Send(const WorkerMessage& message) {
     v1::SessionRequest proto = ToProto(message);
+    // Checked here as well as by the receiver: gRPC's error for an oversized message does not name
+    // its size.
     const absl::Status size = CheckMessageSize(proto, kControlMessageBytesMax);
     if (!size.ok()) return Fail(size);
     Write(std::move(proto));
@@ -31,6 +34,7 @@ class ControlCall final : public ClientBidiStream<v1::SessionRequest, v1::Sessio
 
  private:
   void OnUp() override { sink_->OnUp(); }
+  // An invalid message ends the stream: skipping it could lose a PREPARE or COMMIT.
   absl::Status OnResponse(v1::SessionResponse& response) override {
     SY_ASSIGN_OR_RETURN(CoordinatorMessage message, FromProto(response));
     sink_->OnMessage(std::move(message));
@@ -44,6 +48,7 @@ class ControlCall final : public ClientBidiStream<v1::SessionRequest, v1::Sessio
   AgentStreamSink* const sink_;
 };
 
+// The agent's handle. The call outlives it until gRPC is done, but no hook runs after Detach.
 class GrpcAgentStream final : public AgentStream {
  public:
   explicit GrpcAgentStream(std::shared_ptr<ControlCall> call) : call_(std::move(call)) {}
@@ -70,7 +75,7 @@ class GrpcAgentChannel final : public AgentChannel {
  private:
   const Peer coordinator_;
   const std::unique_ptr<v1::WorkerControlService::Stub> stub_;
-  CallsInFlight calls_;  // last: the channel goes after its calls
+  CallsInFlight calls_;  // last, so that the channel is destroyed after its calls
 };
 
 }  // namespace

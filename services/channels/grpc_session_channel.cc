@@ -15,15 +15,16 @@
 namespace switchyard {
 namespace {
 
+// One watch. gRPC may read `request_` after Start has returned, so it is a member.
 class WatchCall final
     : public ClientStream<grpc::ClientReadReactor<v1::WatchPlanResponse>, v1::WatchPlanResponse> {
  public:
   WatchCall(CallsInFlight* calls, Peer coordinator, WatchSink* sink)
       : ClientStream(calls), coordinator_(std::move(coordinator)), sink_(sink) {}
 
-  void Start(v1::CoordinatorService::Stub& stub, const WatchRequest& order,
+  void Start(v1::CoordinatorService::Stub& stub, const WatchRequest& request,
              std::shared_ptr<WatchCall> self) {
-    request_ = ToProto(order);
+    request_ = ToProto(request);
     stub.async()->WatchPlan(context(), &request_, this);
     Launch(std::move(self));
   }
@@ -43,16 +44,18 @@ class WatchCall final
   v1::WatchPlanRequest request_;
 };
 
+// One attachment stream to a worker.
 class AttachCall final : public ClientBidiStream<v1::AttachRequest, v1::AttachResponse> {
  public:
   AttachCall(CallsInFlight* calls, Peer worker, AttachSink* sink)
       : ClientBidiStream(calls, kStreamQueueBytesMax), worker_(std::move(worker)), sink_(sink) {}
 
-  void Start(const std::shared_ptr<grpc::Channel>& channel, const AttachRequest& order,
+  void Start(const std::shared_ptr<grpc::Channel>& channel, const AttachRequest& request,
              std::shared_ptr<AttachCall> self) {
     v1::ExpertService::NewStub(channel)->async()->Attach(context(), this);
     LaunchBidi(std::move(self));
-    Send(order);
+    // The request is queued right away: gRPC sends it once the connection is up.
+    Send(request);
   }
   void Send(const AttachMessage& message) {
     v1::AttachRequest proto = ToProto(message);
@@ -93,19 +96,21 @@ class GrpcAttachStream final : public AttachStream {
  public:
   explicit GrpcAttachStream(std::shared_ptr<AttachCall> call) : call_(std::move(call)) {}
   ~GrpcAttachStream() override { call_->Detach(); }
-  void Bind(const BindRequest& order) override { call_->Send(order); }
-  void Release(const ReleaseRequest& order) override { call_->Send(order); }
+  void Bind(const BindRequest& request) override { call_->Send(request); }
+  void Release(const ReleaseRequest& request) override { call_->Send(request); }
 
  private:
   const std::shared_ptr<AttachCall> call_;
 };
 
-// Connections to workers, one each. Those that nothing uses any more go when one is asked for.
+// One connection to each worker, shared by its attachments. Unused ones are closed at the next
+// request, so that workers that left do not keep a connection.
 class WorkerConnections {
  public:
   std::shared_ptr<grpc::Channel> To(const std::string& endpoint) {
     const std::lock_guard lock(mutex_);
     for (auto it = channels_.begin(); it != channels_.end();) {
+      // A use count of 1 means that only this map holds the channel.
       const bool unused = it->first != endpoint && it->second.use_count() == 1;
       it = unused ? channels_.erase(it) : std::next(it);
     }
@@ -119,9 +124,10 @@ class WorkerConnections {
   std::map<std::string, std::shared_ptr<grpc::Channel>> channels_;  // guarded by mutex_
 };
 
+// The error of coordinator calls on a channel that was created without a coordinator.
 absl::Status NoCoordinator() {
   return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
-                   "no coordinator was named; sessions of this channel come from a gateway");
+                   "no coordinator is configured; open sessions through a gateway");
 }
 
 Peer WorkerAt(const std::string& endpoint) { return {"worker", endpoint, Reason::kWorkerLost}; }
@@ -134,13 +140,15 @@ class GrpcSessionChannel final : public SessionChannel {
     stub_ = v1::CoordinatorService::NewStub(MakeGrpcChannel(coordinator, kControlMessageBytesMax));
   }
 
-  absl::StatusOr<SessionGrant> OpenSession(const OpenSessionRequest& order,
+  // The session is not retried here: opening is not idempotent, and only the caller knows whether
+  // it still wants one.
+  absl::StatusOr<SessionGrant> OpenSession(const OpenSessionRequest& request,
                                            Duration timeout) override {
     if (stub_ == nullptr) return NoCoordinator();
     grpc::ClientContext context;
     context.set_deadline(GrpcDeadline(timeout));
     v1::OpenSessionResponse response;
-    SY_RETURN_IF_ERROR(Result(stub_->OpenSession(&context, ToProto(order), &response)));
+    SY_RETURN_IF_ERROR(Result(stub_->OpenSession(&context, ToProto(request), &response)));
     return FromProto(response);
   }
   absl::Status CloseSession(SessionId session, Duration timeout) override {
@@ -150,35 +158,39 @@ class GrpcSessionChannel final : public SessionChannel {
     v1::CloseSessionResponse response;
     return Result(stub_->CloseSession(&context, ToProto(session), &response));
   }
-  std::unique_ptr<WatchStream> Watch(const WatchRequest& order, WatchSink* sink) override {
+  std::unique_ptr<WatchStream> Watch(const WatchRequest& request, WatchSink* sink) override {
     if (stub_ == nullptr) {
+      // The caller expects a stream in any case; this one has already ended.
       sink->OnWatchEnded(NoCoordinator());
       return std::make_unique<WatchStream>();
     }
     auto call = std::make_shared<WatchCall>(&calls_, coordinator_, sink);
-    call->Start(*stub_, order, call);
+    call->Start(*stub_, request, call);
     return std::make_unique<GrpcWatchStream>(std::move(call));
   }
-  std::unique_ptr<AttachStream> Attach(const std::string& endpoint, const AttachRequest& order,
+  std::unique_ptr<AttachStream> Attach(const std::string& endpoint, const AttachRequest& request,
                                        AttachSink* sink) override {
     auto call = std::make_shared<AttachCall>(&calls_, WorkerAt(endpoint), sink);
-    call->Start(workers_.To(endpoint), order, call);
+    call->Start(workers_.To(endpoint), request, call);
     return std::make_unique<GrpcAttachStream>(std::move(call));
   }
   absl::StatusOr<SessionCounters> GetCounters(const std::string& endpoint, SessionId session,
                                               Duration timeout) override;
 
  private:
+  // Errors without a reason come from gRPC itself; they are attributed to the coordinator.
   absl::Status Result(const grpc::Status& status) {
     return AsPeerError(StatusFromGrpc(status), coordinator_);
   }
 
   const Peer coordinator_;
-  std::unique_ptr<v1::CoordinatorService::Stub> stub_;  // nullptr: no coordinator was named
+  std::unique_ptr<v1::CoordinatorService::Stub> stub_;  // nullptr: no coordinator is configured
   WorkerConnections workers_;
-  CallsInFlight calls_;  // last: the channels go after their calls
+  CallsInFlight calls_;  // last, so that the channels are destroyed after their calls
 };
 
+// Counters are read with a new stub on the attachment's connection, so they need no connection of
+// their own.
 absl::StatusOr<SessionCounters> GrpcSessionChannel::GetCounters(const std::string& endpoint,
                                                                 SessionId session,
                                                                 Duration timeout) {

@@ -13,32 +13,36 @@
 namespace switchyard {
 namespace {
 
+// One session through a gateway.
 class ForwardCall final : public ClientBidiStream<v1::ForwardRequest, v1::ForwardResponse> {
  public:
   ForwardCall(CallsInFlight* calls, Peer gateway, StepSink* sink)
       : ClientBidiStream(calls, kStepQueueBytesMax), gateway_(std::move(gateway)), sink_(sink) {}
 
-  void Start(v1::ExpertService::Stub& stub, const OpenSessionRequest& order,
+  void Start(v1::ExpertService::Stub& stub, const OpenSessionRequest& request,
              std::shared_ptr<ForwardCall> self) {
     stub.async()->Forward(context(), this);
     LaunchBidi(std::move(self));
-    Write(ForwardOpen(order));
+    // Queued at once; gRPC sends it when the connection is up.
+    Write(ForwardOpen(request));
   }
   absl::Status Submit(const GatewayStep& step) {
+    // Estimated before the message is built, because building it copies every row.
     const std::size_t bytes =
         step.x.size() + step.ids.size_bytes() + step.weights.size_bytes() + kStepHeaderBytesMax;
     if (bytes > kStepMessageBytesMax) {
       return MakeError(
           absl::StatusCode::kInvalidArgument, Reason::kMessageTooLarge,
-          absl::StrCat("a step of ", bytes, " bytes; the limit is ", kStepMessageBytesMax,
-                       ": send fewer tokens in a step"),
+          absl::StrCat("the step has ", bytes, " bytes; the limit is ", kStepMessageBytesMax,
+                       "; send fewer tokens in a step"),
           {{"bytes", absl::StrCat(bytes)}, {"bytes_max", absl::StrCat(kStepMessageBytesMax)}});
     }
+    // The stream may end at any moment, so a refused write is an expected error.
     if (Write(ForwardStep(step))) return absl::OkStatus();
-    return MakeError(
-        absl::StatusCode::kUnavailable, gateway_.lost,
-        absl::StrCat("the session through worker ", gateway_.endpoint, " has ended; open another"),
-        {{"endpoint", gateway_.endpoint}});
+    return MakeError(absl::StatusCode::kUnavailable, gateway_.lost,
+                     absl::StrCat("the session through worker ", gateway_.endpoint,
+                                  " has ended; open a new one"),
+                     {{"endpoint", gateway_.endpoint}});
   }
 
  private:
@@ -76,16 +80,16 @@ class GrpcStepChannel final : public StepChannel {
       : gateway_{"worker", gateway, Reason::kWorkerLost},
         stub_(v1::ExpertService::NewStub(MakeGrpcChannel(gateway, kStepMessageBytesMax))) {}
 
-  std::unique_ptr<StepStream> Open(const OpenSessionRequest& order, StepSink* sink) override {
+  std::unique_ptr<StepStream> Open(const OpenSessionRequest& request, StepSink* sink) override {
     auto call = std::make_shared<ForwardCall>(&calls_, gateway_, sink);
-    call->Start(*stub_, order, call);
+    call->Start(*stub_, request, call);
     return std::make_unique<GrpcStepStream>(std::move(call));
   }
 
  private:
   const Peer gateway_;
   const std::unique_ptr<v1::ExpertService::Stub> stub_;
-  CallsInFlight calls_;  // last: the channel goes after its calls
+  CallsInFlight calls_;  // last, so that the channel is destroyed after its calls
 };
 
 }  // namespace

@@ -29,6 +29,7 @@ using google::protobuf::EnumDescriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
+// Far more than any deployment needs; the YAML parser takes a multiple of it in memory.
 constexpr std::size_t kFileBytesMax = std::size_t{1} << 20;
 
 absl::Status BadConfig(const std::string& file, int line, const std::string& field,
@@ -45,7 +46,8 @@ std::vector<std::string> KeysOf(const Descriptor& type) {
   return keys;
 }
 
-// The nearest of the known keys. Draft spellings of the dtype option are far from the right one.
+// The known key that is most similar to `key`. Earlier spellings of the dtype option need a special
+// case, because they differ from the current one in most letters.
 std::string NearestKey(const std::string& key, const std::vector<std::string>& known) {
   const bool has_dtype = std::find(known.begin(), known.end(), kDtypeOption) != known.end();
   const auto spelling = SpellingOfDtypeOption(key);
@@ -55,12 +57,13 @@ std::string NearestKey(const std::string& key, const std::vector<std::string>& k
   return NearestWord(key, known);
 }
 
+// The list of known keys follows even a near match, because it also documents the other keys.
 std::string DidYouMean(const std::string& nearest, const std::vector<std::string>& known) {
   return absl::StrCat(nearest.empty() ? "" : absl::StrCat("; did you mean \"", nearest, "\"?"),
                       " (known: ", absl::StrJoin(known, ", "), ")");
 }
 
-// "20s", "1.5s", "300ms"; false for anything else, negative ones included.
+// Parses "20s", "1.5s" or "300ms". False for anything else, including negative values.
 bool ParseDuration(const std::string& text, Duration* out) {
   const std::size_t unit_at = text.find_first_not_of("0123456789.");
   if (unit_at == std::string::npos || unit_at == 0) return false;
@@ -72,14 +75,15 @@ bool ParseDuration(const std::string& text, Duration* out) {
                        : unit == "us" ? 1e3
                                       : 0;
   double number = 0;
-  constexpr double kNanosMax = 9e18;
+  constexpr double kNanosMax = 9e18;  // just below the range of the 64-bit nanoseconds in Duration
   if (nanos == 0 || !absl::SimpleAtod(text.substr(0, unit_at), &number)) return false;
   if (number * nanos > kNanosMax) return false;
+  // Rounded, because 0.3 s is not exact in binary.
   *out = Duration(static_cast<std::int64_t>(number * nanos + 0.5));
   return true;
 }
 
-// Fills messages of one file by their descriptors.
+// Fills messages from one file by their descriptors, so that a new field needs no code here.
 class Filler {
  public:
   explicit Filler(std::string file) : file_(std::move(file)) {}
@@ -89,7 +93,7 @@ class Filler {
     const Descriptor& type = *message->GetDescriptor();
     std::set<std::string> seen;
     for (const auto& item : node) {
-      if (!item.first.IsScalar()) return Bad(item.first, path, "a key must be a word");
+      if (!item.first.IsScalar()) return Bad(item.first, path, "a key must be a single word");
       const std::string& key = item.first.Scalar();
       const std::string child = path.empty() ? key : absl::StrCat(path, ".", key);
       const FieldDescriptor* field = type.FindFieldByName(key);
@@ -98,6 +102,7 @@ class Filler {
         return Bad(item.first, child,
                    absl::StrCat("no such key", DidYouMean(NearestKey(key, keys), keys)));
       }
+      // yaml-cpp accepts a duplicate key and keeps one of the values.
       if (!seen.insert(key).second) return Bad(item.first, child, "is given twice");
       if (item.second.IsNull()) return Bad(item.first, child, "has no value");
       SY_RETURN_IF_ERROR(field->is_repeated() ? FillList(item.second, child, *field, message)
@@ -121,7 +126,7 @@ class Filler {
     return absl::OkStatus();
   }
 
-  // Sets the field, or adds to it when it is a list.
+  // Sets the field, or appends to it if it is a list.
   absl::Status FillOne(const YAML::Node& node, const std::string& path,
                        const FieldDescriptor& field, Message* message) {
     const google::protobuf::Reflection& at = *message->GetReflection();
@@ -138,8 +143,9 @@ class Filler {
                    &google::protobuf::Reflection::AddString, field, message, node.Scalar());
       case FieldDescriptor::CPPTYPE_UINT32: {
         std::uint32_t value = 0;
+        // SimpleAtoi also accepts signs and spaces, which would be surprising in a file.
         if (!IsDecimal(node) || !absl::SimpleAtoi(node.Scalar(), &value)) {
-          return Bad(node, path, Quoted(node, " is no whole number from 0 to 4294967295"));
+          return Bad(node, path, Quoted(node, " is not a whole number from 0 to 4294967295"));
         }
         return Set(at, &google::protobuf::Reflection::SetUInt32,
                    &google::protobuf::Reflection::AddUInt32, field, message, value);
@@ -154,11 +160,12 @@ class Filler {
         return FillEnum(node, path, field, message);
       default:
         return MakeError(absl::StatusCode::kInternal, Reason::kInternal,
-                         absl::StrCat(file_, ": ", path, ": a file cannot hold a ",
-                                      field.type_name(), "; teach services/config_file"));
+                         absl::StrCat(file_, ": ", path, ": fields of type ", field.type_name(),
+                                      " are not supported; add them to services/config"));
     }
   }
 
+  // The pointers to Reflection's methods let one function serve all types of fields.
   template <typename SetMethod, typename AddMethod, typename T>
   static absl::Status Set(const google::protobuf::Reflection& at, SetMethod set, AddMethod add,
                           const FieldDescriptor& field, Message* message, T value) {
@@ -173,6 +180,7 @@ class Filler {
   absl::Status FillEnum(const YAML::Node& node, const std::string& path,
                         const FieldDescriptor& field, Message* message) {
     const EnumDescriptor& type = *field.enum_type();
+    // "unspecified" is not in the list of words, so a file cannot set it explicitly.
     const std::vector<std::string> words = EnumWords(type);
     for (std::size_t i = 0; i < words.size(); ++i) {
       if (words[i] != node.Scalar()) continue;
@@ -181,14 +189,15 @@ class Filler {
                  type.value(static_cast<int>(i) + 1));
     }
     return Bad(node, path,
-               Quoted(node, absl::StrCat(" is no choice",
+               Quoted(node, absl::StrCat(" is not a valid value",
                                          DidYouMean(NearestWord(node.Scalar(), words), words))));
   }
 
   absl::Status FillDuration(const YAML::Node& node, const std::string& path, Message* message) {
     Duration value{};
     if (!node.IsScalar() || !ParseDuration(node.Scalar(), &value)) {
-      return Bad(node, path, Quoted(node, " is no duration; write 20s, 1.5s, 300ms, 10m or 1h"));
+      return Bad(node, path,
+                 Quoted(node, " is not a duration; examples: 20s, 1.5s, 300ms, 10m, 1h"));
     }
     google::protobuf::Duration duration;
     EncodeTime(value, &duration);
@@ -214,14 +223,15 @@ absl::StatusOr<std::vector<YAML::Node>> Parse(const std::string& text, const std
   try {
     std::vector<YAML::Node> documents = YAML::LoadAll(text);
     if (documents.empty() || documents.front().IsNull()) {
-      return BadConfig(file, 1, "", "holds nothing");
+      return BadConfig(file, 1, "", "is empty");
     }
     return documents;
   } catch (const YAML::Exception& error) {
-    return BadConfig(file, error.mark.line + 1, "", absl::StrCat("is no YAML: ", error.msg));
+    return BadConfig(file, error.mark.line + 1, "", absl::StrCat("is not YAML: ", error.msg));
   }
 }
 
+// yaml-cpp throws when a node is read, not only when it is parsed.
 absl::Status FillFrom(const YAML::Node& node, const std::string& file, Message* message) {
   try {
     return Filler(file).Fill(node, "", message);
@@ -232,12 +242,14 @@ absl::Status FillFrom(const YAML::Node& node, const std::string& file, Message* 
 
 absl::StatusOr<std::string> ReadText(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
+  // One byte more than the limit, so that Parse can refuse a larger file.
   std::string text(kFileBytesMax + 1, '\0');
   if (in) in.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (!in.is_open() || in.bad()) {
-    return MakeError(absl::StatusCode::kNotFound, Reason::kBadConfig,
-                     absl::StrCat("cannot read ", path, "; is it a file that this user may read?"),
-                     {{"file", path}});
+    return MakeError(
+        absl::StatusCode::kNotFound, Reason::kBadConfig,
+        absl::StrCat("cannot read ", path, "; check that the file exists and is readable"),
+        {{"file", path}});
   }
   text.resize(static_cast<std::size_t>(in.gcount()));
   return text;
@@ -246,9 +258,10 @@ absl::StatusOr<std::string> ReadText(const std::string& path) {
 }  // namespace
 
 absl::Status ReadConfigText(const std::string& text, const std::string& file, Message* message) {
+  // Several documents in one file are an error except for deployments, where each is one.
   SY_ASSIGN_OR_RETURN(const std::vector<YAML::Node> documents, Parse(text, file));
   if (documents.size() > 1) {
-    return BadConfig(file, documents[1].Mark().line + 1, "", "holds more than one document");
+    return BadConfig(file, documents[1].Mark().line + 1, "", "has more than one document");
   }
   return FillFrom(documents.front(), file, message);
 }

@@ -1,13 +1,15 @@
-// Files that people write: YAML (JSON is YAML) whose keys are the fields of a proto message.
+// Reads configuration files: YAML (JSON is YAML) whose keys are the fields of a proto message.
 //
-// Strict: an unknown key, a value of the wrong kind or out of range, a key given twice or left
-// empty is refused with file, line and path, an unknown key with the nearest known one:
+// The reader is strict, because a misspelled key that is ignored would silently change how a
+// deployment is served. It refuses unknown keys, values of the wrong kind or out of range, and
+// duplicate or empty keys. The error has the file, line and path and, for an unknown key, the
+// nearest known one:
 //
 //   deployment.yaml:7: phases[0].mdoe: no such key; did you mean "mode"? (known: phase, mode)
 //
 // Values: numbers in decimal; true and false; enum values in lower case without their prefix
 // ("low_latency"); durations with a unit (h, m, s, ms, us), as "20s" or "1.5s". Errors:
-// kInvalidArgument (BAD_CONFIG) with metadata file, line and field; kNotFound (BAD_CONFIG) when the
+// kInvalidArgument (BAD_CONFIG) with metadata file, line and field; kNotFound (BAD_CONFIG) if the
 // file cannot be read. Thread-safe.
 #pragma once
 
@@ -23,7 +25,7 @@
 
 namespace switchyard {
 
-// Fills `message`, which is empty, from the one document in `text`; `file` names it in errors.
+// Fills `message`, which must be empty, from the only document in `text`. Errors name `file`.
 absl::Status ReadConfigText(const std::string& text, const std::string& file,
                             google::protobuf::Message* message);
 
@@ -31,8 +33,9 @@ absl::StatusOr<v1::CoordinatorConfig> ReadCoordinatorConfig(const std::string& p
 // One or more documents, separated by "---".
 absl::StatusOr<std::vector<v1::DeploymentSpec>> ReadDeployments(const std::string& path);
 
-// A variable of this process's environment; nullopt: it is not set. Nothing else reads the
-// environment, and only main calls this: what it finds is passed on as an option.
+// A variable of this process's environment; nullopt if it is not set. This is the only place that
+// reads the environment. Only main functions call it and pass the value on as an option, so that
+// libraries behave the same in every process.
 std::optional<std::string> EnvironmentVariable(const char* name);
 
 }  // namespace switchyard

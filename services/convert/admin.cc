@@ -8,6 +8,8 @@
 
 namespace switchyard {
 
+// These two enums only occur in views, so their rows are here and not in enums.h, which every
+// converter includes.
 template <>
 struct WireEnum<DeploymentState> {
   using Proto = v1::DeploymentState;
@@ -21,6 +23,7 @@ struct WireEnum<WorkerState> {
   static constexpr int kProtoMax = v1::WorkerState_MAX;
 };
 
+// Every optional field is encoded only if it is set, so that a reader sees what the operator chose.
 void Encode(const DeploymentSpec& in, v1::DeploymentSpec* out) {
   out->set_name(in.name);
   out->set_model(in.model);
@@ -66,6 +69,7 @@ void Decode(Decoder& at, const v1::DeploymentSpec& in, DeploymentSpec* out) {
   at.OptionalEnum<RunnerBackend>("moe_runner_backend", in.moe_runner_backend(),
                                  &out->moe_runner_backend);
   at.Each("layers", in.layers(), &out->layers, [&at](const v1::LayerSpec& item, LayerSpec* layer) {
+    // Layer 0 exists, so a missing number must not be read as 0.
     if (!item.has_layer()) return at.Refuse("layer", "is missing; name one of the MoE layers");
     at.Int("layer", item.layer(), &layer->layer.value);
     at.OptionalEnum<Phase>("phase", item.phase(), &layer->phase);
@@ -91,14 +95,16 @@ void Encode(const DeploymentView& in, v1::Deployment* out) {
   Encode(in.spec, out->mutable_spec());
   Encode(in.shape, out->mutable_shape());
   for (const LayerId layer : in.layers) out->add_layers(static_cast<std::uint32_t>(layer.value));
-  EncodeDigest(in.manifest, out->mutable_manifest());
+  EncodeDigest(in.manifest, out->mutable_manifest_hash());
   out->set_state(EnumToProto(in.state));
+  // Without a committed plan, the epoch stays 0 and the hash empty.
   if (in.serving != nullptr) {
     out->set_committed_epoch(in.serving->plan.epoch.value);
     EncodeDigest(in.serving->hash, out->mutable_plan_hash());
   }
   out->set_pending_epoch(in.pending.value);
   out->set_activity(in.activity);
+  // Errors in the view are the deployment's own and keep their reason for syctl's hints.
   if (!in.problem.ok()) *out->mutable_problem() = StatusToProto(in.problem);
   for (const std::string& line : in.left_out) out->add_left_out(line);
   out->set_sessions(static_cast<std::uint32_t>(in.sessions));
@@ -111,6 +117,7 @@ void Encode(const WorkerView& in, v1::Worker* out) {
   out->set_endpoint(in.endpoint);
   out->set_state(EnumToProto(in.state));
   Encode(in.capabilities, out->mutable_capabilities());
+  // A lease can have expired just before the view was taken; the wire has no negative durations.
   EncodeTime(std::max(in.lease_left, Duration{}), out->mutable_lease_left());
   out->set_progress(in.progress);
   out->set_experts(static_cast<std::uint32_t>(in.experts));

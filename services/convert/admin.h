@@ -1,5 +1,6 @@
-// Deployments and workers between the coordinator's view and the wire. Requests are decoded as
-// strictly as everything else; views are only encoded, their readers print them.
+// Converts deployments and workers between the coordinator's view and the wire. Requests are
+// decoded as strictly as all other messages. Views are only encoded, because clients print the
+// protos themselves.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -11,13 +12,14 @@
 
 namespace switchyard {
 
-// The coordinator's defaults are no part of it: see DeploymentView.
+// Does not include the coordinator's defaults, which are part of DeploymentView.
 void Encode(const DeploymentSpec& in, v1::DeploymentSpec* out);
-// Defaults stay unset: CompleteSpec fills them in.
+// Leaves defaults unset; CompleteSpec fills them in.
 void Decode(Decoder& at, const v1::DeploymentSpec& in, DeploymentSpec* out);
-// The request's deployment. Errors: kInvalidArgument (BAD_REQUEST) naming the field.
+// The request's deployment. Errors: kInvalidArgument (BAD_REQUEST) with the field.
 absl::StatusOr<DeploymentSpec> FromProto(const v1::ApplyDeploymentRequest& proto);
 
+// The defaults at the time of apply; they explain decisions later.
 void Encode(const DispatchDefaults& in, v1::DispatchDefaults* out);
 void Encode(const DeploymentView& in, v1::Deployment* out);
 void Encode(const WorkerView& in, v1::Worker* out);

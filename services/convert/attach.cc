@@ -8,6 +8,7 @@
 namespace switchyard {
 namespace {
 
+// The secrets in an offer (address, rkey) must cross the wire, but no log prints these messages.
 void EncodeRing(const RingOffer& in, v1::RingOffer* out) {
   out->set_transport(in.transport);
   out->set_address(in.address);
@@ -20,6 +21,8 @@ void EncodeRing(const RingOffer& in, v1::RingOffer* out) {
   out->set_rkey(in.rkey);
 }
 
+// Sizes and addresses of a ring are not checked here: the transport checks an offer against its own
+// ring (ring_geometry.h).
 void DecodeRing(Decoder& at, const v1::RingOffer& in, RingOffer* out) {
   out->transport = in.transport();
   out->address = in.address();
@@ -32,8 +35,9 @@ void DecodeRing(Decoder& at, const v1::RingOffer& in, RingOffer* out) {
   out->rkey = in.rkey();
 }
 
+// One overload for each message, so that std::visit does not compile if one is missing.
 void EncodeMember(const AttachRequest& in, v1::AttachRequest* message) {
-  v1::OpenAttachmentRequest* out = message->mutable_attach();
+  v1::OpenAttachmentRequest* out = message->mutable_open();
   out->set_session_id(ToHex(in.session));
   out->set_cookie(in.cookie.value);
   out->set_deployment(in.deployment);
@@ -55,15 +59,15 @@ void EncodeMember(const ReleaseRequest& in, v1::AttachRequest* message) {
 }
 
 void EncodeMember(const AttachGrant& in, v1::AttachResponse* message) {
-  EncodeRing(in.request_ring, message->mutable_attached()->mutable_request_ring());
-  message->mutable_attached()->set_path(in.path);
+  EncodeRing(in.request_ring, message->mutable_opened()->mutable_request_ring());
+  message->mutable_opened()->set_path(in.path);
 }
 void EncodeMember(const BindAnswer& in, v1::AttachResponse* message) {
   message->mutable_bound()->set_epoch(in.epoch.value);
   if (!in.result.ok()) *message->mutable_bound()->mutable_error() = StatusToProto(in.result);
 }
 
-void DecodeOrder(Decoder& at, const v1::OpenAttachmentRequest& in, AttachRequest* out) {
+void DecodeOpen(Decoder& at, const v1::OpenAttachmentRequest& in, AttachRequest* out) {
   at.Id("session_id", in.session_id(), &out->session);
   out->cookie.value = in.cookie();
   out->deployment = in.deployment();
@@ -80,9 +84,9 @@ void DecodeOrder(Decoder& at, const v1::OpenAttachmentRequest& in, AttachRequest
 
 AttachMessage DecodeRequest(Decoder& at, const v1::AttachRequest& proto) {
   switch (proto.message_case()) {
-    case v1::AttachRequest::kAttach: {
+    case v1::AttachRequest::kOpen: {
       AttachRequest out;
-      at.Sub("attach", true, [&] { DecodeOrder(at, proto.attach(), &out); });
+      at.Sub("open", true, [&] { DecodeOpen(at, proto.open(), &out); });
       return out;
     }
     case v1::AttachRequest::kBind: {
@@ -95,19 +99,21 @@ AttachMessage DecodeRequest(Decoder& at, const v1::AttachRequest& proto) {
     case v1::AttachRequest::MESSAGE_NOT_SET:
       break;
   }
-  at.Refuse("message", "is none that this version knows");
+  // The peer's version is newer and uses a message that this one does not have.
+  at.Refuse("message", "is missing or unknown to this version");
   return ReleaseRequest{};
 }
 
 AttachAnswer DecodeResponse(Decoder& at, const v1::AttachResponse& proto) {
   switch (proto.message_case()) {
-    case v1::AttachResponse::kAttached: {
-      const v1::AttachGrant& in = proto.attached();
+    case v1::AttachResponse::kOpened: {
+      const v1::AttachGrant& in = proto.opened();
       AttachGrant out;
-      at.Sub("attached", true, [&] {
+      at.Sub("opened", true, [&] {
         at.Sub("request_ring", in.has_request_ring(),
                [&] { DecodeRing(at, in.request_ring(), &out.request_ring); });
       });
+      // The grant's path is text for status output, so an unknown value is no error.
       out.path = in.path();
       return out;
     }
@@ -122,7 +128,7 @@ AttachAnswer DecodeResponse(Decoder& at, const v1::AttachResponse& proto) {
     case v1::AttachResponse::MESSAGE_NOT_SET:
       break;
   }
-  at.Refuse("message", "is none that this version knows");
+  at.Refuse("message", "is missing or unknown to this version");
   return BindAnswer{};
 }
 

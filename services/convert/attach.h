@@ -1,5 +1,6 @@
-// Attachments and their counters between core and the wire. As convert/plan.h: what ToProto writes,
-// FromProto reads back equal. Errors: kInvalidArgument (BAD_REQUEST) naming the field.
+// Converts attachments and their counters between core and the wire. As in convert/plan.h,
+// FromProto restores exactly the value given to ToProto. Errors: kInvalidArgument (BAD_REQUEST)
+// with the field. Pure; thread-safe.
 #pragma once
 
 #include <variant>
@@ -13,23 +14,28 @@
 
 namespace switchyard {
 
+// The messages of an attachment stream from the source.
 using AttachMessage = std::variant<AttachRequest, BindRequest, ReleaseRequest>;
 
 // The answer to one BindRequest.
 struct BindAnswer {
   Epoch epoch;
+  // OK if the epoch is bound.
   absl::Status result;
   friend bool operator==(const BindAnswer&, const BindAnswer&) = default;
 };
+// The messages of an attachment stream from the worker.
 using AttachAnswer = std::variant<AttachGrant, BindAnswer>;
 
 v1::AttachRequest ToProto(const AttachMessage& message);
+// A message without a known member is refused: it comes from a newer version, and ignoring it could
+// leave the peer waiting.
 absl::StatusOr<AttachMessage> FromProto(const v1::AttachRequest& proto);
 
 v1::AttachResponse ToProto(const AttachAnswer& answer);
 absl::StatusOr<AttachAnswer> FromProto(const v1::AttachResponse& proto);
 
-// Without the worker's id, which the message around it carries.
+// Do not convert the worker's id, which is part of the enclosing message.
 void Encode(const AttachmentCounters& in, v1::AttachmentCounters* out);
 void Decode(Decoder& at, const v1::AttachmentCounters& in, AttachmentCounters* out);
 

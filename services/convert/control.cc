@@ -10,7 +10,7 @@
 namespace switchyard {
 namespace {
 
-// Deployment and epoch stand first in nearly every message.
+// Nearly every message has a deployment and an epoch.
 template <typename Core, typename Proto>
 void EncodeEpoch(const Core& in, Proto* out) {
   out->set_deployment(in.deployment);
@@ -95,6 +95,7 @@ void Encode(const Registered& in, v1::Registered* out) {
   EncodeTime(in.lease_ttl, out->mutable_lease_ttl());
 }
 void Decode(Decoder& at, const v1::Registered& in, Registered* out) {
+  // The empty name makes the path end at "lease_ttl", as for a field of a scalar type.
   at.Sub("lease_ttl", in.has_lease_ttl(), [&] { at.Time("", in.lease_ttl(), &out->lease_ttl); });
 }
 
@@ -131,7 +132,8 @@ void Decode(Decoder& /*at*/, const v1::Retire& in, Retire* out) { DecodeEpoch(in
 
 void Encode(const Goodbye& /*in*/, v1::Goodbye* /*out*/) {}
 
-// Which member of the oneof holds a message: one line each, in the order of the .proto.
+// Maps each message to its member of the oneof, in the order of the .proto. A message without an
+// overload does not compile.
 struct RequestFields {
   v1::SessionRequest* out;
   auto* For(const Register&) { return out->mutable_register_(); }
@@ -153,6 +155,8 @@ struct ResponseFields {
   auto* For(const Goodbye&) { return out->mutable_goodbye(); }
 };
 
+// Each message is decoded below its member's name, which makes error paths such as
+// "SessionRequest.register.resident[2].plan_hash".
 template <typename Core, typename Proto>
 Core DecodeMember(Decoder& at, const char* field, const Proto& in) {
   Core out;
@@ -181,7 +185,8 @@ WorkerMessage DecodeRequest(Decoder& at, const v1::SessionRequest& in) {
     case v1::SessionRequest::MESSAGE_NOT_SET:
       break;
   }
-  at.Refuse("message", "is none that this version knows");
+  // After an error the decoder ignores this value.
+  at.Refuse("message", "is missing or unknown to this version");
   return Leave{};
 }
 
@@ -202,7 +207,7 @@ CoordinatorMessage DecodeResponse(Decoder& at, const v1::SessionResponse& in) {
     case v1::SessionResponse::MESSAGE_NOT_SET:
       break;
   }
-  at.Refuse("message", "is none that this version knows");
+  at.Refuse("message", "is missing or unknown to this version");
   return Goodbye{};
 }
 

@@ -1,5 +1,6 @@
-// The control stream between core and the wire. As convert/plan.h: what Encode writes, Decode reads
-// back equal. Decode's errors: kInvalidArgument (BAD_REQUEST) naming the field.
+// Converts the messages of the control stream between core and the wire. As in convert/plan.h,
+// FromProto restores exactly the value given to ToProto. Errors: kInvalidArgument (BAD_REQUEST)
+// with the field. Pure; thread-safe.
 #pragma once
 
 #include "absl/status/statusor.h"

@@ -11,7 +11,9 @@
 namespace switchyard {
 
 void Decoder::Refuse(const char* field, absl::string_view what) {
+  // The first error names the cause; later ones are often its consequences.
   if (!ok()) return;
+  // The path is built only for an error, because decoding a plan visits thousands of fields.
   std::string path;
   for (const Segment& segment : path_) {
     absl::StrAppend(&path, path.empty() ? "" : ".", segment.field);
@@ -27,7 +29,8 @@ void Decoder::RefuseEnum(const char* field, int value) {
     Refuse(field, "is not set");
   } else {
     Refuse(field, absl::StrCat("value ", value,
-                               " is none of this version; do both sides run the same one?"));
+                               " is unknown to this version; check that both sides run the same "
+                               "version"));
   }
 }
 
@@ -54,11 +57,12 @@ void Decoder::Int(const char* field, std::uint64_t in, std::int64_t* out) {
 
 void Decoder::Time(const char* field, const google::protobuf::Duration& in, Duration* out) {
   constexpr std::int64_t kNanosPerSecond = 1'000'000'000;
+  // Less than the maximum by a second, so that adding the nanoseconds cannot overflow.
   const std::int64_t seconds_max = std::numeric_limits<std::int64_t>::max() / kNanosPerSecond - 1;
   if (in.seconds() < 0 || in.seconds() > seconds_max || in.nanos() < 0 ||
       in.nanos() >= kNanosPerSecond) {
     return Refuse(field, absl::StrCat(in.seconds(), " s and ", in.nanos(),
-                                      " ns is not a duration of 0 s to 292 years"));
+                                      " ns is not a duration from 0 s to 292 years"));
   }
   *out = Duration(in.seconds() * kNanosPerSecond + in.nanos());
 }

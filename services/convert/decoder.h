@@ -1,12 +1,15 @@
-// Reads a message field by field and keeps the first error with the path of its field.
+// Decodes a message field by field and keeps the first error with the path of its field. One status
+// at the end replaces a check after every field.
 //
 //   Decoder in("OpenSessionRequest");
-//   OpenSessionRequest order;
-//   in.Sub("order", proto.has_order(), [&] { Decode(in, proto.order(), &order); });
-//   return in.Finish(std::move(order));
+//   OpenSessionRequest request;
+//   in.Sub("options", proto.has_options(), [&] { Decode(in, proto.options(), &request); });
+//   return in.Finish(std::move(request));
 //
 // Every error is kInvalidArgument, BAD_REQUEST, with the path in the text and as metadata "field",
 // e.g. "SessionRequest.register.resident[2].plan_hash". After an error the outputs are unspecified.
+// Every error is the peer's fault and says how to correct it. Values that the wire cannot express,
+// such as negative numbers, need no check.
 // Not thread-safe.
 #pragma once
 
@@ -30,20 +33,24 @@ namespace switchyard {
 
 class Decoder {
  public:
-  // `message` outlives the decoder: pass a literal.
+  // `message` must outlive the decoder: pass a literal.
   explicit Decoder(const char* message) { path_.push_back({message, -1}); }
 
+  // Whether no field was refused so far. A decoder that is not ok ignores further fields.
   [[nodiscard]] bool ok() const { return status_.ok(); }
   [[nodiscard]] const absl::Status& status() const { return status_; }
+  // `value`, or the first error.
   template <typename T>
   absl::StatusOr<T> Finish(T value) {
     if (!ok()) return status_;
     return value;
   }
 
-  // The field is wrong: `what` says how, and what it should be. Only the first call counts.
+  // Records that `field` is invalid; `what` describes the problem and the expected value. Only the
+  // first call has an effect.
   void Refuse(const char* field, absl::string_view what);
 
+  // Refuses "not set" and values of a later version.
   template <typename Core>
   void Enum(const char* field, typename WireEnum<Core>::Proto in, Core* out) {
     if (const auto value = EnumFromProto<Core>(in); value.has_value()) {
@@ -52,7 +59,7 @@ class Decoder {
       RefuseEnum(field, static_cast<int>(in));
     }
   }
-  // "Not set" leaves `out` as it is.
+  // Leaves `out` unchanged if the field is not set.
   template <typename Core, typename Out>
   void OptionalEnum(const char* field, typename WireEnum<Core>::Proto in, Out* out) {
     if (static_cast<int>(in) == 0) return;
@@ -60,25 +67,25 @@ class Decoder {
     Enum<Core>(field, in, &value);
     *out = value;
   }
-  // Exactly 32 bytes.
+  // Requires exactly 32 bytes.
   void Digest(const char* field, const std::string& in, Sha256Digest* out);
-  // Exactly 32 hex digits.
+  // Requires exactly 32 hex digits.
   template <typename Tag>
   void Id(const char* field, const std::string& in, RandomId<Tag>* out) {
     if (!internal::RandomIdFromHex(in, &out->high, &out->low)) {
       Refuse(field, "needs 32 hex digits");
     }
   }
-  // At most 2^31 - 1.
+  // Requires at most 2^31 - 1.
   void Int(const char* field, std::uint32_t in, std::int32_t* out);
-  // At most 2^63 - 1.
+  // Requires at most 2^63 - 1.
   void Int(const char* field, std::uint64_t in, std::int64_t* out);
-  // At least 0, at most 2^63 - 1 nanoseconds.
+  // Requires 0 to 2^63 - 1 nanoseconds.
   void Time(const char* field, const google::protobuf::Duration& in, Duration* out);
-  // An error, never OK.
+  // Requires an error; an OK status is refused, because the caller would take it for success.
   void Error(const char* field, bool present, const google::rpc::Status& in, absl::Status* out);
 
-  // A submessage that must be there; `body` decodes it.
+  // Requires a submessage; `body` decodes it.
   template <typename Body>
   void Sub(const char* field, bool present, Body body) {
     if (!present) return Refuse(field, "is missing");
@@ -86,7 +93,7 @@ class Decoder {
     body();
     path_.pop_back();
   }
-  // body(item, &element) for each item; stops at the first error.
+  // Calls body(item, &element) for each item; stops at the first error.
   template <typename List, typename T, typename Body>
   void Each(const char* field, const List& list, std::vector<T>* out, Body body) {
     out->clear();
@@ -101,14 +108,16 @@ class Decoder {
   }
 
  private:
+  // One step of the path to the current field.
   struct Segment {
     const char* field;
-    int index;  // -1: not a list
+    int index;  // -1 if the field is not a list
   };
 
+  // Refuses an unknown value with its number and the likely cause.
   void RefuseEnum(const char* field, int value);
 
-  std::vector<Segment> path_;
+  std::vector<Segment> path_;  // from the message down to the current field
   absl::Status status_;
 };
 

@@ -8,7 +8,8 @@ namespace switchyard {
 
 std::string EnumWord(const google::protobuf::EnumValueDescriptor& value) {
   if (value.number() == 0) return "";
-  // "DISPATCH_MODE_": what every value of the type begins with.
+  // The common prefix of all values, e.g. "DISPATCH_MODE_". buf's lint rules guarantee that the
+  // first value is named <prefix>UNSPECIFIED.
   const absl::string_view prefix = absl::StripSuffix(value.type()->value(0)->name(), "UNSPECIFIED");
   return absl::AsciiStrToLower(absl::StripPrefix(value.name(), prefix));
 }

@@ -1,5 +1,5 @@
-// Enum values of the protos as people write and read them: in lower case, without the prefix that
-// all values of a type share ("low_latency" for DISPATCH_MODE_LOW_LATENCY). Pure; thread-safe.
+// Names of proto enum values for people: in lower case and without the prefix that all values of a
+// type share ("low_latency" for DISPATCH_MODE_LOW_LATENCY). Pure; thread-safe.
 #pragma once
 
 #include <string>
@@ -10,11 +10,11 @@
 
 namespace switchyard {
 
-// "" for the value that stands for "not set".
+// "" for the value that means "not set".
 std::string EnumWord(const google::protobuf::EnumValueDescriptor& value);
-// The same for a number; a number that this version does not know prints as itself.
+// The same for a number. Returns the number as text if this version does not know it.
 std::string EnumWord(const google::protobuf::EnumDescriptor& type, int number);
-// Of all values but "not set", in order.
+// The words of all values except "not set", in order.
 std::vector<std::string> EnumWords(const google::protobuf::EnumDescriptor& type);
 
 template <typename Proto>

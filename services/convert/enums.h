@@ -1,5 +1,9 @@
-// Enums of core as enums of the wire: the wire's value is core's plus one, its zero means "not
-// set". A new enumerator of core without one on the wire does not compile.
+// Converts enums between core and the wire. A value on the wire is core's plus one, because zero
+// means "not set". If an enum of core gains a value that the proto lacks, this header does not
+// compile. Names of values are not compared; tests/services/convert does that.
+//
+// To add an enum: one WireEnum row here, and the values in the same order in both definitions.
+// Pure; thread-safe.
 #pragma once
 
 #include <optional>
@@ -16,8 +20,10 @@
 namespace switchyard {
 
 template <typename Core>
-struct WireEnum;  // using Proto, Core kLast, int kProtoMax
+struct WireEnum;  // has Proto (the wire's enum), kLast (core's last value), kProtoMax (the wire's)
 
+// One row for each enum that core and the wire share. kLast and kProtoMax let EnumToProto check at
+// compile time that both sides have the same number of values.
 template <>
 struct WireEnum<DeviceKind> {
   using Proto = v1::DeviceKind;
@@ -91,6 +97,7 @@ struct WireEnum<Projection> {
   static constexpr int kProtoMax = v1::Projection_MAX;
 };
 
+// Converts to the wire; every value of core has one.
 template <typename Core>
 constexpr typename WireEnum<Core>::Proto EnumToProto(Core value) {
   static_assert(static_cast<int>(WireEnum<Core>::kLast) + 1 == WireEnum<Core>::kProtoMax);

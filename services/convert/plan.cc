@@ -3,9 +3,11 @@
 namespace switchyard {
 namespace {
 
+// Numbers are unsigned on the wire and signed in core, whose values are never negative. Decoding
+// uses Decoder::Int, which refuses values that do not fit.
 std::uint32_t Unsigned(std::int32_t value) { return static_cast<std::uint32_t>(value); }
 
-// Field-wise in both directions for a list of enums.
+// Decodes a list of enums; a value that this version does not know fails with its index.
 template <typename Core, typename ProtoList>
 void DecodeEnums(Decoder& at, const char* field, const ProtoList& in, std::vector<Core>* out) {
   using Proto = typename WireEnum<Core>::Proto;
@@ -24,6 +26,7 @@ void EncodeDigest(const Sha256Digest& in, std::string* out) {
   out->assign(in.bytes.begin(), in.bytes.end());
 }
 
+// Zero durations are written too: a reader must be able to tell 0 from a missing value.
 void EncodeTime(Duration in, google::protobuf::Duration* out) {
   constexpr std::int64_t kNanosPerSecond = 1'000'000'000;
   out->set_seconds(in.count() / kNanosPerSecond);
@@ -172,7 +175,7 @@ void Encode(const Plan& in, v1::Plan* out) {
   out->set_model(in.model);
   out->set_epoch(in.epoch.value);
   Encode(in.shape, out->mutable_shape());
-  EncodeDigest(in.manifest, out->mutable_manifest());
+  EncodeDigest(in.manifest, out->mutable_manifest_hash());
   for (const PlanWorker& worker : in.workers) Encode(worker, out->add_workers());
   for (const LayerPlacement& layer : in.layers) Encode(layer, out->add_layers());
   for (const DispatchConfig& config : in.configs) Encode(config, out->add_configs());
@@ -183,7 +186,7 @@ void Decode(Decoder& at, const v1::Plan& in, Plan* out) {
   out->model = in.model();
   out->epoch.value = in.epoch();
   at.Sub("shape", in.has_shape(), [&] { Decode(at, in.shape(), &out->shape); });
-  at.Digest("manifest", in.manifest(), &out->manifest);
+  at.Digest("manifest_hash", in.manifest_hash(), &out->manifest);
   const auto decode = [&at](const auto& item, auto* value) { Decode(at, item, value); };
   at.Each("workers", in.workers(), &out->workers, decode);
   at.Each("layers", in.layers(), &out->layers, decode);

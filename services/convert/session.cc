@@ -23,6 +23,7 @@ void Decode(Decoder& at, const v1::SessionOptions& in, OpenSessionRequest* out) 
   out->deployment = in.deployment();
   out->model = in.model();
   at.OptionalEnum<Phase>("phase", in.phase(), &out->phase);
+  // An unset mode means "the plan's mode for the phase", so it has no default here.
   at.OptionalEnum<DispatchMode>("mode", in.mode(), &out->mode);
   at.Int("max_tokens", in.max_tokens(), &out->max_tokens);
   at.OptionalEnum<OutputDtype>("y_dtype", in.y_dtype(), &out->y_dtype);
@@ -34,29 +35,29 @@ void Decode(Decoder& at, const v1::SessionOptions& in, OpenSessionRequest* out) 
 
 void Encode(const SessionGrant& in, v1::SessionGrant* out) {
   out->set_session_id(ToHex(in.session));
-  Encode(in.order, out->mutable_order());
+  Encode(in.order, out->mutable_options());
   Encode(in.plan, out->mutable_plan());
   EncodeDigest(in.hash, out->mutable_plan_hash());
 }
 
 void Decode(Decoder& at, const v1::SessionGrant& in, SessionGrant* out) {
   at.Id("session_id", in.session_id(), &out->session);
-  at.Sub("order", in.has_order(), [&] { Decode(at, in.order(), &out->order); });
+  at.Sub("options", in.has_options(), [&] { Decode(at, in.options(), &out->order); });
   at.Sub("plan", in.has_plan(), [&] { Decode(at, in.plan(), &out->plan); });
   at.Digest("plan_hash", in.plan_hash(), &out->hash);
 }
 
-v1::OpenSessionRequest ToProto(const OpenSessionRequest& order) {
+v1::OpenSessionRequest ToProto(const OpenSessionRequest& request) {
   v1::OpenSessionRequest out;
-  Encode(order, out.mutable_order());
+  Encode(request, out.mutable_options());
   return out;
 }
 
 absl::StatusOr<OpenSessionRequest> FromProto(const v1::OpenSessionRequest& proto) {
   Decoder at("OpenSessionRequest");
-  OpenSessionRequest order;
-  at.Sub("order", proto.has_order(), [&] { Decode(at, proto.order(), &order); });
-  return at.Finish(std::move(order));
+  OpenSessionRequest request;
+  at.Sub("options", proto.has_options(), [&] { Decode(at, proto.options(), &request); });
+  return at.Finish(std::move(request));
 }
 
 v1::OpenSessionResponse ToProto(const SessionGrant& grant) {
@@ -87,25 +88,26 @@ absl::StatusOr<SessionId> FromProto(const v1::CloseSessionRequest& proto) {
   return at.Finish(session);
 }
 
-v1::WatchPlanRequest ToProto(const WatchRequest& order) {
+// The epoch and the hash let the coordinator send only a plan that is newer than the caller's.
+v1::WatchPlanRequest ToProto(const WatchRequest& request) {
   v1::WatchPlanRequest out;
-  out.set_session_id(ToHex(order.session));
-  out.set_deployment(order.deployment);
-  out.set_phase(EnumToProto(order.phase));
-  out.set_epoch(order.epoch.value);
-  EncodeDigest(order.hash, out.mutable_plan_hash());
+  out.set_session_id(ToHex(request.session));
+  out.set_deployment(request.deployment);
+  out.set_phase(EnumToProto(request.phase));
+  out.set_epoch(request.epoch.value);
+  EncodeDigest(request.hash, out.mutable_plan_hash());
   return out;
 }
 
 absl::StatusOr<WatchRequest> FromProto(const v1::WatchPlanRequest& proto) {
   Decoder at("WatchPlanRequest");
-  WatchRequest order;
-  at.Id("session_id", proto.session_id(), &order.session);
-  order.deployment = proto.deployment();
-  at.Enum("phase", proto.phase(), &order.phase);
-  order.epoch.value = proto.epoch();
-  at.Digest("plan_hash", proto.plan_hash(), &order.hash);
-  return at.Finish(std::move(order));
+  WatchRequest request;
+  at.Id("session_id", proto.session_id(), &request.session);
+  request.deployment = proto.deployment();
+  at.Enum("phase", proto.phase(), &request.phase);
+  request.epoch.value = proto.epoch();
+  at.Digest("plan_hash", proto.plan_hash(), &request.hash);
+  return at.Finish(std::move(request));
 }
 
 v1::WatchPlanResponse ToProto(const PlanUpdate& news) {

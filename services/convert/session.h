@@ -1,5 +1,6 @@
-// Sessions between core and the wire: open, close, watch. As convert/plan.h: what ToProto writes,
-// FromProto reads back equal. Errors: kInvalidArgument (BAD_REQUEST) naming the field.
+// Converts the messages that open, close and watch sessions between core and the wire. As in
+// convert/plan.h, FromProto restores exactly the value given to ToProto. Errors: kInvalidArgument
+// (BAD_REQUEST) with the field. Pure; thread-safe.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -12,22 +13,25 @@
 namespace switchyard {
 
 void Encode(const OpenSessionRequest& in, v1::SessionOptions* out);
-// Fields that are not set get the defaults that session.proto states.
+// An unknown phase or mode is refused: a default instead would serve the wrong config.
+// Fields that are not set get the defaults in session.proto.
 void Decode(Decoder& at, const v1::SessionOptions& in, OpenSessionRequest* out);
-// Without the cookie.
+// Do not convert the cookie, which is a secret: OpenSessionResponse carries it beside the grant.
 void Encode(const SessionGrant& in, v1::SessionGrant* out);
 void Decode(Decoder& at, const v1::SessionGrant& in, SessionGrant* out);
 
-v1::OpenSessionRequest ToProto(const OpenSessionRequest& order);
+// The whole messages, with their errors' paths starting at the message's name.
+v1::OpenSessionRequest ToProto(const OpenSessionRequest& request);
 absl::StatusOr<OpenSessionRequest> FromProto(const v1::OpenSessionRequest& proto);
 
+// The grant with its cookie.
 v1::OpenSessionResponse ToProto(const SessionGrant& grant);
 absl::StatusOr<SessionGrant> FromProto(const v1::OpenSessionResponse& proto);
 
 v1::CloseSessionRequest ToProto(SessionId session);
 absl::StatusOr<SessionId> FromProto(const v1::CloseSessionRequest& proto);
 
-v1::WatchPlanRequest ToProto(const WatchRequest& order);
+v1::WatchPlanRequest ToProto(const WatchRequest& request);
 absl::StatusOr<WatchRequest> FromProto(const v1::WatchPlanRequest& proto);
 
 v1::WatchPlanResponse ToProto(const PlanUpdate& news);

@@ -22,7 +22,8 @@ std::span<const std::byte> ViewOf(const std::string& bytes) {
   return std::as_bytes(std::span(bytes.data(), bytes.size()));
 }
 
-// [tokens, top_k] of 4-byte numbers, whatever top_k is.
+// Decodes [tokens, top_k] 4-byte numbers. The wire does not carry top_k: any size that is a
+// multiple of the tokens is valid here, and the session checks it against the model.
 template <typename T>
 void DecodeTable(Decoder& at, const char* field, const v1::ForwardStep& in,
                  const std::string& bytes, std::vector<T>* out) {
@@ -33,6 +34,7 @@ void DecodeTable(Decoder& at, const char* field, const v1::ForwardStep& in,
     return at.Refuse(field, absl::StrCat("has ", bytes.size(), " bytes, which is not tokens (",
                                          tokens, ") x top-k x 4"));
   }
+  // A copy, because the bytes of a proto string need not be aligned for T.
   out->resize(bytes.size() / sizeof(T));
   if (!bytes.empty()) std::memcpy(out->data(), bytes.data(), bytes.size());
 }
@@ -43,10 +45,12 @@ void DecodeStep(Decoder& at, const v1::ForwardStep& in, ReceivedStep* out) {
   at.Int("tokens", in.tokens(), &out->step.tokens);
   DecodeTable(at, "ids", in, in.ids(), &out->ids);
   DecodeTable(at, "weights", in, in.weights(), &out->weights);
+  // A mismatch cannot be found later: the session gets both tables with one top-k.
   if (out->ids.size() != out->weights.size()) {
     at.Refuse("weights",
               absl::StrCat("has ", out->weights.size(), " values for ", out->ids.size(), " ids"));
   }
+  // x stays in the message: it is the largest part, and its bytes are only copied.
   out->step.x = ViewOf(in.x());
   out->step.ids = out->ids;
   out->step.weights = out->weights;
@@ -54,9 +58,9 @@ void DecodeStep(Decoder& at, const v1::ForwardStep& in, ReceivedStep* out) {
 
 }  // namespace
 
-v1::ForwardRequest ForwardOpen(const OpenSessionRequest& order) {
+v1::ForwardRequest ForwardOpen(const OpenSessionRequest& request) {
   v1::ForwardRequest out;
-  Encode(order, out.mutable_open());
+  Encode(request, out.mutable_open());
   return out;
 }
 
@@ -75,16 +79,16 @@ v1::ForwardRequest ForwardStep(const GatewayStep& step) {
 absl::StatusOr<ForwardMessage> FromProto(const v1::ForwardRequest& proto) {
   Decoder at("ForwardRequest");
   if (proto.has_open()) {
-    OpenSessionRequest order;
-    at.Sub("open", true, [&] { Decode(at, proto.open(), &order); });
-    return at.Finish(ForwardMessage(std::move(order)));
+    OpenSessionRequest request;
+    at.Sub("open", true, [&] { Decode(at, proto.open(), &request); });
+    return at.Finish(ForwardMessage(std::move(request)));
   }
   if (proto.has_step()) {
     ReceivedStep step;
     at.Sub("step", true, [&] { DecodeStep(at, proto.step(), &step); });
     return at.Finish(ForwardMessage(std::move(step)));
   }
-  at.Refuse("message", "is none that this version knows");
+  at.Refuse("message", "is missing or unknown to this version");
   return at.status();
 }
 
@@ -114,6 +118,7 @@ absl::StatusOr<ForwardAnswer> FromProto(const v1::ForwardResponse& proto) {
     at.Sub("opened", true, [&] {
       const v1::ForwardOpened& in = proto.opened();
       at.Sub("grant", in.has_grant(), [&] { Decode(at, in.grant(), &grant.grant); });
+      // Without credits, the caller would wait forever.
       if (in.credits() == 0) at.Refuse("credits", "is 0; no step could ever be sent");
       grant.credits = in.credits();
       grant.worker_id = in.worker_id();
@@ -125,11 +130,12 @@ absl::StatusOr<ForwardAnswer> FromProto(const v1::ForwardResponse& proto) {
     StepAnswer answer{StepId{in.step()}, absl::OkStatus(), ViewOf(in.y())};
     if (in.has_error()) {
       at.Sub("result", true, [&] { at.Error("error", true, in.error(), &answer.status); });
+      // A failed step has no result; an empty span keeps a caller from reading stale bytes.
       answer.y = {};
     }
     return at.Finish(ForwardAnswer(std::move(answer)));
   }
-  at.Refuse("message", "is none that this version knows");
+  at.Refuse("message", "is missing or unknown to this version");
   return at.status();
 }
 

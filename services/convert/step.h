@@ -1,5 +1,5 @@
-// Gateway steps between the source's seam and the wire. Errors: kInvalidArgument (BAD_REQUEST)
-// naming the field; whether sizes fit the model is the session's question.
+// Converts gateway steps between the source's seam and the wire. Errors: kInvalidArgument
+// (BAD_REQUEST) with the field. The session checks whether the sizes fit the model.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,9 @@
 
 namespace switchyard {
 
-// A step as it came. `step`'s spans point into `ids`, `weights` and the message itself, which must
-// outlive them. Move-only: a copy's spans would point into the original.
+// A received step. The spans of `step` point into `ids`, `weights` and the message, which must
+// outlive them. `ids` and `weights` are copies because the message's bytes need not be aligned.
+// Move-only: the spans of a copy would point into the original.
 struct ReceivedStep {
   ReceivedStep() = default;
   ReceivedStep(ReceivedStep&&) = default;
@@ -28,20 +29,26 @@ struct ReceivedStep {
   std::vector<std::int32_t> ids;
   std::vector<float> weights;
 };
+// The messages of a gateway stream from the caller.
 using ForwardMessage = std::variant<OpenSessionRequest, ReceivedStep>;
 
-v1::ForwardRequest ForwardOpen(const OpenSessionRequest& order);
+// Each function builds or reads one member of the stream's oneof. Rows are copied once into the
+// message and never out of it.
+v1::ForwardRequest ForwardOpen(const OpenSessionRequest& request);
 v1::ForwardRequest ForwardStep(const GatewayStep& step);
+// A step or a request to open, whichever is in the message; anything else is refused.
 absl::StatusOr<ForwardMessage> FromProto(const v1::ForwardRequest& proto);
 
-// `y` points into the message.
+// The answer to one step. `y` points into the message, which must outlive it.
 struct StepAnswer {
   StepId step;
   absl::Status status;
   std::span<const std::byte> y;
 };
+// The messages of a gateway stream from the gateway.
 using ForwardAnswer = std::variant<GatewayGrant, StepAnswer>;
 
+// An error in `answer.status` is part of the message and not an error of the conversion.
 v1::ForwardResponse ForwardOpened(const GatewayGrant& grant);
 v1::ForwardResponse ForwardResult(const StepAnswer& answer);
 absl::StatusOr<ForwardAnswer> FromProto(const v1::ForwardResponse& proto);

@@ -16,6 +16,7 @@ std::string Text(absl::string_view view) { return std::string(view); }
 std::uint64_t Bytes(std::int64_t value) { return static_cast<std::uint64_t>(value); }
 
 void EncodeRules(const OrderDecision& in, v1::DispatchTrace* out) {
+  // Rules after the winner are included, because they show what would change if it were removed.
   for (std::size_t i = 0; i < in.rules.size(); ++i) {
     const RuleOutcome& rule = in.rules[i];
     v1::DtypeRule* item = out->add_rules();
@@ -61,7 +62,7 @@ void Encode(const Warning& in, v1::DispatchWarning* out) {
 
 void Encode(const DecisionTrace& in, v1::DispatchTrace* out) {
   Encode(in.subject, out);
-  out->set_order(Text(OrderVariantName(in.order)));
+  out->set_rule_order(Text(OrderVariantName(in.order)));
   out->set_mode(EnumToProto(in.mode));
   out->set_mode_why(in.mode_why);
   if (in.decision) EncodeRules(*in.decision, out);
@@ -75,6 +76,7 @@ void Encode(const DecisionTrace& in, v1::DispatchTrace* out) {
   for (const Warning& warning : in.warnings) Encode(warning, out->add_warnings());
   if (in.outcome) Encode(*in.outcome, out->mutable_outcome());
   if (!in.refusal.ok()) *out->mutable_refusal() = StatusToProto(in.refusal);
+  // The page is sent as text, so that clients of every version print the coordinator's own words.
   out->set_page(ExplainText(in));
 }
 

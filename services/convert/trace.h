@@ -1,5 +1,5 @@
-// Decision traces to the wire, with the page that people read. They are only encoded: whoever asks
-// prints them. Pure; thread-safe.
+// Encodes decision traces for the wire, with the page of text for people. They are never decoded:
+// clients print them. Pure; thread-safe.
 #pragma once
 
 #include "core/resolve/decision_trace.h"

@@ -14,6 +14,7 @@ void EncodeTransport(const TransportStats& in, v1::TransportStats* out) {
   out->set_links_open(in.links_open);
   out->set_ring_bytes(in.ring_bytes);
   for (std::size_t i = 0; i < in.drops.size(); ++i) {
+    // Reasons without drops are omitted, which keeps the message short and old readers compatible.
     if (in.drops[i] == 0) continue;
     v1::FrameDropCount* drop = out->add_drops();
     drop->set_reason(std::string(FrameDropName(static_cast<FrameDrop>(i))));

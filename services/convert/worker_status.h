@@ -1,4 +1,4 @@
-// A worker's account of itself on the wire. Only encoded: its readers print it.
+// Encodes a worker's status for the wire. It is never decoded: clients print it. Pure; thread-safe.
 #pragma once
 
 #include "switchyard/v1/expert.pb.h"

@@ -168,7 +168,7 @@ v1::ListModelsResponse ListModels(const CoordinatorView& view) {
       for (const LayerId layer : deployment.layers) {
         model.add_layers(static_cast<std::uint32_t>(layer.value));
       }
-      EncodeDigest(deployment.manifest, model.mutable_manifest());
+      EncodeDigest(deployment.manifest, model.mutable_manifest_hash());
     }
     model.add_deployments(deployment.spec.name);
   }

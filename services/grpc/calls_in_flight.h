@@ -1,6 +1,6 @@
-// The calls of one gRPC channel. The channel's owner has it destroyed after this has waited for
-// them: a call holds its channel to the end, and gRPC 1.51 does not bear that the last channel of a
-// process goes on a thread of gRPC's own (that thread would join itself).
+// Counts the running calls of one gRPC channel, so that the channel is destroyed after them. A call
+// holds its channel until it ends. If the last channel of a process were then released on one of
+// gRPC's own threads, gRPC 1.51 would deadlock, because that thread would join itself.
 #pragma once
 
 #include <condition_variable>
@@ -11,7 +11,7 @@ namespace switchyard {
 class CallsInFlight {
  public:
   CallsInFlight() = default;
-  // Waits for every call; they have been detached. Not on a thread of gRPC's.
+  // Waits for every call to end; all must have been detached. Must not run on a thread of gRPC.
   ~CallsInFlight() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return calls_ == 0; });
@@ -19,6 +19,7 @@ class CallsInFlight {
   CallsInFlight(const CallsInFlight&) = delete;
   CallsInFlight& operator=(const CallsInFlight&) = delete;
 
+  // Call when a call starts, and when it has released its channel.
   void Enter() {
     const std::lock_guard lock(mutex_);
     ++calls_;
@@ -26,13 +27,15 @@ class CallsInFlight {
   void Leave() {
     const std::lock_guard lock(mutex_);
     --calls_;
+    // Under the lock: the destructor may otherwise return, and destroy the condition variable,
+    // before it is notified.
     changed_.notify_all();
   }
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  int calls_ = 0;  // guarded by mutex_
+  int calls_ = 0;  // guarded by mutex_; calls between Enter and Leave
 };
 
 }  // namespace switchyard

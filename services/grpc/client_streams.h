@@ -1,9 +1,15 @@
-// Client ends of streams on gRPC's callback API.
+// Client sides of streams on gRPC's callback API.
 //
-// A stream is owned by itself until gRPC is done with it and by a handle of its user. Hooks (OnUp,
-// OnResponse, OnEnded) come one at a time; after Detach has returned none comes any more, so that
-// the user's sink may go. Detach may be called from within a hook. It must not be called with a
-// lock that a hook takes.
+// A stream is owned by its user's handle and, until gRPC is done with it, by itself. Hooks (OnUp,
+// OnResponse, OnEnded) run one at a time. After Detach has returned, no hook runs, so the user may
+// destroy its sink. Detach may be called from within a hook, but not while holding a lock that a
+// hook takes.
+//
+//   ClientStream      reads: WatchPlan
+//     ClientBidiStream  reads and writes: Session, Attach, Forward
+//
+// A subclass implements the hooks and starts the call on its stub. Errors reach the user only
+// through OnEnded, so that there is one place that handles the end of a stream.
 #pragma once
 
 #include <atomic>
@@ -24,18 +30,19 @@
 
 namespace switchyard {
 
-// What reading and writing client streams have in common. `Reactor` is gRPC's base class.
+// Base of reading and of bidirectional client streams. `Reactor` is gRPC's base class.
 template <typename Reactor, typename Response>
 class ClientStream : public Reactor {
  public:
-  // `calls` outlives the stream.
+  // `calls` must outlive the stream.
   explicit ClientStream(CallsInFlight* calls) : calls_(calls) {}
   ClientStream(const ClientStream&) = delete;
   ClientStream& operator=(const ClientStream&) = delete;
 
-  // No more hooks; the call is cancelled.
+  // Stops the hooks and cancels the call. Idempotent.
   void Detach() {
     const bool inside_a_hook = hook_thread_.load() == std::this_thread::get_id();
+    // A hook on this thread already holds hooks_; locking it again would deadlock.
     if (inside_a_hook) {
       attached_ = false;
     } else {
@@ -46,26 +53,31 @@ class ClientStream : public Reactor {
   }
 
   void OnReadInitialMetadataDone(bool ok) final {
-    if (ok) RunHook([this] { TellUp(); });
+    // Not all servers send their initial metadata before the first message, so OnReadDone calls
+    // NotifyUp too.
+    if (ok) RunHook([this] { NotifyUp(); });
   }
   void OnReadDone(bool ok) final {
     if (!ok) return OnReadsEnded();
     absl::Status status;
     RunHook([this, &status] {
-      TellUp();
+      NotifyUp();
       status = OnResponse(response_);
     });
     if (!status.ok()) Fail(status);
+    // The next read starts even after an error: gRPC completes a call only after its last read.
     this->StartRead(&response_);
   }
   void OnDone(const grpc::Status& status) final {
+    // A local error (an invalid response, a full queue) explains more than gRPC's CANCELLED.
     const absl::Status local = LocalError();
     RunHook([this, &status, &local] {
       attached_ = false;
       OnEnded(local.ok() ? StatusFromGrpc(status) : local);
     });
+    // Copied, because the next line can destroy this object.
     CallsInFlight* const calls = calls_;
-    std::exchange(self_, nullptr).reset();  // the last use of `this`
+    std::exchange(self_, nullptr).reset();  // may destroy `this`
     calls->Leave();
   }
 
@@ -73,32 +85,33 @@ class ClientStream : public Reactor {
   ~ClientStream() override = default;
 
   grpc::ClientContext* context() { return &context_; }
-  // Starts reading and the call, which has been made on the stub with context() and this.
+  // Starts the call and reads. The stub's method must have been called with context() and this.
   void Launch(std::shared_ptr<void> self) {
     self_ = std::move(self);
     calls_->Enter();
     this->StartRead(&response_);
     this->StartCall();
   }
-  // Ends the call; OnEnded gets `status`. The first call counts.
+  // Ends the call; OnEnded receives `status`. Only the first call has an effect.
   void Fail(const absl::Status& status) {
     {
-      const std::lock_guard lock(error_);  // not hooks_: the caller may hold what a hook waits for
+      const std::lock_guard lock(error_);  // not hooks_: a hook may wait for a lock of the caller
       if (local_error_.ok()) local_error_ = status;
     }
     context_.TryCancel();
   }
 
-  // The server has accepted the call; once, before any response.
+  // The server has accepted the call. Called at most once, before any response.
   virtual void OnUp() {}
-  // A status that is not OK ends the call with it.
+  // Handles one response. An error ends the call with that status.
   virtual absl::Status OnResponse(Response& response) = 0;
-  // Once, last.
+  // The last hook; called exactly once unless the stream was detached.
   virtual void OnEnded(const absl::Status& status) = 0;
-  // Not a hook: the server sends no more.
+  // The server sends no more messages. Not a hook: called even after Detach.
   virtual void OnReadsEnded() {}
 
  private:
+  // The recorded thread lets Detach recognize a call from within a hook, which must not lock again.
   template <typename Body>
   void RunHook(Body body) {
     const std::lock_guard lock(hooks_);
@@ -111,24 +124,28 @@ class ClientStream : public Reactor {
     const std::lock_guard lock(error_);
     return local_error_;
   }
-  void TellUp() {
+  void NotifyUp() {
     if (!std::exchange(up_, true)) OnUp();
   }
 
   CallsInFlight* const calls_;
   grpc::ClientContext context_;
+  // The current read; gRPC fills it between StartRead and OnReadDone.
   Response response_;
+  // Keeps the stream alive until OnDone, because gRPC calls back after the user has released it.
   std::shared_ptr<void> self_;
+  // Held while a hook runs. Detach takes it to wait for a running hook on another thread.
   std::mutex hooks_;
-  std::atomic<std::thread::id> hook_thread_;
+  std::atomic<std::thread::id> hook_thread_;  // the thread inside a hook; none by default
   // Guarded by hooks_.
   bool attached_ = true;
   bool up_ = false;
+  // A separate lock, so that Fail never waits for a hook.
   std::mutex error_;
   absl::Status local_error_;  // guarded by error_
 };
 
-// A stream in both directions, with one bounded queue of writes.
+// A bidirectional stream with a bounded queue of writes.
 template <typename Request, typename Response>
 class ClientBidiStream : public ClientStream<grpc::ClientBidiReactor<Request, Response>, Response> {
  public:
@@ -136,8 +153,8 @@ class ClientBidiStream : public ClientStream<grpc::ClientBidiReactor<Request, Re
       : ClientStream<grpc::ClientBidiReactor<Request, Response>, Response>(calls),
         queue_(kStreamQueueMessagesMax, queue_bytes_max) {}
 
-  // Any thread. False when the stream has ended or does not take it; a server that does not read
-  // ends it (kResourceExhausted, NO_CREDITS).
+  // Callable from any thread. False if the stream has ended or its queue is full. A full queue ends
+  // the stream (kResourceExhausted, NO_CREDITS), because the server does not read.
   bool Write(Request request) {
     switch (queue_.Push(std::move(request))) {
       case WriteQueue<Request>::Verdict::kStart:
@@ -147,7 +164,7 @@ class ClientBidiStream : public ClientStream<grpc::ClientBidiReactor<Request, Re
         return true;
       case WriteQueue<Request>::Verdict::kFull:
         this->Fail(MakeError(absl::StatusCode::kResourceExhausted, Reason::kNoCredits,
-                             "the peer does not read its stream; dial again"));
+                             "the peer does not read its stream; reconnect"));
         return false;
       case WriteQueue<Request>::Verdict::kClosed:
         return false;
@@ -156,6 +173,7 @@ class ClientBidiStream : public ClientStream<grpc::ClientBidiReactor<Request, Re
   }
 
   void OnWriteDone(bool ok) final {
+    // A failed write means that the stream is broken, so the waiting messages cannot be sent.
     if (!ok) queue_.Close(/*drop_waiting=*/true);
     const auto next = queue_.Advance();
     if (next.write != nullptr) this->StartWrite(next.write);
@@ -163,8 +181,8 @@ class ClientBidiStream : public ClientStream<grpc::ClientBidiReactor<Request, Re
   }
 
  protected:
-  // The hold keeps gRPC from being done with the stream while Write may still be called on it; the
-  // queue says who gives it back.
+  // The hold keeps gRPC from completing the stream while Write may still be called. The queue
+  // decides which caller releases it, so that this happens exactly once.
   void LaunchBidi(std::shared_ptr<void> self) {
     this->AddHold();
     this->Launch(std::move(self));

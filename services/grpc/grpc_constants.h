@@ -1,6 +1,6 @@
-// Figures that both ends of a gRPC connection must agree on. Sources: grpc's doc/keepalive.md; its
-// defaults (no pings from clients, connections with pings more often than every 5 minutes closed
-// with too_many_pings) are a trap for streams that idle.
+// Limits and timeouts on which both ends of a gRPC connection must agree. See gRPC's
+// doc/keepalive.md. Its defaults do not suit idle streams: clients send no pings, and servers close
+// a connection with too_many_pings if pings arrive more often than every 5 minutes.
 #pragma once
 
 #include <chrono>
@@ -10,37 +10,41 @@
 
 namespace switchyard {
 
-// Largest control message: plans, prepares, attachments, administration. Checked where a message is
-// sent and again where it comes in, with RESOURCE_EXHAUSTED and MESSAGE_TOO_LARGE.
+// Largest control message: plans, prepares, attachments, administration. Checked by the sender and
+// again by the receiver. Error: kResourceExhausted (MESSAGE_TOO_LARGE).
 inline constexpr std::size_t kControlMessageBytesMax = std::size_t{4} << 20;
 // Largest gateway step or answer.
 inline constexpr std::size_t kStepMessageBytesMax = std::size_t{64} << 20;
-// What a step's message has beside its rows, ids and weights.
+// Most bytes of a step's message besides its rows, ids and weights.
 inline constexpr std::size_t kStepHeaderBytesMax = 64;
-// gRPC's own cap, which gives no ErrorInfo, stands this much above ours.
+// gRPC's own limit is higher than ours by this much, so that ours applies first: gRPC's error has
+// no ErrorInfo.
 inline constexpr std::size_t kGrpcCapSlackBytes = std::size_t{4} << 20;
 
+// Keepalive detects a peer whose host is gone: TCP itself reports it only after many minutes.
 struct KeepaliveOptions {
-  // Either side pings a connection on which nothing came for this long, streams or not.
+  // Either side sends a ping after this long without data, even on a connection without streams.
   Duration ping_interval = std::chrono::seconds(20);
-  // A connection without answer for this long is dead.
+  // A connection is dead if a ping is not answered within this time.
   Duration ping_timeout = std::chrono::seconds(10);
-  // A server closes a connection whose client pings more often than this.
+  // A server closes a connection whose client sends pings more often than this. Less than
+  // ping_interval, so that jitter does not close a healthy connection.
   Duration ping_interval_min = std::chrono::seconds(10);
 };
 
-// Messages of one stream that wait behind the one being written. A peer that does not read loses
-// its stream and dials again.
+// Most messages of one stream that wait for the one being written. More means that the peer does
+// not read; its stream is ended and it has to reconnect.
 inline constexpr std::size_t kStreamQueueMessagesMax = 64;
 inline constexpr std::size_t kStreamQueueBytesMax = std::size_t{16} << 20;
 
-// Steps are bounded by their credits; this is for a caller that does not keep to them.
+// Credits already bound the number of steps. This limit is for a caller that ignores them.
 inline constexpr std::size_t kStepQueueBytesMax = std::size_t{4} * kStepMessageBytesMax;
 
-// Streams of one connection.
+// Most concurrent streams of one connection.
 inline constexpr int kStreamsPerConnectionMax = 1024;
 
-// How long a client tries to reach a server before the call fails, and how it comes back.
+// How long a client tries to reach a server before a call fails, and the backoff between attempts.
+// The last backoff is short because a restarted coordinator should get its workers back quickly.
 inline constexpr Duration kConnectTimeout = std::chrono::seconds(2);
 inline constexpr Duration kReconnectFirst = std::chrono::milliseconds(100);
 inline constexpr Duration kReconnectLast = std::chrono::seconds(1);

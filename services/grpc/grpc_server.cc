@@ -25,12 +25,13 @@ int Millis(Duration duration) {
   return static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(duration).count());
 }
 
+// An IPv6 address needs brackets, or its last group would be taken for the port.
 std::string JoinHostPort(const std::string& host, int port) {
   const bool is_ipv6 = absl::StrContains(host, ":") && !absl::StartsWith(host, "[");
   return is_ipv6 ? absl::StrCat("[", host, "]:", port) : absl::StrCat(host, ":", port);
 }
 
-// gRPC only logs why it cannot listen: try the same bind and look at errno.
+// gRPC only logs why it cannot listen. Try the same bind for an errno.
 absl::Status WhyNotListening(const GrpcServerOptions& options) {
   const std::string endpoint = JoinHostPort(options.host, options.port);
   const ErrorMetadata metadata{{"endpoint", endpoint}};
@@ -43,7 +44,7 @@ absl::Status WhyNotListening(const GrpcServerOptions& options) {
   if (lookup != 0) {
     return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
                      absl::StrCat("cannot listen on ", endpoint, ": ", gai_strerror(lookup),
-                                  "; give an address of this machine"),
+                                  "; use an address of this machine"),
                      metadata);
   }
   int error = 0;
@@ -57,18 +58,19 @@ absl::Status WhyNotListening(const GrpcServerOptions& options) {
   if (error == 0) {
     return MakeError(absl::StatusCode::kInternal, Reason::kInternal,
                      absl::StrCat("gRPC did not start on ", endpoint,
-                                  " although the port is free; its own log says why"),
+                                  " although the port is free; its log shows the reason"),
                      metadata);
   }
   if (error == EADDRINUSE) {
     return MakeError(absl::StatusCode::kUnavailable, Reason::kAddressInUse,
                      absl::StrCat("cannot listen on ", endpoint,
-                                  ": another process has the port; choose another, or 0 for any"),
+                                  ": another process uses the port; choose another one, or 0 for "
+                                  "any free port"),
                      metadata);
   }
   return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
                    absl::StrCat("cannot listen on ", endpoint, ": ", std::strerror(error),
-                                "; give an address and port of this machine that may be used"),
+                                "; use an address and port of this machine that are permitted"),
                    metadata);
 }
 
@@ -87,11 +89,13 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
                            grpc::InsecureServerCredentials(), &port);
   for (grpc::Service* service : services) builder.RegisterService(service);
   builder.SetMaxReceiveMessageSize(Cap(options.message_bytes_max));
-  // Without it two servers share a port silently and each gets half of the connections.
+  // Otherwise two servers could share a port without an error, and each would receive half of the
+  // connections.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kStreamsPerConnectionMax);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, Millis(options.keepalive.ping_interval));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Millis(options.keepalive.ping_timeout));
+  // Otherwise gRPC treats keepalive pings on a connection without streams as abuse and closes it.
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
@@ -129,8 +133,8 @@ std::shared_ptr<grpc::Channel> MakeGrpcChannel(const std::string& endpoint,
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(Cap(message_bytes_max));
   arguments.SetMaxSendMessageSize(Cap(message_bytes_max));
-  // Channels of equal arguments share connections through a process-wide pool; ours do not, so
-  // that what one user does to its connection is not felt by another.
+  // By default, channels with equal arguments share connections through a process-wide pool. Ours
+  // do not, so that one user's traffic cannot slow down or close another's connection.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, Millis(keepalive.ping_interval));
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Millis(keepalive.ping_timeout));
@@ -139,8 +143,9 @@ std::shared_ptr<grpc::Channel> MakeGrpcChannel(const std::string& endpoint,
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, Millis(kReconnectFirst));
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, Millis(kConnectTimeout));
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, Millis(kReconnectLast));
+  // Short, because a restarted Pod keeps its name but gets a new address.
   arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 1000);
-  // A proxy of the machine's environment is not for traffic between our own processes.
+  // A proxy in the environment is not meant for traffic between our own processes.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   return grpc::CreateCustomChannel(endpoint, grpc::InsecureChannelCredentials(), arguments);
 }

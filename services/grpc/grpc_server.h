@@ -1,4 +1,4 @@
-// One gRPC server on one port, with the settings that every server of the project shares.
+// A gRPC server on one port and a channel to it, with the settings that all programs share.
 #pragma once
 
 #include <cstddef>
@@ -17,33 +17,36 @@
 
 namespace switchyard {
 
+// Options of one server.
 struct GrpcServerOptions {
-  std::string host = "127.0.0.1";  // an address or name to listen on; "0.0.0.0" for all
-  int port = 0;                    // 0: a free one
-  // Largest message of any service on the port; what a method takes is its own affair.
+  std::string host = "127.0.0.1";  // address or name to listen on; "0.0.0.0" for all
+  int port = 0;                    // 0: any free port
+  // Largest message of any service on the port. A method may have a lower limit of its own.
   std::size_t message_bytes_max = kControlMessageBytesMax;
   KeepaliveOptions keepalive;
 };
 
+// One listening server. Thread-safe.
 class GrpcServer {
  public:
-  // Listens at once. `services` outlive the server. The standard health service answers beside
-  // them. Errors: kUnavailable (ADDRESS_IN_USE) when another process has the port; kInvalidArgument
-  // (BAD_CONFIG) when the address is none of this machine or may not be used; kInternal when gRPC
-  // has another reason, such as no services.
+  // Starts to listen. `services` must outlive the server; the standard health service is added to
+  // them. Errors: kUnavailable (ADDRESS_IN_USE) if another process uses the port; kInvalidArgument
+  // (BAD_CONFIG) if the address does not belong to this machine or is not permitted; kInternal if
+  // gRPC fails for another reason, for example without services.
   static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(
       const GrpcServerOptions& options, const std::vector<grpc::Service*>& services);
-  // As Shutdown(0).
+  // Calls Shutdown(0).
   ~GrpcServer();
   GrpcServer(const GrpcServer&) = delete;
   GrpcServer& operator=(const GrpcServer&) = delete;
 
+  // The port that the kernel chose if the options have 0.
   [[nodiscard]] int port() const { return port_; }
   [[nodiscard]] const std::string& endpoint() const { return endpoint_; }  // "host:port"
-  // What the health service says of `name` ("" is the server as a whole). Serving at start.
+  // Sets the health service's answer for `name` ("" is the whole server). Initially serving.
   void SetServing(const std::string& name, bool serving);
-  // Refuses new calls, waits at most `deadline` for running ones, then cancels them; returns when
-  // the last has ended. Idempotent.
+  // Refuses new calls, waits up to `deadline` for running ones, cancels the rest and returns when
+  // the last one has ended. Idempotent.
   void Shutdown(Duration deadline);
 
  private:
@@ -54,10 +57,11 @@ class GrpcServer {
   const std::string endpoint_;
 };
 
-// The moment `from_now` from now, for ClientContext::set_deadline.
+// Converts a duration from now to a time point for ClientContext::set_deadline.
 gpr_timespec GrpcDeadline(Duration from_now);
 
-// A channel to `endpoint`, connecting when first used. Each has a connection of its own.
+// A channel to `endpoint` that connects on first use. Each channel has its own connection, so that
+// a large message on one does not delay another.
 std::shared_ptr<grpc::Channel> MakeGrpcChannel(const std::string& endpoint,
                                                std::size_t message_bytes_max,
                                                const KeepaliveOptions& keepalive = {});

@@ -17,7 +17,7 @@ namespace switchyard {
 namespace {
 
 constexpr char kDomain[] = "switchyard";
-constexpr char kOwnPayloads[] = "switchyard/";  // core's; they become ErrorInfo
+constexpr char kOwnPayloads[] = "switchyard/";  // core's payloads, which become the ErrorInfo
 constexpr char kScopeKey[] = "failure_scope";
 constexpr char kReasonKey[] = "reason";
 constexpr int kCodeMax = 16;
@@ -34,7 +34,8 @@ void SetDelay(Duration delay, google::protobuf::Duration* out) {
 }
 
 Duration DelayOf(const google::rpc::RetryInfo& info) {
-  // A peer may send anything: a delay outside [0, 1 h] says nothing useful.
+  // A peer may send any value. A caller must neither busy-loop on a negative delay nor stall for
+  // hours.
   constexpr std::int64_t kSecondsMax = 3600;
   const std::int64_t seconds =
       std::clamp<std::int64_t>(info.retry_delay().seconds(), 0, kSecondsMax);
@@ -46,10 +47,12 @@ void AddErrorInfo(const absl::Status& status, google::rpc::Status* out) {
   google::rpc::ErrorInfo info;
   info.set_domain(kDomain);
   info.set_reason(std::string(ReasonName(ReasonOf(status))));
+  // Ordered by key, so that the entries that fit do not depend on a hash seed.
   std::map<std::string, std::string> metadata = MetadataOf(status);
   if (ScopeOf(status) != FailureScope::kRequest) {
     metadata[kScopeKey] = std::string(FailureScopeName(ScopeOf(status)));
   }
+  // Reserve room for the key and the protobuf tags first; the value gets what is left.
   std::size_t left = kStatusMetadataBytesMax;
   for (const auto& [key, value] : metadata) {
     if (key.size() + kEntryBytes >= left) break;
@@ -58,11 +61,12 @@ void AddErrorInfo(const absl::Status& status, google::rpc::Status* out) {
     left -= text.size();
     (*info.mutable_metadata())[CutUtf8(key, key.size())] = std::move(text);
   }
+  // An ErrorInfo without reason and metadata would carry no information.
   if (ReasonOf(status) == Reason::kUnspecified && info.metadata().empty()) return;
   out->add_details()->PackFrom(info);
 }
 
-// Details that are not ours. True when a RetryInfo is among them.
+// Adds the details that are not ours. True if one of them is a RetryInfo.
 bool AddOtherDetails(const absl::Status& status, google::rpc::Status* out) {
   bool has_retry = false;
   std::size_t left = kStatusOtherBytesMax;
@@ -90,13 +94,14 @@ absl::Status FromErrorInfo(absl::StatusCode code, const std::string& text,
     }
     if (scope != FailureScope::kRequest) sorted.erase(it);
   }
+  // A reason of a newer version keeps its name as metadata, so that logs still show it.
   if (!reason.has_value()) sorted[kReasonKey] = info.reason();
   const absl::Status status = MakeError(code, reason.value_or(Reason::kUnspecified), text,
                                         ErrorMetadata(sorted.begin(), sorted.end()));
   return scope == FailureScope::kRequest ? status : WithScope(status, scope);
 }
 
-// Index of the first ErrorInfo of our domain; -1: there is none.
+// Index of the first ErrorInfo of our domain; -1 if there is none.
 int FindOwnInfo(const google::rpc::Status& proto) {
   for (int i = 0; i < proto.details_size(); ++i) {
     google::rpc::ErrorInfo info;
@@ -105,7 +110,8 @@ int FindOwnInfo(const google::rpc::Status& proto) {
   return -1;
 }
 
-// gRPC enforces its own caps before our code sees a message, and knows no ErrorInfo.
+// gRPC enforces its own limits before our code sees a message and adds no ErrorInfo, so only its
+// text identifies such an error.
 bool IsGrpcSizeError(const grpc::Status& status) {
   return status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED &&
          (absl::StrContains(status.error_message(), "message larger than max") ||
@@ -145,6 +151,7 @@ absl::Status StatusFromProto(const google::rpc::Status& proto) {
   for (int i = 0; i < proto.details_size(); ++i) {
     const google::protobuf::Any& detail = proto.details(i);
     google::rpc::RetryInfo retry;
+    // The default delay is implied by the code. Keeping it would make a second trip add a payload.
     const bool implied = code == absl::StatusCode::kUnavailable && detail.UnpackTo(&retry) &&
                          DelayOf(retry) == kDefaultRetryDelay;
     if (i == own || implied || detail.type_url().empty() ||
@@ -165,7 +172,7 @@ grpc::Status StatusToGrpc(const absl::Status& status) {
 absl::Status StatusFromGrpc(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
   google::rpc::Status proto;
-  // Details of another code than the call's are not about this error.
+  // Details with a different code belong to another error, for example one added by a proxy.
   if (!status.error_details().empty() && proto.ParseFromString(status.error_details()) &&
       proto.code() == static_cast<int>(status.error_code())) {
     return StatusFromProto(proto);
@@ -182,6 +189,7 @@ absl::Status WithReasonIfNone(const absl::Status& status, Reason reason) {
   const std::map<std::string, std::string> metadata = MetadataOf(status);
   absl::Status out = MakeError(status.code(), reason, status.message(),
                                ErrorMetadata(metadata.begin(), metadata.end()));
+  // Payloads other than the details above are kept, so that nothing is lost on the way.
   status.ForEachPayload([&out](absl::string_view url, const absl::Cord& payload) {
     if (!out.GetPayload(url).has_value()) out.SetPayload(url, payload);
   });

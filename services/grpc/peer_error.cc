@@ -9,14 +9,16 @@ absl::Status AsPeerError(const absl::Status& status, const Peer& peer) {
   const std::string who = absl::StrCat(peer.role, " ", peer.endpoint);
   const ErrorMetadata metadata{{"endpoint", peer.endpoint}};
   switch (status.code()) {
+    // gRPC reports a broken connection with any of these, depending on the moment. For the caller
+    // they all mean the same.
     case absl::StatusCode::kUnavailable:
     case absl::StatusCode::kCancelled:
     case absl::StatusCode::kUnknown:
     case absl::StatusCode::kInternal:
     case absl::StatusCode::kAborted:
       return MakeError(absl::StatusCode::kUnavailable, peer.lost,
-                       absl::StrCat(who, " is gone or cannot be reached: ", status.message()),
-                       metadata);
+                       absl::StrCat(who, " is unreachable: ", status.message()), metadata);
+      // The peer may be alive but hung; for the caller the result is the same.
     case absl::StatusCode::kDeadlineExceeded:
       return MakeError(absl::StatusCode::kUnavailable, peer.lost,
                        absl::StrCat(who, " did not answer in time"), metadata);

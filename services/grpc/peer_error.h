@@ -1,4 +1,4 @@
-// Errors that gRPC itself made, in our words: who cannot be reached, and what it means.
+// Translates errors that gRPC itself created: adds the peer and the reason.
 #pragma once
 
 #include <string>
@@ -13,12 +13,13 @@ namespace switchyard {
 struct Peer {
   std::string role;  // "coordinator", "worker"
   std::string endpoint;
-  Reason lost = Reason::kUnspecified;  // what it means that it is gone
+  Reason lost = Reason::kUnspecified;  // the reason to report if it cannot be reached
 };
 
-// `status` as it is when it carries a reason: the peer itself has spoken. Otherwise kUnavailable
-// with `peer.lost` when the peer cannot be reached, went away or did not answer in time;
-// kUnimplemented (UNSUPPORTED) when it does not know the call; else the code with TRANSPORT.
+// Returns `status` unchanged if it has a reason, because then the peer itself created it.
+// Otherwise: kUnavailable with `peer.lost` if the peer cannot be reached, went away or did not
+// answer in time; kUnimplemented (UNSUPPORTED) if it does not know the call; else the same code
+// with reason TRANSPORT.
 absl::Status AsPeerError(const absl::Status& status, const Peer& peer);
 
 }  // namespace switchyard

@@ -1,8 +1,14 @@
-// Server ends of streams on gRPC's callback API, with one bounded queue of writes each.
+// Server sides of streams on gRPC's callback API, each with a bounded queue of writes.
 //
-// Write and End may be called from any thread, also from within a callback, until OnStreamDone has
-// returned; after it the object deletes itself. A peer that does not read loses its stream
-// (kResourceExhausted, NO_CREDITS).
+// Write and End may be called from any thread, including from within a callback, until OnStreamDone
+// has returned. Then the object deletes itself. If the queue is full because the peer does not
+// read, the stream ends (kResourceExhausted, NO_CREDITS).
+//
+//   ServerStream      writes: WatchPlan
+//     ServerBidiStream  reads and writes: Session, Attach, Forward
+//
+// Reads are held back until the subclass calls ReadNext; writes are bounded by the queue. So a slow
+// or hostile peer can neither exhaust the memory nor block a thread.
 #pragma once
 
 #include <mutex>
@@ -19,22 +25,25 @@
 
 namespace switchyard {
 
-// What reading and writing server streams have in common. `Reactor` is gRPC's base class.
+// Base of writing and of bidirectional server streams. `Reactor` is gRPC's base class.
 template <typename Reactor, typename Response>
 class ServerStream : public Reactor {
  public:
+  // `context` belongs to gRPC and exists until OnDone. `queue_bytes_max` bounds waiting messages.
   ServerStream(grpc::CallbackServerContext* context, std::size_t queue_bytes_max)
       : context_(context), queue_(kStreamQueueMessagesMax, queue_bytes_max) {}
 
+  // Queues `message`. Ignored after the stream has ended.
   void Write(Response message) {
     switch (queue_.Push(std::move(message))) {
       case WriteQueue<Response>::Verdict::kStart:
         this->StartWrite(queue_.front());
         break;
+      // A client that does not read would make the queue grow without limit.
       case WriteQueue<Response>::Verdict::kFull:
         End(MakeError(absl::StatusCode::kResourceExhausted, Reason::kNoCredits,
-                      "the peer does not read its stream; dial again"));
-        context_->TryCancel();  // What is being written may never be done.
+                      "the peer does not read its stream; reconnect"));
+        context_->TryCancel();  // Otherwise the current write may never complete.
         break;
       case WriteQueue<Response>::Verdict::kQueued:
       case WriteQueue<Response>::Verdict::kClosed:
@@ -42,8 +51,8 @@ class ServerStream : public Reactor {
     }
   }
 
-  // Ends the stream with `status` once what was written before is on its way. The first call
-  // counts.
+  // Ends the stream with `status` after the messages that were written before. Only the first call
+  // has an effect.
   void End(const absl::Status& status) {
     {
       const std::lock_guard lock(mutex_);
@@ -51,36 +60,42 @@ class ServerStream : public Reactor {
       ended_ = true;
       status_ = status;
     }
+    // Finish may only follow the last write; the queue says whether that is already done.
     if (queue_.Close(/*drop_waiting=*/false)) FinishNow();
   }
 
-  // Between the two the stream is not finished and its object stays. False: it has ended.
+  // Between Hold and Release the stream is not finished and its object is not deleted. Hold returns
+  // false if the stream has ended.
   bool Hold() { return queue_.Hold(); }
   void Release() {
     if (queue_.Release()) FinishNow();
   }
 
+  // gRPC's callbacks, each on one of its threads.
   void OnWriteDone(bool ok) final {
     if (!ok) {
-      End(absl::CancelledError("the peer is gone"));
+      End(absl::CancelledError("the peer has disconnected"));
       queue_.Close(/*drop_waiting=*/true);
     }
     const auto next = queue_.Advance();
     if (next.write != nullptr) this->StartWrite(next.write);
     if (next.finish) FinishNow();
   }
-  void OnCancel() final { End(absl::CancelledError("the peer is gone")); }
+  void OnCancel() final { End(absl::CancelledError("the peer has disconnected")); }
+  // gRPC owns no reactor; each one deletes itself after its last callback.
   void OnDone() final {
     OnStreamDone();
     delete this;
   }
 
  protected:
-  // Nothing happens on the stream any more; the last call.
+  // The last call: nothing more happens on the stream.
   virtual void OnStreamDone() = 0;
+  // Whether End was called or the peer is gone. A hint only: it can change at any moment.
   [[nodiscard]] bool ended() { return queue_.closed(); }
 
  private:
+  // Calls Finish, which gRPC permits once. The queue decides which caller gets here.
   void FinishNow() {
     absl::Status status;
     {
@@ -93,14 +108,17 @@ class ServerStream : public Reactor {
   grpc::CallbackServerContext* const context_;
   WriteQueue<Response> queue_;
   std::mutex mutex_;
+  // Guarded by mutex_.
   bool ended_ = false;
-  absl::Status status_;
+  absl::Status status_;  // of the first End
 };
 
-// A stream in both directions. Call BeginReading once, from the constructor or later.
+// A bidirectional stream. Call BeginReading once, in the constructor or later. The next request is
+// read only after ReadNext, so that a slow service slows down its client.
 template <typename Request, typename Response>
 class ServerBidiStream : public ServerStream<grpc::ServerBidiReactor<Request, Response>, Response> {
  public:
+  // A service may have lower limits than its port.
   struct Limits {
     std::size_t request_bytes_max = kControlMessageBytesMax;
     std::size_t queue_bytes_max = kStreamQueueBytesMax;
@@ -112,6 +130,7 @@ class ServerBidiStream : public ServerStream<grpc::ServerBidiReactor<Request, Re
 
   void OnReadDone(bool ok) final {
     if (!ok || !this->Hold()) return OnPeerDone();
+    // The size is checked here again, because gRPC's limit is for the whole port.
     const absl::Status size = CheckMessageSize(request_, request_bytes_max_);
     if (size.ok()) return OnRequest(request_);
     this->End(size);
@@ -119,20 +138,22 @@ class ServerBidiStream : public ServerStream<grpc::ServerBidiReactor<Request, Re
   }
 
  protected:
+  // Starts the first read. Not in the constructor, because a subclass may not be complete then.
   void BeginReading() { this->StartRead(&request_); }
-  // One request, which stays as it is until ReadNext: to be called once for each OnRequest, from
-  // any thread, also after End. The stream does not go away before.
+  // Handles one request. The request does not change and the stream is not deleted until ReadNext,
+  // which must be called once for each OnRequest, from any thread, even after End.
   virtual void OnRequest(Request& request) = 0;
   void ReadNext() {
     this->ended() ? OnPeerDone() : this->StartRead(&request_);
     this->Release();
   }
-  // No request comes any more: the peer half-closed or is gone, or the stream has ended. On the
-  // thread that read last.
+  // No more requests will arrive: the peer half-closed or is gone, or the stream has ended. Called
+  // on the thread of the last read.
   virtual void OnPeerDone() { this->End(absl::OkStatus()); }
 
  private:
   const std::size_t request_bytes_max_;
+  // Only one request is in memory for each stream, because the next read starts after ReadNext.
   Request request_;
 };
 

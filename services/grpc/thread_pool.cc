@@ -20,6 +20,7 @@ void ThreadPool::Run(std::function<void()> task) {
 
 bool ThreadPool::TryRun(std::function<void()> task) {
   const std::lock_guard lock(mutex_);
+  // Tasks in the queue will take idle threads as well, so both are compared.
   if (idle_ <= tasks_.size() && threads_.size() == threads_max_) return false;
   Take(std::move(task));
   return true;
@@ -28,7 +29,8 @@ bool ThreadPool::TryRun(std::function<void()> task) {
 void ThreadPool::Take(std::function<void()> task) {
   tasks_.push_back(std::move(task));
   if (idle_ < tasks_.size() && threads_.size() < threads_max_) {
-    // Counted as idle from birth: a second task must not count on the same thread.
+    // A new thread counts as idle before it runs; otherwise the next task would start another
+    // thread for this one.
     ++idle_;
     threads_.emplace_back([this] { Work(); });
   }
@@ -39,13 +41,14 @@ void ThreadPool::Work() {
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [this] { return !tasks_.empty() || stopping_; });
+    // Run the remaining tasks before stopping: the destructor promises to finish them.
     if (tasks_.empty()) return;
     std::function<void()> task = std::move(tasks_.front());
     tasks_.pop_front();
     --idle_;
     lock.unlock();
     task();
-    task = nullptr;  // What it holds goes before the thread counts as free.
+    task = nullptr;  // Destroy its captures before the thread counts as free.
     lock.lock();
     ++idle_;
   }

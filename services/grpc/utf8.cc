@@ -13,7 +13,7 @@ std::uint8_t ByteAt(absl::string_view text, std::size_t i) {
 bool IsContinuation(std::uint8_t byte) { return (byte & 0xc0U) == 0x80U; }
 
 // Length of the well-formed sequence at `i` (RFC 3629: no overlong forms, no surrogates, nothing
-// above U+10FFFF); 0 when there is none.
+// above U+10FFFF); 0 if there is none.
 std::size_t SequenceAt(absl::string_view text, std::size_t i) {
   const std::uint8_t lead = ByteAt(text, i);
   if (lead < 0x80) return 1;
@@ -36,6 +36,7 @@ std::size_t SequenceAt(absl::string_view text, std::size_t i) {
 std::string CutUtf8(absl::string_view text, std::size_t bytes_max) {
   constexpr absl::string_view kEllipsis = "...";
   const bool cut = text.size() > bytes_max;
+  // Room for "..." is reserved only if the text is cut.
   const std::size_t tail = cut ? std::min(kEllipsis.size(), bytes_max) : 0;
   std::string out;
   for (std::size_t i = 0; i < text.size();) {

@@ -1,5 +1,5 @@
-// Makes any bytes fit a proto3 string field, which must be UTF-8: a peer refuses the whole message
-// otherwise. Pure; thread-safe.
+// Converts arbitrary bytes to a valid proto3 string. Such a field must be UTF-8; otherwise the peer
+// refuses the whole message. Pure; thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +9,9 @@
 
 namespace switchyard {
 
-// `text` with '?' for each byte that is not part of a well-formed UTF-8 sequence, and, when it is
-// longer than `bytes_max`, cut between two characters and ending in "...". Never longer than
-// `bytes_max`.
+// Replaces each byte of `text` that is not part of a well-formed UTF-8 sequence by '?'. If `text`
+// is longer than `bytes_max`, cuts it between two characters and ends it with "...". The result is
+// never longer than `bytes_max`.
 std::string CutUtf8(absl::string_view text, std::size_t bytes_max);
 
 }  // namespace switchyard

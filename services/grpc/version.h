@@ -1,4 +1,4 @@
-// The release of this build, from the project's CMakeLists.txt.
+// The release number of this build, set by the project's CMakeLists.txt.
 #pragma once
 
 namespace switchyard {

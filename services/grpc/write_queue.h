@@ -1,13 +1,14 @@
-// The messages of one gRPC stream on their way out: one is being written, the others wait.
+// The outbound messages of one gRPC stream: one is being written, the others wait.
 //
-// gRPC allows one outstanding StartWrite, and no Finish beside it. The queue decides which caller
-// may do what, outside of any lock:
+// gRPC allows one outstanding StartWrite and no Finish at the same time. The queue decides which
+// caller makes the next gRPC call; the caller makes it without holding a lock, because gRPC may
+// call back immediately:
 //
 //   Push  -> kStart: StartWrite(front())             OnWriteDone -> Advance() -> write or finish
-//   Close -> true: finish now; false: Advance() or Release() will say finish
+//   Close -> true: finish now; false: a later Advance() or Release() returns finish
 //
-// Whoever is at work for the stream holds it (Hold, Release): it is not finished meanwhile, so that
-// its object stays. Exactly one caller is ever told to finish. Thread-safe.
+// Code that works on the stream holds it (Hold, Release). A held stream is not finished, so its
+// object exists. Exactly one caller gets the result "finish". Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -17,19 +18,24 @@
 
 namespace switchyard {
 
+// Messages are moved in and handed to gRPC by pointer, so a large step is not copied.
 template <typename Message>
 class WriteQueue {
  public:
+  // The duty of Push's caller: start a write, nothing, end the stream, or drop its message.
   enum class Verdict { kStart, kQueued, kFull, kClosed };
+  // The duty of Advance's caller. At most one of the two is set.
   struct Next {
     const Message* write = nullptr;  // start writing this
-    bool finish = false;             // all is written and the queue is closed
+    bool finish = false;             // everything is written and the queue is closed
   };
 
+  // Limits for the messages that wait, in number and in bytes.
   WriteQueue(std::size_t messages_max, std::size_t bytes_max)
       : messages_max_(messages_max), bytes_max_(bytes_max) {}
 
-  // kFull: the message was not taken; a message is always taken when nothing waits.
+  // Adds a message. kFull: it was not added. A message is always accepted if none waits, so that a
+  // single message over the limit does not end the stream.
   Verdict Push(Message message) {
     const std::size_t bytes = message.ByteSizeLong();
     const std::lock_guard lock(mutex_);
@@ -43,13 +49,13 @@ class WriteQueue {
     return messages_.size() == 1 ? Verdict::kStart : Verdict::kQueued;
   }
 
-  // The message being written; stays where it is until Advance.
+  // The message being written. The pointer is valid until Advance: a deque does not move elements.
   const Message* front() {
     const std::lock_guard lock(mutex_);
     return &messages_.front();
   }
 
-  // The message being written is done.
+  // Removes the message that has been written and returns the next action.
   Next Advance() {
     const std::lock_guard lock(mutex_);
     bytes_ -= messages_.front().ByteSizeLong();
@@ -58,26 +64,27 @@ class WriteQueue {
     return {nullptr, closed_ && holds_ == 0};
   }
 
-  // False when the queue is closed: the stream may be gone at any moment.
+  // False if the queue is closed; the stream may then be deleted at any moment.
   bool Hold() {
     const std::lock_guard lock(mutex_);
     if (!closed_) ++holds_;
     return !closed_;
   }
-  // Of one Hold. True: the caller finishes.
+  // Ends one Hold. True: the caller must finish the stream.
   bool Release() {
     const std::lock_guard lock(mutex_);
     --holds_;
     return closed_ && holds_ == 0 && messages_.empty();
   }
+  // Whether Close was called. A hint only, unless the caller holds the stream.
   [[nodiscard]] bool closed() {
     const std::lock_guard lock(mutex_);
     return closed_;
   }
 
-  // Takes no more messages; those that wait are still written, unless `drop_waiting`. True when
-  // nothing is being written, nobody holds the stream and this call was the first: the caller
-  // finishes.
+  // Stops accepting messages. Waiting ones are still written unless `drop_waiting`. True if the
+  // caller must finish the stream: no write is in progress, no hold exists and this is the first
+  // call.
   bool Close(bool drop_waiting) {
     const std::lock_guard lock(mutex_);
     if (drop_waiting) {
@@ -94,10 +101,11 @@ class WriteQueue {
   const std::size_t messages_max_;
   const std::size_t bytes_max_;
   std::mutex mutex_;
+  // Guarded by mutex_.
   std::deque<Message> messages_;
-  std::size_t bytes_ = 0;
-  std::size_t holds_ = 0;
-  bool closed_ = false;
+  std::size_t bytes_ = 0;  // of all messages, including the one being written
+  std::size_t holds_ = 0;  // calls of Hold without Release
+  bool closed_ = false;    // never becomes false again
 };
 
 }  // namespace switchyard

@@ -6,6 +6,7 @@
 namespace switchyard {
 namespace {
 
+// Both ends of the stream are this object: the driver's sink and the agent's stream.
 class InProcessAgentStream final : public AgentStream, private WorkerStreamSink {
  public:
   InProcessAgentStream(Driver* driver, AgentStreamSink* sink) : driver_(driver), sink_(sink) {
@@ -18,12 +19,13 @@ class InProcessAgentStream final : public AgentStream, private WorkerStreamSink 
     sink_->OnUp();
   }
   ~InProcessAgentStream() override {
-    // When it returns, neither Send nor Close comes any more.
+    // After this call, the driver calls neither Send nor Close.
     if (stream_.has_value()) driver_->OnWorkerStreamClosed(*stream_);
   }
 
   void Send(const WorkerMessage& message) override {
     if (!stream_.has_value()) return;
+    // A full queue at the coordinator ends the stream, as in gRPC; the agent reconnects.
     const absl::Status taken = driver_->OnWorkerMessage(*stream_, message);
     if (!taken.ok()) sink_->OnDown(taken);
   }
@@ -37,6 +39,7 @@ class InProcessAgentStream final : public AgentStream, private WorkerStreamSink 
   std::optional<StreamId> stream_;
 };
 
+// The channel has no state: every stream registers itself with the driver.
 class InProcessAgentChannel final : public AgentChannel {
  public:
   explicit InProcessAgentChannel(Driver* driver) : driver_(driver) {}

@@ -1,4 +1,5 @@
-// A worker's agent and the coordinator's driver in one process: calls instead of a stream.
+// The channel between a worker's agent and the coordinator's driver in one process. It uses direct
+// calls instead of a gRPC stream, so that tests and single-process deployments need no ports.
 #pragma once
 
 #include <memory>
@@ -8,7 +9,7 @@
 
 namespace switchyard {
 
-// `driver` outlives the channel and its streams. Thread-safe.
+// `driver` must outlive the channel and its streams. Thread-safe.
 std::unique_ptr<AgentChannel> MakeInProcessAgentChannel(Driver* driver);
 
 }  // namespace switchyard

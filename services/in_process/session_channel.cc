@@ -11,17 +11,18 @@
 namespace switchyard {
 namespace {
 
-// A worker's data thread answers between two batches.
+// Far longer than the data thread needs, which answers between two batches. A call that takes this
+// long shows a hung worker.
 constexpr Duration kCallTimeout = std::chrono::seconds(10);
 
 absl::Status NoSuchWorker(const std::string& endpoint) {
   return MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost,
-                   absl::StrCat("no worker at ", endpoint, " in this process"),
+                   absl::StrCat("this process has no worker at ", endpoint),
                    {{"endpoint", endpoint}});
 }
 
-// The outcome of a callback, waited for at most `timeout`. A callback that comes later finds its
-// promise still there.
+// Waits up to `timeout` for the result of a callback. The promise is shared, so that a later
+// callback still finds it.
 template <typename T>
 T Await(std::shared_ptr<std::promise<T>> promise, Duration timeout) {
   std::future<T> future = promise->get_future();
@@ -30,11 +31,12 @@ T Await(std::shared_ptr<std::promise<T>> promise, Duration timeout) {
                    "the coordinator did not answer in time; try again");
 }
 
+// One watch; the driver's sink and the source's stream in one object.
 class InProcessWatch final : public WatchStream, private PlanUpdateSink {
  public:
-  InProcessWatch(Driver* driver, const WatchRequest& order, WatchSink* sink)
+  InProcessWatch(Driver* driver, const WatchRequest& request, WatchSink* sink)
       : driver_(driver), sink_(sink) {
-    absl::StatusOr<WatchId> watch = driver_->Watch(order, this);
+    absl::StatusOr<WatchId> watch = driver_->Watch(request, this);
     if (watch.ok()) {
       watch_ = *watch;
     } else {
@@ -56,26 +58,29 @@ class InProcessWatch final : public WatchStream, private PlanUpdateSink {
   std::optional<WatchId> watch_;
 };
 
+// One attachment. Its calls run on the caller's thread and wait for the worker's data thread.
 class InProcessAttach final : public AttachStream {
  public:
-  InProcessAttach(std::shared_ptr<InProcessWorker> worker, const AttachRequest& order,
+  InProcessAttach(std::shared_ptr<InProcessWorker> worker, const AttachRequest& request,
                   AttachSink* sink)
-      : worker_(std::move(worker)), ear_(std::make_shared<Ear>(sink)) {
+      : worker_(std::move(worker)), listener_(std::make_shared<Listener>(sink)) {
     const auto grant = worker_->Call<absl::StatusOr<AttachGrant>>([&](ExpertService& experts) {
       return experts.Attach(
-          order, [ear = ear_](const absl::Status& why) { ear->Ended(why); }, kCallTimeout);
+          request, [listener = listener_](const absl::Status& why) { listener->Ended(why); },
+          kCallTimeout);
     });
     if (!grant.ok()) {
-      ear_->Ended(grant.status());
+      listener_->Ended(grant.status());
       return;
     }
     attachment_ = grant->request_ring.attachment;
     sink->OnAttached(*grant);
   }
   ~InProcessAttach() override {
-    ear_->Detach();
+    // Detach first: the worker's close callback must not reach a sink that is being destroyed.
+    listener_->Detach();
     if (!attachment_.has_value()) return;
-    // A worker that is gone has nothing left to close.
+    // The error is irrelevant: a worker that is gone has nothing left to close.
     worker_
         ->Call<absl::Status>([this](ExpertService& experts) {
           experts.Close(*attachment_);
@@ -84,27 +89,28 @@ class InProcessAttach final : public AttachStream {
         .IgnoreError();
   }
 
-  void Bind(const BindRequest& order) override {
+  void Bind(const BindRequest& request) override {
     if (!attachment_.has_value()) return;
-    ear_->Bound(order.epoch, worker_->Call<absl::Status>([&](ExpertService& experts) {
-      return experts.Bind(*attachment_, order, kCallTimeout);
+    listener_->Bound(request.epoch, worker_->Call<absl::Status>([&](ExpertService& experts) {
+      return experts.Bind(*attachment_, request, kCallTimeout);
     }));
   }
-  void Release(const ReleaseRequest& order) override {
+  void Release(const ReleaseRequest& request) override {
     if (!attachment_.has_value()) return;
-    // A release that finds no attachment has nothing left to release.
+    // The error is irrelevant: without an attachment there is nothing to release.
     worker_
         ->Call<absl::Status>([&](ExpertService& experts) {
-          return experts.Release(*attachment_, order, kCallTimeout);
+          return experts.Release(*attachment_, request, kCallTimeout);
         })
         .IgnoreError();
   }
 
  private:
-  // Outlives the stream in the worker's callback, which may come once more after the stream.
-  class Ear {
+  // Forwards the worker's callbacks to the sink until the stream ends. Shared with the callback,
+  // which may run once more after the stream has been destroyed.
+  class Listener {
    public:
-    explicit Ear(AttachSink* sink) : sink_(sink) {}
+    explicit Listener(AttachSink* sink) : sink_(sink) {}
     void Ended(const absl::Status& why) {
       const std::lock_guard<std::mutex> lock(mutex_);
       if (sink_ != nullptr) std::exchange(sink_, nullptr)->OnAttachEnded(why);
@@ -120,22 +126,22 @@ class InProcessAttach final : public AttachStream {
 
    private:
     std::mutex mutex_;
-    AttachSink* sink_;  // guarded by mutex_; nullptr: nobody listens
+    AttachSink* sink_;  // guarded by mutex_; nullptr after Detach or the end
   };
 
   std::shared_ptr<InProcessWorker> worker_;
-  std::shared_ptr<Ear> ear_;
+  std::shared_ptr<Listener> listener_;
   std::optional<AttachmentId> attachment_;
 };
 
-// A worker that is not there: the stream has ended before it began.
+// The stream to a worker that does not exist: it reports its end immediately.
 class DeadAttach final : public AttachStream {
  public:
   DeadAttach(const std::string& endpoint, AttachSink* sink) {
     sink->OnAttachEnded(NoSuchWorker(endpoint));
   }
-  void Bind(const BindRequest& /*order*/) override {}
-  void Release(const ReleaseRequest& /*order*/) override {}
+  void Bind(const BindRequest& /*request*/) override {}
+  void Release(const ReleaseRequest& /*request*/) override {}
 };
 
 class InProcessSessionChannel final : public SessionChannel {
@@ -143,10 +149,10 @@ class InProcessSessionChannel final : public SessionChannel {
   InProcessSessionChannel(Driver* driver, InProcessWorkers* workers)
       : driver_(driver), workers_(workers) {}
 
-  absl::StatusOr<SessionGrant> OpenSession(const OpenSessionRequest& order,
+  absl::StatusOr<SessionGrant> OpenSession(const OpenSessionRequest& request,
                                            Duration timeout) override {
     auto promise = std::make_shared<std::promise<absl::StatusOr<SessionGrant>>>();
-    driver_->OpenSession(order, [promise](absl::StatusOr<SessionGrant> grant) {
+    driver_->OpenSession(request, [promise](absl::StatusOr<SessionGrant> grant) {
       promise->set_value(std::move(grant));
     });
     return Await(std::move(promise), timeout);
@@ -156,14 +162,14 @@ class InProcessSessionChannel final : public SessionChannel {
     driver_->CloseSession(session, [promise](absl::Status status) { promise->set_value(status); });
     return Await(std::move(promise), timeout);
   }
-  std::unique_ptr<WatchStream> Watch(const WatchRequest& order, WatchSink* sink) override {
-    return std::make_unique<InProcessWatch>(driver_, order, sink);
+  std::unique_ptr<WatchStream> Watch(const WatchRequest& request, WatchSink* sink) override {
+    return std::make_unique<InProcessWatch>(driver_, request, sink);
   }
-  std::unique_ptr<AttachStream> Attach(const std::string& endpoint, const AttachRequest& order,
+  std::unique_ptr<AttachStream> Attach(const std::string& endpoint, const AttachRequest& request,
                                        AttachSink* sink) override {
     std::shared_ptr<InProcessWorker> worker = workers_->Find(endpoint);
     if (worker == nullptr) return std::make_unique<DeadAttach>(endpoint, sink);
-    return std::make_unique<InProcessAttach>(std::move(worker), order, sink);
+    return std::make_unique<InProcessAttach>(std::move(worker), request, sink);
   }
   absl::StatusOr<SessionCounters> GetCounters(const std::string& endpoint, SessionId session,
                                               Duration timeout) override {
@@ -204,6 +210,8 @@ void InProcessWorkers::Add(const std::string& endpoint, const std::string& worke
 void InProcessWorkers::Remove(const std::string& endpoint) {
   std::shared_ptr<InProcessWorker> worker = Find(endpoint);
   if (worker == nullptr) return;
+  // Retire waits for running calls, so it must not hold the directory's lock: such a call may look
+  // up another worker.
   worker->Retire();
   const std::lock_guard<std::mutex> lock(mutex_);
   workers_.erase(endpoint);

@@ -1,4 +1,5 @@
-// A source, the coordinator's driver and workers in one process: calls instead of gRPC.
+// The channel between a source, the coordinator's driver and workers in one process. It uses direct
+// calls instead of gRPC.
 #pragma once
 
 #include <map>
@@ -17,28 +18,32 @@
 
 namespace switchyard {
 
-// One worker of this process, for as long as it lives: calls find it gone after Retire.
-// Thread-safe.
+// One worker of this process. Calls after Retire fail as if the worker's process had ended. Held by
+// shared_ptr, because a stream may exist longer than its worker. Thread-safe.
 class InProcessWorker {
  public:
   InProcessWorker(std::string worker_id, ExpertService* experts)
       : worker_id_(std::move(worker_id)), experts_(experts) {}
 
+  // The worker's id, for counters and errors.
   [[nodiscard]] const std::string& worker_id() const { return worker_id_; }
-  // One call at a time. kUnavailable (WORKER_LOST) when the worker is gone.
+  // Runs `call` under the worker's lock, so calls are serialized. kUnavailable (WORKER_LOST) after
+  // Retire.
   template <typename Result>
   Result Call(absl::FunctionRef<Result(ExpertService&)> call) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (experts_ == nullptr) return Gone();
     return call(*experts_);
   }
-  // When it has returned, no call is in the service and none comes any more.
+  // Waits for a running call. After it has returned, no call reaches the service.
   void Retire();
 
  private:
+  // The error of calls after Retire.
   [[nodiscard]] absl::Status Gone() const;
 
   const std::string worker_id_;
+  // Serializes calls and protects against Retire during one.
   std::mutex mutex_;
   ExpertService* experts_;  // guarded by mutex_; nullptr: gone
 };
@@ -46,19 +51,22 @@ class InProcessWorker {
 // The workers of this process by endpoint. Thread-safe.
 class InProcessWorkers {
  public:
-  // `experts` stays valid until Remove has returned.
+  // `experts` must stay valid until Remove has returned.
   void Add(const std::string& endpoint, const std::string& worker_id, ExpertService* experts);
+  // Retires the worker and removes it. Does nothing for an unknown endpoint.
   void Remove(const std::string& endpoint);
-  // nullptr when there is no such worker.
+  // The worker at `endpoint`; nullptr if there is none.
   [[nodiscard]] std::shared_ptr<InProcessWorker> Find(const std::string& endpoint) const;
 
  private:
   mutable std::mutex mutex_;
+  // By endpoint, as in plans, so that the same plan works with and without gRPC.
   std::map<std::string, std::shared_ptr<InProcessWorker>> workers_;  // guarded by mutex_
 };
 
-// `driver` and `workers` outlive the channel and its streams. Attach, Bind and Release wait for the
-// worker's data thread, which never waits for a source. Thread-safe.
+// `driver` and `workers` must outlive the channel and its streams. Attach, Bind and Release wait
+// for the worker's data thread. This cannot deadlock, because that thread never waits for a source.
+// Thread-safe.
 std::unique_ptr<SessionChannel> MakeInProcessSessionChannel(Driver* driver,
                                                             InProcessWorkers* workers);
 

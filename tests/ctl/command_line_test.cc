@@ -120,23 +120,23 @@ TEST_P(CommandLineRefusalTest, SaysWhatIsWrongAndWhereTheHelpIs) {
   EXPECT_FALSE(parsed.line.has_value());
   EXPECT_EQ(parsed.exit_code, 2);
   EXPECT_THAT(parsed.text, HasSubstr(GetParam().says));
-  EXPECT_THAT(parsed.text, HasSubstr("--help' shows how\n"));
+  EXPECT_THAT(parsed.text, HasSubstr("--help' shows the usage\n"));
 }
 
 INSTANTIATE_TEST_SUITE_P(
     AllRefusals, CommandLineRefusalTest,
     ::testing::Values(
         WrongWords{{}, "A subcommand is required"},
-        WrongWords{{"gte", "workers"}, "\"gte\" is no verb; did you mean \"get\"?"},
+        WrongWords{{"gte", "workers"}, "unknown verb \"gte\"; did you mean \"get\"?"},
         WrongWords{{"frobnicate"}, "one of apply, get, describe, explain, model, version"},
         WrongWords{{"get"}, "KIND is required"},
-        WrongWords{{"get", "wrokers"}, "no kind \"wrokers\"; did you mean \"workers\"?"},
+        WrongWords{{"get", "wrokers"}, "unknown kind \"wrokers\"; did you mean \"workers\"?"},
         WrongWords{{"describe", "plan", "x"}, "one of deployment, model, worker, layer"},
         WrongWords{{"describe", "worker"}, "NAME is required"},
-        WrongWords{{"explain", "worker", "w0"}, "no kind \"worker\""},
-        WrongWords{{"explain", "layer", "x"}, "\"x\" is no layer's number"},
+        WrongWords{{"explain", "worker", "w0"}, "unknown kind \"worker\""},
+        WrongWords{{"explain", "layer", "x"}, "\"x\" is not a layer number"},
         WrongWords{{"explain", "layer", "-1"}, "-1"},
-        WrongWords{{"describe", "layer", "4294967296"}, "is no layer's number"},
+        WrongWords{{"describe", "layer", "4294967296"}, "is not a layer number"},
         WrongWords{{"explain", "layer", "0", "--phase", "late"}, "late"},
         WrongWords{{"apply"}, "--file is required"},
         WrongWords{{"get", "workers", "-o", "xml"}, "xml"},
@@ -154,7 +154,7 @@ TEST(CommandLineTest, HelpOfEachVerbHasExamplesAndTheCommonOptions) {
     EXPECT_THAT(parsed.text, HasSubstr("syctl " + verb));
     EXPECT_THAT(parsed.text, HasSubstr("--target HOST:PORT"));
   }
-  EXPECT_THAT(ParseCommandLine({"--help"}).text, HasSubstr("Exit codes: 0 done"));
+  EXPECT_THAT(ParseCommandLine({"--help"}).text, HasSubstr("Exit codes: 0 success"));
 }
 
 }  // namespace

@@ -72,9 +72,9 @@ TEST_F(CommandsTest, DescribePrintsOneThing) {
 TEST_F(CommandsTest, DescribeNamesWhatThereIsInsteadOfWhatIsNot) {
   EXPECT_EQ(Run({"describe", "worker", "w7"}), "");
   EXPECT_THAT(status_, FailsWith(absl::StatusCode::kNotFound, Reason::kBadRequest));
-  EXPECT_THAT(std::string(status_.message()), HasSubstr("no worker w7: there is w0, w1"));
+  EXPECT_THAT(std::string(status_.message()), HasSubstr("unknown worker w7; known: w0, w1"));
   EXPECT_EQ(Run({"describe", "model", "m"}), "");
-  EXPECT_THAT(std::string(status_.message()), HasSubstr("no model m: there is toy"));
+  EXPECT_THAT(std::string(status_.message()), HasSubstr("unknown model m; known: toy"));
   EXPECT_EQ(Run({"describe", "deployment", "d"}), "");
   EXPECT_THAT(status_, FailsWith(absl::StatusCode::kNotFound, Reason::kUnknownModel));
 }
@@ -93,7 +93,8 @@ TEST_F(CommandsTest, ExplainAsksForThePhaseAndDeployment) {
 TEST_F(CommandsTest, ExplainMarksAnEdgeThatThePlanDoesNotHave) {
   const std::string text = Run({"explain", "layer", "1", "--edge", "cpu:ascend_a3"});
   SY_EXPECT_OK(status_);
-  EXPECT_THAT(text, StartsWith("the plan has no edge cpu -> ascend_a3; this is what would be "));
+  EXPECT_THAT(text,
+              StartsWith("the plan has no edge cpu -> ascend_a3; this would be the decision "));
   EXPECT_THAT(text, HasSubstr("\ndecode, cpu -> ascend_a3: would be low_latency, bf16 out and "));
   EXPECT_THAT(Run({"explain", "layer", "1", "--edge", "cpu:cpu"}), StartsWith("layer 1, epoch 3"));
 
@@ -241,7 +242,7 @@ TEST_F(CommandsTest, ApplyingTheSameAgainChangesNothing) {
   const std::string file = dir.Write("d.yaml", "name: local\ncheckpoint: /a\n");
 
   EXPECT_THAT(Run({"apply", "-f", file}), HasSubstr("local  unchanged"));
-  EXPECT_THAT(Run({"apply", "--dry-run", "-f", file}), HasSubstr("local  would stay as it is"));
+  EXPECT_THAT(Run({"apply", "--dry-run", "-f", file}), HasSubstr("local  would not change"));
 }
 
 TEST_F(CommandsTest, ApplyStopsAtTheFirstRefusalAndSaysWhatWasApplied) {

@@ -100,7 +100,7 @@ TEST_F(SyctlDeploymentTest, AppliesAFileAndSaysWhatIsWrongWithOne) {
   EXPECT_EQ(Syctl("apply"), 2);
 }
 
-// Two dense layers first, then two with experts and a draft; whose decoder nobody here knows.
+// Two dense layers, then two with experts and a draft, of a model without a known decoder.
 TEST_F(SyctlDeploymentTest, DeploysAModelOfAnotherFamily) {
   const testing::TempDir model;
   WriteFamily(testing::DeepseekFamily(), model);

@@ -71,7 +71,7 @@ TEST(DescribeTest, SaysWhoAskedForTheWireDtype) {
               HasSubstr("wire dtype:    fp8, the coordinator's default\n"
                         "               SGLANG_DEEPEP_BF16_DISPATCH (deprecated) is set by the "
                         "environment\n"));
-  EXPECT_THAT(by_itself, HasSubstr("wire dtype:    auto, asked for by the deployment\n"));
+  EXPECT_THAT(by_itself, HasSubstr("wire dtype:    auto, set by the deployment\n"));
 }
 
 TEST(DescribeTest, SaysAllOfAModel) {
@@ -93,7 +93,7 @@ TEST(DescribeTest, SaysAllOfAWorker) {
             "endpoint:       127.0.0.1:7001\n"
             "state:          live\n"
             "lease left:     1.5 s\n"
-            "progress:       17 turns of its data thread\n"
+            "progress:       17 steps of its data thread\n"
             "device:         cpu, limits of profile cpu\n"
             "kernel family:  amx_bf16\n"
             "wire dtypes:    bf16\n"
@@ -143,7 +143,7 @@ TEST(DescribeTest, AWorkerThatHoldsNothingHasNoEmptyTables) {
 }
 
 TEST(DescribeTest, BytesHaveTheLargestUnitThatFits) {
-  EXPECT_EQ(BytesText(0), "no bound");
+  EXPECT_EQ(BytesText(0), "no limit");
   EXPECT_EQ(BytesText(1023), "1023 B");
   EXPECT_EQ(BytesText(1536), "1.5 KiB");
   EXPECT_EQ(BytesText(std::uint64_t{80} << 30), "80 GiB");

@@ -86,7 +86,7 @@ TEST(ExplainTest, ADecisionThatDoesNotServeIsShownApart) {
 
   EXPECT_NE(text.find("  - wire dtype bf16: unquantised\n"), std::string::npos);
   EXPECT_NE(
-      text.find("\nwhat the deployment as applied comes to now, which does not serve: refused\n"
+      text.find("\ndecisions for the deployment as applied now, which do not serve yet: refused\n"
                 "\n  page of the refusal\n"),
       std::string::npos)
       << text;
@@ -134,7 +134,7 @@ TEST(ExplainTest, EdgesThatThePlanDoesNotHaveAreMarkedAndGrouped) {
 
   EXPECT_EQ(
       HypothesesText(hypotheses, "the plan has no edge cpu -> npu", 0),
-      absl::StrCat("the plan has no edge cpu -> npu; this is what would be decided ",
+      absl::StrCat("the plan has no edge cpu -> npu; this would be the decision ",
                    kFullCapabilitiesText,
                    "\n"
                    "\n"

@@ -64,7 +64,7 @@ TEST(InspectionTest, LayersThatAreAlikeAreOne) {
   EXPECT_EQ(found.layers[1].first.role, LayerRole::kDraft);
   ASSERT_EQ(found.travel.size(), 2U);
   EXPECT_EQ(found.travel[0].would.size(), 12U);  // 6 profiles in 2 phases
-  SY_EXPECT_OK(Verdict(found));
+  SY_EXPECT_OK(CheckServable(found));
 }
 
 // R27: an unquantised draft sends BF16 and leaves the dtype of the base layers alone.
@@ -209,11 +209,12 @@ TEST(InspectionTest, BrokenLayersAreToldOfAndTheRestIsShown) {
   EXPECT_THAT(found.layers[0].layers, ElementsAre(1, 4));
   EXPECT_THAT(found.layers[1].layers, ElementsAre(2, 3));
   EXPECT_EQ(found.broken, 2);
-  EXPECT_THAT(Verdict(found), FailsWith(StatusCode::kFailedPrecondition, Reason::kCheckpoint));
-  EXPECT_THAT(std::string(Verdict(found).message()),
-              HasSubstr("layer 2 cannot be served, nor 1 more"));
+  EXPECT_THAT(CheckServable(found),
+              FailsWith(StatusCode::kFailedPrecondition, Reason::kCheckpoint));
+  EXPECT_THAT(std::string(CheckServable(found).message()),
+              HasSubstr("layer 2 cannot be served (nor those of 1 more)"));
   SY_ASSERT_OK_AND_ASSIGN(const Inspection good, Inspect({dir.path(), 4, ""}));
-  SY_EXPECT_OK(Verdict(good));
+  SY_EXPECT_OK(CheckServable(good));
 }
 
 TEST(InspectionTest, TheProgramNeedsNoCoordinator) {

@@ -1,4 +1,4 @@
-// What a coordinator of one small deployment answers: two workers, layers 0, 1 and 4.
+// Responses of a coordinator with one small deployment: two workers, layers 0, 1 and 4.
 #pragma once
 
 #include <string>
@@ -61,7 +61,7 @@ inline v1::ExplainLayerResponse LayerMessage(std::uint32_t layer) {
   return out;
 }
 
-// Of a deployment that is refused: no plan, and why.
+// The response for a deployment that is refused: no plan, with the reason.
 inline v1::ExplainLayerResponse RefusedLayerMessage() {
   v1::ExplainLayerResponse out;
   out.set_activity("refused: it can never work");
@@ -86,7 +86,7 @@ inline v1::DispatchTrace TraceMessage(int config, const std::string& page) {
   return out;
 }
 
-// Of layer 0 in decode, from the CPU to `worker`.
+// The decision for layer 0 in decode, from the CPU to `worker`.
 inline v1::HypotheticalDispatch HypotheticalMessage(const std::string& worker) {
   v1::HypotheticalDispatch out;
   out.set_source_profile("cpu");
@@ -141,7 +141,7 @@ inline v1::Deployment DeploymentMessage() {
   spec.set_max_tokens_per_step(512);
   Encode(SmallPlan().shape, out.mutable_shape());
   for (const std::uint32_t layer : {0, 1, 4}) out.add_layers(layer);
-  EncodeDigest(Sha256("a manifest"), out.mutable_manifest());
+  EncodeDigest(Sha256("a manifest"), out.mutable_manifest_hash());
   out.set_state(v1::DEPLOYMENT_STATE_SERVING);
   out.set_committed_epoch(3);
   EncodeDigest(Sha256("a plan"), out.mutable_plan_hash());
@@ -156,7 +156,7 @@ inline v1::Model ModelMessage() {
   out.set_checkpoint("/models/toy");
   Encode(SmallPlan().shape, out.mutable_shape());
   for (const std::uint32_t layer : {0, 1, 4}) out.add_layers(layer);
-  EncodeDigest(Sha256("a manifest"), out.mutable_manifest());
+  EncodeDigest(Sha256("a manifest"), out.mutable_manifest_hash());
   out.add_deployments("local");
   return out;
 }

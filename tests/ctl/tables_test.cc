@@ -75,7 +75,7 @@ TEST(TablesTest, ShowsModels) {
 
 TEST(TablesTest, SaysWhatToDoWhenThereIsNothing) {
   EXPECT_EQ(DeploymentsTable({}, 0),
-            "There are no deployments; 'syctl apply -f FILE' makes one.\n");
+            "There are no deployments; 'syctl apply -f FILE' creates one.\n");
   EXPECT_EQ(ModelsTable({}), "There are no models; 'syctl apply -f FILE' serves one.\n");
   EXPECT_EQ(WorkersTable({}),
             "There are no workers; 'switchyard-worker --coordinator HOST:PORT --id NAME' adds "

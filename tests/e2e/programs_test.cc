@@ -95,7 +95,7 @@ TEST(ProgramOptionsTest, TargetRefusesWorkersAndLoopback) {
   EXPECT_EQ(workers.code, 2);
   EXPECT_THAT(workers.err, HasSubstr("--workers"));
   EXPECT_EQ(loopback.code, 2);
-  EXPECT_THAT(loopback.err, HasSubstr("loopback lives in this process alone"));
+  EXPECT_THAT(loopback.err, HasSubstr("loopback only works within one process"));
 }
 
 TEST(ProgramOptionsTest, NobodyAtTheTargetIsCouldNotCheck) {

@@ -1,4 +1,4 @@
-// What a sink was told, in order, for a test to wait on.
+// Records the calls of a sink in order, so that a test can wait for them.
 #pragma once
 
 #include <chrono>

@@ -66,7 +66,7 @@ void WorkerNode::Leave() {
   if (!alive()) return;
   world_->Trace("%s is asked to leave", name_);
   leaving_ = true;
-  world_->network.AtNode(id_, Duration::zero(), [this] { Step(LeaveAsked{}); });
+  world_->network.AtNode(id_, Duration::zero(), [this] { Step(LeaveRequested{}); });
 }
 
 void WorkerNode::Step(const AgentEvent& event) {

@@ -10,7 +10,7 @@
 
 #include "tests/model/family_checkpoints.h"
 #include "tests/testing/temp_dir.h"
-#include "tests/tools/support/golden_builder.h"
+#include "tests/tools/golden/golden_builder.h"
 
 namespace switchyard::qwen3_moe {
 namespace {
@@ -79,11 +79,11 @@ TEST(ProgramsTest, VerifyExitsWithTwoWhenItCannotCheck) {
     EXPECT_THAT(ran->err, ::testing::Not(IsEmpty()));
   }
   EXPECT_THAT(no_file.err, HasSubstr("/no/such/file"));
-  EXPECT_THAT(not_golden.err, HasSubstr("nothing in it can be checked"));
+  EXPECT_THAT(not_golden.err, HasSubstr("it has nothing to check"));
   EXPECT_EQ(nlohmann::json::parse(not_golden.out)["verdict"], "could not check");
 }
 
-// Before anything is deployed, so that nobody waits for workers first.
+// Before anything is deployed, so that the error does not wait for workers.
 TEST(ProgramsTest, EveryProgramRefusesAModelWithoutADecoder) {
   const testing::TempDir mixtral;
   WriteFamily(testing::MixtralFamily(), mixtral);

@@ -1,5 +1,5 @@
-// eval: bits per byte of a text.
-// Exit codes: 0 measured (and as expected, where that was given), 1 not as expected, 2 could not.
+// eval: measures bits per byte of a text.
+// Exit codes: 0 measured (and as expected, with --expect), 1 not as expected, 2 not measured.
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -11,9 +11,9 @@
 
 #include "core/base/status_macros.h"
 #include "examples/qwen3_moe/eval.h"
-#include "tools/support/command_line.h"
-#include "tools/support/golden_diff.h"
-#include "tools/support/run_report.h"
+#include "tools/cli/command_line.h"
+#include "tools/cli/run_report.h"
+#include "tools/golden/golden_diff.h"
 #include "tools/verify/verify.h"
 
 namespace switchyard::qwen3_moe {
@@ -33,6 +33,7 @@ absl::StatusOr<EvalOutcome> Run(const Options& options) {
   SY_ASSIGN_OR_RETURN(const Model model, OpenModel(options.common));
   const std::size_t windows = options.windows == 0 ? EvalWindowsIn(text.size()) : options.windows;
   EvalOptions eval{.windows = windows, .progress = nullptr};
+  // Progress only on a terminal; in a log file, each update would be a line.
   if (isatty(STDERR_FILENO) != 0) {
     eval.progress = [windows](std::size_t done, double bits_per_byte) {
       std::fprintf(stderr, "\rwindow %zu of %zu, %.4f bits per byte so far%s", done, windows,
@@ -40,6 +41,7 @@ absl::StatusOr<EvalOutcome> Run(const Options& options) {
     };
   }
   EvalOutcome outcome{.result = {}, .expected = options.expected, .experts = {}};
+  // The deployment has its plan once the sessions are open, so nothing needs to be fed.
   if (options.plan_only) {
     SY_ASSIGN_OR_RETURN(outcome.experts, model.moe->Report());
     return outcome;
@@ -60,13 +62,14 @@ int Main(int argc, char** argv) {
   Options options;
   AddCommonOptions(app, options.common, /*with_format=*/true);
   app.add_option("--text", options.text, "File with the text")->required();
-  app.add_option("--windows", options.windows, "Windows of 512 bytes; without it, all of the text")
+  app.add_option("--windows", options.windows, "Number of windows of 512 bytes; default: all")
       ->check(CLI::PositiveNumber);
-  app.add_option("--expect", options.expected, "Bits per byte to be within 0.3 % of")
+  app.add_option("--expect", options.expected,
+                 "Expected bits per byte; the result must be within 0.3 %")
       ->check(CLI::PositiveNumber);
   app.add_option("--golden", options.golden,
-                 "Golden file (.safetensors): print how far logits and MoE layers are from it");
-  app.add_flag("--plan-only", options.plan_only, "Print how rows would travel; measure nothing")
+                 "Golden file (.safetensors): print the distance of logits and MoE layers from it");
+  app.add_flag("--plan-only", options.plan_only, "Only print how rows would travel")
       ->excludes("--expect");
   if (const auto code = ParseCommandLine(app, argc, argv)) return *code;
   const absl::StatusOr<EvalOutcome> outcome = Run(options);

@@ -1,5 +1,5 @@
 // verify: checks the MoE layers of a model against a golden file.
-// Exit codes: 0 within bounds, 1 outside, 2 could not check.
+// Exit codes: 0 within bounds, 1 outside, 2 not checked.
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -8,8 +8,8 @@
 #include "absl/status/statusor.h"
 
 #include "core/base/status_macros.h"
-#include "tools/support/command_line.h"
-#include "tools/support/golden.h"
+#include "tools/cli/command_line.h"
+#include "tools/golden/golden_file.h"
 #include "tools/verify/verify.h"
 #include "tools/verify/verify_report.h"
 

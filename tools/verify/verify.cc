@@ -7,13 +7,14 @@
 
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
-#include "tools/support/hashed_moe.h"
+#include "tools/deployment/hashed_moe.h"
 #include "tools/verify/verify_parts.h"
 
 namespace switchyard::qwen3_moe {
 namespace {
 
-void JudgeBlock(const BlockResult& block, VerifyReport& report) {
+// Comparisons are negated, so that a NaN fails.
+void CheckBlockBounds(const BlockResult& block, VerifyReport& report) {
   const std::string where = absl::StrCat("block ", block.name, " layer ", block.layer.value, ": ");
   if (!block.refused.ok()) {
     report.failures.push_back(absl::StrCat(where, "refused: ", block.refused.message(), " (",
@@ -31,7 +32,7 @@ void JudgeBlock(const BlockResult& block, VerifyReport& report) {
   }
 }
 
-void JudgeTexts(VerifyReport& report) {
+void CheckTextBounds(VerifyReport& report) {
   for (const TextResult& text : report.texts) {
     report.positions += text.positions;
     report.agreed += text.agreed;
@@ -41,6 +42,7 @@ void JudgeTexts(VerifyReport& report) {
                                              ReasonName(ReasonOf(text.refused)), ")"));
     }
   }
+  // Agreement is checked over all texts: a short one may miss the bound by a single position.
   const double wanted = report.bounds.top1_agreement_min * static_cast<double>(report.positions);
   if (static_cast<double>(report.agreed) < wanted) {
     report.failures.push_back(
@@ -49,7 +51,8 @@ void JudgeTexts(VerifyReport& report) {
   }
 }
 
-void NoteWhatIsNotChecked(const GoldenFile& golden, VerifyReport& report) {
+// A check that silently covers less than expected is worse than one that fails.
+void NoteUnchecked(const GoldenFile& golden, VerifyReport& report) {
   for (const GoldenText& text : golden.texts()) {
     if (text.ids.empty()) {
       report.notes.push_back(
@@ -57,8 +60,8 @@ void NoteWhatIsNotChecked(const GoldenFile& golden, VerifyReport& report) {
     }
   }
   if (!golden.ignored().empty()) {
-    report.notes.push_back(absl::StrCat(golden.ignored().size(),
-                                        " tensor(s) of the file are no part of the golden format"));
+    report.notes.push_back(absl::StrCat(
+        golden.ignored().size(), " tensor(s) of the file are not part of the golden format"));
   }
 }
 
@@ -75,7 +78,7 @@ absl::StatusOr<VerifyReport> Verify(const VerifyParts& parts, const VerifyBounds
   VerifyReport report;
   report.bounds = bounds;
   HashedMoe moe(parts.moe);
-  NoteWhatIsNotChecked(parts.golden, report);
+  NoteUnchecked(parts.golden, report);
   for (const GoldenBlock& block : parts.golden.blocks()) {
     SY_ASSIGN_OR_RETURN(const GoldenBlockData data, parts.golden.ReadBlock(block));
     SY_ASSIGN_OR_RETURN(BlockResult result, CheckBlock({.router = parts.decoder.router(block.layer),
@@ -83,7 +86,7 @@ absl::StatusOr<VerifyReport> Verify(const VerifyParts& parts, const VerifyBounds
                                                         .data = data,
                                                         .moe = moe.prefill(),
                                                         .bounds = bounds}));
-    JudgeBlock(result, report);
+    CheckBlockBounds(result, report);
     report.blocks.push_back(std::move(result));
   }
   for (const GoldenText& text : parts.golden.texts()) {
@@ -92,8 +95,9 @@ absl::StatusOr<VerifyReport> Verify(const VerifyParts& parts, const VerifyBounds
                         CheckText({.decoder = parts.decoder, .text = text, .moe = moe}));
     report.texts.push_back(std::move(result));
   }
-  JudgeTexts(report);
+  CheckTextBounds(report);
   report.digest = moe.Finish();
+  // After all calls, so that the report covers them.
   SY_ASSIGN_OR_RETURN(report.experts, moe.Report());
   for (const WorkerReport& worker : report.experts.workers) {
     for (const std::string& difference : worker.differences) {

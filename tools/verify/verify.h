@@ -1,10 +1,11 @@
-// Checks a MoE layer, in this process or behind a deployment, against a golden file.
+// Checks MoE layers, in this process or in a deployment, against a golden file.
 //
-// Blocks: each `<name>.lL.moe_in` is routed here, in FP32, by the layer's own router and sent to
-// the MoE function; what comes back is compared with moe_out by calc_diff, pooled and row by row.
-// A row whose router logits k and k+1 are nearly equal may match with either choice.
-// Texts: logits are teacher-forced and compared by their largest; greedy text is shown beside the
-// golden one and never decides.
+// Blocks: each `<name>.lL.moe_in` is routed here in FP32 by the layer's own router and sent to the
+// MoE function. The result is compared with moe_out by calc_diff, over all rows and row by row. A
+// row whose router logits k and k+1 are nearly equal may match with either choice, because rounding
+// decides between them.
+// Texts: logits are teacher-forced and compared by their largest value. Greedy text is shown next
+// to the golden text but does not affect the result, because one near tie changes all that follows.
 #pragma once
 
 #include <cstddef>
@@ -18,77 +19,86 @@
 #include "core/base/hash.h"
 #include "core/ids.h"
 #include "examples/qwen3_moe/decoder.h"
-#include "tools/support/golden.h"
-#include "tools/support/moe_provider.h"
+#include "tools/deployment/moe_provider.h"
+#include "tools/golden/golden_file.h"
 
 namespace switchyard::qwen3_moe {
 
+// The limits for passing.
 struct VerifyBounds {
-  double pooled_diff_max = 1.5e-5;
-  double row_diff_max = 2.5e-5;
+  double pooled_diff_max = 1.5e-5;   // calc_diff over all rows of a block
+  double row_diff_max = 2.5e-5;      // calc_diff of each row
   double top1_agreement_min = 0.98;  // over all positions of all texts
   float near_tie = 1e-3F;            // router logits closer than this are nearly equal
 };
 
+// The result of one block.
 struct BlockResult {
   std::string name;
   LayerId layer;
   std::size_t rows = 0;
   double pooled_diff = 0;
+  // The worst row explains a failure better than the pool, in which one row can vanish.
   double worst_row_diff = 0;
   std::size_t worst_row = 0;
-  std::size_t near_ties = 0;     // rows
+  std::size_t near_ties = 0;  // rows with nearly equal router logits k and k+1
+  // Counted separately, because many of them mean that the bound hides real differences.
   std::size_t other_choice = 0;  // near ties that matched with expert k+1 in place of k
-  absl::Status refused;          // not OK: the MoE function refused a row; the numbers are void
+  absl::Status refused;          // not OK: the MoE function refused a row; ignore the numbers
   bool passed = false;
 };
 
-// Where two greedy texts part for the first time.
+// The first position at which two greedy texts differ.
 struct GreedyDifference {
-  std::size_t position = 0;  // in the text, prompt included
-  // Our logits there: that of our token minus that of the golden token. Small: a near tie.
+  std::size_t position = 0;  // in the text including the prompt
+  // Our logit of our token minus our logit of the golden token. A small value is a near tie.
   double logit_gap = 0;
 };
+// Two greedy texts for the same prompt.
 struct GreedyResult {
   std::vector<std::int32_t> prompt;
   std::vector<std::int32_t> golden;  // without the prompt
-  std::vector<std::int32_t> ours;    // of the same length
+  std::vector<std::int32_t> ours;    // as long as `golden`
   std::optional<GreedyDifference> difference;
 };
 
+// The result of one text.
 struct TextResult {
   std::string name;
   std::size_t positions = 0;  // with golden logits
   std::size_t agreed = 0;
+  // Unset unless the golden text continues its prompt.
   std::optional<GreedyResult> greedy;
-  absl::Status refused;  // as above
+  absl::Status refused;  // as in BlockResult
 };
 
+// The result of a whole check.
 struct VerifyReport {
   VerifyBounds bounds;
   std::vector<BlockResult> blocks;
   std::vector<TextResult> texts;
   std::size_t positions = 0;  // of all texts
   std::size_t agreed = 0;
-  Sha256Digest digest;  // of every answer, row by row: equal digests, bit-equal answers
+  Sha256Digest digest;  // of all answers, row by row; equal digests mean bit-equal answers
   ExpertsReport experts;
-  std::vector<std::string> notes;     // what was not checked, and why
-  std::vector<std::string> failures;  // one sentence each, naming block or worker; empty: passed
+  std::vector<std::string> notes;     // parts that were not checked, and why
+  std::vector<std::string> failures;  // one sentence each, with block or worker; empty: passed
   [[nodiscard]] bool passed() const { return failures.empty(); }
 };
 
-// What a golden file must fit to be checked with `dims`.
+// The sizes of a golden file for a model of `dims`.
 GoldenShape GoldenShapeOf(const DecoderDims& dims);
 
+// The objects to check. All must outlive Verify.
 struct VerifyParts {
   const Decoder& decoder;
   const GoldenFile& golden;
   MoeProvider& moe;
 };
 
-// What stands in a report is a verdict; an error is a check that could not be made: a golden file
-// that cannot be read, or experts that are not there (kUnavailable, kDeadlineExceeded, kCancelled
-// from the MoE function). Any other refusal of the MoE function fails its block or text.
+// Returns a report if the check could be made, whether it passed or not. Errors: the golden file
+// cannot be read, or the experts are not available (kUnavailable, kDeadlineExceeded, kCancelled
+// from the MoE function). Any other error of the MoE function fails its block or text.
 absl::StatusOr<VerifyReport> Verify(const VerifyParts& parts, const VerifyBounds& bounds);
 
 }  // namespace switchyard::qwen3_moe

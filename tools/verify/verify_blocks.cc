@@ -15,7 +15,7 @@ namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-// The logits on both sides of the cut between the chosen experts and the others.
+// The logits next to the boundary between the chosen experts and the others.
 struct Cut {
   float last_chosen = std::numeric_limits<float>::infinity();
   float first_left = -std::numeric_limits<float>::infinity();
@@ -25,6 +25,7 @@ bool Contains(std::span<const std::int32_t> ids, std::size_t expert) {
   return std::find(ids.begin(), ids.end(), static_cast<std::int32_t>(expert)) != ids.end();
 }
 
+// Without other experts both values stay infinite, so there is no near tie.
 Cut CutOf(std::span<const float> logits, std::span<const std::int32_t> chosen) {
   Cut cut;
   for (std::size_t e = 0; e < logits.size(); ++e) {
@@ -37,7 +38,7 @@ Cut CutOf(std::span<const float> logits, std::span<const std::int32_t> chosen) {
   return cut;
 }
 
-// One row of a block with our routing of it.
+// One row of a block with our routing.
 struct Row {
   std::span<const float> x;
   std::span<const float> wanted;
@@ -45,7 +46,8 @@ struct Row {
   std::span<const std::int32_t> ids;
 };
 
-// The sums of `row` when it is routed to `ids`.
+// The weights follow from the logits of the tried experts, as if the router had chosen them.
+// The sums for `row` if it is routed to `ids`.
 absl::StatusOr<DiffSums> SumsWith(const BlockCheck& check, const Row& row,
                                   std::vector<std::int32_t> ids) {
   Routing routing{.top_k = ids.size(),
@@ -61,8 +63,9 @@ absl::StatusOr<DiffSums> SumsWith(const BlockCheck& check, const Row& row,
   return sums;
 }
 
-// Tries every exchange of a chosen expert at the cut for one left out at the cut, until one is
-// within the bound; `best` becomes the closest of all.
+// Tries to replace each chosen expert near the boundary by each other expert near it, until a row
+// is within the bound. Sets `best` to the closest result. Several experts can be near the boundary,
+// so trying only k and k+1 is not enough.
 absl::StatusOr<bool> TryOtherChoices(const BlockCheck& check, const Row& row, DiffSums& best) {
   const Cut cut = CutOf(row.logits, row.ids);
   for (std::size_t k = 0; k < row.ids.size(); ++k) {
@@ -81,7 +84,7 @@ absl::StatusOr<bool> TryOtherChoices(const BlockCheck& check, const Row& row, Di
   return false;
 }
 
-// Fills `result` from the rows `y` that came back.
+// Fills `result` from the answer `y`.
 absl::Status Compare(const BlockCheck& check, const Routing& routing, std::span<const float> y,
                      BlockResult& result) {
   const std::size_t width = y.size() / result.rows;
@@ -97,13 +100,15 @@ absl::Status Compare(const BlockCheck& check, const Routing& routing, std::span<
     const Cut cut = CutOf(row.logits, row.ids);
     if (cut.last_chosen - cut.first_left < check.bounds.near_tie) {
       ++result.near_ties;
+      // The other choices are tried only if ours does not match, because each costs a call.
       if (!(sums.Diff() <= check.bounds.row_diff_max)) {
         SY_ASSIGN_OR_RETURN(const bool matched, TryOtherChoices(check, row, sums));
         if (matched) ++result.other_choice;
       }
     }
+    // A row at a near tie may match with either choice, so its best result counts in the pool.
     pooled.Add(sums);
-    // NaN is the worst of all and stays it.
+    // NaN is the worst value and stays the worst.
     if (r == 0 || (!std::isnan(result.worst_row_diff) && !(sums.Diff() <= result.worst_row_diff))) {
       result.worst_row_diff = sums.Diff();
       result.worst_row = r;
@@ -128,7 +133,7 @@ absl::StatusOr<BlockResult> CheckBlock(const BlockCheck& check) {
   result.layer = check.block.layer;
   result.rows = check.block.rows;
   const Routing routing = check.router.Route(check.data.in);
-  // Poisoned, so that an element that nobody writes cannot pass.
+  // NaN, so that an element that is never written cannot pass.
   std::vector<float> y(check.data.in.size(), kNan);
   absl::Status status = RunExperts(
       {.layer = check.block.layer, .x = check.data.in, .routing = routing, .y = y}, check.moe);

@@ -1,4 +1,4 @@
-// The two checks that Verify is made of. Internal to verify.
+// The two checks of Verify. Internal to verify.
 #pragma once
 
 #include "absl/status/status.h"
@@ -6,28 +6,32 @@
 
 #include "examples/qwen3_moe/decoder.h"
 #include "examples/qwen3_moe/moe_call.h"
-#include "tools/support/golden.h"
-#include "tools/support/moe_provider.h"
+#include "tools/deployment/moe_provider.h"
+#include "tools/golden/golden_file.h"
 #include "tools/verify/verify.h"
 
 namespace switchyard::qwen3_moe {
 
-// True when `status` says that the experts are not there, rather than that they refused.
+// True if `status` means that the experts are not available, as opposed to a refusal.
 bool MeansUnreachable(const absl::Status& status);
 
+// The inputs of one block's check.
 struct BlockCheck {
+  // A router of the decoder, so that checks use the same rule as generation.
   const Router& router;
   const GoldenBlock& block;
   const GoldenBlockData& data;
   const MoePath& moe;
   const VerifyBounds& bounds;
 };
-// Errors: an unreachable MoE function; a refusal is in the result.
+// Errors: an unavailable MoE function. A refusal is part of the result.
 absl::StatusOr<BlockResult> CheckBlock(const BlockCheck& check);
 
+// The inputs of one text's check.
 struct TextCheck {
   const Decoder& decoder;
   const GoldenText& text;  // with ids
+  // Uses both paths: prefill for logits, decode for greedy text.
   MoeProvider& moe;
 };
 // Errors: as above, and those of Decoder::Forward.

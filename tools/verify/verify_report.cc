@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// On one line; tokens that are no bytes are written as numbers.
+// The text on one line. If a token is not a byte, all are printed as numbers.
 std::string TextOf(const std::vector<std::int32_t>& ids) {
   const bool bytes =
       std::all_of(ids.begin(), ids.end(), [](std::int32_t id) { return id < kByteVocabulary; });
@@ -32,12 +32,14 @@ std::string Verdict(const BlockResult& block) {
   return block.passed ? "ok" : "FAIL";
 }
 
+// REQUIRES: whole > 0.
 double Share(std::size_t part, std::size_t whole) {
   return static_cast<double>(part) / static_cast<double>(whole);
 }
 
 void AppendBlocks(const VerifyReport& report, std::string& out) {
   if (report.blocks.empty()) return;
+  // At least as wide as the column's head.
   std::size_t width = 4;
   std::size_t ties = 0;
   std::size_t other = 0;
@@ -52,6 +54,7 @@ void AppendBlocks(const VerifyReport& report, std::string& out) {
   for (const BlockResult& block : report.blocks) {
     absl::StrAppendFormat(&out, "%-*s  %5d  %5d", name_width, absl::CHexEscape(block.name),
                           block.layer.value, block.rows);
+    // The numbers of a refused block are not valid, so their columns stay empty.
     if (block.refused.ok()) {
       absl::StrAppendFormat(&out, "     %8.2e   %8.2e %-9s  %9d", block.pooled_diff,
                             block.worst_row_diff, absl::StrCat("(", block.worst_row, ")"),
@@ -64,7 +67,7 @@ void AppendBlocks(const VerifyReport& report, std::string& out) {
   absl::StrAppendFormat(
       &out,
       "bounds: pooled %.2g, each row %.2g; %d row(s) with router logits k and k+1 within %.0e,\n"
-      "where either choice may match; %d matched with the other than ours\n\n",
+      "where either choice may match; %d matched with the other choice\n\n",
       report.bounds.pooled_diff_max, report.bounds.row_diff_max, ties, report.bounds.near_tie,
       other);
 }
@@ -96,6 +99,7 @@ void AppendTexts(const VerifyReport& report, std::string& out) {
 
 void AppendSession(const VerifyReport& report, std::string& out) {
   absl::StrAppend(&out, "experts: ", report.experts.how, "\n");
+  // Counted and predicted values side by side, because only the difference does not show its size.
   for (const WorkerReport& worker : report.experts.workers) {
     absl::StrAppendFormat(
         &out,
@@ -200,8 +204,8 @@ std::string VerifyJson(const VerifyReport& report) {
       {"workers", Array(report.experts.workers)},
       {"notes", report.notes},
       {"failures", report.failures}};
-  // Bytes that are no UTF-8 cannot come in through names and messages, which are escaped; should
-  // one slip through a worker's id, it is replaced rather than thrown at.
+  // Names and messages are escaped, but a worker's id may contain bytes that are not UTF-8. They
+  // are replaced, because the library would throw otherwise.
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

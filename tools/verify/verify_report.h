@@ -1,4 +1,5 @@
-// What the verify program prints: tables for people, one JSON object for scripts.
+// The output of the verify program: tables for people, one JSON object for scripts. Pure;
+// thread-safe.
 #pragma once
 
 #include <string>
@@ -7,9 +8,10 @@
 
 namespace switchyard::qwen3_moe {
 
-// A row for each block and text, the greedy texts, the workers, the verdict. Ends with a newline.
+// One row for each block and text, the greedy texts, the workers and the result. Ends with a
+// newline.
 std::string VerifyTable(const VerifyReport& report);
-// The same as one object; a figure that is not a number is null.
+// The same as one object. A value that is not a number is null.
 std::string VerifyJson(const VerifyReport& report);
 
 }  // namespace switchyard::qwen3_moe

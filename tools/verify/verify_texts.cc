@@ -10,6 +10,7 @@
 namespace switchyard::qwen3_moe {
 namespace {
 
+// All positions in one pass: with the golden prefix, an early mismatch does not affect later ones.
 absl::Status CompareTop1(const TextCheck& check, TextResult& result) {
   const GoldenText& text = check.text;
   KvCache cache = check.decoder.MakeCache(text.ids.size());
@@ -43,6 +44,7 @@ absl::Status CompareGreedy(const TextCheck& check, TextResult& result) {
           .logit_gap = static_cast<double>(logits[static_cast<std::size_t>(token)]) -
                        static_cast<double>(golden_logit)};
     }
+    // The next token is ours, not the golden one: the comparison shows what a user would see.
     greedy.ours.push_back(token);
     if (i + 1 == greedy.golden.size()) break;
     SY_ASSIGN_OR_RETURN(
@@ -59,6 +61,7 @@ absl::StatusOr<TextResult> CheckText(const TextCheck& check) {
   result.name = check.text.name;
   absl::Status status;
   if (!check.text.logits.empty()) status = CompareTop1(check, result);
+  // The greedy check is skipped after a refusal, which would only repeat.
   if (status.ok() && check.text.greedy.size() > check.text.ids.size()) {
     status = CompareGreedy(check, result);
   }

@@ -14,7 +14,9 @@
 namespace switchyard {
 namespace {
 
-constexpr std::ptrdiff_t kResidentMax = 2;  // epochs of one deployment
+// Epochs of one deployment: one serves while the next one loads. A third would need memory for the
+// weights of three.
+constexpr std::ptrdiff_t kResidentMax = 2;
 
 EpochKey KeyOf(const Plan& plan) { return {plan.deployment, plan.epoch}; }
 
@@ -50,6 +52,8 @@ TimePoint Agent::NextDeadline() const {
   if (registered_) next = std::min(next, next_heartbeat_);
   if (leaving_since_) {
     next = std::min(next, *leaving_since_ + options_.drain_timeout);
+    // Without a stream no Goodbye can arrive, so the shorter timeout starts when the worker is both
+    // leaving and disconnected.
     const TimePoint alone = std::max(*leaving_since_, unregistered_since_);
     if (!registered_) next = std::min(next, alone + options_.drain_alone_timeout);
   }
@@ -61,7 +65,8 @@ void Agent::On(const AgentTick& event) {
     const TimePoint alone = std::max(*leaving_since_, unregistered_since_);
     const bool late = now_ >= *leaving_since_ + options_.drain_timeout;
     if (late || (!registered_ && now_ >= alone + options_.drain_alone_timeout)) {
-      out_.push_back(AgentReport{LogLevel::kWarn, "leaving without the coordinator's goodbye"});
+      out_.push_back(AgentReport{LogLevel::kWarn,
+                                 "the coordinator has not sent Goodbye in time; leaving anyway"});
       return Finish(absl::OkStatus());
     }
   }
@@ -72,18 +77,20 @@ void Agent::On(const AgentTick& event) {
   } else if (dial_.value != 0 && !registered_ && now_ >= dialled_at_ + options_.register_timeout) {
     const DialId given_up = dial_;
     out_.push_back(HangUpChannel{given_up});
+    // The stream ends without a callback once it is hung up, so this is the only ChannelDown.
     On(ChannelDown{given_up,
                    MakeError(absl::StatusCode::kDeadlineExceeded, Reason::kCoordinatorLost,
                              "the coordinator did not answer Register in time")});
   }
   if (registered_ && now_ >= next_heartbeat_) {
     Send(Heartbeat{event.progress});
+    // A quarter of the lease: two lost heartbeats in a row do not cost the membership.
     next_heartbeat_ = now_ + lease_ttl_ / 4;
   }
 }
 
 void Agent::On(const ChannelUp& event) {
-  if (event.dial != dial_) return;
+  if (event.dial != dial_) return;  // A late event of a connection that was given up.
   up_ = true;
   Send(Register{options_.worker_id, options_.incarnation, options_.endpoint, options_.capabilities,
                 Resident()});
@@ -98,12 +105,14 @@ void Agent::On(const ChannelDown& event) {
   }
   dial_ = {};
   up_ = registered_ = false;
+  // The coordinator will refuse this process every time, so another dial is pointless: either a
+  // newer process has its name, or its registration is invalid.
   if (ReasonOf(event.why) == Reason::kIncarnation ||
       event.why.code() == absl::StatusCode::kInvalidArgument) {
     return Finish(WithScope(event.why, FailureScope::kWorker));
   }
-  out_.push_back(AgentReport{LogLevel::kWarn,
-                             absl::StrCat("coordinator's stream ended: ", event.why.message())});
+  out_.push_back(AgentReport{LogLevel::kWarn, absl::StrCat("the coordinator's stream ended: ",
+                                                           event.why.message(), "; reconnecting")});
   ScheduleDial();
 }
 
@@ -112,6 +121,7 @@ void Agent::ScheduleDial() {
   for (int i = 0; i < failed_dials_ && delay < options_.redial_last; ++i) delay *= 2;
   delay = std::min(delay, options_.redial_last);
   ++failed_dials_;
+  // The random factor keeps the workers of a restarted coordinator from dialing at the same moment.
   const double part = 0.5 + 0.5 * rng_->Uniform();
   dial_at_ = now_ + Duration(static_cast<Duration::rep>(part * static_cast<double>(delay.count())));
 }
@@ -124,9 +134,11 @@ void Agent::On(const ChannelMessage& event) {
 void Agent::OnMessage(const Registered& message) {
   registered_ = true;
   failed_dials_ = 0;
+  // A lease of zero would make NextDeadline return the present forever.
   lease_ttl_ = std::max(message.lease_ttl, Duration(std::chrono::milliseconds(4)));
   next_heartbeat_ = now_ + lease_ttl_ / 4;
-  // What was staged since Register was sent is in no list.
+  // An epoch that became ready after Register was sent is missing from Register's list, and its ack
+  // was discarded because the stream was not registered yet.
   for (const auto& [key, held] : epochs_) {
     if (held.state != State::kPrepared) continue;
     Send(PrepareAck{key.deployment, key.epoch, held.nonce, held.hash});
@@ -138,18 +150,21 @@ absl::Status Agent::CheckPrepare(const Prepare& prepare) const {
   const EpochKey key = KeyOf(prepare.plan);
   if (HashOf(prepare.plan) != prepare.hash && !SY_MUTANT(options_.mutant, kSkipPlanHash)) {
     return MakeError(absl::StatusCode::kDataLoss, Reason::kBadConfig,
-                     absl::StrFormat("deployment %s, epoch %d: the plan is not the one that its "
-                                     "hash names; it was damaged on the way or the coordinator is "
-                                     "of another version",
+                     absl::StrFormat("deployment %s, epoch %d: the plan does not match its hash; "
+                                     "it was damaged in transit, or the coordinator runs another "
+                                     "version",
                                      key.deployment, key.epoch.value),
                      Ids(key));
   }
   SY_RETURN_IF_ERROR(ValidatePlan(prepare.plan));
+  // The incarnation must match as well: a plan made for this worker's previous process assumes
+  // epochs that this process does not hold.
   const std::optional<WorkerOrdinal> mine = prepare.plan.FindWorker(options_.worker_id);
   if (!mine || prepare.plan.workers[static_cast<std::size_t>(mine->value)].incarnation !=
                    options_.incarnation) {
     return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kIncarnation,
-                     absl::StrFormat("deployment %s, epoch %d: the plan is not for this process",
+                     absl::StrFormat("deployment %s, epoch %d: the plan does not include this "
+                                     "process",
                                      key.deployment, key.epoch.value),
                      Ids(key));
   }
@@ -160,13 +175,13 @@ bool Agent::AnswerKnown(const EpochKey& key, const Prepare& prepare) {
   Held* held = Find(key);
   if (held == nullptr) return false;
   if (held->hash != prepare.hash) {
-    Nack(prepare, Stale(key, "another plan has this number here"));
+    Nack(prepare, Stale(key, "this worker holds a different plan with this epoch number"));
     return true;
   }
   held->nonce = prepare.nonce;
   switch (held->state) {
     case State::kStaging:
-      break;  // Answered when it is staged.
+      break;  // EpochStaged sends the answer, with the new nonce.
     case State::kFailed:
       Nack(prepare, held->error);
       break;
@@ -175,7 +190,7 @@ bool Agent::AnswerKnown(const EpochKey& key, const Prepare& prepare) {
       Send(PrepareAck{key.deployment, key.epoch, prepare.nonce, prepare.hash});
       break;
     case State::kRetiring:
-      Nack(prepare, Stale(key, "it is being retired here"));
+      Nack(prepare, Stale(key, "this worker is retiring it"));
       break;
   }
   return true;
@@ -189,11 +204,12 @@ void Agent::OnMessage(const Prepare& message) {
   if (AnswerKnown(key, message)) return;
   Epoch& highest = highest_[key.deployment];
   if (key.epoch <= highest) {
-    return Nack(message, Stale(key, absl::StrFormat("epoch %d was seen here already; prepare a "
-                                                    "later one",
+    return Nack(message, Stale(key, absl::StrFormat("this worker has already seen epoch %d; "
+                                                    "prepare a later one",
                                                     highest.value)));
   }
-  // What failed before has served its purpose.
+  // A failed epoch is kept only to answer repeated PREPAREs. A new epoch shows that the coordinator
+  // has received that answer.
   std::erase_if(epochs_, [&key](const auto& entry) {
     return entry.first.deployment == key.deployment && entry.second.state == State::kFailed;
   });
@@ -203,8 +219,8 @@ void Agent::OnMessage(const Prepare& message) {
   if (resident >= kResidentMax) {
     return Nack(message,
                 MakeError(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
-                          absl::StrFormat("deployment %s, epoch %d: two epochs are resident "
-                                          "already; retire one first",
+                          absl::StrFormat("deployment %s, epoch %d: this worker already holds two "
+                                          "epochs; retire one first",
                                           key.deployment, key.epoch.value),
                           Ids(key)));
   }
@@ -222,6 +238,7 @@ void Agent::OnMessage(const Prepare& message) {
 
 void Agent::On(const EpochStaged& event) {
   Held* held = Find(event.key);
+  // Aborted while it was staged: the epoch is gone and the coordinator expects no answer.
   if (held == nullptr || held->state != State::kStaging) return;
   if (event.status.ok()) {
     held->state = State::kPrepared;
@@ -238,6 +255,8 @@ void Agent::OnMessage(const Commit& message) {
   Held* held = Find(key);
   const bool known = held != nullptr &&
                      (held->hash == message.hash || SY_MUTANT(options_.mutant, kSkipCommitHash));
+  // Activate only on the first COMMIT, but acknowledge every one: a repeated COMMIT means that the
+  // ack was lost.
   if (known && held->state == State::kPrepared) {
     held->state = State::kCommitted;
     out_.push_back(ActivateEpoch{key});
@@ -249,17 +268,18 @@ void Agent::OnMessage(const Commit& message) {
     return Send(CommitAck{key.deployment, key.epoch, message.hash});
   }
   Send(CommitNack{key.deployment, key.epoch,
-                  Stale(key, "it is not prepared here under the hash that COMMIT names")});
+                  Stale(key, "this worker has not prepared it with the hash in COMMIT")});
 }
 
 void Agent::OnMessage(const Abort& message) {
   const EpochKey key{message.deployment, message.epoch};
   Held* held = Find(key);
   if (held == nullptr) return;
+  // Sources may already be bound to a committed epoch. Only RETIRE, which waits for them, ends it.
   if (held->state == State::kCommitted || held->state == State::kRetiring) {
     out_.push_back(
-        AgentReport{LogLevel::kError, absl::StrFormat("deployment %s: ABORT of epoch %d, which is "
-                                                      "committed, is ignored",
+        AgentReport{LogLevel::kError, absl::StrFormat("deployment %s: ignored ABORT of epoch %d "
+                                                      "because it is committed",
                                                       key.deployment, key.epoch.value)});
     return;
   }
@@ -276,7 +296,9 @@ void Agent::OnMessage(const Retire& message) {
     out_.push_back(RetireEpoch{key});
     return;
   }
-  if (held != nullptr && held->state == State::kRetiring) return;  // Acknowledged when unbound.
+  if (held != nullptr && held->state == State::kRetiring) return;  // EpochUnbound acknowledges it.
+  // An epoch that is unknown here is acknowledged as well, so that the coordinator stops repeating
+  // RETIRE to a worker that has restarted.
   if (held != nullptr) Drop(key);
   Send(RetireAck{key.deployment, key.epoch});
 }
@@ -290,13 +312,13 @@ void Agent::On(const EpochUnbound& event) {
 
 void Agent::OnMessage(const Goodbye& /*message*/) { Finish(absl::OkStatus()); }
 
-void Agent::On(const LeaveAsked& /*event*/) {
+void Agent::On(const LeaveRequested& /*event*/) {
   if (leaving_since_) return;
   leaving_since_ = now_;
   Send(Leave{});
 }
 
-// The runtime forgets all of it, whatever state it is in.
+// Removes the epoch here and in the runtime. The stager has already freed an epoch that failed.
 void Agent::Drop(const EpochKey& key) {
   const bool runtime_has_it = epochs_.at(key).state != State::kFailed;
   epochs_.erase(key);
@@ -304,12 +326,12 @@ void Agent::Drop(const EpochKey& key) {
 }
 
 void Agent::Nack(const Prepare& prepare, const absl::Status& error) {
-  out_.push_back(AgentReport{LogLevel::kWarn, absl::StrCat("PREPARE refused: ", error.message())});
+  out_.push_back(AgentReport{LogLevel::kWarn, absl::StrCat("refused PREPARE: ", error.message())});
   Send(PrepareNack{prepare.plan.deployment, prepare.plan.epoch, prepare.nonce, error});
 }
 
-// Lost on the way while there is no registered stream: the next Register says what is held, and the
-// coordinator asks again for what it misses.
+// Nothing is queued for the next stream: Register reports the current state, and the coordinator
+// repeats every request that is still unanswered. A queued ack could be stale by then.
 void Agent::Send(WorkerMessage message) {
   const bool allowed = registered_ || (up_ && std::holds_alternative<Register>(message));
   if (allowed) out_.push_back(SendToCoordinator{dial_, std::move(message)});

@@ -5,10 +5,14 @@
 //                  |                   |                                                  (dropped)
 //                  `--failed: NACK     `--ABORT--> (dropped)
 //
-// At most two epochs of one deployment are resident. A plan is staged only when its hash is the one
-// that PREPARE names and this very process is in it, and activated only under that hash (I3); an
-// epoch number that was seen is never taken for another plan (I10). While the coordinator is away
-// everything goes on: on its return Register says what is held. Not thread-safe.
+// At most two epochs of one deployment are resident, so that the old epoch serves while the new one
+// loads. A plan is staged only if its hash is the one that PREPARE names and if the plan contains
+// this very process; it is activated only under that hash (I3). An epoch number is never used for a
+// second plan (I10). Serving continues while the coordinator is unreachable; on reconnection,
+// Register lists the epochs that this worker holds.
+//
+// The agent never waits: work that takes time is an effect, and its completion is an event. This
+// makes every interleaving reproducible in tests and in the simulation. Not thread-safe.
 #pragma once
 
 #include <map>
@@ -28,18 +32,21 @@ namespace switchyard {
 
 class Agent {
  public:
-  // `rng` outlives it. The first dial is due at once.
+  // `rng` must outlive the agent. It spreads reconnections. The first dial is due immediately.
   Agent(AgentOptions options, Rng* rng, TimePoint now);
 
-  // `now` never goes back.
+  // Handles one event. Returns the effects to perform, in this order. `now` must never decrease.
+  // After AgentFinished, every event is ignored.
   std::vector<AgentEffect> Step(const AgentEvent& event, TimePoint now);
-  // When AgentTick is due.
+  // The time at which the next AgentTick is due; TimePoint::max() after AgentFinished. Changes with
+  // every Step.
   [[nodiscard]] TimePoint NextDeadline() const;
 
   [[nodiscard]] bool registered() const { return registered_; }
   [[nodiscard]] bool finished() const { return finished_; }
   [[nodiscard]] const absl::Status& last_stream_end() const { return last_stream_end_; }
-  // What Register would say.
+  // The epochs that Register reports: prepared, committed and retiring ones. Epochs that are still
+  // being staged are not included, because the coordinator must not commit them yet.
   [[nodiscard]] std::vector<ResidentEpoch> Resident() const;
 
  private:
@@ -48,17 +55,19 @@ class Agent {
     PlanHash hash;
     std::uint64_t nonce = 0;
     State state = State::kStaging;
-    absl::Status error;  // of kFailed; kept to answer a repeated PREPARE
+    absl::Status error;  // set in kFailed; answers a repeated PREPARE without another attempt
   };
 
+  // Inputs, see agent_events.h. Events of an earlier connection are ignored.
   void On(const ChannelUp& event);
   void On(const ChannelMessage& event);
   void On(const ChannelDown& event);
   void On(const EpochStaged& event);
   void On(const EpochUnbound& event);
-  void On(const LeaveAsked& event);
+  void On(const LeaveRequested& event);
   void On(const AgentTick& event);
 
+  // Messages of the coordinator. Each can be a repetition and is answered again.
   void OnMessage(const Registered& message);
   void OnMessage(const Prepare& message);
   void OnMessage(const Commit& message);
@@ -66,13 +75,20 @@ class Agent {
   void OnMessage(const Retire& message);
   void OnMessage(const Goodbye& message);
 
+  // Checks that the plan is intact, valid and meant for this process.
   [[nodiscard]] absl::Status CheckPrepare(const Prepare& prepare) const;
-  // True when the epoch is known here and has been answered.
+  // Answers a PREPARE of an epoch that this agent has seen. False if the epoch is new. Makes
+  // PREPARE idempotent, because the coordinator repeats it after a reconnection.
   bool AnswerKnown(const EpochKey& key, const Prepare& prepare);
+  // Refuses a PREPARE and logs the reason.
   void Nack(const Prepare& prepare, const absl::Status& error);
+  // Forgets an epoch here and in the runtime.
   void Drop(const EpochKey& key);
+  // Sends `message`, or discards it if no registered stream exists.
   void Send(WorkerMessage message);
+  // Schedules the next dial with exponential backoff and jitter.
   void ScheduleDial();
+  // Ends the agent; every later event is ignored.
   void Finish(absl::Status why);
   [[nodiscard]] Held* Find(const EpochKey& key);
 
@@ -81,13 +97,13 @@ class Agent {
   TimePoint now_;
   std::vector<AgentEffect> out_;
 
-  DialId dial_;  // the current one; none: waiting to dial
+  DialId dial_;  // the current connection; 0 while waiting to dial
   std::uint64_t last_dial_ = 0;
-  bool up_ = false;
-  bool registered_ = false;
+  bool up_ = false;          // the coordinator has been reached on dial_
+  bool registered_ = false;  // it has answered Register
   TimePoint dialled_at_;
   TimePoint dial_at_;
-  int failed_dials_ = 0;  // in a row
+  int failed_dials_ = 0;  // since the last registration
   absl::Status last_stream_end_;
 
   Duration lease_ttl_{};
@@ -97,7 +113,9 @@ class Agent {
   bool finished_ = false;
 
   std::map<EpochKey, Held> epochs_;
-  std::map<std::string, Epoch> highest_;  // number seen, by deployment
+  // The highest epoch number that was staged, by deployment. Survives the epoch itself, so that a
+  // delayed PREPARE cannot bring back a number that was dropped.
+  std::map<std::string, Epoch> highest_;
 };
 
 }  // namespace switchyard

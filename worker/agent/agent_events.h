@@ -1,5 +1,5 @@
-// What happens to a worker's agent (AgentEvent) and what it wants done (AgentEffect): the whole of
-// its contact with the world. Effects of one step are to be carried out in order. Plain data.
+// Inputs (AgentEvent) and outputs (AgentEffect) of a worker's agent. They are its only contact with
+// threads, clocks and the network. The effects of one step must be performed in order. Plain data.
 #pragma once
 
 #include <cstdint>
@@ -14,70 +14,85 @@
 
 namespace switchyard {
 
-// One connection to the coordinator; numbered by the agent, never reused. 0: none.
+// Number of one connection to the coordinator. The agent assigns it and never reuses it, so that a
+// late event of an earlier connection can be recognized and ignored. 0: none.
 using DialId = StrongId<struct DialTag, std::uint64_t>;
 
+// The coordinator has been reached.
 struct ChannelUp {
   DialId dial;
 };
+// A message from the coordinator.
 struct ChannelMessage {
   DialId dial;
   CoordinatorMessage message;
 };
+// The connection failed or ended.
 struct ChannelDown {
   DialId dial;
+  // As the coordinator ended it, or the transport's error.
   absl::Status why;
 };
-// The answer to StageEpoch.
+// StageEpoch has completed; `status` is its result.
 struct EpochStaged {
   EpochKey key;
+  // OK: the epoch can be activated. Otherwise the stager has freed everything.
   absl::Status status;
 };
-// After RetireEpoch: nothing is bound to it any more.
+// After RetireEpoch: no attachment is bound to the epoch any more.
 struct EpochUnbound {
   EpochKey key;
 };
-// SIGTERM.
-struct LeaveAsked {};
-// Time alone; needed at Agent::NextDeadline.
+// The process received SIGTERM and wants to leave.
+struct LeaveRequested {};
+// Time has passed. Must be delivered at Agent::NextDeadline.
 struct AgentTick {
-  std::uint64_t progress = 0;  // of the data threads, for the heartbeat
+  std::uint64_t progress = 0;  // steps of the data threads, for the heartbeat
 };
+// One input of the agent.
 using AgentEvent = std::variant<ChannelUp, ChannelMessage, ChannelDown, EpochStaged, EpochUnbound,
-                                LeaveAsked, AgentTick>;
+                                LeaveRequested, AgentTick>;
 
+// Connect to the coordinator.
 struct DialChannel {
   DialId dial;
 };
+// Send on the connection `dial`. Discard the message if that connection is gone.
 struct SendToCoordinator {
   DialId dial;
   WorkerMessage message;
 };
+// Close the connection `dial`.
 struct HangUpChannel {
   DialId dial;
 };
-// As the calls of PlanStager.
+// The next four are calls of PlanStager.
+// Load and verify an epoch; EpochStaged follows.
 struct StageEpoch {
   Prepare prepare;
 };
+// Serve an epoch that was staged.
 struct ActivateEpoch {
   EpochKey key;
 };
+// Stop serving an epoch; EpochUnbound follows.
 struct RetireEpoch {
   EpochKey key;
 };
+// Free an epoch in any state.
 struct DropEpoch {
   EpochKey key;
 };
-// The last effect of all: see AgentRunner's `finished`.
+// The last effect: see `finished` of AgentRunner.
 struct AgentFinished {
   absl::Status why;
 };
-// A line for the log.
+// Write a line to the log.
 struct AgentReport {
   LogLevel level = LogLevel::kInfo;
   std::string text;
 };
+// One output of the agent.
 using AgentEffect = std::variant<DialChannel, SendToCoordinator, HangUpChannel, StageEpoch,
                                  ActivateEpoch, RetireEpoch, DropEpoch, AgentFinished, AgentReport>;
 

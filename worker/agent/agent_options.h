@@ -1,4 +1,4 @@
-// What a worker's agent can be set to. Defaults are those of the product.
+// Options of a worker's agent. The defaults are the product's.
 #pragma once
 
 #include <chrono>
@@ -12,20 +12,24 @@
 namespace switchyard {
 
 struct AgentOptions {
-  std::string worker_id;    // stable name, e.g. the Pod's; [A-Za-z0-9._-], 1 to 128 characters
-  Incarnation incarnation;  // random, one for each life of the process
+  std::string worker_id;    // stable name, e.g. of its Pod; [A-Za-z0-9._-], 1 to 128 characters
+  Incarnation incarnation;  // random; new each time the process starts
   std::string endpoint;     // this worker's ExpertService, "host:port"
+  // Proved by self-tests before the agent starts; they do not change during its life.
   CapabilitySet capabilities;
 
-  // Re-dialling: the first delay doubles up to the last; each is drawn from its upper half.
+  // Delays between dials: the first one doubles up to the last one. Each delay is drawn from the
+  // upper half of its range, so that workers do not reconnect all at once.
   Duration redial_first = std::chrono::milliseconds(100);
   Duration redial_last = std::chrono::seconds(5);
-  // A stream that brings no Registered within this time is given up.
+  // A stream without Registered after this time is closed and dialed again.
   Duration register_timeout = std::chrono::seconds(5);
-  // After Leave: how long to wait for Goodbye, in all and while the coordinator is away.
+  // After Leave: how long to wait for Goodbye, in total and while the coordinator is unreachable.
+  // The second is shorter because an unreachable coordinator cannot plan this worker out.
   Duration drain_timeout = std::chrono::seconds(10);
   Duration drain_alone_timeout = std::chrono::seconds(1);
 
+  // A seeded bug for negative tests; kNone in production.
   MutantId mutant = MutantId::kNone;
 };
 

@@ -15,14 +15,18 @@
 namespace switchyard {
 namespace {
 
+// Messages from the coordinator that may be queued. The protocol has a handful in flight for each
+// deployment; a full queue means that the peer misbehaves.
 constexpr std::size_t kInboxMax = 1024;
-// The longest sleep: a clock that is not the machine's moves without waking us.
+// Longest sleep. A simulated clock can advance without waking the thread, so it must look again.
 constexpr Duration kSleepMax = std::chrono::milliseconds(50);
 
-// Events on their way to the agent's thread. Outlives the runner where the stager still works.
+// Queue of events for the agent's thread. Shared with the stager's callbacks, so that a callback
+// after the end of the runner still finds a queue.
 class AgentInbox {
  public:
-  // False when there is too much: what the coordinator sends is to be stopped.
+  // False if the queue is full. For messages from the coordinator, whose rate is not under our
+  // control.
   bool Offer(AgentEvent event) {
     const std::lock_guard lock(mutex_);
     if (events_.size() >= kInboxMax) return false;
@@ -30,7 +34,8 @@ class AgentInbox {
     changed_.notify_one();
     return true;
   }
-  // What must not get lost, and is bounded by what the agent itself has asked for.
+  // For events that must not be lost. They need no bound because each answers one of the agent's
+  // own effects.
   void Push(AgentEvent event) {
     const std::lock_guard lock(mutex_);
     events_.push_back(std::move(event));
@@ -41,7 +46,7 @@ class AgentInbox {
     stopped_ = true;
     changed_.notify_one();
   }
-  // Waits at most `timeout`; nullopt after Stop.
+  // All queued events; waits up to `timeout` for the first one. nullopt after Stop.
   std::optional<std::deque<AgentEvent>> TakeAll(Duration timeout) {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, timeout, [this] { return stopped_ || !events_.empty(); });
@@ -56,7 +61,7 @@ class AgentInbox {
   bool stopped_ = false;
 };
 
-// One dial's callbacks, as events.
+// Turns the callbacks of one connection into events.
 class DialSink final : public AgentStreamSink {
  public:
   DialSink(DialId dial, AgentInbox* inbox) : dial_(dial), inbox_(inbox) {}
@@ -64,9 +69,9 @@ class DialSink final : public AgentStreamSink {
   void OnUp() override { inbox_->Push(ChannelUp{dial_}); }
   void OnMessage(CoordinatorMessage message) override {
     if (overflown_ || inbox_->Offer(ChannelMessage{dial_, std::move(message)})) return;
-    overflown_ = true;  // What follows would have a gap before it.
+    overflown_ = true;  // Later messages would follow a gap, so they must be discarded too.
     OnDown(MakeError(absl::StatusCode::kResourceExhausted, Reason::kNoCredits,
-                     "the coordinator sends faster than this worker can follow"));
+                     "the coordinator sends messages faster than this worker can handle them"));
   }
   void OnDown(const absl::Status& why) override {
     if (!std::exchange(down_, true)) inbox_->Push(ChannelDown{dial_, why});
@@ -99,7 +104,7 @@ class AgentRunner::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  void Leave() { inbox_->Push(LeaveAsked{}); }
+  void Leave() { inbox_->Push(LeaveRequested{}); }
 
   AgentView View() const {
     const std::lock_guard lock(agent_mutex_);
@@ -119,9 +124,11 @@ class AgentRunner::Impl {
   }
   TimePoint NextDeadline() const {
     const std::lock_guard lock(agent_mutex_);
-    // A finished agent has none; the subtraction from it must not overflow.
+    // A finished agent returns TimePoint::max(); subtracting the present from it would overflow.
     return std::min(agent_.NextDeadline(), parts_.clock->Now() + kSleepMax);
   }
+  // The lock covers only the state machine. Effects run without it, because a stager may call back
+  // from within the call and View must not wait for a slow one.
   void Step(const AgentEvent& event) {
     std::vector<AgentEffect> effects;
     {
@@ -134,7 +141,7 @@ class AgentRunner::Impl {
   }
 
   void Perform(const DialChannel& effect) {
-    stream_.reset();  // Before its sink.
+    stream_.reset();  // It may still call its sink, so it goes first.
     sink_ = std::make_unique<DialSink>(effect.dial, inbox_.get());
     stream_ = parts_.channel->Open(sink_.get());
   }
@@ -163,9 +170,9 @@ class AgentRunner::Impl {
   mutable std::mutex agent_mutex_;
   Agent agent_;  // guarded by agent_mutex_
   const std::shared_ptr<AgentInbox> inbox_;
-  std::unique_ptr<DialSink> sink_;       // the agent's thread alone
-  std::unique_ptr<AgentStream> stream_;  // the agent's thread alone; gone before sink_
-  std::thread thread_;                   // last: it uses all of the above
+  std::unique_ptr<DialSink> sink_;       // used only by the agent's thread
+  std::unique_ptr<AgentStream> stream_;  // used only by the agent's thread; destroyed before sink_
+  std::thread thread_;                   // last, because it uses every member above
 };
 
 AgentRunner::AgentRunner(AgentOptions options, Parts parts,

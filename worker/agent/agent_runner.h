@@ -1,10 +1,10 @@
-// The thread around a worker's Agent: it dials the coordinator, keeps the lease and hands epochs to
-// the runtime.
+// The thread that runs a worker's Agent. It connects to the coordinator, renews the lease and
+// passes epochs to the runtime.
 //
 //   AgentChannel --sink--> bounded queue --> agent thread: Agent::Step --> AgentChannel, PlanStager
 //   PlanStager --callbacks--^
 //
-// Thread-safe. The agent works on while the coordinator is away.
+// Thread-safe. Epochs keep serving while the coordinator is unreachable.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@
 
 namespace switchyard {
 
-// What `describe` shows of a worker's own view.
+// The agent's state as the worker's status reports it.
 struct AgentView {
   bool registered = false;
   Incarnation incarnation;
@@ -34,25 +34,27 @@ struct AgentView {
 class AgentRunner {
  public:
   struct Parts {
-    AgentChannel* channel = nullptr;  // all outlive the runner
+    AgentChannel* channel = nullptr;  // all must outlive the runner
     PlanStager* stager = nullptr;
     Clock* clock = nullptr;
     Rng* rng = nullptr;
     Logger* logger = nullptr;
   };
 
-  // Starts the thread, which dials at once. `finished` is called once, from that thread, when the
-  // agent has nothing more to do: OK after Goodbye or a drain that ran out of time; an error when
-  // the coordinator refuses this process for good (kFailedPrecondition INCARNATION,
-  // kInvalidArgument). The process is to end then.
+  // Starts the thread, which connects immediately. `finished` is called at most once, from that
+  // thread, when the process should end: OK after Goodbye or after the drain timeout; an error if
+  // the coordinator permanently refuses this process (kFailedPrecondition INCARNATION,
+  // kInvalidArgument).
   AgentRunner(AgentOptions options, Parts parts, std::function<void(absl::Status)> finished);
-  // Closes the stream and ends the thread. The stager is not called any more.
+  // Closes the stream and ends the thread. The stager is not called after that.
   ~AgentRunner();
   AgentRunner(const AgentRunner&) = delete;
   AgentRunner& operator=(const AgentRunner&) = delete;
 
-  // SIGTERM: asks to be planned out; `finished` follows within AgentOptions::drain_timeout.
+  // Requests a plan without this worker. `finished` is called within AgentOptions::drain_timeout.
+  // Does not block.
   void Leave();
+  // A consistent snapshot, for status requests.
   [[nodiscard]] AgentView View() const;
 
  private:

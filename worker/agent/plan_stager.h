@@ -1,13 +1,13 @@
-// The seam between a worker's agent and its runtime: what PREPARE, COMMIT, ABORT and RETIRE do to
-// the weights, buffers and layer runtimes of an epoch.
+// The seam between a worker's agent and its runtime. PREPARE, COMMIT, ABORT and RETIRE become calls
+// that manage the weights, buffers and layer runtimes of an epoch.
 //
 //   StagePlan --> done(OK) --> Activate --> Retire --> unbound() --> Drop
 //        |            `------------------------------------------ -> Drop   (ABORT)
-//        `------> done(error): nothing is left of it
+//        `------> done(error): the epoch holds nothing any more
 //
-// All calls come from the agent's thread, one at a time, and return quickly; work is done
-// elsewhere. Callbacks may come from any thread, also from within the call, at most once each; one
-// that comes after Drop is ignored.
+// All calls come from the agent's thread, one at a time. They must return quickly, because this
+// thread also renews the lease; the work belongs on other threads. Each callback is called at most
+// once, from any thread, possibly before the call returns. A callback after Drop is ignored.
 #pragma once
 
 #include <cstdint>
@@ -22,19 +22,20 @@ namespace switchyard {
 class PlanStager {
  public:
   virtual ~PlanStager() = default;
-  // Loads and verifies the weights that `prepare` gives to this worker and makes everything that
-  // serving needs: after done(OK), Activate can neither fail nor allocate. `prepare.hash` is that
-  // of its plan. Errors for `done`: kDataLoss (WEIGHT_HASH, CHECKPOINT) naming the tensor,
-  // kResourceExhausted (OUT_OF_MEMORY), kUnimplemented (UNSUPPORTED).
+  // Loads and verifies the weights that `prepare` assigns to this worker and allocates everything
+  // that serving needs: after done(OK), Activate can neither fail nor allocate. `prepare.hash` is
+  // the hash of `prepare.plan`. Errors for `done`: kDataLoss (WEIGHT_HASH, CHECKPOINT) with the
+  // tensor's name, kResourceExhausted (OUT_OF_MEMORY), kUnimplemented (UNSUPPORTED).
   virtual void StagePlan(const Prepare& prepare, std::function<void(absl::Status)> done) = 0;
   // Sources may bind to the epoch from now on.
   virtual void Activate(const EpochKey& key) = 0;
-  // No new bindings; calls `unbound` when the last one is gone, which the runtime brings about by
-  // closing what is still bound after its own time-out.
+  // Refuses new bindings and calls `unbound` when the last one is gone. The runtime guarantees that
+  // this happens: it closes attachments that are still bound after its own timeout.
   virtual void Retire(const EpochKey& key, std::function<void()> unbound) = 0;
-  // Frees all of the epoch, staged, active or still being staged.
+  // Frees the whole epoch, whether it is active, staged or still being staged.
   virtual void Drop(const EpochKey& key) = 0;
-  // Grows with every step of the data threads. Thread-safe.
+  // Steps that the data threads have completed. A value that stops growing shows a hung worker
+  // whose agent still renews the lease. Thread-safe.
   [[nodiscard]] virtual std::uint64_t Progress() const = 0;
 };
 

@@ -12,6 +12,7 @@
 namespace switchyard {
 namespace {
 
+// The polynomial with its bits reversed, because the CRC is computed from the lowest bit.
 constexpr std::uint32_t kReflectedPolynomial = 0x82f63b78U;
 
 constexpr std::array<std::uint32_t, 256> MakeTable() {
@@ -30,6 +31,8 @@ constexpr std::array<std::uint32_t, 256> kTable = MakeTable();
 
 }  // namespace
 
+// CRC32C starts and ends with inverted bits. Inverting `crc` here undoes the final inversion of the
+// previous piece, so that pieces can be chained.
 std::uint32_t Crc32cTable(std::uint32_t crc, std::span<const std::byte> data) {
   crc = ~crc;
   for (const std::byte byte : data) {
@@ -42,12 +45,15 @@ std::uint32_t Crc32cTable(std::uint32_t crc, std::span<const std::byte> data) {
 
 bool HasCrc32cInstruction() { return __builtin_cpu_supports("sse4.2") != 0; }
 
+// The target attribute lets the compiler emit SSE4.2 here while the rest of the program still runs
+// on CPUs without it.
 __attribute__((target("sse4.2"))) std::uint32_t Crc32cInstruction(std::uint32_t crc,
                                                                   std::span<const std::byte> data) {
   std::uint64_t state = ~crc;
   const std::byte* at = data.data();
   std::size_t left = data.size();
   for (; left >= sizeof(std::uint64_t); left -= sizeof(std::uint64_t)) {
+    // A copy, because frames in a ring need not be aligned to eight bytes.
     std::uint64_t word = 0;
     std::memcpy(&word, at, sizeof(word));
     state = _mm_crc32_u64(state, word);

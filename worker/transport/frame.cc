@@ -8,15 +8,15 @@
 namespace switchyard {
 namespace {
 
-constexpr std::size_t kErrorFixedBytes = 16;
-constexpr std::size_t kCrcAt = 60;
+constexpr std::size_t kErrorFixedBytes = 16;   // code, reason, row, text length
+constexpr std::size_t kCrcAt = 60;             // the CRC is the header's last field
 constexpr std::uint32_t kLastStatusCode = 16;  // UNAUTHENTICATED
 
 constexpr std::size_t AlignUp(std::size_t bytes) {
   return (bytes + kFrameAlign - 1) / kFrameAlign * kFrameAlign;
 }
 
-// Little-endian fields one after the other, whatever the machine's own order is.
+// Writes little-endian fields one after the other, independent of the machine's byte order.
 template <typename T>
 void Put(std::byte*& at, T value) {
   static_assert(std::is_unsigned_v<T>);
@@ -35,6 +35,9 @@ T Take(const std::byte*& at) {
   return static_cast<T>(value);
 }
 
+// The CRC does not cover rows and scales: they are most of the bytes, and the memory or the TCP
+// connection that carries them has its own checks. Header and metadata decide where rows go, so a
+// fault there would be silent.
 std::uint32_t FrameCrc(std::span<const std::byte> header, std::span<const std::byte> metadata) {
   constexpr std::array<std::byte, sizeof(std::uint32_t)> kZeroField{};
   const std::uint32_t crc = Crc32c(Crc32c(0, header.first(kCrcAt)), kZeroField);
@@ -47,7 +50,9 @@ FrameLayout LayoutOfRequest(const RequestGeometry& geometry) {
   const auto rows = static_cast<std::size_t>(geometry.rows);
   const RowBytes row = RowBytesOf(geometry.format, geometry.hidden);
 
+  // Each part starts at a multiple of kFrameAlign, so that kernels can read rows in place.
   FrameLayout layout;
+  // The four bytes of a token's index, then an (index, weight) pair of eight bytes for each expert.
   layout.metadata_bytes = geometry.mode == DispatchMode::kNormal
                               ? rows * (4 + static_cast<std::size_t>(geometry.top_k) * 8)
                               : static_cast<std::size_t>(geometry.local_slots) * 4 + rows * 8;
@@ -66,6 +71,7 @@ FrameLayout LayoutOfResult(std::uint32_t rows, std::int32_t hidden) {
   return layout;
 }
 
+// An error has neither scales nor rows, so their offsets are the end of the frame.
 FrameLayout LayoutOfError(std::size_t text_bytes) {
   FrameLayout layout;
   layout.metadata_bytes = kErrorFixedBytes + std::min(text_bytes, kErrorTextMax);
@@ -108,6 +114,7 @@ FrameDrop DecodeHeader(std::span<const std::byte> bytes, FrameHeader* out) {
   const auto kind = Take<std::uint8_t>(at);
   const auto mode = Take<std::uint8_t>(at);
   const std::optional<WireFormat> format = WireFormatFromCode(Take<std::uint8_t>(at));
+  // An enum outside its range would be undefined behavior after the cast, so all are checked first.
   if (kind < static_cast<std::uint8_t>(FrameKind::kRequest) ||
       kind > static_cast<std::uint8_t>(FrameKind::kError) ||
       mode > static_cast<std::uint8_t>(DispatchMode::kLowLatency) || !format.has_value()) {
@@ -116,6 +123,7 @@ FrameDrop DecodeHeader(std::span<const std::byte> bytes, FrameHeader* out) {
   out->kind = static_cast<FrameKind>(kind);
   out->mode = static_cast<DispatchMode>(mode);
   out->format = *format;
+  // Fields are read in the order in which EncodeHeader writes them.
   out->cookie.value = Take<std::uint64_t>(at);
   out->epoch.value = Take<std::uint64_t>(at);
   out->step.value = Take<std::uint64_t>(at);
@@ -156,7 +164,9 @@ FrameDrop DecodeErrorBody(std::span<const std::byte> metadata, ErrorBody* out) {
   const auto reason = Take<std::uint32_t>(at);
   const auto row = Take<std::uint32_t>(at);
   const auto text_bytes = Take<std::uint32_t>(at);
+  // Code 0 would be an error that reports success.
   if (code == 0 || code > kLastStatusCode) return FrameDrop::kField;
+  // The length comes from the peer: bound it before using it.
   if (text_bytes > kErrorTextMax) return FrameDrop::kLength;
   if (metadata.size() - kErrorFixedBytes < text_bytes) return FrameDrop::kTruncated;
   out->code = static_cast<absl::StatusCode>(code);

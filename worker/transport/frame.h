@@ -1,4 +1,4 @@
-// Frames: how a chunk of rows looks on a ring, and which frames are dropped unread.
+// Frames: the layout of a chunk of rows in a ring, and the rules for dropping frames unread.
 //
 //   0        64            +metadata        +scales         +rows
 //   | header | metadata    | scales         | rows          |      each part padded to 64 bytes
@@ -10,11 +10,12 @@
 //
 // Metadata of a request: `normal`: rows x {token u32, top_k x (local slot i32, -1 = not here;
 // weight f32)}; `low_latency`: local_slots x count u32, then rows x {token u32, k index u32}, rows
-// grouped by slot in ascending order. A result has none: its rows are the request's, in order. An
-// error has {gRPC code u32, reason u32, row u32 or 2^32-1, text length u32, text <= 256 B} as its
-// metadata: its length is read from a copy and bounded before the CRC is checked.
+// grouped by slot in ascending order. A result has no metadata; its rows are in the request's
+// order. Metadata of an error: {gRPC code u32, reason u32, row u32 or 2^32-1, text length u32, text
+// <= 256 B}; its length is read from a copy and bounded before the CRC is checked.
 //
-// A header is copied out of shared memory and only the copy is looked at. Pure; thread-safe.
+// A receiver copies the header out of shared memory and reads only the copy, because the peer could
+// change the original between a check and its use. Pure; thread-safe.
 #pragma once
 
 #include <array>
@@ -32,6 +33,8 @@
 
 namespace switchyard {
 
+// Constants of the wire format. Changing one requires a new kFrameVersion, because peers of both
+// versions can meet during an upgrade.
 inline constexpr std::size_t kFrameHeaderBytes = 64;
 inline constexpr std::size_t kFrameAlign = 64;
 inline constexpr std::uint32_t kFrameMagic = 0x31465953;  // "SYF1"
@@ -39,16 +42,18 @@ inline constexpr std::uint8_t kFrameVersion = 1;
 inline constexpr std::size_t kErrorTextMax = 256;
 inline constexpr std::uint32_t kNoRow = 0xffffffffU;
 
+// A request carries rows to the experts; a result or an error answers it.
 enum class FrameKind : std::uint8_t { kRequest = 1, kResult = 2, kError = 3 };
 
+// The decoded header of a frame, without magic, version and CRC.
 struct FrameHeader {
   FrameKind kind = FrameKind::kRequest;
   DispatchMode mode = DispatchMode::kNormal;
-  WireFormat format = kBf16Format;  // one of the table, as WireFormatCode
+  WireFormat format = kBf16Format;  // on the wire: WireFormatCode
   Cookie cookie;
   Epoch epoch;
   StepId step;
-  AttachmentId attachment;  // the receiver's number for this edge
+  AttachmentId attachment;  // assigned by the receiver
   std::uint32_t source_incarnation = 0;
   LayerId layer;  // 0 .. 65535 on the wire
   std::uint16_t chunk = 0;
@@ -58,13 +63,15 @@ struct FrameHeader {
   std::uint32_t rows = 0;
   std::uint16_t request_slot = 0;
   std::uint16_t reply_slot = 0;
-  std::uint32_t payload_bytes = 0;  // all after the header, padding included
+  std::uint32_t payload_bytes = 0;  // everything after the header, including padding
   friend bool operator==(const FrameHeader&, const FrameHeader&) = default;
 };
 
+// The header with its CRC as it is on the wire.
 using HeaderBytes = std::array<std::byte, kFrameHeaderBytes>;
 
-// Where the parts of a frame begin, in bytes from its start. All from header fields and the plan.
+// Offsets of the parts of a frame, in bytes from its start. Computed from header fields and the
+// plan; no offset travels on the wire, so a peer cannot send a wrong one.
 struct FrameLayout {
   std::size_t metadata_bytes = 0;  // without padding
   std::size_t metadata_begin = kFrameHeaderBytes;
@@ -75,6 +82,7 @@ struct FrameLayout {
     return static_cast<std::uint32_t>(frame_bytes - kFrameHeaderBytes);
   }
 };
+// The sizes that determine the layout of a request.
 struct RequestGeometry {
   DispatchMode mode = DispatchMode::kNormal;
   WireFormat format = kBf16Format;
@@ -83,47 +91,49 @@ struct RequestGeometry {
   std::int32_t top_k = 0;
   std::int32_t local_slots = 0;  // experts of the layer on the receiving worker
 };
-// Numbers of a checked plan: negative ones are not refused here.
+// REQUIRES: the numbers of a valid plan; negative ones are not checked.
 FrameLayout LayoutOfRequest(const RequestGeometry& geometry);
 FrameLayout LayoutOfResult(std::uint32_t rows, std::int32_t hidden);  // BF16 rows
 FrameLayout LayoutOfError(std::size_t text_bytes);
 
-// CRC32C (Castagnoli), as of RFC 3720; SSE4.2 where present. Begins with `crc` 0; the CRC of two
-// pieces is that of the second, begun with that of the first.
+// CRC32C (Castagnoli, RFC 3720); uses SSE4.2 if the CPU has it. Start with `crc` 0. To continue
+// over a second piece, pass the result for the first one.
 std::uint32_t Crc32c(std::uint32_t crc, std::span<const std::byte> data);
 
-// Writes `header` with its CRC over header and `metadata`.
+// Writes `header` and the CRC over the header and `metadata`.
 void EncodeHeader(const FrameHeader& header, std::span<const std::byte> metadata, HeaderBytes* out);
 
-// Why a frame was dropped without an answer. Counted by reason.
+// The reason for dropping a frame without an answer. Transports count drops by reason.
 enum class FrameDrop : std::uint8_t {
   kNone = 0,
   kMagic = 1,
   kVersion = 2,
-  kField = 3,  // kind or mode outside its enum, a format that is not in the table
+  kField = 3,  // kind or mode outside its enum, or an unknown format
   kAttachment = 4,
   kCookie = 5,
-  kLength = 6,  // payload_bytes beyond the slot, or not the computed size
+  kLength = 6,  // payload_bytes exceeds the slot or differs from the computed size
   kCrc = 7,
-  kSlot = 8,       // request_slot or reply_slot beyond the ring
-  kTruncated = 9,  // fewer bytes than a header, or than payload_bytes says
+  kSlot = 8,       // request_slot or reply_slot outside the ring, or in use
+  kTruncated = 9,  // fewer bytes than a header or than payload_bytes
 };
 inline constexpr std::size_t kFrameDropCount = 10;
+// Names for status output, e.g. "crc".
 absl::string_view FrameDropName(FrameDrop drop);
 
-// Fields only: magic, version, enums. Does not look at the CRC.
+// Checks magic, version and enums. Does not check the CRC, which needs the metadata's length.
 FrameDrop DecodeHeader(std::span<const std::byte> bytes, FrameHeader* out);
-// The CRC in `bytes` against header and metadata.
+// Checks the CRC in `bytes` against the header and the metadata.
 FrameDrop CheckCrc(const HeaderBytes& bytes, std::span<const std::byte> metadata);
 
+// The content of an error frame.
 struct ErrorBody {
   absl::StatusCode code = absl::StatusCode::kInternal;
   std::uint32_t reason = 0;
   std::uint32_t row = kNoRow;
   std::string text;
 };
-// Returns the bytes written; text beyond kErrorTextMax is cut. `out` holds LayoutOfError's
-// metadata.
+// Returns the number of bytes written. Cuts the text at kErrorTextMax. `out` must have room for the
+// metadata of LayoutOfError.
 std::size_t EncodeErrorBody(const ErrorBody& body, std::span<std::byte> out);
 FrameDrop DecodeErrorBody(std::span<const std::byte> metadata, ErrorBody* out);
 

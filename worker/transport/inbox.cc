@@ -8,7 +8,7 @@
 namespace switchyard {
 
 AttachmentId Inbox::Add(Link* link, const Ring& ring) {
-  // Numbers wrap after 2^32 links; 0 stands for "none" and a number in use is passed over.
+  // Numbers wrap after 2^32 links. 0 means "none", and a number in use must not get a second ring.
   do {
     ++last_attachment_;
   } while (last_attachment_ == 0 || entries_.contains(AttachmentId{last_attachment_}));
@@ -17,6 +17,7 @@ AttachmentId Inbox::Add(Link* link, const Ring& ring) {
   auto entry = std::make_unique<Entry>();
   entry->link = link;
   entry->ring = ring;
+  // Slots are referenced by pointer from the ready queue, so the vector must not grow later.
   entry->slots.resize(ring.slots);
   for (std::uint32_t i = 0; i < ring.slots; ++i) {
     entry->slots[i].entry = entry.get();
@@ -30,7 +31,9 @@ void Inbox::Remove(AttachmentId attachment) {
   const auto found = entries_.find(attachment);
   if (found == entries_.end()) return;
   const Entry* gone = found->second.get();
+  // The entry's slots are about to be freed, so none of them may stay in the queue.
   Slot* kept_tail = nullptr;
+  // Unlink the removed slots in one pass over the queue, and find its new tail.
   for (Slot** at = &ready_head_; *at != nullptr;) {
     if ((*at)->entry == gone) {
       *at = (*at)->next_ready;
@@ -62,10 +65,12 @@ FrameDrop Inbox::Admit(std::span<const std::byte> bytes, FrameHeader* header, Sl
   if (header->payload_bytes > entry.ring.slot_bytes - kFrameHeaderBytes) return FrameDrop::kLength;
   *slot =
       &entry.slots[header->kind == FrameKind::kRequest ? header->request_slot : header->reply_slot];
+  // A slot in the queue has a frame that the sink has not seen; overwriting it would lose a frame.
   return (*slot)->ready ? FrameDrop::kSlot : FrameDrop::kNone;
 }
 
 void Inbox::MakeReady(Slot* slot, std::span<const std::byte> bytes, const FrameHeader& header) {
+  // The peer stored the payload before it sent the doorbell; reads from here on must see it.
   AcquireStores();
   slot->ready = true;
   slot->landing = false;
@@ -80,6 +85,7 @@ void Inbox::OnDoorbell(std::span<const std::byte> header_bytes) {
   FrameHeader header;
   Slot* slot = nullptr;
   FrameDrop drop = Admit(header_bytes, &header, &slot);
+  // A plain ring cannot hold the payload of a doorbell: its bytes never arrived.
   if (drop == FrameDrop::kNone && header.payload_bytes > 0 && !slot->entry->ring.mapped) {
     drop = FrameDrop::kTruncated;
   }
@@ -95,14 +101,17 @@ FrameDrop Inbox::Land(std::span<const std::byte> bytes, std::uint32_t offset,
   if (drop != FrameDrop::kNone) return drop;
   if (offset > header.payload_bytes) return FrameDrop::kLength;
   const std::size_t expected = std::min<std::size_t>(kPieceBytes, header.payload_bytes - offset);
+  // A short piece means that the sender uses another piece size or that bytes were lost.
   if (piece.size() > expected) return FrameDrop::kLength;
   if (piece.size() < expected) return FrameDrop::kTruncated;
   if (offset == 0) {
-    // A frame that never became whole gives way to the next one for its slot.
+    // An incomplete frame is replaced by the next one for its slot: pieces arrive in order, so its
+    // missing pieces will not come any more.
     if (slot->landing) CountDrop(FrameDrop::kTruncated);
     slot->landing = true;
     slot->landed_bytes = 0;
     std::memcpy(slot->raw.data(), bytes.data(), kFrameHeaderBytes);
+    // Pieces of two frames must not mix, so each piece has to continue the same header.
   } else if (!slot->landing || offset != slot->landed_bytes ||
              std::memcmp(slot->raw.data(), bytes.data(), kFrameHeaderBytes) != 0) {
     slot->landing = false;
@@ -126,11 +135,12 @@ bool Inbox::Deliver(FrameSink& sink) {
   const bool any = ready_head_ != nullptr;
   while (ready_head_ != nullptr) {
     Slot& slot = *ready_head_;
+    // Unlinked before the sink runs, because the sink may remove the link's ring.
     ready_head_ = slot.next_ready;
     if (ready_head_ == nullptr) ready_tail_ = nullptr;
     slot.ready = false;
     ++frames_in_;
-    // The sink may close the link, and with it free the slot: it gets copies.
+    // The sink gets copies, because it may close the link, which frees the slot.
     const HeaderBytes raw = slot.raw;
     const FrameHeader header = slot.header;
     sink.OnFrame(*slot.entry->link, raw, header, PayloadOf(slot, header.payload_bytes));

@@ -1,14 +1,16 @@
-// Inbox: what every transport does with a frame that arrives.
+// Inbox: the handling of inbound frames that all transports share.
 //
 //   bytes -> guards -> payload landed in its slot -> queue -> sink
 //
-// The guards, in this order: header whole, magic, version, enums; attachment number; cookie; both
-// slots; length. What fails one is dropped and counted, never answered. Frames that pass wait in a
-// queue until Deliver, so that a sink is never called from inside a vendor's callback and may close
-// or destroy any link, its own too. A slot is in the queue at most once: a second frame for it
-// before the first was delivered is dropped (kSlot), so the queue is as long as the rings.
+// The guards check, in this order: complete header, magic, version, enums; attachment number;
+// cookie; both slots; length. A frame that fails one is dropped and counted, never answered: an
+// answer to a forged frame would help an attacker and could start a loop. Frames that pass wait in
+// a queue until Deliver, so that a sink is never called from inside a vendor's callback and may
+// close or destroy any link, including its own. A slot is in the queue at most once: a second frame
+// for it before the first was delivered is dropped (kSlot). This bounds the queue by the number of
+// slots.
 //
-// Add and Remove allocate, nothing else does. Not thread-safe.
+// Only Add and Remove allocate. Not thread-safe.
 #pragma once
 
 #include <array>
@@ -26,34 +28,36 @@
 
 namespace switchyard {
 
-// A frame that does not travel through mapped memory goes as pieces of its payload, in order, each
-// of this size but the last. A wire constant: both sides must agree.
+// Size of the pieces in which a frame travels when the ring is not mapped. The pieces arrive in
+// order; only the last one may be shorter. A wire constant: both sides must agree.
 inline constexpr std::size_t kPieceBytes = 120 * 1024;
 
 class Inbox {
  public:
   // A link's inbound ring.
   struct Ring {
-    Cookie cookie;  // that frames must carry
+    Cookie cookie;  // frames with another cookie are dropped
     std::uint32_t slots = 0;
     std::uint32_t slot_bytes = 0;
     std::span<std::byte> memory;  // slots x slot_bytes
-    bool mapped = false;          // the peer can write payloads itself, so a doorbell is enough
+    bool mapped = false;          // the peer writes payloads itself and sends only doorbells
   };
 
-  // The number that frames to this ring must carry; not given out again.
+  // Returns the attachment number that frames to this ring must carry. It is not in use by another
+  // ring of this inbox.
   AttachmentId Add(Link* link, const Ring& ring);
-  // Forgets the ring, what is queued and what is half landed. Late frames for it are dropped.
+  // Removes the ring with its queued and incomplete frames. Later frames for it are dropped.
   void Remove(AttachmentId attachment);
 
-  // A frame whose payload the peer has written into the slot itself (or that has none).
+  // Handles a frame without payload, or with a payload that the peer has already written into the
+  // slot.
   void OnDoorbell(std::span<const std::byte> header);
-  // One piece of a frame's payload, to be copied into the slot at `offset`.
+  // Copies one piece of a frame's payload into the slot at `offset`.
   void OnPiece(std::span<const std::byte> header, std::uint32_t offset,
                std::span<const std::byte> piece);
 
   [[nodiscard]] bool HasReady() const { return ready_head_ != nullptr; }
-  // Hands all queued frames to `sink`; true if there was one.
+  // Passes all queued frames to `sink`. True if there was at least one.
   bool Deliver(FrameSink& sink);
 
   void CountDrop(FrameDrop drop) { ++drops_[static_cast<std::size_t>(drop)]; }
@@ -62,11 +66,12 @@ class Inbox {
 
  private:
   struct Entry;
+  // The state of one inbound slot.
   struct Slot {
     Entry* entry = nullptr;
     std::uint32_t index = 0;
     bool ready = false;
-    bool landing = false;  // some pieces of `raw`'s payload are there, not all
+    bool landing = false;  // some but not all pieces of the payload have arrived
     std::uint32_t landed_bytes = 0;
     HeaderBytes raw{};
     FrameHeader header;
@@ -78,10 +83,12 @@ class Inbox {
     std::vector<Slot> slots;
   };
 
-  // The guards. `*slot` is set when the answer is kNone.
+  // Runs the guards. Sets `*slot` only if it returns kNone.
   FrameDrop Admit(std::span<const std::byte> bytes, FrameHeader* header, Slot** slot);
+  // Checks and copies one piece; a complete frame becomes ready.
   FrameDrop Land(std::span<const std::byte> bytes, std::uint32_t offset,
                  std::span<const std::byte> piece);
+  // Marks a complete frame as ready and appends it to the queue.
   void MakeReady(Slot* slot, std::span<const std::byte> bytes, const FrameHeader& header);
   static std::span<std::byte> PayloadOf(const Slot& slot, std::uint32_t bytes);
 

@@ -7,7 +7,8 @@
 namespace switchyard {
 namespace {
 
-constexpr std::uint32_t kSlotsMax = 65536;
+constexpr std::uint32_t kSlotsMax = 65536;  // slot numbers are 16 bits in a header
+// A sanity bound: a larger value is an error of units and would exhaust the host's memory.
 constexpr std::uint32_t kSlotBytesMax = 1U << 30U;
 
 }  // namespace
@@ -17,10 +18,11 @@ absl::Status RoundRing(LinkOptions* options) {
       options->slot_bytes < kFrameHeaderBytes || options->slot_bytes > kSlotBytesMax) {
     return MakeError(
         absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
-        absl::StrCat("transport: a ring of ", options->slots, " slots of ", options->slot_bytes,
-                     " bytes; it takes 1 to ", kSlotsMax, " slots of ", kFrameHeaderBytes, " to ",
-                     kSlotBytesMax, " bytes"));
+        absl::StrCat("transport: a ring cannot have ", options->slots, " slots of ",
+                     options->slot_bytes, " bytes; it needs 1 to ", kSlotsMax, " slots of ",
+                     kFrameHeaderBytes, " to ", kSlotBytesMax, " bytes"));
   }
+  // Rounded up here and not by the caller, so that both rings of a link have aligned slots.
   constexpr auto kAlign = static_cast<std::uint32_t>(kFrameAlign);
   options->slot_bytes = (options->slot_bytes + kAlign - 1) / kAlign * kAlign;
   return absl::OkStatus();
@@ -33,19 +35,22 @@ std::size_t RingBytesOf(const LinkOptions& options) {
 absl::Status CheckPeerOffer(const LinkOptions& own, const RingOffer& peer,
                             absl::string_view transport) {
   if (peer.transport != transport) {
-    return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kTransport,
-                     absl::StrCat("transport ", transport, ": the peer offers a ring of \"",
-                                  peer.transport, "\"; start both sides with one transport"));
+    return MakeError(
+        absl::StatusCode::kFailedPrecondition, Reason::kTransport,
+        absl::StrCat("transport ", transport, ": the peer offers a ring of transport \"",
+                     peer.transport, "\"; start both sides with the same transport"));
   }
+  // The offer comes from another process: a size that does not add up would let a send leave the
+  // ring.
   const bool sized = peer.slot_bytes >= kFrameHeaderBytes && peer.slot_bytes <= kSlotBytesMax &&
                      peer.slot_bytes % kFrameAlign == 0 &&
                      peer.ring_bytes == std::uint64_t{peer.slots} * peer.slot_bytes;
   if (!sized || peer.slots != own.slots) {
-    return MakeError(
-        absl::StatusCode::kFailedPrecondition, Reason::kTransport,
-        absl::StrCat("transport ", transport, ": the peer offers ", peer.slots, " slots of ",
-                     peer.slot_bytes, " bytes in a ring of ", peer.ring_bytes, ", ours has ",
-                     own.slots, " slots; slots are pairs, so both rings need the same number"));
+    return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kTransport,
+                     absl::StrCat("transport ", transport, ": the peer offers ", peer.slots,
+                                  " slots of ", peer.slot_bytes, " bytes in a ring of ",
+                                  peer.ring_bytes, " bytes, but our ring has ", own.slots,
+                                  " slots; both rings need the same number of slots"));
   }
   return absl::OkStatus();
 }
@@ -53,7 +58,7 @@ absl::Status CheckPeerOffer(const LinkOptions& own, const RingOffer& peer,
 absl::Status BadSend(AttachmentId attachment, std::uint32_t slot, std::size_t frame_bytes) {
   return MakeError(absl::StatusCode::kInternal, Reason::kInternal,
                    absl::StrCat("attachment ", attachment.value, ": a frame of ", frame_bytes,
-                                " bytes does not go into slot ", slot,
+                                " bytes does not fit into slot ", slot,
                                 " of the peer's ring; this is a bug, please report it"));
 }
 

@@ -1,4 +1,4 @@
-// The checks that every transport makes of ring sizes: its own and those of a peer's offer.
+// Checks of ring sizes that all transports share, for their own rings and for a peer's offer.
 #pragma once
 
 #include <cstddef>
@@ -12,19 +12,20 @@
 
 namespace switchyard {
 
-// Rounds slot_bytes up to kFrameAlign. Errors: kInvalidArgument (BAD_CONFIG) without slots, with
-// more than a header can name, or with a slot smaller than a header or larger than 1 GiB.
+// Rounds slot_bytes up to a multiple of kFrameAlign. Errors: kInvalidArgument (BAD_CONFIG) if there
+// are no slots, more slots than a header can address, or slots smaller than a header or larger than
+// 1 GiB.
 absl::Status RoundRing(LinkOptions* options);
 
-// Of a rounded ring.
+// The size of a ring in bytes. REQUIRES: RoundRing has accepted `options`.
 std::size_t RingBytesOf(const LinkOptions& options);
 
-// Errors: kFailedPrecondition (TRANSPORT) when `peer` is another transport's, or not a ring of as
-// many slots as the own one (slots are pairs).
+// Errors: kFailedPrecondition (TRANSPORT) if `peer` is from another transport, or if its ring does
+// not have as many slots as our own (slot i of both rings belongs to credit i).
 absl::Status CheckPeerOffer(const LinkOptions& own, const RingOffer& peer,
                             absl::string_view transport);
 
-// kInternal: a slot or size that the peer's ring does not have.
+// The error (kInternal) for a send to a slot or of a size that the peer's ring does not have.
 absl::Status BadSend(AttachmentId attachment, std::uint32_t slot, std::size_t frame_bytes);
 
 }  // namespace switchyard

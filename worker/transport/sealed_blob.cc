@@ -31,6 +31,7 @@ std::string SealBlob(BlobKind kind, absl::string_view bytes) {
 std::optional<absl::string_view> OpenBlob(BlobKind kind, absl::string_view sealed) {
   Seal seal;
   if (sealed.size() < sizeof(seal)) return std::nullopt;
+  // Copied out, because the blob's bytes need not be aligned.
   std::memcpy(&seal, sealed.data(), sizeof(seal));
   const absl::string_view bytes = sealed.substr(sizeof(seal));
   if (seal.magic != static_cast<std::uint32_t>(kind) || seal.crc != CrcOf(bytes)) {

@@ -1,10 +1,10 @@
-// Sealed blobs: addresses and keys of rings as they travel in an Attach.
+// Sealed blobs: the encoding of ring addresses and ring keys in an Attach message.
 //
 //   magic u32 | CRC32C u32 over what follows | bytes
 //
-// UCX unpacks what it is given without checks, and a key names a process; a blob that was cut,
-// damaged or made by something else is refused here instead. Not a secret and not a signature:
-// Attach's channel authenticates.
+// UCX unpacks an address without checks, and a key refers to a process. A blob that is truncated,
+// damaged or from other software is therefore refused here. The seal is neither a secret nor a
+// signature; authentication is the job of the channel that carries the Attach message.
 #pragma once
 
 #include <optional>
@@ -20,7 +20,7 @@ enum class BlobKind : std::uint32_t {
 };
 
 std::string SealBlob(BlobKind kind, absl::string_view bytes);
-// The bytes inside; nothing when `sealed` is not a whole blob of that kind.
+// The bytes inside; nullopt if `sealed` is not a complete blob of this kind.
 std::optional<absl::string_view> OpenBlob(BlobKind kind, absl::string_view sealed);
 
 }  // namespace switchyard

@@ -1,13 +1,14 @@
-// Rings: the memory of one attachment's slots, as its owner and as its writer see it.
+// Rings: the memory for the slots of one attachment, on the side of its owner and of its writer.
 //
-// The owner of a mapped ring makes a file without a name (memfd) and offers a key: its process, the
-// descriptor there, the file's number and a random tag that stands in the ring's first bytes. The
-// writer opens it through /proc, which the kernel allows to processes of one user that see each
-// other, and stores into it directly. There is no name to clean up: the memory is gone with its
-// last user, however that one ends. The file cannot shrink, so no store into a mapping faults. A
-// plain ring is private memory into which the owner itself lands messages.
+// The owner of a mapped ring creates a file without a name (memfd) and offers a key: its process
+// id, the descriptor there, the file's inode and a random tag that is also in the ring's first
+// bytes. The writer opens the file through /proc, which the kernel permits to processes of the same
+// user in the same PID namespace, and stores into it directly. No name has to be cleaned up: the
+// memory is freed with its last user, even if that process is killed. The file is sealed against
+// shrinking, so a store into a mapping cannot fault. A plain ring is private memory; the owner
+// itself copies messages into it.
 //
-// Making and mapping cost a system call for each page; memory() costs nothing. Not thread-safe.
+// Allocating and mapping touch every page once; memory() is a plain getter. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +31,7 @@ struct RingFileTraits {
 };
 using RingFile = UniqueHandle<RingFileTraits>;
 
-// Pages of this process; unmapped when destroyed.
+// A mapping in this process; the destructor unmaps it.
 class RingPages {
  public:
   RingPages() = default;
@@ -49,13 +50,14 @@ class RingPages {
   std::span<std::byte> memory_;
 };
 
-// The own inbound ring. Zeroed but for the tag, its pages present. Freed, never reused, when
-// destroyed; a peer that still has it mapped then writes into pages that nobody reads.
+// An inbound ring of this process. It is zeroed except for the tag, and its pages are present. The
+// destructor frees it. The memory is never reused, so a peer that still has it mapped cannot
+// corrupt a later ring.
 class InboundRing {
  public:
   enum class Kind : std::uint8_t { kMapped, kPlain };
 
-  // `tag` is any number that is unlikely to stand in other memory.
+  // `tag`: a random number, which other memory is unlikely to contain.
   // Errors: kResourceExhausted (OUT_OF_MEMORY).
   static absl::StatusOr<InboundRing> Allocate(Kind kind, std::size_t bytes, std::uint64_t tag);
   InboundRing() = default;
@@ -69,17 +71,19 @@ class InboundRing {
   absl::Status AllocateMapped(std::size_t bytes, std::uint64_t tag);
   absl::Status AllocatePlain(std::size_t bytes);
 
+  // Both clean up after themselves, even if Allocate fails halfway.
   RingFile file_;  // of a mapped ring
   RingPages pages_;
   std::string key_;
 };
 
-// The peer's ring, mapped into this process, its pages present. The ring lives on for as long as
-// its owner or this has it.
+// A peer's ring, mapped into this process with its pages present. The memory exists until both the
+// owner and this object have released it.
 class PeerRing {
  public:
-  // `key` as InboundRing::key() gave it, `bytes` of the offer. Errors: kFailedPrecondition
-  // (TRANSPORT) when this process cannot map it, or it is not that ring.
+  // `key` is the peer's InboundRing::key(), `bytes` the ring size in its offer. Errors:
+  // kFailedPrecondition (TRANSPORT) if this process cannot map the file or the file is not that
+  // ring.
   static absl::StatusOr<PeerRing> Map(absl::string_view key, std::size_t bytes);
   PeerRing() = default;
 

@@ -1,5 +1,5 @@
-// Order between rows stored into shared memory and the doorbell that tells of them. The peer is
-// another process, so no lock or atomic of ours stands between the two.
+// Memory ordering between rows in shared memory and the doorbell that announces them. The peer is
+// another process and the doorbell a system call, so no lock or atomic orders the two.
 #pragma once
 
 #if defined(__x86_64__)
@@ -8,14 +8,15 @@
 
 namespace switchyard {
 
-// ThreadSanitizer does not follow fences, and warns; across processes it has nothing to follow.
+// ThreadSanitizer does not support fences and warns about them. It could not see the other process
+// in any case.
 #pragma GCC diagnostic push
 #if defined(__SANITIZE_THREAD__)
 #pragma GCC diagnostic ignored "-Wtsan"
 #endif
 
-// Before ringing: what was stored is visible to the peer; non-temporal stores too, which a release
-// fence leaves out.
+// Call before the doorbell. Makes all earlier stores visible to the peer, including non-temporal
+// ones, which a release fence does not order.
 inline void PublishStores() {
   __atomic_thread_fence(__ATOMIC_RELEASE);
 #if defined(__x86_64__)
@@ -23,7 +24,7 @@ inline void PublishStores() {
 #endif
 }
 
-// After the doorbell: what the peer stored before it rang is seen by what is read from here on.
+// Call after the doorbell. Later loads see everything that the peer stored before it.
 inline void AcquireStores() { __atomic_thread_fence(__ATOMIC_ACQUIRE); }
 
 #pragma GCC diagnostic pop

@@ -21,7 +21,7 @@ absl::StatusOr<std::unique_ptr<Sleeper>> Sleeper::Create(const WorkFds& work_fds
   EventFd wake_fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake_fd.valid()) {
     return MakeError(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
-                     absl::StrCat("transport: eventfd gave errno ", errno,
+                     absl::StrCat("transport: eventfd failed with errno ", errno,
                                   "; raise the limit of open files (ulimit -n)"));
   }
   return std::unique_ptr<Sleeper>(new Sleeper(std::move(wake_fd), work_fds, spin));
@@ -29,17 +29,19 @@ absl::StatusOr<std::unique_ptr<Sleeper>> Sleeper::Create(const WorkFds& work_fds
 
 void Sleeper::Wake() {
   const std::uint64_t one = 1;
-  // The only failure is a full counter, and a full counter is readable.
+  // The only possible failure is a full counter. A full counter is readable, so sleepers wake up.
   [[maybe_unused]] const auto written = ::write(wake_fd_.get(), &one, sizeof(one));
 }
 
-// The descriptor alone says whether someone woke us: a flag beside it would be set before or after
-// it, and a thread that runs in between would sleep through the wake or not sleep at all.
+// The descriptor is the only record of a wake-up. A separate flag could not change at the same
+// moment, and a thread that runs in between would miss the wake-up or never sleep.
 bool Sleeper::Arm() {
+  // No other thread is armed, so none needs the wake-up: consume it.
   if (armed_.load(std::memory_order_acquire) == 0) {
     std::uint64_t count = 0;
     if (::read(wake_fd_.get(), &count, sizeof(count)) > 0) return false;
   } else {
+    // Other threads are armed and must still see the wake-up, so only look at it.
     pollfd wake{wake_fd_.get(), POLLIN, 0};
     if (::poll(&wake, 1, 0) > 0) return false;
   }
@@ -48,7 +50,7 @@ bool Sleeper::Arm() {
 }
 
 int Sleeper::Poll(Duration max) const {
-  // poll(2) passes over a negative descriptor.
+  // poll(2) ignores negative descriptors.
   std::array<pollfd, 3> fds = {pollfd{wake_fd_.get(), POLLIN, 0}, pollfd{work_fds_[0], POLLIN, 0},
                                pollfd{work_fds_[1], POLLIN, 0}};
   const auto nanoseconds = std::max<Duration::rep>(max.count(), 0);
@@ -61,6 +63,7 @@ int Sleeper::Poll(Duration max) const {
 
 void Sleeper::Wait(Duration max) {
   int found = 0;
+  // Spinning uses poll as well: it costs less than a wake-up from sleep and sees the same events.
   if (spin_ > Duration::zero()) {
     const auto end = std::chrono::steady_clock::now() + std::min(spin_, max);
     do {

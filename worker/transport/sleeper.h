@@ -1,12 +1,13 @@
-// Sleeper: how the threads of a transport sleep, and how they are woken.
+// Sleeper: puts the threads of a transport to sleep and wakes them up.
 //
-//   Arm()  with the owner's mutex held: may this thread sleep? false after a Wake() that some
-//          thread has yet to notice
-//   Wait() without the mutex: poll(2) on the wake-up descriptor and the transport's own, until one
-//          is readable or the time is over
+//   Arm()  called with the owner's mutex held: true if this thread may sleep; false after a Wake()
+//          that a thread has not noticed yet
+//   Wait() called without the mutex: waits in poll(2) until the wake-up descriptor or one of the
+//          transport's own is readable, or until the time is over
 //
-// A Wake() stays visible until every thread that was armed before it has left its Wait(); only then
-// does an Arm() clear it. So each Arm() that says true is followed by one Wait() of that thread.
+// A Wake() stays visible until every thread that was armed before it has left its Wait(); only the
+// next Arm() clears it. Each Arm() that returns true must therefore be followed by one Wait() of
+// the same thread.
 #pragma once
 
 #include <array>
@@ -32,24 +33,25 @@ class Sleeper {
   using WorkFds = std::array<int, 2>;
   static constexpr WorkFds kNoWorkFds = {-1, -1};
 
-  // `work_fds`: readable when the transport has work, none when Wake() tells that too; not owned.
-  // `spin`: how long Wait looks before it sleeps; 0 where threads may outnumber cores.
-  // Errors: kResourceExhausted (OUT_OF_MEMORY): no file descriptor left.
+  // `work_fds`: descriptors that are readable when the transport has work; -1 if Wake() reports
+  // work instead. Not owned. `spin`: how long Wait polls before it sleeps; use 0 if threads may
+  // outnumber cores. Errors: kResourceExhausted (OUT_OF_MEMORY) without a free file descriptor.
   static absl::StatusOr<std::unique_ptr<Sleeper>> Create(const WorkFds& work_fds, Duration spin);
   Sleeper(const Sleeper&) = delete;
   Sleeper& operator=(const Sleeper&) = delete;
 
+  // See above. Both may be called by several threads at once.
   bool Arm();
   void Wait(Duration max);
-  // From any thread.
+  // Ends current and upcoming sleeps. Callable from any thread, with or without the mutex.
   void Wake();
-  // Whether a sleep ended by its time since the last call.
+  // True if a sleep has ended by its timeout since the last call.
   bool TakeTimeout() { return timed_out_.exchange(false, std::memory_order_relaxed); }
 
  private:
   Sleeper(EventFd wake_fd, const WorkFds& work_fds, Duration spin)
       : wake_fd_(std::move(wake_fd)), work_fds_(work_fds), spin_(spin) {}
-  // 1: something is readable; 0: time over; -1: interrupted.
+  // 1: a descriptor is readable; 0: timeout; -1: interrupted by a signal.
   [[nodiscard]] int Poll(Duration max) const;
 
   const EventFd wake_fd_;

@@ -1,19 +1,19 @@
 // The transport seam: pairs of rings between two processes, and a doorbell.
 //
-// A Link is one attachment as one side sees it: an inbound ring that it owns (the peer writes
-// there) and the peer's ring that it may write to. Which frame goes where is not decided here:
-// credits, plans and replies are above (worker/session, worker/layer). A frame is written into
-// OutboundSlot(slot), header first, and sent; the peer's FrameSink is told.
+// A Link is one side of an attachment: an inbound ring, which it owns and the peer writes to, and
+// the peer's ring, which it writes to. Transports do not decide which frame goes where; credits,
+// plans and replies belong to worker/source and worker/expert. A sender writes a frame into
+// OutboundSlot(slot), header first, and calls Send; the transport then calls the peer's FrameSink.
 //
-// What the transport guarantees to its sink: magic, version, enums, attachment number, cookie,
-// slot, length within the slot and, after the payload has landed, that the frame is whole. What
-// fails is dropped and counted (TransportStats), never answered. The CRC and the exact length are
-// checked by the sink's owner, who knows the plan (FrameDrop goes back through CountDrop).
+// The transport checks magic, version, enums, attachment number, cookie, slot, that the length fits
+// into the slot and that the payload has arrived completely. A frame that fails is dropped and
+// counted (TransportStats), never answered. The sink's owner checks the CRC and the exact length,
+// because only the owner knows the plan; it reports a drop through CountDrop.
 //
-// Threads: a Transport, its links and its sink belong to one thread, or to a mutex that its owner
-// holds around every call; Wake() and Wait() may be called without that mutex. Progress and Send
-// allocate nothing after Connect, lock nothing, log nothing. Implementations: loopback/ (one
-// process), ucx/ (shared memory, tcp). docs/EXTENDING.md adds one.
+// Threads: a Transport, its links and its sink belong to one thread, or to a mutex that the owner
+// holds around every call. Only Wake() and Wait() may be called without that mutex. After Connect,
+// Progress and Send do not allocate, lock or log. Implementations: loopback/ (one process), ucx/
+// (shared memory, tcp). docs/EXTENDING.md shows how to add one.
 #pragma once
 
 #include <array>
@@ -33,7 +33,7 @@
 
 namespace switchyard {
 
-// How rows travel towards the peer.
+// The way in which rows travel to the peer.
 enum class LinkPath : std::uint8_t { kNone = 0, kMapped = 1, kMessages = 2, kInProcess = 3 };
 absl::string_view LinkPathName(LinkPath path);  // "none", "mapped", "messages", "inproc"
 
@@ -42,47 +42,50 @@ class Link;
 class FrameSink {
  public:
   virtual ~FrameSink() = default;
-  // A frame has landed in the inbound slot: header.request_slot when kind is kRequest, else
-  // header.reply_slot. `payload` is what follows the header there (mapped memory that the peer can
-  // still scribble on: copy metadata before checking it). Valid until that slot is sent to again.
+  // A frame has arrived in an inbound slot: header.request_slot if kind is kRequest, otherwise
+  // header.reply_slot. `payload` is the memory after the header in this slot, valid until the slot
+  // is sent to again. In a mapped ring the peer can still change it: copy metadata before checking
+  // it.
   virtual void OnFrame(Link& link, const HeaderBytes& raw, const FrameHeader& header,
                        std::span<const std::byte> payload) = 0;
-  // The peer is gone or the link broke; told once. Close the link, outside this call or in it.
+  // The peer is gone or the link is broken. Called once for a link. The owner must close the link,
+  // within this call or later.
   virtual void OnLinkDown(Link& link, const absl::Status& why) = 0;
 };
 
 struct LinkOptions {
-  Cookie cookie{};               // that inbound frames must carry
-  std::uint32_t slots = 8;       // pairs
-  std::uint32_t slot_bytes = 0;  // header included; rounded up to kFrameAlign
+  Cookie cookie{};               // inbound frames with another cookie are dropped
+  std::uint32_t slots = 8;       // in each of the two rings
+  std::uint32_t slot_bytes = 0;  // including the header; rounded up to kFrameAlign
   TransportChoice choice = TransportChoice::kAuto;
-  void* owner = nullptr;  // the sink's own use
+  void* owner = nullptr;  // for the sink; the transport does not use it
 };
 
 class Link {
  public:
   virtual ~Link() = default;  // closes
 
-  // Of the inbound ring, to be carried to the peer by Attach.
+  // The offer of the inbound ring. An Attach message carries it to the peer.
   [[nodiscard]] virtual const RingOffer& offer() const = 0;
-  // Makes the endpoint and maps the peer's ring; once. Does not wait for the peer: one that is not
-  // there is told by OnLinkDown. Errors: kUnavailable (TRANSPORT) when the peer cannot be reached;
-  // kFailedPrecondition (TRANSPORT) when what is in use is not `choice`, or the offer does not fit.
+  // Creates the endpoint and maps the peer's ring. May be called once. Does not wait for the peer;
+  // OnLinkDown reports an absent one. Errors: kUnavailable (TRANSPORT) if the peer cannot be
+  // reached; kFailedPrecondition (TRANSPORT) if `choice` is not possible or the offer does not fit.
   virtual absl::Status Connect(const RingOffer& peer) = 0;
   [[nodiscard]] virtual LinkPath path() const = 0;
   // Memory for one whole frame to the peer. Only between Connect and Close.
   [[nodiscard]] virtual std::span<std::byte> OutboundSlot(std::uint32_t slot) = 0;
-  // Sends the frame of `frame_bytes` that stands in OutboundSlot(slot). The slot must stay as it is
-  // until its pair is free again, that is until the answer came or the link is closed: a slow peer
-  // may take the bytes at any time before. Errors: kUnavailable (WORKER_LOST) when the link is
-  // down; kInternal for a slot or size that the peer's ring does not have.
+  // Sends the frame of `frame_bytes` in OutboundSlot(slot). The slot must not change until its
+  // credit is free again, that is, until the answer has arrived or the link is closed, because a
+  // slow peer may read the bytes at any time until then. Errors: kUnavailable (WORKER_LOST) if the
+  // link is down; kInternal for a slot or size that the peer's ring does not have.
   virtual absl::Status Send(std::uint32_t slot, std::size_t frame_bytes) = 0;
-  // Tears down at once, whatever is still on its way: unmaps the peer's ring, frees the own one. A
-  // peer that still has it mapped writes into pages that nobody reads; what it sends is dropped and
-  // counted. The peer is not told: it learns of a close from its Attach stream. Idempotent; no
-  // callback comes after it. Links are closed before their Transport goes; it closes the rest.
+  // Closes the link immediately, without waiting for frames in flight: unmaps the peer's ring and
+  // frees our own. A peer that still has our ring mapped writes into unused pages; frames that it
+  // sends are dropped and counted. The transport does not notify the peer, which learns of the
+  // close from its Attach stream. Idempotent; no callback follows. A Transport closes its remaining
+  // links when it is destroyed.
   virtual void Close() = 0;
-  // For `status`: attachment, paths both ways, lanes. Holds no address, rkey or cookie.
+  // For `status`: attachment, paths in both directions, lanes. Contains no address, rkey or cookie.
   [[nodiscard]] virtual std::string DebugString() const = 0;
 
   [[nodiscard]] void* owner() const { return owner_; }
@@ -98,27 +101,28 @@ struct TransportStats {
   std::array<std::uint64_t, kFrameDropCount> drops{};  // by FrameDrop
   std::uint64_t frames_in = 0;
   std::uint64_t frames_out = 0;
-  std::uint64_t late_wakes = 0;  // work found only by the time-out of a sleep
+  std::uint64_t late_wakes = 0;  // sleeps that timed out although work had arrived
   std::uint64_t links_open = 0;
-  std::uint64_t ring_bytes = 0;  // of own inbound rings that are still allocated
+  std::uint64_t ring_bytes = 0;  // of all inbound rings that are still allocated
 };
 
 class Transport {
  public:
   virtual ~Transport() = default;
-  // Errors: kResourceExhausted (OUT_OF_MEMORY); kInvalidArgument (BAD_CONFIG) for a ring of no
-  // slots or a choice that this transport does not know.
+  // Errors: kResourceExhausted (OUT_OF_MEMORY); kInvalidArgument (BAD_CONFIG) for a ring without
+  // slots or a choice that this transport does not support.
   virtual absl::StatusOr<std::unique_ptr<Link>> CreateLink(const LinkOptions& options) = 0;
-  // Delivers what has come to `sink`; true if there was anything.
+  // Delivers arrived frames and broken links to `sink`. True if there was anything to do.
   virtual bool Progress(FrameSink& sink) = 0;
-  // To sleep: Progress until it says false, Arm() (with the owner's mutex held, if there is one),
-  // and if it says true one Wait() by the same thread (without the mutex). Arm is false when
-  // something has come since.
+  // To sleep: call Progress until it returns false, then Arm() (with the owner's mutex held, if
+  // there is one) and, if it returns true, Wait() once from the same thread (without the mutex).
+  // Arm returns false if a frame has arrived since.
   virtual bool Arm() = 0;
-  // Sleeps until something comes, Wake(), or `max` has passed. Several threads may sleep at once;
-  // a Wake() reaches all of them, a frame only promises to end the sleep of one.
+  // Sleeps until a frame arrives, Wake() is called, or `max` has passed. Several threads may sleep
+  // at once: Wake() wakes all of them, but a frame is only guaranteed to wake one.
   virtual void Wait(Duration max) = 0;
   virtual void Wake() = 0;
+  // Counts a frame that the sink's owner dropped.
   virtual void CountDrop(FrameDrop drop) = 0;
   [[nodiscard]] virtual TransportStats stats() const = 0;
 };

@@ -12,6 +12,7 @@ SafetensorsSource::SafetensorsSource(std::unique_ptr<const Checkpoint> checkpoin
                                      WeightCheck check)
     : checkpoint_(std::move(checkpoint)), check_(std::move(check)) {}
 
+// Verifies the bytes as stored, before any conversion, because the manifest hashes stored bytes.
 absl::StatusOr<ExpertWeights> SafetensorsSource::Load(LayerId layer, ExpertId expert) {
   SY_ASSIGN_OR_RETURN(ExpertWeights weights, LoadExpert(*checkpoint_, layer, expert));
   return Verified(check_, checkpoint_->config(), layer, expert, std::move(weights));

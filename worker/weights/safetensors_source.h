@@ -1,4 +1,4 @@
-// Expert weights from a checkpoint folder.
+// Expert weights from a checkpoint folder of safetensors files.
 #pragma once
 
 #include <memory>
@@ -12,14 +12,18 @@
 
 namespace switchyard {
 
-// Reads each expert when it is asked for; keeps nothing of it.
+// Reads each expert on demand and keeps no copy: the device holds the weights, and a second copy
+// would double the memory of a worker. Thread-safe.
 class SafetensorsSource final : public WeightSource {
  public:
+  // `check` must have the hashes of every expert that will be loaded.
   SafetensorsSource(std::unique_ptr<const Checkpoint> checkpoint, WeightCheck check);
 
+  // Blocks for the read; several threads may read at once.
   absl::StatusOr<ExpertWeights> Load(LayerId layer, ExpertId expert) override;
   [[nodiscard]] MoeShape shape() const override;
   [[nodiscard]] QuantScheme SchemeOf(LayerId layer) const override;
+  // The path of the folder, which error texts need.
   [[nodiscard]] std::string describe() const override;
 
  private:

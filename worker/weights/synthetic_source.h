@@ -1,4 +1,5 @@
-// Expert weights made up from a seed.
+// Expert weights generated from a seed, for tests, benchmarks and demos without a checkpoint. The
+// same seed gives the same weights on every worker.
 #pragma once
 
 #include <string>
@@ -12,10 +13,14 @@
 
 namespace switchyard {
 
+// Generates each expert on demand, always in BF16. Thread-safe.
 class SyntheticSource final : public WeightSource {
  public:
+  // `check` must have the hashes of every expert that will be loaded; the coordinator computes them
+  // from the same seed.
   SyntheticSource(const SyntheticModel& model, WeightCheck check);
 
+  // Costs as much as generating the numbers of one expert.
   absl::StatusOr<ExpertWeights> Load(LayerId layer, ExpertId expert) override;
   [[nodiscard]] MoeShape shape() const override;
   [[nodiscard]] QuantScheme SchemeOf(LayerId) const override { return QuantScheme::kNone; }

@@ -14,6 +14,7 @@ namespace {
 
 using Source = absl::StatusOr<std::unique_ptr<WeightSource>>;
 
+// Opening a folder reads all headers, so errors of the checkpoint appear here and not in Load.
 Source MakeSafetensors(const ModelSpec& spec, WeightCheck check) {
   SY_ASSIGN_OR_RETURN(auto checkpoint, Checkpoint::Open(std::get<CheckpointFolder>(spec).path));
   return std::make_unique<SafetensorsSource>(std::move(checkpoint), std::move(check));
@@ -28,7 +29,8 @@ struct SourceRow {
   Source (*make)(const ModelSpec& spec, WeightCheck check);
 };
 
-// Row i makes the source of ModelSpec's alternative i.
+// Row i creates the source for alternative i of ModelSpec. The array's size is that of the variant,
+// so a new alternative without a row does not compile.
 constexpr std::array<SourceRow, std::variant_size_v<ModelSpec>> kSources{{
     {"safetensors", &MakeSafetensors},
     {"synthetic", &MakeSynthetic},

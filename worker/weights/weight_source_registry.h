@@ -1,4 +1,5 @@
-// Which WeightSource serves which checkpoint text: one line each in weight_source_registry.cc.
+// Chooses the WeightSource for a checkpoint text. Each implementation has one line in
+// weight_source_registry.cc.
 #pragma once
 
 #include <memory>
@@ -13,12 +14,13 @@
 
 namespace switchyard {
 
-// `checkpoint` is the text of model/model_spec.h, as PREPARE brings it; `check` holds the hashes
-// that came with it. Errors: those of ParseModelSpec and Checkpoint::Open.
+// `checkpoint` is a text as in model/model_spec.h; `check` has the expected hashes. A PREPARE
+// message carries both. Errors: those of ParseModelSpec and Checkpoint::Open.
 absl::StatusOr<std::unique_ptr<WeightSource>> MakeWeightSource(absl::string_view checkpoint,
                                                                WeightCheck check);
 
-// "safetensors", "synthetic": for tables and the conformance suite.
+// The names of all implementations ("safetensors", "synthetic"), for tables and the conformance
+// suite.
 std::vector<std::string> WeightSourceNames();
 
 }  // namespace switchyard

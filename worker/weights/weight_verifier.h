@@ -1,4 +1,5 @@
-// What every WeightSource does last: compare the weights with the deployment's manifest.
+// The last step of every WeightSource: compares the weights with the deployment's manifest. Two
+// workers with different files under one path would otherwise serve different models.
 #pragma once
 
 #include <span>
@@ -14,13 +15,15 @@
 
 namespace switchyard {
 
-// What a source checks its weights against.
+// The hashes against which a source checks its weights.
 struct WeightCheck {
-  std::vector<TensorHash> expected;  // a row for each tensor of each expert that is loaded
+  std::vector<TensorHash> expected;  // one entry for each tensor of each expert to load
+  // A seeded bug for negative tests; kNone in production.
   MutantId mutant = MutantId::kNone;
 };
 
-// `weights` when they are those of the check; else VerifyExpert's error. Thread-safe.
+// `config` gives the shapes from which tensor names and sizes follow.
+// Returns `weights` if they match the check; otherwise the error of VerifyExpert. Thread-safe.
 absl::StatusOr<ExpertWeights> Verified(const WeightCheck& check, const ModelConfig& config,
                                        LayerId layer, ExpertId expert, ExpertWeights weights);
 

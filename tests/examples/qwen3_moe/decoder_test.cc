@@ -65,7 +65,7 @@ absl::StatusOr<std::vector<float>> InPieces(const Loaded& loaded,
 TEST(DecoderTest, MatchesTheModelInDoubleOnRandomShapes) {
   const RandomModelOptions cases[] = {
       {.seed = 1},
-      {.seed = 2, .tied = true, .normalise = false},
+      {.seed = 2, .tied = true, .normalize = false},
       {.seed = 3, .layers = 3, .hidden = 40, .heads = 4, .kv_heads = 1, .head_dim = 16},
       {.seed = 4, .heads = 2, .kv_heads = 2, .experts = 9, .top_k = 9, .moe_intermediate = 33},
       {.seed = 5, .layers = 1, .experts = 1, .top_k = 1, .tied = true}};

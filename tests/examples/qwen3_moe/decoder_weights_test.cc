@@ -17,7 +17,7 @@ using testing::FailsWith;
 using ::testing::HasSubstr;
 
 TEST(DecoderWeightsTest, TakesItsSizesFromTheConfig) {
-  const RandomModel model({.seed = 20, .tied = true, .normalise = false});
+  const RandomModel model({.seed = 20, .tied = true, .normalize = false});
   SY_ASSERT_OK_AND_ASSIGN(const auto checkpoint, Checkpoint::Open(model.dir()));
 
   SY_ASSERT_OK_AND_ASSIGN(const DecoderDims dims, DimsOf(checkpoint->config()));
@@ -34,7 +34,7 @@ TEST(DecoderWeightsTest, TakesItsSizesFromTheConfig) {
   EXPECT_EQ(dims.max_positions, 64U);
   EXPECT_EQ(dims.rms_norm_eps, 1e-5F);
   EXPECT_EQ(dims.rope_theta, 100.0);
-  EXPECT_FALSE(dims.normalise_top_k);
+  EXPECT_FALSE(dims.normalize_top_k);
   EXPECT_TRUE(dims.tied_embeddings);
 }
 

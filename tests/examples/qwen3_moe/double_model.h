@@ -51,7 +51,7 @@ class DoubleModel {
     std::stable_sort(order.begin(), order.end(),
                      [&p](std::size_t a, std::size_t b) { return p[a] > p[b]; });
     order.resize(o_.top_k);
-    if (o_.normalise) {
+    if (o_.normalize) {
       sum = 0;
       for (const std::size_t e : order) sum += p[e];
     }

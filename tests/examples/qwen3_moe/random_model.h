@@ -32,7 +32,7 @@ struct RandomModelOptions {
   std::size_t moe_intermediate = 14;
   std::size_t max_positions = 64;
   bool tied = false;
-  bool normalise = true;
+  bool normalize = true;
   // False: the file has no routed expert at all.
   bool with_experts = true;
   bool expert_biases = false;
@@ -115,7 +115,7 @@ class RandomModel {
         options_.top_k, R"(, "moe_intermediate_size": )", options_.moe_intermediate,
         R"(, "intermediate_size": 8, "max_position_embeddings": )", options_.max_positions,
         R"(, "rope_theta": 100.0, "rms_norm_eps": 1e-5, "norm_topk_prob": )",
-        options_.normalise ? "true" : "false", R"(, "tie_word_embeddings": )",
+        options_.normalize ? "true" : "false", R"(, "tie_word_embeddings": )",
         options_.tied ? "true" : "false", options_.more_config, "}");
   }
 

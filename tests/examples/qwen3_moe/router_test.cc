@@ -30,7 +30,7 @@ Picked Route(const std::vector<float>& logits, const RouterRule& rule) {
 
 TEST(RouterTest, TakesTheLargestAndNormalisesTheirProbabilities) {
   const Picked picked =
-      Route({0.0F, std::log(3.0F), -1.0F, std::log(5.0F)}, {.top_k = 2, .normalise = true});
+      Route({0.0F, std::log(3.0F), -1.0F, std::log(5.0F)}, {.top_k = 2, .normalize = true});
 
   EXPECT_THAT(picked.ids, ElementsAre(3, 1));
   EXPECT_THAT(picked.weights, ElementsAre(FloatNear(5.0F / 8, 1e-6F), FloatNear(3.0F / 8, 1e-6F)));
@@ -38,19 +38,19 @@ TEST(RouterTest, TakesTheLargestAndNormalisesTheirProbabilities) {
 
 TEST(RouterTest, KeepsProbabilitiesOverAllExpertsWhenNotNormalising) {
   const Picked picked =
-      Route({std::log(1.0F), std::log(2.0F), std::log(7.0F)}, {.top_k = 2, .normalise = false});
+      Route({std::log(1.0F), std::log(2.0F), std::log(7.0F)}, {.top_k = 2, .normalize = false});
 
   EXPECT_THAT(picked.ids, ElementsAre(2, 1));
   EXPECT_THAT(picked.weights, ElementsAre(FloatNear(0.7F, 1e-6F), FloatNear(0.2F, 1e-6F)));
 }
 
 TEST(RouterTest, TiesGoToTheLowerId) {
-  EXPECT_THAT(Route({1, 1, 1, 1, 1}, {.top_k = 3, .normalise = true}).ids, ElementsAre(0, 1, 2));
-  EXPECT_THAT(Route({0, 2, 1, 2, 1}, {.top_k = 3, .normalise = true}).ids, ElementsAre(1, 3, 2));
+  EXPECT_THAT(Route({1, 1, 1, 1, 1}, {.top_k = 3, .normalize = true}).ids, ElementsAre(0, 1, 2));
+  EXPECT_THAT(Route({0, 2, 1, 2, 1}, {.top_k = 3, .normalize = true}).ids, ElementsAre(1, 3, 2));
 }
 
 TEST(RouterTest, SurvivesLogitsThatWouldOverflowExp) {
-  const Picked picked = Route({1000, 999, -1000}, {.top_k = 2, .normalise = true});
+  const Picked picked = Route({1000, 999, -1000}, {.top_k = 2, .normalize = true});
 
   EXPECT_THAT(picked.ids, ElementsAre(0, 1));
   EXPECT_THAT(picked.weights,
@@ -60,8 +60,8 @@ TEST(RouterTest, SurvivesLogitsThatWouldOverflowExp) {
 TEST(RouterTest, NanIsNeverPreferredAndIdsStayValid) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
 
-  EXPECT_THAT(Route({nan, 1, 2, nan}, {.top_k = 2, .normalise = true}).ids, ElementsAre(2, 1));
-  const Picked all = Route({nan, nan, nan}, {.top_k = 2, .normalise = true});
+  EXPECT_THAT(Route({nan, 1, 2, nan}, {.top_k = 2, .normalize = true}).ids, ElementsAre(2, 1));
+  const Picked all = Route({nan, nan, nan}, {.top_k = 2, .normalize = true});
   EXPECT_THAT(all.ids, ElementsAre(0, 1));
   EXPECT_TRUE(std::isnan(all.weights[0]));
   EXPECT_TRUE(std::isnan(all.weights[1]));
@@ -76,7 +76,7 @@ TEST(RouterTest, RoutesRandomRowsLikeASortInDouble) {
     const std::vector<float> gate = testing::GaussianFloats(kExperts * kHidden, 0.3, rng);
     const std::vector<float> x = testing::GaussianFloats(6 * kHidden, 1.0, rng);
     const Router router(PackedMatrix::Pack(gate, kExperts, kHidden),
-                        {.top_k = 4, .normalise = true});
+                        {.top_k = 4, .normalize = true});
 
     const Routing routing = router.Route(x);
 
@@ -106,8 +106,8 @@ TEST(RouterTest, RoutesRandomRowsLikeASortInDouble) {
 TEST(RouterTest, WeighingTheChosenGivesTheWeightsOfRouting) {
   SeededRng rng(77);
   const std::vector<float> logits = testing::GaussianFloats(9, 2.0, rng);
-  for (const bool normalise : {false, true}) {
-    const RouterRule rule{.top_k = 3, .normalise = normalise};
+  for (const bool normalize : {false, true}) {
+    const RouterRule rule{.top_k = 3, .normalize = normalize};
     Picked routed = Route(logits, rule);
     std::vector<float> weights(3, -7.0F);
 
@@ -118,7 +118,7 @@ TEST(RouterTest, WeighingTheChosenGivesTheWeightsOfRouting) {
 }
 
 TEST(RouterTest, CanPickEveryExpert) {
-  const Picked picked = Route({0.1F, 0.3F, 0.2F}, {.top_k = 3, .normalise = false});
+  const Picked picked = Route({0.1F, 0.3F, 0.2F}, {.top_k = 3, .normalize = false});
 
   EXPECT_THAT(picked.ids, ElementsAre(1, 2, 0));
   EXPECT_NEAR(picked.weights[0] + picked.weights[1] + picked.weights[2], 1.0, 1e-6);

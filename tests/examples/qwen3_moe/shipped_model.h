@@ -12,7 +12,7 @@
 #include "examples/qwen3_moe/decoder.h"
 #include "examples/qwen3_moe/reference_moe.h"
 #include "model/checkpoint.h"
-#include "tools/support/golden.h"
+#include "tools/golden/golden_file.h"
 #include "tools/verify/verify.h"
 
 namespace switchyard::qwen3_moe {

@@ -49,7 +49,7 @@ class EnvironmentTest : public ::testing::Test {
     const TimePoint end = clock.Now() + kLong;
     while (Syctl("get plan").empty()) ASSERT_LT(clock.Now(), end) << Log("syctl");
   }
-  // What it prints; empty when it fails.
+  // The program's output; empty if it fails.
   std::string Syctl(const std::string& words) {
     const std::string out = dir_.Join("out");
     std::string command = "exec env";

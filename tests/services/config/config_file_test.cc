@@ -94,9 +94,10 @@ TEST(ConfigFileTest, RefusesUnknownDtypesAndMisspeltDtypeKeys) {
         << refused.status();
   }
   const auto unknown = Read("dispatcher_output_dtype: fp9\n");
-  EXPECT_EQ(unknown.status().message(),
-            "deployment.yaml:1: dispatcher_output_dtype: \"fp9\" is no choice; did you mean "
-            "\"fp8\"? (known: auto, bf16, fp8, int8, nvfp4)");
+  EXPECT_EQ(
+      unknown.status().message(),
+      "deployment.yaml:1: dispatcher_output_dtype: \"fp9\" is not a valid value; did you mean "
+      "\"fp8\"? (known: auto, bf16, fp8, int8, nvfp4)");
 }
 
 // Only where there is such a key.
@@ -155,32 +156,37 @@ TEST(ConfigFileTest, RefusesWithFileLineAndPath) {
        "mode, dispatcher_output_dtype)",
        "3", "phases[0].mdoe"},
       {"phases:\n- phase: decode\n- phase: decod\n",
-       "deployment.yaml:3: phases[1].phase: \"decod\" is no choice; did you mean \"decode\"? "
+       "deployment.yaml:3: phases[1].phase: \"decod\" is not a valid value; did you mean "
+       "\"decode\"? "
        "(known: prefill, decode, mixed)",
        "3", "phases[1].phase"},
       {"phases:\n- phase: unspecified\n",
-       "deployment.yaml:2: phases[0].phase: \"unspecified\" is no choice (known: prefill, decode, "
+       "deployment.yaml:2: phases[0].phase: \"unspecified\" is not a valid value (known: prefill, "
+       "decode, "
        "mixed)",
        "2", "phases[0].phase"},
       {"min_workers: -1\n",
-       "deployment.yaml:1: min_workers: \"-1\" is no whole number from 0 to 4294967295", "1",
+       "deployment.yaml:1: min_workers: \"-1\" is not a whole number from 0 to 4294967295", "1",
        "min_workers"},
       {"min_workers: 4294967296\n",
-       "deployment.yaml:1: min_workers: \"4294967296\" is no whole number from 0 to 4294967295",
+       "deployment.yaml:1: min_workers: \"4294967296\" is not a whole number from 0 to 4294967295",
        "1", "min_workers"},
       {"min_workers: 0x10\n",
-       "deployment.yaml:1: min_workers: \"0x10\" is no whole number from 0 to 4294967295", "1",
+       "deployment.yaml:1: min_workers: \"0x10\" is not a whole number from 0 to 4294967295", "1",
        "min_workers"},
       {"min_workers: [1]\n", "deployment.yaml:1: min_workers: needs a single value", "1",
        "min_workers"},
       {"join_timeout: 20\n",
-       "deployment.yaml:1: join_timeout: \"20\" is no duration; write 20s, 1.5s, 300ms, 10m or 1h",
+       "deployment.yaml:1: join_timeout: \"20\" is not a duration; examples: 20s, 1.5s, 300ms, "
+       "10m, 1h",
        "1", "join_timeout"},
       {"join_timeout: -3s\n",
-       "deployment.yaml:1: join_timeout: \"-3s\" is no duration; write 20s, 1.5s, 300ms, 10m or 1h",
+       "deployment.yaml:1: join_timeout: \"-3s\" is not a duration; examples: 20s, 1.5s, 300ms, "
+       "10m, 1h",
        "1", "join_timeout"},
       {"join_timeout: {seconds: 3}\n",
-       "deployment.yaml:1: join_timeout: \"...\" is no duration; write 20s, 1.5s, 300ms, 10m or 1h",
+       "deployment.yaml:1: join_timeout: \"...\" is not a duration; examples: 20s, 1.5s, 300ms, "
+       "10m, 1h",
        "1", "join_timeout"},
       {"name: a\nname: b\n", "deployment.yaml:2: name: is given twice", "2", "name"},
       {"name:\n", "deployment.yaml:1: name: has no value", "1", "name"},
@@ -188,10 +194,10 @@ TEST(ConfigFileTest, RefusesWithFileLineAndPath) {
       {"phases: [decode]\n", "deployment.yaml:1: phases[0]: needs keys and values", "1",
        "phases[0]"},
       {"- name: demo\n", "deployment.yaml:1: needs keys and values", "1", ""},
-      {"? [a]\n: b\n", "deployment.yaml:1: a key must be a word", "1", ""},
-      {"", "deployment.yaml:1: holds nothing", "1", ""},
-      {"# only a comment\n", "deployment.yaml:1: holds nothing", "1", ""},
-      {"name: a\n---\nname: b\n", "deployment.yaml:3: holds more than one document", "3", ""},
+      {"? [a]\n: b\n", "deployment.yaml:1: a key must be a single word", "1", ""},
+      {"", "deployment.yaml:1: is empty", "1", ""},
+      {"# only a comment\n", "deployment.yaml:1: is empty", "1", ""},
+      {"name: a\n---\nname: b\n", "deployment.yaml:3: has more than one document", "3", ""},
   };
   for (const Refusal& refusal : cases) {
     const auto spec = Read(refusal.text);
@@ -208,7 +214,7 @@ TEST(ConfigFileTest, BrokenYamlNamesTheLine) {
   const auto spec = Read("name: demo\nphases: [\n");
 
   EXPECT_THAT(spec, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
-  EXPECT_EQ(spec.status().message().substr(0, 31), "deployment.yaml:3: is no YAML: ");
+  EXPECT_EQ(spec.status().message().substr(0, 32), "deployment.yaml:3: is not YAML: ");
 }
 
 TEST(ConfigFileTest, ReadsDeploymentsOfSeveralDocuments) {

@@ -1,4 +1,4 @@
-// What the tests of conversions share.
+// Helpers for the tests of conversions.
 #pragma once
 
 #include <string>

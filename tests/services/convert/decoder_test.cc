@@ -28,7 +28,7 @@ TEST(DecoderTest, AMessageWithoutContentIsRefused) {
   ExpectRefuses(FromProto(v1::AttachResponse()), "AttachResponse.message");
   ExpectRefuses(FromProto(v1::ForwardRequest()), "ForwardRequest.message");
   ExpectRefuses(FromProto(v1::ForwardResponse()), "ForwardResponse.message");
-  ExpectRefuses(FromProto(v1::OpenSessionRequest()), "OpenSessionRequest.order");
+  ExpectRefuses(FromProto(v1::OpenSessionRequest()), "OpenSessionRequest.options");
   ExpectRefuses(FromProto(v1::OpenSessionResponse()), "OpenSessionResponse.grant");
   ExpectRefuses(FromProto(v1::CloseSessionRequest()), "CloseSessionRequest.session_id");
   ExpectRefuses(FromProto(v1::WatchPlanRequest()), "WatchPlanRequest.session_id");
@@ -41,10 +41,10 @@ TEST(DecoderTest, DurationsOutsideTheirRangeAreRefused) {
                                        {0, 1'000'000'000},
                                        {std::numeric_limits<std::int64_t>::max(), 0}}) {
     v1::OpenSessionRequest proto;
-    proto.mutable_order()->mutable_step_deadline()->set_seconds(seconds);
-    proto.mutable_order()->mutable_step_deadline()->set_nanos(nanos);
+    proto.mutable_options()->mutable_step_deadline()->set_seconds(seconds);
+    proto.mutable_options()->mutable_step_deadline()->set_nanos(nanos);
 
-    ExpectRefuses(FromProto(proto), "OpenSessionRequest.order.step_deadline");
+    ExpectRefuses(FromProto(proto), "OpenSessionRequest.options.step_deadline");
   }
 }
 

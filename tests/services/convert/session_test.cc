@@ -21,7 +21,7 @@ TEST(ConvertSessionTest, SessionMessagesRoundTrip) {
 
 TEST(ConvertSessionTest, AnOrderThatNamesNothingGetsTheDocumentedDefaults) {
   v1::OpenSessionRequest proto;
-  proto.mutable_order();
+  proto.mutable_options();
 
   SY_ASSERT_OK_AND_ASSIGN(const OpenSessionRequest order, FromProto(proto));
 

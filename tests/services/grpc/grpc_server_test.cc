@@ -71,7 +71,7 @@ TEST(GrpcServerTest, APortInUseIsSaidPlainly) {
 TEST(GrpcServerTest, AnAddressOfAnotherMachineIsBadConfig) {
   Fake fake;
   GrpcServerOptions options;
-  options.host = "192.0.2.1";  // TEST-NET-1: nobody has it
+  options.host = "192.0.2.1";  // TEST-NET-1, which no machine has
 
   EXPECT_THAT(GrpcServer::Start(options, {&fake}),
               FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));

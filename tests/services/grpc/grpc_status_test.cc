@@ -24,7 +24,7 @@ std::vector<absl::StatusCode> AllCodes() {
   return codes;
 }
 
-// What callers can see of a Status, payloads of others included.
+// Everything that callers can see of a Status, including other payloads.
 std::string Visible(const absl::Status& status) {
   std::string out = std::to_string(static_cast<int>(status.code())) + "|" +
                     std::string(status.message()) + "|" +

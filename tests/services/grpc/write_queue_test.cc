@@ -125,7 +125,7 @@ TEST(WriteQueueTest, AReleaseBeforeTheEndDoesNotFinish) {
 }
 
 // Whatever threads push and close while another advances, every accepted message is written once
-// and in its pusher's order, and exactly one caller is told to finish, after the last write.
+// and in its pusher's order, and exactly one caller must finish, after the last write.
 TEST(WriteQueueTest, ExactlyOneCallerFinishesUnderRaces) {
   const std::uint64_t seed = 5150;
   SeededRng rng(seed);
@@ -134,7 +134,7 @@ TEST(WriteQueueTest, ExactlyOneCallerFinishesUnderRaces) {
     std::atomic<int> finishes = 0;
     std::atomic<int> writes_out = 0;
     std::atomic<int> accepted = 0;
-    int written = 0;  // touched by whoever completes the one write that is out
+    int written = 0;  // only used by the thread that completes the current write
     const auto run_writes = [&] {
       while (true) {
         ASSERT_EQ(writes_out.fetch_add(1), 0);

@@ -36,7 +36,7 @@ class CheckBlockTest : public ::testing::Test {
     for (float& value : away) value = -value;
     gate.insert(gate.end(), gate.begin(), gate.begin() + static_cast<std::ptrdiff_t>(hidden));
     gate.insert(gate.end(), away.begin(), away.end());
-    router_ = Router(PackedMatrix::Pack(gate, 3, hidden), {.top_k = 1, .normalise = true});
+    router_ = Router(PackedMatrix::Pack(gate, 3, hidden), {.top_k = 1, .normalize = true});
     block_ = {.name = "tie", .layer = kLayer, .rows = kRows};
     // Rows on the side of experts 0 and 1.
     for (std::size_t r = 0; r < kRows; ++r) {
@@ -112,7 +112,7 @@ TEST_F(CheckBlockTest, ATieFailsWhenNeitherChoiceMatches) {
     EXPECT_FALSE(block.passed);
     EXPECT_EQ(block.near_ties, kRows);
     EXPECT_EQ(block.other_choice, 0U);
-    // Of the two choices the closer one counts: 1 % off.
+    // The closer one of the two choices counts: 1 % off.
     EXPECT_NEAR(block.pooled_diff, 5e-5, 1e-6);
     EXPECT_NEAR(block.worst_row_diff, 5e-5, 1e-6);
   }

@@ -78,9 +78,8 @@ TEST(VerifyReportTest, TableShowsBlocksTextsWorkersAndVerdict) {
 
   EXPECT_THAT(table, HasSubstr("val       2    512     1.25e-06   4.50e-06 (428)"));
   EXPECT_THAT(table, HasSubstr("5  ok\n"));
-  EXPECT_THAT(table,
-              HasSubstr("5 row(s) with router logits k and k+1 within 1e-03,\n"
-                        "where either choice may match; 1 matched with the other than ours\n"));
+  EXPECT_THAT(table, HasSubstr("5 row(s) with router logits k and k+1 within 1e-03,\n"
+                               "where either choice may match; 1 matched with the other choice\n"));
   EXPECT_THAT(table, HasSubstr("p0: top-1 agrees at 9 of 10 positions\n"));
   EXPECT_THAT(table, HasSubstr("greedy text after \"a\\n\"\n"));
   EXPECT_THAT(table, HasSubstr("  golden  \"b\\x1b\"\n  ours    \"bc\"\n"));

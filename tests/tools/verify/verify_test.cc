@@ -13,8 +13,8 @@
 #include "tests/examples/qwen3_moe/shipped_model.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
-#include "tests/tools/support/fake_provider.h"
-#include "tests/tools/support/golden_builder.h"
+#include "tests/tools/deployment/fake_provider.h"
+#include "tests/tools/golden/golden_builder.h"
 
 namespace switchyard::qwen3_moe {
 namespace {

@@ -7,7 +7,7 @@
 #include "core/base/error.h"
 #include "tests/examples/qwen3_moe/shipped_model.h"
 #include "tests/testing/status_matchers.h"
-#include "tests/tools/support/fake_provider.h"
+#include "tests/tools/deployment/fake_provider.h"
 #include "tools/verify/verify_parts.h"
 
 namespace switchyard::qwen3_moe {

@@ -89,7 +89,7 @@ class FakeChannel final : public AgentChannel {
   std::vector<WorkerMessage> sent_;
 };
 
-// Stages at once unless told to hold; writes down what it was asked.
+// Stages immediately unless it is held; records its calls.
 class FakeStager final : public PlanStager {
  public:
   void StagePlan(const Prepare& prepare, std::function<void(absl::Status)> done) override {

@@ -440,9 +440,9 @@ TEST_F(AgentTest, AnotherPlanUnderAKnownNumberIsRefused) {
 
 TEST_F(AgentTest, LeavesWithGoodbye) {
   Connect();
-  Step(LeaveAsked{});
+  Step(LeaveRequested{});
   EXPECT_EQ(Sent<Leave>().size(), 1U);
-  Step(LeaveAsked{});
+  Step(LeaveRequested{});
   EXPECT_TRUE(effects.empty());
 
   Receive(Goodbye{});
@@ -457,7 +457,7 @@ TEST_F(AgentTest, LeavesWithGoodbye) {
 
 TEST_F(AgentTest, SaysLeaveAgainOnANewStream) {
   Connect();
-  Step(LeaveAsked{});
+  Step(LeaveRequested{});
   Disconnect();
   now = agent->NextDeadline();
   Step(AgentTick{});
@@ -471,7 +471,7 @@ TEST_F(AgentTest, SaysLeaveAgainOnANewStream) {
 TEST_F(AgentTest, LeavesByItselfWhenNobodySaysGoodbye) {
   Connect();
   const TimePoint asked = now;
-  Step(LeaveAsked{});
+  Step(LeaveRequested{});
   while (!agent->finished() && now < asked + seconds(60)) {
     now = agent->NextDeadline();
     Step(AgentTick{});
@@ -485,7 +485,7 @@ TEST_F(AgentTest, LeavesSoonWhenThereIsNoCoordinator) {
   Disconnect();
   now += seconds(30);
   const TimePoint asked = now;
-  Step(LeaveAsked{});
+  Step(LeaveRequested{});
   Step(AgentTick{});
   while (!agent->finished() && now < asked + seconds(60)) {
     if (!Effects<DialChannel>().empty()) Disconnect();

@@ -140,7 +140,7 @@ TEST(FrameHeaderTest, NoticesSwappedAndShortenedMetadata) {
   EXPECT_EQ(CheckCrc(bytes, metadata), FrameDrop::kCrc);
 }
 
-// What is wrong with a header, and how it is told.
+// A defect of a header, and the drop that it causes.
 struct Damage {
   const char* what;
   std::size_t at;

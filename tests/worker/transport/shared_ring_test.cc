@@ -31,7 +31,7 @@ InboundRing MakeRing(InboundRing::Kind kind = InboundRing::Kind::kMapped) {
   return ring.ok() ? std::move(ring).value() : InboundRing();
 }
 
-// What stands in a key, in its order.
+// The fields of a key, in order.
 struct Key {
   std::uint64_t tag = 0;
   std::uint64_t inode = 0;

@@ -53,7 +53,7 @@ TEST(SleeperTest, AnotherThreadsArmDoesNotHideAWake) {
   ASSERT_TRUE(sleeper->Arm());  // this thread is about to sleep
   sleeper->Wake();
 
-  // Another one arms meanwhile, and again: it is told of the wake and must not clear it.
+  // Another thread arms meanwhile, and again: it sees the wake-up and must not clear it.
   EXPECT_FALSE(sleeper->Arm());
   EXPECT_FALSE(sleeper->Arm());
   const auto start = SteadyTime::now();

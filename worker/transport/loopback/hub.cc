@@ -30,6 +30,7 @@ void LoopbackHub::Forget(const std::string& address) {
 }
 
 void LoopbackHub::Kill(absl::string_view address) {
+  // Die outside of the hub's lock, because it notifies other mailboxes.
   if (const auto mailbox = Find(address)) mailbox->Die();
 }
 

@@ -1,5 +1,6 @@
-// The hub that joins the loopback transports of one process. Made by main (or a test) and passed to
-// each transport; it outlives them. Thread-safe.
+// The hub that connects the loopback transports of one process. The main function (or a test)
+// creates it and passes it to each transport, so that there is no global registry and two
+// deployments in one process stay separate. It must outlive the transports. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -17,30 +18,36 @@ namespace switchyard {
 
 class LoopbackMailbox;
 
+// Thread-safe: each function holds the mutex only while it uses the map.
 class LoopbackHub {
  public:
   LoopbackHub() = default;
   LoopbackHub(const LoopbackHub&) = delete;
   LoopbackHub& operator=(const LoopbackHub&) = delete;
 
-  // What kill -9 is to a process: the transport at `address` (RingOffer.address) gets and sends
-  // nothing more, and each link to it goes down at the other end. No effect on an unknown address.
+  // Simulates kill -9: the transport at `address` (RingOffer.address) stops sending and receiving,
+  // and every link to it goes down at the other end. Does nothing for an unknown address.
   void Kill(absl::string_view address);
 
  private:
   friend class LoopbackTransport;
   friend class LoopbackLink;
 
+  // One open transport.
   struct Place {
     std::string address;
     std::shared_ptr<LoopbackMailbox> mailbox;
   };
+  // Registers a new transport. Errors: those of Sleeper::Create.
   absl::StatusOr<Place> Open(Duration spin);
+  // The mailbox at `address`; null if no transport has it.
   std::shared_ptr<LoopbackMailbox> Find(absl::string_view address);
+  // Removes a transport that closes. Links to it keep its mailbox alive.
   void Forget(const std::string& address);
 
   std::mutex mutex_;
-  std::uint64_t opened_ = 0;
+  // Guarded by mutex_.
+  std::uint64_t opened_ = 0;  // never decreases, so that an address is never reused
   absl::flat_hash_map<std::string, std::shared_ptr<LoopbackMailbox>> mailboxes_;
 };
 

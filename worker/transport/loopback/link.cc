@@ -35,22 +35,25 @@ LoopbackLink::LoopbackLink(LoopbackTransport* transport, const LinkOptions& opti
 absl::Status LoopbackLink::Connect(const RingOffer& peer) {
   if (transport_ == nullptr || peer_ != nullptr) {
     return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kTransport,
-                     "transport loopback: a link is connected once; make a new one");
+                     "transport loopback: a link can be connected only once; create a new one");
   }
   SY_RETURN_IF_ERROR(CheckPeerOffer(options_, peer, "loopback"));
   std::shared_ptr<LoopbackMailbox> mailbox = transport_->options_.hub->Find(peer.address);
   std::shared_ptr<LoopbackRing> ring;
   if (mailbox != nullptr) ring = mailbox->FindRing(peer.attachment);
+  // Watch before the link counts as connected: a peer that dies right after Connect must still be
+  // reported.
   if (ring == nullptr || !mailbox->Watch(transport_->place_.mailbox, offer_.attachment)) {
     return MakeError(absl::StatusCode::kUnavailable, Reason::kTransport,
                      absl::StrCat("transport loopback: attachment ", peer.attachment.value, " of ",
                                   peer.address, " is gone; attach again"));
   }
+  // The offer's size is compared with the ring itself, so that no slot can lie outside it.
   if (ring->memory().size() != peer.ring_bytes) {
     mailbox->Unwatch(transport_->place_.mailbox.get(), offer_.attachment);
     return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kTransport,
                      absl::StrCat("transport loopback: attachment ", peer.attachment.value, " of ",
-                                  peer.address, " has a ring of another size than offered"));
+                                  peer.address, " has a ring of a different size than offered"));
   }
   peer_ = std::move(mailbox);
   peer_ring_ = std::move(ring);
@@ -75,8 +78,10 @@ absl::Status LoopbackLink::Send(std::uint32_t slot, std::size_t frame_bytes) {
     return BadSend(offer_.attachment, slot, frame_bytes);
   }
   HeaderBytes header;
+  // The doorbell carries a copy of the header, like a message of the ucx transport.
   std::memcpy(header.data(), OutboundSlot(slot).data(), header.size());
-  // The sink is told of the death by the mailbox, in Progress.
+  // Only the error is returned here. Progress calls OnLinkDown, because a sink must not be called
+  // from within Send.
   if (transport_->place_.mailbox->dead() || !peer_->PutDoorbell(header)) return DownError();
   ++transport_->frames_out_;
   return absl::OkStatus();
@@ -86,6 +91,7 @@ bool LoopbackLink::MarkDown() { return !std::exchange(down_, true); }
 
 void LoopbackLink::Close() {
   if (transport_ == nullptr) return;
+  // First out of the inbox, so that no frame is delivered to a link that is being closed.
   transport_->inbox_.Remove(offer_.attachment);
   transport_->place_.mailbox->RemoveRing(offer_.attachment);
   if (peer_ != nullptr) peer_->Unwatch(transport_->place_.mailbox.get(), offer_.attachment);

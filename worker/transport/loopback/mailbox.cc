@@ -7,10 +7,12 @@
 namespace switchyard {
 namespace {
 
+// A page, as in a mapped ring: kernels may rely on the same alignment with both transports.
 constexpr std::align_val_t kRingAlign{4096};
 
 }  // namespace
 
+// Writes every page now, so that no step pays for page faults.
 LoopbackRing::LoopbackRing(std::size_t bytes)
     : memory_(static_cast<std::byte*>(::operator new(bytes, kRingAlign)), bytes) {
   std::memset(memory_.data(), 0, memory_.size());
@@ -23,6 +25,7 @@ void LoopbackMailbox::AddRing(AttachmentId attachment, std::shared_ptr<LoopbackR
   const std::lock_guard lock(mutex_);
   rings_[attachment] = {std::move(ring), slots};
   doorbells_max_ += slots;
+  // Both sides of the swap in Drain need the room, or PutDoorbell would allocate.
   for (Mail* each : {&mail_, mail}) {
     each->doorbells.reserve(doorbells_max_);
     each->links_down.reserve(rings_.size());
@@ -38,6 +41,7 @@ void LoopbackMailbox::RemoveRing(AttachmentId attachment) {
 }
 
 void LoopbackMailbox::Drain(Mail* mail) {
+  // Cleared before the lock: peers then wait only for the swap.
   mail->doorbells.clear();
   mail->links_down.clear();
   mail->overflow = 0;
@@ -57,6 +61,8 @@ bool LoopbackMailbox::PutDoorbell(const HeaderBytes& header) {
     if (mail_.doorbells.size() < doorbells_max_) {
       mail_.doorbells.push_back(header);
     } else {
+      // More doorbells than slots mean that the peer ignores its credits. Growing the queue would
+      // let it exhaust our memory.
       ++mail_.overflow;
     }
   }
@@ -85,8 +91,8 @@ void LoopbackMailbox::Unwatch(const LoopbackMailbox* watcher, AttachmentId attac
   });
 }
 
-// The watchers are told without the own mutex held: two mailboxes that die together and watch each
-// other must not wait for each other.
+// Notifies the watchers without holding the mutex: two mailboxes that watch each other and die at
+// the same time would otherwise deadlock.
 void LoopbackMailbox::Die() {
   std::vector<Watcher> watchers;
   {
@@ -95,7 +101,7 @@ void LoopbackMailbox::Die() {
     watchers.swap(watchers_);
   }
   for (const Watcher& watcher : watchers) {
-    if (const auto mailbox = watcher.mailbox.lock()) mailbox->TellDown(watcher.attachment);
+    if (const auto mailbox = watcher.mailbox.lock()) mailbox->ReportDown(watcher.attachment);
   }
 }
 
@@ -104,11 +110,12 @@ bool LoopbackMailbox::dead() {
   return dead_;
 }
 
-void LoopbackMailbox::TellDown(AttachmentId attachment) {
+void LoopbackMailbox::ReportDown(AttachmentId attachment) {
   {
     const std::lock_guard lock(mutex_);
     mail_.links_down.push_back(attachment);
   }
+  // Woken without the mutex, so that the owner does not wake up only to wait for it.
   sleeper_->Wake();
 }
 

@@ -1,8 +1,8 @@
-// A loopback transport's mailbox: what its peers, in other threads, may touch of it.
+// A loopback transport's mailbox: the part of it that peers on other threads may access.
 //
-// Peers write payloads into rings that they hold by shared_ptr, so a ring outlives its owner for as
-// long as someone can still write there. Doorbells and news of death go through the mutex, which is
-// also what makes a payload visible before its doorbell. Thread-safe.
+// Peers write payloads into rings that they hold by shared_ptr, so a ring exists as long as a peer
+// can still write to it. Doorbells and reports of broken links go through the mutex, which also
+// makes a payload visible before its doorbell. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@
 
 namespace switchyard {
 
-// Zeroed memory of one inbound ring, page aligned.
+// The memory of one inbound ring, page-aligned and zeroed.
 class LoopbackRing {
  public:
   explicit LoopbackRing(std::size_t bytes);
@@ -33,48 +33,62 @@ class LoopbackRing {
   std::span<std::byte> memory_;
 };
 
+// One transport's mailbox. The functions of owner and peers may run at the same time.
 class LoopbackMailbox {
  public:
-  // What came since the last Drain. The vectors are swapped with the mailbox's own, so that neither
-  // side allocates.
+  // Everything that arrived since the last Drain. Drain swaps the vectors with the mailbox's own,
+  // so that neither side allocates.
   struct Mail {
     std::vector<HeaderBytes> doorbells;
     std::vector<AttachmentId> links_down;
-    std::uint64_t overflow = 0;  // doorbells beyond what the rings can hold: dropped
+    std::uint64_t overflow = 0;  // doorbells dropped because there were more than slots
   };
 
   explicit LoopbackMailbox(std::unique_ptr<Sleeper> sleeper) : sleeper_(std::move(sleeper)) {}
 
-  // The owner's side. AddRing makes room in both the mailbox and `mail`.
+  // For the owner. AddRing reserves room in the mailbox and in `mail`, so that later calls do not
+  // allocate.
   void AddRing(AttachmentId attachment, std::shared_ptr<LoopbackRing> ring, std::uint32_t slots,
                Mail* mail);
+  // Forgets the ring. Peers that hold it can still write to it, but their doorbells are dropped by
+  // the inbox.
   void RemoveRing(AttachmentId attachment);
+  // Moves everything that arrived into `mail`, whose previous content is dropped.
   void Drain(Mail* mail);
+  // Whether Drain would return anything. For Arm.
   [[nodiscard]] bool HasMail();
   [[nodiscard]] Sleeper& sleeper() { return *sleeper_; }
 
-  // The peers' side. False, or null, when the owner is dead or never had that ring.
+  // For the peers. False or null if the owner is dead or has no such ring.
+  // Queues a doorbell and wakes the owner.
   bool PutDoorbell(const HeaderBytes& header);
   std::shared_ptr<LoopbackRing> FindRing(AttachmentId attachment);
-  // `watcher` gets `attachment` among its links_down when the owner dies.
+  // When the owner dies, `attachment` is added to the links_down of `watcher`. False if the owner
+  // is dead already.
   bool Watch(const std::shared_ptr<LoopbackMailbox>& watcher, AttachmentId attachment);
+  // Undoes Watch. Idempotent.
   void Unwatch(const LoopbackMailbox* watcher, AttachmentId attachment);
 
-  // Takes no more mail and tells the watchers. Idempotent.
+  // Stops accepting mail and notifies the watchers. Idempotent.
   void Die();
   [[nodiscard]] bool dead();
 
  private:
+  // A link at a peer. Weak, because two transports with links to each other would otherwise keep
+  // each other's mailboxes alive.
   struct Watcher {
+    // Another transport's mailbox and the number of its link.
     std::weak_ptr<LoopbackMailbox> mailbox;
-    const LoopbackMailbox* identity = nullptr;
+    const LoopbackMailbox* identity = nullptr;  // only compared; `mailbox` may have expired
     AttachmentId attachment;
   };
+  // A ring with the number of its slots, which bounds its doorbells.
   struct RingSlots {
     std::shared_ptr<LoopbackRing> ring;
     std::uint32_t slots = 0;
   };
-  void TellDown(AttachmentId attachment);
+  // Adds a broken link to this mailbox and wakes its owner.
+  void ReportDown(AttachmentId attachment);
 
   const std::unique_ptr<Sleeper> sleeper_;
   std::mutex mutex_;

@@ -14,7 +14,7 @@ absl::StatusOr<std::unique_ptr<Transport>> LoopbackTransport::Create(
     const LoopbackOptions& options) {
   if (options.hub == nullptr) {
     return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
-                     "transport loopback: it needs the hub of this process");
+                     "transport loopback: no hub is given; pass the hub of this process");
   }
   std::unique_ptr<LoopbackTransport> transport(new LoopbackTransport(options));
   SY_ASSIGN_OR_RETURN(transport->place_, options.hub->Open(options.spin));
@@ -24,6 +24,7 @@ absl::StatusOr<std::unique_ptr<Transport>> LoopbackTransport::Create(
 LoopbackTransport::~LoopbackTransport() {
   while (!links_.empty()) links_.back()->Close();
   if (place_.mailbox == nullptr) return;
+  // Forget first, so that no new link to this transport is made; then notify the existing ones.
   options_.hub->Forget(place_.address);
   place_.mailbox->Die();
 }
@@ -33,16 +34,16 @@ absl::StatusOr<std::unique_ptr<Link>> LoopbackTransport::CreateLink(const LinkOp
   SY_RETURN_IF_ERROR(RoundRing(&rounded));
   if (options.choice != TransportChoice::kAuto && options.choice != TransportChoice::kInProcess) {
     return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
-                     "transport loopback: choices shm and tcp are ucx's; ask for auto or inproc");
+                     "transport loopback: shm and tcp need transport ucx; use auto or inproc");
   }
   return std::make_unique<LoopbackLink>(this, rounded);
 }
 
-bool LoopbackTransport::TellLinksDown(FrameSink& sink) {
+bool LoopbackTransport::ReportLinksDown(FrameSink& sink) {
   bool any = false;
   for (std::size_t i = 0; i < mail_.links_down.size(); ++i) {
     const AttachmentId attachment = mail_.links_down[i];
-    // Found anew each time: the sink may have closed it meanwhile.
+    // Search again each time, because the sink may have closed any link in the previous round.
     const auto link = std::ranges::find_if(
         links_, [&](const LoopbackLink* each) { return each->offer().attachment == attachment; });
     if (link == links_.end() || !(*link)->MarkDown()) continue;
@@ -56,11 +57,12 @@ bool LoopbackTransport::Progress(FrameSink& sink) {
   place_.mailbox->Drain(&mail_);
   for (const HeaderBytes& header : mail_.doorbells) inbox_.OnDoorbell(header);
   for (std::uint64_t i = 0; i < mail_.overflow; ++i) inbox_.CountDrop(FrameDrop::kSlot);
-  // What came before a peer died still counts.
+  // Frames that arrived before a peer died are still delivered, so links go down after Deliver.
   const bool delivered = inbox_.Deliver(sink);
-  const bool told = TellLinksDown(sink);
-  if (place_.mailbox->sleeper().TakeTimeout() && (delivered || told)) ++late_wakes_;
-  return delivered || told || !mail_.doorbells.empty();
+  const bool reported = ReportLinksDown(sink);
+  if (place_.mailbox->sleeper().TakeTimeout() && (delivered || reported)) ++late_wakes_;
+  // A doorbell that was dropped still counts as progress, so that the caller looks again.
+  return delivered || reported || !mail_.doorbells.empty();
 }
 
 bool LoopbackTransport::Arm() {

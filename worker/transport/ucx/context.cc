@@ -15,24 +15,25 @@ struct Setting {
   const char* value;
 };
 
-// Names of transport settings go without the transport's prefix in ucp_config_modify (TCP_CONN_NB
-// of the environment is CONN_NB here).
+// ucp_config_modify expects names without the transport's prefix: the environment's TCP_CONN_NB is
+// CONN_NB here.
 constexpr std::array kSettings = {
-    // The one lane here that reports a peer's death. Rows of one host go through memory that is not
-    // UCX's (shared_ring.h).
+    // The only lane that reports a peer's death. On one host, rows travel through memory that does
+    // not belong to UCX (shared_ring.h).
     Setting{"TLS", "tcp"},
-    // Always eager: a rendezvous receive that is under way when a link closes can outlive it (UCX
-    // finds the endpoint by order of creation, which may be another link's), keeps the ring from
-    // being freed, and aborts the process in ucp_worker_destroy.
+    // Always eager. A rendezvous receive in progress when a link closes can outlive the link (UCX
+    // looks up the endpoint by order of creation, which may find another link's). It then keeps the
+    // ring from being freed and aborts the process in ucp_worker_destroy.
     Setting{"RNDV_THRESH", "inf"},
-    // Pieces of a frame must come in order: one lane.
+    // One lane, because the pieces of a frame must arrive in order.
     Setting{"MAX_EAGER_RAILS", "1"},
-    // A piece with its headers is one "short" message (ucx/outbox.h): kPieceBytes and some more.
+    // A piece with its headers must fit into one "short" message (see ucx/outbox.h), so the segment
+    // is larger than kPieceBytes.
     Setting{"TX_SEG_SIZE", "128K"},
     Setting{"RX_SEG_SIZE", "128K"},
     Setting{"BCOPY_THRESH", "auto"},
     Setting{"ZCOPY_THRESH", "auto"},
-    // Without it connect(2) to a host that is gone blocks the data thread for seconds.
+    // Otherwise connect(2) to an unreachable host blocks the data thread for seconds.
     Setting{"CONN_NB", "y"},
     Setting{"NODELAY", "y"},
     Setting{"KEEPALIVE_INTERVAL", "20s"},
@@ -80,7 +81,7 @@ absl::Status UcxContext::Init(const UcxContextOptions& options) {
   ucp_config_t* config = nullptr;
   ucs_status_t status = ucp_config_read(nullptr, nullptr, &config);
   if (status != UCS_OK) {
-    return UcxError("reading its configuration (unset UCX_* variables)", status);
+    return UcxError("cannot read its configuration (unset UCX_* variables)", status);
   }
   if (absl::Status modified = ModifyAll(config, options); !modified.ok()) {
     ucp_config_release(config);
@@ -88,18 +89,20 @@ absl::Status UcxContext::Init(const UcxContextOptions& options) {
   }
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES;
-  // Not RMA: it would let a peer write to any address by message.
+  // No RMA: it would let a peer write to any address of this process.
   params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
   status = ucp_init(&params, config, &context_);
   ucp_config_release(config);
-  if (status != UCS_OK) return UcxError("making a context (is ucx with tcp installed?)", status);
+  if (status != UCS_OK) {
+    return UcxError("cannot create a context (check that ucx with tcp is installed)", status);
+  }
 
   SY_RETURN_IF_ERROR(MakeWorker(&receiver_));
   SY_RETURN_IF_ERROR(MakeWorker(&sender_));
   ucp_address_t* address = nullptr;
   std::size_t length = 0;
   status = ucp_worker_get_address(receiver_.worker, &address, &length);
-  if (status != UCS_OK) return UcxError("packing the receiver's address", status);
+  if (status != UCS_OK) return UcxError("cannot pack the receiver's address", status);
   address_.assign(reinterpret_cast<const char*>(address), length);
   ucp_worker_release_address(receiver_.worker, address);
   return absl::OkStatus();
@@ -108,17 +111,19 @@ absl::Status UcxContext::Init(const UcxContextOptions& options) {
 absl::Status UcxContext::MakeWorker(Worker* worker) {
   ucp_worker_params_t params{};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  // SERIALIZED: several threads may call UCX, but the owner's mutex keeps them apart.
   params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
   ucs_status_t status = ucp_worker_create(context_, &params, &worker->worker);
   if (status != UCS_OK) {
     worker->worker = nullptr;
-    return UcxError("making a worker", status);
+    return UcxError("cannot create a worker", status);
   }
   status = ucp_worker_get_efd(worker->worker, &worker->event_fd);
-  return status == UCS_OK ? absl::OkStatus() : UcxError("asking for its event descriptor", status);
+  return status == UCS_OK ? absl::OkStatus() : UcxError("cannot get its event descriptor", status);
 }
 
 UcxContext::~UcxContext() {
+  // Workers before their context.
   for (const Worker& each : {sender_, receiver_}) {
     if (each.worker != nullptr) ucp_worker_destroy(each.worker);
   }

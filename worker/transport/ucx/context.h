@@ -1,15 +1,16 @@
-// One ucp_context with two ucp_workers, one that receives and one that sends: what a UCX transport
-// stands on. Both belong to the transport's thread.
+// The UCX objects of a transport: one ucp_context with two ucp_workers, one for receiving and one
+// for sending. Both belong to the transport's thread.
 //
-// Two, because UCX joins what two workers send each other into one connection, the n-th endpoint of
-// one side with the n-th of the other, whichever links they serve. Closing one link could then
-// break another, and a close during set-up did break the peer's. A worker that never makes an
-// endpoint is never joined: each link has a connection of its own that only its two processes can
-// end.
+// There are two workers because UCX merges endpoints that two workers create to each other: the
+// n-th endpoint of one side shares a connection with the n-th of the other, even if they serve
+// different links. Closing one link could then break another; a close during setup did break the
+// peer's link. UCX never merges with a worker that creates no endpoint, so with a separate receiver
+// each link has its own connection, which only its two processes can end.
 //
-// Settings go in by ucp_config_modify, never by the environment. UCX reads UCX_* variables and
-// ucx.conf itself before that; everything that changes what this transport relies on is set here
-// and so wins over them (the table in context.cc). A variable that UCX cannot parse fails Create.
+// Settings are made with ucp_config_modify, not with environment variables. UCX itself reads UCX_*
+// variables and ucx.conf before that. Every setting on which this transport relies is made here and
+// so overrides them (see the table in context.cc). A variable that UCX cannot parse makes Create
+// fail.
 #pragma once
 
 #include <memory>
@@ -22,19 +23,20 @@
 
 namespace switchyard {
 
-// `what` went wrong with `status`; kUnavailable or the nearest code, reason TRANSPORT.
+// The error for a UCX call that failed with `status`; `what` describes the call. Reason TRANSPORT,
+// or OUT_OF_MEMORY; kUnavailable unless a more specific code exists.
 absl::Status UcxError(absl::string_view what, ucs_status_t status);
 
 struct UcxContextOptions {
-  std::string net_devices = "all";  // that the tcp lane may use, comma separated
-  // "fatal", "error", "warn", "info" ...: of UCX in the whole process. It logs to standard output,
-  // where programs print their results, and all that matters comes back as a Status.
+  std::string net_devices = "all";  // network devices for the tcp lane, comma-separated
+  // UCX's log level in the whole process: "fatal", "error", "warn", "info" ... UCX logs to standard
+  // output, where programs print their results, and every error that matters is also a Status.
   std::string log_level = "fatal";
 };
 
 class UcxContext {
  public:
-  // Errors: kFailedPrecondition (TRANSPORT) when UCX has no tcp or refuses the settings.
+  // Errors: kFailedPrecondition (TRANSPORT) if UCX has no tcp or refuses the settings.
   static absl::StatusOr<std::unique_ptr<UcxContext>> Create(const UcxContextOptions& options);
   ~UcxContext();
   UcxContext(const UcxContext&) = delete;
@@ -43,16 +45,18 @@ class UcxContext {
   [[nodiscard]] ucp_context_h context() const { return context_; }
   [[nodiscard]] ucp_worker_h receiver() const { return receiver_.worker; }
   [[nodiscard]] ucp_worker_h sender() const { return sender_.worker; }
-  // Of the receiver, as UCX packs it. A secret: never logged.
+  // The receiver's address as packed by UCX. A secret: never logged.
   [[nodiscard]] const std::string& address() const { return address_; }
-  // Readable when a worker has something to do, once it is armed. Owned by UCX.
+  // Descriptors that are readable when an armed worker has work. Owned by UCX.
   [[nodiscard]] int receiver_fd() const { return receiver_.event_fd; }
   [[nodiscard]] int sender_fd() const { return sender_.event_fd; }
 
  private:
   UcxContext() = default;
+  // Creates all objects; the destructor frees those that exist after an error.
   absl::Status Init(const UcxContextOptions& options);
 
+  // A ucp_worker and its descriptor.
   struct Worker {
     ucp_worker_h worker = nullptr;
     int event_fd = -1;

@@ -1,4 +1,5 @@
-// What a UCX transport and its links share. Owned by the transport; not thread-safe.
+// State that a UCX transport shares with its links. The transport owns it; not thread-safe. A
+// struct of its own, so that links do not depend on the whole transport.
 #pragma once
 
 #include <cstddef>
@@ -15,14 +16,15 @@ namespace switchyard {
 
 class UcxLink;
 
+// Members are used by both sides; counters change only together with the state that they count.
 struct UcxCore {
-  std::unique_ptr<UcxContext> ucx;
+  std::unique_ptr<UcxContext> ucx;  // destroyed last, because links use its workers until closed
   Incarnation incarnation;
   SystemRng rng;  // for ring tags
   Inbox inbox;
-  std::vector<UcxLink*> links;   // open ones
-  std::size_t links_down = 0;    // of them, failed and not told yet
-  std::size_t links_unsent = 0;  // of them, with frames that UCX would not take yet
+  std::vector<UcxLink*> links;   // the open ones
+  std::size_t links_down = 0;    // links that failed and whose OnLinkDown is still due
+  std::size_t links_unsent = 0;  // links with frames that UCX could not accept yet
   std::uint64_t frames_out = 0;
   std::uint64_t ring_bytes = 0;
 };

@@ -10,7 +10,7 @@
 
 namespace switchyard {
 
-// A line is "#   lane[0]:  1:tcp/lo.0 md[1]  -> md[1]/tcp/sysdev[255] am am_bw#0 wireup".
+// Example line: "#   lane[0]:  1:tcp/lo.0 md[1]  -> md[1]/tcp/sysdev[255] am am_bw#0 wireup".
 std::string ParseLanes(absl::string_view text) {
   std::vector<absl::string_view> lanes;
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
@@ -32,6 +32,7 @@ std::string ParseLanes(absl::string_view text) {
 std::string LanesOf(ucp_ep_h endpoint) {
   char* text = nullptr;
   std::size_t size = 0;
+  // UCX prints to a FILE, so a memory stream collects the text.
   std::FILE* stream = ::open_memstream(&text, &size);
   if (stream == nullptr) return "";
   ucp_ep_print_info(endpoint, stream);

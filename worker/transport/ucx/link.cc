@@ -16,10 +16,11 @@
 namespace switchyard {
 namespace {
 
-absl::Status NotAsAsked(const std::string& text) {
+absl::Status TransportError(const std::string& text) {
   return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kTransport, text);
 }
 
+// False for an empty list: UCX printed no lanes, so tcp is not proven.
 bool AllTcp(absl::string_view lanes) {
   if (lanes.empty()) return false;
   const std::vector<absl::string_view> names = absl::StrSplit(lanes, ',');
@@ -38,7 +39,7 @@ absl::StatusOr<std::unique_ptr<UcxLink>> UcxLink::Create(UcxCore* core,
   SY_RETURN_IF_ERROR(RoundRing(&rounded));
   if (options.choice == TransportChoice::kInProcess) {
     return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
-                     "transport ucx: choice inproc is loopback's; ask for auto, shm or tcp");
+                     "transport ucx: inproc needs transport loopback; use auto, shm or tcp");
   }
   std::unique_ptr<UcxLink> link(new UcxLink(core, rounded));
   if (absl::Status allocated = link->AllocateRing(); !allocated.ok()) {
@@ -51,6 +52,7 @@ absl::StatusOr<std::unique_ptr<UcxLink>> UcxLink::Create(UcxCore* core,
 
 absl::Status UcxLink::AllocateRing() {
   const std::size_t bytes = RingBytesOf(options_);
+  // A plain ring has no key, so with tcp the peer cannot map it either.
   const auto kind = options_.choice == TransportChoice::kTcp ? InboundRing::Kind::kPlain
                                                              : InboundRing::Kind::kMapped;
   SY_ASSIGN_OR_RETURN(ring_, InboundRing::Allocate(kind, bytes, core_->rng.Next()));
@@ -73,7 +75,7 @@ absl::Status UcxLink::AllocateRing() {
 
 absl::Status UcxLink::Connect(const RingOffer& peer) {
   if (core_ == nullptr || endpoint_ != nullptr) {
-    return NotAsAsked("transport ucx: a link is connected once; make a new one");
+    return TransportError("transport ucx: a link can be connected only once; create a new one");
   }
   SY_RETURN_IF_ERROR(CheckPeerOffer(options_, peer, "ucx"));
   SY_RETURN_IF_ERROR(MakeEndpoint(peer));
@@ -85,9 +87,9 @@ absl::Status UcxLink::Connect(const RingOffer& peer) {
 absl::Status UcxLink::MakeEndpoint(const RingOffer& peer) {
   const std::optional<absl::string_view> address = OpenBlob(BlobKind::kAddress, peer.address);
   if (!address.has_value()) {
-    return NotAsAsked(
-        "transport ucx: the peer's address is not one of ours; are both sides of one "
-        "release?");
+    return TransportError(
+        "transport ucx: the peer's address is not valid here; check that both sides run the same "
+        "release");
   }
   ucp_ep_params_t params{};
   params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
@@ -99,28 +101,29 @@ absl::Status UcxLink::MakeEndpoint(const RingOffer& peer) {
   const ucs_status_t status = ucp_ep_create(core_->ucx->sender(), &params, &endpoint_);
   if (status == UCS_OK) return absl::OkStatus();
   endpoint_ = nullptr;
-  return MakeError(
-      absl::StatusCode::kUnavailable, Reason::kTransport,
-      absl::StrCat("transport ucx: no endpoint for attachment ", offer_.attachment.value, ": ",
-                   ucs_status_string(status), "; check that the peer's host is reachable by tcp"));
+  return MakeError(absl::StatusCode::kUnavailable, Reason::kTransport,
+                   absl::StrCat("transport ucx: cannot create an endpoint for attachment ",
+                                offer_.attachment.value, ": ", ucs_status_string(status),
+                                "; check that the peer's host is reachable by tcp"));
 }
 
 absl::Status UcxLink::ChoosePath(const RingOffer& peer) {
   if (options_.choice != TransportChoice::kTcp) {
     absl::StatusOr<PeerRing> ring = PeerRing::Map(peer.rkey, peer.ring_bytes);
+    // Without a mapping, auto falls back to messages; shm must not.
     if (ring.ok()) {
       peer_ring_ = std::move(ring).value();
     } else if (options_.choice == TransportChoice::kShm) {
-      return NotAsAsked(
-          absl::StrCat("transport ucx: shm was asked, but ", ring.status().message(),
-                       "; run both sides on one host, as one user and in one PID namespace, or "
-                       "ask for auto or tcp"));
+      return TransportError(
+          absl::StrCat("transport ucx: shm is required, but ", ring.status().message(),
+                       "; run both sides on one host, as the same user and in the same PID "
+                       "namespace, or use auto or tcp"));
     }
   }
   lanes_ = LanesOf(endpoint_);
   if (options_.choice == TransportChoice::kTcp && !AllTcp(lanes_)) {
-    return NotAsAsked(
-        absl::StrCat("transport ucx: tcp was asked, but UCX uses lanes \"", lanes_, "\""));
+    return TransportError(
+        absl::StrCat("transport ucx: tcp is required, but UCX uses lanes \"", lanes_, "\""));
   }
   path_ = peer_ring_.memory().empty() ? LinkPath::kMessages : LinkPath::kMapped;
   peer_slot_bytes_ = peer.slot_bytes;
@@ -141,6 +144,7 @@ absl::Status UcxLink::Send(std::uint32_t slot, std::size_t frame_bytes) {
   if (slot >= options_.slots || frame_bytes < kFrameHeaderBytes || frame_bytes > peer_slot_bytes_) {
     return BadSend(offer_.attachment, slot, frame_bytes);
   }
+  // Queue even if nothing waits: Flush is the only path to UCX, so frames cannot overtake others.
   if (outbox_->empty()) ++core_->links_unsent;
   outbox_->Queue(slot, frame_bytes);
   Flush();
@@ -158,11 +162,13 @@ bool UcxLink::Flush() {
   return any;
 }
 
-// Takes a note: Progress tells the sink, outside of UCX and outside of Send.
+// Progress calls the sink later, outside of UCX and outside of Send, because a sink may close the
+// link.
 void UcxLink::MarkDown(ucs_status_t status) {
+  // Only the first failure is reported; later ones follow from it.
   if (failure_ != UCS_OK) return;
   failure_ = status;
-  down_untold_ = true;
+  down_unreported_ = true;
   ++core_->links_down;
 }
 
@@ -171,8 +177,8 @@ void UcxLink::OnEndpointError(void* self, ucp_ep_h /*endpoint*/, ucs_status_t st
 }
 
 bool UcxLink::TakeDown(absl::Status* why) {
-  if (!down_untold_) return false;
-  down_untold_ = false;
+  if (!down_unreported_) return false;
+  down_unreported_ = false;
   --core_->links_down;
   *why = DownError();
   return true;
@@ -180,11 +186,12 @@ bool UcxLink::TakeDown(absl::Status* why) {
 
 void UcxLink::CloseEndpoint() {
   if (endpoint_ == nullptr) return;
+  // Forced: an orderly close would wait for a peer that may be dead, on the data thread.
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
   param.flags = UCP_EP_CLOSE_FLAG_FORCE;
   const ucs_status_ptr_t request = ucp_ep_close_nbx(endpoint_, &param);
-  if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);  // UCX finishes it by itself
+  if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);  // UCX completes the close in Progress
   endpoint_ = nullptr;
   if (outbox_ != nullptr && !outbox_->empty()) --core_->links_unsent;
   outbox_.reset();
@@ -194,10 +201,11 @@ void UcxLink::CloseEndpoint() {
 
 void UcxLink::Close() {
   if (core_ == nullptr) return;
+  // First out of the inbox, so that no frame lands in a ring that is being freed.
   core_->inbox.Remove(offer_.attachment);
   CloseEndpoint();
-  if (down_untold_) --core_->links_down;
-  down_untold_ = false;
+  if (down_unreported_) --core_->links_down;
+  down_unreported_ = false;
   ring_ = InboundRing();
   core_->ring_bytes -= offer_.ring_bytes;
   std::erase(core_->links, this);

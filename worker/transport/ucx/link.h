@@ -1,5 +1,6 @@
 // One attachment over UCX: an inbound ring, an endpoint, an outbox. See
-// worker/transport/transport.h.
+// worker/transport/transport.h for the contract. The endpoint carries headers and, if the peer's
+// ring cannot be mapped, rows.
 #pragma once
 
 #include <memory>
@@ -14,6 +15,7 @@ namespace switchyard {
 
 class UcxLink final : public Link {
  public:
+  // Errors: those of Transport::CreateLink; kInvalidArgument (BAD_CONFIG) for choice inproc.
   static absl::StatusOr<std::unique_ptr<UcxLink>> Create(UcxCore* core, const LinkOptions& options);
   ~UcxLink() override { Close(); }
 
@@ -23,39 +25,47 @@ class UcxLink final : public Link {
   [[nodiscard]] std::span<std::byte> OutboundSlot(std::uint32_t slot) override {
     return outbox_->Slot(slot);
   }
+  // Calls Flush once; what UCX does not accept waits for Progress.
   absl::Status Send(std::uint32_t slot, std::size_t frame_bytes) override;
   void Close() override;
   [[nodiscard]] std::string DebugString() const override;
 
-  // For the transport: whether OnLinkDown is owed, and why. Clears it.
+  // For the transport: true if OnLinkDown is due, with the reason in `why`. Later calls return
+  // false.
   bool TakeDown(absl::Status* why);
-  // For the transport: sends what waits; true if something went.
+  // For the transport: sends queued frames as far as UCX accepts them. True if it sent any.
   bool Flush();
 
  private:
   UcxLink(UcxCore* core, const LinkOptions& options);
+  // Allocates the ring and fills the offer.
   absl::Status AllocateRing();
+  // Creates the endpoint to the peer's receiver. Does not wait for the connection.
   absl::Status MakeEndpoint(const RingOffer& peer);
+  // Maps the peer's ring or prepares messages, as the options and the offer permit.
   absl::Status ChoosePath(const RingOffer& peer);
+  // Closes without waiting for the peer. Idempotent.
   void CloseEndpoint();
+  // Records a failure. Does not call the sink: it may run inside a UCX callback.
   void MarkDown(ucs_status_t status);
   [[nodiscard]] absl::Status DownError() const;
+  // UCX's callback for a failed endpoint; `self` is the link.
   static void OnEndpointError(void* self, ucp_ep_h endpoint, ucs_status_t status);
 
   UcxCore* core_;  // null once closed
   const LinkOptions options_;
   RingOffer offer_;
   InboundRing ring_;
-  // Between Connect and Close.
+  // Set between Connect and Close.
   ucp_ep_h endpoint_ = nullptr;
   PeerRing peer_ring_;
   std::unique_ptr<UcxOutbox> outbox_;
   std::uint32_t peer_slot_bytes_ = 0;
   LinkPath path_ = LinkPath::kNone;
   std::string lanes_;  // "tcp/lo"
-  // Once the endpoint has failed.
+  // The first failure of the endpoint; UCS_OK: none.
   ucs_status_t failure_ = UCS_OK;
-  bool down_untold_ = false;
+  bool down_unreported_ = false;  // OnLinkDown is due
 };
 
 }  // namespace switchyard

@@ -11,9 +11,10 @@
 namespace switchyard {
 namespace {
 
-constexpr std::align_val_t kStagingAlign{4096};
+constexpr std::align_val_t kStagingAlign{4096};  // as a mapped ring, so encoders see no difference
 
-// UCS_ERR_NO_RESOURCE when it cannot be sent at once.
+// UCS_ERR_NO_RESOURCE if UCX cannot complete the send immediately.
+// Immediate completion keeps UCX from referring to our memory after the call.
 ucs_status_t SendNow(ucp_ep_h endpoint, std::span<const std::byte> header,
                      std::span<const std::byte> data) {
   ucp_request_param_t param{};
@@ -34,7 +35,7 @@ UcxOutbox::UcxOutbox(const Geometry& geometry, std::span<std::byte> mapped_ring)
   if (!mapped_) {
     const std::size_t bytes = static_cast<std::size_t>(geometry.slots) * geometry.slot_bytes;
     memory_ = {static_cast<std::byte*>(::operator new(bytes, kStagingAlign)), bytes};
-    std::memset(memory_.data(), 0, memory_.size());  // pages come now, not in a step
+    std::memset(memory_.data(), 0, memory_.size());  // takes the page faults now, not in a step
   }
 }
 
@@ -48,9 +49,11 @@ std::span<std::byte> UcxOutbox::Slot(std::uint32_t slot) const {
 }
 
 void UcxOutbox::Queue(std::uint32_t slot, std::size_t frame_bytes) {
+  // The rows must be visible in the peer's ring before the doorbell is sent.
   if (mapped_) PublishStores();
   Entry& entry = entries_[slot];
   entry.frame_bytes = frame_bytes;
+  // A slot that is queued again starts from its first piece: its content has changed.
   entry.sent_bytes = 0;
   if (entry.queued) return;
   entry.queued = true;

@@ -1,16 +1,17 @@
-// Outbox: what one link sends, and how.
+// Outbox: the frames that one link sends.
 //
-//   mapped    rows are already in the peer's ring; one active message of 64 bytes, the header
-//   messages  rows are in a staging slot here; for each kPieceBytes of payload one active message
-//             with header {frame header, offset u32, zero u32} and that piece as its data
+//   mapped    the rows are already in the peer's ring; sends one active message of 64 bytes, the
+//             header
+//   messages  the rows are in a staging slot here; sends one active message for each kPieceBytes of
+//             payload, with header {frame header, offset u32, zero u32} and the piece as its data
 //
-// Each message is handed to the kernel, or to UCX's own buffer, before ucp_am_send_nbx returns; if
-// that cannot be, because the connection is not up yet or the peer does not read, it is not sent at
-// all and waits here for Flush. So UCX never refers to memory of ours, an outbox may go at any
-// time, and UCX's wireup protocol, which aborts the process when a connection breaks under it, is
+// UCX copies each message to the kernel or to its own buffer before ucp_am_send_nbx returns. If it
+// cannot, because the connection is not up yet or the peer does not read, it sends nothing and the
+// frame waits here for Flush. So UCX never refers to our memory, and an outbox may be destroyed at
+// any time. UCX's wireup protocol, which aborts the process if a connection breaks during it, is
 // never entered.
 //
-// All memory is allocated by the constructor. Not thread-safe.
+// The constructor allocates all memory. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -24,35 +25,37 @@
 
 namespace switchyard {
 
-// The id of the active messages that carry frames.
+// The id of the active messages with frames.
 inline constexpr unsigned kFrameMessageId = 0;
-// A doorbell's header is kFrameHeaderBytes long, a piece's this.
+// Length of a piece's header. A doorbell's header has kFrameHeaderBytes, which distinguishes them.
 inline constexpr std::size_t kPieceHeaderBytes = kFrameHeaderBytes + 8;
 
 class UcxOutbox {
  public:
+  // The peer's slots.
   struct Geometry {
     std::uint32_t slots = 0;
     std::uint32_t slot_bytes = 0;
   };
-  // `mapped_ring`: the peer's ring where it is mapped, empty to send messages.
+  // `mapped_ring`: the peer's ring if it is mapped; empty to send messages.
   UcxOutbox(const Geometry& geometry, std::span<std::byte> mapped_ring);
   UcxOutbox(const UcxOutbox&) = delete;
   UcxOutbox& operator=(const UcxOutbox&) = delete;
   ~UcxOutbox();
 
+  // The memory of one slot, in the peer's ring or in the staging memory.
   [[nodiscard]] std::span<std::byte> Slot(std::uint32_t slot) const;
-  // Queues what stands in `slot` behind what waits already; Flush sends it. At least a header, at
-  // most slot_bytes. A slot that still waits is sent once, as it then stands.
+  // Appends the frame in `slot` to the queue; Flush sends it. `frame_bytes`: at least a header, at
+  // most slot_bytes. A slot that is already queued is sent once, with its content at that time.
   void Queue(std::uint32_t slot, std::size_t frame_bytes);
-  // Sends what UCX takes now. UCS_OK also when something must wait; else the endpoint is broken.
-  // `*any` is set when something went.
+  // Sends queued frames as far as UCX accepts them; sets `*any` if it sent a message. Returns
+  // UCS_OK even if frames have to wait; any other status means that the endpoint is broken.
   ucs_status_t Flush(ucp_ep_h endpoint, bool* any);
   [[nodiscard]] bool empty() const { return head_ == kNone; }
 
  private:
   static constexpr std::uint32_t kNone = 0xffffffffU;
-  // A slot's place in the queue.
+  // The state of a slot in the queue.
   struct Entry {
     std::size_t frame_bytes = 0;
     std::size_t sent_bytes = 0;  // of the payload
@@ -60,8 +63,9 @@ class UcxOutbox {
     std::uint32_t next = kNone;
   };
 
-  // One message; UCS_INPROGRESS when the frame has more.
+  // Sends one message. UCS_INPROGRESS if the frame needs more messages.
   ucs_status_t SendOne(ucp_ep_h endpoint, std::uint32_t slot, Entry* entry) const;
+  // Removes the first slot of the queue.
   void Pop();
 
   const Geometry geometry_;

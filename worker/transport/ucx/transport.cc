@@ -9,8 +9,11 @@
 namespace switchyard {
 namespace {
 
-// Rounds of UCX work in one Progress, so that a stream of pieces does not keep the caller's mutex.
+// UCX calls in one Progress. The bound keeps a long stream of pieces from holding the caller's
+// mutex.
 constexpr int kProgressRounds = 64;
+// Calls of Work under load without progress of the sender. It bounds the delay until a peer's death
+// is reported.
 constexpr int kBusyRoundsMax = 16;
 
 }  // namespace
@@ -40,6 +43,7 @@ absl::Status UcxTransport::Init(const UcxOptions& options) {
 }
 
 UcxTransport::~UcxTransport() {
+  // Close removes the link from the list.
   while (!core_.links.empty()) core_.links.back()->Close();
 }
 
@@ -47,15 +51,15 @@ absl::StatusOr<std::unique_ptr<Link>> UcxTransport::CreateLink(const LinkOptions
   return UcxLink::Create(&core_, options);
 }
 
-// A doorbell is a header alone, a piece a longer header and data. Whatever else arrives is no
-// frame.
+// A doorbell is only a header; a piece is a longer header with data. Any other message is not a
+// frame and is dropped.
 ucs_status_t UcxTransport::OnMessage(void* self, const void* header, std::size_t header_bytes,
                                      void* data, std::size_t data_bytes,
                                      const ucp_am_recv_param_t* param) {
   Inbox& inbox = static_cast<UcxTransport*>(self)->core_.inbox;
   const std::span bytes(static_cast<const std::byte*>(header), header_bytes);
   if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) {
-    // Ours are eager. Not fetching it is how a rendezvous is refused.
+    // Our senders never use rendezvous. To refuse one, it is enough not to fetch its data.
     inbox.CountDrop(FrameDrop::kLength);
   } else if (header_bytes == kFrameHeaderBytes) {
     data_bytes == 0 ? inbox.OnDoorbell(bytes) : inbox.CountDrop(FrameDrop::kLength);
@@ -70,10 +74,10 @@ ucs_status_t UcxTransport::OnMessage(void* self, const void* header, std::size_t
   return UCS_OK;
 }
 
-bool UcxTransport::TellLinksDown(FrameSink& sink) {
+bool UcxTransport::ReportLinksDown(FrameSink& sink) {
   bool any = false;
   while (core_.links_down > 0) {
-    // The sink may close any link, so the search begins anew for each.
+    // The sink may close any link, which invalidates the iteration, so start again after each.
     for (UcxLink* link : core_.links) {
       absl::Status why;
       if (!link->TakeDown(&why)) continue;
@@ -85,8 +89,8 @@ bool UcxTransport::TellLinksDown(FrameSink& sink) {
   return any;
 }
 
-// What has come goes first. The sender has its turn when there is nothing, when frames wait for it,
-// and now and then under load, or else a peer's death would be told late.
+// The receiver goes first. The sender is progressed if nothing has arrived, if frames wait for it,
+// and every kBusyRoundsMax calls under load; otherwise a peer's death would be reported late.
 bool UcxTransport::Work() {
   bool any = false;
   for (int i = 0; i < kProgressRounds && !core_.inbox.HasReady(); ++i) {
@@ -107,16 +111,16 @@ bool UcxTransport::Work() {
 
 bool UcxTransport::Progress(FrameSink& sink) {
   const bool worked = Work();
-  // What came before a peer died still counts.
+  // Frames that arrived before a peer died are still delivered, so links go down after Deliver.
   const bool delivered = core_.inbox.Deliver(sink);
-  const bool told = TellLinksDown(sink);
-  if (sleeper_->TakeTimeout() && (told || delivered)) ++late_wakes_;
-  return worked || told || delivered;
+  const bool reported = ReportLinksDown(sink);
+  if (sleeper_->TakeTimeout() && (reported || delivered)) ++late_wakes_;
+  return worked || reported || delivered;
 }
 
 bool UcxTransport::Arm() {
   if (core_.inbox.HasReady() || core_.links_down > 0) return false;
-  // Any other failure than "busy" leaves the sleep bounded by its time.
+  // After any other failure than "busy" the sleep still ends, by its timeout.
   for (ucp_worker_h worker : {core_.ucx->receiver(), core_.ucx->sender()}) {
     if (ucp_worker_arm(worker) == UCS_ERR_BUSY) return false;
   }

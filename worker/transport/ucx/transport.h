@@ -1,9 +1,9 @@
 // The transport over UCX: shared memory on one host, tcp anywhere. See
 // worker/transport/transport.h.
 //
-// Every link is an endpoint of its own in error mode PEER, so a peer's death is told per link, from
-// Progress. What UCX objects there are is in ucx/context.h, which settings it gets and why in
-// ucx/context.cc, how frames travel in ucx/outbox.h.
+// Every link has its own endpoint in error mode PEER, so that Progress can report a peer's death
+// for each link. ucx/context.h describes the UCX objects, ucx/context.cc the settings and their
+// reasons, ucx/outbox.h the messages.
 #pragma once
 
 #include <memory>
@@ -15,6 +15,7 @@
 
 namespace switchyard {
 
+// Options of a UCX transport.
 struct UcxOptions {
   Incarnation incarnation{};  // of this process
   Duration spin{};            // see Sleeper
@@ -23,8 +24,9 @@ struct UcxOptions {
 
 class UcxTransport final : public Transport {
  public:
-  // Errors: kFailedPrecondition or kUnavailable (TRANSPORT) when UCX does not start.
+  // Errors: kFailedPrecondition or kUnavailable (TRANSPORT) if UCX does not start.
   static absl::StatusOr<std::unique_ptr<Transport>> Create(const UcxOptions& options);
+  // Closes the remaining links.
   ~UcxTransport() override;
 
   absl::StatusOr<std::unique_ptr<Link>> CreateLink(const LinkOptions& options) override;
@@ -38,8 +40,11 @@ class UcxTransport final : public Transport {
  private:
   UcxTransport() = default;
   absl::Status Init(const UcxOptions& options);
+  // Runs UCX and sends waiting frames. True if there was anything to do.
   bool Work();
-  bool TellLinksDown(FrameSink& sink);
+  // Calls OnLinkDown for every failed link. True if there was one.
+  bool ReportLinksDown(FrameSink& sink);
+  // UCX's callback for an inbound message.
   static ucs_status_t OnMessage(void* self, const void* header, std::size_t header_bytes,
                                 void* data, std::size_t data_bytes,
                                 const ucp_am_recv_param_t* param);
@@ -47,7 +52,7 @@ class UcxTransport final : public Transport {
   UcxCore core_;
   std::unique_ptr<Sleeper> sleeper_;
   std::uint64_t late_wakes_ = 0;
-  int busy_rounds_ = 0;  // of Work, since the sender had its turn
+  int busy_rounds_ = 0;  // calls of Work since the sender was last progressed
 };
 
 }  // namespace switchyard

@@ -1,0 +1,87 @@
+// Provides the MoE functions of the programs. The only place that knows all kinds of providers.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "core/dispatch_config.h"
+#include "core/session_messages.h"
+#include "examples/qwen3_moe/decoder_weights.h"
+#include "examples/qwen3_moe/moe_call.h"
+#include "model/checkpoint.h"
+
+namespace switchyard::qwen3_moe {
+
+// Counters that both sides of a comparison have. Bytes are those of rows and scales on the wire.
+// The traffic of one worker.
+struct WorkerCounts {
+  std::uint64_t rows = 0;
+  std::uint64_t request_bytes = 0;
+  std::uint64_t reply_bytes = 0;
+  std::uint64_t expert_hits = 0;
+};
+
+// The traffic and checks of one worker.
+struct WorkerReport {
+  std::string worker;
+  std::string path;        // how rows traveled: "mapped", "messages", "grpc", "inproc"
+  WorkerCounts predicted;  // by routing and placement
+  WorkerCounts counted;    // by the worker, only for this client's sessions
+  // One sentence for each difference from the prediction or the options; empty if there is none.
+  std::vector<std::string> differences;
+};
+
+// The traffic to the experts since the provider was opened.
+struct ExpertsReport {
+  std::string how;                    // one line for people, e.g. "reference, in this process"
+  std::vector<WorkerReport> workers;  // empty without workers
+  // The configs for rows of prompts, one for each layer and edge; empty without workers.
+  std::vector<DispatchConfig> prefill = {};
+  // Rows of each expert as counted by the workers, for all sessions; not merged.
+  std::vector<AttachmentCounters::Hit> hits = {};
+};
+
+// Access to the routed experts. Not thread-safe.
+class MoeProvider {
+ public:
+  virtual ~MoeProvider() = default;
+
+  // The paths for prompts and for single tokens, valid as long as the provider.
+  [[nodiscard]] virtual const MoePath& prefill() const = 0;
+  [[nodiscard]] virtual const MoePath& decode() const = 0;
+  // Placement and dispatch configs with their reasons, for people; empty if there are none.
+  [[nodiscard]] virtual std::string Describe() const { return ""; }
+  // Gets the workers' counters for the calls so far.
+  virtual absl::StatusOr<ExpertsReport> Report() = 0;
+};
+
+// Options of a provider, as given on the command line.
+struct MoeOptions {
+  std::string moe = "deployment";  // or "reference", which runs in this process
+  // The other options are for deployments. `target` is "host:port" of a running deployment's
+  // coordinator; if it is empty, the provider starts a deployment and stops it at its own end.
+  std::string target{};
+  std::string deployment{};        // its name at `target`; may be empty if there is only one
+  std::int32_t workers = 4;        // number of workers to start
+  std::string transport = "auto";  // or "shm", "tcp", "gateway"; without `target` also "loopback"
+  // "normal", "low_latency", "auto" (normal for prompts, low_latency for single tokens); empty: the
+  // plan's modes.
+  std::string mode{};
+  // Dtype of rows for a deployment that is started: "auto", "bf16", "fp8", "int8", "nvfp4"; empty:
+  // the default.
+  std::string dispatcher_output_dtype{};
+  bool record_amax = false;  // hits carry the largest magnitudes; p2p and loopback only
+  std::string bin_dir{};     // folder of the service programs; empty: this program's folder
+};
+
+// Errors: kInvalidArgument (BAD_REQUEST) for an unknown kind; kUnimplemented (UNSUPPORTED) for
+// record_amax with the reference; those of the provider.
+absl::StatusOr<std::unique_ptr<MoeProvider>> OpenMoe(const Checkpoint& checkpoint,
+                                                     const DecoderDims& dims,
+                                                     const MoeOptions& options);
+
+}  // namespace switchyard::qwen3_moe
