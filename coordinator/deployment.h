@@ -75,9 +75,9 @@ bool IsName(absl::string_view text);
 struct LayerStorage {
   QuantScheme scheme = QuantScheme::kNone;
   LayerRole role = LayerRole::kBase;
-  bool excluded = false;             // left out of the checkpoint's quantisation
+  bool excluded = false;             // left out of the checkpoint's quantization
   bool power_of_two_scales = false;  // scale_fmt "ue8m0"
-  // What it asks of dispatch; unset for drafts and for checkpoints that are not quantised.
+  // What it asks of dispatch; unset for drafts and for checkpoints that are not quantized.
   std::optional<LayerQuantConfig> quant_config = {};
   std::string why = {};  // the rule that told the scheme: "excluded by 'lm_head'"
   friend bool operator==(const LayerStorage&, const LayerStorage&) = default;

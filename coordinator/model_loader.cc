@@ -21,7 +21,7 @@ absl::StatusOr<LayerStorage> StorageOf(const Checkpoint& checkpoint, LayerId lay
   const LayerQuant& quant = experts->quant();
   LayerSource source{.layer = layer,
                      .role = experts->modules().draft ? LayerRole::kDraft : LayerRole::kBase,
-                     .quantised_checkpoint = checkpoint.quant().family != "none",
+                     .quantized_checkpoint = checkpoint.quant().family != "none",
                      .quant = quant,
                      .keys = checkpoint.quant().dispatch,
                      .input_scales = std::nullopt};

@@ -153,7 +153,7 @@ Prepare PrepareFor(const Plan& plan, const PlanHash& hash, const DeploymentRecor
   for (const LayerPlacement& layer : plan.layers) {
     for (const PhysicalExpert& physical : layer.experts) {
       if (physical.worker != ordinal) continue;
-      for (const Projection p : {Projection::kGate, Projection::kUp, Projection::kDown}) {
+      for (const Projection p : kAllProjections) {
         const TensorHash* row = deployment.facts.manifest.Find(layer.layer, physical.expert, p);
         if (row != nullptr) prepare.tensors.push_back(*row);
       }

@@ -1,4 +1,4 @@
-// What the experts of a quant scheme read: the rounding that a quantised kernel gives the rows of a
+// What the experts of a quant scheme read: the rounding that a quantized kernel gives the rows of a
 // projection before it multiplies them.
 //
 // core/quant_scheme.h says how coarse a scheme is, this says which numbers a row becomes. Rows are

@@ -30,7 +30,7 @@ constexpr ScaleKind kF32 = ScaleKind::kF32;
 constexpr ScaleKind kUe8m0 = ScaleKind::kUe8m0;
 
 // The limits of low_latency on Ascend are those of sgl-kernel-npu's documents for A2 and A3; A5
-// gets the same until its own are known. A2 between nodes drops the quantisation of normal mode.
+// gets the same until its own are known. A2 between nodes drops the quantization of normal mode.
 constexpr std::array<DeviceProfile, 7> kProfiles{{
     {"cpu", DeviceKind::kCpu, 32, 0, false, "CPU", kCpuWire, kF32, 0},
     {"deepep_v1", DeviceKind::kCuda, 11, 1024, true, "GPU with DeepEP V1", kSm90Wire, kF32, 0},

@@ -45,8 +45,8 @@ struct DeviceProfile {
   const char* title;                 // for people, e.g. "Ascend A2 NPU"
   std::array<WireRow, 4> wire;       // by DispatchDtype
   ScaleKind fp8_scales;              // of FP8 rows
-  // Most ranks whose normal mode carries quantised rows; 0: no bound. Above it rows go as BF16.
-  std::int32_t quantised_normal_ranks_max;
+  // Most ranks whose normal mode carries quantized rows; 0: no bound. Above it rows go as BF16.
+  std::int32_t quantized_normal_ranks_max;
 
   [[nodiscard]] const WireRow& Wire(DispatchDtype dtype) const {
     return wire[static_cast<std::size_t>(dtype)];

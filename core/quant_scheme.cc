@@ -14,8 +14,8 @@ constexpr std::uint8_t kAnyMode =
     kLowLatencyBit | 1U << static_cast<unsigned>(DispatchMode::kNormal);
 
 constexpr WireRule Takes(DispatchDtype dtype, std::uint8_t kinds = kAnyKind,
-                         std::uint8_t modes = kAnyMode, Asked asked = Asked::kAuto) {
-  return {dtype, kinds, modes, asked};
+                         std::uint8_t modes = kAnyMode, DtypeOrigin origin = DtypeOrigin::kAuto) {
+  return {dtype, kinds, modes, origin};
 }
 
 constexpr std::array kBf16Rows{Takes(DispatchDtype::kBf16)};
@@ -27,10 +27,10 @@ constexpr std::array kNvfp4Rows{Takes(DispatchDtype::kBf16),
 constexpr std::array kW4Afp8Rows{Takes(DispatchDtype::kBf16),
                                  Takes(DispatchDtype::kFp8, kAnyKind, kLowLatencyBit)};
 // GPUs send no INT8; FP8 rows are turned into INT8 at the expert, which costs accuracy, so somebody
-// has to ask for them. BF16 rows are quantised per token at the expert.
-constexpr std::array kW8A8Rows{Takes(DispatchDtype::kBf16),
-                               Takes(DispatchDtype::kInt8, kCpuBit | kAscendBit),
-                               Takes(DispatchDtype::kFp8, kCudaBit, kAnyMode, Asked::kExplicitly)};
+// has to ask for them. BF16 rows are quantized per token at the expert.
+constexpr std::array kW8A8Rows{
+    Takes(DispatchDtype::kBf16), Takes(DispatchDtype::kInt8, kCpuBit | kAscendBit),
+    Takes(DispatchDtype::kFp8, kCudaBit, kAnyMode, DtypeOrigin::kExplicit)};
 constexpr std::array kW4A8Rows{Takes(DispatchDtype::kInt8)};
 
 constexpr std::array<DispatchDtype, 3> OnAnyKind(DispatchDtype dtype) {
@@ -47,7 +47,7 @@ constexpr std::array kInt8ButOnCuda{DispatchDtype::kInt8, DispatchDtype::kBf16,
 // FP8 per tensor, per channel and in groups of 32 get BF16 rows because scales of 1x128 are not
 // those that their experts use: two roundings, measured as broken for groups of 32.
 constexpr std::array<QuantSchemeInfo, static_cast<std::size_t>(kLastQuantScheme) + 1> kRows{{
-    {QuantScheme::kNone, "none", "unquantised BF16 weights", kBf16, kBf16Rows,
+    {QuantScheme::kNone, "none", "unquantized BF16 weights", kBf16, kBf16Rows,
      ActivationQuant::kNone},
     {QuantScheme::kFp8Block, "fp8_block", "FP8 weights in 128x128 blocks", kFp8ButOnAscend,
      kFp8BlockRows, ActivationQuant::kFp8Group},
@@ -130,19 +130,19 @@ std::optional<QuantScheme> QuantSchemeFromName(absl::string_view name) {
   return std::nullopt;
 }
 
-bool Accepts(QuantScheme scheme, DispatchDtype dtype, const SchemeUse& use, Asked asked) {
+bool Accepts(QuantScheme scheme, DispatchDtype dtype, const SchemeUse& use, DtypeOrigin origin) {
   if (dtype == DispatchDtype::kNvfp4 && !use.global_scale) return false;
   const std::span<const WireRule> rules = QuantSchemeInfoOf(scheme).accepts;
   return std::any_of(rules.begin(), rules.end(), [&](const WireRule& rule) {
     return rule.dtype == dtype && Has(rule.kinds, use.worker) && Has(rule.modes, use.mode) &&
-           (asked == Asked::kExplicitly || rule.asked == Asked::kAuto);
+           (origin == DtypeOrigin::kExplicit || rule.origin == DtypeOrigin::kAuto);
   });
 }
 
 DispatchDtype PreferredDtype(QuantScheme scheme, const SchemeUse& use) {
   const DispatchDtype preferred =
       QuantSchemeInfoOf(scheme).preferred[static_cast<std::size_t>(use.worker)];
-  return Accepts(scheme, preferred, use, Asked::kAuto) ? preferred : DispatchDtype::kBf16;
+  return Accepts(scheme, preferred, use, DtypeOrigin::kAuto) ? preferred : DispatchDtype::kBf16;
 }
 
 ActivationQuant CoarsestActivationQuant(QuantScheme scheme, DispatchDtype wire) {

@@ -4,7 +4,7 @@
 // scheme (ModelOpt and compressed-tensors NVFP4; compressed-tensors and ModelSlim W8A8), and
 // model/ tells them apart. A scheme over existing codecs is one row in quant_scheme.cc.
 //
-// Sources of the rules: SGLang's DeepEP dispatcher and its quantisation methods (PRs 22822, 24906,
+// Sources of the rules: SGLang's DeepEP dispatcher and its quantization methods (PRs 22822, 24906,
 // 25678), compressed-tensors, ModelOpt, ModelSlim and AutoAWQ checkpoints. Where a row differs from
 // SGLang, quant_scheme.cc says why.
 //
@@ -26,7 +26,7 @@ namespace switchyard {
 
 // Wire values: append only. N x K is [out, in] of one projection.
 enum class QuantScheme : std::uint8_t {
-  kNone = 0,              // unquantised BF16
+  kNone = 0,              // unquantized BF16
   kFp8Block = 1,          // E4M3, one FP32 scale for each 128x128 block
   kFp8TensorStatic = 2,   // E4M3, one scale for a projection, input scale in the checkpoint
   kFp8TensorDynamic = 3,  // E4M3, one scale for a projection, input scale measured
@@ -54,20 +54,20 @@ enum class ActivationQuant : std::uint8_t {
 };
 absl::string_view ActivationQuantName(ActivationQuant quant);  // "none", "int8_token", ...
 ActivationQuant ActivationQuantOf(DispatchDtype dtype);        // what a wire dtype does
-// Upper bound of calc_diff(y, y of unquantised activations) of a layer with top-k 8 or 10 and
+// Upper bound of calc_diff(y, y of unquantized activations) of a layer with top-k 8 or 10 and
 // Gaussian rows of 2048 or 7168 values, measured with an independent implementation. calc_diff is
 // that of DeepEP's tests: 1 - 2 sum((x+1)(y+1)) / sum((x+1)^2 + (y+1)^2).
 double LayerErrorBound(ActivationQuant quant);
 
 // Who chose the wire dtype: some are taken only from somebody who asked for them.
-enum class Asked : std::uint8_t { kAuto = 0, kExplicitly = 1 };
+enum class DtypeOrigin : std::uint8_t { kAuto = 0, kExplicit = 1 };
 
 // One line of a scheme's table: `dtype` is taken by workers of `kinds` in `modes`.
 struct WireRule {
   DispatchDtype dtype;
   std::uint8_t kinds;  // bit i: DeviceKind i
   std::uint8_t modes;  // bit i: DispatchMode i
-  Asked asked;         // kExplicitly: never by default
+  DtypeOrigin origin;  // kExplicit: never by default
 };
 
 struct QuantSchemeInfo {
@@ -94,7 +94,7 @@ struct SchemeUse {
 // The wire dtype of rule "scheme" when nobody asks for another. Always one that is accepted.
 DispatchDtype PreferredDtype(QuantScheme scheme, const SchemeUse& use);
 // True when experts of `scheme` can compute on rows of `dtype`. NVFP4 rows need a global scale.
-bool Accepts(QuantScheme scheme, DispatchDtype dtype, const SchemeUse& use, Asked asked);
+bool Accepts(QuantScheme scheme, DispatchDtype dtype, const SchemeUse& use, DtypeOrigin origin);
 
 // The coarser of what `wire` and the experts of `scheme` do to activations.
 ActivationQuant CoarsestActivationQuant(QuantScheme scheme, DispatchDtype wire);

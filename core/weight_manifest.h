@@ -8,15 +8,11 @@
 #include <span>
 #include <vector>
 
-#include "absl/strings/string_view.h"
-
 #include "core/base/hash.h"
 #include "core/ids.h"
+#include "core/projection.h"
 
 namespace switchyard {
-
-enum class Projection : std::uint8_t { kGate = 0, kUp = 1, kDown = 2 };
-absl::string_view ProjectionName(Projection projection);  // "gate_proj", "up_proj", "down_proj"
 
 struct TensorHash {
   LayerId layer;

@@ -57,7 +57,7 @@ std::string Head(const CheckpointSummary& summary) {
   const std::string top_k = shape.top_k == 0 ? "" : absl::StrCat(", top-", shape.top_k);
   return absl::StrFormat(
       "checkpoint    %s\nmodel         %s, %s\nexperts       %d a layer, hidden %d, intermediate "
-      "%d%s\nquantisation  %s\n",
+      "%d%s\nquantization  %s\n",
       summary.dir, summary.outline.model_type, CountsText(summary), shape.experts, shape.hidden,
       shape.intermediate, top_k, summary.quant_family);
 }
@@ -176,7 +176,7 @@ std::vector<std::string> TravelWarnings(const std::vector<TravelGroup>& groups) 
   for (const TravelGroup& group : groups) {
     for (const WouldTravel& would : group.would) {
       for (const Warning& warning : would.trace.warnings) warnings.insert(warning.text);
-      const std::int32_t most = would.profile->quantised_normal_ranks_max;
+      const std::int32_t most = would.profile->quantized_normal_ranks_max;
       if (most > 0 && would.phase == Phase::kPrefill && would.trace.outcome &&
           would.trace.outcome->dtype() != DispatchDtype::kBf16) {
         warnings.insert(absl::StrCat(would.profile->title, " sends bf16 in normal mode beyond ",
@@ -205,7 +205,7 @@ Json LayerJson(const LayerGroup& group) {
   Json json{{"layers", group.layers}, {"role", RoleText(layer.role)}};
   if (layer.quant) {
     json["scheme"] = QuantSchemeInfoOf(layer.quant->scheme).name;
-    for (const Projection projection : {Projection::kGate, Projection::kUp, Projection::kDown}) {
+    for (const Projection projection : kAllProjections) {
       json["layout"][std::string(ProjectionName(projection))] =
           QuantLayoutInfoOf(layer.quant->of(projection).layout).name;
     }
@@ -278,7 +278,7 @@ Json InspectionJson(const Inspection& inspection) {
   const MoeShape& shape = summary.outline.shape;
   Json json{{"checkpoint", summary.dir},
             {"model_type", summary.outline.model_type},
-            {"quantisation", summary.quant_family},
+            {"quantization", summary.quant_family},
             {"shape",
              {{"hidden", shape.hidden},
               {"intermediate", shape.intermediate},

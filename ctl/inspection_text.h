@@ -13,7 +13,7 @@ namespace switchyard::ctl {
 // The model, its layers, its tensors, and how rows would travel. `width` as in ctl/tables.h.
 std::string InspectionText(const Inspection& inspection, std::size_t width);
 
-// {"checkpoint", "model_type", "quantisation", "shape", "layers": [{"layers", "role", ...}],
+// {"checkpoint", "model_type", "quantization", "shape", "layers": [{"layers", "role", ...}],
 // "tensors", "warnings",
 //  "dispatch": {"assumes", "groups": [{"layers", "role", "scheme", "would": [{"worker", "phase",
 //  "mode", "dtype", "row_bytes", "rule", "adjustments", "warnings"}]}]}}; a refusal in place of

@@ -138,7 +138,7 @@ absl::StatusOr<CheckpointSummary> SummarizeCheckpoint(const std::string& dir) {
 absl::StatusOr<LayerFacts> FactsOf(const CheckpointSummary& summary, const LayerSummary& layer) {
   return ResolverFactsOf({.layer = layer.layer,
                           .role = layer.role,
-                          .quantised_checkpoint = summary.quant_family != "none",
+                          .quantized_checkpoint = summary.quant_family != "none",
                           .quant = *layer.quant,
                           .keys = summary.dispatch,
                           .input_scales = layer.input_scales});

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <iterator>
 
 #include "absl/strings/str_cat.h"
 
@@ -71,7 +70,7 @@ class ManifestBuilder {
     for (const LayerId layer : MoeLayersOf(checkpoint_.config())) {
       SY_ASSIGN_OR_RETURN(const LayerExperts* experts, checkpoint_.ExpertsOf(layer));
       for (std::int32_t expert = 0; expert < checkpoint_.config().experts; ++expert) {
-        for (const Projection projection : kProjections) {
+        for (const Projection projection : kAllProjections) {
           SY_ASSIGN_OR_RETURN(const std::vector<TensorExtent> extents,
                               experts->Extents(expert, projection));
           SY_RETURN_IF_ERROR(function({layer, ExpertId{expert}, projection, {}}, extents));
@@ -160,7 +159,7 @@ absl::Status CheckExpertId(const ModelConfig& config, LayerId layer, ExpertId ex
 
 std::uint64_t ExpertBytes(const ModelConfig& config) {
   return static_cast<std::uint64_t>(config.hidden_size) *
-         static_cast<std::uint64_t>(config.moe_intermediate) * std::size(kProjections) *
+         static_cast<std::uint64_t>(config.moe_intermediate) * kAllProjections.size() *
          sizeof(Bf16) * static_cast<std::uint64_t>(config.experts) * MoeLayersOf(config).size();
 }
 
@@ -171,7 +170,7 @@ absl::StatusOr<ExpertWeights> LoadExpert(const Checkpoint& checkpoint, LayerId l
   SY_ASSIGN_OR_RETURN(const RawExpert raw, experts->Load(expert.value));
   ExpertWeights weights;
   bool as_stored = true;
-  for (const Projection projection : kProjections) {
+  for (const Projection projection : kAllProjections) {
     as_stored = as_stored && IsStoredAsServed(raw.of(projection));
     ProjectionValues values = ValuesOf(raw.of(projection));
     const auto index = static_cast<std::size_t>(projection);
@@ -181,7 +180,7 @@ absl::StatusOr<ExpertWeights> LoadExpert(const Checkpoint& checkpoint, LayerId l
   }
   if (!as_stored) {
     weights.stored = raw.stored;
-    for (const Projection projection : kProjections) {
+    for (const Projection projection : kAllProjections) {
       Sha256Digest& digest = (*weights.stored)[static_cast<std::size_t>(projection)];
       SY_ASSIGN_OR_RETURN(digest, StoredHash(checkpoint, layer, projection, digest));
     }
@@ -202,7 +201,7 @@ absl::StatusOr<WeightManifest> BuildManifest(const Checkpoint& checkpoint,
 
 absl::Status VerifyExpert(const ModelConfig& config, LayerId layer, ExpertId expert,
                           const ExpertWeights& weights, std::span<const TensorHash> expected) {
-  for (const Projection projection : kProjections) {
+  for (const Projection projection : kAllProjections) {
     const std::string name = ExpertTensorName(config, layer, expert, projection);
     const auto row = std::find_if(expected.begin(), expected.end(), [&](const TensorHash& hash) {
       return hash.layer == layer && hash.expert == expert && hash.projection == projection;

@@ -44,10 +44,6 @@ struct ExpertWeights {
   friend bool operator==(const ExpertWeights&, const ExpertWeights&) = default;
 };
 
-// In the order of the manifest.
-inline constexpr Projection kProjections[] = {Projection::kGate, Projection::kUp,
-                                              Projection::kDown};
-
 // As a BF16 checkpoint of the family has it when each expert has tensors of its own:
 // "model.layers.3.mlp.experts.7.gate_proj.weight". For texts: packed experts share a tensor.
 std::string ExpertTensorName(const ModelConfig& config, LayerId layer, ExpertId expert,
@@ -67,7 +63,7 @@ absl::StatusOr<ExpertWeights> LoadExpert(const Checkpoint& checkpoint, LayerId l
 // Called now and then with the bytes hashed so far and in all; false stops with kCancelled.
 using ManifestProgress = std::function<bool(std::uint64_t done_bytes, std::uint64_t total_bytes)>;
 
-// SHA-256 of what is stored of every projection of every routed expert, read in pieces (a quantised
+// SHA-256 of what is stored of every projection of every routed expert, read in pieces (a quantized
 // one: of its tensors one after the other, and of what its layout's parameters say of them): memory
 // does not grow with the model. Costs one read of the experts. Errors: as LoadExpert; kCancelled
 // when `progress` says so.

@@ -32,18 +32,18 @@ constexpr SigmoidRule kDeepSeekRouting{.experts = 256,
                                        .top_k = 8,
                                        .groups = 8,
                                        .topk_groups = 4,
-                                       .renormalise = true,
+                                       .renormalize = true,
                                        .scaling = 2.5F,
                                        .place = ScalingPlace::kWeights};
 constexpr SigmoidRule kKimiRouting{.experts = 384,
                                    .top_k = 8,
                                    .groups = 1,
                                    .topk_groups = 1,
-                                   .renormalise = true,
+                                   .renormalize = true,
                                    .scaling = 2.827F,
                                    .place = ScalingPlace::kWeights};
 constexpr SoftmaxRule Softmax(std::int32_t experts, std::int32_t top_k) {
-  return {.experts = experts, .top_k = top_k, .renormalise = true};
+  return {.experts = experts, .top_k = top_k, .renormalize = true};
 }
 
 // From memory: all of deepseek-*; of kimi-* all but experts, top-k, layers and hidden, which were

@@ -151,7 +151,7 @@ absl::StatusOr<ExpertWeights> GenerateExpert(const SyntheticModel& model, LayerI
   const auto elements = static_cast<std::size_t>(model.shape.hidden) *
                         static_cast<std::size_t>(model.shape.intermediate);
   ExpertWeights weights;
-  for (const Projection projection : kProjections) {
+  for (const Projection projection : kAllProjections) {
     const std::int32_t fan_in =
         projection == Projection::kDown ? model.shape.intermediate : model.shape.hidden;
     std::vector<Bf16>& values = weights.of(projection);
@@ -170,7 +170,7 @@ absl::StatusOr<WeightManifest> BuildManifest(const SyntheticModel& model,
     for (std::int32_t expert = 0; expert < model.shape.experts; ++expert) {
       SY_ASSIGN_OR_RETURN(const ExpertWeights weights,
                           GenerateExpert(model, LayerId{layer}, ExpertId{expert}));
-      for (const Projection projection : kProjections) {
+      for (const Projection projection : kAllProjections) {
         const std::span<const std::byte> bytes = weights.bytes(projection);
         manifest.tensors.push_back({LayerId{layer}, ExpertId{expert}, projection, Sha256(bytes)});
         done_bytes += bytes.size();

@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "core/weight_manifest.h"
+#include "core/projection.h"
 #include "model/quant/config/amax_file.h"
 
 namespace switchyard {

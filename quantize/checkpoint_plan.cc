@@ -22,7 +22,6 @@ namespace {
 
 using Kind = CheckpointErrorKind;
 
-constexpr Projection kAllProjections[] = {Projection::kGate, Projection::kUp, Projection::kDown};
 constexpr std::int64_t kCountMax = 1'000'000;
 
 // The sizes that every family's config.json has, under one of their names.
@@ -60,7 +59,7 @@ absl::StatusOr<MoeShape> ShapeFrom(const CheckpointTensors& tensors, const Exper
   const TensorInfo* tensor = tensors.Find(name);
   if (tensor == nullptr) {
     return WrongTensor(Kind::kTensorNotFound, tensors, name,
-                       "experts have no such tensor; only BF16 checkpoints can be quantised");
+                       "experts have no such tensor; only BF16 checkpoints can be quantized");
   }
   const std::size_t rank = modules.packed ? 3 : 2;
   if (tensor->shape.size() != rank) {
@@ -112,7 +111,7 @@ absl::StatusOr<ExpertModules> Unpacked(const ExpertModules& from, const std::str
   }
   return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
                    absl::StrCat(from.container, ": packed experts of '", model_type,
-                                "' have no names of their own to be quantised under"),
+                                "' have no names of their own to be quantized under"),
                    {{"key", "model_type"}});
 }
 
@@ -143,7 +142,7 @@ class Planner {
     for (const PlannedLayer& layer : plan_.layers) SY_RETURN_IF_ERROR(CheckLayer(layer));
     SY_RETURN_IF_ERROR(AddCopied());
     for (const PlannedLayer& layer : plan_.layers) {
-      if (layer.quantised) SY_RETURN_IF_ERROR(AddQuantised(layer));
+      if (layer.quantized) SY_RETURN_IF_ERROR(AddQuantized(layer));
     }
     return std::move(plan_);
   }
@@ -175,15 +174,15 @@ class Planner {
       if (layer == plan_.layers.end()) {
         return BadOption("keep-bf16-layers", absl::StrCat("the model has no MoE layer ", kept));
       }
-      layer->quantised = false;
+      layer->quantized = false;
     }
     for (const std::string& pattern : request_.exclude) SY_RETURN_IF_ERROR(Exclude(pattern));
     for (PlannedLayer& layer : plan_.layers) {
-      if (!layer.quantised) continue;
+      if (!layer.quantized) continue;
       SY_ASSIGN_OR_RETURN(layer.to, Unpacked(layer.from, plan_.model_type));
     }
     if (std::any_of(plan_.layers.begin(), plan_.layers.end(),
-                    [](const PlannedLayer& layer) { return layer.quantised; })) {
+                    [](const PlannedLayer& layer) { return layer.quantized; })) {
       return absl::OkStatus();
     }
     return NothingLeft();
@@ -196,7 +195,7 @@ class Planner {
     return BadOption(kept ? "keep-bf16-layers" : "exclude",
                      absl::StrCat(both ? "with --exclude, " : "",
                                   "every MoE layer is to stay in BF16: nothing is left to "
-                                  "quantise; name fewer"));
+                                  "quantize; name fewer"));
   }
 
   absl::Status Exclude(const std::string& pattern) {
@@ -210,7 +209,7 @@ class Planner {
     });
     for (PlannedLayer& layer : plan_.layers) {
       SY_ASSIGN_OR_RETURN(const bool matches, NamesAllOf(patterns, layer.from, key));
-      if (matches) layer.quantised = false;
+      if (matches) layer.quantized = false;
       any = any || matches;
     }
     return any ? absl::OkStatus() : BadOption(key, "no module of the checkpoint has such a name");
@@ -243,7 +242,7 @@ class Planner {
   }
 
   absl::Status CheckLayer(const PlannedLayer& layer) {
-    if (!layer.quantised) return absl::OkStatus();
+    if (!layer.quantized) return absl::OkStatus();
     SY_RETURN_IF_ERROR(LayerExperts(tensors_, layer.from, LayerQuant{}, layer.shape).Check());
     const std::set<std::string> known = TensorsOf(layer.from);
     const std::string prefix = absl::StrCat(layer.from.container, ".");
@@ -304,7 +303,7 @@ class Planner {
     return absl::OkStatus();
   }
 
-  absl::Status AddQuantised(const PlannedLayer& layer) {
+  absl::Status AddQuantized(const PlannedLayer& layer) {
     SY_RETURN_IF_ERROR(MakeModels(layer.shape));
     for (std::int32_t expert = 0; expert < layer.shape.experts; ++expert) {
       for (const Projection projection : kAllProjections) {
@@ -313,7 +312,7 @@ class Planner {
           const std::string suffix =
               SuffixOf(plan_.scheme->of(projection), projection, tensor.role);
           SY_RETURN_IF_ERROR(Add({absl::StrCat(module, ".", suffix), tensor.dtype, tensor.shape},
-                                 {.name = "", .quantised = true, .projection = projection}));
+                                 {.name = "", .quantized = true, .projection = projection}));
         }
       }
     }
@@ -331,10 +330,10 @@ class Planner {
 
 }  // namespace
 
-std::vector<std::string> CheckpointPlan::QuantisedContainers() const {
+std::vector<std::string> CheckpointPlan::QuantizedContainers() const {
   std::vector<std::string> containers;
   for (const PlannedLayer& layer : layers) {
-    if (layer.quantised) containers.push_back(layer.to.container);
+    if (layer.quantized) containers.push_back(layer.to.container);
   }
   return containers;
 }

@@ -15,7 +15,7 @@ constexpr int kExitFailed = 1;
 constexpr int kExitInterrupted = 130;
 constexpr Duration kBetweenLines = std::chrono::milliseconds(100);
 
-absl::StatusOr<QuantizeSummary> QuantizeAsTold(CommandLine line, const Surroundings& around) {
+absl::StatusOr<QuantizeSummary> RunCommand(CommandLine line, const Surroundings& around) {
   if (!line.calibrate.empty()) {
     SY_ASSIGN_OR_RETURN(line.options.calibration, ReadAmaxFile(line.calibrate));
   }
@@ -48,8 +48,7 @@ CliResult RunCli(const std::vector<std::string>& words, const Surroundings& surr
     return result;
   }
   if (parsed.line->list) return {0, table ? SchemesTable() : SchemesJson(), ""};
-  const absl::StatusOr<QuantizeSummary> summary =
-      QuantizeAsTold(*std::move(parsed.line), surroundings);
+  const absl::StatusOr<QuantizeSummary> summary = RunCommand(*std::move(parsed.line), surroundings);
   if (summary.ok()) return {0, table ? SummaryTable(*summary) : SummaryJson(*summary), ""};
   const int code = absl::IsCancelled(summary.status()) ? kExitInterrupted : kExitFailed;
   return {code, table ? "" : ErrorJson(summary.status()), ErrorText(summary.status())};

@@ -12,7 +12,7 @@ namespace {
 constexpr int kExitUsage = 2;
 
 constexpr char kFooter[] =
-    "Routed experts are quantised; attention, router, norms, embeddings, shared experts and draft\n"
+    "Routed experts are quantized; attention, router, norms, embeddings, shared experts and draft\n"
     "layers are copied as they are, and the new config names what stayed in BF16. config.json and "
     "the\n"
     "tokenizer's json and txt files come along, other files do not. OUT appears when it is "
@@ -89,7 +89,7 @@ ParsedCommandLine Finish(Raw raw) {
 
 ParsedCommandLine ParseCommandLine(const std::vector<std::string>& words) {
   Raw raw;
-  CLI::App app("Writes a BF16 Mixture-of-Experts checkpoint with its experts quantised.",
+  CLI::App app("Writes a BF16 Mixture-of-Experts checkpoint with its experts quantized.",
                "switchyard-quantize");
   AddOptions(app, raw);
   app.footer(kFooter);

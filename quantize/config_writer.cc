@@ -35,14 +35,14 @@ std::string ParentOf(const std::string& module) {
   return dot == std::string::npos ? "" : module.substr(0, dot);
 }
 
-// Engines fuse neighbours (q, k and v become qkv_proj) and ask for the fused name, which no list of
-// the parts holds. So where nothing quantised is below a module's parent, the parent is listed.
+// Engines fuse neighbors (q, k and v become qkv_proj) and ask for the fused name, which no list of
+// the parts holds. So where nothing quantized is below a module's parent, the parent is listed.
 std::vector<std::string> Parents(const ConfigRequest& request, absl::string_view wildcard) {
   std::set<std::string> out;
   for (const std::string& module : ExcludedModules(request.tensors)) {
     const std::string parent = ParentOf(module);
     const bool holds_experts =
-        parent.empty() || std::any_of(request.quantised.begin(), request.quantised.end(),
+        parent.empty() || std::any_of(request.quantized.begin(), request.quantized.end(),
                                       [&](const std::string& container) {
                                         return absl::StartsWith(container, parent);
                                       });
@@ -186,7 +186,7 @@ Json ModelSlimDescriptionOf(const ConfigRequest& request) {
   if (quant.layout == QuantLayout::kModelSlimW4A8) out["group_size"] = quant.group_size;
   for (const DescribedTensor& tensor : request.tensors) {
     const char* type =
-        tensor.quantised ? ModelSlimType(request.scheme->of(tensor.projection).layout) : "FLOAT";
+        tensor.quantized ? ModelSlimType(request.scheme->of(tensor.projection).layout) : "FLOAT";
     // Names differ; a look-up for each would be quadratic.
     out.get_ref<Json::object_t&>().emplace_back(tensor.name, type);
   }
@@ -224,7 +224,7 @@ absl::StatusOr<std::string> WithQuantizationConfig(absl::string_view config, con
   for (Json* part : {&json, json.contains("text_config") ? &json["text_config"] : &json}) {
     if (part->is_object() && part->contains("quantization_config")) {
       return BadConfig("quantization_config",
-                       "the checkpoint is quantised already; quantise the "
+                       "the checkpoint is quantized already; quantize the "
                        "BF16 one that it was made from");
     }
   }
@@ -238,7 +238,7 @@ absl::StatusOr<std::string> WithQuantizationConfig(absl::string_view config, con
 std::vector<std::string> ExcludedModules(const std::vector<DescribedTensor>& tensors) {
   std::set<std::string> modules{"lm_head"};  // it has no tensor of its own when it is tied
   for (const DescribedTensor& tensor : tensors) {
-    if (tensor.quantised || !tensor.is_matrix) continue;
+    if (tensor.quantized || !tensor.is_matrix) continue;
     modules.insert(ContainerOrModule(std::string(absl::StripSuffix(tensor.name, ".weight"))));
   }
   return {modules.begin(), modules.end()};

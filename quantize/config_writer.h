@@ -21,7 +21,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-#include "core/weight_manifest.h"
+#include "core/projection.h"
 #include "quantize/scheme_table.h"
 
 namespace switchyard {
@@ -29,9 +29,9 @@ namespace switchyard {
 // One tensor of the new checkpoint.
 struct DescribedTensor {
   std::string name;
-  bool is_matrix = false;  // rank 2 or more: what engines would take for quantised
-  // Set for those of quantised experts.
-  bool quantised = false;
+  bool is_matrix = false;  // rank 2 or more: what engines would take for quantized
+  // Set for those of quantized experts.
+  bool quantized = false;
   Projection projection = Projection::kGate;
 };
 
@@ -39,7 +39,7 @@ struct ConfigRequest {
   const WriteScheme* scheme = nullptr;
   absl::string_view config_json;         // of the BF16 checkpoint
   std::vector<DescribedTensor> tensors;  // all of the new checkpoint
-  std::vector<std::string> quantised;    // containers of quantised layers
+  std::vector<std::string> quantized;    // containers of quantized layers
 };
 
 struct ConfigFile {

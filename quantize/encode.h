@@ -28,7 +28,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-#include "core/weight_manifest.h"
+#include "core/projection.h"
 #include "model/quant/layout/dequantize.h"
 
 namespace switchyard {

@@ -1,4 +1,4 @@
-// switchyard-quantize: writes a BF16 checkpoint with its experts quantised. quantize/cli.h says
+// switchyard-quantize: writes a BF16 checkpoint with its experts quantized. quantize/cli.h says
 // what it does; here are the terminal and the signals.
 #include <cstdio>
 #include <signal.h>

@@ -29,7 +29,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr Projection kAllProjections[] = {Projection::kGate, Projection::kUp, Projection::kDown};
 constexpr std::size_t kCopyBytes = std::size_t{8} << 20U;
 constexpr std::uint64_t kTextBytesMax = std::uint64_t{256} << 20U;
 
@@ -67,8 +66,8 @@ class Run {
     for (const PlannedLayer& layer : plan_.layers) {
       summary_.warnings.insert(summary_.warnings.end(), amax_[layer.layer].warnings.begin(),
                                amax_[layer.layer].warnings.end());
-      (layer.quantised ? summary_.quantised_layers : summary_.bf16_layers).push_back(layer.layer);
-      if (layer.quantised) SY_RETURN_IF_ERROR(QuantiseLayer(layer));
+      (layer.quantized ? summary_.quantized_layers : summary_.bf16_layers).push_back(layer.layer);
+      if (layer.quantized) SY_RETURN_IF_ERROR(QuantizeLayer(layer));
     }
     SY_RETURN_IF_ERROR(writer_->Finish());
     SY_RETURN_IF_ERROR(WriteTexts());
@@ -98,7 +97,7 @@ class Run {
     SY_ASSIGN_OR_RETURN(configs_, WriteQuantConfig({.scheme = options_.scheme,
                                                     .config_json = config_json_,
                                                     .tensors = plan_.described,
-                                                    .quantised = plan_.QuantisedContainers()}));
+                                                    .quantized = plan_.QuantizedContainers()}));
     SY_ASSIGN_OR_RETURN(folder_, OutputFolder::Create(options_.out, options_.force));
     SY_ASSIGN_OR_RETURN(
         writer_, SafetensorsWriter::Create(folder_.get(), plan_.tensors, options_.shard_bytes));
@@ -110,8 +109,8 @@ class Run {
   absl::Status ReadConfig() {
     SY_ASSIGN_OR_RETURN(const QuantConfig config, LoadQuantConfig(*tensors_));
     if (config.family != "none") {
-      return BadOption("in", absl::StrCat(options_.in, " is quantised already (", config.family,
-                                          "); quantise the BF16 checkpoint that it was made from"));
+      return BadOption("in", absl::StrCat(options_.in, " is quantized already (", config.family,
+                                          "); quantize the BF16 checkpoint that it was made from"));
     }
     SY_ASSIGN_OR_RETURN(const std::optional<std::string> text,
                         tensors_->ReadText("config.json", kTextBytesMax));
@@ -122,7 +121,7 @@ class Run {
   absl::Status Calibrate() {
     if (!options_.scheme->needs_calibration()) return absl::OkStatus();
     for (const PlannedLayer& layer : plan_.layers) {
-      if (!layer.quantised) continue;
+      if (!layer.quantized) continue;
       SY_ASSIGN_OR_RETURN(amax_[layer.layer],
                           InputAmaxOf(*options_.calibration, layer.layer, layer.shape.experts));
       SY_RETURN_IF_ERROR(CheckScales(layer));
@@ -160,7 +159,7 @@ class Run {
     return Wrote();
   }
 
-  absl::Status QuantiseLayer(const PlannedLayer& layer) {
+  absl::Status QuantizeLayer(const PlannedLayer& layer) {
     const LayerExperts experts(*tensors_, layer.from, LayerQuant{}, layer.shape);
     for (std::int32_t expert = 0; expert < layer.shape.experts; ++expert) {
       SY_ASSIGN_OR_RETURN(const RawExpert raw, experts.Load(expert));
@@ -174,14 +173,14 @@ class Run {
       amax[0] = amax[1] = std::max(amax[0], amax[1]);  // kernels compute gate and up together
       for (const Projection projection : kAllProjections) {
         const auto p = static_cast<std::size_t>(projection);
-        SY_RETURN_IF_ERROR(QuantiseOne(layer, expert, projection, weights[p], amax[p]));
+        SY_RETURN_IF_ERROR(QuantizeOne(layer, expert, projection, weights[p], amax[p]));
       }
       ++summary_.experts;
     }
     return absl::OkStatus();
   }
 
-  absl::Status QuantiseOne(const PlannedLayer& layer, std::int32_t expert, Projection projection,
+  absl::Status QuantizeOne(const PlannedLayer& layer, std::int32_t expert, Projection projection,
                            const std::vector<float>& weights, float amax) {
     const LayerSizes sizes{layer.shape.hidden, layer.shape.intermediate};
     const ProjectionQuant& quant = options_.scheme->of(projection);
@@ -235,7 +234,7 @@ class Run {
       SY_ASSIGN_OR_RETURN(const LayerQuant quant, ResolveLayerQuant(config, modules));
       for (const Projection projection : kAllProjections) {
         const ProjectionQuant wanted =
-            layer.quantised ? options_.scheme->of(projection) : ProjectionQuant{};
+            layer.quantized ? options_.scheme->of(projection) : ProjectionQuant{};
         if (quant.of(projection) == wanted) continue;
         return MakeError(absl::StatusCode::kInternal, Reason::kInternal,
                          absl::StrCat(modules.Name(0, projection), " reads back as layout ",

@@ -1,4 +1,4 @@
-// A BF16 checkpoint folder in, a quantised one out.
+// A BF16 checkpoint folder in, a quantized one out.
 //
 // Written: the tensors of checkpoint_plan.h, config.json and what config_writer.h puts beside it,
 // and the tokenizer's JSON and text files (kTokenizerFiles). Other files of the folder are not
@@ -56,9 +56,9 @@ using QuantizeObserver = std::function<absl::Status(const QuantizeProgress&)>;
 struct QuantizeSummary {
   const WriteScheme* scheme = nullptr;
   std::string out;
-  std::vector<std::int32_t> quantised_layers;
+  std::vector<std::int32_t> quantized_layers;
   std::vector<std::int32_t> bf16_layers;
-  std::int64_t experts = 0;  // quantised, over all layers
+  std::int64_t experts = 0;  // quantized, over all layers
   std::uint64_t tensors = 0;
   std::uint64_t bytes_before = 0;  // of tensors
   std::uint64_t bytes_after = 0;
@@ -70,7 +70,7 @@ struct QuantizeSummary {
 
 // Errors, before anything is written: those of CheckpointTensors::Open, PlanCheckpoint, InputAmaxOf
 // and OutputFolder::Create; kInvalidArgument (BAD_CONFIG): a scheme with static scales and no
-// calibration, `in` and `out` that are one folder, a checkpoint that is quantised already. Later:
+// calibration, `in` and `out` that are one folder, a checkpoint that is quantized already. Later:
 // those of Encode, SafetensorsWriter and OutputFolder, and what `observer` returned.
 absl::StatusOr<QuantizeSummary> Quantize(const QuantizeOptions& options,
                                          const QuantizeObserver& observer = nullptr);

@@ -17,7 +17,7 @@ std::string SchemesTable();
 std::string SchemesJson();
 
 std::string SummaryTable(const QuantizeSummary& summary);
-// {"scheme", "out", "layers": {"quantised", "bf16"}, "experts", "tensors", "bytes_before",
+// {"scheme", "out", "layers": {"quantized", "bf16"}, "experts", "tensors", "bytes_before",
 //  "bytes_after", "calc_diff_max": {"gate_proj", "up_proj", "down_proj"}, "files", "left_out",
 //  "warnings"}
 std::string SummaryJson(const QuantizeSummary& summary);

@@ -17,8 +17,6 @@ namespace {
 using Form = QuantConfigForm;
 using Layout = QuantLayout;
 
-constexpr Projection kAllProjections[] = {Projection::kGate, Projection::kUp, Projection::kDown};
-
 constexpr WriteScheme Alike(const char* name, const char* description, Form form,
                             const ProjectionQuant& quant) {
   return {name, description, form, quant, quant};
@@ -79,10 +77,9 @@ constexpr std::array<WriteScheme, 17> kRows{{
 }};
 
 bool Fits(const WriteScheme& scheme, const LayerSizes& sizes) {
-  return std::all_of(
-      std::begin(kAllProjections), std::end(kAllProjections), [&](Projection projection) {
-        return ExpectedTensors(scheme.of(projection), projection, sizes.of(projection)).ok();
-      });
+  return std::all_of(kAllProjections.begin(), kAllProjections.end(), [&](Projection projection) {
+    return ExpectedTensors(scheme.of(projection), projection, sizes.of(projection)).ok();
+  });
 }
 
 // The row that fits `sizes` with the most alike width of weights; fp8_block fits all of them.

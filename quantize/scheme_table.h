@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-#include "core/weight_manifest.h"
+#include "core/projection.h"
 #include "model/quant/layout/expected_tensors.h"
 #include "model/quant/layout/quant_layout.h"
 

@@ -15,7 +15,7 @@ std::string Plain(absl::string_view word) {
   return out;
 }
 
-// Optimal string alignment: Levenshtein with swaps of neighbours, over three rows.
+// Optimal string alignment: Levenshtein with swaps of neighbors, over three rows.
 std::size_t Distance(const std::string& a, const std::string& b) {
   std::vector<std::size_t> before(b.size() + 1);
   std::vector<std::size_t> last(b.size() + 1);
@@ -38,7 +38,7 @@ std::size_t Distance(const std::string& a, const std::string& b) {
 }  // namespace
 
 std::string NearestWord(absl::string_view word, const std::vector<std::string>& known) {
-  constexpr std::size_t kWordMax = 128;  // beyond it nobody misspelt anything
+  constexpr std::size_t kWordMax = 128;  // beyond it nobody misspelled anything
   if (word.size() > kWordMax) return "";
   const std::string plain = Plain(word);
   std::size_t best = std::max<std::size_t>(2, word.size() / 3) + 1;

@@ -1,4 +1,4 @@
-// "Did you mean": the nearest of the known words to a misspelt one. Pure; thread-safe.
+// "Did you mean": the nearest of the known words to a misspelled one. Pure; thread-safe.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace switchyard {
 
-// The word of `known` with the fewest edits (insert, delete, replace, swap of neighbours) from
+// The word of `known` with the fewest edits (insert, delete, replace, swap of neighbors) from
 // `word`, when they are at most a third of its length, or 2; the first of equals. "" when none is
 // near. Upper and lower case, '-' and '_' count as equal.
 std::string NearestWord(absl::string_view word, const std::vector<std::string>& known);

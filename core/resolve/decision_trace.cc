@@ -11,12 +11,12 @@
 namespace switchyard {
 namespace {
 
-constexpr std::array<const char*, 5> kAdjustmentNames{"unquantised_layer", "nvfp4_normal",
+constexpr std::array<const char*, 5> kAdjustmentNames{"unquantized_layer", "nvfp4_normal",
                                                       "hardware", "normal_ranks", "capability"};
 constexpr std::array<const char*, 10> kWarningNames{"deprecated_bf16_flag",
                                                     "deprecated_npu_int8_flag",
                                                     "deprecated_bf16_key",
-                                                    "unquantised_keeps_bf16",
+                                                    "unquantized_keeps_bf16",
                                                     "nvfp4_normal_sends_bf16",
                                                     "fp8_to_int8",
                                                     "int8_to_fp8",
@@ -33,7 +33,7 @@ std::string SchemeText(const TraceSubject& subject) {
 std::string Head(const TraceSubject& subject) {
   std::string layer = absl::StrCat("layer ", subject.layer.value);
   if (subject.role == LayerRole::kDraft) layer += " (draft)";
-  if (subject.excluded) layer += " (left out of the quantisation)";
+  if (subject.excluded) layer += " (left out of the quantization)";
   return absl::StrFormat(
       "deployment %s, model %s, %s, phase %s, %s -> %s (%s)\nexperts: %s, runner %s\n",
       subject.deployment, subject.model, layer, PhaseName(subject.phase),

@@ -21,13 +21,13 @@ enum class LayerRole : std::uint8_t { kBase = 0, kDraft = 1 };
 
 // After the order has spoken, in the order in which they apply.
 enum class AdjustmentId : std::uint8_t {
-  kUnquantisedLayer = 0,  // its experts take BF16 alone
+  kUnquantizedLayer = 0,  // its experts take BF16 alone
   kNvfp4Normal = 1,       // normal mode sends NVFP4 layers BF16
   kHardware = 2,          // the device takes another dtype in its place
-  kNormalRanks = 3,       // no quantised rows in normal mode with so many ranks
+  kNormalRanks = 3,       // no quantized rows in normal mode with so many ranks
   kCapability = 4,        // one end did not prove that it can
 };
-absl::string_view AdjustmentName(AdjustmentId id);  // "unquantised_layer", ...
+absl::string_view AdjustmentName(AdjustmentId id);  // "unquantized_layer", ...
 
 struct Adjustment {
   AdjustmentId id = AdjustmentId::kHardware;
@@ -41,7 +41,7 @@ enum class WarningId : std::uint8_t {
   kDeprecatedBf16Flag = 0,
   kDeprecatedNpuInt8Flag = 1,
   kDeprecatedBf16Key = 2,
-  kUnquantisedKeepsBf16 = 3,
+  kUnquantizedKeepsBf16 = 3,
   kNvfp4NormalSendsBf16 = 4,
   kFp8ToInt8 = 5,
   kInt8ToFp8 = 6,
@@ -61,7 +61,7 @@ struct TraceSubject {
   std::string model;
   LayerId layer;
   LayerRole role = LayerRole::kBase;
-  bool excluded = false;  // the checkpoint's quantisation leaves this layer out
+  bool excluded = false;  // the checkpoint's quantization leaves this layer out
   Phase phase = Phase::kMixed;
   Edge edge;
   std::string worker_profiles;  // names, comma between them

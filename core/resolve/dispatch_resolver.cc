@@ -32,7 +32,7 @@ class Resolution {
   absl::Status CheckWorkers();
   void Describe();
   absl::Status AskTheRules();
-  void KeepUnquantisedLayers();
+  void KeepUnquantizedLayers();
   absl::Status RefuseByHardware() const;
   void SendNvfp4LayersBf16InNormal();
   void TakeWhatHardwareHas();
@@ -47,13 +47,13 @@ class Resolution {
     trace_.adjustments.push_back({id, dtype_, to, std::move(why)});
     dtype_ = to;
   }
-  [[nodiscard]] bool IsQuantised() const { return dtype_ != DispatchDtype::kBf16; }
+  [[nodiscard]] bool IsQuantized() const { return dtype_ != DispatchDtype::kBf16; }
   [[nodiscard]] SchemeUse Use() const {
     const std::optional<LayerQuantConfig>& config = request_.layer.quant_config;
     return {profiles_[0]->kind, trace_.mode, config && config->input_global_scale};
   }
   [[nodiscard]] bool ExpertsTake(DispatchDtype dtype) const {
-    return !scheme_ || Accepts(*scheme_, dtype, Use(), asked_);
+    return !scheme_ || Accepts(*scheme_, dtype, Use(), origin_);
   }
   // The first worker's profile with `support` for the dtype; nullptr: none.
   [[nodiscard]] const DeviceProfile* FirstWith(WireSupport support) const;
@@ -68,14 +68,14 @@ class Resolution {
   const std::optional<QuantScheme> scheme_;
   std::vector<const DeviceProfile*> profiles_;  // of the workers, in order
   DispatchDtype dtype_ = DispatchDtype::kBf16;
-  Asked asked_ = Asked::kAuto;
+  DtypeOrigin origin_ = DtypeOrigin::kAuto;
 };
 
 absl::Status Resolution::Run() {
   Describe();
   SY_RETURN_IF_ERROR(CheckWorkers());
   SY_RETURN_IF_ERROR(AskTheRules());
-  KeepUnquantisedLayers();
+  KeepUnquantizedLayers();
   SY_RETURN_IF_ERROR(RefuseByHardware());
   SendNvfp4LayersBf16InNormal();
   TakeWhatHardwareHas();
@@ -131,8 +131,8 @@ absl::Status Resolution::CheckWorkers() {
 
 absl::Status Resolution::AskTheRules() {
   SY_ASSIGN_OR_RETURN(
-      const DtypeOverride* wish,
-      PickOverride(request_.wishes, {request_.model, request_.layer.layer, request_.phase}));
+      const DtypeOverride* chosen,
+      PickOverride(request_.overrides, {request_.model, request_.layer.layer, request_.phase}));
   OrderInputs inputs{.requested = {},
                      .flags = request_.flags,
                      .config = request_.layer.quant_config,
@@ -140,11 +140,12 @@ absl::Status Resolution::AskTheRules() {
                      .worker = profiles_[0]->kind,
                      .mode = trace_.mode,
                      .scheme = scheme_};
-  if (wish != nullptr && wish->dtype) inputs.requested = Wish{*wish->dtype, wish->source};
+  if (chosen != nullptr && chosen->dtype)
+    inputs.requested = RequestedDtype{*chosen->dtype, chosen->source};
   absl::StatusOr<OrderDecision> decision = DecideDtype(request_.order, inputs);
   if (!decision.ok()) return decision.status();
   dtype_ = decision->dtype;
-  asked_ = decision->asked();
+  origin_ = decision->origin();
   if (request_.flags.bf16_dispatch) {
     Warn(WarningId::kDeprecatedBf16Flag, DeprecatedBf16VariableText());
   }
@@ -160,15 +161,15 @@ absl::Status Resolution::AskTheRules() {
   return absl::OkStatus();
 }
 
-void Resolution::KeepUnquantisedLayers() {
-  if (!IsQuantised() || scheme_ != QuantScheme::kNone) return;
+void Resolution::KeepUnquantizedLayers() {
+  if (!IsQuantized() || scheme_ != QuantScheme::kNone) return;
   const char* const who = request_.layer.role == LayerRole::kDraft ? "a draft layer in BF16"
-                          : request_.layer.excluded ? "a layer that is left out of the quantisation"
-                                                    : "an unquantised layer";
-  Warn(WarningId::kUnquantisedKeepsBf16,
-       absl::StrFormat("unquantised layers keep bf16 rows where %s was resolved",
+                          : request_.layer.excluded ? "a layer that is left out of the quantization"
+                                                    : "an unquantized layer";
+  Warn(WarningId::kUnquantizedKeepsBf16,
+       absl::StrFormat("unquantized layers keep bf16 rows where %s was resolved",
                        DispatchDtypeName(dtype_)));
-  Change(AdjustmentId::kUnquantisedLayer, DispatchDtype::kBf16,
+  Change(AdjustmentId::kUnquantizedLayer, DispatchDtype::kBf16,
          absl::StrCat("experts of ", who, " take bf16 alone"));
 }
 
@@ -190,12 +191,12 @@ absl::Status Resolution::RefuseByHardware() const {
 void Resolution::SendNvfp4LayersBf16InNormal() {
   if (dtype_ != DispatchDtype::kNvfp4 || trace_.mode != DispatchMode::kNormal) return;
   if (scheme_ && *scheme_ != QuantScheme::kNvfp4) return;  // In no mode: refused below.
-  if (asked_ == Asked::kExplicitly) {
+  if (origin_ == DtypeOrigin::kExplicit) {
     Warn(WarningId::kNvfp4NormalSendsBf16,
          "normal mode sends bf16 where nvfp4 was asked for; low_latency sends nvfp4");
   }
   Change(AdjustmentId::kNvfp4Normal, DispatchDtype::kBf16,
-         "normal mode has no nvfp4 rows; the experts quantise them");
+         "normal mode has no nvfp4 rows; the experts quantize them");
 }
 
 void Resolution::TakeWhatHardwareHas() {
@@ -210,9 +211,9 @@ void Resolution::TakeWhatHardwareHas() {
 }
 
 void Resolution::SendBf16BeyondRanks() {
-  if (!IsQuantised() || trace_.mode != DispatchMode::kNormal) return;
+  if (!IsQuantized() || trace_.mode != DispatchMode::kNormal) return;
   for (const DeviceProfile* profile : profiles_) {
-    const std::int32_t most = profile->quantised_normal_ranks_max;
+    const std::int32_t most = profile->quantized_normal_ranks_max;
     if (most == 0 || request_.workers.size() <= static_cast<std::size_t>(most)) continue;
     const std::string text =
         absl::StrFormat("%s sends no %s rows in normal mode beyond %d ranks (here %d)",
@@ -240,7 +241,7 @@ absl::Status Resolution::CheckExperts() const {
   return refuse(absl::StrFormat(
       "experts of scheme %s do not take %s rows in mode %s on %s%s; %s", info.name,
       DispatchDtypeName(dtype_), DispatchModeName(trace_.mode), DeviceKindName(Use().worker),
-      weights_only ? ": int4 weights take unquantised activations" : "", WhatWouldDo()));
+      weights_only ? ": int4 weights take unquantized activations" : "", WhatWouldDo()));
 }
 
 std::string Resolution::WhatWouldDo() const {
@@ -253,7 +254,7 @@ std::string Resolution::WhatWouldDo() const {
         std::all_of(profiles_.begin(), profiles_.end(), [dtype](const DeviceProfile* profile) {
           return profile->Wire(dtype).support == WireSupport::kNative;
         });
-    const bool taken = !scheme_ || Accepts(*scheme_, dtype, Use(), Asked::kExplicitly);
+    const bool taken = !scheme_ || Accepts(*scheme_, dtype, Use(), DtypeOrigin::kExplicit);
     if (!native || !taken) continue;
     absl::StrAppend(&names, names.empty() ? "" : " or ", DispatchDtypeName(dtype));
   }
@@ -283,12 +284,12 @@ absl::Status Resolution::CheckEnds() {
   const std::string missing = MissingAt(dtype_);
   if (missing.empty()) return absl::OkStatus();
   const bool may_fall_back =
-      IsQuantised() && asked_ == Asked::kAuto && ExpertsTake(DispatchDtype::kBf16);
+      IsQuantized() && origin_ == DtypeOrigin::kAuto && ExpertsTake(DispatchDtype::kBf16);
   if (may_fall_back && MissingAt(DispatchDtype::kBf16).empty()) {
     Change(AdjustmentId::kCapability, DispatchDtype::kBf16, missing);
     return absl::OkStatus();
   }
-  const bool asked = asked_ == Asked::kExplicitly && IsQuantised();
+  const bool asked = origin_ == DtypeOrigin::kExplicit && IsQuantized();
   return Refuse(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
                 absl::StrCat(missing, asked ? "; ask for auto or another dtype"
                                             : "; place the model on other workers"));
@@ -309,7 +310,7 @@ absl::Status Resolution::CheckScheme() const {
 void Resolution::Finish() {
   if (scheme_ == QuantScheme::kW4A4Int4) {
     Warn(WarningId::kW4A4IsSlow,
-         "w4a4_int4 layers send bf16 rows and quantise them at the experts, which is slower than "
+         "w4a4_int4 layers send bf16 rows and quantize them at the experts, which is slower than "
          "a scheme with int8 rows");
   }
   const bool packed = std::all_of(
@@ -366,7 +367,7 @@ absl::Status Resolution::Refuse(absl::StatusCode code, Reason reason,
   return WithMetadata(refusal, "warnings", absl::StrJoin(trace_.warnings, ", ", name));
 }
 
-// How unquantised drafts are loaded: without a quant config, or with one that asks for BF16.
+// How unquantized drafts are loaded: without a quant config, or with one that asks for BF16.
 bool SaysNothingButBf16(const LayerFacts& layer) {
   const std::optional<LayerQuantConfig>& config = layer.quant_config;
   return !config ||

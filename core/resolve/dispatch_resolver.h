@@ -2,7 +2,7 @@
 //
 //   mode      what was asked for, or the phase's              mode_resolver.h
 //   order     the first rule with an opinion on the dtype     dtype_order.h
-//   then      an unquantised layer keeps BF16; NVFP4 layers get BF16 in normal mode; devices take
+//   then      an unquantized layer keeps BF16; NVFP4 layers get BF16 in normal mode; devices take
 //             INT8 for FP8 or FP8 for INT8, or refuse; the layer's experts must accept the dtype in
 //             this mode; both ends must have proven it, else BF16 goes where nobody asked for more
 //
@@ -33,7 +33,7 @@ namespace switchyard {
 struct LayerFacts {
   LayerId layer;
   LayerRole role = LayerRole::kBase;
-  bool excluded = false;                         // left out of the checkpoint's quantisation: BF16
+  bool excluded = false;                         // left out of the checkpoint's quantization: BF16
   std::optional<QuantScheme> scheme;             // nullopt: unknown
   std::optional<LayerQuantConfig> quant_config;  // nullopt: none
   RunnerBackend runner = RunnerBackend::kAuto;
@@ -46,7 +46,7 @@ struct DispatchRequest {
   LayerFacts layer;
   Phase phase = Phase::kMixed;
   std::optional<DispatchMode> mode;  // nullopt: the phase's
-  std::vector<DtypeOverride> wishes;
+  std::vector<DtypeOverride> overrides;
   DeprecatedFlags flags;
   OrderVariant order = OrderVariant::kMerged;
   CapabilitySet source;

@@ -49,7 +49,7 @@ absl::StatusOr<OptionSpelling> SpellingOfDtypeOption(absl::string_view name) {
   if (!draft && !near) return OptionSpelling::kUnrelated;
   const bool flag = absl::StartsWith(name, "--");
   return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
-                   absl::StrCat(name, " is misspelt; write ", flag ? kDtypeFlag : kDtypeOption),
+                   absl::StrCat(name, " is misspelled; write ", flag ? kDtypeFlag : kDtypeOption),
                    {{"field", std::string(name)}});
 }
 

@@ -1,4 +1,4 @@
-// The option that asks for a wire dtype, and the ways in which it has been spelt.
+// The option that asks for a wire dtype, and the ways in which it has been spelled.
 //
 // Its name is dispatcher_output_dtype: in files and messages so, on command lines with dashes. The
 // spelling that SGLang 22822 was merged with still works, with a warning; those of its drafts were
@@ -35,7 +35,7 @@ absl::StatusOr<std::optional<DispatchDtype>> ParseDtypeChoice(absl::string_view 
 
 enum class OptionSpelling : std::uint8_t { kCurrent = 0, kDeprecated = 1, kUnrelated = 2 };
 // What `name`, a key or a command line option with its dashes, is to the option.
-// Errors: kInvalidArgument (BAD_CONFIG) for a misspelt one, with the right name (R11).
+// Errors: kInvalidArgument (BAD_CONFIG) for a misspelled one, with the right name (R11).
 absl::StatusOr<OptionSpelling> SpellingOfDtypeOption(absl::string_view name);
 
 // What to say once to whoever used a deprecated spelling.

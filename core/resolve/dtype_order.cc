@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::array<const char*, 3> kVariantNames{"merged", "draft", "sglang_compat"};
 constexpr std::array<const char*, 10> kRuleNames{
-    "explicit", "bf16_flag",     "global_scale", "layer_dtype", "self_quantising_runner",
+    "explicit", "bf16_flag",     "global_scale", "layer_dtype", "self_quantizing_runner",
     "scheme",   "npu_int8_flag", "npu",          "cpu",         "default"};
 constexpr std::array<const char*, 5> kRunnerNames{"auto", "deep_gemm", "flashinfer_cutedsl",
                                                   "cutlass", "humming"};
@@ -63,12 +63,12 @@ Opinion LayerDtypeOrAlias(const OrderInputs& in) {
   return LayerDtype(in);
 }
 
-Opinion Runner(const OrderInputs& in, std::span<const RunnerBackend> quantising) {
+Opinion Runner(const OrderInputs& in, std::span<const RunnerBackend> quantizing) {
   const std::string name(RunnerBackendName(in.runner));
-  if (std::find(quantising.begin(), quantising.end(), in.runner) == quantising.end()) {
-    return {std::nullopt, absl::StrCat("runner ", name, " leaves quantising to the dispatch")};
+  if (std::find(quantizing.begin(), quantizing.end(), in.runner) == quantizing.end()) {
+    return {std::nullopt, absl::StrCat("runner ", name, " leaves quantizing to the dispatch")};
   }
-  return {DispatchDtype::kBf16, absl::StrCat("runner ", name, " quantises rows by itself")};
+  return {DispatchDtype::kBf16, absl::StrCat("runner ", name, " quantizes rows by itself")};
 }
 Opinion RunnerOfDraft(const OrderInputs& in) {
   return Runner(in, std::array{RunnerBackend::kFlashinferCutedsl});
@@ -122,7 +122,7 @@ constexpr std::array<Rule, 10> kMergedOrder{{
     {"1", RuleId::kBf16Flag, Bf16Flag},
     {"2", RuleId::kGlobalScale, GlobalScale},
     {"3", RuleId::kLayerDtype, LayerDtypeOrAlias},
-    {"4", RuleId::kSelfQuantisingRunner, RunnerOfMerged},
+    {"4", RuleId::kSelfQuantizingRunner, RunnerOfMerged},
     {"3b", RuleId::kScheme, Scheme},
     {"5a", RuleId::kNpuInt8Flag, NpuInt8Flag},
     {"5", RuleId::kNpu, Npu},
@@ -134,7 +134,7 @@ constexpr std::array<Rule, 7> kSglangOrder{{
     {"1", RuleId::kBf16Flag, Bf16Flag},
     {"2", RuleId::kGlobalScale, GlobalScale},
     {"3", RuleId::kLayerDtype, LayerDtype},
-    {"4", RuleId::kSelfQuantisingRunner, RunnerOfSglang},
+    {"4", RuleId::kSelfQuantizingRunner, RunnerOfSglang},
     {"5", RuleId::kNpu, Npu},
     {"6", RuleId::kDefault, Default},
 }};
@@ -143,7 +143,7 @@ constexpr std::array<Rule, 7> kDraftOrder{{
     {"1", RuleId::kExplicit, Explicit},
     {"2", RuleId::kGlobalScale, GlobalScale},
     {"3", RuleId::kLayerDtype, LayerDtype},
-    {"4", RuleId::kSelfQuantisingRunner, RunnerOfDraft},
+    {"4", RuleId::kSelfQuantizingRunner, RunnerOfDraft},
     {"5", RuleId::kNpu, Npu},
     {"6", RuleId::kDefault, Default},
 }};
@@ -180,9 +180,9 @@ std::optional<RunnerBackend> RunnerBackendFromName(absl::string_view name) {
   return static_cast<RunnerBackend>(it - kRunnerNames.begin());
 }
 
-Asked OrderDecision::asked() const {
+DtypeOrigin OrderDecision::origin() const {
   const bool written = rule() == RuleId::kExplicit || rule() == RuleId::kLayerDtype;
-  return written ? Asked::kExplicitly : Asked::kAuto;
+  return written ? DtypeOrigin::kExplicit : DtypeOrigin::kAuto;
 }
 
 absl::StatusOr<OrderDecision> DecideMerged(const OrderInputs& inputs) {

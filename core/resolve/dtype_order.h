@@ -5,7 +5,7 @@
 //   1     bf16_flag                  BF16 while the deprecated flag is set
 //   2     global_scale               NVFP4 when the layer has a global input scale
 //   3     layer_dtype                what the layer's quant config says
-//   4     self_quantising_runner     BF16: the runner quantises by itself
+//   4     self_quantizing_runner     BF16: the runner quantizes by itself
 //   3b    scheme                     what the layer's experts prefer, if their scheme is known
 //   5a    npu_int8_flag              INT8 on Ascend in normal mode while the deprecated flag is set
 //   5     npu                        BF16 on Ascend
@@ -14,7 +14,7 @@
 //
 // That is the order kMerged. kSglangCompat is SGLang's as merged (PR 22822): without 3b, 5a, 5b
 // and the alias bf16_dispatch. kDraft is that pull request as drafted: the flag before the option,
-// no INT8, one self-quantising runner less. What hardware and experts make of the result comes
+// no INT8, one self-quantizing runner less. What hardware and experts make of the result comes
 // after it: dispatch_resolver.h. Pure; no state, no environment; thread-safe.
 #pragma once
 
@@ -42,7 +42,7 @@ enum class RuleId : std::uint8_t {
   kBf16Flag = 1,
   kGlobalScale = 2,
   kLayerDtype = 3,
-  kSelfQuantisingRunner = 4,
+  kSelfQuantizingRunner = 4,
   kScheme = 5,
   kNpuInt8Flag = 6,
   kNpu = 7,
@@ -63,7 +63,7 @@ absl::string_view RunnerBackendName(RunnerBackend runner);  // "auto", "deep_gem
 std::optional<RunnerBackend> RunnerBackendFromName(absl::string_view name);
 
 // Something that was asked for, and where: "deployment chat, layer 3, phase decode".
-struct Wish {
+struct RequestedDtype {
   DispatchDtype dtype = DispatchDtype::kBf16;
   std::string source;
 };
@@ -75,7 +75,7 @@ struct DeprecatedFlags {
 };
 
 struct OrderInputs {
-  std::optional<Wish> requested;  // nullopt: auto
+  std::optional<RequestedDtype> requested;  // nullopt: auto
   DeprecatedFlags flags;
   std::optional<LayerQuantConfig> config;
   RunnerBackend runner = RunnerBackend::kAuto;
@@ -99,7 +99,7 @@ struct OrderDecision {
 
   [[nodiscard]] RuleId rule() const { return rules[winner].rule; }
   // Somebody wrote this dtype down for this layer; else it may give way to BF16.
-  [[nodiscard]] Asked asked() const;
+  [[nodiscard]] DtypeOrigin origin() const;
 };
 
 // Errors: kInvalidArgument (BAD_CONFIG) where kDraft meets INT8, which it does not know.

@@ -57,9 +57,10 @@ ModeChoice DefaultModeChoice(Phase phase) {
   return ModeChoice::kAuto;
 }
 
-ModeDecision ModeOfConfig(Phase phase, std::optional<DispatchMode> asked) {
-  if (asked) {
-    return {*asked, absl::StrFormat("the deployment asks for it in phase %s", PhaseName(phase))};
+ModeDecision ModeOfConfig(Phase phase, std::optional<DispatchMode> requested) {
+  if (requested) {
+    return {*requested,
+            absl::StrFormat("the deployment asks for it in phase %s", PhaseName(phase))};
   }
   if (DefaultModeChoice(phase) == ModeChoice::kLowLatency) {
     return {DispatchMode::kLowLatency,

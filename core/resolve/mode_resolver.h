@@ -41,9 +41,9 @@ struct ModeDecision {
   DispatchMode mode = DispatchMode::kNormal;
   std::string why;
 };
-// The one mode of a plan's config. `asked` wins over the default of the phase; mixed, whose default
-// leaves it to the step, gets normal, which takes steps of any size.
-ModeDecision ModeOfConfig(Phase phase, std::optional<DispatchMode> asked);
+// The one mode of a plan's config. `requested` wins over the default of the phase; mixed, whose
+// default leaves it to the step, gets normal, which takes steps of any size.
+ModeDecision ModeOfConfig(Phase phase, std::optional<DispatchMode> requested);
 
 // Whether steps of `mode` can be recorded into a graph and replayed. Those of normal cannot: how
 // many rows arrive is known only once they have been counted.

@@ -1,6 +1,6 @@
 // How much memory rows take between being encoded and sent, and between being received and summed.
 //
-// Dispatch and combine are sized apart, each from the bytes that really cross the wire: a quantised
+// Dispatch and combine are sized apart, each from the bytes that really cross the wire: a quantized
 // dtype makes dispatch smaller and leaves combine, which is always BF16, as it is.
 #pragma once
 

@@ -93,7 +93,7 @@ absl::Status Run(const Options& options) {
   SY_ASSIGN_OR_RETURN(const Record record, OpenRecord(options));
   SY_ASSIGN_OR_RETURN(const Model model, OpenModel(options.common));
   if (record != nullptr) {
-    const std::string warning = QuantisedWarning(*model.checkpoint);
+    const std::string warning = QuantizedWarning(*model.checkpoint);
     if (!warning.empty()) std::fprintf(stderr, "warning: --record-amax: %s\n", warning.c_str());
   }
   return options.text.empty() ? RunPrompt(options, model, record) : RunText(options, model, record);

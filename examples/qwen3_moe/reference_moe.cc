@@ -18,7 +18,7 @@ namespace {
 
 float Silu(float value) { return value / (1.0F + std::exp(-value)); }
 
-// Weights of a quantised checkpoint are dequantised; rows stay as they are here.
+// Weights of a quantized checkpoint are dequantized; rows stay as they are here.
 PackedMatrix PackWeights(const ExpertWeights& weights, Projection projection, std::size_t columns,
                          std::size_t inner) {
   const std::vector<Bf16>& stored = weights.of(projection);

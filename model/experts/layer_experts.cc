@@ -17,8 +17,6 @@ namespace {
 
 using Kind = CheckpointErrorKind;
 
-constexpr Projection kAllProjections[] = {Projection::kGate, Projection::kUp, Projection::kDown};
-
 std::string ShapeText(const std::vector<std::int64_t>& shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
 }

@@ -31,7 +31,7 @@ absl::StatusOr<LayerFacts> ResolverFactsOf(const LayerSource& source) {
   facts.role = source.role;
   facts.scheme = source.quant.scheme;
   facts.power_of_two_scales = source.quant.of(Projection::kGate).power_of_two_scales;
-  if (!source.quantised_checkpoint) return facts;
+  if (!source.quantized_checkpoint) return facts;
   const bool plain = source.quant.scheme == QuantScheme::kNone;
   if (plain && source.role == LayerRole::kDraft) return facts;
   facts.excluded = plain;

@@ -17,14 +17,14 @@ namespace switchyard {
 struct LayerSource {
   LayerId layer = {};
   LayerRole role = LayerRole::kBase;
-  bool quantised_checkpoint = false;  // its quant family is not "none"
+  bool quantized_checkpoint = false;  // its quant family is not "none"
   const LayerQuant& quant;
   const DispatchKeys& keys;                                     // of the whole checkpoint
   std::optional<LayerInputScales> input_scales = std::nullopt;  // looked at for NVFP4 alone
 };
 
-// The scheme; whether FP8 scales are powers of two; of base layers without a scheme in a quantised
-// checkpoint, that they were left out; of all layers of such a checkpoint but unquantised drafts,
+// The scheme; whether FP8 scales are powers of two; of base layers without a scheme in a quantized
+// checkpoint, that they were left out; of all layers of such a checkpoint but unquantized drafts,
 // the keys of the config and, of NVFP4, the global scale of the inputs where all experts agree on
 // one. A null in the config switches that one off.
 // Errors: those of ParseLayerQuantConfig.

@@ -134,7 +134,8 @@ absl::Status JsonView::OnlyKeys(std::span<const char* const> known,
     if (Contains(known, key) || Contains(more, key)) continue;
     // The spellings of a draft of SGLang's pull request 22822.
     if (absl::StartsWith(key, "dispather") || key == "dispatch_output_dtype") {
-      return BadConfig(PathOf(key), "there is no such key; it is spelt 'dispatcher_output_dtype'");
+      return BadConfig(PathOf(key),
+                       "there is no such key; it is spelled 'dispatcher_output_dtype'");
     }
     return BadConfig(PathOf(key),
                      "there is no such key; it may change what the weights mean, so "

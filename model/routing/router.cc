@@ -139,7 +139,7 @@ void WeighSigmoid(const SigmoidRule& rule, std::span<const float> scores, const 
     sum += row.weights[k];
   }
   const float factor = rule.place == ScalingPlace::kWeights ? rule.scaling : 1.0F;
-  const float divisor = rule.renormalise && sum != 0 ? sum : 1.0F;
+  const float divisor = rule.renormalize && sum != 0 ? sum : 1.0F;
   for (float& weight : row.weights) weight = weight / divisor * factor;
 }
 
@@ -170,7 +170,7 @@ absl::Status RouteSoftmax(const SoftmaxRule& rule, const RoutingBatch& batch) {
     const std::span<const float> logits = batch.logits.subspan(t * experts, experts);
     const std::span<std::int64_t> ids = batch.ids.subspan(t * top_k, top_k);
     TopK(logits, keys, ids);
-    SoftmaxWeights(logits, std::span<const std::int64_t>(ids), rule.renormalise,
+    SoftmaxWeights(logits, std::span<const std::int64_t>(ids), rule.renormalize,
                    batch.weights.subspan(t * top_k, top_k));
   }
   Pad(batch, top_k);

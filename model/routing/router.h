@@ -32,7 +32,7 @@ struct RoutingBatch {
 struct SoftmaxRule {
   std::int32_t experts = 0;  // 1..kRoutedExpertsMax
   std::int32_t top_k = 0;    // 1..experts
-  bool renormalise = true;   // weights of the chosen sum to 1
+  bool renormalize = true;   // weights of the chosen sum to 1
   friend bool operator==(const SoftmaxRule&, const SoftmaxRule&) = default;
 };
 
@@ -50,7 +50,7 @@ struct SigmoidRule {
   std::int32_t top_k = 0;        // 1..topk_groups * experts / groups
   std::int32_t groups = 1;       // divides experts
   std::int32_t topk_groups = 1;  // 1..groups
-  bool renormalise = true;       // divide the weights by their sum; all zero stay zero
+  bool renormalize = true;       // divide the weights by their sum; all zero stay zero
   float scaling = 1;             // the routed scaling factor; finite, > 0
   ScalingPlace place = ScalingPlace::kWeights;
   friend bool operator==(const SigmoidRule&, const SigmoidRule&) = default;

@@ -45,7 +45,7 @@ void TopK(std::span<const float> scores, std::span<std::uint32_t> keys, std::spa
 }
 
 template <typename Id>
-void SoftmaxWeights(std::span<const float> logits, std::span<const Id> ids, bool renormalise,
+void SoftmaxWeights(std::span<const float> logits, std::span<const Id> ids, bool renormalize,
                     std::span<float> weights) {
   const float largest = Largest(logits);
   float sum = 0;
@@ -53,7 +53,7 @@ void SoftmaxWeights(std::span<const float> logits, std::span<const Id> ids, bool
     weights[k] = std::exp(logits[static_cast<std::size_t>(ids[k])] - largest);
     sum += weights[k];
   }
-  if (!renormalise) {
+  if (!renormalize) {
     sum = 0;
     for (const float logit : logits) sum += std::exp(logit - largest);
   }

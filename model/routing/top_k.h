@@ -24,12 +24,12 @@ void TakeTopK(std::span<std::uint32_t> keys, std::span<Id> ids);
 template <typename Id>
 void TopK(std::span<const float> scores, std::span<std::uint32_t> keys, std::span<Id> ids);
 
-// weights[i] = softmax(logits)[ids[i]]: over all logits, or with `renormalise` over the chosen
+// weights[i] = softmax(logits)[ids[i]]: over all logits, or with `renormalize` over the chosen
 // alone, which then sum to 1. In FP32, relative to the largest logit that is no NaN, summed in
 // order. NaN where the logit is NaN or there is no finite one, and everywhere when +infinity is
 // among those that are summed. ids are valid.
 template <typename Id>
-void SoftmaxWeights(std::span<const float> logits, std::span<const Id> ids, bool renormalise,
+void SoftmaxWeights(std::span<const float> logits, std::span<const Id> ids, bool renormalize,
                     std::span<float> weights);
 
 }  // namespace switchyard

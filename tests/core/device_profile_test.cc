@@ -131,11 +131,11 @@ TEST(DeviceProfileTest, SubstitutesAreNative) {
   }
 }
 
-TEST(DeviceProfileTest, ScalesAndRanksOfQuantisedRows) {
+TEST(DeviceProfileTest, ScalesAndRanksOfQuantizedRows) {
   for (const DeviceProfile& profile : DeviceProfiles()) {
     const std::string name = profile.name;
     EXPECT_EQ(profile.fp8_scales, name == "cuda_sm100" ? ScaleKind::kUe8m0 : ScaleKind::kF32);
-    EXPECT_EQ(profile.quantised_normal_ranks_max, name == "ascend_a2" ? 8 : 0);
+    EXPECT_EQ(profile.quantized_normal_ranks_max, name == "ascend_a2" ? 8 : 0);
     EXPECT_NE(std::string(profile.title), "");
   }
 }

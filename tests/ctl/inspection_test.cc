@@ -67,7 +67,7 @@ TEST(InspectionTest, LayersThatAreAlikeAreOne) {
   SY_EXPECT_OK(Verdict(found));
 }
 
-// R27: an unquantised draft sends BF16 and leaves the dtype of the base layers alone.
+// R27: an unquantized draft sends BF16 and leaves the dtype of the base layers alone.
 TEST(InspectionTest, ADraftTravelsByItself) {
   const TempDir dir;
   switchyard::testing::WriteDeepseek(dir, 1, /*draft_in_fp8=*/false);

@@ -145,7 +145,7 @@ TEST(CheckpointSummaryTest, OnlyScalesThatAllExpertsShareMakeNvfp4Rows) {
   EXPECT_FALSE(several.quant_config->input_global_scale.has_value());
 }
 
-TEST(CheckpointSummaryTest, TheResolverHearsTheKeysOfQuantisedLayersAlone) {
+TEST(CheckpointSummaryTest, TheResolverHearsTheKeysOfQuantizedLayersAlone) {
   const TempDir dir;
   testing::WriteDeepseek(dir, 1, false);
   SY_ASSERT_OK_AND_ASSIGN(CheckpointSummary summary, SummarizeCheckpoint(dir.path()));

@@ -256,11 +256,11 @@ TEST(ModelConfigTest, ListsTheKnownFamiliesWhenTheModelIsOfAnother) {
 
 // What the weights are stored as is not this file's to judge.
 TEST(ModelConfigTest, LeavesQuantConfigsToTheirReader) {
-  const auto quantised = ParseModelConfig(
+  const auto quantized = ParseModelConfig(
       With(OldSpelling(), "quantization_config", {{"quant_method", "fp8"}}).dump());
   SY_ASSERT_OK_AND_ASSIGN(const ModelConfig plain, ParseModelConfig(OldSpelling().dump()));
-  SY_ASSERT_OK(quantised.status());
-  EXPECT_EQ(*quantised, plain);
+  SY_ASSERT_OK(quantized.status());
+  EXPECT_EQ(*quantized, plain);
 }
 
 TEST(ModelConfigTest, DraftLayersFollowTheOthers) {

@@ -36,7 +36,6 @@ using testing::ReadBytes;
 using testing::TempDir;
 using testing::WriteCheckpoint;
 
-constexpr Projection kAllProjections[] = {Projection::kGate, Projection::kUp, Projection::kDown};
 constexpr char kShipped[] = SY_SHIPPED_MODEL;
 
 const WriteScheme* Scheme(const std::string& name) { return *FindWriteScheme(name); }
@@ -149,7 +148,7 @@ TEST_P(EverySchemeTest, ReadsBackBitForBit) {
   }
   EXPECT_EQ(summary.tensors, after.names().size());
   EXPECT_EQ(summary.experts, 8);
-  EXPECT_THAT(summary.quantised_layers, ElementsAre(0, 2));
+  EXPECT_THAT(summary.quantized_layers, ElementsAre(0, 2));
 }
 
 TEST_P(EverySchemeTest, EqualRunsGiveEqualBytes) {
@@ -367,7 +366,7 @@ TEST_F(QuantizerTest, OutMustBeAnotherFolder) {
   EXPECT_TRUE(fs::exists(in_.Join("model.safetensors")));
 }
 
-TEST_F(QuantizerTest, AQuantisedCheckpointIsRefused) {
+TEST_F(QuantizerTest, AQuantizedCheckpointIsRefused) {
   WriteCheckpoint(in_, shape_, 11);
   SY_ASSERT_OK(Quantize(OptionsFor("modelslim_w8a8", "first")));
   QuantizeOptions again = OptionsFor("fp8_block", "second");
@@ -376,7 +375,7 @@ TEST_F(QuantizerTest, AQuantisedCheckpointIsRefused) {
   const auto refused = Quantize(again);
 
   EXPECT_THAT(refused, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
-  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("quantised already (modelslim)"));
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("quantized already (modelslim)"));
 }
 
 // Experts that lie packed in one tensor come out one by one, with the numbers that they had.

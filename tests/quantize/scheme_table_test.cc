@@ -44,9 +44,9 @@ TEST(SchemeTableTest, FindsRowsBySchemeAndLayout) {
 }
 
 TEST(SchemeTableTest, SaysWhatIsMeant) {
-  const auto misspelt = FindWriteScheme("fp8-blok");
-  EXPECT_THAT(misspelt, FailsWith(kBad, Reason::kBadConfig));
-  EXPECT_THAT(std::string(misspelt.status().message()), HasSubstr("did you mean \"fp8_block\"?"));
+  const auto misspelled = FindWriteScheme("fp8-blok");
+  EXPECT_THAT(misspelled, FailsWith(kBad, Reason::kBadConfig));
+  EXPECT_THAT(std::string(misspelled.status().message()), HasSubstr("did you mean \"fp8_block\"?"));
   EXPECT_THAT(FindWriteScheme("awq", "fp8_block"), FailsWith(kBad, Reason::kBadConfig));
   EXPECT_THAT(std::string(FindWriteScheme("fp8").status().message()),
               HasSubstr("did you mean \"fp8_block\"?"));

@@ -36,22 +36,22 @@ absl::StatusOr<AmaxTable> MergeAmax(const AmaxShape& shape,
                    "records them");
 }
 
-std::string QuantisedWarning(const Checkpoint& checkpoint) {
-  std::int32_t quantised = 0;
+std::string QuantizedWarning(const Checkpoint& checkpoint) {
+  std::int32_t quantized = 0;
   const LayerExperts* first = nullptr;
   LayerId first_layer;
   for (const LayerId layer : MoeLayersOf(checkpoint.config())) {
     const LayerExperts* experts = checkpoint.FindExperts(layer);
     if (experts == nullptr || experts->quant().scheme == QuantScheme::kNone) continue;
-    if (++quantised > 1) continue;
+    if (++quantized > 1) continue;
     first = experts;
     first_layer = layer;
   }
   if (first == nullptr) return "";
-  return absl::StrCat(quantised, " of the layers, the first of them layer ", first_layer.value,
-                      ", are quantised already (", QuantSchemeInfoOf(first->quant().scheme).name,
+  return absl::StrCat(quantized, " of the layers, the first of them layer ", first_layer.value,
+                      ", are quantized already (", QuantSchemeInfoOf(first->quant().scheme).name,
                       "): the magnitudes are those of these weights. Record them from the BF16 "
-                      "checkpoint that is to be quantised.");
+                      "checkpoint that is to be quantized.");
 }
 
 }  // namespace switchyard::qwen3_moe

@@ -29,9 +29,9 @@ struct AmaxShape {
 absl::StatusOr<AmaxTable> MergeAmax(const AmaxShape& shape,
                                     std::span<const AttachmentCounters::Hit> hits);
 
-// A sentence for an operator when layers of `checkpoint` are quantised: calibration is for the
-// weights that are still to be quantised, and what these experts make of their rows is not the
+// A sentence for an operator when layers of `checkpoint` are quantized: calibration is for the
+// weights that are still to be quantized, and what these experts make of their rows is not the
 // same. "" when none is.
-std::string QuantisedWarning(const Checkpoint& checkpoint);
+std::string QuantizedWarning(const Checkpoint& checkpoint);
 
 }  // namespace switchyard::qwen3_moe

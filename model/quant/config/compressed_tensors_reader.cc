@@ -183,7 +183,7 @@ absl::StatusOr<ProjectionQuant> QuantOf(const JsonView& group, absl::string_view
 
 absl::Status ReadGroup(const JsonView& view, std::string format, QuantConfig& config) {
   SY_RETURN_IF_ERROR(view.OnlyKeys(kGroupKeys));
-  SY_RETURN_IF_ERROR(view.MustBeOff("output_activations", "quantised outputs are not served"));
+  SY_RETURN_IF_ERROR(view.MustBeOff("output_activations", "quantized outputs are not served"));
   SY_RETURN_IF_ERROR(Optional(view.String("format"), format));
   if (format.empty()) return BadConfig(view.PathOf("format"), "it is missing");
   QuantGroup group;

@@ -18,9 +18,7 @@ namespace {
 
 using internal::UnsupportedConfig;
 
-constexpr Projection kAllProjections[] = {Projection::kGate, Projection::kUp, Projection::kDown};
-
-LayerQuant Unquantised(std::string why) {
+LayerQuant Unquantized(std::string why) {
   LayerQuant quant;
   quant.why = std::move(why);
   return quant;
@@ -83,7 +81,7 @@ absl::StatusOr<LayerQuant> ResolveByGroups(const QuantConfig& config,
     }
   }
   if (!first.has_value() || first->group == nullptr) {
-    return Unquantised(first.has_value() ? first->why : "no experts");
+    return Unquantized(first.has_value() ? first->why : "no experts");
   }
   LayerQuant quant;
   quant.projections.fill(first->group->quant);
@@ -164,7 +162,7 @@ absl::StatusOr<std::array<QuantLayout, 3>> LayoutsOfExpert(
     return UnsupportedConfig(
         NameAs(modules, spelling, expert, Projection::kDown),
         absl::StrCat("it is ", type(Projection::kDown), " and gate is ", type(Projection::kGate),
-                     "; experts that are quantised in part are not served"));
+                     "; experts that are quantized in part are not served"));
   }
   return layouts;
 }
@@ -183,8 +181,8 @@ absl::StatusOr<LayerQuant> ResolveByDescription(const ModelSlimDescription& desc
     if (!found.has_value() && description.TypeOf(module) != nullptr) found = spelling;
   }
   if (!found.has_value()) {
-    if (modules.draft) return Unquantised("draft layer without rows in the description");
-    if (modules.packed && modules.stored_in_bf16) return Unquantised("packed experts in BF16");
+    if (modules.draft) return Unquantized("draft layer without rows in the description");
+    if (modules.packed && modules.stored_in_bf16) return Unquantized("packed experts in BF16");
     return NoRows(modules);
   }
   SY_ASSIGN_OR_RETURN(const auto layouts, LayoutsOfExpert(description, modules, *found, 0));
@@ -218,14 +216,14 @@ std::string ExpertModules::Name(std::int32_t expert, Projection projection) cons
 
 absl::StatusOr<LayerQuant> ResolveLayerQuant(const QuantConfig& config,
                                              const ExpertModules& modules) {
-  if (config.family == "none") return Unquantised("no quant config");
-  if (modules.draft && modules.stored_in_bf16) return Unquantised("draft layer stored in BF16");
+  if (config.family == "none") return Unquantized("no quant config");
+  if (modules.draft && modules.stored_in_bf16) return Unquantized("draft layer stored in BF16");
   SY_ASSIGN_OR_RETURN(LayerQuant quant, config.description.has_value()
                                             ? ResolveByDescription(*config.description, modules)
                                             : ResolveByGroups(config, modules));
   if (modules.packed && quant.scheme != QuantScheme::kNone) {
     return UnsupportedConfig(modules.Name(0, Projection::kGate),
-                             absl::StrCat("quantised experts in one packed tensor are not served; ",
+                             absl::StrCat("quantized experts in one packed tensor are not served; ",
                                           "store one tensor for each expert (", quant.why, ")"));
   }
   return quant;

@@ -82,7 +82,7 @@ absl::Status ReadExclusions(const JsonView& view, QuantConfig& config) {
 absl::StatusOr<ProjectionQuant> ReadOne(const JsonView& view, QuantConfig& config) {
   SY_RETURN_IF_ERROR(view.OnlyKeys(kKeys, DispatchKeyNames()));
   SY_RETURN_IF_ERROR(view.MustBeOff("has_zero_point", "zero points are not served"));
-  SY_RETURN_IF_ERROR(view.MustBeOff("pre_quant_scale", "scales before quantising are not served"));
+  SY_RETURN_IF_ERROR(view.MustBeOff("pre_quant_scale", "scales before quantizing are not served"));
   ProjectionQuant quant;
   SY_RETURN_IF_ERROR(ReadAlgorithm(view, quant));
   SY_RETURN_IF_ERROR(CheckGroupSize(view, quant));

@@ -1,4 +1,4 @@
-// How a checkpoint says that it is quantised: three files, six families, one answer.
+// How a checkpoint says that it is quantized: three files, six families, one answer.
 //
 //   config.json                    quantization_config, or text_config.quantization_config
 //   hf_quant_config.json           ModelOpt's own file
@@ -51,7 +51,7 @@ struct QuantGroup {
 };
 
 struct QuantConfig {
-  std::string family = "none";     // row of quant_families.cc; "none": nothing is quantised
+  std::string family = "none";     // row of quant_families.cc; "none": nothing is quantized
   std::vector<QuantGroup> groups;  // empty for "none" and "modelslim"
   NamePatterns excluded;           // stored in BF16, whatever the groups say
   std::optional<ModelSlimDescription> description;  // of "modelslim": in place of groups

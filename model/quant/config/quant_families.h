@@ -1,4 +1,4 @@
-// Implementation of quant_config.h: one row for each family of quantised checkpoints. Not for
+// Implementation of quant_config.h: one row for each family of quantized checkpoints. Not for
 // others.
 //
 // A family says whether the files are its own and fills the config. Rows are asked in order.

@@ -194,7 +194,7 @@ absl::StatusOr<std::vector<ExpectedTensor>> ExpectedTensors(const ProjectionQuan
 
 std::span<const char* const> ForbiddenTensors(QuantLayout layout) {
   static constexpr const char* kOfBf16[] = {"weight_scale", "weight_scale_inv"};
-  static constexpr const char* kOfQuantised[] = {"bias"};
+  static constexpr const char* kOfQuantized[] = {"bias"};
   static constexpr const char* kOfSymmetric[] = {"bias", "weight_zero_point", "weight_g_idx"};
   static constexpr const char* kOfAwq[] = {"bias", "g_idx"};
   switch (layout) {
@@ -208,7 +208,7 @@ std::span<const char* const> ForbiddenTensors(QuantLayout layout) {
     case QuantLayout::kFp8BlockCompressed:
       return kOfSymmetric;
     default:
-      return kOfQuantised;
+      return kOfQuantized;
   }
 }
 

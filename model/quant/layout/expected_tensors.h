@@ -37,7 +37,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "core/weight_manifest.h"
+#include "core/projection.h"
 #include "model/quant/layout/quant_layout.h"
 #include "model/safetensors/tensor_dtype.h"
 
@@ -46,7 +46,7 @@ namespace switchyard {
 // What a tensor is for, whatever its layout calls it.
 enum class TensorRole : std::uint8_t {
   kWeight,
-  kBias,         // of the projection; unquantised
+  kBias,         // of the projection; unquantized
   kScale,        // of blocks, rows, groups or the tensor
   kScaleSecond,  // of the groups of a row that has a scale of its own
   kGlobalScale,  // over the scales of groups

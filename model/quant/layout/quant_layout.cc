@@ -4,7 +4,7 @@ namespace switchyard {
 namespace {
 
 constexpr std::array<QuantLayoutInfo, static_cast<std::size_t>(kLastQuantLayout) + 1> kRows{{
-    {QuantLayout::kBf16, "bf16", "unquantised BF16"},
+    {QuantLayout::kBf16, "bf16", "unquantized BF16"},
     {QuantLayout::kFp8Block, "fp8_block", "FP8 with weight_scale_inv for each block"},
     {QuantLayout::kFp8BlockCompressed, "compressed_tensors_fp8_block",
      "FP8 with weight_scale for each block"},

@@ -75,7 +75,7 @@ TEST(ExplainTest, SaysWhatIsNotKnownAndWhatIsLeftOut) {
   EXPECT_THAT(ExplainText(Case("cpu").Trace()), HasSubstr("experts: scheme unknown, runner auto"));
   Case excluded("cpu");
   excluded.request.layer.excluded = true;
-  EXPECT_THAT(ExplainText(excluded.Trace()), HasSubstr("layer 3 (left out of the quantisation)"));
+  EXPECT_THAT(ExplainText(excluded.Trace()), HasSubstr("layer 3 (left out of the quantization)"));
 }
 
 // R22: the lines of a plan name the rule, what was adjusted from what and why, bytes and flags.

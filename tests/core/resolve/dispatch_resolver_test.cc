@@ -200,12 +200,12 @@ TEST(DispatchResolverTest, Fp8RowsAreRefusedForOtherFp8Schemes) {
   }
 }
 
-// R91: a scale in the config of weights that take unquantised activations.
-TEST(DispatchResolverTest, Int4WeightsTakeUnquantisedActivations) {
+// R91: a scale in the config of weights that take unquantized activations.
+TEST(DispatchResolverTest, Int4WeightsTakeUnquantizedActivations) {
   for (const QuantScheme scheme : {QuantScheme::kW4A16Int4, QuantScheme::kAwqInt4}) {
     const absl::Status refused = Case("cuda_sm100").Scheme(scheme).Scale().Resolve().status();
     EXPECT_THAT(refused, kMismatch);
-    EXPECT_THAT(Text(refused), HasSubstr("int4 weights take unquantised activations"));
+    EXPECT_THAT(Text(refused), HasSubstr("int4 weights take unquantized activations"));
   }
 }
 
@@ -223,9 +223,9 @@ TEST(DispatchResolverTest, W4A4IsSaidToBeSlow) {
   EXPECT_EQ(said, 1);
 }
 
-// R29, R27: an explicit dtype leaves an unquantised draft at BF16, and the draft's BF16 leaves the
+// R29, R27: an explicit dtype leaves an unquantized draft at BF16, and the draft's BF16 leaves the
 // base alone.
-TEST(DispatchResolverTest, AnExplicitDtypeLeavesUnquantisedDraftsAlone) {
+TEST(DispatchResolverTest, AnExplicitDtypeLeavesUnquantizedDraftsAlone) {
   Case base("cuda_sm90");
   base.Scheme(QuantScheme::kFp8Block).Ask(kFp8);
   Case draft("cuda_sm90");
@@ -239,7 +239,7 @@ TEST(DispatchResolverTest, AnExplicitDtypeLeavesUnquantisedDraftsAlone) {
     const DecisionTrace trace = kept->Trace();
     ASSERT_TRUE(trace.outcome) << trace.refusal;
     EXPECT_EQ(trace.outcome->dtype(), kBf16);
-    EXPECT_EQ(WarningsOf(trace), "unquantised_keeps_bf16");
+    EXPECT_EQ(WarningsOf(trace), "unquantized_keeps_bf16");
     EXPECT_EQ(trace.subject.scheme, QuantScheme::kNone);
   }
   draft.request.layer.quant_config.emplace().bf16_dispatch = true;
@@ -256,8 +256,8 @@ TEST(DispatchResolverTest, ALayerWithoutQuantConfigIsResolved) {
   }
 }
 
-// A draft with a scheme of its own is not an unquantised one.
-TEST(DispatchResolverTest, AQuantisedDraftTravelsAsItsScheme) {
+// A draft with a scheme of its own is not an unquantized one.
+TEST(DispatchResolverTest, AQuantizedDraftTravelsAsItsScheme) {
   Case draft("ascend_a3");
   draft.Scheme(QuantScheme::kW8A8Int8).request.layer.role = LayerRole::kDraft;
 
@@ -303,7 +303,7 @@ TEST(DispatchResolverTest, WarningsOfManyLayersAreOneReasonEach) {
   }
   EXPECT_EQ(said,
             (std::map<std::string, int>{
-                {"deprecated_bf16_flag", 1}, {"fp8_to_int8", 1}, {"unquantised_keeps_bf16", 1}}));
+                {"deprecated_bf16_flag", 1}, {"fp8_to_int8", 1}, {"unquantized_keeps_bf16", 1}}));
 }
 
 // R18, R19, R21: another config replaces the whole of the old one and counts at once, in both
@@ -443,7 +443,7 @@ TEST(DispatchResolverTest, RefusesWhatNobodyCanServe) {
   }
 }
 
-// A2 between nodes carries no quantised rows in normal mode.
+// A2 between nodes carries no quantized rows in normal mode.
 TEST(DispatchResolverTest, A2BeyondEightRanksSendsBf16InNormalMode) {
   const auto dtype = [](const char* profile, std::size_t ranks, Phase phase) {
     return DtypeOf(Case(profile, ranks).Scheme(QuantScheme::kW8A8Int8).In(phase));
@@ -510,11 +510,11 @@ TEST(DispatchResolverTest, TheMostSpecificOverrideDecides) {
   Case a_case("cpu");
   a_case.Scheme(QuantScheme::kW8A8Int8).Ask(kBf16);
   EXPECT_EQ(DtypeOf(a_case), "bf16");
-  a_case.request.wishes.push_back({"", {}, Phase::kDecode, kInt8, "phase decode"});
+  a_case.request.overrides.push_back({"", {}, Phase::kDecode, kInt8, "phase decode"});
   EXPECT_EQ(DtypeOf(a_case), "int8");
-  a_case.request.wishes.push_back({"", LayerId{3}, {}, kBf16, "layer 3"});
+  a_case.request.overrides.push_back({"", LayerId{3}, {}, kBf16, "layer 3"});
   EXPECT_EQ(DtypeOf(a_case), "bf16");
-  a_case.request.wishes.push_back({"", LayerId{3}, Phase::kDecode, {}, "layer 3, decode"});
+  a_case.request.overrides.push_back({"", LayerId{3}, Phase::kDecode, {}, "layer 3, decode"});
   EXPECT_EQ(DtypeOf(a_case), "int8") << "by its scheme";
   a_case.Ask(kFp8);
   EXPECT_EQ(DtypeOf(a_case), "int8") << "two wide wishes that differ do not matter to layer 3";
@@ -540,7 +540,7 @@ TEST(DispatchResolverTest, RefusalsNameLayerSchemeAndDtype) {
   EXPECT_EQ(Text(refused),
             "layer 3 of model m (scheme awq_int4), phase decode, cpu -> cuda: experts of scheme "
             "awq_int4 do not take fp8 rows in mode low_latency on cuda: int4 weights take "
-            "unquantised activations; ask for bf16 for this layer (dispatcher_output_dtype)");
+            "unquantized activations; ask for bf16 for this layer (dispatcher_output_dtype)");
   const auto metadata = MetadataOf(refused);
   EXPECT_EQ(metadata.at("layer"), "3");
   EXPECT_EQ(metadata.at("scheme"), "awq_int4");
@@ -592,7 +592,7 @@ TEST(DispatchResolverTest, RandomRequestsEndInAnOutcomeThatHoldsTogetherOrARefus
         request.layer.quant_config && request.layer.quant_config->input_global_scale;
     if (const auto scheme = EffectiveScheme(request.layer)) {
       EXPECT_TRUE(Accepts(*scheme, dtype, {a_case.workers[0].device, trace.mode, scaled},
-                          Asked::kExplicitly));
+                          DtypeOrigin::kExplicit));
     }
     EXPECT_FALSE(dtype == kNvfp4 && (trace.mode == DispatchMode::kNormal || !scaled));
   }

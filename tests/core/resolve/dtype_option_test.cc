@@ -64,7 +64,7 @@ TEST(DtypeOptionTest, KnowsTheCurrentAndTheDeprecatedSpelling) {
 }
 
 // R11: spellings of the drafts, and slips of the hand, are refused with the right name.
-TEST(DtypeOptionTest, RefusesMisspeltNamesWithTheRightOne) {
+TEST(DtypeOptionTest, RefusesMisspelledNamesWithTheRightOne) {
   for (const char* const name :
        {"--dispather-output-dtype", "--deepep-dispather-output-dtype",
         "--deepep-dispatch-output-dtype", "--dispatch-output-dtype", "--dispatcher-ouput-dtype",
@@ -72,11 +72,11 @@ TEST(DtypeOptionTest, RefusesMisspeltNamesWithTheRightOne) {
     const absl::Status refused = SpellingOfDtypeOption(name).status();
     EXPECT_THAT(refused, kBadConfig) << name;
     EXPECT_EQ(refused.message(),
-              std::string(name) + " is misspelt; write --dispatcher-output-dtype");
+              std::string(name) + " is misspelled; write --dispatcher-output-dtype");
   }
   for (const char* const key : {"dispather_output_dtype", "deepep_dispatch_output_dtype"}) {
     EXPECT_EQ(SpellingOfDtypeOption(key).status().message(),
-              std::string(key) + " is misspelt; write dispatcher_output_dtype");
+              std::string(key) + " is misspelled; write dispatcher_output_dtype");
   }
 }
 

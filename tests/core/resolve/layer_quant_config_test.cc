@@ -58,7 +58,7 @@ TEST(LayerQuantConfigTest, RefusesAnUnknownDtype) {
 }
 
 // R11
-TEST(LayerQuantConfigTest, RefusesMisspeltKeysWithTheRightName) {
+TEST(LayerQuantConfigTest, RefusesMisspelledKeysWithTheRightName) {
   for (const auto& [key, right] : std::vector<std::pair<std::string, std::string>>{
            {"dispather_output_dtype", "dispatcher_output_dtype"},
            {"deepep_dispatch_output_dtype", "dispatcher_output_dtype"},

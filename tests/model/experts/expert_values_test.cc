@@ -50,7 +50,7 @@ bool RoundsValues(const RawProjection& raw) {
 
 // R74..R85: whatever the layout, kernels get the weights of its definition: exact beside their
 // scales, or rounded to BF16 once.
-TEST_P(ExpertValuesTest, AreTheDequantisedWeights) {
+TEST_P(ExpertValuesTest, AreTheDequantizedWeights) {
   SY_ASSERT_OK_AND_ASSIGN(const auto layer, OpenGolden(GetParam()));
   for (const testing::GoldenRow& row : GoldenRows()) {
     if (row.checkpoint != GetParam()) continue;

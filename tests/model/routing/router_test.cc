@@ -70,7 +70,7 @@ Reference SoftmaxReference(const SoftmaxRule& rule, std::span<const float> logit
   double sum = 0;
   for (const std::int64_t id : row.ids) sum += p[static_cast<std::size_t>(id)];
   for (const std::int64_t id : row.ids) {
-    row.weights.push_back(p[static_cast<std::size_t>(id)] / (rule.renormalise ? sum : 1));
+    row.weights.push_back(p[static_cast<std::size_t>(id)] / (rule.renormalize ? sum : 1));
   }
   return row;
 }
@@ -102,7 +102,7 @@ Reference SigmoidReference(const SigmoidRule& rule, std::span<const float> bias,
   const double factor =
       rule.place == ScalingPlace::kWeights ? static_cast<double>(rule.scaling) : 1;
   for (const std::int64_t id : row.ids) {
-    row.weights.push_back(s[static_cast<std::size_t>(id)] / (rule.renormalise ? sum : 1) * factor);
+    row.weights.push_back(s[static_cast<std::size_t>(id)] / (rule.renormalize ? sum : 1) * factor);
   }
   return row;
 }
@@ -138,7 +138,7 @@ TEST(SoftmaxRouterTest, EqualsTheReferenceOnRandomBatches) {
   }
 }
 
-// R109: renormalised weights sum to 1, and rows of padding get -1.
+// R109: renormalized weights sum to 1, and rows of padding get -1.
 TEST(SoftmaxRouterTest, WeightsSumToOneAndPaddingHasNoExperts) {
   const SoftmaxRule rule{.experts = 512, .top_k = 10};
   constexpr std::size_t kTokens = 40;
@@ -210,7 +210,7 @@ TEST(SigmoidRouterTest, EqualsTheReferenceOnDataWithoutTies) {
 TEST(SigmoidRouterTest, TheBiasChoosesAndDoesNotWeigh) {
   const std::vector<float> logits{2, 1, 0, -1};
   const std::vector<float> bias{0, 0, 0, 10};
-  const SigmoidRule rule{.experts = 4, .top_k = 2, .renormalise = false};
+  const SigmoidRule rule{.experts = 4, .top_k = 2, .renormalize = false};
   Answer answer(1, 2);
 
   SY_ASSERT_OK(RouteSigmoid(rule, bias, {logits, answer.ids, answer.weights}));

@@ -109,7 +109,7 @@ TEST(OpenDeploymentOfTest, ARefusedDtypeIsSaidAtOnceWithItsRule) {
   const SteadyClock clock;
   const TimePoint begin = clock.Now();
 
-  // Unquantised layers keep BF16 whatever is asked for; a checkpoint of INT8 does not.
+  // Unquantized layers keep BF16 whatever is asked for; a checkpoint of INT8 does not.
   SY_ASSERT_OK(OpenDeployment(SY_SHIPPED_MODEL, options));
   const testing::ServedGolden int8("w8a8_compressed");
   const auto refused = OpenDeployment(int8.path(), options);

@@ -185,11 +185,11 @@ TEST_F(RecordAmaxTest, ATextIsFedInWindowsAndTheFileCalibratesEverySchemeThatAsk
         work_.Join(scheme), " --calibrate ", file, " > ", work_.Join("said"));
     EXPECT_EQ(std::system(command.c_str()), 0) << scheme;
     EXPECT_EQ(nlohmann::json::parse(testing::ReadBytes(work_.Join("said")))["scheme"], scheme);
-    SY_ASSERT_OK_AND_ASSIGN(const auto quantised, Checkpoint::Open(work_.Join(scheme)));
-    EXPECT_THAT(QuantisedWarning(*quantised), HasSubstr("4 of the layers"));
+    SY_ASSERT_OK_AND_ASSIGN(const auto quantized, Checkpoint::Open(work_.Join(scheme)));
+    EXPECT_THAT(QuantizedWarning(*quantized), HasSubstr("4 of the layers"));
   }
   SY_ASSERT_OK_AND_ASSIGN(const auto shipped, Checkpoint::Open(SY_SHIPPED_MODEL));
-  EXPECT_EQ(QuantisedWarning(*shipped), "");
+  EXPECT_EQ(QuantizedWarning(*shipped), "");
 }
 
 TEST(RecordAmaxRefusalTest, OverAGatewayFromTheReferenceAndIntoNoFolder) {

@@ -204,7 +204,7 @@ TEST(F16Test, EveryFiniteCodeIsItsValueAndRoundTrips) {
   EXPECT_TRUE(std::isnan(F16ToFloat(FloatToF16(NAN))));
 }
 
-// Between each two neighbours: the middle goes to the even one, what is beside it to the nearer.
+// Between each two neighbors: the middle goes to the even one, what is beside it to the nearer.
 TEST(F16Test, RoundsToNearestAndTiesToEven) {
   for (std::uint32_t bits = 0; bits < 0x7bff; ++bits) {
     const float low = F16ToFloat(static_cast<F16>(bits));

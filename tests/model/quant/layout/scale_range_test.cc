@@ -15,13 +15,13 @@
 #include "core/format/bf16.h"
 #include "model/io/checkpoint_error.h"
 #include "model/quant/layout/f16.h"
-#include "tests/model/quant/spoilt_checkpoint.h"
+#include "tests/model/quant/spoiled_checkpoint.h"
 
 namespace switchyard {
 namespace {
 
 using testing::FailsWith;
-using testing::Spoilt;
+using testing::Spoiled;
 
 // Finite codes of any magnitude, most of them near the largest; not negative.
 std::vector<std::byte> AnyFinite(TensorDtype dtype, std::size_t bytes, std::mt19937& random) {
@@ -122,13 +122,13 @@ TEST(ScaleRangeTest, LoadingNamesTheTensorAndSaysWhy) {
            {"nvfp4_compressed", "weight_global_scale", Bytes(1e-38F), "with a group's scale of"},
            {"modelslim_w4a8_group", "weight_scale_second", Bytes(1e30F), "beyond FP16"}}) {
     SCOPED_TRACE(spoil.golden);
-    Spoilt spoilt(spoil.golden);
+    Spoiled spoiled(spoil.golden);
     const std::string name = absl::StrCat("model.layers.0.mlp.experts.0.up_proj.", spoil.tensor);
-    testing::WrittenTensor& tensor = spoilt.at(name);
+    testing::WrittenTensor& tensor = spoiled.at(name);
     ASSERT_EQ(tensor.name, name);
     tensor.bytes.replace(0, spoil.value.size(), spoil.value);
 
-    SY_ASSERT_OK_AND_ASSIGN(const auto layer, spoilt.Open());
+    SY_ASSERT_OK_AND_ASSIGN(const auto layer, spoiled.Open());
     const absl::Status status = layer.experts->Load(0).status();
 
     ASSERT_THAT(status, FailsWith(absl::StatusCode::kDataLoss, Reason::kCheckpoint));
