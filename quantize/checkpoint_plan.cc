@@ -15,6 +15,7 @@
 #include "model/io/checkpoint_error.h"
 #include "model/io/config_reader.h"
 #include "model/quant/config/name_patterns.h"
+#include "model/quant/layout/expected_tensors.h"
 #include "quantize/encode.h"
 
 namespace switchyard {

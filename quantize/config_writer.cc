@@ -1,6 +1,8 @@
 #include "quantize/config_writer.h"
 
 #include <algorithm>
+#include <array>
+#include <optional>
 #include <set>
 
 #include "absl/strings/match.h"
@@ -11,6 +13,7 @@
 #include "core/base/status_macros.h"
 #include "model/io/config_json.h"
 #include "model/io/config_reader.h"
+#include "model/quant/config/modelslim_description.h"
 
 namespace switchyard {
 namespace {
@@ -98,43 +101,57 @@ Json ArgumentsJson(const Arguments& arguments, const Json& dynamic) {
   return out;
 }
 
-// Format, weights and inputs of each layout of compressed-tensors.
+enum class Dynamic : std::uint8_t { kNo, kYes, kLocal };
+
+Json DynamicJson(Dynamic dynamic) {
+  return dynamic == Dynamic::kLocal ? Json("local") : Json(dynamic == Dynamic::kYes);
+}
+
+// The words of compressed-tensors for one layout.
 struct CompressedForm {
-  const char* format = "";
-  Json weights;
-  Json inputs;
+  QuantLayout layout;
+  const char* format;
+  Arguments weights;
+  std::optional<Arguments> inputs;  // nullopt: rows stay as they are
+  Dynamic dynamic_inputs = Dynamic::kYes;
+};
+constexpr std::array kCompressedForms{
+    CompressedForm{QuantLayout::kFp8BlockCompressed,
+                   "float-quantized",
+                   {8, "float", "block"},
+                   Arguments{8, "float", "group", 128}},
+    CompressedForm{QuantLayout::kFp8Channel,
+                   "float-quantized",
+                   {8, "float", "channel"},
+                   Arguments{8, "float", "token"}},
+    CompressedForm{QuantLayout::kNvfp4Compressed,
+                   "nvfp4-pack-quantized",
+                   {4, "float", "tensor_group", 16},
+                   Arguments{4, "float", "tensor_group", 16},
+                   Dynamic::kLocal},
+    CompressedForm{QuantLayout::kInt8Channel,
+                   "int-quantized",
+                   {8, "int", "channel"},
+                   Arguments{8, "int", "token"}},
+    CompressedForm{
+        QuantLayout::kPackQuantized, "pack-quantized", {4, "int", "group", 32}, std::nullopt},
 };
 
-CompressedForm CompressedFormOf(QuantLayout layout) {
-  const Json off(false);
-  const Json on(true);
-  switch (layout) {
-    case QuantLayout::kFp8BlockCompressed: {
-      CompressedForm form{"float-quantized", ArgumentsJson({8, "float", "block"}, off),
-                          ArgumentsJson({8, "float", "group", 128}, on)};
-      form.weights["block_structure"] = {128, 128};
-      return form;
-    }
-    case QuantLayout::kFp8Channel:
-      return {"float-quantized", ArgumentsJson({8, "float", "channel"}, off),
-              ArgumentsJson({8, "float", "token"}, on)};
-    case QuantLayout::kNvfp4Compressed:
-      return {"nvfp4-pack-quantized", ArgumentsJson({4, "float", "tensor_group", 16}, off),
-              ArgumentsJson({4, "float", "tensor_group", 16}, Json("local"))};
-    case QuantLayout::kInt8Channel:
-      return {"int-quantized", ArgumentsJson({8, "int", "channel"}, off),
-              ArgumentsJson({8, "int", "token"}, on)};
-    default:
-      return {"pack-quantized", ArgumentsJson({4, "int", "group", 32}, off), Json(nullptr)};
-  }
+// `layout` is that of a scheme whose form is kCompressedTensors.
+const CompressedForm& CompressedFormOf(QuantLayout layout) {
+  return *std::find_if(kCompressedForms.begin(), kCompressedForms.end(),
+                       [&](const CompressedForm& form) { return form.layout == layout; });
 }
 
 Json CompressedConfig(const ConfigRequest& request) {
-  const CompressedForm form = CompressedFormOf(request.scheme->gate_up.layout);
+  const ProjectionQuant& quant = request.scheme->gate_up;
+  const CompressedForm& form = CompressedFormOf(quant.layout);
   Json group;
   group["targets"] = Json::array({"Linear"});
-  group["weights"] = form.weights;
-  group["input_activations"] = form.inputs;
+  group["weights"] = ArgumentsJson(form.weights, DynamicJson(Dynamic::kNo));
+  if (quant.block[0] > 0) group["weights"]["block_structure"] = quant.block;
+  group["input_activations"] =
+      form.inputs ? ArgumentsJson(*form.inputs, DynamicJson(form.dynamic_inputs)) : Json(nullptr);
   group["output_activations"] = nullptr;
   Json out{{"quant_method", "compressed-tensors"},
            {"format", form.format},
@@ -167,26 +184,20 @@ Json ModelOptFile(const ConfigRequest& request) {
   return out;
 }
 
-const char* ModelSlimType(QuantLayout layout) {
-  switch (layout) {
-    case QuantLayout::kModelSlimW8A8:
-      return "W8A8_DYNAMIC";
-    case QuantLayout::kModelSlimW4A8:
-      return "W4A8_DYNAMIC";
-    case QuantLayout::kModelSlimW4A4:
-      return "W4A4_DYNAMIC";
-    default:
-      return "FLOAT";
-  }
+// `layout` is that of a scheme whose form is kModelSlim.
+const char* ModelSlimTypeOf(QuantLayout layout) {
+  const auto* row = std::find_if(kModelSlimTypes.begin(), kModelSlimTypes.end(),
+                                 [&](const ModelSlimType& type) { return type.layout == layout; });
+  return row->name;
 }
 
 Json ModelSlimDescriptionOf(const ConfigRequest& request) {
   const ProjectionQuant& quant = request.scheme->gate_up;
-  Json out{{"version", "1.0.0"}, {"model_quant_type", ModelSlimType(quant.layout)}};
+  Json out{{"version", "1.0.0"}, {"model_quant_type", ModelSlimTypeOf(quant.layout)}};
   if (quant.layout == QuantLayout::kModelSlimW4A8) out["group_size"] = quant.group_size;
   for (const DescribedTensor& tensor : request.tensors) {
     const char* type =
-        tensor.quantized ? ModelSlimType(request.scheme->of(tensor.projection).layout) : "FLOAT";
+        tensor.quantized ? ModelSlimTypeOf(request.scheme->of(tensor.projection).layout) : "FLOAT";
     // Names differ; a look-up for each would be quadratic.
     out.get_ref<Json::object_t&>().emplace_back(tensor.name, type);
   }

@@ -29,7 +29,7 @@
 #include "absl/strings/string_view.h"
 
 #include "core/projection.h"
-#include "model/quant/layout/dequantize.h"
+#include "model/quant/layout/raw_projection.h"
 
 namespace switchyard {
 

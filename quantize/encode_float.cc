@@ -125,7 +125,8 @@ EncodedTensors EncodeFp8Channel(const EncodeRequest& request) {
 }
 
 EncodedTensors EncodeNvfp4(const EncodeRequest& request) {
-  const bool compressed = request.quant.layout == QuantLayout::kNvfp4Compressed;
+  const bool compressed =
+      QuantLayoutInfoOf(request.quant.layout).global_scale == GlobalScale::kDivides;
   const float amax = std::max({kNvfp4AmaxMin, request.global_amax, AmaxOf(request.weights)});
   const absl::StatusOr<float> global = GlobalScaleFromAmax(amax);
   if (!global.ok()) return Annotate(global.status(), request.module);

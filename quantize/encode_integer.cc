@@ -182,12 +182,16 @@ EncodedTensors EncodeInt8(const EncodeRequest& request) {
           static_cast<std::int8_t>(Rounded(WeightAt(request, n, k), scales.back(), -127, 127)));
     }
   }
-  std::vector<RawTensor> tensors{
+  return std::vector<RawTensor>{
       TensorOf(TensorRole::kWeight, TensorDtype::kI8, {rows, request.size.columns}, codes),
       TensorOf(TensorRole::kScale, TensorDtype::kF32, {rows, 1}, scales)};
-  if (request.quant.layout == QuantLayout::kInt8Channel) return tensors;
-  const std::vector<float> zeros(static_cast<std::size_t>(rows), 0.0F);
-  tensors.push_back(TensorOf(TensorRole::kOffset, TensorDtype::kF32, {rows, 1}, zeros));
+}
+
+EncodedTensors EncodeModelSlimInt8(const EncodeRequest& request) {
+  SY_ASSIGN_OR_RETURN(std::vector<RawTensor> tensors, EncodeInt8(request));
+  const std::vector<float> zeros(static_cast<std::size_t>(request.size.rows), 0.0F);
+  tensors.push_back(
+      TensorOf(TensorRole::kOffset, TensorDtype::kF32, {request.size.rows, 1}, zeros));
   return tensors;
 }
 

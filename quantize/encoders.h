@@ -22,7 +22,8 @@ EncodedTensors EncodeFp8Tensor(const EncodeRequest& request);
 EncodedTensors EncodeFp8Channel(const EncodeRequest& request);
 EncodedTensors EncodeNvfp4(const EncodeRequest& request);  // both spellings
 EncodedTensors EncodeW4Afp8(const EncodeRequest& request);
-EncodedTensors EncodeInt8(const EncodeRequest& request);  // compressed-tensors and ModelSlim
+EncodedTensors EncodeInt8(const EncodeRequest& request);           // compressed-tensors
+EncodedTensors EncodeModelSlimInt8(const EncodeRequest& request);  // the same with offsets
 EncodedTensors EncodeModelSlimW4A4(const EncodeRequest& request);
 EncodedTensors EncodeModelSlimW4A8(const EncodeRequest& request);
 EncodedTensors EncodePackQuantized(const EncodeRequest& request);
@@ -83,7 +84,7 @@ inline Range RangeOf(const EncodeRequest& request, std::int64_t row, std::int64_
 
 // Values of K that share a scale.
 inline std::int64_t GroupOf(const EncodeRequest& request) {
-  return request.quant.group_size == 0 ? request.size.columns : request.quant.group_size;
+  return GroupSizeOf(request.quant, request.size.columns);
 }
 
 }  // namespace switchyard::internal

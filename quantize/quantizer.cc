@@ -20,6 +20,7 @@
 #include "model/io/checkpoint_error.h"
 #include "model/io/config_reader.h"
 #include "model/quant/config/quant_files.h"
+#include "model/quant/layout/dequantize.h"
 #include "quantize/calibration.h"
 #include "quantize/checkpoint_plan.h"
 #include "quantize/encode.h"

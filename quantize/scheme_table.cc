@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/base/suggest.h"
 #include "core/quant_scheme.h"
+#include "model/quant/layout/expected_tensors.h"
 
 namespace switchyard {
 namespace {
@@ -116,21 +117,7 @@ absl::Status NoSuch(absl::string_view what, absl::string_view word,
 
 }  // namespace
 
-int WriteScheme::weight_bits() const {
-  switch (gate_up.layout) {
-    case Layout::kBf16:
-      return 16;
-    case Layout::kFp8Block:
-    case Layout::kFp8BlockCompressed:
-    case Layout::kFp8Tensor:
-    case Layout::kFp8Channel:
-    case Layout::kInt8Channel:
-    case Layout::kModelSlimW8A8:
-      return 8;
-    default:
-      return 4;
-  }
-}
+int WriteScheme::weight_bits() const { return QuantLayoutInfoOf(gate_up.layout).weight_bits; }
 
 std::span<const WriteScheme> WriteSchemes() { return kRows; }
 

@@ -13,7 +13,6 @@
 #include "absl/strings/string_view.h"
 
 #include "core/projection.h"
-#include "model/quant/layout/expected_tensors.h"
 #include "model/quant/layout/quant_layout.h"
 
 namespace switchyard {

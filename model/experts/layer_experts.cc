@@ -9,6 +9,7 @@
 #include "core/base/status_macros.h"
 #include "core/format/bf16.h"
 #include "model/io/checkpoint_error.h"
+#include "model/quant/layout/expected_tensors.h"
 #include "model/quant/layout/scale_range.h"
 #include "model/quant/layout/tensor_values.h"
 
@@ -44,10 +45,6 @@ std::string ElementText(const std::vector<std::int64_t>& shape, std::int64_t ind
   return count == 1 ? "it" : absl::StrCat("element ", ShapeText(at));
 }
 
-float Reciprocal(QuantLayout layout, float scale) {
-  return layout == QuantLayout::kNvfp4Compressed ? 1.0F / scale : scale;
-}
-
 }  // namespace
 
 // Where an expected tensor lies: its name, and the range of its bytes that is this projection's.
@@ -81,7 +78,7 @@ ProjectionSize LayerExperts::SizeOf(Projection projection) const {
 }
 
 absl::Status LayerExperts::CheckForbidden(const std::string& module, QuantLayout layout) const {
-  for (const char* suffix : ForbiddenTensors(layout)) {
+  for (const char* suffix : QuantLayoutInfoOf(layout).forbidden) {
     const std::string name = absl::StrCat(module, ".", suffix);
     if (tensors_.Find(name) == nullptr) continue;
     return MakeCheckpointError(
@@ -279,7 +276,7 @@ absl::StatusOr<std::optional<float>> LayerExperts::InputScale(std::int32_t exper
     if (one.role != TensorRole::kInputScale) continue;
     SY_ASSIGN_OR_RETURN(const RawTensor tensor, Read(one));
     SY_RETURN_IF_ERROR(CheckValues(one, tensor, size));
-    return Reciprocal(quant_.of(projection).layout, FloatAt(tensor, 0));
+    return InputScaleIn(quant_.of(projection), tensor);
   }
   return std::nullopt;
 }

@@ -16,7 +16,7 @@
 #include "core/base/hash.h"
 #include "core/moe_shape.h"
 #include "model/quant/config/layer_quant.h"
-#include "model/quant/layout/dequantize.h"
+#include "model/quant/layout/raw_projection.h"
 #include "model/quant/layout/tensor_values.h"
 #include "model/safetensors/checkpoint_tensors.h"
 

@@ -15,6 +15,7 @@
 
 #include "core/rng.h"
 #include "model/experts/expert_values.h"
+#include "model/quant/layout/dequantize.h"
 #include "quantize/encode.h"
 #include "quantize/scheme_table.h"
 #include "tests/reference/calc_diff.h"

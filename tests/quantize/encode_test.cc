@@ -15,6 +15,8 @@
 #include "core/format/fp8.h"
 #include "core/format/nvfp4_scale.h"
 #include "core/rng.h"
+#include "model/quant/layout/dequantize.h"
+#include "model/quant/layout/expected_tensors.h"
 #include "quantize/scheme_table.h"
 #include "tests/quantize/step_bounds.h"
 #include "tests/testing/status_matchers.h"

@@ -17,6 +17,7 @@
 #include "model/experts/expert_names.h"
 #include "model/experts/layer_experts.h"
 #include "model/quant/config/quant_files.h"
+#include "model/quant/layout/dequantize.h"
 #include "quantize/encode.h"
 #include "tests/quantize/checkpoints.h"
 #include "tests/reference/calc_diff.h"

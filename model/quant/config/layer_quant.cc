@@ -90,17 +90,6 @@ absl::StatusOr<LayerQuant> ResolveByGroups(const QuantConfig& config,
   return quant;
 }
 
-struct ModelSlimType {
-  const char* name;
-  QuantLayout layout;
-};
-constexpr ModelSlimType kModelSlimTypes[] = {
-    {"FLOAT", QuantLayout::kBf16},
-    {"W8A8_DYNAMIC", QuantLayout::kModelSlimW8A8},
-    {"W4A8_DYNAMIC", QuantLayout::kModelSlimW4A8},
-    {"W4A4_DYNAMIC", QuantLayout::kModelSlimW4A4},
-};
-
 // The spellings of an expert's projections under which rows are looked for.
 std::vector<std::array<std::string, 3>> Spellings(const ExpertModules& modules) {
   return {modules.projections, {"gate_proj", "up_proj", "down_proj"}, {"w1", "w3", "w2"}};

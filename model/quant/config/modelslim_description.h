@@ -8,6 +8,7 @@
 // only the types of weights are kept. Immutable; thread-safe.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -17,7 +18,21 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
+#include "model/quant/layout/quant_layout.h"
+
 namespace switchyard {
+
+// The words for the layouts of experts in the file. "FLOAT" is BF16.
+struct ModelSlimType {
+  const char* name;
+  QuantLayout layout;
+};
+inline constexpr std::array<ModelSlimType, 4> kModelSlimTypes{{
+    {"FLOAT", QuantLayout::kBf16},
+    {"W8A8_DYNAMIC", QuantLayout::kModelSlimW8A8},
+    {"W4A8_DYNAMIC", QuantLayout::kModelSlimW4A8},
+    {"W4A4_DYNAMIC", QuantLayout::kModelSlimW4A4},
+}};
 
 struct ModelSlimLimits {
   std::size_t file_bytes_max = std::size_t{256} << 20U;

@@ -62,27 +62,6 @@ std::int64_t ElementsOf(const RawTensor& tensor) {
   return static_cast<std::int64_t>(tensor.bytes.size() * 8 / TensorDtypeBits(tensor.dtype));
 }
 
-// The largest magnitude of a code, less its zero point where there is one.
-double LargestCode(QuantLayout layout) {
-  switch (layout) {
-    case QuantLayout::kFp8Block:
-    case QuantLayout::kFp8BlockCompressed:
-    case QuantLayout::kFp8Tensor:
-    case QuantLayout::kFp8Channel:
-      return 448;
-    case QuantLayout::kNvfp4ModelOpt:
-    case QuantLayout::kNvfp4Compressed:
-      return 6;
-    case QuantLayout::kInt8Channel:
-    case QuantLayout::kModelSlimW8A8:
-      return 128;
-    case QuantLayout::kAwq:
-      return 15;
-    default:
-      return 8;  // INT4
-  }
-}
-
 ScaleFault TooLarge(TensorRole role, const RawTensor& tensor, std::int64_t index,
                     const std::string& why) {
   return {role, {index, absl::StrCat("is ", FloatAt(tensor, index), "; ", why)}};
@@ -108,7 +87,9 @@ double GlobalFactor(const RawProjection& projection) {
   const RawTensor* global = projection.Find(TensorRole::kGlobalScale);
   if (global == nullptr) return 1;
   const auto scale = static_cast<double>(FloatAt(*global, 0));
-  return projection.quant.layout == QuantLayout::kNvfp4Compressed ? 1 / scale : scale;
+  const bool divides =
+      QuantLayoutInfoOf(projection.quant.layout).global_scale == GlobalScale::kDivides;
+  return divides ? 1 / scale : scale;
 }
 
 }  // namespace
@@ -118,7 +99,7 @@ std::optional<ScaleFault> FindScaleFault(const RawProjection& projection) {
   if (scales == nullptr) return std::nullopt;
   const RawTensor* groups = projection.Find(TensorRole::kScaleSecond);
   if (groups != nullptr) return GroupsFault(*scales, *groups);
-  const double code = LargestCode(projection.quant.layout);
+  const double code = QuantLayoutInfoOf(projection.quant.layout).largest_code;
   const double factor = GlobalFactor(projection);
   const Largest scale = LargestIn(*scales, 0, ElementsOf(*scales));
   if (factor <= kF32Max && code * scale.magnitude * factor <= kF32Max) return std::nullopt;

@@ -161,8 +161,8 @@ std::optional<ValueFault> ShapeFault(const RawTensor& tensor, const ProjectionSi
   return std::nullopt;
 }
 
-std::optional<ValueFault> WeightFault(const RawTensor& tensor, QuantLayout layout) {
-  if (layout != QuantLayout::kModelSlimW4A4) {
+std::optional<ValueFault> WeightFault(const RawTensor& tensor, const QuantLayoutInfo& layout) {
+  if (!layout.int4_in_bytes) {
     return FloatFault(tensor, Rule::kFinite, "weights are finite numbers");
   }
   const std::int64_t index = FirstThatBreaks<std::uint8_t>(tensor.bytes, BreaksInt4);
@@ -172,25 +172,22 @@ std::optional<ValueFault> WeightFault(const RawTensor& tensor, QuantLayout layou
                                         "; it is outside [-8, 7], so it is no INT4")};
 }
 
-std::optional<ValueFault> ScaleFault(const RawTensor& tensor, QuantLayout layout) {
-  if (layout == QuantLayout::kFp8Tensor) return ScalarFault(tensor);
-  if (ScalesMayBeNegative(layout))
+std::optional<ValueFault> ScaleFault(const RawTensor& tensor, const QuantLayoutInfo& layout) {
+  if (layout.scale_unit == ScaleUnit::kTensor) return ScalarFault(tensor);
+  if (layout.scales_may_be_negative)
     return FloatFault(tensor, Rule::kFinite, "scales are finite numbers");
   return FloatFault(tensor, Rule::kFiniteNotNegative, "scales are finite and not negative");
 }
 
 }  // namespace
 
-bool ScalesMayBeNegative(QuantLayout layout) {
-  return layout == QuantLayout::kPackQuantized || layout == QuantLayout::kAwq;
-}
-
 std::optional<ValueFault> FindValueFault(const RawTensor& tensor, const RawProjection& projection) {
+  const QuantLayoutInfo& layout = QuantLayoutInfoOf(projection.quant.layout);
   switch (tensor.role) {
     case TensorRole::kWeight:
-      return WeightFault(tensor, projection.quant.layout);
+      return WeightFault(tensor, layout);
     case TensorRole::kScale:
-      return ScaleFault(tensor, projection.quant.layout);
+      return ScaleFault(tensor, layout);
     case TensorRole::kScaleSecond:
       return FloatFault(tensor, Rule::kFiniteNotNegative, "scales are finite and not negative");
     case TensorRole::kGlobalScale:

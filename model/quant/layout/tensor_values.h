@@ -18,7 +18,7 @@
 #include <optional>
 #include <string>
 
-#include "model/quant/layout/dequantize.h"
+#include "model/quant/layout/raw_projection.h"
 
 namespace switchyard {
 
@@ -26,10 +26,6 @@ struct ValueFault {
   std::int64_t index = 0;  // of the first wrong element, in C order
   std::string what;        // "is nan; a scale is finite and not negative"
 };
-
-// Of groups. Tools that search the best symmetric INT4 give groups negative scales, to use the code
-// -8 (AutoRound does).
-bool ScalesMayBeNegative(QuantLayout layout);
 
 // The first value of `tensor` that `projection`, whose tensor it is, must not have; nullopt when
 // there is none.

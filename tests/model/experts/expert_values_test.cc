@@ -13,12 +13,14 @@
 #include "core/rng.h"
 #include "model/quant/layout/tensor_values.h"
 #include "tests/model/quant/golden_folder.h"
+#include "tests/model/quant/weight_formulas.h"
 
 namespace switchyard {
 namespace {
 
 using testing::GoldenRows;
 using testing::OpenGolden;
+using testing::WeightsByFormula;
 
 class ExpertValuesTest : public ::testing::TestWithParam<std::string> {};
 
@@ -55,7 +57,7 @@ TEST_P(ExpertValuesTest, AreTheDequantizedWeights) {
   for (const testing::GoldenRow& row : GoldenRows()) {
     if (row.checkpoint != GetParam()) continue;
     SY_ASSERT_OK_AND_ASSIGN(const RawExpert expert, layer.experts->Load(row.expert));
-    const std::vector<float> want = Dequantize(expert.of(row.projection));
+    const std::vector<float> want = WeightsByFormula(expert.of(row.projection));
 
     const ProjectionValues got = ValuesOf(expert.of(row.projection));
 
@@ -110,8 +112,8 @@ RawProjection RandomInt4(QuantLayout layout, std::int32_t group, std::uint64_t s
   RawProjection raw{{.layout = layout, .group_size = group}, {kRows, kColumns}, {}};
   raw.tensors.push_back(RandomCodes(TensorRole::kWeight, kRows * kColumns, rng));
   const bool twice = layout == QuantLayout::kModelSlimW4A8;
-  raw.tensors.push_back(
-      RandomScales(TensorRole::kScale, twice ? kRows : groups, ScalesMayBeNegative(layout), rng));
+  raw.tensors.push_back(RandomScales(TensorRole::kScale, twice ? kRows : groups,
+                                     QuantLayoutInfoOf(layout).scales_may_be_negative, rng));
   if (twice) raw.tensors.push_back(RandomScales(TensorRole::kScaleSecond, groups, false, rng));
   if (layout == QuantLayout::kAwq) {
     raw.tensors.push_back(RandomCodes(TensorRole::kZeroPoints, groups, rng));
@@ -128,11 +130,11 @@ TEST(GroupScalesTest, StayApartWhereGroupsAreWhole128sOfKOrAllOfIt) {
     for (const std::int32_t group : {32, 64, 96, 128, 192, 256, 384, 768}) {
       SCOPED_TRACE(absl::StrCat(QuantLayoutInfoOf(layout).name, " in groups of ", group));
       const RawProjection raw = RandomInt4(layout, group, static_cast<std::uint64_t>(group));
-      const std::vector<float> want = Dequantize(raw);
+      const std::vector<float> want = WeightsByFormula(raw);
 
       const ProjectionValues got = ValuesOf(raw);
 
-      const bool all = group == kColumns && !ScalesMayBeNegative(layout);
+      const bool all = group == kColumns && !QuantLayoutInfoOf(layout).scales_may_be_negative;
       const bool apart = all || group % kScaleBlock == 0;
       EXPECT_EQ(got.scales.channels.size(), all ? kRows : 0U);
       EXPECT_EQ(got.scales.groups.size(), apart && !all ? kScales : 0U);

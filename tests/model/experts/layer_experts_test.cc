@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 
 #include "model/io/checkpoint_error.h"
+#include "model/quant/layout/expected_tensors.h"
 #include "tests/model/quant/golden_folder.h"
 #include "tests/model/quant/spoiled_checkpoint.h"
 

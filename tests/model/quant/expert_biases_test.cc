@@ -11,6 +11,7 @@
 #include "model/experts/expert_values.h"
 #include "model/experts/layer_experts.h"
 #include "model/io/checkpoint_error.h"
+#include "model/quant/layout/dequantize.h"
 #include "tests/model/quant/spoiled_checkpoint.h"
 
 namespace switchyard {

@@ -14,6 +14,7 @@
 
 #include "core/format/bf16.h"
 #include "model/io/checkpoint_error.h"
+#include "model/quant/layout/dequantize.h"
 #include "model/quant/layout/f16.h"
 #include "tests/model/quant/spoiled_checkpoint.h"
 
