@@ -20,14 +20,14 @@ constexpr WireRule Takes(DispatchDtype dtype, std::uint8_t kinds = kAnyKind,
 
 constexpr std::array kBf16Rows{Takes(DispatchDtype::kBf16)};
 constexpr std::array kFp8BlockRows{Takes(DispatchDtype::kBf16), Takes(DispatchDtype::kFp8)};
-// Normal mode of NVFP4 layers sends BF16.
+// NVFP4 layers send BF16 in normal mode.
 constexpr std::array kNvfp4Rows{Takes(DispatchDtype::kBf16),
                                 Takes(DispatchDtype::kNvfp4, kAnyKind, kLowLatencyBit)};
-// The path of normal mode drops the scales of the rows.
+// Normal mode drops the scales of the rows, so FP8 rows are for low_latency only.
 constexpr std::array kW4Afp8Rows{Takes(DispatchDtype::kBf16),
                                  Takes(DispatchDtype::kFp8, kAnyKind, kLowLatencyBit)};
-// GPUs send no INT8; FP8 rows are turned into INT8 at the expert, which costs accuracy, so somebody
-// has to ask for them. BF16 rows are quantized per token at the expert.
+// GPUs send no INT8. Experts convert FP8 rows to INT8, which costs accuracy, so FP8 must be named
+// explicitly. BF16 rows are quantized per token at the expert.
 constexpr std::array kW8A8Rows{
     Takes(DispatchDtype::kBf16), Takes(DispatchDtype::kInt8, kCpuBit | kAscendBit),
     Takes(DispatchDtype::kFp8, kCudaBit, kAnyMode, DtypeOrigin::kExplicit)};
@@ -37,10 +37,10 @@ constexpr std::array<DispatchDtype, 3> OnAnyKind(DispatchDtype dtype) {
   return {dtype, dtype, dtype};
 }
 constexpr auto kBf16 = OnAnyKind(DispatchDtype::kBf16);
-// Ascend A2 and A3 have no FP8 rows and would send INT8, which experts in FP8 do not take.
+// Ascend A2 and A3 have no FP8 rows and would send INT8, which FP8 experts do not accept.
 constexpr std::array kFp8ButOnAscend{DispatchDtype::kFp8, DispatchDtype::kFp8,
                                      DispatchDtype::kBf16};
-// CPU workers compute as NPUs do: INT8 rows are what the experts would make of BF16 ones.
+// CPU workers compute as NPUs do: their experts would convert BF16 rows to the same INT8 rows.
 constexpr std::array kInt8ButOnCuda{DispatchDtype::kInt8, DispatchDtype::kBf16,
                                     DispatchDtype::kInt8};
 

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::uint64_t kConfigBytesMax = 16U << 20U;
 
-// Where one layer of a checkpoint is looked for.
+// The parts of a checkpoint that describe a layer.
 struct Place {
   const CheckpointTensors& tensors;
   const MoeOutline& outline;
@@ -44,7 +44,7 @@ absl::StatusOr<MoeOutline> ReadOutline(const CheckpointTensors& tensors) {
 std::string UnequalScales(const LayerInputScales& scales) {
   return absl::StrCat("The input scales of its experts differ (", scales.gate_up_min, " to ",
                       scales.gate_up_max,
-                      "), and NVFP4 rows need one for all: they travel as BF16.");
+                      "), and NVFP4 rows need one scale for all: rows travel as BF16.");
 }
 
 absl::Status ReadLayer(const Place& place, const ExpertLayer& wanted, LayerSummary& out) {
@@ -74,8 +74,8 @@ LayerSummary Summarize(const Place& place, LayerId layer, LayerRole role) {
   return out;
 }
 
-// Drafts as the config announces them and as the tensors have them: some checkpoints leave
-// announced ones out, and some families do not announce theirs.
+// Lists the drafts that the tensors have, and warns where config.json announces another number:
+// some checkpoints lack announced drafts, and some families do not announce theirs.
 void AddDrafts(const Place& place, CheckpointSummary& out) {
   const std::int32_t first = place.outline.first_draft;
   std::int32_t found = 0;
@@ -105,6 +105,7 @@ void AddTotals(const CheckpointTensors& tensors, CheckpointSummary& out) {
     total.dtype = tensor.dtype;
     ++total.tensors;
     total.bytes += tensor.bytes;
+    // The container that could be a prefix of `name` is the last one that is not above it.
     auto after = containers.upper_bound(name);
     if (after == containers.begin()) continue;
     const auto& [container, layer] = *--after;

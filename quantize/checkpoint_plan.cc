@@ -25,7 +25,7 @@ using Kind = CheckpointErrorKind;
 
 constexpr std::int64_t kCountMax = 1'000'000;
 
-// The sizes that every family's config.json has, under one of their names.
+// The sizes that every family's config.json has, under one of several names.
 struct ModelSizes {
   std::string model_type;
   std::int32_t layers = 0;
@@ -53,7 +53,7 @@ absl::Status WrongTensor(Kind kind, const CheckpointTensors& tensors, const std:
       kind, {.file = tensors.FileOf(name), .tensor = name, .offset = std::nullopt}, what);
 }
 
-// Gate's tensor says what a layer's sizes are; LayerExperts::Check holds all others against it.
+// Takes a layer's sizes from gate's tensor; LayerExperts::Check compares all others with them.
 absl::StatusOr<MoeShape> ShapeFrom(const CheckpointTensors& tensors, const ExpertModules& modules) {
   const std::string gate = modules.Name(0, Projection::kGate);
   const std::string name = modules.packed ? gate : absl::StrCat(gate, ".weight");
@@ -71,7 +71,8 @@ absl::StatusOr<MoeShape> ShapeFrom(const CheckpointTensors& tensors, const Exper
   const std::int64_t columns = tensor->shape[rank - 1];
   constexpr std::int64_t kSizeMax = std::int64_t{1} << 24;
   if (rows < 1 || columns < 1 || rows > kSizeMax || columns > kSizeMax) {
-    return WrongTensor(Kind::kWrongShape, tensors, name, "an expert has no such sizes");
+    return WrongTensor(Kind::kWrongShape, tensors, name,
+                       "its dimensions are not those of an expert");
   }
   return MoeShape{.hidden = static_cast<std::int32_t>(columns),
                   .intermediate = static_cast<std::int32_t>(rows),
@@ -83,7 +84,8 @@ bool IsOf(const ExpertNameMap& map, const std::string& model_type) {
                      [&](const char* type) { return type != nullptr && model_type == type; });
 }
 
-// Whether a layer without experts has a router all the same: its experts are missing then.
+// A layer without experts that has a router lacks them: the checkpoint is incomplete, and copying
+// it as a dense layer would hide that.
 bool HasRouter(const CheckpointTensors& tensors, const std::string& model_type,
                std::int32_t layer) {
   const auto maps = ExpertNameMaps();
@@ -95,11 +97,11 @@ bool HasRouter(const CheckpointTensors& tensors, const std::string& model_type,
   });
 }
 
-// The same experts, one tensor each.
+// The same experts with one tensor each.
 absl::StatusOr<ExpertModules> Unpacked(const ExpertModules& from, const std::string& model_type) {
   if (!from.packed) return from;
   for (const ExpertNameMap& map : ExpertNameMaps()) {
-    // "model.layers.{layer}.mlp.experts": what follows the number tells the families apart.
+    // "model.layers.{layer}.mlp.experts": the part behind the number tells the families apart.
     const std::string container(map.container);
     const std::size_t at = container.find("{layer}");
     const bool same = absl::StartsWith(from.container, container.substr(0, at)) &&
@@ -110,10 +112,11 @@ absl::StatusOr<ExpertModules> Unpacked(const ExpertModules& from, const std::str
     std::copy(map.projections.begin(), map.projections.end(), to.projections.begin());
     return to;
   }
-  return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
-                   absl::StrCat(from.container, ": packed experts of '", model_type,
-                                "' have no names of their own to be quantized under"),
-                   {{"key", "model_type"}});
+  return MakeError(
+      absl::StatusCode::kUnimplemented, Reason::kUnsupported,
+      absl::StrCat(from.container, ": packed experts of '", model_type,
+                   "' have no names for single experts, under which quantized ones are stored"),
+      {{"key", "model_type"}});
 }
 
 // Names of the tensors that hold the experts of `modules` in BF16.
@@ -128,7 +131,7 @@ std::set<std::string> TensorsOf(const ExpertModules& modules) {
   return names;
 }
 
-// One plan while it is made.
+// Builds one plan.
 class Planner {
  public:
   Planner(const CheckpointTensors& tensors, const PlanRequest& request)
@@ -189,13 +192,13 @@ class Planner {
     return NothingLeft();
   }
 
-  // Named after the words that were given.
+  // The error names the options that the caller used.
   [[nodiscard]] absl::Status NothingLeft() const {
     const bool kept = !request_.keep_bf16_layers.empty();
     const bool both = kept && !request_.exclude.empty();
     return BadOption(kept ? "keep-bf16-layers" : "exclude",
                      absl::StrCat(both ? "with --exclude, " : "",
-                                  "every MoE layer is to stay in BF16: nothing is left to "
+                                  "every MoE layer would stay in BF16, so nothing is left to "
                                   "quantize; name fewer"));
   }
 
@@ -216,8 +219,8 @@ class Planner {
     return any ? absl::OkStatus() : BadOption(key, "no module of the checkpoint has such a name");
   }
 
-  // Whether the experts of a layer are named; those of one layer are stored alike, so some of them
-  // are an error.
+  // True when the patterns name all experts of a layer. Experts of one layer are stored alike, so
+  // naming only some of them is an error.
   static absl::StatusOr<bool> NamesAllOf(const NamePatterns& patterns, const ExpertModules& modules,
                                          const std::string& key) {
     if (!patterns.Match(modules.container).empty()) return true;
@@ -251,8 +254,8 @@ class Planner {
          name != names_.end() && absl::StartsWith(*name, prefix); ++name) {
       if (known.contains(*name)) continue;
       return WrongTensor(Kind::kUnexpectedTensor, tensors_, *name,
-                         "it belongs to the experts and is none of their weights, and no quant "
-                         "layout has a place for it; keep this layer in BF16");
+                         "it belongs to the experts but is not one of their weights, and no quant "
+                         "layout can store it; keep this layer in BF16");
     }
     replaced_.insert(known.begin(), known.end());
     const LayerSizes sizes{layer.shape.hidden, layer.shape.intermediate};
@@ -284,7 +287,8 @@ class Planner {
     return absl::OkStatus();
   }
 
-  // The tensors of every expert are those of an expert of zeros, made once for layers of one shape.
+  // All experts of one shape have tensors of the same dtypes and shapes, so an expert of zeros is
+  // encoded once and serves as their model.
   absl::Status MakeModels(const MoeShape& shape) {
     if (shape == model_shape_) return absl::OkStatus();
     const LayerSizes sizes{shape.hidden, shape.intermediate};

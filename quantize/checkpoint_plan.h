@@ -1,9 +1,9 @@
-// What becomes of each tensor of a BF16 checkpoint: decided whole before anything is written.
+// The fate of each tensor of a BF16 checkpoint, decided completely before anything is written.
 //
 // Routed experts of MoE layers are quantized; everything else (attention, router, norms,
 // embeddings, shared experts, draft layers, layers that are to stay in BF16) is copied byte for
-// byte. Experts that lie packed in one tensor of a layer come out one by one, as no reader takes
-// them packed and quantized. Immutable; thread-safe.
+// byte. Experts that are packed in one tensor of a layer are written one by one, because no reader
+// accepts quantized packed experts. Immutable; thread-safe.
 #pragma once
 
 #include <array>
@@ -50,11 +50,11 @@ struct CheckpointPlan {
 
 // Reads headers, no tensor.
 // Errors: kInvalidArgument (BAD_CONFIG): config.json without model_type, layers or experts, a layer
-// to keep that is none, a pattern that names nothing or a part of a layer's experts, nothing left
-// to quantize, CheckSizes; kUnimplemented (UNSUPPORTED): a model_type whose experts' names are not
-// known, packed experts of a family that has no other names; (CHECKPOINT): experts that are missing
-// (also all of a layer that has a router) or not BF16, UNEXPECTED_TENSOR: something of an expert
-// that is no weight, such as a bias.
+// to keep that is not an MoE layer, a pattern that names nothing or only some of a layer's experts,
+// nothing left to quantize, CheckSizes; kUnimplemented (UNSUPPORTED): a model_type whose experts'
+// names are not known, packed experts of a family that has no other names; (CHECKPOINT): experts
+// that are missing (including all of a layer that has a router) or not BF16, UNEXPECTED_TENSOR: a
+// tensor of an expert other than its weights, such as a bias.
 absl::StatusOr<CheckpointPlan> PlanCheckpoint(const CheckpointTensors& tensors,
                                               const std::string& config_json,
                                               const PlanRequest& request);

@@ -27,7 +27,8 @@ std::string Print(const Json& json) {
   return absl::StrCat(json.dump(2, ' ', false, Json::error_handler_t::replace), "\n");
 }
 
-// "model.layers.0.mlp.experts.7.gate_proj" to "model.layers.0.mlp.experts"; others stay.
+// "model.layers.0.mlp.experts.7.gate_proj" to "model.layers.0.mlp.experts"; others are returned
+// unchanged.
 std::string ContainerOrModule(const std::string& module) {
   const std::size_t at = module.find(kExperts);
   return at == std::string::npos ? module : module.substr(0, at + kExpertsLength - 1);
@@ -38,8 +39,9 @@ std::string ParentOf(const std::string& module) {
   return dot == std::string::npos ? "" : module.substr(0, dot);
 }
 
-// Engines fuse neighbors (q, k and v become qkv_proj) and ask for the fused name, which no list of
-// the parts holds. So where nothing quantized is below a module's parent, the parent is listed.
+// Engines fuse neighbors (q, k and v become qkv_proj) and look up the fused name, which a list of
+// the parts does not contain. So where nothing below a module's parent is quantized, the parent is
+// listed.
 std::vector<std::string> Parents(const ConfigRequest& request, absl::string_view wildcard) {
   std::set<std::string> out;
   for (const std::string& module : ExcludedModules(request.tensors)) {
@@ -198,13 +200,14 @@ Json ModelSlimDescriptionOf(const ConfigRequest& request) {
   for (const DescribedTensor& tensor : request.tensors) {
     const char* type =
         tensor.quantized ? ModelSlimTypeOf(request.scheme->of(tensor.projection).layout) : "FLOAT";
-    // Names differ; a look-up for each would be quadratic.
+    // operator[] of an ordered_json would search all names for each new one; they are known to
+    // differ.
     out.get_ref<Json::object_t&>().emplace_back(tensor.name, type);
   }
   return out;
 }
 
-// quantization_config of config.json, or null.
+// The value of quantization_config in config.json; null for forms with a file of their own.
 Json QuantizationConfig(const ConfigRequest& request) {
   switch (request.scheme->form) {
     case QuantConfigForm::kFp8:
@@ -226,16 +229,17 @@ Json QuantizationConfig(const ConfigRequest& request) {
 
 // `config` with "quantization_config" where its kind of model keeps it.
 absl::StatusOr<std::string> WithQuantizationConfig(absl::string_view config, const Json& quant) {
-  // The tree's reader bounds depth and size and refuses a key that stands there twice.
+  // The tree's reader bounds depth and size and refuses a key that occurs twice.
   const auto checked = internal::ParseJsonTree(config);
   if (!checked.ok() || !checked->is_object()) {
-    return BadConfig("config.json", checked.ok() ? "it is no object" : checked.status().message());
+    return BadConfig("config.json",
+                     checked.ok() ? "it is not a JSON object" : checked.status().message());
   }
   Json json = Json::parse(config.begin(), config.end(), nullptr, /*allow_exceptions=*/false);
   for (Json* part : {&json, json.contains("text_config") ? &json["text_config"] : &json}) {
     if (part->is_object() && part->contains("quantization_config")) {
       return BadConfig("quantization_config",
-                       "the checkpoint is quantized already; quantize the "
+                       "the checkpoint is already quantized; quantize the "
                        "BF16 one that it was made from");
     }
   }
@@ -247,7 +251,7 @@ absl::StatusOr<std::string> WithQuantizationConfig(absl::string_view config, con
 }  // namespace
 
 std::vector<std::string> ExcludedModules(const std::vector<DescribedTensor>& tensors) {
-  std::set<std::string> modules{"lm_head"};  // it has no tensor of its own when it is tied
+  std::set<std::string> modules{"lm_head"};  // listed even when it is tied and has no tensor
   for (const DescribedTensor& tensor : tensors) {
     if (tensor.quantized || !tensor.is_matrix) continue;
     modules.insert(ContainerOrModule(std::string(absl::StripSuffix(tensor.name, ".weight"))));

@@ -27,6 +27,8 @@ absl::Status WrongWeight(const EncodeRequest& request, absl::string_view what) {
 
 namespace {
 
+// The encoder of a row of the layout table (model/quant/layout/quant_layout.cc). It is here and not
+// in that row because workers read layouts and never write them.
 struct Encoder {
   QuantLayout layout;
   EncodedTensors (*encode)(const EncodeRequest& request);
@@ -64,12 +66,14 @@ constexpr bool EveryLayoutHasAnEncoder() {
   }
   return true;
 }
-static_assert(EveryLayoutHasAnEncoder(), "EncoderOf indexes the table by layout");
+static_assert(EveryLayoutHasAnEncoder(),
+              "the table needs one row for each QuantLayout, in the order of its values");
 
 const Encoder& EncoderOf(QuantLayout layout) { return kEncoders[static_cast<std::size_t>(layout)]; }
 
 }  // namespace
 
+// NVFP4 rows are codes up to 6 times scales up to 448; FP8 rows are codes up to 448.
 absl::StatusOr<float> InputScale(const EncodeRequest& request) {
   const bool nvfp4 = ActivationFormatOf(request.quant) == ActivationFormat::kNvfp4;
   float scale = request.input_amax / (nvfp4 ? kNvfp4Range : kE4m3Max);
@@ -81,6 +85,7 @@ absl::StatusOr<float> InputScale(const EncodeRequest& request) {
                      " gives no scale above zero; calibrate with rows that reach it"),
         {{"module", std::string(request.module)}});
   }
+  // For NVFP4 the reciprocal is the global scale of rows, which has bounds of its own.
   if (!nvfp4) return scale;
   const absl::Status usable = GlobalScaleFromModelOpt(scale).status();
   if (usable.ok()) return scale;
@@ -94,16 +99,18 @@ absl::Status CheckFinite(const EncodeRequest& request) {
                                 [](float weight) { return !std::isfinite(weight); });
   if (bad == request.weights.end()) return absl::OkStatus();
   const auto at = bad - request.weights.begin();
-  return WrongWeight(request, absl::StrCat("the weight [", at / request.size.columns, ", ",
-                                           at % request.size.columns, "] is ", *bad,
-                                           ", which no quant layout can hold; mend the checkpoint, "
-                                           "or keep this layer in BF16"));
+  return WrongWeight(request,
+                     absl::StrCat("the weight [", at / request.size.columns, ", ",
+                                  at % request.size.columns, "] is ", *bad,
+                                  ", which no quant layout can store; repair the checkpoint, "
+                                  "or keep this layer in BF16"));
 }
 
 }  // namespace
 }  // namespace internal
 
 absl::StatusOr<RawProjection> Encode(const EncodeRequest& request) {
+  // For its checks of the sizes: encoders divide by groups and words without looking.
   SY_RETURN_IF_ERROR(ExpectedTensors(request.quant, request.projection, request.size).status());
   SY_RETURN_IF_ERROR(internal::CheckFinite(request));
   RawProjection raw{request.quant, request.size, {}};

@@ -139,6 +139,7 @@ std::string ErrorText(const absl::Status& status) {
   return out + Table(rows);
 }
 
+// Programs read the same fields as gRPC clients do: code, reason, metadata.
 std::string ErrorJson(const absl::Status& status) {
   Json out;
   Json& error = out["error"];
@@ -150,6 +151,7 @@ std::string ErrorJson(const absl::Status& status) {
   return Print(out);
 }
 
+// The rate is over bytes, not tensors: scales are tiny and weights are not.
 std::string ProgressLine(const QuantizeProgress& progress, Duration since_start) {
   const double seconds = std::chrono::duration<double>(since_start).count();
   std::string out =
@@ -166,6 +168,7 @@ std::string BytesText(std::uint64_t bytes) {
   constexpr std::array kUnits{"B", "KB", "MB", "GB", "TB"};
   auto value = static_cast<double>(bytes);
   std::size_t unit = 0;
+  // 999.95 rounds to "1000.0" with one digit, so the next unit begins there.
   while (value >= 999.95 && unit + 1 < kUnits.size()) {
     value /= 1000;
     ++unit;

@@ -1,6 +1,7 @@
-// What switchyard-quantize prints: tables for people, JSON for programs. Pure; thread-safe.
+// The output of switchyard-quantize: tables for people, JSON for programs. Pure; thread-safe.
 //
-// Sizes are in bytes, powers of ten. JSON has two blanks a level and a newline at the end.
+// Sizes are in bytes, powers of ten. JSON is indented by two blanks for each level and ends with a
+// newline.
 #pragma once
 
 #include <string>

@@ -18,6 +18,7 @@ namespace {
 using Form = QuantConfigForm;
 using Layout = QuantLayout;
 
+// Nearly all schemes store down like gate and up.
 constexpr WriteScheme Alike(const char* name, const char* description, Form form,
                             const ProjectionQuant& quant) {
   return {name, description, form, quant, quant};
@@ -83,12 +84,13 @@ bool Fits(const WriteScheme& scheme, const LayerSizes& sizes) {
   });
 }
 
-// The row that fits `sizes` with the most alike width of weights; fp8_block fits all of them.
+// The row that fits `sizes` and is closest in width of weights; fp8_block fits any size, so there
+// always is one.
 const WriteScheme& NearestThatFits(const WriteScheme& wanted, const LayerSizes& sizes) {
   const WriteScheme* best = &kRows.front();
   int best_distance = 1'000;
   for (const WriteScheme& row : kRows) {
-    // Of equally wide ones, those that want no calibration where the wanted one wants none.
+    // Among equally wide ones prefer a row that needs calibration exactly when the wanted one does.
     const int distance = 10 * std::abs(row.weight_bits() - wanted.weight_bits()) +
                          (row.needs_calibration() == wanted.needs_calibration() ? 0 : 1);
     if (distance >= best_distance || !Fits(row, sizes)) continue;
@@ -130,7 +132,8 @@ absl::StatusOr<const WriteScheme*> FindWriteScheme(absl::string_view name,
     names.emplace_back(row.name);
     names.emplace_back(scheme);
     if (name != row.name && name != scheme) continue;
-    // A row's own name goes before another row's scheme of that name.
+    // A row's name and a scheme's name may be equal; the rows are sorted so that the row comes
+    // first.
     if (IsCalled(row, layout)) return &row;
     layouts.emplace_back(row.name);
     layouts.emplace_back(QuantLayoutInfoOf(row.gate_up.layout).name);

@@ -16,6 +16,7 @@ bool IsFor(const DtypeOverride& candidate, const OverridePlace& place) {
 }
 
 int Specificity(const DtypeOverride& candidate) {
+  // Powers of two: a layer outweighs a model and a phase together, as the header orders them.
   return (candidate.layer ? 4 : 0) + (candidate.model.empty() ? 0 : 2) + (candidate.phase ? 1 : 0);
 }
 
@@ -35,6 +36,7 @@ absl::StatusOr<const DtypeOverride*> PickOverride(std::span<const DtypeOverride>
       best = &candidate;
       rival = nullptr;
     } else if (Specificity(candidate) == Specificity(*best) && candidate.dtype != best->dtype) {
+      // Kept until the end, because a more specific override may still settle it.
       rival = &candidate;
     }
   }

@@ -1,4 +1,4 @@
-// What operators ask for: a wire dtype for a deployment, a model, a layer or a phase of them.
+// Operators' overrides of the wire dtype, for a deployment, a model, a layer or a phase.
 // Pure; thread-safe.
 #pragma once
 

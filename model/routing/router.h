@@ -2,7 +2,7 @@
 //
 // Rows are tokens: row t of every array follows row t - 1. Ids are logical experts, best first,
 // distinct in a row; mapping them to replicas comes later. Equal scores go to the lower id, and
-// NaN is chosen last (model/routing/top_k.h). A row depends on itself alone. Nothing is allocated.
+// NaN is chosen last (model/routing/top_k.h). A row depends only on itself. Nothing is allocated.
 // Cost: top_k passes over a row of integers.
 //
 // Source: SGLang's topk.py and the DeepSeek-V3 report. Pure; thread-safe.
@@ -36,7 +36,7 @@ struct SoftmaxRule {
   friend bool operator==(const SoftmaxRule&, const SoftmaxRule&) = default;
 };
 
-// Who multiplies by the routed scaling factor. Exactly one does.
+// The step that multiplies by the routed scaling factor. Exactly one does.
 enum class ScalingPlace : std::uint8_t {
   kWeights = 0,  // RouteSigmoid: its weights hold the factor
   kOutput = 1,   // AddSharedExpert: the factor is applied to the sum of the routed experts

@@ -121,7 +121,7 @@ TEST(DeviceProfileTest, SaysWhatBecomesOfEachWireDtype) {
   EXPECT_EQ(DeviceProfiles().size(), table.size());
 }
 
-// What goes in another's place has to be there, or there would be no end of it.
+// A replacement must be native, or it would need a replacement itself.
 TEST(DeviceProfileTest, SubstitutesAreNative) {
   for (const DeviceProfile& profile : DeviceProfiles()) {
     for (const WireRow& wire : profile.wire) {

@@ -96,7 +96,7 @@ TEST(ValidatePlacementTest, RefusesWhatCannotServe) {
       {"twice on worker ordinal 1", [](LayerPlacement* p) { p->experts[2].expert.value = 1; }},
       {"not dense", [](LayerPlacement* p) { p->experts[1].slot.value = 7; }},
       {"not dense", [](LayerPlacement* p) { p->experts[0].slot.value = -1; }},
-      {"expert 2 has no home",
+      {"expert 2 is on no worker",
        [](LayerPlacement* p) {
          p->experts.erase(p->experts.begin() + 2);
          p->experts[2].slot.value = 0;

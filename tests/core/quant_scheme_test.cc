@@ -18,8 +18,8 @@ constexpr std::array kDtypes{DispatchDtype::kBf16, DispatchDtype::kFp8, Dispatch
                              DispatchDtype::kNvfp4};
 
 // The table of the dispatch semantics, section 4, one line for each scheme and kind of worker:
-// what rows travel as in normal / low_latency by default, and what is accepted in each. A trailing
-// "!" marks a dtype that is taken only when somebody asks for it.
+// the default dtypes of rows in normal / low_latency, and the accepted ones in each. A trailing
+// "!" marks a dtype that is accepted only when it is named.
 constexpr absl::string_view kTable = R"(
 none cpu                bf16/bf16   bf16/bf16
 none cuda               bf16/bf16   bf16/bf16
@@ -153,7 +153,7 @@ TEST(QuantSchemeTest, NamesAreUniqueAndReadBackAndRowsAreInOrder) {
   EXPECT_EQ(QuantSchemeFromName("fp9"), std::nullopt);
 }
 
-// What a plan in a store or on the wire means must never change.
+// The meaning of a stored plan, or of one on the wire, must never change.
 TEST(QuantSchemeTest, WireValuesStay) {
   const std::map<std::string, int> values{{"none", 0},
                                           {"fp8_block", 1},

@@ -247,7 +247,7 @@ TEST(InspectionTest, WhatCannotBeReadExitsWithOneAndNoAdviceAboutTheCoordinator)
   dir.Write("config.json", config.dump());
   const SyctlResult quant = RunSyctl({"model", "inspect", dir.path()}, kPipe);
   EXPECT_EQ(quant.exit_code, 1);
-  EXPECT_THAT(quant.err, HasSubstr("'bitsandbytes' cannot be read; supported:"));
+  EXPECT_THAT(quant.err, HasSubstr("'bitsandbytes' is not supported; supported:"));
   EXPECT_EQ(Json::parse(quant.out)["error"]["reason"], "UNSUPPORTED");
 }
 

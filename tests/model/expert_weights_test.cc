@@ -20,7 +20,7 @@ using testing::WrittenTensor;
 
 std::string TextOf(std::span<const std::byte> bytes) { return testing::BytesOf(bytes); }
 
-TEST(ExpertWeightsTest, LoadsTheThreeTensorsOfTheExpertAskedFor) {
+TEST(ExpertWeightsTest, LoadsTheThreeTensorsOfTheRequestedExpert) {
   const TempDir dir;
   std::vector<WrittenTensor> written = SmallExperts(51);
   WriteSmallCheckpoint(dir, written);
@@ -115,7 +115,7 @@ TEST(ExpertWeightsTest, HashesLargeTensorsAsOne) {
   }
 }
 
-TEST(ExpertWeightsTest, HashingStopsWhenToldTo) {
+TEST(ExpertWeightsTest, HashingStopsOnRequest) {
   const TempDir dir;
   WriteSmallCheckpoint(dir, SmallExperts(54));
   SY_ASSERT_OK_AND_ASSIGN(const auto checkpoint, Checkpoint::Open(dir.path()));

@@ -254,7 +254,7 @@ TEST(ModelConfigTest, ListsTheKnownFamiliesWhenTheModelIsOfAnother) {
   }
 }
 
-// What the weights are stored as is not this file's to judge.
+// This reader does not check how the weights are stored.
 TEST(ModelConfigTest, LeavesQuantConfigsToTheirReader) {
   const auto quantized = ParseModelConfig(
       With(OldSpelling(), "quantization_config", {{"quant_method", "fp8"}}).dump());

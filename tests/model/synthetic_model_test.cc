@@ -128,7 +128,7 @@ TEST(SyntheticModelTest, ManifestIsThatOfTheWeightsAndReportsProgress) {
   SY_EXPECT_OK(VerifyExpert(ConfigOf(kModel), LayerId{1}, ExpertId{5}, weights, manifest.tensors));
 }
 
-TEST(SyntheticModelTest, HashingStopsWhenToldTo) {
+TEST(SyntheticModelTest, HashingStopsOnRequest) {
   EXPECT_EQ(
       BuildManifest(kModel, [](std::uint64_t, std::uint64_t) { return false; }).status().code(),
       absl::StatusCode::kCancelled);

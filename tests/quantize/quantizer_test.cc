@@ -55,7 +55,7 @@ std::string TensorBytes(const CheckpointTensors& tensors, const std::string& nam
   return bytes;
 }
 
-// A layer of a checkpoint, opened as the product opens any.
+// A layer of a checkpoint, opened like any other.
 absl::StatusOr<LayerExperts> OpenLayer(const CheckpointTensors& tensors, const MoeShape& shape,
                                        std::int32_t layer,
                                        const std::string& model_type = "qwen3_moe") {
@@ -335,7 +335,7 @@ TEST_F(QuantizerTest, ExpertsThatSawNoRowWarn) {
   EXPECT_THAT(summary.warnings[0], HasSubstr("layer 2: calibration gave no row to expert 3"));
 }
 
-// Of every scheme that stores one: magnitudes so small that they give none, before a byte is
+// For every scheme that stores a scale: magnitudes too small to give one, before a byte is
 // written.
 TEST_F(QuantizerTest, ACalibrationThatGivesNoScaleIsRefusedBeforeTheWork) {
   WriteCheckpoint(in_, shape_, 12);

@@ -52,7 +52,7 @@ TEST(SchemeTableTest, SaysWhatIsMeant) {
               HasSubstr("did you mean \"fp8_block\"?"));
 }
 
-// Of a scheme's own layouts, under the names that --layout takes.
+// The suggestions are the scheme's own layouts, under the names that --layout takes.
 TEST(SchemeTableTest, SaysWhichLayoutIsMeant) {
   const auto meant = [](const char* scheme, const char* layout) {
     return std::string(FindWriteScheme(scheme, layout).status().message());
@@ -63,7 +63,7 @@ TEST(SchemeTableTest, SaysWhichLayoutIsMeant) {
   EXPECT_THAT(meant("awq", "fp8"), ::testing::Not(HasSubstr("did you mean")));
 }
 
-// As msModelSlim stores W4A4: gate and up INT4, down INT8.
+// msModelSlim stores W4A4 like this: gate and up INT4, down INT8.
 TEST(SchemeTableTest, DownOfW4A4IsInt8) {
   const WriteScheme& scheme = **FindWriteScheme("modelslim_w4a4");
   EXPECT_EQ(scheme.of(Projection::kUp).layout, QuantLayout::kModelSlimW4A4);

@@ -24,13 +24,13 @@ LayerQuant Unquantized(std::string why) {
   return quant;
 }
 
-// What one module is stored as; no group: BF16.
+// The storage of one module. No group: BF16.
 struct Decision {
   const QuantGroup* group = nullptr;
   std::string why;
 };
 
-// Matches of the names that contain a module, worked out once for all of them.
+// Matches of a module's container and expert, computed once for all modules below them.
 struct Above {
   std::string excluded;               // entry that names the container or the expert
   const QuantGroup* group = nullptr;  // first group that names one of them
@@ -63,6 +63,8 @@ absl::StatusOr<LayerQuant> ResolveByGroups(const QuantConfig& config,
   Above container;
   LookAt(config, modules.container, container);
   std::optional<Decision> first;
+  // Every expert is checked, although experts of one layer are alike in all known checkpoints:
+  // lists of exact names can miss one, and its weights would be read in the wrong layout.
   for (std::int32_t expert = 0; expert < (modules.packed ? 1 : modules.experts); ++expert) {
     Above above = container;
     if (!modules.packed) LookAt(config, absl::StrCat(modules.container, ".", expert), above);
@@ -90,7 +92,7 @@ absl::StatusOr<LayerQuant> ResolveByGroups(const QuantConfig& config,
   return quant;
 }
 
-// The spellings of an expert's projections under which rows are looked for.
+// The spellings of an expert's projections that descriptions use, besides the checkpoint's own.
 std::vector<std::array<std::string, 3>> Spellings(const ExpertModules& modules) {
   return {modules.projections, {"gate_proj", "up_proj", "down_proj"}, {"w1", "w3", "w2"}};
 }
@@ -162,6 +164,8 @@ ProjectionQuant QuantOfLayout(QuantLayout layout, const ModelSlimDescription& de
   return quant;
 }
 
+// Descriptions do not always use the names of the checkpoint's tensors, so several spellings are
+// tried.
 absl::StatusOr<LayerQuant> ResolveByDescription(const ModelSlimDescription& description,
                                                 const ExpertModules& modules) {
   std::optional<std::array<std::string, 3>> found;

@@ -1,4 +1,4 @@
-// What the experts of one layer are stored as: the quant config applied to the layer's modules.
+// The layouts of the experts of one layer: the quant config applied to the layer's modules.
 //
 // Resolved for each layer, never for a process: a quantized model with an unquantized draft (MTP)
 // layer is the ordinary case. Rules, the first that holds:
@@ -11,8 +11,8 @@
 //   5. the first group that names one of them, then the group of all linear modules
 //   6. no group names them                                        BF16
 //
-// All experts of a layer are alike, and so are gate, up and down but for rule 3. Pure; thread-safe.
-// Cost: experts * 3 matches (name_patterns.h).
+// All experts of a layer are alike, and so are gate, up and down except under rule 3. Pure;
+// thread-safe. Cost: experts * 3 matches (name_patterns.h).
 #pragma once
 
 #include <array>

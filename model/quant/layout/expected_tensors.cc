@@ -10,8 +10,10 @@ namespace switchyard {
 namespace {
 
 constexpr std::int64_t kPerWord = 8;     // INT4 in an I32
-constexpr std::int64_t kBiasParts = 16;  // msModelSlim sums down's in 16 parts, for 16 ranks
+constexpr std::int64_t kBiasParts = 16;  // msModelSlim sums down in 16 parts, for 16 ranks
 
+// The key in the error is the one that an operator can change: the group size where it does not
+// divide, else the model's size.
 absl::Status Divides(const char* what, std::int64_t value, std::int64_t divisor,
                      const ProjectionQuant& quant) {
   if (divisor > 0 && value % divisor == 0) return absl::OkStatus();
@@ -26,6 +28,7 @@ bool HasGroups(ScaleUnit unit) {
          unit == ScaleUnit::kRowAndGroup;
 }
 
+// Comes before any division by these numbers: sizes come from files.
 absl::Status CheckSize(const ProjectionQuant& quant, const ProjectionSize& size) {
   const QuantLayoutInfo& row = QuantLayoutInfoOf(quant.layout);
   SY_RETURN_IF_ERROR(Divides("rows", size.rows, row.multiples.rows, quant));
@@ -50,7 +53,7 @@ bool IsPresent(Presence presence, const ProjectionQuant& quant) {
   return true;
 }
 
-// The shape that `lengths` spell for one projection.
+// Resolves `lengths` for one projection.
 std::vector<std::int64_t> ShapeOf(std::span<const Length> lengths, const ProjectionQuant& quant,
                                   Projection projection, const ProjectionSize& size) {
   const auto length = [&](Length one) -> std::int64_t {

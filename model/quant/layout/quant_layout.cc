@@ -15,6 +15,8 @@ constexpr LayoutUse kFp8Block{QuantScheme::kFp8Block, ActivationFormat::kFp8Grou
 constexpr LayoutUse kNvfp4{QuantScheme::kNvfp4, ActivationFormat::kNvfp4};
 constexpr LayoutUse kW8A8{QuantScheme::kW8A8Int8, ActivationFormat::kInt8Row};
 
+// The largest magnitudes of codes. INT8 and INT4 are two's complement, so -128 and -8 are the
+// widest.
 constexpr double kFp8Max = 448;
 constexpr double kInt8Max = 128;
 constexpr double kInt4Max = 8;
@@ -40,6 +42,7 @@ constexpr std::array<QuantLayoutInfo, static_cast<std::size_t>(kLastQuantLayout)
      .scale_unit = ScaleUnit::kBlock,
      .tensors = kFp8BlockTensors,
      .forbidden = kForbiddenInQuantized},
+    // compressed-tensors stores the same numbers as fp8_block under another name.
     {.layout = QuantLayout::kFp8BlockCompressed,
      .name = "compressed_tensors_fp8_block",
      .description = "FP8 with weight_scale for each block",
@@ -71,6 +74,8 @@ constexpr std::array<QuantLayoutInfo, static_cast<std::size_t>(kLastQuantLayout)
      .scale_unit = ScaleUnit::kRow,
      .tensors = kFp8ChannelTensors,
      .forbidden = kForbiddenInCompressed},
+    // ModelOpt's global scale is amax / (448 * 6), which weights are multiplied by;
+    // compressed-tensors stores its reciprocal and divides.
     {.layout = QuantLayout::kNvfp4ModelOpt,
      .name = "modelopt_nvfp4",
      .description = "NVFP4 with weight_scale_2",
@@ -93,6 +98,7 @@ constexpr std::array<QuantLayoutInfo, static_cast<std::size_t>(kLastQuantLayout)
      .global_scale = GlobalScale::kDivides,
      .tensors = kNvfp4CompressedTensors,
      .forbidden = kForbiddenInQuantized},
+    // W4AFP8 always has a stored scale of its inputs, so it needs no other use for static inputs.
     {.layout = QuantLayout::kW4Afp8,
      .name = "w4afp8",
      .description = "INT4 pairs with weight_scale_inv for each group",
@@ -123,6 +129,8 @@ constexpr std::array<QuantLayoutInfo, static_cast<std::size_t>(kLastQuantLayout)
      .scale_unit = ScaleUnit::kRow,
      .tensors = kModelSlimInt8Tensors,
      .forbidden = kForbiddenInQuantized},
+    // Without groups a row has one scale; with groups the row's scale multiplies those of its
+    // groups.
     {.layout = QuantLayout::kModelSlimW4A8,
      .name = "modelslim_w4a8",
      .description = "INT4, two rows in a byte",
@@ -134,6 +142,7 @@ constexpr std::array<QuantLayoutInfo, static_cast<std::size_t>(kLastQuantLayout)
      .multiples = {.rows = 2},
      .tensors = kModelSlimW4A8Tensors,
      .forbidden = kForbiddenInQuantized},
+    // msModelSlim stores W4A4 like W8A8, with a byte for each INT4.
     {.layout = QuantLayout::kModelSlimW4A4,
      .name = "modelslim_w4a4",
      .description = "INT4, one in a byte",
@@ -157,6 +166,7 @@ constexpr std::array<QuantLayoutInfo, static_cast<std::size_t>(kLastQuantLayout)
      .multiples = {.columns = 8},
      .tensors = kPackQuantizedTensors,
      .forbidden = kForbiddenInCompressed},
+    // Eight rows share a word, so eight are decoded together.
     {.layout = QuantLayout::kAwq,
      .name = "awq",
      .description = "INT4, eight columns in 32 bits, transposed, with zero points",
@@ -180,7 +190,8 @@ constexpr bool RowsStandAtTheirValues() {
   }
   return true;
 }
-static_assert(RowsStandAtTheirValues(), "QuantLayoutInfoOf indexes the table by layout");
+static_assert(RowsStandAtTheirValues(),
+              "the table needs one row for each QuantLayout, in the order of its values");
 
 const LayoutUse& UseOf(const ProjectionQuant& quant) {
   const QuantLayoutInfo& row = QuantLayoutInfoOf(quant.layout);

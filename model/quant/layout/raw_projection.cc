@@ -9,6 +9,7 @@
 namespace switchyard {
 namespace {
 
+// memcpy, because a tensor may begin at any byte of its file.
 template <typename T>
 T ElementAt(const RawTensor& tensor, std::int64_t index) {
   T value;

@@ -15,7 +15,7 @@ const std::uint8_t* BytesOf(const RawProjection& raw, TensorRole role) {
   return reinterpret_cast<const std::uint8_t*>(raw.Find(role)->bytes.data());
 }
 
-// Tables, because a checkpoint has billions of codes and few different ones.
+// Tables, because a checkpoint has billions of codes but at most 256 different ones.
 std::array<float, 256> MakeE4m3Table() {
   std::array<float, 256> table{};
   for (std::size_t code = 0; code < table.size(); ++code) {
@@ -32,11 +32,12 @@ std::array<float, 16> MakeE2m1Table() {
   return table;
 }
 
+// Shifting the nibble to the top and back extends its sign.
 float SignedInt4(std::uint32_t nibble) {
   return static_cast<float>(static_cast<std::int32_t>(nibble << 28) >> 28);
 }
 
-// memcpy, because safetensors aligns tensors to bytes only.
+// memcpy, because a tensor may begin at any byte of its file.
 std::uint32_t WordAt(const std::uint8_t* bytes, std::int64_t index) {
   std::uint32_t word = 0;
   std::memcpy(&word, bytes + index * 4, sizeof(word));
@@ -56,6 +57,7 @@ void DecodePairs(const RawProjection& raw, std::int64_t n, float* out, Decode de
 
 }  // namespace
 
+// ValuesOf copies BF16 weights instead; only Dequantize comes here.
 void DecodeBf16(const RawProjection& raw, std::int64_t n, float* out) {
   const RawTensor& weight = *raw.Find(TensorRole::kWeight);
   const std::int64_t columns = raw.size.columns;
@@ -113,6 +115,8 @@ void DecodeAwqWords(const RawProjection& raw, std::int64_t n, float* out) {
   const std::int64_t columns = raw.size.columns;
   const std::int64_t group = GroupSizeOf(raw.quant, columns);
   const std::int64_t words = raw.size.rows / 8;
+  // Eight rows at once read each word only once. The words of successive k are far apart in memory,
+  // but the lines that one strip touches serve the next 15 strips from the cache.
   for (std::int64_t first = 0; first < columns; first += group) {
     const std::uint32_t zero_word = WordAt(zeros, first / group * words + n / 8);
     for (std::int64_t k = first; k < first + group; ++k) {

@@ -1,4 +1,4 @@
-// Implementation of quant_layout.h: one decoder for each way in which codes lie in memory. For
+// Implementation of quant_layout.h: one decoder for each arrangement of codes in memory. For
 // quant_layout.cc only; everybody else calls QuantLayoutInfo::decoder.
 //
 // Each is a RowDecoder::decode. Pure; thread-safe. Cost: about a nanosecond for each weight.

@@ -20,8 +20,9 @@ struct Largest {
   double magnitude = 0;
 };
 
-// Magnitudes of a float format are in the order of their codes without the sign. `sign`: its bit; 0
-// for UE8M0, which has none. Two loops, so that the first becomes vectors.
+// Magnitudes of a float format are ordered like their codes without the sign bit, `sign`; 0 for
+// UE8M0, which has none. Finding the maximum and its place are two loops, so that the compiler
+// vectorizes the first.
 template <typename Word>
 std::int64_t IndexOfLargest(const RawTensor& tensor, std::int64_t begin, std::int64_t end,
                             Word sign) {
@@ -67,7 +68,7 @@ ScaleFault TooLarge(TensorRole role, const RawTensor& tensor, std::int64_t index
   return {role, {index, absl::StrCat("is ", FloatAt(tensor, index), "; ", why)}};
 }
 
-// A row's scale times that of each of its groups, in FP16.
+// Checks a row's scale times that of each of its groups, which NPUs compute in FP16.
 std::optional<ScaleFault> GroupsFault(const RawTensor& rows, const RawTensor& groups) {
   const std::int64_t count = ElementsOf(rows);
   const std::int64_t in_row = ElementsOf(groups) / count;
@@ -77,12 +78,13 @@ std::optional<ScaleFault> GroupsFault(const RawTensor& rows, const RawTensor& gr
     if (group.magnitude * scale <= kF16Max) continue;
     return TooLarge(TensorRole::kScaleSecond, groups, group.index,
                     absl::StrCat("times the scale of its row, ", scale,
-                                 ", it is beyond FP16, which holds the product"));
+                                 ", it is beyond FP16, in which NPUs compute the product"));
   }
   return std::nullopt;
 }
 
-// What scales are multiplied by: 1, or the global scale that NVFP4 has.
+// The factor of all scales: 1, or the global scale where the layout has one. In double, so that the
+// reciprocal of a tiny scale is compared and not infinite.
 double GlobalFactor(const RawProjection& projection) {
   const RawTensor* global = projection.Find(TensorRole::kGlobalScale);
   if (global == nullptr) return 1;

@@ -56,7 +56,7 @@ TEST(Bf16Test, OverflowGoesToInfinityAndNotToNan) {
 }
 
 TEST(Bf16Test, NanWithLowBitsOnlyStaysNan) {
-  const auto nan = std::bit_cast<float>(0x7f800001U);  // its high half alone would be infinity
+  const auto nan = std::bit_cast<float>(0x7f800001U);  // its high half by itself is infinity
 
   EXPECT_TRUE(std::isnan(Bf16ToFloat(FloatToBf16(nan))));
 }

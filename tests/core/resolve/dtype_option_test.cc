@@ -41,9 +41,10 @@ TEST(DtypeOptionTest, RefusesUnknownChoicesAndSaysWhatIsMeant) {
     EXPECT_THAT(ParseDtypeChoice(text, "phases[0].dispatcher_output_dtype"), kBadConfig) << text;
   }
   const absl::Status refused = ParseDtypeChoice("bf61", "layers.3").status();
-  EXPECT_EQ(refused.message(),
-            "layers.3: \"bf61\" is no wire dtype; did you mean \"bf16\"? (known: auto, bf16, fp8, "
-            "int8, nvfp4)");
+  EXPECT_EQ(
+      refused.message(),
+      "layers.3: \"bf61\" is not a wire dtype; did you mean \"bf16\"? (known: auto, bf16, fp8, "
+      "int8, nvfp4)");
 }
 
 // R11: the released older spelling works, with a word about it.

@@ -221,7 +221,7 @@ TEST(DtypeOrderTest, ANullScaleLeavesTheDecisionToTheRunner) {
   }
 }
 
-// R28: the alias alone is BF16, and never FP8. SGLang's merged order does not read it.
+// R28: the alias by itself is BF16, and never FP8. SGLang's merged order does not read it.
 TEST(DtypeOrderTest, TheAliasOfBf16IsRead) {
   for (const char* runner : kRunners) {
     for (const char* device : kDevices) {
@@ -242,7 +242,7 @@ TEST(DtypeOrderTest, TheAliasOfBf16IsRead) {
 }
 
 // R24: the flag of normal mode on Ascend is the last word before the default of NPUs, no more.
-TEST(DtypeOrderTest, TheNpuFlagChangesTheFallbackAlone) {
+TEST(DtypeOrderTest, TheNpuFlagChangesOnlyTheFallback) {
   const auto dtype = [](const OrderInputs& in) { return DecideMerged(in)->dtype; };
   OrderInputs in = Auto("null", "auto", "ascend_a2").Make();
   in.mode = DispatchMode::kNormal;
@@ -297,7 +297,7 @@ TEST(DtypeOrderTest, LosersAreKeptWithTheirCandidates) {
             "5b cpu -\n6 default fp8\n");
 }
 
-TEST(DtypeOrderTest, OnlyWhatIsWrittenForTheLayerCountsAsAsked) {
+TEST(DtypeOrderTest, OnlyADtypeWrittenForTheLayerIsExplicit) {
   const auto asked = [](const Input& input) { return DecideMerged(input.Make())->origin(); };
   Input option = Auto("null", "auto", "cuda");
   option.option = "fp8";

@@ -32,7 +32,7 @@ std::vector<std::string> GoldenNames() {
   return names;
 }
 
-// Whether the scales of groups are multiplied into the values: those of groups that end within 128
+// True when the scales of groups are multiplied into the values, as for groups that end within 128
 // of K.
 bool RoundsValues(const RawProjection& raw) {
   const bool cut = raw.quant.group_size != 0 && raw.quant.group_size != raw.size.columns &&
@@ -87,7 +87,7 @@ INSTANTIATE_TEST_SUITE_P(Goldens, ExpertValuesTest, ::testing::ValuesIn(GoldenNa
 constexpr std::int64_t kRows = 8;
 constexpr std::int64_t kColumns = 768;
 
-// Of every magnitude that products in F16 take.
+// Random scales of every magnitude that products in F16 can have.
 RawTensor RandomScales(TensorRole role, std::int64_t count, bool signs, Rng& rng) {
   std::vector<std::byte> bytes;
   for (std::int64_t i = 0; i < count; ++i) {

@@ -65,7 +65,7 @@ TEST(LayerFactsTest, ScalesThatArePowersOfTwoAreSaid) {
   }
 }
 
-// A draft that nobody quantized is no layer that was left out.
+// An unquantized draft is not an excluded layer.
 TEST(LayerFactsTest, LayersWithoutASchemeAreLeftOutButDraftsAreNot) {
   DispatchKeys keys;
   keys.dispatcher_output_dtype = "bf16";

@@ -27,7 +27,7 @@ using testing::GaussianFloats;
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-// Where an answer goes: poisoned, so that what is not written shows.
+// The outputs, poisoned so that elements that are not written show.
 struct Answer {
   Answer(std::size_t tokens, std::int32_t top_k)
       : ids(tokens * static_cast<std::size_t>(top_k), -77),
@@ -206,7 +206,7 @@ TEST(SigmoidRouterTest, EqualsTheReferenceOnDataWithoutTies) {
   }
 }
 
-// R108: the bias brings an expert in; its weight is that of its logit alone.
+// R108: the bias brings an expert in; its weight comes only from its logit.
 TEST(SigmoidRouterTest, TheBiasChoosesAndDoesNotWeigh) {
   const std::vector<float> logits{2, 1, 0, -1};
   const std::vector<float> bias{0, 0, 0, 10};
@@ -286,7 +286,7 @@ TEST(RouterTest, NoTokensAreNoError) {
   SY_EXPECT_OK(RouteSigmoid({.experts = 256, .top_k = 8}, {}, {}));
 }
 
-// A row depends on itself alone: batches of one give the same bits.
+// A row depends only on itself: batches of one give the same bits.
 TEST(RouterTest, RowsDoNotDependOnTheirCompany) {
   const SoftmaxRule softmax{.experts = 96, .top_k = 6};
   const SigmoidRule sigmoid{.experts = 96, .top_k = 6, .groups = 8, .topk_groups = 3};

@@ -23,7 +23,7 @@ std::string KindOf(const absl::Status& status) {
   return it == metadata.end() ? "" : it->second;
 }
 
-// A header of one tensor with these fields.
+// A header with one tensor of these fields.
 std::string Tensor(absl::string_view fields) { return absl::StrCat(R"({"t":{)", fields, "}}"); }
 
 TEST(SafetensorsHeaderTest, ReadsTensorsWithTheirPlaceInTheFile) {

@@ -65,7 +65,7 @@ TEST(QuantLayoutTest, EveryRowListsTheTensorsThatItsFieldsRead) {
   }
 }
 
-// What a layout rounds rows to is what its scheme announces to plans.
+// A layout rounds rows to one of the formats that its scheme announces to plans.
 TEST(QuantLayoutTest, ActivationsAreThoseOfTheScheme) {
   for (const QuantLayoutInfo& row : AllQuantLayouts()) {
     for (const bool inputs : {false, true}) {

@@ -46,7 +46,7 @@ bool AllFinite(const std::vector<float>& values) {
                      [](float value) { return std::isfinite(value); });
 }
 
-// What passes gives finite weights; what does not is not refused for nothing.
+// Scales that pass give finite weights, and refused ones are not all harmless.
 TEST(ScaleRangeTest, ScalesThatPassGiveNoInfiniteWeight) {
   std::mt19937 random(31);
   std::set<std::string> checkpoints;
@@ -64,7 +64,7 @@ TEST(ScaleRangeTest, ScalesThatPassGiveNoInfiniteWeight) {
         const bool scale = tensor.role == TensorRole::kScale ||
                            tensor.role == TensorRole::kScaleSecond ||
                            tensor.role == TensorRole::kGlobalScale;
-        // One of the scales alone, or all of them.
+        // One of the scales, or all of them.
         if (!scale || random() % 2 == 0) continue;
         tensor.bytes = AnyFinite(tensor.dtype, tensor.bytes.size(), random);
       }

@@ -51,7 +51,7 @@ bool IsPlainInt4(QuantLayout layout) {
   return layout == QuantLayout::kPackQuantized || layout == QuantLayout::kAwq;
 }
 
-// What no tensor of `role` may hold.
+// Values that no tensor of `role` may hold.
 std::vector<std::string> PoisonsOf(TensorRole role, const std::string& dtype, QuantLayout layout) {
   std::vector<float> values{kNan, -kNan, kInf, -kInf};
   switch (role) {
@@ -201,7 +201,7 @@ void ExpectLikeReference(TensorDtype dtype, TensorRole role, std::uint32_t code)
       << TensorDtypeName(dtype) << " " << code;
 }
 
-TEST(TensorValuesTest, EveryCodeIsJudgedAsTheReferenceDoes) {
+TEST(TensorValuesTest, EveryCodeIsCheckedAsInTheReference) {
   std::mt19937 random(21);
   for (const TensorRole role : {TensorRole::kScale, TensorRole::kWeight}) {
     for (std::uint32_t code = 0; code < 0x10000U; ++code) {
