@@ -24,6 +24,7 @@
 
 namespace switchyard {
 
+// One MoE layer. A broken layer has the fields that were read before its fault.
 struct LayerSummary {
   LayerId layer;                                 // drafts in a list of their own begin at 0
   LayerRole role = LayerRole::kBase;             // draft: MTP, nextn
@@ -35,6 +36,7 @@ struct LayerSummary {
   absl::Status status;                           // the layer's first fault, or OK
 };
 
+// The tensors of one dtype, in the whole checkpoint.
 struct DtypeTotal {
   TensorDtype dtype = TensorDtype::kBf16;
   std::int64_t tensors = 0;
@@ -42,6 +44,7 @@ struct DtypeTotal {
   std::uint64_t expert_bytes = 0;  // of those, of the layers' experts
 };
 
+// The whole checkpoint; `layers` holds every MoE layer, broken or not.
 struct CheckpointSummary {
   std::string dir;
   MoeOutline outline;

@@ -15,6 +15,7 @@
 
 namespace switchyard {
 
+// A LayoutTensor whose shape is known.
 struct ExpectedTensor {
   TensorRole role = TensorRole::kWeight;
   const char* suffix = "";

@@ -27,10 +27,13 @@ inline constexpr Dtype kInts[] = {Dtype::kI64, Dtype::kI32};
 using enum Length;
 using enum Presence;
 
+// The only layout with a bias.
 inline constexpr LayoutTensor kBf16Tensors[] = {
     {Role::kWeight, "weight", kBf16Only, {kRows, kColumns}},
     {Role::kBias, "bias", kBf16Only, {kRows}, kAlways, false}};
 
+// DeepSeek-V3 and Qwen3-FP8. "inv" or not, weights are multiplied by the scale. Checkpoints with
+// scale_fmt ue8m0 may store each scale in one byte.
 inline constexpr LayoutTensor kFp8BlockTensors[] = {
     {Role::kWeight, "weight", kE4m3Only, {kRows, kColumns}},
     {Role::kScale, "weight_scale_inv", kFloats, {kRowBlocks, kColumnBlocks}, kWithFp32Scales},
@@ -44,6 +47,7 @@ inline constexpr LayoutTensor kFp8BlockCompressedTensors[] = {
     {Role::kWeight, "weight", kE4m3Only, {kRows, kColumns}},
     {Role::kScale, "weight_scale", kFloats, {kRowBlocks, kColumnBlocks}}};
 
+// quant_method fp8 without blocks, and ModelOpt's FP8, which always has input scales.
 inline constexpr LayoutTensor kFp8TensorTensors[] = {
     {Role::kWeight, "weight", kE4m3Only, {kRows, kColumns}},
     {Role::kScale, "weight_scale", kFloats},
@@ -53,18 +57,22 @@ inline constexpr LayoutTensor kFp8ChannelTensors[] = {
     {Role::kWeight, "weight", kE4m3Only, {kRows, kColumns}},
     {Role::kScale, "weight_scale", kFloats, {kRows, kOne}}};
 
+// Two E2M1 in a byte, even k in the low nibble. The input scale is required: rows that travel as
+// NVFP4 are encoded relative to it.
 inline constexpr LayoutTensor kNvfp4ModelOptTensors[] = {
     {Role::kWeight, "weight", kU8Only, {kRows, kHalfColumns}},
     {Role::kScale, "weight_scale", kE4m3Only, {kRows, kGroups}},
     {Role::kGlobalScale, "weight_scale_2", kF32Only},
     {Role::kInputScale, "input_scale", kF32Only}};
 
+// The same codes; both global scales are the reciprocals of ModelOpt's.
 inline constexpr LayoutTensor kNvfp4CompressedTensors[] = {
     {Role::kWeight, "weight_packed", kU8Only, {kRows, kHalfColumns}},
     {Role::kScale, "weight_scale", kE4m3Only, {kRows, kGroups}},
     {Role::kGlobalScale, "weight_global_scale", kF32Only},
     {Role::kInputScale, "input_global_scale", kF32Only}};
 
+// Two INT4 in a byte, even k in the low nibble, two's complement.
 inline constexpr LayoutTensor kW4Afp8Tensors[] = {
     {Role::kWeight, "weight", kI8Only, {kRows, kHalfColumns}},
     {Role::kScale, "weight_scale_inv", kFloats, {kRows, kGroups}},
@@ -74,12 +82,15 @@ inline constexpr LayoutTensor kInt8ChannelTensors[] = {
     {Role::kWeight, "weight", kI8Only, {kRows, kColumns}},
     {Role::kScale, "weight_scale", kFloats, {kRows, kOne}}};
 
-// W8A8, and W4A4 with one INT4 in a byte.
+// W8A8, and W4A4 with one INT4 in a byte. msModelSlim writes offsets even for symmetric weights,
+// which are the only ones that are served: they must be zero.
 inline constexpr LayoutTensor kModelSlimInt8Tensors[] = {
     {Role::kWeight, "weight", kI8Only, {kRows, kColumns}},
     {Role::kScale, "weight_scale", kFloats, {kRows, kOne}},
     {Role::kOffset, "weight_offset", kFloats, {kRows, kOne}}};
 
+// Two rows in a byte, the even one in the low nibble. Weights do not depend on the optional
+// tensors.
 inline constexpr LayoutTensor kModelSlimW4A8Tensors[] = {
     {Role::kWeight, "weight", kI8Only, {kHalfRows, kColumns}},
     {Role::kScale, "weight_scale", kFloats, {kRows, kOne}},
@@ -88,11 +99,13 @@ inline constexpr LayoutTensor kModelSlimW4A8Tensors[] = {
     {Role::kOffsetSecond, "weight_offset_second", kFloats, {kRows, kGroups}, kWithGroups, false},
     {Role::kScaleBias, "scale_bias", kF32Only, {kRows, kBiasParts}, kAlways, false}};
 
+// Eight INT4 of a row in an I32, value + 8. weight_shape repeats [N, K], which packing could hide.
 inline constexpr LayoutTensor kPackQuantizedTensors[] = {
     {Role::kWeight, "weight_packed", kI32Only, {kRows, kColumnWords}},
     {Role::kScale, "weight_scale", kFloatsOrF16, {kRows, kGroups}},
     {Role::kWeightShape, "weight_shape", kInts, {kTwo}}};
 
+// Transposed: K is the outer dimension. Codes and zero points are packed alike, interleaved.
 inline constexpr LayoutTensor kAwqTensors[] = {
     {Role::kWeight, "qweight", kI32Only, {kColumns, kRowWords}},
     {Role::kZeroPoints, "qzeros", kI32Only, {kGroups, kRowWords}},

@@ -28,7 +28,9 @@ enum class TensorRole : std::uint8_t {
   kWeightShape,  // [N, K]
 };
 
-// One dimension of a tensor.
+// One dimension of a tensor, as a function of the projection's size, its group size and, for
+// kBiasParts, which projection it is. Divisions are exact: expected_tensors.cc first checks the
+// sizes against SizeMultiples and the group size.
 enum class Length : std::uint8_t {
   kNone,  // the tensor has no such dimension
   kOne,
@@ -54,6 +56,7 @@ enum class Presence : std::uint8_t {
   kWithPowerOfTwoScales,  // power_of_two_scales
 };
 
+// One tensor of a layout. A layout lists each role at most once for any ProjectionQuant.
 struct LayoutTensor {
   TensorRole role = TensorRole::kWeight;
   const char* suffix = "";                // the name below "<module>."

@@ -13,6 +13,7 @@ namespace switchyard {
 
 class ProjectionScales {
  public:
+  // `raw` has the tensors of its layout, with valid shapes; it need not outlive this object.
   explicit ProjectionScales(const RawProjection& raw);
 
   // The scale of the weight [n, k]; 1 where the layout has none.

@@ -1,5 +1,5 @@
-// The weights of one projection, each from its own formula: slow, obvious, and nothing of the
-// decoders and scales in model/quant/layout. Dequantize and ValuesOf are compared with it.
+// The weights of one projection, each from its own formula: slow and obvious, and shares nothing
+// with the decoders and scales in model/quant/layout. Dequantize and ValuesOf are compared with it.
 //
 //   bf16                 w = weight
 //   fp8_block            w = e4m3(weight) * scale of its block; "inv" or not, it is multiplied
