@@ -127,7 +127,7 @@ TEST(OutputFolderTest, FilesAndFoldersThatCannotBeMadeAreNamed) {
   EXPECT_THAT(missing, FailsWith(absl::StatusCode::kNotFound, Reason::kCheckpoint));
   EXPECT_EQ(MetadataOf(missing)["file"], dir.Join("no/such"));
   EXPECT_THAT(std::string(missing.message()),
-              HasSubstr(absl::StrCat(dir.Join("no/such"), " does not exist; make it")));
+              HasSubstr(absl::StrCat(dir.Join("no/such"), " does not exist; create it")));
   EXPECT_THAT(std::string(missing.message()), Not(HasSubstr(".partial")));
   dir.Write("file", "text");
   const absl::Status no_folder = OutputFolder::Create(dir.Join("file/out"), false).status();
