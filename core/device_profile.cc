@@ -68,6 +68,8 @@ const DeviceProfile* FindDeviceProfile(absl::string_view name) {
   return nullptr;
 }
 
+// Plans are checked before they are built, so that a limit is an error of the deployment and not a
+// crash of an EP library at the first step.
 absl::Status CheckLimits(const DeviceProfile& profile, const ProfileDemand& demand) {
   if (demand.shape.top_k > profile.max_top_k) {
     return MakeError(

@@ -19,6 +19,7 @@ absl::Status BadPlacement(LayerId layer, const std::string& what) {
 
 }  // namespace
 
+// Two sorted copies with offsets instead of maps: both lookups are on the path of every step.
 PlacementMap::PlacementMap(const LayerPlacement& placement, std::int32_t experts,
                            std::int32_t workers)
     : experts_(experts), workers_(workers) {
@@ -59,6 +60,7 @@ std::span<const PhysicalExpert> PlacementMap::OnWorker(WorkerOrdinal worker) con
 absl::Status ValidatePlacement(const LayerPlacement& placement, std::int32_t experts,
                                std::int32_t workers) {
   std::set<std::pair<std::int32_t, std::int32_t>> slots;
+  // Two replicas on one worker would both be named for one row, which is then computed twice (I5).
   std::set<std::pair<std::int32_t, std::int32_t>> homes;
   std::vector<std::int32_t> replicas(static_cast<std::size_t>(experts), 0);
   std::vector<std::int32_t> slots_of(static_cast<std::size_t>(workers), 0);

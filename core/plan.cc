@@ -148,6 +148,7 @@ absl::StatusOr<Plan> ParsePlan(absl::string_view bytes) {
   return plan;
 }
 
+// Over the stored bytes, so that store, wire and memory can be compared with one number.
 PlanHash HashOf(const Plan& plan) { return Sha256(CanonicalBytes(plan)); }
 
 absl::Status ValidatePlan(const Plan& plan) {

@@ -31,6 +31,7 @@ absl::StatusOr<ModelConfig> ReadConfig(const CheckpointTensors& tensors) {
 
 }  // namespace
 
+// Plans number drafts behind the other layers; checkpoints may number them from 0.
 ExpertLayer ExpertLayerOf(const ModelConfig& config, LayerId layer) {
   ExpertLayer out{.model_type = config.model_type,
                   .layer = layer.value,

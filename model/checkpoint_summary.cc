@@ -51,6 +51,7 @@ absl::Status ReadLayer(const Place& place, const ExpertLayer& wanted, LayerSumma
   SY_ASSIGN_OR_RETURN(out.modules, FindExpertModules(place.tensors, wanted));
   SY_ASSIGN_OR_RETURN(out.quant, ResolveLayerQuant(place.config, out.modules));
   const LayerExperts experts(place.tensors, out.modules, *out.quant, place.outline.shape);
+  // `out` keeps what was read so far: an operator sees the layout of a layer that lacks a tensor.
   SY_RETURN_IF_ERROR(experts.Check());
   SY_ASSIGN_OR_RETURN(const LayerInputScales scales, experts.InputScales());
   if (scales.gate_up_max == 0) return absl::OkStatus();

@@ -159,6 +159,7 @@ absl::Status CheckExpertId(const ModelConfig& config, LayerId layer, ExpertId ex
   return absl::OkStatus();
 }
 
+// For progress and plans: workers hold values in BF16 whatever the checkpoint stores.
 std::uint64_t ExpertBytes(const ModelConfig& config) {
   return static_cast<std::uint64_t>(config.hidden_size) *
          static_cast<std::uint64_t>(config.moe_intermediate) * kAllProjections.size() *

@@ -72,6 +72,7 @@ ParsedCommandLine Usage(absl::string_view what) {
 
 // CLI11 could require options itself, but then --list would need them too.
 ParsedCommandLine Finish(Raw raw) {
+  // --list ignores the other options, so that it can be added to any command line.
   if (raw.line.list) return {std::move(raw.line), 0, ""};
   QuantizeOptions& options = raw.line.options;
   for (const auto& [word, value] :

@@ -142,6 +142,7 @@ class Run {
     return observer_ == nullptr ? absl::OkStatus() : observer_(progress_);
   }
 
+  // In pieces, because one embedding of a large model has gigabytes.
   absl::Status Copy(const std::string& name) {
     const std::uint64_t bytes = tensors_->Find(name)->bytes;
     std::vector<std::byte> piece;

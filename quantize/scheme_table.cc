@@ -105,6 +105,7 @@ bool IsCalled(const WriteScheme& row, absl::string_view layout) {
          QuantLayoutInfoOf(row.gate_up.layout).name == layout;
 }
 
+// A prefix is tried last: "fp8" begins several names and is one edit away from none.
 absl::Status NoSuch(absl::string_view what, absl::string_view word,
                     const std::vector<std::string>& known) {
   std::string near = NearestWord(word, known);

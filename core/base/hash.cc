@@ -13,6 +13,7 @@ std::string Sha256Digest::ToHex() const {
   return out;
 }
 
+// Upper case is refused, so that equal digests are equal texts.
 absl::StatusOr<Sha256Digest> Sha256Digest::FromHex(absl::string_view hex) {
   Sha256Digest digest;
   if (hex.size() != 2 * digest.bytes.size()) {

@@ -87,6 +87,7 @@ std::int64_t ScalesPerRow(const WireFormat& format, std::int64_t hidden) {
 }
 
 RowBytes RowBytesOf(const WireFormat& format, std::int64_t hidden) {
+  // An odd number of 4-bit values leaves the last nibble unused.
   return {.data = (hidden * BitsOf(format.dtype) + 7) / 8,
           .scales = ScalesPerRow(format, hidden) * BytesOf(format.scale)};
 }

@@ -23,6 +23,8 @@ struct Opinion {
   std::string why;
 };
 
+// Also an override of "auto" leaves the decision to the rules below: it cancels, it does not
+// choose.
 Opinion Explicit(const OrderInputs& in) {
   if (!in.requested) return {std::nullopt, "no dtype is requested"};
   return {in.requested->dtype, absl::StrCat(in.requested->source, " asks for it")};
@@ -144,6 +146,7 @@ constexpr std::array<Rule, 7> kSglangOrder{{
     {"5", RuleId::kNpu, Npu},
     {"6", RuleId::kDefault, Default},
 }};
+// Kept to compare decisions with deployments that ran the drafted order.
 constexpr std::array<Rule, 7> kDraftOrder{{
     {"0", RuleId::kBf16Flag, Bf16Flag},
     {"1", RuleId::kExplicit, Explicit},

@@ -26,6 +26,7 @@ absl::string_view ChoiceName(const DtypeOverride& candidate) {
 
 }  // namespace
 
+// Equal overrides that are equally specific are no conflict: files may repeat themselves.
 absl::StatusOr<const DtypeOverride*> PickOverride(std::span<const DtypeOverride> overrides,
                                                   const OverridePlace& place) {
   const DtypeOverride* best = nullptr;

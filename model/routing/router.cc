@@ -79,6 +79,7 @@ std::size_t TokensOf(const RoutingBatch& batch, std::size_t top_k) {
       batch.num_token_non_padded.value_or(static_cast<std::int64_t>(rows)));
 }
 
+// Padding rows get ids that no expert has, so that nothing downstream needs the count again.
 void Pad(const RoutingBatch& batch, std::size_t top_k) {
   const std::size_t begin = TokensOf(batch, top_k) * top_k;
   std::ranges::fill(batch.ids.subspan(begin), -1);

@@ -110,6 +110,7 @@ absl::Status SafetensorsFile::ReadRange(const TensorInfo& tensor, std::uint64_t 
                                             " were requested, the tensor has ", tensor.bytes));
   }
   const absl::Status status = ReadAt(file_, path_, tensor.file_offset + offset, out);
+  // ReadAt knows the file and the offset; which tensor that is, only this function knows.
   return status.ok() ? status : WithMetadata(status, "tensor", PrintableName(tensor.name));
 }
 

@@ -22,6 +22,7 @@ constexpr std::array kKeys{"quant_method",           "fmt",
                            "weight_per_tensor",      "kv_cache_scheme",
                            "kv_cache_quant_method"};
 
+// For keys that have one served value: an absent key means that value.
 absl::Status RequireText(const JsonView& view, const char* key, absl::string_view wanted) {
   SY_ASSIGN_OR_RETURN(const std::optional<std::string> value, view.String(key));
   if (!value.has_value() || *value == wanted) return absl::OkStatus();

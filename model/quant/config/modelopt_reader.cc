@@ -106,6 +106,7 @@ absl::Status ReadModelOpt(const QuantSources& sources, QuantConfig& config) {
     if (!source.has_value()) continue;
     SY_ASSIGN_OR_RETURN(const JsonView view, Innermost(*source));
     SY_ASSIGN_OR_RETURN(const ProjectionQuant quant, ReadOne(view, config));
+    // The exclusions of both files are joined, but the weights have one layout.
     if (first.has_value()) {
       if (*first == quant) continue;
       return BadConfig("hf_quant_config.json",

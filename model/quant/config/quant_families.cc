@@ -73,6 +73,7 @@ absl::Status ReadDispatchKeys(const JsonView& view, DispatchKeys& keys) {
   return absl::OkStatus();
 }
 
+// These families describe all linear modules alike; the exclusions say which ones are not.
 void AddEveryLinear(const JsonView& view, const ProjectionQuant& quant, QuantConfig& config) {
   QuantGroup group;
   group.key = view.path();
