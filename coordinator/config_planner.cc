@@ -178,7 +178,7 @@ DispatchRequest RequestFor(const DeploymentSpec& spec, const MoeShape& shape, La
   request.layer.runner = spec.moe_runner_backend;
   request.phase = phase.phase;
   request.mode = phase.mode;
-  request.wishes = spec.DtypeOverrides();
+  request.overrides = spec.DtypeOverrides();
   request.flags = spec.coordinator_defaults.Flags();
   request.shape = shape;
   // The limit and not the size of a step: buffers are sized for the largest step.

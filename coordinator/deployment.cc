@@ -325,7 +325,7 @@ absl::Status CheckFacts(const ModelFacts& facts) {
       return BadFacts("its MoE layers do not ascend");
     }
     for (std::int32_t expert = 0; expert < shape.experts; ++expert) {
-      for (const Projection p : {Projection::kGate, Projection::kUp, Projection::kDown}) {
+      for (const Projection p : kAllProjections) {
         if (row >= facts.manifest.tensors.size()) return BadFacts("its manifest ends early");
         const TensorHash& tensor = facts.manifest.tensors[row++];
         if (tensor.layer != facts.layers[i] || tensor.expert.value != expert ||

@@ -22,7 +22,7 @@ absl::StatusOr<LayerStorage> StorageOf(const Checkpoint& checkpoint, LayerId lay
   // The resolver's inputs are computed here, once, and stored: planning never opens a checkpoint.
   LayerSource source{.layer = layer,
                      .role = experts->modules().draft ? LayerRole::kDraft : LayerRole::kBase,
-                     .quantised_checkpoint = checkpoint.quant().family != "none",
+                     .quantized_checkpoint = checkpoint.quant().family != "none",
                      .quant = quant,
                      .keys = checkpoint.quant().dispatch,
                      .input_scales = std::nullopt};

@@ -165,7 +165,7 @@ Prepare PrepareFor(const Plan& plan, const PlanHash& hash, const DeploymentRecor
     for (const PhysicalExpert& physical : layer.experts) {
       if (physical.worker != ordinal) continue;
       // In the order of the manifest.
-      for (const Projection p : {Projection::kGate, Projection::kUp, Projection::kDown}) {
+      for (const Projection p : kAllProjections) {
         const TensorHash* row = deployment.facts.manifest.Find(layer.layer, physical.expert, p);
         if (row != nullptr) prepare.tensors.push_back(*row);
       }

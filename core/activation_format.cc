@@ -15,6 +15,9 @@ constexpr std::array kNames{"bf16",  "fp8_group", "fp8_group_pow2", "int8_row",
 static_assert(kAll.size() == kNames.size());
 static_assert(kAll.size() == static_cast<std::size_t>(kLastActivationFormat) + 1);
 
+// Schemes with two formats: FP8 blocks take the kind of scale that the checkpoint has, and W4A4 has
+// INT4 rows before gate and up but INT8 rows before down. A device must prove all formats of a
+// scheme before it advertises the scheme.
 constexpr std::array kFp8Block{ActivationFormat::kFp8Group, ActivationFormat::kFp8GroupPow2};
 constexpr std::array kFp8Row{ActivationFormat::kFp8Row};
 constexpr std::array kFp8Static{ActivationFormat::kFp8Static};
@@ -47,6 +50,7 @@ std::span<const ActivationFormat> ActivationFormatsOf(QuantScheme scheme) {
       return kInt8Row;
     case QuantScheme::kW4A4Int4:
       return kW4A4;
+    // Weights of these schemes are multiplied with BF16 rows. No layout stores MXFP8 yet.
     case QuantScheme::kNone:
     case QuantScheme::kW4A16Int4:
     case QuantScheme::kAwqInt4:

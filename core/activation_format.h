@@ -1,12 +1,12 @@
-// What the experts of a quant scheme read: the rounding that a quantised kernel gives the rows of a
-// projection before it multiplies them.
+// The rounding that a quantized expert kernel applies to the rows of a projection before it
+// multiplies them.
 //
-// core/quant_scheme.h says how coarse a scheme is, this says which numbers a row becomes. Rows are
-// BF16 before and after: a value is encoded, decoded and rounded to BF16.
+// core/quant_scheme.h says how coarse a scheme is; this header says which numbers a row becomes.
+// Rows are BF16 before and after: a value is encoded, decoded and rounded to BF16.
 //
 // Every scale belongs to one row or to the whole layer, never to the rows that happen to be
-// computed together: so a row's result does not depend on its company, and "FP8, one measured scale
-// for the tensor" is done with one for each row.
+// computed together, so a row's result does not depend on the rest of its batch. For that reason
+// "FP8, one measured scale for the tensor" is done here with one scale for each row.
 //
 // Plain data; thread-safe.
 #pragma once
@@ -23,7 +23,7 @@ namespace switchyard {
 // Formulas of the first six: worker/device/cpu/codec/codec_kernels.h; x: a value, amax: the largest
 // |x|.
 enum class ActivationFormat : std::uint8_t {
-  kBf16 = 0,          // as it is
+  kBf16 = 0,          // unchanged
   kFp8Group = 1,      // E4M3, FP32 scale for each 128
   kFp8GroupPow2 = 2,  // E4M3, power of two for each 128 (scale_fmt "ue8m0")
   kInt8Row = 3,       // INT8, FP32 scale for the row
@@ -34,10 +34,10 @@ enum class ActivationFormat : std::uint8_t {
 };
 inline constexpr ActivationFormat kLastActivationFormat = ActivationFormat::kInt4Row;
 absl::string_view ActivationFormatName(ActivationFormat format);  // "bf16", "fp8_group", ...
-// In the order of their values.
+// Every format, in the order of the values.
 std::span<const ActivationFormat> AllActivationFormats();
 
-// Those that experts of `scheme` read; empty when their rows stay BF16.
+// The formats that experts of `scheme` may apply; empty when their rows stay BF16.
 std::span<const ActivationFormat> ActivationFormatsOf(QuantScheme scheme);
 
 struct ActivationSpec {

@@ -1,4 +1,4 @@
-// What a worker proved on join that it can do. Reported, never inferred from its name.
+// The abilities that a worker proved when it joined. Reported, never inferred from its name.
 #pragma once
 
 #include <cstdint>

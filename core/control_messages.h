@@ -1,4 +1,4 @@
-// What a coordinator and a worker's agent say to each other over the control stream.
+// The messages of the control stream between the coordinator and a worker's agent.
 //
 //   worker                                   coordinator
 //     Register ------------------------------>  membership, lease
@@ -7,7 +7,7 @@
 //                <------------------------------ Prepare(epoch, nonce, plan, hashes)
 //     PrepareAck | PrepareNack --------------->  all ACK: durable, then
 //                <------------------------------ Commit(epoch, hash)   or Abort(epoch)
-//     CommitAck | CommitNack ----------------->  all ACK: sources are told
+//     CommitAck | CommitNack ----------------->  all ACK: sources switch
 //                <------------------------------ Retire(epoch)
 //     RetireAck (nothing is bound to it now) ->
 //     Leave (asks to be planned out) --------->  a plan without it; then Goodbye
@@ -39,8 +39,8 @@ struct EpochKey {
   friend auto operator<=>(const EpochKey&, const EpochKey&) = default;
 };
 
-// An epoch that a worker holds when it registers: after a broken stream or a coordinator's restart
-// it goes on serving what it had.
+// An epoch that a worker holds when it registers: it keeps serving through a broken stream or a
+// restart of the coordinator.
 struct ResidentEpoch {
   std::string deployment;
   Epoch epoch;

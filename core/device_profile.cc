@@ -20,9 +20,11 @@ constexpr WireRow Instead(DispatchDtype dtype) { return {WireSupport::kInstead, 
 // By DispatchDtype: BF16, FP8, INT8, NVFP4.
 using WireRows = std::array<WireRow, 4>;
 constexpr WireRows kCpuWire{kNative, kNative, kNative, kNative};
+// GPU libraries have no INT8 rows and send FP8 in their place (SGLang PR 22822).
 constexpr WireRows kSm100Wire{kNative, kNative, Instead(DispatchDtype::kFp8), kNative};
-// NVFP4 experts need SM100; DeepEP's main branch has no kernels that send NVFP4 either.
+// NVFP4 experts need SM100, and DeepEP's main branch has no kernels that send NVFP4.
 constexpr WireRows kSm90Wire{kNative, kNative, Instead(DispatchDtype::kFp8), kAbsent};
+// A2 and A3 have no FP8: rows travel as INT8. No NPU has NVFP4.
 constexpr WireRows kAscendA2Wire{kNative, Instead(DispatchDtype::kInt8), kNative, kRefused};
 constexpr WireRows kAscendA5Wire{kNative, kNative, kNative, kRefused};
 
@@ -30,7 +32,7 @@ constexpr ScaleKind kF32 = ScaleKind::kF32;
 constexpr ScaleKind kUe8m0 = ScaleKind::kUe8m0;
 
 // The limits of low_latency on Ascend are those of sgl-kernel-npu's documents for A2 and A3; A5
-// gets the same until its own are known. A2 between nodes drops the quantisation of normal mode.
+// gets the same until its own are known. Between nodes, A2 does not quantize in normal mode.
 constexpr std::array<DeviceProfile, 7> kProfiles{{
     {"cpu", DeviceKind::kCpu, 32, 0, false, "CPU", kCpuWire, kF32, 0},
     {"deepep_v1", DeviceKind::kCuda, 11, 1024, true, "GPU with DeepEP V1", kSm90Wire, kF32, 0},
@@ -66,6 +68,8 @@ const DeviceProfile* FindDeviceProfile(absl::string_view name) {
   return nullptr;
 }
 
+// Plans are checked before they are built, so that a limit is an error of the deployment and not a
+// crash of an EP library at the first step.
 absl::Status CheckLimits(const DeviceProfile& profile, const ProfileDemand& demand) {
   if (demand.shape.top_k > profile.max_top_k) {
     return MakeError(

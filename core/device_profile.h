@@ -1,10 +1,10 @@
-// Limits of a kind of device or of an EP library, and what it makes of each wire dtype, as data:
-// rows that plans are checked against.
+// The limits of a kind of device or of an EP library, and how it treats each wire dtype. Plans are
+// checked against these rows.
 //
 // Sources: cpu, ours; deepep_v1, deepseek-ai/DeepEP csrc/legacy (buffer.hpp, internode_ll.cu);
 // cuda_sm90 and cuda_sm100, DeepGEMM's README (scales) and SGLang PR 22822 (dtypes); ascend_*,
-// sgl-kernel-npu's documents and the same PR. A profile claims nothing for a worker: what it
-// proved is in its CapabilitySet, and both must agree.
+// sgl-kernel-npu's documents and the same PR. A profile proves nothing about a worker: what the
+// worker proved is in its CapabilitySet, and both must agree.
 #pragma once
 
 #include <array>
@@ -24,12 +24,12 @@ enum class DeviceKind : std::uint8_t { kCpu = 0, kCuda = 1, kAscend = 2 };
 absl::string_view DeviceKindName(DeviceKind kind);  // "cpu", "cuda", "ascend"
 bool DeviceKindFromName(absl::string_view name, DeviceKind* kind);
 
-// What a device makes of rows in a wire dtype.
+// How a device treats rows in a wire dtype.
 enum class WireSupport : std::uint8_t {
   kNative = 0,
-  kInstead = 1,  // takes another dtype in its place, which must be said
-  kAbsent = 2,   // cannot; where nobody asked for it, BF16 goes instead
-  kRefused = 3,  // cannot, and a deployment that leads there is wrong
+  kInstead = 1,  // takes another dtype instead; the plan must say so
+  kAbsent = 2,   // cannot; BF16 is sent unless the dtype was requested
+  kRefused = 3,  // cannot, and a deployment that resolves to it is refused
 };
 struct WireRow {
   WireSupport support = WireSupport::kNative;
@@ -45,8 +45,8 @@ struct DeviceProfile {
   const char* title;                 // for people, e.g. "Ascend A2 NPU"
   std::array<WireRow, 4> wire;       // by DispatchDtype
   ScaleKind fp8_scales;              // of FP8 rows
-  // Most ranks whose normal mode carries quantised rows; 0: no bound. Above it rows go as BF16.
-  std::int32_t quantised_normal_ranks_max;
+  // Most ranks whose normal mode carries quantized rows; 0: no bound. Above it rows go as BF16.
+  std::int32_t quantized_normal_ranks_max;
 
   [[nodiscard]] const WireRow& Wire(DispatchDtype dtype) const {
     return wire[static_cast<std::size_t>(dtype)];
@@ -56,7 +56,7 @@ struct DeviceProfile {
 std::span<const DeviceProfile> DeviceProfiles();
 const DeviceProfile* FindDeviceProfile(absl::string_view name);  // nullptr: no such row
 
-// What a plan asks of a profile.
+// The demands of a plan on a profile.
 struct ProfileDemand {
   MoeShape shape;
   std::int32_t ranks = 0;

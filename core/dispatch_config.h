@@ -31,11 +31,11 @@ struct DispatchConfig {
   DispatchDtype combine_dtype = DispatchDtype::kBf16;  // rows on the way back
   QuantScheme scheme = QuantScheme::kNone;
   std::int32_t max_tokens_per_step = 0;  // M of low_latency; 0: no bound (normal chunks)
-  std::vector<std::string> trail;        // one reason a step, in order; `syctl explain` prints it
+  std::vector<std::string> trail;  // one reason for each step, in order; `syctl explain` prints it
   ScaleKind wire_scale = ScaleKind::kNone;  // kNone: that of wire_dtype's default format
-  float global_scale = 1.0F;                // what NVFP4's scales are relative to; 1 for the others
+  float global_scale = 1.0F;                // NVFP4's scales are relative to it; 1 for the others
 
-  // How rows lie on the wire: of wire_dtype, with wire_scale.
+  // The format of rows on the wire: wire_dtype with wire_scale.
   [[nodiscard]] WireFormat format() const;
   friend bool operator==(const DispatchConfig&, const DispatchConfig&) = default;
 };

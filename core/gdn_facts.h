@@ -1,8 +1,8 @@
-// What a kind of device can run of gated delta networks (GDN), the linear attention of Qwen3-Next
-// and Qwen3.5. Engines run it, not this service; they read it in a worker's capabilities (`syctl
-// describe worker`, ListWorkers) rather than know devices by name.
+// The kernels for gated delta networks (GDN), the linear attention of Qwen3-Next and Qwen3.5, that
+// a kind of device can run. Engines run them, not this service; they read these facts in a worker's
+// capabilities (`syctl describe worker`, ListWorkers) instead of knowing devices by name.
 //
-// Sources: SGLang PR 24906 (FlashInfer's GDN verifies drafts on SM90 alone) and PR 23815 (Triton's
+// Sources: SGLang PR 24906 (FlashInfer's GDN verifies drafts only on SM90) and PR 23815 (Triton's
 // two-dimensional grid crashed on NPUs beyond 65536 tokens). Pure; thread-safe.
 #pragma once
 
@@ -23,7 +23,7 @@ struct GdnFacts {
   friend bool operator==(const GdnFacts&, const GdnFacts&) = default;
 };
 
-// A profile that does not say which generation of GPU it is gets what all of them have.
+// A profile that does not name its generation of GPU gets the features that all of them have.
 GdnFacts GdnFactsOf(const DeviceProfile& profile);
 
 }  // namespace switchyard

@@ -1,4 +1,4 @@
-// What one expert takes in the memory of a worker, for plans and their limits.
+// The memory that one expert takes in a worker, for plans and their limits.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +22,10 @@ inline bool MayHaveGroupScales(QuantScheme scheme) {
   }
 }
 
-// In bytes: BF16 values, whatever the checkpoint stores, and FP32 scales of groups of 128 of K
-// where there may be any, 1/64 more: also for a checkpoint of the scheme whose groups are smaller,
-// which holds none. Scales of blocks and outputs, biases and the padding of small matrices are not
-// in it. Pure; thread-safe.
+// In bytes: BF16 values, whatever the checkpoint stores, and where the scheme may have scales of
+// groups, one FP32 scale for each 128 of K (1/64 more). A checkpoint whose groups are smaller holds
+// no such scales and is overestimated. Scales of blocks and outputs, biases and the padding of
+// small matrices are not counted. Pure; thread-safe.
 inline std::int64_t HeldExpertBytes(const MoeShape& shape, QuantScheme scheme) {
   const std::int64_t values = std::int64_t{3} * shape.hidden * shape.intermediate;
   const std::int64_t groups = 2 * shape.intermediate * ScaleBlocks(shape.hidden) +

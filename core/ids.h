@@ -1,4 +1,4 @@
-// The identities of the system: small integers with a type each, and random 128-bit names.
+// The identities of the system: small integers, each of its own type, and random 128-bit names.
 //
 // An index of one kind does not convert to another, nor to an int: mixing an expert's number with
 // a slot's is the bug that this header exists for. Values are plain data; thread-safe.
@@ -31,7 +31,7 @@ struct StrongId {
 
 // A MoE layer's index in the model (dense layers keep their numbers, so it may skip).
 using LayerId = StrongId<struct LayerTag, std::int32_t>;
-// A logical expert: what the router names. -1 means "no expert".
+// A logical expert, as the router numbers it. -1 means "no expert".
 using ExpertId = StrongId<struct ExpertTag, std::int32_t>;
 // A place for one physical expert on one worker, dense from 0 in each layer.
 using SlotId = StrongId<struct SlotTag, std::int32_t>;
@@ -39,9 +39,9 @@ using SlotId = StrongId<struct SlotTag, std::int32_t>;
 using WorkerOrdinal = StrongId<struct WorkerOrdinalTag, std::int32_t>;
 // Generation of membership + placement + configs of one deployment; grows, never reused. 0: none.
 using Epoch = StrongId<struct EpochTag, std::uint64_t>;
-// One layer for one batch of one session; unique and growing within the session.
+// The pass of one batch of one session through one layer; unique and growing within the session.
 using StepId = StrongId<struct StepTag, std::uint64_t>;
-// An attachment's number, given out by the process that *receives* frames carrying it.
+// An attachment's number, chosen by the process that *receives* the frames that carry it.
 using AttachmentId = StrongId<struct AttachmentTag, std::uint32_t>;
 
 // 128 random bits. Prints as 32 lower-case hex digits.
@@ -63,7 +63,7 @@ struct RandomId {
 using Incarnation = RandomId<struct IncarnationTag>;
 using SessionId = RandomId<struct SessionTag>;
 
-// Secret of a session that every frame carries; frames with another one are dropped.
+// The secret of a session. Every frame carries it; frames with another one are dropped.
 using Cookie = StrongId<struct CookieTag, std::uint64_t>;
 
 namespace internal {

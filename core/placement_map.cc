@@ -19,6 +19,7 @@ absl::Status BadPlacement(LayerId layer, const std::string& what) {
 
 }  // namespace
 
+// Two sorted copies with offsets instead of maps: both lookups are on the path of every step.
 PlacementMap::PlacementMap(const LayerPlacement& placement, std::int32_t experts,
                            std::int32_t workers)
     : experts_(experts), workers_(workers) {
@@ -29,6 +30,7 @@ PlacementMap::PlacementMap(const LayerPlacement& placement, std::int32_t experts
             [](const PhysicalExpert& a, const PhysicalExpert& b) {
               return a.worker != b.worker ? a.worker < b.worker : a.slot < b.slot;
             });
+  // Prefix sums of the counts: the entries of key i are [begin[i], begin[i + 1]).
   const auto begins = [](const std::vector<PhysicalExpert>& sorted, std::int32_t count, auto key) {
     std::vector<std::int32_t> begin(static_cast<std::size_t>(count) + 1, 0);
     for (const PhysicalExpert& p : sorted) ++begin[static_cast<std::size_t>(key(p)) + 1];
@@ -58,6 +60,7 @@ std::span<const PhysicalExpert> PlacementMap::OnWorker(WorkerOrdinal worker) con
 absl::Status ValidatePlacement(const LayerPlacement& placement, std::int32_t experts,
                                std::int32_t workers) {
   std::set<std::pair<std::int32_t, std::int32_t>> slots;
+  // Two replicas on one worker would both be named for one row, which is then computed twice (I5).
   std::set<std::pair<std::int32_t, std::int32_t>> homes;
   std::vector<std::int32_t> replicas(static_cast<std::size_t>(experts), 0);
   std::vector<std::int32_t> slots_of(static_cast<std::size_t>(workers), 0);
@@ -77,12 +80,13 @@ absl::Status ValidatePlacement(const LayerPlacement& placement, std::int32_t exp
     }
     if (!homes.insert({p.worker.value, p.expert.value}).second) {
       return BadPlacement(placement.layer,
-                          absl::StrFormat("expert %d is twice on worker ordinal %d", p.expert.value,
-                                          p.worker.value));
+                          absl::StrFormat("expert %d has two slots on worker ordinal %d",
+                                          p.expert.value, p.worker.value));
     }
     ++replicas[static_cast<std::size_t>(p.expert.value)];
     ++slots_of[static_cast<std::size_t>(p.worker.value)];
   }
+  // Slots are distinct by now, so they are dense exactly when none reaches the worker's count.
   for (const auto& [worker, slot] : slots) {
     if (slot < 0 || slot >= slots_of[static_cast<std::size_t>(worker)]) {
       return BadPlacement(placement.layer,
@@ -91,7 +95,7 @@ absl::Status ValidatePlacement(const LayerPlacement& placement, std::int32_t exp
   }
   for (std::size_t e = 0; e < replicas.size(); ++e) {
     if (replicas[e] == 0) {
-      return BadPlacement(placement.layer, absl::StrFormat("expert %d has no home", e));
+      return BadPlacement(placement.layer, absl::StrFormat("expert %d is on no worker", e));
     }
   }
   return absl::OkStatus();

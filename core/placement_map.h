@@ -1,4 +1,4 @@
-// Where the experts of one layer live: physical expert -> (worker, slot).
+// The places of the experts of one layer: physical expert -> (worker, slot).
 //
 // The list holds every physical expert; a logical expert has one entry for each replica. Slots of a
 // worker are dense from 0. Immutable after Validate; thread-safe.

@@ -12,7 +12,7 @@
 namespace switchyard {
 namespace {
 
-// 1: without the kinds of scales. 2: wire_scale and global_scale of each config.
+// Format 1 had no kinds of scales; format 2 has wire_scale and global_scale in each config.
 constexpr std::uint32_t kPlanFormat = 2;
 
 template <typename Io, typename PlanT>
@@ -57,6 +57,8 @@ void WalkConfigs(Io& io, PlanT& plan) {
   });
 }
 
+// The order of the fields is the format: changing it changes every plan's hash, so it needs a new
+// kPlanFormat.
 template <typename Io, typename PlanT>
 void Walk(Io& io, PlanT& plan) {
   io.String(plan.deployment);
@@ -72,6 +74,7 @@ void Walk(Io& io, PlanT& plan) {
   WalkConfigs(io, plan);
 }
 
+// A stored enum outside its range would index tables beyond their end later on.
 bool EnumsInRange(const Plan& plan) {
   return std::all_of(plan.workers.begin(), plan.workers.end(),
                      [](const PlanWorker& w) { return w.device <= DeviceKind::kAscend; }) &&
@@ -121,6 +124,7 @@ std::string CanonicalBytes(const Plan& plan) {
   return writer.Take();
 }
 
+// Format 0 never existed: it is what a reader of too few bytes sees.
 bool IsOlderPlan(absl::string_view bytes) {
   CanonicalReader reader(bytes);
   std::uint32_t format = 0;
@@ -134,15 +138,17 @@ absl::StatusOr<Plan> ParsePlan(absl::string_view bytes) {
   reader.Int(format);
   Plan plan;
   Walk(reader, plan);
+  // One error for all faults: the store holds only what CanonicalBytes wrote, so any of them means
+  // that the store is damaged or from another version.
   if (format != kPlanFormat || !reader.ok() || !EnumsInRange(plan)) {
-    return MakeError(
-        absl::StatusCode::kDataLoss, Reason::kInternal,
-        "stored plan is not one that this version wrote; restore the store from a copy "
-        "or start with an empty one");
+    return MakeError(absl::StatusCode::kDataLoss, Reason::kInternal,
+                     "this version did not write the stored plan; restore the store from a copy "
+                     "or start with an empty one");
   }
   return plan;
 }
 
+// Over the stored bytes, so that store, wire and memory can be compared with one number.
 PlanHash HashOf(const Plan& plan) { return Sha256(CanonicalBytes(plan)); }
 
 absl::Status ValidatePlan(const Plan& plan) {
@@ -161,6 +167,8 @@ absl::Status ValidatePlan(const Plan& plan) {
       return Bad(plan, "layers not ascending");
     SY_RETURN_IF_ERROR(
         ValidatePlacement(layer, shape.experts, static_cast<std::int32_t>(plan.workers.size())));
+    // A layer without a config could be dispatched in no phase, and only at its first step would
+    // that be noticed.
     const bool configured =
         std::any_of(plan.configs.begin(), plan.configs.end(),
                     [&layer](const DispatchConfig& c) { return c.layer == layer.layer; });

@@ -50,8 +50,8 @@ struct Plan {
 std::string CanonicalBytes(const Plan& plan);
 // DATA_LOSS (INTERNAL is never returned) for anything that CanonicalBytes did not write.
 absl::StatusOr<Plan> ParsePlan(absl::string_view bytes);
-// Whether CanonicalBytes of an earlier version wrote them, in a format that ParsePlan does not
-// read.
+// True when an earlier version's CanonicalBytes wrote these bytes, in a format that ParsePlan does
+// not read.
 bool IsOlderPlan(absl::string_view bytes);
 PlanHash HashOf(const Plan& plan);
 

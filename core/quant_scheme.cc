@@ -14,40 +14,40 @@ constexpr std::uint8_t kAnyMode =
     kLowLatencyBit | 1U << static_cast<unsigned>(DispatchMode::kNormal);
 
 constexpr WireRule Takes(DispatchDtype dtype, std::uint8_t kinds = kAnyKind,
-                         std::uint8_t modes = kAnyMode, Asked asked = Asked::kAuto) {
-  return {dtype, kinds, modes, asked};
+                         std::uint8_t modes = kAnyMode, DtypeOrigin origin = DtypeOrigin::kAuto) {
+  return {dtype, kinds, modes, origin};
 }
 
 constexpr std::array kBf16Rows{Takes(DispatchDtype::kBf16)};
 constexpr std::array kFp8BlockRows{Takes(DispatchDtype::kBf16), Takes(DispatchDtype::kFp8)};
-// Normal mode of NVFP4 layers sends BF16.
+// NVFP4 layers send BF16 in normal mode.
 constexpr std::array kNvfp4Rows{Takes(DispatchDtype::kBf16),
                                 Takes(DispatchDtype::kNvfp4, kAnyKind, kLowLatencyBit)};
-// The path of normal mode drops the scales of the rows.
+// Normal mode drops the scales of the rows, so FP8 rows are for low_latency only.
 constexpr std::array kW4Afp8Rows{Takes(DispatchDtype::kBf16),
                                  Takes(DispatchDtype::kFp8, kAnyKind, kLowLatencyBit)};
-// GPUs send no INT8; FP8 rows are turned into INT8 at the expert, which costs accuracy, so somebody
-// has to ask for them. BF16 rows are quantised per token at the expert.
-constexpr std::array kW8A8Rows{Takes(DispatchDtype::kBf16),
-                               Takes(DispatchDtype::kInt8, kCpuBit | kAscendBit),
-                               Takes(DispatchDtype::kFp8, kCudaBit, kAnyMode, Asked::kExplicitly)};
+// GPUs send no INT8. Experts convert FP8 rows to INT8, which costs accuracy, so FP8 must be named
+// explicitly. BF16 rows are quantized per token at the expert.
+constexpr std::array kW8A8Rows{
+    Takes(DispatchDtype::kBf16), Takes(DispatchDtype::kInt8, kCpuBit | kAscendBit),
+    Takes(DispatchDtype::kFp8, kCudaBit, kAnyMode, DtypeOrigin::kExplicit)};
 constexpr std::array kW4A8Rows{Takes(DispatchDtype::kInt8)};
 
 constexpr std::array<DispatchDtype, 3> OnAnyKind(DispatchDtype dtype) {
   return {dtype, dtype, dtype};
 }
 constexpr auto kBf16 = OnAnyKind(DispatchDtype::kBf16);
-// Ascend A2 and A3 have no FP8 rows and would send INT8, which experts in FP8 do not take.
+// Ascend A2 and A3 have no FP8 rows and would send INT8, which FP8 experts do not accept.
 constexpr std::array kFp8ButOnAscend{DispatchDtype::kFp8, DispatchDtype::kFp8,
                                      DispatchDtype::kBf16};
-// CPU workers compute as NPUs do: INT8 rows are what the experts would make of BF16 ones.
+// CPU workers compute as NPUs do: their experts would convert BF16 rows to the same INT8 rows.
 constexpr std::array kInt8ButOnCuda{DispatchDtype::kInt8, DispatchDtype::kBf16,
                                     DispatchDtype::kInt8};
 
 // FP8 per tensor, per channel and in groups of 32 get BF16 rows because scales of 1x128 are not
 // those that their experts use: two roundings, measured as broken for groups of 32.
 constexpr std::array<QuantSchemeInfo, static_cast<std::size_t>(kLastQuantScheme) + 1> kRows{{
-    {QuantScheme::kNone, "none", "unquantised BF16 weights", kBf16, kBf16Rows,
+    {QuantScheme::kNone, "none", "unquantized BF16 weights", kBf16, kBf16Rows,
      ActivationQuant::kNone},
     {QuantScheme::kFp8Block, "fp8_block", "FP8 weights in 128x128 blocks", kFp8ButOnAscend,
      kFp8BlockRows, ActivationQuant::kFp8Group},
@@ -130,19 +130,19 @@ std::optional<QuantScheme> QuantSchemeFromName(absl::string_view name) {
   return std::nullopt;
 }
 
-bool Accepts(QuantScheme scheme, DispatchDtype dtype, const SchemeUse& use, Asked asked) {
+bool Accepts(QuantScheme scheme, DispatchDtype dtype, const SchemeUse& use, DtypeOrigin origin) {
   if (dtype == DispatchDtype::kNvfp4 && !use.global_scale) return false;
   const std::span<const WireRule> rules = QuantSchemeInfoOf(scheme).accepts;
   return std::any_of(rules.begin(), rules.end(), [&](const WireRule& rule) {
     return rule.dtype == dtype && Has(rule.kinds, use.worker) && Has(rule.modes, use.mode) &&
-           (asked == Asked::kExplicitly || rule.asked == Asked::kAuto);
+           (origin == DtypeOrigin::kExplicit || rule.origin == DtypeOrigin::kAuto);
   });
 }
 
 DispatchDtype PreferredDtype(QuantScheme scheme, const SchemeUse& use) {
   const DispatchDtype preferred =
       QuantSchemeInfoOf(scheme).preferred[static_cast<std::size_t>(use.worker)];
-  return Accepts(scheme, preferred, use, Asked::kAuto) ? preferred : DispatchDtype::kBf16;
+  return Accepts(scheme, preferred, use, DtypeOrigin::kAuto) ? preferred : DispatchDtype::kBf16;
 }
 
 ActivationQuant CoarsestActivationQuant(QuantScheme scheme, DispatchDtype wire) {

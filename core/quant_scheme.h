@@ -1,10 +1,10 @@
-// How a checkpoint stores expert weights, and which wire dtypes such experts take.
+// The numbers that experts compute with, and the wire dtypes that such experts accept.
 //
-// A scheme is what the expert kernels compute with; on-disk spellings of the same numbers are one
-// scheme (ModelOpt and compressed-tensors NVFP4; compressed-tensors and ModelSlim W8A8), and
-// model/ tells them apart. A scheme over existing codecs is one row in quant_scheme.cc.
+// On-disk spellings of the same numbers are one scheme (ModelOpt and compressed-tensors NVFP4;
+// compressed-tensors and ModelSlim W8A8); model/quant/layout distinguishes them. A scheme over
+// existing codecs is one row in quant_scheme.cc.
 //
-// Sources of the rules: SGLang's DeepEP dispatcher and its quantisation methods (PRs 22822, 24906,
+// Sources of the rules: SGLang's DeepEP dispatcher and its quantization methods (PRs 22822, 24906,
 // 25678), compressed-tensors, ModelOpt, ModelSlim and AutoAWQ checkpoints. Where a row differs from
 // SGLang, quant_scheme.cc says why.
 //
@@ -26,7 +26,7 @@ namespace switchyard {
 
 // Wire values: append only. N x K is [out, in] of one projection.
 enum class QuantScheme : std::uint8_t {
-  kNone = 0,              // unquantised BF16
+  kNone = 0,              // unquantized BF16
   kFp8Block = 1,          // E4M3, one FP32 scale for each 128x128 block
   kFp8TensorStatic = 2,   // E4M3, one scale for a projection, input scale in the checkpoint
   kFp8TensorDynamic = 3,  // E4M3, one scale for a projection, input scale measured
@@ -42,7 +42,7 @@ enum class QuantScheme : std::uint8_t {
 };
 inline constexpr QuantScheme kLastQuantScheme = QuantScheme::kMxfp8;
 
-// What is done to activations, on the wire or inside the experts. Ascending by the error that it
+// The rounding of activations, on the wire or inside the experts. Ascending by the error that it
 // leaves in a layer's output, so that the later one of two is the coarser.
 enum class ActivationQuant : std::uint8_t {
   kNone = 0,       // BF16
@@ -53,29 +53,30 @@ enum class ActivationQuant : std::uint8_t {
   kInt4Token = 5,  // INT4, a scale for each row
 };
 absl::string_view ActivationQuantName(ActivationQuant quant);  // "none", "int8_token", ...
-ActivationQuant ActivationQuantOf(DispatchDtype dtype);        // what a wire dtype does
-// Upper bound of calc_diff(y, y of unquantised activations) of a layer with top-k 8 or 10 and
+ActivationQuant ActivationQuantOf(DispatchDtype dtype);        // the rounding of a wire dtype
+// Upper bound of calc_diff(y, y of unquantized activations) of a layer with top-k 8 or 10 and
 // Gaussian rows of 2048 or 7168 values, measured with an independent implementation. calc_diff is
 // that of DeepEP's tests: 1 - 2 sum((x+1)(y+1)) / sum((x+1)^2 + (y+1)^2).
 double LayerErrorBound(ActivationQuant quant);
 
-// Who chose the wire dtype: some are taken only from somebody who asked for them.
-enum class Asked : std::uint8_t { kAuto = 0, kExplicitly = 1 };
+// Whether a deployment or checkpoint names the wire dtype, or a rule chose it. Some dtypes lose
+// accuracy and are accepted only when named.
+enum class DtypeOrigin : std::uint8_t { kAuto = 0, kExplicit = 1 };
 
-// One line of a scheme's table: `dtype` is taken by workers of `kinds` in `modes`.
+// One line of a scheme's table: workers of `kinds` accept `dtype` in `modes`.
 struct WireRule {
   DispatchDtype dtype;
   std::uint8_t kinds;  // bit i: DeviceKind i
   std::uint8_t modes;  // bit i: DispatchMode i
-  Asked asked;         // kExplicitly: never by default
+  DtypeOrigin origin;  // kExplicit: never by default
 };
 
 struct QuantSchemeInfo {
   QuantScheme scheme;
   const char* name;         // in configs, plans and tables; never changes
   const char* description;  // for people, e.g. "FP8 weights in 128x128 blocks"
-  // Wire dtype when nobody asks for another, by DeviceKind of the worker. Of kNvfp4 without a
-  // global input scale or in normal mode it is BF16 all the same: ask PreferredDtype.
+  // The default wire dtype by DeviceKind of the worker. It may not be acceptable in every mode
+  // (kNvfp4 in normal mode, or without a global input scale): PreferredDtype decides.
   std::array<DispatchDtype, 3> preferred;
   std::span<const WireRule> accepts;
   ActivationQuant activations;  // the coarsest that the experts apply themselves
@@ -85,18 +86,19 @@ const QuantSchemeInfo& QuantSchemeInfoOf(QuantScheme scheme);
 std::span<const QuantSchemeInfo> AllQuantSchemes();  // in the order of their values
 std::optional<QuantScheme> QuantSchemeFromName(absl::string_view name);
 
-// What a row of the table depends on besides the scheme.
+// The conditions, besides the scheme, that decide whether a dtype is accepted.
 struct SchemeUse {
   DeviceKind worker = DeviceKind::kCpu;
   DispatchMode mode = DispatchMode::kNormal;
   bool global_scale = false;  // the layer has a global input scale, equal for all its experts
 };
-// The wire dtype of rule "scheme" when nobody asks for another. Always one that is accepted.
+// The wire dtype that rule "scheme" proposes: the default, or BF16 where the default is not
+// accepted.
 DispatchDtype PreferredDtype(QuantScheme scheme, const SchemeUse& use);
 // True when experts of `scheme` can compute on rows of `dtype`. NVFP4 rows need a global scale.
-bool Accepts(QuantScheme scheme, DispatchDtype dtype, const SchemeUse& use, Asked asked);
+bool Accepts(QuantScheme scheme, DispatchDtype dtype, const SchemeUse& use, DtypeOrigin origin);
 
-// The coarser of what `wire` and the experts of `scheme` do to activations.
+// The coarser of the roundings that `wire` and the experts of `scheme` apply to activations.
 ActivationQuant CoarsestActivationQuant(QuantScheme scheme, DispatchDtype wire);
 
 }  // namespace switchyard

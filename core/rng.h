@@ -38,7 +38,7 @@ inline std::uint64_t SplitMix64(std::uint64_t z) {
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
   return z ^ (z >> 31);
 }
-// What SeededRng adds to its state before each mixing.
+// The increment of SeededRng's state before each mixing.
 inline constexpr std::uint64_t kSplitMix64Step = 0x9e3779b97f4a7c15ULL;
 
 // splitmix64 (Steele, Lea, Flood 2014): equal seeds, equal streams, on every machine. Not for

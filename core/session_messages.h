@@ -1,4 +1,5 @@
-// What a source says to the coordinator (open, watch) and to a worker (attach, bind, release).
+// The messages of a source to the coordinator (open, watch) and to a worker (attach, bind,
+// release).
 // Plain data; services/ converts it to and from the protos.
 #pragma once
 
@@ -42,14 +43,14 @@ struct SessionGrant {
   friend bool operator==(const SessionGrant&, const SessionGrant&) = default;
 };
 
-// WatchPlan's news: `plan` is committed on every worker of it.
+// WatchPlan sends this once `plan` is committed on every worker of it.
 struct PlanUpdate {
   Plan plan;
   PlanHash hash;
   friend bool operator==(const PlanUpdate&, const PlanUpdate&) = default;
 };
 
-// The session that a watcher already holds; a returning coordinator knows it by its plan.
+// The session that a watcher already holds; a restarted coordinator finds it by its plan.
 struct WatchRequest {
   SessionId session;
   std::string deployment;
@@ -59,12 +60,12 @@ struct WatchRequest {
   friend bool operator==(const WatchRequest&, const WatchRequest&) = default;
 };
 
-// Which way rows travel on one attachment.
+// The transport of rows on one attachment.
 enum class TransportChoice : std::uint8_t { kAuto = 0, kShm = 1, kTcp = 2, kInProcess = 3 };
 absl::string_view TransportChoiceName(TransportChoice choice);  // "auto", "shm", "tcp", "inproc"
 bool TransportChoiceFromName(absl::string_view name, TransportChoice* choice);
 
-// How the other side reaches an inbound ring. Addresses, rkey and cookie are never logged.
+// The address of an inbound ring for the other side. Addresses, rkey and cookie are never logged.
 struct RingOffer {
   std::string transport;    // "ucx" or "loopback"
   std::string address;      // of the transport's worker
@@ -111,7 +112,7 @@ struct ReleaseRequest {
   friend bool operator==(const ReleaseRequest&, const ReleaseRequest&) = default;
 };
 
-// What a worker counted for one attachment since it was made.
+// A worker's counters for one attachment since it was made.
 struct AttachmentCounters {
   SessionId session;
   std::string worker_id;
@@ -125,8 +126,8 @@ struct AttachmentCounters {
     LayerId layer;
     ExpertId expert;
     std::uint64_t rows = 0;  // pairs of a row and this expert
-    // Largest finite magnitudes of a session that records them: of the rows, and of what gate and
-    // up made of them. 0: not recorded.
+    // The largest finite magnitudes of the rows, and of the values that enter down, in a session
+    // that records them. 0: not recorded.
     float inputs_amax = 0;
     float middle_amax = 0;
     friend bool operator==(const Hit&, const Hit&) = default;

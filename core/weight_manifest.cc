@@ -11,11 +11,6 @@ auto KeyOf(const TensorHash& row) { return std::make_tuple(row.layer, row.expert
 
 }  // namespace
 
-absl::string_view ProjectionName(Projection projection) {
-  constexpr std::array<const char*, 3> kNames{"gate_proj", "up_proj", "down_proj"};
-  return kNames[static_cast<std::size_t>(projection)];
-}
-
 Sha256Digest WeightManifest::Hash() const {
   Sha256Stream stream;
   for (const TensorHash& row : tensors) {

@@ -1,4 +1,4 @@
-// What a model's expert weights must be: one SHA-256 for each tensor of each routed expert.
+// The expected expert weights of a model: one SHA-256 for each projection of each routed expert.
 //
 // The coordinator builds it when a deployment is applied; its hash is part of the plan, and PREPARE
 // brings each worker the rows of its own experts, so that a worker ACKs only what it has verified.
@@ -8,28 +8,24 @@
 #include <span>
 #include <vector>
 
-#include "absl/strings/string_view.h"
-
 #include "core/base/hash.h"
 #include "core/ids.h"
+#include "core/projection.h"
 
 namespace switchyard {
-
-enum class Projection : std::uint8_t { kGate = 0, kUp = 1, kDown = 2 };
-absl::string_view ProjectionName(Projection projection);  // "gate_proj", "up_proj", "down_proj"
 
 struct TensorHash {
   LayerId layer;
   ExpertId expert;
   Projection projection = Projection::kGate;
-  Sha256Digest sha256;  // of the tensor's bytes as stored in the checkpoint
+  Sha256Digest sha256;  // of the bytes as stored in the checkpoint
   friend bool operator==(const TensorHash&, const TensorHash&) = default;
 };
 
 struct WeightManifest {
   std::vector<TensorHash> tensors;  // ascending (layer, expert, projection)
 
-  // Over all rows, in order; goes into Plan::manifest.
+  // The hash of all rows, in order; goes into Plan::manifest.
   [[nodiscard]] Sha256Digest Hash() const;
   // nullptr when the manifest has no such row. O(log n).
   [[nodiscard]] const TensorHash* Find(LayerId layer, ExpertId expert, Projection projection) const;

@@ -184,7 +184,7 @@ std::vector<std::string> TravelWarnings(const std::vector<TravelGroup>& groups) 
       for (const Warning& warning : would.trace.warnings) warnings.insert(warning.text);
       // This limit depends on the number of workers, which an inspection does not know, so it is a
       // note and not a decision.
-      const std::int32_t most = would.profile->quantised_normal_ranks_max;
+      const std::int32_t most = would.profile->quantized_normal_ranks_max;
       if (most > 0 && would.phase == Phase::kPrefill && would.trace.outcome &&
           would.trace.outcome->dtype() != DispatchDtype::kBf16) {
         warnings.insert(absl::StrCat(would.profile->title, " sends bf16 in normal mode beyond ",
@@ -213,7 +213,7 @@ Json LayerJson(const LayerGroup& group) {
   Json json{{"layers", group.layers}, {"role", RoleText(layer.role)}};
   if (layer.quant) {
     json["scheme"] = QuantSchemeInfoOf(layer.quant->scheme).name;
-    for (const Projection projection : {Projection::kGate, Projection::kUp, Projection::kDown}) {
+    for (const Projection projection : kAllProjections) {
       json["layout"][std::string(ProjectionName(projection))] =
           QuantLayoutInfoOf(layer.quant->of(projection).layout).name;
     }

@@ -31,6 +31,7 @@ absl::StatusOr<ModelConfig> ReadConfig(const CheckpointTensors& tensors) {
 
 }  // namespace
 
+// Plans number drafts behind the other layers; checkpoints may number them from 0.
 ExpertLayer ExpertLayerOf(const ModelConfig& config, LayerId layer) {
   ExpertLayer out{.model_type = config.model_type,
                   .layer = layer.value,
@@ -54,7 +55,9 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(const std::string& 
   return checkpoint;
 }
 
-// A checkpoint may come without the draft layers of its config: they go first to be looked for.
+// Draft layers come first: a checkpoint may lack those that its config announces, and then
+// draft_layers must shrink before anything counts layers. A missing base layer is no error here,
+// because an engine's copy need not have the experts; ExpertsOf reports it when someone needs it.
 absl::Status Checkpoint::FindAllExperts() {
   for (std::int32_t draft = 0; draft < config_.draft_layers; ++draft) {
     const LayerId layer{config_.layers + draft};
@@ -99,6 +102,7 @@ absl::StatusOr<const LayerExperts*> Checkpoint::ExpertsOf(LayerId layer) const {
 }
 
 absl::StatusOr<LayerInputScales> Checkpoint::InputScalesOf(LayerId layer) const {
+  // Held while reading, so that several threads that load one layer read its scales only once.
   const std::lock_guard lock(mutex_);
   const auto known = scales_.find(layer);
   if (known != scales_.end()) return known->second;

@@ -1,6 +1,6 @@
-// A checkpoint folder of a model whose experts can be served: its tensors, config.json beside them,
-// and what the experts of each layer are stored as. Immutable after Open but for what it remembers
-// of input scales; all calls are thread-safe.
+// A checkpoint folder of a model whose experts can be served: its tensors, its config.json, and the
+// storage of the experts of each layer. Immutable after Open, except for a cache of input scales;
+// all calls are thread-safe.
 #pragma once
 
 #include <map>
@@ -19,7 +19,8 @@
 
 namespace switchyard {
 
-// Under which names the experts of `layer`, one of MoeLayersOf, are looked for.
+// The layer, model type and role by which FindExpertModules finds the experts of `layer`, one of
+// MoeLayersOf.
 ExpertLayer ExpertLayerOf(const ModelConfig& config, LayerId layer);
 
 class Checkpoint : public CheckpointTensors {
@@ -30,16 +31,16 @@ class Checkpoint : public CheckpointTensors {
   static absl::StatusOr<std::unique_ptr<Checkpoint>> Open(const std::string& dir,
                                                           const SafetensorsLimits& limits = {});
 
-  // Draft layers that config.json speaks of and no tensor belongs to are left out.
+  // Draft layers that config.json announces but that have no tensors are left out.
   [[nodiscard]] const ModelConfig& config() const { return config_; }
   [[nodiscard]] const QuantConfig& quant() const { return quant_; }
   // nullptr for a layer without routed experts, and for one whose experts are not in this folder:
   // an engine's copy need not have them.
   [[nodiscard]] const LayerExperts* FindExperts(LayerId layer) const;
-  // The same with the reason. Errors: kInvalidArgument (UNKNOWN_LAYER); kNotFound (CHECKPOINT,
-  // TENSOR_NOT_FOUND) with the names that were tried.
+  // The same, with the reason as an error. Errors: kInvalidArgument (UNKNOWN_LAYER); kNotFound
+  // (CHECKPOINT, TENSOR_NOT_FOUND) with the names that were tried.
   [[nodiscard]] absl::StatusOr<const LayerExperts*> ExpertsOf(LayerId layer) const;
-  // Those of `layer`, which has experts; read on the first call. Errors: as
+  // The input scales of `layer`, which has experts; read on the first call. Errors: as
   // LayerExperts::InputScales.
   [[nodiscard]] absl::StatusOr<LayerInputScales> InputScalesOf(LayerId layer) const;
 

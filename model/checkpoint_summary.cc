@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::uint64_t kConfigBytesMax = 16U << 20U;
 
-// Where one layer of a checkpoint is looked for.
+// The parts of a checkpoint that describe a layer.
 struct Place {
   const CheckpointTensors& tensors;
   const MoeOutline& outline;
@@ -44,13 +44,14 @@ absl::StatusOr<MoeOutline> ReadOutline(const CheckpointTensors& tensors) {
 std::string UnequalScales(const LayerInputScales& scales) {
   return absl::StrCat("The input scales of its experts differ (", scales.gate_up_min, " to ",
                       scales.gate_up_max,
-                      "), and NVFP4 rows need one for all: they travel as BF16.");
+                      "), and NVFP4 rows need one scale for all: rows travel as BF16.");
 }
 
 absl::Status ReadLayer(const Place& place, const ExpertLayer& wanted, LayerSummary& out) {
   SY_ASSIGN_OR_RETURN(out.modules, FindExpertModules(place.tensors, wanted));
   SY_ASSIGN_OR_RETURN(out.quant, ResolveLayerQuant(place.config, out.modules));
   const LayerExperts experts(place.tensors, out.modules, *out.quant, place.outline.shape);
+  // `out` keeps what was read so far: an operator sees the layout of a layer that lacks a tensor.
   SY_RETURN_IF_ERROR(experts.Check());
   SY_ASSIGN_OR_RETURN(const LayerInputScales scales, experts.InputScales());
   if (scales.gate_up_max == 0) return absl::OkStatus();
@@ -74,8 +75,8 @@ LayerSummary Summarize(const Place& place, LayerId layer, LayerRole role) {
   return out;
 }
 
-// Drafts as the config announces them and as the tensors have them: some checkpoints leave
-// announced ones out, and some families do not announce theirs.
+// Lists the drafts that the tensors have, and warns where config.json announces another number:
+// some checkpoints lack announced drafts, and some families do not announce theirs.
 void AddDrafts(const Place& place, CheckpointSummary& out) {
   const std::int32_t first = place.outline.first_draft;
   std::int32_t found = 0;
@@ -105,6 +106,7 @@ void AddTotals(const CheckpointTensors& tensors, CheckpointSummary& out) {
     total.dtype = tensor.dtype;
     ++total.tensors;
     total.bytes += tensor.bytes;
+    // The container that could be a prefix of `name` is the last one that is not above it.
     auto after = containers.upper_bound(name);
     if (after == containers.begin()) continue;
     const auto& [container, layer] = *--after;
@@ -138,7 +140,7 @@ absl::StatusOr<CheckpointSummary> SummarizeCheckpoint(const std::string& dir) {
 absl::StatusOr<LayerFacts> FactsOf(const CheckpointSummary& summary, const LayerSummary& layer) {
   return ResolverFactsOf({.layer = layer.layer,
                           .role = layer.role,
-                          .quantised_checkpoint = summary.quant_family != "none",
+                          .quantized_checkpoint = summary.quant_family != "none",
                           .quant = *layer.quant,
                           .keys = summary.dispatch,
                           .input_scales = layer.input_scales});

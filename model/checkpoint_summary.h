@@ -1,8 +1,8 @@
-// What a checkpoint holds, layer by layer, for an operator who wants to know before anything runs.
+// A layer-by-layer summary of a checkpoint, for an operator who checks it before anything runs.
 //
-// Reads headers, configs and the experts' input scales, no weight. A layer that is broken says so
-// in its own status; the others are read all the same. What only weights tell (a scale that is
-// NaN, global scales of gate and up that differ) is found when they are loaded:
+// Reads headers, configs and the experts' input scales, no weight. A broken layer has
+// an error in its own status; the others are still read. Faults in the weights themselves (a scale
+// that is NaN, global scales of gate and up that differ) are found when they are loaded:
 // model/experts/layer_experts.h. Plain data; thread-safe. Cost: the headers; for each layer 3 *
 // experts lookups and, with static scales, as many small reads.
 #pragma once
@@ -24,17 +24,19 @@
 
 namespace switchyard {
 
+// One MoE layer. A broken layer has the fields that were read before its fault.
 struct LayerSummary {
   LayerId layer;                                 // drafts in a list of their own begin at 0
   LayerRole role = LayerRole::kBase;             // draft: MTP, nextn
   ExpertModules modules;                         // its names
-  std::optional<LayerQuant> quant;               // unset: not found out, `status` says why
+  std::optional<LayerQuant> quant;               // unset: could not be read, see `status`
   std::uint64_t expert_bytes = 0;                // of all its experts, as stored
   std::optional<LayerInputScales> input_scales;  // unset: the checkpoint has none
   std::vector<std::string> warnings;             // whole sentences
-  absl::Status status;                           // what is wrong with the layer
+  absl::Status status;                           // the layer's first fault, or OK
 };
 
+// The tensors of one dtype, in the whole checkpoint.
 struct DtypeTotal {
   TensorDtype dtype = TensorDtype::kBf16;
   std::int64_t tensors = 0;
@@ -42,13 +44,14 @@ struct DtypeTotal {
   std::uint64_t expert_bytes = 0;  // of those, of the layers' experts
 };
 
+// The whole checkpoint; `layers` holds every MoE layer, broken or not.
 struct CheckpointSummary {
   std::string dir;
   MoeOutline outline;
   std::string quant_family;           // "none", "fp8", ...
-  DispatchKeys dispatch;              // what the config says of rows
+  DispatchKeys dispatch;              // the config's keys about rows
   std::vector<LayerSummary> layers;   // base layers, then drafts
-  std::vector<DtypeTotal> totals;     // by dtype, those that occur
+  std::vector<DtypeTotal> totals;     // by dtype; only dtypes that occur
   std::vector<std::string> warnings;  // whole sentences
 };
 

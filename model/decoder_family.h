@@ -1,5 +1,5 @@
-// The model families of which more than the experts is read: those that a decoder can be run of,
-// over this service (examples/). To be deployed a family needs no row here, only its experts:
+// The model families whose decoder can be run over this service (examples/), so that more than
+// their experts is read. Deploying a family needs no row here, only its experts:
 // model/experts/moe_outline.h and model/experts/expert_names.h.
 //
 // A family is one row in decoder_family.cc and one parse function. Thread-safe.

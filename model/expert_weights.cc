@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <iterator>
 
 #include "absl/strings/str_cat.h"
 
@@ -14,16 +13,16 @@
 namespace switchyard {
 namespace {
 
-// One read at a time while hashing.
+// The size of one read while hashing.
 constexpr std::size_t kPieceBytes = 1U << 20U;
 
-// One BF16 tensor, which its values are.
+// True when the projection is one BF16 tensor, whose bytes are the values.
 bool IsStoredAsServed(const RawProjection& projection) {
   return projection.quant.layout == QuantLayout::kBf16 && projection.tensors.size() == 1;
 }
 
-// What the stored bytes mean beyond themselves: the layout's parameters, and scales that belong to
-// the whole layer. Goes into the hash, so that equal hashes mean equal experts.
+// The parameters without which the stored bytes have no meaning: those of the layout, and the
+// scales of the whole layer. They go into the hash, so that equal hashes mean equal experts.
 std::string MeaningOf(const ProjectionQuant& quant, const LayerInputScales& scales) {
   const auto bits = [](float value) { return std::bit_cast<std::uint32_t>(value); };
   return absl::StrCat(QuantLayoutInfoOf(quant.layout).name, " ", quant.group_size, " ",
@@ -32,7 +31,8 @@ std::string MeaningOf(const ProjectionQuant& quant, const LayerInputScales& scal
                       bits(scales.gate_up_max), " ", bits(scales.down_max));
 }
 
-// Of a projection whose stored bytes have the hash `bytes`.
+// The manifest's hash of a projection whose stored bytes have the hash `bytes`. Plain BF16 keeps
+// the hash of its bytes, so that packed and separate experts of one model have equal manifests.
 absl::StatusOr<Sha256Digest> StoredHash(const Checkpoint& checkpoint, LayerId layer,
                                         Projection projection, const Sha256Digest& bytes) {
   SY_ASSIGN_OR_RETURN(const LayerExperts* experts, checkpoint.ExpertsOf(layer));
@@ -54,6 +54,7 @@ class ManifestBuilder {
       for (const TensorExtent& extent : extents) total_bytes_ += extent.bytes;
       return absl::OkStatus();
     };
+    // A first pass over the headers only, so that progress can be a share of the whole.
     SY_RETURN_IF_ERROR(ForEachProjection(count));
     const auto hash = [&](TensorHash row, const std::vector<TensorExtent>& extents) {
       SY_ASSIGN_OR_RETURN(const Sha256Digest bytes, Hash(extents));
@@ -71,7 +72,7 @@ class ManifestBuilder {
     for (const LayerId layer : MoeLayersOf(checkpoint_.config())) {
       SY_ASSIGN_OR_RETURN(const LayerExperts* experts, checkpoint_.ExpertsOf(layer));
       for (std::int32_t expert = 0; expert < checkpoint_.config().experts; ++expert) {
-        for (const Projection projection : kProjections) {
+        for (const Projection projection : kAllProjections) {
           SY_ASSIGN_OR_RETURN(const std::vector<TensorExtent> extents,
                               experts->Extents(expert, projection));
           SY_RETURN_IF_ERROR(function({layer, ExpertId{expert}, projection, {}}, extents));
@@ -158,9 +159,10 @@ absl::Status CheckExpertId(const ModelConfig& config, LayerId layer, ExpertId ex
   return absl::OkStatus();
 }
 
+// For progress and plans: workers hold values in BF16 whatever the checkpoint stores.
 std::uint64_t ExpertBytes(const ModelConfig& config) {
   return static_cast<std::uint64_t>(config.hidden_size) *
-         static_cast<std::uint64_t>(config.moe_intermediate) * std::size(kProjections) *
+         static_cast<std::uint64_t>(config.moe_intermediate) * kAllProjections.size() *
          sizeof(Bf16) * static_cast<std::uint64_t>(config.experts) * MoeLayersOf(config).size();
 }
 
@@ -171,7 +173,7 @@ absl::StatusOr<ExpertWeights> LoadExpert(const Checkpoint& checkpoint, LayerId l
   SY_ASSIGN_OR_RETURN(const RawExpert raw, experts->Load(expert.value));
   ExpertWeights weights;
   bool as_stored = true;
-  for (const Projection projection : kProjections) {
+  for (const Projection projection : kAllProjections) {
     as_stored = as_stored && IsStoredAsServed(raw.of(projection));
     ProjectionValues values = ValuesOf(raw.of(projection));
     const auto index = static_cast<std::size_t>(projection);
@@ -181,11 +183,12 @@ absl::StatusOr<ExpertWeights> LoadExpert(const Checkpoint& checkpoint, LayerId l
   }
   if (!as_stored) {
     weights.stored = raw.stored;
-    for (const Projection projection : kProjections) {
+    for (const Projection projection : kAllProjections) {
       Sha256Digest& digest = (*weights.stored)[static_cast<std::size_t>(projection)];
       SY_ASSIGN_OR_RETURN(digest, StoredHash(checkpoint, layer, projection, digest));
     }
   }
+  // Only schemes that round rows need the layer's scales, which cost a read of every expert's.
   if (!ActivationFormatsOf(experts->quant().scheme).empty()) {
     SY_ASSIGN_OR_RETURN(const LayerInputScales scales, checkpoint.InputScalesOf(layer));
     const ExpertActivations activations = ActivationsOf(experts->quant(), raw, scales);
@@ -202,7 +205,7 @@ absl::StatusOr<WeightManifest> BuildManifest(const Checkpoint& checkpoint,
 
 absl::Status VerifyExpert(const ModelConfig& config, LayerId layer, ExpertId expert,
                           const ExpertWeights& weights, std::span<const TensorHash> expected) {
-  for (const Projection projection : kProjections) {
+  for (const Projection projection : kAllProjections) {
     const std::string name = ExpertTensorName(config, layer, expert, projection);
     const auto row = std::find_if(expected.begin(), expected.end(), [&](const TensorHash& hash) {
       return hash.layer == layer && hash.expert == expert && hash.projection == projection;
@@ -211,16 +214,17 @@ absl::Status VerifyExpert(const ModelConfig& config, LayerId layer, ExpertId exp
                                    ? (*weights.stored)[static_cast<std::size_t>(projection)]
                                    : Sha256(weights.bytes(projection));
     if (row != expected.end() && row->sha256 == found) continue;
-    const std::string wanted = row == expected.end() ? "no hash at all" : row->sha256.ToHex();
-    return MakeError(absl::StatusCode::kDataLoss, Reason::kWeightHash,
-                     absl::StrCat("tensor '", name, "': the loaded weights have SHA-256 ",
-                                  found.ToHex(), ", the deployment's manifest has ", wanted,
-                                  "; give this worker the checkpoint that was applied"),
-                     {{"tensor", name},
-                      {"layer", absl::StrCat(layer.value)},
-                      {"expert", absl::StrCat(expert.value)},
-                      {"found", found.ToHex()},
-                      {"expected", wanted}});
+    const std::string wanted = row == expected.end() ? "no hash" : row->sha256.ToHex();
+    return MakeError(
+        absl::StatusCode::kDataLoss, Reason::kWeightHash,
+        absl::StrCat("tensor '", name, "': the loaded weights have SHA-256 ", found.ToHex(),
+                     ", the deployment's manifest has ", wanted,
+                     "; give this worker the checkpoint that the deployment was applied with"),
+        {{"tensor", name},
+         {"layer", absl::StrCat(layer.value)},
+         {"expert", absl::StrCat(expert.value)},
+         {"found", found.ToHex()},
+         {"expected", wanted}});
   }
   return absl::OkStatus();
 }

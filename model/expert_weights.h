@@ -25,16 +25,17 @@
 
 namespace switchyard {
 
-// Row-major. What is stored otherwise comes as values and scales (quant/expert_values.h).
+// Row-major. Quantized weights come as values and scales (model/experts/expert_values.h).
 struct ExpertWeights {
   std::vector<Bf16> gate;                      // [intermediate, hidden]
   std::vector<Bf16> up;                        // [intermediate, hidden]
   std::vector<Bf16> down;                      // [hidden, intermediate]
   std::array<WeightScales, 3> scales{};        // by Projection
   std::array<std::vector<float>, 3> biases{};  // by Projection; empty: none
-  ActivationSpec inputs{};                     // what rows become before gate and up
-  ActivationSpec middle{};                     // and before down
-  // Hashes of the stored tensors by Projection; nullopt when the BF16 values are what is stored.
+  ActivationSpec inputs{};                     // the rounding of rows before gate and up
+  ActivationSpec middle{};                     // and of rows before down
+  // Hashes of the stored tensors by Projection; nullopt when the checkpoint stores the BF16 values
+  // themselves.
   std::optional<std::array<Sha256Digest, 3>> stored{};
 
   [[nodiscard]] std::vector<Bf16>& of(Projection projection);
@@ -44,33 +45,29 @@ struct ExpertWeights {
   friend bool operator==(const ExpertWeights&, const ExpertWeights&) = default;
 };
 
-// In the order of the manifest.
-inline constexpr Projection kProjections[] = {Projection::kGate, Projection::kUp,
-                                              Projection::kDown};
-
-// As a BF16 checkpoint of the family has it when each expert has tensors of its own:
-// "model.layers.3.mlp.experts.7.gate_proj.weight". For texts: packed experts share a tensor.
+// The name in a BF16 checkpoint of the family whose experts have tensors of their own:
+// "model.layers.3.mlp.experts.7.gate_proj.weight". Only for texts: packed experts share a tensor.
 std::string ExpertTensorName(const ModelConfig& config, LayerId layer, ExpertId expert,
                              Projection projection);
 
 // kInvalidArgument (UNKNOWN_LAYER, EXPERT_OUT_OF_RANGE) for ids that the config does not have.
 absl::Status CheckExpertId(const ModelConfig& config, LayerId layer, ExpertId expert);
-// Of all routed experts of all layers, in BF16.
+// The bytes of all routed experts of all layers, in BF16.
 std::uint64_t ExpertBytes(const ModelConfig& config);
 
-// Reads the expert's tensors in whatever scheme they are. Errors: those of CheckExpertId and of
+// Reads the expert's tensors, whatever their scheme. Errors: those of CheckExpertId and of
 // LayerExperts::Load: (CHECKPOINT) naming the tensor: TENSOR_NOT_FOUND, WRONG_SHAPE, WRONG_DTYPE,
 // WRONG_VALUE, UNEXPECTED_TENSOR, IO_ERROR.
 absl::StatusOr<ExpertWeights> LoadExpert(const Checkpoint& checkpoint, LayerId layer,
                                          ExpertId expert);
 
-// Called now and then with the bytes hashed so far and in all; false stops with kCancelled.
+// Called for each piece with the bytes hashed so far and in total; false stops with kCancelled.
 using ManifestProgress = std::function<bool(std::uint64_t done_bytes, std::uint64_t total_bytes)>;
 
-// SHA-256 of what is stored of every projection of every routed expert, read in pieces (a quantised
-// one: of its tensors one after the other, and of what its layout's parameters say of them): memory
-// does not grow with the model. Costs one read of the experts. Errors: as LoadExpert; kCancelled
-// when `progress` says so.
+// The SHA-256 of each projection of each routed expert: of its stored bytes, and for a quantized
+// one also of its layout's parameters, without which the bytes have no meaning. Reads in pieces, so
+// that memory does not grow with the model. Costs one read of the experts. Errors: as LoadExpert;
+// kCancelled when `progress` returns false.
 absl::StatusOr<WeightManifest> BuildManifest(const Checkpoint& checkpoint,
                                              const ManifestProgress& progress = nullptr);
 

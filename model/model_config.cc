@@ -15,7 +15,7 @@
 namespace switchyard {
 namespace {
 
-// What looking at a checkpoint can do without, and serving it cannot.
+// Checks the keys that serving a model needs and inspecting it does not.
 absl::Status CheckServed(const MoeOutline& outline) {
   if (outline.shape.top_k == 0) return BadConfig("num_experts_per_tok", "it is missing");
   if (outline.activation == "silu") return absl::OkStatus();
@@ -38,7 +38,9 @@ ModelConfig ConfigOf(MoeOutline outline) {
   return config;
 }
 
-// `family` is the config's own, or nullptr.
+// `family` is that of the config, or nullptr.
+// A decoder is written for one architecture, so a family that has one insists on its name; others
+// are only deployed, and keep whatever name the config has.
 absl::Status ReadArchitecture(const ConfigReader& reader, const DecoderFamily* family,
                               ModelConfig& config) {
   std::vector<std::string> architectures;
@@ -61,6 +63,7 @@ absl::Status ReadArchitecture(const ConfigReader& reader, const DecoderFamily* f
 
 absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view json) {
   SY_ASSIGN_OR_RETURN(MoeOutline outline, ParseMoeOutline(json));
+  // Before the decoder's keys, so that a family without a decoder gets the same errors.
   SY_RETURN_IF_ERROR(CheckServed(outline));
   ModelConfig config = ConfigOf(std::move(outline));
   SY_ASSIGN_OR_RETURN(const ConfigReader reader, ConfigReader::Parse(json));

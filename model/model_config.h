@@ -1,9 +1,9 @@
-// What a checkpoint's config.json says about the model, in one vocabulary for all families.
+// A model's config.json in one vocabulary for all families.
 //
-// Two parts. The MoE layers: all that a deployment needs, known of every family whose experts can
-// be found (model/experts/moe_outline.h). The decoder around them: only of the families that a
-// decoder can be run of (model/decoder_family.h). Both spellings of Hugging Face transformers are
-// read (before and since version 5). Plain data.
+// It has two parts. The MoE layers are all that a deployment needs, and are read for every family
+// of model/experts/moe_outline.h. The decoder around them is read only for the families whose
+// decoder can be run (model/decoder_family.h). Both spellings of Hugging Face transformers are read
+// (before and since version 5). Plain data.
 #pragma once
 
 #include <cstdint>
@@ -19,13 +19,13 @@
 
 namespace switchyard {
 
-// What is around the MoE layers: attention, norms, vocabulary.
+// The parts around the MoE layers: attention, norms, vocabulary.
 struct DecoderConfig {
   std::int32_t heads = 0;  // of queries; a multiple of kv_heads
   std::int32_t kv_heads = 0;
   std::int32_t head_dim = 0;
   std::int32_t vocab_size = 0;
-  std::int32_t max_position = 0;        // positions that the model was made for
+  std::int32_t max_position = 0;        // positions that the model was trained for
   std::int32_t dense_intermediate = 0;  // of the MLP of layers without experts
   bool norm_topk_prob = false;          // of the router
 
@@ -42,8 +42,8 @@ struct DecoderConfig {
 
 struct ModelConfig {
   std::string model_type;    // "qwen3_moe"; "synthetic" for generated weights
-  std::string architecture;  // "Qwen3MoeForCausalLM"; empty when the file does not say
-  std::string dtype;         // "bfloat16"; empty when the file does not say
+  std::string architecture;  // "Qwen3MoeForCausalLM"; empty when the file has none
+  std::string dtype;         // "bfloat16"; empty when the file has none
 
   std::int32_t hidden_size = 0;
   std::int32_t layers = 0;
@@ -52,10 +52,10 @@ struct ModelConfig {
   std::int32_t experts = 0;
   std::int32_t top_k = 0;
   std::int32_t moe_intermediate = 0;  // of one routed expert
-  // Those of `layers` that have routed experts, ascending. Draft layers always have.
+  // The layers that have routed experts, ascending. Draft layers always have them.
   std::vector<LayerId> moe_layers;
 
-  std::optional<DecoderConfig> decoder = {};  // unset: not read of this family
+  std::optional<DecoderConfig> decoder = {};  // unset: not read for this family
 
   friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
 };
@@ -63,9 +63,9 @@ struct ModelConfig {
 // Reads config.json's text. Values are checked for type, range and agreement with each other.
 //
 // Errors: kInvalidArgument (BAD_CONFIG), metadata {key}, for text that is not a JSON object, for a
-// missing, mistyped or contradictory value; kUnimplemented (UNSUPPORTED) for a model_type outside
-// the known ones, which it lists, or a feature that cannot be served. What the weights are
-// stored as is quant/quant_config.h's.
+// missing, mistyped or contradictory value; kUnimplemented (UNSUPPORTED) for an unknown
+// model_type, with a list of the known ones, or a feature that cannot be served. The storage of the
+// weights is read by model/quant/config/quant_config.h.
 absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view json);
 
 MoeShape ShapeOf(const ModelConfig& config);

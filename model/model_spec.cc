@@ -16,7 +16,8 @@ absl::StatusOr<ModelSpec> ParseModelSpec(absl::string_view text) {
     return ModelSpec(model);
   }
   if (text.empty()) {
-    return BadConfig("", "a checkpoint is the path of its folder, or synthetic:...; it is empty");
+    return BadConfig("",
+                     "the model is empty; give the path of a checkpoint folder, or synthetic:...");
   }
   return ModelSpec(CheckpointFolder{std::string(text)});
 }

@@ -22,7 +22,7 @@ struct CheckpointFolder {
 
 using ModelSpec = std::variant<CheckpointFolder, SyntheticModel>;
 
-// "synthetic:..." or a path. Looks at no file. Errors: kInvalidArgument (BAD_CONFIG): empty text,
+// "synthetic:..." or a path. Opens no file. Errors: kInvalidArgument (BAD_CONFIG): empty text,
 // those of ParseSyntheticModel.
 absl::StatusOr<ModelSpec> ParseModelSpec(absl::string_view text);
 

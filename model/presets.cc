@@ -32,25 +32,25 @@ constexpr SigmoidRule kDeepSeekRouting{.experts = 256,
                                        .top_k = 8,
                                        .groups = 8,
                                        .topk_groups = 4,
-                                       .renormalise = true,
+                                       .renormalize = true,
                                        .scaling = 2.5F,
                                        .place = ScalingPlace::kWeights};
 constexpr SigmoidRule kKimiRouting{.experts = 384,
                                    .top_k = 8,
                                    .groups = 1,
                                    .topk_groups = 1,
-                                   .renormalise = true,
+                                   .renormalize = true,
                                    .scaling = 2.827F,
                                    .place = ScalingPlace::kWeights};
 constexpr SoftmaxRule Softmax(std::int32_t experts, std::int32_t top_k) {
-  return {.experts = experts, .top_k = top_k, .renormalise = true};
+  return {.experts = experts, .top_k = top_k, .renormalize = true};
 }
 
-// From memory: all of deepseek-*; of kimi-* all but experts, top-k, layers and hidden, which were
-// read; all of qwen3-next. The other Qwen rows were read from THUDM/slime's
+// Without a source yet: all of deepseek-*, of kimi-* all but experts, top-k, layers and hidden, and
+// all of qwen3-next. The other Qwen rows come from THUDM/slime's
 // scripts/models/qwen3.5-397B-A17B.sh, zyzshishui/slime's qwen3-235B-A22B.sh and qwen3-30B-A3B.sh,
 // and the card of Qwen3.6-35B, which has the architecture of qwen3.5-35b-a3b. FP8 checkpoints are
-// taken to be in blocks; MTP without a number is taken to be one layer.
+// assumed to be in blocks; MTP without a number is assumed to be one layer.
 constexpr std::array<ModelPreset, 9> kPresets{{
     {"deepseek-v3",
      61,
@@ -101,7 +101,7 @@ constexpr std::array<ModelPreset, 9> kPresets{{
 absl::Status CheckRouting(const SoftmaxRule& rule) { return RouteSoftmax(rule, {}); }
 absl::Status CheckRouting(const SigmoidRule& rule) { return RouteSigmoid(rule, {}, {}); }
 
-// A worker that proves all that its profile has.
+// A worker that proves everything that its profile allows.
 CapabilitySet AbleWorker(const DeviceProfile& profile) {
   CapabilitySet worker;
   worker.device = profile.kind;
@@ -115,7 +115,7 @@ CapabilitySet AbleWorker(const DeviceProfile& profile) {
   return worker;
 }
 
-// A source that makes rows in any dtype.
+// A source that encodes rows in any dtype.
 CapabilitySet AbleSource() {
   CapabilitySet source;
   source.wire_dtypes = {DispatchDtype::kBf16, DispatchDtype::kFp8, DispatchDtype::kInt8,
@@ -123,7 +123,7 @@ CapabilitySet AbleSource() {
   return source;
 }
 
-// As the limits are asked of a deployment: top-k and M are those of low_latency buffers.
+// The checks that a deployment passes: the limits on top-k and M come from low_latency's buffers.
 absl::Status CheckUse(const ModelPreset& preset, const PresetUse& use) {
   if (use.profile == nullptr || use.ranks < 1) {
     return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,

@@ -1,7 +1,7 @@
-// Models whose numbers are known without their checkpoints: for planning, tables and tests.
+// The numbers of well-known models, without their checkpoints: for planning, tables and tests.
 //
-// A checkpoint's own config.json always wins; nothing that serves reads a preset. Sources: see the
-// rows in presets.cc, which say what was read and what is from memory. Pure; thread-safe.
+// A checkpoint's own config.json always wins; serving never reads a preset. Sources: the rows
+// in presets.cc, which say which numbers have no source yet. Pure; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@
 
 namespace switchyard {
 
-// Every token's expert beside the routed ones.
+// The expert that every token passes, beside the routed ones.
 struct SharedExpertFacts {
   std::int32_t count = 0;         // 0: there is none
   std::int32_t intermediate = 0;  // 0: not known here
@@ -55,8 +55,8 @@ struct PresetUse {
   std::int32_t ranks = 1;                          // > 0
   std::int32_t tokens = kDefaultMaxTokensPerStep;  // M of low_latency
 };
-// The wire dtype of rows when nobody asks for one, of workers that prove all that their profile
-// allows; NVFP4 checkpoints are taken to be calibrated. Errors: those of CheckLimits, with ranks
+// The default wire dtype of rows for workers that prove everything that their profile allows; NVFP4
+// checkpoints are assumed to be calibrated. Errors: those of CheckLimits, with ranks
 // and preset named, and of ResolveDispatch; kInvalidArgument (BAD_CONFIG) for a use without a
 // profile or ranks (R110).
 absl::StatusOr<DispatchDtype> FitPreset(const ModelPreset& preset, const PresetUse& use);

@@ -20,7 +20,7 @@ absl::Status ReadHeads(const ConfigReader& reader, std::int32_t hidden_size,
       Require(reader.Int({"num_attention_heads"}, kCount), "num_attention_heads", decoder.heads));
   SY_RETURN_IF_ERROR(Require(reader.Int({"num_key_value_heads"}, kCount), "num_key_value_heads",
                              decoder.kv_heads));
-  // As transformers: a config without head_dim splits the hidden size among the heads.
+  // Like transformers: without head_dim, the heads share the hidden size.
   decoder.head_dim = hidden_size / decoder.heads;
   SY_RETURN_IF_ERROR(Optional(reader.Int({"head_dim"}, kSize), decoder.head_dim));
   if (decoder.heads % decoder.kv_heads != 0) {

@@ -40,7 +40,7 @@ absl::Status SetField(absl::string_view key, absl::string_view text, SyntheticMo
     if (absl::SimpleAtoi(text, &model.seed)) return absl::OkStatus();
     return BadConfig(key, "it must be a whole number below 2^64");
   }
-  // As the bounds of config.json: products of two stay inside 64 bits.
+  // The bounds of config.json: products of two fit in 64 bits.
   const std::array<std::tuple<const char*, std::int32_t*, std::int32_t>, 5> counts{{
       {"hidden", &model.shape.hidden, 1 << 24},
       {"intermediate", &model.shape.intermediate, 1 << 24},
@@ -56,7 +56,7 @@ absl::Status SetField(absl::string_view key, absl::string_view text, SyntheticMo
   return BadConfig(key, absl::StrCat("a synthetic model has no such key; it has ", kKeys));
 }
 
-// The generator's key: equal for two tensors of any models by chance alone (2^-64).
+// The generator's key. Two tensors of any models share one only by chance (2^-64).
 std::uint64_t TensorSeed(const SyntheticModel& model, LayerId layer, ExpertId expert,
                          Projection projection) {
   std::uint64_t state = SplitMix64(model.seed + kSplitMix64Step);
@@ -69,7 +69,7 @@ std::uint64_t TensorSeed(const SyntheticModel& model, LayerId layer, ExpertId ex
 
 // Uniform odd numbers in (-2^16, 2^16) times one scale: one multiplication and one rounding each,
 // so the same bits on every machine. Blocks keep generator and conversion in loops of their own,
-// which the compiler vectorises.
+// which the compiler vectorizes.
 void Fill(std::uint64_t seed, std::int32_t fan_in, std::span<Bf16> out) {
   const auto scale = static_cast<float>(std::sqrt(3.0 / fan_in) / 65'536.0);
   std::array<std::uint64_t, 256> bits{};
@@ -80,7 +80,7 @@ void Fill(std::uint64_t seed, std::int32_t fan_in, std::span<Bf16> out) {
     }
     const auto lanes = std::bit_cast<std::array<std::int16_t, 4 * bits.size()>>(bits);
     const std::size_t count = std::min(lanes.size(), out.size());
-    // Plain pointers: the library's bounds checks would keep the loop from being vectorised.
+    // Plain pointers: the library's bounds checks would prevent vectorization of the loop.
     const std::int16_t* const from = lanes.data();
     Bf16* const to = out.data();
     for (std::size_t i = 0; i < count; ++i) {
@@ -107,6 +107,7 @@ absl::StatusOr<SyntheticModel> ParseSyntheticModel(absl::string_view text) {
     }
     SY_RETURN_IF_ERROR(SetField(parts.first, parts.second, model));
   }
+  // Sizes have no sensible default; a forgotten one must not become a model of size one.
   for (const char* key : {"hidden", "intermediate", "experts", "top_k"}) {
     if (!seen.contains(key)) return BadConfig(key, "it is missing");
   }
@@ -151,7 +152,7 @@ absl::StatusOr<ExpertWeights> GenerateExpert(const SyntheticModel& model, LayerI
   const auto elements = static_cast<std::size_t>(model.shape.hidden) *
                         static_cast<std::size_t>(model.shape.intermediate);
   ExpertWeights weights;
-  for (const Projection projection : kProjections) {
+  for (const Projection projection : kAllProjections) {
     const std::int32_t fan_in =
         projection == Projection::kDown ? model.shape.intermediate : model.shape.hidden;
     std::vector<Bf16>& values = weights.of(projection);
@@ -170,7 +171,7 @@ absl::StatusOr<WeightManifest> BuildManifest(const SyntheticModel& model,
     for (std::int32_t expert = 0; expert < model.shape.experts; ++expert) {
       SY_ASSIGN_OR_RETURN(const ExpertWeights weights,
                           GenerateExpert(model, LayerId{layer}, ExpertId{expert}));
-      for (const Projection projection : kProjections) {
+      for (const Projection projection : kAllProjections) {
         const std::span<const std::byte> bytes = weights.bytes(projection);
         manifest.tensors.push_back({LayerId{layer}, ExpertId{expert}, projection, Sha256(bytes)});
         done_bytes += bytes.size();

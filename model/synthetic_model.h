@@ -1,5 +1,5 @@
-// A model of random weights, made up from a seed where it is needed: for benchmarks and tests of
-// shapes whose checkpoint nobody wants to ship.
+// A model of random weights, generated from a seed on every machine that needs them: for benchmarks
+// and tests of shapes whose checkpoints are too large to ship.
 //
 // Weights of one (seed, layer, expert, projection) are the same bytes on every machine. Values are
 // uniform in (-a, a) with a = sqrt(3 / fan-in), so their standard deviation is 1 / sqrt(fan-in) and
@@ -43,7 +43,7 @@ ModelConfig ConfigOf(const SyntheticModel& model);
 absl::StatusOr<ExpertWeights> GenerateExpert(const SyntheticModel& model, LayerId layer,
                                              ExpertId expert);
 
-// Hashes of what GenerateExpert gives, one expert in memory at a time. Errors: kCancelled.
+// The hashes of GenerateExpert's results, with one expert in memory at a time. Errors: kCancelled.
 absl::StatusOr<WeightManifest> BuildManifest(const SyntheticModel& model,
                                              const ManifestProgress& progress = nullptr);
 

@@ -10,7 +10,7 @@
 namespace switchyard {
 namespace {
 
-constexpr std::size_t kNamedMax = 8;  // experts that a warning names one by one
+constexpr std::size_t kNamedMax = 8;  // experts that a warning lists by number
 
 absl::Status Refuse(std::int32_t layer, absl::string_view what) {
   return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
@@ -26,6 +26,9 @@ std::string ListOf(const std::vector<std::int32_t>& experts) {
 
 }  // namespace
 
+// An expert that calibration never reached would get the scale 0, which turns all its later rows
+// into zeros; the layer's maximum is coarse but safe. A layer without any rows has no such
+// substitute.
 absl::StatusOr<LayerInputAmax> InputAmaxOf(const AmaxTable& table, std::int32_t layer,
                                            std::int32_t experts) {
   const LayerAmax* row = table.Find(layer);
@@ -34,6 +37,7 @@ absl::StatusOr<LayerInputAmax> InputAmaxOf(const AmaxTable& table, std::int32_t 
                   "the file has no such layer; record all MoE layers, or keep this one in "
                   "BF16 by --keep-bf16-layers");
   }
+  // The most likely mistake is a file recorded with another model.
   if (row->experts.size() != static_cast<std::size_t>(experts)) {
     return Refuse(layer, absl::StrCat("the file has ", row->experts.size(), " experts, the model ",
                                       experts, "; is it of another model?"));
@@ -49,14 +53,14 @@ absl::StatusOr<LayerInputAmax> InputAmaxOf(const AmaxTable& table, std::int32_t 
     if (seen.gate_up == 0 || seen.down == 0) idle.push_back(expert);
   }
   if (amax.gate_up == 0 || down_max == 0) {
-    return Refuse(layer, "no expert was given a row; calibrate with more text");
+    return Refuse(layer, "no expert received a row; calibrate with more text");
   }
   std::replace(amax.down.begin(), amax.down.end(), 0.0F, down_max);
   if (idle.empty()) return amax;
   amax.warnings.push_back(absl::StrCat("layer ", layer, ": calibration gave no row to ",
                                        idle.size() == 1 ? "expert " : "experts ", ListOf(idle),
                                        "; the layer's largest magnitudes (", amax.gate_up,
-                                       ", down ", down_max, ") stand for what is missing."));
+                                       ", down ", down_max, ") are used for the missing ones."));
   return amax;
 }
 

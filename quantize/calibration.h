@@ -1,8 +1,7 @@
-// The inputs' largest magnitudes that the static scales of a layer are made from.
+// The largest magnitudes of the inputs, from which the static scales of a layer are computed.
 //
-// Rows reach a layer before anybody knows which expert they go to, so `gate_up` of every expert is
-// the layer's maximum: NVFP4 rows are then encoded once for all of them. What enters `down` is an
-// expert's own. Pure; thread-safe.
+// Rows are encoded once, for all the experts that they go to, so `gate_up` of every expert is the
+// layer's maximum. The input of `down` is an expert's own. Pure; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "core/weight_manifest.h"
+#include "core/projection.h"
 #include "model/quant/config/amax_file.h"
 
 namespace switchyard {
@@ -26,7 +25,7 @@ struct LayerInputAmax {
   }
 };
 
-// An expert whose `down` is 0 (it was given no row) takes the layer's largest, with a warning.
+// An expert whose `down` is 0 (it received no row) takes the layer's largest, with a warning.
 // Errors: kInvalidArgument (BAD_CONFIG), metadata {layer}: the layer has no row, another number of
 // experts, or magnitudes that are all 0.
 absl::StatusOr<LayerInputAmax> InputAmaxOf(const AmaxTable& table, std::int32_t layer,

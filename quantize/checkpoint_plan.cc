@@ -15,6 +15,7 @@
 #include "model/io/checkpoint_error.h"
 #include "model/io/config_reader.h"
 #include "model/quant/config/name_patterns.h"
+#include "model/quant/layout/expected_tensors.h"
 #include "quantize/encode.h"
 
 namespace switchyard {
@@ -22,10 +23,9 @@ namespace {
 
 using Kind = CheckpointErrorKind;
 
-constexpr Projection kAllProjections[] = {Projection::kGate, Projection::kUp, Projection::kDown};
 constexpr std::int64_t kCountMax = 1'000'000;
 
-// The sizes that every family's config.json has, under one of their names.
+// The sizes that every family's config.json has, under one of several names.
 struct ModelSizes {
   std::string model_type;
   std::int32_t layers = 0;
@@ -53,14 +53,14 @@ absl::Status WrongTensor(Kind kind, const CheckpointTensors& tensors, const std:
       kind, {.file = tensors.FileOf(name), .tensor = name, .offset = std::nullopt}, what);
 }
 
-// Gate's tensor says what a layer's sizes are; LayerExperts::Check holds all others against it.
+// Takes a layer's sizes from gate's tensor; LayerExperts::Check compares all others with them.
 absl::StatusOr<MoeShape> ShapeFrom(const CheckpointTensors& tensors, const ExpertModules& modules) {
   const std::string gate = modules.Name(0, Projection::kGate);
   const std::string name = modules.packed ? gate : absl::StrCat(gate, ".weight");
   const TensorInfo* tensor = tensors.Find(name);
   if (tensor == nullptr) {
     return WrongTensor(Kind::kTensorNotFound, tensors, name,
-                       "experts have no such tensor; only BF16 checkpoints can be quantised");
+                       "experts have no such tensor; only BF16 checkpoints can be quantized");
   }
   const std::size_t rank = modules.packed ? 3 : 2;
   if (tensor->shape.size() != rank) {
@@ -71,7 +71,8 @@ absl::StatusOr<MoeShape> ShapeFrom(const CheckpointTensors& tensors, const Exper
   const std::int64_t columns = tensor->shape[rank - 1];
   constexpr std::int64_t kSizeMax = std::int64_t{1} << 24;
   if (rows < 1 || columns < 1 || rows > kSizeMax || columns > kSizeMax) {
-    return WrongTensor(Kind::kWrongShape, tensors, name, "an expert has no such sizes");
+    return WrongTensor(Kind::kWrongShape, tensors, name,
+                       "its dimensions are not those of an expert");
   }
   return MoeShape{.hidden = static_cast<std::int32_t>(columns),
                   .intermediate = static_cast<std::int32_t>(rows),
@@ -83,7 +84,8 @@ bool IsOf(const ExpertNameMap& map, const std::string& model_type) {
                      [&](const char* type) { return type != nullptr && model_type == type; });
 }
 
-// Whether a layer without experts has a router all the same: its experts are missing then.
+// A layer without experts that has a router lacks them: the checkpoint is incomplete, and copying
+// it as a dense layer would hide that.
 bool HasRouter(const CheckpointTensors& tensors, const std::string& model_type,
                std::int32_t layer) {
   const auto maps = ExpertNameMaps();
@@ -95,11 +97,11 @@ bool HasRouter(const CheckpointTensors& tensors, const std::string& model_type,
   });
 }
 
-// The same experts, one tensor each.
+// The same experts with one tensor each.
 absl::StatusOr<ExpertModules> Unpacked(const ExpertModules& from, const std::string& model_type) {
   if (!from.packed) return from;
   for (const ExpertNameMap& map : ExpertNameMaps()) {
-    // "model.layers.{layer}.mlp.experts": what follows the number tells the families apart.
+    // "model.layers.{layer}.mlp.experts": the part behind the number tells the families apart.
     const std::string container(map.container);
     const std::size_t at = container.find("{layer}");
     const bool same = absl::StartsWith(from.container, container.substr(0, at)) &&
@@ -110,10 +112,11 @@ absl::StatusOr<ExpertModules> Unpacked(const ExpertModules& from, const std::str
     std::copy(map.projections.begin(), map.projections.end(), to.projections.begin());
     return to;
   }
-  return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
-                   absl::StrCat(from.container, ": packed experts of '", model_type,
-                                "' have no names of their own to be quantised under"),
-                   {{"key", "model_type"}});
+  return MakeError(
+      absl::StatusCode::kUnimplemented, Reason::kUnsupported,
+      absl::StrCat(from.container, ": packed experts of '", model_type,
+                   "' have no names for single experts, under which quantized ones are stored"),
+      {{"key", "model_type"}});
 }
 
 // Names of the tensors that hold the experts of `modules` in BF16.
@@ -128,7 +131,7 @@ std::set<std::string> TensorsOf(const ExpertModules& modules) {
   return names;
 }
 
-// One plan while it is made.
+// Builds one plan.
 class Planner {
  public:
   Planner(const CheckpointTensors& tensors, const PlanRequest& request)
@@ -143,7 +146,7 @@ class Planner {
     for (const PlannedLayer& layer : plan_.layers) SY_RETURN_IF_ERROR(CheckLayer(layer));
     SY_RETURN_IF_ERROR(AddCopied());
     for (const PlannedLayer& layer : plan_.layers) {
-      if (layer.quantised) SY_RETURN_IF_ERROR(AddQuantised(layer));
+      if (layer.quantized) SY_RETURN_IF_ERROR(AddQuantized(layer));
     }
     return std::move(plan_);
   }
@@ -175,28 +178,28 @@ class Planner {
       if (layer == plan_.layers.end()) {
         return BadOption("keep-bf16-layers", absl::StrCat("the model has no MoE layer ", kept));
       }
-      layer->quantised = false;
+      layer->quantized = false;
     }
     for (const std::string& pattern : request_.exclude) SY_RETURN_IF_ERROR(Exclude(pattern));
     for (PlannedLayer& layer : plan_.layers) {
-      if (!layer.quantised) continue;
+      if (!layer.quantized) continue;
       SY_ASSIGN_OR_RETURN(layer.to, Unpacked(layer.from, plan_.model_type));
     }
     if (std::any_of(plan_.layers.begin(), plan_.layers.end(),
-                    [](const PlannedLayer& layer) { return layer.quantised; })) {
+                    [](const PlannedLayer& layer) { return layer.quantized; })) {
       return absl::OkStatus();
     }
     return NothingLeft();
   }
 
-  // Named after the words that were given.
+  // The error names the options that the caller used.
   [[nodiscard]] absl::Status NothingLeft() const {
     const bool kept = !request_.keep_bf16_layers.empty();
     const bool both = kept && !request_.exclude.empty();
     return BadOption(kept ? "keep-bf16-layers" : "exclude",
                      absl::StrCat(both ? "with --exclude, " : "",
-                                  "every MoE layer is to stay in BF16: nothing is left to "
-                                  "quantise; name fewer"));
+                                  "every MoE layer would stay in BF16, so nothing is left to "
+                                  "quantize; name fewer"));
   }
 
   absl::Status Exclude(const std::string& pattern) {
@@ -210,14 +213,14 @@ class Planner {
     });
     for (PlannedLayer& layer : plan_.layers) {
       SY_ASSIGN_OR_RETURN(const bool matches, NamesAllOf(patterns, layer.from, key));
-      if (matches) layer.quantised = false;
+      if (matches) layer.quantized = false;
       any = any || matches;
     }
     return any ? absl::OkStatus() : BadOption(key, "no module of the checkpoint has such a name");
   }
 
-  // Whether the experts of a layer are named; those of one layer are stored alike, so some of them
-  // are an error.
+  // True when the patterns name all experts of a layer. Experts of one layer are stored alike, so
+  // naming only some of them is an error.
   static absl::StatusOr<bool> NamesAllOf(const NamePatterns& patterns, const ExpertModules& modules,
                                          const std::string& key) {
     if (!patterns.Match(modules.container).empty()) return true;
@@ -243,7 +246,7 @@ class Planner {
   }
 
   absl::Status CheckLayer(const PlannedLayer& layer) {
-    if (!layer.quantised) return absl::OkStatus();
+    if (!layer.quantized) return absl::OkStatus();
     SY_RETURN_IF_ERROR(LayerExperts(tensors_, layer.from, LayerQuant{}, layer.shape).Check());
     const std::set<std::string> known = TensorsOf(layer.from);
     const std::string prefix = absl::StrCat(layer.from.container, ".");
@@ -251,8 +254,8 @@ class Planner {
          name != names_.end() && absl::StartsWith(*name, prefix); ++name) {
       if (known.contains(*name)) continue;
       return WrongTensor(Kind::kUnexpectedTensor, tensors_, *name,
-                         "it belongs to the experts and is none of their weights, and no quant "
-                         "layout has a place for it; keep this layer in BF16");
+                         "it belongs to the experts but is not one of their weights, and no quant "
+                         "layout can store it; keep this layer in BF16");
     }
     replaced_.insert(known.begin(), known.end());
     const LayerSizes sizes{layer.shape.hidden, layer.shape.intermediate};
@@ -284,7 +287,8 @@ class Planner {
     return absl::OkStatus();
   }
 
-  // The tensors of every expert are those of an expert of zeros, made once for layers of one shape.
+  // All experts of one shape have tensors of the same dtypes and shapes, so an expert of zeros is
+  // encoded once and serves as their model.
   absl::Status MakeModels(const MoeShape& shape) {
     if (shape == model_shape_) return absl::OkStatus();
     const LayerSizes sizes{shape.hidden, shape.intermediate};
@@ -304,7 +308,7 @@ class Planner {
     return absl::OkStatus();
   }
 
-  absl::Status AddQuantised(const PlannedLayer& layer) {
+  absl::Status AddQuantized(const PlannedLayer& layer) {
     SY_RETURN_IF_ERROR(MakeModels(layer.shape));
     for (std::int32_t expert = 0; expert < layer.shape.experts; ++expert) {
       for (const Projection projection : kAllProjections) {
@@ -313,7 +317,7 @@ class Planner {
           const std::string suffix =
               SuffixOf(plan_.scheme->of(projection), projection, tensor.role);
           SY_RETURN_IF_ERROR(Add({absl::StrCat(module, ".", suffix), tensor.dtype, tensor.shape},
-                                 {.name = "", .quantised = true, .projection = projection}));
+                                 {.name = "", .quantized = true, .projection = projection}));
         }
       }
     }
@@ -331,10 +335,10 @@ class Planner {
 
 }  // namespace
 
-std::vector<std::string> CheckpointPlan::QuantisedContainers() const {
+std::vector<std::string> CheckpointPlan::QuantizedContainers() const {
   std::vector<std::string> containers;
   for (const PlannedLayer& layer : layers) {
-    if (layer.quantised) containers.push_back(layer.to.container);
+    if (layer.quantized) containers.push_back(layer.to.container);
   }
   return containers;
 }

@@ -1,9 +1,9 @@
-// What becomes of each tensor of a BF16 checkpoint: decided whole before anything is written.
+// The fate of each tensor of a BF16 checkpoint, decided completely before anything is written.
 //
-// Routed experts of MoE layers are quantised; everything else (attention, router, norms,
+// Routed experts of MoE layers are quantized; everything else (attention, router, norms,
 // embeddings, shared experts, draft layers, layers that are to stay in BF16) is copied byte for
-// byte. Experts that lie packed in one tensor of a layer come out one by one, as no reader takes
-// them packed and quantised. Immutable; thread-safe.
+// byte. Experts that are packed in one tensor of a layer are written one by one, because no reader
+// accepts quantized packed experts. Immutable; thread-safe.
 #pragma once
 
 #include <array>
@@ -32,7 +32,7 @@ struct PlannedLayer {
   ExpertModules from;
   ExpertModules to;  // of `from`, but never packed; as it was where the layer stays in BF16
   MoeShape shape;    // top_k is not filled in
-  bool quantised = false;
+  bool quantized = false;
 };
 
 struct CheckpointPlan {
@@ -45,16 +45,16 @@ struct CheckpointPlan {
   std::uint64_t bytes_before = 0;          // of all tensors
   std::uint64_t bytes_after = 0;
 
-  [[nodiscard]] std::vector<std::string> QuantisedContainers() const;
+  [[nodiscard]] std::vector<std::string> QuantizedContainers() const;
 };
 
 // Reads headers, no tensor.
 // Errors: kInvalidArgument (BAD_CONFIG): config.json without model_type, layers or experts, a layer
-// to keep that is none, a pattern that names nothing or a part of a layer's experts, nothing left
-// to quantise, CheckSizes; kUnimplemented (UNSUPPORTED): a model_type whose experts' names are not
-// known, packed experts of a family that has no other names; (CHECKPOINT): experts that are missing
-// (also all of a layer that has a router) or not BF16, UNEXPECTED_TENSOR: something of an expert
-// that is no weight, such as a bias.
+// to keep that is not an MoE layer, a pattern that names nothing or only some of a layer's experts,
+// nothing left to quantize, CheckSizes; kUnimplemented (UNSUPPORTED): a model_type whose experts'
+// names are not known, packed experts of a family that has no other names; (CHECKPOINT): experts
+// that are missing (including all of a layer that has a router) or not BF16, UNEXPECTED_TENSOR: a
+// tensor of an expert other than its weights, such as a bias.
 absl::StatusOr<CheckpointPlan> PlanCheckpoint(const CheckpointTensors& tensors,
                                               const std::string& config_json,
                                               const PlanRequest& request);

@@ -15,7 +15,7 @@ constexpr int kExitFailed = 1;
 constexpr int kExitInterrupted = 130;
 constexpr Duration kBetweenLines = std::chrono::milliseconds(100);
 
-absl::StatusOr<QuantizeSummary> QuantizeAsTold(CommandLine line, const Surroundings& around) {
+absl::StatusOr<QuantizeSummary> RunCommand(CommandLine line, const Surroundings& around) {
   if (!line.calibrate.empty()) {
     SY_ASSIGN_OR_RETURN(line.options.calibration, ReadAmaxFile(line.calibrate));
   }
@@ -27,6 +27,7 @@ absl::StatusOr<QuantizeSummary> QuantizeAsTold(CommandLine line, const Surroundi
                        "interrupted; nothing was written under --out");
     }
     const TimePoint now = around.clock->Now();
+    // A line for each tensor would slow a terminal down; the last one must show 100 %.
     const bool due = now - shown >= kBetweenLines || progress.tensors == progress.tensors_all;
     if (around.show_progress != nullptr && due) {
       shown = now;
@@ -48,9 +49,9 @@ CliResult RunCli(const std::vector<std::string>& words, const Surroundings& surr
     return result;
   }
   if (parsed.line->list) return {0, table ? SchemesTable() : SchemesJson(), ""};
-  const absl::StatusOr<QuantizeSummary> summary =
-      QuantizeAsTold(*std::move(parsed.line), surroundings);
+  const absl::StatusOr<QuantizeSummary> summary = RunCommand(*std::move(parsed.line), surroundings);
   if (summary.ok()) return {0, table ? SummaryTable(*summary) : SummaryJson(*summary), ""};
+  // 130 is the shell's code for a program that SIGINT ended.
   const int code = absl::IsCancelled(summary.status()) ? kExitInterrupted : kExitFailed;
   return {code, table ? "" : ErrorJson(summary.status()), ErrorText(summary.status())};
 }

@@ -1,4 +1,4 @@
-// One run of switchyard-quantize: words in, text and an exit code out. Not thread-safe.
+// One run of switchyard-quantize: command line in, text and an exit code out. Not thread-safe.
 #pragma once
 
 #include <functional>
@@ -9,18 +9,18 @@
 
 namespace switchyard::quantize {
 
-// Where a run happens.
+// The terminal and signals around a run.
 struct Surroundings {
   bool out_is_terminal = false;  // tables instead of JSON
   const Clock* clock = nullptr;
-  // Takes the progress, a line that replaces the one before; nullptr: nobody looks.
+  // Receives the progress, a line that replaces the one before; nullptr: progress is not shown.
   std::function<void(const std::string&)> show_progress;
-  // Asked after each tensor: true stops the run, which then leaves nothing behind.
+  // Called after each tensor: true stops the run, which then leaves nothing behind.
   std::function<bool()> interrupted;
 };
 
 struct CliResult {
-  int exit_code = 0;  // 0 done, 1 refused or failed, 2 the words are wrong, 130 interrupted
+  int exit_code = 0;  // 0 done, 1 refused or failed, 2 wrong command line, 130 interrupted
   std::string out;
   std::string err;
 };

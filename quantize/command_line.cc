@@ -12,11 +12,11 @@ namespace {
 constexpr int kExitUsage = 2;
 
 constexpr char kFooter[] =
-    "Routed experts are quantised; attention, router, norms, embeddings, shared experts and draft\n"
-    "layers are copied as they are, and the new config names what stayed in BF16. config.json and "
-    "the\n"
-    "tokenizer's json and txt files come along, other files do not. OUT appears when it is "
-    "complete.\n"
+    "Routed experts are quantized; attention, router, norms, embeddings, shared experts and draft\n"
+    "layers are copied unchanged, and the new config lists the modules that stay in BF16.\n"
+    "config.json and the tokenizer's json and txt files are copied, other files are not. OUT "
+    "appears\n"
+    "when it is complete.\n"
     "\n"
     "Schemes that store a scale of the experts' inputs (NVFP4, w4afp8, fp8_tensor_static) need\n"
     "--calibrate FILE: the largest magnitude that entered each expert's gate and up, and its "
@@ -31,9 +31,9 @@ constexpr char kFooter[] =
     "  switchyard-quantize --scheme nvfp4 --calibrate amax.json --in models/bf16 --out "
     "models/nvfp4\n"
     "  switchyard-quantize --scheme awq --keep-bf16-layers 0,3 --in models/bf16 --out models/awq\n"
-    "Exit codes: 0 done, 1 refused or failed, 2 wrong words, 130 interrupted.\n";
+    "Exit codes: 0 done, 1 refused or failed, 2 wrong command line, 130 interrupted.\n";
 
-// What the words are read into.
+// CLI11 fills this; Finish checks it.
 struct Raw {
   CommandLine line;
   std::string scheme;
@@ -44,20 +44,21 @@ void AddOptions(CLI::App& app, Raw& raw) {
   QuantizeOptions& options = raw.line.options;
   app.add_flag("--list", raw.line.list, "Print the schemes: a table on a terminal, JSON elsewhere");
   app.add_option("--scheme", raw.scheme,
-                 "One of --list, or what it computes with (nvfp4, fp8_block)");
-  app.add_option("--layout", raw.layout, "Which of a scheme's layouts, where it has several");
+                 "A name from --list, or a quant scheme (nvfp4, fp8_block)");
+  app.add_option("--layout", raw.layout, "The layout, for a quant scheme that has several");
   app.add_option("--in", options.in, "Folder of the BF16 checkpoint");
-  app.add_option("--out", options.out, "Folder to make");
-  app.add_option("--calibrate", raw.line.calibrate, "File of the inputs' largest magnitudes");
+  app.add_option("--out", options.out, "Folder to create");
+  app.add_option("--calibrate", raw.line.calibrate, "File with the inputs' largest magnitudes");
   app.add_option("--exclude", options.exclude,
-                 "Keep layers in BF16 whose experts it names: '*' stands for anything, re:... is a "
-                 "regular expression; may be given again")
+                 "Pattern of experts whose layers stay in BF16: '*' matches anything, re:... is a "
+                 "regular expression; may be repeated")
       ->allow_extra_args(false);
-  app.add_option("--keep-bf16-layers", options.keep_bf16_layers, "Numbers of layers, with commas")
+  app.add_option("--keep-bf16-layers", options.keep_bf16_layers,
+                 "Layers that stay in BF16, as numbers separated by commas")
       ->delimiter(',')
       ->allow_extra_args(false);
   app.add_option("--shard-bytes", options.shard_bytes,
-                 "Tensors of at most so much in a file; KB, MB, GB are understood")
+                 "Largest size of the tensors in one file, for example 500MB or 5GB")
       ->transform(CLI::AsSizeValue(true))
       ->capture_default_str();
   app.add_flag("--force", options.force, "Replace an older checkpoint under --out");
@@ -66,10 +67,12 @@ void AddOptions(CLI::App& app, Raw& raw) {
 ParsedCommandLine Usage(absl::string_view what) {
   return {std::nullopt, kExitUsage,
           absl::StrCat("switchyard-quantize: ", what,
-                       "\nnext: 'switchyard-quantize --help' shows how\n")};
+                       "\nnext: 'switchyard-quantize --help' shows the options\n")};
 }
 
+// CLI11 could require options itself, but then --list would need them too.
 ParsedCommandLine Finish(Raw raw) {
+  // --list ignores the other options, so that it can be added to any command line.
   if (raw.line.list) return {std::move(raw.line), 0, ""};
   QuantizeOptions& options = raw.line.options;
   for (const auto& [word, value] :
@@ -89,12 +92,12 @@ ParsedCommandLine Finish(Raw raw) {
 
 ParsedCommandLine ParseCommandLine(const std::vector<std::string>& words) {
   Raw raw;
-  CLI::App app("Writes a BF16 Mixture-of-Experts checkpoint with its experts quantised.",
+  CLI::App app("Writes a BF16 Mixture-of-Experts checkpoint with its experts quantized.",
                "switchyard-quantize");
   AddOptions(app, raw);
   app.footer(kFooter);
   try {
-    // CLI11 takes its words from the back.
+    // CLI11 takes the arguments in reverse order.
     app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
   } catch (const CLI::CallForHelp& help) {
     std::ostringstream out;

@@ -1,4 +1,4 @@
-// The words of switchyard-quantize. Pure; thread-safe.
+// The command line of switchyard-quantize. Pure; thread-safe.
 #pragma once
 
 #include <optional>
@@ -11,12 +11,12 @@ namespace switchyard::quantize {
 
 struct CommandLine {
   bool list = false;        // print the table of schemes; nothing else is set then
-  QuantizeOptions options;  // but for `calibration`
-  std::string calibrate;    // path of the file for it; "": none
+  QuantizeOptions options;  // without `calibration`
+  std::string calibrate;    // path of the calibration file; "": none
 };
 
-// What the words say, or the text to end with: that of --help with exit code 0, else what is wrong
-// with exit code 2.
+// A parsed command line, or the text to end with: the help with exit code 0, or the mistake with
+// exit code 2.
 struct ParsedCommandLine {
   std::optional<CommandLine> line;
   int exit_code = 0;

@@ -1,6 +1,8 @@
 #include "quantize/config_writer.h"
 
 #include <algorithm>
+#include <array>
+#include <optional>
 #include <set>
 
 #include "absl/strings/match.h"
@@ -11,6 +13,7 @@
 #include "core/base/status_macros.h"
 #include "model/io/config_json.h"
 #include "model/io/config_reader.h"
+#include "model/quant/config/modelslim_description.h"
 
 namespace switchyard {
 namespace {
@@ -24,7 +27,8 @@ std::string Print(const Json& json) {
   return absl::StrCat(json.dump(2, ' ', false, Json::error_handler_t::replace), "\n");
 }
 
-// "model.layers.0.mlp.experts.7.gate_proj" to "model.layers.0.mlp.experts"; others stay.
+// "model.layers.0.mlp.experts.7.gate_proj" to "model.layers.0.mlp.experts"; others are returned
+// unchanged.
 std::string ContainerOrModule(const std::string& module) {
   const std::size_t at = module.find(kExperts);
   return at == std::string::npos ? module : module.substr(0, at + kExpertsLength - 1);
@@ -35,14 +39,15 @@ std::string ParentOf(const std::string& module) {
   return dot == std::string::npos ? "" : module.substr(0, dot);
 }
 
-// Engines fuse neighbours (q, k and v become qkv_proj) and ask for the fused name, which no list of
-// the parts holds. So where nothing quantised is below a module's parent, the parent is listed.
+// Engines fuse neighbors (q, k and v become qkv_proj) and look up the fused name, which a list of
+// the parts does not contain. So where nothing below a module's parent is quantized, the parent is
+// listed.
 std::vector<std::string> Parents(const ConfigRequest& request, absl::string_view wildcard) {
   std::set<std::string> out;
   for (const std::string& module : ExcludedModules(request.tensors)) {
     const std::string parent = ParentOf(module);
     const bool holds_experts =
-        parent.empty() || std::any_of(request.quantised.begin(), request.quantised.end(),
+        parent.empty() || std::any_of(request.quantized.begin(), request.quantized.end(),
                                       [&](const std::string& container) {
                                         return absl::StartsWith(container, parent);
                                       });
@@ -98,43 +103,57 @@ Json ArgumentsJson(const Arguments& arguments, const Json& dynamic) {
   return out;
 }
 
-// Format, weights and inputs of each layout of compressed-tensors.
+enum class Dynamic : std::uint8_t { kNo, kYes, kLocal };
+
+Json DynamicJson(Dynamic dynamic) {
+  return dynamic == Dynamic::kLocal ? Json("local") : Json(dynamic == Dynamic::kYes);
+}
+
+// The words of compressed-tensors for one layout.
 struct CompressedForm {
-  const char* format = "";
-  Json weights;
-  Json inputs;
+  QuantLayout layout;
+  const char* format;
+  Arguments weights;
+  std::optional<Arguments> inputs;  // nullopt: rows stay as they are
+  Dynamic dynamic_inputs = Dynamic::kYes;
+};
+constexpr std::array kCompressedForms{
+    CompressedForm{QuantLayout::kFp8BlockCompressed,
+                   "float-quantized",
+                   {8, "float", "block"},
+                   Arguments{8, "float", "group", 128}},
+    CompressedForm{QuantLayout::kFp8Channel,
+                   "float-quantized",
+                   {8, "float", "channel"},
+                   Arguments{8, "float", "token"}},
+    CompressedForm{QuantLayout::kNvfp4Compressed,
+                   "nvfp4-pack-quantized",
+                   {4, "float", "tensor_group", 16},
+                   Arguments{4, "float", "tensor_group", 16},
+                   Dynamic::kLocal},
+    CompressedForm{QuantLayout::kInt8Channel,
+                   "int-quantized",
+                   {8, "int", "channel"},
+                   Arguments{8, "int", "token"}},
+    CompressedForm{
+        QuantLayout::kPackQuantized, "pack-quantized", {4, "int", "group", 32}, std::nullopt},
 };
 
-CompressedForm CompressedFormOf(QuantLayout layout) {
-  const Json off(false);
-  const Json on(true);
-  switch (layout) {
-    case QuantLayout::kFp8BlockCompressed: {
-      CompressedForm form{"float-quantized", ArgumentsJson({8, "float", "block"}, off),
-                          ArgumentsJson({8, "float", "group", 128}, on)};
-      form.weights["block_structure"] = {128, 128};
-      return form;
-    }
-    case QuantLayout::kFp8Channel:
-      return {"float-quantized", ArgumentsJson({8, "float", "channel"}, off),
-              ArgumentsJson({8, "float", "token"}, on)};
-    case QuantLayout::kNvfp4Compressed:
-      return {"nvfp4-pack-quantized", ArgumentsJson({4, "float", "tensor_group", 16}, off),
-              ArgumentsJson({4, "float", "tensor_group", 16}, Json("local"))};
-    case QuantLayout::kInt8Channel:
-      return {"int-quantized", ArgumentsJson({8, "int", "channel"}, off),
-              ArgumentsJson({8, "int", "token"}, on)};
-    default:
-      return {"pack-quantized", ArgumentsJson({4, "int", "group", 32}, off), Json(nullptr)};
-  }
+// `layout` is that of a scheme whose form is kCompressedTensors.
+const CompressedForm& CompressedFormOf(QuantLayout layout) {
+  return *std::find_if(kCompressedForms.begin(), kCompressedForms.end(),
+                       [&](const CompressedForm& form) { return form.layout == layout; });
 }
 
 Json CompressedConfig(const ConfigRequest& request) {
-  const CompressedForm form = CompressedFormOf(request.scheme->gate_up.layout);
+  const ProjectionQuant& quant = request.scheme->gate_up;
+  const CompressedForm& form = CompressedFormOf(quant.layout);
   Json group;
   group["targets"] = Json::array({"Linear"});
-  group["weights"] = form.weights;
-  group["input_activations"] = form.inputs;
+  group["weights"] = ArgumentsJson(form.weights, DynamicJson(Dynamic::kNo));
+  if (quant.block[0] > 0) group["weights"]["block_structure"] = quant.block;
+  group["input_activations"] =
+      form.inputs ? ArgumentsJson(*form.inputs, DynamicJson(form.dynamic_inputs)) : Json(nullptr);
   group["output_activations"] = nullptr;
   Json out{{"quant_method", "compressed-tensors"},
            {"format", form.format},
@@ -167,33 +186,28 @@ Json ModelOptFile(const ConfigRequest& request) {
   return out;
 }
 
-const char* ModelSlimType(QuantLayout layout) {
-  switch (layout) {
-    case QuantLayout::kModelSlimW8A8:
-      return "W8A8_DYNAMIC";
-    case QuantLayout::kModelSlimW4A8:
-      return "W4A8_DYNAMIC";
-    case QuantLayout::kModelSlimW4A4:
-      return "W4A4_DYNAMIC";
-    default:
-      return "FLOAT";
-  }
+// `layout` is that of a scheme whose form is kModelSlim.
+const char* ModelSlimTypeOf(QuantLayout layout) {
+  const auto* row = std::find_if(kModelSlimTypes.begin(), kModelSlimTypes.end(),
+                                 [&](const ModelSlimType& type) { return type.layout == layout; });
+  return row->name;
 }
 
 Json ModelSlimDescriptionOf(const ConfigRequest& request) {
   const ProjectionQuant& quant = request.scheme->gate_up;
-  Json out{{"version", "1.0.0"}, {"model_quant_type", ModelSlimType(quant.layout)}};
+  Json out{{"version", "1.0.0"}, {"model_quant_type", ModelSlimTypeOf(quant.layout)}};
   if (quant.layout == QuantLayout::kModelSlimW4A8) out["group_size"] = quant.group_size;
   for (const DescribedTensor& tensor : request.tensors) {
     const char* type =
-        tensor.quantised ? ModelSlimType(request.scheme->of(tensor.projection).layout) : "FLOAT";
-    // Names differ; a look-up for each would be quadratic.
+        tensor.quantized ? ModelSlimTypeOf(request.scheme->of(tensor.projection).layout) : "FLOAT";
+    // operator[] of an ordered_json would search all names for each new one; they are known to
+    // differ.
     out.get_ref<Json::object_t&>().emplace_back(tensor.name, type);
   }
   return out;
 }
 
-// quantization_config of config.json, or null.
+// The value of quantization_config in config.json; null for forms with a file of their own.
 Json QuantizationConfig(const ConfigRequest& request) {
   switch (request.scheme->form) {
     case QuantConfigForm::kFp8:
@@ -215,16 +229,17 @@ Json QuantizationConfig(const ConfigRequest& request) {
 
 // `config` with "quantization_config" where its kind of model keeps it.
 absl::StatusOr<std::string> WithQuantizationConfig(absl::string_view config, const Json& quant) {
-  // The tree's reader bounds depth and size and refuses a key that stands there twice.
+  // The tree's reader bounds depth and size and refuses a key that occurs twice.
   const auto checked = internal::ParseJsonTree(config);
   if (!checked.ok() || !checked->is_object()) {
-    return BadConfig("config.json", checked.ok() ? "it is no object" : checked.status().message());
+    return BadConfig("config.json",
+                     checked.ok() ? "it is not a JSON object" : checked.status().message());
   }
   Json json = Json::parse(config.begin(), config.end(), nullptr, /*allow_exceptions=*/false);
   for (Json* part : {&json, json.contains("text_config") ? &json["text_config"] : &json}) {
     if (part->is_object() && part->contains("quantization_config")) {
       return BadConfig("quantization_config",
-                       "the checkpoint is quantised already; quantise the "
+                       "the checkpoint is already quantized; quantize the "
                        "BF16 one that it was made from");
     }
   }
@@ -236,9 +251,9 @@ absl::StatusOr<std::string> WithQuantizationConfig(absl::string_view config, con
 }  // namespace
 
 std::vector<std::string> ExcludedModules(const std::vector<DescribedTensor>& tensors) {
-  std::set<std::string> modules{"lm_head"};  // it has no tensor of its own when it is tied
+  std::set<std::string> modules{"lm_head"};  // listed even when it is tied and has no tensor
   for (const DescribedTensor& tensor : tensors) {
-    if (tensor.quantised || !tensor.is_matrix) continue;
+    if (tensor.quantized || !tensor.is_matrix) continue;
     modules.insert(ContainerOrModule(std::string(absl::StripSuffix(tensor.name, ".weight"))));
   }
   return {modules.begin(), modules.end()};

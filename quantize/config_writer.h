@@ -1,4 +1,4 @@
-// The files beside the tensors that say what the experts are stored as, as each tool writes them.
+// The files beside the tensors that describe how the experts are stored, as each tool writes them.
 //
 //   form                  config.json                        beside it
 //   fp8, w4afp8, awq      + quantization_config with         -
@@ -9,9 +9,9 @@
 //   modelslim             as it was                          quant_model_description.json, a type
 //                                                            for each tensor, "FLOAT" for BF16
 //
-// Whatever stays in BF16 is listed by name: each module with a matrix, and the experts' container
-// of a layer that stays whole. What reads the files back: model/quant/config/quant_config.h. Pure;
-// thread-safe.
+// Everything that stays in BF16 is listed by name: each module with a matrix, and the experts'
+// container of a layer that stays whole. model/quant/config/quant_config.h reads the files back.
+// Pure; thread-safe.
 #pragma once
 
 #include <string>
@@ -21,7 +21,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-#include "core/weight_manifest.h"
+#include "core/projection.h"
 #include "quantize/scheme_table.h"
 
 namespace switchyard {
@@ -29,9 +29,9 @@ namespace switchyard {
 // One tensor of the new checkpoint.
 struct DescribedTensor {
   std::string name;
-  bool is_matrix = false;  // rank 2 or more: what engines would take for quantised
-  // Set for those of quantised experts.
-  bool quantised = false;
+  bool is_matrix = false;  // rank 2 or more: engines assume that it is quantized
+  // Set for those of quantized experts.
+  bool quantized = false;
   Projection projection = Projection::kGate;
 };
 
@@ -39,7 +39,7 @@ struct ConfigRequest {
   const WriteScheme* scheme = nullptr;
   absl::string_view config_json;         // of the BF16 checkpoint
   std::vector<DescribedTensor> tensors;  // all of the new checkpoint
-  std::vector<std::string> quantised;    // containers of quantised layers
+  std::vector<std::string> quantized;    // containers of quantized layers
 };
 
 struct ConfigFile {
@@ -47,8 +47,8 @@ struct ConfigFile {
   std::string text;
 };
 
-// config.json first. Errors: kInvalidArgument (BAD_CONFIG): config.json is no JSON object, or holds
-// a quantization_config already.
+// config.json first. Errors: kInvalidArgument (BAD_CONFIG): config.json is not a JSON object, or
+// already holds a quantization_config.
 absl::StatusOr<std::vector<ConfigFile>> WriteQuantConfig(const ConfigRequest& request);
 
 // Names of the modules that stay in BF16, ascending: "lm_head", "model.layers.0.mlp.gate",

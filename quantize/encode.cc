@@ -1,6 +1,7 @@
 #include "quantize/encode.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +12,7 @@
 #include "core/format/fp8.h"
 #include "core/format/nvfp4_scale.h"
 #include "model/io/checkpoint_error.h"
+#include "model/quant/layout/expected_tensors.h"
 #include "quantize/encoders.h"
 
 namespace switchyard {
@@ -23,12 +25,59 @@ absl::Status WrongWeight(const EncodeRequest& request, absl::string_view what) {
       what);
 }
 
+namespace {
+
+// The encoder of a row of the layout table (model/quant/layout/quant_layout.cc). It is here and not
+// in that row because workers read layouts and never write them.
+struct Encoder {
+  QuantLayout layout;
+  EncodedTensors (*encode)(const EncodeRequest& request);
+  bool bf16_input_scale = false;  // the layout stores the scale of static inputs in BF16
+};
+
+EncodedTensors EncodeBf16(const EncodeRequest& request) {
+  std::vector<Bf16> values(request.weights.size());
+  FloatsToBf16(request.weights, values);
+  return std::vector<RawTensor>{TensorOf(TensorRole::kWeight, TensorDtype::kBf16,
+                                         {request.size.rows, request.size.columns}, values)};
+}
+
+constexpr std::array<Encoder, static_cast<std::size_t>(kLastQuantLayout) + 1> kEncoders{{
+    {QuantLayout::kBf16, EncodeBf16},
+    {QuantLayout::kFp8Block, EncodeFp8Block},
+    {QuantLayout::kFp8BlockCompressed, EncodeFp8Block},
+    {QuantLayout::kFp8Tensor, EncodeFp8Tensor},
+    {QuantLayout::kFp8Channel, EncodeFp8Channel},
+    {QuantLayout::kNvfp4ModelOpt, EncodeNvfp4},
+    {QuantLayout::kNvfp4Compressed, EncodeNvfp4},
+    {QuantLayout::kW4Afp8, EncodeW4Afp8, true},
+    {QuantLayout::kInt8Channel, EncodeInt8},
+    {QuantLayout::kModelSlimW8A8, EncodeModelSlimInt8},
+    {QuantLayout::kModelSlimW4A8, EncodeModelSlimW4A8},
+    {QuantLayout::kModelSlimW4A4, EncodeModelSlimW4A4},
+    {QuantLayout::kPackQuantized, EncodePackQuantized},
+    {QuantLayout::kAwq, EncodeAwq},
+}};
+
+constexpr bool EveryLayoutHasAnEncoder() {
+  for (std::size_t i = 0; i < kEncoders.size(); ++i) {
+    const Encoder& row = kEncoders[i];
+    if (static_cast<std::size_t>(row.layout) != i || row.encode == nullptr) return false;
+  }
+  return true;
+}
+static_assert(EveryLayoutHasAnEncoder(),
+              "the table needs one row for each QuantLayout, in the order of its values");
+
+const Encoder& EncoderOf(QuantLayout layout) { return kEncoders[static_cast<std::size_t>(layout)]; }
+
+}  // namespace
+
+// NVFP4 rows are codes up to 6 times scales up to 448; FP8 rows are codes up to 448.
 absl::StatusOr<float> InputScale(const EncodeRequest& request) {
-  const QuantLayout layout = request.quant.layout;
-  const bool nvfp4 =
-      layout == QuantLayout::kNvfp4ModelOpt || layout == QuantLayout::kNvfp4Compressed;
+  const bool nvfp4 = ActivationFormatOf(request.quant) == ActivationFormat::kNvfp4;
   float scale = request.input_amax / (nvfp4 ? kNvfp4Range : kE4m3Max);
-  if (layout == QuantLayout::kW4Afp8) scale = Bf16ToFloat(FloatToBf16(scale));
+  if (EncoderOf(request.quant.layout).bf16_input_scale) scale = Bf16ToFloat(FloatToBf16(scale));
   if (!(scale > 0) || !std::isfinite(scale)) {
     return MakeError(
         absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
@@ -36,6 +85,7 @@ absl::StatusOr<float> InputScale(const EncodeRequest& request) {
                      " gives no scale above zero; calibrate with rows that reach it"),
         {{"module", std::string(request.module)}});
   }
+  // For NVFP4 the reciprocal is the global scale of rows, which has bounds of its own.
   if (!nvfp4) return scale;
   const absl::Status usable = GlobalScaleFromModelOpt(scale).status();
   if (usable.ok()) return scale;
@@ -49,58 +99,22 @@ absl::Status CheckFinite(const EncodeRequest& request) {
                                 [](float weight) { return !std::isfinite(weight); });
   if (bad == request.weights.end()) return absl::OkStatus();
   const auto at = bad - request.weights.begin();
-  return WrongWeight(request, absl::StrCat("the weight [", at / request.size.columns, ", ",
-                                           at % request.size.columns, "] is ", *bad,
-                                           ", which no quant layout can hold; mend the checkpoint, "
-                                           "or keep this layer in BF16"));
-}
-
-EncodedTensors EncodeBf16(const EncodeRequest& request) {
-  std::vector<Bf16> values(request.weights.size());
-  FloatsToBf16(request.weights, values);
-  return std::vector<RawTensor>{TensorOf(TensorRole::kWeight, TensorDtype::kBf16,
-                                         {request.size.rows, request.size.columns}, values)};
-}
-
-EncodedTensors EncodeAs(const EncodeRequest& request) {
-  switch (request.quant.layout) {
-    case QuantLayout::kBf16:
-      break;
-    case QuantLayout::kFp8Block:
-    case QuantLayout::kFp8BlockCompressed:
-      return EncodeFp8Block(request);
-    case QuantLayout::kFp8Tensor:
-      return EncodeFp8Tensor(request);
-    case QuantLayout::kFp8Channel:
-      return EncodeFp8Channel(request);
-    case QuantLayout::kNvfp4ModelOpt:
-    case QuantLayout::kNvfp4Compressed:
-      return EncodeNvfp4(request);
-    case QuantLayout::kW4Afp8:
-      return EncodeW4Afp8(request);
-    case QuantLayout::kInt8Channel:
-    case QuantLayout::kModelSlimW8A8:
-      return EncodeInt8(request);
-    case QuantLayout::kModelSlimW4A8:
-      return EncodeModelSlimW4A8(request);
-    case QuantLayout::kModelSlimW4A4:
-      return EncodeModelSlimW4A4(request);
-    case QuantLayout::kPackQuantized:
-      return EncodePackQuantized(request);
-    case QuantLayout::kAwq:
-      return EncodeAwq(request);
-  }
-  return EncodeBf16(request);
+  return WrongWeight(request,
+                     absl::StrCat("the weight [", at / request.size.columns, ", ",
+                                  at % request.size.columns, "] is ", *bad,
+                                  ", which no quant layout can store; repair the checkpoint, "
+                                  "or keep this layer in BF16"));
 }
 
 }  // namespace
 }  // namespace internal
 
 absl::StatusOr<RawProjection> Encode(const EncodeRequest& request) {
+  // For its checks of the sizes: encoders divide by groups and words without looking.
   SY_RETURN_IF_ERROR(ExpectedTensors(request.quant, request.projection, request.size).status());
   SY_RETURN_IF_ERROR(internal::CheckFinite(request));
   RawProjection raw{request.quant, request.size, {}};
-  SY_ASSIGN_OR_RETURN(raw.tensors, internal::EncodeAs(request));
+  SY_ASSIGN_OR_RETURN(raw.tensors, internal::EncoderOf(request.quant.layout).encode(request));
   return raw;
 }
 

@@ -12,9 +12,9 @@ namespace switchyard::internal {
 namespace {
 
 constexpr std::int64_t kBlock = 128;
-// Below it an FP8 scale would lose its meaning: the floor of the wire formats, here for weights.
+// The floor that the FP8 wire formats use too: it keeps the scale of a block of zeros above zero.
 constexpr float kFp8AmaxMin = 1e-4F;
-// Of a tensor whose weights are all (nearly) zero: its global scale stays within CheckGlobalScale.
+// For a tensor of (nearly) only zeros: keeps the global scale within CheckGlobalScale's limits.
 constexpr float kNvfp4AmaxMin = 0x1p-80F;
 
 float Fp8Scale(float amax) { return std::max(kFp8AmaxMin, amax) / kE4m3Max; }
@@ -33,7 +33,7 @@ RawTensor Fp8Codes(const EncodeRequest& request, const ScaleAt& scale_at) {
     for (std::int64_t k = 0; k < request.size.columns; ++k) {
       const float scale = scale_at(n, k);
       Fp8E4m3 code = FloatToE4m3(request.weights[codes.size()] / scale);
-      // Under a scale that was rounded up, the nearest code may stand for more than FP32 holds.
+      // Under a scale that was rounded up, the nearest code times the scale may exceed FP32.
       if (std::isinf(E4m3ToFloat(code) * scale)) --code;
       codes.push_back(code);
     }
@@ -64,6 +64,8 @@ std::vector<RawTensor> Nvfp4Codes(const EncodeRequest& request, float g) {
   for (std::size_t at = 0; at < request.weights.size(); at += static_cast<std::size_t>(group)) {
     const auto weights = request.weights.subspan(at, static_cast<std::size_t>(group));
     scales.push_back(FloatToE4m3(AmaxOf(weights) * g / kE2m1Max));
+    // Codes are relative to the scale as it is stored, so its rounding does not add to theirs. A
+    // scale that rounds to zero leaves the codes zero.
     const float scale = E4m3ToFloat(scales.back());
     for (std::size_t i = 0; i < weights.size() && scale > 0; ++i) {
       const Fp4E2m1 code = FloatToE2m1(weights[i] * g / scale);
@@ -86,6 +88,7 @@ EncodedTensors EncodeFp8Block(const EncodeRequest& request) {
   for (float& scale : scales) {
     scale = Fp8Scale(scale);
     if (!request.quant.power_of_two_scales) continue;
+    // Up, so that the largest weight of a block still fits below 448.
     powers.push_back(FloatToUe8m0RoundUp(scale));
     scale = Ue8m0ToFloat(powers.back());
   }
@@ -125,7 +128,8 @@ EncodedTensors EncodeFp8Channel(const EncodeRequest& request) {
 }
 
 EncodedTensors EncodeNvfp4(const EncodeRequest& request) {
-  const bool compressed = request.quant.layout == QuantLayout::kNvfp4Compressed;
+  const bool compressed =
+      QuantLayoutInfoOf(request.quant.layout).global_scale == GlobalScale::kDivides;
   const float amax = std::max({kNvfp4AmaxMin, request.global_amax, AmaxOf(request.weights)});
   const absl::StatusOr<float> global = GlobalScaleFromAmax(amax);
   if (!global.ok()) return Annotate(global.status(), request.module);

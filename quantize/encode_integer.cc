@@ -12,6 +12,8 @@
 namespace switchyard::internal {
 namespace {
 
+// Symmetric INT8: -128 stays unused, so that a row and its negative have the same codes but for
+// signs.
 constexpr float kInt8Max = 127.0F;
 constexpr std::int64_t kBiasParts = 16;  // of down's scale_bias, for as many ranks
 constexpr std::uint32_t kAwqMax = 15;
@@ -58,8 +60,8 @@ std::vector<Bf16> RoundToBf16(std::vector<float>& scales) {
 
 std::uint8_t Nibble(std::int8_t code) { return static_cast<std::uint8_t>(code) & 0xfU; }
 
-// What msModelSlim stores beside INT4 weights for kernels that take them as unsigned: 8 times the
-// sum of a row's weights, down's in parts.
+// msModelSlim stores this beside INT4 weights for kernels that read them as unsigned: 8 times the
+// sum of a row's weights, in parts for down.
 RawTensor ScaleBias(const EncodeRequest& request, const std::vector<std::int8_t>& codes,
                     const std::vector<float>& effective) {
   const std::int64_t columns = request.size.columns;
@@ -94,7 +96,7 @@ RawTensor PackRows(const EncodeRequest& request, const std::vector<std::int8_t>&
   return TensorOf(TensorRole::kWeight, TensorDtype::kI8, {request.size.rows / 2, columns}, bytes);
 }
 
-// The scales of rows and of groups under them, and what NPUs make of their products.
+// The scales of rows, of the groups under them, and their products as NPU kernels compute them.
 struct TwoScales {
   std::vector<float> rows;
   std::vector<float> second;     // empty without groups
@@ -115,19 +117,20 @@ absl::StatusOr<TwoScales> SplitScales(const EncodeRequest& request) {
       out.rows.push_back(*std::max_element(row, row + static_cast<std::ptrdiff_t>(groups)));
     }
     const float row = out.rows.back();
+    // The row's scale is that of its widest group, so the second scales are fractions up to 1.
     out.second.push_back(row == 0 ? 0 : out.effective[at] / row);
     const float product = row * out.second.back();
     if (product > kF16Max) {
       return WrongWeight(request, absl::StrCat("weights of a group need the scale ", product,
                                                ", and NPUs compute it in FP16; keep this layer in "
-                                               "BF16 or take modelslim_w8a8"));
+                                               "BF16 or use modelslim_w8a8"));
     }
     out.effective[at] = F16ToFloat(FloatToF16(product));
   }
   return out;
 }
 
-// What AWQ stores for one group of one row.
+// The scale and zero point of one group of one row.
 struct AwqGroup {
   F16 scale = 0;
   std::uint32_t zero = 0;
@@ -135,7 +138,7 @@ struct AwqGroup {
 
 AwqGroup AwqGroupOf(const Range& range) {
   AwqGroup group;
-  // Halves first: the difference of the ends may be beyond FP32.
+  // The ends are halved first, because their difference may exceed FP32.
   group.scale = FloatToF16((range.high / 2 - range.low / 2) / (static_cast<float>(kAwqMax) / 2));
   const float scale = F16ToFloat(group.scale);
   group.zero = static_cast<std::uint32_t>(Rounded(-range.low, scale, 0, kAwqMax));
@@ -182,12 +185,16 @@ EncodedTensors EncodeInt8(const EncodeRequest& request) {
           static_cast<std::int8_t>(Rounded(WeightAt(request, n, k), scales.back(), -127, 127)));
     }
   }
-  std::vector<RawTensor> tensors{
+  return std::vector<RawTensor>{
       TensorOf(TensorRole::kWeight, TensorDtype::kI8, {rows, request.size.columns}, codes),
       TensorOf(TensorRole::kScale, TensorDtype::kF32, {rows, 1}, scales)};
-  if (request.quant.layout == QuantLayout::kInt8Channel) return tensors;
-  const std::vector<float> zeros(static_cast<std::size_t>(rows), 0.0F);
-  tensors.push_back(TensorOf(TensorRole::kOffset, TensorDtype::kF32, {rows, 1}, zeros));
+}
+
+EncodedTensors EncodeModelSlimInt8(const EncodeRequest& request) {
+  SY_ASSIGN_OR_RETURN(std::vector<RawTensor> tensors, EncodeInt8(request));
+  const std::vector<float> zeros(static_cast<std::size_t>(request.size.rows), 0.0F);
+  tensors.push_back(
+      TensorOf(TensorRole::kOffset, TensorDtype::kF32, {request.size.rows, 1}, zeros));
   return tensors;
 }
 
@@ -229,6 +236,7 @@ EncodedTensors EncodePackQuantized(const EncodeRequest& request) {
   const std::vector<std::int8_t> codes = Int4Codes(request, scales);
   std::vector<std::uint32_t> words(codes.size() / 8, 0);
   for (std::size_t at = 0; at < codes.size(); ++at) {
+    // compressed-tensors stores value + 8, not two's complement.
     words[at / 8] |= static_cast<std::uint32_t>(codes[at] + 8) << (4 * (at % 8));
   }
   const std::int64_t rows = request.size.rows;
@@ -256,7 +264,7 @@ EncodedTensors EncodeAwq(const EncodeRequest& request) {
       if (!std::isfinite(scale)) {
         return WrongWeight(request,
                            "weights of a group are too far apart for AWQ's FP16 scale; "
-                           "keep this layer in BF16 or take fp8_block");
+                           "keep this layer in BF16 or use fp8_block");
       }
       scales.push_back(stored.scale);
       PutAwq(zeros, line * width, n, stored.zero);

@@ -1,4 +1,4 @@
-// Implementation of encode.h: one encoder for each layout, and what they share. Not for others.
+// Implementation of encode.h: the encoders of the layouts and their common parts. Not for others.
 //
 // Each takes a request whose sizes and weights Encode has checked. Pure; thread-safe.
 #pragma once
@@ -22,7 +22,8 @@ EncodedTensors EncodeFp8Tensor(const EncodeRequest& request);
 EncodedTensors EncodeFp8Channel(const EncodeRequest& request);
 EncodedTensors EncodeNvfp4(const EncodeRequest& request);  // both spellings
 EncodedTensors EncodeW4Afp8(const EncodeRequest& request);
-EncodedTensors EncodeInt8(const EncodeRequest& request);  // compressed-tensors and ModelSlim
+EncodedTensors EncodeInt8(const EncodeRequest& request);           // compressed-tensors
+EncodedTensors EncodeModelSlimInt8(const EncodeRequest& request);  // the same with offsets
 EncodedTensors EncodeModelSlimW4A4(const EncodeRequest& request);
 EncodedTensors EncodeModelSlimW4A8(const EncodeRequest& request);
 EncodedTensors EncodePackQuantized(const EncodeRequest& request);
@@ -31,9 +32,9 @@ EncodedTensors EncodeAwq(const EncodeRequest& request);
 // kDataLoss (CHECKPOINT, WRONG_VALUE) naming the module of `request`.
 absl::Status WrongWeight(const EncodeRequest& request, absl::string_view what);
 
-// Scale of the static inputs of `request`, as its layout stores it: amax over the largest row that
-// its codes hold; of w4afp8 rounded to BF16. Errors: kInvalidArgument (BAD_CONFIG) when it, or for
-// NVFP4 its reciprocal, is no number above zero.
+// The scale of the static inputs of `request`, rounded as its layout stores it: amax over the
+// largest value that the codes of rows hold. Errors: kInvalidArgument (BAD_CONFIG) when it, or for
+// NVFP4 its reciprocal, is not a number above zero.
 absl::StatusOr<float> InputScale(const EncodeRequest& request);
 
 template <typename T>
@@ -54,7 +55,7 @@ inline std::int32_t Rounded(float weight, float scale, std::int32_t low, std::in
   return static_cast<std::int32_t>(ratio);
 }
 
-// Smallest and largest value, with 0 between them.
+// The smallest and largest value, extended to include 0.
 struct Range {
   float low = 0;
   float high = 0;
@@ -71,7 +72,7 @@ struct Range {
   }
 };
 
-// Of the weights [row][first, first + count).
+// The range of the weights [row][first, first + count).
 inline Range RangeOf(const EncodeRequest& request, std::int64_t row, std::int64_t first,
                      std::int64_t count) {
   Range range;
@@ -83,7 +84,7 @@ inline Range RangeOf(const EncodeRequest& request, std::int64_t row, std::int64_
 
 // Values of K that share a scale.
 inline std::int64_t GroupOf(const EncodeRequest& request) {
-  return request.quant.group_size == 0 ? request.size.columns : request.quant.group_size;
+  return GroupSizeOf(request.quant, request.size.columns);
 }
 
 }  // namespace switchyard::internal

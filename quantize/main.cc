@@ -1,5 +1,5 @@
-// switchyard-quantize: writes a BF16 checkpoint with its experts quantised. quantize/cli.h says
-// what it does; here are the terminal and the signals.
+// switchyard-quantize: writes a BF16 checkpoint with its experts quantized. quantize/cli.h is the
+// program; this file connects it to the terminal and the signals.
 #include <cstdio>
 #include <signal.h>
 #include <unistd.h>
@@ -9,7 +9,8 @@
 namespace switchyard::quantize {
 namespace {
 
-// SIGINT and SIGTERM wait to be asked for, so that an interrupted run takes its files away.
+// SIGINT and SIGTERM are blocked and polled after each tensor, so that an interrupted run removes
+// its files.
 bool Interrupted() {
   sigset_t pending{};
   sigpending(&pending);
@@ -22,7 +23,8 @@ void HoldSignals() {
   sigaddset(&held, SIGINT);
   sigaddset(&held, SIGTERM);
   sigprocmask(SIG_BLOCK, &held, nullptr);
-  // A file size limit is then an error of the write, which says what to do.
+  // Exceeding a file size limit then fails the write, whose error says what to do, instead of
+  // ending the process.
   static_cast<void>(signal(SIGXFSZ, SIG_IGN));
 }
 

@@ -53,28 +53,35 @@ std::string WithoutSlash(std::string dir) {
   return dir;
 }
 
-// Why no folder `dir` can be made: its parent is to blame, not the name that it has while it grows.
+// The error of a failed mkdir names the parent: the partial folder's name would only confuse.
 absl::Status CannotMake(const std::string& dir, int error) {
   const std::string parent = ParentOf(dir);
   if (error != ENOENT) return IoError(parent, "create a folder in it", error);
   return MakeError(absl::StatusCode::kNotFound, Reason::kCheckpoint,
                    absl::StrCat(dir, ": the folder ", parent,
-                                " does not exist; make it, or choose another --out"),
+                                " does not exist; create it, or choose another --out"),
                    {{"kind", "IO_ERROR"}, {"file", parent}});
 }
 
-// What stands under the name may be lost: only a checkpoint, as far as one can tell.
+// Replacing deletes the folder, so only a folder that looks like a checkpoint is replaced: a wrong
+// --out must not cost anyone other files.
 absl::Status CheckReplaceable(const std::string& dir) {
   std::error_code error;
   if (fs::is_symlink(dir, error) || !fs::is_directory(dir, error)) {
-    return Refuse(dir, "it is no folder, so it is not replaced; choose another --out");
+    return Refuse(dir, "it is not a folder, so it is not replaced; choose another --out");
   }
   if (!fs::is_regular_file(dir + "/config.json", error)) {
-    return Refuse(dir, "it holds no config.json, so it is no checkpoint and is not replaced");
+    return Refuse(
+        dir,
+        "it has no config.json, so it is not a checkpoint and is not replaced; choose another "
+        "--out");
   }
   for (const fs::directory_entry& entry : fs::directory_iterator(dir, error)) {
     if (entry.is_directory(error)) {
-      return Refuse(dir, "it holds folders, so it is more than a checkpoint and is not replaced");
+      return Refuse(
+          dir,
+          "it contains folders, so it is more than a checkpoint and is not replaced; choose "
+          "another --out");
     }
   }
   return error ? IoError(dir, "list", error.value()) : absl::OkStatus();
@@ -83,13 +90,13 @@ absl::Status CheckReplaceable(const std::string& dir) {
 // One rename, refused when `to` exists.
 absl::Status RenameNew(const std::string& from, const std::string& to) {
   int result = renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE);
-  // Some file systems know no flags; a plain rename replaces nothing but an empty folder.
+  // Some file systems do not support the flag. A plain rename replaces at most an empty folder.
   if (result != 0 && (errno == EINVAL || errno == ENOSYS)) {
     result = std::rename(from.c_str(), to.c_str());
   }
   if (result == 0) return absl::OkStatus();
   if (errno == EEXIST || errno == ENOTEMPTY) {
-    return Refuse(to, "somebody else has made it meanwhile; choose another --out");
+    return Refuse(to, "another process created it meanwhile; choose another --out");
   }
   return IoError(to, "rename", errno);
 }
@@ -122,6 +129,7 @@ absl::Status Sync(const FileDescriptor& file, const std::string& path) {
 OutputFolder::OutputFolder(std::string dir, std::string partial, bool replace)
     : dir_(std::move(dir)), partial_(std::move(partial)), replace_(replace) {}
 
+// A destructor cannot report a failure; the partial folder then stays, under a name that says so.
 OutputFolder::~OutputFolder() {
   std::error_code ignored;
   if (!committed_) fs::remove_all(partial_, ignored);
@@ -132,15 +140,16 @@ absl::StatusOr<std::unique_ptr<OutputFolder>> OutputFolder::Create(const std::st
   const std::string name = WithoutSlash(dir);
   std::error_code error;
   if (fs::exists(fs::symlink_status(name, error))) {
-    if (!replace) return Refuse(name, "it exists; choose another --out, or replace it by --force");
+    if (!replace)
+      return Refuse(name, "it exists; choose another --out, or replace it with --force");
     SY_RETURN_IF_ERROR(CheckReplaceable(name));
   }
   const std::string partial = absl::StrCat(name, ".partial-", getpid());
   if (mkdir(partial.c_str(), 0777) != 0) {
     if (errno != EEXIST) return CannotMake(name, errno);
     return Refuse(partial,
-                  "it is left from a run that was killed, or another run writes there; "
-                  "delete it when none does");
+                  "it remains from a run that was killed, or another run is writing there; "
+                  "delete it if no run is active");
   }
   return std::unique_ptr<OutputFolder>(new OutputFolder(name, partial, replace));
 }
@@ -154,6 +163,7 @@ absl::Status OutputFolder::WriteFile(const std::string& name, absl::string_view 
 }
 
 absl::Status OutputFolder::Commit() {
+  // Files were synced one by one; their names are durable only after the folder is synced too.
   SY_RETURN_IF_ERROR(SyncFolder(partial_));
   std::error_code error;
   if (!replace_ || !fs::exists(fs::symlink_status(dir_, error))) {
@@ -161,13 +171,14 @@ absl::Status OutputFolder::Commit() {
     committed_ = true;
     return SyncFolder(ParentOf(dir_));
   }
+  // Again, because hours may have passed since Create, and the folder may hold other files by now.
   SY_RETURN_IF_ERROR(CheckReplaceable(dir_));
   if (renameat2(AT_FDCWD, partial_.c_str(), AT_FDCWD, dir_.c_str(), RENAME_EXCHANGE) != 0) {
     return IoError(dir_, "swap with the older checkpoint", errno);
   }
   committed_ = true;
   SY_RETURN_IF_ERROR(SyncFolder(ParentOf(dir_)));
-  fs::remove_all(partial_, error);  // the older one, by now
+  fs::remove_all(partial_, error);  // After the exchange this is the older checkpoint.
   return error ? IoError(partial_, "remove", error.value()) : absl::OkStatus();
 }
 

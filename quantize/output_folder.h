@@ -5,12 +5,13 @@
 //   else     the partial folder is removed; DIR is as it was
 //
 // With `replace`, an older checkpoint under the name is swapped for the new one in one step and
-// then removed; a folder that is no checkpoint (no config.json, or folders inside) is never
-// replaced. A process that is killed leaves the partial folder behind, never half of DIR. Not
+// then removed; a folder that is not a checkpoint (no config.json, or folders inside) is
+// never replaced. A process that is killed leaves the partial folder behind, never half of DIR. Not
 // thread-safe.
 //
-// Errors of all: (CHECKPOINT) IO_ERROR naming the file and the system's words, kResourceExhausted
-// when the disk or the quota is full; kFailedPrecondition (BAD_CONFIG), metadata {out}, where said.
+// Errors of all calls: (CHECKPOINT) IO_ERROR naming the file and the system's words,
+// kResourceExhausted when the disk or the quota is full; kFailedPrecondition (BAD_CONFIG), metadata
+// {out}, where said.
 #pragma once
 
 #include <cstddef>
@@ -29,18 +30,18 @@ namespace switchyard {
 
 class OutputFolder {
  public:
-  // kFailedPrecondition: `dir` exists and `replace` is false, or it is no checkpoint; its partial
-  // folder exists.
+  // kFailedPrecondition: `dir` exists and `replace` is false, or it is not a checkpoint; its
+  // partial folder exists.
   static absl::StatusOr<std::unique_ptr<OutputFolder>> Create(const std::string& dir, bool replace);
   ~OutputFolder();
   OutputFolder(const OutputFolder&) = delete;
   OutputFolder& operator=(const OutputFolder&) = delete;
 
-  // Where files go until Commit.
+  // The path of the files until Commit.
   [[nodiscard]] const std::string& partial() const { return partial_; }
-  // A whole file, durable on return.
+  // Writes a whole file, durable on return.
   absl::Status WriteFile(const std::string& name, absl::string_view text);
-  // Call once, last. kFailedPrecondition when somebody else has made `dir` meanwhile.
+  // Call once, last. kFailedPrecondition when another process created `dir` meanwhile.
   absl::Status Commit();
 
  private:
@@ -52,7 +53,7 @@ class OutputFolder {
   bool committed_ = false;
 };
 
-// A new file for writing; it must not exist.
+// Creates a file for writing; it must not exist.
 absl::StatusOr<FileDescriptor> CreateFile(const std::string& path);
 absl::Status WriteAt(const FileDescriptor& file, const std::string& path, std::uint64_t offset,
                      std::span<const std::byte> bytes);

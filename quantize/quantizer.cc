@@ -20,6 +20,7 @@
 #include "model/io/checkpoint_error.h"
 #include "model/io/config_reader.h"
 #include "model/quant/config/quant_files.h"
+#include "model/quant/layout/dequantize.h"
 #include "quantize/calibration.h"
 #include "quantize/checkpoint_plan.h"
 #include "quantize/encode.h"
@@ -29,33 +30,24 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr Projection kAllProjections[] = {Projection::kGate, Projection::kUp, Projection::kDown};
 constexpr std::size_t kCopyBytes = std::size_t{8} << 20U;
 constexpr std::uint64_t kTextBytesMax = std::uint64_t{256} << 20U;
-
-std::vector<float> FloatsOf(const RawProjection& bf16) {
-  const std::vector<std::byte>& bytes = bf16.Find(TensorRole::kWeight)->bytes;
-  std::vector<float> floats(bytes.size() / sizeof(Bf16));
-  for (std::size_t i = 0; i < floats.size(); ++i) {
-    floats[i] = FloatAt(*bf16.Find(TensorRole::kWeight), static_cast<std::int64_t>(i));
-  }
-  return floats;
-}
 
 absl::Status NeedsCalibration(const WriteScheme& scheme) {
   const char* other = scheme.weight_bits() == 8 ? "fp8_tensor" : "compressed_tensors_int4";
   return BadOption(
       "calibrate",
       absl::StrCat("scheme ", scheme.name,
-                   " stores a scale of the experts' inputs, which weights do not tell. Run "
+                   " stores a scale of the experts' inputs, which the weights do not contain. Run "
                    "'switchyard-quantize --scheme ",
                    scheme.name,
-                   " --calibrate FILE ...' with a FILE of what the inputs were ('--help' shows its "
-                   "form), or '--scheme ",
+                   " --calibrate FILE ...' with the recorded magnitudes of the inputs ('--help' "
+                   "shows the file's form), or '--scheme ",
                    other, "', which needs none"));
 }
 
-// One run.
+// One run. Nothing is written before Prepare has checked everything that can be checked, because a
+// large checkpoint takes hours and a refusal at its end would waste them.
 class Run {
  public:
   Run(const QuantizeOptions& options, const QuantizeObserver& observer)
@@ -67,11 +59,12 @@ class Run {
     for (const PlannedLayer& layer : plan_.layers) {
       summary_.warnings.insert(summary_.warnings.end(), amax_[layer.layer].warnings.begin(),
                                amax_[layer.layer].warnings.end());
-      (layer.quantised ? summary_.quantised_layers : summary_.bf16_layers).push_back(layer.layer);
-      if (layer.quantised) SY_RETURN_IF_ERROR(QuantiseLayer(layer));
+      (layer.quantized ? summary_.quantized_layers : summary_.bf16_layers).push_back(layer.layer);
+      if (layer.quantized) SY_RETURN_IF_ERROR(QuantizeLayer(layer));
     }
     SY_RETURN_IF_ERROR(writer_->Finish());
     SY_RETURN_IF_ERROR(WriteTexts());
+    // The folder gets its name only after it was read back: a name means a complete checkpoint.
     SY_RETURN_IF_ERROR(ReadBack());
     SY_RETURN_IF_ERROR(folder_->Commit());
     return Summary();
@@ -82,7 +75,7 @@ class Run {
   absl::Status Prepare() {
     std::error_code error;
     if (fs::equivalent(options_.in, options_.out, error)) {
-      return BadOption("out", "it is the folder that is read; choose another");
+      return BadOption("out", "it is also the folder of --in; choose another");
     }
     if (options_.scheme->needs_calibration() && !options_.calibration.has_value()) {
       return NeedsCalibration(*options_.scheme);
@@ -98,7 +91,7 @@ class Run {
     SY_ASSIGN_OR_RETURN(configs_, WriteQuantConfig({.scheme = options_.scheme,
                                                     .config_json = config_json_,
                                                     .tensors = plan_.described,
-                                                    .quantised = plan_.QuantisedContainers()}));
+                                                    .quantized = plan_.QuantizedContainers()}));
     SY_ASSIGN_OR_RETURN(folder_, OutputFolder::Create(options_.out, options_.force));
     SY_ASSIGN_OR_RETURN(
         writer_, SafetensorsWriter::Create(folder_.get(), plan_.tensors, options_.shard_bytes));
@@ -107,11 +100,12 @@ class Run {
     return absl::OkStatus();
   }
 
+  // Quantizing twice would round the rounded weights again.
   absl::Status ReadConfig() {
     SY_ASSIGN_OR_RETURN(const QuantConfig config, LoadQuantConfig(*tensors_));
     if (config.family != "none") {
-      return BadOption("in", absl::StrCat(options_.in, " is quantised already (", config.family,
-                                          "); quantise the BF16 checkpoint that it was made from"));
+      return BadOption("in", absl::StrCat(options_.in, " is quantized already (", config.family,
+                                          "); quantize the BF16 checkpoint that it was made from"));
     }
     SY_ASSIGN_OR_RETURN(const std::optional<std::string> text,
                         tensors_->ReadText("config.json", kTextBytesMax));
@@ -122,7 +116,7 @@ class Run {
   absl::Status Calibrate() {
     if (!options_.scheme->needs_calibration()) return absl::OkStatus();
     for (const PlannedLayer& layer : plan_.layers) {
-      if (!layer.quantised) continue;
+      if (!layer.quantized) continue;
       SY_ASSIGN_OR_RETURN(amax_[layer.layer],
                           InputAmaxOf(*options_.calibration, layer.layer, layer.shape.experts));
       SY_RETURN_IF_ERROR(CheckScales(layer));
@@ -130,7 +124,7 @@ class Run {
     return absl::OkStatus();
   }
 
-  // Whether every magnitude gives a scale that the layout can store.
+  // Checks that every magnitude gives a scale that the layout can store.
   absl::Status CheckScales(const PlannedLayer& layer) {
     for (std::int32_t expert = 0; expert < layer.shape.experts; ++expert) {
       for (const Projection projection : kAllProjections) {
@@ -148,6 +142,7 @@ class Run {
     return observer_ == nullptr ? absl::OkStatus() : observer_(progress_);
   }
 
+  // In pieces, because one embedding of a large model has gigabytes.
   absl::Status Copy(const std::string& name) {
     const std::uint64_t bytes = tensors_->Find(name)->bytes;
     std::vector<std::byte> piece;
@@ -160,7 +155,8 @@ class Run {
     return Wrote();
   }
 
-  absl::Status QuantiseLayer(const PlannedLayer& layer) {
+  // One expert is in memory at a time; layers of large models have hundreds.
+  absl::Status QuantizeLayer(const PlannedLayer& layer) {
     const LayerExperts experts(*tensors_, layer.from, LayerQuant{}, layer.shape);
     for (std::int32_t expert = 0; expert < layer.shape.experts; ++expert) {
       SY_ASSIGN_OR_RETURN(const RawExpert raw, experts.Load(expert));
@@ -168,20 +164,20 @@ class Run {
       std::array<float, 3> amax{};
       for (const Projection projection : kAllProjections) {
         const auto p = static_cast<std::size_t>(projection);
-        weights[p] = FloatsOf(raw.of(projection));
+        weights[p] = FloatsOf(*raw.of(projection).Find(TensorRole::kWeight));
         amax[p] = AmaxOf(weights[p]);
       }
-      amax[0] = amax[1] = std::max(amax[0], amax[1]);  // kernels compute gate and up together
+      amax[0] = amax[1] = std::max(amax[0], amax[1]);  // kernels compute the two together
       for (const Projection projection : kAllProjections) {
         const auto p = static_cast<std::size_t>(projection);
-        SY_RETURN_IF_ERROR(QuantiseOne(layer, expert, projection, weights[p], amax[p]));
+        SY_RETURN_IF_ERROR(QuantizeOne(layer, expert, projection, weights[p], amax[p]));
       }
       ++summary_.experts;
     }
     return absl::OkStatus();
   }
 
-  absl::Status QuantiseOne(const PlannedLayer& layer, std::int32_t expert, Projection projection,
+  absl::Status QuantizeOne(const PlannedLayer& layer, std::int32_t expert, Projection projection,
                            const std::vector<float>& weights, float amax) {
     const LayerSizes sizes{layer.shape.hidden, layer.shape.intermediate};
     const ProjectionQuant& quant = options_.scheme->of(projection);
@@ -196,6 +192,7 @@ class Run {
                 .module = module,
                 .global_amax = amax,
                 .input_amax = calibrated ? amax_[layer.layer].of(expert, projection) : 0}));
+    // Measured on the encoded tensors as readers decode them, so it covers the encoder too.
     double& worst = summary_.diff_max[static_cast<std::size_t>(projection)];
     worst = std::max(worst, CalcDiff(weights, Dequantize(encoded)));
     for (const RawTensor& tensor : encoded.tensors) {
@@ -222,7 +219,8 @@ class Run {
     return absl::OkStatus();
   }
 
-  // What stands in the new folder must be what was meant, as the product's own readers see it.
+  // Reads the new folder with the readers that workers use. A mistake of the writers is found here,
+  // and not by an engine that computes with wrong weights.
   absl::Status ReadBack() {
     SY_ASSIGN_OR_RETURN(const CheckpointTensors tensors,
                         CheckpointTensors::Open(folder_->partial()));
@@ -235,12 +233,13 @@ class Run {
       SY_ASSIGN_OR_RETURN(const LayerQuant quant, ResolveLayerQuant(config, modules));
       for (const Projection projection : kAllProjections) {
         const ProjectionQuant wanted =
-            layer.quantised ? options_.scheme->of(projection) : ProjectionQuant{};
+            layer.quantized ? options_.scheme->of(projection) : ProjectionQuant{};
         if (quant.of(projection) == wanted) continue;
-        return MakeError(absl::StatusCode::kInternal, Reason::kInternal,
-                         absl::StrCat(modules.Name(0, projection), " reads back as layout ",
-                                      QuantLayoutInfoOf(quant.of(projection).layout).name, " (",
-                                      quant.why, "), not as it was written; report this"));
+        return MakeError(
+            absl::StatusCode::kInternal, Reason::kInternal,
+            absl::StrCat(modules.Name(0, projection), " reads back as layout ",
+                         QuantLayoutInfoOf(quant.of(projection).layout).name, " (", quant.why,
+                         "), which is not the layout that was written; report this"));
       }
       SY_RETURN_IF_ERROR(LayerExperts(tensors, modules, quant, layer.shape).Check());
     }
@@ -260,7 +259,7 @@ class Run {
     return std::move(summary_);
   }
 
-  // The files of `in` that have no part in the new checkpoint.
+  // The files of `in` that were neither copied nor replaced by new ones.
   [[nodiscard]] std::vector<std::string> LeftOut() const {
     std::set<std::string> carried(summary_.files.begin(), summary_.files.end());
     carried.insert("model.safetensors.index.json");

@@ -1,13 +1,13 @@
-// A BF16 checkpoint folder in, a quantised one out.
+// Writes a quantized checkpoint from a BF16 one.
 //
-// Written: the tensors of checkpoint_plan.h, config.json and what config_writer.h puts beside it,
-// and the tokenizer's JSON and text files (kTokenizerFiles). Other files of the folder are not
-// copied; the summary names them. One expert is in memory at a time. Before the new folder gets its
-// name it is read back as any engine would: quant config, experts' names, layouts, dtypes and
-// shapes.
+// The new folder has the tensors of checkpoint_plan.h, config.json and the file that
+// config_writer.h puts beside it, and the tokenizer's JSON and text files (kTokenizerFiles). Other
+// files of the folder are not copied; the summary names them. One expert is in memory at a time.
+// Before the new folder gets its name it is read back with this project's readers: quant config,
+// experts' names, layouts, dtypes and shapes.
 //
-// Equal inputs give equal bytes. Not thread-safe. Cost: some 100 ns a weight, on one thread, most
-// of it the error that is measured.
+// Equal inputs give equal bytes. Not thread-safe. Cost: some 100 ns for each weight, on one
+// thread.
 #pragma once
 
 #include <array>
@@ -56,9 +56,9 @@ using QuantizeObserver = std::function<absl::Status(const QuantizeProgress&)>;
 struct QuantizeSummary {
   const WriteScheme* scheme = nullptr;
   std::string out;
-  std::vector<std::int32_t> quantised_layers;
+  std::vector<std::int32_t> quantized_layers;
   std::vector<std::int32_t> bf16_layers;
-  std::int64_t experts = 0;  // quantised, over all layers
+  std::int64_t experts = 0;  // quantized, over all layers
   std::uint64_t tensors = 0;
   std::uint64_t bytes_before = 0;  // of tensors
   std::uint64_t bytes_after = 0;
@@ -70,8 +70,8 @@ struct QuantizeSummary {
 
 // Errors, before anything is written: those of CheckpointTensors::Open, PlanCheckpoint, InputAmaxOf
 // and OutputFolder::Create; kInvalidArgument (BAD_CONFIG): a scheme with static scales and no
-// calibration, `in` and `out` that are one folder, a checkpoint that is quantised already. Later:
-// those of Encode, SafetensorsWriter and OutputFolder, and what `observer` returned.
+// calibration, `in` and `out` that are one folder, a checkpoint that is already quantized. Later:
+// those of Encode, SafetensorsWriter and OutputFolder, and the status that `observer` returned.
 absl::StatusOr<QuantizeSummary> Quantize(const QuantizeOptions& options,
                                          const QuantizeObserver& observer = nullptr);
 

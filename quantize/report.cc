@@ -19,8 +19,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Rows = std::vector<std::vector<std::string>>;
 
-constexpr Projection kAllProjections[] = {Projection::kGate, Projection::kUp, Projection::kDown};
-
 std::string Print(const Json& json) {
   return absl::StrCat(json.dump(2, ' ', false, Json::error_handler_t::replace), "\n");
 }
@@ -91,7 +89,7 @@ std::string SummaryTable(const QuantizeSummary& summary) {
                                                        static_cast<double>(summary.bytes_before);
   Rows rows{{"written", summary.out},
             {"scheme", absl::StrCat(summary.scheme->name, ": ", summary.scheme->description)},
-            {"layers", absl::StrCat(LayersText(summary.quantised_layers), " quantised, ",
+            {"layers", absl::StrCat(LayersText(summary.quantized_layers), " quantized, ",
                                     LayersText(summary.bf16_layers), " in BF16")},
             {"experts", absl::StrCat(summary.experts)},
             {"tensors", absl::StrCat(summary.tensors)},
@@ -115,7 +113,7 @@ std::string SummaryJson(const QuantizeSummary& summary) {
   Json out;
   out["scheme"] = summary.scheme->name;
   out["out"] = summary.out;
-  out["layers"]["quantised"] = summary.quantised_layers;
+  out["layers"]["quantized"] = summary.quantized_layers;
   out["layers"]["bf16"] = summary.bf16_layers;
   out["experts"] = summary.experts;
   out["tensors"] = summary.tensors;
@@ -141,6 +139,7 @@ std::string ErrorText(const absl::Status& status) {
   return out + Table(rows);
 }
 
+// Programs read the same fields as gRPC clients do: code, reason, metadata.
 std::string ErrorJson(const absl::Status& status) {
   Json out;
   Json& error = out["error"];
@@ -152,6 +151,7 @@ std::string ErrorJson(const absl::Status& status) {
   return Print(out);
 }
 
+// The rate is over bytes, not tensors: scales are tiny and weights are not.
 std::string ProgressLine(const QuantizeProgress& progress, Duration since_start) {
   const double seconds = std::chrono::duration<double>(since_start).count();
   std::string out =
@@ -168,6 +168,7 @@ std::string BytesText(std::uint64_t bytes) {
   constexpr std::array kUnits{"B", "KB", "MB", "GB", "TB"};
   auto value = static_cast<double>(bytes);
   std::size_t unit = 0;
+  // 999.95 rounds to "1000.0" with one digit, so the next unit begins there.
   while (value >= 999.95 && unit + 1 < kUnits.size()) {
     value /= 1000;
     ++unit;

@@ -1,6 +1,7 @@
-// What switchyard-quantize prints: tables for people, JSON for programs. Pure; thread-safe.
+// The output of switchyard-quantize: tables for people, JSON for programs. Pure; thread-safe.
 //
-// Sizes are in bytes, powers of ten. JSON has two blanks a level and a newline at the end.
+// Sizes are in bytes, powers of ten. JSON is indented by two blanks for each level and ends with a
+// newline.
 #pragma once
 
 #include <string>
@@ -17,7 +18,7 @@ std::string SchemesTable();
 std::string SchemesJson();
 
 std::string SummaryTable(const QuantizeSummary& summary);
-// {"scheme", "out", "layers": {"quantised", "bf16"}, "experts", "tensors", "bytes_before",
+// {"scheme", "out", "layers": {"quantized", "bf16"}, "experts", "tensors", "bytes_before",
 //  "bytes_after", "calc_diff_max": {"gate_proj", "up_proj", "down_proj"}, "files", "left_out",
 //  "warnings"}
 std::string SummaryJson(const QuantizeSummary& summary);

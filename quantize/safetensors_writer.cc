@@ -17,8 +17,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// File names have five digits for the number of a shard.
 constexpr std::size_t kShardsMax = 99'999;
-constexpr std::size_t kHeaderAlignment = 8;  // as the reference writer pads it
+// The reference writer pads headers to this, so that the data begins aligned.
+constexpr std::size_t kHeaderAlignment = 8;
 
 absl::Status Error(Reason reason, absl::string_view name, absl::string_view what) {
   return MakeError(absl::StatusCode::kInvalidArgument, reason, absl::StrCat(name, ": ", what),
@@ -61,6 +63,7 @@ absl::Status SafetensorsWriter::AddAll(const std::vector<PlannedTensor>& plan,
   for (const PlannedTensor& tensor : plan) {
     SY_ASSIGN_OR_RETURN(const std::uint64_t bytes, BytesOf(tensor));
     const std::uint64_t before = shards_.back().data_bytes;
+    // Written without a sum, which could overflow. A shard always takes at least one tensor.
     if (before > 0 && (bytes > shard_bytes || before > shard_bytes - bytes)) {
       shards_.emplace_back();
     }
@@ -73,8 +76,9 @@ absl::Status SafetensorsWriter::AddAll(const std::vector<PlannedTensor>& plan,
 
 absl::Status SafetensorsWriter::NameShards() {
   if (shards_.size() > kShardsMax) {
-    return Error(Reason::kBadConfig, "shard_bytes",
-                 absl::StrCat("it makes ", shards_.size(), " files of the checkpoint; give more"));
+    return Error(
+        Reason::kBadConfig, "shard_bytes",
+        absl::StrCat("it splits the checkpoint into ", shards_.size(), " files; choose more"));
   }
   for (std::size_t i = 0; i < shards_.size(); ++i) {
     shards_[i].missing = shards_[i].data_bytes;
@@ -92,6 +96,8 @@ absl::Status SafetensorsWriter::NameShards() {
 }
 
 void SafetensorsWriter::LayOut() {
+  // Widest dtype first: each tensor then begins at a multiple of its element's size without gaps,
+  // which the format does not allow.
   const auto key = [](const Entry& entry) {
     const auto bits = static_cast<std::int64_t>(TensorDtypeBits(entry.tensor.dtype));
     return std::make_tuple(entry.shard, -bits, std::cref(entry.tensor.name));
@@ -109,7 +115,7 @@ void SafetensorsWriter::LayOut() {
 
 std::string SafetensorsWriter::HeaderOf(std::size_t shard) const {
   Json header;
-  header["__metadata__"]["format"] = "pt";  // transformers refuses files without it
+  header["__metadata__"]["format"] = "pt";  // transformers refuses files without this key
   auto entry =
       std::lower_bound(entries_.begin(), entries_.end(), shard,
                        [](const Entry& one, std::size_t wanted) { return one.shard < wanted; });
@@ -118,7 +124,7 @@ std::string SafetensorsWriter::HeaderOf(std::size_t shard) const {
     tensor["dtype"] = std::string(TensorDtypeName(entry->tensor.dtype));
     tensor["shape"] = entry->tensor.shape;
     tensor["data_offsets"] = {entry->begin, entry->begin + entry->bytes};
-    // Names are known to differ; a look-up for each would be quadratic.
+    // operator[] would search all names for each new one; NameShards made sure that they differ.
     header.get_ref<Json::object_t&>().emplace_back(entry->tensor.name, std::move(tensor));
   }
   std::string text = Text(header, -1);
@@ -144,6 +150,7 @@ absl::Status SafetensorsWriter::Open(std::size_t index) {
 }
 
 absl::Status SafetensorsWriter::CloseWhenWhole(Shard& shard) {
+  // Closing early bounds the open files, and syncing here spreads the wait over the run.
   if (shard.missing > 0) return absl::OkStatus();
   SY_RETURN_IF_ERROR(Sync(shard.file, PathOf(shard)));
   shard.file.reset();
@@ -160,6 +167,7 @@ absl::Status SafetensorsWriter::Write(absl::string_view name, std::span<const st
     return Error(Reason::kBadRequest, name,
                  absl::StrCat("more than its ", entry.bytes, " bytes were given"));
   }
+  // Nothing to write, and the shard may already be complete and closed.
   if (bytes.empty()) return absl::OkStatus();
   Shard& shard = shards_[entry.shard];
   if (shard.header_bytes == 0) SY_RETURN_IF_ERROR(Open(entry.shard));
@@ -180,7 +188,8 @@ absl::Status SafetensorsWriter::Finish() {
   }
   for (std::size_t i = 0; i < shards_.size(); ++i) {
     if (shards_[i].header_bytes > 0) continue;
-    SY_RETURN_IF_ERROR(Open(i));  // no tensor of it has bytes
+    // A shard of zero-size tensors gets no Write, but readers expect the file.
+    SY_RETURN_IF_ERROR(Open(i));
     SY_RETURN_IF_ERROR(CloseWhenWhole(shards_[i]));
   }
   return shards_.size() == 1 ? absl::OkStatus() : WriteIndex();

@@ -1,8 +1,9 @@
 // Writes safetensors files piece by piece: the header from a plan, then bytes in any order.
 //
-// The plan's tensors, in its order, are dealt out to files of about `shard_bytes`; within a file
-// they lie by width of dtype, widest first, then by name, so that each begins at a multiple of its
-// element's size. One file is "model.safetensors"; several are "model-00001-of-00003.safetensors"
+// The plan's tensors go to files of about `shard_bytes`, in the order of the plan. Within a file
+// they are sorted by width of dtype, widest first, then by name, so that each begins at a multiple
+// of its element's size. One file is "model.safetensors"; several are
+// "model-00001-of-00003.safetensors"
 // ... with "model.safetensors.index.json". Equal plans and bytes give equal files. Memory grows
 // with the number of tensors, never with their bytes; a file is open only while tensors of it are
 // missing.
@@ -47,8 +48,8 @@ class SafetensorsWriter {
   static absl::StatusOr<std::unique_ptr<SafetensorsWriter>> Create(
       OutputFolder* folder, const std::vector<PlannedTensor>& plan, std::uint64_t shard_bytes);
 
-  // The next bytes of a tensor: in one piece or in several, from its begin to its end; of different
-  // tensors in any order. The first piece for a file makes it and its header.
+  // The next bytes of a tensor: in one piece or in several, from its first byte to its last;
+  // different tensors in any order. The first piece for a file makes it and its header.
   // Errors: kInvalidArgument (BAD_REQUEST): a name that is not planned, more bytes than planned;
   // those of OutputFolder.
   absl::Status Write(absl::string_view name, std::span<const std::byte> bytes);
@@ -72,7 +73,7 @@ class SafetensorsWriter {
   struct Shard {
     std::string name;
     std::uint64_t data_bytes = 0;
-    std::uint64_t header_bytes = 0;  // 0 until it is made
+    std::uint64_t header_bytes = 0;  // 0 until it is written
     std::uint64_t missing = 0;       // bytes of tensors
     FileDescriptor file;
   };

@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/base/suggest.h"
 #include "core/quant_scheme.h"
+#include "model/quant/layout/expected_tensors.h"
 
 namespace switchyard {
 namespace {
@@ -17,8 +18,7 @@ namespace {
 using Form = QuantConfigForm;
 using Layout = QuantLayout;
 
-constexpr Projection kAllProjections[] = {Projection::kGate, Projection::kUp, Projection::kDown};
-
+// Nearly all schemes store down like gate and up.
 constexpr WriteScheme Alike(const char* name, const char* description, Form form,
                             const ProjectionQuant& quant) {
   return {name, description, form, quant, quant};
@@ -79,18 +79,18 @@ constexpr std::array<WriteScheme, 17> kRows{{
 }};
 
 bool Fits(const WriteScheme& scheme, const LayerSizes& sizes) {
-  return std::all_of(
-      std::begin(kAllProjections), std::end(kAllProjections), [&](Projection projection) {
-        return ExpectedTensors(scheme.of(projection), projection, sizes.of(projection)).ok();
-      });
+  return std::all_of(kAllProjections.begin(), kAllProjections.end(), [&](Projection projection) {
+    return ExpectedTensors(scheme.of(projection), projection, sizes.of(projection)).ok();
+  });
 }
 
-// The row that fits `sizes` with the most alike width of weights; fp8_block fits all of them.
+// The row that fits `sizes` and is closest in width of weights; fp8_block fits any size, so there
+// always is one.
 const WriteScheme& NearestThatFits(const WriteScheme& wanted, const LayerSizes& sizes) {
   const WriteScheme* best = &kRows.front();
   int best_distance = 1'000;
   for (const WriteScheme& row : kRows) {
-    // Of equally wide ones, those that want no calibration where the wanted one wants none.
+    // Among equally wide ones prefer a row that needs calibration exactly when the wanted one does.
     const int distance = 10 * std::abs(row.weight_bits() - wanted.weight_bits()) +
                          (row.needs_calibration() == wanted.needs_calibration() ? 0 : 1);
     if (distance >= best_distance || !Fits(row, sizes)) continue;
@@ -105,6 +105,7 @@ bool IsCalled(const WriteScheme& row, absl::string_view layout) {
          QuantLayoutInfoOf(row.gate_up.layout).name == layout;
 }
 
+// A prefix is tried last: "fp8" begins several names and is one edit away from none.
 absl::Status NoSuch(absl::string_view what, absl::string_view word,
                     const std::vector<std::string>& known) {
   std::string near = NearestWord(word, known);
@@ -119,21 +120,7 @@ absl::Status NoSuch(absl::string_view what, absl::string_view word,
 
 }  // namespace
 
-int WriteScheme::weight_bits() const {
-  switch (gate_up.layout) {
-    case Layout::kBf16:
-      return 16;
-    case Layout::kFp8Block:
-    case Layout::kFp8BlockCompressed:
-    case Layout::kFp8Tensor:
-    case Layout::kFp8Channel:
-    case Layout::kInt8Channel:
-    case Layout::kModelSlimW8A8:
-      return 8;
-    default:
-      return 4;
-  }
-}
+int WriteScheme::weight_bits() const { return QuantLayoutInfoOf(gate_up.layout).weight_bits; }
 
 std::span<const WriteScheme> WriteSchemes() { return kRows; }
 
@@ -146,7 +133,8 @@ absl::StatusOr<const WriteScheme*> FindWriteScheme(absl::string_view name,
     names.emplace_back(row.name);
     names.emplace_back(scheme);
     if (name != row.name && name != scheme) continue;
-    // A row's own name goes before another row's scheme of that name.
+    // A row's name and a scheme's name may be equal; the rows are sorted so that the row comes
+    // first.
     if (IsCalled(row, layout)) return &row;
     layouts.emplace_back(row.name);
     layouts.emplace_back(QuantLayoutInfoOf(row.gate_up.layout).name);

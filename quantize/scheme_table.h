@@ -1,7 +1,7 @@
-// What can be written: a row for each way in which a quant scheme lies on disk.
+// The schemes that can be written: a row for each spelling of a quant scheme on disk.
 //
-// A row's name is that of its layout (quant_layout.h) where the layout has one way only, and says
-// what is different where it has several. Constant data; thread-safe.
+// A row has the name of its layout (quant_layout.h) where the layout has only one spelling, and a
+// name that tells the spellings apart where it has several. Constant data; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +12,19 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-#include "core/weight_manifest.h"
-#include "model/quant/layout/expected_tensors.h"
+#include "core/projection.h"
 #include "model/quant/layout/quant_layout.h"
 
 namespace switchyard {
 
-// Where and how a checkpoint says what its experts are stored as.
+// The file and the form in which a checkpoint describes its quantization.
 enum class QuantConfigForm : std::uint8_t {
   kFp8,                // config.json, quant_method "fp8"
   kCompressedTensors,  // config.json, quant_method "compressed-tensors"
   kModelOptFlat,       // config.json, quant_method "modelopt"
-  kModelOptFile,       // hf_quant_config.json; config.json as it was
+  kModelOptFile,       // hf_quant_config.json; config.json unchanged
   kW4Afp8,             // config.json, quant_method "w4afp8"
-  kModelSlim,          // quant_model_description.json; config.json as it was
+  kModelSlim,          // quant_model_description.json; config.json unchanged
   kAwq,                // config.json, quant_method "awq"
 };
 
@@ -34,7 +33,7 @@ struct WriteScheme {
   const char* description;  // for people
   QuantConfigForm form;
   ProjectionQuant gate_up;
-  ProjectionQuant down;  // the same but for W4A4, whose down is INT8
+  ProjectionQuant down;  // the same, except for W4A4, whose down is INT8
 
   [[nodiscard]] const ProjectionQuant& of(Projection projection) const {
     return projection == Projection::kDown ? down : gate_up;

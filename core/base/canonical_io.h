@@ -8,8 +8,8 @@
 //   CanonicalWriter writer; Walk(writer, thing); std::string bytes = writer.Take();
 //   CanonicalReader reader(bytes); Walk(reader, thing); if (!reader.ok()) ...
 //
-// A reader takes bytes from anywhere: whatever they are, it neither reads outside of them nor
-// allocates much more than their size, and after the first fault it reads zeros.
+// A reader accepts untrusted bytes: it never reads outside of them, never allocates much more than
+// their size, and reads zeros after the first fault.
 #pragma once
 
 #include <array>
@@ -34,7 +34,7 @@ class CanonicalWriter {
       bits >>= 8;
     }
   }
-  // Bit for bit.
+  // The bits of the number, so that NaN payloads and -0 survive.
   void Float(float value) { Int(std::bit_cast<std::uint32_t>(value)); }
   void String(const std::string& text) {
     Int(static_cast<std::uint32_t>(text.size()));
@@ -97,7 +97,7 @@ class CanonicalReader {
       each(item);
     }
   }
-  // Every byte was read, and none was missing.
+  // True when every byte was read and none was missing.
   [[nodiscard]] bool ok() const { return !failed_ && in_.empty(); }
 
  private:

@@ -1,7 +1,7 @@
-// Time as the project sees it: monotonic, injected, never read from a global.
+// Time: monotonic, injected, never read from a global.
 //
 // Sans-I/O cores take `now` as an argument and hold no Clock; loops and threads hold one.
-// Nothing here tells wall time.
+// Nothing here gives wall time.
 #pragma once
 
 #include <chrono>
@@ -25,7 +25,7 @@ class SteadyClock final : public Clock {
   [[nodiscard]] TimePoint Now() const override;
 };
 
-// Moves when told to. Not thread-safe.
+// Moves only when a test advances it. Not thread-safe.
 class ManualClock final : public Clock {
  public:
   [[nodiscard]] TimePoint Now() const override { return now_; }

@@ -14,6 +14,7 @@ struct ReasonRow {
   const char* name;
 };
 
+// The names are part of the API: clients match on them.
 constexpr std::array<ReasonRow, 35> kReasons{{
     {Reason::kUnspecified, "REASON_UNSPECIFIED"},
     {Reason::kBadShape, "BAD_SHAPE"},
@@ -52,7 +53,8 @@ constexpr std::array<ReasonRow, 35> kReasons{{
     {Reason::kInternal, "INTERNAL"},
 }};
 
-// Payload: "REASON\nkey=value\n...", with '\n' and '\\' in values escaped.
+// Payload: "REASON\nkey=value\n...", with '\n' and '\\' in values escaped. Text instead of a proto,
+// so that core needs no protobuf.
 constexpr char kPayloadUrl[] = "switchyard/error";
 
 std::string Escape(absl::string_view text) {
@@ -130,6 +132,8 @@ absl::Status MakeError(absl::StatusCode code, Reason reason, absl::string_view m
   return status;
 }
 
+// A reason of a newer peer is unknown here and reads as kUnspecified; its code still says how to
+// act.
 Reason ReasonOf(const absl::Status& status) {
   const std::vector<std::string> lines = PayloadLines(status);
   if (lines.empty()) return Reason::kUnspecified;
@@ -147,6 +151,7 @@ std::map<std::string, std::string> MetadataOf(const absl::Status& status) {
   return out;
 }
 
+// Status has no setter for its message, so the payloads move to a new one.
 absl::Status Annotate(const absl::Status& status, absl::string_view context) {
   if (status.ok()) return status;
   absl::Status out(status.code(), absl::StrCat(context, ": ", status.message()));

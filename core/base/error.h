@@ -1,9 +1,9 @@
 // Errors: one vocabulary from the kernel call to the client.
 //
-// A failure is an absl::Status whose code is the gRPC code, whose text says what, with which ids,
-// and what to do next, and whose payload carries a reason from the closed list below with the ids
-// again as metadata. services/ turns the payload into google.rpc.ErrorInfo and back; nothing is
-// lost on the way. A Status is returned or logged, never both. Thread-safe.
+// A failure is an absl::Status. Its code is the gRPC code; its text says what failed, with which
+// ids, and what to do next; its payload carries a reason from the closed list below and repeats the
+// ids as metadata. services/ converts the payload to google.rpc.ErrorInfo and back without loss. A
+// Status is returned or logged, never both. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ enum class Reason : std::uint32_t {
   kUnspecified = 0,
   // The caller's input.
   kBadShape = 1,          // wrong rank, rows, columns or alignment
-  kBadDtype = 2,          // dtype that the session or layer does not take
+  kBadDtype = 2,          // the session or layer does not accept this dtype
   kBadTopK = 3,           // top-k differs from the layer's, or exceeds a limit
   kExpertOutOfRange = 4,  // id >= experts or < -1
   kDuplicateExpert = 5,   // the same expert twice in a row
@@ -34,15 +34,15 @@ enum class Reason : std::uint32_t {
   kUnknownLayer = 9,
   kUnknownSession = 10,
   kMessageTooLarge = 11,
-  kBadConfig = 12,   // configuration that can never work, found before traffic
+  kBadConfig = 12,   // a configuration that can never work, found before traffic
   kBadRequest = 13,  // any other malformed request; the text names the field
   // State.
   kStaleEpoch = 20,  // epoch or plan hash is not one that is bound here
   kStageOrder = 21,  // combine before dispatch, a handle used twice
   kSessionClosed = 22,
-  kNotReady = 23,     // deployment has no committed epoch yet
-  kIncarnation = 24,  // message for or from an earlier life of a process
-  kLeaseHeld = 25,    // worker id is alive under another incarnation
+  kNotReady = 23,     // the deployment has no committed epoch yet
+  kIncarnation = 24,  // a message for or from an earlier life of a process
+  kLeaseHeld = 25,    // the worker id is alive under another incarnation
   // Capacity.
   kNoCredits = 30,
   kOutOfMemory = 31,
@@ -51,8 +51,8 @@ enum class Reason : std::uint32_t {
   kWorkerLost = 40,
   kStepDeadline = 41,
   kCoordinatorLost = 42,
-  kTransport = 43,     // a link could not be made or is not what was asked
-  kEpochChanged = 44,  // the step's epoch went away under it
+  kTransport = 43,     // a link could not be made, or not over the requested transport
+  kEpochChanged = 44,  // the step's epoch was retired while the step was in flight
   // Capability.
   kUnsupported = 50,
   // Data.

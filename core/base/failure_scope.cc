@@ -25,6 +25,7 @@ absl::Status WithScope(absl::Status status, FailureScope scope) {
 
 FailureScope ScopeOf(const absl::Status& status) {
   const auto payload = status.GetPayload(kScopeUrl);
+  // An unknown scope, from a newer peer, reads as the smallest one: membership must not act on it.
   if (payload.has_value()) {
     const std::string name(*payload);
     for (std::size_t i = 0; i < kNames.size(); ++i) {

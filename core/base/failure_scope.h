@@ -1,7 +1,8 @@
-// How much is broken for good: the largest thing that a failure has cost.
+// The largest thing that a failure has broken permanently.
 //
-// Retry decides on the code, membership on the scope: a bad request says nothing of its worker, a
-// lost device takes the whole process. Carried as a Status payload; absent means kRequest.
+// Retries depend on the code, membership on the scope: a bad request says nothing about its worker,
+// while a lost device makes the whole process useless. Carried as a Status payload; absent means
+// kRequest.
 #pragma once
 
 #include "absl/status/status.h"
@@ -10,7 +11,7 @@
 namespace switchyard {
 
 enum class FailureScope {
-  kRequest = 0,       // this call alone; try again or give up
+  kRequest = 0,       // only this call; try again or give up
   kPeer = 1,          // the edge to one peer
   kCommunicator = 2,  // a whole group of ranks: a new epoch is needed
   kWorker = 3,        // this process: restart it

@@ -13,6 +13,7 @@ std::string Sha256Digest::ToHex() const {
   return out;
 }
 
+// Upper case is refused, so that equal digests are equal texts.
 absl::StatusOr<Sha256Digest> Sha256Digest::FromHex(absl::string_view hex) {
   Sha256Digest digest;
   if (hex.size() != 2 * digest.bytes.size()) {
@@ -37,7 +38,8 @@ struct Sha256Stream::State {
   EVP_MD_CTX* context = EVP_MD_CTX_new();
 };
 
-// libcrypto's SHA-256 fails only for want of memory: nothing sensible is left to do then.
+// libcrypto's SHA-256 fails only when memory runs out, and a wrong hash would accept wrong weights:
+// ending the process is the only safe answer.
 Sha256Stream::Sha256Stream() : state_(std::make_unique<State>()) {
   if (state_->context == nullptr ||
       EVP_DigestInit_ex(state_->context, EVP_sha256(), nullptr) != 1) {

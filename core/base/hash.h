@@ -26,7 +26,7 @@ struct Sha256Digest {
   }
 };
 
-// Of a committed epoch's plan.
+// The hash of a committed epoch's plan.
 using PlanHash = Sha256Digest;
 
 Sha256Digest Sha256(std::span<const std::byte> data);

@@ -28,8 +28,10 @@ Logger::Logger(absl::string_view process, LogLevel level)
 Logger::~Logger() = default;
 
 void Logger::Write(LogLevel level, absl::string_view text) {
+  // The text is an argument, not a format: a brace in it must not be interpreted.
   impl_->logger.log(kLevels[static_cast<std::size_t>(level)], fmt::string_view("{}"),
                     fmt::string_view(text.data(), text.size()));
+  // Warnings often precede the end of the process.
   if (level >= LogLevel::kWarn) impl_->logger.flush();
 }
 

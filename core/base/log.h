@@ -1,7 +1,7 @@
-// Logging for cold paths: one line a fact, to standard error.
+// Logging for cold paths: one line for each fact, to standard error.
 //
-// The hot path never logs. Secrets (cookies, addresses, rkeys, tensor contents) are never logged.
-// A Logger is made by main and passed down; there is no global one. Thread-safe.
+// The hot path never logs, and secrets (cookies, addresses, rkeys, tensor contents) are never
+// logged. main makes a Logger and passes it down; there is no global one. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ enum class LogLevel : std::uint8_t { kDebug, kInfo, kWarn, kError, kOff };
 
 class Logger {
  public:
-  // `process` names the lines, e.g. "worker w0". Lines below `level` are dropped.
+  // `process` stands in every line, e.g. "worker w0". Lines below `level` are dropped.
   Logger(absl::string_view process, LogLevel level);
   ~Logger();
   Logger(const Logger&) = delete;

@@ -1,5 +1,5 @@
-// Says a thing once: what a process should tell its operator a single time, whichever layer or
-// step comes upon it. Main owns one and hands it down; nothing is global. Thread-safe.
+// Suppresses repeated warnings: each reason is reported once per process, whichever layer or step
+// meets it first. main owns one and passes it down; nothing is global. Thread-safe.
 #pragma once
 
 #include <mutex>

@@ -16,8 +16,8 @@
 #define SY_CONCAT_INNER_(a, b) a##b
 #define SY_CONCAT_(a, b) SY_CONCAT_INNER_(a, b)
 
-// SY_ASSIGN_OR_RETURN(auto x, MakeX()); `lhs` with a comma needs parentheses around nothing: name
-// a type instead.
+// SY_ASSIGN_OR_RETURN(auto x, MakeX()); a type with a comma in `lhs` would end the macro's
+// argument: name the type first.
 #define SY_ASSIGN_OR_RETURN(lhs, expr) \
   SY_ASSIGN_OR_RETURN_IMPL_(SY_CONCAT_(sy_statusor_, __LINE__), lhs, expr)
 #define SY_ASSIGN_OR_RETURN_IMPL_(statusor, lhs, expr) \

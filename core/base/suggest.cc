@@ -7,6 +7,7 @@
 namespace switchyard {
 namespace {
 
+// Options are spelled with '-' on command lines and with '_' in files, so both match.
 std::string Plain(absl::string_view word) {
   std::string out;
   for (const char c : word) {
@@ -15,7 +16,8 @@ std::string Plain(absl::string_view word) {
   return out;
 }
 
-// Optimal string alignment: Levenshtein with swaps of neighbours, over three rows.
+// Optimal string alignment: Levenshtein with swaps of neighbors, because swapped letters are the
+// most common typing error. Three rows suffice: a swap looks back two.
 std::size_t Distance(const std::string& a, const std::string& b) {
   std::vector<std::size_t> before(b.size() + 1);
   std::vector<std::size_t> last(b.size() + 1);
@@ -38,13 +40,15 @@ std::size_t Distance(const std::string& a, const std::string& b) {
 }  // namespace
 
 std::string NearestWord(absl::string_view word, const std::vector<std::string>& known) {
-  constexpr std::size_t kWordMax = 128;  // beyond it nobody misspelt anything
+  // Longer words are no misspelled names, and the cost is the product of the lengths.
+  constexpr std::size_t kWordMax = 128;
   if (word.size() > kWordMax) return "";
   const std::string plain = Plain(word);
   std::size_t best = std::max<std::size_t>(2, word.size() / 3) + 1;
   std::string nearest;
   for (const std::string& candidate : known) {
     const std::size_t distance = Distance(plain, Plain(candidate));
+    // As many edits as letters would replace the whole candidate: that is no resemblance.
     if (distance < best && distance < candidate.size()) {
       best = distance;
       nearest = candidate;
@@ -54,7 +58,8 @@ std::string NearestWord(absl::string_view word, const std::vector<std::string>& 
 }
 
 std::string WordBegunBy(absl::string_view word, const std::vector<std::string>& known) {
-  constexpr std::size_t kWordMin = 3;  // less begins too much
+  // One or two letters begin too many names to suggest one.
+  constexpr std::size_t kWordMin = 3;
   const std::string plain = Plain(word);
   if (plain.size() < kWordMin) return "";
   const auto begun = std::find_if(known.begin(), known.end(), [&](const std::string& candidate) {

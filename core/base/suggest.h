@@ -1,4 +1,4 @@
-// "Did you mean": the nearest of the known words to a misspelt one. Pure; thread-safe.
+// "Did you mean": the nearest of the known words to a misspelled one. Pure; thread-safe.
 #pragma once
 
 #include <string>
@@ -8,13 +8,13 @@
 
 namespace switchyard {
 
-// The word of `known` with the fewest edits (insert, delete, replace, swap of neighbours) from
+// The word of `known` with the fewest edits (insert, delete, replace, swap of neighbors) from
 // `word`, when they are at most a third of its length, or 2; the first of equals. "" when none is
-// near. Upper and lower case, '-' and '_' count as equal.
+// near. Upper and lower case count as equal, and so do '-' and '_'.
 std::string NearestWord(absl::string_view word, const std::vector<std::string>& known);
 
 // The first word of `known` that begins with `word`, for names that are cut short ("fp8" of
-// "fp8_block"). "" when none does and when `word` has less than 3 letters. Letters count as above.
+// "fp8_block"). "" when there is none or `word` has fewer than 3 letters. Letters compare as above.
 std::string WordBegunBy(absl::string_view word, const std::vector<std::string>& known);
 
 }  // namespace switchyard

@@ -1,7 +1,7 @@
 // Sole owner of a vendor handle (ucp_ep_h, sqlite3*, a file descriptor ...).
 //
 // Traits: `using Handle = ...; static Handle Invalid(); static void Close(Handle);`. Close logs
-// what it must and never throws. Move-only; not thread-safe.
+// a failure if it must and never throws. Move-only; not thread-safe.
 #pragma once
 
 #include <utility>

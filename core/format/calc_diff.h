@@ -1,5 +1,5 @@
 // calc_diff(x, y) = 1 - 2 * sum(x * y) / sum(x^2 + y^2): 0 when equal, about half the squared
-// relative error when close. The measure in which bounds of kernels, layers and schemes are given.
+// relative error when close. The bounds of kernels, layers and schemes are given in this measure.
 // Source: the tests of DeepGEMM and DeepEP, which shift both sides by 1; this one does not.
 #pragma once
 
@@ -18,7 +18,7 @@ struct DiffSums {
   [[nodiscard]] double Diff() const;
 };
 
-// Of two spans of one length.
+// For two spans of equal length.
 double CalcDiff(std::span<const float> x, std::span<const float> y);
 
 }  // namespace switchyard

@@ -1,4 +1,4 @@
-// The dtypes in which rows cross the network, and what a row costs in bytes.
+// The dtypes in which rows cross the network, and the bytes of a row in each.
 //
 // Sizes are those of the wire (data plus scales) in the dtype's default format; the others are in
 // core/format/wire_format.h.
@@ -12,7 +12,7 @@
 
 namespace switchyard {
 
-// What rows of hidden states are encoded as between source and worker. Wire values: append only.
+// The encoding of rows of hidden states between source and worker. Wire values: append only.
 enum class DispatchDtype : std::uint8_t {
   kBf16 = 0,
   kFp8 = 1,    // E4M3, one FP32 scale for each 128 values
@@ -20,7 +20,7 @@ enum class DispatchDtype : std::uint8_t {
   kNvfp4 = 3,  // E2M1, one E4M3 scale for each 16 values, one global FP32 scale
 };
 
-// What the caller gets y in.
+// The dtype in which the caller receives y.
 enum class OutputDtype : std::uint8_t { kBf16 = 0, kF32 = 1 };
 
 absl::string_view DispatchDtypeName(DispatchDtype dtype);  // "bf16", "fp8", "int8", "nvfp4"

@@ -14,8 +14,8 @@ using Fp4E2m1 = std::uint8_t;  // the low four bits; the high four are zero
 
 inline constexpr float kE2m1Max = 6.0F;
 
-// To nearest, ties to an even code (0.25 -> 0, 0.75 -> 1, 2.5 -> 2, 5 -> 4). Whatever is larger
-// than 6 becomes 6, infinity too. NaN becomes +6, as PTX's cvt.rn.satfinite does: whoever must not
+// To nearest, ties to an even code (0.25 -> 0, 0.75 -> 1, 2.5 -> 2, 5 -> 4). Larger magnitudes
+// and infinity become 6. NaN becomes +6, as with PTX's cvt.rn.satfinite: a caller that must not
 // lose a NaN marks its block's scale.
 inline Fp4E2m1 FloatToE2m1(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
@@ -35,7 +35,7 @@ inline Fp4E2m1 FloatToE2m1(float value) {
   return static_cast<Fp4E2m1>(sign | (((magnitude + rounding) >> 22) - (126U << 1)));
 }
 
-// Exact; looks at the low four bits alone.
+// Exact; reads only the low four bits.
 inline float E2m1ToFloat(Fp4E2m1 code) {
   constexpr float kMagnitudes[] = {0.0F, 0.5F, 1.0F, 1.5F, 2.0F, 3.0F, 4.0F, 6.0F};
   const float magnitude = kMagnitudes[code & 0x7U];

@@ -22,8 +22,8 @@ inline constexpr Fp8E4m3 kE4m3MaxCode = 0x7e;
 inline constexpr Fp8E4m3 kE4m3Nan = 0x7f;
 inline constexpr Ue8m0 kUe8m0Nan = 0xff;
 
-// To nearest, ties to an even code. Whatever is larger than 448 becomes 448, infinity too; a NaN
-// becomes a NaN of its sign.
+// To nearest, ties to an even code. Larger magnitudes and infinity become 448; a NaN keeps its
+// sign.
 inline Fp8E4m3 FloatToE4m3(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = (bits >> 24) & 0x80U;
@@ -60,7 +60,7 @@ inline Ue8m0 FloatToUe8m0RoundUp(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   if (bits == 0x80000000U) return 0;
   if (bits > 0x7f800000U) return kUe8m0Nan;
-  if (bits <= 0x00400000U) return 0;  // 2^-127 and what is below it
+  if (bits <= 0x00400000U) return 0;  // 2^-127 and smaller
   const std::uint32_t byte = (bits >> 23) + static_cast<std::uint32_t>((bits & 0x7fffffU) != 0);
   return static_cast<Ue8m0>(byte < 254 ? byte : 254);
 }

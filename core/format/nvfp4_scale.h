@@ -1,12 +1,12 @@
-// NVFP4's global scale, from what checkpoints call it.
+// NVFP4's global scale, from the numbers that checkpoints store.
 //
 // The E4M3 scales of NVFP4's blocks are relative to one FP32 number of the tensor,
 // g = 448 * 6 / (largest magnitude), which puts the largest block at the top of E4M3's range.
 // ModelOpt stores 1 / g (`input_scale`, `weight_scale_2`), compressed-tensors g itself
 // (`input_global_scale`, `weight_global_scale`): the same tensor has reciprocal numbers in the two.
 //
-// Pure; thread-safe. Errors of all: kInvalidArgument (BAD_CONFIG) when g is not a number from
-// 2^-100 to 2^100, beyond which a block's factor could over- or underflow.
+// Pure; thread-safe. Errors of every call: kInvalidArgument (BAD_CONFIG) when g is not a number
+// from 2^-100 to 2^100, beyond which a block's factor could over- or underflow.
 #pragma once
 
 #include "absl/status/status.h"

@@ -1,4 +1,5 @@
-// Where scales and codes lie in the buffers of a low-latency dispatch, as GPU kernels read them.
+// The places of scales and codes in the buffers of a low-latency dispatch, as GPU kernels read
+// them.
 //
 // On the wire a row carries its own scales (core/format/wire_format.h). A collective contract
 // gathers the scales of all rows of all local experts into one tensor instead, in the order that
@@ -56,7 +57,7 @@ constexpr std::int64_t PackedUe8m0Offset(const ScaleExtents& in, const ScaleInde
   const std::int64_t column = at.expert * PackedUe8m0Words(in.groups) + at.group / kUe8m0PerWord;
   return (column * in.rows + at.row) * kUe8m0PerWord + at.group % kUe8m0PerWord;
 }
-// `group` may be >= groups: then the byte is one that stays zero.
+// `group` may be >= groups: the byte is then padding, which stays zero.
 constexpr ScaleIndex PackedUe8m0Index(const ScaleExtents& in, std::int64_t offset) {
   const std::int64_t word = offset / kUe8m0PerWord;
   const std::int64_t column = word / in.rows;
@@ -90,7 +91,7 @@ constexpr std::int64_t SwizzledScaleOffset(const ScaleExtents& in, const ScaleIn
   const std::int64_t stripe = row % kTileStripe * (kTileRows / kTileStripe) + row / kTileStripe;
   return tile * kTileBytes + stripe * kTileGroups + at.group % kTileGroups;
 }
-// `row` and `group` may be beyond the extents: then the byte is one that stays zero.
+// `row` and `group` may be beyond the extents: the byte is then padding, which stays zero.
 ScaleIndex SwizzledScaleIndex(const ScaleExtents& in, std::int64_t offset);
 
 // NVFP4 codes: uint8 [experts, rows, hidden / 2]; the even element of a pair is the low nibble. An

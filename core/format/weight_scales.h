@@ -1,13 +1,14 @@
-// The scales of a weight matrix that stay apart from its BF16 values.
+// The scales of a weight matrix that are stored beside its BF16 values.
 //
 //   w[n, k] = value[n, k] * tensor * channels[n] * blocks[n / 128, k / 128] * groups[n, k / 128]
 //
-// Where a layout has no other factor the values are its codes, exact in BF16, and a kernel
-// multiplies sums instead of weights: those over all of k by tensor and channel, that of each 128 k
-// by its block's and group's. What is empty is 1. Plain data; thread-safe.
+// Where a layout has no other factor, the values are its codes, which are exact in BF16. A kernel
+// then scales sums instead of weights: the sum over each 128 k by the block's and group's scale,
+// the sum over all of k by the tensor's and channel's. An empty factor is 1. Plain data;
+// thread-safe.
 //
-// Groups of a multiple of 128 k repeat their scale. Smaller ones have no place here: a sum cut more
-// often than that costs the kernels more than it is worth, and their scales go into the values.
+// Groups of a multiple of 128 k repeat their scale. Smaller groups have no place here: cutting sums
+// more often costs the kernels more than it saves, so their scales are multiplied into the values.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +20,7 @@ namespace switchyard {
 
 inline constexpr std::int64_t kScaleBlock = 128;  // outputs, and k, of a block
 
-// Blocks that `size` outputs or k take; the last may be smaller.
+// The number of blocks in `size` outputs or k; the last block may be smaller.
 constexpr std::int64_t ScaleBlocks(std::int64_t size) {
   return (size + kScaleBlock - 1) / kScaleBlock;
 }
@@ -31,7 +32,8 @@ struct WeightScalesView {
   std::span<const float> blocks{};    // [ScaleBlocks(outputs), ScaleBlocks(k)], or empty
   std::span<const float> groups{};    // [outputs, ScaleBlocks(k)], or empty
 
-  // Of the weight at output `n` of a matrix of `k_count` k. Slow: for references and tools.
+  // The scale of the weight at output `n` of a matrix with `k_count` k. Slow: for references and
+  // tools.
   [[nodiscard]] float At(std::int64_t n, std::int64_t k, std::int64_t k_count) const {
     float scale = tensor;
     if (!channels.empty()) scale *= channels[static_cast<std::size_t>(n)];

@@ -5,6 +5,7 @@
 namespace switchyard {
 namespace {
 
+// The default of a dtype is its first row.
 constexpr auto kFormats = std::to_array<NamedWireFormat>({
     {"bf16", kBf16Format},
     {"fp8", kFp8Format},
@@ -57,6 +58,8 @@ std::optional<WireFormat> WireFormatFromName(absl::string_view name) {
   return std::nullopt;
 }
 
+// The default kind of scales is 0, so the codes of dtypes from before there were formats still
+// hold.
 std::uint8_t WireFormatCode(const WireFormat& format) {
   const bool by_default = format.scale == DefaultWireFormat(format.dtype).scale;
   const auto scale = by_default ? 0U : static_cast<std::uint32_t>(format.scale);
@@ -84,6 +87,7 @@ std::int64_t ScalesPerRow(const WireFormat& format, std::int64_t hidden) {
 }
 
 RowBytes RowBytesOf(const WireFormat& format, std::int64_t hidden) {
+  // An odd number of 4-bit values leaves the last nibble unused.
   return {.data = (hidden * BitsOf(format.dtype) + 7) / 8,
           .scales = ScalesPerRow(format, hidden) * BytesOf(format.scale)};
 }

@@ -1,12 +1,11 @@
-// How rows of a wire dtype are laid out: the dtype of the values, and what scales go with them.
+// The format of rows on the wire: the dtype of the values and the scales that go with them.
 //
 // A dtype says what one value is; a format adds the kind of scale and how many values share one, so
 // that FP8 with FP32 scales (DeepEP, SM90) and FP8 with powers of two (DeepGEMM, SM100) are two
-// formats of one dtype. Every dtype has one default format; its others have to be asked for by
-// name.
+// formats of one dtype. Every dtype has one default format; the others must be requested by name.
 //
-// A group is never refused for being short: the last one of a row holds what is left, and has a
-// scale like any other. Pure; thread-safe.
+// A short group is valid: the last one of a row holds the remaining values and has a scale like any
+// other. Pure; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +18,7 @@
 
 namespace switchyard {
 
-// What a scale is stored as. Wire values: append only.
+// The stored form of a scale. Wire values: append only.
 enum class ScaleKind : std::uint8_t {
   kNone = 0,
   kF32 = 1,
@@ -55,16 +54,17 @@ std::span<const NamedWireFormat> WireFormats();
 absl::string_view WireFormatName(const WireFormat& format);
 std::optional<WireFormat> WireFormatFromName(absl::string_view name);
 
-// What a frame's header says of its rows, in a byte: the dtype, and in the upper four bits the kind
-// of scales where it is not that of the dtype's default format. Only formats of the table have one.
+// The byte in a frame's header that names the format of its rows: the dtype, and in the upper four
+// bits the kind of scales where it differs from the dtype's default format. Only formats of the
+// table have one.
 std::uint8_t WireFormatCode(const WireFormat& format);
 std::optional<WireFormat> WireFormatFromCode(std::uint8_t code);
 
 WireFormat DefaultWireFormat(DispatchDtype dtype);
 
-// Scales of one row of `hidden` > 0 values: ceil(hidden / group).
+// The number of scales in a row of `hidden` > 0 values: ceil(hidden / group).
 std::int64_t ScalesPerRow(const WireFormat& format, std::int64_t hidden);
-// Bytes of one row of `hidden` > 0 values, of any format, named or not.
+// Bytes of one row of `hidden` > 0 values, for any format, named or not.
 RowBytes RowBytesOf(const WireFormat& format, std::int64_t hidden);
 
 }  // namespace switchyard

@@ -17,6 +17,7 @@ std::int64_t AlignUp(std::int64_t value, std::int64_t to) { return (value + to -
 
 // DeepEP's rows in flight: channels, each with a ring of chunks for each rank of the node.
 std::int64_t Channels(const DeepEpNormal& config) { return config.sms / 2; }
+// NVLink joins at most eight ranks of a node; DeepEP sizes its rings by that number.
 std::int64_t NodeRanks(const DeepEpNormal& config) {
   return std::min<std::int64_t>(config.ranks, 8);
 }
@@ -46,7 +47,8 @@ std::int64_t DeepEpLowLatencyBytes(std::int64_t max_tokens_per_step, std::int64_
       std::max(max_tokens_per_step * dispatch, experts * max_tokens_per_step * combine);
   const std::int64_t receive = experts * max_tokens_per_step * std::max(dispatch, combine);
   const std::int64_t signals = AlignUp(4 * experts, kAlign);
-  // Two of everything, and the library's own way of rounding: a full row of alignment more.
+  // Two of everything, because a step may start before the one before it has drained. The library
+  // adds a full unit of alignment even to sizes that are aligned already.
   return (2 * (send + receive + signals) + kAlign) / kAlign * kAlign;
 }
 

@@ -1,8 +1,9 @@
-// What the EP libraries of GPUs and NPUs want as buffers, computed from shapes before they start.
+// The buffer sizes that the EP libraries of GPUs and NPUs require, computed from shapes before they
+// start.
 //
 // Sources: DeepEP csrc/legacy/config.hpp and buffer.hpp (V1); sgl-kernel-npu's tiling code (HCCL
-// windows). Sizes are of those libraries; buffers of our own are in staging_bytes.h. All counts are
-// > 0 unless it says otherwise. Pure; thread-safe.
+// windows). Sizes are those libraries'; our own buffers are in staging_bytes.h. All counts are > 0
+// unless a comment says otherwise. Pure; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,7 @@ struct DeepEpNormal {
 // Its hint for the NVLink buffer, from the bytes of the rows that are dispatched.
 std::int64_t DeepEpNormalHintBytes(const DeepEpNormal& config);
 // What its combine asserts for BF16 rows of `hidden` values, whatever was dispatched: a buffer that
-// was sized by the hint of FP8 rows is too small (R34). `config.hidden_bytes` is not looked at.
+// was sized by the hint of FP8 rows is too small (R34). `config.hidden_bytes` is not used.
 std::int64_t DeepEpNormalCombineBytes(const DeepEpNormal& config, std::int64_t hidden);
 
 // Ascend: one window of the HCCL buffer must hold a step.
@@ -39,14 +40,14 @@ struct HcclShape {
   std::int64_t top_k = 0;
   std::int64_t shared_experts = 0;  // may be 0
 };
-// Rows of INT8 take a byte a value, all others two.
+// INT8 rows take a byte for each value, all others two.
 std::int64_t HcclLowLatencyBytes(const HcclShape& shape, DispatchDtype dtype);
 // `rounds` > 1: a long batch in turns ("ant moving home").
 std::int64_t HcclNormalBytes(const HcclShape& shape, DispatchDtype dtype, std::int64_t rounds);
 std::int64_t HcclFusedBytes(const HcclShape& shape);
 
 // Errors: kFailedPrecondition (BAD_CONFIG) when `needed_bytes` exceed a window of `window_mb` MiB,
-// naming both and the HCCL_BUFFSIZE that would do.
+// naming both and the HCCL_BUFFSIZE that suffices.
 absl::Status CheckHcclWindow(std::int64_t needed_bytes, std::int64_t window_mb);
 
 }  // namespace switchyard

@@ -11,12 +11,12 @@
 namespace switchyard {
 namespace {
 
-constexpr std::array<const char*, 5> kAdjustmentNames{"unquantised_layer", "nvfp4_normal",
+constexpr std::array<const char*, 5> kAdjustmentNames{"unquantized_layer", "nvfp4_normal",
                                                       "hardware", "normal_ranks", "capability"};
 constexpr std::array<const char*, 10> kWarningNames{"deprecated_bf16_flag",
                                                     "deprecated_npu_int8_flag",
                                                     "deprecated_bf16_key",
-                                                    "unquantised_keeps_bf16",
+                                                    "unquantized_keeps_bf16",
                                                     "nvfp4_normal_sends_bf16",
                                                     "fp8_to_int8",
                                                     "int8_to_fp8",
@@ -30,10 +30,12 @@ std::string SchemeText(const TraceSubject& subject) {
   return absl::StrFormat("scheme %s (%s)", info.name, info.description);
 }
 
+// Everything that the decision depends on, so that a pasted page can be understood without the
+// deployment.
 std::string Head(const TraceSubject& subject) {
   std::string layer = absl::StrCat("layer ", subject.layer.value);
   if (subject.role == LayerRole::kDraft) layer += " (draft)";
-  if (subject.excluded) layer += " (left out of the quantisation)";
+  if (subject.excluded) layer += " (left out of the quantization)";
   return absl::StrFormat(
       "deployment %s, model %s, %s, phase %s, %s -> %s (%s)\nexperts: %s, runner %s\n",
       subject.deployment, subject.model, layer, PhaseName(subject.phase),
@@ -41,7 +43,7 @@ std::string Head(const TraceSubject& subject) {
       subject.worker_profiles, SchemeText(subject), RunnerBackendName(subject.runner));
 }
 
-// By ScaleKind.
+// Indexed by ScaleKind.
 constexpr std::array<const char*, 4> kScaleTexts{"no scale", "one FP32", "one exponent byte",
                                                  "one E4M3"};
 
@@ -76,9 +78,10 @@ std::string RefusalText(const absl::Status& refusal) {
                          ReasonName(ReasonOf(refusal)), refusal.message());
 }
 
+// All rules, the losers too: an operator who expected another dtype sees which rule has to change.
 std::string RulesText(const OrderDecision& decision, OrderVariant order) {
   std::string out =
-      absl::StrFormat("\nWho decides the dtype (order %s; the first rule with an opinion wins)\n",
+      absl::StrFormat("\nRules for the dtype (order %s; the first rule with an opinion wins)\n",
                       OrderVariantName(order));
   for (std::size_t i = 0; i < decision.rules.size(); ++i) {
     const RuleOutcome& rule = decision.rules[i];
@@ -109,7 +112,7 @@ std::string ExplainText(const DecisionTrace& trace) {
                     GraphsText(trace.mode));
   }
   if (trace.decision) out += RulesText(*trace.decision, trace.order);
-  if (!trace.adjustments.empty()) out += "\nWhat changed it afterwards\n";
+  if (!trace.adjustments.empty()) out += "\nAdjustments afterwards\n";
   for (const Adjustment& adjustment : trace.adjustments) {
     absl::StrAppendFormat(&out, "  %s -> %s  %s: %s\n", DispatchDtypeName(adjustment.from),
                           DispatchDtypeName(adjustment.to), AdjustmentName(adjustment.id),
@@ -122,6 +125,8 @@ std::string ExplainText(const DecisionTrace& trace) {
   return out;
 }
 
+// The trail is part of the plan and of its hash, so it must not contain anything that differs
+// between two equal decisions, such as times or addresses.
 std::vector<std::string> TrailLines(const DecisionTrace& trace) {
   const RuleOutcome& winner = trace.decision->rules[trace.decision->winner];
   std::vector<std::string> lines;

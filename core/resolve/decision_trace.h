@@ -1,5 +1,5 @@
-// Why rows of one layer travel as they do: every rule that was asked, what changed its answer
-// afterwards, what has to be said, and what came out or why nothing did. Plain data.
+// The explanation of how rows of one layer travel: every rule that was evaluated, the adjustments
+// afterwards, the warnings, and the outcome or the refusal. Plain data.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +19,15 @@ namespace switchyard {
 
 enum class LayerRole : std::uint8_t { kBase = 0, kDraft = 1 };
 
-// After the order has spoken, in the order in which they apply.
+// Changes after the rules, in the order in which they apply.
 enum class AdjustmentId : std::uint8_t {
-  kUnquantisedLayer = 0,  // its experts take BF16 alone
+  kUnquantizedLayer = 0,  // its experts take only BF16
   kNvfp4Normal = 1,       // normal mode sends NVFP4 layers BF16
   kHardware = 2,          // the device takes another dtype in its place
-  kNormalRanks = 3,       // no quantised rows in normal mode with so many ranks
+  kNormalRanks = 3,       // no quantized rows in normal mode with so many ranks
   kCapability = 4,        // one end did not prove that it can
 };
-absl::string_view AdjustmentName(AdjustmentId id);  // "unquantised_layer", ...
+absl::string_view AdjustmentName(AdjustmentId id);  // "unquantized_layer", ...
 
 struct Adjustment {
   AdjustmentId id = AdjustmentId::kHardware;
@@ -36,12 +36,12 @@ struct Adjustment {
   std::string why;
 };
 
-// To be told once a process and id, not once a layer: see core/base/once_set.h.
+// Reported once for each process and id, not for each layer: see core/base/once_set.h.
 enum class WarningId : std::uint8_t {
   kDeprecatedBf16Flag = 0,
   kDeprecatedNpuInt8Flag = 1,
   kDeprecatedBf16Key = 2,
-  kUnquantisedKeepsBf16 = 3,
+  kUnquantizedKeepsBf16 = 3,
   kNvfp4NormalSendsBf16 = 4,
   kFp8ToInt8 = 5,
   kInt8ToFp8 = 6,
@@ -61,7 +61,7 @@ struct TraceSubject {
   std::string model;
   LayerId layer;
   LayerRole role = LayerRole::kBase;
-  bool excluded = false;  // the checkpoint's quantisation leaves this layer out
+  bool excluded = false;  // the checkpoint's quantization leaves this layer out
   Phase phase = Phase::kMixed;
   Edge edge;
   std::string worker_profiles;  // names, comma between them
@@ -73,7 +73,7 @@ struct DispatchOutcome {
   DispatchMode mode = DispatchMode::kNormal;
   WireFormat format;
   DispatchDtype combine_dtype = DispatchDtype::kBf16;  // always
-  bool use_fp8 = false;    // FP8, or INT8: what SGLang's dispatcher calls so
+  bool use_fp8 = false;    // FP8 or INT8, as SGLang's dispatcher names it
   bool use_nvfp4 = false;  // NVFP4
   bool graphs = false;     // steps can be captured into a graph and replayed
   RowBytes wire;           // of one row on the way to the experts
@@ -95,11 +95,11 @@ struct DecisionTrace {
   absl::Status refusal;                    // OK when not
 };
 
-// A page for people: what came out, who decided, who was overruled and why, what changed it, what
-// to know. Lines end with '\n'.
+// A page for people: the outcome, the rule that decided, the rules that were overruled and why, the
+// adjustments and the warnings. Lines end with '\n'.
 std::string ExplainText(const DecisionTrace& trace);
 
-// The same in a line for each step that had an effect, for a plan: mode, wire dtype with the rule
+// The same for a plan, a line for each step that had an effect: mode, wire dtype with the rule
 // that decided, each adjustment, combine dtype with bytes and flags. `trace` has an outcome.
 std::vector<std::string> TrailLines(const DecisionTrace& trace);
 

@@ -19,8 +19,15 @@ namespace {
 constexpr std::array kDtypes{DispatchDtype::kBf16, DispatchDtype::kFp8, DispatchDtype::kInt8,
                              DispatchDtype::kNvfp4};
 
-// One request on its way through the steps. Each step may change `dtype` and adds what it did to
-// the trace; the first that fails ends it.
+// One request on its way through the steps. Each step may change `dtype_` and adds its effect to
+// the trace; the first that fails ends the walk.
+//
+// The order of the steps matters. Hardware refusals come before any replacement, so that a dtype
+// which no device of the edge supports is never quietly replaced by another. Normal mode's BF16 for
+// NVFP4 layers comes before the devices' replacements, which would otherwise replace a dtype that
+// is not going to be sent. Experts are checked after all replacements, because only the final dtype
+// has to suit them, and proofs of the two ends come last, because they may still turn a dtype that
+// a rule chose into BF16.
 class Resolution {
  public:
   Resolution(const DispatchRequest& request, DecisionTrace* trace)
@@ -31,11 +38,11 @@ class Resolution {
  private:
   absl::Status CheckWorkers();
   void Describe();
-  absl::Status AskTheRules();
-  void KeepUnquantisedLayers();
+  absl::Status ApplyRules();
+  void KeepUnquantizedLayers();
   absl::Status RefuseByHardware() const;
   void SendNvfp4LayersBf16InNormal();
-  void TakeWhatHardwareHas();
+  void ReplaceByHardware();
   void SendBf16BeyondRanks();
   absl::Status CheckExperts() const;
   absl::Status CheckEnds();
@@ -47,19 +54,19 @@ class Resolution {
     trace_.adjustments.push_back({id, dtype_, to, std::move(why)});
     dtype_ = to;
   }
-  [[nodiscard]] bool IsQuantised() const { return dtype_ != DispatchDtype::kBf16; }
+  [[nodiscard]] bool IsQuantized() const { return dtype_ != DispatchDtype::kBf16; }
   [[nodiscard]] SchemeUse Use() const {
     const std::optional<LayerQuantConfig>& config = request_.layer.quant_config;
     return {profiles_[0]->kind, trace_.mode, config && config->input_global_scale};
   }
   [[nodiscard]] bool ExpertsTake(DispatchDtype dtype) const {
-    return !scheme_ || Accepts(*scheme_, dtype, Use(), asked_);
+    return !scheme_ || Accepts(*scheme_, dtype, Use(), origin_);
   }
   // The first worker's profile with `support` for the dtype; nullptr: none.
   [[nodiscard]] const DeviceProfile* FirstWith(WireSupport support) const;
-  // Which end cannot, as a clause; "" when both can.
+  // Names the end that cannot handle `dtype`, as a clause; "" when both can.
   [[nodiscard]] std::string MissingAt(DispatchDtype dtype) const;
-  [[nodiscard]] std::string WhatWouldDo() const;
+  [[nodiscard]] std::string Remedy() const;
   [[nodiscard]] absl::Status Refuse(absl::StatusCode code, Reason reason,
                                     const std::string& text) const;
 
@@ -68,17 +75,17 @@ class Resolution {
   const std::optional<QuantScheme> scheme_;
   std::vector<const DeviceProfile*> profiles_;  // of the workers, in order
   DispatchDtype dtype_ = DispatchDtype::kBf16;
-  Asked asked_ = Asked::kAuto;
+  DtypeOrigin origin_ = DtypeOrigin::kAuto;
 };
 
 absl::Status Resolution::Run() {
   Describe();
   SY_RETURN_IF_ERROR(CheckWorkers());
-  SY_RETURN_IF_ERROR(AskTheRules());
-  KeepUnquantisedLayers();
+  SY_RETURN_IF_ERROR(ApplyRules());
+  KeepUnquantizedLayers();
   SY_RETURN_IF_ERROR(RefuseByHardware());
   SendNvfp4LayersBf16InNormal();
-  TakeWhatHardwareHas();
+  ReplaceByHardware();
   SendBf16BeyondRanks();
   SY_RETURN_IF_ERROR(CheckExperts());
   SY_RETURN_IF_ERROR(CheckEnds());
@@ -112,27 +119,27 @@ absl::Status Resolution::CheckWorkers() {
   const auto bad = [this](const std::string& text) {
     return Refuse(absl::StatusCode::kInvalidArgument, Reason::kBadConfig, text);
   };
-  if (request_.workers.empty()) return bad("no worker is there to send rows to; start one");
+  if (request_.workers.empty()) return bad("no workers are available; start one");
   for (const CapabilitySet& worker : request_.workers) {
     const DeviceProfile* profile = FindDeviceProfile(worker.device_profile);
     if (profile == nullptr || profile->kind != worker.device) {
       return bad(
-          absl::StrFormat("\"%s\" is no device profile of kind %s; start the worker with "
+          absl::StrFormat("\"%s\" is not a device profile of kind %s; start the worker with "
                           "one of core/device_profile.cc",
                           worker.device_profile, DeviceKindName(worker.device)));
     }
     if (worker.device != request_.workers[0].device) {
-      return bad("workers of two kinds on one edge; resolve each edge by itself");
+      return bad("one edge has workers of two kinds; resolve each edge separately");
     }
     profiles_.push_back(profile);
   }
   return absl::OkStatus();
 }
 
-absl::Status Resolution::AskTheRules() {
+absl::Status Resolution::ApplyRules() {
   SY_ASSIGN_OR_RETURN(
-      const DtypeOverride* wish,
-      PickOverride(request_.wishes, {request_.model, request_.layer.layer, request_.phase}));
+      const DtypeOverride* chosen,
+      PickOverride(request_.overrides, {request_.model, request_.layer.layer, request_.phase}));
   OrderInputs inputs{.requested = {},
                      .flags = request_.flags,
                      .config = request_.layer.quant_config,
@@ -140,11 +147,12 @@ absl::Status Resolution::AskTheRules() {
                      .worker = profiles_[0]->kind,
                      .mode = trace_.mode,
                      .scheme = scheme_};
-  if (wish != nullptr && wish->dtype) inputs.requested = Wish{*wish->dtype, wish->source};
+  if (chosen != nullptr && chosen->dtype)
+    inputs.requested = RequestedDtype{*chosen->dtype, chosen->source};
   absl::StatusOr<OrderDecision> decision = DecideDtype(request_.order, inputs);
   if (!decision.ok()) return decision.status();
   dtype_ = decision->dtype;
-  asked_ = decision->asked();
+  origin_ = decision->origin();
   if (request_.flags.bf16_dispatch) {
     Warn(WarningId::kDeprecatedBf16Flag, DeprecatedBf16VariableText());
   }
@@ -160,16 +168,16 @@ absl::Status Resolution::AskTheRules() {
   return absl::OkStatus();
 }
 
-void Resolution::KeepUnquantisedLayers() {
-  if (!IsQuantised() || scheme_ != QuantScheme::kNone) return;
+void Resolution::KeepUnquantizedLayers() {
+  if (!IsQuantized() || scheme_ != QuantScheme::kNone) return;
   const char* const who = request_.layer.role == LayerRole::kDraft ? "a draft layer in BF16"
-                          : request_.layer.excluded ? "a layer that is left out of the quantisation"
-                                                    : "an unquantised layer";
-  Warn(WarningId::kUnquantisedKeepsBf16,
-       absl::StrFormat("unquantised layers keep bf16 rows where %s was resolved",
+                          : request_.layer.excluded ? "a layer that is left out of the quantization"
+                                                    : "an unquantized layer";
+  Warn(WarningId::kUnquantizedKeepsBf16,
+       absl::StrFormat("unquantized layers keep bf16 rows where %s was resolved",
                        DispatchDtypeName(dtype_)));
-  Change(AdjustmentId::kUnquantisedLayer, DispatchDtype::kBf16,
-         absl::StrCat("experts of ", who, " take bf16 alone"));
+  Change(AdjustmentId::kUnquantizedLayer, DispatchDtype::kBf16,
+         absl::StrCat("experts of ", who, " take only bf16"));
 }
 
 const DeviceProfile* Resolution::FirstWith(WireSupport support) const {
@@ -184,21 +192,21 @@ absl::Status Resolution::RefuseByHardware() const {
   if (profile == nullptr) return absl::OkStatus();
   return Refuse(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
                 absl::StrFormat("%s does not support %s rows; %s", profile->title,
-                                DispatchDtypeName(dtype_), WhatWouldDo()));
+                                DispatchDtypeName(dtype_), Remedy()));
 }
 
 void Resolution::SendNvfp4LayersBf16InNormal() {
   if (dtype_ != DispatchDtype::kNvfp4 || trace_.mode != DispatchMode::kNormal) return;
-  if (scheme_ && *scheme_ != QuantScheme::kNvfp4) return;  // In no mode: refused below.
-  if (asked_ == Asked::kExplicitly) {
+  if (scheme_ && *scheme_ != QuantScheme::kNvfp4) return;  // CheckExperts refuses it in both modes.
+  if (origin_ == DtypeOrigin::kExplicit) {
     Warn(WarningId::kNvfp4NormalSendsBf16,
-         "normal mode sends bf16 where nvfp4 was asked for; low_latency sends nvfp4");
+         "normal mode sends bf16 where nvfp4 was requested; low_latency sends nvfp4");
   }
   Change(AdjustmentId::kNvfp4Normal, DispatchDtype::kBf16,
-         "normal mode has no nvfp4 rows; the experts quantise them");
+         "normal mode has no nvfp4 rows; the experts quantize them");
 }
 
-void Resolution::TakeWhatHardwareHas() {
+void Resolution::ReplaceByHardware() {
   const DeviceProfile* profile = FirstWith(WireSupport::kInstead);
   if (profile == nullptr) return;
   const DispatchDtype instead = profile->Wire(dtype_).instead;
@@ -210,9 +218,9 @@ void Resolution::TakeWhatHardwareHas() {
 }
 
 void Resolution::SendBf16BeyondRanks() {
-  if (!IsQuantised() || trace_.mode != DispatchMode::kNormal) return;
+  if (!IsQuantized() || trace_.mode != DispatchMode::kNormal) return;
   for (const DeviceProfile* profile : profiles_) {
-    const std::int32_t most = profile->quantised_normal_ranks_max;
+    const std::int32_t most = profile->quantized_normal_ranks_max;
     if (most == 0 || request_.workers.size() <= static_cast<std::size_t>(most)) continue;
     const std::string text =
         absl::StrFormat("%s sends no %s rows in normal mode beyond %d ranks (here %d)",
@@ -227,6 +235,8 @@ absl::Status Resolution::CheckExperts() const {
   const auto refuse = [this](const std::string& text) {
     return Refuse(absl::StatusCode::kFailedPrecondition, Reason::kBadConfig, text);
   };
+  // NVFP4 codes mean nothing without the global scale, and experts of other schemes are refused
+  // below with a text of their own.
   const bool takes_scaled = !scheme_ || *scheme_ == QuantScheme::kNvfp4;
   if (dtype_ == DispatchDtype::kNvfp4 && !Use().global_scale && takes_scaled) {
     return refuse(
@@ -240,10 +250,10 @@ absl::Status Resolution::CheckExperts() const {
   return refuse(absl::StrFormat(
       "experts of scheme %s do not take %s rows in mode %s on %s%s; %s", info.name,
       DispatchDtypeName(dtype_), DispatchModeName(trace_.mode), DeviceKindName(Use().worker),
-      weights_only ? ": int4 weights take unquantised activations" : "", WhatWouldDo()));
+      weights_only ? ": int4 weights take unquantized activations" : "", Remedy()));
 }
 
-std::string Resolution::WhatWouldDo() const {
+std::string Resolution::Remedy() const {
   if (!trace_.adjustments.empty() && trace_.adjustments.back().id == AdjustmentId::kNormalRanks) {
     return "use mode low_latency, or fewer workers";
   }
@@ -253,7 +263,7 @@ std::string Resolution::WhatWouldDo() const {
         std::all_of(profiles_.begin(), profiles_.end(), [dtype](const DeviceProfile* profile) {
           return profile->Wire(dtype).support == WireSupport::kNative;
         });
-    const bool taken = !scheme_ || Accepts(*scheme_, dtype, Use(), Asked::kExplicitly);
+    const bool taken = !scheme_ || Accepts(*scheme_, dtype, Use(), DtypeOrigin::kExplicit);
     if (!native || !taken) continue;
     absl::StrAppend(&names, names.empty() ? "" : " or ", DispatchDtypeName(dtype));
   }
@@ -282,15 +292,17 @@ std::string Resolution::MissingAt(DispatchDtype dtype) const {
 absl::Status Resolution::CheckEnds() {
   const std::string missing = MissingAt(dtype_);
   if (missing.empty()) return absl::OkStatus();
+  // A rule's choice is a preference and may give way to BF16; a dtype that someone wrote down is
+  // refused rather than silently replaced.
   const bool may_fall_back =
-      IsQuantised() && asked_ == Asked::kAuto && ExpertsTake(DispatchDtype::kBf16);
+      IsQuantized() && origin_ == DtypeOrigin::kAuto && ExpertsTake(DispatchDtype::kBf16);
   if (may_fall_back && MissingAt(DispatchDtype::kBf16).empty()) {
     Change(AdjustmentId::kCapability, DispatchDtype::kBf16, missing);
     return absl::OkStatus();
   }
-  const bool asked = asked_ == Asked::kExplicitly && IsQuantised();
+  const bool named = origin_ == DtypeOrigin::kExplicit && IsQuantized();
   return Refuse(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
-                absl::StrCat(missing, asked ? "; ask for auto or another dtype"
+                absl::StrCat(missing, named ? "; ask for auto or another dtype"
                                             : "; place the model on other workers"));
 }
 
@@ -309,19 +321,21 @@ absl::Status Resolution::CheckScheme() const {
 void Resolution::Finish() {
   if (scheme_ == QuantScheme::kW4A4Int4) {
     Warn(WarningId::kW4A4IsSlow,
-         "w4a4_int4 layers send bf16 rows and quantise them at the experts, which is slower than "
+         "w4a4_int4 layers send bf16 rows and quantize them at the experts, which is slower than "
          "a scheme with int8 rows");
   }
   const bool packed = std::all_of(
       profiles_.begin(), profiles_.end(),
       [](const DeviceProfile* profile) { return profile->fp8_scales == ScaleKind::kUe8m0; });
-  // CPU workers take both kinds; scales unlike those of the experts would be a second rounding.
+  // CPU workers take both kinds of scales. Scales unlike those of the experts would round a second
+  // time.
   const bool as_experts =
       request_.layer.power_of_two_scales && profiles_[0]->kind == DeviceKind::kCpu;
   DispatchOutcome outcome;
   outcome.mode = trace_.mode;
   outcome.format = DefaultWireFormat(dtype_);
   if (dtype_ == DispatchDtype::kFp8 && (packed || as_experts)) outcome.format = kFp8Ue8m0Format;
+  // SGLang's dispatcher calls INT8 use_fp8 too: the flag says that rows carry scales.
   outcome.use_fp8 = dtype_ == DispatchDtype::kFp8 || dtype_ == DispatchDtype::kInt8;
   outcome.use_nvfp4 = dtype_ == DispatchDtype::kNvfp4;
   outcome.graphs = SupportsGraphs(trace_.mode);
@@ -340,7 +354,8 @@ absl::Status Resolution::Refuse(absl::StatusCode code, Reason reason,
                                 const std::string& text) const {
   const TraceSubject& subject = trace_.subject;
   const absl::string_view scheme = scheme_ ? QuantSchemeInfoOf(*scheme_).name : "unknown";
-  // What was resolved before, where it is not the dtype that is refused.
+  // The refused dtype may not be the one that was resolved first; the text then tells how one
+  // became the other.
   std::string led;
   if (trace_.decision && !trace_.adjustments.empty()) {
     const RuleOutcome& winner = trace_.decision->rules[trace_.decision->winner];
@@ -366,7 +381,7 @@ absl::Status Resolution::Refuse(absl::StatusCode code, Reason reason,
   return WithMetadata(refusal, "warnings", absl::StrJoin(trace_.warnings, ", ", name));
 }
 
-// How unquantised drafts are loaded: without a quant config, or with one that asks for BF16.
+// Engines load unquantized drafts without a quant config, or with one that names BF16.
 bool SaysNothingButBf16(const LayerFacts& layer) {
   const std::optional<LayerQuantConfig>& config = layer.quant_config;
   return !config ||
@@ -402,7 +417,7 @@ absl::Status CheckLockstepGroup(std::span<const CapabilitySet> workers) {
   if (kinds.size() <= 1) return absl::OkStatus();
   const std::string names = absl::StrJoin(kinds, ", ");
   return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kBadConfig,
-                   absl::StrFormat("a collective group is of one kind of device, and this one has "
+                   absl::StrFormat("a collective group needs workers of one kind, and this one has "
                                    "%s; use p2p, where every edge has a config of its own",
                                    names),
                    {{"kinds", names}});

@@ -1,17 +1,17 @@
 // Decides how rows of one layer travel along one edge in one phase, with the reasons.
 //
-//   mode      what was asked for, or the phase's              mode_resolver.h
+//   mode      the requested one, or the phase's              mode_resolver.h
 //   order     the first rule with an opinion on the dtype     dtype_order.h
-//   then      an unquantised layer keeps BF16; NVFP4 layers get BF16 in normal mode; devices take
+//   then      an unquantized layer keeps BF16; NVFP4 layers get BF16 in normal mode; devices take
 //             INT8 for FP8 or FP8 for INT8, or refuse; the layer's experts must accept the dtype in
-//             this mode; both ends must have proven it, else BF16 goes where nobody asked for more
+//             this mode; both ends must have proven it, else BF16 is sent where no dtype was named
 //
 // Pure: everything that matters is in the request, nothing is read from an environment and nothing
 // is kept, so that two models, or a model and its draft, cannot disturb each other and a new
 // request changes nothing that is in flight. Thread-safe. Cost: some dozens of short strings.
 //
-// Sources: SGLang PRs 22822, 24906 and 23815 for the rules; what differs from them is said where
-// it is done.
+// Sources: SGLang PRs 22822, 24906 and 23815 for the rules; differences are explained where they
+// are implemented.
 #pragma once
 
 #include <optional>
@@ -33,7 +33,7 @@ namespace switchyard {
 struct LayerFacts {
   LayerId layer;
   LayerRole role = LayerRole::kBase;
-  bool excluded = false;                         // left out of the checkpoint's quantisation: BF16
+  bool excluded = false;                         // left out of the checkpoint's quantization: BF16
   std::optional<QuantScheme> scheme;             // nullopt: unknown
   std::optional<LayerQuantConfig> quant_config;  // nullopt: none
   RunnerBackend runner = RunnerBackend::kAuto;
@@ -46,30 +46,32 @@ struct DispatchRequest {
   LayerFacts layer;
   Phase phase = Phase::kMixed;
   std::optional<DispatchMode> mode;  // nullopt: the phase's
-  std::vector<DtypeOverride> wishes;
+  std::vector<DtypeOverride> overrides;
   DeprecatedFlags flags;
   OrderVariant order = OrderVariant::kMerged;
   CapabilitySet source;
   std::span<const CapabilitySet> workers;  // those of the edge: one or more, all of one kind
   MoeShape shape;
-  std::int32_t tokens = 0;  // of a step (low_latency) or a chunk (normal): sizes buffers alone
+  std::int32_t tokens =
+      0;  // of a step (low_latency) or a chunk (normal): used only to size buffers
 };
 
-// What the layer's experts are: `scheme`, or none for excluded layers and for drafts without a
-// scheme whose quant config is missing or asks for BF16.
+// The scheme of the layer's experts: `scheme`, or none for excluded layers and for drafts without a
+// scheme whose quant config is missing or names BF16.
 std::optional<QuantScheme> EffectiveScheme(const LayerFacts& layer);
 
 // Always explains; `outcome` or `refusal` says which way it went. Refusals:
 //   kInvalidArgument (BAD_CONFIG): no workers, workers of two kinds, an unknown device profile,
-//     equally specific wishes that differ, INT8 in order draft;
+//     equally specific overrides that differ, INT8 in order draft;
 //   kFailedPrecondition (BAD_CONFIG): the experts do not take the dtype in this mode, or NVFP4
 //     without a global input scale;
-//   kUnimplemented (UNSUPPORTED): NVFP4 on Ascend; a dtype that was asked for, BF16 or the scheme,
-//     which one of the ends did not prove.
+//   kUnimplemented (UNSUPPORTED): NVFP4 on Ascend; a named dtype, BF16 or the scheme when one of
+//   the
+//     ends did not prove it.
 // Each names layer, scheme, dtype and what to do.
 DecisionTrace TraceDispatch(const DispatchRequest& request);
 
-// The same, with the refusal as its error. A returned trace has an outcome.
+// As TraceDispatch, but returns a refusal as an error. A returned trace has an outcome.
 absl::StatusOr<DecisionTrace> ResolveDispatch(const DispatchRequest& request);
 
 // Whether these workers can form a lockstep group: all of one kind of device (R123).

@@ -30,7 +30,7 @@ absl::StatusOr<std::optional<DispatchDtype>> ParseDtypeChoice(absl::string_view 
   if (dtype) return dtype;
   const std::string near = NearestWord(text, {"auto", "bf16", "fp8", "int8", "nvfp4"});
   return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
-                   absl::StrCat(where, ": \"", text, "\" is no wire dtype",
+                   absl::StrCat(where, ": \"", text, "\" is not a wire dtype",
                                 near.empty() ? "" : absl::StrCat("; did you mean \"", near, "\"?"),
                                 " (known: auto, bf16, fp8, int8, nvfp4)"),
                    {{"field", std::string(where)}, {"dtype", std::string(text)}});
@@ -49,7 +49,7 @@ absl::StatusOr<OptionSpelling> SpellingOfDtypeOption(absl::string_view name) {
   if (!draft && !near) return OptionSpelling::kUnrelated;
   const bool flag = absl::StartsWith(name, "--");
   return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
-                   absl::StrCat(name, " is misspelt; write ", flag ? kDtypeFlag : kDtypeOption),
+                   absl::StrCat(name, " is misspelled; write ", flag ? kDtypeFlag : kDtypeOption),
                    {{"field", std::string(name)}});
 }
 

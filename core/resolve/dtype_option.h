@@ -1,8 +1,8 @@
-// The option that asks for a wire dtype, and the ways in which it has been spelt.
+// The option that requests a wire dtype, and its spellings.
 //
-// Its name is dispatcher_output_dtype: in files and messages so, on command lines with dashes. The
-// spelling that SGLang 22822 was merged with still works, with a warning; those of its drafts were
-// never released and are refused with the right name. Pure; thread-safe.
+// Its name is dispatcher_output_dtype, with dashes on command lines. The spelling that SGLang 22822
+// was merged with still works, with a warning; those of its drafts were never released and are
+// refused with the right name. Pure; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ inline constexpr char kDeprecatedDtypeFlag[] = "--deepep-dispatcher-output-dtype
 inline constexpr char kBf16Variable[] = "SGLANG_DEEPEP_BF16_DISPATCH";
 inline constexpr char kNpuInt8Variable[] = "DEEP_NORMAL_MODE_USE_INT8_QUANT";
 
-// What somebody asks for. Wire values: append only, in step with DispatchDtype.
+// The requested wire dtype. Wire values: append only, in step with DispatchDtype.
 enum class DtypeChoice : std::uint8_t { kAuto = 0, kBf16 = 1, kFp8 = 2, kInt8 = 3, kNvfp4 = 4 };
 absl::string_view DtypeChoiceName(DtypeChoice choice);         // "auto", "bf16", ...
 std::optional<DispatchDtype> ChosenDtype(DtypeChoice choice);  // nullopt: auto
@@ -34,13 +34,13 @@ absl::StatusOr<std::optional<DispatchDtype>> ParseDtypeChoice(absl::string_view 
                                                               absl::string_view where);
 
 enum class OptionSpelling : std::uint8_t { kCurrent = 0, kDeprecated = 1, kUnrelated = 2 };
-// What `name`, a key or a command line option with its dashes, is to the option.
-// Errors: kInvalidArgument (BAD_CONFIG) for a misspelt one, with the right name (R11).
+// How `name`, a key or a command line option with its dashes, relates to the option.
+// Errors: kInvalidArgument (BAD_CONFIG) for a misspelled one, with the right name (R11).
 absl::StatusOr<OptionSpelling> SpellingOfDtypeOption(absl::string_view name);
 
-// What to say once to whoever used a deprecated spelling.
+// The warning, given once, for a deprecated spelling.
 std::string DeprecatedSpellingText(absl::string_view name);
-// What to say once while one of the variables is set.
+// The warning, given once, while one of the variables is set.
 std::string DeprecatedBf16VariableText();
 std::string DeprecatedNpuInt8VariableText();
 

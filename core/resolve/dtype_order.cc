@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::array<const char*, 3> kVariantNames{"merged", "draft", "sglang_compat"};
 constexpr std::array<const char*, 10> kRuleNames{
-    "explicit", "bf16_flag",     "global_scale", "layer_dtype", "self_quantising_runner",
+    "explicit", "bf16_flag",     "global_scale", "layer_dtype", "self_quantizing_runner",
     "scheme",   "npu_int8_flag", "npu",          "cpu",         "default"};
 constexpr std::array<const char*, 5> kRunnerNames{"auto", "deep_gemm", "flashinfer_cutedsl",
                                                   "cutlass", "humming"};
@@ -23,8 +23,10 @@ struct Opinion {
   std::string why;
 };
 
+// Also an override of "auto" leaves the decision to the rules below: it cancels, it does not
+// choose.
 Opinion Explicit(const OrderInputs& in) {
-  if (!in.requested) return {std::nullopt, "nobody asks for a dtype"};
+  if (!in.requested) return {std::nullopt, "no dtype is requested"};
   return {in.requested->dtype, absl::StrCat(in.requested->source, " asks for it")};
 }
 
@@ -34,10 +36,12 @@ Opinion Bf16Flag(const OrderInputs& in) {
                                              *in.flags.bf16_dispatch)};
 }
 
+// A layer has the scale only where all its experts agree on one, so rows can be encoded once for
+// all experts they go to.
 Opinion GlobalScale(const OrderInputs& in) {
   if (!in.config) return {std::nullopt, "the layer has no quant config"};
   if (in.config->global_scale_is_null) {
-    return {std::nullopt, "input_global_scale is null, as if it were not there"};
+    return {std::nullopt, "input_global_scale is null, which counts as absent"};
   }
   if (!in.config->input_global_scale) {
     return {std::nullopt, "the layer has no input_global_scale"};
@@ -56,6 +60,7 @@ Opinion LayerDtype(const OrderInputs& in) {
                        DispatchDtypeName(*in.config->dispatcher_output_dtype))};
 }
 
+// bf16_dispatch is the key's older spelling; the newer one wins where a config has both.
 Opinion LayerDtypeOrAlias(const OrderInputs& in) {
   if (in.config && !in.config->dispatcher_output_dtype && in.config->bf16_dispatch) {
     return {DispatchDtype::kBf16, "the layer's quant config says bf16_dispatch (deprecated)"};
@@ -63,13 +68,14 @@ Opinion LayerDtypeOrAlias(const OrderInputs& in) {
   return LayerDtype(in);
 }
 
-Opinion Runner(const OrderInputs& in, std::span<const RunnerBackend> quantising) {
+Opinion Runner(const OrderInputs& in, std::span<const RunnerBackend> quantizing) {
   const std::string name(RunnerBackendName(in.runner));
-  if (std::find(quantising.begin(), quantising.end(), in.runner) == quantising.end()) {
-    return {std::nullopt, absl::StrCat("runner ", name, " leaves quantising to the dispatch")};
+  if (std::find(quantizing.begin(), quantizing.end(), in.runner) == quantizing.end()) {
+    return {std::nullopt, absl::StrCat("runner ", name, " leaves quantizing to the dispatch")};
   }
-  return {DispatchDtype::kBf16, absl::StrCat("runner ", name, " quantises rows by itself")};
+  return {DispatchDtype::kBf16, absl::StrCat("runner ", name, " quantizes rows by itself")};
 }
+// The runners that quantize their own input grew from version to version of SGLang.
 Opinion RunnerOfDraft(const OrderInputs& in) {
   return Runner(in, std::array{RunnerBackend::kFlashinferCutedsl});
 }
@@ -92,7 +98,7 @@ Opinion Scheme(const OrderInputs& in) {
 Opinion NpuInt8Flag(const OrderInputs& in) {
   if (!in.flags.npu_normal_int8) return {std::nullopt, "the deprecated flag is not set"};
   if (in.worker != DeviceKind::kAscend || in.mode != DispatchMode::kNormal) {
-    return {std::nullopt, "the deprecated flag is for normal mode on ascend alone"};
+    return {std::nullopt, "the deprecated flag applies only to normal mode on ascend"};
   }
   return {DispatchDtype::kInt8, absl::StrCat("DEEP_NORMAL_MODE_USE_INT8_QUANT (deprecated) is set "
                                              "by ",
@@ -117,12 +123,14 @@ struct Rule {
   Opinion (*opinion)(const OrderInputs&);
 };
 
+// The step names are those of SGLang's orders; the letters are rules that SGLang does not have. 3b
+// stands after 4 because a runner's limits bind, while a scheme only prefers.
 constexpr std::array<Rule, 10> kMergedOrder{{
     {"0", RuleId::kExplicit, Explicit},
     {"1", RuleId::kBf16Flag, Bf16Flag},
     {"2", RuleId::kGlobalScale, GlobalScale},
     {"3", RuleId::kLayerDtype, LayerDtypeOrAlias},
-    {"4", RuleId::kSelfQuantisingRunner, RunnerOfMerged},
+    {"4", RuleId::kSelfQuantizingRunner, RunnerOfMerged},
     {"3b", RuleId::kScheme, Scheme},
     {"5a", RuleId::kNpuInt8Flag, NpuInt8Flag},
     {"5", RuleId::kNpu, Npu},
@@ -134,21 +142,23 @@ constexpr std::array<Rule, 7> kSglangOrder{{
     {"1", RuleId::kBf16Flag, Bf16Flag},
     {"2", RuleId::kGlobalScale, GlobalScale},
     {"3", RuleId::kLayerDtype, LayerDtype},
-    {"4", RuleId::kSelfQuantisingRunner, RunnerOfSglang},
+    {"4", RuleId::kSelfQuantizingRunner, RunnerOfSglang},
     {"5", RuleId::kNpu, Npu},
     {"6", RuleId::kDefault, Default},
 }};
+// Kept to compare decisions with deployments that ran the drafted order.
 constexpr std::array<Rule, 7> kDraftOrder{{
     {"0", RuleId::kBf16Flag, Bf16Flag},
     {"1", RuleId::kExplicit, Explicit},
     {"2", RuleId::kGlobalScale, GlobalScale},
     {"3", RuleId::kLayerDtype, LayerDtype},
-    {"4", RuleId::kSelfQuantisingRunner, RunnerOfDraft},
+    {"4", RuleId::kSelfQuantizingRunner, RunnerOfDraft},
     {"5", RuleId::kNpu, Npu},
     {"6", RuleId::kDefault, Default},
 }};
 
-// Total: the last rule of every order always has an opinion.
+// Every rule is evaluated, also those after the winner: `syctl explain` shows what each would have
+// said. The last rule of every order always has an opinion, so there is a winner.
 OrderDecision Decide(std::span<const Rule> order, const OrderInputs& inputs) {
   OrderDecision decision;
   for (const Rule& rule : order) {
@@ -180,9 +190,10 @@ std::optional<RunnerBackend> RunnerBackendFromName(absl::string_view name) {
   return static_cast<RunnerBackend>(it - kRunnerNames.begin());
 }
 
-Asked OrderDecision::asked() const {
+DtypeOrigin OrderDecision::origin() const {
+  // The deprecated flags do not count: they were set for a whole process, not for this layer.
   const bool written = rule() == RuleId::kExplicit || rule() == RuleId::kLayerDtype;
-  return written ? Asked::kExplicitly : Asked::kAuto;
+  return written ? DtypeOrigin::kExplicit : DtypeOrigin::kAuto;
 }
 
 absl::StatusOr<OrderDecision> DecideMerged(const OrderInputs& inputs) {
@@ -196,10 +207,11 @@ absl::StatusOr<OrderDecision> DecideSglangCompat(const OrderInputs& inputs) {
 absl::StatusOr<OrderDecision> DecideDraft(const OrderInputs& inputs) {
   OrderDecision decision = Decide(kDraftOrder, inputs);
   if (decision.dtype != DispatchDtype::kInt8) return decision;
-  return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
-                   absl::StrCat("order draft knows no int8: ", decision.rules[decision.winner].why,
-                                "; ask for another dtype or use order merged"),
-                   {{"dtype", "int8"}, {"rule", std::string(RuleName(decision.rule()))}});
+  return MakeError(
+      absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
+      absl::StrCat("order draft does not support int8: ", decision.rules[decision.winner].why,
+                   "; ask for another dtype or use order merged"),
+      {{"dtype", "int8"}, {"rule", std::string(RuleName(decision.rule()))}});
 }
 
 absl::StatusOr<OrderDecision> DecideDtype(OrderVariant variant, const OrderInputs& inputs) {

@@ -1,21 +1,20 @@
-// Who decides the wire dtype: the rules in order, the first that has an opinion wins.
+// The rules that decide the wire dtype, in order: the first with an opinion wins.
 //
 //   step  rule                       opinion
-//   0     explicit                   what the deployment asks for
+//   0     explicit                   the dtype that the deployment requests
 //   1     bf16_flag                  BF16 while the deprecated flag is set
 //   2     global_scale               NVFP4 when the layer has a global input scale
-//   3     layer_dtype                what the layer's quant config says
-//   4     self_quantising_runner     BF16: the runner quantises by itself
-//   3b    scheme                     what the layer's experts prefer, if their scheme is known
-//   5a    npu_int8_flag              INT8 on Ascend in normal mode while the deprecated flag is set
-//   5     npu                        BF16 on Ascend
-//   5b    cpu                        BF16 on CPUs
-//   6     default                    FP8
+//   3     layer_dtype                the dtype in the layer's quant config
+//   4     self_quantizing_runner     BF16: the runner quantizes by itself
+//   3b    scheme                     the preference of the layer's experts, if their scheme is
+//   known 5a    npu_int8_flag              INT8 on Ascend in normal mode while the deprecated flag
+//   is set 5     npu                        BF16 on Ascend 5b    cpu                        BF16 on
+//   CPUs 6     default                    FP8
 //
 // That is the order kMerged. kSglangCompat is SGLang's as merged (PR 22822): without 3b, 5a, 5b
 // and the alias bf16_dispatch. kDraft is that pull request as drafted: the flag before the option,
-// no INT8, one self-quantising runner less. What hardware and experts make of the result comes
-// after it: dispatch_resolver.h. Pure; no state, no environment; thread-safe.
+// no INT8, one self-quantizing runner less. dispatch_resolver.h then
+// adapts the result to hardware and experts. Pure; no state, no environment; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +41,7 @@ enum class RuleId : std::uint8_t {
   kBf16Flag = 1,
   kGlobalScale = 2,
   kLayerDtype = 3,
-  kSelfQuantisingRunner = 4,
+  kSelfQuantizingRunner = 4,
   kScheme = 5,
   kNpuInt8Flag = 6,
   kNpu = 7,
@@ -51,7 +50,7 @@ enum class RuleId : std::uint8_t {
 };
 absl::string_view RuleName(RuleId rule);  // as in the table above; never changes
 
-// The expert kernels of a layer. Only what they do to rows matters here.
+// The expert kernels of a layer. Only their treatment of rows matters here.
 enum class RunnerBackend : std::uint8_t {
   kAuto = 0,
   kDeepGemm = 1,
@@ -62,20 +61,20 @@ enum class RunnerBackend : std::uint8_t {
 absl::string_view RunnerBackendName(RunnerBackend runner);  // "auto", "deep_gemm", ...
 std::optional<RunnerBackend> RunnerBackendFromName(absl::string_view name);
 
-// Something that was asked for, and where: "deployment chat, layer 3, phase decode".
-struct Wish {
+// A requested dtype and where the request stands: "deployment chat, layer 3, phase decode".
+struct RequestedDtype {
   DispatchDtype dtype = DispatchDtype::kBf16;
   std::string source;
 };
-// A deprecated flag that is set, and where it came from. Flags are fields of a deployment; whoever
-// reads a file of options fills them in, nothing below reads an environment.
+// A deprecated flag that is set, and where it came from. Flags are fields of a deployment, filled
+// in by the reader of its options; nothing here reads the environment.
 struct DeprecatedFlags {
   std::optional<std::string> bf16_dispatch;    // SGLANG_DEEPEP_BF16_DISPATCH
   std::optional<std::string> npu_normal_int8;  // DEEP_NORMAL_MODE_USE_INT8_QUANT
 };
 
 struct OrderInputs {
-  std::optional<Wish> requested;  // nullopt: auto
+  std::optional<RequestedDtype> requested;  // nullopt: auto
   DeprecatedFlags flags;
   std::optional<LayerQuantConfig> config;
   RunnerBackend runner = RunnerBackend::kAuto;
@@ -98,11 +97,11 @@ struct OrderDecision {
   std::vector<RuleOutcome> rules;  // all of the order, the losers too
 
   [[nodiscard]] RuleId rule() const { return rules[winner].rule; }
-  // Somebody wrote this dtype down for this layer; else it may give way to BF16.
-  [[nodiscard]] Asked asked() const;
+  // kExplicit: the deployment or the layer's config names this dtype. Else it may give way to BF16.
+  [[nodiscard]] DtypeOrigin origin() const;
 };
 
-// Errors: kInvalidArgument (BAD_CONFIG) where kDraft meets INT8, which it does not know.
+// Errors: kInvalidArgument (BAD_CONFIG) where kDraft meets INT8, which it does not support.
 absl::StatusOr<OrderDecision> DecideMerged(const OrderInputs& inputs);
 absl::StatusOr<OrderDecision> DecideDraft(const OrderInputs& inputs);
 absl::StatusOr<OrderDecision> DecideSglangCompat(const OrderInputs& inputs);

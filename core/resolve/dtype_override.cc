@@ -9,32 +9,36 @@
 namespace switchyard {
 namespace {
 
-bool IsFor(const DtypeOverride& wish, const OverridePlace& place) {
-  return (wish.model.empty() || wish.model == place.model) &&
-         (!wish.layer || *wish.layer == place.layer) && (!wish.phase || *wish.phase == place.phase);
+bool IsFor(const DtypeOverride& candidate, const OverridePlace& place) {
+  return (candidate.model.empty() || candidate.model == place.model) &&
+         (!candidate.layer || *candidate.layer == place.layer) &&
+         (!candidate.phase || *candidate.phase == place.phase);
 }
 
-int Specificity(const DtypeOverride& wish) {
-  return (wish.layer ? 4 : 0) + (wish.model.empty() ? 0 : 2) + (wish.phase ? 1 : 0);
+int Specificity(const DtypeOverride& candidate) {
+  // Powers of two: a layer outweighs a model and a phase together, as the header orders them.
+  return (candidate.layer ? 4 : 0) + (candidate.model.empty() ? 0 : 2) + (candidate.phase ? 1 : 0);
 }
 
-absl::string_view ChoiceName(const DtypeOverride& wish) {
-  return wish.dtype ? DispatchDtypeName(*wish.dtype) : "auto";
+absl::string_view ChoiceName(const DtypeOverride& candidate) {
+  return candidate.dtype ? DispatchDtypeName(*candidate.dtype) : "auto";
 }
 
 }  // namespace
 
-absl::StatusOr<const DtypeOverride*> PickOverride(std::span<const DtypeOverride> wishes,
+// Equal overrides that are equally specific are no conflict: files may repeat themselves.
+absl::StatusOr<const DtypeOverride*> PickOverride(std::span<const DtypeOverride> overrides,
                                                   const OverridePlace& place) {
   const DtypeOverride* best = nullptr;
   const DtypeOverride* rival = nullptr;
-  for (const DtypeOverride& wish : wishes) {
-    if (!IsFor(wish, place)) continue;
-    if (best == nullptr || Specificity(wish) > Specificity(*best)) {
-      best = &wish;
+  for (const DtypeOverride& candidate : overrides) {
+    if (!IsFor(candidate, place)) continue;
+    if (best == nullptr || Specificity(candidate) > Specificity(*best)) {
+      best = &candidate;
       rival = nullptr;
-    } else if (Specificity(wish) == Specificity(*best) && wish.dtype != best->dtype) {
-      rival = &wish;
+    } else if (Specificity(candidate) == Specificity(*best) && candidate.dtype != best->dtype) {
+      // Kept until the end, because a more specific override may still settle it.
+      rival = &candidate;
     }
   }
   if (rival == nullptr) return best;

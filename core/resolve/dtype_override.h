@@ -1,4 +1,4 @@
-// What operators ask for: a wire dtype for a deployment, a model, a layer or a phase of them.
+// Operators' overrides of the wire dtype, for a deployment, a model, a layer or a phase.
 // Pure; thread-safe.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace switchyard {
 
-// Unset fields stand for all. A wish for "auto" takes back a wider one.
+// Unset fields stand for all. An override of "auto" cancels a less specific one.
 struct DtypeOverride {
   std::string model;  // empty: all models of the deployment
   std::optional<LayerId> layer;
@@ -29,10 +29,10 @@ struct OverridePlace {
   LayerId layer;
   Phase phase = Phase::kMixed;
 };
-// The most specific wish for `place`: one that names the layer beats one that does not, then one
-// that names the model, then one that names the phase. nullptr: none. Lives as long as `wishes`.
-// Errors: kInvalidArgument (BAD_CONFIG) when two are equally specific and differ.
-absl::StatusOr<const DtypeOverride*> PickOverride(std::span<const DtypeOverride> wishes,
+// The most specific override for `place`: one that names the layer beats one that does not, then
+// one that names the model, then one that names the phase. nullptr: none. Lives as long as
+// `overrides`. Errors: kInvalidArgument (BAD_CONFIG) when two are equally specific and differ.
+absl::StatusOr<const DtypeOverride*> PickOverride(std::span<const DtypeOverride> overrides,
                                                   const OverridePlace& place);
 
 }  // namespace switchyard

@@ -26,9 +26,11 @@ bool IsNull(const ConfigEntry& entry) {
 }
 
 absl::Status ReadGlobalScale(const ConfigEntry& entry, LayerQuantConfig* config) {
+  // null counts as absent, but is remembered: the trace says why rule global_scale did not apply.
   config->global_scale_is_null = IsNull(entry);
   if (IsNull(entry)) return absl::OkStatus();
   const double* value = std::get_if<double>(&entry.value);
+  // The check is on the FP32 value: a double may be finite and its FP32 rounding not.
   const auto scale = static_cast<float>(value == nullptr ? 0 : *value);
   if (!std::isfinite(scale) || scale <= 0) {
     return Bad(entry.key, "must be null or a finite number above zero");
@@ -44,7 +46,7 @@ absl::Status ReadDtype(const ConfigEntry& entry, LayerQuantConfig* config) {
   SY_ASSIGN_OR_RETURN(config->dispatcher_output_dtype,
                       ParseDtypeChoice(*text, absl::StrCat("quant config key ", entry.key)));
   if (!config->dispatcher_output_dtype) {
-    return Bad(entry.key, "\"auto\" says nothing here; leave the key out");
+    return Bad(entry.key, "\"auto\" has no effect here; leave the key out");
   }
   return absl::OkStatus();
 }
@@ -56,6 +58,7 @@ absl::Status ReadBf16Dispatch(const ConfigEntry& entry, LayerQuantConfig* config
   return absl::OkStatus();
 }
 
+// An unknown key is refused, never ignored: a misspelled dtype would silently have no effect.
 absl::Status UnknownKey(const std::string& key) {
   const absl::StatusOr<OptionSpelling> spelling = SpellingOfDtypeOption(key);
   std::string near = NearestWord(key, {kGlobalScale, kDtypeOption, kBf16Dispatch});

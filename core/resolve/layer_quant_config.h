@@ -1,6 +1,6 @@
-// What the checkpoint, or whoever loaded it, says about the rows that one layer takes.
+// The statements of a checkpoint, or of its loader, about the rows that one layer takes.
 //
-// A value: another config replaces it whole, keys are never merged. Source of the keys: SGLang's
+// A value: another config replaces it whole; keys are never merged. Source of the keys: SGLang's
 // set_quant_config (PRs 22822, 24906). Pure; thread-safe.
 #pragma once
 
@@ -16,9 +16,10 @@
 namespace switchyard {
 
 struct LayerQuantConfig {
-  // Of NVFP4 rows: 1 / the checkpoint's input scale, one for all experts of the layer. Finite, > 0.
+  // For NVFP4 rows: 1 / the checkpoint's input scale, one for all experts of the layer. Finite, >
+  // 0.
   std::optional<float> input_global_scale;
-  bool global_scale_is_null = false;  // the key is there without a value: as if it were not
+  bool global_scale_is_null = false;  // the key has no value and counts as absent
   std::optional<DispatchDtype> dispatcher_output_dtype;
   bool bf16_dispatch = false;  // deprecated, for dispatcher_output_dtype bf16
 

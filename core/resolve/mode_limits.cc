@@ -13,10 +13,10 @@ absl::Status CheckModeLimits(DispatchMode mode, const MoeShape& shape,
                              std::span<const CapabilitySet> workers) {
   for (const CapabilitySet& worker : workers) {
     const DeviceProfile* profile = FindDeviceProfile(worker.device_profile);
-    if (profile == nullptr) continue;
+    if (profile == nullptr) continue;  // The resolver refuses it with a better text.
     ProfileDemand demand{shape, static_cast<std::int32_t>(workers.size()), max_tokens_per_step};
     if (mode == DispatchMode::kNormal) {
-      demand.shape.top_k = 0;  // The limits on top-k and M are those of low_latency buffers.
+      demand.shape.top_k = 0;  // The limits on top-k and M come from low_latency's buffers.
       demand.max_tokens_per_step = 0;
     }
     SY_RETURN_IF_ERROR(CheckLimits(*profile, demand));

@@ -1,4 +1,4 @@
-// What a mode asks of the devices at the other end, and the decision with those limits in it.
+// The demands of a mode on the devices at the other end, and the decision within those limits.
 // Pure; thread-safe.
 #pragma once
 
@@ -15,14 +15,14 @@
 
 namespace switchyard {
 
-// What a mode asks of the device profiles of all `workers` (R45, R62): top-k, M and E % R in
-// low_latency; E % R alone in normal. Errors: those of CheckLimits.
+// Checks a mode against the device profiles of all `workers` (R45, R62): top-k, M and E % R in
+// low_latency; only E % R in normal. Errors: those of CheckLimits.
 absl::Status CheckModeLimits(DispatchMode mode, const MoeShape& shape,
                              std::int32_t max_tokens_per_step,
                              std::span<const CapabilitySet> workers);
 
-// As TraceDispatch; a decision that the limits of `group`, all workers that would share the layer,
-// do not allow is refused by them as a plan would be. M is request.tokens; 0: not looked at.
+// As TraceDispatch, but refuses a decision that exceeds the limits of `group`, all workers that
+// would share the layer, as a plan would be refused. M is request.tokens; 0: not checked.
 DecisionTrace TraceWithinLimits(const DispatchRequest& request,
                                 std::span<const CapabilitySet> group);
 

@@ -34,6 +34,8 @@ std::optional<ModeChoice> ModeChoiceFromName(absl::string_view name) {
   return static_cast<ModeChoice>(it - kChoiceNames.begin());
 }
 
+// Draft extends and captures count as decode: both have few tokens, and a captured step must run in
+// low_latency, the only mode with graphs.
 Phase PhaseOfStep(const StepKind& step) {
   const bool many_tokens = step.extend && !step.draft_extend && !step.graph_capture;
   return many_tokens ? Phase::kPrefill : Phase::kDecode;
@@ -57,9 +59,10 @@ ModeChoice DefaultModeChoice(Phase phase) {
   return ModeChoice::kAuto;
 }
 
-ModeDecision ModeOfConfig(Phase phase, std::optional<DispatchMode> asked) {
-  if (asked) {
-    return {*asked, absl::StrFormat("the deployment asks for it in phase %s", PhaseName(phase))};
+ModeDecision ModeOfConfig(Phase phase, std::optional<DispatchMode> requested) {
+  if (requested) {
+    return {*requested,
+            absl::StrFormat("the deployment asks for it in phase %s", PhaseName(phase))};
   }
   if (DefaultModeChoice(phase) == ModeChoice::kLowLatency) {
     return {DispatchMode::kLowLatency,
@@ -80,6 +83,7 @@ absl::string_view WhyNoGraphs(DispatchMode mode) {
          "have been counted";
 }
 
+// Ranks that disagree would each wait in another collective, so the step would never end.
 absl::Status CheckModesAgree(StepId step, std::span<const RankMode> ranks) {
   const std::string normal = RanksIn(DispatchMode::kNormal, ranks);
   const std::string low_latency = RanksIn(DispatchMode::kLowLatency, ranks);

@@ -1,4 +1,4 @@
-// In which mode rows of a step travel: by what was asked for, the phase and the kind of step.
+// The mode in which rows of a step travel: from the request, the phase and the kind of step.
 //
 // Source: SGLang's DeepEPMode (layers/moe/utils.py) and the Ascend A2 guide of sgl-kernel-npu.
 // Pure; thread-safe.
@@ -21,11 +21,11 @@ enum class ModeChoice : std::uint8_t { kNormal = 0, kLowLatency = 1, kAuto = 2 }
 absl::string_view ModeChoiceName(ModeChoice choice);  // "normal", "low_latency", "auto"
 std::optional<ModeChoice> ModeChoiceFromName(absl::string_view name);
 
-// What a step is to its engine. `extend`: any of its ranks extends a prompt.
+// The kind of a step, as its engine sees it. `extend`: any of its ranks extends a prompt.
 struct StepKind {
   bool extend = false;
-  bool draft_extend = false;   // of a speculative draft: few tokens, so as decode
-  bool graph_capture = false;  // recorded for replay: as decode
+  bool draft_extend = false;   // of a speculative draft: few tokens, treated as decode
+  bool graph_capture = false;  // recorded for replay: treated as decode
 };
 // Prefill for an extend that is neither of a draft nor captured, decode for all else; never mixed.
 // It names the session that a step goes through where there is one for each phase.
@@ -34,16 +34,16 @@ Phase PhaseOfStep(const StepKind& step);
 // decode.
 DispatchMode ModeOfStep(ModeChoice choice, const StepKind& step);
 
-// When nobody says: prefill normal, decode low_latency, mixed auto.
+// The default: prefill normal, decode low_latency, mixed auto.
 ModeChoice DefaultModeChoice(Phase phase);
 
 struct ModeDecision {
   DispatchMode mode = DispatchMode::kNormal;
   std::string why;
 };
-// The one mode of a plan's config. `asked` wins over the default of the phase; mixed, whose default
-// leaves it to the step, gets normal, which takes steps of any size.
-ModeDecision ModeOfConfig(Phase phase, std::optional<DispatchMode> asked);
+// The one mode of a plan's config. `requested` wins over the default of the phase; mixed, whose
+// default leaves it to the step, gets normal, which takes steps of any size.
+ModeDecision ModeOfConfig(Phase phase, std::optional<DispatchMode> requested);
 
 // Whether steps of `mode` can be recorded into a graph and replayed. Those of normal cannot: how
 // many rows arrive is known only once they have been counted.
@@ -57,7 +57,7 @@ struct RankMode {
   DispatchMode mode = DispatchMode::kNormal;
 };
 // Errors: kFailedPrecondition (BAD_CONFIG) when the ranks of a lockstep group do not agree, naming
-// step and ranks: they would wait for each other for ever (R40).
+// step and ranks: they would wait for each other forever (R40).
 absl::Status CheckModesAgree(StepId step, std::span<const RankMode> ranks);
 
 }  // namespace switchyard

@@ -11,6 +11,7 @@ StagingBytes StagingBytesPerRow(const WireFormat& format, std::int64_t hidden, D
 }
 
 std::int64_t RowsOf(const StagingRows& rows, DispatchMode mode) {
+  // Normal mode sends a token once to each worker that holds any of its experts.
   const std::int64_t places =
       mode == DispatchMode::kLowLatency ? rows.top_k : std::min(rows.top_k, rows.workers);
   return rows.tokens * places;

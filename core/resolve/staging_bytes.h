@@ -1,7 +1,7 @@
-// How much memory rows take between being encoded and sent, and between being received and summed.
+// The memory that rows take between being encoded and sent, and between being received and summed.
 //
-// Dispatch and combine are sized apart, each from the bytes that really cross the wire: a quantised
-// dtype makes dispatch smaller and leaves combine, which is always BF16, as it is.
+// Dispatch and combine are sized separately, each from the bytes that really cross the wire: a
+// quantized dtype makes dispatch smaller and leaves combine, which is always BF16, as it is.
 #pragma once
 
 #include <cstdint>
@@ -17,17 +17,17 @@ inline constexpr std::int64_t kLowLatencyHeaderBytes = 16;
 struct StagingBytes {
   std::int64_t dispatch = 0;
   std::int64_t combine = 0;
-  // Of one buffer that serves both, one after the other.
+  // The size of one buffer that serves both in turn.
   [[nodiscard]] std::int64_t shared() const { return dispatch > combine ? dispatch : combine; }
-  // Of two buffers.
+  // The size of two buffers.
   [[nodiscard]] std::int64_t separate() const { return dispatch + combine; }
   friend bool operator==(const StagingBytes&, const StagingBytes&) = default;
 };
 
-// What one row takes in each direction.
+// The bytes of one row in each direction.
 StagingBytes StagingBytesPerRow(const WireFormat& format, std::int64_t hidden, DispatchMode mode);
 
-// What is staged at a time: `tokens` of one step (low_latency) or one chunk (normal).
+// The rows that are staged at a time: `tokens` of one step (low_latency) or one chunk (normal).
 struct StagingRows {
   std::int64_t tokens = 0;
   std::int64_t top_k = 0;
@@ -36,8 +36,8 @@ struct StagingRows {
 // low_latency sends a row to each of top-k experts, normal a row to each worker that holds any.
 std::int64_t RowsOf(const StagingRows& rows, DispatchMode mode);
 
-// What holds either. A buffer that layers share is as large as the largest of them needs, in each
-// direction; one that is needed larger grows, and none shrinks: a step may be in flight.
+// The size that holds either. A buffer that layers share is as large as the largest of them needs,
+// in each direction; it may grow but never shrinks, because a step may be in flight.
 StagingBytes LargerOf(const StagingBytes& a, const StagingBytes& b);
 bool Holds(const StagingBytes& room, const StagingBytes& need);
 

@@ -28,7 +28,8 @@ constexpr KindWord kKindWords[] = {{"cpu", DeviceKind::kCpu},
                                    {"ascend", DeviceKind::kAscend},
                                    {"npu", DeviceKind::kAscend}};
 
-// All kinds when there is none.
+// The profiles of devices of `kind`; of all kinds when there is none. A library's limits are not a
+// device, so deepep_v1 is left out.
 std::vector<const DeviceProfile*> ProfilesOf(std::optional<DeviceKind> kind) {
   std::vector<const DeviceProfile*> profiles;
   for (const DeviceProfile& profile : DeviceProfiles()) {
@@ -42,11 +43,11 @@ absl::Status NoSuchKind(absl::string_view word) {
   std::vector<std::string> known;
   for (const KindWord& row : kKindWords) known.emplace_back(row.word);
   for (const DeviceProfile& profile : DeviceProfiles()) {
-    if (profile.kind != DeviceKind::kCpu) known.emplace_back(profile.name);  // "cpu" is there
+    if (profile.kind != DeviceKind::kCpu) known.emplace_back(profile.name);  // kKindWords has "cpu"
   }
   const std::string near = NearestWord(word, known);
   return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
-                   absl::StrCat("\"", word, "\" is no kind of worker",
+                   absl::StrCat("\"", word, "\" is not a kind of worker",
                                 near.empty() ? absl::StrCat("; one of ", absl::StrJoin(known, ", "))
                                              : absl::StrCat("; did you mean \"", near, "\"?")),
                    {{"kind", std::string(word)}});
@@ -54,6 +55,7 @@ absl::Status NoSuchKind(absl::string_view word) {
 
 }  // namespace
 
+// Only native dtypes: one that the device replaces by another is never proven under its own name.
 CapabilitySet FullCapabilities(const DeviceProfile& profile) {
   CapabilitySet all;
   all.device = profile.kind;

@@ -1,8 +1,8 @@
-// Workers that are not there: what core/resolve/dispatch_resolver.h would decide for a kind of
-// device, before one of it has joined.
+// Workers that have not joined: what core/resolve/dispatch_resolver.h would decide for a kind of
+// device.
 //
-// A profile claims nothing for a worker (core/device_profile.h). An answer for such a worker is a
-// hypothesis, and whoever shows it says so: kFullCapabilitiesText. Pure; thread-safe.
+// A profile proves nothing about a worker (core/device_profile.h). An answer for such a worker is a
+// hypothesis, and every display of it says so: kFullCapabilitiesText. Pure; thread-safe.
 #pragma once
 
 #include <string>

@@ -19,6 +19,7 @@ constexpr std::array kParts{"gate_proj", "up_proj", "down_proj"};
 constexpr std::array kPackedParts{"gate_up_proj", "gate_up_proj", "down_proj"};
 constexpr std::array kMixtralParts{"w1", "w3", "w2"};
 
+// Model types that share their names with others have one row in the table for all of them.
 constexpr std::array<const char*, 4> kQwen3{"qwen3_moe", "qwen3_next"};
 constexpr std::array<const char*, 4> kQwen35{"qwen3_5_moe", "qwen3_5_moe_text"};
 constexpr std::array<const char*, 4> kDeepseek{"deepseek_v3", "deepseek_v2", "kimi_k2"};
@@ -32,7 +33,7 @@ constexpr char kKimiLayers[] = "language_model.model.layers.{layer}.mlp.experts"
 constexpr char kMixtralLayers[] = "model.layers.{layer}.block_sparse_moe.experts";
 
 // Sources: the checkpoints' indices. Draft layers of DeepSeek and Kimi follow the others in one
-// list; Qwen keeps them apart. Text-only Qwen3.5 checkpoints drop "language_model".
+// list; Qwen has a list of its own for them. Text-only Qwen3.5 checkpoints drop "language_model".
 constexpr std::array<ExpertNameMap, 11> kMaps{{
     {"qwen3_moe", kQwen3, kLayers, kMtpLayers, kParts, false},
     {"qwen3_moe packed", kQwen3, kLayers, kMtpLayers, kPackedParts, true},
@@ -71,8 +72,8 @@ absl::Status NoMap(absl::string_view model_type) {
     }
   }
   return internal::UnsupportedConfig(
-      "model_type", absl::StrCat("the names of the experts of '", PrintableName(model_type),
-                                 "' are not known; known: ", absl::StrJoin(known, ", ")));
+      "model_type", absl::StrCat("models of type '", PrintableName(model_type),
+                                 "' are not supported; supported: ", absl::StrJoin(known, ", ")));
 }
 
 }  // namespace
@@ -95,11 +96,14 @@ std::optional<ExpertModules> UsualExpertModules(const ExpertLayer& layer) {
 
 absl::StatusOr<ExpertModules> FindExpertModules(const CheckpointTensors& tensors,
                                                 const ExpertLayer& layer) {
+  // The first row whose names exist wins. Separate experts come before packed ones in the table,
+  // and a checkpoint never has both.
   std::vector<std::string> tried;
   for (const ExpertNameMap& map : kMaps) {
     if (!IsOf(map, layer.model_type)) continue;
     ExpertModules modules = ModulesOf(map, layer);
     const std::string gate = modules.Name(0, Projection::kGate);
+    // A prefix, because quantized experts have no tensor called "weight" in every layout.
     const bool there =
         map.packed ? tensors.Find(gate) != nullptr : tensors.HasPrefix(absl::StrCat(gate, "."));
     if (!there) {
@@ -114,8 +118,8 @@ absl::StatusOr<ExpertModules> FindExpertModules(const CheckpointTensors& tensors
   return MakeCheckpointError(
       CheckpointErrorKind::kTensorNotFound,
       {.file = tensors.dir(), .tensor = tried.front(), .offset = std::nullopt},
-      absl::StrCat("the checkpoint has no expert under this name; tried ",
-                   absl::StrJoin(tried, ", "), "; is it complete?"));
+      absl::StrCat("the checkpoint has no expert of this name; tried ", absl::StrJoin(tried, ", "),
+                   "; is it complete?"));
 }
 
 }  // namespace switchyard

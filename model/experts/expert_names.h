@@ -1,9 +1,10 @@
-// What checkpoints of each model family call their experts.
+// The names of experts in the checkpoints of each model family.
 //
-// A family is one row or two: experts of one's own ("...experts.7.gate_proj.weight") and, since
-// version 5 of transformers, all experts of a layer in one tensor ("...experts.gate_up_proj"
+// A family has one row or two: one for experts with tensors of their own
+// ("...experts.7.gate_proj.weight") and, since version 5 of transformers, one for all experts of a
+// layer in one tensor ("...experts.gate_up_proj"
 // [experts, 2 * intermediate, hidden], gate first, and "...experts.down_proj" [experts, hidden,
-// intermediate]). Which one a checkpoint has shows in its tensors. Thread-safe.
+// intermediate]). A checkpoint's tensors show which one it has. Thread-safe.
 #pragma once
 
 #include <array>
@@ -44,12 +45,12 @@ struct ExpertLayer {
 bool DraftsCountApart(absl::string_view model_type);
 
 // The modules as checkpoints usually name them: the family's first row. nullopt for a model_type
-// without a row. For texts; what a checkpoint has is found by FindExpertModules.
+// without a row. Only for texts; FindExpertModules finds the names that a checkpoint has.
 std::optional<ExpertModules> UsualExpertModules(const ExpertLayer& layer);
 
 // The modules by the names that `tensors` has, with `stored_in_bf16` set from them.
 // Errors: kUnimplemented (UNSUPPORTED), metadata {key}: a model_type without a row; kNotFound
-// (CHECKPOINT, TENSOR_NOT_FOUND): no row's names are there, with those that were tried.
+// (CHECKPOINT, TENSOR_NOT_FOUND): the checkpoint has the names of no row; the text lists them.
 absl::StatusOr<ExpertModules> FindExpertModules(const CheckpointTensors& tensors,
                                                 const ExpertLayer& layer);
 

@@ -9,6 +9,7 @@
 #include "core/base/status_macros.h"
 #include "core/format/bf16.h"
 #include "model/io/checkpoint_error.h"
+#include "model/quant/layout/expected_tensors.h"
 #include "model/quant/layout/scale_range.h"
 #include "model/quant/layout/tensor_values.h"
 
@@ -16,8 +17,6 @@ namespace switchyard {
 namespace {
 
 using Kind = CheckpointErrorKind;
-
-constexpr Projection kAllProjections[] = {Projection::kGate, Projection::kUp, Projection::kDown};
 
 std::string ShapeText(const std::vector<std::int64_t>& shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
@@ -34,7 +33,7 @@ bool ShapeFits(const std::vector<std::int64_t>& shape, const std::vector<std::in
   return shape.empty() || shape == std::vector<std::int64_t>{1};
 }
 
-// "element [3, 1]" of a tensor of `shape`; "it" where there is one alone.
+// "element [3, 1]" of a tensor of `shape`; "it" where there is only one.
 std::string ElementText(const std::vector<std::int64_t>& shape, std::int64_t index) {
   std::vector<std::int64_t> at(shape.size());
   std::int64_t count = 1;
@@ -46,13 +45,10 @@ std::string ElementText(const std::vector<std::int64_t>& shape, std::int64_t ind
   return count == 1 ? "it" : absl::StrCat("element ", ShapeText(at));
 }
 
-float Reciprocal(QuantLayout layout, float scale) {
-  return layout == QuantLayout::kNvfp4Compressed ? 1.0F / scale : scale;
-}
-
 }  // namespace
 
-// Where an expected tensor lies: its name, and the range of its bytes that is this projection's.
+// An expected tensor in the checkpoint: its name, and the range of its bytes that belongs to this
+// projection.
 struct LayerExperts::Located {
   std::string name;
   TensorRole role = TensorRole::kWeight;
@@ -62,7 +58,7 @@ struct LayerExperts::Located {
   std::uint64_t bytes = 0;
 };
 
-// Whose part of a packed tensor.
+// Names one part of a packed tensor.
 struct LayerExperts::Share {
   std::int32_t expert = 0;
   Projection projection = Projection::kGate;
@@ -82,15 +78,17 @@ ProjectionSize LayerExperts::SizeOf(Projection projection) const {
   return {shape_.intermediate, shape_.hidden};
 }
 
+// A tensor that the layout does not have means that the quant config describes other weights:
+// reading them without it would give wrong numbers without an error.
 absl::Status LayerExperts::CheckForbidden(const std::string& module, QuantLayout layout) const {
-  for (const char* suffix : ForbiddenTensors(layout)) {
+  for (const char* suffix : QuantLayoutInfoOf(layout).forbidden) {
     const std::string name = absl::StrCat(module, ".", suffix);
     if (tensors_.Find(name) == nullptr) continue;
     return MakeCheckpointError(
         Kind::kUnexpectedTensor,
         {.file = tensors_.FileOf(name), .tensor = name, .offset = std::nullopt},
         absl::StrCat("weights of layout ", QuantLayoutInfoOf(layout).name,
-                     " have no such tensor; the quant config does not describe them"));
+                     " have no such tensor; the quant config does not match the weights"));
   }
   return absl::OkStatus();
 }
@@ -117,7 +115,7 @@ absl::StatusOr<std::vector<LayerExperts::Located>> LayerExperts::Locate(
       return MakeCheckpointError(
           Kind::kTensorNotFound, place,
           absl::StrCat(layout, " has this tensor (", DtypesText(wanted.dtypes), " ",
-                       ShapeText(wanted.shape), "), the checkpoint does not; is it complete?"));
+                       ShapeText(wanted.shape), "), but the checkpoint does not; is it complete?"));
     }
     if (std::find(wanted.dtypes.begin(), wanted.dtypes.end(), tensor->dtype) ==
         wanted.dtypes.end()) {
@@ -135,7 +133,7 @@ absl::StatusOr<std::vector<LayerExperts::Located>> LayerExperts::Locate(
   return located;
 }
 
-// One tensor holds all experts, gate above up, or down, and another one their biases.
+// One tensor holds gate above up of all experts, another one down; their biases are packed alike.
 absl::StatusOr<std::vector<LayerExperts::Located>> LayerExperts::LocatePacked(
     std::int32_t expert, Projection projection) const {
   const std::string name = modules_.Name(expert, projection);
@@ -168,7 +166,7 @@ absl::StatusOr<LayerExperts::Located> LayerExperts::LocateShare(
     return MakeCheckpointError(
         Kind::kTensorNotFound, place,
         absl::StrCat("packed experts have this tensor (BF16 ", ShapeText(wanted),
-                     "), the checkpoint does not; is it complete?"));
+                     "), but the checkpoint does not; is it complete?"));
   }
   if (tensor->dtype != TensorDtype::kBf16) {
     return MakeCheckpointError(Kind::kWrongDtype, place,
@@ -180,6 +178,7 @@ absl::StatusOr<LayerExperts::Located> LayerExperts::LocateShare(
                                absl::StrCat("its shape is ", ShapeText(tensor->shape),
                                             ", packed experts have ", ShapeText(wanted)));
   }
+  // Gate and up of an expert are one block of twice the rows, gate first.
   std::uint64_t bytes = sizeof(Bf16);
   for (const std::int64_t extent : shape) bytes *= static_cast<std::uint64_t>(extent);
   const auto index = static_cast<std::uint64_t>(share.expert);
@@ -225,9 +224,9 @@ absl::Status LayerExperts::WrongValue(const Located& located, TensorDtype dtype,
   return MakeCheckpointError(
       Kind::kWrongValue,
       {.file = tensors_.FileOf(located.name), .tensor = located.name, .offset = std::nullopt},
-      absl::StrCat(ElementText(tensors_.Find(located.name)->shape, before + fault.index), " ",
-                   fault.what,
-                   ". Copy the file again; if it stays so, the tool that wrote it is at fault"));
+      absl::StrCat(
+          ElementText(tensors_.Find(located.name)->shape, before + fault.index), " ", fault.what,
+          ". Copy the file again; if the error remains, the tool that wrote the file is faulty"));
 }
 
 absl::StatusOr<RawProjection> LayerExperts::Load(std::int32_t expert, Projection projection) const {
@@ -235,6 +234,7 @@ absl::StatusOr<RawProjection> LayerExperts::Load(std::int32_t expert, Projection
   RawProjection raw{quant_.of(projection), SizeOf(projection), {}};
   for (const Located& one : located) {
     SY_ASSIGN_OR_RETURN(RawTensor tensor, Read(one));
+    // Before the scales are combined: CheckScales assumes that each of them is finite.
     SY_RETURN_IF_ERROR(CheckValues(one, tensor, raw));
     raw.tensors.push_back(std::move(tensor));
   }
@@ -266,6 +266,8 @@ absl::StatusOr<RawExpert> LayerExperts::Load(std::int32_t expert) const {
     raw.warnings.push_back(
         absl::StrCat(modules_.Name(expert, Projection::kUp), ": its global scale ", FloatAt(up, 0),
                      " differs from gate's ", FloatAt(*gate, 0), "; gate's is used for both."));
+    // Kernels compute gate and up in one pass with one global scale. Up's scales must pass the
+    // range check again, now under gate's.
     up.bytes = gate->bytes;
     SY_ASSIGN_OR_RETURN(const std::vector<Located> located, Locate(expert, Projection::kUp));
     SY_RETURN_IF_ERROR(CheckScales(located, raw.of(Projection::kUp)));
@@ -281,7 +283,7 @@ absl::StatusOr<std::optional<float>> LayerExperts::InputScale(std::int32_t exper
     if (one.role != TensorRole::kInputScale) continue;
     SY_ASSIGN_OR_RETURN(const RawTensor tensor, Read(one));
     SY_RETURN_IF_ERROR(CheckValues(one, tensor, size));
-    return Reciprocal(quant_.of(projection).layout, FloatAt(tensor, 0));
+    return InputScaleIn(quant_.of(projection), tensor);
   }
   return std::nullopt;
 }
@@ -291,6 +293,7 @@ absl::StatusOr<LayerInputScales> LayerExperts::InputScales() const {
   for (std::int32_t expert = 0; expert < modules_.experts; ++expert) {
     for (const Projection projection : kAllProjections) {
       SY_ASSIGN_OR_RETURN(const std::optional<float> scale, InputScale(expert, projection));
+      // One expert without a scale means that the layout has none.
       if (!scale.has_value()) return LayerInputScales{};
       const bool down = projection == Projection::kDown;
       float& least = down ? scales.down_min : scales.gate_up_min;

@@ -1,5 +1,5 @@
 // The experts of one layer of a checkpoint, as stored: checked against the layout that the quant
-// config says, read one by one, never converted.
+// config names, read one by one, never converted.
 //
 // Immutable; thread-safe. Borrows the checkpoint.
 #pragma once
@@ -16,7 +16,7 @@
 #include "core/base/hash.h"
 #include "core/moe_shape.h"
 #include "model/quant/config/layer_quant.h"
-#include "model/quant/layout/dequantize.h"
+#include "model/quant/layout/raw_projection.h"
 #include "model/quant/layout/tensor_values.h"
 #include "model/safetensors/checkpoint_tensors.h"
 
@@ -40,17 +40,18 @@ struct TensorExtent {
   std::uint64_t bytes = 0;
 };
 
-// Static scales of the inputs over all experts of a layer; those of compressed-tensors turned over,
-// so that a larger one always means larger inputs. All 0 when the layout has none.
+// The static scales of the inputs over all experts of a layer. Scales that are stored as
+// reciprocals are inverted, so a larger scale always means larger inputs. All 0 when the layout has
+// none.
 struct LayerInputScales {
   float gate_up_min = 0;
   float gate_up_max = 0;
   float down_min = 0;
   float down_max = 0;
 
-  // 1 / scale of the rows that a layer receives, when it is the same for all its experts: NVFP4
-  // rows are encoded once, for whichever expert they go to. With unequal scales rows travel as
-  // BF16.
+  // 1 / scale of the rows that a layer receives; nullopt unless all its experts share one. NVFP4
+  // rows are encoded once for all the experts that they go to, so with unequal scales rows travel
+  // as BF16.
   [[nodiscard]] std::optional<float> InputGlobalScale() const;
 };
 
@@ -61,19 +62,19 @@ class LayerExperts {
 
   // Names, dtypes and shapes of all experts; reads no tensor.
   // Errors: (CHECKPOINT), metadata {kind, file, tensor}: TENSOR_NOT_FOUND, WRONG_DTYPE,
-  // WRONG_SHAPE, UNEXPECTED_TENSOR, saying what is there and what was expected; kInvalidArgument
-  // (BAD_CONFIG): sizes that the layout cannot hold.
+  // WRONG_SHAPE, UNEXPECTED_TENSOR, each with what was found and what was expected;
+  // kInvalidArgument (BAD_CONFIG): sizes that the layout cannot hold.
   [[nodiscard]] absl::Status Check() const;
 
   // Errors: as Check, of that projection; WRONG_VALUE, naming the element: a value that
   // tensor_values.h or scale_range.h does not allow, such as a weight or a scale that is NaN.
   [[nodiscard]] absl::StatusOr<RawProjection> Load(std::int32_t expert,
                                                    Projection projection) const;
-  // All three. Where gate's and up's global scales differ, gate's holds for both, with a warning:
-  // kernels compute the two together.
+  // All three projections. Where the global scales of gate and up differ, gate's is used for both,
+  // with a warning, because kernels compute the two together.
   [[nodiscard]] absl::StatusOr<RawExpert> Load(std::int32_t expert) const;
 
-  // What is stored of a projection, in the order of ExpectedTensors: a manifest hashes these bytes.
+  // The stored bytes of a projection, in the order of ExpectedTensors: a manifest hashes them.
   // Errors: as Check, of that projection.
   [[nodiscard]] absl::StatusOr<std::vector<TensorExtent>> Extents(std::int32_t expert,
                                                                   Projection projection) const;
@@ -85,14 +86,14 @@ class LayerExperts {
   [[nodiscard]] const ExpertModules& modules() const { return modules_; }
 
  private:
-  struct Located;  // an expected tensor and where it lies
+  struct Located;  // an expected tensor and its place
   struct Share;
   [[nodiscard]] ProjectionSize SizeOf(Projection projection) const;
   [[nodiscard]] absl::StatusOr<std::vector<Located>> Locate(std::int32_t expert,
                                                             Projection projection) const;
   [[nodiscard]] absl::StatusOr<std::vector<Located>> LocatePacked(std::int32_t expert,
                                                                   Projection projection) const;
-  // `shape`: of one projection of one expert.
+  // `shape` is that of one projection of one expert.
   [[nodiscard]] absl::StatusOr<Located> LocateShare(const std::string& name, TensorRole role,
                                                     const std::vector<std::int64_t>& shape,
                                                     const Share& share) const;

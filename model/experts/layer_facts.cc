@@ -16,6 +16,7 @@ absl::StatusOr<LayerQuantConfig> QuantConfigOf(const LayerSource& source) {
   if (keys.bf16_dispatch) entries.push_back({"bf16_dispatch", *keys.bf16_dispatch});
   SY_ASSIGN_OR_RETURN(LayerQuantConfig config, ParseLayerQuantConfig(entries));
   config.global_scale_is_null = keys.input_global_scale == KeyPresence::kNull;
+  // Only NVFP4 rows are encoded relative to a global scale.
   if (source.quant.scheme == QuantScheme::kNvfp4 && !config.global_scale_is_null &&
       source.input_scales) {
     config.input_global_scale = source.input_scales->InputGlobalScale();
@@ -31,8 +32,10 @@ absl::StatusOr<LayerFacts> ResolverFactsOf(const LayerSource& source) {
   facts.role = source.role;
   facts.scheme = source.quant.scheme;
   facts.power_of_two_scales = source.quant.of(Projection::kGate).power_of_two_scales;
-  if (!source.quantised_checkpoint) return facts;
+  if (!source.quantized_checkpoint) return facts;
   const bool plain = source.quant.scheme == QuantScheme::kNone;
+  // An unquantized draft beside a quantized model is normal: it was not excluded, and the keys of
+  // the config speak about the model's layers.
   if (plain && source.role == LayerRole::kDraft) return facts;
   facts.excluded = plain;
   SY_ASSIGN_OR_RETURN(facts.quant_config, QuantConfigOf(source));

@@ -1,5 +1,6 @@
-// What the resolver of wire dtypes gets to know of a layer of a checkpoint. Plans and inspections
-// ask here and nowhere else, so that they cannot tell an operator two things. Pure; thread-safe.
+// The facts about a checkpoint's layer that the resolver of wire dtypes receives. Plans and
+// inspections both take them from here, so that an operator cannot see two different answers. Pure;
+// thread-safe.
 #pragma once
 
 #include <optional>
@@ -13,21 +14,21 @@
 
 namespace switchyard {
 
-// What is known of one layer before the resolver is asked.
+// The sources of the facts about one layer.
 struct LayerSource {
   LayerId layer = {};
   LayerRole role = LayerRole::kBase;
-  bool quantised_checkpoint = false;  // its quant family is not "none"
+  bool quantized_checkpoint = false;  // its quant family is not "none"
   const LayerQuant& quant;
   const DispatchKeys& keys;                                     // of the whole checkpoint
-  std::optional<LayerInputScales> input_scales = std::nullopt;  // looked at for NVFP4 alone
+  std::optional<LayerInputScales> input_scales = std::nullopt;  // used only for NVFP4
 };
 
-// The scheme; whether FP8 scales are powers of two; of base layers without a scheme in a quantised
-// checkpoint, that they were left out; of all layers of such a checkpoint but unquantised drafts,
-// the keys of the config and, of NVFP4, the global scale of the inputs where all experts agree on
-// one. A null in the config switches that one off.
-// Errors: those of ParseLayerQuantConfig.
+// Every layer has its scheme and whether its FP8 scales are powers of two. In a quantized
+// checkpoint, base layers without a scheme are marked as excluded, and all layers but unquantized
+// drafts have the keys of the config. NVFP4 layers also have the global scale of their inputs where
+// all experts agree on one, unless the config's key is null. Errors: those of
+// ParseLayerQuantConfig.
 absl::StatusOr<LayerFacts> ResolverFactsOf(const LayerSource& source);
 
 }  // namespace switchyard

@@ -21,16 +21,17 @@ namespace {
 
 using internal::JsonView;
 
+// Bounds far above real models: a hostile config must not make a reader loop or allocate for long.
 constexpr std::int64_t kLayersMax = 4096;
 constexpr std::int64_t kExpertsMax = 65'536;
 constexpr std::int64_t kSizeMax = 1 << 20;
 constexpr std::int64_t kDraftsMax = 64;
 
-// Which layers have experts.
+// The rule that says which layers have experts.
 enum class Rule : std::uint8_t {
   kAll,
   kAfterDense,  // from first_k_dense_replace on, each moe_layer_freq-th
-  kSparseStep,  // each decoder_sparse_step-th, but for mlp_only_layers
+  kSparseStep,  // each decoder_sparse_step-th, except mlp_only_layers
 };
 
 struct Family {
@@ -38,7 +39,8 @@ struct Family {
   const char* experts;
   const char* intermediate;
   std::array<const char*, 2> drafts;  // spellings of their number; nullptr for none
-  bool drafts_follow;  // they would be in the list of the others, not in one of their own
+  bool drafts_follow;  // drafts continue the list of the other layers instead of having one of
+                       // their own
   Rule rule;
 };
 
@@ -68,12 +70,11 @@ absl::StatusOr<const Family*> FindFamily(absl::string_view model_type) {
     }
   }
   return internal::UnsupportedConfig(
-      "model_type",
-      absl::StrCat("where a model of type '", PrintableName(model_type),
-                   "' keeps its experts is not known; known: ", absl::StrJoin(known, ", ")));
+      "model_type", absl::StrCat("models of type '", PrintableName(model_type),
+                                 "' are not supported; supported: ", absl::StrJoin(known, ", ")));
 }
 
-// transformers writes num_local_experts since version 5, whatever the family called it before.
+// Since version 5, transformers writes num_local_experts for every family.
 absl::Status ReadExperts(const JsonView& text, const Family& family, MoeOutline& out) {
   constexpr char kNew[] = "num_local_experts";
   const bool is_old = text.Has(family.experts);
@@ -118,6 +119,7 @@ absl::Status ReadSizes(const JsonView& text, const Family& family, MoeOutline& o
   SY_RETURN_IF_ERROR(ReadExperts(text, family, out));
   SY_RETURN_IF_ERROR(
       Optional(text.Int("num_experts_per_tok", 1, out.shape.experts), out.shape.top_k));
+  // Each size may be within its bound and the product still not.
   if (std::int64_t{out.shape.hidden} * out.shape.intermediate > kExpertTensorValuesMax) {
     return BadConfig(
         text.PathOf(family.intermediate),
@@ -139,7 +141,7 @@ absl::Status ReadLayers(const JsonView& text, Rule rule, MoeOutline& out) {
     SY_RETURN_IF_ERROR(Optional(text.Int("decoder_sparse_step", 1, kLayersMax), step));
     SY_RETURN_IF_ERROR(Optional(text.Ints("mlp_only_layers", 0, out.layers - 1), without));
   }
-  // Steps are counted from 0 where dense layers lead, else from 1.
+  // DeepSeek's layers count from 0, Qwen's step rule from 1 (transformers' model classes).
   const std::int32_t offset = rule == Rule::kSparseStep ? 1 : 0;
   for (std::int32_t layer = dense; layer < out.layers; ++layer) {
     if ((layer + offset) % step != 0) continue;

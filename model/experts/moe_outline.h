@@ -1,11 +1,10 @@
-// Where a model keeps its experts, from its config.json alone: sizes, which layers have experts,
-// drafts.
+// The MoE part of a model's config.json: sizes, which layers have experts, drafts.
 //
-// Reads a few keys of any family that model/experts/expert_names.h knows the names of, for whoever
-// wants to look at a checkpoint. model/model_config.h, for whoever wants to serve it, is made from
-// this and refuses what cannot be served.
+// Reads a few keys of every family in model/experts/expert_names.h, which is enough to inspect a
+// checkpoint. model/model_config.h builds on it to serve one, and refuses models that cannot be
+// served.
 //
-// A family is one row of moe_outline.cc. Where a config has a text_config, its keys stand there.
+// A family is one row of moe_outline.cc. Where a config has a text_config, the keys are read there.
 // Sources: the config classes of transformers (deepseek_v3, qwen3_moe, qwen3_next, qwen3_5_moe,
 // mixtral), the config.json of DeepSeek-V3 and Kimi-K2.5, and vLLM's and SGLang's readers of
 // drafts. Plain data; thread-safe.
@@ -27,12 +26,12 @@ namespace switchyard {
 inline constexpr std::int64_t kExpertTensorValuesMax = std::int64_t{1} << 30;
 
 struct MoeOutline {
-  std::string model_type;           // as expert_names.h knows it
-  MoeShape shape;                   // top_k 0: the config does not say
-  std::int32_t layers = 0;          // those without experts too, drafts not
+  std::string model_type;           // a model_type of expert_names.h
+  MoeShape shape;                   // top_k 0: not in the config
+  std::int32_t layers = 0;          // including those without experts, excluding drafts
   std::vector<LayerId> moe_layers;  // ascending
   std::int32_t drafts = 0;          // MTP or nextn layers that the config announces
-  std::int32_t first_draft = 0;     // number of the first: `layers`, or 0 in a list of their own
+  std::int32_t first_draft = 0;     // the first one's number: `layers`, or 0 in a list of their own
   std::string activation = "silu";  // between gate and up, as the config names it
 };
 

@@ -121,7 +121,7 @@ absl::Status MakeCheckpointIoError(const CheckpointErrorPlace& place, absl::stri
 }
 
 std::string PrintableName(absl::string_view name) {
-  // A path keeps its end, where the file's name is; 120 bytes tell any sane name apart.
+  // Long names keep their end, where a path has the file's name; 120 bytes distinguish real names.
   constexpr std::size_t kBytesMax = 120;
   if (name.size() <= kBytesMax) return absl::Utf8SafeCHexEscape(name);
   return absl::StrCat("...", absl::CHexEscape(name.substr(name.size() - kBytesMax)));

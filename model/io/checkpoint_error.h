@@ -1,4 +1,4 @@
-// Everything that can be wrong with a checkpoint, one stable name each.
+// The faults of checkpoints, each under one stable name.
 //
 // A failure carries Reason::kCheckpoint and the metadata {kind, file, tensor, offset} (the last two
 // where they apply), so that an operator sees which file to fetch again and a test can tell two
@@ -16,10 +16,10 @@
 namespace switchyard {
 
 enum class CheckpointErrorKind : std::uint8_t {
-  // Those of the reference reader of safetensors.
+  // The names of the reference reader of safetensors.
   kInvalidHeader,                 // header is not UTF-8
   kInvalidHeaderStart,            // header does not begin with '{' (leading whitespace is allowed)
-  kInvalidHeaderDeserialization,  // header is not JSON, or not the JSON that the format asks for
+  kInvalidHeaderDeserialization,  // header is not JSON, or not the JSON that the format requires
   kHeaderTooLarge,                // header longer than the limit
   kHeaderTooSmall,                // file shorter than the 8 bytes of the header's length
   kInvalidHeaderLength,           // header ends behind the end of the file
@@ -32,7 +32,7 @@ enum class CheckpointErrorKind : std::uint8_t {
   kMetadataIncompleteBuffer,  // tensors end before or behind the end of the file
   kValidationOverflow,        // sizes that overflow 64 bits
   kMisalignedSlice,           // tensor of a sub-byte dtype that ends inside a byte
-  // Ours.
+  // Names of this project.
   kDuplicateKey,
   kUnknownDtype,
   kHeaderTooDeep,
@@ -56,7 +56,7 @@ absl::string_view CheckpointErrorKindName(CheckpointErrorKind kind);
 // Every kind, for tables and tests.
 std::vector<CheckpointErrorKind> AllCheckpointErrorKinds();
 
-// Where it went wrong; empty parts are left out of text and metadata.
+// The place of the fault; empty parts are left out of text and metadata.
 struct CheckpointErrorPlace {
   std::string file;
   std::string tensor;
@@ -65,8 +65,8 @@ struct CheckpointErrorPlace {
 
 // The Status of `kind`: kDataLoss but for TENSOR_NOT_FOUND (kNotFound), INVALID_TENSOR_VIEW
 // (kInvalidArgument), UNSUPPORTED_FORMAT, WRONG_DTYPE and UNEXPECTED_TENSOR (kUnimplemented).
-// `what` says what is wrong and what to do next. Names are escaped and cut, whatever bytes they
-// hold.
+// `what` says what is wrong and what to do next. Names may hold any bytes: they are escaped and
+// cut.
 absl::Status MakeCheckpointError(CheckpointErrorKind kind, const CheckpointErrorPlace& place,
                                  absl::string_view what);
 

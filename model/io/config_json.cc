@@ -15,7 +15,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Builds the tree as nlohmann's own builder does, but knows its depth and refuses a second key.
+// Builds the tree as nlohmann's own builder does, with two more checks: a bounded depth, so that
+// code that walks the tree cannot exhaust the stack, and no key twice, because readers disagree on
+// which value wins.
 class TreeBuilder {
  public:
   TreeBuilder(Json& root, std::size_t depth_max) : root_(root), depth_max_(depth_max) {}
@@ -44,12 +46,12 @@ class TreeBuilder {
   bool end_array() { return Close(); }
   bool parse_error(std::size_t position, const std::string& /*token*/,
                    const Json::exception& /*error*/) {
-    return Fail(absl::StrCat("something that is not JSON at byte ", position - 1));
+    return Fail(absl::StrCat("invalid JSON at byte ", position - 1));
   }
   // NOLINTEND(readability-identifier-naming)
 
  private:
-  // Where the next value goes.
+  // Puts `value` at the place of the next value.
   Json& Place(Json value) {
     if (open_.empty()) {
       root_ = std::move(value);

@@ -1,4 +1,5 @@
-// Implementation of config_reader.h: JSON text to nlohmann's tree within bounds. Not for others.
+// Implementation of config_reader.h and the quant config readers: JSON text to nlohmann's tree,
+// within bounds. Not for others.
 #pragma once
 
 #include <cstddef>

@@ -19,7 +19,7 @@ namespace {
 using Json = nlohmann::json;
 using Keys = ConfigReader::Keys;
 
-// The value at a dotted key; nullptr when it is absent or null.
+// The value at a dotted key; nullptr when it is absent or null, which transformers treats alike.
 const Json* FindAt(const Json& root, absl::string_view dotted) {
   const Json* at = &root;
   for (const absl::string_view part : absl::StrSplit(dotted, '.')) {
@@ -36,7 +36,7 @@ struct Found {
   const Json* value = nullptr;
 };
 
-// The value under whichever spelling is there; two that disagree are an error.
+// The value under the spelling that is present; two that disagree are an error.
 absl::StatusOr<Found> FindAny(const Json& root, Keys keys) {
   Found found;
   for (const char* key : keys) {
@@ -46,7 +46,7 @@ absl::StatusOr<Found> FindAny(const Json& root, Keys keys) {
       found = {key, value};
     } else if (*found.value != *value) {
       return BadConfig(key, absl::StrCat("it contradicts '", found.key,
-                                         "', which means the same; remove the wrong one"));
+                                         "', which has the same meaning; remove the wrong one"));
     }
   }
   return found;
@@ -59,7 +59,7 @@ absl::Status Mistyped(const Found& found, absl::string_view wanted) {
 
 absl::StatusOr<std::int32_t> IntOf(const Json& value, absl::string_view key,
                                    ConfigReader::IntRange range) {
-  // An unsigned number above INT64_MAX would turn negative: it is out of any range.
+  // An unsigned number above INT64_MAX would become negative, and is out of every range.
   const bool fits = value.is_number_integer() &&
                     (!value.is_number_unsigned() || value.get<std::uint64_t>() <= INT64_MAX);
   if (!fits || value.get<std::int64_t>() < range.min || value.get<std::int64_t>() > range.max) {
@@ -71,6 +71,7 @@ absl::StatusOr<std::int32_t> IntOf(const Json& value, absl::string_view key,
 
 }  // namespace
 
+// Keeps nlohmann's header, which is slow to compile, out of config_reader.h.
 struct ConfigReader::Document {
   Json root;
 };
@@ -131,6 +132,7 @@ absl::StatusOr<std::optional<std::vector<std::int32_t>>> ConfigReader::Ints(Keys
   SY_ASSIGN_OR_RETURN(const Found found, FindAny(document_->root, keys));
   if (found.value == nullptr) return std::nullopt;
   std::vector<std::int32_t> values;
+  // transformers writes eos_token_id as a number or as a list.
   if (!found.value->is_array()) {
     SY_ASSIGN_OR_RETURN(const std::int32_t value, IntOf(*found.value, found.key, range));
     values.push_back(value);

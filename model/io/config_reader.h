@@ -1,4 +1,4 @@
-// Typed reading of config.json: every complaint names its key, what was found and what is wanted.
+// Typed reading of config.json: every error names its key, the value found and the value wanted.
 //
 // A value may have two spellings (transformers renamed some keys); when both are present they must
 // agree. Keys with a dot reach into an object ("rope_parameters.rope_theta"). Immutable,
@@ -36,7 +36,7 @@ class ConfigReader {
   ConfigReader& operator=(ConfigReader&&) noexcept;
   ~ConfigReader();
 
-  // True when one of the spellings is there and not null.
+  // True when one of the spellings is present and not null.
   [[nodiscard]] bool Has(Keys keys) const;
 
   // Each: nullopt when no spelling is there (or it is null); kInvalidArgument (BAD_CONFIG) naming
@@ -45,7 +45,7 @@ class ConfigReader {
   [[nodiscard]] absl::StatusOr<std::optional<double>> PositiveNumber(Keys keys) const;
   [[nodiscard]] absl::StatusOr<std::optional<bool>> Bool(Keys keys) const;
   [[nodiscard]] absl::StatusOr<std::optional<std::string>> String(Keys keys) const;
-  // Also takes one number for a list of one.
+  // Also accepts a single number as a list of one.
   [[nodiscard]] absl::StatusOr<std::optional<std::vector<std::int32_t>>> Ints(Keys keys,
                                                                               IntRange range) const;
   [[nodiscard]] absl::StatusOr<std::optional<std::vector<std::string>>> Strings(Keys keys) const;
@@ -60,8 +60,8 @@ class ConfigReader {
 // kInvalidArgument (BAD_CONFIG) with metadata {key}.
 absl::Status BadConfig(absl::string_view key, absl::string_view what);
 
-// Sets `out` from what a call of ConfigReader gave. `key` is for the error when the value is
-// missing; the second form takes a missing value for `out` as it stands.
+// Sets `out` from the result of a ConfigReader call. Require fails with `key` in the error when the
+// value is missing; Optional then leaves `out` unchanged.
 template <typename T>
 absl::Status Require(absl::StatusOr<std::optional<T>> value, absl::string_view key, T& out) {
   if (!value.ok()) return value.status();

@@ -23,7 +23,7 @@ absl::Status NotRegular(const std::string& path, absl::string_view what) {
   return MakeCheckpointError(CheckpointErrorKind::kNotARegularFile, PlaceOf(path), what);
 }
 
-// What open gave, when it is a regular file.
+// `file` itself when it is a regular file: opening a device or pipe succeeds too.
 absl::StatusOr<FileDescriptor> CheckRegular(FileDescriptor file, const std::string& path) {
   struct stat status {};
   if (fstat(file.get(), &status) != 0) return MakeCheckpointIoError(PlaceOf(path), "stat", errno);
@@ -33,11 +33,11 @@ absl::StatusOr<FileDescriptor> CheckRegular(FileDescriptor file, const std::stri
 
 }  // namespace
 
-// A descriptor that was only read from loses nothing when close fails.
+// A failing close loses nothing of a file that was only read.
 void FileDescriptorTraits::Close(Handle fd) { static_cast<void>(close(fd)); }
 
 absl::StatusOr<FileDescriptor> OpenRegularFile(const std::string& path) {
-  // Without O_NONBLOCK a pipe would hold the caller until somebody writes to it.
+  // Without O_NONBLOCK, opening a pipe blocks until a writer opens it.
   FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file.valid()) return MakeCheckpointIoError(PlaceOf(path), "open", errno);
   return CheckRegular(std::move(file), path);
@@ -51,12 +51,13 @@ absl::StatusOr<FileDescriptor> OpenFolder(const std::string& path) {
 
 absl::StatusOr<FileDescriptor> OpenRegularFileIn(const FileDescriptor& folder,
                                                  const std::string& name, const std::string& path) {
+  // O_NOFOLLOW, because a link in a downloaded folder could name any file of the machine.
   FileDescriptor file(
       openat(folder.get(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
   if (!file.valid() && errno == ELOOP) {
     return NotRegular(path,
-                      "this is a symbolic link, and a checkpoint's files are not followed out of "
-                      "its folder; copy the checkpoint with its links resolved (cp -rL)");
+                      "this is a symbolic link, and links are not followed out of the checkpoint's "
+                      "folder; copy the checkpoint with its links resolved (cp -rL)");
   }
   if (!file.valid()) return MakeCheckpointIoError(PlaceOf(path), "open", errno);
   return CheckRegular(std::move(file), path);
@@ -71,14 +72,16 @@ absl::StatusOr<std::uint64_t> SizeOf(const FileDescriptor& file, const std::stri
 absl::Status ReadAt(const FileDescriptor& file, const std::string& path, std::uint64_t offset,
                     std::span<std::byte> out) {
   while (!out.empty()) {
+    // pread keeps no position, so threads can share the descriptor.
     const ssize_t got = pread(file.get(), out.data(), out.size(), static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;
     CheckpointErrorPlace place = PlaceOf(path);
     place.offset = offset;
     if (got < 0) return MakeCheckpointIoError(place, "read", errno);
     if (got == 0) {
-      return MakeCheckpointError(CheckpointErrorKind::kIoError, place,
-                                 "the file has become shorter while it was open");
+      return MakeCheckpointError(
+          CheckpointErrorKind::kIoError, place,
+          "the file became shorter while it was open; restart with the complete file");
     }
     offset += static_cast<std::uint64_t>(got);
     out = out.subspan(static_cast<std::size_t>(got));

@@ -1,4 +1,4 @@
-// Files of a checkpoint: opened without following surprises, read at offsets.
+// Files of a checkpoint: opened without following links out of the folder, read at offsets.
 #pragma once
 
 #include <cstddef>
@@ -21,21 +21,21 @@ struct FileDescriptorTraits {
 };
 using FileDescriptor = UniqueHandle<FileDescriptorTraits>;
 
-// All errors: Reason::kCheckpoint, kinds IO_ERROR and NOT_A_REGULAR_FILE, naming the file.
+// Errors of all calls: Reason::kCheckpoint, kinds IO_ERROR and NOT_A_REGULAR_FILE, naming the file.
 
-// A regular file of that path, for reading. Never blocks on a pipe.
+// Opens a regular file for reading. Never blocks on a pipe.
 absl::StatusOr<FileDescriptor> OpenRegularFile(const std::string& path);
-// A folder, for OpenRegularFileIn.
+// Opens a folder, for OpenRegularFileIn.
 absl::StatusOr<FileDescriptor> OpenFolder(const std::string& path);
-// The file of that bare name in `folder` itself: a symbolic link is refused. `path` is for errors.
+// Opens the file of that bare name in `folder`; a symbolic link is refused. `path` is for errors.
 absl::StatusOr<FileDescriptor> OpenRegularFileIn(const FileDescriptor& folder,
                                                  const std::string& name, const std::string& path);
 
 absl::StatusOr<std::uint64_t> SizeOf(const FileDescriptor& file, const std::string& path);
-// Exactly out.size() bytes from `offset`; a file that ends before is IO_ERROR. Thread-safe.
+// Reads exactly out.size() bytes from `offset`; a file that ends before is IO_ERROR. Thread-safe.
 absl::Status ReadAt(const FileDescriptor& file, const std::string& path, std::uint64_t offset,
                     std::span<std::byte> out);
-// The whole file, when it has at most `bytes_max` bytes; else kind HEADER_TOO_LARGE.
+// Reads the whole file; HEADER_TOO_LARGE when it has more than `bytes_max` bytes.
 absl::StatusOr<std::string> ReadWhole(const FileDescriptor& file, const std::string& path,
                                       std::uint64_t bytes_max);
 

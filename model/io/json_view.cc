@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Of a list: as many names as an exclusion list may have (name_patterns.h).
+// As many elements as an exclusion list may have names (name_patterns.h).
 constexpr std::size_t kElementsMax = 65'536;
 
 bool Contains(std::span<const char* const> keys, absl::string_view key) {
@@ -24,7 +24,7 @@ bool Contains(std::span<const char* const> keys, absl::string_view key) {
 
 absl::StatusOr<std::int32_t> IntOf(const Json& value, absl::string_view path, std::int64_t min,
                                    std::int64_t max) {
-  // An unsigned number above INT64_MAX would turn negative: it is out of any range.
+  // An unsigned number above INT64_MAX would become negative, and is out of every range.
   const bool fits = value.is_number_integer() &&
                     (!value.is_number_unsigned() || value.get<std::uint64_t>() <= INT64_MAX);
   if (!fits || value.get<std::int64_t>() < min || value.get<std::int64_t>() > max) {
@@ -50,7 +50,7 @@ JsonView::Presence JsonView::PresenceOf(const char* key) const {
 }
 
 std::string JsonView::PathOf(absl::string_view key) const {
-  // A key may be empty; a path never is, so that errors always name something.
+  // A key may be empty, but a path never is, so that every error names something.
   const std::string shown = key.empty() ? "''" : PrintableName(key);
   return path_.empty() ? shown : absl::StrCat(path_, ".", shown);
 }
@@ -132,9 +132,10 @@ absl::Status JsonView::OnlyKeys(std::span<const char* const> known,
   for (const auto& item : object_->items()) {
     const std::string& key = item.key();
     if (Contains(known, key) || Contains(more, key)) continue;
-    // The spellings of a draft of SGLang's pull request 22822.
+    // Drafts of SGLang's pull request 22822 used these spellings.
     if (absl::StartsWith(key, "dispather") || key == "dispatch_output_dtype") {
-      return BadConfig(PathOf(key), "there is no such key; it is spelt 'dispatcher_output_dtype'");
+      return BadConfig(PathOf(key),
+                       "there is no such key; it is spelled 'dispatcher_output_dtype'");
     }
     return BadConfig(PathOf(key),
                      "there is no such key; it may change what the weights mean, so "
@@ -143,6 +144,7 @@ absl::Status JsonView::OnlyKeys(std::span<const char* const> known,
   return absl::OkStatus();
 }
 
+// Writers spell "off" as null, false, an empty list or an empty object.
 absl::Status JsonView::MustBeOff(const char* key, absl::string_view why) const {
   const Json* value = Find(key);
   if (value == nullptr || (value->is_boolean() && !value->get<bool>())) return absl::OkStatus();

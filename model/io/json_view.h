@@ -1,4 +1,4 @@
-// Implementation of the quant config readers: one JSON object, read strictly. Every complaint names
+// Implementation of the quant config readers: one JSON object, read strictly. Every error names
 // the whole path of the key. Not for others.
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace switchyard::internal {
 
-// Borrows `object`, which must be an object and outlive the view and what it gives out.
+// Borrows `object`, which must be an object and outlive the view and everything that it returns.
 class JsonView {
  public:
   JsonView(const nlohmann::json& object, std::string path)
@@ -29,7 +29,7 @@ class JsonView {
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] std::string PathOf(absl::string_view key) const;
   [[nodiscard]] std::vector<std::string> keys() const;
-  // The same JSON, wherever it stands.
+  // True when both views hold the same JSON, whatever their paths.
   [[nodiscard]] bool Equals(const JsonView& other) const { return *object_ == *other.object_; }
 
   // Each: nullopt when the key is absent or null; kInvalidArgument (BAD_CONFIG) naming the path
@@ -40,7 +40,7 @@ class JsonView {
   [[nodiscard]] Found<bool> Bool(const char* key) const;
   [[nodiscard]] Found<std::string> String(const char* key) const;
   [[nodiscard]] Found<std::vector<std::string>> Strings(const char* key) const;
-  // Each number in [min, max].
+  // A list of numbers, each in [min, max].
   [[nodiscard]] Found<std::vector<std::int32_t>> Ints(const char* key, std::int64_t min,
                                                       std::int64_t max) const;
   [[nodiscard]] Found<JsonView> Object(const char* key) const;
@@ -50,7 +50,7 @@ class JsonView {
   [[nodiscard]] absl::Status OnlyKeys(std::span<const char* const> known,
                                       std::span<const char* const> more = {}) const;
   // kInvalidArgument (BAD_CONFIG) unless the key is absent, null, false, or an empty list or
-  // object: a feature that is switched off may be written down.
+  // object: a config may name a feature that is switched off.
   [[nodiscard]] absl::Status MustBeOff(const char* key, absl::string_view why) const;
 
  private:
@@ -62,7 +62,7 @@ class JsonView {
   std::string path_;
 };
 
-// kUnimplemented (UNSUPPORTED) with metadata {key}: well-formed, and not served.
+// kUnimplemented (UNSUPPORTED) with metadata {key}: well-formed, but not served.
 absl::Status UnsupportedConfig(absl::string_view key, absl::string_view what);
 
 }  // namespace switchyard::internal

@@ -15,7 +15,7 @@ std::size_t SequenceBytes(absl::string_view text, std::size_t at) {
   const std::uint8_t lead = ByteAt(text, at);
   if (lead < 0x80) return 1;
   std::size_t bytes = 0;
-  // The second byte alone tells overlong forms, surrogates and values above U+10FFFF apart.
+  // Only the second byte is needed to detect overlong forms, surrogates and values above U+10FFFF.
   std::uint8_t second_min = 0x80;
   std::uint8_t second_max = 0xbf;
   if (lead >= 0xc2 && lead <= 0xdf) {
@@ -45,7 +45,7 @@ std::size_t SequenceBytes(absl::string_view text, std::size_t at) {
 std::size_t FindInvalidUtf8(absl::string_view text) {
   std::size_t at = 0;
   while (at < text.size()) {
-    // Headers are ASCII but for a rare name: eight bytes at a time.
+    // Headers are ASCII except for rare names, so eight bytes are checked at a time.
     std::uint64_t word = 0;
     if (text.size() - at >= sizeof(word)) {
       std::memcpy(&word, text.data() + at, sizeof(word));

@@ -38,8 +38,8 @@ absl::Status CheckBatch(const RoutingBatch& batch, std::int32_t experts, std::in
   const std::size_t rows = batch.logits.size() / row;
   const std::size_t chosen = rows * static_cast<std::size_t>(top_k);
   if (batch.logits.size() % row != 0) {
-    return BadShape(
-        absl::StrFormat("%d logits are no whole rows of %d experts", batch.logits.size(), experts));
+    return BadShape(absl::StrFormat("%d logits are not a multiple of %d experts",
+                                    batch.logits.size(), experts));
   }
   if (batch.ids.size() != chosen || batch.weights.size() != chosen) {
     return BadShape(absl::StrFormat("%d rows of top-k %d need %d ids and weights, not %d and %d",
@@ -72,20 +72,22 @@ absl::Status CheckSigmoid(const SigmoidRule& rule, std::span<const float> bias) 
   return CheckSizes(rule.experts, rule.top_k, rule.experts / rule.groups * rule.topk_groups);
 }
 
-// Rows that are no padding. The batch was checked.
+// The number of rows before the padding. The batch was checked.
 std::size_t TokensOf(const RoutingBatch& batch, std::size_t top_k) {
   const std::size_t rows = batch.ids.size() / top_k;
   return static_cast<std::size_t>(
       batch.num_token_non_padded.value_or(static_cast<std::int64_t>(rows)));
 }
 
+// Padding rows get ids that no expert has, so that nothing downstream needs the count again.
 void Pad(const RoutingBatch& batch, std::size_t top_k) {
   const std::size_t begin = TokensOf(batch, top_k) * top_k;
   std::ranges::fill(batch.ids.subspan(begin), -1);
   std::ranges::fill(batch.weights.subspan(begin), 0.0F);
 }
 
-// The sum of the two largest scores; the only one of a group of one. NaN counts as -infinity.
+// The sum of the two largest scores, or the only score of a group of one. NaN counts as -infinity:
+// its comparisons are false.
 float GroupScore(std::span<const float> scores) {
   float first = -std::numeric_limits<float>::infinity();
   float second = first;
@@ -106,7 +108,7 @@ struct SigmoidRow {
   std::span<float> weights;
 };
 
-// Room for what is worked out of one row.
+// Intermediate values of one row. On the stack: routers run for every step and must not allocate.
 struct Scratch {
   std::array<float, kRowMax> scores{};
   std::array<float, kRowMax> choice{};
@@ -115,7 +117,7 @@ struct Scratch {
   std::array<std::int32_t, kRowMax> groups{};
 };
 
-// Takes the experts of all but the best groups out of `keys`.
+// Removes the experts of all but the best groups from `keys`.
 void MaskGroups(const SigmoidRule& rule, std::size_t experts, Scratch& scratch) {
   const auto groups = static_cast<std::size_t>(rule.groups);
   const auto kept = static_cast<std::size_t>(rule.topk_groups);
@@ -132,6 +134,7 @@ void MaskGroups(const SigmoidRule& rule, std::size_t experts, Scratch& scratch) 
   }
 }
 
+// The bias only balances the choice of experts (DeepSeek-V3 report); weights come from the scores.
 void WeighSigmoid(const SigmoidRule& rule, std::span<const float> scores, const SigmoidRow& row) {
   float sum = 0;
   for (std::size_t k = 0; k < row.ids.size(); ++k) {
@@ -139,7 +142,8 @@ void WeighSigmoid(const SigmoidRule& rule, std::span<const float> scores, const 
     sum += row.weights[k];
   }
   const float factor = rule.place == ScalingPlace::kWeights ? rule.scaling : 1.0F;
-  const float divisor = rule.renormalise && sum != 0 ? sum : 1.0F;
+  // All scores may underflow to zero; the weights then stay zero instead of becoming NaN.
+  const float divisor = rule.renormalize && sum != 0 ? sum : 1.0F;
   for (float& weight : row.weights) weight = weight / divisor * factor;
 }
 
@@ -170,7 +174,7 @@ absl::Status RouteSoftmax(const SoftmaxRule& rule, const RoutingBatch& batch) {
     const std::span<const float> logits = batch.logits.subspan(t * experts, experts);
     const std::span<std::int64_t> ids = batch.ids.subspan(t * top_k, top_k);
     TopK(logits, keys, ids);
-    SoftmaxWeights(logits, std::span<const std::int64_t>(ids), rule.renormalise,
+    SoftmaxWeights(logits, std::span<const std::int64_t>(ids), rule.renormalize,
                    batch.weights.subspan(t * top_k, top_k));
   }
   Pad(batch, top_k);

@@ -2,7 +2,7 @@
 //
 // Rows are tokens: row t of every array follows row t - 1. Ids are logical experts, best first,
 // distinct in a row; mapping them to replicas comes later. Equal scores go to the lower id, and
-// NaN is chosen last (model/routing/top_k.h). A row depends on itself alone. Nothing is allocated.
+// NaN is chosen last (model/routing/top_k.h). A row depends only on itself. Nothing is allocated.
 // Cost: top_k passes over a row of integers.
 //
 // Source: SGLang's topk.py and the DeepSeek-V3 report. Pure; thread-safe.
@@ -32,11 +32,11 @@ struct RoutingBatch {
 struct SoftmaxRule {
   std::int32_t experts = 0;  // 1..kRoutedExpertsMax
   std::int32_t top_k = 0;    // 1..experts
-  bool renormalise = true;   // weights of the chosen sum to 1
+  bool renormalize = true;   // weights of the chosen sum to 1
   friend bool operator==(const SoftmaxRule&, const SoftmaxRule&) = default;
 };
 
-// Who multiplies by the routed scaling factor. Exactly one does.
+// The step that multiplies by the routed scaling factor. Exactly one does.
 enum class ScalingPlace : std::uint8_t {
   kWeights = 0,  // RouteSigmoid: its weights hold the factor
   kOutput = 1,   // AddSharedExpert: the factor is applied to the sum of the routed experts
@@ -50,7 +50,7 @@ struct SigmoidRule {
   std::int32_t top_k = 0;        // 1..topk_groups * experts / groups
   std::int32_t groups = 1;       // divides experts
   std::int32_t topk_groups = 1;  // 1..groups
-  bool renormalise = true;       // divide the weights by their sum; all zero stay zero
+  bool renormalize = true;       // divide the weights by their sum; all zero stay zero
   float scaling = 1;             // the routed scaling factor; finite, > 0
   ScalingPlace place = ScalingPlace::kWeights;
   friend bool operator==(const SigmoidRule&, const SigmoidRule&) = default;

@@ -25,7 +25,7 @@ bool Overlap(std::span<const float> a, std::span<const float> b) {
 absl::Status Check(const SharedExpertInputs& in, std::span<const float> y) {
   const auto hidden = static_cast<std::size_t>(in.hidden);
   if (in.hidden < 1 || y.size() % hidden != 0) {
-    return BadShape(absl::StrFormat("%d values are no whole rows of %d", y.size(), in.hidden));
+    return BadShape(absl::StrFormat("%d values are not a multiple of %d", y.size(), in.hidden));
   }
   if (in.routed.size() != y.size() || in.shared.size() != y.size()) {
     return BadShape(absl::StrFormat("y has %d values, routed %d and shared %d; give as many",

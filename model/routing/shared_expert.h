@@ -1,7 +1,7 @@
-// Adds the shared expert, which every token takes, to what the routed experts gave.
+// Adds the output of the shared expert, which every token passes, to the sum of the routed experts.
 //
-// It runs at the source, after combine, once: y is written and never added to, so that a step that
-// is done again gives the same y. Source: SGLang's Qwen2MoE and DeepSeek-V2 models. Pure;
+// It runs at the source, after combine, once: y is written, never added to, so that repeating a
+// step gives the same y. Source: SGLang's Qwen2MoE and DeepSeek-V2 models. Pure;
 // thread-safe; one pass over the rows, no allocation.
 #pragma once
 

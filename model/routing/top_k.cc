@@ -11,7 +11,7 @@ namespace {
 constexpr std::uint32_t kSignBit = 0x8000'0000U;
 constexpr std::uint32_t kNanKey = 1;  // below the key of -infinity
 
-// Of those that are no NaN; -infinity when there is none.
+// The largest value that is not NaN; -infinity when there is none.
 float Largest(std::span<const float> values) {
   float largest = -std::numeric_limits<float>::infinity();
   for (const float value : values) largest = value > largest ? value : largest;
@@ -22,6 +22,8 @@ float Largest(std::span<const float> values) {
 
 std::uint32_t OrderKey(float score) {
   const auto bits = std::bit_cast<std::uint32_t>(score + 0.0F);  // -0 becomes +0
+  // Flipping negative numbers and setting the sign of others orders IEEE codes as unsigned
+  // integers.
   const std::uint32_t key = (bits & kSignBit) != 0 ? ~bits : bits | kSignBit;
   return std::isnan(score) ? kNanKey : key;
 }
@@ -29,6 +31,7 @@ std::uint32_t OrderKey(float score) {
 template <typename Id>
 void TakeTopK(std::span<std::uint32_t> keys, std::span<Id> ids) {
   for (Id& id : ids) {
+    // Two simple loops, maximum and place, vectorize better than one that tracks both.
     std::uint32_t best = kTakenKey;
     for (const std::uint32_t key : keys) best = std::max(best, key);
     const auto at = std::find(keys.begin(), keys.end(), best);
@@ -45,7 +48,7 @@ void TopK(std::span<const float> scores, std::span<std::uint32_t> keys, std::spa
 }
 
 template <typename Id>
-void SoftmaxWeights(std::span<const float> logits, std::span<const Id> ids, bool renormalise,
+void SoftmaxWeights(std::span<const float> logits, std::span<const Id> ids, bool renormalize,
                     std::span<float> weights) {
   const float largest = Largest(logits);
   float sum = 0;
@@ -53,7 +56,7 @@ void SoftmaxWeights(std::span<const float> logits, std::span<const Id> ids, bool
     weights[k] = std::exp(logits[static_cast<std::size_t>(ids[k])] - largest);
     sum += weights[k];
   }
-  if (!renormalise) {
+  if (!renormalize) {
     sum = 0;
     for (const float logit : logits) sum += std::exp(logit - largest);
   }

@@ -1,4 +1,4 @@
-// The largest of a row of scores, and weights of the chosen: what every router is made of.
+// The largest of a row of scores and the weights of the chosen: the building blocks of routers.
 //
 // Order: the larger score first, equal ones by the lower id; -0 equals +0. NaN is below everything,
 // -infinity included, so that it is chosen only when nothing else is left: ids are always valid and
@@ -20,16 +20,16 @@ inline constexpr std::uint32_t kTakenKey = 0;  // below every score
 template <typename Id>
 void TakeTopK(std::span<std::uint32_t> keys, std::span<Id> ids);
 
-// The same over scores. `keys` is room for scores.size() of them; what it held is lost.
+// The same over scores. `keys` is room for scores.size() of them; its contents are lost.
 template <typename Id>
 void TopK(std::span<const float> scores, std::span<std::uint32_t> keys, std::span<Id> ids);
 
-// weights[i] = softmax(logits)[ids[i]]: over all logits, or with `renormalise` over the chosen
-// alone, which then sum to 1. In FP32, relative to the largest logit that is no NaN, summed in
+// weights[i] = softmax(logits)[ids[i]]: over all logits, or with `renormalize` over the chosen
+// only, which then sum to 1. In FP32, relative to the largest logit that is no NaN, summed in
 // order. NaN where the logit is NaN or there is no finite one, and everywhere when +infinity is
 // among those that are summed. ids are valid.
 template <typename Id>
-void SoftmaxWeights(std::span<const float> logits, std::span<const Id> ids, bool renormalise,
+void SoftmaxWeights(std::span<const float> logits, std::span<const Id> ids, bool renormalize,
                     std::span<float> weights);
 
 }  // namespace switchyard

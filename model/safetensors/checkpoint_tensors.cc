@@ -39,7 +39,8 @@ CheckpointErrorPlace PlaceOf(const std::string& file, absl::string_view tensor =
   return {.file = file, .tensor = std::string(tensor), .offset = std::nullopt};
 }
 
-// A name in the folder that shows another format of weights; empty when there is none.
+// A file in the folder that has weights in another format; empty when there is none. The first in
+// order of names, so that the error is always the same.
 std::string OtherFormatIn(const std::string& path) {
   std::string found;
   DIR* folder = opendir(path.c_str());
@@ -55,7 +56,7 @@ std::string OtherFormatIn(const std::string& path) {
   return found;
 }
 
-// Neither the single file nor the index is there: says what to do about what is.
+// The error when neither the single file nor the index exists; names other formats that do.
 absl::Status NoWeights(const Folder& folder) {
   const std::string other = OtherFormatIn(folder.path);
   if (!other.empty()) {
@@ -116,7 +117,7 @@ absl::StatusOr<Files> OpenShards(const Folder& folder, const FileDescriptor& ind
 }
 
 absl::StatusOr<Files> OpenFiles(const Folder& folder, const SafetensorsLimits& limits) {
-  // As transformers: the single file wins when both are there.
+  // Like transformers: the single file wins when both exist.
   absl::StatusOr<FileDescriptor> single = folder.Open(kSingleName);
   if (single.ok()) {
     SY_ASSIGN_OR_RETURN(auto file, SafetensorsFile::FromDescriptor(
@@ -125,6 +126,7 @@ absl::StatusOr<Files> OpenFiles(const Folder& folder, const SafetensorsLimits& l
     files.push_back(std::move(file));
     return files;
   }
+  // Another error is reported, not hidden behind a search for the index.
   if (!absl::IsNotFound(single.status())) return single.status();
   const absl::StatusOr<FileDescriptor> index = folder.Open(kIndexName);
   if (index.ok()) return OpenShards(folder, *index, limits);
@@ -134,6 +136,7 @@ absl::StatusOr<Files> OpenFiles(const Folder& folder, const SafetensorsLimits& l
 
 }  // namespace
 
+// Sorted, because lookups by name and by prefix are frequent and names can be a million.
 CheckpointTensors::CheckpointTensors(std::string dir, FileDescriptor folder, Files files)
     : dir_(std::move(dir)), folder_(std::move(folder)), files_(std::move(files)) {
   for (const auto& file : files_) {

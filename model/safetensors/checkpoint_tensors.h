@@ -1,4 +1,4 @@
-// The tensors of a checkpoint folder in the Hugging Face layout, whatever model they are of.
+// The tensors of a checkpoint folder in the Hugging Face layout, for any model.
 //
 //   model.safetensors                  one file, or
 //   model.safetensors.index.json       weight_map: tensor -> shard; shards beside it

@@ -14,7 +14,7 @@
 namespace switchyard {
 namespace {
 
-// The format is little endian, and its numbers are used as they lie in the file.
+// The format is little endian, and its numbers are used as stored.
 static_assert(std::endian::native == std::endian::little);
 
 using Kind = CheckpointErrorKind;
@@ -23,7 +23,8 @@ absl::Status HeaderError(Kind kind, const std::string& path, absl::string_view w
   return MakeCheckpointError(kind, {.file = path, .tensor = "", .offset = 0}, what);
 }
 
-// The header's length, checked against limit and file before anything of that size is allocated.
+// Checks the header's length against the limit and the file before anything of that size is
+// allocated: the first eight bytes of a wrong file are an arbitrary number.
 absl::StatusOr<std::uint64_t> ReadHeaderBytes(const FileDescriptor& file, const std::string& path,
                                               std::uint64_t file_bytes,
                                               const SafetensorsLimits& limits) {
@@ -53,6 +54,7 @@ absl::StatusOr<std::uint64_t> ReadHeaderBytes(const FileDescriptor& file, const 
 
 SafetensorsFile::SafetensorsFile(FileDescriptor file, std::string path, SafetensorsHeader header)
     : file_(std::move(file)), path_(std::move(path)), header_(std::move(header)) {
+  // Indices instead of a map: 4 bytes for each tensor beside the header's own.
   by_name_.resize(header_.tensors.size());
   std::iota(by_name_.begin(), by_name_.end(), 0U);
   std::sort(by_name_.begin(), by_name_.end(), [this](std::uint32_t a, std::uint32_t b) {
@@ -100,12 +102,15 @@ absl::Status SafetensorsFile::Read(const TensorInfo& tensor, std::span<std::byte
 
 absl::Status SafetensorsFile::ReadRange(const TensorInfo& tensor, std::uint64_t offset,
                                         std::span<std::byte> out) const {
+  // Written without a sum, which could overflow.
   if (offset > tensor.bytes || out.size() > tensor.bytes - offset) {
-    return MakeCheckpointError(
-        Kind::kInvalidTensorView, {.file = path_, .tensor = tensor.name, .offset = std::nullopt},
-        absl::StrCat(out.size(), " bytes from ", offset, " are asked for, it has ", tensor.bytes));
+    return MakeCheckpointError(Kind::kInvalidTensorView,
+                               {.file = path_, .tensor = tensor.name, .offset = std::nullopt},
+                               absl::StrCat(out.size(), " bytes from ", offset,
+                                            " were requested, the tensor has ", tensor.bytes));
   }
   const absl::Status status = ReadAt(file_, path_, tensor.file_offset + offset, out);
+  // ReadAt knows the file and the offset; which tensor that is, only this function knows.
   return status.ok() ? status : WithMetadata(status, "tensor", PrintableName(tensor.name));
 }
 

@@ -1,8 +1,8 @@
 // A safetensors file: its header checked on opening, its tensors read on demand.
 //
-// Nothing is mapped and no tensor is read before it is asked for (pread of ranges), so a worker
-// holds only the experts that it owns. The file stays open and must not change; one that shrinks
-// gives IO_ERROR. Immutable after Open: all calls are thread-safe and may run side by side.
+// Nothing is mapped, and a tensor is read only when a caller reads it (pread of ranges), so a
+// worker holds only the experts that it owns. The file stays open and must not change; one that
+// shrinks gives IO_ERROR. Immutable after Open: all calls are thread-safe and may run side by side.
 #pragma once
 
 #include <cstddef>
@@ -26,10 +26,10 @@ namespace switchyard {
 class SafetensorsFile {
  public:
   // Errors: kDataLoss (CHECKPOINT) with the kinds of checkpoint_error.h; IO_ERROR has the code of
-  // what the system said (kNotFound, kPermissionDenied ...). Costs one read of the header.
+  // the system's error (kNotFound, kPermissionDenied ...). Costs one read of the header.
   static absl::StatusOr<std::unique_ptr<SafetensorsFile>> Open(
       const std::string& path, const SafetensorsLimits& limits = {});
-  // Of a file that is open already; `path` is for errors.
+  // The same for a file that is already open; `path` is for errors.
   static absl::StatusOr<std::unique_ptr<SafetensorsFile>> FromDescriptor(
       FileDescriptor file, const std::string& path, const SafetensorsLimits& limits = {});
 

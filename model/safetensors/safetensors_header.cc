@@ -36,7 +36,7 @@ absl::Status CheckText(const SafetensorsHeaderInput& input) {
     return MakeCheckpointError(Kind::kInvalidHeaderStart, place,
                                "the header does not begin with '{'; is this a safetensors file?");
   }
-  // The JSON library would take a NUL for the end of the text and never look at what follows.
+  // The JSON library takes a NUL for the end of the text and would ignore everything behind it.
   const std::size_t nul = input.json.find('\0');
   if (nul != absl::string_view::npos) {
     place.offset = kLengthBytes + nul;
@@ -78,7 +78,7 @@ absl::Status CheckTiling(const SafetensorsHeaderInput& input,
       return MakeCheckpointError(
           Kind::kInvalidOffset, PlaceOf(input, tensor.name),
           absl::StrCat("its data begins at ", tensor.file_offset,
-                       " of the data, but what is before", " it ends at ", end, ": the file has a ",
+                       " of the data, but the tensor before it ends at ", end, ": the file has a ",
                        tensor.file_offset > end ? "hole" : "overlap"));
     }
     SY_ASSIGN_OR_RETURN(const std::uint64_t implied, ImpliedBytes(input, tensor));
@@ -134,7 +134,7 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(const SafetensorsHeader
   SY_RETURN_IF_ERROR(internal::ReadHeaderJson(input, limits, header));
   SY_RETURN_IF_ERROR(SortMetadata(input, header));
   SY_RETURN_IF_ERROR(CheckNamesUnique(input, header.tensors));
-  // Zero-size tensors share their offset with what follows, so the end decides next.
+  // A zero-size tensor has the offset of the one behind it, so ties are sorted by size.
   std::sort(
       header.tensors.begin(), header.tensors.end(), [](const TensorInfo& a, const TensorInfo& b) {
         return a.file_offset != b.file_offset ? a.file_offset < b.file_offset : a.bytes < b.bytes;

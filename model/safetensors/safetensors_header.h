@@ -2,9 +2,10 @@
 //
 //   | u64 little endian N | N bytes of JSON | data: the tensors, back to back, to the end of file |
 //
-// What the reference reader takes is taken (whitespace around the JSON, unknown fields of a tensor,
-// tensors in any order, rank 0, zero-size tensors) with these exceptions: a key that occurs twice,
-// a dimension above 2^63 - 1, a tensor written as an array, and the limits below. Thread-safe.
+// Everything that the reference reader accepts is accepted (whitespace around the JSON, unknown
+// fields of a tensor, tensors in any order, rank 0, zero-size tensors) with these exceptions: a key
+// that occurs twice, a dimension above 2^63 - 1, a tensor written as an array, and the limits
+// below. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +32,7 @@ struct TensorInfo {
   friend bool operator==(const TensorInfo&, const TensorInfo&) = default;
 };
 
-// What a file may ask for before it is refused. The default of header_bytes_max is the reference
+// The limits of a file. The default of header_bytes_max is the reference
 // reader's; the others are far above any real checkpoint.
 struct SafetensorsLimits {
   std::uint64_t header_bytes_max = 100'000'000;
@@ -46,7 +47,7 @@ struct SafetensorsHeader {
   std::vector<std::pair<std::string, std::string>> metadata;  // ascending key
 };
 
-// What is to be parsed: the header's N bytes of JSON, the bytes of the file behind them, and the
+// The input: the header's N bytes of JSON, the number of bytes behind them in the file, and the
 // file's name for errors.
 struct SafetensorsHeaderInput {
   absl::string_view json;

@@ -16,7 +16,7 @@ using Kind = CheckpointErrorKind;
 
 constexpr absl::string_view kMetadataKey = "__metadata__";
 
-// Where in the header the parser stands:
+// The parser's place in the header:
 //
 //   kStart -> kRoot -> kMetadata               {"__metadata__": {"k": "v"},
 //                   -> kTensor -> kShape        "t": {"dtype": "F32", "shape": [2],
@@ -24,7 +24,7 @@ constexpr absl::string_view kMetadataKey = "__metadata__";
 //                              -> kIgnored            "anything else": ...}}
 enum class State { kStart, kRoot, kMetadata, kTensor, kShape, kOffsets, kIgnored, kEnd };
 
-// What the next value of an object belongs to.
+// The field that the next value belongs to.
 enum class Field { kNone, kMetadata, kTensor, kEntry, kDtype, kShape, kOffsets, kIgnored };
 
 // The events of nlohmann's SAX parser; each returns false to stop it, after setting status_.
@@ -39,7 +39,7 @@ class HeaderHandler {
   // The names and signatures below are those that nlohmann::json::sax_parse calls.
   // NOLINTBEGIN(readability-identifier-naming)
   bool null() {
-    // The reference reader takes a null __metadata__ for none.
+    // The reference reader accepts a null __metadata__.
     if (state_ == State::kRoot && field_ == Field::kMetadata) return true;
     return Scalar("null");
   }
@@ -128,7 +128,7 @@ class HeaderHandler {
     return true;
   }
 
-  // A container where none belongs, unless it is the value of an unknown field.
+  // Fails on a container where none belongs, except as the value of an unknown field.
   bool IgnoredOr(absl::string_view what) {
     if (state_ == State::kTensor && field_ == Field::kIgnored) {
       ignored_depth_ = depth_;
@@ -142,7 +142,7 @@ class HeaderHandler {
     return true;
   }
 
-  // A scalar where none belongs, unless it belongs to an unknown field.
+  // Fails on a scalar where none belongs, except in an unknown field.
   bool Scalar(absl::string_view what) {
     if (state_ == State::kIgnored) return true;
     if (state_ == State::kTensor && field_ == Field::kIgnored) return true;
@@ -200,7 +200,7 @@ class HeaderHandler {
     const std::optional<TensorDtype> dtype = TensorDtypeFromName(name);
     if (!dtype.has_value()) {
       return Fail(Kind::kUnknownDtype,
-                  absl::StrCat("its dtype '", PrintableName(name), "' is not one that is known"));
+                  absl::StrCat("its dtype '", PrintableName(name), "' is not known"));
     }
     header_.tensors.back().dtype = *dtype;
     return true;
@@ -264,7 +264,7 @@ class HeaderHandler {
   Field field_ = Field::kNone;
   std::size_t depth_ = 0;
   std::size_t ignored_depth_ = 0;  // depth at which the ignored value began
-  std::string tensor_;             // printable name of the tensor at hand, for errors
+  std::string tensor_;             // printable name of the current tensor, for errors
   bool metadata_seen_ = false;
   bool dtype_seen_ = false;
   bool shape_seen_ = false;

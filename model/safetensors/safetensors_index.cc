@@ -100,7 +100,7 @@ class IndexHandler {
     return true;
   }
 
-  // Anything that is not what its place wants; places that nobody reads take anything.
+  // Fails on a value of the wrong type; fields that are not read accept any.
   bool Scalar() {
     if (depth_ == 0) return Fail(Kind::kIndexInvalid, "the index is not a JSON object");
     if (InWeightMap()) {
@@ -162,7 +162,7 @@ class IndexHandler {
   bool metadata_seen_ = false;
 };
 
-// Orders files and entries by name; a tensor that is listed twice is an error.
+// Sorts files and entries by name; a tensor that is listed twice is an error.
 absl::Status Sort(const std::map<std::string, std::uint32_t>& files, const std::string& path,
                   SafetensorsIndex& index) {
   std::vector<std::uint32_t> new_of(files.size());
@@ -187,7 +187,7 @@ absl::Status Sort(const std::map<std::string, std::uint32_t>& files, const std::
 absl::StatusOr<SafetensorsIndex> ParseSafetensorsIndex(absl::string_view json,
                                                        const std::string& path,
                                                        const SafetensorsIndexLimits& limits) {
-  // The JSON library would take a NUL for the end of the text and never look at what follows.
+  // The JSON library takes a NUL for the end of the text and would ignore everything behind it.
   const std::size_t bad = std::min(FindInvalidUtf8(json), json.find('\0'));
   if (bad < json.size()) {
     return MakeCheckpointError(Kind::kJsonError, {.file = path, .tensor = "", .offset = bad},

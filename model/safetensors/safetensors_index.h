@@ -1,4 +1,10 @@
 // model.safetensors.index.json: which shard of a checkpoint holds which tensor.
+//
+//   {"metadata": {"total_size": 1234}, "weight_map": {"lm_head.weight": "model-00001-of-00002...",
+//   ...}}
+//
+// Shards must be bare names, so that an index cannot point out of its folder. Source of the format:
+// Hugging Face transformers.
 #pragma once
 
 #include <cstdint>

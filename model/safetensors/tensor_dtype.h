@@ -1,7 +1,7 @@
 // The element types of a safetensors file, and the bits that each takes.
 //
-// The list is that of the reference reader; a dtype outside it has no known size, so a file that
-// uses one is refused, naming the tensor. Thread-safe.
+// The list is the reference reader's. A dtype outside it has no known size, so a file that uses one
+// is refused by the tensor's name. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@ enum class TensorDtype : std::uint8_t {
 // As written in the file: "BF16", "F8_E4M3" ...
 absl::string_view TensorDtypeName(TensorDtype dtype);
 std::optional<TensorDtype> TensorDtypeFromName(absl::string_view name);
-// Of one element; 4 and 6 occur, so a tensor's bytes are product(shape) * bits / 8.
+// The bits of one element; 4 and 6 occur, so a tensor's bytes are product(shape) * bits / 8.
 std::uint64_t TensorDtypeBits(TensorDtype dtype);
 // Every dtype, for tables and tests.
 std::vector<TensorDtype> AllTensorDtypes();

@@ -118,9 +118,9 @@ TEST(ConfigPlannerTest, PlansOnlyWhatBothEndsProved) {
   for (const DispatchConfig& config : configs) EXPECT_EQ(config.format(), kInt8Format);
 }
 
-// R5, R6: kernels that quantise by themselves take BF16 rows, of whatever scheme; an explicit wish
+// R5, R6: kernels that quantize by themselves take BF16 rows, of whatever scheme; an explicit wish
 // counts more.
-TEST(ConfigPlannerTest, SelfQuantisingRunnersGetBf16Rows) {
+TEST(ConfigPlannerTest, SelfQuantizingRunnersGetBf16Rows) {
   const ModelFacts facts = FactsWith(QuantScheme::kW8A8Int8);
   CapabilitySet worker = MakeCapabilities();
   worker.schemes.push_back(QuantScheme::kW8A8Int8);
@@ -131,7 +131,7 @@ TEST(ConfigPlannerTest, SelfQuantisingRunnersGetBf16Rows) {
   SY_ASSERT_OK_AND_ASSIGN(auto configs, PlanConfigs(Complete(spec), facts, {{worker}}));
   for (const DispatchConfig& config : configs) {
     EXPECT_EQ(config.format(), kBf16Format);
-    EXPECT_NE(config.trail[1].find("rule 4 (self_quantising_runner)"), std::string::npos)
+    EXPECT_NE(config.trail[1].find("rule 4 (self_quantizing_runner)"), std::string::npos)
         << config.trail[1];
   }
   spec.dispatcher_output_dtype = DtypeChoice::kInt8;
@@ -168,7 +168,7 @@ TEST(ConfigPlannerTest, EachLayerIsPlannedByItsOwnStorage) {
   }
 }
 
-CapabilitySet QuantisedCpu() {
+CapabilitySet QuantizedCpu() {
   CapabilitySet worker = MakeCapabilities();
   worker.wire_dtypes = {DispatchDtype::kBf16, DispatchDtype::kFp8, DispatchDtype::kInt8};
   worker.schemes.push_back(QuantScheme::kFp8Block);
@@ -183,7 +183,7 @@ TEST(ConfigPlannerTest, PlansWhatIsAskedForByDeploymentPhaseAndLayer) {
   spec.phases = {{Phase::kPrefill, {}}, {Phase::kDecode, {}, DtypeChoice::kBf16}};
   spec.dispatcher_output_dtype = DtypeChoice::kBf16;
   spec.layers = {{LayerId{3}, Phase::kDecode, DtypeChoice::kAuto}};
-  const std::vector<CapabilitySet> workers(2, QuantisedCpu());
+  const std::vector<CapabilitySet> workers(2, QuantizedCpu());
 
   SY_ASSERT_OK_AND_ASSIGN(const auto configs, PlanConfigs(Complete(spec), facts, workers));
 
@@ -206,7 +206,7 @@ TEST(ConfigPlannerTest, TheTrailNamesWhereTheDtypeWasAskedFor) {
   spec.coordinator_defaults.dispatcher_output_dtype = DtypeChoice::kBf16;
   spec.layers = {{LayerId{3}, {}, DtypeChoice::kBf16},
                  {LayerId{3}, Phase::kDecode, DtypeChoice::kBf16}};
-  const std::vector<CapabilitySet> workers(2, QuantisedCpu());
+  const std::vector<CapabilitySet> workers(2, QuantizedCpu());
 
   SY_ASSERT_OK_AND_ASSIGN(const auto configs, PlanConfigs(Complete(spec), facts, workers));
 
@@ -226,7 +226,7 @@ TEST(ConfigPlannerTest, TheDeprecatedFlagOfADeploymentDecidesAndIsTold) {
   for (LayerStorage& layer : facts.storage) layer.scheme = QuantScheme::kFp8Block;
   DeploymentSpec spec = MakeSpec();
   spec.coordinator_defaults.bf16_dispatch_flag = "the coordinator's environment";
-  const std::vector<CapabilitySet> workers(2, QuantisedCpu());
+  const std::vector<CapabilitySet> workers(2, QuantizedCpu());
   std::vector<Warning> warnings;
 
   SY_ASSERT_OK_AND_ASSIGN(const auto configs,
@@ -269,7 +269,7 @@ TEST(ConfigPlannerTest, TheNpuFlagChangesNoConfigOfALayerWithADtype) {
 TEST(ConfigPlannerTest, RefusesDtypesThatTheLayersDoNotTakeAndLayersThatAreNotThere) {
   const ModelFacts facts = FactsWith(QuantScheme::kFp8Block);
   DeploymentSpec spec = MakeSpec();
-  const std::vector<CapabilitySet> workers(2, QuantisedCpu());
+  const std::vector<CapabilitySet> workers(2, QuantizedCpu());
   spec.layers = {{LayerId{3}, {}, DtypeChoice::kInt8}};
 
   const absl::Status mismatch = PlanConfigs(Complete(spec), facts, workers).status();

@@ -26,7 +26,7 @@ ModelFacts SmallFacts(std::int32_t experts = 3) {
   facts.storage.resize(2);
   for (const LayerId layer : facts.layers) {
     for (std::int32_t e = 0; e < experts; ++e) {
-      for (const Projection p : {Projection::kGate, Projection::kUp, Projection::kDown}) {
+      for (const Projection p : kAllProjections) {
         facts.manifest.tensors.push_back({layer, ExpertId{e}, p, Sha256("tensor")});
       }
     }

@@ -140,7 +140,7 @@ TEST(DispatchDefaultsTest, RefusesAnUnknownDtypeWithAllThatThereAre) {
 
   EXPECT_THAT(refused, kBadConfig);
   EXPECT_EQ(refused.message(),
-            "--dispatcher-output-dtype: \"fp9\" is no wire dtype; did you mean \"fp8\"? (known: "
+            "--dispatcher-output-dtype: \"fp9\" is not a wire dtype; did you mean \"fp8\"? (known: "
             "auto, bf16, fp8, int8, nvfp4)");
 }
 

@@ -187,7 +187,7 @@ ModelFacts Qwen35Facts() {
       storage.quant_config.emplace().input_global_scale = 524.25F;
     }
     for (std::int32_t e = 0; e < facts.shape.experts; ++e) {
-      for (const Projection p : {Projection::kGate, Projection::kUp, Projection::kDown}) {
+      for (const Projection p : kAllProjections) {
         facts.manifest.tensors.push_back(
             {layer, ExpertId{e}, p,
              Sha256(absl::StrCat(layer.value, "/", e, "/", static_cast<int>(p)))});

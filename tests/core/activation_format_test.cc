@@ -17,7 +17,7 @@ TEST(ActivationFormatTest, EachHasANameOfItsOwn) {
   EXPECT_EQ(AllActivationFormats().back(), kLastActivationFormat);
 }
 
-// The coarsest of a scheme's formats is what quant_scheme.h says of it.
+// quant_scheme.h names the coarsest of a scheme's formats.
 TEST(ActivationFormatTest, AgreesWithTheCoarsenessOfTheScheme) {
   for (const QuantSchemeInfo& row : AllQuantSchemes()) {
     if (row.scheme == QuantScheme::kMxfp8) continue;  // groups of 32: none of these

@@ -121,7 +121,7 @@ TEST(DeviceProfileTest, SaysWhatBecomesOfEachWireDtype) {
   EXPECT_EQ(DeviceProfiles().size(), table.size());
 }
 
-// What goes in another's place has to be there, or there would be no end of it.
+// A replacement must be native, or it would need a replacement itself.
 TEST(DeviceProfileTest, SubstitutesAreNative) {
   for (const DeviceProfile& profile : DeviceProfiles()) {
     for (const WireRow& wire : profile.wire) {
@@ -131,11 +131,11 @@ TEST(DeviceProfileTest, SubstitutesAreNative) {
   }
 }
 
-TEST(DeviceProfileTest, ScalesAndRanksOfQuantisedRows) {
+TEST(DeviceProfileTest, ScalesAndRanksOfQuantizedRows) {
   for (const DeviceProfile& profile : DeviceProfiles()) {
     const std::string name = profile.name;
     EXPECT_EQ(profile.fp8_scales, name == "cuda_sm100" ? ScaleKind::kUe8m0 : ScaleKind::kF32);
-    EXPECT_EQ(profile.quantised_normal_ranks_max, name == "ascend_a2" ? 8 : 0);
+    EXPECT_EQ(profile.quantized_normal_ranks_max, name == "ascend_a2" ? 8 : 0);
     EXPECT_NE(std::string(profile.title), "");
   }
 }

@@ -8,7 +8,7 @@
 namespace switchyard {
 namespace {
 
-// R124: FlashInfer verifies on SM90 alone; NPUs keep away from two-dimensional grids.
+// R124: FlashInfer verifies only on SM90; NPUs keep away from two-dimensional grids.
 TEST(GdnFactsTest, EveryProfileHasItsFacts) {
   constexpr auto kTriton = GdnVerifyKernel::kTriton;
   const std::map<std::string, GdnFacts> wanted{

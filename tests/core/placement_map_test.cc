@@ -93,10 +93,10 @@ TEST(ValidatePlacementTest, RefusesWhatCannotServe) {
       {"worker ordinal 2 of 2", [](LayerPlacement* p) { p->experts[0].worker.value = 2; }},
       {"worker ordinal -1 of 2", [](LayerPlacement* p) { p->experts[0].worker.value = -1; }},
       {"holds two experts", [](LayerPlacement* p) { p->experts[1].slot.value = 0; }},
-      {"twice on worker ordinal 1", [](LayerPlacement* p) { p->experts[2].expert.value = 1; }},
+      {"two slots on worker ordinal 1", [](LayerPlacement* p) { p->experts[2].expert.value = 1; }},
       {"not dense", [](LayerPlacement* p) { p->experts[1].slot.value = 7; }},
       {"not dense", [](LayerPlacement* p) { p->experts[0].slot.value = -1; }},
-      {"expert 2 has no home",
+      {"expert 2 is on no worker",
        [](LayerPlacement* p) {
          p->experts.erase(p->experts.begin() + 2);
          p->experts[2].slot.value = 0;

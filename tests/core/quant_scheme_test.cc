@@ -18,8 +18,8 @@ constexpr std::array kDtypes{DispatchDtype::kBf16, DispatchDtype::kFp8, Dispatch
                              DispatchDtype::kNvfp4};
 
 // The table of the dispatch semantics, section 4, one line for each scheme and kind of worker:
-// what rows travel as in normal / low_latency by default, and what is accepted in each. A trailing
-// "!" marks a dtype that is taken only when somebody asks for it.
+// the default dtypes of rows in normal / low_latency, and the accepted ones in each. A trailing
+// "!" marks a dtype that is accepted only when it is named.
 constexpr absl::string_view kTable = R"(
 none cpu                bf16/bf16   bf16/bf16
 none cuda               bf16/bf16   bf16/bf16
@@ -65,8 +65,8 @@ mxfp8 ascend            bf16/bf16   bf16/bf16
 std::string AcceptedBy(QuantScheme scheme, const SchemeUse& use) {
   std::string out;
   for (const DispatchDtype dtype : kDtypes) {
-    if (!Accepts(scheme, dtype, use, Asked::kExplicitly)) continue;
-    const bool by_default = Accepts(scheme, dtype, use, Asked::kAuto);
+    if (!Accepts(scheme, dtype, use, DtypeOrigin::kExplicit)) continue;
+    const bool by_default = Accepts(scheme, dtype, use, DtypeOrigin::kAuto);
     absl::StrAppend(&out, out.empty() ? "" : ",", DispatchDtypeName(dtype), by_default ? "" : "!");
   }
   return out;
@@ -105,7 +105,8 @@ TEST(QuantSchemeTest, Nvfp4NeedsAGlobalScale) {
       const SchemeUse use{worker, mode, /*global_scale=*/false};
 
       EXPECT_EQ(PreferredDtype(QuantScheme::kNvfp4, use), DispatchDtype::kBf16);
-      EXPECT_FALSE(Accepts(QuantScheme::kNvfp4, DispatchDtype::kNvfp4, use, Asked::kExplicitly));
+      EXPECT_FALSE(
+          Accepts(QuantScheme::kNvfp4, DispatchDtype::kNvfp4, use, DtypeOrigin::kExplicit));
     }
   }
 }
@@ -116,7 +117,8 @@ TEST(QuantSchemeTest, Fp8InGroupsOf128IsNoneOfTheOtherFp8Schemes) {
                                    QuantScheme::kFp8TensorDynamic, QuantScheme::kFp8Channel}) {
     for (const DeviceKind worker : kKinds) {
       for (const DispatchMode mode : kModes) {
-        EXPECT_FALSE(Accepts(scheme, DispatchDtype::kFp8, {worker, mode, true}, Asked::kExplicitly))
+        EXPECT_FALSE(
+            Accepts(scheme, DispatchDtype::kFp8, {worker, mode, true}, DtypeOrigin::kExplicit))
             << QuantSchemeInfoOf(scheme).name;
       }
     }
@@ -129,7 +131,8 @@ TEST(QuantSchemeTest, EverySchemeAcceptsByDefaultWhatItPrefers) {
       for (const DispatchMode mode : kModes) {
         for (const bool global_scale : {false, true}) {
           const SchemeUse use{worker, mode, global_scale};
-          EXPECT_TRUE(Accepts(info.scheme, PreferredDtype(info.scheme, use), use, Asked::kAuto))
+          EXPECT_TRUE(
+              Accepts(info.scheme, PreferredDtype(info.scheme, use), use, DtypeOrigin::kAuto))
               << info.name << " on " << DeviceKindName(worker);
         }
       }
@@ -150,7 +153,7 @@ TEST(QuantSchemeTest, NamesAreUniqueAndReadBackAndRowsAreInOrder) {
   EXPECT_EQ(QuantSchemeFromName("fp9"), std::nullopt);
 }
 
-// What a plan in a store or on the wire means must never change.
+// The meaning of a stored plan, or of one on the wire, must never change.
 TEST(QuantSchemeTest, WireValuesStay) {
   const std::map<std::string, int> values{{"none", 0},
                                           {"fp8_block", 1},

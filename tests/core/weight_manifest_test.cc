@@ -11,7 +11,7 @@ WeightManifest SmallManifest() {
   WeightManifest manifest;
   for (const std::int32_t layer : {0, 2}) {
     for (const std::int32_t expert : {0, 1}) {
-      for (const auto projection : {Projection::kGate, Projection::kUp, Projection::kDown}) {
+      for (const auto projection : kAllProjections) {
         const std::string name = absl::StrCat(layer, ".", expert, ".", ProjectionName(projection));
         manifest.tensors.push_back({LayerId{layer}, ExpertId{expert}, projection, Sha256(name)});
       }

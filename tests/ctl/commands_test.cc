@@ -175,13 +175,13 @@ TEST_F(CommandsTest, ADryRunOnlyChecks) {
             "local: checked; a plan with 2 workers is possible\n"
             "  - would be left out: w9: no memory\n"
             "  LAYERS  PHASE    EDGE        MODE         WIRE  SCHEME  WHY\n"
-            "  0-1 4   prefill  cpu -> cpu  normal       bf16  none    bf16: unquantised\n"
+            "  0-1 4   prefill  cpu -> cpu  normal       bf16  none    bf16: unquantized\n"
             "  0-1 4   decode   cpu -> cpu  low_latency  bf16  none    -\n"
             "\n"
             "second: checked; a plan with 2 workers is possible\n"
             "  - would be left out: w9: no memory\n"
             "  LAYERS  PHASE    EDGE        MODE         WIRE  SCHEME  WHY\n"
-            "  0-1 4   prefill  cpu -> cpu  normal       bf16  none    bf16: unquantised\n"
+            "  0-1 4   prefill  cpu -> cpu  normal       bf16  none    bf16: unquantized\n"
             "  0-1 4   decode   cpu -> cpu  low_latency  bf16  none    -\n");
 
   ASSERT_EQ(coordinator_.applied().size(), 2U);

@@ -25,7 +25,7 @@ TEST(ExplainTest, GivesTheReasonsOfEachPhase) {
             "\n"
             "prefill, cpu -> cpu: normal, bf16 out and bf16 back\n"
             "  - mode normal: prefill steps may have many tokens\n"
-            "  - wire dtype bf16: unquantised\n"
+            "  - wire dtype bf16: unquantized\n"
             "\n"
             "decode, cpu -> cpu: low_latency, bf16 out and bf16 back\n"
             "  - mode low_latency: decode steps have few tokens\n"
@@ -57,7 +57,7 @@ TEST(ExplainTest, ShowsThePageOfTheDecisionThatServes) {
             "\n"
             "prefill, cpu -> cpu: normal, bf16 out and bf16 back\n"
             "  - mode normal: prefill steps may have many tokens\n"
-            "  - wire dtype bf16: unquantised\n"
+            "  - wire dtype bf16: unquantized\n"
             "\n"
             "  page of prefill\n"
             "\n"
@@ -84,7 +84,7 @@ TEST(ExplainTest, ADecisionThatDoesNotServeIsShownApart) {
 
   const std::string text = ExplainLayerText(message, layer, 0);
 
-  EXPECT_NE(text.find("  - wire dtype bf16: unquantised\n"), std::string::npos);
+  EXPECT_NE(text.find("  - wire dtype bf16: unquantized\n"), std::string::npos);
   EXPECT_NE(
       text.find("\ndecisions for the deployment as applied now, which do not serve yet: refused\n"
                 "\n  page of the refusal\n"),

@@ -67,7 +67,7 @@ TEST(InspectionTest, LayersThatAreAlikeAreOne) {
   SY_EXPECT_OK(CheckServable(found));
 }
 
-// R27: an unquantised draft sends BF16 and leaves the dtype of the base layers alone.
+// R27: an unquantized draft sends BF16 and leaves the dtype of the base layers alone.
 TEST(InspectionTest, ADraftTravelsByItself) {
   const TempDir dir;
   switchyard::testing::WriteDeepseek(dir, 1, /*draft_in_fp8=*/false);
@@ -248,7 +248,7 @@ TEST(InspectionTest, WhatCannotBeReadExitsWithOneAndNoAdviceAboutTheCoordinator)
   dir.Write("config.json", config.dump());
   const SyctlResult quant = RunSyctl({"model", "inspect", dir.path()}, kPipe);
   EXPECT_EQ(quant.exit_code, 1);
-  EXPECT_THAT(quant.err, HasSubstr("'bitsandbytes' cannot be read; supported:"));
+  EXPECT_THAT(quant.err, HasSubstr("'bitsandbytes' is not supported; supported:"));
   EXPECT_EQ(Json::parse(quant.out)["error"]["reason"], "UNSUPPORTED");
 }
 

@@ -29,7 +29,7 @@ inline Plan SmallPlan() {
     config.layer = LayerId{layer};
     config.phase = Phase::kPrefill;
     config.trail = {"mode normal: prefill steps may have many tokens",
-                    "wire dtype bf16: unquantised"};
+                    "wire dtype bf16: unquantized"};
     plan.configs.push_back(config);
     config.phase = Phase::kDecode;
     config.mode = DispatchMode::kLowLatency;

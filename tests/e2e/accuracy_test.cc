@@ -41,7 +41,7 @@ std::optional<DispatchDtype> WireOf(QuantScheme scheme, DispatchMode mode, Dispa
   }
   const SchemeUse use{
       .worker = DeviceKind::kCpu, .mode = mode, .global_scale = scheme == QuantScheme::kNvfp4};
-  if (!Accepts(scheme, dtype, use, Asked::kExplicitly)) return std::nullopt;
+  if (!Accepts(scheme, dtype, use, DtypeOrigin::kExplicit)) return std::nullopt;
   return dtype;
 }
 
@@ -145,7 +145,7 @@ Ran RunAccuracy(const TempDir& work, const std::string& arguments) {
 
 // R127. Acceptance on one window: rows as the experts' own format cost no more than the bounds,
 // they do travel so, and what the tables refuse is refused in their words.
-TEST(AccuracyScriptTest, QuantisedRowsKeepTheBoundsAndIllegalOnesAreRefused) {
+TEST(AccuracyScriptTest, QuantizedRowsKeepTheBoundsAndIllegalOnesAreRefused) {
   const TempDir work;
   const Ran ran = RunAccuracy(
       work,

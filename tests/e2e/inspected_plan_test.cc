@@ -44,10 +44,10 @@ bool Rewrite(const ServedGolden& golden, const nlohmann::json& keys) {
     config.update(config["text_config"]);
     config.erase("text_config");
   }
-  const bool quantised = config.contains("quantization_config");
-  if (quantised) config["quantization_config"].update(keys);
+  const bool quantized = config.contains("quantization_config");
+  if (quantized) config["quantization_config"].update(keys);
   std::ofstream(path) << config.dump();
-  return quantised;
+  return quantized;
 }
 
 class InspectedPlanTest : public ::testing::TestWithParam<const char*> {};

@@ -70,19 +70,19 @@ Wanted ReferenceOf(const RandomStep& step, const ActivationSpec& wire, MakeExper
       }
       std::vector<double> sent = x;
       testing::ReferenceRound(wire, sent);
-      const bool quantised = wire.format != ActivationFormat::kBf16;
+      const bool quantized = wire.format != ActivationFormat::kBf16;
       const auto weight = static_cast<double>(step.weights[pair]);
       const auto add = [&](std::vector<double>& y, const std::vector<double>& out) {
         for (std::size_t i = 0; i < hidden; ++i) y[row + i] += weight * out[i];
       };
       const std::vector<double> unrounded = SchemeExpertRow(expert, x, false, false);
       add(wanted.unrounded, unrounded);
-      if (!quantised && expert.middle.format == ActivationFormat::kBf16) {
+      if (!quantized && expert.middle.format == ActivationFormat::kBf16) {
         add(wanted.low_latency, unrounded);  // nothing rounds
         add(wanted.normal, unrounded);
         continue;
       }
-      add(wanted.low_latency, SchemeExpertRow(expert, sent, true, quantised));
+      add(wanted.low_latency, SchemeExpertRow(expert, sent, true, quantized));
       add(wanted.normal, SchemeExpertRow(expert, x, true, false));
     }
   }
@@ -150,15 +150,15 @@ TEST_P(LargeModelTest, ServesAnNvfp4BaseLayerAndABf16Draft) {
 
     SY_ASSERT_OK(RunStep(*decode, step, layer));
     const double low_latency = CalcDiff(step.y, wanted.low_latency);
-    const double quantised = CalcDiff(step.y, wanted.unrounded);
+    const double quantized = CalcDiff(step.y, wanted.unrounded);
     SY_ASSERT_OK(RunStep(*prefill, step, layer));
     const double normal = CalcDiff(step.y, wanted.normal);
 
     EXPECT_LE(low_latency, kKernelMax);
     EXPECT_LE(normal, kKernelMax);
-    EXPECT_LE(quantised, bound);
-    std::printf("%s layer %d: low_latency %.2e, normal %.2e of %.0e; quantisation %.2e of %.2e\n",
-                GetParam().name, layer.value, low_latency, normal, kKernelMax, quantised, bound);
+    EXPECT_LE(quantized, bound);
+    std::printf("%s layer %d: low_latency %.2e, normal %.2e of %.0e; quantization %.2e of %.2e\n",
+                GetParam().name, layer.value, low_latency, normal, kKernelMax, quantized, bound);
   }
 }
 

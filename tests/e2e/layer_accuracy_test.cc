@@ -1,4 +1,4 @@
-// How near a quantised layer's output is to its definition and to the unquantised layer: every
+// How near a quantized layer's output is to its definition and to the unquantized layer: every
 // scheme that switchyard-quantize writes, every wire dtype that its experts take on CPU workers,
 // Gaussian rows of 2048 and 7168 values, top-8 and top-10.
 #include <cmath>
@@ -15,6 +15,7 @@
 
 #include "core/rng.h"
 #include "model/experts/expert_values.h"
+#include "model/quant/layout/dequantize.h"
 #include "quantize/encode.h"
 #include "quantize/scheme_table.h"
 #include "tests/reference/calc_diff.h"
@@ -98,7 +99,7 @@ class Layer {
       const bool pow2 = write_ != nullptr && write_->gate_up.power_of_two_scales;
       if (row.format == (pow2 ? kFp8Format : kFp8Ue8m0Format)) continue;
       const SchemeUse use{DeviceKind::kCpu, DispatchMode::kLowLatency, true};
-      if (Accepts(scheme(), row.format.dtype, use, Asked::kExplicitly))
+      if (Accepts(scheme(), row.format.dtype, use, DtypeOrigin::kExplicit))
         formats.push_back(row.format);
     }
     return formats;
@@ -120,7 +121,7 @@ class Layer {
     (*codec)->Decode(data.data(), scales.data(), kTokens, shape_.hidden, decoded.data());
     return RunExperts(decoded, format != kBf16Format);
   }
-  // `rounds`: with the quantisers of wire and experts; else none at all.
+  // `rounds`: with the quantizers of wire and experts; else none at all.
   [[nodiscard]] std::vector<double> Reference(const WireFormat& format, bool rounds) {
     moe_.wire = testing::WireRounding(format, wire_global_scale_);
     return SchemeMoeLayer(moe_, shape_, {x_, ids_, weights_}, rounds);
@@ -148,7 +149,7 @@ class Layer {
     const RandomExpert& plain = plain_[static_cast<std::size_t>(e)];
     const std::vector<float> values[] = {Floats(plain.gate), Floats(plain.up), Floats(plain.down)};
     RawExpert raw;
-    for (const Projection projection : kProjections) {
+    for (const Projection projection : kAllProjections) {
       const auto index = static_cast<std::size_t>(projection);
       const bool down = projection == Projection::kDown;
       ProjectionSize size{down ? shape_.hidden : shape_.intermediate,
@@ -183,7 +184,7 @@ class Layer {
   [[nodiscard]] LayerInputScales ScalesOf() const {
     LayerInputScales scales;
     for (const RawExpert& raw : raw_) {
-      for (const Projection projection : kProjections) {
+      for (const Projection projection : kAllProjections) {
         const RawProjection& one = raw.of(projection);
         const RawTensor* tensor = one.Find(TensorRole::kInputScale);
         if (tensor == nullptr) return {};
@@ -199,7 +200,7 @@ class Layer {
   void AddExpert(const RawExpert& raw, const LayerInputScales& scales) {
     LayerQuant quant;
     quant.scheme = scheme();
-    for (const Projection p : kProjections) {
+    for (const Projection p : kAllProjections) {
       quant.projections[static_cast<std::size_t>(p)] = raw.of(p).quant;
     }
     const ExpertActivations activations = ActivationsOf(quant, raw, scales);
@@ -208,7 +209,7 @@ class Layer {
     served.middle = activations.middle;
     testing::SchemeExpert reference{{}, {}, {}, served.inputs, served.middle};
     std::vector<double>* const doubles[] = {&reference.gate, &reference.up, &reference.down};
-    for (const Projection p : kProjections) {
+    for (const Projection p : kAllProjections) {
       const auto index = static_cast<std::size_t>(p);
       ProjectionValues values = ValuesOf(raw.of(p));
       served.of(p) = std::move(values.values);
@@ -261,7 +262,7 @@ class Layer {
 
 class LayerAccuracyTest : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(LayerAccuracyTest, IsWithinTheBoundsOfItsCoarsestQuantiser) {
+TEST_P(LayerAccuracyTest, IsWithinTheBoundsOfItsCoarsestQuantizer) {
   for (const auto& [hidden, top_k] : {std::pair{2048, 8}, std::pair{7168, 10}}) {
     Layer layer(GetParam(), {hidden, kIntermediate, kExperts, top_k});
     const double kernel_max = layer.exact() ? kExactKernelMax : kKernelMax;
@@ -273,17 +274,17 @@ TEST_P(LayerAccuracyTest, IsWithinTheBoundsOfItsCoarsestQuantiser) {
       const double kernel = CalcDiff(y, rounded);
       const double few =
           CalcDiffWorstRow(y, rounded, static_cast<std::size_t>(kFewTokens * hidden));
-      const double quantised = CalcDiff(y, layer.Reference(format, false));
+      const double quantized = CalcDiff(y, layer.Reference(format, false));
 
       const double bound = LayerErrorBound(CoarsestActivationQuant(layer.scheme(), format.dtype));
       std::cout << absl::StreamFormat(
           "layer %-26s %-9s hidden %d top-%d: kernel %.2e of %.0e, worst 8 tokens %.2e, "
-          "quantisation %.2e of %.2e\n",
-          GetParam(), WireFormatName(format), hidden, top_k, kernel, kernel_max, few, quantised,
+          "quantization %.2e of %.2e\n",
+          GetParam(), WireFormatName(format), hidden, top_k, kernel, kernel_max, few, quantized,
           bound);
       EXPECT_LE(kernel, kernel_max);
       EXPECT_LE(few, kKernelMax) << "the worst " << kFewTokens << " tokens one after the other";
-      EXPECT_LE(quantised, bound);
+      EXPECT_LE(quantized, bound);
     }
   }
 }

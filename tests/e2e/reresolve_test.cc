@@ -106,7 +106,7 @@ class ReresolveModesTest : public ReresolveTest,
                            public ::testing::WithParamInterface<std::pair<DispatchMode, bool>> {};
 
 // R18, R35: the next step after the switch has the new dtype, on rings that hold it. Experts in FP8
-// quantise BF16 rows just so, and the answers are the same bit for bit.
+// quantize BF16 rows just so, and the answers are the same bit for bit.
 TEST_P(ReresolveModesTest, RingsGrowBeforeWiderRowsComeAndKeepTheirSizeForNarrowerOnes) {
   Start("fp8_block", GetParam().first, GetParam().second);
   const auto row_bytes = [this](DispatchDtype dtype) {

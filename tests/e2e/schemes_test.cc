@@ -1,4 +1,4 @@
-// Every kind of quantised checkpoint through the whole system: coordinator, workers and client in
+// Every kind of quantized checkpoint through the whole system: coordinator, workers and client in
 // one process, planned by the checkpoint's own metadata, against the double reference of its
 // numbers.
 #include <memory>
@@ -94,7 +94,7 @@ std::uint64_t BytesOfRow(const WireFormat& format, std::int32_t hidden) {
 }
 
 // R13, R74..R85, R127: rows travel as the scheme likes them best and as BF16, in both modes; what
-// comes back is what the definition of its numbers gives, and near to what unquantised rows would
+// comes back is what the definition of its numbers gives, and near to what unquantized rows would
 // give.
 TEST_P(SchemesTest, AnswersAsTheDefinitionOfItsNumbersSays) {
   SY_ASSERT_OK_AND_ASSIGN(const auto checkpoint, Checkpoint::Open(model_.path()));

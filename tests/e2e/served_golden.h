@@ -12,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
+#include "model/quant/layout/dequantize.h"
 #include "model/safetensors/checkpoint_tensors.h"
 #include "tests/model/quant/golden_folder.h"
 #include "tests/model/quant/whole_checkpoints.h"

@@ -89,7 +89,7 @@ const std::vector<Damage>& Damages() {
        [](const std::string& f) {
          Edit(f + weights, [](std::string& b) { Replace(b, "\"BF16\"", "\"BF61\""); });
        },
-       "its dtype 'BF61' is not one that is known", "DATA_LOSS"},
+       "its dtype 'BF61' is not known", "DATA_LOSS"},
       {"no weights", [](const std::string& f) { std::filesystem::remove(f + weights); },
        "No such file or directory; check the path and its permissions", "NOT_FOUND"},
   };

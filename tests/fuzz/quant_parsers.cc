@@ -21,7 +21,7 @@ void CheckRefusal(const absl::Status& status) {
 }
 
 void CheckTensors(const LayerQuant& quant) {
-  for (const Projection projection : {Projection::kGate, Projection::kUp, Projection::kDown}) {
+  for (const Projection projection : kAllProjections) {
     const auto tensors = ExpectedTensors(quant.of(projection), projection, {256, 512});
     if (!tensors.ok()) {
       CheckRefusal(tensors.status());

@@ -96,7 +96,7 @@ TEST(CheckpointSummaryTest, ADraftInAListOfItsOwnBeginsAtZero) {
   EXPECT_EQ(summary.layers[2].quant->why, "draft layer stored in BF16");
 }
 
-TEST(CheckpointSummaryTest, DraftsThatAreNotAsAnnouncedAreToldOf) {
+TEST(CheckpointSummaryTest, DraftsThatAreNotAsAnnouncedGiveAWarning) {
   for (const int announced : {0, 2}) {
     const TempDir dir;
     testing::WriteQwen35(dir, announced);
@@ -145,7 +145,7 @@ TEST(CheckpointSummaryTest, OnlyScalesThatAllExpertsShareMakeNvfp4Rows) {
   EXPECT_FALSE(several.quant_config->input_global_scale.has_value());
 }
 
-TEST(CheckpointSummaryTest, TheResolverHearsTheKeysOfQuantisedLayersAlone) {
+TEST(CheckpointSummaryTest, TheResolverGetsTheKeysOfQuantizedLayersOnly) {
   const TempDir dir;
   testing::WriteDeepseek(dir, 1, false);
   SY_ASSERT_OK_AND_ASSIGN(CheckpointSummary summary, SummarizeCheckpoint(dir.path()));

@@ -119,7 +119,7 @@ TEST(CheckpointTest, ConfigErrorsNameTheFileAndTheKey) {
   EXPECT_EQ(MetadataOf(status).at("key"), "hidden_size");
 }
 
-// An MTP layer keeps its BF16 experts beside quantised ones, under names of its own.
+// An MTP layer keeps its BF16 experts beside quantized ones, under names of its own.
 TEST(CheckpointTest, DraftLayersHaveExpertsOfTheirOwn) {
   const TempDir dir;
   std::vector<WrittenTensor> written = SmallExperts(48);

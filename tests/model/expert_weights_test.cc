@@ -20,7 +20,7 @@ using testing::WrittenTensor;
 
 std::string TextOf(std::span<const std::byte> bytes) { return testing::BytesOf(bytes); }
 
-TEST(ExpertWeightsTest, LoadsTheThreeTensorsOfTheExpertAskedFor) {
+TEST(ExpertWeightsTest, LoadsTheThreeTensorsOfTheRequestedExpert) {
   const TempDir dir;
   std::vector<WrittenTensor> written = SmallExperts(51);
   WriteSmallCheckpoint(dir, written);
@@ -30,7 +30,7 @@ TEST(ExpertWeightsTest, LoadsTheThreeTensorsOfTheExpertAskedFor) {
     for (std::int32_t expert = 0; expert < 3; ++expert) {
       SY_ASSERT_OK_AND_ASSIGN(const ExpertWeights weights,
                               LoadExpert(*checkpoint, LayerId{layer}, ExpertId{expert}));
-      for (const Projection projection : kProjections) {
+      for (const Projection projection : kAllProjections) {
         const std::string name =
             ExpertTensorName(checkpoint->config(), LayerId{layer}, ExpertId{expert}, projection);
         EXPECT_EQ(TextOf(weights.bytes(projection)), testing::TensorNamed(written, name).bytes);
@@ -115,7 +115,7 @@ TEST(ExpertWeightsTest, HashesLargeTensorsAsOne) {
   }
 }
 
-TEST(ExpertWeightsTest, HashingStopsWhenToldTo) {
+TEST(ExpertWeightsTest, HashingStopsOnRequest) {
   const TempDir dir;
   WriteSmallCheckpoint(dir, SmallExperts(54));
   SY_ASSERT_OK_AND_ASSIGN(const auto checkpoint, Checkpoint::Open(dir.path()));
@@ -153,7 +153,7 @@ TEST(ExpertWeightsTest, VerifyNoticesOneBitInAnyTensor) {
   };
   SY_EXPECT_OK(verify(good));
 
-  for (const Projection projection : kProjections) {
+  for (const Projection projection : kAllProjections) {
     for (std::size_t at = 0; at < 24; ++at) {
       ExpertWeights bad = good;
       bad.of(projection)[at] ^= static_cast<Bf16>(1U << (at % 16));

@@ -254,13 +254,13 @@ TEST(ModelConfigTest, ListsTheKnownFamiliesWhenTheModelIsOfAnother) {
   }
 }
 
-// What the weights are stored as is not this file's to judge.
+// This reader does not check how the weights are stored.
 TEST(ModelConfigTest, LeavesQuantConfigsToTheirReader) {
-  const auto quantised = ParseModelConfig(
+  const auto quantized = ParseModelConfig(
       With(OldSpelling(), "quantization_config", {{"quant_method", "fp8"}}).dump());
   SY_ASSERT_OK_AND_ASSIGN(const ModelConfig plain, ParseModelConfig(OldSpelling().dump()));
-  SY_ASSERT_OK(quantised.status());
-  EXPECT_EQ(*quantised, plain);
+  SY_ASSERT_OK(quantized.status());
+  EXPECT_EQ(*quantized, plain);
 }
 
 TEST(ModelConfigTest, DraftLayersFollowTheOthers) {

@@ -61,7 +61,7 @@ std::string FitTable() {
 }
 
 std::string RoutingText(const ModelPreset& preset) {
-  if (std::holds_alternative<SoftmaxRule>(preset.routing)) return "softmax, renormalised";
+  if (std::holds_alternative<SoftmaxRule>(preset.routing)) return "softmax, renormalized";
   const auto& rule = std::get<SigmoidRule>(preset.routing);
   return absl::StrFormat("sigmoid with bias, %d of %d groups, times %g", rule.topk_groups,
                          rule.groups, rule.scaling);

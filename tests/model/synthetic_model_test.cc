@@ -93,7 +93,7 @@ TEST(SyntheticModelTest, ValuesHaveTheSpreadOfTheirFanIn) {
   SY_ASSERT_OK_AND_ASSIGN(const ExpertWeights weights,
                           GenerateExpert(model, LayerId{1}, ExpertId{4}));
 
-  for (const Projection projection : kProjections) {
+  for (const Projection projection : kAllProjections) {
     const double fan_in = projection == Projection::kDown ? 128 : 512;
     const double limit = std::sqrt(3 / fan_in) * (1 + 0x1p-8);  // BF16 keeps 8 bits
     double sum = 0;
@@ -128,7 +128,7 @@ TEST(SyntheticModelTest, ManifestIsThatOfTheWeightsAndReportsProgress) {
   SY_EXPECT_OK(VerifyExpert(ConfigOf(kModel), LayerId{1}, ExpertId{5}, weights, manifest.tensors));
 }
 
-TEST(SyntheticModelTest, HashingStopsWhenToldTo) {
+TEST(SyntheticModelTest, HashingStopsOnRequest) {
   EXPECT_EQ(
       BuildManifest(kModel, [](std::uint64_t, std::uint64_t) { return false; }).status().code(),
       absl::StatusCode::kCancelled);

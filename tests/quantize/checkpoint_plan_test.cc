@@ -37,10 +37,10 @@ class CheckpointPlanTest : public ::testing::Test {
   const testing::TempDir dir_;
 };
 
-std::vector<bool> QuantisedOf(const CheckpointPlan& plan) {
-  std::vector<bool> quantised;
-  for (const PlannedLayer& layer : plan.layers) quantised.push_back(layer.quantised);
-  return quantised;
+std::vector<bool> QuantizedOf(const CheckpointPlan& plan) {
+  std::vector<bool> quantized;
+  for (const PlannedLayer& layer : plan.layers) quantized.push_back(layer.quantized);
+  return quantized;
 }
 
 TEST_F(CheckpointPlanTest, TakesExpertsOfMoeLayersAndCopiesTheRest) {
@@ -59,22 +59,22 @@ TEST_F(CheckpointPlanTest, TakesExpertsOfMoeLayersAndCopiesTheRest) {
 
 TEST_F(CheckpointPlanTest, LayersStayByNumberOrByPattern) {
   testing::WriteCheckpoint(dir_, {}, 42);
-  const auto quantised = [&](const PlanRequest& request) {
+  const auto quantized = [&](const PlanRequest& request) {
     const auto plan = Plan(request);
     SY_EXPECT_OK(plan);
-    return QuantisedOf(*plan);
+    return QuantizedOf(*plan);
   };
   PlanRequest request = Scheme("awq");
   request.keep_bf16_layers = {0};
-  EXPECT_EQ(quantised(request), (std::vector<bool>{false, true}));
+  EXPECT_EQ(quantized(request), (std::vector<bool>{false, true}));
   for (const char* pattern : {"model.layers.2.*", "model.layers.2.mlp.experts",
                               "re:model\\.layers\\.2\\.mlp\\.experts"}) {
     request = Scheme("awq");
     request.exclude = {pattern};
-    EXPECT_EQ(quantised(request), (std::vector<bool>{true, false})) << pattern;
+    EXPECT_EQ(quantized(request), (std::vector<bool>{true, false})) << pattern;
   }
   request.exclude = {"*.self_attn*"};  // stays anyway
-  EXPECT_EQ(quantised(request), (std::vector<bool>{true, true}));
+  EXPECT_EQ(quantized(request), (std::vector<bool>{true, true}));
 }
 
 TEST_F(CheckpointPlanTest, RefusesChoicesThatCannotBe) {

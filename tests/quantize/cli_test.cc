@@ -50,7 +50,7 @@ TEST_F(CliTest, SaysWhatItWroteAsATableOrAsJson) {
   words.emplace_back("--force");
   const CliResult table = RunCli(words, around_);
   EXPECT_EQ(table.exit_code, 0) << table.err;
-  EXPECT_THAT(table.out, HasSubstr("layers      0,2 quantised, - in BF16\n"));
+  EXPECT_THAT(table.out, HasSubstr("layers      0,2 quantized, - in BF16\n"));
   ASSERT_FALSE(lines_.empty());
   EXPECT_THAT(lines_.back(), HasSubstr("tensors"));
 }

@@ -21,7 +21,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr char kConfig[] = R"({"zebra": 1e-06, "model_type": "qwen3_moe", "alpha": [1]})";
 
-// Layer 1's experts are quantised, layer 10's and a draft layer's are not.
+// Layer 1's experts are quantized, layer 10's and a draft layer's are not.
 std::vector<DescribedTensor> Tensors() {
   const auto expert = [](const char* name, Projection projection) {
     return DescribedTensor{name, true, true, projection};
@@ -42,7 +42,7 @@ ConfigRequest RequestFor(const char* scheme) {
   return {.scheme = *FindWriteScheme(scheme),
           .config_json = kConfig,
           .tensors = Tensors(),
-          .quantised = {"model.layers.1.mlp.experts"}};
+          .quantized = {"model.layers.1.mlp.experts"}};
 }
 
 std::map<std::string, std::string> Written(const char* scheme) {
@@ -80,7 +80,7 @@ TEST(ConfigWriterTest, OnlyFormsWithAFileOfTheirOwnLeaveConfigAlone) {
 }
 
 // R95: what is written is what our reader takes: the router, attention and shared experts out, the
-// layer that stays out, its neighbour with a like number in.
+// layer that stays out, its neighbor with a like number in.
 TEST(ConfigWriterTest, TheReaderExcludesWhatStaysAndNothingElse) {
   for (const WriteScheme& scheme : WriteSchemes()) {
     auto files = Written(scheme.name);
@@ -121,7 +121,7 @@ TEST(ConfigWriterTest, DownOfW4A4IsDescribedAsInt8) {
   EXPECT_EQ(json.at("model.layers.1.mlp.experts.0.down_proj.weight"), "W8A8_DYNAMIC");
 }
 
-TEST(ConfigWriterTest, RefusesWhatIsNoConfigOrQuantisedAlready) {
+TEST(ConfigWriterTest, RefusesWhatIsNoConfigOrQuantizedAlready) {
   for (const char* text : {"[]", "{", R"({"quantization_config": {}})",
                            R"({"text_config": {"quantization_config": null}})"}) {
     ConfigRequest request = RequestFor("awq");

@@ -15,6 +15,8 @@
 #include "core/format/fp8.h"
 #include "core/format/nvfp4_scale.h"
 #include "core/rng.h"
+#include "model/quant/layout/dequantize.h"
+#include "model/quant/layout/expected_tensors.h"
 #include "quantize/scheme_table.h"
 #include "tests/quantize/step_bounds.h"
 #include "tests/testing/status_matchers.h"
@@ -309,7 +311,7 @@ TEST(EncodeFp8Test, PowerOfTwoScalesAreTheGoldens) {
 TEST(EncodeFp8Test, LastBlocksMayBeSmaller) {
   const ProjectionSize size{130, 200};
   std::vector<float> weights = RandomWeights(size.rows * size.columns, 8);
-  weights.back() = 96;  // alone in its block's corner: only the last block's scale knows it
+  weights.back() = 96;  // in the last block's corner: only that block's scale depends on it
 
   SY_ASSERT_OK_AND_ASSIGN(const RawProjection raw, Encode({.quant = Scheme("fp8_block").gate_up,
                                                            .size = size,

@@ -47,7 +47,7 @@ TEST(OutputFolderTest, WithoutCommitNothingStays) {
   EXPECT_TRUE(fs::is_empty(dir.path()));
 }
 
-TEST(OutputFolderTest, WhatIsThereIsReplacedOnlyWhenAsked) {
+TEST(OutputFolderTest, AnExistingFolderIsReplacedOnlyOnRequest) {
   const TempDir dir;
   const std::string out = dir.Join("out");
   fs::create_directory(out);
@@ -85,7 +85,7 @@ TEST(OutputFolderTest, WhatIsNoCheckpointIsNeverReplaced) {
   }
 }
 
-TEST(OutputFolderTest, SomebodyElsesFolderOfThatNameIsLeftAlone) {
+TEST(OutputFolderTest, AFolderThatAppearsMeanwhileIsKept) {
   const TempDir dir;
   SY_ASSERT_OK_AND_ASSIGN(const auto folder, OutputFolder::Create(dir.Join("out"), false));
   fs::create_directory(dir.Join("out"));
@@ -95,7 +95,7 @@ TEST(OutputFolderTest, SomebodyElsesFolderOfThatNameIsLeftAlone) {
   EXPECT_EQ(ReadBytes(dir.Join("out/theirs.txt")), "theirs");
 }
 
-TEST(OutputFolderTest, APartialFolderOfAKilledRunIsNamedAndLeftAlone) {
+TEST(OutputFolderTest, APartialFolderOfAKilledRunIsNamedAndKept) {
   const TempDir dir;
   const std::string partial = absl::StrCat("out.partial-", getpid());
   fs::create_directory(dir.Join(partial));
@@ -127,7 +127,7 @@ TEST(OutputFolderTest, FilesAndFoldersThatCannotBeMadeAreNamed) {
   EXPECT_THAT(missing, FailsWith(absl::StatusCode::kNotFound, Reason::kCheckpoint));
   EXPECT_EQ(MetadataOf(missing)["file"], dir.Join("no/such"));
   EXPECT_THAT(std::string(missing.message()),
-              HasSubstr(absl::StrCat(dir.Join("no/such"), " does not exist; make it")));
+              HasSubstr(absl::StrCat(dir.Join("no/such"), " does not exist; create it")));
   EXPECT_THAT(std::string(missing.message()), Not(HasSubstr(".partial")));
   dir.Write("file", "text");
   const absl::Status no_folder = OutputFolder::Create(dir.Join("file/out"), false).status();

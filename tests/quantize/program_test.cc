@@ -44,7 +44,7 @@ std::string Arguments(const std::string& scheme, const TempDir& in, const std::s
   return absl::StrCat(SY_PROGRAM " --scheme ", scheme, " --in ", in.path(), " --out ", out);
 }
 
-// What read_back.py prints, from our own reader.
+// The output of read_back.py, computed with our own reader.
 std::string OwnReading(const std::string& dir) {
   const auto tensors = CheckpointTensors::Open(dir);
   std::string lines;

@@ -17,6 +17,7 @@
 #include "model/experts/expert_names.h"
 #include "model/experts/layer_experts.h"
 #include "model/quant/config/quant_files.h"
+#include "model/quant/layout/dequantize.h"
 #include "quantize/encode.h"
 #include "tests/quantize/checkpoints.h"
 #include "tests/reference/calc_diff.h"
@@ -36,7 +37,6 @@ using testing::ReadBytes;
 using testing::TempDir;
 using testing::WriteCheckpoint;
 
-constexpr Projection kAllProjections[] = {Projection::kGate, Projection::kUp, Projection::kDown};
 constexpr char kShipped[] = SY_SHIPPED_MODEL;
 
 const WriteScheme* Scheme(const std::string& name) { return *FindWriteScheme(name); }
@@ -55,7 +55,7 @@ std::string TensorBytes(const CheckpointTensors& tensors, const std::string& nam
   return bytes;
 }
 
-// A layer of a checkpoint, opened as the product opens any.
+// A layer of a checkpoint, opened like any other.
 absl::StatusOr<LayerExperts> OpenLayer(const CheckpointTensors& tensors, const MoeShape& shape,
                                        std::int32_t layer,
                                        const std::string& model_type = "qwen3_moe") {
@@ -149,7 +149,7 @@ TEST_P(EverySchemeTest, ReadsBackBitForBit) {
   }
   EXPECT_EQ(summary.tensors, after.names().size());
   EXPECT_EQ(summary.experts, 8);
-  EXPECT_THAT(summary.quantised_layers, ElementsAre(0, 2));
+  EXPECT_THAT(summary.quantized_layers, ElementsAre(0, 2));
 }
 
 TEST_P(EverySchemeTest, EqualRunsGiveEqualBytes) {
@@ -335,7 +335,7 @@ TEST_F(QuantizerTest, ExpertsThatSawNoRowWarn) {
   EXPECT_THAT(summary.warnings[0], HasSubstr("layer 2: calibration gave no row to expert 3"));
 }
 
-// Of every scheme that stores one: magnitudes so small that they give none, before a byte is
+// For every scheme that stores a scale: magnitudes too small to give one, before a byte is
 // written.
 TEST_F(QuantizerTest, ACalibrationThatGivesNoScaleIsRefusedBeforeTheWork) {
   WriteCheckpoint(in_, shape_, 12);
@@ -367,7 +367,7 @@ TEST_F(QuantizerTest, OutMustBeAnotherFolder) {
   EXPECT_TRUE(fs::exists(in_.Join("model.safetensors")));
 }
 
-TEST_F(QuantizerTest, AQuantisedCheckpointIsRefused) {
+TEST_F(QuantizerTest, AQuantizedCheckpointIsRefused) {
   WriteCheckpoint(in_, shape_, 11);
   SY_ASSERT_OK(Quantize(OptionsFor("modelslim_w8a8", "first")));
   QuantizeOptions again = OptionsFor("fp8_block", "second");
@@ -376,7 +376,7 @@ TEST_F(QuantizerTest, AQuantisedCheckpointIsRefused) {
   const auto refused = Quantize(again);
 
   EXPECT_THAT(refused, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
-  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("quantised already (modelslim)"));
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("quantized already (modelslim)"));
 }
 
 // Experts that lie packed in one tensor come out one by one, with the numbers that they had.

@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 QuantizeSummary SummaryOfARun() {
   return {.scheme = *FindWriteScheme("awq"),
           .out = "new",
-          .quantised_layers = {0, 1, 2, 5, 7, 8},
+          .quantized_layers = {0, 1, 2, 5, 7, 8},
           .bf16_layers = {6},
           .experts = 48,
           .tensors = 300,
@@ -32,7 +32,7 @@ TEST(ReportTest, SummaryIsATableForPeople) {
   EXPECT_EQ(SummaryTable(SummaryOfARun()),
             "written     new\n"
             "scheme      awq: INT4 in groups of 128 with zero points, BF16 inputs\n"
-            "layers      0-2,5,7-8 quantised, 6 in BF16\n"
+            "layers      0-2,5,7-8 quantized, 6 in BF16\n"
             "experts     48\n"
             "tensors     300\n"
             "bytes       2.0 MB -> 500.0 KB (25.0 %)\n"

@@ -44,15 +44,15 @@ TEST(SchemeTableTest, FindsRowsBySchemeAndLayout) {
 }
 
 TEST(SchemeTableTest, SaysWhatIsMeant) {
-  const auto misspelt = FindWriteScheme("fp8-blok");
-  EXPECT_THAT(misspelt, FailsWith(kBad, Reason::kBadConfig));
-  EXPECT_THAT(std::string(misspelt.status().message()), HasSubstr("did you mean \"fp8_block\"?"));
+  const auto misspelled = FindWriteScheme("fp8-blok");
+  EXPECT_THAT(misspelled, FailsWith(kBad, Reason::kBadConfig));
+  EXPECT_THAT(std::string(misspelled.status().message()), HasSubstr("did you mean \"fp8_block\"?"));
   EXPECT_THAT(FindWriteScheme("awq", "fp8_block"), FailsWith(kBad, Reason::kBadConfig));
   EXPECT_THAT(std::string(FindWriteScheme("fp8").status().message()),
               HasSubstr("did you mean \"fp8_block\"?"));
 }
 
-// Of a scheme's own layouts, under the names that --layout takes.
+// The suggestions are the scheme's own layouts, under the names that --layout takes.
 TEST(SchemeTableTest, SaysWhichLayoutIsMeant) {
   const auto meant = [](const char* scheme, const char* layout) {
     return std::string(FindWriteScheme(scheme, layout).status().message());
@@ -63,7 +63,7 @@ TEST(SchemeTableTest, SaysWhichLayoutIsMeant) {
   EXPECT_THAT(meant("awq", "fp8"), ::testing::Not(HasSubstr("did you mean")));
 }
 
-// As msModelSlim stores W4A4: gate and up INT4, down INT8.
+// msModelSlim stores W4A4 like this: gate and up INT4, down INT8.
 TEST(SchemeTableTest, DownOfW4A4IsInt8) {
   const WriteScheme& scheme = **FindWriteScheme("modelslim_w4a4");
   EXPECT_EQ(scheme.of(Projection::kUp).layout, QuantLayout::kModelSlimW4A4);

@@ -1,5 +1,5 @@
-// How far a weight may be from what a layout stores for it, worked out from the weights alone, and
-// weights that a layout stores exactly. Slow and obvious; nothing of quantize/ is used.
+// The largest allowed distance of a weight from its stored value, computed only from the weights,
+// and weights that a layout stores exactly. Slow and obvious; nothing of quantize/ is used.
 #pragma once
 
 #include <algorithm>
@@ -35,7 +35,7 @@ struct Extent {
   [[nodiscard]] double amax() const { return std::max(high, -low); }
 };
 
-// What one FP4 weight may be off, in a group of largest magnitude `group` of a tensor of `tensor`.
+// The bound of one FP4 weight, in a group of largest magnitude `group` of a tensor of `tensor`.
 inline double Nvfp4Bound(double weight, double group, double tensor) {
   const double scale = group / 6;
   // E4M3 scales: 3 bits of fraction, and steps of 2^-9 near zero.
@@ -78,7 +78,7 @@ inline double BoundOf(const ProjectionQuant& quant, double weight, const Extent&
   return 0;
 }
 
-// Of every weight, row-major.
+// The bounds of all weights, row-major.
 inline std::vector<double> AllBoundsOf(const ProjectionQuant& quant, const ProjectionSize& size,
                                        const std::vector<float>& weights) {
   const ProjectionSize unit = UnitOf(quant, size);

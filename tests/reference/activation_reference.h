@@ -49,7 +49,7 @@ inline double LargestOf(std::span<const double> row) {
   return largest;
 }
 
-// A quantiser is its FP32 formula (worker/device/cpu/codec/codec_kernels.h,
+// A quantizer is its FP32 formula (worker/device/cpu/codec/codec_kernels.h,
 // core/activation_format.h): BF16 values lie on ties between two codes often enough that the order
 // of its operations shows. The search for the nearest value is exact.
 struct GroupScale {

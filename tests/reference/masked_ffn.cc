@@ -16,7 +16,7 @@ namespace {
 
 absl::Status Refuse(Reason reason, const std::string& what) {
   return MakeError(absl::StatusCode::kFailedPrecondition, reason,
-                   absl::StrCat("unquantised experts: ", what));
+                   absl::StrCat("unquantized experts: ", what));
 }
 
 std::string Dims(std::span<const std::int64_t> shape) {

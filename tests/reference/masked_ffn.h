@@ -1,4 +1,4 @@
-// The unquantised expert FFN over the layouts in which dispatch libraries leave their rows: padded
+// The unquantized expert FFN over the layouts in which dispatch libraries leave their rows: padded
 // blocks of an expert each (low_latency), or one segment after the other (normal).
 //
 //   low_latency   x [experts, rows_max, hidden]; the first masked_m[e] rows of block e count
@@ -8,7 +8,7 @@
 // Rows that do not count are never read, whatever stands there, and their y is zero: with a bias
 // it would not be.
 //
-// Source: SGLang's unquantised low-latency MoE (PR 24906), which has no normal mode; here both are
+// Source: SGLang's unquantized low-latency MoE (PR 24906), which has no normal mode; here both are
 // one path. Thread-safe as DeviceBackend::Run: one caller for each workspace. Allocates nothing
 // beyond `batches`.
 #pragma once
@@ -35,7 +35,7 @@ struct FfnInput {
   std::span<const std::int64_t> shape;  // low_latency {experts, rows_max, hidden}; normal {rows, H}
   // Rows of each expert: masked_m or counts.
   std::span<const std::int32_t> rows;
-  const void* scales = nullptr;  // of quantised rows: must be null
+  const void* scales = nullptr;  // of quantized rows: must be null
   FfnActivation activation = FfnActivation::kSilu;
   bool gated = true;
 };

@@ -190,7 +190,7 @@ TEST(MaskedFfnTest, RefusesWhatTheKernelsDoNotCompute) {
   for (const float value : y) ASSERT_EQ(value, 7.0F) << "nothing is written by a refusal";
 }
 
-// R73: the sizes of Qwen3.5-397B's unquantised draft layer: hidden 4096, intermediate 1024, top-10;
+// R73: the sizes of Qwen3.5-397B's unquantized draft layer: hidden 4096, intermediate 1024, top-10;
 // three of its 512 experts.
 TEST(MaskedFfnTest, RunsTheDraftLayerOfALargeModel) {
   constexpr MoeShape kShape{.hidden = 4096, .intermediate = 1024, .experts = 3, .top_k = 10};

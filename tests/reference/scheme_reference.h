@@ -1,4 +1,4 @@
-// The MoE layer of a quantised checkpoint in double, from the definition of its numbers: weights by
+// The MoE layer of a quantized checkpoint in double, from the definition of its numbers: weights by
 // the brute-force decoder, rows rounded by a search for the nearest representable value. Slow.
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace switchyard::testing {
 
-// Dequantised, row-major, with what the scheme makes of the rows.
+// Dequantized, row-major, with what the scheme makes of the rows.
 struct SchemeExpert {
   std::vector<double> gate;  // [intermediate, hidden]
   std::vector<double> up;    // [intermediate, hidden]
@@ -35,8 +35,8 @@ inline std::vector<double> MatVecDouble(const std::vector<double>& w, std::span<
   return y;
 }
 
-// `rounds`: as the scheme's kernels; else as if activations were not quantised at all. `rounded`:
-// the row was quantised on its way, which is not done again.
+// `rounds`: as the scheme's kernels; else as if activations were not quantized at all. `rounded`:
+// the row was quantized on its way, which is not done again.
 inline std::vector<double> SchemeExpertRow(const SchemeExpert& expert, std::vector<double> x,
                                            bool rounds, bool rounded) {
   if (rounds && !rounded) ReferenceRound(expert.inputs, x);
@@ -64,7 +64,7 @@ struct SchemeMoe {
   ActivationSpec wire;
 };
 
-// y [tokens, hidden]. `rounds`: wire and experts quantise; else nothing does.
+// y [tokens, hidden]. `rounds`: wire and experts quantize; else nothing does.
 inline std::vector<double> SchemeMoeLayer(const SchemeMoe& moe, const MoeShape& shape,
                                           const ReferenceMoeInput& input, bool rounds) {
   const auto hidden = static_cast<std::size_t>(shape.hidden);

@@ -21,7 +21,7 @@ ExpertWeights WeightsOf(const MoeShape& shape, std::uint64_t version, LayerId la
   std::uint64_t state = Mix(Mix(version, static_cast<std::uint64_t>(layer.value)),
                             static_cast<std::uint64_t>(expert.value));
   ExpertWeights weights;
-  for (const Projection projection : kProjections) {
+  for (const Projection projection : kAllProjections) {
     std::vector<Bf16>& tensor = weights.of(projection);
     tensor.resize(static_cast<std::size_t>(shape.hidden) *
                   static_cast<std::size_t>(shape.intermediate));

@@ -27,7 +27,7 @@ inline ModelFacts MakeFacts(const FactsShape& shape = {}) {
     facts.layers.push_back(layer);
     facts.storage.emplace_back();
     for (std::int32_t e = 0; e < shape.experts; ++e) {
-      for (const Projection p : {Projection::kGate, Projection::kUp, Projection::kDown}) {
+      for (const Projection p : kAllProjections) {
         const std::string text =
             absl::StrCat(shape.weights, "/", layer.value, "/", e, "/", static_cast<int>(p));
         facts.manifest.tensors.push_back({layer, ExpertId{e}, p, Sha256(text)});

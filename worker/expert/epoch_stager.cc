@@ -75,7 +75,7 @@ bool ByExpert(const TensorHash& a, const TensorHash& b) {
 absl::StatusOr<ExpertKey> KeyOf(std::span<const TensorHash> tensors, LayerId layer,
                                 ExpertId expert) {
   ExpertKey key;
-  for (const Projection projection : kProjections) {
+  for (const Projection projection : kAllProjections) {
     const auto at = std::find_if(tensors.begin(), tensors.end(), [&](const TensorHash& row) {
       return row.projection == projection;
     });

@@ -52,7 +52,7 @@ absl::Status CheckKeys(const Json& value, const std::string& path,
 }
 
 absl::Status CheckMagnitude(double value, const std::string& path) {
-  // Written so that NaN fails too.
+  // The comparisons are false for NaN, so NaN fails too.
   if (value >= 0 && value <= std::numeric_limits<float>::max()) return absl::OkStatus();
   return BadKey(path,
                 absl::StrCat("a largest magnitude is a number from 0 to 3.4e38, found ", value));
@@ -89,15 +89,16 @@ absl::StatusOr<LayerAmax> ReadLayer(const Json& value, const std::string& path) 
   return layer;
 }
 
-// What holds of every table, read or to be written.
+// The conditions of every table, read or to be written.
 absl::Status CheckTable(const AmaxTable& table) {
   for (std::size_t i = 0; i < table.layers.size(); ++i) {
     const LayerAmax& layer = table.layers[i];
     const std::string path = absl::StrCat("layers (layer ", layer.layer, ")");
-    if (layer.layer < 0 || layer.layer > kLayerMax) return BadKey(path, "no layer has it");
+    if (layer.layer < 0 || layer.layer > kLayerMax)
+      return BadKey(path, absl::StrCat("a layer is a number from 0 to ", kLayerMax));
     if (layer.experts.empty()) return BadKey(path, "it has no experts");
     if (i > 0 && table.layers[i - 1].layer >= layer.layer) {
-      return BadKey(path, "it stands there twice, or not in ascending order");
+      return BadKey(path, "it occurs twice, or is not in ascending order");
     }
     for (const ExpertAmax& expert : layer.experts) {
       SY_RETURN_IF_ERROR(CheckMagnitude(expert.gate_up, path));
@@ -111,6 +112,7 @@ absl::Status IoError(const std::string& path, absl::string_view call) {
   return MakeCheckpointIoError({.file = path, .tensor = "", .offset = std::nullopt}, call, errno);
 }
 
+// The recording behind the file may have taken hours, so it is on disk before the rename.
 absl::Status WriteDurably(const FileDescriptor& file, const std::string& path,
                           absl::string_view bytes) {
   while (!bytes.empty()) {
@@ -137,7 +139,7 @@ absl::StatusOr<AmaxTable> ParseAmax(absl::string_view json) {
   if (!tree.ok()) return BadKey("$", tree.status().message());
   SY_RETURN_IF_ERROR(CheckKeys(*tree, "$", {kVersionKey, "layers"}));
   if (tree->at(kVersionKey) != 1) {
-    return BadKey(kVersionKey, "only version 1 is known; is the file of a newer release?");
+    return BadKey(kVersionKey, "only version 1 is supported; is the file from a newer release?");
   }
   const Json& layers = tree->at("layers");
   if (!layers.is_array()) return BadKey("layers", "it must be a list");
@@ -159,7 +161,7 @@ absl::StatusOr<std::string> AmaxJson(const AmaxTable& table) {
   for (const LayerAmax& layer : table.layers) {
     nlohmann::ordered_json experts = nlohmann::ordered_json::array();
     for (const ExpertAmax& expert : layer.experts) {
-      // As doubles, every digit of which is written: an FP32 number survives the way back.
+      // All digits of a double are written, so an FP32 number survives the round trip.
       experts.push_back({{"gate_up", static_cast<double>(expert.gate_up)},
                          {"down", static_cast<double>(expert.down)}});
     }
@@ -185,11 +187,13 @@ AmaxFileWriter::~AmaxFileWriter() {
 }
 
 absl::StatusOr<std::unique_ptr<AmaxFileWriter>> AmaxFileWriter::Open(const std::string& path) {
+  // rename would fail only at the end, after the work.
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) {
     errno = EISDIR;
     return IoError(path, "create");
   }
+  // In the same folder, because rename does not cross file systems.
   const std::string partial = absl::StrCat(path, ".partial");
   FileDescriptor file(open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   if (!file.valid()) return IoError(path, "create");

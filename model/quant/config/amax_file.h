@@ -1,12 +1,12 @@
-// What calibration saw: the largest magnitude that entered each projection of each expert.
+// The result of calibration: the largest magnitude that entered each projection of each expert.
 //
 //   {"switchyard_amax": 1,
 //    "layers": [{"layer": 0, "experts": [{"gate_up": 3.25, "down": 0.9}, ...]}]}
 //
-// `gate_up` is max |x| over the rows that an expert was given, `down` over what its gate and up
-// made of them; 0: the expert was given no row. Experts stand in the order of their ids. The format
-// is this project's own. Pure but for what names a file; thread-safe. Cost: some 100
-// ns an expert.
+// `gate_up` is max |x| over the rows that an expert received, `down` over the values that its gate
+// and up computed from them; 0: the expert received no row. Experts are in the order of their ids.
+// The format is this project's own. Pure, except for the calls that name a file; thread-safe. Cost:
+// some 100 ns for each expert.
 #pragma once
 
 #include <cstdint>
@@ -55,9 +55,9 @@ absl::StatusOr<std::string> AmaxJson(const AmaxTable& table);
 
 // Errors: those of ParseAmax with metadata {file}; (CHECKPOINT) IO_ERROR, NOT_A_REGULAR_FILE.
 absl::StatusOr<AmaxTable> ReadAmaxFile(const std::string& path);
-// A file that takes the outcome of long work: opened before it, so that a path that cannot be
-// written costs nobody the work. Replaces the file as a whole: a reader sees the old one or the new
-// one. What is not committed leaves no trace.
+// A file for the result of long work. It is opened before the work, so that a path that cannot be
+// written fails at once. Commit replaces the file as a whole: a reader sees the old one or the new
+// one. Without Commit nothing remains.
 class AmaxFileWriter {
  public:
   // Errors: (CHECKPOINT) IO_ERROR.
@@ -77,7 +77,7 @@ class AmaxFileWriter {
   const FileDescriptor file_;
   bool committed_ = false;
 };
-// The two in one.
+// Create and Commit in one call.
 absl::Status WriteAmaxFile(const std::string& path, const AmaxTable& table);
 
 }  // namespace switchyard

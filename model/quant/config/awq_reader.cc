@@ -20,13 +20,15 @@ constexpr std::array kKeys{"quant_method",   "bits",           "w_bit",   "group
                            "ignored_layers", "backend",        "do_fuse", "fuse_max_seq_len",
                            "exllama_config", "modules_to_fuse"};
 
-// One number under either of two spellings, which must not disagree.
+// One number under either of two spellings (AutoAWQ's own and transformers'), which must not
+// disagree.
 absl::StatusOr<std::int32_t> EitherInt(const JsonView& view, const char* key, const char* older) {
   SY_ASSIGN_OR_RETURN(const std::optional<std::int32_t> value, view.Int(key, -1, 65'536));
   SY_ASSIGN_OR_RETURN(const std::optional<std::int32_t> other, view.Int(older, -1, 65'536));
   if (value.has_value() && other.has_value() && *value != *other) {
     return BadConfig(view.PathOf(older),
-                     absl::StrCat("it contradicts '", key, "', which means the same"));
+                     absl::StrCat("it contradicts '", key,
+                                  "', which has the same meaning; remove the wrong one"));
   }
   if (!value.has_value() && !other.has_value()) {
     return BadConfig(view.PathOf(key), "it is missing");

@@ -7,7 +7,7 @@
 //    "ignore": ["lm_head", "re:.*self_attn.*"], "kv_cache_scheme": null}
 //
 // A target is the class "Linear", the exact name of a module or "re:" and a regular expression;
-// names go before the class, as in compressed-tensors itself.
+// names take precedence over the class, as in compressed-tensors itself.
 #include <array>
 
 #include "absl/strings/str_cat.h"
@@ -32,7 +32,7 @@ constexpr std::array kArgumentKeys{
     "block_structure", "actorder", "observer", "observer_kwargs", "scale_dtype", "zp_dtype"};
 constexpr std::size_t kGroupsMax = 16;
 
-// What one of "weights" and "input_activations" says.
+// The contents of "weights" or "input_activations".
 struct Arguments {
   std::int32_t bits = 0;
   std::string type = "int";
@@ -55,7 +55,8 @@ absl::Status ReadDynamic(const JsonView& view, bool& dynamic) {
   return absl::OkStatus();
 }
 
-// Columns of weights in another order than those of x need g_idx, which nothing here applies.
+// Columns of weights in another order than those of x need g_idx, which no kernel here applies. The
+// orders "static" and "weight" need none: their groups follow the stored order.
 absl::Status CheckOrder(const JsonView& view) {
   if (!view.Has("actorder")) return absl::OkStatus();
   const auto order = view.String("actorder");
@@ -125,7 +126,8 @@ bool IsInt4(const Arguments& weights, const Inputs& inputs) {
                                  Are(weights, 4, "int", "channel"));
 }
 
-// What is served, by format. The first rule that holds decides.
+// The combinations that are served, by format. The first rule that holds decides. A combination
+// that is close to a rule is refused, not rounded to it: it would be read as other weights.
 constexpr std::array<Rule, 6> kRules{{
     {"float-quantized", &IsFp8Tensor,
      [](const Arguments&, const Inputs& inputs) {
@@ -167,7 +169,7 @@ absl::StatusOr<ProjectionQuant> QuantOf(const JsonView& group, absl::string_view
   if (input_view.has_value()) {
     SY_ASSIGN_OR_RETURN(inputs, ReadArguments(*input_view));
   }
-  // Writers before 0.7 called every format of unpacked numbers "naive-quantized".
+  // Versions before 0.7 wrote "naive-quantized" for every format of unpacked numbers.
   const bool naive = format == "naive-quantized";
   for (const Rule& rule : kRules) {
     const bool packed = absl::string_view(rule.format).find("pack") != absl::string_view::npos;
@@ -183,7 +185,7 @@ absl::StatusOr<ProjectionQuant> QuantOf(const JsonView& group, absl::string_view
 
 absl::Status ReadGroup(const JsonView& view, std::string format, QuantConfig& config) {
   SY_RETURN_IF_ERROR(view.OnlyKeys(kGroupKeys));
-  SY_RETURN_IF_ERROR(view.MustBeOff("output_activations", "quantised outputs are not served"));
+  SY_RETURN_IF_ERROR(view.MustBeOff("output_activations", "quantized outputs are not served"));
   SY_RETURN_IF_ERROR(Optional(view.String("format"), format));
   if (format.empty()) return BadConfig(view.PathOf("format"), "it is missing");
   QuantGroup group;

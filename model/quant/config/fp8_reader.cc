@@ -22,6 +22,7 @@ constexpr std::array kKeys{"quant_method",           "fmt",
                            "weight_per_tensor",      "kv_cache_scheme",
                            "kv_cache_quant_method"};
 
+// For keys that have one served value: an absent key means that value.
 absl::Status RequireText(const JsonView& view, const char* key, absl::string_view wanted) {
   SY_ASSIGN_OR_RETURN(const std::optional<std::string> value, view.String(key));
   if (!value.has_value() || *value == wanted) return absl::OkStatus();
@@ -29,6 +30,7 @@ absl::Status RequireText(const JsonView& view, const char* key, absl::string_vie
                                                           "' is not served, only '", wanted, "'"));
 }
 
+// The kernels sum each 128 of K, so other blocks have no place to apply their scales.
 absl::Status ReadBlock(const JsonView& view, ProjectionQuant& quant) {
   std::vector<std::int32_t> block;
   SY_RETURN_IF_ERROR(Optional(view.Ints("weight_block_size", 1, 65'536), block));
@@ -56,7 +58,7 @@ absl::Status ReadActivations(const JsonView& view, ProjectionQuant& quant) {
   quant.static_inputs = scheme == "static";
   if (quant.static_inputs && quant.layout == QuantLayout::kFp8Block) {
     return UnsupportedConfig(view.PathOf("activation_scheme"),
-                             "blocks of 128x128 take inputs with measured scales only: 'dynamic'");
+                             "blocks of 128x128 need inputs with measured scales: 'dynamic'");
   }
   return absl::OkStatus();
 }
@@ -65,7 +67,7 @@ absl::Status ReadScaleFormat(const JsonView& view, ProjectionQuant& quant) {
   SY_RETURN_IF_ERROR(RequireText(view, "scale_fmt", "ue8m0"));
   quant.power_of_two_scales = view.Has("scale_fmt");
   if (quant.power_of_two_scales && quant.layout != QuantLayout::kFp8Block) {
-    return BadConfig(view.PathOf("scale_fmt"), "it goes with weight_block_size only");
+    return BadConfig(view.PathOf("scale_fmt"), "it is valid only with weight_block_size");
   }
   return absl::OkStatus();
 }

@@ -18,21 +18,19 @@ namespace {
 
 using internal::UnsupportedConfig;
 
-constexpr Projection kAllProjections[] = {Projection::kGate, Projection::kUp, Projection::kDown};
-
-LayerQuant Unquantised(std::string why) {
+LayerQuant Unquantized(std::string why) {
   LayerQuant quant;
   quant.why = std::move(why);
   return quant;
 }
 
-// What one module is stored as; no group: BF16.
+// The storage of one module. No group: BF16.
 struct Decision {
   const QuantGroup* group = nullptr;
   std::string why;
 };
 
-// Matches of the names that contain a module, worked out once for all of them.
+// Matches of a module's container and expert, computed once for all modules below them.
 struct Above {
   std::string excluded;               // entry that names the container or the expert
   const QuantGroup* group = nullptr;  // first group that names one of them
@@ -65,6 +63,8 @@ absl::StatusOr<LayerQuant> ResolveByGroups(const QuantConfig& config,
   Above container;
   LookAt(config, modules.container, container);
   std::optional<Decision> first;
+  // Every expert is checked, although experts of one layer are alike in all known checkpoints:
+  // lists of exact names can miss one, and its weights would be read in the wrong layout.
   for (std::int32_t expert = 0; expert < (modules.packed ? 1 : modules.experts); ++expert) {
     Above above = container;
     if (!modules.packed) LookAt(config, absl::StrCat(modules.container, ".", expert), above);
@@ -83,7 +83,7 @@ absl::StatusOr<LayerQuant> ResolveByGroups(const QuantConfig& config,
     }
   }
   if (!first.has_value() || first->group == nullptr) {
-    return Unquantised(first.has_value() ? first->why : "no experts");
+    return Unquantized(first.has_value() ? first->why : "no experts");
   }
   LayerQuant quant;
   quant.projections.fill(first->group->quant);
@@ -92,18 +92,7 @@ absl::StatusOr<LayerQuant> ResolveByGroups(const QuantConfig& config,
   return quant;
 }
 
-struct ModelSlimType {
-  const char* name;
-  QuantLayout layout;
-};
-constexpr ModelSlimType kModelSlimTypes[] = {
-    {"FLOAT", QuantLayout::kBf16},
-    {"W8A8_DYNAMIC", QuantLayout::kModelSlimW8A8},
-    {"W4A8_DYNAMIC", QuantLayout::kModelSlimW4A8},
-    {"W4A4_DYNAMIC", QuantLayout::kModelSlimW4A4},
-};
-
-// The spellings of an expert's projections under which rows are looked for.
+// The spellings of an expert's projections that descriptions use, besides the checkpoint's own.
 std::vector<std::array<std::string, 3>> Spellings(const ExpertModules& modules) {
   return {modules.projections, {"gate_proj", "up_proj", "down_proj"}, {"w1", "w3", "w2"}};
 }
@@ -164,7 +153,7 @@ absl::StatusOr<std::array<QuantLayout, 3>> LayoutsOfExpert(
     return UnsupportedConfig(
         NameAs(modules, spelling, expert, Projection::kDown),
         absl::StrCat("it is ", type(Projection::kDown), " and gate is ", type(Projection::kGate),
-                     "; experts that are quantised in part are not served"));
+                     "; experts that are quantized in part are not served"));
   }
   return layouts;
 }
@@ -175,6 +164,8 @@ ProjectionQuant QuantOfLayout(QuantLayout layout, const ModelSlimDescription& de
   return quant;
 }
 
+// Descriptions do not always use the names of the checkpoint's tensors, so several spellings are
+// tried.
 absl::StatusOr<LayerQuant> ResolveByDescription(const ModelSlimDescription& description,
                                                 const ExpertModules& modules) {
   std::optional<std::array<std::string, 3>> found;
@@ -183,8 +174,8 @@ absl::StatusOr<LayerQuant> ResolveByDescription(const ModelSlimDescription& desc
     if (!found.has_value() && description.TypeOf(module) != nullptr) found = spelling;
   }
   if (!found.has_value()) {
-    if (modules.draft) return Unquantised("draft layer without rows in the description");
-    if (modules.packed && modules.stored_in_bf16) return Unquantised("packed experts in BF16");
+    if (modules.draft) return Unquantized("draft layer without rows in the description");
+    if (modules.packed && modules.stored_in_bf16) return Unquantized("packed experts in BF16");
     return NoRows(modules);
   }
   SY_ASSIGN_OR_RETURN(const auto layouts, LayoutsOfExpert(description, modules, *found, 0));
@@ -218,14 +209,14 @@ std::string ExpertModules::Name(std::int32_t expert, Projection projection) cons
 
 absl::StatusOr<LayerQuant> ResolveLayerQuant(const QuantConfig& config,
                                              const ExpertModules& modules) {
-  if (config.family == "none") return Unquantised("no quant config");
-  if (modules.draft && modules.stored_in_bf16) return Unquantised("draft layer stored in BF16");
+  if (config.family == "none") return Unquantized("no quant config");
+  if (modules.draft && modules.stored_in_bf16) return Unquantized("draft layer stored in BF16");
   SY_ASSIGN_OR_RETURN(LayerQuant quant, config.description.has_value()
                                             ? ResolveByDescription(*config.description, modules)
                                             : ResolveByGroups(config, modules));
   if (modules.packed && quant.scheme != QuantScheme::kNone) {
     return UnsupportedConfig(modules.Name(0, Projection::kGate),
-                             absl::StrCat("quantised experts in one packed tensor are not served; ",
+                             absl::StrCat("quantized experts in one packed tensor are not served; ",
                                           "store one tensor for each expert (", quant.why, ")"));
   }
   return quant;

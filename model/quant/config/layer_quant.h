@@ -1,6 +1,6 @@
-// What the experts of one layer are stored as: the quant config applied to the layer's modules.
+// The layouts of the experts of one layer: the quant config applied to the layer's modules.
 //
-// Resolved for each layer, never for a process: a quantised model with an unquantised draft (MTP)
+// Resolved for each layer, never for a process: a quantized model with an unquantized draft (MTP)
 // layer is the ordinary case. Rules, the first that holds:
 //
 //   1. no quant config                                            BF16
@@ -11,8 +11,8 @@
 //   5. the first group that names one of them, then the group of all linear modules
 //   6. no group names them                                        BF16
 //
-// All experts of a layer are alike, and so are gate, up and down but for rule 3. Pure; thread-safe.
-// Cost: experts * 3 matches (name_patterns.h).
+// All experts of a layer are alike, and so are gate, up and down except under rule 3. Pure;
+// thread-safe. Cost: experts * 3 matches (name_patterns.h).
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "core/weight_manifest.h"
+#include "core/projection.h"
 #include "model/quant/config/quant_config.h"
 #include "model/quant/layout/quant_layout.h"
 
@@ -54,7 +54,7 @@ struct LayerQuant {
 
 // Errors: kInvalidArgument (BAD_CONFIG), metadata {key} (the module): msModelSlim rows that are
 // missing (with the names that were tried), gate and up that differ, experts that differ;
-// kUnimplemented (UNSUPPORTED), metadata {key}: a type or a mix that is not served, quantised
+// kUnimplemented (UNSUPPORTED), metadata {key}: a type or a mix that is not served, quantized
 // packed experts.
 absl::StatusOr<LayerQuant> ResolveLayerQuant(const QuantConfig& config,
                                              const ExpertModules& modules);

@@ -9,7 +9,7 @@
 //      "input_activations": {...},
 //      "targets": ["Linear"]}}}
 //
-// Checkpoints often hold both; they must then say the same of the weights.
+// Checkpoints often hold both; the two must then agree on the weights.
 #include <array>
 
 #include "absl/strings/ascii.h"
@@ -82,7 +82,8 @@ absl::Status ReadExclusions(const JsonView& view, QuantConfig& config) {
 absl::StatusOr<ProjectionQuant> ReadOne(const JsonView& view, QuantConfig& config) {
   SY_RETURN_IF_ERROR(view.OnlyKeys(kKeys, DispatchKeyNames()));
   SY_RETURN_IF_ERROR(view.MustBeOff("has_zero_point", "zero points are not served"));
-  SY_RETURN_IF_ERROR(view.MustBeOff("pre_quant_scale", "scales before quantising are not served"));
+  SY_RETURN_IF_ERROR(
+      view.MustBeOff("pre_quant_scale", "scales of inputs before quantizing are not served"));
   ProjectionQuant quant;
   SY_RETURN_IF_ERROR(ReadAlgorithm(view, quant));
   SY_RETURN_IF_ERROR(CheckGroupSize(view, quant));
@@ -91,7 +92,7 @@ absl::StatusOr<ProjectionQuant> ReadOne(const JsonView& view, QuantConfig& confi
   return quant;
 }
 
-// The object that says how weights are stored: the file's "quantization", or the whole flat form.
+// The object that describes the weights: the file's "quantization", or the whole flat form.
 absl::StatusOr<JsonView> Innermost(const JsonView& view) {
   SY_ASSIGN_OR_RETURN(const std::optional<JsonView> nested, view.Object("quantization"));
   return nested.has_value() ? *nested : view;
@@ -105,6 +106,7 @@ absl::Status ReadModelOpt(const QuantSources& sources, QuantConfig& config) {
     if (!source.has_value()) continue;
     SY_ASSIGN_OR_RETURN(const JsonView view, Innermost(*source));
     SY_ASSIGN_OR_RETURN(const ProjectionQuant quant, ReadOne(view, config));
+    // The exclusions of both files are joined, but the weights have one layout.
     if (first.has_value()) {
       if (*first == quant) continue;
       return BadConfig("hf_quant_config.json",

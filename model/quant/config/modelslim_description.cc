@@ -39,7 +39,7 @@ class ModelSlimHandler {
   bool number_float(double /*value*/, const std::string& /*text*/) { return Other("a fraction"); }
   bool number_unsigned(std::uint64_t value) {
     if (depth_ != 1 || key_ != "group_size") return Other("a number");
-    if (out_.group_size_.has_value()) return Fail("it stands there twice");
+    if (out_.group_size_.has_value()) return Fail("it is given twice");
     if (value > kGroupSizeMax) return Other("a larger number");
     out_.group_size_ = static_cast<std::int32_t>(value);
     return true;
@@ -50,6 +50,7 @@ class ModelSlimHandler {
     return AddModule(value);
   }
   bool key(std::string& value) {
+    // Only the outermost object names tensors.
     if (depth_ != 1) return true;
     key_ = std::move(value);
     if (key_.size() > limits_.name_bytes_max) return Fail("its name is too long");
@@ -73,7 +74,7 @@ class ModelSlimHandler {
     return false;
   }
 
-  // A value that nothing is read from, unless it stands where something is expected.
+  // Any other value: ignored, except where a type or the group size is expected.
   bool Other(absl::string_view found) {
     if (depth_ == 0) return Fail("the text is not a JSON object");
     if (depth_ == 1 && absl::EndsWith(key_, kWeight)) {
@@ -101,6 +102,7 @@ class ModelSlimHandler {
     return true;
   }
 
+  // Types are few and repeat for every tensor, so a module keeps a byte and not a string.
   bool AddModule(const std::string& type) {
     if (out_.modules_.size() == limits_.modules_max) {
       return Fail(absl::StrCat("the file has more than ", limits_.modules_max, " weights"));
@@ -137,13 +139,14 @@ absl::StatusOr<ModelSlimDescription> ModelSlimDescription::Parse(absl::string_vi
   if (!nlohmann::json::sax_parse(text.data(), text.data() + text.size(), &handler)) {
     return handler.status();
   }
+  // Duplicates are found once all names are sorted: a set while reading would double the memory.
   std::sort(out.modules_.begin(), out.modules_.end(),
             [](const Module& a, const Module& b) { return a.name < b.name; });
   const auto twice =
       std::adjacent_find(out.modules_.begin(), out.modules_.end(),
                          [](const Module& a, const Module& b) { return a.name == b.name; });
   if (twice != out.modules_.end()) {
-    return BadConfig(PrintableName(absl::StrCat(twice->name, kWeight)), "it stands there twice");
+    return BadConfig(PrintableName(absl::StrCat(twice->name, kWeight)), "it is given twice");
   }
   return out;
 }

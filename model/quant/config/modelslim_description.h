@@ -8,6 +8,7 @@
 // only the types of weights are kept. Immutable; thread-safe.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -17,7 +18,21 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
+#include "model/quant/layout/quant_layout.h"
+
 namespace switchyard {
+
+// The words for the layouts of experts in the file. "FLOAT" is BF16.
+struct ModelSlimType {
+  const char* name;
+  QuantLayout layout;
+};
+inline constexpr std::array<ModelSlimType, 4> kModelSlimTypes{{
+    {"FLOAT", QuantLayout::kBf16},
+    {"W8A8_DYNAMIC", QuantLayout::kModelSlimW8A8},
+    {"W4A8_DYNAMIC", QuantLayout::kModelSlimW4A8},
+    {"W4A4_DYNAMIC", QuantLayout::kModelSlimW4A4},
+}};
 
 struct ModelSlimLimits {
   std::size_t file_bytes_max = std::size_t{256} << 20U;
@@ -30,15 +45,15 @@ struct ModelSlimLimits {
 class ModelSlimDescription {
  public:
   // Errors: kInvalidArgument (BAD_CONFIG), metadata {key}: not JSON, not one object, a weight twice
-  // or with a type that is no string, a group_size that is no whole number in [0, 65536], or more
-  // than the limits. Memory: the names of the weights, once.
+  // or with a type that is not a string, a group_size that is not a whole number in [0, 65536], or
+  // more than the limits. Memory: the names of the weights, once.
   static absl::StatusOr<ModelSlimDescription> Parse(absl::string_view text,
                                                     const ModelSlimLimits& limits = {});
 
   // The type of "<module>.weight": "W8A8_DYNAMIC", "FLOAT" ...; nullptr when it has no row.
   [[nodiscard]] const std::string* TypeOf(absl::string_view module) const;
-  // Values of K in a group of W4A8 weights; 0: a scale for each row. A file that does not say means
-  // 256 when it lists second scales, as vLLM-Ascend does, else 0.
+  // Values of K in a group of W4A8 weights; 0: a scale for each row. Without
+  // the key it is 256 when the file lists second scales, as vLLM-Ascend assumes, else 0.
   [[nodiscard]] std::int32_t group_size() const;
   [[nodiscard]] std::size_t modules() const { return modules_.size(); }
 

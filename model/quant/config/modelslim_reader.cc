@@ -1,5 +1,5 @@
-// quant_model_description.json. Types that experts cannot have are refused where a layer asks
-// (layer_quant.h): the rest of the model may be stored in any way.
+// quant_model_description.json. Unsupported types are refused only for experts (layer_quant.h),
+// because the rest of the model may be stored in any way.
 #include "absl/strings/str_cat.h"
 
 #include "core/base/status_macros.h"

@@ -15,12 +15,14 @@
 namespace switchyard {
 namespace {
 
-// '*' matches as little as will do: the only place to go back to is the last '*'.
+// Each '*' first matches nothing and grows on a mismatch. Only the last '*' ever has to grow: an
+// earlier one that matched more would leave less for it. That bounds the cost by |glob| * |name|,
+// where naive backtracking is exponential in the number of '*'.
 bool GlobMatches(absl::string_view glob, absl::string_view name) {
   std::size_t g = 0;
   std::size_t n = 0;
   std::size_t star = absl::string_view::npos;
-  std::size_t star_end = 0;  // the end of what the last '*' stands for
+  std::size_t star_end = 0;  // the end of the text that the last '*' matches
   while (n < name.size()) {
     if (g < glob.size() && glob[g] == '*') {
       star = g++;
@@ -46,11 +48,14 @@ bool IsNameCharacter(char c) {
 
 re2::RE2::Options RegexOptions(std::int64_t memory_bytes_max) {
   re2::RE2::Options options;
+  // Errors go to the operator with the key; RE2 would print them without it.
   options.set_log_errors(false);
   options.set_max_mem(memory_bytes_max);
   return options;
 }
 
+// Looks up every run of whole parts instead of comparing every entry: real lists have thousands of
+// entries, and a name has about eight parts.
 std::string MatchComponents(const std::set<std::string, std::less<>>& components,
                             absl::string_view module) {
   for (std::size_t begin = 0; begin <= module.size();) {
@@ -127,7 +132,7 @@ absl::Status NamePatterns::AddGlob(absl::string_view glob, absl::string_view key
 
 absl::Status NamePatterns::AddComponents(absl::string_view parts, absl::string_view key) {
   SY_RETURN_IF_ERROR(CheckEntry(parts, key));
-  // Some writers end a part with a dot to say that it is whole.
+  // Some writers end a name with a dot to mark a whole part.
   const absl::string_view whole = absl::StripSuffix(parts, ".");
   if (whole.empty()) return BadConfig(key, "it is a single dot; remove it");
   components_.insert(std::string(whole));

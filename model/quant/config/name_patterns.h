@@ -1,4 +1,4 @@
-// Which modules a list in a checkpoint's quant config names. Four families, four ways to match:
+// Matches module names against a list in a checkpoint's quant config. There are four ways to match:
 //
 //   exact       compressed-tensors: "lm_head" names that module only
 //   regex       compressed-tensors: "re:.*self_attn.*", anchored at the start of the name as
@@ -8,7 +8,7 @@
 //               "model.layers.0.mlp.gate" and not "...mlp.gate_proj", and "shared_expert" does not
 //               name "shared_experts"
 //
-// The lists come from a file that a stranger wrote. Regular expressions run on RE2: time linear in
+// The lists come from untrusted files. Regular expressions run on RE2: time linear in
 // the name, memory bounded for each, no look-around and no back-references (refused by name). A
 // match costs O(parts^2 log n) for exact and components, O(name * pattern) for each glob and regex.
 // Thread-safe once built.
@@ -30,7 +30,7 @@ class RE2;
 
 namespace switchyard {
 
-// What a list may ask for. Real lists hold thousands of exact names and a dozen patterns.
+// The limits of a list. Real lists hold thousands of exact names and a dozen patterns.
 struct NamePatternLimits {
   std::size_t names_max = 65'536;
   std::size_t globs_max = 4'096;
@@ -47,9 +47,9 @@ class NamePatterns {
   NamePatterns& operator=(NamePatterns&&) noexcept;
   ~NamePatterns();
 
-  // Each adds one entry. `key` says where it stands, for errors.
+  // Each adds one entry. `key` names its place in errors.
   // Errors: kInvalidArgument (BAD_CONFIG), metadata {key}: empty, too long, too many, a glob with
-  // another wildcard than '*', a regular expression that RE2 does not take.
+  // another wildcard than '*', a regular expression that RE2 does not support.
   absl::Status AddExact(absl::string_view name, absl::string_view key);
   absl::Status AddRegex(absl::string_view regex, absl::string_view key);
   absl::Status AddGlob(absl::string_view glob, absl::string_view key);

@@ -22,7 +22,7 @@ using internal::QuantFamily;
 using internal::QuantSources;
 using Json = nlohmann::json;
 
-// Far above any real config; its tree takes some 20 times as much memory.
+// Far above any real config; the parsed tree takes some 20 times as much memory as the text.
 constexpr internal::JsonTreeLimits kLimits{.bytes_max = 8U << 20U, .depth_max = 32};
 
 absl::StatusOr<Json> ParseObject(absl::string_view text, absl::string_view file) {
@@ -32,8 +32,8 @@ absl::StatusOr<Json> ParseObject(absl::string_view text, absl::string_view file)
   return root;
 }
 
-// Models of several parts keep the language model's config in text_config; when both places have
-// one they must agree.
+// Multimodal models keep the language model's config in text_config. Where both places have a quant
+// config they must agree.
 absl::StatusOr<std::optional<JsonView>> FindQuantizationConfig(const JsonView& root) {
   SY_ASSIGN_OR_RETURN(std::optional<JsonView> own, root.Object("quantization_config"));
   SY_ASSIGN_OR_RETURN(const std::optional<JsonView> text, root.Object("text_config"));
@@ -56,12 +56,13 @@ const QuantFamily* FindFamily(const QuantSources& sources) {
 
 absl::Status NoFamily(const QuantSources& sources) {
   const JsonView& view = *sources.quantization_config;
+  // A mistyped quant_method gets the error about its type, not one about a missing family.
   SY_RETURN_IF_ERROR(view.String("quant_method").status());
   const std::string method = internal::QuantMethodOf(sources);
   return internal::UnsupportedConfig(
       view.PathOf("quant_method"),
       absl::StrCat(method.empty() ? "it is missing"
-                                  : absl::StrCat("'", PrintableName(method), "' cannot be read"),
+                                  : absl::StrCat("'", PrintableName(method), "' is not supported"),
                    "; supported: ", SupportedQuantFamilies()));
 }
 

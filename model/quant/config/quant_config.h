@@ -1,4 +1,4 @@
-// How a checkpoint says that it is quantised: three files, six families, one answer.
+// Reads how a checkpoint is quantized, from three files of six families into one form.
 //
 //   config.json                    quantization_config, or text_config.quantization_config
 //   hf_quant_config.json           ModelOpt's own file
@@ -6,7 +6,8 @@
 //
 // A family is one row of quant_families.cc. Reading is strict: a key that no reader knows may
 // change what the weights mean, so it is refused; keys that only describe how the file was made are
-// known and ignored. What a layer's experts are stored as: layer_quant.h. Immutable; thread-safe.
+// known and ignored. layer_quant.h applies the
+// result to a layer. Immutable; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +33,8 @@ struct QuantConfigFiles {
 
 enum class KeyPresence : std::uint8_t { kAbsent, kNull, kPresent };
 
-// Keys that choose the wire dtype and say nothing about the weights: handed on as they stand, for
-// the dtype's resolution to judge.
+// Keys that choose the wire dtype and say nothing about the weights. They are passed on unchanged:
+// the resolver of wire dtypes checks them.
 struct DispatchKeys {
   KeyPresence input_global_scale = KeyPresence::kAbsent;
   std::optional<std::string> dispatcher_output_dtype;
@@ -42,7 +43,7 @@ struct DispatchKeys {
   friend bool operator==(const DispatchKeys&, const DispatchKeys&) = default;
 };
 
-// Modules that are stored alike. The first group that names a module holds.
+// Modules that are stored alike. The first group that names a module applies.
 struct QuantGroup {
   std::string key;            // where the group stands, for people
   bool every_linear = false;  // names every linear module that no group names otherwise
@@ -51,7 +52,7 @@ struct QuantGroup {
 };
 
 struct QuantConfig {
-  std::string family = "none";     // row of quant_families.cc; "none": nothing is quantised
+  std::string family = "none";     // row of quant_families.cc; "none": nothing is quantized
   std::vector<QuantGroup> groups;  // empty for "none" and "modelslim"
   NamePatterns excluded;           // stored in BF16, whatever the groups say
   std::optional<ModelSlimDescription> description;  // of "modelslim": in place of groups

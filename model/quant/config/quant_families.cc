@@ -15,15 +15,16 @@ bool IsMethod(const QuantSources& sources, absl::string_view method) {
   return QuantMethodOf(sources) == method;
 }
 
+// Some checkpoints have only ModelOpt's own file, or no quant_method in config.json.
 bool IsModelOpt(const QuantSources& sources) {
   if (!sources.quantization_config.has_value()) return sources.hf_quant_config.has_value();
   return absl::StartsWith(QuantMethodOf(sources), "modelopt") ||
          (QuantMethodOf(sources).empty() && sources.quantization_config->Has("quant_algo"));
 }
 
-// A folder that was made from an FP8 one often keeps the old quantization_config, so the
-// description is asked first, as vLLM-Ascend does. W4AFP8 checkpoints write "w4afp8" or names that
-// contain it, as SGLang reads them.
+// The order matters. A folder made from an FP8 checkpoint often keeps the old quantization_config,
+// so a description wins, as in vLLM-Ascend. W4AFP8 checkpoints write "w4afp8" or names that contain
+// it, as SGLang reads them.
 constexpr std::array<QuantFamily, 6> kFamilies{{
     {"modelslim", [](const QuantSources& sources) { return sources.description.has_value(); },
      &ReadModelSlim},
@@ -72,6 +73,7 @@ absl::Status ReadDispatchKeys(const JsonView& view, DispatchKeys& keys) {
   return absl::OkStatus();
 }
 
+// These families describe all linear modules alike; the exclusions say which ones are not.
 void AddEveryLinear(const JsonView& view, const ProjectionQuant& quant, QuantConfig& config) {
   QuantGroup group;
   group.key = view.path();

@@ -1,7 +1,8 @@
-// Implementation of quant_config.h: one row for each family of quantised checkpoints. Not for
+// Implementation of quant_config.h: one row for each family of quantized checkpoints. Not for
 // others.
 //
-// A family says whether the files are its own and fills the config. Rows are asked in order.
+// A family recognizes its files and fills the config. The first row that recognizes them reads
+// them.
 #pragma once
 
 #include <optional>
@@ -15,7 +16,7 @@
 
 namespace switchyard::internal {
 
-// What the three files hold, as far as they are there.
+// The contents of the three files, as far as they exist.
 struct QuantSources {
   std::optional<JsonView> quantization_config;  // of config.json
   std::optional<JsonView> hf_quant_config;      // the whole file
@@ -24,7 +25,7 @@ struct QuantSources {
 
 struct QuantFamily {
   const char* name;
-  // Makes no complaint: what is odd is for `read` to refuse.
+  // Never fails: `read` refuses anything malformed.
   bool (*claims)(const QuantSources& sources);
   absl::Status (*read)(const QuantSources& sources, QuantConfig& config);
 };

@@ -1,5 +1,5 @@
 // quant_method "w4afp8": INT4 experts in groups of 128 with one static FP8 scale for their inputs;
-// what the other keys say is about the linear layers beside them, which are FP8 in blocks.
+// the other keys describe the linear layers beside them, which are FP8 in blocks.
 #include <array>
 
 #include "absl/strings/str_cat.h"

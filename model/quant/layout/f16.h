@@ -25,7 +25,8 @@ inline float F16ToFloat(F16 bits) {
   return std::bit_cast<float>(sign | ((magnitude << 13) + (112U << 23)));  // bias 15 to 127
 }
 
-// Overflow goes to infinity, NaN stays NaN (quiet).
+// Rounds to nearest, ties to even. Overflow goes to infinity from 65520 up, which is half a step
+// above the largest number, 65504; NaN stays NaN (quiet).
 inline F16 FloatToF16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = (bits >> 16) & 0x8000U;

@@ -1,8 +1,17 @@
 // How the weights of one projection lie in a checkpoint: the on-disk spelling of a quant scheme.
 //
+// A layout is one row of the table in quant_layout.cc. The readers, checks and decoders of this
+// folder and of model/experts act on the row's fields; none of them names a layout. The encoder of
+// a row is in quantize/encode.cc, under the same key.
+//
 // core/quant_scheme.h says what experts compute with; several spellings of the same numbers are one
-// scheme there and rows of their own here. Names, dtypes and shapes of a layout's tensors are in
-// expected_tensors.h, the arithmetic in dequantize.h. N x K is [out, in] of the projection.
+// scheme there and rows of their own here. N x K is [out, in] of the projection. The weight [n, k]
+// is
+//
+//   code * scale            with `scale` by the row's ScaleUnit, and then
+//   ... * or / global       where the row's GlobalScale says so
+//
+// and each of these products and quotients is one FP32 operation, rounded to nearest even.
 //
 // Sources: the checkpoints of DeepSeek-V3, Qwen3-FP8 and Kimi-K2.5, the readers of SGLang and vLLM,
 // compressed-tensors, ModelOpt, msModelSlim and AutoAWQ. Plain data; thread-safe.
@@ -10,13 +19,16 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 
-#include "absl/strings/string_view.h"
-
+#include "core/activation_format.h"
 #include "core/quant_scheme.h"
+#include "model/quant/layout/layout_tensors.h"
 
 namespace switchyard {
+
+struct RawProjection;
 
 enum class QuantLayout : std::uint8_t {
   kBf16,
@@ -36,10 +48,65 @@ enum class QuantLayout : std::uint8_t {
 };
 inline constexpr QuantLayout kLastQuantLayout = QuantLayout::kAwq;
 
+// Which weights share an element of the tensor of role kScale.
+enum class ScaleUnit : std::uint8_t {
+  kNone,         // there are no scales
+  kTensor,       // all
+  kRow,          // a row: [N, 1]
+  kBlock,        // 128 x 128: [ceil(N/128), ceil(K/128)]
+  kGroup,        // a group of K: [N, K/g]
+  kGroupMajor,   // the same, transposed: [K/g, N]
+  kRowAndGroup,  // a row: [N, 1]; with groups, times kScaleSecond [N, K/g], the product rounded to
+                 // F16, as NPU kernels compute it
+};
+
+// What a global scale does to weights. Static input scales are stored the same way round.
+enum class GlobalScale : std::uint8_t {
+  kNone,
+  kMultiplies,
+  kDivides,  // stored as the reciprocal
+};
+
+// Writes the codes of rows [first, first + RowDecoder::rows) as numbers, without any scale, to
+// out[rows][K]. `first` is a multiple of `rows`.
+struct RowDecoder {
+  std::int64_t rows = 1;  // decoded together; more where one word holds codes of several rows
+  void (*decode)(const RawProjection& projection, std::int64_t first, float* out) = nullptr;
+};
+
+// What sizes must be multiples of. Where scales are by group, K is a multiple of g too.
+struct SizeMultiples {
+  std::int64_t rows = 1;
+  std::int64_t columns = 1;
+};
+
+// What experts of a layout compute with.
+struct LayoutUse {
+  QuantScheme scheme = QuantScheme::kNone;
+  // The rounding of rows in front of the projection. With power_of_two_scales, kFp8Group stands for
+  // kFp8GroupPow2.
+  ActivationFormat activation = ActivationFormat::kBf16;
+};
+
 struct QuantLayoutInfo {
   QuantLayout layout;
   const char* name;         // for tables and errors: "fp8_block", "modelopt_nvfp4" ...
   const char* description;  // for people
+  LayoutUse use;
+  std::optional<LayoutUse> static_use{};  // with static_inputs, where that differs
+  int weight_bits;
+  double largest_code;  // the largest magnitude of a code, less its zero point where it has one
+  RowDecoder decoder;
+  ScaleUnit scale_unit;
+  GlobalScale global_scale = GlobalScale::kNone;
+  // Tools that search the best symmetric INT4 give groups negative scales, to use the code -8
+  // (AutoRound does).
+  bool scales_may_be_negative = false;
+  bool int4_in_bytes = false;  // each weight byte must hold a number in [-8, 7]
+  SizeMultiples multiples{};
+  std::span<const LayoutTensor> tensors;  // in the order in which a manifest hashes them
+  // Suffixes that must be absent: tensors that would change what the weights mean.
+  std::span<const char* const> forbidden;
 };
 const QuantLayoutInfo& QuantLayoutInfoOf(QuantLayout layout);
 std::span<const QuantLayoutInfo> AllQuantLayouts();  // in the order of their values
@@ -58,5 +125,9 @@ struct ProjectionQuant {
 
 // The scheme that experts of this layout compute with.
 QuantScheme SchemeOf(const ProjectionQuant& quant);
+// The rounding of rows in front of a projection of this layout.
+ActivationFormat ActivationFormatOf(const ProjectionQuant& quant);
+// Values of K that share a scale: `group_size`, or all `columns`.
+std::int64_t GroupSizeOf(const ProjectionQuant& quant, std::int64_t columns);
 
 }  // namespace switchyard

@@ -20,8 +20,9 @@ struct Largest {
   double magnitude = 0;
 };
 
-// Magnitudes of a float format are in the order of their codes without the sign. `sign`: its bit; 0
-// for UE8M0, which has none. Two loops, so that the first becomes vectors.
+// Magnitudes of a float format are ordered like their codes without the sign bit, `sign`; 0 for
+// UE8M0, which has none. Finding the maximum and its place are two loops, so that the compiler
+// vectorizes the first.
 template <typename Word>
 std::int64_t IndexOfLargest(const RawTensor& tensor, std::int64_t begin, std::int64_t end,
                             Word sign) {
@@ -62,33 +63,12 @@ std::int64_t ElementsOf(const RawTensor& tensor) {
   return static_cast<std::int64_t>(tensor.bytes.size() * 8 / TensorDtypeBits(tensor.dtype));
 }
 
-// The largest magnitude of a code, less its zero point where there is one.
-double LargestCode(QuantLayout layout) {
-  switch (layout) {
-    case QuantLayout::kFp8Block:
-    case QuantLayout::kFp8BlockCompressed:
-    case QuantLayout::kFp8Tensor:
-    case QuantLayout::kFp8Channel:
-      return 448;
-    case QuantLayout::kNvfp4ModelOpt:
-    case QuantLayout::kNvfp4Compressed:
-      return 6;
-    case QuantLayout::kInt8Channel:
-    case QuantLayout::kModelSlimW8A8:
-      return 128;
-    case QuantLayout::kAwq:
-      return 15;
-    default:
-      return 8;  // INT4
-  }
-}
-
 ScaleFault TooLarge(TensorRole role, const RawTensor& tensor, std::int64_t index,
                     const std::string& why) {
   return {role, {index, absl::StrCat("is ", FloatAt(tensor, index), "; ", why)}};
 }
 
-// A row's scale times that of each of its groups, in FP16.
+// Checks a row's scale times that of each of its groups, which NPUs compute in FP16.
 std::optional<ScaleFault> GroupsFault(const RawTensor& rows, const RawTensor& groups) {
   const std::int64_t count = ElementsOf(rows);
   const std::int64_t in_row = ElementsOf(groups) / count;
@@ -98,17 +78,20 @@ std::optional<ScaleFault> GroupsFault(const RawTensor& rows, const RawTensor& gr
     if (group.magnitude * scale <= kF16Max) continue;
     return TooLarge(TensorRole::kScaleSecond, groups, group.index,
                     absl::StrCat("times the scale of its row, ", scale,
-                                 ", it is beyond FP16, which holds the product"));
+                                 ", it is beyond FP16, in which NPUs compute the product"));
   }
   return std::nullopt;
 }
 
-// What scales are multiplied by: 1, or the global scale that NVFP4 has.
+// The factor of all scales: 1, or the global scale where the layout has one. In double, so that the
+// reciprocal of a tiny scale is compared and not infinite.
 double GlobalFactor(const RawProjection& projection) {
   const RawTensor* global = projection.Find(TensorRole::kGlobalScale);
   if (global == nullptr) return 1;
   const auto scale = static_cast<double>(FloatAt(*global, 0));
-  return projection.quant.layout == QuantLayout::kNvfp4Compressed ? 1 / scale : scale;
+  const bool divides =
+      QuantLayoutInfoOf(projection.quant.layout).global_scale == GlobalScale::kDivides;
+  return divides ? 1 / scale : scale;
 }
 
 }  // namespace
@@ -118,7 +101,7 @@ std::optional<ScaleFault> FindScaleFault(const RawProjection& projection) {
   if (scales == nullptr) return std::nullopt;
   const RawTensor* groups = projection.Find(TensorRole::kScaleSecond);
   if (groups != nullptr) return GroupsFault(*scales, *groups);
-  const double code = LargestCode(projection.quant.layout);
+  const double code = QuantLayoutInfoOf(projection.quant.layout).largest_code;
   const double factor = GlobalFactor(projection);
   const Largest scale = LargestIn(*scales, 0, ElementsOf(*scales));
   if (factor <= kF32Max && code * scale.magnitude * factor <= kF32Max) return std::nullopt;

@@ -15,8 +15,8 @@ namespace {
 
 enum class Rule : std::uint8_t { kFinite, kFiniteNotNegative };
 
-// Elements are looked at eight bytes at a time, each in a lane of its own. All but the top bit of a
-// lane, the sign, is a magnitude.
+// Elements are checked eight bytes at a time, each in a lane of its own. The top bit of a lane is
+// the sign, the others the magnitude.
 using Lanes = std::uint64_t;
 
 // `value` in every lane.
@@ -29,10 +29,10 @@ inline constexpr Lanes kSigns = Everywhere(static_cast<Word>(Word{1} << (sizeof(
 template <typename Word>
 inline constexpr Lanes kMagnitudes = ~kSigns<Word>;
 
-// The float format of Word whose magnitudes from kNotFinite on are infinite or NaN. The sign bits
-// of the result are set where `codes` break `rule`; its other bits mean nothing. Sums instead of
-// comparisons: a carry into the sign bit says that a magnitude reached its limit, and none leaves
-// its lane.
+// For the float format of Word whose magnitudes from kNotFinite on are infinite or NaN. The sign
+// bits of the result are set where `codes` break `rule`; its other bits mean nothing. Sums replace
+// comparisons: a carry into the sign bit shows that a magnitude reached its limit, and no carry
+// leaves its lane.
 template <typename Word, Word kNotFinite>
 Lanes Breaks(Lanes codes, Rule rule) {
   constexpr auto kSign = static_cast<Word>(Word{1} << (sizeof(Word) * 8 - 1));
@@ -43,7 +43,7 @@ Lanes Breaks(Lanes codes, Rule rule) {
   return not_finite | (not_zero & codes);
 }
 
-// UE8M0 has no sign: 0xff alone is NaN.
+// UE8M0 has no sign; only 0xff is NaN.
 Lanes BreaksUe8m0(Lanes codes) {
   const Lanes magnitudes = codes & kMagnitudes<std::uint8_t>;
   return (magnitudes + Everywhere(std::uint8_t{1})) & codes;
@@ -59,8 +59,8 @@ Lanes BreaksInt4(Lanes values) {
 }
 
 // The index of the first element for which `breaks` sets the sign bit; -1 when there is none.
-// Blocks of one length, without a branch inside, so that compilers make vectors of them; what is
-// behind the end is zeros, which no rule forbids.
+// Blocks have one length and no branch inside, so that the compiler vectorizes them. The last block
+// is filled with zeros, which no rule forbids.
 template <typename Word, typename Function>
 std::int64_t FirstThatBreaks(std::span<const std::byte> bytes, Function breaks) {
   std::array<Lanes, 64> block{};
@@ -117,12 +117,12 @@ std::optional<ValueFault> FloatFault(const RawTensor& tensor, Rule rule, const c
   return ValueFault{index, absl::StrCat("is ", FloatAt(tensor, index), "; ", wanted)};
 }
 
-// One scale of a whole tensor: nothing but zeros is no reason for a zero here, and kernels divide
+// The single scale of a whole tensor: even a tensor of zeros has one above zero, and kernels divide
 // by some of them.
 std::optional<ValueFault> ScalarFault(const RawTensor& tensor) {
   const float value = FloatAt(tensor, 0);
   if (std::isfinite(value) && value > 0) return std::nullopt;
-  return ValueFault{0, absl::StrCat("is ", value, "; it is a scale, finite and above zero")};
+  return ValueFault{0, absl::StrCat("is ", value, "; a scale is finite and above zero")};
 }
 
 std::optional<ValueFault> OffsetFault(const RawTensor& tensor) {
@@ -132,8 +132,8 @@ std::optional<ValueFault> OffsetFault(const RawTensor& tensor) {
     const float value = FloatAt(tensor, index);
     if (value == 0) continue;
     return ValueFault{index, absl::StrCat("is ", value,
-                                          "; an offset is not zero, and only symmetric weights are "
-                                          "served")};
+                                          "; only symmetric weights are served, whose offsets are "
+                                          "zero")};
   }
   return std::nullopt;
 }
@@ -161,36 +161,32 @@ std::optional<ValueFault> ShapeFault(const RawTensor& tensor, const ProjectionSi
   return std::nullopt;
 }
 
-std::optional<ValueFault> WeightFault(const RawTensor& tensor, QuantLayout layout) {
-  if (layout != QuantLayout::kModelSlimW4A4) {
+std::optional<ValueFault> WeightFault(const RawTensor& tensor, const QuantLayoutInfo& layout) {
+  if (!layout.int4_in_bytes) {
     return FloatFault(tensor, Rule::kFinite, "weights are finite numbers");
   }
   const std::int64_t index = FirstThatBreaks<std::uint8_t>(tensor.bytes, BreaksInt4);
   if (index < 0) return std::nullopt;
   const auto value = static_cast<std::int8_t>(tensor.bytes[static_cast<std::size_t>(index)]);
-  return ValueFault{index, absl::StrCat("is ", static_cast<int>(value),
-                                        "; it is outside [-8, 7], so it is no INT4")};
+  return ValueFault{index, absl::StrCat("is ", static_cast<int>(value), "; an INT4 is in [-8, 7]")};
 }
 
-std::optional<ValueFault> ScaleFault(const RawTensor& tensor, QuantLayout layout) {
-  if (layout == QuantLayout::kFp8Tensor) return ScalarFault(tensor);
-  if (ScalesMayBeNegative(layout))
+std::optional<ValueFault> ScaleFault(const RawTensor& tensor, const QuantLayoutInfo& layout) {
+  if (layout.scale_unit == ScaleUnit::kTensor) return ScalarFault(tensor);
+  if (layout.scales_may_be_negative)
     return FloatFault(tensor, Rule::kFinite, "scales are finite numbers");
   return FloatFault(tensor, Rule::kFiniteNotNegative, "scales are finite and not negative");
 }
 
 }  // namespace
 
-bool ScalesMayBeNegative(QuantLayout layout) {
-  return layout == QuantLayout::kPackQuantized || layout == QuantLayout::kAwq;
-}
-
 std::optional<ValueFault> FindValueFault(const RawTensor& tensor, const RawProjection& projection) {
+  const QuantLayoutInfo& layout = QuantLayoutInfoOf(projection.quant.layout);
   switch (tensor.role) {
     case TensorRole::kWeight:
-      return WeightFault(tensor, projection.quant.layout);
+      return WeightFault(tensor, layout);
     case TensorRole::kScale:
-      return ScaleFault(tensor, projection.quant.layout);
+      return ScaleFault(tensor, layout);
     case TensorRole::kScaleSecond:
       return FloatFault(tensor, Rule::kFiniteNotNegative, "scales are finite and not negative");
     case TensorRole::kGlobalScale:

@@ -1,7 +1,7 @@
-// Whether the values of a tensor are ones that its layout allows.
+// Checks that the values of a tensor are ones that its layout allows.
 //
 //   weights     BF16: finite; FP8: no NaN code; one INT4 in a byte: in [-8, 7]; other packed
-//               integers: whatever they are
+//               integers: any
 //   scales      of blocks, rows and groups, first and second: finite and not negative, zero where
 //               all their weights are zero; of groups of plain INT4 (pack-quantized, AWQ) finite
 //   one scale   of a whole tensor, of scales or of inputs: finite and above zero
@@ -9,16 +9,16 @@
 //   biases      finite
 //   shapes      [N, K]
 //
-// A checkpoint that was cut off, overwritten or written by a broken tool is found here, before any
-// row meets it. Pure; thread-safe. Cost: one pass over the bytes at some GB/s, no allocation unless
-// something is wrong.
+// This finds a checkpoint that was cut off, overwritten or written by a broken tool before any row
+// is computed with it. Pure; thread-safe. Cost: one pass over the bytes at some GB/s, no allocation
+// unless something is wrong.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
 
-#include "model/quant/layout/dequantize.h"
+#include "model/quant/layout/raw_projection.h"
 
 namespace switchyard {
 
@@ -27,11 +27,7 @@ struct ValueFault {
   std::string what;        // "is nan; a scale is finite and not negative"
 };
 
-// Of groups. Tools that search the best symmetric INT4 give groups negative scales, to use the code
-// -8 (AutoRound does).
-bool ScalesMayBeNegative(QuantLayout layout);
-
-// The first value of `tensor` that `projection`, whose tensor it is, must not have; nullopt when
+// The first value of `tensor`, one of `projection`'s, that the layout does not allow; nullopt when
 // there is none.
 std::optional<ValueFault> FindValueFault(const RawTensor& tensor, const RawProjection& projection);
 

@@ -9,11 +9,11 @@
 namespace switchyard {
 namespace {
 
-enum class Colour : std::uint8_t { kRed = 3, kBlue = 200 };
+enum class Color : std::uint8_t { kRed = 3, kBlue = 200 };
 
 struct Thing {
   std::int32_t number = 0;
-  Colour colour = Colour::kRed;
+  Color color = Color::kRed;
   std::array<std::uint8_t, 32> digest{};
   std::vector<std::string> names;
   friend bool operator==(const Thing&, const Thing&) = default;
@@ -22,7 +22,7 @@ struct Thing {
 template <typename Io, typename T>
 void Walk(Io& io, T& thing) {
   io.Int(thing.number);
-  io.Int(thing.colour);
+  io.Int(thing.color);
   io.Raw(thing.digest);
   io.ForEach(thing.names, [&io](auto& name) { io.String(name); });
 }
@@ -34,7 +34,7 @@ std::string BytesOf(const Thing& thing) {
 }
 
 Thing SomeThing() {
-  Thing thing{.number = -7, .colour = Colour::kBlue, .digest = {}, .names = {"a", "", "ccc"}};
+  Thing thing{.number = -7, .color = Color::kBlue, .digest = {}, .names = {"a", "", "ccc"}};
   for (std::size_t i = 0; i < thing.digest.size(); ++i) {
     thing.digest[i] = static_cast<std::uint8_t>(i * 9);
   }

@@ -18,7 +18,7 @@ TEST(ClockTest, SteadyClockNeverGoesBack) {
   }
 }
 
-TEST(ClockTest, ManualClockMovesOnlyWhenTold) {
+TEST(ClockTest, ManualClockMovesOnlyWhenAdvanced) {
   ManualClock clock;
   const TimePoint start = clock.Now();
 

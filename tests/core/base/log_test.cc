@@ -12,7 +12,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// What `level` lets through when one line of each level is written.
+// The output at `level` when one line of each level is written.
 std::string WrittenAt(LogLevel level) {
   ::testing::internal::CaptureStderr();
   {

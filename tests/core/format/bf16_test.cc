@@ -28,7 +28,7 @@ TEST(Bf16Test, EveryPatternSurvivesARoundTrip) {
   }
 }
 
-// Between two neighbours a value goes to the nearer; halfway, to the one with an even last bit.
+// Between two neighbors a value goes to the nearer; halfway, to the one with an even last bit.
 TEST(Bf16Test, RoundsToNearestTiesToEvenBetweenAllNeighbours) {
   for (std::uint32_t bits = 0; bits < 0x7f7fU; ++bits) {
     const auto low = static_cast<Bf16>(bits);
@@ -56,7 +56,7 @@ TEST(Bf16Test, OverflowGoesToInfinityAndNotToNan) {
 }
 
 TEST(Bf16Test, NanWithLowBitsOnlyStaysNan) {
-  const auto nan = std::bit_cast<float>(0x7f800001U);  // its high half alone would be infinity
+  const auto nan = std::bit_cast<float>(0x7f800001U);  // its high half by itself is infinity
 
   EXPECT_TRUE(std::isnan(Bf16ToFloat(FloatToBf16(nan))));
 }

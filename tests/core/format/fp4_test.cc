@@ -22,7 +22,7 @@ TEST(Fp4Test, EveryE2m1CodeHasTheValueOfItsDefinition) {
   }
 }
 
-// Every value, every tie, the FP32 neighbours of both, denormals, saturation, infinity and NaN.
+// Every value, every tie, the FP32 neighbors of both, denormals, saturation, infinity and NaN.
 TEST(Fp4Test, RoundsToE2m1AsTheTableSays) {
   const auto table = ReadTable(SWITCHYARD_SOURCE_DIR, "e2m1_rounding.tsv");
   ASSERT_GT(table.size(), 4000U);

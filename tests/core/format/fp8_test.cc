@@ -26,7 +26,7 @@ TEST(Fp8Test, EveryE4m3CodeHasTheValueOfItsDefinition) {
   }
 }
 
-// Every value, every tie, the FP32 neighbours of both, denormals, saturation, infinity and NaN.
+// Every value, every tie, the FP32 neighbors of both, denormals, saturation, infinity and NaN.
 TEST(Fp8Test, RoundsToE4m3AsTheTableSays) {
   const auto table = ReadTable(SWITCHYARD_SOURCE_DIR, "e4m3_rounding.tsv");
   ASSERT_GT(table.size(), 5000U);

@@ -71,7 +71,7 @@ TEST(ScaleLayoutTest, Ue8m0ExponentsFillAWordFromItsLowestByte) {
   }
 }
 
-// R54: the address formula of dispatch-semantics 3.2, spelt out over the six dimensions.
+// R54: the address formula of dispatch-semantics 3.2, spelled out over the six dimensions.
 TEST(ScaleLayoutTest, SwizzleIsTilesOfThirtyTwoByFourByFour) {
   const ScaleExtents in = {.experts = 3, .rows = 300, .groups = 10};
   const std::int64_t row_tiles = 3;

@@ -27,7 +27,7 @@ DeepEpNormal EightRanks(std::int64_t hidden_bytes) {
 }
 
 // R34: a buffer that was sized by FP8 rows is too small for the combine of the same layer.
-TEST(BufferHintsTest, DeepEpNormalHintOfQuantisedRowsIsTooSmallForCombine) {
+TEST(BufferHintsTest, DeepEpNormalHintOfQuantizedRowsIsTooSmallForCombine) {
   EXPECT_EQ(DeepEpNormalHintBytes(EightRanks(2 * 7168)), 335'709'824);
   EXPECT_EQ(DeepEpNormalHintBytes(EightRanks(7168)), 188'909'184);
   EXPECT_EQ(DeepEpNormalCombineBytes(EightRanks(7168), 7168), 293'683'840);

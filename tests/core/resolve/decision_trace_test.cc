@@ -26,7 +26,7 @@ std::string Golden(const std::string& name) {
   return text.str();
 }
 
-// FP8 is asked for a whole deployment, and the workers are NPUs.
+// A deployment requests FP8, and its workers are NPUs.
 TEST(ExplainTest, NpuAndFp8) {
   Case a_case("ascend_a2", 8);
   a_case.Scheme(QuantScheme::kW8A8Int8).Ask(DispatchDtype::kFp8);
@@ -50,7 +50,7 @@ TEST(ExplainTest, W4A4) {
   EXPECT_EQ(ExplainText(a_case.Trace()), Golden("explain_w4a4.txt"));
 }
 
-// FP8 is asked for a whole deployment, and this layer is its BF16 draft.
+// A deployment requests FP8, and this layer is its BF16 draft.
 TEST(ExplainTest, DraftLayerUnderAnExplicitRequest) {
   Case a_case("cuda_sm90", 8);
   a_case.Ask(DispatchDtype::kFp8).Draft(RunnerBackend::kDeepGemm);
@@ -75,7 +75,7 @@ TEST(ExplainTest, SaysWhatIsNotKnownAndWhatIsLeftOut) {
   EXPECT_THAT(ExplainText(Case("cpu").Trace()), HasSubstr("experts: scheme unknown, runner auto"));
   Case excluded("cpu");
   excluded.request.layer.excluded = true;
-  EXPECT_THAT(ExplainText(excluded.Trace()), HasSubstr("layer 3 (left out of the quantisation)"));
+  EXPECT_THAT(ExplainText(excluded.Trace()), HasSubstr("layer 3 (left out of the quantization)"));
 }
 
 // R22: the lines of a plan name the rule, what was adjusted from what and why, bytes and flags.

@@ -37,7 +37,7 @@ const auto kBadConfig = FailsWith(StatusCode::kInvalidArgument, Reason::kBadConf
 
 std::string Text(const absl::Status& status) { return std::string(status.message()); }
 
-// What each scheme travels as when nobody asks, in decode (normal mode of nvfp4 below):
+// The default dtype of each scheme in decode (normal mode of nvfp4 below):
 // R12, R13 and the dtypes of R74 - R85, R92.
 TEST(DispatchResolverTest, AutoIsWhatTheSchemeTravelsAs) {
   struct Row {
@@ -117,7 +117,7 @@ TEST(DispatchResolverTest, Nvfp4WithoutAScaleIsRefusedByThatName) {
   }
 }
 
-// R14: FP8 to Ascend A2 and A3 becomes INT8, told once, with one FP32 scale a row.
+// R14: FP8 to Ascend A2 and A3 becomes INT8, with one warning and one FP32 scale for each row.
 TEST(DispatchResolverTest, Fp8OnAscendBecomesInt8) {
   for (const char* profile : {"ascend_a2", "ascend_a3"}) {
     const DecisionTrace trace = Case(profile).Scheme(QuantScheme::kW8A8Int8).Ask(kFp8).Trace();
@@ -146,7 +146,7 @@ TEST(DispatchResolverTest, Nvfp4OnAscendIsRefused) {
   EXPECT_THAT(Text(refused), HasSubstr("Ascend A2 NPU does not support nvfp4 rows"));
 }
 
-// R16: INT8 to a GPU becomes FP8, told once.
+// R16: INT8 to a GPU becomes FP8, with one warning.
 TEST(DispatchResolverTest, Int8OnGpusBecomesFp8) {
   for (const char* profile : {"deepep_v1", "cuda_sm90", "cuda_sm100"}) {
     const DecisionTrace trace = Case(profile).Scheme(QuantScheme::kFp8Block).Ask(kInt8).Trace();
@@ -166,8 +166,8 @@ TEST(DispatchResolverTest, CpusTakeEveryDtypeAsItIs) {
   EXPECT_EQ(DtypeOf(Case("cpu")), "bf16") << "auto, scheme unknown";
 }
 
-// R13: FP8 to W8A8 experts on a GPU only when somebody asks.
-TEST(DispatchResolverTest, W8A8OnGpusTakesFp8OnlyWhenAsked) {
+// R13: FP8 to W8A8 experts on a GPU only when it is requested.
+TEST(DispatchResolverTest, W8A8OnGpusTakesFp8OnlyOnRequest) {
   EXPECT_EQ(DtypeOf(Case("cuda_sm90").Scheme(QuantScheme::kW8A8Int8)), "bf16");
   EXPECT_EQ(DtypeOf(Case("cuda_sm90").Scheme(QuantScheme::kW8A8Int8).Ask(kFp8)), "fp8");
   Case compat("cuda_sm90");
@@ -176,7 +176,7 @@ TEST(DispatchResolverTest, W8A8OnGpusTakesFp8OnlyWhenAsked) {
 }
 
 // R90: W4AFP8 takes FP8 rows in low_latency; normal mode would drop their scales.
-TEST(DispatchResolverTest, W4Afp8TakesFp8InLowLatencyAlone) {
+TEST(DispatchResolverTest, W4Afp8TakesFp8OnlyInLowLatency) {
   EXPECT_EQ(DtypeOf(Case("cuda_sm90").Scheme(QuantScheme::kW4Afp8).Ask(kFp8)), "fp8");
   EXPECT_EQ(DtypeOf(Case("cuda_sm90").Scheme(QuantScheme::kW4Afp8).Ask(kBf16)), "bf16");
 
@@ -200,12 +200,12 @@ TEST(DispatchResolverTest, Fp8RowsAreRefusedForOtherFp8Schemes) {
   }
 }
 
-// R91: a scale in the config of weights that take unquantised activations.
-TEST(DispatchResolverTest, Int4WeightsTakeUnquantisedActivations) {
+// R91: a scale in the config of weights that take unquantized activations.
+TEST(DispatchResolverTest, Int4WeightsTakeUnquantizedActivations) {
   for (const QuantScheme scheme : {QuantScheme::kW4A16Int4, QuantScheme::kAwqInt4}) {
     const absl::Status refused = Case("cuda_sm100").Scheme(scheme).Scale().Resolve().status();
     EXPECT_THAT(refused, kMismatch);
-    EXPECT_THAT(Text(refused), HasSubstr("int4 weights take unquantised activations"));
+    EXPECT_THAT(Text(refused), HasSubstr("int4 weights take unquantized activations"));
   }
 }
 
@@ -223,9 +223,9 @@ TEST(DispatchResolverTest, W4A4IsSaidToBeSlow) {
   EXPECT_EQ(said, 1);
 }
 
-// R29, R27: an explicit dtype leaves an unquantised draft at BF16, and the draft's BF16 leaves the
-// base alone.
-TEST(DispatchResolverTest, AnExplicitDtypeLeavesUnquantisedDraftsAlone) {
+// R29, R27: an explicit dtype leaves an unquantized draft at BF16, and the draft's BF16 leaves the
+// base unchanged.
+TEST(DispatchResolverTest, AnExplicitDtypeKeepsUnquantizedDraftsInBf16) {
   Case base("cuda_sm90");
   base.Scheme(QuantScheme::kFp8Block).Ask(kFp8);
   Case draft("cuda_sm90");
@@ -239,7 +239,7 @@ TEST(DispatchResolverTest, AnExplicitDtypeLeavesUnquantisedDraftsAlone) {
     const DecisionTrace trace = kept->Trace();
     ASSERT_TRUE(trace.outcome) << trace.refusal;
     EXPECT_EQ(trace.outcome->dtype(), kBf16);
-    EXPECT_EQ(WarningsOf(trace), "unquantised_keeps_bf16");
+    EXPECT_EQ(WarningsOf(trace), "unquantized_keeps_bf16");
     EXPECT_EQ(trace.subject.scheme, QuantScheme::kNone);
   }
   draft.request.layer.quant_config.emplace().bf16_dispatch = true;
@@ -256,8 +256,8 @@ TEST(DispatchResolverTest, ALayerWithoutQuantConfigIsResolved) {
   }
 }
 
-// A draft with a scheme of its own is not an unquantised one.
-TEST(DispatchResolverTest, AQuantisedDraftTravelsAsItsScheme) {
+// A draft with a scheme of its own is not an unquantized one.
+TEST(DispatchResolverTest, AQuantizedDraftTravelsAsItsScheme) {
   Case draft("ascend_a3");
   draft.Scheme(QuantScheme::kW8A8Int8).request.layer.role = LayerRole::kDraft;
 
@@ -303,7 +303,7 @@ TEST(DispatchResolverTest, WarningsOfManyLayersAreOneReasonEach) {
   }
   EXPECT_EQ(said,
             (std::map<std::string, int>{
-                {"deprecated_bf16_flag", 1}, {"fp8_to_int8", 1}, {"unquantised_keeps_bf16", 1}}));
+                {"deprecated_bf16_flag", 1}, {"fp8_to_int8", 1}, {"unquantized_keeps_bf16", 1}}));
 }
 
 // R18, R19, R21: another config replaces the whole of the old one and counts at once, in both
@@ -390,7 +390,7 @@ TEST(DispatchResolverTest, ALockstepGroupIsOfOneKind) {
   EXPECT_THAT(edge.Resolve(), kBadConfig);
 }
 
-// R121, R126: what an end did not prove is not used: BF16 by default, refused when asked for.
+// R121, R126: what an end did not prove is not used: BF16 by default, refused when requested.
 TEST(DispatchResolverTest, WhatAnEndDidNotProveIsNotUsed) {
   const auto without = [](CapabilitySet set, DispatchDtype dtype) {
     std::erase(set.wire_dtypes, dtype);
@@ -421,7 +421,7 @@ TEST(DispatchResolverTest, WhatAnEndDidNotProveIsNotUsed) {
 }
 
 // R121: no fall-back where the experts take nothing else, no BF16, no scheme.
-TEST(DispatchResolverTest, RefusesWhatNobodyCanServe) {
+TEST(DispatchResolverTest, RefusesWhatCannotBeServed) {
   Case int8_only("cpu");
   int8_only.Scheme(QuantScheme::kW4A8Int8);
   std::erase(int8_only.workers[0].wire_dtypes, kInt8);
@@ -443,7 +443,7 @@ TEST(DispatchResolverTest, RefusesWhatNobodyCanServe) {
   }
 }
 
-// A2 between nodes carries no quantised rows in normal mode.
+// A2 between nodes carries no quantized rows in normal mode.
 TEST(DispatchResolverTest, A2BeyondEightRanksSendsBf16InNormalMode) {
   const auto dtype = [](const char* profile, std::size_t ranks, Phase phase) {
     return DtypeOf(Case(profile, ranks).Scheme(QuantScheme::kW8A8Int8).In(phase));
@@ -505,16 +505,16 @@ TEST(DispatchResolverTest, ReportsFlagsBytesAndBuffers) {
   EXPECT_EQ(normal.outcome->staging.dispatch, std::int64_t{14336} * 128 * 4) << "a row a worker";
 }
 
-// The most specific wish wins; a layer's "auto" takes back the deployment's.
+// The most specific override wins; a layer's "auto" cancels the deployment's.
 TEST(DispatchResolverTest, TheMostSpecificOverrideDecides) {
   Case a_case("cpu");
   a_case.Scheme(QuantScheme::kW8A8Int8).Ask(kBf16);
   EXPECT_EQ(DtypeOf(a_case), "bf16");
-  a_case.request.wishes.push_back({"", {}, Phase::kDecode, kInt8, "phase decode"});
+  a_case.request.overrides.push_back({"", {}, Phase::kDecode, kInt8, "phase decode"});
   EXPECT_EQ(DtypeOf(a_case), "int8");
-  a_case.request.wishes.push_back({"", LayerId{3}, {}, kBf16, "layer 3"});
+  a_case.request.overrides.push_back({"", LayerId{3}, {}, kBf16, "layer 3"});
   EXPECT_EQ(DtypeOf(a_case), "bf16");
-  a_case.request.wishes.push_back({"", LayerId{3}, Phase::kDecode, {}, "layer 3, decode"});
+  a_case.request.overrides.push_back({"", LayerId{3}, Phase::kDecode, {}, "layer 3, decode"});
   EXPECT_EQ(DtypeOf(a_case), "int8") << "by its scheme";
   a_case.Ask(kFp8);
   EXPECT_EQ(DtypeOf(a_case), "int8") << "two wide wishes that differ do not matter to layer 3";
@@ -540,7 +540,7 @@ TEST(DispatchResolverTest, RefusalsNameLayerSchemeAndDtype) {
   EXPECT_EQ(Text(refused),
             "layer 3 of model m (scheme awq_int4), phase decode, cpu -> cuda: experts of scheme "
             "awq_int4 do not take fp8 rows in mode low_latency on cuda: int4 weights take "
-            "unquantised activations; ask for bf16 for this layer (dispatcher_output_dtype)");
+            "unquantized activations; ask for bf16 for this layer (dispatcher_output_dtype)");
   const auto metadata = MetadataOf(refused);
   EXPECT_EQ(metadata.at("layer"), "3");
   EXPECT_EQ(metadata.at("scheme"), "awq_int4");
@@ -548,7 +548,7 @@ TEST(DispatchResolverTest, RefusalsNameLayerSchemeAndDtype) {
   EXPECT_EQ(metadata.at("mode"), "low_latency");
 }
 
-// Whatever is asked of whatever layer and workers: an outcome that holds together, or a refusal
+// For any request, layer and workers: a consistent outcome, or a refusal
 // with one of the documented reasons.
 TEST(DispatchResolverTest, RandomRequestsEndInAnOutcomeThatHoldsTogetherOrARefusal) {
   const std::uint64_t seed = 2026;
@@ -592,7 +592,7 @@ TEST(DispatchResolverTest, RandomRequestsEndInAnOutcomeThatHoldsTogetherOrARefus
         request.layer.quant_config && request.layer.quant_config->input_global_scale;
     if (const auto scheme = EffectiveScheme(request.layer)) {
       EXPECT_TRUE(Accepts(*scheme, dtype, {a_case.workers[0].device, trace.mode, scaled},
-                          Asked::kExplicitly));
+                          DtypeOrigin::kExplicit));
     }
     EXPECT_FALSE(dtype == kNvfp4 && (trace.mode == DispatchMode::kNormal || !scaled));
   }
@@ -600,8 +600,8 @@ TEST(DispatchResolverTest, RandomRequestsEndInAnOutcomeThatHoldsTogetherOrARefus
   EXPECT_GT(refusals, 500);
 }
 
-// What was asked for is not what is refused: the text says how the one became the other.
-TEST(DispatchResolverTest, ARefusalSaysWhatLedToIt) {
+// The refused dtype is not the requested one: the text says how one became the other.
+TEST(DispatchResolverTest, ARefusalNamesItsCauses) {
   Case a_case("ascend_a2");
   a_case.Scheme(QuantScheme::kAwqInt4).Ask(DispatchDtype::kFp8);
 

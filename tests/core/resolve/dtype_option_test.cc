@@ -41,9 +41,10 @@ TEST(DtypeOptionTest, RefusesUnknownChoicesAndSaysWhatIsMeant) {
     EXPECT_THAT(ParseDtypeChoice(text, "phases[0].dispatcher_output_dtype"), kBadConfig) << text;
   }
   const absl::Status refused = ParseDtypeChoice("bf61", "layers.3").status();
-  EXPECT_EQ(refused.message(),
-            "layers.3: \"bf61\" is no wire dtype; did you mean \"bf16\"? (known: auto, bf16, fp8, "
-            "int8, nvfp4)");
+  EXPECT_EQ(
+      refused.message(),
+      "layers.3: \"bf61\" is not a wire dtype; did you mean \"bf16\"? (known: auto, bf16, fp8, "
+      "int8, nvfp4)");
 }
 
 // R11: the released older spelling works, with a word about it.
@@ -64,7 +65,7 @@ TEST(DtypeOptionTest, KnowsTheCurrentAndTheDeprecatedSpelling) {
 }
 
 // R11: spellings of the drafts, and slips of the hand, are refused with the right name.
-TEST(DtypeOptionTest, RefusesMisspeltNamesWithTheRightOne) {
+TEST(DtypeOptionTest, RefusesMisspelledNamesWithTheRightOne) {
   for (const char* const name :
        {"--dispather-output-dtype", "--deepep-dispather-output-dtype",
         "--deepep-dispatch-output-dtype", "--dispatch-output-dtype", "--dispatcher-ouput-dtype",
@@ -72,11 +73,11 @@ TEST(DtypeOptionTest, RefusesMisspeltNamesWithTheRightOne) {
     const absl::Status refused = SpellingOfDtypeOption(name).status();
     EXPECT_THAT(refused, kBadConfig) << name;
     EXPECT_EQ(refused.message(),
-              std::string(name) + " is misspelt; write --dispatcher-output-dtype");
+              std::string(name) + " is misspelled; write --dispatcher-output-dtype");
   }
   for (const char* const key : {"dispather_output_dtype", "deepep_dispatch_output_dtype"}) {
     EXPECT_EQ(SpellingOfDtypeOption(key).status().message(),
-              std::string(key) + " is misspelt; write dispatcher_output_dtype");
+              std::string(key) + " is misspelled; write dispatcher_output_dtype");
   }
 }
 

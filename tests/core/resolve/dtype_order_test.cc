@@ -36,7 +36,7 @@ struct Input {
 
   [[nodiscard]] OrderInputs Make() const {
     OrderInputs in;
-    if (option != "auto") in.requested = Wish{*DispatchDtypeFromName(option), "the test"};
+    if (option != "auto") in.requested = RequestedDtype{*DispatchDtypeFromName(option), "the test"};
     if (flag == "1") in.flags.bf16_dispatch = "the test";
     if (config != "null") in.config.emplace();
     if (config == "scale" || config == "both") in.config->input_global_scale = 448.0F;
@@ -217,11 +217,11 @@ TEST(DtypeOrderTest, ANullScaleLeavesTheDecisionToTheRunner) {
     SY_ASSERT_OK_AND_ASSIGN(const OrderDecision decision, DecideDtype(variant, in));
 
     EXPECT_EQ(decision.dtype, DispatchDtype::kBf16);
-    EXPECT_EQ(decision.rule(), RuleId::kSelfQuantisingRunner);
+    EXPECT_EQ(decision.rule(), RuleId::kSelfQuantizingRunner);
   }
 }
 
-// R28: the alias alone is BF16, and never FP8. SGLang's merged order does not read it.
+// R28: the alias by itself is BF16, and never FP8. SGLang's merged order does not read it.
 TEST(DtypeOrderTest, TheAliasOfBf16IsRead) {
   for (const char* runner : kRunners) {
     for (const char* device : kDevices) {
@@ -242,7 +242,7 @@ TEST(DtypeOrderTest, TheAliasOfBf16IsRead) {
 }
 
 // R24: the flag of normal mode on Ascend is the last word before the default of NPUs, no more.
-TEST(DtypeOrderTest, TheNpuFlagChangesTheFallbackAlone) {
+TEST(DtypeOrderTest, TheNpuFlagChangesOnlyTheFallback) {
   const auto dtype = [](const OrderInputs& in) { return DecideMerged(in)->dtype; };
   OrderInputs in = Auto("null", "auto", "ascend_a2").Make();
   in.mode = DispatchMode::kNormal;
@@ -251,7 +251,7 @@ TEST(DtypeOrderTest, TheNpuFlagChangesTheFallbackAlone) {
   EXPECT_EQ(dtype(in), DispatchDtype::kInt8);
 
   OrderInputs explicit_layer = in;
-  explicit_layer.requested = Wish{DispatchDtype::kBf16, "layer 3"};
+  explicit_layer.requested = RequestedDtype{DispatchDtype::kBf16, "layer 3"};
   EXPECT_EQ(dtype(explicit_layer), DispatchDtype::kBf16);
   OrderInputs configured = in;
   configured.config.emplace().dispatcher_output_dtype = DispatchDtype::kBf16;
@@ -267,7 +267,7 @@ TEST(DtypeOrderTest, TheNpuFlagChangesTheFallbackAlone) {
   EXPECT_EQ(dtype(cuda), DispatchDtype::kFp8);
 }
 
-TEST(DtypeOrderTest, HummingQuantisesByItselfToo) {
+TEST(DtypeOrderTest, HummingQuantizesByItselfToo) {
   OrderInputs in = Auto("null", "auto", "cuda").Make();
   in.runner = RunnerBackend::kHumming;
 
@@ -293,19 +293,19 @@ TEST(DtypeOrderTest, LosersAreKeptWithTheirCandidates) {
   EXPECT_EQ(decision.winner, 0U);
   EXPECT_EQ(all,
             "0 explicit fp8\n1 bf16_flag bf16\n2 global_scale nvfp4\n3 layer_dtype int8\n"
-            "4 self_quantising_runner bf16\n3b scheme int8\n5a npu_int8_flag -\n5 npu bf16\n"
+            "4 self_quantizing_runner bf16\n3b scheme int8\n5a npu_int8_flag -\n5 npu bf16\n"
             "5b cpu -\n6 default fp8\n");
 }
 
-TEST(DtypeOrderTest, OnlyWhatIsWrittenForTheLayerCountsAsAsked) {
-  const auto asked = [](const Input& input) { return DecideMerged(input.Make())->asked(); };
+TEST(DtypeOrderTest, OnlyADtypeWrittenForTheLayerIsExplicit) {
+  const auto asked = [](const Input& input) { return DecideMerged(input.Make())->origin(); };
   Input option = Auto("null", "auto", "cuda");
   option.option = "fp8";
 
-  EXPECT_EQ(asked(option), Asked::kExplicitly);
-  EXPECT_EQ(asked(Auto("key", "auto", "cuda")), Asked::kExplicitly);
-  EXPECT_EQ(asked(Auto("scale", "auto", "cuda")), Asked::kAuto);
-  EXPECT_EQ(asked(Auto("null", "auto", "cuda")), Asked::kAuto);
+  EXPECT_EQ(asked(option), DtypeOrigin::kExplicit);
+  EXPECT_EQ(asked(Auto("key", "auto", "cuda")), DtypeOrigin::kExplicit);
+  EXPECT_EQ(asked(Auto("scale", "auto", "cuda")), DtypeOrigin::kAuto);
+  EXPECT_EQ(asked(Auto("null", "auto", "cuda")), DtypeOrigin::kAuto);
 }
 
 TEST(DtypeOrderTest, NamesReadBackAndDiffer) {

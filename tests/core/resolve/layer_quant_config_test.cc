@@ -52,13 +52,13 @@ TEST(LayerQuantConfigTest, RefusesAnUnknownDtype) {
       ParseLayerQuantConfig(Entries{{"dispatcher_output_dtype", "fp4"}}).status();
 
   EXPECT_THAT(refused, kBadConfig);
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("\"fp4\" is no wire dtype"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("\"fp4\" is not a wire dtype"));
   EXPECT_THAT(ParseLayerQuantConfig(Entries{{"dispatcher_output_dtype", "auto"}}), kBadConfig);
   EXPECT_THAT(ParseLayerQuantConfig(Entries{{"dispatcher_output_dtype", true}}), kBadConfig);
 }
 
 // R11
-TEST(LayerQuantConfigTest, RefusesMisspeltKeysWithTheRightName) {
+TEST(LayerQuantConfigTest, RefusesMisspelledKeysWithTheRightName) {
   for (const auto& [key, right] : std::vector<std::pair<std::string, std::string>>{
            {"dispather_output_dtype", "dispatcher_output_dtype"},
            {"deepep_dispatch_output_dtype", "dispatcher_output_dtype"},

@@ -27,7 +27,7 @@ TEST(ModeResolverTest, ResolvesAStepByChoiceAndExtend) {
   EXPECT_EQ(ModeOfStep(ModeChoice::kAuto, {.extend = true}), kNormal);
 }
 
-// R46: an extend of a draft, and a step that is captured into a graph, are as decode.
+// R46: an extend of a draft, and a step that is captured into a graph, count as decode.
 TEST(ModeResolverTest, DraftExtendsAndCapturedStepsUseLowLatency) {
   EXPECT_EQ(ModeOfStep(ModeChoice::kAuto, {.extend = true, .draft_extend = true}), kLowLatency);
   EXPECT_EQ(ModeOfStep(ModeChoice::kAuto, {.extend = true, .graph_capture = true}), kLowLatency);

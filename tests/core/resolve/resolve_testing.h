@@ -39,7 +39,7 @@ struct Case {
     return *this;
   }
   Case& Ask(std::optional<DispatchDtype> dtype, const std::string& source = "deployment chat") {
-    request.wishes.push_back({"", {}, {}, dtype, source});
+    request.overrides.push_back({"", {}, {}, dtype, source});
     return *this;
   }
   // Layer 61, a draft without quant config.

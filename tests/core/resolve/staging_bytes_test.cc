@@ -48,8 +48,8 @@ TEST(StagingBytesTest, ARowTakesWhatItTakesOnTheWire) {
   }
 }
 
-// R33: what quantised rows of 7168 save of the dispatch buffer, in tenths of a percent.
-TEST(StagingBytesTest, QuantisedRowsShrinkDispatchAlone) {
+// R33: the share of the dispatch buffer that quantized rows of 7168 save, in tenths of a percent.
+TEST(StagingBytesTest, QuantizedRowsShrinkOnlyDispatch) {
   const auto share = [](const WireFormat& format) {
     return StagingBytesPerRow(format, 7168, kNormal).dispatch * 1000 / 14336;
   };

@@ -85,7 +85,7 @@ TEST(ExpertNamesTest, MixtralsW3IsUp) {
   EXPECT_EQ(modules.Name(1, Projection::kGate), "model.layers.0.block_sparse_moe.experts.1.w1");
 }
 
-TEST(ExpertNamesTest, QuantisedWeightsAreNotStoredInBf16) {
+TEST(ExpertNamesTest, QuantizedWeightsAreNotStoredInBf16) {
   const ExpertLayer layer{.model_type = "kimi_k25", .experts = 2};
   SY_ASSERT_OK_AND_ASSIGN(
       const ExpertModules packed_int4,

@@ -13,12 +13,14 @@
 #include "core/rng.h"
 #include "model/quant/layout/tensor_values.h"
 #include "tests/model/quant/golden_folder.h"
+#include "tests/model/quant/weight_formulas.h"
 
 namespace switchyard {
 namespace {
 
 using testing::GoldenRows;
 using testing::OpenGolden;
+using testing::WeightsByFormula;
 
 class ExpertValuesTest : public ::testing::TestWithParam<std::string> {};
 
@@ -30,7 +32,7 @@ std::vector<std::string> GoldenNames() {
   return names;
 }
 
-// Whether the scales of groups are multiplied into the values: those of groups that end within 128
+// True when the scales of groups are multiplied into the values, as for groups that end within 128
 // of K.
 bool RoundsValues(const RawProjection& raw) {
   const bool cut = raw.quant.group_size != 0 && raw.quant.group_size != raw.size.columns &&
@@ -50,12 +52,12 @@ bool RoundsValues(const RawProjection& raw) {
 
 // R74..R85: whatever the layout, kernels get the weights of its definition: exact beside their
 // scales, or rounded to BF16 once.
-TEST_P(ExpertValuesTest, AreTheDequantisedWeights) {
+TEST_P(ExpertValuesTest, AreTheDequantizedWeights) {
   SY_ASSERT_OK_AND_ASSIGN(const auto layer, OpenGolden(GetParam()));
   for (const testing::GoldenRow& row : GoldenRows()) {
     if (row.checkpoint != GetParam()) continue;
     SY_ASSERT_OK_AND_ASSIGN(const RawExpert expert, layer.experts->Load(row.expert));
-    const std::vector<float> want = Dequantize(expert.of(row.projection));
+    const std::vector<float> want = WeightsByFormula(expert.of(row.projection));
 
     const ProjectionValues got = ValuesOf(expert.of(row.projection));
 
@@ -85,7 +87,7 @@ INSTANTIATE_TEST_SUITE_P(Goldens, ExpertValuesTest, ::testing::ValuesIn(GoldenNa
 constexpr std::int64_t kRows = 8;
 constexpr std::int64_t kColumns = 768;
 
-// Of every magnitude that products in F16 take.
+// Random scales of every magnitude that products in F16 can have.
 RawTensor RandomScales(TensorRole role, std::int64_t count, bool signs, Rng& rng) {
   std::vector<std::byte> bytes;
   for (std::int64_t i = 0; i < count; ++i) {
@@ -110,8 +112,8 @@ RawProjection RandomInt4(QuantLayout layout, std::int32_t group, std::uint64_t s
   RawProjection raw{{.layout = layout, .group_size = group}, {kRows, kColumns}, {}};
   raw.tensors.push_back(RandomCodes(TensorRole::kWeight, kRows * kColumns, rng));
   const bool twice = layout == QuantLayout::kModelSlimW4A8;
-  raw.tensors.push_back(
-      RandomScales(TensorRole::kScale, twice ? kRows : groups, ScalesMayBeNegative(layout), rng));
+  raw.tensors.push_back(RandomScales(TensorRole::kScale, twice ? kRows : groups,
+                                     QuantLayoutInfoOf(layout).scales_may_be_negative, rng));
   if (twice) raw.tensors.push_back(RandomScales(TensorRole::kScaleSecond, groups, false, rng));
   if (layout == QuantLayout::kAwq) {
     raw.tensors.push_back(RandomCodes(TensorRole::kZeroPoints, groups, rng));
@@ -128,11 +130,11 @@ TEST(GroupScalesTest, StayApartWhereGroupsAreWhole128sOfKOrAllOfIt) {
     for (const std::int32_t group : {32, 64, 96, 128, 192, 256, 384, 768}) {
       SCOPED_TRACE(absl::StrCat(QuantLayoutInfoOf(layout).name, " in groups of ", group));
       const RawProjection raw = RandomInt4(layout, group, static_cast<std::uint64_t>(group));
-      const std::vector<float> want = Dequantize(raw);
+      const std::vector<float> want = WeightsByFormula(raw);
 
       const ProjectionValues got = ValuesOf(raw);
 
-      const bool all = group == kColumns && !ScalesMayBeNegative(layout);
+      const bool all = group == kColumns && !QuantLayoutInfoOf(layout).scales_may_be_negative;
       const bool apart = all || group % kScaleBlock == 0;
       EXPECT_EQ(got.scales.channels.size(), all ? kRows : 0U);
       EXPECT_EQ(got.scales.groups.size(), apart && !all ? kScales : 0U);

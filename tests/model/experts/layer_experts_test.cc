@@ -11,8 +11,9 @@
 #include "gtest/gtest.h"
 
 #include "model/io/checkpoint_error.h"
+#include "model/quant/layout/expected_tensors.h"
 #include "tests/model/quant/golden_folder.h"
-#include "tests/model/quant/spoilt_checkpoint.h"
+#include "tests/model/quant/spoiled_checkpoint.h"
 
 namespace switchyard {
 namespace {
@@ -20,15 +21,15 @@ namespace {
 using absl::StatusCode;
 using testing::FailsWith;
 using testing::GoldenRow;
-using testing::Spoilt;
+using testing::Spoiled;
 using testing::WrittenTensor;
 
 constexpr char kExperts[] = "model.layers.0.mlp.experts.";
 
 std::string F32Bytes(float value) { return testing::BytesOf(std::span<const float>(&value, 1)); }
 
-void OtherDtype(Spoilt& spoilt, const std::string& name) {
-  WrittenTensor& tensor = spoilt.at(name);
+void OtherDtype(Spoiled& spoiled, const std::string& name) {
+  WrittenTensor& tensor = spoiled.at(name);
   // Of the same width, so that the file stays well-formed.
   const std::vector<std::pair<std::string, std::string>> other{
       {"F8_E4M3", "I8"}, {"I8", "U8"},   {"U8", "I8"},   {"F32", "I32"},   {"I32", "F32"},
@@ -40,16 +41,16 @@ void OtherDtype(Spoilt& spoilt, const std::string& name) {
     }
   }
 }
-void OtherShape(Spoilt& spoilt, const std::string& name) {
-  spoilt.at(name).shape.push_back(1);
-  spoilt.at(name).shape.push_back(1);
+void OtherShape(Spoiled& spoiled, const std::string& name) {
+  spoiled.at(name).shape.push_back(1);
+  spoiled.at(name).shape.push_back(1);
 }
 
 absl::Status CheckAfter(const std::string& golden,
-                        const std::function<void(Spoilt& spoilt)>& spoil) {
-  Spoilt spoilt(golden);
-  spoil(spoilt);
-  const auto layer = spoilt.Open();
+                        const std::function<void(Spoiled& spoiled)>& spoil) {
+  Spoiled spoiled(golden);
+  spoil(spoiled);
+  const auto layer = spoiled.Open();
   return layer.ok() ? layer->experts->Check() : layer.status();
 }
 
@@ -68,22 +69,22 @@ bool IsOptional(const std::string& golden, const std::string& name) {
 }
 
 void ExpectEachSpoilingIsRefused(const std::string& golden, const std::string& name) {
-  const absl::Status gone = CheckAfter(golden, [&](Spoilt& spoilt) { spoilt.Remove(name); });
+  const absl::Status gone = CheckAfter(golden, [&](Spoiled& spoiled) { spoiled.Remove(name); });
   if (IsOptional(golden, name)) {
     SY_EXPECT_OK(gone) << name;
   } else {
     ExpectRefusal(gone, StatusCode::kNotFound, "TENSOR_NOT_FOUND", name);
   }
-  ExpectRefusal(CheckAfter(golden, [&](Spoilt& spoilt) { OtherDtype(spoilt, name); }),
+  ExpectRefusal(CheckAfter(golden, [&](Spoiled& spoiled) { OtherDtype(spoiled, name); }),
                 StatusCode::kUnimplemented, "WRONG_DTYPE", name);
-  ExpectRefusal(CheckAfter(golden, [&](Spoilt& spoilt) { OtherShape(spoilt, name); }),
+  ExpectRefusal(CheckAfter(golden, [&](Spoiled& spoiled) { OtherShape(spoiled, name); }),
                 StatusCode::kDataLoss, "WRONG_SHAPE", name);
 }
 
 // R74-R85: names, dtypes and shapes of every layout, each tensor missing, of another dtype and of
 // another shape, refused by name with what is there and what was expected.
 TEST(LayerExpertsTest, EveryTensorOfEveryLayoutIsCheckedByName) {
-  int spoilt_tensors = 0;
+  int spoiled_tensors = 0;
   std::set<std::string> checkpoints;
   for (const GoldenRow& row : testing::GoldenRows()) checkpoints.insert(row.checkpoint);
   for (const std::string& golden : checkpoints) {
@@ -94,18 +95,18 @@ TEST(LayerExpertsTest, EveryTensorOfEveryLayoutIsCheckedByName) {
     for (const std::string& name : whole.tensors->names()) {
       if (name.rfind(prefix, 0) != 0) continue;
       ExpectEachSpoilingIsRefused(golden, name);
-      ++spoilt_tensors;
+      ++spoiled_tensors;
     }
   }
-  EXPECT_EQ(spoilt_tensors, 54);
+  EXPECT_EQ(spoiled_tensors, 54);
 }
 
 TEST(LayerExpertsTest, TheRefusalSaysWhatIsThereAndWhatWasExpected) {
-  Spoilt spoilt("fp8_block");
+  Spoiled spoiled("fp8_block");
   const std::string name = absl::StrCat(kExperts, "0.gate_proj.weight_scale_inv");
-  spoilt.at(name).shape = {4, 1};
+  spoiled.at(name).shape = {4, 1};
 
-  SY_ASSERT_OK_AND_ASSIGN(const auto layer, spoilt.Open());
+  SY_ASSERT_OK_AND_ASSIGN(const auto layer, spoiled.Open());
   const absl::Status status = layer.experts->Check();
 
   for (const char* part : {name.c_str(), "[4, 1]", "[2, 2]", "fp8_block", "model.safetensors"}) {
@@ -121,9 +122,9 @@ TEST(LayerExpertsTest, RefusesTensorsThatWouldChangeWhatTheWeightsMean) {
       {"w8a8_compressed", "model.layers.0.block_sparse_moe.experts.0.w2.weight_zero_point"},
       {"awq", absl::StrCat(kExperts, "0.down_proj.g_idx")}};
   for (const auto& [golden, name] : extra) {
-    Spoilt spoilt(golden);
-    spoilt.Add({name, "I32", {1}, std::string(4, '\1')});
-    SY_ASSERT_OK_AND_ASSIGN(const auto layer, spoilt.Open());
+    Spoiled spoiled(golden);
+    spoiled.Add({name, "I32", {1}, std::string(4, '\1')});
+    SY_ASSERT_OK_AND_ASSIGN(const auto layer, spoiled.Open());
     const absl::Status status = layer.experts->Check();
     EXPECT_THAT(status, FailsWith(StatusCode::kUnimplemented, Reason::kCheckpoint)) << name;
     EXPECT_EQ(MetadataOf(status)["kind"], "UNEXPECTED_TENSOR");
@@ -131,8 +132,8 @@ TEST(LayerExpertsTest, RefusesTensorsThatWouldChangeWhatTheWeightsMean) {
   }
 }
 
-void ExpectWrongValue(Spoilt& spoilt, const std::string& tensor, std::int32_t expert) {
-  SY_ASSERT_OK_AND_ASSIGN(const auto layer, spoilt.Open());
+void ExpectWrongValue(Spoiled& spoiled, const std::string& tensor, std::int32_t expert) {
+  SY_ASSERT_OK_AND_ASSIGN(const auto layer, spoiled.Open());
   SY_EXPECT_OK(layer.experts->Check());
   const absl::Status status = layer.experts->Load(expert).status();
   EXPECT_THAT(status, FailsWith(StatusCode::kDataLoss, Reason::kCheckpoint)) << tensor;
@@ -147,13 +148,13 @@ TEST(LayerExpertsTest, OffsetsThatAreNotZeroAreRefused) {
            {"modelslim_w4a4", "weight_offset"},
            {"modelslim_w4a8_channel", "weight_offset"},
            {"modelslim_w4a8_group", "weight_offset_second"}}) {
-    Spoilt spoilt(golden);
+    Spoiled spoiled(golden);
     const std::string name = absl::StrCat(kExperts, "1.up_proj.", suffix);
-    std::string& bytes = spoilt.at(name).bytes;
+    std::string& bytes = spoiled.at(name).bytes;
     bytes.replace(bytes.size() - 4, 4, F32Bytes(-3));
-    ExpectWrongValue(spoilt, name, 1);
+    ExpectWrongValue(spoiled, name, 1);
   }
-  Spoilt negative_zero("modelslim_w8a8");
+  Spoiled negative_zero("modelslim_w8a8");
   negative_zero.at(absl::StrCat(kExperts, "1.up_proj.weight_offset"))
       .bytes.replace(0, 4, F32Bytes(-0.0F));
   SY_ASSERT_OK_AND_ASSIGN(const auto layer, negative_zero.Open());
@@ -162,19 +163,19 @@ TEST(LayerExpertsTest, OffsetsThatAreNotZeroAreRefused) {
 
 TEST(LayerExpertsTest, ValuesThatNoLayoutAllowsAreRefused) {
   for (const float value : {0.0F, -1.0F, INFINITY, NAN}) {
-    Spoilt global("nvfp4_compressed");
+    Spoiled global("nvfp4_compressed");
     const std::string name = absl::StrCat(kExperts, "0.down_proj.weight_global_scale");
     global.at(name).bytes = F32Bytes(value);
     ExpectWrongValue(global, name, 0);
-    Spoilt input("fp8_tensor_static");
+    Spoiled input("fp8_tensor_static");
     const std::string input_name = absl::StrCat(kExperts, "1.gate_proj.input_scale");
     input.at(input_name).bytes = F32Bytes(value);
     ExpectWrongValue(input, input_name, 1);
   }
-  Spoilt int4("modelslim_w4a4");
+  Spoiled int4("modelslim_w4a4");
   int4.at(absl::StrCat(kExperts, "0.up_proj.weight")).bytes[7] = 8;
   ExpectWrongValue(int4, absl::StrCat(kExperts, "0.up_proj.weight"), 0);
-  Spoilt shape("w4a16_kimi");
+  Spoiled shape("w4a16_kimi");
   const std::string name = "language_model.model.layers.0.mlp.experts.0.gate_proj.weight_shape";
   shape.at(name).bytes[0] = 33;
   ExpectWrongValue(shape, name, 0);
@@ -203,9 +204,9 @@ TEST(LayerExpertsTest, InputGlobalScaleIsThereOnlyWhenAllExpertsAgree) {
   EXPECT_EQ(equal.gate_up_max, 0.0078125F);
   EXPECT_EQ(equal.InputGlobalScale(), 128.0F);
 
-  Spoilt spoilt("nvfp4_modelopt_file");
-  spoilt.at(absl::StrCat(kExperts, "1.up_proj.input_scale")).bytes = F32Bytes(0.25F);
-  SY_ASSERT_OK_AND_ASSIGN(const auto layer, spoilt.Open());
+  Spoiled spoiled("nvfp4_modelopt_file");
+  spoiled.at(absl::StrCat(kExperts, "1.up_proj.input_scale")).bytes = F32Bytes(0.25F);
+  SY_ASSERT_OK_AND_ASSIGN(const auto layer, spoiled.Open());
   SY_ASSERT_OK_AND_ASSIGN(const LayerInputScales unequal, layer.experts->InputScales());
   EXPECT_EQ(unequal.gate_up_min, 0.0078125F);
   EXPECT_EQ(unequal.gate_up_max, 0.25F);

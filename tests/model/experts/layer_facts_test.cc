@@ -24,7 +24,7 @@ constexpr LayerInputScales kEqual{0.5F, 0.5F, 0.25F, 0.75F};
 TEST(LayerFactsTest, Nvfp4RowsNeedOneScaleForAllExperts) {
   const DispatchKeys keys;
   LayerSource source{.layer = LayerId{3},
-                     .quantised_checkpoint = true,
+                     .quantized_checkpoint = true,
                      .quant = kNvfp4,
                      .keys = keys,
                      .input_scales = kEqual};
@@ -44,7 +44,7 @@ TEST(LayerFactsTest, ANullInTheConfigSwitchesTheScaleOff) {
   DispatchKeys keys;
   keys.input_global_scale = KeyPresence::kNull;
   SY_ASSERT_OK_AND_ASSIGN(const LayerFacts facts, ResolverFactsOf({.layer = LayerId{0},
-                                                                   .quantised_checkpoint = true,
+                                                                   .quantized_checkpoint = true,
                                                                    .quant = kNvfp4,
                                                                    .keys = keys,
                                                                    .input_scales = kEqual}));
@@ -60,17 +60,17 @@ TEST(LayerFactsTest, ScalesThatArePowersOfTwoAreSaid) {
     SY_ASSERT_OK_AND_ASSIGN(
         const LayerFacts facts,
         ResolverFactsOf(
-            {.layer = LayerId{0}, .quantised_checkpoint = true, .quant = quant, .keys = keys}));
+            {.layer = LayerId{0}, .quantized_checkpoint = true, .quant = quant, .keys = keys}));
     EXPECT_EQ(facts.power_of_two_scales, powers);
   }
 }
 
-// A draft that nobody quantised is no layer that was left out.
+// An unquantized draft is not an excluded layer.
 TEST(LayerFactsTest, LayersWithoutASchemeAreLeftOutButDraftsAreNot) {
   DispatchKeys keys;
   keys.dispatcher_output_dtype = "bf16";
   LayerSource source{
-      .layer = LayerId{0}, .quantised_checkpoint = true, .quant = kPlain, .keys = keys};
+      .layer = LayerId{0}, .quantized_checkpoint = true, .quant = kPlain, .keys = keys};
   SY_ASSERT_OK_AND_ASSIGN(const LayerFacts base, ResolverFactsOf(source));
   EXPECT_TRUE(base.excluded);
   EXPECT_EQ(base.quant_config->dispatcher_output_dtype, DispatchDtype::kBf16);
@@ -81,7 +81,7 @@ TEST(LayerFactsTest, LayersWithoutASchemeAreLeftOutButDraftsAreNot) {
   EXPECT_FALSE(draft.quant_config.has_value());
 
   source.role = LayerRole::kBase;
-  source.quantised_checkpoint = false;
+  source.quantized_checkpoint = false;
   SY_ASSERT_OK_AND_ASSIGN(const LayerFacts whole, ResolverFactsOf(source));
   EXPECT_FALSE(whole.excluded);
   EXPECT_FALSE(whole.quant_config.has_value());
@@ -92,7 +92,7 @@ TEST(LayerFactsTest, KeysThatSayNothingSensibleAreRefused) {
   keys.dispatcher_output_dtype = "bf17";
   EXPECT_THAT(
       ResolverFactsOf(
-          {.layer = LayerId{0}, .quantised_checkpoint = true, .quant = kNvfp4, .keys = keys}),
+          {.layer = LayerId{0}, .quantized_checkpoint = true, .quant = kNvfp4, .keys = keys}),
       FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
 }
 

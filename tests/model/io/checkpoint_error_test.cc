@@ -1,4 +1,4 @@
-// Every kind of checkpoint error, each made by a file that somebody could hand us.
+// Every kind of checkpoint error, each caused by a file that an operator might have.
 #include "model/io/checkpoint_error.h"
 
 #include <fcntl.h>
@@ -34,7 +34,7 @@ constexpr char kGate[] = "model.layers.1.mlp.experts.2.gate_proj.weight";
 constexpr char kSingle[] = "model.safetensors";
 constexpr char kIndex[] = "model.safetensors.index.json";
 
-// What opening a checkpoint with this model.safetensors says.
+// The error of opening a checkpoint with this model.safetensors.
 absl::Status OpenWith(const TempDir& dir, absl::string_view bytes) {
   dir.Write("config.json", testing::SmallConfig());
   dir.Write(kSingle, bytes);
@@ -45,14 +45,14 @@ absl::Status OpenWithHeader(const TempDir& dir, absl::string_view header, absl::
   return OpenWith(dir, FileOf(header, data));
 }
 
-// What opening a sharded checkpoint with this index says.
+// The error of opening a sharded checkpoint with this index.
 absl::Status OpenWithIndex(const TempDir& dir, absl::string_view index) {
   WriteShardedCheckpoint(dir, SmallExperts(1), 7);
   dir.Write(kIndex, index);
   return Checkpoint::Open(dir.path()).status();
 }
 
-// What loading expert 2 of layer 1 says after `spoil` had its way with the tensors.
+// The error of loading expert 2 of layer 1 after `spoil` has changed the tensors.
 absl::Status LoadAfter(const TempDir& dir, const std::function<void(WrittenTensor&)>& spoil) {
   std::vector<WrittenTensor> tensors = SmallExperts(2);
   spoil(testing::TensorNamed(tensors, kGate));
@@ -182,7 +182,7 @@ std::vector<ErrorCase> FileCases() {
        [](const TempDir& dir) {
          WriteShardedCheckpoint(dir, SmallExperts(7), 7);
          std::filesystem::remove(dir.Join("b.safetensors"));
-         // A pipe that nobody writes to: opening it must not wait.
+         // A pipe without a writer: opening it must not block.
          EXPECT_EQ(mkfifo(dir.Join("b.safetensors").c_str(), 0600), 0);
          return Checkpoint::Open(dir.path()).status();
        }},

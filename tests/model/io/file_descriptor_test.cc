@@ -57,7 +57,7 @@ TEST(FileDescriptorTest, AReadThatTheSystemRefusesIsAnIoError) {
               FailsWith(StatusCode::kDataLoss, Reason::kCheckpoint));
 }
 
-TEST(FileDescriptorTest, OpensRegularFilesAlone) {
+TEST(FileDescriptorTest, OpensOnlyRegularFiles) {
   const TempDir dir;
   dir.Write("file", "x");
   std::filesystem::create_directory(dir.Join("folder"));

@@ -55,14 +55,14 @@ TEST(JsonViewTest, UnknownKeysAreRefusedAndMisspellingsExplained) {
   constexpr std::array kMore{"b"};
   const Json good = {{"a", 1}, {"b", 2}};
   const Json bad = {{"a", 1}, {"c", 2}};
-  const Json misspelt = {{"dispather_output_dtype", "bf16"}};
+  const Json misspelled = {{"dispather_output_dtype", "bf16"}};
 
   SY_EXPECT_OK(JsonView(good, "q").OnlyKeys(kKnown, kMore));
   EXPECT_THAT(JsonView(good, "q").OnlyKeys(kKnown), Refused());
   const absl::Status status = JsonView(bad, "q").OnlyKeys(kKnown, kMore);
   EXPECT_THAT(status, Refused());
   EXPECT_EQ(MetadataOf(status).at("key"), "q.c");
-  EXPECT_NE(JsonView(misspelt, "q").OnlyKeys(kKnown).message().find("'dispatcher_output_dtype'"),
+  EXPECT_NE(JsonView(misspelled, "q").OnlyKeys(kKnown).message().find("'dispatcher_output_dtype'"),
             absl::string_view::npos);
 }
 

@@ -11,7 +11,8 @@
 #include "model/experts/expert_values.h"
 #include "model/experts/layer_experts.h"
 #include "model/io/checkpoint_error.h"
-#include "tests/model/quant/spoilt_checkpoint.h"
+#include "model/quant/layout/dequantize.h"
+#include "tests/model/quant/spoiled_checkpoint.h"
 
 namespace switchyard {
 namespace {
@@ -19,7 +20,7 @@ namespace {
 using absl::StatusCode;
 using testing::FailsWith;
 using testing::GoldenRow;
-using testing::Spoilt;
+using testing::Spoiled;
 
 void ExpectRefusal(const absl::Status& status, StatusCode code, const char* kind,
                    const std::string& name) {
@@ -28,17 +29,17 @@ void ExpectRefusal(const absl::Status& status, StatusCode code, const char* kind
   EXPECT_EQ(MetadataOf(status)["tensor"], PrintableName(name));
 }
 
-// Quantised experts have no place for a bias: without it they would be other experts.
-TEST(ExpertBiasesTest, RefusesBiasesBesideQuantisedWeights) {
+// Quantized experts have no place for a bias: without it they would be other experts.
+TEST(ExpertBiasesTest, RefusesBiasesBesideQuantizedWeights) {
   std::set<std::string> checkpoints;
   for (const GoldenRow& row : testing::GoldenRows()) checkpoints.insert(row.checkpoint);
   checkpoints.erase("bf16_packed");
   for (const std::string& golden : checkpoints) {
     SY_ASSERT_OK_AND_ASSIGN(const auto whole, testing::OpenGolden(golden));
     const std::string module = whole.experts->modules().Name(0, Projection::kUp);
-    Spoilt spoilt(golden);
-    spoilt.Add(testing::Bf16Tensor(absl::StrCat(module, ".bias"), {2}, std::vector{0.5F, -1.0F}));
-    SY_ASSERT_OK_AND_ASSIGN(const auto layer, spoilt.Open());
+    Spoiled spoiled(golden);
+    spoiled.Add(testing::Bf16Tensor(absl::StrCat(module, ".bias"), {2}, std::vector{0.5F, -1.0F}));
+    SY_ASSERT_OK_AND_ASSIGN(const auto layer, spoiled.Open());
     ExpectRefusal(layer.experts->Check(), StatusCode::kUnimplemented, "UNEXPECTED_TENSOR",
                   absl::StrCat(module, ".bias"));
   }
@@ -59,7 +60,7 @@ std::vector<float> RandomBiases(std::size_t count, std::uint32_t seed) {
 TEST(ExpertBiasesTest, BiasesOfPackedExpertsAreCutOutOfTheirTensor) {
   const std::vector<float> gate_up = RandomBiases(48, 61);
   const std::vector<float> down = RandomBiases(36, 62);
-  Spoilt with("bf16_packed");
+  Spoiled with("bf16_packed");
   with.Add(
       testing::Bf16Tensor(absl::StrCat(kPackedExperts, "gate_up_proj_bias"), {3, 16}, gate_up));
   with.Add(testing::Bf16Tensor(absl::StrCat(kPackedExperts, "down_proj_bias"), {3, 12}, down));
@@ -76,7 +77,7 @@ TEST(ExpertBiasesTest, BiasesOfPackedExpertsAreCutOutOfTheirTensor) {
     EXPECT_EQ(ValuesOf(raw.of(Projection::kGate)).bias, part(gate_up, expert * 16, 8));
     EXPECT_EQ(ValuesOf(raw.of(Projection::kUp)).bias, part(gate_up, expert * 16 + 8, 8));
     EXPECT_EQ(ValuesOf(raw.of(Projection::kDown)).bias, part(down, expert * 12, 12));
-    for (const Projection projection : {Projection::kGate, Projection::kUp, Projection::kDown}) {
+    for (const Projection projection : kAllProjections) {
       EXPECT_EQ(Dequantize(raw.of(projection)), Dequantize(plain.of(projection)));
       EXPECT_EQ(layer.experts->Extents(expert, projection)->size(), 2U);
     }
@@ -87,18 +88,18 @@ TEST(ExpertBiasesTest, BiasesOfPackedExpertsAreCutOutOfTheirTensor) {
 TEST(ExpertBiasesTest, BiasesOfPackedExpertsAreCheckedByName) {
   const std::string name = absl::StrCat(kPackedExperts, "down_proj_bias");
   std::vector<float> values = RandomBiases(36, 63);
-  Spoilt shape("bf16_packed");
+  Spoiled shape("bf16_packed");
   shape.Add(testing::Bf16Tensor(name, {12, 3}, values));
   SY_ASSERT_OK_AND_ASSIGN(const auto reshaped, shape.Open());
   ExpectRefusal(reshaped.experts->Check(), StatusCode::kDataLoss, "WRONG_SHAPE", name);
 
-  Spoilt dtype("bf16_packed");
+  Spoiled dtype("bf16_packed");
   dtype.Add(testing::F32Tensor(name, {3, 12}, values));
   SY_ASSERT_OK_AND_ASSIGN(const auto retyped, dtype.Open());
   ExpectRefusal(retyped.experts->Check(), StatusCode::kUnimplemented, "WRONG_DTYPE", name);
 
   values[29] = NAN;  // of expert 2
-  Spoilt value("bf16_packed");
+  Spoiled value("bf16_packed");
   value.Add(testing::Bf16Tensor(name, {3, 12}, values));
   SY_ASSERT_OK_AND_ASSIGN(const auto poisoned, value.Open());
   SY_EXPECT_OK(poisoned.experts->Load(1));

@@ -387,9 +387,9 @@ def awq(name):
         case.put(f"{module}.qweight", "I32", [columns, rows // 8], words)
         case.put(f"{module}.qzeros", "I32", [columns // group, rows // 8], zeros)
         case.put(f"{module}.scales", "F16", [columns // group, rows], scales)
-        quantised, zero_points = unpack(words, columns, rows), unpack(zeros, columns // group, rows)
+        quantized, zero_points = unpack(words, columns, rows), unpack(zeros, columns // group, rows)
         case.expect(expert, projection, rows, columns,
-                    lambda n, k: (quantised[k][n] - zero_points[k // group][n]) *
+                    lambda n, k: (quantized[k][n] - zero_points[k // group][n]) *
                     scales[k // group * rows + n])
     return case
 

@@ -27,7 +27,7 @@ using testing::GaussianFloats;
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-// Where an answer goes: poisoned, so that what is not written shows.
+// The outputs, poisoned so that elements that are not written show.
 struct Answer {
   Answer(std::size_t tokens, std::int32_t top_k)
       : ids(tokens * static_cast<std::size_t>(top_k), -77),
@@ -70,7 +70,7 @@ Reference SoftmaxReference(const SoftmaxRule& rule, std::span<const float> logit
   double sum = 0;
   for (const std::int64_t id : row.ids) sum += p[static_cast<std::size_t>(id)];
   for (const std::int64_t id : row.ids) {
-    row.weights.push_back(p[static_cast<std::size_t>(id)] / (rule.renormalise ? sum : 1));
+    row.weights.push_back(p[static_cast<std::size_t>(id)] / (rule.renormalize ? sum : 1));
   }
   return row;
 }
@@ -102,7 +102,7 @@ Reference SigmoidReference(const SigmoidRule& rule, std::span<const float> bias,
   const double factor =
       rule.place == ScalingPlace::kWeights ? static_cast<double>(rule.scaling) : 1;
   for (const std::int64_t id : row.ids) {
-    row.weights.push_back(s[static_cast<std::size_t>(id)] / (rule.renormalise ? sum : 1) * factor);
+    row.weights.push_back(s[static_cast<std::size_t>(id)] / (rule.renormalize ? sum : 1) * factor);
   }
   return row;
 }
@@ -138,7 +138,7 @@ TEST(SoftmaxRouterTest, EqualsTheReferenceOnRandomBatches) {
   }
 }
 
-// R109: renormalised weights sum to 1, and rows of padding get -1.
+// R109: renormalized weights sum to 1, and rows of padding get -1.
 TEST(SoftmaxRouterTest, WeightsSumToOneAndPaddingHasNoExperts) {
   const SoftmaxRule rule{.experts = 512, .top_k = 10};
   constexpr std::size_t kTokens = 40;
@@ -206,11 +206,11 @@ TEST(SigmoidRouterTest, EqualsTheReferenceOnDataWithoutTies) {
   }
 }
 
-// R108: the bias brings an expert in; its weight is that of its logit alone.
+// R108: the bias brings an expert in; its weight comes only from its logit.
 TEST(SigmoidRouterTest, TheBiasChoosesAndDoesNotWeigh) {
   const std::vector<float> logits{2, 1, 0, -1};
   const std::vector<float> bias{0, 0, 0, 10};
-  const SigmoidRule rule{.experts = 4, .top_k = 2, .renormalise = false};
+  const SigmoidRule rule{.experts = 4, .top_k = 2, .renormalize = false};
   Answer answer(1, 2);
 
   SY_ASSERT_OK(RouteSigmoid(rule, bias, {logits, answer.ids, answer.weights}));
@@ -286,7 +286,7 @@ TEST(RouterTest, NoTokensAreNoError) {
   SY_EXPECT_OK(RouteSigmoid({.experts = 256, .top_k = 8}, {}, {}));
 }
 
-// A row depends on itself alone: batches of one give the same bits.
+// A row depends only on itself: batches of one give the same bits.
 TEST(RouterTest, RowsDoNotDependOnTheirCompany) {
   const SoftmaxRule softmax{.experts = 96, .top_k = 6};
   const SigmoidRule sigmoid{.experts = 96, .top_k = 6, .groups = 8, .topk_groups = 3};

@@ -29,9 +29,9 @@ std::vector<Id> Top(const std::vector<float>& scores, std::size_t k) {
 }
 
 std::vector<float> Weigh(const std::vector<float>& logits, const std::vector<std::int64_t>& ids,
-                         bool renormalise) {
+                         bool renormalize) {
   std::vector<float> weights(ids.size(), -7.0F);
-  SoftmaxWeights(logits, std::span<const std::int64_t>(ids), renormalise, weights);
+  SoftmaxWeights(logits, std::span<const std::int64_t>(ids), renormalize, weights);
   return weights;
 }
 
@@ -100,12 +100,12 @@ TEST(TopKTest, WeightsAreProbabilitiesOfTheChosen) {
   for (const auto id : ids)
     chosen += std::exp(static_cast<double>(logits[static_cast<std::size_t>(id)]));
 
-  const std::vector<float> renormalised = Weigh(logits, ids, true);
+  const std::vector<float> renormalized = Weigh(logits, ids, true);
   const std::vector<float> plain = Weigh(logits, ids, false);
 
   for (std::size_t k = 0; k < ids.size(); ++k) {
     const double value = std::exp(static_cast<double>(logits[static_cast<std::size_t>(ids[k])]));
-    EXPECT_NEAR(renormalised[k], value / chosen, 1e-6);
+    EXPECT_NEAR(renormalized[k], value / chosen, 1e-6);
     EXPECT_NEAR(plain[k], value / all, 1e-6);
   }
 }

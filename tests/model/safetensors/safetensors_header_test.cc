@@ -23,7 +23,7 @@ std::string KindOf(const absl::Status& status) {
   return it == metadata.end() ? "" : it->second;
 }
 
-// A header of one tensor with these fields.
+// A header with one tensor of these fields.
 std::string Tensor(absl::string_view fields) { return absl::StrCat(R"({"t":{)", fields, "}}"); }
 
 TEST(SafetensorsHeaderTest, ReadsTensorsWithTheirPlaceInTheFile) {
@@ -217,8 +217,8 @@ TEST(SafetensorsHeaderTest, RefusesEachBadHeaderWithItsKind) {
 TEST(SafetensorsHeaderTest, RefusesANulByteWhereverItStands) {
   const std::string json = Tensor(R"("dtype":"I8","shape":[],"data_offsets":[0,1])");
   for (std::size_t at = 0; at <= json.size(); ++at) {
-    const std::string spoilt = json.substr(0, at) + std::string(1, '\0') + json.substr(at);
-    EXPECT_EQ(KindOf(Parse(spoilt, 1).status()),
+    const std::string spoiled = json.substr(0, at) + std::string(1, '\0') + json.substr(at);
+    EXPECT_EQ(KindOf(Parse(spoiled, 1).status()),
               at == 0 ? "INVALID_HEADER_START" : kDeserialization);
   }
   EXPECT_EQ(KindOf(Parse(json + std::string("\0{}", 3), 1).status()), kDeserialization);

@@ -145,7 +145,7 @@ TEST(SafetensorsTest, SurvivesRandomDamage) {
           << "seed " << kSeed << " round " << round;
       continue;
     }
-    // What opens can be read to the last byte.
+    // A file that opens can be read to the last byte.
     for (const TensorInfo& tensor : (*file)->tensors()) {
       std::vector<std::byte> out(tensor.bytes);
       ASSERT_TRUE((*file)->Read(tensor, out).ok()) << "seed " << kSeed << " round " << round;

@@ -28,7 +28,7 @@ SessionGrant Grant(Phase phase, DispatchMode planned, DispatchMode asked) {
       config.layer = LayerId{layer};
       config.phase = each;
       config.mode = planned;
-      config.trail = {"mode: few tokens at a time", "dtype: the experts are unquantised"};
+      config.trail = {"mode: few tokens at a time", "dtype: the experts are unquantized"};
       plan.configs.push_back(config);
     }
   }
@@ -48,10 +48,10 @@ TEST(PlanReportTest, LayersThatAreAlikeShareALine) {
             "dispatch configs and why\n"
             "  layers 0-2, prefill, cpu -> cpu: normal, bf16\n"
             "    - mode: few tokens at a time\n"
-            "    - dtype: the experts are unquantised\n"
+            "    - dtype: the experts are unquantized\n"
             "  layers 0-2, decode, cpu -> cpu: low_latency, bf16\n"
             "    - mode: few tokens at a time\n"
-            "    - dtype: the experts are unquantised\n");
+            "    - dtype: the experts are unquantized\n");
 }
 
 TEST(PlanReportTest, SaysWhenTheSessionChoseTheMode) {

@@ -74,7 +74,7 @@ TEST_P(WeightSourceTest, LoadsEveryExpertOfTheManifestInItsShape) {
   for (const LayerId layer : MoeLayersOf(config_)) {
     for (std::int32_t expert = 0; expert < config_.experts; ++expert) {
       SY_ASSERT_OK_AND_ASSIGN(const ExpertWeights weights, source->Load(layer, ExpertId{expert}));
-      for (const Projection projection : kProjections) {
+      for (const Projection projection : kAllProjections) {
         EXPECT_EQ(weights.of(projection).size(), elements);
       }
       SY_EXPECT_OK(VerifyExpert(config_, layer, ExpertId{expert}, weights, manifest_.tensors));

@@ -32,7 +32,8 @@ absl::Status NoConfig(const Plan& plan, LayerId layer, Phase phase, const Edge& 
 // A session may ask for another mode than the plan's, in which the experts may take less.
 absl::Status CheckModeTakes(const DispatchConfig& config, const Edge& edge, DispatchMode mode) {
   const auto takes = [&](DispatchMode in) {
-    return Accepts(config.scheme, config.wire_dtype, {edge.worker, in, true}, Asked::kExplicitly);
+    return Accepts(config.scheme, config.wire_dtype, {edge.worker, in, true},
+                   DtypeOrigin::kExplicit);
   };
   if (takes(mode) || !takes(config.mode)) return absl::OkStatus();
   return MakeError(

@@ -105,7 +105,7 @@ TEST(LayerQuantTest, ExpertsThatAreStoredInSeveralWaysAreRefused) {
   }
 }
 
-// The main model is quantised, its draft layer is not and no list says so.
+// The main model is quantized, its draft layer is not and no list says so.
 TEST(LayerQuantTest, DraftLayersStoredInBf16StayBf16) {
   ExpertModules draft = Layer(61);
   draft.draft = true;

@@ -64,7 +64,7 @@ TEST(NamePatternsTest, GlobsMatchTheWholeName) {
   EXPECT_EQ(patterns.Match("lm_head.x"), "");
 }
 
-// The slow and obvious reading of a glob.
+// A slow and obvious matcher of globs.
 bool GlobByDefinition(absl::string_view glob, absl::string_view name) {
   if (glob.empty()) return name.empty();
   if (glob[0] != '*') {
@@ -145,7 +145,7 @@ TEST(NamePatternsTest, HoldsToItsLimits) {
   EXPECT_THAT(patterns.AddGlob("g*more", "k"), Refused());
 }
 
-// What makes a backtracking engine run for years ends at once.
+// Patterns that take a backtracking engine years end at once.
 TEST(NamePatternsTest, ExponentialRegularExpressionsEndAtOnce) {
   NamePatterns patterns;
   SY_ASSERT_OK(patterns.AddExactOrRegex("re:(a*)*(a*)*(a|a)*b$", "k"));

@@ -25,7 +25,7 @@ ProjectionQuant OnlyQuantOf(const absl::StatusOr<QuantConfig>& config) {
   return config->groups[0].quant;
 }
 
-TEST(QuantConfigTest, AConfigWithoutQuantisationIsNone) {
+TEST(QuantConfigTest, AConfigWithoutQuantizationIsNone) {
   for (const char* text : {"{}", R"({"quantization_config": null})", R"({"text_config": {}})",
                            R"({"text_config": {"quantization_config": null}})"}) {
     SY_ASSERT_OK_AND_ASSIGN(const QuantConfig config, ParseQuantConfig({.config_json = text}));

@@ -14,6 +14,7 @@
 #include "core/rng.h"
 #include "model/quant/layout/f16.h"
 #include "tests/model/quant/golden_folder.h"
+#include "tests/model/quant/weight_formulas.h"
 
 namespace switchyard {
 namespace {
@@ -46,6 +47,7 @@ void ExpectGolden(const std::string& checkpoint) {
 
     const std::vector<float> weights = Dequantize(expert.of(row.projection));
 
+    EXPECT_EQ(weights, testing::WeightsByFormula(expert.of(row.projection)));
     std::size_t index = 0;
     for (const absl::string_view first : absl::StrSplit(row.first, ' ')) {
       EXPECT_EQ(weights.at(index), std::strtof(std::string(first).c_str(), nullptr)) << index;
@@ -204,7 +206,7 @@ TEST(F16Test, EveryFiniteCodeIsItsValueAndRoundTrips) {
   EXPECT_TRUE(std::isnan(F16ToFloat(FloatToF16(NAN))));
 }
 
-// Between each two neighbours: the middle goes to the even one, what is beside it to the nearer.
+// Between each two neighbors: the middle goes to the even one, what is beside it to the nearer.
 TEST(F16Test, RoundsToNearestAndTiesToEven) {
   for (std::uint32_t bits = 0; bits < 0x7bff; ++bits) {
     const float low = F16ToFloat(static_cast<F16>(bits));

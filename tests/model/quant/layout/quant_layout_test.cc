@@ -1,5 +1,6 @@
 #include "model/quant/layout/quant_layout.h"
 
+#include <algorithm>
 #include <set>
 #include <string>
 
@@ -40,6 +41,46 @@ TEST(QuantLayoutTest, EverySchemeHasALayout) {
   }
   for (const QuantSchemeInfo& info : AllQuantSchemes()) {
     EXPECT_EQ(schemes.contains(info.scheme), info.scheme != QuantScheme::kMxfp8) << info.name;
+  }
+}
+
+bool Lists(const QuantLayoutInfo& row, TensorRole role) {
+  return std::any_of(row.tensors.begin(), row.tensors.end(),
+                     [&](const LayoutTensor& tensor) { return tensor.role == role; });
+}
+
+// Decoders and scales look tensors up by role and rely on finding them.
+TEST(QuantLayoutTest, EveryRowListsTheTensorsThatItsFieldsRead) {
+  for (const QuantLayoutInfo& row : AllQuantLayouts()) {
+    SCOPED_TRACE(row.name);
+    EXPECT_TRUE(Lists(row, TensorRole::kWeight));
+    EXPECT_EQ(Lists(row, TensorRole::kScale), row.scale_unit != ScaleUnit::kNone);
+    EXPECT_EQ(Lists(row, TensorRole::kScaleSecond), row.scale_unit == ScaleUnit::kRowAndGroup);
+    EXPECT_EQ(Lists(row, TensorRole::kGlobalScale), row.global_scale != GlobalScale::kNone);
+    EXPECT_EQ(row.multiples.rows % row.decoder.rows, 0) << "strips of rows must come out even";
+    EXPECT_EQ(row.largest_code > 0, row.scale_unit != ScaleUnit::kNone);
+    for (const char* forbidden : row.forbidden) {
+      for (const LayoutTensor& tensor : row.tensors) EXPECT_STRNE(tensor.suffix, forbidden);
+    }
+  }
+}
+
+// A layout rounds rows to one of the formats that its scheme announces to plans.
+TEST(QuantLayoutTest, ActivationsAreThoseOfTheScheme) {
+  for (const QuantLayoutInfo& row : AllQuantLayouts()) {
+    for (const bool inputs : {false, true}) {
+      for (const bool powers : {false, true}) {
+        const ProjectionQuant quant{
+            .layout = row.layout, .static_inputs = inputs, .power_of_two_scales = powers};
+        const auto formats = ActivationFormatsOf(SchemeOf(quant));
+        const ActivationFormat format = ActivationFormatOf(quant);
+        if (formats.empty()) {
+          EXPECT_EQ(format, ActivationFormat::kBf16) << row.name;
+        } else {
+          EXPECT_NE(std::find(formats.begin(), formats.end(), format), formats.end()) << row.name;
+        }
+      }
+    }
   }
 }
 

@@ -14,14 +14,15 @@
 
 #include "core/format/bf16.h"
 #include "model/io/checkpoint_error.h"
+#include "model/quant/layout/dequantize.h"
 #include "model/quant/layout/f16.h"
-#include "tests/model/quant/spoilt_checkpoint.h"
+#include "tests/model/quant/spoiled_checkpoint.h"
 
 namespace switchyard {
 namespace {
 
 using testing::FailsWith;
-using testing::Spoilt;
+using testing::Spoiled;
 
 // Finite codes of any magnitude, most of them near the largest; not negative.
 std::vector<std::byte> AnyFinite(TensorDtype dtype, std::size_t bytes, std::mt19937& random) {
@@ -45,7 +46,7 @@ bool AllFinite(const std::vector<float>& values) {
                      [](float value) { return std::isfinite(value); });
 }
 
-// What passes gives finite weights; what does not is not refused for nothing.
+// Scales that pass give finite weights, and refused ones are not all harmless.
 TEST(ScaleRangeTest, ScalesThatPassGiveNoInfiniteWeight) {
   std::mt19937 random(31);
   std::set<std::string> checkpoints;
@@ -63,7 +64,7 @@ TEST(ScaleRangeTest, ScalesThatPassGiveNoInfiniteWeight) {
         const bool scale = tensor.role == TensorRole::kScale ||
                            tensor.role == TensorRole::kScaleSecond ||
                            tensor.role == TensorRole::kGlobalScale;
-        // One of the scales alone, or all of them.
+        // One of the scales, or all of them.
         if (!scale || random() % 2 == 0) continue;
         tensor.bytes = AnyFinite(tensor.dtype, tensor.bytes.size(), random);
       }
@@ -122,13 +123,13 @@ TEST(ScaleRangeTest, LoadingNamesTheTensorAndSaysWhy) {
            {"nvfp4_compressed", "weight_global_scale", Bytes(1e-38F), "with a group's scale of"},
            {"modelslim_w4a8_group", "weight_scale_second", Bytes(1e30F), "beyond FP16"}}) {
     SCOPED_TRACE(spoil.golden);
-    Spoilt spoilt(spoil.golden);
+    Spoiled spoiled(spoil.golden);
     const std::string name = absl::StrCat("model.layers.0.mlp.experts.0.up_proj.", spoil.tensor);
-    testing::WrittenTensor& tensor = spoilt.at(name);
+    testing::WrittenTensor& tensor = spoiled.at(name);
     ASSERT_EQ(tensor.name, name);
     tensor.bytes.replace(0, spoil.value.size(), spoil.value);
 
-    SY_ASSERT_OK_AND_ASSIGN(const auto layer, spoilt.Open());
+    SY_ASSERT_OK_AND_ASSIGN(const auto layer, spoiled.Open());
     const absl::Status status = layer.experts->Load(0).status();
 
     ASSERT_THAT(status, FailsWith(absl::StatusCode::kDataLoss, Reason::kCheckpoint));

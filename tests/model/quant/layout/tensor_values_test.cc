@@ -18,20 +18,18 @@
 #include "core/format/fp8.h"
 #include "model/io/checkpoint_error.h"
 #include "model/quant/layout/f16.h"
-#include "tests/model/quant/spoilt_checkpoint.h"
+#include "tests/model/quant/spoiled_checkpoint.h"
 
 namespace switchyard {
 namespace {
 
 using testing::FailsWith;
 using testing::GoldenRow;
-using testing::Spoilt;
+using testing::Spoiled;
 using testing::WrittenTensor;
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr Projection kAllProjections[] = {Projection::kGate, Projection::kUp, Projection::kDown};
-
 template <typename T>
 std::string Bytes(T value) {
   std::string bytes(sizeof(value), '\0');
@@ -53,7 +51,7 @@ bool IsPlainInt4(QuantLayout layout) {
   return layout == QuantLayout::kPackQuantized || layout == QuantLayout::kAwq;
 }
 
-// What no tensor of `role` may hold.
+// Values that no tensor of `role` may hold.
 std::vector<std::string> PoisonsOf(TensorRole role, const std::string& dtype, QuantLayout layout) {
   std::vector<float> values{kNan, -kNan, kInf, -kInf};
   switch (role) {
@@ -91,8 +89,8 @@ std::string ElementOf(const std::vector<std::int64_t>& shape, std::size_t index)
   return absl::StrCat("element [", absl::StrJoin(at, ", "), "]");
 }
 
-void ExpectRefusalByName(const Spoilt& spoilt, const WrittenTensor& tensor, std::size_t element) {
-  SY_ASSERT_OK_AND_ASSIGN(const auto layer, spoilt.Open());
+void ExpectRefusalByName(const Spoiled& spoiled, const WrittenTensor& tensor, std::size_t element) {
+  SY_ASSERT_OK_AND_ASSIGN(const auto layer, spoiled.Open());
   const absl::Status status = layer.experts->Load(0).status();
   const std::string where = absl::StrCat(tensor.name, " ", element);
   ASSERT_THAT(status, FailsWith(absl::StatusCode::kDataLoss, Reason::kCheckpoint)) << where;
@@ -105,19 +103,19 @@ void ExpectRefusalByName(const Spoilt& spoilt, const WrittenTensor& tensor, std:
   EXPECT_TRUE(absl::StrContains(status.message(), ElementOf(tensor.shape, element))) << status;
 }
 
-// One tensor of expert 0, spoilt at a random place among its first `elements`.
+// One tensor of expert 0, spoiled at a random place among its first `elements`.
 int SpoilEach(const std::string& golden, const std::string& name, TensorRole role,
               QuantLayout layout, std::size_t first, std::size_t elements, std::mt19937& random) {
-  Spoilt whole(golden);
+  Spoiled whole(golden);
   const WrittenTensor& before = whole.at(name);
   const std::vector<std::string> codes = PoisonsOf(role, before.dtype, layout);
   for (const std::string& code : codes) {
-    Spoilt spoilt(golden);
-    WrittenTensor& tensor = spoilt.at(name);
+    Spoiled spoiled(golden);
+    WrittenTensor& tensor = spoiled.at(name);
     const std::size_t element =
         first + std::uniform_int_distribution<std::size_t>(0, elements - 1)(random);
     tensor.bytes.replace(element * code.size(), code.size(), code);
-    ExpectRefusalByName(spoilt, tensor, element);
+    ExpectRefusalByName(spoiled, tensor, element);
   }
   return static_cast<int>(codes.size());
 }
@@ -157,9 +155,9 @@ TEST(TensorValuesTest, EveryTensorOfEveryLayoutRefusesWhatIsNoValue) {
 // Blocks of nothing but zeros have a scale of zero, of either sign.
 TEST(TensorValuesTest, ZeroScalesOfBlocksAreServed) {
   for (const std::string& value : {Bytes(0.0F), Bytes(-0.0F)}) {
-    Spoilt spoilt("fp8_block");
-    spoilt.at("model.layers.0.mlp.experts.0.up_proj.weight_scale_inv").bytes.replace(4, 4, value);
-    SY_ASSERT_OK_AND_ASSIGN(const auto layer, spoilt.Open());
+    Spoiled spoiled("fp8_block");
+    spoiled.at("model.layers.0.mlp.experts.0.up_proj.weight_scale_inv").bytes.replace(4, 4, value);
+    SY_ASSERT_OK_AND_ASSIGN(const auto layer, spoiled.Open());
     SY_EXPECT_OK(layer.experts->Load(0));
   }
 }
@@ -181,11 +179,11 @@ TEST(TensorValuesTest, GroupsOfPlainInt4MayHaveNegativeScales) {
 
 // Kernels take one scale of a whole tensor apart from its values, and refuse a zero there.
 TEST(TensorValuesTest, TheScaleOfAWholeTensorIsAboveZero) {
-  Spoilt spoilt("fp8_tensor_dynamic");
+  Spoiled spoiled("fp8_tensor_dynamic");
   const std::string name = "model.layers.0.mlp.experts.0.up_proj.weight_scale";
-  WrittenTensor& scale = spoilt.at(name);
+  WrittenTensor& scale = spoiled.at(name);
   scale.bytes.assign(scale.bytes.size(), '\0');
-  ExpectRefusalByName(spoilt, scale, 0);
+  ExpectRefusalByName(spoiled, scale, 0);
 }
 
 // The obvious reference.
@@ -203,7 +201,7 @@ void ExpectLikeReference(TensorDtype dtype, TensorRole role, std::uint32_t code)
       << TensorDtypeName(dtype) << " " << code;
 }
 
-TEST(TensorValuesTest, EveryCodeIsJudgedAsTheReferenceDoes) {
+TEST(TensorValuesTest, EveryCodeIsCheckedAsInTheReference) {
   std::mt19937 random(21);
   for (const TensorRole role : {TensorRole::kScale, TensorRole::kWeight}) {
     for (std::uint32_t code = 0; code < 0x10000U; ++code) {
@@ -232,11 +230,11 @@ TEST(TensorValuesTest, TheFirstWrongElementIsFoundWhereverItStands) {
     std::vector<float> values(static_cast<std::size_t>(count));
     for (float& value : values) value = std::uniform_real_distribution<float>(0, 9)(random);
     for (std::size_t at = 0; at < values.size(); ++at) {
-      std::vector<float> spoilt = values;
-      spoilt[at] = kNan;
-      spoilt.back() = kNan;
-      tensor.bytes.resize(spoilt.size() * sizeof(float));
-      std::memcpy(tensor.bytes.data(), spoilt.data(), tensor.bytes.size());
+      std::vector<float> spoiled = values;
+      spoiled[at] = kNan;
+      spoiled.back() = kNan;
+      tensor.bytes.resize(spoiled.size() * sizeof(float));
+      std::memcpy(tensor.bytes.data(), spoiled.data(), tensor.bytes.size());
       const auto fault = FindValueFault(tensor, projection);
       ASSERT_TRUE(fault.has_value());
       EXPECT_EQ(fault->index, static_cast<std::int64_t>(at)) << count;

@@ -17,9 +17,9 @@
 namespace switchyard::testing {
 
 // The tensors of a golden checkpoint, for a test to spoil and write again.
-class Spoilt {
+class Spoiled {
  public:
-  explicit Spoilt(const std::string& golden) : from_(absl::StrCat(SY_QUANT_GOLDENS "/", golden)) {
+  explicit Spoiled(const std::string& golden) : from_(absl::StrCat(SY_QUANT_GOLDENS "/", golden)) {
     const auto tensors = CheckpointTensors::Open(from_);
     SY_EXPECT_OK(tensors.status());
     for (const std::string& name : tensors->names()) {
