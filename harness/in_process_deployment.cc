@@ -127,7 +127,7 @@ absl::Status InProcessDeployment::AddWorker() {
   options.clock = &clock_;
   options.rng = &rng_;
   options.logger = options_.logger;
-  worker->node = std::make_unique<ExpertNode>(std::move(options));
+  SY_ASSIGN_OR_RETURN(worker->node, ExpertNode::Create(std::move(options)));
   directory_.Add(worker->endpoint, id, &worker->node->experts());
   worker->channel = MakeInProcessAgentChannel(driver_.get());
   worker->node->Join(worker->channel.get(), worker->endpoint, [](const absl::Status&) {});

@@ -7,8 +7,11 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 #include "core/base/clock.h"
 #include "core/base/log.h"
@@ -18,7 +21,7 @@
 #include "worker/agent/agent_runner.h"
 #include "worker/device/device_backend.h"
 #include "worker/expert/expert_service.h"
-#include "worker/source/own_experts.h"
+#include "worker/routing/own_experts.h"
 #include "worker/transport/transport.h"
 
 namespace switchyard {
@@ -38,7 +41,8 @@ struct ExpertNodeOptions {
 
 class ExpertNode {
  public:
-  explicit ExpertNode(ExpertNodeOptions options);
+  // Errors: those of MakeStream.
+  static absl::StatusOr<std::unique_ptr<ExpertNode>> Create(ExpertNodeOptions options);
   // As Stop.
   ~ExpertNode();
   ExpertNode(const ExpertNode&) = delete;
@@ -61,13 +65,13 @@ class ExpertNode {
 
  private:
   class Stager;
-  class Own;
+
+  explicit ExpertNode(ExpertNodeOptions options) : options_(std::move(options)) {}
 
   ExpertNodeOptions options_;
   CapabilitySet capabilities_;
   std::unique_ptr<ExpertService> experts_;
   std::unique_ptr<Stager> stager_;
-  std::unique_ptr<Own> own_;
   std::unique_ptr<AgentRunner> agent_;
 };
 

@@ -68,7 +68,7 @@ absl::StatusOr<std::unique_ptr<ExpertNode>> MakeNode(const Options& options, Wor
   node.clock = &worker.clock;
   node.rng = &worker.rng;
   node.logger = worker.logger.get();
-  return std::make_unique<ExpertNode>(std::move(node));
+  return ExpertNode::Create(std::move(node));
 }
 
 // The source that this worker is for gateway callers: a transport of its own, its own experts
