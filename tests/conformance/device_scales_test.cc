@@ -12,6 +12,7 @@
 #include "core/rng.h"
 #include "tests/reference/calc_diff.h"
 #include "tests/reference/moe_reference.h"
+#include "tests/testing/expert_runs.h"
 #include "tests/testing/kernel_families.h"
 #include "tests/testing/random_scales.h"
 #include "tests/testing/random_tensors.h"
@@ -62,12 +63,10 @@ struct Scaled {
                                        std::size_t count) const {
     auto packed = device.Pack(shape, view());
     EXPECT_TRUE(packed.ok()) << packed.status();
-    auto workspace = device.MakeWorkspace(shape, static_cast<std::int64_t>(count));
-    EXPECT_TRUE(workspace.ok()) << workspace.status();
     std::vector<float> out(count * hidden(), std::numeric_limits<float>::quiet_NaN());
-    const ExpertBatch batch{
+    const testing::RowsForExpert batch{
         .expert = packed->get(), .rows = std::span(rows).subspan(first, count), .out = out.data()};
-    device.Run({&batch, 1}, **workspace);
+    testing::RunOnDevice(device, shape, {&batch, 1});
     return out;
   }
   [[nodiscard]] std::vector<double> Reference() const {

@@ -47,7 +47,7 @@ class ExpertNodeTest : public ::testing::Test {
     options.clock = &clock_;
     options.rng = &rng_;
     options.logger = &logger_;
-    node_ = std::make_unique<ExpertNode>(std::move(options));
+    node_ = *ExpertNode::Create(std::move(options));
   }
 
   void Apply() {

@@ -1,6 +1,7 @@
 // Work for a device, in order, and events that say when it is complete.
 //
-//   stream.Run(run); stream.Copy(pieces); stream.Record(&event); ... event.done() ... event.status()
+//   stream.Run(run); stream.Copy(pieces); stream.Record(&event); ... event.done() ...
+//   event.status()
 //
 // Each call enqueues one batch and returns; work of one stream runs in the order of the calls, work
 // of different streams in any order. What a call names (rows, routing, outputs, tables, workspaces,
@@ -147,7 +148,7 @@ struct StreamOptions {
   WorkClass work_class = WorkClass::kDecode;
   // Called from any thread after an event that was not done when Record returned becomes done. May
   // be empty; returns quickly and calls nothing of the stream.
-  std::function<void()> on_progress;
+  std::function<void()> on_progress{};
 };
 
 }  // namespace switchyard

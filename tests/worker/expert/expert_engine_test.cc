@@ -407,7 +407,7 @@ TEST_F(ExpertEngineTest, SurvivesRandomDamageAndServesTheOthersBitEqual) {
   }
 }
 
-TEST_F(ExpertEngineTest, DropsASecondRequestForABusyPair) {
+TEST_F(ExpertEngineTest, DropsASecondRequestForABusyCredit) {
   const Source source = Attach(DispatchMode::kNormal);
   const TestRequest request = Request(source, 81, 1);
   Deliver(source, request);
@@ -501,21 +501,6 @@ TEST_F(ExpertEngineTest, PollAllocatesNothing) {
     }
   }
 }
-
-#ifdef SWITCHYARD_MUTANTS
-TEST_F(ExpertEngineTest, TheSeededBugServesAStaleEpoch) {
-  options_.identity.mutant = MutantId::kStaleEpochAccepted;
-  Restart();
-  const Source source = Attach(DispatchMode::kNormal);
-  TestRequest stale = Request(source, 121);
-  stale.header.epoch = Epoch{2};
-  Deliver(source, stale);
-
-  engine_->Poll(now_);
-
-  EXPECT_EQ(Next().header.kind, FrameKind::kResult);
-}
-#endif
 
 }  // namespace
 }  // namespace switchyard

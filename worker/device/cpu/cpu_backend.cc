@@ -14,9 +14,9 @@
 #include "worker/device/cpu/kernel/expert_factors.h"
 #include "worker/device/cpu/kernel/kernels.h"
 #include "worker/device/cpu/kernel/packing.h"
-#include "worker/device/host/aligned_buffer.h"
 #include "worker/device/cpu/self_test.h"
 #include "worker/device/cpu/weights_check.h"
+#include "worker/device/host/aligned_buffer.h"
 
 namespace switchyard {
 
@@ -70,7 +70,7 @@ absl::StatusOr<KernelDims> DimsOf(const MoeShape& shape) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<DeviceBackend>> CpuBackend::Create(const CpuOptions& options) {
+absl::StatusOr<std::unique_ptr<CpuBackend>> CpuBackend::Create(const CpuOptions& options) {
   const CpuFeatures cpu = DetectCpuFeatures();
   const std::string& asked = options.kernel_family;
   if (!asked.empty()) {
@@ -200,11 +200,9 @@ absl::StatusOr<std::unique_ptr<KernelScratch>> CpuBackend::MakeScratch(const Moe
   return std::make_unique<CpuScratch>(*parts_.family, dims, std::move(slabs));
 }
 
-KernelRun CpuBackend::RunOf(const ExpertRows& batch, const CpuScratch& scratch,
-                            int thread) const {
+KernelRun CpuBackend::RunOf(const ExpertRows& batch, const CpuScratch& scratch, int thread) const {
   const auto& expert = static_cast<const CpuPackedExpert&>(*batch.expert);
-  const bool fits = expert.family == scratch.family &&
-                    expert.dims.hidden == scratch.dims.hidden &&
+  const bool fits = expert.family == scratch.family && expert.dims.hidden == scratch.dims.hidden &&
                     expert.dims.intermediate == scratch.dims.intermediate;
   if (!fits) std::abort();  // Another device's expert or another layer's scratch: our bug.
   return {.family = parts_.family,

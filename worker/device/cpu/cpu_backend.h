@@ -41,7 +41,7 @@ class CpuBackend final : public HostDevice {
  public:
   // Errors: as MakeDevice. A family asked for by name that fails its self-test still makes a
   // backend, but one that advertises no scheme and refuses Pack.
-  static absl::StatusOr<std::unique_ptr<DeviceBackend>> Create(const CpuOptions& options);
+  static absl::StatusOr<std::unique_ptr<CpuBackend>> Create(const CpuOptions& options);
   // Tests each part. A wrong family is not advertised, nor is a wrong codec, and wrong row kernels
   // give way to the portable ones; each is logged. Errors: kInvalidArgument (BAD_CONFIG) for the
   // number of threads; kResourceExhausted (OUT_OF_MEMORY).

@@ -111,7 +111,8 @@ HostStream::~HostStream() {
 
 absl::Status HostStream::Run(const ExpertRun& run) {
   SY_RETURN_IF_ERROR(CheckRun(run));
-  if (idle() && options_.work_class == WorkClass::kDecode && IsSmall(run)) {
+  const bool small = options_.work_class == WorkClass::kDecode && IsSmall(run);
+  if (idle() && (limits_.every_run || small)) {
     Work work = run;
     Perform(work, [] {});
     return absl::OkStatus();
@@ -137,9 +138,9 @@ absl::Status HostStream::Sum(const SumRun& run) {
   // Terms are collected in an array on the stack; no model has more experts a token.
   for (std::size_t row = 0; row + 1 < run.begin.size(); ++row) {
     if (run.begin[row + 1] - run.begin[row] > kRowsAtOnce) {
-      return BadRun(Reason::kBadTopK, absl::StrFormat("row %d of a sum has %d terms, at most %d",
-                                                      row, run.begin[row + 1] - run.begin[row],
-                                                      kRowsAtOnce));
+      return BadRun(Reason::kBadTopK,
+                    absl::StrFormat("row %d of a sum has %d terms, at most %d", row,
+                                    run.begin[row + 1] - run.begin[row], kRowsAtOnce));
     }
   }
   return PerformOrQueue(run);

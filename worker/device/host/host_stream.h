@@ -1,7 +1,7 @@
 // A stream of a device that computes in host memory.
 //
-// Small work runs inside the call that enqueues it, when nothing of the stream is queued: handing it
-// to another thread and back costs more than the work. Larger runs go to the device's compute
+// Small work runs inside the call that enqueues it, when nothing of the stream is queued: handing
+// it to another thread and back costs more than the work. Larger runs go to the device's compute
 // thread, so that a thread that polls rings is never away for long. The queue has one producer (the
 // stream's caller) and one consumer (the compute thread) and takes no lock.
 #pragma once
@@ -31,6 +31,7 @@ class ComputeThread;
 struct InlineLimits {
   std::int64_t weight_bytes = std::int64_t{3} << 19;
   std::int64_t flops = std::int64_t{1} << 24;
+  bool every_run = false;  // of every class and size: for simulations, which have one thread
 };
 
 class HostStream final : public Stream {
@@ -58,8 +59,7 @@ class HostStream final : public Stream {
   void PerformOldest(absl::FunctionRef<void()> between);
 
  private:
-  using Work =
-      std::variant<ExpertRun, EncodeRun, SumRun, std::span<const CopyPiece>, HostEvent*>;
+  using Work = std::variant<ExpertRun, EncodeRun, SumRun, std::span<const CopyPiece>, HostEvent*>;
 
   [[nodiscard]] bool idle() const { return !has_work(); }
   [[nodiscard]] bool IsSmall(const ExpertRun& run) const;

@@ -83,7 +83,7 @@ TEST(CpuBackendTest, EveryUsableFamilyPassesItsSelfTest) {
 }
 
 // Loses the last row.
-class LossyCodec final : public Codec {
+class LossyCodec final : public HostCodec {
  public:
   [[nodiscard]] WireFormat format() const override { return kBf16Format; }
   void Encode(std::span<const Bf16* const> rows, std::int64_t hidden, std::byte* data,
