@@ -99,6 +99,8 @@ absl::StatusOr<AttachGrant> ExpertEngine::Attach(const AttachRequest& request) {
   for (Lane& lane : lanes_) {
     lane.pending.reserve(credits_);
     lane.running.reserve(credits_);
+    // A batch that runs grows before the next one starts.
+    if (!lane.batch->running()) lane.batch->Reserve(credits_);
   }
   broken_.reserve(attachments_.size() + 1);
   attachments_[attachment->number()] = std::move(attachment);
