@@ -17,8 +17,8 @@
 #include "tests/reference/activation_reference.h"
 #include "tests/reference/calc_diff.h"
 #include "tests/reference/moe_reference.h"
+#include "tests/testing/conformance_devices.h"
 #include "tests/testing/expert_runs.h"
-#include "tests/testing/kernel_families.h"
 #include "tests/testing/random_tensors.h"
 #include "tests/testing/status_matchers.h"
 #include "worker/device/cpu/kernel/kernels.h"
@@ -124,13 +124,13 @@ class Bench {
 class DeviceConformance : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    if (!FindKernelFamily(GetParam())->usable(DetectCpuFeatures())) {
+    if (!testing::RunsHere(GetParam())) {
       GTEST_SKIP() << "this CPU cannot run kernel family " << GetParam();
     }
     device_ = Make(1);
   }
   static std::unique_ptr<DeviceBackend> Make(int threads) {
-    auto device = MakeDevice("cpu", {.kernel_family = GetParam(), .compute_threads = threads});
+    auto device = testing::MakeConformanceDevice(GetParam(), threads);
     EXPECT_TRUE(device.ok()) << device.status();
     return std::move(device).value();
   }
@@ -140,7 +140,7 @@ class DeviceConformance : public ::testing::TestWithParam<std::string> {
 TEST_P(DeviceConformance, AdvertisesWhatItProved) {
   const CapabilitySet& capabilities = device_->capabilities();
 
-  EXPECT_EQ(capabilities.kernel_family, GetParam());
+  EXPECT_EQ(capabilities.kernel_family, testing::FamilyOf(GetParam()));
   EXPECT_EQ(capabilities.device_profile, "cpu");
   EXPECT_TRUE(capabilities.Takes(DispatchDtype::kBf16));
   EXPECT_TRUE(capabilities.Takes(QuantScheme::kNone));
@@ -533,7 +533,8 @@ TEST_P(DeviceConformance, RefusesWeightsThatDoNotFitTheShape) {
               FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, DeviceConformance, ::testing::ValuesIn(testing::FamilyNames()),
+INSTANTIATE_TEST_SUITE_P(Families, DeviceConformance,
+                         ::testing::ValuesIn(testing::ConformanceDevices()),
                          [](const ::testing::TestParamInfo<std::string>& family) {
                            return family.param;
                          });

@@ -12,8 +12,8 @@
 #include "core/rng.h"
 #include "tests/reference/calc_diff.h"
 #include "tests/reference/moe_reference.h"
+#include "tests/testing/conformance_devices.h"
 #include "tests/testing/expert_runs.h"
-#include "tests/testing/kernel_families.h"
 #include "tests/testing/random_scales.h"
 #include "tests/testing/random_tensors.h"
 #include "tests/testing/status_matchers.h"
@@ -101,13 +101,13 @@ bool SameBits(const std::vector<float>& got, const float* want) {
 class DeviceScales : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    if (!FindKernelFamily(GetParam())->usable(DetectCpuFeatures())) {
+    if (!testing::RunsHere(GetParam())) {
       GTEST_SKIP() << "this CPU cannot run kernel family " << GetParam();
     }
     device_ = Make(1);
   }
   static std::unique_ptr<DeviceBackend> Make(int threads) {
-    auto device = MakeDevice("cpu", {.kernel_family = GetParam(), .compute_threads = threads});
+    auto device = testing::MakeConformanceDevice(GetParam(), threads);
     EXPECT_TRUE(device.ok()) << device.status();
     return std::move(device).value();
   }
@@ -262,7 +262,7 @@ TEST_P(DeviceScales, AreRefusedWhenTheyDoNotFitTheWeights) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, DeviceScales, ::testing::ValuesIn(testing::FamilyNames()),
+INSTANTIATE_TEST_SUITE_P(Families, DeviceScales, ::testing::ValuesIn(testing::ConformanceDevices()),
                          [](const ::testing::TestParamInfo<std::string>& family) {
                            return family.param;
                          });
