@@ -22,9 +22,9 @@
 
 #include "bench/read_bandwidth.h"
 #include "core/rng.h"
+#include "worker/device/cpu/cpu_backend.h"
 #include "worker/device/cpu/kernel/kernels.h"
 #include "worker/device/cpu/machine/cpuid.h"
-#include "worker/registry/device_registry.h"
 
 namespace switchyard::bench {
 namespace {
@@ -70,7 +70,7 @@ class Layer {
   explicit Layer(const Case& which) : which_(which) {
     const MoeShape& shape = which.shape;
     device_ = ValueOrExit(
-        MakeDevice("cpu", {.kernel_family = which.family, .compute_threads = which.threads}));
+        CpuBackend::Create({.kernel_family = which.family, .compute_threads = which.threads}));
     const auto size =
         static_cast<std::size_t>(shape.hidden) * static_cast<std::size_t>(shape.intermediate);
     SeededRng rng(1);

@@ -8,8 +8,8 @@
 #include "model/expert_weights.h"
 #include "model/model_spec.h"
 #include "model/synthetic_model.h"
+#include "worker/device/cpu/cpu_backend.h"
 #include "worker/device/expert_view.h"
-#include "worker/registry/device_registry.h"
 #include "worker/routing/request_codec.h"
 #include "worker/transport/frame.h"
 
@@ -42,7 +42,7 @@ InProcessModel::InProcessModel(const std::string& checkpoint, int compute_thread
   const ModelConfig config = OrExit(ReadModelConfig(spec));
   const Weights weights(spec);
   shape_ = ShapeOf(config);
-  device_ = OrExit(MakeDevice("cpu", {.compute_threads = compute_threads}));
+  device_ = OrExit(CpuBackend::Create({.compute_threads = compute_threads}));
   stream_ = OrExit(device_->MakeStream({.work_class = WorkClass::kPrefill}));
   batch_ = std::make_unique<ExpertBatch>(stream_.get(), device_->host_access());
   memory_ = std::make_shared<const BatchMemory>(OrExit(BatchMemory::Create(

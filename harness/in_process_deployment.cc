@@ -119,8 +119,7 @@ absl::Status InProcessDeployment::AddWorker() {
   if (options_.make_device) {
     SY_ASSIGN_OR_RETURN(options.device, options_.make_device());
   } else {
-    SY_ASSIGN_OR_RETURN(options.device,
-                        MakeDevice("cpu", {.kernel_family = options_.kernel_family}));
+    SY_ASSIGN_OR_RETURN(options.device, MakeDevice(options_.device));
   }
   SY_ASSIGN_OR_RETURN(options.transport, NewTransport(options.incarnation));
   options.transport_names = {options_.over_ucx ? "shm" : "inproc"};
@@ -146,7 +145,7 @@ absl::StatusOr<std::unique_ptr<Client>> InProcessDeployment::MakeClient() {
   parts.incarnation = rng_.NextId<Incarnation>();
   parts.sessions = MakeInProcessSessionChannel(driver_.get(), &directory_);
   SY_ASSIGN_OR_RETURN(parts.transport, NewTransport(parts.incarnation));
-  SY_ASSIGN_OR_RETURN(parts.device, MakeDevice("cpu", {.kernel_family = options_.kernel_family}));
+  SY_ASSIGN_OR_RETURN(parts.device, MakeDevice(options_.device));
   ClientOptions options;
   options.transport = options_.over_ucx ? TransportChoice::kShm : TransportChoice::kInProcess;
   return Client::Over(options, std::move(parts));

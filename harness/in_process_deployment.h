@@ -32,7 +32,7 @@ struct InProcessOptions {
   std::string checkpoint;  // directory, or "synthetic:..."
   std::string name = "local";
   std::int32_t workers = 4;
-  std::string kernel_family;             // "": the best of this machine
+  std::string device = "cpu";            // of workers and clients: worker/registry
   std::int32_t max_tokens_per_step = 0;  // 0: the default
   // What is asked for in every phase; unset: what the config planner picks.
   std::optional<DispatchMode> mode = {};
@@ -40,7 +40,7 @@ struct InProcessOptions {
   Logger* logger = nullptr;  // outlives the deployment
   // Rows over UCX's mapped rings instead of the loopback transport's.
   bool over_ucx = false;
-  // Of each worker; empty: the CPU with `kernel_family`.
+  // Of each worker; empty: `device`.
   std::function<absl::StatusOr<std::unique_ptr<DeviceBackend>>()> make_device;
 };
 

@@ -37,8 +37,9 @@ absl::StatusOr<std::unique_ptr<ExpertNode>> ExpertNode::Create(ExpertNodeOptions
   service.stager.device = own.device.get();
   service.stager.open_weights = MakeWeightSource;
   service.stager.weight_bytes_max = own.weight_bytes_max;
-  SY_ASSIGN_OR_RETURN(node->experts_, ExpertService::Create(std::move(service),
-                                                            own.transport.get(), own.clock));
+  service.engine.on_device_fault = own.on_device_fault;
+  SY_ASSIGN_OR_RETURN(node->experts_,
+                      ExpertService::Create(std::move(service), own.transport.get(), own.clock));
   node->stager_ = std::make_unique<Stager>(node->experts_.get());
   return node;
 }

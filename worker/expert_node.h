@@ -34,6 +34,8 @@ struct ExpertNodeOptions {
   std::vector<std::string> transport_names;  // advertised: "shm", "tcp" or "inproc"
   std::int64_t weight_bytes_max = 0;         // of all resident epochs; 0: no bound
   MutantId mutant = MutantId::kNone;
+  // Called once, from the data thread, when the device has failed for good: end the process.
+  std::function<void(const absl::Status& why)> on_device_fault;
   Clock* clock = nullptr;  // these three outlive the node
   Rng* rng = nullptr;
   Logger* logger = nullptr;

@@ -34,7 +34,7 @@ constexpr std::byte kPoison{0x5a};
 constexpr Bf16 kPoisonedBf16 = 0x5a5a;
 constexpr float kGlobalScale = 672.0F;  // of a tensor whose largest magnitude is 4
 
-absl::StatusOr<std::unique_ptr<DeviceBackend>> MakeCpu() { return MakeDevice("cpu", {}); }
+absl::StatusOr<std::unique_ptr<DeviceBackend>> MakeCpu() { return MakeDevice("cpu"); }
 absl::StatusOr<std::unique_ptr<DeviceBackend>> MakeCpuWithScalarCodecs() {
   return CpuBackend::CreateFrom({.family = &kPortableFamily,
                                  .row_kernels = &kPortableRowKernels,

@@ -62,7 +62,7 @@ class Layer {
  public:
   Layer(const std::string& scheme, const MoeShape& shape) : shape_(shape) {
     if (scheme != "none") write_ = *FindWriteScheme(scheme);
-    auto device = MakeDevice("cpu", {});
+    auto device = MakeDevice("cpu");
     EXPECT_TRUE(device.ok()) << device.status();
     device_ = *std::move(device);
     SeededRng rng(31);

@@ -8,9 +8,9 @@
 
 #include "tests/testing/kernel_families.h"
 #include "tests/testing/late_device.h"
+#include "worker/device/cpu/cpu_backend.h"
 #include "worker/device/cpu/kernel/kernels.h"
 #include "worker/device/cpu/machine/cpuid.h"
-#include "worker/registry/device_registry.h"
 
 namespace switchyard::testing {
 
@@ -36,7 +36,7 @@ inline absl::StatusOr<std::unique_ptr<DeviceBackend>> MakeConformanceDevice(cons
   if (name == kLateDevice) {
     return LateDevice::Create({.host_access = true, .late_max = std::chrono::microseconds(50)});
   }
-  return MakeDevice("cpu", {.kernel_family = name, .compute_threads = threads});
+  return CpuBackend::Create({.kernel_family = name, .compute_threads = threads});
 }
 
 }  // namespace switchyard::testing

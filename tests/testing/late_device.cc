@@ -11,7 +11,7 @@
 #include "core/base/error.h"
 #include "core/base/failure_scope.h"
 #include "core/base/status_macros.h"
-#include "worker/registry/device_registry.h"
+#include "worker/device/cpu/cpu_backend.h"
 
 namespace switchyard::testing {
 namespace {
@@ -199,7 +199,7 @@ class LateStream final : public Stream {
 absl::StatusOr<std::unique_ptr<LateDevice>> LateDevice::Create(LateDeviceOptions options) {
   std::unique_ptr<LateDevice> device(new LateDevice(std::move(options)));
   SY_ASSIGN_OR_RETURN(device->inner_,
-                      MakeDevice("cpu", {.kernel_family = device->options_.kernel_family}));
+                      CpuBackend::Create({.kernel_family = device->options_.kernel_family}));
   return device;
 }
 

@@ -9,6 +9,7 @@
 
 #include "core/base/log.h"
 #include "worker/device/cpu/codec/codec_kernels.h"
+#include "worker/device/cpu/cpu_options.h"
 #include "worker/device/cpu/expert_run.h"
 #include "worker/device/cpu/kernel/kernel_family.h"
 #include "worker/device/cpu/kernel/row_ops.h"
@@ -19,13 +20,6 @@
 namespace switchyard {
 
 struct CpuScratch;
-
-// Fields as in DeviceOptions of worker/registry/device_registry.h.
-struct CpuOptions {
-  std::string kernel_family{};
-  int compute_threads = 1;
-  Logger* log = nullptr;
-};
 
 // What a backend is made of. Create chooses them; tests may bring wrong ones.
 struct CpuParts {

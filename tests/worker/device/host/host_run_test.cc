@@ -271,7 +271,7 @@ TEST(HostRunTest, CutsARunWhereWeightsAndOutputsFitIntoACacheTogether) {
 // Rows that came quantized give what BF16 rows of the decoded values give, however the run is cut:
 // they are decoded where their answers will stand.
 TEST(HostRunTest, DecodesQuantizedRowsInPlaceOfTheirAnswers) {
-  SY_ASSERT_OK_AND_ASSIGN(const auto cpu, MakeDevice("cpu", {}));
+  SY_ASSERT_OK_AND_ASSIGN(const auto cpu, MakeDevice("cpu"));
   for (const DispatchDtype dtype : {DispatchDtype::kFp8, DispatchDtype::kInt8}) {
     for (const DispatchMode mode : kModes) {
       SCOPED_TRACE(::testing::Message()
