@@ -35,7 +35,7 @@ std::vector<Bf16> RandomRows(std::size_t count) {
   return x;
 }
 
-std::unique_ptr<Codec> MakeCodec(const CodecKernels& kernels, const WireFormat& format) {
+std::unique_ptr<HostCodec> MakeCodec(const CodecKernels& kernels, const WireFormat& format) {
   if (format == kBf16Format) return std::make_unique<Bf16Codec>();
   const float global_scale = format.scale == ScaleKind::kE4m3 ? kGlobalScale : 1.0F;
   return OrExit(ScaledCodec::Create(kernels, {.format = format, .global_scale = global_scale}));
@@ -55,13 +55,13 @@ class Bench {
     data_.resize(shape.rows * static_cast<std::size_t>(bytes.data));
     scales_.resize(shape.rows * static_cast<std::size_t>(bytes.scales));
   }
-  double Encode(const Codec& codec) {
+  double Encode(const HostCodec& codec) {
     return SecondsOf([&] {
       codec.Encode(rows_, hidden_, data_.data(), scales_.data());
       benchmark::ClobberMemory();
     });
   }
-  double Decode(const Codec& codec) {
+  double Decode(const HostCodec& codec) {
     return SecondsOf([&] {
       codec.Decode(data_.data(), scales_.data(), static_cast<std::int64_t>(rows_.size()), hidden_,
                    out_.data());
@@ -88,7 +88,7 @@ void BM_Codec(benchmark::State& state, const WireFormat& format, bool encode) {
   const auto scalar = MakeCodec(kScalarCodecKernels, format);
   Bench bench(format, shape);
   CopyFloor floor(bench.bytes() / 2);  // memcpy reads and writes each byte
-  const auto run = [&](const Codec& with) {
+  const auto run = [&](const HostCodec& with) {
     return encode ? bench.Encode(with) : bench.Decode(with);
   };
   bench.Encode(*codec);

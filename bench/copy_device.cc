@@ -5,7 +5,7 @@
 #include "bench/measure.h"
 #include "core/base/status_macros.h"
 #include "core/format/bf16.h"
-#include "worker/registry/device_registry.h"
+#include "worker/device/cpu/cpu_backend.h"
 
 namespace switchyard::bench {
 namespace {
@@ -15,18 +15,18 @@ class NoExpert final : public PackedExpert {
   [[nodiscard]] std::int64_t bytes() const override { return 1; }
 };
 
-class CopyWorkspace final : public Workspace {
+class CopyScratch final : public KernelScratch {
  public:
-  explicit CopyWorkspace(std::int64_t hidden) : hidden_(hidden) {}
+  explicit CopyScratch(std::int64_t hidden) : hidden_(hidden) {}
   [[nodiscard]] std::int64_t hidden() const { return hidden_; }
 
  private:
   std::int64_t hidden_;
 };
 
-class CopyDevice final : public DeviceBackend {
+class CopyDevice final : public HostDevice {
  public:
-  CopyDevice(std::unique_ptr<DeviceBackend> cpu, std::atomic<std::int64_t>* busy_ns)
+  CopyDevice(std::unique_ptr<CpuBackend> cpu, std::atomic<std::int64_t>* busy_ns)
       : cpu_(std::move(cpu)), busy_ns_(busy_ns) {}
 
   [[nodiscard]] const CapabilitySet& capabilities() const override { return cpu_->capabilities(); }
@@ -34,17 +34,22 @@ class CopyDevice final : public DeviceBackend {
                                                      const ExpertWeightsView& /*raw*/) override {
     return std::make_unique<NoExpert>();
   }
-  absl::StatusOr<std::unique_ptr<Workspace>> MakeWorkspace(const MoeShape& shape,
-                                                           std::int64_t /*rows_max*/) override {
-    return std::make_unique<CopyWorkspace>(shape.hidden);
+  [[nodiscard]] absl::StatusOr<std::unique_ptr<Codec>> MakeCodec(
+      const CodecSpec& spec) const override {
+    return cpu_->MakeCodec(spec);
   }
-  void Run(std::span<const ExpertBatch> batches, Workspace& workspace) override {
-    const std::int64_t hidden = static_cast<CopyWorkspace&>(workspace).hidden();
+
+ private:
+  absl::StatusOr<std::unique_ptr<KernelScratch>> MakeScratch(const MoeShape& shape) override {
+    return std::make_unique<CopyScratch>(shape.hidden);
+  }
+  void RunExperts(std::span<const ExpertRows> batches, KernelScratch& scratch) override {
+    const std::int64_t hidden = static_cast<CopyScratch&>(scratch).hidden();
     const double seconds = SecondsOf([&] { CopyAll(batches, hidden); });
     *busy_ns_ += static_cast<std::int64_t>(seconds * 1e9);
   }
-  static void CopyAll(std::span<const ExpertBatch> batches, std::int64_t hidden) {
-    for (const ExpertBatch& batch : batches) {
+  static void CopyAll(std::span<const ExpertRows> batches, std::int64_t hidden) {
+    for (const ExpertRows& batch : batches) {
       float* out = batch.out;
       for (const Bf16* row : batch.rows) {
         for (std::int64_t i = 0; i < hidden; ++i) out[i] = Bf16ToFloat(row[i]);
@@ -52,21 +57,16 @@ class CopyDevice final : public DeviceBackend {
       }
     }
   }
-  [[nodiscard]] absl::StatusOr<std::unique_ptr<Codec>> MakeCodec(
-      const CodecSpec& spec) const override {
-    return cpu_->MakeCodec(spec);
-  }
   [[nodiscard]] const RowOps& row_ops() const override { return cpu_->row_ops(); }
 
- private:
-  std::unique_ptr<DeviceBackend> cpu_;
+  std::unique_ptr<CpuBackend> cpu_;
   std::atomic<std::int64_t>* busy_ns_;
 };
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<DeviceBackend>> MakeCopyDevice(std::atomic<std::int64_t>* busy_ns) {
-  SY_ASSIGN_OR_RETURN(std::unique_ptr<DeviceBackend> cpu, MakeDevice("cpu", {}));
+  SY_ASSIGN_OR_RETURN(auto cpu, CpuBackend::Create({}));
   return std::make_unique<CopyDevice>(std::move(cpu), busy_ns);
 }
 

@@ -12,7 +12,7 @@
 
 namespace switchyard::bench {
 
-// `busy_ns` counts the time in Run; outlives the device.
+// `busy_ns` counts the time in runs; outlives the device.
 absl::StatusOr<std::unique_ptr<DeviceBackend>> MakeCopyDevice(std::atomic<std::int64_t>* busy_ns);
 
 }  // namespace switchyard::bench

@@ -22,9 +22,9 @@
 
 #include "bench/read_bandwidth.h"
 #include "core/rng.h"
+#include "worker/device/cpu/cpu_backend.h"
 #include "worker/device/cpu/kernel/kernels.h"
 #include "worker/device/cpu/machine/cpuid.h"
-#include "worker/registry/device_registry.h"
 
 namespace switchyard::bench {
 namespace {
@@ -70,7 +70,7 @@ class Layer {
   explicit Layer(const Case& which) : which_(which) {
     const MoeShape& shape = which.shape;
     device_ = ValueOrExit(
-        MakeDevice("cpu", {.kernel_family = which.family, .compute_threads = which.threads}));
+        CpuBackend::Create({.kernel_family = which.family, .compute_threads = which.threads}));
     const auto size =
         static_cast<std::size_t>(shape.hidden) * static_cast<std::size_t>(shape.intermediate);
     SeededRng rng(1);
@@ -97,7 +97,7 @@ class Layer {
     for (const auto& expert : experts_) {
       batches_.push_back({.expert = expert.get(), .rows = rows_, .out = out_.data()});
     }
-    workspace_ = ValueOrExit(device_->MakeWorkspace(shape, which.rows * shape.experts));
+    scratch_ = ValueOrExit(device_->MakeScratch(shape));
   }
 
   // Seconds for one pass over all experts. Every expert writes to one output, as a worker's would
@@ -105,9 +105,9 @@ class Layer {
   double RunOnce() {
     const auto start = std::chrono::steady_clock::now();
     if (which_.split || which_.threads == 1) {
-      for (const ExpertBatch& batch : batches_) device_->Run({&batch, 1}, *workspace_);
+      for (const ExpertRows& batch : batches_) device_->RunExperts({&batch, 1}, *scratch_);
     } else {
-      device_->Run(batches_, *workspace_);
+      device_->RunExperts(batches_, *scratch_);
     }
     benchmark::ClobberMemory();
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -131,13 +131,13 @@ class Layer {
   }
 
   Case which_;
-  std::unique_ptr<DeviceBackend> device_;
+  std::unique_ptr<CpuBackend> device_;
   std::vector<Bf16> x_;
   std::vector<const Bf16*> rows_;
   std::vector<float> out_;
   std::vector<std::unique_ptr<PackedExpert>> experts_;
-  std::vector<ExpertBatch> batches_;
-  std::unique_ptr<Workspace> workspace_;
+  std::vector<ExpertRows> batches_;
+  std::unique_ptr<KernelScratch> scratch_;
   std::int64_t bytes_ = 0;
 };
 

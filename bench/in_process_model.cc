@@ -8,8 +8,8 @@
 #include "model/expert_weights.h"
 #include "model/model_spec.h"
 #include "model/synthetic_model.h"
+#include "worker/device/cpu/cpu_backend.h"
 #include "worker/device/expert_view.h"
-#include "worker/registry/device_registry.h"
 #include "worker/routing/request_codec.h"
 #include "worker/transport/frame.h"
 
@@ -42,25 +42,30 @@ InProcessModel::InProcessModel(const std::string& checkpoint, int compute_thread
   const ModelConfig config = OrExit(ReadModelConfig(spec));
   const Weights weights(spec);
   shape_ = ShapeOf(config);
-  device_ = OrExit(MakeDevice("cpu", {.compute_threads = compute_threads}));
-  executor_ = OrExit(ChunkExecutor::Create(
-      device_.get(), shape_, {.rows_max = static_cast<std::int64_t>(tokens_max) * shape_.top_k}));
+  device_ = OrExit(CpuBackend::Create({.compute_threads = compute_threads}));
+  stream_ = OrExit(device_->MakeStream({.work_class = WorkClass::kPrefill}));
+  batch_ = std::make_unique<ExpertBatch>(stream_.get(), device_->host_access());
+  memory_ = std::make_shared<const BatchMemory>(OrExit(BatchMemory::Create(
+      device_.get(), shape_, {.pairs_max = static_cast<std::int64_t>(tokens_max) * shape_.top_k})));
+  runtime_ = std::make_shared<EpochRuntime>();
+  runtime_->plan.shape = shape_;
   LayerPlacement all;
   for (std::int32_t e = 0; e < shape_.experts; ++e) {
     all.experts.push_back({ExpertId{e}, WorkerOrdinal{0}, SlotId{e}});
   }
   placement_ = PlacementMap(all, shape_.experts, 1);
   for (const LayerId layer : MoeLayersOf(config)) {
-    LayerRuntime& runtime = layers_.emplace_back();
+    LayerRuntime& runtime = runtime_->layers.emplace_back();
     runtime.layer = layer;
-    runtime.wire_dtypes = {{DispatchDtype::kBf16, nullptr}};
+    std::vector<TableEntry> entries;
     weight_bytes_ = 0;
     for (std::int32_t e = 0; e < shape_.experts; ++e) {
       const ExpertWeights raw = weights.Load(layer, ExpertId{e});
       std::shared_ptr<const PackedExpert> packed = OrExit(device_->Pack(shape_, ViewOf(raw)));
       weight_bytes_ += packed->bytes();
-      runtime.slots.push_back({.expert = ExpertId{e}, .key = {}, .weights = std::move(packed)});
+      entries.push_back({.expert = ExpertId{e}, .weights = std::move(packed)});
     }
+    runtime.table = OrExit(device_->MakeTable(std::move(entries)));
   }
 }
 
@@ -87,13 +92,20 @@ void InProcessModel::Run(const StepRequest& request) {
                        std::as_writable_bytes(std::span(metadata_)));
   RequestView view;
   OrExit(ParseRequestMetadata(metadata_, geometry, &view));
-  ExecutorChunk chunk{.request = &view,
-                      .dtype = DispatchDtype::kBf16,
-                      .dense_rows = reinterpret_cast<const std::byte*>(request.x),
-                      .scales = nullptr,
-                      .row_of = {},
-                      .out = static_cast<Bf16*>(request.y)};
-  executor_->Execute(layers_[static_cast<std::size_t>(request.layer.value)], std::span(&chunk, 1));
+  slots_.resize(pairs);
+  weights_.resize(pairs);
+  ExpandRouting(view, slots_, weights_);
+  batch_->Begin({.layer = &runtime_->layers[static_cast<std::size_t>(request.layer.value)]},
+                runtime_, memory_);
+  batch_->Add({.rows = reinterpret_cast<const std::byte*>(request.x),
+               .count = rows,
+               .slots = slots_.data(),
+               .weights = weights_.data(),
+               .out = static_cast<Bf16*>(request.y)});
+  OrExit(batch_->Start());
+  while (!batch_->Wait(std::chrono::seconds(1))) {
+  }
+  OrExit(batch_->Finish());
 }
 
 }  // namespace switchyard::bench

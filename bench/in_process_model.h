@@ -10,7 +10,7 @@
 #include "core/placement_map.h"
 #include "model/model_config.h"
 #include "worker/device/device_backend.h"
-#include "worker/expert/chunk_executor.h"
+#include "worker/expert/expert_batch.h"
 #include "worker/expert/layer_runtime.h"
 #include "worker/routing/dispatch_plan.h"
 #include "worker/source/p2p/step.h"
@@ -26,20 +26,23 @@ class InProcessModel {
   // y (BF16) of one step in mode `normal`: plan, experts, sum.
   void Run(const StepRequest& request);
   [[nodiscard]] const MoeShape& shape() const { return shape_; }
-  [[nodiscard]] std::size_t layers() const { return layers_.size(); }
+  [[nodiscard]] std::size_t layers() const { return runtime_->layers.size(); }
   // Of one layer.
   [[nodiscard]] std::int64_t weight_bytes() const { return weight_bytes_; }
 
  private:
   MoeShape shape_;
   std::unique_ptr<DeviceBackend> device_;
-  std::unique_ptr<ChunkExecutor> executor_;
-  std::vector<LayerRuntime> layers_;
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<ExpertBatch> batch_;
+  std::shared_ptr<const BatchMemory> memory_;
+  std::shared_ptr<EpochRuntime> runtime_;
   std::int64_t weight_bytes_ = 0;
   PlacementMap placement_;
   DispatchPlan plan_;
   std::vector<std::uint32_t> metadata_;
-  std::vector<const Bf16*> rows_;
+  std::vector<std::int32_t> slots_;
+  std::vector<float> weights_;
 };
 
 }  // namespace switchyard::bench

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "worker/device/cpu/machine/aligned_buffer.h"
+#include "worker/device/host/aligned_buffer.h"
 #include "worker/device/cpu/machine/compute_pool.h"
 
 namespace switchyard::bench {

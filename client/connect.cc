@@ -24,7 +24,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ClientOptions& opt
   // channel.
   parts.sessions =
       MakeGrpcSessionChannel(options.gateway.empty() ? options.coordinator : options.gateway);
-  SY_ASSIGN_OR_RETURN(parts.device, MakeDevice("cpu", {}));
+  SY_ASSIGN_OR_RETURN(parts.device, MakeDevice(kDefaultDevice));
   if (!options.gateway.empty()) {
     parts.steps = MakeGrpcStepChannel(options.gateway);
   } else {

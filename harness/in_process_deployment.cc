@@ -121,15 +121,14 @@ absl::Status InProcessDeployment::AddWorker() {
   if (options_.make_device) {
     SY_ASSIGN_OR_RETURN(options.device, options_.make_device());
   } else {
-    SY_ASSIGN_OR_RETURN(options.device,
-                        MakeDevice("cpu", {.kernel_family = options_.kernel_family}));
+    SY_ASSIGN_OR_RETURN(options.device, MakeDevice(options_.device));
   }
   SY_ASSIGN_OR_RETURN(options.transport, NewTransport(options.incarnation));
   options.transport_names = {options_.over_ucx ? "shm" : "inproc"};
   options.clock = &clock_;
   options.rng = &rng_;
   options.logger = options_.logger;
-  worker->node = std::make_unique<ExpertNode>(std::move(options));
+  SY_ASSIGN_OR_RETURN(worker->node, ExpertNode::Create(std::move(options)));
   directory_.Add(worker->endpoint, id, &worker->node->experts());
   worker->channel = MakeInProcessAgentChannel(driver_.get());
   worker->node->Join(worker->channel.get(), worker->endpoint, [](const absl::Status&) {});
@@ -149,7 +148,7 @@ absl::StatusOr<std::unique_ptr<Client>> InProcessDeployment::MakeClient() {
   parts.incarnation = rng_.NextId<Incarnation>();
   parts.sessions = MakeInProcessSessionChannel(driver_.get(), &directory_);
   SY_ASSIGN_OR_RETURN(parts.transport, NewTransport(parts.incarnation));
-  SY_ASSIGN_OR_RETURN(parts.device, MakeDevice("cpu", {.kernel_family = options_.kernel_family}));
+  SY_ASSIGN_OR_RETURN(parts.device, MakeDevice(options_.device));
   ClientOptions options;
   options.transport = options_.over_ucx ? TransportChoice::kShm : TransportChoice::kInProcess;
   return Client::Over(options, std::move(parts));

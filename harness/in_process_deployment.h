@@ -33,7 +33,7 @@ struct InProcessOptions {
   std::string checkpoint;  // directory, or "synthetic:..."
   std::string name = "local";
   std::int32_t workers = 4;
-  std::string kernel_family;             // "": the best one for this machine
+  std::string device = "cpu";            // of workers and clients: worker/registry
   std::int32_t max_tokens_per_step = 0;  // 0: the default
   // Settings for every phase; if unset, the config planner decides.
   std::optional<DispatchMode> mode = {};
@@ -41,7 +41,7 @@ struct InProcessOptions {
   Logger* logger = nullptr;  // must outlive the deployment
   // Use UCX with mapped rings instead of the loopback transport.
   bool over_ucx = false;
-  // Creates each worker's device; empty: the CPU with `kernel_family`.
+  // Creates each worker's device; empty: `device`.
   std::function<absl::StatusOr<std::unique_ptr<DeviceBackend>>()> make_device;
 };
 

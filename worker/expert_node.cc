@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "core/base/status_macros.h"
 #include "worker/weights/weight_source_registry.h"
 
 namespace switchyard {
@@ -24,44 +25,23 @@ class ExpertNode::Stager final : public PlanStager {
   ExpertService* experts_;
 };
 
-class ExpertNode::Own final : public OwnExperts {
- public:
-  explicit Own(DirectExperts* direct) : direct_(direct) {}
-  absl::Status Run(const OwnChunk& chunk) override {
-    return direct_->Run({.deployment = chunk.deployment,
-                         .session = chunk.session,
-                         .epoch = chunk.epoch,
-                         .hash = chunk.hash,
-                         .layer = chunk.layer,
-                         .mode = chunk.mode,
-                         .rows = chunk.x,
-                         .rounded = chunk.rounded,
-                         .metadata = chunk.metadata,
-                         .out = chunk.out});
-  }
-  void Release(SessionId session, Epoch epoch) override { direct_->Release(session, epoch); }
-  void Close(SessionId session) override { direct_->Close(session); }
-
- private:
-  DirectExperts* direct_;
-};
-
-ExpertNode::ExpertNode(ExpertNodeOptions options) : options_(std::move(options)) {
-  capabilities_ = options_.device->capabilities();
-  capabilities_.transports = options_.transport_names;
-  capabilities_.weight_bytes_max = options_.weight_bytes_max;
+absl::StatusOr<std::unique_ptr<ExpertNode>> ExpertNode::Create(ExpertNodeOptions options) {
+  std::unique_ptr<ExpertNode> node(new ExpertNode(std::move(options)));
+  const ExpertNodeOptions& own = node->options_;
+  node->capabilities_ = own.device->capabilities();
+  node->capabilities_.transports = own.transport_names;
+  node->capabilities_.weight_bytes_max = own.weight_bytes_max;
   ExpertServiceOptions service;
-  service.stager.worker_id = options_.worker_id;
-  service.stager.incarnation = options_.incarnation;
-  service.stager.device = options_.device.get();
+  service.stager.worker_id = own.worker_id;
+  service.stager.incarnation = own.incarnation;
+  service.stager.device = own.device.get();
   service.stager.open_weights = MakeWeightSource;
-  service.stager.weight_bytes_max = options_.weight_bytes_max;
-  service.stager.mutant = options_.mutant;
-  service.stager.executor.mutant = options_.mutant;
-  experts_ =
-      std::make_unique<ExpertService>(std::move(service), options_.transport.get(), options_.clock);
-  stager_ = std::make_unique<Stager>(experts_.get());
-  own_ = std::make_unique<Own>(&experts_->direct());
+  service.stager.weight_bytes_max = own.weight_bytes_max;
+  service.engine.on_device_fault = own.on_device_fault;
+  SY_ASSIGN_OR_RETURN(node->experts_,
+                      ExpertService::Create(std::move(service), own.transport.get(), own.clock));
+  node->stager_ = std::make_unique<Stager>(node->experts_.get());
+  return node;
 }
 
 ExpertNode::~ExpertNode() { Stop(Duration::zero()); }
@@ -83,7 +63,7 @@ void ExpertNode::Join(AgentChannel* channel, const std::string& endpoint,
                                          std::move(finished));
 }
 
-OwnExperts& ExpertNode::own_experts() { return *own_; }
+OwnExperts& ExpertNode::own_experts() { return experts_->direct(); }
 
 void ExpertNode::Leave() {
   if (agent_ != nullptr) agent_->Leave();
@@ -95,7 +75,7 @@ AgentView ExpertNode::agent_view() const {
 
 void ExpertNode::Stop(Duration drain) {
   agent_.reset();
-  experts_->Stop(drain);
+  if (experts_ != nullptr) experts_->Stop(drain);
 }
 
 }  // namespace switchyard

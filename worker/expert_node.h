@@ -7,8 +7,11 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 #include "core/base/clock.h"
 #include "core/base/log.h"
@@ -18,7 +21,7 @@
 #include "worker/agent/agent_runner.h"
 #include "worker/device/device_backend.h"
 #include "worker/expert/expert_service.h"
-#include "worker/source/own_experts.h"
+#include "worker/routing/own_experts.h"
 #include "worker/transport/transport.h"
 
 namespace switchyard {
@@ -31,6 +34,8 @@ struct ExpertNodeOptions {
   std::vector<std::string> transport_names;  // advertised: "shm", "tcp" or "inproc"
   std::int64_t weight_bytes_max = 0;         // of all resident epochs; 0: no bound
   MutantId mutant = MutantId::kNone;
+  // Called once, from the data thread, when the device has failed for good: end the process.
+  std::function<void(const absl::Status& why)> on_device_fault;
   Clock* clock = nullptr;  // these three outlive the node
   Rng* rng = nullptr;
   Logger* logger = nullptr;
@@ -38,7 +43,8 @@ struct ExpertNodeOptions {
 
 class ExpertNode {
  public:
-  explicit ExpertNode(ExpertNodeOptions options);
+  // Errors: those of MakeStream.
+  static absl::StatusOr<std::unique_ptr<ExpertNode>> Create(ExpertNodeOptions options);
   // As Stop.
   ~ExpertNode();
   ExpertNode(const ExpertNode&) = delete;
@@ -61,13 +67,13 @@ class ExpertNode {
 
  private:
   class Stager;
-  class Own;
+
+  explicit ExpertNode(ExpertNodeOptions options) : options_(std::move(options)) {}
 
   ExpertNodeOptions options_;
   CapabilitySet capabilities_;
   std::unique_ptr<ExpertService> experts_;
   std::unique_ptr<Stager> stager_;
-  std::unique_ptr<Own> own_;
   std::unique_ptr<AgentRunner> agent_;
 };
 

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <future>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "CLI/CLI.hpp"
@@ -31,8 +32,7 @@ struct Options {
   std::string id;
   std::string listen = "127.0.0.1:0";
   std::string advertise;
-  std::string kernel_family;
-  int compute_threads = 1;
+  std::string device = kDefaultDevice;
   std::int64_t weight_bytes_max = 0;
   std::string net_devices = "all";
   std::string log_level = "info";
@@ -54,23 +54,45 @@ struct Worker {
   std::unique_ptr<WorkerServer> server;
 };
 
-absl::StatusOr<std::unique_ptr<ExpertNode>> MakeNode(const Options& options, Worker& worker) {
+// A device that has failed for good ends the process: the coordinator places its experts elsewhere.
+class DeviceFault {
+ public:
+  explicit DeviceFault(SignalWait* signals) : signals_(signals) {}
+  void Report(const absl::Status& why) {
+    {
+      const std::lock_guard lock(mutex_);
+      why_ = why;
+    }
+    signals_->Raise();
+  }
+  [[nodiscard]] absl::Status why() const {
+    const std::lock_guard lock(mutex_);
+    return why_;
+  }
+
+ private:
+  SignalWait* signals_;
+  mutable std::mutex mutex_;
+  absl::Status why_;
+};
+
+absl::StatusOr<std::unique_ptr<ExpertNode>> MakeNode(const Options& options, Worker& worker,
+                                                     DeviceFault& fault) {
   ExpertNodeOptions node;
   node.worker_id = options.id;
   worker.incarnation = worker.rng.NextId<Incarnation>();
   node.incarnation = worker.incarnation;
-  SY_ASSIGN_OR_RETURN(node.device, MakeDevice("cpu", {.kernel_family = options.kernel_family,
-                                                      .compute_threads = options.compute_threads,
-                                                      .log = worker.logger.get()}));
+  SY_ASSIGN_OR_RETURN(node.device, MakeDevice(options.device, worker.logger.get()));
   SY_ASSIGN_OR_RETURN(node.transport, MakeTransport("ucx", {.incarnation = node.incarnation,
                                                             .net_devices = options.net_devices}));
   node.transport_names = {"shm", "tcp"};
   node.weight_bytes_max = options.weight_bytes_max;
   SY_ASSIGN_OR_RETURN(node.mutant, MutantOption(options.mutant));
+  node.on_device_fault = [&fault](const absl::Status& why) { fault.Report(why); };
   node.clock = &worker.clock;
   node.rng = &worker.rng;
   node.logger = worker.logger.get();
-  return std::make_unique<ExpertNode>(std::move(node));
+  return ExpertNode::Create(std::move(node));
 }
 
 // The source that runs the steps of gateway callers. It has its own transport, so that its progress
@@ -82,7 +104,7 @@ absl::StatusOr<std::unique_ptr<Source>> MakeGatewaySource(const Options& options
   source.incarnation = worker.rng.NextId<Incarnation>();
   SY_ASSIGN_OR_RETURN(source.transport, MakeTransport("ucx", {.incarnation = source.incarnation,
                                                               .net_devices = options.net_devices}));
-  SY_ASSIGN_OR_RETURN(source.device, MakeDevice("cpu", {.kernel_family = options.kernel_family}));
+  SY_ASSIGN_OR_RETURN(source.device, MakeDevice(kDefaultDevice));
   source.clock = &worker.clock;
   source.rng = &worker.rng;
   source.own_experts = &worker.node->own_experts();
@@ -93,7 +115,8 @@ absl::StatusOr<std::unique_ptr<Source>> MakeGatewaySource(const Options& options
 absl::Status Run(const Options& options, SignalWait& signals) {
   Worker worker;
   SY_ASSIGN_OR_RETURN(worker.logger, MakeLogger("worker " + options.id, options.log_level));
-  SY_ASSIGN_OR_RETURN(worker.node, MakeNode(options, worker));
+  DeviceFault fault(&signals);
+  SY_ASSIGN_OR_RETURN(worker.node, MakeNode(options, worker, fault));
   worker.agent_channel = MakeGrpcAgentChannel(options.coordinator);
   worker.session_channel = MakeGrpcSessionChannel(options.coordinator);
   SY_ASSIGN_OR_RETURN(worker.source, MakeGatewaySource(options, worker));
@@ -119,6 +142,7 @@ absl::Status Run(const Options& options, SignalWait& signals) {
   std::fflush(stdout);
   std::future<absl::Status> end = finished.get_future();
   signals.Wait();
+  if (const absl::Status why = fault.why(); !why.ok()) return why;
   // After a signal the worker has to leave. If the agent itself has finished, it has already left.
   if (end.wait_for(Duration::zero()) != std::future_status::ready) worker.node->Leave();
   const absl::Status why = end.get();
@@ -139,9 +163,9 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--advertise", options.advertise,
                  "host:port for sources, if it differs from --listen");
-  app.add_option("--kernel-family", options.kernel_family,
-                 "Family of CPU kernels; empty: the best one for this CPU");
-  app.add_option("--compute-threads", options.compute_threads, "Threads for the expert kernels")
+  app.add_option("--device", options.device,
+                 "KIND or KIND:KEY=VALUE,...; kinds: " + DeviceKinds() +
+                     "; keys of cpu: kernel_family, compute_threads")
       ->capture_default_str();
   app.add_option("--weight-bytes-max", options.weight_bytes_max,
                  "Memory for expert weights, in bytes; 0: no limit");

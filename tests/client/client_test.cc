@@ -5,7 +5,7 @@
 #include "tests/client/scripted_gateway.h"
 #include "tests/testing/scripted_worker.h"
 #include "tests/testing/status_matchers.h"
-#include "worker/registry/device_registry.h"
+#include "worker/device/cpu/cpu_backend.h"
 
 namespace switchyard {
 namespace {
@@ -21,7 +21,7 @@ class ClientTest : public ::testing::Test {
     auto gateway = std::make_unique<testing::ScriptedGateway>();
     gateway_ = gateway.get();
     parts.steps = std::move(gateway);
-    SY_ASSERT_OK_AND_ASSIGN(parts.device, MakeDevice("cpu", {.kernel_family = "portable_fp32"}));
+    SY_ASSERT_OK_AND_ASSIGN(parts.device, CpuBackend::Create({.kernel_family = "portable_fp32"}));
     ClientOptions options;
     options.gateway = "scripted";
     client_ = Client::Over(options, std::move(parts));

@@ -11,7 +11,7 @@
 #include "tests/client/scripted_gateway.h"
 #include "tests/testing/scripted_worker.h"
 #include "tests/testing/status_matchers.h"
-#include "worker/registry/device_registry.h"
+#include "worker/device/cpu/cpu_backend.h"
 
 namespace switchyard {
 namespace {
@@ -58,7 +58,7 @@ class GatewaySessionTest : public ::testing::Test {
   testing::ScriptedGateway gateway_;
   testing::ScriptedChannel channel_;
   SteadyClock clock_;
-  std::unique_ptr<DeviceBackend> device_ = *MakeDevice("cpu", {.kernel_family = "portable_fp32"});
+  std::unique_ptr<DeviceBackend> device_ = *CpuBackend::Create({.kernel_family = "portable_fp32"});
   std::vector<Bf16> x_ = std::vector<Bf16>(3 * (kHidden + 4));
   std::vector<std::int32_t> ids_ = std::vector<std::int32_t>(6);
   std::vector<float> weights_ = std::vector<float>(6, 0.5F);

@@ -34,7 +34,7 @@ constexpr std::byte kPoison{0x5a};
 constexpr Bf16 kPoisonedBf16 = 0x5a5a;
 constexpr float kGlobalScale = 672.0F;  // of a tensor whose largest magnitude is 4
 
-absl::StatusOr<std::unique_ptr<DeviceBackend>> MakeCpu() { return MakeDevice("cpu", {}); }
+absl::StatusOr<std::unique_ptr<DeviceBackend>> MakeCpu() { return MakeDevice("cpu"); }
 absl::StatusOr<std::unique_ptr<DeviceBackend>> MakeCpuWithScalarCodecs() {
   return CpuBackend::CreateFrom({.family = &kPortableFamily,
                                  .row_kernels = &kPortableRowKernels,
@@ -74,13 +74,13 @@ class CodecConformance : public ::testing::TestWithParam<std::tuple<Maker, Named
     const RowBytes bytes = RowBytesOf(format_, hidden);
     Wire wire = {std::vector<std::byte>(rows.size() * static_cast<std::size_t>(bytes.data)),
                  std::vector<std::byte>(rows.size() * static_cast<std::size_t>(bytes.scales))};
-    codec_->Encode(rows, hidden, wire.data.data(), wire.scales.data());
+    AsHostCodec(*codec_).Encode(rows, hidden, wire.data.data(), wire.scales.data());
     return wire;
   }
   std::vector<Bf16> Decode(const Wire& wire, std::size_t rows, std::int64_t hidden) const {
     std::vector<Bf16> out(rows * static_cast<std::size_t>(hidden), kPoisonedBf16);
-    codec_->Decode(wire.data.data(), wire.scales.data(), static_cast<std::int64_t>(rows), hidden,
-                   out.data());
+    AsHostCodec(*codec_).Decode(wire.data.data(), wire.scales.data(),
+                                static_cast<std::int64_t>(rows), hidden, out.data());
     return out;
   }
   static std::vector<const Bf16*> RowsOf(const std::vector<Bf16>& x, std::size_t hidden) {
@@ -183,8 +183,9 @@ TEST_P(CodecConformance, WritesItsRowsAndNothingBesideThemAtAnyAddress) {
       std::vector<std::byte> scales(want.scales.size() + shift + kBeyond, kPoison);
       std::vector<Bf16> out(want_out.size() + shift + kBeyond, kPoisonedBf16);
 
-      codec_->Encode(rows, width, data.data() + shift, scales.data() + shift);
-      codec_->Decode(data.data() + shift, scales.data() + shift, kRows, width, out.data() + shift);
+      AsHostCodec(*codec_).Encode(rows, width, data.data() + shift, scales.data() + shift);
+      AsHostCodec(*codec_).Decode(data.data() + shift, scales.data() + shift, kRows, width,
+                                  out.data() + shift);
 
       const auto from = static_cast<long>(shift);
       ASSERT_TRUE(std::equal(want.data.begin(), want.data.end(), data.begin() + from));
@@ -207,7 +208,7 @@ TEST_P(CodecConformance, EveryByteOfARowIsWritten) {
                      std::vector<std::byte>(zeroed.scales.size(), kPoison)};
     const Bf16* row = x.data();
 
-    codec_->Encode({&row, 1}, width, poisoned.data.data(), poisoned.scales.data());
+    AsHostCodec(*codec_).Encode({&row, 1}, width, poisoned.data.data(), poisoned.scales.data());
 
     EXPECT_EQ(poisoned, zeroed) << "hidden " << hidden;
   }
@@ -244,8 +245,8 @@ TEST_P(CodecConformance, AllocatesNothing) {
   std::vector<Bf16> out(x.size());
   const std::uint64_t before = testing::AllocationsOfThisThread();
 
-  codec_->Encode(rows, kHidden, wire.data.data(), wire.scales.data());
-  codec_->Decode(wire.data.data(), wire.scales.data(), 4, kHidden, out.data());
+  AsHostCodec(*codec_).Encode(rows, kHidden, wire.data.data(), wire.scales.data());
+  AsHostCodec(*codec_).Decode(wire.data.data(), wire.scales.data(), 4, kHidden, out.data());
 
   EXPECT_EQ(testing::AllocationsOfThisThread(), before);
   EXPECT_GT(before, 0) << "the counter counts nothing";
@@ -274,8 +275,8 @@ TEST_P(CodecConformance, TwoThreadsMayShareOne) {
 }
 
 TEST_P(CodecConformance, EncodesNoRows) {
-  codec_->Encode({}, 256, nullptr, nullptr);
-  codec_->Decode(nullptr, nullptr, 0, 256, nullptr);
+  AsHostCodec(*codec_).Encode({}, 256, nullptr, nullptr);
+  AsHostCodec(*codec_).Decode(nullptr, nullptr, 0, 256, nullptr);
 }
 
 TEST_P(CodecConformance, OutlivesItsDevice) {

@@ -17,7 +17,8 @@
 #include "tests/reference/activation_reference.h"
 #include "tests/reference/calc_diff.h"
 #include "tests/reference/moe_reference.h"
-#include "tests/testing/kernel_families.h"
+#include "tests/testing/conformance_devices.h"
+#include "tests/testing/expert_runs.h"
 #include "tests/testing/random_tensors.h"
 #include "tests/testing/status_matchers.h"
 #include "worker/device/cpu/kernel/kernels.h"
@@ -34,6 +35,9 @@ using testing::GaussianBf16;
 using testing::RandomExpert;
 using testing::ReferenceExpert;
 using testing::ReferenceRound;
+using testing::RowsForExpert;
+using testing::RunInputs;
+using testing::RunOnDevice;
 
 constexpr std::uint64_t kSeed = 20;
 constexpr double kPooledMax = 1.5e-5;
@@ -50,9 +54,6 @@ class Bench {
     auto packed = backend.Pack(shape, expert_.view());
     EXPECT_TRUE(packed.ok()) << packed.status();
     packed_ = std::move(packed).value();
-    auto workspace = backend.MakeWorkspace(shape, static_cast<std::int64_t>(row_count));
-    EXPECT_TRUE(workspace.ok()) << workspace.status();
-    workspace_ = std::move(workspace).value();
   }
 
   [[nodiscard]] std::size_t hidden() const { return static_cast<std::size_t>(shape_.hidden); }
@@ -62,9 +63,9 @@ class Bench {
 
   std::vector<float> Run(const std::vector<const Bf16*>& rows, ExpertAmax* amax = nullptr) {
     std::vector<float> out(rows.size() * hidden(), std::numeric_limits<float>::quiet_NaN());
-    const ExpertBatch batch = {
+    const RowsForExpert batch = {
         .expert = packed_.get(), .rows = rows, .out = out.data(), .amax = amax};
-    backend_->Run({&batch, 1}, *workspace_);
+    RunOnDevice(*backend_, shape_, {&batch, 1});
     return out;
   }
   std::vector<float> RunRows(const std::vector<std::size_t>& which, ExpertAmax* amax = nullptr) {
@@ -107,7 +108,6 @@ class Bench {
   RandomExpert expert_;
   std::vector<Bf16> x_;
   std::unique_ptr<PackedExpert> packed_;
-  std::unique_ptr<Workspace> workspace_;
 };
 
 // Bit for bit; a NaN equals itself.
@@ -124,13 +124,13 @@ class Bench {
 class DeviceConformance : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    if (!FindKernelFamily(GetParam())->usable(DetectCpuFeatures())) {
+    if (!testing::RunsHere(GetParam())) {
       GTEST_SKIP() << "this CPU cannot run kernel family " << GetParam();
     }
     device_ = Make(1);
   }
   static std::unique_ptr<DeviceBackend> Make(int threads) {
-    auto device = MakeDevice("cpu", {.kernel_family = GetParam(), .compute_threads = threads});
+    auto device = testing::MakeConformanceDevice(GetParam(), threads);
     EXPECT_TRUE(device.ok()) << device.status();
     return std::move(device).value();
   }
@@ -140,7 +140,7 @@ class DeviceConformance : public ::testing::TestWithParam<std::string> {
 TEST_P(DeviceConformance, AdvertisesWhatItProved) {
   const CapabilitySet& capabilities = device_->capabilities();
 
-  EXPECT_EQ(capabilities.kernel_family, GetParam());
+  EXPECT_EQ(capabilities.kernel_family, testing::FamilyOf(GetParam()));
   EXPECT_EQ(capabilities.device_profile, "cpu");
   EXPECT_TRUE(capabilities.Takes(DispatchDtype::kBf16));
   EXPECT_TRUE(capabilities.Takes(QuantScheme::kNone));
@@ -269,16 +269,16 @@ TEST_P(DeviceConformance, TakesRowsAndOutputsAtAnyAddress) {
   for (std::size_t shift = 1; shift < 33; shift += 3) {
     std::vector<Bf16> moved(kRows * bench.hidden() + shift, 0x7fff);
     std::copy(bench.x().begin(), bench.x().end(), moved.begin() + static_cast<long>(shift));
-    std::vector<const Bf16*> rows;
-    for (std::size_t row = 0; row < kRows; ++row) {
-      rows.push_back(moved.data() + shift + row * bench.hidden());
-    }
-    SY_ASSERT_OK_AND_ASSIGN(const auto workspace, device_->MakeWorkspace(kShape, kRows));
     constexpr float kGuard = 12345.0F;
     std::vector<float> out(kRows * bench.hidden() + shift + 16, kGuard);
-    const ExpertBatch batch = {.expert = &bench.packed(), .rows = rows, .out = out.data() + shift};
+    const std::vector<std::int32_t> slots(kRows, 0);
+    ExpertInput input{.rows = reinterpret_cast<const std::byte*>(moved.data() + shift),
+                      .count = kRows,
+                      .slots = slots.data(),
+                      .out = out.data() + shift};
+    const PackedExpert* expert = &bench.packed();
 
-    device_->Run({&batch, 1}, *workspace);
+    RunInputs(*device_, kShape, {&expert, 1}, {&input, 1});
 
     ASSERT_TRUE(SameBits(out.data() + shift, want.data(), want.size())) << shift;
     for (std::size_t i = 0; i < shift; ++i) ASSERT_EQ(out[i], kGuard) << "before, " << i;
@@ -296,16 +296,14 @@ TEST_P(DeviceConformance, ThreadsDoNotChangeABit) {
     std::vector<std::unique_ptr<Bench>> benches;
     std::vector<std::vector<const Bf16*>> rows(experts);
     std::vector<std::vector<float>> outs(experts);
-    std::vector<ExpertBatch> batches;
+    std::vector<RowsForExpert> batches;
     for (std::size_t e = 0; e < experts; ++e) {
       benches.push_back(std::make_unique<Bench>(device, kShape, 40, kSeed + e));
       for (std::size_t row = 0; row < kSizes[e]; ++row) rows[e].push_back(benches[e]->Row(row));
       outs[e].assign(kSizes[e] * 256, std::numeric_limits<float>::quiet_NaN());
       batches.push_back({.expert = &benches[e]->packed(), .rows = rows[e], .out = outs[e].data()});
     }
-    auto workspace = device.MakeWorkspace(kShape, 61);
-    EXPECT_TRUE(workspace.ok());
-    device.Run(batches, **workspace);
+    RunOnDevice(device, kShape, batches);
     return outs;
   };
   for (const std::size_t experts : {1U, 2U, 5U}) {
@@ -407,12 +405,11 @@ TEST_P(DeviceConformance, RoundsScalesAndAddsAsTheWeightsAskFor) {
       view.down_bias = biases;
     }
     SY_ASSERT_OK_AND_ASSIGN(const auto packed, device_->Pack(kShape, view));
-    SY_ASSERT_OK_AND_ASSIGN(const auto workspace, device_->MakeWorkspace(kShape, kRows));
     std::vector<const Bf16*> rows;
     for (std::size_t row = 0; row < kRows; ++row) rows.push_back(x.data() + row * 332);
     std::vector<float> out(kRows * 332, std::numeric_limits<float>::quiet_NaN());
-    const ExpertBatch all{.expert = packed.get(), .rows = rows, .out = out.data()};
-    device_->Run({&all, 1}, *workspace);
+    const RowsForExpert all{.expert = packed.get(), .rows = rows, .out = out.data()};
+    RunOnDevice(*device_, kShape, {&all, 1});
 
     std::vector<double> want;
     for (std::size_t row = 0; row < kRows; ++row) {
@@ -421,14 +418,14 @@ TEST_P(DeviceConformance, RoundsScalesAndAddsAsTheWeightsAskFor) {
     }
     EXPECT_LE(CalcDiff(out, want), 1e-4);
     std::vector<float> alone(332);
-    const ExpertBatch last{
+    const RowsForExpert last{
         .expert = packed.get(), .rows = std::span(rows).last(1), .out = alone.data()};
-    device_->Run({&last, 1}, *workspace);
+    RunOnDevice(*device_, kShape, {&last, 1});
     EXPECT_TRUE(SameBits(alone.data(), out.data() + (kRows - 1) * 332, 332));
   }
 }
 
-// Rows that came quantised are not rounded again; those beside them are.
+// Rows that came quantized are not rounded again; those beside them are.
 TEST_P(DeviceConformance, LeavesRowsAloneThatWereRoundedOnTheirWay) {
   constexpr MoeShape kShape{.hidden = 96, .intermediate = 80, .experts = 1, .top_k = 1};
   constexpr std::size_t kRows = 67;
@@ -445,12 +442,11 @@ TEST_P(DeviceConformance, LeavesRowsAloneThatWereRoundedOnTheirWay) {
     ExpertWeightsView view = expert.view();
     view.inputs = {inputs};
     auto packed = device_->Pack(kShape, view);
-    auto workspace = device_->MakeWorkspace(kShape, kRows);
-    EXPECT_TRUE(packed.ok() && workspace.ok());
+    EXPECT_TRUE(packed.ok());
     std::vector<float> out(kRows * 96, std::numeric_limits<float>::quiet_NaN());
-    const ExpertBatch batch{
+    const RowsForExpert batch{
         .expert = packed->get(), .rows = rows, .out = out.data(), .rounded = flags};
-    device_->Run({&batch, 1}, **workspace);
+    RunOnDevice(*device_, kShape, {&batch, 1});
     return out;
   };
   const std::vector<float> plain = run(ActivationFormat::kBf16, nullptr);
@@ -512,12 +508,11 @@ TEST_P(DeviceConformance, RefusesScalesThatAreNone) {
 TEST_P(DeviceConformance, RunsNothingWhenThereIsNothingToRun) {
   constexpr MoeShape kShape = {.hidden = 64, .intermediate = 32, .experts = 1, .top_k = 1};
   Bench bench(*device_, kShape, 1);
-  SY_ASSERT_OK_AND_ASSIGN(const auto workspace, device_->MakeWorkspace(kShape, 0));
   float untouched = 7.0F;
-  const ExpertBatch empty = {.expert = &bench.packed(), .rows = {}, .out = &untouched};
+  const RowsForExpert empty = {.expert = &bench.packed(), .rows = {}, .out = &untouched};
 
-  device_->Run({}, *workspace);
-  device_->Run({&empty, 1}, *workspace);
+  RunOnDevice(*device_, kShape, {});
+  RunOnDevice(*device_, kShape, {&empty, 1});
 
   EXPECT_EQ(untouched, 7.0F);
 }
@@ -534,10 +529,12 @@ TEST_P(DeviceConformance, RefusesWeightsThatDoNotFitTheShape) {
   EXPECT_THAT(device_->Pack({.hidden = 0, .intermediate = 32}, {}), bad_shape);
   EXPECT_THAT(device_->Pack({.hidden = -64, .intermediate = -32}, expert.view()), bad_shape);
   EXPECT_THAT(device_->MakeWorkspace({.hidden = 0, .intermediate = 32}, 4), bad_shape);
-  EXPECT_THAT(device_->MakeWorkspace(shape, -1), bad_shape);
+  EXPECT_THAT(device_->MakeWorkspace(shape, 0),
+              FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, DeviceConformance, ::testing::ValuesIn(testing::FamilyNames()),
+INSTANTIATE_TEST_SUITE_P(Families, DeviceConformance,
+                         ::testing::ValuesIn(testing::ConformanceDevices()),
                          [](const ::testing::TestParamInfo<std::string>& family) {
                            return family.param;
                          });

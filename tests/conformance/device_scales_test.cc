@@ -12,7 +12,8 @@
 #include "core/rng.h"
 #include "tests/reference/calc_diff.h"
 #include "tests/reference/moe_reference.h"
-#include "tests/testing/kernel_families.h"
+#include "tests/testing/conformance_devices.h"
+#include "tests/testing/expert_runs.h"
 #include "tests/testing/random_scales.h"
 #include "tests/testing/random_tensors.h"
 #include "tests/testing/status_matchers.h"
@@ -62,12 +63,10 @@ struct Scaled {
                                        std::size_t count) const {
     auto packed = device.Pack(shape, view());
     EXPECT_TRUE(packed.ok()) << packed.status();
-    auto workspace = device.MakeWorkspace(shape, static_cast<std::int64_t>(count));
-    EXPECT_TRUE(workspace.ok()) << workspace.status();
     std::vector<float> out(count * hidden(), std::numeric_limits<float>::quiet_NaN());
-    const ExpertBatch batch{
+    const testing::RowsForExpert batch{
         .expert = packed->get(), .rows = std::span(rows).subspan(first, count), .out = out.data()};
-    device.Run({&batch, 1}, **workspace);
+    testing::RunOnDevice(device, shape, {&batch, 1});
     return out;
   }
   [[nodiscard]] std::vector<double> Reference() const {
@@ -102,13 +101,13 @@ bool SameBits(const std::vector<float>& got, const float* want) {
 class DeviceScales : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    if (!FindKernelFamily(GetParam())->usable(DetectCpuFeatures())) {
+    if (!testing::RunsHere(GetParam())) {
       GTEST_SKIP() << "this CPU cannot run kernel family " << GetParam();
     }
     device_ = Make(1);
   }
   static std::unique_ptr<DeviceBackend> Make(int threads) {
-    auto device = MakeDevice("cpu", {.kernel_family = GetParam(), .compute_threads = threads});
+    auto device = testing::MakeConformanceDevice(GetParam(), threads);
     EXPECT_TRUE(device.ok()) << device.status();
     return std::move(device).value();
   }
@@ -263,7 +262,7 @@ TEST_P(DeviceScales, AreRefusedWhenTheyDoNotFitTheWeights) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, DeviceScales, ::testing::ValuesIn(testing::FamilyNames()),
+INSTANTIATE_TEST_SUITE_P(Families, DeviceScales, ::testing::ValuesIn(testing::ConformanceDevices()),
                          [](const ::testing::TestParamInfo<std::string>& family) {
                            return family.param;
                          });

@@ -20,9 +20,11 @@
 #include "quantize/scheme_table.h"
 #include "tests/reference/calc_diff.h"
 #include "tests/reference/scheme_reference.h"
+#include "tests/testing/expert_runs.h"
 #include "tests/testing/random_tensors.h"
 #include "tests/testing/status_matchers.h"
 #include "worker/device/expert_view.h"
+#include "worker/device/host/host_codec.h"
 #include "worker/registry/device_registry.h"
 
 namespace switchyard {
@@ -61,7 +63,7 @@ class Layer {
  public:
   Layer(const std::string& scheme, const MoeShape& shape) : shape_(shape) {
     if (scheme != "none") write_ = *FindWriteScheme(scheme);
-    auto device = MakeDevice("cpu", {});
+    auto device = MakeDevice("cpu");
     EXPECT_TRUE(device.ok()) << device.status();
     device_ = *std::move(device);
     SeededRng rng(31);
@@ -116,9 +118,9 @@ class Layer {
     const RowBytes bytes = RowBytesOf(format, shape_.hidden);
     std::vector<std::byte> data(static_cast<std::size_t>(bytes.data * kTokens) + 1);
     std::vector<std::byte> scales(static_cast<std::size_t>(bytes.scales * kTokens) + 1);
-    (*codec)->Encode(rows, shape_.hidden, data.data(), scales.data());
+    AsHostCodec(**codec).Encode(rows, shape_.hidden, data.data(), scales.data());
     std::vector<Bf16> decoded(x_.size(), 0x7fc0);
-    (*codec)->Decode(data.data(), scales.data(), kTokens, shape_.hidden, decoded.data());
+    AsHostCodec(**codec).Decode(data.data(), scales.data(), kTokens, shape_.hidden, decoded.data());
     return RunExperts(decoded, format != kBf16Format);
   }
   // `rounds`: with the quantizers of wire and experts; else none at all.
@@ -130,7 +132,6 @@ class Layer {
  private:
   // Largest magnitudes of the rows and of every expert's middle, as workers record them.
   void Calibrate() {
-    SY_ASSERT_OK_AND_ASSIGN(const auto workspace, device_->MakeWorkspace(shape_, kTokens));
     const auto hidden = static_cast<std::size_t>(shape_.hidden);
     std::vector<const Bf16*> rows;
     for (std::size_t t = 0; t < kTokens; ++t) rows.push_back(x_.data() + t * hidden);
@@ -138,9 +139,9 @@ class Layer {
     for (const RandomExpert& expert : plain_) {
       SY_ASSERT_OK_AND_ASSIGN(const auto packed, device_->Pack(shape_, expert.view()));
       ExpertAmax amax;
-      const ExpertBatch batch{
+      const testing::RowsForExpert batch{
           .expert = packed.get(), .rows = rows, .out = out.data(), .amax = &amax};
-      device_->Run({&batch, 1}, *workspace);
+      testing::RunOnDevice(*device_, shape_, {&batch, 1});
       amax_.push_back(amax);
     }
   }
@@ -228,19 +229,23 @@ class Layer {
     const std::uint8_t flag = rounded ? 1 : 0;
     const auto hidden = static_cast<std::size_t>(shape_.hidden);
     std::vector<float> y(x.size(), 0);
-    auto workspace = device_->MakeWorkspace(shape_, 1);
-    EXPECT_TRUE(workspace.ok()) << workspace.status();
-    std::vector<float> out(hidden);
+    // All pairs in one run: workspaces of large shapes are dear.
+    std::vector<const Bf16*> rows(ids_.size());
+    std::vector<float> out(ids_.size() * hidden, std::numeric_limits<float>::quiet_NaN());
+    std::vector<testing::RowsForExpert> batches;
+    for (std::size_t pair = 0; pair < ids_.size(); ++pair) {
+      rows[pair] = x.data() + pair / static_cast<std::size_t>(shape_.top_k) * hidden;
+      batches.push_back({.expert = packed_[static_cast<std::size_t>(ids_[pair])].get(),
+                         .rows = {&rows[pair], 1},
+                         .out = out.data() + pair * hidden,
+                         .rounded = &flag});
+    }
+    testing::RunOnDevice(*device_, shape_, batches);
     for (std::size_t pair = 0; pair < ids_.size(); ++pair) {
       const std::size_t token = pair / static_cast<std::size_t>(shape_.top_k);
-      const Bf16* row = x.data() + token * hidden;
-      std::fill(out.begin(), out.end(), std::numeric_limits<float>::quiet_NaN());
-      const ExpertBatch batch{.expert = packed_[static_cast<std::size_t>(ids_[pair])].get(),
-                              .rows = {&row, 1},
-                              .out = out.data(),
-                              .rounded = &flag};
-      device_->Run({&batch, 1}, **workspace);
-      for (std::size_t i = 0; i < hidden; ++i) y[token * hidden + i] += weights_[pair] * out[i];
+      for (std::size_t i = 0; i < hidden; ++i) {
+        y[token * hidden + i] += weights_[pair] * out[pair * hidden + i];
+      }
     }
     return y;
   }

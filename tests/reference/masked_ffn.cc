@@ -28,9 +28,7 @@ std::string Dims(std::span<const std::int64_t> shape) {
 absl::StatusOr<MaskedFfn> MaskedFfn::Create(DeviceBackend* device, const MoeShape& shape,
                                             std::vector<const PackedExpert*> experts,
                                             std::int64_t rows_max) {
-  MaskedFfn ffn(device, shape, std::move(experts), rows_max);
-  SY_ASSIGN_OR_RETURN(ffn.workspace_, device->MakeWorkspace(shape, rows_max));
-  return ffn;
+  return MaskedFfn(device, shape, std::move(experts), rows_max);
 }
 
 MaskedFfn::MaskedFfn(DeviceBackend* device, const MoeShape& shape,
@@ -116,7 +114,7 @@ void MaskedFfn::Run(const FfnInput& input, std::int64_t block_rows, float* y) {
     std::fill_n(y + (first + count) * shape_.hidden, (block - count) * shape_.hidden, 0.0F);
     first += block;
   }
-  if (!batches_.empty()) device_->Run(batches_, *workspace_);
+  testing::RunOnDevice(*device_, shape_, batches_);
 }
 
 }  // namespace switchyard

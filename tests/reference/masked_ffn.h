@@ -9,8 +9,7 @@
 // it would not be.
 //
 // Source: SGLang's unquantized low-latency MoE (PR 24906), which has no normal mode; here both are
-// one path. Thread-safe as DeviceBackend::Run: one caller for each workspace. Allocates nothing
-// beyond `batches`.
+// one path. One caller at a time.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +21,7 @@
 #include "absl/status/statusor.h"
 
 #include "core/format/bf16.h"
+#include "tests/testing/expert_runs.h"
 #include "worker/device/device_backend.h"
 
 namespace switchyard {
@@ -43,8 +43,7 @@ struct FfnInput {
 // The experts of one rank with what their runs need.
 class MaskedFfn {
  public:
-  // `experts` are of one `shape`, packed by `device`; all outlive this. Errors: those of
-  // MakeWorkspace.
+  // `experts` are of one `shape`, packed by `device`; all outlive this.
   static absl::StatusOr<MaskedFfn> Create(DeviceBackend* device, const MoeShape& shape,
                                           std::vector<const PackedExpert*> experts,
                                           std::int64_t rows_max);
@@ -65,9 +64,8 @@ class MaskedFfn {
   MoeShape shape_;
   std::vector<const PackedExpert*> experts_;
   std::int64_t rows_max_;
-  std::unique_ptr<Workspace> workspace_;
-  std::vector<const Bf16*> rows_;     // [rows_max]
-  std::vector<ExpertBatch> batches_;  // [experts]
+  std::vector<const Bf16*> rows_;                // [rows_max]
+  std::vector<testing::RowsForExpert> batches_;  // [experts]
 };
 
 }  // namespace switchyard

@@ -29,7 +29,7 @@ class Experts {
  public:
   Experts(const MoeShape& shape, bool biases) : shape_(shape) {
     SeededRng rng(77);
-    device_ = *MakeDevice("cpu", {});
+    device_ = *MakeDevice("cpu");
     for (std::int32_t e = 0; e < shape.experts; ++e) {
       weights_.emplace_back(shape, 500 + static_cast<std::uint64_t>(e));
       std::vector<float> bias(static_cast<std::size_t>(2 * shape.intermediate + shape.hidden));

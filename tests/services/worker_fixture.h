@@ -39,7 +39,7 @@ class WorkerFixture : public ::testing::Test {
   void SetUp() override {
     ExpertServiceOptions options;
     options.stager = StagerOf(1, &device_);
-    experts_ = std::make_unique<ExpertService>(std::move(options), &transport_, &clock_);
+    experts_ = *ExpertService::Create(std::move(options), &transport_, &clock_);
     WorkerServerOptions server;
     server.worker_id = "w1";
     server.incarnation = IncarnationOf(1);

@@ -55,7 +55,7 @@ void HashRow(std::uint64_t digest, Epoch epoch, std::span<const Bf16> x, float* 
   }
 }
 
-HashDevice::HashDevice() {
+HashDevice::HashDevice() : HostDevice({.every_run = true}) {
   capabilities_.kernel_family = "hash";
   capabilities_.wire_dtypes = {DispatchDtype::kBf16};
   capabilities_.schemes = {QuantScheme::kNone};
@@ -66,13 +66,12 @@ absl::StatusOr<std::unique_ptr<PackedExpert>> HashDevice::Pack(const MoeShape& s
   return std::make_unique<HashExpert>(shape.hidden, DigestOf(weights), Epoch{});
 }
 
-absl::StatusOr<std::unique_ptr<Workspace>> HashDevice::MakeWorkspace(const MoeShape& /*shape*/,
-                                                                     std::int64_t /*rows_max*/) {
-  return std::make_unique<Workspace>();
+absl::StatusOr<std::unique_ptr<KernelScratch>> HashDevice::MakeScratch(const MoeShape& /*shape*/) {
+  return std::make_unique<KernelScratch>();
 }
 
-void HashDevice::Run(std::span<const ExpertBatch> batches, Workspace& /*workspace*/) {
-  for (const ExpertBatch& batch : batches) {
+void HashDevice::RunExperts(std::span<const ExpertRows> batches, KernelScratch& /*scratch*/) {
+  for (const ExpertRows& batch : batches) {
     const auto& expert = static_cast<const HashExpert&>(*batch.expert);
     float* out = batch.out;
     for (const Bf16* row : batch.rows) {

@@ -15,7 +15,7 @@
 #include "model/expert_weights.h"
 #include "tests/testing/fake_device.h"
 #include "tests/testing/model_facts.h"
-#include "worker/device/device_backend.h"
+#include "worker/device/host/host_device.h"
 #include "worker/weights/weight_source.h"
 #include "worker/weights/weight_verifier.h"
 
@@ -51,20 +51,20 @@ class HashExpert final : public PackedExpert {
   Epoch epoch_;
 };
 
-class HashDevice final : public DeviceBackend {
+class HashDevice final : public HostDevice {
  public:
   HashDevice();
   [[nodiscard]] const CapabilitySet& capabilities() const override { return capabilities_; }
   absl::StatusOr<std::unique_ptr<PackedExpert>> Pack(const MoeShape& shape,
                                                      const ExpertWeightsView& weights) override;
-  absl::StatusOr<std::unique_ptr<Workspace>> MakeWorkspace(const MoeShape& shape,
-                                                           std::int64_t rows_max) override;
-  void Run(std::span<const ExpertBatch> batches, Workspace& workspace) override;
   [[nodiscard]] absl::StatusOr<std::unique_ptr<Codec>> MakeCodec(
       const CodecSpec& spec) const override;
-  [[nodiscard]] const RowOps& row_ops() const override { return row_ops_; }
 
  private:
+  absl::StatusOr<std::unique_ptr<KernelScratch>> MakeScratch(const MoeShape& shape) override;
+  void RunExperts(std::span<const ExpertRows> batches, KernelScratch& scratch) override;
+  [[nodiscard]] const RowOps& row_ops() const override { return row_ops_; }
+
   CapabilitySet capabilities_;
   testing::FakeRowOps row_ops_;
 };

@@ -162,8 +162,7 @@ absl::Status WorkerNode::Stage(HeldEpoch* held) {
   options.worker_id = name_;
   options.incarnation = incarnation_;
   options.device = &world_->device;
-  options.executor.rows_max = 16;
-  options.mutant = world_->options().mutant;
+  options.batch.pairs_max = 16;
   options.open_weights = [this, held, bit_flips](absl::string_view /*checkpoint*/,
                                                  WeightCheck check) {
     const std::uint64_t version = world_->VersionOf(check.expected.at(0).sha256);
@@ -192,8 +191,11 @@ void WorkerNode::Perform(const ActivateEpoch& effect) {
     for (ExpertSlot& slot : layer.slots) {
       slot.weights = static_cast<const HashExpert&>(*slot.weights).Under(effect.key.epoch);
     }
+    std::vector<TableEntry> entries;
+    for (const ExpertSlot& slot : layer.slots) entries.push_back({slot.expert, slot.weights});
+    layer.table = *world_->device.MakeTable(std::move(entries));
   }
-  engine_->Activate({.runtime = std::move(runtime), .executor = std::move(held.staged.executor)});
+  engine_->Activate({.runtime = std::move(runtime), .memory = std::move(held.staged.memory)});
 }
 
 void WorkerNode::Perform(const RetireEpoch& effect) {
@@ -224,15 +226,15 @@ void WorkerNode::MakeEngine() {
   transport_ =
       std::make_unique<SimTransport>(world_, id_, incarnation_, [this] { SchedulePoll(); });
   ExpertEngineOptions options;
-  options.identity = {
-      .worker_id = name_, .incarnation = incarnation_, .mutant = world_->options().mutant};
+  options.identity = {.worker_id = name_, .incarnation = incarnation_};
   options.on_closed = [this](AttachmentId number, const absl::Status& why) {
     const auto it = attached_.find(number);
     if (it == attached_.end()) return;
     it->second.link->Close(1, why);
     attached_.erase(it);
   };
-  engine_ = std::make_unique<ExpertEngine>(std::move(options), transport_.get());
+  engine_ = std::make_unique<ExpertEngine>(std::move(options), transport_.get(),
+                                           *ExpertStreams::Create(&world_->device, {}));
   poll_asked_ = false;
 }
 

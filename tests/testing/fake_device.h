@@ -12,7 +12,7 @@
 
 #include "core/base/error.h"
 #include "core/format/bf16.h"
-#include "worker/device/device_backend.h"
+#include "worker/device/host/host_device.h"
 
 namespace switchyard::testing {
 
@@ -31,11 +31,10 @@ class FakeExpert final : public PackedExpert {
   std::vector<Bf16> gate, up, down;
 };
 
-class FakeWorkspace final : public Workspace {
+class FakeScratch final : public KernelScratch {
  public:
-  FakeWorkspace(const MoeShape& made_for, std::int64_t rows)
-      : rows_max(rows), h(static_cast<std::size_t>(made_for.intermediate)) {}
-  std::int64_t rows_max;
+  explicit FakeScratch(const MoeShape& made_for)
+      : h(static_cast<std::size_t>(made_for.intermediate)) {}
   std::vector<float> h;
 };
 
@@ -67,17 +66,12 @@ class FakeRowOps final : public RowOps {
   void RoundToBf16(const float* in, std::int64_t count, Bf16* out) const override {
     for (std::int64_t i = 0; i < count; ++i) out[i] = FloatToBf16(in[i]);
   }
-  [[nodiscard]] bool HasNan(const Bf16* row, std::int64_t hidden) const override {
-    for (std::int64_t i = 0; i < hidden; ++i) {
-      if (std::isnan(Bf16ToFloat(row[i]))) return true;
-    }
-    return false;
-  }
 };
 
-class FakeDevice final : public DeviceBackend {
+// Runs every batch inside the call that enqueues it, unless it is made with other limits.
+class FakeDevice final : public HostDevice {
  public:
-  FakeDevice() {
+  explicit FakeDevice(InlineLimits limits = {.every_run = true}) : HostDevice(limits) {
     capabilities_.kernel_family = "fake";
     capabilities_.wire_dtypes = {DispatchDtype::kBf16};
     capabilities_.schemes = {QuantScheme::kNone};
@@ -93,29 +87,13 @@ class FakeDevice final : public DeviceBackend {
     return std::make_unique<FakeExpert>(shape, weights);
   }
   absl::StatusOr<std::unique_ptr<Workspace>> MakeWorkspace(const MoeShape& shape,
-                                                           std::int64_t rows_max) override {
-    return std::make_unique<FakeWorkspace>(shape, rows_max);
-  }
-  void Run(std::span<const ExpertBatch> batches, Workspace& workspace) override {
-    if (on_run) on_run();
-    auto& space = static_cast<FakeWorkspace&>(workspace);
-    std::int64_t rows = 0;
-    for (const ExpertBatch& batch : batches) {
-      rows += static_cast<std::int64_t>(batch.rows.size());
-      const auto& expert = static_cast<const FakeExpert&>(*batch.expert);
-      for (std::size_t r = 0; r < batch.rows.size(); ++r) {
-        RunRow(expert, batch.rows[r], space.h,
-               batch.out + r * static_cast<std::size_t>(expert.shape.hidden));
-      }
-    }
-    ++runs;
-    rows_run += rows;
-    if (rows > space.rows_max) overfull_runs += 1;
+                                                           std::int64_t pairs_max) override {
+    workspace_pairs_max = pairs_max;
+    return HostDevice::MakeWorkspace(shape, pairs_max);
   }
   [[nodiscard]] absl::StatusOr<std::unique_ptr<Codec>> MakeCodec(const CodecSpec&) const override {
     return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported, "fake has no codec");
   }
-  [[nodiscard]] const RowOps& row_ops() const override { return row_ops_; }
 
   // y = down(silu(gate(x)) * up(x)) of one row, in the order in which Run computes it.
   static void RunRow(const FakeExpert& expert, const Bf16* x, std::span<float> h, float* y) {
@@ -142,9 +120,31 @@ class FakeDevice final : public DeviceBackend {
   int fail_packs_after = -1;  // -1: never
   int runs = 0;
   std::int64_t rows_run = 0;
-  int overfull_runs = 0;  // runs with more rows than their workspace takes
+  std::int64_t workspace_pairs_max = 0;  // of the last workspace
+  int overfull_runs = 0;                 // runs with more rows than that
 
  private:
+  absl::StatusOr<std::unique_ptr<KernelScratch>> MakeScratch(const MoeShape& shape) override {
+    return std::make_unique<FakeScratch>(shape);
+  }
+  void RunExperts(std::span<const ExpertRows> batches, KernelScratch& scratch) override {
+    if (on_run) on_run();
+    auto& space = static_cast<FakeScratch&>(scratch);
+    std::int64_t rows = 0;
+    for (const ExpertRows& batch : batches) {
+      rows += static_cast<std::int64_t>(batch.rows.size());
+      const auto& expert = static_cast<const FakeExpert&>(*batch.expert);
+      for (std::size_t r = 0; r < batch.rows.size(); ++r) {
+        RunRow(expert, batch.rows[r], space.h,
+               batch.out + r * static_cast<std::size_t>(expert.shape.hidden));
+      }
+    }
+    ++runs;
+    rows_run += rows;
+    if (rows > workspace_pairs_max) overfull_runs += 1;
+  }
+  [[nodiscard]] const RowOps& row_ops() const override { return row_ops_; }
+
   CapabilitySet capabilities_;
   FakeRowOps row_ops_;
 };

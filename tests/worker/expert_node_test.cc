@@ -38,7 +38,7 @@ class ExpertNodeTest : public ::testing::Test {
     ExpertNodeOptions options;
     options.worker_id = "w0";
     options.incarnation = {3, 4};
-    SY_ASSERT_OK_AND_ASSIGN(options.device, MakeDevice("cpu", {}));
+    SY_ASSERT_OK_AND_ASSIGN(options.device, MakeDevice("cpu"));
     SY_ASSERT_OK_AND_ASSIGN(
         options.transport,
         MakeTransport("loopback", {.incarnation = options.incarnation, .hub = &hub_}));
@@ -47,7 +47,7 @@ class ExpertNodeTest : public ::testing::Test {
     options.clock = &clock_;
     options.rng = &rng_;
     options.logger = &logger_;
-    node_ = std::make_unique<ExpertNode>(std::move(options));
+    node_ = *ExpertNode::Create(std::move(options));
   }
 
   void Apply() {

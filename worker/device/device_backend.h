@@ -1,17 +1,22 @@
-// The device seam: memory of expert weights, codecs and expert kernels of one kind of device.
+// The device seam: what a kind of device must do for a participant.
 //
-// Implementations: cpu/ (scalar, portable FP32, AVX-512, AMX BF16; chosen once at start by CPUID).
-// An expert's output row depends on its input row and weights alone, never on the number, order or
+// A device gives out memory, packs experts, and runs batches on streams (stream.h): experts over
+// rows in their wire format, encoding, sums. Work completes on events; nothing here waits for work
+// but the destructors, so that the thread that polls rings keeps polling. Implementations: cpu/
+// (scalar, portable FP32, AVX-512, AMX BF16; chosen once at start by CPUID) on host/, which holds
+// what every device that computes in host memory shares.
+//
+// An expert's output row depends on its input row and weights only, never on the number, order or
 // company of rows: one kernel family per process, one order of summation, no split-K, no atomics.
 //
-// Threads: a backend is immutable after Create and may be shared; a Workspace belongs to one caller
-// at a time. Run, Encode and Decode allocate nothing, lock nothing, log nothing.
+// Threads: a backend may be shared by threads; a Stream and a Workspace belong to one at a time.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -23,7 +28,10 @@
 #include "core/format/dtype.h"
 #include "core/format/weight_scales.h"
 #include "core/format/wire_format.h"
+#include "core/ids.h"
 #include "core/moe_shape.h"
+#include "worker/device/memory.h"
+#include "worker/device/stream.h"
 
 namespace switchyard {
 
@@ -44,13 +52,6 @@ struct ExpertWeightsView {
   ActivationSpec middle{};             // and h before down does
 };
 
-// The largest finite magnitudes that one expert has seen: of its rows, and of h. Calibration of
-// schemes with static scales asks for them.
-struct ExpertAmax {
-  float inputs = 0;
-  float middle = 0;
-};
-
 // One expert's weights in the layout that the device's kernel reads. Immutable; shared by epochs.
 class PackedExpert {
  public:
@@ -58,23 +59,23 @@ class PackedExpert {
   [[nodiscard]] virtual std::int64_t bytes() const = 0;
 };
 
-// Scratch of a Run, sized once for `rows_max` rows and one shape.
+// Experts of one layer by slot, in the form that the device's kernels look them up in. Keeps the
+// experts alive.
+class ExpertTable {
+ public:
+  virtual ~ExpertTable() = default;
+  [[nodiscard]] virtual std::int32_t slots() const = 0;
+};
+
+struct TableEntry {
+  ExpertId expert;
+  std::shared_ptr<const PackedExpert> weights;
+};
+
+// Scratch of the runs of one stream, sized once for one shape.
 class Workspace {
  public:
   virtual ~Workspace() = default;
-};
-
-// Rows for one expert. y[i] = down(silu(gate(x_i)) * up(x_i)), not weighted, where x_i and the
-// product in the middle are rounded as the expert's weights ask for.
-// rows: BF16 [hidden] each, any alignment. out: FP32 [rows, hidden], row i after row i - 1.
-struct ExpertBatch {
-  const PackedExpert* expert = nullptr;
-  std::span<const Bf16* const> rows;
-  float* out = nullptr;
-  ExpertAmax* amax = nullptr;  // raised by what these rows have; null: nobody asks
-  // [rows], not 0 where a row has been rounded on its way (a quantised wire dtype): the expert
-  // reads it as it is, for a second rounding would only add its error. Null: none has.
-  const std::uint8_t* rounded = nullptr;
 };
 
 // Which codec is wanted.
@@ -87,40 +88,15 @@ struct CodecSpec {
   friend bool operator==(const CodecSpec&, const CodecSpec&) = default;
 };
 
-// Turns BF16 rows into one wire format and back. data and scales are `RowBytesOf(format, hidden)`
-// bytes a row, rows densely after each other, at any address. Any hidden from 1. Never fails on
-// data: what a NaN or an infinity makes of its row is the format's, and stays in that row.
-// Immutable, thread-safe.
+// A wire format as this device encodes and decodes it, in Stream::Encode and in the load stage of
+// Stream::Run. data and scales are `RowBytesOf(format, hidden)` bytes a row, rows densely after each
+// other, at any address. Any hidden from 1. Never fails on data: how NaN and infinity are encoded
+// depends on the format; they affect only their own row. Immutable, thread-safe.
 class Codec {
  public:
   virtual ~Codec() = default;
   [[nodiscard]] virtual WireFormat format() const = 0;
   [[nodiscard]] DispatchDtype dtype() const { return format().dtype; }
-  // Gathers `rows` (each BF16 [hidden], any alignment) into `data` and `scales`.
-  virtual void Encode(std::span<const Bf16* const> rows, std::int64_t hidden, std::byte* data,
-                      std::byte* scales) const = 0;
-  // [rows, hidden] BF16 into `out`.
-  virtual void Decode(const std::byte* data, const std::byte* scales, std::int64_t rows,
-                      std::int64_t hidden, Bf16* out) const = 0;
-};
-
-// Sums in the fixed order that bit-equality needs: element by element, terms in the order given,
-// FP32. `hidden` elements; outputs do not overlap inputs.
-class RowOps {
- public:
-  virtual ~RowOps() = default;
-  // out = bf16(((0 + w0*r0) + w1*r1) + ...), each step one fused multiply-add, rounded once.
-  virtual void WeightedSum(std::span<const float* const> rows, std::span<const float> weights,
-                           std::int64_t hidden, Bf16* out) const = 0;
-  // out = ((0 + w0*r0) + w1*r1) + ..., each step one fused multiply-add, not rounded.
-  virtual void WeightedSumBf16(std::span<const Bf16* const> rows, std::span<const float> weights,
-                               std::int64_t hidden, float* out) const = 0;
-  // out = (r0 + r1) + ...; zeros when there are no rows.
-  virtual void SumBf16(std::span<const Bf16* const> rows, std::int64_t hidden,
-                       float* out) const = 0;
-  virtual void RoundToBf16(const float* in, std::int64_t count, Bf16* out) const = 0;
-  // True when any element of the row is NaN.
-  [[nodiscard]] virtual bool HasNan(const Bf16* row, std::int64_t hidden) const = 0;
 };
 
 class DeviceBackend {
@@ -129,23 +105,33 @@ class DeviceBackend {
 
   // What this backend proved by running its golden vectors.
   [[nodiscard]] virtual const CapabilitySet& capabilities() const = 0;
-  // Packs weights; costs about one copy. Errors: kInvalidArgument (BAD_SHAPE) when the views do not
+  // True when rows, scales and outputs of runs may lie in kHost memory, such as a mapped ring.
+  // False: the caller copies them to kDevice or kPinnedHost memory and back (Stream::Copy).
+  [[nodiscard]] virtual bool host_access() const = 0;
+  // Contents are undefined. Errors: kResourceExhausted (OUT_OF_MEMORY), naming the size.
+  virtual absl::StatusOr<std::unique_ptr<Buffer>> Allocate(std::size_t bytes, MemoryKind kind) = 0;
+  // Packs weights; costs about one copy and may wait for the device, so it is for staging threads.
+  // A device may keep them quantized. Errors: kInvalidArgument (BAD_SHAPE) when the views do not
   // fit `shape`, (BAD_CONFIG) for a scale that is not finite and above zero (of a channel or block:
-  // not below, for it may hold zeros alone; of a group: finite); kUnimplemented (UNSUPPORTED) for a
-  // rounding that the device lacks; kResourceExhausted (OUT_OF_MEMORY).
+  // not below, because it may hold zeros only; of a group: finite); kUnimplemented (UNSUPPORTED)
+  // for a rounding that the device lacks; kResourceExhausted (OUT_OF_MEMORY).
   virtual absl::StatusOr<std::unique_ptr<PackedExpert>> Pack(const MoeShape& shape,
                                                              const ExpertWeightsView& weights) = 0;
+  // A table of experts that this device packed, by slot. Errors: kResourceExhausted.
+  virtual absl::StatusOr<std::unique_ptr<ExpertTable>> MakeTable(
+      std::vector<TableEntry> entries) = 0;
+  // For runs over experts of `shape` on one stream. `pairs_max` is a hint of (row, expert) pairs:
+  // larger runs go in several passes. It is at least the top-k. Errors: kInvalidArgument
+  // (BAD_SHAPE, BAD_CONFIG); kResourceExhausted (OUT_OF_MEMORY).
   virtual absl::StatusOr<std::unique_ptr<Workspace>> MakeWorkspace(const MoeShape& shape,
-                                                                   std::int64_t rows_max) = 0;
-  // Runs every batch. All experts have the workspace's shape; rows summed over the batches are at
-  // most its rows_max. Never fails on data: NaN in a row gives NaN in that row alone.
-  virtual void Run(std::span<const ExpertBatch> batches, Workspace& workspace) = 0;
+                                                                   std::int64_t pairs_max) = 0;
   // A codec that passed its self-test; for preparing a layer, not for each step.
   // It may outlive the backend. Errors: kUnimplemented (UNSUPPORTED) for a format that the device
   // does not have or that failed; kInvalidArgument (BAD_CONFIG) for an unusable global scale.
   [[nodiscard]] virtual absl::StatusOr<std::unique_ptr<Codec>> MakeCodec(
       const CodecSpec& spec) const = 0;
-  [[nodiscard]] virtual const RowOps& row_ops() const = 0;
+  // Errors: kResourceExhausted (OUT_OF_MEMORY). Streams are destroyed before their device.
+  virtual absl::StatusOr<std::unique_ptr<Stream>> MakeStream(StreamOptions options) = 0;
 };
 
 }  // namespace switchyard

@@ -9,6 +9,8 @@
 
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
+#include "worker/expert/expert_batch.h"
+#include "worker/routing/request_codec.h"
 
 namespace switchyard {
 namespace {
@@ -19,48 +21,128 @@ bool Is(const EpochRuntime& runtime, absl::string_view deployment, Epoch epoch) 
 
 }  // namespace
 
-absl::Status DirectExperts::Run(const DirectChunk& chunk) {
-  SY_ASSIGN_OR_RETURN(const auto runtime, BindFor(chunk));
-  const std::lock_guard lock(run_mutex_);
-  return Execute(chunk, *runtime);
-}
+// One chunk: its routing, its batch and what is counted when it ends.
+class DirectExperts::Run final : public OwnRun {
+ public:
+  Run(DirectExperts* experts, const OwnChunk& chunk, std::shared_ptr<const EpochRuntime> runtime)
+      : experts_(experts), session_(chunk.session), runtime_(std::move(runtime)) {}
 
-// With run_mutex_ held.
-absl::Status DirectExperts::Execute(const DirectChunk& chunk, const EpochRuntime& runtime) {
-  const LayerRuntime* layer = runtime.FindLayer(chunk.layer);
-  if (layer == nullptr) {
+  absl::Status Start(const OwnChunk& chunk);
+  [[nodiscard]] bool done() const override { return batch_->done(); }
+  absl::Status Finish() override {
+    SY_RETURN_IF_ERROR(batch_->Finish());
+    experts_->Count(session_, *layer_, request_, batch_->inputs()[0].nan_rows);
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status ReadRouting(const OwnChunk& chunk);
+
+  DirectExperts* const experts_;
+  const SessionId session_;
+  const std::shared_ptr<const EpochRuntime> runtime_;
+  const LayerRuntime* layer_ = nullptr;
+  std::vector<std::uint32_t> metadata_;
+  RequestView request_;  // over metadata_
+  std::vector<std::int32_t> slots_;
+  std::vector<float> weights_;
+  std::unique_ptr<ExpertBatch> batch_;
+};
+
+absl::Status DirectExperts::Run::ReadRouting(const OwnChunk& chunk) {
+  const MoeShape& shape = runtime_->shape();
+  layer_ = runtime_->FindLayer(chunk.layer);
+  if (layer_ == nullptr) {
     return MakeError(absl::StatusCode::kNotFound, Reason::kUnknownLayer,
                      absl::StrFormat("epoch %d of %s has no MoE layer %d", chunk.epoch.value,
                                      chunk.deployment, chunk.layer.value),
-                     {{"worker", options_.worker_id}, {"layer", absl::StrCat(chunk.layer.value)}});
+                     {{"worker", experts_->options_.worker_id},
+                      {"layer", absl::StrCat(chunk.layer.value)}});
+  }
+  if (!layer_->Takes(chunk.format)) {
+    return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadDtype,
+                     absl::StrFormat("the plan does not let rows of layer %d arrive as %s",
+                                     chunk.layer.value, WireFormatName(chunk.format)));
   }
   metadata_.resize((chunk.metadata.size() + 3) / 4);
   if (!metadata_.empty()) {
     std::memcpy(metadata_.data(), chunk.metadata.data(), chunk.metadata.size());
   }
-  RequestView view;
   SY_RETURN_IF_ERROR(ParseRequestMetadata(metadata_,
                                           {.mode = chunk.mode,
-                                           .rows = static_cast<std::uint32_t>(chunk.rows.size()),
-                                           .hidden = runtime.shape().hidden,
-                                           .top_k = runtime.shape().top_k,
-                                           .local_slots = layer->local_slots()},
-                                          &view));
-  SY_ASSIGN_OR_RETURN(ChunkExecutor * executor, ExecutorFor(runtime.shape()));
-  ExecutorChunk run{
-      .request = &view, .row_of = chunk.rows, .out = chunk.out, .rounded = chunk.rounded};
-  executor->Execute(*layer, std::span(&run, 1));
-  const std::lock_guard lock(mutex_);
-  if (const auto at = sessions_.find(chunk.session); at != sessions_.end()) {
-    at->second.counts.Add(*layer, view, 0, 0);
-    at->second.counts.AddNanRows(run.nan_rows);
-  }
+                                           .rows = chunk.count,
+                                           .hidden = shape.hidden,
+                                           .top_k = shape.top_k,
+                                           .local_slots = layer_->local_slots()},
+                                          &request_));
+  slots_.resize(std::size_t{chunk.count} *
+                static_cast<std::size_t>(RoutingWidth(chunk.mode, shape.top_k)));
+  weights_.resize(slots_.size());
+  ExpandRouting(request_, slots_, weights_);
   return absl::OkStatus();
+}
+
+absl::Status DirectExperts::Run::Start(const OwnChunk& chunk) {
+  SY_RETURN_IF_ERROR(ReadRouting(chunk));
+  const bool decode = WorkClassOf(chunk.phase, chunk.mode) == WorkClass::kDecode;
+  const std::size_t work_class = decode ? 0 : 1;
+  const std::lock_guard lock(experts_->run_mutex_);
+  SY_ASSIGN_OR_RETURN(auto memory, experts_->MemoryFor(runtime_->shape(), work_class));
+  batch_ = std::make_unique<ExpertBatch>(experts_->streams_[work_class].get(),
+                                         experts_->options_.device->host_access());
+  batch_->Begin({.layer = layer_, .mode = chunk.mode}, runtime_, std::move(memory));
+  batch_->Add({.codec = layer_->Find(chunk.format.dtype)->codec.get(),
+               .rows = chunk.rows,
+               .scales = chunk.scales,
+               .count = chunk.count,
+               .slots = slots_.data(),
+               .weights = weights_.data(),
+               .out = chunk.out});
+  return batch_->Start();
+}
+
+absl::StatusOr<std::unique_ptr<DirectExperts>> DirectExperts::Create(Options options) {
+  std::unique_ptr<DirectExperts> experts(new DirectExperts(std::move(options)));
+  for (const WorkClass of : {WorkClass::kDecode, WorkClass::kPrefill}) {
+    SY_ASSIGN_OR_RETURN(experts->streams_[static_cast<std::size_t>(of)],
+                        experts->options_.device->MakeStream(
+                            {.work_class = of,
+                             .on_progress = [raw = experts.get()] { raw->OnProgress(); }}));
+  }
+  return experts;
+}
+
+DirectExperts::~DirectExperts() = default;
+
+absl::StatusOr<std::unique_ptr<OwnRun>> DirectExperts::Start(const OwnChunk& chunk) {
+  SY_ASSIGN_OR_RETURN(auto runtime, BindFor(chunk));
+  auto run = std::make_unique<Run>(this, chunk, std::move(runtime));
+  SY_RETURN_IF_ERROR(run->Start(chunk));
+  return run;
+}
+
+void DirectExperts::SetOnProgress(std::function<void()> on_progress) {
+  const std::lock_guard lock(progress_mutex_);
+  on_progress_ = std::move(on_progress);
+}
+
+void DirectExperts::OnProgress() {
+  const std::lock_guard lock(progress_mutex_);
+  if (on_progress_) on_progress_();
+}
+
+void DirectExperts::Count(SessionId session, const LayerRuntime& layer, const RequestView& request,
+                          std::uint32_t nan_rows) {
+  const std::lock_guard lock(mutex_);
+  const auto at = sessions_.find(session);
+  if (at == sessions_.end()) return;
+  at->second.counts.Add(layer, request, 0, 0);
+  at->second.counts.AddNanRows(nan_rows);
 }
 
 // The session's binding of the chunk's epoch, made if need be; older ones are let go.
 absl::StatusOr<std::shared_ptr<const EpochRuntime>> DirectExperts::BindFor(
-    const DirectChunk& chunk) {
+    const OwnChunk& chunk) {
   const std::lock_guard lock(mutex_);
   auto session = sessions_.find(chunk.session);
   if (session != sessions_.end()) {
@@ -95,14 +177,17 @@ absl::StatusOr<std::shared_ptr<const EpochRuntime>> DirectExperts::BindFor(
 }
 
 // With run_mutex_ held.
-absl::StatusOr<ChunkExecutor*> DirectExperts::ExecutorFor(const MoeShape& shape) {
-  for (const auto& executor : executors_) {
-    if (executor->shape() == shape) return executor.get();
+absl::StatusOr<std::shared_ptr<const BatchMemory>> DirectExperts::MemoryFor(
+    const MoeShape& shape, std::size_t work_class) {
+  for (const Memory& held : memories_) {
+    if (held.shape == shape && held.work_class == work_class) return held.memory;
   }
-  SY_ASSIGN_OR_RETURN(auto executor,
-                      ChunkExecutor::Create(options_.device, shape, options_.executor));
-  executors_.push_back(std::move(executor));
-  return executors_.back().get();
+  SY_ASSIGN_OR_RETURN(BatchMemory made,
+                      BatchMemory::Create(options_.device, shape, options_.batch));
+  memories_.push_back({.shape = shape,
+                       .work_class = work_class,
+                       .memory = std::make_shared<const BatchMemory>(std::move(made))});
+  return memories_.back().memory;
 }
 
 void DirectExperts::Release(SessionId session, Epoch epoch) {

@@ -2,17 +2,17 @@
 // binding): called directly, with no ring between. Rows and hits are counted for each session, with
 // no wire bytes.
 //
-// A session binds an epoch by its first Run on it and lets go of it by running on a later one, by
+// A session binds an epoch by its first chunk on it and lets go of it by a chunk of a later one, by
 // Release or by Close; a retiring epoch takes no new binding and is unbound by Drop at the latest.
-// Thread-safe. Runs are one at a time: they share one workspace for each shape.
+// Thread-safe. Chunks run in order on streams of their own, one for each class of work.
 #pragma once
 
-#include <cstddef>
+#include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -20,56 +20,44 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-#include "core/format/bf16.h"
 #include "core/ids.h"
 #include "core/plan.h"
 #include "core/session_messages.h"
 #include "worker/device/device_backend.h"
-#include "worker/expert/chunk_executor.h"
+#include "worker/expert/batch_memory.h"
 #include "worker/expert/expert_attachment.h"
 #include "worker/expert/layer_runtime.h"
+#include "worker/routing/own_experts.h"
 
 namespace switchyard {
 
-struct DirectChunk {
-  absl::string_view deployment;
-  SessionId session;
-  Epoch epoch;
-  PlanHash hash;
-  LayerId layer;
-  DispatchMode mode = DispatchMode::kNormal;
-  std::span<const Bf16* const> rows;    // each [hidden], in wire order
-  bool rounded = false;                 // the rows went through a quantised codec
-  std::span<const std::byte> metadata;  // as the frame of this chunk would carry it
-  Bf16* out = nullptr;                  // [rows, hidden], BF16, in the order of rows
-};
-
-class DirectExperts {
+class DirectExperts final : public OwnExperts {
  public:
   struct Options {
     std::string worker_id;
     DeviceBackend* device = nullptr;  // outlives this
-    ExecutorOptions executor;
+    BatchOptions batch;
   };
-  explicit DirectExperts(Options options) : options_(std::move(options)) {}
+  // Errors: those of MakeStream.
+  static absl::StatusOr<std::unique_ptr<DirectExperts>> Create(Options options);
+  // Every run has been destroyed.
+  ~DirectExperts() override;
 
-  // Runs on the calling thread. Errors: kFailedPrecondition (STALE_EPOCH) when the epoch is not
-  // committed here under that hash; kNotFound (UNKNOWN_LAYER); kInvalidArgument (FRAME) for
-  // metadata that does not fit; kResourceExhausted (OUT_OF_MEMORY) at the first run of a shape.
-  absl::Status Run(const DirectChunk& chunk);
-  void Release(SessionId session, Epoch epoch);
-  // Forgets the session and its counts.
-  void Close(SessionId session);
+  absl::StatusOr<std::unique_ptr<OwnRun>> Start(const OwnChunk& chunk) override;
+  void SetOnProgress(std::function<void()> on_progress) override;
+  void Release(SessionId session, Epoch epoch) override;
+  void Close(SessionId session) override;
   // Empty when the session has not run here; else one entry, path "inproc".
   [[nodiscard]] std::vector<AttachmentCounters> CountersOf(SessionId session) const;
 
-  // The epoch's life, told by its keeper.
+  // The epoch's life, as its keeper reports it.
   void Activate(std::shared_ptr<const EpochRuntime> runtime);
   void Retire(absl::string_view deployment, Epoch epoch);
   [[nodiscard]] bool IsBound(absl::string_view deployment, Epoch epoch) const;
   void Drop(absl::string_view deployment, Epoch epoch);
 
  private:
+  class Run;
   struct Committed {
     std::shared_ptr<const EpochRuntime> runtime;
     bool retiring = false;
@@ -79,10 +67,19 @@ class DirectExperts {
     std::vector<std::shared_ptr<const EpochRuntime>> bound;
     ServedCounts counts;
   };
+  struct Memory {
+    MoeShape shape;
+    std::size_t work_class = 0;
+    std::shared_ptr<const BatchMemory> memory;
+  };
 
-  absl::StatusOr<std::shared_ptr<const EpochRuntime>> BindFor(const DirectChunk& chunk);
-  absl::StatusOr<ChunkExecutor*> ExecutorFor(const MoeShape& shape);
-  absl::Status Execute(const DirectChunk& chunk, const EpochRuntime& runtime);
+  explicit DirectExperts(Options options) : options_(std::move(options)) {}
+  absl::StatusOr<std::shared_ptr<const EpochRuntime>> BindFor(const OwnChunk& chunk);
+  absl::StatusOr<std::shared_ptr<const BatchMemory>> MemoryFor(const MoeShape& shape,
+                                                               std::size_t work_class);
+  void Count(SessionId session, const LayerRuntime& layer, const RequestView& request,
+             std::uint32_t nan_rows);
+  void OnProgress();
 
   Options options_;
 
@@ -90,9 +87,13 @@ class DirectExperts {
   std::vector<Committed> committed_;       // guarded by mutex_
   std::map<SessionId, Session> sessions_;  // guarded by mutex_
 
+  std::mutex progress_mutex_;
+  std::function<void()> on_progress_;  // guarded by progress_mutex_
+
+  // A stream takes one caller at a time; held to enqueue, never while computing.
   std::mutex run_mutex_;
-  std::vector<std::unique_ptr<ChunkExecutor>> executors_;  // guarded by run_mutex_, one for a shape
-  std::vector<std::uint32_t> metadata_;                    // guarded by run_mutex_
+  std::array<std::unique_ptr<Stream>, 2> streams_;  // guarded by run_mutex_; kDecode, kPrefill
+  std::vector<Memory> memories_;                    // guarded by run_mutex_
 };
 
 }  // namespace switchyard

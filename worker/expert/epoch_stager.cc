@@ -153,15 +153,16 @@ absl::Status MakeCodecs(const DeviceBackend& device, EpochRuntime* runtime) {
   return absl::OkStatus();
 }
 
-// A seeded bug: what the previous epoch had in a slot answers under the number of this one.
-void UsePreviousPlacement(const EpochRuntime& previous, EpochRuntime* runtime) {
+absl::Status MakeTables(DeviceBackend* device, EpochRuntime* runtime) {
   for (LayerRuntime& layer : runtime->layers) {
-    const LayerRuntime* old = previous.FindLayer(layer.layer);
-    if (old == nullptr || old->slots.empty()) continue;
-    for (std::size_t s = 0; s < layer.slots.size(); ++s) {
-      layer.slots[s].weights = old->slots[s % old->slots.size()].weights;
+    std::vector<TableEntry> entries;
+    entries.reserve(layer.slots.size());
+    for (const ExpertSlot& slot : layer.slots) {
+      entries.push_back({.expert = slot.expert, .weights = slot.weights});
     }
+    SY_ASSIGN_OR_RETURN(layer.table, device->MakeTable(std::move(entries)));
   }
+  return absl::OkStatus();
 }
 
 // Weights of another scheme than the coordinator saw would get rows that they do not take.
@@ -182,7 +183,7 @@ absl::Status CheckScheme(const Plan& plan, LayerId layer, const WeightSource& so
 
 }  // namespace
 
-absl::StatusOr<StagedEpoch> EpochStager::Stage(const StageRequest& request) const {
+absl::StatusOr<StagedEpoch> EpochStager::Stage(const StageRequest& request) {
   const Plan& plan = request.prepare->plan;
   SY_RETURN_IF_ERROR(CheckPlan(plan));
   auto runtime = std::make_shared<EpochRuntime>();
@@ -193,14 +194,19 @@ absl::StatusOr<StagedEpoch> EpochStager::Stage(const StageRequest& request) cons
       PlaceExperts(*request.prepare, PackedIn(request.resident, plan.shape), runtime.get()));
   SY_RETURN_IF_ERROR(MakeCodecs(*options_.device, runtime.get()));
   SY_RETURN_IF_ERROR(LoadExperts(request, runtime.get()));
-  if (SY_MUTANT(options_.mutant, kWrongPlacement) && !request.resident.empty()) {
-    UsePreviousPlacement(*request.resident.back(), runtime.get());
+  SY_RETURN_IF_ERROR(MakeTables(options_.device, runtime.get()));
+  SY_ASSIGN_OR_RETURN(auto memory, MemoryFor(plan.shape));
+  return StagedEpoch{.runtime = std::move(runtime), .memory = std::move(memory)};
+}
+
+absl::StatusOr<std::shared_ptr<EpochMemory>> EpochStager::MemoryFor(const MoeShape& shape) {
+  std::erase_if(memories_, [](const auto& memory) { return memory.expired(); });
+  for (const std::weak_ptr<EpochMemory>& held : memories_) {
+    if (auto memory = held.lock(); memory != nullptr && memory->shape == shape) return memory;
   }
-  ExecutorOptions executor_options = options_.executor;
-  executor_options.mutant = options_.mutant;
-  SY_ASSIGN_OR_RETURN(auto executor,
-                      ChunkExecutor::Create(options_.device, plan.shape, executor_options));
-  return StagedEpoch{.runtime = std::move(runtime), .executor = std::move(executor)};
+  SY_ASSIGN_OR_RETURN(auto memory, EpochMemory::Create(options_.device, shape, options_.batch));
+  memories_.push_back(memory);
+  return memory;
 }
 
 absl::Status EpochStager::CheckPlan(const Plan& plan) const {
@@ -254,8 +260,7 @@ absl::Status EpochStager::LoadExperts(const StageRequest& request, EpochRuntime*
   if (progress.experts_shared == progress.experts) return absl::OkStatus();
   SY_ASSIGN_OR_RETURN(
       const auto source,
-      options_.open_weights(request.prepare->checkpoint,
-                            {.expected = request.prepare->tensors, .mutant = options_.mutant}));
+      options_.open_weights(request.prepare->checkpoint, {.expected = request.prepare->tensors}));
   if (!SameExpertShape(source->shape(), plan.shape) ||
       source->shape().experts != plan.shape.experts) {
     return MakeError(absl::StatusCode::kDataLoss, Reason::kCheckpoint,

@@ -2,7 +2,7 @@
 // and allocated here, so that its commit can neither fail nor allocate.
 //
 // Experts that a resident epoch already holds are shared, known by the hashes of their tensors: a
-// re-plan loads only what moved. Stateless; one Stage at a time uses the machine well.
+// re-plan loads only what moved; epochs of one shape share their scratch memory. One thread.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,15 @@
 #include <span>
 #include <stop_token>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
 #include "core/control_messages.h"
 #include "core/ids.h"
-#include "core/mutant.h"
 #include "worker/device/device_backend.h"
-#include "worker/expert/chunk_executor.h"
+#include "worker/expert/batch_memory.h"
 #include "worker/expert/layer_runtime.h"
 #include "worker/weights/weight_source.h"
 #include "worker/weights/weight_verifier.h"
@@ -35,8 +35,7 @@ struct StagerOptions {
   DeviceBackend* device = nullptr;    // outlives all that is staged
   OpenWeights open_weights;           // MakeWeightSource; tests bring their own
   std::int64_t weight_bytes_max = 0;  // of all resident epochs together; 0: no bound
-  ExecutorOptions executor;           // its mutant is set by the stager
-  MutantId mutant = MutantId::kNone;  // of the whole expert side
+  BatchOptions batch;
 };
 
 struct StagingProgress {
@@ -48,7 +47,7 @@ struct StagingProgress {
 // An epoch that is ready to be activated.
 struct StagedEpoch {
   std::shared_ptr<const EpochRuntime> runtime;
-  std::unique_ptr<ChunkExecutor> executor;
+  std::shared_ptr<EpochMemory> memory;
 };
 
 struct StageRequest {
@@ -70,13 +69,15 @@ class EpochStager {
   // scheme that this worker lacks; kDataLoss (WEIGHT_HASH, CHECKPOINT) naming the tensor;
   // kResourceExhausted (OUT_OF_MEMORY); kCancelled (EPOCH_CHANGED) after a stop. Nothing is left
   // behind after an error.
-  absl::StatusOr<StagedEpoch> Stage(const StageRequest& request) const;
+  absl::StatusOr<StagedEpoch> Stage(const StageRequest& request);
 
  private:
   absl::Status CheckPlan(const Plan& plan) const;
   absl::Status LoadExperts(const StageRequest& request, EpochRuntime* runtime) const;
+  absl::StatusOr<std::shared_ptr<EpochMemory>> MemoryFor(const MoeShape& shape);
 
   StagerOptions options_;
+  std::vector<std::weak_ptr<EpochMemory>> memories_;  // of epochs that are still held
 };
 
 }  // namespace switchyard

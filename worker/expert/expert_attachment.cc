@@ -101,27 +101,33 @@ bool ServedCounts::Fits(const EpochRuntime& runtime) const {
                     [](LayerId a, const LayerRuntime& b) { return a == b.layer; });
 }
 
-ExpertAttachment::ExpertAttachment(const AttachRequest& order, CommittedEpoch* first,
+ExpertAttachment::ExpertAttachment(const AttachRequest& request, CommittedEpoch* first,
                                    Identity identity)
-    : order_(order),
+    : request_(request),
       identity_(std::move(identity)),
       shape_(first->runtime->shape()),
       bound_({first}),
-      pairs_(order.reply_ring.slots),
+      credits_(request.reply_ring.slots),
       counts_(*first->runtime) {
-  if (order.record_amax) counts_.RecordAmax();
-  const std::size_t words = MetadataWordsMax(order.reply_ring.slot_bytes, shape_);
-  for (Pair& pair : pairs_) pair.metadata.resize(words);
+  if (request.record_amax) counts_.RecordAmax();
+  const std::size_t words = MetadataWordsMax(request.reply_ring.slot_bytes, shape_);
+  const std::size_t routes = RequestRowsMax(request.reply_ring.slot_bytes, shape_) *
+                             static_cast<std::size_t>(RoutingWidth(request.mode, shape_.top_k));
+  for (Credit& credit : credits_) {
+    credit.metadata.resize(words);
+    credit.slots.resize(routes);
+    if (request.mode == DispatchMode::kNormal) credit.weights.resize(routes);
+  }
 }
 
 absl::StatusOr<AttachGrant> ExpertAttachment::Open(Transport* transport) {
   SY_ASSIGN_OR_RETURN(link_,
-                      transport->CreateLink({.cookie = order_.cookie,
-                                             .slots = order_.reply_ring.slots,
-                                             .slot_bytes = order_.request_slot_bytes_or_reply(),
-                                             .choice = order_.transport,
+                      transport->CreateLink({.cookie = request_.cookie,
+                                             .slots = request_.reply_ring.slots,
+                                             .slot_bytes = request_.request_slot_bytes_or_reply(),
+                                             .choice = request_.transport,
                                              .owner = this}));
-  SY_RETURN_IF_ERROR(link_->Connect(order_.reply_ring));
+  SY_RETURN_IF_ERROR(link_->Connect(request_.reply_ring));
   return AttachGrant{.request_ring = link_->offer(),
                      .path = std::string(LinkPathName(link_->path()))};
 }
@@ -132,7 +138,7 @@ absl::Status ExpertAttachment::Bind(CommittedEpoch* epoch) {
     return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
                      absl::StrFormat("epoch %d of %s has other layers or sizes than the attachment "
                                      "was made for; attach again",
-                                     epoch->runtime->epoch().value, order_.deployment));
+                                     epoch->runtime->epoch().value, request_.deployment));
   }
   bound_.push_back(epoch);
   std::sort(bound_.begin(), bound_.end(), [](const CommittedEpoch* a, const CommittedEpoch* b) {
@@ -151,7 +157,6 @@ CommittedEpoch* ExpertAttachment::FindBound(Epoch epoch) const {
   for (CommittedEpoch* bound : bound_) {
     if (bound->runtime->epoch() == epoch) return bound;
   }
-  if (SY_MUTANT(identity_.mutant, kStaleEpochAccepted) && !bound_.empty()) return bound_.back();
   return nullptr;
 }
 
@@ -161,52 +166,85 @@ ExpertAttachment::Arrival ExpertAttachment::OnFrame(const HeaderBytes& raw,
                                                     FrameDrop* drop) {
   *drop = FrameDrop::kNone;
   if (header.kind != FrameKind::kRequest) *drop = FrameDrop::kField;
+  if (detached_) *drop = FrameDrop::kAttachment;
   // A frame of an earlier life of the source is of an attachment that has ended.
-  if (header.source_incarnation != LowBits(order_.reply_ring.incarnation)) {
+  if (header.source_incarnation != LowBits(request_.reply_ring.incarnation)) {
     *drop = FrameDrop::kAttachment;
   }
-  if (header.request_slot >= pairs_.size() || header.reply_slot >= pairs_.size()) {
+  if (header.request_slot >= credits_.size() || header.reply_slot >= credits_.size()) {
     *drop = FrameDrop::kSlot;
   }
   if (*drop != FrameDrop::kNone) return Arrival::kDropped;
-  Pair& pair = pairs_[header.request_slot];
-  if (pair.busy) return Arrival::kDuplicate;
-  pair.epoch = FindBound(header.epoch);
-  pair.intake = TakeInRequest({.worker_id = identity_.worker_id,
-                               .shape = shape_,
-                               .mode = order_.mode,
-                               .runtime = pair.epoch ? pair.epoch->runtime.get() : nullptr,
-                               .reply_slot_bytes = link_->OutboundSlot(header.reply_slot).size()},
-                              {.raw = &raw, .header = &header, .payload = payload}, pair.metadata);
-  if (pair.intake.drop != FrameDrop::kNone) {
-    *drop = pair.intake.drop;
+  Credit& credit = credits_[header.request_slot];
+  if (credit.busy) return Arrival::kDuplicate;
+  const CommittedEpoch* epoch = FindBound(header.epoch);
+  credit.intake = TakeInRequest({.worker_id = identity_.worker_id,
+                                 .shape = shape_,
+                                 .mode = request_.mode,
+                                 .runtime = epoch != nullptr ? epoch->runtime.get() : nullptr,
+                                 .reply_slot_bytes = link_->OutboundSlot(header.reply_slot).size()},
+                                {.raw = &raw, .header = &header, .payload = payload},
+                                credit.metadata);
+  if (credit.intake.drop != FrameDrop::kNone) {
+    *drop = credit.intake.drop;
     return Arrival::kDropped;
   }
-  pair.header = header;
-  pair.busy = true;
+  credit.header = header;
+  credit.busy = true;
+  if (credit.intake.refusal.ok()) {
+    credit.epoch = *epoch;
+    ExpandRouting(credit.intake.view, credit.slots, credit.weights);
+  }
   return Arrival::kTaken;
 }
 
-Bf16* ExpertAttachment::ReplyRows(const Pair& pair) {
-  const FrameLayout layout = LayoutOfResult(pair.header.rows, shape_.hidden);
-  std::byte* rows = link_->OutboundSlot(pair.header.reply_slot).data() + layout.rows_begin;
-  return reinterpret_cast<Bf16*>(rows);
+BatchInput ExpertAttachment::InputOf(const Credit& credit) {
+  const FrameHeader& header = credit.header;
+  const LayerRuntime& layer = *credit.intake.layer;
+  std::byte* reply = link_->OutboundSlot(header.reply_slot).data();
+  const FrameLayout layout = LayoutOfResult(header.rows, shape_.hidden);
+  return {.codec = layer.Find(header.format.dtype)->codec.get(),
+          .rows = credit.intake.rows,
+          .scales = credit.intake.scales,
+          .count = header.rows,
+          .slots = credit.slots.data(),
+          .weights = credit.weights.data(),
+          .out = reinterpret_cast<Bf16*>(reply + layout.rows_begin)};
 }
 
-absl::Status ExpertAttachment::SendResult(Pair& pair, std::uint32_t nan_rows) {
-  const FrameHeader& request = pair.header;
-  counts_.Add(*pair.intake.layer, pair.intake.view,
+BatchKey ExpertAttachment::KeyOf(const Credit& credit) {
+  return {.layer = credit.intake.layer,
+          .mode = credit.header.mode,
+          .amax = counts_.AmaxOf(*credit.intake.layer)};
+}
+
+WorkClass WorkClassOf(Phase phase, DispatchMode mode) {
+  switch (phase) {
+    case Phase::kDecode:
+      return WorkClass::kDecode;
+    case Phase::kPrefill:
+      return WorkClass::kPrefill;
+    case Phase::kMixed:
+      break;
+  }
+  // A mixed session in low_latency has few rows a step, by its limit of tokens.
+  return mode == DispatchMode::kLowLatency ? WorkClass::kDecode : WorkClass::kPrefill;
+}
+
+absl::Status ExpertAttachment::SendResult(Credit& credit, std::uint32_t nan_rows) {
+  const FrameHeader& request = credit.header;
+  counts_.Add(*credit.intake.layer, credit.intake.view,
               RowBytesOf(request.format, shape_.hidden).total(),
               RowBytesOf(kBf16Format, shape_.hidden).total());
   counts_.AddNanRows(nan_rows);
   const FrameLayout layout = LayoutOfResult(request.rows, shape_.hidden);
-  FrameHeader header = ReplyHeader(pair, FrameKind::kResult, layout);
+  FrameHeader header = ReplyHeader(credit, FrameKind::kResult, layout);
   header.format = kBf16Format;
-  return Send(pair, header, {});
+  return Send(credit, header, {});
 }
 
-absl::Status ExpertAttachment::SendRefusal(Pair& pair) {
-  const absl::Status& refusal = pair.intake.refusal;
+absl::Status ExpertAttachment::SendRefusal(Credit& credit) {
+  const absl::Status& refusal = credit.intake.refusal;
   const ErrorBody body{.code = refusal.code(),
                        .reason = static_cast<std::uint32_t>(ReasonOf(refusal)),
                        .row = RowOf(refusal),
@@ -214,32 +252,32 @@ absl::Status ExpertAttachment::SendRefusal(Pair& pair) {
   const FrameLayout layout = LayoutOfError(body.text.size());
   std::vector<std::byte> metadata(layout.metadata_bytes);
   metadata.resize(EncodeErrorBody(body, metadata));
-  FrameHeader header = ReplyHeader(pair, FrameKind::kError, layout);
+  FrameHeader header = ReplyHeader(credit, FrameKind::kError, layout);
   header.rows = 0;
-  pair.intake.refusal = absl::OkStatus();
-  return Send(pair, header, metadata);
+  credit.intake.refusal = absl::OkStatus();
+  return Send(credit, header, metadata);
 }
 
 AttachmentCounters ExpertAttachment::Snapshot() const {
   AttachmentCounters counters = counts_.Snapshot();
-  counters.session = order_.session;
+  counters.session = request_.session;
   counters.worker_id = identity_.worker_id;
   counters.path = std::string(LinkPathName(link_->path()));
   return counters;
 }
 
 // The request's header, addressed back.
-FrameHeader ExpertAttachment::ReplyHeader(const Pair& pair, FrameKind kind,
+FrameHeader ExpertAttachment::ReplyHeader(const Credit& credit, FrameKind kind,
                                           const FrameLayout& layout) const {
-  FrameHeader header = pair.header;
+  FrameHeader header = credit.header;
   header.kind = kind;
-  header.attachment = order_.reply_ring.attachment;
+  header.attachment = request_.reply_ring.attachment;
   header.source_incarnation = LowBits(identity_.incarnation);
   header.payload_bytes = layout.payload_bytes();
   return header;
 }
 
-absl::Status ExpertAttachment::Send(Pair& pair, const FrameHeader& header,
+absl::Status ExpertAttachment::Send(Credit& credit, const FrameHeader& header,
                                     std::span<const std::byte> metadata) {
   HeaderBytes raw;
   EncodeHeader(header, metadata, &raw);
@@ -248,7 +286,8 @@ absl::Status ExpertAttachment::Send(Pair& pair, const FrameHeader& header,
   if (!metadata.empty()) {
     std::memcpy(slot.data() + kFrameHeaderBytes, metadata.data(), metadata.size());
   }
-  pair.busy = false;
+  credit.busy = false;
+  credit.epoch = {};
   return link_->Send(header.reply_slot, kFrameHeaderBytes + header.payload_bytes);
 }
 

@@ -1,7 +1,7 @@
 // One attachment as the worker sees it: the link with its two rings, the epochs that are bound, the
 // requests that are taken in and not answered yet, and the counts of what it served.
 //
-// A pair is busy from the arrival of its request to the sending of its reply. One thread.
+// A credit is busy from the arrival of its request to the sending of its reply. One thread.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@
 #include "absl/status/statusor.h"
 
 #include "core/ids.h"
-#include "core/mutant.h"
 #include "core/session_messages.h"
-#include "worker/expert/chunk_executor.h"
+#include "worker/expert/batch_memory.h"
+#include "worker/expert/expert_batch.h"
 #include "worker/expert/layer_runtime.h"
 #include "worker/expert/request_intake.h"
 #include "worker/transport/transport.h"
@@ -25,7 +25,7 @@ namespace switchyard {
 // An epoch that sources may bind, as the engine keeps it.
 struct CommittedEpoch {
   std::shared_ptr<const EpochRuntime> runtime;
-  std::unique_ptr<ChunkExecutor> executor;
+  std::shared_ptr<EpochMemory> memory;
 };
 
 // Rows, bytes and hits of one attachment or one session's direct calls. Not thread-safe.
@@ -55,25 +55,32 @@ class ServedCounts {
   AttachmentCounters counters_;      // hits are filled in by Snapshot
 };
 
+// The class of a session's work.
+WorkClass WorkClassOf(Phase phase, DispatchMode mode);
+
 class ExpertAttachment {
  public:
   struct Identity {
     std::string worker_id;
     Incarnation incarnation;  // of this process
-    MutantId mutant = MutantId::kNone;
   };
-  struct Pair {
+  // A pair of slots and the request that is in it.
+  struct Credit {
     bool busy = false;
     FrameHeader header;
     RequestIntake intake;
-    CommittedEpoch* epoch = nullptr;
+    // Kept alive until the reply: the epoch may be released and dropped meanwhile.
+    CommittedEpoch epoch;
     std::vector<std::uint32_t> metadata;  // private copy
+    // The routing as the device reads it.
+    std::vector<std::int32_t> slots;
+    std::vector<float> weights;
   };
   enum class Arrival : std::uint8_t { kTaken, kDropped, kDuplicate };
 
-  // `first` is what the order binds. `order` has been checked.
-  ExpertAttachment(const AttachRequest& order, CommittedEpoch* first, Identity identity);
-  // Makes the link and connects it to the order's reply ring. Errors: those of CreateLink and
+  // `first` is what the request binds. `request` has been checked.
+  ExpertAttachment(const AttachRequest& request, CommittedEpoch* first, Identity identity);
+  // Makes the link and connects it to the request's reply ring. Errors: those of CreateLink and
   // Connect.
   absl::StatusOr<AttachGrant> Open(Transport* transport);
 
@@ -88,38 +95,49 @@ class ExpertAttachment {
   // either a request to run or a refusal to send.
   Arrival OnFrame(const HeaderBytes& raw, const FrameHeader& header,
                   std::span<const std::byte> payload, FrameDrop* drop);
-  [[nodiscard]] Pair& pair(std::uint32_t index) { return pairs_[index]; }
+  [[nodiscard]] Credit& credit(std::uint32_t index) { return credits_[index]; }
 
-  // Where the magnitudes of a layer's experts are noted; nullptr when the session does not ask.
-  [[nodiscard]] ExpertAmax* AmaxOf(const LayerRuntime& layer) { return counts_.AmaxOf(layer); }
-  // Where the rows of the pair's result go.
-  [[nodiscard]] Bf16* ReplyRows(const Pair& pair);
-  // Sends the result whose rows stand in ReplyRows, counts it and frees the pair.
-  absl::Status SendResult(Pair& pair, std::uint32_t nan_rows);
-  // Sends the pair's refusal and frees the pair.
-  absl::Status SendRefusal(Pair& pair);
+  // What the request of `credit` brings into a batch, and what it has to share with the others.
+  [[nodiscard]] BatchInput InputOf(const Credit& credit);
+  [[nodiscard]] BatchKey KeyOf(const Credit& credit);
+  [[nodiscard]] WorkClass work_class() const { return WorkClassOf(request_.phase, request_.mode); }
+  // For an attachment that is closed while it has requests in a batch: frames are dropped.
+  void Detach() { detached_ = true; }
+  [[nodiscard]] bool detached() const { return detached_; }
+  // Requests that a device may be reading or answering: the rings must stay until it has ended.
+  [[nodiscard]] std::uint32_t running() const { return running_; }
+  void BeginRun() { ++running_; }
+  void EndRun() { --running_; }
+  // Sends the result whose rows stand in the reply slot, counts it and frees the credit.
+  absl::Status SendResult(Credit& credit, std::uint32_t nan_rows);
+  // Sends intake.refusal and frees the credit.
+  absl::Status SendRefusal(Credit& credit);
 
   // Goes on with the counts of another attachment of the same session and deployment, which ends.
   void Absorb(const ExpertAttachment& ended) { counts_.Absorb(ended.counts_); }
 
   [[nodiscard]] AttachmentId number() const { return link_->offer().attachment; }
   [[nodiscard]] std::uint64_t ring_bytes() const { return link_->offer().ring_bytes; }
-  [[nodiscard]] SessionId session() const { return order_.session; }
-  [[nodiscard]] const std::string& deployment() const { return order_.deployment; }
-  [[nodiscard]] std::uint32_t pairs() const { return static_cast<std::uint32_t>(pairs_.size()); }
+  [[nodiscard]] SessionId session() const { return request_.session; }
+  [[nodiscard]] const std::string& deployment() const { return request_.deployment; }
+  [[nodiscard]] std::uint32_t credits() const {
+    return static_cast<std::uint32_t>(credits_.size());
+  }
   [[nodiscard]] AttachmentCounters Snapshot() const;
 
  private:
-  [[nodiscard]] FrameHeader ReplyHeader(const Pair& pair, FrameKind kind,
+  [[nodiscard]] FrameHeader ReplyHeader(const Credit& credit, FrameKind kind,
                                         const FrameLayout& layout) const;
-  absl::Status Send(Pair& pair, const FrameHeader& header, std::span<const std::byte> metadata);
+  absl::Status Send(Credit& credit, const FrameHeader& header, std::span<const std::byte> metadata);
 
-  AttachRequest order_;
+  AttachRequest request_;
   Identity identity_;
   MoeShape shape_;
   std::unique_ptr<Link> link_;
   std::vector<CommittedEpoch*> bound_;  // ascending epoch
-  std::vector<Pair> pairs_;
+  std::vector<Credit> credits_;
+  std::uint32_t running_ = 0;
+  bool detached_ = false;
   ServedCounts counts_;
 };
 

@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 
 #include "core/base/error.h"
+#include "core/base/failure_scope.h"
 #include "core/base/status_macros.h"
 
 namespace switchyard {
@@ -18,6 +19,10 @@ absl::Status BadRing(Reason reason, const std::string& what) {
   return MakeError(absl::StatusCode::kInvalidArgument, reason, absl::StrCat("reply ring: ", what));
 }
 
+bool IsDeviceFault(const absl::Status& status) {
+  return !status.ok() && ScopeOf(status) == FailureScope::kWorker;
+}
+
 absl::Status CheckSlotBytes(absl::string_view of, std::uint32_t bytes, std::uint32_t most) {
   if (bytes >= kSlotBytesMin && bytes <= most) return absl::OkStatus();
   return MakeError(absl::StatusCode::kInvalidArgument, Reason::kMessageTooLarge,
@@ -27,14 +32,36 @@ absl::Status CheckSlotBytes(absl::string_view of, std::uint32_t bytes, std::uint
 
 }  // namespace
 
-ExpertEngine::ExpertEngine(ExpertEngineOptions options, Transport* transport)
-    : options_(std::move(options)), transport_(transport) {}
+absl::StatusOr<ExpertStreams> ExpertStreams::Create(DeviceBackend* device,
+                                                    std::function<void()> on_progress) {
+  ExpertStreams streams;
+  streams.device = device;
+  for (const WorkClass of : {WorkClass::kDecode, WorkClass::kPrefill}) {
+    SY_ASSIGN_OR_RETURN(streams.by_class[static_cast<std::size_t>(of)],
+                        device->MakeStream({.work_class = of, .on_progress = on_progress}));
+  }
+  return streams;
+}
 
-ExpertEngine::~ExpertEngine() = default;
+ExpertEngine::ExpertEngine(ExpertEngineOptions options, Transport* transport,
+                           ExpertStreams streams)
+    : options_(std::move(options)),
+      transport_(transport),
+      host_access_(streams.device->host_access()) {
+  for (std::size_t i = 0; i < lanes_.size(); ++i) {
+    lanes_[i].stream = std::move(streams.by_class[i]);
+    lanes_[i].batch = std::make_unique<ExpertBatch>(lanes_[i].stream.get(), host_access_);
+  }
+}
+
+// Batches first: they read and write the rings of attachments.
+ExpertEngine::~ExpertEngine() {
+  for (Lane& lane : lanes_) lane.batch.reset();
+}
 
 void ExpertEngine::Activate(StagedEpoch staged) {
   auto record = std::make_unique<EpochRecord>();
-  record->epoch = {.runtime = std::move(staged.runtime), .executor = std::move(staged.executor)};
+  record->epoch = {.runtime = std::move(staged.runtime), .memory = std::move(staged.memory)};
   epochs_.push_back(std::move(record));
 }
 
@@ -56,36 +83,52 @@ StagedEpoch ExpertEngine::Drop(absl::string_view deployment, Epoch epoch) {
   if (record == nullptr) return {};
   CloseBound(*record);
   StagedEpoch dropped{.runtime = std::move(record->epoch.runtime),
-                      .executor = std::move(record->epoch.executor)};
+                      .memory = std::move(record->epoch.memory)};
   std::erase_if(epochs_, [record](const auto& held) { return held.get() == record; });
   return dropped;
 }
 
-absl::StatusOr<AttachGrant> ExpertEngine::Attach(const AttachRequest& order) {
-  SY_RETURN_IF_ERROR(CheckOrder(order));
-  SY_ASSIGN_OR_RETURN(EpochRecord * record, FindServing(order.deployment, order.epoch, order.hash));
-  auto attachment = std::make_unique<ExpertAttachment>(order, &record->epoch, options_.identity);
+absl::StatusOr<AttachGrant> ExpertEngine::Attach(const AttachRequest& request) {
+  SY_RETURN_IF_ERROR(CheckRequest(request));
+  SY_ASSIGN_OR_RETURN(EpochRecord * record, FindServing(request.deployment, request.epoch, request.hash));
+  if (!host_access_) SY_RETURN_IF_ERROR(CheckRows(request, record->epoch.runtime->shape()));
+  auto attachment = std::make_unique<ExpertAttachment>(request, &record->epoch, options_.identity);
   SY_ASSIGN_OR_RETURN(AttachGrant grant, attachment->Open(transport_));
-  pairs_ += attachment->pairs();
-  pending_.reserve(pairs_);
-  running_.reserve(pairs_);
-  batch_.reserve(pairs_);
+  credits_ += attachment->credits();
+  refused_.reserve(credits_);
+  for (Lane& lane : lanes_) {
+    lane.pending.reserve(credits_);
+    lane.running.reserve(credits_);
+    // A batch that runs grows before the next one starts.
+    if (!lane.batch->running()) lane.batch->Reserve(credits_);
+  }
   broken_.reserve(attachments_.size() + 1);
   attachments_[attachment->number()] = std::move(attachment);
   return grant;
 }
 
-absl::Status ExpertEngine::CheckOrder(const AttachRequest& order) const {
-  const RingOffer& ring = order.reply_ring;
+// A device without host access has room for so many rows of a request.
+absl::Status ExpertEngine::CheckRows(const AttachRequest& request, const MoeShape& shape) const {
+  const std::size_t rows = RequestRowsMax(request.reply_ring.slot_bytes, shape);
+  if (rows <= options_.batch.rows_max) return absl::OkStatus();
+  return BadRing(Reason::kMessageTooLarge,
+                 absl::StrFormat("slots of %d bytes bring up to %d rows, worker %s copies %d to its "
+                                 "device at once; use smaller slots",
+                                 request.reply_ring.slot_bytes, rows, options_.identity.worker_id,
+                                 options_.batch.rows_max));
+}
+
+absl::Status ExpertEngine::CheckRequest(const AttachRequest& request) const {
+  const RingOffer& ring = request.reply_ring;
   if (ring.incarnation.empty()) return BadRing(Reason::kBadRequest, "incarnation is missing");
   if (ring.slots == 0 || ring.slots > options_.slots_max) {
     return BadRing(Reason::kBadRequest, absl::StrFormat("%d slots, 1 to %d are allowed", ring.slots,
                                                         options_.slots_max));
   }
-  const std::uint32_t request_slot_bytes = order.request_slot_bytes_or_reply();
+  const std::uint32_t request_slot_bytes = request.request_slot_bytes_or_reply();
   SY_RETURN_IF_ERROR(CheckSlotBytes("reply", ring.slot_bytes, options_.slot_bytes_max));
   SY_RETURN_IF_ERROR(CheckSlotBytes("request", request_slot_bytes, options_.slot_bytes_max));
-  const Replaced replaced = ReplacedBy(order);
+  const Replaced replaced = ReplacedBy(request);
   if (attachments_.size() - replaced.attachments >= options_.attachments_max) {
     return MakeError(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions,
                      absl::StrFormat("worker %s has %d attachments, its most; close a session",
@@ -103,25 +146,25 @@ absl::Status ExpertEngine::CheckOrder(const AttachRequest& order) const {
 
 // A session that attaches again for larger slots ends its other attachment after that one's last
 // step: only what stays counts. A session with two already is not exempt, so that limits hold.
-ExpertEngine::Replaced ExpertEngine::ReplacedBy(const AttachRequest& order) const {
+ExpertEngine::Replaced ExpertEngine::ReplacedBy(const AttachRequest& request) const {
   Replaced replaced;
   for (const auto& [number, attachment] : attachments_) {
-    if (attachment->session() != order.session) continue;
+    if (attachment->session() != request.session) continue;
     ++replaced.attachments;
     replaced.ring_bytes += attachment->ring_bytes();
   }
   return replaced.attachments == 1 ? replaced : Replaced{};
 }
 
-absl::Status ExpertEngine::Bind(AttachmentId attachment, const BindRequest& order) {
+absl::Status ExpertEngine::Bind(AttachmentId attachment, const BindRequest& request) {
   SY_ASSIGN_OR_RETURN(ExpertAttachment * to, FindAttachment(attachment));
-  SY_ASSIGN_OR_RETURN(EpochRecord * record, FindServing(to->deployment(), order.epoch, order.hash));
+  SY_ASSIGN_OR_RETURN(EpochRecord * record, FindServing(to->deployment(), request.epoch, request.hash));
   return to->Bind(&record->epoch);
 }
 
-absl::Status ExpertEngine::Release(AttachmentId attachment, const ReleaseRequest& order) {
+absl::Status ExpertEngine::Release(AttachmentId attachment, const ReleaseRequest& request) {
   SY_ASSIGN_OR_RETURN(ExpertAttachment * of, FindAttachment(attachment));
-  const EpochRecord* record = Find(of->deployment(), order.epoch);
+  const EpochRecord* record = Find(of->deployment(), request.epoch);
   if (record == nullptr) return absl::OkStatus();
   of->Release(&record->epoch);
   ReportUnbound();
@@ -131,23 +174,39 @@ absl::Status ExpertEngine::Release(AttachmentId attachment, const ReleaseRequest
 void ExpertEngine::Close(AttachmentId attachment) {
   const auto at = attachments_.find(attachment);
   if (at == attachments_.end()) return;
-  pairs_ -= at->second->pairs();
+  std::unique_ptr<ExpertAttachment> closed = std::move(at->second);
+  attachments_.erase(at);
+  credits_ -= closed->credits();
+  ForgetPending(closed.get());
   for (const auto& [number, other] : attachments_) {
-    if (other == at->second || other->session() != at->second->session()) continue;
-    other->Absorb(*at->second);
+    if (other->session() != closed->session()) continue;
+    other->Absorb(*closed);
     break;
   }
-  attachments_.erase(at);
+  if (closed->running() > 0) {
+    closed->Detach();
+    closing_.push_back(std::move(closed));
+  }
   ReportUnbound();
+}
+
+void ExpertEngine::ForgetPending(const ExpertAttachment* attachment) {
+  const auto of = [attachment](const PendingRequest& at) { return at.attachment == attachment; };
+  std::erase_if(refused_, of);
+  for (Lane& lane : lanes_) std::erase_if(lane.pending, of);
 }
 
 bool ExpertEngine::Poll(TimePoint now) {
   bool worked = transport_->Progress(*this);
-  while (!pending_.empty() || !broken_.empty()) {
-    worked = true;
-    CloseBroken();
-    SendRefusals();
-    RunPending();
+  for (bool again = true; again;) {
+    again = CloseBroken();
+    again |= SendRefusals();
+    for (std::size_t i = 0; i < lanes_.size(); ++i) {
+      // Finish before start: what has ended frees the lane for what waits.
+      again |= FinishBatch(lanes_[i]);
+      again |= StartBatch(lanes_[i], i);
+    }
+    worked |= again;
   }
   return KeepTimers(now) || worked;
 }
@@ -181,9 +240,12 @@ void ExpertEngine::OnFrame(Link& link, const HeaderBytes& raw, const FrameHeader
   auto* attachment = static_cast<ExpertAttachment*>(link.owner());
   FrameDrop drop = FrameDrop::kNone;
   switch (attachment->OnFrame(raw, header, payload, &drop)) {
-    case ExpertAttachment::Arrival::kTaken:
-      pending_.push_back({.attachment = attachment, .pair = header.request_slot});
+    case ExpertAttachment::Arrival::kTaken: {
+      const bool refused = !attachment->credit(header.request_slot).intake.refusal.ok();
+      auto& queue = refused ? refused_ : LaneOf(attachment->work_class()).pending;
+      queue.push_back({.attachment = attachment, .credit = header.request_slot});
       return;
+    }
     case ExpertAttachment::Arrival::kDropped:
       transport_->CountDrop(drop);
       return;
@@ -194,7 +256,8 @@ void ExpertEngine::OnFrame(Link& link, const HeaderBytes& raw, const FrameHeader
 }
 
 void ExpertEngine::OnLinkDown(Link& link, const absl::Status& why) {
-  SendFailed(static_cast<ExpertAttachment*>(link.owner()), why);
+  auto* attachment = static_cast<ExpertAttachment*>(link.owner());
+  if (!attachment->detached()) SendFailed(attachment, why);
 }
 
 absl::StatusOr<ExpertEngine::EpochRecord*> ExpertEngine::FindServing(absl::string_view deployment,
@@ -229,67 +292,93 @@ absl::StatusOr<ExpertAttachment*> ExpertEngine::FindAttachment(AttachmentId atta
                                    options_.identity.worker_id, attachment.value));
 }
 
-void ExpertEngine::SendRefusals() {
-  std::size_t kept = 0;
-  for (std::size_t i = 0; i < pending_.size(); ++i) {
-    const PendingPair at = pending_[i];
-    ExpertAttachment::Pair& pair = at.attachment->pair(at.pair);
-    if (pair.intake.refusal.ok()) {
-      pending_[kept++] = at;
-      continue;
-    }
+bool ExpertEngine::SendRefusals() {
+  if (refused_.empty()) return false;
+  for (const PendingRequest& at : refused_) {
     ++stats_.refused;
-    if (absl::Status sent = at.attachment->SendRefusal(pair); !sent.ok()) {
+    if (absl::Status sent = at.attachment->SendRefusal(at.attachment->credit(at.credit));
+        !sent.ok()) {
       SendFailed(at.attachment, sent);
     }
   }
-  pending_.resize(kept);
+  refused_.clear();
+  return true;
 }
 
-// One batch for each (epoch, layer, mode), in the order in which their first requests came; a
-// session that records magnitudes has batches of its own.
-void ExpertEngine::RunPending() {
-  while (!pending_.empty()) {
-    const ExpertAttachment::Pair& first = pending_[0].attachment->pair(pending_[0].pair);
-    RunBatch(first, pending_[0].attachment->AmaxOf(*first.intake.layer));
-  }
-}
-
-void ExpertEngine::RunBatch(const ExpertAttachment::Pair& like, ExpertAmax* amax) {
-  const LayerRuntime* layer = like.intake.layer;  // One object of one epoch: it is the key.
-  const DispatchMode mode = like.header.mode;
-  ChunkExecutor* executor = like.epoch->executor.get();
-  running_.clear();
-  batch_.clear();
+// Starts a batch of the first request that waits and of all others with its key, in the order in
+// which they came, up to the rows of a batch. A session that records magnitudes has batches of its
+// own, by its key.
+bool ExpertEngine::StartBatch(Lane& lane, std::size_t work_class) {
+  if (lane.batch->running() || lane.pending.empty()) return false;
+  const PendingRequest first = lane.pending.front();
+  const ExpertAttachment::Credit& like = first.attachment->credit(first.credit);
+  const BatchKey key = first.attachment->KeyOf(like);
+  lane.batch->Reserve(lane.pending.capacity());
+  lane.batch->Begin(key, like.epoch.runtime,
+                    std::shared_ptr<const BatchMemory>(like.epoch.memory,
+                                                       &like.epoch.memory->by_class[work_class]));
+  lane.running.clear();
   std::size_t kept = 0;
-  for (const PendingPair& at : pending_) {
-    const ExpertAttachment::Pair& pair = at.attachment->pair(at.pair);
-    if (pair.intake.layer != layer || pair.header.mode != mode ||
-        at.attachment->AmaxOf(*layer) != amax) {
-      pending_[kept++] = at;
+  for (const PendingRequest& at : lane.pending) {
+    const ExpertAttachment::Credit& credit = at.attachment->credit(at.credit);
+    const bool fits = lane.running.empty() ||
+                      lane.batch->rows() + credit.header.rows <= options_.batch.rows_max;
+    if (!fits || at.attachment->KeyOf(credit) != key) {
+      lane.pending[kept++] = at;
       continue;
     }
-    running_.push_back(at);
-    batch_.push_back({.request = &pair.intake.view,
-                      .dtype = pair.header.format.dtype,
-                      .dense_rows = pair.intake.rows,
-                      .scales = pair.intake.scales,
-                      .row_of = {},
-                      .out = at.attachment->ReplyRows(pair)});
+    lane.batch->Add(at.attachment->InputOf(credit));
+    lane.running.push_back(at);
+    at.attachment->BeginRun();
   }
-  pending_.resize(kept);
-  executor->Execute(*layer, batch_, amax);
+  lane.pending.resize(kept);
   ++stats_.batches;
-  for (std::size_t i = 0; i < running_.size(); ++i) {
-    const PendingPair& at = running_[i];
-    ExpertAttachment::Pair& pair = at.attachment->pair(at.pair);
-    ++stats_.requests;
-    stats_.rows += pair.header.rows;
-    stats_.nan_rows += batch_[i].nan_rows;
-    if (absl::Status sent = at.attachment->SendResult(pair, batch_[i].nan_rows); !sent.ok()) {
-      SendFailed(at.attachment, sent);
-    }
+  const absl::Status started = lane.batch->Start();
+  if (started.ok()) return true;
+  for (const PendingRequest& at : lane.running) Answer(at, started, 0);
+  lane.running.clear();
+  return true;
+}
+
+bool ExpertEngine::FinishBatch(Lane& lane) {
+  if (!lane.batch->running() || !lane.batch->done()) return false;
+  const absl::Status status = lane.batch->Finish();
+  for (std::size_t i = 0; i < lane.running.size(); ++i) {
+    Answer(lane.running[i], status, lane.batch->inputs()[i].nan_rows);
   }
+  lane.running.clear();
+  // An epoch counts as bound while a batch runs on it.
+  ReportUnbound();
+  return true;
+}
+
+void ExpertEngine::Answer(const PendingRequest& at, const absl::Status& status,
+                          std::uint32_t nan_rows) {
+  ExpertAttachment* attachment = at.attachment;
+  attachment->EndRun();
+  if (IsDeviceFault(status) && !std::exchange(device_faulted_, true) && options_.on_device_fault) {
+    options_.on_device_fault(status);
+  }
+  const auto closing =
+      std::find_if(closing_.begin(), closing_.end(),
+                   [attachment](const auto& closed) { return closed.get() == attachment; });
+  if (closing != closing_.end()) {
+    if (attachment->running() == 0) closing_.erase(closing);
+    return;
+  }
+  ExpertAttachment::Credit& credit = attachment->credit(at.credit);
+  absl::Status sent;
+  if (status.ok()) {
+    ++stats_.requests;
+    stats_.rows += credit.header.rows;
+    stats_.nan_rows += nan_rows;
+    sent = attachment->SendResult(credit, nan_rows);
+  } else {
+    ++stats_.refused;
+    credit.intake.refusal = status;
+    sent = attachment->SendRefusal(credit);
+  }
+  if (!sent.ok()) SendFailed(attachment, sent);
 }
 
 void ExpertEngine::SendFailed(ExpertAttachment* attachment, const absl::Status& why) {
@@ -299,15 +388,15 @@ void ExpertEngine::SendFailed(ExpertAttachment* attachment, const absl::Status& 
   if (!known) broken_.emplace_back(attachment, why);
 }
 
-void ExpertEngine::CloseBroken() {
+bool ExpertEngine::CloseBroken() {
+  if (broken_.empty()) return false;
   for (const auto& [attachment, why] : broken_) {
-    std::erase_if(pending_,
-                  [gone = attachment](const PendingPair& at) { return at.attachment == gone; });
     const AttachmentId number = attachment->number();
     Close(number);
     if (options_.on_closed) options_.on_closed(number, why);
   }
   broken_.clear();
+  return true;
 }
 
 bool ExpertEngine::KeepTimers(TimePoint now) {
@@ -350,7 +439,11 @@ void ExpertEngine::ReportUnbound() {
 }
 
 bool ExpertEngine::IsBound(const EpochRecord& record) const {
-  return std::any_of(attachments_.begin(), attachments_.end(),
+  const auto runs = [&record](const Lane& lane) {
+    return lane.batch->runtime() == record.epoch.runtime.get();
+  };
+  return std::any_of(lanes_.begin(), lanes_.end(), runs) ||
+         std::any_of(attachments_.begin(), attachments_.end(),
                      [&record](const auto& entry) { return entry.second->Binds(&record.epoch); });
 }
 

@@ -1,12 +1,18 @@
 // The expert side of the data plane: attachments, committed epochs, frames in, results out.
 //
-//   transport --frames--> attachments (checked, copied) --pending--> one batch for each (layer,
-//   epoch, mode) --ChunkExecutor--> rows straight into the reply slots --headers--> transport
+//   transport --frames--> attachments (checked, copied) --pending--> a batch of one layer, epoch
+//   and mode --stream of its class--> rows in the reply slots --event, headers--> transport
+//
+// Batches run on the device while the engine keeps polling: decode work on a stream of its own, so
+// that it never waits behind the prefill batches that are queued. An attachment that is closed
+// while a batch still reads its request or writes its reply keeps its rings until that batch ends.
 //
 // One thread owns it (expert_service.h); commands run between two polls, and its callbacks must not
-// call it back. Poll allocates nothing but for refusals. Time comes in as an argument.
+// call it back. Poll waits for nothing and allocates nothing but for refusals. Time comes in as an
+// argument.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -25,6 +31,7 @@
 #include "core/ids.h"
 #include "core/session_messages.h"
 #include "worker/expert/epoch_stager.h"
+#include "worker/expert/expert_batch.h"
 #include "worker/expert/expert_attachment.h"
 #include "worker/transport/transport.h"
 
@@ -37,24 +44,38 @@ struct ExpertEngineOptions {
   std::uint32_t slot_bytes_max = 64U << 20;   // of one slot
   std::uint64_t ring_bytes_max = 4ULL << 30;  // of all own rings
   Duration retire_grace = std::chrono::seconds(5);
-  // Told when the engine itself closes an attachment: its link broke, or its epoch went away.
+  BatchOptions batch;
+  // Called when the engine itself closes an attachment: its link broke, or its epoch went away.
   std::function<void(AttachmentId, const absl::Status& why)> on_closed;
+  // Called once, at the first batch that fails with failure scope `worker`: the device is gone, and
+  // every later request gets the same error.
+  std::function<void(const absl::Status& why)> on_device_fault;
+};
+
+// A device and its streams for one engine.
+struct ExpertStreams {
+  // `on_progress` as StreamOptions. Errors: those of MakeStream.
+  static absl::StatusOr<ExpertStreams> Create(DeviceBackend* device,
+                                              std::function<void()> on_progress);
+
+  DeviceBackend* device = nullptr;
+  std::array<std::unique_ptr<Stream>, 2> by_class;  // kDecode, kPrefill
 };
 
 struct ExpertStats {
   std::uint64_t requests = 0;    // answered with a result
   std::uint64_t rows = 0;        // of those
-  std::uint64_t batches = 0;     // runs of the executor
+  std::uint64_t batches = 0;     // that ran, also those that failed
   std::uint64_t refused = 0;     // answered with an error
-  std::uint64_t duplicates = 0;  // requests for a pair that was busy; dropped
+  std::uint64_t duplicates = 0;  // requests for a credit that was busy; dropped
   std::uint64_t nan_rows = 0;
   std::uint64_t attachments = 0;  // open now
 };
 
 class ExpertEngine final : private FrameSink {
  public:
-  // `transport` outlives the engine.
-  ExpertEngine(ExpertEngineOptions options, Transport* transport);
+  // `transport` and the streams' device outlive the engine.
+  ExpertEngine(ExpertEngineOptions options, Transport* transport, ExpertStreams streams);
   ~ExpertEngine() override;
   ExpertEngine(const ExpertEngine&) = delete;
   ExpertEngine& operator=(const ExpertEngine&) = delete;
@@ -72,15 +93,15 @@ class ExpertEngine final : private FrameSink {
   // Errors: kFailedPrecondition (STALE_EPOCH) unless that epoch and hash are committed and not
   // retiring; kInvalidArgument (BAD_REQUEST, MESSAGE_TOO_LARGE) for a ring that cannot be served;
   // kResourceExhausted (TOO_MANY_SESSIONS, OUT_OF_MEMORY); those of Link::Connect.
-  absl::StatusOr<AttachGrant> Attach(const AttachRequest& order);
+  absl::StatusOr<AttachGrant> Attach(const AttachRequest& request);
   // Errors: as Attach; kNotFound (UNKNOWN_SESSION) when there is no such attachment.
-  absl::Status Bind(AttachmentId attachment, const BindRequest& order);
-  absl::Status Release(AttachmentId attachment, const ReleaseRequest& order);
+  absl::Status Bind(AttachmentId attachment, const BindRequest& request);
+  absl::Status Release(AttachmentId attachment, const ReleaseRequest& request);
   // The source is gone or done. Does not call on_closed.
   void Close(AttachmentId attachment);
 
-  // Takes in what has come, runs all that is complete, answers, and keeps the timers. True when it
-  // did anything.
+  // Takes in what has come, starts batches, answers those that have ended, and keeps the timers.
+  // True when it did anything.
   bool Poll(TimePoint now);
   [[nodiscard]] std::optional<TimePoint> NextDeadline() const;
   [[nodiscard]] bool has_attachments() const { return !attachments_.empty(); }
@@ -96,9 +117,17 @@ class ExpertEngine final : private FrameSink {
     TimePoint close_at{};
     std::function<void()> unbound;
   };
-  struct PendingPair {
+  struct PendingRequest {
     ExpertAttachment* attachment = nullptr;
-    std::uint32_t pair = 0;
+    std::uint32_t credit = 0;
+  };
+  // One class of work: what waits, and the batch that runs. One batch at a time, because requests
+  // that come meanwhile make the next one larger, which reads each expert's weights fewer times.
+  struct Lane {
+    std::unique_ptr<Stream> stream;
+    std::unique_ptr<ExpertBatch> batch;
+    std::vector<PendingRequest> pending;
+    std::vector<PendingRequest> running;  // of the batch, in its order
   };
 
   void OnFrame(Link& link, const HeaderBytes& raw, const FrameHeader& header,
@@ -109,16 +138,20 @@ class ExpertEngine final : private FrameSink {
                                            const PlanHash& hash);
   EpochRecord* Find(absl::string_view deployment, Epoch epoch);
   absl::StatusOr<ExpertAttachment*> FindAttachment(AttachmentId attachment) const;
-  absl::Status CheckOrder(const AttachRequest& order) const;
+  absl::Status CheckRequest(const AttachRequest& request) const;
+  [[nodiscard]] absl::Status CheckRows(const AttachRequest& request, const MoeShape& shape) const;
   struct Replaced {
     std::size_t attachments = 0;
     std::uint64_t ring_bytes = 0;
   };
-  [[nodiscard]] Replaced ReplacedBy(const AttachRequest& order) const;
-  void RunPending();
-  void RunBatch(const ExpertAttachment::Pair& like, ExpertAmax* amax);
-  void SendRefusals();
-  void CloseBroken();
+  [[nodiscard]] Replaced ReplacedBy(const AttachRequest& request) const;
+  Lane& LaneOf(WorkClass work_class) { return lanes_[static_cast<std::size_t>(work_class)]; }
+  bool StartBatch(Lane& lane, std::size_t work_class);
+  bool FinishBatch(Lane& lane);
+  void Answer(const PendingRequest& at, const absl::Status& status, std::uint32_t nan_rows);
+  bool SendRefusals();
+  void ForgetPending(const ExpertAttachment* attachment);
+  bool CloseBroken();
   bool KeepTimers(TimePoint now);
   void CloseBound(const EpochRecord& record);
   void ReportUnbound();
@@ -127,15 +160,18 @@ class ExpertEngine final : private FrameSink {
 
   ExpertEngineOptions options_;
   Transport* transport_;
+  const bool host_access_;
   std::vector<std::unique_ptr<EpochRecord>> epochs_;
   absl::flat_hash_map<AttachmentId, std::unique_ptr<ExpertAttachment>> attachments_;
   // Links that broke while frames were taken in or sent; closed before Poll returns.
   std::vector<std::pair<ExpertAttachment*, absl::Status>> broken_;
-  // Room for every pair of every attachment is kept, so that a poll allocates nothing.
-  std::size_t pairs_ = 0;
-  std::vector<PendingPair> pending_;
-  std::vector<PendingPair> running_;
-  std::vector<ExecutorChunk> batch_;
+  // Closed for everybody else, with requests in a batch.
+  std::vector<std::unique_ptr<ExpertAttachment>> closing_;
+  // Room for every credit of every attachment is kept, so that a poll allocates nothing.
+  std::size_t credits_ = 0;
+  std::array<Lane, 2> lanes_;  // by class: kDecode, kPrefill
+  std::vector<PendingRequest> refused_;
+  bool device_faulted_ = false;
   ExpertStats stats_;
 };
 

@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "worker/expert/command_queue.h"
 #include "worker/expert/staging_thread.h"
 
@@ -22,30 +23,23 @@ ExpertEngineOptions EngineOptions(
     std::function<void(AttachmentId, const absl::Status&)> on_closed) {
   ExpertEngineOptions engine = options.engine;
   engine.identity = {.worker_id = options.stager.worker_id,
-                     .incarnation = options.stager.incarnation,
-                     .mutant = options.stager.mutant};
+                     .incarnation = options.stager.incarnation};
+  engine.batch = options.stager.batch;
   engine.on_closed = std::move(on_closed);
   return engine;
-}
-
-DirectExperts::Options DirectOptions(const ExpertServiceOptions& options) {
-  DirectExperts::Options direct{.worker_id = options.stager.worker_id,
-                                .device = options.stager.device,
-                                .executor = options.stager.executor};
-  direct.executor.mutant = options.stager.mutant;
-  return direct;
 }
 
 }  // namespace
 
 class ExpertService::Impl {
  public:
-  Impl(ExpertServiceOptions options, Transport* transport, Clock* clock);
+  Impl(ExpertServiceOptions options, Transport* transport, Clock* clock, ExpertStreams streams,
+       std::unique_ptr<DirectExperts> direct);
 
   void Activate(const std::string& deployment, Epoch epoch);
   void Retire(const std::string& deployment, Epoch epoch, std::function<void()> unbound);
   void Drop(const std::string& deployment, Epoch epoch);
-  absl::StatusOr<AttachGrant> Attach(const AttachRequest& order,
+  absl::StatusOr<AttachGrant> Attach(const AttachRequest& request,
                                      std::function<void(const absl::Status&)> on_closed);
   void Close(AttachmentId attachment);
   std::vector<AttachmentCounters> CountersOf(SessionId session) const;
@@ -59,7 +53,7 @@ class ExpertService::Impl {
 
   StagingThread& staging() { return staging_; }
   ExpertEngine& engine() { return engine_; }  // on the data thread
-  DirectExperts& direct() { return direct_; }
+  DirectExperts& direct() { return *direct_; }
   [[nodiscard]] std::uint64_t turns() const { return turns_.load(std::memory_order_relaxed); }
 
  private:
@@ -82,7 +76,7 @@ class ExpertService::Impl {
   Transport* const transport_;
   Clock* const clock_;
   StagingThread staging_;
-  DirectExperts direct_;
+  const std::unique_ptr<DirectExperts> direct_;
   CommandQueue commands_;
   std::atomic<std::uint64_t> turns_{0};
 
@@ -101,24 +95,25 @@ class ExpertService::Impl {
   std::thread thread_;  // last: starts when all above exists
 };
 
-ExpertService::Impl::Impl(ExpertServiceOptions options, Transport* transport, Clock* clock)
+ExpertService::Impl::Impl(ExpertServiceOptions options, Transport* transport, Clock* clock,
+                          ExpertStreams streams, std::unique_ptr<DirectExperts> direct)
     : options_(std::move(options)),
       transport_(transport),
       clock_(clock),
       staging_(options_.stager, options_.on_staging),
-      direct_(DirectOptions(options_)),
+      direct_(std::move(direct)),
       commands_([transport] { transport->Wake(); }, options_.calls_max),
       engine_(
           EngineOptions(options_, [this](AttachmentId attachment,
                                          const absl::Status& why) { OnClosed(attachment, why); }),
-          transport),
+          transport, std::move(streams)),
       thread_([this] { RunDataThread(); }) {}
 
 void ExpertService::Impl::Activate(const std::string& deployment, Epoch epoch) {
   auto staged = std::make_shared<StagedEpoch>(staging_.Take(deployment, epoch));
   if (staged->runtime == nullptr) return;  // Dropped meanwhile.
   commands_.Post([this, staged] {
-    direct_.Activate(staged->runtime);
+    direct_->Activate(staged->runtime);
     engine_.Activate(std::move(*staged));
   });
 }
@@ -131,7 +126,7 @@ void ExpertService::Impl::Retire(const std::string& deployment, Epoch epoch,
     const TimePoint now = clock_->Now();
     retiring->give_up = now + options_.engine.retire_grace;
     retiring_.push_back(retiring);
-    direct_.Retire(retiring->deployment, retiring->epoch);
+    direct_->Retire(retiring->deployment, retiring->epoch);
     engine_.Retire(retiring->deployment, retiring->epoch, now,
                    [retiring] { retiring->engine_unbound = true; });
   });
@@ -143,20 +138,20 @@ void ExpertService::Impl::Drop(const std::string& deployment, Epoch epoch) {
     std::erase_if(retiring_, [&](const auto& retiring) {
       return retiring->epoch == epoch && retiring->deployment == deployment;
     });
-    direct_.Drop(deployment, epoch);
+    direct_->Drop(deployment, epoch);
     staging_.Free(engine_.Drop(deployment, epoch));
   });
 }
 
 absl::StatusOr<AttachGrant> ExpertService::Impl::Attach(
-    const AttachRequest& order, std::function<void(const absl::Status&)> on_closed) {
+    const AttachRequest& request, std::function<void(const absl::Status&)> on_closed) {
   if (draining_.load()) {
     return MakeError(
         absl::StatusCode::kUnavailable, Reason::kSessionClosed,
         absl::StrFormat("worker %s is draining; take the current plan", options_.stager.worker_id),
         {{"worker", options_.stager.worker_id}});
   }
-  absl::StatusOr<AttachGrant> grant = engine_.Attach(order);
+  absl::StatusOr<AttachGrant> grant = engine_.Attach(request);
   if (grant.ok()) on_closed_[grant->request_ring.attachment] = std::move(on_closed);
   return grant;
 }
@@ -178,7 +173,7 @@ void ExpertService::Impl::OnClosed(AttachmentId attachment, const absl::Status& 
 
 std::vector<AttachmentCounters> ExpertService::Impl::CountersOf(SessionId session) const {
   std::vector<AttachmentCounters> counters = engine_.CountersOf(session);
-  for (AttachmentCounters& direct : direct_.CountersOf(session)) {
+  for (AttachmentCounters& direct : direct_->CountersOf(session)) {
     counters.push_back(std::move(direct));
   }
   return counters;
@@ -215,13 +210,13 @@ void ExpertService::Impl::ReportUnbound(TimePoint now) {
   for (std::size_t i = 0; i < retiring_.size();) {
     const std::shared_ptr<Retiring> retiring = retiring_[i];
     const bool direct_bound =
-        now < retiring->give_up && direct_.IsBound(retiring->deployment, retiring->epoch);
+        now < retiring->give_up && direct_->IsBound(retiring->deployment, retiring->epoch);
     if (!retiring->engine_unbound || direct_bound) {
       ++i;
       continue;
     }
     retiring_.erase(retiring_.begin() + static_cast<std::ptrdiff_t>(i));
-    direct_.Drop(retiring->deployment, retiring->epoch);
+    direct_->Drop(retiring->deployment, retiring->epoch);
     retiring->unbound();
   }
 }
@@ -251,8 +246,21 @@ void ExpertService::Impl::Stop(Duration drain) {
   staging_.Stop();
 }
 
-ExpertService::ExpertService(ExpertServiceOptions options, Transport* transport, Clock* clock)
-    : impl_(std::make_unique<Impl>(std::move(options), transport, clock)) {}
+absl::StatusOr<std::unique_ptr<ExpertService>> ExpertService::Create(ExpertServiceOptions options,
+                                                                     Transport* transport,
+                                                                     Clock* clock) {
+  DeviceBackend* device = options.stager.device;
+  SY_ASSIGN_OR_RETURN(ExpertStreams streams,
+                      ExpertStreams::Create(device, [transport] { transport->Wake(); }));
+  SY_ASSIGN_OR_RETURN(auto direct, DirectExperts::Create({.worker_id = options.stager.worker_id,
+                                                          .device = device,
+                                                          .batch = options.stager.batch}));
+  return std::unique_ptr<ExpertService>(
+      new ExpertService(std::make_unique<Impl>(std::move(options), transport, clock,
+                                               std::move(streams), std::move(direct))));
+}
+
+ExpertService::ExpertService(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 ExpertService::~ExpertService() { impl_->Stop(Duration::zero()); }
 
@@ -276,22 +284,22 @@ void ExpertService::Drop(absl::string_view deployment, Epoch epoch) {
 std::uint64_t ExpertService::Progress() const { return impl_->turns(); }
 
 absl::StatusOr<AttachGrant> ExpertService::Attach(
-    const AttachRequest& order, std::function<void(const absl::Status&)> on_closed,
+    const AttachRequest& request, std::function<void(const absl::Status&)> on_closed,
     Duration timeout) {
   return impl_->Call<absl::StatusOr<AttachGrant>>(
-      timeout, [&] { return impl_->Attach(order, std::move(on_closed)); });
+      timeout, [&] { return impl_->Attach(request, std::move(on_closed)); });
 }
 
-absl::Status ExpertService::Bind(AttachmentId attachment, const BindRequest& order,
+absl::Status ExpertService::Bind(AttachmentId attachment, const BindRequest& request,
                                  Duration timeout) {
   return impl_->Call<absl::Status>(timeout,
-                                   [&] { return impl_->engine().Bind(attachment, order); });
+                                   [&] { return impl_->engine().Bind(attachment, request); });
 }
 
-absl::Status ExpertService::Release(AttachmentId attachment, const ReleaseRequest& order,
+absl::Status ExpertService::Release(AttachmentId attachment, const ReleaseRequest& request,
                                     Duration timeout) {
   return impl_->Call<absl::Status>(timeout,
-                                   [&] { return impl_->engine().Release(attachment, order); });
+                                   [&] { return impl_->engine().Release(attachment, request); });
 }
 
 void ExpertService::Close(AttachmentId attachment) { impl_->Close(attachment); }

@@ -32,7 +32,7 @@ namespace switchyard {
 
 struct ExpertServiceOptions {
   StagerOptions stager;
-  ExpertEngineOptions engine;  // identity and on_closed are set by the service
+  ExpertEngineOptions engine;  // identity, batch and on_closed are set by the service
   // Of the data thread: a receiver cannot know that something is outstanding, so while an
   // attachment is open every sleep is short.
   Duration sleep_max = std::chrono::milliseconds(5);
@@ -50,8 +50,10 @@ struct ExpertServiceView {
 
 class ExpertService {
  public:
-  // Starts both threads. `transport` and `clock` outlive the service.
-  ExpertService(ExpertServiceOptions options, Transport* transport, Clock* clock);
+  // Starts both threads. `transport`, `clock` and the stager's device outlive the service. Errors:
+  // those of MakeStream.
+  static absl::StatusOr<std::unique_ptr<ExpertService>> Create(ExpertServiceOptions options,
+                                                               Transport* transport, Clock* clock);
   // Stop(0) if it has not been stopped.
   ~ExpertService();
   ExpertService(const ExpertService&) = delete;
@@ -69,11 +71,11 @@ class ExpertService {
   // Calls that wait at most `timeout` for the data thread. Errors: those of ExpertEngine, and of
   // CommandQueue::Call when it could not be asked.
   // `on_closed` is called once if the worker closes the attachment by itself.
-  absl::StatusOr<AttachGrant> Attach(const AttachRequest& order,
+  absl::StatusOr<AttachGrant> Attach(const AttachRequest& request,
                                      std::function<void(const absl::Status&)> on_closed,
                                      Duration timeout);
-  absl::Status Bind(AttachmentId attachment, const BindRequest& order, Duration timeout);
-  absl::Status Release(AttachmentId attachment, const ReleaseRequest& order, Duration timeout);
+  absl::Status Bind(AttachmentId attachment, const BindRequest& request, Duration timeout);
+  absl::Status Release(AttachmentId attachment, const ReleaseRequest& request, Duration timeout);
   // The source is gone or done. Does not block; on_closed may still come before it takes effect.
   void Close(AttachmentId attachment);
   // Attachments and direct calls of the session. kNotFound (UNKNOWN_SESSION) when it has none.
@@ -89,6 +91,7 @@ class ExpertService {
 
  private:
   class Impl;
+  explicit ExpertService(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
 

@@ -50,6 +50,7 @@ struct LayerRuntime {
   LayerId layer;
   std::int32_t index = 0;         // in EpochRuntime::layers
   std::vector<ExpertSlot> slots;  // index = SlotId; empty when the plan gives this worker none
+  std::shared_ptr<const ExpertTable> table{};  // of `slots`
   std::vector<WireDtype> wire_dtypes;
 
   [[nodiscard]] std::int32_t local_slots() const { return static_cast<std::int32_t>(slots.size()); }

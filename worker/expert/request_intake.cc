@@ -107,9 +107,12 @@ absl::Status Judge(const IntakeRules& rules, const FrameHeader& header,
 
 }  // namespace
 
+std::size_t RequestRowsMax(std::size_t slot_bytes, const MoeShape& shape) {
+  return slot_bytes / static_cast<std::size_t>(RowBytesOf(kBf16Format, shape.hidden).total());
+}
+
 std::size_t MetadataWordsMax(std::size_t slot_bytes, const MoeShape& shape) {
-  const auto row_bytes = static_cast<std::size_t>(RowBytesOf(kBf16Format, shape.hidden).total());
-  const std::size_t rows = slot_bytes / row_bytes;
+  const std::size_t rows = RequestRowsMax(slot_bytes, shape);
   const std::size_t normal = rows * (1 + 2 * static_cast<std::size_t>(shape.top_k));
   const std::size_t low_latency = static_cast<std::size_t>(shape.experts) + 2 * rows;
   return std::max(normal, low_latency);

@@ -46,7 +46,9 @@ struct RequestIntake {
   const std::byte* scales = nullptr;
 };
 
-// Words of metadata that a request in a slot of `slot_bytes` can have, in either mode.
+// Rows that a request can have whose answer fits a slot of `slot_bytes`.
+std::size_t RequestRowsMax(std::size_t slot_bytes, const MoeShape& shape);
+// Words of metadata that such a request can have, in either mode.
 std::size_t MetadataWordsMax(std::size_t slot_bytes, const MoeShape& shape);
 
 // `copy` has MetadataWordsMax words and becomes the frame's private metadata.

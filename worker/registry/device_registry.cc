@@ -1,22 +1,30 @@
 #include "worker/registry/device_registry.h"
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "worker/device/cpu/cpu_backend.h"
+#include "worker/device/device_keys.h"
 
 namespace switchyard {
 
-absl::StatusOr<std::unique_ptr<DeviceBackend>> MakeDevice(absl::string_view kind,
-                                                          const DeviceOptions& options) {
-  if (kind == "cpu") {
-    return CpuBackend::Create({.kernel_family = options.kernel_family,
-                               .compute_threads = options.compute_threads,
-                               .log = options.log});
+std::string DeviceKinds() { return "cpu"; }
+
+absl::StatusOr<std::unique_ptr<DeviceBackend>> MakeDevice(absl::string_view spec, Logger* log) {
+  const std::pair<absl::string_view, absl::string_view> parts =
+      absl::StrSplit(spec, absl::MaxSplits(':', 1));
+  SY_ASSIGN_OR_RETURN(const DeviceKeys keys, ReadDeviceKeys(parts.second));
+  if (parts.first == "cpu") {
+    SY_ASSIGN_OR_RETURN(CpuOptions options, ReadCpuOptions(keys));
+    options.log = log;
+    return CpuBackend::Create(options);
   }
-  return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
-                   absl::StrCat("no device '", kind, "' in this build; it has: cpu"),
-                   {{"want", absl::StrCat(kind)}, {"have", "cpu"}});
+  return MakeError(
+      absl::StatusCode::kUnimplemented, Reason::kUnsupported,
+      absl::StrCat("no device '", parts.first, "' in this build; it has: ", DeviceKinds()),
+      {{"want", std::string(parts.first)}, {"have", DeviceKinds()}});
 }
 
 }  // namespace switchyard

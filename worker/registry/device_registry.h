@@ -1,4 +1,5 @@
-// The devices of this build, by name. A device is a folder and a line in registry.cc.
+// The devices of this build, by name. A device is a folder below worker/device and a line in
+// device_registry.cc.
 #pragma once
 
 #include <memory>
@@ -12,22 +13,24 @@
 
 namespace switchyard {
 
-struct DeviceOptions {
-  // "" picks the best family that this machine has and whose self-test passes. Results are
-  // bit-equal within one family only, so a pool of unlike machines names one.
-  std::string kernel_family{};
-  // Threads that share one Run, the caller's included: 1 to 256. They do not change any bit.
-  int compute_threads = 1;
-  // Told of a family that failed its self-test. May be null; must outlive the backend.
-  Logger* log = nullptr;
-};
+// What programs use when nothing else is asked for.
+inline constexpr char kDefaultDevice[] = "cpu";
 
-// Makes device `kind` ("cpu") and runs its self-test; takes some milliseconds.
+// The kinds of this build, for help texts: "cpu".
+std::string DeviceKinds();
+
+// Makes the device that `spec` names and runs its self-test; takes some milliseconds.
 //
-// Errors: kUnimplemented (UNSUPPORTED) listing what exists, for a kind that this build lacks or a
-// kernel family that this CPU lacks; kInvalidArgument (BAD_CONFIG) for compute_threads out of
-// range; kInternal (INTERNAL) when no family passes its self-test.
-absl::StatusOr<std::unique_ptr<DeviceBackend>> MakeDevice(absl::string_view kind,
-                                                          const DeviceOptions& options);
+// A spec is KIND or KIND:KEY=VALUE[,KEY=VALUE...], such as "cpu" or
+// "cpu:kernel_family=portable_fp32,compute_threads=2". Each implementation owns its keys
+// (cpu: worker/device/cpu/cpu_options.h). `log` gets a warning for each part that failed its
+// self-test; it may be null and outlives the device.
+//
+// Errors: kUnimplemented (UNSUPPORTED) listing what exists, for a kind that this build lacks and
+// for what this machine lacks; kInvalidArgument (BAD_CONFIG) for a spec that cannot be read, a key
+// that the device does not have or a value out of range; kInternal (INTERNAL) when nothing of the
+// device passes its self-test.
+absl::StatusOr<std::unique_ptr<DeviceBackend>> MakeDevice(absl::string_view spec,
+                                                          Logger* log = nullptr);
 
 }  // namespace switchyard

@@ -120,4 +120,26 @@ absl::Status ParseRequestMetadata(std::span<const std::uint32_t> words,
   return normal ? CheckNormal(*out) : CheckLowLatency(*out);
 }
 
+std::int32_t RoutingWidth(DispatchMode mode, std::int32_t top_k) {
+  return mode == DispatchMode::kNormal ? top_k : 1;
+}
+
+void ExpandRouting(const RequestView& request, std::span<std::int32_t> slots,
+                   std::span<float> weights) {
+  std::size_t at = 0;
+  if (request.mode() == DispatchMode::kLowLatency) {
+    for (std::int32_t slot = 0; slot < request.local_slots(); ++slot) {
+      const std::uint32_t count = request.slot_counts()[static_cast<std::size_t>(slot)];
+      for (std::uint32_t i = 0; i < count; ++i) slots[at++] = slot;
+    }
+    return;
+  }
+  for (std::uint32_t row = 0; row < request.rows(); ++row) {
+    for (std::int32_t k = 0; k < request.top_k(); ++k, ++at) {
+      slots[at] = request.slot(row, k);
+      weights[at] = request.weight(row, k);
+    }
+  }
+}
+
 }  // namespace switchyard

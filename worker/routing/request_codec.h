@@ -2,7 +2,7 @@
 //
 // Layout in worker/transport/frame.h. The source writes it straight into a slot; the worker copies
 // it out of the slot first (the peer can still write there), then checks and uses the copy alone.
-// Weights are not judged: a NaN weight makes its own row NaN, as a NaN in the row does.
+// Weights are not checked: a NaN weight makes its own row NaN, as a NaN in the row does.
 //
 // No allocation but for error texts. Pure; thread-safe.
 #pragma once
@@ -84,5 +84,13 @@ class RequestView {
 // do not sum to the rows, k outside the top-k, or a size that does not fit `geometry`.
 absl::Status ParseRequestMetadata(std::span<const std::uint32_t> words,
                                   const RequestGeometry& geometry, RequestView* out);
+
+// Slots that a device reads for each row of a request: its top-k in normal, else one.
+std::int32_t RoutingWidth(DispatchMode mode, std::int32_t top_k);
+
+// Writes the routing of `request` as devices read it: `slots` and, in normal, `weights` hold
+// rows * RoutingWidth elements, row by row.
+void ExpandRouting(const RequestView& request, std::span<std::int32_t> slots,
+                   std::span<float> weights);
 
 }  // namespace switchyard

@@ -93,10 +93,14 @@ TEST_F(ProgramsTest, BadOptionsAreRefusedBeforeAnythingStarts) {
   EXPECT_EQ(Run("switchyard-coordinator", {"--store", "punchcards"}), 1);
   EXPECT_THAT(Log(), HasSubstr("punchcards"));
   EXPECT_EQ(Run("switchyard-coordinator", {"--log-level", "loud"}), 1);
-  EXPECT_EQ(Run("switchyard-worker",
-                {"--coordinator", "127.0.0.1:1", "--id", "w0", "--kernel-family", "abacus"}),
+  EXPECT_EQ(Run("switchyard-worker", {"--coordinator", "127.0.0.1:1", "--id", "w0", "--device",
+                                      "cpu:kernel_family=abacus"}),
             1);
   EXPECT_THAT(Log(), HasSubstr("abacus"));
+  EXPECT_EQ(Run("switchyard-worker",
+                {"--coordinator", "127.0.0.1:1", "--id", "w0", "--device", "slide-rule"}),
+            1);
+  EXPECT_THAT(Log(), HasSubstr("no device 'slide-rule' in this build; it has: cpu"));
   EXPECT_NE(Run("switchyard-worker", {}), 0);
 }
 

@@ -4,6 +4,7 @@
 
 #include "gtest/gtest.h"
 
+#include "core/base/status_macros.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/worker/expert/source_testing.h"
 
@@ -26,22 +27,23 @@ using testing::TestStep;
 constexpr SessionId kSession{.high = 3, .low = 4};
 constexpr DispatchMode kModes[] = {DispatchMode::kNormal, DispatchMode::kLowLatency};
 
-// A step's chunk for worker 1, with rows where the source keeps them.
+// A step's chunk for worker 1.
 struct Direct {
   Plan plan;
   TestLayer layer;
   TestStep step;
   std::unique_ptr<TestChunk> chunk;
-  std::vector<const Bf16*> rows;
 
-  DirectChunk Chunk(SessionId session = kSession) {
+  OwnChunk Chunk(SessionId session = kSession) {
     return {.deployment = plan.deployment,
             .session = session,
             .epoch = plan.epoch,
             .hash = HashOf(plan),
             .layer = layer.placement.layer,
             .mode = step.plan.mode,
-            .rows = rows,
+            .format = kBf16Format,
+            .count = static_cast<std::uint32_t>(chunk->planned.size()),
+            .rows = reinterpret_cast<const std::byte*>(chunk->rows.data()),
             .metadata = std::as_bytes(std::span(chunk->words)),
             .out = chunk->out.data()};
   }
@@ -52,29 +54,35 @@ struct Direct {
 
 Direct MakeDirect(std::uint64_t seed, std::uint64_t epoch, DispatchMode mode) {
   SeededRng rng(seed);
-  Direct direct{.plan = MakePlan(epoch, 2), .layer = {}, .step = {}, .chunk = {}, .rows = {}};
+  Direct direct{.plan = MakePlan(epoch, 2), .layer = {}, .step = {}, .chunk = {}};
   direct.layer = LayerOf(direct.plan, LayerId{0});
   direct.step = MakeTestStep(rng, direct.layer, 7, mode, 0.0);
   direct.chunk = MakeChunk(direct.layer, direct.step, WorkerOrdinal{1}, 0,
                            direct.step.plan.workers[1].rows.size());
-  for (const PlannedRow& row : direct.chunk->planned) {
-    direct.rows.push_back(direct.step.x.data() + row.token * std::size_t{24});
-  }
   return direct;
 }
 
 class DirectExpertsTest : public ::testing::Test {
  protected:
   DirectExpertsTest()
-      : experts_({.worker_id = "w1", .device = &device_, .executor = {.rows_max = 16}}) {
+      : direct_(*DirectExperts::Create(
+            {.worker_id = "w1", .device = &device_, .batch = {.pairs_max = 16}})),
+        experts_(*direct_) {
     Activate(1);
+  }
+  // Runs a chunk to its end.
+  absl::Status Run(const OwnChunk& chunk) {
+    SY_ASSIGN_OR_RETURN(const auto run, experts_.Start(chunk));
+    while (!run->done()) std::this_thread::yield();
+    return run->Finish();
   }
   void Activate(std::uint64_t epoch) {
     experts_.Activate(MakeStaged(1, MakePlan(epoch, 2), &device_).runtime);
   }
 
   FakeDevice device_;
-  DirectExperts experts_;
+  std::unique_ptr<DirectExperts> direct_;
+  DirectExperts& experts_;
 };
 
 // R125
@@ -83,11 +91,11 @@ TEST_F(DirectExpertsTest, AnswersAsAnAttachmentWouldAndCountsNoWireBytes) {
   std::uint64_t pairs = 0;
   for (const DispatchMode mode : kModes) {
     Direct direct = MakeDirect(1, 1, mode);
-    rows += direct.rows.size();
+    rows += direct.chunk->planned.size();
     pairs += static_cast<std::uint64_t>(std::count(direct.step.plan.worker_of_pair.begin(),
                                                    direct.step.plan.worker_of_pair.end(), 1));
 
-    SY_ASSERT_OK(experts_.Run(direct.Chunk()));
+    SY_ASSERT_OK(Run(direct.Chunk()));
 
     EXPECT_EQ(direct.chunk->out, direct.Expected());
   }
@@ -107,52 +115,51 @@ TEST_F(DirectExpertsTest, AnswersAsAnAttachmentWouldAndCountsNoWireBytes) {
 
 TEST_F(DirectExpertsTest, RefusesWhatIsNotCommittedUnderThatHash) {
   Direct later = MakeDirect(2, 2, DispatchMode::kNormal);
-  EXPECT_THAT(experts_.Run(later.Chunk()),
+  EXPECT_THAT(Run(later.Chunk()),
               FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch));
 
   Direct other_hash = MakeDirect(2, 1, DispatchMode::kNormal);
-  DirectChunk chunk = other_hash.Chunk();
+  OwnChunk chunk = other_hash.Chunk();
   chunk.hash.bytes[0] ^= 1;
-  EXPECT_THAT(experts_.Run(chunk),
-              FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch));
+  EXPECT_THAT(Run(chunk), FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch));
   EXPECT_EQ(other_hash.chunk->out[0], kPoison);
   EXPECT_TRUE(experts_.CountersOf(kSession).empty());
 }
 
 TEST_F(DirectExpertsTest, RefusesUnknownLayersAndMetadataThatDoesNotFit) {
   Direct direct = MakeDirect(3, 1, DispatchMode::kNormal);
-  DirectChunk chunk = direct.Chunk();
+  OwnChunk chunk = direct.Chunk();
   chunk.layer = LayerId{8};
-  EXPECT_THAT(experts_.Run(chunk), FailsWith(absl::StatusCode::kNotFound, Reason::kUnknownLayer));
+  EXPECT_THAT(Run(chunk), FailsWith(absl::StatusCode::kNotFound, Reason::kUnknownLayer));
 
   chunk = direct.Chunk();
-  chunk.rows = chunk.rows.first(chunk.rows.size() - 1);
-  EXPECT_THAT(experts_.Run(chunk), FailsWith(absl::StatusCode::kInvalidArgument, Reason::kFrame));
+  --chunk.count;
+  EXPECT_THAT(Run(chunk), FailsWith(absl::StatusCode::kInvalidArgument, Reason::kFrame));
 }
 
 TEST_F(DirectExpertsTest, ABoundEpochServesWhileItRetiresAndTakesNobodyNew) {
   Direct direct = MakeDirect(4, 1, DispatchMode::kLowLatency);
-  SY_ASSERT_OK(experts_.Run(direct.Chunk()));
+  SY_ASSERT_OK(Run(direct.Chunk()));
 
   experts_.Retire("demo", Epoch{1});
 
   EXPECT_TRUE(experts_.IsBound("demo", Epoch{1}));
-  SY_EXPECT_OK(experts_.Run(direct.Chunk()));
-  EXPECT_THAT(experts_.Run(direct.Chunk({.high = 9, .low = 9})),
+  SY_EXPECT_OK(Run(direct.Chunk()));
+  EXPECT_THAT(Run(direct.Chunk({.high = 9, .low = 9})),
               FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch));
   experts_.Release(kSession, Epoch{1});
   EXPECT_FALSE(experts_.IsBound("demo", Epoch{1}));
-  EXPECT_THAT(experts_.Run(direct.Chunk()),
+  EXPECT_THAT(Run(direct.Chunk()),
               FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch));
 }
 
 TEST_F(DirectExpertsTest, ARunOnALaterEpochLetsGoOfTheEarlier) {
   Direct first = MakeDirect(5, 1, DispatchMode::kNormal);
   Direct second = MakeDirect(6, 2, DispatchMode::kNormal);
-  SY_ASSERT_OK(experts_.Run(first.Chunk()));
+  SY_ASSERT_OK(Run(first.Chunk()));
   Activate(2);
 
-  SY_ASSERT_OK(experts_.Run(second.Chunk()));
+  SY_ASSERT_OK(Run(second.Chunk()));
 
   EXPECT_EQ(second.chunk->out, second.Expected());
   EXPECT_FALSE(experts_.IsBound("demo", Epoch{1}));
@@ -162,12 +169,12 @@ TEST_F(DirectExpertsTest, ARunOnALaterEpochLetsGoOfTheEarlier) {
 
 TEST_F(DirectExpertsTest, DropUnbindsWhoeverIsBound) {
   Direct direct = MakeDirect(7, 1, DispatchMode::kNormal);
-  SY_ASSERT_OK(experts_.Run(direct.Chunk()));
+  SY_ASSERT_OK(Run(direct.Chunk()));
 
   experts_.Drop("demo", Epoch{1});
 
   EXPECT_FALSE(experts_.IsBound("demo", Epoch{1}));
-  EXPECT_THAT(experts_.Run(direct.Chunk()),
+  EXPECT_THAT(Run(direct.Chunk()),
               FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch));
 }
 
@@ -178,7 +185,7 @@ TEST_F(DirectExpertsTest, SessionsOnSeveralThreadsGetTheirOwnAnswers) {
       Direct direct = MakeDirect(10 + t, 1, kModes[t % 2]);
       for (int round = 0; round < 30; ++round) {
         std::fill(direct.chunk->out.begin(), direct.chunk->out.end(), kPoison);
-        SY_ASSERT_OK(experts_.Run(direct.Chunk({.high = 1, .low = t})));
+        SY_ASSERT_OK(Run(direct.Chunk({.high = 1, .low = t})));
         ASSERT_EQ(direct.chunk->out, direct.Expected());
       }
     });

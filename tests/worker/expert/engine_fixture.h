@@ -7,7 +7,6 @@
 #include "gtest/gtest.h"
 
 #include "core/base/clock.h"
-#include "tests/testing/chosen_mutant.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/worker/expert/source_testing.h"
 #include "worker/expert/expert_engine.h"
@@ -18,8 +17,7 @@ class EngineFixture : public ::testing::Test {
  protected:
   // Worker "w1" of two, epoch 1 committed.
   EngineFixture() {
-    options_.identity = {
-        .worker_id = "w1", .incarnation = IncarnationOf(1), .mutant = ChosenMutant()};
+    options_.identity = {.worker_id = "w1", .incarnation = IncarnationOf(1)};
     options_.on_closed = [this](AttachmentId number, const absl::Status& why) {
       closed_.emplace_back(number, why);
     };
@@ -28,7 +26,8 @@ class EngineFixture : public ::testing::Test {
 
   // Anew with options_.
   void Restart() {
-    engine_ = std::make_unique<ExpertEngine>(options_, &transport_);
+    engine_ =
+        std::make_unique<ExpertEngine>(options_, &transport_, *ExpertStreams::Create(&device_, {}));
     Commit(1);
   }
   Plan Commit(std::uint64_t epoch) {

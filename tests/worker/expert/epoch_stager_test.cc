@@ -62,8 +62,8 @@ TEST(EpochStagerTest, LoadsTheExpertsThatThePlanGivesThisWorker) {
     EXPECT_EQ(staged.runtime->epoch(), Epoch{3});
     EXPECT_EQ(staged.runtime->hash, HashOf(prepare.plan));
     EXPECT_EQ(staged.runtime->self, WorkerOrdinal{worker});
-    ASSERT_NE(staged.executor, nullptr);
-    EXPECT_EQ(staged.executor->shape(), TestModel().shape);
+    ASSERT_NE(staged.memory, nullptr);
+    EXPECT_EQ(staged.memory->shape, TestModel().shape);
     ExpectHoldsItsPart(*staged.runtime);
     EXPECT_EQ(staged.runtime->weight_bytes(), device.packs * 3 * 24 * 10 * 2);
     EXPECT_EQ(staged.runtime->FindLayer(LayerId{2}), nullptr);
@@ -229,21 +229,6 @@ TEST(EpochStagerTest, RefusesPlansThatItCannotServe) {
   EXPECT_THAT(Stage(StagerOf(0, &device), MakePrepare(wider)),
               FailsWith(absl::StatusCode::kDataLoss, Reason::kCheckpoint));
 }
-
-#ifdef SWITCHYARD_MUTANTS
-TEST(EpochStagerTest, TheSeededBugServesThePreviousPlacement) {
-  FakeDevice device;
-  const StagedEpoch first = MakeStaged(0, MakePlan(1, 2), &device);
-  StagerOptions options = StagerOf(0, &device);
-  options.mutant = MutantId::kWrongPlacement;
-
-  SY_ASSERT_OK_AND_ASSIGN(const StagedEpoch second,
-                          Stage(options, MakePrepare(MakePlan(2, 3)), {first.runtime}));
-
-  EXPECT_EQ(second.runtime->layers[0].slots[1].expert, ExpertId{3});
-  EXPECT_EQ(second.runtime->layers[0].slots[1].weights, first.runtime->layers[0].slots[1].weights);
-}
-#endif
 
 }  // namespace
 }  // namespace switchyard

@@ -86,8 +86,7 @@ inline StagerOptions StagerOf(std::int32_t worker, DeviceBackend* device) {
           .open_weights = [](absl::string_view checkpoint,
                              WeightCheck check) { return MakeWeightSource(checkpoint, check); },
           .weight_bytes_max = 0,
-          .executor = {.rows_max = 64},
-          .mutant = MutantId::kNone};
+          .batch = {.pairs_max = 64}};
 }
 
 // Stages without anything resident; aborts on error.

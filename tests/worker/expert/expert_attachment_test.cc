@@ -84,17 +84,18 @@ TEST(ExpertAttachmentTest, ReplyRowsAreThoseOfThePeersSlot) {
   FakeDevice device;
   FakeTransport transport;
   StagedEpoch staged = MakeStaged(0, MakePlan(1, 2), &device);
-  CommittedEpoch epoch{std::move(staged.runtime), std::move(staged.executor)};
+  CommittedEpoch epoch{std::move(staged.runtime), std::move(staged.memory)};
   ExpertAttachment attachment(MakeAttachRequest(MakePlan(1, 2), DispatchMode::kNormal), &epoch,
                               {.worker_id = "w0", .incarnation = testing::IncarnationOf(0)});
 
   SY_ASSERT_OK_AND_ASSIGN(const AttachGrant grant, attachment.Open(&transport));
 
-  ExpertAttachment::Pair& pair = attachment.pair(2);
-  pair.header.rows = 3;
-  pair.header.reply_slot = 2;
+  ExpertAttachment::Credit& credit = attachment.credit(2);
+  credit.header.rows = 3;
+  credit.header.reply_slot = 2;
+  credit.intake.layer = &epoch.runtime->layers[0];
   const std::span<std::byte> slot = transport.Find(grant.request_ring.attachment)->OutboundSlot(2);
-  EXPECT_EQ(static_cast<void*>(attachment.ReplyRows(pair)),
+  EXPECT_EQ(static_cast<void*>(attachment.InputOf(credit).out),
             static_cast<void*>(slot.data() + LayoutOfResult(3, 24).rows_begin));
   EXPECT_EQ(attachment.number(), grant.request_ring.attachment);
   EXPECT_EQ(attachment.FindBound(Epoch{1}), &epoch);

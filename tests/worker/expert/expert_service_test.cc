@@ -5,6 +5,7 @@
 
 #include "gtest/gtest.h"
 
+#include "core/base/status_macros.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/worker/expert/source_testing.h"
 
@@ -50,7 +51,7 @@ class ExpertServiceTest : public ::testing::Test {
     ExpertServiceOptions options;
     options.stager = StagerOf(1, &device_);
     options.calls_max = 2;
-    service_ = std::make_unique<ExpertService>(std::move(options), &transport_, &clock_);
+    service_ = *ExpertService::Create(std::move(options), &transport_, &clock_);
   }
 
   absl::Status Stage(std::uint64_t epoch) {
@@ -202,30 +203,35 @@ TEST_F(ExpertServiceTest, RetireWaitsForDirectSessions) {
   const auto step = MakeTestStep(rng, layer, 4, DispatchMode::kNormal, 0.0);
   const auto chunk =
       testing::MakeChunk(layer, step, WorkerOrdinal{1}, 0, step.plan.workers[1].rows.size());
-  std::vector<const Bf16*> rows;
-  for (const PlannedRow& row : chunk->planned) rows.push_back(step.x.data() + row.token * 24U);
   const SessionId session{.high = 8, .low = 8};
   SY_ASSERT_OK(service_->View(kSoon));  // The epoch has been activated when this comes back.
-  const DirectChunk direct{.deployment = "demo",
-                           .session = session,
-                           .epoch = Epoch{1},
-                           .hash = HashOf(MakePlan(1, 2)),
-                           .layer = LayerId{0},
-                           .mode = DispatchMode::kNormal,
-                           .rows = rows,
-                           .metadata = std::as_bytes(std::span(chunk->words)),
-                           .out = chunk->out.data()};
-  SY_ASSERT_OK(service_->direct().Run(direct));
+  const OwnChunk direct{.deployment = "demo",
+                        .session = session,
+                        .epoch = Epoch{1},
+                        .hash = HashOf(MakePlan(1, 2)),
+                        .layer = LayerId{0},
+                        .mode = DispatchMode::kNormal,
+                        .format = kBf16Format,
+                        .count = static_cast<std::uint32_t>(chunk->planned.size()),
+                        .rows = reinterpret_cast<const std::byte*>(chunk->rows.data()),
+                        .metadata = std::as_bytes(std::span(chunk->words)),
+                        .out = chunk->out.data()};
+  const auto run = [&]() -> absl::Status {
+    SY_ASSIGN_OR_RETURN(const auto started, service_->direct().Start(direct));
+    while (!started->done()) std::this_thread::yield();
+    return started->Finish();
+  };
+  SY_ASSERT_OK(run());
   EXPECT_EQ(chunk->out, testing::ExpectedAnswer(layer, step, WorkerOrdinal{1}, *chunk));
   SY_ASSERT_OK_AND_ASSIGN(const auto counters, service_->CountersOf(session, kSoon));
-  EXPECT_EQ(counters[0].rows, rows.size());
+  EXPECT_EQ(counters[0].rows, chunk->planned.size());
   std::atomic<bool> released{false};
   Awaited<bool> unbound;
 
   service_->Retire("demo", Epoch{1}, [&] { unbound.Set(released.load()); });
 
   SY_ASSERT_OK(service_->View(kSoon));
-  SY_EXPECT_OK(service_->direct().Run(direct));
+  SY_EXPECT_OK(run());
   released.store(true);
   service_->direct().Close(session);
   EXPECT_TRUE(unbound.Get());

@@ -11,6 +11,7 @@
 #include "tests/testing/fake_device.h"
 #include "tests/testing/random_routing.h"
 #include "tests/testing/random_tensors.h"
+#include "worker/device/host/host_run.h"
 #include "worker/expert/layer_runtime.h"
 #include "worker/routing/request_codec.h"
 
@@ -47,6 +48,9 @@ inline LayerRuntime MakeRuntime(const TestLayer& layer, WorkerOrdinal worker) {
          .key = {},
          .weights = std::make_shared<const FakeExpert>(layer.shape, raw.view())});
   }
+  std::vector<TableEntry> entries;
+  for (const ExpertSlot& slot : runtime.slots) entries.push_back({slot.expert, slot.weights});
+  runtime.table = std::make_shared<HostTable>(std::move(entries));
   return runtime;
 }
 

@@ -57,8 +57,7 @@ class LoopbackServiceTest : public ::testing::Test {
         MakeTransport("loopback", {.incarnation = kSourceIncarnation, .hub = &hub_}));
     ExpertServiceOptions options;
     options.stager = StagerOf(1, &device_);
-    service_ =
-        std::make_unique<ExpertService>(std::move(options), worker_transport_.get(), &clock_);
+    service_ = *ExpertService::Create(std::move(options), worker_transport_.get(), &clock_);
     std::promise<absl::Status> staged;
     auto done = staged.get_future();
     service_->StagePlan(MakePrepare(MakePlan(1, 2)),

@@ -63,7 +63,7 @@ TEST(StagingThreadTest, StagesThenGivesTheEpochOutOnceAndKeepsItKnown) {
   EXPECT_EQ(thread.Take("demo", Epoch{2}).runtime, nullptr);
   const StagedEpoch taken = thread.Take("demo", Epoch{1});
   ASSERT_NE(taken.runtime, nullptr);
-  EXPECT_NE(taken.executor, nullptr);
+  EXPECT_NE(taken.memory, nullptr);
   EXPECT_EQ(thread.Take("demo", Epoch{1}).runtime, nullptr);
   EXPECT_TRUE(thread.Resident()[0].committed);
 }

@@ -14,15 +14,15 @@
 #include "worker/device/cpu/kernel/expert_factors.h"
 #include "worker/device/cpu/kernel/kernels.h"
 #include "worker/device/cpu/kernel/packing.h"
-#include "worker/device/cpu/machine/aligned_buffer.h"
 #include "worker/device/cpu/self_test.h"
 #include "worker/device/cpu/weights_check.h"
+#include "worker/device/host/aligned_buffer.h"
 
 namespace switchyard {
 
-// Scratch of a Run: a slab for each thread that may take part.
-struct CpuWorkspace final : Workspace {
-  CpuWorkspace(const KernelFamily& of, const KernelDims& sizes, AlignedBuffer memory)
+// Scratch of a call: a slab for each thread that may take part.
+struct CpuScratch final : KernelScratch {
+  CpuScratch(const KernelFamily& of, const KernelDims& sizes, AlignedBuffer memory)
       : family(&of), dims(sizes), layout(of.layout(sizes)), slabs(std::move(memory)) {}
 
   [[nodiscard]] std::byte* Slab(int thread) const {
@@ -70,7 +70,7 @@ absl::StatusOr<KernelDims> DimsOf(const MoeShape& shape) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<DeviceBackend>> CpuBackend::Create(const CpuOptions& options) {
+absl::StatusOr<std::unique_ptr<CpuBackend>> CpuBackend::Create(const CpuOptions& options) {
   const CpuFeatures cpu = DetectCpuFeatures();
   const std::string& asked = options.kernel_family;
   if (!asked.empty()) {
@@ -192,26 +192,22 @@ absl::StatusOr<std::unique_ptr<PackedExpert>> CpuBackend::Pack(const MoeShape& s
   return expert;
 }
 
-absl::StatusOr<std::unique_ptr<Workspace>> CpuBackend::MakeWorkspace(const MoeShape& shape,
-                                                                     std::int64_t rows_max) {
+absl::StatusOr<std::unique_ptr<KernelScratch>> CpuBackend::MakeScratch(const MoeShape& shape) {
   SY_ASSIGN_OR_RETURN(const KernelDims dims, DimsOf(shape));
-  if (rows_max < 0) return BadShape(shape, absl::StrCat("rows_max is ", rows_max));
-  // Rows beyond a block go through the same slab block by block, so rows_max does not matter.
+  // Rows beyond a block go through the same slab block by block, so their number does not matter.
   const std::int64_t slab = ScratchBytes(parts_.family->layout(dims), dims);
   SY_ASSIGN_OR_RETURN(AlignedBuffer slabs, AlignedBuffer::Allocate(slab * pool_->threads()));
-  return std::make_unique<CpuWorkspace>(*parts_.family, dims, std::move(slabs));
+  return std::make_unique<CpuScratch>(*parts_.family, dims, std::move(slabs));
 }
 
-ExpertRun CpuBackend::RunOf(const ExpertBatch& batch, const CpuWorkspace& workspace,
-                            int thread) const {
+KernelRun CpuBackend::RunOf(const ExpertRows& batch, const CpuScratch& scratch, int thread) const {
   const auto& expert = static_cast<const CpuPackedExpert&>(*batch.expert);
-  const bool fits = expert.family == workspace.family &&
-                    expert.dims.hidden == workspace.dims.hidden &&
-                    expert.dims.intermediate == workspace.dims.intermediate;
-  if (!fits) std::abort();  // Another device's expert or another layer's workspace: our bug.
+  const bool fits = expert.family == scratch.family && expert.dims.hidden == scratch.dims.hidden &&
+                    expert.dims.intermediate == scratch.dims.intermediate;
+  if (!fits) std::abort();  // Another device's expert or another layer's scratch: our bug.
   return {.family = parts_.family,
-          .layout = workspace.layout,
-          .dims = workspace.dims,
+          .layout = scratch.layout,
+          .dims = scratch.dims,
           .weights = expert.weights.data(),
           .affine = expert.factors.affine(),
           .blocks = expert.factors.blocks(),
@@ -222,35 +218,35 @@ ExpertRun CpuBackend::RunOf(const ExpertBatch& batch, const CpuWorkspace& worksp
           .rounded = batch.rounded,
           .rows = batch.rows,
           .out = batch.out,
-          .scratch = workspace.Slab(thread)};
+          .scratch = scratch.Slab(thread)};
 }
 
-void CpuBackend::Run(std::span<const ExpertBatch> batches, Workspace& workspace) {
-  const auto& own = static_cast<const CpuWorkspace&>(workspace);
+void CpuBackend::RunExperts(std::span<const ExpertRows> batches, KernelScratch& scratch) {
+  const auto& own = static_cast<const CpuScratch&>(scratch);
   if (own.family != parts_.family) std::abort();
   const auto bytes = static_cast<std::int64_t>(batches.size()) * own.layout.packed_bytes;
   if (pool_->threads() > 1 && bytes >= kSharedBytesMin) {
     RunShared(batches, own);
     return;
   }
-  for (const ExpertBatch& batch : batches) RunExpert(RunOf(batch, own, 0));
+  for (const ExpertRows& batch : batches) RunExpert(RunOf(batch, own, 0));
 }
 
 // Whole experts to each thread while there are enough of them; those left over are split by
 // columns, so that no thread is idle. Neither changes the order of any sum.
-void CpuBackend::RunShared(std::span<const ExpertBatch> batches, const CpuWorkspace& workspace) {
+void CpuBackend::RunShared(std::span<const ExpertRows> batches, const CpuScratch& scratch) {
   const auto threads = static_cast<std::size_t>(pool_->threads());
   std::size_t whole = batches.size() / threads * threads;
   for (std::size_t first = 0; first < whole; first += ComputePool::kIndicesMax) {
     const std::size_t count = std::min<std::size_t>(ComputePool::kIndicesMax, whole - first);
     pool_->Run(static_cast<std::int64_t>(count), [&](std::int64_t index, int thread) {
-      RunExpert(RunOf(batches[first + static_cast<std::size_t>(index)], workspace, thread));
+      RunExpert(RunOf(batches[first + static_cast<std::size_t>(index)], scratch, thread));
     });
   }
-  for (const ExpertBatch& batch : batches.subspan(whole)) RunSplit(RunOf(batch, workspace, 0));
+  for (const ExpertRows& batch : batches.subspan(whole)) RunSplit(RunOf(batch, scratch, 0));
 }
 
-void CpuBackend::RunSplit(const ExpertRun& run) {
+void CpuBackend::RunSplit(const KernelRun& run) {
   const std::int64_t pieces_max =
       std::min<std::int64_t>(kPiecesPerThread * pool_->threads(), ComputePool::kIndicesMax);
   const auto split = [&](std::int64_t panels, const auto& step) {

@@ -1,4 +1,4 @@
-// DeviceBackend on the CPU: one kernel family for the life of the backend, a small pool of threads.
+// The CPU as a device: one kernel family for the life of the backend, a small pool of threads.
 #pragma once
 
 #include <memory>
@@ -9,38 +9,33 @@
 
 #include "core/base/log.h"
 #include "worker/device/cpu/codec/codec_kernels.h"
+#include "worker/device/cpu/cpu_options.h"
 #include "worker/device/cpu/expert_run.h"
 #include "worker/device/cpu/kernel/kernel_family.h"
 #include "worker/device/cpu/kernel/row_ops.h"
 #include "worker/device/cpu/machine/compute_pool.h"
-#include "worker/device/device_backend.h"
+#include "worker/device/host/host_codec.h"
+#include "worker/device/host/host_device.h"
 
 namespace switchyard {
 
-struct CpuWorkspace;
-
-// Fields as in DeviceOptions of worker/registry/device_registry.h.
-struct CpuOptions {
-  std::string kernel_family{};
-  int compute_threads = 1;
-  Logger* log = nullptr;
-};
+struct CpuScratch;
 
 // What a backend is made of. Create chooses them; tests may bring wrong ones.
 struct CpuParts {
   const KernelFamily* family = nullptr;
   const RowKernels* row_kernels = nullptr;
   const CodecKernels* codec_kernels = &kScalarCodecKernels;
-  std::unique_ptr<Codec> bf16{};
+  std::unique_ptr<HostCodec> bf16{};
   int compute_threads = 1;
   Logger* log = nullptr;
 };
 
-class CpuBackend final : public DeviceBackend {
+class CpuBackend final : public HostDevice {
  public:
   // Errors: as MakeDevice. A family asked for by name that fails its self-test still makes a
   // backend, but one that advertises no scheme and refuses Pack.
-  static absl::StatusOr<std::unique_ptr<DeviceBackend>> Create(const CpuOptions& options);
+  static absl::StatusOr<std::unique_ptr<CpuBackend>> Create(const CpuOptions& options);
   // Tests each part. A wrong family is not advertised, nor is a wrong codec, and wrong row kernels
   // give way to the portable ones; each is logged. Errors: kInvalidArgument (BAD_CONFIG) for the
   // number of threads; kResourceExhausted (OUT_OF_MEMORY).
@@ -51,13 +46,13 @@ class CpuBackend final : public DeviceBackend {
   // own. Errors: as the seam, kUnimplemented (UNSUPPORTED) also when the family is not proven.
   absl::StatusOr<std::unique_ptr<PackedExpert>> Pack(const MoeShape& shape,
                                                      const ExpertWeightsView& weights) override;
-  absl::StatusOr<std::unique_ptr<Workspace>> MakeWorkspace(const MoeShape& shape,
-                                                           std::int64_t rows_max) override;
-  // Aborts when a workspace or an expert is not of this backend's making or of another shape. Two
-  // threads with two workspaces may run at once: the pool helps one of them.
-  void Run(std::span<const ExpertBatch> batches, Workspace& workspace) override;
   [[nodiscard]] absl::StatusOr<std::unique_ptr<Codec>> MakeCodec(
       const CodecSpec& spec) const override;
+  // The kernels by themselves, for benchmarks and for this device's own tests: callers of the seam
+  // use streams. RunExperts aborts when a scratch or an expert is not of this backend's making or
+  // of another shape; of two threads that run at once the pool helps one.
+  absl::StatusOr<std::unique_ptr<KernelScratch>> MakeScratch(const MoeShape& shape) override;
+  void RunExperts(std::span<const ExpertRows> batches, KernelScratch& scratch) override;
   [[nodiscard]] const RowOps& row_ops() const override { return row_ops_; }
 
  private:
@@ -66,10 +61,10 @@ class CpuBackend final : public DeviceBackend {
   [[nodiscard]] absl::Status TestFormat(const WireFormat& format) const;
   [[nodiscard]] bool Rounds(ActivationFormat format) const;
   void ProveSchemes();
-  [[nodiscard]] ExpertRun RunOf(const ExpertBatch& batch, const CpuWorkspace& workspace,
+  [[nodiscard]] KernelRun RunOf(const ExpertRows& batch, const CpuScratch& scratch,
                                 int thread) const;
-  void RunShared(std::span<const ExpertBatch> batches, const CpuWorkspace& workspace);
-  void RunSplit(const ExpertRun& run);
+  void RunShared(std::span<const ExpertRows> batches, const CpuScratch& scratch);
+  void RunSplit(const KernelRun& run);
 
   CpuParts parts_;
   CapabilitySet capabilities_;

@@ -23,7 +23,7 @@ std::int64_t Lines(std::int64_t bytes) { return RoundUp(bytes, kLineBytes); }
 
 std::int64_t RowsBytes(const KernelDims& dims) { return Lines(kRoundedRowsMax * dims.hidden * 2); }
 
-Extra ExtraOf(const ExpertRun& run) {
+Extra ExtraOf(const KernelRun& run) {
   std::byte* at = run.scratch + Lines(run.layout.scratch_bytes);
   Extra extra;
   extra.pointers = reinterpret_cast<const Bf16**>(at);
@@ -35,10 +35,10 @@ Extra ExtraOf(const ExpertRun& run) {
   return extra;
 }
 
-bool RoundsInputs(const ExpertRun& run) { return run.inputs.format != ActivationFormat::kBf16; }
-bool RoundsMiddle(const ExpertRun& run) { return run.middle.format != ActivationFormat::kBf16; }
+bool RoundsInputs(const KernelRun& run) { return run.inputs.format != ActivationFormat::kBf16; }
+bool RoundsMiddle(const KernelRun& run) { return run.middle.format != ActivationFormat::kBf16; }
 
-std::int64_t RowsPerCall(const ExpertRun& run) {
+std::int64_t RowsPerCall(const KernelRun& run) {
   if (!RoundsInputs(run)) return run.layout.rows_per_call;
   return std::min(run.layout.rows_per_call, kRoundedRowsMax);
 }
@@ -72,7 +72,7 @@ std::int64_t ScratchBytes(const KernelLayout& layout, const KernelDims& dims) {
          Lines(RoundingScratchBytes(std::max(dims.hidden, dims.intermediate)));
 }
 
-ExpertCall::ExpertCall(const ExpertRun& run, std::int64_t first) : run_(run) {
+ExpertCall::ExpertCall(const KernelRun& run, std::int64_t first) : run_(run) {
   const auto left = static_cast<std::int64_t>(run.rows.size()) - first;
   if (run.rounded != nullptr) rounded_ = run.rounded + first;
   call_ = {.dims = run.dims,
@@ -128,7 +128,7 @@ void ExpertCall::Finish() {
   if (call_.affine != nullptr) ApplyDownAffine(*call_.affine, call_);
 }
 
-void RunExpert(const ExpertRun& run) {
+void RunExpert(const KernelRun& run) {
   const auto row_count = static_cast<std::int64_t>(run.rows.size());
   for (std::int64_t first = 0; first < row_count;) {
     ExpertCall call(run, first);

@@ -8,11 +8,11 @@
 
 #include "worker/device/cpu/codec/activation_rounding.h"
 #include "worker/device/cpu/kernel/kernel_family.h"
-#include "worker/device/device_backend.h"
+#include "worker/device/host/host_kernels.h"
 
 namespace switchyard {
 
-struct ExpertRun {
+struct KernelRun {
   const KernelFamily* family = nullptr;
   KernelLayout layout;  // family's, for dims
   KernelDims dims;
@@ -22,8 +22,8 @@ struct ExpertRun {
   ActivationSpec inputs{};                 // of gate and up
   ActivationSpec middle{};                 // of down
   const CodecKernels* rounding = nullptr;  // not null when one of them is not kBf16
-  ExpertAmax* amax = nullptr;              // null: nobody asks
-  const std::uint8_t* rounded = nullptr;   // [rows], as ExpertBatch::rounded
+  ExpertAmax* amax = nullptr;              // null: not recorded
+  const std::uint8_t* rounded = nullptr;   // [rows], as ExpertRows::rounded
   std::span<const Bf16* const> rows;
   float* out = nullptr;
   std::byte* scratch = nullptr;  // ScratchBytes, 64-byte aligned
@@ -36,7 +36,7 @@ std::int64_t ScratchBytes(const KernelLayout& layout, const KernelDims& dims);
 class ExpertCall {
  public:
   // For the rows from `first` on: as many as fit a call, or what is left.
-  ExpertCall(const ExpertRun& run, std::int64_t first);
+  ExpertCall(const KernelRun& run, std::int64_t first);
 
   void LoadRows();
   void GateUp(std::int64_t begin, std::int64_t end) { run_.family->gate_up(call_, begin, end); }
@@ -47,12 +47,12 @@ class ExpertCall {
   [[nodiscard]] std::int64_t row_count() const { return call_.row_count; }
 
  private:
-  const ExpertRun& run_;
+  const KernelRun& run_;
   const std::uint8_t* rounded_ = nullptr;  // of the rows of this call
   KernelCall call_;
 };
 
 // out = down(silu(gate) * up) for every row.
-void RunExpert(const ExpertRun& run);
+void RunExpert(const KernelRun& run);
 
 }  // namespace switchyard

@@ -6,7 +6,7 @@
 #include "worker/device/cpu/codec/codec_kernels.h"
 #include "worker/device/cpu/kernel/kernel_family.h"
 #include "worker/device/cpu/kernel/row_ops.h"
-#include "worker/device/device_backend.h"
+#include "worker/device/host/host_codec.h"
 
 namespace switchyard {
 
@@ -21,7 +21,7 @@ absl::Status TestRowKernels(const RowKernels& kernels);
 
 // Rows at odd places come back as they were, and nothing beside them is touched. Errors: kInternal
 // (INTERNAL).
-absl::Status TestCodec(const Codec& codec);
+absl::Status TestCodec(const HostCodec& codec);
 
 // One quantised format of `kernels`: a row whose codes are known; and bit-equality with the scalar
 // kernels for rows of short last groups, of every magnitude, of zeros and with a NaN, and for bytes

@@ -83,7 +83,7 @@ TEST(CpuBackendTest, EveryUsableFamilyPassesItsSelfTest) {
 }
 
 // Loses the last row.
-class LossyCodec final : public Codec {
+class LossyCodec final : public HostCodec {
  public:
   [[nodiscard]] WireFormat format() const override { return kBf16Format; }
   void Encode(std::span<const Bf16* const> rows, std::int64_t hidden, std::byte* data,
@@ -182,7 +182,7 @@ TEST(CpuBackendTest, EveryCodecOfThisCpuPassesItsSelfTest) {
 }
 
 TEST(CpuBackendTest, AdvertisesEveryDtypeAndSchemeThatPassed) {
-  SY_ASSERT_OK_AND_ASSIGN(const auto device, MakeDevice("cpu", {}));
+  SY_ASSERT_OK_AND_ASSIGN(const auto device, MakeDevice("cpu"));
 
   EXPECT_EQ(device->capabilities().wire_dtypes,
             (std::vector{DispatchDtype::kBf16, DispatchDtype::kFp8, DispatchDtype::kInt8,
@@ -226,7 +226,7 @@ TEST(CpuBackendTest, WrongRowKernelsGiveWayToThePortableOnes) {
 }
 
 TEST(RegistryTest, PicksTheBestUsableFamilyWhenNoneIsNamed) {
-  SY_ASSERT_OK_AND_ASSIGN(const auto device, MakeDevice("cpu", {}));
+  SY_ASSERT_OK_AND_ASSIGN(const auto device, MakeDevice("cpu"));
 
   for (const KernelFamily* family : KernelFamilies()) {
     if (!family->usable(DetectCpuFeatures())) continue;
@@ -243,7 +243,7 @@ TEST(RegistryTest, RefusesAnUnknownKindListingWhatExists) {
 }
 
 TEST(RegistryTest, RefusesAnUnknownFamilyListingWhatThisCpuHas) {
-  const auto device = MakeDevice("cpu", {.kernel_family = "neon"});
+  const auto device = CpuBackend::Create({.kernel_family = "neon"});
 
   EXPECT_THAT(device, FailsWith(absl::StatusCode::kUnimplemented, Reason::kUnsupported));
   EXPECT_THAT(std::string(device.status().message()),
@@ -257,8 +257,8 @@ TEST(RegistryTest, ListsOnlyFamiliesThatTheCpuCanRun) {
 TEST(RegistryTest, RefusesAThreadCountOutOfRange) {
   const auto bad_config = FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig);
 
-  EXPECT_THAT(MakeDevice("cpu", {.compute_threads = 0}), bad_config);
-  EXPECT_THAT(MakeDevice("cpu", {.compute_threads = 257}), bad_config);
+  EXPECT_THAT(CpuBackend::Create({.compute_threads = 0}), bad_config);
+  EXPECT_THAT(CpuBackend::Create({.compute_threads = 257}), bad_config);
 }
 
 }  // namespace

@@ -12,7 +12,7 @@
 #include "core/rng.h"
 #include "tests/testing/scripted_worker.h"
 #include "tests/testing/status_matchers.h"
-#include "worker/registry/device_registry.h"
+#include "worker/device/cpu/cpu_backend.h"
 #include "worker/source/p2p/session.h"
 
 namespace switchyard::testing {
@@ -68,7 +68,7 @@ class SessionFixture : public ::testing::Test {
   SeededRng rng_{42};
   ScriptedTransport transport_;
   ScriptedChannel channel_;
-  std::unique_ptr<DeviceBackend> device_ = *MakeDevice("cpu", {.kernel_family = "portable_fp32"});
+  std::unique_ptr<DeviceBackend> device_ = *CpuBackend::Create({.kernel_family = "portable_fp32"});
   std::unique_ptr<SourceSession> session_;
   Incarnation incarnation_{11, 22};
 };

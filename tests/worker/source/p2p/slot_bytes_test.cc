@@ -36,7 +36,7 @@ class SlotBytesTest : public ::testing::Test {
     SY_EXPECT_OK(binding.status());
     return binding.ok() ? SlotBytesOf(**binding, worker, rows) : StagingBytes{};
   }
-  std::unique_ptr<DeviceBackend> device_ = *MakeDevice("cpu", {.kernel_family = "portable_fp32"});
+  std::unique_ptr<DeviceBackend> device_ = *CpuBackend::Create({.kernel_family = "portable_fp32"});
 };
 
 std::int64_t Padded(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }

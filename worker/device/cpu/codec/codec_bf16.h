@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "worker/device/device_backend.h"
+#include "worker/device/host/host_codec.h"
 
 namespace switchyard {
 
@@ -12,7 +12,7 @@ namespace switchyard {
 // destination would not stay in L2 anyway, and no line is read for ownership. `scales` is unused.
 constexpr std::int64_t kNonTemporalBytesMin = std::int64_t{2} << 20;
 
-class Bf16Codec final : public Codec {
+class Bf16Codec final : public HostCodec {
  public:
   [[nodiscard]] WireFormat format() const override { return kBf16Format; }
   void Encode(std::span<const Bf16* const> rows, std::int64_t hidden, std::byte* data,

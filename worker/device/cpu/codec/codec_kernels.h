@@ -23,7 +23,7 @@
 
 #include "core/format/wire_format.h"
 #include "worker/device/cpu/machine/cpuid.h"
-#include "worker/device/device_backend.h"
+#include "worker/device/host/host_codec.h"
 
 namespace switchyard {
 

@@ -9,11 +9,11 @@
 #include "absl/status/statusor.h"
 
 #include "worker/device/cpu/codec/codec_kernels.h"
-#include "worker/device/device_backend.h"
+#include "worker/device/host/host_codec.h"
 
 namespace switchyard {
 
-class ScaledCodec final : public Codec {
+class ScaledCodec final : public HostCodec {
  public:
   // Errors: kUnimplemented (UNSUPPORTED) for a format that `kernels` do not have; kInvalidArgument
   // (BAD_CONFIG) for a global scale that CheckGlobalScale (core/format/nvfp4_scale.h) refuses, or

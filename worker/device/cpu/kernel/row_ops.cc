@@ -22,10 +22,6 @@ void CpuRowOps::RoundToBf16(const float* in, std::int64_t count, Bf16* out) cons
   kernels_->round_to_bf16(in, count, out);
 }
 
-bool CpuRowOps::HasNan(const Bf16* row, std::int64_t hidden) const {
-  return kernels_->has_nan(row, hidden);
-}
-
 const RowKernels& ChooseRowKernels([[maybe_unused]] const CpuFeatures& cpu) {
 #if defined(SY_WITH_X86_KERNELS)
   if (cpu.avx512) return kAvx512RowKernels;

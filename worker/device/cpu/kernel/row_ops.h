@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "worker/device/cpu/machine/cpuid.h"
-#include "worker/device/device_backend.h"
+#include "worker/device/host/row_ops.h"
 
 namespace switchyard {
 
@@ -18,7 +18,6 @@ struct RowKernels {
   void (*sum_bf16)(const Bf16* const* rows, std::int64_t row_count, std::int64_t hidden,
                    float* out);
   void (*round_to_bf16)(const float* in, std::int64_t count, Bf16* out);
-  bool (*has_nan)(const Bf16* row, std::int64_t hidden);
 };
 
 extern const RowKernels kPortableRowKernels;
@@ -35,7 +34,6 @@ class CpuRowOps final : public RowOps {
                        std::int64_t hidden, float* out) const override;
   void SumBf16(std::span<const Bf16* const> rows, std::int64_t hidden, float* out) const override;
   void RoundToBf16(const float* in, std::int64_t count, Bf16* out) const override;
-  [[nodiscard]] bool HasNan(const Bf16* row, std::int64_t hidden) const override;
 
  private:
   const RowKernels* kernels_;

@@ -53,26 +53,11 @@ void RoundAll(const float* in, std::int64_t count, Bf16* out) {
   }
 }
 
-bool HasNan(const Bf16* row, std::int64_t hidden) {
-  constexpr std::int64_t kHalfLanes = 32;
-  const __m512i magnitude = _mm512_set1_epi16(0x7fff);
-  const __m512i infinity = _mm512_set1_epi16(0x7f80);
-  for (std::int64_t i = 0; i < hidden; i += kHalfLanes) {
-    const std::int64_t left = hidden - i;
-    const __mmask32 lanes =
-        left >= kHalfLanes ? 0xffffffffU : static_cast<__mmask32>((std::uint64_t{1} << left) - 1);
-    const __m512i bits = _mm512_maskz_loadu_epi16(lanes, row + i);
-    if (_mm512_cmpgt_epi16_mask(_mm512_and_si512(bits, magnitude), infinity) != 0) return true;
-  }
-  return false;
-}
-
 }  // namespace
 
 constinit const RowKernels kAvx512RowKernels = {.weighted_sum = WeightedSum,
                                                 .weighted_sum_bf16 = WeightedSumBf16,
                                                 .sum_bf16 = SumBf16,
-                                                .round_to_bf16 = RoundAll,
-                                                .has_nan = HasNan};
+                                                .round_to_bf16 = RoundAll};
 
 }  // namespace switchyard

@@ -39,20 +39,11 @@ void RoundToBf16(const float* in, std::int64_t count, Bf16* out) {
   for (std::int64_t i = 0; i < count; ++i) out[i] = FloatToBf16(in[i]);
 }
 
-bool HasNan(const Bf16* row, std::int64_t hidden) {
-  unsigned found = 0;
-  for (std::int64_t i = 0; i < hidden; ++i) {
-    found |= static_cast<unsigned>((row[i] & 0x7fffU) > 0x7f80U);
-  }
-  return found != 0;
-}
-
 }  // namespace
 
 constinit const RowKernels kPortableRowKernels = {.weighted_sum = WeightedSum,
                                                   .weighted_sum_bf16 = WeightedSumBf16,
                                                   .sum_bf16 = SumBf16,
-                                                  .round_to_bf16 = RoundToBf16,
-                                                  .has_nan = HasNan};
+                                                  .round_to_bf16 = RoundToBf16};
 
 }  // namespace switchyard

@@ -1,21 +1,19 @@
 #include "worker/device/cpu/machine/compute_pool.h"
 
-#include <ctime>
-#include <sys/syscall.h>
 #include <system_error>
-#include <unistd.h>
 
 #include "absl/strings/str_cat.h"
-#include <linux/futex.h>
 
+#include "core/base/clock.h"
 #include "core/base/error.h"
+#include "worker/device/host/futex.h"
 
 namespace switchyard {
 namespace {
 
 constexpr int kSpins = 1000;  // about 30 us of pauses
-constexpr long kHelperSleepNs = 100'000'000;
-constexpr long kCallerSleepNs = 1'000'000;
+constexpr Duration kHelperSleep = std::chrono::milliseconds(100);
+constexpr Duration kCallerSleep = std::chrono::milliseconds(1);
 constexpr int kFieldBits = 12;
 constexpr std::uint64_t kFieldMask = (1U << kFieldBits) - 1;
 
@@ -31,24 +29,6 @@ Claims Unpack(std::uint64_t word) {
 
 std::uint64_t PackWord(const Claims& claims) {
   return (claims.generation << (2 * kFieldBits)) | (claims.count << kFieldBits) | claims.next;
-}
-
-void Pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#else
-  std::atomic_signal_fence(std::memory_order_seq_cst);
-#endif
-}
-
-// Returns when woken, when the word is not `expected`, or after `timeout_ns`.
-void FutexWait(std::atomic<std::uint32_t>& word, std::uint32_t expected, long timeout_ns) {
-  const timespec timeout = {.tv_sec = 0, .tv_nsec = timeout_ns};
-  (void)syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, expected, &timeout, nullptr, 0);
-}
-
-void FutexWakeAll(std::atomic<std::uint32_t>& word) {
-  (void)syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, 0x7fffffff, nullptr, nullptr, 0);
 }
 
 }  // namespace
@@ -121,13 +101,13 @@ bool ComputePool::Help(int thread) {
 void ComputePool::WaitUntilDone(std::int64_t count) {
   for (int spin = 0; spin < spins_; ++spin) {
     if (done_.load(std::memory_order_acquire) == count) return;
-    Pause();
+    SpinPause();
   }
   caller_sleeps_.store(true);
   for (;;) {
     const std::uint32_t seen = finished_.load();
     if (done_.load() == count) break;
-    FutexWait(finished_, seen, kCallerSleepNs);
+    FutexWait(finished_, seen, kCallerSleep);
   }
   caller_sleeps_.store(false);
 }
@@ -138,12 +118,12 @@ void ComputePool::HelperLoop(int thread) {
     if (Help(thread)) continue;
     bool posted = false;
     for (int spin = 0; spin < spins_ && !posted; ++spin) {
-      Pause();
+      SpinPause();
       posted = posted_.load(std::memory_order_acquire) != seen;
     }
     if (posted) continue;
     sleepers_.fetch_add(1);
-    if (posted_.load() == seen) FutexWait(posted_, seen, kHelperSleepNs);
+    if (posted_.load() == seen) FutexWait(posted_, seen, kHelperSleep);
     sleepers_.fetch_sub(1);
   }
 }

@@ -1,4 +1,4 @@
-#include "worker/expert/chunk_executor.h"
+#include "worker/device/host/host_run.h"
 
 #include <cmath>
 #include <limits>
@@ -6,9 +6,10 @@
 #include "gtest/gtest.h"
 
 #include "tests/testing/allocation_counter.h"
-#include "tests/testing/chosen_mutant.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/worker/expert/layer_testing.h"
+#include "worker/device/host/host_codec.h"
+#include "worker/expert/expert_batch.h"
 #include "worker/registry/device_registry.h"
 
 namespace switchyard {
@@ -30,11 +31,69 @@ using testing::TestStep;
 constexpr MoeShape kShape{.hidden = 24, .intermediate = 10, .experts = 12, .top_k = 4};
 constexpr std::array kModes = {DispatchMode::kNormal, DispatchMode::kLowLatency};
 
-std::unique_ptr<ChunkExecutor> MakeExecutor(FakeDevice* device, std::int64_t rows_max = 4096) {
-  auto executor = ChunkExecutor::Create(device, kShape,
-                                        {.rows_max = rows_max, .mutant = testing::ChosenMutant()});
-  SY_EXPECT_OK(executor);
-  return std::move(executor).value();
+// Runs batches on a stream of `device`, as an expert engine does.
+class Executor {
+ public:
+  Executor(FakeDevice* device, const MoeShape& shape, std::int64_t pairs_max) {
+    stream_ = *device->MakeStream({.work_class = WorkClass::kPrefill});
+    batch_ = std::make_unique<ExpertBatch>(stream_.get(), true);
+    memory_ = std::make_shared<const BatchMemory>(
+        *BatchMemory::Create(device, shape, {.pairs_max = pairs_max}));
+    epoch_->plan.shape = shape;
+  }
+
+  struct Chunk {
+    const RequestView* request = nullptr;
+    const Codec* codec = nullptr;
+    const std::byte* rows = nullptr;
+    const std::byte* scales = nullptr;
+    Bf16* out = nullptr;
+    std::uint32_t nan_rows = 0;
+  };
+
+  // `routing_` grows to the largest batch and stays.
+  void Execute(const LayerRuntime& layer, std::span<Chunk> chunks) {
+    routing_.resize(std::max(routing_.size(), chunks.size()));
+    batch_->Reserve(chunks.size());
+    batch_->Begin({.layer = &layer, .mode = chunks[0].request->mode()}, epoch_, memory_);
+    for (std::size_t i = 0; i < chunks.size(); ++i) {
+      const RequestView& request = *chunks[i].request;
+      const auto width = static_cast<std::size_t>(RoutingWidth(request.mode(), request.top_k()));
+      Routing& routing = routing_[i];
+      routing.slots.resize(std::max(routing.slots.size(), request.rows() * width));
+      routing.weights.resize(routing.slots.size());
+      ExpandRouting(request, routing.slots, routing.weights);
+      batch_->Add({.codec = chunks[i].codec,
+                   .rows = chunks[i].rows,
+                   .scales = chunks[i].scales,
+                   .count = request.rows(),
+                   .slots = routing.slots.data(),
+                   .weights = routing.weights.data(),
+                   .out = chunks[i].out});
+    }
+    ASSERT_TRUE(batch_->Start().ok());
+    ASSERT_TRUE(batch_->Wait(std::chrono::seconds(10)));
+    ASSERT_TRUE(batch_->Finish().ok());
+    for (std::size_t i = 0; i < chunks.size(); ++i) {
+      chunks[i].nan_rows = batch_->inputs()[i].nan_rows;
+    }
+  }
+
+ private:
+  struct Routing {
+    std::vector<std::int32_t> slots;
+    std::vector<float> weights;
+  };
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<ExpertBatch> batch_;
+  std::shared_ptr<const BatchMemory> memory_;
+  std::shared_ptr<EpochRuntime> epoch_ = std::make_shared<EpochRuntime>();
+  std::vector<Routing> routing_;
+};
+using ExecutorChunk = Executor::Chunk;
+
+std::unique_ptr<Executor> MakeExecutor(FakeDevice* device, std::int64_t rows_max = 4096) {
+  return std::make_unique<Executor>(device, kShape, rows_max);
 }
 
 std::size_t RowsFor(const TestStep& step, WorkerOrdinal worker) {
@@ -43,8 +102,7 @@ std::size_t RowsFor(const TestStep& step, WorkerOrdinal worker) {
 
 ExecutorChunk InOut(TestChunk& chunk) {
   return {.request = &chunk.view,
-          .dense_rows = reinterpret_cast<const std::byte*>(chunk.rows.data()),
-          .row_of = {},
+          .rows = reinterpret_cast<const std::byte*>(chunk.rows.data()),
           .out = chunk.out.data()};
 }
 
@@ -60,12 +118,12 @@ Wire Encode(const Codec& codec, const std::vector<Bf16>& dense) {
   Wire wire;
   wire.data.resize(rows.size() * static_cast<std::size_t>(bytes.data));
   wire.scales.resize(rows.size() * static_cast<std::size_t>(bytes.scales));
-  codec.Encode(rows, kShape.hidden, wire.data.data(), wire.scales.data());
+  AsHostCodec(codec).Encode(rows, kShape.hidden, wire.data.data(), wire.scales.data());
   return wire;
 }
 
 // Runs all chunks as one batch.
-void Execute(ChunkExecutor& executor, const LayerRuntime& runtime,
+void Execute(Executor& executor, const LayerRuntime& runtime,
              std::vector<std::unique_ptr<TestChunk>>& chunks) {
   std::vector<ExecutorChunk> batch;
   for (auto& chunk : chunks) batch.push_back(InOut(*chunk));
@@ -73,7 +131,7 @@ void Execute(ChunkExecutor& executor, const LayerRuntime& runtime,
 }
 
 // R48, R51, R57: what comes back is the definition's, bit for bit, for several sources at once.
-TEST(ChunkExecutorTest, AnswersEveryRowOfSeveralSourcesAsDefined) {
+TEST(HostRunTest, AnswersEveryRowOfSeveralSourcesAsDefined) {
   for (std::uint64_t seed = 1; seed <= 12; ++seed) {
     for (const DispatchMode mode : kModes) {
       SCOPED_TRACE(::testing::Message() << "seed " << seed << " " << DispatchModeName(mode));
@@ -116,7 +174,7 @@ void MakeOrderSensitive(TestLayer* layer, TestStep* step) {
 }
 
 // The sums of session-protocol: k ascending, each step one fused multiply-add, rounded once.
-TEST(ChunkExecutorTest, SumsATokensExpertsFromTheFirstKToTheLast) {
+TEST(HostRunTest, SumsATokensExpertsFromTheFirstKToTheLast) {
   SeededRng rng(15);
   TestLayer layer = MakeTestLayer(rng, kShape, 1);
   TestStep step = MakeTestStep(rng, layer, 12, DispatchMode::kNormal, 0.0);
@@ -142,7 +200,7 @@ TEST(ChunkExecutorTest, SumsATokensExpertsFromTheFirstKToTheLast) {
   EXPECT_NE(chunk->out, descending);
 }
 
-TEST(ChunkExecutorTest, ReadsEachExpertOnceForAWholeBatch) {
+TEST(HostRunTest, ReadsEachExpertOnceForAWholeBatch) {
   SeededRng rng(21);
   const TestLayer layer = MakeTestLayer(rng, kShape, 1);
   FakeDevice device;
@@ -159,7 +217,7 @@ TEST(ChunkExecutorTest, ReadsEachExpertOnceForAWholeBatch) {
 }
 
 // R68: chunking and batching never show in the bits.
-TEST(ChunkExecutorTest, SplitsBatchesBeyondItsMemoryWithoutChangingABit) {
+TEST(HostRunTest, SplitsBatchesBeyondItsMemoryWithoutChangingABit) {
   for (const DispatchMode mode : kModes) {
     SeededRng rng(31);
     const TestLayer layer = MakeTestLayer(rng, kShape, 2);
@@ -192,7 +250,7 @@ TEST(ChunkExecutorTest, SplitsBatchesBeyondItsMemoryWithoutChangingABit) {
 
 // Outputs of 2 MiB for experts of 0.6 MB, and for experts of 1.2 MB: the first are run in parts
 // that stay in a cache with their outputs, the second are read once. No bit tells which it was.
-TEST(ChunkExecutorTest, CutsARunWhereWeightsAndOutputsFitIntoACacheTogether) {
+TEST(HostRunTest, CutsARunWhereWeightsAndOutputsFitIntoACacheTogether) {
   for (const std::int32_t intermediate : {4, 8}) {
     const MoeShape shape{.hidden = 2048, .intermediate = intermediate, .experts = 12, .top_k = 4};
     SeededRng rng(23);
@@ -200,23 +258,20 @@ TEST(ChunkExecutorTest, CutsARunWhereWeightsAndOutputsFitIntoACacheTogether) {
     const TestStep step = MakeTestStep(rng, layer, 64, DispatchMode::kNormal, 0.0);
     const auto chunk = MakeChunk(layer, step, WorkerOrdinal{0}, 0, 64);
     FakeDevice device;
-    SY_ASSERT_OK_AND_ASSIGN(
-        const auto executor,
-        ChunkExecutor::Create(&device, shape,
-                              {.rows_max = 512, .mutant = testing::ChosenMutant()}));
+    Executor executor(&device, shape, 512);
     ExecutorChunk in_out = InOut(*chunk);
 
-    executor->Execute(MakeRuntime(layer, WorkerOrdinal{0}), std::span(&in_out, 1));
+    executor.Execute(MakeRuntime(layer, WorkerOrdinal{0}), std::span(&in_out, 1));
 
     EXPECT_EQ(device.runs, intermediate == 4 ? 2 : 1);
     EXPECT_EQ(chunk->out, ExpectedAnswer(layer, step, WorkerOrdinal{0}, *chunk));
   }
 }
 
-// Rows that came quantised give what BF16 rows of the decoded values give, however the run is cut:
+// Rows that came quantized give what BF16 rows of the decoded values give, however the run is cut:
 // they are decoded where their answers will stand.
-TEST(ChunkExecutorTest, DecodesQuantisedRowsInPlaceOfTheirAnswers) {
-  SY_ASSERT_OK_AND_ASSIGN(const auto cpu, MakeDevice("cpu", {}));
+TEST(HostRunTest, DecodesQuantizedRowsInPlaceOfTheirAnswers) {
+  SY_ASSERT_OK_AND_ASSIGN(const auto cpu, MakeDevice("cpu"));
   for (const DispatchDtype dtype : {DispatchDtype::kFp8, DispatchDtype::kInt8}) {
     for (const DispatchMode mode : kModes) {
       SCOPED_TRACE(::testing::Message()
@@ -229,51 +284,30 @@ TEST(ChunkExecutorTest, DecodesQuantisedRowsInPlaceOfTheirAnswers) {
       SY_ASSERT_OK_AND_ASSIGN(std::shared_ptr<const Codec> codec,
                               cpu->MakeCodec({.format = DefaultWireFormat(dtype)}));
       const Wire wire = Encode(*codec, chunk->rows);
-      codec->Decode(wire.data.data(), wire.scales.data(), static_cast<std::int64_t>(rows),
-                    kShape.hidden, chunk->rows.data());
+      AsHostCodec(*codec).Decode(wire.data.data(), wire.scales.data(),
+                                 static_cast<std::int64_t>(rows), kShape.hidden,
+                                 chunk->rows.data());
       FakeDevice device;
       ExecutorChunk decoded = InOut(*chunk);
       MakeExecutor(&device, 5)
           ->Execute(MakeRuntime(layer, WorkerOrdinal{0}), std::span(&decoded, 1));
       std::vector<Bf16> out(chunk->out.size(), testing::kPoison);
-      ExecutorChunk quantised{.request = &chunk->view,
-                              .dtype = dtype,
-                              .dense_rows = wire.data.data(),
+      ExecutorChunk quantized{.request = &chunk->view,
+                              .codec = codec.get(),
+                              .rows = wire.data.data(),
                               .scales = wire.scales.data(),
-                              .row_of = {},
                               .out = out.data()};
       LayerRuntime runtime = MakeRuntime(layer, WorkerOrdinal{0});
       runtime.wire_dtypes.push_back({{.format = codec->format()}, codec});
 
-      MakeExecutor(&device, 5)->Execute(runtime, std::span(&quantised, 1));
+      MakeExecutor(&device, 5)->Execute(runtime, std::span(&quantized, 1));
 
       EXPECT_EQ(out, chunk->out);
     }
   }
 }
 
-TEST(ChunkExecutorTest, TakesRowsOneByOneAsItTakesThemDense) {
-  for (const DispatchMode mode : kModes) {
-    SeededRng rng(41);
-    const TestLayer layer = MakeTestLayer(rng, kShape, 2);
-    const TestStep step = MakeTestStep(rng, layer, 11, mode);
-    const auto chunk = MakeChunk(layer, step, WorkerOrdinal{0}, 0, RowsFor(step, WorkerOrdinal{0}));
-    std::vector<const Bf16*> row_of;
-    for (const PlannedRow& row : chunk->planned) {
-      row_of.push_back(step.x.data() + row.token * static_cast<std::size_t>(kShape.hidden));
-    }
-    FakeDevice device;
-    ExecutorChunk direct{
-        .request = &chunk->view, .dense_rows = nullptr, .row_of = row_of, .out = chunk->out.data()};
-
-    MakeExecutor(&device)->Execute(MakeRuntime(layer, WorkerOrdinal{0}), std::span(&direct, 1));
-
-    EXPECT_EQ(chunk->out, ExpectedAnswer(layer, step, WorkerOrdinal{0}, *chunk));
-  }
-}
-
-// R58: a token without any expert here answers zeros.
-TEST(ChunkExecutorTest, AnswersZerosForARowWithoutLocalExperts) {
+TEST(HostRunTest, AnswersZerosForARowWithoutLocalExperts) {
   SeededRng rng(51);
   const TestLayer layer = MakeTestLayer(rng, kShape, 1);
   const TestStep step = MakeTestStep(rng, layer, 3, DispatchMode::kNormal, 0.0);
@@ -290,7 +324,7 @@ TEST(ChunkExecutorTest, AnswersZerosForARowWithoutLocalExperts) {
   }
 }
 
-TEST(ChunkExecutorTest, KeepsNanInItsOwnRowAndCountsIt) {
+TEST(HostRunTest, KeepsNanInItsOwnRowAndCountsIt) {
   for (const DispatchMode mode : kModes) {
     SeededRng rng(61);
     const TestLayer layer = MakeTestLayer(rng, kShape, 1);
@@ -322,7 +356,7 @@ TEST(ChunkExecutorTest, KeepsNanInItsOwnRowAndCountsIt) {
 }
 
 // R69, R57: both modes give one layer, up to the rounding of rows.
-TEST(ChunkExecutorTest, NormalAndLowLatencyAgreeOnTheLayer) {
+TEST(HostRunTest, NormalAndLowLatencyAgreeOnTheLayer) {
   SeededRng rng(71);
   const TestLayer layer = MakeTestLayer(rng, kShape, 3);
   const TestStep normal = MakeTestStep(rng, layer, 30, DispatchMode::kNormal);
@@ -359,7 +393,7 @@ TEST(ChunkExecutorTest, NormalAndLowLatencyAgreeOnTheLayer) {
   EXPECT_LT(1.0 - 2.0 * dot / norm, 2e-5);
 }
 
-TEST(ChunkExecutorTest, AllocatesNothingOnceMade) {
+TEST(HostRunTest, AllocatesNothingOnceMade) {
   for (const DispatchMode mode : kModes) {
     SeededRng rng(81);
     const TestLayer layer = MakeTestLayer(rng, kShape, 1);
@@ -369,6 +403,8 @@ TEST(ChunkExecutorTest, AllocatesNothingOnceMade) {
     FakeDevice device;
     const auto executor = MakeExecutor(&device, 16);
     ExecutorChunk in_out = InOut(*chunk);
+    executor->Execute(runtime, std::span(&in_out, 1));  // The test's own routing grows here.
+    device.runs = 0;
     const std::uint64_t before = AllocationsOfThisThread();
 
     executor->Execute(runtime, std::span(&in_out, 1));
@@ -378,43 +414,12 @@ TEST(ChunkExecutorTest, AllocatesNothingOnceMade) {
   }
 }
 
-TEST(ChunkExecutorTest, RefusesLessMemoryThanOneTokenNeeds) {
+TEST(HostRunTest, RefusesLessMemoryThanOneTokenNeeds) {
   FakeDevice device;
 
-  EXPECT_THAT(ChunkExecutor::Create(&device, kShape, {.rows_max = 3}),
+  EXPECT_THAT(device.MakeWorkspace(kShape, 3),
               FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
 }
-
-#ifdef SWITCHYARD_MUTANTS
-TEST(ChunkExecutorTest, EverySeededBugChangesTheAnswer) {
-  struct Row {
-    MutantId mutant;
-    DispatchMode mode;
-  };
-  for (const Row& row : {Row{MutantId::kWeightsTwice, DispatchMode::kNormal},
-                         Row{MutantId::kDescendingK, DispatchMode::kNormal},
-                         Row{MutantId::kLastRowLost, DispatchMode::kNormal},
-                         Row{MutantId::kLastRowLost, DispatchMode::kLowLatency},
-                         Row{MutantId::kRowsReversed, DispatchMode::kLowLatency},
-                         Row{MutantId::kRowTailLost, DispatchMode::kNormal},
-                         Row{MutantId::kSlotOffByOne, DispatchMode::kNormal},
-                         Row{MutantId::kSlotOffByOne, DispatchMode::kLowLatency}}) {
-    SCOPED_TRACE(static_cast<int>(row.mutant));
-    SeededRng rng(91);
-    const TestLayer layer = MakeTestLayer(rng, kShape, 1);
-    const TestStep step = MakeTestStep(rng, layer, 30, row.mode);
-    const auto chunk = MakeChunk(layer, step, WorkerOrdinal{0}, 0, RowsFor(step, WorkerOrdinal{0}));
-    FakeDevice device;
-    SY_ASSERT_OK_AND_ASSIGN(const auto executor,
-                            ChunkExecutor::Create(&device, kShape, {.mutant = row.mutant}));
-    ExecutorChunk in_out = InOut(*chunk);
-
-    executor->Execute(MakeRuntime(layer, WorkerOrdinal{0}), std::span(&in_out, 1));
-
-    EXPECT_NE(chunk->out, ExpectedAnswer(layer, step, WorkerOrdinal{0}, *chunk));
-  }
-}
-#endif
 
 }  // namespace
 }  // namespace switchyard

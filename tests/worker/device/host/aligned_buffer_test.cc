@@ -1,4 +1,4 @@
-#include "worker/device/cpu/machine/aligned_buffer.h"
+#include "worker/device/host/aligned_buffer.h"
 
 #include <cstdint>
 #include <utility>

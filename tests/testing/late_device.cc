@@ -1,0 +1,278 @@
+#include "tests/testing/late_device.h"
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <sys/mman.h>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/failure_scope.h"
+#include "core/base/status_macros.h"
+#include "worker/device/cpu/cpu_backend.h"
+
+namespace switchyard::testing {
+namespace {
+
+class LateBuffer final : public Buffer {
+ public:
+  LateBuffer(LateDevice* device, std::byte* outside, std::byte* inside, std::size_t bytes)
+      : Buffer(outside, bytes, MemoryKind::kDevice), device_(device), inside_(inside) {}
+  ~LateBuffer() override {
+    device_->Forget(data());
+    munmap(data(), bytes());
+    munmap(inside_, bytes());
+  }
+
+ private:
+  LateDevice* device_;
+  std::byte* inside_;
+};
+
+class LateEvent final : public Event {
+ public:
+  [[nodiscard]] bool done() const override { return done_.load(std::memory_order_acquire); }
+  [[nodiscard]] absl::Status status() const override {
+    const std::lock_guard lock(mutex_);
+    return status_;
+  }
+  bool Wait(Duration timeout) override {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, timeout, [this] { return done(); });
+  }
+  void Open() { done_.store(false); }
+  void Complete(absl::Status status) {
+    const std::lock_guard lock(mutex_);
+    status_ = std::move(status);
+    done_.store(true, std::memory_order_release);
+    changed_.notify_all();
+  }
+
+ private:
+  std::atomic<bool> done_{true};
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  absl::Status status_;  // guarded by mutex_
+};
+
+class LateStream final : public Stream {
+ public:
+  LateStream(LateDevice* device, std::unique_ptr<Stream> inner, StreamOptions options)
+      : device_(device),
+        inner_(std::move(inner)),
+        inner_event_(inner_->MakeEvent()),
+        options_(std::move(options)),
+        thread_([this] { Loop(); }) {}
+  ~LateStream() override {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+  absl::Status Run(const ExpertRun& run) override {
+    SY_RETURN_IF_ERROR(device_->Death());
+    for (const ExpertInput& input : run.inputs) {
+      if (device_->Reaches(input.rows) && device_->Reaches(input.out)) continue;
+      return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
+                       "rows or answers in memory that this device does not reach");
+    }
+    return Queue([this, run]() -> absl::Status {
+      SY_RETURN_IF_ERROR(device_->TakeFailure());
+      device_->CountRun();
+      std::vector<ExpertInput> inputs(run.inputs.begin(), run.inputs.end());
+      for (ExpertInput& input : inputs) {
+        input.rows = device_->Inside(input.rows);
+        input.scales = device_->Inside(input.scales);
+        input.out = device_->Inside(input.out);
+      }
+      ExpertRun inside = run;
+      inside.inputs = inputs;
+      SY_RETURN_IF_ERROR(Await(inner_->Run(inside)));
+      for (std::size_t i = 0; i < inputs.size(); ++i) run.inputs[i].nan_rows = inputs[i].nan_rows;
+      return absl::OkStatus();
+    });
+  }
+  absl::Status Encode(const EncodeRun& run) override {
+    SY_RETURN_IF_ERROR(device_->Death());
+    return Queue([this, run] { return Await(inner_->Encode(run)); });
+  }
+  absl::Status Sum(const SumRun& run) override {
+    SY_RETURN_IF_ERROR(device_->Death());
+    return Queue([this, run] { return Await(inner_->Sum(run)); });
+  }
+  absl::Status Copy(std::span<const CopyPiece> pieces) override {
+    SY_RETURN_IF_ERROR(device_->Death());
+    return Queue([this, pieces] {
+      std::vector<CopyPiece> inside(pieces.begin(), pieces.end());
+      for (CopyPiece& piece : inside) {
+        piece.to = device_->Inside(piece.to);
+        piece.from = device_->Inside(piece.from);
+      }
+      return Await(inner_->Copy(inside));
+    });
+  }
+  absl::Status Record(Event* event) override {
+    SY_RETURN_IF_ERROR(device_->Death());
+    auto* own = static_cast<LateEvent*>(event);
+    own->Open();
+    {
+      const std::lock_guard lock(mutex_);
+      work_.push_back({.work = {}, .event = own});
+    }
+    changed_.notify_all();
+    return absl::OkStatus();
+  }
+  [[nodiscard]] std::unique_ptr<Event> MakeEvent() override {
+    return std::make_unique<LateEvent>();
+  }
+
+ private:
+  struct Item {
+    std::function<absl::Status()> work;
+    LateEvent* event = nullptr;
+  };
+
+  absl::Status Queue(std::function<absl::Status()> work) {
+    {
+      const std::lock_guard lock(mutex_);
+      work_.push_back({.work = std::move(work)});
+    }
+    changed_.notify_all();
+    return absl::OkStatus();
+  }
+  absl::Status Await(absl::Status enqueued) {
+    SY_RETURN_IF_ERROR(enqueued);
+    SY_RETURN_IF_ERROR(inner_->Record(inner_event_.get()));
+    while (!inner_event_->Wait(std::chrono::seconds(1))) {
+    }
+    return inner_event_->status();
+  }
+  void Delay() {
+    std::mutex nobody;
+    std::unique_lock lock(nobody);
+    std::condition_variable never;
+    never.wait_for(lock, device_->NextDelay());
+  }
+  void Loop() {
+    absl::Status failed;  // of the work since the last event
+    for (;;) {
+      Item item;
+      {
+        std::unique_lock lock(mutex_);
+        while (!changed_.wait_for(lock, std::chrono::seconds(1),
+                                  [this] { return stopping_ || !work_.empty(); })) {
+        }
+        if (work_.empty()) return;
+        item = std::move(work_.front());
+        work_.pop_front();
+      }
+      Delay();
+      if (item.event == nullptr) {
+        if (failed.ok()) failed = device_->Death();
+        if (failed.ok()) failed = item.work();
+        continue;
+      }
+      if (failed.ok()) failed = device_->Death();
+      item.event->Complete(std::exchange(failed, absl::OkStatus()));
+      if (options_.on_progress) options_.on_progress();
+    }
+  }
+
+  LateDevice* const device_;
+  std::unique_ptr<Stream> inner_;
+  std::unique_ptr<Event> inner_event_;
+  const StreamOptions options_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Item> work_;  // guarded by mutex_
+  bool stopping_ = false;  // guarded by mutex_
+  std::thread thread_;     // last: starts when all above exists
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<LateDevice>> LateDevice::Create(LateDeviceOptions options) {
+  std::unique_ptr<LateDevice> device(new LateDevice(std::move(options)));
+  SY_ASSIGN_OR_RETURN(device->inner_,
+                      CpuBackend::Create({.kernel_family = device->options_.kernel_family}));
+  return device;
+}
+
+LateDevice::~LateDevice() = default;
+
+void LateDevice::FailNextRun(absl::Status status) {
+  const std::lock_guard lock(mutex_);
+  next_failure_ = std::move(status);
+}
+
+void LateDevice::Die() { dead_.store(true); }
+
+absl::Status LateDevice::Death() const {
+  if (!dead_.load()) return absl::OkStatus();
+  return WithScope(MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost,
+                             "the late device has died; restart its worker"),
+                   FailureScope::kWorker);
+}
+
+absl::Status LateDevice::TakeFailure() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(next_failure_, absl::OkStatus());
+}
+
+Duration LateDevice::NextDelay() {
+  const std::lock_guard lock(mutex_);
+  const auto max = static_cast<std::uint64_t>(options_.late_max.count());
+  return Duration(static_cast<std::int64_t>(rng_.Next() % (max + 1)));
+}
+
+absl::StatusOr<std::unique_ptr<Buffer>> LateDevice::Allocate(std::size_t bytes, MemoryKind kind) {
+  if (kind != MemoryKind::kDevice) return inner_->Allocate(bytes, kind);
+  constexpr std::size_t kPage = 4096;
+  const std::size_t size = (bytes + kPage - 1) / kPage * kPage;
+  const auto out_of_memory = [] {
+    return MakeError(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
+                     "no memory for a buffer of the late device");
+  };
+  const int file = memfd_create("late-device", MFD_CLOEXEC);
+  if (file < 0 || ftruncate(file, static_cast<off_t>(size)) != 0) return out_of_memory();
+  void* inside = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  void* outside = mmap(nullptr, size, PROT_NONE, MAP_SHARED, file, 0);
+  close(file);
+  if (inside == MAP_FAILED || outside == MAP_FAILED) return out_of_memory();
+  const std::lock_guard lock(mutex_);
+  mapped_[static_cast<std::byte*>(outside)] = {static_cast<std::byte*>(inside), size};
+  return std::make_unique<LateBuffer>(this, static_cast<std::byte*>(outside),
+                                      static_cast<std::byte*>(inside), size);
+}
+
+void LateDevice::Forget(const std::byte* outside) {
+  const std::lock_guard lock(mutex_);
+  mapped_.erase(outside);
+}
+
+std::byte* LateDevice::Inside(const void* address) const {
+  auto* bytes = static_cast<std::byte*>(const_cast<void*>(address));
+  const std::lock_guard lock(mutex_);
+  auto at = mapped_.upper_bound(bytes);
+  if (at == mapped_.begin()) return bytes;
+  --at;
+  const std::ptrdiff_t offset = bytes - at->first;
+  if (offset >= static_cast<std::ptrdiff_t>(at->second.bytes)) return bytes;
+  return at->second.inside + offset;
+}
+
+bool LateDevice::Reaches(const void* address) const {
+  return options_.host_access || Inside(address) != address;
+}
+
+absl::StatusOr<std::unique_ptr<Stream>> LateDevice::MakeStream(StreamOptions options) {
+  SY_ASSIGN_OR_RETURN(auto inner, inner_->MakeStream({.work_class = options.work_class}));
+  return std::make_unique<LateStream>(this, std::move(inner), std::move(options));
+}
+
+}  // namespace switchyard::testing

@@ -1,0 +1,95 @@
+// A device as awkward as the seam allows: every piece of work runs on a thread of its stream, late
+// by a random time, so that work of different streams ends out of order; events are late as well;
+// device memory is unmapped for everybody but the device's own work, so that a touch by the host
+// ends the process; and faults come when a test asks for them. The arithmetic is the CPU's.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "core/rng.h"
+#include "worker/device/device_backend.h"
+
+namespace switchyard::testing {
+
+struct LateDeviceOptions {
+  std::string kernel_family = "portable_fp32";
+  // False: rows and answers have to be copied to memory of the device and back.
+  bool host_access = false;
+  // Upper bound of each delay.
+  Duration late_max = std::chrono::microseconds(300);
+  std::uint64_t seed = 1;
+};
+
+class LateDevice final : public DeviceBackend {
+ public:
+  static absl::StatusOr<std::unique_ptr<LateDevice>> Create(LateDeviceOptions options);
+  ~LateDevice() override;
+
+  // The next run of experts fails with `status`, at its event.
+  void FailNextRun(absl::Status status);
+  // From now on everything fails: open events and later calls.
+  void Die();
+  [[nodiscard]] std::uint64_t runs() const { return runs_.load(); }
+
+  [[nodiscard]] const CapabilitySet& capabilities() const override {
+    return inner_->capabilities();
+  }
+  [[nodiscard]] bool host_access() const override { return options_.host_access; }
+  absl::StatusOr<std::unique_ptr<Buffer>> Allocate(std::size_t bytes, MemoryKind kind) override;
+  absl::StatusOr<std::unique_ptr<PackedExpert>> Pack(const MoeShape& shape,
+                                                     const ExpertWeightsView& weights) override {
+    return inner_->Pack(shape, weights);
+  }
+  absl::StatusOr<std::unique_ptr<ExpertTable>> MakeTable(std::vector<TableEntry> entries) override {
+    return inner_->MakeTable(std::move(entries));
+  }
+  absl::StatusOr<std::unique_ptr<Workspace>> MakeWorkspace(const MoeShape& shape,
+                                                           std::int64_t pairs_max) override {
+    return inner_->MakeWorkspace(shape, pairs_max);
+  }
+  [[nodiscard]] absl::StatusOr<std::unique_ptr<Codec>> MakeCodec(
+      const CodecSpec& spec) const override {
+    return inner_->MakeCodec(spec);
+  }
+  absl::StatusOr<std::unique_ptr<Stream>> MakeStream(StreamOptions options) override;
+
+  // For its streams.
+  // Where the device itself reaches what the caller knows as `address`.
+  [[nodiscard]] std::byte* Inside(const void* address) const;
+  // Refuses rows of memory that this device does not reach.
+  [[nodiscard]] bool Reaches(const void* address) const;
+  [[nodiscard]] absl::Status TakeFailure();
+  [[nodiscard]] absl::Status Death() const;
+  Duration NextDelay();
+  void CountRun() { runs_.fetch_add(1); }
+  void Forget(const std::byte* outside);
+
+ private:
+  struct Mapping {
+    std::byte* inside = nullptr;
+    std::size_t bytes = 0;
+  };
+  explicit LateDevice(LateDeviceOptions options)
+      : options_(std::move(options)), rng_(options_.seed) {}
+
+  LateDeviceOptions options_;
+  std::unique_ptr<DeviceBackend> inner_;
+  mutable std::mutex mutex_;
+  SeededRng rng_;                               // guarded by mutex_
+  std::map<const std::byte*, Mapping> mapped_;  // guarded by mutex_; by outside address
+  absl::Status next_failure_;                   // guarded by mutex_
+  std::atomic<bool> dead_{false};
+  std::atomic<std::uint64_t> runs_{0};
+};
+
+}  // namespace switchyard::testing

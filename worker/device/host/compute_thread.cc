@@ -1,0 +1,130 @@
+#include "worker/device/host/compute_thread.h"
+
+#include <algorithm>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/error.h"
+#include "worker/device/host/futex.h"
+
+namespace switchyard {
+namespace {
+
+constexpr int kDecodeInARowMax = 16;
+constexpr int kSpins = 1000;  // about 30 us of pauses: the next batch of a busy worker comes sooner
+constexpr Duration kSleep = std::chrono::milliseconds(100);
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ComputeThread>> ComputeThread::Create() {
+  std::unique_ptr<ComputeThread> compute(new ComputeThread);
+  try {
+    compute->thread_ = std::thread([raw = compute.get()] { raw->Loop(); });
+  } catch (const std::system_error& error) {
+    return MakeError(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
+                     absl::StrCat("the compute thread could not be started (", error.what(),
+                                  "); raise the limit of threads of this process"));
+  }
+  return compute;
+}
+
+ComputeThread::~ComputeThread() {
+  stopping_.store(true);
+  Notify();
+  if (thread_.joinable()) thread_.join();
+}
+
+void ComputeThread::Add(HostStream* stream) {
+  const std::lock_guard lock(mutex_);
+  const auto later = std::find_if(members_.begin(), members_.end(), [stream](const Member& member) {
+    return member.stream->work_class() > stream->work_class();
+  });
+  members_.insert(later, {.stream = stream});
+}
+
+void ComputeThread::Remove(HostStream* stream) {
+  for (;;) {
+    const std::uint32_t seen = notified_.load();
+    {
+      const std::lock_guard lock(mutex_);
+      const auto at = std::find_if(
+          members_.begin(), members_.end(),
+          [stream](const Member& member) { return member.stream == stream && !member.running; });
+      if (at != members_.end()) {
+        members_.erase(at);
+        return;
+      }
+    }
+    // The thread is about to leave the stream: its work is done already.
+    FutexWait(notified_, seen, std::chrono::milliseconds(1));
+  }
+}
+
+void ComputeThread::Notify() {
+  // Sequentially consistent, as the loop's store of asleep_ and its load of notified_: one of the
+  // two sides sees the other, so no wake is lost.
+  notified_.fetch_add(1);
+  if (asleep_.load()) FutexWakeAll(notified_);
+}
+
+void ComputeThread::Loop() {
+  while (!stopping_.load(std::memory_order_relaxed)) {
+    const std::uint32_t seen = notified_.load();
+    if (RunOne(/*decode_only=*/false)) continue;
+    bool notified = false;
+    for (int spin = 0; spin < kSpins && !notified; ++spin) {
+      SpinPause();
+      notified = notified_.load(std::memory_order_acquire) != seen;
+    }
+    if (notified) continue;
+    asleep_.store(true);
+    if (notified_.load() == seen) FutexWait(notified_, seen, kSleep);
+    asleep_.store(false);
+  }
+}
+
+bool ComputeThread::RunOne(bool decode_only) {
+  HostStream* stream = Pick(decode_only);
+  if (stream == nullptr) return false;
+  const bool decode = stream->work_class() == WorkClass::kDecode;
+  decode_in_a_row_ = decode ? decode_in_a_row_ + 1 : 0;
+  // A decode run is short: nothing is put between its passes, which also bounds the nesting.
+  stream->PerformOldest([this, decode] {
+    if (decode) return;
+    while (RunOne(/*decode_only=*/true)) {
+    }
+  });
+  PutBack(stream);
+  return true;
+}
+
+HostStream* ComputeThread::Pick(bool decode_only) {
+  const std::lock_guard lock(mutex_);
+  const bool others_turn = !decode_only && decode_in_a_row_ >= kDecodeInARowMax;
+  Member* first = nullptr;
+  Member* other = nullptr;
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    // From the one after the last, so that streams of a class take turns.
+    Member& member = members_[(last_ + 1 + i) % members_.size()];
+    if (member.running || !member.stream->has_work()) continue;
+    const WorkClass of = member.stream->work_class();
+    if (of != WorkClass::kDecode && other == nullptr) other = &member;
+    if (decode_only && of != WorkClass::kDecode) continue;
+    if (first == nullptr || of < first->stream->work_class()) first = &member;
+  }
+  if (others_turn && other != nullptr) first = other;
+  if (first == nullptr) return nullptr;
+  first->running = true;
+  last_ = static_cast<std::size_t>(first - members_.data());
+  return first->stream;
+}
+
+void ComputeThread::PutBack(HostStream* stream) {
+  const std::lock_guard lock(mutex_);
+  for (Member& member : members_) {
+    if (member.stream == stream) member.running = false;
+  }
+}
+
+}  // namespace switchyard

@@ -1,0 +1,60 @@
+// The thread on which a host device computes what its streams have queued.
+//
+// Decode streams go first, also between two passes of a longer run; after sixteen pieces of decode
+// work in a row one of another class gets its turn, so that prefill progresses under any load of
+// decode steps.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "worker/device/host/host_stream.h"
+
+namespace switchyard {
+
+class ComputeThread {
+ public:
+  // Errors: kResourceExhausted (OUT_OF_MEMORY) when the system starts no more threads.
+  static absl::StatusOr<std::unique_ptr<ComputeThread>> Create();
+  // All streams have been removed.
+  ~ComputeThread();
+  ComputeThread(const ComputeThread&) = delete;
+  ComputeThread& operator=(const ComputeThread&) = delete;
+
+  void Add(HostStream* stream);
+  // Waits until the thread is not in the stream, which has no work left.
+  void Remove(HostStream* stream);
+  // There may be work. From any thread; takes no lock.
+  void Notify();
+
+ private:
+  struct Member {
+    HostStream* stream = nullptr;
+    bool running = false;
+  };
+
+  ComputeThread() = default;
+  void Loop();
+  // Runs one piece of work; false when there was none. `decode_only`: between two passes.
+  bool RunOne(bool decode_only);
+  HostStream* Pick(bool decode_only);  // marks it as running
+  void PutBack(HostStream* stream);
+
+  std::mutex mutex_;             // held to pick, never while computing
+  std::vector<Member> members_;  // guarded by mutex_; by class, then by age
+  std::size_t last_ = 0;         // guarded by mutex_: which was picked last
+  int decode_in_a_row_ = 0;      // of the thread
+
+  std::atomic<std::uint32_t> notified_{0};  // futex: the thread sleeps on it
+  std::atomic<bool> asleep_{false};
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;
+};
+
+}  // namespace switchyard

@@ -1,0 +1,37 @@
+// What every device that computes in host memory has in common: memory, tables, workspaces and
+// streams. A device brings its kernels (HostKernels), packing, codecs and capabilities.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "worker/device/device_backend.h"
+#include "worker/device/host/compute_thread.h"
+#include "worker/device/host/host_kernels.h"
+#include "worker/device/host/host_stream.h"
+
+namespace switchyard {
+
+class HostDevice : public DeviceBackend, protected HostKernels {
+ public:
+  explicit HostDevice(InlineLimits limits = {}) : limits_(limits) {}
+
+  [[nodiscard]] bool host_access() const override { return true; }
+  // All kinds are host memory here.
+  absl::StatusOr<std::unique_ptr<Buffer>> Allocate(std::size_t bytes, MemoryKind kind) override;
+  absl::StatusOr<std::unique_ptr<ExpertTable>> MakeTable(std::vector<TableEntry> entries) override;
+  // Starts the compute thread when it is the first. Errors: as the seam.
+  absl::StatusOr<std::unique_ptr<Workspace>> MakeWorkspace(const MoeShape& shape,
+                                                           std::int64_t pairs_max) override;
+  absl::StatusOr<std::unique_ptr<Stream>> MakeStream(StreamOptions options) override;
+
+ private:
+  const InlineLimits limits_;
+  std::mutex mutex_;                        // one MakeWorkspace at a time
+  std::unique_ptr<ComputeThread> compute_;  // set by the first MakeWorkspace, then constant
+};
+
+}  // namespace switchyard

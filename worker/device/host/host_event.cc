@@ -1,0 +1,23 @@
+#include "worker/device/host/host_event.h"
+
+#include "worker/device/host/futex.h"
+
+namespace switchyard {
+
+bool HostEvent::Wait(Duration timeout) {
+  const auto end = std::chrono::steady_clock::now() + timeout;
+  while (!done()) {
+    const auto left = end - std::chrono::steady_clock::now();
+    if (left <= Duration::zero()) return done();
+    FutexWait(state_, kOpen, std::chrono::duration_cast<Duration>(left));
+  }
+  return true;
+}
+
+void HostEvent::Complete(absl::Status status) {
+  status_ = std::move(status);
+  state_.store(kDone, std::memory_order_release);
+  FutexWakeAll(state_);
+}
+
+}  // namespace switchyard

@@ -1,0 +1,35 @@
+// An event of a stream that computes in host memory.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <utility>
+
+#include "absl/status/status.h"
+
+#include "worker/device/stream.h"
+
+namespace switchyard {
+
+class HostEvent final : public Event {
+ public:
+  [[nodiscard]] bool done() const override {
+    // Pairs with the release in Complete: what the work wrote is visible after a true.
+    return state_.load(std::memory_order_acquire) == kDone;
+  }
+  [[nodiscard]] absl::Status status() const override { return status_; }
+  bool Wait(Duration timeout) override;
+
+  // Called by the stream: before the event is queued, and when its work has ended.
+  void Open() { state_.store(kOpen, std::memory_order_relaxed); }
+  void Complete(absl::Status status);
+
+ private:
+  static constexpr std::uint32_t kOpen = 0;
+  static constexpr std::uint32_t kDone = 1;
+
+  std::atomic<std::uint32_t> state_{kDone};
+  absl::Status status_;  // written before state_ becomes kDone
+};
+
+}  // namespace switchyard

@@ -1,0 +1,223 @@
+#include "worker/device/host/host_stream.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+
+#include "core/base/error.h"
+#include "core/base/status_macros.h"
+#include "worker/device/host/compute_thread.h"
+#include "worker/device/host/futex.h"
+#include "worker/device/host/host_codec.h"
+#include "worker/device/host/host_run.h"
+
+namespace switchyard {
+namespace {
+
+constexpr Duration kDrainSleep = std::chrono::milliseconds(10);
+// Row pointers that are collected at once; they live on the stack.
+constexpr std::size_t kRowsAtOnce = 64;
+
+absl::Status BadRun(Reason reason, const std::string& what) {
+  return MakeError(absl::StatusCode::kInvalidArgument, reason, absl::StrFormat("run: %s", what));
+}
+
+absl::Status CheckRun(const ExpertRun& run) {
+  const MoeShape& shape = static_cast<const HostWorkspace&>(*run.workspace).shape();
+  if (run.width < 1 || run.width > std::max(shape.top_k, 1)) {
+    return BadRun(Reason::kBadTopK, absl::StrFormat("%d slots a row, the workspace was made for %d",
+                                                    run.width, shape.top_k));
+  }
+  if (run.experts->slots() > std::max(shape.experts, 1)) {
+    return BadRun(Reason::kBadShape,
+                  absl::StrFormat("a table of %d experts, the workspace was made for %d",
+                                  run.experts->slots(), shape.experts));
+  }
+  if (run.combine == CombineUnit::kPerExpert && run.width != 1) {
+    return BadRun(Reason::kBadTopK, "a row for each expert has one slot");
+  }
+  if (run.out_dtype == OutputDtype::kF32 && run.combine == CombineUnit::kPerWorker) {
+    return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
+                     "sums over a worker's experts are given back in BF16 only");
+  }
+  return absl::OkStatus();
+}
+
+void EncodeRows(const EncodeRun& run) {
+  const HostCodec& codec = AsHostCodec(*run.codec);
+  const RowBytes bytes = RowBytesOf(codec.format(), run.hidden);
+  std::array<const Bf16*, kRowsAtOnce> rows;
+  for (std::size_t done = 0; done < run.indices.size();) {
+    const std::size_t count = std::min(kRowsAtOnce, run.indices.size() - done);
+    for (std::size_t i = 0; i < count; ++i) {
+      rows[i] = run.x + static_cast<std::int64_t>(run.indices[done + i]) * run.x_stride;
+    }
+    const auto at = static_cast<std::int64_t>(done);
+    codec.Encode({rows.data(), count}, run.hidden, run.data + at * bytes.data,
+                 run.scales + at * bytes.scales);
+    done += count;
+  }
+}
+
+void SumRows(const SumRun& run, const RowOps& ops) {
+  // A BF16 row is summed in FP32 block by block, so that the sum stays in the L1 cache.
+  constexpr std::int64_t kBlock = 1024;
+  std::array<float, kBlock> sums;
+  std::array<const Bf16*, kRowsAtOnce> terms;
+  for (std::size_t row = 0; row + 1 < run.begin.size(); ++row) {
+    const std::size_t first = run.begin[row];
+    const std::size_t count = run.begin[row + 1] - first;
+    const std::span<const Bf16* const> whole = run.terms.subspan(first, count);
+    const std::span<const float> weights =
+        run.weights.empty() ? run.weights : run.weights.subspan(first, count);
+    const auto sum = [&](std::span<const Bf16* const> rows, std::int64_t width, float* out) {
+      if (run.weights.empty()) {
+        ops.SumBf16(rows, width, out);
+      } else {
+        ops.WeightedSumBf16(rows, weights, width, out);
+      }
+    };
+    const std::int64_t at = static_cast<std::int64_t>(row) * run.y_stride;
+    if (run.y_dtype == OutputDtype::kF32) {
+      sum(whole, run.hidden, static_cast<float*>(run.y) + at);
+      continue;
+    }
+    Bf16* y = static_cast<Bf16*>(run.y) + at;
+    for (std::int64_t column = 0; column < run.hidden; column += kBlock) {
+      const std::int64_t width = std::min(kBlock, run.hidden - column);
+      for (std::size_t t = 0; t < count; ++t) terms[t] = whole[t] + column;
+      sum({terms.data(), count}, width, sums.data());
+      ops.RoundToBf16(sums.data(), width, y + column);
+    }
+  }
+}
+
+}  // namespace
+
+HostStream::HostStream(HostKernels* kernels, const std::unique_ptr<ComputeThread>* compute,
+                       StreamOptions options, InlineLimits limits)
+    : kernels_(kernels), compute_(compute), options_(std::move(options)), limits_(limits) {}
+
+HostStream::~HostStream() {
+  for (;;) {
+    const std::uint32_t head = head_.load(std::memory_order_acquire);
+    if (head == tail_.load(std::memory_order_relaxed)) break;
+    FutexWait(head_, head, kDrainSleep);
+  }
+  if (registered_) (*compute_)->Remove(this);
+}
+
+absl::Status HostStream::Run(const ExpertRun& run) {
+  SY_RETURN_IF_ERROR(CheckRun(run));
+  const bool small = options_.work_class == WorkClass::kDecode && IsSmall(run);
+  if (idle() && (limits_.every_run || small)) {
+    Work work = run;
+    Perform(work, [] {});
+    return absl::OkStatus();
+  }
+  return Queue(run);
+}
+
+// Every expert of a run may be read once, and each pair multiplies all of an expert's weights: two
+// bytes a weight and two operations, so bytes times pairs is operations.
+bool HostStream::IsSmall(const ExpertRun& run) const {
+  const auto& table = static_cast<const HostTable&>(*run.experts);
+  std::int64_t pairs = 0;
+  for (const ExpertInput& input : run.inputs) pairs += std::int64_t{input.count} * run.width;
+  const std::int64_t slots = std::max(table.slots(), 1);
+  const std::int64_t expert_bytes = table.bytes() / slots;
+  return std::min(pairs, slots) * expert_bytes <= limits_.weight_bytes &&
+         pairs * expert_bytes <= limits_.flops;
+}
+
+absl::Status HostStream::Encode(const EncodeRun& run) { return PerformOrQueue(run); }
+
+absl::Status HostStream::Sum(const SumRun& run) {
+  // Terms are collected in an array on the stack; no model has more experts a token.
+  for (std::size_t row = 0; row + 1 < run.begin.size(); ++row) {
+    if (run.begin[row + 1] - run.begin[row] > kRowsAtOnce) {
+      return BadRun(Reason::kBadTopK,
+                    absl::StrFormat("row %d of a sum has %d terms, at most %d", row,
+                                    run.begin[row + 1] - run.begin[row], kRowsAtOnce));
+    }
+  }
+  return PerformOrQueue(run);
+}
+
+absl::Status HostStream::Copy(std::span<const CopyPiece> pieces) { return PerformOrQueue(pieces); }
+
+absl::Status HostStream::Record(Event* event) {
+  auto* own = static_cast<HostEvent*>(event);
+  if (idle()) {
+    own->Complete(absl::OkStatus());
+    return absl::OkStatus();
+  }
+  own->Open();
+  return Queue(own);
+}
+
+std::unique_ptr<Event> HostStream::MakeEvent() { return std::make_unique<HostEvent>(); }
+
+absl::Status HostStream::PerformOrQueue(Work work) {
+  if (!idle()) return Queue(work);
+  Perform(work, [] {});
+  return absl::OkStatus();
+}
+
+absl::Status HostStream::Queue(Work work) {
+  const std::uint32_t tail = tail_.load(std::memory_order_relaxed);
+  // One place stays free for the event that ends a batch of work: an event must always fit.
+  const bool is_event = std::holds_alternative<HostEvent*>(work);
+  const std::uint32_t most = is_event ? kQueuedMax : kQueuedMax - 1;
+  if (tail - head_.load(std::memory_order_acquire) >= most) {
+    return MakeError(absl::StatusCode::kResourceExhausted, Reason::kNoCredits,
+                     absl::StrFormat("%d pieces of work are queued on a stream of this device; "
+                                     "wait for an event",
+                                     kQueuedMax));
+  }
+  if (!registered_) {
+    (*compute_)->Add(this);
+    registered_ = true;
+  }
+  ring_[tail % kQueuedMax] = work;
+  // Release: whoever sees the new tail sees the work, and all that its caller wrote before.
+  tail_.store(tail + 1, std::memory_order_release);
+  (*compute_)->Notify();
+  return absl::OkStatus();
+}
+
+void HostStream::PerformOldest(absl::FunctionRef<void()> between) {
+  const std::uint32_t head = head_.load(std::memory_order_relaxed);
+  Work& work = ring_[head % kQueuedMax];
+  const bool is_event = std::holds_alternative<HostEvent*>(work);
+  // An event counts as work done before it says so: its reader may enqueue at once.
+  if (is_event) {
+    HostEvent* event = std::get<HostEvent*>(work);
+    head_.store(head + 1, std::memory_order_release);
+    FutexWakeAll(head_);
+    event->Complete(absl::OkStatus());
+    if (options_.on_progress) options_.on_progress();
+    return;
+  }
+  Perform(work, between);
+  head_.store(head + 1, std::memory_order_release);
+  FutexWakeAll(head_);
+}
+
+void HostStream::Perform(Work& work, absl::FunctionRef<void()> between) {
+  if (auto* run = std::get_if<ExpertRun>(&work)) {
+    HostRun(*run, kernels_).Execute(between);
+  } else if (const auto* encode = std::get_if<EncodeRun>(&work)) {
+    EncodeRows(*encode);
+  } else if (const auto* sum = std::get_if<SumRun>(&work)) {
+    SumRows(*sum, kernels_->row_ops());
+  } else if (const auto* copy = std::get_if<std::span<const CopyPiece>>(&work)) {
+    for (const CopyPiece& piece : *copy) std::memcpy(piece.to, piece.from, piece.bytes);
+  } else {
+    std::get<HostEvent*>(work)->Complete(absl::OkStatus());
+  }
+}
+
+}  // namespace switchyard

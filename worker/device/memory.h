@@ -1,0 +1,32 @@
+// Memory that a device hands out.
+#pragma once
+
+#include <cstddef>
+
+#include "core/memory_kind.h"
+
+namespace switchyard {
+
+// Owns its bytes; destruction frees them. Whoever destroys it has waited for all work that uses it.
+class Buffer {
+ public:
+  virtual ~Buffer() = default;
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
+  // 64-byte aligned. For kDevice an address that only this device's streams may use.
+  [[nodiscard]] std::byte* data() const { return data_; }
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }
+  [[nodiscard]] MemoryKind kind() const { return kind_; }
+
+ protected:
+  Buffer(std::byte* data, std::size_t bytes, MemoryKind kind)
+      : data_(data), bytes_(bytes), kind_(kind) {}
+
+ private:
+  std::byte* data_;
+  std::size_t bytes_;
+  MemoryKind kind_;
+};
+
+}  // namespace switchyard

@@ -1,0 +1,66 @@
+// The experts of the process that is the source itself (a gateway worker): called directly, with no
+// ring between. The source sees this interface; worker/expert implements it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+#include "core/dispatch_config.h"
+#include "core/format/bf16.h"
+#include "core/format/wire_format.h"
+#include "core/ids.h"
+#include "core/plan.h"
+
+namespace switchyard {
+
+// One chunk for the process's own experts, as its frame would carry it. Rows and `out` stay valid
+// until the run has ended; the rest is copied.
+struct OwnChunk {
+  absl::string_view deployment;
+  SessionId session;
+  Epoch epoch;
+  PlanHash hash;
+  LayerId layer;
+  Phase phase = Phase::kMixed;
+  DispatchMode mode = DispatchMode::kNormal;
+  WireFormat format;
+  std::uint32_t count = 0;              // rows
+  const std::byte* rows = nullptr;      // [count, row bytes]
+  const std::byte* scales = nullptr;    // [count, scale bytes]
+  std::span<const std::byte> metadata;  // worker/routing/request_codec.h
+  Bf16* out = nullptr;                  // [count, hidden]
+};
+
+// A chunk that is running. Thread-compatible.
+class OwnRun {
+ public:
+  // Waits for the device.
+  virtual ~OwnRun() = default;
+  [[nodiscard]] virtual bool done() const = 0;
+  // Once, when done: counts the rows for the session and gives the result.
+  virtual absl::Status Finish() = 0;
+};
+
+class OwnExperts {
+ public:
+  virtual ~OwnExperts() = default;
+  // Enqueues the chunk. Errors: kFailedPrecondition (STALE_EPOCH) when the epoch is not committed
+  // here under that hash; kNotFound (UNKNOWN_LAYER); kInvalidArgument (FRAME, BAD_DTYPE) for a
+  // chunk that does not fit; those of Stream and, at the first run of a shape, MakeWorkspace.
+  virtual absl::StatusOr<std::unique_ptr<OwnRun>> Start(const OwnChunk& chunk) = 0;
+  // Called from any thread when a run may have become done; empty: none. After it returns the
+  // function before is not called any more.
+  virtual void SetOnProgress(std::function<void()> on_progress) = 0;
+  virtual void Release(SessionId session, Epoch epoch) = 0;
+  // Forgets the session and its counts.
+  virtual void Close(SessionId session) = 0;
+};
+
+}  // namespace switchyard
