@@ -3,11 +3,16 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/base/check.h"
 #include "worker/transport/shared_stores.h"
 
 namespace switchyard {
 
 AttachmentId Inbox::Add(Link* link, const Ring& ring) {
+  // Admit compares a frame with slots and slot_bytes only; the memory must hold what they say.
+  SY_CHECK(ring.slot_bytes >= kFrameHeaderBytes &&
+               ring.memory.size() >= std::size_t{ring.slots} * ring.slot_bytes,
+           "a ring with less memory than its slots take");
   // Numbers wrap after 2^32 links; 0 stands for "none" and a number in use is passed over.
   do {
     ++last_attachment_;
