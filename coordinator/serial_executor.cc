@@ -1,35 +1,35 @@
 #include "coordinator/serial_executor.h"
 
-#include <condition_variable>
 #include <deque>
-#include <mutex>
 #include <thread>
 #include <utility>
+
+#include "core/base/mutex.h"
 
 namespace switchyard {
 
 struct SerialExecutor::Shared {
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::deque<std::function<void()>> tasks;
-  bool stopping = false;
-  bool ended = false;
-  std::thread thread;
+  Mutex mutex;
+  CondVar changed;
+  std::deque<std::function<void()>> tasks SY_GUARDED_BY(mutex);
+  bool stopping SY_GUARDED_BY(mutex) = false;
+  bool ended SY_GUARDED_BY(mutex) = false;
+  std::thread thread;  // the owner's
 
   static void Loop(const std::shared_ptr<Shared>& self) {
-    std::unique_lock lock(self->mutex);
+    UniqueLock lock(self->mutex);
     while (true) {
-      self->changed.wait(lock, [&self] { return self->stopping || !self->tasks.empty(); });
+      while (!self->stopping && self->tasks.empty()) self->changed.Wait(self->mutex);
       if (self->tasks.empty()) break;
       std::function<void()> task = std::move(self->tasks.front());
       self->tasks.pop_front();
-      lock.unlock();
+      lock.Unlock();
       task();
       task = nullptr;
-      lock.lock();
+      lock.Lock();
     }
     self->ended = true;
-    self->changed.notify_all();
+    self->changed.NotifyAll();
   }
 };
 
@@ -40,7 +40,7 @@ SerialExecutor::SerialExecutor() : shared_(std::make_shared<Shared>()) {
 SerialExecutor::~SerialExecutor() {
   bool stopped = false;
   {
-    const std::lock_guard lock(shared_->mutex);
+    const MutexLock lock(shared_->mutex);
     stopped = shared_->stopping;
   }
   Stop(Pending::kFinish, stopped ? Duration{} : Duration(std::chrono::hours(24)));
@@ -48,22 +48,25 @@ SerialExecutor::~SerialExecutor() {
 }
 
 bool SerialExecutor::Run(std::function<void()> task) {
-  const std::lock_guard lock(shared_->mutex);
+  const MutexLock lock(shared_->mutex);
   if (shared_->stopping) return false;
   shared_->tasks.push_back(std::move(task));
-  shared_->changed.notify_all();
+  shared_->changed.NotifyAll();
   return true;
 }
 
 bool SerialExecutor::Stop(Pending pending, Duration deadline) {
   std::deque<std::function<void()>> dropped;  // destroyed without the lock
-  std::unique_lock lock(shared_->mutex);
+  UniqueLock lock(shared_->mutex);
   shared_->stopping = true;
   if (pending == Pending::kDrop) dropped.swap(shared_->tasks);
-  shared_->changed.notify_all();
-  if (!shared_->changed.wait_for(lock, deadline, [this] { return shared_->ended; })) return false;
+  shared_->changed.NotifyAll();
+  const TimePoint until = std::chrono::steady_clock::now() + deadline;
+  while (!shared_->ended) {
+    if (!shared_->changed.WaitUntil(shared_->mutex, until) && !shared_->ended) return false;
+  }
   std::thread thread = std::exchange(shared_->thread, std::thread());
-  lock.unlock();
+  lock.Unlock();
   if (thread.joinable()) thread.join();
   return true;
 }

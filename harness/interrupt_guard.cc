@@ -27,7 +27,7 @@ InterruptGuard::~InterruptGuard() {
 }
 
 void InterruptGuard::OnSignal(std::function<void()> clean_up) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   clean_up_ = std::move(clean_up);
 }
 
@@ -35,7 +35,7 @@ void InterruptGuard::Run() {
   int signal = 0;
   sigwait(&watched_, &signal);
   if (signal == SIGUSR2) return;
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   if (clean_up_) clean_up_();
   _exit(kSignalExitBase + signal);
 }

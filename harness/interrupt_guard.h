@@ -2,9 +2,10 @@
 #pragma once
 
 #include <functional>
-#include <mutex>
 #include <signal.h>
 #include <thread>
+
+#include "core/base/mutex.h"
 
 namespace switchyard {
 
@@ -26,8 +27,8 @@ class InterruptGuard {
 
   sigset_t watched_{};
   sigset_t before_{};
-  std::mutex mutex_;
-  std::function<void()> clean_up_;  // guarded by mutex_
+  Mutex mutex_;
+  std::function<void()> clean_up_ SY_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

@@ -1,7 +1,7 @@
 #include <map>
-#include <mutex>
 #include <utility>
 
+#include "core/base/mutex.h"
 #include "core/base/status_macros.h"
 #include "services/channels/grpc_channels.h"
 #include "services/convert/attach.h"
@@ -104,7 +104,7 @@ class GrpcAttachStream final : public AttachStream {
 class WorkerConnections {
  public:
   std::shared_ptr<grpc::Channel> To(const std::string& endpoint) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (auto it = channels_.begin(); it != channels_.end();) {
       const bool unused = it->first != endpoint && it->second.use_count() == 1;
       it = unused ? channels_.erase(it) : std::next(it);
@@ -115,8 +115,8 @@ class WorkerConnections {
   }
 
  private:
-  std::mutex mutex_;
-  std::map<std::string, std::shared_ptr<grpc::Channel>> channels_;  // guarded by mutex_
+  Mutex mutex_;
+  std::map<std::string, std::shared_ptr<grpc::Channel>> channels_ SY_GUARDED_BY(mutex_);
 };
 
 absl::Status NoCoordinator() {

@@ -8,7 +8,6 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -16,7 +15,9 @@
 #include "grpcpp/client_context.h"
 #include "grpcpp/support/client_callback.h"
 
+#include "core/base/check.h"
 #include "core/base/error.h"
+#include "core/base/mutex.h"
 #include "services/grpc/calls_in_flight.h"
 #include "services/grpc/grpc_constants.h"
 #include "services/grpc/grpc_status.h"
@@ -37,9 +38,10 @@ class ClientStream : public Reactor {
   void Detach() {
     const bool inside_a_hook = hook_thread_.load() == std::this_thread::get_id();
     if (inside_a_hook) {
+      hooks_.AssertHeld();
       attached_ = false;
     } else {
-      const std::lock_guard lock(hooks_);
+      const MutexLock lock(hooks_);
       attached_ = false;
     }
     context_.TryCancel();
@@ -61,6 +63,7 @@ class ClientStream : public Reactor {
   void OnDone(const grpc::Status& status) final {
     const absl::Status local = LocalError();
     RunHook([this, &status, &local] {
+      hooks_.AssertHeld();
       attached_ = false;
       OnEnded(local.ok() ? StatusFromGrpc(status) : local);
     });
@@ -83,7 +86,7 @@ class ClientStream : public Reactor {
   // Ends the call; OnEnded gets `status`. The first call counts.
   void Fail(const absl::Status& status) {
     {
-      const std::lock_guard lock(error_);  // not hooks_: the caller may hold what a hook waits for
+      const MutexLock lock(error_);  // not hooks_: the caller may hold what a hook waits for
       if (local_error_.ok()) local_error_ = status;
     }
     context_.TryCancel();
@@ -101,17 +104,18 @@ class ClientStream : public Reactor {
  private:
   template <typename Body>
   void RunHook(Body body) {
-    const std::lock_guard lock(hooks_);
+    const MutexLock lock(hooks_);
     if (!attached_) return;
     hook_thread_.store(std::this_thread::get_id());
     body();
     hook_thread_.store(std::thread::id());
   }
   absl::Status LocalError() {
-    const std::lock_guard lock(error_);
+    const MutexLock lock(error_);
     return local_error_;
   }
   void TellUp() {
+    hooks_.AssertHeld();  // in a hook
     if (!std::exchange(up_, true)) OnUp();
   }
 
@@ -119,13 +123,12 @@ class ClientStream : public Reactor {
   grpc::ClientContext context_;
   Response response_;
   std::shared_ptr<void> self_;
-  std::mutex hooks_;
+  Mutex hooks_;
   std::atomic<std::thread::id> hook_thread_;
-  // Guarded by hooks_.
-  bool attached_ = true;
-  bool up_ = false;
-  std::mutex error_;
-  absl::Status local_error_;  // guarded by error_
+  bool attached_ SY_GUARDED_BY(hooks_) = true;
+  bool up_ SY_GUARDED_BY(hooks_) = false;
+  Mutex error_;
+  absl::Status local_error_ SY_GUARDED_BY(error_);
 };
 
 // A stream in both directions, with one bounded queue of writes.
@@ -152,7 +155,7 @@ class ClientBidiStream : public ClientStream<grpc::ClientBidiReactor<Request, Re
       case WriteQueue<Request>::Verdict::kClosed:
         return false;
     }
-    return false;
+    SY_UNREACHABLE("a verdict that is none");
   }
 
   void OnWriteDone(bool ok) final {

@@ -5,7 +5,6 @@
 // (kResourceExhausted, NO_CREDITS).
 #pragma once
 
-#include <mutex>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -13,6 +12,7 @@
 #include "grpcpp/support/server_callback.h"
 
 #include "core/base/error.h"
+#include "core/base/mutex.h"
 #include "services/grpc/grpc_constants.h"
 #include "services/grpc/grpc_status.h"
 #include "services/grpc/write_queue.h"
@@ -46,7 +46,7 @@ class ServerStream : public Reactor {
   // counts.
   void End(const absl::Status& status) {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (ended_) return;
       ended_ = true;
       status_ = status;
@@ -84,7 +84,7 @@ class ServerStream : public Reactor {
   void FinishNow() {
     absl::Status status;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       status = status_;
     }
     this->Finish(StatusToGrpc(status));
@@ -92,9 +92,9 @@ class ServerStream : public Reactor {
 
   grpc::CallbackServerContext* const context_;
   WriteQueue<Response> queue_;
-  std::mutex mutex_;
-  bool ended_ = false;
-  absl::Status status_;
+  Mutex mutex_;
+  bool ended_ SY_GUARDED_BY(mutex_) = false;
+  absl::Status status_ SY_GUARDED_BY(mutex_);
 };
 
 // A stream in both directions. Call BeginReading once, from the constructor or later.

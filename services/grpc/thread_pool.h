@@ -1,13 +1,13 @@
 // Threads for work that blocks, which gRPC's own threads must not do. Thread-safe.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <thread>
 #include <vector>
+
+#include "core/base/mutex.h"
 
 namespace switchyard {
 
@@ -27,16 +27,15 @@ class ThreadPool {
 
  private:
   void Work();
-  void Take(std::function<void()> task);  // mutex_ held
+  void Take(std::function<void()> task) SY_REQUIRES(mutex_);
 
   const std::size_t threads_max_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  // Guarded by mutex_.
-  std::deque<std::function<void()>> tasks_;
-  std::size_t idle_ = 0;
-  bool stopping_ = false;
-  std::vector<std::thread> threads_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<std::function<void()>> tasks_ SY_GUARDED_BY(mutex_);
+  std::size_t idle_ SY_GUARDED_BY(mutex_) = 0;
+  bool stopping_ SY_GUARDED_BY(mutex_) = false;
+  std::vector<std::thread> threads_ SY_GUARDED_BY(mutex_);
 };
 
 }  // namespace switchyard

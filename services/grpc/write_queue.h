@@ -12,8 +12,10 @@
 
 #include <cstddef>
 #include <deque>
-#include <mutex>
 #include <utility>
+
+#include "core/base/check.h"
+#include "core/base/mutex.h"
 
 namespace switchyard {
 
@@ -32,7 +34,7 @@ class WriteQueue {
   // kFull: the message was not taken; a message is always taken when nothing waits.
   Verdict Push(Message message) {
     const std::size_t bytes = message.ByteSizeLong();
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (closed_) return Verdict::kClosed;
     const bool waiting = messages_.size() > 1;
     if (messages_.size() > messages_max_ || (waiting && bytes_ + bytes > bytes_max_)) {
@@ -45,13 +47,15 @@ class WriteQueue {
 
   // The message being written; stays where it is until Advance.
   const Message* front() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
+    SY_CHECK(!messages_.empty(), "no message is being written");
     return &messages_.front();
   }
 
   // The message being written is done.
   Next Advance() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
+    SY_CHECK(!messages_.empty(), "no message is being written");
     bytes_ -= messages_.front().ByteSizeLong();
     messages_.pop_front();
     if (!messages_.empty()) return {&messages_.front(), false};
@@ -60,18 +64,19 @@ class WriteQueue {
 
   // False when the queue is closed: the stream may be gone at any moment.
   bool Hold() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!closed_) ++holds_;
     return !closed_;
   }
   // Of one Hold. True: the caller finishes.
   bool Release() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
+    SY_CHECK(holds_ > 0, "Release() without Hold()");
     --holds_;
     return closed_ && holds_ == 0 && messages_.empty();
   }
   [[nodiscard]] bool closed() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return closed_;
   }
 
@@ -79,7 +84,7 @@ class WriteQueue {
   // nothing is being written, nobody holds the stream and this call was the first: the caller
   // finishes.
   bool Close(bool drop_waiting) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (drop_waiting) {
       while (messages_.size() > 1) {
         bytes_ -= messages_.back().ByteSizeLong();
@@ -93,11 +98,11 @@ class WriteQueue {
  private:
   const std::size_t messages_max_;
   const std::size_t bytes_max_;
-  std::mutex mutex_;
-  std::deque<Message> messages_;
-  std::size_t bytes_ = 0;
-  std::size_t holds_ = 0;
-  bool closed_ = false;
+  Mutex mutex_;
+  std::deque<Message> messages_ SY_GUARDED_BY(mutex_);
+  std::size_t bytes_ SY_GUARDED_BY(mutex_) = 0;
+  std::size_t holds_ SY_GUARDED_BY(mutex_) = 0;
+  bool closed_ SY_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace switchyard

@@ -3,7 +3,6 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -12,6 +11,7 @@
 #include "absl/status/status.h"
 
 #include "coordinator/driver.h"
+#include "core/base/mutex.h"
 #include "worker/expert/expert_service.h"
 #include "worker/source/session_channel.h"
 
@@ -28,7 +28,7 @@ class InProcessWorker {
   // One call at a time. kUnavailable (WORKER_LOST) when the worker is gone.
   template <typename Result>
   Result Call(absl::FunctionRef<Result(ExpertService&)> call) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     if (experts_ == nullptr) return Gone();
     return call(*experts_);
   }
@@ -39,8 +39,8 @@ class InProcessWorker {
   [[nodiscard]] absl::Status Gone() const;
 
   const std::string worker_id_;
-  std::mutex mutex_;
-  ExpertService* experts_;  // guarded by mutex_; nullptr: gone
+  Mutex mutex_;
+  ExpertService* experts_ SY_GUARDED_BY(mutex_);  // nullptr: gone
 };
 
 // The workers of this process by endpoint. Thread-safe.
@@ -53,8 +53,8 @@ class InProcessWorkers {
   [[nodiscard]] std::shared_ptr<InProcessWorker> Find(const std::string& endpoint) const;
 
  private:
-  mutable std::mutex mutex_;
-  std::map<std::string, std::shared_ptr<InProcessWorker>> workers_;  // guarded by mutex_
+  mutable Mutex mutex_;
+  std::map<std::string, std::shared_ptr<InProcessWorker>> workers_ SY_GUARDED_BY(mutex_);
 };
 
 // `driver` and `workers` outlive the channel and its streams. Attach, Bind and Release wait for the

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
@@ -12,6 +11,7 @@
 #include "absl/strings/string_view.h"
 
 #include "core/base/clock.h"
+#include "core/base/mutex.h"
 
 namespace switchyard {
 
@@ -39,9 +39,10 @@ class LoopbackHub {
   std::shared_ptr<LoopbackMailbox> Find(absl::string_view address);
   void Forget(const std::string& address);
 
-  std::mutex mutex_;
-  std::uint64_t opened_ = 0;
-  absl::flat_hash_map<std::string, std::shared_ptr<LoopbackMailbox>> mailboxes_;
+  Mutex mutex_;
+  std::uint64_t opened_ SY_GUARDED_BY(mutex_) = 0;
+  absl::flat_hash_map<std::string, std::shared_ptr<LoopbackMailbox>> mailboxes_
+      SY_GUARDED_BY(mutex_);
 };
 
 }  // namespace switchyard
