@@ -1,6 +1,7 @@
 #include "coordinator/driver.h"
 
 #include <atomic>
+#include <condition_variable>
 #include <deque>
 #include <map>
 #include <mutex>
@@ -14,7 +15,6 @@
 #include "coordinator/serial_executor.h"
 #include "coordinator/store/state_store.h"
 #include "core/base/error.h"
-#include "core/base/mutex.h"
 #include "core/base/status_macros.h"
 
 namespace switchyard {
@@ -37,45 +37,43 @@ class Inbox {
 
   // What the world asks for; refused when there is too much of it.
   absl::Status Ask(Event event) {
-    const MutexLock lock(mutex_);
+    const std::lock_guard lock(mutex_);
     if (stopped_) return Stopped();
     if (events_.size() >= max_) return QueueFull();
     events_.push_back(std::move(event));
-    changed_.NotifyOne();
+    changed_.notify_one();
     return absl::OkStatus();
   }
   // What must not get lost, and is bounded by what was asked for.
   void Tell(Event event) {
-    const MutexLock lock(mutex_);
+    const std::lock_guard lock(mutex_);
     if (stopped_) return;
     events_.push_back(std::move(event));
-    changed_.NotifyOne();
+    changed_.notify_one();
   }
   // Waits for events at most `timeout`. Nothing once stopped.
   std::deque<Event> TakeAll(Duration timeout) {
-    const TimePoint deadline = std::chrono::steady_clock::now() + timeout;
-    const MutexLock lock(mutex_);
-    while (!stopped_ && events_.empty() && changed_.WaitUntil(mutex_, deadline)) {
-    }
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, timeout, [this] { return stopped_ || !events_.empty(); });
     return std::exchange(events_, {});
   }
   void Stop() {
-    const MutexLock lock(mutex_);
+    const std::lock_guard lock(mutex_);
     stopped_ = true;
     events_.clear();
-    changed_.NotifyOne();
+    changed_.notify_one();
   }
   [[nodiscard]] bool stopped() const {
-    const MutexLock lock(mutex_);
+    const std::lock_guard lock(mutex_);
     return stopped_;
   }
 
  private:
   const std::size_t max_;
-  mutable Mutex mutex_;
-  CondVar changed_;
-  std::deque<Event> events_ SY_GUARDED_BY(mutex_);
-  bool stopped_ SY_GUARDED_BY(mutex_) = false;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Event> events_;
+  bool stopped_ = false;
 };
 
 // Sinks by id. A sink is called under a lock of its own, so that Remove can wait for a call that
@@ -85,13 +83,13 @@ template <typename Id, typename Sink>
 class SinkTable {
  public:
   void Add(Id id, Sink* sink) {
-    const MutexLock lock(mutex_);
+    const std::lock_guard lock(mutex_);
     slots_[id] = std::make_shared<Slot>(sink);
   }
   void Remove(Id id) {
     std::shared_ptr<Slot> slot;
     {
-      const MutexLock lock(mutex_);
+      const std::lock_guard lock(mutex_);
       const auto it = slots_.find(id);
       if (it == slots_.end()) return;
       slot = std::move(it->second);
@@ -104,7 +102,7 @@ class SinkTable {
   void Use(Id id, Call call) {
     std::shared_ptr<Slot> slot;
     {
-      const MutexLock lock(mutex_);
+      const std::lock_guard lock(mutex_);
       const auto it = slots_.find(id);
       if (it == slots_.end()) return;
       slot = it->second;
@@ -117,7 +115,7 @@ class SinkTable {
   void EndAll(Call call) {
     std::vector<Id> ids;
     {
-      const MutexLock lock(mutex_);
+      const std::lock_guard lock(mutex_);
       for (const auto& [id, slot] : slots_) ids.push_back(id);
     }
     for (const Id id : ids) {
@@ -132,8 +130,8 @@ class SinkTable {
     std::recursive_mutex mutex;
     Sink* sink;
   };
-  Mutex mutex_;
-  std::map<Id, std::shared_ptr<Slot>> slots_ SY_GUARDED_BY(mutex_);
+  std::mutex mutex_;
+  std::map<Id, std::shared_ptr<Slot>> slots_;
 };
 
 // Callbacks by request, each taken once.
@@ -141,12 +139,12 @@ template <typename Callback>
 class CallbackTable {
  public:
   void Add(RequestId id, Callback callback) {
-    const MutexLock lock(mutex_);
+    const std::lock_guard lock(mutex_);
     waiting_[id] = std::move(callback);
   }
   // Empty when it was taken before.
   Callback Take(RequestId id) {
-    const MutexLock lock(mutex_);
+    const std::lock_guard lock(mutex_);
     const auto it = waiting_.find(id);
     if (it == waiting_.end()) return nullptr;
     Callback callback = std::move(it->second);
@@ -160,15 +158,15 @@ class CallbackTable {
   void AnswerAll(const absl::Status& status) {
     std::map<RequestId, Callback> all;
     {
-      const MutexLock lock(mutex_);
+      const std::lock_guard lock(mutex_);
       all.swap(waiting_);
     }
     for (auto& [id, callback] : all) callback(status);
   }
 
  private:
-  Mutex mutex_;
-  std::map<RequestId, Callback> waiting_ SY_GUARDED_BY(mutex_);
+  std::mutex mutex_;
+  std::map<RequestId, Callback> waiting_;
 };
 
 }  // namespace
@@ -230,12 +228,12 @@ class Driver::Impl {
     watches_.Remove(watch);
   }
   CoordinatorView View() const {
-    const MutexLock lock(coordinator_mutex_);
+    const std::lock_guard lock(coordinator_mutex_);
     return coordinator_.View(clock_->Now());
   }
 
   bool Shutdown(Duration deadline) {
-    const MutexLock lock(shutdown_mutex_);
+    const std::lock_guard lock(shutdown_mutex_);
     inbox_->Stop();
     if (thread_.joinable()) thread_.join();
     streams_.EndAll([](WorkerStreamSink& sink) { sink.Close(Stopped()); });
@@ -270,7 +268,7 @@ class Driver::Impl {
   void Step(const Event& event) {
     std::vector<Effect> effects;
     {
-      const MutexLock lock(coordinator_mutex_);
+      const std::lock_guard lock(coordinator_mutex_);
       effects = coordinator_.Step(event, clock_->Now());
     }
     for (Effect& effect : effects) {
@@ -319,8 +317,8 @@ class Driver::Impl {
   OnceSet* const once_;
   const std::unique_ptr<PlacementPolicy> placement_;
 
-  mutable Mutex coordinator_mutex_;
-  Coordinator coordinator_ SY_GUARDED_BY(coordinator_mutex_);
+  mutable std::mutex coordinator_mutex_;
+  Coordinator coordinator_;  // guarded by coordinator_mutex_
 
   const std::shared_ptr<Inbox> inbox_;
   SinkTable<StreamId, WorkerStreamSink> streams_;
@@ -331,7 +329,7 @@ class Driver::Impl {
   std::atomic<std::uint64_t> last_id_{0};
   SerialExecutor writer_;
   SerialExecutor loader_;
-  Mutex shutdown_mutex_;
+  std::mutex shutdown_mutex_;
   std::thread thread_;  // last: it uses all of the above
 };
 

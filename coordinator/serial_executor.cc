@@ -1,35 +1,35 @@
 #include "coordinator/serial_executor.h"
 
+#include <condition_variable>
 #include <deque>
+#include <mutex>
 #include <thread>
 #include <utility>
-
-#include "core/base/mutex.h"
 
 namespace switchyard {
 
 struct SerialExecutor::Shared {
-  Mutex mutex;
-  CondVar changed;
-  std::deque<std::function<void()>> tasks SY_GUARDED_BY(mutex);
-  bool stopping SY_GUARDED_BY(mutex) = false;
-  bool ended SY_GUARDED_BY(mutex) = false;
-  std::thread thread;  // the owner's
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<std::function<void()>> tasks;
+  bool stopping = false;
+  bool ended = false;
+  std::thread thread;
 
   static void Loop(const std::shared_ptr<Shared>& self) {
-    UniqueLock lock(self->mutex);
+    std::unique_lock lock(self->mutex);
     while (true) {
-      while (!self->stopping && self->tasks.empty()) self->changed.Wait(self->mutex);
+      self->changed.wait(lock, [&self] { return self->stopping || !self->tasks.empty(); });
       if (self->tasks.empty()) break;
       std::function<void()> task = std::move(self->tasks.front());
       self->tasks.pop_front();
-      lock.Unlock();
+      lock.unlock();
       task();
       task = nullptr;
-      lock.Lock();
+      lock.lock();
     }
     self->ended = true;
-    self->changed.NotifyAll();
+    self->changed.notify_all();
   }
 };
 
@@ -40,7 +40,7 @@ SerialExecutor::SerialExecutor() : shared_(std::make_shared<Shared>()) {
 SerialExecutor::~SerialExecutor() {
   bool stopped = false;
   {
-    const MutexLock lock(shared_->mutex);
+    const std::lock_guard lock(shared_->mutex);
     stopped = shared_->stopping;
   }
   Stop(Pending::kFinish, stopped ? Duration{} : Duration(std::chrono::hours(24)));
@@ -48,25 +48,22 @@ SerialExecutor::~SerialExecutor() {
 }
 
 bool SerialExecutor::Run(std::function<void()> task) {
-  const MutexLock lock(shared_->mutex);
+  const std::lock_guard lock(shared_->mutex);
   if (shared_->stopping) return false;
   shared_->tasks.push_back(std::move(task));
-  shared_->changed.NotifyAll();
+  shared_->changed.notify_all();
   return true;
 }
 
 bool SerialExecutor::Stop(Pending pending, Duration deadline) {
   std::deque<std::function<void()>> dropped;  // destroyed without the lock
-  UniqueLock lock(shared_->mutex);
+  std::unique_lock lock(shared_->mutex);
   shared_->stopping = true;
   if (pending == Pending::kDrop) dropped.swap(shared_->tasks);
-  shared_->changed.NotifyAll();
-  const TimePoint until = std::chrono::steady_clock::now() + deadline;
-  while (!shared_->ended) {
-    if (!shared_->changed.WaitUntil(shared_->mutex, until) && !shared_->ended) return false;
-  }
+  shared_->changed.notify_all();
+  if (!shared_->changed.wait_for(lock, deadline, [this] { return shared_->ended; })) return false;
   std::thread thread = std::exchange(shared_->thread, std::thread());
-  lock.Unlock();
+  lock.unlock();
   if (thread.joinable()) thread.join();
   return true;
 }
