@@ -1,9 +1,9 @@
 # Everyday commands; `make` lists them. The work is in scripts/ and in CMake.
 .DEFAULT_GOAL := help
-.PHONY: help demo build verify eval accuracy bench test accept lint lint-proto format tidy asan tsan mutants fuzz coverage clean
+.PHONY: help demo build verify eval accuracy bench test accept lint lint-proto format tidy thread-safety asan tsan mutants fuzz coverage uncalled clean
 
 help: ## this table
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
 demo: ## a model served by a coordinator and 4 workers (PROMPT WORKERS TOKENS MODE TRANSPORT)
 	@scripts/bootstrap build
@@ -53,6 +53,10 @@ tidy: ## clang-tidy on files changed since BASE (default: main); ALL=1 for every
 	@scripts/bootstrap build test lint
 	@scripts/tidy
 
+thread-safety: ## what each mutex guards, checked by clang's -Wthread-safety
+	@scripts/bootstrap build test fuzz
+	@scripts/thread_safety
+
 asan: ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@scripts/bootstrap build test
 	@PRESET=asan scripts/test
@@ -75,6 +79,10 @@ accept: ## everything that a release has to pass, in one table (DRILLS=20 kills 
 coverage: ## line coverage of each layer (MINIMUM=85 fails below it)
 	@scripts/bootstrap build test
 	@scripts/coverage
+
+uncalled: ## functions of the product that no program calls, each explained in tests/uncalled.tsv
+	@scripts/bootstrap build
+	@scripts/uncalled
 
 clean: ## remove everything that was built
 	rm -rf build out
