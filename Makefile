@@ -1,9 +1,9 @@
 # Common commands; `make` lists them. The work is done by scripts/ and CMake.
 .DEFAULT_GOAL := help
-.PHONY: help demo build verify eval accuracy bench test accept lint lint-proto format tidy asan tsan mutants fuzz coverage clean
+.PHONY: help demo build verify eval accuracy bench test accept lint lint-proto format tidy thread-safety asan tsan mutants fuzz coverage uncalled clean
 
-help: ## show this table
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+help: ## this table
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
 demo: ## serve a model with a coordinator and 4 workers (PROMPT WORKERS TOKENS MODE TRANSPORT)
 	@scripts/bootstrap build
@@ -53,7 +53,11 @@ tidy: ## run clang-tidy on files changed since BASE (default: main); ALL=1 for a
 	@scripts/bootstrap build test lint
 	@scripts/tidy
 
-asan: ## run the tests with AddressSanitizer and UndefinedBehaviorSanitizer
+thread-safety: ## what each mutex guards, checked by clang's -Wthread-safety
+	@scripts/bootstrap build test fuzz
+	@scripts/thread_safety
+
+asan: ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@scripts/bootstrap build test
 	@PRESET=asan scripts/test
 
@@ -76,5 +80,9 @@ coverage: ## measure line coverage of each layer (MINIMUM=85 fails below it)
 	@scripts/bootstrap build test
 	@scripts/coverage
 
-clean: ## remove all build results
+uncalled: ## functions of the product that no program calls, each explained in tests/uncalled.tsv
+	@scripts/bootstrap build
+	@scripts/uncalled
+
+clean: ## remove everything that was built
 	rm -rf build out

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
+#include "core/base/check.h"
 #include "core/base/error.h"
 
 namespace switchyard {
@@ -44,6 +45,7 @@ PlacementMap::PlacementMap(const LayerPlacement& placement, std::int32_t experts
 }
 
 std::span<const PhysicalExpert> PlacementMap::Replicas(ExpertId expert) const {
+  SY_CHECK(expert.value >= 0 && expert.value < experts_, "an expert of another layer");
   const auto i = static_cast<std::size_t>(expert.value);
   return std::span(by_expert_)
       .subspan(static_cast<std::size_t>(expert_begin_[i]),
@@ -51,6 +53,7 @@ std::span<const PhysicalExpert> PlacementMap::Replicas(ExpertId expert) const {
 }
 
 std::span<const PhysicalExpert> PlacementMap::OnWorker(WorkerOrdinal worker) const {
+  SY_CHECK(worker.value >= 0 && worker.value < workers_, "a worker of another plan");
   const auto i = static_cast<std::size_t>(worker.value);
   return std::span(by_worker_)
       .subspan(static_cast<std::size_t>(worker_begin_[i]),

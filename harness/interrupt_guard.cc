@@ -27,7 +27,7 @@ InterruptGuard::~InterruptGuard() {
 }
 
 void InterruptGuard::OnSignal(std::function<void()> clean_up) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   clean_up_ = std::move(clean_up);
 }
 
@@ -36,7 +36,7 @@ void InterruptGuard::Run() {
   sigwait(&watched_, &signal);
   if (signal == SIGUSR2) return;
   // The lock is kept until the process ends, so that OnSignal cannot replace a running clean-up.
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   if (clean_up_) clean_up_();
   // _exit, because static destructors must not run while other threads still use their objects.
   _exit(kSignalExitBase + signal);

@@ -2,9 +2,10 @@
 #pragma once
 
 #include <functional>
-#include <mutex>
 #include <signal.h>
 #include <thread>
+
+#include "core/base/mutex.h"
 
 namespace switchyard {
 
@@ -28,10 +29,10 @@ class InterruptGuard {
   // The guard's thread: waits for a signal.
   void Run();
 
-  sigset_t watched_{};  // the signals that are handled
-  sigset_t before_{};   // the mask to restore
-  std::mutex mutex_;
-  std::function<void()> clean_up_;  // guarded by mutex_
+  sigset_t watched_{};
+  sigset_t before_{};
+  Mutex mutex_;
+  std::function<void()> clean_up_ SY_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

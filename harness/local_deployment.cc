@@ -61,7 +61,7 @@ absl::Status LocalDeployment::Launch() {
 }
 
 absl::Status LocalDeployment::MakeDirectory() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   if (killed_) return Killed();
   std::error_code error;
   const std::string base = std::filesystem::temp_directory_path(error).string();
@@ -91,7 +91,7 @@ absl::Status LocalDeployment::MakeDirectory() {
 absl::StatusOr<ChildProcess> LocalDeployment::Spawn(const std::vector<std::string>& argv,
                                                     const std::string& name) {
   // Under the lock, so that KillAll either sees the new process or prevents it.
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   if (killed_) return Killed();
   SY_ASSIGN_OR_RETURN(ChildProcess process,
                       ChildProcess::Spawn(argv, absl::StrCat(directory_, "/", name, ".log")));
@@ -156,7 +156,7 @@ LocalDeployment::~LocalDeployment() {
 
 // Uses only pidfds, because another thread may be using a ChildProcess in Launch.
 void LocalDeployment::KillAll() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   killed_ = true;
   for (const int handle : handles_) syscall(SYS_pidfd_send_signal, handle, SIGKILL, nullptr, 0);
   for (const int handle : handles_) {

@@ -7,13 +7,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "core/base/mutex.h"
 #include "harness/child_process.h"
 
 namespace switchyard {
@@ -84,10 +84,11 @@ class LocalDeployment {
   void ReportProgress(const std::string& line) const;
 
   LocalDeploymentOptions options_;
-  std::mutex mutex_;
-  bool killed_ = false;       // guarded by mutex_; after KillAll nothing may be created
-  std::string directory_;     // created under mutex_
-  std::vector<int> handles_;  // guarded by mutex_; pidfds, because a pid can be reused
+  Mutex mutex_;
+  bool killed_ SY_GUARDED_BY(mutex_) = false;  // nothing is made any more
+  std::string directory_;                      // made under mutex_
+  // pidfds: a pid may be another's by now
+  std::vector<int> handles_ SY_GUARDED_BY(mutex_);
   std::unique_ptr<ChildProcess> coordinator_;
   std::string coordinator_address_;
   std::vector<ChildProcess> workers_;

@@ -1,9 +1,9 @@
 #include "core/base/hash.h"
 
-#include <cstdlib>
-
 #include "absl/strings/str_format.h"
 #include <openssl/evp.h>
+
+#include "core/base/check.h"
 
 namespace switchyard {
 
@@ -41,22 +41,23 @@ struct Sha256Stream::State {
 // libcrypto's SHA-256 fails only when memory runs out, and a wrong hash would accept wrong weights:
 // ending the process is the only safe answer.
 Sha256Stream::Sha256Stream() : state_(std::make_unique<State>()) {
-  if (state_->context == nullptr ||
-      EVP_DigestInit_ex(state_->context, EVP_sha256(), nullptr) != 1) {
-    std::abort();
-  }
+  SY_CHECK(
+      state_->context != nullptr && EVP_DigestInit_ex(state_->context, EVP_sha256(), nullptr) == 1,
+      "no memory for SHA-256");
 }
 
 Sha256Stream::~Sha256Stream() { EVP_MD_CTX_free(state_->context); }
 
 void Sha256Stream::Update(std::span<const std::byte> data) {
-  if (EVP_DigestUpdate(state_->context, data.data(), data.size()) != 1) std::abort();
+  SY_CHECK(EVP_DigestUpdate(state_->context, data.data(), data.size()) == 1,
+           "libcrypto cannot hash");
 }
 
 Sha256Digest Sha256Stream::Finish() {
   Sha256Digest digest;
   unsigned length = 0;
-  if (EVP_DigestFinal_ex(state_->context, digest.bytes.data(), &length) != 1) std::abort();
+  SY_CHECK(EVP_DigestFinal_ex(state_->context, digest.bytes.data(), &length) == 1,
+           "libcrypto cannot hash");
   return digest;
 }
 

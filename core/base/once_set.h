@@ -2,11 +2,12 @@
 // meets it first. main owns one and passes it down; nothing is global. Thread-safe.
 #pragma once
 
-#include <mutex>
 #include <set>
 #include <string>
 
 #include "absl/strings/string_view.h"
+
+#include "core/base/mutex.h"
 
 namespace switchyard {
 
@@ -14,13 +15,13 @@ class OnceSet {
  public:
   // True for the first call with `reason`, false for all later ones.
   bool First(absl::string_view reason) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return seen_.emplace(reason).second;
   }
 
  private:
-  std::mutex mutex_;
-  std::set<std::string> seen_;  // guarded by mutex_
+  Mutex mutex_;
+  std::set<std::string> seen_ SY_GUARDED_BY(mutex_);
 };
 
 }  // namespace switchyard

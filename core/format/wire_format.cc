@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "core/base/check.h"
+
 namespace switchyard {
 namespace {
 
@@ -24,7 +26,7 @@ constexpr std::int64_t BytesOf(ScaleKind kind) {
     case ScaleKind::kE4m3:
       return 1;
   }
-  return 0;
+  SY_UNREACHABLE("a scale kind that is none");
 }
 
 constexpr std::int64_t BitsOf(DispatchDtype dtype) {
@@ -37,7 +39,7 @@ constexpr std::int64_t BitsOf(DispatchDtype dtype) {
     case DispatchDtype::kNvfp4:
       return 4;
   }
-  return 0;
+  SY_UNREACHABLE("a dispatch dtype that is none");
 }
 
 }  // namespace

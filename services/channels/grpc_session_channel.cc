@@ -1,7 +1,7 @@
 #include <map>
-#include <mutex>
 #include <utility>
 
+#include "core/base/mutex.h"
 #include "core/base/status_macros.h"
 #include "services/channels/grpc_channels.h"
 #include "services/convert/attach.h"
@@ -108,7 +108,7 @@ class GrpcAttachStream final : public AttachStream {
 class WorkerConnections {
  public:
   std::shared_ptr<grpc::Channel> To(const std::string& endpoint) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (auto it = channels_.begin(); it != channels_.end();) {
       // A use count of 1 means that only this map holds the channel.
       const bool unused = it->first != endpoint && it->second.use_count() == 1;
@@ -120,8 +120,8 @@ class WorkerConnections {
   }
 
  private:
-  std::mutex mutex_;
-  std::map<std::string, std::shared_ptr<grpc::Channel>> channels_;  // guarded by mutex_
+  Mutex mutex_;
+  std::map<std::string, std::shared_ptr<grpc::Channel>> channels_ SY_GUARDED_BY(mutex_);
 };
 
 // The error of coordinator calls on a channel that was created without a coordinator.

@@ -3,8 +3,8 @@
 // gRPC's own threads, gRPC 1.51 would deadlock, because that thread would join itself.
 #pragma once
 
-#include <condition_variable>
-#include <mutex>
+#include "core/base/check.h"
+#include "core/base/mutex.h"
 
 namespace switchyard {
 
@@ -13,29 +13,30 @@ class CallsInFlight {
   CallsInFlight() = default;
   // Waits for every call to end; all must have been detached. Must not run on a thread of gRPC.
   ~CallsInFlight() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return calls_ == 0; });
+    const MutexLock lock(mutex_);
+    while (calls_ > 0) changed_.Wait(mutex_);
   }
   CallsInFlight(const CallsInFlight&) = delete;
   CallsInFlight& operator=(const CallsInFlight&) = delete;
 
   // Call when a call starts, and when it has released its channel.
   void Enter() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ++calls_;
   }
   void Leave() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
+    SY_CHECK(calls_ > 0, "Leave() without Enter()");
     --calls_;
     // Under the lock: the destructor may otherwise return, and destroy the condition variable,
     // before it is notified.
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int calls_ = 0;  // guarded by mutex_; calls between Enter and Leave
+  Mutex mutex_;
+  CondVar changed_;
+  int calls_ SY_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace switchyard

@@ -14,7 +14,6 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -22,7 +21,9 @@
 #include "grpcpp/client_context.h"
 #include "grpcpp/support/client_callback.h"
 
+#include "core/base/check.h"
 #include "core/base/error.h"
+#include "core/base/mutex.h"
 #include "services/grpc/calls_in_flight.h"
 #include "services/grpc/grpc_constants.h"
 #include "services/grpc/grpc_status.h"
@@ -44,9 +45,10 @@ class ClientStream : public Reactor {
     const bool inside_a_hook = hook_thread_.load() == std::this_thread::get_id();
     // A hook on this thread already holds hooks_; locking it again would deadlock.
     if (inside_a_hook) {
+      hooks_.AssertHeld();
       attached_ = false;
     } else {
-      const std::lock_guard lock(hooks_);
+      const MutexLock lock(hooks_);
       attached_ = false;
     }
     context_.TryCancel();
@@ -72,6 +74,7 @@ class ClientStream : public Reactor {
     // A local error (an invalid response, a full queue) explains more than gRPC's CANCELLED.
     const absl::Status local = LocalError();
     RunHook([this, &status, &local] {
+      hooks_.AssertHeld();
       attached_ = false;
       OnEnded(local.ok() ? StatusFromGrpc(status) : local);
     });
@@ -95,7 +98,7 @@ class ClientStream : public Reactor {
   // Ends the call; OnEnded receives `status`. Only the first call has an effect.
   void Fail(const absl::Status& status) {
     {
-      const std::lock_guard lock(error_);  // not hooks_: a hook may wait for a lock of the caller
+      const MutexLock lock(error_);  // not hooks_: the caller may hold what a hook waits for
       if (local_error_.ok()) local_error_ = status;
     }
     context_.TryCancel();
@@ -114,17 +117,18 @@ class ClientStream : public Reactor {
   // The recorded thread lets Detach recognize a call from within a hook, which must not lock again.
   template <typename Body>
   void RunHook(Body body) {
-    const std::lock_guard lock(hooks_);
+    const MutexLock lock(hooks_);
     if (!attached_) return;
     hook_thread_.store(std::this_thread::get_id());
     body();
     hook_thread_.store(std::thread::id());
   }
   absl::Status LocalError() {
-    const std::lock_guard lock(error_);
+    const MutexLock lock(error_);
     return local_error_;
   }
   void NotifyUp() {
+    hooks_.AssertHeld();  // in a hook
     if (!std::exchange(up_, true)) OnUp();
   }
 
@@ -135,14 +139,12 @@ class ClientStream : public Reactor {
   // Keeps the stream alive until OnDone, because gRPC calls back after the user has released it.
   std::shared_ptr<void> self_;
   // Held while a hook runs. Detach takes it to wait for a running hook on another thread.
-  std::mutex hooks_;
-  std::atomic<std::thread::id> hook_thread_;  // the thread inside a hook; none by default
-  // Guarded by hooks_.
-  bool attached_ = true;
-  bool up_ = false;
-  // A separate lock, so that Fail never waits for a hook.
-  std::mutex error_;
-  absl::Status local_error_;  // guarded by error_
+  Mutex hooks_;
+  std::atomic<std::thread::id> hook_thread_;
+  bool attached_ SY_GUARDED_BY(hooks_) = true;
+  bool up_ SY_GUARDED_BY(hooks_) = false;
+  Mutex error_;
+  absl::Status local_error_ SY_GUARDED_BY(error_);
 };
 
 // A bidirectional stream with a bounded queue of writes.
@@ -169,7 +171,7 @@ class ClientBidiStream : public ClientStream<grpc::ClientBidiReactor<Request, Re
       case WriteQueue<Request>::Verdict::kClosed:
         return false;
     }
-    return false;
+    SY_UNREACHABLE("a verdict that is none");
   }
 
   void OnWriteDone(bool ok) final {

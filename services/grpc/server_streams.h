@@ -11,7 +11,6 @@
 // or hostile peer can neither exhaust the memory nor block a thread.
 #pragma once
 
-#include <mutex>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -19,6 +18,7 @@
 #include "grpcpp/support/server_callback.h"
 
 #include "core/base/error.h"
+#include "core/base/mutex.h"
 #include "services/grpc/grpc_constants.h"
 #include "services/grpc/grpc_status.h"
 #include "services/grpc/write_queue.h"
@@ -55,7 +55,7 @@ class ServerStream : public Reactor {
   // has an effect.
   void End(const absl::Status& status) {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (ended_) return;
       ended_ = true;
       status_ = status;
@@ -99,7 +99,7 @@ class ServerStream : public Reactor {
   void FinishNow() {
     absl::Status status;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       status = status_;
     }
     this->Finish(StatusToGrpc(status));
@@ -107,10 +107,9 @@ class ServerStream : public Reactor {
 
   grpc::CallbackServerContext* const context_;
   WriteQueue<Response> queue_;
-  std::mutex mutex_;
-  // Guarded by mutex_.
-  bool ended_ = false;
-  absl::Status status_;  // of the first End
+  Mutex mutex_;
+  bool ended_ SY_GUARDED_BY(mutex_) = false;
+  absl::Status status_ SY_GUARDED_BY(mutex_);
 };
 
 // A bidirectional stream. Call BeginReading once, in the constructor or later. The next request is

@@ -6,21 +6,20 @@ namespace switchyard {
 
 ThreadPool::~ThreadPool() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   for (std::thread& thread : threads_) thread.join();
 }
 
 void ThreadPool::Run(std::function<void()> task) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Take(std::move(task));
 }
 
 bool ThreadPool::TryRun(std::function<void()> task) {
-  const std::lock_guard lock(mutex_);
-  // Tasks in the queue will take idle threads as well, so both are compared.
+  const MutexLock lock(mutex_);
   if (idle_ <= tasks_.size() && threads_.size() == threads_max_) return false;
   Take(std::move(task));
   return true;
@@ -34,22 +33,21 @@ void ThreadPool::Take(std::function<void()> task) {
     ++idle_;
     threads_.emplace_back([this] { Work(); });
   }
-  changed_.notify_one();
+  changed_.NotifyOne();
 }
 
 void ThreadPool::Work() {
-  std::unique_lock lock(mutex_);
+  UniqueLock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return !tasks_.empty() || stopping_; });
-    // Run the remaining tasks before stopping: the destructor promises to finish them.
+    while (tasks_.empty() && !stopping_) changed_.Wait(mutex_);
     if (tasks_.empty()) return;
     std::function<void()> task = std::move(tasks_.front());
     tasks_.pop_front();
     --idle_;
-    lock.unlock();
+    lock.Unlock();
     task();
-    task = nullptr;  // Destroy its captures before the thread counts as free.
-    lock.lock();
+    task = nullptr;  // What it holds goes before the thread counts as free.
+    lock.Lock();
     ++idle_;
   }
 }

@@ -2,13 +2,13 @@
 // of the process share them. Thread-safe.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <thread>
 #include <vector>
+
+#include "core/base/mutex.h"
 
 namespace switchyard {
 
@@ -31,16 +31,15 @@ class ThreadPool {
   // The threads' loop: runs tasks until the pool stops.
   void Work();
   // Queues a task and starts a thread if none is idle. mutex_ must be held.
-  void Take(std::function<void()> task);
+  void Take(std::function<void()> task) SY_REQUIRES(mutex_);
 
   const std::size_t threads_max_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  // Guarded by mutex_.
-  std::deque<std::function<void()>> tasks_;
-  std::size_t idle_ = 0;  // threads without a task, including those that are starting
-  bool stopping_ = false;
-  std::vector<std::thread> threads_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<std::function<void()>> tasks_ SY_GUARDED_BY(mutex_);
+  std::size_t idle_ SY_GUARDED_BY(mutex_) = 0;
+  bool stopping_ SY_GUARDED_BY(mutex_) = false;
+  std::vector<std::thread> threads_ SY_GUARDED_BY(mutex_);
 };
 
 }  // namespace switchyard

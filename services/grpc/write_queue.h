@@ -13,8 +13,10 @@
 
 #include <cstddef>
 #include <deque>
-#include <mutex>
 #include <utility>
+
+#include "core/base/check.h"
+#include "core/base/mutex.h"
 
 namespace switchyard {
 
@@ -38,7 +40,7 @@ class WriteQueue {
   // single message over the limit does not end the stream.
   Verdict Push(Message message) {
     const std::size_t bytes = message.ByteSizeLong();
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (closed_) return Verdict::kClosed;
     const bool waiting = messages_.size() > 1;
     if (messages_.size() > messages_max_ || (waiting && bytes_ + bytes > bytes_max_)) {
@@ -51,13 +53,15 @@ class WriteQueue {
 
   // The message being written. The pointer is valid until Advance: a deque does not move elements.
   const Message* front() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
+    SY_CHECK(!messages_.empty(), "no message is being written");
     return &messages_.front();
   }
 
   // Removes the message that has been written and returns the next action.
   Next Advance() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
+    SY_CHECK(!messages_.empty(), "no message is being written");
     bytes_ -= messages_.front().ByteSizeLong();
     messages_.pop_front();
     if (!messages_.empty()) return {&messages_.front(), false};
@@ -66,19 +70,20 @@ class WriteQueue {
 
   // False if the queue is closed; the stream may then be deleted at any moment.
   bool Hold() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!closed_) ++holds_;
     return !closed_;
   }
   // Ends one Hold. True: the caller must finish the stream.
   bool Release() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
+    SY_CHECK(holds_ > 0, "Release() without Hold()");
     --holds_;
     return closed_ && holds_ == 0 && messages_.empty();
   }
   // Whether Close was called. A hint only, unless the caller holds the stream.
   [[nodiscard]] bool closed() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return closed_;
   }
 
@@ -86,7 +91,7 @@ class WriteQueue {
   // caller must finish the stream: no write is in progress, no hold exists and this is the first
   // call.
   bool Close(bool drop_waiting) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (drop_waiting) {
       while (messages_.size() > 1) {
         bytes_ -= messages_.back().ByteSizeLong();
@@ -100,12 +105,11 @@ class WriteQueue {
  private:
   const std::size_t messages_max_;
   const std::size_t bytes_max_;
-  std::mutex mutex_;
-  // Guarded by mutex_.
-  std::deque<Message> messages_;
-  std::size_t bytes_ = 0;  // of all messages, including the one being written
-  std::size_t holds_ = 0;  // calls of Hold without Release
-  bool closed_ = false;    // never becomes false again
+  Mutex mutex_;
+  std::deque<Message> messages_ SY_GUARDED_BY(mutex_);
+  std::size_t bytes_ SY_GUARDED_BY(mutex_) = 0;
+  std::size_t holds_ SY_GUARDED_BY(mutex_) = 0;
+  bool closed_ SY_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace switchyard

@@ -112,21 +112,21 @@ class InProcessAttach final : public AttachStream {
    public:
     explicit Listener(AttachSink* sink) : sink_(sink) {}
     void Ended(const absl::Status& why) {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      const MutexLock lock(mutex_);
       if (sink_ != nullptr) std::exchange(sink_, nullptr)->OnAttachEnded(why);
     }
     void Bound(Epoch epoch, const absl::Status& result) {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      const MutexLock lock(mutex_);
       if (sink_ != nullptr) sink_->OnBound(epoch, result);
     }
     void Detach() {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      const MutexLock lock(mutex_);
       sink_ = nullptr;
     }
 
    private:
-    std::mutex mutex_;
-    AttachSink* sink_;  // guarded by mutex_; nullptr after Detach or the end
+    Mutex mutex_;
+    AttachSink* sink_ SY_GUARDED_BY(mutex_);  // nullptr: nobody listens
   };
 
   std::shared_ptr<InProcessWorker> worker_;
@@ -192,7 +192,7 @@ class InProcessSessionChannel final : public SessionChannel {
 }  // namespace
 
 void InProcessWorker::Retire() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   experts_ = nullptr;
 }
 
@@ -203,7 +203,7 @@ absl::Status InProcessWorker::Gone() const {
 
 void InProcessWorkers::Add(const std::string& endpoint, const std::string& worker_id,
                            ExpertService* experts) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   workers_[endpoint] = std::make_shared<InProcessWorker>(worker_id, experts);
 }
 
@@ -213,12 +213,12 @@ void InProcessWorkers::Remove(const std::string& endpoint) {
   // Retire waits for running calls, so it must not hold the directory's lock: such a call may look
   // up another worker.
   worker->Retire();
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   workers_.erase(endpoint);
 }
 
 std::shared_ptr<InProcessWorker> InProcessWorkers::Find(const std::string& endpoint) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto it = workers_.find(endpoint);
   return it == workers_.end() ? nullptr : it->second;
 }

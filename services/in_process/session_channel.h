@@ -4,7 +4,6 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -13,6 +12,7 @@
 #include "absl/status/status.h"
 
 #include "coordinator/driver.h"
+#include "core/base/mutex.h"
 #include "worker/expert/expert_service.h"
 #include "worker/source/session_channel.h"
 
@@ -31,7 +31,7 @@ class InProcessWorker {
   // Retire.
   template <typename Result>
   Result Call(absl::FunctionRef<Result(ExpertService&)> call) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     if (experts_ == nullptr) return Gone();
     return call(*experts_);
   }
@@ -44,8 +44,8 @@ class InProcessWorker {
 
   const std::string worker_id_;
   // Serializes calls and protects against Retire during one.
-  std::mutex mutex_;
-  ExpertService* experts_;  // guarded by mutex_; nullptr: gone
+  Mutex mutex_;
+  ExpertService* experts_ SY_GUARDED_BY(mutex_);  // nullptr: gone
 };
 
 // The workers of this process by endpoint. Thread-safe.
@@ -59,9 +59,8 @@ class InProcessWorkers {
   [[nodiscard]] std::shared_ptr<InProcessWorker> Find(const std::string& endpoint) const;
 
  private:
-  mutable std::mutex mutex_;
-  // By endpoint, as in plans, so that the same plan works with and without gRPC.
-  std::map<std::string, std::shared_ptr<InProcessWorker>> workers_;  // guarded by mutex_
+  mutable Mutex mutex_;
+  std::map<std::string, std::shared_ptr<InProcessWorker>> workers_ SY_GUARDED_BY(mutex_);
 };
 
 // `driver` and `workers` must outlive the channel and its streams. Attach, Bind and Release wait

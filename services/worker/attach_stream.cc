@@ -1,11 +1,11 @@
 #include "services/worker/attach_stream.h"
 
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/mutex.h"
 #include "services/convert/attach.h"
 #include "services/grpc/server_streams.h"
 #include "worker/expert/expert_service.h"
@@ -20,17 +20,16 @@ class AttachServerStream final : public ServerBidiStream<v1::AttachRequest, v1::
       : ServerBidiStream(context, {}),
         experts_(experts),
         threads_(threads),
-        closer_(std::make_shared<Closer>()) {
-    closer_->stream = this;
-  }
+        closer_(std::make_shared<Closer>(this)) {}
 
   using ServerBidiStream::BeginReading;
 
  private:
   // Lets the worker end the stream as long as it is there.
   struct Closer {
-    std::mutex mutex;
-    AttachServerStream* stream = nullptr;
+    explicit Closer(AttachServerStream* s) : stream(s) {}
+    Mutex mutex;
+    AttachServerStream* stream SY_GUARDED_BY(mutex);
   };
 
   void OnRequest(v1::AttachRequest& request) override {
@@ -48,7 +47,7 @@ class AttachServerStream final : public ServerBidiStream<v1::AttachRequest, v1::
   void Handle(const AttachRequest& order) {
     if (attachment_.has_value()) return End(Misplaced("a stream is one attachment"));
     const auto on_closed = [closer = closer_](const absl::Status& why) {
-      const std::lock_guard lock(closer->mutex);
+      const MutexLock lock(closer->mutex);
       if (closer->stream != nullptr) closer->stream->End(why);
     };
     const absl::StatusOr<AttachGrant> grant = experts_->Attach(order, on_closed, kAttachTimeout);
@@ -73,7 +72,7 @@ class AttachServerStream final : public ServerBidiStream<v1::AttachRequest, v1::
 
   void OnStreamDone() override {
     {
-      const std::lock_guard lock(closer_->mutex);
+      const MutexLock lock(closer_->mutex);
       closer_->stream = nullptr;
     }
     if (attachment_.has_value()) experts_->Close(*attachment_);

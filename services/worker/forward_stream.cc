@@ -1,14 +1,13 @@
 #include "services/worker/forward_stream.h"
 
-#include <condition_variable>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
 #include "core/base/error.h"
+#include "core/base/mutex.h"
 #include "core/base/status_macros.h"
 #include "services/convert/step.h"
 #include "services/grpc/server_streams.h"
@@ -68,7 +67,7 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
     if (!opened_) return Stop(Misplaced("the first message of a stream opens a session"));
     bool may_send_more = true;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (!session_over_) {
         steps_.push_back(std::move(step));
         ++unanswered_;
@@ -76,7 +75,7 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
         read_waits_ = !may_send_more;
       }
     }
-    changed_.notify_one();
+    changed_.NotifyOne();
     if (may_send_more) ReadNext();
   }
 
@@ -98,10 +97,10 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
   }
   void TellNoMoreSteps() {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       no_more_steps_ = true;
     }
-    changed_.notify_one();
+    changed_.NotifyOne();
   }
 
   // The gateway's own experts are called past the counters of attachments.
@@ -125,7 +124,7 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
     // The stream is read until it says that it is over, so that nobody waits for a read.
     bool read_waits = false;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       session_over_ = true;
       read_waits = std::exchange(read_waits_, false);
       steps_.clear();
@@ -162,10 +161,8 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
   // What has arrived; waits for the first unless steps are in flight. Empty: no more will come, or
   // none is there yet.
   Steps NextSteps() {
-    std::unique_lock lock(mutex_);
-    if (in_flight_.empty()) {
-      changed_.wait(lock, [this] { return !steps_.empty() || no_more_steps_; });
-    }
+    const MutexLock lock(mutex_);
+    while (in_flight_.empty() && steps_.empty() && !no_more_steps_) changed_.Wait(mutex_);
     return std::exchange(steps_, {});
   }
 
@@ -221,7 +218,7 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
     }
     bool read_on = false;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       --unanswered_;
       read_on = std::exchange(read_waits_, false);
     }
@@ -231,7 +228,7 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
   // The read that OnOpen left waiting.
   void ReadOn() {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       read_waits_ = false;
     }
     ReadNext();
@@ -242,14 +239,14 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
   const GatewayOptions* const options_;
   bool opened_ = false;  // touched by gRPC's reads alone, which come one at a time
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  // Guarded by mutex_.
-  Steps steps_;
-  std::uint32_t unanswered_ = 0;
-  bool read_waits_ = true;  // from OnOpen until the session is open
-  bool no_more_steps_ = false;
-  bool session_over_ = false;  // nobody answers a step, nor takes the read that waits
+  Mutex mutex_;
+  CondVar changed_;
+  Steps steps_ SY_GUARDED_BY(mutex_);
+  std::uint32_t unanswered_ SY_GUARDED_BY(mutex_) = 0;
+  bool read_waits_ SY_GUARDED_BY(mutex_) = true;  // from OnOpen until the session is open
+  bool no_more_steps_ SY_GUARDED_BY(mutex_) = false;
+  bool session_over_ SY_GUARDED_BY(mutex_) =
+      false;  // no step is answered any more, no read resumed
 
   // The session thread's.
   Steps in_flight_;

@@ -115,5 +115,13 @@ TEST(ValidatePlacementTest, RefusesWhatCannotServe) {
   }
 }
 
+TEST(PlacementMapDeathTest, AnIndexOfAnotherLayerEndsTheProcess) {
+  ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  const PlacementMap map(WithReplica(), 3, 2);
+
+  EXPECT_DEATH(static_cast<void>(map.Replicas(ExpertId{3})), "an expert of another layer");
+  EXPECT_DEATH(static_cast<void>(map.OnWorker(WorkerOrdinal{-1})), "a worker of another plan");
+}
+
 }  // namespace
 }  // namespace switchyard

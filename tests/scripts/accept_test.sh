@@ -40,18 +40,24 @@ while [ "$repeat" -gt 0 ]; do
   repeat=$((repeat - 1))
 done
 FAKE
-printf 'one\tprotocol\tnothing\tseen\t{build}/check --mutant=one\n' >"$work/table"
-cat >"$work/check" <<'FAKE'
-#!/bin/sh
-case "$*" in *--mutant=*) echo seen; exit 1 ;; esac
-FAKE
-chmod +x "$work/bin/"* "$work/tests/"* "$work/check"
+
+# The tree for scripts/mutants: its check prints product.txt, which the one bug changes.
+mkdir -p "$work/tree/tests/mutants" "$work/tree/scripts"
+printf '#!/bin/sh\n' >"$work/tree/scripts/build"
+printf 'sound\n' >"$work/tree/product.txt"
+printf -- '--- a/product.txt\n+++ b/product.txt\n@@ -1 +1 @@\n-sound\n+seen\n' >"$work/tree/tests/mutants/one.patch"
+mutant_says() {
+  printf 'one\tprotocol\tproduct\t%s\tgrep -q sound product.txt || { cat product.txt; exit 1; }\n' "$1" \
+    >"$work/tree/tests/mutants.tsv"
+}
+mutant_says seen
+chmod +x "$work/bin/"* "$work/tests/"* "$work/tree/scripts/build"
 
 # run EXIT_CODE [ARGUMENT...]: keeps standard output in $said.
 run() {
   local want=$1
   shift
-  said=$(TABLE="$work/table" BUILD="$work" MUTANTS_BUILD="$work" "$repository/scripts/accept" "$@" 2>"$work/progress")
+  said=$(SOURCE="$work/tree" BUILD="$work" "$repository/scripts/accept" "$@" 2>"$work/progress")
   local got=$?
   [ $got -eq "$want" ] || fail "exit $got, not $want, with $*: $said $(cat "$work/progress")"
 }
@@ -91,7 +97,7 @@ run 1 --format table --only 'drill kill shm idle'
 says 'FAIL .*10 times'
 rm "$work/once"
 
-printf 'one\tprotocol\tnothing\tnever\t{build}/check --mutant=one\n' >"$work/table"
+mutant_says never
 run 1 --format table --only mutant
 says 'mutant one +FAIL .*ESCAPED'
 

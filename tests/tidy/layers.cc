@@ -13,11 +13,20 @@
 namespace switchyard::tidy {
 namespace {
 
-struct Include {
-  std::string header;
-  bool quoted = false;
-  int line = 0;
-};
+bool IsThirdParty(absl::string_view header) {
+  constexpr std::array<const char*, 11> kFolders{"CLI",  "absl",   "gmock",   "google",
+                                                 "grpc", "grpcpp", "gtest",   "nlohmann",
+                                                 "re2",  "spdlog", "yaml-cpp"};
+  return std::any_of(kFolders.begin(), kFolders.end(),
+                     [header](const char* folder) { return IsBelow(header, folder); });
+}
+
+// Headers made from proto/ have no file in the tree.
+bool IsGenerated(absl::string_view header) {
+  return absl::EndsWith(header, ".pb.h") && !IsThirdParty(header);
+}
+
+}  // namespace
 
 std::vector<Include> IncludesOf(const SourceFile& file) {
   std::vector<Include> includes;
@@ -35,20 +44,30 @@ std::vector<Include> IncludesOf(const SourceFile& file) {
   return includes;
 }
 
-bool IsThirdParty(absl::string_view header) {
-  constexpr std::array<const char*, 11> kFolders{"CLI",  "absl",   "gmock",   "google",
-                                                 "grpc", "grpcpp", "gtest",   "nlohmann",
-                                                 "re2",  "spdlog", "yaml-cpp"};
-  return std::any_of(kFolders.begin(), kFolders.end(),
-                     [header](const char* folder) { return IsBelow(header, folder); });
+std::vector<std::string> FindCircle(const Uses& uses) {
+  // Takes away names that use nothing that is left; what cannot be taken away is on a circle.
+  std::set<std::string> left;
+  for (const auto& [name, used] : uses) left.insert(name);
+  const auto next_on_circle = [&uses,
+                               &left](const std::string& name) -> std::optional<std::string> {
+    for (const std::string& used : uses.at(name)) {
+      if (left.contains(used)) return used;
+    }
+    return std::nullopt;
+  };
+  for (bool taken = true; taken;) {
+    taken = std::erase_if(left, [&next_on_circle](const std::string& name) {
+              return !next_on_circle(name).has_value();
+            }) > 0;
+  }
+  if (left.empty()) return {};
+  std::vector<std::string> chain{*left.begin()};
+  while (std::count(chain.begin(), chain.end(), chain.back()) == 1) {
+    chain.push_back(*next_on_circle(chain.back()));
+  }
+  chain.erase(chain.begin(), std::find(chain.begin(), chain.end(), chain.back()));
+  return chain;
 }
-
-// Headers made from proto/ have no file in the tree.
-bool IsGenerated(absl::string_view header) {
-  return absl::EndsWith(header, ".pb.h") && !IsThirdParty(header);
-}
-
-}  // namespace
 
 Layers::Layers(const std::vector<std::string>& lines) {
   for (const std::string& line : lines) {
@@ -74,27 +93,10 @@ bool Layers::MayUse(const std::string& layer, const std::string& used) const {
   return std::find(allowed.begin(), allowed.end(), used) != allowed.end();
 }
 
-std::string Layers::FindCycle() const {
-  // Takes away layers that use nothing that is left; what cannot be taken away is on a cycle.
-  std::set<std::string> left;
-  for (const auto& [layer, used] : uses_) left.insert(layer);
-  const auto next_on_cycle = [this, &left](const std::string& layer) -> std::optional<std::string> {
-    for (const std::string& used : uses_.at(layer)) {
-      if (left.contains(used)) return used;
-    }
-    return std::nullopt;
-  };
-  for (bool taken = true; taken;) {
-    taken = std::erase_if(left, [&next_on_cycle](const std::string& layer) {
-              return !next_on_cycle(layer).has_value();
-            }) > 0;
-  }
-  if (left.empty()) return "";
-  std::vector<std::string> chain{*left.begin()};
-  while (std::count(chain.begin(), chain.end(), chain.back()) == 1) {
-    chain.push_back(*next_on_cycle(chain.back()));
-  }
-  return absl::StrJoin(chain, " -> ");
+std::vector<std::string> Layers::FindCircle() const {
+  Uses uses;
+  for (const auto& [layer, used] : uses_) uses[layer] = {used.begin(), used.end()};
+  return tidy::FindCircle(uses);
 }
 
 std::vector<VendorRule> ParseVendorRules(const std::vector<std::string>& lines) {

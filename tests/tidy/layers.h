@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,19 @@
 #include "tests/tidy/source_tree.h"
 
 namespace switchyard::tidy {
+
+struct Include {
+  std::string header;
+  bool quoted = false;
+  int line = 0;
+};
+std::vector<Include> IncludesOf(const SourceFile& file);
+
+// name -> the names that it uses
+using Uses = std::map<std::string, std::set<std::string>>;
+// One chain {a, b, ..., a} of names that use each other; empty when there is none. The same chain
+// for the same `uses`.
+std::vector<std::string> FindCircle(const Uses& uses);
 
 // cmake/LAYERS as a table: layer -> the layers that it may use.
 class Layers {
@@ -21,8 +35,8 @@ class Layers {
   [[nodiscard]] std::string LayerOf(absl::string_view path) const;
   // True when files of `layer` may include files of `used`. What stands above may include all.
   [[nodiscard]] bool MayUse(const std::string& layer, const std::string& used) const;
-  // A chain "a -> b -> a" of layers that use each other; empty when there is none.
-  [[nodiscard]] std::string FindCycle() const;
+  // One chain of layers that use each other; empty when there is none.
+  [[nodiscard]] std::vector<std::string> FindCircle() const;
 
  private:
   std::map<std::string, std::vector<std::string>> uses_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -42,6 +43,14 @@ bool Mentions(absl::string_view line, absl::string_view word) {
 
 bool IsConstant(absl::string_view text) {
   return HasWord(text, "const") || HasWord(text, "constexpr");
+}
+
+// The words of a line's // comment; empty when it has none.
+absl::string_view CommentOf(absl::string_view line, absl::string_view code) {
+  const std::size_t last = code.find_last_not_of(' ');
+  const std::size_t begin = line.find("//", last == absl::string_view::npos ? 0 : last + 1);
+  if (begin == absl::string_view::npos) return "";
+  return absl::StripLeadingAsciiWhitespace(line.substr(begin + 2));
 }
 
 // A variable, or a declaration of something else?
@@ -132,6 +141,23 @@ void CheckMutableStatics(const SourceTree& tree, std::vector<Finding>* findings)
       findings->push_back({file.path, statement.line, "mutable-static",
                            "state that outlives its owner; make it const, or a member of what "
                            "main makes and hands down"});
+    }
+  }
+}
+
+void CheckSubjects(const SourceTree& tree, std::vector<Finding>* findings) {
+  constexpr std::array<const char*, 5> kOpenings{"Of ", "What ", "Whose ", "In what ", "That of "};
+  for (const SourceFile& file : tree.files()) {
+    if (!file.IsCpp() || !IsProduct(file.path)) continue;
+    for (std::size_t i = 0; i < file.lines.size(); ++i) {
+      const absl::string_view comment = CommentOf(file.lines[i], file.code[i]);
+      const bool opens = std::any_of(
+          kOpenings.begin(), kOpenings.end(),
+          [comment](const char* opening) { return absl::StartsWith(comment, opening); });
+      if (!opens) continue;
+      findings->push_back({file.path, static_cast<int>(i) + 1, "no-subject",
+                           absl::StrCat("\"", comment.substr(0, 40),
+                                        "...\": begin with the subject and give it a verb")});
     }
   }
 }

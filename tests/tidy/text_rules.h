@@ -27,6 +27,10 @@ void CheckLengths(const SourceTree& tree, std::vector<Finding>* findings);
 // class, or thread_local. Product code only.
 void CheckMutableStatics(const SourceTree& tree, std::vector<Finding>* findings);
 
+// No comment of product code begins a sentence without a subject, as in "Of one that ..." or "What
+// a worker holds." Only words that begin a line are seen.
+void CheckSubjects(const SourceTree& tree, std::vector<Finding>* findings);
+
 // Every header begins its code with #pragma once.
 void CheckPragmaOnce(const SourceTree& tree, std::vector<Finding>* findings);
 

@@ -148,7 +148,7 @@ void Agent::OnMessage(const Registered& message) {
 
 absl::Status Agent::CheckPrepare(const Prepare& prepare) const {
   const EpochKey key = KeyOf(prepare.plan);
-  if (HashOf(prepare.plan) != prepare.hash && !SY_MUTANT(options_.mutant, kSkipPlanHash)) {
+  if (HashOf(prepare.plan) != prepare.hash) {
     return MakeError(absl::StatusCode::kDataLoss, Reason::kBadConfig,
                      absl::StrFormat("deployment %s, epoch %d: the plan does not match its hash; "
                                      "it was damaged in transit, or the coordinator runs another "
@@ -231,9 +231,6 @@ void Agent::OnMessage(const Prepare& message) {
   out_.push_back(AgentReport{LogLevel::kInfo, absl::StrFormat("deployment %s: staging epoch %d",
                                                               key.deployment, key.epoch.value)});
   out_.push_back(StageEpoch{message});
-  if (!SY_MUTANT(options_.mutant, kAckBeforeStaged)) return;
-  held.state = State::kPrepared;
-  Send(PrepareAck{key.deployment, key.epoch, held.nonce, held.hash});
 }
 
 void Agent::On(const EpochStaged& event) {
@@ -253,10 +250,7 @@ void Agent::On(const EpochStaged& event) {
 void Agent::OnMessage(const Commit& message) {
   const EpochKey key{message.deployment, message.epoch};
   Held* held = Find(key);
-  const bool known = held != nullptr &&
-                     (held->hash == message.hash || SY_MUTANT(options_.mutant, kSkipCommitHash));
-  // Activate only on the first COMMIT, but acknowledge every one: a repeated COMMIT means that the
-  // ack was lost.
+  const bool known = held != nullptr && held->hash == message.hash;
   if (known && held->state == State::kPrepared) {
     held->state = State::kCommitted;
     out_.push_back(ActivateEpoch{key});
@@ -289,8 +283,7 @@ void Agent::OnMessage(const Abort& message) {
 void Agent::OnMessage(const Retire& message) {
   const EpochKey key{message.deployment, message.epoch};
   Held* held = Find(key);
-  const bool serves = held != nullptr && held->state == State::kCommitted &&
-                      !SY_MUTANT(options_.mutant, kRetireAckEarly);
+  const bool serves = held != nullptr && held->state == State::kCommitted;
   if (serves) {
     held->state = State::kRetiring;
     out_.push_back(RetireEpoch{key});

@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <deque>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/mutex.h"
 #include "worker/agent/agent.h"
 
 namespace switchyard {
@@ -28,37 +27,39 @@ class AgentInbox {
   // False if the queue is full. For messages from the coordinator, whose rate is not under our
   // control.
   bool Offer(AgentEvent event) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (events_.size() >= kInboxMax) return false;
     events_.push_back(std::move(event));
-    changed_.notify_one();
+    changed_.NotifyOne();
     return true;
   }
   // For events that must not be lost. They need no bound because each answers one of the agent's
   // own effects.
   void Push(AgentEvent event) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     events_.push_back(std::move(event));
-    changed_.notify_one();
+    changed_.NotifyOne();
   }
   void Stop() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopped_ = true;
-    changed_.notify_one();
+    changed_.NotifyOne();
   }
   // All queued events; waits up to `timeout` for the first one. nullopt after Stop.
   std::optional<std::deque<AgentEvent>> TakeAll(Duration timeout) {
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, timeout, [this] { return stopped_ || !events_.empty(); });
+    const TimePoint deadline = std::chrono::steady_clock::now() + timeout;
+    const MutexLock lock(mutex_);
+    while (!stopped_ && events_.empty() && changed_.WaitUntil(mutex_, deadline)) {
+    }
     if (stopped_) return std::nullopt;
     return std::exchange(events_, {});
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<AgentEvent> events_;
-  bool stopped_ = false;
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<AgentEvent> events_ SY_GUARDED_BY(mutex_);
+  bool stopped_ SY_GUARDED_BY(mutex_) = false;
 };
 
 // Turns the callbacks of one connection into events.
@@ -107,7 +108,7 @@ class AgentRunner::Impl {
   void Leave() { inbox_->Push(LeaveRequested{}); }
 
   AgentView View() const {
-    const std::lock_guard lock(agent_mutex_);
+    const MutexLock lock(agent_mutex_);
     return {agent_.registered(), incarnation_, agent_.Resident(), agent_.last_stream_end()};
   }
 
@@ -123,8 +124,8 @@ class AgentRunner::Impl {
     }
   }
   TimePoint NextDeadline() const {
-    const std::lock_guard lock(agent_mutex_);
-    // A finished agent returns TimePoint::max(); subtracting the present from it would overflow.
+    const MutexLock lock(agent_mutex_);
+    // A finished agent has none; the subtraction from it must not overflow.
     return std::min(agent_.NextDeadline(), parts_.clock->Now() + kSleepMax);
   }
   // The lock covers only the state machine. Effects run without it, because a stager may call back
@@ -132,7 +133,7 @@ class AgentRunner::Impl {
   void Step(const AgentEvent& event) {
     std::vector<AgentEffect> effects;
     {
-      const std::lock_guard lock(agent_mutex_);
+      const MutexLock lock(agent_mutex_);
       effects = agent_.Step(event, parts_.clock->Now());
     }
     for (const AgentEffect& effect : effects) {
@@ -167,8 +168,8 @@ class AgentRunner::Impl {
   const Parts parts_;
   const std::function<void(absl::Status)> finished_;
   const Incarnation incarnation_;
-  mutable std::mutex agent_mutex_;
-  Agent agent_;  // guarded by agent_mutex_
+  mutable Mutex agent_mutex_;
+  Agent agent_ SY_GUARDED_BY(agent_mutex_);
   const std::shared_ptr<AgentInbox> inbox_;
   std::unique_ptr<DialSink> sink_;       // used only by the agent's thread
   std::unique_ptr<AgentStream> stream_;  // used only by the agent's thread; destroyed before sink_

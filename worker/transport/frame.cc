@@ -5,6 +5,8 @@
 #include <cstring>
 #include <type_traits>
 
+#include "core/base/check.h"
+
 namespace switchyard {
 namespace {
 
@@ -148,6 +150,7 @@ FrameDrop CheckCrc(const HeaderBytes& bytes, std::span<const std::byte> metadata
 
 std::size_t EncodeErrorBody(const ErrorBody& body, std::span<std::byte> out) {
   const std::size_t text_bytes = std::min(body.text.size(), kErrorTextMax);
+  SY_CHECK(out.size() >= kErrorFixedBytes + text_bytes, "no room for the body of an error frame");
   std::byte* at = out.data();
   Put(at, static_cast<std::uint32_t>(body.code));
   Put(at, body.reason);
@@ -199,7 +202,7 @@ absl::string_view FrameDropName(FrameDrop drop) {
     case FrameDrop::kTruncated:
       return "truncated";
   }
-  return "unknown";
+  SY_UNREACHABLE("a frame drop that is none");
 }
 
 }  // namespace switchyard

@@ -3,12 +3,17 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/base/check.h"
 #include "worker/transport/shared_stores.h"
 
 namespace switchyard {
 
 AttachmentId Inbox::Add(Link* link, const Ring& ring) {
   // Numbers wrap after 2^32 links. 0 means "none", and a number in use must not get a second ring.
+  SY_CHECK(ring.slot_bytes >= kFrameHeaderBytes &&
+               ring.memory.size() >= std::size_t{ring.slots} * ring.slot_bytes,
+           "a ring with less memory than its slots take");
+  // Numbers wrap after 2^32 links; 0 stands for "none" and a number in use is passed over.
   do {
     ++last_attachment_;
   } while (last_attachment_ == 0 || entries_.contains(AttachmentId{last_attachment_}));

@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
+#include "core/base/check.h"
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
 #include "worker/transport/sealed_blob.h"
@@ -109,6 +110,7 @@ absl::StatusOr<InboundRing> InboundRing::Allocate(Kind kind, std::size_t bytes, 
 
 absl::Status InboundRing::AllocateMapped(std::size_t bytes, std::uint64_t tag) {
   // CLOEXEC, because a child process must not inherit the descriptor.
+  SY_CHECK(bytes >= sizeof(tag), "a ring without room for its tag");
   RingFile file(::memfd_create(kFileName, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file.valid()) return NoMemory(bytes, "memfd_create");
   if (::ftruncate(file.get(), static_cast<off_t>(bytes)) != 0) return NoMemory(bytes, "ftruncate");

@@ -1,5 +1,7 @@
 #include "worker/transport/transport.h"
 
+#include "core/base/check.h"
+
 namespace switchyard {
 
 absl::string_view LinkPathName(LinkPath path) {
@@ -13,7 +15,7 @@ absl::string_view LinkPathName(LinkPath path) {
     case LinkPath::kInProcess:
       return "inproc";
   }
-  return "unknown";
+  SY_UNREACHABLE("a link path that is none");
 }
 
 }  // namespace switchyard

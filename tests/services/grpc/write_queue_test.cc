@@ -170,5 +170,14 @@ TEST(WriteQueueTest, ExactlyOneCallerFinishesUnderRaces) {
   }
 }
 
+TEST(WriteQueueDeathTest, TurnsThatNobodyHasEndTheProcess) {
+  ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  Queue queue(1, 100);
+
+  EXPECT_DEATH(queue.Advance(), "no message is being written");
+  EXPECT_DEATH(queue.front(), "no message is being written");
+  EXPECT_DEATH(queue.Release(), "without Hold");
+}
+
 }  // namespace
 }  // namespace switchyard

@@ -309,5 +309,14 @@ TEST(ErrorBodyTest, RefusesWhatIsNotAnErrorBody) {
   EXPECT_EQ(DecodeErrorBody(bad, &read), FrameDrop::kLength) << "522 bytes of text";
 }
 
+TEST(ErrorBodyDeathTest, ABufferThatIsTooSmallEndsTheProcess) {
+  ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  ErrorBody body;
+  body.text = "0123456789";
+  std::vector<std::byte> bytes(LayoutOfError(body.text.size()).metadata_bytes - 1);
+
+  EXPECT_DEATH(EncodeErrorBody(body, bytes), "no room for the body");
+}
+
 }  // namespace
 }  // namespace switchyard

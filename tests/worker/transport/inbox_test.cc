@@ -241,5 +241,17 @@ TEST_F(InboxTest, SurvivesRandomBytes) {
   EXPECT_GT(drops, 10'000U);
 }
 
+TEST(InboxDeathTest, ARingWithLessMemoryThanItsSlotsEndsTheProcess) {
+  ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  Inbox inbox;
+  std::vector<std::byte> memory(2 * 128 - 1);
+  Inbox::Ring ring;
+  ring.slots = 2;
+  ring.slot_bytes = 128;
+  ring.memory = memory;
+
+  EXPECT_DEATH(inbox.Add(nullptr, ring), "less memory than its slots take");
+}
+
 }  // namespace
 }  // namespace switchyard

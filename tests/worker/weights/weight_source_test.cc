@@ -144,16 +144,5 @@ TEST_P(WeightSourceTest, GivesTheSameWeightsToThreadsSideBySide) {
   for (const ExpertWeights& weights : loaded) EXPECT_EQ(weights, alone);
 }
 
-#ifdef SWITCHYARD_MUTANTS
-// The seeded bug that the negative control of a wrong checkpoint runs with.
-TEST_P(WeightSourceTest, MutantServesWeightsWhateverTheirHashes) {
-  SY_ASSERT_OK_AND_ASSIGN(
-      const auto source,
-      MakeWeightSource(GetParam().checkpoint, {.mutant = MutantId::kSkipWeightHash}));
-
-  SY_EXPECT_OK(source->Load(LayerId{1}, ExpertId{2}));
-}
-#endif
-
 }  // namespace
 }  // namespace switchyard

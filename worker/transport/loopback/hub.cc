@@ -11,7 +11,7 @@ namespace switchyard {
 
 absl::StatusOr<LoopbackHub::Place> LoopbackHub::Open(Duration spin) {
   SY_ASSIGN_OR_RETURN(std::unique_ptr<Sleeper> sleeper, Sleeper::Create(Sleeper::kNoWorkFds, spin));
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Place place{absl::StrCat("loopback-", ++opened_),
               std::make_shared<LoopbackMailbox>(std::move(sleeper))};
   mailboxes_[place.address] = place.mailbox;
@@ -19,13 +19,13 @@ absl::StatusOr<LoopbackHub::Place> LoopbackHub::Open(Duration spin) {
 }
 
 std::shared_ptr<LoopbackMailbox> LoopbackHub::Find(absl::string_view address) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = mailboxes_.find(address);
   return found == mailboxes_.end() ? nullptr : found->second;
 }
 
 void LoopbackHub::Forget(const std::string& address) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   mailboxes_.erase(address);
 }
 

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
@@ -13,6 +12,7 @@
 #include "absl/strings/string_view.h"
 
 #include "core/base/clock.h"
+#include "core/base/mutex.h"
 
 namespace switchyard {
 
@@ -45,10 +45,10 @@ class LoopbackHub {
   // Removes a transport that closes. Links to it keep its mailbox alive.
   void Forget(const std::string& address);
 
-  std::mutex mutex_;
-  // Guarded by mutex_.
-  std::uint64_t opened_ = 0;  // never decreases, so that an address is never reused
-  absl::flat_hash_map<std::string, std::shared_ptr<LoopbackMailbox>> mailboxes_;
+  Mutex mutex_;
+  std::uint64_t opened_ SY_GUARDED_BY(mutex_) = 0;
+  absl::flat_hash_map<std::string, std::shared_ptr<LoopbackMailbox>> mailboxes_
+      SY_GUARDED_BY(mutex_);
 };
 
 }  // namespace switchyard

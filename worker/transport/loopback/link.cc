@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "core/base/check.h"
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
 #include "worker/transport/ring_geometry.h"
@@ -62,6 +63,7 @@ absl::Status LoopbackLink::Connect(const RingOffer& peer) {
 }
 
 std::span<std::byte> LoopbackLink::OutboundSlot(std::uint32_t slot) {
+  SY_CHECK(peer_ring_ != nullptr, "a slot of a link that is not connected");
   return peer_ring_->memory().subspan(static_cast<std::size_t>(slot) * peer_slot_bytes_,
                                       peer_slot_bytes_);
 }

@@ -22,7 +22,7 @@ LoopbackRing::~LoopbackRing() { ::operator delete(memory_.data(), kRingAlign); }
 
 void LoopbackMailbox::AddRing(AttachmentId attachment, std::shared_ptr<LoopbackRing> ring,
                               std::uint32_t slots, Mail* mail) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   rings_[attachment] = {std::move(ring), slots};
   doorbells_max_ += slots;
   // Both sides of the swap in Drain need the room, or PutDoorbell would allocate.
@@ -33,7 +33,7 @@ void LoopbackMailbox::AddRing(AttachmentId attachment, std::shared_ptr<LoopbackR
 }
 
 void LoopbackMailbox::RemoveRing(AttachmentId attachment) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = rings_.find(attachment);
   if (found == rings_.end()) return;
   doorbells_max_ -= found->second.slots;
@@ -45,18 +45,18 @@ void LoopbackMailbox::Drain(Mail* mail) {
   mail->doorbells.clear();
   mail->links_down.clear();
   mail->overflow = 0;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::swap(*mail, mail_);
 }
 
 bool LoopbackMailbox::HasMail() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return !mail_.doorbells.empty() || !mail_.links_down.empty() || mail_.overflow > 0;
 }
 
 bool LoopbackMailbox::PutDoorbell(const HeaderBytes& header) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (dead_) return false;
     if (mail_.doorbells.size() < doorbells_max_) {
       mail_.doorbells.push_back(header);
@@ -71,21 +71,21 @@ bool LoopbackMailbox::PutDoorbell(const HeaderBytes& header) {
 }
 
 std::shared_ptr<LoopbackRing> LoopbackMailbox::FindRing(AttachmentId attachment) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = rings_.find(attachment);
   return dead_ || found == rings_.end() ? nullptr : found->second.ring;
 }
 
 bool LoopbackMailbox::Watch(const std::shared_ptr<LoopbackMailbox>& watcher,
                             AttachmentId attachment) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (dead_) return false;
   watchers_.push_back({watcher, watcher.get(), attachment});
   return true;
 }
 
 void LoopbackMailbox::Unwatch(const LoopbackMailbox* watcher, AttachmentId attachment) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::erase_if(watchers_, [&](const Watcher& each) {
     return each.identity == watcher && each.attachment == attachment;
   });
@@ -96,7 +96,7 @@ void LoopbackMailbox::Unwatch(const LoopbackMailbox* watcher, AttachmentId attac
 void LoopbackMailbox::Die() {
   std::vector<Watcher> watchers;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     dead_ = true;
     watchers.swap(watchers_);
   }
@@ -106,13 +106,13 @@ void LoopbackMailbox::Die() {
 }
 
 bool LoopbackMailbox::dead() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return dead_;
 }
 
 void LoopbackMailbox::ReportDown(AttachmentId attachment) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     mail_.links_down.push_back(attachment);
   }
   // Woken without the mutex, so that the owner does not wake up only to wait for it.

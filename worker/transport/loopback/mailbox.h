@@ -8,12 +8,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 
+#include "core/base/mutex.h"
 #include "core/ids.h"
 #include "worker/transport/frame.h"
 #include "worker/transport/sleeper.h"
@@ -91,13 +91,12 @@ class LoopbackMailbox {
   void ReportDown(AttachmentId attachment);
 
   const std::unique_ptr<Sleeper> sleeper_;
-  std::mutex mutex_;
-  // Guarded by mutex_.
-  bool dead_ = false;
-  std::size_t doorbells_max_ = 0;  // slots of all rings
-  Mail mail_;
-  absl::flat_hash_map<AttachmentId, RingSlots> rings_;
-  std::vector<Watcher> watchers_;
+  Mutex mutex_;
+  bool dead_ SY_GUARDED_BY(mutex_) = false;
+  std::size_t doorbells_max_ SY_GUARDED_BY(mutex_) = 0;  // slots of all rings
+  Mail mail_ SY_GUARDED_BY(mutex_);
+  absl::flat_hash_map<AttachmentId, RingSlots> rings_ SY_GUARDED_BY(mutex_);
+  std::vector<Watcher> watchers_ SY_GUARDED_BY(mutex_);
 };
 
 }  // namespace switchyard
