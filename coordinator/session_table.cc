@@ -25,7 +25,7 @@ absl::StatusOr<SessionGrant> SessionTable::Open(const OpenSessionRequest& order,
   SessionGrant grant;
   grant.session = rng_->NextId<SessionId>();
   grant.cookie = Cookie{rng_->Next()};
-  grant.order = order;
+  grant.request = order;
   grant.plan = serving.plan;
   grant.hash = serving.hash;
   sessions_[grant.session] = {order.deployment, order.phase, serving.plan.epoch, WatchId{}, now};

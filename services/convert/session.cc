@@ -34,14 +34,14 @@ void Decode(Decoder& at, const v1::SessionOptions& in, OpenSessionRequest* out) 
 
 void Encode(const SessionGrant& in, v1::SessionGrant* out) {
   out->set_session_id(ToHex(in.session));
-  Encode(in.order, out->mutable_order());
+  Encode(in.request, out->mutable_order());
   Encode(in.plan, out->mutable_plan());
   EncodeDigest(in.hash, out->mutable_plan_hash());
 }
 
 void Decode(Decoder& at, const v1::SessionGrant& in, SessionGrant* out) {
   at.Id("session_id", in.session_id(), &out->session);
-  at.Sub("order", in.has_order(), [&] { Decode(at, in.order(), &out->order); });
+  at.Sub("order", in.has_order(), [&] { Decode(at, in.order(), &out->request); });
   at.Sub("plan", in.has_plan(), [&] { Decode(at, in.plan(), &out->plan); });
   at.Digest("plan_hash", in.plan_hash(), &out->hash);
 }

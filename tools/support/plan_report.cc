@@ -35,8 +35,8 @@ std::vector<std::string> Because(const DispatchConfig& config, DispatchMode mode
 
 void AppendConfigs(const SessionGrant& grant, std::string* out) {
   for (const ConfigRow& row : SummarizeConfigs(grant.plan.configs)) {
-    if (row.config.phase != grant.order.phase) continue;
-    const DispatchMode mode = grant.order.mode.value_or(row.config.mode);
+    if (row.config.phase != grant.request.phase) continue;
+    const DispatchMode mode = grant.request.mode.value_or(row.config.mode);
     absl::StrAppendFormat(out, "  layers %s, %s, %s: %s, %s\n", row.layers,
                           PhaseName(row.config.phase), EdgeText(row.config.edge),
                           DispatchModeName(mode), DispatchDtypeName(row.config.wire_dtype));

@@ -1,4 +1,4 @@
-// The experts of a gateway worker itself: called directly, with no ring between.
+// The gateway worker's own experts, which its source calls directly, without a ring in between.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace switchyard {
 
-// One chunk for the worker's own experts.
+// One chunk for the worker's own experts. All memory stays valid for the call.
 struct OwnChunk {
   absl::string_view deployment;
   SessionId session;
@@ -25,7 +25,7 @@ struct OwnChunk {
   DispatchMode mode = DispatchMode::kNormal;
   std::span<const PlannedRow> rows;     // in wire order
   std::span<const Bf16* const> x;       // a BF16 row for each of `rows`
-  bool rounded = false;                 // they went through the codec of a quantised wire dtype
+  bool rounded = false;                 // they went through the codec of a quantized wire dtype
   std::span<const std::byte> metadata;  // as the frame of this chunk would carry
   Bf16* out = nullptr;                  // [rows, hidden]
 };
