@@ -26,9 +26,9 @@ struct sy_session {
 
 struct sy_step {
   sy_client* client = nullptr;
-  // Guarded by the client's mutex; nullptr: waited for.
+  // Guarded by the client's mutex; nullptr: the step is complete.
   std::shared_ptr<switchyard::MoeSession> session;
-  switchyard::MoeSession::Ticket ticket = 0;
+  switchyard::StepTicket ticket;
 };
 
 struct sy_client {
@@ -46,13 +46,13 @@ struct sy_client {
     }
     return static_cast<sy_code>(status.code());
   }
-  // What an open session or a step stands for; nullptr for one that has ended.
+  // The session of a handle; nullptr when the handle has ended.
   template <typename Handle>
   std::shared_ptr<switchyard::MoeSession> SessionOf(const Handle* handle) const {
     const std::lock_guard<std::mutex> lock(mutex);
     return handle->session;
   }
-  // The same, and ends it: whoever asks next gets nullptr.
+  // The same, and ends the handle: the next call with it gets nullptr.
   template <typename Handle>
   std::shared_ptr<switchyard::MoeSession> End(Handle* handle,
                                               switchyard::HandlePool<Handle>& pool) {
@@ -87,33 +87,33 @@ absl::Status BadField(absl::string_view field) {
 
 absl::Status ClosedSession() {
   return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kSessionClosed,
-                   "this session is closed; open another");
+                   "the session is closed; open another");
 }
 
 absl::Status UsedStep() {
   return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kStageOrder,
-                   "this step was waited for before; submit again");
+                   "the step is already complete; submit it again");
 }
 
-absl::Status OrderOf(const sy_session_options& options, switchyard::OpenSessionRequest* order) {
+absl::Status RequestOf(const sy_session_options& options, switchyard::OpenSessionRequest* request) {
   if (options.phase > SY_PHASE_MIXED) return BadField("phase");
   if (options.mode > SY_MODE_LOW_LATENCY) return BadField("mode");
   if (options.y_dtype > SY_DTYPE_BF16) return BadField("y_dtype");
   if (options.max_tokens < 0) return BadField("max_tokens");
-  order->deployment = TextOf(options.deployment);
-  order->model = TextOf(options.model);
-  order->phase = static_cast<switchyard::Phase>(options.phase);
-  if (options.mode == SY_MODE_NORMAL) order->mode = switchyard::DispatchMode::kNormal;
-  if (options.mode == SY_MODE_LOW_LATENCY) order->mode = switchyard::DispatchMode::kLowLatency;
-  order->y_dtype = options.y_dtype == SY_DTYPE_BF16 ? switchyard::OutputDtype::kBf16
-                                                    : switchyard::OutputDtype::kF32;
-  order->strict = options.strict != 0;
-  order->max_tokens = options.max_tokens;
-  order->step_deadline = std::chrono::milliseconds(options.step_deadline_ms);
+  request->deployment = TextOf(options.deployment);
+  request->model = TextOf(options.model);
+  request->phase = static_cast<switchyard::Phase>(options.phase);
+  if (options.mode == SY_MODE_NORMAL) request->mode = switchyard::DispatchMode::kNormal;
+  if (options.mode == SY_MODE_LOW_LATENCY) request->mode = switchyard::DispatchMode::kLowLatency;
+  request->y_dtype = options.y_dtype == SY_DTYPE_BF16 ? switchyard::OutputDtype::kBf16
+                                                      : switchyard::OutputDtype::kF32;
+  request->strict = options.strict != 0;
+  request->max_tokens = options.max_tokens;
+  request->step_deadline = std::chrono::milliseconds(options.step_deadline_ms);
   return absl::OkStatus();
 }
 
-switchyard::StepRequest StepOf(const sy_step_request& request) {
+switchyard::StepRequest RequestOf(const sy_step_request& request) {
   switchyard::StepRequest step;
   step.layer = switchyard::LayerId{request.layer};
   step.tokens = request.tokens;
@@ -196,11 +196,11 @@ sy_code sy_session_open(sy_client* client, const sy_session_options* options, sy
   *out = nullptr;
   if (!IsStamped(options)) return client->Keep(BadField("options.size"));
   if (client->client == nullptr) return client->Keep(BadField("client"));
-  switchyard::OpenSessionRequest order;
-  if (const absl::Status valid = OrderOf(*options, &order); !valid.ok()) {
+  switchyard::OpenSessionRequest request;
+  if (const absl::Status valid = RequestOf(*options, &request); !valid.ok()) {
     return client->Keep(valid);
   }
-  auto session = client->client->Open(order);
+  auto session = client->client->Open(request);
   if (!session.ok()) return client->Keep(session.status());
   const std::lock_guard<std::mutex> lock(client->mutex);
   *out = client->sessions.Take();
@@ -221,7 +221,7 @@ sy_code sy_submit(sy_session* session, const sy_step_request* request, sy_step**
   if (!IsStamped(request)) return client->Keep(BadField("request.size"));
   auto open = client->SessionOf(session);
   if (open == nullptr) return client->Keep(ClosedSession());
-  const auto ticket = open->Submit(StepOf(*request));
+  const auto ticket = open->Submit(RequestOf(*request));
   if (!ticket.ok()) return client->Keep(ticket.status());
   const std::lock_guard<std::mutex> lock(client->mutex);
   *out = client->steps.Take();
@@ -234,7 +234,7 @@ sy_code sy_poll(sy_step* step, int* done) {
   *done = 0;
   const auto session = step->client->SessionOf(step);
   if (session == nullptr) return step->client->Keep(UsedStep());
-  const auto is_done = session->Done(step->ticket);
+  const auto is_done = session->IsDone(step->ticket);
   if (is_done.ok() && *is_done) *done = 1;
   return step->client->Keep(is_done.status());
 }
@@ -242,7 +242,7 @@ sy_code sy_poll(sy_step* step, int* done) {
 sy_code sy_wait(sy_step* step) {
   if (step == nullptr) return SY_INVALID_ARGUMENT;
   sy_client* const client = step->client;
-  const switchyard::MoeSession::Ticket ticket = step->ticket;
+  const switchyard::StepTicket ticket = step->ticket;
   const auto session = client->End(step, client->steps);
   return client->Keep(session == nullptr ? UsedStep() : session->Wait(ticket));
 }

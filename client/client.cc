@@ -2,14 +2,17 @@
 
 #include <utility>
 
-#include "client/gateway_session.h"
-#include "client/source_moe_session.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
+#include "worker/source/registry/runner_registry.h"
 
 namespace switchyard {
 namespace {
 
+// Between two attempts to open a session of a deployment that is not ready.
 constexpr Duration kReadyPause = std::chrono::milliseconds(50);
 
 }  // namespace
@@ -22,49 +25,46 @@ Client::Client(ClientOptions options, ClientParts parts)
     : options_(std::move(options)),
       sessions_(std::move(parts.sessions)),
       steps_(std::move(parts.steps)) {
-  if (parts.transport == nullptr) {
-    device_ = std::move(parts.device);
-    return;
-  }
   SourceOptions source;
-  source.channel = sessions_.get();
+  // Through a gateway nobody here talks to the coordinator: the gateway opens the sessions.
+  source.coordinator = steps_ == nullptr ? sessions_.get() : nullptr;
   source.transport = std::move(parts.transport);
-  source.device = std::move(parts.device);
+  source.make_runner = MakeRunnerFactory({.channel = sessions_.get(),
+                                          .transport = source.transport.get(),
+                                          .device = std::move(parts.device),
+                                          .clock = &clock_,
+                                          .rng = &rng_,
+                                          .incarnation = parts.incarnation,
+                                          .transport_choice = options_.transport,
+                                          .steps = steps_.get()});
   source.clock = &clock_;
-  source.rng = &rng_;
-  source.incarnation = parts.incarnation;
   source_ = Source::Create(std::move(source));
 }
 
 Client::~Client() = default;
 
-absl::StatusOr<std::unique_ptr<MoeSession>> Client::Open(const OpenSessionRequest& order) {
-  if (source_ == nullptr) {
-    SY_ASSIGN_OR_RETURN(OpenedGateway opened, OpenGatewaySession({.steps = steps_.get(),
-                                                                  .sessions = sessions_.get(),
-                                                                  .device = device_.get(),
-                                                                  .clock = &clock_,
-                                                                  .timeout = options_.timeout},
-                                                                 order));
+absl::StatusOr<std::unique_ptr<MoeSession>> Client::Open(const OpenSessionRequest& request) {
+  SY_ASSIGN_OR_RETURN(const Source::SessionRef session, source_->Open(request, options_.timeout));
+  auto open =
+      std::make_unique<MoeSession>(source_.get(), session, sessions_.get(), options_.timeout);
+  if (steps_ != nullptr) {
+    SY_ASSIGN_OR_RETURN(const RunnerStatus status, source_->Status(session));
     const std::lock_guard<std::mutex> lock(mutex_);
-    gateway_worker_ = opened.worker_id;
-    return std::move(opened.session);
+    gateway_worker_ = status.gateway_worker;
   }
-  SY_ASSIGN_OR_RETURN(const Source::SessionRef session,
-                      source_->Open(order, options_.transport, options_.timeout));
-  return MakeSourceMoeSession(source_.get(), session, sessions_.get(), options_.timeout);
+  return open;
 }
 
-absl::StatusOr<std::unique_ptr<MoeSession>> Client::OpenWhenReady(const OpenSessionRequest& order,
+absl::StatusOr<std::unique_ptr<MoeSession>> Client::OpenWhenReady(const OpenSessionRequest& request,
                                                                   Duration ready_timeout) {
   const TimePoint until = clock_.Now() + ready_timeout;
   while (true) {
-    absl::StatusOr<std::unique_ptr<MoeSession>> session = Open(order);
+    absl::StatusOr<std::unique_ptr<MoeSession>> session = Open(request);
     if (session.ok() || ReasonOf(session.status()) != Reason::kNotReady || clock_.Now() >= until) {
       return session;
     }
-    std::unique_lock<std::mutex> lock(mutex_);
-    closing_.wait_for(lock, kReadyPause);
+    // There is no event to wait for: the coordinator announces plans only to open sessions.
+    absl::SleepFor(absl::FromChrono(kReadyPause));
   }
 }
 
@@ -73,8 +73,6 @@ std::string Client::gateway_worker() const {
   return gateway_worker_;
 }
 
-TransportStats Client::transport_stats() {
-  return source_ == nullptr ? TransportStats{} : source_->transport_stats();
-}
+TransportStats Client::transport_stats() { return source_->transport_stats(); }
 
 }  // namespace switchyard

@@ -1,5 +1,5 @@
-// Client::Connect: the wiring to gRPC and UCX. Apart from client.cc, so that what takes its parts
-// from elsewhere links neither.
+// Client::Connect: the wiring to gRPC and UCX. It is not in client.cc, so that programs that bring
+// their own parts link neither.
 #include <utility>
 
 #include "client/client.h"
@@ -20,14 +20,14 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ClientOptions& opt
   ClientParts parts;
   SystemRng rng;
   parts.incarnation = rng.NextId<Incarnation>();
-  // Through a gateway only workers are asked, each at its own address; gRPC wants one for the
-  // channel.
+  // With a gateway this channel only reads counters from workers, each at its own address; gRPC
+  // wants an address for the channel itself.
   parts.sessions =
       MakeGrpcSessionChannel(options.gateway.empty() ? options.coordinator : options.gateway);
-  SY_ASSIGN_OR_RETURN(parts.device, MakeDevice(kDefaultDevice));
   if (!options.gateway.empty()) {
     parts.steps = MakeGrpcStepChannel(options.gateway);
   } else {
+    SY_ASSIGN_OR_RETURN(parts.device, MakeDevice("cpu", {}));
     SY_ASSIGN_OR_RETURN(parts.transport,
                         MakeTransport("ucx", {.incarnation = parts.incarnation,
                                               .net_devices = options.net_devices}));

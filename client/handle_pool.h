@@ -1,5 +1,5 @@
-// Handles given to C callers, who may use one again after its end: ended ones are kept, so that
-// such a call finds an ended handle and not freed memory.
+// Handles for C callers, which may use a handle after its end: ended handles are kept, so that such
+// a call finds an ended handle instead of freed memory.
 #pragma once
 
 #include <cstddef>
@@ -13,10 +13,10 @@ namespace switchyard {
 template <typename Handle>
 class HandlePool {
  public:
-  // An ended handle serves again only when this many have ended after it.
+  // An ended handle is reused only after this many others have ended.
   static constexpr std::size_t kEndedKept = 1024;
 
-  // A handle that nobody holds. Allocates only while fewer than kEndedKept have ended.
+  // A handle that no caller holds. Allocates only while fewer than kEndedKept have ended.
   Handle* Take() {
     if (ended_.size() > kEndedKept) {
       Handle* const oldest = ended_.front();

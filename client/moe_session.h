@@ -1,11 +1,11 @@
-// A session as an engine holds it: submit a layer's batch, wait for y. The C++ face of
-// switchyard.h.
+// A session as an engine holds it: submit a layer's batch, wait for y. The C++ counterpart of
+// switchyard.h, over whichever binding the session was granted. Thread-safe.
 //
-// Two implementations: steps over the p2p binding from this process (source_session), and steps as
-// gRPC bytes through a gateway worker (gateway_session). Thread-safe.
+//   sy_submit -> MoeSession -> Source -> P2pRunner -> StepEngine -> the first encoded byte
+//
+// Those four classes are the whole way; nothing in between may only pass calls on.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -13,41 +13,55 @@
 #include "absl/status/statusor.h"
 
 #include "core/session_messages.h"
-#include "worker/source/p2p/session.h"
-#include "worker/source/p2p/step.h"
 #include "worker/source/session_channel.h"
+#include "worker/source/source.h"
+#include "worker/source/step_request.h"
 
 namespace switchyard {
 
 // The session as both ends account for it.
 struct SessionReport {
-  SessionGrant grant;                    // with the plan that is bound now; no cookie
-  SourceSessionStatus status;            // this end
+  SessionGrant grant;                    // with the plan that steps run on now; no cookie
+  RunnerStatus status;                   // this end; its grant is left out
   std::vector<SessionCounters> workers;  // the workers' end, by ordinal of the plan
-  std::string path;                      // "p2p" or "gateway"
 };
 
 class MoeSession {
  public:
-  // Names a submitted step; good for one Wait.
-  using Ticket = std::uint64_t;
+  using Ticket = StepTicket;  // names a submitted step; good for one Wait
 
+  // Takes over `session`. `source` and `channel` outlive this object; `timeout` bounds its close.
+  MoeSession(Source* source, Source::SessionRef session, SessionChannel* channel, Duration timeout)
+      : source_(source), session_(session), channel_(channel), timeout_(timeout) {}
   // Closes the session.
-  virtual ~MoeSession() = default;
+  ~MoeSession();
+  MoeSession(const MoeSession&) = delete;
+  MoeSession& operator=(const MoeSession&) = delete;
 
   // The request's memory stays the caller's and unchanged until Wait has returned. Errors as
-  // StepEngine::Submit.
-  virtual absl::StatusOr<Ticket> Submit(const StepRequest& request) = 0;
+  // StepRunner::Submit and Source::Submit.
+  absl::StatusOr<Ticket> Submit(const StepRequest& request) {
+    return source_->Submit(session_, request);
+  }
   // Whether Wait would return at once. kFailedPrecondition (STAGE_ORDER) for a used ticket.
-  virtual absl::StatusOr<bool> Done(Ticket ticket) = 0;
-  // The step's end: y is complete, or an error says why not. Bounded by the step's deadline.
-  virtual absl::Status Wait(Ticket ticket) = 0;
-  // What was granted, with the plan that is bound now.
-  virtual absl::StatusOr<SessionGrant> Grant() = 0;
-  // Asks every worker of the plan; blocks at most `timeout` for each.
-  virtual absl::StatusOr<SessionReport> Report(Duration timeout) = 0;
+  absl::StatusOr<bool> IsDone(Ticket ticket) { return source_->IsDone(session_, ticket); }
+  // Blocks until the step has ended, which its deadline bounds: y is complete, or the error says
+  // why not.
+  absl::Status Wait(Ticket ticket) { return source_->Wait(session_, ticket); }
+
+  // The grant, with the plan that steps run on now; no cookie.
+  absl::StatusOr<SessionGrant> Grant();
+  // Asks every worker of the plan; blocks at most `timeout` for each. A worker that does not know
+  // the session has counted nothing; one that cannot be reached fails the call.
+  absl::StatusOr<SessionReport> Report(Duration timeout);
   // Idempotent. Steps in flight fail (SESSION_CLOSED).
-  virtual absl::Status Close() = 0;
+  absl::Status Close();
+
+ private:
+  Source* const source_;
+  const Source::SessionRef session_;
+  SessionChannel* const channel_;
+  const Duration timeout_;
 };
 
 }  // namespace switchyard

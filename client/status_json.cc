@@ -39,7 +39,7 @@ Json PlanJson(const SessionGrant& grant) {
   }
   Json configs = Json::array();
   for (const DispatchConfig& config : plan.configs) {
-    if (config.phase == grant.order.phase) configs.push_back(ConfigJson(config));
+    if (config.phase == grant.request.phase) configs.push_back(ConfigJson(config));
   }
   Json workers = Json::array();
   for (const PlanWorker& worker : plan.workers) {
@@ -57,15 +57,15 @@ Json PlanJson(const SessionGrant& grant) {
           {"configs", configs}};
 }
 
-Json StatusJson(const SourceSessionStatus& status) {
+Json StatusJson(const RunnerStatus& status) {
   Json attachments = Json::array();
   for (const AttachmentStatus& row : status.attachments) {
     attachments.push_back({{"worker", row.worker_id},
                            {"ready", row.ready},
                            {"request_path", row.request_path},
                            {"reply_path", row.reply_path},
-                           {"pairs", row.pairs},
-                           {"pairs_free", row.pairs_free},
+                           {"credits", row.credits},
+                           {"credits_free", row.credits_free},
                            {"request_slot_bytes", row.slot_bytes.dispatch},
                            {"reply_slot_bytes", row.slot_bytes.combine},
                            {"frames_sent", row.frames_sent},
@@ -101,9 +101,9 @@ Json CountersJson(const SessionCounters& worker) {
   return {{"worker", worker.worker_id}, {"attachments", attachments}};
 }
 
-// A grant names its mode; of one that does not nothing is promised, graphs least of all.
-void AddGraphs(const OpenSessionRequest& order, Json& out) {
-  const DispatchMode mode = order.mode.value_or(DispatchMode::kNormal);
+// If the grant names no mode, assume normal, which has no graphs.
+void AddGraphs(const OpenSessionRequest& request, Json& out) {
+  const DispatchMode mode = request.mode.value_or(DispatchMode::kNormal);
   out["supports_graphs"] = SupportsGraphs(mode);
   if (!SupportsGraphs(mode)) out["no_graphs_because"] = Text(WhyNoGraphs(mode));
 }
@@ -118,21 +118,21 @@ std::string ErrorJson(const absl::Status& status) {
                    {"reason", Text(ReasonName(ReasonOf(status)))},
                    {"message", Text(status.message())},
                    {"metadata", metadata}};
-  // Texts may quote a caller's bytes: what is not UTF-8 becomes U+FFFD.
+  // Texts may quote a caller's bytes, and those may be invalid UTF-8: they become U+FFFD.
   return error.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 std::string ReportJson(const SessionReport& report) {
   Json workers = Json::array();
   for (const SessionCounters& worker : report.workers) workers.push_back(CountersJson(worker));
-  const OpenSessionRequest& order = report.grant.order;
+  const OpenSessionRequest& request = report.grant.request;
   Json all{{"session", ToHex(report.grant.session)},
-           {"path", report.path},
-           {"phase", Text(PhaseName(order.phase))},
-           {"mode", order.mode.has_value() ? Text(DispatchModeName(*order.mode)) : "plan"}};
-  AddGraphs(order, all);
-  all.update({{"y_dtype", Text(OutputDtypeName(order.y_dtype))},
-              {"max_tokens", order.max_tokens},
+           {"path", Text(BindingName(report.grant.binding))},
+           {"phase", Text(PhaseName(request.phase))},
+           {"mode", request.mode.has_value() ? Text(DispatchModeName(*request.mode)) : "plan"}};
+  AddGraphs(request, all);
+  all.update({{"y_dtype", Text(OutputDtypeName(request.y_dtype))},
+              {"max_tokens", request.max_tokens},
               {"hidden", report.grant.plan.shape.hidden},
               {"experts", report.grant.plan.shape.experts},
               {"top_k", report.grant.plan.shape.top_k},

@@ -1,4 +1,4 @@
-// What `status` and `last error` say, as JSON for people and programs.
+// Session reports and errors as JSON, for people and programs.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace switchyard {
 // {"code":"UNAVAILABLE","reason":"WORKER_LOST","message":"...","metadata":{...}}; "{}" for OK.
 std::string ErrorJson(const absl::Status& status);
 
-// One object; secrets (cookie, addresses, rkeys) are not in it.
+// One object, without secrets (cookie, addresses, rkeys).
 std::string ReportJson(const SessionReport& report);
 
 }  // namespace switchyard

@@ -17,12 +17,12 @@ absl::Status CheckCommon(const OpenSessionRequest& common) {
   const std::string field = common.mode ? "mode" : "max_tokens";
   return MakeError(
       absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
-      absl::StrCat("sessions by kind of step: common.", field, " is of one session; ",
+      absl::StrCat("common.", field, " would apply to both sessions; ",
                    common.mode ? "give choice" : "give prefill_max_tokens and decode_max_tokens"),
       {{"field", field}});
 }
 
-// Steps of one phase travel in one mode, so that any of them tells the session's.
+// All steps of a phase travel in one mode, so any step of the phase gives the session's mode.
 std::optional<DispatchMode> ModeOfPhase(std::optional<ModeChoice> choice, Phase phase) {
   if (!choice) return std::nullopt;
   return ModeOfStep(*choice, {.extend = phase == Phase::kPrefill});
@@ -31,8 +31,8 @@ std::optional<DispatchMode> ModeOfPhase(std::optional<ModeChoice> choice, Phase 
 absl::Status NotOpened(Phase phase) {
   return MakeError(
       absl::StatusCode::kFailedPrecondition, Reason::kBadRequest,
-      absl::StrFormat("a step of phase %s, and only the session of the other phase was "
-                      "opened; open them for phase mixed",
+      absl::StrFormat("there is no session for steps of phase %s; open the sessions with "
+                      "phase mixed",
                       PhaseName(phase)),
       {{"phase", std::string(PhaseName(phase))}});
 }
@@ -47,28 +47,29 @@ absl::Status NoGraphs(DispatchMode mode) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<StepSessions>> StepSessions::Open(Client& client,
-                                                                 const StepSessionsOrder& order,
+                                                                 const StepSessionsRequest& request,
                                                                  Duration ready_timeout) {
-  SY_RETURN_IF_ERROR(CheckCommon(order.common));
+  SY_RETURN_IF_ERROR(CheckCommon(request.common));
   std::unique_ptr<StepSessions> sessions(new StepSessions);
   for (const Phase phase : {Phase::kPrefill, Phase::kDecode}) {
-    if (order.common.phase != phase && order.common.phase != Phase::kMixed) continue;
-    SY_RETURN_IF_ERROR(sessions->OpenPhase(client, order, phase, ready_timeout));
+    if (request.common.phase != phase && request.common.phase != Phase::kMixed) continue;
+    SY_RETURN_IF_ERROR(sessions->OpenPhase(client, request, phase, ready_timeout));
   }
   return sessions;
 }
 
-absl::Status StepSessions::OpenPhase(Client& client, const StepSessionsOrder& order, Phase phase,
-                                     Duration ready_timeout) {
-  OpenSessionRequest one = order.common;
+absl::Status StepSessions::OpenPhase(Client& client, const StepSessionsRequest& request,
+                                     Phase phase, Duration ready_timeout) {
+  OpenSessionRequest one = request.common;
   one.phase = phase;
-  one.mode = ModeOfPhase(order.choice, phase);
-  one.max_tokens = phase == Phase::kPrefill ? order.prefill_max_tokens : order.decode_max_tokens;
+  one.mode = ModeOfPhase(request.choice, phase);
+  one.max_tokens =
+      phase == Phase::kPrefill ? request.prefill_max_tokens : request.decode_max_tokens;
   SY_ASSIGN_OR_RETURN(std::unique_ptr<MoeSession> session,
                       client.OpenWhenReady(one, ready_timeout));
   SY_ASSIGN_OR_RETURN(const SessionGrant grant, session->Grant());
-  // Of one that does not say it nothing is promised, graphs least of all.
-  of(phase) = {std::move(session), grant.order.mode.value_or(DispatchMode::kNormal)};
+  // If the grant names no mode, assume normal, which has no graphs.
+  of(phase) = {std::move(session), grant.request.mode.value_or(DispatchMode::kNormal)};
   return absl::OkStatus();
 }
 

@@ -1,11 +1,10 @@
-// The sessions of an engine whose steps are of several kinds, and which of them a step goes
-// through.
+// The sessions of an engine that has several kinds of steps, and the choice of session for a step.
 //
-// A session has one phase and one mode. Prompts go through the session of prefill; decode steps,
-// extends of a draft and steps that are captured into a graph through that of decode, whose config
-// and deadline are made for few tokens. The mode of each is the choice's:
+// A session has one phase and one mode. Prompts go through the prefill session; decode steps,
+// extends of a draft and steps that are captured into a graph go through the decode session, whose
+// config and deadline are made for few tokens. The choice gives the mode of each:
 //
-//   choice       session of prefill   session of decode
+//   choice       prefill session      decode session
 //   unset        the plan's           the plan's
 //   auto         normal               low_latency
 //   normal       normal               normal
@@ -25,10 +24,10 @@
 
 namespace switchyard {
 
-struct StepSessionsOrder {
-  // What the sessions have in common. Its phase is the part of inference that the engine does:
-  // prefill or decode alone open the one session of that phase, mixed opens both. Its mode and
-  // max_tokens stay unset: the fields below say them.
+struct StepSessionsRequest {
+  // The options that both sessions share. Its phase is the engine's part of inference: prefill or
+  // decode opens only that phase's session, mixed opens both. Its mode and max_tokens stay unset:
+  // the fields below give them.
   OpenSessionRequest common;
   std::optional<ModeChoice> choice = {};  // unset: the plan's mode for each phase
   // Largest batch of one step, in tokens; 0: the default of the session's mode.
@@ -39,17 +38,16 @@ struct StepSessionsOrder {
 class StepSessions {
  public:
   // Blocks until every worker is attached, and while the deployment has no committed epoch at most
-  // `ready_timeout` for each session. `client` outlives the sessions. Nothing stays open after an
-  // error. Errors: kInvalidArgument (BAD_REQUEST) for a `common` that names a mode or max_tokens;
+  // `ready_timeout` for each session. `client` outlives the sessions. After an error nothing stays
+  // open. Errors: kInvalidArgument (BAD_REQUEST) for a `common` that names a mode or max_tokens;
   // those of Client::OpenWhenReady.
   static absl::StatusOr<std::unique_ptr<StepSessions>> Open(Client& client,
-                                                            const StepSessionsOrder& order,
+                                                            const StepSessionsRequest& request,
                                                             Duration ready_timeout);
 
-  // The session for steps of this kind: costs no call, so ask for each step. It lives as long as
-  // this object. Errors, kFailedPrecondition: UNSUPPORTED for a captured step where the mode that
-  // it would travel in has no graphs, so ask once before capturing; BAD_REQUEST for a step of a
-  // phase that was not opened.
+  // The session for steps of this kind; a table look-up, cheap enough for each step. It lives as
+  // long as this object. Errors, kFailedPrecondition: UNSUPPORTED for a captured step whose mode
+  // has no graphs, so call this once before capturing; BAD_REQUEST for a phase that was not opened.
   [[nodiscard]] absl::StatusOr<MoeSession*> For(const StepKind& step) const;
 
  private:
@@ -59,7 +57,7 @@ class StepSessions {
   };
 
   StepSessions() = default;
-  absl::Status OpenPhase(Client& client, const StepSessionsOrder& order, Phase phase,
+  absl::Status OpenPhase(Client& client, const StepSessionsRequest& request, Phase phase,
                          Duration ready_timeout);
   Opened& of(Phase phase) { return phase == Phase::kPrefill ? prefill_ : decode_; }
   [[nodiscard]] const Opened& of(Phase phase) const {

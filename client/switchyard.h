@@ -4,12 +4,12 @@
  *
  * Structures begin with their size and the ABI version they were compiled for, so that a newer
  * library serves an older caller: set both with SY_INIT and zero the rest. Every function is
- * thread-safe. Functions return a sy_code (the gRPC status codes); sy_last_error tells the rest as
- * JSON. Nothing is read from the environment.
+ * thread-safe. Functions return a sy_code (the gRPC status codes); sy_last_error gives the details
+ * as JSON. Nothing is read from the environment.
  *
- * Handles are opaque and belong to their client. A closed session and a step that was waited for
- * answer SY_FAILED_PRECONDITION for as long as the client is open (strictly: until 1,024 more of
- * their kind have ended). sy_client_close frees all of them; no thread may be in a call then.
+ * Handles are opaque and belong to their client. Calls with a closed session or a completed step
+ * return SY_FAILED_PRECONDITION while the client is open (strictly: until 1,024 more handles of
+ * that kind have ended). sy_client_close frees all handles; no other thread may be in a call then.
  */
 #pragma once
 
@@ -69,17 +69,17 @@ typedef enum sy_transport {
 typedef enum sy_phase { SY_PHASE_PREFILL = 0, SY_PHASE_DECODE = 1, SY_PHASE_MIXED = 2 } sy_phase;
 /* SY_MODE_PLAN: the plan's mode for the phase. */
 typedef enum sy_mode { SY_MODE_PLAN = 0, SY_MODE_NORMAL = 1, SY_MODE_LOW_LATENCY = 2 } sy_mode;
-/* In what mode an engine's steps travel: all in one, or each by its kind (sy_mode_of_step). */
+/* Dispatch mode: fixed, or chosen per step (sy_mode_of_step). */
 typedef enum sy_mode_choice {
   SY_CHOICE_NORMAL = 1,
   SY_CHOICE_LOW_LATENCY = 2,
   SY_CHOICE_AUTO = 3
 } sy_mode_choice;
-/* What a step is to its engine, added up. */
+/* The kind of a step; combine flags with |. */
 typedef enum sy_step_flags {
-  SY_STEP_EXTEND = 1,       /* any of its ranks extends a prompt */
-  SY_STEP_DRAFT_EXTEND = 2, /* of a speculative draft: few tokens, so as decode */
-  SY_STEP_GRAPH_CAPTURE = 4 /* recorded for replay: as decode */
+  SY_STEP_EXTEND = 1,       /* at least one rank extends a prompt */
+  SY_STEP_DRAFT_EXTEND = 2, /* extends a draft: few tokens, so it is treated as decode */
+  SY_STEP_GRAPH_CAPTURE = 4 /* recorded for replay; treated as decode */
 } sy_step_flags;
 typedef enum sy_dtype { SY_DTYPE_F32 = 0, SY_DTYPE_BF16 = 1 } sy_dtype;
 
@@ -93,19 +93,19 @@ typedef struct sy_client_options {
   const char* coordinator; /* "host:port"; NULL with gateway */
   const char* gateway;     /* "host:port" of a worker that serves steps over gRPC; NULL: p2p */
   uint32_t transport;      /* sy_transport, p2p only */
-  uint32_t timeout_ms;     /* of opening, closing and status; 0: 10,000 */
-  const char* net_devices; /* of UCX's tcp lanes, e.g. "lo"; NULL: all */
+  uint32_t timeout_ms;     /* bounds opening, closing and status; 0: 10,000 */
+  const char* net_devices; /* for UCX's tcp lanes, e.g. "lo"; NULL: all */
 } sy_client_options;
 
 typedef struct sy_session_options {
   uint32_t size;
   uint32_t abi_version;
-  const char* deployment;    /* NULL: the only one that serves model */
+  const char* deployment;    /* NULL: the only deployment that serves model */
   const char* model;         /* NULL: the deployment's */
   uint32_t phase;            /* sy_phase */
   uint32_t mode;             /* sy_mode */
   uint32_t y_dtype;          /* sy_dtype */
-  uint32_t strict;           /* not 0: NaN in x is refused */
+  uint32_t strict;           /* not 0: a NaN in x is an error */
   int32_t max_tokens;        /* largest batch of one step; 0: the mode's default */
   uint32_t step_deadline_ms; /* 0: 1,000 in decode, 60,000 otherwise */
 } sy_session_options;
@@ -131,43 +131,43 @@ typedef struct sy_step_request {
 /* "0.1.0" */
 SY_EXPORT const char* sy_version(void);
 
-/* The mode of a step with these sy_step_flags: a fixed choice is its own answer; auto is normal for
- * extends that are neither of a draft nor captured, low_latency for all else. SY_MODE_PLAN, which
- * is no answer, for a choice or flag that is not above. Pure. An engine in auto opens a session of
- * prefill in normal and one of decode in low_latency and submits each step to the session that has
- * its mode. A captured step needs a session with "supports_graphs" in its status: normal has none.
- */
+/* The mode for a step with these sy_step_flags. A fixed choice gives its own mode. SY_CHOICE_AUTO
+ * gives normal for extends that are neither drafts nor captured, and low_latency for all other
+ * steps. Returns SY_MODE_PLAN for an unknown choice or flag. Pure. With SY_CHOICE_AUTO, open a
+ * prefill session in normal and a decode session in low_latency, and submit each step to the
+ * session of its mode. A captured step needs a session whose status has "supports_graphs"; normal
+ * does not support graphs. */
 SY_EXPORT sy_mode sy_mode_of_step(uint32_t choice, uint32_t flags);
 
-/* *out is set on every return but SY_INVALID_ARGUMENT for a bad structure, so that sy_last_error
- * can be asked; close it in any case. Does not dial. */
+/* Sets *out unless `options` is a bad structure (SY_INVALID_ARGUMENT), also on other errors, so
+ * that sy_last_error works. Always close it. Does not connect. */
 SY_EXPORT sy_code sy_client_open(const sy_client_options* options, sy_client** out);
-/* Closes its sessions as well. NULL is no error. */
+/* Also closes its sessions. NULL is allowed. */
 SY_EXPORT void sy_client_close(sy_client* client);
 
-/* Blocks until every worker is attached, at most timeout_ms. *out is NULL after an error. */
+/* Blocks until steps can be submitted, at most timeout_ms. Sets *out to NULL on error. */
 SY_EXPORT sy_code sy_session_open(sy_client* client, const sy_session_options* options,
                                   sy_session** out);
-/* Steps of it that were not waited for fail: sy_wait says so. */
+/* Steps in flight fail; sy_wait reports it. */
 SY_EXPORT sy_code sy_session_close(sy_session* session);
 
-/* Sends a step. Its memory stays yours and unchanged until sy_wait returns. *out is NULL after an
- * error. */
+/* Starts a step. Its memory stays the caller's; keep it valid and unchanged until sy_wait returns.
+ * Sets *out to NULL on error. */
 SY_EXPORT sy_code sy_submit(sy_session* session, const sy_step_request* request, sy_step** out);
-/* *done becomes 1 when sy_wait would return at once, else 0. */
+/* Sets *done to 1 when sy_wait would return at once, else to 0. */
 SY_EXPORT sy_code sy_poll(sy_step* step, int* done);
-/* Waits for the step's end, bounded by its deadline, and ends the step. */
+/* Blocks until the step is complete or its deadline has passed, and ends the handle. */
 SY_EXPORT sy_code sy_wait(sy_step* step);
 
-/* Session, whether its steps can be captured into graphs ("supports_graphs"; where not,
- * "no_graphs_because"), epoch, plan, configs with their reasons, attachments, and what the workers
- * counted: JSON, NUL-terminated, cut at `size`. Returns the bytes that the whole needs, NUL
- * included; 0 on error. */
+/* The session as JSON, NUL-terminated and truncated to `size`: whether its steps can be captured
+ * into graphs ("supports_graphs"; if not, "no_graphs_because"), epoch, plan, configs with their
+ * reasons, attachments and the workers' counters. Returns the size of the whole text, NUL included;
+ * 0 on error. */
 SY_EXPORT size_t sy_session_status(sy_session* session, char* buffer, size_t size);
 
-/* The last failure of any call on this client or what came of it:
- * {"code","reason","message","metadata"}. Return value as sy_session_status; "{}" when nothing has
- * failed. */
+/* The last failure of any call on this client or its handles, as JSON:
+ * {"code","reason","message","metadata"}, or "{}" when no call has failed. Truncates and returns as
+ * sy_session_status does. */
 SY_EXPORT size_t sy_last_error(const sy_client* client, char* buffer, size_t size);
 
 #ifdef __cplusplus

@@ -28,7 +28,7 @@ absl::StatusOr<SessionGrant> SessionTable::Open(const OpenSessionRequest& reques
   // The cookie fences frames: it goes only to the source and, by way of Attach, to its workers, so
   // that a stranger cannot address their rings.
   grant.cookie = Cookie{rng_->Next()};
-  grant.order = request;
+  grant.request = request;
   grant.plan = serving.plan;
   grant.hash = serving.hash;
   // The linger time starts now: a source that dies before it watches is forgotten too.

@@ -7,6 +7,10 @@ namespace {
 constexpr std::array<const char*, 4> kTransportNames{"auto", "shm", "tcp", "inproc"};
 }  // namespace
 
+absl::string_view BindingName(Binding binding) {
+  return binding == Binding::kP2p ? "p2p" : "gateway";
+}
+
 absl::string_view TransportChoiceName(TransportChoice choice) {
   return kTransportNames[static_cast<std::size_t>(choice)];
 }

@@ -34,12 +34,20 @@ struct OpenSessionRequest {
   friend bool operator==(const OpenSessionRequest&, const OpenSessionRequest&) = default;
 };
 
+// How the rows of a session travel. A Source makes the runner that a grant's binding names.
+enum class Binding : std::uint8_t {
+  kP2p = 0,     // frames between the source and each worker, through rings with credits
+  kGateway = 1  // whole steps through one worker, which is the source on the caller's behalf
+};
+absl::string_view BindingName(Binding binding);  // "p2p", "gateway"
+
 struct SessionGrant {
   SessionId session;
   Cookie cookie;
-  OpenSessionRequest order;  // with every default filled in
+  OpenSessionRequest request;  // with every default filled in
   Plan plan;
   PlanHash hash;
+  Binding binding = Binding::kP2p;
   friend bool operator==(const SessionGrant&, const SessionGrant&) = default;
 };
 

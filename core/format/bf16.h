@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 namespace switchyard {
@@ -24,5 +25,15 @@ inline Bf16 FloatToBf16(float value) {
 // Element by element; the spans have one length.
 void FloatsToBf16(std::span<const float> in, std::span<Bf16> out);
 void Bf16ToFloats(std::span<const Bf16> in, std::span<float> out);
+
+// A matrix in the caller's memory; `stride` counts elements from one row to the next.
+struct Bf16Rows {
+  const Bf16* data = nullptr;
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  std::int64_t stride = 0;
+};
+// The first row that holds a NaN. Reads each element at most once.
+std::optional<std::int64_t> FirstNanRow(const Bf16Rows& matrix);
 
 }  // namespace switchyard

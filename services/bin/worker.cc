@@ -19,6 +19,7 @@
 #include "worker/expert_node.h"
 #include "worker/registry/device_registry.h"
 #include "worker/registry/transport_registry.h"
+#include "worker/source/registry/runner_registry.h"
 #include "worker/source/source.h"
 
 namespace switchyard {
@@ -50,7 +51,6 @@ struct Worker {
   std::unique_ptr<SessionChannel> session_channel;
   Incarnation incarnation;
   std::unique_ptr<Source> source;  // for the gateway's sessions
-  std::unique_ptr<SourceGateway> gateway;
   std::unique_ptr<WorkerServer> server;
 };
 
@@ -98,17 +98,21 @@ absl::StatusOr<std::unique_ptr<ExpertNode>> MakeNode(const Options& options, Wor
 // The source that runs the steps of gateway callers. It has its own transport, so that its progress
 // thread does not share one with the experts, and it calls this worker's experts directly.
 absl::StatusOr<std::unique_ptr<Source>> MakeGatewaySource(const Options& options, Worker& worker) {
+  RunnerParts parts;
+  parts.channel = worker.session_channel.get();
+  parts.incarnation = worker.rng.NextId<Incarnation>();
   SourceOptions source;
-  source.channel = worker.session_channel.get();
-  // An incarnation of its own: to other workers, this source is a separate process.
-  source.incarnation = worker.rng.NextId<Incarnation>();
-  SY_ASSIGN_OR_RETURN(source.transport, MakeTransport("ucx", {.incarnation = source.incarnation,
+  SY_ASSIGN_OR_RETURN(source.transport, MakeTransport("ucx", {.incarnation = parts.incarnation,
                                                               .net_devices = options.net_devices}));
-  SY_ASSIGN_OR_RETURN(source.device, MakeDevice(kDefaultDevice));
+  parts.transport = source.transport.get();
+  SY_ASSIGN_OR_RETURN(parts.device, MakeDevice(kDefaultDevice));
+  parts.clock = &worker.clock;
+  parts.rng = &worker.rng;
+  parts.own_experts = &worker.node->own_experts();
+  parts.own_worker_id = options.id;
+  source.coordinator = worker.session_channel.get();
+  source.make_runner = MakeRunnerFactory(std::move(parts));
   source.clock = &worker.clock;
-  source.rng = &worker.rng;
-  source.own_experts = &worker.node->own_experts();
-  source.own_worker_id = options.id;
   return Source::Create(std::move(source));
 }
 
@@ -121,14 +125,13 @@ absl::Status Run(const Options& options, SignalWait& signals) {
   worker.session_channel = MakeGrpcSessionChannel(options.coordinator);
   SY_ASSIGN_OR_RETURN(worker.source, MakeGatewaySource(options, worker));
   SY_ASSIGN_OR_RETURN(const ListenAddress listen, ParseListen(options.listen));
-  worker.gateway = std::make_unique<SourceGateway>(worker.source.get(), TransportChoice::kAuto);
   WorkerServerOptions server;
   server.grpc.host = listen.host;
   server.grpc.port = listen.port;
   server.worker_id = options.id;
   server.incarnation = worker.incarnation;
   SY_ASSIGN_OR_RETURN(worker.server,
-                      WorkerServer::Start(server, &worker.node->experts(), worker.gateway.get()));
+                      WorkerServer::Start(server, &worker.node->experts(), worker.source.get()));
   // ExpertService must listen before the worker registers, because sources connect as soon as an
   // epoch is committed.
   const std::string endpoint =

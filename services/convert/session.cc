@@ -35,14 +35,14 @@ void Decode(Decoder& at, const v1::SessionOptions& in, OpenSessionRequest* out) 
 
 void Encode(const SessionGrant& in, v1::SessionGrant* out) {
   out->set_session_id(ToHex(in.session));
-  Encode(in.order, out->mutable_options());
+  Encode(in.request, out->mutable_options());
   Encode(in.plan, out->mutable_plan());
   EncodeDigest(in.hash, out->mutable_plan_hash());
 }
 
 void Decode(Decoder& at, const v1::SessionGrant& in, SessionGrant* out) {
   at.Id("session_id", in.session_id(), &out->session);
-  at.Sub("options", in.has_options(), [&] { Decode(at, in.options(), &out->order); });
+  at.Sub("options", in.has_options(), [&] { Decode(at, in.options(), &out->request); });
   at.Sub("plan", in.has_plan(), [&] { Decode(at, in.plan(), &out->plan); });
   at.Digest("plan_hash", in.plan_hash(), &out->hash);
 }

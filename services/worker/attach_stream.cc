@@ -25,7 +25,7 @@ class AttachServerStream final : public ServerBidiStream<v1::AttachRequest, v1::
   using ServerBidiStream::BeginReading;
 
  private:
-  // Lets the worker end the stream as long as it is there.
+  // Lets the worker end the stream while the stream exists.
   struct Closer {
     explicit Closer(AttachServerStream* s) : stream(s) {}
     Mutex mutex;
@@ -42,28 +42,28 @@ class AttachServerStream final : public ServerBidiStream<v1::AttachRequest, v1::
   void Handle(const v1::AttachRequest& request) {
     const absl::StatusOr<AttachMessage> message = FromProto(request);
     if (!message.ok()) return End(message.status());
-    std::visit([this](const auto& order) { Handle(order); }, *message);
+    std::visit([this](const auto& part) { Handle(part); }, *message);
   }
-  void Handle(const AttachRequest& order) {
+  void Handle(const AttachRequest& request) {
     if (attachment_.has_value()) return End(Misplaced("a stream is one attachment"));
     const auto on_closed = [closer = closer_](const absl::Status& why) {
       const MutexLock lock(closer->mutex);
       if (closer->stream != nullptr) closer->stream->End(why);
     };
-    const absl::StatusOr<AttachGrant> grant = experts_->Attach(order, on_closed, kAttachTimeout);
+    const absl::StatusOr<AttachGrant> grant = experts_->Attach(request, on_closed, kAttachTimeout);
     if (!grant.ok()) return End(grant.status());
     attachment_ = grant->request_ring.attachment;
     Write(ToProto(AttachAnswer(*grant)));
   }
-  void Handle(const BindRequest& order) {
+  void Handle(const BindRequest& request) {
     if (!attachment_.has_value()) return End(Misplaced("the first message of a stream attaches"));
-    const absl::Status result = experts_->Bind(*attachment_, order, kAttachTimeout);
-    Write(ToProto(AttachAnswer(BindAnswer{order.epoch, result})));
+    const absl::Status result = experts_->Bind(*attachment_, request, kAttachTimeout);
+    Write(ToProto(AttachAnswer(BindAnswer{request.epoch, result})));
   }
-  void Handle(const ReleaseRequest& order) {
+  void Handle(const ReleaseRequest& request) {
     if (!attachment_.has_value()) return End(Misplaced("the first message of a stream attaches"));
-    // Not answered: an epoch that is not bound has been let go of already.
-    experts_->Release(*attachment_, order, kAttachTimeout).IgnoreError();
+    // Not answered: an error only says that the epoch is not bound, and so is released already.
+    experts_->Release(*attachment_, request, kAttachTimeout).IgnoreError();
   }
   static absl::Status Misplaced(absl::string_view what) {
     return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest, what,
@@ -81,7 +81,7 @@ class AttachServerStream final : public ServerBidiStream<v1::AttachRequest, v1::
   ExpertService* const experts_;
   ThreadPool* const threads_;
   const std::shared_ptr<Closer> closer_;
-  std::optional<AttachmentId> attachment_;  // touched by one request at a time
+  std::optional<AttachmentId> attachment_;  // used by one request at a time
 };
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace switchyard {
 
 class ExpertService;
 
-// How long the data thread may take to come to an attach, bind or release.
+// How long the data thread may take to answer an attach, bind or release.
 inline constexpr Duration kAttachTimeout = std::chrono::seconds(10);
 
 // The reactor of one call; deletes itself. `experts` and `threads` outlive it. Requests are handled

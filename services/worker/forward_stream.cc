@@ -15,7 +15,7 @@
 namespace switchyard {
 namespace {
 
-// One step and all memory that it uses until it has been combined.
+// One step and all memory that it uses until its result is taken.
 struct ForwardedStep {
   v1::ForwardRequest request;  // holds x
   ReceivedStep step;
@@ -25,7 +25,7 @@ struct ForwardedStep {
 
 class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::ForwardResponse> {
  public:
-  ForwardStream(grpc::CallbackServerContext* context, GatewaySource* source, ThreadPool* threads,
+  ForwardStream(grpc::CallbackServerContext* context, Source* source, ThreadPool* threads,
                 const GatewayOptions* options)
       : ServerBidiStream(context, {.request_bytes_max = kStepMessageBytesMax,
                                    .queue_bytes_max = kStepQueueBytesMax}),
@@ -43,24 +43,25 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
     step->request.Swap(&request);
     absl::StatusOr<ForwardMessage> message = FromProto(step->request);
     if (!message.ok()) return Stop(message.status());
-    if (auto* order = std::get_if<OpenSessionRequest>(&*message)) return OnOpen(std::move(*order));
+    if (auto* open = std::get_if<OpenSessionRequest>(&*message)) return OnOpen(std::move(*open));
     step->step = std::move(std::get<ReceivedStep>(*message));
     OnStep(std::move(step));
   }
 
-  void OnOpen(OpenSessionRequest order) {
+  void OnOpen(OpenSessionRequest request) {
     if (std::exchange(opened_, true)) return Stop(Misplaced("a stream opens one session"));
     if (!Hold()) return ReadNext();
-    const bool taken = threads_->TryRun([this, order = std::move(order)] {
-      Run(order);
+    const bool taken = threads_->TryRun([this, request = std::move(request)] {
+      Run(request);
       Release();
     });
     if (taken) return;
     Release();
-    Stop(MakeError(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions,
-                   absl::StrCat("worker ", options_->worker_id,
-                                " serves as many gateway sessions as it may; use another worker"),
-                   {{"worker", options_->worker_id}}));
+    Stop(MakeError(
+        absl::StatusCode::kResourceExhausted, Reason::kTooManySessions,
+        absl::StrCat("worker ", options_->worker_id,
+                     " already serves its maximum of gateway sessions; use another worker"),
+        {{"worker", options_->worker_id}}));
   }
 
   void OnStep(std::unique_ptr<ForwardedStep> step) {
@@ -80,7 +81,7 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
   }
 
   void OnPeerDone() override {
-    TellNoMoreSteps();
+    EndSteps();
     if (!opened_) End(absl::OkStatus());
   }
   void OnStreamDone() override {}
@@ -89,13 +90,13 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
     return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest, what,
                      {{"field", "ForwardRequest.message"}});
   }
-  // From a request that ends the stream.
+  // For a request that ends the stream.
   void Stop(const absl::Status& why) {
     End(why);
-    TellNoMoreSteps();
+    EndSteps();
     ReadNext();
   }
-  void TellNoMoreSteps() {
+  void EndSteps() {
     {
       const MutexLock lock(mutex_);
       no_more_steps_ = true;
@@ -103,17 +104,17 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
     changed_.NotifyOne();
   }
 
-  // The gateway's own experts are called past the counters of attachments.
-  absl::StatusOr<Source::SessionRef> Open(const OpenSessionRequest& order) {
-    if (!order.record_amax) return source_->Open(order, options_->open_timeout);
+  // The gateway's own experts are called directly, without the attachments that record magnitudes.
+  absl::StatusOr<Source::SessionRef> Open(const OpenSessionRequest& request) {
+    if (!request.record_amax) return source_->Open(request, options_->open_timeout);
     return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
                      absl::StrCat("gateway ", options_->worker_id,
-                                  " records no magnitudes; open the session over p2p"));
+                                  " does not record magnitudes; open the session over p2p"));
   }
 
   // The session thread.
-  void Run(const OpenSessionRequest& order) {
-    const absl::StatusOr<Source::SessionRef> session = Open(order);
+  void Run(const OpenSessionRequest& request) {
+    const absl::StatusOr<Source::SessionRef> session = Open(request);
     absl::Status status = session.status();
     if (status.ok()) {
       status = Serve(*session);
@@ -121,7 +122,7 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
     }
     in_flight_.clear();  // After Close: nothing writes to a step's memory any more.
     End(status);
-    // The stream is read until it says that it is over, so that nobody waits for a read.
+    // Read on until the stream is over: gRPC ends a stream only while a read is outstanding.
     bool read_waits = false;
     {
       const MutexLock lock(mutex_);
@@ -134,39 +135,40 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
 
   // OK when the caller has no more steps.
   absl::Status Serve(Source::SessionRef session) {
-    SY_ASSIGN_OR_RETURN(const SessionGrant grant, source_->Grant(session));
+    SY_ASSIGN_OR_RETURN(RunnerStatus status, source_->Status(session));
+    SessionGrant& grant = status.grant;
     shape_ = grant.plan.shape;
-    y_bytes_ = grant.order.y_dtype == OutputDtype::kF32 ? 4 : 2;
-    Write(ForwardOpened({grant, options_->credits, options_->worker_id}));
+    y_bytes_ = grant.request.y_dtype == OutputDtype::kF32 ? 4 : 2;
+    Write(ForwardOpened({std::move(grant), options_->credits, options_->worker_id}));
     ReadOn();
     while (!ended()) {
       Steps arrived = NextSteps();
       for (std::unique_ptr<ForwardedStep>& step : arrived) {
-        const absl::Status dispatched = Dispatch(session, *step);
-        if (dispatched.ok()) {
+        const absl::Status submitted = Submit(session, *step);
+        if (submitted.ok()) {
           in_flight_.push_back(std::move(step));
         } else {
-          Answer(*step, dispatched);
+          Answer(*step, submitted);
         }
       }
       if (in_flight_.empty() && arrived.empty()) return absl::OkStatus();
       if (in_flight_.empty()) continue;
       const std::unique_ptr<ForwardedStep> oldest = std::move(in_flight_.front());
       in_flight_.pop_front();
-      Answer(*oldest, source_->Combine(session, oldest->ticket));
+      Answer(*oldest, source_->Wait(session, oldest->ticket));
     }
     return absl::CancelledError("the caller is gone");
   }
 
-  // What has arrived; waits for the first unless steps are in flight. Empty: no more will come, or
-  // none is there yet.
+  // Takes the steps that have arrived; waits for the first unless steps are in flight. Empty: no
+  // more will come, or none has arrived.
   Steps NextSteps() {
     const MutexLock lock(mutex_);
     while (in_flight_.empty() && steps_.empty() && !no_more_steps_) changed_.Wait(mutex_);
     return std::exchange(steps_, {});
   }
 
-  absl::Status Dispatch(Source::SessionRef session, ForwardedStep& step) {
+  absl::Status Submit(Source::SessionRef session, ForwardedStep& step) {
     const GatewayStep& in = step.step.step;
     const auto tokens = static_cast<std::size_t>(in.tokens);
     const auto hidden = static_cast<std::size_t>(shape_.hidden);
@@ -192,19 +194,15 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
     }
     std::string* y = step.response.mutable_result()->mutable_y();
     y->resize(y_bytes);
-    StepRequest request;
-    request.layer = in.layer;
-    request.tokens = in.tokens;
-    request.x = reinterpret_cast<const Bf16*>(in.x.data());
-    request.x_stride = shape_.hidden;
-    request.ids = in.ids.data();
-    request.ids_stride = shape_.top_k;
-    request.weights = in.weights.data();
-    request.weights_stride = shape_.top_k;
-    request.top_k = shape_.top_k;
-    request.y = y->data();
-    request.y_stride = shape_.hidden;
-    SY_ASSIGN_OR_RETURN(step.ticket, source_->Dispatch(session, request));
+    const StepRequest request =
+        RequestOf({.layer = in.layer,
+                   .hidden = shape_.hidden,
+                   .top_k = shape_.top_k,
+                   .x = {reinterpret_cast<const Bf16*>(in.x.data()), tokens * hidden},
+                   .ids = in.ids,
+                   .weights = in.weights,
+                   .y = y->data()});
+    SY_ASSIGN_OR_RETURN(step.ticket, source_->Submit(session, request));
     return absl::OkStatus();
   }
 
@@ -225,7 +223,7 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
     if (read_on) ReadNext();
   }
 
-  // The read that OnOpen left waiting.
+  // Starts the read that OnOpen held back.
   void ReadOn() {
     {
       const MutexLock lock(mutex_);
@@ -234,10 +232,10 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
     ReadNext();
   }
 
-  GatewaySource* const source_;
+  Source* const source_;
   ThreadPool* const threads_;
   const GatewayOptions* const options_;
-  bool opened_ = false;  // touched by gRPC's reads alone, which come one at a time
+  bool opened_ = false;  // used only by gRPC's reads, which come one at a time
 
   Mutex mutex_;
   CondVar changed_;
@@ -248,7 +246,7 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
   bool session_over_ SY_GUARDED_BY(mutex_) =
       false;  // no step is answered any more, no read resumed
 
-  // The session thread's.
+  // Used only by the session thread.
   Steps in_flight_;
   MoeShape shape_;
   std::size_t y_bytes_ = 0;
@@ -257,7 +255,7 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
 }  // namespace
 
 grpc::ServerBidiReactor<v1::ForwardRequest, v1::ForwardResponse>* ServeForward(
-    grpc::CallbackServerContext* context, GatewaySource* source, ThreadPool* threads,
+    grpc::CallbackServerContext* context, Source* source, ThreadPool* threads,
     const GatewayOptions* options) {
   auto* stream = new ForwardStream(context, source, threads, options);  // deletes itself
   stream->BeginReading();

@@ -2,7 +2,7 @@
 // own for as long as the stream.
 //
 //   gRPC: OnRequest --steps, at most `credits` without answer--> session thread:
-//   Open, Dispatch..., Combine the oldest --> Write(result)
+//   Open, Submit..., Wait for the oldest --> Write(result)
 //
 // A caller that sends more than its credits waits: its stream is not read. Results come in the
 // order of submission.
@@ -15,8 +15,8 @@
 
 #include "core/base/clock.h"
 #include "services/grpc/thread_pool.h"
-#include "services/worker/gateway.h"
 #include "switchyard/v1/expert.grpc.pb.h"
+#include "worker/source/source.h"
 
 namespace switchyard {
 
@@ -30,7 +30,7 @@ struct GatewayOptions {
 // The reactor of one call; deletes itself. `source`, `threads` and `options` outlive it; a session
 // takes one of `threads`, and is refused (kResourceExhausted, TOO_MANY_SESSIONS) when none is free.
 grpc::ServerBidiReactor<v1::ForwardRequest, v1::ForwardResponse>* ServeForward(
-    grpc::CallbackServerContext* context, GatewaySource* source, ThreadPool* threads,
+    grpc::CallbackServerContext* context, Source* source, ThreadPool* threads,
     const GatewayOptions* options);
 
 }  // namespace switchyard

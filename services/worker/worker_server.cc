@@ -17,10 +17,10 @@
 namespace switchyard {
 namespace {
 
-// How long the data thread may take to come to a question about counters.
+// How long the data thread may take to answer a request for counters.
 constexpr Duration kStatusTimeout = std::chrono::seconds(5);
 
-// Ends a stream before anything came.
+// Ends a stream before it reads anything.
 class RefusedForward final : public ServerBidiStream<v1::ForwardRequest, v1::ForwardResponse> {
  public:
   RefusedForward(grpc::CallbackServerContext* context, const absl::Status& why)
@@ -35,9 +35,9 @@ class RefusedForward final : public ServerBidiStream<v1::ForwardRequest, v1::For
 
 }  // namespace
 
-class WorkerServer::Skin final : public v1::ExpertService::CallbackService {
+class WorkerServer::ServiceImpl final : public v1::ExpertService::CallbackService {
  public:
-  Skin(const WorkerServerOptions& options, ExpertService* experts, GatewaySource* gateway)
+  ServiceImpl(const WorkerServerOptions& options, ExpertService* experts, Source* gateway)
       : worker_id_(options.worker_id),
         incarnation_(options.incarnation),
         gateway_options_{.worker_id = options.worker_id, .credits = options.gateway_credits},
@@ -46,7 +46,7 @@ class WorkerServer::Skin final : public v1::ExpertService::CallbackService {
         attach_threads_(options.attach_threads),
         gateway_threads_(options.gateway_sessions_max) {}
 
-  void SetGateway(GatewaySource* gateway) { gateway_ = gateway; }
+  void SetGateway(Source* gateway) { gateway_ = gateway; }
 
   grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachResponse>* Attach(
       grpc::CallbackServerContext* context) override {
@@ -55,13 +55,13 @@ class WorkerServer::Skin final : public v1::ExpertService::CallbackService {
 
   grpc::ServerBidiReactor<v1::ForwardRequest, v1::ForwardResponse>* Forward(
       grpc::CallbackServerContext* context) override {
-    if (GatewaySource* gateway = gateway_.load()) {
+    if (Source* gateway = gateway_.load()) {
       return ServeForward(context, gateway, &gateway_threads_, &gateway_options_);
     }
-    return new RefusedForward(context,
-                              MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
-                                        "worker " + worker_id_ + " is no gateway; use one that is",
-                                        {{"worker", worker_id_}}));
+    return new RefusedForward(
+        context, MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
+                           "worker " + worker_id_ + " is not a gateway; use a worker that is one",
+                           {{"worker", worker_id_}}));
   }
 
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
@@ -96,24 +96,24 @@ class WorkerServer::Skin final : public v1::ExpertService::CallbackService {
   const Incarnation incarnation_;
   const GatewayOptions gateway_options_;
   ExpertService* const experts_;
-  std::atomic<GatewaySource*> gateway_;
+  std::atomic<Source*> gateway_;
   ThreadPool attach_threads_;
   ThreadPool gateway_threads_;
 };
 
 absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(
-    const WorkerServerOptions& options, ExpertService* experts, GatewaySource* gateway) {
+    const WorkerServerOptions& options, ExpertService* experts, Source* gateway) {
   std::unique_ptr<WorkerServer> server(
-      new WorkerServer(std::make_unique<Skin>(options, experts, gateway)));
+      new WorkerServer(std::make_unique<ServiceImpl>(options, experts, gateway)));
   GrpcServerOptions grpc = options.grpc;
   grpc.message_bytes_max = kStepMessageBytesMax;
-  SY_ASSIGN_OR_RETURN(server->grpc_, GrpcServer::Start(grpc, {server->skin_.get()}));
+  SY_ASSIGN_OR_RETURN(server->grpc_, GrpcServer::Start(grpc, {server->service_.get()}));
   return server;
 }
 
-WorkerServer::WorkerServer(std::unique_ptr<Skin> skin) : skin_(std::move(skin)) {}
+WorkerServer::WorkerServer(std::unique_ptr<ServiceImpl> service) : service_(std::move(service)) {}
 WorkerServer::~WorkerServer() = default;
 
-void WorkerServer::SetGateway(GatewaySource* gateway) { skin_->SetGateway(gateway); }
+void WorkerServer::SetGateway(Source* gateway) { service_->SetGateway(gateway); }
 
 }  // namespace switchyard

@@ -1,6 +1,6 @@
 // A worker's gRPC service over its expert side and, on a gateway, over its source.
 //
-// Blocking calls run on threads of the server's own, never on gRPC's. The end of an Attach stream,
+// Blocking calls run on the server's own threads, never on gRPC's. The end of an Attach stream,
 // from either side, closes the attachment.
 #pragma once
 
@@ -13,7 +13,6 @@
 #include "core/ids.h"
 #include "services/grpc/grpc_server.h"
 #include "services/worker/forward_stream.h"
-#include "services/worker/gateway.h"
 
 namespace switchyard {
 
@@ -35,22 +34,22 @@ class WorkerServer {
   // (UNSUPPORTED). Errors: as GrpcServer::Start.
   static absl::StatusOr<std::unique_ptr<WorkerServer>> Start(const WorkerServerOptions& options,
                                                              ExpertService* experts,
-                                                             GatewaySource* gateway);
+                                                             Source* gateway);
   // Cancels what is open.
   ~WorkerServer();
   WorkerServer(const WorkerServer&) = delete;
   WorkerServer& operator=(const WorkerServer&) = delete;
 
   [[nodiscard]] GrpcServer& grpc() { return *grpc_; }
-  // From now on callers are served: the endpoint of a server without a gateway is known before the
-  // source behind one can be made.
-  void SetGateway(GatewaySource* gateway);
+  // From now on steps are served through `gateway`. A server can start without one, since the
+  // source may need the server's endpoint first.
+  void SetGateway(Source* gateway);
 
  private:
-  class Skin;
-  explicit WorkerServer(std::unique_ptr<Skin> skin);
+  class ServiceImpl;
+  explicit WorkerServer(std::unique_ptr<ServiceImpl> service);
 
-  std::unique_ptr<Skin> skin_;
+  std::unique_ptr<ServiceImpl> service_;
   std::unique_ptr<GrpcServer> grpc_;  // ends before what it serves
 };
 

@@ -2,7 +2,7 @@
 
 #include "gtest/gtest.h"
 
-#include "tests/client/scripted_gateway.h"
+#include "tests/testing/scripted_gateway.h"
 #include "tests/testing/scripted_worker.h"
 #include "tests/testing/status_matchers.h"
 #include "worker/device/cpu/cpu_backend.h"

@@ -29,11 +29,10 @@ TEST(StatusJsonTest, ReplacesBytesThatAreNotUtf8) {
 
 TEST(StatusJsonTest, ReportHoldsPlanConfigsAndCountersAndNoSecret) {
   SessionReport report;
-  report.path = "p2p";
   report.grant.session = {1, 2};
   report.grant.cookie = Cookie{0x1234567890abcdefULL};
-  report.grant.order.mode = DispatchMode::kLowLatency;
-  report.grant.order.phase = Phase::kDecode;
+  report.grant.request.mode = DispatchMode::kLowLatency;
+  report.grant.request.phase = Phase::kDecode;
   Plan& plan = report.grant.plan;
   plan.deployment = "d";
   plan.epoch = Epoch{7};
@@ -66,7 +65,7 @@ TEST(StatusJsonTest, ReportHoldsPlanConfigsAndCountersAndNoSecret) {
 // R42
 TEST(StatusJsonTest, ASessionOfModeNormalHasNoGraphsAndSaysWhy) {
   SessionReport report;
-  report.grant.order.mode = DispatchMode::kNormal;
+  report.grant.request.mode = DispatchMode::kNormal;
 
   const auto json = nlohmann::json::parse(ReportJson(report));
 

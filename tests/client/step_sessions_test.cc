@@ -7,7 +7,7 @@
 #include "gtest/gtest.h"
 
 #include "core/base/status_macros.h"
-#include "tests/client/scripted_gateway.h"
+#include "tests/testing/scripted_gateway.h"
 #include "tests/testing/scripted_worker.h"
 #include "tests/testing/status_matchers.h"
 #include "worker/device/cpu/cpu_backend.h"
@@ -43,12 +43,12 @@ class StepSessionsTest : public ::testing::Test {
     options.gateway = "scripted";
     client_ = Client::Over(options, std::move(parts));
   }
-  absl::Status Open(const StepSessionsOrder& order) {
+  absl::Status Open(const StepSessionsRequest& order) {
     SY_ASSIGN_OR_RETURN(sessions_, StepSessions::Open(*client_, order, kTimeout));
     return absl::OkStatus();
   }
   absl::Status Open(std::optional<ModeChoice> choice, Phase phase = Phase::kMixed) {
-    StepSessionsOrder order;
+    StepSessionsRequest order;
     order.common.phase = phase;
     order.choice = choice;
     return Open(order);
@@ -59,8 +59,8 @@ class StepSessionsTest : public ::testing::Test {
     if (!session.ok()) return "refused";
     const auto grant = (*session)->Grant();
     if (!grant.ok()) return "no grant";
-    return std::string(PhaseName(grant->order.phase)) + ", " +
-           std::string(DispatchModeName(*grant->order.mode));
+    return std::string(PhaseName(grant->request.phase)) + ", " +
+           std::string(DispatchModeName(*grant->request.mode));
   }
   std::vector<std::string> Ways() {
     return {Way(kPrompt), Way(kToken), Way(kDraftExtend), Way(kCapture), Way(kCapturedExtend)};
@@ -107,12 +107,12 @@ TEST_F(StepSessionsTest, ACaptureInModeNormalIsRefusedWithTheReasonAndTheRemedy)
 TEST_F(StepSessionsTest, WithoutAChoiceThePlanSaysTheModeOfEachPhase) {
   for (const DispatchMode planned : {kNormal, kLowLatency}) {
     gateway_->planned = planned;
-    gateway_->orders.clear();
+    gateway_->requests.clear();
 
     SY_ASSERT_OK(Open(std::nullopt));
 
-    ASSERT_EQ(gateway_->orders.size(), 2U);
-    for (const OpenSessionRequest& order : gateway_->orders) EXPECT_FALSE(order.mode.has_value());
+    ASSERT_EQ(gateway_->requests.size(), 2U);
+    for (const OpenSessionRequest& order : gateway_->requests) EXPECT_FALSE(order.mode.has_value());
     const std::string mode(DispatchModeName(planned));
     EXPECT_EQ(Way(kPrompt), "prefill, " + mode);
     EXPECT_EQ(Way(kToken), "decode, " + mode);
@@ -123,23 +123,23 @@ TEST_F(StepSessionsTest, WithoutAChoiceThePlanSaysTheModeOfEachPhase) {
 TEST_F(StepSessionsTest, OpensNoSessionForAPhaseThatTheEngineDoesNotDo) {
   SY_ASSERT_OK(Open(ModeChoice::kAuto, Phase::kDecode));
 
-  ASSERT_EQ(gateway_->orders.size(), 1U);
-  EXPECT_EQ(gateway_->orders[0].phase, Phase::kDecode);
-  EXPECT_EQ(gateway_->orders[0].mode, kLowLatency);
+  ASSERT_EQ(gateway_->requests.size(), 1U);
+  EXPECT_EQ(gateway_->requests[0].phase, Phase::kDecode);
+  EXPECT_EQ(gateway_->requests[0].mode, kLowLatency);
   const absl::Status refused = sessions_->For(kPrompt).status();
   EXPECT_THAT(refused, FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kBadRequest));
   EXPECT_EQ(MetadataOf(refused).at("phase"), "prefill");
 
   SY_ASSERT_OK(Open(ModeChoice::kNormal, Phase::kPrefill));
 
-  ASSERT_EQ(gateway_->orders.size(), 2U);
-  EXPECT_EQ(gateway_->orders[1].phase, Phase::kPrefill);
+  ASSERT_EQ(gateway_->requests.size(), 2U);
+  EXPECT_EQ(gateway_->requests[1].phase, Phase::kPrefill);
   EXPECT_EQ(Way(kPrompt), "prefill, normal");
   EXPECT_EQ(Way(kDraftExtend), "refused");
 }
 
 TEST_F(StepSessionsTest, HandsOnWhatSessionsHaveInCommonAndEachPhasesLargestBatch) {
-  StepSessionsOrder order;
+  StepSessionsRequest order;
   order.common.model = "m";
   order.common.strict = true;
   order.common.y_dtype = OutputDtype::kBf16;
@@ -149,10 +149,10 @@ TEST_F(StepSessionsTest, HandsOnWhatSessionsHaveInCommonAndEachPhasesLargestBatc
 
   SY_ASSERT_OK(Open(order));
 
-  ASSERT_EQ(gateway_->orders.size(), 2U);
-  EXPECT_EQ(gateway_->orders[0].max_tokens, 4000);
-  EXPECT_EQ(gateway_->orders[1].max_tokens, 64);
-  for (const OpenSessionRequest& one : gateway_->orders) {
+  ASSERT_EQ(gateway_->requests.size(), 2U);
+  EXPECT_EQ(gateway_->requests[0].max_tokens, 4000);
+  EXPECT_EQ(gateway_->requests[1].max_tokens, 64);
+  for (const OpenSessionRequest& one : gateway_->requests) {
     EXPECT_EQ(one.model, "m");
     EXPECT_TRUE(one.strict);
     EXPECT_EQ(one.y_dtype, OutputDtype::kBf16);
@@ -160,9 +160,9 @@ TEST_F(StepSessionsTest, HandsOnWhatSessionsHaveInCommonAndEachPhasesLargestBatc
 }
 
 TEST_F(StepSessionsTest, RefusesAModeOrLargestBatchForBothBeforeAnythingIsOpened) {
-  StepSessionsOrder mode;
+  StepSessionsRequest mode;
   mode.common.mode = kNormal;
-  StepSessionsOrder tokens;
+  StepSessionsRequest tokens;
   tokens.common.max_tokens = 8;
 
   const absl::Status bad_mode = Open(mode);

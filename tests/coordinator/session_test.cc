@@ -38,10 +38,10 @@ TEST_F(SessionTest, GrantsWithDefaultsFilledIn) {
 
   EXPECT_FALSE(grant.session.empty());
   EXPECT_NE(grant.cookie.value, 0U);
-  EXPECT_EQ(grant.order.deployment, "demo");
-  EXPECT_EQ(grant.order.mode, DispatchMode::kLowLatency);
-  EXPECT_EQ(grant.order.max_tokens, 512);
-  EXPECT_EQ(grant.order.step_deadline, seconds(1));
+  EXPECT_EQ(grant.request.deployment, "demo");
+  EXPECT_EQ(grant.request.mode, DispatchMode::kLowLatency);
+  EXPECT_EQ(grant.request.max_tokens, 512);
+  EXPECT_EQ(grant.request.step_deadline, seconds(1));
   EXPECT_EQ(grant.hash, HashOf(grant.plan));
   EXPECT_EQ(grant.plan.epoch, Epoch{1});
 }
@@ -51,9 +51,9 @@ TEST_F(SessionTest, PrefillIsNormalWithALongDeadline) {
 
   SY_ASSERT_OK_AND_ASSIGN(const SessionGrant grant, cluster.Open(order));
 
-  EXPECT_EQ(grant.order.mode, DispatchMode::kNormal);
-  EXPECT_EQ(grant.order.max_tokens, kDefaultNormalTokens);
-  EXPECT_EQ(grant.order.step_deadline, seconds(60));
+  EXPECT_EQ(grant.request.mode, DispatchMode::kNormal);
+  EXPECT_EQ(grant.request.max_tokens, kDefaultNormalTokens);
+  EXPECT_EQ(grant.request.step_deadline, seconds(60));
 }
 
 TEST_F(SessionTest, NoTwoSessionsShareIdOrCookie) {
@@ -73,7 +73,7 @@ TEST_F(SessionTest, KeepsWhatWasAskedFor) {
   SY_ASSERT_OK_AND_ASSIGN(const SessionGrant grant, cluster.Open(order));
 
   order.deployment = "demo";
-  EXPECT_EQ(grant.order, order);
+  EXPECT_EQ(grant.request, order);
 }
 
 TEST_F(SessionTest, RefusesWhatCannotBe) {

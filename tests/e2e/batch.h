@@ -38,19 +38,13 @@ struct Batch {
     y.assign(x.size(), std::numeric_limits<float>::quiet_NaN());
   }
   StepRequest Request(std::int32_t layer) {
-    StepRequest request;
-    request.layer = LayerId{layer};
-    request.tokens = tokens;
-    request.x = x.data();
-    request.x_stride = kHidden;
-    request.ids = ids.data();
-    request.ids_stride = kTopK;
-    request.weights = weights.data();
-    request.weights_stride = kTopK;
-    request.top_k = kTopK;
-    request.y = y.data();
-    request.y_stride = kHidden;
-    return request;
+    return RequestOf({.layer = LayerId{layer},
+                      .hidden = kHidden,
+                      .top_k = kTopK,
+                      .x = x,
+                      .ids = ids,
+                      .weights = weights,
+                      .y = y.data()});
   }
   std::int32_t tokens;
   std::vector<Bf16> x;

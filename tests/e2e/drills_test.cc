@@ -78,7 +78,7 @@ class Drill : public Processes {
     SY_ASSERT_OK_AND_ASSIGN(const SessionReport report, session_->Report(std::chrono::seconds(10)));
     EXPECT_EQ(report.status.steps_in_flight, 0U);
     for (const AttachmentStatus& attachment : report.status.attachments) {
-      EXPECT_EQ(attachment.pairs_free, attachment.pairs) << attachment.worker_id;
+      EXPECT_EQ(attachment.credits_free, attachment.credits) << attachment.worker_id;
     }
   }
   void RestartAndRejoin(std::size_t worker) {

@@ -53,19 +53,13 @@ struct TaggedBatch {
   }
   StepRequest Request(std::size_t tokens) {
     y.assign(tokens * kHidden, std::numeric_limits<float>::quiet_NaN());
-    StepRequest request;
-    request.layer = LayerId{0};
-    request.tokens = static_cast<std::int32_t>(tokens);
-    request.x = x.data();
-    request.x_stride = kHidden;
-    request.ids = ids.data();
-    request.ids_stride = kTopK;
-    request.weights = weights.data();
-    request.weights_stride = kTopK;
-    request.top_k = kTopK;
-    request.y = y.data();
-    request.y_stride = kHidden;
-    return request;
+    return RequestOf({.layer = LayerId{0},
+                      .hidden = kHidden,
+                      .top_k = kTopK,
+                      .x = x,
+                      .ids = std::span(ids).first(tokens * kTopK),
+                      .weights = weights,
+                      .y = y.data()});
   }
   // How many rows of y differ in any bit from the y of the first token with the same tag.
   [[nodiscard]] std::size_t RowsUnlikeTheirTag(std::size_t tokens) const {

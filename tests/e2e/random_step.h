@@ -30,19 +30,13 @@ struct RandomStep {
   }
   void Poison() { y.assign(x.size(), std::numeric_limits<float>::quiet_NaN()); }
   StepRequest Request(LayerId layer) {
-    StepRequest request;
-    request.layer = layer;
-    request.tokens = tokens;
-    request.x = x.data();
-    request.x_stride = hidden;
-    request.ids = ids.data();
-    request.ids_stride = top_k;
-    request.weights = weights.data();
-    request.weights_stride = top_k;
-    request.top_k = top_k;
-    request.y = y.data();
-    request.y_stride = hidden;
-    return request;
+    return RequestOf({.layer = layer,
+                      .hidden = hidden,
+                      .top_k = top_k,
+                      .x = x,
+                      .ids = ids,
+                      .weights = weights,
+                      .y = y.data()});
   }
 
   std::int32_t tokens;

@@ -58,7 +58,7 @@ class StepModesTest : public ::testing::Test {
     options.logger = &logger_;
     SY_ASSERT_OK_AND_ASSIGN(deployment_, InProcessDeployment::Start(options));
     SY_ASSERT_OK_AND_ASSIGN(client_, deployment_->MakeClient());
-    StepSessionsOrder order;
+    StepSessionsRequest order;
     order.choice = choice;
     SY_ASSERT_OK_AND_ASSIGN(sessions_, StepSessions::Open(*client_, order, kTimeout));
   }

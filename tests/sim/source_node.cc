@@ -53,7 +53,8 @@ void SourceNode::Crash(bool silent) {
   if (!alive()) return;
   world_->Trace("%s crashes%s", name_, silent ? " with its machine" : "");
   world_->network.Crash(id_, silent);
-  session_.reset();
+  watch_.reset();
+  runner_.reset();
   transport_.reset();
   jobs_.clear();
   lost_.clear();
@@ -81,19 +82,19 @@ void SourceNode::Open() {
   world_->network.Dial(id_, coordinator.id(), [this, attempt, order, &coordinator](auto there) {
     coordinator.OpenSession(order, [this, attempt, there](const auto& grant) {
       there->Send(1, [this, attempt, grant] {
-        if (attempt == attempt_ && session_ == nullptr) OnGrant(grant);
+        if (attempt == attempt_ && runner_ == nullptr) OnGrant(grant);
       });
     });
   });
   world_->network.AtNode(id_, seconds(2), [this, attempt] {
-    if (attempt == attempt_ && session_ == nullptr) Open();
+    if (attempt == attempt_ && runner_ == nullptr) Open();
   });
 }
 
 void SourceNode::OnGrant(const absl::StatusOr<SessionGrant>& grant) {
   if (!grant.ok()) return;  // The time-out tries again.
   ++world_->stats.sessions;
-  SourceSessionOptions options;
+  P2pRunnerOptions options;
   options.channel = &channel_;
   options.transport = transport_.get();
   options.device = &world_->device;
@@ -102,12 +103,12 @@ void SourceNode::OnGrant(const absl::StatusOr<SessionGrant>& grant) {
   options.wake = [this] { SchedulePoll(); };
   options.incarnation = incarnation_;
   options.grant = *grant;
-  options.pairs = static_cast<std::uint32_t>(1 + world_->rng.Below(4));
+  options.credits = static_cast<std::uint32_t>(1 + world_->rng.Below(4));
   options.chunk_rows_max = static_cast<std::uint32_t>(2 + world_->rng.Below(6));
-  options.mutant = world_->options().mutant;
-  session_ = std::make_unique<SourceSession>(std::move(options));
+  runner_ = std::make_unique<P2pRunner>(std::move(options));
+  watch_ = std::make_unique<PlanWatch>(&channel_, *grant, [this] { SchedulePoll(); });
   opened_at_ = world_->now();
-  if (const absl::Status started = session_->Start(world_->now()); !started.ok()) {
+  if (const absl::Status started = runner_->Start(world_->now()); !started.ok()) {
     world_->oracles.Fail(absl::StrCat("a session does not start: ", started.ToString()));
   }
   SchedulePoll();
@@ -115,10 +116,11 @@ void SourceNode::OnGrant(const absl::StatusOr<SessionGrant>& grant) {
 
 // An engine that has had no answer for a while opens another session.
 void SourceNode::StartAgain() {
-  const SessionId ended = session_->grant().session;
-  session_->Close(world_->now());
+  const SessionId ended = runner_->grant().session;
+  runner_->Close(world_->now());
   Collect();
-  session_.reset();
+  watch_.reset();
+  runner_.reset();
   reopen_ = false;
   CoordinatorNode& coordinator = world_->coordinator();
   world_->network.Dial(id_, coordinator.id(),
@@ -134,36 +136,40 @@ void SourceNode::SchedulePoll() {
 
 void SourceNode::Poll() {
   poll_asked_ = false;
-  const Epoch before = session_ != nullptr && session_->binding() != nullptr
-                           ? session_->binding()->plan.epoch
+  const Epoch before = runner_ != nullptr && runner_->bound_plan() != nullptr
+                           ? runner_->bound_plan()->plan.epoch
                            : Epoch{};
+  TimePoint due = TimePoint::max();
   bool worked = true;
   while (worked) {
     worked = transport_->Progress(*this);
-    if (session_ != nullptr) worked |= session_->Poll(world_->now());
+    if (runner_ == nullptr) continue;
+    worked |= watch_->Poll(*runner_, world_->now());
+    const RunnerProgress progress = runner_->Poll(world_->now());
+    worked |= progress.worked;
+    due = std::min(progress.wake_at, watch_->wake_at());
   }
-  if (session_ == nullptr) return;
+  if (runner_ == nullptr) return;
   Collect();
-  const BoundPlan* binding = session_->binding();
-  if (binding != nullptr && before.value != 0 && before < binding->plan.epoch) {
+  const BoundPlan* bound = runner_->bound_plan();
+  if (bound != nullptr && before.value != 0 && before < bound->plan.epoch) {
     ++world_->stats.switches;
   }
-  if (const std::optional<TimePoint> due = session_->NextDeadline()) {
-    const Duration after = std::max<Duration>(*due - world_->now(), milliseconds(1));
+  if (due != TimePoint::max()) {
+    const Duration after = std::max<Duration>(due - world_->now(), milliseconds(1));
     world_->network.AtNode(id_, after, [this] { SchedulePoll(); });
   }
 }
 
 void SourceNode::OnFrame(Link& link, const HeaderBytes& raw, const FrameHeader& header,
                          std::span<const std::byte> payload) {
-  auto& attachment = *static_cast<Attachment*>(link.owner());
-  attachment.session->OnFrame(attachment, raw, header, payload, world_->now());
+  Attachment::Of(link).OnFrame(link, raw, header, payload);
 }
 
 void SourceNode::OnLinkDown(Link& link, const absl::Status& why) {
-  auto& attachment = *static_cast<Attachment*>(link.owner());
+  Attachment& attachment = Attachment::Of(link);
   lost_[attachment.worker.incarnation] = world_->now();
-  attachment.session->OnLinkDown(attachment, why, world_->now());
+  attachment.OnLinkDown(link, why);
 }
 
 // Submits a step now and then.
@@ -171,10 +177,10 @@ void SourceNode::Engine() {
   const Duration pause = world_->Between(milliseconds(10), milliseconds(200));
   world_->network.AtNode(id_, pause, [this] {
     const bool late =
-        session_ != nullptr && !session_->ready().ok() && world_->now() > opened_at_ + seconds(4);
+        runner_ != nullptr && !runner_->ready().ok() && world_->now() > opened_at_ + seconds(4);
     if (late || reopen_) StartAgain();
     CheckCredits();
-    if (session_ != nullptr && session_->ready().ok() && !world_->over()) {
+    if (runner_ != nullptr && runner_->ready().ok() && !world_->over()) {
       for (std::uint64_t i = 0; i <= world_->rng.Below(3); ++i) Submit();
       Collect();
     }
@@ -194,25 +200,22 @@ void SourceNode::Submit() {
       std::count_if(jobs_.begin(), jobs_.end(), [](const auto& job) { return !job->ended; });
   if (running >= kStepsMax) return;
   auto job = std::make_unique<Job>();
-  const Plan& plan = session_->binding()->plan;
+  const Plan& plan = runner_->bound_plan()->plan;
   const auto hidden = plan.shape.hidden;
-  const OpenSessionRequest& order = session_->grant().order;
+  const OpenSessionRequest& options = runner_->grant().request;
   Fill(job.get(), plan);
-  const auto tokens = static_cast<std::int32_t>(job->x.size()) / hidden;
-  StepRequest request;
-  request.layer = plan.layers[world_->rng.Below(plan.layers.size())].layer;
-  request.tokens = tokens;
-  request.x = job->x.data();
-  request.x_stride = hidden;
-  request.ids = job->ids.data();
-  request.ids_stride = plan.shape.top_k;
-  request.weights = job->weights.data();
-  request.weights_stride = plan.shape.top_k;
-  request.top_k = plan.shape.top_k;
-  request.y = order.y_dtype == OutputDtype::kF32 ? static_cast<void*>(job->y.data())
-                                                 : static_cast<void*>(job->y_16.data());
-  request.y_stride = hidden;
-  const absl::StatusOr<StepTicket> ticket = session_->Submit(request, world_->now());
+  const StepRequest request =
+      RequestOf({.layer = plan.layers[world_->rng.Below(plan.layers.size())].layer,
+                 .hidden = hidden,
+                 .top_k = plan.shape.top_k,
+                 .x = job->x,
+                 .ids = job->ids,
+                 .weights = job->weights,
+                 .y = options.y_dtype == OutputDtype::kF32 ? static_cast<void*>(job->y.data())
+                                                           : static_cast<void*>(job->y_16.data())});
+  absl::StatusOr<StepTicket> ticket = runner_->Submit(request, world_->now());
+  // As Source::Submit: a refusal of the coordinator is final.
+  if (absl::IsUnavailable(ticket.status()) && !watch_->refused().ok()) ticket = watch_->refused();
   SchedulePoll();
   if (!ticket.ok()) {
     // What a session that the coordinator has forgotten says.
@@ -222,9 +225,9 @@ void SourceNode::Submit() {
   ++world_->stats.steps_submitted;
   job->ticket = *ticket;
   job->submitted = world_->now();
-  job->due = world_->now() + order.step_deadline;
+  job->due = world_->now() + options.step_deadline;
   // The step runs on what the session is bound to now.
-  Expect(job.get(), session_->binding()->plan);
+  Expect(job.get(), runner_->bound_plan()->plan);
   jobs_.push_back(std::move(job));
 }
 
@@ -270,11 +273,11 @@ void SourceNode::Expect(Job* job, const Plan& plan) const {
 void SourceNode::Collect() {
   for (const std::unique_ptr<Job>& job : jobs_) {
     if (job->ended) continue;
-    const absl::StatusOr<bool> done = session_->Done(job->ticket);
+    const absl::StatusOr<bool> done = runner_->IsDone(job->ticket);
     if (!done.ok()) {
       world_->oracles.Fail(absl::StrCat(name_, ": a step is lost: ", done.status().ToString()));
     } else if (*done) {
-      End(job.get(), session_->Take(job->ticket, world_->now()));
+      End(job.get(), runner_->Take(job->ticket, world_->now()));
     }
   }
 }
@@ -288,7 +291,7 @@ void SourceNode::End(Job* job, const absl::Status& status) {
     return CheckFailure(*job, status);
   }
   ++world_->stats.steps_done;
-  const bool is_f32 = session_->grant().order.y_dtype == OutputDtype::kF32;
+  const bool is_f32 = runner_->grant().request.y_dtype == OutputDtype::kF32;
   for (std::size_t i = 0; i < job->wanted.size(); ++i) {
     const float y = is_f32 ? job->y[i] : Bf16ToFloat(job->y_16[i]);
     if (y == job->wanted[i]) continue;
@@ -323,30 +326,30 @@ bool SourceNode::Untouched(const Job& job) const {
 }
 
 bool SourceNode::IsBoundTo(const PlanUpdate& plan) const {
-  return session_ != nullptr && session_->binding() != nullptr &&
-         session_->binding()->plan.epoch == plan.plan.epoch &&
-         session_->binding()->hash == plan.hash;
+  return runner_ != nullptr && runner_->bound_plan() != nullptr &&
+         runner_->bound_plan()->plan.epoch == plan.plan.epoch &&
+         runner_->bound_plan()->hash == plan.hash;
 }
 
-// Without steps, a pair is taken as long as its reply has not come.
+// Without steps, a credit is taken only until its reply has come.
 void SourceNode::CheckCredits() const {
-  if (session_ == nullptr || session_->Status().steps_in_flight > 0) return;
+  if (runner_ == nullptr || runner_->steps_in_flight() > 0) return;
   for (const SimLink* link : world_->fabric.LinksOf(id_)) {
-    const auto& attachment = *static_cast<const Attachment*>(link->owner());
-    const std::size_t taken = attachment.pairs.size() - attachment.pairs.free();
+    const Attachment& attachment = Attachment::Of(*link);
+    const std::size_t taken = attachment.credits.size() - attachment.credits.free();
     if (attachment.state != Attachment::State::kReady || taken == link->outstanding()) continue;
-    world_->oracles.Fail(absl::StrCat("credits: ", name_, " has ", taken, " pairs to ",
+    world_->oracles.Fail(absl::StrCat("credits: ", name_, " has ", taken, " credits to ",
                                       attachment.worker.id, " taken and awaits ",
                                       link->outstanding(), " replies"));
   }
 }
 
 void SourceNode::CheckRest() const {
-  if (session_ == nullptr) return;
-  for (const AttachmentStatus& row : session_->Status().attachments) {
-    if (row.ready && row.pairs_free == row.pairs) continue;
-    world_->oracles.Fail(absl::StrCat("credits, at rest: ", name_, " has ", row.pairs_free, " of ",
-                                      row.pairs, " pairs to ", row.worker_id));
+  if (runner_ == nullptr) return;
+  for (const AttachmentStatus& row : runner_->Status().attachments) {
+    if (row.ready && row.credits_free == row.credits) continue;
+    world_->oracles.Fail(absl::StrCat("credits, at rest: ", name_, " has ", row.credits_free,
+                                      " of ", row.credits, " credits to ", row.worker_id));
   }
 }
 

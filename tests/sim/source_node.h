@@ -1,5 +1,5 @@
-// A source's process: the real SourceSession over the simulated wires, and an engine that submits
-// random steps and compares every sum with the one that it computes itself.
+// A source's process: the real P2pRunner and PlanWatch over the simulated wires, and an engine that
+// submits random steps and compares every sum with the one that it computes itself.
 //
 // What it holds as well: a step ends by its deadline; it fails with UNAVAILABLE or not at all; its
 // output is not written after it failed; one that awaits a lost worker does not wait for its
@@ -17,7 +17,8 @@
 #include "tests/sim/network.h"
 #include "tests/sim/sim_channel.h"
 #include "tests/sim/sim_transport.h"
-#include "worker/source/p2p/session.h"
+#include "worker/source/p2p/p2p_runner.h"
+#include "worker/source/plan_watch.h"
 
 namespace switchyard::sim {
 
@@ -94,7 +95,8 @@ class SourceNode final : private FrameSink {
   SimChannel channel_;
   Incarnation incarnation_;
   std::unique_ptr<SimTransport> transport_;
-  std::unique_ptr<SourceSession> session_;
+  std::unique_ptr<P2pRunner> runner_;
+  std::unique_ptr<PlanWatch> watch_;  // lives and dies with the runner
   std::vector<std::unique_ptr<Job>> jobs_;
   std::map<Incarnation, TimePoint> lost_;  // workers, and when their link broke
   std::uint64_t attempt_ = 0;              // to open a session: answers to older ones do not count

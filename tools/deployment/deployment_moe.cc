@@ -43,7 +43,7 @@ class TalliedSession {
       : session_(session),
         grant_(std::move(grant)),
         own_(std::move(own)),
-        tally_(grant_.plan, grant_.order.phase, *grant_.order.mode, own_) {}
+        tally_(grant_.plan, grant_.request.phase, *grant_.request.mode, own_) {}
 
   MoeSession* session_;
   SessionGrant grant_;
@@ -57,9 +57,9 @@ absl::StatusOr<std::unique_ptr<TalliedSession>> TalliedSession::Make(const StepS
   SY_ASSIGN_OR_RETURN(MoeSession* const session, sessions.For(kind));
   SY_ASSIGN_OR_RETURN(SessionGrant grant, session->Grant());
   const std::int32_t limit = grant.plan.configs.front().max_tokens_per_step;
-  const bool low_latency = grant.order.mode == DispatchMode::kLowLatency;
+  const bool low_latency = grant.request.mode == DispatchMode::kLowLatency;
   // The plan's limit applies if the session has none of its own.
-  const std::int32_t max_tokens = grant.order.max_tokens > 0 ? grant.order.max_tokens : limit;
+  const std::int32_t max_tokens = grant.request.max_tokens > 0 ? grant.request.max_tokens : limit;
   std::unique_ptr<TalliedSession> made(new TalliedSession(session, std::move(grant), own));
   made->path.max_tokens =
       low_latency && max_tokens > 0 ? static_cast<std::size_t>(max_tokens) : kNormalTokensMax;
@@ -68,19 +68,14 @@ absl::StatusOr<std::unique_ptr<TalliedSession>> TalliedSession::Make(const StepS
 }
 
 absl::Status TalliedSession::Run(const MoeCall& call) {
-  const auto hidden = static_cast<std::int64_t>(call.x.size() / call.tokens);
-  StepRequest request;
-  request.layer = call.layer;
-  request.tokens = static_cast<std::int32_t>(call.tokens);
-  request.x = call.x.data();
-  request.x_stride = hidden;
-  request.ids = call.ids.data();
-  request.ids_stride = static_cast<std::int64_t>(call.top_k);
-  request.weights = call.weights.data();
-  request.weights_stride = static_cast<std::int64_t>(call.top_k);
-  request.top_k = static_cast<std::int32_t>(call.top_k);
-  request.y = call.y.data();
-  request.y_stride = hidden;
+  const StepRequest request =
+      RequestOf({.layer = call.layer,
+                 .hidden = static_cast<std::int32_t>(call.x.size() / call.tokens),
+                 .top_k = static_cast<std::int32_t>(call.top_k),
+                 .x = call.x,
+                 .ids = call.ids,
+                 .weights = call.weights,
+                 .y = call.y.data()});
   SY_ASSIGN_OR_RETURN(const MoeSession::Ticket ticket, session_->Submit(request));
   SY_RETURN_IF_ERROR(session_->Wait(ticket));
   // Counted only after success: a failed step may have reached some workers and not others.
@@ -148,7 +143,7 @@ class DeploymentMoe final : public MoeProvider {
       : options_(std::move(options)), client_(std::move(client)) {}
 
   absl::Status Open() {
-    StepSessionsOrder order;
+    StepSessionsRequest order;
     order.common.deployment = options_.deployment;
     order.common.record_amax = options_.record_amax;
     order.choice = options_.mode;

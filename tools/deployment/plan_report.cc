@@ -35,9 +35,9 @@ std::vector<std::string> Because(const DispatchConfig& config, DispatchMode mode
 
 void AppendConfigs(const SessionGrant& grant, std::string* out) {
   for (const ConfigRow& row : SummarizeConfigs(grant.plan.configs)) {
-    if (row.config.phase != grant.order.phase) continue;
+    if (row.config.phase != grant.request.phase) continue;
     // A session in another mode than the plan's still uses the plan's config.
-    const DispatchMode mode = grant.order.mode.value_or(row.config.mode);
+    const DispatchMode mode = grant.request.mode.value_or(row.config.mode);
     absl::StrAppendFormat(out, "  layers %s, %s, %s: %s, %s\n", row.layers,
                           PhaseName(row.config.phase), EdgeText(row.config.edge),
                           DispatchModeName(mode), DispatchDtypeName(row.config.wire_dtype));

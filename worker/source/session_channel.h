@@ -1,8 +1,8 @@
 // The seam through which a source reaches the coordinator and the workers' control side: open and
 // watch a session, attach to a worker, bind and release epochs, read counters.
 //
-// Implementations: gRPC (services/grpc_channels) and in process (services/in_process); tests and
-// the simulation bring their own. Sinks are called from the channel's threads, one call at a time
+// Implementations: gRPC (services/channels) and in process (services/in_process); tests and the
+// simulation bring their own. Sinks are called from the channel's threads, one call at a time
 // for each stream, and must return quickly. Destroying a stream object ends the stream; when the
 // destructor has returned, its sink is not called any more.
 #pragma once
@@ -20,20 +20,23 @@
 
 namespace switchyard {
 
+// Receives the plans of one session.
 class WatchSink {
  public:
   virtual ~WatchSink() = default;
-  // `news.plan` is committed on every worker of it. Epochs grow.
-  virtual void OnPlan(const PlanUpdate& news) = 0;
-  // Told once, last: the coordinator is gone or ended the watch.
+  // `update.plan` is committed on every worker of it. Epochs grow.
+  virtual void OnPlan(const PlanUpdate& update) = 0;
+  // The last call, once: the coordinator is gone or ended the watch.
   virtual void OnWatchEnded(const absl::Status& why) = 0;
 };
 
+// An open watch; its destructor ends it.
 class WatchStream {
  public:
   virtual ~WatchStream() = default;
 };
 
+// Receives one worker's answers.
 class AttachSink {
  public:
   virtual ~AttachSink() = default;
@@ -41,15 +44,18 @@ class AttachSink {
   virtual void OnAttached(const AttachGrant& grant) = 0;
   // The answer to one Bind, in order.
   virtual void OnBound(Epoch epoch, const absl::Status& result) = 0;
-  // Told once, last: refused, closed by the worker, or the worker is gone.
+  // The last call, once: refused, closed by the worker, or the worker is gone.
   virtual void OnAttachEnded(const absl::Status& why) = 0;
 };
 
+// An open attachment; its destructor ends it. No call blocks.
 class AttachStream {
  public:
   virtual ~AttachStream() = default;
-  virtual void Bind(const BindRequest& order) = 0;
-  virtual void Release(const ReleaseRequest& order) = 0;
+  // Answered by OnBound.
+  virtual void Bind(const BindRequest& request) = 0;
+  // Not answered.
+  virtual void Release(const ReleaseRequest& request) = 0;
 };
 
 // A worker's own account of one session.
@@ -64,13 +70,13 @@ class SessionChannel {
 
   // Blocks at most `timeout`. Errors as CoordinatorService.OpenSession; kUnavailable
   // (COORDINATOR_LOST) when it cannot be reached.
-  virtual absl::StatusOr<SessionGrant> OpenSession(const OpenSessionRequest& order,
+  virtual absl::StatusOr<SessionGrant> OpenSession(const OpenSessionRequest& request,
                                                    Duration timeout) = 0;
   virtual absl::Status CloseSession(SessionId session, Duration timeout) = 0;
-  // Do not block. A failure to connect comes through the sink.
-  virtual std::unique_ptr<WatchStream> Watch(const WatchRequest& order, WatchSink* sink) = 0;
+  // Neither of these two blocks. A failure to connect comes through the sink.
+  virtual std::unique_ptr<WatchStream> Watch(const WatchRequest& request, WatchSink* sink) = 0;
   virtual std::unique_ptr<AttachStream> Attach(const std::string& endpoint,
-                                               const AttachRequest& order, AttachSink* sink) = 0;
+                                               const AttachRequest& request, AttachSink* sink) = 0;
   // Blocks at most `timeout`. NOT_FOUND (UNKNOWN_SESSION) when the worker holds no such session.
   virtual absl::StatusOr<SessionCounters> GetCounters(const std::string& endpoint,
                                                       SessionId session, Duration timeout) = 0;

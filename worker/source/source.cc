@@ -3,42 +3,35 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
 
 namespace switchyard {
 namespace {
 
-// With no link open nothing can come but events, which wake the sleeper.
+// With no link open only a wake can bring anything, so this bounds nothing but a bug.
 constexpr Duration kIdleSleep = std::chrono::milliseconds(100);
-// A caller that waits for step after step drives the transport; the library's thread takes over
-// when none has for this long, so that the two do not both wake for each message.
+// A caller that waits for step after step drives the transport; the Source's thread takes over when
+// none has for this long, so that the two do not both wake for each message.
 constexpr Duration kHandOver = std::chrono::milliseconds(20);
 
-absl::Status UnknownSession() {
-  return MakeError(absl::StatusCode::kNotFound, Reason::kUnknownSession,
-                   "no such session; it was closed or never opened here", {});
+absl::Status ClosedSession() {
+  return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kSessionClosed,
+                   "the session is closed; open another", {});
 }
 
 }  // namespace
 
-class Source::Sink final : public FrameSink {
+// Passes what arrives on a link to the runner that made it.
+class Source::LinkSink final : public FrameSink {
  public:
-  explicit Sink(const Clock* clock) : clock_(clock) {}
   void OnFrame(Link& link, const HeaderBytes& raw, const FrameHeader& header,
                std::span<const std::byte> payload) override {
-    auto* attachment = static_cast<Attachment*>(link.owner());
-    attachment->session->OnFrame(*attachment, raw, header, payload, clock_->Now());
+    static_cast<FrameSink*>(link.owner())->OnFrame(link, raw, header, payload);
   }
   void OnLinkDown(Link& link, const absl::Status& why) override {
-    auto* attachment = static_cast<Attachment*>(link.owner());
-    attachment->session->OnLinkDown(*attachment, why, clock_->Now());
+    static_cast<FrameSink*>(link.owner())->OnLinkDown(link, why);
   }
-
- private:
-  const Clock* clock_;
 };
 
 std::unique_ptr<Source> Source::Create(SourceOptions options) {
@@ -48,182 +41,221 @@ std::unique_ptr<Source> Source::Create(SourceOptions options) {
 }
 
 Source::Source(SourceOptions options)
-    : options_(std::move(options)), sink_(std::make_unique<Sink>(options_.clock)) {}
+    : options_(std::move(options)), link_sink_(std::make_unique<LinkSink>()) {}
 
 Source::~Source() {
   {
-    const std::lock_guard<std::mutex> lock(seat_);
+    const std::lock_guard<std::mutex> progress(progress_mutex_);
     stopping_ = true;
-    for (auto& [ref, session] : sessions_) session->Close(options_.clock->Now());
+    // Closed before the thread ends, so that it finds nothing to carry on.
+    for (auto& [ref, session] : sessions_) session.runner->Close(options_.clock->Now());
   }
   stop_.notify_all();
-  options_.transport->Wake();
+  Wake();
   if (thread_.joinable()) thread_.join();
-  const std::lock_guard<std::mutex> lock(seat_);
+  // Before the transport, whose links they hold.
+  const std::lock_guard<std::mutex> progress(progress_mutex_);
   sessions_.clear();
 }
 
-absl::StatusOr<Source::SessionRef> Source::Open(const OpenSessionRequest& order,
-                                                TransportChoice transport, Duration timeout) {
-  const TimePoint until = options_.clock->Now() + timeout;
-  SY_ASSIGN_OR_RETURN(SessionGrant grant, options_.channel->OpenSession(order, timeout));
-  const SessionId id = grant.session;
-  SourceSessionOptions options;
-  options.channel = options_.channel;
-  options.transport = options_.transport.get();
-  options.device = options_.device.get();
-  options.clock = options_.clock;
-  options.rng = options_.rng;
-  options.wake = [this] { options_.transport->Wake(); };
-  options.own_experts = options_.own_experts;
-  options.own_worker_id = options_.own_worker_id;
-  options.incarnation = options_.incarnation;
-  options.grant = std::move(grant);
-  options.transport_choice = transport;
-  auto made = std::make_unique<SourceSession>(std::move(options));
-  SourceSession* session = made.get();
+absl::StatusOr<SessionGrant> Source::AskForGrant(const OpenSessionRequest& request,
+                                                 Duration timeout) {
+  if (options_.coordinator != nullptr) return options_.coordinator->OpenSession(request, timeout);
+  // The gateway grants, when the runner starts.
+  SessionGrant grant;
+  grant.request = request;
+  grant.binding = Binding::kGateway;
+  return grant;
+}
 
-  std::unique_lock<std::mutex> seat(seat_);
-  const SessionRef ref = ++last_session_;
-  sessions_[ref] = std::move(made);
-  absl::Status ready = session->Start(options_.clock->Now());
-  if (ready.ok()) {
-    Drive(seat, until, [&] {
-      ready = session->ready();
-      return ready.code() != absl::StatusCode::kUnavailable;
-    });
+absl::Status Source::CloseAtCoordinator(SessionId session, Duration timeout) {
+  if (options_.coordinator == nullptr) return absl::OkStatus();
+  return options_.coordinator->CloseSession(session, timeout);
+}
+
+absl::StatusOr<Source::SessionRef> Source::Open(const OpenSessionRequest& request,
+                                                Duration timeout) {
+  const TimePoint until = options_.clock->Now() + timeout;
+  SY_ASSIGN_OR_RETURN(const SessionGrant grant, AskForGrant(request, timeout));
+  absl::StatusOr<std::unique_ptr<StepRunner>> runner =
+      options_.make_runner(grant, [this] { Wake(); });
+  if (!runner.ok()) {
+    CloseAtCoordinator(grant.session, timeout).IgnoreError();
+    return runner.status();
   }
+  std::unique_lock<std::mutex> progress(progress_mutex_);
+  const SessionRef ref = ++last_session_;
+  Session& session = sessions_[ref];
+  session.id = grant.session;
+  session.runner = *std::move(runner);
+  // Before the runner starts: a plan that is committed meanwhile must not be missed.
+  if (options_.coordinator != nullptr) {
+    session.watch = std::make_unique<PlanWatch>(options_.coordinator, grant, [this] { Wake(); });
+  }
+  const absl::Status ready = StartAndConnect(progress, ref, until);
   if (ready.ok()) return ref;
-  session->Close(options_.clock->Now());
-  std::unique_ptr<SourceSession> failed = std::move(sessions_[ref]);
+  session.watch.reset();
+  session.runner->Close(options_.clock->Now());
   sessions_.erase(ref);
-  failed.reset();
-  seat.unlock();
-  options_.channel->CloseSession(id, timeout).IgnoreError();
+  progress.unlock();
+  // Without the mutex: the coordinator may take its time, and other sessions go on.
+  CloseAtCoordinator(grant.session, timeout).IgnoreError();
   return ready;
+}
+
+absl::Status Source::StartAndConnect(std::unique_lock<std::mutex>& progress, SessionRef ref,
+                                     TimePoint until) {
+  // References to elements of the map stay valid while other threads open and close sessions, and
+  // only this thread knows `ref`.
+  Session& session = *Find(ref);
+  const TimePoint now = options_.clock->Now();
+  SY_RETURN_IF_ERROR(session.runner->Start(now));
+  PollSession(session, now);
+  Drive(progress, until, [&] { return session.polled.state != RunnerProgress::State::kOpening; });
+  return session.polled.state == RunnerProgress::State::kReady ? absl::OkStatus()
+                                                               : session.polled.why;
 }
 
 absl::Status Source::Close(SessionRef ref, Duration timeout) {
   SessionId id;
   {
-    const std::lock_guard<std::mutex> seat(seat_);
-    const auto it = sessions_.find(ref);
-    if (it == sessions_.end()) return UnknownSession();
-    id = it->second->grant().session;
-    it->second->Close(options_.clock->Now());
-    sessions_.erase(it);
+    const std::lock_guard<std::mutex> progress(progress_mutex_);
+    Session* session = Find(ref);
+    if (session == nullptr) return ClosedSession();
+    id = session->id;
+    session->watch.reset();
+    session->runner->Close(options_.clock->Now());
+    sessions_.erase(ref);
   }
-  // Waiters on its steps find it gone.
-  options_.transport->Wake();
-  return options_.channel->CloseSession(id, timeout);
+  // Threads that wait for its steps look again, and find it gone.
+  Wake();
+  return CloseAtCoordinator(id, timeout);
 }
 
-absl::StatusOr<StepTicket> Source::Dispatch(SessionRef ref, const StepRequest& request) {
-  const std::lock_guard<std::mutex> seat(seat_);
-  SourceSession* session = Find(ref);
-  if (session == nullptr) return UnknownSession();
-  return session->Submit(request, options_.clock->Now());
+absl::StatusOr<StepTicket> Source::Submit(SessionRef ref, const StepRequest& request) {
+  const std::lock_guard<std::mutex> progress(progress_mutex_);
+  Session* session = Find(ref);
+  if (session == nullptr) return ClosedSession();
+  absl::StatusOr<StepTicket> ticket = session->runner->Submit(request, options_.clock->Now());
+  if (!absl::IsUnavailable(ticket.status()) || session->watch == nullptr) return ticket;
+  // The plan that would mend it will never be heard of, so a retry is no use.
+  if (!session->watch->refused().ok()) return session->watch->refused();
+  return ticket;
 }
 
-absl::StatusOr<bool> Source::Done(SessionRef ref, const StepTicket& ticket) {
-  const std::lock_guard<std::mutex> seat(seat_);
+absl::StatusOr<bool> Source::IsDone(SessionRef ref, const StepTicket& ticket) {
+  const std::lock_guard<std::mutex> progress(progress_mutex_);
+  // A caller may only poll and never wait: then nobody else drives its steps in time.
   PollAll(options_.clock->Now());
-  SourceSession* session = Find(ref);
-  if (session == nullptr) return UnknownSession();
-  return session->Done(ticket);
+  Session* session = Find(ref);
+  if (session == nullptr) return ClosedSession();
+  return session->runner->IsDone(ticket);
 }
 
-absl::Status Source::Combine(SessionRef ref, const StepTicket& ticket) {
-  std::unique_lock<std::mutex> seat(seat_);
+absl::Status Source::Wait(SessionRef ref, const StepTicket& ticket) {
+  std::unique_lock<std::mutex> progress(progress_mutex_);
   absl::StatusOr<bool> done = false;
   // The step ends by its own deadline: no other bound is needed here.
-  Drive(seat, TimePoint::max(), [&] {
-    SourceSession* session = Find(ref);
-    done = session == nullptr ? absl::StatusOr<bool>(UnknownSession()) : session->Done(ticket);
+  Drive(progress, TimePoint::max(), [&] {
+    // Looked up each time: another thread may have closed the session while this one slept.
+    Session* session = Find(ref);
+    done = session == nullptr ? absl::StatusOr<bool>(ClosedSession())
+                              : session->runner->IsDone(ticket);
     return !done.ok() || *done;
   });
   if (!done.ok()) return done.status();
-  return Find(ref)->Take(ticket, options_.clock->Now());
+  return Find(ref)->runner->Take(ticket, options_.clock->Now());
 }
 
-absl::StatusOr<SessionGrant> Source::Grant(SessionRef ref) {
-  const std::lock_guard<std::mutex> seat(seat_);
-  SourceSession* session = Find(ref);
-  if (session == nullptr) return UnknownSession();
-  SessionGrant grant = session->grant();
-  if (const BoundPlan* binding = session->binding()) {
-    grant.plan = binding->plan;
-    grant.hash = binding->hash;
-  }
-  return grant;
-}
-
-absl::StatusOr<SourceSessionStatus> Source::Status(SessionRef ref) {
-  const std::lock_guard<std::mutex> seat(seat_);
-  SourceSession* session = Find(ref);
-  if (session == nullptr) return UnknownSession();
-  return session->Status();
+absl::StatusOr<RunnerStatus> Source::Status(SessionRef ref) {
+  const std::lock_guard<std::mutex> progress(progress_mutex_);
+  Session* session = Find(ref);
+  if (session == nullptr) return ClosedSession();
+  RunnerStatus status = session->runner->Status();
+  status.watching = session->watch != nullptr && session->watch->watching();
+  return status;
 }
 
 TransportStats Source::transport_stats() {
-  const std::lock_guard<std::mutex> seat(seat_);
-  return options_.transport->stats();
+  const std::lock_guard<std::mutex> progress(progress_mutex_);
+  return options_.transport == nullptr ? TransportStats{} : options_.transport->stats();
 }
 
-SourceSession* Source::Find(SessionRef ref) {
+Source::Session* Source::Find(SessionRef ref) {
   const auto it = sessions_.find(ref);
-  return it == sessions_.end() ? nullptr : it->second.get();
+  return it == sessions_.end() ? nullptr : &it->second;
+}
+
+bool Source::PollSession(Session& session, TimePoint now) {
+  const bool news = session.watch != nullptr && session.watch->Poll(*session.runner, now);
+  session.polled = session.runner->Poll(now);
+  return news || session.polled.worked;
 }
 
 bool Source::PollAll(TimePoint now) {
-  bool worked = options_.transport->Progress(*sink_);
-  for (auto& [ref, session] : sessions_) worked |= session->Poll(now);
-  // Whoever else waits may be asleep beside what was just delivered.
-  if (worked && waiters_ > 1) options_.transport->Wake();
+  bool worked = options_.transport != nullptr && options_.transport->Progress(*link_sink_);
+  for (auto& [ref, session] : sessions_) worked |= PollSession(session, now);
+  // A frame ends the sleep of one thread only, and it may be another one's step that it finished.
+  if (worked && waiters_ > 1) Wake();
   return worked;
 }
 
-Duration Source::SleepFor(TimePoint now, TimePoint until) const {
-  bool attached = false;
-  TimePoint wake = until;
-  for (const auto& [ref, session] : sessions_) {
-    attached |= session->attached();
-    if (const auto deadline = session->NextDeadline()) wake = std::min(wake, *deadline);
+void Source::Wake() {
+  if (options_.transport != nullptr) {
+    options_.transport->Wake();
+  } else {
+    doorbell_.Wake();
   }
-  const Duration bound = attached ? options_.sleep_max : kIdleSleep;
-  return wake <= now ? Duration::zero() : std::min(bound, wake - now);
+}
+
+void Source::Sleep(std::unique_lock<std::mutex>& progress, TimePoint now, TimePoint until) {
+  // Armed before the mutex is given up: what comes in between then ends the sleep.
+  Transport* const transport = options_.transport.get();
+  if (transport != nullptr ? !transport->Arm() : !doorbell_.Arm()) return;
+  // What the last Poll of each session found still holds: nothing worked, and the mutex was not
+  // given up since.
+  bool has_links = false;
+  TimePoint wake_at = until;
+  for (const auto& [ref, session] : sessions_) {
+    has_links |= session.polled.has_links;
+    wake_at = std::min(wake_at, session.polled.wake_at);
+    if (session.watch != nullptr) wake_at = std::min(wake_at, session.watch->wake_at());
+  }
+  const Duration bound = has_links ? options_.sleep_max : kIdleSleep;
+  const Duration sleep = wake_at <= now ? Duration::zero() : std::min(bound, wake_at - now);
+  progress.unlock();
+  if (transport != nullptr) {
+    transport->Wait(sleep);
+  } else {
+    doorbell_.Wait(sleep);
+  }
+  progress.lock();
 }
 
 template <typename Finished>
-void Source::Drive(std::unique_lock<std::mutex>& seat, TimePoint until, Finished finished) {
+void Source::Drive(std::unique_lock<std::mutex>& progress, TimePoint until, Finished finished) {
   ++waiters_;
   while (!finished() && !stopping_) {
     const TimePoint now = options_.clock->Now();
     if (now >= until) break;
     if (PollAll(now) || finished()) continue;
-    if (!options_.transport->Arm()) continue;
-    const Duration sleep = SleepFor(now, until);
-    seat.unlock();
-    options_.transport->Wait(sleep);
-    seat.lock();
+    Sleep(progress, now, until);
   }
   --waiters_;
   last_driven_ = options_.clock->Now();
 }
 
 void Source::Run() {
-  std::unique_lock<std::mutex> seat(seat_);
+  std::unique_lock<std::mutex> progress(progress_mutex_);
   while (!stopping_) {
     const TimePoint now = options_.clock->Now();
     if (waiters_ > 0 || now < last_driven_ + kHandOver) {
-      stop_.wait_for(seat, options_.sleep_max);
+      // Time passes for this thread, and only the destructor cuts it short: a caller that stops
+      // driving does not notify, since that would cost a wake-up for every step.
+      stop_.wait_for(progress, options_.sleep_max, [this] { return stopping_; });
       continue;
     }
-    if (PollAll(now) || !options_.transport->Arm()) continue;
-    const Duration sleep = SleepFor(now, TimePoint::max());
-    seat.unlock();
-    options_.transport->Wait(sleep);
-    seat.lock();
+    if (!PollAll(now)) Sleep(progress, now, TimePoint::max());
   }
 }
 

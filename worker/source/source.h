@@ -1,39 +1,41 @@
 // The participant in its SOURCE role: opens sessions and runs their steps. Thread-safe.
 //
-// One transport serves all sessions of a Source, and a mutex (the seat) decides who drives it. A
-// thread that waits for its step takes the seat and does the transport's work itself, so that a
-// step costs no hand-over between threads; the library's own thread drives only while nobody waits,
-// which keeps idle sessions following their epochs. Nobody sleeps on the seat, and every sleep is
-// bounded.
+//   Source::Submit -> StepRunner::Submit -> ...        (p2p: P2pRunner -> StepEngine -> the frame)
+//
+// progress_mutex_: its holder drives the transport and calls the runners. A thread that waits for
+// its step takes the mutex and does that work itself, so that a step costs no hand-over between
+// threads; the Source's own thread drives only while nobody waits, which keeps idle sessions
+// following their epochs. No thread sleeps while it holds the mutex, and every sleep is bounded.
 #pragma once
 
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <string>
 #include <thread>
 #include <unordered_map>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 #include "core/base/clock.h"
-#include "core/rng.h"
-#include "worker/source/p2p/session.h"
+#include "worker/source/doorbell.h"
+#include "worker/source/plan_watch.h"
+#include "worker/source/session_channel.h"
+#include "worker/source/step_runner.h"
+#include "worker/transport/transport.h"
 
 namespace switchyard {
 
 struct SourceOptions {
-  SessionChannel* channel = nullptr;  // outlives the Source
+  // Opens sessions and watches their plans; outlives the Source. nullptr: sessions are opened by
+  // the gateway, which also follows the plans.
+  SessionChannel* coordinator = nullptr;
+  // Driven by the Source; the owner of each of its links is the FrameSink of that link. nullptr
+  // when no runner has links.
   std::unique_ptr<Transport> transport;
-  std::unique_ptr<DeviceBackend> device;  // codecs and sums
-  const Clock* clock = nullptr;           // outlives the Source
-  Rng* rng = nullptr;                     // outlives the Source; used under the seat
-  Incarnation incarnation;
-  OwnExperts* own_experts = nullptr;  // gateway
-  std::string own_worker_id;          // gateway
+  RunnerFactory make_runner;
+  const Clock* clock = nullptr;  // outlives the Source
   // Bound of every sleep while a link is open: a receiver cannot know that something is
   // outstanding.
   Duration sleep_max = std::chrono::milliseconds(5);
@@ -44,49 +46,71 @@ class Source {
   using SessionRef = std::uint64_t;  // names an open session; never reused
 
   static std::unique_ptr<Source> Create(SourceOptions options);
+  // Steps in flight fail. No other call may be in progress.
   ~Source();
+  Source(const Source&) = delete;
+  Source& operator=(const Source&) = delete;
 
-  // Blocks until every worker is attached, at most `timeout`. Errors as OpenSession at the
-  // coordinator and Attach at the workers; kUnavailable (NOT_READY) with the last cause at the
-  // time-out.
-  absl::StatusOr<SessionRef> Open(const OpenSessionRequest& order, TransportChoice transport,
-                                  Duration timeout);
-  // Steps in flight fail (SESSION_CLOSED). kNotFound (UNKNOWN_SESSION).
+  // Blocks until steps can be submitted, at most `timeout`. Errors: those of the coordinator's
+  // OpenSession and of the runner's Start and Poll; when the time is over, kUnavailable with the
+  // last obstacle (p2p: NOT_READY).
+  absl::StatusOr<SessionRef> Open(const OpenSessionRequest& request, Duration timeout);
+  // Steps in flight fail (SESSION_CLOSED), and so does whoever waits for one. This call and every
+  // later one fails with kFailedPrecondition (SESSION_CLOSED) for a session that is closed.
   absl::Status Close(SessionRef session, Duration timeout);
 
-  // Dispatch: see StepEngine::Submit. The request's memory stays the caller's until Combine.
-  absl::StatusOr<StepTicket> Dispatch(SessionRef session, const StepRequest& request);
-  // Whether Combine would return at once.
-  absl::StatusOr<bool> Done(SessionRef session, const StepTicket& ticket);
-  // Waits for the step and uses the ticket up; bounded by the step's deadline.
-  absl::Status Combine(SessionRef session, const StepTicket& ticket);
+  // As StepRunner::Submit. The request's memory stays the caller's until Wait has returned. Where
+  // the runner says kUnavailable and the coordinator does not know the session any more, the
+  // coordinator's answer, which is final: kFailedPrecondition (STALE_EPOCH) or kNotFound
+  // (UNKNOWN_MODEL).
+  absl::StatusOr<StepTicket> Submit(SessionRef session, const StepRequest& request);
+  // Whether Wait would return at once. Makes progress, but does not wait.
+  absl::StatusOr<bool> IsDone(SessionRef session, const StepTicket& ticket);
+  // Blocks until the step is done, which its deadline bounds, and takes its result.
+  absl::Status Wait(SessionRef session, const StepTicket& ticket);
 
-  // A copy of the grant, with the plan that is bound now.
-  absl::StatusOr<SessionGrant> Grant(SessionRef session);
-  absl::StatusOr<SourceSessionStatus> Status(SessionRef session);
+  // The runner's status and whether plans arrive. Copies the plan.
+  absl::StatusOr<RunnerStatus> Status(SessionRef session);
   [[nodiscard]] TransportStats transport_stats();
 
  private:
-  class Sink;
+  class LinkSink;
+  struct Session {
+    SessionId id;
+    std::unique_ptr<StepRunner> runner;
+    std::unique_ptr<PlanWatch> watch;  // nullptr without a coordinator; uses no runner by itself
+    RunnerProgress polled;             // what the last Poll found
+  };
 
   explicit Source(SourceOptions options);
-  void Run();                               // the library's own thread
-  bool PollAll(TimePoint now);              // seat held
-  SourceSession* Find(SessionRef session);  // seat held
-  // Drives until `finished` or `until`, giving the seat up while asleep.
+  absl::StatusOr<SessionGrant> AskForGrant(const OpenSessionRequest& request, Duration timeout);
+  absl::Status CloseAtCoordinator(SessionId session, Duration timeout);
+  void Run();  // the Source's own thread
+  void Wake();
+
+  // The caller of these holds progress_mutex_.
+  Session* Find(SessionRef session);
+  absl::Status StartAndConnect(std::unique_lock<std::mutex>& progress, SessionRef session,
+                               TimePoint until);
+  bool PollAll(TimePoint now);
+  bool PollSession(Session& session, TimePoint now);
+  // Drives until `finished` or `until`, without the mutex while asleep.
   template <typename Finished>
-  void Drive(std::unique_lock<std::mutex>& seat, TimePoint until, Finished finished);
-  [[nodiscard]] Duration SleepFor(TimePoint now, TimePoint until) const;
+  void Drive(std::unique_lock<std::mutex>& progress, TimePoint until, Finished finished);
+  // Sleeps if nothing has come since the last Progress.
+  void Sleep(std::unique_lock<std::mutex>& progress, TimePoint now, TimePoint until);
 
   SourceOptions options_;
-  std::unique_ptr<Sink> sink_;
-  std::mutex seat_;
-  // Guarded by seat_.
-  std::unordered_map<SessionRef, std::unique_ptr<SourceSession>> sessions_;
+  std::unique_ptr<LinkSink> link_sink_;
+  Doorbell doorbell_;  // what threads sleep on without a transport
+  std::mutex progress_mutex_;
+  // Guarded by progress_mutex_.
+  std::unordered_map<SessionRef, Session> sessions_;
   SessionRef last_session_ = 0;
   std::uint32_t waiters_ = 0;
   bool stopping_ = false;
-  TimePoint last_driven_{};  // when a caller last gave the transport up
+  TimePoint last_driven_{};  // when a caller last stopped driving
+
   std::condition_variable stop_;
   std::thread thread_;
 };

@@ -1,5 +1,5 @@
-// The seam of the gateway binding: steps through one worker that is SOURCE for its caller, as
-// bytes.
+// The seam of the gateway binding: steps as bytes through one worker, which is the source on its
+// caller's behalf.
 //
 // A stream is one session. Open is answered first; then steps and answers, answers in any order,
 // each exactly once. At most `credits` steps of GatewayGrant may be outstanding. Sinks as in
@@ -19,7 +19,7 @@
 
 namespace switchyard {
 
-// The session that the gateway opened, with what a caller needs to submit.
+// The session that the gateway opened, and the caller's limits.
 struct GatewayGrant {
   SessionGrant grant;  // cookie cleared: it never leaves the gateway
   std::uint32_t credits = 1;
@@ -35,28 +35,31 @@ struct GatewayStep {
   std::span<const float> weights;     // [tokens, top_k]
 };
 
+// Receives the gateway's answers.
 class StepSink {
  public:
   virtual ~StepSink() = default;
   virtual void OnOpened(const GatewayGrant& grant) = 0;
   // `y` is [tokens, hidden] in the session's y_dtype; empty when `status` is not OK.
   virtual void OnStep(StepId step, const absl::Status& status, std::span<const std::byte> y) = 0;
-  // Told once, last. Steps without an answer have failed with it.
+  // The last call, once. Steps without an answer have failed with it.
   virtual void OnEnded(const absl::Status& why) = 0;
 };
 
+// An open stream; its destructor ends it, and with it the session.
 class StepStream {
  public:
   virtual ~StepStream() = default;
-  // Errors: kUnavailable when the stream has ended; kInvalidArgument (MESSAGE_TOO_LARGE) naming the
-  // limit. Nothing was sent then.
+  // After an error nothing was sent: kUnavailable when the stream has ended; kInvalidArgument
+  // (MESSAGE_TOO_LARGE) naming the limit.
   virtual absl::Status Submit(const GatewayStep& step) = 0;
 };
 
 class StepChannel {
  public:
   virtual ~StepChannel() = default;
-  virtual std::unique_ptr<StepStream> Open(const OpenSessionRequest& order, StepSink* sink) = 0;
+  // Does not block; the answer and every failure come through `sink`.
+  virtual std::unique_ptr<StepStream> Open(const OpenSessionRequest& request, StepSink* sink) = 0;
 };
 
 }  // namespace switchyard

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
+#include "core/format/bf16.h"
 
 namespace switchyard {
 namespace {
@@ -20,6 +23,7 @@ absl::Status Refuse(Reason reason, LayerId layer, const std::string& what,
                    absl::StrFormat("layer %d: %s", layer.value, what), metadata);
 }
 
+// A [tokens, columns] view of the caller's memory, by its name in the request.
 struct View {
   const char* name;
   const void* data;
@@ -33,11 +37,13 @@ absl::Status CheckView(const View& view, const StepRequest& request) {
   if (view.data == nullptr) {
     return Refuse(Reason::kBadShape, request.layer, absl::StrFormat("%s is null", view.name));
   }
+  // The kernels read whole elements; an address between two is a fault on some CPUs.
   if (reinterpret_cast<std::uintptr_t>(view.data) % view.alignment != 0) {
     return Refuse(Reason::kBadShape, request.layer,
                   absl::StrFormat("%s must be aligned to its %d-byte elements; copy it first",
                                   view.name, view.alignment));
   }
+  // The stride of a single row is never used, and some engines leave it 0.
   if (request.tokens > 1 && view.stride < view.columns) {
     return Refuse(
         Reason::kBadShape, request.layer,
@@ -48,12 +54,7 @@ absl::Status CheckView(const View& view, const StepRequest& request) {
   return absl::OkStatus();
 }
 
-absl::Status CheckLimits(const StepRequest& request, const BoundLayer& layer,
-                         const OpenSessionRequest& order) {
-  if (layer.mode != DispatchMode::kLowLatency) return absl::OkStatus();
-  std::int32_t limit = layer.max_tokens_per_step;
-  if (order.max_tokens > 0)
-    limit = limit > 0 ? std::min(limit, order.max_tokens) : order.max_tokens;
+absl::Status CheckTokens(const StepRequest& request, std::int32_t limit) {
   if (limit == 0 || request.tokens <= limit) return absl::OkStatus();
   return Refuse(Reason::kTooManyTokens, request.layer,
                 absl::StrFormat("%d tokens exceed max_tokens_per_step %d of low_latency; split the "
@@ -62,33 +63,36 @@ absl::Status CheckLimits(const StepRequest& request, const BoundLayer& layer,
                 {{"have", absl::StrCat(request.tokens)}, {"limit", absl::StrCat(limit)}});
 }
 
-absl::Status CheckNan(const StepRequest& request, std::int32_t hidden, const RowOps& ops) {
-  for (std::int32_t t = 0; t < request.tokens; ++t) {
-    if (!ops.HasNan(request.x + t * request.x_stride, hidden)) continue;
-    return Refuse(
-        Reason::kNanInput, request.layer,
-        absl::StrFormat("row %d of x holds a NaN and the session is strict; mend the row or "
-                        "open the session without strict",
-                        t),
-        {{"row", absl::StrCat(t)}});
-  }
-  return absl::OkStatus();
+absl::Status CheckNan(const StepRequest& request, std::int32_t hidden) {
+  const std::optional<std::int64_t> row = FirstNanRow(
+      {.data = request.x, .rows = request.tokens, .columns = hidden, .stride = request.x_stride});
+  if (!row.has_value()) return absl::OkStatus();
+  return Refuse(Reason::kNanInput, request.layer,
+                absl::StrFormat("row %d of x contains a NaN and the session is strict; correct the "
+                                "row or open the session without strict",
+                                *row),
+                {{"row", absl::StrCat(*row)}});
 }
 
 }  // namespace
 
-absl::Status ValidateStep(const StepRequest& request, const BoundPlan& binding,
-                          const BoundLayer* layer, const OpenSessionRequest& order,
-                          const RowOps& ops) {
-  const MoeShape& shape = binding.plan.shape;
-  if (layer == nullptr) {
-    return MakeError(
-        absl::StatusCode::kNotFound, Reason::kUnknownLayer,
-        absl::StrFormat("model %s has no MoE layer %d; its layers are %d to %d", binding.plan.model,
-                        request.layer.value, binding.plan.layers.front().layer.value,
-                        binding.plan.layers.back().layer.value),
-        {{"model", binding.plan.model}, {"layer", absl::StrCat(request.layer.value)}});
-  }
+std::int32_t MaxTokens(DispatchMode mode, std::int32_t plan_max,
+                       const OpenSessionRequest& request) {
+  if (mode != DispatchMode::kLowLatency) return 0;
+  if (plan_max == 0 || request.max_tokens == 0) return std::max(plan_max, request.max_tokens);
+  return std::min(plan_max, request.max_tokens);
+}
+
+absl::Status UnknownLayer(const Plan& plan, LayerId layer) {
+  return MakeError(
+      absl::StatusCode::kNotFound, Reason::kUnknownLayer,
+      absl::StrFormat("model %s has no MoE layer %d; its layers are %d to %d", plan.model,
+                      layer.value, plan.layers.front().layer.value, plan.layers.back().layer.value),
+      {{"model", plan.model}, {"layer", absl::StrCat(layer.value)}});
+}
+
+absl::Status ValidateStep(const StepRequest& request, const StepLimits& limits) {
+  const MoeShape& shape = limits.shape;
   if (request.tokens < 0) {
     return Refuse(Reason::kBadShape, request.layer,
                   absl::StrFormat("%d tokens; a batch has 0 or more", request.tokens));
@@ -99,8 +103,9 @@ absl::Status ValidateStep(const StepRequest& request, const BoundPlan& binding,
                                   shape.top_k),
                   {{"have", absl::StrCat(request.top_k)}, {"want", absl::StrCat(shape.top_k)}});
   }
+  // A batch without rows may come without memory.
   if (request.tokens == 0) return absl::OkStatus();
-  const std::size_t y_size = order.y_dtype == OutputDtype::kBf16 ? sizeof(Bf16) : sizeof(float);
+  const std::size_t y_size = limits.y_dtype == OutputDtype::kBf16 ? sizeof(Bf16) : sizeof(float);
   SY_RETURN_IF_ERROR(
       CheckView({"x", request.x, request.x_stride, shape.hidden, sizeof(Bf16)}, request));
   SY_RETURN_IF_ERROR(CheckView(
@@ -108,9 +113,9 @@ absl::Status ValidateStep(const StepRequest& request, const BoundPlan& binding,
   SY_RETURN_IF_ERROR(CheckView(
       {"weights", request.weights, request.weights_stride, shape.top_k, sizeof(float)}, request));
   SY_RETURN_IF_ERROR(CheckView({"y", request.y, request.y_stride, shape.hidden, y_size}, request));
-  SY_RETURN_IF_ERROR(CheckLimits(request, *layer, order));
-  if (order.strict) return CheckNan(request, shape.hidden, ops);
-  return absl::OkStatus();
+  SY_RETURN_IF_ERROR(CheckTokens(request, limits.max_tokens));
+  // Last: it is the only check that reads the rows.
+  return limits.strict ? CheckNan(request, shape.hidden) : absl::OkStatus();
 }
 
 }  // namespace switchyard

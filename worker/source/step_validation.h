@@ -1,20 +1,35 @@
-// Refuses a step that cannot be served, before anything of it is planned or sent.
+// Refuses a step that cannot be served, before anything of it is planned or sent. Every runner uses
+// it, so that a caller gets the same answers over every binding.
 #pragma once
+
+#include <cstdint>
 
 #include "absl/status/status.h"
 
+#include "core/moe_shape.h"
+#include "core/plan.h"
 #include "core/session_messages.h"
-#include "worker/device/device_backend.h"
-#include "worker/source/p2p/bound_plan.h"
-#include "worker/source/p2p/step.h"
+#include "worker/source/step_request.h"
 
 namespace switchyard {
 
-// `layer` is nullptr when the plan has no such layer. Errors: kNotFound (UNKNOWN_LAYER);
-// kInvalidArgument: BAD_SHAPE (pointers, strides, alignment), BAD_TOP_K, TOO_MANY_TOKENS
-// (low_latency beyond max_tokens_per_step), NAN_INPUT (strict session; names the row).
-absl::Status ValidateStep(const StepRequest& request, const BoundPlan& binding,
-                          const BoundLayer* layer, const OpenSessionRequest& order,
-                          const RowOps& ops);
+// What a session and its plan allow a step on one layer.
+struct StepLimits {
+  MoeShape shape;
+  OutputDtype y_dtype = OutputDtype::kF32;
+  bool strict = false;          // a NaN in x is refused
+  std::int32_t max_tokens = 0;  // 0: no bound
+};
+
+// The bound on tokens of `request`'s session for a layer that travels in `mode`, of which the plan
+// takes `plan_max` (0: no bound). Only low_latency has one: normal cuts a batch into chunks.
+std::int32_t MaxTokens(DispatchMode mode, std::int32_t plan_max, const OpenSessionRequest& request);
+
+// Reads x when the limits are strict, nothing else. Errors, kInvalidArgument: BAD_SHAPE (pointers,
+// strides, alignment), BAD_TOP_K, TOO_MANY_TOKENS, NAN_INPUT (names the row).
+absl::Status ValidateStep(const StepRequest& request, const StepLimits& limits);
+
+// kNotFound (UNKNOWN_LAYER): `plan` has no such layer.
+absl::Status UnknownLayer(const Plan& plan, LayerId layer);
 
 }  // namespace switchyard

@@ -1,5 +1,7 @@
 #include "core/format/bf16.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -77,6 +79,24 @@ TEST(Bf16Test, SpansConvertElementByElement) {
     EXPECT_EQ(std::bit_cast<std::uint32_t>(out[i]), static_cast<std::uint32_t>(packed[i]) << 16)
         << "seed " << kSeed << " index " << i;
   }
+}
+
+TEST(Bf16Test, FindsTheFirstRowWithANanWhateverItsSignAndPlace) {
+  // 3 rows of 4 columns, 6 apart. The gaps hold NaN, which is of no row.
+  std::vector<Bf16> x(3 * 6, 0x7fc0);
+  for (std::size_t r = 0; r < 3; ++r) {
+    const std::array<Bf16, 4> row = {0x3f80, 0x7f80, 0xff80, 0x8000};  // 1, inf, -inf, -0
+    std::copy(row.begin(), row.end(), x.begin() + static_cast<std::ptrdiff_t>(r * 6));
+  }
+  const Bf16Rows matrix{.data = x.data(), .rows = 3, .columns = 4, .stride = 6};
+  EXPECT_EQ(FirstNanRow(matrix), std::nullopt);
+
+  x[2 * 6 + 3] = 0xff81;
+  EXPECT_EQ(FirstNanRow(matrix), 2);
+
+  x[1 * 6] = 0x7f81;
+  EXPECT_EQ(FirstNanRow(matrix), 1);
+  EXPECT_EQ(FirstNanRow({.data = x.data(), .rows = 0, .columns = 4, .stride = 6}), std::nullopt);
 }
 
 }  // namespace

@@ -173,7 +173,7 @@ TEST_F(CoordinatorServerTest, AWorkerJoinsADeploymentServesASessionFollowsItsEpo
   SY_ASSERT_OK_AND_ASSIGN(const SessionGrant grant, channel->OpenSession(order, seconds(10)));
   WatchLog watch;
   auto stream = channel->Watch(
-      {grant.session, grant.plan.deployment, grant.order.phase, grant.plan.epoch, grant.hash},
+      {grant.session, grant.plan.deployment, grant.request.phase, grant.plan.epoch, grant.hash},
       &watch);
   YesWorker second(endpoint, "w1", 2);
 
@@ -323,8 +323,8 @@ TEST_F(CoordinatorServerTest, ShutdownEndsStreamsAndWatchesWithTheReason) {
   order.model = "m";
   SY_ASSERT_OK_AND_ASSIGN(const SessionGrant grant, channel->OpenSession(order, seconds(10)));
   WatchLog watch;
-  const auto stream =
-      channel->Watch({grant.session, "d", grant.order.phase, grant.plan.epoch, grant.hash}, &watch);
+  const auto stream = channel->Watch(
+      {grant.session, "d", grant.request.phase, grant.plan.epoch, grant.hash}, &watch);
 
   driver->Shutdown(seconds(1));
   server->grpc().Shutdown(seconds(5));

@@ -52,7 +52,8 @@ class InProcessSessionChannelTest : public testing::DriverFixture {
     ASSERT_TRUE(ServesEventually());
   }
   static WatchRequest WatchOf(const SessionGrant& grant) {
-    return {grant.session, grant.plan.deployment, grant.order.phase, grant.plan.epoch, grant.hash};
+    return {grant.session, grant.plan.deployment, grant.request.phase, grant.plan.epoch,
+            grant.hash};
   }
 
   InProcessWorkers workers_;

@@ -20,6 +20,7 @@
 #include "services/grpc/grpc_status.h"
 #include "tests/services/convert/random_messages.h"
 #include "tests/services/sink_log.h"
+#include "tests/testing/fake_runner.h"
 #include "tests/testing/status_matchers.h"
 
 namespace switchyard {
@@ -35,98 +36,60 @@ constexpr std::int32_t kHidden = 8;
 constexpr std::int32_t kTopK = 2;
 
 // y[t][h] = x[t][h] * (sum of ids[t]) + sum of weights[t]: every input matters.
-class FakeSource final : public GatewaySource {
- public:
-  absl::StatusOr<Source::SessionRef> Open(const OpenSessionRequest& order,
-                                          Duration /*timeout*/) override {
-    if (order.model == "unknown") {
-      return MakeError(absl::StatusCode::kNotFound, Reason::kUnknownModel, "no such model");
-    }
-    const std::lock_guard lock(mutex_);
-    order_ = order;
-    open_.insert(++last_);
-    return last_;
+absl::Status ComputeY(const SessionGrant& grant, const StepRequest& request) {
+  if (request.layer.value == 503) {
+    return MakeError(absl::StatusCode::kUnavailable, Reason::kStepDeadline, "worker w1, layer 503",
+                     {{"worker", "w1"}});
   }
-  absl::StatusOr<SessionGrant> Grant(Source::SessionRef /*session*/) override {
-    SessionGrant grant;
-    grant.session = {1, 2};
-    grant.cookie = Cookie{99};
-    grant.order = order_;
-    grant.plan.shape = {.hidden = kHidden, .intermediate = 4, .experts = 9, .top_k = kTopK};
-    return grant;
-  }
-  absl::StatusOr<StepTicket> Dispatch(Source::SessionRef /*session*/,
-                                      const StepRequest& request) override {
-    if (request.layer.value == 404) {
-      return MakeError(absl::StatusCode::kNotFound, Reason::kUnknownLayer, "no layer 404");
+  for (std::int32_t t = 0; t < request.tokens; ++t) {
+    float ids = 0;
+    float weights = 0;
+    for (std::int32_t k = 0; k < kTopK; ++k) {
+      ids += static_cast<float>(request.ids[t * request.ids_stride + k]);
+      weights += request.weights[t * request.weights_stride + k];
     }
-    const std::lock_guard lock(mutex_);
-    ++dispatched;
-    requests_.push_back(request);
-    changed_.notify_all();
-    return StepTicket{static_cast<std::uint32_t>(requests_.size() - 1), 1};
-  }
-  absl::Status Combine(Source::SessionRef session, const StepTicket& ticket) override {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return !blocked_ || open_.count(session) == 0; });
-    const StepRequest& request = requests_.at(ticket.slot);
-    if (request.layer.value == 503) {
-      return MakeError(absl::StatusCode::kUnavailable, Reason::kStepDeadline,
-                       "worker w1, layer 503", {{"worker", "w1"}});
-    }
-    for (std::int32_t t = 0; t < request.tokens; ++t) {
-      float ids = 0;
-      float weights = 0;
-      for (std::int32_t k = 0; k < kTopK; ++k) {
-        ids += static_cast<float>(request.ids[t * request.ids_stride + k]);
-        weights += request.weights[t * request.weights_stride + k];
-      }
-      for (std::int32_t h = 0; h < kHidden; ++h) {
-        const float value = Bf16ToFloat(request.x[t * request.x_stride + h]) * ids + weights;
-        if (order_.y_dtype == OutputDtype::kF32) {
-          static_cast<float*>(request.y)[t * request.y_stride + h] = value;
-        } else {
-          static_cast<Bf16*>(request.y)[t * request.y_stride + h] = FloatToBf16(value);
-        }
+    for (std::int32_t h = 0; h < kHidden; ++h) {
+      const float value = Bf16ToFloat(request.x[t * request.x_stride + h]) * ids + weights;
+      if (grant.request.y_dtype == OutputDtype::kF32) {
+        static_cast<float*>(request.y)[t * request.y_stride + h] = value;
+      } else {
+        static_cast<Bf16*>(request.y)[t * request.y_stride + h] = FloatToBf16(value);
       }
     }
-    return absl::OkStatus();
   }
-  absl::Status Close(Source::SessionRef session, Duration /*timeout*/) override {
-    const std::lock_guard lock(mutex_);
-    open_.erase(session);
-    changed_.notify_all();
-    return absl::OkStatus();
-  }
+  return absl::OkStatus();
+}
 
-  void Block(bool blocked) {
-    const std::lock_guard lock(mutex_);
-    blocked_ = blocked;
-    changed_.notify_all();
+absl::StatusOr<SessionGrant> GrantUnlessUnknown(const OpenSessionRequest& request) {
+  if (request.model == "unknown") {
+    return MakeError(absl::StatusCode::kNotFound, Reason::kUnknownModel, "no such model");
   }
-  bool WaitForDispatched(int count) {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, seconds(20), [&] { return dispatched >= count; });
-  }
-  bool WaitUntilAllClosed() {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, seconds(20), [&] { return last_ > 0 && open_.empty(); });
-  }
-  std::atomic<int> dispatched = 0;
+  SessionGrant grant;
+  grant.session = {1, 2};
+  grant.cookie = Cookie{99};
+  grant.request = request;
+  grant.plan.shape = {.hidden = kHidden, .intermediate = 4, .experts = 9, .top_k = kTopK};
+  return grant;
+}
 
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  OpenSessionRequest order_;
-  Source::SessionRef last_ = 0;
-  std::set<Source::SessionRef> open_;
-  std::vector<StepRequest> requests_;
-  bool blocked_ = false;
-};
+absl::Status RefuseLayer404(const StepRequest& request) {
+  if (request.layer.value != 404) return absl::OkStatus();
+  return MakeError(absl::StatusCode::kNotFound, Reason::kUnknownLayer, "no layer 404");
+}
 
 class ForwardStreamTest : public ::testing::Test, protected v1::ExpertService::CallbackService {
  protected:
   void SetUp() override {
+    SourceOptions source;
+    source.coordinator = &coordinator_;
+    source.clock = &clock_;
+    source.make_runner =
+        [this](SessionGrant grant,
+               const std::function<void()>& wake) -> absl::StatusOr<std::unique_ptr<StepRunner>> {
+      return std::make_unique<testing::FakeRunner>(&steps_, std::move(grant), wake,
+                                                   &RefuseLayer404);
+    };
+    source_ = Source::Create(std::move(source));
     options_.worker_id = "w0";
     options_.credits = 4;
     GrpcServerOptions grpc;
@@ -135,18 +98,21 @@ class ForwardStreamTest : public ::testing::Test, protected v1::ExpertService::C
     channel_ = MakeGrpcStepChannel(server_->endpoint());
   }
   void TearDown() override {
-    source_.Block(false);
+    steps_.Block(false);
     server_->Shutdown(seconds(20));
   }
   grpc::ServerBidiReactor<v1::ForwardRequest, v1::ForwardResponse>* Forward(
       grpc::CallbackServerContext* context) override {
-    return ServeForward(context, &source_, &threads_, &options_);
+    return ServeForward(context, source_.get(), &threads_, &options_);
   }
   std::unique_ptr<v1::ExpertService::Stub> Stub() {
     return v1::ExpertService::NewStub(MakeGrpcChannel(server_->endpoint(), kStepMessageBytesMax));
   }
 
-  FakeSource source_;
+  testing::GrantingChannel coordinator_{&GrantUnlessUnknown};
+  testing::FakeSteps steps_{&ComputeY};
+  SteadyClock clock_;
+  std::unique_ptr<Source> source_;
   ThreadPool threads_{2};
   GatewayOptions options_;
   std::unique_ptr<GrpcServer> server_;
@@ -180,7 +146,7 @@ class Answers final : public StepSink {
   std::map<std::uint64_t, std::vector<std::byte>> y_;
 };
 
-// A batch of random rows and what FakeSource makes of it.
+// A batch of random rows and what ComputeY makes of it.
 struct Batch {
   explicit Batch(SeededRng& rng, std::int32_t rows) : tokens(rows) {
     x.resize(static_cast<std::size_t>(rows * kHidden));
@@ -305,14 +271,14 @@ TEST_F(ForwardStreamTest, AStepThatIsWrongFailsAloneWithItsReason) {
 TEST_F(ForwardStreamTest, ACallerThatIgnoresItsCreditsIsNotRead) {
   SeededRng rng(10);
   const Batch batch(rng, 1);
-  source_.Block(true);
+  steps_.Block(true);
   Answers answers;
   const auto stream = channel_->Open({}, &answers);
   for (std::uint64_t id = 0; id < 30; ++id) SY_ASSERT_OK(stream->Submit(batch.Step(id)));
 
-  ASSERT_TRUE(source_.WaitForDispatched(1));
-  EXPECT_LE(source_.dispatched, 4);
-  source_.Block(false);
+  ASSERT_TRUE(steps_.WaitForSubmitted(1));
+  EXPECT_LE(steps_.submitted, 4);
+  steps_.Block(false);
 
   ASSERT_TRUE(answers.log.WaitFor(31));  // None is lost.
   std::vector<std::string> expected{"opened w0 4 cookie 0"};
@@ -338,7 +304,7 @@ TEST_F(ForwardStreamTest, ACallerThatDiesFreesItsSessionAndThread) {
     stream.reset();
   }
 
-  ASSERT_TRUE(source_.WaitUntilAllClosed());
+  ASSERT_TRUE(steps_.WaitUntilAllClosed());
   const auto deadline = std::chrono::steady_clock::now() + seconds(20);
   std::string first;
   while (first != "opened" && std::chrono::steady_clock::now() < deadline) {
@@ -419,7 +385,7 @@ TEST_F(ForwardStreamTest, ShutdownEndsSessions) {
 
   server_->Shutdown(Duration{});
 
-  EXPECT_TRUE(source_.WaitUntilAllClosed());
+  EXPECT_TRUE(steps_.WaitUntilAllClosed());
   EXPECT_TRUE(answers.log.WaitForLast("ended UNAVAILABLE WORKER_LOST"));
 }
 

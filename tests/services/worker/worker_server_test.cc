@@ -3,6 +3,7 @@
 #include "services/convert/step.h"
 #include "services/grpc/grpc_status.h"
 #include "tests/services/worker_fixture.h"
+#include "tests/testing/fake_runner.h"
 
 namespace switchyard {
 namespace {
@@ -112,27 +113,15 @@ TEST_F(WorkerServerTest, AWorkerWithoutASourceIsNoGateway) {
 }
 
 TEST_F(WorkerServerTest, AGatewayMayComeAfterTheServer) {
-  class Refusing final : public GatewaySource {
-   public:
-    absl::StatusOr<Source::SessionRef> Open(const OpenSessionRequest& /*order*/,
-                                            Duration /*timeout*/) override {
-      return MakeError(absl::StatusCode::kNotFound, Reason::kUnknownModel, "asked");
-    }
-    absl::StatusOr<SessionGrant> Grant(Source::SessionRef /*session*/) override {
-      return absl::InternalError("never asked");
-    }
-    absl::StatusOr<StepTicket> Dispatch(Source::SessionRef /*session*/,
-                                        const StepRequest& /*request*/) override {
-      return absl::InternalError("never asked");
-    }
-    absl::Status Combine(Source::SessionRef /*session*/, const StepTicket& /*ticket*/) override {
-      return absl::InternalError("never asked");
-    }
-    absl::Status Close(Source::SessionRef /*session*/, Duration /*timeout*/) override {
-      return absl::InternalError("never asked");
-    }
-  } gateway;
-  server_->SetGateway(&gateway);
+  testing::GrantingChannel refusing([](const OpenSessionRequest&) -> absl::StatusOr<SessionGrant> {
+    return MakeError(absl::StatusCode::kNotFound, Reason::kUnknownModel, "asked");
+  });
+  SteadyClock clock;
+  SourceOptions source;
+  source.coordinator = &refusing;
+  source.clock = &clock;
+  const std::unique_ptr<Source> gateway = Source::Create(std::move(source));
+  server_->SetGateway(gateway.get());
   const auto stub = v1::ExpertService::NewStub(MakeGrpcChannel(endpoint_, kControlMessageBytesMax));
   grpc::ClientContext context;
   context.set_deadline(GrpcDeadline(seconds(20)));

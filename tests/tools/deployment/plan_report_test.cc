@@ -12,8 +12,8 @@ using ::testing::Not;
 // Three layers alike on two workers; `asked` is the session's own mode.
 SessionGrant Grant(Phase phase, DispatchMode planned, DispatchMode asked) {
   SessionGrant grant;
-  grant.order.phase = phase;
-  grant.order.mode = asked;
+  grant.request.phase = phase;
+  grant.request.mode = asked;
   Plan& plan = grant.plan;
   plan.model = "toy";
   plan.epoch = Epoch{7};

@@ -1,39 +1,46 @@
 #include "worker/source/p2p/attachment.h"
 
-#include <algorithm>
 #include <utility>
+
+#include "worker/source/p2p/p2p_runner.h"
 
 namespace switchyard {
 
-void SessionEvents::Push(SessionEvent event) {
+void AttachEventQueue::Push(AttachEvent event) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (std::holds_alternative<PlanEvent>(event)) {
-      // A newer plan makes an older one that nobody has looked at pointless.
-      std::erase_if(events_,
-                    [](const SessionEvent& old) { return std::holds_alternative<PlanEvent>(old); });
-    }
     events_.push_back(std::move(event));
   }
+  // Without the lock: the thread that wakes takes it first of all.
   wake_();
 }
 
-void SessionEvents::Take(std::vector<SessionEvent>* out) {
+void AttachEventQueue::Take(std::vector<AttachEvent>* out) {
   out->clear();
+  // Swapped, not copied: both vectors keep their memory, so that an idle poll allocates nothing.
   const std::lock_guard<std::mutex> lock(mutex_);
   out->swap(events_);
 }
 
 void AttachEvents::OnAttached(const AttachGrant& grant) {
-  events_->Push(AttachedEvent{serial_, grant});
+  queue_->Push(AttachedEvent{serial_, grant});
 }
 
 void AttachEvents::OnBound(Epoch epoch, const absl::Status& result) {
-  events_->Push(BoundEvent{serial_, epoch, result});
+  queue_->Push(BoundEvent{serial_, epoch, result});
 }
 
 void AttachEvents::OnAttachEnded(const absl::Status& why) {
-  events_->Push(AttachEndedEvent{serial_, why});
+  queue_->Push(AttachEndedEvent{serial_, why});
+}
+
+void Attachment::OnFrame(Link& /*from*/, const HeaderBytes& raw, const FrameHeader& header,
+                         std::span<const std::byte> payload) {
+  runner->OnFrame(*this, raw, header, payload);
+}
+
+void Attachment::OnLinkDown(Link& /*from*/, const absl::Status& why) {
+  runner->OnLinkDown(*this, why);
 }
 
 void Attachment::AbsorbCounts(const Attachment& ended) {
@@ -43,11 +50,14 @@ void Attachment::AbsorbCounts(const Attachment& ended) {
 }
 
 void Attachment::Close() {
-  stream.reset();  // First: afterwards its sink is silent.
+  // The stream first: afterwards its sink is silent and can go.
+  stream.reset();
   sink.reset();
   if (link != nullptr) link->Close();
   link.reset();
-  pairs = CreditTable(0);
+  // Credits that await replies are dropped, not freed: the worker may still write into the old
+  // ring, which no later life of this attachment uses.
+  credits = CreditTable(0);
 }
 
 }  // namespace switchyard

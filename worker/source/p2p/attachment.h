@@ -28,88 +28,98 @@
 
 namespace switchyard {
 
-// What the channel's threads tell the session.
+// Events from the channel's threads, one for each call of an AttachSink.
+// The worker has granted its ring. `serial` names the life of the attachment that asked.
 struct AttachedEvent {
   std::uint64_t serial = 0;
   AttachGrant grant;
 };
+// The worker has bound an epoch, or says why not.
 struct BoundEvent {
   std::uint64_t serial = 0;
   Epoch epoch;
   absl::Status result;
 };
+// The stream is over: refused, closed by the worker, or the worker is gone.
 struct AttachEndedEvent {
   std::uint64_t serial = 0;
   absl::Status why;
 };
-struct PlanEvent {
-  PlanUpdate news;
-};
-struct WatchEndedEvent {
-  absl::Status why;
-};
-using SessionEvent =
-    std::variant<AttachedEvent, BoundEvent, AttachEndedEvent, PlanEvent, WatchEndedEvent>;
+using AttachEvent = std::variant<AttachedEvent, BoundEvent, AttachEndedEvent>;
 
-// From any thread to the session's. Its length is bounded by what streams can say: three events an
-// attachment and epoch, and of the plans only the newest is kept. Thread-safe.
-class SessionEvents {
+// Carries events from any thread to the runner's. Its length is bounded by what streams can say:
+// three events for an attachment and epoch. Thread-safe.
+class AttachEventQueue {
  public:
-  // `wake` makes the session's thread look; called without the lock.
-  explicit SessionEvents(std::function<void()> wake) : wake_(std::move(wake)) {}
-  void Push(SessionEvent event);
+  // `wake` makes the runner's thread look; it is called without the lock.
+  explicit AttachEventQueue(std::function<void()> wake) : wake_(std::move(wake)) {}
+  // From any thread.
+  void Push(AttachEvent event);
   // Swaps the events into `out`, which is cleared first.
-  void Take(std::vector<SessionEvent>* out);
+  void Take(std::vector<AttachEvent>* out);
 
  private:
   std::function<void()> wake_;
   std::mutex mutex_;
-  std::vector<SessionEvent> events_;  // guarded by mutex_
+  std::vector<AttachEvent> events_;  // guarded by mutex_
 };
-
-class SourceSession;
 
 // Turns a stream's calls into events.
 class AttachEvents final : public AttachSink {
  public:
-  AttachEvents(std::uint64_t serial, SessionEvents* events) : serial_(serial), events_(events) {}
+  AttachEvents(std::uint64_t serial, AttachEventQueue* queue) : serial_(serial), queue_(queue) {}
   void OnAttached(const AttachGrant& grant) override;
   void OnBound(Epoch epoch, const absl::Status& result) override;
   void OnAttachEnded(const absl::Status& why) override;
 
  private:
   std::uint64_t serial_;
-  SessionEvents* events_;
+  AttachEventQueue* queue_;
 };
 
-struct Attachment {
+class P2pRunner;
+
+// The FrameSink of its own link, whose owner it is.
+struct Attachment final : public FrameSink {
+  // kReady means attached, not bound: BoundPlan::confirmed says for which epochs.
   enum class State : std::uint8_t { kAttaching, kReady, kDown };
 
-  SourceSession* session = nullptr;
-  PlanWorker worker;  // id, incarnation, endpoint
-  bool own = false;   // the gateway's own experts: no stream, no link
-  // Of the slots of its rings, fixed for its whole life: where rows need larger ones, another
+  P2pRunner* runner = nullptr;  // owns this attachment
+  PlanWorker worker;            // id, incarnation, endpoint
+  bool own = false;             // the gateway's own experts: no stream, no link
+  // Sizes of its rings' slots, fixed for its whole life: where rows need larger ones, another
   // attachment to the same worker is made (epoch_binder.h).
   StagingBytes slot_bytes;
   State state = State::kDown;
-  absl::Status down_why;
-  std::uint64_t serial = 0;
-  Epoch attach_epoch;  // that this life was attached for
+  absl::Status down_why;     // of the last loss; stays while the next life is attached
+  std::uint64_t serial = 0;  // of this life; never reused within a session
+  Epoch attach_epoch;        // the epoch for which this life was attached
+  // kDown: when the next life begins, and the pause that led there. Success resets it.
   TimePoint retry_at{};
   Duration backoff{};
-  CreditTable pairs{0};
-  std::unique_ptr<AttachEvents> sink;
-  std::unique_ptr<AttachStream> stream;
+  CreditTable credits{0};
+  std::unique_ptr<AttachEvents> sink;    // of `stream`, in this life
+  std::unique_ptr<AttachStream> stream;  // attach, bind, release
   std::unique_ptr<Link> link;
-  AttachmentId peer_attachment;  // that frames to the worker must carry
+  AttachmentId peer_attachment;  // frames to the worker must carry it
   std::string reply_path;        // worker -> source, as the worker reads it back
 
-  // What this source counted, for its own account of the session.
+  // This source's own account of the attachment.
   std::uint64_t frames_sent = 0;
-  std::uint64_t replies_late = 0;
-  std::uint64_t replies_unexpected = 0;
+  std::uint64_t replies_late = 0;        // their steps had been given up
+  std::uint64_t replies_unexpected = 0;  // second copies and wrong keys
 
-  // Takes over what `ended` counted.
+  // The attachment that is the owner of `link`.
+  static Attachment& Of(const Link& link) {
+    return *static_cast<Attachment*>(static_cast<FrameSink*>(link.owner()));
+  }
+
+  // Both pass on to the runner.
+  void OnFrame(Link& from, const HeaderBytes& raw, const FrameHeader& header,
+               std::span<const std::byte> payload) override;
+  void OnLinkDown(Link& from, const absl::Status& why) override;
+
+  // Adds the counts of `ended`, which this attachment replaces.
   void AbsorbCounts(const Attachment& ended);
   // Ends stream and link; credits of this life are gone with them.
   void Close();

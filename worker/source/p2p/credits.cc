@@ -4,11 +4,11 @@
 
 namespace switchyard {
 
-CreditTable::CreditTable(std::uint32_t pairs, MutantId mutant)
-    : mutant_(mutant), slots_(pairs), free_(pairs) {}
+CreditTable::CreditTable(std::uint32_t credits) : slots_(credits), free_(credits) {}
 
-std::optional<std::uint32_t> CreditTable::Send(const PairKey& key) {
+std::optional<std::uint32_t> CreditTable::Send(const ChunkKey& key) {
   if (free_ == 0) return std::nullopt;
+  // A table has few slots, so that a search is cheaper than a list of the free ones.
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     if (slots_[i].state != State::kFree) continue;
     slots_[i] = {State::kSent, key, {}};
@@ -18,24 +18,27 @@ std::optional<std::uint32_t> CreditTable::Send(const PairKey& key) {
   return std::nullopt;
 }
 
-CreditTable::Answer CreditTable::Accept(std::uint32_t pair, const PairKey& key) {
-  Slot& slot = slots_[pair];
-  if (SY_MUTANT(mutant_, kReplyAcceptedTwice) && slot.state == State::kAnswered) Free(slot);
+CreditTable::Answer CreditTable::Accept(std::uint32_t credit, const ChunkKey& key) {
+  Slot& slot = slots_[credit];
+  // A kAnswered slot takes no second reply: its rows are being read where they lie.
   const bool waited_for = slot.state == State::kSent || slot.state == State::kGivenUp;
   if (!waited_for || !(slot.key == key)) return Answer::kUnexpected;
   if (slot.state == State::kGivenUp) {
-    if (!SY_MUTANT(mutant_, kLateReplyForgotten)) Free(slot);
+    // The worker has written its slot for the last time, so the credit can be used again.
+    Free(slot);
     return Answer::kLate;
   }
   slot.state = State::kAnswered;
   return Answer::kAccepted;
 }
 
-void CreditTable::Release(std::uint32_t pair) { Free(slots_[pair]); }
+void CreditTable::Release(std::uint32_t credit) { Free(slots_[credit]); }
 
-void CreditTable::GiveUp(std::uint32_t pair, TimePoint now) {
-  Slot& slot = slots_[pair];
+void CreditTable::GiveUp(std::uint32_t credit, TimePoint now) {
+  Slot& slot = slots_[credit];
+  // An answered slot has nothing to come.
   if (slot.state == State::kAnswered) return Free(slot);
+  // Already given up: the time of the first counts, or a stuck worker would never be noticed.
   if (slot.state != State::kSent) return;
   slot.state = State::kGivenUp;
   slot.given_up = now;
@@ -51,6 +54,7 @@ std::optional<TimePoint> CreditTable::OldestGivenUp() const {
 }
 
 void CreditTable::Free(Slot& slot) {
+  // Freeing twice must not count twice: a free credit too many is a slot written while it is read.
   if (slot.state == State::kFree) return;
   slot.state = State::kFree;
   ++free_;

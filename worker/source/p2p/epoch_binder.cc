@@ -14,7 +14,7 @@
 namespace switchyard {
 namespace {
 
-// An answer that another attempt at the same plan cannot change.
+// True for an answer that another attempt at the same plan cannot change.
 bool IsFinal(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kUnavailable:
@@ -22,25 +22,27 @@ bool IsFinal(const absl::Status& status) {
     case absl::StatusCode::kCancelled:
     case absl::StatusCode::kAborted:
     case absl::StatusCode::kResourceExhausted:
-      return false;
+      return false;  // The worker or the way to it: both may come back.
     default:
+      // Stale: the plan was retired while the session opened, and the next one is on its way.
       return ReasonOf(status) != Reason::kStaleEpoch;
   }
 }
 
+// A restarted worker keeps its id but not its memory: it must be attached again.
 bool SameLife(const PlanWorker& a, const PlanWorker& b) {
   return a.id == b.id && a.incarnation == b.incarnation;
 }
 
-// Slots beyond 32 bits are refused by the transport, with their size.
+// Sizes beyond 32 bits saturate, so that the transport refuses them with their size.
 std::uint32_t Bytes32(std::int64_t bytes) {
   return static_cast<std::uint32_t>(
       std::min<std::int64_t>(bytes, std::numeric_limits<std::uint32_t>::max()));
 }
 
-std::optional<std::size_t> OrdinalOf(const BoundPlan& binding, const Attachment& attachment) {
-  for (std::size_t w = 0; w < binding.workers.size(); ++w) {
-    if (binding.workers[w] == &attachment) return w;
+std::optional<std::size_t> OrdinalOf(const BoundPlan& bound, const Attachment& attachment) {
+  for (std::size_t w = 0; w < bound.workers.size(); ++w) {
+    if (bound.workers[w] == &attachment) return w;
   }
   return std::nullopt;
 }
@@ -54,18 +56,20 @@ EpochBinder::~EpochBinder() { CloseAll(); }
 absl::Status EpochBinder::Start(TimePoint now) {
   SY_ASSIGN_OR_RETURN(std::unique_ptr<BoundPlan> first,
                       MakeBoundPlan({options_.grant.plan, options_.grant.hash},
-                                    options_.grant.order, *options_.device));
+                                    options_.grant.request, *options_.device));
   Adopt(std::move(first), now);
   return absl::OkStatus();
 }
 
-void EpochBinder::OnPlan(const PlanUpdate& news, TimePoint now) {
+void EpochBinder::OnPlan(const PlanUpdate& update, TimePoint now) {
   const BoundPlan* newest = next_ != nullptr ? next_.get() : current_.get();
-  if (newest != nullptr && !(newest->plan.epoch < news.plan.epoch)) return;
+  // A coordinator that was dialed again may repeat the plan, or lag behind another.
+  if (newest != nullptr && !(newest->plan.epoch < update.plan.epoch)) return;
   absl::StatusOr<std::unique_ptr<BoundPlan>> next =
-      MakeBoundPlan(news, options_.grant.order, *options_.device);
+      MakeBoundPlan(update, options_.grant.request, *options_.device);
   if (!next.ok()) {
-    last_error_ = next.status();  // What serves, serves.
+    // The session stays on the plan that it has; a later plan may be usable again.
+    last_error_ = next.status();
     return;
   }
   Adopt(*std::move(next), now);
@@ -77,13 +81,15 @@ void EpochBinder::Adopt(std::unique_ptr<BoundPlan> next, TimePoint now) {
   for (std::size_t w = 0; w < next_->workers.size(); ++w) {
     next_->workers[w] = FindOrAdd(*next_, w);
   }
-  CloseUnused();  // Those that only an overtaken plan needed.
+  // After FindOrAdd, which may take over an attachment that only the overtaken plan needed.
+  CloseUnused();
   for (std::size_t w = 0; w < next_->workers.size(); ++w) {
     Attachment& attachment = *next_->workers[w];
     if (attachment.own) {
       attachment.state = Attachment::State::kReady;
-      next_->bound[w] = true;
+      next_->confirmed[w] = true;
     } else if (attachment.state == Attachment::State::kReady) {
+      // On the open stream: an epoch change costs one message for each worker, not a new ring.
       attachment.stream->Bind({next_->plan.epoch, next_->hash});
     } else if (attachment.state == Attachment::State::kDown) {
       StartAttach(attachment, now);
@@ -91,7 +97,8 @@ void EpochBinder::Adopt(std::unique_ptr<BoundPlan> next, TimePoint now) {
   }
 }
 
-// A plan that a newer one overtook: whoever bound it must not hold its epoch for us.
+// A newer plan overtook `next_`: workers that bound it would otherwise keep its memory for this
+// session for ever.
 void EpochBinder::DropNext() {
   if (next_ == nullptr) return;
   for (Attachment* attachment : next_->workers) {
@@ -108,11 +115,11 @@ void EpochBinder::ReleaseAt(Attachment& attachment, Epoch epoch) const {
   }
 }
 
-Attachment* EpochBinder::FindOrAdd(const BoundPlan& binding, std::size_t ordinal) {
-  const PlanWorker& worker = binding.plan.workers[ordinal];
+Attachment* EpochBinder::FindOrAdd(const BoundPlan& bound, std::size_t ordinal) {
+  const PlanWorker& worker = bound.plan.workers[ordinal];
   StagingBytes need =
-      SlotBytesOf(binding, WorkerOrdinal{static_cast<std::int32_t>(ordinal)}, options_.chunk_rows);
-  // The newest first: it has the largest slots, and an older one goes with the last of its steps.
+      SlotBytesOf(bound, WorkerOrdinal{static_cast<std::int32_t>(ordinal)}, options_.chunk_rows);
+  // The newest first: it has the largest slots, and an older one closes with the last of its steps.
   for (auto it = attachments_.rbegin(); it != attachments_.rend(); ++it) {
     const Attachment& attachment = **it;
     if (!SameLife(attachment.worker, worker)) continue;
@@ -121,7 +128,7 @@ Attachment* EpochBinder::FindOrAdd(const BoundPlan& binding, std::size_t ordinal
   }
   auto attachment = std::make_unique<Attachment>();
   attachment->slot_bytes = need;
-  attachment->session = options_.session;
+  attachment->runner = options_.runner;
   attachment->worker = worker;
   attachment->own = !options_.own_worker_id.empty() && worker.id == options_.own_worker_id;
   attachments_.push_back(std::move(attachment));
@@ -136,58 +143,59 @@ Attachment* EpochBinder::FindBySerial(std::uint64_t serial) const {
 }
 
 void EpochBinder::StartAttach(Attachment& attachment, TimePoint now) {
-  // For the epoch in use, so that its steps can go on; where the worker has retired that one, for
-  // the coming one, which waits for this very attachment.
+  // For the epoch in use, so that its steps can go on; where the worker has retired that epoch, for
+  // the coming one, which cannot be switched to without this attachment.
   const bool retired = ReasonOf(attachment.down_why) == Reason::kStaleEpoch;
   const bool coming =
       Uses(next_.get(), attachment) && (retired || !Uses(current_.get(), attachment));
-  const BoundPlan& binding = coming ? *next_ : *current_;
+  const BoundPlan& bound = coming ? *next_ : *current_;
   absl::StatusOr<std::unique_ptr<Link>> link =
       options_.transport->CreateLink({.cookie = options_.grant.cookie,
-                                      .slots = options_.pairs,
+                                      .slots = options_.credits,
                                       .slot_bytes = Bytes32(attachment.slot_bytes.combine),
                                       .choice = options_.transport_choice,
-                                      .owner = &attachment});
+                                      .owner = static_cast<FrameSink*>(&attachment)});
   if (!link.ok()) {
     Lose(attachment, link.status(), now);
     return;
   }
+  // A new serial before the stream: events of the old life must not be taken for this one's.
   attachment.serial = ++last_serial_;
   attachment.state = Attachment::State::kAttaching;
   attachment.link = *std::move(link);
-  attachment.pairs = CreditTable(options_.pairs, options_.mutant);
+  attachment.credits = CreditTable(options_.credits);
   attachment.sink = std::make_unique<AttachEvents>(attachment.serial, options_.events);
-  AttachRequest order;
-  order.session = options_.grant.session;
-  order.cookie = options_.grant.cookie;
-  order.deployment = binding.plan.deployment;
-  order.phase = options_.grant.order.phase;
-  order.mode = options_.grant.order.mode.value_or(DispatchMode::kNormal);
-  order.epoch = binding.plan.epoch;
-  order.hash = binding.hash;
-  order.transport = options_.transport_choice;
-  order.reply_ring = attachment.link->offer();
-  order.request_slot_bytes = Bytes32(attachment.slot_bytes.dispatch);
-  order.record_amax = options_.grant.order.record_amax;
-  attachment.attach_epoch = order.epoch;
+  AttachRequest request;
+  request.session = options_.grant.session;
+  request.cookie = options_.grant.cookie;
+  request.deployment = bound.plan.deployment;
+  request.phase = options_.grant.request.phase;
+  request.mode = options_.grant.request.mode.value_or(DispatchMode::kNormal);
+  request.epoch = bound.plan.epoch;
+  request.hash = bound.hash;
+  request.transport = options_.transport_choice;
+  request.reply_ring = attachment.link->offer();
+  request.request_slot_bytes = Bytes32(attachment.slot_bytes.dispatch);
+  request.record_amax = options_.grant.request.record_amax;
+  attachment.attach_epoch = request.epoch;
   attachment.stream =
-      options_.channel->Attach(attachment.worker.endpoint, order, attachment.sink.get());
+      options_.channel->Attach(attachment.worker.endpoint, request, attachment.sink.get());
 }
 
 absl::Status EpochBinder::ConnectLink(Attachment& attachment, const AttachGrant& grant) const {
   if (grant.request_ring.incarnation != attachment.worker.incarnation) {
     return MakeError(absl::StatusCode::kUnavailable, Reason::kIncarnation,
-                     absl::StrFormat("worker %s answered as another incarnation than the plan's; "
-                                     "it was restarted, wait for the next epoch",
+                     absl::StrFormat("worker %s is another incarnation than the plan's: it was "
+                                     "restarted; wait for the next epoch",
                                      attachment.worker.id),
                      {{"worker", attachment.worker.id}});
   }
-  if (grant.request_ring.slots < options_.pairs ||
+  if (grant.request_ring.slots < options_.credits ||
       grant.request_ring.slot_bytes < attachment.slot_bytes.dispatch) {
     return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kTransport,
-                     absl::StrFormat("worker %s offers %d slots of %d bytes, %d of %d are needed",
+                     absl::StrFormat("worker %s offers %d slots of %d bytes; %d of %d are needed",
                                      attachment.worker.id, grant.request_ring.slots,
-                                     grant.request_ring.slot_bytes, options_.pairs,
+                                     grant.request_ring.slot_bytes, options_.credits,
                                      attachment.slot_bytes.dispatch),
                      {{"worker", attachment.worker.id}});
   }
@@ -198,6 +206,7 @@ void EpochBinder::OnAttached(const AttachedEvent& event, TimePoint now) {
   Attachment* attachment = FindBySerial(event.serial);
   if (attachment == nullptr || attachment->state != Attachment::State::kAttaching) return;
   if (const absl::Status connected = ConnectLink(*attachment, event.grant); !connected.ok()) {
+    // Only while the session opens: later the current plan serves, and a newer one may mend this.
     if (current_ == nullptr && IsFinal(connected)) fatal_ = connected;
     Lose(*attachment, connected, now);
     return;
@@ -206,22 +215,26 @@ void EpochBinder::OnAttached(const AttachedEvent& event, TimePoint now) {
   attachment->backoff = {};
   attachment->peer_attachment = event.grant.request_ring.attachment;
   attachment->reply_path = event.grant.path;
+  // Attached for the coming epoch because the worker has retired the current one: steps of the
+  // current one must not send to it.
   if (current_ != nullptr && current_->plan.epoch < attachment->attach_epoch) {
-    if (const auto ordinal = OrdinalOf(*current_, *attachment)) current_->bound[*ordinal] = false;
+    if (const auto ordinal = OrdinalOf(*current_, *attachment))
+      current_->confirmed[*ordinal] = false;
   }
   MarkBound(*attachment, attachment->attach_epoch);
   BindNewer(*attachment, attachment->attach_epoch);
-  // A newer plan overtook the one that it was made for: the worker must not hold that for us.
+  // The plan it was attached for was overtaken meanwhile: release it, or the worker keeps its
+  // memory.
   if (!Knows(attachment->attach_epoch)) attachment->stream->Release({attachment->attach_epoch});
 }
 
 bool EpochBinder::Knows(Epoch epoch) const {
-  const auto is = [epoch](const BoundPlan* binding) {
-    return binding != nullptr && binding->plan.epoch == epoch;
+  const auto is = [epoch](const BoundPlan* bound) {
+    return bound != nullptr && bound->plan.epoch == epoch;
   };
   return is(current_.get()) || is(next_.get()) ||
          std::any_of(ending_.begin(), ending_.end(),
-                     [&](const std::unique_ptr<BoundPlan>& binding) { return is(binding.get()); });
+                     [&](const std::unique_ptr<BoundPlan>& bound) { return is(bound.get()); });
 }
 
 void EpochBinder::BindNewer(Attachment& attachment, Epoch attached) {
@@ -231,15 +244,17 @@ void EpochBinder::BindNewer(Attachment& attachment, Epoch attached) {
 }
 
 void EpochBinder::MarkBound(Attachment& attachment, Epoch epoch) {
-  for (BoundPlan* binding : {current_.get(), next_.get()}) {
-    if (binding == nullptr || binding->plan.epoch != epoch) continue;
-    if (const auto ordinal = OrdinalOf(*binding, attachment)) binding->bound[*ordinal] = true;
+  // Also for the current epoch: an attachment that was lost and made again confirms that one anew.
+  for (BoundPlan* bound : {current_.get(), next_.get()}) {
+    if (bound == nullptr || bound->plan.epoch != epoch) continue;
+    if (const auto ordinal = OrdinalOf(*bound, attachment)) bound->confirmed[*ordinal] = true;
   }
 }
 
 void EpochBinder::OnBound(const BoundEvent& event, TimePoint now) {
   Attachment* attachment = FindBySerial(event.serial);
   if (attachment == nullptr) return;
+  // A worker that refuses an epoch has it not, or has lost the attachment: begin anew with both.
   if (!event.result.ok()) {
     Lose(*attachment, event.result, now);
     return;
@@ -263,16 +278,19 @@ void EpochBinder::Lose(Attachment& attachment, const absl::Status& why, TimePoin
   last_error_ = why;
   attachment.backoff =
       std::clamp(attachment.backoff * 2, options_.backoff_min, options_.backoff_max);
+  // Jitter, so that the sources of a worker that restarts do not all attach at the same moment.
   const double jitter = 0.5 + options_.rng->Uniform();
   attachment.retry_at =
       now +
       Duration(static_cast<std::int64_t>(static_cast<double>(attachment.backoff.count()) * jitter));
-  // A new life must confirm the coming epoch again; the current one it had confirmed already.
+  // A new life of the attachment must confirm the coming epoch again. It attaches for the current
+  // one, which confirms that one by itself.
   if (next_ != nullptr) {
-    if (const auto ordinal = OrdinalOf(*next_, attachment)) next_->bound[*ordinal] = false;
+    if (const auto ordinal = OrdinalOf(*next_, attachment)) next_->confirmed[*ordinal] = false;
   }
-  const bool forgotten = SY_MUTANT(options_.mutant, kLostLinkForgotten);
-  if (options_.on_down && !forgotten) options_.on_down(attachment, why);
+  // Before Close: steps that fail must not read rows of a ring that is gone, and giving up their
+  // credits must find them.
+  if (options_.on_down) options_.on_down(attachment, why);
   attachment.Close();
 }
 
@@ -282,6 +300,7 @@ bool EpochBinder::Poll(TimePoint now) {
   changed |= LosePlannedOut(now);
   for (const std::unique_ptr<Attachment>& attachment : attachments_) {
     if (attachment->state != Attachment::State::kDown || attachment->retry_at > now) continue;
+    // An ending epoch takes no new steps, and a new ring would not bring back its old ones.
     if (!Uses(current_.get(), *attachment) && !Uses(next_.get(), *attachment)) continue;
     StartAttach(*attachment, now);
     changed = true;
@@ -291,13 +310,11 @@ bool EpochBinder::Poll(TimePoint now) {
 
 bool EpochBinder::Switch(TimePoint now) {
   if (next_ == nullptr) return false;
-  const bool at_once = SY_MUTANT(options_.mutant, kSwitchBeforeBound) && current_ != nullptr;
-  if (!next_->AllBound() && !at_once) return false;
+  // A step needs any worker of its plan, and one that has not bound the epoch would refuse its
+  // rows.
+  if (!next_->AllConfirmed()) return false;
   if (current_ != nullptr) ending_.push_back(std::move(current_));
-  if (SY_MUTANT(options_.mutant, kReleaseEarly) && !ending_.empty()) {
-    const BoundPlan& left = *ending_.back();
-    for (Attachment* attachment : left.workers) ReleaseAt(*attachment, left.plan.epoch);
-  }
+  // The grace of workers that only the old plan has begins here.
   switched_at_ = now;
   current_ = std::move(next_);
   return true;
@@ -306,6 +323,7 @@ bool EpochBinder::Switch(TimePoint now) {
 bool EpochBinder::ReleaseEnded() {
   bool released = false;
   for (std::unique_ptr<BoundPlan>& old : ending_) {
+    // The worker may free the epoch's experts as soon as it reads the release.
     if (old->steps > 0) continue;
     for (Attachment* attachment : old->workers) {
       ReleaseAt(*attachment, old->plan.epoch);
@@ -314,13 +332,15 @@ bool EpochBinder::ReleaseEnded() {
     released = true;
   }
   if (!released) return false;
+  // After the releases, which need the attachments.
   std::erase(ending_, nullptr);
   CloseUnused();
   return true;
 }
 
-// A worker that left in order has answered by now; one that did not never will, and the epoch that
-// its steps hold must end.
+// A worker that left in order has answered its last steps within the grace. One that has not is
+// gone, and no message may ever say so: without this its steps would hold the old epoch until their
+// deadlines, which may be minutes.
 bool EpochBinder::LosePlannedOut(TimePoint now) {
   if (ending_.empty() || now < switched_at_ + options_.planned_out_grace) return false;
   bool lost = false;
@@ -339,24 +359,27 @@ bool EpochBinder::LosePlannedOut(TimePoint now) {
 
 void EpochBinder::CloseUnused() {
   for (std::unique_ptr<Attachment>& attachment : attachments_) {
+    // An ending epoch still awaits replies on its attachments.
     if (InUse(*attachment)) continue;
     attachment->Close();
-    if (Attachment* heir = SuccessorOf(*attachment)) heir->AbsorbCounts(*attachment);
+    if (Attachment* successor = SuccessorOf(*attachment)) successor->AbsorbCounts(*attachment);
     attachment.reset();
   }
   std::erase(attachments_, nullptr);
 }
 
 void EpochBinder::CloseAll() {
+  // No Release here: the end of its stream releases everything that an attachment holds.
   if (options_.own_experts != nullptr) options_.own_experts->Close(options_.grant.session);
   for (std::unique_ptr<Attachment>& attachment : attachments_) attachment->Close();
   next_.reset();
   current_.reset();
   ending_.clear();
+  // Last: the plans point at them.
   attachments_.clear();
 }
 
-// What goes on with the same worker on larger slots; nullptr when nothing does.
+// The attachment that goes on with the same worker on larger slots; nullptr when there is none.
 Attachment* EpochBinder::SuccessorOf(const Attachment& ended) const {
   for (const std::unique_ptr<Attachment>& attachment : attachments_) {
     if (attachment == nullptr || attachment.get() == &ended) continue;
@@ -374,32 +397,32 @@ absl::Status EpochBinder::coming_error() const {
   return absl::OkStatus();
 }
 
-bool EpochBinder::Uses(const BoundPlan* binding, const Attachment& attachment) const {
-  return binding != nullptr && OrdinalOf(*binding, attachment).has_value();
+bool EpochBinder::Uses(const BoundPlan* bound, const Attachment& attachment) const {
+  return bound != nullptr && OrdinalOf(*bound, attachment).has_value();
 }
 
-// Only an epoch that ends still uses it, and the worker itself is in no plan any more. One that was
-// left for larger slots is of a worker that lives: what it still owes will come.
+// Only an ending epoch uses it, and no newer plan has the worker. An attachment that was left for
+// larger slots does not count: its worker lives and will answer.
 bool EpochBinder::IsPlannedOut(const Attachment& attachment) const {
   if (attachment.own || attachment.state != Attachment::State::kReady) return false;
-  const auto holds = [&attachment](const BoundPlan* binding) {
-    return binding != nullptr &&
-           std::any_of(
-               binding->plan.workers.begin(), binding->plan.workers.end(),
-               [&](const PlanWorker& worker) { return SameLife(worker, attachment.worker); });
+  const auto holds = [&attachment](const BoundPlan* bound) {
+    return bound != nullptr && std::any_of(bound->plan.workers.begin(), bound->plan.workers.end(),
+                                           [&](const PlanWorker& worker) {
+                                             return SameLife(worker, attachment.worker);
+                                           });
   };
   return !holds(current_.get()) && !holds(next_.get());
 }
 
 bool EpochBinder::InUse(const Attachment& attachment) const {
   if (Uses(current_.get(), attachment) || Uses(next_.get(), attachment)) return true;
-  return std::any_of(
-      ending_.begin(), ending_.end(),
-      [&](const std::unique_ptr<BoundPlan>& binding) { return Uses(binding.get(), attachment); });
+  return std::any_of(ending_.begin(), ending_.end(), [&](const std::unique_ptr<BoundPlan>& bound) {
+    return Uses(bound.get(), attachment);
+  });
 }
 
-std::optional<TimePoint> EpochBinder::NextDeadline() const {
-  std::optional<TimePoint> first;
+TimePoint EpochBinder::NextDeadline() const {
+  TimePoint first = TimePoint::max();
   const bool waits_for_planned_out =
       !ending_.empty() &&
       std::any_of(attachments_.begin(), attachments_.end(),
@@ -407,9 +430,9 @@ std::optional<TimePoint> EpochBinder::NextDeadline() const {
   if (waits_for_planned_out) first = switched_at_ + options_.planned_out_grace;
   for (const std::unique_ptr<Attachment>& attachment : attachments_) {
     if (attachment->state != Attachment::State::kDown) continue;
-    // As Poll: what only an ending epoch uses is not made again.
+    // As in Poll: an attachment that only an ending epoch uses is not made again.
     if (!Uses(current_.get(), *attachment) && !Uses(next_.get(), *attachment)) continue;
-    first = first.has_value() ? std::min(*first, attachment->retry_at) : attachment->retry_at;
+    first = std::min(first, attachment->retry_at);
   }
   return first;
 }

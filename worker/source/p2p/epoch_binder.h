@@ -1,16 +1,16 @@
 // Keeps a session attached to the workers of its plan, and moves it from epoch to epoch.
 //
 //   OnPlan(e+1): attach new workers, Bind(e+1) on the others -> all have answered -> switch between
-//   two steps -> last step of e has ended -> Release(e), close what no plan holds any more.
+//   two steps -> last step of e has ended -> Release(e), close what no plan uses any more.
 //
-// Where the coming epoch's rows need larger slots than an attachment has (a layer was resolved
+// Where the rows of the coming epoch need larger slots than an attachment has (a layer was resolved
 // again to a wider wire dtype), its worker counts as new: steps of e end on the old rings, those of
 // e+1 begin on the larger ones. Slots never shrink.
 //
 // An attachment that is lost is made again with back-off while a plan that is in use names its
 // worker; a worker that is really gone leaves with the next plan. Attach and Bind need no
-// coordinator. Sans-I/O but for the seams (SessionChannel, Transport); one thread; time comes in as
-// an argument.
+// coordinator. No I/O but through the seams (SessionChannel, Transport); one thread; time comes in
+// as an argument.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,6 @@
 #include "absl/status/status.h"
 
 #include "core/base/clock.h"
-#include "core/mutant.h"
 #include "core/rng.h"
 #include "worker/source/own_experts.h"
 #include "worker/source/p2p/attachment.h"
@@ -38,21 +37,20 @@ struct BinderOptions {
   Transport* transport = nullptr;
   const DeviceBackend* device = nullptr;  // its codecs must take the plan's wire dtypes
   Rng* rng = nullptr;                     // jitter of retries
-  SessionEvents* events = nullptr;
-  SourceSession* session = nullptr;   // Attachment::session
+  AttachEventQueue* events = nullptr;
+  P2pRunner* runner = nullptr;        // Attachment::runner
   Incarnation incarnation;            // of this process
-  OwnExperts* own_experts = nullptr;  // gateway; told of releases
+  OwnExperts* own_experts = nullptr;  // gateway; gets the releases of its epochs
   std::string own_worker_id;          // gateway: experts of this worker are called directly
   SessionGrant grant;
-  MutantId mutant = MutantId::kNone;
   TransportChoice transport_choice = TransportChoice::kAuto;
-  std::uint32_t pairs = 8;
-  std::uint32_t chunk_rows = 0;  // a slot holds a chunk of so many rows
+  std::uint32_t credits = 8;     // of each attachment
+  std::uint32_t chunk_rows = 0;  // a slot holds a chunk of this many rows
   Duration backoff_min = std::chrono::milliseconds(100);
   Duration backoff_max = std::chrono::seconds(5);
   // How long steps may still wait for a worker that the committed plan no longer holds.
   Duration planned_out_grace = std::chrono::seconds(2);
-  // Told when an attachment is lost, before its link is closed: its outstanding chunks fail.
+  // Called when an attachment is lost, before its link is closed: its outstanding chunks fail.
   std::function<void(Attachment&, const absl::Status&)> on_down;
 };
 
@@ -61,9 +59,12 @@ class EpochBinder {
   explicit EpochBinder(BinderOptions options);
   ~EpochBinder();
 
-  // Begins to attach for the grant's plan.
+  // Begins to attach for the grant's plan. Errors as MakeBoundPlan.
   absl::Status Start(TimePoint now);
-  void OnPlan(const PlanUpdate& news, TimePoint now);
+  // Ignored unless newer than every plan before; a plan that cannot be bound is only remembered as
+  // last_error.
+  void OnPlan(const PlanUpdate& update, TimePoint now);
+  // Events of the attachments' streams; those of an older life are dropped.
   void OnAttached(const AttachedEvent& event, TimePoint now);
   void OnBound(const BoundEvent& event, TimePoint now);
   void OnAttachEnded(const AttachEndedEvent& event, TimePoint now);
@@ -73,44 +74,62 @@ class EpochBinder {
   bool Poll(TimePoint now);
   void CloseAll();
 
-  // nullptr until every worker of the first plan is attached. A binding lives while it has steps.
+  // nullptr until every worker of the first plan is attached. A bound plan lives while it has
+  // steps.
   [[nodiscard]] BoundPlan* current() const { return current_.get(); }
-  // Why the session cannot open: an answer that no retry will change. OK while it may.
+  // Why the session cannot open: an answer that no retry will change. OK while retries may help.
   [[nodiscard]] const absl::Status& fatal() const { return fatal_; }
   // The last thing that went wrong with an attachment, for an open that runs out of time.
   [[nodiscard]] const absl::Status& last_error() const { return last_error_; }
   // Why the coming epoch has an attachment that is down; OK when none is, or no epoch is coming.
   [[nodiscard]] absl::Status coming_error() const;
-  [[nodiscard]] std::optional<TimePoint> NextDeadline() const;
+  // max() when nothing is due.
+  [[nodiscard]] TimePoint NextDeadline() const;
   [[nodiscard]] const std::vector<std::unique_ptr<Attachment>>& attachments() const {
     return attachments_;
   }
 
  private:
+  // The attachment whose current life has this serial; nullptr for an event of an older life.
   Attachment* FindBySerial(std::uint64_t serial) const;
-  Attachment* FindOrAdd(const BoundPlan& binding, std::size_t ordinal);
+  // An attachment to the plan's worker `ordinal` with large enough slots, made if there is none.
+  Attachment* FindOrAdd(const BoundPlan& bound, std::size_t ordinal);
+  // Forgets the coming plan, and releases its epoch where it was bound.
   void DropNext();
+  // Lets a worker free `epoch` as far as this session is concerned.
   void ReleaseAt(Attachment& attachment, Epoch epoch) const;
+  // Whether any plan of this session has this epoch.
   [[nodiscard]] bool Knows(Epoch epoch) const;
+  // The attachment that goes on with the same worker on larger slots; nullptr when there is none.
   [[nodiscard]] Attachment* SuccessorOf(const Attachment& ended) const;
+  // Makes `next` the coming plan and begins to attach and bind for it.
   void Adopt(std::unique_ptr<BoundPlan> next, TimePoint now);
+  // Begins a new life of a kDown attachment.
   void StartAttach(Attachment& attachment, TimePoint now);
+  // Checks the worker's ring against what was asked for, and connects to it.
   absl::Status ConnectLink(Attachment& attachment, const AttachGrant& grant) const;
+  // Binds the coming epoch on an attachment that was made for an older one.
   void BindNewer(Attachment& attachment, Epoch attached);
+  // The worker serves `epoch` on this attachment from now on.
   void MarkBound(Attachment& attachment, Epoch epoch);
+  // Makes the coming plan the current one when all of its workers have confirmed it.
   bool Switch(TimePoint now);
+  // Releases older epochs without steps.
   bool ReleaseEnded();
+  // Loses workers that no newer plan has, once the grace after the switch is over.
   bool LosePlannedOut(TimePoint now);
+  // Closes attachments that no plan of this session uses.
   void CloseUnused();
-  [[nodiscard]] bool Uses(const BoundPlan* binding, const Attachment& attachment) const;
+  [[nodiscard]] bool Uses(const BoundPlan* bound, const Attachment& attachment) const;
+  // Only an ending epoch uses the attachment, and no newer plan has its worker.
   [[nodiscard]] bool IsPlannedOut(const Attachment& attachment) const;
   [[nodiscard]] bool InUse(const Attachment& attachment) const;
 
   BinderOptions options_;
   std::uint64_t last_serial_ = 0;
   std::vector<std::unique_ptr<Attachment>> attachments_;
-  std::unique_ptr<BoundPlan> current_;
-  std::unique_ptr<BoundPlan> next_;
+  std::unique_ptr<BoundPlan> current_;              // steps start on it
+  std::unique_ptr<BoundPlan> next_;                 // coming: not all of its workers have bound it
   std::vector<std::unique_ptr<BoundPlan>> ending_;  // older epochs with steps in flight
   TimePoint switched_at_{};                         // when the newest of them was left
   absl::Status fatal_;

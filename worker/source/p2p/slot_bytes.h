@@ -1,8 +1,8 @@
 // How large the slots of an attachment's two rings have to be.
 //
-// A session is of one model, width and mode, and its rings are its own: what staging is keyed by.
-// Requests are sized from the wire formats that the plan's layers have towards that worker, replies
-// from BF16 rows, each by itself: a layer's FP8 rows halve the ring of requests alone.
+// A session has one model, width and mode, and its rings serve nothing else. Requests are sized
+// from the wire formats of the plan's layers towards that worker, replies from BF16 rows, each ring
+// by itself: FP8 rows halve only the ring of requests.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@
 
 namespace switchyard {
 
-// Of one slot, header and metadata included: `dispatch` holds a chunk of `chunk_rows` rows of any
-// layer of `binding` for `worker`, `combine` its answer or an error. What an expert's move to
-// another worker changes (metadata of local slots) is counted at its most, so that of all changes
-// of a plan only other wire formats or another mode can need larger slots.
-StagingBytes SlotBytesOf(const BoundPlan& binding, WorkerOrdinal worker, std::uint32_t chunk_rows);
+// The bytes of one slot, header and metadata included: `dispatch` holds a chunk of `chunk_rows`
+// rows of any layer of `bound` for `worker`, `combine` its answer or an error. The metadata of
+// local slots, which grows when experts move to the worker, is counted at its most, so that only
+// other wire formats or another mode can make a later plan need larger slots.
+StagingBytes SlotBytesOf(const BoundPlan& bound, WorkerOrdinal worker, std::uint32_t chunk_rows);
 
 }  // namespace switchyard

@@ -7,20 +7,21 @@
 
 namespace switchyard {
 
-absl::Status Step::Begin(StepId id, const StepRequest& request, BoundPlan* binding,
+absl::Status Step::Begin(StepId id, const StepRequest& request, BoundPlan* bound_plan,
                          const BoundLayer& layer, OutputDtype y_dtype, std::uint32_t chunk_rows,
                          TimePoint deadline) {
   id_ = id;
   request_ = request;
-  binding_ = binding;
+  bound_plan_ = bound_plan;
   layer_ = &layer;
   y_dtype_ = y_dtype;
-  hidden_ = binding->plan.shape.hidden;
+  hidden_ = bound_plan->plan.shape.hidden;
   deadline_ = deadline;
   failed_ = false;
   status_ = absl::OkStatus();
   next_token_ = 0;
 
+  // Steps are pooled: assign and clear keep the memory of the largest step before.
   own_rows_.clear();
   CopyRouting();
   SY_RETURN_IF_ERROR(BuildDispatchPlan({dense_ids_, request.tokens, request.top_k}, layer.placement,
@@ -32,7 +33,8 @@ absl::Status Step::Begin(StepId id, const StepRequest& request, BoundPlan* bindi
     const std::uint32_t first = chunks_.ChunksOf(static_cast<std::int32_t>(w)).first;
     cursors_[w] = {first, 0, first, first};
   }
-  if (layer.mode == DispatchMode::kLowLatency) LocatePairs();
+  // normal has rows in the order of tokens and needs no table.
+  if (layer.mode == DispatchMode::kLowLatency) LocateRows();
   const auto top_k = static_cast<std::size_t>(request.top_k);
   terms_.reserve(std::max(top_k, cursors_.size()));
   factors_.reserve(top_k);
@@ -40,6 +42,7 @@ absl::Status Step::Begin(StepId id, const StepRequest& request, BoundPlan* bindi
   return absl::OkStatus();
 }
 
+// The caller's ids and weights may be strided; everything after this reads them dense.
 void Step::CopyRouting() {
   const auto top_k = static_cast<std::size_t>(request_.top_k);
   dense_ids_.clear();
@@ -52,36 +55,42 @@ void Step::CopyRouting() {
   }
 }
 
-void Step::LocatePairs() {
-  row_of_pair_.assign(dense_ids_.size(), {});
+// low_latency sums in the order of k, but a chunk holds its rows by slot: without this table each
+// token would search every chunk.
+void Step::LocateRows() {
+  row_of_.assign(dense_ids_.size(), {});
   const auto top_k = static_cast<std::size_t>(request_.top_k);
   for (std::size_t c = 0; c < chunks_.chunks().size(); ++c) {
     const std::span<const PlannedRow> rows = chunks_.RowsOf(chunks_.chunks()[c]);
     for (std::size_t r = 0; r < rows.size(); ++r) {
-      row_of_pair_[rows[r].token * top_k + rows[r].k] = {static_cast<std::int32_t>(c),
-                                                         static_cast<std::uint32_t>(r)};
+      row_of_[rows[r].token * top_k + rows[r].k] = {static_cast<std::int32_t>(c),
+                                                    static_cast<std::uint32_t>(r)};
     }
   }
 }
 
+// One vector for each chunk, since growing one vector would move rows that are waiting to be
+// summed.
 Bf16* Step::OwnRows(std::size_t rows) {
   own_rows_.emplace_back(rows * static_cast<std::size_t>(hidden_));
   return own_rows_.back().data();
 }
 
 Attachment& Step::AttachmentOf(std::uint32_t chunk) const {
-  return *binding_->workers[static_cast<std::size_t>(chunks_.chunks()[chunk].worker)];
+  return *bound_plan_->workers[static_cast<std::size_t>(chunks_.chunks()[chunk].worker)];
 }
 
+// Chunks are counted from 0 for each worker on the wire, and for the whole step in here.
 std::int32_t Step::ChunkAt(const Attachment& attachment, std::uint16_t index) const {
-  for (std::size_t w = 0; w < binding_->workers.size(); ++w) {
-    if (binding_->workers[w] != &attachment) continue;
+  for (std::size_t w = 0; w < bound_plan_->workers.size(); ++w) {
+    if (bound_plan_->workers[w] != &attachment) continue;
     const ChunkPlan::Range range = chunks_.ChunksOf(static_cast<std::int32_t>(w));
     if (range.first + index < range.last) return static_cast<std::int32_t>(range.first + index);
   }
   return -1;
 }
 
+// A chunk that was answered counts too: its rows lie in the ring, which goes with the attachment.
 bool Step::Awaits(const Attachment& attachment) const {
   for (std::uint32_t c = 0; c < states_.size(); ++c) {
     if (states_[c].state != ChunkState::kRead && &AttachmentOf(c) == &attachment) return true;
@@ -90,6 +99,7 @@ bool Step::Awaits(const Attachment& attachment) const {
 }
 
 const Attachment* Step::FirstAwaited() const {
+  // A chunk that was sent is late because of its worker; one that was not may only lack a credit.
   for (const ChunkState wanted : {ChunkState::kSent, ChunkState::kWaiting}) {
     for (std::uint32_t c = 0; c < states_.size(); ++c) {
       if (states_[c].state == wanted) return &AttachmentOf(c);
@@ -103,12 +113,13 @@ std::int32_t Step::NextUnsent(std::int32_t worker) const {
   return chunk < chunks_.ChunksOf(worker).last ? static_cast<std::int32_t>(chunk) : -1;
 }
 
-void Step::MarkSent(std::uint32_t chunk, std::uint32_t pair) {
-  states_[chunk] = {ChunkState::kSent, pair, nullptr};
+void Step::MarkSent(std::uint32_t chunk, std::uint32_t credit) {
+  states_[chunk] = {ChunkState::kSent, credit, nullptr};
   ++cursors_[static_cast<std::size_t>(chunks_.chunks()[chunk].worker)].unsent;
 }
 
 void Step::MarkAnswered(std::uint32_t chunk, const Bf16* rows) {
+  // The rows are used where they lie: copying them out would cost what the ring saves.
   states_[chunk].state = ChunkState::kAnswered;
   states_[chunk].reply = rows;
 }
@@ -128,7 +139,8 @@ bool Step::CollectLowLatency(std::uint32_t token) {
   const auto top_k = static_cast<std::size_t>(request_.top_k);
   const float* weights = dense_weights_.data() + token * top_k;
   for (std::size_t k = 0; k < top_k; ++k) {
-    const RowRef ref = row_of_pair_[token * top_k + k];
+    // Ascending k, whatever the order of arrival: that is what makes the sum bit-equal everywhere.
+    const RowRef ref = row_of_[token * top_k + k];
     if (ref.chunk < 0) continue;
     const auto chunk = static_cast<std::uint32_t>(ref.chunk);
     if (states_[chunk].state != ChunkState::kAnswered) return false;
@@ -140,6 +152,7 @@ bool Step::CollectLowLatency(std::uint32_t token) {
 
 bool Step::CollectNormal(std::uint32_t token) {
   terms_.clear();
+  // Ascending ordinal, for the same reason as ascending k in low_latency.
   for (std::size_t w = 0; w < cursors_.size(); ++w) {
     const WorkerCursor& cursor = cursors_[w];
     if (cursor.chunk == chunks_.ChunksOf(static_cast<std::int32_t>(w)).last) continue;
@@ -151,6 +164,8 @@ bool Step::CollectNormal(std::uint32_t token) {
   return true;
 }
 
+// A worker's rows are in the order of tokens, so that one cursor for each worker finds them all. It
+// moves only once the token is summed: CollectNormal may have to look at the same row again.
 void Step::AdvanceNormal(std::uint32_t token) {
   for (std::size_t w = 0; w < cursors_.size(); ++w) {
     WorkerCursor& cursor = cursors_[w];
@@ -165,6 +180,7 @@ void Step::AdvanceNormal(std::uint32_t token) {
 }
 
 void Step::SumInto(std::uint32_t token, const RowOps& ops) {
+  // F32 is summed in place; BF16 rounds once, at the end, so it needs the FP32 sum beside y.
   float* sum = sum_.data();
   if (y_dtype_ == OutputDtype::kF32) {
     sum = static_cast<float*>(request_.y) + static_cast<std::int64_t>(token) * request_.y_stride;
@@ -181,17 +197,22 @@ void Step::SumInto(std::uint32_t token, const RowOps& ops) {
   }
 }
 
-void Step::FinishTokens(const RowOps& ops, absl::FunctionRef<void(std::uint32_t chunk)> give_back) {
+void Step::FinishTokens(const RowOps& ops, absl::FunctionRef<void(std::uint32_t chunk)> release) {
+  // A step that has failed may not write y, which is the caller's again.
   if (failed_) return;
   const bool low_latency = layer_->mode == DispatchMode::kLowLatency;
   const std::uint32_t before = next_token_;
   while (next_token_ < tokens()) {
+    // Tokens end in order, so that chunks can be released in order; a token that must wait holds up
+    // only tokens behind it, whose rows stay in their slots.
     const bool ready = low_latency ? CollectLowLatency(next_token_) : CollectNormal(next_token_);
     if (!ready) break;
     SumInto(next_token_, ops);
     if (!low_latency) AdvanceNormal(next_token_);
     ++next_token_;
   }
+  // A chunk is released with the last token that it holds a row of, not with its own last row: in
+  // low_latency another token of its window may still need it.
   if (next_token_ == before) return;
   for (std::size_t w = 0; w < cursors_.size(); ++w) {
     const std::uint32_t last = chunks_.ChunksOf(static_cast<std::int32_t>(w)).last;
@@ -199,7 +220,7 @@ void Step::FinishTokens(const RowOps& ops, absl::FunctionRef<void(std::uint32_t 
     while (next < last && chunks_.chunks()[next].token_end <= next_token_ &&
            states_[next].state == ChunkState::kAnswered) {
       states_[next].state = ChunkState::kRead;
-      give_back(next++);
+      release(next++);
     }
   }
 }

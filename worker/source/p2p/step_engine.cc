@@ -15,40 +15,51 @@
 namespace switchyard {
 namespace {
 
-constexpr std::uint32_t kOwnPair = 0xffffffffU;  // own experts take no credit
+// In place of a credit: the gateway's own experts are called directly.
+constexpr std::uint32_t kNoCredit = 0xffffffffU;
 
 }  // namespace
 
 StepEngine::StepEngine(StepEngineOptions options) : options_(std::move(options)) {
-  order_.reserve(options_.steps_max);
+  // The longest that it can get: Submit must not allocate once the pool is full.
+  in_flight_.reserve(options_.steps_max);
 }
 
-absl::StatusOr<StepTicket> StepEngine::Submit(const StepRequest& request, BoundPlan* binding,
+absl::StatusOr<StepTicket> StepEngine::Submit(const StepRequest& request, BoundPlan* bound_plan,
                                               TimePoint now) {
-  const BoundLayer* layer = binding->FindLayer(request.layer);
-  SY_RETURN_IF_ERROR(
-      ValidateStep(request, *binding, layer, options_.order, options_.device->row_ops()));
+  const BoundLayer* layer = bound_plan->FindLayer(request.layer);
+  if (layer == nullptr) return UnknownLayer(bound_plan->plan, request.layer);
+  SY_RETURN_IF_ERROR(ValidateStep(
+      request,
+      {.shape = bound_plan->plan.shape,
+       .y_dtype = options_.request.y_dtype,
+       .strict = options_.request.strict,
+       .max_tokens = MaxTokens(layer->mode, layer->max_tokens_per_step, options_.request)}));
   SY_ASSIGN_OR_RETURN(const std::uint32_t index, FreeSlot());
   Slot& slot = *slots_[index];
   const Duration wait =
-      request.deadline > Duration::zero() ? request.deadline : options_.order.step_deadline;
+      request.deadline > Duration::zero() ? request.deadline : options_.request.step_deadline;
   const TimePoint started = options_.clock->Now();
-  SY_RETURN_IF_ERROR(slot.step.Begin(StepId{last_step_ + 1}, request, binding, *layer,
-                                     options_.order.y_dtype, options_.chunk_rows, now + wait));
+  SY_RETURN_IF_ERROR(slot.step.Begin(StepId{last_step_ + 1}, request, bound_plan, *layer,
+                                     options_.request.y_dtype, options_.chunk_rows, now + wait));
   SY_RETURN_IF_ERROR(CheckAttached(slot.step));
+  // From here on the step ends like any other. Before here nothing counts it, so that a refused
+  // request leaves neither a ticket nor a hold on the epoch.
   ++last_step_;
   ++times_.steps;
   times_.plan_ns += SinceNs(started);
   slot.used = true;
   ++slot.generation;
-  ++binding->steps;
-  order_.push_back(index);
-  FinishTokens(slot.step);  // Tokens without experts, or no tokens at all.
+  ++bound_plan->steps;
+  in_flight_.push_back(index);
+  FinishTokens(
+      slot.step);  // Tokens without experts, or no tokens at all, get no reply to end them.
   Pump(now);
   return StepTicket{index, slot.generation};
 }
 
 absl::StatusOr<std::uint32_t> StepEngine::FreeSlot() {
+  // A slot stays used until Take, not until its step ends: the ticket must find the result.
   for (std::uint32_t i = 0; i < slots_.size(); ++i) {
     if (!slots_[i]->used) return i;
   }
@@ -58,62 +69,67 @@ absl::StatusOr<std::uint32_t> StepEngine::FreeSlot() {
   }
   return MakeError(
       absl::StatusCode::kResourceExhausted, Reason::kNoCredits,
-      absl::StrFormat("%d steps of this session are not combined yet; combine one first",
+      absl::StrFormat("%d steps of this session were not waited for yet; wait for one first",
                       options_.steps_max),
       {{"limit", absl::StrCat(options_.steps_max)}});
 }
 
+// Refuses at once what could only fail at its deadline.
 absl::Status StepEngine::CheckAttached(const Step& step) const {
-  const BoundPlan& binding = *step.binding();
-  for (std::size_t w = 0; w < binding.workers.size(); ++w) {
-    const Attachment& attachment = *binding.workers[w];
-    const bool bound = binding.bound[w] || SY_MUTANT(options_.mutant, kSwitchBeforeBound);
-    if (attachment.state == Attachment::State::kReady && bound) continue;
+  const BoundPlan& bound = *step.bound_plan();
+  for (std::size_t w = 0; w < bound.workers.size(); ++w) {
+    const Attachment& attachment = *bound.workers[w];
+    if (attachment.state == Attachment::State::kReady && bound.confirmed[w]) continue;
+    // A step that has no rows for a lost worker can do without it.
     if (step.NextUnsent(static_cast<std::int32_t>(w)) < 0) continue;
     return WorkerError(Reason::kWorkerLost, step, attachment,
                        absl::StrCat("is not attached (", attachment.down_why.message(),
-                                    "); try again when the next epoch is committed"));
+                                    "); retry when the next epoch is committed"));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> StepEngine::Done(const StepTicket& ticket) const {
+absl::StatusOr<bool> StepEngine::IsDone(const StepTicket& ticket) const {
   if (ticket.slot >= slots_.size() || !slots_[ticket.slot]->used ||
       slots_[ticket.slot]->generation != ticket.generation) {
-    return MakeError(
-        absl::StatusCode::kFailedPrecondition, Reason::kStageOrder,
-        "this dispatch handle was combined before or never dispatched; dispatch again");
+    return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kStageOrder,
+                     "the step is already complete or was never submitted; submit it again");
   }
   return slots_[ticket.slot]->step.done();
 }
 
 absl::Status StepEngine::Take(const StepTicket& ticket, TimePoint now) {
-  SY_ASSIGN_OR_RETURN(const bool done, Done(ticket));
+  SY_ASSIGN_OR_RETURN(const bool done, IsDone(ticket));
   Slot& slot = *slots_[ticket.slot];
   if (!done) {
     FailStep(
         slot.step,
         MakeError(absl::StatusCode::kCancelled, Reason::kUnspecified, "given up by its caller"),
         now);
+    // Before the slot can be used again: the list of steps in flight names slots.
+    RetireDone();
   }
+  // Chunks of a step that was given up may still be on their way: the credit table remembers them,
+  // so that the slot can carry another step.
   slot.used = false;
   return slot.step.status();
 }
 
 bool StepEngine::Pump(TimePoint now) {
   bool sent = false;
-  // Oldest step first on every attachment; own experts last, so that the others run meanwhile.
-  for (const std::uint32_t index : order_) {
+  // Oldest step first on every attachment: two steps that took credits from each other could both
+  // wait for ever. Own experts last: they block this thread, and the workers compute meanwhile.
+  for (const std::uint32_t index : in_flight_) {
     Step& step = slots_[index]->step;
     if (step.done()) continue;
-    for (std::size_t w = 0; w < step.binding()->workers.size(); ++w) {
-      Attachment& attachment = *step.binding()->workers[w];
+    for (std::size_t w = 0; w < step.bound_plan()->workers.size(); ++w) {
+      Attachment& attachment = *step.bound_plan()->workers[w];
       if (attachment.own) continue;
       sent |= PumpWorker(step, static_cast<std::int32_t>(w), attachment, now);
     }
   }
   if (options_.own_experts != nullptr) {
-    for (const std::uint32_t index : order_) sent |= PumpOwn(slots_[index]->step, now);
+    for (const std::uint32_t index : in_flight_) sent |= PumpOwn(slots_[index]->step, now);
   }
   RetireDone();
   return sent;
@@ -124,18 +140,23 @@ bool StepEngine::PumpWorker(Step& step, std::int32_t worker, Attachment& attachm
   bool sent = false;
   while (!step.done()) {
     const std::int32_t next = step.NextUnsent(worker);
-    if (next < 0 || attachment.pairs.free() == 0) break;
+    if (next < 0 || attachment.credits.free() == 0) break;
     const auto chunk = static_cast<std::uint32_t>(next);
     const Chunk& row = step.chunk_plan().chunks()[chunk];
-    const auto pair = attachment.pairs.Send({step.id(), step.layer(), row.index, 0});
+    // The attempt stays 0: chunks are not sent again, since a worker may have them already.
+    const auto credit = attachment.credits.Send({step.id(), step.layer(), row.index, 0});
     const TimePoint started = options_.clock->Now();
     const std::size_t bytes =
-        FillFrame(step, chunk, attachment, *pair, attachment.link->OutboundSlot(*pair));
+        FillFrame(step, chunk, attachment, *credit, attachment.link->OutboundSlot(*credit));
     times_.encode_ns += SinceNs(started);
+    // Both are timed apart: encoding is work of this process, sending mostly the kernel's.
     const TimePoint filled = options_.clock->Now();
-    step.MarkSent(chunk, *pair);
-    const absl::Status status = attachment.link->Send(*pair, bytes);
+    // Marked before it is sent: a transport may deliver the answer from within Send, and a failure
+    // gives the credit up with the step.
+    step.MarkSent(chunk, *credit);
+    const absl::Status status = attachment.link->Send(*credit, bytes);
     times_.send_ns += SinceNs(filled);
+    // The transport reports a lost link by itself later; the step need not wait for that.
     if (!status.ok()) {
       FailStep(step, WorkerError(Reason::kWorkerLost, step, attachment, status.message()), now);
       break;
@@ -148,8 +169,8 @@ bool StepEngine::PumpWorker(Step& step, std::int32_t worker, Attachment& attachm
 
 bool StepEngine::PumpOwn(Step& step, TimePoint now) {
   bool ran = false;
-  for (std::size_t w = 0; w < step.binding()->workers.size() && !step.done(); ++w) {
-    if (!step.binding()->workers[w]->own) continue;
+  for (std::size_t w = 0; w < step.bound_plan()->workers.size() && !step.done(); ++w) {
+    if (!step.bound_plan()->workers[w]->own) continue;
     std::int32_t next = -1;
     while (!step.done() && (next = step.NextUnsent(static_cast<std::int32_t>(w))) >= 0) {
       const absl::Status status = RunOwn(step, static_cast<std::uint32_t>(next));
@@ -157,26 +178,28 @@ bool StepEngine::PumpOwn(Step& step, TimePoint now) {
       ran = true;
     }
   }
+  // Once for all chunks: replies of other workers may still be out, and then nothing can be summed.
   if (ran) FinishTokens(step);
   return ran;
 }
 
 absl::Status StepEngine::RunOwn(Step& step, std::uint32_t chunk) {
   const Chunk& cut = step.chunk_plan().chunks()[chunk];
-  const BoundPlan& binding = *step.binding();
-  step.MarkSent(chunk, kOwnPair);
+  const BoundPlan& bound = *step.bound_plan();
+  step.MarkSent(chunk, kNoCredit);
   CollectRows(step, cut);
-  const Codec& codec = *step.layer_binding().codecs[static_cast<std::size_t>(cut.worker)];
-  if (codec.dtype() != DispatchDtype::kBf16) RoundTripRows(codec, binding.plan.shape.hidden);
+  const Codec& codec = *step.bound_layer().codecs[static_cast<std::size_t>(cut.worker)];
+  if (codec.dtype() != DispatchDtype::kBf16) RoundTripRows(codec, bound.plan.shape.hidden);
+  // As in a frame, so that the experts read one format wherever the rows come from.
   own_metadata_.resize(LayoutOf(step, cut).metadata_bytes);
   WriteMetadata(step, cut, own_metadata_);
   Bf16* out = step.OwnRows(cut.rows);
-  SY_RETURN_IF_ERROR(options_.own_experts->Run({.deployment = binding.plan.deployment,
+  SY_RETURN_IF_ERROR(options_.own_experts->Run({.deployment = bound.plan.deployment,
                                                 .session = options_.session,
-                                                .epoch = binding.plan.epoch,
-                                                .hash = binding.hash,
+                                                .epoch = bound.plan.epoch,
+                                                .hash = bound.hash,
                                                 .layer = step.layer(),
-                                                .mode = step.layer_binding().mode,
+                                                .mode = step.bound_layer().mode,
                                                 .rows = step.chunk_plan().RowsOf(cut),
                                                 .x = row_pointers_,
                                                 .rounded = codec.dtype() != DispatchDtype::kBf16,
@@ -186,7 +209,8 @@ absl::Status StepEngine::RunOwn(Step& step, std::uint32_t chunk) {
   return absl::OkStatus();
 }
 
-// What the wire does to the rows of other workers: an expert answers alike wherever it runs.
+// Does to own rows what the wire does to those of other workers, so that an expert gives the same
+// bits wherever it runs.
 void StepEngine::RoundTripRows(const Codec& codec, std::int32_t hidden) {
   const auto rows = static_cast<std::int64_t>(row_pointers_.size());
   const RowBytes row = RowBytesOf(codec.format(), hidden);
@@ -201,12 +225,12 @@ void StepEngine::RoundTripRows(const Codec& codec, std::int32_t hidden) {
 }
 
 FrameLayout StepEngine::LayoutOf(const Step& step, const Chunk& chunk) const {
-  const BoundLayer& layer = step.layer_binding();
+  const BoundLayer& layer = step.bound_layer();
   return LayoutOfRequest(
       {.mode = layer.mode,
        .format = layer.codecs[static_cast<std::size_t>(chunk.worker)]->format(),
        .rows = chunk.rows,
-       .hidden = step.binding()->plan.shape.hidden,
+       .hidden = step.bound_plan()->plan.shape.hidden,
        .top_k = step.request().top_k,
        .local_slots = layer.local_slots[static_cast<std::size_t>(chunk.worker)]});
 }
@@ -221,7 +245,7 @@ void StepEngine::CollectRows(const Step& step, const Chunk& chunk) {
 
 void StepEngine::WriteMetadata(const Step& step, const Chunk& chunk,
                                std::span<std::byte> out) const {
-  WriteRequestMetadata(step.layer_binding().mode,
+  WriteRequestMetadata(step.bound_layer().mode,
                        {.rows = step.chunk_plan().RowsOf(chunk),
                         .slot_counts = step.chunk_plan().SlotCountsOf(chunk),
                         .worker = WorkerOrdinal{chunk.worker},
@@ -233,24 +257,26 @@ void StepEngine::WriteMetadata(const Step& step, const Chunk& chunk,
 }
 
 std::size_t StepEngine::FillFrame(const Step& step, std::uint32_t chunk,
-                                  const Attachment& attachment, std::uint32_t pair,
+                                  const Attachment& attachment, std::uint32_t credit,
                                   std::span<std::byte> slot) {
   const Chunk& cut = step.chunk_plan().chunks()[chunk];
   const FrameLayout layout = LayoutOf(step, cut);
-  const Codec& codec = *step.layer_binding().codecs[static_cast<std::size_t>(cut.worker)];
+  const Codec& codec = *step.bound_layer().codecs[static_cast<std::size_t>(cut.worker)];
+  // Straight into the slot: over shared memory it is the worker's own ring, and this is the only
+  // copy.
   const std::span<std::byte> metadata = slot.subspan(layout.metadata_begin, layout.metadata_bytes);
   WriteMetadata(step, cut, metadata);
   CollectRows(step, cut);
-  codec.Encode(row_pointers_, step.binding()->plan.shape.hidden, slot.data() + layout.rows_begin,
+  codec.Encode(row_pointers_, step.bound_plan()->plan.shape.hidden, slot.data() + layout.rows_begin,
                slot.data() + layout.scales_begin);
   FrameHeader header;
   header.kind = FrameKind::kRequest;
-  header.mode = step.layer_binding().mode;
+  header.mode = step.bound_layer().mode;
   header.format = codec.format();
   header.cookie = options_.cookie;
-  const Step& numbers_epoch =
-      SY_MUTANT(options_.mutant, kMixedEpochs) ? slots_[order_.back()]->step : step;
-  header.epoch = numbers_epoch.binding()->plan.epoch;
+  // The step's own epoch: its chunks may wait for credits beyond a switch, and its rows were
+  // planned for the placement of that epoch.
+  header.epoch = step.bound_plan()->plan.epoch;
   header.step = step.id();
   header.attachment = attachment.peer_attachment;
   header.source_incarnation = static_cast<std::uint32_t>(options_.incarnation.low);
@@ -258,28 +284,31 @@ std::size_t StepEngine::FillFrame(const Step& step, std::uint32_t chunk,
   header.chunk = cut.index;
   header.chunks = cut.count;
   header.rows = cut.rows;
-  header.request_slot = static_cast<std::uint16_t>(pair);
-  header.reply_slot = static_cast<std::uint16_t>(pair);
+  header.request_slot = static_cast<std::uint16_t>(credit);
+  header.reply_slot = static_cast<std::uint16_t>(credit);
   header.payload_bytes = layout.payload_bytes();
   HeaderBytes raw;
   EncodeHeader(header, metadata, &raw);
+  // The header last: its CRC covers the metadata as it stands in the slot.
   std::copy(raw.begin(), raw.end(), slot.begin());
   return layout.frame_bytes;
 }
 
 void StepEngine::OnFrame(Attachment& attachment, const HeaderBytes& raw, const FrameHeader& header,
                          std::span<const std::byte> payload, TimePoint now) {
-  // The sender's incarnation: a reply of an earlier life of the worker is nobody's.
+  // A reply of an earlier life of the worker belongs to no step.
   const auto sender = static_cast<std::uint32_t>(attachment.worker.incarnation.low);
   if (header.kind == FrameKind::kRequest || header.source_incarnation != sender) {
     options_.transport->CountDrop(FrameDrop::kField);
     return;
   }
-  if (header.reply_slot >= attachment.pairs.size()) {
+  // A number from the wire is never an index before it is checked.
+  if (header.reply_slot >= attachment.credits.size()) {
     options_.transport->CountDrop(FrameDrop::kSlot);
     return;
   }
-  // A result has no metadata, an error is metadata throughout.
+  // The CRC covers header and metadata: a result has no metadata, an error nothing else. Rows are
+  // not covered, since checking them would cost a pass over memory that the sum reads anyway.
   const bool is_error = header.kind == FrameKind::kError;
   ErrorBody error;
   const FrameDrop drop = is_error ? ReadErrorFrame(raw, payload, &error) : CheckCrc(raw, {});
@@ -287,32 +316,18 @@ void StepEngine::OnFrame(Attachment& attachment, const HeaderBytes& raw, const F
     options_.transport->CountDrop(drop);
     return;
   }
-  if (SY_MUTANT(options_.mutant, kReplyKeyIgnored)) {
-    FrameHeader other = header;
-    for (const std::uint32_t index : order_) {
-      const Step& step = slots_[index]->step;
-      for (std::uint32_t c = 0; c < step.chunk_plan().chunks().size(); ++c) {
-        const bool sent = step.chunk_state(c) == Step::ChunkState::kSent;
-        if (!sent || step.pair_of(c) != header.reply_slot) continue;
-        if (&step.AttachmentOf(c) != &attachment) continue;
-        other.step = step.id();
-        other.layer = step.layer();
-        other.chunk = step.chunk_plan().chunks()[c].index;
-      }
-    }
-    TakeReply(attachment, other, is_error ? &error : nullptr, payload, now);
-  } else {
-    TakeReply(attachment, header, is_error ? &error : nullptr, payload, now);
-  }
+  TakeReply(attachment, header, is_error ? &error : nullptr, payload, now);
+  // The reply may have freed a credit that a chunk waits for.
   Pump(now);
 }
 
-// `error`: what an error frame says; nullptr for a result.
+// `error`: the body of an error frame; nullptr for a result.
 void StepEngine::TakeReply(Attachment& attachment, const FrameHeader& header,
                            const ErrorBody* error, std::span<const std::byte> payload,
                            TimePoint now) {
+  // The credit decides first: a late reply frees it although its step is long gone.
   if (!Accept(attachment, header)) return;
-  // A pair that is not given up has its step in flight.
+  // A credit that is not given up has its step in flight.
   Step& step = *FindStep(header.step);
   if (error != nullptr) {
     const auto chunk = static_cast<std::uint32_t>(step.ChunkAt(attachment, header.chunk));
@@ -323,8 +338,8 @@ void StepEngine::TakeReply(Attachment& attachment, const FrameHeader& header,
 }
 
 bool StepEngine::Accept(Attachment& attachment, const FrameHeader& header) {
-  switch (attachment.pairs.Accept(header.reply_slot,
-                                  {header.step, header.layer, header.chunk, header.attempt})) {
+  switch (attachment.credits.Accept(header.reply_slot,
+                                    {header.step, header.layer, header.chunk, header.attempt})) {
     case CreditTable::Answer::kUnexpected:
       ++attachment.replies_unexpected;
       return false;
@@ -342,20 +357,22 @@ void StepEngine::OnResult(Step& step, Attachment& attachment, const FrameHeader&
   const auto chunk = static_cast<std::uint32_t>(step.ChunkAt(attachment, header.chunk));
   step.MarkAnswered(chunk, reinterpret_cast<const Bf16*>(payload.data()));
   const Chunk& cut = step.chunk_plan().chunks()[chunk];
-  const FrameLayout layout = LayoutOfResult(cut.rows, step.binding()->plan.shape.hidden);
+  const FrameLayout layout = LayoutOfResult(cut.rows, step.bound_plan()->plan.shape.hidden);
+  // What disagrees with the chunk must not be summed, not even in part. The credit comes back all
+  // the same: its reply has come.
   if (header.rows != cut.rows || header.payload_bytes != layout.payload_bytes() ||
-      header.epoch != step.binding()->plan.epoch) {
-    FailStep(
-        step,
-        MakeError(absl::StatusCode::kInternal, Reason::kFrame,
-                  absl::StrFormat("worker %s, layer %d: answered %d rows of epoch %d where %d "
-                                  "rows of epoch %d were asked; nothing of it was used",
-                                  attachment.worker.id, step.layer().value, header.rows,
-                                  header.epoch.value, cut.rows, step.binding()->plan.epoch.value),
-                  {{"worker", attachment.worker.id},
-                   {"layer", absl::StrCat(step.layer().value)},
-                   {"rows", absl::StrCat(header.rows)}}),
-        now);
+      header.epoch != step.bound_plan()->plan.epoch) {
+    FailStep(step,
+             MakeError(
+                 absl::StatusCode::kInternal, Reason::kFrame,
+                 absl::StrFormat("worker %s, layer %d: answered %d rows of epoch %d instead of %d "
+                                 "rows of epoch %d; the reply was not used",
+                                 attachment.worker.id, step.layer().value, header.rows,
+                                 header.epoch.value, cut.rows, step.bound_plan()->plan.epoch.value),
+                 {{"worker", attachment.worker.id},
+                  {"layer", absl::StrCat(step.layer().value)},
+                  {"rows", absl::StrCat(header.rows)}}),
+             now);
     return;
   }
   FinishTokens(step);
@@ -364,55 +381,59 @@ void StepEngine::OnResult(Step& step, Attachment& attachment, const FrameHeader&
 void StepEngine::FinishTokens(Step& step) {
   const TimePoint started = options_.clock->Now();
   step.FinishTokens(options_.device->row_ops(), [&step](std::uint32_t chunk) {
-    const std::uint32_t pair = step.pair_of(chunk);
-    if (pair != kOwnPair) step.AttachmentOf(chunk).pairs.Release(pair);
+    const std::uint32_t credit = step.credit_of(chunk);
+    if (credit != kNoCredit) step.AttachmentOf(chunk).credits.Release(credit);
   });
   times_.sum_ns += SinceNs(started);
 }
 
 void StepEngine::FailStep(Step& step, absl::Status why, TimePoint now) {
+  // A step ends once: a second failure must not touch credits that carry another step by now.
   if (step.done()) return;
   for (std::uint32_t c = 0; c < step.chunk_plan().chunks().size(); ++c) {
     const Step::ChunkState state = step.chunk_state(c);
     if (state != Step::ChunkState::kSent && state != Step::ChunkState::kAnswered) continue;
     Attachment& attachment = step.AttachmentOf(c);
-    const std::uint32_t pair = step.pair_of(c);
-    // The pairs of a lost attachment went with it, whatever life it has now.
-    if (pair == kOwnPair || pair >= attachment.pairs.size()) continue;
-    attachment.pairs.GiveUp(pair, now);
-    if (SY_MUTANT(options_.mutant, kPairFreedEarly)) attachment.pairs.Release(pair);
+    const std::uint32_t credit = step.credit_of(c);
+    // The credits of a lost attachment went with it, whatever life it has now.
+    if (credit == kNoCredit || credit >= attachment.credits.size()) continue;
+    // Given up, not released: the worker may still write the reply slot, and the next chunk in the
+    // request slot would overwrite what it reads.
+    attachment.credits.GiveUp(credit, now);
   }
   step.Fail(std::move(why));
 }
 
 void StepEngine::FailOn(Attachment& attachment, const absl::Status& why, TimePoint now) {
-  for (const std::uint32_t index : order_) {
+  for (const std::uint32_t index : in_flight_) {
     Step& step = slots_[index]->step;
+    // Steps that the worker has no part in go on.
     if (step.done() || !step.Awaits(attachment)) continue;
     FailStep(step,
              WorkerError(Reason::kWorkerLost, step, attachment,
                          absl::StrCat("lost (", why.message(),
-                                      "); try again when the next epoch is committed")),
+                                      "); retry when the next epoch is committed")),
              now);
   }
   RetireDone();
 }
 
 void StepEngine::FailAll(const absl::Status& why, TimePoint now) {
-  for (const std::uint32_t index : order_) FailStep(slots_[index]->step, why, now);
+  for (const std::uint32_t index : in_flight_) FailStep(slots_[index]->step, why, now);
   RetireDone();
 }
 
 bool StepEngine::Expire(TimePoint now) {
   bool expired = false;
-  for (const std::uint32_t index : order_) {
+  for (const std::uint32_t index : in_flight_) {
     Step& step = slots_[index]->step;
     if (step.done() || step.deadline() > now) continue;
     FailStep(
         step,
-        WorkerError(Reason::kStepDeadline, step, *step.FirstAwaited(),
-                    "did not answer before the step's deadline; try again, or ask for a longer "
-                    "step_deadline"),
+        WorkerError(
+            Reason::kStepDeadline, step, *step.FirstAwaited(),
+            "did not answer before the step's deadline; retry, or open the session with a longer "
+            "step_deadline"),
         now);
     expired = true;
   }
@@ -421,25 +442,26 @@ bool StepEngine::Expire(TimePoint now) {
 }
 
 void StepEngine::RetireDone() {
-  std::erase_if(order_, [this](std::uint32_t index) {
+  std::erase_if(in_flight_, [this](std::uint32_t index) {
     Step& step = slots_[index]->step;
     if (!step.done()) return false;
-    --step.binding()->steps;
+    // Its epoch can be released once no step is left on it.
+    --step.bound_plan()->steps;
     return true;
   });
 }
 
-std::optional<TimePoint> StepEngine::NextDeadline() const {
-  std::optional<TimePoint> first;
-  for (const std::uint32_t index : order_) {
-    const TimePoint deadline = slots_[index]->step.deadline();
-    first = first.has_value() ? std::min(*first, deadline) : deadline;
+TimePoint StepEngine::NextDeadline() const {
+  TimePoint first = TimePoint::max();
+  for (const std::uint32_t index : in_flight_) {
+    first = std::min(first, slots_[index]->step.deadline());
   }
   return first;
 }
 
+// A search of at most steps_max entries; few steps are in flight at a time.
 Step* StepEngine::FindStep(StepId id) {
-  for (const std::uint32_t index : order_) {
+  for (const std::uint32_t index : in_flight_) {
     if (slots_[index]->step.id() == id) return &slots_[index]->step;
   }
   return nullptr;

@@ -16,21 +16,15 @@
 #include "absl/status/statusor.h"
 
 #include "core/base/clock.h"
-#include "core/mutant.h"
 #include "core/session_messages.h"
 #include "worker/device/device_backend.h"
 #include "worker/source/own_experts.h"
 #include "worker/source/p2p/step.h"
+#include "worker/source/runner_status.h"
+#include "worker/source/step_request.h"
 #include "worker/transport/transport.h"
 
 namespace switchyard {
-
-// Names a step to its submitter: used once, for Take.
-struct StepTicket {
-  std::uint32_t slot = 0;
-  std::uint32_t generation = 0;
-  friend constexpr bool operator==(const StepTicket&, const StepTicket&) = default;
-};
 
 struct StepEngineOptions {
   const DeviceBackend* device = nullptr;
@@ -40,89 +34,100 @@ struct StepEngineOptions {
   Incarnation incarnation;            // of this process
   SessionId session;
   Cookie cookie;
-  OpenSessionRequest order;  // of the grant: defaults filled in
-  std::uint32_t chunk_rows = 0;
+  OpenSessionRequest request;    // of the grant: defaults filled in
+  std::uint32_t chunk_rows = 0;  // a chunk has at most this many rows
   std::uint32_t steps_max = 16;  // in flight or not taken yet
-  MutantId mutant = MutantId::kNone;
-};
-
-// Where the time of steps went: nanoseconds, summed over all of them.
-struct StepTimes {
-  std::uint64_t steps = 0;
-  std::uint64_t plan_ns = 0;
-  std::uint64_t encode_ns = 0;
-  std::uint64_t send_ns = 0;
-  std::uint64_t sum_ns = 0;
 };
 
 class StepEngine {
  public:
+  // What the options point at outlives the engine.
   explicit StepEngine(StepEngineOptions options);
 
-  // Plans the step and sends what credits allow. Errors: kInvalidArgument (BAD_SHAPE, BAD_TOP_K,
-  // TOO_MANY_TOKENS, EXPERT_OUT_OF_RANGE, DUPLICATE_EXPERT, NAN_INPUT); kNotFound (UNKNOWN_LAYER);
-  // kUnavailable (WORKER_LOST) when a worker that the step needs is not attached;
-  // kResourceExhausted (NO_CREDITS) when steps_max are not taken yet.
-  absl::StatusOr<StepTicket> Submit(const StepRequest& request, BoundPlan* binding, TimePoint now);
-  // kFailedPrecondition (STAGE_ORDER) for a ticket that was taken or never given out.
-  absl::StatusOr<bool> Done(const StepTicket& ticket) const;
-  // The result of a step; the ticket is used up. A step that is not done is given up (kCancelled).
+  // These three as in StepRunner. Submit plans the step on `bound_plan` and sends what credits
+  // allow.
+  absl::StatusOr<StepTicket> Submit(const StepRequest& request, BoundPlan* bound_plan,
+                                    TimePoint now);
+  [[nodiscard]] absl::StatusOr<bool> IsDone(const StepTicket& ticket) const;
   absl::Status Take(const StepTicket& ticket, TimePoint now);
 
-  // Sends what waits for credits and runs own experts. True when there was any.
+  // Sends what waits for credits and runs the gateway's own experts. True when there was any.
   bool Pump(TimePoint now);
+  // A frame in a reply slot of `attachment`. What is not believable is dropped and counted.
   void OnFrame(Attachment& attachment, const HeaderBytes& raw, const FrameHeader& header,
                std::span<const std::byte> payload, TimePoint now);
   // Every step that awaits `attachment` fails: kUnavailable (WORKER_LOST).
   void FailOn(Attachment& attachment, const absl::Status& why, TimePoint now);
+  // Every step fails with `why`.
   void FailAll(const absl::Status& why, TimePoint now);
   // Ends steps whose deadline has passed: kUnavailable (STEP_DEADLINE), naming worker and layer.
   bool Expire(TimePoint now);
 
-  [[nodiscard]] std::optional<TimePoint> NextDeadline() const;
+  // max() when no step is in flight.
+  [[nodiscard]] TimePoint NextDeadline() const;
+  // Submitted steps that have not ended; those that only wait to be taken do not count.
   [[nodiscard]] std::uint32_t in_flight() const {
-    return static_cast<std::uint32_t>(order_.size());
+    return static_cast<std::uint32_t>(in_flight_.size());
   }
+  // Where the time of all steps so far went.
   [[nodiscard]] const StepTimes& times() const { return times_; }
 
  private:
+  // A place in the pool. `generation` tells the tickets of its successive steps apart.
   struct Slot {
     Step step;
     std::uint32_t generation = 0;
     bool used = false;
   };
 
+  // The index of a slot that no ticket names.
   absl::StatusOr<std::uint32_t> FreeSlot();
+  // kUnavailable (WORKER_LOST) unless every worker that the step has rows for is attached.
   [[nodiscard]] absl::Status CheckAttached(const Step& step) const;
+  // Sends chunks of `step` to one worker while it has credits.
   bool PumpWorker(Step& step, std::int32_t worker, Attachment& attachment, TimePoint now);
+  // Calls the gateway's own experts for all chunks of `step` that are theirs.
   bool PumpOwn(Step& step, TimePoint now);
   absl::Status RunOwn(Step& step, std::uint32_t chunk);
+  // Where metadata, scales and rows of a chunk's frame lie.
   [[nodiscard]] FrameLayout LayoutOf(const Step& step, const Chunk& chunk) const;
+  // Encodes and decodes the rows that row_pointers_ names, and points it at the result.
   void RoundTripRows(const Codec& codec, std::int32_t hidden);
+  // Points row_pointers_ at the chunk's rows of x.
   void CollectRows(const Step& step, const Chunk& chunk);
+  // Writes the chunk's part of the routing, as the frame carries it, into `out`.
   void WriteMetadata(const Step& step, const Chunk& chunk, std::span<std::byte> out) const;
+  // Writes the chunk's frame into `slot`, the memory of `credit`, rows encoded; its size in bytes.
   std::size_t FillFrame(const Step& step, std::uint32_t chunk, const Attachment& attachment,
-                        std::uint32_t pair, std::span<std::byte> slot);
+                        std::uint32_t credit, std::span<std::byte> slot);
+  // A believable reply: matched with its credit, then with its step.
   void TakeReply(Attachment& attachment, const FrameHeader& header, const ErrorBody* error,
                  std::span<const std::byte> payload, TimePoint now);
-  // True when the reply was one that was waited for.
+  // True when a step waits for the reply.
   bool Accept(Attachment& attachment, const FrameHeader& header);
+  // The rows of a chunk have arrived.
   void OnResult(Step& step, Attachment& attachment, const FrameHeader& header,
                 std::span<const std::byte> payload, TimePoint now);
+  // Ends the step with `why` and gives up its credits. Ignored for a step that has ended.
   void FailStep(Step& step, absl::Status why, TimePoint now);
+  // Sums what is complete and releases the credits of what was summed.
   void FinishTokens(Step& step);
+  // Removes ended steps from those in flight, and from the count of their epoch.
   void RetireDone();
+  // nullptr when no such step is in flight.
   Step* FindStep(StepId id);
+  // Nanoseconds from `start` to now.
   std::uint64_t SinceNs(TimePoint start) const;
 
   StepEngineOptions options_;
+  // The pool, by pointer: a Step must not move while a ticket or the list below names it.
   std::vector<std::unique_ptr<Slot>> slots_;
-  std::vector<std::uint32_t> order_;  // slots of steps in flight, oldest first
+  std::vector<std::uint32_t> in_flight_;  // slots of steps in flight, oldest first
   std::uint64_t last_step_ = 0;
   std::vector<const Bf16*> row_pointers_;  // scratch of one chunk
   std::vector<std::byte> own_metadata_;    // scratch of one chunk
-  std::vector<std::byte> own_wire_;        // of own experts' rows in another dtype than BF16
-  std::vector<Bf16> own_rows_;             // the same, decoded again
+  std::vector<std::byte> own_wire_;        // own experts' rows in another dtype than BF16
+  std::vector<Bf16> own_rows_;             // the same rows, decoded again
   StepTimes times_;
 };
 

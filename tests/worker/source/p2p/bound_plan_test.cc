@@ -9,7 +9,7 @@
 
 #include "core/format/wire_format.h"
 #include "tests/testing/fake_device.h"
-#include "tests/worker/source/p2p/session_fixture.h"
+#include "tests/worker/source/p2p/runner_fixture.h"
 #include "worker/routing/request_codec.h"
 
 namespace switchyard {
@@ -21,8 +21,8 @@ using testing::kHidden;
 using testing::MakeTestPlan;
 using testing::ReadFrame;
 using testing::ReadRequest;
+using testing::RunnerFixture;
 using testing::ScriptedLink;
-using testing::SessionFixture;
 using testing::TestBatch;
 
 const std::map<DeviceKind, DispatchDtype> kWireOf = {{DeviceKind::kCpu, DispatchDtype::kFp8},
@@ -44,7 +44,7 @@ Plan TwoKinds(DispatchMode mode) {
   return plan;
 }
 
-class BoundPlanTest : public SessionFixture {
+class BoundPlanTest : public RunnerFixture {
  protected:
   // The frame's rows and scales are what the codec of `dtype` makes of the tokens it names.
   void ExpectRows(const std::vector<std::byte>& frame, const RequestGeometry& geometry,
@@ -99,7 +99,7 @@ TEST_F(BoundPlanTest, EachEdgeOfAStepHasItsOwnWireDtype) {
       }
     }
     // Given up: the workers of this test answer BF16 rows alone.
-    EXPECT_THAT(Combine(ticket), FailsWith(absl::StatusCode::kCancelled, Reason::kUnspecified));
+    EXPECT_THAT(Take(ticket), FailsWith(absl::StatusCode::kCancelled, Reason::kUnspecified));
   }
 }
 

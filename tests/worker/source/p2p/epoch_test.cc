@@ -1,7 +1,7 @@
 // How a session opens, follows epochs, and comes back after losses.
 #include "gmock/gmock.h"
 
-#include "tests/worker/source/p2p/session_fixture.h"
+#include "tests/worker/source/p2p/runner_fixture.h"
 
 namespace switchyard {
 namespace {
@@ -10,13 +10,13 @@ using testing::ErrorFrameFor;
 using testing::FailsWith;
 using testing::GrantFor;
 using testing::MakeTestPlan;
+using testing::RunnerFixture;
 using testing::ScriptedLink;
-using testing::SessionFixture;
 using testing::TestBatch;
 
 constexpr DispatchMode kLl = DispatchMode::kLowLatency;
 
-class EpochTest : public SessionFixture {
+class EpochTest : public RunnerFixture {
  protected:
   void Announce(const Plan& plan) {
     channel_.watch_sink->OnPlan({plan, HashOf(plan)});
@@ -35,7 +35,7 @@ class EpochTest : public SessionFixture {
     const TestBatch batch(9, seed);
     SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, Submit(batch.Request()));
     AnswerAll(plan);
-    SY_ASSERT_OK(Combine(ticket));
+    SY_ASSERT_OK(Take(ticket));
     EXPECT_EQ(batch.y, batch.ExpectedLowLatency());
   }
 };
@@ -46,14 +46,14 @@ TEST_F(EpochTest, IsReadyOnlyWhenEveryWorkerIsAttached) {
   const auto a = channel_.Open("host-a");
   a->sink->OnAttached(GrantFor(a->order, plan.workers[0].incarnation, 1));
   Pump();
-  EXPECT_THAT(session_->ready(), FailsWith(absl::StatusCode::kUnavailable, Reason::kNotReady));
+  EXPECT_THAT(runner_->ready(), FailsWith(absl::StatusCode::kUnavailable, Reason::kNotReady));
 
   const auto b = channel_.Open("host-b");
   b->sink->OnAttached(GrantFor(b->order, plan.workers[1].incarnation, 2));
   Pump();
 
-  SY_EXPECT_OK(session_->ready());
-  EXPECT_EQ(session_->Status().epoch, Epoch{1});
+  SY_EXPECT_OK(runner_->ready());
+  EXPECT_EQ(runner_->Status().epoch, Epoch{1});
 }
 
 TEST_F(EpochTest, SendsItsRingCookieEpochAndHashWithAttach) {
@@ -77,7 +77,7 @@ TEST_F(EpochTest, RefusesAWorkerThatAnswersAsAnotherIncarnation) {
   a->sink->OnAttached(GrantFor(a->order, {9, 9}, 1));
   Pump();
 
-  EXPECT_FALSE(session_->ready().ok());
+  EXPECT_FALSE(runner_->ready().ok());
   EXPECT_TRUE(transport_.links.empty());
 }
 
@@ -86,7 +86,7 @@ TEST_F(EpochTest, AFinalRefusalEndsTheOpenAndAPassingOneIsTriedAgain) {
   Start(plan);
   channel_.Open("host-a")->sink->OnAttachEnded(absl::UnavailableError("not yet"));
   Pump();
-  EXPECT_THAT(session_->ready(), FailsWith(absl::StatusCode::kUnavailable, Reason::kNotReady));
+  EXPECT_THAT(runner_->ready(), FailsWith(absl::StatusCode::kUnavailable, Reason::kNotReady));
   clock_.Advance(std::chrono::seconds(1));
   Pump();
   ASSERT_EQ(channel_.streams.size(), 2U);
@@ -95,7 +95,7 @@ TEST_F(EpochTest, AFinalRefusalEndsTheOpenAndAPassingOneIsTriedAgain) {
       MakeError(absl::StatusCode::kPermissionDenied, Reason::kBadRequest, "no"));
   Pump();
 
-  EXPECT_EQ(session_->ready().code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(runner_->ready().code(), absl::StatusCode::kPermissionDenied);
 }
 
 TEST_F(EpochTest, SwitchesWhenAllHaveBoundAndReleasesTheOldEpochAfterItsLastStep) {
@@ -111,14 +111,14 @@ TEST_F(EpochTest, SwitchesWhenAllHaveBoundAndReleasesTheOldEpochAfterItsLastStep
 
   Announce(second);
   AnswerBind("host-a");
-  EXPECT_EQ(session_->Status().epoch, Epoch{1});
+  EXPECT_EQ(runner_->Status().epoch, Epoch{1});
   AnswerBind("host-b");
 
-  EXPECT_EQ(session_->Status().epoch, Epoch{2});
+  EXPECT_EQ(runner_->Status().epoch, Epoch{2});
   EXPECT_THAT(channel_.Open("host-a")->released, ::testing::IsEmpty());
   AnswerAll(one);
   Pump();
-  SY_EXPECT_OK(Combine(old_step));
+  SY_EXPECT_OK(Take(old_step));
   EXPECT_EQ(batch.y, batch.ExpectedLowLatency());
   EXPECT_THAT(channel_.Open("host-a")->released, ::testing::ElementsAre(Epoch{1}));
   EXPECT_THAT(channel_.Open("host-b")->released, ::testing::ElementsAre(Epoch{1}));
@@ -135,12 +135,12 @@ TEST_F(EpochTest, AttachesNewWorkersFirstAndClosesTheOnesThatNoPlanHolds) {
   ASSERT_NE(c, nullptr);
   EXPECT_EQ(c->order.epoch, Epoch{2});
   AnswerBind("host-a");
-  EXPECT_EQ(session_->Status().epoch, Epoch{1});
+  EXPECT_EQ(runner_->Status().epoch, Epoch{1});
   c->sink->OnAttached(GrantFor(c->order, two.workers[1].incarnation, 9));
   Pump();
   Pump();
 
-  EXPECT_EQ(session_->Status().epoch, Epoch{2});
+  EXPECT_EQ(runner_->Status().epoch, Epoch{2});
   EXPECT_EQ(channel_.Open("host-b"), nullptr);
   EXPECT_EQ(transport_.links.size(), 2U);
   RunStep(two, 5);
@@ -160,7 +160,7 @@ TEST_F(EpochTest, ARestartedWorkerIsAnotherAttachment) {
   Pump();
   Pump();
 
-  EXPECT_EQ(session_->Status().epoch, Epoch{2});
+  EXPECT_EQ(runner_->Status().epoch, Epoch{2});
   RunStep(two, 5);
 }
 
@@ -209,7 +209,7 @@ TEST_F(EpochTest, APlanThatIsOvertakenIsReleasedWhereItWasBound) {
   AnswerBind("host-a");
   AnswerBind("host-b");
 
-  EXPECT_EQ(session_->Status().epoch, Epoch{3});
+  EXPECT_EQ(runner_->Status().epoch, Epoch{3});
   EXPECT_THAT(channel_.Open("host-a")->released,
               ::testing::UnorderedElementsAre(Epoch{2}, Epoch{1}));
 }
@@ -224,13 +224,13 @@ TEST_F(EpochTest, AStepThatWaitsForAWorkerPlannedOutFailsAndFreesTheOldEpoch) {
   SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, Submit(batch.Request()));
   Announce(two);
   AnswerBind("host-a");
-  ASSERT_EQ(session_->Status().epoch, Epoch{2});
+  ASSERT_EQ(runner_->Status().epoch, Epoch{2});
 
   clock_.Advance(std::chrono::seconds(2));
   Pump();
   Pump();
 
-  const absl::Status lost = Combine(ticket);
+  const absl::Status lost = Take(ticket);
   EXPECT_THAT(lost, FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost));
   EXPECT_EQ(MetadataOf(lost).at("worker"), "b");
   EXPECT_THAT(channel_.Open("host-a")->released, ::testing::ElementsAre(Epoch{1}));
@@ -261,7 +261,7 @@ TEST_F(EpochTest, AttachesForTheComingEpochWhereTheCurrentOneIsRetired) {
               FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost))
       << "it has not bound the epoch in use";
   AnswerBind("host-b");
-  EXPECT_EQ(session_->Status().epoch, Epoch{2});
+  EXPECT_EQ(runner_->Status().epoch, Epoch{2});
   RunStep(two, 8);
 }
 
@@ -289,11 +289,11 @@ TEST_F(EpochTest, WiderRowsTakeANewAttachmentBeforeTheirFirstStep) {
   EXPECT_EQ(large->order.epoch, Epoch{2});
   EXPECT_GT(large->order.request_slot_bytes, small->order.request_slot_bytes);
   EXPECT_EQ(large->order.reply_ring.slot_bytes, small->order.reply_ring.slot_bytes);
-  EXPECT_EQ(session_->Status().epoch, Epoch{1}) << "the new rings are not there yet";
+  EXPECT_EQ(runner_->Status().epoch, Epoch{1}) << "the new rings are not there yet";
   large->sink->OnAttached(GrantFor(large->order, two.workers[0].incarnation, 3));
   Pump();
   Pump();
-  EXPECT_EQ(session_->Status().epoch, Epoch{2});
+  EXPECT_EQ(runner_->Status().epoch, Epoch{2});
 
   // The worker lives: the old step is not given up for having been planned on other rings.
   clock_.Advance(std::chrono::milliseconds(900));
@@ -305,7 +305,7 @@ TEST_F(EpochTest, WiderRowsTakeANewAttachmentBeforeTheirFirstStep) {
                                    old_link->offer(), one.workers[0].incarnation));
   Pump();
   Pump();
-  EXPECT_THAT(std::string(Combine(old_step).message()), ::testing::HasSubstr("answered"));
+  EXPECT_THAT(std::string(Take(old_step).message()), ::testing::HasSubstr("answered"));
   EXPECT_FALSE(small->open) << "nothing uses the small rings any more";
   EXPECT_EQ(transport_.links.size(), 1U);
   RunStep(two, 8);
@@ -319,7 +319,7 @@ TEST_F(EpochTest, NarrowerRowsAndOtherPlacementsKeepTheAttachment) {
 
   Announce(WithWire(MakeTestPlan(2, {"a"}, kLl), DispatchDtype::kInt8));
   AnswerBind("host-a");
-  EXPECT_EQ(session_->Status().epoch, Epoch{2});
+  EXPECT_EQ(runner_->Status().epoch, Epoch{2});
   EXPECT_EQ(channel_.Open("host-a"), before);
 
   Announce(MakeTestPlan(3, {"a"}, kLl));
@@ -356,7 +356,7 @@ TEST_F(EpochTest, CountsGoOnWithTheLargerRings) {
   OpenReady(one);
   const TestBatch batch(1, 4);
   SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, Submit(batch.Request()));
-  EXPECT_FALSE(Combine(ticket).ok()) << "given up: the workers of this test answer BF16 rows";
+  EXPECT_FALSE(Take(ticket).ok()) << "given up: the workers of this test answer BF16 rows";
   const Plan two = MakeTestPlan(2, {"a"}, kLl);
 
   Announce(two);
@@ -365,7 +365,7 @@ TEST_F(EpochTest, CountsGoOnWithTheLargerRings) {
   Pump();
   Pump();
 
-  const SourceSessionStatus status = session_->Status();
+  const RunnerStatus status = runner_->Status();
   ASSERT_EQ(status.attachments.size(), 1U);
   EXPECT_EQ(status.attachments[0].frames_sent, 1U);
   RunStep(two, 8);
@@ -385,7 +385,7 @@ TEST_F(EpochTest, AnAttachmentGivesBackTheEpochThatWasOvertakenMeanwhile) {
 
   EXPECT_THAT(large->released, ::testing::ElementsAre(Epoch{2}));
   AnswerBind("host-a");
-  EXPECT_EQ(session_->Status().epoch, Epoch{3});
+  EXPECT_EQ(runner_->Status().epoch, Epoch{3});
 }
 
 // The small rings are still there for a step of the first epoch; the third goes on with the large.
@@ -406,7 +406,7 @@ TEST_F(EpochTest, ANarrowerEpochStaysOnTheNewestRings) {
   ASSERT_FALSE(large->binds.empty());
   EXPECT_EQ(large->binds.back().epoch, Epoch{3});
   EXPECT_TRUE(channel_.streams.front()->binds.empty());
-  EXPECT_FALSE(Combine(old_step).ok());
+  EXPECT_FALSE(Take(old_step).ok());
 }
 
 // A step that a stopped worker owes ends by its deadline, not by the grace of workers that left.
@@ -422,15 +422,15 @@ TEST_F(EpochTest, AStepOnTheOldRingsOutlivesTheGraceOfWorkersThatLeft) {
   const auto large = channel_.Open("host-a");
   large->sink->OnAttached(GrantFor(large->order, two.workers[0].incarnation, 3));
   Pump();
-  ASSERT_EQ(session_->Status().epoch, Epoch{2});
+  ASSERT_EQ(runner_->Status().epoch, Epoch{2});
 
   clock_.Advance(std::chrono::seconds(5));
   Pump();
-  EXPECT_THAT(IsDone(session_->Done(old_step)), ::testing::Not(testing::IsOk()));
+  EXPECT_THAT(DoneStatus(runner_->IsDone(old_step)), ::testing::Not(testing::IsOk()));
 
   clock_.Advance(std::chrono::seconds(5));
   Pump();
-  EXPECT_THAT(Combine(old_step), FailsWith(absl::StatusCode::kUnavailable, Reason::kStepDeadline));
+  EXPECT_THAT(Take(old_step), FailsWith(absl::StatusCode::kUnavailable, Reason::kStepDeadline));
 }
 
 TEST_F(EpochTest, ForgetsWorkersThatOnlyAnOvertakenPlanNeeded) {
@@ -441,7 +441,7 @@ TEST_F(EpochTest, ForgetsWorkersThatOnlyAnOvertakenPlanNeeded) {
   Announce(MakeTestPlan(3, {"a"}, kLl));
 
   EXPECT_EQ(channel_.Open("host-c"), nullptr);
-  EXPECT_EQ(session_->Status().attachments.size(), 1U);
+  EXPECT_EQ(runner_->Status().attachments.size(), 1U);
 }
 
 TEST_F(EpochTest, ASessionThatTheCoordinatorHasForgottenServesWhileItCanAndThenSaysSo) {
@@ -469,7 +469,7 @@ TEST_F(EpochTest, IgnoresAnOlderPlan) {
 
   Announce(MakeTestPlan(2, {"a", "b"}, kLl));
 
-  EXPECT_EQ(session_->Status().epoch, Epoch{3});
+  EXPECT_EQ(runner_->Status().epoch, Epoch{3});
   EXPECT_EQ(channel_.streams.size(), 1U);
 }
 
@@ -478,7 +478,7 @@ TEST_F(EpochTest, RedialsTheWatchAndServesMeanwhile) {
   OpenReady(plan);
   channel_.watch_sink->OnWatchEnded(absl::UnavailableError("coordinator gone"));
   Pump();
-  EXPECT_FALSE(session_->Status().watching);
+  EXPECT_FALSE(watch_->watching());
   RunStep(plan, 2);
 
   clock_.Advance(std::chrono::seconds(1));
@@ -495,9 +495,9 @@ TEST_F(EpochTest, CloseFailsWhatIsInFlightAndLeavesNoLink) {
   const TestBatch batch(3, 4);
   SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, Submit(batch.Request()));
 
-  session_->Close(clock_.Now());
+  runner_->Close(clock_.Now());
 
-  EXPECT_THAT(Combine(ticket),
+  EXPECT_THAT(Take(ticket),
               FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kSessionClosed));
   EXPECT_TRUE(transport_.links.empty());
   EXPECT_THAT(Submit(batch.Request()),

@@ -7,7 +7,7 @@
 #include "gtest/gtest.h"
 
 #include "tests/testing/status_matchers.h"
-#include "tests/worker/source/p2p/session_fixture.h"
+#include "tests/worker/source/p2p/runner_fixture.h"
 
 namespace switchyard {
 namespace {

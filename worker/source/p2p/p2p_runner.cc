@@ -1,4 +1,4 @@
-#include "worker/source/p2p/session.h"
+#include "worker/source/p2p/p2p_runner.h"
 
 #include <algorithm>
 #include <map>
@@ -15,18 +15,20 @@ namespace {
 
 // min(chunk_rows_max, largest batch); a low_latency batch has a row for each of a token's experts,
 // and a chunk never splits a token.
-std::uint32_t ChunkRows(const SourceSessionOptions& options) {
-  const OpenSessionRequest& order = options.grant.order;
+std::uint32_t ChunkRows(const P2pRunnerOptions& options) {
+  const OpenSessionRequest& request = options.grant.request;
   const auto top_k = static_cast<std::uint32_t>(options.grant.plan.shape.top_k);
+  // The bound holds for every plan of the session, since its mode and max_tokens never change.
   std::uint32_t rows = options.chunk_rows_max;
-  if (order.max_tokens > 0) {
-    const auto tokens = static_cast<std::uint32_t>(order.max_tokens);
-    rows = std::min(rows, order.mode == DispatchMode::kLowLatency ? tokens * top_k : tokens);
+  if (request.max_tokens > 0) {
+    const auto tokens = static_cast<std::uint32_t>(request.max_tokens);
+    rows = std::min(rows, request.mode == DispatchMode::kLowLatency ? tokens * top_k : tokens);
   }
+  // A token's rows travel together, so a chunk holds at least one token's.
   return std::max(rows, top_k);
 }
 
-StepEngineOptions EngineOptions(const SourceSessionOptions& options) {
+StepEngineOptions EngineOptions(const P2pRunnerOptions& options) {
   StepEngineOptions out;
   out.device = options.device;
   out.transport = options.transport;
@@ -35,14 +37,13 @@ StepEngineOptions EngineOptions(const SourceSessionOptions& options) {
   out.incarnation = options.incarnation;
   out.session = options.grant.session;
   out.cookie = options.grant.cookie;
-  out.order = options.grant.order;
+  out.request = options.grant.request;
   out.chunk_rows = ChunkRows(options);
-  out.mutant = options.mutant;
   return out;
 }
 
-// A step that finds a worker gone from its epoch, and why the epoch that would mend it is not
-// there.
+// Adds to a step's error why the epoch that would mend it is not there yet: the worker that is lost
+// is seldom the one that holds up the next epoch.
 absl::Status WithComing(const absl::Status& lost, const absl::Status& coming) {
   if (coming.ok() || coming.message() == lost.message()) return lost;
   const std::map<std::string, std::string> metadata = MetadataOf(lost);
@@ -54,17 +55,7 @@ absl::Status WithComing(const absl::Status& lost, const absl::Status& coming) {
 
 }  // namespace
 
-class SourceSession::WatchEvents final : public WatchSink {
- public:
-  explicit WatchEvents(SessionEvents* events) : events_(events) {}
-  void OnPlan(const PlanUpdate& news) override { events_->Push(PlanEvent{news}); }
-  void OnWatchEnded(const absl::Status& why) override { events_->Push(WatchEndedEvent{why}); }
-
- private:
-  SessionEvents* events_;
-};
-
-SourceSession::SourceSession(SourceSessionOptions options)
+P2pRunner::P2pRunner(P2pRunnerOptions options)
     : options_(std::move(options)),
       events_(options_.wake),
       engine_(EngineOptions(options_)),
@@ -73,42 +64,25 @@ SourceSession::SourceSession(SourceSessionOptions options)
                .device = options_.device,
                .rng = options_.rng,
                .events = &events_,
-               .session = this,
+               .runner = this,
                .incarnation = options_.incarnation,
                .own_experts = options_.own_experts,
                .own_worker_id = options_.own_worker_id,
                .grant = options_.grant,
-               .mutant = options_.mutant,
                .transport_choice = options_.transport_choice,
-               .pairs = options_.pairs,
+               .credits = options_.credits,
                .chunk_rows = ChunkRows(options_),
-               .on_down =
-                   [this](Attachment& attachment, const absl::Status& why) {
-                     engine_.FailOn(attachment, why, options_.clock->Now());
-                   }}),
-      watch_sink_(std::make_unique<WatchEvents>(&events_)) {}
+               .on_down = [this](Attachment& attachment, const absl::Status& why) {
+                 engine_.FailOn(attachment, why, options_.clock->Now());
+               }}) {}
 
-SourceSession::~SourceSession() { watch_.reset(); }
+P2pRunner::~P2pRunner() = default;
 
-absl::Status SourceSession::Start(TimePoint now) {
-  StartWatch();
-  return binder_.Start(now);
-}
+absl::Status P2pRunner::Start(TimePoint now) { return binder_.Start(now); }
 
-void SourceSession::StartWatch() {
-  const BoundPlan* binding = binder_.current();
-  WatchRequest order;
-  order.session = options_.grant.session;
-  order.deployment = options_.grant.plan.deployment;
-  order.phase = options_.grant.order.phase;
-  order.epoch = binding != nullptr ? binding->plan.epoch : options_.grant.plan.epoch;
-  order.hash = binding != nullptr ? binding->hash : options_.grant.hash;
-  watch_retry_at_.reset();
-  watch_.reset();
-  watch_ = options_.channel->Watch(order, watch_sink_.get());
-}
+void P2pRunner::OnPlan(const PlanUpdate& update, TimePoint now) { binder_.OnPlan(update, now); }
 
-absl::Status SourceSession::ready() const {
+absl::Status P2pRunner::ready() const {
   if (binder_.current() != nullptr) return absl::OkStatus();
   if (!binder_.fatal().ok()) return binder_.fatal();
   const absl::Status& last = binder_.last_error();
@@ -118,47 +92,51 @@ absl::Status SourceSession::ready() const {
                    {{"session", ToHex(options_.grant.session)}});
 }
 
-bool SourceSession::Poll(TimePoint now) {
-  if (closed_) return false;
-  bool worked = HandleEvents(now);
-  worked |= engine_.Expire(now);
-  worked |= LoseStuckAttachments(now);
-  worked |= engine_.Pump(now);
-  worked |= binder_.Poll(now);
-  if (watch_retry_at_.has_value() && *watch_retry_at_ <= now) StartWatch();
-  return worked;
+RunnerProgress P2pRunner::Poll(TimePoint now) {
+  RunnerProgress progress;
+  if (!closed_) {
+    // Events first: they may bring the answer that a deadline would otherwise pass over. Steps end
+    // before credits are counted as stuck, and before new chunks take what they give back.
+    progress.worked = HandleEvents(now);
+    progress.worked |= engine_.Expire(now);
+    progress.worked |= LoseStuckAttachments(now);
+    progress.worked |= engine_.Pump(now);
+    progress.worked |= binder_.Poll(now);
+    // A caller sleeps only when nothing worked, so that a busy poll need not look for deadlines.
+    if (!progress.worked) progress.wake_at = WakeAt();
+  }
+  // A link that is not connected yet counts: its peer may be the first to send.
+  progress.has_links = !binder_.attachments().empty();
+  progress.why = ready();
+  if (progress.why.ok()) {
+    progress.state = RunnerProgress::State::kReady;
+  } else if (!absl::IsUnavailable(progress.why)) {
+    // kUnavailable is the only code that a retry may mend (EpochBinder::fatal).
+    progress.state = RunnerProgress::State::kFailed;
+  }
+  return progress;
 }
 
-bool SourceSession::HandleEvents(TimePoint now) {
+bool P2pRunner::HandleEvents(TimePoint now) {
   events_.Take(&taken_);
-  for (SessionEvent& event : taken_) {
+  for (const AttachEvent& event : taken_) {
     if (const auto* attached = std::get_if<AttachedEvent>(&event)) {
       binder_.OnAttached(*attached, now);
     } else if (const auto* bound = std::get_if<BoundEvent>(&event)) {
       binder_.OnBound(*bound, now);
     } else if (const auto* ended = std::get_if<AttachEndedEvent>(&event)) {
       binder_.OnAttachEnded(*ended, now);
-    } else if (const auto* plan = std::get_if<PlanEvent>(&event)) {
-      watch_backoff_ = {};
-      watch_refused_ = absl::OkStatus();
-      binder_.OnPlan(plan->news, now);
-    } else if (const auto* watch = std::get_if<WatchEndedEvent>(&event)) {
-      const bool refused = watch->why.code() == absl::StatusCode::kFailedPrecondition ||
-                           watch->why.code() == absl::StatusCode::kNotFound;
-      if (refused) watch_refused_ = watch->why;
-      watch_backoff_ =
-          std::clamp(watch_backoff_ * 2, options_.watch_backoff_min, options_.watch_backoff_max);
-      watch_retry_at_ = now + watch_backoff_;
     }
   }
   return !taken_.empty();
 }
 
-// A worker that sits on a credit of a step that was given up may be stopped for good: its rings go.
-bool SourceSession::LoseStuckAttachments(TimePoint now) {
+// A worker that keeps a credit of a step that was given up may be stopped for good. Only closing
+// the attachment gives its rings back, since the worker could still write into the reply slot.
+bool P2pRunner::LoseStuckAttachments(TimePoint now) {
   bool lost = false;
   for (const std::unique_ptr<Attachment>& attachment : binder_.attachments()) {
-    const std::optional<TimePoint> oldest = attachment->pairs.OldestGivenUp();
+    const std::optional<TimePoint> oldest = attachment->credits.OldestGivenUp();
     if (!oldest.has_value() || *oldest + options_.given_up_max > now) continue;
     binder_.Lose(
         *attachment,
@@ -174,65 +152,62 @@ bool SourceSession::LoseStuckAttachments(TimePoint now) {
   return lost;
 }
 
-absl::StatusOr<StepTicket> SourceSession::Submit(const StepRequest& request, TimePoint now) {
+absl::StatusOr<StepTicket> P2pRunner::Submit(const StepRequest& request, TimePoint now) {
   if (closed_) {
     return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kSessionClosed,
                      "the session is closed; open another", {});
   }
   SY_RETURN_IF_ERROR(ready());
-  // What has come meanwhile may hold a newer epoch: a step starts on the newest one that is bound.
+  // Answers that have come meanwhile may complete a newer epoch: a step starts on the newest one
+  // that is bound, so that the older one ends as soon as it can.
   HandleEvents(now);
   binder_.Poll(now);
+  // Other codes are the caller's own mistakes, which no epoch mends.
   absl::StatusOr<StepTicket> ticket = engine_.Submit(request, binder_.current(), now);
-  // The plan that would mend it will never be heard of.
   if (!absl::IsUnavailable(ticket.status())) return ticket;
-  if (!watch_refused_.ok()) return watch_refused_;
   return WithComing(ticket.status(), binder_.coming_error());
 }
 
-void SourceSession::OnFrame(Attachment& attachment, const HeaderBytes& raw,
-                            const FrameHeader& header, std::span<const std::byte> payload,
-                            TimePoint now) {
-  engine_.OnFrame(attachment, raw, header, payload, now);
+void P2pRunner::OnFrame(Attachment& attachment, const HeaderBytes& raw, const FrameHeader& header,
+                        std::span<const std::byte> payload) {
+  engine_.OnFrame(attachment, raw, header, payload, options_.clock->Now());
 }
 
-void SourceSession::OnLinkDown(Attachment& attachment, const absl::Status& why, TimePoint now) {
-  binder_.Lose(attachment, why, now);
+void P2pRunner::OnLinkDown(Attachment& attachment, const absl::Status& why) {
+  // Not only the link: the worker's end of the stream may live on, and a retry needs both new.
+  binder_.Lose(attachment, why, options_.clock->Now());
 }
 
-void SourceSession::Close(TimePoint now) {
+void P2pRunner::Close(TimePoint now) {
+  // Both Source::Close and the destructor of a Source may come here.
   if (closed_) return;
   closed_ = true;
+  // Steps end before the rings go: a sum reads its rows where they lie in the ring.
   engine_.FailAll(MakeError(absl::StatusCode::kFailedPrecondition, Reason::kSessionClosed,
                             "the session was closed with this step in flight", {}),
                   now);
-  watch_.reset();
   binder_.CloseAll();
 }
 
-std::optional<TimePoint> SourceSession::NextDeadline() const {
-  std::optional<TimePoint> first = engine_.NextDeadline();
-  const auto sooner = [&first](std::optional<TimePoint> other) {
-    if (other.has_value()) first = first.has_value() ? std::min(*first, *other) : other;
-  };
-  sooner(binder_.NextDeadline());
-  sooner(watch_retry_at_);
+TimePoint P2pRunner::WakeAt() const {
+  TimePoint first = std::min(engine_.NextDeadline(), binder_.NextDeadline());
   for (const std::unique_ptr<Attachment>& attachment : binder_.attachments()) {
-    if (const auto oldest = attachment->pairs.OldestGivenUp()) {
-      sooner(*oldest + options_.given_up_max);
+    if (const auto oldest = attachment->credits.OldestGivenUp()) {
+      first = std::min(first, *oldest + options_.given_up_max);
     }
   }
   return first;
 }
 
-SourceSessionStatus SourceSession::Status() const {
-  SourceSessionStatus status;
-  status.session = options_.grant.session;
-  if (const BoundPlan* binding = binder_.current()) {
-    status.epoch = binding->plan.epoch;
-    status.hash = binding->hash;
+RunnerStatus P2pRunner::Status() const {
+  RunnerStatus status;
+  status.grant = options_.grant;
+  // While the session opens the granted plan stands in, of which a coordinator knows the session.
+  if (const BoundPlan* bound = binder_.current()) {
+    status.grant.plan = bound->plan;
+    status.grant.hash = bound->hash;
+    status.epoch = bound->plan.epoch;
   }
-  status.watching = !watch_retry_at_.has_value();
   status.steps_in_flight = engine_.in_flight();
   status.times = engine_.times();
   for (const std::unique_ptr<Attachment>& attachment : binder_.attachments()) {
@@ -246,8 +221,9 @@ SourceSessionStatus SourceSession::Status() const {
       row.request_path = std::string(LinkPathName(attachment->link->path()));
       row.reply_path = attachment->reply_path;
     }
-    row.pairs = attachment->pairs.size();
-    row.pairs_free = attachment->pairs.free();
+    row.credits = attachment->credits.size();
+    row.credits_free = attachment->credits.free();
+    // Own experts have no ring.
     if (!attachment->own) row.slot_bytes = attachment->slot_bytes;
     row.frames_sent = attachment->frames_sent;
     row.replies_late = attachment->replies_late;

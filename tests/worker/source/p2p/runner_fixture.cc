@@ -1,4 +1,4 @@
-#include "tests/worker/source/p2p/session_fixture.h"
+#include "tests/worker/source/p2p/runner_fixture.h"
 
 #include <cmath>
 #include <limits>
@@ -57,19 +57,13 @@ TestBatch::TestBatch(std::int32_t token_count, std::uint64_t seed) : tokens(toke
 }
 
 StepRequest TestBatch::Request(LayerId layer) const {
-  StepRequest request;
-  request.layer = layer;
-  request.tokens = tokens;
-  request.x = x.data();
-  request.x_stride = kHidden;
-  request.ids = ids.data();
-  request.ids_stride = kTopK;
-  request.weights = weights.data();
-  request.weights_stride = kTopK;
-  request.top_k = kTopK;
-  request.y = y.data();
-  request.y_stride = kHidden;
-  return request;
+  return RequestOf({.layer = layer,
+                    .hidden = kHidden,
+                    .top_k = kTopK,
+                    .x = x,
+                    .ids = ids,
+                    .weights = weights,
+                    .y = y.data()});
 }
 
 std::vector<float> TestBatch::ExpectedLowLatency() const {
@@ -109,18 +103,18 @@ std::vector<float> TestBatch::ExpectedNormal(const Plan& plan) const {
   return out;
 }
 
-void SessionFixture::Start(const Plan& plan, const OpenSessionRequest& order) {
+void RunnerFixture::Start(const Plan& plan, const OpenSessionRequest& request) {
   SessionGrant grant;
   grant.session = {5, 6};
   grant.cookie = Cookie{77};
-  grant.order = order;
-  if (grant.order.step_deadline == Duration::zero()) {
-    grant.order.step_deadline = std::chrono::seconds(1);
+  grant.request = request;
+  if (grant.request.step_deadline == Duration::zero()) {
+    grant.request.step_deadline = std::chrono::seconds(1);
   }
-  if (!grant.order.mode.has_value()) grant.order.mode = plan.configs.front().mode;
+  if (!grant.request.mode.has_value()) grant.request.mode = plan.configs.front().mode;
   grant.plan = plan;
   grant.hash = HashOf(plan);
-  SourceSessionOptions options;
+  P2pRunnerOptions options;
   options.channel = &channel_;
   options.transport = &transport_;
   options.device = device_.get();
@@ -129,13 +123,15 @@ void SessionFixture::Start(const Plan& plan, const OpenSessionRequest& order) {
   options.wake = [] {};
   options.incarnation = incarnation_;
   options.grant = grant;
-  options.pairs = 2;
+  options.credits = 2;
   options.chunk_rows_max = 5;
-  session_ = std::make_unique<SourceSession>(std::move(options));
-  SY_ASSERT_OK(session_->Start(clock_.Now()));
+  watch_.reset();
+  runner_ = std::make_unique<P2pRunner>(std::move(options));
+  watch_ = std::make_unique<PlanWatch>(&channel_, grant, [] {});
+  SY_ASSERT_OK(runner_->Start(clock_.Now()));
 }
 
-void SessionFixture::GrantAll(const Plan& plan) {
+void RunnerFixture::GrantAll(const Plan& plan) {
   std::uint32_t attachment = 900;
   for (const PlanWorker& worker : plan.workers) {
     const auto stream = channel_.Open(worker.endpoint);
@@ -145,53 +141,48 @@ void SessionFixture::GrantAll(const Plan& plan) {
   Pump();
 }
 
-void SessionFixture::OpenReady(const Plan& plan, const OpenSessionRequest& order) {
-  Start(plan, order);
+void RunnerFixture::OpenReady(const Plan& plan, const OpenSessionRequest& request) {
+  Start(plan, request);
   GrantAll(plan);
-  SY_ASSERT_OK(session_->ready());
+  SY_ASSERT_OK(runner_->ready());
 }
 
-bool SessionFixture::Pump() {
+bool RunnerFixture::Pump() {
   class Sink final : public FrameSink {
    public:
-    explicit Sink(TimePoint now) : now_(now) {}
     void OnFrame(Link& link, const HeaderBytes& raw, const FrameHeader& header,
                  std::span<const std::byte> payload) override {
-      auto* attachment = static_cast<Attachment*>(link.owner());
-      attachment->session->OnFrame(*attachment, raw, header, payload, now_);
+      Attachment::Of(link).OnFrame(link, raw, header, payload);
     }
     void OnLinkDown(Link& link, const absl::Status& why) override {
-      auto* attachment = static_cast<Attachment*>(link.owner());
-      attachment->session->OnLinkDown(*attachment, why, now_);
+      Attachment::Of(link).OnLinkDown(link, why);
     }
-
-   private:
-    TimePoint now_;
   };
-  Sink sink(clock_.Now());
+  Sink sink;
   bool worked = transport_.Progress(sink);
-  worked |= session_->Poll(clock_.Now());
+  worked |= watch_->Poll(*runner_, clock_.Now());
+  worked |= runner_->Poll(clock_.Now()).worked;
   return worked;
 }
 
-ScriptedLink* SessionFixture::LinkOf(const Plan& plan, std::size_t ordinal) {
+ScriptedLink* RunnerFixture::LinkOf(const Plan& plan, std::size_t ordinal) {
   for (ScriptedLink* link : transport_.links) {
-    const auto* attachment = static_cast<Attachment*>(link->owner());
-    if (attachment->worker.id == plan.workers[ordinal].id &&
-        attachment->worker.incarnation == plan.workers[ordinal].incarnation) {
+    const Attachment& attachment = Attachment::Of(*link);
+    if (attachment.worker.id == plan.workers[ordinal].id &&
+        attachment.worker.incarnation == plan.workers[ordinal].incarnation) {
       return link;
     }
   }
   return nullptr;
 }
 
-void SessionFixture::AnswerAll(const Plan& plan) {
+void RunnerFixture::AnswerAll(const Plan& plan) {
   std::vector<std::size_t> order;
   for (std::size_t w = 0; w < plan.workers.size(); ++w) order.push_back(w);
   AnswerAll(plan, order);
 }
 
-void SessionFixture::AnswerAll(const Plan& plan, const std::vector<std::size_t>& order) {
+void RunnerFixture::AnswerAll(const Plan& plan, const std::vector<std::size_t>& order) {
   bool answered = true;
   while (answered) {
     answered = false;

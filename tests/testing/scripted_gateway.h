@@ -1,4 +1,5 @@
-// A gateway under a test's control: it opens sessions on one layer, number 3, of one worker, "w0".
+// A gateway under a test's control: it opens sessions on one layer, number 3, all of whose experts
+// are on the first worker.
 // Single-threaded.
 #pragma once
 
@@ -6,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/base/error.h"
@@ -26,18 +28,20 @@ class ScriptedGateway final : public StepChannel {
     std::vector<std::int32_t> ids;
   };
 
-  std::unique_ptr<StepStream> Open(const OpenSessionRequest& order, StepSink* sink) override {
+  std::unique_ptr<StepStream> Open(const OpenSessionRequest& request, StepSink* sink) override {
     sink_ = sink;
     ++opens;
-    orders.push_back(order);
+    requests.push_back(request);
     GatewayGrant grant;
-    grant.grant.order = order;
-    grant.grant.order.mode = order.mode.value_or(planned);
-    grant.grant.order.step_deadline = std::chrono::seconds(5);
+    grant.grant.request = request;
+    grant.grant.request.mode = request.mode.value_or(planned);
+    grant.grant.request.step_deadline = std::chrono::seconds(5);
     Plan& plan = grant.grant.plan;
     plan.epoch = Epoch{1};
     plan.shape = {.hidden = kHidden, .intermediate = 8, .experts = 4, .top_k = 2};
-    plan.workers = {{"w0", {1, 1}, "host", DeviceKind::kCpu, "x"}};
+    for (const std::string& id : workers) {
+      plan.workers.push_back({id, {1, 1}, "host-" + id, DeviceKind::kCpu, "x"});
+    }
     LayerPlacement layer{LayerId{3}, {}};
     for (std::int32_t e = 0; e < 4; ++e) {
       layer.experts.push_back({ExpertId{e}, WorkerOrdinal{0}, SlotId{e}});
@@ -45,7 +49,7 @@ class ScriptedGateway final : public StepChannel {
     plan.layers = {layer};
     DispatchConfig config;
     config.layer = LayerId{3};
-    config.phase = order.phase;
+    config.phase = request.phase;
     plan.configs = {config};
     grant.credits = 2;
     grant.worker_id = "w0";
@@ -71,7 +75,8 @@ class ScriptedGateway final : public StepChannel {
       MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady, "no committed epoch yet");
   DispatchMode planned = DispatchMode::kNormal;  // of every phase
   int opens = 0;
-  std::vector<OpenSessionRequest> orders;  // of every Open
+  std::vector<std::string> workers = {"w0"};  // of the plan
+  std::vector<OpenSessionRequest> requests;  // of every Open
   std::vector<Taken> taken;
 
  private:

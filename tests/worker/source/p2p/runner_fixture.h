@@ -1,4 +1,5 @@
-// A SourceSession over a scripted transport and channel, with workers that the test answers for.
+// A P2pRunner over a scripted transport and channel, with workers for which the test answers. A
+// PlanWatch passes plans to it, as in a Source.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,8 @@
 #include "tests/testing/scripted_worker.h"
 #include "tests/testing/status_matchers.h"
 #include "worker/device/cpu/cpu_backend.h"
-#include "worker/source/p2p/session.h"
+#include "worker/source/p2p/p2p_runner.h"
+#include "worker/source/plan_watch.h"
 
 namespace switchyard::testing {
 
@@ -42,11 +44,11 @@ struct TestBatch {
   mutable std::vector<float> y;
 };
 
-class SessionFixture : public ::testing::Test {
+class RunnerFixture : public ::testing::Test {
  protected:
   // Opens a session on `plan` whose workers have all granted.
-  void OpenReady(const Plan& plan, const OpenSessionRequest& order = {});
-  void Start(const Plan& plan, const OpenSessionRequest& order = {});
+  void OpenReady(const Plan& plan, const OpenSessionRequest& request = {});
+  void Start(const Plan& plan, const OpenSessionRequest& request = {});
   void GrantAll(const Plan& plan);
   bool Poll() { return Pump(); }
   bool Pump();
@@ -55,11 +57,14 @@ class SessionFixture : public ::testing::Test {
   // Answers every frame that waits, worker by worker in the given order of ordinals.
   void AnswerAll(const Plan& plan, const std::vector<std::size_t>& order);
   void AnswerAll(const Plan& plan);
-  absl::Status Combine(const StepTicket& ticket) { return session_->Take(ticket, clock_.Now()); }
+  absl::Status Take(const StepTicket& ticket) { return runner_->Take(ticket, clock_.Now()); }
   absl::StatusOr<StepTicket> Submit(const StepRequest& request) {
-    return session_->Submit(request, clock_.Now());
+    // As Source::Submit: a refusal of the coordinator is final.
+    auto ticket = runner_->Submit(request, clock_.Now());
+    if (absl::IsUnavailable(ticket.status()) && !watch_->refused().ok()) return watch_->refused();
+    return ticket;
   }
-  static absl::Status IsDone(const absl::StatusOr<bool>& done) {
+  static absl::Status DoneStatus(const absl::StatusOr<bool>& done) {
     if (!done.ok()) return done.status();
     return *done ? absl::OkStatus() : absl::UnavailableError("not done");
   }
@@ -69,7 +74,8 @@ class SessionFixture : public ::testing::Test {
   ScriptedTransport transport_;
   ScriptedChannel channel_;
   std::unique_ptr<DeviceBackend> device_ = *CpuBackend::Create({.kernel_family = "portable_fp32"});
-  std::unique_ptr<SourceSession> session_;
+  std::unique_ptr<P2pRunner> runner_;
+  std::unique_ptr<PlanWatch> watch_;
   Incarnation incarnation_{11, 22};
 };
 

@@ -1,5 +1,5 @@
 // Steps of a session against workers that the test answers for: sums, credits, errors, deadlines.
-#include "worker/source/p2p/session.h"
+#include "worker/source/p2p/p2p_runner.h"
 
 #include <array>
 #include <cmath>
@@ -8,7 +8,7 @@
 
 #include "gmock/gmock.h"
 
-#include "tests/worker/source/p2p/session_fixture.h"
+#include "tests/worker/source/p2p/runner_fixture.h"
 
 namespace switchyard {
 namespace {
@@ -19,15 +19,15 @@ using testing::kHidden;
 using testing::kTopK;
 using testing::MakeTestPlan;
 using testing::ScriptedLink;
-using testing::SessionFixture;
+using testing::RunnerFixture;
 using testing::TestBatch;
 
 constexpr DispatchMode kLl = DispatchMode::kLowLatency;
 constexpr DispatchMode kNm = DispatchMode::kNormal;
 
-class SourceSessionTest : public SessionFixture {};
+class P2pRunnerTest : public RunnerFixture {};
 
-TEST_F(SourceSessionTest, LowLatencySumsInTheOrderOfKWhateverTheOrderOfReplies) {
+TEST_F(P2pRunnerTest, LowLatencySumsInTheOrderOfKWhateverTheOrderOfReplies) {
   const Plan plan = MakeTestPlan(1, {"a", "b", "c"}, kLl);
   OpenReady(plan);
   for (const std::vector<std::size_t>& order :
@@ -37,14 +37,14 @@ TEST_F(SourceSessionTest, LowLatencySumsInTheOrderOfKWhateverTheOrderOfReplies) 
     SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, Submit(batch.Request()));
     AnswerAll(plan, order);
 
-    SY_ASSERT_OK(Combine(ticket));
+    SY_ASSERT_OK(Take(ticket));
     EXPECT_EQ(batch.y, batch.ExpectedLowLatency());
   }
 }
 
 // R56: experts 0, 1 and 3 scale by powers of two, which BF16 holds exactly; with the weights scaled
 // back they are identities.
-TEST_F(SourceSessionTest, LowLatencySumOfIdentityExpertsIsTheWeightedInput) {
+TEST_F(P2pRunnerTest, LowLatencySumOfIdentityExpertsIsTheWeightedInput) {
   const Plan plan = MakeTestPlan(1, {"a", "b", "c"}, kLl);
   OpenReady(plan);
   TestBatch batch(29, 12);
@@ -59,7 +59,7 @@ TEST_F(SourceSessionTest, LowLatencySumOfIdentityExpertsIsTheWeightedInput) {
   SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, Submit(batch.Request()));
   AnswerAll(plan, {1, 2, 0});
 
-  SY_ASSERT_OK(Combine(ticket));
+  SY_ASSERT_OK(Take(ticket));
   for (std::size_t i = 0; i < batch.y.size(); ++i) {
     const std::size_t t = i / kHidden * kTopK;
     const double sum = double{identity[t]} + identity[t + 1] + identity[t + 2];
@@ -67,7 +67,7 @@ TEST_F(SourceSessionTest, LowLatencySumOfIdentityExpertsIsTheWeightedInput) {
   }
 }
 
-TEST_F(SourceSessionTest, NormalAddsWorkersInTheOrderOfOrdinals) {
+TEST_F(P2pRunnerTest, NormalAddsWorkersInTheOrderOfOrdinals) {
   const Plan plan = MakeTestPlan(1, {"a", "b", "c"}, kNm);
   OpenReady(plan);
   for (const std::vector<std::size_t>& order :
@@ -77,7 +77,7 @@ TEST_F(SourceSessionTest, NormalAddsWorkersInTheOrderOfOrdinals) {
     SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, Submit(batch.Request()));
     AnswerAll(plan, order);
 
-    SY_ASSERT_OK(Combine(ticket));
+    SY_ASSERT_OK(Take(ticket));
     const std::vector<float> expected = batch.ExpectedNormal(plan);
     for (std::size_t i = 0; i < expected.size(); ++i) {
       ASSERT_NEAR(batch.y[i], expected[i], 0.05 * std::fabs(expected[i]) + 1e-3) << i;
@@ -85,36 +85,36 @@ TEST_F(SourceSessionTest, NormalAddsWorkersInTheOrderOfOrdinals) {
   }
 }
 
-TEST_F(SourceSessionTest, NormalIsBitEqualForRepeats) {
+TEST_F(P2pRunnerTest, NormalIsBitEqualForRepeats) {
   const Plan plan = MakeTestPlan(1, {"a", "b", "c"}, kNm);
   OpenReady(plan);
   const TestBatch first(40, 9);
   const TestBatch second(40, 9);
   SY_ASSERT_OK_AND_ASSIGN(const StepTicket one, Submit(first.Request()));
   AnswerAll(plan, {0, 1, 2});
-  SY_ASSERT_OK(Combine(one));
+  SY_ASSERT_OK(Take(one));
 
   SY_ASSERT_OK_AND_ASSIGN(const StepTicket two, Submit(second.Request()));
   AnswerAll(plan, {1, 2, 0});
-  SY_ASSERT_OK(Combine(two));
+  SY_ASSERT_OK(Take(two));
 
   EXPECT_EQ(first.y, second.y);
 }
 
-TEST_F(SourceSessionTest, NeverSendsMoreThanItsCreditsAndFinishesAllTheSame) {
+TEST_F(P2pRunnerTest, NeverSendsMoreThanItsCreditsAndFinishesAllTheSame) {
   const Plan plan = MakeTestPlan(1, {"a"}, kNm);
-  OpenReady(plan);  // 2 pairs of 5 rows
+  OpenReady(plan);  // 2 credits of 5 rows
   const TestBatch batch(33, 5);
 
   SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, Submit(batch.Request()));
   EXPECT_EQ(LinkOf(plan, 0)->sent.size(), 2U);
   AnswerAll(plan);
 
-  SY_ASSERT_OK(Combine(ticket));
-  EXPECT_EQ(session_->Status().attachments[0].pairs_free, 2U);
+  SY_ASSERT_OK(Take(ticket));
+  EXPECT_EQ(runner_->Status().attachments[0].credits_free, 2U);
 }
 
-TEST_F(SourceSessionTest, TwoStepsShareCreditsWithoutHoldingEachOtherUp) {
+TEST_F(P2pRunnerTest, TwoStepsShareCreditsWithoutHoldingEachOtherUp) {
   const Plan plan = MakeTestPlan(1, {"a", "b"}, kLl);
   OpenReady(plan);
   const TestBatch first(30, 6);
@@ -124,15 +124,15 @@ TEST_F(SourceSessionTest, TwoStepsShareCreditsWithoutHoldingEachOtherUp) {
 
   AnswerAll(plan, {1, 0});
 
-  SY_ASSERT_OK(Combine(two));
-  SY_ASSERT_OK(Combine(one));
+  SY_ASSERT_OK(Take(two));
+  SY_ASSERT_OK(Take(one));
   EXPECT_EQ(first.y, first.ExpectedLowLatency());
   EXPECT_EQ(second.y, second.ExpectedLowLatency());
 }
 
 // R31, R32: two micro-batches on one layer at once; each ticket is its own batch's, and good once
 // while the other is in flight.
-TEST_F(SourceSessionTest, TwoStepsInFlightOnOneLayerCombineWithTheirOwnTickets) {
+TEST_F(P2pRunnerTest, TwoStepsInFlightOnOneLayerEndWithTheirOwnTickets) {
   for (const DispatchMode mode : {kLl, kNm}) {
     const Plan plan = MakeTestPlan(1, {"a", "b"}, mode);
     OpenReady(plan);
@@ -146,43 +146,43 @@ TEST_F(SourceSessionTest, TwoStepsInFlightOnOneLayerCombineWithTheirOwnTickets) 
     ASSERT_NE(first.y, second.y);
     AnswerAll(plan, {1, 0});
 
-    SY_ASSERT_OK(Combine(two));
+    SY_ASSERT_OK(Take(two));
     EXPECT_EQ(second.y, expected(second)) << DispatchModeName(mode);
-    EXPECT_THAT(Combine(two),
+    EXPECT_THAT(Take(two),
                 FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStageOrder));
 
-    SY_ASSERT_OK(Combine(one));
+    SY_ASSERT_OK(Take(one));
     EXPECT_EQ(first.y, expected(first)) << DispatchModeName(mode);
     EXPECT_EQ(second.y, expected(second)) << "the other's batch was written to";
-    EXPECT_THAT(Combine(one),
+    EXPECT_THAT(Take(one),
                 FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStageOrder));
   }
 }
 
 // R58
-TEST_F(SourceSessionTest, NoTokensAndRowsWithoutExpertsGiveZeros) {
+TEST_F(P2pRunnerTest, NoTokensAndRowsWithoutExpertsGiveZeros) {
   const Plan plan = MakeTestPlan(1, {"a", "b"}, kLl);
   OpenReady(plan);
   const TestBatch none(0, 1);
   SY_ASSERT_OK_AND_ASSIGN(const StepTicket empty, Submit(none.Request()));
-  SY_EXPECT_OK(Combine(empty));
+  SY_EXPECT_OK(Take(empty));
 
   TestBatch batch(4, 8);
   std::fill(batch.ids.begin(), batch.ids.end(), -1);
   SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, Submit(batch.Request()));
 
-  SY_ASSERT_OK(Combine(ticket));
+  SY_ASSERT_OK(Take(ticket));
   EXPECT_EQ(batch.y, std::vector<float>(batch.y.size(), 0.0F));
 }
 
 // R44
-TEST_F(SourceSessionTest, RefusesMoreTokensThanLowLatencyTakesNamingBoth) {
+TEST_F(P2pRunnerTest, RefusesMoreTokensThanLowLatencyTakesNamingBoth) {
   const Plan plan = MakeTestPlan(1, {"a"}, kLl);
   OpenReady(plan);
   const TestBatch fits(64, 2);
   SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, Submit(fits.Request()));
   AnswerAll(plan);
-  SY_EXPECT_OK(Combine(ticket));
+  SY_EXPECT_OK(Take(ticket));
   const TestBatch batch(65, 2);
 
   const auto refused = Submit(batch.Request());
@@ -193,28 +193,28 @@ TEST_F(SourceSessionTest, RefusesMoreTokensThanLowLatencyTakesNamingBoth) {
 }
 
 // R32, R47
-TEST_F(SourceSessionTest, ATicketIsGoodOnceAndTheLayerStaysUsable) {
+TEST_F(P2pRunnerTest, ATicketIsGoodOnceAndTheLayerStaysUsable) {
   const Plan plan = MakeTestPlan(1, {"a"}, kLl);
   OpenReady(plan);
   const TestBatch batch(3, 2);
   SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, Submit(batch.Request()));
   AnswerAll(plan);
-  SY_ASSERT_OK(Combine(ticket));
+  SY_ASSERT_OK(Take(ticket));
 
-  EXPECT_THAT(Combine(ticket),
+  EXPECT_THAT(Take(ticket),
               FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStageOrder));
-  EXPECT_THAT(Combine({7, 1}),
+  EXPECT_THAT(Take({7, 1}),
               FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStageOrder));
 
   const TestBatch again(3, 12);
   SY_ASSERT_OK_AND_ASSIGN(const StepTicket next, Submit(again.Request()));
   AnswerAll(plan);
-  SY_ASSERT_OK(Combine(next));
+  SY_ASSERT_OK(Take(next));
   EXPECT_EQ(again.y, again.ExpectedLowLatency());
 }
 
 // R60
-TEST_F(SourceSessionTest, StridedRowsGiveWhatDenseRowsGive) {
+TEST_F(P2pRunnerTest, StridedRowsGiveWhatDenseRowsGive) {
   const Plan plan = MakeTestPlan(1, {"a", "b"}, kLl);
   OpenReady(plan);
   const TestBatch dense(6, 21);
@@ -234,12 +234,12 @@ TEST_F(SourceSessionTest, StridedRowsGiveWhatDenseRowsGive) {
   SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, Submit(request));
   AnswerAll(plan);
 
-  SY_ASSERT_OK(Combine(ticket));
+  SY_ASSERT_OK(Take(ticket));
   EXPECT_EQ(dense.y, dense.ExpectedLowLatency());
 }
 
 // R60
-TEST_F(SourceSessionTest, RefusesOverlappingMisalignedAndMissingViews) {
+TEST_F(P2pRunnerTest, RefusesOverlappingMisalignedAndMissingViews) {
   const Plan plan = MakeTestPlan(1, {"a"}, kLl);
   OpenReady(plan);
   const TestBatch batch(6, 21);
@@ -262,10 +262,10 @@ TEST_F(SourceSessionTest, RefusesOverlappingMisalignedAndMissingViews) {
               FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadTopK));
   EXPECT_THAT(refused([](StepRequest& r) { r.layer = LayerId{5}; }),
               FailsWith(absl::StatusCode::kNotFound, Reason::kUnknownLayer));
-  EXPECT_EQ(session_->Status().steps_in_flight, 0U);
+  EXPECT_EQ(runner_->Status().steps_in_flight, 0U);
 }
 
-TEST_F(SourceSessionTest, RefusesExpertsOutOfRangeAndTwiceInARow) {
+TEST_F(P2pRunnerTest, RefusesExpertsOutOfRangeAndTwiceInARow) {
   const Plan plan = MakeTestPlan(1, {"a"}, kLl);
   OpenReady(plan);
   TestBatch batch(6, 21);
@@ -277,7 +277,7 @@ TEST_F(SourceSessionTest, RefusesExpertsOutOfRangeAndTwiceInARow) {
               FailsWith(absl::StatusCode::kInvalidArgument, Reason::kDuplicateExpert));
 }
 
-TEST_F(SourceSessionTest, StrictSessionRefusesANanNamingItsRow) {
+TEST_F(P2pRunnerTest, StrictSessionRefusesANanNamingItsRow) {
   const Plan plan = MakeTestPlan(1, {"a"}, kLl);
   OpenSessionRequest order;
   order.strict = true;
@@ -291,7 +291,7 @@ TEST_F(SourceSessionTest, StrictSessionRefusesANanNamingItsRow) {
   EXPECT_EQ(testing::StatusOf(refused).ok() ? "" : MetadataOf(refused.status()).at("row"), "4");
 }
 
-TEST_F(SourceSessionTest, AnErrorReplyFailsItsStepAloneAndNamesWorkerLayerAndToken) {
+TEST_F(P2pRunnerTest, AnErrorReplyFailsItsStepAloneAndNamesWorkerLayerAndToken) {
   const Plan plan = MakeTestPlan(1, {"a"}, kLl);
   OpenReady(plan);
   const TestBatch batch(2, 5);
@@ -307,15 +307,15 @@ TEST_F(SourceSessionTest, AnErrorReplyFailsItsStepAloneAndNamesWorkerLayerAndTok
                                                   plan.workers[0].incarnation));
   Pump();
 
-  const absl::Status failed = Combine(ticket);
+  const absl::Status failed = Take(ticket);
   EXPECT_THAT(failed, FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch));
   EXPECT_EQ(MetadataOf(failed).at("worker"), "a");
   EXPECT_EQ(MetadataOf(failed).at("layer"), "1");
   EXPECT_EQ(MetadataOf(failed).count("row"), 1U);
-  EXPECT_EQ(session_->Status().attachments[0].pairs_free, 2U);
+  EXPECT_EQ(runner_->Status().attachments[0].credits_free, 2U);
 }
 
-TEST_F(SourceSessionTest, ARepeatedOrForeignReplyIsCountedAndChangesNothing) {
+TEST_F(P2pRunnerTest, ARepeatedOrForeignReplyIsCountedAndChangesNothing) {
   const Plan plan = MakeTestPlan(1, {"a"}, kLl);
   OpenReady(plan);
   const TestBatch batch(1, 5);
@@ -325,18 +325,18 @@ TEST_F(SourceSessionTest, ARepeatedOrForeignReplyIsCountedAndChangesNothing) {
   const auto answer = testing::AnswerFrame(frame, plan, 0, link->offer());
   transport_.Deliver(link, answer);
   Pump();
-  SY_ASSERT_OK(Combine(ticket));
+  SY_ASSERT_OK(Take(ticket));
   const std::vector<float> y = batch.y;
 
   transport_.Deliver(link, answer);
   Pump();
 
-  EXPECT_EQ(session_->Status().attachments[0].replies_unexpected, 1U);
-  EXPECT_EQ(session_->Status().attachments[0].pairs_free, 2U);
+  EXPECT_EQ(runner_->Status().attachments[0].replies_unexpected, 1U);
+  EXPECT_EQ(runner_->Status().attachments[0].credits_free, 2U);
   EXPECT_EQ(batch.y, y);
 }
 
-TEST_F(SourceSessionTest, AReplyWithOtherRowsOrEpochFailsTheStepNamingWorkerAndLayer) {
+TEST_F(P2pRunnerTest, AReplyWithOtherRowsOrEpochFailsTheStepNamingWorkerAndLayer) {
   const Plan plan = MakeTestPlan(1, {"a"}, kLl);
   OpenReady(plan);
   const auto tampered = [&](auto change) {
@@ -353,17 +353,17 @@ TEST_F(SourceSessionTest, AReplyWithOtherRowsOrEpochFailsTheStepNamingWorkerAndL
     std::copy(raw.begin(), raw.end(), answer.begin());
     transport_.Deliver(link, answer);
     Pump();
-    return Combine(*ticket);
+    return Take(*ticket);
   };
   const auto refused = FailsWith(absl::StatusCode::kInternal, Reason::kFrame);
 
   EXPECT_THAT(tampered([](FrameHeader& h) { --h.rows; }), refused);
   EXPECT_THAT(tampered([](FrameHeader& h) { h.epoch = Epoch{9}; }), refused);
   EXPECT_THAT(tampered([](FrameHeader& h) { h.payload_bytes -= 64; }), refused);
-  EXPECT_EQ(session_->Status().attachments[0].pairs_free, 2U);
+  EXPECT_EQ(runner_->Status().attachments[0].credits_free, 2U);
 }
 
-TEST_F(SourceSessionTest, ReplyForAnotherIncarnationIsDropped) {
+TEST_F(P2pRunnerTest, ReplyForAnotherIncarnationIsDropped) {
   const Plan plan = MakeTestPlan(1, {"a"}, kLl);
   OpenReady(plan);
   const TestBatch batch(1, 5);
@@ -380,11 +380,11 @@ TEST_F(SourceSessionTest, ReplyForAnotherIncarnationIsDropped) {
   transport_.Deliver(link, answer);
   Pump();
 
-  EXPECT_THAT(IsDone(session_->Done(ticket)), ::testing::Not(IsOk()));
+  EXPECT_THAT(DoneStatus(runner_->IsDone(ticket)), ::testing::Not(IsOk()));
   EXPECT_EQ(transport_.stats().drops[static_cast<std::size_t>(FrameDrop::kField)], 1U);
 }
 
-TEST_F(SourceSessionTest, DeadlineNamesTheWorkerAndTheLateReplyFreesThePair) {
+TEST_F(P2pRunnerTest, DeadlineNamesTheWorkerAndTheLateReplyFreesTheCredit) {
   const Plan plan = MakeTestPlan(1, {"a"}, kLl);
   OpenReady(plan);
   const TestBatch batch(1, 5);
@@ -395,21 +395,21 @@ TEST_F(SourceSessionTest, DeadlineNamesTheWorkerAndTheLateReplyFreesThePair) {
   clock_.Advance(std::chrono::seconds(1));
   Pump();
 
-  const absl::Status late = Combine(ticket);
+  const absl::Status late = Take(ticket);
   EXPECT_THAT(late, FailsWith(absl::StatusCode::kUnavailable, Reason::kStepDeadline));
   EXPECT_EQ(MetadataOf(late).at("worker"), "a");
   EXPECT_EQ(MetadataOf(late).at("layer"), "1");
-  EXPECT_EQ(session_->Status().attachments[0].pairs_free, 1U);
+  EXPECT_EQ(runner_->Status().attachments[0].credits_free, 1U);
 
   transport_.Deliver(link, testing::AnswerFrame(link->sent.front().frame, plan, 0, link->offer()));
   Pump();
-  EXPECT_EQ(session_->Status().attachments[0].pairs_free, 2U);
-  EXPECT_EQ(session_->Status().attachments[0].replies_late, 1U);
+  EXPECT_EQ(runner_->Status().attachments[0].credits_free, 2U);
+  EXPECT_EQ(runner_->Status().attachments[0].replies_late, 1U);
   EXPECT_EQ(std::memcmp(batch.y.data(), poison.data(), poison.size() * sizeof(float)), 0);
 }
 
 // R67
-TEST_F(SourceSessionTest, ALostLinkFailsTheStepsThatAwaitItAndOthersGoOn) {
+TEST_F(P2pRunnerTest, ALostLinkFailsTheStepsThatAwaitItAndOthersGoOn) {
   const Plan plan = MakeTestPlan(1, {"a", "b"}, kLl);
   OpenReady(plan);
   TestBatch on_a(2, 5);
@@ -424,31 +424,31 @@ TEST_F(SourceSessionTest, ALostLinkFailsTheStepsThatAwaitItAndOthersGoOn) {
   transport_.BreakLink(LinkOf(plan, 0));
   Pump();
 
-  const absl::Status lost = Combine(one);
+  const absl::Status lost = Take(one);
   EXPECT_THAT(lost, FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost));
   EXPECT_EQ(MetadataOf(lost).at("worker"), "a");
   AnswerAll(plan, {1});
-  SY_ASSERT_OK(Combine(two));
+  SY_ASSERT_OK(Take(two));
   EXPECT_EQ(on_b.y, on_b.ExpectedLowLatency());
   EXPECT_THAT(Submit(on_a.Request()),
               FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost));
 }
 
-TEST_F(SourceSessionTest, APairGivenUpTooLongAgoCostsTheAttachmentItsRings) {
+TEST_F(P2pRunnerTest, ACreditGivenUpTooLongAgoCostsTheAttachmentItsRings) {
   const Plan plan = MakeTestPlan(1, {"a"}, kLl);
   OpenReady(plan);
   const TestBatch batch(1, 5);
   SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, Submit(batch.Request()));
   clock_.Advance(std::chrono::seconds(1));
   Pump();
-  EXPECT_FALSE(Combine(ticket).ok());
+  EXPECT_FALSE(Take(ticket).ok());
   ASSERT_EQ(transport_.links.size(), 1U);
 
   clock_.Advance(std::chrono::seconds(2));
   Pump();
 
   EXPECT_TRUE(transport_.links.empty());
-  EXPECT_FALSE(session_->Status().attachments[0].ready);
+  EXPECT_FALSE(runner_->Status().attachments[0].ready);
 }
 
 }  // namespace

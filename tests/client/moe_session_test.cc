@@ -1,0 +1,116 @@
+// A session's report: what it asks of the workers. Its steps are tested in
+// tests/e2e/loopback_test.cc and tests/worker/source/gateway.
+#include "client/moe_session.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "client/client.h"
+#include "core/base/error.h"
+#include "tests/testing/scripted_gateway.h"
+#include "tests/testing/scripted_worker.h"
+#include "tests/testing/status_matchers.h"
+
+namespace switchyard {
+namespace {
+
+using std::chrono::seconds;
+using testing::FailsWith;
+using ::testing::HasSubstr;
+
+// A session through a scripted gateway, whose plan has the workers w2, w0 and w1. The client owns
+// gateway and channel.
+class MoeSessionTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ClientParts parts;
+    auto channel = std::make_unique<CountingChannel>();
+    channel_ = channel.get();
+    parts.sessions = std::move(channel);
+    auto gateway = std::make_unique<testing::ScriptedGateway>();
+    gateway->workers = {"w2", "w0", "w1"};
+    parts.steps = std::move(gateway);
+    ClientOptions options;
+    options.gateway = "scripted";
+    client_ = Client::Over(options, std::move(parts));
+    SY_ASSERT_OK_AND_ASSIGN(session_, client_->Open({}));
+  }
+
+  // Answers with the endpoint as the worker's name.
+  class CountingChannel final : public SessionChannel {
+   public:
+    absl::StatusOr<SessionGrant> OpenSession(const OpenSessionRequest& request,
+                                             Duration timeout) override {
+      return rest_.OpenSession(request, timeout);
+    }
+    absl::Status CloseSession(SessionId session, Duration timeout) override {
+      return rest_.CloseSession(session, timeout);
+    }
+    std::unique_ptr<WatchStream> Watch(const WatchRequest& request, WatchSink* sink) override {
+      return rest_.Watch(request, sink);
+    }
+    std::unique_ptr<AttachStream> Attach(const std::string& endpoint, const AttachRequest& request,
+                                         AttachSink* sink) override {
+      return rest_.Attach(endpoint, request, sink);
+    }
+    absl::StatusOr<SessionCounters> GetCounters(const std::string& endpoint, SessionId /*session*/,
+                                                Duration timeout) override {
+      EXPECT_EQ(timeout, seconds(3));
+      if (endpoint == failing) return failure;
+      return SessionCounters{endpoint, {}};
+    }
+
+    std::string failing;
+    absl::Status failure;
+
+   private:
+    testing::ScriptedChannel rest_;
+  };
+
+  std::vector<std::string> ReportedWorkers() {
+    const auto report = session_->Report(seconds(3));
+    SY_EXPECT_OK(report.status());
+    std::vector<std::string> workers;
+    if (!report.ok()) return workers;
+    for (const SessionCounters& worker : report->workers) workers.push_back(worker.worker_id);
+    return workers;
+  }
+
+  CountingChannel* channel_ = nullptr;
+  std::unique_ptr<Client> client_;
+  std::unique_ptr<MoeSession> session_;
+};
+
+TEST_F(MoeSessionTest, ReportsWorkersInTheOrderOfThePlan) {
+  EXPECT_THAT(ReportedWorkers(), ::testing::ElementsAre("host-w2", "host-w0", "host-w1"));
+}
+
+TEST_F(MoeSessionTest, AWorkerThatDoesNotKnowTheSessionHasCountedNothing) {
+  channel_->failing = "host-w0";
+  channel_->failure =
+      MakeError(absl::StatusCode::kNotFound, Reason::kUnknownSession, "no attachment here");
+
+  EXPECT_THAT(ReportedWorkers(), ::testing::ElementsAre("host-w2", "w0", "host-w1"));
+}
+
+TEST_F(MoeSessionTest, AWorkerThatCannotBeReachedFailsTheReportByName) {
+  channel_->failing = "host-w0";
+  channel_->failure =
+      MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost, "connection refused");
+
+  const auto report = session_->Report(seconds(3));
+
+  EXPECT_THAT(report, FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost));
+  EXPECT_THAT(std::string(report.status().message()), HasSubstr("counters of worker w0"));
+}
+
+TEST_F(MoeSessionTest, ClosesOnce) {
+  SY_EXPECT_OK(session_->Close());
+  SY_EXPECT_OK(session_->Close());
+
+  EXPECT_THAT(session_->Grant(),
+              FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kSessionClosed));
+}
+
+}  // namespace
+}  // namespace switchyard

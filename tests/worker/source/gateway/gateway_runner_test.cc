@@ -1,0 +1,221 @@
+// Steps through a gateway that the test answers for, in a Source without a transport: the Source
+// sleeps on its doorbell, and the gateway's answers wake it.
+#include "worker/source/gateway/gateway_runner.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <thread>
+
+#include "gtest/gtest.h"
+
+#include "core/base/error.h"
+#include "core/base/status_macros.h"
+#include "core/rng.h"
+#include "tests/testing/scripted_gateway.h"
+#include "tests/testing/status_matchers.h"
+#include "worker/source/registry/runner_registry.h"
+#include "worker/source/source.h"
+
+namespace switchyard {
+namespace {
+
+using std::chrono::seconds;
+using testing::FailsWith;
+
+constexpr std::int32_t kHidden = testing::ScriptedGateway::kHidden;
+
+class GatewayRunnerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    SeededRng rng(5);
+    for (Bf16& value : x_) value = FloatToBf16(static_cast<float>(rng.Uniform() - 0.5));
+    for (std::size_t i = 0; i < ids_.size(); ++i) ids_[i] = static_cast<std::int32_t>(i % 2);
+    y_.assign(y_.size(), std::numeric_limits<float>::quiet_NaN());
+  }
+  absl::Status Open() {
+    SourceOptions options;
+    options.make_runner = MakeRunnerFactory({.steps = &gateway_});
+    options.clock = &clock_;
+    source_ = Source::Create(std::move(options));
+    SY_ASSIGN_OR_RETURN(session_, source_->Open({}, seconds(2)));
+    return absl::OkStatus();
+  }
+  auto Submit(const StepRequest& request) { return source_->Submit(session_, request); }
+  absl::Status Wait(const StepTicket& ticket) { return source_->Wait(session_, ticket); }
+  StepRequest Request() {
+    StepRequest request;
+    request.layer = LayerId{3};
+    request.tokens = 3;
+    request.x = x_.data();
+    request.x_stride = kHidden + 4;
+    request.ids = ids_.data();
+    request.ids_stride = 2;
+    request.weights = weights_.data();
+    request.weights_stride = 2;
+    request.top_k = 2;
+    request.y = y_.data();
+    request.y_stride = kHidden + 1;
+    return request;
+  }
+
+  testing::ScriptedGateway gateway_;
+  SteadyClock clock_;
+  std::unique_ptr<Source> source_;
+  Source::SessionRef session_ = 0;
+  std::vector<Bf16> x_ = std::vector<Bf16>(3 * (kHidden + 4));
+  std::vector<std::int32_t> ids_ = std::vector<std::int32_t>(6);
+  std::vector<float> weights_ = std::vector<float>(6, 0.5F);
+  std::vector<float> y_ = std::vector<float>(3 * (kHidden + 1));
+};
+
+TEST_F(GatewayRunnerTest, SendsDenseRowsAndWritesYWithTheCallersStrides) {
+  SY_ASSERT_OK(Open());
+
+  SY_ASSERT_OK_AND_ASSIGN(const auto ticket, Submit(Request()));
+  ASSERT_EQ(gateway_.taken.size(), 1U);
+  EXPECT_EQ(gateway_.taken[0].x.size(), 3 * kHidden * sizeof(Bf16));
+  gateway_.Answer(gateway_.taken[0], 2.0F);
+
+  SY_ASSERT_OK(Wait(ticket));
+  for (std::size_t t = 0; t < 3; ++t) {
+    for (std::size_t i = 0; i < kHidden; ++i) {
+      EXPECT_EQ(y_[t * (kHidden + 1) + i], 2.0F * Bf16ToFloat(x_[t * (kHidden + 4) + i]));
+    }
+    EXPECT_TRUE(std::isnan(y_[t * (kHidden + 1) + kHidden]));  // the gap stays untouched
+  }
+}
+
+TEST_F(GatewayRunnerTest, AnswersInAnyOrderGoToTheirOwnSteps) {
+  SY_ASSERT_OK(Open());
+  SY_ASSERT_OK_AND_ASSIGN(const auto one, Submit(Request()));
+  StepRequest other = Request();
+  std::vector<float> second(y_.size());
+  other.y = second.data();
+  SY_ASSERT_OK_AND_ASSIGN(const auto two, Submit(other));
+
+  gateway_.Answer(gateway_.taken[1], 3.0F);
+  SY_ASSERT_OK_AND_ASSIGN(const bool first_done, source_->IsDone(session_, one));
+  EXPECT_FALSE(first_done);
+  gateway_.Answer(gateway_.taken[0], 1.0F);
+
+  SY_EXPECT_OK(Wait(two));
+  SY_EXPECT_OK(Wait(one));
+  EXPECT_EQ(y_[0], Bf16ToFloat(x_[0]));
+  EXPECT_EQ(second[0], 3.0F * Bf16ToFloat(x_[0]));
+}
+
+TEST_F(GatewayRunnerTest, KeepsTheCreditsThatWereGranted) {
+  SY_ASSERT_OK(Open());
+  SY_ASSERT_OK_AND_ASSIGN(const auto one, Submit(Request()));
+  SY_ASSERT_OK(Submit(Request()));
+
+  EXPECT_THAT(Submit(Request()),
+              FailsWith(absl::StatusCode::kResourceExhausted, Reason::kNoCredits));
+
+  gateway_.Answer(gateway_.taken[0], 1.0F);
+  SY_ASSERT_OK(Wait(one));
+  SY_EXPECT_OK(Submit(Request()));
+}
+
+TEST_F(GatewayRunnerTest, RefusesBadInputBeforeSendingIt) {
+  SY_ASSERT_OK(Open());
+  StepRequest request = Request();
+  request.layer = LayerId{4};
+  EXPECT_THAT(Submit(request), FailsWith(absl::StatusCode::kNotFound, Reason::kUnknownLayer));
+  request = Request();
+  request.top_k = 3;
+  EXPECT_THAT(Submit(request), FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadTopK));
+  EXPECT_TRUE(gateway_.taken.empty());
+}
+
+TEST_F(GatewayRunnerTest, AWrongAnswerSizeIsAnErrorAndYStaysUntouched) {
+  SY_ASSERT_OK(Open());
+  SY_ASSERT_OK_AND_ASSIGN(const auto ticket, Submit(Request()));
+
+  const std::vector<std::byte> shorter(8);
+  gateway_.sink_->OnStep(gateway_.taken[0].step, absl::OkStatus(), shorter);
+
+  EXPECT_THAT(Wait(ticket), FailsWith(absl::StatusCode::kInternal, Reason::kFrame));
+  EXPECT_TRUE(std::isnan(y_[0]));
+}
+
+TEST_F(GatewayRunnerTest, TheEndOfTheStreamFailsWhatIsOutstanding) {
+  SY_ASSERT_OK(Open());
+  SY_ASSERT_OK_AND_ASSIGN(const auto ticket, Submit(Request()));
+  std::thread ender([this] {
+    gateway_.sink_->OnEnded(
+        MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost, "gateway gone"));
+  });
+
+  EXPECT_THAT(Wait(ticket), FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost));
+  ender.join();
+  EXPECT_THAT(Submit(Request()), FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost));
+}
+
+TEST_F(GatewayRunnerTest, ATicketIsGoodOnce) {
+  SY_ASSERT_OK(Open());
+  SY_ASSERT_OK_AND_ASSIGN(const auto ticket, Submit(Request()));
+  gateway_.Answer(gateway_.taken[0], 1.0F);
+  SY_ASSERT_OK(Wait(ticket));
+
+  EXPECT_THAT(Wait(ticket), FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStageOrder));
+}
+
+TEST_F(GatewayRunnerTest, SaysWhyTheGatewayRefused) {
+  gateway_.refuse = MakeError(absl::StatusCode::kNotFound, Reason::kUnknownModel, "no such model");
+
+  EXPECT_THAT(Open(), FailsWith(absl::StatusCode::kNotFound, Reason::kUnknownModel));
+}
+
+TEST_F(GatewayRunnerTest, StatusNamesTheGatewayAndItsGrant) {
+  SY_ASSERT_OK(Open());
+  SY_ASSERT_OK(Submit(Request()));
+
+  SY_ASSERT_OK_AND_ASSIGN(const RunnerStatus status, source_->Status(session_));
+
+  EXPECT_EQ(status.gateway_worker, "w0");
+  EXPECT_EQ(status.grant.binding, Binding::kGateway);
+  EXPECT_EQ(status.epoch, Epoch{1});
+  EXPECT_EQ(status.steps_in_flight, 1U);
+}
+
+TEST_F(GatewayRunnerTest, AStepThatTheGatewayNeverAnswersEndsByItself) {
+  GatewayRunner runner({.steps = &gateway_, .request = {}, .wake = [] {}});
+  TimePoint now{seconds(100)};
+  SY_ASSERT_OK(runner.Start(now));
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, runner.Submit(Request(), now));
+
+  now = runner.Poll(now).wake_at;  // the session's deadline of 5 s, and the way there and back
+  EXPECT_EQ(now, TimePoint{seconds(107)});
+  EXPECT_TRUE(runner.Poll(now).worked);
+
+  EXPECT_THAT(runner.Take(ticket, now),
+              FailsWith(absl::StatusCode::kUnavailable, Reason::kStepDeadline));
+}
+
+TEST_F(GatewayRunnerTest, ATicketTakenEarlyIsGivenUpAndYStaysUntouched) {
+  GatewayRunner runner({.steps = &gateway_, .request = {}, .wake = [] {}});
+  SY_ASSERT_OK(runner.Start({}));
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, runner.Submit(Request(), {}));
+
+  EXPECT_TRUE(absl::IsCancelled(runner.Take(ticket, {})));
+  gateway_.Answer(gateway_.taken[0], 1.0F);
+
+  EXPECT_TRUE(std::isnan(y_[0]));
+}
+
+TEST_F(GatewayRunnerTest, ClosingFailsWhoeverWaits) {
+  SY_ASSERT_OK(Open());
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, Submit(Request()));
+  std::thread closer([this] { SY_EXPECT_OK(source_->Close(session_, seconds(1))); });
+
+  EXPECT_THAT(Wait(ticket),
+              FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kSessionClosed));
+  closer.join();
+  EXPECT_THAT(Submit(Request()),
+              FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kSessionClosed));
+}
+
+}  // namespace
+}  // namespace switchyard

@@ -1,0 +1,128 @@
+// A Source over fake runners: opening, waiting, closing, and plans on their way to a runner.
+#include "worker/source/source.h"
+
+#include <thread>
+
+#include "gtest/gtest.h"
+
+#include "core/base/error.h"
+#include "tests/testing/fake_runner.h"
+#include "tests/testing/status_matchers.h"
+
+namespace switchyard {
+namespace {
+
+using std::chrono::seconds;
+using testing::FailsWith;
+
+class SourceTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    SourceOptions options;
+    options.coordinator = &coordinator_;
+    options.clock = &clock_;
+    options.make_runner =
+        [this](SessionGrant grant,
+               const std::function<void()>& wake) -> absl::StatusOr<std::unique_ptr<StepRunner>> {
+      return std::make_unique<testing::FakeRunner>(&steps_, std::move(grant), wake, nullptr);
+    };
+    source_ = Source::Create(std::move(options));
+  }
+
+  static absl::StatusOr<SessionGrant> Grant(const OpenSessionRequest& request) {
+    SessionGrant grant;
+    grant.request = request;
+    grant.plan.epoch = Epoch{1};
+    return grant;
+  }
+  static absl::Status WriteOne(const SessionGrant& /*grant*/, const StepRequest& request) {
+    *static_cast<float*>(request.y) = 1;
+    return absl::OkStatus();
+  }
+  StepRequest Request() {
+    StepRequest request;
+    request.y = &y_;
+    return request;
+  }
+
+  testing::GrantingChannel coordinator_{&Grant};
+  testing::FakeSteps steps_{&WriteOne};
+  SteadyClock clock_;
+  float y_ = 0;
+  std::unique_ptr<Source> source_;
+};
+
+TEST_F(SourceTest, WaitTakesTheResultAndUsesTheTicketUp) {
+  SY_ASSERT_OK_AND_ASSIGN(const auto session, source_->Open({}, seconds(10)));
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, source_->Submit(session, Request()));
+  SY_ASSERT_OK_AND_ASSIGN(const bool done, source_->IsDone(session, ticket));
+  EXPECT_TRUE(done);
+
+  SY_EXPECT_OK(source_->Wait(session, ticket));
+
+  EXPECT_EQ(y_, 1);
+  EXPECT_THAT(source_->Wait(session, ticket),
+              FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStageOrder));
+}
+
+TEST_F(SourceTest, AWakeEndsTheSleepOfAThreadThatWaits) {
+  SY_ASSERT_OK_AND_ASSIGN(const auto session, source_->Open({}, seconds(10)));
+  steps_.Block(true);
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, source_->Submit(session, Request()));
+  std::thread waiter([&] { SY_EXPECT_OK(source_->Wait(session, ticket)); });
+
+  steps_.Block(false);
+
+  waiter.join();
+  EXPECT_EQ(y_, 1);
+}
+
+TEST_F(SourceTest, ClosingFailsThreadsThatWaitAndLaterCalls) {
+  const auto closed = FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kSessionClosed);
+  SY_ASSERT_OK_AND_ASSIGN(const auto session, source_->Open({}, seconds(10)));
+  steps_.Block(true);
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, source_->Submit(session, Request()));
+  std::thread waiter([&] { EXPECT_THAT(source_->Wait(session, ticket), closed); });
+
+  SY_EXPECT_OK(source_->Close(session, seconds(10)));
+
+  waiter.join();
+  EXPECT_EQ(y_, 0);
+  EXPECT_THAT(source_->Submit(session, Request()), closed);
+  EXPECT_THAT(source_->IsDone(session, ticket), closed);
+  EXPECT_THAT(source_->Status(session), closed);
+  EXPECT_THAT(source_->Close(session, seconds(10)), closed);
+}
+
+TEST_F(SourceTest, PlansReachTheRunnerWhileNobodyWaits) {
+  SY_ASSERT_OK_AND_ASSIGN(const auto session, source_->Open({}, seconds(10)));
+  PlanUpdate update;
+  update.plan.epoch = Epoch{2};
+
+  coordinator_.watch->OnPlan(update);
+
+  Epoch epoch;
+  while (epoch != Epoch{2}) {
+    SY_ASSERT_OK_AND_ASSIGN(const RunnerStatus status, source_->Status(session));
+    epoch = status.grant.plan.epoch;
+  }
+  EXPECT_EQ(epoch, Epoch{2});
+}
+
+TEST_F(SourceTest, AGrantWhoseBindingHasNoRunnerIsRefused) {
+  SourceOptions options;
+  options.coordinator = &coordinator_;
+  options.clock = &clock_;
+  options.make_runner =
+      [](SessionGrant /*grant*/,
+         const std::function<void()>& /*wake*/) -> absl::StatusOr<std::unique_ptr<StepRunner>> {
+    return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported, "no runner");
+  };
+  const auto source = Source::Create(std::move(options));
+
+  EXPECT_THAT(source->Open({}, seconds(10)),
+              FailsWith(absl::StatusCode::kUnimplemented, Reason::kUnsupported));
+}
+
+}  // namespace
+}  // namespace switchyard

@@ -1,0 +1,42 @@
+// The step runners of this build, by the binding that a grant names. A further one is a folder and
+// a line in runner_registry.cc.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "core/base/clock.h"
+#include "core/ids.h"
+#include "core/rng.h"
+#include "core/session_messages.h"
+#include "worker/device/device_backend.h"
+#include "worker/source/own_experts.h"
+#include "worker/source/session_channel.h"
+#include "worker/source/step_channel.h"
+#include "worker/source/step_runner.h"
+#include "worker/transport/transport.h"
+
+namespace switchyard {
+
+// The parts that runners are made of. What a pointer names outlives the factory and its runners.
+struct RunnerParts {
+  // p2p; nullptr: this process has no p2p runner.
+  SessionChannel* channel = nullptr;        // attaches to the workers
+  Transport* transport = nullptr;           // the one that the Source drives
+  std::unique_ptr<DeviceBackend> device{};  // encodes rows and sums replies
+  const Clock* clock = nullptr;
+  Rng* rng = nullptr;         // used under the Source's progress mutex
+  Incarnation incarnation{};  // of this process
+  TransportChoice transport_choice = TransportChoice::kAuto;
+  OwnExperts* own_experts = nullptr;  // of a worker that is a gateway
+  std::string own_worker_id{};        // likewise
+  // gateway; nullptr: this process has no gateway runner.
+  StepChannel* steps = nullptr;
+};
+
+// The factory for a Source's options. What it makes may live as long as the factory's parts; the
+// device lives as long as the factory or any copy of it. Errors of the factory: kUnimplemented
+// (UNSUPPORTED) for a binding that `parts` has nothing for.
+RunnerFactory MakeRunnerFactory(RunnerParts parts);
+
+}  // namespace switchyard

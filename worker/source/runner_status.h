@@ -1,0 +1,48 @@
+// What a session's runner reports about itself, for `status` and for reports.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/resolve/staging_bytes.h"
+#include "core/session_messages.h"
+
+namespace switchyard {
+
+// Where the time of steps went: nanoseconds, summed over all steps of the session.
+struct StepTimes {
+  std::uint64_t steps = 0;
+  std::uint64_t plan_ns = 0;
+  std::uint64_t encode_ns = 0;
+  std::uint64_t send_ns = 0;
+  std::uint64_t sum_ns = 0;
+};
+
+// One attachment of the p2p binding.
+struct AttachmentStatus {
+  std::string worker_id;
+  bool ready = false;
+  std::string request_path;  // source -> worker: "mapped", "messages", "inproc", "direct"
+  std::string reply_path;    // worker -> source
+  std::uint32_t credits = 0;
+  std::uint32_t credits_free = 0;
+  StagingBytes slot_bytes;  // of a request slot and of a reply slot; 0 for "direct"
+  std::uint64_t frames_sent = 0;
+  std::uint64_t replies_late = 0;
+  std::uint64_t replies_unexpected = 0;
+  std::string last_error;
+};
+
+// A copy: nothing in it changes any more.
+struct RunnerStatus {
+  SessionGrant grant;  // with the plan that steps run on now; the granted plan until there is one
+  Epoch epoch;         // of the plan that steps run on now; 0 while the session opens
+  bool watching = false;  // new plans arrive; false while the coordinator cannot be reached
+  std::uint32_t steps_in_flight = 0;
+  std::string gateway_worker;  // id of the worker that serves the steps; gateway binding only
+  StepTimes times;
+  std::vector<AttachmentStatus> attachments;  // p2p binding only
+};
+
+}  // namespace switchyard
