@@ -27,7 +27,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ClientOptions& opt
   if (!options.gateway.empty()) {
     parts.steps = MakeGrpcStepChannel(options.gateway);
   } else {
-    SY_ASSIGN_OR_RETURN(parts.device, MakeDevice("cpu", {}));
+    SY_ASSIGN_OR_RETURN(parts.device, MakeDevice(kDefaultDevice));
     SY_ASSIGN_OR_RETURN(parts.transport,
                         MakeTransport("ucx", {.incarnation = parts.incarnation,
                                               .net_devices = options.net_devices}));

@@ -109,6 +109,7 @@ absl::StatusOr<std::unique_ptr<Source>> MakeGatewaySource(const Options& options
   parts.clock = &worker.clock;
   parts.rng = &worker.rng;
   parts.own_experts = &worker.node->own_experts();
+  parts.own_experts->SetOnProgress([transport = parts.transport] { transport->Wake(); });
   parts.own_worker_id = options.id;
   source.coordinator = worker.session_channel.get();
   source.make_runner = MakeRunnerFactory(std::move(parts));
@@ -151,6 +152,7 @@ absl::Status Run(const Options& options, SignalWait& signals) {
   const absl::Status why = end.get();
   // The server first: its calls use the gateway's source, and the source uses the node.
   worker.server->grpc().Shutdown(kShutdown);
+  worker.node->own_experts().SetOnProgress({});
   worker.source.reset();
   worker.node->Stop(kShutdown);
   return why;

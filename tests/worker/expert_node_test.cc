@@ -122,7 +122,7 @@ TEST_F(ExpertNodeTest, ItsOwnExpertsRefuseAnEpochThatIsNotHere) {
   chunk.deployment = "demo";
   chunk.epoch = Epoch{9};
 
-  EXPECT_THAT(node_->own_experts().Run(chunk),
+  EXPECT_THAT(node_->own_experts().Start(chunk).status(),
               FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch));
 }
 

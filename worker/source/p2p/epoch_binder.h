@@ -24,7 +24,7 @@
 
 #include "core/base/clock.h"
 #include "core/rng.h"
-#include "worker/source/own_experts.h"
+#include "worker/routing/own_experts.h"
 #include "worker/source/p2p/attachment.h"
 #include "worker/source/p2p/bound_plan.h"
 #include "worker/source/session_channel.h"

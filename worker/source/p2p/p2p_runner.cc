@@ -30,7 +30,7 @@ std::uint32_t ChunkRows(const P2pRunnerOptions& options) {
 
 StepEngineOptions EngineOptions(const P2pRunnerOptions& options) {
   StepEngineOptions out;
-  out.device = options.device;
+  out.stream = options.stream.get();
   out.transport = options.transport;
   out.clock = options.clock;
   out.own_experts = options.own_experts;

@@ -33,7 +33,8 @@ namespace switchyard {
 struct P2pRunnerOptions {
   SessionChannel* channel = nullptr;      // attaches to workers
   Transport* transport = nullptr;         // makes the links; the Source drives it
-  const DeviceBackend* device = nullptr;  // encodes rows and sums replies
+  const DeviceBackend* device = nullptr;  // makes the codecs
+  std::unique_ptr<Stream> stream;         // of the device: encodes rows and sums replies
   const Clock* clock = nullptr;
   Rng* rng = nullptr;                 // jitter of retries
   std::function<void()> wake;         // from any thread: Poll is due

@@ -22,7 +22,6 @@ absl::Status Step::Begin(StepId id, const StepRequest& request, BoundPlan* bound
   next_token_ = 0;
 
   // Steps are pooled: assign and clear keep the memory of the largest step before.
-  own_rows_.clear();
   CopyRouting();
   SY_RETURN_IF_ERROR(BuildDispatchPlan({dense_ids_, request.tokens, request.top_k}, layer.placement,
                                        layer.mode, &plan_));
@@ -38,7 +37,6 @@ absl::Status Step::Begin(StepId id, const StepRequest& request, BoundPlan* bound
   const auto top_k = static_cast<std::size_t>(request.top_k);
   terms_.reserve(std::max(top_k, cursors_.size()));
   factors_.reserve(top_k);
-  sum_.resize(static_cast<std::size_t>(hidden_));
   return absl::OkStatus();
 }
 
@@ -71,11 +69,6 @@ void Step::LocateRows() {
 
 // One vector for each chunk, since growing one vector would move rows that are waiting to be
 // summed.
-Bf16* Step::OwnRows(std::size_t rows) {
-  own_rows_.emplace_back(rows * static_cast<std::size_t>(hidden_));
-  return own_rows_.back().data();
-}
-
 Attachment& Step::AttachmentOf(std::uint32_t chunk) const {
   return *bound_plan_->workers[static_cast<std::size_t>(chunks_.chunks()[chunk].worker)];
 }
@@ -134,8 +127,6 @@ const Bf16* Step::RowAt(std::uint32_t chunk, std::uint32_t row) const {
 }
 
 bool Step::CollectLowLatency(std::uint32_t token) {
-  terms_.clear();
-  factors_.clear();
   const auto top_k = static_cast<std::size_t>(request_.top_k);
   const float* weights = dense_weights_.data() + token * top_k;
   for (std::size_t k = 0; k < top_k; ++k) {
@@ -151,7 +142,6 @@ bool Step::CollectLowLatency(std::uint32_t token) {
 }
 
 bool Step::CollectNormal(std::uint32_t token) {
-  terms_.clear();
   // Ascending ordinal, for the same reason as ascending k in low_latency.
   for (std::size_t w = 0; w < cursors_.size(); ++w) {
     const WorkerCursor& cursor = cursors_[w];
@@ -165,7 +155,7 @@ bool Step::CollectNormal(std::uint32_t token) {
 }
 
 // A worker's rows are in the order of tokens, so that one cursor for each worker finds them all. It
-// moves only once the token is summed: CollectNormal may have to look at the same row again.
+// moves only once the token is complete: CollectNormal may have to look at the same row again.
 void Step::AdvanceNormal(std::uint32_t token) {
   for (std::size_t w = 0; w < cursors_.size(); ++w) {
     WorkerCursor& cursor = cursors_[w];
@@ -179,41 +169,45 @@ void Step::AdvanceNormal(std::uint32_t token) {
   }
 }
 
-void Step::SumInto(std::uint32_t token, const RowOps& ops) {
-  // F32 is summed in place; BF16 rounds once, at the end, so it needs the FP32 sum beside y.
-  float* sum = sum_.data();
-  if (y_dtype_ == OutputDtype::kF32) {
-    sum = static_cast<float*>(request_.y) + static_cast<std::int64_t>(token) * request_.y_stride;
-  }
-  if (layer_->mode == DispatchMode::kLowLatency) {
-    ops.WeightedSumBf16(terms_, factors_, hidden_, sum);
-  } else {
-    ops.SumBf16(terms_, hidden_, sum);
-  }
-  if (y_dtype_ == OutputDtype::kBf16) {
-    Bf16* row =
-        static_cast<Bf16*>(request_.y) + static_cast<std::int64_t>(token) * request_.y_stride;
-    ops.RoundToBf16(sum, hidden_, row);
-  }
+SumRun Step::SumOf(std::uint32_t first) const {
+  const std::int64_t at = static_cast<std::int64_t>(first) * request_.y_stride;
+  void* y = y_dtype_ == OutputDtype::kF32 ? static_cast<void*>(static_cast<float*>(request_.y) + at)
+                                          : static_cast<void*>(static_cast<Bf16*>(request_.y) + at);
+  return {.terms = terms_,
+          .weights = factors_,
+          .begin = term_begin_,
+          .hidden = hidden_,
+          .y = y,
+          .y_stride = request_.y_stride,
+          .y_dtype = y_dtype_};
 }
 
-void Step::FinishTokens(const RowOps& ops, absl::FunctionRef<void(std::uint32_t chunk)> release) {
+absl::Status Step::FinishTokens(absl::FunctionRef<absl::Status(const SumRun& run)> sum,
+                                absl::FunctionRef<void(std::uint32_t chunk)> release) {
   // A step that has failed may not write y, which is the caller's again.
-  if (failed_) return;
+  if (failed_) return absl::OkStatus();
   const bool low_latency = layer_->mode == DispatchMode::kLowLatency;
   const std::uint32_t before = next_token_;
-  while (next_token_ < tokens()) {
+  std::uint32_t ready = before;
+  terms_.clear();
+  factors_.clear();
+  term_begin_.assign(1, 0);
+  while (ready < tokens()) {
     // Tokens end in order, so that chunks can be released in order; a token that must wait holds up
     // only tokens behind it, whose rows stay in their slots.
-    const bool ready = low_latency ? CollectLowLatency(next_token_) : CollectNormal(next_token_);
-    if (!ready) break;
-    SumInto(next_token_, ops);
-    if (!low_latency) AdvanceNormal(next_token_);
-    ++next_token_;
+    if (!(low_latency ? CollectLowLatency(ready) : CollectNormal(ready))) break;
+    term_begin_.push_back(static_cast<std::uint32_t>(terms_.size()));
+    if (!low_latency) AdvanceNormal(ready);
+    ++ready;
   }
+  if (ready == before) return absl::OkStatus();
+  // Some of the rows of the token that must wait may have been collected.
+  terms_.resize(term_begin_.back());
+  if (low_latency) factors_.resize(terms_.size());
+  SY_RETURN_IF_ERROR(sum(SumOf(before)));
+  next_token_ = ready;
   // A chunk is released with the last token that it holds a row of, not with its own last row: in
   // low_latency another token of its window may still need it.
-  if (next_token_ == before) return;
   for (std::size_t w = 0; w < cursors_.size(); ++w) {
     const std::uint32_t last = chunks_.ChunksOf(static_cast<std::int32_t>(w)).last;
     std::uint32_t& next = cursors_[w].unreleased;
@@ -223,6 +217,7 @@ void Step::FinishTokens(const RowOps& ops, absl::FunctionRef<void(std::uint32_t 
       release(next++);
     }
   }
+  return absl::OkStatus();
 }
 
 }  // namespace switchyard

@@ -44,13 +44,14 @@ class Step {
   void MarkSent(std::uint32_t chunk, std::uint32_t credit);
   // The reply's rows: BF16 [rows, hidden], valid until the chunk is released.
   void MarkAnswered(std::uint32_t chunk, const Bf16* rows);
-  // Finishes the tokens that can be finished; calls `release` for each chunk that has been read.
-  void FinishTokens(const RowOps& ops, absl::FunctionRef<void(std::uint32_t chunk)> release);
+  // Finishes the tokens that can be finished, in one call of `sum`, which returns when y is
+  // written; calls `release` for each chunk that has been read. Errors: those of `sum`; y is
+  // undefined then.
+  absl::Status FinishTokens(absl::FunctionRef<absl::Status(const SumRun& run)> sum,
+                            absl::FunctionRef<void(std::uint32_t chunk)> release);
   // The step ends without its result; nothing writes to y any more.
   void Fail(absl::Status why);
 
-  // Memory for the answer of `rows` rows of the step's own experts; lives as long as the step.
-  Bf16* OwnRows(std::size_t rows);
   // The attachment of the chunk's worker.
   [[nodiscard]] Attachment& AttachmentOf(std::uint32_t chunk) const;
   // The chunk with `index` among those of `attachment`'s worker; -1 when there is none.
@@ -109,7 +110,8 @@ class Step {
   // Moves the cursors past the rows of `token`, which has been summed.
   void AdvanceNormal(std::uint32_t token);
   // Writes the token's row of y from terms_ and factors_.
-  void SumInto(std::uint32_t token, const RowOps& ops);
+  // y of the tokens from `first` on whose terms have been collected.
+  [[nodiscard]] SumRun SumOf(std::uint32_t first) const;
   // A row of an answered chunk.
   [[nodiscard]] const Bf16* RowAt(std::uint32_t chunk, std::uint32_t row) const;
 
@@ -123,19 +125,19 @@ class Step {
   bool failed_ = false;
   absl::Status status_;
 
-  std::vector<std::int32_t> dense_ids_;      // [tokens, top_k]
-  std::vector<float> dense_weights_;         // [tokens, top_k]
-  std::vector<std::vector<Bf16>> own_rows_;  // answers of own experts, one entry for each chunk
-  DispatchPlan plan_;                        // which rows go to which worker
-  ChunkPlan chunks_;                         // how each worker's rows are cut
+  std::vector<std::int32_t> dense_ids_;  // [tokens, top_k]
+  std::vector<float> dense_weights_;     // [tokens, top_k]
+  DispatchPlan plan_;                    // which rows go to which worker
+  ChunkPlan chunks_;                     // how each worker's rows are cut
   std::vector<ChunkProgress> states_;
   std::vector<WorkerCursor> cursors_;
   std::vector<RowRef> row_of_;    // low_latency: [tokens, top_k]
   std::uint32_t next_token_ = 0;  // the first token that is not summed
-  // Scratch of one token: the rows that make its sum, in the order of summation, and their weights.
+  // Of the tokens that are summed together: their rows in the order of summation, the rows' weights
+  // (low_latency), and where each token's rows begin.
   std::vector<const Bf16*> terms_;
   std::vector<float> factors_;
-  std::vector<float> sum_;  // [hidden], when y is BF16
+  std::vector<std::uint32_t> term_begin_;
 };
 
 }  // namespace switchyard

@@ -17,10 +17,13 @@ namespace {
 
 // In place of a credit: the gateway's own experts are called directly.
 constexpr std::uint32_t kNoCredit = 0xffffffffU;
+// One turn of a wait for the stream: work of a device ends by itself.
+constexpr Duration kStreamWait = std::chrono::seconds(1);
 
 }  // namespace
 
-StepEngine::StepEngine(StepEngineOptions options) : options_(std::move(options)) {
+StepEngine::StepEngine(StepEngineOptions options)
+    : options_(std::move(options)), event_(options_.stream->MakeEvent()) {
   // The longest that it can get: Submit must not allocate once the pool is full.
   in_flight_.reserve(options_.steps_max);
 }
@@ -116,9 +119,9 @@ absl::Status StepEngine::Take(const StepTicket& ticket, TimePoint now) {
 }
 
 bool StepEngine::Pump(TimePoint now) {
-  bool sent = false;
+  bool sent = PollOwn(now);
   // Oldest step first on every attachment: two steps that took credits from each other could both
-  // wait for ever. Own experts last: they block this thread, and the workers compute meanwhile.
+  // wait for ever. Own experts last, so that the other workers compute meanwhile.
   for (const std::uint32_t index : in_flight_) {
     Step& step = slots_[index]->step;
     if (step.done()) continue;
@@ -146,15 +149,21 @@ bool StepEngine::PumpWorker(Step& step, std::int32_t worker, Attachment& attachm
     // The attempt stays 0: chunks are not sent again, since a worker may have them already.
     const auto credit = attachment.credits.Send({step.id(), step.layer(), row.index, 0});
     const TimePoint started = options_.clock->Now();
-    const std::size_t bytes =
+    const absl::StatusOr<std::size_t> bytes =
         FillFrame(step, chunk, attachment, *credit, attachment.link->OutboundSlot(*credit));
     times_.encode_ns += SinceNs(started);
+    if (!bytes.ok()) {
+      // Nothing was sent, so nothing will come back: the credit is free again.
+      attachment.credits.Release(*credit);
+      FailStep(step, bytes.status(), now);
+      break;
+    }
     // Both are timed apart: encoding is work of this process, sending mostly the kernel's.
     const TimePoint filled = options_.clock->Now();
     // Marked before it is sent: a transport may deliver the answer from within Send, and a failure
     // gives the credit up with the step.
     step.MarkSent(chunk, *credit);
-    const absl::Status status = attachment.link->Send(*credit, bytes);
+    const absl::Status status = attachment.link->Send(*credit, *bytes);
     times_.send_ns += SinceNs(filled);
     // The transport reports a lost link by itself later; the step need not wait for that.
     if (!status.ok()) {
@@ -173,55 +182,72 @@ bool StepEngine::PumpOwn(Step& step, TimePoint now) {
     if (!step.bound_plan()->workers[w]->own) continue;
     std::int32_t next = -1;
     while (!step.done() && (next = step.NextUnsent(static_cast<std::int32_t>(w))) >= 0) {
-      const absl::Status status = RunOwn(step, static_cast<std::uint32_t>(next));
-      if (!status.ok()) FailStep(step, status, now);
+      const auto chunk = static_cast<std::uint32_t>(next);
+      step.MarkSent(chunk, kNoCredit);
+      if (const absl::Status status = StartOwn(step, chunk); !status.ok()) {
+        FailStep(step, status, now);
+      }
       ran = true;
     }
   }
-  // Once for all chunks: replies of other workers may still be out, and then nothing can be summed.
-  if (ran) FinishTokens(step);
   return ran;
 }
 
-absl::Status StepEngine::RunOwn(Step& step, std::uint32_t chunk) {
+absl::Status StepEngine::StartOwn(const Step& step, std::uint32_t chunk) {
   const Chunk& cut = step.chunk_plan().chunks()[chunk];
   const BoundPlan& bound = *step.bound_plan();
-  step.MarkSent(chunk, kNoCredit);
-  CollectRows(step, cut);
   const Codec& codec = *step.bound_layer().codecs[static_cast<std::size_t>(cut.worker)];
-  if (codec.dtype() != DispatchDtype::kBf16) RoundTripRows(codec, bound.plan.shape.hidden);
-  // As in a frame, so that the experts read one format wherever the rows come from.
-  own_metadata_.resize(LayoutOf(step, cut).metadata_bytes);
-  WriteMetadata(step, cut, own_metadata_);
-  Bf16* out = step.OwnRows(cut.rows);
-  SY_RETURN_IF_ERROR(options_.own_experts->Run({.deployment = bound.plan.deployment,
-                                                .session = options_.session,
-                                                .epoch = bound.plan.epoch,
-                                                .hash = bound.hash,
-                                                .layer = step.layer(),
-                                                .mode = step.bound_layer().mode,
-                                                .rows = step.chunk_plan().RowsOf(cut),
-                                                .x = row_pointers_,
-                                                .rounded = codec.dtype() != DispatchDtype::kBf16,
-                                                .metadata = own_metadata_,
-                                                .out = out}));
-  step.MarkAnswered(chunk, out);
+  const std::int32_t hidden = bound.plan.shape.hidden;
+  const RowBytes row = RowBytesOf(codec.format(), hidden);
+  auto own = std::make_unique<OwnChunkRun>();
+  own->step = step.id();
+  own->chunk = chunk;
+  // As in a frame, so that an expert gives the same bits wherever its rows come from.
+  own->rows.resize(cut.rows * static_cast<std::size_t>(row.total()));
+  std::byte* scales = own->rows.data() + cut.rows * static_cast<std::size_t>(row.data);
+  SY_RETURN_IF_ERROR(EncodeRows(step, cut, own->rows.data(), scales));
+  own->metadata.resize(LayoutOf(step, cut).metadata_bytes);
+  WriteMetadata(step, cut, own->metadata);
+  own->out.resize(cut.rows * static_cast<std::size_t>(hidden));
+  SY_ASSIGN_OR_RETURN(own->run, options_.own_experts->Start({.deployment = bound.plan.deployment,
+                                                             .session = options_.session,
+                                                             .epoch = bound.plan.epoch,
+                                                             .hash = bound.hash,
+                                                             .layer = step.layer(),
+                                                             .phase = options_.request.phase,
+                                                             .mode = step.bound_layer().mode,
+                                                             .format = codec.format(),
+                                                             .count = cut.rows,
+                                                             .rows = own->rows.data(),
+                                                             .scales = scales,
+                                                             .metadata = own->metadata,
+                                                             .out = own->out.data()}));
+  own_runs_.push_back(std::move(own));
   return absl::OkStatus();
 }
 
-// Does to own rows what the wire does to those of other workers, so that an expert gives the same
-// bits wherever it runs.
-void StepEngine::RoundTripRows(const Codec& codec, std::int32_t hidden) {
-  const auto rows = static_cast<std::int64_t>(row_pointers_.size());
-  const RowBytes row = RowBytesOf(codec.format(), hidden);
-  own_wire_.resize(static_cast<std::size_t>(rows * row.total()));
-  own_rows_.resize(static_cast<std::size_t>(rows * hidden));
-  std::byte* scales = own_wire_.data() + rows * row.data;
-  codec.Encode(row_pointers_, hidden, own_wire_.data(), scales);
-  codec.Decode(own_wire_.data(), scales, rows, hidden, own_rows_.data());
-  for (std::int64_t r = 0; r < rows; ++r) {
-    row_pointers_[static_cast<std::size_t>(r)] = own_rows_.data() + r * hidden;
+bool StepEngine::PollOwn(TimePoint now) {
+  bool ended = false;
+  for (const std::unique_ptr<OwnChunkRun>& own : own_runs_) {
+    if (own->run == nullptr || !own->run->done()) continue;
+    ended = true;
+    const absl::Status status = own->run->Finish();
+    own->run.reset();
+    Step* step = FindStep(own->step);
+    if (step == nullptr || step->done()) continue;
+    if (status.ok()) {
+      step->MarkAnswered(own->chunk, own->out.data());
+      FinishTokens(*step, now);
+    } else {
+      FailStep(*step, status, now);
+    }
   }
+  RetireDone();
+  // The step reads the answers until it ends.
+  std::erase_if(own_runs_, [this](const std::unique_ptr<OwnChunkRun>& own) {
+    return own->run == nullptr && FindStep(own->step) == nullptr;
+  });
+  return ended;
 }
 
 FrameLayout StepEngine::LayoutOf(const Step& step, const Chunk& chunk) const {
@@ -235,12 +261,27 @@ FrameLayout StepEngine::LayoutOf(const Step& step, const Chunk& chunk) const {
        .local_slots = layer.local_slots[static_cast<std::size_t>(chunk.worker)]});
 }
 
-void StepEngine::CollectRows(const Step& step, const Chunk& chunk) {
-  row_pointers_.clear();
-  for (const PlannedRow& row : step.chunk_plan().RowsOf(chunk)) {
-    row_pointers_.push_back(step.request().x +
-                            static_cast<std::int64_t>(row.token) * step.request().x_stride);
+absl::Status StepEngine::EncodeRows(const Step& step, const Chunk& chunk, std::byte* data,
+                                    std::byte* scales) {
+  tokens_.clear();
+  for (const PlannedRow& row : step.chunk_plan().RowsOf(chunk)) tokens_.push_back(row.token);
+  SY_RETURN_IF_ERROR(options_.stream->Encode(
+      {.codec = step.bound_layer().codecs[static_cast<std::size_t>(chunk.worker)].get(),
+       .x = step.request().x,
+       .x_stride = step.request().x_stride,
+       .indices = tokens_,
+       .hidden = step.bound_plan()->plan.shape.hidden,
+       .data = data,
+       .scales = scales}));
+  return AwaitStream();
+}
+
+absl::Status StepEngine::AwaitStream() {
+  SY_RETURN_IF_ERROR(options_.stream->Record(event_.get()));
+  // The work reads and writes the caller's memory and the rings: no deadline may leave it behind.
+  while (!event_->Wait(kStreamWait)) {
   }
+  return event_->status();
 }
 
 void StepEngine::WriteMetadata(const Step& step, const Chunk& chunk,
@@ -256,9 +297,9 @@ void StepEngine::WriteMetadata(const Step& step, const Chunk& chunk,
                        out);
 }
 
-std::size_t StepEngine::FillFrame(const Step& step, std::uint32_t chunk,
-                                  const Attachment& attachment, std::uint32_t credit,
-                                  std::span<std::byte> slot) {
+absl::StatusOr<std::size_t> StepEngine::FillFrame(const Step& step, std::uint32_t chunk,
+                                                  const Attachment& attachment,
+                                                  std::uint32_t credit, std::span<std::byte> slot) {
   const Chunk& cut = step.chunk_plan().chunks()[chunk];
   const FrameLayout layout = LayoutOf(step, cut);
   const Codec& codec = *step.bound_layer().codecs[static_cast<std::size_t>(cut.worker)];
@@ -266,9 +307,8 @@ std::size_t StepEngine::FillFrame(const Step& step, std::uint32_t chunk,
   // copy.
   const std::span<std::byte> metadata = slot.subspan(layout.metadata_begin, layout.metadata_bytes);
   WriteMetadata(step, cut, metadata);
-  CollectRows(step, cut);
-  codec.Encode(row_pointers_, step.bound_plan()->plan.shape.hidden, slot.data() + layout.rows_begin,
-               slot.data() + layout.scales_begin);
+  SY_RETURN_IF_ERROR(
+      EncodeRows(step, cut, slot.data() + layout.rows_begin, slot.data() + layout.scales_begin));
   FrameHeader header;
   header.kind = FrameKind::kRequest;
   header.mode = step.bound_layer().mode;
@@ -375,16 +415,21 @@ void StepEngine::OnResult(Step& step, Attachment& attachment, const FrameHeader&
              now);
     return;
   }
-  FinishTokens(step);
+  FinishTokens(step, now);
 }
 
-void StepEngine::FinishTokens(Step& step) {
+void StepEngine::FinishTokens(Step& step, TimePoint now) {
   const TimePoint started = options_.clock->Now();
-  step.FinishTokens(options_.device->row_ops(), [&step](std::uint32_t chunk) {
+  const auto sum = [this](const SumRun& run) -> absl::Status {
+    SY_RETURN_IF_ERROR(options_.stream->Sum(run));
+    return AwaitStream();
+  };
+  const absl::Status summed = step.FinishTokens(sum, [&step](std::uint32_t chunk) {
     const std::uint32_t credit = step.credit_of(chunk);
     if (credit != kNoCredit) step.AttachmentOf(chunk).credits.Release(credit);
   });
   times_.sum_ns += SinceNs(started);
+  if (!summed.ok()) FailStep(step, summed, now);
 }
 
 void StepEngine::FailStep(Step& step, absl::Status why, TimePoint now) {

@@ -18,7 +18,7 @@
 #include "core/base/clock.h"
 #include "core/session_messages.h"
 #include "worker/device/device_backend.h"
-#include "worker/source/own_experts.h"
+#include "worker/routing/own_experts.h"
 #include "worker/source/p2p/step.h"
 #include "worker/source/runner_status.h"
 #include "worker/source/step_request.h"
@@ -27,7 +27,7 @@
 namespace switchyard {
 
 struct StepEngineOptions {
-  const DeviceBackend* device = nullptr;
+  Stream* stream = nullptr;  // encodes rows and sums replies
   Transport* transport = nullptr;
   const Clock* clock = nullptr;
   OwnExperts* own_experts = nullptr;  // gateway; else nullptr
@@ -80,26 +80,40 @@ class StepEngine {
     bool used = false;
   };
 
+  // A chunk at the gateway's own experts: what a frame would have carried, and the answer.
+  struct OwnChunkRun {
+    StepId step;
+    std::uint32_t chunk = 0;
+    std::vector<std::byte> rows;  // data, then scales
+    std::vector<std::byte> metadata;
+    std::vector<Bf16> out;
+    std::unique_ptr<OwnRun> run;  // null once its answer was taken
+  };
+
   // The index of a slot that no ticket names.
   absl::StatusOr<std::uint32_t> FreeSlot();
   // kUnavailable (WORKER_LOST) unless every worker that the step has rows for is attached.
   [[nodiscard]] absl::Status CheckAttached(const Step& step) const;
   // Sends chunks of `step` to one worker while it has credits.
   bool PumpWorker(Step& step, std::int32_t worker, Attachment& attachment, TimePoint now);
-  // Calls the gateway's own experts for all chunks of `step` that are theirs.
+  // Starts all chunks of `step` that are the gateway's own experts'.
   bool PumpOwn(Step& step, TimePoint now);
-  absl::Status RunOwn(Step& step, std::uint32_t chunk);
+  absl::Status StartOwn(const Step& step, std::uint32_t chunk);
+  // Takes the answers of own experts that have ended.
+  bool PollOwn(TimePoint now);
   // Where metadata, scales and rows of a chunk's frame lie.
   [[nodiscard]] FrameLayout LayoutOf(const Step& step, const Chunk& chunk) const;
-  // Encodes and decodes the rows that row_pointers_ names, and points it at the result.
-  void RoundTripRows(const Codec& codec, std::int32_t hidden);
-  // Points row_pointers_ at the chunk's rows of x.
-  void CollectRows(const Step& step, const Chunk& chunk);
+  // Encodes the chunk's rows of x, and waits for it.
+  absl::Status EncodeRows(const Step& step, const Chunk& chunk, std::byte* data, std::byte* scales);
+  // Waits for what the stream was given. A CPU has done it in the call; a source on another device
+  // holds its thread here, for the time of one chunk.
+  absl::Status AwaitStream();
   // Writes the chunk's part of the routing, as the frame carries it, into `out`.
   void WriteMetadata(const Step& step, const Chunk& chunk, std::span<std::byte> out) const;
   // Writes the chunk's frame into `slot`, the memory of `credit`, rows encoded; its size in bytes.
-  std::size_t FillFrame(const Step& step, std::uint32_t chunk, const Attachment& attachment,
-                        std::uint32_t credit, std::span<std::byte> slot);
+  absl::StatusOr<std::size_t> FillFrame(const Step& step, std::uint32_t chunk,
+                                        const Attachment& attachment, std::uint32_t credit,
+                                        std::span<std::byte> slot);
   // A believable reply: matched with its credit, then with its step.
   void TakeReply(Attachment& attachment, const FrameHeader& header, const ErrorBody* error,
                  std::span<const std::byte> payload, TimePoint now);
@@ -111,7 +125,7 @@ class StepEngine {
   // Ends the step with `why` and gives up its credits. Ignored for a step that has ended.
   void FailStep(Step& step, absl::Status why, TimePoint now);
   // Sums what is complete and releases the credits of what was summed.
-  void FinishTokens(Step& step);
+  void FinishTokens(Step& step, TimePoint now);
   // Removes ended steps from those in flight, and from the count of their epoch.
   void RetireDone();
   // nullptr when no such step is in flight.
@@ -124,10 +138,11 @@ class StepEngine {
   std::vector<std::unique_ptr<Slot>> slots_;
   std::vector<std::uint32_t> in_flight_;  // slots of steps in flight, oldest first
   std::uint64_t last_step_ = 0;
-  std::vector<const Bf16*> row_pointers_;  // scratch of one chunk
-  std::vector<std::byte> own_metadata_;    // scratch of one chunk
-  std::vector<std::byte> own_wire_;        // own experts' rows in another dtype than BF16
-  std::vector<Bf16> own_rows_;             // the same rows, decoded again
+  std::vector<std::uint32_t> tokens_;  // scratch of one chunk: the token of each row
+  std::unique_ptr<Event> event_;       // of the stream
+  // Chunks at own experts. One whose step has ended stays until the device has ended as well, since
+  // it still reads and writes the chunk's memory.
+  std::vector<std::unique_ptr<OwnChunkRun>> own_runs_;
   StepTimes times_;
 };
 

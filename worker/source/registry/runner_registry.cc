@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "worker/source/gateway/gateway_runner.h"
 #include "worker/source/p2p/p2p_runner.h"
 
@@ -28,6 +29,7 @@ MadeRunner MakeP2p(const RunnerParts& parts, SessionGrant grant, std::function<v
   options.channel = parts.channel;
   options.transport = parts.transport;
   options.device = parts.device.get();
+  SY_ASSIGN_OR_RETURN(options.stream, parts.device->MakeStream({.work_class = WorkClass::kDecode}));
   options.clock = parts.clock;
   options.rng = parts.rng;
   options.wake = std::move(wake);

@@ -10,7 +10,7 @@
 #include "core/rng.h"
 #include "core/session_messages.h"
 #include "worker/device/device_backend.h"
-#include "worker/source/own_experts.h"
+#include "worker/routing/own_experts.h"
 #include "worker/source/session_channel.h"
 #include "worker/source/step_channel.h"
 #include "worker/source/step_runner.h"

@@ -118,6 +118,7 @@ void RunnerFixture::Start(const Plan& plan, const OpenSessionRequest& request) {
   options.channel = &channel_;
   options.transport = &transport_;
   options.device = device_.get();
+  options.stream = *device_->MakeStream({.work_class = WorkClass::kDecode});
   options.clock = &clock_;
   options.rng = &rng_;
   options.wake = [] {};
