@@ -196,17 +196,20 @@ void Sweep(const Options& options, const Case& c, DeviceRig* rig) {
   const GemmPlan first = bench.FirstPlan();
   const GemmPlan second = bench.SecondPlan();
   const Figure floor = bench.Floor(rig);
-  for (const int window : {2, 3, 4, 5, 6}) {
-    for (const int early : {3, 4, 6, 8, 10}) {
-      if (early < window) continue;
-      const Figure chain = bench.Chain(rig, {first.row_tile, window, early, 0},
-                                       {second.row_tile, window, early, 0}, 15);
-      Report(options, c.name,
-             {{"window", static_cast<double>(window)},
-              {"early", static_cast<double>(early)},
-              {"us p50", chain.p50},
-              {"floor", floor.p50},
-              {"gate", c.gate}});
+  for (const bool share : {false, true}) {
+    for (const int window : {2, 3, 4, 5, 6}) {
+      for (const int early : {4, 5, 8}) {
+        if (early < window || (share && (window > 5 || early > 5))) continue;
+        const Figure chain = bench.Chain(rig, {first.row_tile, window, early, 0, share},
+                                         {second.row_tile, window, early, 0, share}, 15);
+        Report(options, c.name,
+               {{"window", static_cast<double>(window)},
+                {"early", static_cast<double>(early)},
+                {"share", share ? 1.0 : 0.0},
+                {"us p50", chain.p50},
+                {"floor", floor.p50},
+                {"gate", c.gate}});
+      }
     }
   }
 }

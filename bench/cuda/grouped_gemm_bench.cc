@@ -155,19 +155,24 @@ void Sweep(const Options& options, const Case& c, DeviceRig* rig) {
     Bench bench(c, order);
     const GemmPlan normal = PlanGroupedGemm(bench.packed(), c.rows * 5 / 4);
     const Figure floor = bench.Floor(rig);
+    std::vector<GemmPlan> plans;
     for (const int window : {2, 3, 4, 5, 6, 8}) {
       if (order == WeightOrder::kRows256 && window > 4) continue;
-      for (const int early : {3, 4, 5, 6, 8, 10}) {
-        if (early < window || (order == WeightOrder::kRows256 && early > 5)) continue;
-        const GemmPlan plan = {normal.row_tile, window, early, 0};
-        const Figure chain = bench.Chain(rig, plan, true, 15);
-        Report(options, std::string(c.name) + (order == WeightOrder::kRows128 ? " 128" : " 256"),
-               {{"window", static_cast<double>(window)},
-                {"early", static_cast<double>(early)},
-                {"us p50", chain.p50},
-                {"floor", floor.p50},
-                {"gate", c.gate}});
+      plans.push_back({normal.row_tile, window, window, 0, false});
+      if (order == WeightOrder::kRows256 || window > 5) continue;
+      for (const int early : {3, 5}) {
+        if (early >= window) plans.push_back({normal.row_tile, window, early, 0, true});
       }
+    }
+    for (const GemmPlan& plan : plans) {
+      const Figure chain = bench.Chain(rig, plan, true, 15);
+      Report(options, std::string(c.name) + (order == WeightOrder::kRows128 ? " 128" : " 256"),
+             {{"window", static_cast<double>(plan.window)},
+              {"early", static_cast<double>(plan.early)},
+              {"share", plan.share_sm ? 1.0 : 0.0},
+              {"us p50", chain.p50},
+              {"floor", floor.p50},
+              {"gate", c.gate}});
     }
   }
 }

@@ -109,11 +109,13 @@ cudaError_t FusedFfn(const FusedFfnArguments& in, const GemmPlan& plan, bool dep
   args.early = plan.early;
   switch (plan.row_tile) {
     case 16:
-      return LaunchFusedFfn<16>(args, ctas, dependent, stream);
+      return plan.share_sm ? LaunchFusedFfn<16, 2>(args, ctas, dependent, stream)
+                           : LaunchFusedFfn<16, 1>(args, ctas, dependent, stream);
     case 32:
-      return LaunchFusedFfn<32>(args, ctas, dependent, stream);
+      return plan.share_sm ? LaunchFusedFfn<32, 2>(args, ctas, dependent, stream)
+                           : LaunchFusedFfn<32, 1>(args, ctas, dependent, stream);
     case 48:
-      return LaunchFusedFfn<48>(args, ctas, dependent, stream);
+      return LaunchFusedFfn<48, 1>(args, ctas, dependent, stream);
     default:
       return cudaErrorInvalidValue;
   }

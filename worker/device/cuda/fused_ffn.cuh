@@ -23,6 +23,7 @@ namespace switchyard::cuda {
 
 constexpr int kFfnThreads = 384;
 constexpr int kFfnSharedBytes = 231424;
+constexpr int kFfnHalfSharedBytes = 115600;  // so that two CTAs share an SM
 constexpr int kBlockBytes = 16384;       // 128 weight rows of 128 bytes
 constexpr int kHiddenScalesOfRow = 16;   // 64 bytes: no two rows share a sector
 constexpr int kUnitOverhead = 1;         // the cost of a unit's ends, in stages
@@ -55,7 +56,7 @@ struct FfnArguments {
   int early;
 };
 
-template <int kRows>
+template <int kRows, int kPerSm>
 struct FfnLayout {
   static constexpr int kStageBytes = kBlockBytes + kRows * 128;
   static constexpr int kScaleBytes = kRows * 8;
@@ -67,10 +68,14 @@ struct FfnLayout {
   static constexpr int FixedBytes(int groups) {
     return 1024 + kTransposedBytes + kRows * 4 + GroupTable::Bytes(groups) + 64;
   }
+  static constexpr int kSharedBytes = kPerSm == 1 ? kFfnSharedBytes : kFfnHalfSharedBytes;
   static constexpr int StagesFor(int groups) {
-    return (kFfnSharedBytes - FixedBytes(groups)) / (kStageBytes + kScaleBytes + 16);
+    return (kSharedBytes - FixedBytes(groups)) / (kStageBytes + kScaleBytes + 16);
   }
-  static_assert(StagesFor(kGroupsMax) > kGatherDepthMax);
+  static constexpr int kStagesMin = StagesFor(kGroupsMax);
+  static constexpr int kGatherDepth =
+      kStagesMin > kGatherDepthMax + 1 ? kGatherDepthMax : kStagesMin - 2;
+  static_assert(kGatherDepth >= 2);
 };
 
 struct FfnUnit {
@@ -118,9 +123,9 @@ class FfnSchedule {
   int second_round_ = 0;
 };
 
-template <int kRows>
+template <int kRows, int kPerSm>
 class FfnMultiplier {
-  using Layout = FfnLayout<kRows>;
+  using Layout = FfnLayout<kRows, kPerSm>;
   using Sums = float[Layout::kAccumulators];
 
  public:
@@ -187,10 +192,7 @@ class FfnMultiplier {
     }
   }
 
-  __device__ __forceinline__ void Release(int stage) {
-    __syncwarp();
-    if (lane() == 0) Arrive(ring_.Empty(stage));
-  }
+  __device__ __forceinline__ void Release(int stage) { ArriveOfWarp(ring_.Empty(stage)); }
 
   // Starts `kSteps` steps from `from` of a stage.
   template <int kSteps>
@@ -318,11 +320,8 @@ class FfnMultiplier {
       *reinterpret_cast<uint4*>(args_.hidden + (slot + thread / 4) * width + tile * 64 + thread % 4 * 16) =
           LoadShared128(transposed_ + thread / 4 * Layout::kHiddenRow + thread % 4 * 16);
     }
-    __syncwarp();
-    if (lane() == 0) {
-      WaitBarrier(done_ + 8, seen_phase_);  // that the unit before was done
-      Arrive(done_);
-    }
+    WaitBarrier(done_ + 8, seen_phase_);  // the unit before was announced
+    ArriveOfWarp(done_);
     seen_phase_ ^= 1;
   }
 
@@ -393,10 +392,9 @@ __device__ __forceinline__ int CounterSet(const FfnArguments& args) {
 }
 
 // Waits until all first-phase units of `group` are done.
-template <int kRows>
+template <typename Gather>
 __device__ __forceinline__ void WaitForHidden(const std::uint32_t* ready, const FfnArguments& args,
-                                              const GroupTable& table, int group,
-                                              RowGather<kRows>& gather) {
+                                              const GroupTable& table, int group, Gather& gather) {
   const int row_tiles = table.first[group + 1] - table.first[group];
   const auto wanted = static_cast<std::uint32_t>(row_tiles * args.tiles1);
   const auto is_behind = [&] {
@@ -411,52 +409,40 @@ __device__ __forceinline__ void WaitForHidden(const std::uint32_t* ready, const 
   }
 }
 
-template <int kRows>
+// `list` is the first unit's if there is one, of which `fetched` blocks are on their way.
+template <int kRows, int kDepth>
 __device__ __forceinline__ void GatherFfnRows(const FfnArguments& args, const GroupTable& table,
-                                              const StageRing& ring, int set, int dropped,
-                                              RowList<kRows / 8> list) {
+                                              int set, RowList<kRows>& list, int fetched,
+                                              RowGather<kRows, kDepth>& gather) {
   const int thread = static_cast<int>(threadIdx.x) - kGatherFirst;
-  RowGather<kRows> gather(ring, thread);
-  for (int i = 0; i < dropped; i++) gather.Skip();
   const std::uint32_t* ready = args.ready + set * args.group_count;
   FfnSchedule schedule(args, table);
   FfnUnit next;
   bool more = schedule.Next(&next);
   while (more) {
     const FfnUnit now = next;
-    const int rows = list.rows;
-    const std::byte* base = now.second ? args.hidden : args.rows;
-    const std::int64_t stride = now.second ? args.k_blocks2 * 128 : args.row_stride;
-    const std::byte* from[kRows / 8];
-#pragma unroll
-    for (int j = 0; j < kRows / 8; j++) {
-      from[j] = base + list.of_copy[j] * stride + gather.chunk() * 16;
-    }
-    const std::byte* scales =
-        now.second ? reinterpret_cast<const std::byte*>(
-                         args.hidden_scales +
-                         static_cast<std::int64_t>(list.of_scales) * kHiddenScalesOfRow)
-                   : args.rows + list.of_scales * args.row_stride + args.scale_offset;
-    if (now.second) WaitForHidden(ready, args, table, now.unit.group, gather);
-    const int k_blocks = now.second ? args.k_blocks2 : args.k_blocks1;
-#pragma unroll 1
-    for (int k = 0; k < k_blocks; k++) {
-      gather.Fetch(from, k * 128, rows, [&](std::uint32_t to) {
-        if (thread >= rows) return;
-        if (now.second) {
-          CopyAsync8(to + thread * 8, scales + k * 8);
-        } else {
-          CopyAsync4(to + thread * 4, scales + k * 4);
-        }
-      });
-      if (k != 0) continue;
-      more = schedule.Next(&next);  // and its list
-      if (!more) continue;
+    const bool second = now.second;
+    const RowPointers<kRows> from(
+        list, second ? args.hidden : args.rows, second ? args.k_blocks2 * 128 : args.row_stride,
+        second ? reinterpret_cast<const std::byte*>(args.hidden_scales)
+               : args.rows + args.scale_offset,
+        second ? kHiddenScalesOfRow * 4 : args.row_stride, gather.chunk());
+    more = schedule.Next(&next);  // and its list
+    if (more) {
       const Unit& unit = next.unit;
       list.Load(next.second ? nullptr : args.row_index,
                 table.offsets[unit.group] + unit.row_tile * kRows,
                 min(kRows, table.counts[unit.group] - unit.row_tile * kRows), thread);
     }
+    if (second) {
+      WaitForHidden(ready, args, table, now.unit.group, gather);
+#pragma unroll 1
+      for (int k = 0; k < args.k_blocks2; k++) gather.template Fetch<8>(from, k);
+    } else {
+#pragma unroll 1
+      for (int k = fetched; k < args.k_blocks1; k++) gather.template Fetch<4>(from, k);
+    }
+    fetched = 0;
   }
   gather.Flush();
 }
@@ -484,9 +470,9 @@ __device__ __forceinline__ void AnnounceHidden(const FfnArguments& args, const G
   }
 }
 
-template <int kRows>
-__global__ void __launch_bounds__(kFfnThreads, 1) FusedFfnKernel(const __grid_constant__ FfnArguments args) {
-  using Layout = FfnLayout<kRows>;
+template <int kRows, int kPerSm>
+__global__ void __launch_bounds__(kFfnThreads, kPerSm) FusedFfnKernel(const __grid_constant__ FfnArguments args) {
+  using Layout = FfnLayout<kRows, kPerSm>;
   extern __shared__ std::byte shared[];
   __shared__ __align__(8) std::uint64_t done_barriers[2];
   const int warp = static_cast<int>(threadIdx.x) / 32;
@@ -508,7 +494,7 @@ __global__ void __launch_bounds__(kFfnThreads, 1) FusedFfnKernel(const __grid_co
   const GroupTable table(shared + (full + 16 * args.stages - base), args.group_count);
   if (threadIdx.x == 0) {
     ring.Init();
-    InitBarrier(done, kMultiplyingWarps);
+    InitBarrier(done, kMultiplyingWarps * kArrivalsOfWarp);
     InitBarrier(done + 8, 1);
     FenceBarrierInit();
   }
@@ -528,16 +514,20 @@ __global__ void __launch_bounds__(kFfnThreads, 1) FusedFfnKernel(const __grid_co
   }
   __syncwarp();
   WaitForPrecedingKernels();
-  RowList<kRows / 8> list = {};
+  RowList<kRows> list = {};
   const bool gathers = warp == 9 || warp == 10;
   const int thread = static_cast<int>(threadIdx.x) - kGatherFirst;
   const int set = CounterSet(args);
+  RowGather<kRows, Layout::kGatherDepth> gather(ring, thread);
   if (gathers && guesses) {
     int count = args.groups.counts[guess.group];
     if (args.groups.offsets == nullptr) count = min(count, args.groups.slots);
     const int slot = args.groups.offsets == nullptr ? guess.group * args.groups.slots
                                                     : args.groups.offsets[guess.group];
     list.Load(args.row_index, slot, min(count, kRows), thread);
+    const RowPointers<kRows> from(list, args.rows, args.row_stride, args.rows + args.scale_offset,
+                                  args.row_stride, gather.chunk());
+    for (int k = 0; k < early; k++) gather.template Fetch<4>(from, k);
   }
   FillGroupTable<kRows>(args.groups, table);
   FfnSchedule schedule(args, table);
@@ -554,33 +544,35 @@ __global__ void __launch_bounds__(kFfnThreads, 1) FusedFfnKernel(const __grid_co
     }
   }
   const int dropped = right ? 0 : early;
+  const int fetched = early - dropped;
 
   if (warp < kMultiplyingWarps) {
-    FfnMultiplier<kRows>(args, ring, table, transposed, largest, done).Run(dropped);
+    FfnMultiplier<kRows, kPerSm>(args, ring, table, transposed, largest, done).Run(dropped);
     SyncNamed(1, 256);
     if (threadIdx.x == 0) AddRelease64(args.finished, 1);
   } else if (warp == 8) {
-    StreamFfnWeights(args, table, right ? early : 0, stream);
+    StreamFfnWeights(args, table, fetched, stream);
   } else if (gathers) {
-    GatherFfnRows<kRows>(args, table, ring, set, dropped, list);
+    GatherFfnRows(args, table, set, list, fetched, gather);
   } else {
     AnnounceHidden(args, table, set, done);
   }
 }
 
-template <int kRows>
+template <int kRows, int kPerSm>
 cudaError_t LaunchFusedFfn(FfnArguments args, int ctas, bool dependent, cudaStream_t stream) {
-  args.stages = FfnLayout<kRows>::StagesFor(args.group_count);
+  args.stages = FfnLayout<kRows, kPerSm>::StagesFor(args.group_count);
   args.window = min(args.window, args.stages);
   args.early = min(args.early, args.stages);
-  const auto kernel = FusedFfnKernel<kRows>;
+  const auto kernel = FusedFfnKernel<kRows, kPerSm>;
   const cudaError_t raised = cudaFuncSetAttribute(
-      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kFfnSharedBytes);
+      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+      FfnLayout<kRows, kPerSm>::kSharedBytes);
   if (raised != cudaSuccess) return raised;
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(static_cast<unsigned>(ctas));
   config.blockDim = dim3(kFfnThreads);
-  config.dynamicSmemBytes = kFfnSharedBytes;
+  config.dynamicSmemBytes = FfnLayout<kRows, kPerSm>::kSharedBytes;
   config.stream = stream;
   cudaLaunchAttribute attribute = {};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;

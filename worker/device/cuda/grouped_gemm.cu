@@ -67,7 +67,7 @@ cudaError_t GroupedGemm(const GemmRows& rows, const GemmGroups& groups,
   args.k_blocks = static_cast<int>(RowBytesOf(weights.type, weights.k) / 128);
   args.window = plan.window;
   args.early = plan.early;
-  const GemmLaunch launch = FindGemm(weights.type, weights.order, plan.row_tile);
+  const GemmLaunch launch = FindGemm(weights.type, weights.order, plan.row_tile, plan.share_sm);
   return launch == nullptr ? cudaErrorInvalidValue : launch(args, ctas, dependent, stream);
 }
 

@@ -26,16 +26,18 @@ namespace switchyard::cuda {
 
 constexpr int kGemmThreads = 384;
 constexpr int kSharedBytesMax = 232448;  // of a CTA on sm_90
+constexpr int kHalfSharedBytes = 115712;  // so that two CTAs share an SM
 constexpr std::uint32_t kWholeWarp = 0xffffffffU;
 
 enum class Epilogue { kPlain, kSwiglu };
 
-template <int kRows, MmaType kType, int kBlocks, Epilogue kEpilogue>
+template <int kRows, MmaType kType, int kBlocks, Epilogue kEpilogue, int kPerSm>
 struct GemmShape {
   static constexpr bool kFp8 = kType == MmaType::kE4m3;
   static constexpr int kWeightBytes = kBlocks * 16384;
   static constexpr int kStageBytes = kWeightBytes + kRows * 128;
-  static constexpr int kScaleBytes = kFp8 ? kRows * 4 : 0;
+  static constexpr int kScaleOfRow = kFp8 ? 4 : 0;
+  static constexpr int kScaleBytes = kRows * kScaleOfRow;
   // A token's row of the transposed tile: of a warpgroup in BF16, or of the CTA in FP8; padded.
   static constexpr int kTransposedRow =
       kEpilogue == Epilogue::kPlain ? (64 * kBlocks + 8) * 2 : 128 + 16;
@@ -46,12 +48,13 @@ struct GemmShape {
   static constexpr int FixedBytes(int groups) {
     return 1024 + kTransposedBytes + kRows * 4 + GroupTable::Bytes(groups) + 64;
   }
+  static constexpr int kSharedBytes = kPerSm == 1 ? kSharedBytesMax : kHalfSharedBytes;
   static constexpr int StagesFor(int groups) {
-    return (kSharedBytesMax - FixedBytes(groups)) / (kStageBytes + kScaleBytes + 16);
+    return (kSharedBytes - FixedBytes(groups)) / (kStageBytes + kScaleBytes + 16);
   }
   static constexpr int kStagesMin = StagesFor(kGroupsMax);
   static constexpr int kGatherDepth =
-      kStagesMin > kGatherDepthMax ? kGatherDepthMax : kStagesMin - 1;
+      kStagesMin > kGatherDepthMax + 1 ? kGatherDepthMax : kStagesMin - 2;
   static_assert(kGatherDepth >= 2);
 };
 
@@ -74,9 +77,9 @@ struct WeightScales {
   }
 };
 
-template <int kRows, MmaType kType, int kBlocks, Epilogue kEpilogue>
+template <int kRows, MmaType kType, int kBlocks, Epilogue kEpilogue, int kPerSm>
 class Multiplier {
-  using Shape = GemmShape<kRows, kType, kBlocks, kEpilogue>;
+  using Shape = GemmShape<kRows, kType, kBlocks, kEpilogue, kPerSm>;
   static constexpr int kScaleRows = kEpilogue == Epilogue::kSwiglu ? 2 : 1;
 
  public:
@@ -118,8 +121,7 @@ class Multiplier {
   __device__ __forceinline__ int lane() const { return threadIdx.x & 31; }
 
   __device__ __forceinline__ void Release() {
-    __syncwarp();
-    if (lane() == 0) Arrive(ring_.Empty(at_.stage));
+    ArriveOfWarp(ring_.Empty(at_.stage));
     at_.Advance(ring_.stages);
   }
 
@@ -328,42 +330,32 @@ __device__ __forceinline__ void StreamWeights(const GemmArguments& args, UnitWal
   }
 }
 
-// `list` is the first unit's if there is one.
-template <int kRows, bool kFp8, int kDepth>
+// `list` is the first unit's if there is one, of which `fetched` blocks are on their way.
+template <typename Shape, int kRows>
 __device__ __forceinline__ void GatherRows(const GemmArguments& args, const GroupTable& table,
-                                           const StageRing& ring, UnitWalk walk, int dropped,
-                                           RowList<kRows / 8> list) {
+                                           UnitWalk walk, RowList<kRows>& list, int fetched,
+                                           RowGather<kRows, Shape::kGatherDepth>& gather) {
   const int thread = static_cast<int>(threadIdx.x) - kGatherFirst;
-  RowGather<kRows, kDepth> gather(ring, thread);
-  for (int i = 0; i < dropped; i++) gather.Skip();
   const int units = walk.count();
   for (int index = blockIdx.x; index < units; index += gridDim.x) {
-    const int rows = list.rows;
-    const std::byte* from[kRows / 8];
-#pragma unroll
-    for (int j = 0; j < kRows / 8; j++) {
-      from[j] = args.rows + list.of_copy[j] * args.row_stride + gather.chunk() * 16;
+    const RowPointers<kRows> from(list, args.rows, args.row_stride, args.rows + args.scale_offset,
+                                  args.row_stride, gather.chunk());
+    if (index + static_cast<int>(gridDim.x) < units) {  // the next unit's list
+      const Unit next = walk.Seek(index + gridDim.x);
+      list.Load(args.row_index, table.offsets[next.group] + next.row_tile * kRows,
+                min(kRows, table.counts[next.group] - next.row_tile * kRows), thread);
     }
-    const std::byte* scales = args.rows + list.of_scales * args.row_stride + args.scale_offset;
 #pragma unroll 1
-    for (int k = 0; k < args.k_blocks; k++) {
-      gather.Fetch(from, k * 128, rows, [&](std::uint32_t to) {
-        if (kFp8 && thread < rows) CopyAsync4(to + thread * 4, scales + k * 4);
-      });
-      if (k == 0 && index + static_cast<int>(gridDim.x) < units) {  // the next unit's list
-        const Unit next = walk.Seek(index + gridDim.x);
-        list.Load(args.row_index, table.offsets[next.group] + next.row_tile * kRows,
-                  min(kRows, table.counts[next.group] - next.row_tile * kRows), thread);
-      }
-    }
+    for (int k = fetched; k < args.k_blocks; k++) gather.template Fetch<Shape::kScaleOfRow>(from, k);
+    fetched = 0;
   }
   gather.Flush();
 }
 
-template <int kRows, MmaType kType, int kBlocks, Epilogue kEpilogue>
-__global__ void __launch_bounds__(kGemmThreads, 1)
+template <int kRows, MmaType kType, int kBlocks, Epilogue kEpilogue, int kPerSm>
+__global__ void __launch_bounds__(kGemmThreads, kPerSm)
     GroupedGemmKernel(const __grid_constant__ GemmArguments args) {
-  using Shape = GemmShape<kRows, kType, kBlocks, kEpilogue>;
+  using Shape = GemmShape<kRows, kType, kBlocks, kEpilogue, kPerSm>;
   extern __shared__ std::byte shared[];
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const std::uint32_t base = SharedAddress(shared);
@@ -402,16 +394,20 @@ __global__ void __launch_bounds__(kGemmThreads, 1)
   }
   __syncwarp();
   WaitForPrecedingKernels();
-  // The guess's rows, asked for while the table is made.
-  RowList<kRows / 8> list = {};
+  // The guess's rows, before the table is made.
+  RowList<kRows> list = {};
   const bool gathers = warp == 9 || warp == 10;
   const int thread = static_cast<int>(threadIdx.x) - kGatherFirst;
+  RowGather<kRows, Shape::kGatherDepth> gather(ring, thread);
   if (gathers && guesses) {
     int count = args.groups.counts[guess.group];
     if (args.groups.offsets == nullptr) count = min(count, args.groups.slots);
     const int slot = args.groups.offsets == nullptr ? guess.group * args.groups.slots
                                                     : args.groups.offsets[guess.group];
     list.Load(args.row_index, slot, min(count, kRows), thread);
+    const RowPointers<kRows> from(list, args.rows, args.row_stride, args.rows + args.scale_offset,
+                                  args.row_stride, gather.chunk());
+    for (int k = 0; k < early; k++) gather.template Fetch<Shape::kScaleOfRow>(from, k);
   }
   FillGroupTable<kRows>(args.groups, table);
   UnitWalk walk(table, tiles);
@@ -426,31 +422,32 @@ __global__ void __launch_bounds__(kGemmThreads, 1)
     }
   }
   const int dropped = right ? 0 : early;
+  const int fetched = early - dropped;
 
   if (warp < kMultiplyingWarps) {
-    Multiplier<kRows, kType, kBlocks, kEpilogue>(args, ring, table, transposed, largest)
+    Multiplier<kRows, kType, kBlocks, kEpilogue, kPerSm>(args, ring, table, transposed, largest)
         .Run(walk, dropped);
   } else if (warp == 8) {
-    StreamWeights(args, walk, Shape::kWeightBytes, right ? early : 0, stream);
+    StreamWeights(args, walk, Shape::kWeightBytes, fetched, stream);
   } else if (gathers) {
-    GatherRows<kRows, Shape::kFp8, Shape::kGatherDepth>(args, table, ring, walk, dropped, list);
+    GatherRows<Shape, kRows>(args, table, walk, list, fetched, gather);
   }
 }
 
-template <int kRows, MmaType kType, int kBlocks, Epilogue kEpilogue>
+template <int kRows, MmaType kType, int kBlocks, Epilogue kEpilogue, int kPerSm>
 cudaError_t LaunchGemm(GemmArguments args, int ctas, bool dependent, cudaStream_t stream) {
-  using Shape = GemmShape<kRows, kType, kBlocks, kEpilogue>;
+  using Shape = GemmShape<kRows, kType, kBlocks, kEpilogue, kPerSm>;
   args.stages = Shape::StagesFor(args.group_count);
   args.window = min(args.window, args.stages);
   args.early = min(args.early, args.stages);
-  const auto kernel = GroupedGemmKernel<kRows, kType, kBlocks, kEpilogue>;
+  const auto kernel = GroupedGemmKernel<kRows, kType, kBlocks, kEpilogue, kPerSm>;
   const cudaError_t raised = cudaFuncSetAttribute(
-      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytesMax);
+      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shape::kSharedBytes);
   if (raised != cudaSuccess) return raised;
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(static_cast<unsigned>(ctas));
   config.blockDim = dim3(kGemmThreads);
-  config.dynamicSmemBytes = kSharedBytesMax;
+  config.dynamicSmemBytes = Shape::kSharedBytes;
   config.stream = stream;
   cudaLaunchAttribute attribute = {};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;

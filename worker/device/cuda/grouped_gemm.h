@@ -59,6 +59,10 @@ struct GemmPlan {
   int window = 4;     // weight stages of an SM in flight; unbounded reads delay all other accesses
   int early = 4;      // stages fetched before the counts are known
   int ctas = 0;       // 0: one for each SM
+  // Half of an SM's shared memory: the CTAs of the next dependent launch fit beside this one's and
+  // fetch their first weights while it ends. For tiles of 128 weight rows and up to 32 rows; ignored
+  // elsewhere.
+  bool share_sm = false;
 };
 
 // A plan for about `rows` rows in a busy group of weights of this shape.

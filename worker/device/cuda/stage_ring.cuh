@@ -18,6 +18,19 @@ constexpr int kGatherFirst = 288;  // the first gathering thread, after the stre
 // Stages that a gathering warp has under way before it publishes the oldest; fewer than a ring has.
 constexpr int kGatherDepthMax = 4;
 
+// One lane arrives for its warp, after a warp barrier. compute-sanitizer's racecheck does not follow
+// that; SWITCHYARD_EVERY_LANE_ARRIVES gives it kernels in which each lane arrives for itself.
+#if defined(SWITCHYARD_EVERY_LANE_ARRIVES)
+constexpr int kArrivalsOfWarp = 32;
+#else
+constexpr int kArrivalsOfWarp = 1;
+#endif
+// What the whole warp did before is ordered before the arrival.
+__device__ __forceinline__ void ArriveOfWarp(std::uint32_t barrier) {
+  __syncwarp();
+  if (static_cast<int>(threadIdx.x % 32) < kArrivalsOfWarp) Arrive(barrier);
+}
+
 struct StageRing {
   std::uint32_t stages_at;  // 1024-byte aligned
   std::uint32_t scales_at;
@@ -46,8 +59,8 @@ struct StageRing {
   // By one thread; a FenceBarrierInit and a CTA barrier follow.
   __device__ __forceinline__ void Init() const {
     for (int s = 0; s < stages; s++) {
-      InitBarrier(Full(s), 1 + kGatherWarps);
-      InitBarrier(Empty(s), kMultiplyingWarps);
+      InitBarrier(Full(s), 1 + kGatherWarps * kArrivalsOfWarp);
+      InitBarrier(Empty(s), kMultiplyingWarps * kArrivalsOfWarp);
     }
   }
 };
@@ -101,77 +114,10 @@ class WeightStream {
   int in_flight_ = 0;
 };
 
-// The two warps that gather rows: thread i copies 16-byte chunk i % 8 of rows i / 8, i / 8 + 8, ...
-template <int kRows, int kDepth = kGatherDepthMax>
-class RowGather {
- public:
-  static constexpr int kRowsOfThread = kRows / 8;
-
-  __device__ __forceinline__ RowGather(const StageRing& ring, int thread)
-      : ring_(ring), lane_(thread % 32), row_(thread / 8), chunk_(thread % 8) {}
-
-  // Row of this thread's copy j.
-  __device__ __forceinline__ int Row(int j) const { return row_ + 8 * j; }
-  __device__ __forceinline__ int chunk() const { return chunk_; }
-
-  // Copies chunk `chunk()` of each of the first `rows` rows into the next stage; from[j] is where
-  // copy j reads. `copy_scales(at)` copies this thread's part of the scales.
-  template <typename CopyScales>
-  __device__ __forceinline__ void Fetch(const std::byte* const (&from)[kRowsOfThread],
-                                        std::int64_t offset, int rows,
-                                        const CopyScales& copy_scales) {
-    WaitBarrier(ring_.Empty(next_.stage), next_.phase ^ 1);
-    const std::uint32_t to = ring_.Rows(next_.stage) +
-                             static_cast<std::uint32_t>(row_ * 128 + ((chunk_ ^ (row_ & 7)) << 4));
-#pragma unroll
-    for (int j = 0; j < kRowsOfThread; j++) {
-      if (Row(j) < rows) CopyAsync16(to + j * 1024, from[j] + offset);
-    }
-    copy_scales(ring_.Scales(next_.stage));
-    CommitCopies();
-    next_.Advance(ring_.stages);
-    if (++pending_ > kDepth) {
-      WaitCopies<kDepth>();
-      Publish();
-    }
-  }
-
-  // Passes a stage on without rows.
-  __device__ __forceinline__ void Skip() {
-    __syncwarp();
-    if (lane_ == 0) Arrive(ring_.Full(next_.stage));
-    next_.Advance(ring_.stages);
-    published_.Advance(ring_.stages);
-  }
-
-  // Publishes everything under way; before any wait for another CTA, which may wait for these rows.
-  __device__ __forceinline__ void Flush() {
-    WaitCopies<0>();
-    while (pending_ > 0) Publish();
-  }
-
- private:
-  __device__ __forceinline__ void Publish() {
-    FenceForTensorCores();
-    __syncwarp();
-    if (lane_ == 0) Arrive(ring_.Full(published_.stage));
-    published_.Advance(ring_.stages);
-    pending_--;
-  }
-
-  const StageRing& ring_;
-  const int lane_;
-  const int row_;
-  const int chunk_;
-  RingPosition next_{};
-  RingPosition published_{};
-  int pending_ = 0;
-};
-
 // The rows of a unit that a gathering thread copies: of each of its copies, and of its scales.
-template <int kCopies>
+template <int kRows>
 struct RowList {
-  std::int32_t of_copy[kCopies];
+  std::int32_t of_copy[kRows / 8];
   std::int32_t of_scales;
   int rows;
 
@@ -184,9 +130,84 @@ struct RowList {
       return row_index == nullptr ? slot + r : row_index[slot + r];
     };
 #pragma unroll
-    for (int j = 0; j < kCopies; j++) of_copy[j] = row_of(thread / 8 + 8 * j);
+    for (int j = 0; j < kRows / 8; j++) of_copy[j] = row_of(thread / 8 + 8 * j);
     of_scales = row_of(thread);
   }
+};
+
+// Where a gathering thread reads a unit's rows.
+template <int kRows>
+struct RowPointers {
+  const std::byte* of_copy[kRows / 8];
+  const std::byte* scales;
+  int rows;
+
+  __device__ __forceinline__ RowPointers(const RowList<kRows>& list, const std::byte* base,
+                                         std::int64_t stride, const std::byte* scale_base,
+                                         std::int64_t scale_stride, int chunk)
+      : scales(scale_base + list.of_scales * scale_stride), rows(list.rows) {
+#pragma unroll
+    for (int j = 0; j < kRows / 8; j++) of_copy[j] = base + list.of_copy[j] * stride + chunk * 16;
+  }
+};
+
+// The two warps that gather rows: thread i copies 16-byte chunk i % 8 of rows i / 8, i / 8 + 8, ...
+template <int kRows, int kDepth = kGatherDepthMax>
+class RowGather {
+ public:
+  __device__ __forceinline__ RowGather(const StageRing& ring, int thread)
+      : ring_(ring), thread_(thread), row_(thread / 8), chunk_(thread % 8) {}
+
+  __device__ __forceinline__ int chunk() const { return chunk_; }
+
+  // Copies block `k` of the rows into the next stage, and kScaleBytes of each row's scales.
+  template <int kScaleBytes>
+  __device__ __forceinline__ void Fetch(const RowPointers<kRows>& from, int k) {
+    WaitBarrier(ring_.Empty(next_.stage), next_.phase ^ 1);
+    const std::uint32_t to = ring_.Rows(next_.stage) +
+                             static_cast<std::uint32_t>(row_ * 128 + ((chunk_ ^ (row_ & 7)) << 4));
+#pragma unroll
+    for (int j = 0; j < kRows / 8; j++) {
+      if (row_ + 8 * j < from.rows) CopyAsync16(to + j * 1024, from.of_copy[j] + k * 128);
+    }
+    const std::uint32_t scales_to =
+        ring_.Scales(next_.stage) + static_cast<std::uint32_t>(thread_ * kScaleBytes);
+    if (kScaleBytes != 0 && thread_ < from.rows) {
+      if constexpr (kScaleBytes == 8) {
+        CopyAsync8(scales_to, from.scales + k * 8);
+      } else if constexpr (kScaleBytes == 4) {
+        CopyAsync4(scales_to, from.scales + k * 4);
+      }
+    }
+    CommitCopies();
+    next_.Advance(ring_.stages);
+    if (++pending_ > kDepth) {
+      WaitCopies<kDepth>();
+      Publish();
+    }
+  }
+
+  // Publishes everything under way; before any wait for another CTA, which may wait for these rows.
+  __device__ __forceinline__ void Flush() {
+    WaitCopies<0>();
+    while (pending_ > 0) Publish();
+  }
+
+ private:
+  __device__ __forceinline__ void Publish() {
+    FenceForTensorCores();
+    ArriveOfWarp(ring_.Full(published_.stage));
+    published_.Advance(ring_.stages);
+    pending_--;
+  }
+
+  const StageRing& ring_;
+  const int thread_;
+  const int row_;
+  const int chunk_;
+  RingPosition next_{};
+  RingPosition published_{};
+  int pending_ = 0;
 };
 
 }  // namespace switchyard::cuda

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <ostream>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -32,12 +32,18 @@ constexpr int kHiddenGroup = 64;
 constexpr double kPooledBound = 1.2e-2;
 constexpr double kRowBound = 4e-2;
 
-class FusedFfnTest : public ::testing::TestWithParam<int> {
+struct Case {
+  int row_tile;
+  bool share_sm;
+};
+void PrintTo(const Case& c, std::ostream* out) { *out << c.row_tile << (c.share_sm ? " shared" : ""); }
+
+class FusedFfnTest : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     if (!testing::HasDevice()) GTEST_SKIP() << "no CUDA device";
   }
-  [[nodiscard]] GemmPlan Plan() const { return {GetParam(), 4, 6, 0}; }
+  [[nodiscard]] GemmPlan Plan() const { return {GetParam().row_tile, 4, 6, 0, GetParam().share_sm}; }
 };
 
 // Weights, workspace and output of experts of one shape.
@@ -182,7 +188,8 @@ TEST_P(FusedFfnTest, KeepsNanInItsRow) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(RowTiles, FusedFfnTest, ::testing::Values(16, 32, 48));
+INSTANTIATE_TEST_SUITE_P(RowTiles, FusedFfnTest, ::testing::Values(Case{16, false}, Case{32, false}, Case{48, false},
+                                           Case{16, true}, Case{32, true}));
 
 TEST(FusedFfnShapeTest, KnowsWhichShapesItHas) {
   EXPECT_TRUE(HasFusedFfn({2048, 768}));

@@ -38,12 +38,17 @@ struct Case {
   WeightType type;
   WeightOrder order;
   int row_tile;
+  bool share_sm = false;
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 const Case kCases[] = {
     {"fp8_128_24", WeightType::kFp8, WeightOrder::kRows128, 24},
     {"fp8_128_32", WeightType::kFp8, WeightOrder::kRows128, 32},
     {"fp8_128_64", WeightType::kFp8, WeightOrder::kRows128, 64},
+    {"fp8_128_24_shared", WeightType::kFp8, WeightOrder::kRows128, 24, true},
+    {"fp8_128_32_shared", WeightType::kFp8, WeightOrder::kRows128, 32, true},
+    {"bf16_128_24_shared", WeightType::kBf16, WeightOrder::kRows128, 24, true},
+    {"bf16_128_32_shared", WeightType::kBf16, WeightOrder::kRows128, 32, true},
     {"fp8_256_24", WeightType::kFp8, WeightOrder::kRows256, 24},
     {"fp8_256_32", WeightType::kFp8, WeightOrder::kRows256, 32},
     {"fp8_256_64", WeightType::kFp8, WeightOrder::kRows256, 64},
@@ -114,7 +119,7 @@ class GroupedGemmTest : public ::testing::TestWithParam<Case> {
   [[nodiscard]] testing::WeightSpec Spec(int groups, std::int64_t n, std::int64_t k) const {
     return {groups, n, k, GetParam().type, GetParam().order};
   }
-  [[nodiscard]] GemmPlan Plan() const { return {GetParam().row_tile, 3, 4, 0}; }
+  [[nodiscard]] GemmPlan Plan() const { return {GetParam().row_tile, 3, 4, 0, GetParam().share_sm}; }
 };
 
 TEST_P(GroupedGemmTest, MultipliesIndexedRowsOfAnyCount) {
@@ -193,8 +198,9 @@ TEST_P(GroupedGemmTest, GivesTheSameBytesForEveryPlan) {
   const IndexRouting routing(counts, kSourceRows, 5);
   Output out(routing.slots(), 1536 * 2);
   std::vector<std::byte> first;
-  for (const GemmPlan& plan : {GemmPlan{GetParam().row_tile, 1, 0, 0}, {GetParam().row_tile, 2, 9, 7},
-                               {GetParam().row_tile, 4, 1, 1}, {GetParam().row_tile, 99, 99, 131}}) {
+  for (GemmPlan plan : {GemmPlan{32, 1, 0, 0}, {32, 2, 9, 7}, {32, 4, 1, 1}, {32, 99, 99, 131}}) {
+    plan.row_tile = GetParam().row_tile;
+    plan.share_sm = GetParam().share_sm;
     for (int i = 0; i < 10; i++) {
       out.Poison();
       for (int repeat = 0; repeat < 3; repeat++) {
