@@ -115,12 +115,16 @@ Options ParseOptions(int argc, char** argv) {
       options.sweep = true;
     } else if (word == "--list") {
       options.list = true;
+    } else if (word == "--ceilings") {
+      options.ceilings = true;
     } else if (word == "--case" && has_value) {
       options.only = argv[++i];
     } else if (word == "--json" && has_value) {
       options.json_path = argv[++i];
     } else {
-      std::fprintf(stderr, "usage: %s [--sweep] [--list] [--case NAME] [--json PATH]\n", argv[0]);
+      std::fprintf(stderr,
+                   "usage: %s [--sweep] [--list] [--ceilings] [--case NAME] [--json PATH]\n",
+                   argv[0]);
       std::_Exit(2);
     }
   }
@@ -152,7 +156,7 @@ void Report(const Options& options, const std::string& name, const std::vector<C
 }
 
 void ReportCeilings(const Options& options, DeviceRig* rig) {
-  if (options.list) return;
+  if (options.list || (!options.only.empty() && !options.ceilings)) return;
   Watchdog(30);
   cudaDeviceProp device{};
   Check(cudaGetDeviceProperties(&device, 0), "properties");

@@ -1,8 +1,9 @@
-// How device figures are taken (docs/PERFORMANCE.md): operations captured in a graph, weights or rows
-// rotated over more memory than the L2 holds, medians over many replays. Two forms:
+// How device figures are taken (docs/PERFORMANCE.md): operations captured in a graph, weights or
+// rows rotated over more memory than the L2 holds, medians over many replays. Two forms:
 //
 //   chain   operations back to back in one graph, time / operations: what a layer of a model pays
-//   event   [flush of the L2, event, one operation, event] in a graph: includes the empty event pair
+//   event   [flush of the L2, event, one operation, event] in a graph: includes the empty event
+//   pair
 #pragma once
 
 #include <cstdint>
@@ -55,6 +56,7 @@ void Watchdog(unsigned seconds);
 struct Options {
   bool sweep = false;     // --sweep: every plan, for choosing one
   bool list = false;      // --list: names of the cases, one a line
+  bool ceilings = false;  // --ceilings: measure them although --case is given
   std::string only;       // --case NAME: one case
   std::string json_path;  // --json PATH: figures as JSON lines, appended
 };

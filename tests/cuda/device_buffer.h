@@ -1,5 +1,5 @@
-// Device memory of tests and benchmarks: owned, typed, and checked; a failed CUDA call ends the program
-// with its place, so that no figure or comparison is made of garbage.
+// Device memory of tests and benchmarks: owned, typed, and checked; a failed CUDA call ends the
+// program with its place, so that no figure or comparison is made of garbage.
 #pragma once
 
 #include <cstddef>

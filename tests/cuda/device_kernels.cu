@@ -1,10 +1,10 @@
-#include "tests/cuda/device_kernels.h"
-
 #include <cstdio>
 #include <cstdlib>
 
 #include <cuda_bf16.h>
 #include <cuda_fp8.h>
+
+#include "tests/cuda/device_kernels.h"
 
 namespace switchyard::cuda::testing {
 namespace {
@@ -120,7 +120,8 @@ __global__ void Second(HiddenRows hidden, GemmGroups groups, PlainWeights w, dou
 __global__ void Swiglu(const double* gated, HiddenRows hidden) {
   const double* row = gated + blockIdx.x * 2 * hidden.n;
   std::byte* out = hidden.out + blockIdx.x * hidden.stride;
-  for (std::int64_t at = threadIdx.x * hidden.group; at < hidden.n; at += blockDim.x * hidden.group) {
+  for (std::int64_t at = threadIdx.x * hidden.group; at < hidden.n;
+       at += blockDim.x * hidden.group) {
     const auto value = [&](std::int64_t i) {
       return static_cast<float>(row[i] / (1.0 + exp(-row[i])) * row[hidden.n + i]);
     };
@@ -173,8 +174,8 @@ __device__ uint4 LoadStreaming(const uint4* at) {
   return v;
 }
 
-__global__ void __launch_bounds__(512) Read(const uint4* from, std::int64_t count,
-                                            std::uint32_t* sink) {
+__global__ void __launch_bounds__(512)
+    Read(const uint4* from, std::int64_t count, std::uint32_t* sink) {
   constexpr int kInFlight = 8;
   std::uint32_t mixed = 0;
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;

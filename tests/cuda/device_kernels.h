@@ -1,5 +1,6 @@
-// Plain kernels for the tests and benchmarks of the CUDA device: random inputs made on the device, and
-// references that are slow and obvious. All enqueue on `stream` and end the program if they cannot.
+// Plain kernels for the tests and benchmarks of the CUDA device: random inputs made on the device,
+// and references that are slow and obvious. All enqueue on `stream` and end the program if they
+// cannot.
 #pragma once
 
 #include <cstddef>
@@ -39,8 +40,8 @@ struct PlainWeights {
 // out[slot][n] in FP64, for the slots of all groups; `slots` bounds them.
 void ReferenceGemm(const GemmRows& rows, const GemmGroups& groups, std::int64_t slots,
                    const PlainWeights& weights, double* out, cudaStream_t stream);
-// silu(gate) * up: gated[slot][2 n] -> hidden rows, E4M3 with a scale for each `group` values in FP32 at
-// `scale_offset`, strides in bytes, by the codec's formula.
+// silu(gate) * up: gated[slot][2 n] -> hidden rows, E4M3 with a scale for each `group` values in
+// FP32 at `scale_offset`, strides in bytes, by the codec's formula.
 struct HiddenRows {
   std::byte* out;
   std::int64_t stride;
@@ -54,8 +55,8 @@ void ReferenceSwiglu(const double* gated, std::int64_t slots, const HiddenRows& 
 void ReferenceSecond(const HiddenRows& hidden, const GemmGroups& groups, std::int64_t slots,
                      const PlainWeights& weights, double* out, cudaStream_t stream);
 
-// For each slot that a group owns, the squared norms of out - reference and of reference; other slots
-// get zeros. NaN in `out` makes the first one NaN.
+// For each slot that a group owns, the squared norms of out - reference and of reference; other
+// slots get zeros. NaN in `out` makes the first one NaN.
 struct RowError {
   double error;
   double reference;

@@ -2,16 +2,17 @@
 // equals what the scalar CPU codecs write (worker/device/cpu/codec_kernels.h has the formulas and
 // what becomes of NaN and infinity), for every input.
 //
-// All pointers are device pointers. The functions check arguments, enqueue one kernel on `stream` and
-// return; they allocate nothing and are safe to capture in a graph. Thread-safe.
+// All pointers are device pointers. The functions check arguments, enqueue one kernel on `stream`
+// and return; they allocate nothing and are safe to capture in a graph. Thread-safe.
 //
-// Errors: cudaErrorInvalidValue for negative sizes, hidden <= 0 with rows > 0, a stride smaller than
-// a row, or scales of 4 bytes that are not 4-byte aligned; else whatever the launch returned. Rows
-// of 0 enqueue nothing. Faults of the kernel itself surface at the stream's next synchronization.
+// Errors: cudaErrorInvalidValue for negative sizes, hidden <= 0 with rows > 0, a stride smaller
+// than a row, or scales of 4 bytes that are not 4-byte aligned; else whatever the launch returned.
+// Rows of 0 enqueue nothing. Faults of the kernel itself surface at the stream's next
+// synchronization.
 //
 // Cost: one pass over the memory, close to its bandwidth where activations, data and strides are
-// multiples of 16 bytes and hidden of 16 values; any other layout is served by single-byte accesses,
-// some ten times slower.
+// multiples of 16 bytes and hidden of 16 values; any other layout is served by single-byte
+// accesses, some ten times slower.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,5 @@
 // One CTA a row, sixteen values a thread at a time.
 #include "worker/device/cuda/codec.h"
-
 #include "worker/device/cuda/codec_launch.h"
 #include "worker/device/cuda/codec_math.cuh"
 #include "worker/device/cuda/row_access.cuh"

@@ -1,7 +1,6 @@
 // One CTA a row; a thread takes sixteen values at a time, neighbors share a group's largest
 // magnitude by shuffles.
 #include "worker/device/cuda/codec.h"
-
 #include "worker/device/cuda/codec_launch.h"
 #include "worker/device/cuda/codec_math.cuh"
 #include "worker/device/cuda/row_access.cuh"
@@ -47,7 +46,9 @@ struct Fp32Scales {
   static __device__ __forceinline__ void StoreNan(std::byte* to) {
     *reinterpret_cast<std::uint32_t*>(to) = kFloatNanBits;
   }
-  static __device__ __forceinline__ float Factor(float amax) { return __fdiv_rn(kE4m3Largest, amax); }
+  static __device__ __forceinline__ float Factor(float amax) {
+    return __fdiv_rn(kE4m3Largest, amax);
+  }
   static __device__ __forceinline__ void Store(float amax, std::byte* to) {
     *reinterpret_cast<float*>(to) = __fdiv_rn(amax, kE4m3Largest);
   }
@@ -215,7 +216,8 @@ cudaError_t EncodeRows(RowFormat format, const GatheredRows& rows, float global_
     return cudaErrorInvalidValue;
   }
   const EncodeArguments args = {rows, out, global_scale};
-  return IsWide(rows, out) ? Launch<true>(format, args, stream) : Launch<false>(format, args, stream);
+  return IsWide(rows, out) ? Launch<true>(format, args, stream)
+                           : Launch<false>(format, args, stream);
 }
 
 }  // namespace switchyard::cuda

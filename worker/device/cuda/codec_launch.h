@@ -1,5 +1,5 @@
-// What the launches of encode and decode kernels have in common: checks of arguments and the size of
-// a CTA. Pure host functions.
+// What the launches of encode and decode kernels have in common: checks of arguments and the size
+// of a CTA. Pure host functions.
 #pragma once
 
 #include <algorithm>

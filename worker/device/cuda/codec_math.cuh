@@ -1,6 +1,6 @@
-// The codecs' arithmetic, one value at a time: twins of core/fp8.h, core/fp4.h and core/bf16.h. Each
-// operation is a single IEEE one, rounded to nearest even: nothing here may be contracted, flushed
-// or approximated, or bytes would differ from the CPU's.
+// The codecs' arithmetic, one value at a time: twins of core/fp8.h, core/fp4.h and core/bf16.h.
+// Each operation is a single IEEE one, rounded to nearest even: nothing here may be contracted,
+// flushed or approximated, or bytes would differ from the CPU's.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,9 @@ __device__ __forceinline__ std::uint32_t RoundDecoded(float value) {
   return (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
 }
 
-__device__ __forceinline__ std::uint32_t E4m3Code(float value) { return E4m3Pair(value, 0.0F) & 0xffU; }
+__device__ __forceinline__ std::uint32_t E4m3Code(float value) {
+  return E4m3Pair(value, 0.0F) & 0xffU;
+}
 
 __device__ __forceinline__ float E4m3Value(std::uint32_t code) {
   const __half_raw half = __nv_cvt_fp8_to_halfraw(static_cast<__nv_fp8_storage_t>(code), __NV_E4M3);
@@ -53,7 +55,8 @@ __device__ __forceinline__ std::uint32_t E2m1Code(float value) {
   const float magnitude = fminf(fabsf(value), 6.0F);
   // Below 1 a code counts steps of 0.5, the ulp of 2^22; from there on its bits are those of FP32.
   constexpr float kShift = 4194304.0F;
-  const std::uint32_t steps = __float_as_uint(__fadd_rn(magnitude, kShift)) - __float_as_uint(kShift);
+  const std::uint32_t steps =
+      __float_as_uint(__fadd_rn(magnitude, kShift)) - __float_as_uint(kShift);
   const std::uint32_t bits = __float_as_uint(magnitude);
   const std::uint32_t rounded = ((bits + 0x1fffffU + ((bits >> 22) & 1U)) >> 22) - (126U << 1);
   return sign | (magnitude < 1.0F ? steps : rounded);

@@ -1,6 +1,5 @@
-#include "worker/device/cuda/fused_ffn.cuh"
-
 #include "worker/device/cuda/device_facts.h"
+#include "worker/device/cuda/fused_ffn.cuh"
 
 namespace switchyard::cuda {
 namespace {
@@ -9,7 +8,9 @@ constexpr std::int64_t kAlign = 128;
 constexpr std::int64_t kHiddenMax = 4096;
 constexpr std::int64_t kIntermediateMax = 64 * kHiddenScalesOfRow;
 
-constexpr std::int64_t RoundUp(std::int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+constexpr std::int64_t RoundUp(std::int64_t bytes) {
+  return (bytes + kAlign - 1) / kAlign * kAlign;
+}
 
 // Where the parts of the workspace begin.
 struct Workspace {
@@ -50,8 +51,8 @@ bool IsValid(const FusedFfnArguments& args, const FfnShape& shape, const GemmPla
       args.out.stride < 2 * shape.hidden) {
     return false;
   }
-  return args.slots >= 0 && IsAligned(args.workspace, 128) && plan.window >= 1 &&
-         plan.early >= 0 && plan.ctas >= 0;
+  return args.slots >= 0 && IsAligned(args.workspace, 128) && plan.window >= 1 && plan.early >= 0 &&
+         plan.ctas >= 0;
 }
 
 }  // namespace
@@ -62,7 +63,8 @@ bool HasFusedFfn(const FfnShape& shape) {
          shape.intermediate <= kIntermediateMax;
 }
 
-std::int64_t FusedFfnWorkspaceBytes(const FfnShape& shape, std::int32_t groups, std::int64_t slots) {
+std::int64_t FusedFfnWorkspaceBytes(const FfnShape& shape, std::int32_t groups,
+                                    std::int64_t slots) {
   return Workspace(shape, groups, slots).bytes;
 }
 
@@ -70,6 +72,7 @@ GemmPlan PlanFusedFfn(int rows) {
   GemmPlan plan;
   plan.row_tile = rows <= 16 ? 16 : rows <= 32 ? 32 : 48;
   plan.window = 4;
+  plan.early = 8;
   return plan;
 }
 
@@ -109,13 +112,11 @@ cudaError_t FusedFfn(const FusedFfnArguments& in, const GemmPlan& plan, bool dep
   args.early = plan.early;
   switch (plan.row_tile) {
     case 16:
-      return plan.share_sm ? LaunchFusedFfn<16, 2>(args, ctas, dependent, stream)
-                           : LaunchFusedFfn<16, 1>(args, ctas, dependent, stream);
+      return LaunchFusedFfn<16>(args, ctas, dependent, stream);
     case 32:
-      return plan.share_sm ? LaunchFusedFfn<32, 2>(args, ctas, dependent, stream)
-                           : LaunchFusedFfn<32, 1>(args, ctas, dependent, stream);
+      return LaunchFusedFfn<32>(args, ctas, dependent, stream);
     case 48:
-      return LaunchFusedFfn<48, 1>(args, ctas, dependent, stream);
+      return LaunchFusedFfn<48>(args, ctas, dependent, stream);
     default:
       return cudaErrorInvalidValue;
   }

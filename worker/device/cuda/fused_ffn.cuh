@@ -1,10 +1,10 @@
-// The kernel of fused_ffn.h. A unit of the first phase is 64 gate and 64 up rows of w13 over the whole
-// row: 64 hidden values, quantized together. A unit of the second is 128 rows of w2 over the whole
-// hidden row, promoted to FP32 every 64 values. All units of the first phase come before those of the
-// second, experts in order, so the early experts are complete long before the second phase reaches the
-// late ones. The gathering warps of a second-phase unit wait for the expert's counter; its weights
-// stream meanwhile. A warp of its own raises the counter, so that no multiplying warp waits for a
-// release.
+// The kernel of fused_ffn.h. A unit of the first phase is 64 gate and 64 up rows of w13 over the
+// whole row: 64 hidden values, quantized together. A unit of the second is 128 rows of w2 over the
+// whole hidden row, promoted to FP32 every 64 values. All units of the first phase come before
+// those of the second, experts in order, so the early experts are complete long before the second
+// phase reaches the late ones. The gathering warps of a second-phase unit wait for the expert's
+// counter; its weights stream meanwhile. A warp of its own raises the counter, so that no
+// multiplying warp waits for a release.
 #pragma once
 
 #include <cstddef>
@@ -23,10 +23,10 @@ namespace switchyard::cuda {
 
 constexpr int kFfnThreads = 384;
 constexpr int kFfnSharedBytes = 231424;
-constexpr int kFfnHalfSharedBytes = 115600;  // so that two CTAs share an SM
-constexpr int kBlockBytes = 16384;       // 128 weight rows of 128 bytes
-constexpr int kHiddenScalesOfRow = 16;   // 64 bytes: no two rows share a sector
-constexpr int kUnitOverhead = 1;         // the cost of a unit's ends, in stages
+constexpr int kBlockBytes = 16384;      // 128 weight rows of 128 bytes
+constexpr int kHiddenScalesOfRow = 16;  // 64 bytes: no two rows share a sector
+constexpr int kCounterRead = 5;         // a barrier
+constexpr int kUnitOverhead = 1;        // the cost of a unit's ends, in stages
 constexpr std::uint64_t kWaitNanosecondsMax = 2'000'000'000;
 constexpr std::uint32_t kFullWarp = 0xffffffffU;
 
@@ -40,8 +40,8 @@ struct FfnArguments {
   std::int64_t scale_offset;
   const std::int32_t* row_index;
   GroupSource groups;
-  std::byte* hidden;     // [slot][128 * k_blocks2]
-  float* hidden_scales;  // [slot][kHiddenScalesOfRow]
+  std::byte* hidden;        // [slot][128 * k_blocks2]
+  float* hidden_scales;     // [slot][kHiddenScalesOfRow]
   std::uint32_t* ready;     // [2][groups]: units of the first phase that are done
   std::uint64_t* finished;  // CTAs of all calls
   std::byte* out;
@@ -56,7 +56,7 @@ struct FfnArguments {
   int early;
 };
 
-template <int kRows, int kPerSm>
+template <int kRows>
 struct FfnLayout {
   static constexpr int kStageBytes = kBlockBytes + kRows * 128;
   static constexpr int kScaleBytes = kRows * 8;
@@ -68,9 +68,8 @@ struct FfnLayout {
   static constexpr int FixedBytes(int groups) {
     return 1024 + kTransposedBytes + kRows * 4 + GroupTable::Bytes(groups) + 64;
   }
-  static constexpr int kSharedBytes = kPerSm == 1 ? kFfnSharedBytes : kFfnHalfSharedBytes;
   static constexpr int StagesFor(int groups) {
-    return (kSharedBytes - FixedBytes(groups)) / (kStageBytes + kScaleBytes + 16);
+    return (kFfnSharedBytes - FixedBytes(groups)) / (kStageBytes + kScaleBytes + 16);
   }
   static constexpr int kStagesMin = StagesFor(kGroupsMax);
   static constexpr int kGatherDepth =
@@ -83,15 +82,17 @@ struct FfnUnit {
   Unit unit;
 };
 
-// This CTA's units in order. The first phase is dealt round. The second goes to the least loaded CTA,
-// the first of several: `more_` CTAs have one unit of the first phase more than the others, which are
-// then `lead_` rounds ahead.
+// This CTA's units in order. The first phase is dealt round. The second goes to the least loaded
+// CTA, the first of several: `more_` CTAs have one unit of the first phase more than the others,
+// which are then `lead_` rounds ahead.
 class FfnSchedule {
  public:
   __device__ __forceinline__ FfnSchedule(const FfnArguments& args, const GroupTable& table)
       : first_(table, args.tiles1), second_(table, args.tiles2) {
     const int ctas = static_cast<int>(gridDim.x);
-    more_ = first_.count() % ctas;
+    first_units_ = first_.count();
+    second_units_ = second_.count();
+    more_ = first_units_ % ctas;
     fewer_ = ctas - more_;
     const int cost = args.k_blocks2 + kUnitOverhead;
     lead_ = (args.k_blocks1 + kUnitOverhead + cost - 1) / cost;
@@ -100,7 +101,7 @@ class FfnSchedule {
   __device__ __forceinline__ bool Next(FfnUnit* unit) {
     const int cta = static_cast<int>(blockIdx.x);
     const int index = cta + first_round_ * static_cast<int>(gridDim.x);
-    if (index < first_.count()) {
+    if (index < first_units_) {
       first_round_++;
       *unit = {false, first_.Seek(index)};
       return true;
@@ -108,7 +109,7 @@ class FfnSchedule {
     const int round = second_round_++;
     const int tile = cta < more_ ? more_ * round + fewer_ * (round + lead_) + cta
                                  : fewer_ * round + more_ * max(0, round - lead_ + 1) + cta - more_;
-    if (tile >= second_.count()) return false;
+    if (tile >= second_units_) return false;
     *unit = {true, second_.Seek(tile)};
     return true;
   }
@@ -116,6 +117,8 @@ class FfnSchedule {
  private:
   UnitWalk first_;
   UnitWalk second_;
+  int first_units_;
+  int second_units_;
   int more_;
   int fewer_;
   int lead_;
@@ -123,9 +126,9 @@ class FfnSchedule {
   int second_round_ = 0;
 };
 
-template <int kRows, int kPerSm>
+template <int kRows>
 class FfnMultiplier {
-  using Layout = FfnLayout<kRows, kPerSm>;
+  using Layout = FfnLayout<kRows>;
   using Sums = float[Layout::kAccumulators];
 
  public:
@@ -181,11 +184,12 @@ class FfnMultiplier {
   __device__ __forceinline__ void AskScales(const FfnUnit& next) {
     const Unit& unit = next.unit;
     if (next.second) {
-      const float* at = args_.scales2 + (unit.group * args_.tiles2 + unit.weight_tile) * args_.k_blocks2;
+      const float* at =
+          args_.scales2 + (unit.group * args_.tiles2 + unit.weight_tile) * args_.k_blocks2;
       next_a_ = lane() < args_.k_blocks2 ? __ldg(at + lane()) : 0.0F;
     } else {
-      const float* gate = args_.scales13 +
-                          (unit.group * args_.tiles1 + unit.weight_tile / 2) * args_.k_blocks1;
+      const float* gate =
+          args_.scales13 + (unit.group * args_.tiles1 + unit.weight_tile / 2) * args_.k_blocks1;
       next_a_ = lane() < args_.k_blocks1 ? __ldg(gate + lane()) : 0.0F;
       const float* up = gate + args_.k_blocks2 * args_.k_blocks1;
       next_b_ = lane() < args_.k_blocks1 ? __ldg(up + lane()) : 0.0F;
@@ -301,7 +305,8 @@ class FfnMultiplier {
     for (int j = 0; j < kRows / 8; j++) {
       const int row = 8 * j + 2 * (lane() & 3);
       const float2 amax = LoadSharedFloat2(largest_ + row * 4);
-      const std::uint32_t codes = E4m3Pair(sums_[4 * j] * Factor(amax.x), sums_[4 * j + 1] * Factor(amax.y));
+      const std::uint32_t codes =
+          E4m3Pair(sums_[4 * j] * Factor(amax.x), sums_[4 * j + 1] * Factor(amax.y));
       const std::uint32_t at =
           transposed_ + row * Layout::kHiddenRow + half() * 32 + warp() * 8 + (lane() >> 2);
       StoreShared8(at, codes & 0xffU);
@@ -317,7 +322,8 @@ class FfnMultiplier {
     }
     if (thread < rows * 4) {
       const std::int64_t width = args_.k_blocks2 * 128;
-      *reinterpret_cast<uint4*>(args_.hidden + (slot + thread / 4) * width + tile * 64 + thread % 4 * 16) =
+      *reinterpret_cast<uint4*>(args_.hidden + (slot + thread / 4) * width + tile * 64 +
+                                thread % 4 * 16) =
           LoadShared128(transposed_ + thread / 4 * Layout::kHiddenRow + thread % 4 * 16);
     }
     WaitBarrier(done_ + 8, seen_phase_);  // the unit before was announced
@@ -361,8 +367,8 @@ class FfnMultiplier {
   const std::uint32_t done_;
   RingPosition at_{};
   std::uint32_t seen_phase_ = 1;  // the first wait passes
-  float scale_a_ = 0.0F;  // w2, or gate
-  float scale_b_ = 0.0F;  // up
+  float scale_a_ = 0.0F;          // w2, or gate
+  float scale_b_ = 0.0F;          // up
   float next_a_ = 0.0F;
   float next_b_ = 0.0F;
   Sums sums_;
@@ -375,7 +381,8 @@ __device__ __forceinline__ void StreamFfnWeights(const FfnArguments& args, const
   while (schedule.Next(&now)) {
     const int k_blocks = now.second ? args.k_blocks2 : args.k_blocks1;
     const int tiles = now.second ? args.tiles2 : args.tiles1;
-    const std::int64_t tile = static_cast<std::int64_t>(now.unit.group) * tiles + now.unit.weight_tile;
+    const std::int64_t tile =
+        static_cast<std::int64_t>(now.unit.group) * tiles + now.unit.weight_tile;
     const std::byte* from = (now.second ? args.w2 : args.w13) + tile * k_blocks * kBlockBytes;
     if (threadIdx.x % 32 == 0) {
       for (int k = fetched; k < k_blocks; k++) stream.Fetch(from + k * kBlockBytes);
@@ -385,8 +392,9 @@ __device__ __forceinline__ void StreamFfnWeights(const FfnArguments& args, const
   }
 }
 
-// The counters of this call: calls use two sets in turn, and each clears the other one. Right as long
-// as a CTA of this call has not finished, as the caller's has not before its first CTA barrier.
+// The counters of this call: calls use two sets in turn, and each clears the other one. Right as
+// long as a CTA of this call has not finished: the caller asks before it passes the barrier of the
+// table, and its own CTA finishes after that.
 __device__ __forceinline__ int CounterSet(const FfnArguments& args) {
   return static_cast<int>(*args.finished / gridDim.x % 2);
 }
@@ -470,9 +478,10 @@ __device__ __forceinline__ void AnnounceHidden(const FfnArguments& args, const G
   }
 }
 
-template <int kRows, int kPerSm>
-__global__ void __launch_bounds__(kFfnThreads, kPerSm) FusedFfnKernel(const __grid_constant__ FfnArguments args) {
-  using Layout = FfnLayout<kRows, kPerSm>;
+template <int kRows>
+__global__ void __launch_bounds__(kFfnThreads, 1)
+    FusedFfnKernel(const __grid_constant__ FfnArguments args) {
+  using Layout = FfnLayout<kRows>;
   extern __shared__ std::byte shared[];
   __shared__ __align__(8) std::uint64_t done_barriers[2];
   const int warp = static_cast<int>(threadIdx.x) / 32;
@@ -483,14 +492,9 @@ __global__ void __launch_bounds__(kFfnThreads, kPerSm) FusedFfnKernel(const __gr
   const std::uint32_t largest = transposed + Layout::kTransposedBytes;
   const std::uint32_t full = (largest + kRows * 4 + 15) & ~15U;
   const std::uint32_t done = SharedAddress(done_barriers);
-  const StageRing ring = {aligned,
-                          scales_at,
-                          full,
-                          full + 8 * args.stages,
-                          Layout::kStageBytes,
-                          kBlockBytes,
-                          Layout::kScaleBytes,
-                          args.stages};
+  const StageRing ring = {
+      aligned,     scales_at,           full,       full + 8 * args.stages, Layout::kStageBytes,
+      kBlockBytes, Layout::kScaleBytes, args.stages};
   const GroupTable table(shared + (full + 16 * args.stages - base), args.group_count);
   if (threadIdx.x == 0) {
     ring.Init();
@@ -509,7 +513,8 @@ __global__ void __launch_bounds__(kFfnThreads, kPerSm) FusedFfnKernel(const __gr
   const int early = guesses ? min(args.early, args.k_blocks1) : 0;
   WeightStream stream(ring, args.window);
   if (threadIdx.x == 256) {
-    const std::byte* from = args.w13 + static_cast<std::int64_t>(cta) * args.k_blocks1 * kBlockBytes;
+    const std::byte* from =
+        args.w13 + static_cast<std::int64_t>(cta) * args.k_blocks1 * kBlockBytes;
     for (int k = 0; k < early; k++) stream.FetchEarly(from + k * kBlockBytes);
   }
   __syncwarp();
@@ -528,15 +533,21 @@ __global__ void __launch_bounds__(kFfnThreads, kPerSm) FusedFfnKernel(const __gr
     const RowPointers<kRows> from(list, args.rows, args.row_stride, args.rows + args.scale_offset,
                                   args.row_stride, gather.chunk());
     for (int k = 0; k < early; k++) gather.template Fetch<4>(from, k);
+    gather.Flush();
   }
-  FillGroupTable<kRows>(args.groups, table);
+  if (warp < kMultiplyingWarps) {
+    FillGroupTable<kRows>(args.groups, table);
+  } else {
+    ArriveNamed(kCounterRead, kFfnThreads);
+    WaitForGroupTable();
+  }
   FfnSchedule schedule(args, table);
   FfnUnit first;
   bool right = false;
   if (schedule.Next(&first)) {
     const Unit& unit = first.unit;
-    right = !first.second && unit.group == guess.group &&
-            unit.weight_tile == guess.weight_tile && unit.row_tile == 0;
+    right = !first.second && unit.group == guess.group && unit.weight_tile == guess.weight_tile &&
+            unit.row_tile == 0;
     if (gathers && !right) {
       list.Load(first.second ? nullptr : args.row_index,
                 table.offsets[unit.group] + unit.row_tile * kRows,
@@ -547,8 +558,9 @@ __global__ void __launch_bounds__(kFfnThreads, kPerSm) FusedFfnKernel(const __gr
   const int fetched = early - dropped;
 
   if (warp < kMultiplyingWarps) {
-    FfnMultiplier<kRows, kPerSm>(args, ring, table, transposed, largest, done).Run(dropped);
-    SyncNamed(1, 256);
+    FfnMultiplier<kRows>(args, ring, table, transposed, largest, done).Run(dropped);
+    // All warps have read the counter of calls: those that gather and announce before this barrier.
+    SyncNamed(kCounterRead, kFfnThreads);
     if (threadIdx.x == 0) AddRelease64(args.finished, 1);
   } else if (warp == 8) {
     StreamFfnWeights(args, table, fetched, stream);
@@ -559,20 +571,19 @@ __global__ void __launch_bounds__(kFfnThreads, kPerSm) FusedFfnKernel(const __gr
   }
 }
 
-template <int kRows, int kPerSm>
+template <int kRows>
 cudaError_t LaunchFusedFfn(FfnArguments args, int ctas, bool dependent, cudaStream_t stream) {
-  args.stages = FfnLayout<kRows, kPerSm>::StagesFor(args.group_count);
+  args.stages = FfnLayout<kRows>::StagesFor(args.group_count);
   args.window = min(args.window, args.stages);
   args.early = min(args.early, args.stages);
-  const auto kernel = FusedFfnKernel<kRows, kPerSm>;
-  const cudaError_t raised = cudaFuncSetAttribute(
-      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-      FfnLayout<kRows, kPerSm>::kSharedBytes);
+  const auto kernel = FusedFfnKernel<kRows>;
+  const cudaError_t raised =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kFfnSharedBytes);
   if (raised != cudaSuccess) return raised;
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(static_cast<unsigned>(ctas));
   config.blockDim = dim3(kFfnThreads);
-  config.dynamicSmemBytes = FfnLayout<kRows, kPerSm>::kSharedBytes;
+  config.dynamicSmemBytes = kFfnSharedBytes;
   config.stream = stream;
   cudaLaunchAttribute attribute = {};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;

@@ -3,13 +3,13 @@
 //   hidden[s] = silu(gate) * up of row index[s]      out[s] = w2 hidden[s], BF16, not weighted
 //
 // FP8 rows and weights as in grouped_gemm.h; hidden is E4M3 with an FP32 scale for each 64 values
-// (amax at least 1e-4, as in the codec). The products of one expert wait for each other, not those of
-// the grid, so the memory stays busy from the first stage to the last: worth it for small experts,
-// where the borders between three kernels cost as much as a third of the work.
+// (amax at least 1e-4, as in the codec). The products of one expert wait for each other, not those
+// of the grid, so the memory stays busy from the first stage to the last: worth it for small
+// experts, where the borders between three kernels cost as much as a third of the work.
 //
-// The kernel's CTAs wait for each other: all of them have to be resident, one an SM, and no kernel that
-// runs beside it may wait for it. A wait of more than two seconds ends the kernel with a trap, which
-// is a sticky error of the device.
+// The kernel's CTAs wait for each other: all of them have to be resident, one an SM, and no kernel
+// that runs beside it may wait for it. A wait of more than two seconds ends the kernel with a trap,
+// which is a sticky error of the device.
 #pragma once
 
 #include <cstddef>

@@ -1,13 +1,14 @@
 // The work list of a grouped kernel, made by every CTA for itself from the counts on the device.
 //
-// A unit is one tile of weights times one tile of rows. Group g has RowTiles(count) * tiles units, and
-// a group without rows none; the row tiles of one weight tile are neighbors, so that CTAs that run at
-// the same time read the same weights, all but one of them from L2.
+// A unit is one tile of weights times one tile of rows. Group g has RowTiles(count) * tiles units,
+// and a group without rows none; the row tiles of one weight tile are neighbors, so that CTAs that
+// run at the same time read the same weights, all but one of them from L2.
 #pragma once
 
 #include <cstdint>
 
 #include "worker/device/cuda/gemm_arguments.h"
+#include "worker/device/cuda/ptx.cuh"
 
 namespace switchyard::cuda {
 
@@ -28,18 +29,22 @@ struct GroupTable {
   __device__ __forceinline__ int RowTiles() const { return first[groups]; }
 };
 
-// Called by the whole CTA; the table is complete when it returns.
+constexpr int kTableThreads = 256;  // the multiplying warps
+constexpr int kTableBarrier = 1;    // of those warps
+constexpr int kTableReady = 4;      // of the CTA: the multiplying warps arrive, the others wait
+
+// By the multiplying warps, for which the table is complete when it returns.
 template <int kRows>
 __device__ __forceinline__ void FillGroupTable(const GroupSource& from, const GroupTable& table) {
   const int tid = static_cast<int>(threadIdx.x);
-  for (int g = tid; g < table.groups; g += static_cast<int>(blockDim.x)) {
+  for (int g = tid; g < table.groups; g += kTableThreads) {
     int count = max(from.counts[g], 0);
     if (from.offsets == nullptr) count = min(count, from.slots);
     table.counts[g] = count;
     table.offsets[g] = from.offsets == nullptr ? g * from.slots : from.offsets[g];
     table.first[g + 1] = (count + kRows - 1) / kRows;
   }
-  __syncthreads();
+  SyncNamed(kTableBarrier, kTableThreads);
   if (tid < 32) {
     int before = 0;
     for (int base = 0; base < table.groups; base += 32) {
@@ -55,7 +60,12 @@ __device__ __forceinline__ void FillGroupTable(const GroupSource& from, const Gr
     }
     if (tid == 0) table.first[0] = 0;
   }
-  __syncthreads();
+  SyncNamed(kTableBarrier, kTableThreads);
+  ArriveNamed(kTableReady, static_cast<int>(blockDim.x));
+}
+// By the other warps.
+__device__ __forceinline__ void WaitForGroupTable() {
+  SyncNamed(kTableReady, static_cast<int>(blockDim.x));
 }
 
 struct Unit {
@@ -64,8 +74,8 @@ struct Unit {
   int row_tile;
 };
 
-// Finds units in ascending order. A whole warp calls it and looks at 32 groups at a time: this is on
-// the way of the first rows, and between all units.
+// Finds units in ascending order. A whole warp calls it and looks at 32 groups at a time: this is
+// on the way of the first rows, and between all units.
 class UnitWalk {
  public:
   __device__ __forceinline__ UnitWalk(const GroupTable& table, int weight_tiles)

@@ -1,6 +1,5 @@
-#include "worker/device/cuda/grouped_gemm.h"
-
 #include "worker/device/cuda/device_facts.h"
+#include "worker/device/cuda/grouped_gemm.h"
 #include "worker/device/cuda/grouped_gemm_instances.h"
 
 namespace switchyard::cuda {
@@ -35,8 +34,12 @@ bool IsValid(const GemmRows& rows, const GemmGroups& groups, const PackedWeights
 GemmPlan PlanGroupedGemm(const PackedWeights& weights, int rows) {
   GemmPlan plan;
   plan.row_tile = rows <= 24 ? 24 : rows <= 32 ? 32 : 64;
-  // Stages of 256 weight rows are 32 KB: two of them keep as much in flight as four of 16 KB.
-  plan.window = weights.order == WeightOrder::kRows128 ? 4 : 3;
+  // Measured: some 64 to 80 KB in flight. A stage of 256 rows is 32 KB; where units are short,
+  // their ends need more in flight.
+  const bool by_128 = weights.order == WeightOrder::kRows128;
+  const bool is_short = RowBytesOf(weights.type, weights.k) < 16 * 128;
+  plan.window = by_128 ? 5 : is_short ? 4 : 2;
+  plan.early = by_128 ? 5 : 4;
   return plan;
 }
 
@@ -67,7 +70,7 @@ cudaError_t GroupedGemm(const GemmRows& rows, const GemmGroups& groups,
   args.k_blocks = static_cast<int>(RowBytesOf(weights.type, weights.k) / 128);
   args.window = plan.window;
   args.early = plan.early;
-  const GemmLaunch launch = FindGemm(weights.type, weights.order, plan.row_tile, plan.share_sm);
+  const GemmLaunch launch = FindGemm(weights.type, weights.order, plan.row_tile);
   return launch == nullptr ? cudaErrorInvalidValue : launch(args, ctas, dependent, stream);
 }
 

@@ -1,12 +1,13 @@
-// The kernel of grouped_gemm.h: one persistent CTA an SM. A thread keeps a ring of weight stages full
-// across the borders of units, two warps gather the rows of each stage, two warpgroups multiply.
+// The kernel of grouped_gemm.h: one persistent CTA an SM. A thread keeps a ring of weight stages
+// full across the borders of units, two warps gather the rows of each stage, two warpgroups
+// multiply.
 //
 // The operands are swapped: weight rows are wgmma's M, the group's rows its N, so that each weight
 // byte is read once for a tile of rows and few rows waste no tensor work.
 //
 // Before the preceding kernel is complete, and counts may be read, a CTA already fetches the first
-// stages of the unit that would be its own if every group had one tile of rows. It drops them if the
-// counts say otherwise.
+// stages of the unit that would be its own if every group had one tile of rows. It drops them if
+// the counts say otherwise.
 #pragma once
 
 #include <cstddef>
@@ -26,12 +27,11 @@ namespace switchyard::cuda {
 
 constexpr int kGemmThreads = 384;
 constexpr int kSharedBytesMax = 232448;  // of a CTA on sm_90
-constexpr int kHalfSharedBytes = 115712;  // so that two CTAs share an SM
 constexpr std::uint32_t kWholeWarp = 0xffffffffU;
 
 enum class Epilogue { kPlain, kSwiglu };
 
-template <int kRows, MmaType kType, int kBlocks, Epilogue kEpilogue, int kPerSm>
+template <int kRows, MmaType kType, int kBlocks, Epilogue kEpilogue>
 struct GemmShape {
   static constexpr bool kFp8 = kType == MmaType::kE4m3;
   static constexpr int kWeightBytes = kBlocks * 16384;
@@ -48,9 +48,8 @@ struct GemmShape {
   static constexpr int FixedBytes(int groups) {
     return 1024 + kTransposedBytes + kRows * 4 + GroupTable::Bytes(groups) + 64;
   }
-  static constexpr int kSharedBytes = kPerSm == 1 ? kSharedBytesMax : kHalfSharedBytes;
   static constexpr int StagesFor(int groups) {
-    return (kSharedBytes - FixedBytes(groups)) / (kStageBytes + kScaleBytes + 16);
+    return (kSharedBytesMax - FixedBytes(groups)) / (kStageBytes + kScaleBytes + 16);
   }
   static constexpr int kStagesMin = StagesFor(kGroupsMax);
   static constexpr int kGatherDepth =
@@ -77,9 +76,9 @@ struct WeightScales {
   }
 };
 
-template <int kRows, MmaType kType, int kBlocks, Epilogue kEpilogue, int kPerSm>
+template <int kRows, MmaType kType, int kBlocks, Epilogue kEpilogue>
 class Multiplier {
-  using Shape = GemmShape<kRows, kType, kBlocks, kEpilogue, kPerSm>;
+  using Shape = GemmShape<kRows, kType, kBlocks, kEpilogue>;
   static constexpr int kScaleRows = kEpilogue == Epilogue::kSwiglu ? 2 : 1;
 
  public:
@@ -135,8 +134,8 @@ class Multiplier {
         scales_.at[1] = of_group + (tiles + unit.weight_tile) * k;
       } else {
         const int block = unit.weight_tile * kBlocks + (kBlocks == 2 ? group_of_warps() : 0);
-        scales_.at[0] =
-            args_.weight_scales + (static_cast<std::int64_t>(unit.group) * tiles * kBlocks + block) * k;
+        scales_.at[0] = args_.weight_scales +
+                        (static_cast<std::int64_t>(unit.group) * tiles * kBlocks + block) * k;
       }
     }
   }
@@ -287,13 +286,13 @@ class Multiplier {
       SyncNamed(1, 256);
       if (threadIdx.x < rows) {
         const float amax = fmaxf(LoadSharedFloat(largest_ + threadIdx.x * 4), kFp8AmaxMin);
-        auto* scales = reinterpret_cast<float*>(args_.out + (slot + threadIdx.x) * args_.out_stride +
-                                                args_.out_scale_offset);
+        auto* scales = reinterpret_cast<float*>(
+            args_.out + (slot + threadIdx.x) * args_.out_stride + args_.out_scale_offset);
         scales[weight_tile] = __fdiv_rn(amax, kE4m3Largest);
       }
       for (int i = threadIdx.x; i < rows * 8; i += 256) {
-        *reinterpret_cast<uint4*>(args_.out + (slot + i / 8) * args_.out_stride + weight_tile * 128 +
-                                  i % 8 * 16) =
+        *reinterpret_cast<uint4*>(args_.out + (slot + i / 8) * args_.out_stride +
+                                  weight_tile * 128 + i % 8 * 16) =
             LoadShared128(transposed_ + i / 8 * Shape::kTransposedRow + i % 8 * 16);
       }
       SyncNamed(1, 256);  // largest_ is read before the next tile clears it
@@ -310,8 +309,8 @@ class Multiplier {
   float sums_[kBlocks][Shape::kAccumulators];
 };
 
-// Streams the weights of all units; the first `fetched` stages of the first unit are on their way. A
-// whole warp finds the units, its first thread fetches.
+// Streams the weights of all units; the first `fetched` stages of the first unit are on their way.
+// A whole warp finds the units, its first thread fetches.
 __device__ __forceinline__ void StreamWeights(const GemmArguments& args, UnitWalk walk,
                                               int weight_bytes, int fetched, WeightStream& stream) {
   const int units = walk.count();
@@ -346,16 +345,17 @@ __device__ __forceinline__ void GatherRows(const GemmArguments& args, const Grou
                 min(kRows, table.counts[next.group] - next.row_tile * kRows), thread);
     }
 #pragma unroll 1
-    for (int k = fetched; k < args.k_blocks; k++) gather.template Fetch<Shape::kScaleOfRow>(from, k);
+    for (int k = fetched; k < args.k_blocks; k++)
+      gather.template Fetch<Shape::kScaleOfRow>(from, k);
     fetched = 0;
   }
   gather.Flush();
 }
 
-template <int kRows, MmaType kType, int kBlocks, Epilogue kEpilogue, int kPerSm>
-__global__ void __launch_bounds__(kGemmThreads, kPerSm)
+template <int kRows, MmaType kType, int kBlocks, Epilogue kEpilogue>
+__global__ void __launch_bounds__(kGemmThreads, 1)
     GroupedGemmKernel(const __grid_constant__ GemmArguments args) {
-  using Shape = GemmShape<kRows, kType, kBlocks, kEpilogue, kPerSm>;
+  using Shape = GemmShape<kRows, kType, kBlocks, kEpilogue>;
   extern __shared__ std::byte shared[];
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const std::uint32_t base = SharedAddress(shared);
@@ -408,14 +408,19 @@ __global__ void __launch_bounds__(kGemmThreads, kPerSm)
     const RowPointers<kRows> from(list, args.rows, args.row_stride, args.rows + args.scale_offset,
                                   args.row_stride, gather.chunk());
     for (int k = 0; k < early; k++) gather.template Fetch<Shape::kScaleOfRow>(from, k);
+    gather.Flush();
   }
-  FillGroupTable<kRows>(args.groups, table);
+  if (warp < kMultiplyingWarps) {
+    FillGroupTable<kRows>(args.groups, table);
+  } else {
+    WaitForGroupTable();
+  }
   UnitWalk walk(table, tiles);
   bool right = false;
   if (cta < walk.count()) {
     const Unit first = walk.Seek(cta);
-    right = first.group == guess.group && first.weight_tile == guess.weight_tile &&
-            first.row_tile == 0;
+    right =
+        first.group == guess.group && first.weight_tile == guess.weight_tile && first.row_tile == 0;
     if (gathers && !right) {
       list.Load(args.row_index, table.offsets[first.group] + first.row_tile * kRows,
                 min(kRows, table.counts[first.group] - first.row_tile * kRows), thread);
@@ -425,7 +430,7 @@ __global__ void __launch_bounds__(kGemmThreads, kPerSm)
   const int fetched = early - dropped;
 
   if (warp < kMultiplyingWarps) {
-    Multiplier<kRows, kType, kBlocks, kEpilogue, kPerSm>(args, ring, table, transposed, largest)
+    Multiplier<kRows, kType, kBlocks, kEpilogue>(args, ring, table, transposed, largest)
         .Run(walk, dropped);
   } else if (warp == 8) {
     StreamWeights(args, walk, Shape::kWeightBytes, fetched, stream);
@@ -434,20 +439,20 @@ __global__ void __launch_bounds__(kGemmThreads, kPerSm)
   }
 }
 
-template <int kRows, MmaType kType, int kBlocks, Epilogue kEpilogue, int kPerSm>
+template <int kRows, MmaType kType, int kBlocks, Epilogue kEpilogue>
 cudaError_t LaunchGemm(GemmArguments args, int ctas, bool dependent, cudaStream_t stream) {
-  using Shape = GemmShape<kRows, kType, kBlocks, kEpilogue, kPerSm>;
+  using Shape = GemmShape<kRows, kType, kBlocks, kEpilogue>;
   args.stages = Shape::StagesFor(args.group_count);
   args.window = min(args.window, args.stages);
   args.early = min(args.early, args.stages);
-  const auto kernel = GroupedGemmKernel<kRows, kType, kBlocks, kEpilogue, kPerSm>;
-  const cudaError_t raised = cudaFuncSetAttribute(
-      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shape::kSharedBytes);
+  const auto kernel = GroupedGemmKernel<kRows, kType, kBlocks, kEpilogue>;
+  const cudaError_t raised =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytesMax);
   if (raised != cudaSuccess) return raised;
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(static_cast<unsigned>(ctas));
   config.blockDim = dim3(kGemmThreads);
-  config.dynamicSmemBytes = Shape::kSharedBytes;
+  config.dynamicSmemBytes = kSharedBytesMax;
   config.stream = stream;
   cudaLaunchAttribute attribute = {};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;

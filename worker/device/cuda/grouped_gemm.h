@@ -2,20 +2,22 @@
 //
 //   out[s][n] = sum over k of rows[index[s]][k] * weights[g][n][k]      for the slots s of group g
 //
-// in FP32, rounded once. FP8: E4M3 rows with an FP32 scale for each 128 values, E4M3 weights with one
-// for each block of 128 x 128; each 128 k are summed by the tensor cores and promoted to FP32. BF16:
-// no scales. A NaN or infinity stays in its own row.
+// in FP32, rounded once. FP8: E4M3 rows with an FP32 scale for each 128 values, E4M3 weights with
+// one for each block of 128 x 128; each 128 k are summed by the tensor cores and promoted to FP32.
+// BF16: no scales. A NaN or infinity stays in its own row.
 //
 // Slots: group g owns the slots [offset(g), offset(g) + count(g)), in memory order of `out`. Two
 // layouts of the same call:
 //   index   offsets and row_index given: rows stay where a dispatch landed them and are gathered
-//   masked  offsets null: group g owns slots from g * slots_per_group; row_index null: slot s is row s
+//   masked  offsets null: group g owns slots from g * slots_per_group; row_index null: slot s is
+//   row s
 // Counts, offsets and indices are read on the device: a captured graph serves any routing. A group
-// without rows costs no weights; more than a tile's rows loop over row tiles. Indices are not checked.
+// without rows costs no weights; more than a tile's rows loop over row tiles. Indices are not
+// checked.
 //
 // The functions check arguments, enqueue one kernel and return; they allocate nothing and may be
-// captured. Thread-safe. Errors: cudaErrorInvalidValue for a shape that no kernel has (below), for a
-// misaligned pointer or stride, or a plan that does not fit; else what the launch returned.
+// captured. Thread-safe. Errors: cudaErrorInvalidValue for a shape that no kernel has (below), for
+// a misaligned pointer or stride, or a plan that does not fit; else what the launch returned.
 #pragma once
 
 #include <cstddef>
@@ -59,10 +61,6 @@ struct GemmPlan {
   int window = 4;     // weight stages of an SM in flight; unbounded reads delay all other accesses
   int early = 4;      // stages fetched before the counts are known
   int ctas = 0;       // 0: one for each SM
-  // Half of an SM's shared memory: the CTAs of the next dependent launch fit beside this one's and
-  // fetch their first weights while it ends. For tiles of 128 weight rows and up to 32 rows; ignored
-  // elsewhere.
-  bool share_sm = false;
 };
 
 // A plan for about `rows` rows in a busy group of weights of this shape.

@@ -4,15 +4,15 @@
 namespace switchyard::cuda {
 namespace {
 
-template <int kBlocks, int kPerSm>
+template <int kBlocks>
 GemmLaunch Find(int row_tile) {
   switch (row_tile) {
     case 24:
-      return LaunchGemm<24, MmaType::kE4m3, kBlocks, Epilogue::kPlain, kPerSm>;
+      return LaunchGemm<24, MmaType::kE4m3, kBlocks, Epilogue::kPlain>;
     case 32:
-      return LaunchGemm<32, MmaType::kE4m3, kBlocks, Epilogue::kPlain, kPerSm>;
+      return LaunchGemm<32, MmaType::kE4m3, kBlocks, Epilogue::kPlain>;
     case 64:
-      return LaunchGemm<64, MmaType::kE4m3, kBlocks, Epilogue::kPlain, 1>;
+      return LaunchGemm<64, MmaType::kE4m3, kBlocks, Epilogue::kPlain>;
     default:
       return nullptr;
   }
@@ -20,9 +20,8 @@ GemmLaunch Find(int row_tile) {
 
 }  // namespace
 
-GemmLaunch FindFp8Gemm(WeightOrder order, int row_tile, bool share_sm) {
-  if (order == WeightOrder::kRows256) return Find<2, 1>(row_tile);
-  return share_sm ? Find<1, 2>(row_tile) : Find<1, 1>(row_tile);
+GemmLaunch FindFp8Gemm(WeightOrder order, int row_tile) {
+  return order == WeightOrder::kRows256 ? Find<2>(row_tile) : Find<1>(row_tile);
 }
 
 }  // namespace switchyard::cuda

@@ -21,7 +21,8 @@ struct Source {
 
 // The checkpoint's row that packed row `r` of tile `tile` holds.
 template <WeightOrder kOrder>
-__device__ __forceinline__ Source SourceOf(const CheckpointWeights& from, std::int64_t tile, int r) {
+__device__ __forceinline__ Source SourceOf(const CheckpointWeights& from, std::int64_t tile,
+                                           int r) {
   if constexpr (kOrder == WeightOrder::kRows128) {
     return {from.first, tile * 128 + r};
   } else if constexpr (kOrder == WeightOrder::kRows256) {
@@ -53,7 +54,8 @@ __global__ void Pack(const PackArguments args) {
     const std::int64_t k_block = block / kBlocks % k_blocks;
     const std::int64_t tile = block / kBlocks / k_blocks;
     const Source source = SourceOf<kOrder>(args.from, tile, half * kBlockRows + row);
-    const std::byte* from = source.matrix + source.row * args.row_bytes + k_block * 128 + chunk * 16;
+    const std::byte* from =
+        source.matrix + source.row * args.row_bytes + k_block * 128 + chunk * 16;
     // The swizzle: chunk c of row r lies at c xor r % 8.
     std::byte* to = args.out + (i - chunk) * 16 + ((chunk ^ (row & 7)) * 16);
     *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);

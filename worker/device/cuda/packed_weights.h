@@ -1,7 +1,8 @@
 // Expert weights in the order in which the decode kernels stream them.
 //
-// A stage of a kernel is one contiguous copy: 128 or 256 weight rows by 128 bytes of k, in the tensor
-// cores' 128-byte swizzle. Packing moves bytes and converts nothing; it happens once, as weights load.
+// A stage of a kernel is one contiguous copy: 128 or 256 weight rows by 128 bytes of k, in the
+// tensor cores' 128-byte swizzle. Packing moves bytes and converts nothing; it happens once, as
+// weights load.
 #pragma once
 
 #include <cstddef>
@@ -35,9 +36,12 @@ struct PackedWeights {
 constexpr std::int64_t RowBytesOf(WeightType type, std::int64_t k) {
   return type == WeightType::kFp8 ? k : 2 * k;
 }
-// The largest tile that suits n.
-constexpr WeightOrder PlainOrderFor(std::int64_t n) {
-  return n % 256 == 0 ? WeightOrder::kRows256 : WeightOrder::kRows128;
+// The larger tile that suits n, unless its fewer units fill the SMs' last round badly.
+constexpr WeightOrder PlainOrderFor(std::int64_t groups, std::int64_t n, std::int64_t sms = 132) {
+  if (n % 256 != 0) return WeightOrder::kRows128;
+  const std::int64_t units = groups * n / 256;
+  const std::int64_t rounds = (units + sms - 1) / sms;
+  return units * 10 >= rounds * sms * 9 ? WeightOrder::kRows256 : WeightOrder::kRows128;
 }
 
 // One expert's matrix, row-major as in the checkpoint. Gate and up are two matrices of n / 2 rows;
@@ -48,8 +52,8 @@ struct CheckpointWeights {
 };
 
 // Packs one group into `out`, the group's place: data + group * n * row bytes. Enqueues one kernel.
-// Errors: cudaErrorInvalidValue for n or k that the order or type does not divide (k: 128 bytes), or
-// a misaligned pointer.
+// Errors: cudaErrorInvalidValue for n or k that the order or type does not divide (k: 128 bytes),
+// or a misaligned pointer.
 cudaError_t PackWeights(const CheckpointWeights& from, WeightType type, WeightOrder order,
                         std::int64_t n, std::int64_t k, std::byte* out, cudaStream_t stream);
 

@@ -1,5 +1,5 @@
-// The Hopper instructions that the kernels use and CUDA C++ has no functions for: barriers in shared
-// memory, bulk and asynchronous copies, dependent launch, cache hints. One instruction each.
+// The Hopper instructions that the kernels use and CUDA C++ has no functions for: barriers in
+// shared memory, bulk and asynchronous copies, dependent launch, cache hints. One instruction each.
 //
 // Shared memory is addressed by 32-bit addresses of the shared window (SharedAddress).
 #pragma once
@@ -45,6 +45,11 @@ __device__ __forceinline__ void SyncNamed(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+// Arrives without waiting; `threads` counts those that wait as well.
+__device__ __forceinline__ void ArriveNamed(int id, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
 // ---- copies into shared memory ---------------------------------------------------------------
 
 __device__ __forceinline__ std::uint64_t EvictFirst() {
@@ -70,7 +75,9 @@ __device__ __forceinline__ void CopyAsync8(std::uint32_t to, const void* from) {
 __device__ __forceinline__ void CopyAsync4(std::uint32_t to, const void* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
 }
-__device__ __forceinline__ void CommitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+__device__ __forceinline__ void CommitCopies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
 // Waits until at most `kPending` committed groups of this thread are under way.
 template <int kPending>
 __device__ __forceinline__ void WaitCopies() {
@@ -103,7 +110,10 @@ __device__ __forceinline__ float LoadSharedFloat(std::uint32_t at) {
 }
 __device__ __forceinline__ float2 LoadSharedFloat2(std::uint32_t at) {
   float2 value;
-  asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(value.x), "=f"(value.y) : "r"(at) : "memory");
+  asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];"
+               : "=f"(value.x), "=f"(value.y)
+               : "r"(at)
+               : "memory");
   return value;
 }
 __device__ __forceinline__ float4 LoadSharedFloat4(std::uint32_t at) {

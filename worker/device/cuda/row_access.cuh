@@ -39,7 +39,8 @@ __device__ __forceinline__ Chunk LoadChunk(const std::uint16_t* from, std::int64
 }
 
 template <bool kWide>
-__device__ __forceinline__ void StoreChunk(std::uint16_t* to, std::int64_t count, const Chunk& chunk) {
+__device__ __forceinline__ void StoreChunk(std::uint16_t* to, std::int64_t count,
+                                           const Chunk& chunk) {
   if constexpr (kWide) {
     if (count <= 0) return;
     const std::uint32_t* p = chunk.pairs;

@@ -1,8 +1,9 @@
 // The ring of shared-memory stages between the warps that fetch and the warps that multiply.
 //
-// A stage holds 128 bytes of k: a tile of weights (one bulk copy) and a tile of rows with their scales
-// (asynchronous copies by two warps). It is full when the bulk copy and both warps have arrived, empty
-// again when all eight multiplying warps have. Every role walks the stages in the same order.
+// A stage holds 128 bytes of k: a tile of weights (one bulk copy) and a tile of rows with their
+// scales (asynchronous copies by two warps). It is full when the bulk copy and both warps have
+// arrived, empty again when all eight multiplying warps have. Every role walks the stages in the
+// same order.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +19,9 @@ constexpr int kGatherFirst = 288;  // the first gathering thread, after the stre
 // Stages that a gathering warp has under way before it publishes the oldest; fewer than a ring has.
 constexpr int kGatherDepthMax = 4;
 
-// One lane arrives for its warp, after a warp barrier. compute-sanitizer's racecheck does not follow
-// that; SWITCHYARD_EVERY_LANE_ARRIVES gives it kernels in which each lane arrives for itself.
+// One lane arrives for its warp, after a warp barrier. compute-sanitizer's racecheck does not
+// follow that; SWITCHYARD_EVERY_LANE_ARRIVES gives it kernels in which each lane arrives for
+// itself.
 #if defined(SWITCHYARD_EVERY_LANE_ARRIVES)
 constexpr int kArrivalsOfWarp = 32;
 #else
@@ -102,7 +104,8 @@ class WeightStream {
  private:
   __device__ __forceinline__ void Issue(const std::byte* from) {
     ArriveExpecting(ring_.Full(next_.stage), ring_.weight_bytes);
-    BulkCopy(ring_.Weights(next_.stage), from, ring_.weight_bytes, ring_.Full(next_.stage), policy_);
+    BulkCopy(ring_.Weights(next_.stage), from, ring_.weight_bytes, ring_.Full(next_.stage),
+             policy_);
     next_.Advance(ring_.stages);
   }
 

@@ -82,7 +82,8 @@ std::uint16_t RandomBf16(Values values, std::mt19937& random) {
 }
 
 // Magnitudes that change from group to group: no group sees only huge numbers.
-std::vector<std::uint16_t> RandomActivations(Values values, std::size_t count, std::mt19937& random) {
+std::vector<std::uint16_t> RandomActivations(Values values, std::size_t count,
+                                             std::mt19937& random) {
   std::vector<std::uint16_t> out(count);
   for (std::size_t i = 0; i < count; i++) {
     out[i] = RandomBf16(values, random);
@@ -99,9 +100,12 @@ struct Placement {
   std::int64_t bytes;
 };
 
-Placement Place(const WireFormat& wire, std::int64_t rows, std::int64_t hidden, const Layout& layout) {
+Placement Place(const WireFormat& wire, std::int64_t rows, std::int64_t hidden,
+                const Layout& layout) {
   const RowBytes size = RowBytesOf(wire, hidden);
-  const auto up = [](std::int64_t bytes, std::int64_t unit) { return (bytes + unit - 1) / unit * unit; };
+  const auto up = [](std::int64_t bytes, std::int64_t unit) {
+    return (bytes + unit - 1) / unit * unit;
+  };
   Placement at{};
   at.data_at = kMargin + layout.shift;
   if (layout.interleaved) {
@@ -178,9 +182,10 @@ class CudaCodecTest : public ::testing::TestWithParam<FormatCase> {
     DeviceBuffer<std::byte> out(at.bytes);
     out.Fill(static_cast<int>(kPoison));
     const cudaError_t error = EncodeRows(
-        format.format,
-        {source.get(), indexed ? list.get() : nullptr, rows, hidden, stride}, format.global_scale,
-        {out.get() + at.data_at, out.get() + at.scales_at, at.data_stride, at.scale_stride}, nullptr);
+        format.format, {source.get(), indexed ? list.get() : nullptr, rows, hidden, stride},
+        format.global_scale,
+        {out.get() + at.data_at, out.get() + at.scales_at, at.data_stride, at.scale_stride},
+        nullptr);
 
     ASSERT_EQ(error, cudaSuccess);
     ASSERT_EQ(FirstDifference(out.ToHost(), wanted), "")
@@ -229,7 +234,8 @@ class CudaCodecTest : public ::testing::TestWithParam<FormatCase> {
   unsigned seed_ = 1;
 };
 
-constexpr std::int64_t kHidden[] = {1, 7, 16, 17, 100, 128, 129, 200, 768, 2048, 4104, 7168, 8208, 16400};
+constexpr std::int64_t kHidden[] = {1,   7,   16,   17,   100,  128,  129,
+                                    200, 768, 2048, 4104, 7168, 8208, 16400};
 
 TEST_P(CudaCodecTest, EncodesAsTheCpuForEveryClassOfValues) {
   for (const Values values : {Values::kUnit, Values::kAllMagnitudes, Values::kFinite,
@@ -246,7 +252,8 @@ TEST_P(CudaCodecTest, EncodesAnyNumberOfRows) {
   for (const std::int64_t rows : {1, 2, 3, 33, 127, 1025}) {
     ASSERT_NO_FATAL_FAILURE(ExpectSameEncoding(Values::kFinite, rows, 2048, kLayouts[1], true));
   }
-  ASSERT_NO_FATAL_FAILURE(ExpectSameEncoding(Values::kAllMagnitudes, 131072, 16, kLayouts[0], true));
+  ASSERT_NO_FATAL_FAILURE(
+      ExpectSameEncoding(Values::kAllMagnitudes, 131072, 16, kLayouts[0], true));
 }
 
 TEST_P(CudaCodecTest, DecodesAnyBytesAsTheCpu) {
@@ -277,9 +284,11 @@ TEST(CudaCodecArgumentsTest, RefusesImpossibleLayouts) {
     return EncodeRows(RowFormat::kFp8, rows, 1, out, nullptr);
   };
 
-  EXPECT_EQ(encode({values, nullptr, 1, 64, 63}, {bytes, bytes + 64, 64, 4}), cudaErrorInvalidValue);
+  EXPECT_EQ(encode({values, nullptr, 1, 64, 63}, {bytes, bytes + 64, 64, 4}),
+            cudaErrorInvalidValue);
   EXPECT_EQ(encode({values, nullptr, 1, 0, 64}, {bytes, bytes + 64, 64, 4}), cudaErrorInvalidValue);
-  EXPECT_EQ(encode({values, nullptr, -1, 64, 64}, {bytes, bytes + 64, 64, 4}), cudaErrorInvalidValue);
+  EXPECT_EQ(encode({values, nullptr, -1, 64, 64}, {bytes, bytes + 64, 64, 4}),
+            cudaErrorInvalidValue);
   EXPECT_EQ(encode(in, {bytes, bytes + 64, 63, 4}), cudaErrorInvalidValue);
   EXPECT_EQ(encode(in, {bytes, bytes + 65, 64, 4}), cudaErrorInvalidValue);
   EXPECT_EQ(encode(in, {bytes, nullptr, 64, 4}), cudaErrorInvalidValue);

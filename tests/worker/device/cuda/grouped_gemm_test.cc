@@ -1,5 +1,6 @@
-// Grouped products against a slow reference in FP64, which a test holds against the CPU's arithmetic.
-// Outputs are NaN before each run, so that what is not written shows; bytes beside rows must stay.
+// Grouped products against a slow reference in FP64, which a test holds against the CPU's
+// arithmetic. Outputs are NaN before each run, so that what is not written shows; bytes beside rows
+// must stay.
 #include "worker/device/cuda/grouped_gemm.h"
 
 #include <bit>
@@ -38,17 +39,12 @@ struct Case {
   WeightType type;
   WeightOrder order;
   int row_tile;
-  bool share_sm = false;
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 const Case kCases[] = {
     {"fp8_128_24", WeightType::kFp8, WeightOrder::kRows128, 24},
     {"fp8_128_32", WeightType::kFp8, WeightOrder::kRows128, 32},
     {"fp8_128_64", WeightType::kFp8, WeightOrder::kRows128, 64},
-    {"fp8_128_24_shared", WeightType::kFp8, WeightOrder::kRows128, 24, true},
-    {"fp8_128_32_shared", WeightType::kFp8, WeightOrder::kRows128, 32, true},
-    {"bf16_128_24_shared", WeightType::kBf16, WeightOrder::kRows128, 24, true},
-    {"bf16_128_32_shared", WeightType::kBf16, WeightOrder::kRows128, 32, true},
     {"fp8_256_24", WeightType::kFp8, WeightOrder::kRows256, 24},
     {"fp8_256_32", WeightType::kFp8, WeightOrder::kRows256, 32},
     {"fp8_256_64", WeightType::kFp8, WeightOrder::kRows256, 64},
@@ -119,12 +115,14 @@ class GroupedGemmTest : public ::testing::TestWithParam<Case> {
   [[nodiscard]] testing::WeightSpec Spec(int groups, std::int64_t n, std::int64_t k) const {
     return {groups, n, k, GetParam().type, GetParam().order};
   }
-  [[nodiscard]] GemmPlan Plan() const { return {GetParam().row_tile, 3, 4, 0, GetParam().share_sm}; }
+  [[nodiscard]] GemmPlan Plan() const { return {GetParam().row_tile, 3, 4, 0}; }
 };
 
 TEST_P(GroupedGemmTest, MultipliesIndexedRowsOfAnyCount) {
   const std::vector<std::vector<std::int32_t>> routings = {
-      {1}, {7}, {0, 0, 3, 0}, {24, 25, 1, 0, 33, 64, 65, 2}, {300, 0, 129}, {20, 17, 23, 11, 30, 5}};
+      {1},           {7},
+      {0, 0, 3, 0},  {24, 25, 1, 0, 33, 64, 65, 2},
+      {300, 0, 129}, {20, 17, 23, 11, 30, 5}};
   for (const auto& [n, k] : {std::pair{256, 128}, {768, 768}, {512, 4352}}) {
     for (const std::vector<std::int32_t>& counts : routings) {
       const RandomWeights weights(Spec(static_cast<int>(counts.size()), n, k), 5);
@@ -154,9 +152,9 @@ TEST_P(GroupedGemmTest, MultipliesMaskedRows) {
   const GemmGroups groups = {device_counts.get(), nullptr, kSlots, 5};
   const Output out(5 * kSlots, 512 * 2);
 
-  ASSERT_EQ(GroupedGemm(rows.rows(nullptr), groups, weights.packed(), out.view(), Plan(), false,
-                        nullptr),
-            cudaSuccess);
+  ASSERT_EQ(
+      GroupedGemm(rows.rows(nullptr), groups, weights.packed(), out.view(), Plan(), false, nullptr),
+      cudaSuccess);
 
   EXPECT_LT(Error(out.view(), rows.rows(nullptr), groups, 5 * kSlots, weights.plain()), kBf16Bound);
   const std::vector<std::byte> bytes = out.Bytes();
@@ -200,7 +198,6 @@ TEST_P(GroupedGemmTest, GivesTheSameBytesForEveryPlan) {
   std::vector<std::byte> first;
   for (GemmPlan plan : {GemmPlan{32, 1, 0, 0}, {32, 2, 9, 7}, {32, 4, 1, 1}, {32, 99, 99, 131}}) {
     plan.row_tile = GetParam().row_tile;
-    plan.share_sm = GetParam().share_sm;
     for (int i = 0; i < 10; i++) {
       out.Poison();
       for (int repeat = 0; repeat < 3; repeat++) {
@@ -295,7 +292,8 @@ TEST(ReferenceGemmTest, AgreesWithTheCpu) {
   std::vector<std::byte> codes(static_cast<std::size_t>(2 * kN * kK));
   std::vector<float> scales(static_cast<std::size_t>(2 * kK / 128));
   Check(cudaMemcpy(codes.data(), plain.data, codes.size(), cudaMemcpyDeviceToHost), "codes");
-  Check(cudaMemcpy(scales.data(), plain.scales, scales.size() * 4, cudaMemcpyDeviceToHost), "scales");
+  Check(cudaMemcpy(scales.data(), plain.scales, scales.size() * 4, cudaMemcpyDeviceToHost),
+        "scales");
   const GemmRows source = rows.rows(nullptr);
   std::vector<std::byte> landed(static_cast<std::size_t>(8 * source.stride));
   Check(cudaMemcpy(landed.data(), source.rows, landed.size(), cudaMemcpyDeviceToHost), "rows");
@@ -308,7 +306,8 @@ TEST(ReferenceGemmTest, AgreesWithTheCpu) {
       for (std::int64_t k = 0; k < kK; k++) {
         float scale = 0;
         std::memcpy(&scale, row + kK + k / 128 * 4, 4);
-        const auto code = static_cast<Fp8E4m3>(codes[static_cast<std::size_t>((group * kN + n) * kK + k)]);
+        const auto code =
+            static_cast<Fp8E4m3>(codes[static_cast<std::size_t>((group * kN + n) * kK + k)]);
         sum += static_cast<double>(E4m3ToFloat(static_cast<Fp8E4m3>(row[k]))) * scale *
                (static_cast<double>(E4m3ToFloat(code)) *
                 scales[static_cast<std::size_t>(group * kK / 128 + k / 128)]);
