@@ -116,6 +116,21 @@ __device__ std::uint32_t LargestOfBlock(std::uint32_t largest) {
   return __reduce_max_sync(kAllLanes, mine);
 }
 
+// x / scale for one scale and many x: a product with the inverse, corrected by its own remainder.
+// For BF16 x and scale = amax / 127 with amax within the limits it rounds to the same integer as
+// the division; beyond them the remainder may be lost (worker/device/cpu/codec_avx512.cc).
+struct Quotient {
+  float scale;
+  float inverse;
+  bool exact;  // amax is within the limits
+
+  __device__ __forceinline__ float Of(float x) const {
+    if (!exact) return __fdiv_rn(x, scale);
+    const float guess = __fmul_rn(x, inverse);
+    return __fmaf_rn(__fmaf_rn(-guess, scale, x), inverse, guess);
+  }
+};
+
 template <bool kWide>
 __global__ void EncodeInt8(const EncodeArguments args) {
   const std::uint16_t* row = SourceRow(args.in);
@@ -134,13 +149,15 @@ __global__ void EncodeInt8(const EncodeArguments args) {
   if (threadIdx.x == 0) {
     *reinterpret_cast<float*>(args.out.scales + blockIdx.x * args.out.scale_stride) = scale;
   }
+  const float amax = Bf16Value(largest);
+  const Quotient by = {scale, __fdiv_rn(1.0F, scale), amax >= 0x1p-60F && amax <= 0x1p100F};
   for (std::int64_t at = first; at < hidden; at += blockDim.x * kChunk) {
     const Chunk chunk = at == first ? kept : LoadChunk<kWide>(row + at, hidden - at);
     std::uint32_t words[4] = {};
     if (finite && largest != 0) {
 #pragma unroll
       for (int i = 0; i < kChunk; i++) {
-        const float rounded = rintf(__fdiv_rn(Bf16Value(chunk.Bits(i)), scale));
+        const float rounded = rintf(by.Of(Bf16Value(chunk.Bits(i))));
         const int code = static_cast<int>(fminf(fmaxf(rounded, -128.0F), 127.0F));
         words[i / 4] |= (static_cast<std::uint32_t>(code) & 0xffU) << (i % 4 * 8);
       }

@@ -222,15 +222,12 @@ class FfnMultiplier {
       Start<4>(part[0], at_.stage, 0);
       WaitBarrier(ring_.Full(other.stage), other.phase);
       Start<4>(part[1], other.stage, 0);
-      float2 rows[2][kRows / 8];
 #pragma unroll
       for (int q = 0; q < 2; q++) {
+        float2 rows[kRows / 8];
         const std::uint32_t at = ring_.Scales(q == 0 ? at_.stage : other.stage) + (lane() & 3) * 8;
 #pragma unroll
-        for (int j = 0; j < kRows / 8; j++) rows[q][j] = LoadSharedFloat2(at + j * 32);
-      }
-#pragma unroll
-      for (int q = 0; q < 2; q++) {
+        for (int j = 0; j < kRows / 8; j++) rows[j] = LoadSharedFloat2(at + j * 32);
         const float gate = __shfl_sync(kFullWarp, scale_a_, k + q);
         const float up = __shfl_sync(kFullWarp, scale_b_, k + q);
         if (q == 0) {
@@ -242,10 +239,10 @@ class FfnMultiplier {
         Release(q == 0 ? at_.stage : other.stage);
 #pragma unroll
         for (int j = 0; j < kRows / 8; j++) {
-          sums_[4 * j] += part[q][4 * j] * (rows[q][j].x * gate);
-          sums_[4 * j + 1] += part[q][4 * j + 1] * (rows[q][j].y * gate);
-          sums_[4 * j + 2] += part[q][4 * j + 2] * (rows[q][j].x * up);
-          sums_[4 * j + 3] += part[q][4 * j + 3] * (rows[q][j].y * up);
+          sums_[4 * j] += part[q][4 * j] * (rows[j].x * gate);
+          sums_[4 * j + 1] += part[q][4 * j + 1] * (rows[j].y * gate);
+          sums_[4 * j + 2] += part[q][4 * j + 2] * (rows[j].x * up);
+          sums_[4 * j + 3] += part[q][4 * j + 3] * (rows[j].y * up);
         }
       }
       at_ = other;

@@ -39,7 +39,7 @@ GemmPlan PlanGroupedGemm(const PackedWeights& weights, int rows) {
   const bool by_128 = weights.order == WeightOrder::kRows128;
   const bool is_short = RowBytesOf(weights.type, weights.k) < 16 * 128;
   plan.window = by_128 ? 5 : is_short ? 4 : 2;
-  plan.early = by_128 ? 5 : 4;
+  plan.early = 5;
   return plan;
 }
 

@@ -140,7 +140,7 @@ class Multiplier {
     }
   }
 
-  __device__ __forceinline__ void Multiply(float (&into)[kBlocks][Shape::kAccumulators]) {
+  __device__ __forceinline__ void Start(float (&into)[kBlocks][Shape::kAccumulators]) {
     const std::uint64_t rows = MmaDescriptor(ring_.Rows(at_.stage));
     FenceAccumulators();
 #pragma unroll
@@ -154,6 +154,8 @@ class Multiplier {
       }
     }
     CommitMma();
+  }
+  __device__ __forceinline__ void Wait(float (&into)[kBlocks][Shape::kAccumulators]) {
     WaitMma<0>();
 #pragma unroll
     for (int b = 0; b < kBlocks; b++) TouchAccumulators(into[b]);
@@ -183,25 +185,27 @@ class Multiplier {
       if constexpr (Shape::kFp8) {
         AddScaled(k % 32);
       } else {
-        Multiply(sums_);
+        Start(sums_);
+        Wait(sums_);
         Release();
       }
     }
   }
 
   __device__ __forceinline__ void AddScaled(int block) {
-    float2 of_rows[kRows / 8];
+    float part[kBlocks][Shape::kAccumulators];
+    Start(part);
+    float2 of_rows[kRows / 8];  // loaded while the tensor cores work
     const std::uint32_t at = ring_.Scales(at_.stage) + (lane() & 3) * 8;
 #pragma unroll
     for (int j = 0; j < kRows / 8; j++) of_rows[j] = LoadSharedFloat2(at + j * 32);
-    float part[kBlocks][Shape::kAccumulators];
-    Multiply(part);
-    Release();
     float of_weights[kScaleRows];
 #pragma unroll
     for (int i = 0; i < kScaleRows; i++) {
       of_weights[i] = __shfl_sync(kWholeWarp, scales_.now[i], block);
     }
+    Wait(part);
+    Release();
 #pragma unroll
     for (int b = 0; b < kBlocks; b++) {
       const float w = of_weights[kScaleRows == 2 ? b : 0];
