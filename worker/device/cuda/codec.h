@@ -1,6 +1,6 @@
 // Row codecs of the CUDA device: gather BF16 rows by index and encode them, and decode. Every byte
-// equals what the scalar CPU codecs write (worker/device/cpu/codec_kernels.h has the formulas and
-// what becomes of NaN and infinity), for every input.
+// equals what the scalar CPU codecs write (worker/device/cpu/codec/codec_kernels.h has the formulas
+// and what becomes of NaN and infinity), for every input.
 //
 // All pointers are device pointers. The functions check arguments, enqueue one kernel on `stream`
 // and return; they allocate nothing and are safe to capture in a graph. Thread-safe.
@@ -22,7 +22,7 @@
 
 namespace switchyard::cuda {
 
-// The wire formats of core/wire_format.h, by which scales they carry.
+// The wire formats of core/format/wire_format.h, by which scales they carry.
 enum class RowFormat : std::uint8_t {
   kBf16,      // 2 bytes a value, no scales
   kFp8,       // E4M3, an FP32 scale for each 128 values
@@ -50,7 +50,7 @@ struct EncodedRows {
   std::int64_t scale_stride = 0;
 };
 
-// `global_scale` is NVFP4's (core/nvfp4_scale.h); other formats ignore it.
+// `global_scale` is NVFP4's (core/format/nvfp4_scale.h); other formats ignore it.
 cudaError_t EncodeRows(RowFormat format, const GatheredRows& rows, float global_scale,
                        const EncodedRows& out, cudaStream_t stream);
 

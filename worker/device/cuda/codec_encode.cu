@@ -118,7 +118,7 @@ __device__ std::uint32_t LargestOfBlock(std::uint32_t largest) {
 
 // x / scale for one scale and many x: a product with the inverse, corrected by its own remainder.
 // For BF16 x and scale = amax / 127 with amax within the limits it rounds to the same integer as
-// the division; beyond them the remainder may be lost (worker/device/cpu/codec_avx512.cc).
+// the division; beyond them the remainder may be lost (worker/device/cpu/codec/codec_avx512.cc).
 struct Quotient {
   float scale;
   float inverse;

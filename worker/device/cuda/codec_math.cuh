@@ -1,4 +1,4 @@
-// The codecs' arithmetic, one value at a time: twins of core/fp8.h, core/fp4.h and core/bf16.h.
+// The codecs' arithmetic, one value at a time: twins of core/format/fp8.h, core/format/fp4.h and core/format/bf16.h.
 // Each operation is a single IEEE one, rounded to nearest even: nothing here may be contracted,
 // flushed or approximated, or bytes would differ from the CPU's.
 #pragma once

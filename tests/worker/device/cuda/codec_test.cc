@@ -14,9 +14,9 @@
 
 #include "gtest/gtest.h"
 
-#include "core/wire_format.h"
+#include "core/format/wire_format.h"
 #include "tests/cuda/device_buffer.h"
-#include "worker/device/cpu/codec_kernels.h"
+#include "worker/device/cpu/codec/codec_kernels.h"
 
 namespace switchyard::cuda {
 namespace {

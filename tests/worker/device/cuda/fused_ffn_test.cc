@@ -8,7 +8,7 @@
 
 #include "gtest/gtest.h"
 
-#include "core/bf16.h"
+#include "core/format/bf16.h"
 #include "tests/cuda/device_buffer.h"
 #include "tests/cuda/device_kernels.h"
 #include "tests/cuda/random_weights.h"
