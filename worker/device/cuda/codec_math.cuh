@@ -1,4 +1,4 @@
-// The codecs' arithmetic, one value at a time: twins of core/format/fp8.h, core/format/fp4.h and core/format/bf16.h.
+// The codecs' arithmetic, one value at a time: twins of fp8.h, fp4.h and bf16.h of core/format.
 // Each operation is a single IEEE one, rounded to nearest even: nothing here may be contracted,
 // flushed or approximated, or bytes would differ from the CPU's.
 #pragma once
