@@ -1,0 +1,193 @@
+// Grouped products at decode. Each row: microseconds in a chain of dependent launches (p50, p99),
+// as an event after a flush, the plain read of the same bytes in the same run, and what DeepGEMM
+// 54e2261 took on the same kind of machine, "recorded 2026-11-22".
+#include <cmath>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bench/cuda/device_rig.h"
+#include "tests/cuda/device_kernels.h"
+#include "tests/cuda/random_weights.h"
+#include "tests/cuda/routing.h"
+#include "worker/device/cuda/grouped_gemm.h"
+
+namespace switchyard::cuda::bench {
+namespace {
+
+using testing::Check;
+using testing::DeviceBuffer;
+using testing::IndexRouting;
+using testing::LandedRows;
+using testing::RandomWeights;
+
+constexpr int kSourceRows = 512;
+constexpr std::int64_t kRotatedBytes = std::int64_t{700} << 20;
+
+struct Case {
+  const char* name;
+  WeightType type;
+  int groups;
+  int rows;
+  std::int64_t n;
+  std::int64_t k;
+  double deepgemm;  // microseconds in a graph, recorded 2026-11-22
+  double gate;
+};
+constexpr Case kCases[] = {
+    {"fp8 32x20 1536x2048", WeightType::kFp8, 32, 20, 1536, 2048, 31.5, 25},
+    {"fp8 32x20 2048x768", WeightType::kFp8, 32, 20, 2048, 768, 18.9, 15.5},
+    {"fp8 64x16 4096x7168", WeightType::kFp8, 64, 16, 4096, 7168, 485, 420},
+    {"fp8 64x16 7168x2048", WeightType::kFp8, 64, 16, 7168, 2048, 252, 221},
+    {"bf16 32x20 1536x2048", WeightType::kBf16, 32, 20, 1536, 2048, 56.8, 48},
+    {"bf16 32x20 2048x768", WeightType::kBf16, 32, 20, 2048, 768, 31.7, 25},
+    {"bf16 64x16 4096x7168", WeightType::kBf16, 64, 16, 4096, 7168, 907, 855},
+    {"bf16 64x16 7168x2048", WeightType::kBf16, 64, 16, 7168, 2048, 467, 435},
+};
+
+// Rows of a group vary by 30 % round the mean.
+std::vector<std::int32_t> RandomCounts(int groups, int rows) {
+  std::mt19937 random(42);
+  std::uniform_real_distribution<double> share(0.7, 1.3);
+  std::vector<std::int32_t> counts;
+  for (int g = 0; g < groups; g++)
+    counts.push_back(static_cast<std::int32_t>(rows * share(random)));
+  return counts;
+}
+
+// One case with everything it reads.
+class Bench {
+ public:
+  Bench(const Case& c, WeightOrder order)
+      : case_(c),
+        rows_(c.type, kSourceRows, c.k, 7),
+        routing_(RandomCounts(c.groups, c.rows), kSourceRows, 3),
+        out_(routing_.slots() * c.n) {
+    const std::int64_t bytes = c.groups * c.n * RowBytesOf(c.type, c.k);
+    operations_ = bytes > (std::int64_t{300} << 20) ? 6 : 24;
+    int sets = std::max<int>(2, static_cast<int>((kRotatedBytes + bytes - 1) / bytes));
+    while (operations_ % sets != 0) sets++;
+    for (int i = 0; i < sets; i++) {
+      weights_.emplace_back(testing::WeightSpec{c.groups, c.n, c.k, c.type, order},
+                            static_cast<std::uint32_t>(100 + i), i == 0);
+    }
+  }
+
+  void Run(const GemmPlan& plan, bool dependent, cudaStream_t stream, int i) {
+    const RandomWeights& weights = weights_[static_cast<std::size_t>(i) % weights_.size()];
+    Check(GroupedGemm(rows_.rows(routing_.rows()), routing_.groups(), weights.packed(),
+                      {reinterpret_cast<std::byte*>(out_.get()), case_.n * 2, 0}, plan, dependent,
+                      stream),
+          "GroupedGemm");
+  }
+  Figure Chain(DeviceRig* rig, const GemmPlan& plan, bool dependent, int replays) {
+    return rig->Chain([&](cudaStream_t s, int i) { Run(plan, dependent, s, i); }, operations_,
+                      replays);
+  }
+  // The worst row's relative error, over all rows and columns.
+  double Error(DeviceRig* rig, const GemmPlan& plan) {
+    out_.Fill(0xff);
+    Run(plan, false, rig->stream(), 0);
+    const std::int64_t slots = routing_.slots();
+    const DeviceBuffer<double> wanted(slots * case_.n);
+    const DeviceBuffer<testing::RowError> errors(slots);
+    testing::ReferenceGemm(rows_.rows(routing_.rows()), routing_.groups(), slots,
+                           weights_[0].plain(), wanted.get(), rig->stream());
+    testing::CompareRows({reinterpret_cast<std::byte*>(out_.get()), case_.n * 2, 0}, wanted.get(),
+                         routing_.groups(), slots, case_.n, errors.get(), rig->stream());
+    Check(cudaStreamSynchronize(rig->stream()), "reference");
+    double worst = 0;
+    for (const testing::RowError& row : errors.ToHost()) {
+      const double relative = std::sqrt(row.error / row.reference);
+      if (!(relative <= worst)) worst = relative;
+    }
+    return worst;
+  }
+  Figure Floor(DeviceRig* rig) {
+    const DeviceBuffer<std::uint32_t> sink(1);
+    return rig->Chain(
+        [&](cudaStream_t s, int i) {
+          const RandomWeights& weights = weights_[static_cast<std::size_t>(i) % weights_.size()];
+          testing::ReadOnce(weights.packed().data, weights.bytes(), sink.get(), s);
+        },
+        operations_, 50);
+  }
+  [[nodiscard]] PackedWeights packed() const { return weights_[0].packed(); }
+  [[nodiscard]] double bytes() const { return static_cast<double>(weights_[0].bytes()); }
+  [[nodiscard]] int sets() const { return static_cast<int>(weights_.size()); }
+
+ private:
+  Case case_;
+  LandedRows rows_;
+  IndexRouting routing_;
+  DeviceBuffer<std::uint16_t> out_;
+  std::vector<RandomWeights> weights_;
+  int operations_ = 0;
+};
+
+void Measure(const Options& options, const Case& c, DeviceRig* rig) {
+  Watchdog(30);
+  Bench bench(c, PlainOrderFor(c.groups, c.n));
+  const GemmPlan plan = PlanGroupedGemm(bench.packed(), c.rows * 5 / 4);
+  const double error = bench.Error(rig, plan);
+  const Figure chain = bench.Chain(rig, plan, true, 200);
+  const Figure plain = bench.Chain(rig, plan, false, 100);
+  const Figure event =
+      rig->Event([&](cudaStream_t s, int i) { bench.Run(plan, false, s, i); }, bench.sets(), 200);
+  const Figure floor = bench.Floor(rig);
+  Report(options, c.name,
+         {{"us p50", chain.p50},
+          {"p99", chain.p99},
+          {"TB/s", bench.bytes() / chain.p50 / 1e6},
+          {"gate", c.gate},
+          {"floor: plain read", floor.p50},
+          {"not dependent", plain.p50},
+          {"event after flush p50", event.p50},
+          {"event p99", event.p99},
+          {"DeepGEMM recorded 2026-11-22", c.deepgemm},
+          {"worst row error 1e-3", error * 1e3}});
+}
+
+void Sweep(const Options& options, const Case& c, DeviceRig* rig) {
+  for (const WeightOrder order : {WeightOrder::kRows128, WeightOrder::kRows256}) {
+    Watchdog(30);
+    Bench bench(c, order);
+    const GemmPlan normal = PlanGroupedGemm(bench.packed(), c.rows * 5 / 4);
+    const Figure floor = bench.Floor(rig);
+    std::vector<GemmPlan> plans;
+    for (const int window : {2, 3, 4, 5, 6, 8}) {
+      if (order == WeightOrder::kRows256 && window > 4) continue;
+      for (const int early : {3, 4, 5, 8}) {
+        if (early >= window) plans.push_back({normal.row_tile, window, early, 0});
+      }
+    }
+    for (const GemmPlan& plan : plans) {
+      const Figure chain = bench.Chain(rig, plan, true, 15);
+      Report(options, std::string(c.name) + (order == WeightOrder::kRows128 ? " 128" : " 256"),
+             {{"window", static_cast<double>(plan.window)},
+              {"early", static_cast<double>(plan.early)},
+              {"us p50", chain.p50},
+              {"floor", floor.p50},
+              {"gate", c.gate}});
+    }
+  }
+}
+
+int Main(int argc, char** argv) {
+  const Options options = ParseOptions(argc, argv);
+  std::optional<DeviceRig> rig;
+  if (!options.list) rig.emplace();
+  if (!options.list) ReportCeilings(options, &*rig);
+  for (const Case& c : kCases) {
+    if (!IsWanted(options, c.name)) continue;
+    options.sweep ? Sweep(options, c, &*rig) : Measure(options, c, &*rig);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace switchyard::cuda::bench
+
+int main(int argc, char** argv) { return switchyard::cuda::bench::Main(argc, argv); }

@@ -1,0 +1,240 @@
+// One CTA a row; a thread takes sixteen values at a time, neighbors share a group's largest
+// magnitude by shuffles.
+#include "worker/device/cuda/codec.h"
+#include "worker/device/cuda/codec_launch.h"
+#include "worker/device/cuda/codec_math.cuh"
+#include "worker/device/cuda/row_access.cuh"
+
+namespace switchyard::cuda {
+namespace {
+
+constexpr int kFp8Group = 128;
+constexpr int kLanesOfFp8Group = kFp8Group / kChunk;
+constexpr std::uint32_t kAllLanes = 0xffffffffU;
+
+struct EncodeArguments {
+  GatheredRows in;
+  EncodedRows out;
+  float global_scale;
+};
+
+__device__ __forceinline__ const std::uint16_t* SourceRow(const GatheredRows& in) {
+  const std::int64_t row = in.index == nullptr ? blockIdx.x : in.index[blockIdx.x];
+  return in.activations + row * in.stride;
+}
+
+template <bool kWide>
+__global__ void EncodeBf16(const EncodeArguments args) {
+  const std::uint16_t* row = SourceRow(args.in);
+  auto* out = reinterpret_cast<std::uint16_t*>(args.out.data + blockIdx.x * args.out.data_stride);
+  for (std::int64_t at = threadIdx.x * kChunk; at < args.in.hidden; at += blockDim.x * kChunk) {
+    const std::int64_t left = args.in.hidden - at;
+    const Chunk chunk = LoadChunk<kWide>(row + at, left);
+    if constexpr (kWide) {
+      StoreChunk<true>(out + at, left, chunk);
+    } else {  // The row may start at an odd address.
+      std::uint32_t words[8];
+#pragma unroll
+      for (int i = 0; i < 8; i++) words[i] = chunk.pairs[i];
+      StoreCodes<false>(reinterpret_cast<std::byte*>(out + at), left * 2, words);
+    }
+  }
+}
+
+struct Fp32Scales {
+  static constexpr int kBytes = 4;
+  static __device__ __forceinline__ void StoreNan(std::byte* to) {
+    *reinterpret_cast<std::uint32_t*>(to) = kFloatNanBits;
+  }
+  static __device__ __forceinline__ float Factor(float amax) {
+    return __fdiv_rn(kE4m3Largest, amax);
+  }
+  static __device__ __forceinline__ void Store(float amax, std::byte* to) {
+    *reinterpret_cast<float*>(to) = __fdiv_rn(amax, kE4m3Largest);
+  }
+};
+struct Ue8m0Scales {
+  static constexpr int kBytes = 1;
+  static __device__ __forceinline__ void StoreNan(std::byte* to) { *to = std::byte{0xff}; }
+  // The inverse of a power of two far from the ends of the range.
+  static __device__ __forceinline__ float Factor(float amax) {
+    return __uint_as_float((254U - Ue8m0RoundUp(__fdiv_rn(amax, kE4m3Largest))) << 23);
+  }
+  static __device__ __forceinline__ void Store(float amax, std::byte* to) {
+    *to = static_cast<std::byte>(Ue8m0RoundUp(__fdiv_rn(amax, kE4m3Largest)));
+  }
+};
+
+template <typename Scales, bool kWide>
+__global__ void EncodeFp8(const EncodeArguments args) {
+  const std::uint16_t* row = SourceRow(args.in);
+  std::byte* data = args.out.data + blockIdx.x * args.out.data_stride;
+  std::byte* scales = args.out.scales + blockIdx.x * args.out.scale_stride;
+  const std::int64_t hidden = args.in.hidden;
+  // Whole groups of lanes stay in the loop, so that all can take part in the shuffles.
+  const std::int64_t end = (hidden + kFp8Group - 1) / kFp8Group * kFp8Group;
+  for (std::int64_t base = 0; base < end; base += blockDim.x * kChunk) {
+    const std::int64_t at = base + threadIdx.x * kChunk;
+    const Chunk chunk = LoadChunk<kWide>(row + at, hidden - at);
+    std::uint32_t largest = LargestMagnitude(chunk);
+#pragma unroll
+    for (int lanes = 1; lanes < kLanesOfFp8Group; lanes *= 2) {
+      largest = max(largest, __shfl_xor_sync(kAllLanes, largest, lanes));
+    }
+    if (at >= end) continue;
+    const bool finite = largest < kBf16Infinity;
+    const float amax = fmaxf(kFp8AmaxMin, Bf16Value(largest));
+    if (threadIdx.x % kLanesOfFp8Group == 0) {
+      std::byte* scale = scales + at / kFp8Group * Scales::kBytes;
+      if (finite) {
+        Scales::Store(amax, scale);
+      } else {
+        Scales::StoreNan(scale);
+      }
+    }
+    const float factor = Scales::Factor(amax);
+    std::uint32_t words[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      const std::uint32_t low = E4m3Pair(__fmul_rn(Bf16Value(chunk.Bits(4 * i)), factor),
+                                         __fmul_rn(Bf16Value(chunk.Bits(4 * i + 1)), factor));
+      const std::uint32_t high = E4m3Pair(__fmul_rn(Bf16Value(chunk.Bits(4 * i + 2)), factor),
+                                          __fmul_rn(Bf16Value(chunk.Bits(4 * i + 3)), factor));
+      words[i] = finite ? low | high << 16 : kE4m3NanCode * 0x01010101U;
+    }
+    StoreCodes<kWide>(data + at, hidden - at, words);
+  }
+}
+
+// The largest of a CTA's magnitudes, in every thread.
+__device__ std::uint32_t LargestOfBlock(std::uint32_t largest) {
+  __shared__ std::uint32_t of_warp[32];
+  largest = __reduce_max_sync(kAllLanes, largest);
+  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = largest;
+  __syncthreads();
+  const std::uint32_t mine = threadIdx.x % 32 < blockDim.x / 32 ? of_warp[threadIdx.x % 32] : 0;
+  return __reduce_max_sync(kAllLanes, mine);
+}
+
+// x / scale for one scale and many x: a product with the inverse, corrected by its own remainder.
+// For BF16 x and scale = amax / 127 with amax within the limits it rounds to the same integer as
+// the division; beyond them the remainder may be lost (worker/device/cpu/codec/codec_avx512.cc).
+struct Quotient {
+  float scale;
+  float inverse;
+  bool exact;  // amax is within the limits
+
+  __device__ __forceinline__ float Of(float x) const {
+    if (!exact) return __fdiv_rn(x, scale);
+    const float guess = __fmul_rn(x, inverse);
+    return __fmaf_rn(__fmaf_rn(-guess, scale, x), inverse, guess);
+  }
+};
+
+template <bool kWide>
+__global__ void EncodeInt8(const EncodeArguments args) {
+  const std::uint16_t* row = SourceRow(args.in);
+  std::byte* data = args.out.data + blockIdx.x * args.out.data_stride;
+  const std::int64_t hidden = args.in.hidden;
+  const std::int64_t first = threadIdx.x * kChunk;
+  const Chunk kept = LoadChunk<kWide>(row + first, hidden - first);
+  std::uint32_t largest = LargestMagnitude(kept);
+  for (std::int64_t at = first + blockDim.x * kChunk; at < hidden; at += blockDim.x * kChunk) {
+    largest = max(largest, LargestMagnitude(LoadChunk<kWide>(row + at, hidden - at)));
+  }
+  largest = LargestOfBlock(largest);
+  const bool finite = largest < kBf16Infinity;
+  const float scale =
+      finite ? __fdiv_rn(Bf16Value(largest), 127.0F) : __uint_as_float(kFloatNanBits);
+  if (threadIdx.x == 0) {
+    *reinterpret_cast<float*>(args.out.scales + blockIdx.x * args.out.scale_stride) = scale;
+  }
+  const float amax = Bf16Value(largest);
+  const Quotient by = {scale, __fdiv_rn(1.0F, scale), amax >= 0x1p-60F && amax <= 0x1p100F};
+  for (std::int64_t at = first; at < hidden; at += blockDim.x * kChunk) {
+    const Chunk chunk = at == first ? kept : LoadChunk<kWide>(row + at, hidden - at);
+    std::uint32_t words[4] = {};
+    if (finite && largest != 0) {
+#pragma unroll
+      for (int i = 0; i < kChunk; i++) {
+        const float rounded = rintf(by.Of(Bf16Value(chunk.Bits(i))));
+        const int code = static_cast<int>(fminf(fmaxf(rounded, -128.0F), 127.0F));
+        words[i / 4] |= (static_cast<std::uint32_t>(code) & 0xffU) << (i % 4 * 8);
+      }
+    }
+    StoreCodes<kWide>(data + at, hidden - at, words);
+  }
+}
+
+template <bool kWide>
+__global__ void EncodeNvfp4(const EncodeArguments args) {
+  const std::uint16_t* row = SourceRow(args.in);
+  std::byte* data = args.out.data + blockIdx.x * args.out.data_stride;
+  std::byte* scales = args.out.scales + blockIdx.x * args.out.scale_stride;
+  const std::int64_t hidden = args.in.hidden;
+  for (std::int64_t at = threadIdx.x * kChunk; at < hidden; at += blockDim.x * kChunk) {
+    const Chunk chunk = LoadChunk<kWide>(row + at, hidden - at);
+    const std::uint32_t largest = LargestMagnitude(chunk);
+    const bool finite = largest < kBf16Infinity;
+    const std::uint32_t scale =
+        finite ? E4m3Code(__fdiv_rn(__fmul_rn(args.global_scale, Bf16Value(largest)), 6.0F))
+               : kE4m3NanCode;
+    const float factor =
+        scale == 0 || !finite ? 0.0F : __fdiv_rn(args.global_scale, E4m3Value(scale));
+    scales[at / kChunk] = static_cast<std::byte>(scale);
+    std::uint32_t words[2] = {};
+    if (finite) {
+#pragma unroll
+      for (int i = 0; i < kChunk; i++) {
+        // Values beyond the row's end are zeros, and so are their codes.
+        words[i / 8] |= E2m1Code(__fmul_rn(Bf16Value(chunk.Bits(i)), factor)) << (i % 8 * 4);
+      }
+    }
+    StoreCodes<kWide>(data + at / 2, (hidden - at + 1) / 2, words);
+  }
+}
+
+bool IsWide(const GatheredRows& in, const EncodedRows& out) {
+  return in.hidden % kChunk == 0 && AreMultiples(16, in.activations, in.stride * 2) &&
+         AreMultiples(16, out.data, out.data_stride);
+}
+
+template <bool kWide>
+cudaError_t Launch(RowFormat format, const EncodeArguments& args, cudaStream_t stream) {
+  const auto rows = static_cast<unsigned>(args.in.rows);
+  const unsigned threads = ThreadsOfRow(args.in.hidden);
+  switch (format) {
+    case RowFormat::kBf16:
+      EncodeBf16<kWide><<<rows, threads, 0, stream>>>(args);
+      break;
+    case RowFormat::kFp8:
+      EncodeFp8<Fp32Scales, kWide><<<rows, threads, 0, stream>>>(args);
+      break;
+    case RowFormat::kFp8Ue8m0:
+      EncodeFp8<Ue8m0Scales, kWide><<<rows, threads, 0, stream>>>(args);
+      break;
+    case RowFormat::kInt8:
+      EncodeInt8<kWide><<<rows, threads, 0, stream>>>(args);
+      break;
+    case RowFormat::kNvfp4:
+      EncodeNvfp4<kWide><<<rows, threads, 0, stream>>>(args);
+      break;
+  }
+  return cudaGetLastError();
+}
+
+}  // namespace
+
+cudaError_t EncodeRows(RowFormat format, const GatheredRows& rows, float global_scale,
+                       const EncodedRows& out, cudaStream_t stream) {
+  if (rows.rows == 0) return cudaSuccess;
+  if (!IsValidShape(rows.rows, rows.hidden, rows.stride) ||
+      !IsValidLayout(format, rows.hidden, out)) {
+    return cudaErrorInvalidValue;
+  }
+  const EncodeArguments args = {rows, out, global_scale};
+  return IsWide(rows, out) ? Launch<true>(format, args, stream)
+                           : Launch<false>(format, args, stream);
+}
+
+}  // namespace switchyard::cuda
