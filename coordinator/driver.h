@@ -38,6 +38,7 @@
 #include "coordinator/threads/inbox.h"
 #include "coordinator/threads/serial_executor.h"
 #include "coordinator/threads/sink_table.h"
+#include "coordinator/threads/sinks.h"
 #include "coordinator/view.h"
 #include "core/base/clock.h"
 #include "core/base/log.h"
@@ -48,24 +49,6 @@
 #include "core/session_messages.h"
 
 namespace switchyard {
-
-// The coordinator's end of one worker's stream. May be called before OpenWorkerStream has returned.
-class WorkerStreamSink {
- public:
-  virtual ~WorkerStreamSink() = default;
-  virtual void Send(const CoordinatorMessage& message) = 0;
-  // Called at most once: the coordinator ends the stream with `why` (the status of the RPC).
-  virtual void Close(const absl::Status& why) = 0;
-};
-
-// The coordinator's end of one WatchPlan.
-class PlanUpdateSink {
- public:
-  virtual ~PlanUpdateSink() = default;
-  virtual void OnPlanUpdate(const std::shared_ptr<const PlanUpdate>& update) = 0;
-  // Called at most once, last.
-  virtual void OnClosed(const absl::Status& why) = 0;
-};
 
 // Reads a checkpoint: sizes, layers and the hash of every expert tensor. May take minutes. Called
 // on a thread that may outlive the driver (see Shutdown).

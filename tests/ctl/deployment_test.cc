@@ -115,7 +115,7 @@ TEST_F(SyctlDeploymentTest, DeploysAModelOfAnotherFamily) {
   EXPECT_EQ(Syctl("explain layer 4 --deployment ds -o table"), 0) << err_;
   EXPECT_THAT(out_, HasSubstr("decode, cpu -> cpu: low_latency, bf16 out and bf16 back\n  - "));
   EXPECT_EQ(Syctl("explain layer 0 --deployment ds"), 1);
-  EXPECT_THAT(err_, HasSubstr("these are: 2, 3, 4"));
+  EXPECT_THAT(err_, HasSubstr("its MoE layers are: 2, 3, 4"));
 }
 
 TEST_F(SyctlDeploymentTest, ErrorsNameWhatIsThere) {
@@ -123,7 +123,7 @@ TEST_F(SyctlDeploymentTest, ErrorsNameWhatIsThere) {
 
   EXPECT_EQ(Syctl("explain layer 9"), 1);
   EXPECT_EQ(Json::parse(out_)["error"]["reason"], "UNKNOWN_LAYER");
-  EXPECT_THAT(err_, HasSubstr("these are: 0, 1, 2, 3"));
+  EXPECT_THAT(err_, HasSubstr("its MoE layers are: 0, 1, 2, 3"));
   EXPECT_EQ(Syctl("get plan --deployment other"), 1);
   EXPECT_EQ(Json::parse(out_)["error"]["metadata"]["deployment"], "other");
 }
