@@ -25,6 +25,8 @@ class ExpertNode::Stager final : public PlanStager {
   ExpertService* experts_;
 };
 
+ExpertNode::ExpertNode(ExpertNodeOptions options) : options_(std::move(options)) {}
+
 absl::StatusOr<std::unique_ptr<ExpertNode>> ExpertNode::Create(ExpertNodeOptions options) {
   std::unique_ptr<ExpertNode> node(new ExpertNode(std::move(options)));
   const ExpertNodeOptions& own = node->options_;

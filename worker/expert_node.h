@@ -68,7 +68,7 @@ class ExpertNode {
  private:
   class Stager;
 
-  explicit ExpertNode(ExpertNodeOptions options) : options_(std::move(options)) {}
+  explicit ExpertNode(ExpertNodeOptions options);
 
   ExpertNodeOptions options_;
   CapabilitySet capabilities_;

@@ -31,7 +31,7 @@ class LateBuffer final : public Buffer {
   std::byte* inside_;
 };
 
-class LateEvent final : public Event {
+class LateEvent final : public DeviceEvent {
  public:
   [[nodiscard]] bool done() const override { return done_.load(std::memory_order_acquire); }
   [[nodiscard]] absl::Status status() const override {
@@ -116,7 +116,7 @@ class LateStream final : public Stream {
       return Await(inner_->Copy(inside));
     });
   }
-  absl::Status Record(Event* event) override {
+  absl::Status Record(DeviceEvent* event) override {
     SY_RETURN_IF_ERROR(device_->Death());
     auto* own = static_cast<LateEvent*>(event);
     own->Open();
@@ -127,7 +127,7 @@ class LateStream final : public Stream {
     changed_.notify_all();
     return absl::OkStatus();
   }
-  [[nodiscard]] std::unique_ptr<Event> MakeEvent() override {
+  [[nodiscard]] std::unique_ptr<DeviceEvent> MakeEvent() override {
     return std::make_unique<LateEvent>();
   }
 
@@ -185,7 +185,7 @@ class LateStream final : public Stream {
 
   LateDevice* const device_;
   std::unique_ptr<Stream> inner_;
-  std::unique_ptr<Event> inner_event_;
+  std::unique_ptr<DeviceEvent> inner_event_;
   const StreamOptions options_;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -40,9 +40,9 @@ class Workspace;
 // class still progresses.
 enum class WorkClass : std::uint8_t { kDecode = 0, kPrefill = 1, kLoad = 2 };
 
-class Event {
+class DeviceEvent {
  public:
-  virtual ~Event() = default;
+  virtual ~DeviceEvent() = default;
   // True when everything that was enqueued before the last Record is complete, also before the
   // first Record. What that work wrote is visible to a thread that has seen true.
   [[nodiscard]] virtual bool done() const = 0;
@@ -140,8 +140,8 @@ class Stream {
   virtual absl::Status Copy(std::span<const CopyPiece> pieces) = 0;
   // `event` becomes done when everything enqueued before is complete. It is of this stream, and
   // done. Only kUnavailable.
-  virtual absl::Status Record(Event* event) = 0;
-  [[nodiscard]] virtual std::unique_ptr<Event> MakeEvent() = 0;
+  virtual absl::Status Record(DeviceEvent* event) = 0;
+  [[nodiscard]] virtual std::unique_ptr<DeviceEvent> MakeEvent() = 0;
 };
 
 struct StreamOptions {

@@ -2,8 +2,8 @@
 //
 //   idle --Begin, Add...--> filling --Start--> running --done()--> Finish --> idle
 //
-// Several batches may be queued on one stream, also with one BatchMemory, because a stream runs them
-// in order. One thread; `done` from any.
+// Several batches may be queued on one stream, also with one BatchMemory, because a stream runs
+// them in order. One thread; `done` from any.
 #pragma once
 
 #include <cstddef>
@@ -76,7 +76,7 @@ class ExpertBatch {
 
   Stream* const stream_;
   const bool host_access_;
-  std::unique_ptr<Event> event_;
+  std::unique_ptr<DeviceEvent> event_;
   bool running_ = false;
   std::uint32_t rows_ = 0;
   ExpertRun run_;

@@ -11,7 +11,7 @@
 
 namespace switchyard {
 
-class HostEvent final : public Event {
+class HostEvent final : public DeviceEvent {
  public:
   [[nodiscard]] bool done() const override {
     // Pairs with the release in Complete: what the work wrote is visible after a true.

@@ -148,7 +148,7 @@ absl::Status HostStream::Sum(const SumRun& run) {
 
 absl::Status HostStream::Copy(std::span<const CopyPiece> pieces) { return PerformOrQueue(pieces); }
 
-absl::Status HostStream::Record(Event* event) {
+absl::Status HostStream::Record(DeviceEvent* event) {
   auto* own = static_cast<HostEvent*>(event);
   if (idle()) {
     own->Complete(absl::OkStatus());
@@ -158,7 +158,7 @@ absl::Status HostStream::Record(Event* event) {
   return Queue(own);
 }
 
-std::unique_ptr<Event> HostStream::MakeEvent() { return std::make_unique<HostEvent>(); }
+std::unique_ptr<DeviceEvent> HostStream::MakeEvent() { return std::make_unique<HostEvent>(); }
 
 absl::Status HostStream::PerformOrQueue(Work work) {
   if (!idle()) return Queue(work);

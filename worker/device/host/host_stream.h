@@ -47,8 +47,8 @@ class HostStream final : public Stream {
   absl::Status Encode(const EncodeRun& run) override;
   absl::Status Sum(const SumRun& run) override;
   absl::Status Copy(std::span<const CopyPiece> pieces) override;
-  absl::Status Record(Event* event) override;
-  [[nodiscard]] std::unique_ptr<Event> MakeEvent() override;
+  absl::Status Record(DeviceEvent* event) override;
+  [[nodiscard]] std::unique_ptr<DeviceEvent> MakeEvent() override;
 
   // For the compute thread.
   [[nodiscard]] WorkClass work_class() const { return options_.work_class; }

@@ -55,8 +55,8 @@ absl::StatusOr<StepTicket> StepEngine::Submit(const StepRequest& request, BoundP
   ++slot.generation;
   ++bound_plan->steps;
   in_flight_.push_back(index);
-  FinishTokens(
-      slot.step);  // Tokens without experts, or no tokens at all, get no reply to end them.
+  // Tokens without experts, or no tokens at all, get no reply to end them.
+  FinishTokens(slot.step, now);
   Pump(now);
   return StepTicket{index, slot.generation};
 }

@@ -138,8 +138,8 @@ class StepEngine {
   std::vector<std::unique_ptr<Slot>> slots_;
   std::vector<std::uint32_t> in_flight_;  // slots of steps in flight, oldest first
   std::uint64_t last_step_ = 0;
-  std::vector<std::uint32_t> tokens_;  // scratch of one chunk: the token of each row
-  std::unique_ptr<Event> event_;       // of the stream
+  std::vector<std::uint32_t> tokens_;   // scratch of one chunk: the token of each row
+  std::unique_ptr<DeviceEvent> event_;  // of the stream
   // Chunks at own experts. One whose step has ended stays until the device has ended as well, since
   // it still reads and writes the chunk's memory.
   std::vector<std::unique_ptr<OwnChunkRun>> own_runs_;
