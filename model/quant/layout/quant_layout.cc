@@ -6,9 +6,8 @@
 #include "model/quant/layout/row_decoders.h"
 
 namespace switchyard {
+namespace internal {
 namespace {
-
-using namespace internal;  // the lists of tensors and the decoders that rows name
 
 constexpr LayoutUse kUnquantized{QuantScheme::kNone, ActivationFormat::kBf16};
 constexpr LayoutUse kFp8Block{QuantScheme::kFp8Block, ActivationFormat::kFp8Group};
@@ -193,6 +192,11 @@ constexpr bool RowsStandAtTheirValues() {
 static_assert(RowsStandAtTheirValues(),
               "the table needs one row for each QuantLayout, in the order of its values");
 
+}  // namespace
+}  // namespace internal
+
+namespace {
+
 const LayoutUse& UseOf(const ProjectionQuant& quant) {
   const QuantLayoutInfo& row = QuantLayoutInfoOf(quant.layout);
   return quant.static_inputs && row.static_use ? *row.static_use : row.use;
@@ -201,10 +205,10 @@ const LayoutUse& UseOf(const ProjectionQuant& quant) {
 }  // namespace
 
 const QuantLayoutInfo& QuantLayoutInfoOf(QuantLayout layout) {
-  return kLayouts[static_cast<std::size_t>(layout)];
+  return internal::kLayouts[static_cast<std::size_t>(layout)];
 }
 
-std::span<const QuantLayoutInfo> AllQuantLayouts() { return kLayouts; }
+std::span<const QuantLayoutInfo> AllQuantLayouts() { return internal::kLayouts; }
 
 QuantScheme SchemeOf(const ProjectionQuant& quant) { return UseOf(quant).scheme; }
 
