@@ -106,23 +106,23 @@ void Driver::StopWatch(WatchId watch) {
 }
 
 CoordinatorView Driver::View() const {
-  const std::lock_guard lock(coordinator_mutex_);
+  const MutexLock lock(coordinator_mutex_);
   return coordinator_.View(clock_->Now());
 }
 
 CoordinatorView Driver::WaitForView(absl::FunctionRef<bool(const CoordinatorView&)> done,
                                     Duration timeout) const {
   const auto until = std::chrono::steady_clock::now() + timeout;
-  std::unique_lock lock(coordinator_mutex_);
+  const MutexLock lock(coordinator_mutex_);
   CoordinatorView view = coordinator_.View(clock_->Now());
-  while (!done(view) && stepped_.wait_until(lock, until) == std::cv_status::no_timeout) {
+  while (!done(view) && stepped_.WaitUntil(coordinator_mutex_, until)) {
     view = coordinator_.View(clock_->Now());
   }
   return view;
 }
 
 bool Driver::Shutdown(Duration deadline) {
-  const std::lock_guard lock(shutdown_mutex_);
+  const MutexLock lock(shutdown_mutex_);
   inbox_->Stop();
   // The driver thread ends first: from then on only this thread calls sinks and callbacks.
   if (thread_.joinable()) thread_.join();
@@ -150,10 +150,10 @@ void Driver::Loop() {
 void Driver::Step(const Event& event) {
   std::vector<Effect> effects;
   {
-    const std::lock_guard lock(coordinator_mutex_);
+    const MutexLock lock(coordinator_mutex_);
     effects = coordinator_.Step(event, clock_->Now());
   }
-  stepped_.notify_all();
+  stepped_.NotifyAll();
   // Without the lock, since sinks and callbacks may ask for View.
   for (Effect& effect : effects) {
     std::visit([this](auto& e) { Perform(e); }, effect);

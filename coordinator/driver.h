@@ -12,12 +12,10 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -42,6 +40,7 @@
 #include "coordinator/view.h"
 #include "core/base/clock.h"
 #include "core/base/log.h"
+#include "core/base/mutex.h"
 #include "core/base/once_set.h"
 #include "core/control_messages.h"
 #include "core/ids.h"
@@ -167,10 +166,9 @@ class Driver {
   OnceSet* const once_;
   const std::unique_ptr<PlacementPolicy> placement_;
 
-  mutable std::mutex coordinator_mutex_;
-  mutable std::condition_variable stepped_;  // notified after each step
-  // Guarded by coordinator_mutex_.
-  Coordinator coordinator_;
+  mutable Mutex coordinator_mutex_;
+  mutable CondVar stepped_;  // notified after each step
+  Coordinator coordinator_ SY_GUARDED_BY(coordinator_mutex_);
 
   // Shared: a model load may outlive the driver.
   const std::shared_ptr<Inbox<Event>> inbox_;
@@ -182,7 +180,7 @@ class Driver {
   std::atomic<std::uint64_t> last_id_{0};
   SerialExecutor writer_;
   SerialExecutor loader_;
-  std::mutex shutdown_mutex_;
+  Mutex shutdown_mutex_;
   // Last: it uses everything above.
   std::thread thread_;
 };

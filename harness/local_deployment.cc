@@ -127,11 +127,6 @@ absl::Status LocalDeployment::StartWorker(std::size_t worker) {
                                 "--id",
                                 WorkerName(worker)};
   argv.insert(argv.end(), options_.worker_flags.begin(), options_.worker_flags.end());
-  if (worker < options_.worker_flags_of.size()) {
-    // Flags of a single worker come last, so that they override those of all workers.
-    const std::vector<std::string>& own = options_.worker_flags_of[worker];
-    argv.insert(argv.end(), own.begin(), own.end());
-  }
   SY_ASSIGN_OR_RETURN(ChildProcess process, Spawn(argv, WorkerName(worker)));
   SY_ASSIGN_OR_RETURN(const std::string address,
                       process.WaitForLine(kReadyPrefix, options_.start_timeout));

@@ -29,8 +29,6 @@ struct LocalDeploymentOptions {
   Duration start_timeout = std::chrono::seconds(60);
   std::vector<std::string> coordinator_flags;  // additional flags
   std::vector<std::string> worker_flags;       // additional flags of every worker
-  // Additional flags of single workers, by index; may be shorter than `workers`.
-  std::vector<std::vector<std::string>> worker_flags_of;
   // Names of the mode and dtype for every phase; if empty, the config planner decides.
   std::string mode;
   std::string dispatcher_output_dtype;

@@ -55,7 +55,6 @@ void ExpertNode::Join(AgentChannel* channel, const std::string& endpoint,
   agent.incarnation = options_.incarnation;
   agent.endpoint = endpoint;
   agent.capabilities = capabilities_;
-  agent.mutant = options_.mutant;
   agent_ = std::make_unique<AgentRunner>(std::move(agent),
                                          AgentRunner::Parts{.channel = channel,
                                                             .stager = stager_.get(),

@@ -15,7 +15,6 @@
 
 #include "core/base/clock.h"
 #include "core/base/log.h"
-#include "core/mutant.h"
 #include "core/rng.h"
 #include "worker/agent/agent_channel.h"
 #include "worker/agent/agent_runner.h"
@@ -33,7 +32,6 @@ struct ExpertNodeOptions {
   std::unique_ptr<Transport> transport;
   std::vector<std::string> transport_names;  // advertised: "shm", "tcp" or "inproc"
   std::int64_t weight_bytes_max = 0;         // of all resident epochs; 0: no bound
-  MutantId mutant = MutantId::kNone;
   // Called once, from the data thread, when the device has failed for good: end the process.
   std::function<void(const absl::Status& why)> on_device_fault;
   Clock* clock = nullptr;  // these three outlive the node

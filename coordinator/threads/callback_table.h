@@ -2,10 +2,11 @@
 #pragma once
 
 #include <map>
-#include <mutex>
 #include <utility>
 
 #include "absl/status/status.h"
+
+#include "core/base/mutex.h"
 
 namespace switchyard {
 
@@ -16,7 +17,7 @@ class CallbackTable {
  public:
   // Add it before the request can be answered.
   void Add(Id id, Callback callback) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     waiting_[id] = std::move(callback);
   }
   // Calls the callback of `id` with `result` and removes it.
@@ -28,7 +29,7 @@ class CallbackTable {
   void AnswerAll(const absl::Status& status) {
     std::map<Id, Callback> all;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       all.swap(waiting_);
     }
     for (auto& [id, callback] : all) callback(status);
@@ -38,7 +39,7 @@ class CallbackTable {
   // Empty when it was taken before.
   // Removes and returns the callback.
   Callback Take(Id id) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto it = waiting_.find(id);
     if (it == waiting_.end()) return nullptr;
     Callback callback = std::move(it->second);
@@ -46,8 +47,8 @@ class CallbackTable {
     return callback;
   }
 
-  std::mutex mutex_;
-  std::map<Id, Callback> waiting_;
+  Mutex mutex_;
+  std::map<Id, Callback> waiting_ SY_GUARDED_BY(mutex_);
 };
 
 }  // namespace switchyard

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/mutex.h"
+
 namespace switchyard {
 
 // Each sink has a lock of its own, held while it is called, so that Remove can wait for a running
@@ -17,14 +19,14 @@ class SinkTable {
  public:
   // `sink` must stay valid until Remove or EndAll has returned.
   void Add(Id id, Sink* sink) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     slots_[id] = std::make_shared<Slot>(sink);
   }
   // When it has returned, the sink is not called any more.
   void Remove(Id id) {
     std::shared_ptr<Slot> slot;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       const auto it = slots_.find(id);
       if (it == slots_.end()) return;
       slot = std::move(it->second);
@@ -39,7 +41,7 @@ class SinkTable {
   void Use(Id id, Call call) {
     std::shared_ptr<Slot> slot;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       const auto it = slots_.find(id);
       if (it == slots_.end()) return;
       slot = it->second;
@@ -53,7 +55,7 @@ class SinkTable {
   void EndAll(Call call) {
     std::vector<Id> ids;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       for (const auto& [id, slot] : slots_) ids.push_back(id);
     }
     for (const Id id : ids) {
@@ -68,8 +70,8 @@ class SinkTable {
     std::recursive_mutex mutex;
     Sink* sink;
   };
-  std::mutex mutex_;
-  std::map<Id, std::shared_ptr<Slot>> slots_;
+  Mutex mutex_;
+  std::map<Id, std::shared_ptr<Slot>> slots_ SY_GUARDED_BY(mutex_);
 };
 
 }  // namespace switchyard

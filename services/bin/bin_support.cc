@@ -56,16 +56,6 @@ absl::StatusOr<ListenAddress> ParseListen(const std::string& text) {
   return address;
 }
 
-absl::StatusOr<MutantId> MutantOption(const std::string& name) {
-  MutantId id = MutantId::kNone;
-  if (name.empty()) return id;
-    // Seeded bugs exist only in builds for negative tests; a release refuses every name.
-#ifdef SWITCHYARD_MUTANTS
-  if (MutantFromName(name, &id)) return id;
-#endif
-  return BadOption(absl::StrCat("this build has no mutant \"", name, "\""));
-}
-
 int ExitCodeOf(const absl::Status& status) {
   if (status.ok()) return 0;
   std::fprintf(stderr, "%s (%s, %s)\n", std::string(status.message()).c_str(),

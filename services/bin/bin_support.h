@@ -10,7 +10,6 @@
 #include "absl/status/statusor.h"
 
 #include "core/base/log.h"
-#include "core/mutant.h"
 
 namespace switchyard {
 
@@ -41,9 +40,6 @@ struct ListenAddress {
 // Port 0 means any free port; the program prints the actual one.
 // "host:port". Errors: kInvalidArgument (BAD_CONFIG).
 absl::StatusOr<ListenAddress> ParseListen(const std::string& text);
-
-// kNone for "". Errors: kInvalidArgument (BAD_CONFIG) for a name that is not part of this build.
-absl::StatusOr<MutantId> MutantOption(const std::string& name);
 
 // Returns 0 for OK; otherwise prints the error to stderr and returns 1.
 int ExitCodeOf(const absl::Status& status);

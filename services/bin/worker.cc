@@ -3,15 +3,14 @@
 #include <cstdio>
 #include <future>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 
 #include "core/base/log.h"
+#include "core/base/mutex.h"
 #include "core/base/status_macros.h"
-#include "core/mutant.h"
 #include "core/rng.h"
 #include "services/bin/bin_support.h"
 #include "services/channels/grpc_channels.h"
@@ -37,7 +36,6 @@ struct Options {
   std::int64_t weight_bytes_max = 0;
   std::string net_devices = "all";
   std::string log_level = "info";
-  std::string mutant;
 };
 
 // All parts of a worker process. Members are destroyed from last to first, and each uses only parts
@@ -60,20 +58,20 @@ class DeviceFault {
   explicit DeviceFault(SignalWait* signals) : signals_(signals) {}
   void Report(const absl::Status& why) {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       why_ = why;
     }
     signals_->Raise();
   }
   [[nodiscard]] absl::Status why() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return why_;
   }
 
  private:
   SignalWait* signals_;
-  mutable std::mutex mutex_;
-  absl::Status why_;
+  mutable Mutex mutex_;
+  absl::Status why_ SY_GUARDED_BY(mutex_);
 };
 
 absl::StatusOr<std::unique_ptr<ExpertNode>> MakeNode(const Options& options, Worker& worker,
@@ -87,7 +85,6 @@ absl::StatusOr<std::unique_ptr<ExpertNode>> MakeNode(const Options& options, Wor
                                                             .net_devices = options.net_devices}));
   node.transport_names = {"shm", "tcp"};
   node.weight_bytes_max = options.weight_bytes_max;
-  SY_ASSIGN_OR_RETURN(node.mutant, MutantOption(options.mutant));
   node.on_device_fault = [&fault](const absl::Status& why) { fault.Report(why); };
   node.clock = &worker.clock;
   node.rng = &worker.rng;
@@ -178,9 +175,6 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--log-level", options.log_level, "debug, info, warn, error or off")
       ->capture_default_str();
-#ifdef SWITCHYARD_MUTANTS
-  app.add_option("--mutant", options.mutant, "Seeded bug to enable");
-#endif
   CLI11_PARSE(app, argc, argv);
   return ExitCodeOf(Run(options, signals));
 }

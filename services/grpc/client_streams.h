@@ -42,10 +42,8 @@ class ClientStream : public Reactor {
 
   // Stops the hooks and cancels the call. Idempotent.
   void Detach() {
-    const bool inside_a_hook = hook_thread_.load() == std::this_thread::get_id();
-    // A hook on this thread already holds hooks_; locking it again would deadlock.
-    if (inside_a_hook) {
-      hooks_.AssertHeld();
+    if (hook_thread_.load() == std::this_thread::get_id()) {
+      hooks_.AssertHeld();  // A hook on this thread holds it; locking again would deadlock.
       attached_ = false;
     } else {
       const MutexLock lock(hooks_);

@@ -1,6 +1,5 @@
-// Negative controls: what verify must notice. Without --mutant nothing is wrong and every test
-// passes; with it the last worker has a seeded bug, and the test that looks for it fails with what
-// verify said.
+// Negative controls: what verify must notice. Every test passes; with a seeded bug (tests/mutants)
+// in the workers, the test that looks for it fails and prints what verify said.
 #include <filesystem>
 
 #include "gmock/gmock.h"
@@ -8,12 +7,10 @@
 
 #include "tests/e2e/checkpoint_edit.h"
 #include "tests/e2e/checks.h"
-#include "tests/testing/chosen_mutant.h"
 
 namespace switchyard {
 namespace {
 
-using testing::ChosenMutantFlags;
 using testing::FailsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -26,12 +23,6 @@ constexpr char kScaledTensor[] = "model.layers.2.mlp.experts.9.down_proj.weight"
 
 class ControlsTest : public Processes {
  protected:
-  void DeployWithMutant(std::int32_t workers, std::int32_t more = 0) {
-    LocalDeploymentOptions options;
-    options.worker_flags_of.resize(static_cast<std::size_t>(workers + more));
-    options.worker_flags_of[static_cast<std::size_t>(workers) - 1] = ChosenMutantFlags();
-    Deploy(workers, std::move(options));
-  }
   void ExpectVerifyPasses(const std::string& mode) {
     const ProgramResult ran =
         RunVerifyOf(deployment_->coordinator(), {"--transport", "tcp", "--mode", mode});
@@ -42,14 +33,14 @@ class ControlsTest : public Processes {
 };
 
 TEST_F(ControlsTest, VerifyPassesOnSoundWorkers) {
-  DeployWithMutant(2);
+  Deploy(2);
 
   ExpectVerifyPasses("normal");
   ExpectVerifyPasses("low_latency");
 }
 
 TEST_F(ControlsTest, VerifyPassesAfterAJoinThatMovedExperts) {
-  DeployWithMutant(2, 1);
+  Deploy(2);
   {
     SY_ASSERT_OK_AND_ASSIGN(const auto client, Connect("tcp"));
     SY_ASSERT_OK_AND_ASSIGN(const auto session, client->OpenWhenReady({}, testing::kReadyTimeout));
@@ -80,7 +71,6 @@ class OtherWeightsTest : public ControlsTest {
     LocalDeploymentOptions options;
     options.bin_dir = bin;
     options.checkpoint = "model";
-    options.worker_flags_of = {{}, ChosenMutantFlags()};
     Deploy(2, std::move(options));
   }
   void Script(const std::string& program, const std::string& before) {

@@ -44,14 +44,13 @@ class LocalDeploymentTest : public ::testing::Test {
 TEST_F(LocalDeploymentTest, StartsACoordinatorAndWorkersUnderTheirNames) {
   LocalDeploymentOptions options = Options(2);
   options.worker_flags = {"--of-all"};
-  options.worker_flags_of = {{}, {"--of-w1"}};
   SY_ASSERT_OK_AND_ASSIGN(const auto deployment, LocalDeployment::Start(std::move(options)));
 
   SY_ASSERT_OK(deployment->AddWorker());
 
   const std::string calls = testing::ReadBytes(dir_.Join("calls"));
   EXPECT_THAT(calls, HasSubstr("--id w0 --of-all\n"));
-  EXPECT_THAT(calls, HasSubstr("--id w1 --of-all --of-w1\n"));
+  EXPECT_THAT(calls, HasSubstr("--id w1 --of-all\n"));
   EXPECT_THAT(calls, HasSubstr("--coordinator 127.0.0.1:1 --id w2 --of-all\n"));
   EXPECT_EQ(deployment->workers(), 3U);
   EXPECT_EQ(deployment->worker_address(2), "127.0.0.1:2");

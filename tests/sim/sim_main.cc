@@ -1,7 +1,6 @@
 // Runs seeds of the simulation: a failing one is replayed with --seed=N --trace.
 //
-//   switchyard-sim [--seed=1] [--seeds=1] [--trace] [--mutant=name]   (--mutant in the mutants
-//   build alone)
+//   switchyard-sim [--seed=1] [--seeds=1] [--trace]
 // Exit status: 0 all seeds are well; 1 a violation: the last events before it, then its seed and
 // what it was; 2 bad usage.
 #include <cstdint>
@@ -35,11 +34,6 @@ bool Parse(absl::string_view argument, Arguments* arguments) {
   if (absl::ConsumePrefix(&argument, "--seeds=")) {
     return absl::SimpleAtoi(argument, &arguments->seeds);
   }
-#ifdef SWITCHYARD_MUTANTS
-  if (absl::ConsumePrefix(&argument, "--mutant=")) {
-    return MutantFromName(argument, &arguments->options.mutant);
-  }
-#endif
   return false;
 }
 

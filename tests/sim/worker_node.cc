@@ -36,7 +36,6 @@ void WorkerNode::Start() {
   options.incarnation = incarnation_;
   options.endpoint = name_;
   options.capabilities = testing::MakeCapabilities(weight_bytes_max_);
-  options.mutant = world_->options().mutant;
   agent_ = std::make_unique<Agent>(options, &world_->rng, world_->now());
   MakeEngine();
   world_->Trace("%s starts", name_);

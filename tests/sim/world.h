@@ -20,7 +20,6 @@
 #include "coordinator/deployment.h"
 #include "coordinator/options.h"
 #include "coordinator/store/memory_store.h"
-#include "core/mutant.h"
 #include "core/rng.h"
 #include "tests/sim/hash_experts.h"
 #include "tests/sim/network.h"
@@ -32,7 +31,6 @@ namespace switchyard::sim {
 
 struct SimOptions {
   std::uint64_t seed = 1;
-  MutantId mutant = MutantId::kNone;
   // Given a line for each thing that happens; may be empty.
   std::function<void(const std::string&)> trace = nullptr;
 };

@@ -7,7 +7,6 @@
 #include "core/base/clock.h"
 #include "core/capability.h"
 #include "core/ids.h"
-#include "core/mutant.h"
 
 namespace switchyard {
 
@@ -28,9 +27,6 @@ struct AgentOptions {
   // The second is shorter because an unreachable coordinator cannot plan this worker out.
   Duration drain_timeout = std::chrono::seconds(10);
   Duration drain_alone_timeout = std::chrono::seconds(1);
-
-  // A seeded bug for negative tests; kNone in production.
-  MutantId mutant = MutantId::kNone;
 };
 
 }  // namespace switchyard

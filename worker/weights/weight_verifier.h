@@ -8,7 +8,6 @@
 #include "absl/status/statusor.h"
 
 #include "core/ids.h"
-#include "core/mutant.h"
 #include "core/weight_manifest.h"
 #include "model/expert_weights.h"
 #include "model/model_config.h"
@@ -18,8 +17,6 @@ namespace switchyard {
 // The hashes against which a source checks its weights.
 struct WeightCheck {
   std::vector<TensorHash> expected;  // one entry for each tensor of each expert to load
-  // A seeded bug for negative tests; kNone in production.
-  MutantId mutant = MutantId::kNone;
 };
 
 // `config` gives the shapes from which tensor names and sizes follow.

@@ -37,14 +37,6 @@ TEST(MakeLoggerTest, RefusesAnUnknownLevel) {
               FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
 }
 
-TEST(MutantOptionTest, OrdinaryBuildsHaveNone) {
-  SY_ASSERT_OK_AND_ASSIGN(const MutantId none, MutantOption(""));
-
-  EXPECT_EQ(none, MutantId::kNone);
-  EXPECT_THAT(MutantOption("no-such-mutant"),
-              FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
-}
-
 TEST(ExitCodeOfTest, SaysWhyOnStderr) {
   ::testing::internal::CaptureStderr();
   const int failed = ExitCodeOf(MakeError(absl::StatusCode::kUnavailable, Reason::kAddressInUse,
