@@ -8,8 +8,7 @@
 //   ClientStream      reads: WatchPlan
 //     ClientBidiStream  reads and writes: Session, Attach, Forward
 //
-// A subclass implements the hooks and starts the call on its stub. Errors reach the user only
-// through OnEnded, so that there is one place that handles the end of a stream.
+// A subclass implements the hooks and starts the call on its stub. Errors come only with OnEnded.
 #pragma once
 
 #include <atomic>

@@ -73,6 +73,9 @@ class StepEngine {
   [[nodiscard]] const StepTimes& times() const { return times_; }
 
  private:
+  // In place of a credit: the gateway's own experts are called directly.
+  static constexpr std::uint32_t kNoCredit = 0xffffffffU;
+
   // A place in the pool. `generation` tells the tickets of its successive steps apart.
   struct Slot {
     Step step;

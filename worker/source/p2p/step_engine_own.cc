@@ -1,0 +1,82 @@
+// The chunks that a gateway's own experts compute: no frame, no credit, one call.
+#include "core/base/status_macros.h"
+#include "worker/routing/request_codec.h"
+#include "worker/source/p2p/step_engine.h"
+
+namespace switchyard {
+
+bool StepEngine::PumpOwn(Step& step, TimePoint now) {
+  bool ran = false;
+  for (std::size_t w = 0; w < step.bound_plan()->workers.size() && !step.done(); ++w) {
+    if (!step.bound_plan()->workers[w]->own) continue;
+    std::int32_t next = -1;
+    while (!step.done() && (next = step.NextUnsent(static_cast<std::int32_t>(w))) >= 0) {
+      const auto chunk = static_cast<std::uint32_t>(next);
+      step.MarkSent(chunk, kNoCredit);
+      if (const absl::Status status = StartOwn(step, chunk); !status.ok()) {
+        FailStep(step, status, now);
+      }
+      ran = true;
+    }
+  }
+  return ran;
+}
+
+absl::Status StepEngine::StartOwn(const Step& step, std::uint32_t chunk) {
+  const Chunk& cut = step.chunk_plan().chunks()[chunk];
+  const BoundPlan& bound = *step.bound_plan();
+  const Codec& codec = *step.bound_layer().codecs[static_cast<std::size_t>(cut.worker)];
+  const std::int32_t hidden = bound.plan.shape.hidden;
+  const RowBytes row = RowBytesOf(codec.format(), hidden);
+  auto own = std::make_unique<OwnChunkRun>();
+  own->step = step.id();
+  own->chunk = chunk;
+  // As in a frame, so that an expert gives the same bits wherever its rows come from.
+  own->rows.resize(cut.rows * static_cast<std::size_t>(row.total()));
+  std::byte* scales = own->rows.data() + cut.rows * static_cast<std::size_t>(row.data);
+  SY_RETURN_IF_ERROR(EncodeRows(step, cut, own->rows.data(), scales));
+  own->metadata.resize(LayoutOf(step, cut).metadata_bytes);
+  WriteMetadata(step, cut, own->metadata);
+  own->out.resize(cut.rows * static_cast<std::size_t>(hidden));
+  SY_ASSIGN_OR_RETURN(own->run, options_.own_experts->Start({.deployment = bound.plan.deployment,
+                                                             .session = options_.session,
+                                                             .epoch = bound.plan.epoch,
+                                                             .hash = bound.hash,
+                                                             .layer = step.layer(),
+                                                             .phase = options_.request.phase,
+                                                             .mode = step.bound_layer().mode,
+                                                             .format = codec.format(),
+                                                             .count = cut.rows,
+                                                             .rows = own->rows.data(),
+                                                             .scales = scales,
+                                                             .metadata = own->metadata,
+                                                             .out = own->out.data()}));
+  own_runs_.push_back(std::move(own));
+  return absl::OkStatus();
+}
+
+bool StepEngine::PollOwn(TimePoint now) {
+  bool ended = false;
+  for (const std::unique_ptr<OwnChunkRun>& own : own_runs_) {
+    if (own->run == nullptr || !own->run->done()) continue;
+    ended = true;
+    const absl::Status status = own->run->Finish();
+    own->run.reset();
+    Step* step = FindStep(own->step);
+    if (step == nullptr || step->done()) continue;
+    if (status.ok()) {
+      step->MarkAnswered(own->chunk, own->out.data());
+      FinishTokens(*step, now);
+    } else {
+      FailStep(*step, status, now);
+    }
+  }
+  RetireDone();
+  // The step reads the answers until it ends.
+  std::erase_if(own_runs_, [this](const std::unique_ptr<OwnChunkRun>& own) {
+    return own->run == nullptr && FindStep(own->step) == nullptr;
+  });
+  return ended;
+}
+
+}  // namespace switchyard
