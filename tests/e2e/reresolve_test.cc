@@ -61,10 +61,10 @@ class ReresolveTest : public ::testing::Test {
     while (Status().epoch.value < epoch && std::chrono::steady_clock::now() < until) Answer();
     ASSERT_EQ(Status().epoch.value, epoch);
   }
-  SourceSessionStatus Status() {
+  RunnerStatus Status() {
     const auto report = session_->Report(std::chrono::seconds(5));
     EXPECT_TRUE(report.ok()) << report.status();
-    return report.ok() ? report->status : SourceSessionStatus{};
+    return report.ok() ? report->status : RunnerStatus{};
   }
   // One answer of the layer for the same rows.
   std::vector<float> Answer() {

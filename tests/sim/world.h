@@ -1,7 +1,7 @@
 // The whole control plane in one thread: a coordinator with its disk, workers, sources, the network
 // between them, and the faults that one seed brings. What a seed does is the same every time.
 //
-// Nodes are real code (Coordinator, Agent, EpochStager, ExpertEngine, SourceSession) with the
+// Nodes are real code (Coordinator, Agent, EpochStager, ExpertEngine, P2pRunner) with the
 // world's own disk, wires, checkpoints and clock around them.
 #pragma once
 

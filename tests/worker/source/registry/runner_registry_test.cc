@@ -1,11 +1,14 @@
 #include "worker/source/registry/runner_registry.h"
 
+#include <utility>
+
 #include "gtest/gtest.h"
 
 #include "core/base/error.h"
 #include "tests/testing/scripted_gateway.h"
 #include "tests/testing/scripted_worker.h"
 #include "tests/testing/status_matchers.h"
+#include "worker/registry/device_registry.h"
 
 namespace switchyard {
 namespace {
@@ -23,8 +26,9 @@ TEST(RunnerRegistryTest, MakesTheRunnerThatTheGrantNames) {
   testing::ScriptedTransport transport;
   testing::ScriptedChannel channel;
   testing::ScriptedGateway gateway;
-  const RunnerFactory make =
-      MakeRunnerFactory({.channel = &channel, .transport = &transport, .steps = &gateway});
+  RunnerParts parts{.channel = &channel, .transport = &transport, .steps = &gateway};
+  SY_ASSERT_OK_AND_ASSIGN(parts.device, MakeDevice("cpu:kernel_family=portable_fp32"));
+  const RunnerFactory make = MakeRunnerFactory(std::move(parts));
 
   SY_ASSERT_OK_AND_ASSIGN(const auto p2p, make(GrantOf(Binding::kP2p), [] {}));
   SY_ASSERT_OK_AND_ASSIGN(const auto through, make(GrantOf(Binding::kGateway), [] {}));
