@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <memory>
 
-#include "worker/device/host/aligned_buffer.h"
 #include "worker/device/cpu/machine/compute_pool.h"
+#include "worker/device/host/aligned_buffer.h"
 
 namespace switchyard::bench {
 

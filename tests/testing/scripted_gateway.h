@@ -76,7 +76,7 @@ class ScriptedGateway final : public StepChannel {
   DispatchMode planned = DispatchMode::kNormal;  // of every phase
   int opens = 0;
   std::vector<std::string> workers = {"w0"};  // of the plan
-  std::vector<OpenSessionRequest> requests;  // of every Open
+  std::vector<OpenSessionRequest> requests;   // of every Open
   std::vector<Taken> taken;
 
  private:

@@ -89,9 +89,9 @@ struct CodecSpec {
 };
 
 // A wire format as this device encodes and decodes it, in Stream::Encode and in the load stage of
-// Stream::Run. data and scales are `RowBytesOf(format, hidden)` bytes a row, rows densely after each
-// other, at any address. Any hidden from 1. Never fails on data: how NaN and infinity are encoded
-// depends on the format; they affect only their own row. Immutable, thread-safe.
+// Stream::Run. data and scales are `RowBytesOf(format, hidden)` bytes a row, rows densely after
+// each other, at any address. Any hidden from 1. Never fails on data: how NaN and infinity are
+// encoded depends on the format; they affect only their own row. Immutable, thread-safe.
 class Codec {
  public:
   virtual ~Codec() = default;

@@ -53,11 +53,11 @@ absl::Status DirectExperts::Run::ReadRouting(const OwnChunk& chunk) {
   const MoeShape& shape = runtime_->shape();
   layer_ = runtime_->FindLayer(chunk.layer);
   if (layer_ == nullptr) {
-    return MakeError(absl::StatusCode::kNotFound, Reason::kUnknownLayer,
-                     absl::StrFormat("epoch %d of %s has no MoE layer %d", chunk.epoch.value,
-                                     chunk.deployment, chunk.layer.value),
-                     {{"worker", experts_->options_.worker_id},
-                      {"layer", absl::StrCat(chunk.layer.value)}});
+    return MakeError(
+        absl::StatusCode::kNotFound, Reason::kUnknownLayer,
+        absl::StrFormat("epoch %d of %s has no MoE layer %d", chunk.epoch.value, chunk.deployment,
+                        chunk.layer.value),
+        {{"worker", experts_->options_.worker_id}, {"layer", absl::StrCat(chunk.layer.value)}});
   }
   if (!layer_->Takes(chunk.format)) {
     return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadDtype,
@@ -104,10 +104,10 @@ absl::Status DirectExperts::Run::Start(const OwnChunk& chunk) {
 absl::StatusOr<std::unique_ptr<DirectExperts>> DirectExperts::Create(Options options) {
   std::unique_ptr<DirectExperts> experts(new DirectExperts(std::move(options)));
   for (const WorkClass of : {WorkClass::kDecode, WorkClass::kPrefill}) {
-    SY_ASSIGN_OR_RETURN(experts->streams_[static_cast<std::size_t>(of)],
-                        experts->options_.device->MakeStream(
-                            {.work_class = of,
-                             .on_progress = [raw = experts.get()] { raw->OnProgress(); }}));
+    SY_ASSIGN_OR_RETURN(
+        experts->streams_[static_cast<std::size_t>(of)],
+        experts->options_.device->MakeStream(
+            {.work_class = of, .on_progress = [raw = experts.get()] { raw->OnProgress(); }}));
   }
   return experts;
 }
@@ -141,8 +141,7 @@ void DirectExperts::Count(SessionId session, const LayerRuntime& layer, const Re
 }
 
 // The session's binding of the chunk's epoch, made if need be; older ones are let go.
-absl::StatusOr<std::shared_ptr<const EpochRuntime>> DirectExperts::BindFor(
-    const OwnChunk& chunk) {
+absl::StatusOr<std::shared_ptr<const EpochRuntime>> DirectExperts::BindFor(const OwnChunk& chunk) {
   const std::lock_guard lock(mutex_);
   auto session = sessions_.find(chunk.session);
   if (session != sessions_.end()) {

@@ -178,13 +178,13 @@ ExpertAttachment::Arrival ExpertAttachment::OnFrame(const HeaderBytes& raw,
   Credit& credit = credits_[header.request_slot];
   if (credit.busy) return Arrival::kDuplicate;
   const CommittedEpoch* epoch = FindBound(header.epoch);
-  credit.intake = TakeInRequest({.worker_id = identity_.worker_id,
-                                 .shape = shape_,
-                                 .mode = request_.mode,
-                                 .runtime = epoch != nullptr ? epoch->runtime.get() : nullptr,
-                                 .reply_slot_bytes = link_->OutboundSlot(header.reply_slot).size()},
-                                {.raw = &raw, .header = &header, .payload = payload},
-                                credit.metadata);
+  credit.intake =
+      TakeInRequest({.worker_id = identity_.worker_id,
+                     .shape = shape_,
+                     .mode = request_.mode,
+                     .runtime = epoch != nullptr ? epoch->runtime.get() : nullptr,
+                     .reply_slot_bytes = link_->OutboundSlot(header.reply_slot).size()},
+                    {.raw = &raw, .header = &header, .payload = payload}, credit.metadata);
   if (credit.intake.drop != FrameDrop::kNone) {
     *drop = credit.intake.drop;
     return Arrival::kDropped;

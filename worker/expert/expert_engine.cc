@@ -43,8 +43,7 @@ absl::StatusOr<ExpertStreams> ExpertStreams::Create(DeviceBackend* device,
   return streams;
 }
 
-ExpertEngine::ExpertEngine(ExpertEngineOptions options, Transport* transport,
-                           ExpertStreams streams)
+ExpertEngine::ExpertEngine(ExpertEngineOptions options, Transport* transport, ExpertStreams streams)
     : options_(std::move(options)),
       transport_(transport),
       host_access_(streams.device->host_access()) {
@@ -90,7 +89,8 @@ StagedEpoch ExpertEngine::Drop(absl::string_view deployment, Epoch epoch) {
 
 absl::StatusOr<AttachGrant> ExpertEngine::Attach(const AttachRequest& request) {
   SY_RETURN_IF_ERROR(CheckRequest(request));
-  SY_ASSIGN_OR_RETURN(EpochRecord * record, FindServing(request.deployment, request.epoch, request.hash));
+  SY_ASSIGN_OR_RETURN(EpochRecord * record,
+                      FindServing(request.deployment, request.epoch, request.hash));
   if (!host_access_) SY_RETURN_IF_ERROR(CheckRows(request, record->epoch.runtime->shape()));
   auto attachment = std::make_unique<ExpertAttachment>(request, &record->epoch, options_.identity);
   SY_ASSIGN_OR_RETURN(AttachGrant grant, attachment->Open(transport_));
@@ -111,11 +111,12 @@ absl::StatusOr<AttachGrant> ExpertEngine::Attach(const AttachRequest& request) {
 absl::Status ExpertEngine::CheckRows(const AttachRequest& request, const MoeShape& shape) const {
   const std::size_t rows = RequestRowsMax(request.reply_ring.slot_bytes, shape);
   if (rows <= options_.batch.rows_max) return absl::OkStatus();
-  return BadRing(Reason::kMessageTooLarge,
-                 absl::StrFormat("slots of %d bytes bring up to %d rows, worker %s copies %d to its "
-                                 "device at once; use smaller slots",
-                                 request.reply_ring.slot_bytes, rows, options_.identity.worker_id,
-                                 options_.batch.rows_max));
+  return BadRing(
+      Reason::kMessageTooLarge,
+      absl::StrFormat("slots of %d bytes bring up to %d rows, worker %s copies %d to its "
+                      "device at once; use smaller slots",
+                      request.reply_ring.slot_bytes, rows, options_.identity.worker_id,
+                      options_.batch.rows_max));
 }
 
 absl::Status ExpertEngine::CheckRequest(const AttachRequest& request) const {
@@ -158,7 +159,8 @@ ExpertEngine::Replaced ExpertEngine::ReplacedBy(const AttachRequest& request) co
 
 absl::Status ExpertEngine::Bind(AttachmentId attachment, const BindRequest& request) {
   SY_ASSIGN_OR_RETURN(ExpertAttachment * to, FindAttachment(attachment));
-  SY_ASSIGN_OR_RETURN(EpochRecord * record, FindServing(to->deployment(), request.epoch, request.hash));
+  SY_ASSIGN_OR_RETURN(EpochRecord * record,
+                      FindServing(to->deployment(), request.epoch, request.hash));
   return to->Bind(&record->epoch);
 }
 
@@ -321,8 +323,8 @@ bool ExpertEngine::StartBatch(Lane& lane, std::size_t work_class) {
   std::size_t kept = 0;
   for (const PendingRequest& at : lane.pending) {
     const ExpertAttachment::Credit& credit = at.attachment->credit(at.credit);
-    const bool fits = lane.running.empty() ||
-                      lane.batch->rows() + credit.header.rows <= options_.batch.rows_max;
+    const bool fits =
+        lane.running.empty() || lane.batch->rows() + credit.header.rows <= options_.batch.rows_max;
     if (!fits || at.attachment->KeyOf(credit) != key) {
       lane.pending[kept++] = at;
       continue;

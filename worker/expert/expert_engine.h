@@ -31,8 +31,8 @@
 #include "core/ids.h"
 #include "core/session_messages.h"
 #include "worker/expert/epoch_stager.h"
-#include "worker/expert/expert_batch.h"
 #include "worker/expert/expert_attachment.h"
+#include "worker/expert/expert_batch.h"
 #include "worker/transport/transport.h"
 
 namespace switchyard {

@@ -255,9 +255,8 @@ absl::StatusOr<std::unique_ptr<ExpertService>> ExpertService::Create(ExpertServi
   SY_ASSIGN_OR_RETURN(auto direct, DirectExperts::Create({.worker_id = options.stager.worker_id,
                                                           .device = device,
                                                           .batch = options.stager.batch}));
-  return std::unique_ptr<ExpertService>(
-      new ExpertService(std::make_unique<Impl>(std::move(options), transport, clock,
-                                               std::move(streams), std::move(direct))));
+  return std::unique_ptr<ExpertService>(new ExpertService(std::make_unique<Impl>(
+      std::move(options), transport, clock, std::move(streams), std::move(direct))));
 }
 
 ExpertService::ExpertService(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -18,8 +18,8 @@ using testing::IsOk;
 using testing::kHidden;
 using testing::kTopK;
 using testing::MakeTestPlan;
-using testing::ScriptedLink;
 using testing::RunnerFixture;
+using testing::ScriptedLink;
 using testing::TestBatch;
 
 constexpr DispatchMode kLl = DispatchMode::kLowLatency;
@@ -148,14 +148,12 @@ TEST_F(P2pRunnerTest, TwoStepsInFlightOnOneLayerEndWithTheirOwnTickets) {
 
     SY_ASSERT_OK(Take(two));
     EXPECT_EQ(second.y, expected(second)) << DispatchModeName(mode);
-    EXPECT_THAT(Take(two),
-                FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStageOrder));
+    EXPECT_THAT(Take(two), FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStageOrder));
 
     SY_ASSERT_OK(Take(one));
     EXPECT_EQ(first.y, expected(first)) << DispatchModeName(mode);
     EXPECT_EQ(second.y, expected(second)) << "the other's batch was written to";
-    EXPECT_THAT(Take(one),
-                FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStageOrder));
+    EXPECT_THAT(Take(one), FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStageOrder));
   }
 }
 
@@ -201,10 +199,8 @@ TEST_F(P2pRunnerTest, ATicketIsGoodOnceAndTheLayerStaysUsable) {
   AnswerAll(plan);
   SY_ASSERT_OK(Take(ticket));
 
-  EXPECT_THAT(Take(ticket),
-              FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStageOrder));
-  EXPECT_THAT(Take({7, 1}),
-              FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStageOrder));
+  EXPECT_THAT(Take(ticket), FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStageOrder));
+  EXPECT_THAT(Take({7, 1}), FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStageOrder));
 
   const TestBatch again(3, 12);
   SY_ASSERT_OK_AND_ASSIGN(const StepTicket next, Submit(again.Request()));

@@ -7,8 +7,8 @@
 #include "absl/status/statusor.h"
 
 #include "worker/device/cpu/kernel/kernel_family.h"
-#include "worker/device/host/aligned_buffer.h"
 #include "worker/device/device_backend.h"
+#include "worker/device/host/aligned_buffer.h"
 
 namespace switchyard {
 
