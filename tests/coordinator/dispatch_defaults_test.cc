@@ -145,7 +145,7 @@ TEST(DispatchDefaultsTest, RefusesAnUnknownDtypeWithAllThatThereAre) {
 }
 
 // R11: misspelt options, with and without a value beside them.
-TEST(DispatchDefaultsTest, MisspeltOptionsAreRefusedWithTheRightName) {
+TEST(DispatchDefaultsTest, MisspelledOptionsAreRefusedWithTheRightName) {
   for (const char* const name :
        {"--dispather-output-dtype", "--deepep-dispather-output-dtype=bf16",
         "--deepep-dispatch-output-dtype", "--dispather", "--dispather-mode=x"}) {

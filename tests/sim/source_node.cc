@@ -98,6 +98,7 @@ void SourceNode::OnGrant(const absl::StatusOr<SessionGrant>& grant) {
   options.channel = &channel_;
   options.transport = transport_.get();
   options.device = &world_->device;
+  options.stream = *world_->device.MakeStream({.work_class = WorkClass::kDecode});
   options.clock = &clock_;
   options.rng = &world_->rng;
   options.wake = [this] { SchedulePoll(); };

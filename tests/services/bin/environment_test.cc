@@ -169,7 +169,7 @@ TEST_F(EnvironmentTest, ExplainAnswersForEdgesThatThePlanDoesNotHave) {
   EXPECT_THAT(Syctl("explain layer 0 --phase decode --edge cpu:cpu"),
               HasSubstr("\ndecode, cpu -> cpu: low_latency, bf16 out and bf16 back\n"));
   const std::string would = Syctl("explain layer 0 --phase decode --edge gpu:npu");
-  EXPECT_THAT(would, HasSubstr("the plan has no edge gpu -> npu; this is what would be decided"));
+  EXPECT_THAT(would, HasSubstr("the plan has no edge gpu -> npu; this would be the decision"));
   EXPECT_THAT(would, HasSubstr("\ndecode, cuda_sm90 -> ascend_a2, cuda_sm90 -> ascend_a3"));
   EXPECT_THAT(would, HasSubstr(": would be low_latency, bf16 out and bf16 back\n"));
   EXPECT_THAT(would, Not(HasSubstr("prefill")));

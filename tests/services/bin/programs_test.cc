@@ -105,11 +105,11 @@ TEST_F(ProgramsTest, BadOptionsAreRefusedBeforeAnythingStarts) {
 }
 
 // R10, R11: the drafts' names of the option and unknown dtypes, before anything starts.
-TEST_F(ProgramsTest, ACoordinatorRefusesMisspeltDtypeOptionsWithTheRightName) {
+TEST_F(ProgramsTest, ACoordinatorRefusesMisspelledDtypeOptionsWithTheRightName) {
   for (const char* const name : {"--dispather-output-dtype", "--deepep-dispatch-output-dtype"}) {
     EXPECT_EQ(Run("switchyard-coordinator", {name, "bf16"}), 1);
     EXPECT_THAT(Log(), HasSubstr(absl::StrCat(name,
-                                              " is misspelt; write "
+                                              " is misspelled; write "
                                               "--dispatcher-output-dtype")));
   }
   EXPECT_EQ(Run("switchyard-coordinator", {"--dispatcher-output-dtype", "fp9"}), 1);
