@@ -75,11 +75,11 @@ says "needs root"
 says "sudo scripts/bootstrap build test"
 
 run 1 ABSENT=libucx-dev APT_FAILS=update
-says "package lists cannot be updated"
+says "cannot update the package lists"
 says "E: no route to the mirror"
 
 run 1 ABSENT=libucx-dev APT_FAILS=install
-says "packages cannot be installed"
+says "cannot install the packages"
 
 run 1 OLD=libucx-dev
 says "too old: libucx-dev 0.1 (needs 1.13)"
