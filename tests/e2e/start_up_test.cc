@@ -32,7 +32,9 @@ TEST_F(StartUpTest, APortInUseIsNamedByCoordinatorAndWorker) {
   for (const ProgramResult* ran : {&coordinator, &worker}) {
     EXPECT_EQ(ran->code, 1);
     EXPECT_THAT(ran->err, HasSubstr(taken));
-    EXPECT_THAT(ran->err, HasSubstr("choose another one, or 0 for any free port (UNAVAILABLE, ADDRESS_IN_USE)"));
+    EXPECT_THAT(
+        ran->err,
+        HasSubstr("choose another one, or 0 for any free port (UNAVAILABLE, ADDRESS_IN_USE)"));
   }
 }
 
