@@ -1,4 +1,4 @@
-// What a session's runner reports about itself, for `status` and for reports.
+// A runner's report about itself, for `status` and for session reports.
 #pragma once
 
 #include <cstdint>

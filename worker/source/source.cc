@@ -212,8 +212,7 @@ void Source::Sleep(std::unique_lock<std::mutex>& progress, TimePoint now, TimePo
   // Armed before the mutex is given up: what comes in between then ends the sleep.
   Transport* const transport = options_.transport.get();
   if (transport != nullptr ? !transport->Arm() : !doorbell_.Arm()) return;
-  // What the last Poll of each session found still holds: nothing worked, and the mutex was not
-  // given up since.
+  // Each session's last Poll still holds: nothing worked, and the mutex was not released since.
   bool has_links = false;
   TimePoint wake_at = until;
   for (const auto& [ref, session] : sessions_) {

@@ -51,7 +51,7 @@
 
 namespace switchyard {
 
-// What one Poll did and found.
+// The outcome of one Poll.
 struct RunnerProgress {
   enum class State : std::uint8_t {
     kOpening,  // not connected yet; `why` says so, with the last obstacle

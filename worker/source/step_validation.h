@@ -13,7 +13,7 @@
 
 namespace switchyard {
 
-// What a session and its plan allow a step on one layer.
+// The limits of a session and its plan for a step on one layer.
 struct StepLimits {
   MoeShape shape;
   OutputDtype y_dtype = OutputDtype::kF32;
