@@ -70,7 +70,8 @@ enum class GlobalScale : std::uint8_t {
 // Writes the codes of rows [first, first + RowDecoder::rows) as numbers, without any scale, to
 // out[rows][K]. `first` is a multiple of `rows`.
 struct RowDecoder {
-  std::int64_t rows = 1;  // decoded together; more where one word holds codes of several rows
+  // Decoded together; more than 1 where one word holds codes of several rows. 0: none is given.
+  std::int64_t rows = 0;
   void (*decode)(const RawProjection& projection, std::int64_t first, float* out) = nullptr;
 };
 
