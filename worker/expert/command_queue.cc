@@ -14,6 +14,7 @@ bool CommandQueue::Post(std::function<void()> command) {
     queue_.push_back(std::make_shared<Command>(Command{.work = std::move(command)}));
     queued_.store(true, std::memory_order_release);
   }
+  // Only after the lock is free: the owner starts by taking it.
   wake_();
   return true;
 }
@@ -22,6 +23,8 @@ absl::Status CommandQueue::CallAndWait(Duration timeout, std::function<void()> w
   const auto command = std::make_shared<Command>(Command{.work = std::move(work), .is_call = true});
   {
     const std::lock_guard lock(mutex_);
+    // The bound keeps a stalled data thread from collecting one blocked handler thread for each
+    // request.
     if (!closed_ && calls_waiting_ >= calls_max_) {
       return MakeError(absl::StatusCode::kResourceExhausted, Reason::kNoCredits,
                        absl::StrFormat("%d calls wait for the data thread, its most; try again",
@@ -40,6 +43,7 @@ absl::Status CommandQueue::CallAndWait(Duration timeout, std::function<void()> w
   done_.wait_for(lock, timeout, [&command] {
     return command->state == State::kDone || command->state == State::kAbandoned;
   });
+  // Taken out under the lock, so the owner cannot start it any more.
   if (command->state == State::kQueued) {
     command->state = State::kAbandoned;
     std::erase(queue_, command);
@@ -48,7 +52,8 @@ absl::Status CommandQueue::CallAndWait(Duration timeout, std::function<void()> w
                      absl::StrFormat("the data thread did not come to it in %d ms; try again",
                                      absl::ToInt64Milliseconds(absl::FromChrono(timeout))));
   }
-  // What runs ends soon by itself, and its answer counts.
+  // A command that has begun ends soon by itself, and what it did counts: an answer of "not done"
+  // would be wrong. So the deadline no longer applies.
   done_.wait(lock, [&command] { return command->state != State::kRunning; });
   if (command->state == State::kDone) return absl::OkStatus();
   return MakeError(absl::StatusCode::kUnavailable, Reason::kSessionClosed,
@@ -60,6 +65,8 @@ bool CommandQueue::RunAll() {
   std::vector<std::shared_ptr<Command>> commands;
   {
     const std::lock_guard lock(mutex_);
+    // The whole queue is taken at once. What a command queues runs in the next turn, so a command
+    // that queues itself again cannot keep the owner from polling.
     commands.swap(queue_);
     queued_.store(false, std::memory_order_release);
   }
@@ -69,6 +76,7 @@ bool CommandQueue::RunAll() {
       if (command->state != State::kQueued) continue;
       command->state = State::kRunning;
     }
+    // Without the lock: `work` may take long, and callers go on queueing meanwhile.
     command->work();
     const std::lock_guard lock(mutex_);
     command->state = State::kDone;
@@ -81,6 +89,7 @@ bool CommandQueue::RunAll() {
 void CommandQueue::Close() {
   const std::lock_guard lock(mutex_);
   closed_ = true;
+  // A command that runs now is left to RunAll, which answers it.
   for (const auto& command : queue_) {
     if (command->state != State::kQueued) continue;
     command->state = State::kAbandoned;

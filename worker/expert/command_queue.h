@@ -1,11 +1,12 @@
-// Commands for a thread that must not be waited on for long, and calls that wait for their answer
-// with a deadline.
+// Commands for a thread that must not be held up, and calls that wait for their answer with a
+// deadline.
 //
 //   caller: Call --queued--> owner: RunAll --running--> done --> caller
 //                  \--deadline--> abandoned: it will never run
 //
-// A call that has begun to run is waited for, so an answer is never lost: whoever got "no answer"
-// knows that nothing was done. Thread-safe; the owner must not Call itself.
+// A call that has begun to run is waited for, so an answer is never lost: after "no answer" the
+// caller knows that nothing was done. Thread-safe; the owner must not use Call itself, because it
+// would wait for itself.
 #pragma once
 
 #include <atomic>
@@ -27,12 +28,13 @@ namespace switchyard {
 
 class CommandQueue {
  public:
-  // `wake` makes the owner look; called without a lock. At most `calls_max` calls wait at once.
+  // `wake` ends the owner's sleep; it is called without a lock and from any thread. At most
+  // `calls_max` calls wait at once.
   CommandQueue(std::function<void()> wake, std::size_t calls_max)
       : wake_(std::move(wake)), calls_max_(calls_max) {}
 
-  // A command whose maker does not wait. Not bounded: for the few commands of an epoch's life.
-  // False after Close.
+  // Queues a command and does not wait. Not bounded: only the few commands of an epoch's life use
+  // it. False after Close: the command will not run.
   bool Post(std::function<void()> command);
 
   // Runs `work` on the owner's thread and gives back what it says. Errors besides those of `work`:
@@ -67,6 +69,7 @@ class CommandQueue {
   std::function<void()> wake_;
   const std::size_t calls_max_;
   std::atomic<bool> queued_{false};  // queue_ is not empty
+  // It is written with mutex_ held and read without, so that an idle poll takes no lock.
   std::mutex mutex_;
   std::condition_variable done_;
   // Guarded by mutex_; so is every Command's state.

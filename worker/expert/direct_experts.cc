@@ -30,6 +30,7 @@ class DirectExperts::Run final : public OwnRun {
   absl::Status Start(const OwnChunk& chunk);
   [[nodiscard]] bool done() const override { return batch_->done(); }
   absl::Status Finish() override {
+    // A chunk that failed is not counted, as a request that is answered with an error is not.
     SY_RETURN_IF_ERROR(batch_->Finish());
     experts_->Count(session_, *layer_, request_, batch_->inputs()[0].nan_rows);
     return absl::OkStatus();
@@ -64,6 +65,7 @@ absl::Status DirectExperts::Run::ReadRouting(const OwnChunk& chunk) {
                      absl::StrFormat("the plan does not let rows of layer %d arrive as %s",
                                      chunk.layer.value, WireFormatName(chunk.format)));
   }
+  // Words, because the parser reads 32-bit values and the chunk's bytes may lie unaligned.
   metadata_.resize((chunk.metadata.size() + 3) / 4);
   if (!metadata_.empty()) {
     std::memcpy(metadata_.data(), chunk.metadata.data(), chunk.metadata.size());
@@ -84,8 +86,10 @@ absl::Status DirectExperts::Run::ReadRouting(const OwnChunk& chunk) {
 
 absl::Status DirectExperts::Run::Start(const OwnChunk& chunk) {
   SY_RETURN_IF_ERROR(ReadRouting(chunk));
+  // The same classes as for rings, so that decode work of either kind never waits behind prefill.
   const bool decode = WorkClassOf(chunk.phase, chunk.mode) == WorkClass::kDecode;
   const std::size_t work_class = decode ? 0 : 1;
+  // From here to Start: two chunks must not interleave their pieces on one stream.
   const std::lock_guard lock(experts_->run_mutex_);
   SY_ASSIGN_OR_RETURN(auto memory, experts_->MemoryFor(runtime_->shape(), work_class));
   batch_ = std::make_unique<ExpertBatch>(experts_->streams_[work_class].get(),
@@ -128,6 +132,8 @@ void DirectExperts::SetOnProgress(std::function<void()> on_progress) {
 
 void DirectExperts::OnProgress() {
   const std::lock_guard lock(progress_mutex_);
+  // Called with the lock held: SetOnProgress thereby waits for a callback that runs, and its caller
+  // may then destroy what the callback points at.
   if (on_progress_) on_progress_();
 }
 
@@ -135,12 +141,15 @@ void DirectExperts::Count(SessionId session, const LayerRuntime& layer, const Re
                           std::uint32_t nan_rows) {
   const std::lock_guard lock(mutex_);
   const auto at = sessions_.find(session);
+  // The session may have closed while its chunk ran.
   if (at == sessions_.end()) return;
+  // No row crossed a wire.
   at->second.counts.Add(layer, request, 0, 0);
   at->second.counts.AddNanRows(nan_rows);
 }
 
-// The session's binding of the chunk's epoch, made if need be; older ones are let go.
+// Returns the session's binding of the chunk's epoch. Makes it if necessary, and then releases the
+// older ones: a source never goes back to an earlier epoch.
 absl::StatusOr<std::shared_ptr<const EpochRuntime>> DirectExperts::BindFor(const OwnChunk& chunk) {
   const std::lock_guard lock(mutex_);
   auto session = sessions_.find(chunk.session);
@@ -149,10 +158,14 @@ absl::StatusOr<std::shared_ptr<const EpochRuntime>> DirectExperts::BindFor(const
       if (Is(*bound, chunk.deployment, chunk.epoch) && bound->hash == chunk.hash) return bound;
     }
   }
+  // A binding from before the retirement serves on; only a new one needs an epoch that is not
+  // retiring.
   const auto at = std::find_if(committed_.begin(), committed_.end(), [&](const Committed& held) {
     return Is(*held.runtime, chunk.deployment, chunk.epoch) && held.runtime->hash == chunk.hash &&
            !held.retiring;
   });
+  // The source takes STALE_EPOCH as it does from any worker: it fetches the plan and sends the
+  // chunk again.
   if (at == committed_.end()) {
     return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch,
                      absl::StrFormat("worker %s: epoch %d of %s is not committed here under that "
@@ -163,6 +176,7 @@ absl::StatusOr<std::shared_ptr<const EpochRuntime>> DirectExperts::BindFor(const
   if (session == sessions_.end()) {
     session = sessions_.emplace(chunk.session, Session(*at->runtime)).first;
   }
+  // Counters are arrays by layer and expert, so one set cannot count epochs of two shapes.
   if (!session->second.counts.Fits(*at->runtime)) {
     return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
                      absl::StrFormat("epoch %d of %s has other layers or sizes than the session "
@@ -175,7 +189,8 @@ absl::StatusOr<std::shared_ptr<const EpochRuntime>> DirectExperts::BindFor(const
   return at->runtime;
 }
 
-// With run_mutex_ held.
+// REQUIRES: run_mutex_ is held. The memory of a shape is kept for good: a worker serves few shapes,
+// and a later session of the same shape starts without an allocation.
 absl::StatusOr<std::shared_ptr<const BatchMemory>> DirectExperts::MemoryFor(
     const MoeShape& shape, std::size_t work_class) {
   for (const Memory& held : memories_) {
@@ -208,6 +223,7 @@ std::vector<AttachmentCounters> DirectExperts::CountersOf(SessionId session) con
   AttachmentCounters counters = at->second.counts.Snapshot();
   counters.session = session;
   counters.worker_id = options_.worker_id;
+  // The name that tells an operator why these rows have no wire bytes.
   counters.path = "inproc";
   return {std::move(counters)};
 }
@@ -226,6 +242,7 @@ void DirectExperts::Retire(absl::string_view deployment, Epoch epoch) {
 
 bool DirectExperts::IsBound(absl::string_view deployment, Epoch epoch) const {
   const std::lock_guard lock(mutex_);
+  // Few sessions and two epochs at most, and only while an epoch retires: no index is kept.
   return std::any_of(sessions_.begin(), sessions_.end(), [&](const auto& entry) {
     return std::any_of(entry.second.bound.begin(), entry.second.bound.end(),
                        [&](const auto& bound) { return Is(*bound, deployment, epoch); });
@@ -234,6 +251,7 @@ bool DirectExperts::IsBound(absl::string_view deployment, Epoch epoch) const {
 
 void DirectExperts::Drop(absl::string_view deployment, Epoch epoch) {
   const std::lock_guard lock(mutex_);
+  // Runs that have not ended hold the epoch by themselves, so this frees no weights under them.
   std::erase_if(committed_,
                 [&](const Committed& held) { return Is(*held.runtime, deployment, epoch); });
   for (auto& [id, session] : sessions_) {
