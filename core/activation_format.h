@@ -40,6 +40,7 @@ std::span<const ActivationFormat> AllActivationFormats();
 // The formats that experts of `scheme` may apply; empty when their rows stay BF16.
 std::span<const ActivationFormat> ActivationFormatsOf(QuantScheme scheme);
 
+// A format with the number that it needs; compared to share kernels and codecs.
 struct ActivationSpec {
   ActivationFormat format = ActivationFormat::kBf16;
   // kFp8Static: the checkpoint's input scale. kNvfp4: the global scale, 1 / the input scale of

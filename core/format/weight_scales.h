@@ -46,6 +46,7 @@ struct WeightScalesView {
   }
 };
 
+// Owns what a WeightScalesView borrows.
 struct WeightScales {
   float tensor = 1;
   std::vector<float> channels{};
