@@ -46,7 +46,7 @@ void ThreadPool::Work() {
     --idle_;
     lock.Unlock();
     task();
-    task = nullptr;  // What it holds goes before the thread counts as free.
+    task = nullptr;  // Its captures are destroyed before the thread counts as free.
     lock.Lock();
     ++idle_;
   }

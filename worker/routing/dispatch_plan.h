@@ -27,7 +27,7 @@ struct PlannedRow {
   std::int32_t slot = -1;  // low_latency: the worker's slot; normal: -1
 };
 
-// What one worker gets, in wire order.
+// The rows for one worker, in wire order.
 struct WorkerRows {
   WorkerOrdinal worker;
   std::vector<PlannedRow> rows;

@@ -60,7 +60,7 @@ enum class ScaleUnit : std::uint8_t {
                  // F16, as NPU kernels compute it
 };
 
-// What a global scale does to weights. Static input scales are stored the same way round.
+// The effect of a global scale on weights. Static input scales are stored the same way round.
 enum class GlobalScale : std::uint8_t {
   kNone,
   kMultiplies,
@@ -74,13 +74,13 @@ struct RowDecoder {
   void (*decode)(const RawProjection& projection, std::int64_t first, float* out) = nullptr;
 };
 
-// What sizes must be multiples of. Where scales are by group, K is a multiple of g too.
+// The numbers that sizes must be multiples of. Where scales are by group, K is a multiple of g too.
 struct SizeMultiples {
   std::int64_t rows = 1;
   std::int64_t columns = 1;
 };
 
-// What experts of a layout compute with.
+// The numbers that experts of a layout compute with.
 struct LayoutUse {
   QuantScheme scheme = QuantScheme::kNone;
   // The rounding of rows in front of the projection. With power_of_two_scales, kFp8Group stands for

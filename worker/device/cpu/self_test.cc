@@ -105,7 +105,7 @@ Golden MakeGolden(const KernelDims& dims, Scales scales) {
   return golden;
 }
 
-// What `family` makes of the rows [first, first + count) in one run.
+// Runs the rows [first, first + count) through `family` in one call.
 class FamilyRunner {
  public:
   static absl::StatusOr<FamilyRunner> Create(const KernelFamily& family, const Golden& golden) {
@@ -256,7 +256,7 @@ struct CodecBytes {
   friend bool operator==(const CodecBytes&, const CodecBytes&) = default;
 };
 
-// What `codec` makes of a row, each result with a poisoned element after it.
+// Encodes and decodes a row with `codec`; each result has a poisoned element after it.
 CodecBytes RunRowCodec(const RowCodec& codec, const WireFormat& format, float global_scale,
                        std::span<const Bf16> row) {
   const auto hidden = static_cast<std::int64_t>(row.size());

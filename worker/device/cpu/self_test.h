@@ -23,7 +23,7 @@ absl::Status TestRowKernels(const RowKernels& kernels);
 // (INTERNAL).
 absl::Status TestCodec(const HostCodec& codec);
 
-// One quantised format of `kernels`: a row whose codes are known; and bit-equality with the scalar
+// One quantized format of `kernels`: a row whose codes are known; and bit-equality with the scalar
 // kernels for rows of short last groups, of every magnitude, of zeros and with a NaN, and for bytes
 // that no encoder wrote; nothing beside a row is touched. Some ten microseconds. Errors: kInternal
 // (INTERNAL) naming kernels, format and row.

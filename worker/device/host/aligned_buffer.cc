@@ -33,6 +33,7 @@ std::byte* MapHuge(std::int64_t bytes) {
   const auto address = reinterpret_cast<std::uintptr_t>(base);
   const std::size_t head =
       (kHugePageBytes - address % kHugePageBytes) % static_cast<std::size_t>(kHugePageBytes);
+  // munmap of 0 bytes is an error.
   if (head > 0) munmap(base, head);
   munmap(base + head + want, span - head - want);
   // Refused where huge pages are switched off; then small ones serve.

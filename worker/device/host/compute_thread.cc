@@ -11,6 +11,7 @@
 namespace switchyard {
 namespace {
 
+// Long enough that a burst of decode steps is not interrupted, short enough that prefill moves on.
 constexpr int kDecodeInARowMax = 16;
 constexpr int kSpins = 1000;  // about 30 us of pauses: the next batch of a busy worker comes sooner
 constexpr Duration kSleep = std::chrono::milliseconds(100);
@@ -21,6 +22,7 @@ absl::StatusOr<std::unique_ptr<ComputeThread>> ComputeThread::Create() {
   std::unique_ptr<ComputeThread> compute(new ComputeThread);
   try {
     compute->thread_ = std::thread([raw = compute.get()] { raw->Loop(); });
+    // The one exception of the standard library that a limit of the system can raise here.
   } catch (const std::system_error& error) {
     return MakeError(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
                      absl::StrCat("the compute thread could not be started (", error.what(),
@@ -37,6 +39,7 @@ ComputeThread::~ComputeThread() {
 
 void ComputeThread::Add(HostStream* stream) {
   const std::lock_guard lock(mutex_);
+  // Sorted by class, so that Pick meets decode streams first.
   const auto later = std::find_if(members_.begin(), members_.end(), [stream](const Member& member) {
     return member.stream->work_class() > stream->work_class();
   });
@@ -70,6 +73,8 @@ void ComputeThread::Notify() {
 
 void ComputeThread::Loop() {
   while (!stopping_.load(std::memory_order_relaxed)) {
+    // Read before looking for work: a notification that comes later changes it, and the sleep ends
+    // at once.
     const std::uint32_t seen = notified_.load();
     if (RunOne(/*decode_only=*/false)) continue;
     bool notified = false;
@@ -107,6 +112,7 @@ HostStream* ComputeThread::Pick(bool decode_only) {
   for (std::size_t i = 0; i < members_.size(); ++i) {
     // From the one after the last, so that streams of a class take turns.
     Member& member = members_[(last_ + 1 + i) % members_.size()];
+    // The call between two passes of a run must not pick that run's own stream.
     if (member.running || !member.stream->has_work()) continue;
     const WorkClass of = member.stream->work_class();
     if (of != WorkClass::kDecode && other == nullptr) other = &member;

@@ -22,18 +22,20 @@ class ComputeThread {
  public:
   // Errors: kResourceExhausted (OUT_OF_MEMORY) when the system starts no more threads.
   static absl::StatusOr<std::unique_ptr<ComputeThread>> Create();
-  // All streams have been removed.
+  // REQUIRES: all streams have been removed.
   ~ComputeThread();
   ComputeThread(const ComputeThread&) = delete;
   ComputeThread& operator=(const ComputeThread&) = delete;
 
+  // `stream` stays valid until it is removed. Not for hot paths: takes the lock.
   void Add(HostStream* stream);
   // Waits until the thread is not in the stream, which has no work left.
   void Remove(HostStream* stream);
-  // There may be work. From any thread; takes no lock.
+  // Wakes the thread when it sleeps: there may be work. From any thread; takes no lock.
   void Notify();
 
  private:
+  // A stream, and whether the thread is in it: Remove waits for that.
   struct Member {
     HostStream* stream = nullptr;
     bool running = false;
@@ -44,6 +46,7 @@ class ComputeThread {
   // Runs one piece of work; false when there was none. `decode_only`: between two passes.
   bool RunOne(bool decode_only);
   HostStream* Pick(bool decode_only);  // marks it as running
+  // Ends what Pick began.
   void PutBack(HostStream* stream);
 
   std::mutex mutex_;             // held to pick, never while computing

@@ -21,7 +21,8 @@ class HostCodec : public Codec {
                       std::int64_t hidden, Bf16* out) const = 0;
 };
 
-// The codec as the host device that made it knows it. Codecs never change devices.
+// The codec as the host device that made it knows it. A static cast, because codecs never change
+// devices: every codec that reaches a host stream was made by a host device.
 inline const HostCodec& AsHostCodec(const Codec& codec) {
   return static_cast<const HostCodec&>(codec);
 }

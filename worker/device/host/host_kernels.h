@@ -1,4 +1,4 @@
-// What a device that computes in host memory brings: kernels. Everything around them (decoding,
+// The kernels that a device that computes in host memory brings. Everything around them (decoding,
 // grouping rows by expert, sums, streams, events) is the same for all of them and lives in this
 // folder.
 #pragma once

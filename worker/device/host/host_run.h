@@ -21,6 +21,7 @@
 
 namespace switchyard {
 
+// A vector is table enough: kernels are called with the expert itself.
 class HostTable final : public ExpertTable {
  public:
   explicit HostTable(std::vector<TableEntry> entries) : entries_(std::move(entries)) {
@@ -37,6 +38,7 @@ class HostTable final : public ExpertTable {
   std::int64_t bytes_ = 0;
 };
 
+// The lists of one pass, allocated once so that a run allocates nothing.
 class HostWorkspace final : public Workspace {
  public:
   // Errors: kInvalidArgument (BAD_CONFIG) when pairs_max is below the top-k; those of MakeScratch;
@@ -82,11 +84,17 @@ class HostRun {
     std::uint32_t row = 0;
   };
 
+  // Into the input's own `out`, where no answer arrives before its row has been read.
   void Decode(const ExpertInput& input) const;
+  // At most the workspace's; fewer when the experts' rows then stay in the cache until they are
+  // summed.
   [[nodiscard]] std::int64_t PairsOfPass() const;
+  // Takes whole rows until the pass is full; returns the first row of the next pass.
   Cursor Gather(Cursor from);
   bool GatherRow(const ExpertInput& input, std::uint32_t row);
+  // Sorts the pairs by slot and runs each expert once over its rows.
   void RunGathered();
+  // Writes the answers of the rows [from, to) from the experts' rows, slots in the order given.
   void Combine(const Cursor& from, const Cursor& to);
   void AnswerRow(ExpertInput& input, std::uint32_t row, std::size_t* pair);
   [[nodiscard]] const Bf16* RowOf(const ExpertInput& input, std::uint32_t row) const;

@@ -36,6 +36,7 @@ struct InlineLimits {
 
 class HostStream final : public Stream {
  public:
+  // Calls beyond it get kResourceExhausted (NO_CREDITS).
   static constexpr std::uint32_t kQueuedMax = 64;
 
   // `kernels` and `compute` outlive the stream; `compute` may be null until the first Run.
@@ -62,8 +63,11 @@ class HostStream final : public Stream {
   using Work = std::variant<ExpertRun, EncodeRun, SumRun, std::span<const CopyPiece>, HostEvent*>;
 
   [[nodiscard]] bool idle() const { return !has_work(); }
+  // True when a run costs less than handing it to another thread and back.
   [[nodiscard]] bool IsSmall(const ExpertRun& run) const;
+  // Performs small work at once if nothing is queued; the order of the calls would break otherwise.
   absl::Status PerformOrQueue(Work work);
+  // Never performs. Errors: kResourceExhausted (NO_CREDITS).
   absl::Status Queue(Work work);
   void Perform(Work& work, absl::FunctionRef<void()> between);
 

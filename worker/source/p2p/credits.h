@@ -28,7 +28,7 @@ struct ChunkKey {
 
 class CreditTable {
  public:
-  // What a reply meets at its credit.
+  // The fate of a reply at its credit.
   enum class Answer {
     kAccepted,   // the step waits for this reply
     kLate,       // the step was given up: the credit is free again

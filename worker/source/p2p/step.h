@@ -98,7 +98,7 @@ class Step {
     std::uint32_t unsent = 0;      // first chunk not sent
   };
 
-  // Of the request, which was checked to be 0 or more.
+  // The request's tokens; validation has checked that they are 0 or more.
   [[nodiscard]] std::uint32_t tokens() const { return static_cast<std::uint32_t>(request_.tokens); }
   // Copies ids and weights without their strides.
   void CopyRouting();
@@ -133,8 +133,8 @@ class Step {
   std::vector<WorkerCursor> cursors_;
   std::vector<RowRef> row_of_;    // low_latency: [tokens, top_k]
   std::uint32_t next_token_ = 0;  // the first token that is not summed
-  // Of the tokens that are summed together: their rows in the order of summation, the rows' weights
-  // (low_latency), and where each token's rows begin.
+  // For the tokens that are summed together: their rows in the order of summation, the rows'
+  // weights (low_latency), and where each token's rows begin.
   std::vector<const Bf16*> terms_;
   std::vector<float> factors_;
   std::vector<std::uint32_t> term_begin_;

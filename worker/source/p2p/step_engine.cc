@@ -322,8 +322,8 @@ void StepEngine::OnResult(Step& step, Attachment& attachment, const FrameHeader&
   step.MarkAnswered(chunk, reinterpret_cast<const Bf16*>(payload.data()));
   const Chunk& cut = step.chunk_plan().chunks()[chunk];
   const FrameLayout layout = LayoutOfResult(cut.rows, step.bound_plan()->plan.shape.hidden);
-  // What disagrees with the chunk must not be summed, not even in part. The credit comes back all
-  // the same: its reply has come.
+  // A reply that disagrees with its chunk must not be summed, not even in part. The credit comes
+  // back all the same: its reply has come.
   if (header.rows != cut.rows || header.payload_bytes != layout.payload_bytes() ||
       header.epoch != step.bound_plan()->plan.epoch) {
     FailStep(step,

@@ -41,7 +41,7 @@ struct StepEngineOptions {
 
 class StepEngine {
  public:
-  // What the options point at outlives the engine.
+  // The objects that the options point at outlive the engine.
   explicit StepEngine(StepEngineOptions options);
 
   // These three as in StepRunner. Submit plans the step on `bound_plan` and sends what credits

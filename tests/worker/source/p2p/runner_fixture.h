@@ -52,7 +52,7 @@ class RunnerFixture : public ::testing::Test {
   void GrantAll(const Plan& plan);
   bool Poll() { return Pump(); }
   bool Pump();
-  // The open link towards a worker of `plan`.
+  // The open link toward a worker of `plan`.
   ScriptedLink* LinkOf(const Plan& plan, std::size_t ordinal);
   // Answers every frame that waits, worker by worker in the given order of ordinals.
   void AnswerAll(const Plan& plan, const std::vector<std::size_t>& order);

@@ -67,7 +67,7 @@ struct Stream {
   const float* x = nullptr;          // [k_count][rows]
   const std::byte* panel = nullptr;  // k_count lines
   std::int64_t k_count = 0;
-  // Of the panel's low and high outputs; null: none.
+  // The scales of the panel's low and high outputs; null: none.
   KernelScales low_scales{};
   KernelScales high_scales{};
 };

@@ -35,7 +35,7 @@ void LoadRows(const KernelCall& call) {
 }
 
 // Four lanes, of which every compiler of ours makes one register or four scalars. Left to loops of
-// plain floats, g++ 12 vectorises along k instead, and is eight times slower.
+// plain floats, g++ 12 vectorizes along k instead, and is eight times slower.
 using Floats = float __attribute__((vector_size(16)));
 using Words = std::uint32_t __attribute__((vector_size(16)));
 constexpr int kGroups = kLanes / 4;

@@ -1,5 +1,8 @@
 // Products of row tiles by a panel of weight tiles in AMX registers. Everything is forced inline;
-// include it from files compiled with -mamx-tile and -mamx-bf16 alone.
+// include it only from files compiled with -mamx-tile and -mamx-bf16.
+//
+// A tile register holds 16 rows of 64 bytes. One product takes 16 rows by 32 k of BF16 and 32 k by
+// 16 outputs, and adds 16 by 16 FP32 sums.
 #pragma once
 
 #include <cstddef>
@@ -27,17 +30,18 @@ SY_FORCE_INLINE void ConfigureTiles(std::int64_t tile_rows) {
   Config config;
   for (int tile = 0; tile < 6; ++tile) config.rows[tile] = static_cast<std::uint8_t>(tile_rows);
   config.rows[6] = config.rows[7] = kTileRows;
-  // GCC 12 tells its optimiser that LDTILECFG reads eight bytes, and that a tile load reads none.
+  // GCC 12 tells its optimizer that LDTILECFG reads eight bytes, and that a tile load reads none.
   __asm__ volatile("" : : "r"(&config) : "memory");
   _tile_loadconfig(&config);
 }
 
-// What to fetch while a step along k runs.
+// The memory to prefetch while a step along k runs.
 struct TileAhead {
   const std::byte* from = nullptr;
   std::int64_t lines_per_step = 0;
 };
 
+// Where the operands of a pass begin. Row tiles of one block lie `tile_bytes` apart along k.
 struct TileOperands {
   const std::byte* rows = nullptr;     // A tiles of the first row tile
   const std::byte* rows_2 = nullptr;   // and of the second, if there is one
@@ -46,7 +50,8 @@ struct TileOperands {
   std::int64_t tile_bytes = 0;  // of an A tile
 };
 
-// One or two row tiles against a panel.
+// One or two row tiles against a panel. Two share every weight tile that is loaded, which halves
+// the loads of weights for each product.
 struct TilePass {
   TileOperands in;
   TileAhead ahead;
@@ -103,7 +108,7 @@ SY_FORCE_INLINE void MultiplyTwo(const TileOperands& in, TileAhead ahead) {
   }
 }
 
-// The sums stay in the tile registers.
+// Branches once for a pass and not for a step. The sums stay in the tile registers.
 SY_FORCE_INLINE void Multiply(const TilePass& pass) {
   if (pass.row_tiles == 1) {
     MultiplyOne(pass.in, pass.ahead);
@@ -118,6 +123,7 @@ struct alignas(64) TileSums {
   float tile[4][kTileRows][kPanelColumns];
 };
 
+// Stores only the tiles that a pass of `row_tiles` has filled.
 SY_FORCE_INLINE void StoreTiles(std::int64_t row_tiles, TileSums* sums) {
   _tile_stored(0, sums->tile[0], kLineBytes);
   _tile_stored(1, sums->tile[1], kLineBytes);
@@ -146,7 +152,9 @@ SY_FORCE_INLINE void AddScaled(const TileSums& block, std::int64_t row_tiles, st
   }
 }
 
-// With scales: each 128 k start from empty tiles, and `sums` adds up what those came to.
+// With scales along k: each 128 of k starts from empty tiles, whose sums are scaled in vector
+// registers and added to `sums`. Tiles cannot scale, hence the round trip through memory every four
+// steps.
 SY_FORCE_INLINE void MultiplyScaled(TilePass pass, std::int64_t tile_rows, const TileScales& scales,
                                     TileSums* sums) {
   constexpr std::int64_t kSteps = kScaleBlock / kTileK;

@@ -1,6 +1,6 @@
 // Vector arithmetic that the AVX-512 files share. Everything is forced inline, so that no copy of
-// it compiled for a newer instruction set can be linked into code for an older one. Include it from
-// files compiled with -mavx512* alone.
+// it compiled for a newer instruction set can be linked into code for an older one. Include it only
+// from files compiled with -mavx512*.
 #pragma once
 
 #include <cstddef>
@@ -73,7 +73,7 @@ SY_FORCE_INLINE __m512 Reciprocal(__m512 x) {
   return _mm512_fmadd_ps(r, _mm512_fnmadd_ps(x, r, one), r);
 }
 
-// x / (1 + exp(-x)).
+// x / (1 + exp(-x)). The argument of Exp is clamped to the range that it is made for.
 SY_FORCE_INLINE __m512 Silu(__m512 x) {
   __m512 negated = _mm512_sub_ps(_mm512_setzero_ps(), x);
   // The second operand is what MIN and MAX return for a NaN: it must be the value.
@@ -87,12 +87,13 @@ SY_FORCE_INLINE __m512 GateAffine(const KernelAffine& affine, std::int64_t first
   return _mm512_fmadd_ps(sums, _mm512_load_ps(affine.gate_scale + first),
                          _mm512_load_ps(affine.gate_bias + first));
 }
+// Two functions and not one with a flag: a branch in the inner loop costs more than the repetition.
 SY_FORCE_INLINE __m512 UpAffine(const KernelAffine& affine, std::int64_t first, __m512 sums) {
   return _mm512_fmadd_ps(sums, _mm512_load_ps(affine.up_scale + first),
                          _mm512_load_ps(affine.up_bias + first));
 }
 
-// Those of sixteen outputs (packing.h's ScalesFrom) at the 128 k number `block`.
+// The scales of sixteen outputs (packing.h's ScalesFrom) at the 128 k number `block`.
 SY_FORCE_INLINE __m512 ScalesAt(const KernelScales& scales, std::int64_t block) {
   const float* at = scales.at + block * scales.width;
   return scales.width == 1 ? _mm512_set1_ps(*at) : _mm512_load_ps(at);
