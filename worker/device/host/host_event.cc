@@ -17,9 +17,10 @@ bool HostEvent::Wait(Duration timeout) {
 
 void HostEvent::Complete(absl::Status status) {
   status_ = std::move(status);
-  // Release: after done() a reader sees status_ and all that the work wrote.
-  state_.store(kDone, std::memory_order_release);
-  FutexWakeAll(state_);
+  // Release: after done() a reader sees status_ and all that the work wrote. Nobody sleeps on an
+  // event that was done, as where the work ended within its call, so the wake, a system call for
+  // each chunk of each step, is left out there.
+  if (state_.exchange(kDone, std::memory_order_acq_rel) == kOpen) FutexWakeAll(state_);
 }
 
 }  // namespace switchyard
