@@ -49,7 +49,7 @@ absl::StatusOr<std::unique_ptr<MoeSession>> Client::Open(const OpenSessionReques
       std::make_unique<MoeSession>(source_.get(), session, sessions_.get(), options_.timeout);
   if (steps_ != nullptr) {
     SY_ASSIGN_OR_RETURN(const RunnerStatus status, source_->Status(session));
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     gateway_worker_ = status.gateway_worker;
   }
   return open;
@@ -69,7 +69,7 @@ absl::StatusOr<std::unique_ptr<MoeSession>> Client::OpenWhenReady(const OpenSess
 }
 
 std::string Client::gateway_worker() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   return gateway_worker_;
 }
 

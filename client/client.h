@@ -6,13 +6,13 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "absl/status/statusor.h"
 
 #include "client/moe_session.h"
 #include "core/base/clock.h"
+#include "core/base/mutex.h"
 #include "core/rng.h"
 #include "worker/device/device_backend.h"
 #include "worker/source/source.h"
@@ -65,8 +65,8 @@ class Client {
   SystemRng rng_;
   std::unique_ptr<SessionChannel> sessions_;
   std::unique_ptr<StepChannel> steps_;
-  mutable std::mutex mutex_;
-  std::string gateway_worker_;      // guarded by mutex_
+  mutable Mutex mutex_;
+  std::string gateway_worker_ SY_GUARDED_BY(mutex_);
   std::unique_ptr<Source> source_;  // last: its runners use the channels
 };
 

@@ -5,11 +5,11 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "absl/status/statusor.h"
 
+#include "core/base/mutex.h"
 #include "core/ids.h"
 #include "model/experts/expert_names.h"
 #include "model/experts/layer_experts.h"
@@ -53,8 +53,8 @@ class Checkpoint : public CheckpointTensors {
   const QuantConfig quant_;
   std::map<LayerId, LayerExperts> experts_;
   std::map<LayerId, absl::Status> missing_;
-  mutable std::mutex mutex_;
-  mutable std::map<LayerId, LayerInputScales> scales_;  // guarded by mutex_
+  mutable Mutex mutex_;
+  mutable std::map<LayerId, LayerInputScales> scales_ SY_GUARDED_BY(mutex_);
 };
 
 }  // namespace switchyard

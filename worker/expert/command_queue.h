@@ -10,12 +10,10 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -23,6 +21,7 @@
 #include "absl/status/status.h"
 
 #include "core/base/clock.h"
+#include "core/base/mutex.h"
 
 namespace switchyard {
 
@@ -68,14 +67,14 @@ class CommandQueue {
 
   std::function<void()> wake_;
   const std::size_t calls_max_;
-  std::atomic<bool> queued_{false};  // queue_ is not empty
-  // It is written with mutex_ held and read without, so that an idle poll takes no lock.
-  std::mutex mutex_;
-  std::condition_variable done_;
-  // Guarded by mutex_; so is every Command's state.
-  std::vector<std::shared_ptr<Command>> queue_;
-  std::size_t calls_waiting_ = 0;
-  bool closed_ = false;
+  // Whether queue_ holds anything. It is written with mutex_ held and read without, so that an idle
+  // poll takes no lock.
+  std::atomic<bool> queued_{false};
+  Mutex mutex_;  // also guards every Command's state
+  CondVar done_;
+  std::vector<std::shared_ptr<Command>> queue_ SY_GUARDED_BY(mutex_);
+  std::size_t calls_waiting_ SY_GUARDED_BY(mutex_) = 0;
+  bool closed_ SY_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace switchyard

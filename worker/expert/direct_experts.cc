@@ -90,7 +90,7 @@ absl::Status DirectExperts::Run::Start(const OwnChunk& chunk) {
   const bool decode = WorkClassOf(chunk.phase, chunk.mode) == WorkClass::kDecode;
   const std::size_t work_class = decode ? 0 : 1;
   // From here to Start: two chunks must not interleave their pieces on one stream.
-  const std::lock_guard lock(experts_->run_mutex_);
+  const MutexLock lock(experts_->run_mutex_);
   SY_ASSIGN_OR_RETURN(auto memory, experts_->MemoryFor(runtime_->shape(), work_class));
   batch_ = std::make_unique<ExpertBatch>(experts_->streams_[work_class].get(),
                                          experts_->options_.device->host_access());
@@ -107,6 +107,7 @@ absl::Status DirectExperts::Run::Start(const OwnChunk& chunk) {
 
 absl::StatusOr<std::unique_ptr<DirectExperts>> DirectExperts::Create(Options options) {
   std::unique_ptr<DirectExperts> experts(new DirectExperts(std::move(options)));
+  const MutexLock lock(experts->run_mutex_);
   for (const WorkClass of : {WorkClass::kDecode, WorkClass::kPrefill}) {
     SY_ASSIGN_OR_RETURN(
         experts->streams_[static_cast<std::size_t>(of)],
@@ -126,12 +127,12 @@ absl::StatusOr<std::unique_ptr<OwnRun>> DirectExperts::Start(const OwnChunk& chu
 }
 
 void DirectExperts::SetOnProgress(std::function<void()> on_progress) {
-  const std::lock_guard lock(progress_mutex_);
+  const MutexLock lock(progress_mutex_);
   on_progress_ = std::move(on_progress);
 }
 
 void DirectExperts::OnProgress() {
-  const std::lock_guard lock(progress_mutex_);
+  const MutexLock lock(progress_mutex_);
   // Called with the lock held: SetOnProgress thereby waits for a callback that runs, and its caller
   // may then destroy what the callback points at.
   if (on_progress_) on_progress_();
@@ -139,7 +140,7 @@ void DirectExperts::OnProgress() {
 
 void DirectExperts::Count(SessionId session, const LayerRuntime& layer, const RequestView& request,
                           std::uint32_t nan_rows) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto at = sessions_.find(session);
   // The session may have closed while its chunk ran.
   if (at == sessions_.end()) return;
@@ -151,7 +152,7 @@ void DirectExperts::Count(SessionId session, const LayerRuntime& layer, const Re
 // Returns the session's binding of the chunk's epoch. Makes it if necessary, and then releases the
 // older ones: a source never goes back to an earlier epoch.
 absl::StatusOr<std::shared_ptr<const EpochRuntime>> DirectExperts::BindFor(const OwnChunk& chunk) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   auto session = sessions_.find(chunk.session);
   if (session != sessions_.end()) {
     for (const auto& bound : session->second.bound) {
@@ -189,8 +190,8 @@ absl::StatusOr<std::shared_ptr<const EpochRuntime>> DirectExperts::BindFor(const
   return at->runtime;
 }
 
-// REQUIRES: run_mutex_ is held. The memory of a shape is kept for good: a worker serves few shapes,
-// and a later session of the same shape starts without an allocation.
+// The memory of a shape is kept for good: a worker serves few shapes, and a later session of the
+// same shape starts without an allocation.
 absl::StatusOr<std::shared_ptr<const BatchMemory>> DirectExperts::MemoryFor(
     const MoeShape& shape, std::size_t work_class) {
   for (const Memory& held : memories_) {
@@ -205,19 +206,19 @@ absl::StatusOr<std::shared_ptr<const BatchMemory>> DirectExperts::MemoryFor(
 }
 
 void DirectExperts::Release(SessionId session, Epoch epoch) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto at = sessions_.find(session);
   if (at == sessions_.end()) return;
   std::erase_if(at->second.bound, [epoch](const auto& bound) { return bound->epoch() == epoch; });
 }
 
 void DirectExperts::Close(SessionId session) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   sessions_.erase(session);
 }
 
 std::vector<AttachmentCounters> DirectExperts::CountersOf(SessionId session) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto at = sessions_.find(session);
   if (at == sessions_.end()) return {};
   AttachmentCounters counters = at->second.counts.Snapshot();
@@ -229,19 +230,19 @@ std::vector<AttachmentCounters> DirectExperts::CountersOf(SessionId session) con
 }
 
 void DirectExperts::Activate(std::shared_ptr<const EpochRuntime> runtime) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   committed_.push_back({.runtime = std::move(runtime)});
 }
 
 void DirectExperts::Retire(absl::string_view deployment, Epoch epoch) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (Committed& held : committed_) {
     if (Is(*held.runtime, deployment, epoch)) held.retiring = true;
   }
 }
 
 bool DirectExperts::IsBound(absl::string_view deployment, Epoch epoch) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   // Few sessions and two epochs at most, and only while an epoch retires: no index is kept.
   return std::any_of(sessions_.begin(), sessions_.end(), [&](const auto& entry) {
     return std::any_of(entry.second.bound.begin(), entry.second.bound.end(),
@@ -250,7 +251,7 @@ bool DirectExperts::IsBound(absl::string_view deployment, Epoch epoch) const {
 }
 
 void DirectExperts::Drop(absl::string_view deployment, Epoch epoch) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   // Runs that have not ended hold the epoch by themselves, so this frees no weights under them.
   std::erase_if(committed_,
                 [&](const Committed& held) { return Is(*held.runtime, deployment, epoch); });

@@ -12,7 +12,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -20,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
+#include "core/base/mutex.h"
 #include "core/ids.h"
 #include "core/plan.h"
 #include "core/session_messages.h"
@@ -88,26 +88,26 @@ class DirectExperts final : public OwnExperts {
   explicit DirectExperts(Options options) : options_(std::move(options)) {}
   // Binds the chunk's epoch for its session. Takes mutex_.
   absl::StatusOr<std::shared_ptr<const EpochRuntime>> BindFor(const OwnChunk& chunk);
-  // REQUIRES: run_mutex_ is held.
   absl::StatusOr<std::shared_ptr<const BatchMemory>> MemoryFor(const MoeShape& shape,
-                                                               std::size_t work_class);
+                                                               std::size_t work_class)
+      SY_REQUIRES(run_mutex_);
   void Count(SessionId session, const LayerRuntime& layer, const RequestView& request,
              std::uint32_t nan_rows);
   void OnProgress();
 
   Options options_;
 
-  mutable std::mutex mutex_;
-  std::vector<Committed> committed_;       // guarded by mutex_
-  std::map<SessionId, Session> sessions_;  // guarded by mutex_
+  mutable Mutex mutex_;
+  std::vector<Committed> committed_ SY_GUARDED_BY(mutex_);
+  std::map<SessionId, Session> sessions_ SY_GUARDED_BY(mutex_);
 
-  std::mutex progress_mutex_;
-  std::function<void()> on_progress_;  // guarded by progress_mutex_
+  Mutex progress_mutex_;
+  std::function<void()> on_progress_ SY_GUARDED_BY(progress_mutex_);
 
   // A stream takes one caller at a time. Held to enqueue, never while the device computes.
-  std::mutex run_mutex_;
-  std::array<std::unique_ptr<Stream>, 2> streams_;  // guarded by run_mutex_; kDecode, kPrefill
-  std::vector<Memory> memories_;                    // guarded by run_mutex_
+  Mutex run_mutex_;
+  std::array<std::unique_ptr<Stream>, 2> streams_ SY_GUARDED_BY(run_mutex_);  // kDecode, kPrefill
+  std::vector<Memory> memories_ SY_GUARDED_BY(run_mutex_);
 };
 
 }  // namespace switchyard

@@ -2,15 +2,15 @@
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
+#include <chrono>
 #include <map>
-#include <mutex>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 
 #include "core/base/error.h"
+#include "core/base/mutex.h"
 #include "core/base/status_macros.h"
 #include "worker/expert/command_queue.h"
 #include "worker/expert/staging_thread.h"
@@ -89,10 +89,10 @@ class ExpertService::Impl {
 
   std::atomic<bool> draining_{false};
   std::atomic<bool> stopping_{false};
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool drained_ = false;   // guarded by mutex_: draining, and no attachment is open
-  std::mutex stop_mutex_;  // one Stop at a time
+  Mutex mutex_;
+  CondVar changed_;
+  bool drained_ SY_GUARDED_BY(mutex_) = false;  // draining, and no attachment is open
+  Mutex stop_mutex_;                            // one Stop at a time
 
   std::thread thread_;  // last: starts when all above exists
 };
@@ -215,9 +215,9 @@ void ExpertService::Impl::RunDataThread() {
 void ExpertService::Impl::ReportDrained() {
   // Every turn while draining, because a session may close at any time.
   if (engine_.has_attachments()) return;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   drained_ = true;
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 void ExpertService::Impl::ReportUnbound(TimePoint now) {
@@ -250,14 +250,16 @@ Duration ExpertService::Impl::SleepFor(TimePoint now) const {
 }
 
 void ExpertService::Impl::Stop(Duration drain) {
-  const std::lock_guard stop_lock(stop_mutex_);
+  const MutexLock stop_lock(stop_mutex_);
   if (!thread_.joinable()) return;
   draining_.store(true);
   transport_->Wake();
   {
-    std::unique_lock lock(mutex_);
+    const TimePoint until = std::chrono::steady_clock::now() + drain;
+    const MutexLock lock(mutex_);
     // Sources move to the new plan by themselves and close their attachments.
-    changed_.wait_for(lock, drain, [this] { return drained_; });
+    while (!drained_ && changed_.WaitUntil(mutex_, until)) {
+    }
   }
   // After the deadline the open attachments are cut off. Their sources see a broken link and take
   // another worker.

@@ -27,12 +27,12 @@ StagingThread::~StagingThread() { Stop(); }
 
 void StagingThread::Stop() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
     // Loading takes minutes, and the thread is joined below.
     if (running_) running_->stop.request_stop();
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   if (thread_.joinable()) thread_.join();
 }
 
@@ -40,12 +40,12 @@ void StagingThread::Stage(const Prepare& prepare, std::function<void(absl::Statu
   auto job = std::make_shared<Job>(
       Job{.prepare = prepare, .done = std::move(done), .stop = std::stop_source()});
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (work_.size() < kJobsMax) {
       work_.emplace_back(std::exchange(job, nullptr));
     }
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   if (job) {
     // On the caller's thread, but without the lock.
     job->done(MakeError(absl::StatusCode::kResourceExhausted, Reason::kNoCredits,
@@ -54,7 +54,7 @@ void StagingThread::Stage(const Prepare& prepare, std::function<void(absl::Statu
 }
 
 StagedEpoch StagingThread::Take(absl::string_view deployment, Epoch epoch) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (Held& held : held_) {
     if (!Is(held.runtime->plan, deployment, epoch) || held.taken) continue;
     // The runtime stays in held_, so that the next epoch shares its experts.
@@ -67,7 +67,7 @@ StagedEpoch StagingThread::Take(absl::string_view deployment, Epoch epoch) {
 void StagingThread::Drop(absl::string_view deployment, Epoch epoch) {
   std::vector<Held> dropped;  // Freed by the thread, after the lock.
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     // Its `done` is cleared under the lock, so StageOne frees the result and reports nothing.
     if (running_ && Is(running_->prepare.plan, deployment, epoch)) {
       running_->stop.request_stop();
@@ -88,19 +88,19 @@ void StagingThread::Drop(absl::string_view deployment, Epoch epoch) {
     }
     std::erase_if(held_, [](const Held& held) { return held.runtime == nullptr; });
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 void StagingThread::Free(StagedEpoch epoch) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     work_.emplace_back(std::move(epoch));
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 std::vector<ResidentEpoch> StagingThread::Resident() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<ResidentEpoch> resident;
   for (const Held& held : held_) {
     resident.push_back({.deployment = held.runtime->deployment(),
@@ -112,9 +112,9 @@ std::vector<ResidentEpoch> StagingThread::Resident() const {
 }
 
 void StagingThread::Run() {
-  std::unique_lock lock(mutex_);
+  UniqueLock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return stopping_ || !work_.empty(); });
+    while (!stopping_ && work_.empty()) changed_.Wait(mutex_);
     // Before the queue: at the end of a process, freeing weights one by one only takes time.
     if (stopping_) return;
     Work work = std::move(work_.front());
@@ -122,13 +122,13 @@ void StagingThread::Run() {
     auto* job = std::get_if<std::shared_ptr<Job>>(&work);
     // In the same critical section as the pop: Drop finds a job either in work_ or here.
     if (job != nullptr) running_ = *job;
-    lock.unlock();
+    lock.Unlock();
     if (job != nullptr) {
       StageOne(*job);
     } else {
       work = StagedEpoch();  // Frees the weights here.
     }
-    lock.lock();
+    lock.Lock();
     running_ = nullptr;
   }
 }
@@ -146,7 +146,7 @@ void StagingThread::StageOne(const std::shared_ptr<Job>& job) {
                      }});
   std::function<void(absl::Status)> done;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     done = std::exchange(job->done, nullptr);  // Empty: dropped meanwhile.
     // Known from before `done` is called: its receiver may commit, and thus Take, at once.
     if (done && staged.ok()) {
@@ -159,7 +159,7 @@ void StagingThread::StageOne(const std::shared_ptr<Job>& job) {
 }
 
 std::vector<std::shared_ptr<const EpochRuntime>> StagingThread::Runtimes() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<std::shared_ptr<const EpochRuntime>> runtimes;
   for (const Held& held : held_) runtimes.push_back(held.runtime);
   return runtimes;

@@ -4,11 +4,9 @@
 // dropped meanwhile; it must return quickly.
 #pragma once
 
-#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -19,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
+#include "core/base/mutex.h"
 #include "core/control_messages.h"
 #include "worker/expert/epoch_stager.h"
 
@@ -77,13 +76,12 @@ class StagingThread {
 
   EpochStager stager_;
   const Progress on_progress_;
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  // Guarded by mutex_.
-  std::deque<Work> work_;
-  std::shared_ptr<Job> running_;
-  std::vector<Held> held_;
-  bool stopping_ = false;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::deque<Work> work_ SY_GUARDED_BY(mutex_);
+  std::shared_ptr<Job> running_ SY_GUARDED_BY(mutex_);
+  std::vector<Held> held_ SY_GUARDED_BY(mutex_);
+  bool stopping_ SY_GUARDED_BY(mutex_) = false;
 
   std::thread thread_;  // last: starts when all above exists
 };

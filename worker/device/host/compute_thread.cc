@@ -38,7 +38,7 @@ ComputeThread::~ComputeThread() {
 }
 
 void ComputeThread::Add(HostStream* stream) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   // Sorted by class, so that Pick meets decode streams first.
   const auto later = std::find_if(members_.begin(), members_.end(), [stream](const Member& member) {
     return member.stream->work_class() > stream->work_class();
@@ -50,7 +50,7 @@ void ComputeThread::Remove(HostStream* stream) {
   for (;;) {
     const std::uint32_t seen = notified_.load();
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       const auto at = std::find_if(
           members_.begin(), members_.end(),
           [stream](const Member& member) { return member.stream == stream && !member.running; });
@@ -105,7 +105,7 @@ bool ComputeThread::RunOne(bool decode_only) {
 }
 
 HostStream* ComputeThread::Pick(bool decode_only) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const bool others_turn = !decode_only && decode_in_a_row_ >= kDecodeInARowMax;
   Member* first = nullptr;
   Member* other = nullptr;
@@ -127,7 +127,7 @@ HostStream* ComputeThread::Pick(bool decode_only) {
 }
 
 void ComputeThread::PutBack(HostStream* stream) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (Member& member : members_) {
     if (member.stream == stream) member.running = false;
   }

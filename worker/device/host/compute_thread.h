@@ -8,12 +8,12 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "absl/status/statusor.h"
 
+#include "core/base/mutex.h"
 #include "worker/device/host/host_stream.h"
 
 namespace switchyard {
@@ -49,10 +49,10 @@ class ComputeThread {
   // Ends what Pick began.
   void PutBack(HostStream* stream);
 
-  std::mutex mutex_;             // held to pick, never while computing
-  std::vector<Member> members_;  // guarded by mutex_; by class, then by age
-  std::size_t last_ = 0;         // guarded by mutex_: which was picked last
-  int decode_in_a_row_ = 0;      // of the thread
+  Mutex mutex_;                                        // held to pick, never while computing
+  std::vector<Member> members_ SY_GUARDED_BY(mutex_);  // by class, then by age
+  std::size_t last_ SY_GUARDED_BY(mutex_) = 0;         // which was picked last
+  int decode_in_a_row_ = 0;                            // of the thread
 
   std::atomic<std::uint32_t> notified_{0};  // futex: the thread sleeps on it
   std::atomic<bool> asleep_{false};

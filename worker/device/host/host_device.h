@@ -5,11 +5,11 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "absl/status/statusor.h"
 
+#include "core/base/mutex.h"
 #include "worker/device/device_backend.h"
 #include "worker/device/host/compute_thread.h"
 #include "worker/device/host/host_kernels.h"
@@ -35,7 +35,7 @@ class HostDevice : public DeviceBackend, protected HostKernels {
 
  private:
   const InlineLimits limits_;
-  std::mutex mutex_;                        // one MakeWorkspace at a time
+  Mutex mutex_;                             // one MakeWorkspace at a time
   std::unique_ptr<ComputeThread> compute_;  // set by the first MakeWorkspace, then constant
 };
 

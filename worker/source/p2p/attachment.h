@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <variant>
 #include <vector>
@@ -18,6 +17,7 @@
 #include "absl/status/status.h"
 
 #include "core/base/clock.h"
+#include "core/base/mutex.h"
 #include "core/ids.h"
 #include "core/plan.h"
 #include "core/resolve/staging_bytes.h"
@@ -60,8 +60,8 @@ class AttachEventQueue {
 
  private:
   std::function<void()> wake_;
-  std::mutex mutex_;
-  std::vector<AttachEvent> events_;  // guarded by mutex_
+  Mutex mutex_;
+  std::vector<AttachEvent> events_ SY_GUARDED_BY(mutex_);
 };
 
 // Turns a stream's calls into events.
