@@ -143,11 +143,11 @@ class DeploymentMoe final : public MoeProvider {
       : options_(std::move(options)), client_(std::move(client)) {}
 
   absl::Status Open() {
-    StepSessionsRequest order;
-    order.common.deployment = options_.deployment;
-    order.common.record_amax = options_.record_amax;
-    order.choice = options_.mode;
-    SY_ASSIGN_OR_RETURN(sessions_, StepSessions::Open(*client_, order, options_.ready_timeout));
+    StepSessionsRequest request;
+    request.common.deployment = options_.deployment;
+    request.common.record_amax = options_.record_amax;
+    request.choice = options_.mode;
+    SY_ASSIGN_OR_RETURN(sessions_, StepSessions::Open(*client_, request, options_.ready_timeout));
     const std::string own = client_->gateway_worker();
     SY_ASSIGN_OR_RETURN(prefill_, TalliedSession::Make(*sessions_, kPrompt, own));
     SY_ASSIGN_OR_RETURN(decode_, TalliedSession::Make(*sessions_, kToken, own));
