@@ -157,7 +157,7 @@ bool EpochChange::Involves(const std::string& worker, const Incarnation& incarna
 
 bool EpochChange::Accepts(const std::string& worker, const Incarnation& incarnation,
                           const PrepareAck& ack) const {
-  // The nonce as well as the hash: after the store was lost, the same plan may be drafted again
+  // The nonce as well as the hash: after the store was lost, the same plan may be proposed again
   // under the same number, and a late answer to the first attempt says nothing about the second.
   return phase_ == ChangePhase::kPreparing && ack.epoch == epoch_ && ack.nonce == nonce_ &&
          ack.hash == update_->hash && Involves(worker, incarnation);

@@ -1,7 +1,7 @@
 // The two-phase switch of one deployment to one new epoch, as a state machine.
 //
 //   kReserving   the number is being made durable, so that it is never given out again (I10)
-//     | durable; the plan is drafted              not durable --> failed
+//     | durable; the plan is proposed             not durable --> failed
 //   kPreparing   PREPARE is sent to every worker of the plan
 //     | all ACK                                   NACK, worker lost, time-out --> failed: ABORT
 //   kStoring     the plan is being made durable (I2)

@@ -135,8 +135,8 @@ v1::ApplyDeploymentResponse ApplyResponse(const DeploymentView& view) {
   v1::ApplyDeploymentResponse out;
   Encode(view, out.mutable_deployment());
   for (const Warning& warning : view.warnings) Encode(warning, out.add_warnings());
-  if (view.drafted == nullptr) return out;
-  for (const DispatchConfig& config : view.drafted->configs) Encode(config, out.add_configs());
+  if (view.proposed == nullptr) return out;
+  for (const DispatchConfig& config : view.proposed->configs) Encode(config, out.add_configs());
   return out;
 }
 
