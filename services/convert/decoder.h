@@ -98,6 +98,7 @@ class Decoder {
   void Each(const char* field, const List& list, std::vector<T>* out, Body body) {
     out->clear();
     out->reserve(static_cast<std::size_t>(list.size()));
+    // Index 0 even for an empty list: it is only read while an item is decoded.
     path_.push_back({field, 0});
     for (const auto& item : list) {
       if (!ok()) break;

@@ -28,6 +28,7 @@ absl::StatusOr<OpenSessionRequest> FromProto(const v1::OpenSessionRequest& proto
 v1::OpenSessionResponse ToProto(const SessionGrant& grant);
 absl::StatusOr<SessionGrant> FromProto(const v1::OpenSessionResponse& proto);
 
+// Closing and watching name a session by its id and never by its cookie.
 v1::CloseSessionRequest ToProto(SessionId session);
 absl::StatusOr<SessionId> FromProto(const v1::CloseSessionRequest& proto);
 

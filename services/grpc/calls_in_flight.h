@@ -8,6 +8,7 @@
 
 namespace switchyard {
 
+// Thread-safe. Its owner is the channel's owner, and destroys it before the channel.
 class CallsInFlight {
  public:
   CallsInFlight() = default;

@@ -48,6 +48,7 @@ class ClientStream : public Reactor {
       const MutexLock lock(hooks_);
       attached_ = false;
     }
+    // Outside the lock: gRPC may call OnDone at once, which runs a hook.
     context_.TryCancel();
   }
 
@@ -87,6 +88,7 @@ class ClientStream : public Reactor {
   grpc::ClientContext* context() { return &context_; }
   // Starts the call and reads. The stub's method must have been called with context() and this.
   void Launch(std::shared_ptr<void> self) {
+    // Before the call starts: gRPC may complete it before StartCall returns.
     self_ = std::move(self);
     calls_->Enter();
     this->StartRead(&response_);
@@ -116,10 +118,12 @@ class ClientStream : public Reactor {
   void RunHook(Body body) {
     const MutexLock lock(hooks_);
     if (!attached_) return;
+    // Stored before the body, because Detach may be the first thing that a hook does.
     hook_thread_.store(std::this_thread::get_id());
     body();
     hook_thread_.store(std::thread::id());
   }
+  // The first error of this side; OK when only gRPC has one.
   absl::Status LocalError() {
     const MutexLock lock(error_);
     return local_error_;
@@ -137,9 +141,11 @@ class ClientStream : public Reactor {
   std::shared_ptr<void> self_;
   // Held while a hook runs. Detach takes it to wait for a running hook on another thread.
   Mutex hooks_;
+  // The thread that runs a hook now. Atomic, because Detach reads it without the lock.
   std::atomic<std::thread::id> hook_thread_;
   bool attached_ SY_GUARDED_BY(hooks_) = true;
   bool up_ SY_GUARDED_BY(hooks_) = false;
+  // Apart from hooks_, so that Fail can be called from within a hook and from any other thread.
   Mutex error_;
   absl::Status local_error_ SY_GUARDED_BY(error_);
 };
@@ -192,6 +198,7 @@ class ClientBidiStream : public ClientStream<grpc::ClientBidiReactor<Request, Re
     if (queue_.Close(/*drop_waiting=*/true)) this->RemoveHold();
   }
 
+  // Bounded in messages and in bytes, so that a peer that does not read cannot exhaust the memory.
   WriteQueue<Request> queue_;
 };
 

@@ -42,6 +42,7 @@ class WriteQueue {
     const std::size_t bytes = message.ByteSizeLong();
     const MutexLock lock(mutex_);
     if (closed_) return Verdict::kClosed;
+    // The first message is with gRPC and does not count as waiting.
     const bool waiting = messages_.size() > 1;
     if (messages_.size() > messages_max_ || (waiting && bytes_ + bytes > bytes_max_)) {
       return Verdict::kFull;
@@ -106,8 +107,10 @@ class WriteQueue {
   const std::size_t messages_max_;
   const std::size_t bytes_max_;
   Mutex mutex_;
+  // The front is being written, unless the queue is empty.
   std::deque<Message> messages_ SY_GUARDED_BY(mutex_);
   std::size_t bytes_ SY_GUARDED_BY(mutex_) = 0;
+  // Hold calls without their Release.
   std::size_t holds_ SY_GUARDED_BY(mutex_) = 0;
   bool closed_ SY_GUARDED_BY(mutex_) = false;
 };

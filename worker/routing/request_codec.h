@@ -1,10 +1,10 @@
 // The metadata of a request: what a source says about its rows, on the wire and read back.
 //
 // Layout in worker/transport/frame.h. The source writes it straight into a slot; the worker copies
-// it out of the slot first (the peer can still write there), then checks and uses the copy alone.
+// it out of the slot first (the peer can still write there), then checks and uses only the copy.
 // Weights are not checked: a NaN weight makes its own row NaN, as a NaN in the row does.
 //
-// No allocation but for error texts. Pure; thread-safe.
+// Allocates only for error texts. Pure; thread-safe.
 #pragma once
 
 #include <bit>
@@ -21,7 +21,7 @@
 
 namespace switchyard {
 
-// Rows of one chunk for one worker, with what the mode needs to know about them.
+// Rows of one chunk for one worker, with the parts of the plan that the mode writes. Borrows.
 struct RequestContent {
   std::span<const PlannedRow> rows;
   // low_latency: rows for each local slot; they sum to rows.size(), and rows are grouped so.
@@ -66,6 +66,7 @@ class RequestView {
   friend absl::Status ParseRequestMetadata(std::span<const std::uint32_t> words,
                                            const RequestGeometry& geometry, RequestView* out);
 
+  // In range for row < rows(): ParseRequestMetadata has checked the size.
   [[nodiscard]] const std::uint32_t* RowWords(std::uint32_t row) const {
     return row_words_ + static_cast<std::size_t>(row) * words_per_row_;
   }

@@ -18,7 +18,7 @@
 
 namespace switchyard {
 
-// The parts that runners are made of. What a pointer names outlives the factory and its runners.
+// The parts that runners are made of. Objects behind pointers outlive the factory and its runners.
 struct RunnerParts {
   // p2p; nullptr: this process has no p2p runner.
   SessionChannel* channel = nullptr;        // attaches to the workers
