@@ -46,12 +46,15 @@ class Checkpoint : public CheckpointTensors {
 
  private:
   Checkpoint(CheckpointTensors tensors, ModelConfig config, QuantConfig quant);
+  // Finds the experts of every layer when the checkpoint is opened, so that a wrong folder fails
+  // before any plan names it.
   absl::Status FindAllExperts();
   absl::Status AddExperts(LayerId layer, ExpertModules modules);
 
   ModelConfig config_;
   const QuantConfig quant_;
   std::map<LayerId, LayerExperts> experts_;
+  // For each layer without experts here: why, for ExpertsOf.
   std::map<LayerId, absl::Status> missing_;
   mutable Mutex mutex_;
   mutable std::map<LayerId, LayerInputScales> scales_ SY_GUARDED_BY(mutex_);

@@ -48,7 +48,7 @@ enum class QuantLayout : std::uint8_t {
 };
 inline constexpr QuantLayout kLastQuantLayout = QuantLayout::kAwq;
 
-// Which weights share an element of the tensor of role kScale.
+// The weights that share an element of the tensor of role kScale.
 enum class ScaleUnit : std::uint8_t {
   kNone,         // there are no scales
   kTensor,       // all
@@ -88,6 +88,7 @@ struct LayoutUse {
   ActivationFormat activation = ActivationFormat::kBf16;
 };
 
+// One row of the table.
 struct QuantLayoutInfo {
   QuantLayout layout;
   const char* name;         // for tables and errors: "fp8_block", "modelopt_nvfp4" ...
