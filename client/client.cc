@@ -26,7 +26,8 @@ Client::Client(ClientOptions options, ClientParts parts)
       sessions_(std::move(parts.sessions)),
       steps_(std::move(parts.steps)) {
   SourceOptions source;
-  // Through a gateway nobody here talks to the coordinator: the gateway opens the sessions.
+  // Through a gateway this process does not connect to the coordinator: the gateway opens the
+  // sessions.
   source.coordinator = steps_ == nullptr ? sessions_.get() : nullptr;
   source.transport = std::move(parts.transport);
   source.make_runner = MakeRunnerFactory({.channel = sessions_.get(),

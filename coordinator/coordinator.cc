@@ -45,8 +45,8 @@ void Coordinator::EvaluateAll() {
   for (auto& [name, controller] : deployments_) {
     controller.Evaluate(now_);
     if (const auto update = controller.TakeAnnouncement()) {
-      // In this order: sources learn of the new epoch before any worker is told to retire the one
-      // that they use (I6).
+      // In this order: sources learn of the new epoch before any worker retires the one that
+      // they use (I6).
       sessions_.Announce(update);
       controller.Evaluate(now_);
     }

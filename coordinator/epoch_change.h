@@ -80,7 +80,7 @@ class EpochChange {
 
   // kReserving -> kPreparing: the number is durable and the plan is made for it. `record` is what
   // it was made from (the deployment's may be newer by the time a PREPARE is sent again); `nonce`
-  // tells this attempt's answers from those of others.
+  // distinguishes this attempt's answers from those of others.
   void BeginPreparing(std::shared_ptr<const PlanUpdate> update,
                       std::shared_ptr<const DeploymentRecord> record, std::uint64_t nonce,
                       TimePoint answers_by);

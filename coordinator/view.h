@@ -25,7 +25,7 @@ enum class WorkerState : std::uint8_t {
   kLive = 0,
   // Its stream has ended; it has stream_grace to reconnect.
   kDisconnected = 1,
-  // It asked to leave.
+  // It requested to leave.
   kLeaving = 2,
 };
 absl::string_view WorkerStateName(WorkerState state);  // "live", "disconnected", "leaving"

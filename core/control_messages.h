@@ -10,7 +10,7 @@
 //     CommitAck | CommitNack ----------------->  all ACK: sources switch
 //                <------------------------------ Retire(epoch)
 //     RetireAck (nothing is bound to it now) ->
-//     Leave (asks to be planned out) --------->  a plan without it; then Goodbye
+//     Leave (requests to be left out) -------->  a plan without it; then Goodbye
 //                <------------------------------ Goodbye
 //
 // Epochs are per deployment; at most two of one deployment are resident on a worker. Every message

@@ -101,7 +101,7 @@ bool HasRouter(const CheckpointTensors& tensors, const std::string& model_type,
 absl::StatusOr<ExpertModules> Unpacked(const ExpertModules& from, const std::string& model_type) {
   if (!from.packed) return from;
   for (const ExpertNameMap& map : ExpertNameMaps()) {
-    // "model.layers.{layer}.mlp.experts": the part behind the number tells the families apart.
+    // "model.layers.{layer}.mlp.experts": the part behind the number distinguishes the families.
     const std::string container(map.container);
     const std::size_t at = container.find("{layer}");
     const bool same = absl::StartsWith(from.container, container.substr(0, at)) &&

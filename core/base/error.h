@@ -34,7 +34,7 @@ enum class Reason : std::uint32_t {
   kUnknownLayer = 9,
   kUnknownSession = 10,
   kMessageTooLarge = 11,
-  kBadConfig = 12,   // a configuration that can never work, found before traffic
+  kBadConfig = 12,   // a configuration that cannot be served, found before traffic
   kBadRequest = 13,  // any other malformed request; the text names the field
   // State.
   kStaleEpoch = 20,  // epoch or plan hash is not one that is bound here

@@ -360,8 +360,8 @@ absl::Status Resolution::Refuse(absl::StatusCode code, Reason reason,
                                 const std::string& text) const {
   const TraceSubject& subject = trace_.subject;
   const absl::string_view scheme = scheme_ ? QuantSchemeInfoOf(*scheme_).name : "unknown";
-  // The refused dtype may not be the one that was resolved first; the text then tells how one
-  // became the other.
+  // The refused dtype may not be the one that was resolved first; the text then explains how
+  // one became the other.
   std::string led;
   if (trace_.decision && !trace_.adjustments.empty()) {
     const RuleOutcome& winner = trace_.decision->rules[trace_.decision->winner];

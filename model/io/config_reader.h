@@ -40,7 +40,7 @@ class ConfigReader {
   // True when one of the spellings is present and not null.
   [[nodiscard]] bool Has(Keys keys) const;
 
-  // Each: nullopt when no spelling is there (or it is null); kInvalidArgument (BAD_CONFIG) naming
+  // Each: nullopt when no spelling is present (or it is null); kInvalidArgument (BAD_CONFIG) naming
   // the key when the value has another type, is out of range, or two spellings disagree.
   [[nodiscard]] absl::StatusOr<std::optional<std::int32_t>> Int(Keys keys, IntRange range) const;
   // A finite number above zero; an integer is accepted too.

@@ -38,7 +38,7 @@ class WorkerStream final : public ServerBidiStream<v1::SessionRequest, v1::Sessi
 
   // WorkerStreamSink
   void Send(const CoordinatorMessage& message) override {
-    // An oversized message would break the stream at the worker, which cannot tell why.
+    // An oversized message would break the stream at the worker, which cannot know the reason.
     v1::SessionResponse proto = ToProto(message);
     if (const absl::Status size = CheckMessageSize(proto, kControlMessageBytesMax); !size.ok()) {
       return End(size);

@@ -126,7 +126,7 @@ class InProcessAttach final : public AttachStream {
 
    private:
     Mutex mutex_;
-    AttachSink* sink_ SY_GUARDED_BY(mutex_);  // nullptr: nobody listens
+    AttachSink* sink_ SY_GUARDED_BY(mutex_);  // nullptr: detached
   };
 
   std::shared_ptr<InProcessWorker> worker_;

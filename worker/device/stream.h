@@ -69,7 +69,8 @@ struct ExpertAmax {
 };
 
 // Rows of one request, dense, in their wire format. The device decodes them in its load stage, and
-// rounds them as the expert's scheme asks unless a quantized wire format has rounded them already.
+// rounds them as the expert's scheme requires unless a quantized wire format has rounded them
+// already.
 struct ExpertInput {
   const Codec* codec = nullptr;         // of the wire format, made by this device; null: BF16
   const std::byte* rows = nullptr;      // [count, row bytes]

@@ -28,9 +28,11 @@ absl::Status CommandQueue::CallAndWait(Duration timeout, std::function<void()> w
     // The bound keeps a stalled data thread from collecting one blocked handler thread for each
     // request.
     if (!closed_ && calls_waiting_ >= calls_max_) {
-      return MakeError(absl::StatusCode::kResourceExhausted, Reason::kNoCredits,
-                       absl::StrFormat("%d calls wait for the data thread, its most; try again",
-                                       calls_waiting_));
+      return MakeError(
+          absl::StatusCode::kResourceExhausted, Reason::kNoCredits,
+          absl::StrFormat(
+              "%d calls are waiting for the data thread, which is the limit; retry later",
+              calls_waiting_));
     }
     if (!closed_) {
       queue_.push_back(command);
@@ -51,9 +53,10 @@ absl::Status CommandQueue::CallAndWait(Duration timeout, std::function<void()> w
     command->state = State::kAbandoned;
     std::erase(queue_, command);
     --calls_waiting_;
-    return MakeError(absl::StatusCode::kUnavailable, Reason::kNoCredits,
-                     absl::StrFormat("the data thread did not come to it in %d ms; try again",
-                                     absl::ToInt64Milliseconds(absl::FromChrono(timeout))));
+    return MakeError(
+        absl::StatusCode::kUnavailable, Reason::kNoCredits,
+        absl::StrFormat("the data thread did not run the call within %d ms; retry later",
+                        absl::ToInt64Milliseconds(absl::FromChrono(timeout))));
   }
   // A command that has begun ends soon by itself, and what it did counts: an answer of "not done"
   // would be wrong. So the deadline no longer applies.

@@ -62,8 +62,8 @@ absl::Status DirectExperts::Run::ReadRouting(const OwnChunk& chunk) {
   }
   if (!layer_->Takes(chunk.format)) {
     return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadDtype,
-                     absl::StrFormat("the plan does not let rows of layer %d arrive as %s",
-                                     chunk.layer.value, WireFormatName(chunk.format)));
+                     absl::StrFormat("layer %d: the plan does not allow %s rows", chunk.layer.value,
+                                     WireFormatName(chunk.format)));
   }
   // Words, because the parser reads 32-bit values and the chunk's bytes may lie unaligned.
   metadata_.resize((chunk.metadata.size() + 3) / 4);
@@ -170,7 +170,7 @@ absl::StatusOr<std::shared_ptr<const EpochRuntime>> DirectExperts::BindFor(const
   if (at == committed_.end()) {
     return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch,
                      absl::StrFormat("worker %s: epoch %d of %s is not committed here under that "
-                                     "hash; take the current plan",
+                                     "hash; fetch the current plan",
                                      options_.worker_id, chunk.epoch.value, chunk.deployment),
                      {{"worker", options_.worker_id}, {"epoch", absl::StrCat(chunk.epoch.value)}});
   }
@@ -179,10 +179,11 @@ absl::StatusOr<std::shared_ptr<const EpochRuntime>> DirectExperts::BindFor(const
   }
   // Counters are arrays by layer and expert, so one set cannot count epochs of two shapes.
   if (!session->second.counts.Fits(*at->runtime)) {
-    return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
-                     absl::StrFormat("epoch %d of %s has other layers or sizes than the session "
-                                     "began with; open a new session",
-                                     chunk.epoch.value, chunk.deployment));
+    return MakeError(
+        absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
+        absl::StrFormat("epoch %d of %s has layers or sizes that differ from those the session "
+                        "began with; open a new session",
+                        chunk.epoch.value, chunk.deployment));
   }
   std::erase_if(session->second.bound,
                 [&](const auto& bound) { return bound->epoch() < chunk.epoch; });

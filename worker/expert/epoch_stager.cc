@@ -86,7 +86,7 @@ absl::StatusOr<ExpertKey> KeyOf(std::span<const TensorHash> tensors, LayerId lay
     if (at == tensors.end()) {
       return MakeError(
           absl::StatusCode::kDataLoss, Reason::kWeightHash,
-          absl::StrFormat("PREPARE brings no hash for %s of layer %d, expert %d",
+          absl::StrFormat("PREPARE has no hash for %s of layer %d, expert %d",
                           std::string(ProjectionName(projection)), layer.value, expert.value),
           {{"layer", absl::StrCat(layer.value)}, {"expert", absl::StrCat(expert.value)}});
     }
@@ -130,7 +130,7 @@ absl::Status CheckSameCodec(LayerId layer, const CodecSpec& taken, const CodecSp
   if (taken == spec) return absl::OkStatus();
   return MakeError(
       absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
-      absl::StrFormat("layer %d: the plan has %s rows with scales of two kinds (%s, %g and %s, "
+      absl::StrFormat("layer %d: the plan has %s rows with two different scales (%s, %g and %s, "
                       "%g) to one kind of worker",
                       layer.value, DispatchDtypeName(spec.format.dtype),
                       WireFormatName(taken.format), taken.global_scale, WireFormatName(spec.format),
@@ -181,11 +181,11 @@ absl::Status CheckScheme(const Plan& plan, LayerId layer, const WeightSource& so
     if (config.layer != layer || config.scheme == source.SchemeOf(layer)) continue;
     return MakeError(
         absl::StatusCode::kDataLoss, Reason::kCheckpoint,
-        absl::StrFormat("layer %d of %s is stored as %s, the plan of %s says %s; give this worker "
-                        "the checkpoint that was applied",
-                        layer.value, source.describe(),
-                        QuantSchemeInfoOf(source.SchemeOf(layer)).name, plan.deployment,
-                        QuantSchemeInfoOf(config.scheme).name),
+        absl::StrFormat(
+            "layer %d of %s is stored as %s, but the plan of %s says %s; give this worker "
+            "the checkpoint that was applied",
+            layer.value, source.describe(), QuantSchemeInfoOf(source.SchemeOf(layer)).name,
+            plan.deployment, QuantSchemeInfoOf(config.scheme).name),
         {{"layer", absl::StrCat(layer.value)}});
   }
   return absl::OkStatus();
@@ -232,25 +232,27 @@ absl::Status EpochStager::CheckPlan(const Plan& plan) const {
   if (!self.has_value() ||
       plan.workers[static_cast<std::size_t>(self->value)].incarnation != options_.incarnation) {
     return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kIncarnation,
-                     absl::StrFormat("epoch %d of %s is not for this life of worker %s",
+                     absl::StrFormat("epoch %d of %s names another incarnation of worker %s",
                                      plan.epoch.value, plan.deployment, options_.worker_id),
                      {{"worker", options_.worker_id}});
   }
   for (const DispatchConfig& config : plan.configs) {
     if (config.combine_dtype != DispatchDtype::kBf16) {
-      return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
-                       absl::StrFormat("layer %d: worker %s answers in BF16 only, the plan says %s",
-                                       config.layer.value, options_.worker_id,
-                                       DispatchDtypeName(config.combine_dtype)),
-                       {{"layer", absl::StrCat(config.layer.value)}});
+      return MakeError(
+          absl::StatusCode::kUnimplemented, Reason::kUnsupported,
+          absl::StrFormat("layer %d: worker %s returns BF16 only, but the plan says %s",
+                          config.layer.value, options_.worker_id,
+                          DispatchDtypeName(config.combine_dtype)),
+          {{"layer", absl::StrCat(config.layer.value)}});
     }
     if (!options_.device->capabilities().Takes(config.scheme)) {
       const char* scheme = QuantSchemeInfoOf(config.scheme).name;
       return MakeError(
           absl::StatusCode::kUnimplemented, Reason::kUnsupported,
-          absl::StrFormat("layer %d: worker %s takes no weights of scheme %s: its self-test did "
-                          "not pass; place the model on others",
-                          config.layer.value, options_.worker_id, scheme),
+          absl::StrFormat(
+              "layer %d: worker %s does not accept weights of scheme %s: their self-test did "
+              "not pass; place the model on other workers",
+              config.layer.value, options_.worker_id, scheme),
           {{"layer", absl::StrCat(config.layer.value)}, {"scheme", scheme}});
     }
   }
@@ -268,12 +270,13 @@ absl::Status EpochStager::LoadExperts(const StageRequest& request, EpochRuntime*
   // The old epochs serve until the new one is committed, so both must fit at the same time.
   const std::int64_t bytes = ResidentBytes(request.resident) + NewBytesOf(*runtime);
   if (options_.weight_bytes_max > 0 && bytes > options_.weight_bytes_max) {
-    return MakeError(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
-                     absl::StrFormat("epoch %d of %s brings expert weights to %d bytes, worker %s "
-                                     "may hold %d",
-                                     plan.epoch.value, plan.deployment, bytes, options_.worker_id,
-                                     options_.weight_bytes_max),
-                     {{"worker", options_.worker_id}});
+    return MakeError(
+        absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
+        absl::StrFormat("epoch %d of %s would raise expert weights to %d bytes; worker %s "
+                        "may hold %d",
+                        plan.epoch.value, plan.deployment, bytes, options_.worker_id,
+                        options_.weight_bytes_max),
+        {{"worker", options_.worker_id}});
   }
   // Without opening the checkpoint: a re-plan that moves no expert of this worker needs no storage.
   if (progress.experts_shared == progress.experts) return absl::OkStatus();
@@ -285,8 +288,8 @@ absl::Status EpochStager::LoadExperts(const StageRequest& request, EpochRuntime*
   if (!SameExpertShape(source->shape(), plan.shape) ||
       source->shape().experts != plan.shape.experts) {
     return MakeError(absl::StatusCode::kDataLoss, Reason::kCheckpoint,
-                     absl::StrFormat("%s has other sizes than the plan of %s", source->describe(),
-                                     plan.deployment));
+                     absl::StrFormat("the sizes of %s differ from those in the plan of %s",
+                                     source->describe(), plan.deployment));
   }
   for (LayerRuntime& layer : runtime->layers) {
     SY_RETURN_IF_ERROR(CheckScheme(plan, layer.layer, *source));

@@ -147,10 +147,11 @@ absl::StatusOr<AttachGrant> ExpertAttachment::Open(Transport* transport) {
 absl::Status ExpertAttachment::Bind(CommittedEpoch* epoch) {
   if (Binds(epoch)) return absl::OkStatus();
   if (!counts_.Fits(*epoch->runtime)) {
-    return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
-                     absl::StrFormat("epoch %d of %s has other layers or sizes than the attachment "
-                                     "was made for; attach again",
-                                     epoch->runtime->epoch().value, request_.deployment));
+    return MakeError(
+        absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
+        absl::StrFormat("epoch %d of %s has layers or sizes that differ from those the attachment "
+                        "was made for; attach again",
+                        epoch->runtime->epoch().value, request_.deployment));
   }
   bound_.push_back(epoch);
   // Ascending: the newest epoch is last, whatever the order in which the binds arrived.

@@ -27,7 +27,7 @@ bool IsDeviceFault(const absl::Status& status) {
 absl::Status CheckSlotBytes(absl::string_view of, std::uint32_t bytes, std::uint32_t most) {
   if (bytes >= kSlotBytesMin && bytes <= most) return absl::OkStatus();
   return MakeError(absl::StatusCode::kInvalidArgument, Reason::kMessageTooLarge,
-                   absl::StrFormat("%s ring: slots of %d bytes, %d to %d are allowed", of, bytes,
+                   absl::StrFormat("%s ring: slots have %d bytes; %d to %d are allowed", of, bytes,
                                    kSlotBytesMin, most));
 }
 
@@ -118,19 +118,19 @@ absl::StatusOr<AttachGrant> ExpertEngine::Attach(const AttachRequest& request) {
 absl::Status ExpertEngine::CheckRows(const AttachRequest& request, const MoeShape& shape) const {
   const std::size_t rows = RequestRowsMax(request.reply_ring.slot_bytes, shape);
   if (rows <= options_.batch.rows_max) return absl::OkStatus();
-  return BadRing(
-      Reason::kMessageTooLarge,
-      absl::StrFormat("slots of %d bytes bring up to %d rows, worker %s copies %d to its "
-                      "device at once; use smaller slots",
-                      request.reply_ring.slot_bytes, rows, options_.identity.worker_id,
-                      options_.batch.rows_max));
+  return BadRing(Reason::kMessageTooLarge,
+                 absl::StrFormat(
+                     "slots of %d bytes hold up to %d rows, but worker %s copies at most %d to its "
+                     "device at once; use smaller slots",
+                     request.reply_ring.slot_bytes, rows, options_.identity.worker_id,
+                     options_.batch.rows_max));
 }
 
 absl::Status ExpertEngine::CheckRequest(const AttachRequest& request) const {
   const RingOffer& ring = request.reply_ring;
   if (ring.incarnation.empty()) return BadRing(Reason::kBadRequest, "incarnation is missing");
   if (ring.slots == 0 || ring.slots > options_.slots_max) {
-    return BadRing(Reason::kBadRequest, absl::StrFormat("%d slots, 1 to %d are allowed", ring.slots,
+    return BadRing(Reason::kBadRequest, absl::StrFormat("%d slots; 1 to %d are allowed", ring.slots,
                                                         options_.slots_max));
   }
   const std::uint32_t request_slot_bytes = request.request_slot_bytes_or_reply();
@@ -138,15 +138,16 @@ absl::Status ExpertEngine::CheckRequest(const AttachRequest& request) const {
   SY_RETURN_IF_ERROR(CheckSlotBytes("request", request_slot_bytes, options_.slot_bytes_max));
   const Replaced replaced = ReplacedBy(request);
   if (attachments_.size() - replaced.attachments >= options_.attachments_max) {
-    return MakeError(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions,
-                     absl::StrFormat("worker %s has %d attachments, its most; close a session",
-                                     options_.identity.worker_id, attachments_.size()));
+    return MakeError(
+        absl::StatusCode::kResourceExhausted, Reason::kTooManySessions,
+        absl::StrFormat("worker %s has %d attachments, which is its limit; close a session",
+                        options_.identity.worker_id, attachments_.size()));
   }
   // In 64 bits: slots times slot bytes of the largest ring is beyond 32.
   const std::uint64_t bytes = std::uint64_t{ring.slots} * request_slot_bytes;
   if (transport_->stats().ring_bytes - replaced.ring_bytes + bytes > options_.ring_bytes_max) {
     return MakeError(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
-                     absl::StrFormat("worker %s may hold %d bytes of rings; ask for fewer or "
+                     absl::StrFormat("worker %s may hold %d bytes of rings; request fewer or "
                                      "smaller slots",
                                      options_.identity.worker_id, options_.ring_bytes_max));
   }
@@ -293,7 +294,7 @@ absl::StatusOr<ExpertEngine::EpochRecord*> ExpertEngine::FindServing(absl::strin
   if (record != nullptr) why = "was committed here with another plan hash";
   if (record != nullptr && record->retiring) why = "is being retired";
   return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch,
-                   absl::StrFormat("worker %s: epoch %d of %s %s; take the current plan",
+                   absl::StrFormat("worker %s: epoch %d of %s %s; fetch the current plan",
                                    options_.identity.worker_id, epoch.value, deployment, why),
                    {{"worker", options_.identity.worker_id},
                     {"deployment", std::string(deployment)},

@@ -157,7 +157,7 @@ absl::StatusOr<AttachGrant> ExpertService::Impl::Attach(
   if (draining_.load()) {
     return MakeError(
         absl::StatusCode::kUnavailable, Reason::kSessionClosed,
-        absl::StrFormat("worker %s is draining; take the current plan", options_.stager.worker_id),
+        absl::StrFormat("worker %s is draining; fetch the current plan", options_.stager.worker_id),
         {{"worker", options_.stager.worker_id}});
   }
   absl::StatusOr<AttachGrant> grant = engine_.Attach(request);

@@ -85,8 +85,8 @@ absl::Status CheckHeader(const IntakeRules& rules, const FrameHeader& header,
   }
   if (!layer.Takes(header.format)) {
     return refuse(Reason::kBadDtype,
-                  absl::StrFormat("the plan does not let rows of layer %d arrive as %s",
-                                  layer.layer.value, WireFormatName(header.format)));
+                  absl::StrFormat("layer %d: the plan does not allow %s rows", layer.layer.value,
+                                  WireFormatName(header.format)));
   }
   // Fixed pairs let one credit stand for both slots, so neither side keeps a second free list.
   if (header.reply_slot != header.request_slot) {

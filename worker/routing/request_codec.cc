@@ -64,7 +64,7 @@ absl::Status CheckNormal(const RequestView& view) {
       const std::int32_t slot = view.slot(row, k);
       if (slot < -1 || slot >= view.local_slots()) {
         return MalformedRow(row, view.token(row),
-                            absl::StrFormat("slot %d at k %d, the worker has slots 0 to %d", slot,
+                            absl::StrFormat("slot %d at k %d; the worker has slots 0 to %d", slot,
                                             k, view.local_slots() - 1));
       }
     }

@@ -145,7 +145,7 @@ absl::StatusOr<StepTicket> Source::Submit(SessionRef ref, const StepRequest& req
 
 absl::StatusOr<bool> Source::IsDone(SessionRef ref, const StepTicket& ticket) {
   const MutexLock progress(progress_mutex_);
-  // A caller may only poll and never wait: then nobody else drives its steps in time.
+  // A caller may only poll and never wait: then no other thread drives its steps in time.
   PollAll(options_.clock->Now());
   Session* session = Find(ref);
   if (session == nullptr) return ClosedSession();

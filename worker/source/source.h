@@ -4,7 +4,7 @@
 //
 // progress_mutex_: its holder drives the transport and calls the runners. A thread that waits for
 // its step takes the mutex and does that work itself, so that a step costs no hand-over between
-// threads; the Source's own thread drives only while nobody waits, which keeps idle sessions
+// threads; the Source's own thread drives only while no caller waits, which keeps idle sessions
 // following their epochs. No thread sleeps while it holds the mutex, and every sleep is bounded.
 #pragma once
 

@@ -11,9 +11,9 @@
 namespace switchyard {
 
 // `family` against the scalar family: calc_diff of every row at most 1.5e-5, with shapes that need
-// padding and row counts around a tile; and each row alone bit-equal to the same row in company.
-// With scales and biases too. Some milliseconds. Errors: kInternal (INTERNAL) naming family, shape
-// and row; kResourceExhausted (OUT_OF_MEMORY).
+// padding and row counts around a tile; and each row by itself bit-equal to the same row in a
+// batch. With scales and biases too. Some milliseconds. Errors: kInternal (INTERNAL) naming family,
+// shape and row; kResourceExhausted (OUT_OF_MEMORY).
 absl::Status TestKernelFamily(const KernelFamily& family);
 
 // Bit-equality with the portable row kernels. Errors: kInternal (INTERNAL) naming the operation.

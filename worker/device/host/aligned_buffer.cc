@@ -22,7 +22,7 @@ std::size_t MappedBytes(std::int64_t bytes) {
   return static_cast<std::size_t>(RoundUp(bytes, kPageBytes));
 }
 
-// Maps one huge page more than asked and gives back what lies outside the aligned part. The tail
+// Maps one huge page more than requested and unmaps the parts outside the aligned range. The tail
 // that does not fill a huge page stays on small pages, so nothing is wasted.
 std::byte* MapHuge(std::int64_t bytes) {
   const std::size_t want = MappedBytes(bytes);

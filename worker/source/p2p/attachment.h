@@ -29,7 +29,7 @@
 namespace switchyard {
 
 // Events from the channel's threads, one for each call of an AttachSink.
-// The worker has granted its ring. `serial` names the life of the attachment that asked.
+// The worker has granted its ring. `serial` names the life of the attachment that made the request.
 struct AttachedEvent {
   std::uint64_t serial = 0;
   AttachGrant grant;

@@ -132,7 +132,7 @@ SY_FORCE_INLINE __m512i E2m1Of(__m512i words, __m512 factor) {
   return _mm512_or_si512(codes, _mm512_srli_epi32(codes, 12));
 }
 
-// The k-th 32 of `count` values; with `kFull` they are there and need no mask.
+// The k-th 32 of `count` values; with `kFull` all of them exist and need no mask.
 template <bool kFull>
 SY_FORCE_INLINE __m512i LoadWords(const Bf16* values, std::int64_t count, int k) {
   if constexpr (kFull) return _mm512_loadu_si512(values + k * kWords);

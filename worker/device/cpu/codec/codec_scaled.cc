@@ -30,7 +30,7 @@ absl::StatusOr<std::unique_ptr<ScaledCodec>> ScaledCodec::Create(const CodecKern
     const std::string name(WireFormatName(spec.format));
     return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
                      absl::StrCat("no codec for wire format ", name, " in the ", kernels.name,
-                                  " kernels; ask for one that the device has"),
+                                  " kernels; request one that the device has"),
                      {{"format", name}, {"kernels", kernels.name}});
   }
   SY_RETURN_IF_ERROR(CheckScaleOf(spec));

@@ -153,7 +153,7 @@ SY_FORCE_INLINE void MultiplyRows(std::int64_t rows, const Stream& stream, Sums*
 }
 
 // The first block of a call brings the panel in from memory, the others find it in L2. Never
-// inlined, so that the loops of plain weights are compiled alone.
+// inlined, so that the loops of plain weights are compiled by themselves.
 template <bool kScaled>
 __attribute__((noinline)) void MultiplyBlockOf(const Block& block, const Stream& stream,
                                                Sums* sums) {

@@ -48,7 +48,7 @@ struct KernelAffine {
 // scale, are added in the order of k. One path for both widths:
 //   1   128 outputs share a scale: [ceil(outputs / 128), ceil(k / 128)]
 //   16  each output has its own: [ceil(outputs / 32) * 2, ceil(k / 128), 16], zeros for outputs
-//       beyond the matrix, so that a line is there for each half of every panel
+//       beyond the matrix, so that there is a line for each half of every panel
 // 64-byte aligned. Null: all k is one sum.
 struct KernelScales {
   const float* at = nullptr;

@@ -30,7 +30,7 @@ SY_FORCE_INLINE void ConfigureTiles(std::int64_t tile_rows) {
   Config config;
   for (int tile = 0; tile < 6; ++tile) config.rows[tile] = static_cast<std::uint8_t>(tile_rows);
   config.rows[6] = config.rows[7] = kTileRows;
-  // GCC 12 tells its optimizer that LDTILECFG reads eight bytes, and that a tile load reads none.
+  // GCC 12 declares that LDTILECFG reads eight bytes and a tile load none, which is wrong for both.
   __asm__ volatile("" : : "r"(&config) : "memory");
   _tile_loadconfig(&config);
 }

@@ -46,7 +46,7 @@ SY_FORCE_INLINE __m512 HighWeights(__m512i line) {
 }
 
 // exp for -87 <= x <= 87, to about 2 ulp (coefficients of Cephes' expf); NaN stays NaN. Each lane
-// is computed alone, so its place in the vector does not matter.
+// is computed by itself, so its place in the vector does not matter.
 SY_FORCE_INLINE __m512 Exp(__m512 x) {
   const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504F)),
                                         _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);

@@ -45,7 +45,7 @@ absl::StatusOr<std::unique_ptr<ComputePool>> ComputePool::Create(int threads) {
     return MakeError(
         absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
         absl::StrCat("thread ", pool->threads(), " of ", threads,
-                     " compute threads could not be started (", error.what(), "); ask for fewer"));
+                     " compute threads could not be started (", error.what(), "); request fewer"));
   }
   return pool;
 }

@@ -2,8 +2,8 @@
 // wakes late costs nothing: the caller does its share.
 //
 // Run may be called from any thread. The pool serves one caller at a time; one that finds it busy
-// runs its loop alone. Idle helpers spin for some 30 us (unless there are more threads than CPUs)
-// and then sleep, 100 ms at most at a time. Run allocates nothing and takes no lock.
+// runs its loop by itself. Idle helpers spin for some 30 us (unless there are more threads than
+// CPUs) and then sleep, 100 ms at most at a time. Run allocates nothing and takes no lock.
 #pragma once
 
 #include <atomic>
