@@ -37,13 +37,15 @@ struct ClientParts {
   Incarnation incarnation;                // the transport's
 };
 
+// Owns the Source that drives all its sessions.
 class Client {
  public:
   // Does not connect yet. Errors: kInvalidArgument (BAD_REQUEST) unless exactly one of coordinator
   // and gateway is given; kUnavailable (TRANSPORT) when UCX cannot start.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(const ClientOptions& options);
+  // `parts` has sessions and a transport with its device, or steps. Never fails: nothing is dialed.
   static std::unique_ptr<Client> Over(const ClientOptions& options, ClientParts parts);
-  // Sessions must be gone.
+  // REQUIRES: its sessions have been destroyed.
   ~Client();
 
   // Blocks until steps can be submitted, at most the options' timeout. The session keeps a pointer
@@ -53,6 +55,7 @@ class Client {
   // `ready_timeout`.
   absl::StatusOr<std::unique_ptr<MoeSession>> OpenWhenReady(const OpenSessionRequest& request,
                                                             Duration ready_timeout);
+  // Totals since Connect; zeros through a gateway.
   [[nodiscard]] TransportStats transport_stats();
   // The gateway's worker id, once a session is open through it; empty in p2p.
   [[nodiscard]] std::string gateway_worker() const;

@@ -52,6 +52,7 @@ struct DeviceProfile {
   // Most ranks whose normal mode carries quantized rows; 0: no bound. Above it rows go as BF16.
   std::int32_t quantized_normal_ranks_max;
 
+  // The treatment of `dtype`.
   [[nodiscard]] const WireRow& Wire(DispatchDtype dtype) const {
     return wire[static_cast<std::size_t>(dtype)];
   }

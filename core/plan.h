@@ -44,6 +44,7 @@ struct Plan {
 
   // nullptr when there is none.
   [[nodiscard]] const LayerPlacement* FindLayer(LayerId layer) const;
+  // Linear in the configs: for binding a plan, not for steps.
   [[nodiscard]] const DispatchConfig* FindConfig(LayerId layer, Phase phase, Edge edge) const;
   // nullopt when no worker of the plan has that id, which says nothing about its incarnation.
   [[nodiscard]] std::optional<WorkerOrdinal> FindWorker(absl::string_view id) const;

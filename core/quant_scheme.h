@@ -85,6 +85,7 @@ struct QuantSchemeInfo {
 
 // The row of `scheme`; total over the enum.
 const QuantSchemeInfo& QuantSchemeInfoOf(QuantScheme scheme);
+// Constant data.
 std::span<const QuantSchemeInfo> AllQuantSchemes();  // in the order of their values
 // nullopt for any other name.
 std::optional<QuantScheme> QuantSchemeFromName(absl::string_view name);

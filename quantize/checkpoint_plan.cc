@@ -67,8 +67,10 @@ absl::StatusOr<MoeShape> ShapeFrom(const CheckpointTensors& tensors, const Exper
     return WrongTensor(Kind::kWrongShape, tensors, name,
                        absl::StrCat("it has ", tensor->shape.size(), " dimensions, not ", rank));
   }
+  // A packed tensor holds gate and up together.
   const std::int64_t rows = tensor->shape[rank - 2] / (modules.packed ? 2 : 1);
   const std::int64_t columns = tensor->shape[rank - 1];
+  // Keeps the products of sizes within 64 bits.
   constexpr std::int64_t kSizeMax = std::int64_t{1} << 24;
   if (rows < 1 || columns < 1 || rows > kSizeMax || columns > kSizeMax) {
     return WrongTensor(Kind::kWrongShape, tensors, name,
@@ -157,6 +159,7 @@ class Planner {
     for (std::int32_t layer = 0; layer < sizes.layers; ++layer) {
       auto modules = FindExpertModules(
           tensors_, {.model_type = sizes.model_type, .layer = layer, .experts = sizes.experts});
+      // A model may have dense layers; any other error is one of the checkpoint.
       const bool dense = absl::IsNotFound(modules.status());
       if (dense && !HasRouter(tensors_, sizes.model_type, layer)) {
         none = modules.status();
@@ -207,6 +210,7 @@ class Planner {
     NamePatterns patterns;
     SY_RETURN_IF_ERROR(absl::StartsWith(pattern, "re:") ? patterns.AddExactOrRegex(pattern, key)
                                                         : patterns.AddGlob(pattern, key));
+    // A pattern that names nothing is mostly a typing error, so it is refused.
     bool any = std::any_of(names_.begin(), names_.end(), [&](const std::string& name) {
       return !patterns.Match(name).empty() ||
              !patterns.Match(name.substr(0, name.rfind('.'))).empty();
@@ -257,6 +261,7 @@ class Planner {
                          "it belongs to the experts but is not one of their weights, and no quant "
                          "layout can store it; keep this layer in BF16");
     }
+    // These are not copied: their quantized forms take their places.
     replaced_.insert(known.begin(), known.end());
     const LayerSizes sizes{layer.shape.hidden, layer.shape.intermediate};
     for (const Projection projection : kAllProjections) {
@@ -301,6 +306,7 @@ class Planner {
                                                        .weights = zeros,
                                                        .module = "zeros",
                                                        .input_amax = 1}));
+      // Only dtypes and shapes are needed from now on.
       for (RawTensor& tensor : model.tensors) tensor.bytes.clear();
       models_[static_cast<std::size_t>(projection)] = std::move(model);
     }

@@ -53,6 +53,7 @@ class ExpertNode {
   [[nodiscard]] ExpertService& experts() { return *experts_; }
   // For a Source of this process: its own experts without a ring.
   [[nodiscard]] OwnExperts& own_experts();
+  // The device's, with the transports and the memory of this worker.
   [[nodiscard]] const CapabilitySet& capabilities() const { return capabilities_; }
 
   // Connects to the coordinator, and again whenever the stream breaks; call once. `endpoint` is
@@ -62,6 +63,7 @@ class ExpertNode {
   // Tells the coordinator that this worker wants to end; `finished` follows once no plan names it.
   // Returns at once.
   void Leave();
+  // The agent's state; empty before Join.
   [[nodiscard]] AgentView agent_view() const;
   // Closes the control stream, waits up to `drain` for attachments to close, ends the threads.
   // Idempotent.

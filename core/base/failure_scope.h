@@ -10,6 +10,7 @@
 
 namespace switchyard {
 
+// Ascending: a larger value breaks more.
 enum class FailureScope {
   kRequest = 0,       // only this call; try again or give up
   kPeer = 1,          // the edge to one peer

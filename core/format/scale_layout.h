@@ -80,6 +80,7 @@ constexpr std::int64_t kTileGroups = 4;
 constexpr std::int64_t kTileBytes = kTileRows * kTileGroups;
 constexpr std::int64_t kTileStripe = 32;  // rows at distance 32 share a stripe of 16 bytes
 
+// Whole tiles in each dimension, the last one perhaps padded.
 constexpr std::int64_t SwizzledRowTiles(const ScaleExtents& in) {
   return (in.rows + kTileRows - 1) / kTileRows;
 }

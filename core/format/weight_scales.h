@@ -53,6 +53,7 @@ struct WeightScales {
   std::vector<float> blocks{};
   std::vector<float> groups{};
 
+  // Valid while this is neither changed nor destroyed.
   [[nodiscard]] WeightScalesView view() const {
     return {.tensor = tensor, .channels = channels, .blocks = blocks, .groups = groups};
   }

@@ -53,6 +53,7 @@ std::span<const NamedWireFormat> WireFormats();
 
 // "unnamed" for a format that is not in the table.
 absl::string_view WireFormatName(const WireFormat& format);
+// nullopt for any other name.
 std::optional<WireFormat> WireFormatFromName(absl::string_view name);
 
 // The byte in a frame's header that names the format of its rows: the dtype, and in the upper four

@@ -40,6 +40,7 @@ struct Adjustment {
 };
 
 // Reported once for each process and id, not for each layer: see core/base/once_set.h.
+// Stable: logs and metadata name them. Append only.
 enum class WarningId : std::uint8_t {
   kDeprecatedBf16Flag = 0,
   kDeprecatedNpuInt8Flag = 1,

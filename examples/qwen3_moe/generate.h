@@ -39,6 +39,7 @@ struct GenerateOptions {
 // The generated tokens and the times of both phases.
 struct GenerateReport {
   std::vector<std::int32_t> tokens;  // without the prompt
+  // Counted here, because the prompt itself is the caller's.
   std::size_t prompt_tokens = 0;
   Duration prefill{};            // from the prompt to the logits of the first token
   std::size_t decode_steps = 0;  // generated tokens that were fed back

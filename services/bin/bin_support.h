@@ -25,6 +25,7 @@ class SignalWait {
   static void Raise();
 
  private:
+  // The signals that Wait receives.
   sigset_t set_{};
 };
 

@@ -115,6 +115,7 @@ constexpr std::optional<Core> EnumFromProto(typename WireEnum<Core>::Proto value
   // proto3 keeps numbers that this version does not know, so the range must be checked here.
   const int number = static_cast<int>(value);
   if (number < 1 || number > WireEnum<Core>::kProtoMax) return std::nullopt;
+  // In range, hence a value of Core: both enums are dense.
   return static_cast<Core>(number - 1);
 }
 

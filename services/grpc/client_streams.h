@@ -48,7 +48,6 @@ class ClientStream : public Reactor {
       const MutexLock lock(hooks_);
       attached_ = false;
     }
-    // Outside the lock: gRPC may call OnDone at once, which runs a hook.
     context_.TryCancel();
   }
 
@@ -118,12 +117,10 @@ class ClientStream : public Reactor {
   void RunHook(Body body) {
     const MutexLock lock(hooks_);
     if (!attached_) return;
-    // Stored before the body, because Detach may be the first thing that a hook does.
     hook_thread_.store(std::this_thread::get_id());
     body();
     hook_thread_.store(std::thread::id());
   }
-  // The first error of this side; OK when only gRPC has one.
   absl::Status LocalError() {
     const MutexLock lock(error_);
     return local_error_;
@@ -141,7 +138,6 @@ class ClientStream : public Reactor {
   std::shared_ptr<void> self_;
   // Held while a hook runs. Detach takes it to wait for a running hook on another thread.
   Mutex hooks_;
-  // The thread that runs a hook now. Atomic, because Detach reads it without the lock.
   std::atomic<std::thread::id> hook_thread_;
   bool attached_ SY_GUARDED_BY(hooks_) = true;
   bool up_ SY_GUARDED_BY(hooks_) = false;
@@ -198,7 +194,6 @@ class ClientBidiStream : public ClientStream<grpc::ClientBidiReactor<Request, Re
     if (queue_.Close(/*drop_waiting=*/true)) this->RemoveHold();
   }
 
-  // Bounded in messages and in bytes, so that a peer that does not read cannot exhaust the memory.
   WriteQueue<Request> queue_;
 };
 

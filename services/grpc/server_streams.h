@@ -154,6 +154,7 @@ class ServerBidiStream : public ServerStream<grpc::ServerBidiReactor<Request, Re
   virtual void OnPeerDone() { this->End(absl::OkStatus()); }
 
  private:
+  // At most the port's own limit.
   const std::size_t request_bytes_max_;
   // Only one request is in memory for each stream, because the next read starts after ReadNext.
   Request request_;

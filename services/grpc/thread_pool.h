@@ -41,6 +41,7 @@ class ThreadPool {
   // Threads without a task, including those that are starting. Each queued task will take one of
   // them.
   std::size_t idle_ SY_GUARDED_BY(mutex_) = 0;
+  // Threads then end once no task is left.
   bool stopping_ SY_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_ SY_GUARDED_BY(mutex_);
 };

@@ -93,6 +93,7 @@ class DirectExperts final : public OwnExperts {
       SY_REQUIRES(run_mutex_);
   void Count(SessionId session, const LayerRuntime& layer, const RequestView& request,
              std::uint32_t nan_rows);
+  // Called by the device's streams.
   void OnProgress();
 
   Options options_;

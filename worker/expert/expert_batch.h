@@ -93,6 +93,7 @@ class ExpertBatch {
   BatchKey key_;
   std::shared_ptr<const EpochRuntime> runtime_;
   std::shared_ptr<const BatchMemory> memory_;
+  // Reused from batch to batch.
   std::vector<ExpertInput> inputs_;
   // Magnitudes go through memory of the batch, because those of the session may be read meanwhile.
   std::vector<ExpertAmax> amax_;

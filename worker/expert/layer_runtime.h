@@ -72,6 +72,7 @@ struct EpochRuntime {
   WorkerOrdinal self;
   std::vector<LayerRuntime> layers;  // one for each layer of the plan, ascending
 
+  // Shortcuts to the plan.
   [[nodiscard]] const std::string& deployment() const { return plan.deployment; }
   [[nodiscard]] Epoch epoch() const { return plan.epoch; }
   [[nodiscard]] const MoeShape& shape() const { return plan.shape; }

@@ -37,6 +37,7 @@ class ChunkPlan {
   // Sorted by (worker, index). Workers without rows have none.
   [[nodiscard]] std::span<const Chunk> chunks() const { return chunks_; }
   // The chunks of one worker: [first, last) in chunks().
+  // Empty when the worker has no rows.
   struct Range {
     std::uint32_t first = 0;
     std::uint32_t last = 0;
@@ -59,6 +60,7 @@ class ChunkPlan {
   // Ends a chunk at `token_end`.
   void AddWindow(const WorkerRows& worker, std::uint32_t token_end, std::uint32_t rows);
 
+  // All vectors keep their memory from Build to Build.
   std::vector<Chunk> chunks_;
   std::vector<Range> ranges_;
   std::vector<PlannedRow> rows_;

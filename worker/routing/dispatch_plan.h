@@ -59,6 +59,7 @@ const PhysicalExpert& PickReplica(std::span<const PhysicalExpert> replicas);
 
 // Errors: kInvalidArgument, EXPERT_OUT_OF_RANGE or DUPLICATE_EXPERT, naming row, k and id;
 // BAD_SHAPE when `ids` is not [tokens, top_k]. `plan` is unspecified after an error.
+// O(tokens * top_k) and, in low_latency, a counting sort by slot.
 absl::Status BuildDispatchPlan(const RoutedBatch& batch, const PlacementMap& placement,
                                DispatchMode mode, DispatchPlan* plan);
 

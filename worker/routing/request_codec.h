@@ -41,6 +41,7 @@ void WriteRequestMetadata(DispatchMode mode, const RequestContent& content,
 // A checked request. A view of the words it was parsed from.
 class RequestView {
  public:
+  // The geometry that the words were checked against.
   [[nodiscard]] DispatchMode mode() const { return mode_; }
   [[nodiscard]] std::uint32_t rows() const { return rows_; }
   [[nodiscard]] std::int32_t top_k() const { return top_k_; }
@@ -76,6 +77,8 @@ class RequestView {
   std::int32_t top_k_ = 0;
   std::int32_t local_slots_ = 0;
   std::size_t words_per_row_ = 0;
+  // The copy as a whole, and where its rows begin: low_latency has the slot counts in front of
+  // them.
   const std::uint32_t* words_ = nullptr;
   const std::uint32_t* row_words_ = nullptr;
 };

@@ -1,7 +1,7 @@
-// How the threads of a Source without a transport sleep: Arm, Wait and Wake as of a Transport.
+// Lets the threads of a Source without a transport sleep: Arm, Wait and Wake as of a Transport.
 //
 // It has no file descriptor, unlike worker/transport/sleeper.h, because here nothing but Wake ends
-// a sleep.
+// a sleep. Thread-safe. Each Arm that returns true is followed by one Wait of the same thread.
 #pragma once
 
 #include <chrono>
@@ -46,6 +46,7 @@ class Doorbell {
  private:
   Mutex mutex_;
   CondVar woken_;
+  // Set by Wake and cleared by the first Arm while no thread is armed.
   bool rung_ SY_GUARDED_BY(mutex_) = false;
   std::uint32_t armed_ SY_GUARDED_BY(mutex_) = 0;
 };

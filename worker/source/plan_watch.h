@@ -29,8 +29,8 @@ class PlanWatch final : private WatchSink {
   bool Poll(StepRunner& runner, TimePoint now);
   // False while the watch is broken.
   [[nodiscard]] bool watching() const { return !retry_at_.has_value(); }
-  // Why the coordinator does not know the session any more: no plan will ever mend what fails now.
-  // OK while it may.
+  // The reason why the coordinator does not know the session any more, after which no plan can
+  // come. OK while it may.
   [[nodiscard]] const absl::Status& refused() const { return refused_; }
   // When to poll again; max() while the watch stands.
   [[nodiscard]] TimePoint wake_at() const { return retry_at_.value_or(TimePoint::max()); }

@@ -13,7 +13,7 @@
 
 namespace switchyard {
 
-// Generates each expert on demand, always in BF16. Thread-safe.
+// Generates each expert on demand, always in BF16, and keeps none. Thread-safe.
 class SyntheticSource final : public WeightSource {
  public:
   // `check` must have the hashes of every expert that will be loaded; the coordinator computes them

@@ -53,6 +53,7 @@ class ExpertCall {
   [[nodiscard]] std::int64_t row_count() const { return call_.row_count; }
 
  private:
+  // Outlives the call.
   const KernelRun& run_;
   const std::uint8_t* rounded_ = nullptr;  // of the rows of this call
   KernelCall call_;

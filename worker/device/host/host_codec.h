@@ -14,6 +14,7 @@ namespace switchyard {
 class HostCodec : public Codec {
  public:
   // Gathers `rows` (each BF16 [hidden], any alignment) into `data` and `scales`.
+  // Both take any number of rows; 0 does nothing.
   virtual void Encode(std::span<const Bf16* const> rows, std::int64_t hidden, std::byte* data,
                       std::byte* scales) const = 0;
   // [rows, hidden] BF16 into `out`.

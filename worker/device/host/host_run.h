@@ -30,6 +30,7 @@ class HostTable final : public ExpertTable {
   [[nodiscard]] std::int32_t slots() const override {
     return static_cast<std::int32_t>(entries_.size());
   }
+  // `slot` < slots(); the run has checked it.
   [[nodiscard]] const TableEntry& entry(std::size_t slot) const { return entries_[slot]; }
   [[nodiscard]] std::int64_t bytes() const { return bytes_; }  // of all its experts
 
@@ -46,6 +47,7 @@ class HostWorkspace final : public Workspace {
   static absl::StatusOr<std::unique_ptr<HostWorkspace>> Create(HostKernels* kernels,
                                                                const MoeShape& shape,
                                                                std::int64_t pairs_max);
+  // The shape that runs are checked against.
   [[nodiscard]] const MoeShape& shape() const { return shape_; }
 
  private:
@@ -55,6 +57,7 @@ class HostWorkspace final : public Workspace {
   const MoeShape shape_;
   const std::int64_t pairs_max_;
   std::unique_ptr<KernelScratch> scratch_;
+  // In the order of Gather: rows as they come, and within a row the slots as they are given.
   std::vector<std::int32_t> slot_of_pair_;     // [pairs_max]
   std::vector<const Bf16*> row_of_pair_;       // [pairs_max]
   std::vector<std::uint8_t> rounded_;          // [pairs_max] of row_of_pair_
@@ -97,6 +100,7 @@ class HostRun {
   // Writes the answers of the rows [from, to) from the experts' rows, slots in the order given.
   void Combine(const Cursor& from, const Cursor& to);
   void AnswerRow(ExpertInput& input, std::uint32_t row, std::size_t* pair);
+  // The row as BF16, where it lies or where Decode has put it.
   [[nodiscard]] const Bf16* RowOf(const ExpertInput& input, std::uint32_t row) const;
 
   const ExpertRun& run_;

@@ -47,6 +47,7 @@ class HostStream final : public Stream {
   absl::Status Run(const ExpertRun& run) override;
   absl::Status Encode(const EncodeRun& run) override;
   absl::Status Sum(const SumRun& run) override;
+  // A memcpy for each piece: all memory is host memory.
   absl::Status Copy(std::span<const CopyPiece> pieces) override;
   absl::Status Record(DeviceEvent* event) override;
   [[nodiscard]] std::unique_ptr<DeviceEvent> MakeEvent() override;
@@ -69,6 +70,7 @@ class HostStream final : public Stream {
   absl::Status PerformOrQueue(Work work);
   // Never performs. Errors: kResourceExhausted (NO_CREDITS).
   absl::Status Queue(Work work);
+  // On the caller's thread or on the compute thread.
   void Perform(Work& work, absl::FunctionRef<void()> between);
 
   HostKernels* const kernels_;

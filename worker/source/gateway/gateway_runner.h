@@ -23,7 +23,7 @@
 
 namespace switchyard {
 
-// Everything but the grant, which the gateway gives.
+// The options; the grant is missing, because the gateway gives it.
 struct GatewayRunnerOptions {
   StepChannel* steps = nullptr;  // outlives the runner
   OpenSessionRequest request;
@@ -38,7 +38,7 @@ class GatewayRunner final : public StepRunner, private StepSink {
   // Opens the stream. Never fails: a refusal comes with Poll.
   absl::Status Start(TimePoint now) override;
   void OnPlan(const PlanUpdate& /*update*/, TimePoint /*now*/) override {}
-  // kOpening with kUnavailable (TRANSPORT) until the gateway has answered; kFailed with its
+  // Reports kOpening with kUnavailable (TRANSPORT) until the gateway has answered; kFailed with its
   // refusal.
   RunnerProgress Poll(TimePoint now) override;
   // Also kInvalidArgument (MESSAGE_TOO_LARGE); after the end of the stream, the reason for it.

@@ -37,6 +37,7 @@ struct RowCodec {
                  float global_scale, Bf16* out);
 };
 
+// One implementation of all formats.
 struct CodecKernels {
   const char* name;
   RowCodec fp8;

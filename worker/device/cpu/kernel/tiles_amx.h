@@ -20,6 +20,7 @@ constexpr std::int64_t kPrefetchBytes = 1024;
 
 // Tiles 0 to 3 hold sums, 4 and 5 rows, 6 and 7 weights.
 SY_FORCE_INLINE void ConfigureTiles(std::int64_t tile_rows) {
+  // The layout that LDTILECFG reads: palette 1 has eight tiles of at most 16 rows of 64 bytes.
   struct alignas(64) Config {
     std::uint8_t palette = 1;
     std::uint8_t start_row = 0;
@@ -141,6 +142,7 @@ struct TileScales {
 // sums += scale * block, for `rows` rows of each tile; `at`: which 128 k these are.
 SY_FORCE_INLINE void AddScaled(const TileSums& block, std::int64_t row_tiles, std::int64_t rows,
                                const TileScales& scales, std::int64_t at, TileSums* sums) {
+  // Even tiles belong to the low outputs, odd ones to the high.
   const __m512 factors[2] = {ScalesAt(scales.low, at), ScalesAt(scales.high, at)};
   for (std::int64_t tile = 0; tile < 2 * row_tiles; ++tile) {
     const __m512 factor = factors[tile % 2];

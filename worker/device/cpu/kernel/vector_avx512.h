@@ -24,6 +24,7 @@ namespace switchyard {
 // denormals, and is not on every AVX-512 CPU.)
 SY_FORCE_INLINE __m256i RoundToBf16(__m512 value) {
   const __m512i bits = _mm512_castps_si512(value);
+  // Ties go to the even code: half a step less one is added, and one more when the code is odd.
   const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
   const __m512i rounded = _mm512_srli_epi32(
       _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd), 16);
@@ -41,6 +42,7 @@ SY_FORCE_INLINE __m512 Bf16ToFloats(__m256i bits) {
 SY_FORCE_INLINE __m512 LowWeights(__m512i line) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(line, 16));
 }
+// A BF16 number is the upper half of an FP32 number, so a shift or a mask decodes it.
 SY_FORCE_INLINE __m512 HighWeights(__m512i line) {
   return _mm512_castsi512_ps(_mm512_and_si512(line, _mm512_set1_epi32(~0xffff)));
 }
@@ -50,6 +52,7 @@ SY_FORCE_INLINE __m512 HighWeights(__m512i line) {
 SY_FORCE_INLINE __m512 Exp(__m512 x) {
   const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504F)),
                                         _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  // ln 2 in two parts (Cody-Waite), so that x - n * ln 2 is exact to FP32.
   __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375F), x);
   r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-2.12194440e-4F), r);
   __m512 p = _mm512_set1_ps(1.9875691500e-4F);
