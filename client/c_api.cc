@@ -42,6 +42,7 @@ struct sy_client {
   sy_code Keep(const absl::Status& status) {
     if (!status.ok()) {
       const switchyard::MutexLock lock(mutex);
+      // Kept also after later successes, until the next failure, as the header promises.
       last_error = status;
     }
     return static_cast<sy_code>(status.code());
@@ -58,6 +59,7 @@ struct sy_client {
     const switchyard::MutexLock lock(mutex);
     std::shared_ptr<switchyard::MoeSession> session = std::move(handle->session);
     handle->session = nullptr;
+    // Once only: a second call with the same handle finds no session.
     if (session != nullptr) PoolOf(handle).End(handle);
     return session;
   }
@@ -101,6 +103,7 @@ absl::Status UsedStep() {
 }
 
 absl::Status RequestOf(const sy_session_options& options, switchyard::OpenSessionRequest* request) {
+  // Enumerators arrive as plain integers, which a caller may have left uninitialized.
   if (options.phase > SY_PHASE_MIXED) return BadField("phase");
   if (options.mode > SY_MODE_LOW_LATENCY) return BadField("mode");
   if (options.y_dtype > SY_DTYPE_BF16) return BadField("y_dtype");
@@ -150,6 +153,7 @@ std::optional<switchyard::ModeChoice> ChoiceOf(std::uint32_t choice) {
 
 std::size_t CopyOut(const std::string& text, char* buffer, std::size_t size) {
   if (buffer != nullptr && size > 0) {
+    // Room for the NUL.
     const std::size_t bytes = std::min(text.size(), size - 1);
     std::memcpy(buffer, text.data(), bytes);
     buffer[bytes] = '\0';
@@ -166,6 +170,7 @@ const char* sy_version(void) { return switchyard::kProductVersion; }
 sy_mode sy_mode_of_step(uint32_t choice, uint32_t flags) {
   constexpr std::uint32_t kKnown = SY_STEP_EXTEND | SY_STEP_DRAFT_EXTEND | SY_STEP_GRAPH_CAPTURE;
   const std::optional<switchyard::ModeChoice> wanted = ChoiceOf(choice);
+  // A later header may have more flags, whose meaning this library does not know.
   if (!wanted || (flags & ~kKnown) != 0) return SY_MODE_PLAN;
   const switchyard::DispatchMode mode =
       ModeOfStep(*wanted, {.extend = (flags & SY_STEP_EXTEND) != 0,
@@ -179,6 +184,7 @@ sy_code sy_client_open(const sy_client_options* options, sy_client** out) {
   *out = nullptr;
   if (!IsStamped(options)) return SY_INVALID_ARGUMENT;
   auto made = std::make_unique<sy_client>();
+  // From here on the caller owns the client, whatever follows.
   *out = made.release();
   if (options->transport > SY_TRANSPORT_TCP) return (*out)->Keep(BadField("transport"));
   switchyard::ClientOptions& wanted = (*out)->options;
@@ -248,6 +254,7 @@ sy_code sy_wait(sy_step* step) {
   if (step == nullptr) return SY_INVALID_ARGUMENT;
   sy_client* const client = step->client;
   const switchyard::StepTicket ticket = step->ticket;
+  // The handle ends before the wait, so of two threads that wait for it only one does.
   const auto session = client->End(step);
   return client->Keep(session == nullptr ? UsedStep() : session->Wait(ticket));
 }

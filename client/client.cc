@@ -49,6 +49,7 @@ absl::StatusOr<std::unique_ptr<MoeSession>> Client::Open(const OpenSessionReques
   auto open =
       std::make_unique<MoeSession>(source_.get(), session, sessions_.get(), options_.timeout);
   if (steps_ != nullptr) {
+    // Only the gateway knows its id, and it says so when it opens a session.
     SY_ASSIGN_OR_RETURN(const RunnerStatus status, source_->Status(session));
     const MutexLock lock(mutex_);
     gateway_worker_ = status.gateway_worker;

@@ -58,6 +58,7 @@ absl::StatusOr<MoeShape> ShapeFrom(const CheckpointTensors& tensors, const Exper
   const std::string gate = modules.Name(0, Projection::kGate);
   const std::string name = modules.packed ? gate : absl::StrCat(gate, ".weight");
   const TensorInfo* tensor = tensors.Find(name);
+  // A container with other tensors: the experts are stored in a quantized layout.
   if (tensor == nullptr) {
     return WrongTensor(Kind::kTensorNotFound, tensors, name,
                        "experts have no such tensor; only BF16 checkpoints can be quantized");

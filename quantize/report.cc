@@ -102,6 +102,7 @@ std::string SummaryTable(const QuantizeSummary& summary) {
                     absl::StrFormat("largest calc_diff of an expert's weights %.3g",
                                     summary.diff_max[static_cast<std::size_t>(projection)])});
   }
+  // Counted only: a large checkpoint has hundreds. JSON lists them.
   rows.push_back({"files", absl::StrCat(summary.files.size())});
   if (!summary.left_out.empty()) {
     rows.push_back({"not copied", absl::StrJoin(summary.left_out, ", ")});

@@ -22,6 +22,7 @@ absl::Status BadOption(const std::string& what) {
 SignalWait::SignalWait(std::initializer_list<int> signals) {
   sigemptyset(&set_);
   for (const int signal : signals) sigaddset(&set_, signal);
+  // Threads inherit the mask, so no thread of a library runs a handler.
   pthread_sigmask(SIG_BLOCK, &set_, nullptr);
 }
 

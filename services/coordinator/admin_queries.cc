@@ -124,6 +124,7 @@ absl::Status AddTraces(const CoordinatorView& view, const DeploymentView& deploy
   SY_ASSIGN_OR_RETURN(const std::vector<DecisionTrace> traces,
                       TracesOf(view, deployment, question.layer, question.phase));
   for (const DecisionTrace& trace : traces) {
+    // Decisions are made for all edges; the caller may want one.
     if (question.Is(trace.subject.phase, trace.subject.edge)) Encode(trace, out->add_traces());
   }
   return absl::OkStatus();

@@ -113,6 +113,7 @@ class InProcessAttach final : public AttachStream {
     explicit Listener(AttachSink* sink) : sink_(sink) {}
     void Ended(const absl::Status& why) {
       const MutexLock lock(mutex_);
+      // Cleared first: it is the last call of a stream.
       if (sink_ != nullptr) std::exchange(sink_, nullptr)->OnAttachEnded(why);
     }
     void Bound(Epoch epoch, const absl::Status& result) {

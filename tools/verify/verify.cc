@@ -97,6 +97,7 @@ absl::StatusOr<VerifyReport> Verify(const VerifyParts& parts, const VerifyBounds
                         CheckText({.decoder = parts.decoder, .text = text, .moe = moe}));
     report.texts.push_back(std::move(result));
   }
+  // After the last text, because the bound is over all of them.
   CheckTextBounds(report);
   report.digest = moe.Finish();
   // After all calls, so that the report covers them.

@@ -138,6 +138,7 @@ Json JsonOf(const TextResult& text) {
   Json json = {{"name", absl::CHexEscape(text.name)},
                {"positions", text.positions},
                {"agreed", text.agreed}};
+  // Escaped: a worker's text may hold any bytes.
   if (!text.refused.ok()) json["error"] = absl::CHexEscape(text.refused.message());
   if (!text.greedy.has_value()) return json;
   Json greedy = {{"prompt", TextOf(text.greedy->prompt)},
