@@ -72,7 +72,8 @@ struct PlanUpdate {
   friend bool operator==(const PlanUpdate&, const PlanUpdate&) = default;
 };
 
-// The session that a watcher already holds; a restarted coordinator finds it by its plan.
+// The session that a watcher already holds; a restarted coordinator finds it by its plan. With the
+// epoch and the hash it sends only a plan that is newer than the watcher's.
 struct WatchRequest {
   SessionId session;
   std::string deployment;
@@ -122,7 +123,8 @@ struct AttachRequest {
   }
   friend bool operator==(const AttachRequest&, const AttachRequest&) = default;
 };
-// The worker's answer; the attachment is bound to the request's epoch.
+// The worker's answer; the attachment is bound to the request's epoch. `path` is text for people: a
+// value that a source does not know is no error.
 struct AttachGrant {
   RingOffer request_ring;  // where the source sends
   std::string path;        // worker -> source: "mapped", "messages", "inproc"

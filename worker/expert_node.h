@@ -50,10 +50,13 @@ class ExpertNode {
   ExpertNode(const ExpertNode&) = delete;
   ExpertNode& operator=(const ExpertNode&) = delete;
 
+  // Also after Stop, which ends the service's threads and keeps the object.
   [[nodiscard]] ExpertService& experts() { return *experts_; }
-  // For a Source of this process: its own experts without a ring.
+  // For a Source of this process: its own experts without a ring. Valid until the node is
+  // destroyed.
   [[nodiscard]] OwnExperts& own_experts();
-  // The device's, with the transports and the memory of this worker.
+  // The device's, with the transports and the memory of this worker: a device does not know how
+  // rows arrive, nor how much memory the operator grants.
   [[nodiscard]] const CapabilitySet& capabilities() const { return capabilities_; }
 
   // Connects to the coordinator, and again whenever the stream breaks; call once. `endpoint` is

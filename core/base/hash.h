@@ -36,7 +36,8 @@ using PlanHash = Sha256Digest;
 Sha256Digest Sha256(std::span<const std::byte> data);
 Sha256Digest Sha256(absl::string_view data);
 
-// For data that comes in pieces, such as a tensor that is read block by block. Not thread-safe.
+// For data that comes in pieces, such as a tensor that is read block by block. Not thread-safe. The
+// digest is the one that Sha256 gives for the whole.
 // Ends the process when memory runs out, because a wrong hash would accept wrong weights.
 class Sha256Stream {
  public:

@@ -24,7 +24,8 @@ class Logger {
   Logger(const Logger&) = delete;
   Logger& operator=(const Logger&) = delete;
 
-  // Writes the line with time, level and process. Lines of several threads do not mix.
+  // Writes the line with time, level and process. Lines of several threads do not mix. Flushes from
+  // kWarn up, because such lines often precede the end of the process.
   void Write(LogLevel level, absl::string_view text);
 
   // Formats only if the level is enabled, so a debug line costs a comparison in production.

@@ -104,11 +104,13 @@ struct DecisionTrace {
 };
 
 // A page for people: the outcome, the rule that decided, the rules that were overruled and why, the
-// adjustments and the warnings. Lines end with '\n'.
+// adjustments and the warnings. Lines end with '\n'. Names everything that the decision depends on,
+// so that a pasted page needs no deployment beside it. No format that anything parses.
 std::string ExplainText(const DecisionTrace& trace);
 
 // The same for a plan, a line for each step that had an effect: mode, wire dtype with the rule
-// that decided, each adjustment, combine dtype with bytes and flags. `trace` has an outcome.
+// that decided, each adjustment, combine dtype with bytes and flags. `trace` has an outcome. Equal
+// decisions give equal lines, because the lines are part of the plan and of its hash.
 std::vector<std::string> TrailLines(const DecisionTrace& trace);
 
 }  // namespace switchyard

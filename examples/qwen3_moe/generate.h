@@ -36,7 +36,8 @@ struct GenerateOptions {
   std::function<void(std::int32_t token)> on_token;
 };
 
-// The generated tokens and the times of both phases.
+// The generated tokens and the times of both phases. `decode` includes sampling and
+// on_token.
 struct GenerateReport {
   std::vector<std::int32_t> tokens;  // without the prompt
   // Counted here, because the prompt itself is the caller's.

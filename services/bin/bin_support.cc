@@ -59,6 +59,7 @@ absl::StatusOr<ListenAddress> ParseListen(const std::string& text) {
 
 int ExitCodeOf(const absl::Status& status) {
   if (status.ok()) return 0;
+  // Straight to stderr: the logger may not exist yet, and its level could hide the reason.
   std::fprintf(stderr, "%s (%s, %s)\n", std::string(status.message()).c_str(),
                absl::StatusCodeToString(status.code()).c_str(),
                std::string(ReasonName(ReasonOf(status))).c_str());

@@ -106,6 +106,8 @@ absl::StatusOr<std::unique_ptr<Source>> MakeGatewaySource(const Options& options
   parts.clock = &worker.clock;
   parts.rng = &worker.rng;
   parts.own_experts = &worker.node->own_experts();
+  // A run on this worker's experts ends without a frame, so nothing else wakes the transport's
+  // progress thread.
   parts.own_experts->SetOnProgress([transport = parts.transport] { transport->Wake(); });
   parts.own_worker_id = options.id;
   source.coordinator = worker.session_channel.get();

@@ -35,7 +35,7 @@ absl::StatusOr<SessionId> FromProto(const v1::CloseSessionRequest& proto);
 v1::WatchPlanRequest ToProto(const WatchRequest& request);
 absl::StatusOr<WatchRequest> FromProto(const v1::WatchPlanRequest& proto);
 
-v1::WatchPlanResponse ToProto(const PlanUpdate& news);
+v1::WatchPlanResponse ToProto(const PlanUpdate& update);
 absl::StatusOr<PlanUpdate> FromProto(const v1::WatchPlanResponse& proto);
 
 }  // namespace switchyard

@@ -48,8 +48,8 @@ class InProcessWatch final : public WatchStream, private PlanUpdateSink {
   }
 
  private:
-  void OnPlanUpdate(const std::shared_ptr<const PlanUpdate>& news) override {
-    sink_->OnPlan(*news);
+  void OnPlanUpdate(const std::shared_ptr<const PlanUpdate>& update) override {
+    sink_->OnPlan(*update);
   }
   void OnClosed(const absl::Status& why) override { sink_->OnWatchEnded(why); }
 

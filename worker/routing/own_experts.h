@@ -59,7 +59,8 @@ class OwnExperts {
   // Sets the function that is called, from any thread, when a run may have become done; empty:
   // none. The former function is not called any more once this returns.
   virtual void SetOnProgress(std::function<void()> on_progress) = 0;
-  // Ends the session's binding of the epoch; ignored when there is none.
+  // Ends the session's binding of the epoch; ignored when there is none. A retiring epoch waits for
+  // its last binding to end.
   virtual void Release(SessionId session, Epoch epoch) = 0;
   // Forgets the session and its counts.
   virtual void Close(SessionId session) = 0;

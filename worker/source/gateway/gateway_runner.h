@@ -69,7 +69,7 @@ class GatewayRunner final : public StepRunner, private StepSink {
   // No step is answered any more: those in flight end with `why`.
   void EndAll(const absl::Status& why) SY_REQUIRES(mutex_);
 
-  // Copies the batch into one message.
+  // Copies the batch into one message: the message is dense, the caller's rows may have strides.
   absl::Status Send(StepId step, const StepRequest& request, std::int32_t hidden)
       SY_EXCLUDES(mutex_);
 

@@ -30,7 +30,7 @@ struct RunnerParts {
   Incarnation incarnation{};  // of this process
   TransportChoice transport_choice = TransportChoice::kAuto;
   // Rows for this process's own worker then skip the ring.
-  OwnExperts* own_experts = nullptr;  // of a worker that is a gateway
+  OwnExperts* own_experts = nullptr;  // of a worker that is a gateway; else nullptr
   std::string own_worker_id{};        // likewise
   // gateway; nullptr: this process has no gateway runner.
   StepChannel* steps = nullptr;
