@@ -78,6 +78,7 @@ class ExpertNode {
 
   explicit ExpertNode(ExpertNodeOptions options);
 
+  // First, hence destroyed last: the parts below use its device and transport.
   ExpertNodeOptions options_;
   CapabilitySet capabilities_;
   std::unique_ptr<ExpertService> experts_;

@@ -109,13 +109,15 @@ class Decoder {
   }
 
  private:
-  // One step of the path to the current field.
+  // One step of the path to the current field. Names are literals and are not copied, because
+  // almost no path is ever printed.
   struct Segment {
     const char* field;
     int index;  // -1 if the field is not a list
   };
 
-  // Refuses an unknown value with its number and the likely cause.
+  // Refuses an unknown value with its number and the likely cause. Not part of the template, so
+  // that the texts exist once.
   void RefuseEnum(const char* field, int value);
 
   std::vector<Segment> path_;  // from the message down to the current field

@@ -32,6 +32,7 @@ absl::StatusOr<SessionGrant> FromProto(const v1::OpenSessionResponse& proto);
 v1::CloseSessionRequest ToProto(SessionId session);
 absl::StatusOr<SessionId> FromProto(const v1::CloseSessionRequest& proto);
 
+// The epoch and the hash say which plan the caller already has.
 v1::WatchPlanRequest ToProto(const WatchRequest& request);
 absl::StatusOr<WatchRequest> FromProto(const v1::WatchPlanRequest& proto);
 

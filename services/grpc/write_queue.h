@@ -39,6 +39,7 @@ class WriteQueue {
   // Adds a message. kFull: it was not added. A message is always accepted if none waits, so that a
   // single message over the limit does not end the stream.
   Verdict Push(Message message) {
+    // Before the lock, because it walks the whole message.
     const std::size_t bytes = message.ByteSizeLong();
     const MutexLock lock(mutex_);
     if (closed_) return Verdict::kClosed;
@@ -75,7 +76,8 @@ class WriteQueue {
     if (!closed_) ++holds_;
     return !closed_;
   }
-  // Ends one Hold. True: the caller must finish the stream.
+  // Ends one Hold. True: the caller must finish the stream. While messages are left it is false,
+  // and the last Advance returns finish.
   bool Release() {
     const MutexLock lock(mutex_);
     SY_CHECK(holds_ > 0, "Release() without Hold()");

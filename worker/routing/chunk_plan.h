@@ -62,6 +62,7 @@ class ChunkPlan {
 
   // All vectors keep their memory from Build to Build.
   std::vector<Chunk> chunks_;
+  // By the worker's ordinal; also for workers without chunks.
   std::vector<Range> ranges_;
   std::vector<PlannedRow> rows_;
   std::vector<std::uint32_t> slot_counts_;

@@ -27,6 +27,7 @@ class SyntheticSource final : public WeightSource {
   [[nodiscard]] std::string describe() const override;
 
  private:
+  // Never changed, so Load needs no lock.
   const SyntheticModel model_;
   const ModelConfig config_;
   const WeightCheck check_;

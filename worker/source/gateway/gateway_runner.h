@@ -32,6 +32,7 @@ struct GatewayRunnerOptions {
 
 class GatewayRunner final : public StepRunner, private StepSink {
  public:
+  // Opens nothing yet: the channel may call the sink from within Open.
   explicit GatewayRunner(GatewayRunnerOptions options);
   ~GatewayRunner() override;
 
