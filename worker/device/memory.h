@@ -13,6 +13,7 @@ namespace switchyard {
 // Owns its bytes; destruction frees them. The owner first waits for all work that uses it.
 class Buffer {
  public:
+  // A device's subclass frees the bytes: only it knows how they were allocated.
   virtual ~Buffer() = default;
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;

@@ -27,10 +27,12 @@ class AlignedBuffer {
 
   // nullptr when default-constructed or moved from.
   [[nodiscard]] std::byte* data() const { return data_; }
+  // As requested: what alignment adds is not counted.
   [[nodiscard]] std::int64_t bytes() const { return bytes_; }
 
  private:
   AlignedBuffer(std::byte* data, std::int64_t bytes) : data_(data), bytes_(bytes) {}
+  // The size says which of the two kinds of memory it is.
   void Free();
 
   std::byte* data_ = nullptr;

@@ -32,6 +32,7 @@ class HostEvent final : public DeviceEvent {
   static constexpr std::uint32_t kOpen = 0;
   static constexpr std::uint32_t kDone = 1;
 
+  // Done at first: an event that was never queued has nothing to wait for.
   std::atomic<std::uint32_t> state_{kDone};
   absl::Status status_;  // written before state_ becomes kDone
 };

@@ -30,7 +30,7 @@ class HostTable final : public ExpertTable {
   [[nodiscard]] std::int32_t slots() const override {
     return static_cast<std::int32_t>(entries_.size());
   }
-  // `slot` < slots(); the run has checked it.
+  // REQUIRES: `slot` < slots(). The expert service checks the slots of every request.
   [[nodiscard]] const TableEntry& entry(std::size_t slot) const { return entries_[slot]; }
   [[nodiscard]] std::int64_t bytes() const { return bytes_; }  // of all its experts
 
@@ -75,6 +75,8 @@ class HostWorkspace final : public Workspace {
 // One run. Lives on the stack of the thread that computes; allocates nothing.
 class HostRun {
  public:
+  // Both outlive the object. REQUIRES: the run's experts and workspace are of this device's making,
+  // and its slots are below the table's.
   HostRun(const ExpertRun& run, HostKernels* kernels);
 
   // `between` is called between two passes: other work may run there, with workspaces of its own.
@@ -94,6 +96,7 @@ class HostRun {
   [[nodiscard]] std::int64_t PairsOfPass() const;
   // Takes whole rows until the pass is full; returns the first row of the next pass.
   Cursor Gather(Cursor from);
+  // False: the row does not fit into this pass.
   bool GatherRow(const ExpertInput& input, std::uint32_t row);
   // Sorts the pairs by slot and runs each expert once over its rows.
   void RunGathered();

@@ -30,6 +30,7 @@ SY_FORCE_INLINE void ConfigureTiles(std::int64_t tile_rows) {
   };
   Config config;
   for (int tile = 0; tile < 6; ++tile) config.rows[tile] = static_cast<std::uint8_t>(tile_rows);
+  // Weight tiles are always full: packing pads them.
   config.rows[6] = config.rows[7] = kTileRows;
   // GCC 12 declares that LDTILECFG reads eight bytes and a tile load none, which is wrong for both.
   __asm__ volatile("" : : "r"(&config) : "memory");
@@ -59,6 +60,7 @@ struct TilePass {
   std::int64_t row_tiles = 0;
 };
 
+// A prefetch cannot fault, so `from` may run past the end of the weights.
 SY_FORCE_INLINE void Fetch(TileAhead* ahead) {
   for (std::int64_t line = 0; line < ahead->lines_per_step; ++line) {
     _mm_prefetch(ahead->from, _MM_HINT_T0);
@@ -66,7 +68,8 @@ SY_FORCE_INLINE void Fetch(TileAhead* ahead) {
   }
 }
 
-// Tiles 0 and 1: one row tile by two weight tiles.
+// Tiles 0 and 1: one row tile by two weight tiles. The second weight tile is loaded after the first
+// product has started, so that the two overlap.
 SY_FORCE_INLINE void MultiplyOne(const TileOperands& in, TileAhead ahead) {
   _tile_zero(0);
   _tile_zero(1);
@@ -120,6 +123,7 @@ SY_FORCE_INLINE void Multiply(const TilePass& pass) {
 
 // The sums of up to two row tiles by two weight tiles, out of the tile registers: tile 2r + w is
 // row tile r by weight tile w.
+// A row of a tile is one line, hence the alignment.
 struct alignas(64) TileSums {
   float tile[4][kTileRows][kPanelColumns];
 };

@@ -28,6 +28,8 @@ SY_FORCE_INLINE __m256i RoundToBf16(__m512 value) {
   const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
   const __m512i rounded = _mm512_srli_epi32(
       _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd), 16);
+  // The upper half of a NaN may look like an infinity when its payload is in the lower half; the
+  // quiet bit keeps it a NaN.
   const __m512i quieted = _mm512_or_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(0x40));
   const __mmask16 is_nan = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
   return _mm512_cvtepi32_epi16(_mm512_mask_mov_epi32(rounded, is_nan, quieted));
@@ -49,6 +51,7 @@ SY_FORCE_INLINE __m512 HighWeights(__m512i line) {
 
 // exp for -87 <= x <= 87, to about 2 ulp (coefficients of Cephes' expf); NaN stays NaN. Each lane
 // is computed by itself, so its place in the vector does not matter.
+// The bounds keep the result within FP32's normal numbers.
 SY_FORCE_INLINE __m512 Exp(__m512 x) {
   const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504F)),
                                         _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
@@ -69,6 +72,7 @@ SY_FORCE_INLINE __m512 Exp(__m512 x) {
 // Newton steps: a fifth of what a division costs, and unlike VRCP14PS the same on every CPU.
 SY_FORCE_INLINE __m512 Reciprocal(__m512 x) {
   const __m512 one = _mm512_set1_ps(1.0F);
+  // Subtracting the bits negates the exponent; the constant also spreads the error of the fraction.
   __m512 r =
       _mm512_castsi512_ps(_mm512_sub_epi32(_mm512_set1_epi32(0x7ef311c7), _mm512_castps_si512(x)));
   r = _mm512_fmadd_ps(r, _mm512_fnmadd_ps(x, r, one), r);
