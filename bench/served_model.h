@@ -26,7 +26,7 @@ struct ServedSession {
 // One part of steps between two Times, in microseconds a step.
 double UsAStep(const StepTimes& before, const StepTimes& after, std::uint64_t StepTimes::*part);
 
-struct SessionWish {
+struct SessionRequest {
   std::string transport = "shm";  // or "tcp", "gateway"
   Phase phase = Phase::kMixed;
   std::optional<DispatchMode> mode{};
@@ -41,7 +41,7 @@ class ServedModel {
   ServedModel(const std::string& bin_dir, const std::string& checkpoint, std::int32_t workers);
   ~ServedModel();
 
-  [[nodiscard]] ServedSession Open(const SessionWish& wish) const;
+  [[nodiscard]] ServedSession Open(const SessionRequest& wanted) const;
 
  private:
   std::unique_ptr<LocalDeployment> deployment_;

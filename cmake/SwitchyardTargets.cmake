@@ -141,7 +141,7 @@ function(switchyard_benchmark)
 endfunction()
 
 # switchyard_fuzzer(NAME x_fuzzer SRCS ... DEPS ...): a libFuzzer binary in <build>/fuzz. Built with
-# clang alone (preset fuzz), which also instruments the libraries under it.
+# Only clang (preset fuzz), which also instruments the libraries under it.
 function(switchyard_fuzzer)
   if(NOT SWITCHYARD_BUILD_FUZZERS)
     return()

@@ -25,7 +25,7 @@ enum class WorkerState : std::uint8_t {
   kLive = 0,
   // Its stream has ended; it has stream_grace to reconnect.
   kDisconnected = 1,
-  // It asked to leave.
+  // It requested to leave.
   kLeaving = 2,
 };
 absl::string_view WorkerStateName(WorkerState state);  // "live", "disconnected", "leaving"
@@ -74,11 +74,11 @@ struct DeploymentView {
   absl::Status problem;
   // Workers that the plan does not use: "w3: why"
   std::vector<std::string> left_out;
-  // About the last draft's configs, the first of each id.
+  // About the last proposal's configs, the first of each id.
   std::vector<Warning> warnings = {};
   std::int32_t sessions = 0;
   // Dry run only: the possible plan; null: none is possible.
-  std::shared_ptr<const Plan> drafted;
+  std::shared_ptr<const Plan> proposed;
 };
 
 struct CoordinatorView {

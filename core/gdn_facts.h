@@ -14,6 +14,7 @@
 
 namespace switchyard {
 
+// The kernel that verifies the drafts of speculative decoding.
 enum class GdnVerifyKernel : std::uint8_t { kTriton = 0, kFlashinfer = 1 };
 absl::string_view GdnVerifyKernelName(GdnVerifyKernel kernel);  // "triton", "flashinfer"
 

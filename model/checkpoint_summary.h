@@ -56,6 +56,7 @@ struct CheckpointSummary {
 };
 
 // Errors: those of CheckpointTensors::Open, ParseMoeOutline and LoadQuantConfig.
+// A fault of one layer is in that layer; only a fault that hides the layers themselves is an error.
 absl::StatusOr<CheckpointSummary> SummarizeCheckpoint(const std::string& dir);
 
 // ResolverFactsOf (layer_facts.h) of `layer`, whose quant is known. Errors: as there.

@@ -30,6 +30,7 @@
 
 namespace switchyard {
 
+// The checkpoint's side of the decision.
 struct LayerFacts {
   LayerId layer;
   LayerRole role = LayerRole::kBase;
@@ -40,6 +41,7 @@ struct LayerFacts {
   bool power_of_two_scales = false;  // its kernels take FP8 scales that are powers of two (UE8M0)
 };
 
+// All inputs of a decision: the checkpoint's, the operator's and both ends' of the edge.
 struct DispatchRequest {
   std::string deployment;
   std::string model;
@@ -60,15 +62,14 @@ struct DispatchRequest {
 // scheme whose quant config is missing or names BF16.
 std::optional<QuantScheme> EffectiveScheme(const LayerFacts& layer);
 
-// Always explains; `outcome` or `refusal` says which way it went. Refusals:
+// Always explains; `outcome` or `refusal` says which way it went. Each refusal names layer, scheme,
+// dtype and a remedy:
 //   kInvalidArgument (BAD_CONFIG): no workers, workers of two kinds, an unknown device profile,
 //     equally specific overrides that differ, INT8 in order draft;
 //   kFailedPrecondition (BAD_CONFIG): the experts do not take the dtype in this mode, or NVFP4
 //     without a global input scale;
-//   kUnimplemented (UNSUPPORTED): NVFP4 on Ascend; a named dtype, BF16 or the scheme when one of
-//   the
-//     ends did not prove it.
-// Each names layer, scheme, dtype and what to do.
+//   kUnimplemented (UNSUPPORTED): NVFP4 on Ascend; a named dtype, BF16 or the scheme when one end
+//     did not prove it.
 DecisionTrace TraceDispatch(const DispatchRequest& request);
 
 // As TraceDispatch, but returns a refusal as an error. A returned trace has an outcome.

@@ -1,20 +1,21 @@
 // The rules that decide the wire dtype, in order: the first with an opinion wins.
 //
-//   step  rule                       opinion
-//   0     explicit                   the dtype that the deployment requests
-//   1     bf16_flag                  BF16 while the deprecated flag is set
-//   2     global_scale               NVFP4 when the layer has a global input scale
-//   3     layer_dtype                the dtype in the layer's quant config
-//   4     self_quantizing_runner     BF16: the runner quantizes by itself
-//   3b    scheme                     the preference of the layer's experts, if their scheme is
-//   known 5a    npu_int8_flag              INT8 on Ascend in normal mode while the deprecated flag
-//   is set 5     npu                        BF16 on Ascend 5b    cpu                        BF16 on
-//   CPUs 6     default                    FP8
+//   step  rule                    opinion
+//   0     explicit                the dtype that the deployment requests
+//   1     bf16_flag               BF16 while the deprecated flag is set
+//   2     global_scale            NVFP4 when the layer has a global input scale
+//   3     layer_dtype             the dtype in the layer's quant config
+//   4     self_quantizing_runner  BF16: the runner quantizes by itself
+//   3b    scheme                  the preference of the layer's experts, if their scheme is known
+//   5a    npu_int8_flag           INT8 on Ascend in normal mode while the deprecated flag is set
+//   5     npu                     BF16 on Ascend
+//   5b    cpu                     BF16 on CPUs
+//   6     default                 FP8
 //
-// That is the order kMerged. kSglangCompat is SGLang's as merged (PR 22822): without 3b, 5a, 5b
-// and the alias bf16_dispatch. kDraft is that pull request as drafted: the flag before the option,
-// no INT8, one self-quantizing runner less. dispatch_resolver.h then
-// adapts the result to hardware and experts. Pure; no state, no environment; thread-safe.
+// That is the order kMerged. kSglangCompat is SGLang's as merged (PR 22822): without 3b, 5a, 5b and
+// the alias bf16_dispatch. kDraft is that pull request as drafted: the flag before the option, no
+// INT8, one self-quantizing runner less. dispatch_resolver.h then adapts the result to hardware and
+// experts. Pure; no state, no environment; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -36,6 +37,7 @@ namespace switchyard {
 enum class OrderVariant : std::uint8_t { kMerged = 0, kDraft = 1, kSglangCompat = 2 };
 absl::string_view OrderVariantName(OrderVariant variant);  // "merged", "draft", "sglang_compat"
 
+// Values are not an order; each variant lists its rules in its own.
 enum class RuleId : std::uint8_t {
   kExplicit = 0,
   kBf16Flag = 1,
@@ -58,6 +60,7 @@ enum class RunnerBackend : std::uint8_t {
   kCutlass = 3,
   kHumming = 4,
 };
+// Names of SGLang's moe_runner_backend option, as far as they matter here.
 absl::string_view RunnerBackendName(RunnerBackend runner);  // "auto", "deep_gemm", ...
 std::optional<RunnerBackend> RunnerBackendFromName(absl::string_view name);
 
@@ -73,6 +76,7 @@ struct DeprecatedFlags {
   std::optional<std::string> npu_normal_int8;  // DEEP_NORMAL_MODE_USE_INT8_QUANT
 };
 
+// All that a rule may look at.
 struct OrderInputs {
   std::optional<RequestedDtype> requested;  // nullopt: auto
   DeprecatedFlags flags;
@@ -91,6 +95,7 @@ struct RuleOutcome {
   std::string why;
 };
 
+// The dtype and the whole way to it, for explanations.
 struct OrderDecision {
   DispatchDtype dtype = DispatchDtype::kBf16;
   std::size_t winner = 0;          // index in `rules`: the first with a candidate
@@ -105,6 +110,7 @@ struct OrderDecision {
 absl::StatusOr<OrderDecision> DecideMerged(const OrderInputs& inputs);
 absl::StatusOr<OrderDecision> DecideDraft(const OrderInputs& inputs);
 absl::StatusOr<OrderDecision> DecideSglangCompat(const OrderInputs& inputs);
+// Dispatches to one of the three above.
 absl::StatusOr<OrderDecision> DecideDtype(OrderVariant variant, const OrderInputs& inputs);
 
 }  // namespace switchyard

@@ -87,6 +87,7 @@ absl::string_view WhyNoGraphs(DispatchMode mode) {
 absl::Status CheckModesAgree(StepId step, std::span<const RankMode> ranks) {
   const std::string normal = RanksIn(DispatchMode::kNormal, ranks);
   const std::string low_latency = RanksIn(DispatchMode::kLowLatency, ranks);
+  // Also with no ranks at all: nobody disagrees.
   if (normal.empty() || low_latency.empty()) return absl::OkStatus();
   return MakeError(
       absl::StatusCode::kFailedPrecondition, Reason::kBadConfig,

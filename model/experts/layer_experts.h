@@ -55,6 +55,7 @@ struct LayerInputScales {
   [[nodiscard]] std::optional<float> InputGlobalScale() const;
 };
 
+// `tensors` outlives this. Experts are read one by one, so that a worker can load only its own.
 class LayerExperts {
  public:
   LayerExperts(const CheckpointTensors& tensors, ExpertModules modules, LayerQuant quant,
@@ -89,6 +90,8 @@ class LayerExperts {
   struct Located;  // an expected tensor and its place
   struct Share;
   [[nodiscard]] ProjectionSize SizeOf(Projection projection) const;
+  // Where the tensors of a projection lie, in the order of the layout. LocatePacked: inside the
+  // tensor that all experts share.
   [[nodiscard]] absl::StatusOr<std::vector<Located>> Locate(std::int32_t expert,
                                                             Projection projection) const;
   [[nodiscard]] absl::StatusOr<std::vector<Located>> LocatePacked(std::int32_t expert,
@@ -98,13 +101,16 @@ class LayerExperts {
                                                     const std::vector<std::int64_t>& shape,
                                                     const Share& share) const;
   [[nodiscard]] absl::StatusOr<RawTensor> Read(const Located& located) const;
+  // Refuses tensors that the layout must not have, because they would change the weights.
   [[nodiscard]] absl::Status CheckForbidden(const std::string& module, QuantLayout layout) const;
+  // Values by themselves, and then scales together with the codes that they multiply.
   [[nodiscard]] absl::Status CheckValues(const Located& located, const RawTensor& tensor,
                                          const RawProjection& projection) const;
   [[nodiscard]] absl::Status CheckScales(const std::vector<Located>& located,
                                          const RawProjection& projection) const;
   [[nodiscard]] absl::Status WrongValue(const Located& located, TensorDtype dtype,
                                         const ValueFault& fault) const;
+  // nullopt when the layout has no input scales.
   [[nodiscard]] absl::StatusOr<std::optional<float>> InputScale(std::int32_t expert,
                                                                 Projection projection) const;
 

@@ -60,6 +60,7 @@ constexpr std::array<KindRow, 31> kKinds{{
 
 const KindRow& RowOf(CheckpointErrorKind kind) { return kKinds[static_cast<std::size_t>(kind)]; }
 
+// The code decides what an operator corrects: a path, rights or limits. All else counts as damage.
 StatusCode CodeOfErrno(int error_number) {
   switch (error_number) {
     case ENOENT:
@@ -80,6 +81,7 @@ absl::Status MakeWithCode(StatusCode code, CheckpointErrorKind kind,
   std::string text;
   ErrorMetadata metadata{{"kind", std::string(CheckpointErrorKindName(kind))}};
   if (!place.file.empty()) {
+    // Names come from untrusted files and go to logs and terminals.
     const std::string file = PrintableName(place.file);
     absl::StrAppend(&text, file, ": ");
     metadata.emplace_back("file", file);

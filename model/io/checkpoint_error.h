@@ -23,6 +23,7 @@ enum class CheckpointErrorKind : std::uint8_t {
   kHeaderTooLarge,                // header longer than the limit
   kHeaderTooSmall,                // file shorter than the 8 bytes of the header's length
   kInvalidHeaderLength,           // header ends behind the end of the file
+  // A tensor that a caller or a layout names is not in the checkpoint.
   kTensorNotFound,
   kTensorInvalidInfo,         // bytes of a tensor differ from shape times dtype
   kInvalidOffset,             // hole, overlap or end before begin

@@ -21,6 +21,7 @@ class JsonView {
   JsonView(const nlohmann::json& object, std::string path)
       : object_(&object), path_(std::move(path)) {}
 
+  // null is told apart from absent, because some keys mean different things by the two.
   enum class Presence : std::uint8_t { kAbsent, kNull, kPresent };
   [[nodiscard]] Presence PresenceOf(const char* key) const;
   // Present and not null.
@@ -54,6 +55,7 @@ class JsonView {
   [[nodiscard]] absl::Status MustBeOff(const char* key, absl::string_view why) const;
 
  private:
+  // nullptr when the key is absent or null.
   [[nodiscard]] const nlohmann::json* Find(const char* key) const;
   [[nodiscard]] absl::Status Mistyped(absl::string_view key, const nlohmann::json& value,
                                       absl::string_view wanted) const;

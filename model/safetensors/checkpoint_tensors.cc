@@ -45,6 +45,7 @@ std::string OtherFormatIn(const std::string& path) {
   std::string found;
   DIR* folder = opendir(path.c_str());
   if (folder == nullptr) return found;
+  // The order of readdir differs between file systems, hence the comparison of names.
   while (const dirent* entry = readdir(folder)) {
     const absl::string_view name = entry->d_name;
     for (const char* suffix : {".bin", ".pt", ".pth", ".gguf"}) {
@@ -102,6 +103,7 @@ absl::Status CheckAgreement(const std::string& path, const SafetensorsIndex& ind
 absl::StatusOr<Files> OpenShards(const Folder& folder, const FileDescriptor& index_file,
                                  const SafetensorsLimits& limits) {
   const std::string path = folder.PathOf(kIndexName);
+  // Bounded like a header: the index is read into memory as a whole.
   SY_ASSIGN_OR_RETURN(const std::string json, ReadWhole(index_file, path, limits.header_bytes_max));
   SY_ASSIGN_OR_RETURN(const SafetensorsIndex index,
                       ParseSafetensorsIndex(json, path, {.entries_max = limits.tensors_max}));
@@ -130,6 +132,7 @@ absl::StatusOr<Files> OpenFiles(const Folder& folder, const SafetensorsLimits& l
   if (!absl::IsNotFound(single.status())) return single.status();
   const absl::StatusOr<FileDescriptor> index = folder.Open(kIndexName);
   if (index.ok()) return OpenShards(folder, *index, limits);
+  // As above: a file that exists and cannot be read is the error to report.
   if (!absl::IsNotFound(index.status())) return index.status();
   return NoWeights(folder);
 }
@@ -139,6 +142,7 @@ absl::StatusOr<Files> OpenFiles(const Folder& folder, const SafetensorsLimits& l
 // Sorted, because lookups by name and by prefix are frequent and names can be a million.
 CheckpointTensors::CheckpointTensors(std::string dir, FileDescriptor folder, Files files)
     : dir_(std::move(dir)), folder_(std::move(folder)), files_(std::move(files)) {
+  // Entries point into the files, which are on the heap and never move.
   for (const auto& file : files_) {
     for (const TensorInfo& tensor : file->tensors()) entries_.push_back({&tensor, file.get()});
   }
@@ -208,6 +212,7 @@ absl::StatusOr<std::optional<std::string>> CheckpointTensors::ReadText(
     const std::string& name, std::uint64_t bytes_max) const {
   const std::string path = absl::StrCat(dir_, "/", name);
   const absl::StatusOr<FileDescriptor> file = OpenRegularFileIn(folder_, name, path);
+  // Optional files are common; every other error is one.
   if (absl::IsNotFound(file.status())) return std::nullopt;
   if (!file.ok()) return file.status();
   SY_ASSIGN_OR_RETURN(std::string text, ReadWhole(*file, path, bytes_max));

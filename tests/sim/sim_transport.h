@@ -102,7 +102,7 @@ class SimLink final : public Link {
   RingMemory outbound_;  // the peer's ring, or memory to send from
   RingOffer peer_;
   NodeId peer_node_ = 0;
-  bool mapped_ = false;  // towards the peer
+  bool mapped_ = false;  // toward the peer
   bool down_ = false;
   std::shared_ptr<Wire> wire_;
   // By slot: the request whose reply has not come.

@@ -67,6 +67,7 @@ absl::StatusOr<Model> OpenModel(const CommonOptions& options) {
   Model model;
   SY_ASSIGN_OR_RETURN(model.checkpoint, Checkpoint::Open(options.model_dir));
   SY_ASSIGN_OR_RETURN(model.decoder, Decoder::Load(*model.checkpoint));
+  // Last, because it may start a deployment, which takes seconds.
   SY_ASSIGN_OR_RETURN(model.moe, OpenMoe(*model.checkpoint, model.decoder->dims(), options.moe));
   return model;
 }

@@ -56,6 +56,8 @@ class MoeProvider {
   // Placement and dispatch configs with their reasons, for people; empty if there are none.
   [[nodiscard]] virtual std::string Describe() const { return ""; }
   // Gets the workers' counters for the calls so far.
+  // Errors: kAborted (EPOCH_CHANGED) when the plan changed during the run; those of
+  // Session::Report.
   virtual absl::StatusOr<ExpertsReport> Report() = 0;
 };
 

@@ -83,6 +83,7 @@ struct VerifyReport {
   ExpertsReport experts;
   std::vector<std::string> notes;     // parts that were not checked, and why
   std::vector<std::string> failures;  // one sentence each, with block or worker; empty: passed
+  // Notes do not count: parts that were not checked do not fail the rest.
   [[nodiscard]] bool passed() const { return failures.empty(); }
 };
 

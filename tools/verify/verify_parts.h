@@ -12,7 +12,8 @@
 
 namespace switchyard::qwen3_moe {
 
-// True if `status` means that the experts are not available, as opposed to a refusal.
+// True if `status` means that the experts are not available, as opposed to a refusal: the check
+// then cannot be made, and says nothing about the model.
 bool MeansUnreachable(const absl::Status& status);
 
 // The inputs of one block's check.
@@ -34,7 +35,7 @@ struct TextCheck {
   // Uses both paths: prefill for logits, decode for greedy text.
   MoeProvider& moe;
 };
-// Errors: as above, and those of Decoder::Forward.
+// Errors: as CheckBlock, and those of Decoder::Forward.
 absl::StatusOr<TextResult> CheckText(const TextCheck& check);
 
 }  // namespace switchyard::qwen3_moe

@@ -27,6 +27,7 @@ std::string TextOf(const std::vector<std::int32_t>& ids) {
   return absl::StrReplaceAll(Printable(DecodeBytes(ids)), {{"\n", "\\n"}, {"\t", "\\t"}});
 }
 
+// A refusal is not a wrong result, and a reader must not mistake it for one.
 std::string Verdict(const BlockResult& block) {
   if (!block.refused.ok()) return "REFUSED";
   return block.passed ? "ok" : "FAIL";
@@ -75,6 +76,7 @@ void AppendBlocks(const VerifyReport& report, std::string& out) {
 void AppendTexts(const VerifyReport& report, std::string& out) {
   for (const TextResult& text : report.texts) {
     const std::string name = absl::CHexEscape(text.name);
+    // A text without golden logits has no agreement to show.
     if (text.positions > 0) {
       absl::StrAppendFormat(&out, "%s: top-1 agrees at %d of %d positions\n", name, text.agreed,
                             text.positions);
@@ -90,6 +92,7 @@ void AppendTexts(const VerifyReport& report, std::string& out) {
       absl::StrAppend(&out, "  equal\n");
     }
   }
+  // Share would divide by zero.
   if (report.positions > 0) {
     absl::StrAppendFormat(&out, "top-1 agreement %.2f %% of %d positions (at least %.4g %%)\n",
                           100 * Share(report.agreed, report.positions), report.positions,
@@ -130,10 +133,12 @@ Json JsonOf(const BlockResult& block) {
   return json;
 }
 
+// null where there is no difference, so that the key always exists.
 Json JsonOf(const TextResult& text) {
   Json json = {{"name", absl::CHexEscape(text.name)},
                {"positions", text.positions},
                {"agreed", text.agreed}};
+  // Escaped: a worker's text may hold any bytes.
   if (!text.refused.ok()) json["error"] = absl::CHexEscape(text.refused.message());
   if (!text.greedy.has_value()) return json;
   Json greedy = {{"prompt", TextOf(text.greedy->prompt)},

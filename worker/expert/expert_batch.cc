@@ -22,12 +22,14 @@ ExpertBatch::ExpertBatch(Stream* stream, bool host_access)
     : stream_(stream), host_access_(host_access), event_(stream->MakeEvent()) {}
 
 ExpertBatch::~ExpertBatch() {
+  // The device still reads and writes memory of the inputs' owners; they destroy batches first.
   while (running_ && !event_->Wait(kDrainStep)) {
   }
 }
 
 void ExpertBatch::Reserve(std::size_t inputs) {
   inputs_.reserve(inputs);
+  // Two pieces go in for an input, its rows and its scales; one comes out.
   if (host_access_) return;
   copies_in_.reserve(2 * inputs);
   copies_out_.reserve(inputs);
@@ -39,11 +41,14 @@ void ExpertBatch::Begin(const BatchKey& key, std::shared_ptr<const EpochRuntime>
   key_ = key;
   runtime_ = std::move(runtime);
   memory_ = std::move(memory);
+  // Counted here, because the engine bounds a batch by rows and not by requests.
   rows_ = 0;
   inputs_.clear();
   if (key.amax != nullptr) {
     amax_.assign(static_cast<std::size_t>(runtime_->shape().experts), ExpertAmax{});
   }
+  // In normal mode the worker sums an input row over its own experts before it answers, so one row
+  // comes back; in low_latency the source applies the weights and needs every expert's row.
   run_ = {.experts = key.layer->table.get(),
           .workspace = memory_->workspace.get(),
           .inputs = {},
@@ -73,10 +78,12 @@ absl::Status ExpertBatch::Start() {
     run_.inputs = inputs_;
     SY_RETURN_IF_ERROR(stream_->Run(run_));
     if (!host_access_) SY_RETURN_IF_ERROR(stream_->Copy(copies_out_));
+    // Last in the stream's order: once the event is done, each input's `out` holds its answer.
     return stream_->Record(event_.get());
   };
   const absl::Status enqueued = enqueue();
   running_ = enqueued.ok();
+  // The references go at once: an epoch counts as bound while a batch holds its runtime.
   if (!running_) Clear();
   return enqueued;
 }
@@ -84,6 +91,8 @@ absl::Status ExpertBatch::Start() {
 absl::Status ExpertBatch::Finish() {
   running_ = false;
   if (event_->status().ok() && key_.amax != nullptr) {
+    // Only a batch that succeeded raises the session's magnitudes: a failed one may have left
+    // garbage.
     for (std::size_t i = 0; i < amax_.size(); ++i) {
       key_.amax[i].inputs = std::max(key_.amax[i].inputs, amax_[i].inputs);
       key_.amax[i].middle = std::max(key_.amax[i].middle, amax_[i].middle);
@@ -98,7 +107,8 @@ void ExpertBatch::Clear() {
   memory_.reset();
 }
 
-// Rows lie one request after the other in the device's buffer, as wide as they came.
+// Lays rows one request after the other in the device's buffer, as wide as they came: they are
+// decoded on the device, so the copy moves wire bytes and not BF16.
 void ExpertBatch::PlaceOnDevice() {
   const std::int64_t hidden = runtime_->shape().hidden;
   std::byte* rows = memory_->rows->data();
@@ -111,6 +121,7 @@ void ExpertBatch::PlaceOnDevice() {
     const std::size_t scales = input.count * static_cast<std::size_t>(row.scales);
     const std::size_t answer = input.count * static_cast<std::size_t>(hidden) * sizeof(Bf16);
     copies_in_.push_back({.to = rows, .from = input.rows, .bytes = data});
+    // Scales follow the rows of their input, as on the wire. BF16 rows have none.
     if (scales > 0) {
       copies_in_.push_back({.to = rows + data, .from = input.scales, .bytes = scales});
     }

@@ -13,11 +13,13 @@ namespace switchyard {
 std::string DeviceKinds() { return "cpu"; }
 
 absl::StatusOr<std::unique_ptr<DeviceBackend>> MakeDevice(absl::string_view spec, Logger* log) {
+  // Only the first ':' separates: values may contain one.
   const std::pair<absl::string_view, absl::string_view> parts =
       absl::StrSplit(spec, absl::MaxSplits(':', 1));
   SY_ASSIGN_OR_RETURN(const DeviceKeys keys, ReadDeviceKeys(parts.second));
   if (parts.first == "cpu") {
     SY_ASSIGN_OR_RETURN(CpuOptions options, ReadCpuOptions(keys));
+    // Not a key: a command line cannot name a logger.
     options.log = log;
     return CpuBackend::Create(options);
   }

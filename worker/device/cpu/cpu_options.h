@@ -1,4 +1,4 @@
-// What the cpu device can be asked for.
+// The options of the cpu device, as a program's --device flag spells them.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What a device that computes in host memory brings: kernels. Everything around them (decoding,
+// The kernels that a device that computes in host memory brings. Everything around them (decoding,
 // grouping rows by expert, sums, streams, events) is the same for all of them and lives in this
 // folder.
 #pragma once
@@ -17,7 +17,7 @@
 namespace switchyard {
 
 // Rows for one expert. y[i] = down(silu(gate(x_i)) * up(x_i)), not weighted, where x_i and the
-// product in the middle are rounded as the expert's weights ask for.
+// product in the middle are rounded as the expert's weights require.
 // rows: BF16 [hidden] each, any alignment. out: FP32 [rows, hidden], row i after row i - 1.
 struct ExpertRows {
   const PackedExpert* expert = nullptr;

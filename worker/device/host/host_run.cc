@@ -24,6 +24,7 @@ bool IsNan(Bf16 bits) { return (bits & 0x7fffU) > 0x7f80U; }
 absl::StatusOr<std::unique_ptr<HostWorkspace>> HostWorkspace::Create(HostKernels* kernels,
                                                                      const MoeShape& shape,
                                                                      std::int64_t pairs_max) {
+  // First, because it checks the shape that the sizes below are computed from.
   SY_ASSIGN_OR_RETURN(auto scratch, kernels->MakeScratch(shape));
   if (pairs_max < std::max(shape.top_k, 1)) {
     return MakeError(
@@ -78,6 +79,8 @@ void HostRun::Execute(absl::FunctionRef<void()> between) {
     RunGathered();
     Combine(from, to);
     from = to;
+    // Between passes only: after the last one the answers are complete and must not wait for other
+    // work.
     if (from.input < run_.inputs.size()) between();
   }
 }
@@ -133,6 +136,7 @@ bool HostRun::GatherRow(const ExpertInput& input, std::uint32_t row) {
   const Bf16* bits = RowOf(input, row);
   const std::int32_t* slots = input.slots + row * width;
   for (std::size_t k = 0; k < width; ++k) {
+    // An expert of another worker.
     if (slots[k] < 0) continue;
     space_.slot_of_pair_[pairs_] = slots[k];
     space_.row_of_pair_[pairs_] = bits;
@@ -145,6 +149,8 @@ bool HostRun::GatherRow(const ExpertInput& input, std::uint32_t row) {
 
 void HostRun::RunGathered() {
   const auto slots = static_cast<std::size_t>(table_.slots());
+  // A counting sort by slot: linear, and each expert's weights are then read for all its rows at
+  // once.
   for (std::size_t s = 0; s < slots; ++s) space_.slot_begin_[s + 1] += space_.slot_begin_[s];
   // Stable: rows of a slot stay in the order of arrival. Afterwards slot_begin_[s] is the end of s.
   for (std::size_t pair = 0; pair < pairs_; ++pair) {

@@ -16,6 +16,7 @@
 namespace switchyard {
 namespace {
 
+// Every sleep has an end: a wake that is lost costs a delay, never a hang.
 constexpr Duration kDrainSleep = std::chrono::milliseconds(10);
 // Row pointers that are collected at once; they live on the stack.
 constexpr std::size_t kRowsAtOnce = 64;
@@ -27,20 +28,22 @@ absl::Status BadRun(Reason reason, const std::string& what) {
 absl::Status CheckRun(const ExpertRun& run) {
   const MoeShape& shape = static_cast<const HostWorkspace&>(*run.workspace).shape();
   if (run.width < 1 || run.width > std::max(shape.top_k, 1)) {
-    return BadRun(Reason::kBadTopK, absl::StrFormat("%d slots a row, the workspace was made for %d",
-                                                    run.width, shape.top_k));
+    return BadRun(
+        Reason::kBadTopK,
+        absl::StrFormat("%d slots per row; the workspace was made for %d", run.width, shape.top_k));
   }
   if (run.experts->slots() > std::max(shape.experts, 1)) {
     return BadRun(Reason::kBadShape,
-                  absl::StrFormat("a table of %d experts, the workspace was made for %d",
+                  absl::StrFormat("a table of %d experts; the workspace was made for %d",
                                   run.experts->slots(), shape.experts));
   }
+  // The answer has one row for an input row, so a second slot would have no place for its result.
   if (run.combine == CombineUnit::kPerExpert && run.width != 1) {
     return BadRun(Reason::kBadTopK, "a row for each expert has one slot");
   }
   if (run.out_dtype == OutputDtype::kF32 && run.combine == CombineUnit::kPerWorker) {
     return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
-                     "sums over a worker's experts are given back in BF16 only");
+                     "sums over a worker's experts are returned in BF16 only");
   }
   return absl::OkStatus();
 }
@@ -103,6 +106,7 @@ HostStream::HostStream(HostKernels* kernels, const std::unique_ptr<ComputeThread
 HostStream::~HostStream() {
   for (;;) {
     const std::uint32_t head = head_.load(std::memory_order_acquire);
+    // Relaxed: only the owner moves the tail, and the owner is here.
     if (head == tail_.load(std::memory_order_relaxed)) break;
     FutexWait(head_, head, kDrainSleep);
   }
@@ -112,6 +116,7 @@ HostStream::~HostStream() {
 absl::Status HostStream::Run(const ExpertRun& run) {
   SY_RETURN_IF_ERROR(CheckRun(run));
   const bool small = options_.work_class == WorkClass::kDecode && IsSmall(run);
+  // Only when nothing is queued: work of a stream runs in the order of the calls.
   if (idle() && (limits_.every_run || small)) {
     Work work = run;
     Perform(work, [] {});
@@ -150,6 +155,8 @@ absl::Status HostStream::Copy(std::span<const CopyPiece> pieces) { return Perfor
 
 absl::Status HostStream::Record(DeviceEvent* event) {
   auto* own = static_cast<HostEvent*>(event);
+  // Everything before the event has been performed inside its own call, so it is done now.
+  // on_progress is not called: the caller sees a done event when Record returns.
   if (idle()) {
     own->Complete(absl::OkStatus());
     return absl::OkStatus();
@@ -167,6 +174,8 @@ absl::Status HostStream::PerformOrQueue(Work work) {
 }
 
 absl::Status HostStream::Queue(Work work) {
+  // Relaxed: this thread is the only writer of the tail. The acquire of head_ below makes the
+  // ring's place free to be overwritten.
   const std::uint32_t tail = tail_.load(std::memory_order_relaxed);
   // One place stays free for the event that ends a batch of work: an event must always fit.
   const bool is_event = std::holds_alternative<HostEvent*>(work);
@@ -177,6 +186,7 @@ absl::Status HostStream::Queue(Work work) {
                                      "wait for an event",
                                      kQueuedMax));
   }
+  // At the first piece that is queued, so that streams with small work only never meet the thread.
   if (!registered_) {
     (*compute_)->Add(this);
     registered_ = true;
@@ -189,6 +199,7 @@ absl::Status HostStream::Queue(Work work) {
 }
 
 void HostStream::PerformOldest(absl::FunctionRef<void()> between) {
+  // Relaxed: this thread is the only writer of the head.
   const std::uint32_t head = head_.load(std::memory_order_relaxed);
   Work& work = ring_[head % kQueuedMax];
   const bool is_event = std::holds_alternative<HostEvent*>(work);
@@ -201,6 +212,7 @@ void HostStream::PerformOldest(absl::FunctionRef<void()> between) {
     if (options_.on_progress) options_.on_progress();
     return;
   }
+  // The head moves after the work: until then the stream is not idle, and its memory is in use.
   Perform(work, between);
   head_.store(head + 1, std::memory_order_release);
   FutexWakeAll(head_);

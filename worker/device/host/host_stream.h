@@ -36,6 +36,7 @@ struct InlineLimits {
 
 class HostStream final : public Stream {
  public:
+  // Calls beyond it get kResourceExhausted (NO_CREDITS).
   static constexpr std::uint32_t kQueuedMax = 64;
 
   // `kernels` and `compute` outlive the stream; `compute` may be null until the first Run.
@@ -46,6 +47,7 @@ class HostStream final : public Stream {
   absl::Status Run(const ExpertRun& run) override;
   absl::Status Encode(const EncodeRun& run) override;
   absl::Status Sum(const SumRun& run) override;
+  // A memcpy for each piece: all memory is host memory.
   absl::Status Copy(std::span<const CopyPiece> pieces) override;
   absl::Status Record(DeviceEvent* event) override;
   [[nodiscard]] std::unique_ptr<DeviceEvent> MakeEvent() override;
@@ -62,9 +64,13 @@ class HostStream final : public Stream {
   using Work = std::variant<ExpertRun, EncodeRun, SumRun, std::span<const CopyPiece>, HostEvent*>;
 
   [[nodiscard]] bool idle() const { return !has_work(); }
+  // True when a run costs less than handing it to another thread and back.
   [[nodiscard]] bool IsSmall(const ExpertRun& run) const;
+  // Performs small work at once if nothing is queued; the order of the calls would break otherwise.
   absl::Status PerformOrQueue(Work work);
+  // Never performs. Errors: kResourceExhausted (NO_CREDITS).
   absl::Status Queue(Work work);
+  // On the caller's thread or on the compute thread.
   void Perform(Work& work, absl::FunctionRef<void()> between);
 
   HostKernels* const kernels_;

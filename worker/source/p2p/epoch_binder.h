@@ -106,7 +106,7 @@ class EpochBinder {
   void Adopt(std::unique_ptr<BoundPlan> next, TimePoint now);
   // Begins a new life of a kDown attachment.
   void StartAttach(Attachment& attachment, TimePoint now);
-  // Checks the worker's ring against what was asked for, and connects to it.
+  // Checks the worker's ring against the request, and connects to it.
   absl::Status ConnectLink(Attachment& attachment, const AttachGrant& grant) const;
   // Binds the coming epoch on an attachment that was made for an older one.
   void BindNewer(Attachment& attachment, Epoch attached);

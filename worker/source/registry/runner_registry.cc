@@ -29,7 +29,8 @@ MadeRunner MakeP2p(const RunnerParts& parts, SessionGrant grant, std::function<v
   options.channel = parts.channel;
   options.transport = parts.transport;
   options.device = parts.device.get();
-  SY_ASSIGN_OR_RETURN(options.stream, parts.device->MakeStream({.work_class = WorkClass::kDecode}));
+  SY_ASSIGN_OR_RETURN(options.stream, parts.device->MakeStream(
+                                          {.work_class = WorkClass::kDecode, .on_progress = wake}));
   options.clock = parts.clock;
   options.rng = parts.rng;
   options.wake = std::move(wake);
