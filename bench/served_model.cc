@@ -60,7 +60,7 @@ ServedSession ServedModel::Open(const SessionWish& wish) const {
   order.mode = wish.mode;
   order.max_tokens = wish.max_tokens;
   order.y_dtype = wish.y_dtype;
-  order.step_deadline = std::chrono::seconds(60);
+  order.step_deadline = wish.step_deadline;
   served.session = OrExit(served.client->OpenWhenReady(order, kReady));
   return served;
 }
