@@ -72,7 +72,8 @@ class HostRun {
  public:
   HostRun(const ExpertRun& run, HostKernels* kernels);
 
-  // `between` is called between two passes: other work may run there, with workspaces of its own.
+  // `between` is called between two passes, and between experts where a pass is long: other work
+  // may run there, with workspaces of its own.
   void Execute(absl::FunctionRef<void()> between);
 
  private:
@@ -86,7 +87,8 @@ class HostRun {
   [[nodiscard]] std::int64_t PairsOfPass() const;
   Cursor Gather(Cursor from);
   bool GatherRow(const ExpertInput& input, std::uint32_t row);
-  void RunGathered();
+  void RunGathered(absl::FunctionRef<void()> between);
+  void RunInPieces(absl::FunctionRef<void()> between);
   void Combine(const Cursor& from, const Cursor& to);
   void AnswerRow(ExpertInput& input, std::uint32_t row, std::size_t* pair);
   [[nodiscard]] const Bf16* RowOf(const ExpertInput& input, std::uint32_t row) const;
