@@ -85,7 +85,6 @@ struct DispatchOutcome {
 
 struct DecisionTrace {
   TraceSubject subject;
-  OrderVariant order = OrderVariant::kMerged;
   std::string mode_why;
   DispatchMode mode = DispatchMode::kNormal;
   std::optional<OrderDecision> decision;  // unset: refused before the rules could speak

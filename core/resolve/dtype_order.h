@@ -6,15 +6,15 @@
 //   2     global_scale               NVFP4 when the layer has a global input scale
 //   3     layer_dtype                the dtype in the layer's quant config
 //   4     self_quantizing_runner     BF16: the runner quantizes by itself
-//   3b    scheme                     the preference of the layer's experts, if their scheme is
-//   known 5a    npu_int8_flag              INT8 on Ascend in normal mode while the deprecated flag
-//   is set 5     npu                        BF16 on Ascend 5b    cpu                        BF16 on
-//   CPUs 6     default                    FP8
+//   3b    scheme                     what the layer's experts prefer, if their scheme is known
+//   5a    npu_int8_flag              INT8 on Ascend in normal mode while the deprecated flag is set
+//   5     npu                        BF16 on Ascend
+//   5b    cpu                        BF16 on CPUs
+//   6     default                    FP8
 //
-// That is the order kMerged. kSglangCompat is SGLang's as merged (PR 22822): without 3b, 5a, 5b
-// and the alias bf16_dispatch. kDraft is that pull request as drafted: the flag before the option,
-// no INT8, one self-quantizing runner less. dispatch_resolver.h then
-// adapts the result to hardware and experts. Pure; no state, no environment; thread-safe.
+// The steps are numbered as in SGLang (tests/reference/sglang_dtype_order.h), which has no 3b, 5a
+// and 5b. dispatch_resolver.h then adapts the result to hardware and experts. Pure; no state, no
+// environment; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
 #include "core/device_profile.h"
@@ -33,8 +32,7 @@
 
 namespace switchyard {
 
-enum class OrderVariant : std::uint8_t { kMerged = 0, kDraft = 1, kSglangCompat = 2 };
-absl::string_view OrderVariantName(OrderVariant variant);  // "merged", "draft", "sglang_compat"
+inline constexpr absl::string_view kDtypeOrderName = "merged";
 
 enum class RuleId : std::uint8_t {
   kExplicit = 0,
@@ -101,10 +99,7 @@ struct OrderDecision {
   [[nodiscard]] DtypeOrigin origin() const;
 };
 
-// Errors: kInvalidArgument (BAD_CONFIG) where kDraft meets INT8, which it does not support.
-absl::StatusOr<OrderDecision> DecideMerged(const OrderInputs& inputs);
-absl::StatusOr<OrderDecision> DecideDraft(const OrderInputs& inputs);
-absl::StatusOr<OrderDecision> DecideSglangCompat(const OrderInputs& inputs);
-absl::StatusOr<OrderDecision> DecideDtype(OrderVariant variant, const OrderInputs& inputs);
+// Evaluates every rule, also those after the winner, so that an operator sees all opinions.
+OrderDecision DecideDtype(const OrderInputs& inputs);
 
 }  // namespace switchyard
