@@ -16,6 +16,5 @@ bool DispatchModeFromName(absl::string_view name, DispatchMode* mode);
 
 enum class Phase : std::uint8_t { kPrefill = 0, kDecode = 1, kMixed = 2 };
 absl::string_view PhaseName(Phase phase);  // "prefill", "decode", "mixed"
-bool PhaseFromName(absl::string_view name, Phase* phase);
 
 }  // namespace switchyard

@@ -18,7 +18,7 @@
 namespace switchyard {
 
 enum class ModeChoice : std::uint8_t { kNormal = 0, kLowLatency = 1, kAuto = 2 };
-absl::string_view ModeChoiceName(ModeChoice choice);  // "normal", "low_latency", "auto"
+// "normal", "low_latency" or "auto".
 std::optional<ModeChoice> ModeChoiceFromName(absl::string_view name);
 
 // The kind of a step, as its engine sees it. `extend`: any of its ranks extends a prompt.
