@@ -60,7 +60,7 @@ ServedSession ServedModel::Open(const SessionRequest& wanted) const {
   request.mode = wanted.mode;
   request.max_tokens = wanted.max_tokens;
   request.y_dtype = wanted.y_dtype;
-  request.step_deadline = std::chrono::seconds(60);
+  request.step_deadline = wanted.step_deadline;
   served.session = OrExit(served.client->OpenWhenReady(request, kReady));
   return served;
 }

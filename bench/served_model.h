@@ -2,6 +2,7 @@
 // of them in this one.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -32,6 +33,7 @@ struct SessionRequest {
   std::optional<DispatchMode> mode{};
   std::int32_t max_tokens = 0;
   OutputDtype y_dtype = OutputDtype::kBf16;
+  Duration step_deadline = std::chrono::seconds(60);  // 0: as the service has it
 };
 
 // Ends the process when it cannot start.

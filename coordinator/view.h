@@ -28,7 +28,6 @@ enum class WorkerState : std::uint8_t {
   // It requested to leave.
   kLeaving = 2,
 };
-absl::string_view WorkerStateName(WorkerState state);  // "live", "disconnected", "leaving"
 
 // A worker that is a member. One that is gone is not listed, also while its plan still serves.
 struct WorkerView {
@@ -53,7 +52,6 @@ enum class DeploymentState : std::uint8_t {
   // The serving epoch has lost a worker, and no other epoch has replaced it.
   kUnavailable = 2,
 };
-absl::string_view DeploymentStateName(DeploymentState state);  // "pending", "serving", ...
 
 // A deployment as applied, and the plan that serves, which may be of an older spec.
 struct DeploymentView {

@@ -19,7 +19,5 @@ bool DispatchModeFromName(absl::string_view name, DispatchMode* mode);
 // The part of inference whose steps a session carries. kMixed sessions carry both. Wire values.
 enum class Phase : std::uint8_t { kPrefill = 0, kDecode = 1, kMixed = 2 };
 absl::string_view PhaseName(Phase phase);  // "prefill", "decode", "mixed"
-// As DispatchModeFromName.
-bool PhaseFromName(absl::string_view name, Phase* phase);
 
 }  // namespace switchyard

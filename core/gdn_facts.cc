@@ -1,10 +1,8 @@
 #include "core/gdn_facts.h"
 
-namespace switchyard {
+#include "absl/strings/string_view.h"
 
-absl::string_view GdnVerifyKernelName(GdnVerifyKernel kernel) {
-  return kernel == GdnVerifyKernel::kFlashinfer ? "flashinfer" : "triton";
-}
+namespace switchyard {
 
 GdnFacts GdnFactsOf(const DeviceProfile& profile) {
   GdnFacts facts;

@@ -93,7 +93,6 @@ struct DispatchOutcome {
 // Exactly one of `outcome` and an error in `refusal` is set. Kept in plans as lines (TrailLines).
 struct DecisionTrace {
   TraceSubject subject;
-  OrderVariant order = OrderVariant::kMerged;
   std::string mode_why;
   DispatchMode mode = DispatchMode::kNormal;
   std::optional<OrderDecision> decision;  // unset: refused before the rules could speak

@@ -111,7 +111,6 @@ void Resolution::Describe() {
   subject.worker_profiles = absl::StrJoin(names, ", ");
   subject.scheme = scheme_;
   subject.runner = request_.layer.runner;
-  trace_.order = request_.order;
   ModeDecision mode = ModeOfConfig(request_.phase, request_.mode);
   trace_.mode = mode.mode;
   trace_.mode_why = std::move(mode.why);
@@ -152,10 +151,9 @@ absl::Status Resolution::ApplyRules() {
                      .scheme = scheme_};
   if (chosen != nullptr && chosen->dtype)
     inputs.requested = RequestedDtype{*chosen->dtype, chosen->source};
-  absl::StatusOr<OrderDecision> decision = DecideDtype(request_.order, inputs);
-  if (!decision.ok()) return decision.status();
-  dtype_ = decision->dtype;
-  origin_ = decision->origin();
+  OrderDecision decision = DecideDtype(inputs);
+  dtype_ = decision.dtype;
+  origin_ = decision.origin();
   if (request_.flags.bf16_dispatch) {
     Warn(WarningId::kDeprecatedBf16Flag, DeprecatedBf16VariableText());
   }
@@ -167,7 +165,7 @@ absl::Status Resolution::ApplyRules() {
          absl::StrCat("quant config key bf16_dispatch is deprecated; write ", kDtypeOption,
                       " bf16 there, or ", kDtypeFlag, " bf16 for the layer"));
   }
-  trace_.decision = std::move(*decision);
+  trace_.decision = std::move(decision);
   return absl::OkStatus();
 }
 

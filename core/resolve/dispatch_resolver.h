@@ -50,7 +50,6 @@ struct DispatchRequest {
   std::optional<DispatchMode> mode;  // nullopt: the phase's
   std::vector<DtypeOverride> overrides;
   DeprecatedFlags flags;
-  OrderVariant order = OrderVariant::kMerged;
   CapabilitySet source;
   std::span<const CapabilitySet> workers;  // those of the edge: one or more, all of one kind
   MoeShape shape;
@@ -65,7 +64,7 @@ std::optional<QuantScheme> EffectiveScheme(const LayerFacts& layer);
 // Always explains; `outcome` or `refusal` says which way it went. Each refusal names layer, scheme,
 // dtype and a remedy:
 //   kInvalidArgument (BAD_CONFIG): no workers, workers of two kinds, an unknown device profile,
-//     equally specific overrides that differ, INT8 in order draft;
+//     equally specific overrides that differ;
 //   kFailedPrecondition (BAD_CONFIG): the experts do not take the dtype in this mode, or NVFP4
 //     without a global input scale;
 //   kUnimplemented (UNSUPPORTED): NVFP4 on Ascend; a named dtype, BF16 or the scheme when one end

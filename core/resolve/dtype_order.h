@@ -12,10 +12,9 @@
 //   5b    cpu                     BF16 on CPUs
 //   6     default                 FP8
 //
-// That is the order kMerged. kSglangCompat is SGLang's as merged (PR 22822): without 3b, 5a, 5b and
-// the alias bf16_dispatch. kDraft is that pull request as drafted: the flag before the option, no
-// INT8, one self-quantizing runner less. dispatch_resolver.h then adapts the result to hardware and
-// experts. Pure; no state, no environment; thread-safe.
+// The steps are numbered as in SGLang (tests/reference/sglang_dtype_order.h), which has no 3b, 5a
+// and 5b. dispatch_resolver.h then adapts the result to hardware and experts. Pure; no state, no
+// environment; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +22,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
 #include "core/device_profile.h"
@@ -34,10 +32,9 @@
 
 namespace switchyard {
 
-enum class OrderVariant : std::uint8_t { kMerged = 0, kDraft = 1, kSglangCompat = 2 };
-absl::string_view OrderVariantName(OrderVariant variant);  // "merged", "draft", "sglang_compat"
+inline constexpr absl::string_view kDtypeOrderName = "merged";
 
-// Values are not an order; each variant lists its rules in its own.
+// The values are not the order of the rules.
 enum class RuleId : std::uint8_t {
   kExplicit = 0,
   kBf16Flag = 1,
@@ -106,11 +103,7 @@ struct OrderDecision {
   [[nodiscard]] DtypeOrigin origin() const;
 };
 
-// Errors: kInvalidArgument (BAD_CONFIG) where kDraft meets INT8, which it does not support.
-absl::StatusOr<OrderDecision> DecideMerged(const OrderInputs& inputs);
-absl::StatusOr<OrderDecision> DecideDraft(const OrderInputs& inputs);
-absl::StatusOr<OrderDecision> DecideSglangCompat(const OrderInputs& inputs);
-// Dispatches to one of the three above.
-absl::StatusOr<OrderDecision> DecideDtype(OrderVariant variant, const OrderInputs& inputs);
+// Evaluates every rule, also those after the winner, so that an operator sees all opinions.
+OrderDecision DecideDtype(const OrderInputs& inputs);
 
 }  // namespace switchyard

@@ -24,10 +24,6 @@ std::string RanksIn(DispatchMode mode, std::span<const RankMode> ranks) {
 
 }  // namespace
 
-absl::string_view ModeChoiceName(ModeChoice choice) {
-  return kChoiceNames[static_cast<std::size_t>(choice)];
-}
-
 std::optional<ModeChoice> ModeChoiceFromName(absl::string_view name) {
   const auto it = std::find(kChoiceNames.begin(), kChoiceNames.end(), name);
   if (it == kChoiceNames.end()) return std::nullopt;

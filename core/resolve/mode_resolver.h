@@ -19,8 +19,7 @@ namespace switchyard {
 
 // kAuto: chosen for each step by its kind. A plan's config never is auto.
 enum class ModeChoice : std::uint8_t { kNormal = 0, kLowLatency = 1, kAuto = 2 };
-// The spelling in configs and options.
-absl::string_view ModeChoiceName(ModeChoice choice);  // "normal", "low_latency", "auto"
+// "normal", "low_latency" or "auto".
 // nullopt for any other name.
 std::optional<ModeChoice> ModeChoiceFromName(absl::string_view name);
 

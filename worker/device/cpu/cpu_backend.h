@@ -56,6 +56,9 @@ class CpuBackend final : public HostDevice {
   // of another shape; of two threads that run at once the pool helps one.
   absl::StatusOr<std::unique_ptr<KernelScratch>> MakeScratch(const MoeShape& shape) override;
   void RunExperts(std::span<const ExpertRows> batches, KernelScratch& scratch) override;
+  [[nodiscard]] std::size_t experts_at_once() const override {
+    return static_cast<std::size_t>(pool_->threads());
+  }
   [[nodiscard]] const RowOps& row_ops() const override { return row_ops_; }
 
  private:

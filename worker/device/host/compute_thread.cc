@@ -94,10 +94,11 @@ bool ComputeThread::RunOne(bool decode_only) {
   if (stream == nullptr) return false;
   const bool decode = stream->work_class() == WorkClass::kDecode;
   decode_in_a_row_ = decode ? decode_in_a_row_ + 1 : 0;
-  // A decode run is short: nothing is put between its passes, which also bounds the nesting.
+  // A decode run is short: nothing is put between its passes, which also bounds the nesting. What
+  // is put between those of another class has an end, so that its run has one too.
   stream->PerformOldest([this, decode] {
     if (decode) return;
-    while (RunOne(/*decode_only=*/true)) {
+    for (int i = 0; i < kDecodeInARowMax && RunOne(/*decode_only=*/true); ++i) {
     }
   });
   PutBack(stream);

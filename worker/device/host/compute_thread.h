@@ -1,8 +1,8 @@
 // The thread on which a host device computes what its streams have queued.
 //
-// Decode streams go first, also between two passes of a longer run; after sixteen pieces of decode
-// work in a row one of another class gets its turn, so that prefill progresses under any load of
-// decode steps.
+// Decode streams go first, also within a longer run (HostRun::Execute); after sixteen pieces of
+// decode work in a row one of another class gets its turn, so that prefill progresses under any
+// load of decode steps.
 #pragma once
 
 #include <atomic>
@@ -43,7 +43,7 @@ class ComputeThread {
 
   ComputeThread() = default;
   void Loop();
-  // Runs one piece of work; false when there was none. `decode_only`: between two passes.
+  // Runs one piece of work; false when there was none. `decode_only`: within another run.
   bool RunOne(bool decode_only);
   HostStream* Pick(bool decode_only);  // marks it as running
   // Ends what Pick began.

@@ -3,6 +3,7 @@
 // folder.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -43,6 +44,9 @@ class HostKernels {
   // Runs every batch. All experts have the scratch's shape. Never fails on data: a NaN in a row
   // gives NaN in that row only. Two threads with two scratches may run at once. Allocates nothing.
   virtual void RunExperts(std::span<const ExpertRows> batches, KernelScratch& scratch) = 0;
+  // Experts that a RunExperts call computes side by side; a call with a multiple of them keeps all
+  // threads busy. At least 1.
+  [[nodiscard]] virtual std::size_t experts_at_once() const { return 1; }
   [[nodiscard]] virtual const RowOps& row_ops() const = 0;
 };
 

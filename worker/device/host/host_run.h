@@ -79,7 +79,8 @@ class HostRun {
   // and its slots are below the table's.
   HostRun(const ExpertRun& run, HostKernels* kernels);
 
-  // `between` is called between two passes: other work may run there, with workspaces of its own.
+  // `between` is called between two passes, and between experts where a pass is long: other work
+  // may run there, with workspaces of its own.
   void Execute(absl::FunctionRef<void()> between);
 
  private:
@@ -99,7 +100,10 @@ class HostRun {
   // False: the row does not fit into this pass.
   bool GatherRow(const ExpertInput& input, std::uint32_t row);
   // Sorts the pairs by slot and runs each expert once over its rows.
-  void RunGathered();
+  void RunGathered(absl::FunctionRef<void()> between);
+  // A pass is cut between experts, with `between` called there: at prefill sizes one pass may take
+  // longer than a decode step may wait.
+  void RunInPieces(absl::FunctionRef<void()> between);
   // Writes the answers of the rows [from, to) from the experts' rows, slots in the order given.
   void Combine(const Cursor& from, const Cursor& to);
   void AnswerRow(ExpertInput& input, std::uint32_t row, std::size_t* pair);
