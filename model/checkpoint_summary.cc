@@ -130,7 +130,8 @@ absl::StatusOr<CheckpointSummary> SummarizeCheckpoint(const std::string& dir) {
   SY_ASSIGN_OR_RETURN(const QuantConfig config, LoadQuantConfig(tensors));
   out.quant_family = config.family;
   out.dispatch = config.dispatch;
-  out.warnings = config.warnings;
+  out.warnings = tensors.warnings();
+  out.warnings.insert(out.warnings.end(), config.warnings.begin(), config.warnings.end());
   const Place place{tensors, out.outline, config};
   for (const LayerId layer : out.outline.moe_layers) {
     out.layers.push_back(Summarize(place, layer, LayerRole::kBase));

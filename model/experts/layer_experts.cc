@@ -268,19 +268,6 @@ absl::StatusOr<RawExpert> LayerExperts::Load(std::int32_t expert) const {
     for (const RawTensor& tensor : raw.projections[index].tensors) stored.Update(tensor.bytes);
     raw.stored[index] = stored.Finish();
   }
-  const RawTensor* gate = raw.of(Projection::kGate).Find(TensorRole::kGlobalScale);
-  if (gate == nullptr) return raw;
-  for (RawTensor& up : raw.projections[static_cast<std::size_t>(Projection::kUp)].tensors) {
-    if (up.role != TensorRole::kGlobalScale || FloatAt(up, 0) == FloatAt(*gate, 0)) continue;
-    raw.warnings.push_back(
-        absl::StrCat(modules_.Name(expert, Projection::kUp), ": its global scale ", FloatAt(up, 0),
-                     " differs from gate's ", FloatAt(*gate, 0), "; gate's is used for both."));
-    // Kernels compute gate and up in one pass with one global scale. Up's scales must pass the
-    // range check again, now under gate's.
-    up.bytes = gate->bytes;
-    SY_ASSIGN_OR_RETURN(const std::vector<Located> located, Locate(expert, Projection::kUp));
-    SY_RETURN_IF_ERROR(CheckScales(located, raw.of(Projection::kUp)));
-  }
   return raw;
 }
 

@@ -22,11 +22,11 @@
 
 namespace switchyard {
 
-// The three projections of one expert, and whole sentences about them for an operator.
+// The three projections of one expert. Each keeps its own scales: gate and up of real NVFP4
+// checkpoints have global scales that differ by up to ten times.
 struct RawExpert {
   std::array<RawProjection, 3> projections;  // by Projection
   std::array<Sha256Digest, 3> stored;        // of each projection's tensors, one after the other
-  std::vector<std::string> warnings;
 
   [[nodiscard]] const RawProjection& of(Projection projection) const {
     return projections[static_cast<std::size_t>(projection)];
@@ -71,8 +71,7 @@ class LayerExperts {
   // tensor_values.h or scale_range.h does not allow, such as a weight or a scale that is NaN.
   [[nodiscard]] absl::StatusOr<RawProjection> Load(std::int32_t expert,
                                                    Projection projection) const;
-  // All three projections. Where the global scales of gate and up differ, gate's is used for both,
-  // with a warning, because kernels compute the two together.
+  // All three projections, each with its own scales.
   [[nodiscard]] absl::StatusOr<RawExpert> Load(std::int32_t expert) const;
 
   // The stored bytes of a projection, in the order of ExpectedTensors: a manifest hashes them.

@@ -51,7 +51,7 @@ constexpr std::array<KindRow, 31> kKinds{{
     {CheckpointErrorKind::kUnsafeFileName, "UNSAFE_FILE_NAME", StatusCode::kDataLoss},
     {CheckpointErrorKind::kIndexInvalid, "INDEX_INVALID", StatusCode::kDataLoss},
     {CheckpointErrorKind::kIndexMismatch, "INDEX_MISMATCH", StatusCode::kDataLoss},
-    {CheckpointErrorKind::kTotalSizeMismatch, "TOTAL_SIZE_MISMATCH", StatusCode::kDataLoss},
+    {CheckpointErrorKind::kAmbiguousWeights, "AMBIGUOUS_WEIGHTS", StatusCode::kFailedPrecondition},
     {CheckpointErrorKind::kWrongShape, "WRONG_SHAPE", StatusCode::kDataLoss},
     {CheckpointErrorKind::kWrongDtype, "WRONG_DTYPE", StatusCode::kUnimplemented},
     {CheckpointErrorKind::kWrongValue, "WRONG_VALUE", StatusCode::kDataLoss},

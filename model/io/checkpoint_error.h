@@ -45,7 +45,7 @@ enum class CheckpointErrorKind : std::uint8_t {
   kUnsafeFileName,     // index names a file that is not a bare name
   kIndexInvalid,       // index lacks or mistypes a field, or is over its limits
   kIndexMismatch,      // index and shards list different tensors
-  kTotalSizeMismatch,  // metadata.total_size is not the sum of the shards' tensors
+  kAmbiguousWeights,   // several files could be the checkpoint's weights
   kWrongShape,         // tensor has another shape than config.json implies
   kWrongDtype,         // tensor has a dtype that cannot be served
   kWrongValue,         // tensor holds a value that its layout does not allow
@@ -65,7 +65,7 @@ struct CheckpointErrorPlace {
 };
 
 // The Status of `kind`: kDataLoss but for TENSOR_NOT_FOUND (kNotFound), INVALID_TENSOR_VIEW
-// (kInvalidArgument), UNSUPPORTED_FORMAT, WRONG_DTYPE and UNEXPECTED_TENSOR (kUnimplemented).
+// (kInvalidArgument), AMBIGUOUS_WEIGHTS (kFailedPrecondition), UNSUPPORTED_FORMAT, WRONG_DTYPE and UNEXPECTED_TENSOR (kUnimplemented).
 // `what` says what is wrong and what to do next. Names may hold any bytes: they are escaped and
 // cut.
 absl::Status MakeCheckpointError(CheckpointErrorKind kind, const CheckpointErrorPlace& place,

@@ -46,8 +46,8 @@ class JsonView {
                                                       std::int64_t max) const;
   [[nodiscard]] Found<JsonView> Object(const char* key) const;
 
-  // kInvalidArgument (BAD_CONFIG) naming the first key that is neither among `known` nor `more`,
-  // with the right spelling where it is known.
+  // kInvalidArgument (BAD_CONFIG) naming the first key that is neither among `known` nor `more` and
+  // is not null, with the right spelling where it is known.
   [[nodiscard]] absl::Status OnlyKeys(std::span<const char* const> known,
                                       std::span<const char* const> more = {}) const;
   // kInvalidArgument (BAD_CONFIG) unless the key is absent, null, false, or an empty list or
