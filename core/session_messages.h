@@ -37,7 +37,7 @@ struct OpenSessionRequest {
   std::optional<DispatchMode> mode;  // unset: the plan's for the phase
   std::int32_t max_tokens = 0;       // largest batch of one step; 0: the mode's default
   OutputDtype y_dtype = OutputDtype::kF32;
-  bool strict = false;       // NaN in x is refused
+  bool strict = false;       // a NaN in x or in a weight is refused
   Duration step_deadline{};  // 0: 1 s in decode, 60 s otherwise
   DeviceKind source = DeviceKind::kCpu;
   // Workers note the largest magnitudes that each expert saw, for calibration. Costs a pass over

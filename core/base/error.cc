@@ -15,7 +15,7 @@ struct ReasonRow {
 };
 
 // The names are part of the API: clients match on them.
-constexpr std::array<ReasonRow, 35> kReasons{{
+constexpr std::array<ReasonRow, 36> kReasons{{
     {Reason::kUnspecified, "REASON_UNSPECIFIED"},
     {Reason::kBadShape, "BAD_SHAPE"},
     {Reason::kBadDtype, "BAD_DTYPE"},
@@ -36,6 +36,7 @@ constexpr std::array<ReasonRow, 35> kReasons{{
     {Reason::kNotReady, "NOT_READY"},
     {Reason::kIncarnation, "INCARNATION"},
     {Reason::kLeaseHeld, "LEASE_HELD"},
+    {Reason::kModelChanged, "MODEL_CHANGED"},
     {Reason::kNoCredits, "NO_CREDITS"},
     {Reason::kOutOfMemory, "OUT_OF_MEMORY"},
     {Reason::kTooManySessions, "TOO_MANY_SESSIONS"},

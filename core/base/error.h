@@ -40,9 +40,10 @@ enum class Reason : std::uint32_t {
   kStaleEpoch = 20,  // epoch or plan hash is not one that is bound here
   kStageOrder = 21,  // combine before dispatch, a handle used twice
   kSessionClosed = 22,
-  kNotReady = 23,     // the deployment has no committed epoch yet
-  kIncarnation = 24,  // a message for or from an earlier life of a process
-  kLeaseHeld = 25,    // the worker id is alive under another incarnation
+  kNotReady = 23,      // the deployment has no committed epoch yet
+  kIncarnation = 24,   // a message for or from an earlier life of a process
+  kLeaseHeld = 25,     // the worker id is alive under another incarnation
+  kModelChanged = 26,  // the deployment serves another model than the session opened
   // Capacity.
   // Back-pressure: the same call succeeds later.
   kNoCredits = 30,

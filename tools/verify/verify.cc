@@ -36,6 +36,7 @@ void CheckTextBounds(VerifyReport& report) {
   for (const TextResult& text : report.texts) {
     report.positions += text.positions;
     report.agreed += text.agreed;
+    report.ties += text.ties;
     if (!text.refused.ok()) {
       report.failures.push_back(absl::StrCat("text ", text.name,
                                              ": refused: ", text.refused.message(), " (",
@@ -93,8 +94,9 @@ absl::StatusOr<VerifyReport> Verify(const VerifyParts& parts, const VerifyBounds
   for (const GoldenText& text : parts.golden.texts()) {
     // NoteUnchecked has reported it.
     if (text.ids.empty()) continue;
-    SY_ASSIGN_OR_RETURN(TextResult result,
-                        CheckText({.decoder = parts.decoder, .text = text, .moe = moe}));
+    SY_ASSIGN_OR_RETURN(
+        TextResult result,
+        CheckText({.decoder = parts.decoder, .text = text, .moe = moe, .bounds = bounds}));
     report.texts.push_back(std::move(result));
   }
   // After the last text, because the bound is over all of them.

@@ -34,6 +34,7 @@ struct TextCheck {
   const GoldenText& text;  // with ids
   // Uses both paths: prefill for logits, decode for greedy text.
   MoeProvider& moe;
+  const VerifyBounds& bounds;
 };
 // Errors: as CheckBlock, and those of Decoder::Forward.
 absl::StatusOr<TextResult> CheckText(const TextCheck& check);
