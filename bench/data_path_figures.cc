@@ -104,7 +104,8 @@ void DataPathFigures(const RunOptions& options, Report* report) {
   for (const DispatchMode mode : {DispatchMode::kNormal, DispatchMode::kLowLatency}) {
     ServedSession served;
     served.client = OrExit(deployment->MakeClient());
-    served.session = OrExit(served.client->OpenWhenReady(SessionOf(mode), std::chrono::seconds(60)));
+    served.session =
+        OrExit(served.client->OpenWhenReady(SessionOf(mode), std::chrono::seconds(60)));
     MoeBatch batch(kShape, kTokens, 11);
     const StepRequest request = batch.Request(LayerId{0});
     const std::size_t row_bytes = static_cast<std::size_t>(kShape.hidden) * sizeof(Bf16);

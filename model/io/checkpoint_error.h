@@ -65,9 +65,9 @@ struct CheckpointErrorPlace {
 };
 
 // The Status of `kind`: kDataLoss but for TENSOR_NOT_FOUND (kNotFound), INVALID_TENSOR_VIEW
-// (kInvalidArgument), AMBIGUOUS_WEIGHTS (kFailedPrecondition), UNSUPPORTED_FORMAT, WRONG_DTYPE and UNEXPECTED_TENSOR (kUnimplemented).
-// `what` says what is wrong and what to do next. Names may hold any bytes: they are escaped and
-// cut.
+// (kInvalidArgument), AMBIGUOUS_WEIGHTS (kFailedPrecondition), UNSUPPORTED_FORMAT, WRONG_DTYPE and
+// UNEXPECTED_TENSOR (kUnimplemented). `what` says what is wrong and what to do next. Names may hold
+// any bytes: they are escaped and cut.
 absl::Status MakeCheckpointError(CheckpointErrorKind kind, const CheckpointErrorPlace& place,
                                  absl::string_view what);
 
