@@ -23,7 +23,11 @@ ExpertBatch::ExpertBatch(Stream* stream, bool host_access)
 
 ExpertBatch::~ExpertBatch() {
   // The device still reads and writes memory of the inputs' owners; they destroy batches first.
-  while (running_ && !event_->Wait(kDrainStep)) {
+  if (running_) Drain();
+}
+
+void ExpertBatch::Drain() {
+  while (!event_->Wait(kDrainStep)) {
   }
 }
 
@@ -83,8 +87,13 @@ absl::Status ExpertBatch::Start() {
   };
   const absl::Status enqueued = enqueue();
   running_ = enqueued.ok();
-  // The references go at once: an epoch counts as bound while a batch holds its runtime.
-  if (!running_) Clear();
+  if (!running_) {
+    // Rows that were enqueued before the refusal still travel to the device's memory. A stream that
+    // also refuses the record belongs to a dead device, which uses nothing any more.
+    if (!host_access_ && stream_->Record(event_.get()).ok()) Drain();
+    // The references go at once: an epoch counts as bound while a batch holds its runtime.
+    Clear();
+  }
   return enqueued;
 }
 

@@ -62,7 +62,8 @@ class ExpertBatch {
   void Add(const BatchInput& input);
   // Rows added since Begin.
   [[nodiscard]] std::uint32_t rows() const { return rows_; }
-  // Enqueues the batch and returns at once. Errors: those of Stream; the batch is idle then.
+  // Enqueues the batch and returns at once. Errors: those of Stream; the batch is idle then, and
+  // the device uses nothing of it. Only a refusal after rows were enqueued waits for those.
   absl::Status Start();
   // True from Start until Finish, also when the device is done.
   [[nodiscard]] bool running() const { return running_; }
@@ -81,6 +82,8 @@ class ExpertBatch {
  private:
   // Points the inputs at device memory and lists the copies. Only without host access.
   void PlaceOnDevice();
+  // Waits until the recorded work has ended.
+  void Drain();
   // Releases the runtime and the memory.
   void Clear();
 
