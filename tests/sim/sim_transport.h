@@ -54,6 +54,7 @@ class SimTransport final : public Transport, private FrameSink {
   void Wait(Duration /*max*/) override {}
   void Wake() override { arrived_(); }
   void CountDrop(FrameDrop drop) override { inbox_.CountDrop(drop); }
+  [[nodiscard]] MemoryKind slot_memory() const override { return MemoryKind::kHost; }
   [[nodiscard]] TransportStats stats() const override;
 
  private:

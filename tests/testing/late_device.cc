@@ -153,11 +153,11 @@ class LateStream final : public Stream {
     }
     return inner_event_->status();
   }
+  // The end of the stream cuts a delay short.
   void Delay() {
-    std::mutex nobody;
-    std::unique_lock lock(nobody);
-    std::condition_variable never;
-    never.wait_for(lock, device_->NextDelay());
+    const Duration delay = device_->NextDelay();
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, delay, [this] { return stopping_; });
   }
   void Loop() {
     absl::Status failed;  // of the work since the last event

@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "core/base/failure_scope.h"
 #include "core/base/status_macros.h"
+#include "core/memory_kind.h"
 
 namespace switchyard {
 namespace {
@@ -47,7 +48,7 @@ absl::StatusOr<ExpertStreams> ExpertStreams::Create(DeviceBackend* device,
 ExpertEngine::ExpertEngine(ExpertEngineOptions options, Transport* transport, ExpertStreams streams)
     : options_(std::move(options)),
       transport_(transport),
-      host_access_(streams.device->host_access()) {
+      host_access_(transport->slot_memory() != MemoryKind::kHost || streams.device->host_access()) {
   for (std::size_t i = 0; i < lanes_.size(); ++i) {
     lanes_[i].stream = std::move(streams.by_class[i]);
     lanes_[i].batch = std::make_unique<ExpertBatch>(lanes_[i].stream.get(), host_access_);

@@ -176,7 +176,7 @@ class ExpertEngine final : private FrameSink {
 
   ExpertEngineOptions options_;
   Transport* transport_;
-  const bool host_access_;
+  const bool host_access_;  // the device reaches the slots where they lie
   std::vector<std::unique_ptr<EpochRecord>> epochs_;
   absl::flat_hash_map<AttachmentId, std::unique_ptr<ExpertAttachment>> attachments_;
   // Links that broke while frames were taken in or sent; closed before Poll returns.

@@ -25,6 +25,15 @@ MadeRunner NoRunner(Binding binding) {
 
 MadeRunner MakeP2p(const RunnerParts& parts, SessionGrant grant, std::function<void()> wake) {
   if (parts.transport == nullptr) return NoRunner(grant.binding);
+  // Rows are encoded in their slots and summed there; a runner that copies them is another one.
+  const MemoryKind slots = parts.transport->slot_memory();
+  if (slots == MemoryKind::kHost && !parts.device->host_access()) {
+    return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
+                     absl::StrCat("the rings of this transport are in ", MemoryKindName(slots),
+                                  " memory, which this source's device does not reach; give the "
+                                  "source another device"),
+                     {{"binding", std::string(BindingName(grant.binding))}});
+  }
   P2pRunnerOptions options;
   options.channel = parts.channel;
   options.transport = parts.transport;

@@ -38,7 +38,8 @@ struct RunnerParts {
 
 // The factory for a Source's options. What it makes may live as long as the factory's parts; the
 // device lives as long as the factory or any copy of it. Errors of the factory: kUnimplemented
-// (UNSUPPORTED) for a binding that `parts` has nothing for.
+// (UNSUPPORTED) for a binding that `parts` has nothing for, and for p2p on a device that does not
+// reach the transport's slots.
 RunnerFactory MakeRunnerFactory(RunnerParts parts);
 
 }  // namespace switchyard
