@@ -89,6 +89,7 @@ void StepEngine::SumTokens(Step& step, TimePoint now) {
   absl::Status begun = options_.stream->Sum(*run);
   if (begun.ok()) begun = work_.Record({StreamWork::Kind::kSum, &step, 0, started});
   if (!begun.ok()) {
+    // The stream took nothing, so nothing reads the terms.
     step.EndSum(/*summed=*/false, [](std::uint32_t) {});
     FailStep(step, begun, now);
     return;
@@ -141,6 +142,7 @@ void StepEngine::OnSummed(const StreamWork::Ended& ended, TimePoint now) {
   } else if (!ended.status.ok()) {
     FailStep(step, ended.status, now);
   } else if (more) {
+    // Replies that came while the device summed found it busy.
     SumTokens(step, now);
   }
 }

@@ -12,6 +12,7 @@ constexpr Duration kWait = std::chrono::seconds(1);
 }  // namespace
 
 StreamWork::Place& StreamWork::NextPlace() {
+  // Encoding stops at kEncodesMax and a step has one sum at a time, so the ring never overflows.
   SY_CHECK(count_ < kPiecesMax, "more work on a stream than steps can have");
   return places_[(oldest_ + count_) % kPiecesMax];
 }
@@ -26,6 +27,7 @@ std::span<const std::uint32_t> StreamWork::Indices(std::span<const PlannedRow> r
 
 absl::Status StreamWork::Record(const Piece& piece) {
   Place& place = NextPlace();
+  // Made once for each place: a step must not allocate.
   if (place.event == nullptr) place.event = stream_->MakeEvent();
   SY_RETURN_IF_ERROR(stream_->Record(place.event.get()));
   place.piece = piece;
@@ -38,6 +40,7 @@ std::optional<StreamWork::Ended> StreamWork::TakeEnded() {
   const Place& place = places_[oldest_];
   if (!place.event->done()) return std::nullopt;
   --count_;
+  // Back to the first place whenever the ring is empty: its memory is the warmest.
   oldest_ = count_ == 0 ? 0 : (oldest_ + 1) % kPiecesMax;
   return Ended{place.piece, place.event->status()};
 }
