@@ -93,6 +93,8 @@ function(switchyard_binary)
   get_target_property(layer ${ARG_NAME} SWITCHYARD_LAYER)
   if(NOT layer STREQUAL "top")
     add_dependencies(programs ${ARG_NAME})
+    switchyard_relocatable(${ARG_NAME})
+    switchyard_install(${ARG_NAME})
   endif()
 endfunction()
 
