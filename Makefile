@@ -2,11 +2,14 @@
 .DEFAULT_GOAL := help
 .PHONY: help demo build bundle verify eval accuracy bench test accept lint lint-proto format tidy thread-safety asan tsan mutants fuzz coverage uncalled clean
 
+# DEVICE=cuda... builds with the pinned CUDA toolkit, which scripts/cuda_toolkit installs.
+CUDA_PACKAGES := $(if $(filter cuda%,$(DEVICE)),cuda)
+
 help: ## this table
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
 demo: ## serve a model with a coordinator and 4 workers (PROMPT WORKERS TOKENS MODE TRANSPORT DEVICE)
-	@scripts/bootstrap build
+	@scripts/bootstrap build $(CUDA_PACKAGES)
 	@scripts/demo
 
 build: ## build the programs and libraries in build/release
@@ -14,15 +17,15 @@ build: ## build the programs and libraries in build/release
 	@scripts/build release programs
 
 bundle: ## write out/bundle/switchyard-*.tar.zst, which runs on other machines (DEVICE=cuda)
-	@scripts/bootstrap build
+	@scripts/bootstrap build $(CUDA_PACKAGES)
 	@scripts/bundle
 
 verify: ## check GOLDEN=file (WORKERS MODE TRANSPORT DEVICE TARGET DEPLOYMENT MODEL FORMAT)
-	@scripts/bootstrap build
+	@scripts/bootstrap build $(CUDA_PACKAGES)
 	@scripts/run_program verify golden! workers mode transport device target deployment format
 
 eval: ## measure bits per byte of TEXT=file (WINDOWS EXPECT, and the options of verify)
-	@scripts/bootstrap build
+	@scripts/bootstrap build $(CUDA_PACKAGES)
 	@scripts/run_program eval text! windows expect workers mode transport device target deployment format
 
 accuracy: ## measure every weight scheme, wire dtype and mode (TEXT=file WINDOWS=n MARKDOWN=1)

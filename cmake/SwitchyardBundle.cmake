@@ -5,10 +5,11 @@
 # switchyard_install(TARGET...): TARGET and its libraries belong to the installed tree.
 include_guard(GLOBAL)
 
-# DT_RPATH instead of DT_RUNPATH, because only DT_RPATH holds for the libraries of libraries as well:
-# the packaged ones carry no path of their own and are installed unchanged.
+# DT_RPATH instead of DT_RUNPATH, because only DT_RPATH holds for the libraries of libraries as
+# well: the packaged ones carry no path of their own and are installed unchanged.
 function(switchyard_relocatable target)
-  set_target_properties(${target} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib" BUILD_WITH_INSTALL_RPATH ON)
+  set_target_properties(${target} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib"
+                                             BUILD_WITH_INSTALL_RPATH ON)
   target_link_options(${target} PRIVATE LINKER:--disable-new-dtags)
 endfunction()
 

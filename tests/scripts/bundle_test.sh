@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Makes a bundle of a build, unpacks it in another place and uses it where glibc is the only library:
-# verify with two workers, and a C program with libswitchyard.so.
+# Makes a bundle of a build, unpacks it in another place and uses it where glibc is the only
+# library: verify with two workers, and a C program with libswitchyard.so.
 #   bundle_test.sh REPOSITORY BUILD
 #
-# A mount namespace of its own hides the machine's libraries. Where namespaces are forbidden, the same
-# programs run in sight of them, and only the loader's log shows that they were not used.
+# A mount namespace hides the machine's libraries. Where namespaces are forbidden, the same programs
+# run in sight of them, and only the loader's log shows that they were not used.
 set -uo pipefail
 repository=$1
 build=$2
@@ -29,7 +29,8 @@ bundle=$root/opt/moved/$name
 (cd "$bundle" && sha256sum --quiet --check SHA256SUMS) || fail 'a file is not as SHA256SUMS has it'
 while IFS= read -r file; do
   file=${file#"$bundle"/}
-  grep -q "  $file\$" "$bundle/SHA256SUMS" || [ "$file" = SHA256SUMS ] || fail "$file has no checksum"
+  grep -q "  $file\$" "$bundle/SHA256SUMS" || [ "$file" = SHA256SUMS ] ||
+    fail "$file has no checksum"
   case $file in
     licenses/* | MANIFEST.tsv | SHA256SUMS) continue ;;
   esac
@@ -42,7 +43,7 @@ while IFS= read -r file; do
       [[ $sections != *'(RUNPATH)'* ]] || fail "$file looks for libraries in a RUNPATH" ;;
   esac
 done < <(find "$bundle" -type f)
-for program in switchyard-coordinator switchyard-worker switchyard-quantize syctl generate verify eval; do
+for program in switchyard-{coordinator,worker,quantize} syctl generate verify eval; do
   [ -x "$bundle/bin/$program" ] || fail "no program $program"
 done
 grep -q $'^# glibc\t2\\.[0-9]* or later$' "$bundle/MANIFEST.tsv" || fail 'no glibc version'
@@ -55,7 +56,7 @@ while IFS= read -r file; do
 done < <(dpkg-query --listfiles libc6)
 mkdir -p "$root/lib64"
 cp -L /lib64/ld-linux-x86-64.so.2 "$root/lib64/"
-cp "$repository"/models/sqlite-moe-7m/{config.json,golden.safetensors,model.safetensors} "$root/model/"
+cp "$repository"/models/sqlite-moe-7m/{config.json,*.safetensors} "$root/model/"
 at=
 namespace=(unshare --mount)
 [ "$(id -u)" = 0 ] || namespace+=(--user --map-root-user)
@@ -65,7 +66,8 @@ inside() {
     root=$1
     shift
     for folder in dev proc sys; do mount --rbind "/$folder" "$root/$folder" || exit; done
-    exec env -i LD_DEBUG=libs LD_DEBUG_OUTPUT=/tmp/ld HOME=/tmp /usr/sbin/chroot "$root" "$@"' - "$root" "$@"
+    exec env -i LD_DEBUG=libs LD_DEBUG_OUTPUT=/tmp/ld HOME=/tmp /usr/sbin/chroot "$root" "$@"
+  ' - "$root" "$@"
 }
 if ! (inside /lib64/ld-linux-x86-64.so.2 --version) >/dev/null 2>&1; then
   echo 'namespaces are forbidden here: the programs run in sight of the libraries of this machine'
@@ -75,7 +77,8 @@ fi
 bin=$at/opt/moved/$name/bin
 
 glibc=$(dpkg-query --listfiles libc6)
-# check_loaded PROCESSES WHAT: each library that the last programs loaded is the bundle's or glibc's.
+# check_loaded PROCESSES WHAT: every library that the last programs loaded is the bundle's or
+# glibc's.
 check_loaded() {
   local logs=("$root"/tmp/ld.*)
   [ ${#logs[@]} -ge "$1" ] || fail "$2: ${#logs[@]} processes, not $1"
@@ -87,20 +90,22 @@ check_loaded() {
       grep -q "/${library##*/}\$" <<<"$glibc" || fail "$2 loads $library"
   done <"$work/libraries"
   for module in cma ib rdmacm; do
-    grep -q "/lib/ucx/libuct_$module\\.so" "$work/libraries" || fail "$2 does not load UCX's $module"
+    grep -q "/lib/ucx/libuct_$module\\.so" "$work/libraries" ||
+      fail "$2 does not load UCX's $module"
   done
 }
 
 for transport in shm tcp; do
-  said=$(inside "$bin/verify" --model "$at/model" --golden "$at/model/golden.safetensors" --workers 2 \
-    --transport "$transport" 2>&1) || fail "verify over $transport: $said"
+  said=$(inside "$bin/verify" --model "$at/model" --golden "$at/model/golden.safetensors" \
+    --workers 2 --transport "$transport" 2>&1) || fail "verify over $transport: $said"
   [[ $said == *'verified: within bounds'* ]] || fail "verify over $transport: $said"
   check_loaded 4 "verify over $transport"
 done
 
 # A program of its own user's, in C, against what the bundle has.
 ${CC:-cc} -I"$bundle/include" "$repository/tests/client/c_api_program.c" -o "$root/tmp/program" \
-  -L"$bundle/lib" -lswitchyard -Wl,-rpath,"$at/opt/moved/$name/lib" || fail 'the C program does not build'
+  -L"$bundle/lib" -lswitchyard -Wl,-rpath,"$at/opt/moved/$name/lib" ||
+  fail 'the C program does not build'
 printf 'name: local\ncheckpoint: %s\nmin_workers: 1\n' "$at/model" >"$root/tmp/local.yaml"
 # start NAME PROGRAM...: sets `address` to where it listens.
 start() {
@@ -115,7 +120,8 @@ start() {
   done
   fail "$1 is not ready: $(cat "$log")"
 }
-start coordinator "$bin/switchyard-coordinator" --listen 127.0.0.1:0 --deployment "$at/tmp/local.yaml"
+start coordinator "$bin/switchyard-coordinator" --listen 127.0.0.1:0 \
+  --deployment "$at/tmp/local.yaml"
 coordinator=$address
 start worker "$bin/switchyard-worker" --coordinator "$coordinator" --id w0 --net-devices lo
 gateway=$address
