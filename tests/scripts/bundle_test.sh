@@ -19,7 +19,7 @@ fail() {
 
 archive=$(BUILD=$build OUT=$work/out LEVEL=1 "$repository/scripts/bundle") || exit 1
 root=$work/root
-mkdir -p "$root/opt/moved" "$root/tmp" "$root/model" "$root/dev" "$root/proc" "$root/sys"
+mkdir -p "$root/opt/moved" "$root/scratch" "$root/model" "$root/dev" "$root/proc" "$root/sys"
 tar --extract --zstd --file "$archive" --directory "$root/opt/moved"
 name=$(basename "$archive" .tar.zst)
 rm -rf "$work/out"  # so that nothing can be found in the place where the bundle was made
@@ -66,13 +66,16 @@ inside() {
     root=$1
     shift
     for folder in dev proc sys; do mount --rbind "/$folder" "$root/$folder" || exit; done
-    exec env -i LD_DEBUG=libs LD_DEBUG_OUTPUT=/tmp/ld HOME=/tmp /usr/sbin/chroot "$root" "$@"
+    exec env -i LD_DEBUG=libs LD_DEBUG_OUTPUT=/scratch/ld TMPDIR=/scratch \
+      /usr/sbin/chroot "$root" "$@"
   ' - "$root" "$@"
 }
 if ! (inside /lib64/ld-linux-x86-64.so.2 --version) >/dev/null 2>&1; then
   echo 'namespaces are forbidden here: the programs run in sight of the libraries of this machine'
   at=$root
-  inside() { exec env -i LD_DEBUG=libs LD_DEBUG_OUTPUT="$root/tmp/ld" HOME=/tmp "$@"; }
+  inside() {
+    exec env -i LD_DEBUG=libs LD_DEBUG_OUTPUT="$root/scratch/ld" TMPDIR="$root/scratch" "$@"
+  }
 fi
 bin=$at/opt/moved/$name/bin
 
@@ -80,13 +83,13 @@ glibc=$(dpkg-query --listfiles libc6)
 # check_loaded PROCESSES WHAT: every library that the last programs loaded is the bundle's or
 # glibc's.
 check_loaded() {
-  local logs=("$root"/tmp/ld.*)
+  local logs=("$root"/scratch/ld.*)
   [ ${#logs[@]} -ge "$1" ] || fail "$2: ${#logs[@]} processes, not $1"
   cat "${logs[@]}" >"$work/loaded"
   rm -f "${logs[@]}"
   sed -n 's/.*calling init: //p' "$work/loaded" | sort -u >"$work/libraries"
   while IFS= read -r library; do
-    [[ $library == *"/opt/moved/"* || $library == "$at/tmp/program" ]] ||
+    [[ $library == *"/opt/moved/"* || $library == "$at/scratch/program" ]] ||
       grep -q "/${library##*/}\$" <<<"$glibc" || fail "$2 loads $library"
   done <"$work/libraries"
   for module in cma ib rdmacm; do
@@ -102,11 +105,11 @@ for transport in shm tcp; do
   check_loaded 4 "verify over $transport"
 done
 
-# A program of its own user's, in C, against what the bundle has.
-${CC:-cc} -I"$bundle/include" "$repository/tests/client/c_api_program.c" -o "$root/tmp/program" \
+# A C program that uses the library and the header of the bundle.
+${CC:-cc} -I"$bundle/include" "$repository/tests/client/c_api_program.c" -o "$root/scratch/program" \
   -L"$bundle/lib" -lswitchyard -Wl,-rpath,"$at/opt/moved/$name/lib" ||
   fail 'the C program does not build'
-printf 'name: local\ncheckpoint: %s\nmin_workers: 1\n' "$at/model" >"$root/tmp/local.yaml"
+printf 'name: local\ncheckpoint: %s\nmin_workers: 1\n' "$at/model" >"$root/scratch/local.yaml"
 # start NAME PROGRAM...: sets `address` to where it listens.
 start() {
   local log=$work/$1.log
@@ -121,7 +124,7 @@ start() {
   fail "$1 is not ready: $(cat "$log")"
 }
 start coordinator "$bin/switchyard-coordinator" --listen 127.0.0.1:0 \
-  --deployment "$at/tmp/local.yaml"
+  --deployment "$at/scratch/local.yaml"
 coordinator=$address
 start worker "$bin/switchyard-worker" --coordinator "$coordinator" --id w0 --net-devices lo
 gateway=$address
@@ -129,7 +132,7 @@ for _ in {1..300}; do
   (inside "$bin/syctl" --coordinator "$coordinator" get plan) >/dev/null 2>&1 && break
   sleep 0.1
 done
-said=$(inside "$at/tmp/program" "$coordinator" "$gateway" 2>&1) || fail "the C program: $said"
+said=$(inside "$at/scratch/program" "$coordinator" "$gateway" 2>&1) || fail "the C program: $said"
 [[ $said == *passed* ]] || fail "the C program: $said"
 kill -TERM "${started[1]}"
 wait "${started[1]}" || fail 'the worker did not end well'
