@@ -20,13 +20,15 @@ class HostEvent final : public DeviceEvent {
   [[nodiscard]] absl::Status status() const override { return status_; }
   bool Wait(Duration timeout) override;
 
-  // Called by the stream: before the event is queued, and when its work has ended.
+  // Called by the stream: before the event is queued, and when its work has ended. The end costs a
+  // call of the kernel only where a thread sleeps in Wait.
   void Open() { state_.store(kOpen, std::memory_order_relaxed); }
   void Complete(absl::Status status);
 
  private:
   static constexpr std::uint32_t kOpen = 0;
   static constexpr std::uint32_t kDone = 1;
+  static constexpr std::uint32_t kAwaited = 2;  // open, and a thread may sleep on it
 
   std::atomic<std::uint32_t> state_{kDone};
   absl::Status status_;  // written before state_ becomes kDone

@@ -16,7 +16,7 @@
 namespace switchyard {
 namespace {
 
-constexpr Duration kDrainSleep = std::chrono::milliseconds(10);
+constexpr Duration kDrainSleep = std::chrono::milliseconds(1);
 // Row pointers that are collected at once; they live on the stack.
 constexpr std::size_t kRowsAtOnce = 64;
 
@@ -104,6 +104,7 @@ HostStream::~HostStream() {
   for (;;) {
     const std::uint32_t head = head_.load(std::memory_order_acquire);
     if (head == tail_.load(std::memory_order_relaxed)) break;
+    // The compute thread does not wake this one: a call for each piece of work would cost more.
     FutexWait(head_, head, kDrainSleep);
   }
   if (registered_) (*compute_)->Remove(this);
@@ -111,8 +112,7 @@ HostStream::~HostStream() {
 
 absl::Status HostStream::Run(const ExpertRun& run) {
   SY_RETURN_IF_ERROR(CheckRun(run));
-  const bool small = options_.work_class == WorkClass::kDecode && IsSmall(run);
-  if (idle() && (limits_.every_run || small)) {
+  if (idle() && (limits_.every_run || IsSmall(run))) {
     Work work = run;
     Perform(work, [] {});
     return absl::OkStatus();
@@ -196,14 +196,12 @@ void HostStream::PerformOldest(absl::FunctionRef<void()> between) {
   if (is_event) {
     HostEvent* event = std::get<HostEvent*>(work);
     head_.store(head + 1, std::memory_order_release);
-    FutexWakeAll(head_);
     event->Complete(absl::OkStatus());
     if (options_.on_progress) options_.on_progress();
     return;
   }
   Perform(work, between);
   head_.store(head + 1, std::memory_order_release);
-  FutexWakeAll(head_);
 }
 
 void HostStream::Perform(Work& work, absl::FunctionRef<void()> between) {
