@@ -90,6 +90,7 @@ absl::StatusOr<std::unique_ptr<CpuBackend>> CpuBackend::Create(const CpuOptions&
                                                   .codec_kernels = &ChooseCodecKernels(cpu),
                                                   .bf16 = std::make_unique<Bf16Codec>(),
                                                   .compute_threads = options.compute_threads,
+                                                  .inline_limits = options.inline_limits,
                                                   .log = options.log}));
     // The best family that passes; one that was named is returned in any case, so that its warning
     // is seen.
@@ -100,7 +101,8 @@ absl::StatusOr<std::unique_ptr<CpuBackend>> CpuBackend::Create(const CpuOptions&
                    "log lines that name them");
 }
 
-CpuBackend::CpuBackend(CpuParts parts) : parts_(std::move(parts)), row_ops_(*parts_.row_kernels) {}
+CpuBackend::CpuBackend(CpuParts parts)
+    : HostDevice(parts.inline_limits), parts_(std::move(parts)), row_ops_(*parts_.row_kernels) {}
 
 absl::StatusOr<std::unique_ptr<CpuBackend>> CpuBackend::CreateFrom(CpuParts parts) {
   if (parts.compute_threads < 1 || parts.compute_threads > kThreadsMax) {

@@ -28,6 +28,7 @@ struct CpuParts {
   const CodecKernels* codec_kernels = &kScalarCodecKernels;
   std::unique_ptr<HostCodec> bf16{};
   int compute_threads = 1;
+  InlineLimits inline_limits{};
   Logger* log = nullptr;
 };
 

@@ -16,8 +16,8 @@
 namespace switchyard {
 namespace {
 
-// Every sleep has an end: a wake that is lost costs a delay, never a hang.
-constexpr Duration kDrainSleep = std::chrono::milliseconds(10);
+// Every sleep has an end, after which the state is read again.
+constexpr Duration kDrainSleep = std::chrono::milliseconds(1);
 // Row pointers that are collected at once; they live on the stack.
 constexpr std::size_t kRowsAtOnce = 64;
 
@@ -108,6 +108,7 @@ HostStream::~HostStream() {
     const std::uint32_t head = head_.load(std::memory_order_acquire);
     // Relaxed: only the owner moves the tail, and the owner is here.
     if (head == tail_.load(std::memory_order_relaxed)) break;
+    // The compute thread does not wake this one: a call for each piece of work would cost more.
     FutexWait(head_, head, kDrainSleep);
   }
   if (registered_) (*compute_)->Remove(this);
@@ -115,9 +116,8 @@ HostStream::~HostStream() {
 
 absl::Status HostStream::Run(const ExpertRun& run) {
   SY_RETURN_IF_ERROR(CheckRun(run));
-  const bool small = options_.work_class == WorkClass::kDecode && IsSmall(run);
   // Only when nothing is queued: work of a stream runs in the order of the calls.
-  if (idle() && (limits_.every_run || small)) {
+  if (idle() && (limits_.every_run || IsSmall(run))) {
     Work work = run;
     Perform(work, [] {});
     return absl::OkStatus();
@@ -207,7 +207,6 @@ void HostStream::PerformOldest(absl::FunctionRef<void()> between) {
   if (is_event) {
     HostEvent* event = std::get<HostEvent*>(work);
     head_.store(head + 1, std::memory_order_release);
-    FutexWakeAll(head_);
     event->Complete(absl::OkStatus());
     if (options_.on_progress) options_.on_progress();
     return;
@@ -215,7 +214,6 @@ void HostStream::PerformOldest(absl::FunctionRef<void()> between) {
   // The head moves after the work: until then the stream is not idle, and its memory is in use.
   Perform(work, between);
   head_.store(head + 1, std::memory_order_release);
-  FutexWakeAll(head_);
 }
 
 void HostStream::Perform(Work& work, absl::FunctionRef<void()> between) {

@@ -26,8 +26,9 @@ namespace switchyard {
 
 class ComputeThread;
 
-// Up to this much a run of a decode stream counts as small. At 10 GB/s and 100 GFLOP/s, slow for a
-// core, both are some 150 us.
+// Up to this much a run counts as small, of whatever class: a session that does not name its phase
+// has single tokens on the prefill stream, and two wakes would double their time. At 10 GB/s and
+// 100 GFLOP/s, slow for a core, both are some 150 us.
 struct InlineLimits {
   std::int64_t weight_bytes = std::int64_t{3} << 19;
   std::int64_t flops = std::int64_t{1} << 24;
@@ -82,7 +83,7 @@ class HostStream final : public Stream {
   // The producer writes ring_[tail_ % size] and then tail_; the consumer reads ring_[head_ % size]
   // and moves head_ when the work is done, so an equal head and tail also say that none is running.
   std::array<Work, kQueuedMax> ring_;
-  std::atomic<std::uint32_t> head_{0};  // futex: the destructor sleeps on it
+  std::atomic<std::uint32_t> head_{0};  // the destructor sleeps on it
   std::atomic<std::uint32_t> tail_{0};
 };
 

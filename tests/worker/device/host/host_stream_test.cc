@@ -284,17 +284,19 @@ class SmallRunsTest : public HostStreamTest {
   SmallRunsTest() : HostStreamTest(InlineLimits{}) {}
 };
 
-TEST_F(SmallRunsTest, SmallDecodeRunsAreDoneWhenTheCallReturns) {
-  const auto stream = *device_.MakeStream({.work_class = WorkClass::kDecode});
-  const auto event = stream->MakeEvent();
-  const auto work = MakeWork();
+TEST_F(SmallRunsTest, AreDoneWhenTheCallReturns) {
+  for (const WorkClass work_class : {WorkClass::kDecode, WorkClass::kPrefill}) {
+    const auto stream = *device_.MakeStream({.work_class = work_class});
+    const auto event = stream->MakeEvent();
+    const auto work = MakeWork();
 
-  SY_ASSERT_OK(stream->Run(work->run));
-  SY_ASSERT_OK(stream->Record(event.get()));
+    SY_ASSERT_OK(stream->Run(work->run));
+    SY_ASSERT_OK(stream->Record(event.get()));
 
-  EXPECT_TRUE(event->done());
-  EXPECT_EQ(work->out, Expected());
-  EXPECT_EQ(work->input.nan_rows, 0U);
+    EXPECT_TRUE(event->done());
+    EXPECT_EQ(work->out, Expected());
+    EXPECT_EQ(work->input.nan_rows, 0U);
+  }
 }
 
 TEST_F(SmallRunsTest, GivesRowsBeforeRoundingAndCountsNans) {
