@@ -12,6 +12,7 @@
 #include "worker/device/host/futex.h"
 #include "worker/device/host/host_codec.h"
 #include "worker/device/host/host_run.h"
+#include "worker/device/run_check.h"
 
 namespace switchyard {
 namespace {
@@ -22,27 +23,6 @@ constexpr std::size_t kRowsAtOnce = 64;
 
 absl::Status BadRun(Reason reason, const std::string& what) {
   return MakeError(absl::StatusCode::kInvalidArgument, reason, absl::StrFormat("run: %s", what));
-}
-
-absl::Status CheckRun(const ExpertRun& run) {
-  const MoeShape& shape = static_cast<const HostWorkspace&>(*run.workspace).shape();
-  if (run.width < 1 || run.width > std::max(shape.top_k, 1)) {
-    return BadRun(Reason::kBadTopK, absl::StrFormat("%d slots a row, the workspace was made for %d",
-                                                    run.width, shape.top_k));
-  }
-  if (run.experts->slots() > std::max(shape.experts, 1)) {
-    return BadRun(Reason::kBadShape,
-                  absl::StrFormat("a table of %d experts, the workspace was made for %d",
-                                  run.experts->slots(), shape.experts));
-  }
-  if (run.combine == CombineUnit::kPerExpert && run.width != 1) {
-    return BadRun(Reason::kBadTopK, "a row for each expert has one slot");
-  }
-  if (run.out_dtype == OutputDtype::kF32 && run.combine == CombineUnit::kPerWorker) {
-    return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
-                     "sums over a worker's experts are given back in BF16 only");
-  }
-  return absl::OkStatus();
 }
 
 void EncodeRows(const EncodeRun& run) {
@@ -110,7 +90,7 @@ HostStream::~HostStream() {
 }
 
 absl::Status HostStream::Run(const ExpertRun& run) {
-  SY_RETURN_IF_ERROR(CheckRun(run));
+  SY_RETURN_IF_ERROR(CheckRun(run, static_cast<const HostWorkspace&>(*run.workspace).shape()));
   const bool small = options_.work_class == WorkClass::kDecode && IsSmall(run);
   if (idle() && (limits_.every_run || small)) {
     Work work = run;
