@@ -31,12 +31,12 @@ enum class WeightOrder : std::uint8_t {
 struct PackedWeights {
   const std::byte* data = nullptr;  // groups * n * row bytes, 128-byte aligned
   const float* scales = nullptr;
-  const std::byte* const* of_group = nullptr;     // [groups]
-  const float* const* scales_of_group = nullptr;  // [groups]
   std::int64_t n = 0;
   std::int64_t k = 0;
   WeightType type = WeightType::kFp8;
   WeightOrder order = WeightOrder::kRows128;
+  const std::byte* const* of_group = nullptr;     // [groups]
+  const float* const* scales_of_group = nullptr;  // [groups]
 };
 
 constexpr std::int64_t RowBytesOf(WeightType type, std::int64_t k) {
