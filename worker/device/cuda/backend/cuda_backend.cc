@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
 #include "worker/device/cpu/codec/codec_scaled.h"
+#include "worker/device/cpu/cpu_backend.h"
 #include "worker/device/cuda/backend/cuda_codec.h"
 #include "worker/device/cuda/backend/cuda_self_test.h"
 #include "worker/device/weights_check.h"
@@ -96,9 +97,10 @@ absl::Status CudaBackend::Prove(Logger* log) {
       capabilities_.wire_dtypes.push_back(format.dtype);
     }
   }
-  const bool multiplies = passed(TestCudaProducts(*this));
+  SY_ASSIGN_OR_RETURN(const auto scalar, CpuBackend::Create({.kernel_family = "scalar"}));
+  const bool multiplies = passed(TestCudaProducts(*this, *scalar));
   std::erase_if(proven_roundings_, [&](ActivationFormat format) {
-    return !multiplies || !passed(TestCudaRounding(*this, format));
+    return !multiplies || !passed(TestCudaRounding(*this, *scalar, format));
   });
   if (shared_.fault.broken()) return shared_.fault.status();
   // Experts of every scheme are products between roundings: a scheme is proven when those are.

@@ -16,7 +16,6 @@
 #include "core/format/calc_diff.h"
 #include "core/rng.h"
 #include "worker/device/cpu/codec/codec_scaled.h"
-#include "worker/device/cpu/cpu_backend.h"
 #include "worker/device/host/host_codec.h"
 
 namespace switchyard {
@@ -155,10 +154,9 @@ absl::StatusOr<std::vector<float>> Answers(DeviceBackend& device, const Expert& 
   return out;
 }
 
-absl::Status TestCase(DeviceBackend& device, const Case& one) {
+absl::Status TestCase(DeviceBackend& device, DeviceBackend& scalar, const Case& one) {
   const Expert expert(one);
-  SY_ASSIGN_OR_RETURN(const auto scalar, CpuBackend::Create({.kernel_family = "scalar"}));
-  SY_ASSIGN_OR_RETURN(const std::vector<float> want, Answers(*scalar, expert));
+  SY_ASSIGN_OR_RETURN(const std::vector<float> want, Answers(scalar, expert));
   SY_ASSIGN_OR_RETURN(const std::vector<float> got, Answers(device, expert));
   const double diff = CalcDiff(got, want);
   if (diff <= one.diff_max) return absl::OkStatus();
@@ -224,7 +222,7 @@ absl::Status TestCudaFormat(DeviceBackend& device, const WireFormat& format) {
                              " has other bytes than the scalar codec"));
 }
 
-absl::Status TestCudaProducts(DeviceBackend& device) {
+absl::Status TestCudaProducts(DeviceBackend& device, DeviceBackend& scalar) {
   const Case cases[] = {
       {"BF16 weights", Codes::kBf16, Scales::kNone},
       {"BF16 weights and scales of outputs", Codes::kBf16, Scales::kOutputs},
@@ -233,11 +231,12 @@ absl::Status TestCudaProducts(DeviceBackend& device) {
       {"E4M3 weights and scales of groups", Codes::kE4m3, Scales::kGroups},
       {"INT8 weights and scales of outputs", Codes::kInt8, Scales::kOutputs},
   };
-  for (const Case& one : cases) SY_RETURN_IF_ERROR(TestCase(device, one));
+  for (const Case& one : cases) SY_RETURN_IF_ERROR(TestCase(device, scalar, one));
   return absl::OkStatus();
 }
 
-absl::Status TestCudaRounding(DeviceBackend& device, ActivationFormat format) {
+absl::Status TestCudaRounding(DeviceBackend& device, DeviceBackend& scalar,
+                              ActivationFormat format) {
   ActivationSpec spec{format};
   if (format == ActivationFormat::kNvfp4) spec.scale = 600.0F;
   if (format == ActivationFormat::kFp8Static) spec.scale = 0.0123F;
@@ -249,10 +248,12 @@ absl::Status TestCudaRounding(DeviceBackend& device, ActivationFormat format) {
           ? Scales::kBlocks
           : Scales::kOutputs;
   SY_RETURN_IF_ERROR(
-      TestCase(device, {absl::StrCat(name, " and codes"), integers ? Codes::kInt8 : Codes::kE4m3,
-                        scales, spec, kRoundedDiffMax}));
-  return TestCase(device, {absl::StrCat(name, " and BF16 weights"), Codes::kBf16, Scales::kNone,
-                           spec, kRoundedDiffMax});
+      TestCase(device, scalar,
+               {absl::StrCat(name, " and codes"), integers ? Codes::kInt8 : Codes::kE4m3, scales,
+                spec, kRoundedDiffMax}));
+  return TestCase(device, scalar,
+                  {absl::StrCat(name, " and BF16 weights"), Codes::kBf16, Scales::kNone, spec,
+                   kRoundedDiffMax});
 }
 
 }  // namespace switchyard

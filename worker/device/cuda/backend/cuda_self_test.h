@@ -1,5 +1,5 @@
 // What a GPU must compute before its worker advertises it: the results of the CPU's scalar codecs
-// and kernels, through the device seam.
+// and kernels, through the device seam. `scalar` is the CPU with its scalar kernel family.
 //
 // Each test takes some milliseconds. Errors: kInternal (INTERNAL) naming the part; those of the
 // device.
@@ -17,9 +17,10 @@ namespace switchyard {
 absl::Status TestCudaFormat(DeviceBackend& device, const WireFormat& format);
 
 // Each product: BF16 and narrow weights, without scales and with those of blocks and groups.
-absl::Status TestCudaProducts(DeviceBackend& device);
+absl::Status TestCudaProducts(DeviceBackend& device, DeviceBackend& scalar);
 
 // Experts that round their rows and h to `format`, with weights of the codes that go with it.
-absl::Status TestCudaRounding(DeviceBackend& device, ActivationFormat format);
+absl::Status TestCudaRounding(DeviceBackend& device, DeviceBackend& scalar,
+                              ActivationFormat format);
 
 }  // namespace switchyard
