@@ -111,6 +111,13 @@ TEST_P(SchemesTest, AnswersAsTheDefinitionOfItsNumbersSays) {
     for (const DtypeChoice dtype : {DtypeChoice::kAuto, DtypeChoice::kBf16}) {
       SCOPED_TRACE(absl::StrCat(DispatchModeName(mode), " ", DtypeChoiceName(dtype)));
       auto session = Open(dtype, mode);
+#ifdef SY_TEST_DEVICE
+      // Its rows are INT8, which GPUs do not send: a plan says so.
+      if (scheme == QuantScheme::kW4A8Int8) {
+        EXPECT_THAT(session, FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kBadConfig));
+        continue;
+      }
+#endif
       if (scheme == QuantScheme::kW4A8Int8 && dtype == DtypeChoice::kBf16) {
         EXPECT_THAT(session, FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kBadConfig));
         EXPECT_NE(session.status().message().find("do not take bf16 rows"),
