@@ -1,4 +1,4 @@
-// What the errors of the CUDA runtime mean for a worker.
+// The meaning of the CUDA runtime's errors for a worker.
 //
 // Some say that a call asked for too much or for nonsense; the device goes on. Every other error is
 // sticky in CUDA: the context is lost, and with it the process. The first of those is named once,

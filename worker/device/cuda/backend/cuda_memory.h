@@ -19,8 +19,8 @@ namespace switchyard {
 // One cudaMalloc or cudaHostAlloc; move-only. Contents are undefined.
 class CudaMemory {
  public:
-  // Of the current device. Errors: kResourceExhausted (OUT_OF_MEMORY); the fault. `use` says what
-  // the memory is for.
+  // The memory is of the current device. `use` says what it is for. Errors: kResourceExhausted
+  // (OUT_OF_MEMORY); the fault.
   static absl::StatusOr<CudaMemory> OnDevice(std::int64_t bytes, CudaFault& fault,
                                              absl::string_view use);
   // Host memory that every device maps at the same address.

@@ -1,4 +1,4 @@
-// What the cuda device can be asked for.
+// Options of the cuda device.
 #pragma once
 
 #include "absl/status/statusor.h"

@@ -1,5 +1,6 @@
-// What a GPU must compute before its worker advertises it: the results of the CPU's scalar codecs
-// and kernels, through the device seam. `scalar` is the CPU with its scalar kernel family.
+// A GPU must compute the results of the CPU's scalar codecs and kernels before its worker
+// advertises it. These tests use the device seam. `scalar` is the CPU with its scalar kernel
+// family.
 //
 // Each test takes some milliseconds. Errors: kInternal (INTERNAL) naming the part; those of the
 // device.

@@ -29,7 +29,7 @@
 
 namespace switchyard {
 
-// What the streams of one device share. Outlives them.
+// The streams of one device share this. It outlives them.
 struct CudaShared {
   CudaShared(int index, Logger* log) : device(index), fault(index, log), staging(&fault) {}
 
@@ -44,7 +44,7 @@ class CudaStream final : public Stream {
   static constexpr std::uint32_t kOpenMax = 256;       // events
   static constexpr std::uint32_t kLeftoverMax = 8192;  // pieces of work for the host
 
-  // Of the current device. Errors: kResourceExhausted (OUT_OF_MEMORY); the fault.
+  // The stream is of the current device. Errors: kResourceExhausted (OUT_OF_MEMORY); the fault.
   static absl::StatusOr<std::unique_ptr<CudaStream>> Create(CudaShared* shared,
                                                             StreamOptions options);
   ~CudaStream() override;

@@ -30,8 +30,8 @@ struct PassLists {
 
 class CudaWorkspace final : public Workspace {
  public:
-  // Of the current device. Errors: kInvalidArgument (BAD_SHAPE, BAD_CONFIG) as the seam; those of
-  // memory.
+  // Its memory is of the current device. Errors: kInvalidArgument (BAD_SHAPE, BAD_CONFIG) as the
+  // seam; those of memory.
   static absl::StatusOr<std::unique_ptr<CudaWorkspace>> Create(const MoeShape& shape,
                                                                std::int64_t pairs_max,
                                                                CudaFault& fault);
@@ -56,7 +56,7 @@ class CudaWorkspace final : public Workspace {
   std::byte* lists_ = nullptr;
   float* amax_ = nullptr;  // [slots_max, 2]
 
-  // Of the pass that is being made.
+  // These lists belong to the pass that is being made.
   std::vector<cuda::PairSource> pairs_;   // [pairs_max], as they came
   std::vector<float> weights_;            // [pairs_max]
   std::vector<cuda::AnswerRow> rows_;     // [pairs_max]

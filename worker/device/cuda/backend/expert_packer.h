@@ -19,7 +19,7 @@
 
 namespace switchyard {
 
-// Of the current device. Thread-safe; one Pack at a time.
+// Uses the current device. Thread-safe; one Pack at a time.
 class ExpertPacker {
  public:
   explicit ExpertPacker(CudaFault* fault) : fault_(fault) {}
@@ -34,7 +34,7 @@ class ExpertPacker {
                                                      const ExpertWeightsView& view);
 
  private:
-  // What Pack has decided about an expert.
+  // Pack decides this about an expert.
   struct Choice {
     cuda::Route route = cuda::Route::kBf16;
     cuda::WeightCode code = cuda::WeightCode::kBf16;

@@ -18,7 +18,7 @@
 
 namespace switchyard {
 
-// What is left to do on the host when a run is complete. All memory is pinned.
+// The host reads these when a run is complete. All memory is pinned.
 struct RunResults {
   const std::uint8_t* nan = nullptr;  // [rows of the run], by input and row
   const float* amax = nullptr;        // [slots, 2]; null: not recorded

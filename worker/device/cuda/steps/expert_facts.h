@@ -1,5 +1,5 @@
-// What the steps of a run know of an expert and of a (row, expert) pair: plain data that the host
-// fills and kernels read.
+// Facts of an expert and of a (row, expert) pair that the steps of a run need: plain data that the
+// host fills and kernels read.
 //
 // A run over experts is five steps, each a kernel or one for each route:
 //
