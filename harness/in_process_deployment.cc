@@ -150,7 +150,8 @@ absl::StatusOr<std::unique_ptr<Client>> InProcessDeployment::MakeClient() {
   parts.incarnation = rng_.NextId<Incarnation>();
   parts.sessions = MakeInProcessSessionChannel(driver_.get(), &directory_);
   SY_ASSIGN_OR_RETURN(parts.transport, NewTransport(parts.incarnation));
-  SY_ASSIGN_OR_RETURN(parts.device, MakeDevice(options_.device));
+  // Sources encode and add in host memory, whatever device the workers have.
+  SY_ASSIGN_OR_RETURN(parts.device, MakeDevice(kDefaultDevice));
   ClientOptions options;
   options.transport = options_.over_ucx ? TransportChoice::kShm : TransportChoice::kInProcess;
   return Client::Over(options, std::move(parts));

@@ -171,7 +171,7 @@ int Main(int argc, char** argv) {
                  "host:port for sources, if it differs from --listen");
   app.add_option("--device", options.device,
                  "KIND or KIND:KEY=VALUE,...; kinds: " + DeviceKinds() +
-                     "; keys of cpu: kernel_family, compute_threads")
+                     "; keys of cpu: kernel_family, compute_threads; of cuda: index")
       ->capture_default_str();
   app.add_option("--weight-bytes-max", options.weight_bytes_max,
                  "Memory for expert weights, in bytes; 0: no limit");

@@ -124,9 +124,8 @@ class Bench {
 class DeviceConformance : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    if (!testing::RunsHere(GetParam())) {
-      GTEST_SKIP() << "this CPU cannot run kernel family " << GetParam();
-    }
+    const std::string why_not = testing::WhyNotHere(GetParam());
+    if (!why_not.empty()) GTEST_SKIP() << why_not;
     device_ = Make(1);
   }
   static std::unique_ptr<DeviceBackend> Make(int threads) {
@@ -141,7 +140,7 @@ TEST_P(DeviceConformance, AdvertisesWhatItProved) {
   const CapabilitySet& capabilities = device_->capabilities();
 
   EXPECT_EQ(capabilities.kernel_family, testing::FamilyOf(GetParam()));
-  EXPECT_EQ(capabilities.device_profile, "cpu");
+  EXPECT_EQ(capabilities.device_profile, testing::ProfileOf(GetParam()));
   EXPECT_TRUE(capabilities.Takes(DispatchDtype::kBf16));
   EXPECT_TRUE(capabilities.Takes(QuantScheme::kNone));
   EXPECT_GT(capabilities.max_top_k, 0);

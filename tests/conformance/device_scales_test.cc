@@ -101,9 +101,8 @@ bool SameBits(const std::vector<float>& got, const float* want) {
 class DeviceScales : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    if (!testing::RunsHere(GetParam())) {
-      GTEST_SKIP() << "this CPU cannot run kernel family " << GetParam();
-    }
+    const std::string why_not = testing::WhyNotHere(GetParam());
+    if (!why_not.empty()) GTEST_SKIP() << why_not;
     device_ = Make(1);
   }
   static std::unique_ptr<DeviceBackend> Make(int threads) {
@@ -111,8 +110,7 @@ class DeviceScales : public ::testing::TestWithParam<std::string> {
     EXPECT_TRUE(device.ok()) << device.status();
     return std::move(device).value();
   }
-  // Families that keep h in FP32 lose nothing but the last bits of their sums.
-  static double DiffMax() { return GetParam() == "amx_bf16" ? 2.5e-5 : 1e-11; }
+  static double DiffMax() { return testing::KeepsMiddleInBf16(GetParam()) ? 2.5e-5 : 1e-11; }
 
   std::unique_ptr<DeviceBackend> device_;
 };

@@ -4,7 +4,9 @@
 #include <cstdlib>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "worker/device/device_backend.h"
@@ -29,6 +31,67 @@ struct RowsForExpert {
   const std::uint8_t* rounded = nullptr;  // [rows]: came in a quantized format; null: none did
 };
 
+// The memory of a run on a device that does not reach the host's: rows and answers lie there at
+// addresses with the remainder that they have here, so that what is misaligned stays so.
+class DeviceCopies {
+ public:
+  DeviceCopies(DeviceBackend& device, std::int64_t hidden, std::span<ExpertInput> inputs)
+      : hidden_(hidden) {
+    std::size_t bytes = kLine;
+    for (const ExpertInput& input : inputs) {
+      const Sizes sizes = SizesOf(input);
+      bytes += sizes.rows + sizes.scales + sizes.out + 6 * kLine;
+    }
+    buffer_ = OkOrAbort(device.Allocate(bytes, MemoryKind::kDevice));
+    at_ = buffer_->data();
+    for (ExpertInput& input : inputs) Move(&input);
+  }
+  [[nodiscard]] std::span<const CopyPiece> in() const { return in_; }
+  [[nodiscard]] std::span<const CopyPiece> out() const { return out_; }
+
+ private:
+  static constexpr std::size_t kLine = 64;
+  struct Sizes {
+    std::size_t rows = 0;
+    std::size_t scales = 0;
+    std::size_t out = 0;
+  };
+  [[nodiscard]] Sizes SizesOf(const ExpertInput& input) const {
+    const RowBytes row =
+        RowBytesOf(input.codec == nullptr ? kBf16Format : input.codec->format(), hidden_);
+    return {.rows = input.count * static_cast<std::size_t>(row.data),
+            .scales = input.count * static_cast<std::size_t>(row.scales),
+            .out = input.count * static_cast<std::size_t>(hidden_) * sizeof(float)};
+  }
+  std::byte* Place(const void* like, std::size_t bytes) {
+    const auto want = reinterpret_cast<std::uintptr_t>(like) % kLine;
+    at_ += (kLine + want - reinterpret_cast<std::uintptr_t>(at_) % kLine) % kLine;
+    std::byte* const placed = at_;
+    at_ += bytes + kLine;
+    return placed;
+  }
+  void Move(ExpertInput* input) {
+    const Sizes sizes = SizesOf(*input);
+    const auto move = [this](const std::byte** from, std::size_t bytes) {
+      if (bytes == 0) return;
+      std::byte* const to = Place(*from, bytes);
+      in_.push_back({.to = to, .from = std::exchange(*from, to), .bytes = bytes});
+    };
+    move(&input->rows, sizes.rows);
+    move(&input->scales, sizes.scales);
+    if (sizes.out == 0) return;
+    std::byte* const out = Place(input->out, sizes.out);
+    auto* const host = static_cast<std::byte*>(std::exchange(input->out, out));
+    out_.push_back({.to = host, .from = out, .bytes = sizes.out});
+  }
+
+  const std::int64_t hidden_;
+  std::unique_ptr<Buffer> buffer_;
+  std::byte* at_ = nullptr;
+  std::vector<CopyPiece> in_;
+  std::vector<CopyPiece> out_;
+};
+
 // `inputs` name experts by their index in `experts`. Ends the process when the device refuses.
 inline void RunInputs(DeviceBackend& device, const MoeShape& shape,
                       std::span<const PackedExpert* const> experts, std::span<ExpertInput> inputs,
@@ -44,11 +107,19 @@ inline void RunInputs(DeviceBackend& device, const MoeShape& shape,
   const auto workspace = OkOrAbort(device.MakeWorkspace(made_for, 4096));
   const auto stream = OkOrAbort(device.MakeStream({.work_class = WorkClass::kPrefill}));
   const auto event = stream->MakeEvent();
-  absl::Status status = stream->Run({.experts = table.get(),
-                                     .workspace = workspace.get(),
-                                     .inputs = inputs,
-                                     .out_dtype = OutputDtype::kF32,
-                                     .amax = amax});
+  std::optional<DeviceCopies> copies;
+  absl::Status status;
+  if (!device.host_access()) {
+    copies.emplace(device, shape.hidden, inputs);
+    status = stream->Copy(copies->in());
+  }
+  if (status.ok())
+    status = stream->Run({.experts = table.get(),
+                          .workspace = workspace.get(),
+                          .inputs = inputs,
+                          .out_dtype = OutputDtype::kF32,
+                          .amax = amax});
+  if (status.ok() && copies.has_value()) status = stream->Copy(copies->out());
   if (status.ok()) status = stream->Record(event.get());
   while (status.ok() && !event->Wait(std::chrono::seconds(1))) {
   }

@@ -117,7 +117,9 @@ absl::StatusOr<AttachGrant> ExpertEngine::Attach(const AttachRequest& request) {
 // Refuses at attach what could never be copied: a device without host access has room for rows_max
 // rows of one request.
 absl::Status ExpertEngine::CheckRows(const AttachRequest& request, const MoeShape& shape) const {
-  const std::size_t rows = RequestRowsMax(request.reply_ring.slot_bytes, shape);
+  // The answer to a request has a header before its rows.
+  const std::size_t bytes = std::max<std::size_t>(request.reply_ring.slot_bytes, kFrameHeaderBytes);
+  const std::size_t rows = RequestRowsMax(bytes - kFrameHeaderBytes, shape);
   if (rows <= options_.batch.rows_max) return absl::OkStatus();
   return BadRing(Reason::kMessageTooLarge,
                  absl::StrFormat(

@@ -109,6 +109,19 @@ double CalcDiffOf(const std::vector<Bf16>& got, const std::vector<Bf16>& want) {
   return squares == 0 ? 0 : 1 - 2 * xy / squares;
 }
 
+// A slot for as many rows as go to the device at once is as long as the header and those rows.
+TEST_F(LateEngineTest, TakesSlotsOfTheRowsThatItsMemoryHoldsAndNoMore) {
+  AttachRequest request = MakeAttachRequest(MakePlan(1, 2), DispatchMode::kNormal, 1);
+  const auto slot_of = [](std::uint32_t rows) {
+    return static_cast<std::uint32_t>(LayoutOfResult(rows, TestModel().shape.hidden).frame_bytes);
+  };
+  request.reply_ring.slot_bytes = slot_of(256 + 32);
+  EXPECT_THAT(engine_->Attach(request).status(),
+              testing::FailsWith(absl::StatusCode::kInvalidArgument, Reason::kMessageTooLarge));
+  request.reply_ring.slot_bytes = slot_of(256);
+  SY_EXPECT_OK(engine_->Attach(request).status());
+}
+
 TEST_F(LateEngineTest, PollNeverWaitsAndEveryRequestIsAnsweredOnceWhateverTheOrder) {
   const Source decode = Attach(DispatchMode::kLowLatency, 1);
   const Source prefill = Attach(DispatchMode::kNormal, 2);

@@ -34,6 +34,15 @@ TEST(DeviceRegistryTest, RefusesWhatItDoesNotKnowAndSaysWhatThereIs) {
   }
 }
 
+// No machine has so many GPUs. A build without CUDA refuses them all.
+TEST(DeviceRegistryTest, SaysThatThereIsNoSuchGpu) {
+  for (const char* const spec : {"cuda:index=4000", "cuda:4000"}) {
+    EXPECT_THAT(MakeDevice(spec).status(),
+                FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kUnsupported))
+        << spec;
+  }
+}
+
 TEST(DeviceKeysTest, ReadsKeysAndValues) {
   SY_ASSERT_OK_AND_ASSIGN(const DeviceKeys keys, ReadDeviceKeys("a=1,b=x=y"));
   EXPECT_EQ(keys, (DeviceKeys{{"a", "1"}, {"b", "x=y"}}));

@@ -15,8 +15,8 @@
 #include "worker/device/cpu/kernel/kernels.h"
 #include "worker/device/cpu/kernel/packing.h"
 #include "worker/device/cpu/self_test.h"
-#include "worker/device/cpu/weights_check.h"
 #include "worker/device/host/aligned_buffer.h"
+#include "worker/device/weights_check.h"
 
 namespace switchyard {
 

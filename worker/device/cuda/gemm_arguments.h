@@ -16,6 +16,8 @@ struct GroupSource {
 struct GemmArguments {
   const std::byte* weights;
   const float* weight_scales;
+  const std::byte* const* weights_of_group;  // null: groups lie one after the other
+  const float* const* scales_of_group;
   const std::byte* rows;
   std::int64_t row_stride;
   std::int64_t scale_offset;

@@ -17,12 +17,17 @@ bool IsValid(const GemmRows& rows, const GemmGroups& groups, const PackedWeights
   if (weights.n <= 0 || weights.k <= 0 || row_bytes % 128 != 0) return false;
   if (weights.n % (weights.order == WeightOrder::kRows128 ? 128 : 256) != 0) return false;
   if (weights.order == WeightOrder::kGateUpInterleaved || (gated && !fp8)) return false;
-  if (!IsAligned(weights.data, 128) || (fp8 && !IsAligned(weights.scales, 4))) return false;
+  if (weights.of_group == nullptr) {
+    if (!IsAligned(weights.data, 128) || (fp8 && !IsAligned(weights.scales, 4))) return false;
+  } else if (!out.fp32 || (fp8 && weights.scales_of_group == nullptr)) {
+    return false;
+  }
+  if (out.fp32 && weights.order != WeightOrder::kRows128) return false;
   if (!IsAligned(rows.rows, 16) || rows.stride % 16 != 0 || rows.stride < row_bytes) return false;
   if (fp8 && (rows.scale_offset % 4 != 0 || rows.scale_offset < 0)) return false;
   if (groups.groups < 0 || groups.groups > kGroupsMax || groups.counts == nullptr) return false;
   if (groups.offsets == nullptr && groups.slots_per_group < 0) return false;
-  const std::int64_t out_bytes = gated ? weights.n / 2 : weights.n * 2;
+  const std::int64_t out_bytes = gated ? weights.n / 2 : weights.n * (out.fp32 ? 4 : 2);
   if (!IsAligned(out.out, 16) || out.stride % 16 != 0 || out.stride < out_bytes) return false;
   if (gated && (out.scale_offset % 4 != 0 || out.scale_offset < out_bytes)) return false;
   return plan.window >= 1 && plan.early >= 0 && plan.ctas >= 0 &&
@@ -57,6 +62,8 @@ cudaError_t GroupedGemm(const GemmRows& rows, const GemmGroups& groups,
   GemmArguments args = {};
   args.weights = weights.data;
   args.weight_scales = weights.scales;
+  args.weights_of_group = weights.of_group;
+  args.scales_of_group = weights.scales_of_group;
   args.rows = rows.rows;
   args.row_stride = rows.stride;
   args.scale_offset = rows.scale_offset;
@@ -70,7 +77,8 @@ cudaError_t GroupedGemm(const GemmRows& rows, const GemmGroups& groups,
   args.k_blocks = static_cast<int>(RowBytesOf(weights.type, weights.k) / 128);
   args.window = plan.window;
   args.early = plan.early;
-  const GemmLaunch launch = FindGemm(weights.type, weights.order, plan.row_tile);
+  const GemmLaunch launch = out.fp32 ? FindFp32Gemm(weights.type, plan.row_tile)
+                                     : FindGemm(weights.type, weights.order, plan.row_tile);
   return launch == nullptr ? cudaErrorInvalidValue : launch(args, ctas, dependent, stream);
 }
 

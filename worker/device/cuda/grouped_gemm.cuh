@@ -29,7 +29,7 @@ constexpr int kGemmThreads = 384;
 constexpr int kSharedBytesMax = 232448;  // of a CTA on sm_90
 constexpr std::uint32_t kWholeWarp = 0xffffffffU;
 
-enum class Epilogue { kPlain, kSwiglu };
+enum class Epilogue { kPlain, kSwiglu, kFp32 };
 
 template <int kRows, MmaType kType, int kBlocks, Epilogue kEpilogue>
 struct GemmShape {
@@ -41,8 +41,10 @@ struct GemmShape {
   // A token's row of the transposed tile: of a warpgroup in BF16, or of the CTA in FP8; padded.
   static constexpr int kTransposedRow =
       kEpilogue == Epilogue::kPlain ? (64 * kBlocks + 8) * 2 : 128 + 16;
-  static constexpr int kTransposedBytes =
-      kEpilogue == Epilogue::kPlain ? 2 * kRows * kTransposedRow : kRows * kTransposedRow;
+  static constexpr int kTransposedBytes = kEpilogue == Epilogue::kFp32 ? 0
+                                          : kEpilogue == Epilogue::kPlain
+                                              ? 2 * kRows * kTransposedRow
+                                              : kRows * kTransposedRow;
   static constexpr int kAccumulators = kRows / 2;
 
   static constexpr int FixedBytes(int groups) {
@@ -108,6 +110,8 @@ class Multiplier {
       const int slot = table_.offsets[now.group] + now.row_tile * kRows;
       if constexpr (kEpilogue == Epilogue::kPlain) {
         StorePlain(now.weight_tile, slot, rows);
+      } else if constexpr (kEpilogue == Epilogue::kFp32) {
+        StoreSums(now.weight_tile, slot, rows);
       } else {
         StoreHidden(now.weight_tile, slot, rows);
       }
@@ -134,8 +138,12 @@ class Multiplier {
         scales_.at[1] = of_group + (tiles + unit.weight_tile) * k;
       } else {
         const int block = unit.weight_tile * kBlocks + (kBlocks == 2 ? group_of_warps() : 0);
-        scales_.at[0] = args_.weight_scales +
-                        (static_cast<std::int64_t>(unit.group) * tiles * kBlocks + block) * k;
+        const float* of_group =
+            args_.weight_scales + static_cast<std::int64_t>(unit.group) * tiles * kBlocks * k;
+        if constexpr (kEpilogue == Epilogue::kFp32) {
+          if (args_.scales_of_group != nullptr) of_group = args_.scales_of_group[unit.group];
+        }
+        scales_.at[0] = of_group + block * k;
       }
     }
   }
@@ -247,6 +255,21 @@ class Multiplier {
     }
   }
 
+  // Each store of a warp fills four sectors of 32 bytes, so sums need no transposition.
+  __device__ __forceinline__ void StoreSums(int weight_tile, int slot, int rows) {
+    const int warp = (threadIdx.x >> 5) & 3;
+    const int column =
+        weight_tile * 128 * kBlocks + group_of_warps() * 64 * kBlocks + warp * 16 + (lane() >> 2);
+#pragma unroll
+    for (int i = 0; i < Shape::kAccumulators; i++) {
+      const int row = 8 * (i >> 2) + 2 * (lane() & 3) + (i & 1);
+      if (row >= rows) continue;
+      auto* out = reinterpret_cast<float*>(args_.out + (slot + row) * args_.out_stride);
+#pragma unroll
+      for (int b = 0; b < kBlocks; b++) out[column + b * 64 + 8 * ((i >> 1) & 1)] = sums_[b][i];
+    }
+  }
+
   // silu(gate) * up of 128 hidden values, quantized together.
   __device__ __forceinline__ void StoreHidden(int weight_tile, int slot, int rows) {
     if constexpr (kEpilogue == Epilogue::kSwiglu) {
@@ -313,16 +336,26 @@ class Multiplier {
   float sums_[kBlocks][Shape::kAccumulators];
 };
 
+// The blocks along k of a tile of a group's weights, one after the other.
+template <Epilogue kEpilogue>
+__device__ __forceinline__ const std::byte* TileOf(const GemmArguments& args, int group, int tile,
+                                                   int weight_bytes) {
+  const std::int64_t tile_bytes = static_cast<std::int64_t>(args.k_blocks) * weight_bytes;
+  if constexpr (kEpilogue == Epilogue::kFp32) {
+    if (args.weights_of_group != nullptr) return args.weights_of_group[group] + tile * tile_bytes;
+  }
+  return args.weights + (static_cast<std::int64_t>(group) * args.weight_tiles + tile) * tile_bytes;
+}
+
 // Streams the weights of all units; the first `fetched` stages of the first unit are on their way.
 // A whole warp finds the units, its first thread fetches.
+template <Epilogue kEpilogue>
 __device__ __forceinline__ void StreamWeights(const GemmArguments& args, UnitWalk walk,
                                               int weight_bytes, int fetched, WeightStream& stream) {
   const int units = walk.count();
   for (int index = blockIdx.x; index < units; index += gridDim.x) {
     const Unit unit = walk.Seek(index);
-    const std::int64_t tile =
-        static_cast<std::int64_t>(unit.group) * args.weight_tiles + unit.weight_tile;
-    const std::byte* from = args.weights + tile * args.k_blocks * weight_bytes;
+    const std::byte* from = TileOf<kEpilogue>(args, unit.group, unit.weight_tile, weight_bytes);
     if (threadIdx.x % 32 == 0) {
       for (int k = fetched; k < args.k_blocks; k++) {
         stream.Fetch(from + static_cast<std::int64_t>(k) * weight_bytes);
@@ -391,9 +424,9 @@ __global__ void __launch_bounds__(kGemmThreads, 1)
   const bool guesses = guess.group < args.group_count;
   const int early = guesses ? min(args.early, args.k_blocks) : 0;
   WeightStream stream(ring, args.window);
-  if (threadIdx.x == 256) {
+  if (threadIdx.x == 256 && early > 0) {
     const std::byte* from =
-        args.weights + static_cast<std::int64_t>(cta) * args.k_blocks * Shape::kWeightBytes;
+        TileOf<kEpilogue>(args, guess.group, guess.weight_tile, Shape::kWeightBytes);
     for (int k = 0; k < early; k++) stream.FetchEarly(from + k * Shape::kWeightBytes);
   }
   __syncwarp();
@@ -437,7 +470,7 @@ __global__ void __launch_bounds__(kGemmThreads, 1)
     Multiplier<kRows, kType, kBlocks, kEpilogue>(args, ring, table, transposed, largest)
         .Run(walk, dropped);
   } else if (warp == 8) {
-    StreamWeights(args, walk, Shape::kWeightBytes, fetched, stream);
+    StreamWeights<kEpilogue>(args, walk, Shape::kWeightBytes, fetched, stream);
   } else if (gathers) {
     GatherRows<Shape, kRows>(args, table, walk, list, fetched, gather);
   }

@@ -49,10 +49,12 @@ struct GemmGroups {
 // SwiGLU (weights packed as kGateUp): out is the hidden row silu(gate) * up of n / 2 values, E4M3
 // with one FP32 scale for each 128 values at `scale_offset`, by the FP8 codec's formula (amax at
 // least 1e-4), ready to be the rows of the next product.
+// FP32: out is [slot][n] before rounding; weights packed as kRows128.
 struct GemmOutput {
   std::byte* out = nullptr;
   std::int64_t stride = 0;
   std::int64_t scale_offset = 0;
+  bool fp32 = false;
 };
 
 // How a product is cut. Every plan gives the same bytes.

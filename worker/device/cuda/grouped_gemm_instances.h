@@ -19,6 +19,8 @@ using GemmLaunch = cudaError_t (*)(GemmArguments args, int ctas, bool dependent,
 GemmLaunch FindFp8Gemm(WeightOrder order, int row_tile);
 GemmLaunch FindFp8SwigluGemm(int row_tile);
 GemmLaunch FindBf16Gemm(WeightOrder order, int row_tile);
+// Its weights are in the order kRows128, its output is FP32.
+GemmLaunch FindFp32Gemm(WeightType type, int row_tile);
 
 inline GemmLaunch FindGemm(WeightType type, WeightOrder order, int row_tile) {
   if (type == WeightType::kBf16) return FindBf16Gemm(order, row_tile);

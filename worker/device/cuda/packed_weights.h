@@ -24,6 +24,10 @@ enum class WeightOrder : std::uint8_t {
 
 // All groups of a layer. `scales` stay as checkpoints store them: [groups][n / 128][k / 128], FP32;
 // for gate and up, the blocks of gate come first. Null for BF16.
+//
+// Groups that were packed one by one lie where the device arrays of_group and scales_of_group say;
+// `data` and `scales` are null then. Only products with FP32 output read such groups. The arrays
+// are read before the kernels that precede the product are complete.
 struct PackedWeights {
   const std::byte* data = nullptr;  // groups * n * row bytes, 128-byte aligned
   const float* scales = nullptr;
@@ -31,6 +35,8 @@ struct PackedWeights {
   std::int64_t k = 0;
   WeightType type = WeightType::kFp8;
   WeightOrder order = WeightOrder::kRows128;
+  const std::byte* const* of_group = nullptr;     // [groups]
+  const float* const* scales_of_group = nullptr;  // [groups]
 };
 
 constexpr std::int64_t RowBytesOf(WeightType type, std::int64_t k) {

@@ -12,6 +12,7 @@
 #include "worker/device/host/futex.h"
 #include "worker/device/host/host_codec.h"
 #include "worker/device/host/host_run.h"
+#include "worker/device/run_check.h"
 
 namespace switchyard {
 namespace {
@@ -23,29 +24,6 @@ constexpr std::size_t kRowsAtOnce = 64;
 
 absl::Status BadRun(Reason reason, const std::string& what) {
   return MakeError(absl::StatusCode::kInvalidArgument, reason, absl::StrFormat("run: %s", what));
-}
-
-absl::Status CheckRun(const ExpertRun& run) {
-  const MoeShape& shape = static_cast<const HostWorkspace&>(*run.workspace).shape();
-  if (run.width < 1 || run.width > std::max(shape.top_k, 1)) {
-    return BadRun(
-        Reason::kBadTopK,
-        absl::StrFormat("%d slots per row; the workspace was made for %d", run.width, shape.top_k));
-  }
-  if (run.experts->slots() > std::max(shape.experts, 1)) {
-    return BadRun(Reason::kBadShape,
-                  absl::StrFormat("a table of %d experts; the workspace was made for %d",
-                                  run.experts->slots(), shape.experts));
-  }
-  // The answer has one row for an input row, so a second slot would have no place for its result.
-  if (run.combine == CombineUnit::kPerExpert && run.width != 1) {
-    return BadRun(Reason::kBadTopK, "a row for each expert has one slot");
-  }
-  if (run.out_dtype == OutputDtype::kF32 && run.combine == CombineUnit::kPerWorker) {
-    return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
-                     "sums over a worker's experts are returned in BF16 only");
-  }
-  return absl::OkStatus();
 }
 
 void EncodeRows(const EncodeRun& run) {
@@ -115,7 +93,7 @@ HostStream::~HostStream() {
 }
 
 absl::Status HostStream::Run(const ExpertRun& run) {
-  SY_RETURN_IF_ERROR(CheckRun(run));
+  SY_RETURN_IF_ERROR(CheckRun(run, static_cast<const HostWorkspace&>(*run.workspace).shape()));
   // Only when nothing is queued: work of a stream runs in the order of the calls.
   if (idle() && (limits_.every_run || IsSmall(run))) {
     Work work = run;

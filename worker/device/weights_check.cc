@@ -1,4 +1,4 @@
-#include "worker/device/cpu/weights_check.h"
+#include "worker/device/weights_check.h"
 
 #include <algorithm>
 #include <cmath>

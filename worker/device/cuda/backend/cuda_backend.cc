@@ -1,0 +1,179 @@
+#include "worker/device/cuda/backend/cuda_backend.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/error.h"
+#include "core/base/status_macros.h"
+#include "worker/device/cpu/codec/codec_scaled.h"
+#include "worker/device/cpu/cpu_backend.h"
+#include "worker/device/cuda/backend/cuda_codec.h"
+#include "worker/device/cuda/backend/cuda_self_test.h"
+#include "worker/device/weights_check.h"
+
+namespace switchyard {
+namespace {
+
+constexpr char kProfile[] = "cuda_sm90";
+constexpr int kCapabilityMajor = 9;  // Hopper
+constexpr std::int64_t kSizeMax = std::int64_t{1} << 20;
+
+// Groups of 32 have no reader and no codec here.
+bool HasKernels(QuantScheme scheme) { return scheme != QuantScheme::kMxfp8; }
+
+absl::Status NoDevice(int index, const std::string& why) {
+  return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kUnsupported,
+                   absl::StrCat("device cuda: ", why, "; choose another device or machine"),
+                   {{"want", absl::StrCat("cuda:index=", index)}});
+}
+
+// Whether the process may use GPU `index` and the kernels are for it.
+absl::Status CheckDevice(int index) {
+  int count = 0;
+  const cudaError_t counted = cudaGetDeviceCount(&count);
+  if (counted != cudaSuccess) {
+    return NoDevice(index, absl::StrCat("no usable driver: ", cudaGetErrorString(counted)));
+  }
+  if (index >= count) {
+    return NoDevice(index,
+                    absl::StrCat("this process sees ", count, " GPUs, so none of index ", index));
+  }
+  int major = 0;
+  const cudaError_t asked =
+      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index);
+  if (asked != cudaSuccess) {
+    return NoDevice(index, absl::StrCat("GPU ", index, ": ", cudaGetErrorString(asked)));
+  }
+  if (major != kCapabilityMajor) {
+    return NoDevice(index, absl::StrCat("GPU ", index, " has compute capability ", major,
+                                        ".x, and the kernels of this build are for 9.0"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+CudaBackend::CudaBackend(const CudaOptions& options)
+    : shared_(options.index, options.log), packer_(&shared_.fault) {}
+
+absl::StatusOr<std::unique_ptr<CudaBackend>> CudaBackend::Create(const CudaOptions& options) {
+  SY_RETURN_IF_ERROR(CheckDevice(options.index));
+  std::unique_ptr<CudaBackend> backend(new CudaBackend(options));
+  SY_RETURN_IF_ERROR(backend->Select());
+  SY_ASSIGN_OR_RETURN(backend->shared_.completion, CompletionThread::Create(options.index));
+  SY_RETURN_IF_ERROR(backend->Prove(options.log));
+  return backend;
+}
+
+// The runtime's device belongs to the calling thread.
+absl::Status CudaBackend::Select() {
+  if (shared_.fault.broken()) return shared_.fault.status();
+  return shared_.fault.Check(cudaSetDevice(shared_.device), "selecting the device");
+}
+
+absl::Status CudaBackend::Prove(Logger* log) {
+  const DeviceProfile* profile = FindDeviceProfile(kProfile);
+  capabilities_.device = DeviceKind::kCuda;
+  capabilities_.device_profile = profile->name;
+  capabilities_.gdn = GdnFactsOf(*profile);
+  capabilities_.kernel_family = profile->name;
+  capabilities_.max_top_k = profile->max_top_k;
+  // True when `status` is OK; logs what is not.
+  const auto passed = [log](const absl::Status& status) {
+    if (status.ok()) return true;
+    if (log != nullptr) log->Warn("%s", std::string(status.message()));
+    return false;
+  };
+  // The tests use the device as its callers do, so everything counts as proven meanwhile.
+  for (const NamedWireFormat& row : WireFormats()) proven_formats_.push_back(row.format);
+  for (const ActivationFormat format : AllActivationFormats()) proven_roundings_.push_back(format);
+  std::erase_if(proven_formats_,
+                [&](const WireFormat& format) { return !passed(TestCudaFormat(*this, format)); });
+  for (const WireFormat& format : proven_formats_) {
+    if (format == DefaultWireFormat(format.dtype)) {
+      capabilities_.wire_dtypes.push_back(format.dtype);
+    }
+  }
+  SY_ASSIGN_OR_RETURN(const auto scalar, CpuBackend::Create({.kernel_family = "scalar"}));
+  const bool multiplies = passed(TestCudaProducts(*this, *scalar));
+  std::erase_if(proven_roundings_, [&](ActivationFormat format) {
+    return !multiplies || !passed(TestCudaRounding(*this, *scalar, format));
+  });
+  if (shared_.fault.broken()) return shared_.fault.status();
+  // Experts of every scheme are products between roundings: a scheme is proven when those are.
+  for (const QuantSchemeInfo& row : AllQuantSchemes()) {
+    const std::span<const ActivationFormat> formats = ActivationFormatsOf(row.scheme);
+    const bool rounds = std::all_of(formats.begin(), formats.end(),
+                                    [this](ActivationFormat format) { return Rounds(format); });
+    if (multiplies && HasKernels(row.scheme) && rounds) capabilities_.schemes.push_back(row.scheme);
+  }
+  return absl::OkStatus();
+}
+
+bool CudaBackend::Rounds(ActivationFormat format) const {
+  return std::find(proven_roundings_.begin(), proven_roundings_.end(), format) !=
+         proven_roundings_.end();
+}
+
+absl::StatusOr<std::unique_ptr<Buffer>> CudaBackend::Allocate(std::size_t bytes, MemoryKind kind) {
+  SY_RETURN_IF_ERROR(Select());
+  return AllocateCudaBuffer(bytes, kind, shared_.fault);
+}
+
+absl::StatusOr<std::unique_ptr<PackedExpert>> CudaBackend::Pack(const MoeShape& shape,
+                                                                const ExpertWeightsView& weights) {
+  SY_RETURN_IF_ERROR(Select());
+  if (shape.hidden < 1 || shape.intermediate < 1 || shape.hidden > kSizeMax ||
+      shape.intermediate > kSizeMax) {
+    return BadShape(shape, absl::StrCat("both must be from 1 to ", kSizeMax));
+  }
+  SY_RETURN_IF_ERROR(CheckWeights(shape, weights));
+  for (const ActivationSpec& spec : {weights.inputs, weights.middle}) {
+    if (Rounds(spec.format)) continue;
+    const std::string name(ActivationFormatName(spec.format));
+    return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
+                     absl::StrCat("rounding of activations ", name, " is not among those that ",
+                                  "passed their self-test on this device"),
+                     {{"format", name}});
+  }
+  return packer_.Pack(shape, weights);
+}
+
+absl::StatusOr<std::unique_ptr<ExpertTable>> CudaBackend::MakeTable(
+    std::vector<TableEntry> entries) {
+  SY_RETURN_IF_ERROR(Select());
+  return CudaTable::Create(std::move(entries), shared_.fault);
+}
+
+absl::StatusOr<std::unique_ptr<Workspace>> CudaBackend::MakeWorkspace(const MoeShape& shape,
+                                                                      std::int64_t pairs_max) {
+  SY_RETURN_IF_ERROR(Select());
+  return CudaWorkspace::Create(shape, pairs_max, shared_.fault);
+}
+
+absl::StatusOr<std::unique_ptr<Codec>> CudaBackend::MakeCodec(const CodecSpec& spec) const {
+  const std::optional<cuda::RowFormat> rows = RowFormatOf(spec.format);
+  if (!rows.has_value() || std::find(proven_formats_.begin(), proven_formats_.end(), spec.format) ==
+                               proven_formats_.end()) {
+    const std::string name(WireFormatName(spec.format));
+    return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
+                     absl::StrCat("wire format ", name, " is not among those that passed their ",
+                                  "self-test on this device; choose another"),
+                     {{"format", name}});
+  }
+  if (spec.format != kBf16Format) {
+    // The CPU's codec of the format knows which global scales are usable.
+    SY_RETURN_IF_ERROR(ScaledCodec::Create(kScalarCodecKernels, spec).status());
+  }
+  return std::make_unique<CudaCodec>(spec, *rows);
+}
+
+absl::StatusOr<std::unique_ptr<Stream>> CudaBackend::MakeStream(StreamOptions options) {
+  SY_RETURN_IF_ERROR(Select());
+  return CudaStream::Create(&shared_, std::move(options));
+}
+
+}  // namespace switchyard

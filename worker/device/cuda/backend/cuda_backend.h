@@ -1,0 +1,56 @@
+// A GPU as a device of a worker: Hopper, by the CUDA runtime.
+//
+// The runtime is linked statically and loads the driver when it is first called, so a program that
+// holds this code starts on machines without a GPU.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "worker/device/cuda/backend/cuda_options.h"
+#include "worker/device/cuda/backend/cuda_stream.h"
+#include "worker/device/cuda/backend/expert_packer.h"
+#include "worker/device/device_backend.h"
+
+namespace switchyard {
+
+class CudaBackend final : public DeviceBackend {
+ public:
+  // Holds codecs, roundings and products against the CPU's scalar kernels; about a second. What
+  // fails is logged and not advertised. Errors: kFailedPrecondition (UNSUPPORTED) without a driver,
+  // a GPU of that index, or kernels for it; kResourceExhausted (OUT_OF_MEMORY); kUnavailable
+  // (WORKER_LOST) when the GPU is lost meanwhile.
+  static absl::StatusOr<std::unique_ptr<CudaBackend>> Create(const CudaOptions& options);
+  // Streams are gone.
+  ~CudaBackend() override = default;
+
+  [[nodiscard]] const CapabilitySet& capabilities() const override { return capabilities_; }
+  [[nodiscard]] bool host_access() const override { return false; }
+  absl::StatusOr<std::unique_ptr<Buffer>> Allocate(std::size_t bytes, MemoryKind kind) override;
+  // Keeps codes of FP8, INT4 and NVFP4 as E4M3, of INT8 as INT8, and everything else as BF16.
+  // Errors: as the seam.
+  absl::StatusOr<std::unique_ptr<PackedExpert>> Pack(const MoeShape& shape,
+                                                     const ExpertWeightsView& weights) override;
+  absl::StatusOr<std::unique_ptr<ExpertTable>> MakeTable(std::vector<TableEntry> entries) override;
+  absl::StatusOr<std::unique_ptr<Workspace>> MakeWorkspace(const MoeShape& shape,
+                                                           std::int64_t pairs_max) override;
+  [[nodiscard]] absl::StatusOr<std::unique_ptr<Codec>> MakeCodec(
+      const CodecSpec& spec) const override;
+  absl::StatusOr<std::unique_ptr<Stream>> MakeStream(StreamOptions options) override;
+
+ private:
+  explicit CudaBackend(const CudaOptions& options);
+  absl::Status Prove(Logger* log);
+  absl::Status Select();
+  [[nodiscard]] bool Rounds(ActivationFormat format) const;
+
+  CudaShared shared_;
+  CapabilitySet capabilities_;
+  std::vector<WireFormat> proven_formats_;
+  std::vector<ActivationFormat> proven_roundings_;
+  ExpertPacker packer_;
+};
+
+}  // namespace switchyard

@@ -1,0 +1,84 @@
+#include "worker/device/cuda/backend/cuda_experts.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include <cuda_runtime_api.h>
+
+#include "core/base/error.h"
+#include "core/base/status_macros.h"
+
+namespace switchyard {
+namespace {
+
+using cuda::ExpertFacts;
+using cuda::MatrixFacts;
+using cuda::Route;
+
+constexpr std::array<Route, 2> kGroupedRoutes{Route::kBf16, Route::kFp8};
+
+const MatrixFacts& MatrixOf(const ExpertFacts& facts, std::size_t matrix) {
+  return matrix == 0 ? facts.gate_up : facts.down;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CudaTable>> CudaTable::Create(std::vector<TableEntry> entries,
+                                                             CudaFault& fault) {
+  if (entries.size() > cuda::kGroupsMax) {
+    return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadShape,
+                     absl::StrCat("a table of ", entries.size(), " experts; a CUDA device takes ",
+                                  cuda::kGroupsMax, " a layer: place some elsewhere"));
+  }
+  std::unique_ptr<CudaTable> table(new CudaTable(std::move(entries)));
+  const std::size_t slots = table->entries_.size();
+  const std::size_t facts_bytes = slots * sizeof(ExpertFacts);
+  const std::size_t pointers = slots * sizeof(void*);
+  std::vector<std::byte> image(facts_bytes + 8 * pointers);
+  SY_ASSIGN_OR_RETURN(table->memory_, CudaMemory::OnDevice(static_cast<std::int64_t>(image.size()),
+                                                           fault, "a table of experts"));
+  std::byte* const base = table->memory_.data();
+  table->facts_ = reinterpret_cast<const ExpertFacts*>(base);
+  for (std::size_t s = 0; s < slots; ++s) {
+    std::memcpy(image.data() + s * sizeof(ExpertFacts), &table->expert(s).facts(),
+                sizeof(ExpertFacts));
+  }
+  std::size_t at = facts_bytes;
+  for (std::size_t r = 0; r < kGroupedRoutes.size(); ++r) {
+    const auto is_of_route = [&](std::size_t slot) {
+      return table->expert(slot).facts().route == kGroupedRoutes[r];
+    };
+    std::size_t first = 0;
+    while (first < slots && !is_of_route(first)) ++first;
+    for (std::size_t m = 0; m < 2; ++m) {
+      Pointers& of = table->pointers_[r][m];
+      of.weights = reinterpret_cast<const std::byte* const*>(base + at);
+      of.scales = reinterpret_cast<const float* const*>(base + at + pointers);
+      for (std::size_t s = 0; s < slots && first < slots; ++s) {
+        const MatrixFacts& matrix = MatrixOf(table->expert(is_of_route(s) ? s : first).facts(), m);
+        std::memcpy(image.data() + at + s * sizeof(void*), &matrix.weights, sizeof(void*));
+        std::memcpy(image.data() + at + pointers + s * sizeof(void*), &matrix.scales,
+                    sizeof(void*));
+      }
+      at += 2 * pointers;
+    }
+  }
+  SY_RETURN_IF_ERROR(
+      fault.Check(cudaMemcpy(base, image.data(), image.size(), cudaMemcpyHostToDevice),
+                  "copying a table of experts"));
+  return table;
+}
+
+cuda::PackedWeights CudaTable::Weights(Route route, Matrix matrix) const {
+  const bool fp8 = route == Route::kFp8;
+  const Pointers& of = pointers_[fp8 ? 1 : 0][static_cast<std::size_t>(matrix)];
+  cuda::PackedWeights weights;
+  weights.of_group = of.weights;
+  weights.scales_of_group = of.scales;
+  weights.type = fp8 ? cuda::WeightType::kFp8 : cuda::WeightType::kBf16;
+  weights.order = cuda::WeightOrder::kRows128;
+  return weights;
+}
+
+}  // namespace switchyard

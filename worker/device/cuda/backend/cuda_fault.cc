@@ -1,0 +1,73 @@
+#include "worker/device/cuda/backend/cuda_fault.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/error.h"
+#include "core/base/failure_scope.h"
+
+namespace switchyard {
+namespace {
+
+bool LeavesTheDeviceWhole(cudaError_t error) {
+  switch (error) {
+    case cudaErrorInvalidValue:
+    case cudaErrorInvalidConfiguration:
+    case cudaErrorLaunchOutOfResources:
+    case cudaErrorNotSupported:
+    case cudaErrorInvalidResourceHandle:
+    case cudaErrorHostMemoryAlreadyRegistered:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+absl::Status CudaFault::status() const {
+  const std::lock_guard lock(mutex_);
+  return why_;
+}
+
+absl::Status CudaFault::Check(cudaError_t error, absl::string_view doing) {
+  if (error == cudaSuccess) return absl::OkStatus();
+  if (broken()) return status();
+  const std::string name = cudaGetErrorName(error);
+  if (error == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();
+    return MakeError(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
+                     absl::StrCat("no memory on CUDA device ", device_, " for ", doing,
+                                  "; place fewer experts here"),
+                     {{"device", absl::StrCat(device_)}});
+  }
+  if (LeavesTheDeviceWhole(error)) {
+    (void)cudaGetLastError();
+    return MakeError(absl::StatusCode::kInternal, Reason::kInternal,
+                     absl::StrCat("CUDA device ", device_, " refused ", doing, ": ", name,
+                                  "; report it with the shape of the layer"),
+                     {{"device", absl::StrCat(device_)}, {"error", name}});
+  }
+  return Break(absl::StrCat(doing, " failed with ", name, " (", cudaGetErrorString(error), ")"));
+}
+
+absl::Status CudaFault::ReportStuck(absl::string_view doing) {
+  return Break(absl::StrCat(doing, " did not end in time"));
+}
+
+absl::Status CudaFault::Break(absl::string_view what) {
+  const std::lock_guard lock(mutex_);
+  if (why_.ok()) {
+    const std::string text =
+        absl::StrCat("CUDA device ", device_, " is lost: ", what, "; restart its worker");
+    why_ = WithScope(MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost, text,
+                               {{"device", absl::StrCat(device_)}}),
+                     FailureScope::kWorker);
+    broken_.store(true, std::memory_order_release);
+    if (log_ != nullptr) log_->Error("%s", text);
+  }
+  return why_;
+}
+
+}  // namespace switchyard

@@ -1,0 +1,80 @@
+#include "worker/device/cuda/backend/cuda_memory.h"
+
+#include <algorithm>
+
+#include <cuda_runtime_api.h>
+
+#include "core/base/status_macros.h"
+#include "worker/device/host/aligned_buffer.h"
+
+namespace switchyard {
+namespace {
+
+class CudaBuffer final : public Buffer {
+ public:
+  CudaBuffer(CudaMemory memory, std::size_t bytes, MemoryKind kind)
+      : Buffer(memory.data(), bytes, kind), memory_(std::move(memory)) {}
+
+ private:
+  CudaMemory memory_;
+};
+
+class PageableBuffer final : public Buffer {
+ public:
+  PageableBuffer(AlignedBuffer memory, std::size_t bytes)
+      : Buffer(memory.data(), bytes, MemoryKind::kHost), memory_(std::move(memory)) {}
+
+ private:
+  AlignedBuffer memory_;
+};
+
+// Even an empty buffer has an address.
+std::size_t Allocated(std::int64_t bytes) {
+  return static_cast<std::size_t>(std::max<std::int64_t>(bytes, 64));
+}
+
+}  // namespace
+
+absl::StatusOr<CudaMemory> CudaMemory::OnDevice(std::int64_t bytes, CudaFault& fault,
+                                                absl::string_view use) {
+  void* data = nullptr;
+  SY_RETURN_IF_ERROR(fault.Check(cudaMalloc(&data, Allocated(bytes)), use));
+  CudaMemory memory;
+  memory.data_ = static_cast<std::byte*>(data);
+  memory.bytes_ = bytes;
+  return memory;
+}
+
+absl::StatusOr<CudaMemory> CudaMemory::Pinned(std::int64_t bytes, CudaFault& fault,
+                                              absl::string_view use) {
+  void* data = nullptr;
+  SY_RETURN_IF_ERROR(
+      fault.Check(cudaHostAlloc(&data, Allocated(bytes), cudaHostAllocPortable), use));
+  CudaMemory memory;
+  memory.data_ = static_cast<std::byte*>(data);
+  memory.bytes_ = bytes;
+  memory.pinned_ = true;
+  return memory;
+}
+
+// Fails only after a fault, when the process is about to end.
+void CudaMemory::Free() {
+  if (data_ == nullptr) return;
+  (void)(pinned_ ? cudaFreeHost(data_) : cudaFree(data_));
+  data_ = nullptr;
+}
+
+absl::StatusOr<std::unique_ptr<Buffer>> AllocateCudaBuffer(std::size_t bytes, MemoryKind kind,
+                                                           CudaFault& fault) {
+  const auto size = static_cast<std::int64_t>(bytes);
+  if (kind == MemoryKind::kHost) {
+    SY_ASSIGN_OR_RETURN(AlignedBuffer memory, AlignedBuffer::Allocate(size));
+    return std::make_unique<PageableBuffer>(std::move(memory), bytes);
+  }
+  SY_ASSIGN_OR_RETURN(CudaMemory memory, kind == MemoryKind::kDevice
+                                             ? CudaMemory::OnDevice(size, fault, "a buffer")
+                                             : CudaMemory::Pinned(size, fault, "a pinned buffer"));
+  return std::make_unique<CudaBuffer>(std::move(memory), bytes, kind);
+}
+
+}  // namespace switchyard

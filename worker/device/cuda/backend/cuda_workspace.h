@@ -1,0 +1,66 @@
+// Scratch of the runs of one CUDA stream: rows and sums on the device, lists on the host.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "worker/device/cuda/backend/cuda_memory.h"
+#include "worker/device/cuda/steps/answer_rows.h"
+#include "worker/device/cuda/steps/expert_facts.h"
+#include "worker/device/device_backend.h"
+
+namespace switchyard {
+
+// Where the lists of one pass lie, counted from their start. They are written to pinned memory and
+// copied to the device in one piece.
+struct PassLists {
+  PassLists(std::size_t pairs, std::size_t rows, std::size_t slots);
+
+  std::size_t pair_sources = 0;  // [pairs] PairSource
+  std::size_t answer_rows = 0;   // [rows] AnswerRow
+  std::size_t terms = 0;         // [pairs] AnswerTerm
+  std::size_t offsets = 0;       // [slots] int32: the first pair of a slot
+  std::size_t counts = 0;        // [kRoutes][slots] int32: pairs of a slot, zero in other routes
+  std::size_t bytes = 0;
+};
+
+class CudaWorkspace final : public Workspace {
+ public:
+  // Its memory is of the current device. Errors: kInvalidArgument (BAD_SHAPE, BAD_CONFIG) as the
+  // seam; those of memory.
+  static absl::StatusOr<std::unique_ptr<CudaWorkspace>> Create(const MoeShape& shape,
+                                                               std::int64_t pairs_max,
+                                                               CudaFault& fault);
+
+  [[nodiscard]] const MoeShape& shape() const { return shape_; }
+  [[nodiscard]] std::size_t pairs_max() const { return pairs_max_; }
+  [[nodiscard]] std::size_t slots_max() const { return slots_max_; }
+
+ private:
+  friend class ExpertPasses;
+  CudaWorkspace(const MoeShape& shape, std::int64_t pairs_max);
+
+  const MoeShape shape_;
+  const std::size_t pairs_max_;
+  const std::size_t slots_max_;
+
+  CudaMemory memory_;
+  cuda::PairRows inputs_;     // [pairs_max]
+  cuda::PairRows middle_;     // [pairs_max]
+  float* gate_up_ = nullptr;  // [pairs_max, 2 * padded intermediate]
+  float* down_ = nullptr;     // [pairs_max, padded hidden]
+  std::byte* lists_ = nullptr;
+  float* amax_ = nullptr;  // [slots_max, 2]
+
+  // These lists belong to the pass that is being made.
+  std::vector<cuda::PairSource> pairs_;   // [pairs_max], as they came
+  std::vector<float> weights_;            // [pairs_max]
+  std::vector<cuda::AnswerRow> rows_;     // [pairs_max]
+  std::vector<std::int32_t> slot_begin_;  // [slots_max + 1]
+};
+
+}  // namespace switchyard

@@ -1,0 +1,59 @@
+// Brings an expert's weights into the memory of a CUDA device, in the narrowest code that holds
+// each of them exactly.
+//
+// The seam hands weights over as BF16 values with their scales apart, and the values of quant
+// schemes are codes (core/format/weight_scales.h): E4M3 holds those of FP8, NVFP4 and INT4, INT8
+// its own. The device tries both codes on all values; what fits neither stays BF16.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
+#include "absl/status/statusor.h"
+#include <cuda_runtime_api.h>
+
+#include "worker/device/cuda/backend/cuda_experts.h"
+#include "worker/device/cuda/backend/cuda_memory.h"
+#include "worker/device/cuda/steps/weight_codes.h"
+
+namespace switchyard {
+
+// Uses the current device. Thread-safe; one Pack at a time.
+class ExpertPacker {
+ public:
+  explicit ExpertPacker(CudaFault* fault) : fault_(fault) {}
+  // Waits for what runs.
+  ~ExpertPacker();
+  ExpertPacker(const ExpertPacker&) = delete;
+  ExpertPacker& operator=(const ExpertPacker&) = delete;
+
+  // `view` fits `shape` (CheckWeights). Waits for the device; for staging threads. Errors: those of
+  // memory.
+  absl::StatusOr<std::unique_ptr<PackedExpert>> Pack(const MoeShape& shape,
+                                                     const ExpertWeightsView& view);
+
+ private:
+  // Pack decides this about an expert.
+  struct Choice {
+    cuda::Route route = cuda::Route::kBf16;
+    cuda::WeightCode code = cuda::WeightCode::kBf16;
+  };
+
+  absl::Status Reserve(const MoeShape& shape);
+  absl::StatusOr<Choice> Upload(const MoeShape& shape, const ExpertWeightsView& view);
+  absl::Status Store(const MoeShape& shape, const Choice& choice, const cuda::ExpertFacts& facts);
+  absl::Status StoreMatrix(const cuda::CodedMatrix& matrix, const Choice& choice);
+  [[nodiscard]] const std::uint16_t* Uploaded(std::int64_t index) const {
+    return reinterpret_cast<const std::uint16_t*>(scratch_.data() + index * part_bytes_);
+  }
+
+  CudaFault* const fault_;
+  std::mutex mutex_;
+  cudaStream_t stream_ = nullptr;
+  // Gate, up and down as they came, then one matrix in its code, then CodeMisfits.
+  CudaMemory scratch_;
+  std::int64_t part_bytes_ = 0;
+};
+
+}  // namespace switchyard

@@ -1,0 +1,97 @@
+// Facts of an expert and of a (row, expert) pair that the steps of a run need: plain data that the
+// host fills and kernels read.
+//
+// A run over experts is five steps, each a kernel or one for each route:
+//
+//   pair_rows      decodes and rounds the row of each pair, pairs grouped by expert
+//   product        gate and up, stacked: FP32 sums of each pair
+//   swiglu_rows    h = silu(gate) * up, rounded as the expert asks
+//   product        down: FP32 sums
+//   answer_rows    rounds, or weighs and adds in the order of k, and looks for NaN
+//
+// All sizes are padded to multiples of kPad with zeros, so that the products serve any shape.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "worker/device/cuda/codec.h"
+
+namespace switchyard::cuda {
+
+constexpr std::int64_t kPad = 128;
+constexpr std::int64_t Padded(std::int64_t size) { return (size + kPad - 1) / kPad * kPad; }
+
+// The product that an expert's weights are stored for. Weights keep the narrowest code that holds
+// each of them exactly.
+enum class Route : std::uint8_t {
+  kBf16,        // BF16 weights without scales along k: grouped_gemm.h
+  kFp8,         // E4M3 weights and rows, scales of 128 x 128 blocks: grouped_gemm.h
+  kScaledBf16,  // BF16 rows, any scales: scaled_product.h
+  kScaledE4m3,
+  kScaledInt8,
+};
+constexpr int kRoutes = 5;
+
+// As ActivationFormat of core/activation_format.h, by value.
+enum class Rounding : std::uint8_t {
+  kBf16,
+  kFp8Group,
+  kFp8GroupPow2,
+  kInt8Row,
+  kNvfp4,
+  kFp8Row,
+  kFp8Static,
+  kInt4Row,
+};
+
+struct RoundingRule {
+  Rounding format = Rounding::kBf16;
+  float scale = 1.0F;  // kFp8Static, kNvfp4
+};
+
+// One matrix of an expert, [n, k] padded, and what finishes its sums: sum * output_scales + biases.
+struct MatrixFacts {
+  const std::byte* weights = nullptr;    // packed as kRows128, or row-major for the scaled routes
+  const float* scales = nullptr;         // along k, or null
+  const float* output_scales = nullptr;  // [n], or null: 1
+  const float* biases = nullptr;         // [n], or null: 0
+  std::int32_t rows_of_scale = 0;        // 1 or 128 outputs share a scale; 0: no scales
+};
+
+struct ExpertFacts {
+  MatrixFacts gate_up;  // gate's rows, then up's, each padded
+  MatrixFacts down;
+  RoundingRule inputs;
+  RoundingRule middle;
+  Route route = Route::kBf16;
+};
+
+// Where the row of a pair comes from. Its bytes may lie at any address.
+struct PairSource {
+  const std::byte* data = nullptr;
+  const std::byte* scales = nullptr;
+  float global_scale = 1.0F;
+  std::int32_t slot = 0;  // of the table: the expert
+  RowFormat format = RowFormat::kBf16;
+  bool rounded = false;  // on the wire; the expert does not round it again
+};
+
+// Rows of pairs in the form that the products read. A row of route kFp8 holds codes, and behind
+// `scale_offset` bytes a scale for each 128; every other row is BF16.
+struct PairRows {
+  std::byte* rows = nullptr;
+  std::int64_t stride = 0;
+  std::int64_t scale_offset = 0;
+};
+
+// The pairs of one pass, in device memory. amax: [slots][2], the largest finite magnitudes of
+// inputs and h, raised; null: not recorded.
+struct PairList {
+  const PairSource* pairs = nullptr;
+  const ExpertFacts* experts = nullptr;  // by slot
+  float* amax = nullptr;
+  std::int32_t count = 0;
+};
+
+}  // namespace switchyard::cuda

@@ -1,0 +1,26 @@
+// The steps before the two products of an expert: the rows that gate and up read, and h.
+//
+// Each function enqueues one kernel, a CTA for each pair; it allocates nothing and may be captured.
+// Thread-safe. Errors: cudaErrorInvalidValue for sizes below one; else what the launch returned.
+#pragma once
+
+#include <cstdint>
+
+#include <cuda_runtime_api.h>
+
+#include "worker/device/cuda/steps/expert_facts.h"
+
+namespace switchyard::cuda {
+
+// Decodes the row of each pair and rounds it as its expert asks, unless the wire has rounded it.
+// Route kFp8: codes of FP8 wire rows are taken as they are; rows of every other format are encoded.
+// Zeros fill each row to Padded(hidden) values.
+cudaError_t LoadPairRows(const PairList& list, std::int64_t hidden, const PairRows& out,
+                         cudaStream_t stream);
+
+// out = h of each pair: BF16(silu(gate) * up), rounded as its expert asks. A pair's sums are
+// `sum_stride` values from the last one's; up's begin at Padded(intermediate).
+cudaError_t SwigluPairRows(const PairList& list, const float* sums, std::int64_t sum_stride,
+                           std::int64_t intermediate, const PairRows& out, cudaStream_t stream);
+
+}  // namespace switchyard::cuda
