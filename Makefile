@@ -1,25 +1,32 @@
 # Common commands; `make` lists them. The work is done by scripts/ and CMake.
 .DEFAULT_GOAL := help
-.PHONY: help demo build verify eval accuracy bench test accept lint lint-proto format tidy thread-safety asan tsan mutants fuzz coverage uncalled clean
+.PHONY: help demo build bundle verify eval accuracy bench test accept lint lint-proto format tidy thread-safety asan tsan mutants fuzz coverage uncalled clean
+
+# DEVICE=cuda... builds with the pinned CUDA toolkit, which scripts/cuda_toolkit installs.
+CUDA_PACKAGES := $(if $(filter cuda%,$(DEVICE)),cuda)
 
 help: ## this table
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
-demo: ## serve a model with a coordinator and 4 workers (PROMPT WORKERS TOKENS MODE TRANSPORT)
-	@scripts/bootstrap build
+demo: ## serve a model with a coordinator and 4 workers (PROMPT WORKERS TOKENS MODE TRANSPORT DEVICE)
+	@scripts/bootstrap build $(CUDA_PACKAGES)
 	@scripts/demo
 
 build: ## build the programs and libraries in build/release
 	@scripts/bootstrap build
 	@scripts/build release programs
 
-verify: ## check layers against GOLDEN=file (WORKERS MODE TRANSPORT TARGET DEPLOYMENT MODEL FORMAT)
-	@scripts/bootstrap build
-	@scripts/run_program verify golden! workers mode transport target deployment format
+bundle: ## write out/bundle/switchyard-*.tar.zst, which runs on other machines (DEVICE=cuda)
+	@scripts/bootstrap build $(CUDA_PACKAGES)
+	@scripts/bundle
+
+verify: ## check GOLDEN=file (WORKERS MODE TRANSPORT DEVICE TARGET DEPLOYMENT MODEL FORMAT)
+	@scripts/bootstrap build $(CUDA_PACKAGES)
+	@scripts/run_program verify golden! workers mode transport device target deployment format
 
 eval: ## measure bits per byte of TEXT=file (WINDOWS EXPECT, and the options of verify)
-	@scripts/bootstrap build
-	@scripts/run_program eval text! windows expect workers mode transport target deployment format
+	@scripts/bootstrap build $(CUDA_PACKAGES)
+	@scripts/run_program eval text! windows expect workers mode transport device target deployment format
 
 accuracy: ## measure every weight scheme, wire dtype and mode (TEXT=file WINDOWS=n MARKDOWN=1)
 	@scripts/bootstrap build
@@ -30,7 +37,7 @@ test: ## build everything and run all tests (TESTS=regex for some)
 	@scripts/bootstrap build test
 	@scripts/test
 
-bench: ## compare speeds with their floors (ONLY=layer,data_path,prefill,decode PASSES JSON=file)
+bench: ## compare speeds with their floors (ONLY=layer,data_path,prefill,decode,contention PASSES JSON)
 	@scripts/bootstrap build bench
 	@scripts/build release --bench acceptance codec_bench expert_kernel_bench layer_bench \
 	  transport_bench

@@ -1,7 +1,7 @@
 // The speeds that the service is held to, each as a ratio to the same work in one process, to
 // memcpy or to read bandwidth of the same run.
 //
-//   acceptance [--only layer,data_path,prefill,decode] [--passes 9] [--json FILE]
+//   acceptance [--only layer,data_path,prefill,decode,contention] [--passes 9] [--json FILE]
 //
 // Exit codes: 0 when every bound is met, 1 when one is missed, 2 when it could not measure.
 #include <filesystem>
@@ -26,7 +26,8 @@ int Main(int argc, char** argv) {
   std::string only;
   std::string json;
   CLI::App app("Measures the service against what its work costs at least.");
-  app.add_option("--only", only, "Parts, comma separated: layer, data_path, prefill, decode");
+  app.add_option("--only", only,
+                 "Parts, comma separated: layer, data_path, prefill, decode, contention");
   app.add_option("--passes", options.passes)->check(CLI::Range(1, 1000))->capture_default_str();
   app.add_option("--model", options.model, "Folder of sqlite-moe-7m")->capture_default_str();
   app.add_option("--bin-dir", options.bin_dir, "Of the service programs")->capture_default_str();
@@ -40,7 +41,8 @@ int Main(int argc, char** argv) {
   const std::vector<Part> parts = {{"layer", &LayerFigures},
                                    {"data_path", &DataPathFigures},
                                    {"prefill", &PrefillFigures},
-                                   {"decode", &DecodeFigures}};
+                                   {"decode", &DecodeFigures},
+                                   {"contention", &ContentionFigures}};
   const std::vector<std::string> chosen = absl::StrSplit(only, ',', absl::SkipEmpty());
   Report report;
   for (const Part& part : parts) {

@@ -41,13 +41,13 @@ std::size_t RowsOf(const MoeBatch& batch, DispatchMode mode) {
   return rows;
 }
 
-OpenSessionRequest OrderOf(DispatchMode mode) {
-  OpenSessionRequest order;
-  order.deployment = "local";
-  order.mode = mode;
-  order.max_tokens = kTokens;
-  order.y_dtype = OutputDtype::kBf16;
-  return order;
+OpenSessionRequest SessionOf(DispatchMode mode) {
+  OpenSessionRequest request;
+  request.deployment = "local";
+  request.mode = mode;
+  request.max_tokens = kTokens;
+  request.y_dtype = OutputDtype::kBf16;
+  return request;
 }
 
 struct Times {
@@ -104,7 +104,8 @@ void DataPathFigures(const RunOptions& options, Report* report) {
   for (const DispatchMode mode : {DispatchMode::kNormal, DispatchMode::kLowLatency}) {
     ServedSession served;
     served.client = OrExit(deployment->MakeClient());
-    served.session = OrExit(served.client->OpenWhenReady(OrderOf(mode), std::chrono::seconds(60)));
+    served.session =
+        OrExit(served.client->OpenWhenReady(SessionOf(mode), std::chrono::seconds(60)));
     MoeBatch batch(kShape, kTokens, 11);
     const StepRequest request = batch.Request(LayerId{0});
     const std::size_t row_bytes = static_cast<std::size_t>(kShape.hidden) * sizeof(Bf16);

@@ -22,5 +22,7 @@ void DataPathFigures(const RunOptions& options, Report* report);
 void PrefillFigures(const RunOptions& options, Report* report);
 // One token: what the service adds to a layer, and where that goes.
 void DecodeFigures(const RunOptions& options, Report* report);
+// One token a step on one worker, beside two sessions of prefill, against the same steps alone.
+void ContentionFigures(const RunOptions& options, Report* report);
 
 }  // namespace switchyard::bench

@@ -42,7 +42,8 @@ InProcessModel::InProcessModel(const std::string& checkpoint, int compute_thread
   const ModelConfig config = OrExit(ReadModelConfig(spec));
   const Weights weights(spec);
   shape_ = ShapeOf(config);
-  device_ = OrExit(CpuBackend::Create({.compute_threads = compute_threads}));
+  device_ = OrExit(CpuBackend::Create(
+      {.compute_threads = compute_threads, .inline_limits = {.every_run = true}}));
   stream_ = OrExit(device_->MakeStream({.work_class = WorkClass::kPrefill}));
   batch_ = std::make_unique<ExpertBatch>(stream_.get(), device_->host_access());
   memory_ = std::make_shared<const BatchMemory>(OrExit(BatchMemory::Create(

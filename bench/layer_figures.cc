@@ -18,7 +18,7 @@ constexpr int kThreads = 2;
 
 struct Served {
   const char* name;
-  SessionWish wish;
+  SessionRequest wanted;
   double at_most;  // 0: for information
 };
 
@@ -37,7 +37,7 @@ void LayerFigures(const RunOptions& options, Report* report) {
   };
   const ServedModel served(options.bin_dir, kModel, 4);
   std::vector<ServedSession> sessions;
-  for (const Served& way : ways) sessions.push_back(served.Open(way.wish));
+  for (const Served& way : ways) sessions.push_back(served.Open(way.wanted));
   InProcessModel in_process(kModel, kThreads, kTokens);
   ReadBandwidth floor(in_process.weight_bytes(), kThreads);
   MoeBatch batch(in_process.shape(), kTokens, 7);

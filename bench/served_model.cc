@@ -43,25 +43,25 @@ ServedModel::ServedModel(const std::string& bin_dir, const std::string& checkpoi
 
 ServedModel::~ServedModel() { deployment_->KillAll(); }
 
-ServedSession ServedModel::Open(const SessionWish& wish) const {
+ServedSession ServedModel::Open(const SessionRequest& wanted) const {
   ClientOptions options;
   options.net_devices = "lo";
-  if (wish.transport == "gateway") {
+  if (wanted.transport == "gateway") {
     options.gateway = deployment_->worker_address(0);
   } else {
     options.coordinator = deployment_->coordinator();
-    TransportChoiceFromName(wish.transport, &options.transport);
+    TransportChoiceFromName(wanted.transport, &options.transport);
   }
   ServedSession served;
   served.client = OrExit(Client::Connect(options));
-  OpenSessionRequest order;
-  order.deployment = "local";
-  order.phase = wish.phase;
-  order.mode = wish.mode;
-  order.max_tokens = wish.max_tokens;
-  order.y_dtype = wish.y_dtype;
-  order.step_deadline = std::chrono::seconds(60);
-  served.session = OrExit(served.client->OpenWhenReady(order, kReady));
+  OpenSessionRequest request;
+  request.deployment = "local";
+  request.phase = wanted.phase;
+  request.mode = wanted.mode;
+  request.max_tokens = wanted.max_tokens;
+  request.y_dtype = wanted.y_dtype;
+  request.step_deadline = wanted.step_deadline;
+  served.session = OrExit(served.client->OpenWhenReady(request, kReady));
   return served;
 }
 

@@ -2,6 +2,7 @@
 // of them in this one.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -26,12 +27,13 @@ struct ServedSession {
 // One part of steps between two Times, in microseconds a step.
 double UsAStep(const StepTimes& before, const StepTimes& after, std::uint64_t StepTimes::*part);
 
-struct SessionWish {
+struct SessionRequest {
   std::string transport = "shm";  // or "tcp", "gateway"
   Phase phase = Phase::kMixed;
   std::optional<DispatchMode> mode{};
   std::int32_t max_tokens = 0;
   OutputDtype y_dtype = OutputDtype::kBf16;
+  Duration step_deadline = std::chrono::seconds(60);  // 0: as the service has it
 };
 
 // Ends the process when it cannot start.
@@ -41,7 +43,7 @@ class ServedModel {
   ServedModel(const std::string& bin_dir, const std::string& checkpoint, std::int32_t workers);
   ~ServedModel();
 
-  [[nodiscard]] ServedSession Open(const SessionWish& wish) const;
+  [[nodiscard]] ServedSession Open(const SessionRequest& wanted) const;
 
  private:
   std::unique_ptr<LocalDeployment> deployment_;

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -14,6 +13,7 @@
 #include "client/status_json.h"
 #include "client/switchyard.h"
 #include "core/base/error.h"
+#include "core/base/mutex.h"
 #include "core/resolve/mode_resolver.h"
 #include "services/grpc/version.h"
 
@@ -34,14 +34,15 @@ struct sy_step {
 struct sy_client {
   switchyard::ClientOptions options;
   std::unique_ptr<switchyard::Client> client;  // goes after the sessions, which use it
-  mutable std::mutex mutex;
-  absl::Status last_error;                      // guarded by mutex
-  switchyard::HandlePool<sy_session> sessions;  // guarded by mutex
-  switchyard::HandlePool<sy_step> steps;        // guarded by mutex
+  mutable switchyard::Mutex mutex;
+  absl::Status last_error SY_GUARDED_BY(mutex);
+  switchyard::HandlePool<sy_session> sessions SY_GUARDED_BY(mutex);
+  switchyard::HandlePool<sy_step> steps SY_GUARDED_BY(mutex);
 
   sy_code Keep(const absl::Status& status) {
     if (!status.ok()) {
-      const std::lock_guard<std::mutex> lock(mutex);
+      const switchyard::MutexLock lock(mutex);
+      // Kept also after later successes, until the next failure, as the header promises.
       last_error = status;
     }
     return static_cast<sy_code>(status.code());
@@ -49,18 +50,24 @@ struct sy_client {
   // The session of a handle; nullptr when the handle has ended.
   template <typename Handle>
   std::shared_ptr<switchyard::MoeSession> SessionOf(const Handle* handle) const {
-    const std::lock_guard<std::mutex> lock(mutex);
+    const switchyard::MutexLock lock(mutex);
     return handle->session;
   }
   // The same, and ends the handle: the next call with it gets nullptr.
   template <typename Handle>
-  std::shared_ptr<switchyard::MoeSession> End(Handle* handle,
-                                              switchyard::HandlePool<Handle>& pool) {
-    const std::lock_guard<std::mutex> lock(mutex);
+  std::shared_ptr<switchyard::MoeSession> End(Handle* handle) {
+    const switchyard::MutexLock lock(mutex);
     std::shared_ptr<switchyard::MoeSession> session = std::move(handle->session);
     handle->session = nullptr;
-    if (session != nullptr) pool.End(handle);
+    // Once only: a second call with the same handle finds no session.
+    if (session != nullptr) PoolOf(handle).End(handle);
     return session;
+  }
+  switchyard::HandlePool<sy_session>& PoolOf(const sy_session* /*handle*/) SY_REQUIRES(mutex) {
+    return sessions;
+  }
+  switchyard::HandlePool<sy_step>& PoolOf(const sy_step* /*handle*/) SY_REQUIRES(mutex) {
+    return steps;
   }
 };
 
@@ -96,6 +103,7 @@ absl::Status UsedStep() {
 }
 
 absl::Status RequestOf(const sy_session_options& options, switchyard::OpenSessionRequest* request) {
+  // Enumerators arrive as plain integers, which a caller may have left uninitialized.
   if (options.phase > SY_PHASE_MIXED) return BadField("phase");
   if (options.mode > SY_MODE_LOW_LATENCY) return BadField("mode");
   if (options.y_dtype > SY_DTYPE_BF16) return BadField("y_dtype");
@@ -145,6 +153,7 @@ std::optional<switchyard::ModeChoice> ChoiceOf(std::uint32_t choice) {
 
 std::size_t CopyOut(const std::string& text, char* buffer, std::size_t size) {
   if (buffer != nullptr && size > 0) {
+    // Room for the NUL.
     const std::size_t bytes = std::min(text.size(), size - 1);
     std::memcpy(buffer, text.data(), bytes);
     buffer[bytes] = '\0';
@@ -161,6 +170,7 @@ const char* sy_version(void) { return switchyard::kProductVersion; }
 sy_mode sy_mode_of_step(uint32_t choice, uint32_t flags) {
   constexpr std::uint32_t kKnown = SY_STEP_EXTEND | SY_STEP_DRAFT_EXTEND | SY_STEP_GRAPH_CAPTURE;
   const std::optional<switchyard::ModeChoice> wanted = ChoiceOf(choice);
+  // A later header may have more flags, whose meaning this library does not know.
   if (!wanted || (flags & ~kKnown) != 0) return SY_MODE_PLAN;
   const switchyard::DispatchMode mode =
       ModeOfStep(*wanted, {.extend = (flags & SY_STEP_EXTEND) != 0,
@@ -174,6 +184,7 @@ sy_code sy_client_open(const sy_client_options* options, sy_client** out) {
   *out = nullptr;
   if (!IsStamped(options)) return SY_INVALID_ARGUMENT;
   auto made = std::make_unique<sy_client>();
+  // From here on the caller owns the client, whatever follows.
   *out = made.release();
   if (options->transport > SY_TRANSPORT_TCP) return (*out)->Keep(BadField("transport"));
   switchyard::ClientOptions& wanted = (*out)->options;
@@ -202,7 +213,7 @@ sy_code sy_session_open(sy_client* client, const sy_session_options* options, sy
   }
   auto session = client->client->Open(request);
   if (!session.ok()) return client->Keep(session.status());
-  const std::lock_guard<std::mutex> lock(client->mutex);
+  const switchyard::MutexLock lock(client->mutex);
   *out = client->sessions.Take();
   **out = {client, *std::move(session)};
   return SY_OK;
@@ -210,7 +221,7 @@ sy_code sy_session_open(sy_client* client, const sy_session_options* options, sy
 
 sy_code sy_session_close(sy_session* session) {
   if (session == nullptr) return SY_INVALID_ARGUMENT;
-  const auto open = session->client->End(session, session->client->sessions);
+  const auto open = session->client->End(session);
   return session->client->Keep(open == nullptr ? ClosedSession() : open->Close());
 }
 
@@ -223,7 +234,7 @@ sy_code sy_submit(sy_session* session, const sy_step_request* request, sy_step**
   if (open == nullptr) return client->Keep(ClosedSession());
   const auto ticket = open->Submit(RequestOf(*request));
   if (!ticket.ok()) return client->Keep(ticket.status());
-  const std::lock_guard<std::mutex> lock(client->mutex);
+  const switchyard::MutexLock lock(client->mutex);
   *out = client->steps.Take();
   **out = {client, std::move(open), *ticket};
   return SY_OK;
@@ -243,7 +254,8 @@ sy_code sy_wait(sy_step* step) {
   if (step == nullptr) return SY_INVALID_ARGUMENT;
   sy_client* const client = step->client;
   const switchyard::StepTicket ticket = step->ticket;
-  const auto session = client->End(step, client->steps);
+  // The handle ends before the wait, so of two threads that wait for it only one does.
+  const auto session = client->End(step);
   return client->Keep(session == nullptr ? UsedStep() : session->Wait(ticket));
 }
 
@@ -264,7 +276,7 @@ size_t sy_session_status(sy_session* session, char* buffer, size_t size) {
 
 size_t sy_last_error(const sy_client* client, char* buffer, size_t size) {
   if (client == nullptr) return 0;
-  const std::lock_guard<std::mutex> lock(client->mutex);
+  const switchyard::MutexLock lock(client->mutex);
   return CopyOut(switchyard::ErrorJson(client->last_error), buffer, size);
 }
 

@@ -26,7 +26,8 @@ Client::Client(ClientOptions options, ClientParts parts)
       sessions_(std::move(parts.sessions)),
       steps_(std::move(parts.steps)) {
   SourceOptions source;
-  // Through a gateway nobody here talks to the coordinator: the gateway opens the sessions.
+  // Through a gateway this process does not connect to the coordinator: the gateway opens the
+  // sessions.
   source.coordinator = steps_ == nullptr ? sessions_.get() : nullptr;
   source.transport = std::move(parts.transport);
   source.make_runner = MakeRunnerFactory({.channel = sessions_.get(),
@@ -48,8 +49,9 @@ absl::StatusOr<std::unique_ptr<MoeSession>> Client::Open(const OpenSessionReques
   auto open =
       std::make_unique<MoeSession>(source_.get(), session, sessions_.get(), options_.timeout);
   if (steps_ != nullptr) {
+    // Only the gateway knows its id, and it says so when it opens a session.
     SY_ASSIGN_OR_RETURN(const RunnerStatus status, source_->Status(session));
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     gateway_worker_ = status.gateway_worker;
   }
   return open;
@@ -69,7 +71,7 @@ absl::StatusOr<std::unique_ptr<MoeSession>> Client::OpenWhenReady(const OpenSess
 }
 
 std::string Client::gateway_worker() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   return gateway_worker_;
 }
 

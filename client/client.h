@@ -6,13 +6,13 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "absl/status/statusor.h"
 
 #include "client/moe_session.h"
 #include "core/base/clock.h"
+#include "core/base/mutex.h"
 #include "core/rng.h"
 #include "worker/device/device_backend.h"
 #include "worker/source/source.h"
@@ -37,13 +37,15 @@ struct ClientParts {
   Incarnation incarnation;                // the transport's
 };
 
+// Owns the Source that drives all its sessions.
 class Client {
  public:
   // Does not connect yet. Errors: kInvalidArgument (BAD_REQUEST) unless exactly one of coordinator
   // and gateway is given; kUnavailable (TRANSPORT) when UCX cannot start.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(const ClientOptions& options);
+  // `parts` has sessions and a transport with its device, or steps. Never fails: nothing is dialed.
   static std::unique_ptr<Client> Over(const ClientOptions& options, ClientParts parts);
-  // Sessions must be gone.
+  // REQUIRES: its sessions have been destroyed.
   ~Client();
 
   // Blocks until steps can be submitted, at most the options' timeout. The session keeps a pointer
@@ -53,6 +55,7 @@ class Client {
   // `ready_timeout`.
   absl::StatusOr<std::unique_ptr<MoeSession>> OpenWhenReady(const OpenSessionRequest& request,
                                                             Duration ready_timeout);
+  // Totals since Connect; zeros through a gateway.
   [[nodiscard]] TransportStats transport_stats();
   // The gateway's worker id, once a session is open through it; empty in p2p.
   [[nodiscard]] std::string gateway_worker() const;
@@ -65,8 +68,8 @@ class Client {
   SystemRng rng_;
   std::unique_ptr<SessionChannel> sessions_;
   std::unique_ptr<StepChannel> steps_;
-  mutable std::mutex mutex_;
-  std::string gateway_worker_;      // guarded by mutex_
+  mutable Mutex mutex_;
+  std::string gateway_worker_ SY_GUARDED_BY(mutex_);
   std::unique_ptr<Source> source_;  // last: its runners use the channels
 };
 

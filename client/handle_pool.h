@@ -1,5 +1,6 @@
 // Handles for C callers, which may use a handle after its end: ended handles are kept, so that such
-// a call finds an ended handle instead of freed memory.
+// a call finds an ended handle instead of freed memory. The memory is bounded by the handles in use
+// plus kEndedKept.
 #pragma once
 
 #include <cstddef>

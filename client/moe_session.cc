@@ -13,6 +13,7 @@ MoeSession::~MoeSession() { Close().IgnoreError(); }
 
 absl::StatusOr<SessionGrant> MoeSession::Grant() {
   SY_ASSIGN_OR_RETURN(RunnerStatus status, source_->Status(session_));
+  // A secret: grants are printed and logged by callers.
   status.grant.cookie = {};
   return std::move(status.grant);
 }

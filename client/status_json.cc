@@ -39,6 +39,7 @@ Json PlanJson(const SessionGrant& grant) {
   }
   Json configs = Json::array();
   for (const DispatchConfig& config : plan.configs) {
+    // The plan has configs of all phases; the session uses those of its own.
     if (config.phase == grant.request.phase) configs.push_back(ConfigJson(config));
   }
   Json workers = Json::array();
@@ -85,6 +86,7 @@ Json CountersJson(const SessionCounters& worker) {
     Json hits = Json::array();
     for (const AttachmentCounters::Hit& hit : row.hits) {
       Json item{{"layer", hit.layer.value}, {"expert", hit.expert.value}, {"rows", hit.rows}};
+      // 0 means that nothing was recorded, which is not a magnitude.
       if (hit.inputs_amax > 0 || hit.middle_amax > 0) {
         item["inputs_amax"] = hit.inputs_amax;
         item["middle_amax"] = hit.middle_amax;

@@ -10,6 +10,7 @@
 namespace switchyard {
 
 // {"code":"UNAVAILABLE","reason":"WORKER_LOST","message":"...","metadata":{...}}; "{}" for OK.
+// Never throws: bytes that are not UTF-8 are replaced.
 std::string ErrorJson(const absl::Status& status);
 
 // One object, without secrets (cookie, addresses, rkeys).

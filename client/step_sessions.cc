@@ -52,6 +52,7 @@ absl::StatusOr<std::unique_ptr<StepSessions>> StepSessions::Open(Client& client,
   SY_RETURN_IF_ERROR(CheckCommon(request.common));
   std::unique_ptr<StepSessions> sessions(new StepSessions);
   for (const Phase phase : {Phase::kPrefill, Phase::kDecode}) {
+    // Mixed opens both, each with its own mode and size.
     if (request.common.phase != phase && request.common.phase != Phase::kMixed) continue;
     SY_RETURN_IF_ERROR(sessions->OpenPhase(client, request, phase, ready_timeout));
   }
@@ -77,6 +78,7 @@ absl::StatusOr<MoeSession*> StepSessions::For(const StepKind& step) const {
   const Phase phase = PhaseOfStep(step);
   const Opened& opened = of(phase);
   if (opened.session == nullptr) return NotOpened(phase);
+  // Refused here: a graph that was captured in normal mode would replay with other rows.
   if (step.graph_capture && !SupportsGraphs(opened.mode)) return NoGraphs(opened.mode);
   return opened.session.get();
 }

@@ -105,7 +105,7 @@ typedef struct sy_session_options {
   uint32_t phase;            /* sy_phase */
   uint32_t mode;             /* sy_mode */
   uint32_t y_dtype;          /* sy_dtype */
-  uint32_t strict;           /* not 0: a NaN in x is an error */
+  uint32_t strict;           /* not 0: a NaN in x or weights is an error */
   int32_t max_tokens;        /* largest batch of one step; 0: the mode's default */
   uint32_t step_deadline_ms; /* 0: 1,000 in decode, 60,000 otherwise */
 } sy_session_options;

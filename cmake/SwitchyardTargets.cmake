@@ -93,6 +93,8 @@ function(switchyard_binary)
   get_target_property(layer ${ARG_NAME} SWITCHYARD_LAYER)
   if(NOT layer STREQUAL "top")
     add_dependencies(programs ${ARG_NAME})
+    switchyard_relocatable(${ARG_NAME})
+    switchyard_install(${ARG_NAME})
   endif()
 endfunction()
 
@@ -141,7 +143,7 @@ function(switchyard_benchmark)
 endfunction()
 
 # switchyard_fuzzer(NAME x_fuzzer SRCS ... DEPS ...): a libFuzzer binary in <build>/fuzz. Built with
-# clang alone (preset fuzz), which also instruments the libraries under it.
+# Only clang (preset fuzz), which also instruments the libraries under it.
 function(switchyard_fuzzer)
   if(NOT SWITCHYARD_BUILD_FUZZERS)
     return()

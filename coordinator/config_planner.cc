@@ -114,8 +114,6 @@ void AddNew(const std::vector<Warning>& found, std::vector<Warning>* all) {
 
 std::span<const DeviceKind> PlannedSources() { return kSources; }
 
-DispatchMode DefaultModeOf(Phase phase) { return ModeOfConfig(phase, {}).mode; }
-
 absl::Status CheckWorkerSuits(const ModelFacts& facts, const CapabilitySet& worker) {
   // Registration checks this too; a store or a test may bring capabilities that never registered.
   const DeviceProfile* profile = FindDeviceProfile(worker.device_profile);

@@ -28,9 +28,6 @@ absl::Status CheckWorkerSuits(const ModelFacts& facts, const CapabilitySet& work
 // The kinds of sources that plans have configs for.
 std::span<const DeviceKind> PlannedSources();
 
-// The mode of `phase` if the deployment names none: low_latency in decode, normal otherwise.
-DispatchMode DefaultModeOf(Phase phase);
-
 // Errors: kInvalidArgument (BAD_CONFIG) when `spec` names a layer that the model does not have.
 absl::Status CheckLayersExist(const DeploymentSpec& spec, const ModelFacts& facts);
 

@@ -45,8 +45,8 @@ void Coordinator::EvaluateAll() {
   for (auto& [name, controller] : deployments_) {
     controller.Evaluate(now_);
     if (const auto update = controller.TakeAnnouncement()) {
-      // In this order: sources learn of the new epoch before any worker is told to retire the one
-      // that they use (I6).
+      // In this order: sources learn of the new epoch before any worker retires the one that
+      // they use (I6).
       sessions_.Announce(update);
       controller.Evaluate(now_);
     }
@@ -229,27 +229,27 @@ void Coordinator::FinishApply(RequestId id, const PendingApply& apply) {
   out_.Add(AnswerApply{id, ViewOf(*controller)});
 }
 
-// Drafts the plan that `record` would get now, or says why the available workers allow none.
+// Proposes the plan that `record` would get now, or says why the available workers allow none.
 DeploymentView Coordinator::Preview(const DeploymentRecord& record) const {
   // A controller of its own, so that a dry run leaves no trace in the deployment that runs.
   const DeploymentController probe(context_, record, now_);
   DeploymentView view = probe.View();
-  const absl::StatusOr<PlanDraft> draft = probe.DraftFor(record, now_);
-  view.problem = draft.status();
-  if (draft.ok()) {
-    view.left_out = draft->left_out;
-    view.warnings = draft->warnings;
-    view.activity =
-        absl::StrFormat("checked; a plan with %d workers is possible", draft->plan.workers.size());
-    view.drafted = std::make_shared<const Plan>(draft->plan);
+  const absl::StatusOr<PlanProposal> proposal = probe.ProposalFor(record, now_);
+  view.problem = proposal.status();
+  if (proposal.ok()) {
+    view.left_out = proposal->left_out;
+    view.warnings = proposal->warnings;
+    view.activity = absl::StrFormat("checked; a plan with %d workers is possible",
+                                    proposal->plan.workers.size());
+    view.proposed = std::make_shared<const Plan>(proposal->plan);
   } else {
     // NOT_READY is the only outcome that other workers could change.
-    const bool waits = ReasonOf(draft.status()) == Reason::kNotReady;
+    const bool waits = ReasonOf(proposal.status()) == Reason::kNotReady;
     view.activity = waits ? "checked; the available workers are not sufficient"
                           : "checked; this configuration can never be served";
     if (!waits) return view;
   }
-  // A dry run drafts with the workers that are connected, but a real first plan would still wait.
+  // A dry run plans with the workers that are connected, but a real first plan would still wait.
   const std::string missing = MissingWorkers(members_.CandidateIds(), record.spec.min_workers);
   if (!missing.empty()) {
     absl::StrAppend(&view.activity, "; min_workers is not reached: ", missing,

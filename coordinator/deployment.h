@@ -29,7 +29,7 @@ namespace switchyard {
 // How one phase is served.
 struct PhaseSpec {
   Phase phase = Phase::kMixed;
-  // Unset: DefaultModeOf(phase).
+  // Unset: low_latency in decode, normal otherwise.
   std::optional<DispatchMode> mode;
   // The wire dtype of this phase; unset: that of the deployment.
   std::optional<DtypeChoice> dispatcher_output_dtype = {};

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
-#include "coordinator/draft.h"
+#include "coordinator/plan_proposal.h"
 #include "coordinator/refusal.h"
 #include "core/base/error.h"
 
@@ -163,18 +163,19 @@ void DeploymentController::MaybeReplan(TimePoint now) {
     activity_ = std::move(wait);
     return;  // Still dirty: the next Evaluate asks again.
   }
-  absl::StatusOr<PlanDraft> draft = DraftFor(*record_, now);
-  problem_is_final_ = IsRefusal(draft.status());
-  if (!draft.ok()) {
-    SetRefusal(draft.status(), problem_is_final_ ? kRefusedActivity
-                                                 : "waiting for workers that can hold the model");
+  absl::StatusOr<PlanProposal> proposal = ProposalFor(*record_, now);
+  problem_is_final_ = IsRefusal(proposal.status());
+  if (!proposal.ok()) {
+    SetRefusal(proposal.status(), problem_is_final_
+                                      ? kRefusedActivity
+                                      : "waiting for workers that can hold the model");
     return;
   }
   dirty_ = false;
-  left_out_ = std::move(draft->left_out);
-  LogWarnings(draft->warnings);
-  warnings_ = std::move(draft->warnings);
-  if (serving_.IsSameAs(draft->plan)) {
+  left_out_ = std::move(proposal->left_out);
+  LogWarnings(proposal->warnings);
+  warnings_ = std::move(proposal->warnings);
+  if (serving_.IsSameAs(proposal->plan)) {
     problem_ = absl::OkStatus();
     activity_ = absl::StrCat("serving epoch ", serving_.plan()->epoch.value);
     return;
@@ -215,11 +216,11 @@ std::string DeploymentController::ReasonToWait(TimePoint now) {
   return gate_.ReasonToWait(record_->spec, situation, now);
 }
 
-absl::StatusOr<PlanDraft> DeploymentController::DraftFor(const DeploymentRecord& record,
-                                                         TimePoint now) const {
+absl::StatusOr<PlanProposal> DeploymentController::ProposalFor(const DeploymentRecord& record,
+                                                               TimePoint now) const {
   const auto candidates =
       CandidatesFor(name(), serving_.plan(), *context_.members, *context_.memory);
-  return DraftPlan(record, candidates, quarantine_, *context_.placement, now);
+  return ProposePlan(record, candidates, quarantine_, *context_.placement, now);
 }
 
 Epoch DeploymentController::NextEpoch() const {
@@ -240,29 +241,29 @@ void DeploymentController::StartChange() {
   SendChangeWrite();
 }
 
-// The number is durable. The plan is drafted only now, since members may have changed meanwhile.
+// The number is durable. The plan is made only now, since members may have changed meanwhile.
 void DeploymentController::PrepareChange(TimePoint now) {
   std::string wait = ReasonToWait(now);
-  absl::StatusOr<PlanDraft> draft = DraftFor(*record_, now);
-  if (!wait.empty() || !draft.ok() || serving_.IsSameAs(draft->plan)) {
+  absl::StatusOr<PlanProposal> proposal = ProposalFor(*record_, now);
+  if (!wait.empty() || !proposal.ok() || serving_.IsSameAs(proposal->plan)) {
     change_.reset();  // The number is lost, which costs nothing.
     dirty_ = true;
     return;
   }
   // The number is part of the hash, so that equal plans of two epochs cannot be confused.
-  draft->plan.epoch = change_->epoch();
+  proposal->plan.epoch = change_->epoch();
   // Policies are exchangeable parts. A wrong placement must not reach a worker, which would compute
   // with it.
-  if (const absl::Status valid = ValidatePlan(draft->plan); !valid.ok()) {
+  if (const absl::Status valid = ValidatePlan(proposal->plan); !valid.ok()) {
     DropChange({.why = Annotate(valid, "placement policy")}, now);
     return;
   }
   dirty_ = false;
-  left_out_ = std::move(draft->left_out);
-  LogWarnings(draft->warnings);
-  const PlanHash hash = HashOf(draft->plan);
+  left_out_ = std::move(proposal->left_out);
+  LogWarnings(proposal->warnings);
+  const PlanHash hash = HashOf(proposal->plan);
   change_->BeginPreparing(
-      std::make_shared<const PlanUpdate>(PlanUpdate{std::move(draft->plan), hash}), record_,
+      std::make_shared<const PlanUpdate>(PlanUpdate{std::move(proposal->plan), hash}), record_,
       context_.rng->Next(), now + context_.options->prepare_timeout);
   PromiseMemory();
   context_.out->Info("deployment %s: preparing epoch %d on %d workers", name(),

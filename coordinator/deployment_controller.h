@@ -6,7 +6,7 @@
 //
 // At any time there is at most one serving epoch (sources use it) and one change (EpochChange). A
 // worker holds at most these two; it is made to drop anything else, and no change starts before
-// that has happened (I6). The parts: ReplanGate says when to plan, DraftPlan makes the plan,
+// that has happened (I6). The parts: ReplanGate says when to plan, ProposePlan makes the plan,
 // EpochChange brings it into service, EpochRule says what workers have to drop, Quarantine counts
 // failures. This class connects them with the members and the outbox. Not thread-safe.
 #pragma once
@@ -86,9 +86,9 @@ class DeploymentController {
   // `member` holds something of this deployment, and another worker could take it over.
   [[nodiscard]] bool Needs(const Member& member) const;
   [[nodiscard]] DeploymentView View() const;
-  // The plan that `record` would get now. Changes nothing. Errors: those of DraftPlan.
-  [[nodiscard]] absl::StatusOr<PlanDraft> DraftFor(const DeploymentRecord& record,
-                                                   TimePoint now) const;
+  // The plan that `record` would get now. Changes nothing. Errors: those of ProposePlan.
+  [[nodiscard]] absl::StatusOr<PlanProposal> ProposalFor(const DeploymentRecord& record,
+                                                         TimePoint now) const;
 
  private:
   // Epochs on workers.
@@ -111,7 +111,7 @@ class DeploymentController {
   // The change.
   // kReserving: the number is being written.
   void StartChange();
-  // The number is durable: drafts the plan and enters kPreparing, or gives the change up.
+  // The number is durable: makes the plan and enters kPreparing, or gives the change up.
   void PrepareChange(TimePoint now);
   // Carries out what EpochChange wants done.
   void AdvanceChange(TimePoint now);
@@ -140,7 +140,7 @@ class DeploymentController {
   // The plan that should serve may differ from the one that does.
   bool dirty_ = true;
   std::vector<std::string> left_out_;
-  std::vector<Warning> warnings_;  // of the last draft
+  std::vector<Warning> warnings_;  // of the last proposal
   std::string activity_ = "waiting for workers";
   absl::Status problem_;
   // Why no kind of worker could serve the record; OK: some kind could.

@@ -75,8 +75,8 @@ absl::StatusOr<ReadDispatchDefaults> MakeDispatchDefaults(EnvironmentLookup envi
         {WarningId::kDeprecatedOption, DeprecatedSpellingText(kDeprecatedDtypeFlag)});
   }
   DispatchDefaults& defaults = read.defaults;
-  // The variables are deprecated but not ignored: they change decisions, with a warning, until
-  // nobody sets them.
+  // The variables are deprecated but not ignored: they change decisions, with a warning, as
+  // long as they are set.
   SY_ASSIGN_OR_RETURN(defaults.bf16_dispatch_flag, ReadFlag(environment, kBf16Variable));
   SY_ASSIGN_OR_RETURN(defaults.npu_normal_int8_flag, ReadFlag(environment, kNpuInt8Variable));
   if (!defaults.bf16_dispatch_flag.empty()) {

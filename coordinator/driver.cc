@@ -154,7 +154,7 @@ void Driver::Step(const Event& event) {
     effects = coordinator_.Step(event, clock_->Now());
   }
   stepped_.NotifyAll();
-  // Without the lock, since sinks and callbacks may ask for View.
+  // Without the lock, since sinks and callbacks may call View.
   for (Effect& effect : effects) {
     std::visit([this](auto& e) { Perform(e); }, effect);
   }

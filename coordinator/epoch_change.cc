@@ -57,7 +57,8 @@ ChangeStep EpochChange::Advance(std::span<const WorkerStanding> workers, TimePoi
       phase_ == ChangePhase::kPreparing ? HoldState::kPrepared : HoldState::kCommitted;
   step.failure = FindFailure(workers, now);
   if (step.failure) return step;
-  // Recomputed every time: a worker that came back without what it had acknowledged is asked again.
+  // Recomputed every time: a worker that came back without an epoch that it had acknowledged gets
+  // the request again.
   answered_.clear();
   for (std::size_t i = 0; i < workers.size(); ++i) {
     if (workers[i].hold == wanted) {
@@ -78,7 +79,7 @@ void EpochChange::Ask(std::size_t index, const WorkerStanding& worker, ChangeSte
   const WorkerOrdinal ordinal{static_cast<std::int32_t>(index)};
   if (phase_ == ChangePhase::kPreparing) {
     // With anything else in its memory the worker might have no space for this epoch's weights. It
-    // is asked as soon as it has freed that.
+    // gets PREPARE as soon as it has freed that.
     if (!worker.hold && worker.has_room) step->prepare.push_back(ordinal);
     return;
   }
@@ -157,7 +158,7 @@ bool EpochChange::Involves(const std::string& worker, const Incarnation& incarna
 
 bool EpochChange::Accepts(const std::string& worker, const Incarnation& incarnation,
                           const PrepareAck& ack) const {
-  // The nonce as well as the hash: after the store was lost, the same plan may be drafted again
+  // The nonce as well as the hash: after the store was lost, the same plan may be proposed again
   // under the same number, and a late answer to the first attempt says nothing about the second.
   return phase_ == ChangePhase::kPreparing && ack.epoch == epoch_ && ack.nonce == nonce_ &&
          ack.hash == update_->hash && Involves(worker, incarnation);

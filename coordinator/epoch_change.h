@@ -1,7 +1,7 @@
 // The two-phase switch of one deployment to one new epoch, as a state machine.
 //
 //   kReserving   the number is being made durable, so that it is never given out again (I10)
-//     | durable; the plan is drafted              not durable --> failed
+//     | durable; the plan is proposed             not durable --> failed
 //   kPreparing   PREPARE is sent to every worker of the plan
 //     | all ACK                                   NACK, worker lost, time-out --> failed: ABORT
 //   kStoring     the plan is being made durable (I2)
@@ -80,7 +80,7 @@ class EpochChange {
 
   // kReserving -> kPreparing: the number is durable and the plan is made for it. `record` is what
   // it was made from (the deployment's may be newer by the time a PREPARE is sent again); `nonce`
-  // tells this attempt's answers from those of others.
+  // distinguishes this attempt's answers from those of others.
   void BeginPreparing(std::shared_ptr<const PlanUpdate> update,
                       std::shared_ptr<const DeploymentRecord> record, std::uint64_t nonce,
                       TimePoint answers_by);

@@ -54,8 +54,8 @@ absl::Status CheckRegister(const Register& request) {
   if (!IsName(request.worker_id)) {
     return BadRegister(request, "worker_id", "must be 1 to 128 characters of [A-Za-z0-9._-]");
   }
-  // The incarnation tells the processes that use one id apart (I8); without it an answer of a dead
-  // process could count for its successor.
+  // The incarnation distinguishes the processes that use one id (I8); without it an answer of a
+  // dead process could count for its successor.
   if (request.incarnation.empty()) return BadRegister(request, "incarnation", "is empty");
   // Sources dial it as it is; it is part of the plan and of its hash.
   if (request.endpoint.empty() || request.endpoint.size() > kEndpointMax) {

@@ -44,7 +44,7 @@ struct Member {
   TimePoint last_message;
   TimePoint disconnected_at;
   std::uint64_t progress = 0;  // from its last heartbeat
-  // It asked to leave; new plans do without it.
+  // It requested to leave; new plans do without it.
   bool leaving = false;
   bool goodbye_sent = false;
   HeldEpochs holds;

@@ -98,13 +98,13 @@ class EdgeCheck {
 
 }  // namespace
 
-absl::StatusOr<PlanDraft> BuildPlan(const DeploymentRecord& deployment,
-                                    std::vector<Candidate> candidates,
-                                    const PlacementPolicy& policy) {
-  PlanDraft draft;
+absl::StatusOr<PlanProposal> BuildPlan(const DeploymentRecord& deployment,
+                                       std::vector<Candidate> candidates,
+                                       const PlacementPolicy& policy) {
+  PlanProposal proposal;
   absl::Status first_problem;
-  const auto leave_out = [&draft](const Candidate& candidate, absl::string_view why) {
-    draft.left_out.push_back(absl::StrCat(candidate.worker.id, ": ", why));
+  const auto leave_out = [&proposal](const Candidate& candidate, absl::string_view why) {
+    proposal.left_out.push_back(absl::StrCat(candidate.worker.id, ": ", why));
   };
   // The first problem is reported, but a refusal replaces one that is none: it says that no worker
   // would help, which is what the operator has to know.
@@ -137,11 +137,11 @@ absl::StatusOr<PlanDraft> BuildPlan(const DeploymentRecord& deployment,
   // Fewer workers mean larger shares, so that this need not succeed. It ends, because each round
   // takes one worker away.
   while (!suited.empty()) {
-    draft.warnings.clear();
-    absl::StatusOr<Plan> plan = PlanWith(deployment, manifest, suited, policy, &draft.warnings);
+    proposal.warnings.clear();
+    absl::StatusOr<Plan> plan = PlanWith(deployment, manifest, suited, policy, &proposal.warnings);
     if (plan.ok()) {
-      draft.plan = *std::move(plan);
-      return draft;
+      proposal.plan = *std::move(plan);
+      return proposal;
     }
     note_problem(plan.status());
     leave_out(suited.back(), plan.status().message());

@@ -27,7 +27,7 @@ struct Candidate {
 };
 
 // A plan without a number, and what the operator should know about it.
-struct PlanDraft {
+struct PlanProposal {
   // Epoch 0, workers ascending by id.
   Plan plan;
   std::vector<std::string> left_out;  // "w3: why"
@@ -37,14 +37,14 @@ struct PlanDraft {
 
 // Uses as many candidates as the model can: those that suit it, at most one for each expert. Where
 // a share does not fit into a worker's memory, uses the largest number for which every share fits;
-// those with the least room are left out first. Equal candidates in any order give equal drafts, so
-// that planning again without a cause changes nothing.
-// Errors: kUnavailable (NOT_READY) without candidates; else the first refusal (IsRefusal), or, if
-// there is none, the first reason why no candidate can be used.
-// Cost: for each worker that is left out, one placement and one set of configs.
-absl::StatusOr<PlanDraft> BuildPlan(const DeploymentRecord& deployment,
-                                    std::vector<Candidate> candidates,
-                                    const PlacementPolicy& policy);
+// those with the least room are left out first. Equal candidates in any order give equal proposals,
+// so that planning again without a cause changes nothing. Errors: kUnavailable (NOT_READY) without
+// candidates; else the first refusal (IsRefusal), or, if there is none, the first reason why no
+// candidate can be used. Cost: for each worker that is left out, one placement and one set of
+// configs.
+absl::StatusOr<PlanProposal> BuildPlan(const DeploymentRecord& deployment,
+                                       std::vector<Candidate> candidates,
+                                       const PlacementPolicy& policy);
 
 // The PREPARE of `plan` for its worker number `ordinal`: the whole plan, and the hashes of only
 // those tensors that this worker loads. The nonce is the caller's to set.

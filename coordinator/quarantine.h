@@ -3,8 +3,8 @@
 // One failure is no reason to do without a worker: the checkpoint's disk may have been slow. From
 // the second failure on, the worker is excluded for a time that doubles up to a limit, so that a
 // worker that never succeeds cannot keep the others from serving. An exclusion is advice: the
-// planner ignores it where the model cannot be placed without the worker (coordinator/draft.h).
-// Not thread-safe.
+// planner ignores it where the model cannot be placed without the worker
+// (coordinator/plan_proposal.h). Not thread-safe.
 #pragma once
 
 #include <map>

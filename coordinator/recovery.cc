@@ -42,7 +42,7 @@ absl::StatusOr<RecoveredDeployment> RecoverOne(const StoredDeployment& stored) {
   // Numbers up to here are used up, whether their plans exist or not.
   recovered.high_water = stored.high_water;
   for (const StoredPlan& plan : stored.plans) {
-    // The hash tells an older format from damage.
+    // The hash distinguishes an older format from damage.
     if (IsOlderPlan(plan.plan) && Sha256(plan.plan) == plan.hash) {
       // Kept for the log: the operator has to know why the deployment starts over.
       recovered.older.push_back(plan.epoch);

@@ -29,11 +29,11 @@ bool ServingEpoch::Holds() const {
   });
 }
 
-bool ServingEpoch::IsSameAs(const Plan& draft) const {
+bool ServingEpoch::IsSameAs(const Plan& proposal) const {
   // A worker may come back in the same incarnation without what it held. That does not change the
   // plan, and yet a new epoch is needed to load its experts again.
   if (!Holds()) return false;
-  Plan numbered = draft;
+  Plan numbered = proposal;
   numbered.epoch = plan()->epoch;
   return numbered == *plan();
 }

@@ -35,8 +35,8 @@ class ServingEpoch {
   [[nodiscard]] bool WasAnnounced(Epoch epoch, const PlanHash& hash) const;
   // Every worker of the plan is present and holds it. False before the first epoch.
   [[nodiscard]] bool Holds() const;
-  // Holds(), and a draft, which has no number yet, would change nothing but the number.
-  [[nodiscard]] bool IsSameAs(const Plan& draft) const;
+  // Holds(), and a proposal, which has no number yet, would change nothing but the number.
+  [[nodiscard]] bool IsSameAs(const Plan& proposal) const;
   // Some worker of the plan is a member, with or without a stream.
   [[nodiscard]] bool AnyPresent() const;
   // The first worker of the plan whose stream has ended, in its grace; empty: none.

@@ -41,7 +41,7 @@ void SessionTable::Close(SessionId session) {
   const auto it = sessions_.find(session);
   if (it == sessions_.end()) return;
   if (it->second.watch.value != 0) {
-    // OK: the source asked for the end, and its watch is not to be opened again.
+    // OK: the source requested the end, so it must not open its watch again.
     out_->Add(CloseWatch{it->second.watch, absl::OkStatus()});
     watches_.erase(it->second.watch);
   }

@@ -25,10 +25,9 @@ enum class WorkerState : std::uint8_t {
   kLive = 0,
   // Its stream has ended; it has stream_grace to reconnect.
   kDisconnected = 1,
-  // It asked to leave.
+  // It requested to leave.
   kLeaving = 2,
 };
-absl::string_view WorkerStateName(WorkerState state);  // "live", "disconnected", "leaving"
 
 // A worker that is a member. One that is gone is not listed, also while its plan still serves.
 struct WorkerView {
@@ -53,7 +52,6 @@ enum class DeploymentState : std::uint8_t {
   // The serving epoch has lost a worker, and no other epoch has replaced it.
   kUnavailable = 2,
 };
-absl::string_view DeploymentStateName(DeploymentState state);  // "pending", "serving", ...
 
 // A deployment as applied, and the plan that serves, which may be of an older spec.
 struct DeploymentView {
@@ -74,11 +72,11 @@ struct DeploymentView {
   absl::Status problem;
   // Workers that the plan does not use: "w3: why"
   std::vector<std::string> left_out;
-  // About the last draft's configs, the first of each id.
+  // About the last proposal's configs, the first of each id.
   std::vector<Warning> warnings = {};
   std::int32_t sessions = 0;
   // Dry run only: the possible plan; null: none is possible.
-  std::shared_ptr<const Plan> drafted;
+  std::shared_ptr<const Plan> proposed;
 };
 
 struct CoordinatorView {

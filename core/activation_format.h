@@ -32,6 +32,7 @@ enum class ActivationFormat : std::uint8_t {
   kFp8Static = 6,     // e4m3(x / scale) * scale, saturating
   kInt4Row = 7,       // s = amax / 7; clamp(round(x / s), -8, 7) * s, ties to even; zeros stay
 };
+// For tables that must have a row for each.
 inline constexpr ActivationFormat kLastActivationFormat = ActivationFormat::kInt4Row;
 absl::string_view ActivationFormatName(ActivationFormat format);  // "bf16", "fp8_group", ...
 // Every format, in the order of the values.
@@ -40,6 +41,7 @@ std::span<const ActivationFormat> AllActivationFormats();
 // The formats that experts of `scheme` may apply; empty when their rows stay BF16.
 std::span<const ActivationFormat> ActivationFormatsOf(QuantScheme scheme);
 
+// A format with the number that it needs; compared to share kernels and codecs.
 struct ActivationSpec {
   ActivationFormat format = ActivationFormat::kBf16;
   // kFp8Static: the checkpoint's input scale. kNvfp4: the global scale, 1 / the input scale of

@@ -22,6 +22,8 @@ std::string CapabilitySet::DebugString() const {
   const auto scheme_name = [](std::string* out, QuantScheme scheme) {
     absl::StrAppend(out, QuantSchemeInfoOf(scheme).name);
   };
+  // GDN facts and memory are left out: no decision of this service depends on the first, and the
+  // second differs between equal machines.
   return absl::StrCat(DeviceKindName(device), "/", kernel_family, " wire=[",
                       absl::StrJoin(wire_dtypes, ",", dtype_name), "] schemes=[",
                       absl::StrJoin(schemes, ",", scheme_name), "] transports=[",

@@ -1,4 +1,7 @@
 // The abilities that a worker proved when it joined. Reported, never inferred from its name.
+//
+// A worker runs its kernels and codecs on golden vectors before it registers; whatever fails is
+// missing here, and plans do without it.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +15,7 @@
 
 namespace switchyard {
 
+// Plain data. A worker sends it with Register; a plan is decided by it and by the device's profile.
 struct CapabilitySet {
   DeviceKind device = DeviceKind::kCpu;
   std::string device_profile;  // row of core/device_profile, e.g. "cpu"
@@ -23,8 +27,10 @@ struct CapabilitySet {
   std::int64_t weight_bytes_max = 0;  // memory for expert weights; 0: unknown
   GdnFacts gdn;                       // for engines on the same kind of device
 
+  // True when the codec's, or the scheme's, self-test has passed. Linear in a handful of entries.
   [[nodiscard]] bool Takes(DispatchDtype dtype) const;
   [[nodiscard]] bool Takes(QuantScheme scheme) const;
+  // One line, for logs and test failures; no format that anything parses.
   [[nodiscard]] std::string DebugString() const;
 
   friend bool operator==(const CapabilitySet&, const CapabilitySet&) = default;

@@ -10,7 +10,7 @@
 //     CommitAck | CommitNack ----------------->  all ACK: sources switch
 //                <------------------------------ Retire(epoch)
 //     RetireAck (nothing is bound to it now) ->
-//     Leave (asks to be planned out) --------->  a plan without it; then Goodbye
+//     Leave (requests to be left out) -------->  a plan without it; then Goodbye
 //                <------------------------------ Goodbye
 //
 // Epochs are per deployment; at most two of one deployment are resident on a worker. Every message
@@ -40,7 +40,8 @@ struct EpochKey {
 };
 
 // An epoch that a worker holds when it registers: it keeps serving through a broken stream or a
-// restart of the coordinator.
+// restart of the coordinator. Not committed: it is staged only, and a new attempt may reuse its
+// experts.
 struct ResidentEpoch {
   std::string deployment;
   Epoch epoch;
@@ -49,6 +50,8 @@ struct ResidentEpoch {
   friend bool operator==(const ResidentEpoch&, const ResidentEpoch&) = default;
 };
 
+// The first message of a stream, and again after every reconnect. `resident` lets a coordinator
+// that restarted adopt what still serves.
 struct Register {
   std::string worker_id;
   Incarnation incarnation;
@@ -57,10 +60,14 @@ struct Register {
   std::vector<ResidentEpoch> resident;
   friend bool operator==(const Register&, const Register&) = default;
 };
+// Renews the lease. A `progress` that stands still while the lease is renewed shows a data thread
+// that is stuck.
 struct Heartbeat {
   std::uint64_t progress = 0;  // grows with every step of the data thread
   friend bool operator==(const Heartbeat&, const Heartbeat&) = default;
 };
+// Everything of the epoch is loaded, verified and allocated: a commit cannot fail for want of
+// memory.
 struct PrepareAck {
   std::string deployment;
   Epoch epoch;
@@ -68,6 +75,7 @@ struct PrepareAck {
   PlanHash hash;
   friend bool operator==(const PrepareAck&, const PrepareAck&) = default;
 };
+// The epoch cannot be served here; nothing of it is kept. The former epoch goes on.
 struct PrepareNack {
   std::string deployment;
   Epoch epoch;
@@ -75,34 +83,42 @@ struct PrepareNack {
   absl::Status error;
   friend bool operator==(const PrepareNack&, const PrepareNack&) = default;
 };
+// Sources may bind the epoch on this worker from now on.
 struct CommitAck {
   std::string deployment;
   Epoch epoch;
   PlanHash hash;
   friend bool operator==(const CommitAck&, const CommitAck&) = default;
 };
+// The epoch to commit is not staged here, as after a restart of the worker.
 struct CommitNack {
   std::string deployment;
   Epoch epoch;
   absl::Status error;
   friend bool operator==(const CommitNack&, const CommitNack&) = default;
 };
+// No source binds the epoch any more, and its weights may be freed.
 struct RetireAck {
   std::string deployment;
   Epoch epoch;
   friend bool operator==(const RetireAck&, const RetireAck&) = default;
 };
+// The worker wants to end: it is left out of the next plans and keeps serving until Goodbye.
 struct Leave {
   friend bool operator==(const Leave&, const Leave&) = default;
 };
 
+// Everything that a worker sends.
 using WorkerMessage = std::variant<Register, Heartbeat, PrepareAck, PrepareNack, CommitAck,
                                    CommitNack, RetireAck, Leave>;
 
+// Grants a lease: a worker that is silent for so long is planned out.
 struct Registered {
   Duration lease_ttl{};
   friend bool operator==(const Registered&, const Registered&) = default;
 };
+// The first phase of a switch of epochs. Answers to another nonce are of an attempt that was given
+// up.
 struct Prepare {
   std::uint64_t nonce = 0;  // of this attempt; its answer repeats it
   Plan plan;
@@ -111,26 +127,32 @@ struct Prepare {
   std::vector<TensorHash> tensors;  // of the experts that the plan gives to this worker
   friend bool operator==(const Prepare&, const Prepare&) = default;
 };
+// The second phase, sent only after every worker of the plan has acknowledged and the coordinator
+// has stored the decision.
 struct Commit {
   std::string deployment;
   Epoch epoch;
   PlanHash hash;
   friend bool operator==(const Commit&, const Commit&) = default;
 };
+// Drops a prepared epoch. No answer.
 struct Abort {
   std::string deployment;
   Epoch epoch;
   friend bool operator==(const Abort&, const Abort&) = default;
 };
+// Ends an epoch for new bindings. Sources that bind it go on until they have switched.
 struct Retire {
   std::string deployment;
   Epoch epoch;
   friend bool operator==(const Retire&, const Retire&) = default;
 };
+// No plan names the worker any more; it may end its process.
 struct Goodbye {
   friend bool operator==(const Goodbye&, const Goodbye&) = default;
 };
 
+// Everything that the coordinator sends.
 using CoordinatorMessage = std::variant<Registered, Prepare, Commit, Abort, Retire, Goodbye>;
 
 }  // namespace switchyard

@@ -91,6 +91,7 @@ absl::Status CheckLimits(const DeviceProfile& profile, const ProfileDemand& dema
          {"want", absl::StrCat(demand.max_tokens_per_step)},
          {"have", absl::StrCat(profile.max_tokens_per_step)}});
   }
+  // 0 ranks: the caller does not know them yet and checks again when it does.
   if (profile.experts_divide_by_ranks && demand.ranks > 0 &&
       demand.shape.experts % demand.ranks != 0) {
     return MakeError(

@@ -20,8 +20,10 @@
 
 namespace switchyard {
 
+// Wire values, and bits of WireRule::kinds: append only.
 enum class DeviceKind : std::uint8_t { kCpu = 0, kCuda = 1, kAscend = 2 };
 absl::string_view DeviceKindName(DeviceKind kind);  // "cpu", "cuda", "ascend"
+// False, with `kind` unchanged, for any other name.
 bool DeviceKindFromName(absl::string_view name, DeviceKind* kind);
 
 // How a device treats rows in a wire dtype.
@@ -31,11 +33,13 @@ enum class WireSupport : std::uint8_t {
   kAbsent = 2,   // cannot; BF16 is sent unless the dtype was requested
   kRefused = 3,  // cannot, and a deployment that resolves to it is refused
 };
+// The treatment of one dtype.
 struct WireRow {
   WireSupport support = WireSupport::kNative;
   DispatchDtype instead = DispatchDtype::kBf16;  // of kInstead
 };
 
+// One row of the table. Rows are constant data; pointers to them stay valid.
 struct DeviceProfile {
   const char* name;
   DeviceKind kind;
@@ -48,15 +52,17 @@ struct DeviceProfile {
   // Most ranks whose normal mode carries quantized rows; 0: no bound. Above it rows go as BF16.
   std::int32_t quantized_normal_ranks_max;
 
+  // The treatment of `dtype`.
   [[nodiscard]] const WireRow& Wire(DispatchDtype dtype) const {
     return wire[static_cast<std::size_t>(dtype)];
   }
 };
 
+// All rows, in the order in which tables print them.
 std::span<const DeviceProfile> DeviceProfiles();
 const DeviceProfile* FindDeviceProfile(absl::string_view name);  // nullptr: no such row
 
-// The demands of a plan on a profile.
+// The demands of a plan on a profile: the layer's sizes, the ranks R that share it, and M.
 struct ProfileDemand {
   MoeShape shape;
   std::int32_t ranks = 0;

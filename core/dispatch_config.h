@@ -1,5 +1,8 @@
 // How rows of one layer travel: one config for each (layer, phase, edge), decided by the
 // coordinator's config planner, part of the plan and of its hash.
+//
+// Both ends of an edge read the same config from the same plan, so they cannot disagree about
+// bytes.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +18,16 @@
 
 namespace switchyard {
 
-// From a kind of source to a kind of worker.
+// The direction from a kind of source to a kind of worker. Dtypes are decided for kinds and not for
+// single workers, so that a plan has few configs.
 struct Edge {
   DeviceKind source = DeviceKind::kCpu;
   DeviceKind worker = DeviceKind::kCpu;
   friend constexpr auto operator<=>(const Edge&, const Edge&) = default;
 };
 
+// Plain data. Every field is part of the plan's canonical bytes, the trail too: two plans that
+// differ in a reason differ in their hash.
 struct DispatchConfig {
   LayerId layer;
   Phase phase = Phase::kMixed;

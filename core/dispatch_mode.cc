@@ -24,14 +24,4 @@ bool DispatchModeFromName(absl::string_view name, DispatchMode* mode) {
 
 absl::string_view PhaseName(Phase phase) { return kPhaseNames[static_cast<std::size_t>(phase)]; }
 
-bool PhaseFromName(absl::string_view name, Phase* phase) {
-  for (std::size_t i = 0; i < kPhaseNames.size(); ++i) {
-    if (name == kPhaseNames[i]) {
-      *phase = static_cast<Phase>(i);
-      return true;
-    }
-  }
-  return false;
-}
-
 }  // namespace switchyard

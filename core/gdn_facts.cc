@@ -1,13 +1,12 @@
 #include "core/gdn_facts.h"
 
-namespace switchyard {
+#include "absl/strings/string_view.h"
 
-absl::string_view GdnVerifyKernelName(GdnVerifyKernel kernel) {
-  return kernel == GdnVerifyKernel::kFlashinfer ? "flashinfer" : "triton";
-}
+namespace switchyard {
 
 GdnFacts GdnFactsOf(const DeviceProfile& profile) {
   GdnFacts facts;
+  // By row and not by kind: other GPUs lack the kernel.
   if (absl::string_view(profile.name) == "cuda_sm90") facts.verify = GdnVerifyKernel::kFlashinfer;
   facts.grid_2d = profile.kind != DeviceKind::kAscend;
   return facts;

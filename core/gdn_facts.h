@@ -8,14 +8,12 @@
 
 #include <cstdint>
 
-#include "absl/strings/string_view.h"
-
 #include "core/device_profile.h"
 
 namespace switchyard {
 
+// The kernel that verifies the drafts of speculative decoding.
 enum class GdnVerifyKernel : std::uint8_t { kTriton = 0, kFlashinfer = 1 };
-absl::string_view GdnVerifyKernelName(GdnVerifyKernel kernel);  // "triton", "flashinfer"
 
 struct GdnFacts {
   GdnVerifyKernel verify = GdnVerifyKernel::kTriton;  // of speculative drafts

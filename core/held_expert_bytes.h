@@ -11,6 +11,7 @@ namespace switchyard {
 
 // Whether layouts of `scheme` may have a scale for each output and group of K.
 inline bool MayHaveGroupScales(QuantScheme scheme) {
+  // A switch and not a table: a scheme without groups needs no entry.
   switch (scheme) {
     case QuantScheme::kW4Afp8:
     case QuantScheme::kW4A8Int8:

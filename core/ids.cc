@@ -25,6 +25,7 @@ bool RandomIdFromHex(absl::string_view hex, std::uint64_t* high, std::uint64_t* 
     if (digit < 0) return false;
     words[i / 16] = (words[i / 16] << 4) | static_cast<std::uint64_t>(digit);
   }
+  // Written only on success, so that a caller's id is never half replaced.
   *high = words[0];
   *low = words[1];
   return true;

@@ -17,6 +17,7 @@
 namespace switchyard {
 
 template <typename Tag, typename Rep>
+// `Tag` is never defined; it only keeps the types apart.
 struct StrongId {
   using rep = Rep;
   Rep value{};
@@ -46,6 +47,7 @@ using AttachmentId = StrongId<struct AttachmentTag, std::uint32_t>;
 
 // 128 random bits. Prints as 32 lower-case hex digits.
 template <typename Tag>
+// All zero means "none".
 struct RandomId {
   std::uint64_t high = 0;
   std::uint64_t low = 0;
@@ -61,17 +63,20 @@ struct RandomId {
 
 // One life of one process: a restarted worker keeps its id and gets a new incarnation.
 using Incarnation = RandomId<struct IncarnationTag>;
+// Random, so that coordinators that do not know of each other never give one twice.
 using SessionId = RandomId<struct SessionTag>;
 
 // The secret of a session. Every frame carries it; frames with another one are dropped.
 using Cookie = StrongId<struct CookieTag, std::uint64_t>;
 
+// Shared by all RandomIds, so that the conversion is compiled once.
 namespace internal {
 std::string RandomIdToHex(std::uint64_t high, std::uint64_t low);
 bool RandomIdFromHex(absl::string_view hex, std::uint64_t* high, std::uint64_t* low);
 }  // namespace internal
 
 template <typename Tag>
+// The form in which ids stand in logs and texts: 32 lower-case digits.
 std::string ToHex(const RandomId<Tag>& id) {
   return internal::RandomIdToHex(id.high, id.low);
 }

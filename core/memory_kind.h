@@ -1,4 +1,7 @@
-// Where bytes live, as far as somebody who wants to read or write them has to know.
+// The kinds of memory, as far as a reader or writer has to know.
+//
+// A device says which kinds it computes on (worker/device/device_backend.h); a stream copies
+// between kinds.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +16,7 @@ enum class MemoryKind : std::uint8_t {
   kDevice = 2,      // reached by the device's own work only; the host must not touch it
 };
 
+// For error texts and tables.
 constexpr absl::string_view MemoryKindName(MemoryKind kind) {
   switch (kind) {
     case MemoryKind::kHost:

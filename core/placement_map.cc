@@ -45,6 +45,8 @@ PlacementMap::PlacementMap(const LayerPlacement& placement, std::int32_t experts
 }
 
 std::span<const PhysicalExpert> PlacementMap::Replicas(ExpertId expert) const {
+  // Router output was checked before; an id out of range here is a bug and would read foreign
+  // memory.
   SY_CHECK(expert.value >= 0 && expert.value < experts_, "an expert of another layer");
   const auto i = static_cast<std::size_t>(expert.value);
   return std::span(by_expert_)
@@ -62,6 +64,7 @@ std::span<const PhysicalExpert> PlacementMap::OnWorker(WorkerOrdinal worker) con
 
 absl::Status ValidatePlacement(const LayerPlacement& placement, std::int32_t experts,
                                std::int32_t workers) {
+  // Sets and not bitmaps: slot numbers come from outside and may be as large as they like.
   std::set<std::pair<std::int32_t, std::int32_t>> slots;
   // Two replicas on one worker would both be named for one row, which is then computed twice (I5).
   std::set<std::pair<std::int32_t, std::int32_t>> homes;

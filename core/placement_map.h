@@ -14,6 +14,7 @@
 
 namespace switchyard {
 
+// One replica of a logical expert: its copy of the weights on one worker.
 struct PhysicalExpert {
   ExpertId expert;  // the logical expert
   WorkerOrdinal worker;
@@ -21,17 +22,19 @@ struct PhysicalExpert {
   friend constexpr auto operator<=>(const PhysicalExpert&, const PhysicalExpert&) = default;
 };
 
+// Part of a plan. The order of `experts` is part of the plan's hash.
 struct LayerPlacement {
   LayerId layer;
   std::vector<PhysicalExpert> experts;  // sorted by (worker, slot)
   friend bool operator==(const LayerPlacement&, const LayerPlacement&) = default;
 };
 
-// Looks up by logical expert and by worker. Built once from a LayerPlacement.
+// Looks up by logical expert and by worker, in O(1). Built once from a LayerPlacement in O(experts
+// + workers); owns what it returns.
 class PlacementMap {
  public:
   PlacementMap() = default;
-  // `placement` must have passed ValidatePlacement.
+  // REQUIRES: ValidatePlacement accepted `placement` with the same numbers.
   PlacementMap(const LayerPlacement& placement, std::int32_t experts, std::int32_t workers);
 
   // Replicas of `expert` in ascending worker ordinal; never empty for 0 <= expert < experts.
@@ -44,6 +47,8 @@ class PlacementMap {
  private:
   std::int32_t experts_ = 0;
   std::int32_t workers_ = 0;
+  // Both lists hold all entries; *_begin_[i] is the first of expert or worker i, as in a CSR
+  // matrix.
   std::vector<PhysicalExpert> by_expert_;
   std::vector<std::int32_t> expert_begin_;  // experts_ + 1
   std::vector<PhysicalExpert> by_worker_;

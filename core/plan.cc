@@ -97,6 +97,7 @@ absl::Status Bad(const Plan& plan, const std::string& what) {
 }  // namespace
 
 const LayerPlacement* Plan::FindLayer(LayerId layer) const {
+  // Layers are ascending (ValidatePlan), and a step looks one up.
   const auto it = std::lower_bound(
       layers.begin(), layers.end(), layer,
       [](const LayerPlacement& placement, LayerId id) { return placement.layer < id; });
@@ -104,6 +105,7 @@ const LayerPlacement* Plan::FindLayer(LayerId layer) const {
 }
 
 const DispatchConfig* Plan::FindConfig(LayerId layer, Phase phase, Edge edge) const {
+  // Linear: sessions look their configs up once, when they bind the plan.
   for (const DispatchConfig& config : configs) {
     if (config.layer == layer && config.phase == phase && config.edge == edge) return &config;
   }
@@ -158,6 +160,7 @@ absl::Status ValidatePlan(const Plan& plan) {
     return Bad(plan, absl::StrFormat("shape hidden %d, intermediate %d, experts %d, top-k %d",
                                      shape.hidden, shape.intermediate, shape.experts, shape.top_k));
   }
+  // Epoch 0 means "none" in messages, so no plan may have it.
   if (plan.epoch.value == 0 || plan.workers.empty() || plan.layers.empty()) {
     return Bad(plan, "needs an epoch above 0, a worker and a layer");
   }

@@ -15,6 +15,7 @@ enum class Projection : std::uint8_t { kGate = 0, kUp = 1, kDown = 2 };
 // Projection has as many elements as this one.
 inline constexpr std::array kAllProjections{Projection::kGate, Projection::kUp, Projection::kDown};
 
+// The spelling in checkpoints and error texts.
 absl::string_view ProjectionName(Projection projection);  // "gate_proj", "up_proj", "down_proj"
 
 }  // namespace switchyard

@@ -71,6 +71,7 @@ struct WireRule {
   DtypeOrigin origin;  // kExplicit: never by default
 };
 
+// One scheme's row. Constant data.
 struct QuantSchemeInfo {
   QuantScheme scheme;
   const char* name;         // in configs, plans and tables; never changes
@@ -82,8 +83,11 @@ struct QuantSchemeInfo {
   ActivationQuant activations;  // the coarsest that the experts apply themselves
 };
 
+// The row of `scheme`; total over the enum.
 const QuantSchemeInfo& QuantSchemeInfoOf(QuantScheme scheme);
+// Constant data.
 std::span<const QuantSchemeInfo> AllQuantSchemes();  // in the order of their values
+// nullopt for any other name.
 std::optional<QuantScheme> QuantSchemeFromName(absl::string_view name);
 
 // The conditions, besides the scheme, that decide whether a dtype is accepted.

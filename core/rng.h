@@ -1,4 +1,6 @@
 // Randomness, injected like the clock: real for ids and secrets, seeded for tests and simulation.
+//
+// Code that draws from a global generator could not be replayed from a seed.
 #pragma once
 
 #include <cstdint>
@@ -7,16 +9,20 @@
 
 namespace switchyard {
 
+// Whoever needs randomness is given one of these, so that a simulation replays from its seed.
 class Rng {
  public:
   virtual ~Rng() = default;
+  // 64 uniform bits.
   virtual std::uint64_t Next() = 0;
 
   // In [0, bound); `bound` > 0. The bias (< bound / 2^64) does not matter here.
   std::uint64_t Below(std::uint64_t bound) { return Next() % bound; }
   // In [0, 1).
+  // 53 bits, as many as a double's fraction holds: every result is exact and 1 cannot occur.
   double Uniform() { return static_cast<double>(Next() >> 11) * 0x1.0p-53; }
 
+  // An Incarnation or SessionId of 128 random bits.
   template <typename Id>
   Id NextId() {
     Id id;

@@ -4,6 +4,7 @@
 
 namespace switchyard {
 namespace {
+// In the order of the enumerators.
 constexpr std::array<const char*, 4> kTransportNames{"auto", "shm", "tcp", "inproc"};
 }  // namespace
 

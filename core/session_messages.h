@@ -1,5 +1,15 @@
 // The messages of a source to the coordinator (open, watch) and to a worker (attach, bind,
 // release).
+//
+//   source                  coordinator            worker
+//     OpenSessionRequest ----->
+//                  <----- SessionGrant
+//     AttachRequest --------------------------------->
+//                  <--------------------------------- AttachGrant
+//     WatchRequest ----------->
+//                  <----- PlanUpdate
+//     BindRequest (new epoch), ReleaseRequest (old) -->
+//
 // Plain data; services/ converts it to and from the protos.
 #pragma once
 
@@ -18,6 +28,8 @@
 
 namespace switchyard {
 
+// Asks for a plan to send steps under. Fields left at their defaults are filled in by the
+// coordinator and returned in the grant.
 struct OpenSessionRequest {
   std::string deployment;  // empty: the only deployment that serves `model`
   std::string model;
@@ -25,7 +37,7 @@ struct OpenSessionRequest {
   std::optional<DispatchMode> mode;  // unset: the plan's for the phase
   std::int32_t max_tokens = 0;       // largest batch of one step; 0: the mode's default
   OutputDtype y_dtype = OutputDtype::kF32;
-  bool strict = false;       // NaN in x is refused
+  bool strict = false;       // a NaN in x or in a weight is refused
   Duration step_deadline{};  // 0: 1 s in decode, 60 s otherwise
   DeviceKind source = DeviceKind::kCpu;
   // Workers note the largest magnitudes that each expert saw, for calibration. Costs a pass over
@@ -39,8 +51,10 @@ enum class Binding : std::uint8_t {
   kP2p = 0,     // frames between the source and each worker, through rings with credits
   kGateway = 1  // whole steps through one worker, which is the source on the caller's behalf
 };
+// For texts and metrics.
 absl::string_view BindingName(Binding binding);  // "p2p", "gateway"
 
+// The plan to attach under. Steps under it need no coordinator until the plan's epoch is retired.
 struct SessionGrant {
   SessionId session;
   Cookie cookie;
@@ -58,7 +72,8 @@ struct PlanUpdate {
   friend bool operator==(const PlanUpdate&, const PlanUpdate&) = default;
 };
 
-// The session that a watcher already holds; a restarted coordinator finds it by its plan.
+// The session that a watcher already holds; a restarted coordinator finds it by its plan. With the
+// epoch and the hash it sends only a plan that is newer than the watcher's.
 struct WatchRequest {
   SessionId session;
   std::string deployment;
@@ -68,9 +83,11 @@ struct WatchRequest {
   friend bool operator==(const WatchRequest&, const WatchRequest&) = default;
 };
 
-// The transport of rows on one attachment.
+// The transport of rows on one attachment. kAuto takes shared memory on one host and TCP otherwise;
+// a choice that is not possible is refused, not replaced.
 enum class TransportChoice : std::uint8_t { kAuto = 0, kShm = 1, kTcp = 2, kInProcess = 3 };
 absl::string_view TransportChoiceName(TransportChoice choice);  // "auto", "shm", "tcp", "inproc"
+// False, with `choice` unchanged, for any other name.
 bool TransportChoiceFromName(absl::string_view name, TransportChoice* choice);
 
 // The address of an inbound ring for the other side. Addresses, rkey and cookie are never logged.
@@ -87,6 +104,7 @@ struct RingOffer {
   friend bool operator==(const RingOffer&, const RingOffer&) = default;
 };
 
+// Asks one worker for a ring of requests, and binds the first epoch.
 struct AttachRequest {
   SessionId session;
   Cookie cookie;
@@ -105,22 +123,27 @@ struct AttachRequest {
   }
   friend bool operator==(const AttachRequest&, const AttachRequest&) = default;
 };
+// The worker's answer; the attachment is bound to the request's epoch. `path` is text for people: a
+// value that a source does not know is no error.
 struct AttachGrant {
   RingOffer request_ring;  // where the source sends
   std::string path;        // worker -> source: "mapped", "messages", "inproc"
   friend bool operator==(const AttachGrant&, const AttachGrant&) = default;
 };
+// Adds an epoch to an attachment. The hash proves that both sides mean the same plan.
 struct BindRequest {
   Epoch epoch;
   PlanHash hash;
   friend bool operator==(const BindRequest&, const BindRequest&) = default;
 };
+// Ends a binding: no step of the source uses the epoch any more.
 struct ReleaseRequest {
   Epoch epoch;
   friend bool operator==(const ReleaseRequest&, const ReleaseRequest&) = default;
 };
 
-// A worker's counters for one attachment since it was made.
+// A worker's counters for one attachment since it was made. They only grow, so two readings give
+// the load between them.
 struct AttachmentCounters {
   SessionId session;
   std::string worker_id;
@@ -130,6 +153,7 @@ struct AttachmentCounters {
   std::uint64_t reply_payload_bytes = 0;    // wire bytes of rows sent back
   std::uint64_t frames = 0;
   std::uint64_t nan_rows = 0;  // rows answered with NaN, for a NaN in x or in a weight
+  // The load of one expert, and its calibration figures.
   struct Hit {
     LayerId layer;
     ExpertId expert;

@@ -14,6 +14,7 @@ auto KeyOf(const TensorHash& row) { return std::make_tuple(row.layer, row.expert
 Sha256Digest WeightManifest::Hash() const {
   Sha256Stream stream;
   for (const TensorHash& row : tensors) {
+    // The key is hashed too: two experts whose weights were exchanged must not have the same hash.
     const std::array<std::int32_t, 3> key{row.layer.value, row.expert.value,
                                           static_cast<std::int32_t>(row.projection)};
     stream.Update(std::as_bytes(std::span(key)));

@@ -14,6 +14,7 @@
 
 namespace switchyard {
 
+// One row: the hash of one projection's weights.
 struct TensorHash {
   LayerId layer;
   ExpertId expert;
@@ -22,6 +23,7 @@ struct TensorHash {
   friend bool operator==(const TensorHash&, const TensorHash&) = default;
 };
 
+// Tens of thousands of rows for a large model: three for each routed expert of each layer.
 struct WeightManifest {
   std::vector<TensorHash> tensors;  // ascending (layer, expert, projection)
 

@@ -238,6 +238,7 @@ ParsedCommandLine Finish(Raw raw, const std::string& verb) {
       {"model", Verb::kModelInspect}, {"version", Verb::kVersion}};
   CommandLine& line = raw.line;
   line.verb = kVerbs.at(verb);
+  // Unset: RunSyctl chooses by whether the output is a terminal.
   if (!raw.output.empty()) {
     line.output = raw.output == "json" ? OutputFormat::kJson : OutputFormat::kTable;
   }
@@ -296,6 +297,7 @@ ParsedCommandLine ParseCommandLine(const std::vector<std::string>& words) {
     app.exit(help, out, out);
     return {std::nullopt, 0, out.str()};
   } catch (const CLI::ParseError& error) {
+    // CLI11 keeps the subcommands that it parsed before the error.
     if (!app.get_subcommands().empty()) verb = app.get_subcommands().front()->get_name();
     const std::string unknown = verb.empty() ? UnknownVerb(words) : "";
     const std::string what = unknown.empty() ? std::string(error.what())

@@ -58,6 +58,7 @@ std::string ResultWord(const absl::StatusOr<v1::GetDeploymentResponse>& before,
     return std::pair(deployment.spec().SerializeAsString(),
                      deployment.coordinator_defaults().SerializeAsString());
   };
+  // The coordinator's defaults count: the same file may mean another deployment after they changed.
   const bool same = specified(before->deployment()) == specified(after);
   if (same) return dry_run ? "would not change" : "unchanged";
   return dry_run ? "would be changed" : "changed";
@@ -68,6 +69,7 @@ std::string WhyText(const DispatchConfig& config) {
   std::vector<absl::string_view> steps;
   for (const std::string& line : config.trail) {
     absl::string_view step = line;
+    // The other lines of the trail are about modes and bytes, which the table shows.
     if (absl::ConsumePrefix(&step, "wire dtype ")) steps.push_back(step);
   }
   return absl::StrJoin(steps, "; then ");
@@ -143,6 +145,7 @@ absl::Status Apply(const Run& run, std::string* out) {
     const std::string result = ResultWord(before, after, run.line.dry_run);
     table.Add({after.spec().name(), result, EnumWord(after.state()), after.activity()});
     list.push_back({{"result", result}, {"deployment", ToJson(after)}});
+    // The first refusal decides the exit code; the table shows all.
     status.Update(Annotate(RefusalOf(after), run.line.file));
     // Printed here as well, because an operator may not have access to the coordinator's log.
     for (const v1::DispatchWarning& warning : applied->warnings()) {
@@ -253,6 +256,7 @@ absl::Status DescribeWorker(const Run& run, std::string* out) {
     }
     std::vector<Plan> plans;
     for (const v1::ResidentEpoch& epoch : worker.resident()) {
+      // The plan of a prepared epoch is not known to the coordinator's readers yet.
       if (!epoch.committed()) continue;
       // The deployment may have been replaced since the list was read; then there is no plan to
       // show.

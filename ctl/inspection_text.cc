@@ -156,6 +156,7 @@ std::string WouldText(const TravelGroup& group, std::size_t width) {
     const std::string worker = group.would[i].profile->name;
     const std::vector<std::string> prefill = Cells(group.would[i]);
     const std::vector<std::string> decode = Cells(group.would[i + 1]);
+    // The mode differs always: it follows from the phase.
     if (std::equal(prefill.begin() + 1, prefill.end(), decode.begin() + 1)) {
       table.Add({worker, "both", prefill[1], prefill[2], prefill[3]});
       continue;

@@ -40,6 +40,7 @@ class Value {
       case FieldDescriptor::CPPTYPE_STRING: {
         const std::string text = index_ < 0 ? Get(&Reflection::GetString)
                                             : At<std::string>(&Reflection::GetRepeatedString);
+        // Bytes are hashes and ids here, which people compare in hexadecimal.
         return field_.type() == FieldDescriptor::TYPE_BYTES ? absl::BytesToHexString(text) : text;
       }
       case FieldDescriptor::CPPTYPE_BOOL:

@@ -9,6 +9,7 @@ int main(int argc, char** argv) {
   switchyard::ctl::Terminal terminal;
   terminal.is_terminal = isatty(STDOUT_FILENO) != 0;
   winsize size{};
+  // The width stays 0, which means "do not wrap", when the output is a pipe.
   if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0) terminal.width = size.ws_col;
   const switchyard::ctl::SyctlResult result =
       switchyard::ctl::RunSyctl({argv + 1, argv + argc}, terminal);

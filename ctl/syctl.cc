@@ -27,6 +27,7 @@ SyctlResult RunSyctl(const std::vector<std::string>& words, const Terminal& term
   if (status.ok()) return result;
   result.exit_code = kExitFailed;
   result.err = ErrorText(status);
+  // On stdout as well, so that a program that reads the pipe sees the reason.
   if (screen.format == OutputFormat::kJson) result.out += Print(ErrorObject(status));
   return result;
 }

@@ -35,6 +35,7 @@ std::string PhaseCell(const Plan& plan, LayerId layer, Phase phase) {
   for (const DispatchConfig& config : plan.configs) {
     if (config.layer != layer || config.phase != phase) continue;
     const std::string way = HowText(config);
+    // Configs ascend by edge, so equal ones of most plans are neighbors.
     if (ways.empty() || ways.back() != way) ways.push_back(way);
   }
   return absl::StrJoin(ways, " / ");

@@ -35,6 +35,8 @@ std::string TailOf(const std::string& path) {
 
 // Runs in the child between fork and exec, where only async-signal-safe calls are permitted.
 [[noreturn]] void Exec(char* const* argv, int output, int log, pid_t parent) {
+  // A group of its own: a Ctrl-C at the terminal must reach the harness only, which ends its
+  // children.
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(127);  // The parent died before prctl, so no signal will arrive.
@@ -76,6 +78,7 @@ absl::StatusOr<ChildProcess> ChildProcess::Spawn(const std::vector<std::string>&
     return MakeError(absl::StatusCode::kInternal, Reason::kInternal,
                      absl::StrCat("cannot fork for ", argv[0], ": ", std::strerror(errno)));
   }
+  // WaitForLine has a deadline, so its reads must not block.
   fcntl(pipe_ends[0], F_SETFL, O_NONBLOCK);
   return ChildProcess(pid, pipe_ends[0], log_path);
 }

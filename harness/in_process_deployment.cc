@@ -33,6 +33,7 @@ InProcessDeployment::InProcessDeployment(const InProcessOptions& options)
     : options_(options), hub_(std::make_unique<LoopbackHub>()) {}
 
 InProcessDeployment::~InProcessDeployment() {
+  // Workers before the driver, which their agents still call.
   for (std::size_t w = 0; w < workers_.size(); ++w) KillWorker(w);
   if (driver_ != nullptr) driver_->Shutdown(std::chrono::seconds(1));
 }
@@ -61,6 +62,7 @@ absl::Status InProcessDeployment::StartAll() {
   if (options_.mode) {
     for (const Phase phase : kPhases) spec.phases.push_back({phase, options_.mode});
   }
+  // Before the workers join, so that the first plan has all of them.
   SY_RETURN_IF_ERROR(Apply(spec));
   for (std::int32_t w = 0; w < options_.workers; ++w) SY_RETURN_IF_ERROR(AddWorker());
   return absl::OkStatus();

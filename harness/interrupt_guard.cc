@@ -21,6 +21,7 @@ InterruptGuard::InterruptGuard() {
 }
 
 InterruptGuard::~InterruptGuard() {
+  // To the guard's thread, which is the only one that waits for it.
   pthread_kill(thread_.native_handle(), SIGUSR2);
   thread_.join();
   pthread_sigmask(SIG_SETMASK, &before_, nullptr);

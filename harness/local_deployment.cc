@@ -95,6 +95,7 @@ absl::StatusOr<ChildProcess> LocalDeployment::Spawn(const std::vector<std::strin
   if (killed_) return Killed();
   SY_ASSIGN_OR_RETURN(ChildProcess process,
                       ChildProcess::Spawn(argv, absl::StrCat(directory_, "/", name, ".log")));
+  // A pidfd names this process for good; a number may be given to another one.
   const auto handle = static_cast<int>(syscall(SYS_pidfd_open, process.pid(), 0));
   if (handle < 0) {
     return MakeError(absl::StatusCode::kInternal, Reason::kInternal,

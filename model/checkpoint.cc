@@ -103,7 +103,7 @@ absl::StatusOr<const LayerExperts*> Checkpoint::ExpertsOf(LayerId layer) const {
 
 absl::StatusOr<LayerInputScales> Checkpoint::InputScalesOf(LayerId layer) const {
   // Held while reading, so that several threads that load one layer read its scales only once.
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto known = scales_.find(layer);
   if (known != scales_.end()) return known->second;
   SY_ASSIGN_OR_RETURN(const LayerExperts* experts, ExpertsOf(layer));

@@ -5,11 +5,11 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "absl/status/statusor.h"
 
+#include "core/base/mutex.h"
 #include "core/ids.h"
 #include "model/experts/expert_names.h"
 #include "model/experts/layer_experts.h"
@@ -46,15 +46,18 @@ class Checkpoint : public CheckpointTensors {
 
  private:
   Checkpoint(CheckpointTensors tensors, ModelConfig config, QuantConfig quant);
+  // Finds the experts of every layer when the checkpoint is opened, so that a wrong folder fails
+  // before any plan names it.
   absl::Status FindAllExperts();
   absl::Status AddExperts(LayerId layer, ExpertModules modules);
 
   ModelConfig config_;
   const QuantConfig quant_;
   std::map<LayerId, LayerExperts> experts_;
+  // For each layer without experts here: why, for ExpertsOf.
   std::map<LayerId, absl::Status> missing_;
-  mutable std::mutex mutex_;
-  mutable std::map<LayerId, LayerInputScales> scales_;  // guarded by mutex_
+  mutable Mutex mutex_;
+  mutable std::map<LayerId, LayerInputScales> scales_ SY_GUARDED_BY(mutex_);
 };
 
 }  // namespace switchyard

@@ -18,6 +18,7 @@
 namespace switchyard {
 namespace {
 
+// The limit of config_json.h: a larger file would be refused after it was read.
 constexpr std::uint64_t kConfigBytesMax = 16U << 20U;
 
 // The parts of a checkpoint that describe a layer.
@@ -54,6 +55,7 @@ absl::Status ReadLayer(const Place& place, const ExpertLayer& wanted, LayerSumma
   // `out` keeps what was read so far: an operator sees the layout of a layer that lacks a tensor.
   SY_RETURN_IF_ERROR(experts.Check());
   SY_ASSIGN_OR_RETURN(const LayerInputScales scales, experts.InputScales());
+  // The layout has no input scales.
   if (scales.gate_up_max == 0) return absl::OkStatus();
   out.input_scales = scales;
   if (out.quant->scheme == QuantScheme::kNvfp4 && !scales.InputGlobalScale()) {
@@ -82,6 +84,7 @@ void AddDrafts(const Place& place, CheckpointSummary& out) {
   std::int32_t found = 0;
   for (std::int32_t draft = 0;; ++draft) {
     LayerSummary layer = Summarize(place, LayerId{first + draft}, LayerRole::kDraft);
+    // No names were found: the layer before was the last draft.
     if (layer.modules.container.empty()) break;
     out.layers.push_back(std::move(layer));
     ++found;
@@ -127,7 +130,8 @@ absl::StatusOr<CheckpointSummary> SummarizeCheckpoint(const std::string& dir) {
   SY_ASSIGN_OR_RETURN(const QuantConfig config, LoadQuantConfig(tensors));
   out.quant_family = config.family;
   out.dispatch = config.dispatch;
-  out.warnings = config.warnings;
+  out.warnings = tensors.warnings();
+  out.warnings.insert(out.warnings.end(), config.warnings.begin(), config.warnings.end());
   const Place place{tensors, out.outline, config};
   for (const LayerId layer : out.outline.moe_layers) {
     out.layers.push_back(Summarize(place, layer, LayerRole::kBase));

@@ -1,10 +1,10 @@
 // A layer-by-layer summary of a checkpoint, for an operator who checks it before anything runs.
 //
 // Reads headers, configs and the experts' input scales, no weight. A broken layer has
-// an error in its own status; the others are still read. Faults in the weights themselves (a scale
-// that is NaN, global scales of gate and up that differ) are found when they are loaded:
-// model/experts/layer_experts.h. Plain data; thread-safe. Cost: the headers; for each layer 3 *
-// experts lookups and, with static scales, as many small reads.
+// an error in its own status; the others are still read. Faults in the weights themselves, such as
+// a scale that is NaN, are found when they are loaded: model/experts/layer_experts.h. Plain data;
+// thread-safe. Cost: the headers; for each layer 3 * experts lookups and, with static scales, as
+// many small reads.
 #pragma once
 
 #include <cstdint>
@@ -56,6 +56,7 @@ struct CheckpointSummary {
 };
 
 // Errors: those of CheckpointTensors::Open, ParseMoeOutline and LoadQuantConfig.
+// A fault of one layer is in that layer; only a fault that hides the layers themselves is an error.
 absl::StatusOr<CheckpointSummary> SummarizeCheckpoint(const std::string& dir);
 
 // ResolverFactsOf (layer_facts.h) of `layer`, whose quant is known. Errors: as there.

@@ -7,6 +7,7 @@
 namespace switchyard {
 namespace {
 
+// Deployments need no row here.
 constexpr std::array<DecoderFamily, 1> kFamilies{{
     {"qwen3_moe", "Qwen3MoeForCausalLM", &ParseQwen3MoeDecoder},
 }};

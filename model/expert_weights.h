@@ -40,6 +40,8 @@ struct ExpertWeights {
 
   [[nodiscard]] std::vector<Bf16>& of(Projection projection);
   [[nodiscard]] const std::vector<Bf16>& of(Projection projection) const;
+  // The BF16 values as bytes, in the machine's order, which is the file's on little-endian
+  // machines.
   [[nodiscard]] std::span<const std::byte> bytes(Projection projection) const;
 
   friend bool operator==(const ExpertWeights&, const ExpertWeights&) = default;
@@ -53,6 +55,7 @@ std::string ExpertTensorName(const ModelConfig& config, LayerId layer, ExpertId 
 // kInvalidArgument (UNKNOWN_LAYER, EXPERT_OUT_OF_RANGE) for ids that the config does not have.
 absl::Status CheckExpertId(const ModelConfig& config, LayerId layer, ExpertId expert);
 // The bytes of all routed experts of all layers, in BF16.
+// For estimates: stored bytes of a quantized model are fewer.
 std::uint64_t ExpertBytes(const ModelConfig& config);
 
 // Reads the expert's tensors, whatever their scheme. Errors: those of CheckExpertId and of

@@ -40,6 +40,7 @@ struct DecoderConfig {
   friend bool operator==(const DecoderConfig&, const DecoderConfig&) = default;
 };
 
+// The MoE part of every model, and the decoder of those that examples can run.
 struct ModelConfig {
   std::string model_type;    // "qwen3_moe"; "synthetic" for generated weights
   std::string architecture;  // "Qwen3MoeForCausalLM"; empty when the file has none
@@ -68,6 +69,7 @@ struct ModelConfig {
 // weights is read by model/quant/config/quant_config.h.
 absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view json);
 
+// The shape that all MoE layers of the model have.
 MoeShape ShapeOf(const ModelConfig& config);
 // The layers that have routed experts, ascending; draft layers come last.
 std::vector<LayerId> MoeLayersOf(const ModelConfig& config);

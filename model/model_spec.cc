@@ -19,6 +19,7 @@ absl::StatusOr<ModelSpec> ParseModelSpec(absl::string_view text) {
     return BadConfig("",
                      "the model is empty; give the path of a checkpoint folder, or synthetic:...");
   }
+  // Whether the path exists is found when it is opened, on the machine that opens it.
   return ModelSpec(CheckpointFolder{std::string(text)});
 }
 
@@ -26,6 +27,8 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const ModelSpec& spec) {
   if (const auto* model = std::get_if<SyntheticModel>(&spec)) return ConfigOf(*model);
   SY_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
                       Checkpoint::Open(std::get<CheckpointFolder>(spec).path));
+  // Opening checks all headers, so that a config is never returned for a folder that cannot be
+  // served.
   return checkpoint->config();
 }
 

@@ -1,5 +1,5 @@
-// Where a model's weights come from, as one text that coordinator and workers share: the path of a
-// checkpoint folder, or a synthetic model.
+// The origin of a model's weights as one text that coordinator and workers share: the path of a
+// checkpoint folder, or a synthetic model. Thread-safe.
 #pragma once
 
 #include <string>
@@ -15,6 +15,7 @@
 
 namespace switchyard {
 
+// The path as this machine sees it; every worker must see the same files under it.
 struct CheckpointFolder {
   std::string path;
   friend bool operator==(const CheckpointFolder&, const CheckpointFolder&) = default;

@@ -98,6 +98,7 @@ constexpr std::array<ModelPreset, 9> kPresets{{
     {"qwen3-30b-a3b", 48, 0, 0, {2048, 768, 128, 8}, kNoShared, Softmax(128, 8), kQwen3Schemes},
 }};
 
+// An empty batch: the router checks its rule and routes nothing.
 absl::Status CheckRouting(const SoftmaxRule& rule) { return RouteSoftmax(rule, {}); }
 absl::Status CheckRouting(const SigmoidRule& rule) { return RouteSigmoid(rule, {}, {}); }
 
@@ -132,6 +133,7 @@ absl::Status CheckUse(const ModelPreset& preset, const PresetUse& use) {
   }
   ProfileDemand demand{preset.shape, use.ranks, use.tokens};
   if (use.mode == DispatchMode::kNormal) {
+    // As in a plan: normal mode has no such buffers.
     demand.shape.top_k = 0;
     demand.max_tokens_per_step = 0;
   }
@@ -162,6 +164,7 @@ absl::Status CheckPreset(const ModelPreset& preset) {
   if (shape.hidden < 1 || shape.intermediate < 1) {
     return bad(absl::StrFormat("hidden %d, intermediate %d", shape.hidden, shape.intermediate));
   }
+  // Both are stated twice, by the shape and by the router's rule, and must not drift apart.
   const auto [experts, top_k] = std::visit(
       [](const auto& rule) { return std::pair(rule.experts, rule.top_k); }, preset.routing);
   if (experts != shape.experts || top_k != shape.top_k) {
@@ -183,6 +186,7 @@ absl::StatusOr<DispatchDtype> FitPreset(const ModelPreset& preset, const PresetU
   request.layer.layer = LayerId{preset.dense_first};
   request.layer.scheme = use.scheme;
   if (use.scheme == QuantScheme::kNvfp4) {
+    // The value does not matter, only that it exists.
     request.layer.quant_config.emplace().input_global_scale = 1.0F;
   }
   request.phase = use.mode == DispatchMode::kNormal ? Phase::kPrefill : Phase::kDecode;

@@ -27,6 +27,7 @@ struct SharedExpertFacts {
   bool sigmoid_gate = false;      // Qwen's; see model/routing/shared_expert.h
 };
 
+// One row. Numbers without a source are marked in presets.cc.
 struct ModelPreset {
   const char* name;          // "deepseek-v3"
   std::int32_t layers;       // without those of MTP
@@ -40,6 +41,7 @@ struct ModelPreset {
   [[nodiscard]] std::int32_t MoeLayers() const { return layers - dense_first; }
 };
 
+// Constant data.
 std::span<const ModelPreset> ModelPresets();
 const ModelPreset* FindModelPreset(absl::string_view name);  // nullptr: no such row
 

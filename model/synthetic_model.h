@@ -19,6 +19,7 @@
 
 namespace switchyard {
 
+// Two models that compare equal have the same weights.
 struct SyntheticModel {
   std::uint64_t seed = 1;
   MoeShape shape;

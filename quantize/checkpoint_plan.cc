@@ -58,6 +58,7 @@ absl::StatusOr<MoeShape> ShapeFrom(const CheckpointTensors& tensors, const Exper
   const std::string gate = modules.Name(0, Projection::kGate);
   const std::string name = modules.packed ? gate : absl::StrCat(gate, ".weight");
   const TensorInfo* tensor = tensors.Find(name);
+  // A container with other tensors: the experts are stored in a quantized layout.
   if (tensor == nullptr) {
     return WrongTensor(Kind::kTensorNotFound, tensors, name,
                        "experts have no such tensor; only BF16 checkpoints can be quantized");
@@ -67,8 +68,10 @@ absl::StatusOr<MoeShape> ShapeFrom(const CheckpointTensors& tensors, const Exper
     return WrongTensor(Kind::kWrongShape, tensors, name,
                        absl::StrCat("it has ", tensor->shape.size(), " dimensions, not ", rank));
   }
+  // A packed tensor holds gate and up together.
   const std::int64_t rows = tensor->shape[rank - 2] / (modules.packed ? 2 : 1);
   const std::int64_t columns = tensor->shape[rank - 1];
+  // Keeps the products of sizes within 64 bits.
   constexpr std::int64_t kSizeMax = std::int64_t{1} << 24;
   if (rows < 1 || columns < 1 || rows > kSizeMax || columns > kSizeMax) {
     return WrongTensor(Kind::kWrongShape, tensors, name,
@@ -101,7 +104,7 @@ bool HasRouter(const CheckpointTensors& tensors, const std::string& model_type,
 absl::StatusOr<ExpertModules> Unpacked(const ExpertModules& from, const std::string& model_type) {
   if (!from.packed) return from;
   for (const ExpertNameMap& map : ExpertNameMaps()) {
-    // "model.layers.{layer}.mlp.experts": the part behind the number tells the families apart.
+    // "model.layers.{layer}.mlp.experts": the part behind the number distinguishes the families.
     const std::string container(map.container);
     const std::size_t at = container.find("{layer}");
     const bool same = absl::StartsWith(from.container, container.substr(0, at)) &&
@@ -157,6 +160,7 @@ class Planner {
     for (std::int32_t layer = 0; layer < sizes.layers; ++layer) {
       auto modules = FindExpertModules(
           tensors_, {.model_type = sizes.model_type, .layer = layer, .experts = sizes.experts});
+      // A model may have dense layers; any other error is one of the checkpoint.
       const bool dense = absl::IsNotFound(modules.status());
       if (dense && !HasRouter(tensors_, sizes.model_type, layer)) {
         none = modules.status();
@@ -207,6 +211,7 @@ class Planner {
     NamePatterns patterns;
     SY_RETURN_IF_ERROR(absl::StartsWith(pattern, "re:") ? patterns.AddExactOrRegex(pattern, key)
                                                         : patterns.AddGlob(pattern, key));
+    // A pattern that names nothing is mostly a typing error, so it is refused.
     bool any = std::any_of(names_.begin(), names_.end(), [&](const std::string& name) {
       return !patterns.Match(name).empty() ||
              !patterns.Match(name.substr(0, name.rfind('.'))).empty();
@@ -257,6 +262,7 @@ class Planner {
                          "it belongs to the experts but is not one of their weights, and no quant "
                          "layout can store it; keep this layer in BF16");
     }
+    // These are not copied: their quantized forms take their places.
     replaced_.insert(known.begin(), known.end());
     const LayerSizes sizes{layer.shape.hidden, layer.shape.intermediate};
     for (const Projection projection : kAllProjections) {
@@ -301,6 +307,7 @@ class Planner {
                                                        .weights = zeros,
                                                        .module = "zeros",
                                                        .input_amax = 1}));
+      // Only dtypes and shapes are needed from now on.
       for (RawTensor& tensor : model.tensors) tensor.bytes.clear();
       models_[static_cast<std::size_t>(projection)] = std::move(model);
     }

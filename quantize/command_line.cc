@@ -81,6 +81,7 @@ ParsedCommandLine Finish(Raw raw) {
         {"--out", options.out}}) {
     if (value.empty()) return Usage(absl::StrCat(word, " is missing"));
   }
+  // A shard of no bytes could hold no tensor.
   if (options.shard_bytes == 0) return Usage("--shard-bytes must be above 0");
   const auto scheme = FindWriteScheme(raw.scheme, raw.layout);
   if (!scheme.ok()) return Usage(scheme.status().message());
@@ -103,6 +104,7 @@ ParsedCommandLine ParseCommandLine(const std::vector<std::string>& words) {
     std::ostringstream out;
     app.exit(help, out, out);
     return {std::nullopt, 0, out.str()};
+    // CLI11 reports by exceptions; they end here.
   } catch (const CLI::ParseError& error) {
     return Usage(error.what());
   }

@@ -34,6 +34,7 @@ constexpr std::size_t kCopyBytes = std::size_t{8} << 20U;
 constexpr std::uint64_t kTextBytesMax = std::uint64_t{256} << 20U;
 
 absl::Status NeedsCalibration(const WriteScheme& scheme) {
+  // The alternative has the same size, so that the advice is one that the user can take.
   const char* other = scheme.weight_bits() == 8 ? "fp8_tensor" : "compressed_tensors_int4";
   return BadOption(
       "calibrate",
@@ -74,9 +75,11 @@ class Run {
   // Everything that can be refused without writing.
   absl::Status Prepare() {
     std::error_code error;
+    // By file and not by name: a link or "./" would hide that both are the same.
     if (fs::equivalent(options_.in, options_.out, error)) {
       return BadOption("out", "it is also the folder of --in; choose another");
     }
+    // Before the checkpoint is opened, which takes long on network storage.
     if (options_.scheme->needs_calibration() && !options_.calibration.has_value()) {
       return NeedsCalibration(*options_.scheme);
     }
@@ -87,6 +90,7 @@ class Run {
                                               {.scheme = options_.scheme,
                                                .exclude = options_.exclude,
                                                .keep_bf16_layers = options_.keep_bf16_layers}));
+    // Before the folder is created: a missing layer in the file must leave no trace.
     SY_RETURN_IF_ERROR(Calibrate());
     SY_ASSIGN_OR_RETURN(configs_, WriteQuantConfig({.scheme = options_.scheme,
                                                     .config_json = config_json_,
@@ -139,6 +143,7 @@ class Run {
 
   absl::Status Wrote() {
     ++progress_.tensors;
+    // An error of the observer ends the run: that is how an interrupt arrives.
     return observer_ == nullptr ? absl::OkStatus() : observer_(progress_);
   }
 
@@ -159,6 +164,7 @@ class Run {
   absl::Status QuantizeLayer(const PlannedLayer& layer) {
     const LayerExperts experts(*tensors_, layer.from, LayerQuant{}, layer.shape);
     for (std::int32_t expert = 0; expert < layer.shape.experts; ++expert) {
+      // Loading checks every value, so a NaN is refused here and not encoded.
       SY_ASSIGN_OR_RETURN(const RawExpert raw, experts.Load(expert));
       std::array<std::vector<float>, 3> weights;
       std::array<float, 3> amax{};
@@ -212,6 +218,7 @@ class Run {
     for (const char* name : kTokenizerFiles) {
       SY_ASSIGN_OR_RETURN(const std::optional<std::string> text,
                           tensors_->ReadText(name, kTextBytesMax));
+      // No checkpoint has all of these files.
       if (!text.has_value()) continue;
       SY_RETURN_IF_ERROR(folder_->WriteFile(name, *text));
       summary_.files.emplace_back(name);
@@ -253,6 +260,7 @@ class Run {
     summary_.bytes_before = plan_.bytes_before;
     summary_.bytes_after = plan_.bytes_after;
     for (const std::string& name : writer_->files()) summary_.files.push_back(name);
+    // The index exists only with several shards.
     if (writer_->files().size() > 1) summary_.files.emplace_back("model.safetensors.index.json");
     std::sort(summary_.files.begin(), summary_.files.end());
     summary_.left_out = LeftOut();

@@ -20,6 +20,7 @@ using Json = nlohmann::ordered_json;
 using Rows = std::vector<std::vector<std::string>>;
 
 std::string Print(const Json& json) {
+  // Paths and names may hold bytes that are not UTF-8, for which the library would otherwise throw.
   return absl::StrCat(json.dump(2, ' ', false, Json::error_handler_t::replace), "\n");
 }
 
@@ -84,6 +85,7 @@ std::string SchemesJson() {
 }
 
 std::string SummaryTable(const QuantizeSummary& summary) {
+  // A checkpoint of empty tensors has no share.
   const double share = summary.bytes_before == 0 ? 0
                                                  : 100 * static_cast<double>(summary.bytes_after) /
                                                        static_cast<double>(summary.bytes_before);
@@ -100,6 +102,7 @@ std::string SummaryTable(const QuantizeSummary& summary) {
                     absl::StrFormat("largest calc_diff of an expert's weights %.3g",
                                     summary.diff_max[static_cast<std::size_t>(projection)])});
   }
+  // Counted only: a large checkpoint has hundreds. JSON lists them.
   rows.push_back({"files", absl::StrCat(summary.files.size())});
   if (!summary.left_out.empty()) {
     rows.push_back({"not copied", absl::StrJoin(summary.left_out, ", ")});
@@ -134,6 +137,7 @@ std::string ErrorText(const absl::Status& status) {
   Rows rows{{"  code", absl::StatusCodeToString(status.code())},
             {"  reason", std::string(ReasonName(ReasonOf(status)))}};
   for (const auto& [key, value] : MetadataOf(status)) {
+    // Empty metadata says nothing to a reader of a terminal; programs get it in JSON.
     if (!value.empty()) rows.push_back({absl::StrCat("  ", key), value});
   }
   return out + Table(rows);
@@ -157,6 +161,7 @@ std::string ProgressLine(const QuantizeProgress& progress, Duration since_start)
   std::string out =
       absl::StrFormat("tensors %d/%d  %s of %s", progress.tensors, progress.tensors_all,
                       BytesText(progress.bytes), BytesText(progress.bytes_all));
+  // No rate yet: the first line would divide by zero.
   if (seconds <= 0 || progress.bytes == 0) return out;
   const double rate = static_cast<double>(progress.bytes) / seconds;
   const auto left = static_cast<double>(progress.bytes_all - progress.bytes);

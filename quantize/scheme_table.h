@@ -1,7 +1,7 @@
 // The schemes that can be written: a row for each spelling of a quant scheme on disk.
 //
 // A row has the name of its layout (quant_layout.h) where the layout has only one spelling, and a
-// name that tells the spellings apart where it has several. Constant data; thread-safe.
+// name that distinguishes the spellings where it has several. Constant data; thread-safe.
 #pragma once
 
 #include <cstdint>

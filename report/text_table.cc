@@ -33,6 +33,7 @@ std::size_t CharactersOf(absl::string_view text) {
 std::vector<std::string> WrapWords(absl::string_view text, std::size_t width) {
   std::vector<std::string> lines;
   for (const absl::string_view paragraph : absl::StrSplit(text, '\n')) {
+    // No limit: scripts get one line for each row.
     if (width == 0) {
       lines.emplace_back(paragraph);
       continue;
@@ -101,6 +102,7 @@ std::string TextTable::Print(absl::string_view indent, std::size_t width) const 
         absl::StrAppend(&line, Padded(l == 0 ? cells[c] : "", widths[c] + kGap));
       }
       absl::StrAppend(&line, lines[l]);
+      // Tables are pasted into documents and compared with goldens.
       absl::StripTrailingAsciiWhitespace(&line);
       absl::StrAppend(&out, line, "\n");
     }

@@ -7,7 +7,7 @@
 
 namespace switchyard {
 
-// The agent's orders, passed on to the expert service.
+// Passes the agent's commands on to the expert service.
 class ExpertNode::Stager final : public PlanStager {
  public:
   explicit Stager(ExpertService* experts) : experts_(experts) {}
@@ -31,6 +31,7 @@ absl::StatusOr<std::unique_ptr<ExpertNode>> ExpertNode::Create(ExpertNodeOptions
   std::unique_ptr<ExpertNode> node(new ExpertNode(std::move(options)));
   const ExpertNodeOptions& own = node->options_;
   node->capabilities_ = own.device->capabilities();
+  // The device does not know how rows arrive, nor how much memory the operator grants.
   node->capabilities_.transports = own.transport_names;
   node->capabilities_.weight_bytes_max = own.weight_bytes_max;
   ExpertServiceOptions service;
@@ -75,6 +76,7 @@ AgentView ExpertNode::agent_view() const {
 }
 
 void ExpertNode::Stop(Duration drain) {
+  // First, so that no PREPARE arrives while the service ends.
   agent_.reset();
   if (experts_ != nullptr) experts_->Stop(drain);
 }

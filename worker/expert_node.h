@@ -25,6 +25,7 @@
 
 namespace switchyard {
 
+// Moved into the node, which owns device and transport from then on.
 struct ExpertNodeOptions {
   std::string worker_id;
   Incarnation incarnation;  // the transport's
@@ -39,6 +40,7 @@ struct ExpertNodeOptions {
   Logger* logger = nullptr;
 };
 
+// Owns its parts and destroys them in the reverse order of their use: agent, service, transport.
 class ExpertNode {
  public:
   // Errors: those of MakeStream.
@@ -48,26 +50,35 @@ class ExpertNode {
   ExpertNode(const ExpertNode&) = delete;
   ExpertNode& operator=(const ExpertNode&) = delete;
 
+  // Also after Stop, which ends the service's threads and keeps the object.
   [[nodiscard]] ExpertService& experts() { return *experts_; }
-  // For a Source of this process: its own experts without a ring.
+  // For a Source of this process: its own experts without a ring. Valid until the node is
+  // destroyed.
   [[nodiscard]] OwnExperts& own_experts();
+  // The device's, with the transports and the memory of this worker: a device does not know how
+  // rows arrive, nor how much memory the operator grants.
   [[nodiscard]] const CapabilitySet& capabilities() const { return capabilities_; }
 
-  // Dials the coordinator and keeps at it; call once. `endpoint` is where sources attach;
-  // `finished` as AgentRunner's. `channel` outlives the node.
+  // Connects to the coordinator, and again whenever the stream breaks; call once. `endpoint` is
+  // where sources attach; `finished` as AgentRunner's. `channel` outlives the node.
   void Join(AgentChannel* channel, const std::string& endpoint,
             std::function<void(absl::Status)> finished);
-  // Asks to be planned out; `finished` follows.
+  // Tells the coordinator that this worker wants to end; `finished` follows once no plan names it.
+  // Returns at once.
   void Leave();
+  // The agent's state; empty before Join.
   [[nodiscard]] AgentView agent_view() const;
   // Closes the control stream, waits up to `drain` for attachments to close, ends the threads.
+  // Idempotent.
   void Stop(Duration drain);
 
  private:
+  // The agent's interface to the expert service.
   class Stager;
 
   explicit ExpertNode(ExpertNodeOptions options);
 
+  // First, hence destroyed last: the parts below use its device and transport.
   ExpertNodeOptions options_;
   CapabilitySet capabilities_;
   std::unique_ptr<ExpertService> experts_;

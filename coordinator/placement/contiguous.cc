@@ -69,7 +69,7 @@ absl::StatusOr<std::vector<LayerPlacement>> ContiguousPlacement::Place(
   std::vector<LayerPlacement> placement;
   placement.reserve(request.layers.size());
   for (const LayerId layer : request.layers) {
-    // The same cut in every layer, so that an expert's id tells an operator where it is.
+    // The same cut in every layer, so that an operator can locate an expert by its id.
     one_layer.layer = layer;
     placement.push_back(one_layer);
   }

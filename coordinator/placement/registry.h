@@ -12,7 +12,7 @@
 
 namespace switchyard {
 
-// A row of the table: the name for the command line, and how to make the policy.
+// A row of the table: the name for DriverOptions::placement, and how to make the policy.
 struct PlacementPolicyEntry {
   const char* name;
   std::unique_ptr<PlacementPolicy> (*make)();

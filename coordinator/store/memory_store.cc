@@ -26,7 +26,7 @@ absl::Status Apply(StoredDeployment& stored, const ReserveEpoch& reserve) {
 }
 
 absl::Status Apply(StoredDeployment& stored, const CommitPlan& commit) {
-  // Plans ascend, so that the last one tells.
+  // Plans ascend, so the last one is the highest.
   const bool has_plan = !stored.plans.empty() && stored.plans.back().epoch >= commit.epoch;
   if (commit.epoch != stored.high_water || has_plan) {
     return StoreConflict(

@@ -64,7 +64,7 @@ absl::Status SqliteDatabase::Connect() {
       sqlite3_open_v2(path_.c_str(), &raw, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, nullptr);
   db_.reset(raw);  // Also after an error: the handle then holds its text and must be closed.
   if (rc != SQLITE_OK) return CodeFailure(rc);
-  // So that messages tell one I/O error from another.
+  // So that messages distinguish one I/O error from another.
   sqlite3_extended_result_codes(raw, 1);
   SY_RETURN_IF_ERROR(Exec("PRAGMA journal_mode=WAL"));
   // WAL with FULL syncs on every commit: a COMMIT that a worker was sent must be on disk (I2).

@@ -140,7 +140,7 @@ absl::Status Apply(const SqliteDatabase& db, const MarkServing& mark) {
       .Run();
 }
 
-// Ascending by epoch, as StoredDeployment promises; recovery tells the plans apart by their
+// Ascending by epoch, as StoredDeployment promises; recovery distinguishes the plans by their
 // numbers.
 absl::Status LoadPlans(const SqliteDatabase& db, StoredDeployment& stored) {
   bool bad_hash = false;

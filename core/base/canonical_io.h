@@ -23,11 +23,13 @@
 
 namespace switchyard {
 
+// Appends to a growing string. Not thread-safe; one writer for one structure.
 class CanonicalWriter {
  public:
   // Integers and enumerators.
   template <typename T>
   void Int(const T& value) {
+    // Byte by byte and not memcpy, so that the bytes are the same on every machine.
     auto bits = static_cast<std::uint64_t>(value);
     for (std::size_t i = 0; i < sizeof(T); ++i) {
       out_ += static_cast<char>(bits & 0xffU);
@@ -36,10 +38,12 @@ class CanonicalWriter {
   }
   // The bits of the number, so that NaN payloads and -0 survive.
   void Float(float value) { Int(std::bit_cast<std::uint32_t>(value)); }
+  // At most 2^32 - 1 bytes; names and lists of a plan are far below.
   void String(const std::string& text) {
     Int(static_cast<std::uint32_t>(text.size()));
     out_ += text;
   }
+  // A digest has a fixed size, so no length precedes it.
   void Raw(const std::array<std::uint8_t, 32>& bytes) {
     out_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   }
@@ -48,12 +52,16 @@ class CanonicalWriter {
     Int(static_cast<std::uint32_t>(list.size()));
     for (const auto& item : list) each(item);
   }
+  // Call once, last.
   std::string Take() { return std::move(out_); }
 
  private:
   std::string out_;
 };
 
+// Reads what CanonicalWriter wrote, by the same calls in the same order. After the first fault
+// every read gives zeros, so a walk needs no check between its fields; `ok` at the end covers all
+// of them.
 class CanonicalReader {
  public:
   // `in` must outlive the reader.
@@ -69,6 +77,7 @@ class CanonicalReader {
     value = static_cast<T>(bits);
     in_.remove_prefix(sizeof(T));
   }
+  // Any bits are accepted; a caller that needs a finite number checks it.
   void Float(float& value) {
     std::uint32_t bits = 0;
     Int(bits);
@@ -77,6 +86,7 @@ class CanonicalReader {
   void String(std::string& text) {
     std::uint32_t size = 0;
     Int(size);
+    // The length is checked before the copy: a forged one must not allocate.
     if (failed_ || in_.size() < size) return Fail();
     text = std::string(in_.substr(0, size));
     in_.remove_prefix(size);
@@ -91,6 +101,8 @@ class CanonicalReader {
     std::uint32_t size = 0;
     Int(size);
     if (failed_ || size > in_.size()) return Fail();  // every item takes a byte at least
+    // `size` is at most the number of bytes left, so a forged length costs memory in proportion to
+    // the input only.
     list.resize(size);
     for (auto& item : list) {
       if (failed_) return;
@@ -101,6 +113,7 @@ class CanonicalReader {
   [[nodiscard]] bool ok() const { return !failed_ && in_.empty(); }
 
  private:
+  // Empties the input, so that every later read fails by its own length check.
   void Fail() {
     failed_ = true;
     in_ = {};

@@ -8,14 +8,16 @@
 
 namespace switchyard {
 
+// One unit everywhere: mixing milliseconds and nanoseconds is a bug that compiles.
 using Duration = std::chrono::nanoseconds;
 // Monotonic nanoseconds since an arbitrary start of this process (or simulation).
 using TimePoint = std::chrono::time_point<std::chrono::steady_clock, Duration>;
 
+// The source of `now` for code with a loop of its own.
 class Clock {
  public:
   virtual ~Clock() = default;
-  // Thread-safe.
+  // Never falls. Thread-safe, unless an implementation says otherwise.
   [[nodiscard]] virtual TimePoint Now() const = 0;
 };
 

@@ -15,7 +15,7 @@ struct ReasonRow {
 };
 
 // The names are part of the API: clients match on them.
-constexpr std::array<ReasonRow, 35> kReasons{{
+constexpr std::array<ReasonRow, 36> kReasons{{
     {Reason::kUnspecified, "REASON_UNSPECIFIED"},
     {Reason::kBadShape, "BAD_SHAPE"},
     {Reason::kBadDtype, "BAD_DTYPE"},
@@ -36,6 +36,7 @@ constexpr std::array<ReasonRow, 35> kReasons{{
     {Reason::kNotReady, "NOT_READY"},
     {Reason::kIncarnation, "INCARNATION"},
     {Reason::kLeaseHeld, "LEASE_HELD"},
+    {Reason::kModelChanged, "MODEL_CHANGED"},
     {Reason::kNoCredits, "NO_CREDITS"},
     {Reason::kOutOfMemory, "OUT_OF_MEMORY"},
     {Reason::kTooManySessions, "TOO_MANY_SESSIONS"},
@@ -144,6 +145,7 @@ std::map<std::string, std::string> MetadataOf(const absl::Status& status) {
   std::map<std::string, std::string> out;
   const std::vector<std::string> lines = PayloadLines(status);
   for (std::size_t i = 1; i < lines.size(); ++i) {
+    // The first '=' separates: keys are ours and have none, values may have any.
     const std::size_t equals = lines[i].find('=');
     if (equals == std::string::npos) continue;
     out[lines[i].substr(0, equals)] = Unescape(absl::string_view(lines[i]).substr(equals + 1));
@@ -163,6 +165,7 @@ absl::Status Annotate(const absl::Status& status, absl::string_view context) {
 absl::Status WithMetadata(absl::Status status, absl::string_view key, absl::string_view value) {
   if (status.ok()) return status;
   const auto old = status.GetPayload(kPayloadUrl);
+  // A Status of another library has no payload; a reader still expects a reason on the first line.
   std::string payload = old.has_value() ? std::string(*old) : "REASON_UNSPECIFIED";
   absl::StrAppend(&payload, "\n", key, "=", Escape(value));
   status.SetPayload(kPayloadUrl, absl::Cord(payload));

@@ -10,6 +10,7 @@
 
 namespace switchyard {
 
+// Ascending: a larger value breaks more.
 enum class FailureScope {
   kRequest = 0,       // only this call; try again or give up
   kPeer = 1,          // the edge to one peer
@@ -17,8 +18,11 @@ enum class FailureScope {
   kWorker = 3,        // this process: restart it
 };
 
+// "request", "peer", "communicator", "worker".
 absl::string_view FailureScopeName(FailureScope scope);
+// `status` with its scope replaced. An OK status is returned as it is.
 absl::Status WithScope(absl::Status status, FailureScope scope);
+// kRequest when `status` is OK, carries no scope, or carries one that this version does not know.
 FailureScope ScopeOf(const absl::Status& status);
 
 }  // namespace switchyard

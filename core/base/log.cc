@@ -22,6 +22,7 @@ struct Logger::Impl {
 Logger::Logger(absl::string_view process, LogLevel level)
     : level_(level), impl_(std::make_unique<Impl>(process)) {
   impl_->logger.set_level(kLevels[static_cast<std::size_t>(level)]);
+  // Time, level and process: enough to merge the logs of several processes by sorting lines.
   impl_->logger.set_pattern("%Y-%m-%dT%H:%M:%S.%e %L %n] %v");
 }
 

@@ -13,6 +13,7 @@
 
 namespace switchyard {
 
+// kOff is a level for configurations only; no line has it.
 enum class LogLevel : std::uint8_t { kDebug, kInfo, kWarn, kError, kOff };
 
 class Logger {
@@ -23,8 +24,11 @@ class Logger {
   Logger(const Logger&) = delete;
   Logger& operator=(const Logger&) = delete;
 
+  // Writes the line with time, level and process. Lines of several threads do not mix. Flushes from
+  // kWarn up, because such lines often precede the end of the process.
   void Write(LogLevel level, absl::string_view text);
 
+  // Formats only if the level is enabled, so a debug line costs a comparison in production.
   template <typename... Args>
   void Debug(const absl::FormatSpec<Args...>& format, const Args&... args) {
     if (Enabled(LogLevel::kDebug)) Write(LogLevel::kDebug, absl::StrFormat(format, args...));
@@ -42,9 +46,11 @@ class Logger {
     if (Enabled(LogLevel::kError)) Write(LogLevel::kError, absl::StrFormat(format, args...));
   }
 
+  // For callers that would have to collect the facts of a line first.
   [[nodiscard]] bool Enabled(LogLevel level) const { return level >= level_; }
 
  private:
+  // Hides the logging library, which no other file includes.
   struct Impl;
   LogLevel level_;
   std::unique_ptr<Impl> impl_;

@@ -32,12 +32,14 @@
 // On a function whose locking the analysis cannot follow. A comment says why.
 #define SY_NO_THREAD_SAFETY_ANALYSIS SY_THREAD_ANNOTATION_(no_thread_safety_analysis)
 
+// For this header: functions that take or release a mutex themselves.
 #define SY_ACQUIRE(...) SY_THREAD_ANNOTATION_(acquire_capability(__VA_ARGS__))
 #define SY_RELEASE(...) SY_THREAD_ANNOTATION_(release_capability(__VA_ARGS__))
 #define SY_TRY_ACQUIRE(...) SY_THREAD_ANNOTATION_(try_acquire_capability(__VA_ARGS__))
 
 namespace switchyard {
 
+// Not recursive. Constant-initialized, so a member needs no order of construction.
 class SY_THREAD_ANNOTATION_(capability("mutex")) Mutex {
  public:
   Mutex() = default;
@@ -46,9 +48,10 @@ class SY_THREAD_ANNOTATION_(capability("mutex")) Mutex {
 
   void Lock() SY_ACQUIRE() { mutex_.lock(); }
   void Unlock() SY_RELEASE() { mutex_.unlock(); }
+  // True when the mutex was free and is now held.
   [[nodiscard]] bool TryLock() SY_TRY_ACQUIRE(true) { return mutex_.try_lock(); }
-  // Tells the analysis what it cannot follow, as in a callback under a lock: this thread holds the
-  // mutex. Does nothing.
+  // Declares to the analysis that this thread holds the mutex where it cannot follow, as in a
+  // callback under a lock. Does nothing at run time.
   void AssertHeld() const SY_THREAD_ANNOTATION_(assert_capability(this)) {}
 
  private:
@@ -71,6 +74,7 @@ class SY_THREAD_ANNOTATION_(scoped_lockable) MutexLock {
 // Holds the mutex as long as it lives, but for the time between Unlock() and Lock().
 class SY_THREAD_ANNOTATION_(scoped_lockable) UniqueLock {
  public:
+  // Lock and Unlock may follow in turn, each only in its state.
   explicit UniqueLock(Mutex& mutex) SY_ACQUIRE(mutex) : mutex_(mutex) { mutex_.Lock(); }
   ~UniqueLock() SY_RELEASE() {
     if (held_) mutex_.Unlock();
@@ -100,18 +104,21 @@ class CondVar {
   CondVar(const CondVar&) = delete;
   CondVar& operator=(const CondVar&) = delete;
 
+  // The adopted lock lends the mutex to std::condition_variable for the wait; release() takes it
+  // back.
   void Wait(Mutex& mutex) SY_REQUIRES(mutex) {
     std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
     changed_.wait(lock);
     lock.release();
   }
-  // False when the deadline is over.
+  // False when the deadline has passed; true otherwise, also without a notification.
   bool WaitUntil(Mutex& mutex, TimePoint deadline) SY_REQUIRES(mutex) {
     std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
     const bool in_time = changed_.wait_until(lock, deadline) == std::cv_status::no_timeout;
     lock.release();
     return in_time;
   }
+  // With or without the mutex held.
   void NotifyOne() { changed_.notify_one(); }
   void NotifyAll() { changed_.notify_all(); }
 

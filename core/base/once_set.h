@@ -11,9 +11,11 @@
 
 namespace switchyard {
 
+// Grows by one string for each distinct reason, of which a closed list exists: it is never cleared.
 class OnceSet {
  public:
-  // True for the first call with `reason`, false for all later ones.
+  // True for the first call with `reason`, false for all later ones; of two threads at the same
+  // time, for exactly one.
   bool First(absl::string_view reason) {
     const MutexLock lock(mutex_);
     return seen_.emplace(reason).second;

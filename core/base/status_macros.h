@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+// The status is returned unchanged: a text that grows at every level hides what failed.
 #define SY_RETURN_IF_ERROR(expr)                              \
   do {                                                        \
     if (absl::Status sy_status_ = (expr); !sy_status_.ok()) { \
@@ -13,6 +14,7 @@
     }                                                         \
   } while (false)
 
+// Two steps, so that __LINE__ is expanded before it is pasted: a function may assign several times.
 #define SY_CONCAT_INNER_(a, b) a##b
 #define SY_CONCAT_(a, b) SY_CONCAT_INNER_(a, b)
 

@@ -10,6 +10,7 @@ namespace switchyard {
 
 using Bf16 = std::uint16_t;
 
+// Exact: BF16 is the upper half of an FP32 number.
 inline float Bf16ToFloat(Bf16 bits) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
 }
@@ -17,7 +18,9 @@ inline float Bf16ToFloat(Bf16 bits) {
 // NaN stays NaN (quiet); overflow goes to infinity.
 inline Bf16 FloatToBf16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
+  // The quiet bit is set, because a NaN whose payload lies in the lower half would become infinity.
   if ((bits & 0x7fffffffU) > 0x7f800000U) return static_cast<Bf16>((bits >> 16) | 0x40U);
+  // Adds just under half a step, and the rest of the half only when the result would be odd.
   const std::uint32_t rounding = 0x7fffU + ((bits >> 16) & 1U);
   return static_cast<Bf16>((bits + rounding) >> 16);
 }
@@ -33,7 +36,8 @@ struct Bf16Rows {
   std::int64_t columns = 0;
   std::int64_t stride = 0;
 };
-// The first row that holds a NaN. Reads each element at most once.
+// The first row that holds a NaN, for strict sessions; nullopt when there is none. Reads each
+// element at most once.
 std::optional<std::int64_t> FirstNanRow(const Bf16Rows& matrix);
 
 }  // namespace switchyard

@@ -8,6 +8,7 @@
 namespace switchyard {
 
 // Sums in double; parts may be pooled by adding them.
+// The sums of one or several parts, from which the measure follows. Plain data.
 struct DiffSums {
   double products = 0;
   double squares = 0;

@@ -24,6 +24,7 @@ enum class DispatchDtype : std::uint8_t {
 enum class OutputDtype : std::uint8_t { kBf16 = 0, kF32 = 1 };
 
 absl::string_view DispatchDtypeName(DispatchDtype dtype);  // "bf16", "fp8", "int8", "nvfp4"
+// nullopt for any other name, "auto" included.
 std::optional<DispatchDtype> DispatchDtypeFromName(absl::string_view name);
 absl::string_view OutputDtypeName(OutputDtype dtype);  // "bf16", "f32"
 
@@ -33,6 +34,7 @@ struct RowBytes {
   std::int64_t scales = 0;
   [[nodiscard]] std::int64_t total() const { return data + scales; }
 };
+// In the default format of `dtype`.
 RowBytes RowBytesOf(DispatchDtype dtype, std::int64_t hidden);
 
 }  // namespace switchyard

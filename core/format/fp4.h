@@ -25,12 +25,14 @@ inline Fp4E2m1 FloatToE2m1(float value) {
   if (magnitude >= std::bit_cast<std::uint32_t>(5.0F)) {  // 5 itself is a tie and goes to 4
     return static_cast<Fp4E2m1>(sign | (magnitude == std::bit_cast<std::uint32_t>(5.0F) ? 6 : 7));
   }
+  // Adding 2^22 makes the FPU round to a multiple of 0.5; the sum's low bits are then the code.
   if (magnitude < std::bit_cast<std::uint32_t>(1.0F)) {  // Steps of 0.5, the ulp of 2^22.
     constexpr float kShift = 4194304.0F;
     const float shifted = std::bit_cast<float>(magnitude) + kShift;
     return static_cast<Fp4E2m1>(
         sign | (std::bit_cast<std::uint32_t>(shifted) - std::bit_cast<std::uint32_t>(kShift)));
   }
+  // Rounds the fraction to one bit, ties to even, then moves the exponent's bias from 127 to 1.
   const std::uint32_t rounding = 0x1fffffU + ((magnitude >> 22) & 1U);
   return static_cast<Fp4E2m1>(sign | (((magnitude + rounding) >> 22) - (126U << 1)));
 }

@@ -17,6 +17,7 @@ namespace switchyard {
 using Fp8E4m3 = std::uint8_t;
 using Ue8m0 = std::uint8_t;
 
+// 0x7e, which is 1.75 * 2^8; the code after it is NaN.
 inline constexpr float kE4m3Max = 448.0F;
 inline constexpr Fp8E4m3 kE4m3MaxCode = 0x7e;
 inline constexpr Fp8E4m3 kE4m3Nan = 0x7f;
@@ -35,6 +36,8 @@ inline Fp8E4m3 FloatToE4m3(float value) {
     code = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + kShift) -
            std::bit_cast<std::uint32_t>(kShift);
   } else {
+    // Adds half a step less one, and one more when the code below is odd: ties go to the even code.
+    // A carry into the exponent is the right result.
     const std::uint32_t rounding = 0x7ffffU + ((magnitude >> 20) & 1U);
     code = ((magnitude + rounding) >> 20) - (120U << 3);  // exponent bias 127 to 7
   }
@@ -46,6 +49,7 @@ inline float E4m3ToFloat(Fp8E4m3 code) {
   const std::uint32_t sign = (code & 0x80U) << 24;
   const std::uint32_t magnitude = code & 0x7fU;
   if (magnitude == kE4m3Nan) return std::bit_cast<float>(sign | 0x7fc00000U);
+  // The exponent field is 0: no implied leading bit.
   if (magnitude < 8) {
     const auto steps = static_cast<float>(magnitude) * 0x1p-9F;
     return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(steps));
@@ -61,6 +65,7 @@ inline Ue8m0 FloatToUe8m0RoundUp(float value) {
   if (bits == 0x80000000U) return 0;
   if (bits > 0x7f800000U) return kUe8m0Nan;
   if (bits <= 0x00400000U) return 0;  // 2^-127 and smaller
+  // Any fraction at all raises the exponent, so that no value of a group exceeds the largest code.
   const std::uint32_t byte = (bits >> 23) + static_cast<std::uint32_t>((bits & 0x7fffffU) != 0);
   return static_cast<Ue8m0>(byte < 254 ? byte : 254);
 }
@@ -68,6 +73,7 @@ inline Ue8m0 FloatToUe8m0RoundUp(float value) {
 // Exact.
 inline float Ue8m0ToFloat(Ue8m0 byte) {
   if (byte == kUe8m0Nan) return std::bit_cast<float>(0x7fc00000U);
+  // A subnormal number in FP32, so its bits are not just the exponent.
   if (byte == 0) return 0x1p-127F;
   return std::bit_cast<float>(static_cast<std::uint32_t>(byte) << 23);
 }

@@ -25,6 +25,7 @@ absl::Status CheckGlobalScale(float global_scale) {
                    {{"global_scale", absl::StrCat(global_scale)}});
 }
 
+// An amax of 0 gives infinity here, which Checked refuses.
 absl::StatusOr<float> GlobalScaleFromAmax(float amax) { return Checked(kNvfp4Range / amax); }
 
 absl::StatusOr<float> GlobalScaleFromModelOpt(float scale) { return Checked(1.0F / scale); }

@@ -15,12 +15,14 @@
 
 namespace switchyard {
 
+// The sizes of the tensor, as above.
 struct ScaleExtents {
   std::int64_t experts = 0;
   std::int64_t rows = 0;
   std::int64_t groups = 0;
 };
 
+// The scale of one group of one row.
 struct ScaleIndex {
   std::int64_t expert = 0;
   std::int64_t row = 0;
@@ -31,9 +33,11 @@ struct ScaleIndex {
 
 // FP8 with FP32 scales: float [experts, rows, groups], column-major in the last two dimensions:
 // stride 1 from row to row, `rows` from group to group. Offsets count floats.
+// Count, offset of an index, and index of an offset: the last two are inverse to each other.
 constexpr std::int64_t ColumnMajorScaleCount(const ScaleExtents& in) {
   return in.experts * in.rows * in.groups;
 }
+// Rows are innermost, because a GEMM loads the scales of neighboring rows together.
 constexpr std::int64_t ColumnMajorScaleOffset(const ScaleExtents& in, const ScaleIndex& at) {
   return (at.expert * in.groups + at.group) * in.rows + at.row;
 }
@@ -47,12 +51,14 @@ constexpr ScaleIndex ColumnMajorScaleIndex(const ScaleExtents& in, std::int64_t 
 // an int, from the least significant, is group 4j + i. Offsets count bytes of a little-endian
 // machine. Where `groups` is no multiple of 4, the bytes left over stay zero.
 constexpr std::int64_t kUe8m0PerWord = 4;
+// Four scales fill an int, the unit in which the kernels load them.
 constexpr std::int64_t PackedUe8m0Words(std::int64_t groups) {
   return (groups + kUe8m0PerWord - 1) / kUe8m0PerWord;
 }
 constexpr std::int64_t PackedUe8m0Bytes(const ScaleExtents& in) {
   return in.experts * in.rows * PackedUe8m0Words(in.groups) * kUe8m0PerWord;
 }
+// The offset of a group's byte.
 constexpr std::int64_t PackedUe8m0Offset(const ScaleExtents& in, const ScaleIndex& at) {
   const std::int64_t column = at.expert * PackedUe8m0Words(in.groups) + at.group / kUe8m0PerWord;
   return (column * in.rows + at.row) * kUe8m0PerWord + at.group % kUe8m0PerWord;
@@ -74,15 +80,19 @@ constexpr std::int64_t kTileGroups = 4;
 constexpr std::int64_t kTileBytes = kTileRows * kTileGroups;
 constexpr std::int64_t kTileStripe = 32;  // rows at distance 32 share a stripe of 16 bytes
 
+// Whole tiles in each dimension, the last one perhaps padded.
 constexpr std::int64_t SwizzledRowTiles(const ScaleExtents& in) {
   return (in.rows + kTileRows - 1) / kTileRows;
 }
 constexpr std::int64_t SwizzledGroupTiles(const ScaleExtents& in) {
   return (in.groups + kTileGroups - 1) / kTileGroups;
 }
+// Rounded up to whole tiles in both dimensions.
 constexpr std::int64_t SwizzledScaleBytes(const ScaleExtents& in) {
   return in.experts * SwizzledRowTiles(in) * SwizzledGroupTiles(in) * kTileBytes;
 }
+// The order in which the tensor cores read: the scales of rows t, t + 32, t + 64 and t + 96 are
+// neighbors.
 constexpr std::int64_t SwizzledScaleOffset(const ScaleExtents& in, const ScaleIndex& at) {
   const std::int64_t tile =
       (at.expert * SwizzledRowTiles(in) + at.row / kTileRows) * SwizzledGroupTiles(in) +
@@ -102,6 +112,7 @@ struct NibbleAt {
 
   friend bool operator==(const NibbleAt&, const NibbleAt&) = default;
 };
+// The place of a value's code in its row, and back.
 constexpr NibbleAt NibbleOf(std::int64_t element) {
   return {.byte = element / 2, .shift = element % 2 == 0 ? 0 : 4};
 }

@@ -46,12 +46,14 @@ struct WeightScalesView {
   }
 };
 
+// Owns what a WeightScalesView borrows.
 struct WeightScales {
   float tensor = 1;
   std::vector<float> channels{};
   std::vector<float> blocks{};
   std::vector<float> groups{};
 
+  // Valid while this is neither changed nor destroyed.
   [[nodiscard]] WeightScalesView view() const {
     return {.tensor = tensor, .channels = channels, .blocks = blocks, .groups = groups};
   }

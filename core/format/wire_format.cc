@@ -50,6 +50,7 @@ absl::string_view WireFormatName(const WireFormat& format) {
   for (const NamedWireFormat& row : kFormats) {
     if (format == row.format) return row.name;
   }
+  // Not an error: a text about a format that cannot be sent still has to be written.
   return "unnamed";
 }
 

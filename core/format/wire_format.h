@@ -26,9 +26,10 @@ enum class ScaleKind : std::uint8_t {
   kE4m3 = 3,   // times a global scale in FP32, which does not travel with the rows
 };
 
-// For WireFormat::group: one scale for the whole row.
+// A value of WireFormat::group: one scale for the whole row.
 inline constexpr std::int32_t kGroupIsRow = -1;
 
+// Compared as a whole: rows of a format that differs in any field cannot be decoded.
 struct WireFormat {
   DispatchDtype dtype = DispatchDtype::kBf16;
   ScaleKind scale = ScaleKind::kNone;
@@ -52,14 +53,17 @@ std::span<const NamedWireFormat> WireFormats();
 
 // "unnamed" for a format that is not in the table.
 absl::string_view WireFormatName(const WireFormat& format);
+// nullopt for any other name.
 std::optional<WireFormat> WireFormatFromName(absl::string_view name);
 
 // The byte in a frame's header that names the format of its rows: the dtype, and in the upper four
 // bits the kind of scales where it differs from the dtype's default format. Only formats of the
 // table have one.
 std::uint8_t WireFormatCode(const WireFormat& format);
+// nullopt for a byte that no format has: such a frame is dropped, never guessed at.
 std::optional<WireFormat> WireFormatFromCode(std::uint8_t code);
 
+// The format of a dtype that no checkpoint or config refines.
 WireFormat DefaultWireFormat(DispatchDtype dtype);
 
 // The number of scales in a row of `hidden` > 0 values: ceil(hidden / group).

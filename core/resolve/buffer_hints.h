@@ -27,11 +27,12 @@ struct DeepEpNormal {
 };
 // Its hint for the NVLink buffer, from the bytes of the rows that are dispatched.
 std::int64_t DeepEpNormalHintBytes(const DeepEpNormal& config);
-// What its combine asserts for BF16 rows of `hidden` values, whatever was dispatched: a buffer that
-// was sized by the hint of FP8 rows is too small (R34). `config.hidden_bytes` is not used.
+// The size that its combine asserts for BF16 rows of `hidden` values, whatever was dispatched: a
+// buffer that was sized by the hint of FP8 rows is too small (R34). `config.hidden_bytes` is not
+// used.
 std::int64_t DeepEpNormalCombineBytes(const DeepEpNormal& config, std::int64_t hidden);
 
-// Ascend: one window of the HCCL buffer must hold a step.
+// Ascend: one window of the HCCL buffer must hold a step, or the operator fails when it runs.
 struct HcclShape {
   std::int64_t tokens = 0;  // of a step and rank
   std::int64_t hidden = 0;
@@ -44,6 +45,7 @@ struct HcclShape {
 std::int64_t HcclLowLatencyBytes(const HcclShape& shape, DispatchDtype dtype);
 // `rounds` > 1: a long batch in turns ("ant moving home").
 std::int64_t HcclNormalBytes(const HcclShape& shape, DispatchDtype dtype, std::int64_t rounds);
+// The fused operator's window is sized for BF16 rows, whatever dtype it sends.
 std::int64_t HcclFusedBytes(const HcclShape& shape);
 
 // Errors: kFailedPrecondition (BAD_CONFIG) when `needed_bytes` exceed a window of `window_mb` MiB,

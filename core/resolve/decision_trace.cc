@@ -79,10 +79,9 @@ std::string RefusalText(const absl::Status& refusal) {
 }
 
 // All rules, the losers too: an operator who expected another dtype sees which rule has to change.
-std::string RulesText(const OrderDecision& decision, OrderVariant order) {
-  std::string out =
-      absl::StrFormat("\nRules for the dtype (order %s; the first rule with an opinion wins)\n",
-                      OrderVariantName(order));
+std::string RulesText(const OrderDecision& decision) {
+  std::string out = absl::StrFormat(
+      "\nRules for the dtype (order %s; the first rule with an opinion wins)\n", kDtypeOrderName);
   for (std::size_t i = 0; i < decision.rules.size(); ++i) {
     const RuleOutcome& rule = decision.rules[i];
     const char* verdict = "-";
@@ -111,7 +110,7 @@ std::string ExplainText(const DecisionTrace& trace) {
     absl::StrAppend(&out, "Mode ", DispatchModeName(trace.mode), ": ", trace.mode_why, ".\n",
                     GraphsText(trace.mode));
   }
-  if (trace.decision) out += RulesText(*trace.decision, trace.order);
+  if (trace.decision) out += RulesText(*trace.decision);
   if (!trace.adjustments.empty()) out += "\nAdjustments afterwards\n";
   for (const Adjustment& adjustment : trace.adjustments) {
     absl::StrAppendFormat(&out, "  %s -> %s  %s: %s\n", DispatchDtypeName(adjustment.from),

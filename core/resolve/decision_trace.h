@@ -17,6 +17,7 @@
 
 namespace switchyard {
 
+// A draft (MTP) layer may be stored without quantization in a checkpoint that is quantized.
 enum class LayerRole : std::uint8_t { kBase = 0, kDraft = 1 };
 
 // Changes after the rules, in the order in which they apply.
@@ -27,8 +28,10 @@ enum class AdjustmentId : std::uint8_t {
   kNormalRanks = 3,       // no quantized rows in normal mode with so many ranks
   kCapability = 4,        // one end did not prove that it can
 };
+// Part of the trail that plans store; never changes.
 absl::string_view AdjustmentName(AdjustmentId id);  // "unquantized_layer", ...
 
+// One change: the dtype before and after it, and the reason as a clause.
 struct Adjustment {
   AdjustmentId id = AdjustmentId::kHardware;
   DispatchDtype from = DispatchDtype::kBf16;
@@ -37,6 +40,7 @@ struct Adjustment {
 };
 
 // Reported once for each process and id, not for each layer: see core/base/once_set.h.
+// Stable: logs and metadata name them. Append only.
 enum class WarningId : std::uint8_t {
   kDeprecatedBf16Flag = 0,
   kDeprecatedNpuInt8Flag = 1,
@@ -51,11 +55,13 @@ enum class WarningId : std::uint8_t {
 };
 absl::string_view WarningName(WarningId id);  // "deprecated_bf16_flag", ...; the reason of "once"
 
+// `text` is complete; the id decides whether it was reported before.
 struct Warning {
   WarningId id = WarningId::kFp8ToInt8;
   std::string text;
 };
 
+// The decision's inputs, as far as a reader of the explanation needs them.
 struct TraceSubject {
   std::string deployment;
   std::string model;
@@ -69,6 +75,7 @@ struct TraceSubject {
   RunnerBackend runner = RunnerBackend::kAuto;
 };
 
+// The decision itself, with the sizes that follow from it.
 struct DispatchOutcome {
   DispatchMode mode = DispatchMode::kNormal;
   WireFormat format;
@@ -83,9 +90,9 @@ struct DispatchOutcome {
   [[nodiscard]] DispatchDtype dtype() const { return format.dtype; }
 };
 
+// Exactly one of `outcome` and an error in `refusal` is set. Kept in plans as lines (TrailLines).
 struct DecisionTrace {
   TraceSubject subject;
-  OrderVariant order = OrderVariant::kMerged;
   std::string mode_why;
   DispatchMode mode = DispatchMode::kNormal;
   std::optional<OrderDecision> decision;  // unset: refused before the rules could speak
@@ -96,11 +103,13 @@ struct DecisionTrace {
 };
 
 // A page for people: the outcome, the rule that decided, the rules that were overruled and why, the
-// adjustments and the warnings. Lines end with '\n'.
+// adjustments and the warnings. Lines end with '\n'. Names everything that the decision depends on,
+// so that a pasted page needs no deployment beside it. No format that anything parses.
 std::string ExplainText(const DecisionTrace& trace);
 
 // The same for a plan, a line for each step that had an effect: mode, wire dtype with the rule
-// that decided, each adjustment, combine dtype with bytes and flags. `trace` has an outcome.
+// that decided, each adjustment, combine dtype with bytes and flags. `trace` has an outcome. Equal
+// decisions give equal lines, because the lines are part of the plan and of its hash.
 std::vector<std::string> TrailLines(const DecisionTrace& trace);
 
 }  // namespace switchyard

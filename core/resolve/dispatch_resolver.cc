@@ -104,12 +104,13 @@ void Resolution::Describe() {
   subject.phase = request_.phase;
   subject.edge.source = request_.source.device;
   if (!request_.workers.empty()) subject.edge.worker = request_.workers[0].device;
+  // Sorted and without repetition, so that equal groups give equal texts, whichever worker joined
+  // first.
   std::set<std::string> names;
   for (const CapabilitySet& worker : request_.workers) names.insert(worker.device_profile);
   subject.worker_profiles = absl::StrJoin(names, ", ");
   subject.scheme = scheme_;
   subject.runner = request_.layer.runner;
-  trace_.order = request_.order;
   ModeDecision mode = ModeOfConfig(request_.phase, request_.mode);
   trace_.mode = mode.mode;
   trace_.mode_why = std::move(mode.why);
@@ -128,6 +129,7 @@ absl::Status Resolution::CheckWorkers() {
                           "one of core/device_profile.cc",
                           worker.device_profile, DeviceKindName(worker.device)));
     }
+    // The dtype belongs to the edge; two kinds would need two answers.
     if (worker.device != request_.workers[0].device) {
       return bad("one edge has workers of two kinds; resolve each edge separately");
     }
@@ -149,10 +151,9 @@ absl::Status Resolution::ApplyRules() {
                      .scheme = scheme_};
   if (chosen != nullptr && chosen->dtype)
     inputs.requested = RequestedDtype{*chosen->dtype, chosen->source};
-  absl::StatusOr<OrderDecision> decision = DecideDtype(request_.order, inputs);
-  if (!decision.ok()) return decision.status();
-  dtype_ = decision->dtype;
-  origin_ = decision->origin();
+  OrderDecision decision = DecideDtype(inputs);
+  dtype_ = decision.dtype;
+  origin_ = decision.origin();
   if (request_.flags.bf16_dispatch) {
     Warn(WarningId::kDeprecatedBf16Flag, DeprecatedBf16VariableText());
   }
@@ -164,12 +165,13 @@ absl::Status Resolution::ApplyRules() {
          absl::StrCat("quant config key bf16_dispatch is deprecated; write ", kDtypeOption,
                       " bf16 there, or ", kDtypeFlag, " bf16 for the layer"));
   }
-  trace_.decision = std::move(*decision);
+  trace_.decision = std::move(decision);
   return absl::OkStatus();
 }
 
 void Resolution::KeepUnquantizedLayers() {
   if (!IsQuantized() || scheme_ != QuantScheme::kNone) return;
+  // The reason names which of the three it is, because each is corrected in another file.
   const char* const who = request_.layer.role == LayerRole::kDraft ? "a draft layer in BF16"
                           : request_.layer.excluded ? "a layer that is left out of the quantization"
                                                     : "an unquantized layer";
@@ -220,6 +222,7 @@ void Resolution::ReplaceByHardware() {
 void Resolution::SendBf16BeyondRanks() {
   if (!IsQuantized() || trace_.mode != DispatchMode::kNormal) return;
   for (const DeviceProfile* profile : profiles_) {
+    // The smallest machine of the edge decides, since all ranks send in one dtype.
     const std::int32_t most = profile->quantized_normal_ranks_max;
     if (most == 0 || request_.workers.size() <= static_cast<std::size_t>(most)) continue;
     const std::string text =
@@ -258,6 +261,7 @@ std::string Resolution::Remedy() const {
     return "use mode low_latency, or fewer workers";
   }
   std::string names;
+  // Only dtypes that pass every check are proposed, so that following the advice cannot fail again.
   for (const DispatchDtype dtype : kDtypes) {
     const bool native =
         std::all_of(profiles_.begin(), profiles_.end(), [dtype](const DeviceProfile* profile) {
@@ -354,8 +358,8 @@ absl::Status Resolution::Refuse(absl::StatusCode code, Reason reason,
                                 const std::string& text) const {
   const TraceSubject& subject = trace_.subject;
   const absl::string_view scheme = scheme_ ? QuantSchemeInfoOf(*scheme_).name : "unknown";
-  // The refused dtype may not be the one that was resolved first; the text then tells how one
-  // became the other.
+  // The refused dtype may not be the one that was resolved first; the text then explains how
+  // one became the other.
   std::string led;
   if (trace_.decision && !trace_.adjustments.empty()) {
     const RuleOutcome& winner = trace_.decision->rules[trace_.decision->winner];
@@ -374,6 +378,7 @@ absl::Status Resolution::Refuse(absl::StatusCode code, Reason reason,
                  {"scheme", std::string(scheme)},
                  {"dtype", std::string(DispatchDtypeName(dtype_))},
                  {"mode", std::string(DispatchModeName(trace_.mode))}});
+  // Warnings of a refused decision are not logged; their names at least reach the caller.
   if (trace_.warnings.empty()) return refusal;
   const auto name = [](std::string* out, const Warning& one) {
     absl::StrAppend(out, WarningName(one.id));

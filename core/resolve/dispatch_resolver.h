@@ -30,6 +30,7 @@
 
 namespace switchyard {
 
+// The checkpoint's side of the decision.
 struct LayerFacts {
   LayerId layer;
   LayerRole role = LayerRole::kBase;
@@ -40,6 +41,7 @@ struct LayerFacts {
   bool power_of_two_scales = false;  // its kernels take FP8 scales that are powers of two (UE8M0)
 };
 
+// All inputs of a decision: the checkpoint's, the operator's and both ends' of the edge.
 struct DispatchRequest {
   std::string deployment;
   std::string model;
@@ -48,7 +50,6 @@ struct DispatchRequest {
   std::optional<DispatchMode> mode;  // nullopt: the phase's
   std::vector<DtypeOverride> overrides;
   DeprecatedFlags flags;
-  OrderVariant order = OrderVariant::kMerged;
   CapabilitySet source;
   std::span<const CapabilitySet> workers;  // those of the edge: one or more, all of one kind
   MoeShape shape;
@@ -60,15 +61,14 @@ struct DispatchRequest {
 // scheme whose quant config is missing or names BF16.
 std::optional<QuantScheme> EffectiveScheme(const LayerFacts& layer);
 
-// Always explains; `outcome` or `refusal` says which way it went. Refusals:
+// Always explains; `outcome` or `refusal` says which way it went. Each refusal names layer, scheme,
+// dtype and a remedy:
 //   kInvalidArgument (BAD_CONFIG): no workers, workers of two kinds, an unknown device profile,
-//     equally specific overrides that differ, INT8 in order draft;
+//     equally specific overrides that differ;
 //   kFailedPrecondition (BAD_CONFIG): the experts do not take the dtype in this mode, or NVFP4
 //     without a global input scale;
-//   kUnimplemented (UNSUPPORTED): NVFP4 on Ascend; a named dtype, BF16 or the scheme when one of
-//   the
-//     ends did not prove it.
-// Each names layer, scheme, dtype and what to do.
+//   kUnimplemented (UNSUPPORTED): NVFP4 on Ascend; a named dtype, BF16 or the scheme when one end
+//     did not prove it.
 DecisionTrace TraceDispatch(const DispatchRequest& request);
 
 // As TraceDispatch, but returns a refusal as an error. A returned trace has an outcome.

@@ -15,6 +15,7 @@ namespace switchyard {
 
 std::optional<DispatchDtype> ChosenDtype(DtypeChoice choice) {
   if (choice == DtypeChoice::kAuto) return std::nullopt;
+  // DtypeChoice is DispatchDtype shifted by one, with auto in front; the header keeps them in step.
   return static_cast<DispatchDtype>(static_cast<int>(choice) - 1);
 }
 
@@ -42,6 +43,8 @@ absl::StatusOr<OptionSpelling> SpellingOfDtypeOption(absl::string_view name) {
   const std::string plain = absl::StrReplaceAll(stem, {{"-", "_"}});
   if (plain == kDtypeOption) return OptionSpelling::kCurrent;
   if (plain == absl::StrCat("deepep_", kDtypeOption)) return OptionSpelling::kDeprecated;
+  // The drafts' own spellings, one of them with a typing error; they are refused by name, because
+  // some are too far from the right one to be found by distance.
   const bool draft = absl::StrContains(plain, "dispather") ||
                      plain == "deepep_dispatch_output_dtype" || plain == "dispatch_output_dtype";
   const bool near = NearestWord(plain, {kDtypeOption}) == kDtypeOption ||

@@ -33,6 +33,7 @@ std::optional<DispatchDtype> ChosenDtype(DtypeChoice choice);  // nullopt: auto
 absl::StatusOr<std::optional<DispatchDtype>> ParseDtypeChoice(absl::string_view text,
                                                               absl::string_view where);
 
+// kUnrelated: another option altogether.
 enum class OptionSpelling : std::uint8_t { kCurrent = 0, kDeprecated = 1, kUnrelated = 2 };
 // How `name`, a key or a command line option with its dashes, relates to the option.
 // Errors: kInvalidArgument (BAD_CONFIG) for a misspelled one, with the right name (R11).

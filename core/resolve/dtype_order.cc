@@ -2,16 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <span>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
-
-#include "core/base/error.h"
 
 namespace switchyard {
 namespace {
 
-constexpr std::array<const char*, 3> kVariantNames{"merged", "draft", "sglang_compat"};
 constexpr std::array<const char*, 10> kRuleNames{
     "explicit", "bf16_flag",     "global_scale", "layer_dtype", "self_quantizing_runner",
     "scheme",   "npu_int8_flag", "npu",          "cpu",         "default"};
@@ -50,41 +47,28 @@ Opinion GlobalScale(const OrderInputs& in) {
           absl::StrCat("the layer has input_global_scale ", *in.config->input_global_scale)};
 }
 
+// bf16_dispatch is an older spelling of the key; the newer one wins where a config has both.
 Opinion LayerDtype(const OrderInputs& in) {
   if (!in.config) return {std::nullopt, "the layer has no quant config"};
-  if (!in.config->dispatcher_output_dtype) {
-    return {std::nullopt, "the layer's quant config names no dtype"};
+  if (in.config->dispatcher_output_dtype) {
+    return {*in.config->dispatcher_output_dtype,
+            absl::StrCat("the layer's quant config says dispatcher_output_dtype ",
+                         DispatchDtypeName(*in.config->dispatcher_output_dtype))};
   }
-  return {*in.config->dispatcher_output_dtype,
-          absl::StrCat("the layer's quant config says dispatcher_output_dtype ",
-                       DispatchDtypeName(*in.config->dispatcher_output_dtype))};
-}
-
-// bf16_dispatch is the key's older spelling; the newer one wins where a config has both.
-Opinion LayerDtypeOrAlias(const OrderInputs& in) {
-  if (in.config && !in.config->dispatcher_output_dtype && in.config->bf16_dispatch) {
+  if (in.config->bf16_dispatch) {
     return {DispatchDtype::kBf16, "the layer's quant config says bf16_dispatch (deprecated)"};
   }
-  return LayerDtype(in);
+  return {std::nullopt, "the layer's quant config names no dtype"};
 }
 
-Opinion Runner(const OrderInputs& in, std::span<const RunnerBackend> quantizing) {
+Opinion Runner(const OrderInputs& in) {
+  constexpr std::array kQuantizing{RunnerBackend::kFlashinferCutedsl, RunnerBackend::kCutlass,
+                                   RunnerBackend::kHumming};
   const std::string name(RunnerBackendName(in.runner));
-  if (std::find(quantizing.begin(), quantizing.end(), in.runner) == quantizing.end()) {
+  if (std::find(kQuantizing.begin(), kQuantizing.end(), in.runner) == kQuantizing.end()) {
     return {std::nullopt, absl::StrCat("runner ", name, " leaves quantizing to the dispatch")};
   }
   return {DispatchDtype::kBf16, absl::StrCat("runner ", name, " quantizes rows by itself")};
-}
-// The runners that quantize their own input grew from version to version of SGLang.
-Opinion RunnerOfDraft(const OrderInputs& in) {
-  return Runner(in, std::array{RunnerBackend::kFlashinferCutedsl});
-}
-Opinion RunnerOfSglang(const OrderInputs& in) {
-  return Runner(in, std::array{RunnerBackend::kFlashinferCutedsl, RunnerBackend::kCutlass});
-}
-Opinion RunnerOfMerged(const OrderInputs& in) {
-  return Runner(in, std::array{RunnerBackend::kFlashinferCutedsl, RunnerBackend::kCutlass,
-                               RunnerBackend::kHumming});
 }
 
 Opinion Scheme(const OrderInputs& in) {
@@ -123,60 +107,22 @@ struct Rule {
   Opinion (*opinion)(const OrderInputs&);
 };
 
-// The step names are those of SGLang's orders; the letters are rules that SGLang does not have. 3b
+// The step names are those of SGLang's order; the letters are rules that SGLang does not have. 3b
 // stands after 4 because a runner's limits bind, while a scheme only prefers.
-constexpr std::array<Rule, 10> kMergedOrder{{
+constexpr std::array<Rule, 10> kRules{{
     {"0", RuleId::kExplicit, Explicit},
     {"1", RuleId::kBf16Flag, Bf16Flag},
     {"2", RuleId::kGlobalScale, GlobalScale},
-    {"3", RuleId::kLayerDtype, LayerDtypeOrAlias},
-    {"4", RuleId::kSelfQuantizingRunner, RunnerOfMerged},
+    {"3", RuleId::kLayerDtype, LayerDtype},
+    {"4", RuleId::kSelfQuantizingRunner, Runner},
     {"3b", RuleId::kScheme, Scheme},
     {"5a", RuleId::kNpuInt8Flag, NpuInt8Flag},
     {"5", RuleId::kNpu, Npu},
     {"5b", RuleId::kCpu, Cpu},
     {"6", RuleId::kDefault, Default},
 }};
-constexpr std::array<Rule, 7> kSglangOrder{{
-    {"0", RuleId::kExplicit, Explicit},
-    {"1", RuleId::kBf16Flag, Bf16Flag},
-    {"2", RuleId::kGlobalScale, GlobalScale},
-    {"3", RuleId::kLayerDtype, LayerDtype},
-    {"4", RuleId::kSelfQuantizingRunner, RunnerOfSglang},
-    {"5", RuleId::kNpu, Npu},
-    {"6", RuleId::kDefault, Default},
-}};
-// Kept to compare decisions with deployments that ran the drafted order.
-constexpr std::array<Rule, 7> kDraftOrder{{
-    {"0", RuleId::kBf16Flag, Bf16Flag},
-    {"1", RuleId::kExplicit, Explicit},
-    {"2", RuleId::kGlobalScale, GlobalScale},
-    {"3", RuleId::kLayerDtype, LayerDtype},
-    {"4", RuleId::kSelfQuantizingRunner, RunnerOfDraft},
-    {"5", RuleId::kNpu, Npu},
-    {"6", RuleId::kDefault, Default},
-}};
-
-// Every rule is evaluated, also those after the winner: `syctl explain` shows what each would have
-// said. The last rule of every order always has an opinion, so there is a winner.
-OrderDecision Decide(std::span<const Rule> order, const OrderInputs& inputs) {
-  OrderDecision decision;
-  for (const Rule& rule : order) {
-    Opinion opinion = rule.opinion(inputs);
-    decision.rules.push_back({rule.id, rule.step, opinion.candidate, std::move(opinion.why)});
-  }
-  const auto winner = std::find_if(decision.rules.begin(), decision.rules.end(),
-                                   [](const RuleOutcome& rule) { return rule.candidate; });
-  decision.winner = static_cast<std::size_t>(winner - decision.rules.begin());
-  decision.dtype = *winner->candidate;
-  return decision;
-}
 
 }  // namespace
-
-absl::string_view OrderVariantName(OrderVariant variant) {
-  return kVariantNames[static_cast<std::size_t>(variant)];
-}
 
 absl::string_view RuleName(RuleId rule) { return kRuleNames[static_cast<std::size_t>(rule)]; }
 
@@ -196,34 +142,18 @@ DtypeOrigin OrderDecision::origin() const {
   return written ? DtypeOrigin::kExplicit : DtypeOrigin::kAuto;
 }
 
-absl::StatusOr<OrderDecision> DecideMerged(const OrderInputs& inputs) {
-  return Decide(kMergedOrder, inputs);
-}
-
-absl::StatusOr<OrderDecision> DecideSglangCompat(const OrderInputs& inputs) {
-  return Decide(kSglangOrder, inputs);
-}
-
-absl::StatusOr<OrderDecision> DecideDraft(const OrderInputs& inputs) {
-  OrderDecision decision = Decide(kDraftOrder, inputs);
-  if (decision.dtype != DispatchDtype::kInt8) return decision;
-  return MakeError(
-      absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
-      absl::StrCat("order draft does not support int8: ", decision.rules[decision.winner].why,
-                   "; ask for another dtype or use order merged"),
-      {{"dtype", "int8"}, {"rule", std::string(RuleName(decision.rule()))}});
-}
-
-absl::StatusOr<OrderDecision> DecideDtype(OrderVariant variant, const OrderInputs& inputs) {
-  switch (variant) {
-    case OrderVariant::kMerged:
-      break;
-    case OrderVariant::kDraft:
-      return DecideDraft(inputs);
-    case OrderVariant::kSglangCompat:
-      return DecideSglangCompat(inputs);
+// The last rule always has an opinion, so there is a winner.
+OrderDecision DecideDtype(const OrderInputs& inputs) {
+  OrderDecision decision;
+  for (const Rule& rule : kRules) {
+    Opinion opinion = rule.opinion(inputs);
+    decision.rules.push_back({rule.id, rule.step, opinion.candidate, std::move(opinion.why)});
   }
-  return DecideMerged(inputs);
+  const auto winner = std::find_if(decision.rules.begin(), decision.rules.end(),
+                                   [](const RuleOutcome& rule) { return rule.candidate; });
+  decision.winner = static_cast<std::size_t>(winner - decision.rules.begin());
+  decision.dtype = *winner->candidate;
+  return decision;
 }
 
 }  // namespace switchyard

@@ -1,20 +1,20 @@
 // The rules that decide the wire dtype, in order: the first with an opinion wins.
 //
-//   step  rule                       opinion
-//   0     explicit                   the dtype that the deployment requests
-//   1     bf16_flag                  BF16 while the deprecated flag is set
-//   2     global_scale               NVFP4 when the layer has a global input scale
-//   3     layer_dtype                the dtype in the layer's quant config
-//   4     self_quantizing_runner     BF16: the runner quantizes by itself
-//   3b    scheme                     the preference of the layer's experts, if their scheme is
-//   known 5a    npu_int8_flag              INT8 on Ascend in normal mode while the deprecated flag
-//   is set 5     npu                        BF16 on Ascend 5b    cpu                        BF16 on
-//   CPUs 6     default                    FP8
+//   step  rule                    opinion
+//   0     explicit                the dtype that the deployment requests
+//   1     bf16_flag               BF16 while the deprecated flag is set
+//   2     global_scale            NVFP4 when the layer has a global input scale
+//   3     layer_dtype             the dtype in the layer's quant config
+//   4     self_quantizing_runner  BF16: the runner quantizes by itself
+//   3b    scheme                  the preference of the layer's experts, if their scheme is known
+//   5a    npu_int8_flag           INT8 on Ascend in normal mode while the deprecated flag is set
+//   5     npu                     BF16 on Ascend
+//   5b    cpu                     BF16 on CPUs
+//   6     default                 FP8
 //
-// That is the order kMerged. kSglangCompat is SGLang's as merged (PR 22822): without 3b, 5a, 5b
-// and the alias bf16_dispatch. kDraft is that pull request as drafted: the flag before the option,
-// no INT8, one self-quantizing runner less. dispatch_resolver.h then
-// adapts the result to hardware and experts. Pure; no state, no environment; thread-safe.
+// The steps are numbered as in SGLang (tests/reference/sglang_dtype_order.h), which has no 3b, 5a
+// and 5b. dispatch_resolver.h then adapts the result to hardware and experts. Pure; no state, no
+// environment; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
 #include "core/device_profile.h"
@@ -33,9 +32,9 @@
 
 namespace switchyard {
 
-enum class OrderVariant : std::uint8_t { kMerged = 0, kDraft = 1, kSglangCompat = 2 };
-absl::string_view OrderVariantName(OrderVariant variant);  // "merged", "draft", "sglang_compat"
+inline constexpr absl::string_view kDtypeOrderName = "merged";
 
+// The values are not the order of the rules.
 enum class RuleId : std::uint8_t {
   kExplicit = 0,
   kBf16Flag = 1,
@@ -58,6 +57,7 @@ enum class RunnerBackend : std::uint8_t {
   kCutlass = 3,
   kHumming = 4,
 };
+// Names of SGLang's moe_runner_backend option, as far as they matter here.
 absl::string_view RunnerBackendName(RunnerBackend runner);  // "auto", "deep_gemm", ...
 std::optional<RunnerBackend> RunnerBackendFromName(absl::string_view name);
 
@@ -73,6 +73,7 @@ struct DeprecatedFlags {
   std::optional<std::string> npu_normal_int8;  // DEEP_NORMAL_MODE_USE_INT8_QUANT
 };
 
+// All that a rule may look at.
 struct OrderInputs {
   std::optional<RequestedDtype> requested;  // nullopt: auto
   DeprecatedFlags flags;
@@ -91,6 +92,7 @@ struct RuleOutcome {
   std::string why;
 };
 
+// The dtype and the whole way to it, for explanations.
 struct OrderDecision {
   DispatchDtype dtype = DispatchDtype::kBf16;
   std::size_t winner = 0;          // index in `rules`: the first with a candidate
@@ -101,10 +103,7 @@ struct OrderDecision {
   [[nodiscard]] DtypeOrigin origin() const;
 };
 
-// Errors: kInvalidArgument (BAD_CONFIG) where kDraft meets INT8, which it does not support.
-absl::StatusOr<OrderDecision> DecideMerged(const OrderInputs& inputs);
-absl::StatusOr<OrderDecision> DecideDraft(const OrderInputs& inputs);
-absl::StatusOr<OrderDecision> DecideSglangCompat(const OrderInputs& inputs);
-absl::StatusOr<OrderDecision> DecideDtype(OrderVariant variant, const OrderInputs& inputs);
+// Evaluates every rule, also those after the winner, so that an operator sees all opinions.
+OrderDecision DecideDtype(const OrderInputs& inputs);
 
 }  // namespace switchyard

@@ -1,4 +1,6 @@
 // Operators' overrides of the wire dtype, for a deployment, a model, a layer or a phase.
+//
+// An override applies to exactly what it names, so that one layer's does not reach its neighbors.
 // Pure; thread-safe.
 #pragma once
 
@@ -24,6 +26,7 @@ struct DtypeOverride {
   friend bool operator==(const DtypeOverride&, const DtypeOverride&) = default;
 };
 
+// One layer of one model in one phase: what overrides are matched against.
 struct OverridePlace {
   std::string model;
   LayerId layer;

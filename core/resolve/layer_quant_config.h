@@ -15,6 +15,7 @@
 
 namespace switchyard {
 
+// All unset: the checkpoint says nothing, and the rules decide.
 struct LayerQuantConfig {
   // For NVFP4 rows: 1 / the checkpoint's input scale, one for all experts of the layer. Finite, >
   // 0.

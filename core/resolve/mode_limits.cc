@@ -31,6 +31,7 @@ DecisionTrace TraceWithinLimits(const DispatchRequest& request,
   const absl::Status held = CheckModeLimits(trace.mode, request.shape, request.tokens, group);
   if (held.ok()) return trace;
   trace.outcome.reset();
+  // CheckLimits knows no phase, and the same layer may pass in the other one.
   trace.refusal = Annotate(held, absl::StrCat("phase ", PhaseName(request.phase)));
   return trace;
 }

@@ -1,5 +1,6 @@
 // The demands of a mode on the devices at the other end, and the decision within those limits.
-// Pure; thread-safe.
+//
+// A limit is checked when a deployment is applied, so that no step meets it. Pure; thread-safe.
 #pragma once
 
 #include <cstdint>

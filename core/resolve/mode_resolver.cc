@@ -24,10 +24,6 @@ std::string RanksIn(DispatchMode mode, std::span<const RankMode> ranks) {
 
 }  // namespace
 
-absl::string_view ModeChoiceName(ModeChoice choice) {
-  return kChoiceNames[static_cast<std::size_t>(choice)];
-}
-
 std::optional<ModeChoice> ModeChoiceFromName(absl::string_view name) {
   const auto it = std::find(kChoiceNames.begin(), kChoiceNames.end(), name);
   if (it == kChoiceNames.end()) return std::nullopt;
@@ -87,6 +83,7 @@ absl::string_view WhyNoGraphs(DispatchMode mode) {
 absl::Status CheckModesAgree(StepId step, std::span<const RankMode> ranks) {
   const std::string normal = RanksIn(DispatchMode::kNormal, ranks);
   const std::string low_latency = RanksIn(DispatchMode::kLowLatency, ranks);
+  // Also with no ranks at all: nobody disagrees.
   if (normal.empty() || low_latency.empty()) return absl::OkStatus();
   return MakeError(
       absl::StatusCode::kFailedPrecondition, Reason::kBadConfig,

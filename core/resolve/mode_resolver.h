@@ -17,8 +17,10 @@
 
 namespace switchyard {
 
+// kAuto: chosen for each step by its kind. A plan's config never is auto.
 enum class ModeChoice : std::uint8_t { kNormal = 0, kLowLatency = 1, kAuto = 2 };
-absl::string_view ModeChoiceName(ModeChoice choice);  // "normal", "low_latency", "auto"
+// "normal", "low_latency" or "auto".
+// nullopt for any other name.
 std::optional<ModeChoice> ModeChoiceFromName(absl::string_view name);
 
 // The kind of a step, as its engine sees it. `extend`: any of its ranks extends a prompt.
@@ -37,6 +39,7 @@ DispatchMode ModeOfStep(ModeChoice choice, const StepKind& step);
 // The default: prefill normal, decode low_latency, mixed auto.
 ModeChoice DefaultModeChoice(Phase phase);
 
+// `why` is one clause of the plan's trail.
 struct ModeDecision {
   DispatchMode mode = DispatchMode::kNormal;
   std::string why;
@@ -48,7 +51,8 @@ ModeDecision ModeOfConfig(Phase phase, std::optional<DispatchMode> requested);
 // Whether steps of `mode` can be recorded into a graph and replayed. Those of normal cannot: how
 // many rows arrive is known only once they have been counted.
 bool SupportsGraphs(DispatchMode mode);
-// For people: why they cannot, as a clause that names the mode; empty where they can.
+// For people: the reason why steps of `mode` cannot be recorded, as a clause that names the mode.
+// Empty where they can.
 absl::string_view WhyNoGraphs(DispatchMode mode);
 
 // The mode that one rank is about to use for a step.

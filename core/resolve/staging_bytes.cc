@@ -6,6 +6,7 @@ namespace switchyard {
 
 StagingBytes StagingBytesPerRow(const WireFormat& format, std::int64_t hidden, DispatchMode mode) {
   const std::int64_t header = mode == DispatchMode::kLowLatency ? kLowLatencyHeaderBytes : 0;
+  // Results always travel as BF16, whatever the dispatch dtype.
   return {.dispatch = RowBytesOf(format, hidden).total() + header,
           .combine = RowBytesOf(DispatchDtype::kBf16, hidden).total()};
 }

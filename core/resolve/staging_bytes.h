@@ -14,6 +14,7 @@ namespace switchyard {
 // In front of each row of a low_latency message (DeepEP V1: source index, three reserved ints).
 inline constexpr std::int64_t kLowLatencyHeaderBytes = 16;
 
+// Bytes in each direction; of a row, a step or a buffer, as the function says. Pure; thread-safe.
 struct StagingBytes {
   std::int64_t dispatch = 0;
   std::int64_t combine = 0;
@@ -39,6 +40,7 @@ std::int64_t RowsOf(const StagingRows& rows, DispatchMode mode);
 // The size that holds either. A buffer that layers share is as large as the largest of them needs,
 // in each direction; it may grow but never shrinks, because a step may be in flight.
 StagingBytes LargerOf(const StagingBytes& a, const StagingBytes& b);
+// True when `room` suffices for `need` in both directions.
 bool Holds(const StagingBytes& room, const StagingBytes& need);
 
 }  // namespace switchyard

@@ -60,6 +60,8 @@ CapabilitySet FullCapabilities(const DeviceProfile& profile) {
   CapabilitySet all;
   all.device = profile.kind;
   all.device_profile = profile.name;
+  // No kernel family is known for a worker that does not exist; the profile's name marks it as
+  // assumed.
   all.kernel_family = profile.name;
   all.max_top_k = profile.max_top_k;
   for (const DispatchDtype dtype : kDtypes) {

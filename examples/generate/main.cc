@@ -62,6 +62,7 @@ absl::Status RunText(const Options& options, const Model& model, const Record& r
   SY_ASSIGN_OR_RETURN(const std::size_t windows,
                       FeedText(*model.decoder, model.moe->prefill(), text));
   SY_ASSIGN_OR_RETURN(const ExpertsReport experts, model.moe->Report());
+  // To stderr like every report: stdout is for generated text.
   std::fputs(FeedTable(text.size(), windows, experts).c_str(), stderr);
   return WriteRecord(record, model, experts);
 }

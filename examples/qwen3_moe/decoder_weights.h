@@ -41,6 +41,7 @@ absl::StatusOr<DecoderDims> DimsOf(const ModelConfig& config);
 
 // The weights of one layer; norms are vectors, projections are packed for PanelMatMul.
 struct LayerWeights {
+  // Applied in front of attention.
   std::vector<float> input_norm;
   // Projections of the attention block.
   PackedMatrix query;
@@ -64,6 +65,7 @@ struct DecoderWeights {
   std::vector<std::string> names;  // of the tensors that were read, in order
 };
 
+// Reads every tensor once; costs the bytes of the model without its routed experts, in FP32.
 // Errors: those of TensorReader.
 absl::StatusOr<DecoderWeights> LoadDecoderWeights(const Checkpoint& checkpoint,
                                                   const DecoderDims& dims);

@@ -39,6 +39,7 @@ absl::StatusOr<GenerateReport> Generate(const GenerateParts& parts,
   const TimePoint start = parts.clock.Now();
   SY_ASSIGN_OR_RETURN(std::vector<float> logits,
                       parts.decoder.Forward(cache, {.tokens = options.prompt}, parts.prefill));
+  // Sampling the first token counts as decode, so that prefill measures the model only.
   const TimePoint prefilled = parts.clock.Now();
   report.prefill = prefilled - start;
 
@@ -46,6 +47,7 @@ absl::StatusOr<GenerateReport> Generate(const GenerateParts& parts,
     const std::int32_t token = sampler.Next(logits);
     if (std::find(options.stop.begin(), options.stop.end(), token) != options.stop.end()) break;
     report.tokens.push_back(token);
+    // Before the next step, so that a reader sees the token while the model works on it.
     if (options.on_token) options.on_token(token);
     // The last token is not fed back: its logits would not be used.
     if (report.tokens.size() == options.tokens) break;

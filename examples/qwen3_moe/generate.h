@@ -36,9 +36,11 @@ struct GenerateOptions {
   std::function<void(std::int32_t token)> on_token;
 };
 
-// The generated tokens and the times of both phases.
+// The generated tokens and the times of both phases. `decode` includes sampling and
+// on_token.
 struct GenerateReport {
   std::vector<std::int32_t> tokens;  // without the prompt
+  // Counted here, because the prompt itself is the caller's.
   std::size_t prompt_tokens = 0;
   Duration prefill{};            // from the prompt to the logits of the first token
   std::size_t decode_steps = 0;  // generated tokens that were fed back

@@ -67,6 +67,7 @@ class PackedMatrix {
  private:
   std::size_t columns_ = 0;
   std::size_t inner_ = 0;
+  // PanelsFor(columns) groups of `inner` panels.
   std::vector<Panel> panels_;
 };
 

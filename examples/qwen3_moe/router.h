@@ -48,6 +48,7 @@ class Router {
   Router(PackedMatrix gate, const RouterRule& rule) : gate_(std::move(gate)), rule_(rule) {}
 
   [[nodiscard]] const RouterRule& rule() const { return rule_; }
+  // The width of a row of logits.
   [[nodiscard]] std::size_t experts() const { return gate_.columns(); }
   // `x`: [tokens, hidden]. The routing of a row only depends on that row. Thread-safe.
   [[nodiscard]] Routing Route(std::span<const float> x) const;

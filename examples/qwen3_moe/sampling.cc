@@ -25,6 +25,7 @@ absl::StatusOr<Sampler> Sampler::Create(const SamplingOptions& options) {
                      absl::StrCat("temperature is ", options.temperature,
                                   "; it must be 0 (greedy) or a positive number"));
   }
+  // A negated condition, because a NaN must be refused too.
   if (!(options.top_p > 0 && options.top_p <= 1)) {
     return MakeError(
         absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
@@ -36,6 +37,7 @@ absl::StatusOr<Sampler> Sampler::Create(const SamplingOptions& options) {
 std::int32_t Sampler::Next(std::span<const float> logits) {
   const std::int32_t greedy = Argmax(logits);
   if (options_.temperature == 0) return greedy;
+  // Subtracted from every logit, so that exp cannot overflow.
   const auto largest = static_cast<double>(logits[static_cast<std::size_t>(greedy)]);
   probabilities_.resize(logits.size());
   double total = 0;

@@ -31,8 +31,10 @@ struct ExpertNameMap {
 };
 
 // Rows of one model_type are tried in order.
+// Constant data, in the order of the table.
 std::span<const ExpertNameMap> ExpertNameMaps();
 
+// The layer whose experts are looked for.
 struct ExpertLayer {
   std::string model_type;
   std::int32_t layer = 0;  // draft layers that have a list of their own ("mtp.layers") begin at 0

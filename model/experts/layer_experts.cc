@@ -29,6 +29,7 @@ std::string DtypesText(const std::vector<TensorDtype>& dtypes) {
 }
 
 bool ShapeFits(const std::vector<std::int64_t>& shape, const std::vector<std::int64_t>& wanted) {
+  // A single element is stored as [] by some tools and as [1] by others.
   if (!wanted.empty()) return shape == wanted;
   return shape.empty() || shape == std::vector<std::int64_t>{1};
 }
@@ -65,6 +66,7 @@ struct LayerExperts::Share {
 };
 
 std::optional<float> LayerInputScales::InputGlobalScale() const {
+  // A row is encoded once for all its experts, so they must agree on the scale.
   if (gate_up_max == 0 || gate_up_min != gate_up_max) return std::nullopt;
   return 1.0F / gate_up_max;
 }
@@ -111,6 +113,7 @@ absl::StatusOr<std::vector<LayerExperts::Located>> LayerExperts::Locate(
         .tensor = name,
         .offset = std::nullopt};
     if (tensor == nullptr) {
+      // Optional tensors do not change the weights.
       if (!wanted.required) continue;
       return MakeCheckpointError(
           Kind::kTensorNotFound, place,
@@ -156,6 +159,7 @@ absl::StatusOr<LayerExperts::Located> LayerExperts::LocateShare(
   const bool down = share.projection == Projection::kDown;
   std::vector<std::int64_t> wanted = shape;
   if (!down) wanted.front() *= 2;
+  // The outermost dimension is the expert.
   wanted.insert(wanted.begin(), modules_.experts);
   const TensorInfo* tensor = tensors_.Find(name);
   const CheckpointErrorPlace place{
@@ -190,6 +194,7 @@ absl::StatusOr<LayerExperts::Located> LayerExperts::LocateShare(
 absl::Status LayerExperts::Check() const {
   for (std::int32_t expert = 0; expert < modules_.experts; ++expert) {
     for (const Projection projection : kAllProjections) {
+      // Locating compares names, dtypes and shapes with headers that are already in memory.
       SY_RETURN_IF_ERROR(Locate(expert, projection).status());
     }
   }
@@ -211,6 +216,7 @@ absl::Status LayerExperts::CheckValues(const Located& located, const RawTensor& 
 
 absl::Status LayerExperts::CheckScales(const std::vector<Located>& located,
                                        const RawProjection& projection) const {
+  // Each value was finite by itself; products of two scales may still overflow.
   const std::optional<ScaleFault> fault = FindScaleFault(projection);
   if (!fault) return absl::OkStatus();
   const auto at = std::find_if(located.begin(), located.end(),
@@ -220,6 +226,8 @@ absl::Status LayerExperts::CheckScales(const std::vector<Located>& located,
 
 absl::Status LayerExperts::WrongValue(const Located& located, TensorDtype dtype,
                                       const ValueFault& fault) const {
+  // The text counts elements of the whole tensor, which experts may share: that is where a reader
+  // looks.
   const auto before = static_cast<std::int64_t>(located.offset * 8 / TensorDtypeBits(dtype));
   return MakeCheckpointError(
       Kind::kWrongValue,
@@ -256,21 +264,9 @@ absl::StatusOr<RawExpert> LayerExperts::Load(std::int32_t expert) const {
     const auto index = static_cast<std::size_t>(projection);
     SY_ASSIGN_OR_RETURN(raw.projections[index], Load(expert, projection));
     Sha256Stream stored;
+    // In the order of the layout's tensors, which is the manifest's.
     for (const RawTensor& tensor : raw.projections[index].tensors) stored.Update(tensor.bytes);
     raw.stored[index] = stored.Finish();
-  }
-  const RawTensor* gate = raw.of(Projection::kGate).Find(TensorRole::kGlobalScale);
-  if (gate == nullptr) return raw;
-  for (RawTensor& up : raw.projections[static_cast<std::size_t>(Projection::kUp)].tensors) {
-    if (up.role != TensorRole::kGlobalScale || FloatAt(up, 0) == FloatAt(*gate, 0)) continue;
-    raw.warnings.push_back(
-        absl::StrCat(modules_.Name(expert, Projection::kUp), ": its global scale ", FloatAt(up, 0),
-                     " differs from gate's ", FloatAt(*gate, 0), "; gate's is used for both."));
-    // Kernels compute gate and up in one pass with one global scale. Up's scales must pass the
-    // range check again, now under gate's.
-    up.bytes = gate->bytes;
-    SY_ASSIGN_OR_RETURN(const std::vector<Located> located, Locate(expert, Projection::kUp));
-    SY_RETURN_IF_ERROR(CheckScales(located, raw.of(Projection::kUp)));
   }
   return raw;
 }

@@ -22,11 +22,11 @@
 
 namespace switchyard {
 
-// The three projections of one expert, and whole sentences about them for an operator.
+// The three projections of one expert. Each keeps its own scales: gate and up of real NVFP4
+// checkpoints have global scales that differ by up to ten times.
 struct RawExpert {
   std::array<RawProjection, 3> projections;  // by Projection
   std::array<Sha256Digest, 3> stored;        // of each projection's tensors, one after the other
-  std::vector<std::string> warnings;
 
   [[nodiscard]] const RawProjection& of(Projection projection) const {
     return projections[static_cast<std::size_t>(projection)];
@@ -55,6 +55,7 @@ struct LayerInputScales {
   [[nodiscard]] std::optional<float> InputGlobalScale() const;
 };
 
+// `tensors` outlives this. Experts are read one by one, so that a worker can load only its own.
 class LayerExperts {
  public:
   LayerExperts(const CheckpointTensors& tensors, ExpertModules modules, LayerQuant quant,
@@ -70,8 +71,7 @@ class LayerExperts {
   // tensor_values.h or scale_range.h does not allow, such as a weight or a scale that is NaN.
   [[nodiscard]] absl::StatusOr<RawProjection> Load(std::int32_t expert,
                                                    Projection projection) const;
-  // All three projections. Where the global scales of gate and up differ, gate's is used for both,
-  // with a warning, because kernels compute the two together.
+  // All three projections, each with its own scales.
   [[nodiscard]] absl::StatusOr<RawExpert> Load(std::int32_t expert) const;
 
   // The stored bytes of a projection, in the order of ExpectedTensors: a manifest hashes them.
@@ -89,6 +89,8 @@ class LayerExperts {
   struct Located;  // an expected tensor and its place
   struct Share;
   [[nodiscard]] ProjectionSize SizeOf(Projection projection) const;
+  // Where the tensors of a projection lie, in the order of the layout. LocatePacked: inside the
+  // tensor that all experts share.
   [[nodiscard]] absl::StatusOr<std::vector<Located>> Locate(std::int32_t expert,
                                                             Projection projection) const;
   [[nodiscard]] absl::StatusOr<std::vector<Located>> LocatePacked(std::int32_t expert,
@@ -98,13 +100,16 @@ class LayerExperts {
                                                     const std::vector<std::int64_t>& shape,
                                                     const Share& share) const;
   [[nodiscard]] absl::StatusOr<RawTensor> Read(const Located& located) const;
+  // Refuses tensors that the layout must not have, because they would change the weights.
   [[nodiscard]] absl::Status CheckForbidden(const std::string& module, QuantLayout layout) const;
+  // Values by themselves, and then scales together with the codes that they multiply.
   [[nodiscard]] absl::Status CheckValues(const Located& located, const RawTensor& tensor,
                                          const RawProjection& projection) const;
   [[nodiscard]] absl::Status CheckScales(const std::vector<Located>& located,
                                          const RawProjection& projection) const;
   [[nodiscard]] absl::Status WrongValue(const Located& located, TensorDtype dtype,
                                         const ValueFault& fault) const;
+  // nullopt when the layout has no input scales.
   [[nodiscard]] absl::StatusOr<std::optional<float>> InputScale(std::int32_t expert,
                                                                 Projection projection) const;
 

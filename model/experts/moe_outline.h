@@ -25,6 +25,7 @@ namespace switchyard {
 // hidden * intermediate: far above any real expert, and small enough to allocate.
 inline constexpr std::int64_t kExpertTensorValuesMax = std::int64_t{1} << 30;
 
+// Enough to name every expert's tensors, and no more.
 struct MoeOutline {
   std::string model_type;           // a model_type of expert_names.h
   MoeShape shape;                   // top_k 0: not in the config

@@ -51,7 +51,7 @@ constexpr std::array<KindRow, 31> kKinds{{
     {CheckpointErrorKind::kUnsafeFileName, "UNSAFE_FILE_NAME", StatusCode::kDataLoss},
     {CheckpointErrorKind::kIndexInvalid, "INDEX_INVALID", StatusCode::kDataLoss},
     {CheckpointErrorKind::kIndexMismatch, "INDEX_MISMATCH", StatusCode::kDataLoss},
-    {CheckpointErrorKind::kTotalSizeMismatch, "TOTAL_SIZE_MISMATCH", StatusCode::kDataLoss},
+    {CheckpointErrorKind::kAmbiguousWeights, "AMBIGUOUS_WEIGHTS", StatusCode::kFailedPrecondition},
     {CheckpointErrorKind::kWrongShape, "WRONG_SHAPE", StatusCode::kDataLoss},
     {CheckpointErrorKind::kWrongDtype, "WRONG_DTYPE", StatusCode::kUnimplemented},
     {CheckpointErrorKind::kWrongValue, "WRONG_VALUE", StatusCode::kDataLoss},
@@ -60,6 +60,7 @@ constexpr std::array<KindRow, 31> kKinds{{
 
 const KindRow& RowOf(CheckpointErrorKind kind) { return kKinds[static_cast<std::size_t>(kind)]; }
 
+// The code decides what an operator corrects: a path, rights or limits. All else counts as damage.
 StatusCode CodeOfErrno(int error_number) {
   switch (error_number) {
     case ENOENT:
@@ -80,6 +81,7 @@ absl::Status MakeWithCode(StatusCode code, CheckpointErrorKind kind,
   std::string text;
   ErrorMetadata metadata{{"kind", std::string(CheckpointErrorKindName(kind))}};
   if (!place.file.empty()) {
+    // Names come from untrusted files and go to logs and terminals.
     const std::string file = PrintableName(place.file);
     absl::StrAppend(&text, file, ": ");
     metadata.emplace_back("file", file);

@@ -23,6 +23,7 @@ enum class CheckpointErrorKind : std::uint8_t {
   kHeaderTooLarge,                // header longer than the limit
   kHeaderTooSmall,                // file shorter than the 8 bytes of the header's length
   kInvalidHeaderLength,           // header ends behind the end of the file
+  // A tensor that a caller or a layout names is not in the checkpoint.
   kTensorNotFound,
   kTensorInvalidInfo,         // bytes of a tensor differ from shape times dtype
   kInvalidOffset,             // hole, overlap or end before begin
@@ -44,7 +45,7 @@ enum class CheckpointErrorKind : std::uint8_t {
   kUnsafeFileName,     // index names a file that is not a bare name
   kIndexInvalid,       // index lacks or mistypes a field, or is over its limits
   kIndexMismatch,      // index and shards list different tensors
-  kTotalSizeMismatch,  // metadata.total_size is not the sum of the shards' tensors
+  kAmbiguousWeights,   // several files could be the checkpoint's weights
   kWrongShape,         // tensor has another shape than config.json implies
   kWrongDtype,         // tensor has a dtype that cannot be served
   kWrongValue,         // tensor holds a value that its layout does not allow
@@ -64,9 +65,9 @@ struct CheckpointErrorPlace {
 };
 
 // The Status of `kind`: kDataLoss but for TENSOR_NOT_FOUND (kNotFound), INVALID_TENSOR_VIEW
-// (kInvalidArgument), UNSUPPORTED_FORMAT, WRONG_DTYPE and UNEXPECTED_TENSOR (kUnimplemented).
-// `what` says what is wrong and what to do next. Names may hold any bytes: they are escaped and
-// cut.
+// (kInvalidArgument), AMBIGUOUS_WEIGHTS (kFailedPrecondition), UNSUPPORTED_FORMAT, WRONG_DTYPE and
+// UNEXPECTED_TENSOR (kUnimplemented). `what` says what is wrong and what to do next. Names may hold
+// any bytes: they are escaped and cut.
 absl::Status MakeCheckpointError(CheckpointErrorKind kind, const CheckpointErrorPlace& place,
                                  absl::string_view what);
 

@@ -10,6 +10,7 @@
 
 namespace switchyard::internal {
 
+// Bounds before parsing: the file may come from anywhere, and the tree takes many times its bytes.
 struct JsonTreeLimits {
   std::size_t bytes_max = 16U << 20U;
   std::size_t depth_max = 64;

@@ -44,6 +44,7 @@ absl::StatusOr<Found> FindAny(const Json& root, Keys keys) {
     if (value == nullptr) continue;
     if (found.value == nullptr) {
       found = {key, value};
+      // Equal values under both spellings are common and harmless.
     } else if (*found.value != *value) {
       return BadConfig(key, absl::StrCat("it contradicts '", found.key,
                                          "', which has the same meaning; remove the wrong one"));
@@ -107,6 +108,7 @@ absl::StatusOr<std::optional<double>> ConfigReader::PositiveNumber(Keys keys) co
   if (found.value == nullptr) return std::nullopt;
   if (!found.value->is_number()) return Mistyped(found, "a number above 0");
   const auto value = found.value->get<double>();
+  // A zero or infinite epsilon or theta would make every answer NaN.
   if (!std::isfinite(value) || value <= 0) {
     return BadConfig(found.key, absl::StrCat("it must be a number above 0, found ", value));
   }
@@ -116,6 +118,8 @@ absl::StatusOr<std::optional<double>> ConfigReader::PositiveNumber(Keys keys) co
 absl::StatusOr<std::optional<bool>> ConfigReader::Bool(Keys keys) const {
   SY_ASSIGN_OR_RETURN(const Found found, FindAny(document_->root, keys));
   if (found.value == nullptr) return std::nullopt;
+  // No numbers: Python would take 0 and 1, but a config that has them was not written by
+  // transformers.
   if (!found.value->is_boolean()) return Mistyped(found, "true or false");
   return found.value->get<bool>();
 }

@@ -23,6 +23,7 @@ class ConfigReader {
   // The spellings of one value, the usual one first.
   using Keys = std::initializer_list<const char*>;
 
+  // Both ends are allowed.
   struct IntRange {
     std::int64_t min = 0;
     std::int64_t max = 0;
@@ -39,9 +40,10 @@ class ConfigReader {
   // True when one of the spellings is present and not null.
   [[nodiscard]] bool Has(Keys keys) const;
 
-  // Each: nullopt when no spelling is there (or it is null); kInvalidArgument (BAD_CONFIG) naming
+  // Each: nullopt when no spelling is present (or it is null); kInvalidArgument (BAD_CONFIG) naming
   // the key when the value has another type, is out of range, or two spellings disagree.
   [[nodiscard]] absl::StatusOr<std::optional<std::int32_t>> Int(Keys keys, IntRange range) const;
+  // A finite number above zero; an integer is accepted too.
   [[nodiscard]] absl::StatusOr<std::optional<double>> PositiveNumber(Keys keys) const;
   [[nodiscard]] absl::StatusOr<std::optional<bool>> Bool(Keys keys) const;
   [[nodiscard]] absl::StatusOr<std::optional<std::string>> String(Keys keys) const;
@@ -51,6 +53,7 @@ class ConfigReader {
   [[nodiscard]] absl::StatusOr<std::optional<std::vector<std::string>>> Strings(Keys keys) const;
 
  private:
+  // Hides the JSON library from the readers of families.
   struct Document;
   explicit ConfigReader(std::unique_ptr<Document> document);
 

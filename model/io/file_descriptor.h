@@ -14,11 +14,13 @@
 
 namespace switchyard {
 
+// For UniqueHandle.
 struct FileDescriptorTraits {
   using Handle = int;
   static Handle Invalid() { return -1; }
   static void Close(Handle fd);
 };
+// Closes the file when it goes. Move-only.
 using FileDescriptor = UniqueHandle<FileDescriptorTraits>;
 
 // Errors of all calls: Reason::kCheckpoint, kinds IO_ERROR and NOT_A_REGULAR_FILE, naming the file.
@@ -31,6 +33,7 @@ absl::StatusOr<FileDescriptor> OpenFolder(const std::string& path);
 absl::StatusOr<FileDescriptor> OpenRegularFileIn(const FileDescriptor& folder,
                                                  const std::string& name, const std::string& path);
 
+// The size now; a file that shrinks later is found by ReadAt.
 absl::StatusOr<std::uint64_t> SizeOf(const FileDescriptor& file, const std::string& path);
 // Reads exactly out.size() bytes from `offset`; a file that ends before is IO_ERROR. Thread-safe.
 absl::Status ReadAt(const FileDescriptor& file, const std::string& path, std::uint64_t offset,

@@ -137,6 +137,8 @@ absl::Status JsonView::OnlyKeys(std::span<const char* const> known,
       return BadConfig(PathOf(key),
                        "there is no such key; it is spelled 'dispatcher_output_dtype'");
     }
+    // Writers list options that they do not use as null, and each version has new ones.
+    if (item.value().is_null()) continue;
     return BadConfig(PathOf(key),
                      "there is no such key; it may change what the weights mean, so "
                      "remove it or use a newer version");

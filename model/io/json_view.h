@@ -21,6 +21,7 @@ class JsonView {
   JsonView(const nlohmann::json& object, std::string path)
       : object_(&object), path_(std::move(path)) {}
 
+  // null is told apart from absent, because some keys mean different things by the two.
   enum class Presence : std::uint8_t { kAbsent, kNull, kPresent };
   [[nodiscard]] Presence PresenceOf(const char* key) const;
   // Present and not null.
@@ -45,8 +46,8 @@ class JsonView {
                                                       std::int64_t max) const;
   [[nodiscard]] Found<JsonView> Object(const char* key) const;
 
-  // kInvalidArgument (BAD_CONFIG) naming the first key that is neither among `known` nor `more`,
-  // with the right spelling where it is known.
+  // kInvalidArgument (BAD_CONFIG) naming the first key that is neither among `known` nor `more` and
+  // is not null, with the right spelling where it is known.
   [[nodiscard]] absl::Status OnlyKeys(std::span<const char* const> known,
                                       std::span<const char* const> more = {}) const;
   // kInvalidArgument (BAD_CONFIG) unless the key is absent, null, false, or an empty list or
@@ -54,6 +55,7 @@ class JsonView {
   [[nodiscard]] absl::Status MustBeOff(const char* key, absl::string_view why) const;
 
  private:
+  // nullptr when the key is absent or null.
   [[nodiscard]] const nlohmann::json* Find(const char* key) const;
   [[nodiscard]] absl::Status Mistyped(absl::string_view key, const nlohmann::json& value,
                                       absl::string_view wanted) const;

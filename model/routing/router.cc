@@ -26,6 +26,7 @@ absl::Status CheckSizes(std::int32_t experts, std::int32_t top_k, std::int32_t t
   if (experts < 1 || experts > kRoutedExpertsMax) {
     return BadShape(absl::StrFormat("%d experts; give 1 to %d", experts, kRoutedExpertsMax));
   }
+  // `top_k_max` is below the number of experts when whole groups are masked.
   if (top_k >= 1 && top_k <= top_k_max) return absl::OkStatus();
   return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadTopK,
                    absl::StrFormat("router: top-k %d; of %d experts 1 to %d can be chosen", top_k,
@@ -45,6 +46,7 @@ absl::Status CheckBatch(const RoutingBatch& batch, std::int32_t experts, std::in
     return BadShape(absl::StrFormat("%d rows of top-k %d need %d ids and weights, not %d and %d",
                                     rows, top_k, chosen, batch.ids.size(), batch.weights.size()));
   }
+  // Absent means that all rows count, so any valid number passes here.
   const std::int64_t valid = batch.num_token_non_padded.value_or(0);
   if (valid < 0 || valid > static_cast<std::int64_t>(rows)) {
     return BadShape(
@@ -127,6 +129,7 @@ void MaskGroups(const SigmoidRule& rule, std::size_t experts, Scratch& scratch) 
   for (std::size_t g = 0; g < groups; ++g) {
     group_keys[g] = OrderKey(GroupScore(choice.subspan(g * size, size)));
   }
+  // Marks the keys of the best groups as taken, which the loop below reads.
   TakeTopK(group_keys, std::span(scratch.groups).first(kept));
   for (std::size_t g = 0; g < groups; ++g) {
     if (group_keys[g] == kTakenKey) continue;  // one of the best
@@ -157,6 +160,7 @@ void RouteSigmoidRow(const SigmoidRule& rule, std::span<const float> bias, const
     scratch.choice[e] = scratch.scores[e] + (bias.empty() ? 0.0F : bias[e]);
   }
   for (std::size_t e = 0; e < experts; ++e) scratch.keys[e] = OrderKey(scratch.choice[e]);
+  // With all groups kept there is nothing to mask.
   if (rule.topk_groups < rule.groups) MaskGroups(rule, experts, scratch);
   TakeTopK(std::span(scratch.keys).first(experts), row.ids);
   WeighSigmoid(rule, scratch.scores, row);

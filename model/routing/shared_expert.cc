@@ -17,6 +17,7 @@ absl::Status BadShape(const std::string& what) {
 }
 
 bool Overlap(std::span<const float> a, std::span<const float> b) {
+  // std::less orders pointers into different arrays; `<` would be undefined.
   const std::less<> before;
   return !a.empty() && !b.empty() && before(a.data(), b.data() + b.size()) &&
          before(b.data(), a.data() + a.size());
@@ -46,6 +47,7 @@ absl::Status AddSharedExpert(const SharedExpertInputs& inputs, std::span<float> 
   if (const absl::Status fits = Check(inputs, y); !fits.ok()) return fits;
   const auto hidden = static_cast<std::size_t>(inputs.hidden);
   for (std::size_t t = 0; t < y.size() / hidden; ++t) {
+    // The sigmoid once a row: it is the same for all of its values.
     const float gate = inputs.gate.empty() ? 1.0F : 1.0F / (1.0F + std::exp(-inputs.gate[t]));
     const float* const routed = inputs.routed.data() + t * hidden;
     const float* const shared = inputs.shared.data() + t * hidden;

@@ -1,17 +1,16 @@
 #include "model/safetensors/checkpoint_tensors.h"
 
 #include <algorithm>
-#include <dirent.h>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
-#include "core/base/error.h"
 #include "core/base/status_macros.h"
 #include "model/io/checkpoint_error.h"
 #include "model/io/file_descriptor.h"
 #include "model/safetensors/safetensors_index.h"
+#include "model/safetensors/weight_files.h"
 
 namespace switchyard {
 namespace {
@@ -19,64 +18,21 @@ namespace {
 using Kind = CheckpointErrorKind;
 using Files = std::vector<std::unique_ptr<SafetensorsFile>>;
 
-constexpr char kSingleName[] = "model.safetensors";
-constexpr char kIndexName[] = "model.safetensors.index.json";
-
-// An open checkpoint folder.
-struct Folder {
-  std::string path;
-  FileDescriptor descriptor;
-
-  [[nodiscard]] std::string PathOf(const std::string& name) const {
-    return absl::StrCat(path, "/", name);
-  }
-  [[nodiscard]] absl::StatusOr<FileDescriptor> Open(const std::string& name) const {
-    return OpenRegularFileIn(descriptor, name, PathOf(name));
-  }
-};
-
 CheckpointErrorPlace PlaceOf(const std::string& file, absl::string_view tensor = "") {
   return {.file = file, .tensor = std::string(tensor), .offset = std::nullopt};
 }
 
-// A file in the folder that has weights in another format; empty when there is none. The first in
-// order of names, so that the error is always the same.
-std::string OtherFormatIn(const std::string& path) {
-  std::string found;
-  DIR* folder = opendir(path.c_str());
-  if (folder == nullptr) return found;
-  while (const dirent* entry = readdir(folder)) {
-    const absl::string_view name = entry->d_name;
-    for (const char* suffix : {".bin", ".pt", ".pth", ".gguf"}) {
-      if (absl::EndsWith(name, suffix) && (found.empty() || name < found))
-        found = std::string(name);
-    }
-  }
-  closedir(folder);
-  return found;
-}
-
-// The error when neither the single file nor the index exists; names other formats that do.
-absl::Status NoWeights(const Folder& folder) {
-  const std::string other = OtherFormatIn(folder.path);
-  if (!other.empty()) {
-    return MakeCheckpointError(
-        Kind::kUnsupportedFormat, PlaceOf(folder.PathOf(other)),
-        "only safetensors checkpoints are read (pickles can run code); convert this one");
-  }
-  return MakeCheckpointIoError(
-      PlaceOf(folder.path), absl::StrCat("looking for ", kSingleName, " or ", kIndexName), ENOENT);
-}
+// The files of a checkpoint, open, and what an operator should know about them.
+struct OpenWeights {
+  Files files;
+  std::vector<std::string> warnings;
+};
 
 // Every tensor of the index is in its shard, and no shard holds another.
 absl::Status CheckAgreement(const std::string& path, const SafetensorsIndex& index,
                             const Files& files) {
   std::size_t in_shards = 0;
-  std::uint64_t bytes = 0;
-  for (const auto& file : files) {
-    in_shards += file->tensors().size();
-    for (const TensorInfo& tensor : file->tensors()) bytes += tensor.bytes;
-  }
+  for (const auto& file : files) in_shards += file->tensors().size();
   for (const SafetensorsIndex::Entry& entry : index.entries) {
     if (files[entry.file]->Find(entry.tensor) != nullptr) continue;
     return MakeCheckpointError(
@@ -85,60 +41,65 @@ absl::Status CheckAgreement(const std::string& path, const SafetensorsIndex& ind
                      "', which has no such tensor; index and shards are of different versions"));
   }
   // Names are unique in the index and in each shard, so equal counts mean equal sets.
-  if (in_shards != index.entries.size()) {
-    return MakeCheckpointError(
-        Kind::kIndexMismatch, PlaceOf(path),
-        absl::StrCat("the shards hold ", in_shards, " tensors, the index lists ",
-                     index.entries.size(), "; index and shards are of different versions"));
-  }
-  if (index.total_bytes.has_value() && *index.total_bytes != bytes) {
-    return MakeCheckpointError(Kind::kTotalSizeMismatch, PlaceOf(path),
-                               absl::StrCat("metadata.total_size is ", *index.total_bytes,
-                                            ", the shards' tensors have ", bytes, " bytes"));
-  }
-  return absl::OkStatus();
+  if (in_shards == index.entries.size()) return absl::OkStatus();
+  return MakeCheckpointError(
+      Kind::kIndexMismatch, PlaceOf(path),
+      absl::StrCat("the shards hold ", in_shards, " tensors, the index lists ",
+                   index.entries.size(), "; index and shards are of different versions"));
 }
 
-absl::StatusOr<Files> OpenShards(const Folder& folder, const FileDescriptor& index_file,
-                                 const SafetensorsLimits& limits) {
-  const std::string path = folder.PathOf(kIndexName);
-  SY_ASSIGN_OR_RETURN(const std::string json, ReadWhole(index_file, path, limits.header_bytes_max));
+// A warning and no error: DeepSeek-V3's own FP8 index states a wrong sum, and nothing reads it. The
+// tensors themselves are checked, one by one.
+void CheckTotal(const std::string& path, const SafetensorsIndex& index, OpenWeights& weights) {
+  if (!index.total_bytes.has_value()) return;
+  std::uint64_t bytes = 0;
+  for (const auto& file : weights.files) {
+    for (const TensorInfo& tensor : file->tensors()) bytes += tensor.bytes;
+  }
+  if (*index.total_bytes == bytes) return;
+  weights.warnings.push_back(absl::StrCat(path, ": metadata.total_size is ", *index.total_bytes,
+                                          ", but the shards' tensors have ", bytes,
+                                          " bytes. The tensors agree with the index."));
+}
+
+absl::StatusOr<OpenWeights> OpenShards(const WeightFolder& folder, const WeightFile& index_file,
+                                       const SafetensorsLimits& limits) {
+  const std::string path = folder.PathOf(index_file.name);
+  SY_ASSIGN_OR_RETURN(const std::string json,
+                      ReadWhole(index_file.file, path, limits.header_bytes_max));
   SY_ASSIGN_OR_RETURN(const SafetensorsIndex index,
                       ParseSafetensorsIndex(json, path, {.entries_max = limits.tensors_max}));
-  Files files;
+  OpenWeights weights;
   for (const std::string& name : index.files) {
     SY_ASSIGN_OR_RETURN(FileDescriptor file, folder.Open(name));
     SY_ASSIGN_OR_RETURN(
         auto shard, SafetensorsFile::FromDescriptor(std::move(file), folder.PathOf(name), limits));
-    files.push_back(std::move(shard));
+    weights.files.push_back(std::move(shard));
   }
-  SY_RETURN_IF_ERROR(CheckAgreement(path, index, files));
-  return files;
+  SY_RETURN_IF_ERROR(CheckAgreement(path, index, weights.files));
+  CheckTotal(path, index, weights);
+  return weights;
 }
 
-absl::StatusOr<Files> OpenFiles(const Folder& folder, const SafetensorsLimits& limits) {
-  // Like transformers: the single file wins when both exist.
-  absl::StatusOr<FileDescriptor> single = folder.Open(kSingleName);
-  if (single.ok()) {
-    SY_ASSIGN_OR_RETURN(auto file, SafetensorsFile::FromDescriptor(
-                                       *std::move(single), folder.PathOf(kSingleName), limits));
-    Files files;
-    files.push_back(std::move(file));
-    return files;
-  }
-  // Another error is reported, not hidden behind a search for the index.
-  if (!absl::IsNotFound(single.status())) return single.status();
-  const absl::StatusOr<FileDescriptor> index = folder.Open(kIndexName);
-  if (index.ok()) return OpenShards(folder, *index, limits);
-  if (!absl::IsNotFound(index.status())) return index.status();
-  return NoWeights(folder);
+absl::StatusOr<OpenWeights> OpenFiles(const WeightFolder& folder, const SafetensorsLimits& limits) {
+  SY_ASSIGN_OR_RETURN(WeightFile first, FindWeights(folder));
+  if (first.is_index) return OpenShards(folder, first, limits);
+  OpenWeights weights;
+  SY_ASSIGN_OR_RETURN(auto file, SafetensorsFile::FromDescriptor(
+                                     std::move(first.file), folder.PathOf(first.name), limits));
+  weights.files.push_back(std::move(file));
+  return weights;
 }
 
 }  // namespace
 
 // Sorted, because lookups by name and by prefix are frequent and names can be a million.
-CheckpointTensors::CheckpointTensors(std::string dir, FileDescriptor folder, Files files)
-    : dir_(std::move(dir)), folder_(std::move(folder)), files_(std::move(files)) {
+CheckpointTensors::CheckpointTensors(std::string dir, FileDescriptor folder, Files files,
+                                     std::vector<std::string> warnings)
+    : dir_(std::move(dir)),
+      folder_(std::move(folder)),
+      files_(std::move(files)),
+      warnings_(std::move(warnings)) {
   for (const auto& file : files_) {
     for (const TensorInfo& tensor : file->tensors()) entries_.push_back({&tensor, file.get()});
   }
@@ -149,9 +110,10 @@ CheckpointTensors::CheckpointTensors(std::string dir, FileDescriptor folder, Fil
 absl::StatusOr<CheckpointTensors> CheckpointTensors::Open(const std::string& dir,
                                                           const SafetensorsLimits& limits) {
   SY_ASSIGN_OR_RETURN(FileDescriptor descriptor, OpenFolder(dir));
-  Folder folder{dir, std::move(descriptor)};
-  SY_ASSIGN_OR_RETURN(Files files, OpenFiles(folder, limits));
-  return CheckpointTensors(dir, std::move(folder.descriptor), std::move(files));
+  WeightFolder folder{dir, std::move(descriptor)};
+  SY_ASSIGN_OR_RETURN(OpenWeights weights, OpenFiles(folder, limits));
+  return CheckpointTensors(dir, std::move(folder.descriptor), std::move(weights.files),
+                           std::move(weights.warnings));
 }
 
 std::vector<CheckpointTensors::Entry>::const_iterator CheckpointTensors::LowerBound(

@@ -3,9 +3,9 @@
 //   model.safetensors                  one file, or
 //   model.safetensors.index.json       weight_map: tensor -> shard; shards beside it
 //
-// With an index, index and shards must agree: every listed tensor is in its shard, no shard holds
-// another, and the bytes add up to metadata.total_size where that is given. Files are taken from
-// the folder itself, never through symbolic links. Immutable after Open; all calls are thread-safe.
+// Other names are found as weight_files.h says. With an index, index and shards must agree: every
+// listed tensor is in its shard, and no shard holds another. Files are taken from the folder
+// itself, never through symbolic links. Immutable after Open; all calls are thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -47,6 +47,8 @@ class CheckpointTensors {
   // Path of the file that holds `name`; empty when there is no such tensor.
   [[nodiscard]] std::string FileOf(absl::string_view name) const;
   [[nodiscard]] const std::string& dir() const { return dir_; }
+  // Whole sentences for an operator: a metadata.total_size that is not the sum of the tensors.
+  [[nodiscard]] const std::vector<std::string>& warnings() const { return warnings_; }
 
   // The text of a file beside the tensors; nullopt when there is none of that bare name.
   // Errors: (CHECKPOINT) IO_ERROR, NOT_A_REGULAR_FILE, HEADER_TOO_LARGE above `bytes_max`.
@@ -60,7 +62,8 @@ class CheckpointTensors {
   };
 
   CheckpointTensors(std::string dir, FileDescriptor folder,
-                    std::vector<std::unique_ptr<SafetensorsFile>> files);
+                    std::vector<std::unique_ptr<SafetensorsFile>> files,
+                    std::vector<std::string> warnings);
 
   [[nodiscard]] std::vector<Entry>::const_iterator LowerBound(absl::string_view name) const;
   [[nodiscard]] const Entry* FindEntry(absl::string_view name) const;
@@ -69,6 +72,7 @@ class CheckpointTensors {
   std::string dir_;
   FileDescriptor folder_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
+  std::vector<std::string> warnings_;
   std::vector<Entry> entries_;  // ascending by name
 };
 

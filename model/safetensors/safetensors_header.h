@@ -42,6 +42,7 @@ struct SafetensorsLimits {
   std::size_t metadata_entries_max = 65'536;
 };
 
+// The checked header: its tensors tile the data exactly.
 struct SafetensorsHeader {
   std::vector<TensorInfo> tensors;                            // ascending file_offset
   std::vector<std::pair<std::string, std::string>> metadata;  // ascending key

@@ -19,6 +19,7 @@ namespace {
 using Kind = CheckpointErrorKind;
 
 bool IsSafeFileName(absl::string_view name) {
+  // A bare name cannot leave the folder; 255 bytes is the limit of file systems.
   return !absl::StrContains(name, '/') && !absl::StrContains(name, absl::string_view("\0", 1)) &&
          name.size() <= 255 && name != ".safetensors" && absl::EndsWith(name, ".safetensors");
 }
@@ -87,10 +88,13 @@ class IndexHandler {
   }
 
   bool Open(bool object) {
+    // A nested value where a scalar or the map is required is refused by Scalar with the right
+    // text.
     const bool map_itself = depth_ == 1 && section_ == "weight_map";
     if (InWeightMap() || AtTotal() || (depth_ == 0 && !object) || (map_itself && !object)) {
       return Scalar();
     }
+    // Unread fields may nest; the bound keeps a hostile file from exhausting the parser.
     constexpr int kDepthMax = 64;
     if (++depth_ > kDepthMax) return Fail(Kind::kIndexInvalid, "the index nests too deep");
     return true;
@@ -135,6 +139,7 @@ class IndexHandler {
       return Fail(Kind::kTooManyTensors,
                   absl::StrCat("the index lists more than ", limits_.entries_max, " tensors"));
     }
+    // A name is stored once: a million entries share a few hundred files.
     const auto [it, added] = files_.emplace(file, static_cast<std::uint32_t>(files_.size()));
     if (added && files_.size() > limits_.files_max) {
       return Fail(Kind::kIndexInvalid,
@@ -165,6 +170,8 @@ class IndexHandler {
 // Sorts files and entries by name; a tensor that is listed twice is an error.
 absl::Status Sort(const std::map<std::string, std::uint32_t>& files, const std::string& path,
                   SafetensorsIndex& index) {
+  // Entries refer to files by order of first use until here; the result's order must not depend on
+  // it.
   std::vector<std::uint32_t> new_of(files.size());
   for (const auto& [name, old] : files) {
     new_of[old] = static_cast<std::uint32_t>(index.files.size());

@@ -17,6 +17,7 @@
 
 namespace switchyard {
 
+// The weight_map as two lists, so that each file name is stored once.
 struct SafetensorsIndex {
   struct Entry {
     std::string tensor;
@@ -29,6 +30,7 @@ struct SafetensorsIndex {
   std::optional<std::uint64_t> total_bytes;  // metadata.total_size
 };
 
+// Far above real checkpoints, which have some hundred thousand tensors in some hundred files.
 struct SafetensorsIndexLimits {
   std::size_t entries_max = 2'000'000;
   std::size_t files_max = 4'096;

@@ -12,6 +12,7 @@
 
 namespace switchyard {
 
+// Not wire values: files name a dtype by its text.
 enum class TensorDtype : std::uint8_t {
   kBool,
   kF4,
@@ -39,6 +40,7 @@ enum class TensorDtype : std::uint8_t {
 
 // As written in the file: "BF16", "F8_E4M3" ...
 absl::string_view TensorDtypeName(TensorDtype dtype);
+// nullopt for any other name.
 std::optional<TensorDtype> TensorDtypeFromName(absl::string_view name);
 // The bits of one element; 4 and 6 occur, so a tensor's bytes are product(shape) * bits / 8.
 std::uint64_t TensorDtypeBits(TensorDtype dtype);

@@ -22,6 +22,7 @@ absl::Status BadOption(const std::string& what) {
 SignalWait::SignalWait(std::initializer_list<int> signals) {
   sigemptyset(&set_);
   for (const int signal : signals) sigaddset(&set_, signal);
+  // Threads inherit the mask, so no thread of a library runs a handler.
   pthread_sigmask(SIG_BLOCK, &set_, nullptr);
 }
 
@@ -58,6 +59,7 @@ absl::StatusOr<ListenAddress> ParseListen(const std::string& text) {
 
 int ExitCodeOf(const absl::Status& status) {
   if (status.ok()) return 0;
+  // Straight to stderr: the logger may not exist yet, and its level could hide the reason.
   std::fprintf(stderr, "%s (%s, %s)\n", std::string(status.message()).c_str(),
                absl::StatusCodeToString(status.code()).c_str(),
                std::string(ReasonName(ReasonOf(status))).c_str());

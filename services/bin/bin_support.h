@@ -25,6 +25,7 @@ class SignalWait {
   static void Raise();
 
  private:
+  // The signals that Wait receives.
   sigset_t set_{};
 };
 
@@ -32,13 +33,12 @@ class SignalWait {
 absl::StatusOr<std::unique_ptr<Logger>> MakeLogger(const std::string& process,
                                                    const std::string& level);
 
-// An address to listen on.
+// An address to listen on. Port 0 means any free port; the program prints the actual one.
 struct ListenAddress {
   std::string host;
   int port = 0;
 };
-// Port 0 means any free port; the program prints the actual one.
-// "host:port". Errors: kInvalidArgument (BAD_CONFIG).
+// Reads "host:port". Errors: kInvalidArgument (BAD_CONFIG).
 absl::StatusOr<ListenAddress> ParseListen(const std::string& text);
 
 // Returns 0 for OK; otherwise prints the error to stderr and returns 1.

@@ -103,6 +103,7 @@ absl::Status Run(const Options& options, SignalWait& signals) {
   std::printf("ready %s\n", server->grpc().endpoint().c_str());
   std::fflush(stdout);
   signals.Wait();
+  // The driver first: gRPC's Shutdown waits for streams that only the driver ends.
   const bool ended = driver->Shutdown(kShutdown);
   server->grpc().Shutdown(kShutdown);
   if (!ended) std::quick_exit(0);  // A thread still reads a model; joining it could take minutes.

@@ -106,6 +106,8 @@ absl::StatusOr<std::unique_ptr<Source>> MakeGatewaySource(const Options& options
   parts.clock = &worker.clock;
   parts.rng = &worker.rng;
   parts.own_experts = &worker.node->own_experts();
+  // A run on this worker's experts ends without a frame, so nothing else wakes the transport's
+  // progress thread.
   parts.own_experts->SetOnProgress([transport = parts.transport] { transport->Wake(); });
   parts.own_worker_id = options.id;
   source.coordinator = worker.session_channel.get();
@@ -143,12 +145,14 @@ absl::Status Run(const Options& options, SignalWait& signals) {
   std::fflush(stdout);
   std::future<absl::Status> end = finished.get_future();
   signals.Wait();
+  // At once, without a drain: steps on a broken device would only fail more slowly.
   if (const absl::Status why = fault.why(); !why.ok()) return why;
   // After a signal the worker has to leave. If the agent itself has finished, it has already left.
   if (end.wait_for(Duration::zero()) != std::future_status::ready) worker.node->Leave();
   const absl::Status why = end.get();
   // The server first: its calls use the gateway's source, and the source uses the node.
   worker.server->grpc().Shutdown(kShutdown);
+  // The callback points at the source's transport, which goes next.
   worker.node->own_experts().SetOnProgress({});
   worker.source.reset();
   worker.node->Stop(kShutdown);

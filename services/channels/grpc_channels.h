@@ -15,6 +15,7 @@
 
 namespace switchyard {
 
+// For a worker's agent: the control stream.
 std::unique_ptr<AgentChannel> MakeGrpcAgentChannel(const std::string& coordinator);
 
 // Without a coordinator (""), only the calls to workers are available, which is enough for a

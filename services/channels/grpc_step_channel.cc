@@ -76,11 +76,14 @@ class GrpcStepStream final : public StepStream {
 
 class GrpcStepChannel final : public StepChannel {
  public:
+  // A channel with a limit of its own: steps are larger than control messages.
   explicit GrpcStepChannel(const std::string& gateway)
       : gateway_{"worker", gateway, Reason::kWorkerLost},
         stub_(v1::ExpertService::NewStub(MakeGrpcChannel(gateway, kStepMessageBytesMax))) {}
 
   std::unique_ptr<StepStream> Open(const OpenSessionRequest& request, StepSink* sink) override {
+    // The call also owns itself until gRPC is done with it, so the handle may be destroyed at any
+    // time: that only detaches the call.
     auto call = std::make_shared<ForwardCall>(&calls_, gateway_, sink);
     call->Start(*stub_, request, call);
     return std::make_unique<GrpcStepStream>(std::move(call));

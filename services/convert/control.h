@@ -13,6 +13,8 @@ namespace switchyard {
 v1::SessionRequest ToProto(const WorkerMessage& message);
 absl::StatusOr<WorkerMessage> FromProto(const v1::SessionRequest& proto);
 
+// A message without a known member is refused: it comes from a newer version, and acting on half of
+// it could lose an epoch.
 v1::SessionResponse ToProto(const CoordinatorMessage& message);
 absl::StatusOr<CoordinatorMessage> FromProto(const v1::SessionResponse& proto);
 

@@ -98,6 +98,7 @@ class Decoder {
   void Each(const char* field, const List& list, std::vector<T>* out, Body body) {
     out->clear();
     out->reserve(static_cast<std::size_t>(list.size()));
+    // Index 0 even for an empty list: it is only read while an item is decoded.
     path_.push_back({field, 0});
     for (const auto& item : list) {
       if (!ok()) break;
@@ -108,13 +109,15 @@ class Decoder {
   }
 
  private:
-  // One step of the path to the current field.
+  // One step of the path to the current field. Names are literals and are not copied, because
+  // almost no path is ever printed.
   struct Segment {
     const char* field;
     int index;  // -1 if the field is not a list
   };
 
-  // Refuses an unknown value with its number and the likely cause.
+  // Refuses an unknown value with its number and the likely cause. Not part of the template, so
+  // that the texts exist once.
   void RefuseEnum(const char* field, int value);
 
   std::vector<Segment> path_;  // from the message down to the current field

@@ -2,8 +2,12 @@
 // means "not set". If an enum of core gains a value that the proto lacks, this header does not
 // compile. Names of values are not compared; tests/services/convert does that.
 //
-// To add an enum: one WireEnum row here, and the values in the same order in both definitions.
-// Pure; thread-safe.
+// To add an enum: one WireEnum row here, and the values in the same order in both definitions. A
+// row names the wire's enum (Proto), core's last value (kLast) and the wire's (kProtoMax). A table
+// of numbers would allow two different orders, and a frame from an older peer would then be
+// misread.
+//
+// Pure; thread-safe; a conversion is an addition.
 #pragma once
 
 #include <optional>
@@ -100,6 +104,7 @@ struct WireEnum<Projection> {
 // Converts to the wire; every value of core has one.
 template <typename Core>
 constexpr typename WireEnum<Core>::Proto EnumToProto(Core value) {
+  // Fails to compile when one of the two enums has grown.
   static_assert(static_cast<int>(WireEnum<Core>::kLast) + 1 == WireEnum<Core>::kProtoMax);
   return static_cast<typename WireEnum<Core>::Proto>(static_cast<int>(value) + 1);
 }
@@ -107,8 +112,10 @@ constexpr typename WireEnum<Core>::Proto EnumToProto(Core value) {
 // nullopt for "not set" and for values of a later version.
 template <typename Core>
 constexpr std::optional<Core> EnumFromProto(typename WireEnum<Core>::Proto value) {
+  // proto3 keeps numbers that this version does not know, so the range must be checked here.
   const int number = static_cast<int>(value);
   if (number < 1 || number > WireEnum<Core>::kProtoMax) return std::nullopt;
+  // In range, hence a value of Core: both enums are dense.
   return static_cast<Core>(number - 1);
 }
 

@@ -83,6 +83,7 @@ void Decode(Decoder& at, const v1::CapabilitySet& in, CapabilitySet* out) {
   out->transports.assign(in.transports().begin(), in.transports().end());
   at.Int("max_top_k", in.max_top_k(), &out->max_top_k);
   at.Int("weight_bytes_max", in.weight_bytes_max(), &out->weight_bytes_max);
+  // A worker that sends no facts gets the defaults: what every device supports.
   if (in.has_gdn()) at.Sub("gdn", true, [&] { DecodeGdn(at, in.gdn(), &out->gdn); });
 }
 
@@ -114,6 +115,8 @@ void Decode(Decoder& at, const v1::DispatchConfig& in, DispatchConfig* out) {
   at.Enum("scheme", in.scheme(), &out->scheme);
   at.Int("max_tokens_per_step", in.max_tokens_per_step(), &out->max_tokens_per_step);
   out->trail.assign(in.trail().begin(), in.trail().end());
+  // Both are optional on the wire: core's defaults are the formats that a sender without these
+  // fields means.
   if (in.wire_scale() != v1::SCALE_KIND_UNSPECIFIED) {
     at.Enum("wire_scale", in.wire_scale(), &out->wire_scale);
   }
@@ -187,6 +190,7 @@ void Decode(Decoder& at, const v1::Plan& in, Plan* out) {
   out->epoch.value = in.epoch();
   at.Sub("shape", in.has_shape(), [&] { Decode(at, in.shape(), &out->shape); });
   at.Digest("manifest_hash", in.manifest_hash(), &out->manifest);
+  // One generic lambda: overload resolution picks the Decode of each list's message.
   const auto decode = [&at](const auto& item, auto* value) { Decode(at, item, value); };
   at.Each("workers", in.workers(), &out->workers, decode);
   at.Each("layers", in.layers(), &out->layers, decode);

@@ -110,19 +110,19 @@ absl::StatusOr<WatchRequest> FromProto(const v1::WatchPlanRequest& proto) {
   return at.Finish(std::move(request));
 }
 
-v1::WatchPlanResponse ToProto(const PlanUpdate& news) {
+v1::WatchPlanResponse ToProto(const PlanUpdate& update) {
   v1::WatchPlanResponse out;
-  Encode(news.plan, out.mutable_plan());
-  EncodeDigest(news.hash, out.mutable_plan_hash());
+  Encode(update.plan, out.mutable_plan());
+  EncodeDigest(update.hash, out.mutable_plan_hash());
   return out;
 }
 
 absl::StatusOr<PlanUpdate> FromProto(const v1::WatchPlanResponse& proto) {
   Decoder at("WatchPlanResponse");
-  PlanUpdate news;
-  at.Sub("plan", proto.has_plan(), [&] { Decode(at, proto.plan(), &news.plan); });
-  at.Digest("plan_hash", proto.plan_hash(), &news.hash);
-  return at.Finish(std::move(news));
+  PlanUpdate update;
+  at.Sub("plan", proto.has_plan(), [&] { Decode(at, proto.plan(), &update.plan); });
+  at.Digest("plan_hash", proto.plan_hash(), &update.hash);
+  return at.Finish(std::move(update));
 }
 
 }  // namespace switchyard

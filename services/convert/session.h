@@ -28,13 +28,15 @@ absl::StatusOr<OpenSessionRequest> FromProto(const v1::OpenSessionRequest& proto
 v1::OpenSessionResponse ToProto(const SessionGrant& grant);
 absl::StatusOr<SessionGrant> FromProto(const v1::OpenSessionResponse& proto);
 
+// Closing and watching name a session by its id and never by its cookie.
 v1::CloseSessionRequest ToProto(SessionId session);
 absl::StatusOr<SessionId> FromProto(const v1::CloseSessionRequest& proto);
 
+// The epoch and the hash say which plan the caller already has.
 v1::WatchPlanRequest ToProto(const WatchRequest& request);
 absl::StatusOr<WatchRequest> FromProto(const v1::WatchPlanRequest& proto);
 
-v1::WatchPlanResponse ToProto(const PlanUpdate& news);
+v1::WatchPlanResponse ToProto(const PlanUpdate& update);
 absl::StatusOr<PlanUpdate> FromProto(const v1::WatchPlanResponse& proto);
 
 }  // namespace switchyard

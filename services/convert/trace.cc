@@ -62,7 +62,7 @@ void Encode(const Warning& in, v1::DispatchWarning* out) {
 
 void Encode(const DecisionTrace& in, v1::DispatchTrace* out) {
   Encode(in.subject, out);
-  out->set_rule_order(Text(OrderVariantName(in.order)));
+  out->set_rule_order(Text(kDtypeOrderName));
   out->set_mode(EnumToProto(in.mode));
   out->set_mode_why(in.mode_why);
   if (in.decision) EncodeRules(*in.decision, out);

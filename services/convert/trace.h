@@ -8,6 +8,7 @@
 namespace switchyard {
 
 void Encode(const Warning& in, v1::DispatchWarning* out);
+// Fills the structured fields and the page of text. O(rules of the trace).
 void Encode(const DecisionTrace& in, v1::DispatchTrace* out);
 
 }  // namespace switchyard

@@ -6,6 +6,7 @@
 
 namespace switchyard {
 
+// All counters are totals since the process started, except open attachments.
 void Encode(const ExpertServiceView& in, v1::GetStatusResponse* out);
 
 }  // namespace switchyard

@@ -124,6 +124,7 @@ absl::Status AddTraces(const CoordinatorView& view, const DeploymentView& deploy
   SY_ASSIGN_OR_RETURN(const std::vector<DecisionTrace> traces,
                       TracesOf(view, deployment, question.layer, question.phase));
   for (const DecisionTrace& trace : traces) {
+    // Decisions are made for all edges; the caller may want one.
     if (question.Is(trace.subject.phase, trace.subject.edge)) Encode(trace, out->add_traces());
   }
   return absl::OkStatus();
@@ -135,8 +136,8 @@ v1::ApplyDeploymentResponse ApplyResponse(const DeploymentView& view) {
   v1::ApplyDeploymentResponse out;
   Encode(view, out.mutable_deployment());
   for (const Warning& warning : view.warnings) Encode(warning, out.add_warnings());
-  if (view.drafted == nullptr) return out;
-  for (const DispatchConfig& config : view.drafted->configs) Encode(config, out.add_configs());
+  if (view.proposed == nullptr) return out;
+  for (const DispatchConfig& config : view.proposed->configs) Encode(config, out.add_configs());
   return out;
 }
 

@@ -18,6 +18,7 @@ namespace switchyard {
 v1::ApplyDeploymentResponse ApplyResponse(const DeploymentView& view);
 absl::StatusOr<v1::GetDeploymentResponse> GetDeployment(const CoordinatorView& view,
                                                         const v1::GetDeploymentRequest& request);
+// Lists cannot fail; a list may be empty.
 v1::ListDeploymentsResponse ListDeployments(const CoordinatorView& view);
 v1::ListModelsResponse ListModels(const CoordinatorView& view);
 v1::ListWorkersResponse ListWorkers(const CoordinatorView& view);

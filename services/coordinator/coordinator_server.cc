@@ -38,7 +38,7 @@ class WorkerStream final : public ServerBidiStream<v1::SessionRequest, v1::Sessi
 
   // WorkerStreamSink
   void Send(const CoordinatorMessage& message) override {
-    // An oversized message would break the stream at the worker, which cannot tell why.
+    // An oversized message would break the stream at the worker, which cannot know the reason.
     v1::SessionResponse proto = ToProto(message);
     if (const absl::Status size = CheckMessageSize(proto, kControlMessageBytesMax); !size.ok()) {
       return End(size);
@@ -52,6 +52,8 @@ class WorkerStream final : public ServerBidiStream<v1::SessionRequest, v1::Sessi
     absl::StatusOr<WorkerMessage> message = FromProto(request);
     const absl::Status result =
         message.ok() ? driver_->OnWorkerMessage(stream_, *std::move(message)) : message.status();
+    // A message that cannot be used ends the stream: the worker registers again and says where it
+    // stands.
     if (!result.ok()) End(result);
     ReadNext();
   }
@@ -116,6 +118,7 @@ class WatchStream final
 };
 
 // Finishes a unary call at once.
+// The view is a snapshot, so queries need no thread but gRPC's.
 template <typename Response>
 grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, Response* out,
                                  absl::StatusOr<Response> result) {

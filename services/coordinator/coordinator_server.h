@@ -27,6 +27,7 @@ struct CoordinatorServerOptions {
   Incarnation incarnation;  // of this process; GetVersion returns it
 };
 
+// Owns the services and the port. Thread-safe; destroy it after the driver's Shutdown.
 class CoordinatorServer {
  public:
   // `driver` outlives the server. Errors: as GrpcServer::Start.
@@ -39,6 +40,7 @@ class CoordinatorServer {
   [[nodiscard]] GrpcServer& grpc() { return *grpc_; }
 
  private:
+  // Hides the generated service classes from the program.
   struct Services;
   explicit CoordinatorServer(std::unique_ptr<Services> services);
 

@@ -82,6 +82,7 @@ absl::StatusOr<std::vector<v1::HypotheticalDispatch>> HypotheticalDispatches(
   std::vector<v1::HypotheticalDispatch> out;
   for (const DeviceProfile* source : query.sources) {
     for (const DeviceProfile* profile : query.workers) {
+      // One worker that has proven all that its kind can do.
       const std::vector<CapabilitySet> workers{FullCapabilities(*profile)};
       for (const PhaseSpec& served : deployment.spec.phases) {
         if (phase && served.phase != *phase) continue;

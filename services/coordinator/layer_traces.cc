@@ -22,6 +22,7 @@ bool IsRelevant(const DeploymentView& deployment, const WorkerView& worker) {
   if (deployment.serving != nullptr) {
     return deployment.serving->plan.FindWorker(worker.id).has_value();
   }
+  // Without a plan: the workers that the next one would be made from.
   return worker.state == WorkerState::kLive;
 }
 

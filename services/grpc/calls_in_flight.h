@@ -8,6 +8,7 @@
 
 namespace switchyard {
 
+// Thread-safe. Its owner is the channel's owner, and destroys it before the channel.
 class CallsInFlight {
  public:
   CallsInFlight() = default;
@@ -19,7 +20,7 @@ class CallsInFlight {
   CallsInFlight(const CallsInFlight&) = delete;
   CallsInFlight& operator=(const CallsInFlight&) = delete;
 
-  // Call when a call starts, and when it has released its channel.
+  // Call when a call starts, and when it has released its channel: once each.
   void Enter() {
     const MutexLock lock(mutex_);
     ++calls_;

@@ -87,6 +87,7 @@ class ClientStream : public Reactor {
   grpc::ClientContext* context() { return &context_; }
   // Starts the call and reads. The stub's method must have been called with context() and this.
   void Launch(std::shared_ptr<void> self) {
+    // Before the call starts: gRPC may complete it before StartCall returns.
     self_ = std::move(self);
     calls_->Enter();
     this->StartRead(&response_);
@@ -140,6 +141,7 @@ class ClientStream : public Reactor {
   std::atomic<std::thread::id> hook_thread_;
   bool attached_ SY_GUARDED_BY(hooks_) = true;
   bool up_ SY_GUARDED_BY(hooks_) = false;
+  // Apart from hooks_, so that Fail can be called from within a hook and from any other thread.
   Mutex error_;
   absl::Status local_error_ SY_GUARDED_BY(error_);
 };

@@ -48,6 +48,7 @@ absl::Status WhyNotListening(const GrpcServerOptions& options) {
                      metadata);
   }
   int error = 0;
+  // A name may have several addresses; the first error is that of gRPC's own attempt.
   for (const addrinfo* it = found; it != nullptr && error == 0; it = it->ai_next) {
     const int fd = socket(it->ai_family, it->ai_socktype | SOCK_CLOEXEC, it->ai_protocol);
     if (fd < 0) continue;
@@ -82,6 +83,7 @@ int Cap(std::size_t message_bytes_max) {
 
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
     const GrpcServerOptions& options, const std::vector<grpc::Service*>& services) {
+  // For probes of orchestrators.
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   int port = 0;
@@ -119,6 +121,7 @@ void GrpcServer::SetServing(const std::string& name, bool serving) {
 
 void GrpcServer::Shutdown(Duration deadline) {
   server_->Shutdown(GrpcDeadline(deadline));
+  // Shutdown returns before the last call has ended.
   server_->Wait();
 }
 

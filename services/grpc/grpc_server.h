@@ -52,6 +52,7 @@ class GrpcServer {
  private:
   GrpcServer(std::unique_ptr<grpc::Server> server, int port, std::string endpoint);
 
+  // Ends before the services, which the owner destroys after this object.
   std::unique_ptr<grpc::Server> server_;
   const int port_;
   const std::string endpoint_;

@@ -124,6 +124,7 @@ google::rpc::Status StatusToProto(const absl::Status& status) {
   google::rpc::Status out;
   if (status.ok()) return out;
   const int code = static_cast<int>(status.code());
+  // absl may know codes that gRPC does not.
   out.set_code(code > kCodeMax ? static_cast<int>(absl::StatusCode::kUnknown) : code);
   out.set_message(CutUtf8(status.message(), kStatusTextBytesMax));
   AddErrorInfo(status, &out);
@@ -142,6 +143,7 @@ absl::Status StatusFromProto(const google::rpc::Status& proto) {
                         ? static_cast<absl::StatusCode>(proto.code())
                         : absl::StatusCode::kUnknown;
   absl::Status out(code, proto.message());
+  // Other parties on the way may have added an ErrorInfo of their own domain.
   const int own = FindOwnInfo(proto);
   if (own >= 0) {
     google::rpc::ErrorInfo info;

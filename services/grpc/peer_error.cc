@@ -27,6 +27,7 @@ absl::Status AsPeerError(const absl::Status& status, const Peer& peer) {
           absl::StatusCode::kUnimplemented, Reason::kUnsupported,
           absl::StrCat(who, " does not know the call; check the port and the versions of both"),
           metadata);
+    // The peer answered, so the connection works: the code says what to do.
     default:
       return MakeError(status.code(), Reason::kTransport, absl::StrCat(who, ": ", status.message()),
                        metadata);

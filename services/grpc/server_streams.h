@@ -55,6 +55,7 @@ class ServerStream : public Reactor {
   // has an effect.
   void End(const absl::Status& status) {
     {
+      // The first status wins: a later one is mostly a consequence of it.
       const MutexLock lock(mutex_);
       if (ended_) return;
       ended_ = true;
@@ -106,6 +107,7 @@ class ServerStream : public Reactor {
   }
 
   grpc::CallbackServerContext* const context_;
+  // Decides which of the callers of End, OnWriteDone and Release finishes the stream.
   WriteQueue<Response> queue_;
   Mutex mutex_;
   bool ended_ SY_GUARDED_BY(mutex_) = false;
@@ -143,6 +145,7 @@ class ServerBidiStream : public ServerStream<grpc::ServerBidiReactor<Request, Re
   // which must be called once for each OnRequest, from any thread, even after End.
   virtual void OnRequest(Request& request) = 0;
   void ReadNext() {
+    // The hold that OnReadDone took is released last, so this object exists until here.
     this->ended() ? OnPeerDone() : this->StartRead(&request_);
     this->Release();
   }
@@ -151,6 +154,7 @@ class ServerBidiStream : public ServerStream<grpc::ServerBidiReactor<Request, Re
   virtual void OnPeerDone() { this->End(absl::OkStatus()); }
 
  private:
+  // At most the port's own limit.
   const std::size_t request_bytes_max_;
   // Only one request is in memory for each stream, because the next read starts after ReadNext.
   Request request_;

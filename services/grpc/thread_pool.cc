@@ -20,6 +20,7 @@ void ThreadPool::Run(std::function<void()> task) {
 
 bool ThreadPool::TryRun(std::function<void()> task) {
   const MutexLock lock(mutex_);
+  // Idle threads that queued tasks will take do not count as free.
   if (idle_ <= tasks_.size() && threads_.size() == threads_max_) return false;
   Take(std::move(task));
   return true;
@@ -40,13 +41,14 @@ void ThreadPool::Work() {
   UniqueLock lock(mutex_);
   while (true) {
     while (tasks_.empty() && !stopping_) changed_.Wait(mutex_);
+    // Only when stopping: accepted tasks are run to the last one.
     if (tasks_.empty()) return;
     std::function<void()> task = std::move(tasks_.front());
     tasks_.pop_front();
     --idle_;
     lock.Unlock();
     task();
-    task = nullptr;  // What it holds goes before the thread counts as free.
+    task = nullptr;  // Its captures are destroyed before the thread counts as free.
     lock.Lock();
     ++idle_;
   }

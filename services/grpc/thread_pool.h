@@ -12,6 +12,7 @@
 
 namespace switchyard {
 
+// Tasks do not wait for tasks that are queued behind them, or all threads could wait at once.
 class ThreadPool {
  public:
   // Starts threads on demand, at most `threads_max`.
@@ -37,7 +38,10 @@ class ThreadPool {
   Mutex mutex_;
   CondVar changed_;
   std::deque<std::function<void()>> tasks_ SY_GUARDED_BY(mutex_);
+  // Threads without a task, including those that are starting. Each queued task will take one of
+  // them.
   std::size_t idle_ SY_GUARDED_BY(mutex_) = 0;
+  // Threads then end once no task is left.
   bool stopping_ SY_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_ SY_GUARDED_BY(mutex_);
 };

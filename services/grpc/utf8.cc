@@ -42,6 +42,7 @@ std::string CutUtf8(absl::string_view text, std::size_t bytes_max) {
   for (std::size_t i = 0; i < text.size();) {
     const std::size_t length = SequenceAt(text, i);
     const std::size_t taken = std::max<std::size_t>(length, 1);
+    // A character is taken whole or not at all.
     if (out.size() + taken > bytes_max - tail) break;
     if (length == 0) {
       out += '?';

@@ -3,6 +3,7 @@
 
 namespace switchyard {
 
+// GetVersion returns it; peers of different versions may talk, so nothing compares it.
 inline constexpr char kProductVersion[] = SWITCHYARD_VERSION;
 
 }  // namespace switchyard

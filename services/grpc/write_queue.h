@@ -39,9 +39,11 @@ class WriteQueue {
   // Adds a message. kFull: it was not added. A message is always accepted if none waits, so that a
   // single message over the limit does not end the stream.
   Verdict Push(Message message) {
+    // Before the lock, because it walks the whole message.
     const std::size_t bytes = message.ByteSizeLong();
     const MutexLock lock(mutex_);
     if (closed_) return Verdict::kClosed;
+    // The first message is with gRPC and does not count as waiting.
     const bool waiting = messages_.size() > 1;
     if (messages_.size() > messages_max_ || (waiting && bytes_ + bytes > bytes_max_)) {
       return Verdict::kFull;
@@ -74,7 +76,8 @@ class WriteQueue {
     if (!closed_) ++holds_;
     return !closed_;
   }
-  // Ends one Hold. True: the caller must finish the stream.
+  // Ends one Hold. True: the caller must finish the stream. While messages are left it is false,
+  // and the last Advance returns finish.
   bool Release() {
     const MutexLock lock(mutex_);
     SY_CHECK(holds_ > 0, "Release() without Hold()");
@@ -106,8 +109,10 @@ class WriteQueue {
   const std::size_t messages_max_;
   const std::size_t bytes_max_;
   Mutex mutex_;
+  // The front is being written, unless the queue is empty.
   std::deque<Message> messages_ SY_GUARDED_BY(mutex_);
   std::size_t bytes_ SY_GUARDED_BY(mutex_) = 0;
+  // Hold calls without their Release.
   std::size_t holds_ SY_GUARDED_BY(mutex_) = 0;
   bool closed_ SY_GUARDED_BY(mutex_) = false;
 };

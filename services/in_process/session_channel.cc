@@ -48,8 +48,8 @@ class InProcessWatch final : public WatchStream, private PlanUpdateSink {
   }
 
  private:
-  void OnPlanUpdate(const std::shared_ptr<const PlanUpdate>& news) override {
-    sink_->OnPlan(*news);
+  void OnPlanUpdate(const std::shared_ptr<const PlanUpdate>& update) override {
+    sink_->OnPlan(*update);
   }
   void OnClosed(const absl::Status& why) override { sink_->OnWatchEnded(why); }
 
@@ -113,6 +113,7 @@ class InProcessAttach final : public AttachStream {
     explicit Listener(AttachSink* sink) : sink_(sink) {}
     void Ended(const absl::Status& why) {
       const MutexLock lock(mutex_);
+      // Cleared first: it is the last call of a stream.
       if (sink_ != nullptr) std::exchange(sink_, nullptr)->OnAttachEnded(why);
     }
     void Bound(Epoch epoch, const absl::Status& result) {
@@ -126,7 +127,7 @@ class InProcessAttach final : public AttachStream {
 
    private:
     Mutex mutex_;
-    AttachSink* sink_ SY_GUARDED_BY(mutex_);  // nullptr: nobody listens
+    AttachSink* sink_ SY_GUARDED_BY(mutex_);  // nullptr: detached
   };
 
   std::shared_ptr<InProcessWorker> worker_;

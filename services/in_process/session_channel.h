@@ -59,6 +59,7 @@ class InProcessWorkers {
   [[nodiscard]] std::shared_ptr<InProcessWorker> Find(const std::string& endpoint) const;
 
  private:
+  // Held to find a worker, never while one is called.
   mutable Mutex mutex_;
   std::map<std::string, std::shared_ptr<InProcessWorker>> workers_ SY_GUARDED_BY(mutex_);
 };

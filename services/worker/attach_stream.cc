@@ -33,6 +33,8 @@ class AttachServerStream final : public ServerBidiStream<v1::AttachRequest, v1::
   };
 
   void OnRequest(v1::AttachRequest& request) override {
+    // The call waits for the data thread, and gRPC's threads must not. `request` stays valid until
+    // ReadNext.
     threads_->Run([this, &request] {
       Handle(request);
       ReadNext();
@@ -48,6 +50,7 @@ class AttachServerStream final : public ServerBidiStream<v1::AttachRequest, v1::
     if (attachment_.has_value()) return End(Misplaced("a stream is one attachment"));
     const auto on_closed = [closer = closer_](const absl::Status& why) {
       const MutexLock lock(closer->mutex);
+      // The stream may have ended and be deleted; the worker's callback comes from the data thread.
       if (closer->stream != nullptr) closer->stream->End(why);
     };
     const absl::StatusOr<AttachGrant> grant = experts_->Attach(request, on_closed, kAttachTimeout);
@@ -75,6 +78,7 @@ class AttachServerStream final : public ServerBidiStream<v1::AttachRequest, v1::
       const MutexLock lock(closer_->mutex);
       closer_->stream = nullptr;
     }
+    // Whatever ended the stream: a source that is gone must not keep its rings.
     if (attachment_.has_value()) experts_->Close(*attachment_);
   }
 

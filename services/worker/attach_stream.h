@@ -11,7 +11,8 @@ namespace switchyard {
 
 class ExpertService;
 
-// How long the data thread may take to answer an attach, bind or release.
+// How long the data thread may take to answer an attach, bind or release. Generous: it answers
+// between two polls, and only a stuck thread takes longer.
 inline constexpr Duration kAttachTimeout = std::chrono::seconds(10);
 
 // The reactor of one call; deletes itself. `experts` and `threads` outlive it. Requests are handled

@@ -40,6 +40,7 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
 
   void OnRequest(v1::ForwardRequest& request) override {
     auto step = std::make_unique<ForwardedStep>();
+    // Swapped, not copied: x may be tens of megabytes.
     step->request.Swap(&request);
     absl::StatusOr<ForwardMessage> message = FromProto(step->request);
     if (!message.ok()) return Stop(message.status());
@@ -50,6 +51,7 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
 
   void OnOpen(OpenSessionRequest request) {
     if (std::exchange(opened_, true)) return Stop(Misplaced("a stream opens one session"));
+    // The session thread must find the stream alive.
     if (!Hold()) return ReadNext();
     const bool taken = threads_->TryRun([this, request = std::move(request)] {
       Run(request);
@@ -72,6 +74,7 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
       if (!session_over_) {
         steps_.push_back(std::move(step));
         ++unanswered_;
+        // Back-pressure: without a read, gRPC's flow control stops the caller.
         may_send_more = unanswered_ < options_->credits;
         read_waits_ = !may_send_more;
       }
@@ -184,6 +187,7 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
                        absl::StrCat(in.ids.size(), " ids for ", tokens, " tokens of top-k ", top_k),
                        {{"layer", absl::StrCat(in.layer.value)}});
     }
+    // The answer must fit too; it is checked before the step costs anything.
     const std::size_t y_bytes = tokens * hidden * y_bytes_;
     if (y_bytes + kStepHeaderBytesMax > kStepMessageBytesMax) {
       return MakeError(
@@ -217,6 +221,7 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
     bool read_on = false;
     {
       const MutexLock lock(mutex_);
+      // A credit is free again, so the read that OnStep held back may go on.
       --unanswered_;
       read_on = std::exchange(read_waits_, false);
     }

@@ -20,6 +20,7 @@
 
 namespace switchyard {
 
+// Bounds of the sessions through one gateway. The timeouts are those of the source's calls.
 struct GatewayOptions {
   std::string worker_id;
   std::uint32_t credits = 8;  // steps of one session without an answer

@@ -68,6 +68,7 @@ class WorkerServer::ServiceImpl final : public v1::ExpertService::CallbackServic
                                       const v1::GetStatusRequest* request,
                                       v1::GetStatusResponse* response) override {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    // The counters come from the data thread, which gRPC's threads must not wait for.
     attach_threads_.Run([this, reactor, request, response] {
       reactor->Finish(StatusToGrpc(FillStatus(*request, response)));
     });
@@ -96,6 +97,7 @@ class WorkerServer::ServiceImpl final : public v1::ExpertService::CallbackServic
   const Incarnation incarnation_;
   const GatewayOptions gateway_options_;
   ExpertService* const experts_;
+  // Set once while calls may already arrive.
   std::atomic<Source*> gateway_;
   ThreadPool attach_threads_;
   ThreadPool gateway_threads_;
@@ -106,6 +108,7 @@ absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(
   std::unique_ptr<WorkerServer> server(
       new WorkerServer(std::make_unique<ServiceImpl>(options, experts, gateway)));
   GrpcServerOptions grpc = options.grpc;
+  // The port's limit is that of its largest method; Attach has a lower one of its own.
   grpc.message_bytes_max = kStepMessageBytesMax;
   SY_ASSIGN_OR_RETURN(server->grpc_, GrpcServer::Start(grpc, {server->service_.get()}));
   return server;

@@ -18,16 +18,20 @@ namespace switchyard {
 
 class ExpertService;
 
+// Fixed for the life of the server.
 struct WorkerServerOptions {
   GrpcServerOptions grpc;  // message_bytes_max is set by the server
   std::string worker_id;
   Incarnation incarnation;
+  // Attach, Bind and Release wait for the data thread, and each blocks one of these threads
+  // meanwhile.
   std::size_t attach_threads = 4;
   // Sessions that callers may have through this worker at once; each takes a thread.
   std::size_t gateway_sessions_max = 16;
   std::uint32_t gateway_credits = 8;
 };
 
+// Owns the service, its threads and the port. Thread-safe.
 class WorkerServer {
  public:
   // `experts` and `gateway` outlive the server; without a gateway Forward is kUnimplemented
@@ -35,7 +39,7 @@ class WorkerServer {
   static absl::StatusOr<std::unique_ptr<WorkerServer>> Start(const WorkerServerOptions& options,
                                                              ExpertService* experts,
                                                              Source* gateway);
-  // Cancels what is open.
+  // Cancels the open calls and waits for their ends.
   ~WorkerServer();
   WorkerServer(const WorkerServer&) = delete;
   WorkerServer& operator=(const WorkerServer&) = delete;
@@ -46,6 +50,7 @@ class WorkerServer {
   void SetGateway(Source* gateway);
 
  private:
+  // The generated service's implementation.
   class ServiceImpl;
   explicit WorkerServer(std::unique_ptr<ServiceImpl> service);
 

@@ -179,7 +179,7 @@ TEST_P(DeviceConformance, TakesAnyShape) {
   }
 }
 
-// A row must come out the same alone and in every company: session-protocol.md, section 5.
+// A row has the same bits by itself and in every company: docs/PROTOCOL.md, "Numbers".
 TEST_P(DeviceConformance, RowsAreBitEqualAloneInBatchesAndShuffled) {
   constexpr std::size_t kRows = 70;
   constexpr MoeShape kShapes[] = {{.hidden = 256, .intermediate = 128, .experts = 1, .top_k = 1},

@@ -144,7 +144,7 @@ TEST(DispatchDefaultsTest, RefusesAnUnknownDtypeWithAllThatThereAre) {
             "auto, bf16, fp8, int8, nvfp4)");
 }
 
-// R11: misspelt options, with and without a value beside them.
+// R11: misspelled options, with and without a value beside them.
 TEST(DispatchDefaultsTest, MisspelledOptionsAreRefusedWithTheRightName) {
   for (const char* const name :
        {"--dispather-output-dtype", "--deepep-dispather-output-dtype=bf16",

@@ -34,10 +34,10 @@ std::shared_ptr<const PlanUpdate> MakeUpdate(const DeploymentRecord& record) {
     candidates[i].worker.incarnation = LifeOf(i + 1);
     candidates[i].capabilities = testing::MakeCapabilities();
   }
-  PlanDraft draft = BuildPlan(record, candidates, ContiguousPlacement()).value();
-  draft.plan.epoch = Epoch{3};
-  const PlanHash hash = HashOf(draft.plan);
-  return std::make_shared<const PlanUpdate>(PlanUpdate{std::move(draft.plan), hash});
+  PlanProposal proposal = BuildPlan(record, candidates, ContiguousPlacement()).value();
+  proposal.plan.epoch = Epoch{3};
+  const PlanHash hash = HashOf(proposal.plan);
+  return std::make_shared<const PlanUpdate>(PlanUpdate{std::move(proposal.plan), hash});
 }
 
 class EpochChangeTest : public ::testing::Test {

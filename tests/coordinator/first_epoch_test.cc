@@ -91,7 +91,7 @@ TEST(FirstEpochTest, RefusesLayersThatTheModelDoesNotHaveWhenTheyAreApplied) {
 TEST(FirstEpochTest, ADryRunSaysWhenMinWorkersIsNotReachedAndShowsThePlan) {
   Cluster cluster;
   SY_ASSERT_OK_AND_ASSIGN(const DeploymentView nobody, cluster.Apply(MakeSpec(2), true));
-  EXPECT_EQ(nobody.drafted, nullptr);
+  EXPECT_EQ(nobody.proposed, nullptr);
   EXPECT_EQ(nobody.activity,
             "checked; the available workers are not sufficient; min_workers is not reached: 0 of 2 "
             "are connected (none), and a first plan waits for more up to join_timeout");
@@ -105,8 +105,8 @@ TEST(FirstEpochTest, ADryRunSaysWhenMinWorkersIsNotReachedAndShowsThePlan) {
             "checked; a plan with 1 workers is possible; min_workers is not reached: 1 of 2 are "
             "connected (w0), and a first plan waits for more up to join_timeout");
   EXPECT_EQ(both.activity, "checked; a plan with 2 workers is possible");
-  ASSERT_NE(both.drafted, nullptr);
-  EXPECT_EQ(both.drafted->configs.size(), both.layers.size() * both.spec.phases.size());
+  ASSERT_NE(both.proposed, nullptr);
+  EXPECT_EQ(both.proposed->configs.size(), both.layers.size() * both.spec.phases.size());
   EXPECT_TRUE(cluster.written.empty());
 }
 
@@ -154,7 +154,7 @@ TEST(FirstEpochTest, WarningsOfPlansHaveANameToBeSaidOnceUnder) {
   EXPECT_GE(named, 1);
 }
 
-TEST(FirstEpochTest, ApplyAndItsDryRunBringTheWarningsOfTheDraft) {
+TEST(FirstEpochTest, ApplyAndItsDryRunBringTheWarningsOfTheProposal) {
   CoordinatorOptions options;
   options.dispatch.bf16_dispatch_flag = "the coordinator's environment";
   Cluster cluster(options);

@@ -37,10 +37,10 @@ const ContiguousPlacement kPolicy;
 
 TEST(PlanBuilderTest, MakesAValidPlanInAnyOrderOfCandidates) {
   std::vector<Candidate> candidates = {Make("c"), Make("a"), Make("b")};
-  SY_ASSERT_OK_AND_ASSIGN(PlanDraft first, BuildPlan(Record(), candidates, kPolicy));
+  SY_ASSERT_OK_AND_ASSIGN(PlanProposal first, BuildPlan(Record(), candidates, kPolicy));
   std::reverse(candidates.begin(), candidates.end());
 
-  SY_ASSERT_OK_AND_ASSIGN(const PlanDraft second, BuildPlan(Record(), candidates, kPolicy));
+  SY_ASSERT_OK_AND_ASSIGN(const PlanProposal second, BuildPlan(Record(), candidates, kPolicy));
 
   EXPECT_EQ(first.plan, second.plan);
   EXPECT_EQ(Ids(first.plan), "abc");
@@ -55,11 +55,11 @@ TEST(PlanBuilderTest, LeavesOutTheSmallestUntilEveryShareFits) {
   const std::vector<Candidate> candidates = {Make("a", 2200), Make("b", 100), Make("c", 2200),
                                              Make("d")};
 
-  SY_ASSERT_OK_AND_ASSIGN(const PlanDraft draft, BuildPlan(Record(), candidates, kPolicy));
+  SY_ASSERT_OK_AND_ASSIGN(const PlanProposal proposal, BuildPlan(Record(), candidates, kPolicy));
 
-  EXPECT_EQ(Ids(draft.plan), "acd");
-  ASSERT_EQ(draft.left_out.size(), 1U);
-  EXPECT_EQ(draft.left_out[0].substr(0, 3), "b: ");
+  EXPECT_EQ(Ids(proposal.plan), "acd");
+  ASSERT_EQ(proposal.left_out.size(), 1U);
+  EXPECT_EQ(proposal.left_out[0].substr(0, 3), "b: ");
 }
 
 TEST(PlanBuilderTest, CountsWhatOtherDeploymentsUse) {
@@ -77,9 +77,9 @@ TEST(PlanBuilderTest, PrefersWorkersThatServeWhereNotAllAreNeeded) {
   std::vector<Candidate> candidates = {Make("a"), Make("b"), Make("c")};
   candidates[1].serves = candidates[2].serves = true;
 
-  SY_ASSERT_OK_AND_ASSIGN(const PlanDraft draft, BuildPlan(record, candidates, kPolicy));
+  SY_ASSERT_OK_AND_ASSIGN(const PlanProposal proposal, BuildPlan(record, candidates, kPolicy));
 
-  EXPECT_EQ(Ids(draft.plan), "bc");
+  EXPECT_EQ(Ids(proposal.plan), "bc");
 }
 
 TEST(PlanBuilderTest, SaysWhyNobodyWillDo) {
@@ -117,12 +117,12 @@ TEST(PlanBuilderTest, WorkersWhoseEdgeRefusesAreLeftOutAndTheOthersServe) {
   Pool codecs(QuantScheme::kW8A8Int8, DtypeChoice::kInt8);
   std::erase(codecs.candidates[0].capabilities.wire_dtypes, DispatchDtype::kInt8);
   for (const Pool& pool : {kinds, codecs}) {
-    SY_ASSERT_OK_AND_ASSIGN(const PlanDraft draft,
+    SY_ASSERT_OK_AND_ASSIGN(const PlanProposal proposal,
                             BuildPlan(pool.record, pool.candidates, kPolicy));
 
-    EXPECT_EQ(Ids(draft.plan), "b");
-    ASSERT_EQ(draft.left_out.size(), 1U);
-    EXPECT_EQ(draft.left_out[0].substr(0, 3), "a: ");
+    EXPECT_EQ(Ids(proposal.plan), "b");
+    ASSERT_EQ(proposal.left_out.size(), 1U);
+    EXPECT_EQ(proposal.left_out[0].substr(0, 3), "a: ");
   }
 }
 
@@ -145,22 +145,24 @@ TEST(PlanBuilderTest, FindsTheLargestSetThatFits) {
       if (kPolicy.Place(request).ok()) best = std::max(best, request.workers.size());
     }
 
-    const auto draft = BuildPlan(record, candidates, kPolicy);
+    const auto proposal = BuildPlan(record, candidates, kPolicy);
 
-    const std::size_t found = draft.ok() ? draft->plan.workers.size() : 0;
+    const std::size_t found = proposal.ok() ? proposal->plan.workers.size() : 0;
     EXPECT_EQ(found, best) << "round " << round;
   }
 }
 
 TEST(PlanBuilderTest, PrepareBringsTheHashesOfTheWorkersOwnExperts) {
-  SY_ASSERT_OK_AND_ASSIGN(PlanDraft draft, BuildPlan(Record(), {Make("a"), Make("b")}, kPolicy));
-  draft.plan.epoch = Epoch{1};
+  SY_ASSERT_OK_AND_ASSIGN(PlanProposal proposal,
+                          BuildPlan(Record(), {Make("a"), Make("b")}, kPolicy));
+  proposal.plan.epoch = Epoch{1};
 
-  const Prepare prepare = PrepareFor(draft.plan, HashOf(draft.plan), Record(), WorkerOrdinal{1});
+  const Prepare prepare =
+      PrepareFor(proposal.plan, HashOf(proposal.plan), Record(), WorkerOrdinal{1});
 
   ASSERT_EQ(prepare.tensors.size(), 2U * 8U * 3U);
   for (const TensorHash& tensor : prepare.tensors) EXPECT_GE(tensor.expert.value, 8);
-  EXPECT_EQ(WeightBytesOn(draft.plan, 192, WorkerOrdinal{1}), 2 * 8 * 192);
+  EXPECT_EQ(WeightBytesOn(proposal.plan, 192, WorkerOrdinal{1}), 2 * 8 * 192);
 }
 
 // The config.json of Qwen3.5-397B-A17B, as far as its experts go.
@@ -217,18 +219,18 @@ TEST(PlanBuilderTest, PlansQwen35OnAsManyWorkersAsItsWeightsNeed) {
     candidates.push_back(gpu);
   }
 
-  SY_ASSERT_OK_AND_ASSIGN(PlanDraft draft, BuildPlan(record, candidates, kPolicy));
+  SY_ASSERT_OK_AND_ASSIGN(PlanProposal proposal, BuildPlan(record, candidates, kPolicy));
 
-  draft.plan.epoch = Epoch{1};
-  SY_EXPECT_OK(ValidatePlan(draft.plan));
-  ASSERT_EQ(draft.plan.workers.size(), 8U) << "786 GB of values, 98 GB on each";
+  proposal.plan.epoch = Epoch{1};
+  SY_EXPECT_OK(ValidatePlan(proposal.plan));
+  ASSERT_EQ(proposal.plan.workers.size(), 8U) << "786 GB of values, 98 GB on each";
   const std::int64_t expert_bytes = record.facts.ExpertBytes();
   for (std::int32_t w = 0; w < 8; ++w) {
-    EXPECT_EQ(WeightBytesOn(draft.plan, expert_bytes, WorkerOrdinal{w}), 61 * 64 * expert_bytes);
+    EXPECT_EQ(WeightBytesOn(proposal.plan, expert_bytes, WorkerOrdinal{w}), 61 * 64 * expert_bytes);
     EXPECT_LE(61 * 64 * expert_bytes, kRoom);
   }
   std::set<LayerId> planned;
-  for (const DispatchConfig& config : draft.plan.configs) {
+  for (const DispatchConfig& config : proposal.plan.configs) {
     const bool base = config.layer.value < 60;
     planned.insert(config.layer);
     EXPECT_EQ(config.scheme, base ? QuantScheme::kNvfp4 : QuantScheme::kNone);

@@ -16,16 +16,5 @@ TEST(DispatchModeTest, ModeNamesRoundTrip) {
   EXPECT_EQ(untouched, DispatchMode::kLowLatency);
 }
 
-TEST(DispatchModeTest, PhaseNamesRoundTrip) {
-  for (const auto phase : {Phase::kPrefill, Phase::kDecode, Phase::kMixed}) {
-    Phase back{};
-    ASSERT_TRUE(PhaseFromName(PhaseName(phase), &back));
-    EXPECT_EQ(back, phase);
-  }
-  Phase untouched = Phase::kDecode;
-  EXPECT_FALSE(PhaseFromName("", &untouched));
-  EXPECT_EQ(untouched, Phase::kDecode);
-}
-
 }  // namespace
 }  // namespace switchyard

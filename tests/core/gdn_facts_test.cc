@@ -27,10 +27,5 @@ TEST(GdnFactsTest, EveryProfileHasItsFacts) {
   }
 }
 
-TEST(GdnFactsTest, KernelsHaveNames) {
-  EXPECT_EQ(GdnVerifyKernelName(GdnVerifyKernel::kTriton), "triton");
-  EXPECT_EQ(GdnVerifyKernelName(GdnVerifyKernel::kFlashinfer), "flashinfer");
-}
-
 }  // namespace
 }  // namespace switchyard

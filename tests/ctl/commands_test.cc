@@ -192,13 +192,13 @@ TEST_F(CommandsTest, ADryRunOnlyChecks) {
 
 TEST_F(CommandsTest, ADryRunSaysWhyThereCanBeNoPlan) {
   coordinator_.problem =
-      MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady, "0 workers are there");
+      MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady, "0 workers are connected");
   const TempDir dir;
   const std::string file = dir.Write("d.yaml", "name: local\ncheckpoint: /a\n");
 
   EXPECT_THAT(Run({"apply", "--dry-run", "-f", file}),
-              HasSubstr("local: checked; the workers at hand do not do\n"
-                        "  - 0 workers are there\n"));
+              HasSubstr("local: checked; the available workers are not sufficient\n"
+                        "  - 0 workers are connected\n"));
   SY_EXPECT_OK(status_);
 }
 
@@ -221,10 +221,10 @@ TEST_F(CommandsTest, ApplyAndItsDryRunFailWithWhatNoWorkerMends) {
   EXPECT_THAT(status_, FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kBadConfig));
 }
 
-// Where no worker is there yet, the rest is a matter of time.
+// Where no worker is connected yet, the rest is a matter of time.
 TEST_F(CommandsTest, ApplySucceedsWhereOnlyWorkersAreMissing) {
   coordinator_.problem =
-      MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady, "0 workers are there");
+      MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady, "0 workers are connected");
   const TempDir dir;
   const std::string file = dir.Write("d.yaml", "name: local\ncheckpoint: /a\n");
 

@@ -71,7 +71,7 @@ class ScriptedCoordinator final : public v1::CoordinatorService::Service {
     if (!trail.empty()) {
       response->mutable_configs(0)->mutable_trail()->Assign(trail.begin(), trail.end());
     }
-    if (!problem.ok()) deployment.set_activity("checked; the workers at hand do not do");
+    if (!problem.ok()) deployment.set_activity("checked; the available workers are not sufficient");
     return grpc::Status::OK;
   }
   grpc::Status GetDeployment(grpc::ServerContext* /*context*/,

@@ -38,12 +38,12 @@ TEST(TablesTest, ShowsDeploymentsWithTheirProblem) {
 TEST(TablesTest, KeepsWithinTheTerminal) {
   v1::ListDeploymentsResponse list;
   *list.add_deployments() = DeploymentMessage();
-  list.mutable_deployments(0)->set_activity("waiting for workers: 1 of 2 are there (w0)");
+  list.mutable_deployments(0)->set_activity("waiting for workers: 1 of 2 connected (w0)");
 
   EXPECT_EQ(DeploymentsTable(list, 70),
             "NAME   MODEL  STATE    EPOCH  SESSIONS  ACTIVITY\n"
             "local  toy    serving  3      2         waiting for workers: 1 of 2\n"
-            "                                        are there (w0)\n");
+            "                                        connected (w0)\n");
 }
 
 TEST(TablesTest, ShowsWorkersWithWhatTheyHold) {

@@ -1,5 +1,5 @@
 // Steps of every kind through one engine's sessions, on a whole deployment in one process: which
-// mode their rows travelled in, as the workers counted them.
+// mode their rows traveled in, as the workers counted them.
 #include <set>
 #include <string>
 

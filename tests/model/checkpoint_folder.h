@@ -75,6 +75,15 @@ inline void WriteShardedCheckpoint(const TempDir& dir, const std::vector<Written
                          absl::StrJoin(lines, ", "), "}}"));
 }
 
+// An index of one shard `file`, which holds the tensor "c" of one byte. `total`: the contents of
+// its metadata.
+inline void WriteIndexed(const TempDir& dir, const std::string& index, const std::string& file,
+                         absl::string_view total) {
+  dir.Write(file, SafetensorsBytes({{"c", "U8", {1}, "z"}}));
+  dir.Write(index, absl::StrCat(R"({"metadata": {)", total, R"(}, "weight_map": {"c": ")", file,
+                                R"("}})"));
+}
+
 // The header's length and the header, followed by `data`.
 inline std::string FileOf(absl::string_view header, absl::string_view data) {
   const std::uint64_t length = header.size();

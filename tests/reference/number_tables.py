@@ -98,7 +98,7 @@ def f32_bits(value):
 
 
 def convert_lines(fmt, nan_code):
-    """fp32 bits -> code: every value and every tie of the format, their FP32 neighbours, the ends."""
+    """fp32 bits -> code: every value and every tie of the format, their FP32 neighbors, the ends."""
     patterns = set()
     for code in range(fmt.max_code + 1):
         patterns.add(f32_bits(fmt.magnitude(code)))

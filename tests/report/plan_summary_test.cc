@@ -8,7 +8,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-TEST(RangesTest, JoinsNeighboursInAnyOrder) {
+TEST(RangesTest, JoinsNeighborsInAnyOrder) {
   EXPECT_EQ(Ranges({}), "");
   EXPECT_EQ(Ranges({7}), "7");
   EXPECT_EQ(Ranges({8, 0, 1, 3, 2, 1}), "0-3 8");

@@ -22,10 +22,12 @@ std::vector<std::string> Names(absl::string_view list) {
   return names;
 }
 
-// False when `text` is neither "served" nor "library: " with a part.
+// False when `text` is not "served", "reference" or "library: " with a part.
 bool ReadUse(absl::string_view text, Row* row) {
-  row->use = absl::ConsumePrefix(&text, "library:") ? Use::kLibrary : Use::kServed;
-  if (row->use == Use::kServed) return text == "served";
+  row->use = text == "reference" ? Use::kReference : Use::kServed;
+  if (text == "served" || text == "reference") return true;
+  if (!absl::ConsumePrefix(&text, "library:")) return false;
+  row->use = Use::kLibrary;
   row->callers = Names(text);
   return !row->callers.empty();
 }
@@ -114,8 +116,8 @@ absl::StatusOr<std::vector<Row>> ParseRequirements(absl::string_view text) {
     row.tests = Names(columns[2]);
     if (!ReadUse(columns[1], &row)) {
       return BadLine(i, absl::StrCat(row.requirement, ": use is \"", columns[1],
-                                     "\"; want \"served\" or \"library: \" and the part that will "
-                                     "call it"));
+                                     "\"; want \"served\", \"reference\", or \"library: \" and "
+                                     "the part that will call it"));
     }
     if (row.tests.empty()) return BadLine(i, absl::StrCat(row.requirement, " names no test"));
     if (std::find(Wanted().begin(), Wanted().end(), row.requirement) == Wanted().end()) {

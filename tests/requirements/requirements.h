@@ -17,8 +17,9 @@ namespace switchyard::requirements {
 
 // Who reaches the code that meets a requirement.
 enum class Use {
-  kServed,   // a deployment
-  kLibrary,  // tests only; the parts in Row::callers will call it
+  kServed,     // a deployment
+  kLibrary,    // tests only; the parts in Row::callers will call it
+  kReference,  // it is code of the tests, which compare the product with it
 };
 
 struct Row {
@@ -28,9 +29,9 @@ struct Row {
   std::vector<std::string> tests;
 };
 
-// A line is "R<n><TAB>use<TAB>test[, test...]", where use is "served" or "library: part[,
-// part...]". Errors: kInvalidArgument naming the line that has another form, an unknown
-// requirement, or a requirement for the second time.
+// A line is "R<n><TAB>use<TAB>test[, test...]", where use is "served", "reference" or
+// "library: part[, part...]". Errors: kInvalidArgument naming the line that has another form, an
+// unknown requirement, or a requirement for the second time.
 absl::StatusOr<std::vector<Row>> ParseRequirements(absl::string_view text);
 
 enum class Outcome { kPassed, kFailed, kSkipped, kNotRun };

@@ -75,7 +75,8 @@ TEST(RequirementsTest, NamesWhatIsNotListed) {
 TEST(RequirementsTest, ReadsWhoUsesTheCode) {
   const auto rows = ParseRequirements(
       "R48\tserved\tA.B\n"
-      "R45\tlibrary: worker/collective, worker/device/cuda\tA.B, C.D\n");
+      "R45\tlibrary: worker/collective, worker/device/cuda\tA.B, C.D\n"
+      "R9\treference\tA.B\n");
   ASSERT_TRUE(rows.ok()) << rows.status();
 
   EXPECT_EQ((*rows)[0].use, Use::kServed);
@@ -83,10 +84,13 @@ TEST(RequirementsTest, ReadsWhoUsesTheCode) {
   EXPECT_EQ((*rows)[1].use, Use::kLibrary);
   EXPECT_THAT((*rows)[1].callers, ElementsAre("worker/collective", "worker/device/cuda"));
   EXPECT_THAT((*rows)[1].tests, ElementsAre("A.B", "C.D"));
+  EXPECT_EQ((*rows)[2].use, Use::kReference);
+  EXPECT_THAT((*rows)[2].callers, IsEmpty());
 }
 
 TEST(RequirementsTest, RefusesAUseThatNamesNoCaller) {
-  for (const char* use : {"", "library", "library:", "library: ,", "serve", "served: x"}) {
+  for (const char* use :
+       {"", "library", "library:", "library: ,", "serve", "served: x", "reference: x"}) {
     EXPECT_THAT(ParseRequirements(absl::StrCat("R48\t", use, "\tA.B")).status().message(),
                 HasSubstr("line 1: R48: use is"))
         << use;

@@ -54,6 +54,7 @@ class SimTransport final : public Transport, private FrameSink {
   void Wait(Duration /*max*/) override {}
   void Wake() override { arrived_(); }
   void CountDrop(FrameDrop drop) override { inbox_.CountDrop(drop); }
+  [[nodiscard]] MemoryKind slot_memory() const override { return MemoryKind::kHost; }
   [[nodiscard]] TransportStats stats() const override;
 
  private:
@@ -102,7 +103,7 @@ class SimLink final : public Link {
   RingMemory outbound_;  // the peer's ring, or memory to send from
   RingOffer peer_;
   NodeId peer_node_ = 0;
-  bool mapped_ = false;  // towards the peer
+  bool mapped_ = false;  // toward the peer
   bool down_ = false;
   std::shared_ptr<Wire> wire_;
   // By slot: the request whose reply has not come.

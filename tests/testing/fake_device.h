@@ -16,7 +16,7 @@
 
 namespace switchyard::testing {
 
-class FakeExpert final : public PackedExpert {
+class FakeExpert : public PackedExpert {
  public:
   FakeExpert(const MoeShape& made_for, const ExpertWeightsView& weights)
       : shape(made_for),

@@ -88,6 +88,7 @@ class FakeTransport final : public Transport {
     const std::lock_guard lock(mutex_);
     ++stats_.drops[static_cast<std::size_t>(drop)];
   }
+  [[nodiscard]] MemoryKind slot_memory() const override { return MemoryKind::kHost; }
   [[nodiscard]] TransportStats stats() const override {
     const std::lock_guard lock(mutex_);
     return stats_;

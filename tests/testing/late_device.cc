@@ -76,6 +76,7 @@ class LateStream final : public Stream {
 
   absl::Status Run(const ExpertRun& run) override {
     SY_RETURN_IF_ERROR(device_->Death());
+    SY_RETURN_IF_ERROR(device_->TakeRefusal());
     for (const ExpertInput& input : run.inputs) {
       if (device_->Reaches(input.rows) && device_->Reaches(input.out)) continue;
       return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
@@ -152,11 +153,11 @@ class LateStream final : public Stream {
     }
     return inner_event_->status();
   }
+  // The end of the stream cuts a delay short.
   void Delay() {
-    std::mutex nobody;
-    std::unique_lock lock(nobody);
-    std::condition_variable never;
-    never.wait_for(lock, device_->NextDelay());
+    const Duration delay = device_->NextDelay();
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, delay, [this] { return stopping_; });
   }
   void Loop() {
     absl::Status failed;  // of the work since the last event
@@ -208,6 +209,16 @@ LateDevice::~LateDevice() = default;
 void LateDevice::FailNextRun(absl::Status status) {
   const std::lock_guard lock(mutex_);
   next_failure_ = std::move(status);
+}
+
+void LateDevice::RefuseNextRun(absl::Status status) {
+  const std::lock_guard lock(mutex_);
+  next_refusal_ = std::move(status);
+}
+
+absl::Status LateDevice::TakeRefusal() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(next_refusal_, absl::OkStatus());
 }
 
 void LateDevice::Die() { dead_.store(true); }

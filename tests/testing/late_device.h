@@ -37,6 +37,8 @@ class LateDevice final : public DeviceBackend {
 
   // The next run of experts fails with `status`, at its event.
   void FailNextRun(absl::Status status);
+  // The next run of experts is refused with `status` when it is enqueued.
+  void RefuseNextRun(absl::Status status);
   // From now on everything fails: open events and later calls.
   void Die();
   [[nodiscard]] std::uint64_t runs() const { return runs_.load(); }
@@ -69,6 +71,7 @@ class LateDevice final : public DeviceBackend {
   // Refuses rows of memory that this device does not reach.
   [[nodiscard]] bool Reaches(const void* address) const;
   [[nodiscard]] absl::Status TakeFailure();
+  [[nodiscard]] absl::Status TakeRefusal();
   [[nodiscard]] absl::Status Death() const;
   Duration NextDelay();
   void CountRun() { runs_.fetch_add(1); }
@@ -88,6 +91,7 @@ class LateDevice final : public DeviceBackend {
   SeededRng rng_;                               // guarded by mutex_
   std::map<const std::byte*, Mapping> mapped_;  // guarded by mutex_; by outside address
   absl::Status next_failure_;                   // guarded by mutex_
+  absl::Status next_refusal_;                   // guarded by mutex_
   std::atomic<bool> dead_{false};
   std::atomic<std::uint64_t> runs_{0};
 };

@@ -32,6 +32,7 @@ class ScriptedTransport final : public Transport {
   void Wait(Duration /*max*/) override {}
   void Wake() override { ++wakes; }
   void CountDrop(FrameDrop drop) override { ++stats_.drops[static_cast<std::size_t>(drop)]; }
+  [[nodiscard]] MemoryKind slot_memory() const override { return MemoryKind::kHost; }
   [[nodiscard]] TransportStats stats() const override { return stats_; }
 
   // The links that are open, in order of creation.

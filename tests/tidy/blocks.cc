@@ -135,11 +135,11 @@ class Walker {
     const bool statement_goes_on = next == ',' || next == '{' || next == ')' || next == ';' ||
                                    next == '}' || next == '.' || next == '(';
     // `: a_{x}, b_{y} {` and `array<T, Size()> a{x};` look like a body until what follows is seen.
-    const bool initialiser =
+    const bool initializer =
         closed.kind == BlockKind::kFunction && (next == ',' || next == '{' || next == ';');
-    if (closed.kind == BlockKind::kFunction && !initialiser) {
+    if (closed.kind == BlockKind::kFunction && !initializer) {
       blocks_.functions.push_back({closed.head, closed.line, line_});
-    } else if (initialiser || closed.kind == BlockKind::kExpression ||
+    } else if (initializer || closed.kind == BlockKind::kExpression ||
                ((closed.kind == BlockKind::kInner || closed.kind == BlockKind::kType) &&
                 statement_goes_on && next != '}')) {
       head_ = closed.head;

@@ -14,7 +14,7 @@ enum class BlockKind {
   kType,        // class, struct, union, enum
   kFunction,    // a function's body
   kInner,       // if, for, lambda, bare block: within a function
-  kExpression,  // initialiser list
+  kExpression,  // initializer list
 };
 
 struct Function {
@@ -26,7 +26,7 @@ struct Function {
 
 // A declaration or statement that ends with ';', outside or inside of functions.
 struct Statement {
-  std::string text;  // with initialisers in braces left out
+  std::string text;  // with initializers in braces left out
   int line = 0;      // where it begins
   BlockKind inside = BlockKind::kNamespace;
 };

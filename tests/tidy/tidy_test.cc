@@ -20,6 +20,7 @@
 #include "gtest/gtest.h"
 
 #include "tests/tidy/blocks.h"
+#include "tests/tidy/chain_rule.h"
 #include "tests/tidy/layers.h"
 #include "tests/tidy/mirror_rules.h"
 #include "tests/tidy/room_rules.h"
@@ -61,6 +62,7 @@ std::vector<Finding> CheckAll(const SourceTree& tree) {
   CheckFolderCircles(tree, layers, &findings);
   CheckRooms(tree, layers, &findings);
   CheckDeviceSeam(tree, layers, &findings);
+  CheckStepChain(tree, ParseChain(Table("tests/tidy/step_chain.tsv")), &findings);
   CheckSourcesAreBuilt(tree, &findings);
   const SourceFile* untested = tree.Find("tests/tidy/untested.tsv");
   CheckTestMirrorsSource(
@@ -135,6 +137,10 @@ TEST(TidyTest, LongestLayerHoldsAFile) {
 TEST(TidyTest, TablesAreRead) {
   EXPECT_GT(ParseVendorRules(Table("tests/tidy/vendor_headers.tsv")).size(), 15U);
   EXPECT_GT(ParseBannedWords(Table("tests/tidy/banned_words.tsv")).size(), 30U);
+  const std::vector<ChainRow> chain = ParseChain(Table("tests/tidy/step_chain.tsv"));
+  ASSERT_FALSE(chain.empty());
+  EXPECT_EQ(chain.front().name, "sy_submit");
+  EXPECT_NE(Repository().Find(chain.front().file), nullptr);
   EXPECT_THAT(ParseBounds({"# rule", "a\t3", "b\tmany"}), ElementsAre(Pair("a", 3U)));
 }
 
@@ -162,14 +168,56 @@ INSTANTIATE_TEST_SUITE_P(AllRules, TidyFixtureTest,
                          [](const auto& param_info) { return param_info.param; });
 
 // Trees that are too long to keep are written for the occasion.
-class LengthTest : public ::testing::Test {
+class WrittenTreeTest : public ::testing::Test {
  protected:
-  LengthTest() {
+  WrittenTreeTest() {
     std::string path = ::testing::TempDir() + "/tidy_XXXXXX";
     root_ = mkdtemp(path.data());
   }
-  ~LengthTest() override { std::filesystem::remove_all(root_); }
+  ~WrittenTreeTest() override { std::filesystem::remove_all(root_); }
 
+  std::filesystem::path root_;
+};
+
+class StepChainTest : public WrittenTreeTest {
+ protected:
+  void Write(const std::string& path, const std::string& text) {
+    std::filesystem::create_directories((root_ / path).parent_path());
+    std::ofstream(root_ / path) << text << '\n';
+  }
+  std::vector<std::string> Check(const std::vector<std::string>& rows) {
+    std::vector<Finding> findings;
+    CheckStepChain(SourceTree(root_), ParseChain(rows), &findings);
+    return Keys(findings);
+  }
+};
+
+TEST_F(StepChainTest, ReportsAClassInBetweenAndAFunctionThatIsNotThere) {
+  Write("a.cc", "int begin(int x) {\n  return one->Submit(x);\n}");
+  Write("b.cc", "int One::Submit(int x) {\n  return between_->Submit(x);\n}");
+  const std::string begin = "begin\ta.cc\tbegin(\tone->Submit(";
+
+  EXPECT_THAT(Check({begin, "One\tb.cc\tOne::Submit(\tbetween_->Submit("}), IsEmpty());
+  EXPECT_THAT(Check({begin, "One\tb.cc\tOne::Submit(\ttwo_->Submit("}),
+              ElementsAre("b.cc\t1\tstep-chain"));
+  EXPECT_THAT(Check({begin, "Two\tc.cc\tTwo::Submit(\tEncode("}),
+              ElementsAre("c.cc\t0\tstep-chain"));
+}
+
+TEST_F(StepChainTest, ReportsAFifthClass) {
+  Write("a.cc", "int begin(int x) {\n  return Next(x);\n}");
+  std::vector<std::string> rows{"begin\ta.cc\tbegin(\tNext("};
+  for (const char* name : {"A", "B", "C", "D", "D"}) {
+    rows.push_back(absl::StrCat(name, "\ta.cc\tbegin(\tNext("));
+  }
+  EXPECT_THAT(Check(rows), IsEmpty());
+
+  rows.push_back("E\ta.cc\tbegin(\tNext(");
+  EXPECT_THAT(Check(rows), ElementsAre("a.cc\t0\tstep-chain"));
+}
+
+class LengthTest : public WrittenTreeTest {
+ protected:
   void Write(const std::string& path, int lines, const std::string& first = "",
              const std::string& last = "") {
     std::filesystem::create_directories((root_ / path).parent_path());
@@ -183,8 +231,6 @@ class LengthTest : public ::testing::Test {
     CheckLengths(SourceTree(root_), &findings);
     return Keys(findings);
   }
-
-  std::filesystem::path root_;
 };
 
 TEST_F(LengthTest, ReportsFilesOverTheLimitOfTheirKind) {

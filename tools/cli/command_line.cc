@@ -45,6 +45,10 @@ void AddCommonOptions(CLI::App& app, CommonOptions& options, bool with_format) {
                  "Dtype of rows for the deployment that is started: auto, bf16, fp8, int8 or nvfp4")
       ->check(CLI::IsMember({"auto", "bf16", "fp8", "int8", "nvfp4"}))
       ->excludes(target);
+  app.add_option("--device", options.moe.device,
+                 "Device of the workers that are started, as in switchyard-worker --device")
+      ->excludes(target)
+      ->capture_default_str();
   app.add_option("--bin-dir", options.moe.bin_dir, "Folder of the service programs");
   if (with_format) {
     app.add_option("--format", options.format, "Output format: table or json")
@@ -67,6 +71,7 @@ absl::StatusOr<Model> OpenModel(const CommonOptions& options) {
   Model model;
   SY_ASSIGN_OR_RETURN(model.checkpoint, Checkpoint::Open(options.model_dir));
   SY_ASSIGN_OR_RETURN(model.decoder, Decoder::Load(*model.checkpoint));
+  // Last, because it may start a deployment, which takes seconds.
   SY_ASSIGN_OR_RETURN(model.moe, OpenMoe(*model.checkpoint, model.decoder->dims(), options.moe));
   return model;
 }

@@ -24,6 +24,7 @@ struct CommonOptions {
   MoeOptions moe;
   std::string format = "table";  // or "json"
 
+  // True when programs read the output.
   [[nodiscard]] bool json() const { return format == "json"; }
 };
 

@@ -38,6 +38,7 @@ Json DispatchJson(const ExpertsReport& experts) {
 Json TrafficJson(const ExpertsReport& experts) {
   std::uint64_t rows = 0;
   std::uint64_t request_bytes = 0;
+  // A list also when it is empty: programs then need no case for a missing key.
   Json differences = Json::array();
   for (const WorkerReport& worker : experts.workers) {
     rows += worker.counted.rows;
@@ -50,6 +51,7 @@ Json TrafficJson(const ExpertsReport& experts) {
 }
 
 Json GoldenJson(const std::optional<GoldenDiff>& golden) {
+  // No golden file was given; an empty object would mean that it had nothing to compare.
   if (!golden.has_value()) return nullptr;
   Json layers = Json::array();
   for (const LayerDiff& layer : golden->layers) {

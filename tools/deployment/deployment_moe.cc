@@ -77,6 +77,7 @@ absl::Status TalliedSession::Run(const MoeCall& call) {
                  .weights = call.weights,
                  .y = call.y.data()});
   SY_ASSIGN_OR_RETURN(const MoeSession::Ticket ticket, session_->Submit(request));
+  // One step at a time: the decoder needs each answer before it can go on.
   SY_RETURN_IF_ERROR(session_->Wait(ticket));
   // Counted only after success: a failed step may have reached some workers and not others.
   tally_.Count(call);
@@ -97,6 +98,7 @@ absl::Status TalliedSession::AddTo(ExpertsReport& experts, const std::string& ex
     return MakeError(absl::StatusCode::kAborted, Reason::kEpochChanged,
                      "the deployment's plan changed during the run; run it again");
   }
+  // Both sessions add to the same rows; either may have more workers.
   workers.resize(std::max(workers.size(), report.workers.size()));
   for (std::size_t w = 0; w < report.workers.size(); ++w) {
     WorkerReport& row = workers[w];
@@ -118,6 +120,7 @@ absl::Status TalliedSession::AddTo(ExpertsReport& experts, const std::string& ex
       row.differences.push_back(
           absl::StrCat("rows traveled by ", row.path, ", expected ", expected));
     }
+    // Before the sums below, which mix the sessions: a difference belongs to one of them.
     Compare("rows", sum.rows, predicted.rows, row.differences);
     Compare("request bytes", sum.request_payload_bytes, predicted.request_bytes, row.differences);
     Compare("reply bytes", sum.reply_payload_bytes, predicted.reply_bytes, row.differences);
@@ -143,12 +146,13 @@ class DeploymentMoe final : public MoeProvider {
       : options_(std::move(options)), client_(std::move(client)) {}
 
   absl::Status Open() {
-    StepSessionsRequest order;
-    order.common.deployment = options_.deployment;
-    order.common.record_amax = options_.record_amax;
-    order.choice = options_.mode;
-    SY_ASSIGN_OR_RETURN(sessions_, StepSessions::Open(*client_, order, options_.ready_timeout));
+    StepSessionsRequest request;
+    request.common.deployment = options_.deployment;
+    request.common.record_amax = options_.record_amax;
+    request.choice = options_.mode;
+    SY_ASSIGN_OR_RETURN(sessions_, StepSessions::Open(*client_, request, options_.ready_timeout));
     const std::string own = client_->gateway_worker();
+    // After both sessions are open, because the gateway's id is known only then.
     SY_ASSIGN_OR_RETURN(prefill_, TalliedSession::Make(*sessions_, kPrompt, own));
     SY_ASSIGN_OR_RETURN(decode_, TalliedSession::Make(*sessions_, kToken, own));
     return absl::OkStatus();

@@ -56,6 +56,8 @@ class MoeProvider {
   // Placement and dispatch configs with their reasons, for people; empty if there are none.
   [[nodiscard]] virtual std::string Describe() const { return ""; }
   // Gets the workers' counters for the calls so far.
+  // Errors: kAborted (EPOCH_CHANGED) when the plan changed during the run; those of
+  // Session::Report.
   virtual absl::StatusOr<ExpertsReport> Report() = 0;
 };
 
@@ -74,6 +76,8 @@ struct MoeOptions {
   // Dtype of rows for a deployment that is started: "auto", "bf16", "fp8", "int8", "nvfp4"; empty:
   // the default.
   std::string dispatcher_output_dtype{};
+  // Device of the workers to start (worker/registry/device_registry.h).
+  std::string device = "cpu";
   bool record_amax = false;  // hits carry the largest magnitudes; p2p and loopback only
   std::string bin_dir{};     // folder of the service programs; empty: this program's folder
 };

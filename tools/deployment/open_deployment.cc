@@ -87,6 +87,7 @@ absl::StatusOr<std::unique_ptr<MoeProvider>> OpenLoopback(const std::string& mod
   InProcessOptions in_process;
   in_process.checkpoint = model_dir;
   in_process.workers = options.workers;
+  in_process.device = options.device;
   in_process.logger = own->logger.get();
   in_process.mode = PlannedMode(moe.mode);
   if (!options.dispatcher_output_dtype.empty()) {
@@ -108,7 +109,7 @@ absl::StatusOr<std::unique_ptr<MoeProvider>> OpenProcesses(const std::string& mo
   local.bin_dir = options.bin_dir.empty() ? ProgramFolder() : options.bin_dir;
   local.checkpoint = std::filesystem::absolute(model_dir).string();
   local.workers = options.workers;
-  local.worker_flags = {"--net-devices", "lo"};
+  local.worker_flags = {"--net-devices", "lo", "--device", options.device};
   if (const auto mode = PlannedMode(moe.mode)) local.mode = std::string(DispatchModeName(*mode));
   local.dispatcher_output_dtype = options.dispatcher_output_dtype;
   // Created before any other thread, so that all threads inherit the blocked signals.

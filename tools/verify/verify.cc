@@ -36,6 +36,7 @@ void CheckTextBounds(VerifyReport& report) {
   for (const TextResult& text : report.texts) {
     report.positions += text.positions;
     report.agreed += text.agreed;
+    report.ties += text.ties;
     if (!text.refused.ok()) {
       report.failures.push_back(absl::StrCat("text ", text.name,
                                              ": refused: ", text.refused.message(), " (",
@@ -77,6 +78,7 @@ GoldenShape GoldenShapeOf(const DecoderDims& dims) {
 absl::StatusOr<VerifyReport> Verify(const VerifyParts& parts, const VerifyBounds& bounds) {
   VerifyReport report;
   report.bounds = bounds;
+  // All answers go through the hash, so that two runs can be compared bit by bit.
   HashedMoe moe(parts.moe);
   NoteUnchecked(parts.golden, report);
   for (const GoldenBlock& block : parts.golden.blocks()) {
@@ -90,11 +92,14 @@ absl::StatusOr<VerifyReport> Verify(const VerifyParts& parts, const VerifyBounds
     report.blocks.push_back(std::move(result));
   }
   for (const GoldenText& text : parts.golden.texts()) {
+    // NoteUnchecked has reported it.
     if (text.ids.empty()) continue;
-    SY_ASSIGN_OR_RETURN(TextResult result,
-                        CheckText({.decoder = parts.decoder, .text = text, .moe = moe}));
+    SY_ASSIGN_OR_RETURN(
+        TextResult result,
+        CheckText({.decoder = parts.decoder, .text = text, .moe = moe, .bounds = bounds}));
     report.texts.push_back(std::move(result));
   }
+  // After the last text, because the bound is over all of them.
   CheckTextBounds(report);
   report.digest = moe.Finish();
   // After all calls, so that the report covers them.

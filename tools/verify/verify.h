@@ -4,8 +4,10 @@
 // MoE function. The result is compared with moe_out by calc_diff, over all rows and row by row. A
 // row whose router logits k and k+1 are nearly equal may match with either choice, because rounding
 // decides between them.
-// Texts: logits are teacher-forced and compared by their largest value. Greedy text is shown next
-// to the golden text but does not affect the result, because one near tie changes all that follows.
+// Texts: logits are teacher-forced and compared by their largest value. Where the golden logits of
+// the two tokens are nearly equal, either may be the largest: with few positions, one such tie
+// would otherwise decide the whole check. Greedy text is shown next to the golden text but does not
+// affect the result, because one near tie changes all that follows.
 #pragma once
 
 #include <cstddef>
@@ -30,6 +32,9 @@ struct VerifyBounds {
   double row_diff_max = 2.5e-5;      // calc_diff of each row
   double top1_agreement_min = 0.98;  // over all positions of all texts
   float near_tie = 1e-3F;            // router logits closer than this are nearly equal
+  // Golden logits of two tokens closer than this are nearly equal: their probabilities differ by
+  // less than 2 %. Rounding rows to BF16 or FP8 moves logits of the shipped model by as much.
+  float logit_tie = 0.02F;
 };
 
 // The result of one block.
@@ -66,7 +71,8 @@ struct GreedyResult {
 struct TextResult {
   std::string name;
   std::size_t positions = 0;  // with golden logits
-  std::size_t agreed = 0;
+  std::size_t agreed = 0;     // near ties included
+  std::size_t ties = 0;  // of those, positions where our token is another one of nearly equal logit
   // Unset unless the golden text continues its prompt.
   std::optional<GreedyResult> greedy;
   absl::Status refused;  // as in BlockResult
@@ -79,10 +85,12 @@ struct VerifyReport {
   std::vector<TextResult> texts;
   std::size_t positions = 0;  // of all texts
   std::size_t agreed = 0;
+  std::size_t ties = 0;
   Sha256Digest digest;  // of all answers, row by row; equal digests mean bit-equal answers
   ExpertsReport experts;
   std::vector<std::string> notes;     // parts that were not checked, and why
   std::vector<std::string> failures;  // one sentence each, with block or worker; empty: passed
+  // Notes do not count: parts that were not checked do not fail the rest.
   [[nodiscard]] bool passed() const { return failures.empty(); }
 };
 

@@ -12,7 +12,8 @@
 
 namespace switchyard::qwen3_moe {
 
-// True if `status` means that the experts are not available, as opposed to a refusal.
+// True if `status` means that the experts are not available, as opposed to a refusal: the check
+// then cannot be made, and says nothing about the model.
 bool MeansUnreachable(const absl::Status& status);
 
 // The inputs of one block's check.
@@ -33,8 +34,9 @@ struct TextCheck {
   const GoldenText& text;  // with ids
   // Uses both paths: prefill for logits, decode for greedy text.
   MoeProvider& moe;
+  const VerifyBounds& bounds;
 };
-// Errors: as above, and those of Decoder::Forward.
+// Errors: as CheckBlock, and those of Decoder::Forward.
 absl::StatusOr<TextResult> CheckText(const TextCheck& check);
 
 }  // namespace switchyard::qwen3_moe

@@ -27,6 +27,7 @@ std::string TextOf(const std::vector<std::int32_t>& ids) {
   return absl::StrReplaceAll(Printable(DecodeBytes(ids)), {{"\n", "\\n"}, {"\t", "\\t"}});
 }
 
+// A refusal is not a wrong result, and a reader must not mistake it for one.
 std::string Verdict(const BlockResult& block) {
   if (!block.refused.ok()) return "REFUSED";
   return block.passed ? "ok" : "FAIL";
@@ -72,12 +73,19 @@ void AppendBlocks(const VerifyReport& report, std::string& out) {
       other);
 }
 
+std::string TiesText(std::size_t ties, const VerifyBounds& bounds) {
+  if (ties == 0) return "";
+  return absl::StrFormat(", %d of them with another token whose golden logit is within %.2g", ties,
+                         bounds.logit_tie);
+}
+
 void AppendTexts(const VerifyReport& report, std::string& out) {
   for (const TextResult& text : report.texts) {
     const std::string name = absl::CHexEscape(text.name);
+    // A text without golden logits has no agreement to show.
     if (text.positions > 0) {
-      absl::StrAppendFormat(&out, "%s: top-1 agrees at %d of %d positions\n", name, text.agreed,
-                            text.positions);
+      absl::StrAppendFormat(&out, "%s: top-1 agrees at %d of %d positions%s\n", name, text.agreed,
+                            text.positions, TiesText(text.ties, report.bounds));
     }
     if (!text.greedy.has_value()) continue;
     const GreedyResult& greedy = *text.greedy;
@@ -90,6 +98,7 @@ void AppendTexts(const VerifyReport& report, std::string& out) {
       absl::StrAppend(&out, "  equal\n");
     }
   }
+  // Share would divide by zero.
   if (report.positions > 0) {
     absl::StrAppendFormat(&out, "top-1 agreement %.2f %% of %d positions (at least %.4g %%)\n",
                           100 * Share(report.agreed, report.positions), report.positions,
@@ -130,10 +139,13 @@ Json JsonOf(const BlockResult& block) {
   return json;
 }
 
+// null where there is no difference, so that the key always exists.
 Json JsonOf(const TextResult& text) {
   Json json = {{"name", absl::CHexEscape(text.name)},
                {"positions", text.positions},
-               {"agreed", text.agreed}};
+               {"agreed", text.agreed},
+               {"near_ties", text.ties}};
+  // Escaped: a worker's text may hold any bytes.
   if (!text.refused.ok()) json["error"] = absl::CHexEscape(text.refused.message());
   if (!text.greedy.has_value()) return json;
   Json greedy = {{"prompt", TextOf(text.greedy->prompt)},
@@ -191,12 +203,14 @@ std::string VerifyJson(const VerifyReport& report) {
        {{"pooled_diff", report.bounds.pooled_diff_max},
         {"row_diff", report.bounds.row_diff_max},
         {"near_tie", report.bounds.near_tie},
+        {"logit_tie", report.bounds.logit_tie},
         {"top1_agreement", report.bounds.top1_agreement_min}}},
       {"blocks", Array(report.blocks)},
       {"texts", Array(report.texts)},
       {"top1",
        {{"positions", report.positions},
         {"agreed", report.agreed},
+        {"near_ties", report.ties},
         {"agreement",
          report.positions == 0 ? Json(nullptr) : Json(Share(report.agreed, report.positions))}}},
       {"digest", report.digest.ToHex()},

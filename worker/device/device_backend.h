@@ -56,6 +56,7 @@ struct ExpertWeightsView {
 class PackedExpert {
  public:
   virtual ~PackedExpert() = default;
+  // The memory that it occupies, padding included; counted against a worker's weight_bytes_max.
   [[nodiscard]] virtual std::int64_t bytes() const = 0;
 };
 
@@ -67,6 +68,7 @@ class ExpertTable {
   [[nodiscard]] virtual std::int32_t slots() const = 0;
 };
 
+// The expert in one slot. Its id is where ExpertAmax is recorded.
 struct TableEntry {
   ExpertId expert;
   std::shared_ptr<const PackedExpert> weights;
@@ -78,10 +80,10 @@ class Workspace {
   virtual ~Workspace() = default;
 };
 
-// Which codec is wanted.
+// The parameters of a codec. Codecs of equal specs are interchangeable.
 struct CodecSpec {
   WireFormat format;
-  // What NVFP4's block scales are relative to (core/format/nvfp4_scale.h): one number for all
+  // The number that NVFP4's block scales are relative to (core/format/nvfp4_scale.h), one for all
   // experts of a layer. 1 for every other format.
   float global_scale = 1.0F;
 
@@ -103,7 +105,7 @@ class DeviceBackend {
  public:
   virtual ~DeviceBackend() = default;
 
-  // What this backend proved by running its golden vectors.
+  // The abilities that this backend proved by running its golden vectors. Constant after creation.
   [[nodiscard]] virtual const CapabilitySet& capabilities() const = 0;
   // True when rows, scales and outputs of runs may lie in kHost memory, such as a mapped ring.
   // False: the caller copies them to kDevice or kPinnedHost memory and back (Stream::Copy).

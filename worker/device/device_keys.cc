@@ -11,6 +11,7 @@ absl::StatusOr<DeviceKeys> ReadDeviceKeys(absl::string_view text) {
   DeviceKeys keys;
   for (absl::string_view part : absl::StrSplit(text, ',', absl::SkipEmpty())) {
     const std::pair<std::string, std::string> pair = absl::StrSplit(part, absl::MaxSplits('=', 1));
+    // A value may be empty or hold '='; a key may not.
     const bool whole = part.find('=') != absl::string_view::npos && !pair.first.empty();
     if (!whole || !keys.insert(pair).second) {
       return MakeError(

@@ -1,4 +1,7 @@
 // Memory that a device hands out.
+//
+// Buffers belong to the device that made them and are destroyed before it. Their contents are read
+// and written by streams, or by the host where the kind allows it (core/memory_kind.h).
 #pragma once
 
 #include <cstddef>
@@ -7,9 +10,10 @@
 
 namespace switchyard {
 
-// Owns its bytes; destruction frees them. Whoever destroys it has waited for all work that uses it.
+// Owns its bytes; destruction frees them. The owner first waits for all work that uses it.
 class Buffer {
  public:
+  // A device's subclass frees the bytes: only it knows how they were allocated.
   virtual ~Buffer() = default;
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;

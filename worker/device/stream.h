@@ -52,7 +52,7 @@ class DeviceEvent {
   virtual bool Wait(Duration timeout) = 0;
 };
 
-// What the experts of one run give back.
+// The rows that the experts of one run return.
 enum class CombineUnit : std::uint8_t {
   // A row for each (token, expert); the source applies the weights. Every input row has one slot.
   kPerExpert = 0,
@@ -69,7 +69,8 @@ struct ExpertAmax {
 };
 
 // Rows of one request, dense, in their wire format. The device decodes them in its load stage, and
-// rounds them as the expert's scheme asks unless a quantized wire format has rounded them already.
+// rounds them as the expert's scheme requires unless a quantized wire format has rounded them
+// already.
 struct ExpertInput {
   const Codec* codec = nullptr;         // of the wire format, made by this device; null: BF16
   const std::byte* rows = nullptr;      // [count, row bytes]
@@ -119,6 +120,7 @@ struct SumRun {
   OutputDtype y_dtype = OutputDtype::kF32;
 };
 
+// `bytes` may be 0. Pieces of one call may run in any order, so they do not overlap.
 struct CopyPiece {
   std::byte* to = nullptr;
   const std::byte* from = nullptr;
@@ -144,6 +146,7 @@ class Stream {
   [[nodiscard]] virtual std::unique_ptr<DeviceEvent> MakeEvent() = 0;
 };
 
+// Fixed for the life of a stream.
 struct StreamOptions {
   WorkClass work_class = WorkClass::kDecode;
   // Called from any thread after an event that was not done when Record returned becomes done. May

@@ -32,6 +32,7 @@ absl::Status CheckSizes(const MoeShape& shape, const ProjectionView& view) {
       {"scales of blocks", view.scales.blocks.size(),
        ScaleBlocks(view.outputs) * ScaleBlocks(view.k), false},
       {"scales of groups", view.scales.groups.size(), view.outputs * ScaleBlocks(view.k), false}};
+  // Everything but the weights may be missing.
   for (const auto& [part, size, want, required] : parts) {
     if (size == static_cast<std::size_t>(want) || (size == 0 && !required)) continue;
     return BadShape(shape, absl::StrCat(view.name, " has ", size, " ", part, ", not ", want,
@@ -89,6 +90,7 @@ absl::Status CheckWeights(const MoeShape& shape, const ExpertWeightsView& weight
                                   {"down", shape.hidden, shape.intermediate, weights.down.size(),
                                    weights.down_scales, weights.down_bias.size()}};
   for (const ProjectionView& view : views) {
+    // Sizes first: the next check walks the scales.
     SY_RETURN_IF_ERROR(CheckSizes(shape, view));
     SY_RETURN_IF_ERROR(CheckScales(view));
   }

@@ -1,4 +1,7 @@
-// What makes the weights of an expert unusable, in words for an operator.
+// Refusals of weights that no kernel can use, in words for an operator.
+//
+// A checkpoint is checked once, when it is packed, so that a bad scale is an error of the
+// deployment and not a NaN in somebody's answer.
 #pragma once
 
 #include "absl/status/status.h"

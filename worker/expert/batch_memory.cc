@@ -13,6 +13,7 @@ absl::StatusOr<BatchMemory> BatchMemory::Create(DeviceBackend* device, const Moe
   BatchMemory memory;
   SY_ASSIGN_OR_RETURN(memory.workspace, device->MakeWorkspace(shape, options.pairs_max));
   if (device->host_access()) return memory;
+  // The widest format sizes the buffers, because an epoch with another dispatch dtype shares them.
   const auto bytes = static_cast<std::size_t>(options.rows_max) *
                      static_cast<std::size_t>(RowBytesOf(kBf16Format, shape.hidden).total());
   SY_ASSIGN_OR_RETURN(memory.rows, device->Allocate(bytes, MemoryKind::kDevice));

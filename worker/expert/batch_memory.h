@@ -14,28 +14,35 @@
 namespace switchyard {
 
 struct BatchOptions {
-  // A batch takes requests up to this many rows, so that nobody waits long behind it; one request
-  // with more rows is a batch by itself. Weights are read once a pass of the workspace.
+  // A batch takes requests up to this many rows, so that the requests behind it do not wait long; a
+  // single request with more rows is a batch by itself. Weights are read once a pass of the
+  // workspace.
   std::uint32_t rows_max = 1024;
   // (row, expert) pairs of a pass.
   std::int64_t pairs_max = 4096;
 };
 
-// Of one stream. Immutable after Create; used by one batch at a time.
+// The scratch of one stream. Immutable after Create; one batch uses it at a time, which the order
+// of the stream guarantees. It lives as long as a batch that holds it, also when its epoch is
+// dropped.
 struct BatchMemory {
   // Errors: those of MakeWorkspace and Allocate.
   static absl::StatusOr<BatchMemory> Create(DeviceBackend* device, const MoeShape& shape,
                                             const BatchOptions& options);
 
   std::unique_ptr<Workspace> workspace;
-  // Where rows are copied to and answers from for a device without host access; else null. Each
-  // holds rows_max BF16 rows, the widest format.
+  // For a device without host access: rows are copied to `rows`, and answers are copied from
+  // `answers`. Each holds rows_max BF16 rows, the widest format. Null when the device reads host
+  // memory.
   std::unique_ptr<Buffer> rows;
   std::unique_ptr<Buffer> answers;
 };
 
-// Of the streams of an expert engine, for one shape. Epochs of one shape share it.
+// The scratch of an expert engine's streams for one shape. Epochs of one shape share it, so that a
+// re-plan allocates nothing.
 struct EpochMemory {
+  // Costs one workspace, and perhaps two buffers, for each class. Errors: those of
+  // BatchMemory::Create.
   static absl::StatusOr<std::shared_ptr<EpochMemory>> Create(DeviceBackend* device,
                                                              const MoeShape& shape,
                                                              const BatchOptions& options);

@@ -1,5 +1,7 @@
 #include "worker/expert/command_queue.h"
 
+#include <chrono>
+
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 
@@ -9,11 +11,12 @@ namespace switchyard {
 
 bool CommandQueue::Post(std::function<void()> command) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (closed_) return false;
     queue_.push_back(std::make_shared<Command>(Command{.work = std::move(command)}));
     queued_.store(true, std::memory_order_release);
   }
+  // Only after the lock is free: the owner starts by taking it.
   wake_();
   return true;
 }
@@ -21,11 +24,15 @@ bool CommandQueue::Post(std::function<void()> command) {
 absl::Status CommandQueue::CallAndWait(Duration timeout, std::function<void()> work) {
   const auto command = std::make_shared<Command>(Command{.work = std::move(work), .is_call = true});
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
+    // The bound keeps a stalled data thread from collecting one blocked handler thread for each
+    // request.
     if (!closed_ && calls_waiting_ >= calls_max_) {
-      return MakeError(absl::StatusCode::kResourceExhausted, Reason::kNoCredits,
-                       absl::StrFormat("%d calls wait for the data thread, its most; try again",
-                                       calls_waiting_));
+      return MakeError(
+          absl::StatusCode::kResourceExhausted, Reason::kNoCredits,
+          absl::StrFormat(
+              "%d calls are waiting for the data thread, which is the limit; retry later",
+              calls_waiting_));
     }
     if (!closed_) {
       queue_.push_back(command);
@@ -36,20 +43,24 @@ absl::Status CommandQueue::CallAndWait(Duration timeout, std::function<void()> w
     }
   }
   wake_();
-  std::unique_lock lock(mutex_);
-  done_.wait_for(lock, timeout, [&command] {
-    return command->state == State::kDone || command->state == State::kAbandoned;
-  });
+  const TimePoint until = std::chrono::steady_clock::now() + timeout;
+  const MutexLock lock(mutex_);
+  while (command->state != State::kDone && command->state != State::kAbandoned &&
+         done_.WaitUntil(mutex_, until)) {
+  }
+  // Taken out under the lock, so the owner cannot start it any more.
   if (command->state == State::kQueued) {
     command->state = State::kAbandoned;
     std::erase(queue_, command);
     --calls_waiting_;
-    return MakeError(absl::StatusCode::kUnavailable, Reason::kNoCredits,
-                     absl::StrFormat("the data thread did not come to it in %d ms; try again",
-                                     absl::ToInt64Milliseconds(absl::FromChrono(timeout))));
+    return MakeError(
+        absl::StatusCode::kUnavailable, Reason::kNoCredits,
+        absl::StrFormat("the data thread did not run the call within %d ms; retry later",
+                        absl::ToInt64Milliseconds(absl::FromChrono(timeout))));
   }
-  // What runs ends soon by itself, and its answer counts.
-  done_.wait(lock, [&command] { return command->state != State::kRunning; });
+  // A command that has begun ends soon by itself, and what it did counts: an answer of "not done"
+  // would be wrong. So the deadline no longer applies.
+  while (command->state == State::kRunning) done_.Wait(mutex_);
   if (command->state == State::kDone) return absl::OkStatus();
   return MakeError(absl::StatusCode::kUnavailable, Reason::kSessionClosed,
                    "the worker is stopping; attach elsewhere");
@@ -59,35 +70,39 @@ bool CommandQueue::RunAll() {
   if (empty()) return false;
   std::vector<std::shared_ptr<Command>> commands;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
+    // The whole queue is taken at once. What a command queues runs in the next turn, so a command
+    // that queues itself again cannot keep the owner from polling.
     commands.swap(queue_);
     queued_.store(false, std::memory_order_release);
   }
   for (const auto& command : commands) {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (command->state != State::kQueued) continue;
       command->state = State::kRunning;
     }
+    // Without the lock: `work` may take long, and callers go on queueing meanwhile.
     command->work();
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     command->state = State::kDone;
     if (command->is_call) --calls_waiting_;
-    done_.notify_all();
+    done_.NotifyAll();
   }
   return !commands.empty();
 }
 
 void CommandQueue::Close() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   closed_ = true;
+  // A command that runs now is left to RunAll, which answers it.
   for (const auto& command : queue_) {
     if (command->state != State::kQueued) continue;
     command->state = State::kAbandoned;
     if (command->is_call) --calls_waiting_;
   }
   queue_.clear();
-  done_.notify_all();
+  done_.NotifyAll();
 }
 
 }  // namespace switchyard

@@ -1,20 +1,19 @@
-// Commands for a thread that must not be waited on for long, and calls that wait for their answer
-// with a deadline.
+// Commands for a thread that must not be held up, and calls that wait for their answer with a
+// deadline.
 //
 //   caller: Call --queued--> owner: RunAll --running--> done --> caller
 //                  \--deadline--> abandoned: it will never run
 //
-// A call that has begun to run is waited for, so an answer is never lost: whoever got "no answer"
-// knows that nothing was done. Thread-safe; the owner must not Call itself.
+// A call that has begun to run is waited for, so an answer is never lost: after "no answer" the
+// caller knows that nothing was done. Thread-safe; the owner must not use Call itself, because it
+// would wait for itself.
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -22,17 +21,19 @@
 #include "absl/status/status.h"
 
 #include "core/base/clock.h"
+#include "core/base/mutex.h"
 
 namespace switchyard {
 
 class CommandQueue {
  public:
-  // `wake` makes the owner look; called without a lock. At most `calls_max` calls wait at once.
+  // `wake` ends the owner's sleep; it is called without a lock and from any thread. At most
+  // `calls_max` calls wait at once.
   CommandQueue(std::function<void()> wake, std::size_t calls_max)
       : wake_(std::move(wake)), calls_max_(calls_max) {}
 
-  // A command whose maker does not wait. Not bounded: for the few commands of an epoch's life.
-  // False after Close.
+  // Queues a command and does not wait. Not bounded: only the few commands of an epoch's life use
+  // it. False after Close: the command will not run.
   bool Post(std::function<void()> command);
 
   // Runs `work` on the owner's thread and gives back what it says. Errors besides those of `work`:
@@ -66,13 +67,14 @@ class CommandQueue {
 
   std::function<void()> wake_;
   const std::size_t calls_max_;
-  std::atomic<bool> queued_{false};  // queue_ is not empty
-  std::mutex mutex_;
-  std::condition_variable done_;
-  // Guarded by mutex_; so is every Command's state.
-  std::vector<std::shared_ptr<Command>> queue_;
-  std::size_t calls_waiting_ = 0;
-  bool closed_ = false;
+  // Whether queue_ holds anything. It is written with mutex_ held and read without, so that an idle
+  // poll takes no lock.
+  std::atomic<bool> queued_{false};
+  Mutex mutex_;  // also guards every Command's state
+  CondVar done_;
+  std::vector<std::shared_ptr<Command>> queue_ SY_GUARDED_BY(mutex_);
+  std::size_t calls_waiting_ SY_GUARDED_BY(mutex_) = 0;
+  bool closed_ SY_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace switchyard

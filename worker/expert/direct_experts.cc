@@ -30,6 +30,7 @@ class DirectExperts::Run final : public OwnRun {
   absl::Status Start(const OwnChunk& chunk);
   [[nodiscard]] bool done() const override { return batch_->done(); }
   absl::Status Finish() override {
+    // A chunk that failed is not counted, as a request that is answered with an error is not.
     SY_RETURN_IF_ERROR(batch_->Finish());
     experts_->Count(session_, *layer_, request_, batch_->inputs()[0].nan_rows);
     return absl::OkStatus();
@@ -61,9 +62,10 @@ absl::Status DirectExperts::Run::ReadRouting(const OwnChunk& chunk) {
   }
   if (!layer_->Takes(chunk.format)) {
     return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadDtype,
-                     absl::StrFormat("the plan does not let rows of layer %d arrive as %s",
-                                     chunk.layer.value, WireFormatName(chunk.format)));
+                     absl::StrFormat("layer %d: the plan does not allow %s rows", chunk.layer.value,
+                                     WireFormatName(chunk.format)));
   }
+  // Words, because the parser reads 32-bit values and the chunk's bytes may lie unaligned.
   metadata_.resize((chunk.metadata.size() + 3) / 4);
   if (!metadata_.empty()) {
     std::memcpy(metadata_.data(), chunk.metadata.data(), chunk.metadata.size());
@@ -84,9 +86,11 @@ absl::Status DirectExperts::Run::ReadRouting(const OwnChunk& chunk) {
 
 absl::Status DirectExperts::Run::Start(const OwnChunk& chunk) {
   SY_RETURN_IF_ERROR(ReadRouting(chunk));
+  // The same classes as for rings, so that decode work of either kind never waits behind prefill.
   const bool decode = WorkClassOf(chunk.phase, chunk.mode) == WorkClass::kDecode;
   const std::size_t work_class = decode ? 0 : 1;
-  const std::lock_guard lock(experts_->run_mutex_);
+  // From here to Start: two chunks must not interleave their pieces on one stream.
+  const MutexLock lock(experts_->run_mutex_);
   SY_ASSIGN_OR_RETURN(auto memory, experts_->MemoryFor(runtime_->shape(), work_class));
   batch_ = std::make_unique<ExpertBatch>(experts_->streams_[work_class].get(),
                                          experts_->options_.device->host_access());
@@ -103,6 +107,7 @@ absl::Status DirectExperts::Run::Start(const OwnChunk& chunk) {
 
 absl::StatusOr<std::unique_ptr<DirectExperts>> DirectExperts::Create(Options options) {
   std::unique_ptr<DirectExperts> experts(new DirectExperts(std::move(options)));
+  const MutexLock lock(experts->run_mutex_);
   for (const WorkClass of : {WorkClass::kDecode, WorkClass::kPrefill}) {
     SY_ASSIGN_OR_RETURN(
         experts->streams_[static_cast<std::size_t>(of)],
@@ -122,52 +127,63 @@ absl::StatusOr<std::unique_ptr<OwnRun>> DirectExperts::Start(const OwnChunk& chu
 }
 
 void DirectExperts::SetOnProgress(std::function<void()> on_progress) {
-  const std::lock_guard lock(progress_mutex_);
+  const MutexLock lock(progress_mutex_);
   on_progress_ = std::move(on_progress);
 }
 
 void DirectExperts::OnProgress() {
-  const std::lock_guard lock(progress_mutex_);
+  const MutexLock lock(progress_mutex_);
+  // Called with the lock held: SetOnProgress thereby waits for a callback that runs, and its caller
+  // may then destroy what the callback points at.
   if (on_progress_) on_progress_();
 }
 
 void DirectExperts::Count(SessionId session, const LayerRuntime& layer, const RequestView& request,
                           std::uint32_t nan_rows) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto at = sessions_.find(session);
+  // The session may have closed while its chunk ran.
   if (at == sessions_.end()) return;
+  // No row crossed a wire.
   at->second.counts.Add(layer, request, 0, 0);
   at->second.counts.AddNanRows(nan_rows);
 }
 
-// The session's binding of the chunk's epoch, made if need be; older ones are let go.
+// Returns the session's binding of the chunk's epoch. Makes it if necessary, and then releases the
+// older ones: a source never goes back to an earlier epoch.
 absl::StatusOr<std::shared_ptr<const EpochRuntime>> DirectExperts::BindFor(const OwnChunk& chunk) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   auto session = sessions_.find(chunk.session);
   if (session != sessions_.end()) {
     for (const auto& bound : session->second.bound) {
       if (Is(*bound, chunk.deployment, chunk.epoch) && bound->hash == chunk.hash) return bound;
     }
   }
+  // A binding from before the retirement serves on; only a new one needs an epoch that is not
+  // retiring.
   const auto at = std::find_if(committed_.begin(), committed_.end(), [&](const Committed& held) {
     return Is(*held.runtime, chunk.deployment, chunk.epoch) && held.runtime->hash == chunk.hash &&
            !held.retiring;
   });
+  // The source takes STALE_EPOCH as it does from any worker: it fetches the plan and sends the
+  // chunk again.
   if (at == committed_.end()) {
     return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch,
                      absl::StrFormat("worker %s: epoch %d of %s is not committed here under that "
-                                     "hash; take the current plan",
+                                     "hash; fetch the current plan",
                                      options_.worker_id, chunk.epoch.value, chunk.deployment),
                      {{"worker", options_.worker_id}, {"epoch", absl::StrCat(chunk.epoch.value)}});
   }
   if (session == sessions_.end()) {
     session = sessions_.emplace(chunk.session, Session(*at->runtime)).first;
   }
+  // Counters are arrays by layer and expert, so one set cannot count epochs of two shapes.
   if (!session->second.counts.Fits(*at->runtime)) {
-    return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
-                     absl::StrFormat("epoch %d of %s has other layers or sizes than the session "
-                                     "began with; open a new session",
-                                     chunk.epoch.value, chunk.deployment));
+    return MakeError(
+        absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
+        absl::StrFormat("epoch %d of %s has layers or sizes that differ from those the session "
+                        "began with; open a new session",
+                        chunk.epoch.value, chunk.deployment));
   }
   std::erase_if(session->second.bound,
                 [&](const auto& bound) { return bound->epoch() < chunk.epoch; });
@@ -175,7 +191,8 @@ absl::StatusOr<std::shared_ptr<const EpochRuntime>> DirectExperts::BindFor(const
   return at->runtime;
 }
 
-// With run_mutex_ held.
+// The memory of a shape is kept for good: a worker serves few shapes, and a later session of the
+// same shape starts without an allocation.
 absl::StatusOr<std::shared_ptr<const BatchMemory>> DirectExperts::MemoryFor(
     const MoeShape& shape, std::size_t work_class) {
   for (const Memory& held : memories_) {
@@ -190,42 +207,44 @@ absl::StatusOr<std::shared_ptr<const BatchMemory>> DirectExperts::MemoryFor(
 }
 
 void DirectExperts::Release(SessionId session, Epoch epoch) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto at = sessions_.find(session);
   if (at == sessions_.end()) return;
   std::erase_if(at->second.bound, [epoch](const auto& bound) { return bound->epoch() == epoch; });
 }
 
 void DirectExperts::Close(SessionId session) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   sessions_.erase(session);
 }
 
 std::vector<AttachmentCounters> DirectExperts::CountersOf(SessionId session) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto at = sessions_.find(session);
   if (at == sessions_.end()) return {};
   AttachmentCounters counters = at->second.counts.Snapshot();
   counters.session = session;
   counters.worker_id = options_.worker_id;
+  // The name that tells an operator why these rows have no wire bytes.
   counters.path = "inproc";
   return {std::move(counters)};
 }
 
 void DirectExperts::Activate(std::shared_ptr<const EpochRuntime> runtime) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   committed_.push_back({.runtime = std::move(runtime)});
 }
 
 void DirectExperts::Retire(absl::string_view deployment, Epoch epoch) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (Committed& held : committed_) {
     if (Is(*held.runtime, deployment, epoch)) held.retiring = true;
   }
 }
 
 bool DirectExperts::IsBound(absl::string_view deployment, Epoch epoch) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
+  // Few sessions and two epochs at most, and only while an epoch retires: no index is kept.
   return std::any_of(sessions_.begin(), sessions_.end(), [&](const auto& entry) {
     return std::any_of(entry.second.bound.begin(), entry.second.bound.end(),
                        [&](const auto& bound) { return Is(*bound, deployment, epoch); });
@@ -233,7 +252,8 @@ bool DirectExperts::IsBound(absl::string_view deployment, Epoch epoch) const {
 }
 
 void DirectExperts::Drop(absl::string_view deployment, Epoch epoch) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
+  // Runs that have not ended hold the epoch by themselves, so this frees no weights under them.
   std::erase_if(committed_,
                 [&](const Committed& held) { return Is(*held.runtime, deployment, epoch); });
   for (auto& [id, session] : sessions_) {

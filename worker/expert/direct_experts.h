@@ -2,8 +2,8 @@
 // binding): called directly, with no ring between. Rows and hits are counted for each session, with
 // no wire bytes.
 //
-// A session binds an epoch by its first chunk on it and lets go of it by a chunk of a later one, by
-// Release or by Close; a retiring epoch takes no new binding and is unbound by Drop at the latest.
+// A session binds an epoch by its first chunk on it and releases it by a chunk of a later epoch, by
+// Release or by Close. A retiring epoch takes no new binding and is unbound by Drop at the latest.
 // Thread-safe. Chunks run in order on streams of their own, one for each class of work.
 #pragma once
 
@@ -12,7 +12,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -20,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
+#include "core/base/mutex.h"
 #include "core/ids.h"
 #include "core/plan.h"
 #include "core/session_messages.h"
@@ -40,33 +40,45 @@ class DirectExperts final : public OwnExperts {
   };
   // Errors: those of MakeStream.
   static absl::StatusOr<std::unique_ptr<DirectExperts>> Create(Options options);
-  // Every run has been destroyed.
+  // Every run has been destroyed before: a run writes its counts here.
   ~DirectExperts() override;
 
+  // Enqueues the chunk and does not wait for it; `chunk`'s rows and `out` stay valid until the run
+  // is destroyed. Errors: kFailedPrecondition (STALE_EPOCH) when the epoch is not committed under
+  // that hash, or is retiring and not bound by the session; kNotFound (UNKNOWN_LAYER);
+  // kInvalidArgument (BAD_DTYPE, BAD_CONFIG, or those of ParseRequestMetadata); those of Stream.
   absl::StatusOr<std::unique_ptr<OwnRun>> Start(const OwnChunk& chunk) override;
+  // `on_progress` comes from the device's threads whenever a run may have ended. After the call
+  // returns, the former callback runs no more.
   void SetOnProgress(std::function<void()> on_progress) override;
+  // Both ignore what is not known: a session that never ran here has nothing to release.
   void Release(SessionId session, Epoch epoch) override;
   void Close(SessionId session) override;
   // Empty when the session has not run here; else one entry, path "inproc".
   [[nodiscard]] std::vector<AttachmentCounters> CountersOf(SessionId session) const;
 
-  // The epoch's life, as its keeper reports it.
+  // The life of an epoch, in this order: Activate, Retire, Drop. A call for an epoch that is not
+  // known does nothing.
   void Activate(std::shared_ptr<const EpochRuntime> runtime);
   void Retire(absl::string_view deployment, Epoch epoch);
+  // True while a session binds the epoch. Runs that have not ended hold it besides.
   [[nodiscard]] bool IsBound(absl::string_view deployment, Epoch epoch) const;
   void Drop(absl::string_view deployment, Epoch epoch);
 
  private:
   class Run;
+  // An epoch between Activate and Drop.
   struct Committed {
     std::shared_ptr<const EpochRuntime> runtime;
     bool retiring = false;
   };
+  // A session that has run here. Its counts are those of the deployment's layers.
   struct Session {
     explicit Session(const EpochRuntime& runtime) : counts(runtime) {}
     std::vector<std::shared_ptr<const EpochRuntime>> bound;
     ServedCounts counts;
   };
+  // Scratch for one shape and class of work.
   struct Memory {
     MoeShape shape;
     std::size_t work_class = 0;
@@ -74,26 +86,29 @@ class DirectExperts final : public OwnExperts {
   };
 
   explicit DirectExperts(Options options) : options_(std::move(options)) {}
+  // Binds the chunk's epoch for its session. Takes mutex_.
   absl::StatusOr<std::shared_ptr<const EpochRuntime>> BindFor(const OwnChunk& chunk);
   absl::StatusOr<std::shared_ptr<const BatchMemory>> MemoryFor(const MoeShape& shape,
-                                                               std::size_t work_class);
+                                                               std::size_t work_class)
+      SY_REQUIRES(run_mutex_);
   void Count(SessionId session, const LayerRuntime& layer, const RequestView& request,
              std::uint32_t nan_rows);
+  // Called by the device's streams.
   void OnProgress();
 
   Options options_;
 
-  mutable std::mutex mutex_;
-  std::vector<Committed> committed_;       // guarded by mutex_
-  std::map<SessionId, Session> sessions_;  // guarded by mutex_
+  mutable Mutex mutex_;
+  std::vector<Committed> committed_ SY_GUARDED_BY(mutex_);
+  std::map<SessionId, Session> sessions_ SY_GUARDED_BY(mutex_);
 
-  std::mutex progress_mutex_;
-  std::function<void()> on_progress_;  // guarded by progress_mutex_
+  Mutex progress_mutex_;
+  std::function<void()> on_progress_ SY_GUARDED_BY(progress_mutex_);
 
-  // A stream takes one caller at a time; held to enqueue, never while computing.
-  std::mutex run_mutex_;
-  std::array<std::unique_ptr<Stream>, 2> streams_;  // guarded by run_mutex_; kDecode, kPrefill
-  std::vector<Memory> memories_;                    // guarded by run_mutex_
+  // A stream takes one caller at a time. Held to enqueue, never while the device computes.
+  Mutex run_mutex_;
+  std::array<std::unique_ptr<Stream>, 2> streams_ SY_GUARDED_BY(run_mutex_);  // kDecode, kPrefill
+  std::vector<Memory> memories_ SY_GUARDED_BY(run_mutex_);
 };
 
 }  // namespace switchyard

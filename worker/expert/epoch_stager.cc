@@ -22,7 +22,8 @@ namespace {
 
 using PackedByKey = absl::flat_hash_map<ExpertKey, std::shared_ptr<const PackedExpert>>;
 
-// What the experts of `runtime` that no resident epoch holds will take.
+// Returns the bytes that the experts of `runtime` will take that no resident epoch holds. Computed
+// from the plan, so that a refusal for memory comes before the checkpoint is opened.
 std::int64_t NewBytesOf(const EpochRuntime& runtime) {
   std::int64_t bytes = 0;
   for (const LayerRuntime& layer : runtime.layers) {
@@ -41,6 +42,8 @@ bool SameExpertShape(const MoeShape& a, const MoeShape& b) {
   return a.hidden == b.hidden && a.intermediate == b.intermediate;
 }
 
+// Returns the experts that may be shared. An expert of other sizes is left out even if its hashes
+// are the same: equal bytes of another shape are packed in another order.
 PackedByKey PackedIn(std::span<const std::shared_ptr<const EpochRuntime>> resident,
                      const MoeShape& shape) {
   PackedByKey packed;
@@ -53,7 +56,8 @@ PackedByKey PackedIn(std::span<const std::shared_ptr<const EpochRuntime>> reside
   return packed;
 }
 
-// Of distinct experts: epochs share them.
+// Returns the bytes of distinct experts. Epochs share experts, so a sum over epochs would count
+// twice.
 std::int64_t ResidentBytes(std::span<const std::shared_ptr<const EpochRuntime>> resident) {
   std::unordered_set<const PackedExpert*> seen;
   std::int64_t bytes = 0;
@@ -82,7 +86,7 @@ absl::StatusOr<ExpertKey> KeyOf(std::span<const TensorHash> tensors, LayerId lay
     if (at == tensors.end()) {
       return MakeError(
           absl::StatusCode::kDataLoss, Reason::kWeightHash,
-          absl::StrFormat("PREPARE brings no hash for %s of layer %d, expert %d",
+          absl::StrFormat("PREPARE has no hash for %s of layer %d, expert %d",
                           std::string(ProjectionName(projection)), layer.value, expert.value),
           {{"layer", absl::StrCat(layer.value)}, {"expert", absl::StrCat(expert.value)}});
     }
@@ -91,10 +95,13 @@ absl::StatusOr<ExpertKey> KeyOf(std::span<const TensorHash> tensors, LayerId lay
   return key;
 }
 
-// Slots with keys, and with weights where `packed` has them.
+// Fills the slots with keys, and with weights where `packed` has them. The slots follow the
+// placement map's order, which the source uses too when it addresses an expert by slot.
 absl::Status PlaceExperts(const Prepare& prepare, const PackedByKey& packed,
                           EpochRuntime* runtime) {
   std::vector<TensorHash> tensors = prepare.tensors;
+  // PREPARE promises no order. Sorted once, each expert's three rows are found by binary search; a
+  // large model's PREPARE has thousands of them.
   std::sort(tensors.begin(), tensors.end(), ByExpert);
   for (const LayerPlacement& placement : runtime->plan.layers) {
     LayerRuntime layer;
@@ -123,7 +130,7 @@ absl::Status CheckSameCodec(LayerId layer, const CodecSpec& taken, const CodecSp
   if (taken == spec) return absl::OkStatus();
   return MakeError(
       absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
-      absl::StrFormat("layer %d: the plan has %s rows with scales of two kinds (%s, %g and %s, "
+      absl::StrFormat("layer %d: the plan has %s rows with two different scales (%s, %g and %s, "
                       "%g) to one kind of worker",
                       layer.value, DispatchDtypeName(spec.format.dtype),
                       WireFormatName(taken.format), taken.global_scale, WireFormatName(spec.format),
@@ -131,12 +138,13 @@ absl::Status CheckSameCodec(LayerId layer, const CodecSpec& taken, const CodecSp
       {{"layer", absl::StrCat(layer.value)}});
 }
 
-// The wire dtypes of the edges that end at workers of this kind, each with its codec.
+// Adds the wire dtypes of the edges that end at workers of this kind, each with its codec.
 absl::Status MakeCodecs(const DeviceBackend& device, EpochRuntime* runtime) {
   const Plan& plan = runtime->plan;
   const DeviceKind own = plan.workers[static_cast<std::size_t>(runtime->self.value)].device;
   for (LayerRuntime& layer : runtime->layers) {
     for (const DispatchConfig& config : plan.configs) {
+      // Edges that end at other kinds of workers may use dtypes that this device has no codec for.
       if (config.layer != layer.layer || config.edge.worker != own) continue;
       const CodecSpec spec{config.format(), config.global_scale};
       if (const WireDtype* taken = layer.Find(config.wire_dtype); taken != nullptr) {
@@ -153,6 +161,7 @@ absl::Status MakeCodecs(const DeviceBackend& device, EpochRuntime* runtime) {
   return absl::OkStatus();
 }
 
+// A table points at packed experts, so it is made after the last one is loaded.
 absl::Status MakeTables(DeviceBackend* device, EpochRuntime* runtime) {
   for (LayerRuntime& layer : runtime->layers) {
     std::vector<TableEntry> entries;
@@ -165,17 +174,18 @@ absl::Status MakeTables(DeviceBackend* device, EpochRuntime* runtime) {
   return absl::OkStatus();
 }
 
-// Weights of another scheme than the coordinator saw would get rows that they do not take.
+// Refuses a checkpoint of another scheme than the coordinator planned with: its experts would
+// receive rows in a dtype that they do not take.
 absl::Status CheckScheme(const Plan& plan, LayerId layer, const WeightSource& source) {
   for (const DispatchConfig& config : plan.configs) {
     if (config.layer != layer || config.scheme == source.SchemeOf(layer)) continue;
     return MakeError(
         absl::StatusCode::kDataLoss, Reason::kCheckpoint,
-        absl::StrFormat("layer %d of %s is stored as %s, the plan of %s says %s; give this worker "
-                        "the checkpoint that was applied",
-                        layer.value, source.describe(),
-                        QuantSchemeInfoOf(source.SchemeOf(layer)).name, plan.deployment,
-                        QuantSchemeInfoOf(config.scheme).name),
+        absl::StrFormat(
+            "layer %d of %s is stored as %s, but the plan of %s says %s; give this worker "
+            "the checkpoint that was applied",
+            layer.value, source.describe(), QuantSchemeInfoOf(source.SchemeOf(layer)).name,
+            plan.deployment, QuantSchemeInfoOf(config.scheme).name),
         {{"layer", absl::StrCat(layer.value)}});
   }
   return absl::OkStatus();
@@ -189,17 +199,22 @@ absl::StatusOr<StagedEpoch> EpochStager::Stage(const StageRequest& request) {
   auto runtime = std::make_shared<EpochRuntime>();
   runtime->plan = plan;
   runtime->hash = request.prepare->hash;
+  // CheckPlan has found it.
   runtime->self = *plan.FindWorker(options_.worker_id);
   SY_RETURN_IF_ERROR(
       PlaceExperts(*request.prepare, PackedIn(request.resident, plan.shape), runtime.get()));
+  // Codecs before weights: a plan that this device cannot decode is refused before minutes of
+  // loading.
   SY_RETURN_IF_ERROR(MakeCodecs(*options_.device, runtime.get()));
   SY_RETURN_IF_ERROR(LoadExperts(request, runtime.get()));
   SY_RETURN_IF_ERROR(MakeTables(options_.device, runtime.get()));
+  // The scratch is allocated here and not at the first batch, because a commit must not fail.
   SY_ASSIGN_OR_RETURN(auto memory, MemoryFor(plan.shape));
   return StagedEpoch{.runtime = std::move(runtime), .memory = std::move(memory)};
 }
 
 absl::StatusOr<std::shared_ptr<EpochMemory>> EpochStager::MemoryFor(const MoeShape& shape) {
+  // Weak references: the scratch goes with the last epoch of its shape.
   std::erase_if(memories_, [](const auto& memory) { return memory.expired(); });
   for (const std::weak_ptr<EpochMemory>& held : memories_) {
     if (auto memory = held.lock(); memory != nullptr && memory->shape == shape) return memory;
@@ -212,28 +227,32 @@ absl::StatusOr<std::shared_ptr<EpochMemory>> EpochStager::MemoryFor(const MoeSha
 absl::Status EpochStager::CheckPlan(const Plan& plan) const {
   SY_RETURN_IF_ERROR(ValidatePlan(plan));
   const std::optional<WorkerOrdinal> self = plan.FindWorker(options_.worker_id);
+  // A worker that restarted keeps its name and has lost its rings, so a plan for its former life
+  // would bind sources to nothing.
   if (!self.has_value() ||
       plan.workers[static_cast<std::size_t>(self->value)].incarnation != options_.incarnation) {
     return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kIncarnation,
-                     absl::StrFormat("epoch %d of %s is not for this life of worker %s",
+                     absl::StrFormat("epoch %d of %s names another incarnation of worker %s",
                                      plan.epoch.value, plan.deployment, options_.worker_id),
                      {{"worker", options_.worker_id}});
   }
   for (const DispatchConfig& config : plan.configs) {
     if (config.combine_dtype != DispatchDtype::kBf16) {
-      return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
-                       absl::StrFormat("layer %d: worker %s answers in BF16 only, the plan says %s",
-                                       config.layer.value, options_.worker_id,
-                                       DispatchDtypeName(config.combine_dtype)),
-                       {{"layer", absl::StrCat(config.layer.value)}});
+      return MakeError(
+          absl::StatusCode::kUnimplemented, Reason::kUnsupported,
+          absl::StrFormat("layer %d: worker %s returns BF16 only, but the plan says %s",
+                          config.layer.value, options_.worker_id,
+                          DispatchDtypeName(config.combine_dtype)),
+          {{"layer", absl::StrCat(config.layer.value)}});
     }
     if (!options_.device->capabilities().Takes(config.scheme)) {
       const char* scheme = QuantSchemeInfoOf(config.scheme).name;
       return MakeError(
           absl::StatusCode::kUnimplemented, Reason::kUnsupported,
-          absl::StrFormat("layer %d: worker %s takes no weights of scheme %s: its self-test did "
-                          "not pass; place the model on others",
-                          config.layer.value, options_.worker_id, scheme),
+          absl::StrFormat(
+              "layer %d: worker %s does not accept weights of scheme %s: their self-test did "
+              "not pass; place the model on other workers",
+              config.layer.value, options_.worker_id, scheme),
           {{"layer", absl::StrCat(config.layer.value)}, {"scheme", scheme}});
     }
   }
@@ -248,29 +267,38 @@ absl::Status EpochStager::LoadExperts(const StageRequest& request, EpochRuntime*
     for (const ExpertSlot& slot : layer.slots) progress.experts_shared += slot.weights ? 1 : 0;
   }
   progress.experts_done = progress.experts_shared;
+  // The old epochs serve until the new one is committed, so both must fit at the same time.
   const std::int64_t bytes = ResidentBytes(request.resident) + NewBytesOf(*runtime);
   if (options_.weight_bytes_max > 0 && bytes > options_.weight_bytes_max) {
-    return MakeError(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
-                     absl::StrFormat("epoch %d of %s brings expert weights to %d bytes, worker %s "
-                                     "may hold %d",
-                                     plan.epoch.value, plan.deployment, bytes, options_.worker_id,
-                                     options_.weight_bytes_max),
-                     {{"worker", options_.worker_id}});
+    return MakeError(
+        absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
+        absl::StrFormat("epoch %d of %s would raise expert weights to %d bytes; worker %s "
+                        "may hold %d",
+                        plan.epoch.value, plan.deployment, bytes, options_.worker_id,
+                        options_.weight_bytes_max),
+        {{"worker", options_.worker_id}});
   }
+  // Without opening the checkpoint: a re-plan that moves no expert of this worker needs no storage.
   if (progress.experts_shared == progress.experts) return absl::OkStatus();
   SY_ASSIGN_OR_RETURN(
       const auto source,
       options_.open_weights(request.prepare->checkpoint, {.expected = request.prepare->tensors}));
+  // The coordinator read its own copy of the checkpoint; this worker's may be another model in the
+  // same place.
   if (!SameExpertShape(source->shape(), plan.shape) ||
       source->shape().experts != plan.shape.experts) {
     return MakeError(absl::StatusCode::kDataLoss, Reason::kCheckpoint,
-                     absl::StrFormat("%s has other sizes than the plan of %s", source->describe(),
-                                     plan.deployment));
+                     absl::StrFormat("the sizes of %s differ from those in the plan of %s",
+                                     source->describe(), plan.deployment));
   }
   for (LayerRuntime& layer : runtime->layers) {
     SY_RETURN_IF_ERROR(CheckScheme(plan, layer.layer, *source));
     for (ExpertSlot& slot : layer.slots) {
+      // Shared with a resident epoch: the hashes are equal, so nothing has to be read or verified
+      // again.
       if (slot.weights) continue;
+      // An expert is the smallest unit that leaves nothing half packed, so a stop is seen between
+      // two.
       if (request.stop.stop_requested()) {
         return MakeError(absl::StatusCode::kCancelled, Reason::kEpochChanged,
                          absl::StrFormat("staging of epoch %d of %s was stopped", plan.epoch.value,

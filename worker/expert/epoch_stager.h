@@ -26,6 +26,7 @@
 
 namespace switchyard {
 
+// Opens a checkpoint whose tensors are verified as they are read.
 using OpenWeights = std::function<absl::StatusOr<std::unique_ptr<WeightSource>>(
     absl::string_view checkpoint, WeightCheck check)>;
 
@@ -38,13 +39,14 @@ struct StagerOptions {
   BatchOptions batch;
 };
 
+// The experts of this worker in all layers of the epoch.
 struct StagingProgress {
   std::int32_t experts_done = 0;  // shared ones included
   std::int32_t experts_shared = 0;
   std::int32_t experts = 0;
 };
 
-// An epoch that is ready to be activated.
+// An epoch that is ready to be activated. Activating it neither allocates nor fails.
 struct StagedEpoch {
   std::shared_ptr<const EpochRuntime> runtime;
   std::shared_ptr<EpochMemory> memory;
@@ -52,9 +54,10 @@ struct StagedEpoch {
 
 struct StageRequest {
   const Prepare* prepare = nullptr;
-  // What this worker holds already, oldest first.
+  // The epochs that this worker holds already, oldest first. Their experts are shared, and count as
+  // memory in use.
   std::span<const std::shared_ptr<const EpochRuntime>> resident;
-  std::stop_token stop;  // asked before each expert
+  std::stop_token stop;  // polled before each expert
   std::function<void(const StagingProgress&)>
       on_progress;  // may be empty; called after each expert
 };
@@ -63,17 +66,22 @@ class EpochStager {
  public:
   explicit EpochStager(StagerOptions options) : options_(std::move(options)) {}
 
-  // Blocks while weights load. `prepare->hash` is taken to be that of its plan. Errors:
-  // kInvalidArgument (BAD_CONFIG) for a plan that cannot be served; kFailedPrecondition
-  // (INCARNATION) when this process is not of the plan; kUnimplemented (UNSUPPORTED) for a dtype or
-  // scheme that this worker lacks; kDataLoss (WEIGHT_HASH, CHECKPOINT) naming the tensor;
-  // kResourceExhausted (OUT_OF_MEMORY); kCancelled (EPOCH_CHANGED) after a stop. Nothing is left
-  // behind after an error.
+  // Blocks while weights load, which takes from milliseconds (everything is shared) to minutes.
+  // `prepare->hash` is taken to be that of its plan. Nothing is left behind after an error. Errors:
+  //   kInvalidArgument (BAD_CONFIG)        the plan cannot be served
+  //   kFailedPrecondition (INCARNATION)    the plan is for another life of this worker
+  //   kUnimplemented (UNSUPPORTED)         a dtype or scheme that this worker lacks
+  //   kDataLoss (WEIGHT_HASH, CHECKPOINT)  the stored weights differ; the text names the tensor
+  //   kResourceExhausted (OUT_OF_MEMORY)   beyond weight_bytes_max, or the device has no room
+  //   kCancelled (EPOCH_CHANGED)           `stop` was requested
   absl::StatusOr<StagedEpoch> Stage(const StageRequest& request);
 
  private:
+  // Everything that can be refused without reading a weight.
   absl::Status CheckPlan(const Plan& plan) const;
+  // Loads and packs the experts that have no weights yet, in the order of layers and slots.
   absl::Status LoadExperts(const StageRequest& request, EpochRuntime* runtime) const;
+  // The memory of a held epoch of this shape, or a new one.
   absl::StatusOr<std::shared_ptr<EpochMemory>> MemoryFor(const MoeShape& shape);
 
   StagerOptions options_;

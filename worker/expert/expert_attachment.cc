@@ -13,6 +13,8 @@
 namespace switchyard {
 namespace {
 
+// A frame header has room for the low half only; it tells two lives apart, it does not
+// authenticate.
 std::uint32_t LowBits(const Incarnation& incarnation) {
   return static_cast<std::uint32_t>(incarnation.low);
 }
@@ -21,6 +23,7 @@ std::uint32_t LowBits(const Incarnation& incarnation) {
 std::uint32_t RowOf(const absl::Status& refusal) {
   const auto metadata = MetadataOf(refusal);
   const auto at = metadata.find("row");
+  // A refusal of a whole frame names no row.
   std::uint32_t row = kNoRow;
   if (at != metadata.end() && !absl::SimpleAtoi(at->second, &row)) row = kNoRow;
   return row;
@@ -40,6 +43,8 @@ void ServedCounts::Add(const LayerRuntime& layer, const RequestView& request,
   counters_.rows += rows;
   counters_.request_payload_bytes += rows * static_cast<std::uint64_t>(request_row_bytes);
   counters_.reply_payload_bytes += rows * static_cast<std::uint64_t>(reply_row_bytes);
+  // Hits are kept by logical expert and not by slot, because a later epoch may place the expert in
+  // another slot.
   std::uint64_t* hits = hits_.data() + static_cast<std::size_t>(layer.index) *
                                            static_cast<std::size_t>(shape_.experts);
   const auto expert_in = [&layer](std::int32_t slot) {
@@ -68,6 +73,8 @@ ExpertAmax* ServedCounts::AmaxOf(const LayerRuntime& layer) {
 }
 
 void ServedCounts::Absorb(const ServedCounts& ended) {
+  // An attachment of other sizes was made for another deployment: its hits would land on wrong
+  // experts.
   if (!(ended.shape_ == shape_) || ended.layers_ != layers_) return;
   counters_.rows += ended.counters_.rows;
   counters_.request_payload_bytes += ended.counters_.request_payload_bytes;
@@ -75,6 +82,7 @@ void ServedCounts::Absorb(const ServedCounts& ended) {
   counters_.frames += ended.counters_.frames;
   counters_.nan_rows += ended.counters_.nan_rows;
   for (std::size_t i = 0; i < hits_.size(); ++i) hits_[i] += ended.hits_[i];
+  // Either side may record no magnitudes; std::min makes that an empty loop.
   for (std::size_t i = 0; i < std::min(amax_.size(), ended.amax_.size()); ++i) {
     amax_[i].inputs = std::max(amax_[i].inputs, ended.amax_[i].inputs);
     amax_[i].middle = std::max(amax_[i].middle, ended.amax_[i].middle);
@@ -85,6 +93,7 @@ AttachmentCounters ServedCounts::Snapshot() const {
   AttachmentCounters counters = counters_;
   const auto experts = static_cast<std::size_t>(shape_.experts);
   for (std::size_t i = 0; i < hits_.size(); ++i) {
+    // A model has tens of thousands of experts and a worker serves few, so zeros are not sent.
     if (hits_[i] == 0) continue;
     counters.hits.push_back({.layer = layers_[i / experts],
                              .expert = ExpertId{static_cast<std::int32_t>(i % experts)},
@@ -110,6 +119,7 @@ ExpertAttachment::ExpertAttachment(const AttachRequest& request, CommittedEpoch*
       credits_(request.reply_ring.slots),
       counts_(*first->runtime) {
   if (request.record_amax) counts_.RecordAmax();
+  // The reply slot bounds a request as well: one with more rows could not be answered.
   const std::size_t words = MetadataWordsMax(request.reply_ring.slot_bytes, shape_);
   const std::size_t routes = RequestRowsMax(request.reply_ring.slot_bytes, shape_) *
                              static_cast<std::size_t>(RoutingWidth(request.mode, shape_.top_k));
@@ -127,6 +137,8 @@ absl::StatusOr<AttachGrant> ExpertAttachment::Open(Transport* transport, DeviceB
                                              .slot_bytes = request_.request_slot_bytes_or_reply(),
                                              .choice = request_.transport,
                                              .owner = this}));
+  // The grant offers the own ring, so the link exists before it is connected. After an error the
+  // ring goes with this attachment.
   SY_RETURN_IF_ERROR(link_->Connect(request_.reply_ring));
   inbound_mapping_ = device->MapHost(link_->inbound_memory());
   outbound_mapping_ = device->MapHost(link_->outbound_memory());
@@ -137,12 +149,14 @@ absl::StatusOr<AttachGrant> ExpertAttachment::Open(Transport* transport, DeviceB
 absl::Status ExpertAttachment::Bind(CommittedEpoch* epoch) {
   if (Binds(epoch)) return absl::OkStatus();
   if (!counts_.Fits(*epoch->runtime)) {
-    return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
-                     absl::StrFormat("epoch %d of %s has other layers or sizes than the attachment "
-                                     "was made for; attach again",
-                                     epoch->runtime->epoch().value, request_.deployment));
+    return MakeError(
+        absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
+        absl::StrFormat("epoch %d of %s has layers or sizes that differ from those the attachment "
+                        "was made for; attach again",
+                        epoch->runtime->epoch().value, request_.deployment));
   }
   bound_.push_back(epoch);
+  // Ascending: the newest epoch is last, whatever the order in which the binds arrived.
   std::sort(bound_.begin(), bound_.end(), [](const CommittedEpoch* a, const CommittedEpoch* b) {
     return a->runtime->epoch() < b->runtime->epoch();
   });
@@ -173,11 +187,14 @@ ExpertAttachment::Arrival ExpertAttachment::OnFrame(const HeaderBytes& raw,
   if (header.source_incarnation != LowBits(request_.reply_ring.incarnation)) {
     *drop = FrameDrop::kAttachment;
   }
+  // The last check, since what follows indexes credits_ with it. A dropped frame gets no answer:
+  // its sender cannot be trusted to be the peer of this attachment.
   if (header.request_slot >= credits_.size() || header.reply_slot >= credits_.size()) {
     *drop = FrameDrop::kSlot;
   }
   if (*drop != FrameDrop::kNone) return Arrival::kDropped;
   Credit& credit = credits_[header.request_slot];
+  // Checked before the intake, which would overwrite the metadata that the running batch reads.
   if (credit.busy) return Arrival::kDuplicate;
   const CommittedEpoch* epoch = FindBound(header.epoch);
   credit.intake =
@@ -194,6 +211,8 @@ ExpertAttachment::Arrival ExpertAttachment::OnFrame(const HeaderBytes& raw,
   credit.header = header;
   credit.busy = true;
   if (credit.intake.refusal.ok()) {
+    // Shares ownership: the source may release the epoch, and the coordinator drop it, before the
+    // batch runs.
     credit.epoch = *epoch;
     ExpandRouting(credit.intake.view, credit.slots, credit.weights);
   }
@@ -203,6 +222,7 @@ ExpertAttachment::Arrival ExpertAttachment::OnFrame(const HeaderBytes& raw,
 BatchInput ExpertAttachment::InputOf(const Credit& credit) {
   const FrameHeader& header = credit.header;
   const LayerRuntime& layer = *credit.intake.layer;
+  // The device writes the answer where it will be sent from, which saves a copy of every row.
   std::byte* reply = link_->OutboundSlot(header.reply_slot).data();
   const FrameLayout layout = LayoutOfResult(header.rows, shape_.hidden);
   return {.codec = layer.Find(header.format.dtype)->codec.get(),
@@ -238,6 +258,8 @@ absl::Status ExpertAttachment::SendResult(Credit& credit, std::uint32_t nan_rows
   counts_.Add(*credit.intake.layer, credit.intake.view,
               RowBytesOf(request.format, shape_.hidden).total(),
               RowBytesOf(kBf16Format, shape_.hidden).total());
+  // Poisoned rows are served and counted: NaN is the model's business, but an operator wants to see
+  // it.
   counts_.AddNanRows(nan_rows);
   const FrameLayout layout = LayoutOfResult(request.rows, shape_.hidden);
   FrameHeader header = ReplyHeader(credit, FrameKind::kResult, layout);
@@ -247,6 +269,8 @@ absl::Status ExpertAttachment::SendResult(Credit& credit, std::uint32_t nan_rows
 
 absl::Status ExpertAttachment::SendRefusal(Credit& credit) {
   const absl::Status& refusal = credit.intake.refusal;
+  // The text is cut to what the smallest slot holds (kSlotBytesMin in expert_engine.cc), so that
+  // every refusal fits every ring.
   const ErrorBody body{.code = refusal.code(),
                        .reason = static_cast<std::uint32_t>(ReasonOf(refusal)),
                        .row = RowOf(refusal),
@@ -268,7 +292,8 @@ AttachmentCounters ExpertAttachment::Snapshot() const {
   return counters;
 }
 
-// The request's header, addressed back.
+// The request's header addressed back: layer, epoch, sequence and slots return as they came,
+// because the source finds its step by them.
 FrameHeader ExpertAttachment::ReplyHeader(const Credit& credit, FrameKind kind,
                                           const FrameLayout& layout) const {
   FrameHeader header = credit.header;
@@ -288,6 +313,8 @@ absl::Status ExpertAttachment::Send(Credit& credit, const FrameHeader& header,
   if (!metadata.empty()) {
     std::memcpy(slot.data() + kFrameHeaderBytes, metadata.data(), metadata.size());
   }
+  // The credit is freed whether the send succeeds or not: after a failure the link is closed, and
+  // no event would free it.
   credit.busy = false;
   credit.epoch = {};
   return link_->Send(header.reply_slot, kFrameHeaderBytes + header.payload_bytes);

@@ -31,18 +31,21 @@ struct CommittedEpoch {
 // Rows, bytes and hits of one attachment or one session's direct calls. Not thread-safe.
 class ServedCounts {
  public:
-  // Remembers the layers of the deployment; Add then allocates nothing.
+  // Remembers the layers of the deployment and allocates here, so that Add allocates nothing.
   explicit ServedCounts(const EpochRuntime& runtime);
   // A batch of `request` whose rows came and went in `request_row_bytes` and `reply_row_bytes`.
+  // O(rows * top_k) in mode normal, O(local slots) in low_latency.
   void Add(const LayerRuntime& layer, const RequestView& request, std::int64_t request_row_bytes,
            std::int64_t reply_row_bytes);
   void AddNanRows(std::uint32_t rows) { counters_.nan_rows += rows; }
-  // From now on: room for the magnitudes of every expert.
+  // Makes room for the magnitudes of every expert, which are recorded from now on.
   void RecordAmax();
-  // Of a layer, [experts]; nullptr when nothing is recorded.
+  // The magnitudes of a layer's experts, [experts]; nullptr when none are recorded. Valid as long
+  // as this.
   [[nodiscard]] ExpertAmax* AmaxOf(const LayerRuntime& layer);
-  // Takes over what `ended` counted; for the same layers and sizes alone.
+  // Adds what `ended` counted; ignored unless it has the same layers and sizes.
   void Absorb(const ServedCounts& ended);
+  // Allocates; hits of experts that served no row are left out.
   [[nodiscard]] AttachmentCounters Snapshot() const;
   // True when `runtime` has the same layers and sizes, so that its steps can be counted here.
   [[nodiscard]] bool Fits(const EpochRuntime& runtime) const;
@@ -55,7 +58,7 @@ class ServedCounts {
   AttachmentCounters counters_;      // hits are filled in by Snapshot
 };
 
-// The class of a session's work.
+// The stream that serves a session's work, so that prefill batches never delay decode steps.
 WorkClass WorkClassOf(Phase phase, DispatchMode mode);
 
 class ExpertAttachment {
@@ -64,7 +67,8 @@ class ExpertAttachment {
     std::string worker_id;
     Incarnation incarnation;  // of this process
   };
-  // A pair of slots and the request that is in it.
+  // A pair of slots and the request that occupies it. Buffers are sized for the largest request
+  // when the attachment is made, so that taking a frame in allocates nothing.
   struct Credit {
     bool busy = false;
     FrameHeader header;
@@ -76,44 +80,51 @@ class ExpertAttachment {
     std::vector<std::int32_t> slots;
     std::vector<float> weights;
   };
+  // The fate of a frame: taken in, ignored with a reason, or ignored because its credit is busy.
   enum class Arrival : std::uint8_t { kTaken, kDropped, kDuplicate };
 
-  // `first` is what the request binds. `request` has been checked.
+  // `first` is the epoch that the request binds; it outlives the binding. `request` has been
+  // checked.
   ExpertAttachment(const AttachRequest& request, CommittedEpoch* first, Identity identity);
   // Makes the link, connects it to the request's reply ring and lets `device` reach both rings if
   // it can. Errors: those of CreateLink and Connect.
   absl::StatusOr<AttachGrant> Open(Transport* transport, DeviceBackend* device);
 
+  // Binding twice is binding once; `epoch` stays valid until it is released. Errors:
   // kInvalidArgument (BAD_CONFIG) when the epoch has other layers or sizes: such a deployment needs
-  // a new attachment. Binding twice is binding once.
+  // a new attachment.
   absl::Status Bind(CommittedEpoch* epoch);
   void Release(const CommittedEpoch* epoch);
   [[nodiscard]] bool Binds(const CommittedEpoch* epoch) const;
+  // nullptr when the epoch is not bound. Linear: a source binds two epochs at most during a switch.
   [[nodiscard]] CommittedEpoch* FindBound(Epoch epoch) const;
 
-  // Takes a frame in; kDropped says why in `drop`. When kTaken, the frame's pair is busy and holds
-  // either a request to run or a refusal to send.
+  // Takes a frame in. kDropped sets `drop` to the reason. After kTaken the frame's credit is busy
+  // and holds either a request to run or a refusal to send; after kDuplicate the credit is
+  // unchanged, because the batch that runs may be reading it.
   Arrival OnFrame(const HeaderBytes& raw, const FrameHeader& header,
                   std::span<const std::byte> payload, FrameDrop* drop);
   [[nodiscard]] Credit& credit(std::uint32_t index) { return credits_[index]; }
 
-  // What the request of `credit` brings into a batch, and what it has to share with the others.
+  // The rows of the request in `credit` as a batch reads them, and the key that requests of one
+  // batch have in common. The answer's rows go straight into the reply slot.
   [[nodiscard]] BatchInput InputOf(const Credit& credit);
   [[nodiscard]] BatchKey KeyOf(const Credit& credit);
   [[nodiscard]] WorkClass work_class() const { return WorkClassOf(request_.phase, request_.mode); }
-  // For an attachment that is closed while it has requests in a batch: frames are dropped.
+  // Marks an attachment that was closed with requests in a batch: every later frame is dropped.
   void Detach() { detached_ = true; }
   [[nodiscard]] bool detached() const { return detached_; }
-  // Requests that a device may be reading or answering: the rings must stay until it has ended.
+  // Requests that a device may be reading or answering. The rings must stay until it is 0.
   [[nodiscard]] std::uint32_t running() const { return running_; }
   void BeginRun() { ++running_; }
   void EndRun() { --running_; }
-  // Sends the result whose rows stand in the reply slot, counts it and frees the credit.
+  // Sends the result whose rows stand in the reply slot, counts it and frees the credit, also when
+  // it fails. Errors: those of Link::Send; the attachment is to be closed then.
   absl::Status SendResult(Credit& credit, std::uint32_t nan_rows);
-  // Sends intake.refusal and frees the credit.
+  // Sends intake.refusal and frees the credit. Errors: as SendResult.
   absl::Status SendRefusal(Credit& credit);
 
-  // Goes on with the counts of another attachment of the same session and deployment, which ends.
+  // Adds the counts of another attachment of the same session and deployment, which ends.
   void Absorb(const ExpertAttachment& ended) { counts_.Absorb(ended.counts_); }
 
   [[nodiscard]] AttachmentId number() const { return link_->offer().attachment; }
@@ -123,11 +134,13 @@ class ExpertAttachment {
   [[nodiscard]] std::uint32_t credits() const {
     return static_cast<std::uint32_t>(credits_.size());
   }
+  // The counts with the names of session, worker and path.
   [[nodiscard]] AttachmentCounters Snapshot() const;
 
  private:
   [[nodiscard]] FrameHeader ReplyHeader(const Credit& credit, FrameKind kind,
                                         const FrameLayout& layout) const;
+  // Writes header and metadata into the reply slot and sends the frame.
   absl::Status Send(Credit& credit, const FrameHeader& header, std::span<const std::byte> metadata);
 
   AttachRequest request_;

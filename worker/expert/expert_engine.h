@@ -43,6 +43,7 @@ struct ExpertEngineOptions {
   std::uint32_t slots_max = 64;               // pairs of one attachment
   std::uint32_t slot_bytes_max = 64U << 20;   // of one slot
   std::uint64_t ring_bytes_max = 4ULL << 30;  // of all own rings
+  // How long sources may go on with an epoch after its retirement.
   Duration retire_grace = std::chrono::seconds(5);
   BatchOptions batch;
   // Called when the engine itself closes an attachment: its link broke, or its epoch went away.
@@ -87,7 +88,8 @@ class ExpertEngine final : private FrameSink {
   // when the epoch is not known here.
   void Retire(absl::string_view deployment, Epoch epoch, TimePoint now,
               std::function<void()> unbound);
-  // Gives the epoch out for destruction, after closing what is bound to it. Empty: not known.
+  // Closes what is bound to the epoch and hands it to the caller for destruction, which takes too
+  // long for the data thread. Empty when the epoch is not known.
   StagedEpoch Drop(absl::string_view deployment, Epoch epoch);
 
   // Errors: kFailedPrecondition (STALE_EPOCH) unless that epoch and hash are committed and not
@@ -97,26 +99,31 @@ class ExpertEngine final : private FrameSink {
   // Errors: as Attach; kNotFound (UNKNOWN_SESSION) when there is no such attachment.
   absl::Status Bind(AttachmentId attachment, const BindRequest& request);
   absl::Status Release(AttachmentId attachment, const ReleaseRequest& request);
-  // The source is gone or done. Does not call on_closed.
+  // For a source that has gone or is done. Does not call on_closed. Rings in use by a batch stay
+  // until it has ended.
   void Close(AttachmentId attachment);
 
-  // Takes in what has come, starts batches, answers those that have ended, and keeps the timers.
-  // True when it did anything.
+  // Takes in the frames that have come, starts batches, answers those that have ended, and keeps
+  // the timers. True when it did anything; the caller may sleep otherwise, until NextDeadline at
+  // the latest.
   bool Poll(TimePoint now);
   [[nodiscard]] std::optional<TimePoint> NextDeadline() const;
   [[nodiscard]] bool has_attachments() const { return !attachments_.empty(); }
 
-  // Of the session's open attachments here; empty when there is none.
+  // The counts of the session's open attachments here; empty when there is none.
   [[nodiscard]] std::vector<AttachmentCounters> CountersOf(SessionId session) const;
   [[nodiscard]] ExpertStats stats() const;
 
  private:
+  // A committed epoch. On the heap, because attachments hold pointers to it.
   struct EpochRecord {
     CommittedEpoch epoch;
     bool retiring = false;
     TimePoint close_at{};
     std::function<void()> unbound;
   };
+  // A request that was taken in. Its attachment is open: Close takes its requests out of the
+  // queues.
   struct PendingRequest {
     ExpertAttachment* attachment = nullptr;
     std::uint32_t credit = 0;
@@ -134,41 +141,51 @@ class ExpertEngine final : private FrameSink {
                std::span<const std::byte> payload) override;
   void OnLinkDown(Link& link, const absl::Status& why) override;
 
+  // The epoch if a source may bind it. Errors: kFailedPrecondition (STALE_EPOCH).
   absl::StatusOr<EpochRecord*> FindServing(absl::string_view deployment, Epoch epoch,
                                            const PlanHash& hash);
   EpochRecord* Find(absl::string_view deployment, Epoch epoch);
   absl::StatusOr<ExpertAttachment*> FindAttachment(AttachmentId attachment) const;
   absl::Status CheckRequest(const AttachRequest& request) const;
   [[nodiscard]] absl::Status CheckRows(const AttachRequest& request, const MoeShape& shape) const;
+  // The attachments, and their ring bytes, that end when a session attaches again.
   struct Replaced {
     std::size_t attachments = 0;
     std::uint64_t ring_bytes = 0;
   };
   [[nodiscard]] Replaced ReplacedBy(const AttachRequest& request) const;
+  // Lanes do not share anything: a slow prefill batch delays no decode batch.
   Lane& LaneOf(WorkClass work_class) { return lanes_[static_cast<std::size_t>(work_class)]; }
+  // Each returns true when it did something, so that Poll tries again.
   bool StartBatch(Lane& lane, std::size_t work_class);
   bool FinishBatch(Lane& lane);
+  // Sends the result, or the error, of a request that was in a batch; frees a closed attachment.
   void Answer(const PendingRequest& at, const absl::Status& status, std::uint32_t nan_rows);
   bool SendRefusals();
   void ForgetPending(const ExpertAttachment* attachment);
   bool CloseBroken();
+  // Closes what is still bound when the grace of its epoch has ended.
   bool KeepTimers(TimePoint now);
+  // Closes every attachment that binds the epoch, in ascending order of their numbers.
   void CloseBound(const EpochRecord& record);
+  // Calls `unbound` for each retiring epoch that nothing binds any more.
   void ReportUnbound();
   [[nodiscard]] bool IsBound(const EpochRecord& record) const;
+  // Remembers a broken attachment for CloseBroken.
   void SendFailed(ExpertAttachment* attachment, const absl::Status& why);
 
   ExpertEngineOptions options_;
   Transport* transport_;
   DeviceBackend* const device_;
-  const bool host_access_;
+  const bool host_access_;  // the device reaches the slots where they lie
   std::vector<std::unique_ptr<EpochRecord>> epochs_;
   absl::flat_hash_map<AttachmentId, std::unique_ptr<ExpertAttachment>> attachments_;
   // Links that broke while frames were taken in or sent; closed before Poll returns.
   std::vector<std::pair<ExpertAttachment*, absl::Status>> broken_;
-  // Closed for everybody else, with requests in a batch.
+  // Attachments that are closed and still have requests in a batch.
   std::vector<std::unique_ptr<ExpertAttachment>> closing_;
-  // Room for every credit of every attachment is kept, so that a poll allocates nothing.
+  // All credits of all attachments. The queues keep room for so many, so that a poll allocates
+  // nothing.
   std::size_t credits_ = 0;
   std::array<Lane, 2> lanes_;  // by class: kDecode, kPrefill
   std::vector<PendingRequest> refused_;

@@ -2,15 +2,15 @@
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
+#include <chrono>
 #include <map>
-#include <mutex>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 
 #include "core/base/error.h"
+#include "core/base/mutex.h"
 #include "core/base/status_macros.h"
 #include "worker/expert/command_queue.h"
 #include "worker/expert/staging_thread.h"
@@ -22,6 +22,7 @@ ExpertEngineOptions EngineOptions(
     const ExpertServiceOptions& options,
     std::function<void(AttachmentId, const absl::Status&)> on_closed) {
   ExpertEngineOptions engine = options.engine;
+  // One source for what stager and engine must agree on: a batch's scratch is sized by the stager.
   engine.identity = {.worker_id = options.stager.worker_id,
                      .incarnation = options.stager.incarnation};
   engine.batch = options.stager.batch;
@@ -54,6 +55,7 @@ class ExpertService::Impl {
   StagingThread& staging() { return staging_; }
   ExpertEngine& engine() { return engine_; }  // on the data thread
   DirectExperts& direct() { return *direct_; }
+  // Relaxed: a watchdog compares two readings, and no data is published through the counter.
   [[nodiscard]] std::uint64_t turns() const { return turns_.load(std::memory_order_relaxed); }
 
  private:
@@ -80,17 +82,17 @@ class ExpertService::Impl {
   CommandQueue commands_;
   std::atomic<std::uint64_t> turns_{0};
 
-  // Of the data thread alone.
+  // Used by the data thread only.
   ExpertEngine engine_;
   std::map<AttachmentId, std::function<void(const absl::Status&)>> on_closed_;
   std::vector<std::shared_ptr<Retiring>> retiring_;
 
   std::atomic<bool> draining_{false};
   std::atomic<bool> stopping_{false};
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool drained_ = false;   // guarded by mutex_: draining, and no attachment is open
-  std::mutex stop_mutex_;  // one Stop at a time
+  Mutex mutex_;
+  CondVar changed_;
+  bool drained_ SY_GUARDED_BY(mutex_) = false;  // draining, and no attachment is open
+  Mutex stop_mutex_;                            // one Stop at a time
 
   std::thread thread_;  // last: starts when all above exists
 };
@@ -110,6 +112,8 @@ ExpertService::Impl::Impl(ExpertServiceOptions options, Transport* transport, Cl
       thread_([this] { RunDataThread(); }) {}
 
 void ExpertService::Impl::Activate(const std::string& deployment, Epoch epoch) {
+  // Taken here and not on the data thread, which must not wait for the staging thread's lock.
+  // Shared, because a std::function must be copyable.
   auto staged = std::make_shared<StagedEpoch>(staging_.Take(deployment, epoch));
   if (staged->runtime == nullptr) return;  // Dropped meanwhile.
   commands_.Post([this, staged] {
@@ -124,6 +128,7 @@ void ExpertService::Impl::Retire(const std::string& deployment, Epoch epoch,
       Retiring{.deployment = deployment, .epoch = epoch, .unbound = std::move(unbound)});
   commands_.Post([this, retiring] {
     const TimePoint now = clock_->Now();
+    // The grace is measured from here, because time spent in the queue must not shorten it.
     retiring->give_up = now + options_.engine.retire_grace;
     retiring_.push_back(retiring);
     direct_->Retire(retiring->deployment, retiring->epoch);
@@ -133,31 +138,38 @@ void ExpertService::Impl::Retire(const std::string& deployment, Epoch epoch,
 }
 
 void ExpertService::Impl::Drop(const std::string& deployment, Epoch epoch) {
+  // First of all, so that a staging that ends now is not reported after the drop.
   staging_.Drop(deployment, epoch);
   commands_.Post([this, deployment, epoch] {
     std::erase_if(retiring_, [&](const auto& retiring) {
       return retiring->epoch == epoch && retiring->deployment == deployment;
     });
     direct_->Drop(deployment, epoch);
+    // Freeing gigabytes takes long enough to miss a decode step, hence another thread.
     staging_.Free(engine_.Drop(deployment, epoch));
   });
 }
 
 absl::StatusOr<AttachGrant> ExpertService::Impl::Attach(
     const AttachRequest& request, std::function<void(const absl::Status&)> on_closed) {
+  // On the data thread, like ReportDrained: no attachment can slip in between its check and the
+  // end.
   if (draining_.load()) {
     return MakeError(
         absl::StatusCode::kUnavailable, Reason::kSessionClosed,
-        absl::StrFormat("worker %s is draining; take the current plan", options_.stager.worker_id),
+        absl::StrFormat("worker %s is draining; fetch the current plan", options_.stager.worker_id),
         {{"worker", options_.stager.worker_id}});
   }
   absl::StatusOr<AttachGrant> grant = engine_.Attach(request);
+  // Registered in the same command as the attach, so a link that breaks in the next poll is
+  // reported.
   if (grant.ok()) on_closed_[grant->request_ring.attachment] = std::move(on_closed);
   return grant;
 }
 
 void ExpertService::Impl::Close(AttachmentId attachment) {
   commands_.Post([this, attachment] {
+    // The source closed it: it does not want to hear that it was closed.
     on_closed_.erase(attachment);
     engine_.Close(attachment);
   });
@@ -166,6 +178,7 @@ void ExpertService::Impl::Close(AttachmentId attachment) {
 void ExpertService::Impl::OnClosed(AttachmentId attachment, const absl::Status& why) {
   const auto at = on_closed_.find(attachment);
   if (at == on_closed_.end()) return;
+  // Taken out before it is called, so that it comes at most once.
   const auto tell = std::move(at->second);
   on_closed_.erase(at);
   if (tell) tell(why);
@@ -200,21 +213,25 @@ void ExpertService::Impl::RunDataThread() {
 }
 
 void ExpertService::Impl::ReportDrained() {
+  // Every turn while draining, because a session may close at any time.
   if (engine_.has_attachments()) return;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   drained_ = true;
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 void ExpertService::Impl::ReportUnbound(TimePoint now) {
   for (std::size_t i = 0; i < retiring_.size();) {
     const std::shared_ptr<Retiring> retiring = retiring_[i];
+    // Direct sessions have no link that could be closed; after the same grace their binding no
+    // longer counts, and Drop releases it.
     const bool direct_bound =
         now < retiring->give_up && direct_->IsBound(retiring->deployment, retiring->epoch);
     if (!retiring->engine_unbound || direct_bound) {
       ++i;
       continue;
     }
+    // Erased before `unbound` is called, because its receiver may post the Drop of the same epoch.
     retiring_.erase(retiring_.begin() + static_cast<std::ptrdiff_t>(i));
     direct_->Drop(retiring->deployment, retiring->epoch);
     retiring->unbound();
@@ -222,6 +239,8 @@ void ExpertService::Impl::ReportUnbound(TimePoint now) {
 }
 
 Duration ExpertService::Impl::SleepFor(TimePoint now) const {
+  // A direct session releases its binding without waking this thread, so retiring epochs are looked
+  // at in short intervals too.
   Duration sleep = engine_.has_attachments() || !retiring_.empty() ? options_.sleep_max
                                                                    : options_.idle_sleep_max;
   if (const auto deadline = engine_.NextDeadline()) {
@@ -231,18 +250,26 @@ Duration ExpertService::Impl::SleepFor(TimePoint now) const {
 }
 
 void ExpertService::Impl::Stop(Duration drain) {
-  const std::lock_guard stop_lock(stop_mutex_);
+  const MutexLock stop_lock(stop_mutex_);
   if (!thread_.joinable()) return;
   draining_.store(true);
   transport_->Wake();
   {
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, drain, [this] { return drained_; });
+    const TimePoint until = std::chrono::steady_clock::now() + drain;
+    const MutexLock lock(mutex_);
+    // Sources move to the new plan by themselves and close their attachments.
+    while (!drained_ && changed_.WaitUntil(mutex_, until)) {
+    }
   }
+  // After the deadline the open attachments are cut off. Their sources see a broken link and take
+  // another worker.
   stopping_.store(true);
   transport_->Wake();
   thread_.join();
+  // Only now: a command that the thread had begun has been answered, and the rest gets
+  // SESSION_CLOSED.
   commands_.Close();
+  // Last, because the data thread hands dropped epochs to it.
   staging_.Stop();
 }
 
@@ -307,6 +334,8 @@ absl::StatusOr<std::vector<AttachmentCounters>> ExpertService::CountersOf(Sessio
                                                                           Duration timeout) {
   using Result = absl::StatusOr<std::vector<AttachmentCounters>>;
   return impl_->Call<Result>(timeout, [&]() -> Result {
+    // Both kinds in one answer: a gateway's session has attachments to other workers only, and
+    // direct calls only here.
     std::vector<AttachmentCounters> counters = impl_->CountersOf(session);
     if (!counters.empty()) return counters;
     return MakeError(absl::StatusCode::kNotFound, Reason::kUnknownSession,

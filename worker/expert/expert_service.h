@@ -33,12 +33,14 @@ namespace switchyard {
 struct ExpertServiceOptions {
   StagerOptions stager;
   ExpertEngineOptions engine;  // identity, batch and on_closed are set by the service
-  // Of the data thread: a receiver cannot know that something is outstanding, so while an
-  // attachment is open every sleep is short.
+  // How long the data thread sleeps at most while an attachment is open. Short, because a receiver
+  // cannot know that something is outstanding.
   Duration sleep_max = std::chrono::milliseconds(5);
+  // The same without attachments.
   Duration idle_sleep_max = std::chrono::milliseconds(100);
+  // Calls that wait at once; more are refused (CommandQueue).
   std::size_t calls_max = 256;
-  // Told of staging's progress; may be empty.
+  // Called from the staging thread after each expert; may be empty.
   std::function<void(absl::string_view deployment, Epoch epoch, const StagingProgress&)> on_staging;
 };
 
@@ -59,26 +61,29 @@ class ExpertService {
   ExpertService(const ExpertService&) = delete;
   ExpertService& operator=(const ExpertService&) = delete;
 
-  // What PREPARE, COMMIT, RETIRE and ABORT do, in the terms of worker/agent/plan_stager.h; none of
-  // these blocks, and each callback comes at most once and not after Drop.
+  // The work of PREPARE, COMMIT, RETIRE and ABORT, in the terms of worker/agent/plan_stager.h. None
+  // of these blocks; each callback comes at most once and not after Drop. Errors for `done`: those
+  // of EpochStager::Stage and StagingThread::Stage.
   void StagePlan(const Prepare& prepare, std::function<void(absl::Status)> done);
   void Activate(absl::string_view deployment, Epoch epoch);
   void Retire(absl::string_view deployment, Epoch epoch, std::function<void()> unbound);
   void Drop(absl::string_view deployment, Epoch epoch);
-  // Grows with every turn of the data thread.
+  // Grows with every turn of the data thread, so a watchdog sees that it is stuck. No lock.
   [[nodiscard]] std::uint64_t Progress() const;
 
-  // Calls that wait at most `timeout` for the data thread. Errors: those of ExpertEngine, and of
-  // CommandQueue::Call when it could not be asked.
-  // `on_closed` is called once if the worker closes the attachment by itself.
+  // Calls that wait at most `timeout` for the data thread. Errors: those of ExpertEngine, and those
+  // of CommandQueue::Call when the data thread did not run the call. `on_closed` is called once if
+  // the worker closes the attachment by itself.
   absl::StatusOr<AttachGrant> Attach(const AttachRequest& request,
                                      std::function<void(const absl::Status&)> on_closed,
                                      Duration timeout);
   absl::Status Bind(AttachmentId attachment, const BindRequest& request, Duration timeout);
   absl::Status Release(AttachmentId attachment, const ReleaseRequest& request, Duration timeout);
-  // The source is gone or done. Does not block; on_closed may still come before it takes effect.
+  // For a source that has gone or is done. Does not block; on_closed may still come before it takes
+  // effect.
   void Close(AttachmentId attachment);
-  // Attachments and direct calls of the session. kNotFound (UNKNOWN_SESSION) when it has none.
+  // The counts of the session's attachments and direct calls. Errors: kNotFound (UNKNOWN_SESSION)
+  // when it has none, and those of CommandQueue::Call.
   absl::StatusOr<std::vector<AttachmentCounters>> CountersOf(SessionId session, Duration timeout);
   absl::StatusOr<ExpertServiceView> View(Duration timeout);
 

@@ -13,10 +13,13 @@ const WireDtype* LayerRuntime::Find(DispatchDtype dtype) const {
 
 bool LayerRuntime::Takes(const WireFormat& format) const {
   const WireDtype* taken = Find(format.dtype);
+  // The format as a whole: FP8 rows with scales of another kind have the same dtype and other
+  // bytes.
   return taken != nullptr && taken->spec.format == format;
 }
 
 const LayerRuntime* EpochRuntime::FindLayer(LayerId layer) const {
+  // Binary search, once for each frame that arrives: the layers are ascending.
   const auto at = std::lower_bound(
       layers.begin(), layers.end(), layer,
       [](const LayerRuntime& runtime, LayerId wanted) { return runtime.layer < wanted; });

@@ -29,6 +29,8 @@ RequestGeometry GeometryOf(const FrameHeader& header, const MoeShape& shape,
 FrameDrop CopyAndCheck(const IncomingFrame& frame, const FrameLayout& layout,
                        std::span<std::uint32_t> copy) {
   const std::size_t payload = layout.frame_bytes - kFrameHeaderBytes;
+  // The slot's size is a bound of its own: header and geometry come from the same, perhaps forged,
+  // frame.
   if (payload != frame.header->payload_bytes || frame.payload.size() < payload ||
       layout.metadata_bytes > copy.size_bytes()) {
     return FrameDrop::kLength;
@@ -46,6 +48,7 @@ FrameDrop CheckWithUnknownSlots(const IncomingFrame& frame, const MoeShape& shap
     const FrameLayout layout = LayoutOfRequest(GeometryOf(*frame.header, shape, slots));
     const FrameDrop tried = CopyAndCheck(frame, layout, copy);
     if (tried == FrameDrop::kNone) return tried;
+    // A wrong CRC says more than a wrong length, which most candidates have.
     if (tried == FrameDrop::kCrc) drop = tried;
   }
   return drop;
@@ -68,7 +71,8 @@ absl::Status UnknownHere(const IntakeRules& rules, const FrameHeader& header) {
                    ids);
 }
 
-// What the header asks for, against what the attachment and the layer allow.
+// Compares the header with what the attachment and the layer allow. These are refusals and not
+// drops: the CRC has matched, so the peer meant what it sent and deserves the reason.
 absl::Status CheckHeader(const IntakeRules& rules, const FrameHeader& header,
                          const LayerRuntime& layer) {
   const auto refuse = [](Reason reason, const std::string& what) {
@@ -81,14 +85,16 @@ absl::Status CheckHeader(const IntakeRules& rules, const FrameHeader& header,
   }
   if (!layer.Takes(header.format)) {
     return refuse(Reason::kBadDtype,
-                  absl::StrFormat("the plan does not let rows of layer %d arrive as %s",
-                                  layer.layer.value, WireFormatName(header.format)));
+                  absl::StrFormat("layer %d: the plan does not allow %s rows", layer.layer.value,
+                                  WireFormatName(header.format)));
   }
+  // Fixed pairs let one credit stand for both slots, so neither side keeps a second free list.
   if (header.reply_slot != header.request_slot) {
     return refuse(Reason::kFrame, absl::StrFormat("request slot %d is answered in its own pair, "
                                                   "not in reply slot %d",
                                                   header.request_slot, header.reply_slot));
   }
+  // Before anything runs: a result that cannot be sent would be computed in vain.
   if (LayoutOfResult(header.rows, rules.shape.hidden).frame_bytes > rules.reply_slot_bytes) {
     return refuse(Reason::kMessageTooLarge,
                   absl::StrFormat("the answer of %d rows does not fit into a reply slot of %d "
@@ -98,8 +104,8 @@ absl::Status CheckHeader(const IntakeRules& rules, const FrameHeader& header,
   return absl::OkStatus();
 }
 
-absl::Status Judge(const IntakeRules& rules, const FrameHeader& header,
-                   std::span<const std::uint32_t> metadata, RequestIntake* intake) {
+absl::Status CheckServable(const IntakeRules& rules, const FrameHeader& header,
+                           std::span<const std::uint32_t> metadata, RequestIntake* intake) {
   SY_RETURN_IF_ERROR(CheckHeader(rules, header, *intake->layer));
   return ParseRequestMetadata(
       metadata, GeometryOf(header, rules.shape, intake->layer->local_slots()), &intake->view);
@@ -113,7 +119,9 @@ std::size_t RequestRowsMax(std::size_t slot_bytes, const MoeShape& shape) {
 
 std::size_t MetadataWordsMax(std::size_t slot_bytes, const MoeShape& shape) {
   const std::size_t rows = RequestRowsMax(slot_bytes, shape);
+  // Per row: a token index, and a slot and a weight for each of top_k.
   const std::size_t normal = rows * (1 + 2 * static_cast<std::size_t>(shape.top_k));
+  // A count for each local slot, of which a layer has at most `experts`; per row a token and a k.
   const std::size_t low_latency = static_cast<std::size_t>(shape.experts) + 2 * rows;
   return std::max(normal, low_latency);
 }
@@ -122,6 +130,7 @@ RequestIntake TakeInRequest(const IntakeRules& rules, const IncomingFrame& frame
                             std::span<std::uint32_t> copy) {
   const FrameHeader& header = *frame.header;
   RequestIntake intake;
+  // The CRC is checked even if epoch or layer are unknown: a refusal must not be sent to noise.
   if (rules.runtime != nullptr) intake.layer = rules.runtime->FindLayer(header.layer);
   if (intake.layer == nullptr) {
     intake.drop = CheckWithUnknownSlots(frame, rules.shape, copy);
@@ -132,8 +141,8 @@ RequestIntake TakeInRequest(const IntakeRules& rules, const IncomingFrame& frame
       LayoutOfRequest(GeometryOf(header, rules.shape, intake.layer->local_slots()));
   intake.drop = CopyAndCheck(frame, layout, copy);
   if (intake.drop != FrameDrop::kNone) return intake;
-  intake.refusal =
-      Judge(rules, header, copy.first(layout.metadata_bytes / sizeof(std::uint32_t)), &intake);
+  intake.refusal = CheckServable(
+      rules, header, copy.first(layout.metadata_bytes / sizeof(std::uint32_t)), &intake);
   intake.rows = frame.payload.data() + (layout.rows_begin - kFrameHeaderBytes);
   intake.scales = frame.payload.data() + (layout.scales_begin - kFrameHeaderBytes);
   return intake;

@@ -1,9 +1,11 @@
-// Judges one request frame that has landed in a slot: run it, refuse it with a reason, or drop it.
+// Decides what becomes of one request frame that has landed in a slot: run it, refuse it with a
+// reason, or drop it.
 //
 // The transport has checked magic, version, enums, attachment number, cookie and slot bounds. Here
-// the metadata is copied out of the slot and only the copy is used; then length and CRC decide
-// whether the frame is believed at all (if not: dropped, no answer), and what it says decides
-// whether it can be served (if not: an error reply). Pure; allocates for refusals alone.
+// the metadata is copied out of the slot and only the copy is used, because the peer can still
+// write to the slot. Then length and CRC decide whether the frame is believed at all (if not:
+// dropped, no answer), and its contents decide whether it can be served (if not: an error reply).
+// Pure; allocates only for refusals.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +23,7 @@
 
 namespace switchyard {
 
-// What the attachment lets a frame be.
+// The frames that the attachment accepts.
 struct IntakeRules {
   absl::string_view worker_id;  // for error texts
   MoeShape shape;               // of every layer of the session
@@ -30,12 +32,14 @@ struct IntakeRules {
   std::size_t reply_slot_bytes = 0;       // what the peer's reply slot takes
 };
 
+// A frame as the transport delivered it. Everything it points at is the peer's and is read once.
 struct IncomingFrame {
   const HeaderBytes* raw = nullptr;
   const FrameHeader* header = nullptr;
   std::span<const std::byte> payload;  // the slot after its header; the peer may still write there
 };
 
+// The verdict. At most one of `drop` and `refusal` is set; with neither, the request can run.
 struct RequestIntake {
   FrameDrop drop = FrameDrop::kNone;  // else: not a frame to be believed
   absl::Status refusal;               // else: an error reply is due
@@ -51,7 +55,8 @@ std::size_t RequestRowsMax(std::size_t slot_bytes, const MoeShape& shape);
 // Words of metadata that such a request can have, in either mode.
 std::size_t MetadataWordsMax(std::size_t slot_bytes, const MoeShape& shape);
 
-// `copy` has MetadataWordsMax words and becomes the frame's private metadata.
+// `copy` has MetadataWordsMax words and becomes the frame's private metadata; the result's view
+// points into it. O(metadata); for a layer or epoch that is unknown here, up to 16 times that.
 RequestIntake TakeInRequest(const IntakeRules& rules, const IncomingFrame& frame,
                             std::span<std::uint32_t> copy);
 

@@ -8,8 +8,9 @@
 namespace switchyard {
 namespace {
 
-// Two epochs of a deployment may be resident, so more than this means that nobody drops.
-constexpr std::size_t kOrdersMax = 64;
+// Two epochs of a deployment may be resident, so more jobs than this mean that the coordinator
+// stages without dropping.
+constexpr std::size_t kJobsMax = 64;
 
 bool Is(const Plan& plan, absl::string_view deployment, Epoch epoch) {
   return plan.epoch == epoch && deployment == plan.deployment;
@@ -26,34 +27,37 @@ StagingThread::~StagingThread() { Stop(); }
 
 void StagingThread::Stop() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
+    // Loading takes minutes, and the thread is joined below.
     if (running_) running_->stop.request_stop();
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   if (thread_.joinable()) thread_.join();
 }
 
 void StagingThread::Stage(const Prepare& prepare, std::function<void(absl::Status)> done) {
-  auto order = std::make_shared<Order>(
-      Order{.prepare = prepare, .done = std::move(done), .stop = std::stop_source()});
+  auto job = std::make_shared<Job>(
+      Job{.prepare = prepare, .done = std::move(done), .stop = std::stop_source()});
   {
-    const std::lock_guard lock(mutex_);
-    if (work_.size() < kOrdersMax) {
-      work_.emplace_back(std::exchange(order, nullptr));
+    const MutexLock lock(mutex_);
+    if (work_.size() < kJobsMax) {
+      work_.emplace_back(std::exchange(job, nullptr));
     }
   }
-  changed_.notify_all();
-  if (order) {
-    order->done(MakeError(absl::StatusCode::kResourceExhausted, Reason::kNoCredits,
-                          "too many epochs wait to be staged; abort some"));
+  changed_.NotifyAll();
+  if (job) {
+    // On the caller's thread, but without the lock.
+    job->done(MakeError(absl::StatusCode::kResourceExhausted, Reason::kNoCredits,
+                        "too many epochs wait to be staged; abort some"));
   }
 }
 
 StagedEpoch StagingThread::Take(absl::string_view deployment, Epoch epoch) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (Held& held : held_) {
     if (!Is(held.runtime->plan, deployment, epoch) || held.taken) continue;
+    // The runtime stays in held_, so that the next epoch shares its experts.
     held.taken = true;
     return std::move(held.staged);
   }
@@ -63,36 +67,40 @@ StagedEpoch StagingThread::Take(absl::string_view deployment, Epoch epoch) {
 void StagingThread::Drop(absl::string_view deployment, Epoch epoch) {
   std::vector<Held> dropped;  // Freed by the thread, after the lock.
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
+    // Its `done` is cleared under the lock, so StageOne frees the result and reports nothing.
     if (running_ && Is(running_->prepare.plan, deployment, epoch)) {
       running_->stop.request_stop();
       running_->done = nullptr;
     }
+    // A job that has not begun: its `done` goes with it.
     std::erase_if(work_, [&](const Work& work) {
-      const auto* order = std::get_if<std::shared_ptr<Order>>(&work);
-      return order != nullptr && Is((*order)->prepare.plan, deployment, epoch);
+      const auto* job = std::get_if<std::shared_ptr<Job>>(&work);
+      return job != nullptr && Is((*job)->prepare.plan, deployment, epoch);
     });
     for (Held& held : held_) {
       if (!Is(held.runtime->plan, deployment, epoch)) continue;
+      // A taken epoch is held by the engine too; the reference kept here is queued, so that the
+      // thread frees the weights whoever lets go last.
       if (held.staged.runtime == nullptr) held.staged.runtime = held.runtime;
       work_.emplace_back(std::move(held.staged));
       held.runtime = nullptr;
     }
     std::erase_if(held_, [](const Held& held) { return held.runtime == nullptr; });
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 void StagingThread::Free(StagedEpoch epoch) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     work_.emplace_back(std::move(epoch));
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 std::vector<ResidentEpoch> StagingThread::Resident() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<ResidentEpoch> resident;
   for (const Held& held : held_) {
     resident.push_back({.deployment = held.runtime->deployment(),
@@ -104,49 +112,54 @@ std::vector<ResidentEpoch> StagingThread::Resident() const {
 }
 
 void StagingThread::Run() {
-  std::unique_lock lock(mutex_);
+  UniqueLock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return stopping_ || !work_.empty(); });
+    while (!stopping_ && work_.empty()) changed_.Wait(mutex_);
+    // Before the queue: at the end of a process, freeing weights one by one only takes time.
     if (stopping_) return;
     Work work = std::move(work_.front());
     work_.pop_front();
-    auto* order = std::get_if<std::shared_ptr<Order>>(&work);
-    if (order != nullptr) running_ = *order;
-    lock.unlock();
-    if (order != nullptr) {
-      StageOne(*order);
+    auto* job = std::get_if<std::shared_ptr<Job>>(&work);
+    // In the same critical section as the pop: Drop finds a job either in work_ or here.
+    if (job != nullptr) running_ = *job;
+    lock.Unlock();
+    if (job != nullptr) {
+      StageOne(*job);
     } else {
       work = StagedEpoch();  // Frees the weights here.
     }
-    lock.lock();
+    lock.Lock();
     running_ = nullptr;
   }
 }
 
-void StagingThread::StageOne(const std::shared_ptr<Order>& order) {
+void StagingThread::StageOne(const std::shared_ptr<Job>& job) {
+  // A copy of the references: Drop may change held_ while weights load for minutes.
   const auto resident = Runtimes();
-  const Plan& plan = order->prepare.plan;
+  const Plan& plan = job->prepare.plan;
   absl::StatusOr<StagedEpoch> staged =
-      stager_.Stage({.prepare = &order->prepare,
+      stager_.Stage({.prepare = &job->prepare,
                      .resident = resident,
-                     .stop = order->stop.get_token(),
+                     .stop = job->stop.get_token(),
                      .on_progress = [this, &plan](const StagingProgress& progress) {
                        if (on_progress_) on_progress_(plan.deployment, plan.epoch, progress);
                      }});
   std::function<void(absl::Status)> done;
   {
-    const std::lock_guard lock(mutex_);
-    done = std::exchange(order->done, nullptr);  // Empty: dropped meanwhile.
+    const MutexLock lock(mutex_);
+    done = std::exchange(job->done, nullptr);  // Empty: dropped meanwhile.
+    // Known from before `done` is called: its receiver may commit, and thus Take, at once.
     if (done && staged.ok()) {
       held_.push_back({.runtime = staged->runtime, .staged = *std::move(staged)});
     }
     running_ = nullptr;
   }
+  // Without the lock, because `done` may call back into this object.
   if (done) done(staged.status());
 }
 
 std::vector<std::shared_ptr<const EpochRuntime>> StagingThread::Runtimes() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<std::shared_ptr<const EpochRuntime>> runtimes;
   for (const Held& held : held_) runtimes.push_back(held.runtime);
   return runtimes;

@@ -1,14 +1,12 @@
-// The thread that stages epochs and frees them, one order at a time, away from the data thread.
+// The thread that stages epochs and frees them, one job at a time, away from the data thread.
 //
 // Thread-safe. `done` comes from the staging thread, at most once, and not for a key that was
 // dropped meanwhile; it must return quickly.
 #pragma once
 
-#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -19,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
+#include "core/base/mutex.h"
 #include "core/control_messages.h"
 #include "worker/expert/epoch_stager.h"
 
@@ -26,6 +25,7 @@ namespace switchyard {
 
 class StagingThread {
  public:
+  // Called on the staging thread after each expert.
   using Progress =
       std::function<void(absl::string_view deployment, Epoch epoch, const StagingProgress&)>;
 
@@ -34,48 +34,54 @@ class StagingThread {
   StagingThread(const StagingThread&) = delete;
   StagingThread& operator=(const StagingThread&) = delete;
 
-  // Errors for `done`: those of EpochStager::Stage; kResourceExhausted (NO_CREDITS) when too many
-  // orders wait.
+  // Queues the staging and does not wait. Errors for `done`: those of EpochStager::Stage;
+  // kResourceExhausted (NO_CREDITS) when too many jobs wait.
   void Stage(const Prepare& prepare, std::function<void(absl::Status)> done);
-  // What was staged under that key and is now to serve; it stays known here, to be shared, until
-  // Drop. Empty when nothing is.
+  // Hands out the epoch that was staged under that key and is now to serve. Its experts stay known
+  // here, to be shared, until Drop. Empty when there is none.
   StagedEpoch Take(absl::string_view deployment, Epoch epoch);
-  // Forgets the key: what is staged is freed, what is being staged is stopped and not told.
+  // Forgets the key: a staged epoch is freed, and a staging that runs is stopped; its `done` never
+  // comes.
   void Drop(absl::string_view deployment, Epoch epoch);
-  // Frees it on this thread.
+  // Destroys the epoch on this thread.
   void Free(StagedEpoch epoch);
-  // Stops what is being staged and ends the thread, after the expert that is being loaded. What
-  // waits is not told. Idempotent; the destructor does it.
+  // Stops the staging that runs and ends the thread, after the expert that is being loaded. Jobs
+  // that wait are dropped without a call of `done`. Idempotent; the destructor does it.
   void Stop();
   // Staged and taken epochs, oldest first.
   [[nodiscard]] std::vector<ResidentEpoch> Resident() const;
 
  private:
-  struct Order {
+  // One epoch to stage. `done` is empty once the job was dropped.
+  struct Job {
     Prepare prepare;
     std::function<void(absl::Status)> done;
     std::stop_source stop;
   };
+  // An epoch that was staged and not dropped.
   struct Held {
     std::shared_ptr<const EpochRuntime> runtime;
     StagedEpoch staged;  // empty once taken
     bool taken = false;
   };
-  using Work = std::variant<std::shared_ptr<Order>, StagedEpoch>;
+  // Stage a job, or free an epoch: in one queue, so that an epoch is freed before the next one is
+  // loaded.
+  using Work = std::variant<std::shared_ptr<Job>, StagedEpoch>;
 
   void Run();
-  void StageOne(const std::shared_ptr<Order>& order);
+  // Runs without the lock; only its beginning and end take it.
+  void StageOne(const std::shared_ptr<Job>& job);
+  // The runtimes of all epochs that are held, oldest first.
   [[nodiscard]] std::vector<std::shared_ptr<const EpochRuntime>> Runtimes() const;
 
   EpochStager stager_;
   const Progress on_progress_;
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  // Guarded by mutex_.
-  std::deque<Work> work_;
-  std::shared_ptr<Order> running_;
-  std::vector<Held> held_;
-  bool stopping_ = false;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::deque<Work> work_ SY_GUARDED_BY(mutex_);
+  std::shared_ptr<Job> running_ SY_GUARDED_BY(mutex_);
+  std::vector<Held> held_ SY_GUARDED_BY(mutex_);
+  bool stopping_ SY_GUARDED_BY(mutex_) = false;
 
   std::thread thread_;  // last: starts when all above exists
 };

@@ -57,6 +57,7 @@ absl::StatusOr<std::unique_ptr<DeviceBackend>> MakeCpu(absl::string_view text, L
 std::string DeviceKinds() { return kKinds; }
 
 absl::StatusOr<std::unique_ptr<DeviceBackend>> MakeDevice(absl::string_view spec, Logger* log) {
+  // Only the first ':' separates: values may contain one.
   const std::pair<absl::string_view, absl::string_view> parts =
       absl::StrSplit(spec, absl::MaxSplits(':', 1));
   if (parts.first == "cpu") return MakeCpu(parts.second, log);

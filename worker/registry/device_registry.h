@@ -13,7 +13,7 @@
 
 namespace switchyard {
 
-// What programs use when nothing else is asked for.
+// The device of programs that are given no other.
 inline constexpr char kDefaultDevice[] = "cpu";
 
 // The kinds of this build, for help texts: "cpu", "cpu, cuda".

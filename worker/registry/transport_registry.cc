@@ -44,6 +44,7 @@ std::vector<absl::string_view> TransportNames() {
 absl::StatusOr<std::unique_ptr<Transport>> MakeTransport(absl::string_view name,
                                                          const TransportOptions& options) {
   for (const Row& row : kRows) {
+    // Each transport takes its own options and ignores the others'.
     if (name == row.name) return row.make(options);
   }
   return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,

@@ -16,17 +16,18 @@ namespace switchyard {
 
 class LoopbackHub;  // worker/transport/loopback/hub.h
 
+// Options of all transports; each reads its own.
 struct TransportOptions {
   Incarnation incarnation{};  // of this process
   // How long Wait looks before it sleeps; 0 where threads may outnumber cores.
   Duration spin{};
-  LoopbackHub* hub = nullptr;  // loopback alone; outlives the transport
-  // ucx alone: devices for tcp, e.g. "eth0,lo", and how much UCX prints (ucx/context.h).
+  LoopbackHub* hub = nullptr;  // only for loopback; outlives the transport
+  // Only for ucx: devices for tcp, e.g. "eth0,lo", and how much UCX prints (ucx/context.h).
   std::string net_devices = "all";
   std::string ucx_log_level = "fatal";
 };
 
-// "ucx" and "loopback", as RingOffer.transport says them.
+// "ucx" and "loopback", the names in RingOffer.transport.
 std::vector<absl::string_view> TransportNames();
 
 // Errors: kInvalidArgument (BAD_CONFIG) for a name that is not in TransportNames(), and those of

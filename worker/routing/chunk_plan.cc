@@ -9,6 +9,7 @@ void ChunkPlan::Build(const DispatchPlan& plan, std::span<const std::int32_t> lo
   chunks_.clear();
   rows_.clear();
   slot_counts_.clear();
+  // One range for each worker, also for those without rows.
   ranges_.assign(plan.workers.size(), {});
   slots_of_.assign(local_slots.begin(), local_slots.end());
   for (std::size_t w = 0; w < plan.workers.size(); ++w) {
@@ -21,6 +22,8 @@ void ChunkPlan::Build(const DispatchPlan& plan, std::span<const std::int32_t> lo
     const auto last = static_cast<std::uint32_t>(chunks_.size());
     ranges_[w] = {first, last};
     for (std::uint32_t c = first; c < last; ++c) {
+      // Numbered only now: a frame carries the count, which is not known before the last chunk is
+      // cut.
       chunks_[c].index = static_cast<std::uint16_t>(c - first);
       chunks_[c].count = static_cast<std::uint16_t>(last - first);
     }
@@ -42,6 +45,7 @@ void ChunkPlan::CutNormal(const WorkerRows& worker, std::uint32_t chunk_rows) {
     chunk.worker = worker.worker.value;
     chunk.row_begin = static_cast<std::uint32_t>(rows_.size());
     chunk.rows = rows;
+    // A token has one row here, so any cut is between tokens.
     chunk.token_end = worker.rows[begin + rows - 1].token + 1;
     chunks_.push_back(chunk);
     rows_.insert(rows_.end(), worker.rows.begin() + begin, worker.rows.begin() + begin + rows);
@@ -52,6 +56,7 @@ void ChunkPlan::CutLowLatency(const WorkerRows& worker, std::int32_t tokens, std
                               std::uint32_t chunk_rows) {
   if (worker.rows.empty()) return;
   rows_of_token_.assign(static_cast<std::size_t>(tokens), 0);
+  // A token may have several rows, which must stay in one chunk.
   for (const PlannedRow& row : worker.rows) ++rows_of_token_[row.token];
   cursors_.assign(static_cast<std::size_t>(slots), 0);
   slot_ends_.assign(static_cast<std::size_t>(slots), 0);
@@ -63,6 +68,7 @@ void ChunkPlan::CutLowLatency(const WorkerRows& worker, std::int32_t tokens, std
   }
   std::uint32_t pending = 0;
   for (std::uint32_t token = 0; token < static_cast<std::uint32_t>(tokens); ++token) {
+    // A single token always fits: chunk_rows is at least the top-k.
     if (pending + rows_of_token_[token] > chunk_rows) {
       AddWindow(worker, token, pending);
       pending = 0;
@@ -82,6 +88,7 @@ void ChunkPlan::AddWindow(const WorkerRows& worker, std::uint32_t token_end, std
   chunks_.push_back(chunk);
   for (std::size_t s = 0; s < cursors_.size(); ++s) {
     const std::uint32_t first = cursors_[s];
+    // A slot's rows ascend by token, so each window continues where the last one ended.
     while (cursors_[s] < slot_ends_[s] && worker.rows[cursors_[s]].token < token_end) {
       rows_.push_back(worker.rows[cursors_[s]++]);
     }

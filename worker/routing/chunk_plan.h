@@ -16,6 +16,7 @@
 
 namespace switchyard {
 
+// One frame's worth of rows. Indices and counts are as wide as the frame header's fields.
 struct Chunk {
   std::int32_t worker = 0;      // ordinal
   std::uint16_t index = 0;      // among the worker's chunks, from 0
@@ -36,6 +37,7 @@ class ChunkPlan {
   // Sorted by (worker, index). Workers without rows have none.
   [[nodiscard]] std::span<const Chunk> chunks() const { return chunks_; }
   // The chunks of one worker: [first, last) in chunks().
+  // Empty when the worker has no rows.
   struct Range {
     std::uint32_t first = 0;
     std::uint32_t last = 0;
@@ -43,6 +45,7 @@ class ChunkPlan {
   [[nodiscard]] Range ChunksOf(std::int32_t worker) const {
     return ranges_[static_cast<std::size_t>(worker)];
   }
+  // Views are valid until the next Build.
   [[nodiscard]] std::span<const PlannedRow> RowsOf(const Chunk& chunk) const {
     return std::span(rows_).subspan(chunk.row_begin, chunk.rows);
   }
@@ -50,12 +53,16 @@ class ChunkPlan {
   [[nodiscard]] std::span<const std::uint32_t> SlotCountsOf(const Chunk& chunk) const;
 
  private:
+  // Both append the worker's chunks in the order of their windows.
   void CutNormal(const WorkerRows& worker, std::uint32_t chunk_rows);
   void CutLowLatency(const WorkerRows& worker, std::int32_t tokens, std::int32_t slots,
                      std::uint32_t chunk_rows);
+  // Ends a chunk at `token_end`.
   void AddWindow(const WorkerRows& worker, std::uint32_t token_end, std::uint32_t rows);
 
+  // All vectors keep their memory from Build to Build.
   std::vector<Chunk> chunks_;
+  // By the worker's ordinal; also for workers without chunks.
   std::vector<Range> ranges_;
   std::vector<PlannedRow> rows_;
   std::vector<std::uint32_t> slot_counts_;

@@ -28,6 +28,7 @@ absl::Status CheckRow(std::span<const std::int32_t> row, std::int32_t token, std
                      absl::StrCat("the layer has experts 0 to ", experts - 1, ", -1 means none"));
     }
     if (id == -1) continue;
+    // Quadratic in the top-k, which is small; a set would have to be cleared for each row.
     for (std::size_t earlier = 0; earlier < k; ++earlier) {
       if (row[earlier] == id) {
         return BadPair(Reason::kDuplicateExpert, token, static_cast<std::int32_t>(k), id,
@@ -43,6 +44,7 @@ void ClearFor(const RoutedBatch& batch, const PlacementMap& placement, DispatchM
   plan->mode = mode;
   plan->tokens = batch.tokens;
   plan->top_k = batch.top_k;
+  // resize and clear keep the capacity, so that a plan that is reused allocates nothing.
   plan->slot_of_pair.resize(batch.ids.size());
   plan->worker_of_pair.resize(batch.ids.size());
   plan->workers.resize(static_cast<std::size_t>(placement.workers()));
@@ -85,6 +87,7 @@ void ListTokens(DispatchPlan* plan) {
     for (std::int32_t k = 0; k < plan->top_k; ++k, ++pair) {
       if (plan->worker_of_pair[pair] < 0) continue;
       auto& rows = plan->workers[static_cast<std::size_t>(plan->worker_of_pair[pair])].rows;
+      // Tokens ascend, so a repeated one is the last.
       if (rows.empty() || rows.back().token != token) rows.push_back({.token = token});
     }
   }
@@ -119,6 +122,7 @@ void ListPairs(DispatchPlan* plan) {
           .slot = slot};
     }
   }
+  // The cursors now stand at the ends of the slots; differences turn them into counts again.
   for (WorkerRows& to : plan->workers) {
     std::uint32_t begin = 0;
     for (std::uint32_t& end : to.slot_counts) {

@@ -20,20 +20,21 @@
 
 namespace switchyard {
 
-// One row on the wire.
+// One row on the wire. Its values are those of the token's row in x; only the routing is planned.
 struct PlannedRow {
   std::uint32_t token = 0;
   std::uint32_t k = 0;     // low_latency: which of the token's experts; normal: 0
   std::int32_t slot = -1;  // low_latency: the worker's slot; normal: -1
 };
 
-// What one worker gets, in wire order.
+// The rows for one worker, in wire order.
 struct WorkerRows {
   WorkerOrdinal worker;
   std::vector<PlannedRow> rows;
   std::vector<std::uint32_t> slot_counts;  // low_latency: rows for each local slot
 };
 
+// The result: reused from step to step, so that building allocates nothing once it has grown.
 struct DispatchPlan {
   DispatchMode mode = DispatchMode::kNormal;
   std::int32_t tokens = 0;
@@ -44,18 +45,21 @@ struct DispatchPlan {
   std::vector<std::int32_t> worker_of_pair;  // [tokens, top_k], -1 for id -1
 };
 
+// The router's answer for one step. Borrows.
 struct RoutedBatch {
   std::span<const std::int32_t> ids;  // [tokens, top_k]
   std::int32_t tokens = 0;
   std::int32_t top_k = 0;
 };
 
-// Which copy of an expert gets a row: the one on the lowest worker ordinal. `replicas` is not empty
-// and ascends by worker, as PlacementMap::Replicas gives it.
+// Picks the copy of an expert that gets a row: the one on the lowest worker ordinal, so that every
+// source picks the same one. `replicas` is not empty and ascends by worker, as
+// PlacementMap::Replicas gives it.
 const PhysicalExpert& PickReplica(std::span<const PhysicalExpert> replicas);
 
 // Errors: kInvalidArgument, EXPERT_OUT_OF_RANGE or DUPLICATE_EXPERT, naming row, k and id;
 // BAD_SHAPE when `ids` is not [tokens, top_k]. `plan` is unspecified after an error.
+// O(tokens * top_k) and, in low_latency, a counting sort by slot.
 absl::Status BuildDispatchPlan(const RoutedBatch& batch, const PlacementMap& placement,
                                DispatchMode mode, DispatchPlan* plan);
 

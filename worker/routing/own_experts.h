@@ -48,6 +48,7 @@ class OwnRun {
   virtual absl::Status Finish() = 0;
 };
 
+// Thread-safe, because sessions of several threads share it.
 class OwnExperts {
  public:
   virtual ~OwnExperts() = default;
@@ -55,9 +56,11 @@ class OwnExperts {
   // here under that hash; kNotFound (UNKNOWN_LAYER); kInvalidArgument (FRAME, BAD_DTYPE) for a
   // chunk that does not fit; those of Stream and, at the first run of a shape, MakeWorkspace.
   virtual absl::StatusOr<std::unique_ptr<OwnRun>> Start(const OwnChunk& chunk) = 0;
-  // Called from any thread when a run may have become done; empty: none. After it returns the
-  // function before is not called any more.
+  // Sets the function that is called, from any thread, when a run may have become done; empty:
+  // none. The former function is not called any more once this returns.
   virtual void SetOnProgress(std::function<void()> on_progress) = 0;
+  // Ends the session's binding of the epoch; ignored when there is none. A retiring epoch waits for
+  // its last binding to end.
   virtual void Release(SessionId session, Epoch epoch) = 0;
   // Forgets the session and its counts.
   virtual void Close(SessionId session) = 0;

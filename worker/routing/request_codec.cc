@@ -33,6 +33,7 @@ void WriteNormal(const RequestContent& content, WordWriter writer) {
     writer.Put(row.token);
     const std::size_t first = row.token * top_k;
     for (std::size_t pair = first; pair < first + top_k; ++pair) {
+      // Other workers' experts are left out: this worker could do nothing with them.
       const bool here = content.worker_of_pair[pair] == content.worker.value;
       writer.Put(here ? content.slot_of_pair[pair] : -1);
       writer.Put(here ? content.weights[pair] : 0.0F);
@@ -44,6 +45,7 @@ void WriteLowLatency(const RequestContent& content, WordWriter writer) {
   for (const std::uint32_t count : content.slot_counts) writer.Put(count);
   for (const PlannedRow& row : content.rows) {
     writer.Put(row.token);
+    // The slot follows from the counts.
     writer.Put(row.k);
   }
 }
@@ -64,7 +66,7 @@ absl::Status CheckNormal(const RequestView& view) {
       const std::int32_t slot = view.slot(row, k);
       if (slot < -1 || slot >= view.local_slots()) {
         return MalformedRow(row, view.token(row),
-                            absl::StrFormat("slot %d at k %d, the worker has slots 0 to %d", slot,
+                            absl::StrFormat("slot %d at k %d; the worker has slots 0 to %d", slot,
                                             k, view.local_slots() - 1));
       }
     }
@@ -73,6 +75,7 @@ absl::Status CheckNormal(const RequestView& view) {
 }
 
 absl::Status CheckLowLatency(const RequestView& view) {
+  // In 64 bits: forged counts could wrap around 32 to the right sum.
   std::uint64_t sum = 0;
   for (const std::uint32_t count : view.slot_counts()) sum += count;
   if (sum != view.rows()) {
@@ -113,6 +116,7 @@ absl::Status ParseRequestMetadata(std::span<const std::uint32_t> words,
   out->words_ = words.data();
   out->row_words_ = words.data() + head;
   if (geometry.rows == 0) return Malformed("a request carries at least one row");
+  // Before any row is read.
   if (words.size() != head + out->words_per_row_ * geometry.rows) {
     return Malformed(
         absl::StrFormat("%d words of metadata do not hold %d rows", words.size(), geometry.rows));

@@ -1,10 +1,10 @@
 // The metadata of a request: what a source says about its rows, on the wire and read back.
 //
 // Layout in worker/transport/frame.h. The source writes it straight into a slot; the worker copies
-// it out of the slot first (the peer can still write there), then checks and uses the copy alone.
+// it out of the slot first (the peer can still write there), then checks and uses only the copy.
 // Weights are not checked: a NaN weight makes its own row NaN, as a NaN in the row does.
 //
-// No allocation but for error texts. Pure; thread-safe.
+// Allocates only for error texts. Pure; thread-safe.
 #pragma once
 
 #include <bit>
@@ -21,7 +21,7 @@
 
 namespace switchyard {
 
-// Rows of one chunk for one worker, with what the mode needs to know about them.
+// Rows of one chunk for one worker, with the parts of the plan that the mode writes. Borrows.
 struct RequestContent {
   std::span<const PlannedRow> rows;
   // low_latency: rows for each local slot; they sum to rows.size(), and rows are grouped so.
@@ -41,6 +41,7 @@ void WriteRequestMetadata(DispatchMode mode, const RequestContent& content,
 // A checked request. A view of the words it was parsed from.
 class RequestView {
  public:
+  // The geometry that the words were checked against.
   [[nodiscard]] DispatchMode mode() const { return mode_; }
   [[nodiscard]] std::uint32_t rows() const { return rows_; }
   [[nodiscard]] std::int32_t top_k() const { return top_k_; }
@@ -66,6 +67,7 @@ class RequestView {
   friend absl::Status ParseRequestMetadata(std::span<const std::uint32_t> words,
                                            const RequestGeometry& geometry, RequestView* out);
 
+  // In range for row < rows(): ParseRequestMetadata has checked the size.
   [[nodiscard]] const std::uint32_t* RowWords(std::uint32_t row) const {
     return row_words_ + static_cast<std::size_t>(row) * words_per_row_;
   }
@@ -75,6 +77,8 @@ class RequestView {
   std::int32_t top_k_ = 0;
   std::int32_t local_slots_ = 0;
   std::size_t words_per_row_ = 0;
+  // The copy as a whole, and where its rows begin: low_latency has the slot counts in front of
+  // them.
   const std::uint32_t* words_ = nullptr;
   const std::uint32_t* row_words_ = nullptr;
 };

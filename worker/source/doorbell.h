@@ -1,14 +1,14 @@
-// How the threads of a Source without a transport sleep: Arm, Wait and Wake as of a Transport.
+// Lets the threads of a Source without a transport sleep: Arm, Wait and Wake as of a Transport.
 //
 // It has no file descriptor, unlike worker/transport/sleeper.h, because here nothing but Wake ends
-// a sleep.
+// a sleep. Thread-safe. Each Arm that returns true is followed by one Wait of the same thread.
 #pragma once
 
-#include <condition_variable>
+#include <chrono>
 #include <cstdint>
-#include <mutex>
 
 #include "core/base/clock.h"
+#include "core/base/mutex.h"
 
 namespace switchyard {
 
@@ -17,7 +17,7 @@ class Doorbell {
  public:
   // False after a Wake that some thread has yet to notice.
   bool Arm() {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     if (rung_) {
       // A ring stays visible until every thread that was armed before it has left its Wait.
       if (armed_ == 0) rung_ = false;
@@ -28,24 +28,27 @@ class Doorbell {
   }
   // Sleeps until Wake, at most `max`. Returns at once when one came since Arm.
   void Wait(Duration max) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    woken_.wait_for(lock, max, [this] { return rung_; });
+    const TimePoint until = std::chrono::steady_clock::now() + max;
+    const MutexLock lock(mutex_);
+    while (!rung_ && woken_.WaitUntil(mutex_, until)) {
+    }
     --armed_;
   }
   // From any thread; ends the sleep of every thread.
   void Wake() {
     {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      const MutexLock lock(mutex_);
       rung_ = true;
     }
-    woken_.notify_all();
+    woken_.NotifyAll();
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable woken_;
-  bool rung_ = false;        // guarded by mutex_
-  std::uint32_t armed_ = 0;  // guarded by mutex_
+  Mutex mutex_;
+  CondVar woken_;
+  // Set by Wake and cleared by the first Arm while no thread is armed.
+  bool rung_ SY_GUARDED_BY(mutex_) = false;
+  std::uint32_t armed_ SY_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace switchyard

@@ -32,7 +32,7 @@ void PlanWatch::Dial(Epoch epoch, const PlanHash& hash) {
 
 void PlanWatch::OnPlan(const PlanUpdate& update) {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     update_ = update;  // Replaces a plan that was overtaken before anyone saw it.
   }
   wake_();
@@ -40,7 +40,7 @@ void PlanWatch::OnPlan(const PlanUpdate& update) {
 
 void PlanWatch::OnWatchEnded(const absl::Status& why) {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     ended_ = why;
   }
   wake_();
@@ -50,7 +50,7 @@ bool PlanWatch::Poll(StepRunner& runner, TimePoint now) {
   std::optional<PlanUpdate> update;
   std::optional<absl::Status> ended;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     update = std::exchange(update_, std::nullopt);
     ended = std::exchange(ended_, std::nullopt);
   }

@@ -7,12 +7,12 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 
 #include "absl/status/status.h"
 
 #include "core/base/clock.h"
+#include "core/base/mutex.h"
 #include "core/session_messages.h"
 #include "worker/source/session_channel.h"
 #include "worker/source/step_runner.h"
@@ -29,8 +29,8 @@ class PlanWatch final : private WatchSink {
   bool Poll(StepRunner& runner, TimePoint now);
   // False while the watch is broken.
   [[nodiscard]] bool watching() const { return !retry_at_.has_value(); }
-  // Why the coordinator does not know the session any more: no plan will ever mend what fails now.
-  // OK while it may.
+  // The reason why the coordinator does not know the session any more, after which no plan can
+  // come. OK while it may.
   [[nodiscard]] const absl::Status& refused() const { return refused_; }
   // When to poll again; max() while the watch stands.
   [[nodiscard]] TimePoint wake_at() const { return retry_at_.value_or(TimePoint::max()); }
@@ -49,9 +49,10 @@ class PlanWatch final : private WatchSink {
   Duration backoff_{};  // before the last retry; a plan resets it
   absl::Status refused_;
 
-  std::mutex mutex_;
-  std::optional<PlanUpdate> update_;   // guarded by mutex_; the newest that was not passed on
-  std::optional<absl::Status> ended_;  // guarded by mutex_
+  Mutex mutex_;
+  // The newest plan that was not passed on.
+  std::optional<PlanUpdate> update_ SY_GUARDED_BY(mutex_);
+  std::optional<absl::Status> ended_ SY_GUARDED_BY(mutex_);
 
   std::unique_ptr<WatchStream> stream_;  // last: it calls this object until it is gone
 };

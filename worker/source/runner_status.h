@@ -1,4 +1,4 @@
-// A runner's report about itself, for `status` and for session reports.
+// A runner's report about itself, for `status` and for session reports. Plain data.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,8 @@
 
 namespace switchyard {
 
-// Where the time of steps went: nanoseconds, summed over all steps of the session.
+// The time that steps spent in each stage: nanoseconds, summed over all steps of the session.
+// Waiting for replies is not counted.
 struct StepTimes {
   std::uint64_t steps = 0;
   std::uint64_t plan_ns = 0;
@@ -19,7 +20,8 @@ struct StepTimes {
   std::uint64_t sum_ns = 0;
 };
 
-// One attachment of the p2p binding.
+// One attachment of the p2p binding. Counters are totals since the attachment was made, over all
+// its lives.
 struct AttachmentStatus {
   std::string worker_id;
   bool ready = false;
@@ -31,10 +33,11 @@ struct AttachmentStatus {
   std::uint64_t frames_sent = 0;
   std::uint64_t replies_late = 0;
   std::uint64_t replies_unexpected = 0;
+  // The reason of the last loss; empty if there was none.
   std::string last_error;
 };
 
-// A copy: nothing in it changes any more.
+// A copy, taken at one moment: nothing in it changes any more.
 struct RunnerStatus {
   SessionGrant grant;  // with the plan that steps run on now; the granted plan until there is one
   Epoch epoch;         // of the plan that steps run on now; 0 while the session opens

@@ -1,6 +1,7 @@
 #include "worker/source/source.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "core/base/error.h"
@@ -45,16 +46,16 @@ Source::Source(SourceOptions options)
 
 Source::~Source() {
   {
-    const std::lock_guard<std::mutex> progress(progress_mutex_);
+    const MutexLock progress(progress_mutex_);
     stopping_ = true;
     // Closed before the thread ends, so that it finds nothing to carry on.
     for (auto& [ref, session] : sessions_) session.runner->Close(options_.clock->Now());
   }
-  stop_.notify_all();
+  stop_.NotifyAll();
   Wake();
   if (thread_.joinable()) thread_.join();
   // Before the transport, whose links they hold.
-  const std::lock_guard<std::mutex> progress(progress_mutex_);
+  const MutexLock progress(progress_mutex_);
   sessions_.clear();
 }
 
@@ -83,7 +84,7 @@ absl::StatusOr<Source::SessionRef> Source::Open(const OpenSessionRequest& reques
     CloseAtCoordinator(grant.session, timeout).IgnoreError();
     return runner.status();
   }
-  std::unique_lock<std::mutex> progress(progress_mutex_);
+  UniqueLock progress(progress_mutex_);
   const SessionRef ref = ++last_session_;
   Session& session = sessions_[ref];
   session.id = grant.session;
@@ -92,26 +93,25 @@ absl::StatusOr<Source::SessionRef> Source::Open(const OpenSessionRequest& reques
   if (options_.coordinator != nullptr) {
     session.watch = std::make_unique<PlanWatch>(options_.coordinator, grant, [this] { Wake(); });
   }
-  const absl::Status ready = StartAndConnect(progress, ref, until);
+  const absl::Status ready = StartAndConnect(ref, until);
   if (ready.ok()) return ref;
   session.watch.reset();
   session.runner->Close(options_.clock->Now());
   sessions_.erase(ref);
-  progress.unlock();
+  progress.Unlock();
   // Without the mutex: the coordinator may take its time, and other sessions go on.
   CloseAtCoordinator(grant.session, timeout).IgnoreError();
   return ready;
 }
 
-absl::Status Source::StartAndConnect(std::unique_lock<std::mutex>& progress, SessionRef ref,
-                                     TimePoint until) {
+absl::Status Source::StartAndConnect(SessionRef ref, TimePoint until) {
   // References to elements of the map stay valid while other threads open and close sessions, and
   // only this thread knows `ref`.
   Session& session = *Find(ref);
   const TimePoint now = options_.clock->Now();
   SY_RETURN_IF_ERROR(session.runner->Start(now));
   PollSession(session, now);
-  Drive(progress, until, [&] { return session.polled.state != RunnerProgress::State::kOpening; });
+  Drive(until, [&] { return session.polled.state != RunnerProgress::State::kOpening; });
   return session.polled.state == RunnerProgress::State::kReady ? absl::OkStatus()
                                                                : session.polled.why;
 }
@@ -119,7 +119,7 @@ absl::Status Source::StartAndConnect(std::unique_lock<std::mutex>& progress, Ses
 absl::Status Source::Close(SessionRef ref, Duration timeout) {
   SessionId id;
   {
-    const std::lock_guard<std::mutex> progress(progress_mutex_);
+    const MutexLock progress(progress_mutex_);
     Session* session = Find(ref);
     if (session == nullptr) return ClosedSession();
     id = session->id;
@@ -133,7 +133,7 @@ absl::Status Source::Close(SessionRef ref, Duration timeout) {
 }
 
 absl::StatusOr<StepTicket> Source::Submit(SessionRef ref, const StepRequest& request) {
-  const std::lock_guard<std::mutex> progress(progress_mutex_);
+  const MutexLock progress(progress_mutex_);
   Session* session = Find(ref);
   if (session == nullptr) return ClosedSession();
   absl::StatusOr<StepTicket> ticket = session->runner->Submit(request, options_.clock->Now());
@@ -144,8 +144,8 @@ absl::StatusOr<StepTicket> Source::Submit(SessionRef ref, const StepRequest& req
 }
 
 absl::StatusOr<bool> Source::IsDone(SessionRef ref, const StepTicket& ticket) {
-  const std::lock_guard<std::mutex> progress(progress_mutex_);
-  // A caller may only poll and never wait: then nobody else drives its steps in time.
+  const MutexLock progress(progress_mutex_);
+  // A caller may only poll and never wait: then no other thread drives its steps in time.
   PollAll(options_.clock->Now());
   Session* session = Find(ref);
   if (session == nullptr) return ClosedSession();
@@ -153,10 +153,11 @@ absl::StatusOr<bool> Source::IsDone(SessionRef ref, const StepTicket& ticket) {
 }
 
 absl::Status Source::Wait(SessionRef ref, const StepTicket& ticket) {
-  std::unique_lock<std::mutex> progress(progress_mutex_);
+  const MutexLock progress(progress_mutex_);
   absl::StatusOr<bool> done = false;
   // The step ends by its own deadline: no other bound is needed here.
-  Drive(progress, TimePoint::max(), [&] {
+  Drive(TimePoint::max(), [&] {
+    progress_mutex_.AssertHeld();
     // Looked up each time: another thread may have closed the session while this one slept.
     Session* session = Find(ref);
     done = session == nullptr ? absl::StatusOr<bool>(ClosedSession())
@@ -168,7 +169,7 @@ absl::Status Source::Wait(SessionRef ref, const StepTicket& ticket) {
 }
 
 absl::StatusOr<RunnerStatus> Source::Status(SessionRef ref) {
-  const std::lock_guard<std::mutex> progress(progress_mutex_);
+  const MutexLock progress(progress_mutex_);
   Session* session = Find(ref);
   if (session == nullptr) return ClosedSession();
   RunnerStatus status = session->runner->Status();
@@ -177,7 +178,7 @@ absl::StatusOr<RunnerStatus> Source::Status(SessionRef ref) {
 }
 
 TransportStats Source::transport_stats() {
-  const std::lock_guard<std::mutex> progress(progress_mutex_);
+  const MutexLock progress(progress_mutex_);
   return options_.transport == nullptr ? TransportStats{} : options_.transport->stats();
 }
 
@@ -208,7 +209,7 @@ void Source::Wake() {
   }
 }
 
-void Source::Sleep(std::unique_lock<std::mutex>& progress, TimePoint now, TimePoint until) {
+void Source::Sleep(TimePoint now, TimePoint until) {
   // Armed before the mutex is given up: what comes in between then ends the sleep.
   Transport* const transport = options_.transport.get();
   if (transport != nullptr ? !transport->Arm() : !doorbell_.Arm()) return;
@@ -222,39 +223,39 @@ void Source::Sleep(std::unique_lock<std::mutex>& progress, TimePoint now, TimePo
   }
   const Duration bound = has_links ? options_.sleep_max : kIdleSleep;
   const Duration sleep = wake_at <= now ? Duration::zero() : std::min(bound, wake_at - now);
-  progress.unlock();
+  progress_mutex_.Unlock();
   if (transport != nullptr) {
     transport->Wait(sleep);
   } else {
     doorbell_.Wait(sleep);
   }
-  progress.lock();
+  progress_mutex_.Lock();
 }
 
 template <typename Finished>
-void Source::Drive(std::unique_lock<std::mutex>& progress, TimePoint until, Finished finished) {
+void Source::Drive(TimePoint until, Finished finished) {
   ++waiters_;
   while (!finished() && !stopping_) {
     const TimePoint now = options_.clock->Now();
     if (now >= until) break;
     if (PollAll(now) || finished()) continue;
-    Sleep(progress, now, until);
+    Sleep(now, until);
   }
   --waiters_;
   last_driven_ = options_.clock->Now();
 }
 
 void Source::Run() {
-  std::unique_lock<std::mutex> progress(progress_mutex_);
+  const MutexLock progress(progress_mutex_);
   while (!stopping_) {
     const TimePoint now = options_.clock->Now();
     if (waiters_ > 0 || now < last_driven_ + kHandOver) {
       // Time passes for this thread, and only the destructor cuts it short: a caller that stops
       // driving does not notify, since that would cost a wake-up for every step.
-      stop_.wait_for(progress, options_.sleep_max, [this] { return stopping_; });
+      stop_.WaitUntil(progress_mutex_, std::chrono::steady_clock::now() + options_.sleep_max);
       continue;
     }
-    if (!PollAll(now)) Sleep(progress, now, TimePoint::max());
+    if (!PollAll(now)) Sleep(now, TimePoint::max());
   }
 }
 

@@ -4,14 +4,12 @@
 //
 // progress_mutex_: its holder drives the transport and calls the runners. A thread that waits for
 // its step takes the mutex and does that work itself, so that a step costs no hand-over between
-// threads; the Source's own thread drives only while nobody waits, which keeps idle sessions
+// threads; the Source's own thread drives only while no caller waits, which keeps idle sessions
 // following their epochs. No thread sleeps while it holds the mutex, and every sleep is bounded.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <unordered_map>
 
@@ -19,6 +17,7 @@
 #include "absl/status/statusor.h"
 
 #include "core/base/clock.h"
+#include "core/base/mutex.h"
 #include "worker/source/doorbell.h"
 #include "worker/source/plan_watch.h"
 #include "worker/source/session_channel.h"
@@ -88,30 +87,28 @@ class Source {
   void Run();  // the Source's own thread
   void Wake();
 
-  // The caller of these holds progress_mutex_.
-  Session* Find(SessionRef session);
-  absl::Status StartAndConnect(std::unique_lock<std::mutex>& progress, SessionRef session,
-                               TimePoint until);
-  bool PollAll(TimePoint now);
-  bool PollSession(Session& session, TimePoint now);
+  Session* Find(SessionRef session) SY_REQUIRES(progress_mutex_);
+  absl::Status StartAndConnect(SessionRef session, TimePoint until) SY_REQUIRES(progress_mutex_);
+  bool PollAll(TimePoint now) SY_REQUIRES(progress_mutex_);
+  bool PollSession(Session& session, TimePoint now) SY_REQUIRES(progress_mutex_);
   // Drives until `finished` or `until`, without the mutex while asleep.
   template <typename Finished>
-  void Drive(std::unique_lock<std::mutex>& progress, TimePoint until, Finished finished);
-  // Sleeps if nothing has come since the last Progress.
-  void Sleep(std::unique_lock<std::mutex>& progress, TimePoint now, TimePoint until);
+  void Drive(TimePoint until, Finished finished) SY_REQUIRES(progress_mutex_);
+  // Sleeps without the mutex, if nothing has come since the last Progress.
+  void Sleep(TimePoint now, TimePoint until) SY_REQUIRES(progress_mutex_);
 
   SourceOptions options_;
   std::unique_ptr<LinkSink> link_sink_;
   Doorbell doorbell_;  // what threads sleep on without a transport
-  std::mutex progress_mutex_;
-  // Guarded by progress_mutex_.
-  std::unordered_map<SessionRef, Session> sessions_;
-  SessionRef last_session_ = 0;
-  std::uint32_t waiters_ = 0;
-  bool stopping_ = false;
-  TimePoint last_driven_{};  // when a caller last stopped driving
+  Mutex progress_mutex_;
+  std::unordered_map<SessionRef, Session> sessions_ SY_GUARDED_BY(progress_mutex_);
+  SessionRef last_session_ SY_GUARDED_BY(progress_mutex_) = 0;
+  std::uint32_t waiters_ SY_GUARDED_BY(progress_mutex_) = 0;
+  bool stopping_ SY_GUARDED_BY(progress_mutex_) = false;
+  // When a caller last stopped driving.
+  TimePoint last_driven_ SY_GUARDED_BY(progress_mutex_){};
 
-  std::condition_variable stop_;
+  CondVar stop_;
   std::thread thread_;
 };
 

@@ -26,6 +26,7 @@ struct GatewayGrant {
   std::string worker_id;  // the gateway
 };
 
+// One step. Spans are valid during Submit only.
 struct GatewayStep {
   StepId step;  // the caller's number, repeated in the answer
   LayerId layer;
@@ -39,6 +40,7 @@ struct GatewayStep {
 class StepSink {
  public:
   virtual ~StepSink() = default;
+  // The first call, unless OnEnded comes instead.
   virtual void OnOpened(const GatewayGrant& grant) = 0;
   // `y` is [tokens, hidden] in the session's y_dtype; empty when `status` is not OK.
   virtual void OnStep(StepId step, const absl::Status& status, std::span<const std::byte> y) = 0;
@@ -55,6 +57,7 @@ class StepStream {
   virtual absl::Status Submit(const GatewayStep& step) = 0;
 };
 
+// Thread-safe.
 class StepChannel {
  public:
   virtual ~StepChannel() = default;

@@ -11,7 +11,8 @@
 namespace switchyard {
 
 // All memory stays valid and unchanged (y: untouched) from Submit until Take has returned, or until
-// the session is closed. Strides count elements from one row to the next; a row itself is dense.
+// the session is closed: rows are read and sums are written in place, without a copy. Strides count
+// elements from one row to the next; a row itself is dense.
 struct StepRequest {
   LayerId layer;
   std::int32_t tokens = 0;
@@ -27,7 +28,8 @@ struct StepRequest {
   Duration deadline{};  // 0: the session's
 };
 
-// A batch whose rows follow each other without gaps.
+// A batch whose rows follow each other without gaps, the usual case; RequestOf fills in the
+// strides.
 struct DenseBatch {
   LayerId layer;
   std::int32_t hidden = 0;
@@ -55,7 +57,8 @@ inline StepRequest RequestOf(const DenseBatch& batch) {
   return request;
 }
 
-// Names a submitted step to its submitter; good for one Take.
+// Names a submitted step to its submitter; good for one Take. The generation distinguishes it from
+// later steps in the same slot, so a second use is refused.
 struct StepTicket {
   std::uint32_t slot = 0;
   std::uint32_t generation = 0;

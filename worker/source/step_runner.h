@@ -8,8 +8,10 @@
 //
 // Threads. The caller serializes all calls of one runner: a Source makes them under its progress
 // mutex, from the thread that waits for a step or from its own. No call blocks: what takes time is
-// begun, and Poll carries it on. Other threads (of a channel, of a device) never call a runner;
-// they leave an event in the runner's own queue and call `wake`, upon which the caller polls.
+// begun, and Poll carries it on. Only giving a step up (Take) and Close may wait, for a device that
+// still uses the memory that they give back. Other threads (of a channel, of a device) never call a
+// runner; they leave an event in the runner's own queue and call `wake`, upon which the caller
+// polls.
 //
 // Progress. Poll does all of it: it takes events, sends what has room to be sent, sums what has
 // arrived, ends what is overdue. The caller must poll after a wake, at wake_at, and while it waits

@@ -1,6 +1,7 @@
 #include "worker/source/step_validation.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -63,15 +64,32 @@ absl::Status CheckTokens(const StepRequest& request, std::int32_t limit) {
                 {{"have", absl::StrCat(request.tokens)}, {"limit", absl::StrCat(limit)}});
 }
 
+absl::Status NanIn(const char* what, std::int64_t row, LayerId layer) {
+  return Refuse(
+      Reason::kNanInput, layer,
+      absl::StrFormat("row %d of %s contains a NaN and the session is strict; correct the "
+                      "row or open the session without strict",
+                      row, what),
+      {{"row", absl::StrCat(row)}});
+}
+
+// The weight of id -1 is not used, so it may be anything.
+std::optional<std::int64_t> FirstRowWithNanWeight(const StepRequest& request) {
+  for (std::int64_t row = 0; row < request.tokens; ++row) {
+    for (std::int64_t k = 0; k < request.top_k; ++k) {
+      if (request.ids[row * request.ids_stride + k] < 0) continue;
+      if (std::isnan(request.weights[row * request.weights_stride + k])) return row;
+    }
+  }
+  return std::nullopt;
+}
+
 absl::Status CheckNan(const StepRequest& request, std::int32_t hidden) {
   const std::optional<std::int64_t> row = FirstNanRow(
       {.data = request.x, .rows = request.tokens, .columns = hidden, .stride = request.x_stride});
-  if (!row.has_value()) return absl::OkStatus();
-  return Refuse(Reason::kNanInput, request.layer,
-                absl::StrFormat("row %d of x contains a NaN and the session is strict; correct the "
-                                "row or open the session without strict",
-                                *row),
-                {{"row", absl::StrCat(*row)}});
+  if (row.has_value()) return NanIn("x", *row, request.layer);
+  const std::optional<std::int64_t> weight = FirstRowWithNanWeight(request);
+  return weight.has_value() ? NanIn("weights", *weight, request.layer) : absl::OkStatus();
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ namespace switchyard {
 struct StepLimits {
   MoeShape shape;
   OutputDtype y_dtype = OutputDtype::kF32;
-  bool strict = false;          // a NaN in x is refused
+  bool strict = false;          // a NaN in x, or in a weight that counts, is refused
   std::int32_t max_tokens = 0;  // 0: no bound
 };
 
@@ -25,8 +25,8 @@ struct StepLimits {
 // takes `plan_max` (0: no bound). Only low_latency has one: normal cuts a batch into chunks.
 std::int32_t MaxTokens(DispatchMode mode, std::int32_t plan_max, const OpenSessionRequest& request);
 
-// Reads x when the limits are strict, nothing else. Errors, kInvalidArgument: BAD_SHAPE (pointers,
-// strides, alignment), BAD_TOP_K, TOO_MANY_TOKENS, NAN_INPUT (names the row).
+// Reads x, ids and weights when the limits are strict, nothing else. Errors, kInvalidArgument:
+// BAD_SHAPE (pointers, strides, alignment), BAD_TOP_K, TOO_MANY_TOKENS, NAN_INPUT (names the row).
 absl::Status ValidateStep(const StepRequest& request, const StepLimits& limits);
 
 // kNotFound (UNKNOWN_LAYER): `plan` has no such layer.

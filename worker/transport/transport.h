@@ -28,6 +28,7 @@
 
 #include "core/base/clock.h"
 #include "core/ids.h"
+#include "core/memory_kind.h"
 #include "core/session_messages.h"
 #include "worker/transport/frame.h"
 
@@ -114,6 +115,9 @@ struct TransportStats {
 class Transport {
  public:
   virtual ~Transport() = default;
+  // Where the slots of its links lie: those that frames land in, and those that they are sent from.
+  // A device that does not reach this kind of memory gets rows by a copy.
+  [[nodiscard]] virtual MemoryKind slot_memory() const = 0;
   // Errors: kResourceExhausted (OUT_OF_MEMORY); kInvalidArgument (BAD_CONFIG) for a ring without
   // slots or a choice that this transport does not support.
   virtual absl::StatusOr<std::unique_ptr<Link>> CreateLink(const LinkOptions& options) = 0;

@@ -13,7 +13,7 @@
 namespace switchyard {
 
 // Reads each expert on demand and keeps no copy: the device holds the weights, and a second copy
-// would double the memory of a worker. Thread-safe.
+// would double the memory of a worker. Only the files' headers stay in memory. Thread-safe.
 class SafetensorsSource final : public WeightSource {
  public:
   // `check` must have the hashes of every expert that will be loaded.

@@ -13,7 +13,7 @@
 
 namespace switchyard {
 
-// Generates each expert on demand, always in BF16. Thread-safe.
+// Generates each expert on demand, always in BF16, and keeps none. Thread-safe.
 class SyntheticSource final : public WeightSource {
  public:
   // `check` must have the hashes of every expert that will be loaded; the coordinator computes them
@@ -27,6 +27,7 @@ class SyntheticSource final : public WeightSource {
   [[nodiscard]] std::string describe() const override;
 
  private:
+  // Never changed, so Load needs no lock.
   const SyntheticModel model_;
   const ModelConfig config_;
   const WeightCheck check_;

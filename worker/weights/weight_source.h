@@ -26,8 +26,8 @@ class WeightSource {
   virtual absl::StatusOr<ExpertWeights> Load(LayerId layer, ExpertId expert) = 0;
   // The sizes of every MoE layer.
   [[nodiscard]] virtual MoeShape shape() const = 0;
-  // A scheme per layer, because drafts and first layers are often stored differently.
-  // How the weights of a layer are stored; kNone for a layer that the model does not have.
+  // How the weights of a layer are stored; kNone for a layer that the model does not have. By
+  // layer, because drafts and first layers are often stored differently.
   [[nodiscard]] virtual QuantScheme SchemeOf(LayerId layer) const = 0;
   // For logs and error texts: "checkpoint /models/m", "synthetic:seed=7,...".
   [[nodiscard]] virtual std::string describe() const = 0;

@@ -20,7 +20,7 @@ absl::StatusOr<std::unique_ptr<WeightSource>> MakeWeightSource(absl::string_view
                                                                WeightCheck check);
 
 // The names of all implementations ("safetensors", "synthetic"), for tables and the conformance
-// suite.
+// suite, which runs over each of them.
 std::vector<std::string> WeightSourceNames();
 
 }  // namespace switchyard

@@ -19,8 +19,9 @@ struct WeightCheck {
   std::vector<TensorHash> expected;  // one entry for each tensor of each expert to load
 };
 
-// `config` gives the shapes from which tensor names and sizes follow.
-// Returns `weights` if they match the check; otherwise the error of VerifyExpert. Thread-safe.
+// Returns `weights` if they match the check; otherwise the error of VerifyExpert. `config` gives
+// the shapes from which tensor names and sizes follow. Costs a SHA-256 over the expert's bytes.
+// Thread-safe.
 absl::StatusOr<ExpertWeights> Verified(const WeightCheck& check, const ModelConfig& config,
                                        LayerId layer, ExpertId expert, ExpertWeights weights);
 

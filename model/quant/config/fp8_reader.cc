@@ -14,13 +14,13 @@
 namespace switchyard::internal {
 namespace {
 
-constexpr std::array kKeys{"quant_method",           "fmt",
-                           "activation_scheme",      "scale_fmt",
-                           "expert_dtype",           "weight_block_size",
-                           "ignored_layers",         "dequantize",
-                           "modules_to_not_convert", "act_per_tensor",
-                           "weight_per_tensor",      "kv_cache_scheme",
-                           "kv_cache_quant_method"};
+constexpr std::array kKeys{"quant_method",       "fmt",
+                           "modules_to_convert", "activation_scheme",
+                           "scale_fmt",          "expert_dtype",
+                           "weight_block_size",  "ignored_layers",
+                           "dequantize",         "modules_to_not_convert",
+                           "act_per_tensor",     "weight_per_tensor",
+                           "kv_cache_scheme",    "kv_cache_quant_method"};
 
 // For keys that have one served value: an absent key means that value.
 absl::Status RequireText(const JsonView& view, const char* key, absl::string_view wanted) {
@@ -63,9 +63,16 @@ absl::Status ReadActivations(const JsonView& view, ProjectionQuant& quant) {
   return absl::OkStatus();
 }
 
+// transformers 5.14 and later write "float" where the scales are any numbers.
 absl::Status ReadScaleFormat(const JsonView& view, ProjectionQuant& quant) {
-  SY_RETURN_IF_ERROR(RequireText(view, "scale_fmt", "ue8m0"));
-  quant.power_of_two_scales = view.Has("scale_fmt");
+  std::string format = "float";
+  SY_RETURN_IF_ERROR(Optional(view.String("scale_fmt"), format));
+  if (format != "float" && format != "ue8m0") {
+    return UnsupportedConfig(
+        view.PathOf("scale_fmt"),
+        absl::StrCat("'", PrintableName(format), "' is not served, only 'float' and 'ue8m0'"));
+  }
+  quant.power_of_two_scales = format == "ue8m0";
   if (quant.power_of_two_scales && quant.layout != QuantLayout::kFp8Block) {
     return BadConfig(view.PathOf("scale_fmt"), "it is valid only with weight_block_size");
   }
@@ -79,6 +86,8 @@ absl::Status ReadFp8(const QuantSources& sources, QuantConfig& config) {
   SY_RETURN_IF_ERROR(view.OnlyKeys(kKeys, DispatchKeyNames()));
   SY_RETURN_IF_ERROR(RequireText(view, "fmt", "e4m3"));
   SY_RETURN_IF_ERROR(RequireText(view, "expert_dtype", "fp8"));
+  SY_RETURN_IF_ERROR(
+      view.MustBeOff("modules_to_convert", "a list of what is quantized is not read"));
   ProjectionQuant quant{.layout = QuantLayout::kFp8Tensor};
   SY_RETURN_IF_ERROR(ReadBlock(view, quant));
   SY_RETURN_IF_ERROR(ReadActivations(view, quant));

@@ -40,6 +40,7 @@ struct Above {
 void LookAt(const QuantConfig& config, const std::string& name, Above& above) {
   if (above.excluded.empty()) above.excluded = config.excluded.Match(name);
   for (const QuantGroup& group : config.groups) {
+    // The first group that names a module or anything above it applies.
     if (above.group != nullptr) return;
     above.target = group.targets.Match(name);
     if (!above.target.empty()) above.group = &group;
@@ -47,6 +48,7 @@ void LookAt(const QuantConfig& config, const std::string& name, Above& above) {
 }
 
 Decision Decide(const QuantConfig& config, Above names, const std::string& module) {
+  // `names` is a copy: what is found for this module must not apply to the next.
   LookAt(config, module, names);
   if (!names.excluded.empty()) return {nullptr, absl::StrCat("excluded by '", names.excluded, "'")};
   if (names.group != nullptr) {
@@ -143,6 +145,7 @@ absl::StatusOr<std::array<QuantLayout, 3>> LayoutsOfExpert(
   const auto type = [&](Projection projection) {
     return PrintableName(*description.TypeOf(NameAs(modules, spelling, expert, projection)));
   };
+  // One kernel computes both from one layout.
   if (layouts[0] != layouts[1]) {
     return BadConfig(
         NameAs(modules, spelling, expert, Projection::kUp),
@@ -174,6 +177,7 @@ absl::StatusOr<LayerQuant> ResolveByDescription(const ModelSlimDescription& desc
     if (!found.has_value() && description.TypeOf(module) != nullptr) found = spelling;
   }
   if (!found.has_value()) {
+    // msModelSlim leaves drafts out of its description when it does not quantize them.
     if (modules.draft) return Unquantized("draft layer without rows in the description");
     if (modules.packed && modules.stored_in_bf16) return Unquantized("packed experts in BF16");
     return NoRows(modules);
@@ -210,10 +214,12 @@ std::string ExpertModules::Name(std::int32_t expert, Projection projection) cons
 absl::StatusOr<LayerQuant> ResolveLayerQuant(const QuantConfig& config,
                                              const ExpertModules& modules) {
   if (config.family == "none") return Unquantized("no quant config");
+  // The tensors outweigh the config, which often names all linear modules and forgets the draft.
   if (modules.draft && modules.stored_in_bf16) return Unquantized("draft layer stored in BF16");
   SY_ASSIGN_OR_RETURN(LayerQuant quant, config.description.has_value()
                                             ? ResolveByDescription(*config.description, modules)
                                             : ResolveByGroups(config, modules));
+  // No published checkpoint has them, so there is no layout to read them by.
   if (modules.packed && quant.scheme != QuantScheme::kNone) {
     return UnsupportedConfig(modules.Name(0, Projection::kGate),
                              absl::StrCat("quantized experts in one packed tensor are not served; ",

@@ -34,6 +34,7 @@ inline constexpr std::array<ModelSlimType, 4> kModelSlimTypes{{
     {"W4A4_DYNAMIC", QuantLayout::kModelSlimW4A4},
 }};
 
+// Far above real files; beyond them the file is refused before its names are stored.
 struct ModelSlimLimits {
   std::size_t file_bytes_max = std::size_t{256} << 20U;
   std::size_t modules_max = 2'000'000;
@@ -55,6 +56,7 @@ class ModelSlimDescription {
   // Values of K in a group of W4A8 weights; 0: a scale for each row. Without
   // the key it is 256 when the file lists second scales, as vLLM-Ascend assumes, else 0.
   [[nodiscard]] std::int32_t group_size() const;
+  // The number of weights with a type.
   [[nodiscard]] std::size_t modules() const { return modules_.size(); }
 
  private:

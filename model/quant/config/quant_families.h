@@ -23,6 +23,7 @@ struct QuantSources {
   std::optional<absl::string_view> description;
 };
 
+// One row. Rows are tried in order, so a family whose files look like another's comes first.
 struct QuantFamily {
   const char* name;
   // Never fails: `read` refuses anything malformed.
@@ -42,6 +43,7 @@ void AddEveryLinear(const JsonView& view, const ProjectionQuant& quant, QuantCon
 // modules_to_not_convert and ignored_layers into config.excluded, by components.
 absl::Status ReadModulesToNotConvert(const JsonView& view, QuantConfig& config);
 
+// The `read` functions of the rows. Errors of each: those of ParseQuantConfig.
 absl::Status ReadFp8(const QuantSources& sources, QuantConfig& config);
 absl::Status ReadW4Afp8(const QuantSources& sources, QuantConfig& config);
 absl::Status ReadAwq(const QuantSources& sources, QuantConfig& config);

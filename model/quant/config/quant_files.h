@@ -8,7 +8,7 @@
 
 namespace switchyard {
 
-// Reads config.json and, where they are there, hf_quant_config.json and
+// Reads config.json and, where they exist, hf_quant_config.json and
 // quant_model_description.json beside the tensors. Thread-safe.
 // Errors: those of ParseQuantConfig, with metadata {dir}; (CHECKPOINT) IO_ERROR,
 // NOT_A_REGULAR_FILE, HEADER_TOO_LARGE of a file that cannot be read.

@@ -31,6 +31,7 @@ inline F16 FloatToF16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = (bits >> 16) & 0x8000U;
   const std::uint32_t magnitude = bits & 0x7fffffffU;
+  // The payload is dropped: it does not fit, and only "is NaN" matters.
   if (magnitude > 0x7f800000U) return static_cast<F16>(sign | 0x7e00U);
   if (magnitude >= 0x477ff000U) return static_cast<F16>(sign | 0x7c00U);  // from 65520 up
   if (magnitude < 0x38800000U) {  // Below 2^-14 codes count steps of 2^-24, the ulp of 0.5.
@@ -38,6 +39,8 @@ inline F16 FloatToF16(float value) {
     return static_cast<F16>(
         sign | (std::bit_cast<std::uint32_t>(shifted) - std::bit_cast<std::uint32_t>(0.5F)));
   }
+  // Half a step less one, and one more when the code below is odd. A carry into the exponent is
+  // right.
   const std::uint32_t rounding = 0xfffU + ((magnitude >> 13) & 1U);
   return static_cast<F16>(sign | (((magnitude + rounding) >> 13) - (112U << 10)));
 }

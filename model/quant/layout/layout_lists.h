@@ -18,6 +18,7 @@ inline constexpr Dtype kE4m3Only[] = {Dtype::kF8E4m3};
 inline constexpr Dtype kU8Only[] = {Dtype::kU8};
 inline constexpr Dtype kI8Only[] = {Dtype::kI8};
 inline constexpr Dtype kI32Only[] = {Dtype::kI32};
+// Any of these dtypes may be stored; they are widened to FP32 when read.
 inline constexpr Dtype kFloats[] = {Dtype::kF32, Dtype::kBf16};
 inline constexpr Dtype kFloatsOrPowers[] = {Dtype::kF32, Dtype::kBf16, Dtype::kF8E8m0};
 inline constexpr Dtype kFloatsOrF16[] = {Dtype::kF32, Dtype::kBf16, Dtype::kF16};
@@ -43,6 +44,7 @@ inline constexpr LayoutTensor kFp8BlockTensors[] = {
      {kRowBlocks, kColumnBlocks},
      kWithPowerOfTwoScales}};
 
+// compressed-tensors' name for the same scales.
 inline constexpr LayoutTensor kFp8BlockCompressedTensors[] = {
     {Role::kWeight, "weight", kE4m3Only, {kRows, kColumns}},
     {Role::kScale, "weight_scale", kFloats, {kRowBlocks, kColumnBlocks}}};
@@ -53,6 +55,7 @@ inline constexpr LayoutTensor kFp8TensorTensors[] = {
     {Role::kScale, "weight_scale", kFloats},
     {Role::kInputScale, "input_scale", kFloats, {}, kWithStaticInputs}};
 
+// One scale for each output; inputs are measured, so there is no input scale.
 inline constexpr LayoutTensor kFp8ChannelTensors[] = {
     {Role::kWeight, "weight", kE4m3Only, {kRows, kColumns}},
     {Role::kScale, "weight_scale", kFloats, {kRows, kOne}}};
@@ -78,6 +81,7 @@ inline constexpr LayoutTensor kW4Afp8Tensors[] = {
     {Role::kScale, "weight_scale_inv", kFloats, {kRows, kGroups}},
     {Role::kInputScale, "input_scale", kFloats}};
 
+// compressed-tensors' W8A8.
 inline constexpr LayoutTensor kInt8ChannelTensors[] = {
     {Role::kWeight, "weight", kI8Only, {kRows, kColumns}},
     {Role::kScale, "weight_scale", kFloats, {kRows, kOne}}};
@@ -118,6 +122,7 @@ inline constexpr const char* kForbiddenInQuantized[] = {"bias"};
 // compressed-tensors writes these for asymmetric weights and for columns out of order.
 inline constexpr const char* kForbiddenInCompressed[] = {"bias", "weight_zero_point",
                                                          "weight_g_idx"};
+// AWQ never reorders columns; a g_idx means another quantizer.
 inline constexpr const char* kForbiddenInAwq[] = {"bias", "g_idx"};
 
 }  // namespace switchyard::internal

@@ -1,8 +1,9 @@
-// The words in which a row of the layout table says which tensors a projection has.
+// The vocabulary of a row of the layout table: the tensors that a projection has.
 //
-// N x K is [out, in] of the projection and g the values of K that share a scale. Every list here
-// is closed: a layout that needs another role, length or condition adds it with its one line in
-// expected_tensors.cc. Constant data; thread-safe.
+// N x K is [out, in] of the projection and g the values of K that share a scale. Every list here is
+// closed: a layout that needs another role, length or condition adds it with its one line in
+// expected_tensors.cc. A closed list keeps readers, checks and decoders free of names of layouts.
+// Constant data; thread-safe.
 #pragma once
 
 #include <array>
@@ -47,7 +48,7 @@ enum class Length : std::uint8_t {
   kBiasParts,     // 16 of down, else 1: msModelSlim sums down in parts, for as many ranks
 };
 
-// When a projection of the layout has the tensor, by its ProjectionQuant.
+// The condition under which a projection of the layout has the tensor, by its ProjectionQuant.
 enum class Presence : std::uint8_t {
   kAlways,
   kWithGroups,            // group_size > 0
@@ -56,7 +57,8 @@ enum class Presence : std::uint8_t {
   kWithPowerOfTwoScales,  // power_of_two_scales
 };
 
-// One tensor of a layout. A layout lists each role at most once for any ProjectionQuant.
+// One tensor of a layout. A layout lists each role at most once for any ProjectionQuant, so a
+// tensor is found by its role.
 struct LayoutTensor {
   TensorRole role = TensorRole::kWeight;
   const char* suffix = "";                // the name below "<module>."

@@ -180,10 +180,12 @@ constexpr std::array<QuantLayoutInfo, static_cast<std::size_t>(kLastQuantLayout)
      .forbidden = kForbiddenInAwq},
 }};
 
+// Lookups index the table, so a row in the wrong place would describe another layout.
 constexpr bool RowsStandAtTheirValues() {
   for (std::size_t i = 0; i < kLayouts.size(); ++i) {
-    if (static_cast<std::size_t>(kLayouts[i].layout) != i ||
-        kLayouts[i].decoder.decode == nullptr) {
+    // The decoder's rows stand for its pointer, whose comparison is no constant expression in GCC
+    // 12 under a sanitizer.
+    if (static_cast<std::size_t>(kLayouts[i].layout) != i || kLayouts[i].decoder.rows == 0) {
       return false;
     }
   }
@@ -199,6 +201,7 @@ namespace {
 
 const LayoutUse& UseOf(const ProjectionQuant& quant) {
   const QuantLayoutInfo& row = QuantLayoutInfoOf(quant.layout);
+  // Only kFp8Tensor has two uses; elsewhere static inputs change nothing.
   return quant.static_inputs && row.static_use ? *row.static_use : row.use;
 }
 
@@ -214,6 +217,7 @@ QuantScheme SchemeOf(const ProjectionQuant& quant) { return UseOf(quant).scheme;
 
 ActivationFormat ActivationFormatOf(const ProjectionQuant& quant) {
   const ActivationFormat format = UseOf(quant).activation;
+  // Rows are rounded with the kind of scales that the weights have, as the fused kernels do.
   const bool to_powers = quant.power_of_two_scales && format == ActivationFormat::kFp8Group;
   return to_powers ? ActivationFormat::kFp8GroupPow2 : format;
 }

@@ -48,7 +48,7 @@ enum class QuantLayout : std::uint8_t {
 };
 inline constexpr QuantLayout kLastQuantLayout = QuantLayout::kAwq;
 
-// Which weights share an element of the tensor of role kScale.
+// The weights that share an element of the tensor of role kScale.
 enum class ScaleUnit : std::uint8_t {
   kNone,         // there are no scales
   kTensor,       // all
@@ -60,7 +60,7 @@ enum class ScaleUnit : std::uint8_t {
                  // F16, as NPU kernels compute it
 };
 
-// What a global scale does to weights. Static input scales are stored the same way round.
+// The effect of a global scale on weights. Static input scales are stored the same way round.
 enum class GlobalScale : std::uint8_t {
   kNone,
   kMultiplies,
@@ -70,17 +70,18 @@ enum class GlobalScale : std::uint8_t {
 // Writes the codes of rows [first, first + RowDecoder::rows) as numbers, without any scale, to
 // out[rows][K]. `first` is a multiple of `rows`.
 struct RowDecoder {
-  std::int64_t rows = 1;  // decoded together; more where one word holds codes of several rows
+  // Decoded together; more than 1 where one word holds codes of several rows. 0: none is given.
+  std::int64_t rows = 0;
   void (*decode)(const RawProjection& projection, std::int64_t first, float* out) = nullptr;
 };
 
-// What sizes must be multiples of. Where scales are by group, K is a multiple of g too.
+// The numbers that sizes must be multiples of. Where scales are by group, K is a multiple of g too.
 struct SizeMultiples {
   std::int64_t rows = 1;
   std::int64_t columns = 1;
 };
 
-// What experts of a layout compute with.
+// The numbers that experts of a layout compute with.
 struct LayoutUse {
   QuantScheme scheme = QuantScheme::kNone;
   // The rounding of rows in front of the projection. With power_of_two_scales, kFp8Group stands for
@@ -88,6 +89,7 @@ struct LayoutUse {
   ActivationFormat activation = ActivationFormat::kBf16;
 };
 
+// One row of the table.
 struct QuantLayoutInfo {
   QuantLayout layout;
   const char* name;         // for tables and errors: "fp8_block", "modelopt_nvfp4" ...

@@ -13,6 +13,7 @@
 
 namespace switchyard {
 
+// A tensor with its bytes; owns them.
 struct RawTensor {
   TensorRole role = TensorRole::kWeight;
   TensorDtype dtype = TensorDtype::kBf16;

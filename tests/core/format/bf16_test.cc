@@ -31,7 +31,7 @@ TEST(Bf16Test, EveryPatternSurvivesARoundTrip) {
 }
 
 // Between two neighbors a value goes to the nearer; halfway, to the one with an even last bit.
-TEST(Bf16Test, RoundsToNearestTiesToEvenBetweenAllNeighbours) {
+TEST(Bf16Test, RoundsToNearestTiesToEvenBetweenAllNeighbors) {
   for (std::uint32_t bits = 0; bits < 0x7f7fU; ++bits) {
     const auto low = static_cast<Bf16>(bits);
     const auto high = static_cast<Bf16>(bits + 1);

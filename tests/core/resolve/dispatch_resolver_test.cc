@@ -170,9 +170,6 @@ TEST(DispatchResolverTest, CpusTakeEveryDtypeAsItIs) {
 TEST(DispatchResolverTest, W8A8OnGpusTakesFp8OnlyOnRequest) {
   EXPECT_EQ(DtypeOf(Case("cuda_sm90").Scheme(QuantScheme::kW8A8Int8)), "bf16");
   EXPECT_EQ(DtypeOf(Case("cuda_sm90").Scheme(QuantScheme::kW8A8Int8).Ask(kFp8)), "fp8");
-  Case compat("cuda_sm90");
-  compat.Scheme(QuantScheme::kW8A8Int8).request.order = OrderVariant::kSglangCompat;
-  EXPECT_THAT(compat.Resolve(), kMismatch) << "FP8 by default gave wrong results";
 }
 
 // R90: W4AFP8 takes FP8 rows in low_latency; normal mode would drop their scales.
@@ -565,7 +562,6 @@ TEST(DispatchResolverTest, RandomRequestsEndInAnOutcomeThatHoldsTogetherOrARefus
     if (rng.Below(3) == 0) a_case.Config().dispatcher_output_dtype = kInt8;
     request.phase = static_cast<Phase>(rng.Below(3));
     request.layer.runner = static_cast<RunnerBackend>(rng.Below(5));
-    request.order = static_cast<OrderVariant>(rng.Below(3));
     if (rng.Below(3) == 0) a_case.workers[0].wire_dtypes.resize(1);
 
     const DecisionTrace trace = a_case.Trace();

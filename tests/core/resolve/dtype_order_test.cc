@@ -12,12 +12,13 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "tests/testing/status_matchers.h"
+#include "tests/reference/sglang_dtype_order.h"
 
 namespace switchyard {
 namespace {
 
-using testing::FailsWith;
+using reference::SglangDraftOrder;
+using reference::SglangMergedOrder;
 using ::testing::HasSubstr;
 
 using Row = std::vector<std::string>;
@@ -85,19 +86,21 @@ std::vector<std::string> EveryScheme() {
   return names;
 }
 
-// "dtype@step", or "error@step" where the order knows no such dtype.
-std::string Cell(OrderVariant variant, const Input& input) {
-  const absl::StatusOr<OrderDecision> decision = DecideDtype(variant, input.Make());
-  if (!decision.ok()) {
-    EXPECT_THAT(decision, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
-    return MetadataOf(decision.status()).at("rule") == "explicit" ? "error@1" : "error@3";
-  }
-  return absl::StrCat(DispatchDtypeName(decision->dtype), "@",
-                      decision->rules[decision->winner].step);
+// What an order decides: "dtype@step", or "error@step" where it knows no such dtype.
+using Order = std::string (*)(const OrderInputs&);
+
+std::string Merged(const OrderInputs& inputs) {
+  const OrderDecision decision = DecideDtype(inputs);
+  return absl::StrCat(DispatchDtypeName(decision.dtype), "@", decision.rules[decision.winner].step);
 }
+std::string TextOf(const reference::SglangChoice& choice) {
+  return absl::StrCat(choice.dtype ? DispatchDtypeName(*choice.dtype) : "error", "@", choice.step);
+}
+std::string Sglang(const OrderInputs& inputs) { return TextOf(SglangMergedOrder(inputs)); }
+std::string Draft(const OrderInputs& inputs) { return TextOf(SglangDraftOrder(inputs)); }
 
 // Holds every cell of `file` against the order, and the number of cells against the definition's.
-void ExpectTable(const std::string& file, OrderVariant variant, std::size_t cells) {
+void ExpectTable(const std::string& file, Order order, std::size_t cells) {
   const std::vector<Row> table = ReadTable(file);
   ASSERT_FALSE(table.empty()) << file;
   const Row& head = table[0];
@@ -108,7 +111,7 @@ void ExpectTable(const std::string& file, OrderVariant variant, std::size_t cell
     for (std::size_t c = 4; c < row.size(); ++c) {
       const std::vector<std::string> place = absl::StrSplit(head[c], '/');
       const Input input{row[0], row[1], row[2], row[3], place[0], place[1]};
-      EXPECT_EQ(Cell(variant, input), row[c]) << input.Text();
+      EXPECT_EQ(order(input.Make()), row[c]) << input.Text();
       seen.insert(input.Text());
     }
   }
@@ -118,24 +121,24 @@ void ExpectTable(const std::string& file, OrderVariant variant, std::size_t cell
 // R8: 5 options x 2 flags x 4 configs x 4 runners x 3 devices, as SGLang merged it. R1 - R7 are
 // rows of it.
 TEST(DtypeOrderTest, SglangCompatIsTheMergedTableVerbatim) {
-  ExpectTable("sglang_compat.tsv", OrderVariant::kSglangCompat, 480);
+  ExpectTable("sglang_compat.tsv", Sglang, 480);
 }
 
 // R8, R9: the same inputs in the order of the draft.
-TEST(DtypeOrderTest, DraftIsTheDraftsTable) { ExpectTable("draft.tsv", OrderVariant::kDraft, 480); }
+TEST(DtypeOrderTest, DraftIsTheDraftsTable) { ExpectTable("draft.tsv", Draft, 480); }
 
 // R8: the same inputs, for a layer of unknown scheme and of each scheme.
 TEST(DtypeOrderTest, MergedIsTheTableOfThisService) {
-  ExpectTable("merged.tsv", OrderVariant::kMerged, 480 * EveryScheme().size());
+  ExpectTable("merged.tsv", Merged, 480 * EveryScheme().size());
 }
 
 // Every input on which two orders differ, as lines of the differences' files.
-std::vector<std::string> Differences(OrderVariant one, OrderVariant other,
+std::vector<std::string> Differences(Order one, Order other,
                                      const std::vector<std::string>& schemes) {
   std::vector<std::string> lines;
   for (const Input& input : AllInputs(schemes)) {
-    const std::string a = Cell(one, input);
-    const std::string b = Cell(other, input);
+    const std::string a = one(input.Make());
+    const std::string b = other(input.Make());
     if (a.substr(0, a.find('@')) == b.substr(0, b.find('@'))) continue;
     lines.push_back(absl::StrCat(input.Text(), "\t", a, "\t", b));
   }
@@ -151,7 +154,7 @@ std::vector<std::string> Lines(const std::string& file) {
 
 // R9: each input on which the draft decides otherwise, with both rules.
 TEST(DtypeOrderTest, EveryDifferenceOfTheDraftIsListed) {
-  const auto found = Differences(OrderVariant::kSglangCompat, OrderVariant::kDraft, {"-"});
+  const auto found = Differences(Sglang, Draft, {"-"});
 
   EXPECT_EQ(found, Lines("differences_draft.tsv"));
   EXPECT_EQ(found.size(), 206U);
@@ -160,7 +163,7 @@ TEST(DtypeOrderTest, EveryDifferenceOfTheDraftIsListed) {
 // R8: each input on which this service decides otherwise than SGLang, with both rules: all of them
 // are inputs on which SGLang falls through to its defaults.
 TEST(DtypeOrderTest, EveryDifferenceOfMergedIsListed) {
-  const auto found = Differences(OrderVariant::kSglangCompat, OrderVariant::kMerged, EveryScheme());
+  const auto found = Differences(Sglang, Merged, EveryScheme());
 
   EXPECT_EQ(found, Lines("differences_merged.tsv"));
   for (const std::string& line : found) {
@@ -178,20 +181,19 @@ Input Auto(const std::string& config, const std::string& runner, const std::stri
 TEST(DtypeOrderTest, TheOptionBeatsAllElse) {
   for (const char* option : {"bf16", "fp8", "int8", "nvfp4"}) {
     const Input input{"w4a8_int8", option, "1", "both", "cutlass", "ascend_a2"};
-    EXPECT_EQ(Cell(OrderVariant::kMerged, input), absl::StrCat(option, "@0"));
+    EXPECT_EQ(Merged(input.Make()), absl::StrCat(option, "@0"));
   }
 }
 
 // R3, R5, R6, R7
 TEST(DtypeOrderTest, ConfigBeatsRunnerBeatsDevice) {
-  constexpr auto kMerged = OrderVariant::kMerged;
-  EXPECT_EQ(Cell(kMerged, Auto("both", "deep_gemm", "cuda")), "nvfp4@2");
-  EXPECT_EQ(Cell(kMerged, Auto("null", "flashinfer_cutedsl", "cuda")), "bf16@4");
-  EXPECT_EQ(Cell(kMerged, Auto("null", "cutlass", "cuda")), "bf16@4");
-  EXPECT_EQ(Cell(kMerged, Auto("null", "auto", "ascend_a2")), "bf16@5");
+  EXPECT_EQ(Merged(Auto("both", "deep_gemm", "cuda").Make()), "nvfp4@2");
+  EXPECT_EQ(Merged(Auto("null", "flashinfer_cutedsl", "cuda").Make()), "bf16@4");
+  EXPECT_EQ(Merged(Auto("null", "cutlass", "cuda").Make()), "bf16@4");
+  EXPECT_EQ(Merged(Auto("null", "auto", "ascend_a2").Make()), "bf16@5");
   Input fp8_block = Auto("null", "deep_gemm", "cuda");
   fp8_block.scheme = "fp8_block";
-  EXPECT_EQ(Cell(kMerged, fp8_block), "fp8@3b");
+  EXPECT_EQ(Merged(fp8_block.Make()), "fp8@3b");
 
   for (const DispatchDtype key :
        {DispatchDtype::kBf16, DispatchDtype::kFp8, DispatchDtype::kInt8, DispatchDtype::kNvfp4}) {
@@ -199,7 +201,7 @@ TEST(DtypeOrderTest, ConfigBeatsRunnerBeatsDevice) {
       for (const char* device : kDevices) {
         OrderInputs in = Auto("null", runner, device).Make();
         in.config.emplace().dispatcher_output_dtype = key;
-        SY_ASSERT_OK_AND_ASSIGN(const OrderDecision decision, DecideMerged(in));
+        const OrderDecision decision = DecideDtype(in);
         EXPECT_EQ(decision.dtype, key);
         EXPECT_EQ(decision.rule(), RuleId::kLayerDtype);
       }
@@ -209,16 +211,10 @@ TEST(DtypeOrderTest, ConfigBeatsRunnerBeatsDevice) {
 
 // R4: a scale that is null is none at all.
 TEST(DtypeOrderTest, ANullScaleLeavesTheDecisionToTheRunner) {
-  for (const OrderVariant variant :
-       {OrderVariant::kMerged, OrderVariant::kDraft, OrderVariant::kSglangCompat}) {
-    OrderInputs in = Auto("null", "flashinfer_cutedsl", "cuda").Make();
-    in.config.emplace().global_scale_is_null = true;
+  OrderInputs in = Auto("null", "flashinfer_cutedsl", "cuda").Make();
+  in.config.emplace().global_scale_is_null = true;
 
-    SY_ASSERT_OK_AND_ASSIGN(const OrderDecision decision, DecideDtype(variant, in));
-
-    EXPECT_EQ(decision.dtype, DispatchDtype::kBf16);
-    EXPECT_EQ(decision.rule(), RuleId::kSelfQuantizingRunner);
-  }
+  for (const Order order : {Merged, Draft, Sglang}) EXPECT_EQ(order(in), "bf16@4");
 }
 
 // R28: the alias by itself is BF16, and never FP8. SGLang's merged order does not read it.
@@ -229,7 +225,7 @@ TEST(DtypeOrderTest, TheAliasOfBf16IsRead) {
       in.config.emplace().bf16_dispatch = true;
       in.scheme = QuantScheme::kFp8Block;
 
-      SY_ASSERT_OK_AND_ASSIGN(const OrderDecision decision, DecideMerged(in));
+      const OrderDecision decision = DecideDtype(in);
 
       EXPECT_EQ(decision.dtype, DispatchDtype::kBf16);
       EXPECT_EQ(decision.rule(), RuleId::kLayerDtype);
@@ -237,13 +233,12 @@ TEST(DtypeOrderTest, TheAliasOfBf16IsRead) {
   }
   OrderInputs in = Auto("null", "deep_gemm", "cuda").Make();
   in.config.emplace().bf16_dispatch = true;
-  SY_ASSERT_OK_AND_ASSIGN(const OrderDecision sglang, DecideSglangCompat(in));
-  EXPECT_EQ(sglang.dtype, DispatchDtype::kFp8) << "the hole that the alias closes";
+  EXPECT_EQ(Sglang(in), "fp8@6") << "the hole that the alias closes";
 }
 
 // R24: the flag of normal mode on Ascend is the last word before the default of NPUs, no more.
 TEST(DtypeOrderTest, TheNpuFlagChangesOnlyTheFallback) {
-  const auto dtype = [](const OrderInputs& in) { return DecideMerged(in)->dtype; };
+  const auto dtype = [](const OrderInputs& in) { return DecideDtype(in).dtype; };
   OrderInputs in = Auto("null", "auto", "ascend_a2").Make();
   in.mode = DispatchMode::kNormal;
   EXPECT_EQ(dtype(in), DispatchDtype::kBf16);
@@ -271,8 +266,8 @@ TEST(DtypeOrderTest, HummingQuantizesByItselfToo) {
   OrderInputs in = Auto("null", "auto", "cuda").Make();
   in.runner = RunnerBackend::kHumming;
 
-  EXPECT_EQ(DecideMerged(in)->dtype, DispatchDtype::kBf16);
-  EXPECT_EQ(DecideSglangCompat(in)->dtype, DispatchDtype::kFp8);
+  EXPECT_EQ(Merged(in), "bf16@4");
+  EXPECT_EQ(Sglang(in), "fp8@6");
 }
 
 // Every rule of the order is in the decision, with its opinion, whoever wins.
@@ -282,7 +277,7 @@ TEST(DtypeOrderTest, LosersAreKeptWithTheirCandidates) {
   input.flag = "1";
   input.scheme = "w8a8_int8";
 
-  SY_ASSERT_OK_AND_ASSIGN(const OrderDecision decision, DecideMerged(input.Make()));
+  const OrderDecision decision = DecideDtype(input.Make());
 
   std::string all;
   for (const RuleOutcome& rule : decision.rules) {
@@ -298,7 +293,7 @@ TEST(DtypeOrderTest, LosersAreKeptWithTheirCandidates) {
 }
 
 TEST(DtypeOrderTest, OnlyADtypeWrittenForTheLayerIsExplicit) {
-  const auto asked = [](const Input& input) { return DecideMerged(input.Make())->origin(); };
+  const auto asked = [](const Input& input) { return DecideDtype(input.Make()).origin(); };
   Input option = Auto("null", "auto", "cuda");
   option.option = "fp8";
 
@@ -318,7 +313,6 @@ TEST(DtypeOrderTest, NamesReadBackAndDiffer) {
     EXPECT_EQ(RunnerBackendFromName(RunnerBackendName(runner)), runner);
   }
   EXPECT_EQ(RunnerBackendFromName("triton2"), std::nullopt);
-  EXPECT_NE(OrderVariantName(OrderVariant::kMerged), OrderVariantName(OrderVariant::kDraft));
 }
 
 }  // namespace

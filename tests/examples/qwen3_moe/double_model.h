@@ -106,7 +106,7 @@ class DoubleModel {
     return y;
   }
 
-  // Normalises each piece as wide as the weight.
+  // Normalizes each piece as wide as the weight.
   [[nodiscard]] std::vector<double> Norm(std::vector<double> x, const std::string& name) const {
     const std::vector<double>& w = model_.of(name);
     for (std::size_t start = 0; start < x.size(); start += w.size()) {

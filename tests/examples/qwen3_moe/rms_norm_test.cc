@@ -11,7 +11,7 @@
 namespace switchyard::qwen3_moe {
 namespace {
 
-TEST(RmsNormTest, NormalisesEachRowLikeDouble) {
+TEST(RmsNormTest, NormalizesEachRowLikeDouble) {
   SeededRng rng(7);
   const std::vector<float> rows = testing::GaussianFloats(3 * 20, 5.0, rng);
   const std::vector<float> weight = testing::GaussianFloats(20, 1.0, rng);

@@ -28,7 +28,7 @@ Picked Route(const std::vector<float>& logits, const RouterRule& rule) {
   return picked;
 }
 
-TEST(RouterTest, TakesTheLargestAndNormalisesTheirProbabilities) {
+TEST(RouterTest, TakesTheLargestAndNormalizesTheirProbabilities) {
   const Picked picked =
       Route({0.0F, std::log(3.0F), -1.0F, std::log(5.0F)}, {.top_k = 2, .normalize = true});
 
@@ -36,7 +36,7 @@ TEST(RouterTest, TakesTheLargestAndNormalisesTheirProbabilities) {
   EXPECT_THAT(picked.weights, ElementsAre(FloatNear(5.0F / 8, 1e-6F), FloatNear(3.0F / 8, 1e-6F)));
 }
 
-TEST(RouterTest, KeepsProbabilitiesOverAllExpertsWhenNotNormalising) {
+TEST(RouterTest, KeepsProbabilitiesOverAllExpertsWhenNotNormalizing) {
   const Picked picked =
       Route({std::log(1.0F), std::log(2.0F), std::log(7.0F)}, {.top_k = 2, .normalize = false});
 

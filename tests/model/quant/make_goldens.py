@@ -237,7 +237,6 @@ def nvfp4(name, family, unequal=False):
             gate_global = own
         if projection == "up_proj" and not (unequal and expert == 1):
             own = gate_global
-        used = gate_global if projection == "up_proj" else own
         case.put(f"{module}.{packed}", "U8", [rows, columns // 2], bytes_)
         case.put(f"{module}.weight_scale", "F8_E4M3", [rows, columns // 16], scales)
         case.put(f"{module}.{scale_name}", "F32", [] if is_modelopt else [1], [own])
@@ -247,7 +246,7 @@ def nvfp4(name, family, unequal=False):
             nibble = bytes_[n * (columns // 2) + k // 2] >> (4 * (k % 2)) & 15
             scaled = e2m1(nibble) * e4m3(scales[n * (columns // 16) + k // 16])
             assert scaled == f32(scaled)
-            return scaled * used if is_modelopt else scaled / used
+            return scaled * own if is_modelopt else scaled / own
         case.expect(expert, projection, rows, columns, weight_at)
     return case
 

@@ -3,9 +3,11 @@
 #include <filesystem>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
 #include "model/quant/config/quant_files.h"
+#include "tests/model/checkpoint_folder.h"
 #include "tests/testing/safetensors_writer.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
@@ -60,6 +62,24 @@ TEST(CheckpointTensorsTest, ReadsTextBesideTheTensorsAndNoLinks) {
   for (const auto& refused :
        {tensors.ReadText("link.json", 2), tensors.ReadText("config.json", 1)}) {
     EXPECT_THAT(refused, FailsWith(absl::StatusCode::kDataLoss, Reason::kCheckpoint));
+  }
+}
+
+TEST(CheckpointTensorsTest, AWrongOrMissingTotalIsNoReasonToRefuse) {
+  for (const auto& [total, warnings] :
+       {std::pair{"\"total_size\": 1", 0U}, std::pair{"\"total_size\": 688586727753", 1U},
+        std::pair{"", 0U}}) {
+    const TempDir dir;
+    testing::WriteIndexed(dir, "model.safetensors.index.json", "a.safetensors", total);
+
+    SY_ASSERT_OK_AND_ASSIGN(const CheckpointTensors tensors, CheckpointTensors::Open(dir.path()));
+
+    EXPECT_EQ(tensors.warnings().size(), warnings) << total;
+    if (warnings == 0) continue;
+    EXPECT_EQ(tensors.warnings()[0],
+              absl::StrCat(dir.Join("model.safetensors.index.json"),
+                           ": metadata.total_size is 688586727753, but the shards' tensors have 1 "
+                           "bytes. The tensors agree with the index."));
   }
 }
 

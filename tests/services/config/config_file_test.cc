@@ -82,8 +82,8 @@ layers:
   EXPECT_EQ(spec.layers(1).dispatcher_output_dtype(), v1::DTYPE_CHOICE_AUTO);
 }
 
-// R10, R11: unknown dtypes and misspelt keys, with what is right.
-TEST(ConfigFileTest, RefusesUnknownDtypesAndMisspeltDtypeKeys) {
+// R10, R11: unknown dtypes and misspelled keys, with what is right.
+TEST(ConfigFileTest, RefusesUnknownDtypesAndMisspelledDtypeKeys) {
   for (const char* const key :
        {"dispather_output_dtype", "dispatch_output_dtype", "deepep_dispatch_output_dtype",
         "deepep_dispather_output_dtype", "deepep_dispatcher_output_dtype", "dispather"}) {

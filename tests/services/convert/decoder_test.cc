@@ -48,7 +48,7 @@ TEST(DecoderTest, DurationsOutsideTheirRangeAreRefused) {
   }
 }
 
-// The names of an enumerator on both sides say the same thing; only "inproc" is spelt out.
+// The names of an enumerator on both sides say the same thing; only "inproc" is spelled out.
 TEST(DecoderTest, EnumeratorsMeanTheSameOnBothSides) {
   const auto proto_name = [](const std::string& prefix, absl::string_view name) {
     std::string out = prefix;

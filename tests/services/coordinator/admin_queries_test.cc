@@ -323,7 +323,7 @@ TEST(AdminQueriesTest, APlanIsShownWithTheDecisionsBehindIt) {
   EXPECT_GT(trace.rules_size(), 5);
 }
 
-TEST(AdminQueriesTest, WarningsOfADraftAreShown) {
+TEST(AdminQueriesTest, WarningsOfAProposalAreShown) {
   DeploymentView view = AView().deployments[0];
   view.warnings = {{WarningId::kFp8ToInt8, "switching to int8"}};
 
@@ -338,7 +338,7 @@ TEST(AdminQueriesTest, ADryRunShowsTheConfigsOfThePlanThatWouldBe) {
   DeploymentView view = AView().deployments[0];
   EXPECT_EQ(ApplyResponse(view).configs_size(), 0);
 
-  view.drafted = std::make_shared<const Plan>(view.serving->plan);
+  view.proposed = std::make_shared<const Plan>(view.serving->plan);
   const v1::ApplyDeploymentResponse response = ApplyResponse(view);
   EXPECT_EQ(response.configs_size(), 4);
   EXPECT_EQ(response.configs(3).layer(), 3U);

@@ -18,7 +18,7 @@ namespace {
 
 using testing::FailsWith;
 
-// Answers GetVersion, and holds WatchPlan open until the call is cancelled.
+// Answers GetVersion, and holds WatchPlan open until the call is canceled.
 class Fake final : public v1::CoordinatorService::CallbackService {
  public:
   grpc::ServerUnaryReactor* GetVersion(grpc::CallbackServerContext* context,

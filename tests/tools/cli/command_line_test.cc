@@ -70,6 +70,17 @@ TEST(CommandLineTest, TakesAWireDtypeForADeploymentOfItsOwn) {
   }
 }
 
+TEST(CommandLineTest, TakesADeviceForADeploymentOfItsOwn) {
+  CommonOptions options;
+  EXPECT_EQ(Parse({"--model", "m"}, options), std::nullopt);
+  EXPECT_EQ(options.moe.device, "cpu");
+  EXPECT_EQ(Parse({"--model", "m", "--device", "cpu:compute_threads=2"}, options), std::nullopt);
+  EXPECT_EQ(options.moe.device, "cpu:compute_threads=2");
+  CommonOptions refused;
+  EXPECT_EQ(Parse({"--model", "m", "--device", "cpu", "--target", "host:1"}, refused),
+            kExitCouldNotRun);
+}
+
 TEST(CommandLineTest, NamesADeploymentOfARunningCoordinatorAlone) {
   CommonOptions options;
   EXPECT_EQ(Parse({"--model", "m", "--target", "host:1", "--deployment", "two"}, options),

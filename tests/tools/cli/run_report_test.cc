@@ -49,7 +49,7 @@ TEST(RunReportTest, EvalJsonIsOneObject) {
   EXPECT_TRUE(without["expected"].is_null());
 }
 
-TEST(RunReportTest, EvalSaysHowRowsTravelledAndHowFarTheGoldensAre) {
+TEST(RunReportTest, EvalSaysHowRowsTraveledAndHowFarTheGoldensAre) {
   EvalOutcome outcome = Outcome(std::nullopt);
   DispatchConfig config;
   config.mode = DispatchMode::kLowLatency;

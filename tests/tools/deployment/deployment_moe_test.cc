@@ -121,7 +121,7 @@ TEST_F(DeploymentMoeTest, WorkersCountWhatRoutingPredicts) {
   EXPECT_EQ(hits, 5 * kTopK);
 }
 
-TEST_F(DeploymentMoeTest, SaysWhenRowsTravelledAnotherWayThanAsked) {
+TEST_F(DeploymentMoeTest, SaysWhenRowsTraveledAnotherWayThanAsked) {
   DeploymentMoeOptions options;
   options.expected_path = "mapped";
   SY_ASSERT_OK_AND_ASSIGN(const auto moe, Open(options));

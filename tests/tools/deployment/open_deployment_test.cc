@@ -87,6 +87,19 @@ TEST(OpenDeploymentOfTest, OwnDeploymentsArePlannedAsAsked) {
   }
 }
 
+TEST(OpenDeploymentOfTest, OwnWorkersUseTheDeviceThatIsAskedFor) {
+  for (const char* transport : {"loopback", "shm"}) {
+    MoeOptions options = Options(transport);
+    options.device = "cpu:kernel_family=portable_fp32";
+
+    SY_ASSERT_OK_AND_ASSIGN(const auto moe, OpenDeployment(SY_SHIPPED_MODEL, options));
+
+    EXPECT_THAT(moe->Describe(), HasSubstr("portable_fp32")) << transport;
+    options.device = "no_such_device";
+    EXPECT_FALSE(OpenDeployment(SY_SHIPPED_MODEL, options).ok()) << transport;
+  }
+}
+
 // The planner's own modes are auto's, so one of our own is planned as if nothing were asked for.
 TEST(OpenDeploymentOfTest, OwnDeploymentsPlanAutoByPhase) {
   for (const char* transport : {"loopback", "shm"}) {

@@ -91,6 +91,20 @@ TEST(VerifyReportTest, TableShowsBlocksTextsWorkersAndVerdict) {
   EXPECT_THAT(table, Not(HasSubstr("FAIL")));
 }
 
+TEST(VerifyReportTest, NearTiesAreShownBesideTheAgreement) {
+  VerifyReport report = Passing();
+  report.texts[0].ties = 1;
+  report.ties = 1;
+
+  EXPECT_THAT(VerifyTable(report),
+              HasSubstr("p0: top-1 agrees at 9 of 10 positions, 1 of them with another token whose "
+                        "golden logit is within 0.02\n"));
+  const auto json = nlohmann::json::parse(VerifyJson(report));
+  EXPECT_EQ(json["texts"][0]["near_ties"], 1);
+  EXPECT_EQ(json["top1"]["near_ties"], 1);
+  EXPECT_EQ(json["bounds"]["logit_tie"], 0.02F);
+}
+
 TEST(VerifyReportTest, TableOfAFailureNamesWhatFailed) {
   const std::string table = VerifyTable(Failing());
 

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -24,11 +26,13 @@ class CheckTextTest : public ::testing::Test {
     provider_ = std::make_unique<FakeProvider>(model_->moe);
   }
   absl::StatusOr<TextResult> Check() {
-    return CheckText({.decoder = *model_->decoder, .text = text_, .moe = *provider_});
+    return CheckText(
+        {.decoder = *model_->decoder, .text = text_, .moe = *provider_, .bounds = bounds_});
   }
 
   std::unique_ptr<ShippedModel> model_;
   GoldenText text_;
+  VerifyBounds bounds_;
   std::unique_ptr<FakeProvider> provider_;
 };
 
@@ -41,6 +45,21 @@ TEST_F(CheckTextTest, CountsPositionsWhoseLargestLogitAgrees) {
   EXPECT_EQ(result.name, "p0");
   EXPECT_EQ(result.positions, 10U);
   EXPECT_EQ(result.agreed, 8U);
+}
+
+TEST_F(CheckTextTest, ATokenWhoseGoldenLogitIsNearlyTheLargestAgrees) {
+  const auto prefer_another_by = [this](std::size_t position, float gap) {
+    const std::span<float> row = std::span(text_.logits).subspan(position * 256, 256);
+    row[255] = *std::max_element(row.begin(), row.end()) + gap;
+  };
+  prefer_another_by(3, bounds_.logit_tie / 2);
+  prefer_another_by(5, bounds_.logit_tie * 2);
+
+  SY_ASSERT_OK_AND_ASSIGN(const TextResult result, Check());
+
+  EXPECT_EQ(result.positions, 10U);
+  EXPECT_EQ(result.agreed, 9U);
+  EXPECT_EQ(result.ties, 1U);
 }
 
 TEST_F(CheckTextTest, ShowsTheFirstDifferenceOfGreedyTextAndGoesOnWithOurs) {

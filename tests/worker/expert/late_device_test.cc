@@ -157,6 +157,23 @@ TEST_F(LateEngineTest, AFailedRunIsAnExplicitErrorAndTheNextOneServes) {
   EXPECT_EQ(Next().header.kind, FrameKind::kResult);
 }
 
+// Its rows are on their way to the device by then.
+TEST_F(LateEngineTest, ARefusedRunIsAnErrorAndItsMemoryIsNotGivenAwayEarly) {
+  const Source source = Attach(DispatchMode::kNormal, 1);
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    device_->RefuseNextRun(
+        MakeError(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory, "no room"));
+    Send(source, seed, 0);
+    EXPECT_EQ(Next().header.kind, FrameKind::kError);
+
+    const TestRequest request = Send(source, 100 + seed, 0);
+    const ReadReply got = Next();
+
+    ASSERT_EQ(got.header.kind, FrameKind::kResult) << got.error.text;
+    EXPECT_LE(CalcDiffOf(got.rows, request.expected), 1e-4);
+  }
+}
+
 TEST_F(LateEngineTest, ADeadDeviceIsReportedOnceAndRefusesEveryRequest) {
   const Source source = Attach(DispatchMode::kNormal, 1);
   device_->Die();

@@ -75,6 +75,7 @@ absl::StatusOr<std::unique_ptr<CpuBackend>> CpuBackend::Create(const CpuOptions&
   const std::string& asked = options.kernel_family;
   if (!asked.empty()) {
     const KernelFamily* family = FindKernelFamily(asked);
+    // No silent replacement: a family is named because a pool of workers must agree on every bit.
     if (family == nullptr || !family->usable(cpu)) {
       const std::string have = UsableFamilyNames(cpu);
       return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
@@ -89,7 +90,10 @@ absl::StatusOr<std::unique_ptr<CpuBackend>> CpuBackend::Create(const CpuOptions&
                                                   .codec_kernels = &ChooseCodecKernels(cpu),
                                                   .bf16 = std::make_unique<Bf16Codec>(),
                                                   .compute_threads = options.compute_threads,
+                                                  .inline_limits = options.inline_limits,
                                                   .log = options.log}));
+    // The best family that passes; one that was named is returned in any case, so that its warning
+    // is seen.
     if (!asked.empty() || backend->capabilities().Takes(QuantScheme::kNone)) return backend;
   }
   return MakeError(absl::StatusCode::kInternal, Reason::kInternal,
@@ -97,7 +101,8 @@ absl::StatusOr<std::unique_ptr<CpuBackend>> CpuBackend::Create(const CpuOptions&
                    "log lines that name them");
 }
 
-CpuBackend::CpuBackend(CpuParts parts) : parts_(std::move(parts)), row_ops_(*parts_.row_kernels) {}
+CpuBackend::CpuBackend(CpuParts parts)
+    : HostDevice(parts.inline_limits), parts_(std::move(parts)), row_ops_(*parts_.row_kernels) {}
 
 absl::StatusOr<std::unique_ptr<CpuBackend>> CpuBackend::CreateFrom(CpuParts parts) {
   if (parts.compute_threads < 1 || parts.compute_threads > kThreadsMax) {
@@ -125,10 +130,12 @@ absl::Status CpuBackend::Prove() {
     return false;
   };
   const absl::Status family = TestKernelFamily(*parts_.family);
+  // Lack of memory says nothing about the family; the next start may succeed.
   if (family.code() == absl::StatusCode::kResourceExhausted) return family;
   for (const NamedWireFormat& row : WireFormats()) {
     if (!passed(TestFormat(row.format))) continue;
     proven_formats_.push_back(row.format);
+    // Capabilities name dtypes; a format that is not the default follows from the plan.
     if (row.format != DefaultWireFormat(row.format.dtype)) continue;
     capabilities_.wire_dtypes.push_back(row.format.dtype);
   }
@@ -137,6 +144,7 @@ absl::Status CpuBackend::Prove() {
       proven_roundings_.push_back(format);
     }
   }
+  // After the roundings, of which schemes are made.
   if (passed(family)) ProveSchemes();
   if (!passed(TestRowKernels(*parts_.row_kernels))) row_ops_ = CpuRowOps(kPortableRowKernels);
   return absl::OkStatus();
@@ -171,6 +179,7 @@ absl::StatusOr<std::unique_ptr<PackedExpert>> CpuBackend::Pack(const MoeShape& s
                      {{"kernel_family", parts_.family->name}});
   }
   SY_ASSIGN_OR_RETURN(const KernelDims dims, DimsOf(shape));
+  // Before the packing allocates: a checkpoint error must not look like a lack of memory.
   SY_RETURN_IF_ERROR(CheckWeights(shape, weights));
   for (const ActivationSpec& spec : {weights.inputs, weights.middle}) {
     if (Rounds(spec.format)) continue;
@@ -225,6 +234,7 @@ void CpuBackend::RunExperts(std::span<const ExpertRows> batches, KernelScratch& 
   const auto& own = static_cast<const CpuScratch&>(scratch);
   if (own.family != parts_.family) std::abort();
   const auto bytes = static_cast<std::int64_t>(batches.size()) * own.layout.packed_bytes;
+  // Weights are what takes time: each byte is read once, whatever the number of rows.
   if (pool_->threads() > 1 && bytes >= kSharedBytesMin) {
     RunShared(batches, own);
     return;
@@ -261,6 +271,7 @@ void CpuBackend::RunSplit(const KernelRun& run) {
     call.LoadRows();
     split(run.layout.gate_up_panels,
           [&](std::int64_t begin, std::int64_t end) { call.GateUp(begin, end); });
+    // On the caller's thread: a scale needs the whole row of h, so all panels must be complete.
     call.RoundMiddle();
     split(run.layout.down_panels,
           [&](std::int64_t begin, std::int64_t end) { call.Down(begin, end); });

@@ -21,20 +21,23 @@ namespace switchyard {
 
 struct CpuScratch;
 
-// What a backend is made of. Create chooses them; tests may bring wrong ones.
+// The parts of a backend. Create chooses them; tests pass in wrong ones.
 struct CpuParts {
   const KernelFamily* family = nullptr;
   const RowKernels* row_kernels = nullptr;
   const CodecKernels* codec_kernels = &kScalarCodecKernels;
   std::unique_ptr<HostCodec> bf16{};
   int compute_threads = 1;
+  InlineLimits inline_limits{};
   Logger* log = nullptr;
 };
 
 class CpuBackend final : public HostDevice {
  public:
-  // Errors: as MakeDevice. A family asked for by name that fails its self-test still makes a
-  // backend, but one that advertises no scheme and refuses Pack.
+  // Chooses the parts by CPUID and tests them; takes some milliseconds. Errors: as MakeDevice. A
+  // family that is requested by name and fails its self-test still makes a backend, but one that
+  // advertises no scheme and refuses Pack: the operator sees the warning, and the coordinator
+  // places nothing there.
   static absl::StatusOr<std::unique_ptr<CpuBackend>> Create(const CpuOptions& options);
   // Tests each part. A wrong family is not advertised, nor is a wrong codec, and wrong row kernels
   // give way to the portable ones; each is logged. Errors: kInvalidArgument (BAD_CONFIG) for the
@@ -46,6 +49,7 @@ class CpuBackend final : public HostDevice {
   // own. Errors: as the seam, kUnimplemented (UNSUPPORTED) also when the family is not proven.
   absl::StatusOr<std::unique_ptr<PackedExpert>> Pack(const MoeShape& shape,
                                                      const ExpertWeightsView& weights) override;
+  // A codec's kernels were tested when the backend was made, so this costs an allocation only.
   [[nodiscard]] absl::StatusOr<std::unique_ptr<Codec>> MakeCodec(
       const CodecSpec& spec) const override;
   // The kernels by themselves, for benchmarks and for this device's own tests: callers of the seam
@@ -53,16 +57,21 @@ class CpuBackend final : public HostDevice {
   // of another shape; of two threads that run at once the pool helps one.
   absl::StatusOr<std::unique_ptr<KernelScratch>> MakeScratch(const MoeShape& shape) override;
   void RunExperts(std::span<const ExpertRows> batches, KernelScratch& scratch) override;
+  [[nodiscard]] std::size_t experts_at_once() const override {
+    return static_cast<std::size_t>(pool_->threads());
+  }
   [[nodiscard]] const RowOps& row_ops() const override { return row_ops_; }
 
  private:
   explicit CpuBackend(CpuParts parts);
+  // Runs the self-tests and fills capabilities_.
   absl::Status Prove();
   [[nodiscard]] absl::Status TestFormat(const WireFormat& format) const;
   [[nodiscard]] bool Rounds(ActivationFormat format) const;
   void ProveSchemes();
   [[nodiscard]] KernelRun RunOf(const ExpertRows& batch, const CpuScratch& scratch,
                                 int thread) const;
+  // Whole experts to each thread, and then the experts that are left over in pieces (RunSplit).
   void RunShared(std::span<const ExpertRows> batches, const CpuScratch& scratch);
   void RunSplit(const KernelRun& run);
 

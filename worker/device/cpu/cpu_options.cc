@@ -12,6 +12,7 @@ absl::StatusOr<CpuOptions> ReadCpuOptions(const DeviceKeys& keys) {
   for (const auto& [key, value] : keys) {
     if (key == "kernel_family") {
       options.kernel_family = value;
+      // An unknown key is refused: a misspelled one would silently have no effect.
     } else if (key != "compute_threads") {
       return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
                        absl::StrCat("device cpu has no option '", key,

@@ -1,4 +1,4 @@
-// What the cpu device can be asked for.
+// The options of the cpu device, as a program's --device flag spells them.
 #pragma once
 
 #include <string>
@@ -7,6 +7,7 @@
 
 #include "core/base/log.h"
 #include "worker/device/device_keys.h"
+#include "worker/device/host/host_stream.h"
 
 namespace switchyard {
 
@@ -16,6 +17,8 @@ struct CpuOptions {
   std::string kernel_family{};
   // Key compute_threads: that share one run, 1 to 256. They do not change any bit.
   int compute_threads = 1;
+  // Not a key: which runs are performed inside the call that enqueues them.
+  InlineLimits inline_limits{};
   // Gets a warning for each part that failed its self-test. May be null; outlives the device.
   Logger* log = nullptr;
 };

@@ -49,6 +49,7 @@ float LargestFinite(const Bf16* values, std::int64_t count, float so_far) {
   Bf16 largest = 0;
   for (std::int64_t i = 0; i < count; ++i) {
     const auto magnitude = static_cast<Bf16>(values[i] & 0x7fffU);
+    // NaN and infinity are left out: one bad row would make a calibration useless.
     if (magnitude < kInfinity) largest = std::max(largest, magnitude);
   }
   return std::max(so_far, Bf16ToFloat(largest));
@@ -95,6 +96,7 @@ void ExpertCall::LoadRows() {
   if (RoundsInputs(run_)) {
     const Extra extra = ExtraOf(run_);
     for (std::int64_t row = 0; row < call_.row_count; ++row) {
+      // The wire has rounded this row already.
       if (rounded_ != nullptr && rounded_[row] != 0) {
         extra.pointers[row] = call_.rows[row];
         continue;

@@ -12,6 +12,7 @@
 
 namespace switchyard {
 
+// The rows of one expert and all that is needed to compute them. Borrows everything.
 struct KernelRun {
   const KernelFamily* family = nullptr;
   KernelLayout layout;  // family's, for dims
@@ -29,7 +30,8 @@ struct KernelRun {
   std::byte* scratch = nullptr;  // ScratchBytes, 64-byte aligned
 };
 
-// Of a thread that runs experts of these dims, whatever their scheme.
+// The scratch that a thread needs for experts of these dims, whatever their scheme: the family's
+// own, and room for rounded rows.
 std::int64_t ScratchBytes(const KernelLayout& layout, const KernelDims& dims);
 
 // One block of rows on its way; steps in the order of their declaration.
@@ -38,21 +40,26 @@ class ExpertCall {
   // For the rows from `first` on: as many as fit a call, or what is left.
   ExpertCall(const KernelRun& run, std::int64_t first);
 
+  // Brings rows into the family's layout, rounded as the scheme says.
   void LoadRows();
   void GateUp(std::int64_t begin, std::int64_t end) { run_.family->gate_up(call_, begin, end); }
+  // Rounds h. Between all panels of GateUp and the first of Down, because a scale needs the whole
+  // row.
   void RoundMiddle();
   void Down(std::int64_t begin, std::int64_t end) { run_.family->down(call_, begin, end); }
+  // Adds down's scales and biases to the sums in `out`.
   void Finish();
 
   [[nodiscard]] std::int64_t row_count() const { return call_.row_count; }
 
  private:
+  // Outlives the call.
   const KernelRun& run_;
   const std::uint8_t* rounded_ = nullptr;  // of the rows of this call
   KernelCall call_;
 };
 
-// out = down(silu(gate) * up) for every row.
+// out = down(silu(gate) * up) for every row, in blocks of rows_per_call. Allocates nothing.
 void RunExpert(const KernelRun& run);
 
 }  // namespace switchyard

@@ -105,7 +105,7 @@ Golden MakeGolden(const KernelDims& dims, Scales scales) {
   return golden;
 }
 
-// What `family` makes of the rows [first, first + count) in one run.
+// Runs the rows [first, first + count) through `family` in one call.
 class FamilyRunner {
  public:
   static absl::StatusOr<FamilyRunner> Create(const KernelFamily& family, const Golden& golden) {
@@ -173,7 +173,7 @@ absl::Status TestFamilyOn(const KernelFamily& family, const KernelDims& dims, Sc
     }
     const std::vector<float> alone = tested.Run(row, 1);
     if (std::memcmp(alone.data(), got.data() + at, alone.size() * sizeof(float)) != 0) {
-      return Failed(absl::StrCat(where, ": alone it differs from itself in company"));
+      return Failed(absl::StrCat(where, ": its result depends on the rows beside it"));
     }
   }
   return absl::OkStatus();
@@ -256,7 +256,7 @@ struct CodecBytes {
   friend bool operator==(const CodecBytes&, const CodecBytes&) = default;
 };
 
-// What `codec` makes of a row, each result with a poisoned element after it.
+// Encodes and decodes a row with `codec`; each result has a poisoned element after it.
 CodecBytes RunRowCodec(const RowCodec& codec, const WireFormat& format, float global_scale,
                        std::span<const Bf16> row) {
   const auto hidden = static_cast<std::int64_t>(row.size());
@@ -343,7 +343,7 @@ absl::Status TestRowCodec(const CodecKernels& kernels, const WireFormat& format)
     if (known.format != format) continue;
     const CodecBytes got = RunRowCodec(*tested, format, known.global_scale, kKnownRow);
     if (!StartsWith(got.data, known.data) || !StartsWith(got.scales, known.scales)) {
-      return Failed(absl::StrCat(name, ": the row of known codes has others"));
+      return Failed(absl::StrCat(name, ": the row with known codes has different ones"));
     }
   }
   const float global_scale = format.scale == ScaleKind::kE4m3 ? kGlobalScale : 1.0F;

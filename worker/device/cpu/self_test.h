@@ -11,9 +11,9 @@
 namespace switchyard {
 
 // `family` against the scalar family: calc_diff of every row at most 1.5e-5, with shapes that need
-// padding and row counts around a tile; and each row alone bit-equal to the same row in company.
-// With scales and biases too. Some milliseconds. Errors: kInternal (INTERNAL) naming family, shape
-// and row; kResourceExhausted (OUT_OF_MEMORY).
+// padding and row counts around a tile; and each row by itself bit-equal to the same row in a
+// batch. With scales and biases too. Some milliseconds. Errors: kInternal (INTERNAL) naming family,
+// shape and row; kResourceExhausted (OUT_OF_MEMORY).
 absl::Status TestKernelFamily(const KernelFamily& family);
 
 // Bit-equality with the portable row kernels. Errors: kInternal (INTERNAL) naming the operation.
@@ -23,7 +23,7 @@ absl::Status TestRowKernels(const RowKernels& kernels);
 // (INTERNAL).
 absl::Status TestCodec(const HostCodec& codec);
 
-// One quantised format of `kernels`: a row whose codes are known; and bit-equality with the scalar
+// One quantized format of `kernels`: a row whose codes are known; and bit-equality with the scalar
 // kernels for rows of short last groups, of every magnitude, of zeros and with a NaN, and for bytes
 // that no encoder wrote; nothing beside a row is touched. Some ten microseconds. Errors: kInternal
 // (INTERNAL) naming kernels, format and row.

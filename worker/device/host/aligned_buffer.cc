@@ -22,7 +22,7 @@ std::size_t MappedBytes(std::int64_t bytes) {
   return static_cast<std::size_t>(RoundUp(bytes, kPageBytes));
 }
 
-// Maps one huge page more than asked and gives back what lies outside the aligned part. The tail
+// Maps one huge page more than requested and unmaps the parts outside the aligned range. The tail
 // that does not fill a huge page stays on small pages, so nothing is wasted.
 std::byte* MapHuge(std::int64_t bytes) {
   const std::size_t want = MappedBytes(bytes);
@@ -33,6 +33,7 @@ std::byte* MapHuge(std::int64_t bytes) {
   const auto address = reinterpret_cast<std::uintptr_t>(base);
   const std::size_t head =
       (kHugePageBytes - address % kHugePageBytes) % static_cast<std::size_t>(kHugePageBytes);
+  // munmap of 0 bytes is an error.
   if (head > 0) munmap(base, head);
   munmap(base + head + want, span - head - want);
   // Refused where huge pages are switched off; then small ones serve.

@@ -10,10 +10,11 @@
 namespace switchyard {
 
 // Owns its bytes; move-only. From 2 MiB up it is a private mapping that starts on a 2 MiB border
-// and asks for transparent huge pages; below, plain heap memory.
+// and asks for transparent huge pages, because weights are read as one long stream and would
+// otherwise miss the TLB every 4 KiB; below, it is plain heap memory.
 class AlignedBuffer {
  public:
-  // Contents are not initialised. Errors: kResourceExhausted (OUT_OF_MEMORY), naming the size.
+  // Contents are not initialized. Errors: kResourceExhausted (OUT_OF_MEMORY), naming the size.
   static absl::StatusOr<AlignedBuffer> Allocate(std::int64_t bytes);
 
   AlignedBuffer() = default;
@@ -24,11 +25,14 @@ class AlignedBuffer {
   AlignedBuffer(const AlignedBuffer&) = delete;
   AlignedBuffer& operator=(const AlignedBuffer&) = delete;
 
+  // nullptr when default-constructed or moved from.
   [[nodiscard]] std::byte* data() const { return data_; }
+  // As requested: what alignment adds is not counted.
   [[nodiscard]] std::int64_t bytes() const { return bytes_; }
 
  private:
   AlignedBuffer(std::byte* data, std::int64_t bytes) : data_(data), bytes_(bytes) {}
+  // The size says which of the two kinds of memory it is.
   void Free();
 
   std::byte* data_ = nullptr;

@@ -11,6 +11,7 @@
 namespace switchyard {
 namespace {
 
+// Long enough that a burst of decode steps is not interrupted, short enough that prefill moves on.
 constexpr int kDecodeInARowMax = 16;
 constexpr int kSpins = 1000;  // about 30 us of pauses: the next batch of a busy worker comes sooner
 constexpr Duration kSleep = std::chrono::milliseconds(100);
@@ -21,6 +22,7 @@ absl::StatusOr<std::unique_ptr<ComputeThread>> ComputeThread::Create() {
   std::unique_ptr<ComputeThread> compute(new ComputeThread);
   try {
     compute->thread_ = std::thread([raw = compute.get()] { raw->Loop(); });
+    // The one exception of the standard library that a limit of the system can raise here.
   } catch (const std::system_error& error) {
     return MakeError(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
                      absl::StrCat("the compute thread could not be started (", error.what(),
@@ -36,7 +38,8 @@ ComputeThread::~ComputeThread() {
 }
 
 void ComputeThread::Add(HostStream* stream) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
+  // Sorted by class, so that Pick meets decode streams first.
   const auto later = std::find_if(members_.begin(), members_.end(), [stream](const Member& member) {
     return member.stream->work_class() > stream->work_class();
   });
@@ -47,7 +50,7 @@ void ComputeThread::Remove(HostStream* stream) {
   for (;;) {
     const std::uint32_t seen = notified_.load();
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       const auto at = std::find_if(
           members_.begin(), members_.end(),
           [stream](const Member& member) { return member.stream == stream && !member.running; });
@@ -70,6 +73,8 @@ void ComputeThread::Notify() {
 
 void ComputeThread::Loop() {
   while (!stopping_.load(std::memory_order_relaxed)) {
+    // Read before looking for work: a notification that comes later changes it, and the sleep ends
+    // at once.
     const std::uint32_t seen = notified_.load();
     if (RunOne(/*decode_only=*/false)) continue;
     bool notified = false;
@@ -89,10 +94,11 @@ bool ComputeThread::RunOne(bool decode_only) {
   if (stream == nullptr) return false;
   const bool decode = stream->work_class() == WorkClass::kDecode;
   decode_in_a_row_ = decode ? decode_in_a_row_ + 1 : 0;
-  // A decode run is short: nothing is put between its passes, which also bounds the nesting.
+  // A decode run is short: nothing is put between its passes, which also bounds the nesting. What
+  // is put between those of another class has an end, so that its run has one too.
   stream->PerformOldest([this, decode] {
     if (decode) return;
-    while (RunOne(/*decode_only=*/true)) {
+    for (int i = 0; i < kDecodeInARowMax && RunOne(/*decode_only=*/true); ++i) {
     }
   });
   PutBack(stream);
@@ -100,13 +106,14 @@ bool ComputeThread::RunOne(bool decode_only) {
 }
 
 HostStream* ComputeThread::Pick(bool decode_only) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const bool others_turn = !decode_only && decode_in_a_row_ >= kDecodeInARowMax;
   Member* first = nullptr;
   Member* other = nullptr;
   for (std::size_t i = 0; i < members_.size(); ++i) {
     // From the one after the last, so that streams of a class take turns.
     Member& member = members_[(last_ + 1 + i) % members_.size()];
+    // The call between two passes of a run must not pick that run's own stream.
     if (member.running || !member.stream->has_work()) continue;
     const WorkClass of = member.stream->work_class();
     if (of != WorkClass::kDecode && other == nullptr) other = &member;
@@ -121,7 +128,7 @@ HostStream* ComputeThread::Pick(bool decode_only) {
 }
 
 void ComputeThread::PutBack(HostStream* stream) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (Member& member : members_) {
     if (member.stream == stream) member.running = false;
   }

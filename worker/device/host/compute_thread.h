@@ -1,19 +1,19 @@
 // The thread on which a host device computes what its streams have queued.
 //
-// Decode streams go first, also between two passes of a longer run; after sixteen pieces of decode
-// work in a row one of another class gets its turn, so that prefill progresses under any load of
-// decode steps.
+// Decode streams go first, also within a longer run (HostRun::Execute); after sixteen pieces of
+// decode work in a row one of another class gets its turn, so that prefill progresses under any
+// load of decode steps.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "absl/status/statusor.h"
 
+#include "core/base/mutex.h"
 #include "worker/device/host/host_stream.h"
 
 namespace switchyard {
@@ -22,18 +22,20 @@ class ComputeThread {
  public:
   // Errors: kResourceExhausted (OUT_OF_MEMORY) when the system starts no more threads.
   static absl::StatusOr<std::unique_ptr<ComputeThread>> Create();
-  // All streams have been removed.
+  // REQUIRES: all streams have been removed.
   ~ComputeThread();
   ComputeThread(const ComputeThread&) = delete;
   ComputeThread& operator=(const ComputeThread&) = delete;
 
+  // `stream` stays valid until it is removed. Not for hot paths: takes the lock.
   void Add(HostStream* stream);
   // Waits until the thread is not in the stream, which has no work left.
   void Remove(HostStream* stream);
-  // There may be work. From any thread; takes no lock.
+  // Wakes the thread when it sleeps: there may be work. From any thread; takes no lock.
   void Notify();
 
  private:
+  // A stream, and whether the thread is in it: Remove waits for that.
   struct Member {
     HostStream* stream = nullptr;
     bool running = false;
@@ -41,15 +43,16 @@ class ComputeThread {
 
   ComputeThread() = default;
   void Loop();
-  // Runs one piece of work; false when there was none. `decode_only`: between two passes.
+  // Runs one piece of work; false when there was none. `decode_only`: within another run.
   bool RunOne(bool decode_only);
   HostStream* Pick(bool decode_only);  // marks it as running
+  // Ends what Pick began.
   void PutBack(HostStream* stream);
 
-  std::mutex mutex_;             // held to pick, never while computing
-  std::vector<Member> members_;  // guarded by mutex_; by class, then by age
-  std::size_t last_ = 0;         // guarded by mutex_: which was picked last
-  int decode_in_a_row_ = 0;      // of the thread
+  Mutex mutex_;                                        // held to pick, never while computing
+  std::vector<Member> members_ SY_GUARDED_BY(mutex_);  // by class, then by age
+  std::size_t last_ SY_GUARDED_BY(mutex_) = 0;         // which was picked last
+  int decode_in_a_row_ = 0;                            // of the thread
 
   std::atomic<std::uint32_t> notified_{0};  // futex: the thread sleeps on it
   std::atomic<bool> asleep_{false};

@@ -11,8 +11,9 @@ namespace switchyard {
 
 // Returns when woken, when the word is not `expected`, or after `timeout`. May return early.
 void FutexWait(std::atomic<std::uint32_t>& word, std::uint32_t expected, Duration timeout);
+// Wakes every thread that waits for `word`; a system call, also when there is none.
 void FutexWakeAll(std::atomic<std::uint32_t>& word);
-// Tells the CPU that this thread spins.
+// A hint to the CPU that this thread spins, which saves power and gives a hyper-thread room.
 void SpinPause();
 
 }  // namespace switchyard

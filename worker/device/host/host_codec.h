@@ -14,6 +14,7 @@ namespace switchyard {
 class HostCodec : public Codec {
  public:
   // Gathers `rows` (each BF16 [hidden], any alignment) into `data` and `scales`.
+  // Both take any number of rows; 0 does nothing.
   virtual void Encode(std::span<const Bf16* const> rows, std::int64_t hidden, std::byte* data,
                       std::byte* scales) const = 0;
   // [rows, hidden] BF16 into `out`.
@@ -21,7 +22,8 @@ class HostCodec : public Codec {
                       std::int64_t hidden, Bf16* out) const = 0;
 };
 
-// The codec as the host device that made it knows it. Codecs never change devices.
+// The codec as the host device that made it knows it. A static cast, because codecs never change
+// devices: every codec that reaches a host stream was made by a host device.
 inline const HostCodec& AsHostCodec(const Codec& codec) {
   return static_cast<const HostCodec&>(codec);
 }

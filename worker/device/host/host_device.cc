@@ -35,7 +35,9 @@ absl::StatusOr<std::unique_ptr<ExpertTable>> HostDevice::MakeTable(
 absl::StatusOr<std::unique_ptr<Workspace>> HostDevice::MakeWorkspace(const MoeShape& shape,
                                                                      std::int64_t pairs_max) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
+    // Only devices that run experts need the thread; a source's device encodes and sums inside the
+    // calls.
     if (compute_ == nullptr) {
       SY_ASSIGN_OR_RETURN(compute_, ComputeThread::Create());
     }

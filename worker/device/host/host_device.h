@@ -1,13 +1,15 @@
-// What every device that computes in host memory has in common: memory, tables, workspaces and
+// The parts that all devices that compute in host memory share: memory, tables, workspaces and
 // streams. A device brings its kernels (HostKernels), packing, codecs and capabilities.
+//
+// Threads: as the seam says. One compute thread serves all streams of a device.
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "absl/status/statusor.h"
 
+#include "core/base/mutex.h"
 #include "worker/device/device_backend.h"
 #include "worker/device/host/compute_thread.h"
 #include "worker/device/host/host_kernels.h"
@@ -20,17 +22,20 @@ class HostDevice : public DeviceBackend, protected HostKernels {
   explicit HostDevice(InlineLimits limits = {}) : limits_(limits) {}
 
   [[nodiscard]] bool host_access() const override { return true; }
-  // All kinds are host memory here.
+  // All kinds are host memory here, so a pipeline that copies between kinds can be tested without a
+  // GPU.
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(std::size_t bytes, MemoryKind kind) override;
+  // O(entries); keeps the experts alive.
   absl::StatusOr<std::unique_ptr<ExpertTable>> MakeTable(std::vector<TableEntry> entries) override;
   // Starts the compute thread when it is the first. Errors: as the seam.
   absl::StatusOr<std::unique_ptr<Workspace>> MakeWorkspace(const MoeShape& shape,
                                                            std::int64_t pairs_max) override;
+  // A stream that only encodes and sums needs no compute thread.
   absl::StatusOr<std::unique_ptr<Stream>> MakeStream(StreamOptions options) override;
 
  private:
   const InlineLimits limits_;
-  std::mutex mutex_;                        // one MakeWorkspace at a time
+  Mutex mutex_;                             // one MakeWorkspace at a time
   std::unique_ptr<ComputeThread> compute_;  // set by the first MakeWorkspace, then constant
 };
 

@@ -1,8 +1,9 @@
-// What a device that computes in host memory brings: kernels. Everything around them (decoding,
+// The kernels that a device that computes in host memory brings. Everything around them (decoding,
 // grouping rows by expert, sums, streams, events) is the same for all of them and lives in this
 // folder.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -17,7 +18,7 @@
 namespace switchyard {
 
 // Rows for one expert. y[i] = down(silu(gate(x_i)) * up(x_i)), not weighted, where x_i and the
-// product in the middle are rounded as the expert's weights ask for.
+// product in the middle are rounded as the expert's weights require.
 // rows: BF16 [hidden] each, any alignment. out: FP32 [rows, hidden], row i after row i - 1.
 struct ExpertRows {
   const PackedExpert* expert = nullptr;
@@ -43,6 +44,9 @@ class HostKernels {
   // Runs every batch. All experts have the scratch's shape. Never fails on data: a NaN in a row
   // gives NaN in that row only. Two threads with two scratches may run at once. Allocates nothing.
   virtual void RunExperts(std::span<const ExpertRows> batches, KernelScratch& scratch) = 0;
+  // Experts that a RunExperts call computes side by side; a call with a multiple of them keeps all
+  // threads busy. At least 1.
+  [[nodiscard]] virtual std::size_t experts_at_once() const { return 1; }
   [[nodiscard]] virtual const RowOps& row_ops() const = 0;
 };
 

@@ -17,6 +17,11 @@ namespace {
 // Half of a core's L2 cache where it is 2 MiB.
 constexpr std::int64_t kCachedBytes = std::int64_t{1} << 20;
 
+// Work between two calls of `between`, for each of the experts that run at once: multiplications
+// and additions. Some 5 ms of a core at 100 GFLOP/s: a pass of large experts takes a hundred times
+// that, and a decode run must not wait for all of it.
+constexpr std::int64_t kPieceFlops = std::int64_t{1} << 29;
+
 bool IsNan(Bf16 bits) { return (bits & 0x7fffU) > 0x7f80U; }
 
 }  // namespace
@@ -24,6 +29,7 @@ bool IsNan(Bf16 bits) { return (bits & 0x7fffU) > 0x7f80U; }
 absl::StatusOr<std::unique_ptr<HostWorkspace>> HostWorkspace::Create(HostKernels* kernels,
                                                                      const MoeShape& shape,
                                                                      std::int64_t pairs_max) {
+  // First, because it checks the shape that the sizes below are computed from.
   SY_ASSIGN_OR_RETURN(auto scratch, kernels->MakeScratch(shape));
   if (pairs_max < std::max(shape.top_k, 1)) {
     return MakeError(
@@ -75,9 +81,11 @@ void HostRun::Execute(absl::FunctionRef<void()> between) {
   Cursor from;
   while (from.input < run_.inputs.size()) {
     const Cursor to = Gather(from);
-    RunGathered();
+    RunGathered(between);
     Combine(from, to);
     from = to;
+    // Between passes only: after the last one the answers are complete and must not wait for other
+    // work.
     if (from.input < run_.inputs.size()) between();
   }
 }
@@ -133,6 +141,7 @@ bool HostRun::GatherRow(const ExpertInput& input, std::uint32_t row) {
   const Bf16* bits = RowOf(input, row);
   const std::int32_t* slots = input.slots + row * width;
   for (std::size_t k = 0; k < width; ++k) {
+    // An expert of another worker.
     if (slots[k] < 0) continue;
     space_.slot_of_pair_[pairs_] = slots[k];
     space_.row_of_pair_[pairs_] = bits;
@@ -143,8 +152,10 @@ bool HostRun::GatherRow(const ExpertInput& input, std::uint32_t row) {
   return true;
 }
 
-void HostRun::RunGathered() {
+void HostRun::RunGathered(absl::FunctionRef<void()> between) {
   const auto slots = static_cast<std::size_t>(table_.slots());
+  // A counting sort by slot: linear, and each expert's weights are then read for all its rows at
+  // once.
   for (std::size_t s = 0; s < slots; ++s) space_.slot_begin_[s + 1] += space_.slot_begin_[s];
   // Stable: rows of a slot stay in the order of arrival. Afterwards slot_begin_[s] is the end of s.
   for (std::size_t pair = 0; pair < pairs_; ++pair) {
@@ -169,7 +180,27 @@ void HostRun::RunGathered() {
     }
     begin = end;
   }
-  if (!space_.batches_.empty()) kernels_->RunExperts(space_.batches_, *space_.scratch_);
+  RunInPieces(between);
+}
+
+// Each expert is in one piece, so its weights are still read once a pass, and a piece holds as many
+// experts as run at once, so no thread is idle for the cut.
+void HostRun::RunInPieces(absl::FunctionRef<void()> between) {
+  const std::size_t at_once = kernels_->experts_at_once();
+  const std::int64_t most = kPieceFlops * static_cast<std::int64_t>(at_once);
+  std::span<const ExpertRows> left = space_.batches_;
+  while (!left.empty()) {
+    std::int64_t flops = 0;
+    std::size_t count = 0;
+    while (count < left.size() && (flops < most || count % at_once != 0)) {
+      // As in HostStream::IsSmall: two bytes a weight and two operations.
+      const ExpertRows& batch = left[count++];
+      flops += static_cast<std::int64_t>(batch.rows.size()) * batch.expert->bytes();
+    }
+    kernels_->RunExperts(left.first(count), *space_.scratch_);
+    left = left.subspan(count);
+    if (!left.empty()) between();
+  }
 }
 
 void HostRun::Combine(const Cursor& from, const Cursor& to) {

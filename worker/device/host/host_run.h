@@ -21,6 +21,7 @@
 
 namespace switchyard {
 
+// A vector is table enough: kernels are called with the expert itself.
 class HostTable final : public ExpertTable {
  public:
   explicit HostTable(std::vector<TableEntry> entries) : entries_(std::move(entries)) {
@@ -29,6 +30,7 @@ class HostTable final : public ExpertTable {
   [[nodiscard]] std::int32_t slots() const override {
     return static_cast<std::int32_t>(entries_.size());
   }
+  // REQUIRES: `slot` < slots(). The expert service checks the slots of every request.
   [[nodiscard]] const TableEntry& entry(std::size_t slot) const { return entries_[slot]; }
   [[nodiscard]] std::int64_t bytes() const { return bytes_; }  // of all its experts
 
@@ -37,6 +39,7 @@ class HostTable final : public ExpertTable {
   std::int64_t bytes_ = 0;
 };
 
+// The lists of one pass, allocated once so that a run allocates nothing.
 class HostWorkspace final : public Workspace {
  public:
   // Errors: kInvalidArgument (BAD_CONFIG) when pairs_max is below the top-k; those of MakeScratch;
@@ -44,6 +47,7 @@ class HostWorkspace final : public Workspace {
   static absl::StatusOr<std::unique_ptr<HostWorkspace>> Create(HostKernels* kernels,
                                                                const MoeShape& shape,
                                                                std::int64_t pairs_max);
+  // The shape that runs are checked against.
   [[nodiscard]] const MoeShape& shape() const { return shape_; }
 
  private:
@@ -53,6 +57,7 @@ class HostWorkspace final : public Workspace {
   const MoeShape shape_;
   const std::int64_t pairs_max_;
   std::unique_ptr<KernelScratch> scratch_;
+  // In the order of Gather: rows as they come, and within a row the slots as they are given.
   std::vector<std::int32_t> slot_of_pair_;     // [pairs_max]
   std::vector<const Bf16*> row_of_pair_;       // [pairs_max]
   std::vector<std::uint8_t> rounded_;          // [pairs_max] of row_of_pair_
@@ -70,9 +75,12 @@ class HostWorkspace final : public Workspace {
 // One run. Lives on the stack of the thread that computes; allocates nothing.
 class HostRun {
  public:
+  // Both outlive the object. REQUIRES: the run's experts and workspace are of this device's making,
+  // and its slots are below the table's.
   HostRun(const ExpertRun& run, HostKernels* kernels);
 
-  // `between` is called between two passes: other work may run there, with workspaces of its own.
+  // `between` is called between two passes, and between experts where a pass is long: other work
+  // may run there, with workspaces of its own.
   void Execute(absl::FunctionRef<void()> between);
 
  private:
@@ -82,13 +90,24 @@ class HostRun {
     std::uint32_t row = 0;
   };
 
+  // Into the input's own `out`, where no answer arrives before its row has been read.
   void Decode(const ExpertInput& input) const;
+  // At most the workspace's; fewer when the experts' rows then stay in the cache until they are
+  // summed.
   [[nodiscard]] std::int64_t PairsOfPass() const;
+  // Takes whole rows until the pass is full; returns the first row of the next pass.
   Cursor Gather(Cursor from);
+  // False: the row does not fit into this pass.
   bool GatherRow(const ExpertInput& input, std::uint32_t row);
-  void RunGathered();
+  // Sorts the pairs by slot and runs each expert once over its rows.
+  void RunGathered(absl::FunctionRef<void()> between);
+  // A pass is cut between experts, with `between` called there: at prefill sizes one pass may take
+  // longer than a decode step may wait.
+  void RunInPieces(absl::FunctionRef<void()> between);
+  // Writes the answers of the rows [from, to) from the experts' rows, slots in the order given.
   void Combine(const Cursor& from, const Cursor& to);
   void AnswerRow(ExpertInput& input, std::uint32_t row, std::size_t* pair);
+  // The row as BF16, where it lies or where Decode has put it.
   [[nodiscard]] const Bf16* RowOf(const ExpertInput& input, std::uint32_t row) const;
 
   const ExpertRun& run_;

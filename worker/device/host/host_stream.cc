@@ -17,7 +17,8 @@
 namespace switchyard {
 namespace {
 
-constexpr Duration kDrainSleep = std::chrono::milliseconds(10);
+// Every sleep has an end, after which the state is read again.
+constexpr Duration kDrainSleep = std::chrono::milliseconds(1);
 // Row pointers that are collected at once; they live on the stack.
 constexpr std::size_t kRowsAtOnce = 64;
 
@@ -83,7 +84,9 @@ HostStream::HostStream(HostKernels* kernels, const std::unique_ptr<ComputeThread
 HostStream::~HostStream() {
   for (;;) {
     const std::uint32_t head = head_.load(std::memory_order_acquire);
+    // Relaxed: only the owner moves the tail, and the owner is here.
     if (head == tail_.load(std::memory_order_relaxed)) break;
+    // The compute thread does not wake this one: a call for each piece of work would cost more.
     FutexWait(head_, head, kDrainSleep);
   }
   if (registered_) (*compute_)->Remove(this);
@@ -91,8 +94,8 @@ HostStream::~HostStream() {
 
 absl::Status HostStream::Run(const ExpertRun& run) {
   SY_RETURN_IF_ERROR(CheckRun(run, static_cast<const HostWorkspace&>(*run.workspace).shape()));
-  const bool small = options_.work_class == WorkClass::kDecode && IsSmall(run);
-  if (idle() && (limits_.every_run || small)) {
+  // Only when nothing is queued: work of a stream runs in the order of the calls.
+  if (idle() && (limits_.every_run || IsSmall(run))) {
     Work work = run;
     Perform(work, [] {});
     return absl::OkStatus();
@@ -130,6 +133,8 @@ absl::Status HostStream::Copy(std::span<const CopyPiece> pieces) { return Perfor
 
 absl::Status HostStream::Record(DeviceEvent* event) {
   auto* own = static_cast<HostEvent*>(event);
+  // Everything before the event has been performed inside its own call, so it is done now.
+  // on_progress is not called: the caller sees a done event when Record returns.
   if (idle()) {
     own->Complete(absl::OkStatus());
     return absl::OkStatus();
@@ -147,6 +152,8 @@ absl::Status HostStream::PerformOrQueue(Work work) {
 }
 
 absl::Status HostStream::Queue(Work work) {
+  // Relaxed: this thread is the only writer of the tail. The acquire of head_ below makes the
+  // ring's place free to be overwritten.
   const std::uint32_t tail = tail_.load(std::memory_order_relaxed);
   // One place stays free for the event that ends a batch of work: an event must always fit.
   const bool is_event = std::holds_alternative<HostEvent*>(work);
@@ -157,6 +164,7 @@ absl::Status HostStream::Queue(Work work) {
                                      "wait for an event",
                                      kQueuedMax));
   }
+  // At the first piece that is queued, so that streams with small work only never meet the thread.
   if (!registered_) {
     (*compute_)->Add(this);
     registered_ = true;
@@ -169,6 +177,7 @@ absl::Status HostStream::Queue(Work work) {
 }
 
 void HostStream::PerformOldest(absl::FunctionRef<void()> between) {
+  // Relaxed: this thread is the only writer of the head.
   const std::uint32_t head = head_.load(std::memory_order_relaxed);
   Work& work = ring_[head % kQueuedMax];
   const bool is_event = std::holds_alternative<HostEvent*>(work);
@@ -176,14 +185,13 @@ void HostStream::PerformOldest(absl::FunctionRef<void()> between) {
   if (is_event) {
     HostEvent* event = std::get<HostEvent*>(work);
     head_.store(head + 1, std::memory_order_release);
-    FutexWakeAll(head_);
     event->Complete(absl::OkStatus());
     if (options_.on_progress) options_.on_progress();
     return;
   }
+  // The head moves after the work: until then the stream is not idle, and its memory is in use.
   Perform(work, between);
   head_.store(head + 1, std::memory_order_release);
-  FutexWakeAll(head_);
 }
 
 void HostStream::Perform(Work& work, absl::FunctionRef<void()> between) {

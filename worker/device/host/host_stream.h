@@ -26,8 +26,9 @@ namespace switchyard {
 
 class ComputeThread;
 
-// Up to this much a run of a decode stream counts as small. At 10 GB/s and 100 GFLOP/s, slow for a
-// core, both are some 150 us.
+// Up to this much a run counts as small, of whatever class: a session that does not name its phase
+// has single tokens on the prefill stream, and two wakes would double their time. At 10 GB/s and
+// 100 GFLOP/s, slow for a core, both are some 150 us.
 struct InlineLimits {
   std::int64_t weight_bytes = std::int64_t{3} << 19;
   std::int64_t flops = std::int64_t{1} << 24;
@@ -36,6 +37,7 @@ struct InlineLimits {
 
 class HostStream final : public Stream {
  public:
+  // Calls beyond it get kResourceExhausted (NO_CREDITS).
   static constexpr std::uint32_t kQueuedMax = 64;
 
   // `kernels` and `compute` outlive the stream; `compute` may be null until the first Run.
@@ -46,6 +48,7 @@ class HostStream final : public Stream {
   absl::Status Run(const ExpertRun& run) override;
   absl::Status Encode(const EncodeRun& run) override;
   absl::Status Sum(const SumRun& run) override;
+  // A memcpy for each piece: all memory is host memory.
   absl::Status Copy(std::span<const CopyPiece> pieces) override;
   absl::Status Record(DeviceEvent* event) override;
   [[nodiscard]] std::unique_ptr<DeviceEvent> MakeEvent() override;
@@ -62,9 +65,13 @@ class HostStream final : public Stream {
   using Work = std::variant<ExpertRun, EncodeRun, SumRun, std::span<const CopyPiece>, HostEvent*>;
 
   [[nodiscard]] bool idle() const { return !has_work(); }
+  // True when a run costs less than handing it to another thread and back.
   [[nodiscard]] bool IsSmall(const ExpertRun& run) const;
+  // Performs small work at once if nothing is queued; the order of the calls would break otherwise.
   absl::Status PerformOrQueue(Work work);
+  // Never performs. Errors: kResourceExhausted (NO_CREDITS).
   absl::Status Queue(Work work);
+  // On the caller's thread or on the compute thread.
   void Perform(Work& work, absl::FunctionRef<void()> between);
 
   HostKernels* const kernels_;
@@ -76,7 +83,7 @@ class HostStream final : public Stream {
   // The producer writes ring_[tail_ % size] and then tail_; the consumer reads ring_[head_ % size]
   // and moves head_ when the work is done, so an equal head and tail also say that none is running.
   std::array<Work, kQueuedMax> ring_;
-  std::atomic<std::uint32_t> head_{0};  // futex: the destructor sleeps on it
+  std::atomic<std::uint32_t> head_{0};  // the destructor sleeps on it
   std::atomic<std::uint32_t> tail_{0};
 };
 

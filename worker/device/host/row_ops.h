@@ -22,6 +22,7 @@ class RowOps {
   // out = (r0 + r1) + ...; zeros when there are no rows.
   virtual void SumBf16(std::span<const Bf16* const> rows, std::int64_t hidden,
                        float* out) const = 0;
+  // Each value by itself, to nearest even, as FloatToBf16. `in` and `out` may not overlap.
   virtual void RoundToBf16(const float* in, std::int64_t count, Bf16* out) const = 0;
 };
 

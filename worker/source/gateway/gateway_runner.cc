@@ -43,7 +43,7 @@ absl::Status GatewayRunner::Start(TimePoint /*now*/) {
 
 void GatewayRunner::OnOpened(const GatewayGrant& grant) {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     grant_ = grant;
     // The gateway's own grant is p2p; seen from here its steps go through the gateway.
     grant_->grant.binding = Binding::kGateway;
@@ -55,7 +55,7 @@ void GatewayRunner::OnStep(StepId step, const absl::Status& status, std::span<co
   {
     // y is written under the mutex, under which Take removes the step: nothing writes to the
     // caller's memory once Take has returned.
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto it = pending_.find(step.value);
     // Unknown: the caller has given the step up.
     if (it == pending_.end() || it->second.result.has_value()) return;
@@ -75,7 +75,7 @@ void GatewayRunner::OnStep(StepId step, const absl::Status& status, std::span<co
 
 void GatewayRunner::OnEnded(const absl::Status& why) {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     // The gateway ends a stream without an error when it shuts down.
     EndAll(why.ok() ? MakeError(absl::StatusCode::kUnavailable, Reason::kSessionClosed,
                                 "the gateway has closed the session; open another")
@@ -107,7 +107,7 @@ void GatewayRunner::WriteY(const StepRequest& request, std::span<const std::byte
 }
 
 RunnerProgress GatewayRunner::Poll(TimePoint now) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   RunnerProgress progress;
   if (grant_.has_value()) {
     // An opened session stays ready when its stream ends: Submit gives the reason.
@@ -157,7 +157,7 @@ absl::StatusOr<StepTicket> GatewayRunner::Submit(const StepRequest& request, Tim
   StepId step;
   std::int32_t hidden = 0;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     if (end_.has_value()) return *end_;
     if (!grant_.has_value()) {
       return MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady,
@@ -182,7 +182,7 @@ absl::StatusOr<StepTicket> GatewayRunner::Submit(const StepRequest& request, Tim
   // Without the mutex: the answer to another step may arrive while the rows are copied.
   const absl::Status sent = Send(step, request, hidden);
   if (!sent.ok()) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     pending_.erase(step.value);
     return sent;
   }
@@ -214,14 +214,14 @@ absl::Status GatewayRunner::Send(StepId step, const StepRequest& request, std::i
 }
 
 absl::StatusOr<bool> GatewayRunner::IsDone(const StepTicket& ticket) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto it = pending_.find(StepOf(ticket));
   if (it == pending_.end()) return UsedTicket();
   return it->second.result.has_value();
 }
 
 absl::Status GatewayRunner::Take(const StepTicket& ticket, TimePoint /*now*/) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto it = pending_.find(StepOf(ticket));
   if (it == pending_.end()) return UsedTicket();
   // The gateway may still answer a step that is given up; OnStep then finds nothing to write to.
@@ -235,13 +235,13 @@ void GatewayRunner::Close(TimePoint /*now*/) {
   // The stream first and without the mutex: its end waits for a sink call that may want the mutex.
   // Afterwards the sink is silent.
   stream_.reset();
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   EndAll(MakeError(absl::StatusCode::kFailedPrecondition, Reason::kSessionClosed,
                    "the session is closed; open another"));
 }
 
 RunnerStatus GatewayRunner::Status() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   RunnerStatus status;
   if (!grant_.has_value()) return status;
   status.grant = grant_->grant;

@@ -10,20 +10,20 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 #include "core/base/clock.h"
+#include "core/base/mutex.h"
 #include "worker/source/step_channel.h"
 #include "worker/source/step_runner.h"
 #include "worker/source/step_validation.h"
 
 namespace switchyard {
 
-// Everything but the grant, which the gateway gives.
+// The options; the grant is missing, because the gateway gives it.
 struct GatewayRunnerOptions {
   StepChannel* steps = nullptr;  // outlives the runner
   OpenSessionRequest request;
@@ -32,13 +32,14 @@ struct GatewayRunnerOptions {
 
 class GatewayRunner final : public StepRunner, private StepSink {
  public:
+  // Opens nothing yet: the channel may call the sink from within Open.
   explicit GatewayRunner(GatewayRunnerOptions options);
   ~GatewayRunner() override;
 
   // Opens the stream. Never fails: a refusal comes with Poll.
   absl::Status Start(TimePoint now) override;
   void OnPlan(const PlanUpdate& /*update*/, TimePoint /*now*/) override {}
-  // kOpening with kUnavailable (TRANSPORT) until the gateway has answered; kFailed with its
+  // Reports kOpening with kUnavailable (TRANSPORT) until the gateway has answered; kFailed with its
   // refusal.
   RunnerProgress Poll(TimePoint now) override;
   // Also kInvalidArgument (MESSAGE_TOO_LARGE); after the end of the stream, the reason for it.
@@ -61,26 +62,26 @@ class GatewayRunner final : public StepRunner, private StepSink {
   void OnStep(StepId step, const absl::Status& status, std::span<const std::byte> y) override;
   void OnEnded(const absl::Status& why) override;
 
-  // The caller of these holds mutex_.
   // Errors: kNotFound (UNKNOWN_LAYER).
-  [[nodiscard]] absl::StatusOr<StepLimits> LimitsOf(LayerId layer) const;
-  [[nodiscard]] std::size_t RowBytesOfY() const;
+  [[nodiscard]] absl::StatusOr<StepLimits> LimitsOf(LayerId layer) const SY_REQUIRES(mutex_);
+  [[nodiscard]] std::size_t RowBytesOfY() const SY_REQUIRES(mutex_);
   // Scatters dense rows into the caller's strided y.
-  void WriteY(const StepRequest& request, std::span<const std::byte> y) const;
+  void WriteY(const StepRequest& request, std::span<const std::byte> y) const SY_REQUIRES(mutex_);
   // No step is answered any more: those in flight end with `why`.
-  void EndAll(const absl::Status& why);
+  void EndAll(const absl::Status& why) SY_REQUIRES(mutex_);
 
-  // Copies the batch into one message. The caller does not hold mutex_.
-  absl::Status Send(StepId step, const StepRequest& request, std::int32_t hidden);
+  // Copies the batch into one message: the message is dense, the caller's rows may have strides.
+  absl::Status Send(StepId step, const StepRequest& request, std::int32_t hidden)
+      SY_EXCLUDES(mutex_);
 
   const GatewayRunnerOptions options_;
   // Held for one copy of y at most, and never while the channel or `wake` is called.
-  mutable std::mutex mutex_;
-  // Guarded by mutex_.
-  std::optional<GatewayGrant> grant_;
-  std::map<std::uint64_t, Pending> pending_;  // by the number of the step
-  std::uint64_t last_step_ = 0;
-  std::optional<absl::Status> end_;  // the stream has ended, and why
+  mutable Mutex mutex_;
+  std::optional<GatewayGrant> grant_ SY_GUARDED_BY(mutex_);
+  std::map<std::uint64_t, Pending> pending_ SY_GUARDED_BY(mutex_);  // by the number of the step
+  std::uint64_t last_step_ SY_GUARDED_BY(mutex_) = 0;
+  // The stream has ended, and why.
+  std::optional<absl::Status> end_ SY_GUARDED_BY(mutex_);
 
   // Not guarded: only the thread that drives the runner uses it. Last: it calls this object until
   // it is gone.

@@ -8,7 +8,7 @@ namespace switchyard {
 
 void AttachEventQueue::Push(AttachEvent event) {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     events_.push_back(std::move(event));
   }
   // Without the lock: the thread that wakes takes it first of all.
@@ -18,7 +18,7 @@ void AttachEventQueue::Push(AttachEvent event) {
 void AttachEventQueue::Take(std::vector<AttachEvent>* out) {
   out->clear();
   // Swapped, not copied: both vectors keep their memory, so that an idle poll allocates nothing.
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   out->swap(events_);
 }
 

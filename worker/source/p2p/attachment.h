@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <variant>
 #include <vector>
@@ -18,6 +17,7 @@
 #include "absl/status/status.h"
 
 #include "core/base/clock.h"
+#include "core/base/mutex.h"
 #include "core/ids.h"
 #include "core/plan.h"
 #include "core/resolve/staging_bytes.h"
@@ -29,7 +29,7 @@
 namespace switchyard {
 
 // Events from the channel's threads, one for each call of an AttachSink.
-// The worker has granted its ring. `serial` names the life of the attachment that asked.
+// The worker has granted its ring. `serial` names the life of the attachment that made the request.
 struct AttachedEvent {
   std::uint64_t serial = 0;
   AttachGrant grant;
@@ -45,6 +45,7 @@ struct AttachEndedEvent {
   std::uint64_t serial = 0;
   absl::Status why;
 };
+// Applied in order, each only if its serial is that of the present life.
 using AttachEvent = std::variant<AttachedEvent, BoundEvent, AttachEndedEvent>;
 
 // Carries events from any thread to the runner's. Its length is bounded by what streams can say:
@@ -60,11 +61,11 @@ class AttachEventQueue {
 
  private:
   std::function<void()> wake_;
-  std::mutex mutex_;
-  std::vector<AttachEvent> events_;  // guarded by mutex_
+  Mutex mutex_;
+  std::vector<AttachEvent> events_ SY_GUARDED_BY(mutex_);
 };
 
-// Turns a stream's calls into events.
+// Turns a stream's calls into events, because the channel's threads must not enter the runner.
 class AttachEvents final : public AttachSink {
  public:
   AttachEvents(std::uint64_t serial, AttachEventQueue* queue) : serial_(serial), queue_(queue) {}
@@ -97,6 +98,7 @@ struct Attachment final : public FrameSink {
   // kDown: when the next life begins, and the pause that led there. Success resets it.
   TimePoint retry_at{};
   Duration backoff{};
+  // One for each pair of slots; made anew with each life.
   CreditTable credits{0};
   std::unique_ptr<AttachEvents> sink;    // of `stream`, in this life
   std::unique_ptr<AttachStream> stream;  // attach, bind, release

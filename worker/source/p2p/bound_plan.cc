@@ -124,8 +124,8 @@ bool BoundPlan::AllConfirmed() const {
 absl::StatusOr<std::unique_ptr<BoundPlan>> MakeBoundPlan(const PlanUpdate& update,
                                                          const OpenSessionRequest& request,
                                                          const DeviceBackend& device) {
-  // Everything is resolved here, so that a plan that cannot be run is refused before any worker is
-  // asked, and a step finds its codecs without a search.
+  // Everything is resolved here, so that a plan that cannot be run is refused before any worker
+  // gets a request, and a step finds its codecs without a search.
   auto bound = std::make_unique<BoundPlan>();
   bound->plan = update.plan;
   bound->hash = update.hash;

@@ -6,16 +6,20 @@ namespace switchyard {
 
 CreditTable::CreditTable(std::uint32_t credits) : slots_(credits), free_(credits) {}
 
-std::optional<std::uint32_t> CreditTable::Send(const ChunkKey& key) {
+std::optional<std::uint32_t> CreditTable::Reserve() {
   if (free_ == 0) return std::nullopt;
   // A table has few slots, so that a search is cheaper than a list of the free ones.
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     if (slots_[i].state != State::kFree) continue;
-    slots_[i] = {State::kSent, key, {}};
+    slots_[i].state = State::kReserved;
     --free_;
     return static_cast<std::uint32_t>(i);
   }
   return std::nullopt;
+}
+
+void CreditTable::Send(std::uint32_t credit, const ChunkKey& key) {
+  slots_[credit] = {State::kSent, key, {}};
 }
 
 CreditTable::Answer CreditTable::Accept(std::uint32_t credit, const ChunkKey& key) {

@@ -1,11 +1,12 @@
 // Credits of one attachment: request slot i and reply slot i together are credit i.
 //
-//   kFree --Send--> kSent --Accept--> kAnswered --Release--> kFree
-//                     \--GiveUp--> kGivenUp --Accept (late)--> kFree
+//   kFree --Reserve--> kReserved --Send--> kSent --Accept--> kAnswered --Release--> kFree
+//                         |                  \--GiveUp--> kGivenUp --Accept (late)--> kFree
+//                         \--Release--> kFree   (nothing was sent)
 //
-// A credit is freed only by reading its reply: not by a deadline, a dropped handle, a closing
-// session or an epoch change, since the worker may still write its reply slot. Not thread-safe;
-// allocates only in the constructor.
+// A credit whose chunk was sent is freed only by reading the reply: not by a deadline, a dropped
+// handle, a closing session or an epoch change, since the worker may still write its reply slot.
+// Not thread-safe; allocates only in the constructor.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,7 @@ struct ChunkKey {
 
 class CreditTable {
  public:
-  // What a reply meets at its credit.
+  // The fate of a reply at its credit.
   enum class Answer {
     kAccepted,   // the step waits for this reply
     kLate,       // the step was given up: the credit is free again
@@ -38,13 +39,17 @@ class CreditTable {
   // `credits` free ones; 0 for an attachment without rings.
   explicit CreditTable(std::uint32_t credits);
 
-  // A free credit, now kSent; nullopt when all are taken.
-  std::optional<std::uint32_t> Send(const ChunkKey& key);
+  // A free credit, now kReserved: its request slot may be filled, and no reply is accepted. nullopt
+  // when all are taken.
+  std::optional<std::uint32_t> Reserve();
+  // The chunk of a kReserved credit is about to be sent.
+  void Send(std::uint32_t credit, const ChunkKey& key);
   // A reply with this key came for `credit`, which must be below size().
   Answer Accept(std::uint32_t credit, const ChunkKey& key);
-  // The reply in a kAnswered credit has been read.
+  // The reply in a kAnswered credit has been read, or a kReserved one sends nothing.
   void Release(std::uint32_t credit);
-  // The step has ended without this credit's reply. A kAnswered credit is free at once.
+  // The step has ended without this credit's reply. A kAnswered credit is free at once; a kReserved
+  // one stays until Release.
   void GiveUp(std::uint32_t credit, TimePoint now);
 
   [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(slots_.size()); }
@@ -54,7 +59,7 @@ class CreditTable {
   [[nodiscard]] std::optional<TimePoint> OldestGivenUp() const;
 
  private:
-  enum class State : std::uint8_t { kFree, kSent, kAnswered, kGivenUp };
+  enum class State : std::uint8_t { kFree, kReserved, kSent, kAnswered, kGivenUp };
   // One credit.
   struct Slot {
     State state = State::kFree;

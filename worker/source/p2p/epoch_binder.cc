@@ -47,6 +47,20 @@ std::optional<std::size_t> OrdinalOf(const BoundPlan& bound, const Attachment& a
   return std::nullopt;
 }
 
+bool SameModel(const Plan& a, const Plan& b) {
+  return a.manifest == b.manifest && a.shape == b.shape;
+}
+
+absl::Status ModelChanged(const Plan& opened, const Plan& now) {
+  const std::string how = opened.model == now.model
+                              ? absl::StrCat("other weights or another shape of ", now.model)
+                              : absl::StrCat(now.model, " in place of ", opened.model);
+  return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kModelChanged,
+                   absl::StrFormat("deployment %s serves %s since epoch %d; open another session",
+                                   now.deployment, how, now.epoch.value),
+                   {{"deployment", now.deployment}, {"epoch", absl::StrCat(now.epoch.value)}});
+}
+
 }  // namespace
 
 EpochBinder::EpochBinder(BinderOptions options) : options_(std::move(options)) {}
@@ -62,9 +76,14 @@ absl::Status EpochBinder::Start(TimePoint now) {
 }
 
 void EpochBinder::OnPlan(const PlanUpdate& update, TimePoint now) {
+  if (ReasonOf(fatal_) == Reason::kModelChanged) return;
   const BoundPlan* newest = next_ != nullptr ? next_.get() : current_.get();
   // A coordinator that was dialed again may repeat the plan, or lag behind another.
   if (newest != nullptr && !(newest->plan.epoch < update.plan.epoch)) return;
+  if (!SameModel(options_.grant.plan, update.plan)) {
+    EndForAnotherModel(update.plan, now);
+    return;
+  }
   absl::StatusOr<std::unique_ptr<BoundPlan>> next =
       MakeBoundPlan(update, options_.grant.request, *options_.device);
   if (!next.ok()) {
@@ -73,6 +92,14 @@ void EpochBinder::OnPlan(const PlanUpdate& update, TimePoint now) {
     return;
   }
   Adopt(*std::move(next), now);
+}
+
+void EpochBinder::EndForAnotherModel(const Plan& plan, TimePoint now) {
+  fatal_ = ModelChanged(options_.grant.plan, plan);
+  DropNext();
+  if (current_ != nullptr) ending_.push_back(std::move(current_));
+  switched_at_ = now;
+  CloseUnused();
 }
 
 void EpochBinder::Adopt(std::unique_ptr<BoundPlan> next, TimePoint now) {
@@ -342,6 +369,8 @@ bool EpochBinder::ReleaseEnded() {
 // gone, and no message may ever say so: without this its steps would hold the old epoch until their
 // deadlines, which may be minutes.
 bool EpochBinder::LosePlannedOut(TimePoint now) {
+  // Without a current plan the session has ended, and its last steps have their deadlines.
+  if (current_ == nullptr) return false;
   if (ending_.empty() || now < switched_at_ + options_.planned_out_grace) return false;
   bool lost = false;
   for (const std::unique_ptr<Attachment>& attachment : attachments_) {
@@ -424,7 +453,7 @@ bool EpochBinder::InUse(const Attachment& attachment) const {
 TimePoint EpochBinder::NextDeadline() const {
   TimePoint first = TimePoint::max();
   const bool waits_for_planned_out =
-      !ending_.empty() &&
+      current_ != nullptr && !ending_.empty() &&
       std::any_of(attachments_.begin(), attachments_.end(),
                   [this](const std::unique_ptr<Attachment>& a) { return IsPlannedOut(*a); });
   if (waits_for_planned_out) first = switched_at_ + options_.planned_out_grace;

@@ -7,6 +7,10 @@
 // again to a wider wire dtype), its worker counts as new: steps of e end on the old rings, those of
 // e+1 begin on the larger ones. Slots never shrink.
 //
+// A plan of another model (other weights or another shape) ends the session: the caller's rows, its
+// caches and the sizes of its buffers belong to the model that it opened. Steps in flight end on
+// the old epoch, which is then released; new ones get MODEL_CHANGED.
+//
 // An attachment that is lost is made again with back-off while a plan that is in use names its
 // worker; a worker that is really gone leaves with the next plan. Attach and Bind need no
 // coordinator. No I/O but through the seams (SessionChannel, Transport); one thread; time comes in
@@ -77,7 +81,8 @@ class EpochBinder {
   // nullptr until every worker of the first plan is attached. A bound plan lives while it has
   // steps.
   [[nodiscard]] BoundPlan* current() const { return current_.get(); }
-  // Why the session cannot open: an answer that no retry will change. OK while retries may help.
+  // Why the session cannot open or go on: an answer that no retry will change. OK while retries may
+  // help.
   [[nodiscard]] const absl::Status& fatal() const { return fatal_; }
   // The last thing that went wrong with an attachment, for an open that runs out of time.
   [[nodiscard]] const absl::Status& last_error() const { return last_error_; }
@@ -94,6 +99,8 @@ class EpochBinder {
   Attachment* FindBySerial(std::uint64_t serial) const;
   // An attachment to the plan's worker `ordinal` with large enough slots, made if there is none.
   Attachment* FindOrAdd(const BoundPlan& bound, std::size_t ordinal);
+  // Leaves the current plan for good. Its steps end on it.
+  void EndForAnotherModel(const Plan& plan, TimePoint now);
   // Forgets the coming plan, and releases its epoch where it was bound.
   void DropNext();
   // Lets a worker free `epoch` as far as this session is concerned.
@@ -106,7 +113,7 @@ class EpochBinder {
   void Adopt(std::unique_ptr<BoundPlan> next, TimePoint now);
   // Begins a new life of a kDown attachment.
   void StartAttach(Attachment& attachment, TimePoint now);
-  // Checks the worker's ring against what was asked for, and connects to it.
+  // Checks the worker's ring against the request, and connects to it.
   absl::Status ConnectLink(Attachment& attachment, const AttachGrant& grant) const;
   // Binds the coming epoch on an attachment that was made for an older one.
   void BindNewer(Attachment& attachment, Epoch attached);

@@ -76,7 +76,8 @@ P2pRunner::P2pRunner(P2pRunnerOptions options)
                  engine_.FailOn(attachment, why, options_.clock->Now());
                }}) {}
 
-P2pRunner::~P2pRunner() = default;
+// Before the members go: the device may still use what steps and rings hold.
+P2pRunner::~P2pRunner() { Close({}); }
 
 absl::Status P2pRunner::Start(TimePoint now) { return binder_.Start(now); }
 
@@ -179,7 +180,7 @@ void P2pRunner::OnLinkDown(Attachment& attachment, const absl::Status& why) {
 }
 
 void P2pRunner::Close(TimePoint now) {
-  // Both Source::Close and the destructor of a Source may come here.
+  // Source::Close, the destructor of a Source and that of the runner may all come here.
   if (closed_) return;
   closed_ = true;
   // Steps end before the rings go: a sum reads its rows where they lie in the ring.

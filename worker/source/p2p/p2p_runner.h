@@ -53,6 +53,7 @@ struct P2pRunnerOptions {
 
 class P2pRunner final : public StepRunner {
  public:
+  // Does nothing yet: Start attaches.
   explicit P2pRunner(P2pRunnerOptions options);
   ~P2pRunner() override;
 
@@ -80,11 +81,13 @@ class P2pRunner final : public StepRunner {
   [[nodiscard]] const SessionGrant& grant() const { return options_.grant; }
   // The plan that steps run on now; nullptr while the session opens.
   [[nodiscard]] const BoundPlan* bound_plan() const { return binder_.current(); }
+  // Submitted and not taken yet.
   [[nodiscard]] std::uint32_t steps_in_flight() const { return engine_.in_flight(); }
 
   // From the transport, for the link of `attachment`, which is one of this runner's.
   void OnFrame(Attachment& attachment, const HeaderBytes& raw, const FrameHeader& header,
                std::span<const std::byte> payload);
+  // Takes the attachment down; its steps fail, and a retry is scheduled.
   void OnLinkDown(Attachment& attachment, const absl::Status& why);
 
  private:

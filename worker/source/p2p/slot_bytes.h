@@ -1,7 +1,7 @@
 // How large the slots of an attachment's two rings have to be.
 //
 // A session has one model, width and mode, and its rings serve nothing else. Requests are sized
-// from the wire formats of the plan's layers towards that worker, replies from BF16 rows, each ring
+// from the wire formats of the plan's layers toward that worker, replies from BF16 rows, each ring
 // by itself: FP8 rows halve only the ring of requests.
 #pragma once
 

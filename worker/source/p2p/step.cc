@@ -20,6 +20,7 @@ absl::Status Step::Begin(StepId id, const StepRequest& request, BoundPlan* bound
   failed_ = false;
   status_ = absl::OkStatus();
   next_token_ = 0;
+  came_meanwhile_ = false;
 
   // Steps are pooled: assign and clear keep the memory of the largest step before.
   CopyRouting();
@@ -106,15 +107,17 @@ std::int32_t Step::NextUnsent(std::int32_t worker) const {
   return chunk < chunks_.ChunksOf(worker).last ? static_cast<std::int32_t>(chunk) : -1;
 }
 
-void Step::MarkSent(std::uint32_t chunk, std::uint32_t credit) {
-  states_[chunk] = {ChunkState::kSent, credit, nullptr};
+void Step::MarkEncoding(std::uint32_t chunk, std::uint32_t credit) {
+  states_[chunk] = {ChunkState::kEncoding, credit, nullptr};
   ++cursors_[static_cast<std::size_t>(chunks_.chunks()[chunk].worker)].unsent;
+  ++device_work_;
 }
 
 void Step::MarkAnswered(std::uint32_t chunk, const Bf16* rows) {
   // The rows are used where they lie: copying them out would cost what the ring saves.
   states_[chunk].state = ChunkState::kAnswered;
   states_[chunk].reply = rows;
+  came_meanwhile_ = sum_running_;
 }
 
 void Step::Fail(absl::Status why) {
@@ -182,13 +185,12 @@ SumRun Step::SumOf(std::uint32_t first) const {
           .y_dtype = y_dtype_};
 }
 
-absl::Status Step::FinishTokens(absl::FunctionRef<absl::Status(const SumRun& run)> sum,
-                                absl::FunctionRef<void(std::uint32_t chunk)> release) {
-  // A step that has failed may not write y, which is the caller's again.
-  if (failed_) return absl::OkStatus();
+std::optional<SumRun> Step::BeginSum() {
+  // A step that has failed may not write y. One sum at a time: its terms are members of the step,
+  // and the device reads them where they are.
+  if (failed_ || sum_running_) return std::nullopt;
   const bool low_latency = layer_->mode == DispatchMode::kLowLatency;
-  const std::uint32_t before = next_token_;
-  std::uint32_t ready = before;
+  std::uint32_t ready = next_token_;
   terms_.clear();
   factors_.clear();
   term_begin_.assign(1, 0);
@@ -200,12 +202,22 @@ absl::Status Step::FinishTokens(absl::FunctionRef<absl::Status(const SumRun& run
     if (!low_latency) AdvanceNormal(ready);
     ++ready;
   }
-  if (ready == before) return absl::OkStatus();
+  if (ready == next_token_) return std::nullopt;
   // Some of the rows of the token that must wait may have been collected.
   terms_.resize(term_begin_.back());
   if (low_latency) factors_.resize(terms_.size());
-  SY_RETURN_IF_ERROR(sum(SumOf(before)));
-  next_token_ = ready;
+  sum_running_ = true;
+  came_meanwhile_ = false;
+  sum_end_ = ready;
+  ++device_work_;
+  return SumOf(next_token_);
+}
+
+bool Step::EndSum(bool summed, absl::FunctionRef<void(std::uint32_t chunk)> release) {
+  sum_running_ = false;
+  --device_work_;
+  if (!summed || failed_) return false;
+  next_token_ = sum_end_;
   // A chunk is released with the last token that it holds a row of, not with its own last row: in
   // low_latency another token of its window may still need it.
   for (std::size_t w = 0; w < cursors_.size(); ++w) {
@@ -217,7 +229,7 @@ absl::Status Step::FinishTokens(absl::FunctionRef<absl::Status(const SumRun& run
       release(next++);
     }
   }
-  return absl::OkStatus();
+  return came_meanwhile_;
 }
 
 }  // namespace switchyard

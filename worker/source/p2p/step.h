@@ -4,11 +4,15 @@
 // from the reply slots; a chunk's credit is released when the last token of its window is done.
 // Orders of summation (bit-equality): low_latency adds BF16 rows times weight, k ascending, FP32
 // fused multiply-add; normal adds BF16 partial rows, worker ordinal ascending, FP32. Arrival order
-// is never an order of summation. Objects are pooled: memory is reused from step to step. Not
-// thread-safe.
+// is never an order of summation.
+//
+// Encoding and sums run on the stream of the source's device, which reads and writes the request's
+// memory and the rings meanwhile. So a step whose result is decided is done only when the device
+// has let go of it. Objects are pooled: memory is reused from step to step. Not thread-safe.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -29,27 +33,34 @@ namespace switchyard {
 
 class Step {
  public:
-  //   kWaiting --a credit--> kSent --the reply--> kAnswered --its tokens are summed--> kRead
-  enum class ChunkState : std::uint8_t { kWaiting, kSent, kAnswered, kRead };
+  //   kWaiting --a credit--> kEncoding --its rows are encoded--> kSent --the reply--> kAnswered
+  //   kAnswered --its tokens are summed--> kRead
+  enum class ChunkState : std::uint8_t { kWaiting, kEncoding, kSent, kAnswered, kRead };
 
   // Plans the step. `request` has passed validation of shapes. Errors as BuildDispatchPlan.
   absl::Status Begin(StepId id, const StepRequest& request, BoundPlan* bound_plan,
                      const BoundLayer& layer, OutputDtype y_dtype, std::uint32_t chunk_rows,
                      TimePoint deadline);
 
-  // The next chunk for `worker` that has not been sent; -1 when there is none.
-  // Chunks of one worker are sent in order.
+  // The next chunk for `worker` that is kWaiting; -1 when there is none. Chunks of one worker are
+  // encoded and sent in order.
   [[nodiscard]] std::int32_t NextUnsent(std::int32_t worker) const;
-  // `chunk` counts within the step, here and below; it must be the worker's next unsent one.
-  void MarkSent(std::uint32_t chunk, std::uint32_t credit);
+  // `chunk` counts within the step, here and below; it must be the worker's next unsent one. The
+  // device has it until MarkEncoded.
+  void MarkEncoding(std::uint32_t chunk, std::uint32_t credit);
+  // The device has let go of the chunk: with its rows encoded, or without because of an error.
+  void MarkEncoded() { --device_work_; }
+  void MarkSent(std::uint32_t chunk) { states_[chunk].state = ChunkState::kSent; }
   // The reply's rows: BF16 [rows, hidden], valid until the chunk is released.
   void MarkAnswered(std::uint32_t chunk, const Bf16* rows);
-  // Finishes the tokens that can be finished, in one call of `sum`, which returns when y is
-  // written; calls `release` for each chunk that has been read. Errors: those of `sum`; y is
-  // undefined then.
-  absl::Status FinishTokens(absl::FunctionRef<absl::Status(const SumRun& run)> sum,
-                            absl::FunctionRef<void(std::uint32_t chunk)> release);
-  // The step ends without its result; nothing writes to y any more.
+  // The sum over all tokens that can be finished now; nullopt when there is none, or while a sum is
+  // with the device. What it points at stays unchanged until EndSum.
+  std::optional<SumRun> BeginSum();
+  // The device has let go of the sum. `summed`: y is written; calls `release` for each chunk that
+  // has been read. True when rows have come meanwhile, so that another sum may be due.
+  bool EndSum(bool summed, absl::FunctionRef<void(std::uint32_t chunk)> release);
+  [[nodiscard]] bool sum_running() const { return sum_running_; }
+  // The step ends without its result: no further work of it goes to the device.
   void Fail(absl::Status why);
 
   // The attachment of the chunk's worker.
@@ -61,8 +72,10 @@ class Step {
   // A worker that has not answered; nullptr when none is awaited.
   [[nodiscard]] const Attachment* FirstAwaited() const;
 
-  // All tokens are summed, or the step has failed.
-  [[nodiscard]] bool done() const { return failed_ || next_token_ == tokens(); }
+  // The result is decided: all tokens are summed, or the step has failed.
+  [[nodiscard]] bool ended() const { return failed_ || next_token_ == tokens(); }
+  // And the device has let go of the request's memory and of the rings: nothing writes to y.
+  [[nodiscard]] bool done() const { return ended() && device_work_ == 0; }
   [[nodiscard]] const absl::Status& status() const { return status_; }
   [[nodiscard]] StepId id() const { return id_; }
   [[nodiscard]] LayerId layer() const { return request_.layer; }
@@ -98,7 +111,7 @@ class Step {
     std::uint32_t unsent = 0;      // first chunk not sent
   };
 
-  // Of the request, which was checked to be 0 or more.
+  // The request's tokens; validation has checked that they are 0 or more.
   [[nodiscard]] std::uint32_t tokens() const { return static_cast<std::uint32_t>(request_.tokens); }
   // Copies ids and weights without their strides.
   void CopyRouting();
@@ -107,9 +120,8 @@ class Step {
   // Collects the terms of `token` into terms_ and factors_; false while a row is missing.
   bool CollectLowLatency(std::uint32_t token);
   bool CollectNormal(std::uint32_t token);  // of normal: terms_ only, weights were applied already
-  // Moves the cursors past the rows of `token`, which has been summed.
+  // Moves the cursors past the rows of `token`, which has been collected.
   void AdvanceNormal(std::uint32_t token);
-  // Writes the token's row of y from terms_ and factors_.
   // y of the tokens from `first` on whose terms have been collected.
   [[nodiscard]] SumRun SumOf(std::uint32_t first) const;
   // A row of an answered chunk.
@@ -124,6 +136,7 @@ class Step {
   TimePoint deadline_{};
   bool failed_ = false;
   absl::Status status_;
+  std::uint32_t device_work_ = 0;  // chunks and sums that are with the device
 
   std::vector<std::int32_t> dense_ids_;  // [tokens, top_k]
   std::vector<float> dense_weights_;     // [tokens, top_k]
@@ -133,8 +146,11 @@ class Step {
   std::vector<WorkerCursor> cursors_;
   std::vector<RowRef> row_of_;    // low_latency: [tokens, top_k]
   std::uint32_t next_token_ = 0;  // the first token that is not summed
-  // Of the tokens that are summed together: their rows in the order of summation, the rows' weights
-  // (low_latency), and where each token's rows begin.
+  bool sum_running_ = false;
+  bool came_meanwhile_ = false;  // rows, since the running sum began
+  std::uint32_t sum_end_ = 0;    // of the running sum: the first token after it
+  // For the tokens that are summed together: their rows in the order of summation, the rows'
+  // weights (low_latency), and where each token's rows begin.
   std::vector<const Bf16*> terms_;
   std::vector<float> factors_;
   std::vector<std::uint32_t> term_begin_;

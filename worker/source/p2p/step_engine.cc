@@ -15,13 +15,19 @@
 namespace switchyard {
 namespace {
 
-// One turn of a wait for the stream: work of a device ends by itself.
-constexpr Duration kStreamWait = std::chrono::seconds(1);
+// The device holds up the step: no worker owes it anything.
+absl::Status DeviceLate(const Step& step) {
+  return MakeError(absl::StatusCode::kUnavailable, Reason::kStepDeadline,
+                   absl::StrFormat("layer %d: this process's device did not finish the step before "
+                                   "its deadline; retry",
+                                   step.layer().value),
+                   {{"layer", absl::StrCat(step.layer().value)}});
+}
 
 }  // namespace
 
 StepEngine::StepEngine(StepEngineOptions options)
-    : options_(std::move(options)), event_(options_.stream->MakeEvent()) {
+    : options_(std::move(options)), work_(options_.stream) {
   // The longest that it can get: Submit must not allocate once the pool is full.
   in_flight_.reserve(options_.steps_max);
 }
@@ -54,7 +60,7 @@ absl::StatusOr<StepTicket> StepEngine::Submit(const StepRequest& request, BoundP
   ++bound_plan->steps;
   in_flight_.push_back(index);
   // Tokens without experts, or no tokens at all, get no reply to end them.
-  FinishTokens(slot.step, now);
+  SumTokens(slot.step, now);
   Pump(now);
   return StepTicket{index, slot.generation};
 }
@@ -107,6 +113,8 @@ absl::Status StepEngine::Take(const StepTicket& ticket, TimePoint now) {
         slot.step,
         MakeError(absl::StatusCode::kCancelled, Reason::kUnspecified, "given up by its caller"),
         now);
+    // The caller has its memory back when this returns, so this is not left to a later poll.
+    if (!slot.step.done()) Drain(now);
     // Before the slot can be used again: the list of steps in flight names slots.
     RetireDone();
   }
@@ -117,12 +125,14 @@ absl::Status StepEngine::Take(const StepTicket& ticket, TimePoint now) {
 }
 
 bool StepEngine::Pump(TimePoint now) {
-  bool sent = PollOwn(now);
+  bool sent = PollStream(now);
+  sent |= PollOwn(now);
   // Oldest step first on every attachment: two steps that took credits from each other could both
-  // wait for ever. Own experts last, so that the other workers compute meanwhile.
-  for (const std::uint32_t index : in_flight_) {
-    Step& step = slots_[index]->step;
-    if (step.done()) continue;
+  // wait for ever. Own experts last, so that the other workers compute meanwhile. By index: an
+  // answer that comes from within Send ends steps, and so shortens the list.
+  for (std::size_t i = 0; i < in_flight_.size(); ++i) {
+    Step& step = slots_[in_flight_[i]]->step;
+    if (step.ended()) continue;
     for (std::size_t w = 0; w < step.bound_plan()->workers.size(); ++w) {
       Attachment& attachment = *step.bound_plan()->workers[w];
       if (attachment.own) continue;
@@ -130,7 +140,9 @@ bool StepEngine::Pump(TimePoint now) {
     }
   }
   if (options_.own_experts != nullptr) {
-    for (const std::uint32_t index : in_flight_) sent |= PumpOwn(slots_[index]->step, now);
+    for (std::size_t i = 0; i < in_flight_.size(); ++i) {
+      sent |= PumpOwn(slots_[in_flight_[i]]->step, now);
+    }
   }
   RetireDone();
   return sent;
@@ -138,40 +150,25 @@ bool StepEngine::Pump(TimePoint now) {
 
 bool StepEngine::PumpWorker(Step& step, std::int32_t worker, Attachment& attachment,
                             TimePoint now) {
-  bool sent = false;
-  while (!step.done()) {
+  bool begun = false;
+  while (!step.ended()) {
     const std::int32_t next = step.NextUnsent(worker);
-    if (next < 0 || attachment.credits.free() == 0) break;
+    if (next < 0 || attachment.credits.free() == 0 || !work_.has_room_for_encode()) break;
     const auto chunk = static_cast<std::uint32_t>(next);
-    const Chunk& row = step.chunk_plan().chunks()[chunk];
-    // The attempt stays 0: chunks are not sent again, since a worker may have them already.
-    const auto credit = attachment.credits.Send({step.id(), step.layer(), row.index, 0});
-    const TimePoint started = options_.clock->Now();
-    const absl::StatusOr<std::size_t> bytes =
-        FillFrame(step, chunk, attachment, *credit, attachment.link->OutboundSlot(*credit));
-    times_.encode_ns += SinceNs(started);
-    if (!bytes.ok()) {
-      // Nothing was sent, so nothing will come back: the credit is free again.
+    const auto credit = attachment.credits.Reserve();
+    step.MarkEncoding(chunk, *credit);
+    if (const absl::Status status = BeginFrame(step, chunk); !status.ok()) {
+      step.MarkEncoded();
       attachment.credits.Release(*credit);
-      FailStep(step, bytes.status(), now);
+      FailStep(step, status, now);
       break;
     }
-    // Both are timed apart: encoding is work of this process, sending mostly the kernel's.
-    const TimePoint filled = options_.clock->Now();
-    // Marked before it is sent: a transport may deliver the answer from within Send, and a failure
-    // gives the credit up with the step.
-    step.MarkSent(chunk, *credit);
-    const absl::Status status = attachment.link->Send(*credit, *bytes);
-    times_.send_ns += SinceNs(filled);
-    // The transport reports a lost link by itself later; the step need not wait for that.
-    if (!status.ok()) {
-      FailStep(step, WorkerError(Reason::kWorkerLost, step, attachment, status.message()), now);
-      break;
-    }
-    ++attachment.frames_sent;
-    sent = true;
+    // A device that works in the call has encoded the rows: the frame goes out before the next one
+    // is begun.
+    PollStream(now);
+    begun = true;
   }
-  return sent;
+  return begun;
 }
 
 FrameLayout StepEngine::LayoutOf(const Step& step, const Chunk& chunk) const {
@@ -185,29 +182,6 @@ FrameLayout StepEngine::LayoutOf(const Step& step, const Chunk& chunk) const {
        .local_slots = layer.local_slots[static_cast<std::size_t>(chunk.worker)]});
 }
 
-absl::Status StepEngine::EncodeRows(const Step& step, const Chunk& chunk, std::byte* data,
-                                    std::byte* scales) {
-  tokens_.clear();
-  for (const PlannedRow& row : step.chunk_plan().RowsOf(chunk)) tokens_.push_back(row.token);
-  SY_RETURN_IF_ERROR(options_.stream->Encode(
-      {.codec = step.bound_layer().codecs[static_cast<std::size_t>(chunk.worker)].get(),
-       .x = step.request().x,
-       .x_stride = step.request().x_stride,
-       .indices = tokens_,
-       .hidden = step.bound_plan()->plan.shape.hidden,
-       .data = data,
-       .scales = scales}));
-  return AwaitStream();
-}
-
-absl::Status StepEngine::AwaitStream() {
-  SY_RETURN_IF_ERROR(options_.stream->Record(event_.get()));
-  // The work reads and writes the caller's memory and the rings: no deadline may leave it behind.
-  while (!event_->Wait(kStreamWait)) {
-  }
-  return event_->status();
-}
-
 void StepEngine::WriteMetadata(const Step& step, const Chunk& chunk,
                                std::span<std::byte> out) const {
   WriteRequestMetadata(step.bound_layer().mode,
@@ -219,43 +193,6 @@ void StepEngine::WriteMetadata(const Step& step, const Chunk& chunk,
                         .worker_of_pair = step.plan().worker_of_pair,
                         .weights = step.weights()},
                        out);
-}
-
-absl::StatusOr<std::size_t> StepEngine::FillFrame(const Step& step, std::uint32_t chunk,
-                                                  const Attachment& attachment,
-                                                  std::uint32_t credit, std::span<std::byte> slot) {
-  const Chunk& cut = step.chunk_plan().chunks()[chunk];
-  const FrameLayout layout = LayoutOf(step, cut);
-  const Codec& codec = *step.bound_layer().codecs[static_cast<std::size_t>(cut.worker)];
-  // Straight into the slot: over shared memory it is the worker's own ring, and this is the only
-  // copy.
-  const std::span<std::byte> metadata = slot.subspan(layout.metadata_begin, layout.metadata_bytes);
-  WriteMetadata(step, cut, metadata);
-  SY_RETURN_IF_ERROR(
-      EncodeRows(step, cut, slot.data() + layout.rows_begin, slot.data() + layout.scales_begin));
-  FrameHeader header;
-  header.kind = FrameKind::kRequest;
-  header.mode = step.bound_layer().mode;
-  header.format = codec.format();
-  header.cookie = options_.cookie;
-  // The step's own epoch: its chunks may wait for credits beyond a switch, and its rows were
-  // planned for the placement of that epoch.
-  header.epoch = step.bound_plan()->plan.epoch;
-  header.step = step.id();
-  header.attachment = attachment.peer_attachment;
-  header.source_incarnation = static_cast<std::uint32_t>(options_.incarnation.low);
-  header.layer = step.layer();
-  header.chunk = cut.index;
-  header.chunks = cut.count;
-  header.rows = cut.rows;
-  header.request_slot = static_cast<std::uint16_t>(credit);
-  header.reply_slot = static_cast<std::uint16_t>(credit);
-  header.payload_bytes = layout.payload_bytes();
-  HeaderBytes raw;
-  EncodeHeader(header, metadata, &raw);
-  // The header last: its CRC covers the metadata as it stands in the slot.
-  std::copy(raw.begin(), raw.end(), slot.begin());
-  return layout.frame_bytes;
 }
 
 void StepEngine::OnFrame(Attachment& attachment, const HeaderBytes& raw, const FrameHeader& header,
@@ -322,8 +259,8 @@ void StepEngine::OnResult(Step& step, Attachment& attachment, const FrameHeader&
   step.MarkAnswered(chunk, reinterpret_cast<const Bf16*>(payload.data()));
   const Chunk& cut = step.chunk_plan().chunks()[chunk];
   const FrameLayout layout = LayoutOfResult(cut.rows, step.bound_plan()->plan.shape.hidden);
-  // What disagrees with the chunk must not be summed, not even in part. The credit comes back all
-  // the same: its reply has come.
+  // A reply that disagrees with its chunk must not be summed, not even in part. The credit comes
+  // back all the same: its reply has come.
   if (header.rows != cut.rows || header.payload_bytes != layout.payload_bytes() ||
       header.epoch != step.bound_plan()->plan.epoch) {
     FailStep(step,
@@ -339,29 +276,21 @@ void StepEngine::OnResult(Step& step, Attachment& attachment, const FrameHeader&
              now);
     return;
   }
-  FinishTokens(step, now);
-}
-
-void StepEngine::FinishTokens(Step& step, TimePoint now) {
-  const TimePoint started = options_.clock->Now();
-  const auto sum = [this](const SumRun& run) -> absl::Status {
-    SY_RETURN_IF_ERROR(options_.stream->Sum(run));
-    return AwaitStream();
-  };
-  const absl::Status summed = step.FinishTokens(sum, [&step](std::uint32_t chunk) {
-    const std::uint32_t credit = step.credit_of(chunk);
-    if (credit != kNoCredit) step.AttachmentOf(chunk).credits.Release(credit);
-  });
-  times_.sum_ns += SinceNs(started);
-  if (!summed.ok()) FailStep(step, summed, now);
+  SumTokens(step, now);
 }
 
 void StepEngine::FailStep(Step& step, absl::Status why, TimePoint now) {
   // A step ends once: a second failure must not touch credits that carry another step by now.
-  if (step.done()) return;
+  if (step.ended()) return;
+  step.Fail(std::move(why));
+  GiveUp(step, Step::ChunkState::kSent, now);
+  // The device reads answered rows until its sum has ended (OnSummed).
+  if (!step.sum_running()) GiveUp(step, Step::ChunkState::kAnswered, now);
+}
+
+void StepEngine::GiveUp(Step& step, Step::ChunkState state, TimePoint now) {
   for (std::uint32_t c = 0; c < step.chunk_plan().chunks().size(); ++c) {
-    const Step::ChunkState state = step.chunk_state(c);
-    if (state != Step::ChunkState::kSent && state != Step::ChunkState::kAnswered) continue;
+    if (step.chunk_state(c) != state) continue;
     Attachment& attachment = step.AttachmentOf(c);
     const std::uint32_t credit = step.credit_of(c);
     // The credits of a lost attachment went with it, whatever life it has now.
@@ -370,25 +299,27 @@ void StepEngine::FailStep(Step& step, absl::Status why, TimePoint now) {
     // request slot would overwrite what it reads.
     attachment.credits.GiveUp(credit, now);
   }
-  step.Fail(std::move(why));
 }
 
 void StepEngine::FailOn(Attachment& attachment, const absl::Status& why, TimePoint now) {
   for (const std::uint32_t index : in_flight_) {
     Step& step = slots_[index]->step;
     // Steps that the worker has no part in go on.
-    if (step.done() || !step.Awaits(attachment)) continue;
+    if (step.ended() || !step.Awaits(attachment)) continue;
     FailStep(step,
              WorkerError(Reason::kWorkerLost, step, attachment,
                          absl::StrCat("lost (", why.message(),
                                       "); retry when the next epoch is committed")),
              now);
   }
+  // The caller unmaps the rings next, which the device may still read and write.
+  Drain(now);
   RetireDone();
 }
 
 void StepEngine::FailAll(const absl::Status& why, TimePoint now) {
   for (const std::uint32_t index : in_flight_) FailStep(slots_[index]->step, why, now);
+  Drain(now);
   RetireDone();
 }
 
@@ -396,14 +327,15 @@ bool StepEngine::Expire(TimePoint now) {
   bool expired = false;
   for (const std::uint32_t index : in_flight_) {
     Step& step = slots_[index]->step;
-    if (step.done() || step.deadline() > now) continue;
-    FailStep(
-        step,
-        WorkerError(
-            Reason::kStepDeadline, step, *step.FirstAwaited(),
-            "did not answer before the step's deadline; retry, or open the session with a longer "
-            "step_deadline"),
-        now);
+    if (step.ended() || step.deadline() > now) continue;
+    const Attachment* awaited = step.FirstAwaited();
+    FailStep(step,
+             awaited == nullptr
+                 ? DeviceLate(step)
+                 : WorkerError(Reason::kStepDeadline, step, *awaited,
+                               "did not answer before the step's deadline; retry, or open the "
+                               "session with a longer step_deadline"),
+             now);
     expired = true;
   }
   RetireDone();
@@ -423,7 +355,9 @@ void StepEngine::RetireDone() {
 TimePoint StepEngine::NextDeadline() const {
   TimePoint first = TimePoint::max();
   for (const std::uint32_t index : in_flight_) {
-    first = std::min(first, slots_[index]->step.deadline());
+    // One that only waits for the device is woken by it.
+    const Step& step = slots_[index]->step;
+    if (!step.ended()) first = std::min(first, step.deadline());
   }
   return first;
 }

@@ -2,9 +2,11 @@
 // ends each step with its exact result or an error that names worker and layer.
 //
 // Steps are served in the order of submission on every attachment, so that two steps can never hold
-// the credits that the other one needs. Nothing is allocated between Submit and the end of a step
-// once the pool has grown to its largest step. One thread; time comes in as an argument, and the
-// clock only measures where it went.
+// the credits that the other one needs. Rows are encoded and summed on a stream of the device; a
+// device that completes later is polled and never waited for, but by what takes memory away from it
+// at once: a link that is lost, a step that is given up, a session that closes. Nothing is
+// allocated between Submit and the end of a step once the pool has grown to its largest step. One
+// thread; time comes in as an argument, and the clock only measures where it went.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +22,7 @@
 #include "worker/device/device_backend.h"
 #include "worker/routing/own_experts.h"
 #include "worker/source/p2p/step.h"
+#include "worker/source/p2p/stream_work.h"
 #include "worker/source/runner_status.h"
 #include "worker/source/step_request.h"
 #include "worker/transport/transport.h"
@@ -41,7 +44,8 @@ struct StepEngineOptions {
 
 class StepEngine {
  public:
-  // What the options point at outlives the engine.
+  // The objects that the options point at outlive the engine, and every attachment of a step in
+  // flight lives until FailAll.
   explicit StepEngine(StepEngineOptions options);
 
   // These three as in StepRunner. Submit plans the step on `bound_plan` and sends what credits
@@ -51,14 +55,16 @@ class StepEngine {
   [[nodiscard]] absl::StatusOr<bool> IsDone(const StepTicket& ticket) const;
   absl::Status Take(const StepTicket& ticket, TimePoint now);
 
-  // Sends what waits for credits and runs the gateway's own experts. True when there was any.
+  // Sends what waits for credits or was being encoded, runs the gateway's own experts, and takes
+  // sums that have ended. True when there was any.
   bool Pump(TimePoint now);
   // A frame in a reply slot of `attachment`. What is not believable is dropped and counted.
   void OnFrame(Attachment& attachment, const HeaderBytes& raw, const FrameHeader& header,
                std::span<const std::byte> payload, TimePoint now);
-  // Every step that awaits `attachment` fails: kUnavailable (WORKER_LOST).
+  // Every step that awaits `attachment` fails: kUnavailable (WORKER_LOST). On return the device
+  // uses no memory of the attachment's link.
   void FailOn(Attachment& attachment, const absl::Status& why, TimePoint now);
-  // Every step fails with `why`.
+  // Every step fails with `why`. On return nothing is with the device.
   void FailAll(const absl::Status& why, TimePoint now);
   // Ends steps whose deadline has passed: kUnavailable (STEP_DEADLINE), naming worker and layer.
   bool Expire(TimePoint now);
@@ -90,33 +96,38 @@ class StepEngine {
     std::vector<std::byte> rows;  // data, then scales
     std::vector<std::byte> metadata;
     std::vector<Bf16> out;
-    std::unique_ptr<OwnRun> run;  // null once its answer was taken
+    std::unique_ptr<OwnRun> run;  // null while rows are encoded, and once its answer was taken
   };
 
   // The index of a slot that no ticket names.
   absl::StatusOr<std::uint32_t> FreeSlot();
   // kUnavailable (WORKER_LOST) unless every worker that the step has rows for is attached.
   [[nodiscard]] absl::Status CheckAttached(const Step& step) const;
-  // Sends chunks of `step` to one worker while it has credits.
+  // Begins chunks of `step` to one worker while it has credits.
   bool PumpWorker(Step& step, std::int32_t worker, Attachment& attachment, TimePoint now);
-  // Starts all chunks of `step` that are the gateway's own experts'.
+  // Begins all chunks of `step` that are the gateway's own experts'.
   bool PumpOwn(Step& step, TimePoint now);
-  absl::Status StartOwn(const Step& step, std::uint32_t chunk);
+  absl::Status BeginOwn(Step& step, std::uint32_t chunk);
+  // The rows of an own chunk are encoded: runs its experts.
+  absl::Status StartOwn(Step& step, std::uint32_t chunk);
   // Takes the answers of own experts that have ended.
   bool PollOwn(TimePoint now);
   // Where metadata, scales and rows of a chunk's frame lie.
   [[nodiscard]] FrameLayout LayoutOf(const Step& step, const Chunk& chunk) const;
-  // Encodes the chunk's rows of x, and waits for it.
-  absl::Status EncodeRows(const Step& step, const Chunk& chunk, std::byte* data, std::byte* scales);
-  // Waits for what the stream was given. A CPU has done it in the call; a source on another device
-  // holds its thread here, for the time of one chunk.
-  absl::Status AwaitStream();
+  // Gives the encoding of the chunk's rows of x to the stream.
+  absl::Status EncodeRows(const StreamWork::Piece& piece, std::byte* data, std::byte* scales);
+  // Takes what the device has completed. True when there was any.
+  bool PollStream(TimePoint now);
+  void OnEncoded(const StreamWork::Ended& ended, TimePoint now);
+  void OnSummed(const StreamWork::Ended& ended, TimePoint now);
+  // Waits until nothing is with the device, and takes it.
+  void Drain(TimePoint now);
   // Writes the chunk's part of the routing, as the frame carries it, into `out`.
   void WriteMetadata(const Step& step, const Chunk& chunk, std::span<std::byte> out) const;
-  // Writes the chunk's frame into `slot`, the memory of `credit`, rows encoded; its size in bytes.
-  absl::StatusOr<std::size_t> FillFrame(const Step& step, std::uint32_t chunk,
-                                        const Attachment& attachment, std::uint32_t credit,
-                                        std::span<std::byte> slot);
+  // Writes the chunk's metadata into the slot of its credit and begins to encode its rows there.
+  absl::Status BeginFrame(Step& step, std::uint32_t chunk);
+  // The rows are encoded: writes the header and sends the frame. Errors: those of Link::Send.
+  absl::Status SendFrame(Step& step, std::uint32_t chunk, TimePoint started);
   // A believable reply: matched with its credit, then with its step.
   void TakeReply(Attachment& attachment, const FrameHeader& header, const ErrorBody* error,
                  std::span<const std::byte> payload, TimePoint now);
@@ -127,8 +138,10 @@ class StepEngine {
                 std::span<const std::byte> payload, TimePoint now);
   // Ends the step with `why` and gives up its credits. Ignored for a step that has ended.
   void FailStep(Step& step, absl::Status why, TimePoint now);
-  // Sums what is complete and releases the credits of what was summed.
-  void FinishTokens(Step& step, TimePoint now);
+  // Gives up the credits of those chunks of a failed step that are in `state`.
+  static void GiveUp(Step& step, Step::ChunkState state, TimePoint now);
+  // Gives the sum over what is complete to the stream.
+  void SumTokens(Step& step, TimePoint now);
   // Removes ended steps from those in flight, and from the count of their epoch.
   void RetireDone();
   // nullptr when no such step is in flight.
@@ -141,8 +154,7 @@ class StepEngine {
   std::vector<std::unique_ptr<Slot>> slots_;
   std::vector<std::uint32_t> in_flight_;  // slots of steps in flight, oldest first
   std::uint64_t last_step_ = 0;
-  std::vector<std::uint32_t> tokens_;   // scratch of one chunk: the token of each row
-  std::unique_ptr<DeviceEvent> event_;  // of the stream
+  StreamWork work_;
   // Chunks at own experts. One whose step has ended stays until the device has ended as well, since
   // it still reads and writes the chunk's memory.
   std::vector<std::unique_ptr<OwnChunkRun>> own_runs_;

@@ -1,4 +1,6 @@
 // The chunks that a gateway's own experts compute: no frame, no credit, one call.
+#include <algorithm>
+
 #include "core/base/status_macros.h"
 #include "worker/routing/request_codec.h"
 #include "worker/source/p2p/step_engine.h"
@@ -7,66 +9,87 @@ namespace switchyard {
 
 bool StepEngine::PumpOwn(Step& step, TimePoint now) {
   bool ran = false;
-  for (std::size_t w = 0; w < step.bound_plan()->workers.size() && !step.done(); ++w) {
+  for (std::size_t w = 0; w < step.bound_plan()->workers.size() && !step.ended(); ++w) {
     if (!step.bound_plan()->workers[w]->own) continue;
     std::int32_t next = -1;
-    while (!step.done() && (next = step.NextUnsent(static_cast<std::int32_t>(w))) >= 0) {
+    while (!step.ended() && work_.has_room_for_encode() &&
+           (next = step.NextUnsent(static_cast<std::int32_t>(w))) >= 0) {
       const auto chunk = static_cast<std::uint32_t>(next);
-      step.MarkSent(chunk, kNoCredit);
-      if (const absl::Status status = StartOwn(step, chunk); !status.ok()) {
+      step.MarkEncoding(chunk, kNoCredit);
+      if (const absl::Status status = BeginOwn(step, chunk); !status.ok()) {
+        step.MarkEncoded();
         FailStep(step, status, now);
       }
+      PollStream(now);
       ran = true;
     }
   }
   return ran;
 }
 
-absl::Status StepEngine::StartOwn(const Step& step, std::uint32_t chunk) {
+absl::Status StepEngine::BeginOwn(Step& step, std::uint32_t chunk) {
   const Chunk& cut = step.chunk_plan().chunks()[chunk];
-  const BoundPlan& bound = *step.bound_plan();
-  const Codec& codec = *step.bound_layer().codecs[static_cast<std::size_t>(cut.worker)];
-  const std::int32_t hidden = bound.plan.shape.hidden;
-  const RowBytes row = RowBytesOf(codec.format(), hidden);
+  const WireFormat format =
+      step.bound_layer().codecs[static_cast<std::size_t>(cut.worker)]->format();
+  const std::int32_t hidden = step.bound_plan()->plan.shape.hidden;
+  const RowBytes row = RowBytesOf(format, hidden);
   auto own = std::make_unique<OwnChunkRun>();
   own->step = step.id();
   own->chunk = chunk;
   // As in a frame, so that an expert gives the same bits wherever its rows come from.
   own->rows.resize(cut.rows * static_cast<std::size_t>(row.total()));
-  std::byte* scales = own->rows.data() + cut.rows * static_cast<std::size_t>(row.data);
-  SY_RETURN_IF_ERROR(EncodeRows(step, cut, own->rows.data(), scales));
   own->metadata.resize(LayoutOf(step, cut).metadata_bytes);
-  WriteMetadata(step, cut, own->metadata);
   own->out.resize(cut.rows * static_cast<std::size_t>(hidden));
-  SY_ASSIGN_OR_RETURN(own->run, options_.own_experts->Start({.deployment = bound.plan.deployment,
-                                                             .session = options_.session,
-                                                             .epoch = bound.plan.epoch,
-                                                             .hash = bound.hash,
-                                                             .layer = step.layer(),
-                                                             .phase = options_.request.phase,
-                                                             .mode = step.bound_layer().mode,
-                                                             .format = codec.format(),
-                                                             .count = cut.rows,
-                                                             .rows = own->rows.data(),
-                                                             .scales = scales,
-                                                             .metadata = own->metadata,
-                                                             .out = own->out.data()}));
+  WriteMetadata(step, cut, own->metadata);
+  std::byte* scales = own->rows.data() + cut.rows * static_cast<std::size_t>(row.data);
+  SY_RETURN_IF_ERROR(
+      EncodeRows({StreamWork::Kind::kOwnChunk, &step, chunk, {}}, own->rows.data(), scales));
   own_runs_.push_back(std::move(own));
+  return absl::OkStatus();
+}
+
+absl::Status StepEngine::StartOwn(Step& step, std::uint32_t chunk) {
+  const Chunk& cut = step.chunk_plan().chunks()[chunk];
+  const BoundPlan& bound = *step.bound_plan();
+  const WireFormat format =
+      step.bound_layer().codecs[static_cast<std::size_t>(cut.worker)]->format();
+  const auto own = std::find_if(own_runs_.begin(), own_runs_.end(), [&](const auto& run) {
+    return run->step == step.id() && run->chunk == chunk;
+  });
+  const RowBytes row = RowBytesOf(format, bound.plan.shape.hidden);
+  step.MarkSent(chunk);
+  SY_ASSIGN_OR_RETURN((*own)->run, options_.own_experts->Start(
+                                       {.deployment = bound.plan.deployment,
+                                        .session = options_.session,
+                                        .epoch = bound.plan.epoch,
+                                        .hash = bound.hash,
+                                        .layer = step.layer(),
+                                        .phase = options_.request.phase,
+                                        .mode = step.bound_layer().mode,
+                                        .format = format,
+                                        .count = cut.rows,
+                                        .rows = (*own)->rows.data(),
+                                        .scales = (*own)->rows.data() +
+                                                  cut.rows * static_cast<std::size_t>(row.data),
+                                        .metadata = (*own)->metadata,
+                                        .out = (*own)->out.data()}));
   return absl::OkStatus();
 }
 
 bool StepEngine::PollOwn(TimePoint now) {
   bool ended = false;
-  for (const std::unique_ptr<OwnChunkRun>& own : own_runs_) {
-    if (own->run == nullptr || !own->run->done()) continue;
+  // By index: what follows a sum may come back here and take runs out.
+  for (std::size_t i = 0; i < own_runs_.size(); ++i) {
+    OwnChunkRun& own = *own_runs_[i];
+    if (own.run == nullptr || !own.run->done()) continue;
     ended = true;
-    const absl::Status status = own->run->Finish();
-    own->run.reset();
-    Step* step = FindStep(own->step);
-    if (step == nullptr || step->done()) continue;
+    const absl::Status status = own.run->Finish();
+    own.run.reset();
+    Step* step = FindStep(own.step);
+    if (step == nullptr || step->ended()) continue;
     if (status.ok()) {
-      step->MarkAnswered(own->chunk, own->out.data());
-      FinishTokens(*step, now);
+      step->MarkAnswered(own.chunk, own.out.data());
+      SumTokens(*step, now);
     } else {
       FailStep(*step, status, now);
     }

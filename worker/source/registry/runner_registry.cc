@@ -25,11 +25,21 @@ MadeRunner NoRunner(Binding binding) {
 
 MadeRunner MakeP2p(const RunnerParts& parts, SessionGrant grant, std::function<void()> wake) {
   if (parts.transport == nullptr) return NoRunner(grant.binding);
+  // Rows are encoded in their slots and summed there; a runner that copies them is another one.
+  const MemoryKind slots = parts.transport->slot_memory();
+  if (slots == MemoryKind::kHost && !parts.device->host_access()) {
+    return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
+                     absl::StrCat("the rings of this transport are in ", MemoryKindName(slots),
+                                  " memory, which this source's device does not reach; give the "
+                                  "source another device"),
+                     {{"binding", std::string(BindingName(grant.binding))}});
+  }
   P2pRunnerOptions options;
   options.channel = parts.channel;
   options.transport = parts.transport;
   options.device = parts.device.get();
-  SY_ASSIGN_OR_RETURN(options.stream, parts.device->MakeStream({.work_class = WorkClass::kDecode}));
+  SY_ASSIGN_OR_RETURN(options.stream, parts.device->MakeStream(
+                                          {.work_class = WorkClass::kDecode, .on_progress = wake}));
   options.clock = parts.clock;
   options.rng = parts.rng;
   options.wake = std::move(wake);

@@ -18,7 +18,8 @@
 
 namespace switchyard {
 
-// The parts that runners are made of. What a pointer names outlives the factory and its runners.
+// The parts that runners are made of. Objects behind pointers outlive the factory and its runners.
+// A program fills in the parts of the bindings that it supports and leaves the others out.
 struct RunnerParts {
   // p2p; nullptr: this process has no p2p runner.
   SessionChannel* channel = nullptr;        // attaches to the workers
@@ -28,7 +29,8 @@ struct RunnerParts {
   Rng* rng = nullptr;         // used under the Source's progress mutex
   Incarnation incarnation{};  // of this process
   TransportChoice transport_choice = TransportChoice::kAuto;
-  OwnExperts* own_experts = nullptr;  // of a worker that is a gateway
+  // Rows for this process's own worker then skip the ring.
+  OwnExperts* own_experts = nullptr;  // of a worker that is a gateway; else nullptr
   std::string own_worker_id{};        // likewise
   // gateway; nullptr: this process has no gateway runner.
   StepChannel* steps = nullptr;
@@ -36,7 +38,8 @@ struct RunnerParts {
 
 // The factory for a Source's options. What it makes may live as long as the factory's parts; the
 // device lives as long as the factory or any copy of it. Errors of the factory: kUnimplemented
-// (UNSUPPORTED) for a binding that `parts` has nothing for.
+// (UNSUPPORTED) for a binding that `parts` has nothing for, and for p2p on a device that does not
+// reach the transport's slots.
 RunnerFactory MakeRunnerFactory(RunnerParts parts);
 
 }  // namespace switchyard

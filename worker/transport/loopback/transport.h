@@ -39,6 +39,7 @@ class LoopbackTransport final : public Transport {
   void Wait(Duration max) override { place_.mailbox->sleeper().Wait(max); }
   void Wake() override { place_.mailbox->sleeper().Wake(); }
   void CountDrop(FrameDrop drop) override { inbox_.CountDrop(drop); }
+  [[nodiscard]] MemoryKind slot_memory() const override { return MemoryKind::kHost; }
   [[nodiscard]] TransportStats stats() const override;
 
  private:

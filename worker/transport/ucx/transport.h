@@ -35,6 +35,7 @@ class UcxTransport final : public Transport {
   void Wait(Duration max) override { sleeper_->Wait(max); }
   void Wake() override { sleeper_->Wake(); }
   void CountDrop(FrameDrop drop) override { core_.inbox.CountDrop(drop); }
+  [[nodiscard]] MemoryKind slot_memory() const override { return MemoryKind::kHost; }
   [[nodiscard]] TransportStats stats() const override;
 
  private:

@@ -122,9 +122,59 @@ std::vector<Detected> DetectedOthers() {
   };
 }
 
+// Configs as the tools write them today, with the keys that they add from version to version.
+std::vector<Detected> DetectedAsWritten() {
+  const ProjectionQuant awq{.layout = QuantLayout::kAwq, .group_size = 128, .zero_points = true};
+  return {
+      {"FineGrainedFP8Config of transformers 5.23",
+       Json::parse(R"({"quant_method": "fp8", "modules_to_not_convert": ["lm_head"],
+         "modules_to_convert": null, "activation_scheme": "dynamic",
+         "weight_block_size": [128, 128], "dequantize": false, "scale_fmt": "float",
+         "expert_dtype": "fp8"})"),
+       "fp8",
+       {.layout = QuantLayout::kFp8Block, .block = {128, 128}}},
+      {"AwqConfig of transformers 5.23",
+       Json::parse(R"({"zero_point": true, "modules_to_not_convert": ["gate"],
+         "quant_method": "awq", "bits": 4, "tokenizer": null, "dataset": null, "group_size": 128,
+         "damp_percent": 0.1, "desc_act": false, "act_group_aware": true, "sym": true,
+         "true_sequential": true, "format": "gemm", "meta": null, "backend": "auto",
+         "model_seqlen": null, "block_name_to_quantize": null,
+         "module_name_preceding_first_block": null, "batch_size": 1, "pad_token_id": null,
+         "max_input_length": null, "cache_block_outputs": true,
+         "modules_in_block_to_quantize": null, "version": "gemm"})"),
+       "awq", awq},
+      {"AWQConfig of GPTQModel 7.7",
+       Json::parse(R"({"bits": 4, "group_size": 128, "desc_act": false, "lm_head": false,
+         "method": "awq", "quant_method": "awq", "format": "gemm", "checkpoint_format": "gemm",
+         "pack_dtype": "int32", "zero_point": false, "version": "gemm",
+         "meta": {"quantizer": ["gptqmodel:7.7.0"], "uri": "", "act_group_aware": false,
+                  "fallback": {"strategy": "rtn"}, "hessian": {"chunk_size": null}}})"),
+       "awq", awq},
+      {"export_to_awq of auto-round 0.16",
+       Json::parse(R"({"bits": 4, "data_type": "int", "group_size": 128, "sym": true,
+         "enable_quanted_input": false, "iters": 50, "lr": 0.02, "minmax_lr": 0.02,
+         "low_gpu_mem_usage": true, "nsamples": 512, "batch_size": 4, "autoround_version": "0.16.1",
+         "to_quant_block_names": "model.layers", "provider": "auto-round", "quant_method": "awq",
+         "zero_point": false, "version": "gemm", "modules_to_not_convert": ["gate"]})"),
+       "awq", awq},
+      {"compressed-tensors 0.20",
+       Json::parse(R"({"config_groups": {"group_0": {"targets": ["Linear"],
+           "weights": {"num_bits": 4, "type": "int", "symmetric": true, "group_size": 32,
+                       "strategy": "group", "dynamic": false},
+           "input_activations": null, "output_activations": null, "format": "pack-quantized"}},
+         "quant_method": "compressed-tensors", "kv_cache_scheme": null,
+         "format": "pack-quantized", "quantization_status": "compressed",
+         "global_compression_ratio": null, "ignore": ["lm_head"], "moe_sparsity_config": null,
+         "version": "0.20.0", "sparsity_config": {}, "transform_config": {}})"),
+       "compressed-tensors",
+       {.layout = QuantLayout::kPackQuantized, .group_size = 32}},
+  };
+}
+
 std::vector<Detected> EveryDetected() {
   std::vector<Detected> all = DetectedFp8();
   for (Detected& row : DetectedOthers()) all.push_back(std::move(row));
+  for (Detected& row : DetectedAsWritten()) all.push_back(std::move(row));
   return all;
 }
 
@@ -249,6 +299,7 @@ std::vector<Hostile> HostileFp8() {
       {fp8, {{"weight_block_size", "128"}}, kBad, "weight_block_size"},
       {fp8, {{"weight_block_size", {1e300, 128}}}, kBad, "weight_block_size"},
       {fp8, {{"scale_fmt", "e5m10"}}, kNo, "scale_fmt"},
+      {fp8, {{"modules_to_convert", {"experts"}}}, kNo, "modules_to_convert"},
       {fp8, {{"scale_fmt", "ue8m0"}, {"weight_block_size", nullptr}}, kBad, "scale_fmt"},
       {fp8, {{"expert_dtype", "fp4"}}, kNo, "expert_dtype"},
       {fp8, {{"weight_per_tensor", true}}, kNo, "weight_per_tensor"},
@@ -331,9 +382,20 @@ std::vector<Hostile> HostileAwq() {
       {awq, {{"w_bit", 8}}, kBad, "w_bit"},
       {awq, {{"group_size", 0}}, kBad, "group_size"},
       {awq, {{"group_size", -2}}, kBad, "group_size"},
-      {awq, {{"zero_point", false}}, kNo, "zero_point"},
+      {awq, {{"zero_point", "no"}}, kBad, "zero_point"},
       {awq, {{"zero_point", nullptr}}, kBad, "zero_point"},
       {awq, {{"version", "gemv"}}, kNo, "version"},
+      {awq, {{"format", "gemv_fast"}}, kNo, "format"},
+      {awq, {{"checkpoint_format", "marlin"}}, kNo, "checkpoint_format"},
+      {awq, {{"pack_dtype", "int16"}}, kNo, "pack_dtype"},
+      {awq, {{"data_type", "fp"}}, kNo, "data_type"},
+      {awq, {{"desc_act", true}}, kNo, "desc_act"},
+      {awq, {{"dynamic", {{"re:.*", {{"bits", 8}}}}}}, kNo, "dynamic"},
+      {awq, {{"extra_config", {{"m", {{"bits", 8}}}}}}, kNo, "extra_config"},
+      {awq, {{"rotation", "hadamard"}}, kNo, "rotation"},
+      {awq, {{"modules_in_block_to_quantize", {{"a"}}}}, kNo, "modules_in_block_to_quantize"},
+      {awq, {{"super_bits", 6}}, kNo, "super_bits"},
+      {awq, {{"act_bits", 8}}, kNo, "act_bits"},
   };
 }
 

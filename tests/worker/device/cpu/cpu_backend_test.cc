@@ -72,7 +72,7 @@ TEST(CpuBackendTest, KernelWhoseRowsDependOnTheirCompanyIsNotAdvertised) {
   SY_ASSERT_OK_AND_ASSIGN(const auto backend, CpuBackend::CreateFrom(std::move(parts)));
 
   EXPECT_FALSE(backend->capabilities().Takes(QuantScheme::kNone));
-  EXPECT_THAT(std::string(TestKernelFamily(wrong).message()), HasSubstr("in company"));
+  EXPECT_THAT(std::string(TestKernelFamily(wrong).message()), HasSubstr("the rows beside it"));
 }
 
 TEST(CpuBackendTest, EveryUsableFamilyPassesItsSelfTest) {

@@ -175,6 +175,50 @@ TEST_F(HostStreamTest, DecodeWorkRunsBetweenThePassesOfAPrefillRun) {
   EXPECT_EQ(large->out, Expected());
 }
 
+// An expert that claims to be large, so that each is a piece of a pass by itself.
+class LargeExpert final : public FakeExpert {
+ public:
+  using FakeExpert::FakeExpert;
+  [[nodiscard]] std::int64_t bytes() const override { return std::int64_t{1} << 30; }
+};
+
+TEST_F(HostStreamTest, DecodeWorkRunsBetweenTheLargeExpertsOfAPass) {
+  for (std::int32_t e = 0; e < kShape.experts; ++e) {
+    const RandomExpert raw(kShape, static_cast<std::uint64_t>(e) + 1);
+    entries_[static_cast<std::size_t>(e)].weights =
+        std::make_shared<const LargeExpert>(kShape, raw.view());
+  }
+  table_ = *device_.MakeTable(entries_);
+  const auto prefill = *device_.MakeStream({.work_class = WorkClass::kPrefill});
+  const auto decode = *device_.MakeStream({.work_class = WorkClass::kDecode});
+  const auto prefill_done = prefill->MakeEvent();
+  const auto decode_done = decode->MakeEvent();
+  std::atomic<int> runs{0};
+  std::atomic<bool> decode_was_done{false};
+  Gate gate;
+  // An expert of prefill, two of decode, and the other one of prefill.
+  device_.on_run = [&] {
+    const int run = runs.fetch_add(1);
+    if (run == 0) gate.Pass();
+    if (run == 3) decode_was_done = decode_done->done();
+  };
+  const auto large = MakeWork();
+  const auto small = MakeWork();
+  SY_ASSERT_OK(prefill->Run(large->run));
+  SY_ASSERT_OK(prefill->Record(prefill_done.get()));
+  gate.AwaitPassing(1);
+  SY_ASSERT_OK(decode->Run(small->run));
+  SY_ASSERT_OK(decode->Record(decode_done.get()));
+  gate.Open();
+
+  ASSERT_TRUE(decode_done->Wait(kLong));
+  ASSERT_TRUE(prefill_done->Wait(kLong));
+  EXPECT_EQ(runs.load(), 4);
+  EXPECT_TRUE(decode_was_done.load());
+  EXPECT_EQ(small->out, Expected());
+  EXPECT_EQ(large->out, Expected());
+}
+
 TEST_F(HostStreamTest, PrefillProgressesUnderADecodeLoadThatNeverEnds) {
   const auto prefill = *device_.MakeStream({.work_class = WorkClass::kPrefill});
   const auto decode = *device_.MakeStream({.work_class = WorkClass::kDecode});
@@ -240,17 +284,19 @@ class SmallRunsTest : public HostStreamTest {
   SmallRunsTest() : HostStreamTest(InlineLimits{}) {}
 };
 
-TEST_F(SmallRunsTest, SmallDecodeRunsAreDoneWhenTheCallReturns) {
-  const auto stream = *device_.MakeStream({.work_class = WorkClass::kDecode});
-  const auto event = stream->MakeEvent();
-  const auto work = MakeWork();
+TEST_F(SmallRunsTest, AreDoneWhenTheCallReturns) {
+  for (const WorkClass work_class : {WorkClass::kDecode, WorkClass::kPrefill}) {
+    const auto stream = *device_.MakeStream({.work_class = work_class});
+    const auto event = stream->MakeEvent();
+    const auto work = MakeWork();
 
-  SY_ASSERT_OK(stream->Run(work->run));
-  SY_ASSERT_OK(stream->Record(event.get()));
+    SY_ASSERT_OK(stream->Run(work->run));
+    SY_ASSERT_OK(stream->Record(event.get()));
 
-  EXPECT_TRUE(event->done());
-  EXPECT_EQ(work->out, Expected());
-  EXPECT_EQ(work->input.nan_rows, 0U);
+    EXPECT_TRUE(event->done());
+    EXPECT_EQ(work->out, Expected());
+    EXPECT_EQ(work->input.nan_rows, 0U);
+  }
 }
 
 TEST_F(SmallRunsTest, GivesRowsBeforeRoundingAndCountsNans) {

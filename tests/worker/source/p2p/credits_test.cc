@@ -1,5 +1,7 @@
 #include "worker/source/p2p/credits.h"
 
+#include <optional>
+
 #include "gtest/gtest.h"
 
 namespace switchyard {
@@ -11,19 +13,41 @@ ChunkKey Key(std::uint64_t step, std::uint16_t chunk = 0) {
   return {StepId{step}, LayerId{2}, chunk, 0};
 }
 
+// Reserves a credit and sends a chunk with it.
+void Send(CreditTable& credits, const ChunkKey& key) {
+  const std::optional<std::uint32_t> credit = credits.Reserve();
+  ASSERT_TRUE(credit.has_value());
+  credits.Send(*credit, key);
+}
+
 TEST(CreditTableTest, GivesEachCreditOnceAndNoMore) {
   CreditTable credits(2);
 
-  EXPECT_EQ(credits.Send(Key(1)), 0U);
-  EXPECT_EQ(credits.Send(Key(1, 1)), 1U);
-  EXPECT_EQ(credits.Send(Key(2)), std::nullopt);
+  EXPECT_EQ(credits.Reserve(), 0U);
+  EXPECT_EQ(credits.Reserve(), 1U);
+  EXPECT_EQ(credits.Reserve(), std::nullopt);
   EXPECT_EQ(credits.free(), 0U);
+}
+
+// A worker can guess the key of a chunk that is still being encoded.
+TEST(CreditTableTest, AReservedCreditTakesNoReplyAndIsFreeWhenNothingIsSent) {
+  CreditTable credits(1);
+  ASSERT_EQ(credits.Reserve(), 0U);
+
+  EXPECT_EQ(credits.Accept(0, Key(0)), Answer::kUnexpected);
+  EXPECT_EQ(credits.Accept(0, ChunkKey{}), Answer::kUnexpected);
+  credits.GiveUp(0, TimePoint{});
+  EXPECT_EQ(credits.free(), 0U);
+  EXPECT_EQ(credits.OldestGivenUp(), std::nullopt);
+  credits.Release(0);
+
+  EXPECT_EQ(credits.free(), 1U);
 }
 
 // R47: whatever the order of replies, a credit comes back once.
 TEST(CreditTableTest, IsFreeOnlyAfterItsReplyWasRead) {
   CreditTable credits(1);
-  credits.Send(Key(1));
+  Send(credits, Key(1));
 
   EXPECT_EQ(credits.Accept(0, Key(1)), Answer::kAccepted);
   EXPECT_EQ(credits.free(), 0U);
@@ -34,7 +58,7 @@ TEST(CreditTableTest, IsFreeOnlyAfterItsReplyWasRead) {
 
 TEST(CreditTableTest, AcceptsAReplyOnce) {
   CreditTable credits(1);
-  credits.Send(Key(1));
+  Send(credits, Key(1));
   ASSERT_EQ(credits.Accept(0, Key(1)), Answer::kAccepted);
 
   EXPECT_EQ(credits.Accept(0, Key(1)), Answer::kUnexpected);
@@ -44,7 +68,7 @@ TEST(CreditTableTest, AcceptsAReplyOnce) {
 
 TEST(CreditTableTest, RefusesAReplyOfAnotherStepLayerChunkOrAttempt) {
   CreditTable credits(1);
-  credits.Send({StepId{5}, LayerId{2}, 1, 0});
+  Send(credits, {StepId{5}, LayerId{2}, 1, 0});
 
   EXPECT_EQ(credits.Accept(0, {StepId{6}, LayerId{2}, 1, 0}), Answer::kUnexpected);
   EXPECT_EQ(credits.Accept(0, {StepId{5}, LayerId{3}, 1, 0}), Answer::kUnexpected);
@@ -57,8 +81,8 @@ TEST(CreditTableTest, KeepsAGivenUpCreditUntilTheLateReply) {
   CreditTable credits(2);
   const TimePoint early{std::chrono::seconds(1)};
   const TimePoint late{std::chrono::seconds(2)};
-  credits.Send(Key(1));
-  credits.Send(Key(2));
+  Send(credits, Key(1));
+  Send(credits, Key(2));
 
   credits.GiveUp(1, late);
   credits.GiveUp(0, early);
@@ -72,7 +96,7 @@ TEST(CreditTableTest, KeepsAGivenUpCreditUntilTheLateReply) {
 
 TEST(CreditTableTest, GivingUpAnAnsweredCreditFreesItAtOnce) {
   CreditTable credits(1);
-  credits.Send(Key(1));
+  Send(credits, Key(1));
   credits.Accept(0, Key(1));
 
   credits.GiveUp(0, TimePoint{});

@@ -125,6 +125,38 @@ TEST_F(EpochTest, SwitchesWhenAllHaveBoundAndReleasesTheOldEpochAfterItsLastStep
   RunStep(second, 8);
 }
 
+// The caller's buffers have the sizes of the model that it opened.
+TEST_F(EpochTest, AnotherModelEndsTheSessionAfterItsStepsInFlight) {
+  Plan other_weights = MakeTestPlan(2, {"a", "b"}, kLl);
+  other_weights.manifest.bytes[0] ^= 1;
+  Plan other_shape = MakeTestPlan(2, {"a", "b"}, kLl);
+  other_shape.shape.hidden *= 2;
+  for (const Plan& two : {other_weights, other_shape}) {
+    const Plan one = MakeTestPlan(1, {"a", "b"}, kLl);
+    OpenReady(one, {.step_deadline = std::chrono::seconds(10)});
+    const TestBatch batch(3, 4);
+    SY_ASSERT_OK_AND_ASSIGN(const StepTicket in_flight, Submit(batch.Request()));
+
+    Announce(two);
+    clock_.Advance(std::chrono::seconds(3));
+    Pump();
+
+    EXPECT_THAT(Submit(TestBatch(1, 5).Request()),
+                FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kModelChanged));
+    EXPECT_THAT(channel_.Open("host-a")->released, ::testing::IsEmpty());
+    AnswerAll(one);
+    SY_EXPECT_OK(Take(in_flight));
+    EXPECT_EQ(batch.y, batch.ExpectedLowLatency());
+    Pump();
+    EXPECT_EQ(channel_.Open("host-a"), nullptr) << "the epoch is released and its streams closed";
+    // The first model again: the session's caller may have thrown away its caches.
+    Plan three = MakeTestPlan(3, {"a", "b"}, kLl);
+    Announce(three);
+    EXPECT_THAT(runner_->ready(),
+                FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kModelChanged));
+  }
+}
+
 TEST_F(EpochTest, AttachesNewWorkersFirstAndClosesTheOnesThatNoPlanHolds) {
   const Plan one = MakeTestPlan(1, {"a", "b"}, kLl);
   Plan two = MakeTestPlan(2, {"a", "c"}, kLl);

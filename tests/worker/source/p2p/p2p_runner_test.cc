@@ -287,6 +287,26 @@ TEST_F(P2pRunnerTest, StrictSessionRefusesANanNamingItsRow) {
   EXPECT_EQ(testing::StatusOf(refused).ok() ? "" : MetadataOf(refused.status()).at("row"), "4");
 }
 
+TEST_F(P2pRunnerTest, StrictSessionRefusesANanWeightUnlessItsIdIsUnused) {
+  const Plan plan = MakeTestPlan(1, {"a"}, kLl);
+  OpenSessionRequest order;
+  order.strict = true;
+  OpenReady(plan, order);
+  TestBatch batch(6, 21);
+  batch.ids[5 * kTopK] = -1;
+  batch.weights[5 * kTopK] = std::nanf("");
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket taken, Submit(batch.Request()));
+  AnswerAll(plan);
+  SY_EXPECT_OK(Take(taken));
+
+  batch.ids[3 * kTopK + 1] = 6;
+  batch.weights[3 * kTopK + 1] = std::nanf("");
+  const auto refused = Submit(batch.Request());
+
+  EXPECT_THAT(refused, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kNanInput));
+  EXPECT_EQ(MetadataOf(refused.status()).at("row"), "3");
+}
+
 TEST_F(P2pRunnerTest, AnErrorReplyFailsItsStepAloneAndNamesWorkerLayerAndToken) {
   const Plan plan = MakeTestPlan(1, {"a"}, kLl);
   OpenReady(plan);

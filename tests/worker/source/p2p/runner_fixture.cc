@@ -118,7 +118,10 @@ void RunnerFixture::Start(const Plan& plan, const OpenSessionRequest& request) {
   options.channel = &channel_;
   options.transport = &transport_;
   options.device = device_.get();
-  options.stream = *device_->MakeStream({.work_class = WorkClass::kDecode});
+  auto stream =
+      std::make_unique<HeldStream>(*device_->MakeStream({.work_class = WorkClass::kDecode}));
+  HeldStream* const raw = stream.get();
+  options.stream = std::move(stream);
   options.clock = &clock_;
   options.rng = &rng_;
   options.wake = [] {};
@@ -128,6 +131,7 @@ void RunnerFixture::Start(const Plan& plan, const OpenSessionRequest& request) {
   options.chunk_rows_max = 5;
   watch_.reset();
   runner_ = std::make_unique<P2pRunner>(std::move(options));
+  stream_ = raw;
   watch_ = std::make_unique<PlanWatch>(&channel_, grant, [] {});
   SY_ASSERT_OK(runner_->Start(clock_.Now()));
 }

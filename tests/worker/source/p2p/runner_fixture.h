@@ -11,6 +11,7 @@
 
 #include "core/base/clock.h"
 #include "core/rng.h"
+#include "tests/testing/held_stream.h"
 #include "tests/testing/scripted_worker.h"
 #include "tests/testing/status_matchers.h"
 #include "worker/device/cpu/cpu_backend.h"
@@ -52,7 +53,7 @@ class RunnerFixture : public ::testing::Test {
   void GrantAll(const Plan& plan);
   bool Poll() { return Pump(); }
   bool Pump();
-  // The open link towards a worker of `plan`.
+  // The open link toward a worker of `plan`.
   ScriptedLink* LinkOf(const Plan& plan, std::size_t ordinal);
   // Answers every frame that waits, worker by worker in the given order of ordinals.
   void AnswerAll(const Plan& plan, const std::vector<std::size_t>& order);
@@ -74,6 +75,7 @@ class RunnerFixture : public ::testing::Test {
   ScriptedTransport transport_;
   ScriptedChannel channel_;
   std::unique_ptr<DeviceBackend> device_ = *CpuBackend::Create({.kernel_family = "portable_fp32"});
+  HeldStream* stream_ = nullptr;  // of runner_; works in the call until it is held
   std::unique_ptr<P2pRunner> runner_;
   std::unique_ptr<PlanWatch> watch_;
   Incarnation incarnation_{11, 22};

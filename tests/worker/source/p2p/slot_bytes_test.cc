@@ -82,7 +82,7 @@ TEST_F(SlotBytesTest, HoldTheWidestLayer) {
   EXPECT_EQ(fp8.combine, bf16.combine);
 }
 
-// One edge's dtype does not size the rings towards workers of another kind.
+// One edge's dtype does not size the rings toward workers of another kind.
 TEST_F(SlotBytesTest, AreOfTheWorkersOwnEdge) {
   Plan plan = PlanOf(2048, kNormal, {kFp8Format, kFp8Format});
   plan.workers[1].device = DeviceKind::kAscend;

@@ -2,9 +2,11 @@
 
 #include <utility>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 #include "core/base/error.h"
+#include "tests/testing/late_device.h"
 #include "tests/testing/scripted_gateway.h"
 #include "tests/testing/scripted_worker.h"
 #include "tests/testing/status_matchers.h"
@@ -46,6 +48,20 @@ TEST(RunnerRegistryTest, RefusesABindingThatThisProcessCannotRun) {
     EXPECT_THAT(refused, FailsWith(absl::StatusCode::kUnimplemented, Reason::kUnsupported));
     EXPECT_EQ(MetadataOf(refused.status()).at("binding"), BindingName(binding));
   }
+}
+
+TEST(RunnerRegistryTest, RefusesP2pOnADeviceThatDoesNotReachTheSlots) {
+  testing::ScriptedTransport transport;
+  testing::ScriptedChannel channel;
+  RunnerParts parts{.channel = &channel, .transport = &transport};
+  SY_ASSERT_OK_AND_ASSIGN(parts.device,
+                          testing::LateDevice::Create({.kernel_family = "portable_fp32"}));
+  ASSERT_FALSE(parts.device->host_access());
+
+  const auto refused = MakeRunnerFactory(std::move(parts))(GrantOf(Binding::kP2p), [] {});
+
+  EXPECT_THAT(refused, FailsWith(absl::StatusCode::kUnimplemented, Reason::kUnsupported));
+  EXPECT_THAT(std::string(refused.status().message()), ::testing::HasSubstr("host memory"));
 }
 
 }  // namespace

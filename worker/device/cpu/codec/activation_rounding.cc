@@ -152,7 +152,7 @@ absl::Status TestRounding(const CodecKernels& kernels, ActivationFormat format) 
   std::vector<std::byte> scratch(static_cast<std::size_t>(RoundingScratchBytes(count)));
   std::vector<Bf16> out(kKnown.size(), kNan);
   RoundRow(kernels, KnownSpec(format), in.data(), count, scratch.data(), out.data());
-  if (out != want) return Failed(kernels, format, "a row of known values has others");
+  if (out != want) return Failed(kernels, format, "a row with known values has different ones");
   RoundRow(kernels, KnownSpec(format), in.data(), count, scratch.data(), in.data());
   if (in != want) return Failed(kernels, format, "in place it differs");
   return absl::OkStatus();

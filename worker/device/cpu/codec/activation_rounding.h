@@ -1,8 +1,8 @@
-// What a quantised kernel would read of a row: encoded and decoded again, in BF16
+// The rows that a quantized kernel would read: encoded and decoded again, in BF16
 // (core/activation_format.h).
 //
-// NaN and infinity: as codec_kernels.h, the group that holds one becomes NaN; with kFp8Static the
-// value alone does, infinities saturate.
+// NaN and infinity: as in codec_kernels.h, the group that holds one becomes NaN. With kFp8Static
+// only the value itself does, and infinities saturate.
 #pragma once
 
 #include <cstdint>

@@ -132,7 +132,7 @@ SY_FORCE_INLINE __m512i E2m1Of(__m512i words, __m512 factor) {
   return _mm512_or_si512(codes, _mm512_srli_epi32(codes, 12));
 }
 
-// The k-th 32 of `count` values; with `kFull` they are there and need no mask.
+// The k-th 32 of `count` values; with `kFull` all of them exist and need no mask.
 template <bool kFull>
 SY_FORCE_INLINE __m512i LoadWords(const Bf16* values, std::int64_t count, int k) {
   if constexpr (kFull) return _mm512_loadu_si512(values + k * kWords);
@@ -276,7 +276,7 @@ SY_FORCE_INLINE __m256i JoinBytes(__m512i even, __m512i odd) {
 }
 
 template <typename By>
-SY_FORCE_INLINE void QuantiseInt8(const Bf16* row, std::int64_t hidden, const By& by,
+SY_FORCE_INLINE void QuantizeInt8(const Bf16* row, std::int64_t hidden, const By& by,
                                   std::byte* data) {
   for (std::int64_t at = 0; at < hidden; at += kWords) {
     const __mmask32 lanes = FirstWords(hidden - at);
@@ -302,9 +302,9 @@ void EncodeInt8(const Bf16* row, std::int64_t hidden, float /*global_scale*/, st
     std::memset(data, 0, static_cast<std::size_t>(hidden));
   } else if (amax >= kQuotientAmaxMin && amax <= kQuotientAmaxMax) {
     const Quotient by = {_mm512_set1_ps(scale), _mm512_set1_ps(1.0F / scale)};
-    QuantiseInt8(row, hidden, by, data);
+    QuantizeInt8(row, hidden, by, data);
   } else {
-    QuantiseInt8(row, hidden, Division{_mm512_set1_ps(scale)}, data);
+    QuantizeInt8(row, hidden, Division{_mm512_set1_ps(scale)}, data);
   }
 }
 
@@ -416,8 +416,8 @@ SY_FORCE_INLINE __m512 E4m3ToFloats(__m128i codes) {
       16));
 }
 
-// What the 16 codes mean in each of two blocks, as BF16: eight magnitudes a block are divided and
-// rounded, and then negated.
+// The values of the 16 codes in each of two blocks, as BF16: eight magnitudes a block are divided
+// and rounded, and then negated.
 SY_FORCE_INLINE __m512i CodeTable(__m512 scale, __m512 global) {
   const __m512 magnitudes = _mm512_setr_ps(0.0F, 0.5F, 1.0F, 1.5F, 2.0F, 3.0F, 4.0F, 6.0F,  //
                                            0.0F, 0.5F, 1.0F, 1.5F, 2.0F, 3.0F, 4.0F, 6.0F);

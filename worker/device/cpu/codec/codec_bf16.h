@@ -12,6 +12,7 @@ namespace switchyard {
 // destination would not stay in L2 anyway, and no line is read for ownership. `scales` is unused.
 constexpr std::int64_t kNonTemporalBytesMin = std::int64_t{2} << 20;
 
+// NaN and infinity pass unchanged, bit for bit.
 class Bf16Codec final : public HostCodec {
  public:
   [[nodiscard]] WireFormat format() const override { return kBf16Format; }

@@ -1,4 +1,4 @@
-// How the cpu device encodes and decodes a row of each quantised format. Two implementations,
+// How the cpu device encodes and decodes a row of each quantized format. Two implementations,
 // bit-identical for every input: scalar, and AVX-512.
 //
 // x: a value of the row, BF16 widened to FP32. amax: the largest |x| of a group. Every operation is
@@ -37,6 +37,7 @@ struct RowCodec {
                  float global_scale, Bf16* out);
 };
 
+// One implementation of all formats.
 struct CodecKernels {
   const char* name;
   RowCodec fp8;

@@ -20,6 +20,8 @@ constexpr std::uint32_t kFloatNan = 0x7fc00000;
 constexpr float kAmaxMin = 1e-4F;
 
 // Magnitude bits of the largest of `count` values; from kInfinity on one is not finite.
+// The bits of magnitudes order as the numbers do, and NaN comes after infinity, so one integer
+// maximum finds the amax and everything that is not finite.
 Bf16 LargestMagnitude(const Bf16* values, std::int64_t count) {
   Bf16 largest = 0;
   for (std::int64_t i = 0; i < count; ++i) {
@@ -71,6 +73,7 @@ void EncodeFp8(const Bf16* row, std::int64_t hidden, float /*global_scale*/, std
       std::fill(data + begin, data + end, std::byte{kE4m3Nan});
       continue;
     }
+    // A floor under the amax keeps the factor finite for a group of zeros.
     const float factor = Scales::Store(std::max(kAmaxMin, Bf16ToFloat(largest)), scales);
     for (std::int64_t i = begin; i < end; ++i) {
       data[i] = std::byte{FloatToE4m3(Bf16ToFloat(row[i]) * factor)};
@@ -98,6 +101,7 @@ void EncodeInt8(const Bf16* row, std::int64_t hidden, float /*global_scale*/, st
     return;
   }
   for (std::int64_t i = 0; i < hidden; ++i) {
+    // nearbyint rounds ties to even, as the vector conversion does; round would not.
     const float rounded = std::nearbyint(Bf16ToFloat(row[i]) / scale);
     const auto code = static_cast<std::int8_t>(std::clamp(rounded, -128.0F, 127.0F));
     data[i] = std::byte{static_cast<std::uint8_t>(code)};
@@ -115,6 +119,7 @@ void DecodeInt8(const std::byte* data, const std::byte* scales, std::int64_t hid
 
 void EncodeNvfp4(const Bf16* row, std::int64_t hidden, float global_scale, std::byte* data,
                  std::byte* scales) {
+  // Codes are or'ed in by nibbles, and the last nibble of an odd row stays zero.
   std::fill(data, data + RowBytesOf(kNvfp4Format, hidden).data, std::byte{0});
   for (std::int64_t begin = 0; begin < hidden; begin += kNvfp4Group, ++scales) {
     const std::int64_t end = std::min(begin + kNvfp4Group, hidden);

@@ -13,6 +13,7 @@ namespace {
 
 absl::Status CheckScaleOf(const CodecSpec& spec) {
   if (spec.format.scale == ScaleKind::kE4m3) return CheckGlobalScale(spec.global_scale);
+  // Refused and not ignored: two sides that disagree about it would decode other values.
   if (spec.global_scale == 1.0F) return absl::OkStatus();
   const std::string name(WireFormatName(spec.format));
   return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
@@ -30,9 +31,10 @@ absl::StatusOr<std::unique_ptr<ScaledCodec>> ScaledCodec::Create(const CodecKern
     const std::string name(WireFormatName(spec.format));
     return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
                      absl::StrCat("no codec for wire format ", name, " in the ", kernels.name,
-                                  " kernels; ask for one that the device has"),
+                                  " kernels; request one that the device has"),
                      {{"format", name}, {"kernels", kernels.name}});
   }
+  // Checked once here, so that encoding and decoding cannot fail.
   SY_RETURN_IF_ERROR(CheckScaleOf(spec));
   return std::unique_ptr<ScaledCodec>(new ScaledCodec(*row_codec, spec));
 }

@@ -1,4 +1,4 @@
-// Codecs of the quantised formats: FP8 with FP32 or UE8M0 scales, INT8 per token, NVFP4. Formulas,
+// Codecs of the quantized formats: FP8 with FP32 or UE8M0 scales, INT8 per token, NVFP4. Formulas,
 // rounding and what becomes of NaN: worker/device/cpu/codec/codec_kernels.h.
 #pragma once
 
@@ -13,6 +13,7 @@
 
 namespace switchyard {
 
+// Walks the rows and leaves each to the kernels; keeps nothing but the spec.
 class ScaledCodec final : public HostCodec {
  public:
   // Errors: kUnimplemented (UNSUPPORTED) for a format that `kernels` do not have; kInvalidArgument

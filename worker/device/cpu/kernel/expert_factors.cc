@@ -25,7 +25,7 @@ struct Scaled {
 
   [[nodiscard]] bool any() const { return !scales.blocks.empty() || !scales.groups.empty(); }
   [[nodiscard]] std::int64_t blocks() const { return ScaleBlocks(outputs) * ScaleBlocks(k); }
-  // Of a matrix that has them, or whose partner has.
+  // The padded values of a matrix that has scales, or whose partner has.
   [[nodiscard]] std::int64_t values() const {
     if (scales.groups.empty()) return RoundUp(blocks(), kPanelColumns);
     return RoundUp(outputs, kDownPanelColumns) * ScaleBlocks(k);
@@ -53,7 +53,7 @@ class Writer {
   }
   KernelScales WriteAlongK(const Scaled& of) {
     if (of.scales.groups.empty()) return {Write(of.scales.blocks, of.blocks(), 1), 1};
-    // What the matrix has beside them is in KernelAffine.
+    // The matrix's other scales are in KernelAffine.
     const WeightScalesView along_k{.blocks = of.scales.blocks, .groups = of.scales.groups};
     const float* const begin = at_;
     const std::int64_t outputs = RoundUp(of.outputs, kDownPanelColumns);

@@ -1,4 +1,5 @@
-// Scales and biases of one expert in the form that kernels read.
+// Scales and biases of one expert in the form that kernels read: padded to whole panels and 64-byte
+// aligned, so that kernels load them without masks.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,9 @@ class ExpertFactors {
 
   // nullptr: sums are used as they are. Valid until this is moved or destroyed.
   [[nodiscard]] const KernelAffine* affine() const { return affine_ ? &*affine_ : nullptr; }
+  // All null for weights without scales along k. Valid as affine() is.
   [[nodiscard]] const KernelBlockScales& blocks() const { return blocks_; }
+  // Counted with the packed weights.
   [[nodiscard]] std::int64_t bytes() const { return memory_.bytes(); }
 
  private:

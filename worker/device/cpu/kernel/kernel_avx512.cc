@@ -67,7 +67,7 @@ struct Stream {
   const float* x = nullptr;          // [k_count][rows]
   const std::byte* panel = nullptr;  // k_count lines
   std::int64_t k_count = 0;
-  // Of the panel's low and high outputs; null: none.
+  // The scales of the panel's low and high outputs; null: none.
   KernelScales low_scales{};
   KernelScales high_scales{};
 };
@@ -153,7 +153,7 @@ SY_FORCE_INLINE void MultiplyRows(std::int64_t rows, const Stream& stream, Sums*
 }
 
 // The first block of a call brings the panel in from memory, the others find it in L2. Never
-// inlined, so that the loops of plain weights are compiled alone.
+// inlined, so that the loops of plain weights are compiled by themselves.
 template <bool kScaled>
 __attribute__((noinline)) void MultiplyBlockOf(const Block& block, const Stream& stream,
                                                Sums* sums) {

@@ -1,9 +1,9 @@
-// What one kernel family is: plain data and functions, so that a source file compiled for a newer
+// One kernel family: plain data and functions, so that a source file compiled for a newer
 // instruction set shares no inline code with the rest of the program.
 //
 // A family owns the layout of its packed weights and of its scratch. Work on an expert is cut into
 // column panels that any thread may compute in any order: a panel is one sequence of operations
-// along K whatever the rows around it, hence bit-equality (session-protocol.md, section 5).
+// along K whatever the rows around it, hence bit-equality (docs/INVARIANTS.md).
 //
 // Rounding: amx_bf16 rounds h = silu(gate) * up to BF16, because its second product takes BF16;
 // avx512 and portable_fp32 keep h in FP32; scalar sums and keeps h in double.
@@ -17,11 +17,13 @@
 
 namespace switchyard {
 
+// The sizes of one expert, all above zero.
 struct KernelDims {
   std::int64_t hidden = 0;
   std::int64_t intermediate = 0;
 };
 
+// A family's demands for experts of some dims.
 struct KernelLayout {
   std::int64_t packed_bytes = 0;
   std::int64_t scratch_bytes = 0;  // for one call of `rows_per_call` rows
@@ -30,9 +32,9 @@ struct KernelLayout {
   std::int64_t down_panels = 0;
 };
 
-// What a projection's sums become: sum * scale + bias. Weights are packed without the scales of
-// their outputs and of the whole tensor, so that they stay exact in BF16. Padded with zeros to
-// whole lines of 16 values; 64-byte aligned.
+// The factors that finish a projection's sums: sum * scale + bias. Weights are packed without the
+// scales of their outputs and of the whole tensor, so that they stay exact in BF16. Padded with
+// zeros to whole lines of 16 values; 64-byte aligned.
 struct KernelAffine {
   const float* gate_scale = nullptr;  // [intermediate]
   const float* up_scale = nullptr;    // [intermediate]
@@ -46,7 +48,7 @@ struct KernelAffine {
 // scale, are added in the order of k. One path for both widths:
 //   1   128 outputs share a scale: [ceil(outputs / 128), ceil(k / 128)]
 //   16  each output has its own: [ceil(outputs / 32) * 2, ceil(k / 128), 16], zeros for outputs
-//       beyond the matrix, so that a line is there for each half of every panel
+//       beyond the matrix, so that there is a line for each half of every panel
 // 64-byte aligned. Null: all k is one sum.
 struct KernelScales {
   const float* at = nullptr;
@@ -77,6 +79,8 @@ struct KernelWeights {
   const Bf16* down = nullptr;
 };
 
+// The functions of a family. All are pure but for their outputs, allocate nothing and may run on
+// several threads with different scratch.
 struct KernelFamily {
   const char* name;
   bool (*usable)(const CpuFeatures& cpu);

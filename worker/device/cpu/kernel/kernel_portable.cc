@@ -35,7 +35,7 @@ void LoadRows(const KernelCall& call) {
 }
 
 // Four lanes, of which every compiler of ours makes one register or four scalars. Left to loops of
-// plain floats, g++ 12 vectorises along k instead, and is eight times slower.
+// plain floats, g++ 12 vectorizes along k instead, and is eight times slower.
 using Floats = float __attribute__((vector_size(16)));
 using Words = std::uint32_t __attribute__((vector_size(16)));
 constexpr int kGroups = kLanes / 4;
@@ -52,6 +52,7 @@ inline Sums PanelSums(const float* x, const std::byte* panel, std::int64_t k_cou
   const Words high_half = Words{} + 0xffff0000U;
   for (std::int64_t k = 0; k < k_count; ++k) {
     const auto* line = reinterpret_cast<const Words*>(panel + k * kLineBytes);
+    // One value of x for all lanes: each output sums over k in ascending order, whatever its lane.
     const Floats value = Floats{} + x[k];
 #pragma GCC unroll 4
     for (int group = 0; group < kGroups; ++group) {
@@ -131,6 +132,7 @@ void ApplyAffine(const KernelAffine& affine, std::int64_t first, Sums* sums) {
 void GateUp(const KernelCall& call, std::int64_t begin, std::int64_t end) {
   const auto [hidden, intermediate] = call.dims;
   for (std::int64_t panel = begin; panel < end; ++panel) {
+    // A panel's weights are read once for all rows of the call, while they are in the cache.
     const std::byte* weights = call.weights + panel * hidden * kLineBytes;
     const std::int64_t first = panel * kPanelColumns;
     const std::int64_t columns = intermediate - first < kLanes ? intermediate - first : kLanes;
@@ -142,6 +144,7 @@ void GateUp(const KernelCall& call, std::int64_t begin, std::int64_t end) {
                                            : ScaledPanelSums(x, weights, hidden, scales);
       if (call.affine != nullptr) ApplyAffine(*call.affine, first, &sums);
       float* h = HOf(call) + row * intermediate + first;
+      // Lanes beyond the matrix are padding and are not stored.
       for (std::int64_t j = 0; j < columns; ++j) h[j] = Silu(sums.low[j]) * sums.high[j];
     }
   }

@@ -14,6 +14,7 @@ struct Block {
 void Read(const PanelSource& source, std::int64_t k, Block* block) {
   const std::int64_t outputs = std::min(source.outputs - source.first, kPanelColumns);
   const std::int64_t width = std::min(source.k - k, kTileK);
+  // Only a block at the border has padding; clearing every block would double the writes.
   if (outputs < kPanelColumns || width < kTileK) *block = {};
   for (std::int64_t column = 0; column < outputs; ++column) {
     std::memcpy(block->at[column], source.matrix + (source.first + column) * source.k + k,
@@ -48,6 +49,7 @@ void PackTileColumn(const PanelSource& source, std::int64_t stride, std::byte* o
     std::uint32_t tile[kPairs][kPanelColumns];
     for (std::int64_t column = 0; column < kPanelColumns; ++column) {
       std::uint32_t pairs[kPairs];
+      // Two neighboring k are one 32-bit word, the unit of a BF16 tile product.
       std::memcpy(pairs, block.at[column], sizeof(pairs));
       for (std::int64_t pair = 0; pair < kPairs; ++pair) tile[pair][column] = pairs[pair];
     }
@@ -65,6 +67,7 @@ void PackLanes(const KernelDims& dims, const KernelWeights& weights, std::byte* 
   const std::int64_t hidden = dims.hidden;
   const std::int64_t intermediate = dims.intermediate;
   for (std::int64_t first = 0; first < intermediate; first += kPanelColumns) {
+    // Gate below up in each line: one load gives both factors of an element of h.
     PackLanesPanel({weights.gate, intermediate, hidden, first},
                    {weights.up, intermediate, hidden, first}, out);
     out += hidden * kLineBytes;

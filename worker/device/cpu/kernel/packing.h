@@ -3,11 +3,9 @@
 //
 // Two layouts. Outputs and k beyond the matrix are zeros.
 //   lanes  a 64-byte line for each k; 32-bit lane j of it holds two BF16 weights, the low half for
-//   one
-//          output, the high half for another: FP32 by a shift and a mask.
+//          one output, the high half for another: FP32 by a shift and a mask.
 //   tiles  1 KiB AMX B tiles for each block of 32 k; row p, column n holds the pair k = 2p, 2p + 1
-//   of
-//          output n.
+//          of output n.
 // A gate/up panel pairs 16 gate outputs with the same 16 up outputs; a down panel is 32 outputs.
 #pragma once
 

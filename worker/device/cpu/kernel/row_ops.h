@@ -9,7 +9,9 @@
 
 namespace switchyard {
 
-// Plain functions, so that the AVX-512 file shares no inline code with the rest.
+// Plain functions, so that the AVX-512 file shares no inline code with the rest. Each sums in the
+// order of its rows: another order would give other bits. `rows` and `weights` have `row_count`
+// entries; each row and `out` have `hidden` values.
 struct RowKernels {
   void (*weighted_sum)(const float* const* rows, const float* weights, std::int64_t row_count,
                        std::int64_t hidden, Bf16* out);

@@ -34,6 +34,7 @@ std::uint64_t PackWord(const Claims& claims) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ComputePool>> ComputePool::Create(int threads) {
+  // With more threads than CPUs a spinning helper would take the CPU from the one that has work.
   const bool crowded = static_cast<unsigned>(threads) > std::thread::hardware_concurrency();
   std::unique_ptr<ComputePool> pool(new ComputePool(crowded ? 0 : kSpins));
   try {
@@ -44,7 +45,7 @@ absl::StatusOr<std::unique_ptr<ComputePool>> ComputePool::Create(int threads) {
     return MakeError(
         absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
         absl::StrCat("thread ", pool->threads(), " of ", threads,
-                     " compute threads could not be started (", error.what(), "); ask for fewer"));
+                     " compute threads could not be started (", error.what(), "); request fewer"));
   }
   return pool;
 }
@@ -57,6 +58,7 @@ ComputePool::~ComputePool() {
 }
 
 void ComputePool::Run(std::int64_t count, Task task) {
+  // A busy pool is not waited for: the caller's own loop is sure to progress.
   if (helpers_.empty() || count < 2 || busy_.exchange(true, std::memory_order_acquire)) {
     for (std::int64_t i = 0; i < count; ++i) task(i, 0);
     return;
@@ -64,9 +66,13 @@ void ComputePool::Run(std::int64_t count, Task task) {
   task_ = &task;
   done_.store(0, std::memory_order_relaxed);
   const Claims last = Unpack(claims_.load(std::memory_order_relaxed));
+  // Release: a helper that claims an index of this generation sees task_. The generation keeps a
+  // helper that was slow from claiming an index of the next job for the last one.
   claims_.store(PackWord({last.generation + 1, static_cast<std::uint64_t>(count), 0}),
                 std::memory_order_release);
   posted_.fetch_add(1);
+  // Sequentially consistent with the helper's increment of sleepers_ and its second look at
+  // posted_: one of the two sides sees the other.
   if (sleepers_.load() > 0) FutexWakeAll(posted_);
 
   Help(0);
@@ -86,6 +92,7 @@ bool ComputePool::Help(int thread) {
                                        std::memory_order_acquire)) {
       continue;
     }
+    // The job cannot end while this claim is open, so task_ is valid.
     (*task_)(index, thread);
     helped = true;
     // The job may end, and the next one begin, as soon as the count is complete.

@@ -2,8 +2,8 @@
 // wakes late costs nothing: the caller does its share.
 //
 // Run may be called from any thread. The pool serves one caller at a time; one that finds it busy
-// runs its loop alone. Idle helpers spin for some 30 us (unless there are more threads than CPUs)
-// and then sleep, 100 ms at most at a time. Run allocates nothing and takes no lock.
+// runs its loop by itself. Idle helpers spin for some 30 us (unless there are more threads than
+// CPUs) and then sleep, 100 ms at most at a time. Run allocates nothing and takes no lock.
 #pragma once
 
 #include <atomic>
@@ -26,6 +26,7 @@ class ComputePool {
   // `threads` >= 1 counts the caller: threads - 1 are started. Errors: kResourceExhausted
   // (OUT_OF_MEMORY) when the system starts no more threads.
   static absl::StatusOr<std::unique_ptr<ComputePool>> Create(int threads);
+  // REQUIRES: no Run is in progress. Joins the helpers.
   ~ComputePool();
   ComputePool(const ComputePool&) = delete;
   ComputePool& operator=(const ComputePool&) = delete;
@@ -38,9 +39,11 @@ class ComputePool {
 
  private:
   explicit ComputePool(int spins) : spins_(spins) {}
+  // A helper's life: help, spin, sleep, until stop_.
   void HelperLoop(int thread);
   // Runs indices of the job in `claims_` until none is left; false when there was none.
   bool Help(int thread);
+  // Spins first: the last helper is mostly within microseconds of its end.
   void WaitUntilDone(std::int64_t count);
 
   const int spins_;

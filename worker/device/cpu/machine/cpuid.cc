@@ -42,6 +42,7 @@ std::uint64_t ReadXcr0() {
 
 CpuFeatures DecodeCpuFeatures(const CpuidWords& words) {
   CpuFeatures features;
+  // The CPU may have the registers while the system does not save them at a switch of threads.
   features.avx512 = HasAll(words.leaf1_ecx, kOsXsave) && HasAll(words.xcr0, kZmmState) &&
                     HasAll(words.leaf7_ebx, kAvx512F | kAvx512Dq | kAvx512Bw | kAvx512Vl);
   features.amx_bf16 = features.avx512 && HasAll(words.xcr0, kTileState) &&
@@ -63,8 +64,11 @@ CpuidWords ReadCpuidWords() {
     words.leaf7_edx = edx;
   }
   if (__get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0) words.leaf7_1_eax = eax;
+  // XGETBV is an illegal instruction without this bit.
   if (HasAll(words.leaf1_ecx, kOsXsave)) words.xcr0 = ReadXcr0();
   if (HasAll(words.leaf7_edx, kAmxTile)) {
+    // Linux enlarges signal frames for a process that uses tiles, so a process must request them
+    // first.
     words.tiles_permitted = syscall(SYS_arch_prctl, kArchReqXcompPerm, kXfeatureTileData) == 0;
   }
 #endif

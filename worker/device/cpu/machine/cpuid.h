@@ -1,11 +1,14 @@
-// What this CPU and its kernel let a process use: CPUID bits, the state that the operating system
-// saves (XCR0) and, for AMX, the permission that Linux grants a process. Never the model's name.
+// The instruction sets that this CPU and its kernel let a process use: CPUID bits, the state that
+// the operating system saves (XCR0) and, for AMX, the permission that Linux grants a process. Never
+// the model's name.
 #pragma once
 
 #include <cstdint>
 
 namespace switchyard {
 
+// The facts that the choice of kernels depends on; plain data, so that tests can name machines they
+// do not have.
 struct CpuFeatures {
   bool avx512 = false;  // F, BW, DQ and VL, with their registers saved by the system
   // Tiles and BF16 products, permitted to this process; implies avx512 and its BF16 conversions.
@@ -30,6 +33,7 @@ CpuFeatures DecodeCpuFeatures(const CpuidWords& words);
 // Reads this machine; asks Linux for the permission to use tiles when the CPU has them (once
 // granted it holds for the whole process; asking again is harmless).
 CpuidWords ReadCpuidWords();
+// The two above, one after the other.
 CpuFeatures DetectCpuFeatures();
 
 }  // namespace switchyard

@@ -1,4 +1,4 @@
-#include "coordinator/draft.h"
+#include "coordinator/plan_proposal.h"
 
 #include <optional>
 #include <string>
@@ -16,10 +16,11 @@ namespace switchyard {
 namespace {
 
 // nullopt when no candidate is quarantined, or when the others are not sufficient.
-std::optional<PlanDraft> DraftWithoutQuarantined(const DeploymentRecord& record,
-                                                 const std::vector<Candidate>& candidates,
-                                                 const Quarantine& quarantine,
-                                                 const PlacementPolicy& policy, TimePoint now) {
+std::optional<PlanProposal> ProposeWithoutQuarantined(const DeploymentRecord& record,
+                                                      const std::vector<Candidate>& candidates,
+                                                      const Quarantine& quarantine,
+                                                      const PlacementPolicy& policy,
+                                                      TimePoint now) {
   // A copy: the caller needs all of them if this attempt fails.
   std::vector<Candidate> trusted = candidates;
   std::erase_if(trusted,
@@ -28,15 +29,15 @@ std::optional<PlanDraft> DraftWithoutQuarantined(const DeploymentRecord& record,
   // may recover.
   const bool enough = static_cast<int>(trusted.size()) >= record.spec.min_workers;
   if (!enough || trusted.size() == candidates.size()) return std::nullopt;
-  absl::StatusOr<PlanDraft> draft = BuildPlan(record, std::move(trusted), policy);
+  absl::StatusOr<PlanProposal> proposal = BuildPlan(record, std::move(trusted), policy);
   // Whatever the reason, the caller tries again with all candidates and reports that outcome.
-  if (!draft.ok()) return std::nullopt;
+  if (!proposal.ok()) return std::nullopt;
   for (const Candidate& candidate : candidates) {
     const std::string& id = candidate.worker.id;
     if (!quarantine.IsExcluded(id, now)) continue;
-    draft->left_out.push_back(absl::StrCat(id, ": failed twice: ", quarantine.ReasonFor(id)));
+    proposal->left_out.push_back(absl::StrCat(id, ": failed twice: ", quarantine.ReasonFor(id)));
   }
-  return *std::move(draft);
+  return *std::move(proposal);
 }
 
 }  // namespace
@@ -59,17 +60,17 @@ std::vector<Candidate> CandidatesFor(const std::string& deployment, const Plan* 
   return all;
 }
 
-absl::StatusOr<PlanDraft> DraftPlan(const DeploymentRecord& record,
-                                    const std::vector<Candidate>& candidates,
-                                    const Quarantine& quarantine, const PlacementPolicy& policy,
-                                    TimePoint now) {
-  if (auto trusted = DraftWithoutQuarantined(record, candidates, quarantine, policy, now)) {
+absl::StatusOr<PlanProposal> ProposePlan(const DeploymentRecord& record,
+                                         const std::vector<Candidate>& candidates,
+                                         const Quarantine& quarantine,
+                                         const PlacementPolicy& policy, TimePoint now) {
+  if (auto trusted = ProposeWithoutQuarantined(record, candidates, quarantine, policy, now)) {
     return *std::move(trusted);
   }
-  absl::StatusOr<PlanDraft> draft = BuildPlan(record, candidates, policy);
-  if (draft.ok()) return draft;
-  if (IsRefusal(draft.status())) {
-    return Annotate(draft.status(), absl::StrCat("deployment ", record.spec.name));
+  absl::StatusOr<PlanProposal> proposal = BuildPlan(record, candidates, policy);
+  if (proposal.ok()) return proposal;
+  if (IsRefusal(proposal.status())) {
+    return Annotate(proposal.status(), absl::StrCat("deployment ", record.spec.name));
   }
   // These workers lack something, but it may be that no other kind would do either: then waiting
   // for workers is pointless, and the operator has to know.
@@ -80,7 +81,7 @@ absl::StatusOr<PlanDraft> DraftPlan(const DeploymentRecord& record,
                    absl::StrFormat("deployment %s: %d workers are connected (%s), %d are "
                                    "requested: %s",
                                    record.spec.name, ids.size(), absl::StrJoin(ids, ", "),
-                                   record.spec.min_workers, draft.status().message()),
+                                   record.spec.min_workers, proposal.status().message()),
                    {{"deployment", record.spec.name}});
 }
 

@@ -1,5 +1,5 @@
-// Drafts the plan that a deployment should have now: BuildPlan, with quarantine and with errors in
-// the deployment's terms. Pure.
+// Proposes the plan that a deployment should have now: BuildPlan, with quarantine and with errors
+// in the deployment's terms. Pure.
 #pragma once
 
 #include <string>
@@ -26,9 +26,9 @@ std::vector<Candidate> CandidatesFor(const std::string& deployment, const Plan* 
 // model; `left_out` then names them. Otherwise takes them in: a plan that may fail beats none.
 // Errors: a refusal (coordinator/refusal.h) when no worker could make the configuration work;
 // else kUnavailable (NOT_READY), naming the candidates and what they lack.
-absl::StatusOr<PlanDraft> DraftPlan(const DeploymentRecord& record,
-                                    const std::vector<Candidate>& candidates,
-                                    const Quarantine& quarantine, const PlacementPolicy& policy,
-                                    TimePoint now);
+absl::StatusOr<PlanProposal> ProposePlan(const DeploymentRecord& record,
+                                         const std::vector<Candidate>& candidates,
+                                         const Quarantine& quarantine,
+                                         const PlacementPolicy& policy, TimePoint now);
 
 }  // namespace switchyard
