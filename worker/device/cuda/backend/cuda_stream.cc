@@ -145,6 +145,7 @@ absl::Status CudaStream::Sum(const SumRun& run) {
 }
 
 absl::StatusOr<CudaStream::Direction> CudaStream::DirectionOf(const CopyPiece& piece) const {
+  if (piece.bytes == 0) return Direction::kDirect;  // its addresses may be null
   // Small pieces of host memory are collected, wherever they lie.
   const auto is_pageable = [this, &piece](const void* at) -> absl::StatusOr<bool> {
     cudaPointerAttributes attributes = {};
