@@ -112,6 +112,10 @@ class DeviceBackend {
   [[nodiscard]] virtual bool host_access() const = 0;
   // Contents are undefined. Errors: kResourceExhausted (OUT_OF_MEMORY), naming the size.
   virtual absl::StatusOr<std::unique_ptr<Buffer>> Allocate(std::size_t bytes, MemoryKind kind) = 0;
+  // Lets the device reach `memory`, such as a ring, so that copies from it and to it cost the host
+  // nothing. Pins its pages, which takes some milliseconds for each 100 MB. Null where the device
+  // has no use for it or the system refuses: copies work as before.
+  virtual std::unique_ptr<HostMapping> MapHost(std::span<std::byte> /*memory*/) { return nullptr; }
   // Packs weights; costs about one copy and may wait for the device, so it is for staging threads.
   // A device may keep them quantized. Errors: kInvalidArgument (BAD_SHAPE) when the views do not
   // fit `shape`, (BAD_CONFIG) for a scale that is not finite and above zero (of a channel or block:

@@ -33,4 +33,11 @@ class Buffer {
   MemoryKind kind_;
 };
 
+// Host memory of others that a device reaches by itself while this exists. Destroyed before that
+// memory is unmapped, and after all work that uses it.
+class HostMapping {
+ public:
+  virtual ~HostMapping() = default;
+};
+
 }  // namespace switchyard

@@ -130,7 +130,7 @@ ExpertAttachment::ExpertAttachment(const AttachRequest& request, CommittedEpoch*
   }
 }
 
-absl::StatusOr<AttachGrant> ExpertAttachment::Open(Transport* transport) {
+absl::StatusOr<AttachGrant> ExpertAttachment::Open(Transport* transport, DeviceBackend* device) {
   SY_ASSIGN_OR_RETURN(link_,
                       transport->CreateLink({.cookie = request_.cookie,
                                              .slots = request_.reply_ring.slots,
@@ -140,6 +140,8 @@ absl::StatusOr<AttachGrant> ExpertAttachment::Open(Transport* transport) {
   // The grant offers the own ring, so the link exists before it is connected. After an error the
   // ring goes with this attachment.
   SY_RETURN_IF_ERROR(link_->Connect(request_.reply_ring));
+  inbound_mapping_ = device->MapHost(link_->inbound_memory());
+  outbound_mapping_ = device->MapHost(link_->outbound_memory());
   return AttachGrant{.request_ring = link_->offer(),
                      .path = std::string(LinkPathName(link_->path()))};
 }

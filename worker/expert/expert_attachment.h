@@ -86,9 +86,9 @@ class ExpertAttachment {
   // `first` is the epoch that the request binds; it outlives the binding. `request` has been
   // checked.
   ExpertAttachment(const AttachRequest& request, CommittedEpoch* first, Identity identity);
-  // Makes the link and connects it to the request's reply ring. Errors: those of CreateLink and
-  // Connect.
-  absl::StatusOr<AttachGrant> Open(Transport* transport);
+  // Makes the link, connects it to the request's reply ring and lets `device` reach both rings if
+  // it can. Errors: those of CreateLink and Connect.
+  absl::StatusOr<AttachGrant> Open(Transport* transport, DeviceBackend* device);
 
   // Binding twice is binding once; `epoch` stays valid until it is released. Errors:
   // kInvalidArgument (BAD_CONFIG) when the epoch has other layers or sizes: such a deployment needs
@@ -147,6 +147,9 @@ class ExpertAttachment {
   Identity identity_;
   MoeShape shape_;
   std::unique_ptr<Link> link_;
+  // Of the link's rings, for the device; null where it needs none. They end before the link.
+  std::unique_ptr<HostMapping> inbound_mapping_;
+  std::unique_ptr<HostMapping> outbound_mapping_;
   std::vector<CommittedEpoch*> bound_;  // ascending epoch
   std::vector<Credit> credits_;
   std::uint32_t running_ = 0;

@@ -48,6 +48,7 @@ absl::StatusOr<ExpertStreams> ExpertStreams::Create(DeviceBackend* device,
 ExpertEngine::ExpertEngine(ExpertEngineOptions options, Transport* transport, ExpertStreams streams)
     : options_(std::move(options)),
       transport_(transport),
+      device_(streams.device),
       host_access_(transport->slot_memory() != MemoryKind::kHost || streams.device->host_access()) {
   for (std::size_t i = 0; i < lanes_.size(); ++i) {
     lanes_[i].stream = std::move(streams.by_class[i]);
@@ -99,7 +100,7 @@ absl::StatusOr<AttachGrant> ExpertEngine::Attach(const AttachRequest& request) {
                       FindServing(request.deployment, request.epoch, request.hash));
   if (!host_access_) SY_RETURN_IF_ERROR(CheckRows(request, record->epoch.runtime->shape()));
   auto attachment = std::make_unique<ExpertAttachment>(request, &record->epoch, options_.identity);
-  SY_ASSIGN_OR_RETURN(AttachGrant grant, attachment->Open(transport_));
+  SY_ASSIGN_OR_RETURN(AttachGrant grant, attachment->Open(transport_, device_));
   credits_ += attachment->credits();
   refused_.reserve(credits_);
   for (Lane& lane : lanes_) {

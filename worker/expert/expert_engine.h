@@ -176,6 +176,7 @@ class ExpertEngine final : private FrameSink {
 
   ExpertEngineOptions options_;
   Transport* transport_;
+  DeviceBackend* const device_;
   const bool host_access_;  // the device reaches the slots where they lie
   std::vector<std::unique_ptr<EpochRecord>> epochs_;
   absl::flat_hash_map<AttachmentId, std::unique_ptr<ExpertAttachment>> attachments_;

@@ -75,6 +75,11 @@ class Link {
   [[nodiscard]] virtual LinkPath path() const = 0;
   // Memory for one whole frame to the peer. Only between Connect and Close.
   [[nodiscard]] virtual std::span<std::byte> OutboundSlot(std::uint32_t slot) = 0;
+  // All memory that inbound payloads land in, and all that OutboundSlot gives out, for devices that
+  // read and write it themselves. Empty where that is not one piece. Only between Connect and
+  // Close.
+  [[nodiscard]] virtual std::span<std::byte> inbound_memory() { return {}; }
+  [[nodiscard]] virtual std::span<std::byte> outbound_memory() { return {}; }
   // Sends the frame of `frame_bytes` in OutboundSlot(slot). The slot must not change until its
   // credit is free again, that is, until the answer has arrived or the link is closed, because a
   // slow peer may read the bytes at any time until then. Errors: kUnavailable (WORKER_LOST) if the

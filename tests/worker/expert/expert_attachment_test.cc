@@ -88,7 +88,7 @@ TEST(ExpertAttachmentTest, ReplyRowsAreThoseOfThePeersSlot) {
   ExpertAttachment attachment(MakeAttachRequest(MakePlan(1, 2), DispatchMode::kNormal), &epoch,
                               {.worker_id = "w0", .incarnation = testing::IncarnationOf(0)});
 
-  SY_ASSERT_OK_AND_ASSIGN(const AttachGrant grant, attachment.Open(&transport));
+  SY_ASSERT_OK_AND_ASSIGN(const AttachGrant grant, attachment.Open(&transport, &device));
 
   ExpertAttachment::Credit& credit = attachment.credit(2);
   credit.header.rows = 3;

@@ -26,6 +26,8 @@ class LoopbackLink final : public Link {
   }
   // A span of the peer's ring; the peer reads it after the doorbell.
   [[nodiscard]] std::span<std::byte> OutboundSlot(std::uint32_t slot) override;
+  [[nodiscard]] std::span<std::byte> inbound_memory() override { return ring_->memory(); }
+  [[nodiscard]] std::span<std::byte> outbound_memory() override { return peer_ring_->memory(); }
   absl::Status Send(std::uint32_t slot, std::size_t frame_bytes) override;
   void Close() override;
   [[nodiscard]] std::string DebugString() const override;

@@ -25,6 +25,8 @@ class UcxLink final : public Link {
   [[nodiscard]] std::span<std::byte> OutboundSlot(std::uint32_t slot) override {
     return outbox_->Slot(slot);
   }
+  [[nodiscard]] std::span<std::byte> inbound_memory() override { return ring_.memory(); }
+  [[nodiscard]] std::span<std::byte> outbound_memory() override { return outbox_->memory(); }
   // Calls Flush once; what UCX does not accept waits for Progress.
   absl::Status Send(std::uint32_t slot, std::size_t frame_bytes) override;
   void Close() override;

@@ -188,6 +188,55 @@ TEST_P(GroupedGemmTest, KeepsNanInItsRow) {
   }
 }
 
+// The sums before rounding, of groups that lie where a table says.
+TEST_P(GroupedGemmTest, GivesSumsThatRoundToItsPlainOutput) {
+  if (GetParam().order != WeightOrder::kRows128) GTEST_SKIP() << "sums are of tiles of 128 rows";
+  const std::vector<std::int32_t> counts = {20, 0, 70, 1, 25};
+  constexpr std::int64_t kN = 384;
+  constexpr std::int64_t kK = 1024;
+  const RandomWeights weights(Spec(5, kN, kK), 45);
+  const LandedRows rows(GetParam().type, kSourceRows, kK, 49);
+  const IndexRouting routing(counts, kSourceRows, 6);
+  const Output plain(routing.slots(), kN * 2);
+  const Output sums(routing.slots(), kN * 4);
+  PackedWeights by_group = weights.packed();
+  std::vector<const std::byte*> of_group;
+  std::vector<const float*> scales_of_group;
+  for (std::int64_t g = 0; g < 5; g++) {
+    of_group.push_back(by_group.data + g * kN * RowBytesOf(by_group.type, kK));
+    scales_of_group.push_back(by_group.scales + g * (kN / 128) * (kK / 128));
+  }
+  const DeviceBuffer<const std::byte*> device_of_group(of_group);
+  const DeviceBuffer<const float*> device_scales(scales_of_group);
+  by_group.data = nullptr;
+  by_group.scales = nullptr;
+  by_group.of_group = device_of_group.get();
+  by_group.scales_of_group = device_scales.get();
+  GemmOutput fp32 = sums.view();
+  fp32.fp32 = true;
+
+  ASSERT_EQ(GroupedGemm(rows.rows(routing.rows()), routing.groups(), weights.packed(), plain.view(),
+                        Plan(), false, nullptr),
+            cudaSuccess);
+  ASSERT_EQ(GroupedGemm(rows.rows(routing.rows()), routing.groups(), by_group, fp32, Plan(), false,
+                        nullptr),
+            cudaSuccess);
+
+  const std::vector<std::byte> want = plain.Bytes();
+  const std::vector<std::byte> got = sums.Bytes();
+  for (std::int64_t slot = 0; slot < routing.slots(); slot++) {
+    for (std::int64_t n = 0; n < kN; n++) {
+      float sum = 0;
+      std::uint16_t rounded = 0;
+      std::memcpy(&sum, got.data() + (slot + 1) * fp32.stride + n * 4, 4);
+      std::memcpy(&rounded, want.data() + (slot + 1) * plain.view().stride + n * 2, 2);
+      if (std::isnan(sum) && std::isnan(Bf16ToFloat(rounded))) continue;  // a slot of no group
+      ASSERT_EQ(FloatToBf16(sum), rounded) << "slot " << slot << " column " << n;
+    }
+  }
+  EXPECT_EQ(sums.TouchedBeside(), 0);
+}
+
 // Plans, dependent launches and earlier contents of shared memory change no bit.
 TEST_P(GroupedGemmTest, GivesTheSameBytesForEveryPlan) {
   const std::vector<std::int32_t> counts = {20, 0, 0, 25, 14, 70, 0, 1, 19};

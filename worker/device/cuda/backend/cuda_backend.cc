@@ -123,6 +123,10 @@ absl::StatusOr<std::unique_ptr<Buffer>> CudaBackend::Allocate(std::size_t bytes,
   return AllocateCudaBuffer(bytes, kind, shared_.fault);
 }
 
+std::unique_ptr<HostMapping> CudaBackend::MapHost(std::span<std::byte> memory) {
+  return Select().ok() ? MapHostForCuda(memory) : nullptr;
+}
+
 absl::StatusOr<std::unique_ptr<PackedExpert>> CudaBackend::Pack(const MoeShape& shape,
                                                                 const ExpertWeightsView& weights) {
   SY_RETURN_IF_ERROR(Select());

@@ -28,6 +28,18 @@ class PageableBuffer final : public Buffer {
   AlignedBuffer memory_;
 };
 
+class RegisteredMemory final : public HostMapping {
+ public:
+  explicit RegisteredMemory(void* memory) : memory_(memory) {}
+  // Fails only after a fault, when the process is about to end.
+  ~RegisteredMemory() override { (void)cudaHostUnregister(memory_); }
+  RegisteredMemory(const RegisteredMemory&) = delete;
+  RegisteredMemory& operator=(const RegisteredMemory&) = delete;
+
+ private:
+  void* const memory_;
+};
+
 // Even an empty buffer has an address.
 std::size_t Allocated(std::int64_t bytes) {
   return static_cast<std::size_t>(std::max<std::int64_t>(bytes, 64));
@@ -62,6 +74,16 @@ void CudaMemory::Free() {
   if (data_ == nullptr) return;
   (void)(pinned_ ? cudaFreeHost(data_) : cudaFree(data_));
   data_ = nullptr;
+}
+
+// A refusal says nothing about the device: memory may be registered already, or may not be pinned.
+std::unique_ptr<HostMapping> MapHostForCuda(std::span<std::byte> memory) {
+  if (memory.empty()) return nullptr;
+  if (cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterPortable) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return nullptr;
+  }
+  return std::make_unique<RegisteredMemory>(memory.data());
 }
 
 absl::StatusOr<std::unique_ptr<Buffer>> AllocateCudaBuffer(std::size_t bytes, MemoryKind kind,

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -52,6 +53,9 @@ class CudaMemory {
   std::int64_t bytes_ = 0;
   bool pinned_ = false;
 };
+
+// As DeviceBackend::MapHost.
+std::unique_ptr<HostMapping> MapHostForCuda(std::span<std::byte> memory);
 
 // Errors: as DeviceBackend::Allocate.
 absl::StatusOr<std::unique_ptr<Buffer>> AllocateCudaBuffer(std::size_t bytes, MemoryKind kind,

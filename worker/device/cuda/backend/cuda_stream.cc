@@ -12,6 +12,7 @@
 #include "core/base/status_macros.h"
 #include "worker/device/cuda/backend/cuda_codec.h"
 #include "worker/device/cuda/steps/answer_rows.h"
+#include "worker/device/cuda/steps/copy_words.h"
 #include "worker/device/run_check.h"
 
 namespace switchyard {
@@ -21,6 +22,8 @@ constexpr Duration kDrainStep = std::chrono::seconds(1);
 // Far above any batch; a kernel that runs so long never ends.
 constexpr Duration kStuckAfter = std::chrono::seconds(60);
 constexpr std::size_t kUnit = 256;  // of a piece of staging memory
+// From here on a copy engine is worth its start, and a copy by the device worth one of its own.
+constexpr std::size_t kLargeBytes = std::size_t{256} << 10;
 
 TimePoint Now() { return std::chrono::time_point_cast<Duration>(std::chrono::steady_clock::now()); }
 
@@ -142,11 +145,14 @@ absl::Status CudaStream::Sum(const SumRun& run) {
 }
 
 absl::StatusOr<CudaStream::Direction> CudaStream::DirectionOf(const CopyPiece& piece) const {
-  const auto is_pageable = [this](const void* at) -> absl::StatusOr<bool> {
+  if (piece.bytes == 0) return Direction::kDirect;  // its addresses may be null
+  // Small pieces of host memory are collected, wherever they lie.
+  const auto is_pageable = [this, &piece](const void* at) -> absl::StatusOr<bool> {
     cudaPointerAttributes attributes = {};
     SY_RETURN_IF_ERROR(
         shared_->fault.Check(cudaPointerGetAttributes(&attributes, at), "looking at an address"));
-    return attributes.type == cudaMemoryTypeUnregistered;
+    return attributes.type == cudaMemoryTypeUnregistered ||
+           (attributes.type == cudaMemoryTypeHost && piece.bytes < kLargeBytes);
   };
   SY_ASSIGN_OR_RETURN(const bool from, is_pageable(piece.from));
   SY_ASSIGN_OR_RETURN(const bool to, is_pageable(piece.to));
@@ -192,7 +198,13 @@ absl::Status CudaStream::Copy(std::span<const CopyPiece> pieces) {
 
 absl::Status CudaStream::CopyStaged(std::span<const CopyPiece> pieces, Direction direction) {
   const auto enqueue = [this](std::byte* to, const std::byte* from, std::size_t bytes) {
-    return shared_->fault.Check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, raw_),
+    const bool words =
+        (reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from) | bytes) %
+            16 ==
+        0;
+    return shared_->fault.Check(words && bytes < kLargeBytes
+                                    ? cuda::CopyWords(to, from, bytes, raw_)
+                                    : cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, raw_),
                                 "copying memory");
   };
   if (direction == Direction::kHost) {

@@ -2,11 +2,12 @@
 //
 // Calls enqueue copies and kernels on a cudaStream_t and return. Lists of a run, and rows that lie
 // in pageable host memory, pass through pinned memory of the stream: on the way in they are copied
-// by the call, on the way out by the completion thread before the event is done. Memory that is
-// pinned or registered is read and written by the device itself.
+// by the call, on the way out by the completion thread before the event is done. The device itself
+// reads and writes large pieces of pinned or mapped host memory; small ones are collected like
+// pageable ones.
 //
-// A copy between two pieces of pageable memory happens at the event, so later work of the stream
-// does not see it before.
+// Host memory that a copy writes is written when the event is done: later copies of the stream from
+// there need an event between.
 #pragma once
 
 #include <array>

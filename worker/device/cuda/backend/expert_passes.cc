@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
 #include "worker/device/cuda/backend/cuda_codec.h"
+#include "worker/device/cuda/steps/copy_words.h"
 #include "worker/device/cuda/steps/pair_rows.h"
 #include "worker/device/cuda/steps/scaled_product.h"
 
@@ -142,9 +143,8 @@ absl::Status ExpertPasses::EnqueuePass(std::uint8_t* nan) {
   std::byte* const staged = ring_->Allocate(lists.bytes);
   std::int32_t busiest[cuda::kRoutes] = {};
   FillLists(staged, lists, busiest);
-  SY_RETURN_IF_ERROR(fault_->Check(
-      cudaMemcpyAsync(space_.lists_, staged, lists.bytes, cudaMemcpyHostToDevice, stream_),
-      "copying the lists of a run"));
+  SY_RETURN_IF_ERROR(fault_->Check(cuda::CopyWords(space_.lists_, staged, lists.bytes, stream_),
+                                   "copying the lists of a run"));
   return Launch(lists, busiest, nan);
 }
 

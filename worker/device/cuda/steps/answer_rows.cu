@@ -4,49 +4,89 @@
 namespace switchyard::cuda {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = 256;        // of a row's sum
+constexpr int kAnswerThreads = 128;  // four columns each
+constexpr int kAnswerColumns = kAnswerThreads * 4;
+constexpr int kTermsAtOnce = 32;
 
-// Answers may lie at odd addresses: a row of BF16 answers has an odd number of bytes before it
-// only if its buffer has, so one test serves the whole row.
+// A value at any address.
 template <typename T>
-__device__ __forceinline__ void StoreAt(std::byte* row, std::int64_t i, T value) {
-  std::byte* to = row + i * static_cast<std::int64_t>(sizeof(T));
+__device__ __forceinline__ void StoreAt(std::byte* to, T value) {
   if (reinterpret_cast<std::uintptr_t>(to) % sizeof(T) == 0) {
     *reinterpret_cast<T*>(to) = value;
     return;
   }
-  for (std::size_t b = 0; b < sizeof(T); b++) {
-    to[b] = static_cast<std::byte>(value >> (8 * b));
-  }
+  for (std::size_t b = 0; b < sizeof(T); b++) to[b] = static_cast<std::byte>(value >> (8 * b));
 }
 
 __device__ __forceinline__ void Store(std::byte* row, std::int64_t i, float value, bool fp32) {
   if (fp32) {
-    StoreAt(row, i, __float_as_uint(value));
+    StoreAt(row + 4 * i, __float_as_uint(value));
   } else {
-    StoreAt(row, i, static_cast<std::uint16_t>(RoundDecoded(value)));
+    StoreAt(row + 2 * i, static_cast<std::uint16_t>(RoundDecoded(value)));
   }
 }
 
-__device__ __forceinline__ float Finished(float sum, const MatrixFacts& of, std::int64_t i) {
-  if (of.output_scales != nullptr) sum *= of.output_scales[i];
-  if (of.biases != nullptr) sum += of.biases[i];
-  return sum;
-}
-
-__global__ void __launch_bounds__(kThreads) Answer(const Answers answers, const PairList list) {
-  const AnswerRow row = answers.rows[blockIdx.x];
-  for (std::int64_t i = threadIdx.x; i < answers.hidden; i += kThreads) {
-    float value = 0.0F;
-    for (int t = row.first; t < row.first + row.count; t++) {
-      const AnswerTerm term = answers.terms[t];
-      const MatrixFacts& down = list.experts[list.pairs[term.pair].slot].down;
-      const float sum = Finished(answers.sums[term.pair * answers.sum_stride + i], down, i);
-      value = answers.weighted ? __fmaf_rn(term.weight, sum, value) : sum;
+__device__ __forceinline__ void StoreFour(std::byte* row, std::int64_t i, std::int64_t count,
+                                          const float (&values)[4], bool fp32) {
+  std::byte* const to = row + i * (fp32 ? 4 : 2);
+  const auto at = reinterpret_cast<std::uintptr_t>(to);
+  if (i + 4 <= count && fp32 && at % 16 == 0) {
+    *reinterpret_cast<float4*>(to) = make_float4(values[0], values[1], values[2], values[3]);
+  } else if (i + 4 <= count && !fp32 && at % 8 == 0) {
+    *reinterpret_cast<uint2*>(to) =
+        make_uint2(RoundDecoded(values[0]) | RoundDecoded(values[1]) << 16,
+                   RoundDecoded(values[2]) | RoundDecoded(values[3]) << 16);
+  } else {
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+      if (i + j < count) Store(row, i + j, values[j], fp32);
     }
-    Store(row.out, i, value, answers.fp32);
-    if (i == 0) answers.nan[blockIdx.x] = isnan(value) ? 1 : 0;
   }
+}
+
+struct Term {
+  const float* sums;
+  const float* output_scales;
+  const float* biases;
+  float weight;
+};
+
+// Columns of one row: blockIdx.y counts their pieces.
+__global__ void __launch_bounds__(kAnswerThreads)
+    Answer(const Answers answers, const PairList list) {
+  __shared__ Term terms[kTermsAtOnce];
+  const AnswerRow row = answers.rows[blockIdx.x];
+  const std::int64_t i = blockIdx.y * std::int64_t{kAnswerColumns} + threadIdx.x * 4;
+  float values[4] = {};
+  for (int done = 0; done < row.count; done += kTermsAtOnce) {
+    const int count = min(kTermsAtOnce, row.count - done);
+    __syncthreads();
+    if (static_cast<int>(threadIdx.x) < count) {
+      const AnswerTerm term = answers.terms[row.first + done + threadIdx.x];
+      const MatrixFacts& down = list.experts[list.pairs[term.pair].slot].down;
+      terms[threadIdx.x] = {answers.sums + term.pair * answers.sum_stride, down.output_scales,
+                            down.biases, term.weight};
+    }
+    __syncthreads();
+    if (i >= answers.hidden) continue;
+    for (int t = 0; t < count; t++) {
+      const Term term = terms[t];
+      // Rows of sums are padded, so four values are there behind the last column, too.
+      const float4 four = *reinterpret_cast<const float4*>(term.sums + i);
+      const float sums[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+      for (int j = 0; j < 4; j++) {
+        float sum = sums[j];
+        if (term.output_scales != nullptr) sum = __fmul_rn(sum, term.output_scales[i + j]);
+        if (term.biases != nullptr) sum = __fadd_rn(sum, term.biases[i + j]);
+        values[j] = answers.weighted ? __fmaf_rn(term.weight, sum, values[j]) : sum;
+      }
+    }
+  }
+  if (i >= answers.hidden) return;
+  StoreFour(row.out, i, answers.hidden, values, answers.fp32);
+  if (i == 0) answers.nan[blockIdx.x] = isnan(values[0]) ? 1 : 0;
 }
 
 __global__ void __launch_bounds__(kThreads) Sum(const RowSums sums) {
@@ -69,7 +109,9 @@ __global__ void __launch_bounds__(kThreads) Sum(const RowSums sums) {
 
 cudaError_t WriteAnswers(const Answers& answers, const PairList& list, cudaStream_t stream) {
   if (answers.count < 1 || answers.hidden < 1) return cudaErrorInvalidValue;
-  Answer<<<static_cast<unsigned>(answers.count), kThreads, 0, stream>>>(answers, list);
+  const dim3 grid(static_cast<unsigned>(answers.count),
+                  static_cast<unsigned>((answers.hidden + kAnswerColumns - 1) / kAnswerColumns));
+  Answer<<<grid, kAnswerThreads, 0, stream>>>(answers, list);
   return cudaGetLastError();
 }
 

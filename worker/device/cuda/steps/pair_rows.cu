@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kRowThreads)
     LoadRows(const PairList list, const std::int64_t hidden, const PairRows out) {
   const int pair = static_cast<int>(blockIdx.x);
   const PairSource from = list.pairs[pair];
-  const ExpertFacts& expert = list.experts[from.slot];
+  const ExpertFacts expert = list.experts[from.slot];  // a copy: stores of the row cannot change it
   const WireRow wire(from, hidden);
   if (list.amax != nullptr) RecordLargest(wire, hidden, list.amax + 2 * from.slot);
   const bool as_codes = expert.route == Route::kFp8;
@@ -151,7 +151,7 @@ __global__ void __launch_bounds__(kRowThreads)
            const std::int64_t intermediate, const std::int64_t padded, const PairRows out) {
   const int pair = static_cast<int>(blockIdx.x);
   const int slot = list.pairs[pair].slot;
-  const ExpertFacts& expert = list.experts[slot];
+  const ExpertFacts expert = list.experts[slot];
   const SwigluRow h(sums + pair * sum_stride, expert.gate_up, padded);
   if (list.amax != nullptr) RecordLargest(h, intermediate, list.amax + 2 * slot + 1);
   const RowWriter writer(out, pair, expert.route == Route::kFp8, intermediate);

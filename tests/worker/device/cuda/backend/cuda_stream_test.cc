@@ -253,6 +253,31 @@ TEST_F(CudaStreamTest, CopiesBetweenEveryTwoKindsOfMemory) {
   EXPECT_EQ(std::memcmp(pinned->data(), from.data(), kBytes), 0);
 }
 
+TEST_F(CudaStreamTest, ReachesMappedMemoryItselfAndCopiesAsBeforeWhenItIsGone) {
+  constexpr std::size_t kBytes = 3'000'017;
+  const auto stream = OkOrAbort(device_->MakeStream({}));
+  SeededRng rng(kSeed);
+  std::vector<std::byte> from(kBytes);
+  for (std::byte& byte : from) byte = static_cast<std::byte>(rng.Next());
+  const auto buffer = Take(kBytes);
+  auto mapping = device_->MapHost(from);
+  EXPECT_NE(mapping, nullptr);
+  EXPECT_EQ(device_->MapHost(from), nullptr) << "mapped already";
+  EXPECT_EQ(device_->MapHost({}), nullptr);
+  for (int round = 0; round < 2; ++round) {
+    std::vector<std::byte> to(kBytes);
+    const auto mapped_too = round == 0 ? device_->MapHost(to) : nullptr;
+    const CopyPiece in{buffer->data(), from.data(), kBytes};
+    const std::vector<CopyPiece> back{{to.data(), buffer->data(), 1000},
+                                      {to.data() + 1000, buffer->data() + 1000, kBytes - 1000}};
+    SY_ASSERT_OK(stream->Copy({&in, 1}));
+    SY_ASSERT_OK(stream->Copy(back));
+    SY_ASSERT_OK(Finish(*stream));
+    EXPECT_EQ(to, from) << round;
+    mapping.reset();
+  }
+}
+
 TEST_F(CudaStreamTest, RefusesCopiesThatItsStagingMemoryCannotHold) {
   constexpr auto kBytes = static_cast<std::size_t>(StagingPool::kBytes) / 3;
   const auto stream = OkOrAbort(device_->MakeStream({}));
