@@ -82,7 +82,7 @@ absl::StatusOr<OpenWeights> OpenShards(const WeightFolder& folder, const WeightF
 }
 
 absl::StatusOr<OpenWeights> OpenFiles(const WeightFolder& folder, const SafetensorsLimits& limits) {
-  SY_ASSIGN_OR_RETURN(WeightFile first, FindWeights(folder));
+  SY_ASSIGN_OR_RETURN(WeightFile first, FindWeights(folder, limits));
   if (first.is_index) return OpenShards(folder, first, limits);
   OpenWeights weights;
   SY_ASSIGN_OR_RETURN(auto file, SafetensorsFile::FromDescriptor(

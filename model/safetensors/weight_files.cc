@@ -21,6 +21,7 @@ using Kind = CheckpointErrorKind;
 constexpr char kSingleName[] = "model.safetensors";
 constexpr char kIndexName[] = "model.safetensors.index.json";
 constexpr std::size_t kNamesShown = 4;
+constexpr std::size_t kHeadersRead = 64;
 
 CheckpointErrorPlace PlaceOf(const std::string& file) {
   return {.file = file, .tensor = "", .offset = std::nullopt};
@@ -72,13 +73,36 @@ absl::Status NoWeights(const WeightFolder& folder, const Listing& listing) {
         Kind::kUnsupportedFormat, PlaceOf(folder.PathOf(listing.other_formats.front())),
         "only safetensors checkpoints are read (pickles can run code); convert this one");
   }
-  return MakeCheckpointIoError(PlaceOf(folder.path),
-                               "looking for *.safetensors or *.safetensors.index.json", ENOENT);
+  return MakeCheckpointIoError(PlaceOf(folder.path), "looking for safetensors files with weights",
+                               ENOENT);
 }
 
 absl::StatusOr<WeightFile> Opened(const WeightFolder& folder, std::string name, bool is_index) {
   SY_ASSIGN_OR_RETURN(FileDescriptor file, folder.Open(name));
   return WeightFile{std::move(name), is_index, std::move(file)};
+}
+
+// The weights of linear modules are named so in every layout: "q_proj.weight",
+// "up_proj.weight_packed".
+bool HasWeights(const SafetensorsFile& file) {
+  return std::any_of(file.tensors().begin(), file.tensors().end(), [](const TensorInfo& tensor) {
+    return absl::StrContains(tensor.name, ".weight") || absl::StrContains(tensor.name, ".qweight");
+  });
+}
+
+// Those of `names` that have weights; all of them where there are too many to look into.
+absl::StatusOr<std::vector<std::string>> WithWeights(const WeightFolder& folder,
+                                                     const std::vector<std::string>& names,
+                                                     const SafetensorsLimits& limits) {
+  if (names.size() > kHeadersRead) return names;
+  std::vector<std::string> found;
+  for (const std::string& name : names) {
+    SY_ASSIGN_OR_RETURN(FileDescriptor file, folder.Open(name));
+    SY_ASSIGN_OR_RETURN(const auto opened, SafetensorsFile::FromDescriptor(
+                                               std::move(file), folder.PathOf(name), limits));
+    if (HasWeights(*opened)) found.push_back(name);
+  }
+  return found;
 }
 
 }  // namespace
@@ -91,7 +115,8 @@ absl::StatusOr<FileDescriptor> WeightFolder::Open(const std::string& name) const
   return OpenRegularFileIn(descriptor, name, PathOf(name));
 }
 
-absl::StatusOr<WeightFile> FindWeights(const WeightFolder& folder) {
+absl::StatusOr<WeightFile> FindWeights(const WeightFolder& folder,
+                                       const SafetensorsLimits& limits) {
   // Like transformers: the single file wins when both exist. An error other than NOT_FOUND is
   // reported, not hidden behind a search for other names.
   absl::StatusOr<WeightFile> usual = Opened(folder, kSingleName, false);
@@ -101,8 +126,10 @@ absl::StatusOr<WeightFile> FindWeights(const WeightFolder& folder) {
   const Listing listing = List(folder.path);
   if (listing.indexes.size() > 1) return Ambiguous(folder, "indexes", listing.indexes);
   if (listing.indexes.size() == 1) return Opened(folder, listing.indexes.front(), true);
-  if (listing.files.size() > 1) return Ambiguous(folder, "safetensors files", listing.files);
-  if (listing.files.size() == 1) return Opened(folder, listing.files.front(), false);
+  SY_ASSIGN_OR_RETURN(const std::vector<std::string> files,
+                      WithWeights(folder, listing.files, limits));
+  if (files.size() > 1) return Ambiguous(folder, "safetensors files with weights", files);
+  if (files.size() == 1) return Opened(folder, files.front(), false);
   return NoWeights(folder, listing);
 }
 

@@ -3,8 +3,9 @@
 // transformers writes "model.safetensors", or "model.safetensors.index.json" with shards beside it.
 // Other writers use other names: msModelSlim writes "quant_model_weights.safetensors" and
 // "quant_model_weights.safetensors.index.json". So the usual names come first, and in a folder
-// without them the one index, or else the one safetensors file, is taken. Two candidates are an
-// error, because to choose one could serve other weights than the operator means.
+// without them the one index, or else the one safetensors file that has weights, is taken: a file
+// beside the model, such as one of golden outputs, has none. Two candidates are an error, because
+// to choose one could serve other weights than the operator means.
 #pragma once
 
 #include <string>
@@ -12,6 +13,7 @@
 #include "absl/status/statusor.h"
 
 #include "model/io/file_descriptor.h"
+#include "model/safetensors/safetensors.h"
 
 namespace switchyard {
 
@@ -34,7 +36,8 @@ struct WeightFile {
 
 // Errors, with Reason::kCheckpoint: AMBIGUOUS_WEIGHTS names the candidates; UNSUPPORTED_FORMAT
 // when the weights are in another format; IO_ERROR (kNotFound) when there are none; those of
-// WeightFolder::Open for a file that cannot be opened. Cost: reads the folder once at most.
-absl::StatusOr<WeightFile> FindWeights(const WeightFolder& folder);
+// WeightFolder::Open and SafetensorsFile for a file that cannot be opened or read. Cost: where the
+// usual names are missing, reads the folder and the headers of its safetensors files, 64 at most.
+absl::StatusOr<WeightFile> FindWeights(const WeightFolder& folder, const SafetensorsLimits& limits);
 
 }  // namespace switchyard

@@ -147,7 +147,8 @@ class ExpertAttachment {
   Identity identity_;
   MoeShape shape_;
   std::unique_ptr<Link> link_;
-  // Of the link's rings, for the device; null where it needs none. They end before the link.
+  // The link's rings as the device reaches them; null where it needs no mapping. They end before
+  // the link.
   std::unique_ptr<HostMapping> inbound_mapping_;
   std::unique_ptr<HostMapping> outbound_mapping_;
   std::vector<CommittedEpoch*> bound_;  // ascending epoch

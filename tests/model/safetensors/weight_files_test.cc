@@ -27,11 +27,12 @@ TEST(WeightFilesTest, FilesMayHaveOtherNames) {
                         "quant_model_weights-00001-of-00001.safetensors", "");
   const TempDir single;
   single.Write("quant_model_weights.safetensors",
-               testing::SafetensorsBytes({{"c", "U8", {1}, "z"}}));
+               testing::SafetensorsBytes({{"m.weight_packed", "U8", {1}, "z"}}));
+  single.Write("golden.safetensors", testing::SafetensorsBytes({{"x", "U8", {1}, "z"}}));
 
   for (const TempDir* dir : {&sharded, &single}) {
     SY_ASSERT_OK_AND_ASSIGN(const CheckpointTensors tensors, CheckpointTensors::Open(dir->path()));
-    EXPECT_EQ(tensors.names(), std::vector<std::string>{"c"});
+    EXPECT_EQ(tensors.names().size(), 1U);
   }
 }
 
@@ -52,7 +53,7 @@ TEST(WeightFilesTest, TwoCandidatesAreAnErrorThatNamesThem) {
   const TempDir files;
   for (const char* name : {"1", "2", "3", "4", "5"}) {
     files.Write(absl::StrCat(name, ".safetensors"),
-                testing::SafetensorsBytes({{"c", "U8", {1}, "z"}}));
+                testing::SafetensorsBytes({{"m.weight", "U8", {1}, "z"}}));
   }
 
   const absl::Status two_indexes = CheckpointTensors::Open(indexes.path()).status();
@@ -61,9 +62,21 @@ TEST(WeightFilesTest, TwoCandidatesAreAnErrorThatNamesThem) {
   EXPECT_THAT(two_indexes, FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kCheckpoint));
   EXPECT_THAT(std::string(two_indexes.message()),
               HasSubstr("2 indexes ('a.safetensors.index.json', 'b.safetensors.index.json')"));
-  EXPECT_THAT(std::string(five_files.message()),
-              HasSubstr("5 safetensors files ('1.safetensors', '2.safetensors', '3.safetensors', "
-                        "'4.safetensors', ...)"));
+  EXPECT_THAT(
+      std::string(five_files.message()),
+      HasSubstr(
+          "5 safetensors files with weights ('1.safetensors', '2.safetensors', '3.safetensors', "
+          "'4.safetensors', ...)"));
+}
+
+TEST(WeightFilesTest, AFileWithoutWeightsIsNoModel) {
+  const TempDir dir;
+  dir.Write("golden.safetensors", testing::SafetensorsBytes({{"c", "U8", {1}, "z"}}));
+
+  const absl::Status none = CheckpointTensors::Open(dir.path()).status();
+
+  EXPECT_THAT(none, FailsWith(absl::StatusCode::kNotFound, Reason::kCheckpoint));
+  EXPECT_THAT(std::string(none.message()), HasSubstr("looking for safetensors files with weights"));
 }
 
 }  // namespace

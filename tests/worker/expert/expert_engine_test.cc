@@ -56,7 +56,7 @@ TEST_F(ExpertEngineTest, AttachRefusesRequestSlotsOutsideItsLimits) {
 
     EXPECT_THAT(refused, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kMessageTooLarge));
     EXPECT_THAT(std::string(refused.message()),
-                ::testing::HasSubstr(absl::StrCat("request ring: slots of ", bytes)));
+                ::testing::HasSubstr(absl::StrCat("request ring: slots have ", bytes, " bytes")));
   }
 }
 

@@ -1,5 +1,5 @@
-// What the launches of encode and decode kernels have in common: checks of arguments and the size
-// of a CTA. Pure host functions.
+// Encode and decode kernels are launched alike: checks of arguments and the size of a CTA. Pure
+// host functions.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What the grouped product's kernel is given; grouped_gemm.h says what the fields mean.
+// The arguments of the grouped product's kernel; grouped_gemm.h says what the fields mean.
 #pragma once
 
 #include <cstddef>

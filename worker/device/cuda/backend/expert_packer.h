@@ -8,11 +8,11 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 
 #include "absl/status/statusor.h"
 #include <cuda_runtime_api.h>
 
+#include "core/base/mutex.h"
 #include "worker/device/cuda/backend/cuda_experts.h"
 #include "worker/device/cuda/backend/cuda_memory.h"
 #include "worker/device/cuda/steps/weight_codes.h"
@@ -49,7 +49,7 @@ class ExpertPacker {
   }
 
   CudaFault* const fault_;
-  std::mutex mutex_;
+  Mutex mutex_;
   cudaStream_t stream_ = nullptr;
   // Gate, up and down as they came, then one matrix in its code, then CodeMisfits.
   CudaMemory scratch_;
