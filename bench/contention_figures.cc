@@ -23,7 +23,8 @@ namespace {
 constexpr const char* kBigLayer =
     "synthetic:hidden=2048,intermediate=768,experts=64,top_k=8,layers=1";
 constexpr int kPrefillSessions = 2;
-constexpr std::size_t kBatches = 16;  // different routings of decode, so that experts take turns
+constexpr int kPrefillStepsAPass = 6;  // of both sessions together, at least
+constexpr std::size_t kBatches = 16;   // different routings of decode, so that experts take turns
 
 struct Case {
   const char* name;
@@ -93,7 +94,11 @@ class ContentionRun {
           while (load->steps() == 0) std::this_thread::yield();
         }
         const int before = StepsOf(loads);
-        beside_seconds = SecondsOf([&] { DecodeSteps(warm_up, &beside_); });
+        beside_seconds = SecondsOf([&] {
+          DecodeSteps(warm_up, &beside_);
+          // Long enough to count prefill as well.
+          while (StepsOf(loads) - before < kPrefillStepsAPass) DecodeSteps(warm_up, &beside_);
+        });
         prefill_steps = StepsOf(loads) - before;
       }
       if (!warm_up) {

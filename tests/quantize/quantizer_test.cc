@@ -31,7 +31,6 @@ using testing::CheckpointShape;
 using ::testing::ElementsAre;
 using testing::FailsWith;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using testing::RandomAmax;
 using testing::ReadBytes;
 using testing::TempDir;
@@ -111,7 +110,11 @@ TEST_P(EverySchemeTest, ReadsBackBitForBit) {
     SY_ASSERT_OK(made.Check());
     for (std::int32_t expert = 0; expert < 4; ++expert) {
       SY_ASSERT_OK_AND_ASSIGN(const RawExpert raw, made.Load(expert));
-      EXPECT_THAT(raw.warnings, IsEmpty());
+      // Engines that compute gate and up in one product take one global scale for both.
+      const RawTensor* gate_scale = raw.of(Projection::kGate).Find(TensorRole::kGlobalScale);
+      if (gate_scale != nullptr) {
+        EXPECT_EQ(raw.of(Projection::kUp).Find(TensorRole::kGlobalScale)->bytes, gate_scale->bytes);
+      }
       for (const Projection projection : kAllProjections) {
         SY_ASSERT_OK_AND_ASSIGN(const RawProjection bf16, old.Load(expert, projection));
         const std::vector<float> weights = Dequantize(bf16);
