@@ -38,12 +38,12 @@ CompletionThread::~CompletionThread() {
 }
 
 void CompletionThread::Add(CudaStream* stream) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   streams_.push_back(stream);
 }
 
 void CompletionThread::Remove(CudaStream* stream) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::erase(streams_, stream);
 }
 
@@ -55,7 +55,7 @@ void CompletionThread::Notify() {
 }
 
 bool CompletionThread::LookAtAll(bool* moved) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   bool open = false;
   for (CudaStream* stream : streams_) open = stream->CompleteEvents(moved) || open;
   return open;

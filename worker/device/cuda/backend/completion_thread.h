@@ -8,11 +8,12 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "absl/status/statusor.h"
+
+#include "core/base/mutex.h"
 
 namespace switchyard {
 
@@ -40,8 +41,8 @@ class CompletionThread {
   bool LookAtAll(bool* moved);
 
   const int device_;
-  std::mutex mutex_;                        // held while the thread is in the streams
-  std::vector<CudaStream*> streams_;        // guarded by mutex_
+  Mutex mutex_;  // held while the thread is in the streams
+  std::vector<CudaStream*> streams_ SY_GUARDED_BY(mutex_);
   std::atomic<std::uint32_t> notified_{0};  // futex: the thread sleeps on it
   std::atomic<bool> asleep_{false};
   std::atomic<bool> stopping_{false};

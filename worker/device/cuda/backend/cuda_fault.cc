@@ -27,7 +27,7 @@ bool LeavesTheDeviceWhole(cudaError_t error) {
 }  // namespace
 
 absl::Status CudaFault::status() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return why_;
 }
 
@@ -57,7 +57,7 @@ absl::Status CudaFault::ReportStuck(absl::string_view doing) {
 }
 
 absl::Status CudaFault::Break(absl::string_view what) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (why_.ok()) {
     const std::string text =
         absl::StrCat("CUDA device ", device_, " is lost: ", what, "; restart its worker");

@@ -8,13 +8,13 @@
 #pragma once
 
 #include <atomic>
-#include <mutex>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include <cuda_runtime_api.h>
 
 #include "core/base/log.h"
+#include "core/base/mutex.h"
 
 namespace switchyard {
 
@@ -37,8 +37,8 @@ class CudaFault {
 
   const int device_;
   Logger* const log_;
-  mutable std::mutex mutex_;
-  absl::Status why_;  // guarded by mutex_
+  mutable Mutex mutex_;
+  absl::Status why_ SY_GUARDED_BY(mutex_);
   std::atomic<bool> broken_{false};
 };
 

@@ -202,7 +202,7 @@ absl::StatusOr<ExpertPacker::Choice> ExpertPacker::Upload(const MoeShape& shape,
 
 absl::StatusOr<std::unique_ptr<PackedExpert>> ExpertPacker::Pack(const MoeShape& shape,
                                                                  const ExpertWeightsView& view) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   SY_RETURN_IF_ERROR(Reserve(shape));
   SY_ASSIGN_OR_RETURN(const Choice choice, Upload(shape, view));
   const Projection gate_up[] = {

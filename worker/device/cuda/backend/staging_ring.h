@@ -7,12 +7,12 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 
+#include "core/base/mutex.h"
 #include "worker/device/cuda/backend/cuda_memory.h"
 
 namespace switchyard {
@@ -63,7 +63,7 @@ class StagingPool {
   // Errors: kResourceExhausted (OUT_OF_MEMORY); the fault.
   absl::StatusOr<CudaMemory> Take() {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (!spares_.empty()) {
         CudaMemory memory = std::move(spares_.back());
         spares_.pop_back();
@@ -73,7 +73,7 @@ class StagingPool {
     return CudaMemory::Pinned(kBytes, *fault_, "the staging memory of a stream");
   }
   void Give(CudaMemory memory) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (spares_.size() < kSparesMax) spares_.push_back(std::move(memory));
   }
 
@@ -81,8 +81,8 @@ class StagingPool {
   static constexpr std::size_t kSparesMax = 4;
 
   CudaFault* const fault_;
-  std::mutex mutex_;
-  std::vector<CudaMemory> spares_;  // guarded by mutex_
+  Mutex mutex_;
+  std::vector<CudaMemory> spares_ SY_GUARDED_BY(mutex_);
 };
 
 }  // namespace switchyard
