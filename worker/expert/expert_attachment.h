@@ -147,7 +147,7 @@ class ExpertAttachment {
   Identity identity_;
   MoeShape shape_;
   std::unique_ptr<Link> link_;
-  // Of the link's rings, for the device; null where it needs none. They end before the link.
+  // They let the device reach the link's rings; null where it need not. They end before the link.
   std::unique_ptr<HostMapping> inbound_mapping_;
   std::unique_ptr<HostMapping> outbound_mapping_;
   std::vector<CommittedEpoch*> bound_;  // ascending epoch

@@ -1,4 +1,4 @@
-// What the launches of encode and decode kernels have in common: checks of arguments and the size
+// The launches of encode and decode kernels have this in common: checks of arguments and the size
 // of a CTA. Pure host functions.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What the grouped product's kernel is given; grouped_gemm.h says what the fields mean.
+// The grouped product's kernel takes these; grouped_gemm.h says what the fields mean.
 #pragma once
 
 #include <cstddef>

@@ -45,7 +45,7 @@ class UcxOutbox {
 
   // The memory of one slot, in the peer's ring or in the staging memory.
   [[nodiscard]] std::span<std::byte> Slot(std::uint32_t slot) const;
-  // Of all slots.
+  // Holds all slots.
   [[nodiscard]] std::span<std::byte> memory() const { return memory_; }
   // Appends the frame in `slot` to the queue; Flush sends it. `frame_bytes`: at least a header, at
   // most slot_bytes. A slot that is already queued is sent once, with its content at that time.
