@@ -133,7 +133,9 @@ TEST_F(EpochTest, AnotherModelEndsTheSessionAfterItsStepsInFlight) {
   other_shape.shape.hidden *= 2;
   for (const Plan& two : {other_weights, other_shape}) {
     const Plan one = MakeTestPlan(1, {"a", "b"}, kLl);
-    OpenReady(one, {.step_deadline = std::chrono::seconds(10)});
+    OpenSessionRequest request;
+    request.step_deadline = std::chrono::seconds(10);
+    OpenReady(one, request);
     const TestBatch batch(3, 4);
     SY_ASSERT_OK_AND_ASSIGN(const StepTicket in_flight, Submit(batch.Request()));
 
