@@ -40,11 +40,14 @@ class ExpertPacker {
     cuda::WeightCode code = cuda::WeightCode::kBf16;
   };
 
-  absl::Status Reserve(const MoeShape& shape);
-  absl::StatusOr<Choice> Upload(const MoeShape& shape, const ExpertWeightsView& view);
-  absl::Status Store(const MoeShape& shape, const Choice& choice, const cuda::ExpertFacts& facts);
-  absl::Status StoreMatrix(const cuda::CodedMatrix& matrix, const Choice& choice);
-  [[nodiscard]] const std::uint16_t* Uploaded(std::int64_t index) const {
+  absl::Status Reserve(const MoeShape& shape) SY_REQUIRES(mutex_);
+  absl::StatusOr<Choice> Upload(const MoeShape& shape, const ExpertWeightsView& view)
+      SY_REQUIRES(mutex_);
+  absl::Status Store(const MoeShape& shape, const Choice& choice, const cuda::ExpertFacts& facts)
+      SY_REQUIRES(mutex_);
+  absl::Status StoreMatrix(const cuda::CodedMatrix& matrix, const Choice& choice)
+      SY_REQUIRES(mutex_);
+  [[nodiscard]] const std::uint16_t* Uploaded(std::int64_t index) const SY_REQUIRES(mutex_) {
     return reinterpret_cast<const std::uint16_t*>(scratch_.data() + index * part_bytes_);
   }
 
@@ -52,8 +55,8 @@ class ExpertPacker {
   Mutex mutex_;
   cudaStream_t stream_ = nullptr;
   // Gate, up and down as they came, then one matrix in its code, then CodeMisfits.
-  CudaMemory scratch_;
-  std::int64_t part_bytes_ = 0;
+  CudaMemory scratch_ SY_GUARDED_BY(mutex_);
+  std::int64_t part_bytes_ SY_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace switchyard
