@@ -54,7 +54,7 @@ inline absl::StatusOr<std::unique_ptr<DeviceBackend>> MakeConformanceDevice(cons
                                                                             int threads) {
   if (name == kCudaDevice) return MakeDevice(kCudaDevice);
   if (name == kLateDevice) {
-    return LateDevice::Create({.host_access = true, .late_max = std::chrono::microseconds(50)});
+    return LateDevice::Create({.late_max = std::chrono::microseconds(50)});
   }
   return CpuBackend::Create({.kernel_family = name, .compute_threads = threads});
 }
