@@ -200,6 +200,8 @@ void RunnerFixture::AnswerAll(const Plan& plan, const std::vector<std::size_t>& 
             link, AnswerFrame(sent.frame, plan, static_cast<std::int32_t>(w), link->offer()));
         answered = true;
         Pump();
+        // The last answer of an epoch that ends closes its links.
+        link = LinkOf(plan, w);
       }
     }
   }
