@@ -1,4 +1,4 @@
-// What the launches of the prefill kernels share: checks, tensor maps and the cluster launch.
+// The launches of the prefill kernels share these checks, tensor maps and the cluster launch.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What the warps of a prefill kernel share: the launch's arguments and the block's memory.
+// The warps of a prefill kernel share the launch's arguments and the block's memory.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ inline constexpr int kPrefillThreads = 32 * (kConsumerWarps + 4);
 inline constexpr int kStoreBytes = 16 * 128;  // 16 rows x 64 columns of BF16
 inline constexpr int kUnitSlots = 8;  // more than the tiles by which the blocks of a cluster differ
 
-// What a stage holds, beside the operands.
+// A stage holds a note beside the operands: the consumers act on it.
 enum class StageKind : int { kEnd = 0, kSkip = 1, kStore = 2 };
 struct alignas(16) StageNote {
   StageKind kind;
@@ -47,7 +47,7 @@ struct alignas(1024) PrefillShared {
   int gather_row[kUnitSlots];  // first row of a tile for the gathering warps, -1: the end
 };
 
-// What runs on the tile: which products, and what becomes of them.
+// The products that run on a tile, and the form in which their sums leave it.
 enum class PrefillKind {
   kBf16,       // BF16 products, BF16 out
   kFp8,        // FP8 products, BF16 out

@@ -1,4 +1,4 @@
-// What becomes of a tile's sums: rounding, SwiGLU, quantization and the way out.
+// A tile's sums are rounded, put through SwiGLU and quantized here, and then stored.
 #pragma once
 
 #include <cstdint>
