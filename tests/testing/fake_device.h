@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
+
 #include "core/base/error.h"
 #include "core/format/bf16.h"
 #include "worker/device/host/host_device.h"
@@ -128,9 +130,14 @@ class FakeDevice final : public HostDevice {
     return std::make_unique<FakeScratch>(shape);
   }
   void RunExperts(std::span<const ExpertRows> batches, KernelScratch& scratch) override {
+    RunExpertsUntil(batches, scratch, [] { return false; });
+  }
+  std::size_t RunExpertsUntil(std::span<const ExpertRows> batches, KernelScratch& scratch,
+                              absl::FunctionRef<bool()> stop) override {
     if (on_run) on_run();
     auto& space = static_cast<FakeScratch&>(scratch);
     std::int64_t rows = 0;
+    std::size_t count = 0;
     for (const ExpertRows& batch : batches) {
       rows += static_cast<std::int64_t>(batch.rows.size());
       const auto& expert = static_cast<const FakeExpert&>(*batch.expert);
@@ -138,10 +145,13 @@ class FakeDevice final : public HostDevice {
         RunRow(expert, batch.rows[r], space.h,
                batch.out + r * static_cast<std::size_t>(expert.shape.hidden));
       }
+      ++count;
+      if (stop()) break;
     }
     ++runs;
     rows_run += rows;
     if (rows > workspace_pairs_max) overfull_runs += 1;
+    return count;
   }
   [[nodiscard]] const RowOps& row_ops() const override { return row_ops_; }
 

@@ -231,29 +231,46 @@ KernelRun CpuBackend::RunOf(const ExpertRows& batch, const CpuScratch& scratch, 
 }
 
 void CpuBackend::RunExperts(std::span<const ExpertRows> batches, KernelScratch& scratch) {
+  RunExpertsUntil(batches, scratch, [] { return false; });
+}
+
+std::size_t CpuBackend::RunExpertsUntil(std::span<const ExpertRows> batches,
+                                        KernelScratch& scratch, absl::FunctionRef<bool()> stop) {
   const auto& own = static_cast<const CpuScratch&>(scratch);
   if (own.family != parts_.family) std::abort();
   const auto bytes = static_cast<std::int64_t>(batches.size()) * own.layout.packed_bytes;
   // Weights are what takes time: each byte is read once, whatever the number of rows.
-  if (pool_->threads() > 1 && bytes >= kSharedBytesMin) {
-    RunShared(batches, own);
-    return;
+  if (pool_->threads() > 1 && bytes >= kSharedBytesMin) return RunShared(batches, own, stop);
+  std::size_t count = 0;
+  while (count < batches.size()) {
+    RunExpert(RunOf(batches[count++], own, 0));
+    if (stop()) break;
   }
-  for (const ExpertRows& batch : batches) RunExpert(RunOf(batch, own, 0));
+  return count;
 }
 
 // Whole experts to each thread while there are enough of them; those left over are split by
 // columns, so that no thread is idle. Neither changes the order of any sum.
-void CpuBackend::RunShared(std::span<const ExpertRows> batches, const CpuScratch& scratch) {
+std::size_t CpuBackend::RunShared(std::span<const ExpertRows> batches, const CpuScratch& scratch,
+                                  absl::FunctionRef<bool()> stop) {
   const auto threads = static_cast<std::size_t>(pool_->threads());
   std::size_t whole = batches.size() / threads * threads;
   for (std::size_t first = 0; first < whole; first += ComputePool::kIndicesMax) {
     const std::size_t count = std::min<std::size_t>(ComputePool::kIndicesMax, whole - first);
-    pool_->Run(static_cast<std::int64_t>(count), [&](std::int64_t index, int thread) {
-      RunExpert(RunOf(batches[first + static_cast<std::size_t>(index)], scratch, thread));
-    });
+    const std::int64_t ran = pool_->RunUntil(
+        static_cast<std::int64_t>(count),
+        [&](std::int64_t index, int thread) {
+          RunExpert(RunOf(batches[first + static_cast<std::size_t>(index)], scratch, thread));
+        },
+        stop);
+    if (static_cast<std::size_t>(ran) < count) return first + static_cast<std::size_t>(ran);
   }
-  for (const ExpertRows& batch : batches.subspan(whole)) RunSplit(RunOf(batch, scratch, 0));
+  for (std::size_t at = whole; at < batches.size(); ++at) {
+    // Nothing was asked yet where no experts came before: the first one always runs.
+    if (at > 0 && stop()) return at;
+    RunSplit(RunOf(batches[at], scratch, 0));
+  }
+  return batches.size();
 }
 
 void CpuBackend::RunSplit(const KernelRun& run) {

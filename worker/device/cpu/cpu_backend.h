@@ -57,9 +57,8 @@ class CpuBackend final : public HostDevice {
   // of another shape; of two threads that run at once the pool helps one.
   absl::StatusOr<std::unique_ptr<KernelScratch>> MakeScratch(const MoeShape& shape) override;
   void RunExperts(std::span<const ExpertRows> batches, KernelScratch& scratch) override;
-  [[nodiscard]] std::size_t experts_at_once() const override {
-    return static_cast<std::size_t>(pool_->threads());
-  }
+  std::size_t RunExpertsUntil(std::span<const ExpertRows> batches, KernelScratch& scratch,
+                              absl::FunctionRef<bool()> stop) override;
   [[nodiscard]] const RowOps& row_ops() const override { return row_ops_; }
 
  private:
@@ -72,7 +71,8 @@ class CpuBackend final : public HostDevice {
   [[nodiscard]] KernelRun RunOf(const ExpertRows& batch, const CpuScratch& scratch,
                                 int thread) const;
   // Whole experts to each thread, and then the experts that are left over in pieces (RunSplit).
-  void RunShared(std::span<const ExpertRows> batches, const CpuScratch& scratch);
+  std::size_t RunShared(std::span<const ExpertRows> batches, const CpuScratch& scratch,
+                        absl::FunctionRef<bool()> stop);
   void RunSplit(const KernelRun& run);
 
   CpuParts parts_;

@@ -94,15 +94,24 @@ bool ComputeThread::RunOne(bool decode_only) {
   if (stream == nullptr) return false;
   const bool decode = stream->work_class() == WorkClass::kDecode;
   decode_in_a_row_ = decode ? decode_in_a_row_ + 1 : 0;
-  // A decode run is short: nothing is put between its passes, which also bounds the nesting. What
-  // is put between those of another class has an end, so that its run has one too.
-  stream->PerformOldest([this, decode] {
-    if (decode) return;
-    for (int i = 0; i < kDecodeInARowMax && RunOne(/*decode_only=*/true); ++i) {
-    }
-  });
+  // A decode run is short: nothing is let into it, which also bounds the nesting. What is let into
+  // one of another class has an end, so that its run has one too.
+  stream->PerformOldest({.waits = [this, decode] { return !decode && DecodeWaits(); },
+                         .run =
+                             [this] {
+                               for (int i = 0; i < kDecodeInARowMax && RunOne(true); ++i) {
+                               }
+                             }});
   PutBack(stream);
   return true;
+}
+
+bool ComputeThread::DecodeWaits() {
+  const MutexLock lock(mutex_);
+  return std::any_of(members_.begin(), members_.end(), [](const Member& member) {
+    return member.stream->work_class() == WorkClass::kDecode && !member.running &&
+           member.stream->has_work();
+  });
 }
 
 HostStream* ComputeThread::Pick(bool decode_only) {

@@ -46,6 +46,7 @@ class ComputeThread {
   // Runs one piece of work; false when there was none. `decode_only`: within another run.
   bool RunOne(bool decode_only);
   HostStream* Pick(bool decode_only);  // marks it as running
+  bool DecodeWaits();
   // Ends what Pick began.
   void PutBack(HostStream* stream);
 

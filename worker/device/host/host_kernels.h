@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 
 #include "core/format/bf16.h"
@@ -44,9 +45,14 @@ class HostKernels {
   // Runs every batch. All experts have the scratch's shape. Never fails on data: a NaN in a row
   // gives NaN in that row only. Two threads with two scratches may run at once. Allocates nothing.
   virtual void RunExperts(std::span<const ExpertRows> batches, KernelScratch& scratch) = 0;
-  // Experts that a RunExperts call computes side by side; a call with a multiple of them keeps all
-  // threads busy. At least 1.
-  [[nodiscard]] virtual std::size_t experts_at_once() const { return 1; }
+  // Runs batches from the first on until `stop` returns true, and returns how many: at least one.
+  // `stop` is asked on the calling thread, after each expert that this thread has run. A device
+  // whose runs are never long may run all, as this does.
+  virtual std::size_t RunExpertsUntil(std::span<const ExpertRows> batches, KernelScratch& scratch,
+                                      absl::FunctionRef<bool()> /*stop*/) {
+    RunExperts(batches, scratch);
+    return batches.size();
+  }
   [[nodiscard]] virtual const RowOps& row_ops() const = 0;
 };
 

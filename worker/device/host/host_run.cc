@@ -17,9 +17,9 @@ namespace {
 // Half of a core's L2 cache where it is 2 MiB.
 constexpr std::int64_t kCachedBytes = std::int64_t{1} << 20;
 
-// Work between two calls of `between`, for each of the experts that run at once: multiplications
-// and additions. Some 5 ms of a core at 100 GFLOP/s: a pass of large experts takes a hundred times
-// that, and a decode run must not wait for all of it.
+// What a thread computes before a pass gives way to other work: multiplications and additions.
+// Some 5 ms of a core at 100 GFLOP/s: a pass of large experts takes a hundred times that, and a
+// decode run must not wait for all of it.
 constexpr std::int64_t kPieceFlops = std::int64_t{1} << 29;
 
 bool IsNan(Bf16 bits) { return (bits & 0x7fffU) > 0x7f80U; }
@@ -72,7 +72,7 @@ HostRun::HostRun(const ExpertRun& run, HostKernels* kernels)
       space_(static_cast<HostWorkspace&>(*run.workspace)),
       hidden_(space_.shape_.hidden) {}
 
-void HostRun::Execute(absl::FunctionRef<void()> between) {
+void HostRun::Execute(const OtherWork& others) {
   for (ExpertInput& input : run_.inputs) {
     input.nan_rows = 0;
     if (input.codec != nullptr) Decode(input);
@@ -81,12 +81,12 @@ void HostRun::Execute(absl::FunctionRef<void()> between) {
   Cursor from;
   while (from.input < run_.inputs.size()) {
     const Cursor to = Gather(from);
-    RunGathered(between);
+    RunGathered(others);
     Combine(from, to);
     from = to;
     // Between passes only: after the last one the answers are complete and must not wait for other
     // work.
-    if (from.input < run_.inputs.size()) between();
+    if (from.input < run_.inputs.size() && others.waits()) others.run();
   }
 }
 
@@ -152,7 +152,7 @@ bool HostRun::GatherRow(const ExpertInput& input, std::uint32_t row) {
   return true;
 }
 
-void HostRun::RunGathered(absl::FunctionRef<void()> between) {
+void HostRun::RunGathered(const OtherWork& others) {
   const auto slots = static_cast<std::size_t>(table_.slots());
   // A counting sort by slot: linear, and each expert's weights are then read for all its rows at
   // once.
@@ -180,26 +180,28 @@ void HostRun::RunGathered(absl::FunctionRef<void()> between) {
     }
     begin = end;
   }
-  RunInPieces(between);
+  RunExperts(others);
 }
 
-// Each expert is in one piece, so its weights are still read once a pass, and a piece holds as many
-// experts as run at once, so no thread is idle for the cut.
-void HostRun::RunInPieces(absl::FunctionRef<void()> between) {
-  const std::size_t at_once = kernels_->experts_at_once();
-  const std::int64_t most = kPieceFlops * static_cast<std::int64_t>(at_once);
+// Threads meet only where the pass really gives way: waiting for the slowest of them after each
+// piece would cost more than the pieces are worth. An expert is never cut, so its weights are still
+// read once a pass.
+void HostRun::RunExperts(const OtherWork& others) {
   std::span<const ExpertRows> left = space_.batches_;
+  // As in HostStream::IsSmall: two bytes a weight and two operations.
+  std::int64_t flops = 0;
+  for (const ExpertRows& batch : left) {
+    flops += static_cast<std::int64_t>(batch.rows.size()) * batch.expert->bytes();
+  }
+  const std::int64_t flops_of_one = flops / std::max<std::int64_t>(std::ssize(left), 1);
   while (!left.empty()) {
-    std::int64_t flops = 0;
-    std::size_t count = 0;
-    while (count < left.size() && (flops < most || count % at_once != 0)) {
-      // As in HostStream::IsSmall: two bytes a weight and two operations.
-      const ExpertRows& batch = left[count++];
-      flops += static_cast<std::int64_t>(batch.rows.size()) * batch.expert->bytes();
-    }
-    kernels_->RunExperts(left.first(count), *space_.scratch_);
+    std::int64_t computed = 0;
+    const std::size_t count = kernels_->RunExpertsUntil(left, *space_.scratch_, [&] {
+      computed += flops_of_one;
+      return computed >= kPieceFlops && others.waits();
+    });
     left = left.subspan(count);
-    if (!left.empty()) between();
+    if (!left.empty()) others.run();
   }
 }
 

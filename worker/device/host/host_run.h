@@ -12,12 +12,12 @@
 #include <utility>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 
 #include "worker/device/device_backend.h"
 #include "worker/device/host/aligned_buffer.h"
 #include "worker/device/host/host_kernels.h"
+#include "worker/device/host/other_work.h"
 
 namespace switchyard {
 
@@ -79,9 +79,9 @@ class HostRun {
   // and its slots are below the table's.
   HostRun(const ExpertRun& run, HostKernels* kernels);
 
-  // `between` is called between two passes, and between experts where a pass is long: other work
-  // may run there, with workspaces of its own.
-  void Execute(absl::FunctionRef<void()> between);
+  // `others` run between two passes, and between experts where a pass is long, with workspaces of
+  // their own.
+  void Execute(const OtherWork& others);
 
  private:
   // The next row to take: of which input, and which of its rows.
@@ -100,10 +100,10 @@ class HostRun {
   // False: the row does not fit into this pass.
   bool GatherRow(const ExpertInput& input, std::uint32_t row);
   // Sorts the pairs by slot and runs each expert once over its rows.
-  void RunGathered(absl::FunctionRef<void()> between);
-  // A pass is cut between experts, with `between` called there: at prefill sizes one pass may take
-  // longer than a decode step may wait.
-  void RunInPieces(absl::FunctionRef<void()> between);
+  void RunGathered(const OtherWork& others);
+  // A pass gives way between experts: at prefill sizes it may take longer than a decode step may
+  // wait.
+  void RunExperts(const OtherWork& others);
   // Writes the answers of the rows [from, to) from the experts' rows, slots in the order given.
   void Combine(const Cursor& from, const Cursor& to);
   void AnswerRow(ExpertInput& input, std::uint32_t row, std::size_t* pair);

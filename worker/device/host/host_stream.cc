@@ -26,6 +26,12 @@ absl::Status BadRun(Reason reason, const std::string& what) {
   return MakeError(absl::StatusCode::kInvalidArgument, reason, absl::StrFormat("run: %s", what));
 }
 
+bool NothingWaits() { return false; }
+void RunNothing() {}
+
+// Work inside a call is small, or its device has one thread.
+OtherWork NoOthers() { return {.waits = NothingWaits, .run = RunNothing}; }
+
 void EncodeRows(const EncodeRun& run) {
   const HostCodec& codec = AsHostCodec(*run.codec);
   const RowBytes bytes = RowBytesOf(codec.format(), run.hidden);
@@ -97,7 +103,7 @@ absl::Status HostStream::Run(const ExpertRun& run) {
   // Only when nothing is queued: work of a stream runs in the order of the calls.
   if (idle() && (limits_.every_run || IsSmall(run))) {
     Work work = run;
-    Perform(work, [] {});
+    Perform(work, NoOthers());
     return absl::OkStatus();
   }
   return Queue(run);
@@ -147,7 +153,7 @@ std::unique_ptr<DeviceEvent> HostStream::MakeEvent() { return std::make_unique<H
 
 absl::Status HostStream::PerformOrQueue(Work work) {
   if (!idle()) return Queue(work);
-  Perform(work, [] {});
+  Perform(work, NoOthers());
   return absl::OkStatus();
 }
 
@@ -176,7 +182,7 @@ absl::Status HostStream::Queue(Work work) {
   return absl::OkStatus();
 }
 
-void HostStream::PerformOldest(absl::FunctionRef<void()> between) {
+void HostStream::PerformOldest(const OtherWork& others) {
   // Relaxed: this thread is the only writer of the head.
   const std::uint32_t head = head_.load(std::memory_order_relaxed);
   Work& work = ring_[head % kQueuedMax];
@@ -190,13 +196,13 @@ void HostStream::PerformOldest(absl::FunctionRef<void()> between) {
     return;
   }
   // The head moves after the work: until then the stream is not idle, and its memory is in use.
-  Perform(work, between);
+  Perform(work, others);
   head_.store(head + 1, std::memory_order_release);
 }
 
-void HostStream::Perform(Work& work, absl::FunctionRef<void()> between) {
+void HostStream::Perform(Work& work, const OtherWork& others) {
   if (auto* run = std::get_if<ExpertRun>(&work)) {
-    HostRun(*run, kernels_).Execute(between);
+    HostRun(*run, kernels_).Execute(others);
   } else if (const auto* encode = std::get_if<EncodeRun>(&work)) {
     EncodeRows(*encode);
   } else if (const auto* sum = std::get_if<SumRun>(&work)) {

@@ -15,11 +15,11 @@
 #include <span>
 #include <variant>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 
 #include "worker/device/host/host_event.h"
 #include "worker/device/host/host_kernels.h"
+#include "worker/device/host/other_work.h"
 #include "worker/device/stream.h"
 
 namespace switchyard {
@@ -58,8 +58,8 @@ class HostStream final : public Stream {
   [[nodiscard]] bool has_work() const {
     return tail_.load(std::memory_order_acquire) != head_.load(std::memory_order_acquire);
   }
-  // Performs the oldest piece of work. `between` as in HostRun::Execute.
-  void PerformOldest(absl::FunctionRef<void()> between);
+  // Performs the oldest piece of work. `others` as in HostRun::Execute.
+  void PerformOldest(const OtherWork& others);
 
  private:
   using Work = std::variant<ExpertRun, EncodeRun, SumRun, std::span<const CopyPiece>, HostEvent*>;
@@ -72,7 +72,7 @@ class HostStream final : public Stream {
   // Never performs. Errors: kResourceExhausted (NO_CREDITS).
   absl::Status Queue(Work work);
   // On the caller's thread or on the compute thread.
-  void Perform(Work& work, absl::FunctionRef<void()> between);
+  void Perform(Work& work, const OtherWork& others);
 
   HostKernels* const kernels_;
   const std::unique_ptr<ComputeThread>* const compute_;

@@ -31,6 +31,8 @@ std::uint64_t PackWord(const Claims& claims) {
   return (claims.generation << (2 * kFieldBits)) | (claims.count << kFieldBits) | claims.next;
 }
 
+bool Never() { return false; }
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ComputePool>> ComputePool::Create(int threads) {
@@ -57,11 +59,17 @@ ComputePool::~ComputePool() {
   for (std::thread& helper : helpers_) helper.join();
 }
 
-void ComputePool::Run(std::int64_t count, Task task) {
+void ComputePool::Run(std::int64_t count, Task task) { RunUntil(count, task, Never); }
+
+std::int64_t ComputePool::RunUntil(std::int64_t count, Task task, absl::FunctionRef<bool()> stop) {
   // A busy pool is not waited for: the caller's own loop is sure to progress.
   if (helpers_.empty() || count < 2 || busy_.exchange(true, std::memory_order_acquire)) {
-    for (std::int64_t i = 0; i < count; ++i) task(i, 0);
-    return;
+    std::int64_t i = 0;
+    while (i < count) {
+      task(i++, 0);
+      if (stop()) break;
+    }
+    return i;
   }
   task_ = &task;
   done_.store(0, std::memory_order_relaxed);
@@ -75,12 +83,15 @@ void ComputePool::Run(std::int64_t count, Task task) {
   // posted_: one of the two sides sees the other.
   if (sleepers_.load() > 0) FutexWakeAll(posted_);
 
-  Help(0);
-  WaitUntilDone(count);
+  Help(0, stop);
+  // Only this thread drops indices, so the count no longer changes.
+  const auto claimed = static_cast<std::int64_t>(Unpack(claims_.load()).count);
+  WaitUntilDone(claimed);
   busy_.store(false, std::memory_order_release);
+  return claimed;
 }
 
-bool ComputePool::Help(int thread) {
+bool ComputePool::Help(int thread, absl::FunctionRef<bool()> stop) {
   bool helped = false;
   std::uint64_t word = claims_.load(std::memory_order_acquire);
   for (;;) {
@@ -95,14 +106,27 @@ bool ComputePool::Help(int thread) {
     // The job cannot end while this claim is open, so task_ is valid.
     (*task_)(index, thread);
     helped = true;
-    // The job may end, and the next one begin, as soon as the count is complete.
-    const bool last = done_.fetch_add(1) + 1 == static_cast<std::int64_t>(claims.count);
+    // The job may end, and the next one begin, as soon as the count is complete. The count is read
+    // anew because the caller may have dropped indices; if it is the next job's already, the caller
+    // does not sleep for this one.
+    const std::int64_t done = done_.fetch_add(1) + 1;
+    const bool last = done == static_cast<std::int64_t>(Unpack(claims_.load()).count);
     if (last && thread != 0 && caller_sleeps_.load()) {
       finished_.fetch_add(1);
       FutexWakeAll(finished_);
     }
+    if (stop()) DropUnclaimed();
     word = claims_.load(std::memory_order_acquire);
   }
+}
+
+void ComputePool::DropUnclaimed() {
+  std::uint64_t word = claims_.load(std::memory_order_relaxed);
+  Claims claims{};
+  do {
+    claims = Unpack(word);
+    claims.count = claims.next;
+  } while (!claims_.compare_exchange_weak(word, PackWord(claims)));
 }
 
 void ComputePool::WaitUntilDone(std::int64_t count) {
@@ -122,7 +146,7 @@ void ComputePool::WaitUntilDone(std::int64_t count) {
 void ComputePool::HelperLoop(int thread) {
   while (!stop_.load(std::memory_order_relaxed)) {
     const std::uint32_t seen = posted_.load();
-    if (Help(thread)) continue;
+    if (Help(thread, Never)) continue;
     bool posted = false;
     for (int spin = 0; spin < spins_ && !posted; ++spin) {
       SpinPause();

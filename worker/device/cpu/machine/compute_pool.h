@@ -37,12 +37,19 @@ class ComputePool {
   // calls have returned. What they wrote is visible to the caller.
   void Run(std::int64_t count, Task task);
 
+  // The same for the indices below the returned number: no more are begun once `stop` returns true,
+  // which the caller's thread asks after each index that it has run. At least 1 unless count is 0.
+  std::int64_t RunUntil(std::int64_t count, Task task, absl::FunctionRef<bool()> stop);
+
  private:
   explicit ComputePool(int spins) : spins_(spins) {}
   // A helper's life: help, spin, sleep, until stop_.
   void HelperLoop(int thread);
-  // Runs indices of the job in `claims_` until none is left; false when there was none.
-  bool Help(int thread);
+  // Runs indices of the job in `claims_` until none is left; false when there was none. `stop` is
+  // asked after each; the job then ends with what has been claimed.
+  bool Help(int thread, absl::FunctionRef<bool()> stop);
+  // Takes the indices that nobody has claimed out of the job.
+  void DropUnclaimed();
   // Spins first: the last helper is mostly within microseconds of its end.
   void WaitUntilDone(std::int64_t count);
 

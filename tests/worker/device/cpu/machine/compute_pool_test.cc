@@ -1,5 +1,6 @@
 #include "worker/device/cpu/machine/compute_pool.h"
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <thread>
@@ -48,6 +49,33 @@ TEST(ComputePoolTest, HelpersTakeAShareOfWorkThatWaitsForThem) {
   });
 
   EXPECT_EQ(inside.load(), 2);
+}
+
+TEST(ComputePoolTest, StopsWithTheIndicesThatWereBegun) {
+  for (const int threads : {1, 2, 4}) {
+    const auto pool = MakePool(threads);
+    for (int job = 0; job < 2'000; ++job) {
+      const std::int64_t count = 1 + job % 50;
+      const int most = 1 + job % 7;  // of the caller
+      std::vector<int> calls(static_cast<std::size_t>(count), 0);
+      int asked = 0;
+
+      const std::int64_t begun = pool->RunUntil(
+          count, [&](std::int64_t index, int) { ++calls[static_cast<std::size_t>(index)]; },
+          [&] { return ++asked == most; });
+
+      ASSERT_GE(begun, 1);
+      ASSERT_LE(begun, count);
+      // Each index below `begun` once, and none above.
+      for (std::int64_t i = 0; i < count; ++i) {
+        ASSERT_EQ(calls[static_cast<std::size_t>(i)], i < begun ? 1 : 0)
+            << i << " of " << begun << ", " << threads << " threads";
+      }
+      if (threads == 1) {
+        ASSERT_EQ(begun, std::min<std::int64_t>(count, most));
+      }
+    }
+  }
 }
 
 TEST(ComputePoolTest, ManyShortJobsNeitherLoseNorRepeatAnIndex) {
