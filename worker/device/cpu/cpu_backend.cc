@@ -234,8 +234,8 @@ void CpuBackend::RunExperts(std::span<const ExpertRows> batches, KernelScratch& 
   RunExpertsUntil(batches, scratch, [] { return false; });
 }
 
-std::size_t CpuBackend::RunExpertsUntil(std::span<const ExpertRows> batches,
-                                        KernelScratch& scratch, absl::FunctionRef<bool()> stop) {
+std::size_t CpuBackend::RunExpertsUntil(std::span<const ExpertRows> batches, KernelScratch& scratch,
+                                        absl::FunctionRef<bool()> stop) {
   const auto& own = static_cast<const CpuScratch&>(scratch);
   if (own.family != parts_.family) std::abort();
   const auto bytes = static_cast<std::int64_t>(batches.size()) * own.layout.packed_bytes;

@@ -17,9 +17,9 @@ namespace {
 // Half of a core's L2 cache where it is 2 MiB.
 constexpr std::int64_t kCachedBytes = std::int64_t{1} << 20;
 
-// What a thread computes before a pass gives way to other work: multiplications and additions.
-// Some 5 ms of a core at 100 GFLOP/s: a pass of large experts takes a hundred times that, and a
-// decode run must not wait for all of it.
+// A thread computes so many multiplications and additions before a pass gives way to other work.
+// That takes a core some 5 ms at 100 GFLOP/s; a pass of large experts takes a hundred times as
+// long, and a decode run must not wait for all of it.
 constexpr std::int64_t kPieceFlops = std::int64_t{1} << 29;
 
 bool IsNan(Bf16 bits) { return (bits & 0x7fffU) > 0x7f80U; }
