@@ -30,6 +30,4 @@ absl::StatusOr<float> GlobalScaleFromAmax(float amax) { return Checked(kNvfp4Ran
 
 absl::StatusOr<float> GlobalScaleFromModelOpt(float scale) { return Checked(1.0F / scale); }
 
-absl::StatusOr<float> GlobalScaleFromCompressedTensors(float scale) { return Checked(scale); }
-
 }  // namespace switchyard

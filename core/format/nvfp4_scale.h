@@ -22,9 +22,8 @@ absl::Status CheckGlobalScale(float global_scale);
 
 // `amax`: the largest magnitude that calibration saw, in FP32.
 absl::StatusOr<float> GlobalScaleFromAmax(float amax);
-// `scale`: ModelOpt's `input_scale` or `weight_scale_2`.
+// `scale`: ModelOpt's `input_scale` or `weight_scale_2`. Those of compressed-tensors,
+// `input_global_scale` and `weight_global_scale`, are global scales as they stand.
 absl::StatusOr<float> GlobalScaleFromModelOpt(float scale);
-// `scale`: compressed-tensors' `input_global_scale` or `weight_global_scale`.
-absl::StatusOr<float> GlobalScaleFromCompressedTensors(float scale);
 
 }  // namespace switchyard

@@ -1,6 +1,5 @@
 #include "services/worker/worker_server.h"
 
-#include <atomic>
 #include <utility>
 
 #include "core/base/status_macros.h"
@@ -46,8 +45,6 @@ class WorkerServer::ServiceImpl final : public v1::ExpertService::CallbackServic
         attach_threads_(options.attach_threads),
         gateway_threads_(options.gateway_sessions_max) {}
 
-  void SetGateway(Source* gateway) { gateway_ = gateway; }
-
   grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachResponse>* Attach(
       grpc::CallbackServerContext* context) override {
     return ServeAttach(context, experts_, &attach_threads_);
@@ -55,8 +52,8 @@ class WorkerServer::ServiceImpl final : public v1::ExpertService::CallbackServic
 
   grpc::ServerBidiReactor<v1::ForwardRequest, v1::ForwardResponse>* Forward(
       grpc::CallbackServerContext* context) override {
-    if (Source* gateway = gateway_.load()) {
-      return ServeForward(context, gateway, &gateway_threads_, &gateway_options_);
+    if (gateway_ != nullptr) {
+      return ServeForward(context, gateway_, &gateway_threads_, &gateway_options_);
     }
     return new RefusedForward(
         context, MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
@@ -97,8 +94,7 @@ class WorkerServer::ServiceImpl final : public v1::ExpertService::CallbackServic
   const Incarnation incarnation_;
   const GatewayOptions gateway_options_;
   ExpertService* const experts_;
-  // Set once while calls may already arrive.
-  std::atomic<Source*> gateway_;
+  Source* const gateway_;
   ThreadPool attach_threads_;
   ThreadPool gateway_threads_;
 };
@@ -116,7 +112,5 @@ absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(
 
 WorkerServer::WorkerServer(std::unique_ptr<ServiceImpl> service) : service_(std::move(service)) {}
 WorkerServer::~WorkerServer() = default;
-
-void WorkerServer::SetGateway(Source* gateway) { service_->SetGateway(gateway); }
 
 }  // namespace switchyard

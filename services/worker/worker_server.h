@@ -45,9 +45,6 @@ class WorkerServer {
   WorkerServer& operator=(const WorkerServer&) = delete;
 
   [[nodiscard]] GrpcServer& grpc() { return *grpc_; }
-  // From now on steps are served through `gateway`. A server can start without one, since the
-  // source may need the server's endpoint first.
-  void SetGateway(Source* gateway);
 
  private:
   // The generated service's implementation.

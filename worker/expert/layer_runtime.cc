@@ -26,12 +26,4 @@ const LayerRuntime* EpochRuntime::FindLayer(LayerId layer) const {
   return at != layers.end() && at->layer == layer ? &*at : nullptr;
 }
 
-std::int64_t EpochRuntime::weight_bytes() const {
-  std::int64_t bytes = 0;
-  for (const LayerRuntime& layer : layers) {
-    for (const ExpertSlot& slot : layer.slots) bytes += slot.weights->bytes();
-  }
-  return bytes;
-}
-
 }  // namespace switchyard

@@ -78,8 +78,6 @@ struct EpochRuntime {
   [[nodiscard]] const MoeShape& shape() const { return plan.shape; }
   // nullptr when the plan has no such layer. O(log layers).
   [[nodiscard]] const LayerRuntime* FindLayer(LayerId layer) const;
-  // The packed bytes of all experts, shared ones included. O(experts).
-  [[nodiscard]] std::int64_t weight_bytes() const;
 };
 
 }  // namespace switchyard

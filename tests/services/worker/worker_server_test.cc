@@ -112,7 +112,7 @@ TEST_F(WorkerServerTest, AWorkerWithoutASourceIsNoGateway) {
   EXPECT_TRUE(sink.log.WaitForLast("ended UNIMPLEMENTED UNSUPPORTED"));
 }
 
-TEST_F(WorkerServerTest, AGatewayMayComeAfterTheServer) {
+TEST_F(WorkerServerTest, StepsGoThroughTheGateway) {
   testing::GrantingChannel refusing([](const OpenSessionRequest&) -> absl::StatusOr<SessionGrant> {
     return MakeError(absl::StatusCode::kNotFound, Reason::kUnknownModel, "asked");
   });
@@ -121,8 +121,12 @@ TEST_F(WorkerServerTest, AGatewayMayComeAfterTheServer) {
   source.coordinator = &refusing;
   source.clock = &clock;
   const std::unique_ptr<Source> gateway = Source::Create(std::move(source));
-  server_->SetGateway(gateway.get());
-  const auto stub = v1::ExpertService::NewStub(MakeGrpcChannel(endpoint_, kControlMessageBytesMax));
+  WorkerServerOptions options;
+  options.worker_id = "w2";
+  SY_ASSERT_OK_AND_ASSIGN(const auto server,
+                          WorkerServer::Start(options, experts_.get(), gateway.get()));
+  const auto stub = v1::ExpertService::NewStub(
+      MakeGrpcChannel(server->grpc().endpoint(), kControlMessageBytesMax));
   grpc::ClientContext context;
   context.set_deadline(GrpcDeadline(seconds(20)));
 

@@ -65,7 +65,7 @@ TEST(EpochStagerTest, LoadsTheExpertsThatThePlanGivesThisWorker) {
     ASSERT_NE(staged.memory, nullptr);
     EXPECT_EQ(staged.memory->shape, TestModel().shape);
     ExpectHoldsItsPart(*staged.runtime);
-    EXPECT_EQ(staged.runtime->weight_bytes(), device.packs * 3 * 24 * 10 * 2);
+    EXPECT_EQ(testing::WeightBytes(*staged.runtime), device.packs * 3 * 24 * 10 * 2);
     EXPECT_EQ(staged.runtime->FindLayer(LayerId{2}), nullptr);
     EXPECT_EQ(staged.runtime->FindLayer(LayerId{-1}), nullptr);
   }

@@ -89,6 +89,15 @@ inline StagerOptions StagerOf(std::int32_t worker, DeviceBackend* device) {
           .batch = {.pairs_max = 64}};
 }
 
+// The packed bytes of all experts, shared ones included.
+inline std::int64_t WeightBytes(const EpochRuntime& runtime) {
+  std::int64_t bytes = 0;
+  for (const LayerRuntime& layer : runtime.layers) {
+    for (const ExpertSlot& slot : layer.slots) bytes += slot.weights->bytes();
+  }
+  return bytes;
+}
+
 // Stages without anything resident; aborts on error.
 inline StagedEpoch MakeStaged(std::int32_t worker, const Plan& plan, DeviceBackend* device) {
   const Prepare prepare = MakePrepare(plan);

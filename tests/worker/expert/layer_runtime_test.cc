@@ -55,7 +55,7 @@ TEST(LayerRuntimeTest, WeightBytesAreThoseOfTheWorkersExperts) {
 
   const StagedEpoch staged = MakeStaged(0, MakePlan(1, 2), &device);
 
-  EXPECT_EQ(staged.runtime->weight_bytes(), 6 * 3 * 24 * 10 * 2);  // 3 experts in 2 layers
+  EXPECT_EQ(testing::WeightBytes(*staged.runtime), 6 * 3 * 24 * 10 * 2);  // 3 experts in 2 layers
   EXPECT_EQ(staged.runtime->epoch(), Epoch{1});
   EXPECT_EQ(staged.runtime->deployment(), "demo");
 }
