@@ -10,7 +10,8 @@
 namespace switchyard {
 namespace {
 
-constexpr std::array<const char*, 3> kKindNames{"cpu", "cuda", "ascend"};
+constexpr std::array kKindNames{"cpu", "cuda", "ascend"};
+static_assert(kKindNames.size() == kDeviceKinds);
 
 constexpr WireRow kNative{WireSupport::kNative, DispatchDtype::kBf16};
 constexpr WireRow kAbsent{WireSupport::kAbsent, DispatchDtype::kBf16};

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -22,6 +23,8 @@ namespace switchyard {
 
 // Wire values, and bits of WireRule::kinds: append only.
 enum class DeviceKind : std::uint8_t { kCpu = 0, kCuda = 1, kAscend = 2 };
+inline constexpr DeviceKind kLastDeviceKind = DeviceKind::kAscend;
+inline constexpr std::size_t kDeviceKinds = static_cast<std::size_t>(kLastDeviceKind) + 1;
 absl::string_view DeviceKindName(DeviceKind kind);  // "cpu", "cuda", "ascend"
 // False, with `kind` unchanged, for any other name.
 bool DeviceKindFromName(absl::string_view name, DeviceKind* kind);

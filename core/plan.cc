@@ -77,10 +77,10 @@ void Walk(Io& io, PlanT& plan) {
 // A stored enum outside its range would index tables beyond their end later on.
 bool EnumsInRange(const Plan& plan) {
   return std::all_of(plan.workers.begin(), plan.workers.end(),
-                     [](const PlanWorker& w) { return w.device <= DeviceKind::kAscend; }) &&
+                     [](const PlanWorker& w) { return w.device <= kLastDeviceKind; }) &&
          std::all_of(plan.configs.begin(), plan.configs.end(), [](const DispatchConfig& c) {
-           return c.phase <= Phase::kMixed && c.edge.source <= DeviceKind::kAscend &&
-                  c.edge.worker <= DeviceKind::kAscend && c.mode <= DispatchMode::kLowLatency &&
+           return c.phase <= Phase::kMixed && c.edge.source <= kLastDeviceKind &&
+                  c.edge.worker <= kLastDeviceKind && c.mode <= DispatchMode::kLowLatency &&
                   c.wire_dtype <= DispatchDtype::kNvfp4 &&
                   c.combine_dtype <= DispatchDtype::kNvfp4 && c.scheme <= kLastQuantScheme &&
                   c.wire_scale <= ScaleKind::kE4m3;

@@ -8,7 +8,8 @@ namespace {
 constexpr std::uint8_t kCpuBit = 1U << static_cast<unsigned>(DeviceKind::kCpu);
 constexpr std::uint8_t kCudaBit = 1U << static_cast<unsigned>(DeviceKind::kCuda);
 constexpr std::uint8_t kAscendBit = 1U << static_cast<unsigned>(DeviceKind::kAscend);
-constexpr std::uint8_t kAnyKind = kCpuBit | kCudaBit | kAscendBit;
+static_assert(kDeviceKinds <= 8, "WireRule::kinds has one bit for each kind");
+constexpr std::uint8_t kAnyKind = (1U << kDeviceKinds) - 1;
 constexpr std::uint8_t kLowLatencyBit = 1U << static_cast<unsigned>(DispatchMode::kLowLatency);
 constexpr std::uint8_t kAnyMode =
     kLowLatencyBit | 1U << static_cast<unsigned>(DispatchMode::kNormal);
@@ -33,8 +34,11 @@ constexpr std::array kW8A8Rows{
     Takes(DispatchDtype::kFp8, kCudaBit, kAnyMode, DtypeOrigin::kExplicit)};
 constexpr std::array kW4A8Rows{Takes(DispatchDtype::kInt8)};
 
-constexpr std::array<DispatchDtype, 3> OnAnyKind(DispatchDtype dtype) {
-  return {dtype, dtype, dtype};
+using ByKind = std::array<DispatchDtype, kDeviceKinds>;
+constexpr ByKind OnAnyKind(DispatchDtype dtype) {
+  ByKind all{};
+  all.fill(dtype);
+  return all;
 }
 constexpr auto kBf16 = OnAnyKind(DispatchDtype::kBf16);
 // Ascend A2 and A3 have no FP8 rows and would send INT8, which FP8 experts do not accept.

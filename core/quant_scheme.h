@@ -78,7 +78,7 @@ struct QuantSchemeInfo {
   const char* description;  // for people, e.g. "FP8 weights in 128x128 blocks"
   // The default wire dtype by DeviceKind of the worker. It may not be acceptable in every mode
   // (kNvfp4 in normal mode, or without a global input scale): PreferredDtype decides.
-  std::array<DispatchDtype, 3> preferred;
+  std::array<DispatchDtype, kDeviceKinds> preferred;
   std::span<const WireRule> accepts;
   ActivationQuant activations;  // the coarsest that the experts apply themselves
 };

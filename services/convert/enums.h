@@ -31,7 +31,7 @@ struct WireEnum;  // has Proto (the wire's enum), kLast (core's last value), kPr
 template <>
 struct WireEnum<DeviceKind> {
   using Proto = v1::DeviceKind;
-  static constexpr DeviceKind kLast = DeviceKind::kAscend;
+  static constexpr DeviceKind kLast = kLastDeviceKind;
   static constexpr int kProtoMax = v1::DeviceKind_MAX;
 };
 template <>

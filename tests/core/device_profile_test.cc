@@ -34,7 +34,8 @@ TEST(DeviceProfileTest, NamesAreUniqueAndFound) {
 }
 
 TEST(DeviceProfileTest, KindNamesRoundTrip) {
-  for (const auto kind : {DeviceKind::kCpu, DeviceKind::kCuda, DeviceKind::kAscend}) {
+  for (std::size_t i = 0; i < kDeviceKinds; ++i) {
+    const auto kind = static_cast<DeviceKind>(i);
     DeviceKind back{};
     ASSERT_TRUE(DeviceKindFromName(DeviceKindName(kind), &back));
     EXPECT_EQ(back, kind);

@@ -66,6 +66,16 @@ TEST(PlanTest, SurvivesRandomDamage) {
   }
 }
 
+TEST(PlanTest, RefusesAStoredKindOfDeviceThatDoesNotExist) {
+  Plan plan = SmallPlan();
+  plan.workers[1].device = kLastDeviceKind;
+  SY_EXPECT_OK(ParsePlan(CanonicalBytes(plan)));
+
+  plan.workers[1].device = static_cast<DeviceKind>(kDeviceKinds);
+
+  EXPECT_FALSE(ParsePlan(CanonicalBytes(plan)).ok());
+}
+
 TEST(PlanTest, ValidateRefusesUncoveredExpertsAndDoubleSlots) {
   SY_EXPECT_OK(ValidatePlan(SmallPlan()));
 

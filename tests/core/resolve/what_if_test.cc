@@ -13,6 +13,8 @@ namespace {
 using ::testing::ElementsAre;
 using testing::FailsWith;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
 
 std::vector<std::string> Names(absl::string_view word) {
   std::vector<std::string> names;
@@ -32,6 +34,12 @@ TEST(WhatIfTest, AWordIsAProfileOrAKind) {
   EXPECT_THAT(Names("npu"), ElementsAre("ascend_a2", "ascend_a3", "ascend_a5"));
   EXPECT_EQ(Names("ascend"), Names("npu"));
   EXPECT_THAT(Names("deepep_v1"), ElementsAre("deepep_v1"));
+}
+
+TEST(WhatIfTest, EveryKindIsAWord) {
+  for (std::size_t i = 0; i < kDeviceKinds; ++i) {
+    EXPECT_THAT(Names(DeviceKindName(static_cast<DeviceKind>(i))), Not(IsEmpty()));
+  }
 }
 
 TEST(WhatIfTest, AnUnknownWordGetsTheNearest) {

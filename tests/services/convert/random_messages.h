@@ -53,7 +53,7 @@ class RandomMessages {
 
   MoeShape Shape() { return {Index(), Index(), Index(), Index()}; }
   PlanWorker Worker() {
-    return {Text(), rng_.NextId<Incarnation>(), Text(), Any(DeviceKind::kAscend), Text()};
+    return {Text(), rng_.NextId<Incarnation>(), Text(), Any(kLastDeviceKind), Text()};
   }
   LayerPlacement Layer() {
     return {LayerId{Index()}, List([this] {
@@ -63,7 +63,7 @@ class RandomMessages {
   DispatchConfig Config() {
     return {LayerId{Index()},
             Any(Phase::kMixed),
-            {Any(DeviceKind::kAscend), Any(DeviceKind::kAscend)},
+            {Any(kLastDeviceKind), Any(kLastDeviceKind)},
             Any(DispatchMode::kLowLatency),
             Any(DispatchDtype::kNvfp4),
             Any(DispatchDtype::kNvfp4),
@@ -84,7 +84,7 @@ class RandomMessages {
             List([this] { return Config(); })};
   }
   CapabilitySet Capabilities() {
-    return {Any(DeviceKind::kAscend),
+    return {Any(kLastDeviceKind),
             Text(),
             Text(),
             List([this] { return Any(DispatchDtype::kNvfp4); }),
@@ -147,7 +147,7 @@ class RandomMessages {
                              .y_dtype = Any(OutputDtype::kF32),
                              .strict = rng_.Below(2) == 0,
                              .step_deadline = Time(),
-                             .source = Any(DeviceKind::kAscend),
+                             .source = Any(kLastDeviceKind),
                              .record_amax = rng_.Below(2) == 0};
     if (rng_.Below(3) > 0) order.mode = Any(DispatchMode::kLowLatency);
     return order;
