@@ -104,6 +104,14 @@ absl::Status ValidatePlacement(const LayerPlacement& placement, std::int32_t exp
       return BadPlacement(placement.layer, absl::StrFormat("expert %d is on no worker", e));
     }
   }
+  // `slots` has the same entries in ascending order.
+  const bool sorted = std::equal(slots.begin(), slots.end(), placement.experts.begin(),
+                                 [](const auto& slot, const PhysicalExpert& p) {
+                                   return slot == std::pair(p.worker.value, p.slot.value);
+                                 });
+  if (!sorted) {
+    return BadPlacement(placement.layer, "its list is not sorted by (worker, slot)");
+  }
   return absl::OkStatus();
 }
 

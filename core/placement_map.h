@@ -56,7 +56,9 @@ class PlacementMap {
 };
 
 // Errors: kInvalidArgument (BAD_CONFIG) unless each logical expert has >= 1 replica, at most one on
-// a worker, ordinals are in range, each (worker, slot) is used once and slots are dense (I5).
+// a worker, ordinals are in range, each (worker, slot) is used once, slots are dense (I5) and the
+// list is sorted by (worker, slot): the plan's hash covers its order, so one placement has one
+// hash.
 absl::Status ValidatePlacement(const LayerPlacement& placement, std::int32_t experts,
                                std::int32_t workers);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -61,6 +62,10 @@ TEST(PlacementMapTest, BothViewsHoldTheSameExperts) {
       const auto home = static_cast<std::int32_t>(rng.Below(static_cast<std::uint64_t>(workers)));
       placement.experts.push_back(At(e, home, next_slot[static_cast<std::size_t>(home)]++));
     }
+    std::sort(placement.experts.begin(), placement.experts.end(),
+              [](const PhysicalExpert& a, const PhysicalExpert& b) {
+                return std::pair(a.worker, a.slot) < std::pair(b.worker, b.slot);
+              });
     SY_ASSERT_OK(ValidatePlacement(placement, experts, workers));
 
     const PlacementMap map(placement, experts, workers);
@@ -101,6 +106,8 @@ TEST(ValidatePlacementTest, RefusesWhatCannotServe) {
          p->experts.erase(p->experts.begin() + 2);
          p->experts[2].slot.value = 0;
        }},
+      {"not sorted", [](LayerPlacement* p) { std::swap(p->experts[0], p->experts[1]); }},
+      {"not sorted", [](LayerPlacement* p) { std::swap(p->experts[1], p->experts[2]); }},
   };
   for (const Case& c : cases) {
     LayerPlacement placement = WithReplica();
