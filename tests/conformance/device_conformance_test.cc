@@ -1,5 +1,5 @@
-// What every device must do, run over each kernel family of this build; a family that this CPU
-// lacks is skipped, with the reason printed.
+// What every device must do, run over the devices of tests/testing/conformance_devices.h; one that
+// this machine lacks is skipped, with the reason printed.
 #include <algorithm>
 #include <atomic>
 #include <bit>
@@ -30,6 +30,7 @@ namespace {
 
 using testing::CalcDiff;
 using testing::CalcDiffWorstRow;
+using testing::ConformanceDevice;
 using testing::FailsWith;
 using testing::GaussianBf16;
 using testing::RandomExpert;
@@ -40,8 +41,11 @@ using testing::RunInputs;
 using testing::RunOnDevice;
 
 constexpr std::uint64_t kSeed = 20;
+// Bounds of calc_diff to the double reference; docs/PROTOCOL.md lists them.
 constexpr double kPooledMax = 1.5e-5;
 constexpr double kRowMax = 2.5e-5;
+constexpr double kTinyShapeMax = 5e-5;
+constexpr double kRoundedMax = 1e-4;
 
 // One packed expert of `backend` with its rows; Run poisons the output first.
 class Bench {
@@ -121,15 +125,15 @@ class Bench {
   return ::testing::AssertionSuccess();
 }
 
-class DeviceConformance : public ::testing::TestWithParam<std::string> {
+class DeviceConformance : public ::testing::TestWithParam<ConformanceDevice> {
  protected:
   void SetUp() override {
-    const std::string why_not = testing::WhyNotHere(GetParam());
+    const std::string why_not = GetParam().why_not_here();
     if (!why_not.empty()) GTEST_SKIP() << why_not;
     device_ = Make(1);
   }
   static std::unique_ptr<DeviceBackend> Make(int threads) {
-    auto device = testing::MakeConformanceDevice(GetParam(), threads);
+    auto device = GetParam().make(threads);
     EXPECT_TRUE(device.ok()) << device.status();
     return std::move(device).value();
   }
@@ -139,8 +143,8 @@ class DeviceConformance : public ::testing::TestWithParam<std::string> {
 TEST_P(DeviceConformance, AdvertisesWhatItProved) {
   const CapabilitySet& capabilities = device_->capabilities();
 
-  EXPECT_EQ(capabilities.kernel_family, testing::FamilyOf(GetParam()));
-  EXPECT_EQ(capabilities.device_profile, testing::ProfileOf(GetParam()));
+  EXPECT_EQ(capabilities.kernel_family, GetParam().family);
+  EXPECT_EQ(capabilities.device_profile, GetParam().profile);
   EXPECT_TRUE(capabilities.Takes(DispatchDtype::kBf16));
   EXPECT_TRUE(capabilities.Takes(QuantScheme::kNone));
   EXPECT_GT(capabilities.max_top_k, 0);
@@ -173,7 +177,7 @@ TEST_P(DeviceConformance, TakesAnyShape) {
 
       const std::vector<float> got = bench.RunAll();
 
-      EXPECT_LE(CalcDiff(got, bench.Reference()), 5e-5)
+      EXPECT_LE(CalcDiff(got, bench.Reference()), kTinyShapeMax)
           << "hidden " << hidden << ", intermediate " << intermediate << ", seed " << kSeed;
     }
   }
@@ -415,7 +419,7 @@ TEST_P(DeviceConformance, RoundsScalesAndAddsAsTheWeightsAskFor) {
       const std::vector<double> y = ReferenceOf(view, std::span(x).subspan(row * 332, 332));
       want.insert(want.end(), y.begin(), y.end());
     }
-    EXPECT_LE(CalcDiff(out, want), 1e-4);
+    EXPECT_LE(CalcDiff(out, want), kRoundedMax);
     std::vector<float> alone(332);
     const RowsForExpert last{
         .expert = packed.get(), .rows = std::span(rows).last(1), .out = alone.data()};
@@ -534,9 +538,7 @@ TEST_P(DeviceConformance, RefusesWeightsThatDoNotFitTheShape) {
 
 INSTANTIATE_TEST_SUITE_P(Families, DeviceConformance,
                          ::testing::ValuesIn(testing::ConformanceDevices()),
-                         [](const ::testing::TestParamInfo<std::string>& family) {
-                           return family.param;
-                         });
+                         [](const auto& device) { return device.param.name; });
 
 }  // namespace
 }  // namespace switchyard

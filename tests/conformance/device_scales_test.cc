@@ -1,5 +1,5 @@
-// What every device must do with scales that stay apart from the weights, over each kernel family
-// of this build that this CPU can run.
+// What every device must do with scales that stay apart from the weights, over the devices of
+// tests/testing/conformance_devices.h that this machine can run.
 #include <algorithm>
 #include <bit>
 #include <limits>
@@ -25,6 +25,7 @@ namespace switchyard {
 namespace {
 
 using testing::CalcDiffWorstRow;
+using testing::ConformanceDevice;
 using testing::ExpertScales;
 using testing::FailsWith;
 using testing::GaussianBf16;
@@ -32,6 +33,9 @@ using testing::RandomExpert;
 using testing::ScaleKinds;
 
 constexpr std::uint64_t kSeed = 83;
+// Bounds of calc_diff to the double reference; docs/PROTOCOL.md lists them.
+constexpr double kRowMax = 1e-11;
+constexpr double kRowMaxWithBf16Middle = 2.5e-5;
 constexpr ScaleKinds kNone{};
 constexpr ScaleKinds kTensor{.tensor = true};
 constexpr ScaleKinds kChannels{.channels = true};
@@ -98,19 +102,19 @@ bool SameBits(const std::vector<float>& got, const float* want) {
   });
 }
 
-class DeviceScales : public ::testing::TestWithParam<std::string> {
+class DeviceScales : public ::testing::TestWithParam<ConformanceDevice> {
  protected:
   void SetUp() override {
-    const std::string why_not = testing::WhyNotHere(GetParam());
+    const std::string why_not = GetParam().why_not_here();
     if (!why_not.empty()) GTEST_SKIP() << why_not;
     device_ = Make(1);
   }
   static std::unique_ptr<DeviceBackend> Make(int threads) {
-    auto device = testing::MakeConformanceDevice(GetParam(), threads);
+    auto device = GetParam().make(threads);
     EXPECT_TRUE(device.ok()) << device.status();
     return std::move(device).value();
   }
-  static double DiffMax() { return testing::KeepsMiddleInBf16(GetParam()) ? 2.5e-5 : 1e-11; }
+  static double DiffMax() { return GetParam().middle_in_bf16 ? kRowMaxWithBf16Middle : kRowMax; }
 
   std::unique_ptr<DeviceBackend> device_;
 };
@@ -261,9 +265,7 @@ TEST_P(DeviceScales, AreRefusedWhenTheyDoNotFitTheWeights) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, DeviceScales, ::testing::ValuesIn(testing::ConformanceDevices()),
-                         [](const ::testing::TestParamInfo<std::string>& family) {
-                           return family.param;
-                         });
+                         [](const auto& device) { return device.param.name; });
 
 }  // namespace
 }  // namespace switchyard

@@ -1,12 +1,14 @@
-// The devices that the conformance suite runs over, by name: each kernel family of the CPU, the
-// late device, and the GPU in builds that have it.
+// The devices that the conformance suites of the device seam run over: each kernel family of the
+// CPU, the late device, and the GPU in builds that have it. A new device is one row of
+// ConformanceDevices.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
-#include "tests/testing/kernel_families.h"
 #include "tests/testing/late_device.h"
 #include "worker/device/cpu/cpu_backend.h"
 #include "worker/device/cpu/kernel/kernels.h"
@@ -15,48 +17,60 @@
 
 namespace switchyard::testing {
 
-inline constexpr const char* kLateDevice = "late";
-inline constexpr const char* kCudaDevice = "cuda";
+struct ConformanceDevice {
+  std::string name;     // part of the tests' names: letters, digits and underscores
+  std::string family;   // the kernel family that it has to report
+  std::string profile;  // and its row of core/device_profile.cc
+  // True where h is rounded to BF16, which loses its last bits as well as those of the sums.
+  bool middle_in_bf16 = false;
+  // Why this machine cannot run it; empty: it can.
+  std::function<std::string()> why_not_here;
+  std::function<absl::StatusOr<std::unique_ptr<DeviceBackend>>(int threads)> make;
+};
+inline void PrintTo(const ConformanceDevice& device, std::ostream* out) { *out << device.name; }
 
-inline std::vector<std::string> ConformanceDevices() {
-  std::vector<std::string> names = FamilyNames();
-  names.emplace_back(kLateDevice);
+inline std::string WhyNoFamily(const KernelFamily& family) {
+  if (family.usable(DetectCpuFeatures())) return "";
+  return std::string("this CPU cannot run kernel family ") + family.name;
+}
+
+inline std::vector<ConformanceDevice> ConformanceDevices() {
+  std::vector<ConformanceDevice> devices;
+  for (const KernelFamily* family : KernelFamilies()) {
+    const std::string name = family->name;
+    devices.push_back({.name = name,
+                       .family = name,
+                       .profile = "cpu",
+                       .middle_in_bf16 = name == "amx_bf16",
+                       .why_not_here = [family] { return WhyNoFamily(*family); },
+                       .make =
+                           [name](int threads) {
+                             return CpuBackend::Create(
+                                 {.kernel_family = name, .compute_threads = threads});
+                           }});
+  }
+  devices.push_back({.name = "late",
+                     .family = "portable_fp32",
+                     .profile = "cpu",
+                     .why_not_here = [] { return std::string(); },
+                     .make =
+                         [](int /*threads*/) {
+                           return LateDevice::Create({.late_max = std::chrono::microseconds(50)});
+                         }});
 #ifdef SY_WITH_CUDA
-  names.emplace_back(kCudaDevice);
+  devices.push_back({.name = "cuda",
+                     .family = "cuda_sm90",
+                     .profile = "cuda_sm90",
+                     .middle_in_bf16 = true,
+                     .why_not_here =
+                         [] {
+                           const absl::Status made = MakeDevice("cuda").status();
+                           return absl::IsFailedPrecondition(made) ? std::string(made.message())
+                                                                   : std::string();
+                         },
+                     .make = [](int /*threads*/) { return MakeDevice("cuda"); }});
 #endif
-  return names;
-}
-
-// The kernel family behind a device of that name, and its profile.
-inline std::string FamilyOf(const std::string& name) {
-  if (name == kCudaDevice) return "cuda_sm90";
-  return name == kLateDevice ? "portable_fp32" : name;
-}
-inline std::string ProfileOf(const std::string& name) {
-  return name == kCudaDevice ? "cuda_sm90" : "cpu";
-}
-// Families that keep h in BF16 lose its last bits as well as those of their sums.
-inline bool KeepsMiddleInBf16(const std::string& name) {
-  return name == "amx_bf16" || name == kCudaDevice;
-}
-
-// Why a device of that name cannot be made here; empty: it can.
-inline std::string WhyNotHere(const std::string& name) {
-  if (name == kCudaDevice) {
-    const absl::Status made = MakeDevice(kCudaDevice).status();
-    return absl::IsFailedPrecondition(made) ? std::string(made.message()) : "";
-  }
-  if (FindKernelFamily(FamilyOf(name))->usable(DetectCpuFeatures())) return "";
-  return "this CPU cannot run kernel family " + name;
-}
-
-inline absl::StatusOr<std::unique_ptr<DeviceBackend>> MakeConformanceDevice(const std::string& name,
-                                                                            int threads) {
-  if (name == kCudaDevice) return MakeDevice(kCudaDevice);
-  if (name == kLateDevice) {
-    return LateDevice::Create({.late_max = std::chrono::microseconds(50)});
-  }
-  return CpuBackend::Create({.kernel_family = name, .compute_threads = threads});
+  return devices;
 }
 
 }  // namespace switchyard::testing
