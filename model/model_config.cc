@@ -15,14 +15,21 @@
 namespace switchyard {
 namespace {
 
+absl::Status OtherActivation(const std::string& key, absl::string_view what) {
+  return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
+                   absl::StrCat("model config, key '", key, "': experts compute silu, ", what),
+                   {{"key", key}});
+}
+
 // Checks the keys that serving a model needs and inspecting it does not.
 absl::Status CheckServed(const MoeOutline& outline) {
   if (outline.shape.top_k == 0) return BadConfig("num_experts_per_tok", "it is missing");
+  if (!outline.activation_changed_by.empty()) {
+    return OtherActivation(outline.activation_changed_by, "and this key means another function");
+  }
   if (outline.activation == "silu") return absl::OkStatus();
-  return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
-                   absl::StrCat("model config, key 'hidden_act': experts compute silu, not '",
-                                PrintableName(outline.activation), "'"),
-                   {{"key", "hidden_act"}});
+  return OtherActivation("hidden_act",
+                         absl::StrCat("not '", PrintableName(outline.activation), "'"));
 }
 
 ModelConfig ConfigOf(MoeOutline outline) {

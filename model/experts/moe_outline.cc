@@ -27,6 +27,10 @@ constexpr std::int64_t kExpertsMax = 65'536;
 constexpr std::int64_t kSizeMax = 1 << 20;
 constexpr std::int64_t kDraftsMax = 64;
 
+// Models with such a key write hidden_act "silu" and compute another function: gpt-oss, for one,
+// clamps gate and up and multiplies by up + 1.
+constexpr std::array kOtherActivationKeys{"swiglu_limit", "swiglu_limits", "swiglu_alpha"};
+
 // The rule that says which layers have experts.
 enum class Rule : std::uint8_t {
   kAll,
@@ -127,6 +131,9 @@ absl::Status ReadSizes(const JsonView& text, const Family& family, MoeOutline& o
                      kExpertTensorValuesMax, " values that an expert's tensor may have"));
   }
   SY_RETURN_IF_ERROR(Optional(text.String("hidden_act"), out.activation));
+  for (const char* key : kOtherActivationKeys) {
+    if (text.Has(key)) out.activation_changed_by = text.PathOf(key);
+  }
   return ReadDrafts(text, family, out);
 }
 

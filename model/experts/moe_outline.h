@@ -34,6 +34,8 @@ struct MoeOutline {
   std::int32_t drafts = 0;          // MTP or nextn layers that the config announces
   std::int32_t first_draft = 0;     // the first one's number: `layers`, or 0 in a list of their own
   std::string activation = "silu";  // between gate and up, as the config names it
+  // The path of a config key that changes this function although its name stays; empty: none.
+  std::string activation_changed_by;
 };
 
 // Errors: kUnimplemented (UNSUPPORTED), metadata {key}: a model_type without a row;

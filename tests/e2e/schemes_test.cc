@@ -1,7 +1,10 @@
 // Every kind of quantized checkpoint through the whole system: coordinator, workers and client in
 // one process, planned by the checkpoint's own metadata, against the double reference of its
 // numbers.
+#include <filesystem>
+#include <iterator>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -143,6 +146,17 @@ TEST_P(SchemesTest, AnswersAsTheDefinitionOfItsNumbersSays) {
                 kShortRows * LayerErrorBound(CoarsestActivationQuant(scheme, config.wire_dtype)));
     }
   }
+}
+
+TEST(ServedGoldensTest, AreAllCheckpointsOfTheGoldens) {
+  const std::set<std::string> served(std::begin(testing::kServedGoldens),
+                                     std::end(testing::kServedGoldens));
+  std::set<std::string> folders;
+  for (const auto& entry : std::filesystem::directory_iterator(SY_QUANT_GOLDENS)) {
+    if (entry.is_directory()) folders.insert(entry.path().filename().string());
+  }
+
+  EXPECT_EQ(served, folders);
 }
 
 INSTANTIATE_TEST_SUITE_P(Goldens, SchemesTest, ::testing::ValuesIn(testing::kServedGoldens),

@@ -36,6 +36,16 @@ constexpr std::array kQuants{
     ProjectionQuant{.layout = QuantLayout::kPackQuantized, .group_size = 32},
     ProjectionQuant{.layout = QuantLayout::kAwq, .group_size = 128, .zero_points = true},
 };
+constexpr bool HasEveryLayout() {
+  for (std::size_t i = 0; i <= static_cast<std::size_t>(kLastQuantLayout); ++i) {
+    const auto is_it = [i](const ProjectionQuant& q) {
+      return static_cast<std::size_t>(q.layout) == i;
+    };
+    if (std::none_of(kQuants.begin(), kQuants.end(), is_it)) return false;
+  }
+  return true;
+}
+static_assert(HasEveryLayout());
 
 // The input's bytes, over and over; zeros when there are none.
 class Bytes {

@@ -280,5 +280,16 @@ TEST(ModelConfigTest, RefusesWhatCannotBeServed) {
               FailsWith(absl::StatusCode::kUnimplemented, Reason::kUnsupported));
 }
 
+// gpt-oss writes "silu" and clamps; a family that is served would give wrong numbers in silence.
+TEST(ModelConfigTest, RefusesKeysThatChangeTheActivationBehindItsName) {
+  for (const char* key : {"swiglu_limit", "swiglu_limits", "swiglu_alpha"}) {
+    const absl::Status status = ParseModelConfig(With(OldSpelling(), key, 7.0).dump()).status();
+
+    EXPECT_THAT(status, FailsWith(absl::StatusCode::kUnimplemented, Reason::kUnsupported)) << key;
+    EXPECT_EQ(MetadataOf(status)["key"], key) << status;
+    SY_EXPECT_OK(ParseModelConfig(With(OldSpelling(), key, nullptr).dump()).status());
+  }
+}
+
 }  // namespace
 }  // namespace switchyard

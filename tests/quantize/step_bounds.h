@@ -8,6 +8,7 @@
 #include <functional>
 #include <vector>
 
+#include "core/base/check.h"
 #include "core/format/fp4.h"
 #include "core/format/fp8.h"
 #include "core/rng.h"
@@ -123,10 +124,17 @@ inline float RandomCode(const ProjectionQuant& quant, std::int64_t column, Seede
     case QuantLayout::kInt8Channel:
     case QuantLayout::kModelSlimW8A8:
       return column % 16 == 0 ? -127.0F : static_cast<float>(rng.Below(255)) - 127.0F;
-    default:
+    case QuantLayout::kW4Afp8:
+    case QuantLayout::kModelSlimW4A8:
+    case QuantLayout::kModelSlimW4A4:
+    case QuantLayout::kPackQuantized:
+    case QuantLayout::kAwq:
       if (column % 16 == 0) return 7.0F;
       return column % 16 == 1 ? -8.0F : static_cast<float>(rng.Below(16)) - 8.0F;
+    case QuantLayout::kBf16:
+      break;
   }
+  SY_UNREACHABLE("a layout without codes");
 }
 
 // BF16 weights that are codes times a power of two, for NVFP4 times E4M3 scales as well.

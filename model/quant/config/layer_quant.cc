@@ -219,7 +219,7 @@ absl::StatusOr<LayerQuant> ResolveLayerQuant(const QuantConfig& config,
   SY_ASSIGN_OR_RETURN(LayerQuant quant, config.description.has_value()
                                             ? ResolveByDescription(*config.description, modules)
                                             : ResolveByGroups(config, modules));
-  // No published checkpoint has them, so there is no layout to read them by.
+  // Fused experts (gpt-oss has them, gate and up interleaved) have no layout to read them by.
   if (modules.packed && quant.scheme != QuantScheme::kNone) {
     return UnsupportedConfig(modules.Name(0, Projection::kGate),
                              absl::StrCat("quantized experts in one packed tensor are not served; ",

@@ -95,6 +95,9 @@ TEST(MoeOutlineTest, TellsTheActivation) {
   EXPECT_EQ(ParseMoeOutline(deepseek.dump())->activation, "silu");
   deepseek["hidden_act"] = "gelu";
   EXPECT_EQ(ParseMoeOutline(deepseek.dump())->activation, "gelu");
+  EXPECT_EQ(ParseMoeOutline(deepseek.dump())->activation_changed_by, "");
+  deepseek["swiglu_limit"] = 7.0;
+  EXPECT_EQ(ParseMoeOutline(deepseek.dump())->activation_changed_by, "swiglu_limit");
 }
 
 TEST(MoeOutlineTest, SparseStepsAndDenseLayersAreLeftOut) {
