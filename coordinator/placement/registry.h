@@ -1,5 +1,5 @@
-// All placement policies. A new one is a file and a line in registry.cc; the conformance suite in
-// tests/conformance/placement_policy_test.cc runs over every entry.
+// All placement policies. A new one is a header and a source, a line in registry.cc and one in
+// CMakeLists.txt; the suite in tests/conformance/placement_policy_test.cc runs over every entry.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,9 @@
 
 namespace switchyard {
 
-// A row of the table: the name for DriverOptions::placement, and how to make the policy.
+// A row of the table: how to make the policy, and its name for DriverOptions::placement and
+// switchyard-coordinator --placement. It has letters, digits and underscores: tests are named by
+// it.
 struct PlacementPolicyEntry {
   const char* name;
   std::unique_ptr<PlacementPolicy> (*make)();

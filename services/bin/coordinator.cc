@@ -9,10 +9,12 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 #include "coordinator/dispatch_defaults.h"
 #include "coordinator/driver.h"
 #include "coordinator/model_loader.h"
+#include "coordinator/placement/registry.h"
 #include "coordinator/store/registry.h"
 #include "core/base/once_set.h"
 #include "core/base/status_macros.h"
@@ -30,6 +32,7 @@ struct Options {
   std::string store = "memory";
   std::vector<std::string> deployments;
   DispatchOptions dispatch;
+  std::string placement = DriverOptions().placement;
   std::string log_level = "info";
 };
 
@@ -70,6 +73,11 @@ absl::StatusOr<DispatchDefaults> DefaultsOf(const DispatchOptions& options, Once
   return read.defaults;
 }
 
+std::string PlacementNames() {
+  return absl::StrJoin(PlacementPolicies(), ", ",
+                       [](std::string* out, const auto& policy) { out->append(policy.name); });
+}
+
 absl::Status Run(const Options& options, SignalWait& signals) {
   SteadyClock clock;
   SystemRng rng;
@@ -78,6 +86,7 @@ absl::Status Run(const Options& options, SignalWait& signals) {
   SY_ASSIGN_OR_RETURN(std::unique_ptr<StateStore> store, OpenStateStore(options.store));
   OnceSet once;
   DriverOptions driver_options;
+  driver_options.placement = options.placement;
   SY_ASSIGN_OR_RETURN(driver_options.coordinator.dispatch,
                       DefaultsOf(options.dispatch, once, *logger));
   SY_ASSIGN_OR_RETURN(const std::unique_ptr<Driver> driver,
@@ -123,6 +132,9 @@ int Main(int argc, char** argv) {
                  "Dtype of rows if a deployment sets none: auto, bf16, fp8, int8 or nvfp4");
   app.add_option(kDeprecatedDtypeFlag, options.dispatch.deepep_dispatcher_output_dtype,
                  absl::StrCat("Deprecated spelling of ", kDtypeFlag));
+  app.add_option("--placement", options.placement,
+                 absl::StrCat("How experts are placed on workers: ", PlacementNames()))
+      ->capture_default_str();
   app.add_option("--log-level", options.log_level, "debug, info, warn, error or off")
       ->capture_default_str();
   // Option names are checked before parsing: CLI11 would accept misspelled dtype options as unknown

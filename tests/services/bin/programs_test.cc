@@ -104,6 +104,16 @@ TEST_F(ProgramsTest, BadOptionsAreRefusedBeforeAnythingStarts) {
   EXPECT_NE(Run("switchyard-worker", {}), 0);
 }
 
+TEST_F(ProgramsTest, ACoordinatorPlacesByTheNamedPolicyOrListsThem) {
+  EXPECT_EQ(Run("switchyard-coordinator", {"--placement", "astrology"}), 1);
+  EXPECT_THAT(Log(), HasSubstr("no placement policy \"astrology\"; known: contiguous"));
+  EXPECT_THAT(Log(), HasSubstr("BAD_CONFIG"));
+
+  SY_ASSERT_OK_AND_ASSIGN(ChildProcess coordinator,
+                          Start("switchyard-coordinator", {"--placement", "contiguous"}));
+  SY_EXPECT_OK(coordinator.WaitForLine("ready ", kLong));
+}
+
 // R10, R11: the drafts' names of the option and unknown dtypes, before anything starts.
 TEST_F(ProgramsTest, ACoordinatorRefusesMisspelledDtypeOptionsWithTheRightName) {
   for (const char* const name : {"--dispather-output-dtype", "--deepep-dispatch-output-dtype"}) {
