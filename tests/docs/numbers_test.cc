@@ -60,8 +60,11 @@ bool MayCite(const SourceFile& file) {
 TEST(NumbersTest, EveryRequirementHasOneRow) {
   const auto states = StatesOfThePage();
 
-  EXPECT_EQ(states.size(), 127U);
-  for (int i = 1; i <= 127; ++i) EXPECT_TRUE(states.contains(absl::StrCat("R", i))) << "R" << i;
+  // Numbers are never given up: a requirement that goes keeps its row.
+  EXPECT_GE(states.size(), 127U);
+  for (std::size_t i = 1; i <= states.size(); ++i) {
+    EXPECT_TRUE(states.contains(absl::StrCat("R", i))) << "R" << i;
+  }
 }
 
 TEST(NumbersTest, EveryCitedRequirementExists) {
@@ -73,8 +76,7 @@ TEST(NumbersTest, EveryCitedRequirementExists) {
     for (const std::string& line : file.lines) {
       for (std::sregex_iterator it(line.begin(), line.end(), cited), end; it != end; ++it) {
         ++citations;
-        // R128 is the number that tests/requirements refuses.
-        EXPECT_TRUE(states.contains(it->str()) || it->str() == "R128")
+        EXPECT_TRUE(states.contains(it->str()))
             << file.path << " cites " << it->str() << "; add it to " << kRequirementsPage;
       }
     }

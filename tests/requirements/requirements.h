@@ -30,8 +30,8 @@ struct Row {
 };
 
 // A line is "R<n><TAB>use<TAB>test[, test...]", where use is "served", "reference" or
-// "library: part[, part...]". Errors: kInvalidArgument naming the line that has another form, an
-// unknown requirement, or a requirement for the second time.
+// "library: part[, part...]". Errors: kInvalidArgument naming the line that has another form, or a
+// requirement for the second time.
 absl::StatusOr<std::vector<Row>> ParseRequirements(absl::string_view text);
 
 enum class Outcome { kPassed, kFailed, kSkipped, kNotRun };
@@ -39,13 +39,15 @@ enum class Outcome { kPassed, kFailed, kSkipped, kNotRun };
 // Test name -> outcome, from `ctest --output-junit`. Errors: kInvalidArgument when it is not one.
 absl::StatusOr<std::map<std::string, Outcome>> ParseJunit(absl::string_view xml);
 
-// Every requirement that this version has to cover, in order.
-const std::vector<std::string>& Wanted();
+// The requirements that docs/REQUIREMENTS.md, whose text is `page`, does not leave open, in order.
+std::vector<std::string> WantedOf(absl::string_view page);
 
 struct Report {
-  std::vector<std::string> problems;  // one line each: a listed test is absent, skipped or failed
-  std::vector<std::string> missing;   // wanted requirements without a row
+  // One line each: a listed test is absent, skipped or failed, or its requirement is not wanted.
+  std::vector<std::string> problems;
+  std::vector<std::string> missing;  // wanted requirements without a row
 };
-Report Check(const std::vector<Row>& rows, const std::map<std::string, Outcome>& run);
+Report Check(const std::vector<Row>& rows, const std::vector<std::string>& wanted,
+             const std::map<std::string, Outcome>& run);
 
 }  // namespace switchyard::requirements

@@ -1,6 +1,6 @@
-// requirements_check [--require-all] requirements.tsv junit.xml
+// requirements_check [--require-all] REQUIREMENTS.md requirements.tsv junit.xml
 // Exit 0 when every listed test ran and passed; with --require-all also only when every requirement
-// is listed. 2 when it could not check.
+// that the page does not leave open is listed. 2 when it could not check.
 
 #include <algorithm>
 #include <fstream>
@@ -28,13 +28,15 @@ int main(int argc, char** argv) {
   std::vector<std::string> files(argv + 1, argv + argc);
   const bool require_all = !files.empty() && files[0] == "--require-all";
   if (require_all) files.erase(files.begin());
+  std::string page;
   std::string table;
   std::string junit;
-  if (files.size() != 2) {
-    std::cerr << "usage: requirements_check [--require-all] requirements.tsv junit.xml\n";
+  if (files.size() != 3) {
+    std::cerr << "usage: requirements_check [--require-all] REQUIREMENTS.md requirements.tsv "
+                 "junit.xml\n";
     return 2;
   }
-  if (!Read(files[0], &table) || !Read(files[1], &junit)) return 2;
+  if (!Read(files[0], &page) || !Read(files[1], &table) || !Read(files[2], &junit)) return 2;
 
   const auto rows = switchyard::requirements::ParseRequirements(table);
   const auto run = switchyard::requirements::ParseJunit(junit);
@@ -42,7 +44,12 @@ int main(int argc, char** argv) {
     std::cerr << "requirements: " << (rows.ok() ? run.status() : rows.status()).message() << "\n";
     return 2;
   }
-  const auto report = switchyard::requirements::Check(*rows, *run);
+  const auto wanted = switchyard::requirements::WantedOf(page);
+  if (wanted.empty()) {
+    std::cerr << "requirements: " << files[0] << " has no table of requirements\n";
+    return 2;
+  }
+  const auto report = switchyard::requirements::Check(*rows, wanted, *run);
   for (const std::string& problem : report.problems)
     std::cerr << "requirements: " << problem << "\n";
   if (!report.missing.empty()) {
