@@ -123,6 +123,9 @@ class Blanker {
 
 bool SourceFile::IsHeader() const { return absl::EndsWith(path, ".h"); }
 bool SourceFile::IsCpp() const { return IsHeader() || absl::EndsWith(path, ".cc"); }
+bool SourceFile::IsDeviceCode() const {
+  return absl::EndsWith(path, ".cu") || absl::EndsWith(path, ".cuh");
+}
 
 std::string Finding::ToString() const {
   return absl::StrCat(path, ":", line, ": [", rule, "] ", message);
@@ -138,7 +141,7 @@ SourceTree::SourceTree(const std::string& root) {
     if (!it->is_regular_file()) continue;
     SourceFile file{path, ReadLines(it->path()), {}};
     if (!IsText(file.lines)) continue;
-    if (file.IsCpp()) file.code = BlankCommentsAndLiterals(file.lines);
+    if (file.IsCpp() || file.IsDeviceCode()) file.code = BlankCommentsAndLiterals(file.lines);
     files_.push_back(std::move(file));
   }
   std::sort(files_.begin(), files_.end(),

@@ -12,12 +12,13 @@ namespace switchyard::tidy {
 struct SourceFile {
   std::string path;                // from the root, with '/'
   std::vector<std::string> lines;  // as written
-  // C++ only: same lines and columns, with comments and the insides of string and character
-  // literals replaced by blanks. Paths of #include lines stay.
+  // C++ and CUDA only: same lines and columns, with comments and the insides of string and
+  // character literals replaced by blanks. Paths of #include lines stay.
   std::vector<std::string> code;
 
   [[nodiscard]] bool IsHeader() const;
-  [[nodiscard]] bool IsCpp() const;  // .h or .cc
+  [[nodiscard]] bool IsCpp() const;         // .h or .cc
+  [[nodiscard]] bool IsDeviceCode() const;  // .cu or .cuh: rules of includes and words only
 };
 
 // What a rule has found. Line 0 means the file as a whole.
