@@ -1,8 +1,11 @@
 #include "quantize/scheme_table.h"
 
+#include <fstream>
+#include <iterator>
 #include <set>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -27,6 +30,19 @@ TEST(SchemeTableTest, HasEveryLayoutAndEveryNameOnce) {
   for (const QuantLayoutInfo& layout : AllQuantLayouts()) {
     EXPECT_EQ(layouts.contains(layout.layout), layout.layout != QuantLayout::kBf16) << layout.name;
   }
+}
+
+// The table of docs/QUANTIZE.md.
+TEST(SchemeTableTest, ThePageListsEveryRow) {
+  std::string table = "| name | scheme | what is stored | calibrated |\n|---|---|---|---|\n";
+  for (const WriteScheme& row : WriteSchemes()) {
+    absl::StrAppend(&table, "| `", row.name, "` | `", QuantSchemeInfoOf(row.scheme()).name, "` | ",
+                    row.description, " | ", row.needs_calibration() ? "yes" : "no", " |\n");
+  }
+  std::ifstream page(SY_QUANTIZE_PAGE);
+  const std::string text{std::istreambuf_iterator<char>(page), {}};
+
+  EXPECT_THAT(text, HasSubstr(table + "\n")) << "docs/QUANTIZE.md needs:\n" << table;
 }
 
 TEST(SchemeTableTest, FindsRowsBySchemeAndLayout) {
