@@ -12,7 +12,7 @@ namespace switchyard {
 
 enum class MemoryKind : std::uint8_t {
   kHost = 0,        // pageable memory of a process; shared memory of a ring is of this kind
-  kPinnedHost = 1,  // host memory that a device reads and writes without a copy by the host
+  kPinnedHost = 1,  // page-locked host memory, which host and device read and write
   kDevice = 2,      // reached by the device's own work only; the host must not touch it
 };
 

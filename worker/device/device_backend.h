@@ -1,10 +1,11 @@
 // The device seam: what a kind of device must do for a participant.
 //
 // A device gives out memory, packs experts, and runs batches on streams (stream.h): experts over
-// rows in their wire format, encoding, sums. Work completes on events; nothing here waits for work
-// but the destructors, so that the thread that polls rings keeps polling. Implementations: cpu/
-// (scalar, portable FP32, AVX-512, AMX BF16; chosen once at start by CPUID) on host/, which holds
-// what every device that computes in host memory shares.
+// rows in their wire format, encoding, sums. Work completes on events. No call of a stream waits
+// for work, so that the thread that polls rings keeps polling; Pack and destructors may.
+// Implementations: cpu/ (scalar, portable FP32, AVX-512, AMX BF16; chosen once at start by CPUID)
+// on host/, which is for every device that computes in host memory, and cuda/ in builds with
+// SWITCHYARD_CUDA.
 //
 // An expert's output row depends on its input row and weights only, never on the number, order or
 // company of rows: one kernel family per process, one order of summation, no split-K, no atomics.
@@ -118,9 +119,9 @@ class DeviceBackend {
   virtual std::unique_ptr<HostMapping> MapHost(std::span<std::byte> /*memory*/) { return nullptr; }
   // Packs weights; costs about one copy and may wait for the device, so it is for staging threads.
   // A device may keep them quantized. Errors: kInvalidArgument (BAD_SHAPE) when the views do not
-  // fit `shape`, (BAD_CONFIG) for a scale that is not finite and above zero (of a channel or block:
-  // not below, because it may hold zeros only; of a group: finite); kUnimplemented (UNSUPPORTED)
-  // for a rounding that the device lacks; kResourceExhausted (OUT_OF_MEMORY).
+  // fit `shape`; kInvalidArgument (BAD_CONFIG) for a scale that is not finite, one of a tensor that
+  // is not above zero, or one of a channel or block below zero; kUnimplemented (UNSUPPORTED) for a
+  // rounding that the device lacks; kResourceExhausted (OUT_OF_MEMORY).
   virtual absl::StatusOr<std::unique_ptr<PackedExpert>> Pack(const MoeShape& shape,
                                                              const ExpertWeightsView& weights) = 0;
   // A table of experts that this device packed, by slot. Errors: kResourceExhausted.

@@ -1,5 +1,5 @@
-// The devices of this build, by name. A device is a folder below worker/device and a line in
-// device_registry.cc.
+// The devices of this build, by name. A device is a folder below worker/device and a branch of
+// MakeDevice; docs/EXTENDING.md lists what else it takes.
 #pragma once
 
 #include <memory>
