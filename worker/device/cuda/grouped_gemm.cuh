@@ -221,10 +221,11 @@ class Multiplier {
       for (int j = 0; j < kRows / 8; j++) {
         const float x = of_rows[j].x * w;
         const float y = of_rows[j].y * w;
-        sums_[b][4 * j] += part[b][4 * j] * x;
-        sums_[b][4 * j + 1] += part[b][4 * j + 1] * y;
-        sums_[b][4 * j + 2] += part[b][4 * j + 2] * x;
-        sums_[b][4 * j + 3] += part[b][4 * j + 3] * y;
+        // Stated one by one: the products of prefill give the same bits.
+        sums_[b][4 * j] = __fmaf_rn(part[b][4 * j], x, sums_[b][4 * j]);
+        sums_[b][4 * j + 1] = __fmaf_rn(part[b][4 * j + 1], y, sums_[b][4 * j + 1]);
+        sums_[b][4 * j + 2] = __fmaf_rn(part[b][4 * j + 2], x, sums_[b][4 * j + 2]);
+        sums_[b][4 * j + 3] = __fmaf_rn(part[b][4 * j + 3], y, sums_[b][4 * j + 3]);
       }
     }
   }

@@ -26,12 +26,12 @@ __device__ __forceinline__ void Release(std::uint64_t* empty) {
 // FP32 times both scales. 2 x 128 columns need 128 registers of sums; the halves ("chunks", a box
 // of B each) take turns with 64 registers of products, and while one warpgroup promotes, the
 // products of the other one run.
-template <bool Swiglu, int Cluster, int Stages>
+template <PrefillKind Kind, int Cluster, int Stages>
 __device__ void ConsumeFp8(const PrefillArgs& args, PrefillShared<Stages>* shared) {
   constexpr int kStageStep = sizeof(shared->stage[0]) / 16;  // of a descriptor
   const int warp = __shfl_sync(~0U, threadIdx.x / 32, 0);
   const int lane = threadIdx.x % 32;
-  const int row = warp * 16 + lane / 4;
+  int scale_row = 0;  // of the thread, in the stage
   const std::uint64_t a_operand =
       sm90::OperandDescriptor(sm90::SharedAddress(shared->stage[0].a) + warp / 4 * 8192);
   const std::uint64_t b_operand =
@@ -53,7 +53,7 @@ __device__ void ConsumeFp8(const PrefillArgs& args, PrefillShared<Stages>* share
 #pragma unroll
     for (int i = 0; i < 64; ++i) {
       const float s = (i & 2) != 0 ? scale.y : scale.x;
-      to[i] = first ? products[i] * s : to[i] + products[i] * s;
+      to[i] = __fmaf_rn(products[i], s, first ? 0.0F : to[i]);
     }
   };
   // One block of K, whose stage is full. `early` runs while the products of the first chunk do,
@@ -62,7 +62,8 @@ __device__ void ConsumeFp8(const PrefillArgs& args, PrefillShared<Stages>* share
   auto block = [&](bool first, auto early, auto late) {
     issue(0);
     early();
-    const float2 a{shared->a_scales[at.stage][row], shared->a_scales[at.stage][row + 8]};
+    const float2 a{shared->a_scales[at.stage][scale_row],
+                   shared->a_scales[at.stage][scale_row + 8]};
     const float2 b = shared->note[at.stage].b_scales;
     sm90::WgmmaWait<0>();
     sm90::WgmmaPin(products);
@@ -80,11 +81,18 @@ __device__ void ConsumeFp8(const PrefillArgs& args, PrefillShared<Stages>* share
     if (!ready) sm90::BarrierWait(full, at.phase);
   };
   auto nothing = [] {};
+  auto store = [&](const float(&chunk)[64], const TileOut& tile) {
+    if constexpr (HasSumsOut(Kind)) {
+      StoreSums<64>(chunk, shared->out[warp], args, tile);
+    } else {
+      Store<2>(chunk, shared->out[warp], args, tile);
+    }
+  };
   auto store_before = [&] {
-    if constexpr (Swiglu) {
+    if constexpr (IsGated(Kind)) {
       StoreSwiglu(sums[0], sums[1], shared->out[warp], args, before);
     } else {
-      Store<2>(sums[1], shared->out[warp], args, before);
+      store(sums[1], before);
     }
   };
 
@@ -92,17 +100,27 @@ __device__ void ConsumeFp8(const PrefillArgs& args, PrefillShared<Stages>* share
   for (;;) {
     const StageNote note = shared->note[at.stage];
     if (note.kind == StageKind::kEnd) break;
-    const TileOut tile{.row = note.row + warp * 16,
-                       .column = note.column,
-                       .stored = note.kind == StageKind::kStore};
+    const TileOut tile{
+        .row = note.row + warp * 16, .rows = note.rows - warp * 16, .column = note.column};
+    if (note.rows <= warp / 4 * 64) {  // nothing to compute for this warpgroup
+      store_before();
+      before.rows = 0;
+      for (int k = 0; k < args.k_blocks; ++k) {
+        Release<Cluster>(&shared->empty[at.stage]);
+        at.template Advance<Stages>();
+        sm90::BarrierWait(sm90::SharedAddress(&shared->full[at.stage]), at.phase);
+      }
+      continue;
+    }
+    scale_row = note.row % 4 + warp * 16 + lane / 4;
     block(true, store_before, nothing);
 #pragma unroll 1
     for (int k = 1; k < args.k_blocks - 1; ++k) block(false, nothing, nothing);
-    if constexpr (Swiglu) {
+    if constexpr (IsGated(Kind)) {
       block(false, nothing, nothing);
       before = tile;
     } else {
-      block(false, nothing, [&] { Store<2>(sums[0], shared->out[warp], args, tile); });
+      block(false, nothing, [&] { store(sums[0], tile); });
       before = tile;
       before.column += kBoxRows;
     }
@@ -111,7 +129,7 @@ __device__ void ConsumeFp8(const PrefillArgs& args, PrefillShared<Stages>* share
 }
 
 // Sums stay in the tensor cores' accumulators; one block of K is always in flight.
-template <int Cluster, int Stages>
+template <PrefillKind Kind, int Cluster, int Stages>
 __device__ void ConsumeBf16(const PrefillArgs& args, PrefillShared<Stages>* shared) {
   constexpr int kStageStep = sizeof(shared->stage[0]) / 16;  // of a descriptor
   const int warp = __shfl_sync(~0U, threadIdx.x / 32, 0);
@@ -136,6 +154,14 @@ __device__ void ConsumeBf16(const PrefillArgs& args, PrefillShared<Stages>* shar
     sm90::BarrierWait(sm90::SharedAddress(&shared->full[at.stage]), at.phase);
     const StageNote note = shared->note[at.stage];
     if (note.kind == StageKind::kEnd) break;
+    if (note.rows <= warp / 4 * 64) {  // nothing to compute for this warpgroup
+      for (int k = 0; k < args.k_blocks; ++k) {
+        sm90::BarrierWait(sm90::SharedAddress(&shared->full[at.stage]), at.phase);
+        Release<Cluster>(&shared->empty[at.stage]);
+        at.template Advance<Stages>();
+      }
+      continue;
+    }
     issue(true);
     int before = at.stage;
     at.template Advance<Stages>();
@@ -150,10 +176,19 @@ __device__ void ConsumeBf16(const PrefillArgs& args, PrefillShared<Stages>* shar
     sm90::WgmmaWait<0>();
     sm90::WgmmaPin(sums);
     Release<Cluster>(&shared->empty[before]);
-    Store<4>(sums, shared->out[warp], args,
-             {.row = note.row + warp * 16,
-              .column = note.column,
-              .stored = note.kind == StageKind::kStore});
+    const TileOut tile{
+        .row = note.row + warp * 16, .rows = note.rows - warp * 16, .column = note.column};
+    if constexpr (HasSumsOut(Kind)) {
+      StoreSums<128>(sums, shared->out[warp], args, tile);
+    } else if constexpr (IsGated(Kind)) {
+#pragma unroll
+      for (int i = 0; i < 64; i += 2) {
+        HiddenPair(sums[i], sums[i + 1], sums[64 + i], sums[65 + i]);
+      }
+      Store<2>(sums, shared->out[warp], args, tile);
+    } else {
+      Store<4>(sums, shared->out[warp], args, tile);
+    }
   }
 }
 

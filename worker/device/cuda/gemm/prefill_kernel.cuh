@@ -56,10 +56,10 @@ __global__ void __launch_bounds__(kPrefillThreads, 1)
   sm90::WaitForPreviousKernel();
   if (threadIdx.x < 32 * kConsumerWarps) {
     sm90::RaiseRegisters<224>();
-    if constexpr (Kind == PrefillKind::kBf16) {
-      ConsumeBf16<Cluster, Stages>(args, shared);
+    if constexpr (IsFp8(Kind)) {
+      ConsumeFp8<Kind, Cluster, Stages>(args, shared);
     } else {
-      ConsumeFp8<Kind == PrefillKind::kFp8Swiglu, Cluster, Stages>(args, shared);
+      ConsumeBf16<Kind, Cluster, Stages>(args, shared);
     }
   } else {
     sm90::LowerRegisters<56>();
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(kPrefillThreads, 1)
     if (warp == 0) {
       Produce<Kind, Gather, Cluster>(args, {.a = &a, .b = {&b0, &b1}}, shared);
     } else if constexpr (Gather) {
-      Gatherer<Kind != PrefillKind::kBf16, Stages>(args, args.gathered, warp - 1, shared).Run();
+      Gatherer<IsFp8(Kind), Stages>(args, args.gathered, warp - 1, shared).Run();
     }
   }
   // Neither block leaves while the other one still arrives at its barriers.

@@ -93,7 +93,7 @@ cudaError_t LaunchPrefillAs(const PrefillShape& shape, const PrefillGather& gath
         kBoxRows, &b[i]);
   }
   if (error != cudaSuccess) return error;
-  const bool pair = Kind == PrefillKind::kFp8Swiglu;  // a box from each of two matrices
+  const bool pair = IsGated(Kind);  // a box from each of two matrices
   args.row_ends = shape.row_ends;
   args.units_taken = shape.workspace;
   args.experts = shape.experts;
@@ -106,6 +106,7 @@ cudaError_t LaunchPrefillAs(const PrefillShape& shape, const PrefillGather& gath
   args.n = shape.n;
   args.k_blocks = static_cast<int>(operands.row_bytes / kStageDepth);
   args.band = 8;
+  args.out_stride = shape.n;
   args.out_scales_row = shape.rows;
   args.gather = gather;
   args.gathered = operands.a;

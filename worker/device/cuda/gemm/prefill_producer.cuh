@@ -1,7 +1,9 @@
 // The producer warp of a prefill kernel: takes units of work and keeps the ring of stages full.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include <cuda.h>
 
@@ -62,12 +64,19 @@ class UnitQueue {
 };
 
 // The scales of B for the 32 blocks of K from `k` on, a block in each lane.
+template <bool Packed>
 __device__ __forceinline__ float2 LoadScales(const PrefillArgs& args, const Tile& tile, int k) {
   k += threadIdx.x % 32;
   float2 scales{0, 0};
   if (k >= args.k_blocks) return scales;
   const int block0 = tile.column_block * args.b_step / kBoxRows;
   const int block1 = block0 + args.b_second / kBoxRows;
+  if constexpr (Packed) {
+    const float* of_expert = args.b_scales_of_expert[tile.expert];
+    scales.x = of_expert[block0 * args.k_blocks + k];
+    if (block1 < args.b_blocks) scales.y = of_expert[block1 * args.k_blocks + k];
+    return scales;
+  }
   const std::int64_t expert = std::int64_t{tile.expert} * args.b_expert_blocks;
   scales.x = args.b_scales[0][(expert + block0) * args.k_blocks + k];
   if (block1 < args.b_blocks) scales.y = args.b_scales[1][(expert + block1) * args.k_blocks + k];
@@ -79,12 +88,32 @@ struct OperandMaps {
   const CUtensorMap* b[2];
 };
 
+// The boxes of B of packed experts are pieces of memory, in the swizzle of the products already.
+template <int Cluster, typename Operands>
+__device__ __forceinline__ void CopyPackedBoxes(const PrefillArgs& args, const Tile& tile, int k,
+                                                int rank, Operands* to, std::uint32_t full) {
+  const std::byte* b = args.b_of_expert[tile.expert] + std::int64_t{k} * kBoxBytes;
+  const std::int64_t block_bytes = std::int64_t{args.k_blocks} * kBoxBytes;
+  const int block0 = tile.column_block * args.b_step / kBoxRows;
+  const int second = block0 + args.b_second / kBoxRows;
+  const int block1 = second < args.b_blocks ? second : block0;  // any: its columns are not stored
+  if (Cluster > 1 && tile.paired) {
+    sm90::CopyInto(sm90::SharedAddress(to->b[rank]),
+                   b + (rank == 0 ? block0 : block1) * block_bytes, kBoxBytes, full, 3);
+  } else {
+    sm90::CopyIn(sm90::SharedAddress(to->b[0]), b + block0 * block_bytes, kBoxBytes, full);
+    sm90::CopyIn(sm90::SharedAddress(to->b[1]), b + block1 * block_bytes, kBoxBytes, full);
+  }
+}
+
 // Starts the copies of block `k` of K of a tile into a stage, without A if that is gathered. One
 // thread calls it.
-template <bool Fp8, bool Gather, int Cluster, typename Operands>
+template <PrefillKind Kind, bool Gather, int Cluster, typename Operands>
 __device__ __forceinline__ void CopyStage(const PrefillArgs& args, const OperandMaps& maps,
                                           const Tile& tile, int k, int rank, Operands* to,
                                           float* a_scales, std::uint64_t* full_barrier) {
+  // Rows of packed experts begin anywhere, copies of scales at multiples of four.
+  constexpr int kScales = !IsFp8(Kind) ? 0 : IsPacked(Kind) ? kScaleRows : kTileRows;
   const std::uint32_t full = sm90::SharedAddress(full_barrier);
   const int depth = k * kStageDepth;
   const int row0 = tile.column_block * args.b_step;
@@ -92,31 +121,40 @@ __device__ __forceinline__ void CopyStage(const PrefillArgs& args, const Operand
   if constexpr (Gather) {
     sm90::BarrierArriveExpect(full, sizeof(to->b));
   } else {
-    sm90::BarrierArriveExpect(full, sizeof(Operands) + (Fp8 ? kTileRows * sizeof(float) : 0));
+    sm90::BarrierArriveExpect(full, sizeof(Operands) + kScales * sizeof(float));
     sm90::CopyBoxIn(sm90::SharedAddress(to->a), maps.a, depth, tile.first_row, full);
   }
-  if (Cluster > 1 && tile.paired) {
+  if constexpr (IsPacked(Kind)) {
+    CopyPackedBoxes<Cluster>(args, tile, k, rank, to, full);
+  } else if (Cluster > 1 && tile.paired) {
     sm90::CopyBoxInto(sm90::SharedAddress(to->b[rank]), rank == 0 ? maps.b[0] : maps.b[1], depth,
                       rank == 0 ? row0 : row1, tile.expert, full, 3);
   } else {
     sm90::CopyBoxIn(sm90::SharedAddress(to->b[0]), maps.b[0], depth, row0, tile.expert, full);
     sm90::CopyBoxIn(sm90::SharedAddress(to->b[1]), maps.b[1], depth, row1, tile.expert, full);
   }
-  if (Fp8 && !Gather) {
+  if (IsFp8(Kind) && !Gather) {
     sm90::CopyIn(sm90::SharedAddress(a_scales),
-                 args.a_scales + k * args.a_scales_row + tile.first_row, kTileRows * sizeof(float),
-                 full);
+                 args.a_scales + k * args.a_scales_row + tile.first_row / 4 * 4,
+                 kScales * sizeof(float), full);
   }
 }
 
 template <PrefillKind Kind, bool Gather, int Cluster, int Stages>
 __device__ void Produce(const PrefillArgs& args, const OperandMaps& maps,
                         PrefillShared<Stages>* shared) {
-  constexpr bool kFp8 = Kind != PrefillKind::kBf16;
+  constexpr bool kFp8 = IsFp8(Kind);
   const int lane = threadIdx.x % 32;
   const int rank = Cluster > 1 ? static_cast<int>(sm90::ClusterRank()) : 0;
-  TileWalk<Cluster> walk(args.row_ends, args.experts, args.rows_max, args.column_blocks, args.band,
-                         rank);
+  using Layout = std::conditional_t<IsPacked(Kind), PackedRows, AlignedRows>;
+  const auto layout = [&args] {
+    if constexpr (IsPacked(Kind)) {
+      return Layout(args.counts, args.offsets);
+    } else {
+      return Layout(args.row_ends, args.rows_max);
+    }
+  };
+  TileWalk<Cluster, Layout> walk(layout(), args.experts, args.column_blocks, args.band, rank);
   UnitQueue<Cluster, PrefillShared<Stages>> units(args.units_taken, walk.Total(), rank, shared);
   StageCursor at{.stage = 0, .phase = 1};
   StageCursor slot;
@@ -136,18 +174,18 @@ __device__ void Produce(const PrefillArgs& args, const OperandMaps& maps,
 #pragma unroll 1  // copies of the loop would not fit the producer's registers
     for (int k = 0; k < args.k_blocks; ++k) {
       if (k == 1) units.Announce();
-      if (kFp8 && k % 32 == 0) scales = LoadScales(args, tile, k);
+      if (kFp8 && k % 32 == 0) scales = LoadScales<IsPacked(Kind)>(args, tile, k);
       const float2 stage_scales{__shfl_sync(~0U, scales.x, k % 32),
                                 __shfl_sync(~0U, scales.y, k % 32)};
       sm90::BarrierWait(sm90::SharedAddress(&shared->empty[at.stage]), at.phase);
       if (lane == 0) {
         StageNote& note = shared->note[at.stage];
-        note.kind = tile.stored ? StageKind::kStore : StageKind::kSkip;
+        note.kind = StageKind::kTile;
         note.row = tile.first_row;
-        note.column =
-            tile.column_block * (Kind == PrefillKind::kFp8Swiglu ? kBoxRows : 2 * kBoxRows);
+        note.rows = tile.stored ? tile.rows : 0;
+        note.column = tile.column_block * (IsGated(Kind) ? kBoxRows : 2 * kBoxRows);
         note.b_scales = stage_scales;
-        CopyStage<kFp8, Gather, Cluster>(args, maps, tile, k, rank, &shared->stage[at.stage],
+        CopyStage<Kind, Gather, Cluster>(args, maps, tile, k, rank, &shared->stage[at.stage],
                                          shared->a_scales[at.stage], &shared->full[at.stage]);
       }
       __syncwarp();

@@ -1,6 +1,7 @@
 // The warps of a prefill kernel share the launch's arguments and the block's memory.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include <cuda_runtime.h>
@@ -21,14 +22,17 @@ inline constexpr int kStoreBytes = 16 * 128;  // 16 rows x 64 columns of BF16
 inline constexpr int kUnitSlots = 8;  // more than the tiles by which the blocks of a cluster differ
 
 // A stage holds a note beside the operands: the consumers act on it.
-enum class StageKind : int { kEnd = 0, kSkip = 1, kStore = 2 };
+enum class StageKind : int { kEnd = 0, kTile = 1 };
 struct alignas(16) StageNote {
   StageKind kind;
   int row;     // of the tile
+  int rows;    // that are stored: 0 where the tile only keeps its block in step with the other one
   int column;  // of out
-  int unused[3];
+  int unused[2];
   float2 b_scales;  // of the boxes
 };
+
+inline constexpr int kScaleRows = kTileRows + 4;  // of A: copies begin at multiples of 16 bytes
 
 template <int Stages>
 struct alignas(1024) PrefillShared {
@@ -37,7 +41,7 @@ struct alignas(1024) PrefillShared {
     std::uint8_t b[2][kBoxBytes];
   } stage[Stages];
   std::uint8_t out[kConsumerWarps][kStoreBytes];
-  float a_scales[Stages][kTileRows];
+  float a_scales[Stages][kScaleRows];
   StageNote note[Stages];
   std::uint64_t full[Stages];
   std::uint64_t empty[Stages];
@@ -52,10 +56,31 @@ enum class PrefillKind {
   kBf16,       // BF16 products, BF16 out
   kFp8,        // FP8 products, BF16 out
   kFp8Swiglu,  // FP8 products of gate (box 0) and up (box 1), silu(gate) * up, FP8 out
+  // Of experts that were packed one by one (prefill_packed.h).
+  kBf16Sums,  // FP32 out
+  kFp8Sums,
+  kBf16Hidden,  // silu(gate) * up, BF16 out
+  kFp8Hidden,   // likewise, FP8 out
 };
+__host__ __device__ constexpr bool IsFp8(PrefillKind kind) {
+  return kind == PrefillKind::kFp8 || kind == PrefillKind::kFp8Swiglu ||
+         kind == PrefillKind::kFp8Sums || kind == PrefillKind::kFp8Hidden;
+}
+__host__ __device__ constexpr bool IsGated(PrefillKind kind) {
+  return kind == PrefillKind::kFp8Swiglu || kind == PrefillKind::kBf16Hidden ||
+         kind == PrefillKind::kFp8Hidden;
+}
+__host__ __device__ constexpr bool IsPacked(PrefillKind kind) {
+  return kind >= PrefillKind::kBf16Sums;
+}
+__host__ __device__ constexpr bool HasSumsOut(PrefillKind kind) {
+  return kind == PrefillKind::kBf16Sums || kind == PrefillKind::kFp8Sums;
+}
 
 struct PrefillArgs {
   const std::int32_t* row_ends;
+  const std::int32_t* counts;  // packed experts; row_ends otherwise
+  const std::int32_t* offsets;
   std::uint32_t* units_taken;
   int experts;
   int rows_max;
@@ -71,13 +96,16 @@ struct PrefillArgs {
   int b_blocks;
   int b_expert_blocks;
   const float* b_scales[2];
+  const std::byte* const* b_of_expert;  // packed experts: blocks of kBoxBytes, K fastest
+  const float* const* b_scales_of_expert;
   const float* a_scales;      // FP8
   std::int64_t a_scales_row;  // values from one block of K to the next, with gathered rows too
   PrefillGather gather;
   const void* gathered;         // the `a` of gathered rows
-  std::int64_t out_scales_row;  // kFp8Swiglu, likewise
+  std::int64_t out_scales_row;  // FP8 out, likewise
   void* out;
-  float* out_scales;  // kFp8Swiglu
+  std::int64_t out_stride;  // values from row to row
+  float* out_scales;        // FP8 out
 };
 
 struct StageCursor {

@@ -7,13 +7,14 @@
 
 #include "worker/device/cuda/gemm/prefill_shared.cuh"
 #include "worker/device/cuda/gemm/sm90_pipeline.cuh"
+#include "worker/device/cuda/swiglu_math.cuh"
 
 namespace switchyard::cuda {
 
 struct TileOut {
-  int row = 0;  // of the warp
+  int row = 0;   // of the warp
+  int rows = 0;  // from there on are stored, of the warp's 16
   int column = 0;
-  bool stored = false;
 };
 
 // A warp's 16 rows x 64 * Boxes columns of sums, rounded to BF16. They pass through shared memory,
@@ -40,15 +41,49 @@ __device__ __forceinline__ void Store(const float* sums, std::uint8_t* memory,
     }
     __syncwarp();
     const int column = tile.column + box * 64 + lane % 8 * 8;
-    auto* to =
-        static_cast<__nv_bfloat16*>(args.out) + std::int64_t{tile.row + lane / 8} * args.n + column;
+    auto* to = static_cast<__nv_bfloat16*>(args.out) +
+               std::int64_t{tile.row + lane / 8} * args.out_stride + column;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int row = lane / 8 + 4 * i;
       const uint4 values =
           *reinterpret_cast<const uint4*>(memory + row * 128 + ((lane % 8 ^ row % 8) << 4));
-      if (tile.stored && column < args.n) {
-        *reinterpret_cast<uint4*>(to + std::int64_t{4 * i} * args.n) = values;
+      if (row < tile.rows && column < args.n) {
+        *reinterpret_cast<uint4*>(to + 4 * i * args.out_stride) = values;
+      }
+    }
+  }
+}
+
+// A warp's 16 rows x 2 * Count columns of sums as they are, 32 columns at a time: every row leaves
+// in 128 contiguous bytes.
+template <int Count>
+__device__ __forceinline__ void StoreSums(const float* sums, std::uint8_t* memory,
+                                          const PrefillArgs& args, const TileOut& tile) {
+  const int lane = threadIdx.x % 32;
+  float* const to = static_cast<float*>(args.out) + (tile.row + lane / 8) * args.out_stride +
+                    tile.column + lane % 8 * 4;
+#pragma unroll
+  for (int piece = 0; piece < Count / 16; ++piece) {
+    if (piece * 32 % 128 == 0 && tile.column + piece * 32 >= args.n) return;
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      // Column 8 * (i / 2) + 2 * (lane % 4) of the 32, in chunks of 16 bytes that the row shuffles.
+      const int row = lane / 4 + i % 2 * 8;
+      const int chunk = i / 2 * 2 + lane % 4 / 2;
+      const float* pair = sums + piece * 16 + i * 2;
+      *reinterpret_cast<float2*>(memory + row * 128 + ((chunk ^ row % 8) << 4) + lane % 2 * 8) =
+          make_float2(pair[0], pair[1]);
+    }
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int row = lane / 8 + 4 * i;
+      const float4 four =
+          *reinterpret_cast<const float4*>(memory + row * 128 + ((lane % 8 ^ row % 8) << 4));
+      if (row < tile.rows) {
+        *reinterpret_cast<float4*>(to + 4 * i * args.out_stride + piece * 32) = four;
       }
     }
   }
@@ -62,8 +97,11 @@ struct RowHalves {
   float high;  // of row lane / 4 + 8
 };
 
-__device__ __forceinline__ float SiluTimes(float gate, float up) {
-  return __bfloat162float(__float2bfloat16_rn(__fdividef(gate, 1.0F + __expf(-gate)) * up));
+// Gate becomes h, rounded to BF16.
+__device__ __forceinline__ void HiddenPair(float& gate0, float& gate1, float up0, float up1) {
+  const std::uint32_t pair = SwigluPair(gate0, up0, gate1, up1);
+  gate0 = __uint_as_float(pair << 16);
+  gate1 = __uint_as_float(pair & 0xffff0000U);
 }
 
 // The largest magnitude of each row, over the four lanes that share it, as the bits of a float: so
@@ -108,7 +146,7 @@ __device__ __forceinline__ void StoreSwiglu(float (&gate)[64], const float (&up)
                                             const TileOut& tile) {
   const int lane = threadIdx.x % 32;
 #pragma unroll
-  for (int i = 0; i < 64; ++i) gate[i] = SiluTimes(gate[i], up[i]);
+  for (int i = 0; i < 64; i += 2) HiddenPair(gate[i], gate[i + 1], up[i], up[i + 1]);
   const RowHalves amax = RowMaxima(gate);
   const RowScale scales[2] = {ScaleOf(amax.low), ScaleOf(amax.high)};
   __syncwarp();
@@ -121,17 +159,17 @@ __device__ __forceinline__ void StoreSwiglu(float (&gate)[64], const float (&up)
     *reinterpret_cast<std::uint16_t*>(memory + at) = ToE4m3(gate[i] * factor, gate[i + 1] * factor);
   }
   __syncwarp();
-  if (!tile.stored) return;
   if (lane % 4 == 0) {
     float* to = args.out_scales + tile.column / 128 * args.out_scales_row + tile.row + lane / 4;
-    to[0] = scales[0].scale;
-    to[8] = scales[1].scale;
+    if (lane / 4 < tile.rows) to[0] = scales[0].scale;
+    if (lane / 4 + 8 < tile.rows) to[8] = scales[1].scale;
   }
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const int row = lane / 8 + 4 * i;
+    if (row >= tile.rows) continue;
     *reinterpret_cast<uint4*>(static_cast<std::uint8_t*>(args.out) +
-                              std::int64_t{tile.row + row} * args.n + tile.column + lane % 8 * 16) =
+                              (tile.row + row) * args.out_stride + tile.column + lane % 8 * 16) =
         *reinterpret_cast<const uint4*>(memory + row * 128 + ((lane % 8 ^ row % 8) << 4));
   }
 }

@@ -19,19 +19,50 @@ struct Tile {
   int expert = 0;
   int first_row = 0;
   int column_block = 0;
-  bool paired = false;  // the blocks of the cluster read the same weights
-  bool stored = true;   // false: the tile only keeps its block in step with the other one
+  bool paired = false;   // the blocks of the cluster read the same weights
+  bool stored = true;    // false: the tile only keeps its block in step with the other one
+  int rows = kTileRows;  // the expert's; the others belong to the next one, or to none
 };
 
-template <int Cluster>
+// The rows of each expert, as prefill_gemm.h says. A layout has FirstRow, the expert's first row,
+// and Rows, the number of its rows.
+class AlignedRows {
+ public:
+  __device__ AlignedRows(const std::int32_t* row_ends, int rows_max)
+      : row_ends_(row_ends), rows_max_(rows_max) {}
+
+  __device__ int FirstRow(int expert) const {
+    if (expert == 0) return 0;
+    return (row_ends_[expert - 1] + kTileRows - 1) / kTileRows * kTileRows;
+  }
+  __device__ int Rows(int expert) const {
+    return min(row_ends_[expert], rows_max_) - FirstRow(expert);
+  }
+
+ private:
+  const std::int32_t* row_ends_;
+  int rows_max_;
+};
+
+class PackedRows {
+ public:
+  __device__ PackedRows(const std::int32_t* counts, const std::int32_t* offsets)
+      : counts_(counts), offsets_(offsets) {}
+
+  __device__ int FirstRow(int expert) const { return offsets_[expert]; }
+  __device__ int Rows(int expert) const { return counts_[expert]; }
+
+ private:
+  const std::int32_t* counts_;
+  const std::int32_t* offsets_;
+};
+
+template <int Cluster, typename Layout>
 class TileWalk {
  public:
-  // `row_ends`: prefill_gemm.h.
-  __device__ TileWalk(const std::int32_t* row_ends, int experts, int rows_max, int column_blocks,
-                      int band, int rank)
-      : row_ends_(row_ends),
+  __device__ TileWalk(const Layout& layout, int experts, int column_blocks, int band, int rank)
+      : layout_(layout),
         experts_(experts),
-        rows_max_(rows_max),
         column_blocks_(column_blocks),
         band_(band),
         rank_(rank) {}
@@ -40,7 +71,7 @@ class TileWalk {
   __device__ int Total() const {
     int total = 0;
     for (int expert = threadIdx.x % 32; expert < experts_; expert += 32) {
-      total += Units(RowBlocks(expert));
+      total += Units(RowBlocks(layout_.Rows(expert)));
     }
     for (int step = 16; step > 0; step /= 2) total += __shfl_xor_sync(~0U, total, step);
     return total;
@@ -50,7 +81,8 @@ class TileWalk {
   __device__ Tile At(int unit) {
     while (unit - first_unit_ >= units_) {
       first_unit_ += units_;
-      row_blocks_ = RowBlocks(++expert_);
+      rows_ = layout_.Rows(++expert_);
+      row_blocks_ = RowBlocks(rows_);
       units_ = Units(row_blocks_);
     }
     const int within = unit - first_unit_;
@@ -59,15 +91,7 @@ class TileWalk {
   }
 
  private:
-  __device__ int FirstRow(int expert) const {
-    if (expert == 0) return 0;
-    return (row_ends_[expert - 1] + kTileRows - 1) / kTileRows * kTileRows;
-  }
-
-  __device__ int RowBlocks(int expert) const {
-    const int rows = min(row_ends_[expert], rows_max_) - FirstRow(expert);
-    return max(0, (rows + kTileRows - 1) / kTileRows);
-  }
+  static __device__ int RowBlocks(int rows) { return max(0, (rows + kTileRows - 1) / kTileRows); }
 
   __device__ int Units(int row_blocks) const {
     return row_blocks / Cluster * column_blocks_ +
@@ -80,29 +104,33 @@ class TileWalk {
     const int within = unit - band * band_ * column_blocks_;
     const int width = min(band_, high - band * band_);
     const int pair = band * band_ + within % width;
+    const int row = (pair * Cluster + rank_) * kTileRows;
     return {.expert = expert_,
-            .first_row = FirstRow(expert_) + (pair * Cluster + rank_) * kTileRows,
+            .first_row = layout_.FirstRow(expert_) + row,
             .column_block = within / width,
             .paired = Cluster > 1,
-            .stored = true};
+            .stored = true,
+            .rows = rows_ - row};
   }
 
   __device__ Tile Odd(int unit) const {
     const int column_block = unit * Cluster + rank_;
+    const int row = (row_blocks_ - 1) * kTileRows;
     return {.expert = expert_,
-            .first_row = FirstRow(expert_) + (row_blocks_ - 1) * kTileRows,
+            .first_row = layout_.FirstRow(expert_) + row,
             .column_block = min(column_block, column_blocks_ - 1),
             .paired = false,
-            .stored = column_block < column_blocks_};
+            .stored = column_block < column_blocks_,
+            .rows = rows_ - row};
   }
 
-  const std::int32_t* row_ends_;
+  Layout layout_;
   int experts_;
-  int rows_max_;
   int column_blocks_;
   int band_;
   int rank_;
   int expert_ = -1;
+  int rows_ = 0;  // of the expert
   int row_blocks_ = 0;
   int first_unit_ = 0;
   int units_ = 0;

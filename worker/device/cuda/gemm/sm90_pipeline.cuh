@@ -123,6 +123,17 @@ __device__ __forceinline__ void CopyIn(std::uint32_t to, const void* from, std::
       : "memory");
 }
 
+// To the same offset in every block of the cluster that `blocks` has a bit for, and counted at the
+// barrier of the same offset there.
+__device__ __forceinline__ void CopyInto(std::uint32_t to, const void* from, std::uint32_t bytes,
+                                         std::uint32_t barrier, std::uint16_t blocks) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
+      " [%0], [%1], %2, [%3], %4;" ::"r"(to),
+      "l"(from), "r"(bytes), "r"(barrier), "h"(blocks)
+      : "memory");
+}
+
 __device__ __forceinline__ void CopyBoxIn(std::uint32_t to, const CUtensorMap* map, int x, int y,
                                           std::uint32_t barrier) {
   asm volatile(

@@ -29,7 +29,9 @@ cudaError_t EncodeTensorMap(const ByteMatrices& matrices, int box_rows, CUtensor
   const cuuint64_t sizes[3] = {row_bytes, rows, static_cast<cuuint64_t>(matrices.count)};
   const cuuint64_t step =
       matrices.step_rows == 0 ? rows : static_cast<cuuint64_t>(matrices.step_rows);
-  const cuuint64_t strides[2] = {row_bytes, row_bytes * step};
+  const cuuint64_t stride =
+      matrices.stride == 0 ? row_bytes : static_cast<cuuint64_t>(matrices.stride);
+  const cuuint64_t strides[2] = {stride, stride * step};
   const cuuint32_t box[3] = {128, static_cast<cuuint32_t>(box_rows), 1};
   const cuuint32_t steps[3] = {1, 1, 1};
   const CUresult result =
