@@ -88,7 +88,8 @@ std::unique_ptr<HostMapping> MapHostForCuda(std::span<std::byte> memory) {
 
 absl::StatusOr<std::unique_ptr<Buffer>> AllocateCudaBuffer(std::size_t bytes, MemoryKind kind,
                                                            CudaFault& fault) {
-  const auto size = static_cast<std::int64_t>(bytes);
+  // One byte more: no two buffers are neighbors, so that pieces of a copy that are lie in one.
+  const auto size = static_cast<std::int64_t>(bytes) + 1;
   if (kind == MemoryKind::kHost) {
     SY_ASSIGN_OR_RETURN(AlignedBuffer memory, AlignedBuffer::Allocate(size));
     return std::make_unique<PageableBuffer>(std::move(memory), bytes);
