@@ -22,6 +22,12 @@ const MatrixFacts& MatrixOf(const ExpertFacts& facts, std::size_t matrix) {
   return matrix == 0 ? facts.gate_up : facts.down;
 }
 
+bool IsPlain(const ExpertFacts& facts) {
+  return facts.gate_up.output_scales == nullptr && facts.gate_up.biases == nullptr &&
+         facts.middle.format ==
+             (facts.route == Route::kFp8 ? cuda::Rounding::kFp8Group : cuda::Rounding::kBf16);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CudaTable>> CudaTable::Create(std::vector<TableEntry> entries,
@@ -43,6 +49,13 @@ absl::StatusOr<std::unique_ptr<CudaTable>> CudaTable::Create(std::vector<TableEn
   for (std::size_t s = 0; s < slots; ++s) {
     std::memcpy(image.data() + s * sizeof(ExpertFacts), &table->expert(s).facts(),
                 sizeof(ExpertFacts));
+  }
+  for (const Route route : kGroupedRoutes) {
+    table->makes_hidden_[static_cast<std::size_t>(route)] =
+        std::all_of(table->entries_.begin(), table->entries_.end(), [route](const TableEntry& e) {
+          const ExpertFacts& facts = static_cast<const CudaPackedExpert&>(*e.weights).facts();
+          return facts.route != route || IsPlain(facts);
+        });
   }
   std::size_t at = facts_bytes;
   for (std::size_t r = 0; r < kGroupedRoutes.size(); ++r) {

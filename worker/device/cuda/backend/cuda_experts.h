@@ -61,6 +61,11 @@ class CudaTable final : public ExpertTable {
   // The weights of a route of grouped_gemm.h, without n and k. Slots of other routes show the
   // weights of one of this route, since kernels fetch before they know the counts.
   [[nodiscard]] cuda::PackedWeights Weights(cuda::Route route, Matrix matrix) const;
+  // Whether the epilogue of a product of prefill makes h of the sums of every expert of this route:
+  // nothing finishes the sums, and h is rounded as the epilogue rounds.
+  [[nodiscard]] bool MakesHidden(cuda::Route route) const {
+    return makes_hidden_[static_cast<std::size_t>(route)];
+  }
 
  private:
   // [slots] each, in device memory.
@@ -75,6 +80,7 @@ class CudaTable final : public ExpertTable {
   CudaMemory memory_;
   const cuda::ExpertFacts* facts_ = nullptr;
   std::array<std::array<Pointers, 2>, 2> pointers_{};  // by kBf16, kFp8; by Matrix
+  std::array<bool, cuda::kRoutes> makes_hidden_{};
 };
 
 }  // namespace switchyard

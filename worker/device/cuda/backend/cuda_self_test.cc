@@ -3,6 +3,7 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <string>
@@ -126,24 +127,30 @@ class Expert {
   std::vector<float> scales_;
 };
 
-// The answers of `device` to the expert's rows, in FP32. The device reads them where it can.
-absl::StatusOr<std::vector<float>> Answers(DeviceBackend& device, const Expert& expert) {
+// The answers of `device` to the expert's rows, in FP32, `copies` times over. The device reads them
+// where it can.
+absl::StatusOr<std::vector<float>> Answers(DeviceBackend& device, const Expert& expert,
+                                           std::uint32_t copies = 1) {
+  std::vector<Bf16> x;
+  for (std::uint32_t i = 0; i < copies; ++i) {
+    x.insert(x.end(), expert.rows().begin(), expert.rows().end());
+  }
+  const auto count = static_cast<std::uint32_t>(kRows) * copies;
   SY_ASSIGN_OR_RETURN(std::shared_ptr<const PackedExpert> packed,
                       device.Pack(kShape, expert.view()));
   SY_ASSIGN_OR_RETURN(const auto table, device.MakeTable({{ExpertId{0}, std::move(packed)}}));
-  SY_ASSIGN_OR_RETURN(const auto workspace, device.MakeWorkspace(kShape, kRows));
+  SY_ASSIGN_OR_RETURN(const auto workspace, device.MakeWorkspace(kShape, count));
   SY_ASSIGN_OR_RETURN(const auto stream, device.MakeStream({.work_class = WorkClass::kPrefill}));
-  const std::size_t rows_bytes = expert.rows().size() * sizeof(Bf16);
-  std::vector<float> out(expert.rows().size(), std::numeric_limits<float>::quiet_NaN());
+  const std::size_t rows_bytes = x.size() * sizeof(Bf16);
+  std::vector<float> out(x.size(), std::numeric_limits<float>::quiet_NaN());
   const std::size_t out_bytes = out.size() * sizeof(float);
   SY_ASSIGN_OR_RETURN(const auto rows, device.Allocate(rows_bytes, MemoryKind::kDevice));
   SY_ASSIGN_OR_RETURN(const auto answers, device.Allocate(out_bytes, MemoryKind::kDevice));
-  const CopyPiece in{rows->data(), reinterpret_cast<const std::byte*>(expert.rows().data()),
-                     rows_bytes};
+  const CopyPiece in{rows->data(), reinterpret_cast<const std::byte*>(x.data()), rows_bytes};
   const CopyPiece back{reinterpret_cast<std::byte*>(out.data()), answers->data(), out_bytes};
-  const std::vector<std::int32_t> slots(kRows, 0);
+  const std::vector<std::int32_t> slots(count, 0);
   ExpertInput input{
-      .rows = rows->data(), .count = kRows, .slots = slots.data(), .out = answers->data()};
+      .rows = rows->data(), .count = count, .slots = slots.data(), .out = answers->data()};
   SY_RETURN_IF_ERROR(stream->Copy({&in, 1}));
   SY_RETURN_IF_ERROR(stream->Run({.experts = table.get(),
                                   .workspace = workspace.get(),
@@ -162,6 +169,22 @@ absl::Status TestCase(DeviceBackend& device, DeviceBackend& scalar, const Case& 
   if (diff <= one.diff_max) return absl::OkStatus();
   return Failed(absl::StrCat("experts with ", one.name, " differ from the scalar kernels by ", diff,
                              ", more than ", one.diff_max));
+}
+
+// Few rows go through the products of decode, many through those of prefill, where there are some.
+absl::Status TestSameBits(DeviceBackend& device, const Case& one) {
+  constexpr std::uint32_t kCopies = 9;
+  const Expert expert(one);
+  SY_ASSIGN_OR_RETURN(const std::vector<float> few, Answers(device, expert));
+  SY_ASSIGN_OR_RETURN(const std::vector<float> many, Answers(device, expert, kCopies));
+  for (std::uint32_t i = 0; i < kCopies; ++i) {
+    if (std::memcmp(few.data(), many.data() + i * few.size(), few.size() * sizeof(float)) == 0) {
+      continue;
+    }
+    return Failed(
+        absl::StrCat("experts with ", one.name, " give a row other bits among many rows"));
+  }
+  return absl::OkStatus();
 }
 
 // A row for each kind of trouble; the last group of each is short.
@@ -231,8 +254,12 @@ absl::Status TestCudaProducts(DeviceBackend& device, DeviceBackend& scalar) {
       {"E4M3 weights and scales of groups", Codes::kE4m3, Scales::kGroups},
       {"INT8 weights and scales of outputs", Codes::kInt8, Scales::kOutputs},
   };
-  for (const Case& one : cases) SY_RETURN_IF_ERROR(TestCase(device, scalar, one));
-  return absl::OkStatus();
+  for (const Case& one : cases) {
+    SY_RETURN_IF_ERROR(TestCase(device, scalar, one));
+    SY_RETURN_IF_ERROR(TestSameBits(device, one));
+  }
+  const ActivationSpec groups{ActivationFormat::kFp8Group};
+  return TestSameBits(device, {"E4M3 weights and rows", Codes::kE4m3, Scales::kBlocks, groups});
 }
 
 absl::Status TestCudaRounding(DeviceBackend& device, DeviceBackend& scalar,

@@ -12,23 +12,24 @@
 namespace switchyard {
 namespace {
 
+using cuda::kPad;
 using cuda::Padded;
 
+constexpr std::size_t kScalesBehind = 136;  // PrefillRows::scales
 constexpr std::int64_t kSizeMax = std::int64_t{1} << 20;
 
 std::size_t Lines(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
 
 }  // namespace
 
-PassLists::PassLists(std::size_t pairs, std::size_t rows, std::size_t slots) {
+PassLists::PassLists(std::size_t term_count, std::size_t row_count, std::size_t slots) {
   const auto place = [this](std::size_t size) {
     const std::size_t at = bytes;
     bytes = at + (size + 15) / 16 * 16;
     return at;
   };
-  pair_sources = place(pairs * sizeof(cuda::PairSource));
-  answer_rows = place(rows * sizeof(cuda::AnswerRow));
-  terms = place(pairs * sizeof(cuda::AnswerTerm));
+  rows = place(row_count * sizeof(cuda::PassRow));
+  terms = place(term_count * sizeof(cuda::PairTerm));
   offsets = place(slots * sizeof(std::int32_t));
   counts = place(cuda::kRoutes * slots * sizeof(std::int32_t));
 }
@@ -49,12 +50,16 @@ absl::StatusOr<std::unique_ptr<CudaWorkspace>> CudaWorkspace::Create(const MoeSh
   const auto pairs = static_cast<std::size_t>(pairs_max);
   const auto hidden = static_cast<std::size_t>(Padded(shape.hidden));
   const auto middle = static_cast<std::size_t>(Padded(shape.intermediate));
+  const std::size_t scales = (pairs + kScalesBehind + 3) / 4 * 4;
   const std::size_t sizes[] = {pairs * hidden * 2,
                                pairs * middle * 2,
                                pairs * middle * 2 * 4,
                                pairs * hidden * 4,
-                               PassLists(pairs, pairs, space->slots_max_).bytes,
-                               space->slots_max_ * 2 * sizeof(float)};
+                               PassLists(space->terms_max(), pairs, space->slots_max_).bytes,
+                               space->slots_max_ * 2 * sizeof(float),
+                               hidden / kPad * scales * sizeof(float),
+                               middle / kPad * scales * sizeof(float),
+                               sizeof(std::uint32_t)};
   std::size_t bytes = 0;
   for (const std::size_t size : sizes) bytes += Lines(size);
   SY_ASSIGN_OR_RETURN(space->memory_, CudaMemory::OnDevice(static_cast<std::int64_t>(bytes), fault,
@@ -72,6 +77,11 @@ absl::StatusOr<std::unique_ptr<CudaWorkspace>> CudaWorkspace::Create(const MoeSh
   space->down_ = reinterpret_cast<float*>(take(sizes[3]));
   space->lists_ = take(sizes[4]);
   space->amax_ = reinterpret_cast<float*>(take(sizes[5]));
+  space->input_scales_ = reinterpret_cast<float*>(take(sizes[6]));
+  space->middle_scales_ = reinterpret_cast<float*>(take(sizes[7]));
+  space->scale_stride_ = static_cast<std::int64_t>(scales);
+  space->units_taken_ = reinterpret_cast<std::uint32_t*>(take(sizes[8]));
+  SY_RETURN_IF_ERROR(fault.Check(cudaMemset(space->units_taken_, 0, sizes[8]), "clearing a word"));
   return space;
 }
 
@@ -79,8 +89,6 @@ CudaWorkspace::CudaWorkspace(const MoeShape& shape, std::int64_t pairs_max)
     : shape_(shape),
       pairs_max_(static_cast<std::size_t>(pairs_max)),
       slots_max_(static_cast<std::size_t>(std::max(shape.experts, 1))) {
-  pairs_.resize(pairs_max_);
-  weights_.resize(pairs_max_);
   rows_.resize(pairs_max_);
   slot_begin_.resize(slots_max_ + 1);
 }

@@ -18,13 +18,12 @@ namespace switchyard {
 // Where the lists of one pass lie, counted from their start. They are written to pinned memory and
 // copied to the device in one piece.
 struct PassLists {
-  PassLists(std::size_t pairs, std::size_t rows, std::size_t slots);
+  PassLists(std::size_t terms, std::size_t rows, std::size_t slots);
 
-  std::size_t pair_sources = 0;  // [pairs] PairSource
-  std::size_t answer_rows = 0;   // [rows] AnswerRow
-  std::size_t terms = 0;         // [pairs] AnswerTerm
-  std::size_t offsets = 0;       // [slots] int32: the first pair of a slot
-  std::size_t counts = 0;        // [kRoutes][slots] int32: pairs of a slot, zero in other routes
+  std::size_t rows = 0;     // [rows] PassRow
+  std::size_t terms = 0;    // [rows][width] PairTerm
+  std::size_t offsets = 0;  // [slots] int32: the first pair of a slot
+  std::size_t counts = 0;   // [kRoutes][slots] int32: pairs of a slot, zero in other routes
   std::size_t bytes = 0;
 };
 
@@ -38,6 +37,8 @@ class CudaWorkspace final : public Workspace {
 
   [[nodiscard]] const MoeShape& shape() const { return shape_; }
   [[nodiscard]] std::size_t pairs_max() const { return pairs_max_; }
+  // Slots of the rows of a pass, those without an expert included.
+  [[nodiscard]] std::size_t terms_max() const { return 2 * pairs_max_; }
   [[nodiscard]] std::size_t slots_max() const { return slots_max_; }
 
  private:
@@ -54,12 +55,14 @@ class CudaWorkspace final : public Workspace {
   float* gate_up_ = nullptr;  // [pairs_max, 2 * padded intermediate]
   float* down_ = nullptr;     // [pairs_max, padded hidden]
   std::byte* lists_ = nullptr;
-  float* amax_ = nullptr;  // [slots_max, 2]
+  float* amax_ = nullptr;           // [slots_max, 2]
+  float* input_scales_ = nullptr;   // [padded hidden / 128, scale_stride_]
+  float* middle_scales_ = nullptr;  // [padded intermediate / 128, scale_stride_]
+  std::int64_t scale_stride_ = 0;
+  std::uint32_t* units_taken_ = nullptr;  // PrefillScratch
 
   // These lists belong to the pass that is being made.
-  std::vector<cuda::PairSource> pairs_;   // [pairs_max], as they came
-  std::vector<float> weights_;            // [pairs_max]
-  std::vector<cuda::AnswerRow> rows_;     // [pairs_max]
+  std::vector<cuda::PassRow> rows_;       // [pairs_max]
   std::vector<std::int32_t> slot_begin_;  // [slots_max + 1]
 };
 

@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
 #include "worker/device/cuda/backend/cuda_codec.h"
+#include "worker/device/cuda/gemm/prefill_packed.h"
 #include "worker/device/cuda/steps/copy_words.h"
 #include "worker/device/cuda/steps/pair_rows.h"
 #include "worker/device/cuda/steps/scaled_product.h"
@@ -16,6 +17,9 @@ namespace {
 
 using cuda::Padded;
 using cuda::Route;
+
+// From so many pairs of an expert on, on average, the products of prefill are faster.
+constexpr std::int32_t kPrefillPairs = 32;
 
 template <typename T>
 T* At(std::byte* base, std::size_t offset) {
@@ -39,9 +43,9 @@ ExpertPasses::ExpertPasses(const ExpertRun& run, StagingRing* ring, cudaStream_t
 absl::Status ExpertPasses::CheckRoom() const {
   std::size_t rows = 0;
   for (const ExpertInput& input : run_.inputs) rows += input.count;
-  const std::size_t pairs = rows * static_cast<std::size_t>(run_.width);
-  const std::size_t passes = 2 * (pairs / space_.pairs_max_ + 1);
-  const PassLists of_all(pairs, rows, 0);
+  const std::size_t terms = rows * static_cast<std::size_t>(run_.width);
+  const std::size_t passes = 2 * (terms / space_.pairs_max_ + 1);
+  const PassLists of_all(terms, rows, 0);
   const PassLists of_slots(0, 0, slots_);
   constexpr std::size_t kUnit = 256;  // alignment of a piece, and of its lists
   const std::size_t bytes = of_all.bytes + passes * (of_slots.bytes + 2 * kUnit) + rows +
@@ -82,9 +86,10 @@ absl::Status ExpertPasses::Enqueue(RunResults* results) {
   }
   std::size_t done = 0;
   for (Cursor from; from.input < run_.inputs.size();) {
+    const Cursor begin = from;
     from = Gather(from);
     if (rows_ == 0) continue;  // inputs without rows
-    SY_RETURN_IF_ERROR(EnqueuePass(nan + done));
+    SY_RETURN_IF_ERROR(EnqueuePass(begin, nan + done));
     done += rows_;
   }
   results->nan = nan;
@@ -114,109 +119,152 @@ ExpertPasses::Cursor ExpertPasses::Gather(Cursor from) {
 // False when the row does not fit into this pass.
 bool ExpertPasses::GatherRow(const ExpertInput& input, std::uint32_t row) {
   const auto width = static_cast<std::size_t>(run_.width);
-  if (rows_ == space_.pairs_max_ || space_.pairs_max_ - pairs_ < width) return false;
+  if (rows_ == space_.pairs_max_ || space_.pairs_max_ - pairs_ < width ||
+      space_.terms_max() - rows_ * width < width) {
+    return false;
+  }
   const CudaCodec* codec = input.codec == nullptr ? nullptr : &AsCudaCodec(*input.codec);
   const RowBytes bytes = RowBytesOf(codec == nullptr ? kBf16Format : codec->format(), hidden_);
-  const std::size_t first = pairs_;
-  for (std::size_t k = row * width; k < (row + 1) * width; ++k) {
-    const std::int32_t slot = input.slots[k];
-    if (slot < 0) continue;
-    space_.pairs_[pairs_] = {.data = input.rows + row * bytes.data,
-                             .scales = input.scales + row * bytes.scales,
-                             .global_scale = codec == nullptr ? 1.0F : codec->global_scale(),
-                             .slot = slot,
-                             .format = codec == nullptr ? cuda::RowFormat::kBf16 : codec->rows(),
-                             .rounded = codec != nullptr};
-    space_.weights_[pairs_] = input.weights == nullptr ? 1.0F : input.weights[k];
-    ++space_.slot_begin_[static_cast<std::size_t>(slot) + 1];
+  const std::int32_t* const slots = input.slots + row * width;
+  for (std::size_t k = 0; k < width; ++k) {
+    if (slots[k] < 0) continue;
+    ++space_.slot_begin_[static_cast<std::size_t>(slots[k]) + 1];
     ++pairs_;
   }
   const std::int64_t element = run_.out_dtype == OutputDtype::kF32 ? 4 : 2;
-  space_.rows_[rows_++] = {.out = static_cast<std::byte*>(input.out) + row * hidden_ * element,
-                           .first = static_cast<std::int32_t>(first),
-                           .count = static_cast<std::int32_t>(pairs_ - first)};
+  space_.rows_[rows_++] = {.data = input.rows + row * bytes.data,
+                           .scales = input.scales + row * bytes.scales,
+                           .out = static_cast<std::byte*>(input.out) + row * hidden_ * element,
+                           .global_scale = codec == nullptr ? 1.0F : codec->global_scale(),
+                           .format = codec == nullptr ? cuda::RowFormat::kBf16 : codec->rows(),
+                           .rounded = codec != nullptr};
   return true;
 }
 
-absl::Status ExpertPasses::EnqueuePass(std::uint8_t* nan) {
-  const PassLists lists(pairs_, rows_, slots_);
+absl::Status ExpertPasses::EnqueuePass(Cursor from, std::uint8_t* nan) {
+  const PassLists lists(rows_ * static_cast<std::size_t>(run_.width), rows_, slots_);
   std::byte* const staged = ring_->Allocate(lists.bytes);
-  std::int32_t busiest[cuda::kRoutes] = {};
-  FillLists(staged, lists, busiest);
+  FillSlots(staged, lists);
+  FillTerms(from, At<cuda::PairTerm>(staged, lists.terms));
+  std::copy_n(space_.rows_.begin(), rows_, At<cuda::PassRow>(staged, lists.rows));
+  ChooseProducts();
   SY_RETURN_IF_ERROR(fault_->Check(cuda::CopyWords(space_.lists_, staged, lists.bytes, stream_),
                                    "copying the lists of a run"));
-  return Launch(lists, busiest, nan);
+  return Launch(lists, nan);
 }
 
-void ExpertPasses::FillLists(std::byte* at, const PassLists& lists,
-                             std::int32_t (&busiest)[cuda::kRoutes]) {
+void ExpertPasses::FillSlots(std::byte* at, const PassLists& lists) {
   auto* const offsets = At<std::int32_t>(at, lists.offsets);
   auto* const counts = At<std::int32_t>(at, lists.counts);
   std::fill_n(counts, cuda::kRoutes * slots_, 0);
+  uses_ = {};
   std::int32_t before = 0;
   for (std::size_t s = 0; s < slots_; ++s) {
     const std::int32_t count = space_.slot_begin_[s + 1];
     const auto route = static_cast<std::size_t>(table_.expert(s).facts().route);
     counts[route * slots_ + s] = count;
-    busiest[route] = std::max(busiest[route], count);
+    RouteUse& use = uses_[route];
+    use.pairs += count;
+    use.experts += count > 0 ? 1 : 0;
+    use.busiest = std::max(use.busiest, count);
     offsets[s] = before;
     space_.slot_begin_[s] = before;  // where the slot's next pair goes
     before += count;
   }
-  // Stable: rows of a slot stay in the order of arrival.
-  auto* const pairs = At<cuda::PairSource>(at, lists.pair_sources);
-  auto* const terms = At<cuda::AnswerTerm>(at, lists.terms);
-  for (std::size_t p = 0; p < pairs_; ++p) {
-    const auto slot = static_cast<std::size_t>(space_.pairs_[p].slot);
-    const std::int32_t place = space_.slot_begin_[slot]++;
-    pairs[place] = space_.pairs_[p];
-    terms[p] = {.pair = place, .weight = space_.weights_[p]};
-  }
-  std::copy_n(space_.rows_.begin(), rows_, At<cuda::AnswerRow>(at, lists.answer_rows));
 }
 
-absl::Status ExpertPasses::Launch(const PassLists& lists,
-                                  const std::int32_t (&busiest)[cuda::kRoutes], std::uint8_t* nan) {
+// Stable: rows of a slot stay in the order of arrival.
+void ExpertPasses::FillTerms(Cursor from, cuda::PairTerm* terms) {
+  const auto width = static_cast<std::size_t>(run_.width);
+  std::int32_t* const next = space_.slot_begin_.data();
+  std::size_t left = rows_;
+  for (Cursor at = from; left > 0; at = {.input = at.input + 1}) {
+    const ExpertInput& input = run_.inputs[at.input];
+    const std::size_t rows = std::min<std::size_t>(input.count - at.row, left);
+    const std::size_t first = at.row * width;
+    for (std::size_t i = first; i < first + rows * width; ++i) {
+      const std::int32_t slot = input.slots[i];
+      const float weight = input.weights == nullptr ? 1.0F : input.weights[i];
+      *terms++ = slot < 0 ? cuda::PairTerm{}
+                          : cuda::PairTerm{.place = next[slot]++, .slot = slot, .weight = weight};
+    }
+    left -= rows;
+  }
+}
+
+void ExpertPasses::ChooseProducts() {
+  for (const Route route : {Route::kBf16, Route::kFp8}) {
+    RouteUse& use = uses_[static_cast<std::size_t>(route)];
+    use.prefill = use.pairs >= kPrefillPairs * std::max(use.experts, 1) &&
+                  HasPrefillProduct(Weights(route, Matrix::kGateUp)) &&
+                  HasPrefillProduct(Weights(route, Matrix::kDown));
+    use.makes_hidden = use.prefill && run_.amax == nullptr && table_.MakesHidden(route);
+  }
+}
+
+cuda::PackedWeights ExpertPasses::Weights(Route route, Matrix matrix) const {
   const std::int64_t hidden = Padded(hidden_);
   const std::int64_t middle = Padded(space_.shape_.intermediate);
-  const cuda::PairList list{.pairs = At<cuda::PairSource>(space_.lists_, lists.pair_sources),
+  cuda::PackedWeights weights = table_.Weights(route, matrix);
+  weights.n = matrix == Matrix::kDown ? hidden : 2 * middle;
+  weights.k = matrix == Matrix::kDown ? middle : hidden;
+  return weights;
+}
+
+cuda::PairRows ExpertPasses::RowsOf(Matrix matrix) const {
+  const bool down = matrix == Matrix::kDown;
+  cuda::PairRows rows = down ? space_.middle_ : space_.inputs_;
+  if (uses_[static_cast<std::size_t>(Route::kFp8)].prefill) {
+    rows.block_scales = down ? space_.middle_scales_ : space_.input_scales_;
+    rows.block_stride = space_.scale_stride_;
+  }
+  return rows;
+}
+
+absl::Status ExpertPasses::Launch(const PassLists& lists, std::uint8_t* nan) {
+  const std::int64_t hidden = Padded(hidden_);
+  const std::int64_t middle = Padded(space_.shape_.intermediate);
+  const cuda::PairList list{.rows = At<cuda::PassRow>(space_.lists_, lists.rows),
+                            .terms = At<cuda::PairTerm>(space_.lists_, lists.terms),
                             .experts = table_.facts(),
                             .amax = run_.amax == nullptr ? nullptr : space_.amax_,
-                            .count = static_cast<std::int32_t>(pairs_)};
+                            .count = static_cast<std::int32_t>(rows_),
+                            .width = run_.width};
   if (pairs_ > 0) {
-    SY_RETURN_IF_ERROR(
-        fault_->Check(LoadPairRows(list, hidden_, space_.inputs_, stream_), "loading rows"));
-    SY_RETURN_IF_ERROR(Multiply(Matrix::kGateUp, lists, busiest));
-    SY_RETURN_IF_ERROR(
-        fault_->Check(SwigluPairRows(list, space_.gate_up_, 2 * middle, space_.shape_.intermediate,
-                                     space_.middle_, stream_),
-                      "multiplying gate and up"));
-    SY_RETURN_IF_ERROR(Multiply(Matrix::kDown, lists, busiest));
+    SY_RETURN_IF_ERROR(fault_->Check(LoadPairRows(list, hidden_, RowsOf(Matrix::kGateUp), stream_),
+                                     "loading rows"));
+    SY_RETURN_IF_ERROR(Multiply(Matrix::kGateUp, lists));
+    cuda::PairSums sums{.sums = space_.gate_up_, .stride = 2 * middle};
+    for (std::size_t r = 0; r < uses_.size(); ++r) {
+      if (uses_[r].pairs > 0 && !uses_[r].makes_hidden) sums.routes |= 1U << r;
+    }
+    if (sums.routes != 0) {
+      SY_RETURN_IF_ERROR(fault_->Check(
+          SwigluPairRows(list, sums, space_.shape_.intermediate, RowsOf(Matrix::kDown), stream_),
+          "multiplying gate and up"));
+    }
+    SY_RETURN_IF_ERROR(Multiply(Matrix::kDown, lists));
   }
-  const cuda::Answers answers{.rows = At<cuda::AnswerRow>(space_.lists_, lists.answer_rows),
-                              .terms = At<cuda::AnswerTerm>(space_.lists_, lists.terms),
-                              .sums = space_.down_,
+  const cuda::Answers answers{.sums = space_.down_,
                               .sum_stride = hidden,
                               .hidden = hidden_,
-                              .count = static_cast<std::int32_t>(rows_),
                               .weighted = run_.combine == CombineUnit::kPerWorker,
                               .fp32 = run_.out_dtype == OutputDtype::kF32,
                               .nan = nan};
   return fault_->Check(WriteAnswers(answers, list, stream_), "writing answers");
 }
 
-absl::Status ExpertPasses::Multiply(Matrix matrix, const PassLists& lists,
-                                    const std::int32_t (&busiest)[cuda::kRoutes]) {
+absl::Status ExpertPasses::Multiply(Matrix matrix, const PassLists& lists) {
   const bool down = matrix == Matrix::kDown;
   const std::int64_t hidden = Padded(hidden_);
   const std::int64_t middle = Padded(space_.shape_.intermediate);
   for (const Route route : {Route::kBf16, Route::kFp8}) {
-    const std::int32_t most = busiest[static_cast<std::size_t>(route)];
-    if (most > 0) SY_RETURN_IF_ERROR(MultiplyGrouped(matrix, route, lists, most));
+    if (uses_[static_cast<std::size_t>(route)].pairs == 0) continue;
+    SY_RETURN_IF_ERROR(MultiplyGrouped(matrix, route, lists));
   }
   for (const Route route : {Route::kScaledBf16, Route::kScaledE4m3, Route::kScaledInt8}) {
     const auto index = static_cast<std::size_t>(route);
-    if (busiest[index] == 0) continue;
+    if (uses_[index].pairs == 0) continue;
     const cuda::PairRows& rows = down ? space_.middle_ : space_.inputs_;
     const cuda::ScaledProduct product{
         .route = route,
@@ -236,28 +284,49 @@ absl::Status ExpertPasses::Multiply(Matrix matrix, const PassLists& lists,
   return absl::OkStatus();
 }
 
-absl::Status ExpertPasses::MultiplyGrouped(Matrix matrix, Route route, const PassLists& lists,
-                                           std::int32_t busiest) {
+absl::Status ExpertPasses::MultiplyGrouped(Matrix matrix, Route route, const PassLists& lists) {
   const bool down = matrix == Matrix::kDown;
-  const std::int64_t hidden = Padded(hidden_);
-  const std::int64_t middle = Padded(space_.shape_.intermediate);
-  const cuda::PairRows& rows = down ? space_.middle_ : space_.inputs_;
   const auto index = static_cast<std::size_t>(route);
-  cuda::PackedWeights weights = table_.Weights(route, matrix);
-  weights.n = down ? hidden : 2 * middle;
-  weights.k = down ? middle : hidden;
+  const cuda::PackedWeights weights = Weights(route, matrix);
   const cuda::GemmGroups groups{
       .counts = At<std::int32_t>(space_.lists_, lists.counts) + index * slots_,
       .offsets = At<std::int32_t>(space_.lists_, lists.offsets),
       .groups = static_cast<std::int32_t>(slots_)};
+  if (uses_[index].prefill) return MultiplyPrefill(matrix, route, groups, weights);
+  const cuda::PairRows& rows = down ? space_.middle_ : space_.inputs_;
   const cuda::GemmRows gathered{
       .rows = rows.rows, .stride = rows.stride, .scale_offset = rows.scale_offset};
   float* const sums = down ? space_.down_ : space_.gate_up_;
   const cuda::GemmOutput out{.out = reinterpret_cast<std::byte*>(sums),
                              .stride = weights.n * std::int64_t{sizeof(float)},
                              .fp32 = true};
-  const cuda::GemmPlan plan = cuda::PlanGroupedGemm(weights, busiest);
+  const cuda::GemmPlan plan = cuda::PlanGroupedGemm(weights, uses_[index].busiest);
   return fault_->Check(cuda::GroupedGemm(gathered, groups, weights, out, plan, true, stream_),
+                       "multiplying experts");
+}
+
+absl::Status ExpertPasses::MultiplyPrefill(Matrix matrix, Route route,
+                                           const cuda::GemmGroups& groups,
+                                           const cuda::PackedWeights& weights) {
+  const bool down = matrix == Matrix::kDown;
+  const cuda::PairRows from = RowsOf(matrix);
+  const cuda::PrefillRows rows{.rows = from.rows,
+                               .stride = from.stride,
+                               .count = static_cast<std::int64_t>(space_.pairs_max_),
+                               .scales = from.block_scales,
+                               .scale_stride = from.block_stride};
+  const cuda::PrefillScratch scratch{.units_taken = space_.units_taken_};
+  if (!down && uses_[static_cast<std::size_t>(route)].makes_hidden) {
+    const cuda::PairRows to = RowsOf(Matrix::kDown);
+    const cuda::PrefillHidden out{.rows = to.rows,
+                                  .stride = to.stride,
+                                  .scales = to.block_scales,
+                                  .scale_stride = to.block_stride};
+    return fault_->Check(cuda::LaunchPrefillHidden(rows, groups, weights, out, scratch, stream_),
+                         "multiplying experts");
+  }
+  const cuda::PrefillSums out{.out = down ? space_.down_ : space_.gate_up_, .stride = weights.n};
+  return fault_->Check(cuda::LaunchPrefillSums(rows, groups, weights, out, scratch, stream_),
                        "multiplying experts");
 }
 

@@ -2,9 +2,11 @@
 // worker/device/cuda/steps/expert_facts.h over them.
 //
 // A run whose pairs do not fit the workspace goes in several passes of whole rows. The answer to a
-// row depends on the row and the weights only, so any cut gives the same bits.
+// row depends on the row and the weights only, so any cut gives the same bits; so does the choice
+// between the products of decode and of prefill (gemm/prefill_packed.h), by rows of an expert.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -43,15 +45,19 @@ class ExpertPasses {
   [[nodiscard]] absl::Status CheckRoom() const;
   Cursor Gather(Cursor from);
   bool GatherRow(const ExpertInput& input, std::uint32_t row);
-  absl::Status EnqueuePass(std::uint8_t* nan);
-  // Fills the lists, grouped by slot; how many pairs the busiest expert of each route has.
-  void FillLists(std::byte* at, const PassLists& lists, std::int32_t (&busiest)[cuda::kRoutes]);
-  absl::Status Launch(const PassLists& lists, const std::int32_t (&busiest)[cuda::kRoutes],
-                      std::uint8_t* nan);
-  absl::Status Multiply(Matrix matrix, const PassLists& lists,
-                        const std::int32_t (&busiest)[cuda::kRoutes]);
-  absl::Status MultiplyGrouped(Matrix matrix, cuda::Route route, const PassLists& lists,
-                               std::int32_t busiest);
+  absl::Status EnqueuePass(Cursor from, std::uint8_t* nan);
+  // Fill the lists of the pass, pairs grouped by slot.
+  void FillSlots(std::byte* at, const PassLists& lists);
+  void FillTerms(Cursor from, cuda::PairTerm* terms);
+  void ChooseProducts();
+  absl::Status Launch(const PassLists& lists, std::uint8_t* nan);
+  absl::Status Multiply(Matrix matrix, const PassLists& lists);
+  absl::Status MultiplyGrouped(Matrix matrix, cuda::Route route, const PassLists& lists);
+  absl::Status MultiplyPrefill(Matrix matrix, cuda::Route route, const cuda::GemmGroups& groups,
+                               const cuda::PackedWeights& weights);
+  [[nodiscard]] cuda::PackedWeights Weights(cuda::Route route, Matrix matrix) const;
+  // Rows in front of a product, as the steps before it write them.
+  [[nodiscard]] cuda::PairRows RowsOf(Matrix matrix) const;
 
   const ExpertRun& run_;
   StagingRing* const ring_;
@@ -61,8 +67,17 @@ class ExpertPasses {
   CudaWorkspace& space_;
   const std::int64_t hidden_;
   const std::size_t slots_;
-  std::size_t pairs_ = 0;  // of the pass that is being gathered
+  // Of the pass that is being gathered:
+  std::size_t pairs_ = 0;
   std::size_t rows_ = 0;
+  struct RouteUse {
+    std::int32_t pairs = 0;
+    std::int32_t experts = 0;   // with pairs
+    std::int32_t busiest = 0;   // pairs of one expert
+    bool prefill = false;       // goes through the products of prefill
+    bool makes_hidden = false;  // whose first one makes h
+  };
+  std::array<RouteUse, cuda::kRoutes> uses_{};
 };
 
 }  // namespace switchyard

@@ -56,22 +56,27 @@ struct Term {
 __global__ void __launch_bounds__(kAnswerThreads)
     Answer(const Answers answers, const PairList list) {
   __shared__ Term terms[kTermsAtOnce];
-  const AnswerRow row = answers.rows[blockIdx.x];
+  std::byte* const out = list.rows[blockIdx.x].out;
+  const PairTerm* const of_row = list.terms + blockIdx.x * std::int64_t{list.width};
   const std::int64_t i = blockIdx.y * std::int64_t{kAnswerColumns} + threadIdx.x * 4;
   float values[4] = {};
-  for (int done = 0; done < row.count; done += kTermsAtOnce) {
-    const int count = min(kTermsAtOnce, row.count - done);
+  for (int done = 0; done < list.width; done += kTermsAtOnce) {
+    const int count = min(kTermsAtOnce, list.width - done);
     __syncthreads();
     if (static_cast<int>(threadIdx.x) < count) {
-      const AnswerTerm term = answers.terms[row.first + done + threadIdx.x];
-      const MatrixFacts& down = list.experts[list.pairs[term.pair].slot].down;
-      terms[threadIdx.x] = {answers.sums + term.pair * answers.sum_stride, down.output_scales,
-                            down.biases, term.weight};
+      const PairTerm term = of_row[done + threadIdx.x];
+      terms[threadIdx.x].sums = nullptr;
+      if (term.place >= 0) {
+        const MatrixFacts& down = list.experts[term.slot].down;
+        terms[threadIdx.x] = {answers.sums + term.place * answers.sum_stride, down.output_scales,
+                              down.biases, term.weight};
+      }
     }
     __syncthreads();
     if (i >= answers.hidden) continue;
     for (int t = 0; t < count; t++) {
       const Term term = terms[t];
+      if (term.sums == nullptr) continue;
       // Rows of sums are padded, so four values are there behind the last column, too.
       const float4 four = *reinterpret_cast<const float4*>(term.sums + i);
       const float sums[4] = {four.x, four.y, four.z, four.w};
@@ -85,7 +90,7 @@ __global__ void __launch_bounds__(kAnswerThreads)
     }
   }
   if (i >= answers.hidden) return;
-  StoreFour(row.out, i, answers.hidden, values, answers.fp32);
+  StoreFour(out, i, answers.hidden, values, answers.fp32);
   if (i == 0) answers.nan[blockIdx.x] = isnan(values[0]) ? 1 : 0;
 }
 
@@ -108,8 +113,8 @@ __global__ void __launch_bounds__(kThreads) Sum(const RowSums sums) {
 }  // namespace
 
 cudaError_t WriteAnswers(const Answers& answers, const PairList& list, cudaStream_t stream) {
-  if (answers.count < 1 || answers.hidden < 1) return cudaErrorInvalidValue;
-  const dim3 grid(static_cast<unsigned>(answers.count),
+  if (list.count < 1 || list.width < 1 || answers.hidden < 1) return cudaErrorInvalidValue;
+  const dim3 grid(static_cast<unsigned>(list.count),
                   static_cast<unsigned>((answers.hidden + kAnswerColumns - 1) / kAnswerColumns));
   Answer<<<grid, kAnswerThreads, 0, stream>>>(answers, list);
   return cudaGetLastError();

@@ -13,27 +13,12 @@
 
 namespace switchyard::cuda {
 
-struct AnswerTerm {
-  std::int32_t pair = 0;
-  float weight = 1.0F;
-};
-
-// One row of answers at any address; `count` terms from `first` on.
-struct AnswerRow {
-  std::byte* out = nullptr;
-  std::int32_t first = 0;
-  std::int32_t count = 0;
-};
-
 struct Answers {
-  const AnswerRow* rows = nullptr;
-  const AnswerTerm* terms = nullptr;
-  const float* sums = nullptr;  // of the pairs
+  const float* sums = nullptr;  // at the places of pairs
   std::int64_t sum_stride = 0;
   std::int64_t hidden = 0;
-  std::int32_t count = 0;  // rows
-  bool weighted = false;   // sums of weight * row, fused multiply-adds from zero; else one term
-  bool fp32 = false;       // answers before rounding
+  bool weighted = false;  // sums of weight * row, fused multiply-adds from zero; else one term
+  bool fp32 = false;      // answers before rounding
   // [rows], set to whether the first value of the answer is NaN; host memory that the device maps.
   std::uint8_t* nan = nullptr;
 };

@@ -1,5 +1,5 @@
-// Facts of an expert and of a (row, expert) pair that the steps of a run need: plain data that the
-// host fills and kernels read.
+// Facts of an expert, a row and a (row, expert) pair that the steps of a run need: plain data that
+// the host fills and kernels read.
 //
 // A run over experts is five steps, each a kernel or one for each route:
 //
@@ -67,31 +67,44 @@ struct ExpertFacts {
   Route route = Route::kBf16;
 };
 
-// Where the row of a pair comes from. Its bytes may lie at any address.
-struct PairSource {
+// A row of a pass: where it comes from and where its answer goes. Bytes may lie at any address.
+struct PassRow {
   const std::byte* data = nullptr;
   const std::byte* scales = nullptr;
+  std::byte* out = nullptr;
   float global_scale = 1.0F;
-  std::int32_t slot = 0;  // of the table: the expert
   RowFormat format = RowFormat::kBf16;
   bool rounded = false;  // on the wire; the expert does not round it again
 };
 
-// Rows of pairs in the form that the products read. A row of route kFp8 holds codes, and behind
-// `scale_offset` bytes a scale for each 128; every other row is BF16.
+// One of a row's pairs, in the order of the sum.
+struct PairTerm {
+  std::int32_t place = -1;  // of the pair among those of the pass, grouped by expert; -1: none
+  std::int32_t slot = 0;    // of the table: the expert
+  float weight = 1.0F;
+};
+
+// Rows of pairs in the form that the products read, at their places. A row of route kFp8 holds
+// codes, and a scale for each 128 of them: `scale_offset` bytes behind its start or, for the
+// products of prefill, in `block_scales`, all rows of a block of 128 together. Every other row is
+// BF16.
 struct PairRows {
   std::byte* rows = nullptr;
   std::int64_t stride = 0;
   std::int64_t scale_offset = 0;
+  float* block_scales = nullptr;  // block g of place p: at g * block_stride + p; null: with the row
+  std::int64_t block_stride = 0;
 };
 
-// The pairs of one pass, in device memory. amax: [slots][2], the largest finite magnitudes of
-// inputs and h, raised; null: not recorded.
+// A pass, in device memory. amax: [slots][2], the largest finite magnitudes of inputs and h,
+// raised; null: not recorded.
 struct PairList {
-  const PairSource* pairs = nullptr;
+  const PassRow* rows = nullptr;
+  const PairTerm* terms = nullptr;       // [count][width]
   const ExpertFacts* experts = nullptr;  // by slot
   float* amax = nullptr;
-  std::int32_t count = 0;
+  std::int32_t count = 0;  // rows
+  std::int32_t width = 1;
 };
 
 }  // namespace switchyard::cuda

@@ -1,5 +1,6 @@
 #include "worker/device/cuda/steps/pair_rows.h"
 #include "worker/device/cuda/steps/row_rounding.cuh"
+#include "worker/device/cuda/swiglu_math.cuh"
 
 namespace switchyard::cuda {
 namespace {
@@ -26,7 +27,7 @@ __device__ __forceinline__ std::uint32_t BytesAt(const std::byte* from, std::int
 // A row in its wire format, decoded value by value.
 class WireRow {
  public:
-  __device__ __forceinline__ WireRow(const PairSource& from, std::int64_t hidden)
+  __device__ __forceinline__ WireRow(const PassRow& from, std::int64_t hidden)
       : from_(from), hidden_(hidden) {}
 
   [[nodiscard]] __device__ __forceinline__ float ScaleOf(std::int64_t i) const {
@@ -80,30 +81,111 @@ class WireRow {
   }
 
  private:
-  const PairSource& from_;
+  const PassRow& from_;
   const std::int64_t hidden_;
 };
 
-__global__ void __launch_bounds__(kRowThreads)
-    LoadRows(const PairList list, const std::int64_t hidden, const PairRows out) {
-  const int pair = static_cast<int>(blockIdx.x);
-  const PairSource from = list.pairs[pair];
-  const ExpertFacts expert = list.experts[from.slot];  // a copy: stores of the row cannot change it
+// Whether the bytes of a row travel as they are, 16 at a time.
+__device__ __forceinline__ bool IsWhole(const PassRow& from, std::int64_t bytes) {
+  return reinterpret_cast<std::uintptr_t>(from.data) % 16 == 0 && bytes % 256 == 0;
+}
+__device__ __forceinline__ void CopyWhole(const PassRow& from, std::int64_t bytes, std::byte* to) {
+  for (std::int64_t i = threadIdx.x * 16; i < bytes; i += kRowThreads * 16) {
+    *reinterpret_cast<uint4*>(to + i) = *reinterpret_cast<const uint4*>(from.data + i);
+  }
+}
+
+__device__ __forceinline__ void LoadPair(const PairList& list, const PassRow& from,
+                                         const PairTerm& term, std::int64_t hidden,
+                                         const PairRows& out) {
+  const ExpertFacts expert = list.experts[term.slot];  // a copy: stores of the row cannot change it
   const WireRow wire(from, hidden);
-  if (list.amax != nullptr) RecordLargest(wire, hidden, list.amax + 2 * from.slot);
+  if (list.amax != nullptr) RecordLargest(wire, hidden, list.amax + 2 * term.slot);
   const bool as_codes = expert.route == Route::kFp8;
-  const RowWriter writer(out, pair, as_codes, hidden);
+  const RowWriter writer(out, term.place, as_codes, hidden);
   const bool fp8 = from.format == RowFormat::kFp8 || from.format == RowFormat::kFp8Ue8m0;
   if (from.rounded && as_codes && fp8) {
-    for (std::int64_t i = threadIdx.x * 4; i < writer.end(); i += kRowThreads * 4) {
-      *reinterpret_cast<std::uint32_t*>(writer.row() + i) = wire.Codes(i);
+    if (IsWhole(from, hidden)) {
+      CopyWhole(from, hidden, writer.row());
+    } else {
+      for (std::int64_t i = threadIdx.x * 4; i < writer.end(); i += kRowThreads * 4) {
+        *reinterpret_cast<std::uint32_t*>(writer.row() + i) = wire.Codes(i);
+      }
     }
     for (int g = threadIdx.x; g < writer.groups(); g += kRowThreads) {
-      writer.scales()[g] = wire.ScaleOf(g * std::int64_t{128});
+      writer.StoreScale(g, wire.ScaleOf(g * std::int64_t{128}));
     }
     return;
   }
-  writer.Write(wire, from.rounded && !as_codes ? RoundingRule{} : expert.inputs);
+  const RoundingRule rule = from.rounded && !as_codes ? RoundingRule{} : expert.inputs;
+  if (from.format == RowFormat::kBf16 && rule.format == Rounding::kBf16 &&
+      IsWhole(from, 2 * hidden)) {
+    CopyWhole(from, 2 * hidden, writer.row());
+    return;
+  }
+  writer.Write(wire, rule);
+}
+
+// A CTA for each pair.
+__global__ void __launch_bounds__(kRowThreads)
+    LoadRows(const PairList list, const std::int64_t hidden, const PairRows out) {
+  const PassRow from = list.rows[blockIdx.x];
+  const PairTerm term = list.terms[blockIdx.x * std::int64_t{list.width} + blockIdx.y];
+  if (term.place >= 0) LoadPair(list, from, term, hidden, out);
+}
+
+// Whether a row's bytes are what the expert reads.
+__device__ __forceinline__ bool IsCopied(const PassRow& from, const ExpertFacts& expert,
+                                         std::int64_t hidden) {
+  if (from.format == RowFormat::kBf16) {
+    return expert.route != Route::kFp8 && expert.inputs.format == Rounding::kBf16 &&
+           IsWhole(from, 2 * hidden);
+  }
+  const bool fp8 = from.format == RowFormat::kFp8 || from.format == RowFormat::kFp8Ue8m0;
+  return fp8 && from.rounded && expert.route == Route::kFp8 && IsWhole(from, hidden);
+}
+
+// A CTA for each row, which is read once for all experts that take its bytes as they are.
+__global__ void __launch_bounds__(kRowThreads)
+    LoadRowsOnce(const PairList list, const std::int64_t hidden, const PairRows out) {
+  constexpr int kTermsAtOnce = 32;
+  __shared__ int places[kTermsAtOnce];  // of copies, -1 for other terms
+  const PassRow from = list.rows[blockIdx.x];
+  const WireRow wire(from, hidden);
+  const bool codes = from.format != RowFormat::kBf16;
+  const std::int64_t bytes = codes ? hidden : 2 * hidden;
+  const int groups = codes ? static_cast<int>(hidden / 128) : 0;
+  for (int done = 0; done < list.width; done += kTermsAtOnce) {
+    const PairTerm* const terms = list.terms + blockIdx.x * std::int64_t{list.width} + done;
+    const int count = min(kTermsAtOnce, list.width - done);
+    bool copied = false;
+    if (static_cast<int>(threadIdx.x) < count) {
+      const PairTerm term = terms[threadIdx.x];
+      copied = term.place >= 0 && list.amax == nullptr &&
+               IsCopied(from, list.experts[term.slot], hidden);
+      places[threadIdx.x] = copied ? term.place : -1;
+    }
+    const bool any = __syncthreads_or(copied ? 1 : 0) != 0;
+    for (std::int64_t i = threadIdx.x * 16; any && i < bytes; i += kRowThreads * 16) {
+      const uint4 values = *reinterpret_cast<const uint4*>(from.data + i);
+      for (int t = 0; t < count; t++) {
+        if (places[t] < 0) continue;
+        *reinterpret_cast<uint4*>(out.rows + places[t] * out.stride + i) = values;
+      }
+    }
+    for (int i = threadIdx.x; any && i < groups * count; i += kRowThreads) {
+      const int place = places[i % count];
+      if (place >= 0) {
+        RowWriter(out, place, true, hidden)
+            .StoreScale(i / count, wire.ScaleOf(i / count * std::int64_t{128}));
+      }
+    }
+    for (int t = 0; t < count; t++) {
+      const PairTerm term = terms[t];
+      if (term.place >= 0 && places[t] < 0) LoadPair(list, from, term, hidden, out);
+    }
+    __syncthreads();
+  }
 }
 
 // silu(gate) * up of one pair. Padded sums are zeros, and so is what they become.
@@ -120,14 +202,13 @@ class SwigluRow {
     }
     const float4 gate = Finished(i);
     const float4 up = Finished(padded_ + i);
-    bits[0] = Of(gate.x, up.x), bits[1] = Of(gate.y, up.y);
-    bits[2] = Of(gate.z, up.z), bits[3] = Of(gate.w, up.w);
+    const std::uint32_t low = SwigluPair(gate.x, up.x, gate.y, up.y);
+    const std::uint32_t high = SwigluPair(gate.z, up.z, gate.w, up.w);
+    bits[0] = low & 0xffffU, bits[1] = low >> 16;
+    bits[2] = high & 0xffffU, bits[3] = high >> 16;
   }
 
  private:
-  static __device__ __forceinline__ std::uint32_t Of(float gate, float up) {
-    return RoundDecoded(__fmul_rn(__fdiv_rn(gate, 1.0F + expf(-gate)), up));
-  }
   __device__ __forceinline__ float4 Finished(std::int64_t i) const {
     float4 sum = *reinterpret_cast<const float4*>(sums_ + i);
     if (of_.output_scales != nullptr) {
@@ -147,31 +228,41 @@ class SwigluRow {
 };
 
 __global__ void __launch_bounds__(kRowThreads)
-    Swiglu(const PairList list, const float* sums, const std::int64_t sum_stride,
-           const std::int64_t intermediate, const std::int64_t padded, const PairRows out) {
-  const int pair = static_cast<int>(blockIdx.x);
-  const int slot = list.pairs[pair].slot;
-  const ExpertFacts expert = list.experts[slot];
-  const SwigluRow h(sums + pair * sum_stride, expert.gate_up, padded);
-  if (list.amax != nullptr) RecordLargest(h, intermediate, list.amax + 2 * slot + 1);
-  const RowWriter writer(out, pair, expert.route == Route::kFp8, intermediate);
+    Swiglu(const PairList list, const PairSums sums, const std::int64_t intermediate,
+           const std::int64_t padded, const PairRows out) {
+  const PairTerm term = list.terms[blockIdx.x * std::int64_t{list.width} + blockIdx.y];
+  if (term.place < 0) return;
+  const ExpertFacts expert = list.experts[term.slot];
+  if ((sums.routes >> static_cast<int>(expert.route) & 1U) == 0) return;
+  const SwigluRow h(sums.sums + term.place * sums.stride, expert.gate_up, padded);
+  if (list.amax != nullptr) RecordLargest(h, intermediate, list.amax + 2 * term.slot + 1);
+  const RowWriter writer(out, term.place, expert.route == Route::kFp8, intermediate);
   writer.Write(h, expert.middle);
 }
+
+constexpr std::int32_t kFewRows = 1024;  // they need a CTA for each pair
+
+bool IsValid(const PairList& list) { return list.count >= 1 && list.width >= 1; }
 
 }  // namespace
 
 cudaError_t LoadPairRows(const PairList& list, std::int64_t hidden, const PairRows& out,
                          cudaStream_t stream) {
-  if (list.count < 1 || hidden < 1) return cudaErrorInvalidValue;
-  LoadRows<<<static_cast<unsigned>(list.count), kRowThreads, 0, stream>>>(list, hidden, out);
+  if (!IsValid(list) || hidden < 1) return cudaErrorInvalidValue;
+  if (list.count > kFewRows) {
+    LoadRowsOnce<<<static_cast<unsigned>(list.count), kRowThreads, 0, stream>>>(list, hidden, out);
+  } else {
+    const dim3 grid(static_cast<unsigned>(list.count), static_cast<unsigned>(list.width));
+    LoadRows<<<grid, kRowThreads, 0, stream>>>(list, hidden, out);
+  }
   return cudaGetLastError();
 }
 
-cudaError_t SwigluPairRows(const PairList& list, const float* sums, std::int64_t sum_stride,
-                           std::int64_t intermediate, const PairRows& out, cudaStream_t stream) {
-  if (list.count < 1 || intermediate < 1) return cudaErrorInvalidValue;
-  Swiglu<<<static_cast<unsigned>(list.count), kRowThreads, 0, stream>>>(
-      list, sums, sum_stride, intermediate, Padded(intermediate), out);
+cudaError_t SwigluPairRows(const PairList& list, const PairSums& sums, std::int64_t intermediate,
+                           const PairRows& out, cudaStream_t stream) {
+  if (!IsValid(list) || intermediate < 1) return cudaErrorInvalidValue;
+  const dim3 grid(static_cast<unsigned>(list.count), static_cast<unsigned>(list.width));
+  Swiglu<<<grid, kRowThreads, 0, stream>>>(list, sums, intermediate, Padded(intermediate), out);
   return cudaGetLastError();
 }
 

@@ -1,6 +1,6 @@
 // The steps before the two products of an expert: the rows that gate and up read, and h.
 //
-// Each function enqueues one kernel, a CTA for each pair; it allocates nothing and may be captured.
+// Each function enqueues one kernel; it allocates nothing and may be captured.
 // Thread-safe. Errors: cudaErrorInvalidValue for sizes below one; else what the launch returned.
 #pragma once
 
@@ -18,9 +18,15 @@ namespace switchyard::cuda {
 cudaError_t LoadPairRows(const PairList& list, std::int64_t hidden, const PairRows& out,
                          cudaStream_t stream);
 
-// out = h of each pair: BF16(silu(gate) * up), rounded as its expert asks. A pair's sums are
-// `sum_stride` values from the last one's; up's begin at Padded(intermediate).
-cudaError_t SwigluPairRows(const PairList& list, const float* sums, std::int64_t sum_stride,
-                           std::int64_t intermediate, const PairRows& out, cudaStream_t stream);
+// Sums of gate and up at the places of pairs; up's begin at Padded(intermediate).
+struct PairSums {
+  const float* sums = nullptr;
+  std::int64_t stride = 0;   // values
+  std::uint32_t routes = 0;  // bit r: pairs of Route r are here; the others have their h already
+};
+
+// out = h of each pair: BF16(silu(gate) * up), rounded as its expert asks.
+cudaError_t SwigluPairRows(const PairList& list, const PairSums& sums, std::int64_t intermediate,
+                           const PairRows& out, cudaStream_t stream);
 
 }  // namespace switchyard::cuda

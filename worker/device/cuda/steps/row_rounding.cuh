@@ -57,17 +57,21 @@ __device__ __forceinline__ Fp8Scale ScaleOfFp8(std::uint32_t largest, bool power
 // scales, else BF16 values.
 class RowWriter {
  public:
-  __device__ __forceinline__ RowWriter(const PairRows& to, int pair, bool as_codes,
+  __device__ __forceinline__ RowWriter(const PairRows& to, int place, bool as_codes,
                                        std::int64_t count)
-      : row_(to.rows + pair * to.stride),
-        scales_(reinterpret_cast<float*>(row_ + to.scale_offset)),
+      : row_(to.rows + place * to.stride),
+        scales_(to.block_scales == nullptr ? reinterpret_cast<float*>(row_ + to.scale_offset)
+                                           : to.block_scales + place),
+        scale_step_(to.block_scales == nullptr ? 1 : to.block_stride),
         count_(count),
         groups_(static_cast<int>((count + 127) / 128)),
         end_(groups_ * std::int64_t{128}),
         as_codes_(as_codes) {}
 
   [[nodiscard]] __device__ __forceinline__ std::byte* row() const { return row_; }
-  [[nodiscard]] __device__ __forceinline__ float* scales() const { return scales_; }
+  __device__ __forceinline__ void StoreScale(int group, float scale) const {
+    scales_[group * scale_step_] = scale;
+  }
   [[nodiscard]] __device__ __forceinline__ int groups() const { return groups_; }
   [[nodiscard]] __device__ __forceinline__ std::int64_t end() const { return end_; }
 
@@ -146,7 +150,7 @@ class RowWriter {
   }
   __device__ __forceinline__ void StoreScales(float scale) const {
     if (!as_codes_) return;
-    for (int g = threadIdx.x; g < groups_; g += kRowThreads) scales_[g] = scale;
+    for (int g = threadIdx.x; g < groups_; g += kRowThreads) StoreScale(g, scale);
   }
 
   template <typename Source>
@@ -161,7 +165,7 @@ class RowWriter {
       Fp8Scale by = ScaleOfFp8(finite ? largest : 0, power_of_two);
       if (!finite) by.scale = __uint_as_float(kFloatNanBits);
       StoreFp8(i, bits, by, finite);
-      if (as_codes_ && lane == 0) scales_[g] = by.scale;
+      if (as_codes_ && lane == 0) StoreScale(g, by.scale);
     }
   }
 
@@ -241,6 +245,7 @@ class RowWriter {
 
   std::byte* row_;
   float* scales_;
+  std::int64_t scale_step_;
   std::int64_t count_;
   int groups_;
   std::int64_t end_;  // of the padded row: whole warps, and zeros behind the values
