@@ -67,7 +67,7 @@ class ExpertPasses {
   CudaWorkspace& space_;
   const std::int64_t hidden_;
   const std::size_t slots_;
-  // Of the pass that is being gathered:
+  // The pass that is being gathered has these.
   std::size_t pairs_ = 0;
   std::size_t rows_ = 0;
   struct RouteUse {
