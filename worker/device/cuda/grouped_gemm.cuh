@@ -66,7 +66,7 @@ struct WeightScales {
   float next[kCount];
   const float* at[kCount];
 
-  // Of blocks `from`.. of `k_blocks`.
+  // Each lane fetches the scales of one block of k: `from` and the 31 after it, below `k_blocks`.
   __device__ __forceinline__ void Prefetch(int from, int k_blocks) {
     const int block = from + static_cast<int>(threadIdx.x % 32);
 #pragma unroll

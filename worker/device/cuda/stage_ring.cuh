@@ -27,7 +27,7 @@ constexpr int kArrivalsOfWarp = 32;
 #else
 constexpr int kArrivalsOfWarp = 1;
 #endif
-// What the whole warp did before is ordered before the arrival.
+// The arrival counts for the whole warp: __syncwarp orders what its lanes did before it.
 __device__ __forceinline__ void ArriveOfWarp(std::uint32_t barrier) {
   __syncwarp();
   if (static_cast<int>(threadIdx.x % 32) < kArrivalsOfWarp) Arrive(barrier);

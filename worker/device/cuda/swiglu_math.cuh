@@ -17,7 +17,7 @@ __device__ __forceinline__ float Swiglu(float gate, float up) {
   return __fmul_rn(__fmul_rn(gate, reciprocal), up);
 }
 
-// Of two neighbors, rounded to BF16: the first in the lower half.
+// Returns two neighbors, rounded to BF16, as they lie in memory: the first in the lower half.
 __device__ __forceinline__ std::uint32_t SwigluPair(float gate0, float up0, float gate1,
                                                     float up1) {
   std::uint32_t pair;

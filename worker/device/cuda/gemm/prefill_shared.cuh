@@ -56,7 +56,7 @@ enum class PrefillKind {
   kBf16,       // BF16 products, BF16 out
   kFp8,        // FP8 products, BF16 out
   kFp8Swiglu,  // FP8 products of gate (box 0) and up (box 1), silu(gate) * up, FP8 out
-  // Of experts that were packed one by one (prefill_packed.h).
+  // The kinds below multiply experts that were packed one by one (prefill_packed.h).
   kBf16Sums,  // FP32 out
   kFp8Sums,
   kBf16Hidden,  // silu(gate) * up, BF16 out
