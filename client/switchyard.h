@@ -5,7 +5,7 @@
  * Structures begin with their size and the ABI version they were compiled for, so that a newer
  * library serves an older caller: set both with SY_INIT and zero the rest. Every function is
  * thread-safe. Functions return a sy_code (the gRPC status codes); sy_last_error gives the details
- * as JSON. Nothing is read from the environment.
+ * as JSON. Nothing is read from the environment; the process's signal handlers stay as they are.
  *
  * Handles are opaque and belong to their client. Calls with a closed session or a completed step
  * return SY_FAILED_PRECONDITION while the client is open (strictly: until 1,024 more handles of
@@ -110,7 +110,9 @@ typedef struct sy_session_options {
   uint32_t step_deadline_ms; /* 0: 1,000 in decode, 60,000 otherwise */
 } sy_session_options;
 
-/* One MoE layer for one batch. Strides count elements between rows; rows are dense. */
+/* One MoE layer for one batch. Strides count elements from one row to the next; rows are dense.
+ * With one token a stride may be 0; any other is at least the row's length, or SY_INVALID_ARGUMENT.
+ */
 typedef struct sy_step_request {
   uint32_t size;
   uint32_t abi_version;

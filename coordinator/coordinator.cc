@@ -20,6 +20,7 @@ Coordinator::Coordinator(CoordinatorOptions options, const PlacementPolicy* plac
       members_(&options_, &out_),
       sessions_(&options_, rng, &out_),
       context_{&options_, &members_, placement, &memory_, rng, &out_},
+      started_at_(now),
       now_(now) {
   // Nothing is sent here: workers have to register first, and the store is read already.
   for (RecoveredDeployment& one : stored) {
@@ -71,6 +72,27 @@ void Coordinator::ReleaseLeavers() {
   }
 }
 
+// Its store was lost or replaced, or the worker was moved here from another coordinator.
+void Coordinator::RetireUnclaimed() {
+  if (now_ < started_at_ + options_.unclaimed_kept) return;
+  const auto claimed = [this](const std::string& deployment) {
+    return deployments_.contains(deployment) ||
+           std::any_of(applies_.begin(), applies_.end(),
+                       [&](const auto& apply) { return apply.second.spec.name == deployment; });
+  };
+  for (auto& [id, member] : members_.members()) {
+    if (!member.connected()) continue;
+    for (auto& [key, hold] : member.holds) {
+      if (hold.state == HoldState::kRetireSent || claimed(key.deployment)) continue;
+      out_.Warn(
+          "worker %s holds epoch %d of deployment %s, which does not exist here: it is retired", id,
+          key.epoch.value, key.deployment);
+      hold.state = HoldState::kRetireSent;
+      members_.Send(member, switchyard::Retire{key.deployment, key.epoch});
+    }
+  }
+}
+
 DeploymentController* Coordinator::Find(const std::string& deployment) {
   const auto it = deployments_.find(deployment);
   return it == deployments_.end() ? nullptr : &it->second;
@@ -84,9 +106,9 @@ void Coordinator::On(const StreamClosed& event) {
 
 void Coordinator::On(const StreamMessage& event) {
   if (const auto* request = std::get_if<Register>(&event.message)) {
-    // A refused worker changes nothing for the deployments; its stream is closed with the reason.
+    // A refused worker's stream is closed with the reason. It may have been that of a member.
     const auto joined = members_.Join(event.stream, *request, now_);
-    if (!joined.ok()) return;
+    if (!joined.ok()) return OnMembersChanged();
     for (auto& [name, controller] : deployments_) controller.OnJoined(**joined, now_);
     return;
   }
@@ -114,7 +136,12 @@ void Coordinator::OnMessage(Member& member, const CommitNack& nack) {
 }
 
 void Coordinator::OnMessage(Member& member, const RetireAck& ack) {
-  if (auto* controller = Find(ack.deployment)) controller->OnRetireAck(member, ack);
+  // Also for a deployment that does not exist (RetireUnclaimed). Only an answer counts: the number
+  // may have been prepared again on this worker since.
+  const auto it = member.holds.find({ack.deployment, ack.epoch});
+  if (it != member.holds.end() && it->second.state == HoldState::kRetireSent) {
+    member.holds.erase(it);
+  }
 }
 
 void Coordinator::OnMessage(Member& member, const Heartbeat& heartbeat) {
@@ -231,16 +258,20 @@ void Coordinator::FinishApply(RequestId id, const PendingApply& apply) {
 
 // Proposes the plan that `record` would get now, or says why the available workers allow none.
 DeploymentView Coordinator::Preview(const DeploymentRecord& record) const {
-  // A controller of its own, so that a dry run leaves no trace in the deployment that runs.
+  // A controller of its own for the view, so that a dry run leaves no trace in the deployment that
+  // runs. The plan is that of the running one: it knows what serves and which workers fail.
   const DeploymentController probe(context_, record, now_);
   DeploymentView view = probe.View();
-  const absl::StatusOr<PlanProposal> proposal = probe.ProposalFor(record, now_);
+  const auto running = deployments_.find(record.spec.name);
+  const bool serves = running != deployments_.end() && running->second.serving().plan() != nullptr;
+  const absl::StatusOr<PlanProposal> proposal =
+      serves ? running->second.ProposalFor(record, now_) : probe.ProposalFor(record, now_);
   view.problem = proposal.status();
   if (proposal.ok()) {
     view.left_out = proposal->left_out;
     view.warnings = proposal->warnings;
-    view.activity = absl::StrFormat("checked; a plan with %d workers is possible",
-                                    proposal->plan.workers.size());
+    view.activity = absl::StrFormat("checked; a plan with %d workers is possible (%s)",
+                                    proposal->plan.workers.size(), proposal->changes);
     view.proposed = std::make_shared<const Plan>(proposal->plan);
   } else {
     // NOT_READY is the only outcome that other workers could change.
@@ -249,11 +280,13 @@ DeploymentView Coordinator::Preview(const DeploymentRecord& record) const {
                           : "checked; this configuration can never be served";
     if (!waits) return view;
   }
-  // A dry run plans with the workers that are connected, but a real first plan would still wait.
   const std::string missing = MissingWorkers(members_.CandidateIds(), record.spec.min_workers);
   if (!missing.empty()) {
-    absl::StrAppend(&view.activity, "; min_workers is not reached: ", missing,
-                    ", and a first plan waits for more up to join_timeout");
+    absl::StrAppend(&view.activity, "; min_workers is not reached: ", missing);
+    // A dry run plans with the workers that are connected, but a real first plan would still wait.
+    if (!serves) {
+      absl::StrAppend(&view.activity, ", and a first plan waits for more up to join_timeout");
+    }
   }
   return view;
 }
@@ -323,6 +356,7 @@ void Coordinator::On(const WatchStopped& event) { sessions_.StopWatch(event.watc
 void Coordinator::On(const Tick& /*event*/) {
   // Leases first: the deployments then plan without the dead workers in this same step.
   if (members_.Expire(now_)) OnMembersChanged();
+  RetireUnclaimed();
   sessions_.Expire(now_);
 }
 

@@ -86,6 +86,8 @@ class Coordinator {
   void OnMembersChanged();
   // Sends Goodbye to workers that want to leave and that no deployment needs.
   void ReleaseLeavers();
+  // Sends RETIRE for epochs of deployments that this coordinator does not have.
+  void RetireUnclaimed();
   DeploymentController* Find(const std::string& deployment);
   // Whether an apply may start now.
   [[nodiscard]] absl::Status CheckApply(const DeploymentSpec& spec) const;
@@ -105,6 +107,7 @@ class Coordinator {
   MemoryLedger memory_;
   SessionTable sessions_;
   ControllerContext context_;
+  const TimePoint started_at_;
   // The time of the step in progress, or of the last one.
   TimePoint now_;
   // Maps and not hash maps: equal events must give equal effects, in the same order.

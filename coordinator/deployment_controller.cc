@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
+#include "coordinator/config_planner.h"
 #include "coordinator/plan_proposal.h"
 #include "coordinator/refusal.h"
 #include "core/base/error.h"
@@ -16,7 +17,8 @@ DeploymentController::DeploymentController(ControllerContext context, Deployment
                                            TimePoint now)
     : context_(context),
       record_(std::make_shared<const DeploymentRecord>(std::move(record))),
-      serving_(context.members, nullptr, nullptr),
+      serving_(context.members, nullptr, nullptr, record_->facts.ExpertBytes()),
+      former_(context.options->former_share_kept),
       gate_(context.options, now),
       quarantine_(context.options),
       retry_(context.options) {
@@ -28,7 +30,9 @@ DeploymentController::DeploymentController(ControllerContext context, RecoveredD
     : context_(context),
       record_(std::make_shared<const DeploymentRecord>(std::move(stored.record))),
       high_water_(stored.high_water),
-      serving_(context.members, std::move(stored.serving), std::move(stored.served_before)),
+      serving_(context.members, std::move(stored.serving), std::move(stored.served_before),
+               record_->facts.ExpertBytes()),
+      former_(context.options->former_share_kept),
       gate_(context.options, now),
       quarantine_(context.options),
       retry_(context.options) {
@@ -105,14 +109,6 @@ void DeploymentController::OnCommitNack(Member& member, const CommitNack& nack) 
   }
 }
 
-void DeploymentController::OnRetireAck(Member& member, const RetireAck& ack) {
-  // Only an answer counts: the number may have been prepared again on this worker since.
-  const auto it = member.holds.find({ack.deployment, ack.epoch});
-  if (it != member.holds.end() && it->second.state == HoldState::kRetireSent) {
-    member.holds.erase(it);
-  }
-}
-
 bool DeploymentController::OnStoreWritten(WriteId write, const absl::Status& status,
                                           TimePoint now) {
   // The outcome of a write no longer matters once its change was given up.
@@ -138,6 +134,9 @@ EpochRule DeploymentController::Rule() const {
 }
 
 void DeploymentController::DropUnwanted() {
+  // Steps on an older epoch take as long as their deadlines, and no epoch can replace a serving one
+  // that lacks a worker meanwhile.
+  const bool urgent = !LostWorkers().empty();
   for (auto& [id, member] : context_.members->members()) {
     // Without a stream nothing can be sent; the worker reports what it holds when it is back.
     if (!member.connected()) continue;
@@ -150,7 +149,28 @@ void DeploymentController::DropUnwanted() {
         member.holds.erase(drop.key);
       }
     }
+    if (urgent) UrgeRetire(member);
   }
+}
+
+void DeploymentController::UrgeRetire(Member& member) {
+  for (auto& [key, hold] : member.holds) {
+    if (key.deployment != name() || hold.state != HoldState::kRetireSent) continue;
+    if (std::exchange(hold.urgent, true)) continue;
+    context_.members->Send(member,
+                           switchyard::Retire{name(), key.epoch, context_.options->urgent_retire});
+  }
+}
+
+std::vector<Incarnation> DeploymentController::LostWorkers() const {
+  std::vector<Incarnation> lost;
+  if (serving_.plan() == nullptr) return lost;
+  for (const PlanWorker& worker : serving_.plan()->workers) {
+    // After a restart a stored worker that has not registered yet is not lost, only late.
+    if (context_.members->Find(worker) != nullptr || gate_.Expects(worker.id)) continue;
+    lost.push_back(worker.incarnation);
+  }
+  return lost;
 }
 
 void DeploymentController::MaybeReplan(TimePoint now) {
@@ -212,15 +232,38 @@ std::string DeploymentController::ReasonToWait(TimePoint now) {
   situation.disconnected = serving_.FirstDisconnected();
   situation.serving_worker_present = serving_.AnyPresent();
   situation.serving_holds = serving_.Holds();
-  situation.candidates = context_.members->CandidateIds();
-  return gate_.ReasonToWait(record_->spec, situation, now);
+  situation.serving_workers = serving_.size();
+  situation.lost_workers = serving_.CountLost();
+  // Workers that the plan would leave out do not count towards min_workers. With no others, the
+  // proposal says best what they lack.
+  std::string unused;
+  for (const std::string& id : context_.members->CandidateIds()) {
+    absl::Status usable = CheckSuits(id);
+    if (quarantine_.IsExcluded(id, now)) usable = absl::UnavailableError(quarantine_.ReasonFor(id));
+    if (usable.ok()) {
+      situation.candidates.push_back(id);
+    } else {
+      absl::StrAppend(&unused, "; ", id, " cannot be used: ", usable.message());
+    }
+  }
+  if (situation.candidates.empty()) situation.candidates = context_.members->CandidateIds();
+  std::string wait = gate_.ReasonToWait(record_->spec, situation, now);
+  if (!wait.empty() && !situation.serving_worker_present) wait += unused;
+  return wait;
+}
+
+absl::Status DeploymentController::CheckSuits(const std::string& worker) const {
+  return CheckWorkerSuits(record_->facts, context_.members->members().at(worker).capabilities);
 }
 
 absl::StatusOr<PlanProposal> DeploymentController::ProposalFor(const DeploymentRecord& record,
                                                                TimePoint now) const {
   const auto candidates =
-      CandidatesFor(name(), serving_.plan(), *context_.members, *context_.memory);
-  return ProposePlan(record, candidates, quarantine_, *context_.placement, now);
+      CandidatesFor(record, serving_.Weights(), former_, *context_.members, *context_.memory, now);
+  absl::StatusOr<PlanProposal> proposal =
+      ProposePlan(record, candidates, quarantine_, *context_.placement, now);
+  if (proposal.ok()) proposal->changes = ChangesOf(serving_.plan(), proposal->plan);
+  return proposal;
 }
 
 Epoch DeploymentController::NextEpoch() const {
@@ -261,13 +304,13 @@ void DeploymentController::PrepareChange(TimePoint now) {
   dirty_ = false;
   left_out_ = std::move(proposal->left_out);
   LogWarnings(proposal->warnings);
+  context_.out->Info("deployment %s: preparing epoch %d on %d workers; %s", name(),
+                     change_->epoch().value, proposal->plan.workers.size(), proposal->changes);
   const PlanHash hash = HashOf(proposal->plan);
   change_->BeginPreparing(
       std::make_shared<const PlanUpdate>(PlanUpdate{std::move(proposal->plan), hash}), record_,
-      context_.rng->Next(), now + context_.options->prepare_timeout);
+      std::move(proposal->changes), context_.rng->Next(), now + context_.options->prepare_timeout);
   PromiseMemory();
-  context_.out->Info("deployment %s: preparing epoch %d on %d workers", name(),
-                     change_->epoch().value, change_->plan().workers.size());
 }
 
 WorkerStanding DeploymentController::StandingOf(const PlanWorker& worker) const {
@@ -331,7 +374,7 @@ void DeploymentController::OnChangeWritten(const absl::Status& status, TimePoint
   } else if (!status.ok()) {
     DropChange({.why = status}, now);
   } else if (marking) {
-    Serve();
+    Serve(now);
   } else if (change_->phase() == ChangePhase::kReserving) {
     PrepareChange(now);
   } else {
@@ -339,11 +382,14 @@ void DeploymentController::OnChangeWritten(const absl::Status& status, TimePoint
   }
 }
 
-void DeploymentController::Serve() {
+void DeploymentController::Serve(TimePoint now) {
   // Only now, with the mark durable, may sources learn of it (I2): a coordinator that restarts
   // would otherwise not know the epoch that they use.
-  announced_ = change_->update();
-  serving_.Replace(change_->update());
+  PlanUpdate update = *change_->update();
+  update.lost = LostWorkers();
+  announced_ = std::make_shared<const PlanUpdate>(std::move(update));
+  former_.OnReplaced(serving_.plan(), announced_->plan, now);
+  serving_.Replace(announced_, change_->RecordOr(*record_).facts.ExpertBytes());
   change_.reset();
   retry_.Reset();
   problem_ = absl::OkStatus();
@@ -365,11 +411,8 @@ void DeploymentController::DropChange(ChangeFailure failure, TimePoint now) {
   change_.reset();
   dirty_ = true;
   problem_ = std::move(failure.why);
-  if (failure.retry_at_once) {
-    retry_.SkipDelay();
-  } else {
-    retry_.BackOff(now);
-  }
+  retry_.BackOff(now);
+  if (failure.retry_at_once) retry_.SkipDelay();
   for (const std::string& id : failure.culprits) {
     quarantine_.Strike(id, std::string(problem_.message()), now);
   }
@@ -378,9 +421,11 @@ void DeploymentController::DropChange(ChangeFailure failure, TimePoint now) {
 
 // From PREPARE on, so that another deployment does not plan into the same memory.
 void DeploymentController::PromiseMemory() {
-  const Plan* changing = change_ && change_->update() != nullptr ? &change_->plan() : nullptr;
-  context_.memory->Set(name(),
-                       PeakBytes(record_->facts.ExpertBytes(), {serving_.plan(), changing}));
+  HeldWeights changing;
+  if (change_ && change_->update() != nullptr) {
+    changing = {&change_->plan(), change_->RecordOr(*record_).facts.ExpertBytes()};
+  }
+  context_.memory->Set(name(), BytesOfBoth(serving_.Weights(), changing));
 }
 
 absl::Status DeploymentController::CheckServing() const {
@@ -402,8 +447,12 @@ absl::Status DeploymentController::CheckServing() const {
 bool DeploymentController::Needs(const Member& member) const {
   const bool holds = std::any_of(member.holds.begin(), member.holds.end(),
                                  [this](const auto& e) { return e.first.deployment == name(); });
-  // The last worker may go: no other worker could take its experts over, however long it waited.
-  return holds && !context_.members->CandidateIds().empty();
+  if (!holds) return false;
+  // Where no other worker could take its experts over, it may go: waiting would not change that.
+  // Where only room is missing, it waits: another worker may join.
+  const std::vector<std::string> others = context_.members->CandidateIds();
+  return std::any_of(others.begin(), others.end(),
+                     [this](const std::string& id) { return CheckSuits(id).ok(); });
 }
 
 DeploymentView DeploymentController::View() const {

@@ -24,6 +24,7 @@
 #include "coordinator/membership.h"
 #include "coordinator/memory_ledger.h"
 #include "coordinator/options.h"
+#include "coordinator/placement/former_shares.h"
 #include "coordinator/placement/placement_policy.h"
 #include "coordinator/plan_builder.h"
 #include "coordinator/quarantine.h"
@@ -65,7 +66,6 @@ class DeploymentController {
   void OnPrepareNack(Member& member, const PrepareNack& nack);
   void OnCommitAck(Member& member, const CommitAck& ack);
   void OnCommitNack(Member& member, const CommitNack& nack);
-  void OnRetireAck(Member& member, const RetireAck& ack);
   // False when the write is not one of this deployment.
   bool OnStoreWritten(WriteId write, const absl::Status& status, TimePoint now);
 
@@ -83,7 +83,7 @@ class DeploymentController {
   // (NOT_READY) with the cause, or, when waiting for workers cannot help, the refusal
   // (coordinator/refusal.h).
   [[nodiscard]] absl::Status CheckServing() const;
-  // `member` holds something of this deployment, and another worker could take it over.
+  // `member` holds something of this deployment, and the other workers could take it over.
   [[nodiscard]] bool Needs(const Member& member) const;
   [[nodiscard]] DeploymentView View() const;
   // The plan that `record` would get now. Changes nothing. Errors: those of ProposePlan.
@@ -96,6 +96,10 @@ class DeploymentController {
   [[nodiscard]] EpochRule Rule() const;
   // Sends ABORT and RETIRE for what workers must not hold any more.
   void DropUnwanted();
+  // Repeats RETIRE, urgently, for what `member` does not need to hold for long.
+  void UrgeRetire(Member& member);
+  // The workers of the serving plan that are gone, however long one waits.
+  [[nodiscard]] std::vector<Incarnation> LostWorkers() const;
 
   // When and what to plan.
   // After every change of the record: can it be served at all?
@@ -105,6 +109,8 @@ class DeploymentController {
   void SetRefusal(const absl::Status& why, const std::string& activity);
   void LogWarnings(const std::vector<Warning>& warnings);
   [[nodiscard]] std::string ReasonToWait(TimePoint now);
+  // Whether a plan could use this member; its room is not checked.
+  [[nodiscard]] absl::Status CheckSuits(const std::string& worker) const;
   // Above every number that was ever given out, as far as store and workers know (I10).
   [[nodiscard]] Epoch NextEpoch() const;
 
@@ -118,7 +124,7 @@ class DeploymentController {
   void OnChangeWritten(const absl::Status& status, TimePoint now);
   void SendChangeWrite();
   // The mark is durable: the change becomes the serving epoch.
-  void Serve();
+  void Serve(TimePoint now);
   // Ends the change without success; workers at fault get a strike.
   void DropChange(ChangeFailure failure, TimePoint now);
   // Tells the ledger what the serving epoch and the change need.
@@ -131,6 +137,7 @@ class DeploymentController {
   // The highest number given out.
   Epoch high_water_;
   ServingEpoch serving_;
+  FormerShares former_;
   std::shared_ptr<const PlanUpdate> announced_;  // until TakeAnnouncement
   std::optional<EpochChange> change_;
   ReplanGate gate_;

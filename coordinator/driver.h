@@ -56,7 +56,7 @@ using ModelLoader = std::function<absl::StatusOr<ModelFacts>(const std::string& 
 struct DriverOptions {
   CoordinatorOptions coordinator;
   // A row of placement/registry.h.
-  std::string placement = "contiguous";
+  std::string placement = "sticky";
   // Events waiting; beyond it calls are refused.
   std::size_t queue_max = 4096;
   // How often leases and time-outs are checked.

@@ -22,9 +22,10 @@ EpochChange EpochChange::Resume(std::shared_ptr<const PlanUpdate> update, TimePo
 
 void EpochChange::BeginPreparing(std::shared_ptr<const PlanUpdate> update,
                                  std::shared_ptr<const DeploymentRecord> record,
-                                 std::uint64_t nonce, TimePoint answers_by) {
+                                 std::string changes, std::uint64_t nonce, TimePoint answers_by) {
   update_ = std::move(update);
   record_ = std::move(record);
+  changes_ = std::move(changes);
   nonce_ = nonce;
   EnterPhase(ChangePhase::kPreparing, answers_by);
 }
@@ -93,7 +94,9 @@ void EpochChange::Ask(std::size_t index, const WorkerStanding& worker, ChangeSte
                   absl::StrFormat("worker %s came back without epoch %d, which it had prepared", id,
                                   epoch_.value),
                   {{"worker", id}, {"epoch", absl::StrCat(epoch_.value)}}));
-    nacked_by_.insert(id);
+    // After a restart it is unknown whether the change had been given up and its workers told so.
+    const bool resumed = record_ == nullptr;
+    if (!resumed) nacked_by_.insert(id);
   }
 }
 
@@ -117,14 +120,20 @@ std::optional<ChangeFailure> EpochChange::FindFailure(std::span<const WorkerStan
   }
   // A lost worker and a refusal are reported before silence, since they say more.
   if (now < deadline_) return std::nullopt;
-  // All of them get a strike: which one would have answered next is unknown.
-  const std::vector<std::string> silent = Missing();
+  // All that were asked get a strike: which one would have answered next is unknown. Not those that
+  // were never asked, because they were away or had no room.
+  const HoldState wanted =
+      phase_ == ChangePhase::kPreparing ? HoldState::kPrepared : HoldState::kCommitted;
+  std::set<std::string> silent;
+  for (std::size_t i = 0; i < workers.size(); ++i) {
+    if (workers[i].hold && workers[i].hold != wanted) silent.insert(plan().workers[i].id);
+  }
   return ChangeFailure{
       MakeError(absl::StatusCode::kDeadlineExceeded, Reason::kNotReady,
                 absl::StrFormat("deployment %s, epoch %d: no answer from %s in time", deployment_,
-                                epoch_.value, absl::StrJoin(silent, ", ")),
+                                epoch_.value, absl::StrJoin(Missing(), ", ")),
                 {{"deployment", deployment_}}),
-      {silent.begin(), silent.end()}};
+      std::move(silent)};
 }
 
 StoreWrite EpochChange::WriteToSend() const {
@@ -194,7 +203,8 @@ bool EpochChange::OnCommitNack(const std::string& worker, const Incarnation& inc
 void EpochChange::AddNack(const std::string& worker, const absl::Status& error) {
   // The first refusal is reported: later ones are often consequences.
   nack_.Update(WithMetadata(Annotate(error, absl::StrCat("worker ", worker)), "worker", worker));
-  nacked_by_.insert(worker);
+  // A worker without room does nothing wrong: the plan was.
+  if (ReasonOf(error) != Reason::kOutOfMemory) nacked_by_.insert(worker);
 }
 
 Prepare EpochChange::PrepareFor(WorkerOrdinal ordinal) const {
@@ -222,7 +232,7 @@ std::string EpochChange::Describe() const {
     case ChangePhase::kReserving:
       return absl::StrCat("reserving the number of ", number);
     case ChangePhase::kPreparing:
-      return absl::StrCat("preparing ", number, ": ", waiting());
+      return absl::StrCat("preparing ", number, " (", changes_, "): ", waiting());
     case ChangePhase::kStoring:
       return absl::StrCat("storing ", number);
     case ChangePhase::kCommitting:

@@ -79,11 +79,12 @@ class EpochChange {
   static EpochChange Resume(std::shared_ptr<const PlanUpdate> update, TimePoint answers_by);
 
   // kReserving -> kPreparing: the number is durable and the plan is made for it. `record` is what
-  // it was made from (the deployment's may be newer by the time a PREPARE is sent again); `nonce`
-  // distinguishes this attempt's answers from those of others.
+  // it was made from (the deployment's may be newer by the time a PREPARE is sent again); `changes`
+  // says for the operator how it differs from the serving one; `nonce` distinguishes this attempt's
+  // answers from those of others.
   void BeginPreparing(std::shared_ptr<const PlanUpdate> update,
-                      std::shared_ptr<const DeploymentRecord> record, std::uint64_t nonce,
-                      TimePoint answers_by);
+                      std::shared_ptr<const DeploymentRecord> record, std::string changes,
+                      std::uint64_t nonce, TimePoint answers_by);
   // kStoring -> kCommitting: the plan is durable.
   void BeginCommitting(TimePoint answers_by);
 
@@ -115,6 +116,10 @@ class EpochChange {
   [[nodiscard]] Prepare PrepareFor(WorkerOrdinal ordinal) const;
   [[nodiscard]] Commit CommitMessage() const { return {deployment_, epoch_, update_->hash}; }
   [[nodiscard]] const Plan& plan() const { return update_->plan; }
+  // The record that the plan was made from; `current` after Resume, which does not know it.
+  [[nodiscard]] const DeploymentRecord& RecordOr(const DeploymentRecord& current) const {
+    return record_ == nullptr ? current : *record_;
+  }
   [[nodiscard]] EpochKey key() const { return {deployment_, epoch_}; }
 
   [[nodiscard]] Epoch epoch() const { return epoch_; }
@@ -145,6 +150,7 @@ class EpochChange {
   std::shared_ptr<const PlanUpdate> update_;  // null in kReserving
   // Null after Resume, which never prepares.
   std::shared_ptr<const DeploymentRecord> record_;
+  std::string changes_;
   std::uint64_t nonce_ = 0;
   // Workers that acknowledged in this phase.
   std::set<std::string> answered_;

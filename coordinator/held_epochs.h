@@ -34,6 +34,7 @@ enum class HoldState : std::uint8_t {
 struct Hold {
   PlanHash hash;
   HoldState state = HoldState::kPrepareSent;
+  bool urgent = false;  // kRetireSent: with Retire::within
 };
 
 using HeldEpochs = std::map<EpochKey, Hold>;  // of all deployments of one worker

@@ -93,6 +93,12 @@ bool Membership::CloseStream(StreamId stream, TimePoint now) {
   const std::string id = it->second.member;
   streams_.erase(it);
   if (id.empty()) return false;
+  Disconnect(id, now);
+  return true;
+}
+
+void Membership::Disconnect(const std::string& id, TimePoint now) {
+  if (id.empty()) return;
   Member& member = members_.at(id);
   member.stream = {};
   // The holds are kept: within its grace the worker still counts as holding what it has, so that a
@@ -106,7 +112,6 @@ bool Membership::CloseStream(StreamId stream, TimePoint now) {
         "worker %s: its stream ended; it has %d ms to reconnect", id,
         std::chrono::duration_cast<std::chrono::milliseconds>(options_->stream_grace).count());
   }
-  return true;
 }
 
 absl::Status Membership::Admit(const Member* known, const Register& request) {
@@ -141,6 +146,8 @@ absl::StatusOr<Member*> Membership::Join(StreamId stream, const Register& reques
     admitted = BadRegister(request, "register", "was sent twice on one stream");
   }
   if (!admitted.ok()) {
+    // The member of this stream, if any, loses it and has its grace to come back.
+    Disconnect(entry->second.member, now);
     out_->Warn("worker \"%s\" refused: %s", request.worker_id, admitted.message());
     Close(stream, admitted);
     return admitted;

@@ -65,7 +65,8 @@ class Membership {
   bool CloseStream(StreamId stream, TimePoint now);
   // Returns the new or returning member, holding what it reports. On an error the stream is closed:
   // kInvalidArgument (BAD_REQUEST), kAlreadyExists (LEASE_HELD) while another incarnation is
-  // connected, kFailedPrecondition (INCARNATION) for one that was replaced.
+  // connected, kFailedPrecondition (INCARNATION) for one that was replaced. A member that registers
+  // a second time on its stream is disconnected.
   absl::StatusOr<Member*> Join(StreamId stream, const Register& request, TimePoint now);
   // A message arrived on `stream`: renews the lease of its member and returns that. A stream on
   // which no worker registered is closed; then, and for an unknown stream, nullptr.
@@ -99,6 +100,9 @@ class Membership {
   // Forgets the member and everything it held.
   void Remove(const std::string& id, absl::string_view why);
   void Close(StreamId stream, const absl::Status& why);
+  // The member has no stream any more: its grace starts, or, after Goodbye, it is removed. Does
+  // nothing for an empty id.
+  void Disconnect(const std::string& id, TimePoint now);
   // Refuses this incarnation from now on.
   void Ban(const std::string& id, Incarnation incarnation);
 

@@ -1,23 +1,39 @@
 #include "coordinator/memory_ledger.h"
 
-#include <algorithm>
-
-#include "coordinator/plan_builder.h"
+#include <set>
+#include <tuple>
 
 namespace switchyard {
+namespace {
 
-BytesByWorker PeakBytes(std::int64_t expert_bytes, std::initializer_list<const Plan*> plans) {
-  BytesByWorker bytes;
-  for (const Plan* plan : plans) {
-    // A deployment may have no serving plan, no change, or neither.
-    if (plan == nullptr) continue;
-    for (std::size_t w = 0; w < plan->workers.size(); ++w) {
-      const WorkerOrdinal ordinal{static_cast<std::int32_t>(w)};
-      // By id and not by ordinal: the same worker has different ordinals in two plans.
-      std::int64_t& peak = bytes[plan->workers[w].id];
-      peak = std::max(peak, WeightBytesOn(*plan, expert_bytes, ordinal));
+// By id and not by ordinal: the same worker has different ordinals in two plans.
+using Held = std::set<std::tuple<std::string, LayerId, ExpertId>>;
+
+void Count(const HeldWeights& weights, Held* counted, BytesByWorker* bytes) {
+  if (weights.plan == nullptr) return;
+  for (const LayerPlacement& layer : weights.plan->layers) {
+    for (const PhysicalExpert& physical : layer.experts) {
+      const std::string& id =
+          weights.plan->workers[static_cast<std::size_t>(physical.worker.value)].id;
+      if (counted->emplace(id, layer.layer, physical.expert).second) {
+        (*bytes)[id] += weights.expert_bytes;
+      }
     }
   }
+}
+
+}  // namespace
+
+bool ShareWeights(const Plan* a, const Plan* b) {
+  return a != nullptr && b != nullptr && a->model == b->model && a->manifest == b->manifest;
+}
+
+BytesByWorker BytesOfBoth(const HeldWeights& serving, const HeldWeights& changing) {
+  BytesByWorker bytes;
+  Held counted;
+  Count(serving, &counted, &bytes);
+  if (!ShareWeights(serving.plan, changing.plan)) counted.clear();
+  Count(changing, &counted, &bytes);
   return bytes;
 }
 

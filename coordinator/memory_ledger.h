@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 #include <map>
 #include <string>
 
@@ -15,10 +14,19 @@ namespace switchyard {
 
 using BytesByWorker = std::map<std::string, std::int64_t>;
 
-// The most that any of `plans` puts on each worker, in bytes of weights; null plans count for
-// nothing. The largest and not the sum, because two epochs of a deployment share the experts that
-// stay where they are.
-BytesByWorker PeakBytes(std::int64_t expert_bytes, std::initializer_list<const Plan*> plans);
+// The weights that workers hold for one plan.
+struct HeldWeights {
+  const Plan* plan = nullptr;  // null: none
+  std::int64_t expert_bytes = 0;
+};
+
+// True when the two plans are of the same checkpoint, so that a worker of both keeps one copy of an
+// expert for both. False when one is null.
+bool ShareWeights(const Plan* a, const Plan* b);
+
+// Bytes of weights on each worker while `serving` still serves and `changing` is prepared: an
+// expert that stays counts once, and two checkpoints share nothing.
+BytesByWorker BytesOfBoth(const HeldWeights& serving, const HeldWeights& changing);
 
 // Not thread-safe.
 class MemoryLedger {

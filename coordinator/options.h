@@ -21,16 +21,31 @@ struct CoordinatorOptions {
   Duration stream_grace = std::chrono::milliseconds(300);
   // A stream without Register is closed after this long, so that it cannot hold one of max_streams.
   Duration register_timeout = std::chrono::seconds(5);
-  // Workers that join a serving deployment within this time share one new epoch.
+  // Workers that join a serving deployment within this time share one new epoch. Each join starts
+  // it again, up to join_settle_most after the first.
   Duration join_settle = std::chrono::milliseconds(100);
+  Duration join_settle_most = std::chrono::seconds(1);
+  // When more than a third of a deployment's workers, and at least two, are lost, it is planned
+  // again only after this long without a further loss: a rack or a network that fails takes several
+  // moments, and moving a large part of the experts costs more than waiting for their workers.
+  Duration mass_loss_hold = std::chrono::seconds(5);
+  // A worker that comes back within this time gets the experts that it had, as far as its share
+  // allows.
+  Duration former_share_kept = std::chrono::minutes(10);
   // A PREPARE that is not answered in this time counts as refused. Long, because staging reads
   // weights from disk.
   Duration prepare_timeout = std::chrono::minutes(10);
   // The same for COMMIT. Short, because activating an epoch loads and allocates nothing.
   Duration commit_timeout = std::chrono::seconds(10);
+  // While a worker of the serving epoch is lost, steps on an older epoch that is still retiring
+  // have this long to end: no plan can replace the serving one before.
+  Duration urgent_retire = std::chrono::seconds(5);
   // Delay after a failed change: the first doubles with each failure, up to the last.
   Duration retry_first = std::chrono::milliseconds(250);
   Duration retry_last = std::chrono::seconds(5);
+  // A coordinator makes workers release the epochs of deployments that it does not know after this
+  // long: until then an operator may apply the deployment again, whose sessions may be running.
+  Duration unclaimed_kept = std::chrono::minutes(10);
   // How long a worker that failed two changes in a row is left out of plans, if the others are at
   // least `min_workers`: the first time doubles with each failure, up to the last.
   Duration quarantine_first = std::chrono::seconds(5);

@@ -8,8 +8,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 
 #include "coordinator/config_planner.h"
+#include "coordinator/memory_ledger.h"
+#include "coordinator/placement/former_shares.h"
 #include "coordinator/refusal.h"
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
@@ -57,7 +60,8 @@ absl::StatusOr<Plan> PlanWith(const DeploymentRecord& deployment, const Sha256Di
     const bool bounded = candidate.capabilities.weight_bytes_max > 0;
     // 0 means "unknown" to the policy; a full worker must not pass for an unlimited one.
     const std::int64_t room = bounded ? std::max<std::int64_t>(RoomOf(candidate), 1) : 0;
-    request.workers.push_back({candidate.worker.id, room});
+    request.workers.push_back(
+        {candidate.worker.id, room, std::move(candidate.holds), std::move(candidate.held)});
     capabilities.push_back(std::move(candidate.capabilities));
     // In the order of ids: ordinals are part of the plan, and sums over workers are in their order.
     plan.workers.push_back(std::move(candidate.worker));
@@ -128,7 +132,9 @@ absl::StatusOr<PlanProposal> BuildPlan(const DeploymentRecord& deployment,
   }
   SortByRank(suited);
   // A worker without an expert would have nothing to do and could still make steps fail.
-  while (suited.size() > static_cast<std::size_t>(deployment.facts.shape.experts)) {
+  const std::size_t experts =
+      deployment.facts.layers.size() * static_cast<std::size_t>(deployment.facts.shape.experts);
+  while (suited.size() > experts) {
     leave_out(suited.back(), "every expert already has a worker");
     suited.pop_back();
   }
@@ -172,6 +178,42 @@ Prepare PrepareFor(const Plan& plan, const PlanHash& hash, const DeploymentRecor
     }
   }
   return prepare;
+}
+
+std::string ChangesOf(const Plan* before, const Plan& next) {
+  std::int64_t all = 0;
+  for (const LayerPlacement& layer : next.layers) {
+    all += static_cast<std::int64_t>(layer.experts.size());
+  }
+  if (!ShareWeights(before, &next)) {
+    return absl::StrFormat("%s: all %d experts are loaded",
+                           before == nullptr ? "the first plan" : "another checkpoint", all);
+  }
+  const std::vector<std::vector<LayerExpert>> old_shares = SharesIn(*before);
+  const std::vector<std::vector<LayerExpert>> new_shares = SharesIn(next);
+  std::int64_t moved = 0;
+  std::vector<std::string> why;
+  for (std::size_t w = 0; w < new_shares.size(); ++w) {
+    const PlanWorker& worker = next.workers[w];
+    const auto ordinal = before->FindWorker(worker.id);
+    if (!ordinal) {
+      why.push_back(absl::StrCat(worker.id, " joins"));
+      moved += static_cast<std::int64_t>(new_shares[w].size());
+      continue;
+    }
+    const auto index = static_cast<std::size_t>(ordinal->value);
+    if (before->workers[index].incarnation != worker.incarnation) {
+      why.push_back(absl::StrCat(worker.id, " has restarted"));
+    }
+    moved += std::count_if(new_shares[w].begin(), new_shares[w].end(), [&](const LayerExpert& e) {
+      return !std::binary_search(old_shares[index].begin(), old_shares[index].end(), e);
+    });
+  }
+  for (const PlanWorker& worker : before->workers) {
+    if (!next.FindWorker(worker.id)) why.push_back(absl::StrCat(worker.id, " is gone"));
+  }
+  return absl::StrFormat("%d of %d experts move; %s", moved, all,
+                         why.empty() ? "the same workers" : absl::StrJoin(why, ", "));
 }
 
 std::int32_t ExpertsOn(const Plan& plan, WorkerOrdinal ordinal) {

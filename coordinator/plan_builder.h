@@ -20,8 +20,12 @@ namespace switchyard {
 struct Candidate {
   PlanWorker worker;
   CapabilitySet capabilities;
-  // Weights of other deployments.
+  // Weights of other deployments, and of this one's serving plan where the record has another
+  // checkpoint.
   std::int64_t used_bytes = 0;
+  // The rest of what the placement policy has to know (PlacementWorker).
+  std::vector<LayerExpert> holds = {};
+  std::vector<LayerExpert> held = {};
   // In the serving plan; preferred where not all are needed.
   bool serves = false;
 };
@@ -31,11 +35,14 @@ struct PlanProposal {
   // Epoch 0, workers ascending by id.
   Plan plan;
   std::vector<std::string> left_out;  // "w3: why"
+  // ChangesOf the plan that serves.
+  std::string changes = {};
   // About its configs, the first of each id.
   std::vector<Warning> warnings;
 };
 
-// Uses as many candidates as the model can: those that suit it, at most one for each expert. Where
+// Uses as many candidates as the model can: those that suit it, at most one for each expert of each
+// layer. Where
 // a share does not fit into a worker's memory, uses the largest number for which every share fits;
 // those with the least room are left out first. Equal candidates in any order give equal proposals,
 // so that planning again without a cause changes nothing. Errors: kUnavailable (NOT_READY) without
@@ -50,6 +57,10 @@ absl::StatusOr<PlanProposal> BuildPlan(const DeploymentRecord& deployment,
 // those tensors that this worker loads. The nonce is the caller's to set.
 Prepare PrepareFor(const Plan& plan, const PlanHash& hash, const DeploymentRecord& deployment,
                    WorkerOrdinal ordinal);
+
+// How many experts `next` places on workers that do not hold them in `before` (null: none), and
+// why: "24 of 192 experts move; w3 joins".
+std::string ChangesOf(const Plan* before, const Plan& next);
 
 // Physical experts, summed over all layers, that `plan` puts on its worker number `ordinal`.
 std::int32_t ExpertsOn(const Plan& plan, WorkerOrdinal ordinal);

@@ -42,8 +42,14 @@ std::optional<PlanProposal> ProposeWithoutQuarantined(const DeploymentRecord& re
 
 }  // namespace
 
-std::vector<Candidate> CandidatesFor(const std::string& deployment, const Plan* serving,
-                                     const Membership& members, const MemoryLedger& memory) {
+std::vector<Candidate> CandidatesFor(const DeploymentRecord& record, const HeldWeights& serving,
+                                     const FormerShares& former, const Membership& members,
+                                     const MemoryLedger& memory, TimePoint now) {
+  std::vector<std::vector<LayerExpert>> shares;
+  if (serving.plan != nullptr) shares = SharesIn(*serving.plan);
+  // A worker can keep nothing of another checkpoint, and holds all of it until the new plan serves.
+  const bool same_weights = serving.plan != nullptr && serving.plan->model == record.spec.model &&
+                            serving.plan->manifest == record.facts.manifest.Hash();
   std::vector<Candidate> all;
   // Disconnected workers are not candidates: PREPARE could not reach them.
   for (const std::string& id : members.CandidateIds()) {
@@ -52,9 +58,18 @@ std::vector<Candidate> CandidatesFor(const std::string& deployment, const Plan* 
     candidate.worker = {id, member.incarnation, member.endpoint, member.capabilities.device,
                         member.capabilities.kernel_family};
     candidate.capabilities = member.capabilities;
-    // Without this deployment's own weights: the next plan replaces them.
-    candidate.used_bytes = memory.UsedByOthers(deployment, id);
-    candidate.serves = serving != nullptr && serving->FindWorker(id).has_value();
+    candidate.used_bytes = memory.UsedByOthers(record.spec.name, id);
+    candidate.held = former.Of(id, now);
+    const auto ordinal = serving.plan == nullptr ? std::nullopt : serving.plan->FindWorker(id);
+    candidate.serves = ordinal.has_value();
+    if (ordinal) {
+      std::vector<LayerExpert>& share = shares[static_cast<std::size_t>(ordinal->value)];
+      if (same_weights) {
+        candidate.holds = std::move(share);
+      } else {
+        candidate.used_bytes += static_cast<std::int64_t>(share.size()) * serving.expert_bytes;
+      }
+    }
     all.push_back(std::move(candidate));
   }
   return all;

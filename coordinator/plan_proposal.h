@@ -10,6 +10,7 @@
 #include "coordinator/deployment.h"
 #include "coordinator/membership.h"
 #include "coordinator/memory_ledger.h"
+#include "coordinator/placement/former_shares.h"
 #include "coordinator/placement/placement_policy.h"
 #include "coordinator/plan_builder.h"
 #include "coordinator/quarantine.h"
@@ -17,10 +18,11 @@
 
 namespace switchyard {
 
-// Connected workers that do not leave, ascending by id, as candidates for `deployment`. `serving`
-// is its serving plan; null: none.
-std::vector<Candidate> CandidatesFor(const std::string& deployment, const Plan* serving,
-                                     const Membership& members, const MemoryLedger& memory);
+// Connected workers that do not leave, ascending by id, as candidates for `record`. `serving` is
+// what its deployment's serving plan holds.
+std::vector<Candidate> CandidatesFor(const DeploymentRecord& record, const HeldWeights& serving,
+                                     const FormerShares& former, const Membership& members,
+                                     const MemoryLedger& memory, TimePoint now);
 
 // Leaves quarantined workers out where the others are at least `min_workers` and can hold the
 // model; `left_out` then names them. Otherwise takes them in: a plan that may fail beats none.

@@ -1,5 +1,7 @@
 #include "coordinator/replan_gate.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -20,11 +22,18 @@ void ReplanGate::ExpectWorkersOf(const PlanUpdate* stored) {
 
 void ReplanGate::OnJoined(const std::string& worker, TimePoint now) {
   expected_.erase(worker);
-  settled_at_ = now + options_->join_settle;
+  Settle(now);
 }
 
 // Leaves settle like joins: a rolling restart drains several workers within moments.
-void ReplanGate::OnLeaveRequested(TimePoint now) { settled_at_ = now + options_->join_settle; }
+void ReplanGate::OnLeaveRequested(TimePoint now) { Settle(now); }
+
+void ReplanGate::Settle(TimePoint now) {
+  if (!unsettled_since_) unsettled_since_ = now;
+  // Workers that come and go all the time must not postpone a plan for ever.
+  settled_at_ =
+      std::min(now + options_->join_settle, *unsettled_since_ + options_->join_settle_most);
+}
 
 bool ReplanGate::EndExpectations(Duration join_timeout, TimePoint now) {
   if (expected_.empty() || now < started_at_ + join_timeout) return false;
@@ -47,11 +56,24 @@ std::string ReplanGate::ReasonToWait(const DeploymentSpec& spec, const Situation
   }
   if (!situation.serving_worker_present) return ReasonToWaitForFirst(spec, situation, now);
   first_candidate_at_.reset();
+  std::string loss = ReasonToWaitAfterLoss(situation, now);
+  if (!loss.empty()) return loss;
   // Only while nothing is lost: after a death, every moment without a plan costs steps.
   if (situation.serving_holds && now < settled_at_) {
     return "waiting for more workers to join or leave";
   }
+  unsettled_since_.reset();
   return "";
+}
+
+std::string ReplanGate::ReasonToWaitAfterLoss(const Situation& situation, TimePoint now) {
+  if (situation.lost_workers > lost_workers_) lost_at_ = now;
+  lost_workers_ = situation.lost_workers;
+  // One of two workers is more than a third and no mass loss.
+  const bool many = lost_workers_ >= 2 && 3 * lost_workers_ > situation.serving_workers;
+  if (!many || now >= lost_at_ + options_->mass_loss_hold) return "";
+  return absl::StrFormat("%d of %d workers are lost: waiting for them to come back", lost_workers_,
+                         situation.serving_workers);
 }
 
 std::string ReplanGate::ReasonToWaitForFirst(const DeploymentSpec& spec, const Situation& situation,

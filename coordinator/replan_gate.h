@@ -2,8 +2,9 @@
 //
 // Planning too early is expensive: an epoch that is made just before the third worker registers is
 // made again right after, and each one moves weights. So the gate waits for workers of stored plans
-// to come back, for old epochs to be freed, for joins and leaves to settle, and before the first
-// epoch for `min_workers`. Each wait is bounded: `join_timeout`, the worker's lease, join_settle.
+// to come back, for old epochs to be freed, for joins, leaves and losses of many workers to settle,
+// and before the first epoch for `min_workers`. Each wait is bounded: `join_timeout`, the worker's
+// lease, join_settle_most, mass_loss_hold after the last loss.
 // Not thread-safe.
 #pragma once
 
@@ -48,7 +49,11 @@ class ReplanGate {
     bool serving_worker_present = false;
     // All of them are, and hold it.
     bool serving_holds = false;
-    // Connected workers that do not leave.
+    // Workers of the serving plan, and how many of them no member has the id of: one that restarted
+    // is not lost.
+    int serving_workers = 0;
+    int lost_workers = 0;
+    // Connected workers that do not leave and that the deployment can use.
     std::vector<std::string> candidates;
   };
   // Why no change may start at `now`; empty when one may. Time counts from call to call: before
@@ -58,11 +63,18 @@ class ReplanGate {
  private:
   std::string ReasonToWaitForFirst(const DeploymentSpec& spec, const Situation& situation,
                                    TimePoint now);
+  // A join or leave at `now` postpones the next plan.
+  void Settle(TimePoint now);
+  std::string ReasonToWaitAfterLoss(const Situation& situation, TimePoint now);
 
   const CoordinatorOptions* options_;
   TimePoint started_at_;
   // Joins and leaves until then share one epoch.
   TimePoint settled_at_;
+  // The first join or leave since the gate was last open.
+  std::optional<TimePoint> unsettled_since_;
+  int lost_workers_ = 0;
+  TimePoint lost_at_;                            // when lost_workers_ last rose
   std::optional<TimePoint> first_candidate_at_;  // while no worker serves
   std::set<std::string> expected_;
 };

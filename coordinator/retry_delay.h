@@ -23,8 +23,11 @@ class RetryDelay {
     due_at_ = now + std::min(delay, options_->retry_last);
   }
   // The cause of the last failure may have gone away: the next try is due now. If it fails, the
-  // delay still grows.
-  void SkipDelay() { due_at_ = {}; }
+  // delay still grows. After kSkipsMax failures in a row the delay stays: otherwise a worker that
+  // crashes again and again, each time under another name, would keep all others loading.
+  void SkipDelay() {
+    if (failures_ <= kSkipsMax) due_at_ = {};
+  }
   // After a success.
   void Reset() {
     failures_ = 0;
@@ -37,6 +40,8 @@ class RetryDelay {
   [[nodiscard]] TimePoint due_at() const { return due_at_; }
 
  private:
+  static constexpr int kSkipsMax = 3;
+
   const CoordinatorOptions* options_;
   int failures_ = 0;  // in a row
   TimePoint due_at_;

@@ -4,10 +4,11 @@
 
 namespace switchyard {
 
-void ServingEpoch::Replace(std::shared_ptr<const PlanUpdate> next) {
+void ServingEpoch::Replace(std::shared_ptr<const PlanUpdate> next, std::int64_t expert_bytes) {
   // One is kept and not more: sources switch at once, so that only one that was away may still name
   // the older plan.
   before_ = std::exchange(serving_, std::move(next));
+  expert_bytes_ = expert_bytes;
 }
 
 bool ServingEpoch::WasAnnounced(Epoch epoch, const PlanHash& hash) const {
@@ -52,6 +53,17 @@ std::string ServingEpoch::FirstDisconnected() const {
     if (member != nullptr && !member->connected()) return worker.id;
   }
   return "";
+}
+
+int ServingEpoch::size() const {
+  return serving_ == nullptr ? 0 : static_cast<int>(plan()->workers.size());
+}
+
+int ServingEpoch::CountLost() const {
+  if (serving_ == nullptr) return 0;
+  return static_cast<int>(std::count_if(
+      plan()->workers.begin(), plan()->workers.end(),
+      [this](const PlanWorker& worker) { return !members_->members().contains(worker.id); }));
 }
 
 std::vector<CapabilitySet> ServingEpoch::Capabilities() const {

@@ -4,6 +4,7 @@
 // stays the serving epoch when a worker of it dies, until another one replaces it. Not thread-safe.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "coordinator/membership.h"
+#include "coordinator/memory_ledger.h"
 #include "core/capability.h"
 #include "core/session_messages.h"
 
@@ -20,15 +22,21 @@ class ServingEpoch {
  public:
   // `members` outlives it. The plans are those that the store has; null: none.
   ServingEpoch(const Membership* members, std::shared_ptr<const PlanUpdate> serving,
-               std::shared_ptr<const PlanUpdate> before)
-      : members_(members), serving_(std::move(serving)), before_(std::move(before)) {}
+               std::shared_ptr<const PlanUpdate> before, std::int64_t expert_bytes)
+      : members_(members),
+        serving_(std::move(serving)),
+        before_(std::move(before)),
+        expert_bytes_(expert_bytes) {}
 
-  // `next` is committed, stored and marked.
-  void Replace(std::shared_ptr<const PlanUpdate> next);
+  // `next` is committed, stored and marked; an expert of its checkpoint takes `expert_bytes`.
+  void Replace(std::shared_ptr<const PlanUpdate> next, std::int64_t expert_bytes);
   // Null before the first epoch.
   [[nodiscard]] const std::shared_ptr<const PlanUpdate>& update() const { return serving_; }
   // The same, for code that only looks.
   [[nodiscard]] const Plan* plan() const { return serving_ == nullptr ? nullptr : &serving_->plan; }
+
+  // The weights that the plan puts on its workers; empty before the first epoch.
+  [[nodiscard]] HeldWeights Weights() const { return {plan(), expert_bytes_}; }
 
   // Sources may hold this plan: it serves, or it served before the one that does. A source that was
   // away for longer opens a new session.
@@ -41,6 +49,10 @@ class ServingEpoch {
   [[nodiscard]] bool AnyPresent() const;
   // The first worker of the plan whose stream has ended, in its grace; empty: none.
   [[nodiscard]] std::string FirstDisconnected() const;
+  // Workers of the plan; 0 before the first epoch.
+  [[nodiscard]] int size() const;
+  // Those of them whose id no member has.
+  [[nodiscard]] int CountLost() const;
   // The capabilities of the plan's workers that are present, in the plan's order.
   [[nodiscard]] std::vector<CapabilitySet> Capabilities() const;
 
@@ -49,6 +61,8 @@ class ServingEpoch {
   const Membership* members_;
   std::shared_ptr<const PlanUpdate> serving_;
   std::shared_ptr<const PlanUpdate> before_;
+  // The record may have moved on to another checkpoint.
+  std::int64_t expert_bytes_;
 };
 
 }  // namespace switchyard

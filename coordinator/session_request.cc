@@ -16,10 +16,9 @@ namespace switchyard {
 namespace {
 
 // A decode step is short, so that a worker that does not answer within a second is better replaced;
-// a prefill step may take its time. The upper bound keeps now + deadline from overflowing.
+// a prefill step may take its time.
 constexpr Duration kDecodeDeadline = std::chrono::seconds(1);
 constexpr Duration kOtherDeadline = std::chrono::seconds(60);
-constexpr Duration kDeadlineMax = std::chrono::hours(24);
 
 absl::Status BadSession(const OpenSessionRequest& request, Reason reason, const std::string& what) {
   return MakeError(absl::StatusCode::kInvalidArgument, reason,
@@ -94,7 +93,7 @@ absl::StatusOr<OpenSessionRequest> CompleteSessionRequest(const OpenSessionReque
   // limit would make the source allocate far more than a usual batch needs.
   if (full.max_tokens == 0) full.max_tokens = low_latency ? limit : kDefaultNormalTokens;
   SY_RETURN_IF_ERROR(CheckTokens(full, limit));
-  if (full.step_deadline < Duration::zero() || full.step_deadline > kDeadlineMax) {
+  if (full.step_deadline < Duration::zero() || full.step_deadline > kStepDeadlineMax) {
     return BadSession(full, Reason::kBadRequest, "step_deadline must be 0 (the default) to 24 h");
   }
   if (full.step_deadline == Duration::zero()) {

@@ -103,13 +103,15 @@ void SessionTable::Watch(WatchId watch, const WatchRequest& request,
                                                   {{"session", ToHex(request.session)}})});
   }
   session.watch = watch;
-  session.epoch = request.epoch;
+  // Not above what was announced: the source would then miss the epochs up to that number.
+  const auto& serving = deployment->serving().update();
+  const Epoch announced = serving == nullptr ? Epoch{} : serving->plan.epoch;
+  session.epoch = std::min(request.epoch, announced);
   session.unwatched_since = now;
   watches_[watch] = request.session;
   // An epoch may have been announced while the source had no watch.
-  const auto& serving = deployment->serving().update();
-  if (serving != nullptr && serving->plan.epoch > session.epoch) {
-    session.epoch = serving->plan.epoch;
+  if (announced > session.epoch) {
+    session.epoch = announced;
     out_->Add(SendPlanUpdate{watch, serving});
   }
 }

@@ -141,10 +141,12 @@ struct Abort {
   Epoch epoch;
   friend bool operator==(const Abort&, const Abort&) = default;
 };
-// Ends an epoch for new bindings. Sources that bind it go on until they have switched.
+// Ends an epoch for new bindings. Sources that bind it go on until they have switched and their
+// steps have ended. Repeated with `within` when its memory is needed sooner.
 struct Retire {
   std::string deployment;
   Epoch epoch;
+  Duration within{};  // bindings end after it; 0: after the deadlines of their steps
   friend bool operator==(const Retire&, const Retire&) = default;
 };
 // No plan names the worker any more; it may end its process.

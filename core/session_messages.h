@@ -13,6 +13,7 @@
 // Plain data; services/ converts it to and from the protos.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -27,6 +28,9 @@
 #include "core/plan.h"
 
 namespace switchyard {
+
+// The longest deadline of a step. A bound, so that adding it to a time cannot overflow.
+inline constexpr Duration kStepDeadlineMax = std::chrono::hours(24);
 
 // Asks for a plan to send steps under. Fields left at their defaults are filled in by the
 // coordinator and returned in the grant.
@@ -69,6 +73,10 @@ struct SessionGrant {
 struct PlanUpdate {
   Plan plan;
   PlanHash hash;
+  // Workers of the plan before this one that are dead to the coordinator: their lease or their
+  // grace has ended. The other workers that `plan` does not have live, and answer what they owe.
+  // Not a part of the plan, so `hash` does not cover it.
+  std::vector<Incarnation> lost = {};
   friend bool operator==(const PlanUpdate&, const PlanUpdate&) = default;
 };
 
@@ -92,10 +100,12 @@ bool TransportChoiceFromName(absl::string_view name, TransportChoice* choice);
 
 // The address of an inbound ring for the other side. Addresses, rkey and cookie are never logged.
 struct RingOffer {
-  std::string transport;    // "ucx" or "loopback"
-  std::string address;      // of the transport's worker
-  Incarnation incarnation;  // of the offering process
-  AttachmentId attachment;  // frames *to* the offering process carry it
+  std::string transport;            // "ucx" or "loopback"
+  std::string transport_version;    // of its library, "1.13.1"; empty where it has none
+  std::uint32_t frame_version = 0;  // kFrameVersion of the offering process
+  std::string address;              // of the transport's worker
+  Incarnation incarnation;          // of the offering process
+  AttachmentId attachment;          // frames *to* the offering process carry it
   std::uint64_t ring_address = 0;
   std::uint64_t ring_bytes = 0;
   std::uint32_t slots = 0;
@@ -118,6 +128,8 @@ struct AttachRequest {
   // Size of the slots that the source will send to; 0: that of the reply ring's.
   std::uint32_t request_slot_bytes = 0;
   bool record_amax = false;
+  // No step of the session takes longer. A worker keeps a retired epoch bound for so long.
+  Duration step_deadline{};
   [[nodiscard]] std::uint32_t request_slot_bytes_or_reply() const {
     return request_slot_bytes > 0 ? request_slot_bytes : reply_ring.slot_bytes;
   }
@@ -130,10 +142,12 @@ struct AttachGrant {
   std::string path;        // worker -> source: "mapped", "messages", "inproc"
   friend bool operator==(const AttachGrant&, const AttachGrant&) = default;
 };
-// Adds an epoch to an attachment. The hash proves that both sides mean the same plan.
+// Adds an epoch to an attachment. The hash proves that both sides mean the same plan. Repeated for
+// an epoch that is bound already, it announces steps with a longer deadline than any before.
 struct BindRequest {
   Epoch epoch;
   PlanHash hash;
+  Duration step_deadline{};  // as AttachRequest
   friend bool operator==(const BindRequest&, const BindRequest&) = default;
 };
 // Ends a binding: no step of the source uses the epoch any more.

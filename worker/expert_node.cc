@@ -18,6 +18,9 @@ class ExpertNode::Stager final : public PlanStager {
   void Retire(const EpochKey& key, std::function<void()> unbound) override {
     experts_->Retire(key.deployment, key.epoch, std::move(unbound));
   }
+  void ShortenRetire(const EpochKey& key, Duration within) override {
+    experts_->ShortenRetire(key.deployment, key.epoch, within);
+  }
   void Drop(const EpochKey& key) override { experts_->Drop(key.deployment, key.epoch); }
   [[nodiscard]] std::uint64_t Progress() const override { return experts_->Progress(); }
 
@@ -56,6 +59,7 @@ void ExpertNode::Join(AgentChannel* channel, const std::string& endpoint,
   agent.incarnation = options_.incarnation;
   agent.endpoint = endpoint;
   agent.capabilities = capabilities_;
+  agent.leave_timeout = options_.leave_timeout;
   agent_ = std::make_unique<AgentRunner>(std::move(agent),
                                          AgentRunner::Parts{.channel = channel,
                                                             .stager = stager_.get(),

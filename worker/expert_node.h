@@ -33,6 +33,7 @@ struct ExpertNodeOptions {
   std::unique_ptr<Transport> transport;
   std::vector<std::string> transport_names;  // advertised: "shm", "tcp" or "inproc"
   std::int64_t weight_bytes_max = 0;         // of all resident epochs; 0: no bound
+  Duration leave_timeout = AgentOptions().leave_timeout;
   // Called once, from the data thread, when the device has failed for good: end the process.
   std::function<void(const absl::Status& why)> on_device_fault;
   Clock* clock = nullptr;  // these three outlive the node

@@ -1,6 +1,5 @@
 #include "coordinator/placement/contiguous.h"
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
 #include "core/base/error.h"
@@ -8,18 +7,6 @@
 
 namespace switchyard {
 namespace {
-
-absl::Status NoRoom(const PlacementWorker& worker, std::int64_t bytes) {
-  return MakeError(
-      absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
-      absl::StrFormat(
-          "worker %s would hold %d bytes of weights but has room for %d; add workers or "
-          "memory",
-          worker.id, bytes, worker.free_bytes),
-      {{"worker", worker.id},
-       {"want", absl::StrCat(bytes)},
-       {"have", absl::StrCat(worker.free_bytes)}});
-}
 
 // How many experts of each layer each worker takes. The remainder goes to workers that have the
 // room for one more, not to the first ones, so that a small worker does not make the placement

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
@@ -17,10 +18,24 @@
 
 namespace switchyard {
 
+// One expert of one layer.
+struct LayerExpert {
+  LayerId layer;
+  ExpertId expert;
+  friend constexpr auto operator<=>(const LayerExpert&, const LayerExpert&) = default;
+};
+
 struct PlacementWorker {
   std::string id;
-  // For expert weights; 0: unknown, counts as sufficient.
+  // For expert weights of this deployment, those that it holds now included; 0: unknown, counts as
+  // sufficient.
   std::int64_t free_bytes = 0;
+  // Its experts in the serving plan, ascending. It keeps all of them until the new plan serves, so
+  // that both together must fit.
+  std::vector<LayerExpert> holds = {};
+  // Its experts before it was lost, if that is not long ago; ascending. Its storage may still have
+  // them.
+  std::vector<LayerExpert> held = {};
 };
 
 struct PlacementRequest {
@@ -31,15 +46,19 @@ struct PlacementRequest {
   std::vector<PlacementWorker> workers;  // index = WorkerOrdinal
 };
 
+// The error of a policy that would put `bytes` of weights on a worker without the room for them:
+// kResourceExhausted (OUT_OF_MEMORY), with the worker and both sizes.
+absl::Status NoRoom(const PlacementWorker& worker, std::int64_t bytes);
+
 class PlacementPolicy {
  public:
   virtual ~PlacementPolicy() = default;
   // The name in the registry.
   [[nodiscard]] virtual absl::string_view name() const = 0;
-  // Returns one LayerPlacement for each layer, in order. Each passes ValidatePlacement and gives
-  // every worker at least one expert. Thread-safe.
-  // Errors: kResourceExhausted (OUT_OF_MEMORY) naming the worker whose share exceeds its memory;
-  // kInvalidArgument (BAD_CONFIG) for no workers or more workers than experts.
+  // Returns one LayerPlacement for each layer, in order. Each passes ValidatePlacement; every
+  // worker gets at least one expert in some layer. Thread-safe.
+  // Errors: kResourceExhausted (OUT_OF_MEMORY) naming a worker whose memory is too small for its
+  // share; kInvalidArgument (BAD_CONFIG) for no workers, or more than the policy can use.
   [[nodiscard]] virtual absl::StatusOr<std::vector<LayerPlacement>> Place(
       const PlacementRequest& request) const = 0;
 };

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 
 #include "coordinator/placement/contiguous.h"
+#include "coordinator/placement/sticky.h"
 #include "core/base/error.h"
 
 namespace switchyard {
@@ -20,6 +21,7 @@ std::unique_ptr<PlacementPolicy> Make() {
 
 // A table and not self-registration: the linker would drop an object file that nothing names.
 constexpr std::array kPolicies = {
+    PlacementPolicyEntry{"sticky", &Make<StickyPlacement>},
     PlacementPolicyEntry{"contiguous", &Make<ContiguousPlacement>},
 };
 

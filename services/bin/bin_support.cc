@@ -1,6 +1,7 @@
 #include "services/bin/bin_support.h"
 
 #include <cstdio>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "absl/strings/numbers.h"
@@ -55,6 +56,14 @@ absl::StatusOr<ListenAddress> ParseListen(const std::string& text) {
   }
   address.host = text.substr(0, colon);
   return address;
+}
+
+std::uint64_t RaiseFileLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
+  const rlimit raised{limit.rlim_max, limit.rlim_max};
+  // Refused where the hard limit is above what the kernel allows; the old limit then stays.
+  return setrlimit(RLIMIT_NOFILE, &raised) == 0 ? raised.rlim_cur : limit.rlim_cur;
 }
 
 int ExitCodeOf(const absl::Status& status) {

@@ -1,6 +1,7 @@
 // Helpers of the service programs: signals, logging, addresses, exit codes.
 #pragma once
 
+#include <cstdint>
 #include <initializer_list>
 #include <memory>
 #include <signal.h>
@@ -40,6 +41,11 @@ struct ListenAddress {
 };
 // Reads "host:port". Errors: kInvalidArgument (BAD_CONFIG).
 absl::StatusOr<ListenAddress> ParseListen(const std::string& text);
+
+// Raises the soft limit of open files to the hard one: every session and every connection takes
+// descriptors, and the usual soft limit of 1024 is meant for programs that use select. Never fails;
+// returns the limit that holds.
+std::uint64_t RaiseFileLimit();
 
 // Returns 0 for OK; otherwise prints the error to stderr and returns 1.
 int ExitCodeOf(const absl::Status& status);

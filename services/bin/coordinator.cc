@@ -41,24 +41,43 @@ constexpr Duration kApplyTimeout = std::chrono::minutes(30);
 // Short: open calls are answered by the driver's shutdown before this applies.
 constexpr Duration kShutdown = std::chrono::seconds(2);
 
-absl::Status ApplyFile(Driver& driver, const std::string& path) {
-  SY_ASSIGN_OR_RETURN(const std::vector<v1::DeploymentSpec> specs, ReadDeployments(path));
-  for (const v1::DeploymentSpec& proto : specs) {
-    v1::ApplyDeploymentRequest request;
-    *request.mutable_deployment() = proto;
-    SY_ASSIGN_OR_RETURN(const DeploymentSpec spec, FromProto(request));
-    auto applied = std::make_shared<std::promise<absl::Status>>();
-    driver.ApplyDeployment(spec, /*dry_run=*/false,
-                           [applied](absl::StatusOr<DeploymentView> deployment) {
-                             applied->set_value(deployment.status());
-                           });
-    std::future<absl::Status> result = applied->get_future();
-    if (result.wait_for(kApplyTimeout) != std::future_status::ready) {
-      return absl::UnavailableError("applying the deployment in " + path + " took too long");
+absl::StatusOr<std::vector<DeploymentSpec>> ReadSpecs(const std::vector<std::string>& paths) {
+  std::vector<DeploymentSpec> all;
+  for (const std::string& path : paths) {
+    SY_ASSIGN_OR_RETURN(const std::vector<v1::DeploymentSpec> specs, ReadDeployments(path));
+    for (const v1::DeploymentSpec& proto : specs) {
+      v1::ApplyDeploymentRequest request;
+      *request.mutable_deployment() = proto;
+      SY_ASSIGN_OR_RETURN(all.emplace_back(), FromProto(request));
     }
-    SY_RETURN_IF_ERROR(result.get());
   }
-  return absl::OkStatus();
+  return all;
+}
+
+absl::Status ApplyAndWait(Driver& driver, const DeploymentSpec& spec) {
+  auto applied = std::make_shared<std::promise<absl::Status>>();
+  driver.ApplyDeployment(spec, /*dry_run=*/false,
+                         [applied](absl::StatusOr<DeploymentView> deployment) {
+                           applied->set_value(deployment.status());
+                         });
+  std::future<absl::Status> result = applied->get_future();
+  if (result.wait_for(kApplyTimeout) != std::future_status::ready) {
+    return absl::UnavailableError(
+        absl::StrCat("applying deployment ", spec.name, " took too long"));
+  }
+  return result.get();
+}
+
+// A failure here is no reason to end: the deployments of the store go on.
+void ApplyInBackground(Driver& driver, const DeploymentSpec& spec, Logger& logger) {
+  driver.ApplyDeployment(
+      spec, /*dry_run=*/false,
+      [&logger, name = spec.name](absl::StatusOr<DeploymentView> deployment) {
+        if (deployment.ok()) return;
+        logger.Write(LogLevel::kError,
+                     absl::StrCat("deployment ", name, " was not applied: ",
+                                  deployment.status().message(), "; what was stored stays"));
+      });
 }
 
 // The defaults of deployments, from the command line and the environment. Logs each deprecated
@@ -96,10 +115,17 @@ absl::Status Run(const Options& options, SignalWait& signals) {
                                                       .rng = &rng,
                                                       .logger = logger.get(),
                                                       .once = &once}));
-  // Deployments from files are applied before the port is open, so that the first worker or session
-  // already finds them.
-  for (const std::string& path : options.deployments) {
-    SY_RETURN_IF_ERROR(ApplyFile(*driver, path));
+  SY_ASSIGN_OR_RETURN(const std::vector<DeploymentSpec> specs, ReadSpecs(options.deployments));
+  // A first start applies before the port is open, so that the first worker or session already
+  // finds the deployments. A restart opens the port at once: reading the checkpoints takes minutes,
+  // and the workers of what is stored have join_timeout to come back.
+  const bool restarted = !driver->View().deployments.empty();
+  for (const DeploymentSpec& spec : specs) {
+    if (restarted) {
+      ApplyInBackground(*driver, spec, *logger);
+    } else {
+      SY_RETURN_IF_ERROR(ApplyAndWait(*driver, spec));
+    }
   }
   SY_ASSIGN_OR_RETURN(const ListenAddress listen, ParseListen(options.listen));
   CoordinatorServerOptions server_options;
@@ -121,6 +147,7 @@ absl::Status Run(const Options& options, SignalWait& signals) {
 
 int Main(int argc, char** argv) {
   SignalWait signals({SIGTERM, SIGINT});
+  RaiseFileLimit();
   CLI::App app("Coordinates the workers of Mixture-of-Experts deployments.");
   Options options;
   app.add_option("--listen", options.listen, "host:port to listen on; port 0: any free port")

@@ -8,6 +8,8 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 
+#include "core/base/dial_address.h"
+#include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/mutex.h"
 #include "core/base/status_macros.h"
@@ -35,6 +37,8 @@ struct Options {
   std::string device = kDefaultDevice;
   std::int64_t weight_bytes_max = 0;
   std::string net_devices = "all";
+  std::int64_t leave_timeout_s =
+      std::chrono::duration_cast<std::chrono::seconds>(AgentOptions().leave_timeout).count();
   std::string log_level = "info";
 };
 
@@ -85,6 +89,7 @@ absl::StatusOr<std::unique_ptr<ExpertNode>> MakeNode(const Options& options, Wor
                                                             .net_devices = options.net_devices}));
   node.transport_names = {"shm", "tcp"};
   node.weight_bytes_max = options.weight_bytes_max;
+  node.leave_timeout = std::chrono::seconds(options.leave_timeout_s);
   node.on_device_fault = [&fault](const absl::Status& why) { fault.Report(why); };
   node.clock = &worker.clock;
   node.rng = &worker.rng;
@@ -136,6 +141,11 @@ absl::Status Run(const Options& options, SignalWait& signals) {
   // epoch is committed.
   const std::string endpoint =
       options.advertise.empty() ? worker.server->grpc().endpoint() : options.advertise;
+  if (const std::string why = WhyNotDialable(endpoint); !why.empty()) {
+    return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
+                     absl::StrCat("this worker would tell its peers the address \"", endpoint,
+                                  "\", which ", why, "; set --advertise"));
+  }
   std::promise<absl::Status> finished;
   worker.node->Join(worker.agent_channel.get(), endpoint, [&](absl::Status why) {
     finished.set_value(std::move(why));
@@ -161,6 +171,7 @@ absl::Status Run(const Options& options, SignalWait& signals) {
 
 int Main(int argc, char** argv) {
   SignalWait signals({SIGTERM, SIGINT});
+  RaiseFileLimit();
   CLI::App app("Hosts experts of Mixture-of-Experts models.");
   Options options;
   app.add_option("--coordinator", options.coordinator, "host:port of the coordinator")->required();
@@ -175,6 +186,11 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--weight-bytes-max", options.weight_bytes_max,
                  "Memory for expert weights, in bytes; 0: no limit");
+  app.add_option("--leave-timeout", options.leave_timeout_s,
+                 "After SIGTERM: seconds to wait until this worker's experts serve elsewhere; keep "
+                 "it below the time after which the platform kills the process")
+      ->check(CLI::Range(0, 86400))
+      ->capture_default_str();
   app.add_option("--net-devices", options.net_devices, "Network devices for UCX's tcp lanes")
       ->capture_default_str();
   app.add_option("--log-level", options.log_level, "debug, info, warn, error or off")

@@ -19,6 +19,8 @@ void EncodeRing(const RingOffer& in, v1::RingOffer* out) {
   out->set_slots(in.slots);
   out->set_slot_bytes(in.slot_bytes);
   out->set_rkey(in.rkey);
+  out->set_transport_version(in.transport_version);
+  out->set_frame_version(in.frame_version);
 }
 
 // Sizes and addresses of a ring are not checked here: the transport checks an offer against its own
@@ -33,6 +35,8 @@ void DecodeRing(Decoder& at, const v1::RingOffer& in, RingOffer* out) {
   out->slots = in.slots();
   out->slot_bytes = in.slot_bytes();
   out->rkey = in.rkey();
+  out->transport_version = in.transport_version();
+  out->frame_version = in.frame_version();
 }
 
 // One overload for each message, so that std::visit does not compile if one is missing.
@@ -49,10 +53,12 @@ void EncodeMember(const AttachRequest& in, v1::AttachRequest* message) {
   EncodeRing(in.reply_ring, out->mutable_reply_ring());
   out->set_record_amax(in.record_amax);
   out->set_request_slot_bytes(in.request_slot_bytes);
+  EncodeTime(in.step_deadline, out->mutable_step_deadline());
 }
 void EncodeMember(const BindRequest& in, v1::AttachRequest* message) {
   message->mutable_bind()->set_epoch(in.epoch.value);
   EncodeDigest(in.hash, message->mutable_bind()->mutable_plan_hash());
+  EncodeTime(in.step_deadline, message->mutable_bind()->mutable_step_deadline());
 }
 void EncodeMember(const ReleaseRequest& in, v1::AttachRequest* message) {
   message->mutable_release()->set_epoch(in.epoch.value);
@@ -80,6 +86,7 @@ void DecodeOpen(Decoder& at, const v1::OpenAttachmentRequest& in, AttachRequest*
          [&] { DecodeRing(at, in.reply_ring(), &out->reply_ring); });
   out->record_amax = in.record_amax();
   out->request_slot_bytes = in.request_slot_bytes();
+  at.Time("step_deadline", in.step_deadline(), &out->step_deadline);
 }
 
 AttachMessage DecodeRequest(Decoder& at, const v1::AttachRequest& proto) {
@@ -90,8 +97,12 @@ AttachMessage DecodeRequest(Decoder& at, const v1::AttachRequest& proto) {
       return out;
     }
     case v1::AttachRequest::kBind: {
-      BindRequest out{Epoch{proto.bind().epoch()}, {}};
-      at.Sub("bind", true, [&] { at.Digest("plan_hash", proto.bind().plan_hash(), &out.hash); });
+      const v1::BindEpochRequest& in = proto.bind();
+      BindRequest out{.epoch = Epoch{in.epoch()}, .hash = {}};
+      at.Sub("bind", true, [&] {
+        at.Digest("plan_hash", in.plan_hash(), &out.hash);
+        at.Time("step_deadline", in.step_deadline(), &out.step_deadline);
+      });
       return out;
     }
     case v1::AttachRequest::kRelease:

@@ -3,6 +3,7 @@
 #include <utility>
 #include <variant>
 
+#include "core/base/dial_address.h"
 #include "services/convert/decoder.h"
 #include "services/convert/plan.h"
 #include "services/grpc/grpc_status.h"
@@ -33,6 +34,10 @@ void Decode(Decoder& at, const v1::Register& in, Register* out) {
   out->worker_id = in.worker_id();
   at.Id("incarnation", in.incarnation(), &out->incarnation);
   out->endpoint = in.endpoint();
+  // One worker whose address nobody can dial would end every session's steps on its experts.
+  if (const std::string why = WhyNotDialable(in.endpoint()); !why.empty()) {
+    at.Refuse("endpoint", why);
+  }
   at.Sub("capabilities", in.has_capabilities(),
          [&] { Decode(at, in.capabilities(), &out->capabilities); });
   at.Each("resident", in.resident(), &out->resident,
@@ -128,8 +133,14 @@ void Decode(Decoder& at, const v1::Commit& in, Commit* out) {
 void Encode(const Abort& in, v1::Abort* out) { EncodeEpoch(in, out); }
 void Decode(Decoder& /*at*/, const v1::Abort& in, Abort* out) { DecodeEpoch(in, out); }
 
-void Encode(const Retire& in, v1::Retire* out) { EncodeEpoch(in, out); }
-void Decode(Decoder& /*at*/, const v1::Retire& in, Retire* out) { DecodeEpoch(in, out); }
+void Encode(const Retire& in, v1::Retire* out) {
+  EncodeEpoch(in, out);
+  EncodeTime(in.within, out->mutable_within());
+}
+void Decode(Decoder& at, const v1::Retire& in, Retire* out) {
+  DecodeEpoch(in, out);
+  at.Time("within", in.within(), &out->within);
+}
 
 void Encode(const Goodbye& /*in*/, v1::Goodbye* /*out*/) {}
 

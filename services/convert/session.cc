@@ -114,6 +114,7 @@ v1::WatchPlanResponse ToProto(const PlanUpdate& update) {
   v1::WatchPlanResponse out;
   Encode(update.plan, out.mutable_plan());
   EncodeDigest(update.hash, out.mutable_plan_hash());
+  for (const Incarnation& lost : update.lost) out.add_lost(ToHex(lost));
   return out;
 }
 
@@ -122,6 +123,8 @@ absl::StatusOr<PlanUpdate> FromProto(const v1::WatchPlanResponse& proto) {
   PlanUpdate update;
   at.Sub("plan", proto.has_plan(), [&] { Decode(at, proto.plan(), &update.plan); });
   at.Digest("plan_hash", proto.plan_hash(), &update.hash);
+  at.Each("lost", proto.lost(), &update.lost,
+          [&at](const std::string& in, Incarnation* out) { at.Id("", in, out); });
   return at.Finish(std::move(update));
 }
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "services/convert/decoder.h"
+#include "services/convert/plan.h"
 #include "services/convert/session.h"
 #include "services/grpc/grpc_status.h"
 
@@ -45,6 +46,7 @@ void DecodeStep(Decoder& at, const v1::ForwardStep& in, ReceivedStep* out) {
   at.Int("tokens", in.tokens(), &out->step.tokens);
   DecodeTable(at, "ids", in, in.ids(), &out->ids);
   DecodeTable(at, "weights", in, in.weights(), &out->weights);
+  at.Time("deadline", in.deadline(), &out->step.deadline);
   // A mismatch cannot be found later: the session gets both tables with one top-k.
   if (out->ids.size() != out->weights.size()) {
     at.Refuse("weights",
@@ -73,6 +75,7 @@ v1::ForwardRequest ForwardStep(const GatewayStep& step) {
   message->set_x(BytesOf(step.x));
   message->set_ids(BytesOf(step.ids));
   message->set_weights(BytesOf(step.weights));
+  EncodeTime(step.deadline, message->mutable_deadline());
   return out;
 }
 

@@ -1,8 +1,12 @@
 #include "services/worker/forward_stream.h"
 
+#include <atomic>
+#include <cstddef>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
@@ -73,6 +77,7 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
       const MutexLock lock(mutex_);
       if (!session_over_) {
         steps_.push_back(std::move(step));
+        has_news_ = true;
         ++unanswered_;
         // Back-pressure: without a read, gRPC's flow control stops the caller.
         may_send_more = unanswered_ < options_->credits;
@@ -80,6 +85,7 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
       }
     }
     changed_.NotifyOne();
+    source_->Interrupt();
     if (may_send_more) ReadNext();
   }
 
@@ -103,8 +109,10 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
     {
       const MutexLock lock(mutex_);
       no_more_steps_ = true;
+      has_news_ = true;
     }
     changed_.NotifyOne();
+    source_->Interrupt();
   }
 
   // The gateway's own experts are called directly, without the attachments that record magnitudes.
@@ -156,11 +164,24 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
       }
       if (in_flight_.empty() && arrived.empty()) return absl::OkStatus();
       if (in_flight_.empty()) continue;
-      const std::unique_ptr<ForwardedStep> oldest = std::move(in_flight_.front());
-      in_flight_.pop_front();
-      Answer(*oldest, source_->Wait(session, oldest->ticket));
+      const std::optional<std::size_t> done = WaitForNews(session);
+      if (!done.has_value()) continue;
+      const auto at = in_flight_.begin() + static_cast<std::ptrdiff_t>(*done);
+      const std::unique_ptr<ForwardedStep> step = std::move(*at);
+      in_flight_.erase(at);
+      Answer(*step, source_->Wait(session, step->ticket));
     }
     return absl::CancelledError("the caller is gone");
+  }
+
+  // The first step in flight that is done, in the order of submission; nullopt when steps have
+  // arrived meanwhile.
+  std::optional<std::size_t> WaitForNews(Source::SessionRef session) {
+    std::vector<StepTicket> tickets;
+    for (const auto& step : in_flight_) tickets.push_back(step->ticket);
+    const auto done = source_->WaitAny(session, tickets, has_news_);
+    // The session is closed: Wait gives each step the reason.
+    return done.ok() ? *done : 0;
   }
 
   // Takes the steps that have arrived; waits for the first unless steps are in flight. Empty: no
@@ -168,6 +189,7 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
   Steps NextSteps() {
     const MutexLock lock(mutex_);
     while (in_flight_.empty() && steps_.empty() && !no_more_steps_) changed_.Wait(mutex_);
+    has_news_ = false;
     return std::exchange(steps_, {});
   }
 
@@ -198,7 +220,7 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
     }
     std::string* y = step.response.mutable_result()->mutable_y();
     y->resize(y_bytes);
-    const StepRequest request =
+    StepRequest request =
         RequestOf({.layer = in.layer,
                    .hidden = shape_.hidden,
                    .top_k = shape_.top_k,
@@ -206,6 +228,7 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
                    .ids = in.ids,
                    .weights = in.weights,
                    .y = y->data()});
+    request.deadline = in.deadline;
     SY_ASSIGN_OR_RETURN(step.ticket, source_->Submit(session, request));
     return absl::OkStatus();
   }
@@ -242,6 +265,9 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
   const GatewayOptions* const options_;
   bool opened_ = false;  // used only by gRPC's reads, which come one at a time
 
+  // Steps have arrived, or the last one has. Set under mutex_, since NextSteps clears it with what
+  // it takes.
+  std::atomic<bool> has_news_{false};
   Mutex mutex_;
   CondVar changed_;
   Steps steps_ SY_GUARDED_BY(mutex_);

@@ -2,10 +2,10 @@
 // own for as long as the stream.
 //
 //   gRPC: OnRequest --steps, at most `credits` without answer--> session thread:
-//   Open, Submit..., Wait for the oldest --> Write(result)
+//   Open, Submit..., Wait for the first that is done --> Write(result)
 //
-// A caller that sends more than its credits waits: its stream is not read. Results come in the
-// order of submission.
+// A caller that sends more than its credits waits: its stream is not read. A step is submitted when
+// it arrives, so that a short one does not wait for the result of a long one.
 #pragma once
 
 #include <cstdint>

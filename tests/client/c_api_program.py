@@ -1,12 +1,15 @@
 """libswitchyard.so from Python, with what Python brings: opens a session on a running deployment of
-models/sqlite-moe-7m, runs a step, reads status and errors. Prints "passed" and exits 0.
+models/sqlite-moe-7m, runs a step, reads status and errors, and compares the process's signal handlers
+before and after. Prints "passed" and exits 0.
 
     c_api_program.py LIBRARY COORDINATOR
 """
 
 import ctypes
+import faulthandler
 import json
 import random
+import signal
 import struct
 import sys
 
@@ -95,8 +98,24 @@ class Step:
                        y=address(self.y), y_stride=HIDDEN)
 
 
+def signal_table():
+    """What the process does on each signal: handler, the first 64 signals of the mask, flags."""
+    libc = ctypes.CDLL(None)
+    table = {}
+    for number in range(1, 65):
+        action = ctypes.create_string_buffer(256)
+        if libc.sigaction(number, None, action) == 0:
+            table[number] = (action.raw[:16], action.raw[136:140])  # glibc leaves the rest as it is
+    return table
+
+
 def main(path, coordinator):
+    # Handlers of the engine: those for faults, and one that UCX would take by default.
+    faulthandler.enable()
+    signal.signal(signal.SIGHUP, lambda number, frame: None)
+    signals = signal_table()
     library = load(path)
+    assert signal_table() == signals, "loading the library changes signal handlers"
     assert library.sy_version().count(b".") == 2
 
     # auto, 3: an extend, 1, is normal; the extend of a draft, 1 + 2, is low_latency.
@@ -145,6 +164,7 @@ def main(path, coordinator):
     assert library.sy_session_close(session) == FAILED_PRECONDITION
     assert text_of(library.sy_last_error, client)["reason"] == "SESSION_CLOSED"
     library.sy_client_close(client)
+    assert signal_table() == signals, "a session changes signal handlers"
     print("passed")
 
 

@@ -105,10 +105,10 @@ TEST_P(PlacementPolicyConformance, NamesTheWorkerWithoutRoom) {
   EXPECT_EQ(MetadataOf(placement.status()).at("worker"), "w2");
 }
 
-TEST_P(PlacementPolicyConformance, RefusesNoWorkersAndMoreWorkersThanExperts) {
+TEST_P(PlacementPolicyConformance, RefusesNoWorkersAndMoreWorkersThanExpertsOfAllLayers) {
   const auto bad = FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig);
   EXPECT_THAT(policy_->Place(Request(16, 0)), bad);
-  EXPECT_THAT(policy_->Place(Request(3, 4)), bad);
+  EXPECT_THAT(policy_->Place(Request(3, 10)), bad) << "3 layers of 3 experts";
 }
 
 INSTANTIATE_TEST_SUITE_P(All, PlacementPolicyConformance, ::testing::ValuesIn(PlacementPolicies()),

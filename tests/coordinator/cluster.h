@@ -12,7 +12,7 @@
 #include "gtest/gtest.h"
 
 #include "coordinator/coordinator.h"
-#include "coordinator/placement/contiguous.h"
+#include "coordinator/placement/sticky.h"
 #include "coordinator/store/memory_store.h"
 #include "core/rng.h"
 #include "tests/testing/model_facts.h"
@@ -109,7 +109,7 @@ class Cluster {
   void Answer(FakeWorker& worker, const CoordinatorMessage& message);
 
   CoordinatorOptions options_;
-  ContiguousPlacement placement_;
+  StickyPlacement placement_;
   SeededRng rng_{42};
   std::unique_ptr<Coordinator> coordinator_;
   std::map<std::string, FakeWorker> workers_;

@@ -1,8 +1,11 @@
 // Changes of a deployment, end to end: what is sent when, and the effects of refusals and failures.
 #include "coordinator/deployment_controller.h"
 
+#include <algorithm>
+
 #include "gtest/gtest.h"
 
+#include "coordinator/placement/former_shares.h"
 #include "tests/coordinator/cluster.h"
 #include "tests/testing/status_matchers.h"
 
@@ -163,6 +166,54 @@ TEST_F(DeploymentControllerTest, GoesWithoutAWorkerThatFailsTwice) {
   EXPECT_EQ(cluster.ServingWorkers(), "w0 w1 w2") << "after the quarantine";
 }
 
+// Its memory is not its fault, and without it there would be less of it.
+TEST_F(DeploymentControllerTest, AWorkerWithoutRoomIsNotQuarantined) {
+  FakeWorker& third = cluster.Join("w2");
+  third.prepares = Answers::kNothing;
+  cluster.Advance(milliseconds(120));
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_FALSE(third.Got<Prepare>().empty());
+    const Prepare prepare = third.Got<Prepare>().back();
+    third.inbox.clear();
+    cluster.Say(third, PrepareNack{"demo", prepare.plan.epoch, prepare.nonce,
+                                   MakeError(absl::StatusCode::kResourceExhausted,
+                                             Reason::kOutOfMemory, "no room")});
+    cluster.Advance(seconds(2));
+  }
+  EXPECT_FALSE(third.Got<Prepare>().empty()) << "it is in every plan";
+}
+
+TEST_F(DeploymentControllerTest, AJoinSaysWhatMovesAndMovesOneShare) {
+  FakeWorker& third = cluster.Join("w2");
+  third.prepares = Answers::kNothing;
+  cluster.Advance(milliseconds(120));
+
+  EXPECT_EQ(cluster.Deployment().activity,
+            "preparing epoch 2 (10 of 32 experts move; w2 joins): waiting for w2");
+}
+
+// A worker that comes back gets what it had: its page cache may still have it.
+TEST_F(DeploymentControllerTest, ARestartedWorkerGetsItsExpertsBack) {
+  JoinThird();
+  const auto share_of = [&](const std::string& id) {
+    const Plan& plan = cluster.Deployment().serving->plan;
+    return SharesIn(plan).at(static_cast<std::size_t>(plan.FindWorker(id)->value));
+  };
+  const std::vector<LayerExpert> had = share_of("w1");
+  cluster.BreakStream("w1");
+  cluster.Advance(seconds(1));
+  ASSERT_EQ(cluster.ServingWorkers(), "w0 w2");
+
+  cluster.Restart("w1");
+  cluster.Advance(seconds(1));
+
+  ASSERT_EQ(cluster.ServingWorkers(), "w0 w1 w2");
+  // Its share may be one less now.
+  const std::vector<LayerExpert> has = share_of("w1");
+  EXPECT_GE(has.size() + 1, had.size());
+  EXPECT_TRUE(std::includes(had.begin(), had.end(), has.begin(), has.end()));
+}
+
 TEST_F(DeploymentControllerTest, AcksOfAnotherAttemptOrHashDoNotCount) {
   FakeWorker& third = cluster.Join("w2");
   third.prepares = Answers::kNothing;
@@ -267,6 +318,26 @@ TEST_F(DeploymentControllerTest, ADeadHolderFreesItsEpoch) {
 
   EXPECT_EQ(cluster.Serving(), 3U);
   EXPECT_EQ(cluster.ServingWorkers(), "w1 w2 w3");
+}
+
+// Steps on epoch 1 may go on for a minute, and nothing can replace epoch 2 meanwhile.
+TEST_F(DeploymentControllerTest, ADeathUrgesTheEpochThatStillRetires) {
+  cluster.worker("w0").acks_retire = false;
+  JoinThird();
+  ASSERT_EQ(cluster.Serving(), 2U);
+  const Retire first{"demo", Epoch{1}};
+  EXPECT_EQ(cluster.worker("w0").Got<Retire>(), (std::vector<Retire>{first}));
+
+  cluster.BreakStream("w2");
+  cluster.Advance(milliseconds(200));
+  EXPECT_EQ(cluster.worker("w0").Got<Retire>(), (std::vector<Retire>{first})) << "in its grace";
+  cluster.Advance(seconds(1));
+
+  EXPECT_EQ(cluster.worker("w0").Got<Retire>(),
+            (std::vector<Retire>{first, {"demo", Epoch{1}, seconds(5)}}));
+  cluster.Say(cluster.worker("w0"), RetireAck{"demo", Epoch{1}});
+  EXPECT_EQ(cluster.Serving(), 3U);
+  EXPECT_EQ(cluster.ServingWorkers(), "w0 w1");
 }
 
 TEST_F(DeploymentControllerTest, AFailingStoreStopsChangesButNotService) {

@@ -51,7 +51,7 @@ class EpochChangeTest : public ::testing::Test {
   EpochChange InPhase(ChangePhase phase) const {
     EpochChange change("demo", Epoch{3});
     if (phase == ChangePhase::kReserving) return change;
-    change.BeginPreparing(update_, record_, kNonce, now_ + seconds(10));
+    change.BeginPreparing(update_, record_, "2 of 64 experts move", kNonce, now_ + seconds(10));
     if (phase == ChangePhase::kPreparing) return change;
     EXPECT_TRUE(change.Advance(std::vector(2, With(HoldState::kPrepared)), now_).write);
     if (phase == ChangePhase::kStoring) return change;
@@ -197,7 +197,7 @@ TEST_F(EpochChangeTest, AcceptsAnswersOfThisAttemptAndNoOthers) {
   EXPECT_FALSE(preparing.Accepts("w1", LifeOf(2), committed));
 }
 
-TEST_F(EpochChangeTest, TheFirstRefusalFailsTheChangeAndEveryRefuserIsACulprit) {
+TEST_F(EpochChangeTest, TheFirstRefusalFailsTheChangeAndEveryRefuserWithRoomIsACulprit) {
   const absl::Status first = MakeError(absl::StatusCode::kDataLoss, Reason::kWeightHash, "first");
   const absl::Status second =
       MakeError(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory, "second");
@@ -209,14 +209,14 @@ TEST_F(EpochChangeTest, TheFirstRefusalFailsTheChangeAndEveryRefuserIsACulprit) 
   EXPECT_TRUE(change.OnPrepareNack("w0", LifeOf(1), {"demo", Epoch{3}, kNonce, second}));
 
   const ChangeStep step = change.Advance(std::vector(2, With(HoldState::kPrepared)), now_);
-  EXPECT_EQ(TextOf(step), "fail WEIGHT_HASH w0 w1");
+  EXPECT_EQ(TextOf(step), "fail WEIGHT_HASH w1");
   EXPECT_EQ(MetadataOf(step.failure->why).at("worker"), "w1");
 
   EpochChange committing = InPhase(ChangePhase::kCommitting);
   EXPECT_FALSE(committing.OnCommitNack("w1", LifeOf(2), {"demo", Epoch{2}, second}));
   EXPECT_TRUE(committing.OnCommitNack("w1", LifeOf(2), {"demo", Epoch{3}, second}));
   EXPECT_EQ(TextOf(committing.Advance(std::vector(2, With(HoldState::kCommitted)), now_)),
-            "fail OUT_OF_MEMORY w1");
+            "fail OUT_OF_MEMORY");
 }
 
 TEST_F(EpochChangeTest, PreparesWithTheRecordThatItsPlanWasMadeFrom) {
@@ -238,11 +238,31 @@ TEST_F(EpochChangeTest, ResumesAtCommitAfterARestart) {
             "commit 1");
 }
 
+// The change may have been given up before the restart, and its workers told to drop it.
+TEST_F(EpochChangeTest, NobodyIsToBlameForAResumedChangeThatAWorkerDoesNotHold) {
+  EpochChange change = EpochChange::Resume(update_, now_ + seconds(30));
+
+  const ChangeStep step =
+      change.Advance(std::vector{With(HoldState::kPrepared), With(std::nullopt)}, now_);
+
+  EXPECT_EQ(TextOf(step), "commit 0, fail STALE_EPOCH");
+}
+
+TEST_F(EpochChangeTest, AWorkerThatWasNeverAskedIsNotToBlameForSilence) {
+  EpochChange change = InPhase(ChangePhase::kPreparing);
+  const WorkerStanding full{.connected = true, .lost = false, .hold = {}, .has_room = false};
+
+  const ChangeStep late =
+      change.Advance(std::vector{With(HoldState::kPrepareSent), full}, now_ + seconds(10));
+
+  EXPECT_EQ(TextOf(late), "fail NOT_READY w0");
+}
+
 TEST_F(EpochChangeTest, DescribesWhatItWaitsFor) {
   EXPECT_EQ(InPhase(ChangePhase::kReserving).Describe(), "reserving the number of epoch 3");
   EpochChange change = InPhase(ChangePhase::kPreparing);
   change.Advance(std::vector{With(HoldState::kPrepared), With(HoldState::kPrepareSent)}, now_);
-  EXPECT_EQ(change.Describe(), "preparing epoch 3: waiting for w1");
+  EXPECT_EQ(change.Describe(), "preparing epoch 3 (2 of 64 experts move): waiting for w1");
   EXPECT_EQ(InPhase(ChangePhase::kStoring).Describe(), "storing epoch 3");
   EXPECT_EQ(InPhase(ChangePhase::kCommitting).Describe(), "committing epoch 3: waiting for w0, w1");
   EXPECT_EQ(InPhase(ChangePhase::kMarking).Describe(), "storing that epoch 3 serves");

@@ -101,13 +101,45 @@ TEST(FirstEpochTest, ADryRunSaysWhenMinWorkersIsNotReachedAndShowsThePlan) {
   cluster.Join("w1");
   SY_ASSERT_OK_AND_ASSIGN(const DeploymentView both, cluster.Apply(MakeSpec(2), true));
 
-  EXPECT_EQ(one.activity,
-            "checked; a plan with 1 workers is possible; min_workers is not reached: 1 of 2 are "
-            "connected (w0), and a first plan waits for more up to join_timeout");
-  EXPECT_EQ(both.activity, "checked; a plan with 2 workers is possible");
+  EXPECT_EQ(
+      one.activity,
+      "checked; a plan with 1 workers is possible (the first plan: all 32 experts are loaded); "
+      "min_workers is not reached: 1 of 2 are "
+      "connected (w0), and a first plan waits for more up to join_timeout");
+  EXPECT_EQ(
+      both.activity,
+      "checked; a plan with 2 workers is possible (the first plan: all 32 experts are loaded)");
   ASSERT_NE(both.proposed, nullptr);
   EXPECT_EQ(both.proposed->configs.size(), both.layers.size() * both.spec.phases.size());
   EXPECT_TRUE(cluster.written.empty());
+}
+
+TEST(FirstEpochTest, ADryRunOfARunningDeploymentSaysWhatWouldMove) {
+  Cluster cluster;
+  cluster.Join("w0");
+  SY_ASSERT_OK(cluster.Apply(MakeSpec(1)));
+  cluster.Join("w1");
+  DeploymentSpec spec = MakeSpec(2);
+
+  SY_ASSERT_OK_AND_ASSIGN(const DeploymentView view, cluster.Apply(spec, true));
+
+  EXPECT_EQ(view.activity,
+            "checked; a plan with 2 workers is possible (16 of 32 experts move; w1 joins)");
+}
+
+TEST(FirstEpochTest, WorkersThatDoNotSuitDoNotCountTowardsMinWorkers) {
+  Cluster cluster;
+  cluster.Join("w0");
+  FakeWorker& odd = cluster.Join("w1");
+  odd.capabilities.schemes.clear();
+  cluster.BreakStream("w1");
+  cluster.Register(odd);
+
+  SY_ASSERT_OK_AND_ASSIGN(const DeploymentView view, cluster.Apply(MakeSpec(2)));
+
+  EXPECT_EQ(
+      view.activity.find("waiting for workers: 1 of 2 are connected (w0); w1 cannot be used: "), 0U)
+      << view.activity;
 }
 
 // R2: the coordinator's defaults are stamped on what is applied and stored with it; whoever applies
@@ -211,14 +243,14 @@ TEST(FirstEpochTest, LeavesWorkersOutThatDoNotSuit) {
   EXPECT_NE(cluster.Deployment().left_out[0].find("w2: does not take bf16"), std::string::npos);
 }
 
-TEST(FirstEpochTest, UsesAtMostOneWorkerForEachExpert) {
+TEST(FirstEpochTest, UsesAtMostOneWorkerForEachExpertOfEachLayer) {
   Cluster cluster;
   cluster.models["/models/m"] = testing::MakeFacts({.experts = 2, .top_k = 1});
-  for (const char* id : {"w0", "w1", "w2"}) cluster.Join(id);
+  for (const char* id : {"w0", "w1", "w2", "w3", "w4"}) cluster.Join(id);
 
   SY_ASSERT_OK(cluster.Apply(MakeSpec(3)));
 
-  EXPECT_EQ(cluster.ServingWorkers(), "w0 w1");
+  EXPECT_EQ(cluster.ServingWorkers(), "w0 w1 w2 w3");
   cluster.Advance(seconds(5));
   EXPECT_EQ(cluster.Serving(), 1U) << "a spare worker is no reason for another epoch";
 }

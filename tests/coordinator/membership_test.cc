@@ -210,6 +210,60 @@ TEST_F(MembershipTest, WhenAllLeaveNobodyWaits) {
   }
 }
 
+// Nobody else can do what it does, and waiting would not change that.
+TEST_F(MembershipTest, AWorkerWhoseSuccessorsDoNotSuitMayLeave) {
+  Cluster pair;
+  FakeWorker& worker = pair.Join("w0");
+  SY_ASSERT_OK(pair.Apply(MakeSpec(1)));
+  FakeWorker& odd = pair.Join("w1");
+  odd.capabilities.schemes.clear();
+  pair.BreakStream("w1");
+  pair.Register(odd);
+  ASSERT_EQ(pair.ServingWorkers(), "w0");
+
+  pair.Say(worker, Leave{});
+  pair.Advance(seconds(1));
+
+  EXPECT_EQ(worker.Got<Goodbye>().size(), 1U);
+}
+
+TEST_F(MembershipTest, AMemberThatRegistersTwiceOnOneStreamLosesTheStreamAndMayComeBack) {
+  FakeWorker& worker = cluster.worker("w1");
+  const StreamId stream = worker.stream;
+  cluster.Say(worker, Register{worker.id, worker.incarnation, "w1:1", worker.capabilities, {}});
+  ASSERT_TRUE(worker.closed.has_value());
+  EXPECT_THAT(*worker.closed, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadRequest));
+  cluster.Step(StreamClosed{stream});
+
+  cluster.Advance(milliseconds(200));
+  cluster.Register(worker);
+  cluster.Advance(seconds(3));
+  EXPECT_EQ(cluster.Serving(), 1U);
+
+  cluster.Say(worker, Register{worker.id, worker.incarnation, "w1:1", worker.capabilities, {}});
+  worker.stream = {};
+  cluster.Advance(milliseconds(400));
+  EXPECT_EQ(cluster.ServingWorkers(), "w0 w2") << "after the grace, not after the lease";
+}
+
+TEST_F(MembershipTest, EpochsOfUnknownDeploymentsAreRetiredAfterAWhile) {
+  CoordinatorOptions options;
+  options.unclaimed_kept = seconds(30);
+  Cluster other(options);
+  FakeWorker& worker = other.Join("w0");
+  other.BreakStream("w0");
+  worker.resident[{"gone", Epoch{7}}] = {"gone", Epoch{7}, Sha256("a plan"), true};
+  other.Register(worker);
+
+  other.Advance(seconds(29));
+  EXPECT_TRUE(worker.Got<Retire>().empty()) << "it may be applied again";
+  other.Advance(seconds(2));
+
+  EXPECT_EQ(worker.Got<Retire>(), (std::vector<Retire>{{"gone", Epoch{7}}}));
+  other.Advance(seconds(5));
+  EXPECT_EQ(worker.Got<Retire>().size(), 1U) << "sent once";
+}
+
 TEST_F(MembershipTest, AnIdleWorkerMayLeaveAtOnce) {
   Cluster empty;
   FakeWorker& worker = empty.Join("w9");

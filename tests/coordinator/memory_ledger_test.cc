@@ -19,14 +19,31 @@ Plan PlanWithExperts(const std::vector<int>& counts) {
   return plan;
 }
 
-TEST(PeakBytesTest, CountsTheLargestOfThePlansForEachWorker) {
-  const Plan serving = PlanWithExperts({3, 1});
-  const Plan changing = PlanWithExperts({2, 2, 5});
+TEST(BytesOfBothTest, CountsAnExpertThatStaysOnce) {
+  const Plan serving = PlanWithExperts({3, 1});      // w0: 0 1 2, w1: 0
+  const Plan changing = PlanWithExperts({2, 2, 5});  // w0: 0 1, w1: 0 1, w2: 0 to 4
 
-  EXPECT_EQ(PeakBytes(100, {&serving, &changing}),
+  EXPECT_EQ(BytesOfBoth({&serving, 100}, {&changing, 100}),
             (BytesByWorker{{"w0", 300}, {"w1", 200}, {"w2", 500}}));
-  EXPECT_EQ(PeakBytes(100, {nullptr, &serving}), (BytesByWorker{{"w0", 300}, {"w1", 100}}));
-  EXPECT_EQ(PeakBytes(100, {nullptr, nullptr}), BytesByWorker{});
+  EXPECT_EQ(BytesOfBoth({&serving, 100}, {}), (BytesByWorker{{"w0", 300}, {"w1", 100}}));
+  EXPECT_EQ(BytesOfBoth({}, {}), BytesByWorker{});
+}
+
+TEST(BytesOfBothTest, CountsWhatMovesTwice) {
+  const Plan serving = PlanWithExperts({3});
+  Plan changing = PlanWithExperts({2});
+  changing.layers[0].experts[0].expert = ExpertId{7};  // 7 and 1: only 1 stays
+
+  EXPECT_EQ(BytesOfBoth({&serving, 100}, {&changing, 100}), (BytesByWorker{{"w0", 400}}));
+}
+
+TEST(BytesOfBothTest, AnotherCheckpointSharesNothing) {
+  const Plan serving = PlanWithExperts({3, 1});
+  Plan changing = PlanWithExperts({3});
+  changing.manifest = Sha256("other weights");
+
+  EXPECT_EQ(BytesOfBoth({&serving, 100}, {&changing, 10}),
+            (BytesByWorker{{"w0", 330}, {"w1", 100}}));
 }
 
 TEST(MemoryLedgerTest, AddsWhatOtherDeploymentsWerePromised) {

@@ -80,6 +80,42 @@ TEST_F(ReplanGateTest, LetsJoinsAndLeavesSettleUnlessAWorkerIsLost) {
   EXPECT_EQ(Reason(broken, milliseconds(1050)), "");
 }
 
+TEST_F(ReplanGateTest, ConstantJoinsDoNotPostponeAPlanForEver) {
+  for (int i = 0; i < 20; ++i) {
+    gate_.OnJoined("w2", now_ + milliseconds(50 * i));
+    EXPECT_EQ(Reason(Serving(), milliseconds(50 * i)), "waiting for more workers to join or leave");
+  }
+  gate_.OnJoined("w2", now_ + milliseconds(1000));
+  EXPECT_EQ(Reason(Serving(), milliseconds(1000)), "");
+}
+
+TEST_F(ReplanGateTest, HoldsAfterAMassLossUntilNothingMoreIsLost) {
+  ReplanGate::Situation situation = Serving();
+  situation.serving_holds = false;
+  situation.serving_workers = 6;
+  situation.lost_workers = 2;
+  EXPECT_EQ(Reason(situation), "") << "a third";
+
+  situation.lost_workers = 3;
+  EXPECT_EQ(Reason(situation, seconds(1)),
+            "3 of 6 workers are lost: waiting for them to come back");
+  situation.lost_workers = 4;
+  EXPECT_NE(Reason(situation, seconds(5)), "");
+  EXPECT_NE(Reason(situation, milliseconds(9999)), "") << "5 s after the last loss";
+  EXPECT_EQ(Reason(situation, seconds(10)), "");
+
+  situation.lost_workers = 0;
+  EXPECT_EQ(Reason(situation, seconds(11)), "") << "they are back";
+}
+
+TEST_F(ReplanGateTest, OneOfTwoWorkersIsNoMassLoss) {
+  ReplanGate::Situation situation = Serving();
+  situation.serving_holds = false;
+  situation.serving_workers = 2;
+  situation.lost_workers = 1;
+  EXPECT_EQ(Reason(situation), "");
+}
+
 TEST_F(ReplanGateTest, WaitsForMinWorkersUpToJoinTimeoutFromTheFirst) {
   EXPECT_EQ(Reason(NotServing({})), "waiting for workers: 0 of 2 are connected (none)");
   EXPECT_EQ(Reason(NotServing({"w0"}), seconds(50)),

@@ -173,6 +173,29 @@ TEST_F(SessionTest, WatchesHearEachEpochOnce) {
   EXPECT_EQ(heard, (std::vector<std::uint64_t>{2, 3}));
 }
 
+// A source gives up a dead worker early, and lets one that leaves finish its steps.
+TEST_F(SessionTest, NewsOfAPlanNameTheWorkersThatAreDeadAndNotThoseThatLeave) {
+  SY_ASSERT_OK_AND_ASSIGN(const SessionGrant grant, cluster.Open(order));
+  const WatchId watch = cluster.Watch(WatchOf(grant));
+  const Incarnation dead = cluster.worker("w1").incarnation;
+  MakeNextEpoch("w2");
+
+  cluster.worker("w1").heartbeats = false;
+  cluster.Advance(seconds(3));
+  cluster.Say(cluster.worker("w0"), Leave{});
+  cluster.Advance(milliseconds(200));
+
+  const std::vector<PlanUpdate>& news = cluster.news[watch];
+  ASSERT_EQ(news.size(), 3U);
+  EXPECT_TRUE(news[0].lost.empty());
+  EXPECT_EQ(news[1].lost, std::vector<Incarnation>{dead});
+  EXPECT_EQ(news[2].plan.workers.size(), 1U);
+  EXPECT_TRUE(news[2].lost.empty());
+  EXPECT_EQ(news[1].hash, HashOf(news[1].plan));
+  const WatchId again = cluster.Watch(WatchOf(grant));
+  EXPECT_EQ(cluster.news[again].at(0), news[2]);
+}
+
 TEST_F(SessionTest, AWatchThatIsDialledAgainHearsWhatItMissed) {
   SY_ASSERT_OK_AND_ASSIGN(const SessionGrant grant, cluster.Open(order));
   cluster.Step(WatchStopped{cluster.Watch(WatchOf(grant))});
@@ -184,6 +207,18 @@ TEST_F(SessionTest, AWatchThatIsDialledAgainHearsWhatItMissed) {
 
   ASSERT_EQ(cluster.news[again].size(), 1U) << "the session is known, however old its plan";
   EXPECT_EQ(cluster.news[again][0].plan.epoch, Epoch{4});
+}
+
+TEST_F(SessionTest, AWatchThatNamesAnEpochOfTheFutureMissesNothing) {
+  SY_ASSERT_OK_AND_ASSIGN(const SessionGrant grant, cluster.Open(order));
+  WatchRequest request = WatchOf(grant);
+  request.epoch = Epoch{1000};
+  const WatchId watch = cluster.Watch(request);
+
+  MakeNextEpoch("w2");
+
+  ASSERT_EQ(cluster.news[watch].size(), 1U);
+  EXPECT_EQ(cluster.news[watch][0].plan.epoch, Epoch{2});
 }
 
 TEST_F(SessionTest, ANewerWatchReplacesTheOlder) {

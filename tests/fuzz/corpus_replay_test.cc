@@ -56,6 +56,26 @@ TEST(CorpusReplayTest, EveryTensorOfValuesEndsWithAnAnswer) {
   Replay("tensor_values", 32, fuzz::FuzzTensorValues);
 }
 
+TEST(CorpusReplayTest, EveryMessageOfAWorkerEndsWithAnAnswer) {
+  Replay("register", 4, fuzz::FuzzRegister);
+}
+
+TEST(CorpusReplayTest, EveryAttachEndsWithAnAnswer) { Replay("attach", 4, fuzz::FuzzAttach); }
+
+TEST(CorpusReplayTest, EveryFrameEndsWithAnAnswer) { Replay("frames", 4, fuzz::FuzzFrames); }
+
+TEST(CorpusReplayTest, EveryDoorbellAndPieceEndsWithAnAnswer) {
+  Replay("inbox", 4, fuzz::FuzzInbox);
+}
+
+TEST(CorpusReplayTest, EveryRingOfferEndsWithAnAnswer) {
+  Replay("ring_offer", 4, fuzz::FuzzRingOffer);
+}
+
+TEST(CorpusReplayTest, EveryForwardedStepEndsWithAnAnswer) {
+  Replay("forward", 4, fuzz::FuzzForward);
+}
+
 TEST(CorpusReplayTest, EveryNameEndsWithAnAnswer) {
   EXPECT_EQ(Replay("names", 11, fuzz::FuzzNames), (std::set<char>{'p', 's'}));
 }

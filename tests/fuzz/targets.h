@@ -1,4 +1,5 @@
-// What the fuzzers run: one function a kind of file that a stranger may have written. Each gives
+// What the fuzzers run: one function for each kind of file or message that a stranger may have
+// written. Each gives
 // the input to its reader and ends the process when the reader breaks a promise of its header. Any
 // bytes are an input; no state; thread-safe. Cost: that of the reader.
 //
@@ -19,6 +20,20 @@
 //                       spec, p an entry and a module's name,    model/quant/config/name_patterns.h
 //                       parted by a line feed
 //
+//   register            messages (messages.h) of workers         services/convert/control.h,
+//                                                                coordinator/coordinator.h
+//   attach              messages of sources: attach, bind,       services/convert/attach.h,
+//                       release                                  worker/expert/expert_engine.h
+//   frames              frames of two sessions                   worker/transport/inbox.h,
+//                                                                worker/expert/expert_engine.h
+//   inbox               a ring's kind, then doorbells and pieces worker/transport/inbox.h
+//   ring_offer          offers of rings                          worker/transport/ring_geometry.h,
+//                                                                worker/transport/shared_ring.h,
+//                                                                worker/transport/ucx/address.h
+//   forward             steps of a gateway's caller              services/convert/step.h,
+//                                                                worker/source/step_validation.h,
+//                                                                worker/routing/chunk_plan.h
+//
 // A fuzzer's corpus is the folder of its name under corpus/.
 #pragma once
 
@@ -32,5 +47,11 @@ void FuzzModelConfig(absl::string_view input);
 void FuzzQuantConfig(absl::string_view input);
 void FuzzTensorValues(absl::string_view input);
 void FuzzNames(absl::string_view input);
+void FuzzRegister(absl::string_view input);
+void FuzzAttach(absl::string_view input);
+void FuzzFrames(absl::string_view input);
+void FuzzInbox(absl::string_view input);
+void FuzzRingOffer(absl::string_view input);
+void FuzzForward(absl::string_view input);
 
 }  // namespace switchyard::fuzz

@@ -41,6 +41,8 @@ while [ "$repeat" -gt 0 ]; do
 done
 FAKE
 
+cp "$work/tests/drills_e2e_test" "$work/tests/planned_change_e2e_test"
+
 # The tree for scripts/mutants: its check prints product.txt, which the one bug changes.
 mkdir -p "$work/tree/tests/mutants" "$work/tree/scripts"
 printf '#!/bin/sh\n' >"$work/tree/scripts/build"
@@ -64,13 +66,13 @@ run() {
 says() { [[ $said =~ $1 ]] || fail "'$1' is not in: $said"; }
 
 run 0 --format table
-says '49 of 49 checks passed'
+says '52 of 52 checks passed'
 says 'goldens shm low_latency 3 +ok .*answers aaaa'
 says 'low_latency bit-equal +ok .*16 cells'
 says 'eval gateway 4 windows +ok .*1\.0900'
 says 'drill kill tcp decode +ok .*20 times, .*p99 2\.5 ms'
 says 'mutant one +ok .*protocol: caught'
-grep -q '^\[1/48\] goldens loopback normal 1$' "$work/progress" || fail "no progress: $(head -n 2 "$work/progress")"
+grep -q '^\[1/51\] goldens loopback normal 1$' "$work/progress" || fail "no progress: $(head -n 2 "$work/progress")"
 
 run 0 --only 'goldens shm'
 python3 -c 'import json,sys; found = json.loads(sys.argv[1]); assert found["passed"] and len(found["checks"]) == 8' \

@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "coordinator/coordinator.h"
-#include "coordinator/placement/contiguous.h"
+#include "coordinator/placement/sticky.h"
 #include "tests/sim/network.h"
 #include "tests/sim/oracles.h"
 
@@ -69,7 +69,7 @@ class CoordinatorNode {
 
   World* world_;
   NodeId id_;
-  ContiguousPlacement placement_;
+  StickyPlacement placement_;
   std::unique_ptr<Coordinator> coordinator_;
   std::map<StreamId, Stream> streams_;
   std::map<WatchId, WatchEntry> watches_;

@@ -92,6 +92,7 @@ SimLink::SimLink(SimTransport* transport, const LinkOptions& options)
   const bool mappable = transport->world_->Chance(0.5);
   offer_.transport = "sim";
   offer_.incarnation = transport->incarnation_;
+  offer_.frame_version = kFrameVersion;
   offer_.address =
       absl::StrCat(transport->node_, ":", transport->world_->network.node(transport->node_).life);
   offer_.attachment = transport->inbox_.Add(this, {.cookie = options.cookie,

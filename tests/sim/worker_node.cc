@@ -204,6 +204,11 @@ void WorkerNode::Perform(const RetireEpoch& effect) {
   SchedulePoll();
 }
 
+void WorkerNode::Perform(const ShortenRetire& effect) {
+  engine_->ShortenRetire(effect.key.deployment, effect.key.epoch, world_->now(), effect.within);
+  SchedulePoll();
+}
+
 void WorkerNode::Perform(const DropEpoch& effect) {
   const auto bound = std::count_if(attached_.begin(), attached_.end(), [&](const auto& entry) {
     return entry.second.bound.contains(effect.key);
@@ -231,6 +236,11 @@ void WorkerNode::MakeEngine() {
     if (it == attached_.end()) return;
     it->second.link->Close(1, why);
     attached_.erase(it);
+  };
+  options.on_overdue = [this](AttachmentId number, const EpochRuntime& epoch) {
+    const auto it = attached_.find(number);
+    if (it == attached_.end()) return;
+    it->second.bound.erase({it->second.deployment, epoch.epoch()});
   };
   engine_ = std::make_unique<ExpertEngine>(std::move(options), transport_.get(),
                                            *ExpertStreams::Create(&world_->device, {}));

@@ -73,6 +73,7 @@ class WorkerNode {
   void Perform(const StageEpoch& effect);
   void Perform(const ActivateEpoch& effect);
   void Perform(const RetireEpoch& effect);
+  void Perform(const ShortenRetire& effect);
   void Perform(const DropEpoch& effect);
   void Perform(const AgentFinished& effect);
   void Perform(const AgentReport& effect);

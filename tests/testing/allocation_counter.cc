@@ -15,7 +15,11 @@ std::uint64_t AllocationsOfThisThread() { return allocations; }
 void* CountedAllocation(std::size_t size, std::size_t alignment) {
   ++allocations;
   const std::size_t rounded = (size + alignment - 1) / alignment * alignment;
-  void* memory = std::aligned_alloc(alignment, rounded == 0 ? alignment : rounded);
+  return std::aligned_alloc(alignment, rounded == 0 ? alignment : rounded);
+}
+
+void* CountedAllocationOrAbort(std::size_t size, std::size_t alignment) {
+  void* memory = CountedAllocation(size, alignment);
   if (memory == nullptr) std::abort();
   return memory;
 }
@@ -23,16 +27,20 @@ void* CountedAllocation(std::size_t size, std::size_t alignment) {
 }  // namespace switchyard::testing
 
 void* operator new(std::size_t size) {
-  return switchyard::testing::CountedAllocation(size, __STDCPP_DEFAULT_NEW_ALIGNMENT__);
+  return switchyard::testing::CountedAllocationOrAbort(size, __STDCPP_DEFAULT_NEW_ALIGNMENT__);
 }
 void* operator new(std::size_t size, std::align_val_t alignment) {
-  return switchyard::testing::CountedAllocation(size, static_cast<std::size_t>(alignment));
+  return switchyard::testing::CountedAllocationOrAbort(size, static_cast<std::size_t>(alignment));
 }
 void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
   return switchyard::testing::CountedAllocation(size, __STDCPP_DEFAULT_NEW_ALIGNMENT__);
 }
 void* operator new(std::size_t size, std::align_val_t alignment, const std::nothrow_t&) noexcept {
   return switchyard::testing::CountedAllocation(size, static_cast<std::size_t>(alignment));
+}
+// The library's own calls the throwing one.
+void* operator new[](std::size_t size, const std::nothrow_t&) noexcept {
+  return switchyard::testing::CountedAllocation(size, __STDCPP_DEFAULT_NEW_ALIGNMENT__);
 }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }

@@ -60,6 +60,7 @@ class FakeSteps {
   }
 
   const Compute compute;
+  std::function<bool(const StepRequest& request)> held;  // set before the first step; may be empty
   std::atomic<int> submitted = 0;
 
  private:
@@ -98,10 +99,11 @@ class FakeRunner final : public StepRunner {
     return StepTicket{last_, 1};
   }
   [[nodiscard]] absl::StatusOr<bool> IsDone(const StepTicket& ticket) const override {
-    if (requests_.count(ticket.slot) == 0) {
+    const auto it = requests_.find(ticket.slot);
+    if (it == requests_.end()) {
       return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kStageOrder, "used");
     }
-    return !steps_->blocked();
+    return !steps_->blocked() && !(steps_->held && steps_->held(it->second));
   }
   absl::Status Take(const StepTicket& ticket, TimePoint /*now*/) override {
     const auto it = requests_.find(ticket.slot);

@@ -26,6 +26,7 @@ class ScriptedGateway final : public StepChannel {
     LayerId layer;
     std::vector<std::byte> x;
     std::vector<std::int32_t> ids;
+    Duration deadline{};
   };
 
   std::unique_ptr<StepStream> Open(const OpenSessionRequest& request, StepSink* sink) override {
@@ -87,7 +88,8 @@ class ScriptedGateway final : public StepChannel {
       gateway_->taken.push_back({step.step,
                                  step.layer,
                                  {step.x.begin(), step.x.end()},
-                                 {step.ids.begin(), step.ids.end()}});
+                                 {step.ids.begin(), step.ids.end()},
+                                 step.deadline});
       return absl::OkStatus();
     }
 

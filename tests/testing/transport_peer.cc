@@ -25,6 +25,8 @@ constexpr int kAnswerMilliseconds = 20'000;
 template <typename Io, typename Offer>
 void Walk(Io& io, Offer& offer) {
   io.String(offer.transport);
+  io.String(offer.transport_version);
+  io.Int(offer.frame_version);
   io.String(offer.address);
   io.Int(offer.incarnation.high);
   io.Int(offer.incarnation.low);

@@ -18,8 +18,8 @@
 namespace switchyard::qwen3_moe {
 namespace {
 
-// Longer than AgentOptions::drain_timeout, after which a worker ends by itself.
-constexpr Duration kStopGrace = std::chrono::seconds(12);
+// Longer than AgentOptions::leave_timeout, after which a worker ends by itself.
+constexpr Duration kStopGrace = std::chrono::seconds(27);
 
 // A deployment of processes and the guard that ends it on a signal. The guard is destroyed last, so
 // that a signal during shutdown leaves no process behind.

@@ -51,11 +51,11 @@ TimePoint Agent::NextDeadline() const {
   }
   if (registered_) next = std::min(next, next_heartbeat_);
   if (leaving_since_) {
-    next = std::min(next, *leaving_since_ + options_.drain_timeout);
+    next = std::min(next, *leaving_since_ + options_.leave_timeout);
     // Without a stream no Goodbye can arrive, so the shorter timeout starts when the worker is both
     // leaving and disconnected.
     const TimePoint alone = std::max(*leaving_since_, unregistered_since_);
-    if (!registered_) next = std::min(next, alone + options_.drain_alone_timeout);
+    if (!registered_) next = std::min(next, alone + options_.leave_alone_timeout);
   }
   return next;
 }
@@ -63,10 +63,14 @@ TimePoint Agent::NextDeadline() const {
 void Agent::On(const AgentTick& event) {
   if (leaving_since_) {
     const TimePoint alone = std::max(*leaving_since_, unregistered_since_);
-    const bool late = now_ >= *leaving_since_ + options_.drain_timeout;
-    if (late || (!registered_ && now_ >= alone + options_.drain_alone_timeout)) {
-      out_.push_back(AgentReport{LogLevel::kWarn,
-                                 "the coordinator has not sent Goodbye in time; leaving anyway"});
+    const bool late = now_ >= *leaving_since_ + options_.leave_timeout;
+    if (late || (!registered_ && now_ >= alone + options_.leave_alone_timeout)) {
+      out_.push_back(AgentReport{
+          LogLevel::kWarn,
+          absl::StrFormat("%s; leaving anyway%s",
+                          late ? "the experts of this worker do not serve elsewhere in time"
+                               : "the coordinator is unreachable",
+                          Lost())});
       return Finish(absl::OkStatus());
     }
   }
@@ -287,9 +291,12 @@ void Agent::OnMessage(const Retire& message) {
   if (serves) {
     held->state = State::kRetiring;
     out_.push_back(RetireEpoch{key});
-    return;
   }
-  if (held != nullptr && held->state == State::kRetiring) return;  // EpochUnbound acknowledges it.
+  if (held != nullptr && held->state == State::kRetiring) {
+    // Also for a repetition, which is sent when the epoch's memory is needed sooner.
+    if (message.within > Duration::zero()) out_.push_back(ShortenRetire{key, message.within});
+    return;  // EpochUnbound acknowledges it.
+  }
   // An epoch that is unknown here is acknowledged as well, so that the coordinator stops repeating
   // RETIRE to a worker that has restarted.
   if (held != nullptr) Drop(key);
@@ -308,7 +315,24 @@ void Agent::OnMessage(const Goodbye& /*message*/) { Finish(absl::OkStatus()); }
 void Agent::On(const LeaveRequested& /*event*/) {
   if (leaving_since_) return;
   leaving_since_ = now_;
+  out_.push_back(AgentReport{
+      LogLevel::kInfo,
+      absl::StrFormat(
+          "leaving when the experts of this worker serve elsewhere, in %d s at most",
+          std::chrono::duration_cast<std::chrono::seconds>(options_.leave_timeout).count())});
   Send(Leave{});
+}
+
+// Steps that use these fail until the coordinator has made a plan without this worker.
+std::string Agent::Lost() const {
+  std::string lost;
+  for (const auto& [key, held] : epochs_) {
+    if (held.state != State::kCommitted) continue;
+    absl::StrAppend(&lost, lost.empty() ? " with epoch " : ", ", key.epoch.value, " of deployment ",
+                    key.deployment);
+  }
+  return lost.empty() ? ""
+                      : absl::StrCat(lost, ": steps that use its experts fail until the next plan");
 }
 
 // Removes the epoch here and in the runtime. The stager has already freed an epoch that failed.

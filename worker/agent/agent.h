@@ -88,6 +88,8 @@ class Agent {
   void Send(WorkerMessage message);
   // Schedules the next dial with exponential backoff and jitter.
   void ScheduleDial();
+  // The part of a log line that says what this worker takes with it if it ends now; empty: nothing.
+  [[nodiscard]] std::string Lost() const;
   // Ends the agent; every later event is ignored.
   void Finish(absl::Status why);
   [[nodiscard]] Held* Find(const EpochKey& key);

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 
+#include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/control_messages.h"
 #include "core/ids.h"
@@ -66,7 +67,7 @@ struct SendToCoordinator {
 struct HangUpChannel {
   DialId dial;
 };
-// The next four are calls of PlanStager.
+// The next five are calls of PlanStager.
 // Load and verify an epoch; EpochStaged follows.
 struct StageEpoch {
   Prepare prepare;
@@ -78,6 +79,11 @@ struct ActivateEpoch {
 // Stop serving an epoch; EpochUnbound follows.
 struct RetireEpoch {
   EpochKey key;
+};
+// The bindings of a retiring epoch have to end soon; EpochUnbound follows.
+struct ShortenRetire {
+  EpochKey key;
+  Duration within{};
 };
 // Free an epoch in any state.
 struct DropEpoch {
@@ -93,7 +99,8 @@ struct AgentReport {
   std::string text;
 };
 // One output of the agent.
-using AgentEffect = std::variant<DialChannel, SendToCoordinator, HangUpChannel, StageEpoch,
-                                 ActivateEpoch, RetireEpoch, DropEpoch, AgentFinished, AgentReport>;
+using AgentEffect =
+    std::variant<DialChannel, SendToCoordinator, HangUpChannel, StageEpoch, ActivateEpoch,
+                 RetireEpoch, ShortenRetire, DropEpoch, AgentFinished, AgentReport>;
 
 }  // namespace switchyard

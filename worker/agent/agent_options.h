@@ -23,10 +23,12 @@ struct AgentOptions {
   Duration redial_last = std::chrono::seconds(5);
   // A stream without Registered after this time is closed and dialed again.
   Duration register_timeout = std::chrono::seconds(5);
-  // After Leave: how long to wait for Goodbye, in total and while the coordinator is unreachable.
-  // The second is shorter because an unreachable coordinator cannot plan this worker out.
-  Duration drain_timeout = std::chrono::seconds(10);
-  Duration drain_alone_timeout = std::chrono::seconds(1);
+  // After Leave: how long to wait until this worker's experts serve elsewhere, in total and while
+  // the coordinator is unreachable. The first fits into the 30 s that Kubernetes gives a Pod unless
+  // told otherwise. The second is shorter because an unreachable coordinator cannot plan this
+  // worker out.
+  Duration leave_timeout = std::chrono::seconds(25);
+  Duration leave_alone_timeout = std::chrono::seconds(1);
 };
 
 }  // namespace switchyard

@@ -161,6 +161,9 @@ class AgentRunner::Impl {
     parts_.stager->Retire(effect.key,
                           [inbox = inbox_, key = effect.key] { inbox->Push(EpochUnbound{key}); });
   }
+  void Perform(const ShortenRetire& effect) {
+    parts_.stager->ShortenRetire(effect.key, effect.within);
+  }
   void Perform(const DropEpoch& effect) { parts_.stager->Drop(effect.key); }
   void Perform(const AgentFinished& effect) { finished_(effect.why); }
   void Perform(const AgentReport& effect) { parts_.logger->Write(effect.level, effect.text); }

@@ -51,7 +51,7 @@ class AgentRunner {
   AgentRunner(const AgentRunner&) = delete;
   AgentRunner& operator=(const AgentRunner&) = delete;
 
-  // Requests a plan without this worker. `finished` is called within AgentOptions::drain_timeout.
+  // Requests a plan without this worker. `finished` is called within AgentOptions::leave_timeout.
   // Does not block.
   void Leave();
   // A consistent snapshot, for status requests.

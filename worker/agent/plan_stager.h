@@ -15,6 +15,7 @@
 
 #include "absl/status/status.h"
 
+#include "core/base/clock.h"
 #include "core/control_messages.h"
 
 namespace switchyard {
@@ -30,8 +31,11 @@ class PlanStager {
   // Sources may bind to the epoch from now on.
   virtual void Activate(const EpochKey& key) = 0;
   // Refuses new bindings and calls `unbound` when the last one is gone. The runtime guarantees that
-  // this happens: it closes attachments that are still bound after its own timeout.
+  // this happens: it ends the bindings of sources that keep one beyond the deadlines of their
+  // steps.
   virtual void Retire(const EpochKey& key, std::function<void()> unbound) = 0;
+  // After Retire: ends the bindings that are left `within` from now.
+  virtual void ShortenRetire(const EpochKey& key, Duration within) = 0;
   // Frees the whole epoch, whether it is active, staged or still being staged.
   virtual void Drop(const EpochKey& key) = 0;
   // Steps that the data threads have completed. A value that stops growing shows a hung worker

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -54,20 +55,26 @@ absl::Status CheckScale(const std::string& what, float scale) {
   return BadScale(what, scale, "finite and above zero");
 }
 
+struct ScalesOf {
+  const char* what;
+  std::span<const float> scales;
+  bool may_be_negative;
+};
+
 absl::Status CheckScales(const ProjectionView& view) {
   SY_RETURN_IF_ERROR(CheckScale(absl::StrCat(view.name, "'s scale"), view.scales.tensor));
   // Groups of INT4 may have a negative scale, which turns the code -8 into their largest weight.
-  const std::tuple<const char*, std::span<const float>, bool> kinds[] = {
-      {"output", view.scales.channels, false},
-      {"block", view.scales.blocks, false},
-      {"group", view.scales.groups, true}};
-  for (const auto& [kind, scales, may_be_negative] : kinds) {
-    const auto wrong = std::find_if(scales.begin(), scales.end(), [&](float scale) {
-      return !std::isfinite(scale) || (scale < 0 && !may_be_negative);
+  const ScalesOf kinds[] = {{"output", view.scales.channels, false},
+                            {"block", view.scales.blocks, false},
+                            {"group", view.scales.groups, true}};
+  for (const ScalesOf& kind : kinds) {
+    const auto wrong = std::find_if(kind.scales.begin(), kind.scales.end(), [&](float scale) {
+      return !std::isfinite(scale) || (scale < 0 && !kind.may_be_negative);
     });
-    if (wrong == scales.end()) continue;
-    return BadScale(absl::StrCat(view.name, "'s scale of ", kind, " ", wrong - scales.begin()),
-                    *wrong, may_be_negative ? "finite" : "finite and not below zero");
+    if (wrong == kind.scales.end()) continue;
+    return BadScale(
+        absl::StrCat(view.name, "'s scale of ", kind.what, " ", wrong - kind.scales.begin()),
+        *wrong, kind.may_be_negative ? "finite" : "finite and not below zero");
   }
   return absl::OkStatus();
 }

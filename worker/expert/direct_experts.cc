@@ -120,7 +120,7 @@ absl::StatusOr<std::unique_ptr<DirectExperts>> DirectExperts::Create(Options opt
 DirectExperts::~DirectExperts() = default;
 
 absl::StatusOr<std::unique_ptr<OwnRun>> DirectExperts::Start(const OwnChunk& chunk) {
-  SY_ASSIGN_OR_RETURN(auto runtime, BindFor(chunk));
+  SY_ASSIGN_OR_RETURN(auto runtime, FindBound(chunk));
   auto run = std::make_unique<Run>(this, chunk, std::move(runtime));
   SY_RETURN_IF_ERROR(run->Start(chunk));
   return run;
@@ -149,46 +149,69 @@ void DirectExperts::Count(SessionId session, const LayerRuntime& layer, const Re
   at->second.counts.AddNanRows(nan_rows);
 }
 
-// Returns the session's binding of the chunk's epoch. Makes it if necessary, and then releases the
-// older ones: a source never goes back to an earlier epoch.
-absl::StatusOr<std::shared_ptr<const EpochRuntime>> DirectExperts::BindFor(const OwnChunk& chunk) {
+absl::Status DirectExperts::Bind(const OwnBinding& binding) {
   const MutexLock lock(mutex_);
-  auto session = sessions_.find(chunk.session);
+  const auto is = [&](const EpochRuntime& runtime) {
+    return Is(runtime, binding.deployment, binding.epoch) && runtime.hash == binding.hash;
+  };
+  auto session = sessions_.find(binding.session);
+  const bool bound = session != sessions_.end() &&
+                     std::any_of(session->second.bound.begin(), session->second.bound.end(),
+                                 [&](const auto& runtime) { return is(*runtime); });
+  if (!bound) {
+    // A binding from before the retirement serves on; only a new one needs an epoch that is not
+    // retiring.
+    const auto at = std::find_if(committed_.begin(), committed_.end(), [&](const Committed& held) {
+      return is(*held.runtime) && !held.retiring;
+    });
+    // The source takes it as it does from any worker: it fetches the plan.
+    if (at == committed_.end()) {
+      return Stale(absl::StatusCode::kFailedPrecondition, binding.deployment, binding.epoch,
+                   "is not committed here under that hash; fetch the current plan");
+    }
+    if (session == sessions_.end()) {
+      session = sessions_.emplace(binding.session, Session(*at->runtime)).first;
+    }
+    // Counters are arrays by layer and expert, so one set cannot count epochs of two shapes.
+    if (!session->second.counts.Fits(*at->runtime)) {
+      return MakeError(
+          absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
+          absl::StrFormat("epoch %d of %s has layers or sizes that differ from those the session "
+                          "began with; open a new session",
+                          binding.epoch.value, binding.deployment));
+    }
+    // Chunks of the older epochs may be queued, so these stay until the source releases them.
+    session->second.bound.push_back(at->runtime);
+  }
+  Duration& deadline = session->second.step_deadline;
+  deadline = std::max(deadline, std::min(binding.step_deadline, kStepDeadlineMax));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<const EpochRuntime>> DirectExperts::FindBound(
+    const OwnChunk& chunk) {
+  const MutexLock lock(mutex_);
+  const auto session = sessions_.find(chunk.session);
   if (session != sessions_.end()) {
     for (const auto& bound : session->second.bound) {
       if (Is(*bound, chunk.deployment, chunk.epoch) && bound->hash == chunk.hash) return bound;
     }
+    if (chunk.epoch <= session->second.overdue) {
+      return Stale(absl::StatusCode::kUnavailable, chunk.deployment, chunk.epoch,
+                   "was retired, and no longer waits for steps; retry when the next epoch is "
+                   "bound");
+    }
   }
-  // A binding from before the retirement serves on; only a new one needs an epoch that is not
-  // retiring.
-  const auto at = std::find_if(committed_.begin(), committed_.end(), [&](const Committed& held) {
-    return Is(*held.runtime, chunk.deployment, chunk.epoch) && held.runtime->hash == chunk.hash &&
-           !held.retiring;
-  });
-  // The source takes STALE_EPOCH as it does from any worker: it fetches the plan and sends the
-  // chunk again.
-  if (at == committed_.end()) {
-    return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch,
-                     absl::StrFormat("worker %s: epoch %d of %s is not committed here under that "
-                                     "hash; fetch the current plan",
-                                     options_.worker_id, chunk.epoch.value, chunk.deployment),
-                     {{"worker", options_.worker_id}, {"epoch", absl::StrCat(chunk.epoch.value)}});
-  }
-  if (session == sessions_.end()) {
-    session = sessions_.emplace(chunk.session, Session(*at->runtime)).first;
-  }
-  // Counters are arrays by layer and expert, so one set cannot count epochs of two shapes.
-  if (!session->second.counts.Fits(*at->runtime)) {
-    return MakeError(
-        absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
-        absl::StrFormat("epoch %d of %s has layers or sizes that differ from those the session "
-                        "began with; open a new session",
-                        chunk.epoch.value, chunk.deployment));
-  }
-  std::erase_if(session->second.bound,
-                [&](const auto& bound) { return bound->epoch() < chunk.epoch; });
-  session->second.bound.push_back(at->runtime);
-  return at->runtime;
+  return Stale(absl::StatusCode::kFailedPrecondition, chunk.deployment, chunk.epoch,
+               "is not bound by this session; fetch the current plan");
+}
+
+absl::Status DirectExperts::Stale(absl::StatusCode code, absl::string_view deployment, Epoch epoch,
+                                  absl::string_view why) const {
+  return MakeError(code, Reason::kStaleEpoch,
+                   absl::StrFormat("worker %s: epoch %d of %s %s", options_.worker_id, epoch.value,
+                                   deployment, why),
+                   {{"worker", options_.worker_id}, {"epoch", absl::StrCat(epoch.value)}});
 }
 
 // The memory of a shape is kept for good: a worker serves few shapes, and a later session of the
@@ -239,6 +262,16 @@ void DirectExperts::Retire(absl::string_view deployment, Epoch epoch) {
   const MutexLock lock(mutex_);
   for (Committed& held : committed_) {
     if (Is(*held.runtime, deployment, epoch)) held.retiring = true;
+  }
+}
+
+void DirectExperts::ReleaseOverdue(absl::string_view deployment, Epoch epoch, Duration waited) {
+  const MutexLock lock(mutex_);
+  for (auto& [id, session] : sessions_) {
+    if (session.step_deadline > waited) continue;
+    const auto released = std::erase_if(
+        session.bound, [&](const auto& bound) { return Is(*bound, deployment, epoch); });
+    if (released > 0) session.overdue = std::max(session.overdue, epoch);
   }
 }
 

@@ -2,8 +2,8 @@
 // binding): called directly, with no ring between. Rows and hits are counted for each session, with
 // no wire bytes.
 //
-// A session binds an epoch by its first chunk on it and releases it by a chunk of a later epoch, by
-// Release or by Close. A retiring epoch takes no new binding and is unbound by Drop at the latest.
+// A session binds an epoch by Bind and releases it by Release or Close. A retiring epoch takes no
+// new binding and is unbound by Drop at the latest.
 // Thread-safe. Chunks run in order on streams of their own, one for each class of work.
 #pragma once
 
@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
+#include "core/base/clock.h"
 #include "core/base/mutex.h"
 #include "core/ids.h"
 #include "core/plan.h"
@@ -43,10 +44,9 @@ class DirectExperts final : public OwnExperts {
   // Every run has been destroyed before: a run writes its counts here.
   ~DirectExperts() override;
 
+  absl::Status Bind(const OwnBinding& binding) override;
   // Enqueues the chunk and does not wait for it; `chunk`'s rows and `out` stay valid until the run
-  // is destroyed. Errors: kFailedPrecondition (STALE_EPOCH) when the epoch is not committed under
-  // that hash, or is retiring and not bound by the session; kNotFound (UNKNOWN_LAYER);
-  // kInvalidArgument (BAD_DTYPE, BAD_CONFIG, or those of ParseRequestMetadata); those of Stream.
+  // is destroyed. Errors: those of OwnExperts, and those of ParseRequestMetadata.
   absl::StatusOr<std::unique_ptr<OwnRun>> Start(const OwnChunk& chunk) override;
   // `on_progress` comes from the device's threads whenever a run may have ended. After the call
   // returns, the former callback runs no more.
@@ -54,13 +54,15 @@ class DirectExperts final : public OwnExperts {
   // Both ignore what is not known: a session that never ran here has nothing to release.
   void Release(SessionId session, Epoch epoch) override;
   void Close(SessionId session) override;
-  // Empty when the session has not run here; else one entry, path "inproc".
+  // Empty when the session has bound nothing here; else one entry, path "inproc".
   [[nodiscard]] std::vector<AttachmentCounters> CountersOf(SessionId session) const;
 
   // The life of an epoch, in this order: Activate, Retire, Drop. A call for an epoch that is not
   // known does nothing.
   void Activate(std::shared_ptr<const EpochRuntime> runtime);
   void Retire(absl::string_view deployment, Epoch epoch);
+  // Ends the bindings of the epoch by sessions whose steps take at most `waited`.
+  void ReleaseOverdue(absl::string_view deployment, Epoch epoch, Duration waited);
   // True while a session binds the epoch. Runs that have not ended hold it besides.
   [[nodiscard]] bool IsBound(absl::string_view deployment, Epoch epoch) const;
   void Drop(absl::string_view deployment, Epoch epoch);
@@ -72,10 +74,12 @@ class DirectExperts final : public OwnExperts {
     std::shared_ptr<const EpochRuntime> runtime;
     bool retiring = false;
   };
-  // A session that has run here. Its counts are those of the deployment's layers.
+  // A session that has bound an epoch. Its counts are those of the deployment's layers.
   struct Session {
     explicit Session(const EpochRuntime& runtime) : counts(runtime) {}
     std::vector<std::shared_ptr<const EpochRuntime>> bound;
+    Epoch overdue;  // the newest that ReleaseOverdue took
+    Duration step_deadline{};
     ServedCounts counts;
   };
   // Scratch for one shape and class of work.
@@ -86,8 +90,11 @@ class DirectExperts final : public OwnExperts {
   };
 
   explicit DirectExperts(Options options) : options_(std::move(options)) {}
-  // Binds the chunk's epoch for its session. Takes mutex_.
-  absl::StatusOr<std::shared_ptr<const EpochRuntime>> BindFor(const OwnChunk& chunk);
+  // Returns the epoch of `chunk`, which its session must bind. Takes mutex_.
+  absl::StatusOr<std::shared_ptr<const EpochRuntime>> FindBound(const OwnChunk& chunk);
+  // A refusal with STALE_EPOCH.
+  [[nodiscard]] absl::Status Stale(absl::StatusCode code, absl::string_view deployment, Epoch epoch,
+                                   absl::string_view why) const;
   absl::StatusOr<std::shared_ptr<const BatchMemory>> MemoryFor(const MoeShape& shape,
                                                                std::size_t work_class)
       SY_REQUIRES(run_mutex_);

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
 #include "core/base/error.h"
@@ -28,6 +30,23 @@ std::uint32_t RowOf(const absl::Status& refusal) {
   if (at != metadata.end() && !absl::SimpleAtoi(at->second, &row)) row = kNoRow;
   return row;
 }
+
+// The arrays of a credit, in elements. The reply slot bounds a request as well: one with more rows
+// could not be answered.
+struct CreditSizes {
+  CreditSizes(const AttachRequest& request, const MoeShape& shape)
+      : routes(RequestRowsMax(request.reply_ring.slot_bytes, shape) *
+               static_cast<std::size_t>(RoutingWidth(request.mode, shape.top_k))),
+        weights(request.mode == DispatchMode::kNormal ? routes : 0),
+        words(MetadataWordsMax(request.reply_ring.slot_bytes, shape)) {}
+  [[nodiscard]] std::size_t bytes() const {
+    return routes * sizeof(std::int32_t) + weights * sizeof(float) + words * sizeof(std::uint32_t);
+  }
+
+  std::size_t routes;
+  std::size_t weights;
+  std::size_t words;
+};
 
 }  // namespace
 
@@ -115,22 +134,49 @@ ExpertAttachment::ExpertAttachment(const AttachRequest& request, CommittedEpoch*
     : request_(request),
       identity_(std::move(identity)),
       shape_(first->runtime->shape()),
+      bytes_(BytesOf(request, *first->runtime)),
       bound_({first}),
       credits_(request.reply_ring.slots),
       counts_(*first->runtime) {
+  AnnounceDeadline(request.step_deadline);
   if (request.record_amax) counts_.RecordAmax();
-  // The reply slot bounds a request as well: one with more rows could not be answered.
-  const std::size_t words = MetadataWordsMax(request.reply_ring.slot_bytes, shape_);
-  const std::size_t routes = RequestRowsMax(request.reply_ring.slot_bytes, shape_) *
-                             static_cast<std::size_t>(RoutingWidth(request.mode, shape_.top_k));
+}
+
+std::uint64_t ExpertAttachment::BytesOf(const AttachRequest& request, const EpochRuntime& runtime) {
+  const std::uint64_t slots = request.reply_ring.slots;
+  const std::uint64_t experts =
+      runtime.layers.size() * static_cast<std::uint64_t>(runtime.shape().experts);
+  const std::uint64_t rings = slots * (std::uint64_t{request.request_slot_bytes_or_reply()} +
+                                       request.reply_ring.slot_bytes);
+  return rings + slots * (sizeof(Credit) + CreditSizes(request, runtime.shape()).bytes()) +
+         experts * (sizeof(std::uint64_t) + (request.record_amax ? sizeof(ExpertAmax) : 0));
+}
+
+absl::Status ExpertAttachment::AllocateCredits() {
+  const CreditSizes sizes(request_, shape_);
   for (Credit& credit : credits_) {
-    credit.metadata.resize(words);
-    credit.slots.resize(routes);
-    if (request.mode == DispatchMode::kNormal) credit.weights.resize(routes);
+    // The peer chose the size, so a lack of memory is its error and not the process's end. Zeroed,
+    // which takes the page faults now.
+    credit.memory.reset(new (std::nothrow) std::byte[sizes.bytes()]());
+    if (credit.memory == nullptr) {
+      return MakeError(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
+                       absl::StrFormat("worker %s has no memory for metadata of %d slots of %d "
+                                       "bytes; request fewer or smaller slots",
+                                       identity_.worker_id, request_.reply_ring.slots,
+                                       request_.reply_ring.slot_bytes));
+    }
+    std::byte* at = credit.memory.get();
+    credit.slots = {reinterpret_cast<std::int32_t*>(at), sizes.routes};
+    at += credit.slots.size_bytes();
+    credit.weights = {reinterpret_cast<float*>(at), sizes.weights};
+    at += credit.weights.size_bytes();
+    credit.metadata = {reinterpret_cast<std::uint32_t*>(at), sizes.words};
   }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<AttachGrant> ExpertAttachment::Open(Transport* transport, DeviceBackend* device) {
+  SY_RETURN_IF_ERROR(AllocateCredits());
   SY_ASSIGN_OR_RETURN(link_,
                       transport->CreateLink({.cookie = request_.cookie,
                                              .slots = request_.reply_ring.slots,
@@ -165,6 +211,15 @@ absl::Status ExpertAttachment::Bind(CommittedEpoch* epoch) {
 
 void ExpertAttachment::Release(const CommittedEpoch* epoch) { std::erase(bound_, epoch); }
 
+void ExpertAttachment::ReleaseOverdue(const CommittedEpoch* epoch) {
+  overdue_ = std::max(overdue_, epoch->runtime->epoch());
+  Release(epoch);
+}
+
+void ExpertAttachment::AnnounceDeadline(Duration deadline) {
+  step_deadline_ = std::max(step_deadline_, std::min(deadline, kStepDeadlineMax));
+}
+
 bool ExpertAttachment::Binds(const CommittedEpoch* epoch) const {
   return std::find(bound_.begin(), bound_.end(), epoch) != bound_.end();
 }
@@ -174,6 +229,14 @@ CommittedEpoch* ExpertAttachment::FindBound(Epoch epoch) const {
     if (bound->runtime->epoch() == epoch) return bound;
   }
   return nullptr;
+}
+
+absl::Status ExpertAttachment::Overdue(Epoch epoch) const {
+  return MakeError(absl::StatusCode::kUnavailable, Reason::kStaleEpoch,
+                   absl::StrFormat("epoch %d was retired, and worker %s no longer waits for its "
+                                   "steps; retry when the next epoch is bound",
+                                   epoch.value, identity_.worker_id),
+                   {{"worker", identity_.worker_id}, {"epoch", absl::StrCat(epoch.value)}});
 }
 
 ExpertAttachment::Arrival ExpertAttachment::OnFrame(const HeaderBytes& raw,
@@ -208,6 +271,8 @@ ExpertAttachment::Arrival ExpertAttachment::OnFrame(const HeaderBytes& raw,
     *drop = credit.intake.drop;
     return Arrival::kDropped;
   }
+  // The source bound it in order and may not know yet that it is gone: no mistake of its own.
+  if (epoch == nullptr && header.epoch <= overdue_) credit.intake.refusal = Overdue(header.epoch);
   credit.header = header;
   credit.busy = true;
   if (credit.intake.refusal.ok()) {
@@ -269,7 +334,7 @@ absl::Status ExpertAttachment::SendResult(Credit& credit, std::uint32_t nan_rows
 
 absl::Status ExpertAttachment::SendRefusal(Credit& credit) {
   const absl::Status& refusal = credit.intake.refusal;
-  // The text is cut to what the smallest slot holds (kSlotBytesMin in expert_engine.cc), so that
+  // The text is cut to what the smallest slot holds (kSlotBytesMin in attach_limits.cc), so that
   // every refusal fits every ring.
   const ErrorBody body{.code = refusal.code(),
                        .reason = static_cast<std::uint32_t>(ReasonOf(refusal)),

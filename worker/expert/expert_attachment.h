@@ -6,12 +6,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "core/base/clock.h"
 #include "core/ids.h"
 #include "core/session_messages.h"
 #include "worker/expert/batch_memory.h"
@@ -67,27 +69,32 @@ class ExpertAttachment {
     std::string worker_id;
     Incarnation incarnation;  // of this process
   };
-  // A pair of slots and the request that occupies it. Buffers are sized for the largest request
-  // when the attachment is made, so that taking a frame in allocates nothing.
+  // A pair of slots and the request that occupies it. Its memory is sized for the largest request
+  // when the attachment opens, so that taking a frame in allocates nothing.
   struct Credit {
     bool busy = false;
     FrameHeader header;
     RequestIntake intake;
     // Kept alive until the reply: the epoch may be released and dropped meanwhile.
     CommittedEpoch epoch;
-    std::vector<std::uint32_t> metadata;  // private copy
+    std::unique_ptr<std::byte[]> memory;  // of the three below
     // The routing as the device reads it.
-    std::vector<std::int32_t> slots;
-    std::vector<float> weights;
+    std::span<std::int32_t> slots;
+    std::span<float> weights;           // empty in low_latency
+    std::span<std::uint32_t> metadata;  // private copy
   };
   // The fate of a frame: taken in, ignored with a reason, or ignored because its credit is busy.
   enum class Arrival : std::uint8_t { kTaken, kDropped, kDuplicate };
+
+  // The memory of this process that an attachment for `request` takes: its ring, the peer's ring,
+  // which is mapped or staged here, credits and counts.
+  static std::uint64_t BytesOf(const AttachRequest& request, const EpochRuntime& runtime);
 
   // `first` is the epoch that the request binds; it outlives the binding. `request` has been
   // checked.
   ExpertAttachment(const AttachRequest& request, CommittedEpoch* first, Identity identity);
   // Makes the link, connects it to the request's reply ring and lets `device` reach both rings if
-  // it can. Errors: those of CreateLink and Connect.
+  // it can. Errors: kResourceExhausted (OUT_OF_MEMORY); those of CreateLink and Connect.
   absl::StatusOr<AttachGrant> Open(Transport* transport, DeviceBackend* device);
 
   // Binding twice is binding once; `epoch` stays valid until it is released. Errors:
@@ -95,9 +102,18 @@ class ExpertAttachment {
   // a new attachment.
   absl::Status Bind(CommittedEpoch* epoch);
   void Release(const CommittedEpoch* epoch);
+  // As Release, for a source that has not released the epoch in time: its late frames of the epoch
+  // are refused with kUnavailable (STALE_EPOCH).
+  void ReleaseOverdue(const CommittedEpoch* epoch);
   [[nodiscard]] bool Binds(const CommittedEpoch* epoch) const;
+  [[nodiscard]] bool has_bindings() const { return !bound_.empty(); }
   // nullptr when the epoch is not bound. Linear: a source binds two epochs at most during a switch.
   [[nodiscard]] CommittedEpoch* FindBound(Epoch epoch) const;
+
+  // The longest deadline of the source's steps, as far as it has announced them.
+  [[nodiscard]] Duration step_deadline() const { return step_deadline_; }
+  // Ignored unless longer than every one before; bounded by kStepDeadlineMax.
+  void AnnounceDeadline(Duration deadline);
 
   // Takes a frame in. kDropped sets `drop` to the reason. After kTaken the frame's credit is busy
   // and holds either a request to run or a refusal to send; after kDuplicate the credit is
@@ -128,7 +144,7 @@ class ExpertAttachment {
   void Absorb(const ExpertAttachment& ended) { counts_.Absorb(ended.counts_); }
 
   [[nodiscard]] AttachmentId number() const { return link_->offer().attachment; }
-  [[nodiscard]] std::uint64_t ring_bytes() const { return link_->offer().ring_bytes; }
+  [[nodiscard]] std::uint64_t bytes() const { return bytes_; }  // BytesOf its request
   [[nodiscard]] SessionId session() const { return request_.session; }
   [[nodiscard]] const std::string& deployment() const { return request_.deployment; }
   [[nodiscard]] std::uint32_t credits() const {
@@ -138,20 +154,26 @@ class ExpertAttachment {
   [[nodiscard]] AttachmentCounters Snapshot() const;
 
  private:
+  // The refusal of a frame of an epoch that was released by ReleaseOverdue.
+  [[nodiscard]] absl::Status Overdue(Epoch epoch) const;
   [[nodiscard]] FrameHeader ReplyHeader(const Credit& credit, FrameKind kind,
                                         const FrameLayout& layout) const;
   // Writes header and metadata into the reply slot and sends the frame.
   absl::Status Send(Credit& credit, const FrameHeader& header, std::span<const std::byte> metadata);
+  absl::Status AllocateCredits();
 
   AttachRequest request_;
   Identity identity_;
   MoeShape shape_;
+  const std::uint64_t bytes_;
   std::unique_ptr<Link> link_;
   // The link's rings as the device reaches them; null where it needs no mapping. They end before
   // the link.
   std::unique_ptr<HostMapping> inbound_mapping_;
   std::unique_ptr<HostMapping> outbound_mapping_;
   std::vector<CommittedEpoch*> bound_;  // ascending epoch
+  Epoch overdue_;                       // the newest of ReleaseOverdue
+  Duration step_deadline_{};
   std::vector<Credit> credits_;
   std::uint32_t running_ = 0;
   bool detached_ = false;

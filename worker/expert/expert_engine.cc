@@ -9,27 +9,13 @@
 #include "core/base/failure_scope.h"
 #include "core/base/status_macros.h"
 #include "core/memory_kind.h"
+#include "worker/expert/attach_limits.h"
 
 namespace switchyard {
 namespace {
 
-// The smallest slot holds a header and an error with the longest text: a worker must be able to
-// refuse whatever the slot size.
-const auto kSlotBytesMin = static_cast<std::uint32_t>(LayoutOfError(kErrorTextMax).frame_bytes);
-
-absl::Status BadRing(Reason reason, const std::string& what) {
-  return MakeError(absl::StatusCode::kInvalidArgument, reason, absl::StrCat("reply ring: ", what));
-}
-
 bool IsDeviceFault(const absl::Status& status) {
   return !status.ok() && ScopeOf(status) == FailureScope::kWorker;
-}
-
-absl::Status CheckSlotBytes(absl::string_view of, std::uint32_t bytes, std::uint32_t most) {
-  if (bytes >= kSlotBytesMin && bytes <= most) return absl::OkStatus();
-  return MakeError(absl::StatusCode::kInvalidArgument, Reason::kMessageTooLarge,
-                   absl::StrFormat("%s ring: slots have %d bytes; %d to %d are allowed", of, bytes,
-                                   kSlotBytesMin, most));
 }
 
 }  // namespace
@@ -61,44 +47,16 @@ ExpertEngine::~ExpertEngine() {
   for (Lane& lane : lanes_) lane.batch.reset();
 }
 
-void ExpertEngine::Activate(StagedEpoch staged) {
-  auto record = std::make_unique<EpochRecord>();
-  record->epoch = {.runtime = std::move(staged.runtime), .memory = std::move(staged.memory)};
-  epochs_.push_back(std::move(record));
-}
-
-void ExpertEngine::Retire(absl::string_view deployment, Epoch epoch, TimePoint now,
-                          std::function<void()> unbound) {
-  EpochRecord* record = Find(deployment, epoch);
-  if (record == nullptr) {
-    unbound();
-    return;
-  }
-  // From now on FindServing refuses new bindings; those that exist go on until the grace ends.
-  record->retiring = true;
-  record->close_at = now + options_.retire_grace;
-  record->unbound = std::move(unbound);
-  // An epoch without a binding is reported at once: no later event would do it.
-  ReportUnbound();
-}
-
-StagedEpoch ExpertEngine::Drop(absl::string_view deployment, Epoch epoch) {
-  EpochRecord* record = Find(deployment, epoch);
-  if (record == nullptr) return {};
-  CloseBound(*record);
-  // Batches that still run share ownership, so the weights outlive this record if they must.
-  StagedEpoch dropped{.runtime = std::move(record->epoch.runtime),
-                      .memory = std::move(record->epoch.memory)};
-  std::erase_if(epochs_, [record](const auto& held) { return held.get() == record; });
-  return dropped;
-}
-
 absl::StatusOr<AttachGrant> ExpertEngine::Attach(const AttachRequest& request) {
   // The limits come first: a request beyond them must not cost memory.
   SY_RETURN_IF_ERROR(CheckRequest(request));
   SY_ASSIGN_OR_RETURN(EpochRecord * record,
                       FindServing(request.deployment, request.epoch, request.hash));
-  if (!host_access_) SY_RETURN_IF_ERROR(CheckRows(request, record->epoch.runtime->shape()));
+  if (!host_access_) {
+    SY_RETURN_IF_ERROR(
+        CheckRowsToCopy(request, record->epoch.runtime->shape(), options_.batch.rows_max));
+  }
+  SY_RETURN_IF_ERROR(CheckMemory(request, *record->epoch.runtime));
   auto attachment = std::make_unique<ExpertAttachment>(request, &record->epoch, options_.identity);
   SY_ASSIGN_OR_RETURN(AttachGrant grant, attachment->Open(transport_, device_));
   credits_ += attachment->credits();
@@ -115,31 +73,9 @@ absl::StatusOr<AttachGrant> ExpertEngine::Attach(const AttachRequest& request) {
   return grant;
 }
 
-// Refuses at attach what could never be copied: a device without host access has room for rows_max
-// rows of one request.
-absl::Status ExpertEngine::CheckRows(const AttachRequest& request, const MoeShape& shape) const {
-  // The answer to a request has a header before its rows.
-  const std::size_t bytes = std::max<std::size_t>(request.reply_ring.slot_bytes, kFrameHeaderBytes);
-  const std::size_t rows = RequestRowsMax(bytes - kFrameHeaderBytes, shape);
-  if (rows <= options_.batch.rows_max) return absl::OkStatus();
-  return BadRing(Reason::kMessageTooLarge,
-                 absl::StrFormat(
-                     "slots of %d bytes hold up to %d rows, but worker %s copies at most %d to its "
-                     "device at once; use smaller slots",
-                     request.reply_ring.slot_bytes, rows, options_.identity.worker_id,
-                     options_.batch.rows_max));
-}
-
 absl::Status ExpertEngine::CheckRequest(const AttachRequest& request) const {
-  const RingOffer& ring = request.reply_ring;
-  if (ring.incarnation.empty()) return BadRing(Reason::kBadRequest, "incarnation is missing");
-  if (ring.slots == 0 || ring.slots > options_.slots_max) {
-    return BadRing(Reason::kBadRequest, absl::StrFormat("%d slots; 1 to %d are allowed", ring.slots,
-                                                        options_.slots_max));
-  }
-  const std::uint32_t request_slot_bytes = request.request_slot_bytes_or_reply();
-  SY_RETURN_IF_ERROR(CheckSlotBytes("reply", ring.slot_bytes, options_.slot_bytes_max));
-  SY_RETURN_IF_ERROR(CheckSlotBytes("request", request_slot_bytes, options_.slot_bytes_max));
+  SY_RETURN_IF_ERROR(CheckRings(
+      request, {.slots_max = options_.slots_max, .slot_bytes_max = options_.slot_bytes_max}));
   const Replaced replaced = ReplacedBy(request);
   if (attachments_.size() - replaced.attachments >= options_.attachments_max) {
     return MakeError(
@@ -147,15 +83,22 @@ absl::Status ExpertEngine::CheckRequest(const AttachRequest& request) const {
         absl::StrFormat("worker %s has %d attachments, which is its limit; close a session",
                         options_.identity.worker_id, attachments_.size()));
   }
-  // In 64 bits: slots times slot bytes of the largest ring is beyond 32.
-  const std::uint64_t bytes = std::uint64_t{ring.slots} * request_slot_bytes;
-  if (transport_->stats().ring_bytes - replaced.ring_bytes + bytes > options_.ring_bytes_max) {
-    return MakeError(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
-                     absl::StrFormat("worker %s may hold %d bytes of rings; request fewer or "
-                                     "smaller slots",
-                                     options_.identity.worker_id, options_.ring_bytes_max));
-  }
   return absl::OkStatus();
+}
+
+absl::Status ExpertEngine::CheckMemory(const AttachRequest& request,
+                                       const EpochRuntime& runtime) const {
+  const std::uint64_t bytes = ExpertAttachment::BytesOf(request, runtime);
+  std::uint64_t held = 0;
+  for (const auto& [number, attachment] : attachments_) held += attachment->bytes();
+  for (const auto& attachment : closing_) held += attachment->bytes();
+  const std::uint64_t most = options_.attachment_bytes_max;
+  if (held - ReplacedBy(request).bytes + bytes <= most) return absl::OkStatus();
+  return MakeError(
+      absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
+      absl::StrFormat("worker %s may hold %d bytes for attachments and holds %d; this one takes "
+                      "%d; request fewer or smaller slots, or close a session",
+                      options_.identity.worker_id, most, held, bytes));
 }
 
 // A session that attaches again for larger slots ends its other attachment after that one's last
@@ -166,16 +109,23 @@ ExpertEngine::Replaced ExpertEngine::ReplacedBy(const AttachRequest& request) co
   for (const auto& [number, attachment] : attachments_) {
     if (attachment->session() != request.session) continue;
     ++replaced.attachments;
-    replaced.ring_bytes += attachment->ring_bytes();
+    replaced.bytes += attachment->bytes();
   }
   return replaced.attachments == 1 ? replaced : Replaced{};
 }
 
 absl::Status ExpertEngine::Bind(AttachmentId attachment, const BindRequest& request) {
   SY_ASSIGN_OR_RETURN(ExpertAttachment * to, FindAttachment(attachment));
-  SY_ASSIGN_OR_RETURN(EpochRecord * record,
-                      FindServing(to->deployment(), request.epoch, request.hash));
-  return to->Bind(&record->epoch);
+  const EpochRecord* held = Find(to->deployment(), request.epoch);
+  const bool bound =
+      held != nullptr && held->epoch.runtime->hash == request.hash && to->Binds(&held->epoch);
+  if (!bound) {
+    SY_ASSIGN_OR_RETURN(EpochRecord * record,
+                        FindServing(to->deployment(), request.epoch, request.hash));
+    SY_RETURN_IF_ERROR(to->Bind(&record->epoch));
+  }
+  to->AnnounceDeadline(request.step_deadline);
+  return absl::OkStatus();
 }
 
 absl::Status ExpertEngine::Release(AttachmentId attachment, const ReleaseRequest& request) {
@@ -233,17 +183,6 @@ bool ExpertEngine::Poll(TimePoint now) {
   return KeepTimers(now) || worked;
 }
 
-std::optional<TimePoint> ExpertEngine::NextDeadline() const {
-  std::optional<TimePoint> next;
-  for (const auto& record : epochs_) {
-    // An epoch that has been reported as unbound has nothing left to close.
-    if (record->retiring && record->unbound && (!next || record->close_at < *next)) {
-      next = record->close_at;
-    }
-  }
-  return next;
-}
-
 std::vector<AttachmentCounters> ExpertEngine::CountersOf(SessionId session) const {
   std::vector<AttachmentCounters> counters;
   for (const auto& [number, attachment] : attachments_) {
@@ -285,32 +224,6 @@ void ExpertEngine::OnLinkDown(Link& link, const absl::Status& why) {
   auto* attachment = static_cast<ExpertAttachment*>(link.owner());
   // Not closed here: the transport is iterating over its links.
   if (!attachment->detached()) SendFailed(attachment, why);
-}
-
-absl::StatusOr<ExpertEngine::EpochRecord*> ExpertEngine::FindServing(absl::string_view deployment,
-                                                                     Epoch epoch,
-                                                                     const PlanHash& hash) {
-  EpochRecord* record = Find(deployment, epoch);
-  if (record != nullptr && !record->retiring && record->epoch.runtime->hash == hash) return record;
-  // A source that sees STALE_EPOCH fetches the plan again whichever of the three it was; the text
-  // is for the operator.
-  const char* why = "is not committed here";
-  if (record != nullptr) why = "was committed here with another plan hash";
-  if (record != nullptr && record->retiring) why = "is being retired";
-  return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch,
-                   absl::StrFormat("worker %s: epoch %d of %s %s; fetch the current plan",
-                                   options_.identity.worker_id, epoch.value, deployment, why),
-                   {{"worker", options_.identity.worker_id},
-                    {"deployment", std::string(deployment)},
-                    {"epoch", absl::StrCat(epoch.value)}});
-}
-
-ExpertEngine::EpochRecord* ExpertEngine::Find(absl::string_view deployment, Epoch epoch) {
-  for (const auto& record : epochs_) {
-    const EpochRuntime& runtime = *record->epoch.runtime;
-    if (runtime.epoch() == epoch && deployment == runtime.deployment()) return record.get();
-  }
-  return nullptr;
 }
 
 absl::StatusOr<ExpertAttachment*> ExpertEngine::FindAttachment(AttachmentId attachment) const {
@@ -438,57 +351,6 @@ bool ExpertEngine::CloseBroken() {
   }
   broken_.clear();
   return true;
-}
-
-bool ExpertEngine::KeepTimers(TimePoint now) {
-  bool closed = false;
-  for (const auto& record : epochs_) {
-    if (!record->retiring || !record->unbound || now < record->close_at) continue;
-    CloseBound(*record);
-    closed = true;
-  }
-  return closed;
-}
-
-void ExpertEngine::CloseBound(const EpochRecord& record) {
-  std::vector<AttachmentId> bound;
-  for (const auto& [number, attachment] : attachments_) {
-    if (attachment->Binds(&record.epoch)) bound.push_back(number);
-  }
-  std::sort(bound.begin(), bound.end());  // A map of hashes has another order in each process.
-  const EpochRuntime& runtime = *record.epoch.runtime;
-  for (const AttachmentId number : bound) {
-    Close(number);
-    if (!options_.on_closed) continue;
-    options_.on_closed(
-        number, MakeError(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch,
-                          absl::StrFormat("worker %s: epoch %d of %s was retired while it was "
-                                          "still bound; attach under the current plan",
-                                          options_.identity.worker_id, runtime.epoch().value,
-                                          runtime.deployment()),
-                          {{"worker", options_.identity.worker_id},
-                           {"epoch", absl::StrCat(runtime.epoch().value)}}));
-  }
-  ReportUnbound();
-}
-
-void ExpertEngine::ReportUnbound() {
-  for (const auto& record : epochs_) {
-    if (!record->retiring || !record->unbound || IsBound(*record)) continue;
-    // Cleared before the call, so that it comes at most once.
-    std::exchange(record->unbound, nullptr)();
-  }
-}
-
-bool ExpertEngine::IsBound(const EpochRecord& record) const {
-  const auto runs = [&record](const Lane& lane) {
-    return lane.batch->runtime() == record.epoch.runtime.get();
-  };
-  // Running batches count too: the device reads weights of the epoch although no attachment binds
-  // it.
-  return std::any_of(lanes_.begin(), lanes_.end(), runs) ||
-         std::any_of(attachments_.begin(), attachments_.end(),
-                     [&record](const auto& entry) { return entry.second->Binds(&record.epoch); });
 }
 
 }  // namespace switchyard

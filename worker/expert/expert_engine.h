@@ -13,7 +13,6 @@
 #pragma once
 
 #include <array>
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -33,25 +32,10 @@
 #include "worker/expert/epoch_stager.h"
 #include "worker/expert/expert_attachment.h"
 #include "worker/expert/expert_batch.h"
+#include "worker/expert/expert_engine_options.h"
 #include "worker/transport/transport.h"
 
 namespace switchyard {
-
-struct ExpertEngineOptions {
-  ExpertAttachment::Identity identity;
-  std::uint32_t attachments_max = 256;
-  std::uint32_t slots_max = 64;               // pairs of one attachment
-  std::uint32_t slot_bytes_max = 64U << 20;   // of one slot
-  std::uint64_t ring_bytes_max = 4ULL << 30;  // of all own rings
-  // How long sources may go on with an epoch after its retirement.
-  Duration retire_grace = std::chrono::seconds(5);
-  BatchOptions batch;
-  // Called when the engine itself closes an attachment: its link broke, or its epoch went away.
-  std::function<void(AttachmentId, const absl::Status& why)> on_closed;
-  // Called once, at the first batch that fails with failure scope `worker`: the device is gone, and
-  // every later request gets the same error.
-  std::function<void(const absl::Status& why)> on_device_fault;
-};
 
 // A device and its streams for one engine.
 struct ExpertStreams {
@@ -83,29 +67,30 @@ class ExpertEngine final : private FrameSink {
 
   // Sources may bind to the epoch from now on.
   void Activate(StagedEpoch staged);
-  // No new bindings; `unbound` is called once, when none is left, at the latest `retire_grace`
-  // after `now`: what is still bound then is closed (FAILED_PRECONDITION, STALE_EPOCH). At once
-  // when the epoch is not known here.
+  // No new bindings; `unbound` is called once, when none is left, at once for an unknown epoch. A
+  // binding ends at the latest `retire_grace` and its source's longest step deadline after `now`.
+  // An attachment that binds nothing then is closed (kFailedPrecondition, STALE_EPOCH).
   void Retire(absl::string_view deployment, Epoch epoch, TimePoint now,
               std::function<void()> unbound);
-  // Closes what is bound to the epoch and hands it to the caller for destruction, which takes too
-  // long for the data thread. Empty when the epoch is not known.
+  // Ends all bindings within that time. Ignored unless the epoch is retiring.
+  void ShortenRetire(absl::string_view deployment, Epoch epoch, TimePoint now, Duration within);
+  // Ends the epoch's bindings and hands it out: freeing it takes too long here. Empty if unknown.
   StagedEpoch Drop(absl::string_view deployment, Epoch epoch);
 
   // Errors: kFailedPrecondition (STALE_EPOCH) unless that epoch and hash are committed and not
   // retiring; kInvalidArgument (BAD_REQUEST, MESSAGE_TOO_LARGE) for a ring that cannot be served;
   // kResourceExhausted (TOO_MANY_SESSIONS, OUT_OF_MEMORY); those of Link::Connect.
   absl::StatusOr<AttachGrant> Attach(const AttachRequest& request);
-  // Errors: as Attach; kNotFound (UNKNOWN_SESSION) when there is no such attachment.
+  // Errors: as Attach; kNotFound (UNKNOWN_SESSION) when there is no such attachment. Repeated for
+  // what is bound, it succeeds also when the epoch is retiring.
   absl::Status Bind(AttachmentId attachment, const BindRequest& request);
   absl::Status Release(AttachmentId attachment, const ReleaseRequest& request);
   // For a source that has gone or is done. Does not call on_closed. Rings in use by a batch stay
   // until it has ended.
   void Close(AttachmentId attachment);
 
-  // Takes in the frames that have come, starts batches, answers those that have ended, and keeps
-  // the timers. True when it did anything; the caller may sleep otherwise, until NextDeadline at
-  // the latest.
+  // Takes frames in, starts batches, answers those that have ended, keeps the timers. True when it
+  // did anything; otherwise the caller may sleep, until NextDeadline at the latest.
   bool Poll(TimePoint now);
   [[nodiscard]] std::optional<TimePoint> NextDeadline() const;
   [[nodiscard]] bool has_attachments() const { return !attachments_.empty(); }
@@ -119,7 +104,11 @@ class ExpertEngine final : private FrameSink {
   struct EpochRecord {
     CommittedEpoch epoch;
     bool retiring = false;
-    TimePoint close_at{};
+    // Sources start no step on it any more.
+    TimePoint grace_ends{};
+    TimePoint ends = TimePoint::max();  // of all bindings, by ShortenRetire
+    TimePoint check_at{};               // no binding is overdue before; max(): none is left
+    // From Retire; empty once it was called.
     std::function<void()> unbound;
   };
   // A request that was taken in. Its attachment is open: Close takes its requests out of the
@@ -141,17 +130,21 @@ class ExpertEngine final : private FrameSink {
                std::span<const std::byte> payload) override;
   void OnLinkDown(Link& link, const absl::Status& why) override;
 
-  // The epoch if a source may bind it. Errors: kFailedPrecondition (STALE_EPOCH).
+  // Errors: kFailedPrecondition (STALE_EPOCH) unless a source may bind the epoch.
   absl::StatusOr<EpochRecord*> FindServing(absl::string_view deployment, Epoch epoch,
                                            const PlanHash& hash);
   EpochRecord* Find(absl::string_view deployment, Epoch epoch);
   absl::StatusOr<ExpertAttachment*> FindAttachment(AttachmentId attachment) const;
+  // Refuses what needs neither memory nor a link to be refused. Errors: those of CheckRings;
+  // kResourceExhausted (TOO_MANY_SESSIONS).
   absl::Status CheckRequest(const AttachRequest& request) const;
-  [[nodiscard]] absl::Status CheckRows(const AttachRequest& request, const MoeShape& shape) const;
-  // The attachments, and their ring bytes, that end when a session attaches again.
+  // Errors: kResourceExhausted (OUT_OF_MEMORY).
+  [[nodiscard]] absl::Status CheckMemory(const AttachRequest& request,
+                                         const EpochRuntime& runtime) const;
+  // The attachments, and their memory, that end when a session attaches again.
   struct Replaced {
     std::size_t attachments = 0;
-    std::uint64_t ring_bytes = 0;
+    std::uint64_t bytes = 0;
   };
   [[nodiscard]] Replaced ReplacedBy(const AttachRequest& request) const;
   // Lanes do not share anything: a slow prefill batch delays no decode batch.
@@ -164,10 +157,9 @@ class ExpertEngine final : private FrameSink {
   bool SendRefusals();
   void ForgetPending(const ExpertAttachment* attachment);
   bool CloseBroken();
-  // Closes what is still bound when the grace of its epoch has ended.
   bool KeepTimers(TimePoint now);
-  // Closes every attachment that binds the epoch, in ascending order of their numbers.
-  void CloseBound(const EpochRecord& record);
+  // Ends the bindings that are due at `now`, and sets check_at. True when there was any.
+  bool EndBindings(EpochRecord& record, TimePoint now);
   // Calls `unbound` for each retiring epoch that nothing binds any more.
   void ReportUnbound();
   [[nodiscard]] bool IsBound(const EpochRecord& record) const;

@@ -39,6 +39,7 @@ class ExpertService::Impl {
 
   void Activate(const std::string& deployment, Epoch epoch);
   void Retire(const std::string& deployment, Epoch epoch, std::function<void()> unbound);
+  void ShortenRetire(const std::string& deployment, Epoch epoch, Duration within);
   void Drop(const std::string& deployment, Epoch epoch);
   absl::StatusOr<AttachGrant> Attach(const AttachRequest& request,
                                      std::function<void(const absl::Status&)> on_closed);
@@ -63,7 +64,9 @@ class ExpertService::Impl {
   struct Retiring {
     std::string deployment;
     Epoch epoch;
-    TimePoint give_up{};  // of the direct sessions
+    // As in the engine, for the direct sessions.
+    TimePoint grace_ends{};
+    TimePoint ends = TimePoint::max();
     bool engine_unbound = false;
     std::function<void()> unbound;
   };
@@ -116,10 +119,10 @@ void ExpertService::Impl::Activate(const std::string& deployment, Epoch epoch) {
   // Shared, because a std::function must be copyable.
   auto staged = std::make_shared<StagedEpoch>(staging_.Take(deployment, epoch));
   if (staged->runtime == nullptr) return;  // Dropped meanwhile.
-  commands_.Post([this, staged] {
-    direct_->Activate(staged->runtime);
-    engine_.Activate(std::move(*staged));
-  });
+  // At once: a direct session may hear of the epoch, and bind it, before the data thread has come
+  // to the command. Attachments bind by commands, which follow it.
+  direct_->Activate(staged->runtime);
+  commands_.Post([this, staged] { engine_.Activate(std::move(*staged)); });
 }
 
 void ExpertService::Impl::Retire(const std::string& deployment, Epoch epoch,
@@ -129,11 +132,23 @@ void ExpertService::Impl::Retire(const std::string& deployment, Epoch epoch,
   commands_.Post([this, retiring] {
     const TimePoint now = clock_->Now();
     // The grace is measured from here, because time spent in the queue must not shorten it.
-    retiring->give_up = now + options_.engine.retire_grace;
+    retiring->grace_ends = now + options_.engine.retire_grace;
     retiring_.push_back(retiring);
     direct_->Retire(retiring->deployment, retiring->epoch);
     engine_.Retire(retiring->deployment, retiring->epoch, now,
                    [retiring] { retiring->engine_unbound = true; });
+  });
+}
+
+void ExpertService::Impl::ShortenRetire(const std::string& deployment, Epoch epoch,
+                                        Duration within) {
+  commands_.Post([this, deployment, epoch, within] {
+    const TimePoint now = clock_->Now();
+    for (const auto& retiring : retiring_) {
+      if (retiring->epoch != epoch || retiring->deployment != deployment) continue;
+      retiring->ends = std::min(retiring->ends, now + std::min(within, kStepDeadlineMax));
+    }
+    engine_.ShortenRetire(deployment, epoch, now, within);
   });
 }
 
@@ -223,11 +238,13 @@ void ExpertService::Impl::ReportDrained() {
 void ExpertService::Impl::ReportUnbound(TimePoint now) {
   for (std::size_t i = 0; i < retiring_.size();) {
     const std::shared_ptr<Retiring> retiring = retiring_[i];
-    // Direct sessions have no link that could be closed; after the same grace their binding no
-    // longer counts, and Drop releases it.
-    const bool direct_bound =
-        now < retiring->give_up && direct_->IsBound(retiring->deployment, retiring->epoch);
-    if (!retiring->engine_unbound || direct_bound) {
+    // Direct sessions get the same time as attachments.
+    const Duration waited =
+        now < retiring->ends ? now - retiring->grace_ends : Duration(kStepDeadlineMax);
+    if (waited >= Duration::zero()) {
+      direct_->ReleaseOverdue(retiring->deployment, retiring->epoch, waited);
+    }
+    if (!retiring->engine_unbound || direct_->IsBound(retiring->deployment, retiring->epoch)) {
       ++i;
       continue;
     }
@@ -301,6 +318,10 @@ void ExpertService::Activate(absl::string_view deployment, Epoch epoch) {
 void ExpertService::Retire(absl::string_view deployment, Epoch epoch,
                            std::function<void()> unbound) {
   impl_->Retire(std::string(deployment), epoch, std::move(unbound));
+}
+
+void ExpertService::ShortenRetire(absl::string_view deployment, Epoch epoch, Duration within) {
+  impl_->ShortenRetire(std::string(deployment), epoch, within);
 }
 
 void ExpertService::Drop(absl::string_view deployment, Epoch epoch) {

@@ -62,11 +62,13 @@ class ExpertService {
   ExpertService& operator=(const ExpertService&) = delete;
 
   // The work of PREPARE, COMMIT, RETIRE and ABORT, in the terms of worker/agent/plan_stager.h. None
-  // of these blocks; each callback comes at most once and not after Drop. Errors for `done`: those
-  // of EpochStager::Stage and StagingThread::Stage.
+  // of these blocks; direct sessions may bind the epoch when Activate returns; each callback comes
+  // at most once and not after Drop. Errors for `done`: those of EpochStager::Stage and
+  // StagingThread::Stage.
   void StagePlan(const Prepare& prepare, std::function<void(absl::Status)> done);
   void Activate(absl::string_view deployment, Epoch epoch);
   void Retire(absl::string_view deployment, Epoch epoch, std::function<void()> unbound);
+  void ShortenRetire(absl::string_view deployment, Epoch epoch, Duration within);
   void Drop(absl::string_view deployment, Epoch epoch);
   // Grows with every turn of the data thread, so a watchdog sees that it is stuck. No lock.
   [[nodiscard]] std::uint64_t Progress() const;

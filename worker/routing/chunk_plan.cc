@@ -1,11 +1,32 @@
 #include "worker/routing/chunk_plan.h"
 
 #include <algorithm>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+#include "core/base/error.h"
 
 namespace switchyard {
+namespace {
 
-void ChunkPlan::Build(const DispatchPlan& plan, std::span<const std::int32_t> local_slots,
-                      std::uint32_t chunk_rows) {
+// Chunk::count and the frame header's `chunks` have 16 bits.
+constexpr std::uint32_t kChunksMax = std::numeric_limits<std::uint16_t>::max();
+
+absl::Status TooManyChunks(const DispatchPlan& plan, std::uint32_t chunks, std::uint32_t rows) {
+  return MakeError(
+      absl::StatusCode::kInvalidArgument, Reason::kTooManyTokens,
+      absl::StrFormat("%d tokens make %d chunks of up to %d rows for one worker, and a step has at "
+                      "most %d; split the batch, or use larger chunks",
+                      plan.tokens, chunks, rows, kChunksMax),
+      {{"have", absl::StrCat(chunks)}, {"limit", absl::StrCat(kChunksMax)}});
+}
+
+}  // namespace
+
+absl::Status ChunkPlan::Build(const DispatchPlan& plan, std::span<const std::int32_t> local_slots,
+                              std::uint32_t chunk_rows) {
   chunks_.clear();
   rows_.clear();
   slot_counts_.clear();
@@ -20,6 +41,7 @@ void ChunkPlan::Build(const DispatchPlan& plan, std::span<const std::int32_t> lo
       CutLowLatency(plan.workers[w], plan.tokens, local_slots[w], chunk_rows);
     }
     const auto last = static_cast<std::uint32_t>(chunks_.size());
+    if (last - first > kChunksMax) return TooManyChunks(plan, last - first, chunk_rows);
     ranges_[w] = {first, last};
     for (std::uint32_t c = first; c < last; ++c) {
       // Numbered only now: a frame carries the count, which is not known before the last chunk is
@@ -28,6 +50,7 @@ void ChunkPlan::Build(const DispatchPlan& plan, std::span<const std::int32_t> lo
       chunks_[c].count = static_cast<std::uint16_t>(last - first);
     }
   }
+  return absl::OkStatus();
 }
 
 std::span<const std::uint32_t> ChunkPlan::SlotCountsOf(const Chunk& chunk) const {

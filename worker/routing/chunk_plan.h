@@ -11,6 +11,8 @@
 #include <span>
 #include <vector>
 
+#include "absl/status/status.h"
+
 #include "core/ids.h"
 #include "worker/routing/dispatch_plan.h"
 
@@ -30,9 +32,11 @@ struct Chunk {
 class ChunkPlan {
  public:
   // Copies what it needs of `plan`. `local_slots[w]` is the number of experts of the layer on
-  // worker w; `chunk_rows` >= the plan's top_k.
-  void Build(const DispatchPlan& plan, std::span<const std::int32_t> local_slots,
-             std::uint32_t chunk_rows);
+  // worker w; `chunk_rows` >= the plan's top_k. Errors: kInvalidArgument (TOO_MANY_TOKENS) if a
+  // worker gets more chunks than a frame header can number; the object is of no use then until the
+  // next Build.
+  absl::Status Build(const DispatchPlan& plan, std::span<const std::int32_t> local_slots,
+                     std::uint32_t chunk_rows);
 
   // Sorted by (worker, index). Workers without rows have none.
   [[nodiscard]] std::span<const Chunk> chunks() const { return chunks_; }

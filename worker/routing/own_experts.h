@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
+#include "core/base/clock.h"
 #include "core/dispatch_config.h"
 #include "core/format/bf16.h"
 #include "core/format/wire_format.h"
@@ -19,6 +20,15 @@
 #include "core/plan.h"
 
 namespace switchyard {
+
+// A session's claim on an epoch of the process's own experts.
+struct OwnBinding {
+  absl::string_view deployment;
+  SessionId session;
+  Epoch epoch;
+  PlanHash hash;
+  Duration step_deadline{};  // no step of the session takes longer
+};
 
 // One chunk for the process's own experts, as its frame would carry it. Rows and `out` stay valid
 // until the run has ended; the rest is copied.
@@ -52,9 +62,15 @@ class OwnRun {
 class OwnExperts {
  public:
   virtual ~OwnExperts() = default;
-  // Enqueues the chunk. Errors: kFailedPrecondition (STALE_EPOCH) when the epoch is not committed
-  // here under that hash; kNotFound (UNKNOWN_LAYER); kInvalidArgument (FRAME, BAD_DTYPE) for a
-  // chunk that does not fit; those of Stream and, at the first run of a shape, MakeWorkspace.
+  // Holds the epoch for the session until Release or Close; a retired one as long as the deadlines
+  // of its steps allow. Repeated, it announces longer steps. Errors: kFailedPrecondition
+  // (STALE_EPOCH) when the epoch is not committed here under that hash, or is retiring and not
+  // bound; kInvalidArgument (BAD_CONFIG) when it has other layers or sizes than the session's.
+  virtual absl::Status Bind(const OwnBinding& binding) = 0;
+  // Enqueues the chunk. Errors: kFailedPrecondition (STALE_EPOCH) when the session does not bind
+  // the epoch under that hash, kUnavailable when its binding has ended because it was overdue;
+  // kNotFound (UNKNOWN_LAYER); kInvalidArgument (FRAME, BAD_DTYPE) for a chunk that does not fit;
+  // those of Stream and, at the first run of a shape, MakeWorkspace.
   virtual absl::StatusOr<std::unique_ptr<OwnRun>> Start(const OwnChunk& chunk) = 0;
   // Sets the function that is called, from any thread, when a run may have become done; empty:
   // none. The former function is not called any more once this returns.

@@ -168,6 +168,28 @@ absl::Status Source::Wait(SessionRef ref, const StepTicket& ticket) {
   return Find(ref)->runner->Take(ticket, options_.clock->Now());
 }
 
+absl::StatusOr<std::optional<std::size_t>> Source::WaitAny(SessionRef ref,
+                                                           std::span<const StepTicket> tickets,
+                                                           const std::atomic<bool>& interrupt) {
+  const MutexLock progress(progress_mutex_);
+  absl::Status status;
+  std::optional<std::size_t> first;
+  Drive(TimePoint::max(), [&] {
+    progress_mutex_.AssertHeld();
+    Session* session = Find(ref);
+    if (session == nullptr) status = ClosedSession();
+    for (std::size_t i = 0; status.ok() && !first && i < tickets.size(); ++i) {
+      const absl::StatusOr<bool> done = session->runner->IsDone(tickets[i]);
+      status = done.status();
+      if (status.ok() && *done) first = i;
+    }
+    return !status.ok() || first.has_value() || interrupt.load();
+  });
+  if (!status.ok()) return status;
+  if (stopping_ && !first) return ClosedSession();
+  return first;
+}
+
 absl::StatusOr<RunnerStatus> Source::Status(SessionRef ref) {
   const MutexLock progress(progress_mutex_);
   Session* session = Find(ref);

@@ -8,8 +8,12 @@
 // following their epochs. No thread sleeps while it holds the mutex, and every sleep is bounded.
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <thread>
 #include <unordered_map>
 
@@ -67,6 +71,13 @@ class Source {
   absl::StatusOr<bool> IsDone(SessionRef session, const StepTicket& ticket);
   // Blocks until the step is done, which its deadline bounds, and takes its result.
   absl::Status Wait(SessionRef session, const StepTicket& ticket);
+  // Blocks until Wait would return at once for one of `tickets`, and returns its index; the first
+  // of several. nullopt: `interrupt` is true. Who sets it calls Interrupt.
+  absl::StatusOr<std::optional<std::size_t>> WaitAny(SessionRef session,
+                                                     std::span<const StepTicket> tickets,
+                                                     const std::atomic<bool>& interrupt);
+  // WaitAny looks at `interrupt` again. Does not block.
+  void Interrupt() { Wake(); }
 
   // The runner's status and whether plans arrive. Copies the plan.
   absl::StatusOr<RunnerStatus> Status(SessionRef session);

@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 
+#include "core/base/clock.h"
 #include "core/ids.h"
 #include "core/session_messages.h"
 
@@ -34,6 +35,7 @@ struct GatewayStep {
   std::span<const std::byte> x;       // BF16 [tokens, hidden], dense
   std::span<const std::int32_t> ids;  // [tokens, top_k]
   std::span<const float> weights;     // [tokens, top_k]
+  Duration deadline{};                // from its arrival at the gateway; 0: the session's
 };
 
 // Receives the gateway's answers.

@@ -12,7 +12,7 @@ namespace switchyard {
 
 // All memory stays valid and unchanged (y: untouched) from Submit until Take has returned, or until
 // the session is closed: rows are read and sums are written in place, without a copy. Strides count
-// elements from one row to the next; a row itself is dense.
+// elements from one row to the next; a row itself is dense. A step of one token may leave them 0.
 struct StepRequest {
   LayerId layer;
   std::int32_t tokens = 0;

@@ -44,8 +44,10 @@ absl::Status CheckView(const View& view, const StepRequest& request) {
                   absl::StrFormat("%s must be aligned to its %d-byte elements; copy it first",
                                   view.name, view.alignment));
   }
-  // The stride of a single row is never used, and some engines leave it 0.
-  if (request.tokens > 1 && view.stride < view.columns) {
+  // A single row's stride may be 0, which claims nothing. Any other must hold a row also then: it
+  // is how a caller says how wide its memory is, and y is written as wide as the model is.
+  const bool unused = request.tokens == 1 && view.stride == 0;
+  if (!unused && view.stride < view.columns) {
     return Refuse(
         Reason::kBadShape, request.layer,
         absl::StrFormat("rows of %s are %d elements apart and %d long; pass dense rows, not "

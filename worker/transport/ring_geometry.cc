@@ -11,6 +11,11 @@ constexpr std::uint32_t kSlotsMax = 65536;  // slot numbers are 16 bits in a hea
 // A sanity bound: a larger value is an error of units and would exhaust the host's memory.
 constexpr std::uint32_t kSlotBytesMax = 1U << 30U;
 
+std::uint32_t RoundedUp(std::uint32_t slot_bytes) {
+  constexpr auto kAlign = static_cast<std::uint32_t>(kFrameAlign);
+  return (slot_bytes + kAlign - 1) / kAlign * kAlign;
+}
+
 }  // namespace
 
 absl::Status RoundRing(LinkOptions* options) {
@@ -23,8 +28,7 @@ absl::Status RoundRing(LinkOptions* options) {
                      kFrameHeaderBytes, " to ", kSlotBytesMax, " bytes"));
   }
   // Rounded up here and not by the caller, so that both rings of a link have aligned slots.
-  constexpr auto kAlign = static_cast<std::uint32_t>(kFrameAlign);
-  options->slot_bytes = (options->slot_bytes + kAlign - 1) / kAlign * kAlign;
+  options->slot_bytes = RoundedUp(options->slot_bytes);
   return absl::OkStatus();
 }
 
@@ -40,11 +44,25 @@ absl::Status CheckPeerOffer(const LinkOptions& own, const RingOffer& peer,
         absl::StrCat("transport ", transport, ": the peer offers a ring of transport \"",
                      peer.transport, "\"; start both sides with the same transport"));
   }
+  if (peer.frame_version != kFrameVersion) {
+    return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kTransport,
+                     absl::StrCat("transport ", transport, ": the peer sends frames of version ",
+                                  peer.frame_version, ", this process reads version ",
+                                  int{kFrameVersion}, "; run one release on both sides"));
+  }
   // The offer comes from another process: a size that does not add up would let a send leave the
   // ring.
   const bool sized = peer.slot_bytes >= kFrameHeaderBytes && peer.slot_bytes <= kSlotBytesMax &&
                      peer.slot_bytes % kFrameAlign == 0 &&
                      peer.ring_bytes == std::uint64_t{peer.slots} * peer.slot_bytes;
+  // A sender has memory for the peer's whole ring, so the peer must not choose how much.
+  const std::uint32_t most =
+      own.peer_slot_bytes_max == 0 ? kSlotBytesMax : RoundedUp(own.peer_slot_bytes_max);
+  if (sized && peer.slot_bytes > most) {
+    return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kTransport,
+                     absl::StrCat("transport ", transport, ": the peer offers slots of ",
+                                  peer.slot_bytes, " bytes, at most ", most, " are of use"));
+  }
   if (!sized || peer.slots != own.slots) {
     return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kTransport,
                      absl::StrCat("transport ", transport, ": the peer offers ", peer.slots,

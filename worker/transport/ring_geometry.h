@@ -20,8 +20,9 @@ absl::Status RoundRing(LinkOptions* options);
 // The size of a ring in bytes. REQUIRES: RoundRing has accepted `options`.
 std::size_t RingBytesOf(const LinkOptions& options);
 
-// Errors: kFailedPrecondition (TRANSPORT) if `peer` is from another transport, or if its ring does
-// not have as many slots as our own (slot i of both rings belongs to credit i).
+// Errors: kFailedPrecondition (TRANSPORT) if `peer` is from another transport or sends frames of
+// another version, if its ring does not have as many slots as our own (slot i of both rings belongs
+// to credit i), or if its slots are larger than the link's options allow.
 absl::Status CheckPeerOffer(const LinkOptions& own, const RingOffer& peer,
                             absl::string_view transport);
 

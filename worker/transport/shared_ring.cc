@@ -101,10 +101,22 @@ RingPages::~RingPages() {
   if (!memory_.empty()) ::munmap(memory_.data(), memory_.size());
 }
 
+absl::StatusOr<RingPages> AllocatePages(std::size_t bytes) {
+  if (bytes == 0) return RingPages();
+  // MAP_POPULATE for the same reason as MakePresent: no page faults within a step.
+  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+  if (memory == MAP_FAILED) return NoMemory(bytes, "mmap");
+  return RingPages({static_cast<std::byte*>(memory), bytes});
+}
+
 absl::StatusOr<InboundRing> InboundRing::Allocate(Kind kind, std::size_t bytes, std::uint64_t tag) {
   InboundRing ring;
-  SY_RETURN_IF_ERROR(kind == Kind::kMapped ? ring.AllocateMapped(bytes, tag)
-                                           : ring.AllocatePlain(bytes));
+  if (kind == Kind::kMapped) {
+    SY_RETURN_IF_ERROR(ring.AllocateMapped(bytes, tag));
+  } else {
+    SY_ASSIGN_OR_RETURN(ring.pages_, AllocatePages(bytes));
+  }
   return ring;
 }
 
@@ -134,15 +146,6 @@ absl::Status InboundRing::AllocateMapped(std::size_t bytes, std::uint64_t tag) {
   std::memcpy(bytes_of_key.data(), &key, sizeof(key));
   key_ = SealBlob(BlobKind::kRingKey, {bytes_of_key.data(), bytes_of_key.size()});
   file_ = std::move(file);
-  return absl::OkStatus();
-}
-
-absl::Status InboundRing::AllocatePlain(std::size_t bytes) {
-  // MAP_POPULATE for the same reason as MakePresent: no page faults within a step.
-  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-  if (memory == MAP_FAILED) return NoMemory(bytes, "mmap");
-  pages_ = RingPages({static_cast<std::byte*>(memory), bytes});
   return absl::OkStatus();
 }
 

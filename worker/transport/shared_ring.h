@@ -50,6 +50,10 @@ class RingPages {
   std::span<std::byte> memory_;
 };
 
+// Zeroed private memory whose pages are present. Empty for 0 bytes. Errors: kResourceExhausted
+// (OUT_OF_MEMORY).
+absl::StatusOr<RingPages> AllocatePages(std::size_t bytes);
+
 // An inbound ring of this process. It is zeroed except for the tag, and its pages are present. The
 // destructor frees it. The memory is never reused, so a peer that still has it mapped cannot
 // corrupt a later ring.
@@ -69,7 +73,6 @@ class InboundRing {
 
  private:
   absl::Status AllocateMapped(std::size_t bytes, std::uint64_t tag);
-  absl::Status AllocatePlain(std::size_t bytes);
 
   // Both clean up after themselves, even if Allocate fails halfway.
   RingFile file_;  // of a mapped ring

@@ -58,6 +58,8 @@ struct LinkOptions {
   Cookie cookie{};               // inbound frames with another cookie are dropped
   std::uint32_t slots = 8;       // in each of the two rings
   std::uint32_t slot_bytes = 0;  // including the header; rounded up to kFrameAlign
+  // The largest slots that the peer's ring may have; 0: any. A sender pays for the peer's ring.
+  std::uint32_t peer_slot_bytes_max = 0;
   TransportChoice choice = TransportChoice::kAuto;
   void* owner = nullptr;  // for the sink; the transport does not use it
 };

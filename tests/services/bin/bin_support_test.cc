@@ -1,6 +1,7 @@
 #include "services/bin/bin_support.h"
 
 #include <cstdlib>
+#include <sys/resource.h>
 #include <thread>
 
 #include "gtest/gtest.h"
@@ -46,6 +47,20 @@ TEST(ExitCodeOfTest, SaysWhyOnStderr) {
   EXPECT_EQ(failed, 1);
   EXPECT_EQ(text, "port 7700 is taken; choose another (UNAVAILABLE, ADDRESS_IN_USE)\n");
   EXPECT_EQ(ExitCodeOf(absl::OkStatus()), 0);
+}
+
+TEST(RaiseFileLimitTest, RaisesTheSoftLimitToTheHardOne) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit low{64, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+
+  EXPECT_EQ(RaiseFileLimit(), before.rlim_max);
+
+  rlimit after{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &after), 0);
+  EXPECT_EQ(after.rlim_cur, before.rlim_max);
+  setrlimit(RLIMIT_NOFILE, &before);
 }
 
 // In a process of their own: signals belong to the whole process.

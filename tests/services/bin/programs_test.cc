@@ -101,12 +101,17 @@ TEST_F(ProgramsTest, BadOptionsAreRefusedBeforeAnythingStarts) {
                 {"--coordinator", "127.0.0.1:1", "--id", "w0", "--device", "slide-rule"}),
             1);
   EXPECT_THAT(Log(), HasSubstr("no device 'slide-rule' in this build; it has: cpu"));
+  EXPECT_EQ(Run("switchyard-worker",
+                {"--coordinator", "127.0.0.1:1", "--id", "w0", "--listen", "0.0.0.0:0"}),
+            1);
+  EXPECT_THAT(Log(), HasSubstr("has the wildcard 0.0.0.0, which peers cannot dial"));
+  EXPECT_THAT(Log(), HasSubstr("set --advertise"));
   EXPECT_NE(Run("switchyard-worker", {}), 0);
 }
 
 TEST_F(ProgramsTest, ACoordinatorPlacesByTheNamedPolicyOrListsThem) {
   EXPECT_EQ(Run("switchyard-coordinator", {"--placement", "astrology"}), 1);
-  EXPECT_THAT(Log(), HasSubstr("no placement policy \"astrology\"; known: contiguous"));
+  EXPECT_THAT(Log(), HasSubstr("no placement policy \"astrology\"; known: sticky, contiguous"));
   EXPECT_THAT(Log(), HasSubstr("BAD_CONFIG"));
 
   SY_ASSERT_OK_AND_ASSIGN(ChildProcess coordinator,

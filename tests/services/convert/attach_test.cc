@@ -21,7 +21,7 @@ TEST(ConvertAttachTest, AttachMessagesRoundTrip) {
       case 0:
         return random.Attach();
       case 1:
-        return BindRequest{Epoch{random.rng().Next()}, random.Digest()};
+        return BindRequest{Epoch{random.rng().Next()}, random.Digest(), random.Time()};
       default:
         return ReleaseRequest{Epoch{random.rng().Next()}};
     }

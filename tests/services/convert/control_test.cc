@@ -36,6 +36,8 @@ TEST(ConvertControlTest, NamesThePathOfTheFieldInRegister) {
       {"SessionRequest.register.incarnation", [](auto* m) { m->set_incarnation("abc"); }},
       {"SessionRequest.register.incarnation",
        [](auto* m) { m->set_incarnation(std::string(32, 'g')); }},
+      {"SessionRequest.register.endpoint", [](auto* m) { m->set_endpoint("0.0.0.0:7000"); }},
+      {"SessionRequest.register.endpoint", [](auto* m) { m->set_endpoint("nowhere"); }},
       {"SessionRequest.register.capabilities", [](auto* m) { m->clear_capabilities(); }},
       {"SessionRequest.register.capabilities.device",
        [](auto* m) { m->mutable_capabilities()->clear_device(); }},

@@ -102,7 +102,9 @@ class RandomMessages {
     switch (rng_.Below(8)) {
       case 0:
         return Register{
-            Text(), rng_.NextId<Incarnation>(), Text(), Capabilities(), List([this] {
+            Text(), rng_.NextId<Incarnation>(),
+            absl::StrCat("host", rng_.Below(9), ":", 1 + rng_.Below(65535)), Capabilities(),
+            List([this] {
               return ResidentEpoch{Text(), Epoch{rng_.Next()}, Digest(), rng_.Below(2) == 0};
             })};
       case 1:
@@ -132,7 +134,7 @@ class RandomMessages {
       case 3:
         return Abort{Text(), Epoch{rng_.Next()}};
       case 4:
-        return Retire{Text(), Epoch{rng_.Next()}};
+        return Retire{Text(), Epoch{rng_.Next()}, Time()};
       default:
         return Goodbye{};
     }
@@ -155,12 +157,16 @@ class RandomMessages {
   SessionGrant Grant() {
     return {rng_.NextId<SessionId>(), Cookie{rng_.Next()}, Order(), APlan(), Digest()};
   }
-  PlanUpdate News() { return {APlan(), Digest()}; }
+  PlanUpdate News() {
+    return {APlan(), Digest(), List([this] { return rng_.NextId<Incarnation>(); })};
+  }
   WatchRequest Watch() {
     return {rng_.NextId<SessionId>(), Text(), Any(Phase::kMixed), Epoch{rng_.Next()}, Digest()};
   }
   RingOffer Ring() {
     return {.transport = Text(),
+            .transport_version = Text(),
+            .frame_version = static_cast<std::uint32_t>(rng_.Next()),
             .address = Bytes(),
             .incarnation = rng_.NextId<Incarnation>(),
             .attachment = AttachmentId{static_cast<std::uint32_t>(rng_.Next())},
@@ -181,7 +187,8 @@ class RandomMessages {
             .transport = Any(TransportChoice::kInProcess),
             .reply_ring = Ring(),
             .request_slot_bytes = static_cast<std::uint32_t>(rng_.Next()),
-            .record_amax = rng_.Below(2) == 0};
+            .record_amax = rng_.Below(2) == 0,
+            .step_deadline = Time()};
   }
   AttachmentCounters Counters() {
     return {.session = rng_.NextId<SessionId>(),

@@ -16,6 +16,7 @@ TEST(ConvertSessionTest, SessionMessagesRoundTrip) {
   ExpectRoundTrips([](RandomMessages& random) { return random.Order(); });
   ExpectRoundTrips([](RandomMessages& random) { return random.Grant(); });
   ExpectRoundTrips([](RandomMessages& random) { return random.Watch(); });
+  ExpectRoundTrips([](RandomMessages& random) { return random.News(); });
   ExpectRoundTrips([](RandomMessages& random) { return random.rng().NextId<SessionId>(); });
 }
 

@@ -34,7 +34,8 @@ TEST(ConvertStepTest, ForwardedStepsRoundTrip) {
                            .tokens = static_cast<std::int32_t>(tokens),
                            .x = std::as_bytes(std::span(x)),
                            .ids = ids,
-                           .weights = weights};
+                           .weights = weights,
+                           .deadline = random.Time()};
     const v1::ForwardRequest proto = ThroughBytes(ForwardStep(step));
 
     SY_ASSERT_OK_AND_ASSIGN(const ForwardMessage message, FromProto(proto));
@@ -46,6 +47,7 @@ TEST(ConvertStepTest, ForwardedStepsRoundTrip) {
     EXPECT_TRUE(std::ranges::equal(back.x, step.x));
     EXPECT_TRUE(std::ranges::equal(back.ids, step.ids));
     EXPECT_TRUE(std::ranges::equal(back.weights, step.weights));
+    EXPECT_EQ(back.deadline, step.deadline);
   }
 }
 
@@ -84,6 +86,7 @@ TEST(ConvertStepTest, StepsWhoseTablesDoNotFitAreRefused) {
       {"ForwardRequest.step.tokens", [](auto* m) { m->set_tokens(~0U); }},
       {"ForwardRequest.step.ids", [](auto* m) { m->set_tokens(0); }},
       {"ForwardRequest.step.layer", [](auto* m) { m->set_layer(~0U); }},
+      {"ForwardRequest.step.deadline", [](auto* m) { m->mutable_deadline()->set_seconds(-1); }},
   };
   const std::vector<std::int32_t> ids{1, 2, 3, -1};
   const std::vector<float> weights{0.5F, 0.25F, 0.125F, 0.0F};

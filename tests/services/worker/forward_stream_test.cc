@@ -41,6 +41,9 @@ absl::Status ComputeY(const SessionGrant& grant, const StepRequest& request) {
     return MakeError(absl::StatusCode::kUnavailable, Reason::kStepDeadline, "worker w1, layer 503",
                      {{"worker", "w1"}});
   }
+  if (request.layer.value == 505 && request.deadline != std::chrono::milliseconds(250)) {
+    return absl::InternalError("another deadline than the step's");
+  }
   for (std::int32_t t = 0; t < request.tokens; ++t) {
     float ids = 0;
     float weights = 0;
@@ -252,19 +255,23 @@ TEST_F(ForwardStreamTest, AStepThatIsWrongFailsAloneWithItsReason) {
   GatewayStep lost_worker = batch.Step(4);
   lost_worker.layer = LayerId{503};
 
+  GatewayStep own_deadline = batch.Step(7);
+  own_deadline.layer = LayerId{505};
+  own_deadline.deadline = std::chrono::milliseconds(250);
+
   for (const GatewayStep& step :
-       {short_x, wide_ids, unknown_layer, lost_worker, batch.Step(5), fp32_x}) {
+       {short_x, wide_ids, unknown_layer, lost_worker, batch.Step(5), fp32_x, own_deadline}) {
     SY_ASSERT_OK(stream->Submit(step));
   }
 
-  ASSERT_TRUE(answers.log.WaitFor(7));
+  ASSERT_TRUE(answers.log.WaitFor(8));
   std::vector<std::string> lines = answers.log.lines();
   std::sort(lines.begin(), lines.end());
   EXPECT_EQ(lines, (std::vector<std::string>{
                        "opened w0 4 cookie 0", "step 1 INVALID_ARGUMENT BAD_SHAPE",
                        "step 2 INVALID_ARGUMENT BAD_TOP_K", "step 3 NOT_FOUND UNKNOWN_LAYER",
                        "step 4 UNAVAILABLE STEP_DEADLINE", "step 5 OK REASON_UNSPECIFIED",
-                       "step 6 INVALID_ARGUMENT BAD_SHAPE"}));
+                       "step 6 INVALID_ARGUMENT BAD_SHAPE", "step 7 OK REASON_UNSPECIFIED"}));
   EXPECT_EQ(AsFloats(answers.Y(5)), batch.Expected());
 }
 
@@ -286,6 +293,26 @@ TEST_F(ForwardStreamTest, ACallerThatIgnoresItsCreditsIsNotRead) {
     expected.push_back(absl::StrCat("step ", id, " OK REASON_UNSPECIFIED"));
   }
   EXPECT_EQ(answers.log.lines(), expected);
+}
+
+TEST_F(ForwardStreamTest, AShortStepDoesNotWaitForTheResultOfALongOne) {
+  SeededRng rng(14);
+  const Batch batch(rng, 2);
+  std::atomic<bool> computing{true};
+  steps_.held = [&](const StepRequest& request) { return request.layer.value == 60 && computing; };
+  Answers answers;
+  const auto stream = channel_->Open({}, &answers);
+  GatewayStep slow = batch.Step(1);
+  slow.layer = LayerId{60};
+  SY_ASSERT_OK(stream->Submit(slow));
+  ASSERT_TRUE(steps_.WaitForSubmitted(1));
+
+  SY_ASSERT_OK(stream->Submit(batch.Step(2)));
+
+  ASSERT_TRUE(answers.log.WaitForLast("step 2 OK"));
+  computing = false;
+  steps_.Block(false);  // Wakes whoever waits.
+  ASSERT_TRUE(answers.log.WaitForLast("step 1 OK"));
 }
 
 TEST_F(ForwardStreamTest, ACallerThatDiesFreesItsSessionAndThread) {

@@ -102,6 +102,7 @@ class FakeStager final : public PlanStager {
     Note("retire", key);
     unbound();
   }
+  void ShortenRetire(const EpochKey& key, Duration /*within*/) override { Note("shorten", key); }
   void Drop(const EpochKey& key) override { Note("drop", key); }
   std::uint64_t Progress() const override { return 42; }
 
@@ -236,6 +237,7 @@ TEST_F(AgentRunnerTest, ACoordinatorThatSendsTooFastIsHungUpOn) {
     }
     void Activate(const EpochKey&) override {}
     void Retire(const EpochKey&, std::function<void()>) override {}
+    void ShortenRetire(const EpochKey&, Duration) override {}
     void Drop(const EpochKey&) override {}
     std::uint64_t Progress() const override { return 0; }
 

@@ -361,6 +361,25 @@ TEST_F(AgentTest, AcknowledgesRetireWhenTheLastBindingIsGone) {
   EXPECT_TRUE(agent->Resident().empty());
 }
 
+TEST_F(AgentTest, AnUrgentRetireShortensTheFirstOrFollowsIt) {
+  Connect();
+  Serve(1);
+  Serve(2);
+  Receive(Retire{"demo", Epoch{1}});
+  EXPECT_TRUE(Effects<ShortenRetire>().empty());
+
+  Receive(Retire{"demo", Epoch{1}, std::chrono::seconds(5)});
+
+  EXPECT_TRUE(Effects<RetireEpoch>().empty());
+  ASSERT_EQ(Effects<ShortenRetire>().size(), 1U);
+  EXPECT_EQ(Effects<ShortenRetire>()[0].key, Key(1));
+  EXPECT_EQ(Effects<ShortenRetire>()[0].within, std::chrono::seconds(5));
+
+  Receive(Retire{"demo", Epoch{2}, std::chrono::seconds(5)});
+  EXPECT_EQ(Effects<RetireEpoch>().size(), 1U);
+  EXPECT_EQ(Effects<ShortenRetire>().size(), 1U);
+}
+
 TEST_F(AgentTest, RetireOfWhatIsNotHeldIsAcknowledgedAtOnce) {
   Connect();
   Receive(Retire{"demo", Epoch{8}});
@@ -476,7 +495,7 @@ TEST_F(AgentTest, LeavesByItselfWhenNobodySaysGoodbye) {
     now = agent->NextDeadline();
     Step(AgentTick{});
   }
-  EXPECT_EQ(now - asked, seconds(10));
+  EXPECT_EQ(now - asked, seconds(25));
   SY_EXPECT_OK(Effects<AgentFinished>().at(0).why);
 }
 

@@ -47,6 +47,13 @@ struct Direct {
             .metadata = std::as_bytes(std::span(chunk->words)),
             .out = chunk->out.data()};
   }
+  [[nodiscard]] OwnBinding Binding(SessionId session = kSession, Duration deadline = {}) const {
+    return {.deployment = plan.deployment,
+            .session = session,
+            .epoch = plan.epoch,
+            .hash = HashOf(plan),
+            .step_deadline = deadline};
+  }
   [[nodiscard]] std::vector<Bf16> Expected() const {
     return ExpectedAnswer(layer, step, WorkerOrdinal{1}, *chunk);
   }
@@ -91,6 +98,7 @@ TEST_F(DirectExpertsTest, AnswersAsAnAttachmentWouldAndCountsNoWireBytes) {
   std::uint64_t pairs = 0;
   for (const DispatchMode mode : kModes) {
     Direct direct = MakeDirect(1, 1, mode);
+    SY_ASSERT_OK(experts_.Bind(direct.Binding()));
     rows += direct.chunk->planned.size();
     pairs += static_cast<std::uint64_t>(std::count(direct.step.plan.worker_of_pair.begin(),
                                                    direct.step.plan.worker_of_pair.end(), 1));
@@ -115,19 +123,30 @@ TEST_F(DirectExpertsTest, AnswersAsAnAttachmentWouldAndCountsNoWireBytes) {
 
 TEST_F(DirectExpertsTest, RefusesWhatIsNotCommittedUnderThatHash) {
   Direct later = MakeDirect(2, 2, DispatchMode::kNormal);
-  EXPECT_THAT(Run(later.Chunk()),
+  EXPECT_THAT(experts_.Bind(later.Binding()),
               FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch));
+  Direct first = MakeDirect(2, 1, DispatchMode::kNormal);
+  OwnBinding other_hash = first.Binding();
+  other_hash.hash.bytes[0] ^= 1;
+  EXPECT_THAT(experts_.Bind(other_hash),
+              FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch));
+  EXPECT_TRUE(experts_.CountersOf(kSession).empty());
+}
 
-  Direct other_hash = MakeDirect(2, 1, DispatchMode::kNormal);
-  OwnChunk chunk = other_hash.Chunk();
+TEST_F(DirectExpertsTest, RunsOnlyWhatTheSessionBindsUnderThatHash) {
+  Direct direct = MakeDirect(2, 1, DispatchMode::kNormal);
+  EXPECT_THAT(Run(direct.Chunk()),
+              FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch));
+  SY_ASSERT_OK(experts_.Bind(direct.Binding()));
+  OwnChunk chunk = direct.Chunk();
   chunk.hash.bytes[0] ^= 1;
   EXPECT_THAT(Run(chunk), FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch));
-  EXPECT_EQ(other_hash.chunk->out[0], kPoison);
-  EXPECT_TRUE(experts_.CountersOf(kSession).empty());
+  EXPECT_EQ(direct.chunk->out[0], kPoison);
 }
 
 TEST_F(DirectExpertsTest, RefusesUnknownLayersAndMetadataThatDoesNotFit) {
   Direct direct = MakeDirect(3, 1, DispatchMode::kNormal);
+  SY_ASSERT_OK(experts_.Bind(direct.Binding()));
   OwnChunk chunk = direct.Chunk();
   chunk.layer = LayerId{8};
   EXPECT_THAT(Run(chunk), FailsWith(absl::StatusCode::kNotFound, Reason::kUnknownLayer));
@@ -139,13 +158,14 @@ TEST_F(DirectExpertsTest, RefusesUnknownLayersAndMetadataThatDoesNotFit) {
 
 TEST_F(DirectExpertsTest, ABoundEpochServesWhileItRetiresAndTakesNobodyNew) {
   Direct direct = MakeDirect(4, 1, DispatchMode::kLowLatency);
-  SY_ASSERT_OK(Run(direct.Chunk()));
+  SY_ASSERT_OK(experts_.Bind(direct.Binding()));
 
   experts_.Retire("demo", Epoch{1});
 
   EXPECT_TRUE(experts_.IsBound("demo", Epoch{1}));
   SY_EXPECT_OK(Run(direct.Chunk()));
-  EXPECT_THAT(Run(direct.Chunk({.high = 9, .low = 9})),
+  SY_EXPECT_OK(experts_.Bind(direct.Binding())) << "a repetition";
+  EXPECT_THAT(experts_.Bind(direct.Binding({.high = 9, .low = 9})),
               FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch));
   experts_.Release(kSession, Epoch{1});
   EXPECT_FALSE(experts_.IsBound("demo", Epoch{1}));
@@ -153,23 +173,45 @@ TEST_F(DirectExpertsTest, ABoundEpochServesWhileItRetiresAndTakesNobodyNew) {
               FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch));
 }
 
-TEST_F(DirectExpertsTest, ARunOnALaterEpochLetsGoOfTheEarlier) {
+// Chunks of the earlier epoch may still be queued: only a release ends it.
+TEST_F(DirectExpertsTest, ARunOnALaterEpochKeepsTheEarlier) {
   Direct first = MakeDirect(5, 1, DispatchMode::kNormal);
   Direct second = MakeDirect(6, 2, DispatchMode::kNormal);
-  SY_ASSERT_OK(Run(first.Chunk()));
+  SY_ASSERT_OK(experts_.Bind(first.Binding()));
   Activate(2);
+  SY_ASSERT_OK(experts_.Bind(second.Binding()));
 
   SY_ASSERT_OK(Run(second.Chunk()));
+  SY_ASSERT_OK(Run(first.Chunk()));
 
   EXPECT_EQ(second.chunk->out, second.Expected());
+  EXPECT_EQ(first.chunk->out, first.Expected());
+  experts_.Release(kSession, Epoch{1});
   EXPECT_FALSE(experts_.IsBound("demo", Epoch{1}));
   EXPECT_TRUE(experts_.IsBound("demo", Epoch{2}));
   EXPECT_EQ(experts_.CountersOf(kSession)[0].frames, 2U);
 }
 
+TEST_F(DirectExpertsTest, SessionsLoseAnEpochThatTheyKeepLongerThanTheirStepsTake) {
+  constexpr SessionId kDecode{.high = 3, .low = 5};
+  Direct direct = MakeDirect(8, 1, DispatchMode::kNormal);
+  SY_ASSERT_OK(experts_.Bind(direct.Binding(kSession, std::chrono::seconds(1))));
+  SY_ASSERT_OK(experts_.Bind(direct.Binding(kSession, std::chrono::seconds(30))));
+  SY_ASSERT_OK(experts_.Bind(direct.Binding(kDecode, std::chrono::seconds(1))));
+
+  experts_.ReleaseOverdue("demo", Epoch{1}, std::chrono::seconds(29));
+
+  SY_EXPECT_OK(Run(direct.Chunk()));
+  EXPECT_THAT(Run(direct.Chunk(kDecode)),
+              FailsWith(absl::StatusCode::kUnavailable, Reason::kStaleEpoch));
+  EXPECT_TRUE(experts_.IsBound("demo", Epoch{1}));
+  experts_.ReleaseOverdue("demo", Epoch{1}, std::chrono::seconds(30));
+  EXPECT_FALSE(experts_.IsBound("demo", Epoch{1}));
+}
+
 TEST_F(DirectExpertsTest, DropUnbindsWhoeverIsBound) {
   Direct direct = MakeDirect(7, 1, DispatchMode::kNormal);
-  SY_ASSERT_OK(Run(direct.Chunk()));
+  SY_ASSERT_OK(experts_.Bind(direct.Binding()));
 
   experts_.Drop("demo", Epoch{1});
 
@@ -183,6 +225,7 @@ TEST_F(DirectExpertsTest, SessionsOnSeveralThreadsGetTheirOwnAnswers) {
   for (std::uint64_t t = 0; t < 3; ++t) {
     threads.emplace_back([this, t] {
       Direct direct = MakeDirect(10 + t, 1, kModes[t % 2]);
+      SY_ASSERT_OK(experts_.Bind(direct.Binding({.high = 1, .low = t})));
       for (int round = 0; round < 30; ++round) {
         std::fill(direct.chunk->out.begin(), direct.chunk->out.end(), kPoison);
         SY_ASSERT_OK(Run(direct.Chunk({.high = 1, .low = t})));

@@ -41,9 +41,11 @@ class EngineFixture : public ::testing::Test {
     AttachGrant grant;
     FakeLink* link = nullptr;
   };
-  Source Attach(DispatchMode mode, std::uint64_t session = 1, std::uint64_t epoch = 1) {
+  Source Attach(DispatchMode mode, std::uint64_t session = 1, std::uint64_t epoch = 1,
+                Duration step_deadline = {}) {
     Source source;
     source.order = MakeAttachRequest(MakePlan(epoch, 2), mode, session);
+    source.order.step_deadline = step_deadline;
     auto grant = engine_->Attach(source.order);
     SY_EXPECT_OK(grant);
     if (!grant.ok()) std::abort();

@@ -22,6 +22,7 @@ class EpochChangeTest : public EngineFixture {
     later.order.epoch = Epoch{2};
     return Request(later, seed);
   }
+  BindRequest Epoch1() { return {.epoch = Epoch{1}, .hash = HashOf(MakePlan(1, 2))}; }
   BindRequest Epoch2() { return {.epoch = Epoch{2}, .hash = HashOf(MakePlan(2, 2))}; }
 };
 
@@ -106,7 +107,7 @@ TEST_F(EpochChangeTest, RetireOfAnUnboundOrUnknownEpochTellsAtOnce) {
   EXPECT_EQ(engine_->NextDeadline(), std::nullopt);
 }
 
-TEST_F(EpochChangeTest, ClosesWhatIsStillBoundFiveSecondsAfterRetire) {
+TEST_F(EpochChangeTest, ClosesWhatBindsNothingElseWhenItIsOverdue) {
   const Source late = Attach(DispatchMode::kNormal, 1);
   const Source moved = Attach(DispatchMode::kNormal, 2);
   Commit(2);
@@ -130,6 +131,105 @@ TEST_F(EpochChangeTest, ClosesWhatIsStillBoundFiveSecondsAfterRetire) {
   EXPECT_EQ(transport_.open_links(), 1U);
   EXPECT_EQ(engine_->NextDeadline(), std::nullopt);
   ExpectServed(moved, InEpoch2(moved, 8));
+}
+
+// A step that began just before the source switched may take all of its deadline.
+TEST_F(EpochChangeTest, ARetiredEpochStaysBoundForTheDeadlinesOfItsSteps) {
+  const Source prefill = Attach(DispatchMode::kNormal, 1, 1, 30s);
+  const Source decode = Attach(DispatchMode::kLowLatency, 2, 1, 1s);
+  int unbound = 0;
+  engine_->Retire("demo", Epoch{1}, now_, [&] { ++unbound; });
+  EXPECT_EQ(engine_->NextDeadline(), now_ + 6s);
+
+  now_ += 6s;
+  EXPECT_TRUE(engine_->Poll(now_));
+  ASSERT_EQ(closed_.size(), 1U) << "each source by its own deadline";
+  EXPECT_EQ(closed_[0].first, decode.grant.request_ring.attachment);
+  EXPECT_EQ(engine_->NextDeadline(), now_ + 29s);
+  now_ += 29s - 1ns;
+  ExpectServed(prefill, Request(prefill, 7));
+  EXPECT_EQ(unbound, 0);
+  now_ += 1ns;
+  engine_->Poll(now_);
+
+  EXPECT_EQ(unbound, 1);
+  EXPECT_EQ(closed_.size(), 2U);
+}
+
+TEST_F(EpochChangeTest, AnOverdueSourceThatHasSwitchedKeepsItsAttachment) {
+  const Source source = Attach(DispatchMode::kLowLatency, 1, 1, 10s);
+  Commit(2);
+  SY_ASSERT_OK(engine_->Bind(source.grant.request_ring.attachment, Epoch2()));
+  int unbound = 0;
+  engine_->Retire("demo", Epoch{1}, now_, [&] { ++unbound; });
+
+  now_ += 15s;
+  engine_->Poll(now_);
+
+  EXPECT_EQ(unbound, 1);
+  EXPECT_TRUE(closed_.empty());
+  EXPECT_EQ(engine_->NextDeadline(), std::nullopt);
+  ExpectRefused(source, Request(source, 4), absl::StatusCode::kUnavailable, Reason::kStaleEpoch);
+  ExpectServed(source, InEpoch2(source, 5));
+  EXPECT_NE(engine_->Drop("demo", Epoch{1}).runtime, nullptr);
+  EXPECT_TRUE(closed_.empty());
+  ExpectRefused(source, Request(source, 6), absl::StatusCode::kUnavailable, Reason::kStaleEpoch);
+}
+
+// A request that has arrived is answered, however late.
+TEST_F(EpochChangeTest, AStepThatTheDeviceHasOutlivesItsBinding) {
+  const Source source = Attach(DispatchMode::kLowLatency, 1, 1, 1s);
+  Commit(2);
+  SY_ASSERT_OK(engine_->Bind(source.grant.request_ring.attachment, Epoch2()));
+  engine_->Retire("demo", Epoch{1}, now_, [] {});
+  const TestRequest last = Request(source, 9);
+  Deliver(source, last);
+
+  now_ += 6s;
+  engine_->Poll(now_);
+
+  EXPECT_EQ(Next().rows, last.expected);
+}
+
+TEST_F(EpochChangeTest, ALongerStepIsAnnouncedByAnotherBindAlsoWhileItsEpochRetires) {
+  const Source source = Attach(DispatchMode::kNormal, 1, 1, 1s);
+  engine_->Retire("demo", Epoch{1}, now_, [] {});
+  BindRequest longer = Epoch1();
+  longer.step_deadline = 60s;
+
+  SY_ASSERT_OK(engine_->Bind(source.grant.request_ring.attachment, longer));
+  SY_ASSERT_OK(engine_->Bind(source.grant.request_ring.attachment, Epoch1()));
+
+  now_ += 65s - 1ns;
+  ExpectServed(source, Request(source, 7));
+  now_ += 1ns;
+  engine_->Poll(now_);
+  EXPECT_EQ(closed_.size(), 1U);
+}
+
+TEST_F(EpochChangeTest, ADeadlineBeyondAllBoundsIsBounded) {
+  Attach(DispatchMode::kNormal, 1, 1, Duration::max());
+
+  engine_->Retire("demo", Epoch{1}, now_, [] {});
+
+  EXPECT_EQ(engine_->NextDeadline(), now_ + 5s + kStepDeadlineMax);
+}
+
+TEST_F(EpochChangeTest, AnUrgentRetireEndsBindingsBeforeTheirDeadlines) {
+  const Source source = Attach(DispatchMode::kNormal, 1, 1, 60s);
+  int unbound = 0;
+  engine_->ShortenRetire("demo", Epoch{1}, now_, 3s);
+  engine_->Retire("demo", Epoch{1}, now_, [&] { ++unbound; });
+  EXPECT_EQ(engine_->NextDeadline(), now_ + 65s) << "it was not retiring";
+
+  engine_->ShortenRetire("demo", Epoch{1}, now_, 3s);
+  engine_->ShortenRetire("demo", Epoch{1}, now_, Duration::max());
+
+  now_ += 3s - 1ns;
+  ExpectServed(source, Request(source, 7));
+  now_ += 1ns;
+  engine_->Poll(now_);
+  EXPECT_EQ(unbound, 1);
 }
 
 TEST_F(EpochChangeTest, DropClosesWhatIsBound) {

@@ -22,7 +22,12 @@ using testing::MakePlan;
 using testing::ReadReply;
 using testing::TestRequest;
 
-class ExpertEngineTest : public EngineFixture {};
+class ExpertEngineTest : public EngineFixture {
+ protected:
+  std::uint64_t BytesOf(const AttachRequest& order) {
+    return ExpertAttachment::BytesOf(order, *MakeStaged(1, MakePlan(1, 2), &device_).runtime);
+  }
+};
 
 TEST_F(ExpertEngineTest, AttachOffersARingAndConnectsToTheSources) {
   const Source source = Attach(DispatchMode::kNormal);
@@ -100,12 +105,12 @@ TEST_F(ExpertEngineTest, AttachRefusesRingsThatItCannotServe) {
 }
 
 TEST_F(ExpertEngineTest, AttachRefusesMoreThanItsLimits) {
-  options_.attachments_max = 2;
-  options_.ring_bytes_max = 4 * 8192 * 3 / 2;
-  Restart();
   const auto order_of = [](std::uint64_t session) {
     return MakeAttachRequest(MakePlan(1, 2), DispatchMode::kNormal, session);
   };
+  options_.attachments_max = 2;
+  options_.attachment_bytes_max = BytesOf(order_of(1)) * 3 / 2;
+  Restart();
   SY_ASSERT_OK(engine_->Attach(order_of(1)));
 
   EXPECT_THAT(engine_->Attach(order_of(2)),
@@ -119,12 +124,37 @@ TEST_F(ExpertEngineTest, AttachRefusesMoreThanItsLimits) {
               FailsWith(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions));
 }
 
+// The peer's ring counts as much as the own one, and so does what is kept beside them.
+TEST_F(ExpertEngineTest, AttachCountsAllMemoryThatAPeerCanSize) {
+  AttachRequest order = MakeAttachRequest(MakePlan(1, 2), DispatchMode::kNormal);
+  order.reply_ring.slots = 64;
+  order.reply_ring.slot_bytes = 64U << 20;
+  order.reply_ring.ring_bytes = 64ULL << 26;
+  const std::uint64_t rings = 2 * order.reply_ring.ring_bytes;
+  // For a row of 48 bytes a token and three pairs of slot and weight, and the pairs once more.
+  EXPECT_GT(BytesOf(order), rings + rings / 2);
+  const std::uint64_t before = transport_.stats().ring_bytes;
+
+  const absl::Status refused = engine_->Attach(order).status();
+
+  EXPECT_THAT(refused, FailsWith(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory));
+  EXPECT_NE(refused.message().find(absl::StrCat(BytesOf(order))), std::string::npos) << refused;
+  EXPECT_EQ(transport_.stats().ring_bytes, before) << "nothing was allocated for it";
+  order.request_slot_bytes = 4096;
+  order.reply_ring.slot_bytes = 4096;
+  const std::uint64_t small = BytesOf(order);
+  order.reply_ring.slot_bytes = 8192;
+  EXPECT_GT(BytesOf(order), small + 64 * 4096);
+  order.record_amax = true;
+  EXPECT_GT(BytesOf(order), small + 64 * 4096);
+}
+
 // R35: a full worker still lets a session change to larger slots, once at a time and within memory.
 TEST_F(ExpertEngineTest, ASessionThatAttachesAgainForLargerSlotsCountsOnce) {
-  options_.attachments_max = 1;
-  options_.ring_bytes_max = 4 * 8192;
-  Restart();
   AttachRequest order = MakeAttachRequest(MakePlan(1, 2), DispatchMode::kNormal);
+  options_.attachments_max = 1;
+  options_.attachment_bytes_max = BytesOf(order);
+  Restart();
   order.request_slot_bytes = 4096;
   SY_ASSERT_OK_AND_ASSIGN(const AttachGrant first, engine_->Attach(order));
   AttachRequest larger = order;

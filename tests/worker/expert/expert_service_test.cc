@@ -204,7 +204,12 @@ TEST_F(ExpertServiceTest, RetireWaitsForDirectSessions) {
   const auto chunk =
       testing::MakeChunk(layer, step, WorkerOrdinal{1}, 0, step.plan.workers[1].rows.size());
   const SessionId session{.high = 8, .low = 8};
-  SY_ASSERT_OK(service_->View(kSoon));  // The epoch has been activated when this comes back.
+  const OwnBinding binding{.deployment = "demo",
+                           .session = session,
+                           .epoch = Epoch{1},
+                           .hash = HashOf(MakePlan(1, 2)),
+                           .step_deadline = 60s};
+  SY_ASSERT_OK(service_->direct().Bind(binding));  // At once after the epoch's activation.
   const OwnChunk direct{.deployment = "demo",
                         .session = session,
                         .epoch = Epoch{1},
@@ -235,6 +240,29 @@ TEST_F(ExpertServiceTest, RetireWaitsForDirectSessions) {
   released.store(true);
   service_->direct().Close(session);
   EXPECT_TRUE(unbound.Get());
+}
+
+// Their deadlines would keep them for more than a minute.
+TEST_F(ExpertServiceTest, AnUrgentRetireEndsTheBindingsOfAllSessions) {
+  Commit(1);
+  AttachRequest order = MakeAttachRequest(MakePlan(1, 2), DispatchMode::kNormal);
+  order.step_deadline = 60s;
+  SY_ASSERT_OK(service_->Attach(
+      order, [this](const absl::Status& why) { closed_.Set(why); }, kSoon));
+  const SessionId session{.high = 8, .low = 8};
+  SY_ASSERT_OK(service_->direct().Bind({.deployment = "demo",
+                                        .session = session,
+                                        .epoch = Epoch{1},
+                                        .hash = HashOf(MakePlan(1, 2)),
+                                        .step_deadline = 60s}));
+  Awaited<bool> unbound;
+  service_->Retire("demo", Epoch{1}, [&] { unbound.Set(true); });
+
+  service_->ShortenRetire("demo", Epoch{1}, 1ms);
+
+  EXPECT_TRUE(unbound.Get());
+  EXPECT_THAT(closed_.Get(), FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch));
+  EXPECT_FALSE(service_->direct().IsBound("demo", Epoch{1}));
 }
 
 TEST_F(ExpertServiceTest, StopWaitsForOpenAttachmentsAndTakesNoNewOnes) {

@@ -64,7 +64,7 @@ TEST_P(ChunkPlanTest, CarriesEachPlannedRowOnceInWindowsThatNeverSplitAToken) {
   const std::vector<std::int32_t> slots(kWorkers, kExperts / kWorkers);
   ChunkPlan chunks;
 
-  chunks.Build(plan, slots, GetParam().chunk_rows);
+  SY_ASSERT_OK(chunks.Build(plan, slots, GetParam().chunk_rows));
 
   for (std::int32_t w = 0; w < kWorkers; ++w) {
     const ChunkPlan::Range range = chunks.ChunksOf(w);
@@ -88,6 +88,33 @@ TEST_P(ChunkPlanTest, CarriesEachPlannedRowOnceInWindowsThatNeverSplitAToken) {
   }
 }
 
+// A frame numbers chunks in 16 bits.
+TEST(ChunkCountTest, RefusesMoreChunksThanAHeaderCanNumber) {
+  LayerPlacement layer;
+  layer.experts.push_back({ExpertId{0}, WorkerOrdinal{0}, SlotId{0}});
+  const PlacementMap placement(layer, 1, 1);
+  ChunkPlan chunks;
+  for (const DispatchMode mode : {DispatchMode::kNormal, DispatchMode::kLowLatency}) {
+    const auto build = [&](std::int32_t tokens, std::uint32_t chunk_rows) {
+      const std::vector<std::int32_t> ids(static_cast<std::size_t>(tokens), 0);
+      DispatchPlan plan;
+      SY_EXPECT_OK(BuildDispatchPlan({ids, tokens, 1}, placement, mode, &plan));
+      return chunks.Build(plan, std::vector<std::int32_t>{1}, chunk_rows);
+    };
+
+    const absl::Status refused = build(131'072, 2);
+
+    EXPECT_THAT(refused,
+                testing::FailsWith(absl::StatusCode::kInvalidArgument, Reason::kTooManyTokens));
+    EXPECT_EQ(MetadataOf(refused).at("have"), "65536");
+    EXPECT_EQ(MetadataOf(refused).at("limit"), "65535");
+    SY_ASSERT_OK(build(131'070, 2));
+    EXPECT_EQ(chunks.chunks().back().index, 65'534);
+    EXPECT_EQ(chunks.chunks().back().count, 65'535);
+    SY_EXPECT_OK(build(131'072, 3));
+  }
+}
+
 class LowLatencyChunkPlanTest : public ChunkPlanTest {};
 
 TEST_P(LowLatencyChunkPlanTest, GroupsRowsBySlotThenToken) {
@@ -95,7 +122,7 @@ TEST_P(LowLatencyChunkPlanTest, GroupsRowsBySlotThenToken) {
   const std::vector<std::int32_t> slots(kWorkers, kExperts / kWorkers);
   ChunkPlan chunks;
 
-  chunks.Build(plan, slots, GetParam().chunk_rows);
+  SY_ASSERT_OK(chunks.Build(plan, slots, GetParam().chunk_rows));
 
   for (const Chunk& chunk : chunks.chunks()) {
     const auto rows = chunks.RowsOf(chunk);

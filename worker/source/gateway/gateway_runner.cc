@@ -177,7 +177,8 @@ absl::StatusOr<StepTicket> GatewayRunner::Submit(const StepRequest& request, Tim
     const Duration deadline = request.deadline > Duration::zero()
                                   ? request.deadline
                                   : grant_->grant.request.step_deadline;
-    pending_[step.value] = {request, std::nullopt, now + deadline + kGatewaySlack};
+    pending_[step.value] = {request, std::nullopt,
+                            now + std::min(deadline, kStepDeadlineMax) + kGatewaySlack};
   }
   // Without the mutex: the answer to another step may arrive while the rows are copied.
   const absl::Status sent = Send(step, request, hidden);
@@ -210,7 +211,8 @@ absl::Status GatewayRunner::Send(StepId step, const StepRequest& request, std::i
                           .tokens = request.tokens,
                           .x = std::as_bytes(std::span(x)),
                           .ids = ids,
-                          .weights = weights});
+                          .weights = weights,
+                          .deadline = request.deadline});
 }
 
 absl::StatusOr<bool> GatewayRunner::IsDone(const StepTicket& ticket) const {

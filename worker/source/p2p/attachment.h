@@ -88,6 +88,7 @@ struct Attachment final : public FrameSink {
   P2pRunner* runner = nullptr;  // owns this attachment
   PlanWorker worker;            // id, incarnation, endpoint
   bool own = false;             // the gateway's own experts: no stream, no link
+  bool dead = false;            // the coordinator has lost the worker (PlanUpdate::lost)
   // Sizes of its rings' slots, fixed for its whole life: where rows need larger ones, another
   // attachment to the same worker is made (epoch_binder.h).
   StagingBytes slot_bytes;

@@ -63,7 +63,8 @@ absl::Status ModelChanged(const Plan& opened, const Plan& now) {
 
 }  // namespace
 
-EpochBinder::EpochBinder(BinderOptions options) : options_(std::move(options)) {}
+EpochBinder::EpochBinder(BinderOptions options)
+    : options_(std::move(options)), step_deadline_(options_.grant.request.step_deadline) {}
 
 EpochBinder::~EpochBinder() { CloseAll(); }
 
@@ -91,6 +92,11 @@ void EpochBinder::OnPlan(const PlanUpdate& update, TimePoint now) {
     last_error_ = next.status();
     return;
   }
+  for (const std::unique_ptr<Attachment>& attachment : attachments_) {
+    const bool lost = std::find(update.lost.begin(), update.lost.end(),
+                                attachment->worker.incarnation) != update.lost.end();
+    attachment->dead = attachment->dead || lost;
+  }
   Adopt(*std::move(next), now);
 }
 
@@ -112,12 +118,12 @@ void EpochBinder::Adopt(std::unique_ptr<BoundPlan> next, TimePoint now) {
   CloseUnused();
   for (std::size_t w = 0; w < next_->workers.size(); ++w) {
     Attachment& attachment = *next_->workers[w];
+    attachment.dead = false;  // It has registered again.
     if (attachment.own) {
-      attachment.state = Attachment::State::kReady;
-      next_->confirmed[w] = true;
+      BindOwn(w, now);
     } else if (attachment.state == Attachment::State::kReady) {
       // On the open stream: an epoch change costs one message for each worker, not a new ring.
-      attachment.stream->Bind({next_->plan.epoch, next_->hash});
+      attachment.stream->Bind(BindRequestFor(*next_));
     } else if (attachment.state == Attachment::State::kDown) {
       StartAttach(attachment, now);
     }
@@ -176,12 +182,13 @@ void EpochBinder::StartAttach(Attachment& attachment, TimePoint now) {
   const bool coming =
       Uses(next_.get(), attachment) && (retired || !Uses(current_.get(), attachment));
   const BoundPlan& bound = coming ? *next_ : *current_;
-  absl::StatusOr<std::unique_ptr<Link>> link =
-      options_.transport->CreateLink({.cookie = options_.grant.cookie,
-                                      .slots = options_.credits,
-                                      .slot_bytes = Bytes32(attachment.slot_bytes.combine),
-                                      .choice = options_.transport_choice,
-                                      .owner = static_cast<FrameSink*>(&attachment)});
+  absl::StatusOr<std::unique_ptr<Link>> link = options_.transport->CreateLink(
+      {.cookie = options_.grant.cookie,
+       .slots = options_.credits,
+       .slot_bytes = Bytes32(attachment.slot_bytes.combine),
+       .peer_slot_bytes_max = Bytes32(attachment.slot_bytes.dispatch),
+       .choice = options_.transport_choice,
+       .owner = static_cast<FrameSink*>(&attachment)});
   if (!link.ok()) {
     Lose(attachment, link.status(), now);
     return;
@@ -204,6 +211,7 @@ void EpochBinder::StartAttach(Attachment& attachment, TimePoint now) {
   request.reply_ring = attachment.link->offer();
   request.request_slot_bytes = Bytes32(attachment.slot_bytes.dispatch);
   request.record_amax = options_.grant.request.record_amax;
+  request.step_deadline = step_deadline_;
   attachment.attach_epoch = request.epoch;
   attachment.stream =
       options_.channel->Attach(attachment.worker.endpoint, request, attachment.sink.get());
@@ -266,7 +274,7 @@ bool EpochBinder::Knows(Epoch epoch) const {
 
 void EpochBinder::BindNewer(Attachment& attachment, Epoch attached) {
   if (next_ != nullptr && Uses(next_.get(), attachment) && attached < next_->plan.epoch) {
-    attachment.stream->Bind({next_->plan.epoch, next_->hash});
+    attachment.stream->Bind(BindRequestFor(*next_));
   }
 }
 
@@ -281,6 +289,9 @@ void EpochBinder::MarkBound(Attachment& attachment, Epoch epoch) {
 void EpochBinder::OnBound(const BoundEvent& event, TimePoint now) {
   Attachment* attachment = FindBySerial(event.serial);
   if (attachment == nullptr) return;
+  // The answer to OnStepDeadline, whose epoch is bound already. One that the worker no longer keeps
+  // is refused step by step.
+  if (current_ != nullptr && event.epoch == current_->plan.epoch) return;
   // A worker that refuses an epoch has it not, or has lost the attachment: begin anew with both.
   if (!event.result.ok()) {
     Lose(*attachment, event.result, now);
@@ -303,13 +314,7 @@ void EpochBinder::Lose(Attachment& attachment, const absl::Status& why, TimePoin
   attachment.state = Attachment::State::kDown;
   attachment.down_why = why;
   last_error_ = why;
-  attachment.backoff =
-      std::clamp(attachment.backoff * 2, options_.backoff_min, options_.backoff_max);
-  // Jitter, so that the sources of a worker that restarts do not all attach at the same moment.
-  const double jitter = 0.5 + options_.rng->Uniform();
-  attachment.retry_at =
-      now +
-      Duration(static_cast<std::int64_t>(static_cast<double>(attachment.backoff.count()) * jitter));
+  ScheduleRetry(attachment, now);
   // A new life of the attachment must confirm the coming epoch again. It attaches for the current
   // one, which confirms that one by itself.
   if (next_ != nullptr) {
@@ -321,12 +326,24 @@ void EpochBinder::Lose(Attachment& attachment, const absl::Status& why, TimePoin
   attachment.Close();
 }
 
+void EpochBinder::ScheduleRetry(Attachment& attachment, TimePoint now) const {
+  attachment.backoff =
+      std::clamp(attachment.backoff * 2, options_.backoff_min, options_.backoff_max);
+  // Jitter, so that the sources of a worker that restarts do not all attach at the same moment.
+  const double jitter = 0.5 + options_.rng->Uniform();
+  attachment.retry_at =
+      now +
+      Duration(static_cast<std::int64_t>(static_cast<double>(attachment.backoff.count()) * jitter));
+}
+
 bool EpochBinder::Poll(TimePoint now) {
-  bool changed = Switch(now);
+  bool changed = RetryOwn(now);
+  changed |= Switch(now);
   changed |= ReleaseEnded();
-  changed |= LosePlannedOut(now);
+  changed |= LoseDead(now);
   for (const std::unique_ptr<Attachment>& attachment : attachments_) {
-    if (attachment->state != Attachment::State::kDown || attachment->retry_at > now) continue;
+    if (attachment->own || attachment->state != Attachment::State::kDown) continue;
+    if (attachment->retry_at > now) continue;
     // An ending epoch takes no new steps, and a new ring would not bring back its old ones.
     if (!Uses(current_.get(), *attachment) && !Uses(next_.get(), *attachment)) continue;
     StartAttach(*attachment, now);
@@ -341,7 +358,7 @@ bool EpochBinder::Switch(TimePoint now) {
   // rows.
   if (!next_->AllConfirmed()) return false;
   if (current_ != nullptr) ending_.push_back(std::move(current_));
-  // The grace of workers that only the old plan has begins here.
+  // The grace of workers that are dead begins here.
   switched_at_ = now;
   current_ = std::move(next_);
   return true;
@@ -365,21 +382,23 @@ bool EpochBinder::ReleaseEnded() {
   return true;
 }
 
-// A worker that left in order has answered its last steps within the grace. One that has not is
-// gone, and no message may ever say so: without this its steps would hold the old epoch until their
-// deadlines, which may be minutes.
-bool EpochBinder::LosePlannedOut(TimePoint now) {
+// A worker that leaves in order answers its last steps, however long they take, and its stream says
+// when it is gone. One that the coordinator has lost may be stopped or cut off, and no message may
+// ever say so: without this its steps would hold the old epoch until their deadlines, which may be
+// minutes.
+bool EpochBinder::LoseDead(TimePoint now) {
   // Without a current plan the session has ended, and its last steps have their deadlines.
   if (current_ == nullptr) return false;
-  if (ending_.empty() || now < switched_at_ + options_.planned_out_grace) return false;
+  if (ending_.empty() || now < switched_at_ + options_.lost_grace) return false;
   bool lost = false;
   for (const std::unique_ptr<Attachment>& attachment : attachments_) {
-    if (!IsPlannedOut(*attachment)) continue;
+    if (!IsDead(*attachment)) continue;
     Lose(*attachment,
-         MakeError(
-             absl::StatusCode::kUnavailable, Reason::kWorkerLost,
-             absl::StrFormat("the committed plan no longer holds worker %s", attachment->worker.id),
-             {{"worker", attachment->worker.id}}),
+         MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost,
+                   absl::StrFormat("the coordinator has lost worker %s, and the committed plan "
+                                   "does without it",
+                                   attachment->worker.id),
+                   {{"worker", attachment->worker.id}}),
          now);
     lost = true;
   }
@@ -430,10 +449,11 @@ bool EpochBinder::Uses(const BoundPlan* bound, const Attachment& attachment) con
   return bound != nullptr && OrdinalOf(*bound, attachment).has_value();
 }
 
-// Only an ending epoch uses it, and no newer plan has the worker. An attachment that was left for
-// larger slots does not count: its worker lives and will answer.
-bool EpochBinder::IsPlannedOut(const Attachment& attachment) const {
-  if (attachment.own || attachment.state != Attachment::State::kReady) return false;
+// An attachment that was left for larger slots does not count where a newer plan has its worker.
+bool EpochBinder::IsDead(const Attachment& attachment) const {
+  if (!attachment.dead || attachment.own || attachment.state != Attachment::State::kReady) {
+    return false;
+  }
   const auto holds = [&attachment](const BoundPlan* bound) {
     return bound != nullptr && std::any_of(bound->plan.workers.begin(), bound->plan.workers.end(),
                                            [&](const PlanWorker& worker) {
@@ -452,13 +472,18 @@ bool EpochBinder::InUse(const Attachment& attachment) const {
 
 TimePoint EpochBinder::NextDeadline() const {
   TimePoint first = TimePoint::max();
-  const bool waits_for_planned_out =
+  const bool waits_for_dead =
       current_ != nullptr && !ending_.empty() &&
       std::any_of(attachments_.begin(), attachments_.end(),
-                  [this](const std::unique_ptr<Attachment>& a) { return IsPlannedOut(*a); });
-  if (waits_for_planned_out) first = switched_at_ + options_.planned_out_grace;
+                  [this](const std::unique_ptr<Attachment>& a) { return IsDead(*a); });
+  if (waits_for_dead) first = switched_at_ + options_.lost_grace;
+  for (std::size_t w = 0; next_ != nullptr && w < next_->workers.size(); ++w) {
+    if (next_->workers[w]->own && !next_->confirmed[w]) {
+      first = std::min(first, next_->workers[w]->retry_at);
+    }
+  }
   for (const std::unique_ptr<Attachment>& attachment : attachments_) {
-    if (attachment->state != Attachment::State::kDown) continue;
+    if (attachment->own || attachment->state != Attachment::State::kDown) continue;
     // As in Poll: an attachment that only an ending epoch uses is not made again.
     if (!Uses(current_.get(), *attachment) && !Uses(next_.get(), *attachment)) continue;
     first = std::min(first, attachment->retry_at);

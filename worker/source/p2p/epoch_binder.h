@@ -3,6 +3,10 @@
 //   OnPlan(e+1): attach new workers, Bind(e+1) on the others -> all have answered -> switch between
 //   two steps -> last step of e has ended -> Release(e), close what no plan uses any more.
 //
+// Steps of e end on e, also at workers that e+1 no longer has: these stay until they have answered.
+// Only a worker that the coordinator has lost is given up earlier, since it may never answer. Each
+// worker knows from Attach and Bind how long the session's steps can take, and keeps e so long.
+//
 // Where the rows of the coming epoch need larger slots than an attachment has (a layer was resolved
 // again to a wider wire dtype), its worker counts as new: steps of e end on the old rings, those of
 // e+1 begin on the larger ones. Slots never shrink.
@@ -44,7 +48,7 @@ struct BinderOptions {
   AttachEventQueue* events = nullptr;
   P2pRunner* runner = nullptr;        // Attachment::runner
   Incarnation incarnation;            // of this process
-  OwnExperts* own_experts = nullptr;  // gateway; gets the releases of its epochs
+  OwnExperts* own_experts = nullptr;  // gateway; binds and releases its epochs
   std::string own_worker_id;          // gateway: experts of this worker are called directly
   SessionGrant grant;
   TransportChoice transport_choice = TransportChoice::kAuto;
@@ -52,8 +56,8 @@ struct BinderOptions {
   std::uint32_t chunk_rows = 0;  // a slot holds a chunk of this many rows
   Duration backoff_min = std::chrono::milliseconds(100);
   Duration backoff_max = std::chrono::seconds(5);
-  // How long steps may still wait for a worker that the committed plan no longer holds.
-  Duration planned_out_grace = std::chrono::seconds(2);
+  // How long after a switch steps may still wait for a worker that the coordinator has lost.
+  Duration lost_grace = std::chrono::seconds(2);
   // Called when an attachment is lost, before its link is closed: its outstanding chunks fail.
   std::function<void(Attachment&, const absl::Status&)> on_down;
 };
@@ -74,6 +78,8 @@ class EpochBinder {
   void OnAttachEnded(const AttachEndedEvent& event, TimePoint now);
   // The link failed, or its credits are lost.
   void Lose(Attachment& attachment, const absl::Status& why, TimePoint now);
+  // A step with this deadline has begun. If it is the longest so far, the workers learn of it.
+  void OnStepDeadline(Duration deadline);
   // Retries, switches, releases, closes. True when anything changed.
   bool Poll(TimePoint now);
   void CloseAll();
@@ -113,6 +119,13 @@ class EpochBinder {
   void Adopt(std::unique_ptr<BoundPlan> next, TimePoint now);
   // Begins a new life of a kDown attachment.
   void StartAttach(Attachment& attachment, TimePoint now);
+  // Binds the coming epoch at the process's own experts, or schedules another attempt.
+  void BindOwn(std::size_t ordinal, TimePoint now);
+  // BindOwn where an attempt is due. True when there was one.
+  bool RetryOwn(TimePoint now);
+  // Doubles the attachment's back-off and sets the time of its next attempt.
+  void ScheduleRetry(Attachment& attachment, TimePoint now) const;
+  [[nodiscard]] BindRequest BindRequestFor(const BoundPlan& bound) const;
   // Checks the worker's ring against the request, and connects to it.
   absl::Status ConnectLink(Attachment& attachment, const AttachGrant& grant) const;
   // Binds the coming epoch on an attachment that was made for an older one.
@@ -123,13 +136,13 @@ class EpochBinder {
   bool Switch(TimePoint now);
   // Releases older epochs without steps.
   bool ReleaseEnded();
-  // Loses workers that no newer plan has, once the grace after the switch is over.
-  bool LosePlannedOut(TimePoint now);
+  // Gives up workers that the coordinator has lost, once the grace after the switch is over.
+  bool LoseDead(TimePoint now);
   // Closes attachments that no plan of this session uses.
   void CloseUnused();
   [[nodiscard]] bool Uses(const BoundPlan* bound, const Attachment& attachment) const;
-  // Only an ending epoch uses the attachment, and no newer plan has its worker.
-  [[nodiscard]] bool IsPlannedOut(const Attachment& attachment) const;
+  // Only an ending epoch uses the attachment, and the coordinator has lost its worker.
+  [[nodiscard]] bool IsDead(const Attachment& attachment) const;
   [[nodiscard]] bool InUse(const Attachment& attachment) const;
 
   BinderOptions options_;
@@ -139,6 +152,7 @@ class EpochBinder {
   std::unique_ptr<BoundPlan> next_;                 // coming: not all of its workers have bound it
   std::vector<std::unique_ptr<BoundPlan>> ending_;  // older epochs with steps in flight
   TimePoint switched_at_{};                         // when the newest of them was left
+  Duration step_deadline_{};                        // the longest of the session's steps
   absl::Status fatal_;
   absl::Status last_error_;
 };

@@ -165,6 +165,7 @@ absl::StatusOr<StepTicket> P2pRunner::Submit(const StepRequest& request, TimePoi
   binder_.Poll(now);
   // Other codes are the caller's own mistakes, which no epoch mends.
   absl::StatusOr<StepTicket> ticket = engine_.Submit(request, binder_.current(), now);
+  if (ticket.ok()) binder_.OnStepDeadline(request.deadline);
   if (!absl::IsUnavailable(ticket.status())) return ticket;
   return WithComing(ticket.status(), binder_.coming_error());
 }

@@ -26,7 +26,7 @@ absl::Status Step::Begin(StepId id, const StepRequest& request, BoundPlan* bound
   CopyRouting();
   SY_RETURN_IF_ERROR(BuildDispatchPlan({dense_ids_, request.tokens, request.top_k}, layer.placement,
                                        layer.mode, &plan_));
-  chunks_.Build(plan_, layer.local_slots, chunk_rows);
+  SY_RETURN_IF_ERROR(chunks_.Build(plan_, layer.local_slots, chunk_rows));
   states_.assign(chunks_.chunks().size(), {});
   cursors_.assign(layer.local_slots.size(), {});
   for (std::size_t w = 0; w < cursors_.size(); ++w) {

@@ -44,8 +44,10 @@ absl::StatusOr<StepTicket> StepEngine::Submit(const StepRequest& request, BoundP
        .max_tokens = MaxTokens(layer->mode, layer->max_tokens_per_step, options_.request)}));
   SY_ASSIGN_OR_RETURN(const std::uint32_t index, FreeSlot());
   Slot& slot = *slots_[index];
-  const Duration wait =
-      request.deadline > Duration::zero() ? request.deadline : options_.request.step_deadline;
+  // Bounded, because a gateway's client sets it.
+  const Duration wait = std::min(
+      request.deadline > Duration::zero() ? request.deadline : options_.request.step_deadline,
+      kStepDeadlineMax);
   const TimePoint started = options_.clock->Now();
   SY_RETURN_IF_ERROR(slot.step.Begin(StepId{last_step_ + 1}, request, bound_plan, *layer,
                                      options_.request.y_dtype, options_.chunk_rows, now + wait));

@@ -12,12 +12,11 @@
 
 namespace switchyard {
 
-LoopbackLink::LoopbackLink(LoopbackTransport* transport, const LinkOptions& options)
-    : Link(options.owner),
-      transport_(transport),
-      options_(options),
-      ring_(std::make_shared<LoopbackRing>(RingBytesOf(options))) {
+LoopbackLink::LoopbackLink(LoopbackTransport* transport, const LinkOptions& options,
+                           std::shared_ptr<LoopbackRing> ring)
+    : Link(options.owner), transport_(transport), options_(options), ring_(std::move(ring)) {
   offer_.transport = "loopback";
+  offer_.frame_version = kFrameVersion;
   offer_.address = transport->place_.address;
   offer_.incarnation = transport->options_.incarnation;
   offer_.attachment = transport->inbox_.Add(this, {.cookie = options.cookie,

@@ -14,8 +14,10 @@ namespace switchyard {
 
 class LoopbackLink final : public Link {
  public:
-  // `options` must have passed RoundRing. Registers the link with its transport.
-  LoopbackLink(LoopbackTransport* transport, const LinkOptions& options);
+  // `options` must have passed RoundRing, and `ring` has their size. Registers the link with its
+  // transport.
+  LoopbackLink(LoopbackTransport* transport, const LinkOptions& options,
+               std::shared_ptr<LoopbackRing> ring);
   ~LoopbackLink() override { Close(); }
 
   [[nodiscard]] const RingOffer& offer() const override { return offer_; }

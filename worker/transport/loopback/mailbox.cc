@@ -13,8 +13,10 @@ constexpr std::align_val_t kRingAlign{4096};
 }  // namespace
 
 // Writes every page now, so that no step pays for page faults.
-LoopbackRing::LoopbackRing(std::size_t bytes)
-    : memory_(static_cast<std::byte*>(::operator new(bytes, kRingAlign)), bytes) {
+LoopbackRing::LoopbackRing(std::size_t bytes) {
+  auto* memory = static_cast<std::byte*>(::operator new(bytes, kRingAlign, std::nothrow));
+  if (memory == nullptr) return;
+  memory_ = {memory, bytes};
   std::memset(memory_.data(), 0, memory_.size());
 }
 

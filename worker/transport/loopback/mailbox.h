@@ -20,7 +20,7 @@
 
 namespace switchyard {
 
-// The memory of one inbound ring, page-aligned and zeroed.
+// The memory of one inbound ring, page-aligned and zeroed. Empty if there is no memory for it.
 class LoopbackRing {
  public:
   explicit LoopbackRing(std::size_t bytes);

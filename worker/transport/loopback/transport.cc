@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
 #include "worker/transport/loopback/link.h"
@@ -36,7 +38,13 @@ absl::StatusOr<std::unique_ptr<Link>> LoopbackTransport::CreateLink(const LinkOp
     return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
                      "transport loopback: shm and tcp need transport ucx; use auto or inproc");
   }
-  return std::make_unique<LoopbackLink>(this, rounded);
+  auto ring = std::make_shared<LoopbackRing>(RingBytesOf(rounded));
+  if (ring->memory().empty()) {
+    return MakeError(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
+                     absl::StrCat("transport loopback: no memory for a ring of ",
+                                  RingBytesOf(rounded), " bytes; use fewer or smaller slots"));
+  }
+  return std::make_unique<LoopbackLink>(this, rounded, std::move(ring));
 }
 
 bool LoopbackTransport::ReportLinksDown(FrameSink& sink) {

@@ -1,14 +1,38 @@
 #include "worker/transport/ucx/context.h"
 
 #include <array>
+#include <csignal>
 
 #include "absl/strings/str_cat.h"
+#include <dlfcn.h>
+#include <ucs/debug/debug.h>
 
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
 
 namespace switchyard {
 namespace {
+
+// UCX takes over SIGSEGV, SIGABRT, SIGHUP and others when libucs.so is loaded, before anything of
+// this code runs. They belong to the process, most of all where an engine loads libswitchyard, so
+// they go back as soon as this code is loaded. Not from Init: an engine may load and never open.
+// Handlers of others stay, which is why each is looked at.
+[[gnu::constructor]] void GiveSignalsBack() {
+  Dl_info ucs{};
+  if (::dladdr(reinterpret_cast<void*>(&ucs_debug_disable_signal), &ucs) == 0) return;
+  for (int number = 1; number < NSIG; ++number) {
+    struct sigaction action {};
+    Dl_info owner{};
+    if (::sigaction(number, nullptr, &action) != 0 || action.sa_handler == SIG_DFL ||
+        action.sa_handler == SIG_IGN) {
+      continue;
+    }
+    if (::dladdr(reinterpret_cast<void*>(action.sa_handler), &owner) != 0 &&
+        owner.dli_fbase == ucs.dli_fbase) {
+      ucs_debug_disable_signal(number);
+    }
+  }
+}
 
 struct Setting {
   const char* name;
@@ -40,6 +64,8 @@ constexpr std::array kSettings = {
     Setting{"PROTO_ENABLE", "n"},
     Setting{"UNIFIED_MODE", "n"},
     Setting{"ADDRESS_DEBUG_INFO", "n"},
+    // The only layout that UcxAddressCheck reads.
+    Setting{"ADDRESS_VERSION", "v1"},
     Setting{"ADAPTIVE_PROGRESS", "y"},
     Setting{"USE_MT_MUTEX", "n"},
 };
@@ -99,13 +125,20 @@ absl::Status UcxContext::Init(const UcxContextOptions& options) {
 
   SY_RETURN_IF_ERROR(MakeWorker(&receiver_));
   SY_RETURN_IF_ERROR(MakeWorker(&sender_));
+  SY_ASSIGN_OR_RETURN(address_, AddressOf(receiver_));
+  SY_ASSIGN_OR_RETURN(const std::string sender, AddressOf(sender_));
+  SY_ASSIGN_OR_RETURN(address_check_, UcxAddressCheck::Create(address_, sender));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> UcxContext::AddressOf(const Worker& worker) {
   ucp_address_t* address = nullptr;
   std::size_t length = 0;
-  status = ucp_worker_get_address(receiver_.worker, &address, &length);
-  if (status != UCS_OK) return UcxError("cannot pack the receiver's address", status);
-  address_.assign(reinterpret_cast<const char*>(address), length);
-  ucp_worker_release_address(receiver_.worker, address);
-  return absl::OkStatus();
+  const ucs_status_t status = ucp_worker_get_address(worker.worker, &address, &length);
+  if (status != UCS_OK) return UcxError("cannot pack a worker's address", status);
+  std::string packed(reinterpret_cast<const char*>(address), length);
+  ucp_worker_release_address(worker.worker, address);
+  return packed;
 }
 
 absl::Status UcxContext::MakeWorker(Worker* worker) {

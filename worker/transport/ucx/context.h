@@ -21,6 +21,8 @@
 #include "absl/strings/string_view.h"
 #include <ucp/api/ucp.h>
 
+#include "worker/transport/ucx/address.h"
+
 namespace switchyard {
 
 // The error for a UCX call that failed with `status`; `what` describes the call. Reason TRANSPORT,
@@ -47,6 +49,8 @@ class UcxContext {
   [[nodiscard]] ucp_worker_h sender() const { return sender_.worker; }
   // The receiver's address as packed by UCX. A secret: never logged.
   [[nodiscard]] const std::string& address() const { return address_; }
+  // The check that an address has to pass before the sender connects to it.
+  [[nodiscard]] const UcxAddressCheck& address_check() const { return address_check_; }
   // Descriptors that are readable when an armed worker has work. Owned by UCX.
   [[nodiscard]] int receiver_fd() const { return receiver_.event_fd; }
   [[nodiscard]] int sender_fd() const { return sender_.event_fd; }
@@ -62,11 +66,13 @@ class UcxContext {
     int event_fd = -1;
   };
   absl::Status MakeWorker(Worker* worker);
+  static absl::StatusOr<std::string> AddressOf(const Worker& worker);
 
   ucp_context_h context_ = nullptr;
   Worker receiver_;
   Worker sender_;
   std::string address_;
+  UcxAddressCheck address_check_;
 };
 
 }  // namespace switchyard

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -16,6 +17,8 @@
 namespace switchyard {
 namespace {
 
+constexpr std::size_t kVersionCharsMax = 32;
+
 absl::Status TransportError(const std::string& text) {
   return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kTransport, text);
 }
@@ -26,6 +29,20 @@ bool AllTcp(absl::string_view lanes) {
   const std::vector<absl::string_view> names = absl::StrSplit(lanes, ',');
   return std::ranges::all_of(names,
                              [](absl::string_view name) { return absl::StartsWith(name, "tcp/"); });
+}
+
+// UCX promises to read addresses and messages of other versions; nobody tests that for ours. The
+// third number of a version changes neither.
+absl::Status CheckVersion(absl::string_view peer) {
+  const std::string own = UcxVersion();
+  const auto series = [](absl::string_view version) {
+    return version.substr(0, version.rfind('.'));
+  };
+  if (series(peer) == series(own)) return absl::OkStatus();
+  // Cut and escaped: a hostile peer may send anything.
+  return TransportError(absl::StrCat(
+      "transport ucx: the peer has UCX \"", absl::CHexEscape(peer.substr(0, kVersionCharsMax)),
+      "\", this process UCX ", own, "; install one version of UCX on both sides"));
 }
 
 }  // namespace
@@ -59,6 +76,8 @@ absl::Status UcxLink::AllocateRing() {
   core_->ring_bytes += bytes;
 
   offer_.transport = "ucx";
+  offer_.transport_version = UcxVersion();
+  offer_.frame_version = kFrameVersion;
   offer_.address = SealBlob(BlobKind::kAddress, core_->ucx->address());
   offer_.incarnation = core_->incarnation;
   offer_.attachment = core_->inbox.Add(this, {.cookie = options_.cookie,
@@ -85,17 +104,20 @@ absl::Status UcxLink::Connect(const RingOffer& peer) {
 }
 
 absl::Status UcxLink::MakeEndpoint(const RingOffer& peer) {
+  SY_RETURN_IF_ERROR(CheckVersion(peer.transport_version));
   const std::optional<absl::string_view> address = OpenBlob(BlobKind::kAddress, peer.address);
   if (!address.has_value()) {
     return TransportError(
         "transport ucx: the peer's address is not valid here; check that both sides run the same "
         "release");
   }
+  // The seal shows damage, but anyone can compute it. UCX gets only what the check has packed.
+  SY_ASSIGN_OR_RETURN(const std::string checked, core_->ucx->address_check().Rewrite(*address));
   ucp_ep_params_t params{};
   params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                       UCP_EP_PARAM_FIELD_ERR_HANDLER | UCP_EP_PARAM_FIELD_FLAGS;
   params.flags = UCP_EP_PARAMS_FLAGS_NO_LOOPBACK;
-  params.address = reinterpret_cast<const ucp_address_t*>(address->data());
+  params.address = reinterpret_cast<const ucp_address_t*>(checked.data());
   params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   params.err_handler = {&UcxLink::OnEndpointError, this};
   const ucs_status_t status = ucp_ep_create(core_->ucx->sender(), &params, &endpoint_);
@@ -125,10 +147,11 @@ absl::Status UcxLink::ChoosePath(const RingOffer& peer) {
     return TransportError(
         absl::StrCat("transport ucx: tcp is required, but UCX uses lanes \"", lanes_, "\""));
   }
+  SY_ASSIGN_OR_RETURN(
+      outbox_,
+      UcxOutbox::Create({.slots = peer.slots, .slot_bytes = peer.slot_bytes}, peer_ring_.memory()));
   path_ = peer_ring_.memory().empty() ? LinkPath::kMessages : LinkPath::kMapped;
   peer_slot_bytes_ = peer.slot_bytes;
-  outbox_ = std::make_unique<UcxOutbox>(
-      UcxOutbox::Geometry{.slots = peer.slots, .slot_bytes = peer.slot_bytes}, peer_ring_.memory());
   return absl::OkStatus();
 }
 

@@ -3,15 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <new>
+#include <utility>
 
+#include "core/base/status_macros.h"
 #include "worker/transport/inbox.h"
 #include "worker/transport/shared_stores.h"
 
 namespace switchyard {
 namespace {
-
-constexpr std::align_val_t kStagingAlign{4096};  // as a mapped ring, so encoders see no difference
 
 // UCS_ERR_NO_RESOURCE if UCX cannot complete the send immediately.
 // Immediate completion keeps UCX from referring to our memory after the call.
@@ -27,21 +26,20 @@ ucs_status_t SendNow(ucp_ep_h endpoint, std::span<const std::byte> header,
 
 }  // namespace
 
-UcxOutbox::UcxOutbox(const Geometry& geometry, std::span<std::byte> mapped_ring)
-    : geometry_(geometry),
-      mapped_(!mapped_ring.empty()),
-      memory_(mapped_ring),
-      entries_(geometry.slots) {
-  if (!mapped_) {
-    const std::size_t bytes = static_cast<std::size_t>(geometry.slots) * geometry.slot_bytes;
-    memory_ = {static_cast<std::byte*>(::operator new(bytes, kStagingAlign)), bytes};
-    std::memset(memory_.data(), 0, memory_.size());  // takes the page faults now, not in a step
-  }
+absl::StatusOr<std::unique_ptr<UcxOutbox>> UcxOutbox::Create(const Geometry& geometry,
+                                                             std::span<std::byte> mapped_ring) {
+  // Pages like those of a mapped ring, so encoders see no difference.
+  const std::size_t bytes = static_cast<std::size_t>(geometry.slots) * geometry.slot_bytes;
+  SY_ASSIGN_OR_RETURN(RingPages staging, AllocatePages(mapped_ring.empty() ? bytes : 0));
+  return std::unique_ptr<UcxOutbox>(new UcxOutbox(geometry, mapped_ring, std::move(staging)));
 }
 
-UcxOutbox::~UcxOutbox() {
-  if (!mapped_) ::operator delete(memory_.data(), kStagingAlign);
-}
+UcxOutbox::UcxOutbox(const Geometry& geometry, std::span<std::byte> mapped_ring, RingPages staging)
+    : geometry_(geometry),
+      mapped_(!mapped_ring.empty()),
+      staging_(std::move(staging)),
+      memory_(mapped_ ? mapped_ring : staging_.memory()),
+      entries_(geometry.slots) {}
 
 std::span<std::byte> UcxOutbox::Slot(std::uint32_t slot) const {
   return memory_.subspan(static_cast<std::size_t>(slot) * geometry_.slot_bytes,

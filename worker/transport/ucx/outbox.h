@@ -11,17 +11,20 @@
 // any time. UCX's wireup protocol, which aborts the process if a connection breaks during it, is
 // never entered.
 //
-// The constructor allocates all memory. Not thread-safe.
+// Create allocates all memory. Not thread-safe.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include <ucp/api/ucp.h>
 
 #include "worker/transport/frame.h"
+#include "worker/transport/shared_ring.h"
 
 namespace switchyard {
 
@@ -37,11 +40,12 @@ class UcxOutbox {
     std::uint32_t slots = 0;
     std::uint32_t slot_bytes = 0;
   };
-  // `mapped_ring`: the peer's ring if it is mapped; empty to send messages.
-  UcxOutbox(const Geometry& geometry, std::span<std::byte> mapped_ring);
+  // `mapped_ring`: the peer's ring if it is mapped; empty to send messages, which takes as much
+  // memory as the peer's ring has. Errors: kResourceExhausted (OUT_OF_MEMORY).
+  static absl::StatusOr<std::unique_ptr<UcxOutbox>> Create(const Geometry& geometry,
+                                                           std::span<std::byte> mapped_ring);
   UcxOutbox(const UcxOutbox&) = delete;
   UcxOutbox& operator=(const UcxOutbox&) = delete;
-  ~UcxOutbox();
 
   // The memory of one slot, in the peer's ring or in the staging memory.
   [[nodiscard]] std::span<std::byte> Slot(std::uint32_t slot) const;
@@ -65,6 +69,7 @@ class UcxOutbox {
     std::uint32_t next = kNone;
   };
 
+  UcxOutbox(const Geometry& geometry, std::span<std::byte> mapped_ring, RingPages staging);
   // Sends one message. UCS_INPROGRESS if the frame needs more messages.
   ucs_status_t SendOne(ucp_ep_h endpoint, std::uint32_t slot, Entry* entry) const;
   // Removes the first slot of the queue.
@@ -72,6 +77,7 @@ class UcxOutbox {
 
   const Geometry geometry_;
   const bool mapped_;
+  const RingPages staging_;      // empty if mapped
   std::span<std::byte> memory_;  // of all slots, here or at the peer
   std::vector<Entry> entries_;   // by slot
   std::uint32_t head_ = kNone;

@@ -86,6 +86,19 @@ TEST_F(GatewayRunnerTest, SendsDenseRowsAndWritesYWithTheCallersStrides) {
   }
 }
 
+TEST_F(GatewayRunnerTest, AStepsOwnDeadlineGoesWithIt) {
+  SY_ASSERT_OK(Open());
+  StepRequest request = Request();
+  request.deadline = seconds(3);
+
+  SY_ASSERT_OK(Submit(request));
+  SY_ASSERT_OK(Submit(Request()));
+
+  ASSERT_EQ(gateway_.taken.size(), 2U);
+  EXPECT_EQ(gateway_.taken[0].deadline, seconds(3));
+  EXPECT_EQ(gateway_.taken[1].deadline, Duration::zero()) << "the session's";
+}
+
 TEST_F(GatewayRunnerTest, AnswersInAnyOrderGoToTheirOwnSteps) {
   SY_ASSERT_OK(Open());
   SY_ASSERT_OK_AND_ASSIGN(const auto one, Submit(Request()));

@@ -18,8 +18,8 @@ constexpr DispatchMode kLl = DispatchMode::kLowLatency;
 
 class EpochTest : public RunnerFixture {
  protected:
-  void Announce(const Plan& plan) {
-    channel_.watch_sink->OnPlan({plan, HashOf(plan)});
+  void Announce(const Plan& plan, const std::vector<Incarnation>& lost = {}) {
+    channel_.watch_sink->OnPlan({plan, HashOf(plan), lost});
     Pump();
   }
   // The worker's answer to the newest Bind on its stream.
@@ -248,7 +248,8 @@ TEST_F(EpochTest, APlanThatIsOvertakenIsReleasedWhereItWasBound) {
               ::testing::UnorderedElementsAre(Epoch{2}, Epoch{1}));
 }
 
-TEST_F(EpochTest, AStepThatWaitsForAWorkerPlannedOutFailsAndFreesTheOldEpoch) {
+// A worker that leaves has its link and its stream until it has answered.
+TEST_F(EpochTest, AStepThatWaitsForAWorkerPlannedOutEndsWithItsAnswer) {
   const Plan one = MakeTestPlan(1, {"a", "b"}, kLl);
   const Plan two = MakeTestPlan(2, {"a"}, kLl);
   OpenSessionRequest order;
@@ -257,6 +258,84 @@ TEST_F(EpochTest, AStepThatWaitsForAWorkerPlannedOutFailsAndFreesTheOldEpoch) {
   const TestBatch batch(9, 4);
   SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, Submit(batch.Request()));
   Announce(two);
+  AnswerBind("host-a");
+  ASSERT_EQ(runner_->Status().epoch, Epoch{2});
+
+  clock_.Advance(std::chrono::seconds(59));
+  Pump();
+  EXPECT_NE(channel_.Open("host-b"), nullptr);
+  AnswerAll(one);
+  Pump();
+
+  SY_EXPECT_OK(Take(ticket));
+  EXPECT_EQ(batch.y, batch.ExpectedLowLatency());
+  EXPECT_EQ(channel_.Open("host-b"), nullptr);
+  EXPECT_THAT(channel_.Open("host-a")->released, ::testing::ElementsAre(Epoch{1}));
+}
+
+TEST_F(EpochTest, AStepThatWaitsForAWorkerPlannedOutEndsByItsDeadlineOrWithTheWorker) {
+  const Plan one = MakeTestPlan(1, {"a", "b"}, kLl);
+  const Plan two = MakeTestPlan(2, {"a"}, kLl);
+  OpenSessionRequest order;
+  order.step_deadline = std::chrono::seconds(60);
+  OpenReady(one, order);
+  const TestBatch batch(9, 4);
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, Submit(batch.Request()));
+  StepRequest shorter = batch.Request();
+  shorter.deadline = std::chrono::seconds(10);
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket short_ticket, Submit(shorter));
+  Announce(two);
+  AnswerBind("host-a");
+
+  clock_.Advance(std::chrono::seconds(10));
+  Pump();
+  EXPECT_THAT(Take(short_ticket), FailsWith(absl::StatusCode::kUnavailable, Reason::kStepDeadline));
+  channel_.Open("host-b")->sink->OnAttachEnded(absl::UnavailableError("its process has ended"));
+  Pump();
+
+  EXPECT_THAT(Take(ticket), FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost));
+}
+
+// A step may take longer than the session's deadline, and the worker has to know before it retires
+// the epoch.
+TEST_F(EpochTest, WorkersLearnTheLongestDeadlineOfTheSessionsSteps) {
+  const Plan one = MakeTestPlan(1, {"a"}, kLl);
+  OpenSessionRequest order;
+  order.step_deadline = std::chrono::seconds(7);
+  OpenReady(one, order);
+  const auto a = channel_.Open("host-a");
+  EXPECT_EQ(a->order.step_deadline, std::chrono::seconds(7));
+  const TestBatch batch(9, 4);
+  StepRequest request = batch.Request();
+  std::vector<StepTicket> tickets;
+  for (const int deadline : {3, 90, 80}) {
+    request.deadline = std::chrono::seconds(deadline);
+    SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, Submit(request));
+    tickets.push_back(ticket);
+  }
+  EXPECT_THAT(a->binds,
+              ::testing::ElementsAre(BindRequest{Epoch{1}, HashOf(one), std::chrono::seconds(90)}));
+  // A worker that has ended the binding meanwhile is no reason to end the attachment.
+  AnswerBind("host-a", MakeError(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch, "no"));
+  AnswerAll(one);
+  for (const StepTicket& ticket : tickets) SY_EXPECT_OK(Take(ticket));
+
+  Announce(MakeTestPlan(2, {"a"}, kLl));
+
+  EXPECT_EQ(a->binds.back().epoch, Epoch{2});
+  EXPECT_EQ(a->binds.back().step_deadline, std::chrono::seconds(90));
+}
+
+// A stopped worker keeps its link and its stream, and no message ever says that it is gone.
+TEST_F(EpochTest, AStepThatWaitsForAWorkerThatIsDeadToTheCoordinatorFailsAndFreesTheOldEpoch) {
+  const Plan one = MakeTestPlan(1, {"a", "b"}, kLl);
+  const Plan two = MakeTestPlan(2, {"a"}, kLl);
+  OpenSessionRequest order;
+  order.step_deadline = std::chrono::seconds(60);
+  OpenReady(one, order);
+  const TestBatch batch(9, 4);
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, Submit(batch.Request()));
+  Announce(two, {one.workers[1].incarnation});
   AnswerBind("host-a");
   ASSERT_EQ(runner_->Status().epoch, Epoch{2});
 

@@ -261,6 +261,54 @@ TEST_F(P2pRunnerTest, RefusesOverlappingMisalignedAndMissingViews) {
   EXPECT_EQ(runner_->Status().steps_in_flight, 0U);
 }
 
+// R60: a stride says how wide the caller's memory is, so one of another model is refused even where
+// it is not used. y would be written beyond it.
+TEST_F(P2pRunnerTest, ChecksTheStridesOfASingleRow) {
+  const Plan plan = MakeTestPlan(1, {"a"}, kLl);
+  OpenReady(plan);
+  const TestBatch batch(1, 21);
+  const auto refused = [&](std::int64_t StepRequest::*stride, std::int64_t value) {
+    StepRequest request = batch.Request();
+    request.*stride = value;
+    return Submit(request);
+  };
+  for (std::int64_t StepRequest::*stride : {&StepRequest::x_stride, &StepRequest::ids_stride,
+                                            &StepRequest::weights_stride, &StepRequest::y_stride}) {
+    for (const std::int64_t value : {std::int64_t{1}, std::int64_t{-1}, std::int64_t{kTopK - 1}}) {
+      EXPECT_THAT(refused(stride, value),
+                  FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadShape));
+    }
+  }
+  StepRequest unused = batch.Request();
+  unused.x_stride = unused.ids_stride = unused.weights_stride = unused.y_stride = 0;
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, Submit(unused));
+  AnswerAll(plan);
+  SY_EXPECT_OK(Take(ticket));
+}
+
+// A frame numbers the chunks of a worker in 16 bits; beyond that replies would be taken for
+// others'.
+TEST_F(P2pRunnerTest, RefusesAStepOfMoreChunksThanAFrameCanNumber) {
+  const Plan plan = MakeTestPlan(1, {"a"}, DispatchMode::kNormal);
+  OpenReady(plan);
+  constexpr std::int32_t kChunkRows = 5;  // RunnerFixture::Start
+  TestBatch batch(65'535 * kChunkRows + 1, 21);
+  for (std::size_t i = 0; i < batch.ids.size(); i += kTopK) batch.ids[i] = 0;
+  for (std::size_t i = 1; i < batch.ids.size(); ++i) {
+    if (i % kTopK != 0) batch.ids[i] = -1;
+  }
+
+  const auto refused = Submit(batch.Request());
+
+  EXPECT_THAT(refused, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kTooManyTokens));
+  EXPECT_EQ(MetadataOf(refused.status()).at("limit"), "65535");
+  EXPECT_EQ(runner_->Status().steps_in_flight, 0U);
+  const TestBatch small(6, 21);
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, Submit(small.Request()));
+  AnswerAll(plan);
+  SY_EXPECT_OK(Take(ticket));
+}
+
 TEST_F(P2pRunnerTest, RefusesExpertsOutOfRangeAndTwiceInARow) {
   const Plan plan = MakeTestPlan(1, {"a"}, kLl);
   OpenReady(plan);

@@ -125,6 +125,8 @@ void RunnerFixture::Start(const Plan& plan, const OpenSessionRequest& request) {
   options.clock = &clock_;
   options.rng = &rng_;
   options.wake = [] {};
+  options.own_experts = own_experts_;
+  options.own_worker_id = own_worker_id_;
   options.incarnation = incarnation_;
   options.grant = grant;
   options.credits = 2;

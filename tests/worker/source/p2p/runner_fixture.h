@@ -74,6 +74,8 @@ class RunnerFixture : public ::testing::Test {
   SeededRng rng_{42};
   ScriptedTransport transport_;
   ScriptedChannel channel_;
+  OwnExperts* own_experts_ = nullptr;  // of worker own_worker_id_, of the runners to come
+  std::string own_worker_id_;
   std::unique_ptr<DeviceBackend> device_ = *CpuBackend::Create({.kernel_family = "portable_fp32"});
   HeldStream* stream_ = nullptr;  // of runner_; works in the call until it is held
   std::unique_ptr<P2pRunner> runner_;

@@ -1,0 +1,255 @@
+// A worker joins, another one leaves in order, and the deployment is applied again with another
+// dtype, all under prefill steps that take longer than every fixed grace and under decode steps of
+// milliseconds: no step fails.
+//
+//   planned_change_e2e_test [--step-seconds=8]
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <string>
+#include <sys/wait.h>
+#include <thread>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "gtest/gtest.h"
+
+#include "core/base/mutex.h"
+#include "tests/e2e/large_checkpoint.h"
+#include "tests/e2e/processes.h"
+#include "tests/e2e/random_step.h"
+#include "tests/testing/program.h"
+
+namespace switchyard {
+namespace {
+
+using testing::LargeCheckpoint;
+using testing::Processes;
+using testing::RandomStep;
+using testing::RunStep;
+
+// Much work for each byte that travels: a step of half a minute still fits one message to a
+// gateway.
+constexpr MoeShape kShape{.hidden = 128, .intermediate = 16384, .experts = 4, .top_k = 4};
+constexpr LayerId kLayer{0};
+constexpr std::int32_t kFirstTokens = 1024;
+constexpr std::int32_t kTokensMax = 120000;
+constexpr std::int32_t kDecodeTokens = 4;
+// What is left of a step when a worker is asked to leave. More than the grace of lost workers and
+// that of retired epochs, and less than a leave may take.
+constexpr Duration kLeaveLead = std::chrono::milliseconds(6500);
+constexpr Duration kChangeMax = std::chrono::seconds(60);
+
+TimePoint Now() { return SteadyClock().Now(); }
+double Seconds(Duration time) { return std::chrono::duration<double>(time).count(); }
+
+// Steps of one session, one after the other.
+class Load {
+ public:
+  Load(MoeSession* session, RandomStep* step) : session_(session), step_(step) {
+    thread_ = std::thread([this] { Run(); });
+  }
+  ~Load() { Stop(); }
+  Load(const Load&) = delete;
+  Load& operator=(const Load&) = delete;
+
+  void Stop() {
+    stop_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
+  [[nodiscard]] int steps() const { return steps_; }
+  [[nodiscard]] int failed() const { return failed_; }
+  [[nodiscard]] Duration last() const { return Duration(last_); }
+  // Of the step that is running.
+  [[nodiscard]] Duration age() const { return Now() - TimePoint(Duration(began_)); }
+  [[nodiscard]] absl::Status first_error() const {
+    const MutexLock lock(mutex_);
+    return first_error_;
+  }
+
+ private:
+  void Run() {
+    while (!stop_) {
+      began_ = Now().time_since_epoch().count();
+      const absl::Status status = RunStep(*session_, *step_, kLayer);
+      last_ = age().count();
+      ++steps_;
+      if (status.ok()) continue;
+      ++failed_;
+      const MutexLock lock(mutex_);
+      if (first_error_.ok()) first_error_ = status;
+    }
+  }
+
+  MoeSession* session_;
+  RandomStep* step_;
+  std::atomic<bool> stop_{false};
+  std::atomic<int> steps_{0};
+  std::atomic<int> failed_{0};
+  std::atomic<std::int64_t> last_{0};
+  std::atomic<std::int64_t> began_{0};
+  mutable Mutex mutex_;
+  absl::Status first_error_ SY_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+// How long a prefill step takes.
+Duration StepTime() {
+  std::ifstream file("/proc/self/cmdline");
+  int seconds = 8;
+  for (std::string word; std::getline(file, word, '\0');) {
+    absl::string_view value = word;
+    if (!absl::ConsumePrefix(&value, "--step-seconds=")) continue;
+    EXPECT_TRUE(absl::SimpleAtoi(value, &seconds)) << word;
+  }
+  return std::chrono::seconds(seconds);
+}
+
+class PlannedChangeTest : public Processes, public ::testing::WithParamInterface<const char*> {
+ protected:
+  void SetUp() override {
+    LocalDeploymentOptions options;
+    options.checkpoint = model_.path();
+    Deploy(2, std::move(options));
+    ASSERT_NE(deployment_, nullptr);
+    SY_ASSERT_OK_AND_ASSIGN(watcher_client_, Connect("auto"));
+    SY_ASSERT_OK_AND_ASSIGN(watcher_, watcher_client_->OpenWhenReady({}, testing::kReadyTimeout));
+    SY_ASSERT_OK_AND_ASSIGN(client_, Connect(GetParam()));
+    OpenSessionRequest order;
+    order.phase = Phase::kPrefill;
+    order.max_tokens = kTokensMax;
+    order.step_deadline = 10 * StepTime();
+    SY_ASSERT_OK_AND_ASSIGN(prefill_, client_->OpenWhenReady(order, testing::kReadyTimeout));
+    order = {};
+    order.phase = Phase::kDecode;
+    order.max_tokens = kDecodeTokens;
+    // Far beyond what they take, so that a machine under load fails no step either.
+    order.step_deadline = std::chrono::seconds(60);
+    SY_ASSERT_OK_AND_ASSIGN(decode_, client_->OpenWhenReady(order, testing::kReadyTimeout));
+  }
+  void TearDown() override {
+    prefill_load_.reset();
+    decode_load_.reset();
+    prefill_.reset();
+    decode_.reset();
+    client_.reset();
+    watcher_.reset();
+    watcher_client_.reset();
+  }
+
+  // A batch that takes StepTime() at least.
+  void MakeLongStep() {
+    std::int32_t tokens = kFirstTokens;
+    for (int round = 0; round < 6; ++round) {
+      prefill_step_ = std::make_unique<RandomStep>(kShape, tokens, 1);
+      const TimePoint begin = Now();
+      SY_ASSERT_OK(RunStep(*prefill_, *prefill_step_, kLayer));
+      step_time_ = Now() - begin;
+      const double took = Seconds(step_time_);
+      if (took >= Seconds(StepTime())) return;
+      const double more = std::min(1.15 * Seconds(StepTime()) / took, 16.0);
+      tokens = std::min(static_cast<std::int32_t>(more * tokens), kTokensMax);
+    }
+  }
+  void StartLoad() {
+    decode_step_ = std::make_unique<RandomStep>(kShape, kDecodeTokens, 2);
+    prefill_load_ = std::make_unique<Load>(prefill_.get(), prefill_step_.get());
+    decode_load_ = std::make_unique<Load>(decode_.get(), decode_step_.get());
+  }
+  [[nodiscard]] std::uint64_t PlanEpoch() {
+    const auto grant = watcher_->Grant();
+    return grant.ok() ? grant->plan.epoch.value : 0;
+  }
+  bool WaitUntil(Duration most, const std::function<bool()>& condition) {
+    const TimePoint until = Now() + most;
+    // What is waited for happens in other processes. A busy wait would take a core from them.
+    const MutexLock lock(mutex_);
+    while (!condition() && Now() < until) {
+      never_.WaitUntil(mutex_, std::min(until, Now() + std::chrono::milliseconds(5)));
+    }
+    return condition();
+  }
+  bool WaitForPrefill(int steps) {
+    return WaitUntil(20 * StepTime(), [&] { return prefill_load_->steps() >= steps; });
+  }
+
+  // Makes a change while a prefill step runs and `lead` before its end, at its beginning where it
+  // is shorter. Returns when that step has ended and another one has run on the next epoch.
+  void Change(const char* name, Duration lead, const std::function<void()>& change) {
+    const int decoded = decode_load_->steps();
+    const int before = prefill_load_->steps();
+    const Duration whole = before > 0 ? prefill_load_->last() : step_time_;
+    ASSERT_TRUE(WaitUntil(whole, [&] { return prefill_load_->age() >= whole - lead; }));
+    const std::uint64_t epoch = PlanEpoch();
+    const TimePoint begin = Now();
+
+    change();
+
+    ASSERT_TRUE(WaitUntil(kChangeMax, [&] { return PlanEpoch() > epoch; })) << name;
+    const Duration planned = Now() - begin;
+    ASSERT_TRUE(WaitForPrefill(before + 1));
+    const Duration rest = Now() - begin;
+    ASSERT_TRUE(WaitForPrefill(before + 2));
+    std::printf(
+        "drill %s %s: planned after %.1f s, the prefill step of %.1f s ended after %.1f s, "
+        "%d decode steps, %d steps failed\n",
+        name, GetParam(), Seconds(planned), Seconds(whole), Seconds(rest),
+        decode_load_->steps() - decoded, prefill_load_->failed() + decode_load_->failed());
+    EXPECT_GE(whole, StepTime() / 2) << "too short to show anything";
+  }
+
+  void ApplyWithBf16() {
+    const std::string file = deployment_->directory() + "/again.yaml";
+    std::ofstream(file) << "name: local\ncheckpoint: " << model_.path()
+                        << "\nmin_workers: 2\ndispatcher_output_dtype: bf16\n";
+    const testing::ProgramResult applied =
+        testing::RunProgram({std::string(testing::kBinDir) + "/syctl", "--target",
+                             deployment_->coordinator(), "apply", "-f", file});
+    EXPECT_EQ(applied.code, 0) << applied.err;
+  }
+
+  LargeCheckpoint model_{kShape, false};
+  Mutex mutex_;
+  CondVar never_;  // notified by nobody
+  std::unique_ptr<Client> watcher_client_;
+  std::unique_ptr<MoeSession> watcher_;  // follows the plan and submits nothing
+  std::unique_ptr<Client> client_;
+  std::unique_ptr<MoeSession> prefill_;
+  std::unique_ptr<MoeSession> decode_;
+  std::unique_ptr<RandomStep> prefill_step_;
+  Duration step_time_{};  // of prefill_step_, alone
+  std::unique_ptr<RandomStep> decode_step_;
+  std::unique_ptr<Load> prefill_load_;
+  std::unique_ptr<Load> decode_load_;
+};
+
+TEST_P(PlannedChangeTest, FailsNoStep) {
+  ASSERT_NO_FATAL_FAILURE(MakeLongStep());
+  StartLoad();
+
+  Change("join", Duration::max(), [this] { SY_EXPECT_OK(deployment_->AddWorker()); });
+  Change("reapply", Duration::max(), [this] { ApplyWithBf16(); });
+  Change("leave", kLeaveLead, [this] { deployment_->worker_process(1).Signal(SIGTERM); });
+
+  prefill_load_->Stop();
+  decode_load_->Stop();
+  SY_EXPECT_OK(prefill_load_->first_error());
+  SY_EXPECT_OK(decode_load_->first_error());
+  EXPECT_EQ(prefill_load_->failed(), 0);
+  EXPECT_EQ(decode_load_->failed(), 0);
+  SY_ASSERT_OK_AND_ASSIGN(const int status, deployment_->worker_process(1).Wait(kChangeMax));
+  EXPECT_TRUE(WIFEXITED(status)) << status;
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Transport, PlannedChangeTest, ::testing::Values("shm", "tcp", "gateway"),
+                         [](const auto& param) { return std::string(param.param); });
+
+}  // namespace
+}  // namespace switchyard
