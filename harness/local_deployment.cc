@@ -109,7 +109,12 @@ absl::Status LocalDeployment::StartCoordinator() {
   // Port 0: the kernel chooses, so that parallel tests cannot collide.
   std::vector<std::string> argv{options_.bin_dir + "/switchyard-coordinator", "--listen",
                                 "127.0.0.1:0", "--deployment", directory_ + "/deployment.yaml"};
-  argv.insert(argv.end(), options_.coordinator_flags.begin(), options_.coordinator_flags.end());
+  const auto& flags = options_.coordinator_flags;
+  // The deployment ends with this object, so its plans need no file.
+  if (std::find(flags.begin(), flags.end(), "--store") == flags.end()) {
+    argv.insert(argv.end(), {"--store", "memory"});
+  }
+  argv.insert(argv.end(), flags.begin(), flags.end());
   SY_ASSIGN_OR_RETURN(ChildProcess process, Spawn(argv, "coordinator"));
   coordinator_ = std::make_unique<ChildProcess>(std::move(process));
   SY_ASSIGN_OR_RETURN(coordinator_address_,

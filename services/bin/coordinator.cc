@@ -2,12 +2,14 @@
 // of tokens. Exit codes: 0 after SIGTERM, 1 if it could not start.
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <future>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
@@ -29,7 +31,7 @@ namespace {
 
 struct Options {
   std::string listen = "127.0.0.1:0";
-  std::string store = "memory";
+  std::string store = "sqlite:switchyard.sqlite";
   std::vector<std::string> deployments;
   DispatchOptions dispatch;
   std::string placement = DriverOptions().placement;
@@ -97,12 +99,25 @@ std::string PlacementNames() {
                        [](std::string* out, const auto& policy) { out->append(policy.name); });
 }
 
+void SayWherePlansAre(const std::string& store, Logger& logger) {
+  constexpr absl::string_view kSqlite = "sqlite:";
+  if (absl::StartsWith(store, kSqlite)) {
+    const auto file = std::filesystem::absolute(store.substr(kSqlite.size()));
+    logger.Write(LogLevel::kInfo, absl::StrCat("plans are stored in ", file.string()));
+  } else {
+    logger.Write(LogLevel::kWarn,
+                 "plans are stored in memory: a restart forgets deployments and ends sessions; "
+                 "use --store sqlite:FILE");
+  }
+}
+
 absl::Status Run(const Options& options, SignalWait& signals) {
   SteadyClock clock;
   SystemRng rng;
   SY_ASSIGN_OR_RETURN(const std::unique_ptr<Logger> logger,
                       MakeLogger("coordinator", options.log_level));
   SY_ASSIGN_OR_RETURN(std::unique_ptr<StateStore> store, OpenStateStore(options.store));
+  SayWherePlansAre(options.store, *logger);
   OnceSet once;
   DriverOptions driver_options;
   driver_options.placement = options.placement;
@@ -152,7 +167,8 @@ int Main(int argc, char** argv) {
   Options options;
   app.add_option("--listen", options.listen, "host:port to listen on; port 0: any free port")
       ->capture_default_str();
-  app.add_option("--store", options.store, "Where plans are stored: memory or sqlite:/path/to/file")
+  app.add_option("--store", options.store,
+                 "Where plans are stored: sqlite:FILE, or memory, which a restart forgets")
       ->capture_default_str();
   app.add_option("--deployment", options.deployments, "File of deployments to apply at start");
   app.add_option(kDtypeFlag, options.dispatch.dispatcher_output_dtype,

@@ -73,19 +73,20 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
   void OnStep(std::unique_ptr<ForwardedStep> step) {
     if (!opened_) return Stop(Misplaced("the first message of a stream opens a session"));
     bool may_send_more = true;
+    bool interrupt = false;
     {
       const MutexLock lock(mutex_);
       if (!session_over_) {
         steps_.push_back(std::move(step));
         has_news_ = true;
+        interrupt = waits_in_source_;
         ++unanswered_;
         // Back-pressure: without a read, gRPC's flow control stops the caller.
         may_send_more = unanswered_ < options_->credits;
         read_waits_ = !may_send_more;
       }
     }
-    changed_.NotifyOne();
-    source_->Interrupt();
+    Wake(interrupt);
     if (may_send_more) ReadNext();
   }
 
@@ -106,14 +107,18 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
     ReadNext();
   }
   void EndSteps() {
+    bool interrupt = false;
     {
       const MutexLock lock(mutex_);
       no_more_steps_ = true;
       has_news_ = true;
+      interrupt = waits_in_source_;
     }
-    changed_.NotifyOne();
-    source_->Interrupt();
+    Wake(interrupt);
   }
+  // Wakes the session thread where it waits. An interrupt that nobody waits for would cost a system
+  // call here and end the source's next sleep for nothing.
+  void Wake(bool interrupt) { interrupt ? source_->Interrupt() : changed_.NotifyOne(); }
 
   // The gateway's own experts are called directly, without the attachments that record magnitudes.
   absl::StatusOr<Source::SessionRef> Open(const OpenSessionRequest& request) {
@@ -179,7 +184,16 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
   std::optional<std::size_t> WaitForNews(Source::SessionRef session) {
     std::vector<StepTicket> tickets;
     for (const auto& step : in_flight_) tickets.push_back(step->ticket);
+    {
+      const MutexLock lock(mutex_);
+      if (has_news_) return std::nullopt;
+      waits_in_source_ = true;
+    }
     const auto done = source_->WaitAny(session, tickets, has_news_);
+    {
+      const MutexLock lock(mutex_);
+      waits_in_source_ = false;
+    }
     // The session is closed: Wait gives each step the reason.
     return done.ok() ? *done : 0;
   }
@@ -271,6 +285,7 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
   Mutex mutex_;
   CondVar changed_;
   Steps steps_ SY_GUARDED_BY(mutex_);
+  bool waits_in_source_ SY_GUARDED_BY(mutex_) = false;  // the session thread; else for changed_
   std::uint32_t unanswered_ SY_GUARDED_BY(mutex_) = 0;
   bool read_waits_ SY_GUARDED_BY(mutex_) = true;  // from OnOpen until the session is open
   bool no_more_steps_ SY_GUARDED_BY(mutex_) = false;

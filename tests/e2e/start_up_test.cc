@@ -25,7 +25,8 @@ TEST_F(StartUpTest, APortInUseIsNamedByCoordinatorAndWorker) {
   Deploy(1);
   const std::string taken = deployment_->worker_address(0);
 
-  const ProgramResult coordinator = RunProgram({Bin("switchyard-coordinator"), "--listen", taken});
+  const ProgramResult coordinator =
+      RunProgram({Bin("switchyard-coordinator"), "--store", "memory", "--listen", taken});
   const ProgramResult worker = RunProgram({Bin("switchyard-worker"), "--listen", taken, "--id",
                                            "w9", "--coordinator", deployment_->coordinator()});
 
@@ -108,8 +109,8 @@ TEST_F(StartUpTest, ADamagedCheckpointIsRefusedNamingTheFileAndWhatIsWrong) {
     const std::string deployment =
         dir.Write("deployment.yaml", "name: d\ncheckpoint: \"" + folder + "\"\nmin_workers: 1\n");
 
-    const ProgramResult ran = RunProgram(
-        {Bin("switchyard-coordinator"), "--listen", "127.0.0.1:0", "--deployment", deployment});
+    const ProgramResult ran = RunProgram({Bin("switchyard-coordinator"), "--store", "memory",
+                                          "--listen", "127.0.0.1:0", "--deployment", deployment});
 
     EXPECT_EQ(ran.code, 1);
     EXPECT_THAT(ran.err, HasSubstr("deployment d: " + folder));

@@ -182,6 +182,7 @@ absl::StatusOr<AttachGrant> ExpertAttachment::Open(Transport* transport, DeviceB
                                              .slots = request_.reply_ring.slots,
                                              .slot_bytes = request_.request_slot_bytes_or_reply(),
                                              .choice = request_.transport,
+                                             .connects_at_once = true,
                                              .owner = this}));
   // The grant offers the own ring, so the link exists before it is connected. After an error the
   // ring goes with this attachment.

@@ -61,6 +61,8 @@ struct LinkOptions {
   // The largest slots that the peer's ring may have; 0: any. A sender pays for the peer's ring.
   std::uint32_t peer_slot_bytes_max = 0;
   TransportChoice choice = TransportChoice::kAuto;
+  // Connect follows before the peer gets the offer, so nobody else has to be let in until then.
+  bool connects_at_once = false;
   void* owner = nullptr;  // for the sink; the transport does not use it
 };
 

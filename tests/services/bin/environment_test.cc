@@ -39,7 +39,7 @@ class EnvironmentTest : public ::testing::Test {
     client_environment_ = environments.client;
     const std::string file = dir_.Write("local.yaml", kDeployment);
     SY_ASSERT_OK_AND_ASSIGN(coordinator_, Spawn("switchyard-coordinator", environments.coordinator,
-                                                {"--deployment", file}));
+                                                {"--deployment", file, "--store", "memory"}));
     SY_ASSERT_OK_AND_ASSIGN(address_, coordinator_->WaitForLine("ready ", kLong));
     SY_ASSERT_OK_AND_ASSIGN(
         worker_, Spawn("switchyard-worker", environments.worker,
@@ -117,9 +117,10 @@ TEST_F(EnvironmentTest, TheCoordinatorReadsTheVariableOfBf16AndSaysSoOnce) {
 
 TEST_F(EnvironmentTest, AValueThatIsNeitherYesNorNoIsRefused) {
   const testing::TempDir dir;
-  auto process = ChildProcess::Spawn({"/usr/bin/env", "SGLANG_DEEPEP_BF16_DISPATCH=maybe",
-                                      absl::StrCat(SY_BIN_DIR, "/switchyard-coordinator")},
-                                     dir.Join("log"));
+  auto process = ChildProcess::Spawn(
+      {"/usr/bin/env", "SGLANG_DEEPEP_BF16_DISPATCH=maybe",
+       absl::StrCat(SY_BIN_DIR, "/switchyard-coordinator"), "--store", "memory"},
+      dir.Join("log"));
   SY_ASSERT_OK(process);
 
   SY_ASSERT_OK_AND_ASSIGN(const int status, process->Wait(kLong));

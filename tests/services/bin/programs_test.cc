@@ -1,4 +1,5 @@
 // switchyard-coordinator and switchyard-worker as processes: how they start, refuse to, and end.
+#include <algorithm>
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -22,6 +23,10 @@ class ProgramsTest : public ::testing::Test {
  protected:
   absl::StatusOr<ChildProcess> Start(const std::string& program, std::vector<std::string> flags) {
     flags.insert(flags.begin(), absl::StrCat(SY_BIN_DIR, "/", program));
+    const bool has_store = std::find(flags.begin(), flags.end(), "--store") != flags.end();
+    if (program == "switchyard-coordinator" && !has_store) {
+      flags.insert(flags.end(), {"--store", "memory"});
+    }
     return ChildProcess::Spawn(flags, dir_.Join("log"));
   }
   // Exit code of a program that ends by itself; its words are in Log().
@@ -49,6 +54,38 @@ TEST_F(ProgramsTest, ACoordinatorSaysWhereItListensAndExitsWithZeroOnSigterm) {
   coordinator.Signal(SIGTERM);
 
   EXPECT_EQ(ExitCode(coordinator), 0) << Log();
+}
+
+// Without --store, plans outlive the coordinator: in a file of its working directory.
+TEST_F(ProgramsTest, ARestartedCoordinatorKnowsItsDeploymentsUnlessTheyWereInMemory) {
+  const std::string file = dir_.Write(
+      "local.yaml",
+      "name: local\ncheckpoint: 'synthetic:hidden=64,intermediate=32,experts=16,top_k=4'\n");
+  const auto start = [&](const std::string& flags) {
+    return ChildProcess::Spawn({"/bin/sh", "-c",
+                                absl::StrCat("cd ", dir_.path(), " && exec ", SY_BIN_DIR,
+                                             "/switchyard-coordinator ", flags)},
+                               dir_.Join("log"));
+  };
+  const auto deployments_of = [&](const std::string& flags) {
+    auto coordinator = start(flags);
+    SY_EXPECT_OK(coordinator);
+    const auto address = coordinator->WaitForLine("ready ", kLong);
+    SY_EXPECT_OK(address);
+    auto asked = ChildProcess::Spawn({absl::StrCat(SY_BIN_DIR, "/syctl"), "--target", *address,
+                                      "get", "deployments", "-o", "json"},
+                                     dir_.Join("syctl"));
+    EXPECT_EQ(ExitCode(*asked), 0);
+    coordinator->Signal(SIGTERM);
+    EXPECT_EQ(ExitCode(*coordinator), 0) << Log();
+    return ReadBytes(dir_.Join("syctl"));
+  };
+
+  EXPECT_THAT(deployments_of("--deployment " + file), HasSubstr("local"));
+  EXPECT_THAT(Log(), HasSubstr("plans are stored in " + dir_.Join("switchyard.sqlite")));
+  EXPECT_THAT(deployments_of(""), HasSubstr("local"));
+  EXPECT_THAT(deployments_of("--store memory"), ::testing::Not(HasSubstr("local")));
+  EXPECT_THAT(Log(), HasSubstr("plans are stored in memory: a restart forgets deployments"));
 }
 
 TEST_F(ProgramsTest, AWorkerDrainsAndExitsWithZeroOnSigterm) {

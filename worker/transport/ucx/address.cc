@@ -1,5 +1,6 @@
 #include "worker/transport/ucx/address.h"
 
+#include <arpa/inet.h>
 #include <array>
 #include <cstring>
 #include <sys/socket.h>
@@ -151,6 +152,28 @@ absl::StatusOr<UcxAddressCheck::Address> UcxAddressCheck::Parse(absl::string_vie
   }
   if (!at.empty()) return Bad("bytes follow its end");
   return address;
+}
+
+absl::StatusOr<std::vector<std::string>> UcxAddressCheck::HostsOf(absl::string_view packed) {
+  SY_ASSIGN_OR_RETURN(const Address address, Parse(packed));
+  std::vector<std::string> hosts;
+  for (const Interface& each : address.interfaces) {
+    if (each.device[0] != kDeviceIsLoopback) {
+      hosts.push_back(each.device.substr(kDevicePrefixBytes));
+    } else if (static_cast<std::uint8_t>(each.device[1]) == AF_INET) {
+      hosts.emplace_back("\x7f\0\0\1", kIpv4Bytes);
+    } else {
+      hosts.push_back(std::string(kIpv6Bytes - 1, '\0') + '\1');
+    }
+  }
+  return hosts;
+}
+
+absl::StatusOr<std::vector<std::uint16_t>> UcxAddressCheck::PortsOf(absl::string_view packed) {
+  SY_ASSIGN_OR_RETURN(const Address address, Parse(packed));
+  std::vector<std::uint16_t> ports;
+  for (const Interface& each : address.interfaces) ports.push_back(ntohs(each.port));
+  return ports;
 }
 
 absl::StatusOr<UcxAddressCheck> UcxAddressCheck::Create(absl::string_view receiver,

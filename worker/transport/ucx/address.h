@@ -36,6 +36,12 @@ class UcxAddressCheck {
   // wrong and never quotes the address, which is a secret.
   [[nodiscard]] absl::StatusOr<std::string> Rewrite(absl::string_view peer) const;
 
+  // The IP addresses of an address, in network byte order, 4 or 16 bytes each. Errors: those of
+  // Rewrite.
+  static absl::StatusOr<std::vector<std::string>> HostsOf(absl::string_view packed);
+  // The tcp ports of an address, in host byte order. Errors: those of Rewrite.
+  static absl::StatusOr<std::vector<std::uint16_t>> PortsOf(absl::string_view packed);
+
  private:
   // An interface of a host: a device with one transport, tcp.
   struct Interface {

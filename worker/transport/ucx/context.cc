@@ -128,6 +128,9 @@ absl::Status UcxContext::Init(const UcxContextOptions& options) {
   SY_ASSIGN_OR_RETURN(address_, AddressOf(receiver_));
   SY_ASSIGN_OR_RETURN(const std::string sender, AddressOf(sender_));
   SY_ASSIGN_OR_RETURN(address_check_, UcxAddressCheck::Create(address_, sender));
+  SY_ASSIGN_OR_RETURN(ports_, UcxAddressCheck::PortsOf(address_));
+  SY_ASSIGN_OR_RETURN(const auto sender_ports, UcxAddressCheck::PortsOf(sender));
+  ports_.insert(ports_.end(), sender_ports.begin(), sender_ports.end());
   return absl::OkStatus();
 }
 

@@ -13,8 +13,10 @@
 // fail.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -51,6 +53,8 @@ class UcxContext {
   [[nodiscard]] const std::string& address() const { return address_; }
   // The check that an address has to pass before the sender connects to it.
   [[nodiscard]] const UcxAddressCheck& address_check() const { return address_check_; }
+  // The tcp ports that both workers listen on, in host byte order.
+  [[nodiscard]] const std::vector<std::uint16_t>& ports() const { return ports_; }
   // Descriptors that are readable when an armed worker has work. Owned by UCX.
   [[nodiscard]] int receiver_fd() const { return receiver_.event_fd; }
   [[nodiscard]] int sender_fd() const { return sender_.event_fd; }
@@ -72,6 +76,7 @@ class UcxContext {
   Worker receiver_;
   Worker sender_;
   std::string address_;
+  std::vector<std::uint16_t> ports_;
   UcxAddressCheck address_check_;
 };
 

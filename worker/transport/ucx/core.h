@@ -7,9 +7,11 @@
 #include <memory>
 #include <vector>
 
+#include "core/base/clock.h"
 #include "core/ids.h"
 #include "core/rng.h"
 #include "worker/transport/inbox.h"
+#include "worker/transport/ucx/admission.h"
 #include "worker/transport/ucx/context.h"
 
 namespace switchyard {
@@ -19,6 +21,9 @@ class UcxLink;
 // Members are used by both sides; counters change only together with the state that they count.
 struct UcxCore {
   std::unique_ptr<UcxContext> ucx;  // destroyed last, because links use its workers until closed
+  UcxAdmission admission;
+  Duration admission_time{};  // for each peer
+  SteadyClock clock;          // for admissions
   Incarnation incarnation;
   SystemRng rng;  // for ring tags
   Inbox inbox;

@@ -64,6 +64,8 @@ absl::StatusOr<std::unique_ptr<UcxLink>> UcxLink::Create(UcxCore* core,
     return allocated;
   }
   core->links.push_back(link.get());
+  link->awaits_peer_ = !options.connects_at_once;
+  if (link->awaits_peer_) core->admission.Await();
   return link;
 }
 
@@ -99,8 +101,19 @@ absl::Status UcxLink::Connect(const RingOffer& peer) {
   SY_RETURN_IF_ERROR(CheckPeerOffer(options_, peer, "ucx"));
   SY_RETURN_IF_ERROR(MakeEndpoint(peer));
   absl::Status chosen = ChoosePath(peer);
-  if (!chosen.ok()) CloseEndpoint();
+  chosen.ok() ? AdmitPeer(peer) : CloseEndpoint();
   return chosen;
+}
+
+void UcxLink::AdmitPeer(const RingOffer& peer) {
+  // MakeEndpoint has read the same address before.
+  const auto hosts = UcxAddressCheck::HostsOf(*OpenBlob(BlobKind::kAddress, peer.address));
+  if (hosts.ok()) core_->admission.Admit(*hosts, core_->clock.Now() + core_->admission_time);
+  EndAwait();
+}
+
+void UcxLink::EndAwait() {
+  if (std::exchange(awaits_peer_, false)) core_->admission.EndAwait();
 }
 
 absl::Status UcxLink::MakeEndpoint(const RingOffer& peer) {
@@ -226,6 +239,7 @@ void UcxLink::Close() {
   if (core_ == nullptr) return;
   // First out of the inbox, so that no frame lands in a ring that is being freed.
   core_->inbox.Remove(offer_.attachment);
+  EndAwait();
   CloseEndpoint();
   if (down_unreported_) --core_->links_down;
   down_unreported_ = false;

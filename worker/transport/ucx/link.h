@@ -46,6 +46,9 @@ class UcxLink final : public Link {
   absl::Status MakeEndpoint(const RingOffer& peer);
   // Maps the peer's ring or prepares messages, as the options and the offer permit.
   absl::Status ChoosePath(const RingOffer& peer);
+  // The peer is known: only its hosts may connect from now on.
+  void AdmitPeer(const RingOffer& peer);
+  void EndAwait();
   // Closes without waiting for the peer. Idempotent.
   void CloseEndpoint();
   // Records a failure. Does not call the sink: it may run inside a UCX callback.
@@ -65,6 +68,7 @@ class UcxLink final : public Link {
   std::uint32_t peer_slot_bytes_ = 0;
   LinkPath path_ = LinkPath::kNone;
   std::string lanes_;  // "tcp/lo"
+  bool awaits_peer_ = false;
   // The first failure of the endpoint; UCS_OK: none.
   ucs_status_t failure_ = UCS_OK;
   bool down_unreported_ = false;  // OnLinkDown is due

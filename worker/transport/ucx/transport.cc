@@ -28,6 +28,9 @@ absl::Status UcxTransport::Init(const UcxOptions& options) {
   core_.incarnation = options.incarnation;
   SY_ASSIGN_OR_RETURN(core_.ucx, UcxContext::Create(options.context));
 
+  SY_ASSIGN_OR_RETURN(core_.admission, UcxAdmission::Create(core_.ucx->ports()));
+  core_.admission_time = options.admission;
+
   ucp_am_handler_param_t handler{};
   handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
                        UCP_AM_HANDLER_PARAM_FIELD_ARG;
@@ -110,6 +113,7 @@ bool UcxTransport::Work() {
 }
 
 bool UcxTransport::Progress(FrameSink& sink) {
+  if (core_.admission.pending()) core_.admission.Expire(core_.clock.Now());
   const bool worked = Work();
   // Frames that arrived before a peer died are still delivered, so links go down after Deliver.
   const bool delivered = core_.inbox.Deliver(sink);

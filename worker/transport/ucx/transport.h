@@ -19,6 +19,7 @@ namespace switchyard {
 struct UcxOptions {
   Incarnation incarnation{};  // of this process
   Duration spin{};            // see Sleeper
+  Duration admission = kUcxAdmission;
   UcxContextOptions context;
 };
 

@@ -1,0 +1,309 @@
+// Who may connect to UCX's ports. Other hosts are other addresses of the loopback network.
+#include "worker/transport/ucx/admission.h"
+
+#include <arpa/inet.h>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <netinet/in.h>
+#include <poll.h>
+#include <set>
+#include <string>
+#include <sys/socket.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+
+#include "core/base/unique_handle.h"
+#include "core/rng.h"
+#include "tests/testing/status_matchers.h"
+#include "tests/testing/transport_pair.h"
+#include "worker/transport/ucx/transport.h"
+
+namespace switchyard {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::FailsWith;
+using testing::kTestCookie;
+
+struct SocketTraits {
+  using Handle = int;
+  static int Invalid() { return -1; }
+  static void Close(int socket) { ::close(socket); }
+};
+using Socket = UniqueHandle<SocketTraits>;
+
+constexpr int kRefusedAfterMs = 100;
+const std::string kHost2("\x7f\0\0\2", 4);
+const std::string kHost3("\x7f\0\0\3", 4);
+const std::string kIpv6Loopback = std::string(15, '\0') + '\1';
+
+sockaddr_in Ipv4(const std::string& host, std::uint16_t port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  std::memcpy(&address.sin_addr, host.data(), host.size());
+  return address;
+}
+
+template <typename Address>
+Socket ListenOn(Address address) {
+  Socket socket(::socket(reinterpret_cast<sockaddr*>(&address)->sa_family, SOCK_STREAM, 0));
+  EXPECT_EQ(::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  EXPECT_EQ(::listen(socket.get(), 64), 0);
+  return socket;
+}
+
+std::uint16_t PortOf(int socket) {
+  sockaddr_in6 address{};
+  socklen_t length = sizeof(address);
+  EXPECT_EQ(::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &length), 0);
+  return ntohs(address.sin6_port);  // where sockaddr_in has it too
+}
+
+// A connection that the other side has answered; none if it was discarded.
+template <typename Address>
+Socket TryConnect(Address from, Address to) {
+  Socket socket(
+      ::socket(reinterpret_cast<sockaddr*>(&to)->sa_family, SOCK_STREAM | SOCK_NONBLOCK, 0));
+  EXPECT_EQ(::bind(socket.get(), reinterpret_cast<sockaddr*>(&from), sizeof(from)), 0);
+  ::connect(socket.get(), reinterpret_cast<sockaddr*>(&to), sizeof(to));
+  pollfd answered{socket.get(), POLLOUT, 0};
+  int error = 0;
+  socklen_t length = sizeof(error);
+  if (::poll(&answered, 1, kRefusedAfterMs) == 0 ||
+      ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0 || error != 0) {
+    return Socket();
+  }
+  return socket;
+}
+
+class UcxAdmissionTest : public ::testing::Test {
+ protected:
+  UcxAdmissionTest() : listener_(ListenOn(Ipv4(std::string("\x7f\0\0\1", 4), 0))) {
+    admission_ = *UcxAdmission::Create(std::array{PortOf(listener_.get())});
+  }
+
+  bool MayConnect(const std::string& host) {
+    return TryConnect(Ipv4(host, 0), Ipv4(std::string("\x7f\0\0\1", 4), PortOf(listener_.get())))
+        .valid();
+  }
+
+  const TimePoint start_{std::chrono::seconds(1)};
+  Socket listener_;
+  UcxAdmission admission_;
+};
+
+TEST_F(UcxAdmissionTest, NobodyMayConnectUntilAdmittedAndAfterwards) {
+  EXPECT_FALSE(MayConnect(kHost2));
+  EXPECT_FALSE(admission_.pending());
+
+  admission_.Admit(std::array{kHost2}, start_ + milliseconds(10));
+
+  EXPECT_TRUE(admission_.pending());
+  EXPECT_TRUE(MayConnect(kHost2));
+  EXPECT_FALSE(MayConnect(kHost3));
+  admission_.Expire(start_ + milliseconds(9));
+  EXPECT_TRUE(MayConnect(kHost2));
+  admission_.Expire(start_ + milliseconds(10));
+  EXPECT_FALSE(MayConnect(kHost2));
+  EXPECT_FALSE(admission_.pending());
+}
+
+TEST_F(UcxAdmissionTest, AnotherAdmissionOfAHostProlongsTheFirst) {
+  admission_.Admit(std::array{kHost2, kHost3}, start_ + milliseconds(20));
+  admission_.Admit(std::array{kHost2}, start_ + milliseconds(10));
+  admission_.Admit(std::array{kHost3}, start_ + milliseconds(30));
+
+  admission_.Expire(start_ + milliseconds(20));
+
+  EXPECT_FALSE(MayConnect(kHost2));
+  EXPECT_TRUE(MayConnect(kHost3));
+}
+
+TEST_F(UcxAdmissionTest, EveryHostMayConnectWhileAPeerIsAwaited) {
+  admission_.Await();
+  admission_.Await();
+  EXPECT_TRUE(MayConnect(kHost2));
+  admission_.EndAwait();
+  EXPECT_TRUE(MayConnect(kHost3));
+  admission_.EndAwait();
+  EXPECT_FALSE(MayConnect(kHost3));
+}
+
+// Both branches of the filter grow with the hosts, beyond what a conditional jump reaches.
+TEST_F(UcxAdmissionTest, HundredsOfHostsOfBothKinds) {
+  std::vector<std::string> hosts;
+  for (int i = 0; i < 300; ++i) {
+    hosts.emplace_back(std::string("\x0a\0", 2) + static_cast<char>(i / 100) +
+                       static_cast<char>(i));
+  }
+  for (int i = 0; i < 100; ++i) hosts.push_back(std::string(15, '\x20') + static_cast<char>(i));
+  hosts.push_back(kHost3);
+
+  admission_.Admit(hosts, start_);
+
+  EXPECT_TRUE(MayConnect(kHost3));
+  EXPECT_FALSE(MayConnect(kHost2));
+}
+
+TEST_F(UcxAdmissionTest, MoreHostsThanAFilterTakesLetEveryHostIn) {
+  std::vector<std::string> hosts;
+  for (int i = 0; i < 3000; ++i) {
+    hosts.emplace_back(std::string("\x0a\0", 2) + static_cast<char>(i / 100) +
+                       static_cast<char>(i % 100));
+  }
+  admission_.Admit(hosts, start_);
+  EXPECT_TRUE(MayConnect(kHost2));
+  admission_.Expire(start_);
+  EXPECT_FALSE(MayConnect(kHost2));
+}
+
+TEST(UcxAdmissionIpv6Test, AdmitsByAllFourWords) {
+  sockaddr_in6 loopback{};
+  loopback.sin6_family = AF_INET6;
+  loopback.sin6_addr = in6addr_loopback;
+  const Socket listener = ListenOn(loopback);
+  UcxAdmission admission = *UcxAdmission::Create(std::array{PortOf(listener.get())});
+  sockaddr_in6 to = loopback;
+  to.sin6_port = htons(PortOf(listener.get()));
+  const auto may_connect = [&] { return TryConnect(loopback, to).valid(); };
+  EXPECT_FALSE(may_connect());
+
+  for (std::size_t word = 0; word < 4; ++word) {
+    std::string other = kIpv6Loopback;
+    other[word * 4] = '\x40';
+    admission.Admit(std::array{other}, TimePoint{});
+    EXPECT_FALSE(may_connect()) << word;
+  }
+  admission.Admit(std::array{kIpv6Loopback}, TimePoint{});
+  EXPECT_TRUE(may_connect());
+}
+
+TEST(UcxAdmissionCreateTest, APortThatNobodyListensOnIsAnError) {
+  EXPECT_THAT(UcxAdmission::Create(std::array<std::uint16_t, 1>{1}),
+              FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kTransport));
+}
+
+// The listening tcp ports of this process.
+std::set<std::uint16_t> ListeningPorts() {
+  std::set<std::uint16_t> ports;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    int descriptor = -1;
+    int listens = 0;
+    socklen_t length = sizeof(listens);
+    if (!absl::SimpleAtoi(entry.path().filename().string(), &descriptor)) continue;
+    if (::getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) == 0 && listens) {
+      ports.insert(PortOf(descriptor));
+    }
+  }
+  return ports;
+}
+
+class UcxStrangersTest : public ::testing::Test {
+ protected:
+  static constexpr Duration kAdmission = milliseconds(500);
+
+  static std::unique_ptr<Transport> MakeSide() {
+    SystemRng rng;
+    return *UcxTransport::Create({.incarnation = rng.NextId<Incarnation>(),
+                                  .admission = kAdmission,
+                                  .context = {.net_devices = "lo"}});
+  }
+  static std::unique_ptr<Link> MakeLink(Transport& side, bool connects_at_once) {
+    return *side.CreateLink({.cookie = kTestCookie,
+                             .slots = 2,
+                             .slot_bytes = 4096,
+                             .choice = TransportChoice::kTcp,
+                             .connects_at_once = connects_at_once});
+  }
+  // One frame from `from` to the owner of `to`, which sees it within `limit`.
+  bool Passes(Link& from, Link& to, milliseconds limit) {
+    testing::RecordingSink sink;
+    SystemRng rng;
+    SY_EXPECT_OK(testing::SendFrame(from,
+                                    testing::HeaderFor(to.offer(), FrameKind::kRequest, 0, 100),
+                                    testing::RandomPayload(rng, 100)));
+    const auto end = std::chrono::steady_clock::now() + limit;
+    while (sink.frames.empty() && std::chrono::steady_clock::now() < end) {
+      source_->Progress(sink);
+      worker_->Progress(sink);
+    }
+    return sink.frames.size() == 1 && sink.deaths.empty();
+  }
+  // Random bytes to every port of UCX. How many connections were made.
+  int SendGarbage(int rounds) {
+    SystemRng rng;
+    int connected = 0;
+    for (int i = 0; i < rounds; ++i) {
+      for (const std::uint16_t port : ports_) {
+        const Socket stranger = TryConnect(Ipv4(std::string("\x7f\0\0\1", 4), 0),
+                                           Ipv4(std::string("\x7f\0\0\1", 4), port));
+        if (!stranger.valid()) continue;
+        ++connected;
+        const auto bytes = testing::RandomPayload(rng, 200);
+        [[maybe_unused]] const auto sent = ::send(stranger.get(), bytes.data(), bytes.size(), 0);
+      }
+    }
+    return connected;
+  }
+  void Open() {
+    const std::set<std::uint16_t> before = ListeningPorts();
+    source_ = MakeSide();
+    worker_ = MakeSide();
+    for (const std::uint16_t port : ListeningPorts()) {
+      if (!before.contains(port)) ports_.push_back(port);
+    }
+  }
+
+  std::vector<std::uint16_t> ports_;
+  std::unique_ptr<Transport> source_;
+  std::unique_ptr<Transport> worker_;
+};
+
+TEST_F(UcxStrangersTest, NoPortOfUcxTakesAStrangerBeforeAPeerIsAwaited) {
+  Open();
+  EXPECT_GE(ports_.size(), 4U) << "two workers on each side";
+  EXPECT_EQ(SendGarbage(1), 0);
+}
+
+TEST_F(UcxStrangersTest, GarbageDoesNotReachUcxOnceLinksAreSetUp) {
+  Open();
+  // As a source and a worker do it: the source offers, the worker connects and answers.
+  const std::unique_ptr<Link> offered = MakeLink(*source_, false);
+  const std::unique_ptr<Link> answered = MakeLink(*worker_, true);
+  const auto start = std::chrono::steady_clock::now();
+  SY_ASSERT_OK(answered->Connect(offered->offer()));
+  SY_ASSERT_OK(offered->Connect(answered->offer()));
+  EXPECT_TRUE(Passes(*offered, *answered, milliseconds(2000)));
+  EXPECT_TRUE(Passes(*answered, *offered, milliseconds(2000)));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(900))
+      << "a discarded attempt is repeated after a second";
+
+  std::this_thread::sleep_until(start + kAdmission + milliseconds(100));
+  testing::RecordingSink sink;
+  source_->Progress(sink);
+  worker_->Progress(sink);
+
+  EXPECT_EQ(SendGarbage(5), 0);
+  EXPECT_TRUE(Passes(*offered, *answered, milliseconds(2000)));
+  EXPECT_TRUE(Passes(*answered, *offered, milliseconds(2000)));
+}
+
+TEST_F(UcxStrangersTest, AnOfferThatNobodyAnswersLetsStrangersInUntilItsLinkCloses) {
+  Open();
+  std::unique_ptr<Link> offered = MakeLink(*source_, false);
+  EXPECT_TRUE(TryConnect(Ipv4(kHost2, 0), Ipv4(std::string("\x7f\0\0\1", 4), ports_[0])).valid());
+  offered->Close();
+  EXPECT_EQ(SendGarbage(1), 0);
+}
+
+}  // namespace
+}  // namespace switchyard

@@ -1,0 +1,199 @@
+#include "worker/transport/ucx/admission.h"
+
+#include <algorithm>
+#include <arpa/inet.h>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <system_error>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include <linux/filter.h>
+
+#include "core/base/error.h"
+
+namespace switchyard {
+namespace {
+
+constexpr std::size_t kIpv4Bytes = 4;
+constexpr std::size_t kIpv6Words = 4;
+// Offsets into the IP header of the sender's address. A filter of a tcp socket begins at the tcp
+// header, and SKF_NET_OFF leads back to the IP header.
+constexpr std::uint32_t kVersionAt = SKF_NET_OFF;
+constexpr std::uint32_t kIpv4SenderAt = SKF_NET_OFF + 12U;
+constexpr std::uint32_t kIpv6SenderAt = SKF_NET_OFF + 8U;
+constexpr std::uint32_t kAccept = 0xffffffff;  // so many bytes of the packet
+constexpr std::uint32_t kDiscard = 0;
+// A socket has 20 KiB for such things (net.core.optmem_max of older kernels), a statement 8 bytes.
+constexpr std::size_t kStatementsMax = 2'000;
+
+using Program = std::vector<sock_filter>;
+
+void Return(Program* program, std::uint32_t verdict) {
+  program->push_back(BPF_STMT(BPF_RET | BPF_K, verdict));
+}
+
+void Load(Program* program, std::uint16_t size, std::uint32_t at) {
+  const std::uint16_t code = BPF_LD | BPF_ABS | size;
+  program->push_back(BPF_STMT(code, at));
+}
+
+// Goes on with the next statement if the accumulator is `value`; else leaves out `otherwise` ones.
+void IfEqual(Program* program, std::uint32_t value, std::uint8_t otherwise) {
+  program->push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, otherwise));
+}
+
+std::uint32_t WordOf(const std::string& host, std::size_t index) {
+  std::uint32_t word = 0;
+  std::memcpy(&word, host.data() + index * sizeof(word), sizeof(word));
+  return ntohl(word);
+}
+
+// Accepts packets that come from `hosts`. Of a packet that is neither IPv4 nor IPv6 it accepts
+// none.
+Program ProgramFor(std::span<const std::string> hosts) {
+  Program ipv6;
+  Program ipv4;
+  Load(&ipv4, BPF_W, kIpv4SenderAt);
+  for (const std::string& host : hosts) {
+    if (host.size() == kIpv4Bytes) {
+      IfEqual(&ipv4, WordOf(host, 0), 1);
+      Return(&ipv4, kAccept);
+      continue;
+    }
+    for (std::size_t i = 0; i < kIpv6Words; ++i) {
+      Load(&ipv6, BPF_W, kIpv6SenderAt + static_cast<std::uint32_t>(i * sizeof(std::uint32_t)));
+      // From here to behind this host's Return: the rest of its words, two statements for each.
+      IfEqual(&ipv6, WordOf(host, i), static_cast<std::uint8_t>(2 * (kIpv6Words - 1 - i) + 1));
+    }
+    Return(&ipv6, kAccept);
+  }
+  Return(&ipv6, kDiscard);
+  Return(&ipv4, kDiscard);
+
+  Program program;
+  Load(&program, BPF_B, kVersionAt);
+  program.push_back(BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, 4));
+  IfEqual(&program, 4, 1);
+  // An unconditional jump, because a condition leads over 255 statements at most.
+  program.push_back(BPF_STMT(BPF_JMP | BPF_JA, static_cast<std::uint32_t>(ipv6.size())));
+  program.insert(program.end(), ipv6.begin(), ipv6.end());
+  program.insert(program.end(), ipv4.begin(), ipv4.end());
+  return program;
+}
+
+// False if the kernel refuses; errno says why.
+bool Attach(int socket, Program* program) {
+  const sock_fprog filter{.len = static_cast<unsigned short>(program->size()),
+                          .filter = program->data()};
+  return ::setsockopt(socket, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof(filter)) == 0;
+}
+
+void Detach(int socket) {
+  const int unused = 0;
+  ::setsockopt(socket, SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof(unused));
+}
+
+// The port that `descriptor` listens on; 0 if it is no listening tcp socket.
+std::uint16_t ListensOn(int descriptor) {
+  int listens = 0;
+  socklen_t length = sizeof(listens);
+  if (::getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) != 0) return 0;
+  sockaddr_storage address{};
+  length = sizeof(address);
+  if (listens == 0 ||
+      ::getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
+    return 0;
+  }
+  if (address.ss_family == AF_INET) {
+    return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
+  }
+  if (address.ss_family == AF_INET6) {
+    return ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
+  }
+  return 0;
+}
+
+std::vector<int> OwnDescriptors() {
+  std::vector<int> found;
+  std::error_code failed;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", failed)) {
+    int descriptor = -1;
+    if (absl::SimpleAtoi(entry.path().filename().string(), &descriptor)) {
+      found.push_back(descriptor);
+    }
+  }
+  return found;
+}
+
+absl::Status Refused(absl::string_view what) {
+  return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kTransport,
+                   absl::StrCat("transport ucx: cannot close UCX's ports to strangers: ", what));
+}
+
+}  // namespace
+
+absl::StatusOr<UcxAdmission> UcxAdmission::Create(std::span<const std::uint16_t> ports) {
+  UcxAdmission made;
+  std::vector<std::uint16_t> found;
+  Program nobody = ProgramFor({});
+  for (const int descriptor : OwnDescriptors()) {
+    const std::uint16_t port = ListensOn(descriptor);
+    if (port == 0 || std::ranges::find(ports, port) == ports.end()) continue;
+    if (!Attach(descriptor, &nobody)) {
+      return Refused(
+          absl::StrCat("the kernel refuses a socket filter (", std::strerror(errno), ")"));
+    }
+    made.sockets_.push_back(descriptor);
+    found.push_back(port);
+  }
+  for (const std::uint16_t port : ports) {
+    if (std::ranges::find(found, port) == found.end()) {
+      return Refused(absl::StrCat("no socket of this process listens on port ", port,
+                                  "; check that /proc is mounted"));
+    }
+  }
+  return made;
+}
+
+void UcxAdmission::Await() {
+  if (++awaited_ == 1) Apply();
+}
+
+void UcxAdmission::EndAwait() {
+  if (--awaited_ == 0) Apply();
+}
+
+void UcxAdmission::Admit(std::span<const std::string> hosts, TimePoint until) {
+  for (const std::string& host : hosts) {
+    const auto at = std::ranges::find(admitted_, host, &Admitted::host);
+    if (at == admitted_.end()) {
+      admitted_.push_back({.host = host, .until = until});
+    } else {
+      at->until = std::max(at->until, until);
+    }
+  }
+  Apply();
+}
+
+void UcxAdmission::Expire(TimePoint now) {
+  if (std::erase_if(admitted_, [now](const Admitted& each) { return each.until <= now; }) > 0) {
+    Apply();
+  }
+}
+
+void UcxAdmission::Apply() {
+  std::vector<std::string> hosts;
+  for (const Admitted& each : admitted_) hosts.push_back(each.host);
+  Program program = ProgramFor(hosts);
+  // More hosts than a filter takes: rather let strangers in than refuse a peer.
+  const bool anyone = awaited_ > 0 || program.size() > kStatementsMax;
+  for (const int socket : sockets_) {
+    if (anyone || !Attach(socket, &program)) Detach(socket);
+  }
+}
+
+}  // namespace switchyard

@@ -1,0 +1,62 @@
+// Which hosts may connect to UCX's tcp ports.
+//
+// UCX asserts what it reads from a connection instead of refusing it, so any program that connects
+// and sends what UCX does not expect ends this process (uct/tcp/tcp_ep.c, UCX 1.13 and later). UCX
+// has no setting against it. So the kernel discards connection attempts before UCX sees them, by a
+// filter on UCX's listening sockets (SO_ATTACH_FILTER, socket(7)). Two exceptions let peers in:
+//
+//   Await  from any host, while a link was offered and its peer is not known yet
+//   Admit  from the hosts of a peer's address, for as long as its first connection may take
+//
+// What is connected already stays connected, and later steps need no new connection. So in a
+// process whose links are all set up, nobody can connect. Thread-compatible.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "core/base/clock.h"
+
+namespace switchyard {
+
+// For how long a known peer may connect. The kernel repeats a lost attempt after 1, 3 and 7 s.
+inline constexpr Duration kUcxAdmission = std::chrono::seconds(10);
+
+class UcxAdmission {
+ public:
+  // Closes the sockets of this process that listen on `ports` (in host byte order) to everybody.
+  // They belong to UCX and must outlive this. Errors: kFailedPrecondition (TRANSPORT) if one of the
+  // ports is not found, or if the kernel does not filter.
+  static absl::StatusOr<UcxAdmission> Create(std::span<const std::uint16_t> ports);
+  UcxAdmission() = default;  // of no sockets
+
+  // Each Await is ended by one EndAwait.
+  void Await();
+  void EndAwait();
+  // `hosts`: IP addresses in network byte order, 4 or 16 bytes each.
+  void Admit(std::span<const std::string> hosts, TimePoint until);
+  // Ends the admissions that are over at `now`. Costs a system call for each socket if there are
+  // any, else nothing.
+  void Expire(TimePoint now);
+  // Whether Expire has anything to wait for.
+  [[nodiscard]] bool pending() const { return !admitted_.empty(); }
+
+ private:
+  struct Admitted {
+    std::string host;
+    TimePoint until;
+  };
+  void Apply();
+
+  std::vector<int> sockets_;  // of UCX
+  std::vector<Admitted> admitted_;
+  std::size_t awaited_ = 0;
+};
+
+}  // namespace switchyard
