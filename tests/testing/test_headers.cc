@@ -1,1 +1,2 @@
-// Empty: it is compiled so that tests/CMakeLists.txt can precompile the headers that tests share.
+// Does nothing: tests/CMakeLists.txt builds it to precompile the headers that tests share.
+int main() { return 0; }
