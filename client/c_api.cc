@@ -259,6 +259,15 @@ sy_code sy_wait(sy_step* step) {
   return client->Keep(session == nullptr ? UsedStep() : session->Wait(ticket));
 }
 
+sy_code sy_run(sy_session* session, const sy_step_request* request, uint32_t retry_ms) {
+  if (session == nullptr) return SY_INVALID_ARGUMENT;
+  sy_client* const client = session->client;
+  if (!IsStamped(request)) return client->Keep(BadField("request.size"));
+  const auto open = client->SessionOf(session);
+  if (open == nullptr) return client->Keep(ClosedSession());
+  return client->Keep(open->Run(RequestOf(*request), std::chrono::milliseconds(retry_ms)));
+}
+
 size_t sy_session_status(sy_session* session, char* buffer, size_t size) {
   if (session == nullptr) return 0;
   const auto open = session->client->SessionOf(session);

@@ -1,15 +1,57 @@
 #include "client/moe_session.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+#include "core/base/clock.h"
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
 
 namespace switchyard {
+namespace {
+
+// Between two attempts of a step. A lost worker's experts serve elsewhere after about half a
+// second.
+constexpr Duration kRetryPauseMin = std::chrono::milliseconds(20);
+constexpr Duration kRetryPauseMax = std::chrono::milliseconds(500);
+
+}  // namespace
 
 // A failure to close is lost here: a destructor cannot report it, and the coordinator forgets
 // sessions by itself.
 MoeSession::~MoeSession() { Close().IgnoreError(); }
+
+bool MayRetry(const absl::Status& error) {
+  switch (error.code()) {
+    case absl::StatusCode::kUnavailable:
+      return ReasonOf(error) != Reason::kSessionClosed;
+    case absl::StatusCode::kAborted:
+      return true;
+    case absl::StatusCode::kResourceExhausted:
+      return ReasonOf(error) == Reason::kNoCredits;
+    default:
+      return false;
+  }
+}
+
+absl::Status MoeSession::Run(const StepRequest& request, Duration retry_for, int* attempts) {
+  const SteadyClock clock;
+  const TimePoint until = clock.Now() + retry_for;
+  Duration pause = kRetryPauseMin;
+  if (attempts != nullptr) *attempts = 0;
+  while (true) {
+    if (attempts != nullptr) ++*attempts;
+    const absl::StatusOr<Ticket> ticket = Submit(request);
+    absl::Status status = ticket.ok() ? Wait(*ticket) : ticket.status();
+    if (status.ok() || !MayRetry(status) || clock.Now() + pause > until) return status;
+    // No event says that the cause is gone: a plan may come, or a late worker answer again.
+    absl::SleepFor(absl::FromChrono(pause));
+    pause = std::min(pause * 2, kRetryPauseMax);
+  }
+}
 
 absl::StatusOr<SessionGrant> MoeSession::Grant() {
   SY_ASSIGN_OR_RETURN(RunnerStatus status, source_->Status(session_));

@@ -26,6 +26,10 @@ struct SessionReport {
   std::vector<SessionCounters> workers;  // the workers' end, by ordinal of the plan
 };
 
+// Whether the same step can succeed later in the same session: a worker was lost or late, its epoch
+// is being replaced, or too many steps are in flight. Not for a session that has ended.
+bool MayRetry(const absl::Status& error);
+
 class MoeSession {
  public:
   using Ticket = StepTicket;  // names a submitted step; good for one Wait
@@ -48,6 +52,12 @@ class MoeSession {
   // Blocks until the step has ended, which its deadline bounds: y is complete, or the error says
   // why not.
   absl::Status Wait(Ticket ticket) { return source_->Wait(session_, ticket); }
+
+  // Submit and Wait in one. After an error that another attempt can mend (MayRetry) tries again
+  // until `retry_for` has passed, with pauses that grow from 20 ms to half a second; zero: one
+  // attempt. Repeating is safe: a step reads its inputs and writes y, and nothing else. Returns the
+  // last attempt's error. `attempts`, unless null, gets their number.
+  absl::Status Run(const StepRequest& request, Duration retry_for, int* attempts = nullptr);
 
   // The grant, with the plan that steps run on now; no cookie.
   absl::StatusOr<SessionGrant> Grant();

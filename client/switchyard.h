@@ -160,6 +160,12 @@ SY_EXPORT sy_code sy_submit(sy_session* session, const sy_step_request* request,
 SY_EXPORT sy_code sy_poll(sy_step* step, int* done);
 /* Blocks until the step is complete or its deadline has passed, and ends the handle. */
 SY_EXPORT sy_code sy_wait(sy_step* step);
+/* sy_submit and sy_wait in one. After an error that another attempt can mend (SY_UNAVAILABLE,
+ * SY_ABORTED or too many steps in flight, while the session lives: a worker was lost or late, or
+ * its experts move), tries again until retry_ms have passed, with growing pauses; 0: one attempt.
+ * Safe to repeat: a step reads its inputs and writes y, and nothing else. Blocks for at most
+ * retry_ms and the step's deadline. */
+SY_EXPORT sy_code sy_run(sy_session* session, const sy_step_request* request, uint32_t retry_ms);
 
 /* The session as JSON, NUL-terminated and truncated to `size`: whether its steps can be captured
  * into graphs ("supports_graphs"; if not, "no_graphs_because"), epoch, plan, configs with their

@@ -106,6 +106,12 @@ static void run(sy_session* session, const float* w, float* out) {
   CHECK(sy_wait(step) == SY_FAILED_PRECONDITION);
   CHECK(last_error_has("STAGE_ORDER"));
   CHECK(sy_poll(step, &done) == SY_FAILED_PRECONDITION && done == 0);
+  poison(out);
+  CHECK(sy_run(session, &request, 1000) == SY_OK);
+  CHECK(out[0] == out[0]);
+  request.layer = 99;
+  CHECK(sy_run(session, &request, 60000) == SY_NOT_FOUND);
+  CHECK(last_error_has("UNKNOWN_LAYER"));
 }
 
 static void null_handles_are_errors(void) {
@@ -122,6 +128,7 @@ static void null_handles_are_errors(void) {
   CHECK(sy_session_open(NULL, &options, &session) == SY_INVALID_ARGUMENT);
   CHECK(sy_session_close(NULL) == SY_INVALID_ARGUMENT);
   CHECK(sy_submit(NULL, &request, &step) == SY_INVALID_ARGUMENT);
+  CHECK(sy_run(NULL, &request, 0) == SY_INVALID_ARGUMENT);
   CHECK(sy_poll(NULL, &done) == SY_INVALID_ARGUMENT);
   CHECK(sy_wait(NULL) == SY_INVALID_ARGUMENT);
   CHECK(sy_session_status(NULL, text, sizeof(text)) == 0);

@@ -58,6 +58,7 @@ def load(path):
     library.sy_submit.argtypes = [pointer, ctypes.POINTER(StepRequest), pointers]
     library.sy_poll.argtypes = [pointer, ctypes.POINTER(ctypes.c_int)]
     library.sy_wait.argtypes = [pointer]
+    library.sy_run.argtypes = [pointer, ctypes.POINTER(StepRequest), ctypes.c_uint32]
     for name in ("sy_session_status", "sy_last_error"):
         getattr(library, name).argtypes = [pointer, ctypes.c_char_p, ctypes.c_size_t]
         getattr(library, name).restype = ctypes.c_size_t
@@ -146,6 +147,10 @@ def main(path, coordinator):
     assert any(value != 0 for value in first.y)
     assert list(first.y) == list(second.y), "one batch, two answers"
 
+    third = Step(seed=1)
+    assert library.sy_run(session, third.request(), 1000) == OK, text_of(library.sy_last_error, client)
+    assert list(third.y) == list(first.y), "one batch, two answers"
+
     assert library.sy_submit(session, first.request(layer=99), ctypes.byref(step)) == NOT_FOUND
     error = text_of(library.sy_last_error, client)
     assert (error["code"], error["reason"]) == ("NOT_FOUND", "UNKNOWN_LAYER"), error
@@ -158,7 +163,7 @@ def main(path, coordinator):
     rows = sum(a["rows"] for worker in status["workers"] for a in worker["attachments"])
     hits = sum(hit["rows"] for worker in status["workers"] for a in worker["attachments"]
                for hit in a["hits"])
-    assert hits == 2 * TOKENS * TOP_K and 2 * TOKENS <= rows <= 4 * TOKENS, (rows, hits)
+    assert hits == 3 * TOKENS * TOP_K and 3 * TOKENS <= rows <= 6 * TOKENS, (rows, hits)
 
     assert library.sy_session_close(session) == OK
     assert library.sy_session_close(session) == FAILED_PRECONDITION

@@ -28,6 +28,7 @@ class MoeSessionTest : public ::testing::Test {
     channel_ = channel.get();
     parts.sessions = std::move(channel);
     auto gateway = std::make_unique<testing::ScriptedGateway>();
+    gateway_ = gateway.get();
     gateway->workers = {"w2", "w0", "w1"};
     parts.steps = std::move(gateway);
     ClientOptions options;
@@ -76,6 +77,22 @@ class MoeSessionTest : public ::testing::Test {
     return workers;
   }
 
+  // One token for the gateway's layer.
+  StepRequest Step() {
+    return RequestOf({.layer = LayerId{3},
+                      .hidden = testing::ScriptedGateway::kHidden,
+                      .top_k = 2,
+                      .x = x_,
+                      .ids = ids_,
+                      .weights = weights_,
+                      .y = y_.data()});
+  }
+
+  std::vector<Bf16> x_ = std::vector<Bf16>(testing::ScriptedGateway::kHidden, FloatToBf16(1));
+  std::vector<std::int32_t> ids_ = {0, 1};
+  std::vector<float> weights_ = {0.5F, 0.5F};
+  std::vector<float> y_ = std::vector<float>(testing::ScriptedGateway::kHidden, -1);
+  testing::ScriptedGateway* gateway_ = nullptr;
   CountingChannel* channel_ = nullptr;
   std::unique_ptr<Client> client_;
   std::unique_ptr<MoeSession> session_;
@@ -102,6 +119,64 @@ TEST_F(MoeSessionTest, AWorkerThatCannotBeReachedFailsTheReportByName) {
 
   EXPECT_THAT(report, FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost));
   EXPECT_THAT(std::string(report.status().message()), HasSubstr("counters of worker w0"));
+}
+
+TEST_F(MoeSessionTest, RunRepeatsAStepUntilWhatFailedItIsGone) {
+  gateway_->answers = {
+      MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost, "w1 died"),
+      MakeError(absl::StatusCode::kAborted, Reason::kEpochChanged, "epoch 2 is on its way"),
+      absl::OkStatus()};
+  int attempts = 0;
+
+  SY_EXPECT_OK(session_->Run(Step(), seconds(10), &attempts));
+
+  EXPECT_EQ(attempts, 3);
+  EXPECT_THAT(y_, ::testing::Each(1.0F));
+  EXPECT_EQ(gateway_->taken.size(), 3U);
+}
+
+TEST_F(MoeSessionTest, RunGivesUpWithTheLastErrorWhenItsTimeHasPassed) {
+  const absl::Status lost =
+      MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost, "w1 died");
+  gateway_->answers = std::deque<absl::Status>(100, lost);
+  int attempts = 0;
+
+  EXPECT_THAT(session_->Run(Step(), std::chrono::milliseconds(100), &attempts),
+              FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost));
+  // Pauses of 20 and 40 ms; the next would end too late.
+  EXPECT_GE(attempts, 2);
+  EXPECT_LE(attempts, 3);
+  EXPECT_THAT(session_->Run(Step(), Duration::zero(), &attempts),
+              FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost));
+  EXPECT_EQ(attempts, 1);
+}
+
+TEST_F(MoeSessionTest, RunDoesNotRepeatWhatNoRepetitionMends) {
+  int attempts = 0;
+  StepRequest step = Step();
+  step.layer = LayerId{9};
+  EXPECT_THAT(session_->Run(step, seconds(10), &attempts),
+              FailsWith(absl::StatusCode::kNotFound, Reason::kUnknownLayer));
+  EXPECT_EQ(attempts, 1);
+
+  gateway_->answers = {
+      MakeError(absl::StatusCode::kFailedPrecondition, Reason::kModelChanged, "another model")};
+  EXPECT_THAT(session_->Run(Step(), seconds(10), &attempts),
+              FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kModelChanged));
+  EXPECT_EQ(attempts, 1);
+}
+
+// The gateway's stream is gone for good, so waiting would be in vain.
+TEST_F(MoeSessionTest, RunEndsAtOnceWhenTheGatewayIsGone) {
+  gateway_->sink_->OnEnded(
+      MakeError(absl::StatusCode::kUnavailable, Reason::kTransport, "connection reset"));
+  int attempts = 0;
+
+  const absl::Status ended = session_->Run(Step(), seconds(10), &attempts);
+
+  EXPECT_THAT(ended, FailsWith(absl::StatusCode::kUnavailable, Reason::kSessionClosed));
+  EXPECT_THAT(std::string(ended.message()), HasSubstr("connection reset"));
+  EXPECT_EQ(attempts, 1);
 }
 
 TEST_F(MoeSessionTest, ClosesOnce) {

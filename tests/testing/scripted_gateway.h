@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <span>
 #include <string>
@@ -79,6 +80,8 @@ class ScriptedGateway final : public StepChannel {
   std::vector<std::string> workers = {"w0"};  // of the plan
   std::vector<OpenSessionRequest> requests;   // of every Open
   std::vector<Taken> taken;
+  // Given at once to the steps that come, in turn; after them steps wait for Answer.
+  std::deque<absl::Status> answers;
 
  private:
   class Stream final : public StepStream {
@@ -90,6 +93,14 @@ class ScriptedGateway final : public StepChannel {
                                  {step.x.begin(), step.x.end()},
                                  {step.ids.begin(), step.ids.end()},
                                  step.deadline});
+      if (gateway_->answers.empty()) return absl::OkStatus();
+      const absl::Status answer = gateway_->answers.front();
+      gateway_->answers.pop_front();
+      if (answer.ok()) {
+        gateway_->Answer(gateway_->taken.back(), 1);
+      } else {
+        gateway_->sink_->OnStep(step.step, answer, {});
+      }
       return absl::OkStatus();
     }
 

@@ -47,7 +47,12 @@ Json TrafficJson(const ExpertsReport& experts) {
       differences.push_back(absl::StrCat("worker ", worker.worker, ": ", text));
     }
   }
-  return {{"rows", rows}, {"request_bytes", request_bytes}, {"differences", differences}};
+  Json not_compared = nullptr;
+  if (!experts.not_compared.empty()) not_compared = experts.not_compared;
+  return {{"rows", rows},
+          {"request_bytes", request_bytes},
+          {"differences", differences},
+          {"not_compared", not_compared}};
 }
 
 Json GoldenJson(const std::optional<GoldenDiff>& golden) {

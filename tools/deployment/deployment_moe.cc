@@ -18,6 +18,8 @@ namespace {
 
 constexpr std::size_t kNormalTokensMax = 4096;  // per call; bounds memory, as normal has no limit
 constexpr Duration kReportTimeout = std::chrono::seconds(10);
+// Long enough for a worker's experts to be loaded elsewhere.
+constexpr Duration kRetryFor = std::chrono::seconds(60);
 
 // The kinds of steps of this engine, which only feeds whole prompts and single tokens.
 constexpr StepKind kPrompt{.extend = true};
@@ -47,8 +49,12 @@ class TalliedSession {
 
   MoeSession* session_;
   SessionGrant grant_;
+  // Why the workers' counts say nothing; empty if they can be compared.
+  [[nodiscard]] std::string NotCompared(const absl::StatusOr<SessionReport>& report) const;
+
   std::string own_;
   RoutingTally tally_;
+  int repeated_ = 0;  // attempts that failed
 };
 
 absl::StatusOr<std::unique_ptr<TalliedSession>> TalliedSession::Make(const StepSessions& sessions,
@@ -76,9 +82,10 @@ absl::Status TalliedSession::Run(const MoeCall& call) {
                  .ids = call.ids,
                  .weights = call.weights,
                  .y = call.y.data()});
-  SY_ASSIGN_OR_RETURN(const MoeSession::Ticket ticket, session_->Submit(request));
   // One step at a time: the decoder needs each answer before it can go on.
-  SY_RETURN_IF_ERROR(session_->Wait(ticket));
+  int attempts = 0;
+  SY_RETURN_IF_ERROR(session_->Run(request, kRetryFor, &attempts));
+  repeated_ += attempts - 1;
   // Counted only after success: a failed step may have reached some workers and not others.
   tally_.Count(call);
   return absl::OkStatus();
@@ -90,14 +97,27 @@ void Compare(absl::string_view what, std::uint64_t counted, std::uint64_t predic
   differences.push_back(absl::StrFormat("%s: counted %d, predicted %d", what, counted, predicted));
 }
 
+std::string TalliedSession::NotCompared(const absl::StatusOr<SessionReport>& report) const {
+  if (!report.ok()) return std::string(report.status().message());
+  // A new epoch may have moved experts, so the prediction for the old one does not hold.
+  const Epoch now = report->grant.plan.epoch;
+  if (now != grant_.plan.epoch) {
+    return absl::StrFormat("the plan changed during the run, from epoch %d to %d",
+                           grant_.plan.epoch.value, now.value);
+  }
+  // Some workers have counted the rows of the attempts that failed.
+  return repeated_ == 0 ? "" : absl::StrFormat("%d attempts failed and were repeated", repeated_);
+}
+
 absl::Status TalliedSession::AddTo(ExpertsReport& experts, const std::string& expected_path) {
   std::vector<WorkerReport>& workers = experts.workers;
-  SY_ASSIGN_OR_RETURN(const SessionReport report, session_->Report(kReportTimeout));
-  // A new epoch may have moved experts, so the prediction for the old one cannot be compared.
-  if (report.grant.plan.epoch != grant_.plan.epoch) {
-    return MakeError(absl::StatusCode::kAborted, Reason::kEpochChanged,
-                     "the deployment's plan changed during the run; run it again");
+  const absl::StatusOr<SessionReport> asked = session_->Report(kReportTimeout);
+  if (!asked.ok() && !MayRetry(asked.status())) return asked.status();
+  if (std::string why = NotCompared(asked); !why.empty()) {
+    experts.not_compared = std::move(why);
+    return absl::OkStatus();
   }
+  const SessionReport& report = *asked;
   // Both sessions add to the same rows; either may have more workers.
   workers.resize(std::max(workers.size(), report.workers.size()));
   for (std::size_t w = 0; w < report.workers.size(); ++w) {
@@ -168,6 +188,8 @@ class DeploymentMoe final : public MoeProvider {
     report.how = options_.description;
     SY_RETURN_IF_ERROR(prefill_->AddTo(report, options_.expected_path));
     SY_RETURN_IF_ERROR(decode_->AddTo(report, options_.expected_path));
+    // One session's counts alone would look like too few.
+    if (!report.not_compared.empty()) report.workers.clear();
     for (const DispatchConfig& config : prefill_->grant().plan.configs) {
       if (config.phase == Phase::kPrefill) report.prefill.push_back(config);
     }

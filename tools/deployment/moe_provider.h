@@ -41,6 +41,8 @@ struct ExpertsReport {
   std::vector<WorkerReport> workers;  // empty without workers
   // The configs for rows of prompts, one for each layer and edge; empty without workers.
   std::vector<DispatchConfig> prefill = {};
+  // Why the workers' counts were not compared with the prediction; empty if they were.
+  std::string not_compared = {};
   // Rows of each expert as counted by the workers, for all sessions; not merged.
   std::vector<AttachmentCounters::Hit> hits = {};
 };
@@ -55,9 +57,8 @@ class MoeProvider {
   [[nodiscard]] virtual const MoePath& decode() const = 0;
   // Placement and dispatch configs with their reasons, for people; empty if there are none.
   [[nodiscard]] virtual std::string Describe() const { return ""; }
-  // Gets the workers' counters for the calls so far.
-  // Errors: kAborted (EPOCH_CHANGED) when the plan changed during the run; those of
-  // Session::Report.
+  // Gets the workers' counters for the calls so far. Where they cannot be compared, because the
+  // plan changed or a step was repeated, the report says so and is no error.
   virtual absl::StatusOr<ExpertsReport> Report() = 0;
 };
 

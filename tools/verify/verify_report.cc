@@ -119,6 +119,9 @@ void AppendSession(const VerifyReport& report, std::string& out) {
         worker.predicted.reply_bytes, worker.counted.expert_hits, worker.predicted.expert_hits,
         worker.differences.empty() ? "" : "  FAIL");
   }
+  if (!report.experts.not_compared.empty()) {
+    absl::StrAppend(&out, "  rows of workers not compared: ", report.experts.not_compared, "\n");
+  }
 }
 
 Json JsonOf(const BlockResult& block) {
@@ -216,6 +219,7 @@ std::string VerifyJson(const VerifyReport& report) {
       {"digest", report.digest.ToHex()},
       {"experts", report.experts.how},
       {"workers", Array(report.experts.workers)},
+      {"workers_not_compared", report.experts.not_compared},
       {"notes", report.notes},
       {"failures", report.failures}};
   // Names and messages are escaped, but a worker's id may contain bytes that are not UTF-8. They

@@ -87,6 +87,10 @@ TEST(RunReportTest, EvalSaysHowRowsTraveledAndHowFarTheGoldensAre) {
   EXPECT_EQ(json["traffic"]["request_bytes"], 1320);
   EXPECT_EQ(json["traffic"]["differences"].size(), 1U);
   EXPECT_EQ(json["traffic"]["differences"][0], "worker w1: rows: counted 2, predicted 3");
+  EXPECT_TRUE(json["traffic"]["not_compared"].is_null());
+  outcome.experts.not_compared = "the plan changed";
+  EXPECT_EQ(nlohmann::json::parse(EvalJson(outcome))["traffic"]["not_compared"],
+            "the plan changed");
   EXPECT_EQ(json["golden"]["logits_diff"], 2.5e-3);
   EXPECT_EQ(json["golden"]["layers"][0]["layer"], 1);
   EXPECT_EQ(json["golden"]["layers"][0]["diff"], 1.25e-4);

@@ -91,6 +91,14 @@ void GatewayRunner::EndAll(const absl::Status& why) {
   }
 }
 
+absl::Status GatewayRunner::WhyEnded() const {
+  // An outage, which a caller would wait out; but this stream does not come back.
+  if (!grant_.has_value() || !absl::IsUnavailable(*end_)) return *end_;
+  return MakeError(absl::StatusCode::kUnavailable, Reason::kSessionClosed,
+                   absl::StrCat("the session through the gateway has ended (", end_->message(),
+                                "); open another, through this gateway or another one"));
+}
+
 std::size_t GatewayRunner::RowBytesOfY() const {
   const std::size_t element = grant_->grant.request.y_dtype == OutputDtype::kBf16 ? 2 : 4;
   return static_cast<std::size_t>(grant_->grant.plan.shape.hidden) * element;
@@ -158,7 +166,7 @@ absl::StatusOr<StepTicket> GatewayRunner::Submit(const StepRequest& request, Tim
   std::int32_t hidden = 0;
   {
     const MutexLock lock(mutex_);
-    if (end_.has_value()) return *end_;
+    if (end_.has_value()) return WhyEnded();
     if (!grant_.has_value()) {
       return MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady,
                        "the gateway has not opened the session yet");

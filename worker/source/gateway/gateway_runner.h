@@ -69,6 +69,8 @@ class GatewayRunner final : public StepRunner, private StepSink {
   void WriteY(const StepRequest& request, std::span<const std::byte> y) const SY_REQUIRES(mutex_);
   // No step is answered any more: those in flight end with `why`.
   void EndAll(const absl::Status& why) SY_REQUIRES(mutex_);
+  // REQUIRES: end_. What a step gets that comes too late.
+  [[nodiscard]] absl::Status WhyEnded() const SY_REQUIRES(mutex_);
 
   // Copies the batch into one message: the message is dense, the caller's rows may have strides.
   absl::Status Send(StepId step, const StepRequest& request, std::int32_t hidden)

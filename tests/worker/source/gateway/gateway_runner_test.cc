@@ -163,7 +163,10 @@ TEST_F(GatewayRunnerTest, TheEndOfTheStreamFailsWhatIsOutstanding) {
 
   EXPECT_THAT(Wait(ticket), FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost));
   ender.join();
-  EXPECT_THAT(Submit(Request()), FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost));
+  // Not an outage that passes: a caller that repeats its steps must see that this session is over.
+  const absl::Status later = Submit(Request()).status();
+  EXPECT_THAT(later, FailsWith(absl::StatusCode::kUnavailable, Reason::kSessionClosed));
+  EXPECT_NE(later.message().find("gateway gone"), std::string::npos) << later;
 }
 
 TEST_F(GatewayRunnerTest, ATicketIsGoodOnce) {
