@@ -25,6 +25,8 @@ struct ForwardedStep {
   ReceivedStep step;
   v1::ForwardResponse response;  // y is written straight into it
   StepTicket ticket;
+  StepMemory::Share memory;
+  absl::Status refused;  // when it arrived; the request is empty then
 };
 
 class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::ForwardResponse> {
@@ -72,6 +74,10 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
 
   void OnStep(std::unique_ptr<ForwardedStep> step) {
     if (!opened_) return Stop(Misplaced("the first message of a stream opens a session"));
+    if (!step->memory.Grow(options_->memory.get(), step->request.ByteSizeLong())) {
+      step->refused = NoMemory();
+      step->request.Clear();
+    }
     bool may_send_more = true;
     bool interrupt = false;
     {
@@ -99,6 +105,14 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
   static absl::Status Misplaced(absl::string_view what) {
     return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest, what,
                      {{"field", "ForwardRequest.message"}});
+  }
+  [[nodiscard]] absl::Status NoMemory() const {
+    return MakeError(
+        absl::StatusCode::kResourceExhausted, Reason::kNoCredits,
+        absl::StrCat("gateway ", options_->worker_id, ": the steps of all its callers take ",
+                     "its ", options_->memory->bytes_max(),
+                     " bytes; try again when some have ended, or use another gateway"),
+        {{"worker", options_->worker_id}});
   }
   // For a request that ends the stream.
   void Stop(const absl::Status& why) {
@@ -160,7 +174,7 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
     while (!ended()) {
       Steps arrived = NextSteps();
       for (std::unique_ptr<ForwardedStep>& step : arrived) {
-        const absl::Status submitted = Submit(session, *step);
+        const absl::Status submitted = step->refused.ok() ? Submit(session, *step) : step->refused;
         if (submitted.ok()) {
           in_flight_.push_back(std::move(step));
         } else {
@@ -232,6 +246,7 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
                        kStepMessageBytesMax, ": send fewer tokens in a step"),
           {{"layer", absl::StrCat(in.layer.value)}});
     }
+    if (!step.memory.Grow(options_->memory.get(), y_bytes)) return NoMemory();
     std::string* y = step.response.mutable_result()->mutable_y();
     y->resize(y_bytes);
     StepRequest request =

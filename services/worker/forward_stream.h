@@ -8,13 +8,16 @@
 // it arrives, so that a short one does not wait for the result of a long one.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "grpcpp/server_context.h"
 
 #include "core/base/clock.h"
 #include "services/grpc/thread_pool.h"
+#include "services/worker/step_memory.h"
 #include "switchyard/v1/expert.grpc.pb.h"
 #include "worker/source/source.h"
 
@@ -24,6 +27,9 @@ namespace switchyard {
 struct GatewayOptions {
   std::string worker_id;
   std::uint32_t credits = 8;  // steps of one session without an answer
+  // For the steps of all sessions. A step that does not fit is refused (kResourceExhausted,
+  // NO_CREDITS) and may be repeated.
+  std::shared_ptr<StepMemory> memory = std::make_shared<StepMemory>(std::size_t{1} << 30);
   Duration open_timeout = std::chrono::seconds(30);
   Duration close_timeout = std::chrono::seconds(2);
 };

@@ -295,6 +295,39 @@ TEST_F(ForwardStreamTest, ACallerThatIgnoresItsCreditsIsNotRead) {
   EXPECT_EQ(answers.log.lines(), expected);
 }
 
+// Two callers share the memory, and a step that does not fit costs the others nothing.
+TEST_F(ForwardStreamTest, StepsThatDoNotFitTheGatewaysMemoryAreRefusedUntilOthersEnd) {
+  SeededRng rng(11);
+  const Batch batch(rng, 100);
+  // Room for one batch, of about 3,200 bytes of rows and routing, and its result of 3,200.
+  options_.memory = std::make_shared<StepMemory>(8'000);
+  steps_.Block(true);
+  Answers first;
+  Answers second;
+  const auto stream = channel_->Open({}, &first);
+  const auto other = channel_->Open({}, &second);
+  SY_ASSERT_OK(stream->Submit(batch.Step(1)));
+  ASSERT_TRUE(steps_.WaitForSubmitted(1));
+  const std::size_t one = options_.memory->used();
+  EXPECT_GT(one, 100 * kHidden * (sizeof(Bf16) + sizeof(float)));
+  EXPECT_LT(one, 8'000U);
+
+  SY_ASSERT_OK(other->Submit(batch.Step(2)));
+
+  ASSERT_TRUE(second.log.WaitFor(2));
+  EXPECT_EQ(second.log.lines().back(), "step 2 RESOURCE_EXHAUSTED NO_CREDITS");
+  EXPECT_EQ(options_.memory->used(), one);
+  steps_.Block(false);
+  ASSERT_TRUE(first.log.WaitFor(2));
+  EXPECT_EQ(AsFloats(first.Y(1)), batch.Expected());
+  SY_ASSERT_OK(other->Submit(batch.Step(3)));
+  ASSERT_TRUE(second.log.WaitFor(3));
+  EXPECT_EQ(AsFloats(second.Y(3)), batch.Expected());
+  const TimePoint end = clock_.Now() + seconds(20);
+  while (options_.memory->used() > 0 && clock_.Now() < end) std::this_thread::yield();
+  EXPECT_EQ(options_.memory->used(), 0U);
+}
+
 TEST_F(ForwardStreamTest, AShortStepDoesNotWaitForTheResultOfALongOne) {
   SeededRng rng(14);
   const Batch batch(rng, 2);

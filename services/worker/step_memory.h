@@ -1,0 +1,57 @@
+// The memory that the steps of all callers of a gateway may take together: their rows while they
+// wait and run, and room for their results. A message is at most 64 MiB, but a gateway has many
+// callers with several steps each.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+
+namespace switchyard {
+
+// Thread-safe; never blocks.
+class StepMemory {
+ public:
+  explicit StepMemory(std::size_t bytes_max) : bytes_max_(bytes_max) {}
+  StepMemory(const StepMemory&) = delete;
+  StepMemory& operator=(const StepMemory&) = delete;
+
+  // What one step has taken; its destructor gives it back. Thread-compatible.
+  class Share {
+   public:
+    Share() = default;
+    Share(const Share&) = delete;
+    Share& operator=(const Share&) = delete;
+    ~Share() {
+      if (memory_ != nullptr) memory_->used_ -= bytes_;
+    }
+    // Takes `bytes` more of `memory`, the same one in each call. False: they are not free, and
+    // nothing was taken.
+    bool Grow(StepMemory* memory, std::size_t bytes) {
+      if (!memory->TryTake(bytes)) return false;
+      memory_ = memory;
+      bytes_ += bytes;
+      return true;
+    }
+
+   private:
+    StepMemory* memory_ = nullptr;
+    std::size_t bytes_ = 0;
+  };
+
+  [[nodiscard]] std::size_t bytes_max() const { return bytes_max_; }
+  [[nodiscard]] std::size_t used() const { return used_; }
+
+ private:
+  bool TryTake(std::size_t bytes) {
+    std::size_t used = used_;
+    do {
+      if (bytes > bytes_max_ - used) return false;
+    } while (!used_.compare_exchange_weak(used, used + bytes));
+    return true;
+  }
+
+  const std::size_t bytes_max_;
+  std::atomic<std::size_t> used_{0};
+};
+
+}  // namespace switchyard
