@@ -98,6 +98,14 @@ function(switchyard_binary)
   endif()
 endfunction()
 
+# The options of tests that share precompiled headers: GCC wants the same ones everywhere. -O1 takes
+# three quarters of the time of -O2. GCC 12 sees overflows in std::string that are not there, and does
+# not know that precompiled headers of the system are the system's.
+function(switchyard_test_options target)
+  target_compile_options(${target} PRIVATE -pthread $<$<CONFIG:Release>:-O1> -Wno-array-bounds -Wno-restrict
+    -Wno-stringop-overflow -Wno-stringop-overread)
+endfunction()
+
 # switchyard_test(NAME core_test SRCS ... DEPS ... [LABELS tsan slow] [TIMEOUT 60] [ARGS ...])
 # One executable a folder keeps links few; every TEST in it becomes a CTest test of its own.
 # Labels that scripts/test knows: tsan (also run under ThreadSanitizer: no gRPC, no UCX), slow and
@@ -117,7 +125,7 @@ function(switchyard_test)
   _switchyard_common(${ARG_NAME})
   target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main)
   if(TARGET test_headers)
-    target_compile_options(${ARG_NAME} PRIVATE -pthread)
+    switchyard_test_options(${ARG_NAME})
     target_precompile_headers(${ARG_NAME} REUSE_FROM test_headers)
   endif()
   set_target_properties(${ARG_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")

@@ -40,6 +40,11 @@ inline constexpr std::size_t kStreamQueueBytesMax = std::size_t{16} << 20;
 // Credits already bound the number of steps. This limit is for a caller that ignores them.
 inline constexpr std::size_t kStepQueueBytesMax = std::size_t{4} * kStepMessageBytesMax;
 
+// A server closes a connection that has not begun to speak HTTP/2 after this time, and one that has
+// had no call for this long; gRPC's clients connect again by themselves.
+inline constexpr Duration kHandshakeTimeout = std::chrono::seconds(10);
+inline constexpr Duration kIdleConnectionMax = std::chrono::seconds(60);
+
 // Most concurrent streams of one connection.
 inline constexpr int kStreamsPerConnectionMax = 1024;
 

@@ -1,10 +1,6 @@
 #include "services/grpc/grpc_server.h"
 
-#include <cerrno>
 #include <chrono>
-#include <cstring>
-#include <sys/socket.h>
-#include <unistd.h>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -14,65 +10,15 @@
 #include "grpcpp/security/credentials.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server_builder.h"
-#include <netdb.h>
 
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 
 namespace switchyard {
 namespace {
 
 int Millis(Duration duration) {
   return static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(duration).count());
-}
-
-// An IPv6 address needs brackets, or its last group would be taken for the port.
-std::string JoinHostPort(const std::string& host, int port) {
-  const bool is_ipv6 = absl::StrContains(host, ":") && !absl::StartsWith(host, "[");
-  return is_ipv6 ? absl::StrCat("[", host, "]:", port) : absl::StrCat(host, ":", port);
-}
-
-// gRPC only logs why it cannot listen. Try the same bind for an errno.
-absl::Status WhyNotListening(const GrpcServerOptions& options) {
-  const std::string endpoint = JoinHostPort(options.host, options.port);
-  const ErrorMetadata metadata{{"endpoint", endpoint}};
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE;
-  addrinfo* found = nullptr;
-  const int lookup =
-      getaddrinfo(options.host.c_str(), std::to_string(options.port).c_str(), &hints, &found);
-  if (lookup != 0) {
-    return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
-                     absl::StrCat("cannot listen on ", endpoint, ": ", gai_strerror(lookup),
-                                  "; use an address of this machine"),
-                     metadata);
-  }
-  int error = 0;
-  // A name may have several addresses; the first error is that of gRPC's own attempt.
-  for (const addrinfo* it = found; it != nullptr && error == 0; it = it->ai_next) {
-    const int fd = socket(it->ai_family, it->ai_socktype | SOCK_CLOEXEC, it->ai_protocol);
-    if (fd < 0) continue;
-    if (bind(fd, it->ai_addr, it->ai_addrlen) != 0) error = errno;
-    close(fd);
-  }
-  freeaddrinfo(found);
-  if (error == 0) {
-    return MakeError(absl::StatusCode::kInternal, Reason::kInternal,
-                     absl::StrCat("gRPC did not start on ", endpoint,
-                                  " although the port is free; its log shows the reason"),
-                     metadata);
-  }
-  if (error == EADDRINUSE) {
-    return MakeError(absl::StatusCode::kUnavailable, Reason::kAddressInUse,
-                     absl::StrCat("cannot listen on ", endpoint,
-                                  ": another process uses the port; choose another one, or 0 for "
-                                  "any free port"),
-                     metadata);
-  }
-  return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
-                   absl::StrCat("cannot listen on ", endpoint, ": ", std::strerror(error),
-                                "; use an address and port of this machine that are permitted"),
-                   metadata);
 }
 
 int Cap(std::size_t message_bytes_max) {
@@ -85,15 +31,17 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
     const GrpcServerOptions& options, const std::vector<grpc::Service*>& services) {
   // For probes of orchestrators.
   grpc::EnableDefaultHealthCheckService(true);
+  SY_ASSIGN_OR_RETURN(std::unique_ptr<GrpcListener> listener,
+                      GrpcListener::Bind(options.host, options.port));
   grpc::ServerBuilder builder;
-  int port = 0;
-  builder.AddListeningPort(JoinHostPort(options.host, options.port),
-                           grpc::InsecureServerCredentials(), &port);
+  GrpcListener::Acceptor acceptor = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      grpc::InsecureServerCredentials());
   for (grpc::Service* service : services) builder.RegisterService(service);
   builder.SetMaxReceiveMessageSize(Cap(options.message_bytes_max));
-  // Otherwise two servers could share a port without an error, and each would receive half of the
-  // connections.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  // A connection that says nothing costs a descriptor; one without calls comes back when needed.
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, Millis(kHandshakeTimeout));
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, Millis(kIdleConnectionMax));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kStreamsPerConnectionMax);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, Millis(options.keepalive.ping_interval));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Millis(options.keepalive.ping_timeout));
@@ -103,13 +51,19 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              Millis(options.keepalive.ping_interval_min));
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  if (server == nullptr || port <= 0) return WhyNotListening(options);
+  if (server == nullptr) {
+    return MakeError(absl::StatusCode::kInternal, Reason::kInternal,
+                     "gRPC did not start a server; its log shows the reason");
+  }
+  listener->Start(std::move(acceptor));
+  std::string endpoint = JoinHostPort(options.host, listener->port());
   return std::unique_ptr<GrpcServer>(
-      new GrpcServer(std::move(server), port, JoinHostPort(options.host, port)));
+      new GrpcServer(std::move(server), std::move(listener), std::move(endpoint)));
 }
 
-GrpcServer::GrpcServer(std::unique_ptr<grpc::Server> server, int port, std::string endpoint)
-    : server_(std::move(server)), port_(port), endpoint_(std::move(endpoint)) {}
+GrpcServer::GrpcServer(std::unique_ptr<grpc::Server> server, std::unique_ptr<GrpcListener> listener,
+                       std::string endpoint)
+    : server_(std::move(server)), listener_(std::move(listener)), endpoint_(std::move(endpoint)) {}
 
 GrpcServer::~GrpcServer() { Shutdown(Duration{}); }
 
@@ -120,9 +74,16 @@ void GrpcServer::SetServing(const std::string& name, bool serving) {
 }
 
 void GrpcServer::Shutdown(Duration deadline) {
+  listener_->Stop();
   server_->Shutdown(GrpcDeadline(deadline));
   // Shutdown returns before the last call has ended.
   server_->Wait();
+}
+
+// An IPv6 address needs brackets, or its last group would be taken for the port.
+std::string JoinHostPort(const std::string& host, int port) {
+  const bool is_ipv6 = absl::StrContains(host, ":") && !absl::StartsWith(host, "[");
+  return is_ipv6 ? absl::StrCat("[", host, "]:", port) : absl::StrCat(host, ":", port);
 }
 
 gpr_timespec GrpcDeadline(Duration from_now) {

@@ -14,6 +14,7 @@
 #include "core/base/clock.h"
 #include "grpc/support/time.h"
 #include "services/grpc/grpc_constants.h"
+#include "services/grpc/listener.h"
 
 namespace switchyard {
 
@@ -41,7 +42,7 @@ class GrpcServer {
   GrpcServer& operator=(const GrpcServer&) = delete;
 
   // The port that the kernel chose if the options have 0.
-  [[nodiscard]] int port() const { return port_; }
+  [[nodiscard]] int port() const { return listener_->port(); }
   [[nodiscard]] const std::string& endpoint() const { return endpoint_; }  // "host:port"
   // Sets the health service's answer for `name` ("" is the whole server). Initially serving.
   void SetServing(const std::string& name, bool serving);
@@ -50,13 +51,17 @@ class GrpcServer {
   void Shutdown(Duration deadline);
 
  private:
-  GrpcServer(std::unique_ptr<grpc::Server> server, int port, std::string endpoint);
+  GrpcServer(std::unique_ptr<grpc::Server> server, std::unique_ptr<GrpcListener> listener,
+             std::string endpoint);
 
   // Ends before the services, which the owner destroys after this object.
   std::unique_ptr<grpc::Server> server_;
-  const int port_;
+  std::unique_ptr<GrpcListener> listener_;
   const std::string endpoint_;
 };
+
+// "host:port", with brackets around an IPv6 address.
+std::string JoinHostPort(const std::string& host, int port);
 
 // Converts a duration from now to a time point for ClientContext::set_deadline.
 gpr_timespec GrpcDeadline(Duration from_now);
