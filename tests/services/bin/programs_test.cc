@@ -1,12 +1,19 @@
 // switchyard-coordinator and switchyard-worker as processes: how they start, refuse to, and end.
 #include <algorithm>
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "core/base/clock.h"
 #include "harness/child_process.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
@@ -86,6 +93,87 @@ TEST_F(ProgramsTest, ARestartedCoordinatorKnowsItsDeploymentsUnlessTheyWereInMem
   EXPECT_THAT(deployments_of(""), HasSubstr("local"));
   EXPECT_THAT(deployments_of("--store memory"), ::testing::Not(HasSubstr("local")));
   EXPECT_THAT(Log(), HasSubstr("plans are stored in memory: a restart forgets deployments"));
+}
+
+// Connections of strangers to one port, held until they are destroyed.
+class Flood {
+ public:
+  Flood(const std::string& address, int connections) {
+    for (int i = 0; i < connections; ++i) sockets_.push_back(Dial(address));
+  }
+  ~Flood() {
+    for (const int socket : sockets_) ::close(socket);
+  }
+  Flood(const Flood&) = delete;
+  Flood& operator=(const Flood&) = delete;
+
+  static int Dial(const std::string& address) {
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port =
+        htons(static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    EXPECT_GE(socket, 0);
+    EXPECT_EQ(::connect(socket, reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0);
+    return socket;
+  }
+
+ private:
+  std::vector<int> sockets_;
+};
+
+// Whether the port answers a client of HTTP/2 within `limit`.
+bool Speaks(const std::string& address, Duration limit) {
+  const SteadyClock clock;
+  const TimePoint end = clock.Now() + limit;
+  const std::string hello("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0", 33);
+  bool answered = false;
+  while (!answered && clock.Now() < end) {
+    const int socket = Flood::Dial(address);
+    [[maybe_unused]] const auto sent = ::send(socket, hello.data(), hello.size(), MSG_NOSIGNAL);
+    pollfd readable{socket, POLLIN, 0};
+    char frame[9];
+    answered = ::poll(&readable, 1, 100) == 1 && ::recv(socket, frame, 9, 0) == 9 && frame[3] == 4;
+    ::close(socket);
+  }
+  return answered;
+}
+
+// With few descriptors, so that it runs out of them: gRPC's own listener then stops for good.
+TEST_F(ProgramsTest, AFloodOfConnectionsDeafensNeitherCoordinatorNorWorker) {
+  const auto start = [&](const std::string& program, const std::string& flags) {
+    return ChildProcess::Spawn(
+        {"/bin/sh", "-c", absl::StrCat("ulimit -n 128 && exec ", SY_BIN_DIR, "/", program, flags)},
+        dir_.Join(program));
+  };
+  SY_ASSERT_OK_AND_ASSIGN(ChildProcess coordinator,
+                          start("switchyard-coordinator", " --store memory"));
+  SY_ASSERT_OK_AND_ASSIGN(const std::string address, coordinator.WaitForLine("ready ", kLong));
+  SY_ASSERT_OK_AND_ASSIGN(ChildProcess worker,
+                          start("switchyard-worker", absl::StrCat(" --coordinator ", address,
+                                                                  " --id w0 --net-devices lo")));
+  SY_ASSERT_OK_AND_ASSIGN(const std::string data, worker.WaitForLine("ready ", kLong));
+
+  for (const std::string& port : {address, data}) {
+    {
+      const Flood flood(port, 400);
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    }
+    EXPECT_TRUE(Speaks(port, std::chrono::seconds(1))) << port << "\n" << Log();
+  }
+
+  auto asked = ChildProcess::Spawn(
+      {absl::StrCat(SY_BIN_DIR, "/syctl"), "--target", address, "get", "workers", "-o", "json"},
+      dir_.Join("syctl"));
+  SY_ASSERT_OK(asked);
+  EXPECT_EQ(ExitCode(*asked), 0);
+  EXPECT_THAT(ReadBytes(dir_.Join("syctl")), HasSubstr("\"live\""));
+  EXPECT_THAT(ReadBytes(dir_.Join("switchyard-coordinator")), HasSubstr("connection refused"));
+  worker.Signal(SIGTERM);
+  EXPECT_EQ(ExitCode(worker), 0);
+  coordinator.Signal(SIGTERM);
+  EXPECT_EQ(ExitCode(coordinator), 0);
 }
 
 TEST_F(ProgramsTest, AWorkerDrainsAndExitsWithZeroOnSigterm) {
