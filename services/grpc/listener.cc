@@ -31,6 +31,7 @@ constexpr int kReserveMin = 32;
 constexpr int kReserveMax = 1024;
 // After accept(2) found no descriptor: others hold the reserve.
 constexpr int kPauseMs = 10;
+constexpr auto kSayEvery = std::chrono::seconds(10);
 
 // The highest descriptor of a connection, plus one. The kernel gives out the lowest free number, so
 // a number at this limit says that too few are free.
@@ -158,6 +159,18 @@ void GrpcListener::Run() {
   }
 }
 
+void GrpcListener::SayRefused() {
+  ++refused_;
+  const auto now = std::chrono::steady_clock::now();
+  if (now < say_again_) return;
+  say_again_ = now + kSayEvery;
+  gpr_log(
+      GPR_ERROR,
+      "port %d: %llu connections refused so far: descriptors from %d on are reserved; raise the "
+      "limit of open files, or find out who connects",
+      port_, static_cast<unsigned long long>(refused_), descriptors_max_);
+}
+
 bool GrpcListener::AcceptFrom(int listener) {
   for (int i = 0; i < kAcceptsInTurn; ++i) {
     const int connection = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -165,11 +178,8 @@ bool GrpcListener::AcceptFrom(int listener) {
       return errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM;
     }
     if (connection >= descriptors_max_) {
-      gpr_log(GPR_ERROR,
-              "port %d: connection refused: descriptor %d, and those from %d on are reserved; "
-              "raise the limit of open files",
-              port_, connection, descriptors_max_);
       ::close(connection);
+      SayRefused();
       continue;
     }
     const int on = 1;

@@ -7,6 +7,8 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <thread>
@@ -44,6 +46,8 @@ class GrpcListener {
   void Run();
   // Accepts what waits, at most kAcceptsInTurn. False: the process has no descriptor left.
   bool AcceptFrom(int listener);
+  // Counts a connection, and writes to gRPC's log (standard error) once in a while.
+  void SayRefused();
 
   std::vector<int> sockets_;
   int wake_ = -1;  // an eventfd that ends Run's sleep
@@ -52,6 +56,9 @@ class GrpcListener {
   Acceptor acceptor_;
   std::atomic<bool> stopping_{false};
   std::thread thread_;
+  // Used by the thread.
+  std::uint64_t refused_ = 0;
+  std::chrono::steady_clock::time_point say_again_;
 };
 
 }  // namespace switchyard

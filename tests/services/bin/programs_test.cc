@@ -169,7 +169,7 @@ TEST_F(ProgramsTest, AFloodOfConnectionsDeafensNeitherCoordinatorNorWorker) {
   SY_ASSERT_OK(asked);
   EXPECT_EQ(ExitCode(*asked), 0);
   EXPECT_THAT(ReadBytes(dir_.Join("syctl")), HasSubstr("\"live\""));
-  EXPECT_THAT(ReadBytes(dir_.Join("switchyard-coordinator")), HasSubstr("connection refused"));
+  EXPECT_THAT(ReadBytes(dir_.Join("switchyard-coordinator")), HasSubstr("connections refused"));
   worker.Signal(SIGTERM);
   EXPECT_EQ(ExitCode(worker), 0);
   coordinator.Signal(SIGTERM);
