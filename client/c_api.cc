@@ -77,6 +77,8 @@ using switchyard::MakeError;
 using switchyard::Reason;
 
 constexpr std::uint32_t kDefaultTimeoutMs = 10'000;
+// An engine reads the status between steps.
+constexpr switchyard::Duration kStatusTimeout = std::chrono::milliseconds(100);
 
 // A structure of this ABI; later ones may be longer, never shorter.
 template <typename T>
@@ -275,7 +277,7 @@ size_t sy_session_status(sy_session* session, char* buffer, size_t size) {
     session->client->Keep(ClosedSession());
     return 0;
   }
-  const auto report = open->Report(session->client->options.timeout);
+  const auto report = open->Report(kStatusTimeout);
   if (!report.ok()) {
     session->client->Keep(report.status());
     return 0;

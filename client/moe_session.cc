@@ -1,8 +1,11 @@
 #include "client/moe_session.h"
 
 #include <algorithm>
+#include <atomic>
+#include <thread>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
@@ -17,6 +20,8 @@ namespace {
 // second.
 constexpr Duration kRetryPauseMin = std::chrono::milliseconds(20);
 constexpr Duration kRetryPauseMax = std::chrono::milliseconds(500);
+// Workers that Report asks at the same time, each on a thread.
+constexpr std::size_t kAskedAtOnce = 16;
 
 }  // namespace
 
@@ -60,21 +65,46 @@ absl::StatusOr<SessionGrant> MoeSession::Grant() {
   return std::move(status.grant);
 }
 
+absl::StatusOr<SessionCounters> MoeSession::Ask(const PlanWorker& worker, SessionId session,
+                                                TimePoint until) {
+  const Duration left = until - SteadyClock().Now();
+  if (left <= Duration::zero()) {
+    return MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost,
+                     absl::StrCat("worker ", worker.id, " was not asked: others took all the time"),
+                     {{"worker", worker.id}});
+  }
+  absl::StatusOr<SessionCounters> counters = channel_->GetCounters(worker.endpoint, session, left);
+  if (counters.ok()) return counters;
+  // A gateway learns of a session by its first rows.
+  if (ReasonOf(counters.status()) == Reason::kUnknownSession) {
+    return SessionCounters{.worker_id = worker.id, .attachments = {}};
+  }
+  return Annotate(counters.status(), "counters of worker " + worker.id);
+}
+
 absl::StatusOr<SessionReport> MoeSession::Report(Duration timeout) {
+  const TimePoint until = SteadyClock().Now() + timeout;
   SessionReport report;
   SY_ASSIGN_OR_RETURN(report.status, source_->Status(session_));
   report.grant = std::exchange(report.status.grant, {});
   report.grant.cookie = {};
-  for (const PlanWorker& worker : report.grant.plan.workers) {
-    absl::StatusOr<SessionCounters> counters =
-        channel_->GetCounters(worker.endpoint, report.grant.session, timeout);
-    // A gateway learns of a session by its first rows.
-    if (ReasonOf(counters.status()) == Reason::kUnknownSession) {
-      counters = SessionCounters{.worker_id = worker.id, .attachments = {}};
+  const std::vector<PlanWorker>& workers = report.grant.plan.workers;
+  report.workers.resize(workers.size());
+  report.asked.resize(workers.size());
+  std::atomic<std::size_t> next{0};
+  const auto ask_in_turn = [&] {
+    for (std::size_t w = next++; w < workers.size(); w = next++) {
+      report.workers[w].worker_id = workers[w].id;
+      auto counters = Ask(workers[w], report.grant.session, until);
+      report.asked[w] = counters.status();
+      if (counters.ok()) report.workers[w] = *std::move(counters);
     }
-    if (!counters.ok()) return Annotate(counters.status(), "counters of worker " + worker.id);
-    report.workers.push_back(*std::move(counters));
-  }
+  };
+  // One that does not answer must not keep the others from being asked.
+  std::vector<std::thread> others(std::clamp<std::size_t>(workers.size(), 1, kAskedAtOnce) - 1);
+  for (std::thread& other : others) other = std::thread(ask_in_turn);
+  ask_in_turn();
+  for (std::thread& other : others) other.join();
   return report;
 }
 

@@ -24,6 +24,8 @@ struct SessionReport {
   SessionGrant grant;                    // with the plan that steps run on now; no cookie
   RunnerStatus status;                   // this end; its grant is left out
   std::vector<SessionCounters> workers;  // the workers' end, by ordinal of the plan
+  // For each of `workers`, why it could not be asked; its counters are then empty.
+  std::vector<absl::Status> asked;
 };
 
 // Whether the same step can succeed later in the same session: a worker was lost or late, its epoch
@@ -61,13 +63,15 @@ class MoeSession {
 
   // The grant, with the plan that steps run on now; no cookie.
   absl::StatusOr<SessionGrant> Grant();
-  // Asks every worker of the plan; blocks at most `timeout` for each. A worker that does not know
-  // the session has counted nothing; one that cannot be reached fails the call.
+  // Asks all workers of the plan, several at a time, and blocks at most `timeout` in all. A worker
+  // that does not know the session has counted nothing. Errors: those of Grant, none of a worker.
   absl::StatusOr<SessionReport> Report(Duration timeout);
   // Idempotent. Steps in flight fail (SESSION_CLOSED).
   absl::Status Close();
 
  private:
+  absl::StatusOr<SessionCounters> Ask(const PlanWorker& worker, SessionId session, TimePoint until);
+
   Source* const source_;
   const Source::SessionRef session_;
   SessionChannel* const channel_;

@@ -103,6 +103,15 @@ Json CountersJson(const SessionCounters& worker) {
   return {{"worker", worker.worker_id}, {"attachments", attachments}};
 }
 
+Json ErrorObject(const absl::Status& status) {
+  Json metadata = Json::object();
+  for (const auto& [key, value] : MetadataOf(status)) metadata[key] = value;
+  return {{"code", absl::StatusCodeToString(status.code())},
+          {"reason", Text(ReasonName(ReasonOf(status)))},
+          {"message", Text(status.message())},
+          {"metadata", metadata}};
+}
+
 // If the grant names no mode, assume normal, which has no graphs.
 void AddGraphs(const OpenSessionRequest& request, Json& out) {
   const DispatchMode mode = request.mode.value_or(DispatchMode::kNormal);
@@ -114,19 +123,17 @@ void AddGraphs(const OpenSessionRequest& request, Json& out) {
 
 std::string ErrorJson(const absl::Status& status) {
   if (status.ok()) return "{}";
-  Json metadata = Json::object();
-  for (const auto& [key, value] : MetadataOf(status)) metadata[key] = value;
-  const Json error{{"code", absl::StatusCodeToString(status.code())},
-                   {"reason", Text(ReasonName(ReasonOf(status)))},
-                   {"message", Text(status.message())},
-                   {"metadata", metadata}};
   // Texts may quote a caller's bytes, and those may be invalid UTF-8: they become U+FFFD.
-  return error.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return ErrorObject(status).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 std::string ReportJson(const SessionReport& report) {
   Json workers = Json::array();
-  for (const SessionCounters& worker : report.workers) workers.push_back(CountersJson(worker));
+  for (std::size_t w = 0; w < report.workers.size(); ++w) {
+    Json worker = CountersJson(report.workers[w]);
+    if (!report.asked[w].ok()) worker["error"] = ErrorObject(report.asked[w]);
+    workers.push_back(std::move(worker));
+  }
   const OpenSessionRequest& request = report.grant.request;
   Json all{{"session", ToHex(report.grant.session)},
            {"path", Text(BindingName(report.grant.binding))},

@@ -93,7 +93,7 @@ typedef struct sy_client_options {
   const char* coordinator; /* "host:port"; NULL with gateway */
   const char* gateway;     /* "host:port" of a worker that serves steps over gRPC; NULL: p2p */
   uint32_t transport;      /* sy_transport, p2p only */
-  uint32_t timeout_ms;     /* bounds opening, closing and status; 0: 10,000 */
+  uint32_t timeout_ms;     /* bounds opening and closing; 0: 10,000 */
   const char* net_devices; /* for UCX's tcp lanes, e.g. "lo"; NULL: all */
 } sy_client_options;
 
@@ -169,8 +169,9 @@ SY_EXPORT sy_code sy_run(sy_session* session, const sy_step_request* request, ui
 
 /* The session as JSON, NUL-terminated and truncated to `size`: whether its steps can be captured
  * into graphs ("supports_graphs"; if not, "no_graphs_because"), epoch, plan, configs with their
- * reasons, attachments and the workers' counters. Returns the size of the whole text, NUL included;
- * 0 on error. */
+ * reasons, attachments and the workers' counters; a worker that could not be asked has "error"
+ * instead of counts. Takes at most 100 ms, whatever the workers do. Returns the size of the whole
+ * text, NUL included; 0 on error. */
 SY_EXPORT size_t sy_session_status(sy_session* session, char* buffer, size_t size);
 
 /* The last failure of any call on this client or its handles, as JSON:

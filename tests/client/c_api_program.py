@@ -156,7 +156,11 @@ def main(path, coordinator):
     assert (error["code"], error["reason"]) == ("NOT_FOUND", "UNKNOWN_LAYER"), error
     assert error["metadata"]["layer"] == "99", error
 
-    status = text_of(library.sy_session_status, session)
+    # On a busy machine a worker may not answer within the 100 ms of a status.
+    for _ in range(100):
+        status = text_of(library.sy_session_status, session)
+        if not any("error" in worker for worker in status["workers"]):
+            break
     assert status["phase"] == "prefill" and status["mode"] == "normal", status
     assert status["supports_graphs"] is False and "normal" in status["no_graphs_because"], status
     assert len(status["plan"]["workers"]) == len(status["workers"]) == 2

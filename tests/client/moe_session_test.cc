@@ -56,12 +56,14 @@ class MoeSessionTest : public ::testing::Test {
     }
     absl::StatusOr<SessionCounters> GetCounters(const std::string& endpoint, SessionId /*session*/,
                                                 Duration timeout) override {
-      EXPECT_EQ(timeout, seconds(3));
+      EXPECT_LE(timeout, seconds(3));
+      if (endpoint == hanging) absl::SleepFor(absl::FromChrono(timeout));
       if (endpoint == failing) return failure;
       return SessionCounters{endpoint, {}};
     }
 
     std::string failing;
+    std::string hanging;
     absl::Status failure;
 
    private:
@@ -110,15 +112,33 @@ TEST_F(MoeSessionTest, AWorkerThatDoesNotKnowTheSessionHasCountedNothing) {
   EXPECT_THAT(ReportedWorkers(), ::testing::ElementsAre("host-w2", "w0", "host-w1"));
 }
 
-TEST_F(MoeSessionTest, AWorkerThatCannotBeReachedFailsTheReportByName) {
+TEST_F(MoeSessionTest, AWorkerThatCannotBeReachedIsMarkedAndTheOthersReport) {
   channel_->failing = "host-w0";
   channel_->failure =
       MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost, "connection refused");
 
-  const auto report = session_->Report(seconds(3));
+  SY_ASSERT_OK_AND_ASSIGN(const SessionReport report, session_->Report(seconds(3)));
 
-  EXPECT_THAT(report, FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost));
-  EXPECT_THAT(std::string(report.status().message()), HasSubstr("counters of worker w0"));
+  ASSERT_EQ(report.asked.size(), 3U);
+  EXPECT_THAT(report.asked[1], FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost));
+  EXPECT_THAT(std::string(report.asked[1].message()), HasSubstr("counters of worker w0"));
+  EXPECT_EQ(report.workers[1].worker_id, "w0");
+  EXPECT_EQ(report.workers[2].worker_id, "host-w1");
+  SY_EXPECT_OK(report.asked[0]);
+  SY_EXPECT_OK(report.asked[2]);
+}
+
+TEST_F(MoeSessionTest, AReportTakesNoLongerThanItsTimeWhateverAWorkerDoes) {
+  channel_->hanging = "host-w2";
+  const SteadyClock clock;
+  const TimePoint start = clock.Now();
+
+  SY_ASSERT_OK_AND_ASSIGN(const SessionReport report,
+                          session_->Report(std::chrono::milliseconds(200)));
+
+  EXPECT_LT(clock.Now() - start, seconds(2));
+  EXPECT_EQ(report.workers[1].worker_id, "host-w0");
+  EXPECT_EQ(report.workers[2].worker_id, "host-w1");
 }
 
 TEST_F(MoeSessionTest, RunRepeatsAStepUntilWhatFailedItIsGone) {

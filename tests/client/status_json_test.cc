@@ -47,7 +47,9 @@ TEST(StatusJsonTest, ReportHoldsPlanConfigsAndCountersAndNoSecret) {
   AttachmentCounters counters;
   counters.rows = 11;
   counters.hits = {{LayerId{5}, ExpertId{1}, 11}};
-  report.workers = {{"w0", {counters}}};
+  report.workers = {{"w0", {counters}}, {"w1", {}}};
+  report.asked = {absl::OkStatus(),
+                  MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost, "silent")};
 
   const std::string text = ReportJson(report);
 
@@ -58,6 +60,8 @@ TEST(StatusJsonTest, ReportHoldsPlanConfigsAndCountersAndNoSecret) {
   EXPECT_EQ(json["plan"]["layers"][0]["experts"][0]["worker"], "w0");
   EXPECT_EQ(json["plan"]["configs"][0]["trail"][0], "because");
   EXPECT_EQ(json["workers"][0]["attachments"][0]["hits"][0]["rows"], 11);
+  EXPECT_FALSE(json["workers"][0].contains("error"));
+  EXPECT_EQ(json["workers"][1]["error"]["reason"], "WORKER_LOST");
   EXPECT_EQ(text.find("1311768467294899695"), std::string::npos);  // the cookie, in decimal
   EXPECT_EQ(text.find("secret-host"), std::string::npos);
 }

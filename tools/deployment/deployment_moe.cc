@@ -50,7 +50,7 @@ class TalliedSession {
   MoeSession* session_;
   SessionGrant grant_;
   // Why the workers' counts say nothing; empty if they can be compared.
-  [[nodiscard]] std::string NotCompared(const absl::StatusOr<SessionReport>& report) const;
+  [[nodiscard]] std::string NotCompared(const SessionReport& report) const;
 
   std::string own_;
   RoutingTally tally_;
@@ -97,10 +97,12 @@ void Compare(absl::string_view what, std::uint64_t counted, std::uint64_t predic
   differences.push_back(absl::StrFormat("%s: counted %d, predicted %d", what, counted, predicted));
 }
 
-std::string TalliedSession::NotCompared(const absl::StatusOr<SessionReport>& report) const {
-  if (!report.ok()) return std::string(report.status().message());
+std::string TalliedSession::NotCompared(const SessionReport& report) const {
+  for (const absl::Status& asked : report.asked) {
+    if (!asked.ok()) return std::string(asked.message());
+  }
   // A new epoch may have moved experts, so the prediction for the old one does not hold.
-  const Epoch now = report->grant.plan.epoch;
+  const Epoch now = report.grant.plan.epoch;
   if (now != grant_.plan.epoch) {
     return absl::StrFormat("the plan changed during the run, from epoch %d to %d",
                            grant_.plan.epoch.value, now.value);
@@ -111,13 +113,11 @@ std::string TalliedSession::NotCompared(const absl::StatusOr<SessionReport>& rep
 
 absl::Status TalliedSession::AddTo(ExpertsReport& experts, const std::string& expected_path) {
   std::vector<WorkerReport>& workers = experts.workers;
-  const absl::StatusOr<SessionReport> asked = session_->Report(kReportTimeout);
-  if (!asked.ok() && !MayRetry(asked.status())) return asked.status();
-  if (std::string why = NotCompared(asked); !why.empty()) {
+  SY_ASSIGN_OR_RETURN(const SessionReport report, session_->Report(kReportTimeout));
+  if (std::string why = NotCompared(report); !why.empty()) {
     experts.not_compared = std::move(why);
     return absl::OkStatus();
   }
-  const SessionReport& report = *asked;
   // Both sessions add to the same rows; either may have more workers.
   workers.resize(std::max(workers.size(), report.workers.size()));
   for (std::size_t w = 0; w < report.workers.size(); ++w) {
