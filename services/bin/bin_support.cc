@@ -1,11 +1,18 @@
 #include "services/bin/bin_support.h"
 
 #include <cstdio>
+#include <cstring>
+#include <netinet/in.h>
+#include <set>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include <ifaddrs.h>
+#include <netdb.h>
 
 #include "core/base/error.h"
 
@@ -16,6 +23,17 @@ constexpr int kPortMax = 65535;
 
 absl::Status BadOption(const std::string& what) {
   return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig, what);
+}
+
+bool HaveSameIp(const sockaddr* a, const sockaddr* b) {
+  if (b == nullptr || a->sa_family != b->sa_family) return false;
+  if (a->sa_family == AF_INET) {
+    return reinterpret_cast<const sockaddr_in*>(a)->sin_addr.s_addr ==
+           reinterpret_cast<const sockaddr_in*>(b)->sin_addr.s_addr;
+  }
+  return a->sa_family == AF_INET6 &&
+         std::memcmp(&reinterpret_cast<const sockaddr_in6*>(a)->sin6_addr,
+                     &reinterpret_cast<const sockaddr_in6*>(b)->sin6_addr, sizeof(in6_addr)) == 0;
 }
 
 }  // namespace
@@ -56,6 +74,26 @@ absl::StatusOr<ListenAddress> ParseListen(const std::string& text) {
   }
   address.host = text.substr(0, colon);
   return address;
+}
+
+std::string NetDevicesOf(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* wanted = nullptr;
+  ifaddrs* devices = nullptr;
+  if (::getaddrinfo(host.c_str(), nullptr, &hints, &wanted) != 0) return "all";
+  std::set<std::string> names;
+  if (::getifaddrs(&devices) == 0) {
+    for (const addrinfo* address = wanted; address != nullptr; address = address->ai_next) {
+      for (const ifaddrs* device = devices; device != nullptr; device = device->ifa_next) {
+        if (HaveSameIp(address->ai_addr, device->ifa_addr)) names.insert(device->ifa_name);
+      }
+    }
+    ::freeifaddrs(devices);
+  }
+  ::freeaddrinfo(wanted);
+  // No device has a wildcard address.
+  return names.empty() ? "all" : absl::StrJoin(names, ",");
 }
 
 std::uint64_t RaiseFileLimit() {

@@ -42,6 +42,10 @@ struct ListenAddress {
 // Reads "host:port". Errors: kInvalidArgument (BAD_CONFIG).
 absl::StatusOr<ListenAddress> ParseListen(const std::string& text);
 
+// The network devices of this machine that have `host`'s addresses, comma-separated: "lo" for
+// 127.0.0.1. "all" for a wildcard, and for an address that no device has.
+std::string NetDevicesOf(const std::string& host);
+
 // Raises the soft limit of open files to the hard one: every session and every connection takes
 // descriptors, and the usual soft limit of 1024 is meant for programs that use select. Never fails;
 // returns the limit that holds.

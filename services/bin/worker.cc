@@ -36,7 +36,7 @@ struct Options {
   std::string advertise;
   std::string device = kDefaultDevice;
   std::int64_t weight_bytes_max = 0;
-  std::string net_devices = "all";
+  std::string net_devices;
   std::int64_t leave_timeout_s =
       std::chrono::duration_cast<std::chrono::seconds>(AgentOptions().leave_timeout).count();
   std::string log_level = "info";
@@ -78,6 +78,13 @@ class DeviceFault {
   absl::Status why_ SY_GUARDED_BY(mutex_);
 };
 
+// UCX listens where gRPC does, unless it is told otherwise.
+std::string DevicesOf(const Options& options) {
+  if (!options.net_devices.empty()) return options.net_devices;
+  const auto listen = ParseListen(options.listen);
+  return listen.ok() ? NetDevicesOf(listen->host) : "all";
+}
+
 absl::StatusOr<std::unique_ptr<ExpertNode>> MakeNode(const Options& options, Worker& worker,
                                                      DeviceFault& fault) {
   ExpertNodeOptions node;
@@ -86,7 +93,7 @@ absl::StatusOr<std::unique_ptr<ExpertNode>> MakeNode(const Options& options, Wor
   node.incarnation = worker.incarnation;
   SY_ASSIGN_OR_RETURN(node.device, MakeDevice(options.device, worker.logger.get()));
   SY_ASSIGN_OR_RETURN(node.transport, MakeTransport("ucx", {.incarnation = node.incarnation,
-                                                            .net_devices = options.net_devices}));
+                                                            .net_devices = DevicesOf(options)}));
   node.transport_names = {"shm", "tcp"};
   node.weight_bytes_max = options.weight_bytes_max;
   node.leave_timeout = std::chrono::seconds(options.leave_timeout_s);
@@ -105,7 +112,7 @@ absl::StatusOr<std::unique_ptr<Source>> MakeGatewaySource(const Options& options
   parts.incarnation = worker.rng.NextId<Incarnation>();
   SourceOptions source;
   SY_ASSIGN_OR_RETURN(source.transport, MakeTransport("ucx", {.incarnation = parts.incarnation,
-                                                              .net_devices = options.net_devices}));
+                                                              .net_devices = DevicesOf(options)}));
   parts.transport = source.transport.get();
   SY_ASSIGN_OR_RETURN(parts.device, MakeDevice(kDefaultDevice));
   parts.clock = &worker.clock;
@@ -191,8 +198,10 @@ int Main(int argc, char** argv) {
                  "it below the time after which the platform kills the process")
       ->check(CLI::Range(0, 86400))
       ->capture_default_str();
-  app.add_option("--net-devices", options.net_devices, "Network devices for UCX's tcp lanes")
-      ->capture_default_str();
+  app.add_option(
+      "--net-devices", options.net_devices,
+      "Network devices for UCX's tcp lanes, comma-separated, or all; default: the device "
+      "of --listen, all if that is a wildcard");
   app.add_option("--log-level", options.log_level, "debug, info, warn, error or off")
       ->capture_default_str();
   CLI11_PARSE(app, argc, argv);

@@ -49,6 +49,13 @@ TEST(ExitCodeOfTest, SaysWhyOnStderr) {
   EXPECT_EQ(ExitCodeOf(absl::OkStatus()), 0);
 }
 
+TEST(NetDevicesOfTest, NamesTheDeviceOfAnAddress) {
+  EXPECT_EQ(NetDevicesOf("127.0.0.1"), "lo");
+  EXPECT_EQ(NetDevicesOf("0.0.0.0"), "all");
+  EXPECT_EQ(NetDevicesOf("192.0.2.1"), "all");
+  EXPECT_EQ(NetDevicesOf("no-such-host.invalid"), "all");
+}
+
 TEST(RaiseFileLimitTest, RaisesTheSoftLimitToTheHardOne) {
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);

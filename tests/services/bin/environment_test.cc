@@ -41,9 +41,8 @@ class EnvironmentTest : public ::testing::Test {
     SY_ASSERT_OK_AND_ASSIGN(coordinator_, Spawn("switchyard-coordinator", environments.coordinator,
                                                 {"--deployment", file, "--store", "memory"}));
     SY_ASSERT_OK_AND_ASSIGN(address_, coordinator_->WaitForLine("ready ", kLong));
-    SY_ASSERT_OK_AND_ASSIGN(
-        worker_, Spawn("switchyard-worker", environments.worker,
-                       {"--coordinator", address_, "--id", "w0", "--net-devices", "lo"}));
+    SY_ASSERT_OK_AND_ASSIGN(worker_, Spawn("switchyard-worker", environments.worker,
+                                           {"--coordinator", address_, "--id", "w0"}));
     SY_ASSERT_OK(worker_->WaitForLine("ready ", kLong));
     const SteadyClock clock;
     const TimePoint end = clock.Now() + kLong;

@@ -150,9 +150,9 @@ TEST_F(ProgramsTest, AFloodOfConnectionsDeafensNeitherCoordinatorNorWorker) {
   SY_ASSERT_OK_AND_ASSIGN(ChildProcess coordinator,
                           start("switchyard-coordinator", " --store memory"));
   SY_ASSERT_OK_AND_ASSIGN(const std::string address, coordinator.WaitForLine("ready ", kLong));
-  SY_ASSERT_OK_AND_ASSIGN(ChildProcess worker,
-                          start("switchyard-worker", absl::StrCat(" --coordinator ", address,
-                                                                  " --id w0 --net-devices lo")));
+  SY_ASSERT_OK_AND_ASSIGN(
+      ChildProcess worker,
+      start("switchyard-worker", absl::StrCat(" --coordinator ", address, " --id w0")));
   SY_ASSERT_OK_AND_ASSIGN(const std::string data, worker.WaitForLine("ready ", kLong));
 
   for (const std::string& port : {address, data}) {
@@ -179,9 +179,8 @@ TEST_F(ProgramsTest, AFloodOfConnectionsDeafensNeitherCoordinatorNorWorker) {
 TEST_F(ProgramsTest, AWorkerDrainsAndExitsWithZeroOnSigterm) {
   SY_ASSERT_OK_AND_ASSIGN(ChildProcess coordinator, Start("switchyard-coordinator", {}));
   SY_ASSERT_OK_AND_ASSIGN(const std::string address, coordinator.WaitForLine("ready ", kLong));
-  SY_ASSERT_OK_AND_ASSIGN(
-      ChildProcess worker,
-      Start("switchyard-worker", {"--coordinator", address, "--id", "w0", "--net-devices", "lo"}));
+  SY_ASSERT_OK_AND_ASSIGN(ChildProcess worker,
+                          Start("switchyard-worker", {"--coordinator", address, "--id", "w0"}));
   SY_ASSERT_OK(worker.WaitForLine("ready ", kLong));
 
   worker.Signal(SIGTERM);
