@@ -65,6 +65,7 @@ Json StatusJson(const RunnerStatus& status) {
                            {"ready", row.ready},
                            {"request_path", row.request_path},
                            {"reply_path", row.reply_path},
+                           {"why_messages", Text(row.why_messages)},
                            {"credits", row.credits},
                            {"credits_free", row.credits_free},
                            {"request_slot_bytes", row.slot_bytes.dispatch},
@@ -98,6 +99,7 @@ Json CountersJson(const SessionCounters& worker) {
                            {"request_payload_bytes", row.request_payload_bytes},
                            {"reply_payload_bytes", row.reply_payload_bytes},
                            {"frames", row.frames},
+                           {"nan_rows", row.nan_rows},
                            {"hits", hits}});
   }
   return {{"worker", worker.worker_id}, {"attachments", attachments}};

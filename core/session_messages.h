@@ -138,8 +138,9 @@ struct AttachRequest {
 // The worker's answer; the attachment is bound to the request's epoch. `path` is text for people: a
 // value that a source does not know is no error.
 struct AttachGrant {
-  RingOffer request_ring;  // where the source sends
-  std::string path;        // worker -> source: "mapped", "messages", "inproc"
+  RingOffer request_ring;    // where the source sends
+  std::string path;          // worker -> source: "mapped", "messages", "inproc"
+  std::string why_messages;  // why that path is "messages"; else empty
   friend bool operator==(const AttachGrant&, const AttachGrant&) = default;
 };
 // Adds an epoch to an attachment. The hash proves that both sides mean the same plan. Repeated for

@@ -67,6 +67,7 @@ void EncodeMember(const ReleaseRequest& in, v1::AttachRequest* message) {
 void EncodeMember(const AttachGrant& in, v1::AttachResponse* message) {
   EncodeRing(in.request_ring, message->mutable_opened()->mutable_request_ring());
   message->mutable_opened()->set_path(in.path);
+  message->mutable_opened()->set_why_messages(in.why_messages);
 }
 void EncodeMember(const BindAnswer& in, v1::AttachResponse* message) {
   message->mutable_bound()->set_epoch(in.epoch.value);
@@ -126,6 +127,7 @@ AttachAnswer DecodeResponse(Decoder& at, const v1::AttachResponse& proto) {
       });
       // The grant's path is text for status output, so an unknown value is no error.
       out.path = in.path();
+      out.why_messages = in.why_messages();
       return out;
     }
     case v1::AttachResponse::kBound: {
@@ -176,6 +178,7 @@ void Encode(const AttachmentCounters& in, v1::AttachmentCounters* out) {
   out->set_request_payload_bytes(in.request_payload_bytes);
   out->set_reply_payload_bytes(in.reply_payload_bytes);
   out->set_frames(in.frames);
+  out->set_nan_rows(in.nan_rows);
   for (const AttachmentCounters::Hit& hit : in.hits) {
     v1::ExpertHit* item = out->add_hits();
     item->set_layer(static_cast<std::uint32_t>(hit.layer.value));
@@ -193,6 +196,7 @@ void Decode(Decoder& at, const v1::AttachmentCounters& in, AttachmentCounters* o
   out->request_payload_bytes = in.request_payload_bytes();
   out->reply_payload_bytes = in.reply_payload_bytes();
   out->frames = in.frames();
+  out->nan_rows = in.nan_rows();
   at.Each("hits", in.hits(), &out->hits,
           [&at](const v1::ExpertHit& item, AttachmentCounters::Hit* hit) {
             at.Int("layer", item.layer(), &hit->layer.value);

@@ -96,6 +96,7 @@ class TransportProcess : public ::testing::TestWithParam<TransportCase> {
     SY_EXPECT_OK(connected);
     if (!connected.ok()) return nullptr;
     EXPECT_EQ(link->path(), GetParam().path);
+    EXPECT_EQ(link->why_messages().empty(), link->path() != LinkPath::kMessages);
     peer_of_[link.get()] = *granted;
     in_flight_[link.get()] = 0;
     return link;

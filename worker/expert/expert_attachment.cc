@@ -190,7 +190,8 @@ absl::StatusOr<AttachGrant> ExpertAttachment::Open(Transport* transport, DeviceB
   inbound_mapping_ = device->MapHost(link_->inbound_memory());
   outbound_mapping_ = device->MapHost(link_->outbound_memory());
   return AttachGrant{.request_ring = link_->offer(),
-                     .path = std::string(LinkPathName(link_->path()))};
+                     .path = std::string(LinkPathName(link_->path())),
+                     .why_messages = link_->why_messages()};
 }
 
 absl::Status ExpertAttachment::Bind(CommittedEpoch* epoch) {

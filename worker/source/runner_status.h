@@ -27,6 +27,7 @@ struct AttachmentStatus {
   bool ready = false;
   std::string request_path;  // source -> worker: "mapped", "messages", "inproc", "direct"
   std::string reply_path;    // worker -> source
+  std::string why_messages;  // why one of them is "messages"; else empty
   std::uint32_t credits = 0;
   std::uint32_t credits_free = 0;
   StagingBytes slot_bytes;  // of a request slot and of a reply slot; 0 for "direct"

@@ -77,6 +77,8 @@ class Link {
   // reached; kFailedPrecondition (TRANSPORT) if `choice` is not possible or the offer does not fit.
   virtual absl::Status Connect(const RingOffer& peer) = 0;
   [[nodiscard]] virtual LinkPath path() const = 0;
+  // Why path() is kMessages; else empty.
+  [[nodiscard]] virtual std::string why_messages() const { return {}; }
   // Memory for one whole frame to the peer. Only between Connect and Close.
   [[nodiscard]] virtual std::span<std::byte> OutboundSlot(std::uint32_t slot) = 0;
   // All memory that inbound payloads land in, and all that OutboundSlot gives out, for devices that

@@ -198,6 +198,7 @@ class RandomMessages {
             .request_payload_bytes = rng_.Next(),
             .reply_payload_bytes = rng_.Next(),
             .frames = rng_.Next(),
+            .nan_rows = rng_.Next(),
             .hits = List([this] {
               return AttachmentCounters::Hit{LayerId{Index()}, ExpertId{Index()}, rng_.Next(),
                                              static_cast<float>(Index()),

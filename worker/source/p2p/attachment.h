@@ -106,6 +106,7 @@ struct Attachment final : public FrameSink {
   std::unique_ptr<Link> link;
   AttachmentId peer_attachment;  // frames to the worker must carry it
   std::string reply_path;        // worker -> source, as the worker reads it back
+  std::string why_reply_messages;
 
   // This source's own account of the attachment.
   std::uint64_t frames_sent = 0;

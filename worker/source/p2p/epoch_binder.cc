@@ -250,6 +250,7 @@ void EpochBinder::OnAttached(const AttachedEvent& event, TimePoint now) {
   attachment->backoff = {};
   attachment->peer_attachment = event.grant.request_ring.attachment;
   attachment->reply_path = event.grant.path;
+  attachment->why_reply_messages = event.grant.why_messages;
   // Attached for the coming epoch because the worker has retired the current one: steps of the
   // current one must not send to it.
   if (current_ != nullptr && current_->plan.epoch < attachment->attach_epoch) {

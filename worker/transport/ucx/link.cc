@@ -143,16 +143,20 @@ absl::Status UcxLink::MakeEndpoint(const RingOffer& peer) {
 }
 
 absl::Status UcxLink::ChoosePath(const RingOffer& peer) {
+  why_messages_ = "tcp was asked for";
   if (options_.choice != TransportChoice::kTcp) {
     absl::StatusOr<PeerRing> ring = PeerRing::Map(peer.rkey, peer.ring_bytes);
     // Without a mapping, auto falls back to messages; shm must not.
     if (ring.ok()) {
       peer_ring_ = std::move(ring).value();
+      why_messages_.clear();
     } else if (options_.choice == TransportChoice::kShm) {
       return TransportError(
           absl::StrCat("transport ucx: shm is required, but ", ring.status().message(),
                        "; run both sides on one host, as the same user and in the same PID "
                        "namespace, or use auto or tcp"));
+    } else {
+      why_messages_ = std::string(ring.status().message());
     }
   }
   lanes_ = LanesOf(endpoint_);

@@ -22,6 +22,7 @@ class UcxLink final : public Link {
   [[nodiscard]] const RingOffer& offer() const override { return offer_; }
   absl::Status Connect(const RingOffer& peer) override;
   [[nodiscard]] LinkPath path() const override { return path_; }
+  [[nodiscard]] std::string why_messages() const override { return why_messages_; }
   [[nodiscard]] std::span<std::byte> OutboundSlot(std::uint32_t slot) override {
     return outbox_->Slot(slot);
   }
@@ -69,6 +70,7 @@ class UcxLink final : public Link {
   LinkPath path_ = LinkPath::kNone;
   std::string lanes_;  // "tcp/lo"
   bool awaits_peer_ = false;
+  std::string why_messages_;
   // The first failure of the endpoint; UCS_OK: none.
   ucs_status_t failure_ = UCS_OK;
   bool down_unreported_ = false;  // OnLinkDown is due
