@@ -231,7 +231,7 @@ TEST(GrpcSessionChannelTest, AttachBindAndReleaseArriveInOrderAndAreAnswered) {
       EXPECT_THAT(message, testing::IsOk());
       if (const auto* attach = std::get_if<AttachRequest>(&*message)) {
         server_log.Add(*attach == order ? "attach" : "another attach");
-        AttachGrant grant{RingOffer{}, "mapped"};
+        AttachGrant grant{RingOffer{}, "mapped", ""};
         grant.request_ring.attachment = AttachmentId{77};
         stream->Write(ToProto(AttachAnswer(grant)));
       } else if (const auto* bind = std::get_if<BindRequest>(&*message)) {

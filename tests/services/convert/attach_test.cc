@@ -29,7 +29,7 @@ TEST(ConvertAttachTest, AttachMessagesRoundTrip) {
   ExpectRoundTrips([](RandomMessages& random) -> AttachAnswer {
     switch (random.rng().Below(3)) {
       case 0:
-        return AttachGrant{random.Ring(), random.Text()};
+        return AttachGrant{random.Ring(), random.Text(), random.Text()};
       case 1:
         return BindAnswer{Epoch{random.rng().Next()}, absl::OkStatus()};
       default:
