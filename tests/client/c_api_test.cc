@@ -116,7 +116,7 @@ TEST(CApiExportsTest, AreTheFunctionsOfTheHeaderAndNothingElse) {
     if (name != "SWITCHYARD_1") exported.insert(name);
   }
 
-  EXPECT_EQ(declared.size(), 11U);
+  EXPECT_EQ(declared.size(), 12U);
   EXPECT_EQ(exported, declared);
 }
 

@@ -48,6 +48,17 @@ class ProgramsTest : public ::testing::Test {
     if (status.ok() && WIFSIGNALED(*status)) ADD_FAILURE() << "signal " << WTERMSIG(*status);
     return status.ok() && WIFEXITED(*status) ? WEXITSTATUS(*status) : -1;
   }
+  // What syctl prints as JSON.
+  std::string Syctl(const std::string& target, const std::string& words) {
+    auto process =
+        ChildProcess::Spawn({"/bin/sh", "-c",
+                             absl::StrCat("exec ", SY_BIN_DIR, "/syctl --target ", target, " ",
+                                          words, " -o json >", dir_.Join("out"))},
+                            dir_.Join("syctl"));
+    EXPECT_THAT(process, testing::IsOk());
+    if (process.ok()) EXPECT_EQ(ExitCode(*process), 0) << ReadBytes(dir_.Join("syctl"));
+    return ReadBytes(dir_.Join("out"));
+  }
   [[nodiscard]] std::string Log() const { return ReadBytes(dir_.Join("log")); }
 
   const testing::TempDir dir_;
@@ -79,13 +90,10 @@ TEST_F(ProgramsTest, ARestartedCoordinatorKnowsItsDeploymentsUnlessTheyWereInMem
     SY_EXPECT_OK(coordinator);
     const auto address = coordinator->WaitForLine("ready ", kLong);
     SY_EXPECT_OK(address);
-    auto asked = ChildProcess::Spawn({absl::StrCat(SY_BIN_DIR, "/syctl"), "--target", *address,
-                                      "get", "deployments", "-o", "json"},
-                                     dir_.Join("syctl"));
-    EXPECT_EQ(ExitCode(*asked), 0);
+    const std::string deployments = Syctl(*address, "get deployments");
     coordinator->Signal(SIGTERM);
     EXPECT_EQ(ExitCode(*coordinator), 0) << Log();
-    return ReadBytes(dir_.Join("syctl"));
+    return deployments;
   };
 
   EXPECT_THAT(deployments_of("--deployment " + file), HasSubstr("local"));
@@ -163,12 +171,7 @@ TEST_F(ProgramsTest, AFloodOfConnectionsDeafensNeitherCoordinatorNorWorker) {
     EXPECT_TRUE(Speaks(port, std::chrono::seconds(1))) << port << "\n" << Log();
   }
 
-  auto asked = ChildProcess::Spawn(
-      {absl::StrCat(SY_BIN_DIR, "/syctl"), "--target", address, "get", "workers", "-o", "json"},
-      dir_.Join("syctl"));
-  SY_ASSERT_OK(asked);
-  EXPECT_EQ(ExitCode(*asked), 0);
-  EXPECT_THAT(ReadBytes(dir_.Join("syctl")), HasSubstr("\"live\""));
+  EXPECT_THAT(Syctl(address, "get workers"), HasSubstr("\"live\""));
   EXPECT_THAT(ReadBytes(dir_.Join("switchyard-coordinator")), HasSubstr("connections refused"));
   worker.Signal(SIGTERM);
   EXPECT_EQ(ExitCode(worker), 0);
