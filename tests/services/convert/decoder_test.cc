@@ -145,7 +145,8 @@ TEST(DecoderTest, SurvivesRandomDamage) {
     Damage(random, ToProto(random.Grant()), again, &accepted);
     Damage(random, ToProto(random.Watch()), again, &accepted);
     Damage(random, ToProto(AttachMessage(random.Attach())), again, &accepted);
-    Damage(random, ToProto(AttachAnswer(AttachGrant{random.Ring(), "mapped", "why"})), again, &accepted);
+    Damage(random, ToProto(AttachAnswer(AttachGrant{random.Ring(), "mapped", "why"})), again,
+           &accepted);
     Damage(random, ForwardOpen(random.Order()), nothing, &accepted);
     const std::vector<std::int32_t> ids{1, 2};
     const std::vector<float> weights{0.5F, 0.5F};
