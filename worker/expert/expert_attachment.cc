@@ -177,6 +177,7 @@ absl::Status ExpertAttachment::AllocateCredits() {
 
 absl::StatusOr<AttachGrant> ExpertAttachment::Open(Transport* transport, DeviceBackend* device) {
   SY_RETURN_IF_ERROR(AllocateCredits());
+  // The offer came with the request, so the transport need not let strangers in to find the peer.
   SY_ASSIGN_OR_RETURN(link_,
                       transport->CreateLink({.cookie = request_.cookie,
                                              .slots = request_.reply_ring.slots,
