@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "worker/device/cuda/ptx.cuh"
+#include "worker/device/cuda/warp_arrivals.h"
 
 namespace switchyard::cuda {
 
@@ -19,14 +20,6 @@ constexpr int kGatherFirst = 288;  // the first gathering thread, after the stre
 // Stages that a gathering warp has under way before it publishes the oldest; fewer than a ring has.
 constexpr int kGatherDepthMax = 4;
 
-// One lane arrives for its warp, after a warp barrier. compute-sanitizer's racecheck does not
-// follow that; SWITCHYARD_EVERY_LANE_ARRIVES gives it kernels in which each lane arrives for
-// itself.
-#if defined(SWITCHYARD_EVERY_LANE_ARRIVES)
-constexpr int kArrivalsOfWarp = 32;
-#else
-constexpr int kArrivalsOfWarp = 1;
-#endif
 // The arrival counts for the whole warp: __syncwarp orders what its lanes did before it.
 __device__ __forceinline__ void ArriveOfWarp(std::uint32_t barrier) {
   __syncwarp();

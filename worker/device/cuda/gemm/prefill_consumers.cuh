@@ -7,6 +7,7 @@
 #include "worker/device/cuda/gemm/prefill_store.cuh"
 #include "worker/device/cuda/gemm/sm90_pipeline.cuh"
 #include "worker/device/cuda/gemm/sm90_wgmma.cuh"
+#include "worker/device/cuda/warp_arrivals.h"
 
 namespace switchyard::cuda {
 
@@ -16,9 +17,13 @@ __device__ __forceinline__ void Release(std::uint64_t* empty) {
   __syncwarp();
   const int lane = threadIdx.x % 32;
   if (Cluster == 1) {
-    if (lane == 0) sm90::BarrierArrive(sm90::SharedAddress(empty));
-  } else if (lane < Cluster) {
-    sm90::BarrierArriveAt(sm90::SharedAddress(empty), lane);
+    if (lane < kArrivalsOfWarp) sm90::BarrierArrive(sm90::SharedAddress(empty));
+  } else if constexpr (kArrivalsOfWarp == 1) {
+    if (lane < Cluster) sm90::BarrierArriveAt(sm90::SharedAddress(empty), lane);
+  } else {
+    for (int block = 0; block < Cluster; ++block) {
+      sm90::BarrierArriveAt(sm90::SharedAddress(empty), block);
+    }
   }
 }
 
