@@ -35,6 +35,9 @@ class CudaBackend final : public DeviceBackend {
   absl::StatusOr<std::unique_ptr<PackedExpert>> Pack(const MoeShape& shape,
                                                      const ExpertWeightsView& weights) override;
   absl::StatusOr<std::unique_ptr<ExpertTable>> MakeTable(std::vector<TableEntry> entries) override;
+  // 8192 rows and 65,536 pairs, or as many pairs as 2 GiB of scratch hold.
+  [[nodiscard]] BatchSize PrefillBatch(const MoeShape& shape,
+                                       const BatchSize& usual) const override;
   absl::StatusOr<std::unique_ptr<Workspace>> MakeWorkspace(const MoeShape& shape,
                                                            std::int64_t pairs_max) override;
   [[nodiscard]] absl::StatusOr<std::unique_ptr<Codec>> MakeCodec(
