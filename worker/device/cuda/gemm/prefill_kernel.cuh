@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kPrefillThreads, 1)
     if constexpr (IsFp8(Kind)) {
       ConsumeFp8<Kind, Cluster, Stages>(args, shared);
     } else {
-      ConsumeBf16<Kind, Cluster, Stages>(args, shared);
+      ConsumeWhole<Kind, Cluster, Stages>(args, shared);
     }
   } else {
     sm90::LowerRegisters<56>();
