@@ -15,7 +15,7 @@ class StepMemory {
   StepMemory(const StepMemory&) = delete;
   StepMemory& operator=(const StepMemory&) = delete;
 
-  // What one step has taken; its destructor gives it back. Thread-compatible.
+  // A share is what one step has taken; its destructor gives it back. Thread-compatible.
   class Share {
    public:
     Share() = default;

@@ -72,6 +72,7 @@ struct RowView {
 
 __device__ double Dot(const RowView& row, const PlainWeights& w, int group, std::int64_t n) {
   const bool fp8 = w.type == WeightType::kFp8;
+  const bool int8 = w.type == WeightType::kInt8;
   double sum = 0;
   for (std::int64_t k = threadIdx.x % 32; k < w.k; k += 32) {
     const std::int64_t at = (group * w.n + n) * w.k + k;
@@ -79,6 +80,9 @@ __device__ double Dot(const RowView& row, const PlainWeights& w, int group, std:
       const std::int64_t block = (group * (w.n / 128) + n / 128) * (w.k / 128) + k / 128;
       sum += static_cast<double>(Fp8Value(row.data[k])) * row.scales[k / row.scale_group] *
              (static_cast<double>(Fp8Value(w.data[at])) * w.scales[block]);
+    } else if (int8) {
+      sum += static_cast<double>(static_cast<std::int8_t>(row.data[k])) *
+             static_cast<std::int8_t>(w.data[at]) * row.scales[0];
     } else {
       sum += static_cast<double>(
                  __bfloat162float(reinterpret_cast<const __nv_bfloat16*>(row.data)[k])) *
@@ -224,6 +228,13 @@ void FillFp8(std::byte* out, std::int64_t count, std::uint32_t seed, float ampli
   CheckLaunch();
 }
 
+void FillInt8(std::byte* out, std::int64_t count, std::uint32_t seed, cudaStream_t stream) {
+  ForEach<<<kCtas, kThreads, 0, stream>>>(count, [=] __device__(std::int64_t i) {
+    out[i] = static_cast<std::byte>(static_cast<std::int8_t>(Uniform(i, seed) * 127.5F));
+  });
+  CheckLaunch();
+}
+
 void FillScales(float* out, std::int64_t count, std::uint32_t seed, float low, float high,
                 cudaStream_t stream) {
   ForEach<<<kCtas, kThreads, 0, stream>>>(count, [=] __device__(std::int64_t i) {
@@ -239,6 +250,16 @@ void FillFp8Rows(const RandomRows& rows, std::uint32_t seed, float low, float hi
   ForEach<<<kCtas, kThreads, 0, stream>>>(rows.rows * of_row, [=] __device__(std::int64_t i) {
     std::byte* row = rows.out + i / of_row * rows.stride;
     reinterpret_cast<float*>(row + rows.scale_offset)[i % of_row] =
+        low + (high - low) * 0.5F * (Uniform(i, seed + 77) + 1.0F);
+  });
+  CheckLaunch();
+}
+
+void FillInt8Rows(const RandomRows& rows, std::uint32_t seed, float low, float high,
+                  cudaStream_t stream) {
+  FillInt8(rows.out, rows.rows * rows.stride, seed, stream);
+  ForEach<<<kCtas, kThreads, 0, stream>>>(rows.rows, [=] __device__(std::int64_t i) {
+    *reinterpret_cast<float*>(rows.out + i * rows.stride + rows.scale_offset) =
         low + (high - low) * 0.5F * (Uniform(i, seed + 77) + 1.0F);
   });
   CheckLaunch();

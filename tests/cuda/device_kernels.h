@@ -17,6 +17,7 @@ void FillFp8(std::byte* out, std::int64_t count, std::uint32_t seed, float ampli
              cudaStream_t stream);
 void FillScales(float* out, std::int64_t count, std::uint32_t seed, float low, float high,
                 cudaStream_t stream);
+void FillInt8(std::byte* out, std::int64_t count, std::uint32_t seed, cudaStream_t stream);
 // FP8 rows with random scales at `scale_offset`: `rows` rows, `stride` bytes apart.
 struct RandomRows {
   std::byte* out;
@@ -27,6 +28,10 @@ struct RandomRows {
 };
 void FillFp8Rows(const RandomRows& rows, std::uint32_t seed, float low, float high,
                  cudaStream_t stream);
+
+// INT8 rows, each with one scale.
+void FillInt8Rows(const RandomRows& rows, std::uint32_t seed, float low, float high,
+                  cudaStream_t stream);
 
 // Weights as the checkpoint has them: row-major [groups][n][k]; gate above up.
 struct PlainWeights {

@@ -19,8 +19,13 @@ struct WeightSpec {
 
 class RandomWeights {
  public:
+  // Narrow weights are random codes under scales of about one, packed only.
   explicit RandomWeights(const WeightSpec& spec, std::uint32_t seed, bool keep_plain = true)
       : spec_(spec) {
+    if (IsNarrow(spec.type)) {
+      FillNarrow(seed);
+      return;
+    }
     const std::int64_t values = spec.groups * spec.n * spec.k;
     const std::int64_t of_group = spec.n * RowBytesOf(spec.type, spec.k);
     plain_ = DeviceBuffer<std::byte>(spec.groups * of_group);
@@ -29,6 +34,8 @@ class RandomWeights {
       FillFp8(plain_.get(), values, seed, 8.0F, nullptr);
       scales_ = DeviceBuffer<float>(spec.groups * (spec.n / 128) * (spec.k / 128));
       FillScales(scales_.get(), scales_.count(), seed + 1, 0.003F, 0.009F, nullptr);
+    } else if (spec.type == WeightType::kInt8) {
+      FillInt8(plain_.get(), values, seed, nullptr);
     } else {
       FillBf16(reinterpret_cast<std::uint16_t*>(plain_.get()), values, seed, 0.1F, nullptr);
     }
@@ -51,13 +58,27 @@ class RandomWeights {
   [[nodiscard]] std::int64_t bytes() const { return packed_.count(); }
 
  private:
+  void FillNarrow(std::uint32_t seed) {
+    const std::int64_t bytes = spec_.groups * WeightBytesOf(spec_.type, spec_.n, spec_.k);
+    packed_ = DeviceBuffer<std::byte>(bytes);
+    FillInt8(packed_.get(), bytes, seed, nullptr);
+    const auto blocks = static_cast<std::size_t>(bytes / kNarrowBlockBytes);
+    constexpr std::size_t kCodes = 128 * 64;
+    // INT4: 0x3c3c3c3c is an FP32 scale of 0.01; E2M1: 0x80 is one.
+    Check(cudaMemset2D(packed_.get() + kCodes, static_cast<std::size_t>(kNarrowBlockBytes),
+                       spec_.type == WeightType::kInt4 ? 0x3c : 0x80,
+                       static_cast<std::size_t>(kNarrowBlockBytes) - kCodes, blocks),
+          "scales");
+    Check(cudaDeviceSynchronize(), "fill");
+  }
+
   WeightSpec spec_;
   DeviceBuffer<std::byte> plain_;
   DeviceBuffer<std::byte> packed_;
   DeviceBuffer<float> scales_;
 };
 
-// Random rows that a dispatch has landed: FP8 with scales after the data, or BF16.
+// Random rows that a dispatch has landed: FP8 with scales after the data, INT8 with one, or BF16.
 class LandedRows {
  public:
   LandedRows(WeightType type, std::int64_t rows, std::int64_t k, std::uint32_t seed)
@@ -65,6 +86,8 @@ class LandedRows {
     rows_ = DeviceBuffer<std::byte>(rows * stride_);
     if (type == WeightType::kFp8) {
       FillFp8Rows({rows_.get(), rows, stride_, k, k}, seed, 0.001F, 0.003F, nullptr);
+    } else if (type == WeightType::kInt8) {
+      FillInt8Rows({rows_.get(), rows, stride_, k, k}, seed, 0.001F, 0.003F, nullptr);
     } else {
       FillBf16(reinterpret_cast<std::uint16_t*>(rows_.get()), rows * stride_ / 2, seed, 1.0F,
                nullptr);
@@ -73,7 +96,7 @@ class LandedRows {
   }
 
   [[nodiscard]] GemmRows rows(const std::int32_t* index) const {
-    return {rows_.get(), stride_, type_ == WeightType::kFp8 ? k_ : 0, index};
+    return {rows_.get(), stride_, type_ == WeightType::kBf16 ? 0 : k_, index};
   }
   // Makes every value of a row NaN.
   void PoisonRow(std::int64_t row) {

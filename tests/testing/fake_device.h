@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -90,8 +91,14 @@ class FakeDevice final : public HostDevice {
   }
   absl::StatusOr<std::unique_ptr<Workspace>> MakeWorkspace(const MoeShape& shape,
                                                            std::int64_t pairs_max) override {
+    if (workspace_pairs_limit > 0 && pairs_max > workspace_pairs_limit) {
+      return MakeError(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory, "fake is full");
+    }
     workspace_pairs_max = pairs_max;
     return HostDevice::MakeWorkspace(shape, pairs_max);
+  }
+  [[nodiscard]] BatchSize PrefillBatch(const MoeShape&, const BatchSize& usual) const override {
+    return prefill_batch.value_or(usual);
   }
   [[nodiscard]] absl::StatusOr<std::unique_ptr<Codec>> MakeCodec(const CodecSpec&) const override {
     return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported, "fake has no codec");
@@ -122,8 +129,10 @@ class FakeDevice final : public HostDevice {
   int fail_packs_after = -1;  // -1: never
   int runs = 0;
   std::int64_t rows_run = 0;
-  std::int64_t workspace_pairs_max = 0;  // of the last workspace
-  int overfull_runs = 0;                 // runs with more rows than that
+  std::int64_t workspace_pairs_max = 0;    // of the last workspace
+  std::int64_t workspace_pairs_limit = 0;  // larger ones are refused; 0: none is
+  std::optional<BatchSize> prefill_batch;  // unset: as usual
+  int overfull_runs = 0;                   // runs with more rows than that
 
  private:
   absl::StatusOr<std::unique_ptr<KernelScratch>> MakeScratch(const MoeShape& shape) override {

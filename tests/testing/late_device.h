@@ -10,6 +10,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,6 +27,9 @@ struct LateDeviceOptions {
   std::string kernel_family = "portable_fp32";
   // False: rows and answers have to be copied to memory of the device and back.
   bool host_access = false;
+  // Whether MapHost gives mappings. Memory of the host is reached with them and without.
+  bool maps_host = false;
+  std::optional<BatchSize> prefill_batch{};  // unset: as usual
   // Upper bound of each delay.
   Duration late_max = std::chrono::microseconds(300);
   std::uint64_t seed = 1;
@@ -58,6 +63,12 @@ class LateDevice final : public DeviceBackend {
   absl::StatusOr<std::unique_ptr<Workspace>> MakeWorkspace(const MoeShape& shape,
                                                            std::int64_t pairs_max) override {
     return inner_->MakeWorkspace(shape, pairs_max);
+  }
+  [[nodiscard]] BatchSize PrefillBatch(const MoeShape&, const BatchSize& usual) const override {
+    return options_.prefill_batch.value_or(usual);
+  }
+  std::unique_ptr<HostMapping> MapHost(std::span<std::byte>) override {
+    return options_.maps_host ? std::make_unique<HostMapping>() : nullptr;
   }
   [[nodiscard]] absl::StatusOr<std::unique_ptr<Codec>> MakeCodec(
       const CodecSpec& spec) const override {

@@ -91,6 +91,14 @@ struct CodecSpec {
   friend bool operator==(const CodecSpec&, const CodecSpec&) = default;
 };
 
+// The size of batches: rows of requests together, and (row, expert) pairs of one pass over them.
+struct BatchSize {
+  std::uint32_t rows = 0;
+  std::int64_t pairs = 0;
+
+  friend bool operator==(const BatchSize&, const BatchSize&) = default;
+};
+
 // A wire format as this device encodes and decodes it, in Stream::Encode and in the load stage of
 // Stream::Run. data and scales are `RowBytesOf(format, hidden)` bytes a row, rows densely after
 // each other, at any address. Any hidden from 1. Never fails on data: how NaN and infinity are
@@ -127,6 +135,12 @@ class DeviceBackend {
   // A table of experts that this device packed, by slot. Errors: kResourceExhausted.
   virtual absl::StatusOr<std::unique_ptr<ExpertTable>> MakeTable(
       std::vector<TableEntry> entries) = 0;
+  // The largest batches of prefill that this device is worth being given, not below `usual`, with
+  // scratch that it can spare. Larger ones wait longer and run no faster.
+  [[nodiscard]] virtual BatchSize PrefillBatch(const MoeShape& /*shape*/,
+                                               const BatchSize& usual) const {
+    return usual;
+  }
   // For runs over experts of `shape` on one stream. `pairs_max` is a hint of (row, expert) pairs:
   // larger runs go in several passes. It is at least the top-k. Errors: kInvalidArgument
   // (BAD_SHAPE, BAD_CONFIG); kResourceExhausted (OUT_OF_MEMORY).

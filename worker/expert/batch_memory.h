@@ -14,6 +14,9 @@
 namespace switchyard {
 
 struct BatchOptions {
+  // A batch of prefill may be larger than this where DeviceBackend::PrefillBatch says so; a batch
+  // of decode never is.
+  //
   // A batch takes requests up to this many rows, so that the requests behind it do not wait long; a
   // single request with more rows is a batch by itself. Weights are read once a pass of the
   // workspace.
@@ -26,10 +29,15 @@ struct BatchOptions {
 // of the stream guarantees. It lives as long as a batch that holds it, also when its epoch is
 // dropped.
 struct BatchMemory {
-  // Errors: those of MakeWorkspace and Allocate.
+  // For batches of the size that `options` say. Errors: those of MakeWorkspace and Allocate.
   static absl::StatusOr<BatchMemory> Create(DeviceBackend* device, const MoeShape& shape,
                                             const BatchOptions& options);
+  // For prefill batches as large as the device is worth, or of the usual size where it lacks the
+  // memory for that. Errors: as Create.
+  static absl::StatusOr<BatchMemory> CreateForPrefill(DeviceBackend* device, const MoeShape& shape,
+                                                      const BatchOptions& options);
 
+  std::uint32_t rows_max = 0;  // of a batch of several requests
   std::unique_ptr<Workspace> workspace;
   // For a device without host access: rows are copied to `rows`, and answers are copied from
   // `answers`. Each holds rows_max BF16 rows, the widest format. Null when the device reads host

@@ -126,6 +126,10 @@ class ExpertAttachment {
   // batch have in common. The answer's rows go straight into the reply slot.
   [[nodiscard]] BatchInput InputOf(const Credit& credit);
   [[nodiscard]] BatchKey KeyOf(const Credit& credit);
+  // True when the device reaches both rings by itself.
+  [[nodiscard]] bool mapped() const {
+    return inbound_mapping_ != nullptr && outbound_mapping_ != nullptr;
+  }
   [[nodiscard]] WorkClass work_class() const { return WorkClassOf(request_.phase, request_.mode); }
   // Marks an attachment that was closed with requests in a batch: every later frame is dropped.
   void Detach() { detached_ = true; }

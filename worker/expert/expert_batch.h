@@ -58,7 +58,7 @@ class ExpertBatch {
   // alive until Finish.
   void Begin(const BatchKey& key, std::shared_ptr<const EpochRuntime> runtime,
              std::shared_ptr<const BatchMemory> memory);
-  // All inputs together have at most BatchOptions::rows_max rows, except a single larger request.
+  // All inputs together have at most BatchMemory::rows_max rows, except a single larger request.
   void Add(const BatchInput& input);
   // Rows added since Begin.
   [[nodiscard]] std::uint32_t rows() const { return rows_; }

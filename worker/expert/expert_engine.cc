@@ -14,6 +14,10 @@
 namespace switchyard {
 namespace {
 
+// Decode work that comes within this time is that of sequences that are being served: a step of the
+// largest models takes less.
+constexpr Duration kDecodePause = std::chrono::milliseconds(100);
+
 bool IsDeviceFault(const absl::Status& status) {
   return !status.ok() && ScopeOf(status) == FailureScope::kWorker;
 }
@@ -176,7 +180,7 @@ bool ExpertEngine::Poll(TimePoint now) {
     for (std::size_t i = 0; i < lanes_.size(); ++i) {
       // Finish before start: a batch that has ended frees the lane for the requests that wait.
       again |= FinishBatch(lanes_[i]);
-      again |= StartBatch(lanes_[i], i);
+      again |= StartBatch(lanes_[i], i, now);
     }
     worked |= again;
   }
@@ -250,8 +254,11 @@ bool ExpertEngine::SendRefusals() {
 // Starts a batch of the first request that waits and of all others with its key, in the order of
 // their arrival, up to the rows of a batch. The first request chooses the key, so no request can
 // starve. A session that records magnitudes has batches of its own, by its key.
-bool ExpertEngine::StartBatch(Lane& lane, std::size_t work_class) {
+bool ExpertEngine::StartBatch(Lane& lane, std::size_t work_class, TimePoint now) {
   if (lane.batch->running() || lane.pending.empty()) return false;
+  if (work_class == static_cast<std::size_t>(WorkClass::kDecode)) {
+    decoding_until_ = now + kDecodePause;
+  }
   const PendingRequest first = lane.pending.front();
   const ExpertAttachment::Credit& like = first.attachment->credit(first.credit);
   const BatchKey key = first.attachment->KeyOf(like);
@@ -261,16 +268,21 @@ bool ExpertEngine::StartBatch(Lane& lane, std::size_t work_class) {
                     std::shared_ptr<const BatchMemory>(like.epoch.memory,
                                                        &like.epoch.memory->by_class[work_class]));
   lane.running.clear();
+  std::uint32_t rows_max = RowsMax(like.epoch.memory->by_class[work_class], now);
   std::size_t kept = 0;
   for (const PendingRequest& at : lane.pending) {
     const ExpertAttachment::Credit& credit = at.attachment->credit(at.credit);
+    // Rows that the device cannot reach pass through staging memory, which holds a short batch.
+    const std::uint32_t most = host_access_ || at.attachment->mapped()
+                                   ? rows_max
+                                   : std::min(rows_max, options_.batch.rows_max);
     // The first request always fits, however many rows it has; otherwise it would wait for ever.
-    const bool fits =
-        lane.running.empty() || lane.batch->rows() + credit.header.rows <= options_.batch.rows_max;
+    const bool fits = lane.running.empty() || lane.batch->rows() + credit.header.rows <= most;
     if (!fits || at.attachment->KeyOf(credit) != key) {
       lane.pending[kept++] = at;
       continue;
     }
+    rows_max = most;
     lane.batch->Add(at.attachment->InputOf(credit));
     lane.running.push_back(at);
     at.attachment->BeginRun();
@@ -285,6 +297,13 @@ bool ExpertEngine::StartBatch(Lane& lane, std::size_t work_class) {
   for (const PendingRequest& at : lane.running) Answer(at, started, 0);
   lane.running.clear();
   return true;
+}
+
+// The kernels of a decode batch wait for those of prefill that run, however high their priority,
+// and these take as long as their batch is large. So large batches are for when nothing decodes.
+std::uint32_t ExpertEngine::RowsMax(const BatchMemory& memory, TimePoint now) const {
+  return now < decoding_until_ ? std::min(memory.rows_max, options_.batch.rows_max)
+                               : memory.rows_max;
 }
 
 bool ExpertEngine::FinishBatch(Lane& lane) {

@@ -150,8 +150,10 @@ class ExpertEngine final : private FrameSink {
   // Lanes do not share anything: a slow prefill batch delays no decode batch.
   Lane& LaneOf(WorkClass work_class) { return lanes_[static_cast<std::size_t>(work_class)]; }
   // Each returns true when it did something, so that Poll tries again.
-  bool StartBatch(Lane& lane, std::size_t work_class);
+  bool StartBatch(Lane& lane, std::size_t work_class, TimePoint now);
   bool FinishBatch(Lane& lane);
+  // The rows that a batch in `memory` may have now, at least those of BatchOptions.
+  [[nodiscard]] std::uint32_t RowsMax(const BatchMemory& memory, TimePoint now) const;
   // Sends the result, or the error, of a request that was in a batch; frees a closed attachment.
   void Answer(const PendingRequest& at, const absl::Status& status, std::uint32_t nan_rows);
   bool SendRefusals();
@@ -179,7 +181,8 @@ class ExpertEngine final : private FrameSink {
   // All credits of all attachments. The queues keep room for so many, so that a poll allocates
   // nothing.
   std::size_t credits_ = 0;
-  std::array<Lane, 2> lanes_;  // by class: kDecode, kPrefill
+  std::array<Lane, 2> lanes_;   // by class: kDecode, kPrefill
+  TimePoint decoding_until_{};  // decode work is expected until then
   std::vector<PendingRequest> refused_;
   bool device_faulted_ = false;
   ExpertStats stats_;

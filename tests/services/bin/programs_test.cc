@@ -166,7 +166,7 @@ TEST_F(ProgramsTest, AFloodOfConnectionsDeafensNeitherCoordinatorNorWorker) {
   for (const std::string& port : {address, data}) {
     {
       const Flood flood(port, 400);
-      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      EXPECT_FALSE(Speaks(port, std::chrono::milliseconds(200))) << "descriptors are left";
     }
     EXPECT_TRUE(Speaks(port, std::chrono::seconds(1))) << port << "\n" << Log();
   }

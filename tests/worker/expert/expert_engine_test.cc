@@ -262,6 +262,33 @@ TEST_F(ExpertEngineTest, RunsRequestsOfOneLayerAndModeOfAllSourcesTogether) {
   EXPECT_EQ(engine_->stats().requests, 5U);
 }
 
+// A decode step must not wait for the kernels of a large batch.
+TEST_F(ExpertEngineTest, PrefillBatchesAreLargeOnlyWhileNothingDecodes) {
+  device_.prefill_batch = BatchSize{.rows = 1000, .pairs = 4000};
+  options_.batch.rows_max = 1;
+  Restart();
+  const Source prefill = Attach(DispatchMode::kNormal, 1);
+  const Source decode = Attach(DispatchMode::kLowLatency, 2);
+  // Three requests that wait together; the number of batches that they make.
+  const auto run = [&] {
+    const std::uint64_t before = engine_->stats().batches;
+    std::vector<TestRequest> requests;
+    for (std::uint16_t slot = 0; slot < 3; ++slot) {
+      requests.push_back(Request(prefill, 40U + slot, slot));
+      Deliver(prefill, requests.back());
+    }
+    engine_->Poll(now_);
+    for (const TestRequest& request : requests) EXPECT_EQ(Next().rows, request.expected);
+    return engine_->stats().batches - before;
+  };
+
+  EXPECT_EQ(run(), 1U);
+  ExpectServed(decode, Request(decode, 43));
+  EXPECT_EQ(run(), 3U);
+  now_ += std::chrono::seconds(1);
+  EXPECT_EQ(run(), 1U);
+}
+
 // R43, R68
 TEST_F(ExpertEngineTest, AlternatingModesAndRepeatsChangeNoBit) {
   const Source normal = Attach(DispatchMode::kNormal, 1);

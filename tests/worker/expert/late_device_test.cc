@@ -19,6 +19,7 @@ using testing::FakeLink;
 using testing::FakeTransport;
 using testing::IncarnationOf;
 using testing::LateDevice;
+using testing::LateDeviceOptions;
 using testing::LayerOf;
 using testing::MakeAttachRequest;
 using testing::MakePlan;
@@ -34,16 +35,19 @@ using testing::TestStep;
 
 class LateEngineTest : public ::testing::Test {
  protected:
-  LateEngineTest() {
-    device_ = *LateDevice::Create({.kernel_family = "scalar"});
+  LateEngineTest() { Start({.kernel_family = "scalar"}, {.rows_max = 256, .pairs_max = 64}); }
+
+  void Start(LateDeviceOptions device, const BatchOptions& batch) {
+    engine_.reset();
+    device_ = *LateDevice::Create(std::move(device));
     ExpertEngineOptions options;
     options.identity = {.worker_id = "w1", .incarnation = IncarnationOf(1)};
-    options.batch = {.rows_max = 256, .pairs_max = 64};
+    options.batch = batch;
     options.on_device_fault = [this](const absl::Status& why) { faults_.push_back(why); };
     engine_ = std::make_unique<ExpertEngine>(std::move(options), &transport_,
                                              *ExpertStreams::Create(device_.get(), {}));
     StagerOptions stager = testing::StagerOf(1, device_.get());
-    stager.batch = {.rows_max = 256, .pairs_max = 64};
+    stager.batch = batch;
     const Prepare prepare = testing::MakePrepare(MakePlan(1, 2));
     auto staged = EpochStager(stager).Stage(
         {.prepare = &prepare, .resident = {}, .stop = {}, .on_progress = {}});
@@ -57,18 +61,22 @@ class LateEngineTest : public ::testing::Test {
     FakeLink* link = nullptr;
   };
   Source Attach(DispatchMode mode, std::uint64_t session) {
+    return Attach(MakeAttachRequest(MakePlan(1, 2), mode, session));
+  }
+  Source Attach(const AttachRequest& request) {
     Source source;
-    source.request = MakeAttachRequest(MakePlan(1, 2), mode, session);
+    source.request = request;
     auto grant = engine_->Attach(source.request);
     EXPECT_TRUE(grant.ok()) << grant.status();
     source.grant = *std::move(grant);
     source.link = transport_.Find(source.grant.request_ring.attachment);
     return source;
   }
-  TestRequest Send(const Source& source, std::uint64_t seed, std::uint16_t slot) {
+  TestRequest Send(const Source& source, std::uint64_t seed, std::uint16_t slot,
+                   std::int32_t tokens = 5) {
     SeededRng rng(seed);
     const TestLayer layer = LayerOf(MakePlan(1, 2), LayerId{0});
-    const TestStep step = MakeTestStep(rng, layer, 5, source.request.mode, 0.0);
+    const TestStep step = MakeTestStep(rng, layer, tokens, source.request.mode, 0.0);
     TestRequest request =
         MakeRequest(source.request, source.grant, layer, step, WorkerOrdinal{1}, slot);
     transport_.Deliver(source.link, request.header.request_slot, Encode(request));
@@ -120,6 +128,30 @@ TEST_F(LateEngineTest, TakesSlotsOfTheRowsThatItsMemoryHoldsAndNoMore) {
               testing::FailsWith(absl::StatusCode::kInvalidArgument, Reason::kMessageTooLarge));
   request.reply_ring.slot_bytes = slot_of(256);
   SY_EXPECT_OK(engine_->Attach(request).status());
+}
+
+// Rows that the device does not reach pass through staging memory, which large batches would fill.
+TEST_F(LateEngineTest, LargeBatchesAreOfRowsThatTheDeviceReaches) {
+  for (const bool maps_host : {false, true}) {
+    Start({.kernel_family = "scalar",
+           .maps_host = maps_host,
+           .prefill_batch = BatchSize{.rows = 1000, .pairs = 4000}},
+          {.rows_max = 16, .pairs_max = 64});
+    AttachRequest request = MakeAttachRequest(MakePlan(1, 2), DispatchMode::kNormal, 1);
+    request.reply_ring.slot_bytes =
+        static_cast<std::uint32_t>(LayoutOfResult(16, TestModel().shape.hidden).frame_bytes);
+    const Source source = Attach(request);
+    std::vector<TestRequest> sent;
+    for (std::uint16_t slot = 0; slot < 2; ++slot)
+      sent.push_back(Send(source, slot + 1U, slot, 16));
+
+    for (std::size_t i = 0; i < sent.size(); ++i) {
+      const ReadReply reply = Next();
+      EXPECT_EQ(reply.header.kind, FrameKind::kResult) << reply.error.text;
+    }
+
+    EXPECT_EQ(engine_->stats().batches, maps_host ? 1U : 2U);
+  }
 }
 
 TEST_F(LateEngineTest, PollNeverWaitsAndEveryRequestIsAnsweredOnceWhateverTheOrder) {

@@ -24,7 +24,10 @@ bool IsValid(const GemmRows& rows, const GemmGroups& groups, const PackedWeights
   }
   if (out.fp32 && weights.order != WeightOrder::kRows128) return false;
   if (!IsAligned(rows.rows, 16) || rows.stride % 16 != 0 || rows.stride < row_bytes) return false;
-  if (fp8 && (rows.scale_offset % 4 != 0 || rows.scale_offset < 0)) return false;
+  const bool int8 = weights.type == WeightType::kInt8;
+  if (IsNarrow(weights.type) && (!out.fp32 || weights.k % 128 != 0)) return false;
+  if (int8 && (!out.fp32 || weights.k > kInt8KMax)) return false;
+  if ((fp8 || int8) && (rows.scale_offset % 4 != 0 || rows.scale_offset < 0)) return false;
   if (groups.groups < 0 || groups.groups > kGroupsMax || groups.counts == nullptr) return false;
   if (groups.offsets == nullptr && groups.slots_per_group < 0) return false;
   const std::int64_t out_bytes = gated ? weights.n / 2 : weights.n * (out.fp32 ? 4 : 2);
@@ -45,6 +48,10 @@ GemmPlan PlanGroupedGemm(const PackedWeights& weights, int rows) {
   const bool is_short = RowBytesOf(weights.type, weights.k) < 16 * 128;
   plan.window = by_128 ? 5 : is_short ? 4 : 2;
   plan.early = 5;
+  if (IsNarrow(weights.type)) {
+    plan.row_tile = rows <= 24 ? 24 : 32;
+    plan.window = plan.early = 3;
+  }
   return plan;
 }
 
@@ -74,7 +81,7 @@ cudaError_t GroupedGemm(const GemmRows& rows, const GemmGroups& groups,
   args.out_scale_offset = out.scale_offset;
   args.group_count = groups.groups;
   args.weight_tiles = static_cast<int>(weights.n / tile);
-  args.k_blocks = static_cast<int>(RowBytesOf(weights.type, weights.k) / 128);
+  args.k_blocks = static_cast<int>(BlocksOf(weights.type, weights.k));
   args.window = plan.window;
   args.early = plan.early;
   const GemmLaunch launch = out.fp32 ? FindFp32Gemm(weights.type, plan.row_tile)

@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include <cuda_bf16.h>
 
@@ -19,6 +20,8 @@
 #include "worker/device/cuda/gemm_arguments.h"
 #include "worker/device/cuda/group_table.cuh"
 #include "worker/device/cuda/grouped_gemm.h"
+#include "worker/device/cuda/narrow_multiplier.cuh"
+#include "worker/device/cuda/packed_weights.h"
 #include "worker/device/cuda/ptx.cuh"
 #include "worker/device/cuda/stage_ring.cuh"
 #include "worker/device/cuda/wgmma.cuh"
@@ -34,14 +37,18 @@ enum class Epilogue { kPlain, kSwiglu, kFp32 };
 template <int kRows, MmaType kType, int kBlocks, Epilogue kEpilogue>
 struct GemmShape {
   static constexpr bool kFp8 = kType == MmaType::kE4m3;
-  static constexpr int kWeightBytes = kBlocks * 16384;
-  static constexpr int kStageBytes = kWeightBytes + kRows * 128;
+  static constexpr bool kNarrow = kType == MmaType::kInt4 || kType == MmaType::kE2m1;
+  static constexpr int kWeightBytes = kNarrow ? kNarrowBlockBytes : kBlocks * 16384;
+  static constexpr int kRowParts = kNarrow ? 2 : 1;  // of 128 bytes
+  static constexpr int kStageBytes = kWeightBytes + kRows * kRowParts * 128;
   static constexpr int kScaleOfRow = kFp8 ? 4 : 0;
   static constexpr int kScaleBytes = kRows * kScaleOfRow;
   // A token's row of the transposed tile: of a warpgroup in BF16, or of the CTA in FP8; padded.
   static constexpr int kTransposedRow =
       kEpilogue == Epilogue::kPlain ? (64 * kBlocks + 8) * 2 : 128 + 16;
-  static constexpr int kTransposedBytes = kEpilogue == Epilogue::kFp32 ? 0
+  static constexpr int kThreads = kNarrow ? kNarrowThreads : kGemmThreads;
+  static constexpr int kTransposedBytes = kNarrow                        ? kTeamThreads * kRows * 2
+                                          : kEpilogue == Epilogue::kFp32 ? 0
                                           : kEpilogue == Epilogue::kPlain
                                               ? 2 * kRows * kTransposedRow
                                               : kRows * kTransposedRow;
@@ -81,6 +88,7 @@ struct WeightScales {
 template <int kRows, MmaType kType, int kBlocks, Epilogue kEpilogue>
 class Multiplier {
   using Shape = GemmShape<kRows, kType, kBlocks, kEpilogue>;
+  using Sum = MmaSum<kType>;
   static constexpr int kScaleRows = kEpilogue == Epilogue::kSwiglu ? 2 : 1;
 
  public:
@@ -105,9 +113,10 @@ class Multiplier {
       index += static_cast<int>(gridDim.x);
       const bool last = index >= units;
       if (!last) unit = walk.Seek(index);
-      Accumulate(unit, last);
       const int rows = min(kRows, table_.counts[now.group] - now.row_tile * kRows);
       const int slot = table_.offsets[now.group] + now.row_tile * kRows;
+      LoadRowScales(slot, rows);
+      Accumulate(unit, last);
       if constexpr (kEpilogue == Epilogue::kPlain) {
         StorePlain(now.weight_tile, slot, rows);
       } else if constexpr (kEpilogue == Epilogue::kFp32) {
@@ -148,7 +157,7 @@ class Multiplier {
     }
   }
 
-  __device__ __forceinline__ void Start(float (&into)[kBlocks][Shape::kAccumulators]) {
+  __device__ __forceinline__ void Start(Sum (&into)[kBlocks][Shape::kAccumulators]) {
     const std::uint64_t rows = MmaDescriptor(ring_.Rows(at_.stage));
     FenceAccumulators();
 #pragma unroll
@@ -163,7 +172,7 @@ class Multiplier {
     }
     CommitMma();
   }
-  __device__ __forceinline__ void Wait(float (&into)[kBlocks][Shape::kAccumulators]) {
+  __device__ __forceinline__ void Wait(Sum (&into)[kBlocks][Shape::kAccumulators]) {
     WaitMma<0>();
 #pragma unroll
     for (int b = 0; b < kBlocks; b++) TouchAccumulators(into[b]);
@@ -174,7 +183,7 @@ class Multiplier {
 #pragma unroll
     for (int b = 0; b < kBlocks; b++) {
 #pragma unroll
-      for (float& sum : sums_[b]) sum = 0.0F;
+      for (Sum& sum : sums_[b]) sum = 0;
     }
 #pragma unroll 1
     for (int k = 0; k < args_.k_blocks; k++) {
@@ -256,6 +265,23 @@ class Multiplier {
     }
   }
 
+  // The scales of INT8 rows, one each: of this thread's rows of a tile, 8 j + 2 (lane % 4) + c.
+  __device__ __forceinline__ void LoadRowScales(int slot, int rows) {
+    if constexpr (kType == MmaType::kInt8) {
+#pragma unroll
+      for (int j = 0; j < kRows / 8; j++) {
+#pragma unroll
+        for (int c = 0; c < 2; c++) {
+          const int at = 8 * j + 2 * (lane() & 3) + c;
+          if (at >= rows) continue;
+          const int row = args_.row_index == nullptr ? slot + at : args_.row_index[slot + at];
+          row_scales_[j][c] = *reinterpret_cast<const float*>(args_.rows + row * args_.row_stride +
+                                                              args_.scale_offset);
+        }
+      }
+    }
+  }
+
   // Each store of a warp fills four sectors of 32 bytes, so sums need no transposition.
   __device__ __forceinline__ void StoreSums(int weight_tile, int slot, int rows) {
     const int warp = (threadIdx.x >> 5) & 3;
@@ -267,7 +293,15 @@ class Multiplier {
       if (row >= rows) continue;
       auto* out = reinterpret_cast<float*>(args_.out + (slot + row) * args_.out_stride);
 #pragma unroll
-      for (int b = 0; b < kBlocks; b++) out[column + b * 64 + 8 * ((i >> 1) & 1)] = sums_[b][i];
+      for (int b = 0; b < kBlocks; b++) {
+        float sum;
+        if constexpr (kType == MmaType::kInt8) {
+          sum = __fmul_rn(__int2float_rn(sums_[b][i]), row_scales_[i >> 2][i & 1]);
+        } else {
+          sum = sums_[b][i];
+        }
+        out[column + b * 64 + 8 * ((i >> 1) & 1)] = sum;
+      }
     }
   }
 
@@ -334,7 +368,8 @@ class Multiplier {
   const std::uint32_t largest_;
   RingPosition at_{};
   WeightScales<kScaleRows> scales_{};
-  float sums_[kBlocks][Shape::kAccumulators];
+  Sum sums_[kBlocks][Shape::kAccumulators];
+  float row_scales_[kRows / 8][2];  // of INT8
 };
 
 // The blocks along k of a tile of a group's weights, one after the other.
@@ -367,11 +402,14 @@ __device__ __forceinline__ void StreamWeights(const GemmArguments& args, UnitWal
   }
 }
 
+template <typename Shape, int kRows>
+using GatherOf = RowGather<kRows, Shape::kGatherDepth, Shape::kRowParts>;
+
 // `list` is the first unit's if there is one, of which `fetched` blocks are on their way.
 template <typename Shape, int kRows>
 __device__ __forceinline__ void GatherRows(const GemmArguments& args, const GroupTable& table,
                                            UnitWalk walk, RowList<kRows>& list, int fetched,
-                                           RowGather<kRows, Shape::kGatherDepth>& gather) {
+                                           GatherOf<Shape, kRows>& gather) {
   const int thread = static_cast<int>(threadIdx.x) - kGatherFirst;
   const int units = walk.count();
   for (int index = blockIdx.x; index < units; index += gridDim.x) {
@@ -391,7 +429,7 @@ __device__ __forceinline__ void GatherRows(const GemmArguments& args, const Grou
 }
 
 template <int kRows, MmaType kType, int kBlocks, Epilogue kEpilogue>
-__global__ void __launch_bounds__(kGemmThreads, 1)
+__global__ void __launch_bounds__((GemmShape<kRows, kType, kBlocks, kEpilogue>::kThreads), 1)
     GroupedGemmKernel(const __grid_constant__ GemmArguments args) {
   using Shape = GemmShape<kRows, kType, kBlocks, kEpilogue>;
   extern __shared__ std::byte shared[];
@@ -436,7 +474,7 @@ __global__ void __launch_bounds__(kGemmThreads, 1)
   RowList<kRows> list = {};
   const bool gathers = warp == 9 || warp == 10;
   const int thread = static_cast<int>(threadIdx.x) - kGatherFirst;
-  RowGather<kRows, Shape::kGatherDepth> gather(ring, thread);
+  GatherOf<Shape, kRows> gather(ring, thread);
   if (gathers && guesses) {
     int count = args.groups.counts[guess.group];
     if (args.groups.offsets == nullptr) count = min(count, args.groups.slots);
@@ -467,9 +505,10 @@ __global__ void __launch_bounds__(kGemmThreads, 1)
   const int dropped = right ? 0 : early;
   const int fetched = early - dropped;
 
-  if (warp < kMultiplyingWarps) {
-    Multiplier<kRows, kType, kBlocks, kEpilogue>(args, ring, table, transposed, largest)
-        .Run(walk, dropped);
+  if (warp < kMultiplyingWarps || (Shape::kNarrow && warp >= kSecondTeamFirst)) {
+    using Work = std::conditional_t<Shape::kNarrow, NarrowMultiplier<kRows, kType>,
+                                    Multiplier<kRows, kType, kBlocks, kEpilogue>>;
+    Work(args, ring, table, transposed, largest).Run(walk, dropped);
   } else if (warp == 8) {
     StreamWeights<kEpilogue>(args, walk, Shape::kWeightBytes, fetched, stream);
   } else if (gathers) {
@@ -489,7 +528,7 @@ cudaError_t LaunchGemm(GemmArguments args, int ctas, bool dependent, cudaStream_
   if (raised != cudaSuccess) return raised;
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(static_cast<unsigned>(ctas));
-  config.blockDim = dim3(kGemmThreads);
+  config.blockDim = dim3(Shape::kThreads);
   config.dynamicSmemBytes = kSharedBytesMax;
   config.stream = stream;
   cudaLaunchAttribute attribute = {};

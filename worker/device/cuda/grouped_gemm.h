@@ -4,7 +4,9 @@
 //
 // in FP32, rounded once. FP8: E4M3 rows with an FP32 scale for each 128 values, E4M3 weights with
 // one for each block of 128 x 128; each 128 k are summed by the tensor cores and promoted to FP32.
-// BF16: no scales. A NaN or infinity stays in its own row.
+// BF16: no scales. INT8, with FP32 output only: rows have one FP32 scale each, by which their sums,
+// exact until then, are multiplied. INT4 and E2M1 (narrow_weights.h), with FP32 output only: BF16
+// rows. A NaN or infinity stays in its own row.
 //
 // Slots: group g owns the slots [offset(g), offset(g) + count(g)), in memory order of `out`. Two
 // layouts of the same call:
@@ -34,7 +36,8 @@ constexpr int kGroupsMax = 1024;
 struct GemmRows {
   const std::byte* rows = nullptr;  // row r at rows + r * stride, 16-byte aligned
   std::int64_t stride = 0;          // bytes, a multiple of 16
-  std::int64_t scale_offset = 0;    // FP8: bytes from a row's start to its k / 128 scales; by 4
+  // FP8: bytes from a row's start to its k / 128 scales; INT8: to its scale. A multiple of 4.
+  std::int64_t scale_offset = 0;
   const std::int32_t* row_index = nullptr;
 };
 
@@ -59,7 +62,7 @@ struct GemmOutput {
 
 // How a product is cut. Every plan gives the same bytes.
 struct GemmPlan {
-  int row_tile = 32;  // 24, 32 or 64 rows
+  int row_tile = 32;  // 24, 32 or 64 rows; narrow weights: 24 or 32
   int window = 4;     // weight stages of an SM in flight; unbounded reads delay all other accesses
   int early = 4;      // stages fetched before the counts are known
   int ctas = 0;       // 0: one for each SM

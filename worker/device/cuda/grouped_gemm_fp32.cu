@@ -22,7 +22,18 @@ GemmLaunch Find(int row_tile) {
 }  // namespace
 
 GemmLaunch FindFp32Gemm(WeightType type, int row_tile) {
-  return type == WeightType::kFp8 ? Find<MmaType::kE4m3>(row_tile) : Find<MmaType::kBf16>(row_tile);
+  switch (type) {
+    case WeightType::kFp8:
+      return Find<MmaType::kE4m3>(row_tile);
+    case WeightType::kBf16:
+      return Find<MmaType::kBf16>(row_tile);
+    case WeightType::kInt8:
+      return Find<MmaType::kInt8>(row_tile);
+    case WeightType::kInt4:
+    case WeightType::kE2m1:
+      return FindNarrowGemm(type, row_tile);
+  }
+  return nullptr;
 }
 
 }  // namespace switchyard::cuda

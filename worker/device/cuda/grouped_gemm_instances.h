@@ -22,6 +22,9 @@ GemmLaunch FindBf16Gemm(WeightOrder order, int row_tile);
 // Its weights are in the order kRows128, its output is FP32.
 GemmLaunch FindFp32Gemm(WeightType type, int row_tile);
 
+// Likewise, and null for tiles of 64 rows: two teams of warps have no registers for them.
+GemmLaunch FindNarrowGemm(WeightType type, int row_tile);
+
 inline GemmLaunch FindGemm(WeightType type, WeightOrder order, int row_tile) {
   if (type == WeightType::kBf16) return FindBf16Gemm(order, row_tile);
   if (order == WeightOrder::kGateUp256) return FindFp8SwigluGemm(row_tile);

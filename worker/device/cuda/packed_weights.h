@@ -12,7 +12,11 @@
 
 namespace switchyard::cuda {
 
-enum class WeightType : std::uint8_t { kFp8, kBf16 };
+enum class WeightType : std::uint8_t { kFp8, kBf16, kInt8, kInt4, kE2m1 };
+// Four bits; narrow_weights.h packs them, and products expand them to BF16.
+constexpr bool IsNarrow(WeightType type) {
+  return type == WeightType::kInt4 || type == WeightType::kE2m1;
+}
 
 // Which weight rows a tile holds.
 enum class WeightOrder : std::uint8_t {
@@ -23,7 +27,7 @@ enum class WeightOrder : std::uint8_t {
 };
 
 // All groups of a layer. `scales` stay as checkpoints store them: [groups][n / 128][k / 128], FP32;
-// for gate and up, the blocks of gate come first. Null for BF16.
+// for gate and up, the blocks of gate come first. Null for BF16 and INT8.
 //
 // Groups that were packed one by one lie where the device arrays of_group and scales_of_group say;
 // `data` and `scales` are null then. Only products with FP32 output read such groups. The arrays
@@ -39,9 +43,20 @@ struct PackedWeights {
   const float* const* scales_of_group = nullptr;  // [groups]
 };
 
+// Bytes of a row of activations that is multiplied by such weights.
 constexpr std::int64_t RowBytesOf(WeightType type, std::int64_t k) {
-  return type == WeightType::kFp8 ? k : 2 * k;
+  return type == WeightType::kBf16 || IsNarrow(type) ? 2 * k : k;
 }
+inline constexpr std::int64_t kNarrowBlockBytes = 128 * (128 / 2 + 8);  // codes, scales of rows
+// Blocks along k of a tile of 128 rows: 128 bytes of k, or 128 narrow weights.
+constexpr std::int64_t BlocksOf(WeightType type, std::int64_t k) {
+  return IsNarrow(type) ? k / 128 : RowBytesOf(type, k) / 128;
+}
+// Bytes of a packed matrix, n and k multiples of 128.
+constexpr std::int64_t WeightBytesOf(WeightType type, std::int64_t n, std::int64_t k) {
+  return IsNarrow(type) ? n / 128 * BlocksOf(type, k) * kNarrowBlockBytes : n * RowBytesOf(type, k);
+}
+constexpr std::int64_t kInt8KMax = 65536;  // INT32 holds the sums of so many products
 // The larger tile that suits n, unless its fewer units fill the SMs' last round badly.
 constexpr WeightOrder PlainOrderFor(std::int64_t groups, std::int64_t n, std::int64_t sms = 132) {
   if (n % 256 != 0) return WeightOrder::kRows128;

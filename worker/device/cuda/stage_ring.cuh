@@ -1,15 +1,16 @@
 // The ring of shared-memory stages between the warps that fetch and the warps that multiply.
 //
-// A stage holds 128 bytes of k: a tile of weights (one bulk copy) and a tile of rows with their
-// scales (asynchronous copies by two warps). It is full when the bulk copy and both warps have
-// arrived, empty again when all eight multiplying warps have. Every role walks the stages in the
-// same order.
+// A stage holds 128 bytes of k, or 128 narrow weights: a tile of weights (one bulk copy) and a tile
+// of rows with their scales (asynchronous copies by two warps). It is full when the bulk copy and
+// both warps have arrived, empty again when all eight multiplying warps have. Every role walks the
+// stages in the same order.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 #include "worker/device/cuda/ptx.cuh"
+#include "worker/device/cuda/warp_arrivals.h"
 
 namespace switchyard::cuda {
 
@@ -19,14 +20,6 @@ constexpr int kGatherFirst = 288;  // the first gathering thread, after the stre
 // Stages that a gathering warp has under way before it publishes the oldest; fewer than a ring has.
 constexpr int kGatherDepthMax = 4;
 
-// One lane arrives for its warp, after a warp barrier. compute-sanitizer's racecheck does not
-// follow that; SWITCHYARD_EVERY_LANE_ARRIVES gives it kernels in which each lane arrives for
-// itself.
-#if defined(SWITCHYARD_EVERY_LANE_ARRIVES)
-constexpr int kArrivalsOfWarp = 32;
-#else
-constexpr int kArrivalsOfWarp = 1;
-#endif
 // The arrival counts for the whole warp: __syncwarp orders what its lanes did before it.
 __device__ __forceinline__ void ArriveOfWarp(std::uint32_t barrier) {
   __syncwarp();
@@ -155,7 +148,8 @@ struct RowPointers {
 };
 
 // The two warps that gather rows: thread i copies 16-byte chunk i % 8 of rows i / 8, i / 8 + 8, ...
-template <int kRows, int kDepth = kGatherDepthMax>
+// kParts: pieces of 128 bytes of each row in a stage, a tile of all rows each.
+template <int kRows, int kDepth = kGatherDepthMax, int kParts = 1>
 class RowGather {
  public:
   __device__ __forceinline__ RowGather(const StageRing& ring, int thread)
@@ -170,8 +164,13 @@ class RowGather {
     const std::uint32_t to = ring_.Rows(next_.stage) +
                              static_cast<std::uint32_t>(row_ * 128 + ((chunk_ ^ (row_ & 7)) << 4));
 #pragma unroll
-    for (int j = 0; j < kRows / 8; j++) {
-      if (row_ + 8 * j < from.rows) CopyAsync16(to + j * 1024, from.of_copy[j] + k * 128);
+    for (int part = 0; part < kParts; part++) {
+#pragma unroll
+      for (int j = 0; j < kRows / 8; j++) {
+        if (row_ + 8 * j >= from.rows) continue;
+        CopyAsync16(to + part * kRows * 128 + j * 1024,
+                    from.of_copy[j] + (k * kParts + part) * 128);
+      }
     }
     const std::uint32_t scales_to =
         ring_.Scales(next_.stage) + static_cast<std::uint32_t>(thread_ * kScaleBytes);

@@ -8,7 +8,7 @@
 //   Await  from any host, while a link was offered and its peer is not known yet
 //   Admit  from the hosts of a peer's address, for as long as its first connection may take
 //
-// What is connected already stays connected, and later steps need no new connection. So in a
+// A connection that exists stays, and later steps need no new connection. So in a
 // process whose links are all set up, nobody can connect. Thread-compatible.
 #pragma once
 

@@ -21,6 +21,11 @@ constexpr char kProfile[] = "cuda_sm90";
 constexpr int kCapabilityMajor = 9;  // Hopper
 constexpr std::int64_t kSizeMax = std::int64_t{1} << 20;
 
+// The products of prefill gain little from more (docs/PERFORMANCE.md, Prefill).
+constexpr std::uint32_t kPrefillRows = 8192;
+constexpr std::int64_t kPrefillPairs = 65536;
+constexpr std::int64_t kPrefillScratch = std::int64_t{2} << 30;
+
 // Groups of 32 have no reader and no codec here.
 bool HasKernels(QuantScheme scheme) { return scheme != QuantScheme::kMxfp8; }
 
@@ -150,6 +155,12 @@ absl::StatusOr<std::unique_ptr<ExpertTable>> CudaBackend::MakeTable(
     std::vector<TableEntry> entries) {
   SY_RETURN_IF_ERROR(Select());
   return CudaTable::Create(std::move(entries), shared_.fault);
+}
+
+BatchSize CudaBackend::PrefillBatch(const MoeShape& shape, const BatchSize& usual) const {
+  const std::int64_t of_pair = CudaWorkspace::PairBytes(shape);
+  return {.rows = std::max(usual.rows, kPrefillRows),
+          .pairs = std::max(usual.pairs, std::min(kPrefillPairs, kPrefillScratch / of_pair))};
 }
 
 absl::StatusOr<std::unique_ptr<Workspace>> CudaBackend::MakeWorkspace(const MoeShape& shape,

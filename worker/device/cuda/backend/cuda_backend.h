@@ -30,11 +30,14 @@ class CudaBackend final : public DeviceBackend {
   [[nodiscard]] bool host_access() const override { return false; }
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(std::size_t bytes, MemoryKind kind) override;
   std::unique_ptr<HostMapping> MapHost(std::span<std::byte> memory) override;
-  // Keeps codes of FP8, INT4 and NVFP4 as E4M3, of INT8 as INT8, and everything else as BF16.
+  // Keeps codes of FP8 as E4M3, of INT8 as INT8, INT4 and NVFP4 in four bits, and all else as BF16.
   // Errors: as the seam.
   absl::StatusOr<std::unique_ptr<PackedExpert>> Pack(const MoeShape& shape,
                                                      const ExpertWeightsView& weights) override;
   absl::StatusOr<std::unique_ptr<ExpertTable>> MakeTable(std::vector<TableEntry> entries) override;
+  // 8192 rows and 65,536 pairs, or as many pairs as 2 GiB of scratch hold.
+  [[nodiscard]] BatchSize PrefillBatch(const MoeShape& shape,
+                                       const BatchSize& usual) const override;
   absl::StatusOr<std::unique_ptr<Workspace>> MakeWorkspace(const MoeShape& shape,
                                                            std::int64_t pairs_max) override;
   [[nodiscard]] absl::StatusOr<std::unique_ptr<Codec>> MakeCodec(

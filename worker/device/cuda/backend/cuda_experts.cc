@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include <cuda_runtime_api.h>
@@ -16,14 +17,13 @@ using cuda::ExpertFacts;
 using cuda::MatrixFacts;
 using cuda::Route;
 
-constexpr std::array<Route, 2> kGroupedRoutes{Route::kBf16, Route::kFp8};
-
 const MatrixFacts& MatrixOf(const ExpertFacts& facts, std::size_t matrix) {
   return matrix == 0 ? facts.gate_up : facts.down;
 }
 
 bool IsPlain(const ExpertFacts& facts) {
-  return facts.gate_up.output_scales == nullptr && facts.gate_up.biases == nullptr &&
+  return facts.route != Route::kInt8 && facts.gate_up.output_scales == nullptr &&
+         facts.gate_up.biases == nullptr &&
          facts.middle.format ==
              (facts.route == Route::kFp8 ? cuda::Rounding::kFp8Group : cuda::Rounding::kBf16);
 }
@@ -41,7 +41,7 @@ absl::StatusOr<std::unique_ptr<CudaTable>> CudaTable::Create(std::vector<TableEn
   const std::size_t slots = table->entries_.size();
   const std::size_t facts_bytes = slots * sizeof(ExpertFacts);
   const std::size_t pointers = slots * sizeof(void*);
-  std::vector<std::byte> image(facts_bytes + 8 * pointers);
+  std::vector<std::byte> image(facts_bytes + 4 * std::size(cuda::kGroupedRoutes) * pointers);
   SY_ASSIGN_OR_RETURN(table->memory_, CudaMemory::OnDevice(static_cast<std::int64_t>(image.size()),
                                                            fault, "a table of experts"));
   std::byte* const base = table->memory_.data();
@@ -50,22 +50,22 @@ absl::StatusOr<std::unique_ptr<CudaTable>> CudaTable::Create(std::vector<TableEn
     std::memcpy(image.data() + s * sizeof(ExpertFacts), &table->expert(s).facts(),
                 sizeof(ExpertFacts));
   }
-  for (const Route route : kGroupedRoutes) {
-    table->makes_hidden_[static_cast<std::size_t>(route)] =
-        std::all_of(table->entries_.begin(), table->entries_.end(), [route](const TableEntry& e) {
+  for (const auto& [route, type] : cuda::kGroupedRoutes) {
+    table->makes_hidden_[static_cast<std::size_t>(route)] = std::all_of(
+        table->entries_.begin(), table->entries_.end(), [of = route](const TableEntry& e) {
           const ExpertFacts& facts = static_cast<const CudaPackedExpert&>(*e.weights).facts();
-          return facts.route != route || IsPlain(facts);
+          return facts.route != of || IsPlain(facts);
         });
   }
   std::size_t at = facts_bytes;
-  for (std::size_t r = 0; r < kGroupedRoutes.size(); ++r) {
-    const auto is_of_route = [&](std::size_t slot) {
-      return table->expert(slot).facts().route == kGroupedRoutes[r];
+  for (const auto& [route, type] : cuda::kGroupedRoutes) {
+    const auto is_of_route = [&, of = route](std::size_t slot) {
+      return table->expert(slot).facts().route == of;
     };
     std::size_t first = 0;
     while (first < slots && !is_of_route(first)) ++first;
     for (std::size_t m = 0; m < 2; ++m) {
-      Pointers& of = table->pointers_[r][m];
+      Pointers& of = table->pointers_[static_cast<std::size_t>(route)][m];
       of.weights = reinterpret_cast<const std::byte* const*>(base + at);
       of.scales = reinterpret_cast<const float* const*>(base + at + pointers);
       for (std::size_t s = 0; s < slots && first < slots; ++s) {
@@ -84,12 +84,11 @@ absl::StatusOr<std::unique_ptr<CudaTable>> CudaTable::Create(std::vector<TableEn
 }
 
 cuda::PackedWeights CudaTable::Weights(Route route, Matrix matrix) const {
-  const bool fp8 = route == Route::kFp8;
-  const Pointers& of = pointers_[fp8 ? 1 : 0][static_cast<std::size_t>(matrix)];
+  const Pointers& of = pointers_[static_cast<std::size_t>(route)][static_cast<std::size_t>(matrix)];
   cuda::PackedWeights weights;
   weights.of_group = of.weights;
   weights.scales_of_group = of.scales;
-  weights.type = fp8 ? cuda::WeightType::kFp8 : cuda::WeightType::kBf16;
+  weights.type = FindGrouped(route)->type;
   weights.order = cuda::WeightOrder::kRows128;
   return weights;
 }

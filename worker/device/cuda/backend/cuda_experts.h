@@ -79,7 +79,8 @@ class CudaTable final : public ExpertTable {
   std::vector<TableEntry> entries_;
   CudaMemory memory_;
   const cuda::ExpertFacts* facts_ = nullptr;
-  std::array<std::array<Pointers, 2>, 2> pointers_{};  // by kBf16, kFp8; by Matrix
+  // By route, of which only those of grouped_gemm.h have some, and by Matrix.
+  std::array<std::array<Pointers, 2>, cuda::kRoutes> pointers_{};
   std::array<bool, cuda::kRoutes> makes_hidden_{};
 };
 

@@ -44,7 +44,7 @@ absl::Status Finish(Stream& stream) {
   return event->status();
 }
 
-enum class Codes : std::uint8_t { kBf16, kE4m3, kInt8 };
+enum class Codes : std::uint8_t { kBf16, kE4m3, kInt8, kInt4, kE2m1 };
 enum class Scales : std::uint8_t { kNone, kOutputs, kBlocks, kGroups };
 
 // One expert, its rows and what they become.
@@ -56,6 +56,23 @@ struct Case {
   double diff_max = kProductDiffMax;
 };
 
+// Integers to 15 have exact codes of E4M3 and INT8, those above of INT8 only, halves to 1.5 of
+// E2M1.
+double MostOf(Codes codes) {
+  switch (codes) {
+    case Codes::kInt8:
+      return 127.0;
+    case Codes::kInt4:
+      return 7.0;
+    case Codes::kE2m1:
+      return 3.0;
+    case Codes::kE4m3:
+    case Codes::kBf16:
+      break;
+  }
+  return 15.0;
+}
+
 std::vector<Bf16> Values(std::int64_t count, Codes codes, double deviation, SeededRng& rng) {
   std::vector<Bf16> values(static_cast<std::size_t>(count));
   for (Bf16& value : values) {
@@ -64,10 +81,10 @@ std::vector<Bf16> Values(std::int64_t count, Codes codes, double deviation, Seed
     const double normal = sum * std::sqrt(12.0 / 8.0);
     if (codes == Codes::kBf16) {
       value = FloatToBf16(static_cast<float>(normal * deviation));
-    } else {  // integers to 15 have exact codes of both kinds, those above in INT8 only
-      const double most = codes == Codes::kE4m3 ? 15.0 : 127.0;
-      value = FloatToBf16(static_cast<float>(
-          std::nearbyint(std::fmax(-most, std::fmin(most, normal * most / 3.0)))));
+    } else {
+      const double most = MostOf(codes);
+      const double code = std::nearbyint(std::fmax(-most, std::fmin(most, normal * most / 3.0)));
+      value = FloatToBf16(static_cast<float>(codes == Codes::kE2m1 ? code / 2.0 : code));
     }
   }
   return values;
@@ -82,7 +99,7 @@ class Expert {
     down_ = Values(size, one.codes, 1.0 / std::sqrt(kShape.intermediate), rng_);
     rows_ = Values(kRows * kShape.hidden, Codes::kBf16, 1.0, rng_);
     // Codes are large: scales bring the sums back to where silu is no straight line.
-    const double unit = one.codes == Codes::kBf16 ? 1.0 : one.codes == Codes::kE4m3 ? 0.02 : 0.002;
+    const double unit = one.codes == Codes::kBf16 ? 1.0 : 0.3 / MostOf(one.codes);
     scales_.resize(static_cast<std::size_t>(kShape.hidden) * 3 + 64);
     for (float& scale : scales_) scale = static_cast<float>((0.5 + rng_.Uniform()) * unit);
   }
@@ -253,13 +270,19 @@ absl::Status TestCudaProducts(DeviceBackend& device, DeviceBackend& scalar) {
       {"E4M3 weights and scales of outputs", Codes::kE4m3, Scales::kOutputs},
       {"E4M3 weights and scales of groups", Codes::kE4m3, Scales::kGroups},
       {"INT8 weights and scales of outputs", Codes::kInt8, Scales::kOutputs},
+      {"INT4 weights and scales of groups", Codes::kInt4, Scales::kGroups},
+      {"INT4 weights and scales of outputs", Codes::kInt4, Scales::kOutputs},
+      {"NVFP4 weights and scales of outputs", Codes::kE2m1, Scales::kOutputs},
   };
   for (const Case& one : cases) {
     SY_RETURN_IF_ERROR(TestCase(device, scalar, one));
     SY_RETURN_IF_ERROR(TestSameBits(device, one));
   }
   const ActivationSpec groups{ActivationFormat::kFp8Group};
-  return TestSameBits(device, {"E4M3 weights and rows", Codes::kE4m3, Scales::kBlocks, groups});
+  SY_RETURN_IF_ERROR(
+      TestSameBits(device, {"E4M3 weights and rows", Codes::kE4m3, Scales::kBlocks, groups}));
+  const ActivationSpec integers{ActivationFormat::kInt8Row};
+  return TestSameBits(device, {"INT8 weights and rows", Codes::kInt8, Scales::kOutputs, integers});
 }
 
 absl::Status TestCudaRounding(DeviceBackend& device, DeviceBackend& scalar,

@@ -24,6 +24,7 @@ constexpr Duration kStuckAfter = std::chrono::seconds(60);
 constexpr std::size_t kUnit = 256;  // of a piece of staging memory
 // From here on a copy engine is worth its start, and a copy by the device worth one of its own.
 constexpr std::size_t kLargeBytes = std::size_t{256} << 10;
+constexpr std::size_t kCollectedPart = 8;  // small pieces take at most this part of the ring
 
 TimePoint Now() { return std::chrono::time_point_cast<Duration>(std::chrono::steady_clock::now()); }
 
@@ -144,15 +145,16 @@ absl::Status CudaStream::Sum(const SumRun& run) {
   return shared_->fault.Check(cuda::SumRows(sums, raw_), "adding rows");
 }
 
-absl::StatusOr<CudaStream::Direction> CudaStream::DirectionOf(const CopyPiece& piece) const {
+absl::StatusOr<CudaStream::Direction> CudaStream::DirectionOf(const CopyPiece& piece,
+                                                              std::size_t large) const {
   if (piece.bytes == 0) return Direction::kDirect;  // its addresses may be null
   // Small pieces of host memory are collected, wherever they lie.
-  const auto is_pageable = [this, &piece](const void* at) -> absl::StatusOr<bool> {
+  const auto is_pageable = [this, &piece, large](const void* at) -> absl::StatusOr<bool> {
     cudaPointerAttributes attributes = {};
     SY_RETURN_IF_ERROR(
         shared_->fault.Check(cudaPointerGetAttributes(&attributes, at), "looking at an address"));
     return attributes.type == cudaMemoryTypeUnregistered ||
-           (attributes.type == cudaMemoryTypeHost && piece.bytes < kLargeBytes);
+           (attributes.type == cudaMemoryTypeHost && piece.bytes < large);
   };
   SY_ASSIGN_OR_RETURN(const bool from, is_pageable(piece.from));
   SY_ASSIGN_OR_RETURN(const bool to, is_pageable(piece.to));
@@ -161,13 +163,25 @@ absl::StatusOr<CudaStream::Direction> CudaStream::DirectionOf(const CopyPiece& p
   return to ? Direction::kOut : Direction::kDirect;
 }
 
+absl::StatusOr<std::size_t> CudaStream::StagedBytes(std::span<const CopyPiece> pieces,
+                                                    std::size_t large) const {
+  std::size_t staged = 0;
+  for (const CopyPiece& piece : pieces) {
+    SY_ASSIGN_OR_RETURN(const Direction direction, DirectionOf(piece, large));
+    if (direction == Direction::kIn || direction == Direction::kOut) staged += piece.bytes + kUnit;
+  }
+  return staged;
+}
+
 absl::Status CudaStream::Copy(std::span<const CopyPiece> pieces) {
   SY_RETURN_IF_ERROR(Begin());
   SY_RETURN_IF_ERROR(CheckLeftovers(pieces.size()));
-  std::size_t staged = 0;
-  for (const CopyPiece& piece : pieces) {
-    SY_ASSIGN_OR_RETURN(const Direction direction, DirectionOf(piece));
-    if (direction == Direction::kIn || direction == Direction::kOut) staged += piece.bytes + kUnit;
+  std::size_t large = kLargeBytes;
+  SY_ASSIGN_OR_RETURN(std::size_t staged, StagedBytes(pieces, large));
+  if (staged > ring_.capacity() / kCollectedPart) {
+    // Many small pieces that the device can reach: it takes them one by one.
+    large = 0;
+    SY_ASSIGN_OR_RETURN(staged, StagedBytes(pieces, large));
   }
   // Twice, for what is left empty where the ring starts again.
   if (2 * staged > ring_.capacity()) {
@@ -178,13 +192,13 @@ absl::Status CudaStream::Copy(std::span<const CopyPiece> pieces) {
   }
   if (2 * staged > ring_.free()) return NoCredits("the staging memory is in use");
   while (!pieces.empty()) {
-    SY_ASSIGN_OR_RETURN(const Direction direction, DirectionOf(pieces[0]));
+    SY_ASSIGN_OR_RETURN(const Direction direction, DirectionOf(pieces[0], large));
     std::size_t count = 1;
     if (direction == Direction::kIn || direction == Direction::kOut) {
       for (; count < pieces.size(); ++count) {
         const CopyPiece& last = pieces[count - 1];
         const CopyPiece& next = pieces[count];
-        SY_ASSIGN_OR_RETURN(const Direction of_next, DirectionOf(next));
+        SY_ASSIGN_OR_RETURN(const Direction of_next, DirectionOf(next, large));
         const bool neighbors = direction == Direction::kIn ? last.to + last.bytes == next.to
                                                            : last.from + last.bytes == next.from;
         if (of_next != direction || !neighbors) break;

@@ -81,7 +81,11 @@ class CudaStream final : public Stream {
       : shared_(shared), options_(std::move(options)), ring_(std::move(staging)) {}
 
   absl::Status Begin();
-  [[nodiscard]] absl::StatusOr<Direction> DirectionOf(const CopyPiece& piece) const;
+  // Pieces of host memory that the device reaches are collected if they are below `large` bytes.
+  [[nodiscard]] absl::StatusOr<Direction> DirectionOf(const CopyPiece& piece,
+                                                      std::size_t large) const;
+  [[nodiscard]] absl::StatusOr<std::size_t> StagedBytes(std::span<const CopyPiece> pieces,
+                                                        std::size_t large) const;
   absl::StatusOr<std::byte*> Stage(std::size_t bytes);
   absl::Status CheckLeftovers(std::size_t count) const;
   void Leave(const Leftover& leftover);

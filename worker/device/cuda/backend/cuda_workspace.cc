@@ -85,6 +85,11 @@ absl::StatusOr<std::unique_ptr<CudaWorkspace>> CudaWorkspace::Create(const MoeSh
   return space;
 }
 
+// BF16 rows and FP32 sums of both products.
+std::int64_t CudaWorkspace::PairBytes(const MoeShape& shape) {
+  return Padded(shape.hidden) * (2 + 4) + Padded(shape.intermediate) * (2 + 2 * 4);
+}
+
 CudaWorkspace::CudaWorkspace(const MoeShape& shape, std::int64_t pairs_max)
     : shape_(shape),
       pairs_max_(static_cast<std::size_t>(pairs_max)),

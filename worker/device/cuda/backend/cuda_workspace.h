@@ -35,6 +35,9 @@ class CudaWorkspace final : public Workspace {
                                                                std::int64_t pairs_max,
                                                                CudaFault& fault);
 
+  // Device memory of each pair, without the lists.
+  static std::int64_t PairBytes(const MoeShape& shape);
+
   [[nodiscard]] const MoeShape& shape() const { return shape_; }
   [[nodiscard]] std::size_t pairs_max() const { return pairs_max_; }
   // Slots of the rows of a pass, those without an expert included.

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/base/status_macros.h"
+#include "worker/device/cuda/narrow_weights.h"
 #include "worker/device/cuda/packed_weights.h"
 
 namespace switchyard {
@@ -43,13 +44,27 @@ bool HasBlocks(const ExpertWeightsView& view) {
          !view.down_scales.blocks.empty();
 }
 
-Route RouteOf(const ExpertWeightsView& view, const cuda::CodeMisfits& misfits) {
-  const bool e4m3 = misfits.e4m3 == 0;
+// Misfits of an expert, found in one pass over its values.
+struct Misfits {
+  cuda::CodeMisfits codes;
+  cuda::NarrowMisfits narrow;
+};
+
+Route RouteOf(const MoeShape& shape, const ExpertWeightsView& view, const Misfits& misfits) {
+  const bool e4m3 = misfits.codes.e4m3 == 0;
   if (e4m3 && !HasGroups(view) && IsFp8(view.inputs.format) && IsFp8(view.middle.format)) {
     return Route::kFp8;
   }
+  const bool sums_fit = Padded(std::max(shape.hidden, shape.intermediate)) <= cuda::kInt8KMax;
+  if (misfits.codes.int8 == 0 && sums_fit && !HasGroups(view) && !HasBlocks(view) &&
+      view.inputs.format == ActivationFormat::kInt8Row &&
+      view.middle.format == ActivationFormat::kInt8Row) {
+    return Route::kInt8;
+  }
+  if (misfits.narrow.int4 == 0) return Route::kInt4;
+  if (misfits.narrow.e2m1 == 0 && !HasGroups(view) && !HasBlocks(view)) return Route::kE2m1;
   if (e4m3) return Route::kScaledE4m3;
-  if (misfits.int8 == 0) return Route::kScaledInt8;
+  if (misfits.codes.int8 == 0) return Route::kScaledInt8;
   return HasGroups(view) || HasBlocks(view) ? Route::kScaledBf16 : Route::kBf16;
 }
 
@@ -58,9 +73,12 @@ WeightCode CodeOf(Route route) {
     case Route::kFp8:
     case Route::kScaledE4m3:
       return WeightCode::kE4m3;
+    case Route::kInt8:
     case Route::kScaledInt8:
       return WeightCode::kInt8;
     case Route::kBf16:
+    case Route::kInt4:
+    case Route::kE2m1:
     case Route::kScaledBf16:
       break;
   }
@@ -167,7 +185,7 @@ absl::Status ExpertPacker::Reserve(const MoeShape& shape) {
   }
   const std::int64_t part = Lines(std::int64_t{shape.hidden} * shape.intermediate * 2);
   const std::int64_t coded = Lines(2 * Padded(shape.intermediate) * Padded(shape.hidden) * 2);
-  const std::int64_t bytes = 3 * part + coded + Lines(sizeof(cuda::CodeMisfits));
+  const std::int64_t bytes = 3 * part + coded + Lines(sizeof(Misfits));
   part_bytes_ = part;
   if (scratch_.bytes() >= bytes) return absl::OkStatus();
   scratch_ = CudaMemory();
@@ -178,9 +196,9 @@ absl::Status ExpertPacker::Reserve(const MoeShape& shape) {
 absl::StatusOr<ExpertPacker::Choice> ExpertPacker::Upload(const MoeShape& shape,
                                                           const ExpertWeightsView& view) {
   const std::int64_t count = std::int64_t{shape.hidden} * shape.intermediate;
-  std::byte* const tail = scratch_.data() + scratch_.bytes() - Lines(sizeof(cuda::CodeMisfits));
-  auto* const misfits = reinterpret_cast<cuda::CodeMisfits*>(tail);
-  cuda::CodeMisfits found;
+  std::byte* const tail = scratch_.data() + scratch_.bytes() - Lines(sizeof(Misfits));
+  auto* const misfits = reinterpret_cast<Misfits*>(tail);
+  Misfits found;
   SY_RETURN_IF_ERROR(
       fault_->Check(cudaMemsetAsync(misfits, 0, sizeof(found), stream_), "clearing a counter"));
   const Bf16* const parts[] = {view.gate.data(), view.up.data(), view.down.data()};
@@ -189,14 +207,19 @@ absl::StatusOr<ExpertPacker::Choice> ExpertPacker::Upload(const MoeShape& shape,
                                                      static_cast<std::size_t>(count) * sizeof(Bf16),
                                                      cudaMemcpyHostToDevice, stream_),
                                      "copying weights"));
-    SY_RETURN_IF_ERROR(fault_->Check(cuda::FindCodeMisfits(Uploaded(i), count, misfits, stream_),
+    SY_RETURN_IF_ERROR(fault_->Check(
+        cuda::FindCodeMisfits(Uploaded(i), count, &misfits->codes, stream_), "looking at weights"));
+    const bool down = i == 2;
+    const cuda::NarrowSource source{Uploaded(i), down ? shape.hidden : shape.intermediate,
+                                    down ? shape.intermediate : shape.hidden};
+    SY_RETURN_IF_ERROR(fault_->Check(cuda::FindNarrowMisfits(source, &misfits->narrow, stream_),
                                      "looking at weights"));
   }
   SY_RETURN_IF_ERROR(fault_->Check(
       cudaMemcpyAsync(&found, misfits, sizeof(found), cudaMemcpyDeviceToHost, stream_),
       "looking at weights"));
   SY_RETURN_IF_ERROR(fault_->Check(cudaStreamSynchronize(stream_), "looking at weights"));
-  const Route route = RouteOf(view, found);
+  const Route route = RouteOf(shape, view, found);
   return Choice{.route = route, .code = CodeOf(route)};
 }
 
@@ -210,8 +233,11 @@ absl::StatusOr<std::unique_ptr<PackedExpert>> ExpertPacker::Pack(const MoeShape&
       {shape.intermediate, shape.hidden, &view.up_scales, view.up_bias}};
   const Projection down[] = {{shape.hidden, shape.intermediate, &view.down_scales, view.down_bias}};
   const std::array<Factors, 2> factors{Factors(gate_up, choice.route), Factors(down, choice.route)};
-  const std::int64_t weights =
-      Padded(shape.intermediate) * Padded(shape.hidden) * BytesOf(choice.code);
+  const std::int64_t middle = Padded(shape.intermediate);
+  const std::int64_t hidden = Padded(shape.hidden);
+  const cuda::GroupedRoute* const grouped = FindGrouped(choice.route);
+  const std::int64_t weights = grouped != nullptr ? WeightBytesOf(grouped->type, middle, hidden)
+                                                  : middle * hidden * BytesOf(choice.code);
   std::array<std::int64_t, 2> factor_bytes{};
   for (std::size_t m = 0; m < 2; ++m) {
     factor_bytes[m] = Lines(static_cast<std::int64_t>(factors[m].values.size() * sizeof(float)));
@@ -242,11 +268,35 @@ absl::StatusOr<std::unique_ptr<PackedExpert>> ExpertPacker::Pack(const MoeShape&
   return std::make_unique<CudaPackedExpert>(shape, std::move(memory), facts);
 }
 
+absl::Status ExpertPacker::StoreNarrow(const MoeShape& shape, const Choice& choice,
+                                       const ExpertFacts& facts) {
+  const std::int64_t middle = Padded(shape.intermediate);
+  const cuda::WeightType type = FindGrouped(choice.route)->type;
+  const auto pack = [&](std::int64_t part, const cuda::NarrowSource& from, const MatrixFacts& of,
+                        std::int64_t rows_before) {
+    auto* const to =
+        const_cast<std::byte*>(of.weights) + WeightBytesOf(type, rows_before, Padded(from.columns));
+    cuda::NarrowScales scales;
+    if (of.scales != nullptr) {
+      scales = {of.scales + rows_before / of.rows_of_scale * (Padded(from.columns) / kPad),
+                of.rows_of_scale};
+    }
+    return fault_->Check(
+        cuda::PackNarrow({Uploaded(part), from.rows, from.columns}, type, scales, to, stream_),
+        "packing weights");
+  };
+  SY_RETURN_IF_ERROR(pack(0, {nullptr, shape.intermediate, shape.hidden}, facts.gate_up, 0));
+  SY_RETURN_IF_ERROR(pack(1, {nullptr, shape.intermediate, shape.hidden}, facts.gate_up, middle));
+  return pack(2, {nullptr, shape.hidden, shape.intermediate}, facts.down, 0);
+}
+
 absl::Status ExpertPacker::Store(const MoeShape& shape, const Choice& choice,
                                  const ExpertFacts& facts) {
+  const cuda::GroupedRoute* const grouped = FindGrouped(choice.route);
+  if (grouped != nullptr && IsNarrow(grouped->type)) return StoreNarrow(shape, choice, facts);
   const std::int64_t hidden = Padded(shape.hidden);
   const std::int64_t intermediate = Padded(shape.intermediate);
-  const bool packs = choice.route == Route::kBf16 || choice.route == Route::kFp8;
+  const bool packs = grouped != nullptr;
   std::byte* const coded = scratch_.data() + 3 * part_bytes_;
   const auto place = [&](const MatrixFacts& matrix) {
     return packs ? coded : const_cast<std::byte*>(matrix.weights);
@@ -259,11 +309,10 @@ absl::Status ExpertPacker::Store(const MoeShape& shape, const Choice& choice,
   SY_RETURN_IF_ERROR(StoreMatrix(matrix, choice));
   const auto pack = [&](const MatrixFacts& to, std::int64_t n, std::int64_t k) {
     if (!packs) return absl::OkStatus();
-    const auto type =
-        choice.route == Route::kFp8 ? cuda::WeightType::kFp8 : cuda::WeightType::kBf16;
-    return fault_->Check(cuda::PackWeights({coded, nullptr}, type, cuda::WeightOrder::kRows128, n,
-                                           k, const_cast<std::byte*>(to.weights), stream_),
-                         "packing weights");
+    return fault_->Check(
+        cuda::PackWeights({coded, nullptr}, grouped->type, cuda::WeightOrder::kRows128, n, k,
+                          const_cast<std::byte*>(to.weights), stream_),
+        "packing weights");
   };
   SY_RETURN_IF_ERROR(pack(facts.gate_up, 2 * intermediate, hidden));
   matrix = {Uploaded(2), shape.hidden, shape.intermediate, hidden, intermediate, place(facts.down)};

@@ -37,7 +37,7 @@ class ExpertPacker {
   // Pack decides this about an expert.
   struct Choice {
     cuda::Route route = cuda::Route::kBf16;
-    cuda::WeightCode code = cuda::WeightCode::kBf16;
+    cuda::WeightCode code = cuda::WeightCode::kBf16;  // unless the route has narrow weights
   };
 
   absl::Status Reserve(const MoeShape& shape) SY_REQUIRES(mutex_);
@@ -47,6 +47,9 @@ class ExpertPacker {
       SY_REQUIRES(mutex_);
   absl::Status StoreMatrix(const cuda::CodedMatrix& matrix, const Choice& choice)
       SY_REQUIRES(mutex_);
+  // Gate and up, or down, in blocks of narrow_weights.h, which hold their scales along k.
+  absl::Status StoreNarrow(const MoeShape& shape, const Choice& choice,
+                           const cuda::ExpertFacts& facts) SY_REQUIRES(mutex_);
   [[nodiscard]] const std::uint16_t* Uploaded(std::int64_t index) const SY_REQUIRES(mutex_) {
     return reinterpret_cast<const std::uint16_t*>(scratch_.data() + index * part_bytes_);
   }
@@ -54,7 +57,7 @@ class ExpertPacker {
   CudaFault* const fault_;
   Mutex mutex_;
   cudaStream_t stream_ = nullptr;
-  // Gate, up and down as they came, then one matrix in its code, then CodeMisfits.
+  // Gate, up and down as they came, then one matrix in its code, then the misfits of all.
   CudaMemory scratch_ SY_GUARDED_BY(mutex_);
   std::int64_t part_bytes_ SY_GUARDED_BY(mutex_) = 0;
 };

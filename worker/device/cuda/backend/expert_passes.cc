@@ -193,7 +193,7 @@ void ExpertPasses::FillTerms(Cursor from, cuda::PairTerm* terms) {
 }
 
 void ExpertPasses::ChooseProducts() {
-  for (const Route route : {Route::kBf16, Route::kFp8}) {
+  for (const auto& [route, type] : cuda::kGroupedRoutes) {
     RouteUse& use = uses_[static_cast<std::size_t>(route)];
     use.prefill = use.pairs >= kPrefillPairs * std::max(use.experts, 1) &&
                   HasPrefillProduct(Weights(route, Matrix::kGateUp)) &&
@@ -258,7 +258,7 @@ absl::Status ExpertPasses::Multiply(Matrix matrix, const PassLists& lists) {
   const bool down = matrix == Matrix::kDown;
   const std::int64_t hidden = Padded(hidden_);
   const std::int64_t middle = Padded(space_.shape_.intermediate);
-  for (const Route route : {Route::kBf16, Route::kFp8}) {
+  for (const auto& [route, type] : cuda::kGroupedRoutes) {
     if (uses_[static_cast<std::size_t>(route)].pairs == 0) continue;
     SY_RETURN_IF_ERROR(MultiplyGrouped(matrix, route, lists));
   }
@@ -310,11 +310,15 @@ absl::Status ExpertPasses::MultiplyPrefill(Matrix matrix, Route route,
                                            const cuda::PackedWeights& weights) {
   const bool down = matrix == Matrix::kDown;
   const cuda::PairRows from = RowsOf(matrix);
-  const cuda::PrefillRows rows{.rows = from.rows,
-                               .stride = from.stride,
-                               .count = static_cast<std::int64_t>(space_.pairs_max_),
-                               .scales = from.block_scales,
-                               .scale_stride = from.block_stride};
+  cuda::PrefillRows rows{.rows = from.rows,
+                         .stride = from.stride,
+                         .count = static_cast<std::int64_t>(space_.pairs_max_),
+                         .scales = from.block_scales,
+                         .scale_stride = from.block_stride};
+  if (route == Route::kInt8) {
+    rows.scales = reinterpret_cast<const float*>(from.rows + from.scale_offset);
+    rows.scale_stride = from.stride / std::int64_t{sizeof(float)};
+  }
   const cuda::PrefillScratch scratch{.units_taken = space_.units_taken_};
   if (!down && uses_[static_cast<std::size_t>(route)].makes_hidden) {
     const cuda::PairRows to = RowsOf(Matrix::kDown);

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "worker/device/cuda/gemm/prefill_shared.cuh"
 #include "worker/device/cuda/gemm/prefill_store.cuh"
 #include "worker/device/cuda/gemm/sm90_pipeline.cuh"
 #include "worker/device/cuda/gemm/sm90_wgmma.cuh"
+#include "worker/device/cuda/warp_arrivals.h"
 
 namespace switchyard::cuda {
 
@@ -16,9 +18,13 @@ __device__ __forceinline__ void Release(std::uint64_t* empty) {
   __syncwarp();
   const int lane = threadIdx.x % 32;
   if (Cluster == 1) {
-    if (lane == 0) sm90::BarrierArrive(sm90::SharedAddress(empty));
-  } else if (lane < Cluster) {
-    sm90::BarrierArriveAt(sm90::SharedAddress(empty), lane);
+    if (lane < kArrivalsOfWarp) sm90::BarrierArrive(sm90::SharedAddress(empty));
+  } else if constexpr (kArrivalsOfWarp == 1) {
+    if (lane < Cluster) sm90::BarrierArriveAt(sm90::SharedAddress(empty), lane);
+  } else {
+    for (int block = 0; block < Cluster; ++block) {
+      sm90::BarrierArriveAt(sm90::SharedAddress(empty), block);
+    }
   }
 }
 
@@ -128,16 +134,33 @@ __device__ void ConsumeFp8(const PrefillArgs& args, PrefillShared<Stages>* share
   store_before();
 }
 
-// Sums stay in the tensor cores' accumulators; one block of K is always in flight.
+// The sums of a tile's integers by the scales of their rows. A thread has two rows of the
+// warp's 16.
+__device__ __forceinline__ void StoreScaled(const std::int32_t (&sums)[128], std::uint8_t* memory,
+                                            const PrefillArgs& args, const TileOut& tile) {
+  const int first = static_cast<int>(threadIdx.x % 32) / 4;
+  float scales[2] = {};
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int row = first + 8 * half;
+    if (row < tile.rows) scales[half] = args.a_scales[(tile.row + row) * args.a_scales_row];
+  }
+  float scaled[128];
+#pragma unroll
+  for (int i = 0; i < 128; ++i) scaled[i] = __fmul_rn(__int2float_rn(sums[i]), scales[i / 2 % 2]);
+  StoreSums<128>(scaled, memory, args, tile);
+}
+
+// Sums of BF16 or INT8 stay in the tensor cores' accumulators; one block of K is always in flight.
 template <PrefillKind Kind, int Cluster, int Stages>
-__device__ void ConsumeBf16(const PrefillArgs& args, PrefillShared<Stages>* shared) {
+__device__ void ConsumeWhole(const PrefillArgs& args, PrefillShared<Stages>* shared) {
   constexpr int kStageStep = sizeof(shared->stage[0]) / 16;  // of a descriptor
   const int warp = __shfl_sync(~0U, threadIdx.x / 32, 0);
   const std::uint64_t a_operand =
       sm90::OperandDescriptor(sm90::SharedAddress(shared->stage[0].a) + warp / 4 * 8192);
   const std::uint64_t b_operand =
       sm90::OperandDescriptor(sm90::SharedAddress(shared->stage[0].b[0]));
-  float sums[128];
+  std::conditional_t<Kind == PrefillKind::kInt8Sums, std::int32_t, float> sums[128];
   StageCursor at;
   auto issue = [&](bool first) {
     const std::uint64_t a = a_operand + at.stage * kStageStep;
@@ -145,7 +168,12 @@ __device__ void ConsumeBf16(const PrefillArgs& args, PrefillShared<Stages>* shar
     sm90::WgmmaFence();
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      sm90::WgmmaBf16(sums, a + 2 * k, b + 2 * k, !first || k > 0 ? 1 : 0);
+      const int add = !first || k > 0 ? 1 : 0;
+      if constexpr (Kind == PrefillKind::kInt8Sums) {
+        sm90::WgmmaInt8(sums, a + 2 * k, b + 2 * k, add);
+      } else {
+        sm90::WgmmaBf16(sums, a + 2 * k, b + 2 * k, add);
+      }
     }
     sm90::WgmmaCommit();
   };
@@ -178,7 +206,9 @@ __device__ void ConsumeBf16(const PrefillArgs& args, PrefillShared<Stages>* shar
     Release<Cluster>(&shared->empty[before]);
     const TileOut tile{
         .row = note.row + warp * 16, .rows = note.rows - warp * 16, .column = note.column};
-    if constexpr (HasSumsOut(Kind)) {
+    if constexpr (Kind == PrefillKind::kInt8Sums) {
+      StoreScaled(sums, shared->out[warp], args, tile);
+    } else if constexpr (HasSumsOut(Kind)) {
       StoreSums<128>(sums, shared->out[warp], args, tile);
     } else if constexpr (IsGated(Kind)) {
 #pragma unroll

@@ -9,6 +9,7 @@
 
 #include "worker/device/cuda/gemm/prefill_shared.cuh"
 #include "worker/device/cuda/gemm/sm90_pipeline.cuh"
+#include "worker/device/cuda/warp_arrivals.h"
 
 namespace switchyard::cuda {
 
@@ -54,7 +55,8 @@ class Gatherer {
     sm90::WaitGathered<0>();
     for (int i = 0; i < pending_; ++i) Publish();
     sm90::BarrierWait(sm90::SharedAddress(&shared_->empty[at_.stage]), at_.phase);
-    if (lane_ == 0) sm90::BarrierArrive(sm90::SharedAddress(&shared_->full[at_.stage]));
+    if (lane_ < kArrivalsOfWarp)
+      sm90::BarrierArrive(sm90::SharedAddress(&shared_->full[at_.stage]));
   }
 
  private:
@@ -120,7 +122,8 @@ class Gatherer {
   __device__ void Publish() {
     sm90::FenceSharedToAsync();
     __syncwarp();
-    if (lane_ == 0) sm90::BarrierArrive(sm90::SharedAddress(&shared_->full[done_.stage]));
+    if (lane_ < kArrivalsOfWarp)
+      sm90::BarrierArrive(sm90::SharedAddress(&shared_->full[done_.stage]));
     done_.template Advance<Stages>();
   }
 

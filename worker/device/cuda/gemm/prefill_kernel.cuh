@@ -22,6 +22,7 @@
 #include "worker/device/cuda/gemm/prefill_shared.cuh"
 #include "worker/device/cuda/gemm/sm90_pipeline.cuh"
 #include "worker/device/cuda/gemm/sm90_wgmma.cuh"
+#include "worker/device/cuda/warp_arrivals.h"
 
 namespace switchyard::cuda {
 
@@ -30,8 +31,10 @@ __device__ void StartPipeline(PrefillShared<Stages>* shared) {
   if (threadIdx.x == 0) {
     if (sm90::SharedAddress(shared) % 1024 != 0) __trap();
     for (int i = 0; i < Stages; ++i) {
-      sm90::BarrierInit(sm90::SharedAddress(&shared->full[i]), Gather ? 1 + kGatherWarps : 1);
-      sm90::BarrierInit(sm90::SharedAddress(&shared->empty[i]), kConsumerWarps * Cluster);
+      sm90::BarrierInit(sm90::SharedAddress(&shared->full[i]),
+                        Gather ? 1 + kGatherWarps * kArrivalsOfWarp : 1);
+      sm90::BarrierInit(sm90::SharedAddress(&shared->empty[i]),
+                        kConsumerWarps * Cluster * kArrivalsOfWarp);
     }
     for (int i = 0; i < kUnitSlots; ++i) {
       sm90::BarrierInit(sm90::SharedAddress(&shared->unit_full[i]), 1);
@@ -59,7 +62,7 @@ __global__ void __launch_bounds__(kPrefillThreads, 1)
     if constexpr (IsFp8(Kind)) {
       ConsumeFp8<Kind, Cluster, Stages>(args, shared);
     } else {
-      ConsumeBf16<Kind, Cluster, Stages>(args, shared);
+      ConsumeWhole<Kind, Cluster, Stages>(args, shared);
     }
   } else {
     sm90::LowerRegisters<56>();

@@ -13,6 +13,7 @@ bool IsValidCall(const PrefillRows& rows, const GemmGroups& groups, const Packed
     return false;
   }
   if (fp8 && (!IsAligned(rows.scales) || rows.scale_stride % 4 != 0)) return false;
+  if (weights.type == WeightType::kInt8 && rows.scales == nullptr) return false;
   return groups.counts != nullptr && groups.offsets != nullptr && groups.groups > 0 &&
          scratch.units_taken != nullptr;
 }
@@ -47,9 +48,11 @@ cudaError_t Launch(const PrefillRows& rows, const GemmGroups& groups, const Pack
 }  // namespace
 
 bool HasPrefillProduct(const PackedWeights& weights) {
-  return weights.order == WeightOrder::kRows128 && weights.of_group != nullptr &&
-         (weights.type == WeightType::kBf16 || weights.scales_of_group != nullptr) &&
-         weights.n > 0 && weights.n % 128 == 0 && weights.k > 0 && weights.k % 128 == 0 &&
+  return !IsNarrow(weights.type) && weights.order == WeightOrder::kRows128 &&
+         weights.of_group != nullptr &&
+         (weights.type != WeightType::kFp8 || weights.scales_of_group != nullptr) &&
+         (weights.type != WeightType::kInt8 || weights.k <= kInt8KMax) && weights.n > 0 &&
+         weights.n % 128 == 0 && weights.k > 0 && weights.k % 128 == 0 &&
          RowBytesOf(weights.type, weights.k) >= 2 * kStageDepth &&
          weights.n < std::int64_t{1} << 24 && weights.k < std::int64_t{1} << 24;
 }
@@ -64,9 +67,18 @@ cudaError_t LaunchPrefillSums(const PrefillRows& rows, const GemmGroups& groups,
   PrefillArgs args = {};
   args.out = out.out;
   args.out_stride = out.stride;
-  return weights.type == WeightType::kFp8
-             ? Launch<PrefillKind::kFp8Sums>(rows, groups, weights, scratch, args, stream)
-             : Launch<PrefillKind::kBf16Sums>(rows, groups, weights, scratch, args, stream);
+  switch (weights.type) {
+    case WeightType::kFp8:
+      return Launch<PrefillKind::kFp8Sums>(rows, groups, weights, scratch, args, stream);
+    case WeightType::kBf16:
+      return Launch<PrefillKind::kBf16Sums>(rows, groups, weights, scratch, args, stream);
+    case WeightType::kInt8:
+      return Launch<PrefillKind::kInt8Sums>(rows, groups, weights, scratch, args, stream);
+    case WeightType::kInt4:
+    case WeightType::kE2m1:
+      break;
+  }
+  return cudaErrorInvalidValue;
 }
 
 cudaError_t LaunchPrefillHidden(const PrefillRows& rows, const GemmGroups& groups,
@@ -74,9 +86,9 @@ cudaError_t LaunchPrefillHidden(const PrefillRows& rows, const GemmGroups& group
                                 const PrefillScratch& scratch, cudaStream_t stream) {
   const bool fp8 = weights.type == WeightType::kFp8;
   const std::int64_t value_bytes = fp8 ? 1 : 2;
-  if (!IsValidCall(rows, groups, weights, scratch) || weights.n % 256 != 0 ||
-      !IsAligned(out.rows) || out.stride % 16 != 0 || out.stride < weights.n / 2 * value_bytes ||
-      (fp8 && out.scales == nullptr)) {
+  if (!IsValidCall(rows, groups, weights, scratch) || weights.type == WeightType::kInt8 ||
+      weights.n % 256 != 0 || !IsAligned(out.rows) || out.stride % 16 != 0 ||
+      out.stride < weights.n / 2 * value_bytes || (fp8 && out.scales == nullptr)) {
     return cudaErrorInvalidValue;
   }
   PrefillArgs args = {};

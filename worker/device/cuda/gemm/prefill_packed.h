@@ -27,7 +27,8 @@ struct PrefillRows {
   std::int64_t stride = 0;          // bytes, a multiple of 16
   std::int64_t count = 0;           // memory for so many rows
   // FP8: [k / 128] blocks of scales, rows fastest, `scale_stride` values from one to the next: a
-  // multiple of 4, and memory for 136 values behind the last row.
+  // multiple of 4, and memory for 136 values behind the last row. INT8: a scale for each row,
+  // `scale_stride` values from one to the next.
   const float* scales = nullptr;
   std::int64_t scale_stride = 0;
 };
@@ -54,12 +55,13 @@ struct PrefillHidden {
 // Whether the kernels take these weights: kRows128, given by group, at least 256 bytes of k.
 [[nodiscard]] bool HasPrefillProduct(const PackedWeights& weights);
 
-// `groups` have offsets.
+// `groups` have offsets. INT8 rows are multiplied by their scales here.
 [[nodiscard]] cudaError_t LaunchPrefillSums(const PrefillRows& rows, const GemmGroups& groups,
                                             const PackedWeights& weights, const PrefillSums& out,
                                             const PrefillScratch& scratch, cudaStream_t stream);
 
-// The weights are gate's rows, then up's: n / 2 each, a multiple of 128.
+// The weights are gate's rows, then up's: n / 2 each, a multiple of 128. Not for INT8, whose
+// rounding of h takes whole rows.
 [[nodiscard]] cudaError_t LaunchPrefillHidden(const PrefillRows& rows, const GemmGroups& groups,
                                               const PackedWeights& weights,
                                               const PrefillHidden& out,

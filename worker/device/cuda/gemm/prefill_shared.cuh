@@ -59,6 +59,7 @@ enum class PrefillKind {
   // The kinds below multiply experts that were packed one by one (prefill_packed.h).
   kBf16Sums,  // FP32 out
   kFp8Sums,
+  kInt8Sums,    // of INT8 products, by the scale of the row
   kBf16Hidden,  // silu(gate) * up, BF16 out
   kFp8Hidden,   // likewise, FP8 out
 };
@@ -74,7 +75,8 @@ __host__ __device__ constexpr bool IsPacked(PrefillKind kind) {
   return kind >= PrefillKind::kBf16Sums;
 }
 __host__ __device__ constexpr bool HasSumsOut(PrefillKind kind) {
-  return kind == PrefillKind::kBf16Sums || kind == PrefillKind::kFp8Sums;
+  return kind == PrefillKind::kBf16Sums || kind == PrefillKind::kFp8Sums ||
+         kind == PrefillKind::kInt8Sums;
 }
 
 struct PrefillArgs {
@@ -98,8 +100,9 @@ struct PrefillArgs {
   const float* b_scales[2];
   const std::byte* const* b_of_expert;  // packed experts: blocks of kBoxBytes, K fastest
   const float* const* b_scales_of_expert;
-  const float* a_scales;      // FP8
-  std::int64_t a_scales_row;  // values from one block of K to the next, with gathered rows too
+  const float* a_scales;      // FP8, INT8
+  std::int64_t a_scales_row;  // values from one block of K to the next, with gathered rows too;
+                              // INT8: from one row to the next
   PrefillGather gather;
   const void* gathered;         // the `a` of gathered rows
   std::int64_t out_scales_row;  // FP8 out, likewise

@@ -43,6 +43,11 @@ __device__ __forceinline__ void WgmmaPin(float (&d)[Count]) {
 #pragma unroll
   for (int i = 0; i < Count; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
+template <int Count>
+__device__ __forceinline__ void WgmmaPin(std::int32_t (&d)[Count]) {
+#pragma unroll
+  for (int i = 0; i < Count; ++i) asm volatile("" : "+r"(d[i])::"memory");
+}
 
 // The operand at `shared` (1024-aligned): rows of 128 bytes, eight of them an atom of 1024 bytes.
 // A step of 32 bytes along K adds 2.
@@ -53,12 +58,14 @@ __device__ __forceinline__ std::uint64_t OperandDescriptor(std::uint32_t shared)
          ((kAtomBytes >> 4) << 32) | (kSwizzle128 << 62);
 }
 
-#define SY_ACCUMULATORS_8(d, i)                                                               \
-  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
-      "+f"(d[i + 6]), "+f"(d[i + 7])
-#define SY_ACCUMULATORS_32(d, i)                                                      \
-  SY_ACCUMULATORS_8(d, i), SY_ACCUMULATORS_8(d, i + 8), SY_ACCUMULATORS_8(d, i + 16), \
-      SY_ACCUMULATORS_8(d, i + 24)
+#define SY_ACCUMULATORS_8(c, d, i) \
+  c(d[i]), c(d[i + 1]), c(d[i + 2]), c(d[i + 3]), c(d[i + 4]), c(d[i + 5]), c(d[i + 6]), c(d[i + 7])
+#define SY_ACCUMULATORS_32(c, d, i)                                                            \
+  SY_ACCUMULATORS_8(c, d, i), SY_ACCUMULATORS_8(c, d, i + 8), SY_ACCUMULATORS_8(c, d, i + 16), \
+      SY_ACCUMULATORS_8(c, d, i + 24)
+#define SY_ACCUMULATORS_128(c, d)                                                          \
+  SY_ACCUMULATORS_32(c, d, 0), SY_ACCUMULATORS_32(c, d, 32), SY_ACCUMULATORS_32(c, d, 64), \
+      SY_ACCUMULATORS_32(c, d, 96)
 #define SY_REGISTERS_0_31                                        \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, "           \
   "%12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, " \
@@ -84,7 +91,7 @@ __device__ __forceinline__ void WgmmaE4m3(float (&d)[64], std::uint64_t a, std::
       "{.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
       "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 {" SY_REGISTERS_0_63
       "}, %64, %65, p, 1, 1;}"
-      : SY_ACCUMULATORS_32(d, 0), SY_ACCUMULATORS_32(d, 32)
+      : SY_ACCUMULATORS_32("+f", d, 0), SY_ACCUMULATORS_32("+f", d, 32)
       : "l"(a), "l"(b), "r"(add));
 }
 
@@ -95,13 +102,24 @@ __device__ __forceinline__ void WgmmaBf16(float (&d)[128], std::uint64_t a, std:
       "{.reg .pred p;\nsetp.ne.b32 p, %130, 0;\n"
       "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" SY_REGISTERS_0_63
       ", " SY_REGISTERS_64_127 "}, %128, %129, p, 1, 1, 0, 0;}"
-      : SY_ACCUMULATORS_32(d, 0), SY_ACCUMULATORS_32(d, 32), SY_ACCUMULATORS_32(d, 64),
-        SY_ACCUMULATORS_32(d, 96)
+      : SY_ACCUMULATORS_128("+f", d)
+      : "l"(a), "l"(b), "r"(add));
+}
+
+// 64 rows x 256 columns x 32 values of K, INT8. `add` 0 overwrites d.
+__device__ __forceinline__ void WgmmaInt8(std::int32_t (&d)[128], std::uint64_t a, std::uint64_t b,
+                                          int add) {
+  asm volatile(
+      "{.reg .pred p;\nsetp.ne.b32 p, %130, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n256k32.s32.s8.s8 {" SY_REGISTERS_0_63
+      ", " SY_REGISTERS_64_127 "}, %128, %129, p;}"
+      : SY_ACCUMULATORS_128("+r", d)
       : "l"(a), "l"(b), "r"(add));
 }
 
 #undef SY_ACCUMULATORS_8
 #undef SY_ACCUMULATORS_32
+#undef SY_ACCUMULATORS_128
 #undef SY_REGISTERS_0_63
 #undef SY_REGISTERS_0_31
 #undef SY_REGISTERS_64_127

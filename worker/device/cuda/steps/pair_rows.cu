@@ -85,6 +85,12 @@ class WireRow {
   const std::int64_t hidden_;
 };
 
+// The codes of a wire row, where products read such codes.
+__device__ __forceinline__ RowCodes CodesOf(RowFormat format) {
+  if (format == RowFormat::kFp8 || format == RowFormat::kFp8Ue8m0) return RowCodes::kE4m3;
+  return format == RowFormat::kInt8 ? RowCodes::kInt8 : RowCodes::kBf16;
+}
+
 // Whether the bytes of a row travel as they are, 16 at a time.
 __device__ __forceinline__ bool IsWhole(const PassRow& from, std::int64_t bytes) {
   return reinterpret_cast<std::uintptr_t>(from.data) % 16 == 0 && bytes % 256 == 0;
@@ -101,10 +107,9 @@ __device__ __forceinline__ void LoadPair(const PairList& list, const PassRow& fr
   const ExpertFacts expert = list.experts[term.slot];  // a copy: stores of the row cannot change it
   const WireRow wire(from, hidden);
   if (list.amax != nullptr) RecordLargest(wire, hidden, list.amax + 2 * term.slot);
-  const bool as_codes = expert.route == Route::kFp8;
-  const RowWriter writer(out, term.place, as_codes, hidden);
-  const bool fp8 = from.format == RowFormat::kFp8 || from.format == RowFormat::kFp8Ue8m0;
-  if (from.rounded && as_codes && fp8) {
+  const RowCodes codes = CodesOf(expert.route);
+  const RowWriter writer(out, term.place, codes, hidden);
+  if (from.rounded && codes != RowCodes::kBf16 && codes == CodesOf(from.format)) {
     if (IsWhole(from, hidden)) {
       CopyWhole(from, hidden, writer.row());
     } else {
@@ -112,14 +117,16 @@ __device__ __forceinline__ void LoadPair(const PairList& list, const PassRow& fr
         *reinterpret_cast<std::uint32_t*>(writer.row() + i) = wire.Codes(i);
       }
     }
-    for (int g = threadIdx.x; g < writer.groups(); g += kRowThreads) {
+    const int scales = codes == RowCodes::kInt8 ? 1 : writer.groups();
+    for (int g = threadIdx.x; g < scales; g += kRowThreads) {
       writer.StoreScale(g, wire.ScaleOf(g * std::int64_t{128}));
     }
     return;
   }
-  const RoundingRule rule = from.rounded && !as_codes ? RoundingRule{} : expert.inputs;
-  if (from.format == RowFormat::kBf16 && rule.format == Rounding::kBf16 &&
-      IsWhole(from, 2 * hidden)) {
+  const RoundingRule rule =
+      from.rounded && codes != RowCodes::kE4m3 ? RoundingRule{} : expert.inputs;
+  if (codes == RowCodes::kBf16 && from.format == RowFormat::kBf16 &&
+      rule.format == Rounding::kBf16 && IsWhole(from, 2 * hidden)) {
     CopyWhole(from, 2 * hidden, writer.row());
     return;
   }
@@ -137,12 +144,13 @@ __global__ void __launch_bounds__(kRowThreads)
 // Whether a row's bytes are what the expert reads.
 __device__ __forceinline__ bool IsCopied(const PassRow& from, const ExpertFacts& expert,
                                          std::int64_t hidden) {
+  const RowCodes codes = CodesOf(expert.route);
   if (from.format == RowFormat::kBf16) {
-    return expert.route != Route::kFp8 && expert.inputs.format == Rounding::kBf16 &&
+    return codes == RowCodes::kBf16 && expert.inputs.format == Rounding::kBf16 &&
            IsWhole(from, 2 * hidden);
   }
-  const bool fp8 = from.format == RowFormat::kFp8 || from.format == RowFormat::kFp8Ue8m0;
-  return fp8 && from.rounded && expert.route == Route::kFp8 && IsWhole(from, hidden);
+  return from.rounded && codes != RowCodes::kBf16 && codes == CodesOf(from.format) &&
+         IsWhole(from, hidden);
 }
 
 // A CTA for each row, which is read once for all experts that take its bytes as they are.
@@ -152,9 +160,12 @@ __global__ void __launch_bounds__(kRowThreads)
   __shared__ int places[kTermsAtOnce];  // of copies, -1 for other terms
   const PassRow from = list.rows[blockIdx.x];
   const WireRow wire(from, hidden);
-  const bool codes = from.format != RowFormat::kBf16;
-  const std::int64_t bytes = codes ? hidden : 2 * hidden;
-  const int groups = codes ? static_cast<int>(hidden / 128) : 0;
+  const RowCodes codes = CodesOf(from.format);
+  const bool copies_codes = codes != RowCodes::kBf16;
+  const std::int64_t bytes = copies_codes ? hidden : 2 * hidden;
+  const int groups = !copies_codes              ? 0
+                     : codes == RowCodes::kInt8 ? 1
+                                                : static_cast<int>(hidden / 128);
   for (int done = 0; done < list.width; done += kTermsAtOnce) {
     const PairTerm* const terms = list.terms + blockIdx.x * std::int64_t{list.width} + done;
     const int count = min(kTermsAtOnce, list.width - done);
@@ -176,7 +187,7 @@ __global__ void __launch_bounds__(kRowThreads)
     for (int i = threadIdx.x; any && i < groups * count; i += kRowThreads) {
       const int place = places[i % count];
       if (place >= 0) {
-        RowWriter(out, place, true, hidden)
+        RowWriter(out, place, codes, hidden)
             .StoreScale(i / count, wire.ScaleOf(i / count * std::int64_t{128}));
       }
     }
@@ -236,7 +247,7 @@ __global__ void __launch_bounds__(kRowThreads)
   if ((sums.routes >> static_cast<int>(expert.route) & 1U) == 0) return;
   const SwigluRow h(sums.sums + term.place * sums.stride, expert.gate_up, padded);
   if (list.amax != nullptr) RecordLargest(h, intermediate, list.amax + 2 * term.slot + 1);
-  const RowWriter writer(out, term.place, expert.route == Route::kFp8, intermediate);
+  const RowWriter writer(out, term.place, CodesOf(expert.route), intermediate);
   writer.Write(h, expert.middle);
 }
 

@@ -13,8 +13,8 @@
 namespace switchyard::cuda {
 
 // Decodes the row of each pair and rounds it as its expert asks, unless the wire has rounded it.
-// Route kFp8: codes of FP8 wire rows are taken as they are; rows of every other format are encoded.
-// Zeros fill each row to Padded(hidden) values.
+// Routes kFp8 and kInt8: codes of wire rows of that format are taken as they are; rows of every
+// other format are encoded. Zeros fill each row to Padded(hidden) values.
 cudaError_t LoadPairRows(const PairList& list, std::int64_t hidden, const PairRows& out,
                          cudaStream_t stream);
 

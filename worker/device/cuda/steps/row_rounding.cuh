@@ -53,20 +53,27 @@ __device__ __forceinline__ Fp8Scale ScaleOfFp8(std::uint32_t largest, bool power
   return {__uint_as_float((254U - exponent) << 23), Ue8m0Value(exponent)};
 }
 
-// Writes a row of `count` values and the padding behind it. `as_codes`: E4M3 codes and their
-// scales, else BF16 values.
+// What a row is written as: values, or codes and their scales.
+enum class RowCodes : std::uint8_t { kBf16, kE4m3, kInt8 };
+__device__ __forceinline__ RowCodes CodesOf(Route route) {
+  if (route == Route::kFp8) return RowCodes::kE4m3;
+  return route == Route::kInt8 ? RowCodes::kInt8 : RowCodes::kBf16;
+}
+
+// Writes a row of `count` values and the padding behind it.
 class RowWriter {
  public:
-  __device__ __forceinline__ RowWriter(const PairRows& to, int place, bool as_codes,
+  __device__ __forceinline__ RowWriter(const PairRows& to, int place, RowCodes codes,
                                        std::int64_t count)
       : row_(to.rows + place * to.stride),
-        scales_(to.block_scales == nullptr ? reinterpret_cast<float*>(row_ + to.scale_offset)
-                                           : to.block_scales + place),
+        scales_(to.block_scales == nullptr || codes == RowCodes::kInt8
+                    ? reinterpret_cast<float*>(row_ + to.scale_offset)
+                    : to.block_scales + place),
         scale_step_(to.block_scales == nullptr ? 1 : to.block_stride),
         count_(count),
         groups_(static_cast<int>((count + 127) / 128)),
         end_(groups_ * std::int64_t{128}),
-        as_codes_(as_codes) {}
+        codes_(codes) {}
 
   [[nodiscard]] __device__ __forceinline__ std::byte* row() const { return row_; }
   __device__ __forceinline__ void StoreScale(int group, float scale) const {
@@ -77,6 +84,10 @@ class RowWriter {
 
   template <typename Source>
   __device__ __forceinline__ void Write(const Source& source, const RoundingRule& rule) const {
+    if (codes_ == RowCodes::kInt8) {
+      WriteIntegers(source, 127.0F, -128.0F);  // rows that came rounded to other formats, too
+      return;
+    }
     switch (rule.format) {
       case Rounding::kBf16:
         Copy(source);
@@ -138,7 +149,7 @@ class RowWriter {
   }
   __device__ __forceinline__ void StoreCodes(std::int64_t i, const std::uint32_t (&codes)[4],
                                              float scale) const {
-    if (as_codes_) {
+    if (codes_ == RowCodes::kE4m3) {
       *reinterpret_cast<std::uint32_t*>(row_ + i) =
           codes[0] | codes[1] << 8 | codes[2] << 16 | codes[3] << 24;
       return;
@@ -149,7 +160,7 @@ class RowWriter {
     StoreFour(row_, i, values);
   }
   __device__ __forceinline__ void StoreScales(float scale) const {
-    if (!as_codes_) return;
+    if (codes_ != RowCodes::kE4m3) return;
     for (int g = threadIdx.x; g < groups_; g += kRowThreads) StoreScale(g, scale);
   }
 
@@ -165,7 +176,7 @@ class RowWriter {
       Fp8Scale by = ScaleOfFp8(finite ? largest : 0, power_of_two);
       if (!finite) by.scale = __uint_as_float(kFloatNanBits);
       StoreFp8(i, bits, by, finite);
-      if (as_codes_ && lane == 0) StoreScale(g, by.scale);
+      if (codes_ == RowCodes::kE4m3 && lane == 0) StoreScale(g, by.scale);
     }
   }
 
@@ -222,25 +233,80 @@ class RowWriter {
     }
   }
 
+  // The values of a row's first fours, which each thread keeps between looking for the largest and
+  // rounding: h is made of sums only once.
+  static constexpr int kHeld = 2;
+  using Held = uint2[kHeld];
+  template <typename Source>
+  __device__ __forceinline__ std::uint32_t LargestHolding(const Source& source, Held& held) const {
+    std::uint32_t largest = 0;
+#pragma unroll
+    for (int h = 0; h < kHeld; h++) {
+      std::uint32_t bits[4] = {};
+      const std::int64_t i = (threadIdx.x + h * kRowThreads) * std::int64_t{4};
+      if (i < end_) source.Four(i, bits);
+      largest = max(largest, LargestOfFour(bits));
+      held[h] = make_uint2(bits[0] | bits[1] << 16, bits[2] | bits[3] << 16);
+    }
+    for (std::int64_t i = (threadIdx.x + kHeld * kRowThreads) * std::int64_t{4}; i < count_;
+         i += kRowThreads * 4) {
+      std::uint32_t bits[4];
+      source.Four(i, bits);
+      largest = max(largest, LargestOfFour(bits));
+    }
+    return LargestOfCta(largest);
+  }
+
   template <typename Source>
   __device__ __forceinline__ void WriteIntegers(const Source& source, float most,
                                                 float least) const {
-    const std::uint32_t largest = Largest(source);
+    Held held;
+    const std::uint32_t largest = LargestHolding(source, held);
     const bool finite = largest < kBf16Infinity;
     const float scale = __fdiv_rn(Bf16Value(largest), most);
-    for (std::int64_t i = threadIdx.x * 4; i < end_; i += kRowThreads * 4) {
-      std::uint32_t bits[4];
-      source.Four(i, bits);
+    if (codes_ == RowCodes::kInt8 && threadIdx.x == 0) {
+      StoreScale(0, finite ? scale : __uint_as_float(kFloatNanBits));
+    }
+    const auto store = [&](std::int64_t i, const std::uint32_t(&bits)[4]) {
+      float codes[4];
 #pragma unroll
       for (int j = 0; j < 4; j++) {
         // The scale of the smallest values can itself become zero; their row is zeros then.
-        const float code =
-            scale == 0.0F ? 0.0F
-                          : fminf(fmaxf(rintf(__fdiv_rn(Bf16Value(bits[j]), scale)), least), most);
-        bits[j] = finite ? RoundDecoded(__fmul_rn(code, scale)) : kBf16Nan;
+        codes[j] = scale == 0.0F || !finite
+                       ? 0.0F
+                       : fminf(fmaxf(rintf(__fdiv_rn(Bf16Value(bits[j]), scale)), least), most);
       }
-      StoreFour(row_, i, bits);
+      StoreIntegers(i, codes, scale, finite);
+    };
+#pragma unroll
+    for (int h = 0; h < kHeld; h++) {
+      const std::int64_t i = (threadIdx.x + h * kRowThreads) * std::int64_t{4};
+      const std::uint32_t bits[4] = {held[h].x & 0xffffU, held[h].x >> 16, held[h].y & 0xffffU,
+                                     held[h].y >> 16};
+      if (i < end_) store(i, bits);
     }
+    for (std::int64_t i = (threadIdx.x + kHeld * kRowThreads) * std::int64_t{4}; i < end_;
+         i += kRowThreads * 4) {
+      std::uint32_t bits[4];
+      source.Four(i, bits);
+      store(i, bits);
+    }
+  }
+  __device__ __forceinline__ void StoreIntegers(std::int64_t i, const float (&codes)[4],
+                                                float scale, bool finite) const {
+    std::uint32_t bits[4];
+    if (codes_ == RowCodes::kInt8) {
+#pragma unroll
+      for (int j = 0; j < 4; j++)
+        bits[j] = static_cast<std::uint32_t>(__float2int_rn(codes[j])) & 0xffU;
+      *reinterpret_cast<std::uint32_t*>(row_ + i) =
+          bits[0] | bits[1] << 8 | bits[2] << 16 | bits[3] << 24;
+      return;
+    }
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+      bits[j] = finite ? RoundDecoded(__fmul_rn(codes[j], scale)) : kBf16Nan;
+    StoreFour(row_, i, bits);
   }
 
   std::byte* row_;
@@ -249,7 +315,7 @@ class RowWriter {
   std::int64_t count_;
   int groups_;
   std::int64_t end_;  // of the padded row: whole warps, and zeros behind the values
-  bool as_codes_;
+  RowCodes codes_;
 };
 
 // Raises `amax` by the largest finite magnitude of a row.

@@ -242,6 +242,9 @@ cudaError_t MultiplyScaled(const ScaledProduct& product, cudaStream_t stream) {
       break;
     case Route::kBf16:
     case Route::kFp8:
+    case Route::kInt8:
+    case Route::kInt4:
+    case Route::kE2m1:
       return cudaErrorInvalidValue;
   }
   return cudaGetLastError();

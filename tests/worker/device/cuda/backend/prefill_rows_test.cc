@@ -34,13 +34,20 @@ constexpr std::uint32_t kRows = 4096;
 constexpr std::int32_t kWidth = 4;
 constexpr std::byte kPoison{0xfe};
 
+enum class Values : std::uint8_t {
+  kGaussian,
+  kCodes,  // of E4M3, with scales of blocks
+  kInt4,   // with scales of 128 k
+  kE2m1,   // with one scale
+};
+
 struct Family {
   std::string name;
   MoeShape shape;
-  bool codes = false;   // weights are E4M3 codes with scales of blocks
+  Values values = Values::kGaussian;
   bool biased = false;  // sums are finished by scales of outputs and biases
   ActivationFormat rounding = ActivationFormat::kBf16;
-  bool fp8_rows = false;  // on the wire
+  WireFormat wire = kBf16Format;
 };
 
 // One layer with its rows, the same on every device.
@@ -55,10 +62,8 @@ class Layer {
       std::vector<Bf16> values = GaussianBf16(3 * size, 0.04, rng);
       std::vector<float> scales(4096);
       for (float& scale : scales) scale = static_cast<float>(0.5 + rng.Uniform()) * 0.01F;
-      if (family.codes) {
-        for (Bf16& value : values) {
-          value = FloatToBf16(static_cast<float>(rng.Below(31)) - 15.0F);
-        }
+      if (family.values != Values::kGaussian) {
+        for (Bf16& value : values) value = FloatToBf16(CodeOf(rng));
       }
       entries.push_back({ExpertId{e}, OkOrAbort(device.Pack(family.shape, View(values, scales)))});
     }
@@ -81,6 +86,13 @@ class Layer {
   }
 
  private:
+  [[nodiscard]] float CodeOf(SeededRng& rng) const {
+    constexpr float kE2m1[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.5, -1, -1.5, -2, -3, -4, -6};
+    if (family_.values == Values::kCodes) return static_cast<float>(rng.Below(31)) - 15.0F;
+    if (family_.values == Values::kInt4) return static_cast<float>(rng.Below(16)) - 8.0F;
+    // Sixteen values of one scale may begin anywhere: all have the same.
+    return kE2m1[rng.Below(15)] * 0.03125F;
+  }
   [[nodiscard]] ExpertWeightsView View(const std::vector<Bf16>& values,
                                        const std::vector<float>& scales) const {
     const std::size_t size = values.size() / 3;
@@ -92,7 +104,15 @@ class Layer {
     const MoeShape& shape = family_.shape;
     const auto hidden = static_cast<std::size_t>(shape.hidden);
     const auto middle = static_cast<std::size_t>(shape.intermediate);
-    if (family_.codes && !family_.biased) {
+    if (family_.values == Values::kInt4 && !family_.biased) {
+      const auto groups = [](std::int64_t outputs, std::int64_t k) {
+        return static_cast<std::size_t>(outputs * ScaleBlocks(k));
+      };
+      view.gate_scales.groups = view.up_scales.groups =
+          some.first(groups(shape.intermediate, shape.hidden));
+      view.down_scales.groups = some.first(groups(shape.hidden, shape.intermediate));
+    }
+    if (family_.values == Values::kCodes && !family_.biased) {
       const auto blocks =
           static_cast<std::size_t>(ScaleBlocks(shape.hidden) * ScaleBlocks(shape.intermediate));
       view.gate_scales.blocks = some.first(blocks);
@@ -114,9 +134,9 @@ class Layer {
   void MakeRows(SeededRng& rng) {
     const auto hidden = static_cast<std::size_t>(family_.shape.hidden);
     const std::vector<Bf16> x = GaussianBf16(kRows * hidden, 1.0, rng);
-    const WireFormat format = family_.fp8_rows ? kFp8Format : kBf16Format;
+    const WireFormat format = family_.wire;
     bytes_ = RowBytesOf(format, family_.shape.hidden);
-    if (family_.fp8_rows) {
+    if (format != kBf16Format) {
       const auto cpu = OkOrAbort(CpuBackend::Create({.kernel_family = "portable_fp32"}));
       codec_ = OkOrAbort(device_->MakeCodec({.format = format}));
       const auto encoder = OkOrAbort(cpu->MakeCodec({.format = format}));
@@ -215,15 +235,27 @@ std::vector<Family> Families() {
   constexpr MoeShape kOdd{.hidden = 640, .intermediate = 384, .experts = 7, .top_k = kWidth};
   constexpr MoeShape kRagged{.hidden = 600, .intermediate = 300, .experts = 5, .top_k = kWidth};
   constexpr auto kFp8 = ActivationFormat::kFp8Group;
-  return {{"Fp8", kEven, true, false, kFp8, true},
-          {"Fp8Odd", kOdd, true, false, kFp8, true},
-          {"Fp8RowsFromBf16", kOdd, true, false, kFp8, false},
-          {"Fp8Ragged", kRagged, true, false, kFp8, true},
-          {"Fp8OfChannels", kOdd, true, true, ActivationFormat::kFp8Row, false},
+  constexpr auto kInt8 = ActivationFormat::kInt8Row;
+  return {{"Fp8", kEven, Values::kCodes, false, kFp8, kFp8Format},
+          {"Fp8Odd", kOdd, Values::kCodes, false, kFp8, kFp8Format},
+          {"Fp8RowsFromBf16", kOdd, Values::kCodes, false, kFp8},
+          {"Fp8Ragged", kRagged, Values::kCodes, false, kFp8, kFp8Format},
+          {"Fp8OfChannels", kOdd, Values::kCodes, true, ActivationFormat::kFp8Row},
+          {"Int8", kEven, Values::kCodes, true, kInt8, kInt8Format},
+          {"Int8Ragged", kRagged, Values::kCodes, true, kInt8, kInt8Format},
+          {"Int8RowsFromBf16", kOdd, Values::kCodes, true, kInt8},
+          {"Int8RowsFromFp8", kEven, Values::kCodes, true, kInt8, kFp8Format},
+          {"Int4Rows", kOdd, Values::kCodes, true, ActivationFormat::kInt4Row},
+          {"Int4", kEven, Values::kInt4},
+          {"Int4Ragged", kRagged, Values::kInt4},
+          {"Int4OfChannels", kOdd, Values::kInt4, true},
+          {"Int4RowsFp8", kOdd, Values::kInt4, false, ActivationFormat::kFp8Group, kFp8Format},
+          {"E2m1", kEven, Values::kE2m1},
+          {"E2m1Ragged", kRagged, Values::kE2m1, true},
           {"Bf16", kEven},
           {"Bf16Odd", kOdd},
           {"Bf16Ragged", kRagged},
-          {"Bf16Biased", kOdd, false, true}};
+          {"Bf16Biased", kOdd, Values::kGaussian, true}};
 }
 
 class PrefillRows : public ::testing::TestWithParam<Family> {
