@@ -56,7 +56,9 @@ class ProgramsTest : public ::testing::Test {
                                           words, " -o json >", dir_.Join("out"))},
                             dir_.Join("syctl"));
     EXPECT_THAT(process, testing::IsOk());
-    if (process.ok()) EXPECT_EQ(ExitCode(*process), 0) << ReadBytes(dir_.Join("syctl"));
+    if (process.ok()) {
+      EXPECT_EQ(ExitCode(*process), 0) << ReadBytes(dir_.Join("syctl"));
+    }
     return ReadBytes(dir_.Join("out"));
   }
   [[nodiscard]] std::string Log() const { return ReadBytes(dir_.Join("log")); }

@@ -138,6 +138,7 @@ TEST_F(LateEngineTest, LargeBatchesAreOfRowsThatTheDeviceReaches) {
            .prefill_batch = BatchSize{.rows = 1000, .pairs = 4000}},
           {.rows_max = 16, .pairs_max = 64});
     AttachRequest request = MakeAttachRequest(MakePlan(1, 2), DispatchMode::kNormal, 1);
+    request.request_slot_bytes = request.reply_ring.slot_bytes;
     request.reply_ring.slot_bytes =
         static_cast<std::uint32_t>(LayoutOfResult(16, TestModel().shape.hidden).frame_bytes);
     const Source source = Attach(request);
