@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
@@ -37,7 +38,8 @@ Client::Client(ClientOptions options, ClientParts parts)
                                           .rng = &rng_,
                                           .incarnation = parts.incarnation,
                                           .transport_choice = options_.transport,
-                                          .steps = steps_.get()});
+                                          .steps = steps_.get(),
+                                          .gateways = absl::StrSplit(options_.gateway, ',')});
   source.clock = &clock_;
   source_ = Source::Create(std::move(source));
 }

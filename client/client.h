@@ -22,7 +22,10 @@ namespace switchyard {
 
 struct ClientOptions {
   std::string coordinator;  // "host:port"; may be empty with `gateway`
-  std::string gateway;      // "host:port" of a worker that serves steps; empty: p2p from here
+  // "host:port" of a worker that serves steps, or several with commas between; empty: p2p from
+  // here. When one is lost or leaves, its sessions go on through the next, and after these through
+  // any worker of their plan.
+  std::string gateway;
   TransportChoice transport = TransportChoice::kAuto;
   std::string net_devices = "all";              // for UCX's tcp lanes, e.g. "lo" or "eth0"
   Duration timeout = std::chrono::seconds(10);  // bounds opening, closing and reports

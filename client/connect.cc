@@ -20,12 +20,10 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ClientOptions& opt
   ClientParts parts;
   SystemRng rng;
   parts.incarnation = rng.NextId<Incarnation>();
-  // With a gateway this channel only reads counters from workers, each at its own address; gRPC
-  // wants an address for the channel itself.
-  parts.sessions =
-      MakeGrpcSessionChannel(options.gateway.empty() ? options.coordinator : options.gateway);
+  // With a gateway this channel only reads counters from workers.
+  parts.sessions = MakeGrpcSessionChannel(options.coordinator);
   if (!options.gateway.empty()) {
-    parts.steps = MakeGrpcStepChannel(options.gateway);
+    parts.steps = MakeGrpcStepChannel();
   } else {
     SY_ASSIGN_OR_RETURN(parts.device, MakeDevice(kDefaultDevice));
     SY_ASSIGN_OR_RETURN(parts.transport,

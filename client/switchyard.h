@@ -91,7 +91,10 @@ typedef struct sy_client_options {
   uint32_t size;
   uint32_t abi_version;
   const char* coordinator; /* "host:port"; NULL with gateway */
-  const char* gateway;     /* "host:port" of a worker that serves steps over gRPC; NULL: p2p */
+  /* "host:port" of a worker that serves steps over gRPC, or several with commas between; NULL: p2p.
+     When one leaves or is lost, its sessions go on through another, or through a worker of their
+     plan. */
+  const char* gateway;
   uint32_t transport;      /* sy_transport, p2p only */
   uint32_t timeout_ms;     /* bounds opening and closing; 0: 10,000 */
   const char* net_devices; /* for UCX's tcp lanes, e.g. "lo"; NULL: all */

@@ -53,7 +53,8 @@ absl::StatusOr<std::unique_ptr<LocalDeployment>> LocalDeployment::Start(
 
 absl::Status LocalDeployment::Launch() {
   SY_RETURN_IF_ERROR(MakeDirectory());
-  SY_RETURN_IF_ERROR(StartCoordinator());
+  // Port 0: the kernel chooses, so that parallel tests cannot collide.
+  SY_RETURN_IF_ERROR(StartCoordinator("127.0.0.1:0"));
   for (std::size_t w = 0; w < static_cast<std::size_t>(options_.workers); ++w) {
     SY_RETURN_IF_ERROR(StartWorker(w));
   }
@@ -105,10 +106,13 @@ absl::StatusOr<ChildProcess> LocalDeployment::Spawn(const std::vector<std::strin
   return process;
 }
 
-absl::Status LocalDeployment::StartCoordinator() {
-  // Port 0: the kernel chooses, so that parallel tests cannot collide.
-  std::vector<std::string> argv{options_.bin_dir + "/switchyard-coordinator", "--listen",
-                                "127.0.0.1:0", "--deployment", directory_ + "/deployment.yaml"};
+absl::Status LocalDeployment::RestartCoordinator() {
+  return StartCoordinator(coordinator_address_);
+}
+
+absl::Status LocalDeployment::StartCoordinator(const std::string& listen) {
+  std::vector<std::string> argv{options_.bin_dir + "/switchyard-coordinator", "--listen", listen,
+                                "--deployment", directory_ + "/deployment.yaml"};
   const auto& flags = options_.coordinator_flags;
   // The deployment ends with this object, so its plans need no file.
   if (std::find(flags.begin(), flags.end(), "--store") == flags.end()) {

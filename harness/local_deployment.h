@@ -59,6 +59,9 @@ class LocalDeployment {
   [[nodiscard]] ChildProcess& coordinator_process() { return *coordinator_; }
   [[nodiscard]] ChildProcess& worker_process(std::size_t worker) { return workers_[worker]; }
   [[nodiscard]] std::size_t workers() const { return workers_.size(); }
+  // Starts the coordinator again, on the same port, after it has ended. What it knows is what its
+  // `--store` keeps.
+  absl::Status RestartCoordinator();
   // Starts a worker again under the same id after it has ended.
   absl::Status RestartWorker(std::size_t worker);
   // Adds a worker with the next id.
@@ -75,7 +78,7 @@ class LocalDeployment {
  private:
   // Creates the directory for logs and writes the deployment file.
   absl::Status MakeDirectory();
-  absl::Status StartCoordinator();
+  absl::Status StartCoordinator(const std::string& listen);
   absl::Status StartWorker(std::size_t worker);
   // Starts a program and registers it for KillAll.
   absl::StatusOr<ChildProcess> Spawn(const std::vector<std::string>& argv, const std::string& name);

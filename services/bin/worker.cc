@@ -165,8 +165,13 @@ absl::Status Run(const Options& options, SignalWait& signals) {
   // At once, without a drain: steps on a broken device would only fail more slowly.
   if (const absl::Status why = fault.why(); !why.ok()) return why;
   // After a signal the worker has to leave. If the agent itself has finished, it has already left.
-  if (end.wait_for(Duration::zero()) != std::future_status::ready) worker.node->Leave();
+  const TimePoint leave_by = worker.clock.Now() + std::chrono::seconds(options.leave_timeout_s);
+  if (end.wait_for(Duration::zero()) != std::future_status::ready) {
+    worker.server->LeaveGateway();
+    worker.node->Leave();
+  }
   const absl::Status why = end.get();
+  if (why.ok()) worker.server->WaitForGateway(leave_by);
   // The server first: its calls use the gateway's source, and the source uses the node.
   worker.server->grpc().Shutdown(kShutdown);
   // The callback points at the source's transport, which goes next.

@@ -22,7 +22,7 @@ std::unique_ptr<AgentChannel> MakeGrpcAgentChannel(const std::string& coordinato
 // gateway's caller. Calls to the coordinator then fail with kInvalidArgument (BAD_REQUEST).
 std::unique_ptr<SessionChannel> MakeGrpcSessionChannel(const std::string& coordinator);
 
-// Sends steps through the worker at `gateway`.
-std::unique_ptr<StepChannel> MakeGrpcStepChannel(const std::string& gateway);
+// Sends steps through workers.
+std::unique_ptr<StepChannel> MakeGrpcStepChannel();
 
 }  // namespace switchyard

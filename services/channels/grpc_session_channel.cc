@@ -1,9 +1,8 @@
-#include <map>
 #include <utility>
 
-#include "core/base/mutex.h"
 #include "core/base/status_macros.h"
 #include "services/channels/grpc_channels.h"
+#include "services/channels/worker_connections.h"
 #include "services/convert/attach.h"
 #include "services/convert/session.h"
 #include "services/grpc/client_streams.h"
@@ -103,27 +102,6 @@ class GrpcAttachStream final : public AttachStream {
   const std::shared_ptr<AttachCall> call_;
 };
 
-// One connection to each worker, shared by its attachments. Unused ones are closed at the next
-// request, so that workers that left do not keep a connection.
-class WorkerConnections {
- public:
-  std::shared_ptr<grpc::Channel> To(const std::string& endpoint) {
-    const MutexLock lock(mutex_);
-    for (auto it = channels_.begin(); it != channels_.end();) {
-      // A use count of 1 means that only this map holds the channel.
-      const bool unused = it->first != endpoint && it->second.use_count() == 1;
-      it = unused ? channels_.erase(it) : std::next(it);
-    }
-    std::shared_ptr<grpc::Channel>& channel = channels_[endpoint];
-    if (channel == nullptr) channel = MakeGrpcChannel(endpoint, kControlMessageBytesMax);
-    return channel;
-  }
-
- private:
-  Mutex mutex_;
-  std::map<std::string, std::shared_ptr<grpc::Channel>> channels_ SY_GUARDED_BY(mutex_);
-};
-
 // The error of coordinator calls on a channel that was created without a coordinator.
 absl::Status NoCoordinator() {
   return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
@@ -185,7 +163,7 @@ class GrpcSessionChannel final : public SessionChannel {
 
   const Peer coordinator_;
   std::unique_ptr<v1::CoordinatorService::Stub> stub_;  // nullptr: no coordinator is configured
-  WorkerConnections workers_;
+  WorkerConnections workers_{kControlMessageBytesMax};
   CallsInFlight calls_;  // last, so that the channels are destroyed after their calls
 };
 

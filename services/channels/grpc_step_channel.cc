@@ -4,6 +4,7 @@
 
 #include "core/base/status_macros.h"
 #include "services/channels/grpc_channels.h"
+#include "services/channels/worker_connections.h"
 #include "services/convert/step.h"
 #include "services/grpc/client_streams.h"
 #include "services/grpc/grpc_server.h"
@@ -50,6 +51,8 @@ class ForwardCall final : public ClientBidiStream<v1::ForwardRequest, v1::Forwar
     SY_ASSIGN_OR_RETURN(const ForwardAnswer answer, FromProto(response));
     if (const auto* grant = std::get_if<GatewayGrant>(&answer)) {
       sink_->OnOpened(*grant);
+    } else if (const auto* news = std::get_if<GatewayNews>(&answer)) {
+      sink_->OnNews(*news);
     } else {
       const auto& result = std::get<StepAnswer>(answer);
       sink_->OnStep(result.step, result.status, result.y);
@@ -76,29 +79,23 @@ class GrpcStepStream final : public StepStream {
 
 class GrpcStepChannel final : public StepChannel {
  public:
-  // A channel with a limit of its own: steps are larger than control messages.
-  explicit GrpcStepChannel(const std::string& gateway)
-      : gateway_{"worker", gateway, Reason::kWorkerLost},
-        stub_(v1::ExpertService::NewStub(MakeGrpcChannel(gateway, kStepMessageBytesMax))) {}
-
-  std::unique_ptr<StepStream> Open(const OpenSessionRequest& request, StepSink* sink) override {
+  std::unique_ptr<StepStream> Open(const std::string& gateway, const OpenSessionRequest& request,
+                                   StepSink* sink) override {
     // The call also owns itself until gRPC is done with it, so the handle may be destroyed at any
     // time: that only detaches the call.
-    auto call = std::make_shared<ForwardCall>(&calls_, gateway_, sink);
-    call->Start(*stub_, request, call);
+    auto call =
+        std::make_shared<ForwardCall>(&calls_, Peer{"worker", gateway, Reason::kWorkerLost}, sink);
+    call->Start(*v1::ExpertService::NewStub(workers_.To(gateway)), request, call);
     return std::make_unique<GrpcStepStream>(std::move(call));
   }
 
  private:
-  const Peer gateway_;
-  const std::unique_ptr<v1::ExpertService::Stub> stub_;
-  CallsInFlight calls_;  // last, so that the channel is destroyed after its calls
+  WorkerConnections workers_{kStepMessageBytesMax};  // steps are larger than control messages
+  CallsInFlight calls_;  // last, so that the channels are destroyed after their calls
 };
 
 }  // namespace
 
-std::unique_ptr<StepChannel> MakeGrpcStepChannel(const std::string& gateway) {
-  return std::make_unique<GrpcStepChannel>(gateway);
-}
+std::unique_ptr<StepChannel> MakeGrpcStepChannel() { return std::make_unique<GrpcStepChannel>(); }
 
 }  // namespace switchyard

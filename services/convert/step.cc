@@ -114,6 +114,17 @@ v1::ForwardResponse ForwardResult(const StepAnswer& answer) {
   return out;
 }
 
+// `lost` stays here: it concerns who attaches to the workers, and that is the gateway.
+v1::ForwardResponse ForwardNews(const GatewayNews& news) {
+  v1::ForwardResponse out;
+  v1::ForwardNews* message = out.mutable_news();
+  message->set_leaving(news.leaving);
+  if (!news.plan.has_value()) return out;
+  Encode(news.plan->plan, message->mutable_plan());
+  EncodeDigest(news.plan->hash, message->mutable_plan_hash());
+  return out;
+}
+
 absl::StatusOr<ForwardAnswer> FromProto(const v1::ForwardResponse& proto) {
   Decoder at("ForwardResponse");
   if (proto.has_opened()) {
@@ -127,6 +138,18 @@ absl::StatusOr<ForwardAnswer> FromProto(const v1::ForwardResponse& proto) {
       grant.worker_id = in.worker_id();
     });
     return at.Finish(ForwardAnswer(std::move(grant)));
+  }
+  if (proto.has_news()) {
+    const v1::ForwardNews& in = proto.news();
+    GatewayNews news;
+    news.leaving = in.leaving();
+    at.Sub("news", true, [&] {
+      if (!in.has_plan()) return;
+      news.plan.emplace();
+      at.Sub("plan", true, [&] { Decode(at, in.plan(), &news.plan->plan); });
+      at.Digest("plan_hash", in.plan_hash(), &news.plan->hash);
+    });
+    return at.Finish(ForwardAnswer(std::move(news)));
   }
   if (proto.has_result()) {
     const v1::ForwardResult& in = proto.result();

@@ -46,11 +46,12 @@ struct StepAnswer {
   std::span<const std::byte> y;
 };
 // The messages of a gateway stream from the gateway.
-using ForwardAnswer = std::variant<GatewayGrant, StepAnswer>;
+using ForwardAnswer = std::variant<GatewayGrant, StepAnswer, GatewayNews>;
 
 // An error in `answer.status` is part of the message and not an error of the conversion.
 v1::ForwardResponse ForwardOpened(const GatewayGrant& grant);
 v1::ForwardResponse ForwardResult(const StepAnswer& answer);
+v1::ForwardResponse ForwardNews(const GatewayNews& news);
 absl::StatusOr<ForwardAnswer> FromProto(const v1::ForwardResponse& proto);
 
 }  // namespace switchyard

@@ -19,6 +19,9 @@
 namespace switchyard {
 namespace {
 
+// How long after a change of plan an idle caller is told, at most.
+constexpr Duration kPlanLook = std::chrono::seconds(1);
+
 // One step and all memory that it uses until its result is taken.
 struct ForwardedStep {
   v1::ForwardRequest request;  // holds x
@@ -29,7 +32,8 @@ struct ForwardedStep {
   absl::Status refused;  // when it arrived; the request is empty then
 };
 
-class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::ForwardResponse> {
+class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::ForwardResponse>,
+                            private GatewaySessions::Session {
  public:
   ForwardStream(grpc::CallbackServerContext* context, Source* source, ThreadPool* threads,
                 const GatewayOptions* options)
@@ -59,11 +63,17 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
     if (std::exchange(opened_, true)) return Stop(Misplaced("a stream opens one session"));
     // The session thread must find the stream alive.
     if (!Hold()) return ReadNext();
+    if (!options_->sessions->Enter(this)) {
+      Release();
+      return Stop(Leaving());
+    }
     const bool taken = threads_->TryRun([this, request = std::move(request)] {
       Run(request);
+      options_->sessions->Exit(this);
       Release();
     });
     if (taken) return;
+    options_->sessions->Exit(this);
     Release();
     Stop(MakeError(
         absl::StatusCode::kResourceExhausted, Reason::kTooManySessions,
@@ -80,6 +90,9 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
     }
     bool may_send_more = true;
     bool interrupt = false;
+    bool taken = false;
+    // Not under mutex_, which OnLeaving takes while the sessions are locked.
+    options_->sessions->BeginStep();
     {
       const MutexLock lock(mutex_);
       if (!session_over_) {
@@ -87,15 +100,27 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
         has_news_ = true;
         interrupt = waits_in_source_;
         ++unanswered_;
+        taken = true;
         // Back-pressure: without a read, gRPC's flow control stops the caller.
         may_send_more = unanswered_ < options_->credits;
         read_waits_ = !may_send_more;
       }
     }
+    if (!taken) options_->sessions->EndStep();
     Wake(interrupt);
     if (may_send_more) ReadNext();
   }
 
+  void OnLeaving() override {
+    bool interrupt = false;
+    {
+      const MutexLock lock(mutex_);
+      leaving_ = true;
+      has_news_ = true;
+      interrupt = waits_in_source_;
+    }
+    Wake(interrupt);
+  }
   void OnPeerDone() override {
     EndSteps();
     if (!opened_) End(absl::OkStatus());
@@ -105,6 +130,12 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
   static absl::Status Misplaced(absl::string_view what) {
     return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest, what,
                      {{"field", "ForwardRequest.message"}});
+  }
+  [[nodiscard]] absl::Status Leaving() const {
+    return MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost,
+                     absl::StrCat("gateway ", options_->worker_id,
+                                  " is leaving and takes no new sessions; use another gateway"),
+                     {{"worker", options_->worker_id}});
   }
   [[nodiscard]] absl::Status NoMemory() const {
     return MakeError(
@@ -154,12 +185,15 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
     End(status);
     // Read on until the stream is over: gRPC ends a stream only while a read is outstanding.
     bool read_waits = false;
+    std::uint32_t unanswered = 0;
     {
       const MutexLock lock(mutex_);
       session_over_ = true;
       read_waits = std::exchange(read_waits_, false);
+      unanswered = std::exchange(unanswered_, 0);
       steps_.clear();
     }
+    for (; unanswered > 0; --unanswered) options_->sessions->EndStep();
     if (read_waits) ReadNext();
   }
 
@@ -167,12 +201,15 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
   absl::Status Serve(Source::SessionRef session) {
     SY_ASSIGN_OR_RETURN(RunnerStatus status, source_->Status(session));
     SessionGrant& grant = status.grant;
+    epoch_told_ = status.epoch;
     shape_ = grant.plan.shape;
     y_bytes_ = grant.request.y_dtype == OutputDtype::kF32 ? 4 : 2;
     Write(ForwardOpened({std::move(grant), options_->credits, options_->worker_id}));
     ReadOn();
     while (!ended()) {
-      Steps arrived = NextSteps();
+      SY_RETURN_IF_ERROR(TellNews(session));
+      bool over = false;
+      Steps arrived = NextSteps(&over);
       for (std::unique_ptr<ForwardedStep>& step : arrived) {
         const absl::Status submitted = step->refused.ok() ? Submit(session, *step) : step->refused;
         if (submitted.ok()) {
@@ -181,7 +218,7 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
           Answer(*step, submitted);
         }
       }
-      if (in_flight_.empty() && arrived.empty()) return absl::OkStatus();
+      if (in_flight_.empty() && over) return absl::OkStatus();
       if (in_flight_.empty()) continue;
       const std::optional<std::size_t> done = WaitForNews(session);
       if (!done.has_value()) continue;
@@ -191,6 +228,30 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
       Answer(*step, source_->Wait(session, step->ticket));
     }
     return absl::CancelledError("the caller is gone");
+  }
+
+  // Tells the caller of a new plan, and that this gateway leaves.
+  absl::Status TellNews(Source::SessionRef session) {
+    GatewayNews news;
+    bool any = false;
+    {
+      const MutexLock lock(mutex_);
+      news.leaving = leaving_;
+      any = leaving_ && !std::exchange(leaving_told_, true);
+    }
+    const TimePoint now = SteadyClock().Now();
+    if (now >= look_at_) {
+      look_at_ = now + kPlanLook;
+      SY_ASSIGN_OR_RETURN(const Epoch epoch, source_->EpochOf(session));
+      if (epoch != epoch_told_) {
+        SY_ASSIGN_OR_RETURN(RunnerStatus status, source_->Status(session));
+        epoch_told_ = status.epoch;
+        news.plan = {std::move(status.grant.plan), status.grant.hash};
+        any = true;
+      }
+    }
+    if (any) Write(ForwardNews(news));
+    return absl::OkStatus();
   }
 
   // The first step in flight that is done, in the order of submission; nullopt when steps have
@@ -212,12 +273,16 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
     return done.ok() ? *done : 0;
   }
 
-  // Takes the steps that have arrived; waits for the first unless steps are in flight. Empty: no
-  // more will come, or none has arrived.
-  Steps NextSteps() {
+  // Takes the steps that have arrived; unless steps are in flight, waits for the first and for
+  // whatever the caller has to be told. `over`: no more will come.
+  Steps NextSteps(bool* over) {
     const MutexLock lock(mutex_);
-    while (in_flight_.empty() && steps_.empty() && !no_more_steps_) changed_.Wait(mutex_);
+    const bool idle = in_flight_.empty() && steps_.empty() && !no_more_steps_;
+    if (idle && leaving_ == leaving_told_) {
+      changed_.WaitUntil(mutex_, std::chrono::steady_clock::now() + kPlanLook);
+    }
     has_news_ = false;
+    *over = no_more_steps_;
     return std::exchange(steps_, {});
   }
 
@@ -277,6 +342,7 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
       --unanswered_;
       read_on = std::exchange(read_waits_, false);
     }
+    options_->sessions->EndStep();
     if (read_on) ReadNext();
   }
 
@@ -304,6 +370,8 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
   std::uint32_t unanswered_ SY_GUARDED_BY(mutex_) = 0;
   bool read_waits_ SY_GUARDED_BY(mutex_) = true;  // from OnOpen until the session is open
   bool no_more_steps_ SY_GUARDED_BY(mutex_) = false;
+  bool leaving_ SY_GUARDED_BY(mutex_) = false;
+  bool leaving_told_ SY_GUARDED_BY(mutex_) = false;
   bool session_over_ SY_GUARDED_BY(mutex_) =
       false;  // no step is answered any more, no read resumed
 
@@ -311,6 +379,8 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
   Steps in_flight_;
   MoeShape shape_;
   std::size_t y_bytes_ = 0;
+  Epoch epoch_told_;
+  TimePoint look_at_{};  // for a new epoch
 };
 
 }  // namespace

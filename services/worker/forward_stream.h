@@ -17,6 +17,7 @@
 
 #include "core/base/clock.h"
 #include "services/grpc/thread_pool.h"
+#include "services/worker/gateway_sessions.h"
 #include "services/worker/step_memory.h"
 #include "switchyard/v1/expert.grpc.pb.h"
 #include "worker/source/source.h"
@@ -30,12 +31,14 @@ struct GatewayOptions {
   // For the steps of all sessions. A step that does not fit is refused (kResourceExhausted,
   // NO_CREDITS) and may be repeated.
   std::shared_ptr<StepMemory> memory = std::make_shared<StepMemory>(std::size_t{1} << 30);
+  std::shared_ptr<GatewaySessions> sessions = std::make_shared<GatewaySessions>();
   Duration open_timeout = std::chrono::seconds(30);
   Duration close_timeout = std::chrono::seconds(2);
 };
 
 // The reactor of one call; deletes itself. `source`, `threads` and `options` outlive it; a session
-// takes one of `threads`, and is refused (kResourceExhausted, TOO_MANY_SESSIONS) when none is free.
+// takes one of `threads`, and is refused (kResourceExhausted, TOO_MANY_SESSIONS) when none is free,
+// and (kUnavailable, WORKER_LOST) when the gateway leaves.
 grpc::ServerBidiReactor<v1::ForwardRequest, v1::ForwardResponse>* ServeForward(
     grpc::CallbackServerContext* context, Source* source, ThreadPool* threads,
     const GatewayOptions* options);

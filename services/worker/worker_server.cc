@@ -19,6 +19,9 @@ namespace {
 // How long the data thread may take to answer a request for counters.
 constexpr Duration kStatusTimeout = std::chrono::seconds(5);
 
+// A caller without a step for so long after it was told has no other gateway, or no steps.
+constexpr Duration kGatewayIdle = std::chrono::seconds(2);
+
 // Ends a stream before it reads anything.
 class RefusedForward final : public ServerBidiStream<v1::ForwardRequest, v1::ForwardResponse> {
  public:
@@ -60,6 +63,8 @@ class WorkerServer::ServiceImpl final : public v1::ExpertService::CallbackServic
                            "worker " + worker_id_ + " is not a gateway; use a worker that is one",
                            {{"worker", worker_id_}}));
   }
+
+  [[nodiscard]] GatewaySessions& gateway_sessions() const { return *gateway_options_.sessions; }
 
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
                                       const v1::GetStatusRequest* request,
@@ -108,6 +113,12 @@ absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(
   grpc.message_bytes_max = kStepMessageBytesMax;
   SY_ASSIGN_OR_RETURN(server->grpc_, GrpcServer::Start(grpc, {server->service_.get()}));
   return server;
+}
+
+void WorkerServer::LeaveGateway() { service_->gateway_sessions().Leave(); }
+
+void WorkerServer::WaitForGateway(TimePoint until) {
+  service_->gateway_sessions().WaitUntilDone(kGatewayIdle, until);
 }
 
 WorkerServer::WorkerServer(std::unique_ptr<ServiceImpl> service) : service_(std::move(service)) {}

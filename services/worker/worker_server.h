@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 
+#include "core/base/clock.h"
 #include "core/ids.h"
 #include "services/grpc/grpc_server.h"
 #include "services/worker/forward_stream.h"
@@ -45,6 +46,11 @@ class WorkerServer {
   WorkerServer& operator=(const WorkerServer&) = delete;
 
   [[nodiscard]] GrpcServer& grpc() { return *grpc_; }
+  // The gateway takes no more sessions, and tells the callers of those that are open to go on
+  // through another one.
+  void LeaveGateway();
+  // Afterwards: waits until they have, at most until `until` of the steady clock.
+  void WaitForGateway(TimePoint until);
 
  private:
   // The generated service's implementation.

@@ -114,9 +114,11 @@ class FakeRunner final : public StepRunner {
   void Close(TimePoint /*now*/) override {
     if (!std::exchange(closed_, true)) steps_->OnClose();
   }
+  [[nodiscard]] Epoch epoch() const override { return grant_.plan.epoch; }
   [[nodiscard]] RunnerStatus Status() const override {
     RunnerStatus status;
     status.grant = grant_;
+    status.epoch = grant_.plan.epoch;
     return status;
   }
 

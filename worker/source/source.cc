@@ -190,6 +190,13 @@ absl::StatusOr<std::optional<std::size_t>> Source::WaitAny(SessionRef ref,
   return first;
 }
 
+absl::StatusOr<Epoch> Source::EpochOf(SessionRef ref) {
+  const MutexLock progress(progress_mutex_);
+  const Session* session = Find(ref);
+  if (session == nullptr) return ClosedSession();
+  return session->runner->epoch();
+}
+
 absl::StatusOr<RunnerStatus> Source::Status(SessionRef ref) {
   const MutexLock progress(progress_mutex_);
   Session* session = Find(ref);

@@ -79,6 +79,8 @@ class Source {
   // WaitAny looks at `interrupt` again. Does not block.
   void Interrupt() { Wake(); }
 
+  // As StepRunner::epoch.
+  absl::StatusOr<Epoch> EpochOf(SessionRef session);
   // The runner's status and whether plans arrive. Copies the plan.
   absl::StatusOr<RunnerStatus> Status(SessionRef session);
   [[nodiscard]] TransportStats transport_stats();

@@ -2,13 +2,15 @@
 // caller's behalf.
 //
 // A stream is one session. Open is answered first; then steps and answers, answers in any order,
-// each exactly once. At most `credits` steps of GatewayGrant may be outstanding. Sinks as in
-// session_channel.h. The caller's bytes are copied before Submit returns.
+// each exactly once, and news of the session among them. At most `credits` steps of GatewayGrant
+// may be outstanding. Sinks as in session_channel.h. The caller's bytes are copied before Submit
+// returns.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -25,6 +27,15 @@ struct GatewayGrant {
   SessionGrant grant;  // cookie cleared: it never leaves the gateway
   std::uint32_t credits = 1;
   std::string worker_id;  // the gateway
+};
+
+// News says what has changed about an open session.
+struct GatewayNews {
+  // The plan that its steps run on now, as the gateway follows the deployment's epochs.
+  std::optional<PlanUpdate> plan;
+  // The gateway is about to end. It takes no new session, and goes on with this one until its steps
+  // are done; a caller has to open another one, through another gateway.
+  bool leaving = false;
 };
 
 // One step. Spans are valid during Submit only.
@@ -44,6 +55,7 @@ class StepSink {
   virtual ~StepSink() = default;
   // The first call, unless OnEnded comes instead.
   virtual void OnOpened(const GatewayGrant& grant) = 0;
+  virtual void OnNews(const GatewayNews& news) = 0;
   // `y` is [tokens, hidden] in the session's y_dtype; empty when `status` is not OK.
   virtual void OnStep(StepId step, const absl::Status& status, std::span<const std::byte> y) = 0;
   // The last call, once. Steps without an answer have failed with it.
@@ -63,8 +75,10 @@ class StepStream {
 class StepChannel {
  public:
   virtual ~StepChannel() = default;
-  // Does not block; the answer and every failure come through `sink`.
-  virtual std::unique_ptr<StepStream> Open(const OpenSessionRequest& request, StepSink* sink) = 0;
+  // Opens a session at the worker `gateway`, "host:port". Does not block; the answer and every
+  // failure come through `sink`.
+  virtual std::unique_ptr<StepStream> Open(const std::string& gateway,
+                                           const OpenSessionRequest& request, StepSink* sink) = 0;
 };
 
 }  // namespace switchyard

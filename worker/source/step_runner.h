@@ -98,6 +98,8 @@ class StepRunner {
   // Fails what is in flight (SESSION_CLOSED) and lets go of every connection at once. Idempotent.
   // Afterwards only IsDone, Take and Status may be called.
   virtual void Close(TimePoint now) = 0;
+  // The epoch of the plan that steps run on now; 0 while the session opens.
+  [[nodiscard]] virtual Epoch epoch() const = 0;
   // Copies the plan: for reports, not for every step.
   [[nodiscard]] virtual RunnerStatus Status() const = 0;
 };

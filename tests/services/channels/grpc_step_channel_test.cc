@@ -31,7 +31,7 @@ class FakeGateway final : public v1::ExpertService::Service {
     absl::StatusOr<std::unique_ptr<GrpcServer>> server = GrpcServer::Start(options, {this});
     EXPECT_THAT(server, testing::IsOk());
     server_ = *std::move(server);
-    channel_ = MakeGrpcStepChannel(server_->endpoint());
+    channel_ = MakeGrpcStepChannel();
   }
   ~FakeGateway() override { server_->Shutdown(Duration{}); }
 
@@ -52,6 +52,10 @@ class StepLog final : public StepSink {
   explicit StepLog(SinkLog* log) : log_(log) {}
   void OnOpened(const GatewayGrant& grant) override {
     log_->Add(absl::StrCat("opened ", grant.worker_id, " ", grant.credits));
+  }
+  void OnNews(const GatewayNews& news) override {
+    log_->Add(absl::StrCat("news epoch ", news.plan.has_value() ? news.plan->plan.epoch.value : 0,
+                           news.leaving ? " leaving" : ""));
   }
   void OnStep(StepId step, const absl::Status& status, std::span<const std::byte> y) override {
     log_->Add(absl::StrCat("step ", step.value, " ", Brief(status), " ",
@@ -93,7 +97,7 @@ TEST(GrpcStepChannelTest, StepsAreAnsweredInAnyOrder) {
   SinkLog log;
   StepLog sink(&log);
 
-  const auto stream = gateway.channel().Open(order, &sink);
+  const auto stream = gateway.channel().Open(gateway.endpoint(), order, &sink);
   const std::string x = "the rows of x";
   const std::vector<std::int32_t> ids{1, 2, 3, -1};
   const std::vector<float> weights{0.5F, 0.25F, 0.125F, 0.75F};
@@ -121,7 +125,7 @@ TEST(GrpcStepChannelTest, AStepOverTheLimitIsRefusedAndTheStreamGoesOn) {
   });
   SinkLog log;
   StepLog sink(&log);
-  const auto stream = gateway.channel().Open({}, &sink);
+  const auto stream = gateway.channel().Open(gateway.endpoint(), {}, &sink);
   const std::vector<std::byte> too_large(kStepMessageBytesMax, std::byte{7});
   GatewayStep step{StepId{1}, LayerId{0}, 1, too_large, {}, {}};
 
@@ -145,7 +149,7 @@ TEST(GrpcStepChannelTest, AnAnswerOfTheLargestSizeArrives) {
   SinkLog log;
   StepLog sink(&log);
 
-  const auto stream = gateway.channel().Open({}, &sink);
+  const auto stream = gateway.channel().Open(gateway.endpoint(), {}, &sink);
 
   ASSERT_TRUE(log.WaitForLast("ended OK"));
   ASSERT_EQ(log.lines().size(), 2U);
@@ -160,7 +164,7 @@ TEST(GrpcStepChannelTest, ARefusedSessionEndsWithItsReason) {
   SinkLog log;
   StepLog sink(&log);
 
-  const auto stream = gateway.channel().Open({}, &sink);
+  const auto stream = gateway.channel().Open(gateway.endpoint(), {}, &sink);
 
   EXPECT_TRUE(log.WaitForLast("ended NOT_FOUND UNKNOWN_MODEL"));
 }
@@ -173,9 +177,9 @@ TEST(GrpcStepChannelTest, AGatewayThatIsNotThereIsWorkerLost) {
   }
   SinkLog log;
   StepLog sink(&log);
-  const auto channel = MakeGrpcStepChannel(endpoint);
+  const auto channel = MakeGrpcStepChannel();
 
-  const auto stream = channel->Open({}, &sink);
+  const auto stream = channel->Open(endpoint, {}, &sink);
 
   EXPECT_TRUE(log.WaitForLast("ended UNAVAILABLE WORKER_LOST"));
 }
@@ -192,8 +196,9 @@ TEST(GrpcStepChannelTest, MayGoAsSoonAsItsStreamsHaveGone) {
   SinkLog log;
   StepLog sink(&log);
   for (int i = 0; i < 100; ++i) {
-    std::unique_ptr<StepChannel> channel = MakeGrpcStepChannel(gateway.endpoint());
-    std::unique_ptr<StepStream> stream = channel->Open(random.Order(), &sink);
+    std::unique_ptr<StepChannel> channel = MakeGrpcStepChannel();
+    std::unique_ptr<StepStream> stream =
+        channel->Open(gateway.endpoint(), random.Order(), &sink);
 
     stream.reset();
     channel.reset();

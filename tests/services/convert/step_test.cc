@@ -75,6 +75,18 @@ TEST(ConvertStepTest, ForwardOpenAndAnswersRoundTrip) {
     EXPECT_EQ(std::get<StepAnswer>(answer).step, StepId{9});
     EXPECT_EQ(std::get<StepAnswer>(answer).status, error);
     EXPECT_EQ(std::get<StepAnswer>(answer).y.size(), error.ok() ? y.size() : 0);
+
+    GatewayNews news;
+    news.leaving = random.rng().Below(2) == 0;
+    if (random.rng().Below(2) == 0) {
+      news.plan.emplace();
+      news.plan->plan = grant.grant.plan;
+      news.plan->hash = grant.grant.hash;
+    }
+    const v1::ForwardResponse told = ThroughBytes(ForwardNews(news));
+    SY_ASSERT_OK_AND_ASSIGN(const ForwardAnswer heard, FromProto(told));
+    EXPECT_EQ(std::get<GatewayNews>(heard).leaving, news.leaving);
+    EXPECT_EQ(std::get<GatewayNews>(heard).plan, news.plan);
   }
 }
 

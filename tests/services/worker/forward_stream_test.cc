@@ -98,7 +98,7 @@ class ForwardStreamTest : public ::testing::Test, protected v1::ExpertService::C
     GrpcServerOptions grpc;
     grpc.message_bytes_max = kStepMessageBytesMax;
     SY_ASSERT_OK_AND_ASSIGN(server_, GrpcServer::Start(grpc, {this}));
-    channel_ = MakeGrpcStepChannel(server_->endpoint());
+    channel_ = MakeGrpcStepChannel();
   }
   void TearDown() override {
     steps_.Block(false);
@@ -128,6 +128,10 @@ class Answers final : public StepSink {
   void OnOpened(const GatewayGrant& grant) override {
     log.Add(absl::StrCat("opened ", grant.worker_id, " ", grant.credits, " cookie ",
                          grant.grant.cookie.value));
+  }
+  void OnNews(const GatewayNews& news) override {
+    log.Add(absl::StrCat("news epoch ", news.plan.has_value() ? news.plan->plan.epoch.value : 0,
+                         news.leaving ? " leaving" : ""));
   }
   void OnStep(StepId step, const absl::Status& status, std::span<const std::byte> y) override {
     {
@@ -189,7 +193,7 @@ TEST_F(ForwardStreamTest, EveryStepIsAnsweredWithItsOwnRows) {
   const std::uint64_t seed = 7;
   SeededRng rng(seed);
   Answers answers;
-  const auto stream = channel_->Open({}, &answers);
+  const auto stream = channel_->Open(server_->endpoint(), {}, &answers);
   ASSERT_TRUE(answers.log.WaitFor(1));
   EXPECT_EQ(answers.log.lines()[0], "opened w0 4 cookie 0");
   std::vector<Batch> batches;
@@ -211,7 +215,7 @@ TEST_F(ForwardStreamTest, YComesInTheSessionsDtype) {
   Answers answers;
   OpenSessionRequest order;
   order.y_dtype = OutputDtype::kBf16;
-  const auto stream = channel_->Open(order, &answers);
+  const auto stream = channel_->Open(server_->endpoint(), order, &answers);
 
   SY_ASSERT_OK(stream->Submit(batch.Step(1)));
   ASSERT_TRUE(answers.log.WaitForLast("step 1 OK"));
@@ -230,7 +234,7 @@ TEST_F(ForwardStreamTest, ASessionThatIsRefusedEndsTheStreamWithTheReason) {
   OpenSessionRequest order;
   order.model = "unknown";
 
-  const auto stream = channel_->Open(order, &answers);
+  const auto stream = channel_->Open(server_->endpoint(), order, &answers);
 
   EXPECT_TRUE(answers.log.WaitForLast("ended NOT_FOUND UNKNOWN_MODEL"));
 }
@@ -239,7 +243,7 @@ TEST_F(ForwardStreamTest, AStepThatIsWrongFailsAloneWithItsReason) {
   SeededRng rng(9);
   const Batch batch(rng, 3);
   Answers answers;
-  const auto stream = channel_->Open({}, &answers);
+  const auto stream = channel_->Open(server_->endpoint(), {}, &answers);
   GatewayStep short_x = batch.Step(1);
   short_x.x = short_x.x.first(short_x.x.size() - 2);
   GatewayStep fp32_x = batch.Step(6);  // R63: rows of any dtype but BF16 have other bytes
@@ -280,7 +284,7 @@ TEST_F(ForwardStreamTest, ACallerThatIgnoresItsCreditsIsNotRead) {
   const Batch batch(rng, 1);
   steps_.Block(true);
   Answers answers;
-  const auto stream = channel_->Open({}, &answers);
+  const auto stream = channel_->Open(server_->endpoint(), {}, &answers);
   for (std::uint64_t id = 0; id < 30; ++id) SY_ASSERT_OK(stream->Submit(batch.Step(id)));
 
   ASSERT_TRUE(steps_.WaitForSubmitted(1));
@@ -304,8 +308,8 @@ TEST_F(ForwardStreamTest, StepsThatDoNotFitTheGatewaysMemoryAreRefusedUntilOther
   steps_.Block(true);
   Answers first;
   Answers second;
-  const auto stream = channel_->Open({}, &first);
-  const auto other = channel_->Open({}, &second);
+  const auto stream = channel_->Open(server_->endpoint(), {}, &first);
+  const auto other = channel_->Open(server_->endpoint(), {}, &second);
   SY_ASSERT_OK(stream->Submit(batch.Step(1)));
   ASSERT_TRUE(steps_.WaitForSubmitted(1));
   const std::size_t one = options_.memory->used();
@@ -339,7 +343,7 @@ TEST_F(ForwardStreamTest, AShortStepDoesNotWaitForTheResultOfALongOne) {
   std::atomic<bool> computing{true};
   steps_.held = [&](const StepRequest& request) { return request.layer.value == 60 && computing; };
   Answers answers;
-  const auto stream = channel_->Open({}, &answers);
+  const auto stream = channel_->Open(server_->endpoint(), {}, &answers);
   GatewayStep slow = batch.Step(1);
   slow.layer = LayerId{60};
   SY_ASSERT_OK(stream->Submit(slow));
@@ -358,7 +362,7 @@ TEST_F(ForwardStreamTest, ACallerThatDiesFreesItsSessionAndThread) {
   const Batch batch(rng, 2);
   for (int round = 0; round < 20; ++round) {
     Answers answers;
-    auto stream = channel_->Open({}, &answers);
+    auto stream = channel_->Open(server_->endpoint(), {}, &answers);
     if (round % 3 > 0) {
       ASSERT_TRUE(answers.log.WaitFor(1));
     }
@@ -374,7 +378,7 @@ TEST_F(ForwardStreamTest, ACallerThatDiesFreesItsSessionAndThread) {
   std::string first;
   while (first != "opened" && std::chrono::steady_clock::now() < deadline) {
     Answers answers;
-    const auto stream = channel_->Open({}, &answers);
+    const auto stream = channel_->Open(server_->endpoint(), {}, &answers);
     ASSERT_TRUE(answers.log.WaitFor(1));
     first = answers.log.lines()[0].substr(0, 6);
   }
@@ -433,19 +437,66 @@ TEST_F(ForwardStreamTest, MoreSessionsThanThreadsAreRefused) {
   Answers first;
   Answers second;
   Answers third;
-  const auto one = channel_->Open({}, &first);
-  const auto two = channel_->Open({}, &second);
+  const auto one = channel_->Open(server_->endpoint(), {}, &first);
+  const auto two = channel_->Open(server_->endpoint(), {}, &second);
   ASSERT_TRUE(first.log.WaitForLast("opened"));
   ASSERT_TRUE(second.log.WaitForLast("opened"));
 
-  const auto three = channel_->Open({}, &third);
+  const auto three = channel_->Open(server_->endpoint(), {}, &third);
 
   EXPECT_TRUE(third.log.WaitForLast("ended RESOURCE_EXHAUSTED TOO_MANY_SESSIONS"));
 }
 
+// The caller moves to another gateway; the steps that it still sends here are served.
+TEST_F(ForwardStreamTest, AGatewayThatLeavesTellsItsCallersAndServesThem) {
+  SeededRng rng(15);
+  const Batch batch(rng, 2);
+  std::atomic<bool> computing{true};
+  steps_.held = [&](const StepRequest& request) { return request.layer.value == 60 && computing; };
+  Answers idle;
+  Answers busy;
+  const auto one = channel_->Open(server_->endpoint(), {}, &idle);
+  const auto two = channel_->Open(server_->endpoint(), {}, &busy);
+  GatewayStep slow = batch.Step(1);
+  slow.layer = LayerId{60};
+  SY_ASSERT_OK(two->Submit(slow));
+  ASSERT_TRUE(steps_.WaitForSubmitted(1));
+
+  options_.sessions->Leave();
+
+  ASSERT_TRUE(idle.log.WaitForLast("news epoch 0 leaving"));
+  ASSERT_TRUE(busy.log.WaitForLast("news epoch 0 leaving")) << "while its step runs";
+  Answers late;
+  const auto three = channel_->Open(server_->endpoint(), {}, &late);
+  EXPECT_TRUE(late.log.WaitForLast("ended UNAVAILABLE WORKER_LOST"));
+  SY_ASSERT_OK(one->Submit(batch.Step(2)));
+  ASSERT_TRUE(idle.log.WaitForLast("step 2 OK"));
+  const TimePoint begin = clock_.Now();
+  options_.sessions->WaitUntilDone(Duration::zero(), begin + std::chrono::milliseconds(100));
+  EXPECT_GE(clock_.Now(), begin + std::chrono::milliseconds(100)) << "a step is running";
+  computing = false;
+  steps_.Block(false);  // Wakes whoever waits.
+  ASSERT_TRUE(busy.log.WaitForLast("step 1 OK"));
+  options_.sessions->WaitUntilDone(std::chrono::milliseconds(50), begin + seconds(20));
+  EXPECT_LT(clock_.Now(), begin + seconds(10));
+}
+
+TEST_F(ForwardStreamTest, TellsAnIdleCallerOfANewPlan) {
+  Answers answers;
+  const auto stream = channel_->Open(server_->endpoint(), {}, &answers);
+  ASSERT_TRUE(answers.log.WaitFor(1));
+  PlanUpdate update;
+  update.plan.epoch = Epoch{5};
+  update.plan.shape = {.hidden = kHidden, .intermediate = 4, .experts = 9, .top_k = kTopK};
+
+  coordinator_.watch->OnPlan(update);
+
+  EXPECT_TRUE(answers.log.WaitForLast("news epoch 5"));
+}
+
 TEST_F(ForwardStreamTest, ShutdownEndsSessions) {
   Answers answers;
-  const auto stream = channel_->Open({}, &answers);
+  const auto stream = channel_->Open(server_->endpoint(), {}, &answers);
   ASSERT_TRUE(answers.log.WaitForLast("opened"));
 
   server_->Shutdown(Duration{});

@@ -100,14 +100,15 @@ TEST_F(WorkerServerTest, AWorkerWithoutASourceIsNoGateway) {
   class Sink final : public StepSink {
    public:
     void OnOpened(const GatewayGrant& /*grant*/) override { log.Add("opened"); }
+    void OnNews(const GatewayNews& /*news*/) override {}
     void OnStep(StepId /*step*/, const absl::Status& /*status*/,
                 std::span<const std::byte> /*y*/) override {}
     void OnEnded(const absl::Status& why) override { log.Add("ended " + testing::Brief(why)); }
     testing::SinkLog log;
   } sink;
-  const auto steps = MakeGrpcStepChannel(endpoint_);
+  const auto steps = MakeGrpcStepChannel();
 
-  const auto stream = steps->Open({}, &sink);
+  const auto stream = steps->Open(endpoint_, {}, &sink);
 
   EXPECT_TRUE(sink.log.WaitForLast("ended UNIMPLEMENTED UNSUPPORTED"));
 }

@@ -9,12 +9,19 @@
 
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
+#include "worker/source/session_model.h"
 
 namespace switchyard {
 namespace {
 
 // Beyond the step's own deadline, which the gateway enforces: for the way there and back.
 constexpr Duration kGatewaySlack = std::chrono::seconds(2);
+// For one gateway to open the session while there are others; behind a network that swallows
+// packets, dialing alone may take minutes.
+constexpr Duration kOpenMax = std::chrono::seconds(10);
+// Between two attempts after the session was open.
+constexpr Duration kPauseMin = std::chrono::milliseconds(20);
+constexpr Duration kPauseMax = std::chrono::seconds(1);
 
 absl::Status UsedTicket() {
   return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kStageOrder,
@@ -29,24 +36,86 @@ std::uint64_t StepOf(const StepTicket& ticket) {
   return (static_cast<std::uint64_t>(ticket.generation) << 32U) | ticket.slot;
 }
 
+// Whether another gateway, or this one later, may do better.
+bool MayBeOtherwise(const absl::Status& why) {
+  return absl::IsUnavailable(why) || absl::IsResourceExhausted(why) || absl::IsUnimplemented(why);
+}
+
 }  // namespace
 
-GatewayRunner::GatewayRunner(GatewayRunnerOptions options) : options_(std::move(options)) {}
+// Its fields are guarded by the runner's mutex, except `stream`, which only the thread that drives
+// the runner uses.
+class GatewayRunner::Lane final : public StepSink {
+ public:
+  Lane(GatewayRunner* runner, std::string where, TimePoint until)
+      : gateway(std::move(where)), give_up_at(until), runner_(runner) {}
+
+  void OnOpened(const GatewayGrant& granted) override { runner_->OnOpened(*this, granted); }
+  void OnNews(const GatewayNews& news) override { runner_->OnNews(*this, news); }
+  void OnStep(StepId step, const absl::Status& status, std::span<const std::byte> y) override {
+    runner_->OnStep(step, status, y);
+  }
+  void OnEnded(const absl::Status& why) override { runner_->OnEnded(*this, why); }
+
+  const std::string gateway;
+  const TimePoint give_up_at;  // while it opens
+  std::optional<GatewayGrant> grant;
+  bool leaving = false;
+  std::optional<absl::Status> end;
+
+ private:
+  GatewayRunner* const runner_;
+
+ public:
+  // Last: it calls this object until it is gone.
+  std::unique_ptr<StepStream> stream;
+};
+
+GatewayRunner::GatewayRunner(GatewayRunnerOptions options)
+    : options_(std::move(options)), choice_(options_.gateways) {}
 
 GatewayRunner::~GatewayRunner() = default;
 
-absl::Status GatewayRunner::Start(TimePoint /*now*/) {
-  // Not under the mutex: the channel may call the sink from within Open.
-  stream_ = options_.steps->Open(options_.request, this);
+absl::Status GatewayRunner::Start(TimePoint now) {
+  OpenNext(now);
   return absl::OkStatus();
 }
 
-void GatewayRunner::OnOpened(const GatewayGrant& grant) {
+void GatewayRunner::OpenNext(TimePoint now) {
+  Lane* lane = nullptr;
   {
     const MutexLock lock(mutex_);
-    grant_ = grant;
+    const std::string but = current_ == nullptr ? "" : current_->gateway;
+    lanes_.push_back(std::make_unique<Lane>(this, choice_.Next(but), now + kOpenMax));
+    lane = lanes_.back().get();
+    opening_ = lane;
+  }
+  // Not under the mutex: the channel may call the sink from within Open.
+  lane->stream = options_.steps->Open(lane->gateway, options_.request, lane);
+}
+
+void GatewayRunner::OnOpened(Lane& lane, const GatewayGrant& grant) {
+  {
+    const MutexLock lock(mutex_);
+    lane.grant = grant;
     // The gateway's own grant is p2p; seen from here its steps go through the gateway.
-    grant_->grant.binding = Binding::kGateway;
+    lane.grant->grant.binding = Binding::kGateway;
+  }
+  options_.wake();
+}
+
+void GatewayRunner::OnNews(Lane& lane, const GatewayNews& news) {
+  {
+    const MutexLock lock(mutex_);
+    lane.leaving = lane.leaving || news.leaving;
+    if (news.plan.has_value() && &lane == current_) {
+      grant_->grant.plan = news.plan->plan;
+      grant_->grant.hash = news.plan->hash;
+      choice_.SetPlan(news.plan->plan);
+    } else if (news.plan.has_value() && lane.grant.has_value()) {
+      lane.grant->grant.plan = news.plan->plan;
+      lane.grant->grant.hash = news.plan->hash;
+    }
   }
   options_.wake();
 }
@@ -73,30 +142,38 @@ void GatewayRunner::OnStep(StepId step, const absl::Status& status, std::span<co
   options_.wake();
 }
 
-void GatewayRunner::OnEnded(const absl::Status& why) {
+void GatewayRunner::OnEnded(Lane& lane, const absl::Status& why) {
   {
     const MutexLock lock(mutex_);
-    // The gateway ends a stream without an error when it shuts down.
-    EndAll(why.ok() ? MakeError(absl::StatusCode::kUnavailable, Reason::kSessionClosed,
-                                "the gateway has closed the session; open another")
-                    : why);
+    // A gateway ends a stream without an error when it shuts down.
+    lane.end = why.ok() ? MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost,
+                                    absl::StrCat("gateway ", lane.gateway,
+                                                 " has ended the session; retry"))
+                        : why;
+    EndSteps(&lane, *lane.end);
   }
   options_.wake();
 }
 
-void GatewayRunner::EndAll(const absl::Status& why) {
-  end_ = why;
+void GatewayRunner::EndSteps(const Lane* lane, const absl::Status& why) {
   for (auto& [step, pending] : pending_) {
-    if (!pending.result.has_value()) pending.result = why;
+    if (pending.result.has_value() || (lane != nullptr && pending.lane != lane)) continue;
+    pending.result = why;
   }
 }
 
-absl::Status GatewayRunner::WhyEnded() const {
-  // An outage, which a caller would wait out; but this stream does not come back.
-  if (!grant_.has_value() || !absl::IsUnavailable(*end_)) return *end_;
-  return MakeError(absl::StatusCode::kUnavailable, Reason::kSessionClosed,
-                   absl::StrCat("the session through the gateway has ended (", end_->message(),
-                                "); open another, through this gateway or another one"));
+absl::Status GatewayRunner::WhyNotReady() const {
+  if (over_.has_value()) return *over_;
+  if (current_ != nullptr && !current_->end.has_value()) return absl::OkStatus();
+  if (!grant_.has_value()) {
+    return MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady,
+                     "the gateway has not opened the session yet");
+  }
+  const absl::Status& why = current_ != nullptr ? *current_->end : obstacle_;
+  return MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost,
+                   absl::StrCat("gateway ", grant_->worker_id, " is lost (", why.message(),
+                                "), and the session is being opened through another one; retry"),
+                   {{"worker", grant_->worker_id}});
 }
 
 std::size_t GatewayRunner::RowBytesOfY() const {
@@ -115,29 +192,127 @@ void GatewayRunner::WriteY(const StepRequest& request, std::span<const std::byte
 }
 
 RunnerProgress GatewayRunner::Poll(TimePoint now) {
-  const MutexLock lock(mutex_);
   RunnerProgress progress;
+  Lanes unused;
+  bool open = false;
+  {
+    const MutexLock lock(mutex_);
+    progress.worked = SettleOpening(now);
+    if (current_ != nullptr && current_->end.has_value()) {
+      obstacle_ = *current_->end;
+      if (!MayBeOtherwise(obstacle_)) over_ = obstacle_;
+      current_ = nullptr;
+      progress.worked = true;
+    }
+    unused = TakeUnused();
+    progress.worked |= EndOverdue(now);
+    open = MustOpen(now);
+  }
+  // Not under the mutex: the end of a stream waits for a sink call that may want it.
+  unused.clear();
+  if (open) {
+    OpenNext(now);
+    progress.worked = true;
+  }
+  const MutexLock lock(mutex_);
+  progress.wake_at = WakeAt();
   if (grant_.has_value()) {
     // An opened session stays ready when its stream ends: Submit gives the reason.
     progress.state = RunnerProgress::State::kReady;
-  } else if (end_.has_value()) {
+  } else if (over_.has_value()) {
     progress.state = RunnerProgress::State::kFailed;
-    progress.why = *end_;
+    progress.why = *over_;
   } else {
     progress.why = MakeError(absl::StatusCode::kUnavailable, Reason::kTransport,
                              "the gateway did not open the session in time; is it reachable?");
   }
-  for (auto& [step, pending] : pending_) {
-    if (pending.result.has_value()) continue;
-    if (pending.give_up_at <= now) {
-      pending.result = MakeError(absl::StatusCode::kUnavailable, Reason::kStepDeadline,
-                                 "the gateway did not answer the step in time; retry", {});
-      progress.worked = true;
-    } else {
-      progress.wake_at = std::min(progress.wake_at, pending.give_up_at);
-    }
-  }
   return progress;
+}
+
+bool GatewayRunner::SettleOpening(TimePoint now) {
+  if (opening_ == nullptr) return false;
+  if (opening_->grant.has_value() && !opening_->end.has_value()) {
+    Lane* const opened = std::exchange(opening_, nullptr);
+    if (grant_.has_value()) {
+      const absl::Status same = CheckSameModel(grant_->grant.plan, opened->grant->grant.plan);
+      if (!same.ok()) {
+        over_ = same;
+        current_ = nullptr;
+        return true;
+      }
+    }
+    current_ = opened;
+    grant_ = opened->grant;
+    choice_.SetPlan(grant_->grant.plan);
+    refused_ = 0;
+    return true;
+  }
+  if (opening_->end.has_value()) {
+    TryAnother(*opening_->end, now);
+    return true;
+  }
+  if (choice_.size() == 1 || now < opening_->give_up_at) return false;
+  TryAnother(MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost,
+                       absl::StrCat("gateway ", opening_->gateway, " did not open the session")),
+             now);
+  return true;
+}
+
+void GatewayRunner::TryAnother(const absl::Status& why, TimePoint now) {
+  opening_ = nullptr;
+  obstacle_ = why;
+  ++refused_;
+  // A session that was never open is refused once every gateway has been asked; Open may be
+  // repeated. One that was open goes on for as long as its caller does.
+  const bool asked_all = refused_ >= choice_.size();
+  const bool final = !MayBeOtherwise(why) || (!grant_.has_value() && asked_all);
+  // A gateway that leaves still serves.
+  if (final && current_ == nullptr) {
+    over_ = why;
+    return;
+  }
+  pause_ = refused_ == 1 ? kPauseMin : std::min(2 * pause_, kPauseMax);
+  open_at_ = grant_.has_value() ? now + pause_ : now;
+}
+
+GatewayRunner::Lanes GatewayRunner::TakeUnused() {
+  Lanes unused;
+  for (auto& lane : lanes_) {
+    if (lane.get() == current_ || lane.get() == opening_) continue;
+    const bool used = std::any_of(pending_.begin(), pending_.end(), [&lane](const auto& row) {
+      return row.second.lane == lane.get() && !row.second.result.has_value();
+    });
+    if (used && !lane->end.has_value()) continue;
+    unused.push_back(std::move(lane));
+  }
+  std::erase(lanes_, nullptr);
+  return unused;
+}
+
+bool GatewayRunner::MustOpen(TimePoint now) const {
+  if (over_.has_value() || opening_ != nullptr || now < open_at_) return false;
+  return current_ == nullptr || current_->leaving;
+}
+
+bool GatewayRunner::EndOverdue(TimePoint now) {
+  bool ended = false;
+  for (auto& [step, pending] : pending_) {
+    if (pending.result.has_value() || now < pending.give_up_at) continue;
+    pending.result = MakeError(absl::StatusCode::kUnavailable, Reason::kStepDeadline,
+                               "the gateway did not answer the step in time; retry", {});
+    ended = true;
+  }
+  return ended;
+}
+
+TimePoint GatewayRunner::WakeAt() const {
+  TimePoint at = TimePoint::max();
+  for (const auto& [step, pending] : pending_) {
+    if (!pending.result.has_value()) at = std::min(at, pending.give_up_at);
+  }
+  if (over_.has_value()) return at;
+  if (opening_ != nullptr) return choice_.size() > 1 ? std::min(at, opening_->give_up_at) : at;
+  return current_ == nullptr || current_->leaving ? std::min(at, open_at_) : at;
 }
 
 // The gateway validates too. Doing it here first saves the way there for a request that is wrong.
@@ -164,13 +339,10 @@ absl::StatusOr<StepLimits> GatewayRunner::LimitsOf(LayerId layer) const {
 absl::StatusOr<StepTicket> GatewayRunner::Submit(const StepRequest& request, TimePoint now) {
   StepId step;
   std::int32_t hidden = 0;
+  StepStream* stream = nullptr;
   {
     const MutexLock lock(mutex_);
-    if (end_.has_value()) return WhyEnded();
-    if (!grant_.has_value()) {
-      return MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady,
-                       "the gateway has not opened the session yet");
-    }
+    SY_RETURN_IF_ERROR(WhyNotReady());
     SY_ASSIGN_OR_RETURN(const StepLimits limits, LimitsOf(request.layer));
     SY_RETURN_IF_ERROR(ValidateStep(request, limits));
     if (pending_.size() >= grant_->credits) {
@@ -185,11 +357,12 @@ absl::StatusOr<StepTicket> GatewayRunner::Submit(const StepRequest& request, Tim
     const Duration deadline = request.deadline > Duration::zero()
                                   ? request.deadline
                                   : grant_->grant.request.step_deadline;
-    pending_[step.value] = {request, std::nullopt,
+    stream = current_->stream.get();
+    pending_[step.value] = {current_, request, std::nullopt,
                             now + std::min(deadline, kStepDeadlineMax) + kGatewaySlack};
   }
   // Without the mutex: the answer to another step may arrive while the rows are copied.
-  const absl::Status sent = Send(step, request, hidden);
+  const absl::Status sent = Send(*stream, step, request, hidden);
   if (!sent.ok()) {
     const MutexLock lock(mutex_);
     pending_.erase(step.value);
@@ -198,7 +371,8 @@ absl::StatusOr<StepTicket> GatewayRunner::Submit(const StepRequest& request, Tim
   return TicketOf(step.value);
 }
 
-absl::Status GatewayRunner::Send(StepId step, const StepRequest& request, std::int32_t columns) {
+absl::Status GatewayRunner::Send(StepStream& stream, StepId step, const StepRequest& request,
+                                 std::int32_t columns) {
   const auto tokens = static_cast<std::size_t>(request.tokens);
   const auto hidden = static_cast<std::size_t>(columns);
   const auto top_k = static_cast<std::size_t>(request.top_k);
@@ -214,7 +388,7 @@ absl::Status GatewayRunner::Send(StepId step, const StepRequest& request, std::i
     std::memcpy(&weights[t * top_k], request.weights + row * request.weights_stride,
                 top_k * sizeof(float));
   }
-  return stream_->Submit({.step = step,
+  return stream.Submit({.step = step,
                           .layer = request.layer,
                           .tokens = request.tokens,
                           .x = std::as_bytes(std::span(x)),
@@ -242,12 +416,25 @@ absl::Status GatewayRunner::Take(const StepTicket& ticket, TimePoint /*now*/) {
 }
 
 void GatewayRunner::Close(TimePoint /*now*/) {
-  // The stream first and without the mutex: its end waits for a sink call that may want the mutex.
-  // Afterwards the sink is silent.
-  stream_.reset();
+  Lanes all;
+  {
+    const MutexLock lock(mutex_);
+    over_ = MakeError(absl::StatusCode::kFailedPrecondition, Reason::kSessionClosed,
+                      "the session is closed; open another");
+    current_ = nullptr;
+    opening_ = nullptr;
+    all = std::exchange(lanes_, {});
+  }
+  // Without the mutex: the end of a stream waits for a sink call that may want it. Afterwards the
+  // sinks are silent.
+  all.clear();
   const MutexLock lock(mutex_);
-  EndAll(MakeError(absl::StatusCode::kFailedPrecondition, Reason::kSessionClosed,
-                   "the session is closed; open another"));
+  EndSteps(nullptr, *over_);
+}
+
+Epoch GatewayRunner::epoch() const {
+  const MutexLock lock(mutex_);
+  return grant_.has_value() ? grant_->grant.plan.epoch : Epoch{};
 }
 
 RunnerStatus GatewayRunner::Status() const {

@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
 #include "worker/source/p2p/slot_bytes.h"
+#include "worker/source/session_model.h"
 
 namespace switchyard {
 namespace {
@@ -47,20 +48,6 @@ std::optional<std::size_t> OrdinalOf(const BoundPlan& bound, const Attachment& a
   return std::nullopt;
 }
 
-bool SameModel(const Plan& a, const Plan& b) {
-  return a.manifest == b.manifest && a.shape == b.shape;
-}
-
-absl::Status ModelChanged(const Plan& opened, const Plan& now) {
-  const std::string how = opened.model == now.model
-                              ? absl::StrCat("other weights or another shape of ", now.model)
-                              : absl::StrCat(now.model, " in place of ", opened.model);
-  return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kModelChanged,
-                   absl::StrFormat("deployment %s serves %s since epoch %d; open another session",
-                                   now.deployment, how, now.epoch.value),
-                   {{"deployment", now.deployment}, {"epoch", absl::StrCat(now.epoch.value)}});
-}
-
 }  // namespace
 
 EpochBinder::EpochBinder(BinderOptions options)
@@ -81,8 +68,8 @@ void EpochBinder::OnPlan(const PlanUpdate& update, TimePoint now) {
   const BoundPlan* newest = next_ != nullptr ? next_.get() : current_.get();
   // A coordinator that was dialed again may repeat the plan, or lag behind another.
   if (newest != nullptr && !(newest->plan.epoch < update.plan.epoch)) return;
-  if (!SameModel(options_.grant.plan, update.plan)) {
-    EndForAnotherModel(update.plan, now);
+  if (absl::Status same = CheckSameModel(options_.grant.plan, update.plan); !same.ok()) {
+    EndForAnotherModel(std::move(same), now);
     return;
   }
   absl::StatusOr<std::unique_ptr<BoundPlan>> next =
@@ -100,8 +87,8 @@ void EpochBinder::OnPlan(const PlanUpdate& update, TimePoint now) {
   Adopt(*std::move(next), now);
 }
 
-void EpochBinder::EndForAnotherModel(const Plan& plan, TimePoint now) {
-  fatal_ = ModelChanged(options_.grant.plan, plan);
+void EpochBinder::EndForAnotherModel(absl::Status why, TimePoint now) {
+  fatal_ = std::move(why);
   DropNext();
   if (current_ != nullptr) ending_.push_back(std::move(current_));
   switched_at_ = now;

@@ -106,7 +106,7 @@ class EpochBinder {
   // An attachment to the plan's worker `ordinal` with large enough slots, made if there is none.
   Attachment* FindOrAdd(const BoundPlan& bound, std::size_t ordinal);
   // Leaves the current plan for good. Its steps end on it.
-  void EndForAnotherModel(const Plan& plan, TimePoint now);
+  void EndForAnotherModel(absl::Status why, TimePoint now);
   // Forgets the coming plan, and releases its epoch where it was bound.
   void DropNext();
   // Lets a worker free `epoch` as far as this session is concerned.

@@ -201,6 +201,11 @@ TimePoint P2pRunner::WakeAt() const {
   return first;
 }
 
+Epoch P2pRunner::epoch() const {
+  const BoundPlan* bound = binder_.current();
+  return bound == nullptr ? Epoch{} : bound->plan.epoch;
+}
+
 RunnerStatus P2pRunner::Status() const {
   RunnerStatus status;
   status.grant = options_.grant;

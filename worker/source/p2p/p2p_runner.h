@@ -73,6 +73,7 @@ class P2pRunner final : public StepRunner {
   }
   // Closes every link by force: workers that still write do so into memory that is not used again.
   void Close(TimePoint now) override;
+  [[nodiscard]] Epoch epoch() const override;
   [[nodiscard]] RunnerStatus Status() const override;
 
   // OK once every worker of a plan was attached; before, kUnavailable (NOT_READY) with the last

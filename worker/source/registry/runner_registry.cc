@@ -53,8 +53,10 @@ MadeRunner MakeP2p(const RunnerParts& parts, SessionGrant grant, std::function<v
 
 MadeRunner MakeGateway(const RunnerParts& parts, SessionGrant grant, std::function<void()> wake) {
   if (parts.steps == nullptr) return NoRunner(grant.binding);
-  return std::make_unique<GatewayRunner>(GatewayRunnerOptions{
-      .steps = parts.steps, .request = std::move(grant.request), .wake = std::move(wake)});
+  return std::make_unique<GatewayRunner>(GatewayRunnerOptions{.steps = parts.steps,
+                                                              .gateways = parts.gateways,
+                                                              .request = std::move(grant.request),
+                                                              .wake = std::move(wake)});
 }
 
 }  // namespace

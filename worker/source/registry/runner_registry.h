@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/base/clock.h"
 #include "core/ids.h"
@@ -34,6 +35,7 @@ struct RunnerParts {
   std::string own_worker_id{};        // likewise
   // gateway; nullptr: this process has no gateway runner.
   StepChannel* steps = nullptr;
+  std::vector<std::string> gateways{};  // "host:port", in the order of preference
 };
 
 // The factory for a Source's options. What it makes may live as long as the factory's parts; the

@@ -7,6 +7,7 @@
 #include <limits>
 #include <thread>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 #include "core/base/error.h"
@@ -35,7 +36,7 @@ class GatewayRunnerTest : public ::testing::Test {
   }
   absl::Status Open() {
     SourceOptions options;
-    options.make_runner = MakeRunnerFactory({.steps = &gateway_});
+    options.make_runner = MakeRunnerFactory({.steps = &gateway_, .gateways = {"g0"}});
     options.clock = &clock_;
     source_ = Source::Create(std::move(options));
     SY_ASSIGN_OR_RETURN(session_, source_->Open({}, seconds(2)));
@@ -43,6 +44,19 @@ class GatewayRunnerTest : public ::testing::Test {
   }
   auto Submit(const StepRequest& request) { return source_->Submit(session_, request); }
   absl::Status Wait(const StepTicket& ticket) { return source_->Wait(session_, ticket); }
+  // Repeats what is refused between two gateways.
+  absl::StatusOr<StepTicket> SubmitUntilTaken() {
+    const TimePoint end = clock_.Now() + seconds(20);
+    absl::StatusOr<StepTicket> ticket = Submit(Request());
+    while (absl::IsUnavailable(ticket.status()) && clock_.Now() < end) {
+      std::this_thread::yield();
+      ticket = Submit(Request());
+    }
+    return ticket;
+  }
+  GatewayRunnerOptions TwoGateways() {
+    return {.steps = &gateway_, .gateways = {"g0", "g1"}, .request = {}, .wake = [] {}};
+  }
   StepRequest Request() {
     StepRequest request;
     request.layer = LayerId{3};
@@ -153,20 +167,146 @@ TEST_F(GatewayRunnerTest, AWrongAnswerSizeIsAnErrorAndYStaysUntouched) {
   EXPECT_TRUE(std::isnan(y_[0]));
 }
 
-TEST_F(GatewayRunnerTest, TheEndOfTheStreamFailsWhatIsOutstanding) {
+TEST_F(GatewayRunnerTest, TheEndOfTheStreamFailsWhatIsOutstandingAndAnotherGatewayGoesOn) {
+  gateway_.workers = {"w0", "w1"};
   SY_ASSERT_OK(Open());
   SY_ASSERT_OK_AND_ASSIGN(const auto ticket, Submit(Request()));
+  gateway_.worker_id = "w1";
   std::thread ender([this] {
     gateway_.sink_->OnEnded(
         MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost, "gateway gone"));
   });
 
   EXPECT_THAT(Wait(ticket), FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost));
+
   ender.join();
-  // Not an outage that passes: a caller that repeats its steps must see that this session is over.
-  const absl::Status later = Submit(Request()).status();
-  EXPECT_THAT(later, FailsWith(absl::StatusCode::kUnavailable, Reason::kSessionClosed));
-  EXPECT_NE(later.message().find("gateway gone"), std::string::npos) << later;
+  SY_ASSERT_OK_AND_ASSIGN(const auto next, SubmitUntilTaken());
+  gateway_.Answer(gateway_.taken.back(), 1.0F);
+  SY_EXPECT_OK(Wait(next));
+  EXPECT_THAT(gateway_.asked, ::testing::ElementsAre("g0", "host-w0"));
+  SY_ASSERT_OK_AND_ASSIGN(const RunnerStatus status, source_->Status(session_));
+  EXPECT_EQ(status.gateway_worker, "w1");
+}
+
+TEST_F(GatewayRunnerTest, BetweenTwoGatewaysStepsAreRefusedAndMayBeRepeated) {
+  GatewayRunner runner(TwoGateways());
+  TimePoint now{seconds(100)};
+  SY_ASSERT_OK(runner.Start(now));
+  runner.Poll(now);
+  gateway_.silent = true;
+  gateway_.sink_->OnEnded(MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost, "gone"));
+
+  for (int poll = 0; poll < 3; ++poll) {
+    const absl::Status refused = runner.Submit(Request(), now).status();
+    EXPECT_THAT(refused, FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost));
+    EXPECT_EQ(MetadataOf(refused)["worker"], "w0");
+    runner.Poll(now);
+  }
+  // One that does not answer is given up for the next.
+  now += seconds(11);
+  for (int poll = 0; poll < 3; ++poll) now = std::min(runner.Poll(now).wake_at, now + seconds(1));
+  EXPECT_THAT(gateway_.asked, ::testing::ElementsAre("g0", "g1", "host-w0"));
+}
+
+TEST_F(GatewayRunnerTest, MovesFromAGatewayThatLeavesWithoutFailingAStep) {
+  GatewayRunner runner(TwoGateways());
+  TimePoint now{seconds(100)};
+  SY_ASSERT_OK(runner.Start(now));
+  runner.Poll(now);
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket before, runner.Submit(Request(), now));
+  StepSink* const former = gateway_.sink_;
+  gateway_.worker_id = "w1";
+  gateway_.silent = true;
+  former->OnNews({.plan = {}, .leaving = true});
+  runner.Poll(now);
+  // Until the other one has opened the session, the former serves.
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket between, runner.Submit(Request(), now));
+  EXPECT_EQ(gateway_.taken.back().sink, former);
+  GatewayGrant grant;
+  grant.grant = runner.Status().grant;
+  grant.credits = 4;
+  grant.worker_id = "w1";
+  gateway_.sink_->OnOpened(grant);
+  runner.Poll(now);
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket after, runner.Submit(Request(), now));
+  EXPECT_NE(gateway_.taken.back().sink, former);
+  EXPECT_EQ(gateway_.streams, 2);
+
+  for (const auto& taken : gateway_.taken) gateway_.Answer(taken, 1.0F);
+
+  for (const StepTicket& ticket : {before, between, after}) SY_EXPECT_OK(runner.Take(ticket, now));
+  runner.Poll(now);
+  EXPECT_EQ(gateway_.streams, 1) << "the former has nothing left to do";
+  EXPECT_EQ(runner.Status().gateway_worker, "w1");
+}
+
+TEST_F(GatewayRunnerTest, AGatewayThatLeavesServesOnWhereThereIsNoOther) {
+  GatewayRunner runner({.steps = &gateway_, .gateways = {"g0"}, .request = {}, .wake = [] {}});
+  gateway_.workers = {};
+  TimePoint now{seconds(100)};
+  SY_ASSERT_OK(runner.Start(now));
+  runner.Poll(now);
+  StepSink* const first = gateway_.sink_;
+  gateway_.refuse =
+      MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost, "g0 takes no new sessions");
+  first->OnNews({.plan = {}, .leaving = true});
+
+  for (int poll = 0; poll < 100; ++poll) {
+    runner.Poll(now);
+    now += std::chrono::milliseconds(100);
+    ASSERT_TRUE(runner.Submit(Request(), now).ok() || poll >= 2) << poll;
+  }
+
+  EXPECT_GT(gateway_.opens, 5);
+  EXPECT_LT(gateway_.opens, 30) << "once a second after a while";
+  runner.Poll(now);
+  EXPECT_EQ(gateway_.streams, 1);
+}
+
+TEST_F(GatewayRunnerTest, FollowsThePlansOfItsGateway) {
+  SY_ASSERT_OK(Open());
+  SY_ASSERT_OK_AND_ASSIGN(RunnerStatus status, source_->Status(session_));
+  PlanUpdate update{.plan = status.grant.plan, .hash = {}};
+  update.plan.epoch = Epoch{7};
+  update.hash.bytes[0] = 9;
+
+  gateway_.sink_->OnNews({.plan = update, .leaving = false});
+
+  SY_ASSERT_OK_AND_ASSIGN(status, source_->Status(session_));
+  EXPECT_EQ(status.epoch, Epoch{7});
+  EXPECT_EQ(status.grant.hash, update.hash);
+  SY_ASSERT_OK_AND_ASSIGN(const Epoch epoch, source_->EpochOf(session_));
+  EXPECT_EQ(epoch, Epoch{7});
+}
+
+TEST_F(GatewayRunnerTest, AnotherModelAtTheNextGatewayEndsTheSession) {
+  GatewayRunner runner(TwoGateways());
+  const TimePoint now{seconds(100)};
+  SY_ASSERT_OK(runner.Start(now));
+  runner.Poll(now);
+  gateway_.manifest.bytes[0] = 1;
+  gateway_.sink_->OnEnded(MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost, "gone"));
+
+  for (int poll = 0; poll < 3; ++poll) runner.Poll(now);
+
+  EXPECT_THAT(runner.Submit(Request(), now),
+              FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kModelChanged));
+}
+
+TEST_F(GatewayRunnerTest, AsksEveryGatewayBeforeItIsRefused) {
+  GatewayRunner runner(TwoGateways());
+  TimePoint now{seconds(100)};
+  gateway_.refuse =
+      MakeError(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions, "full");
+  SY_ASSERT_OK(runner.Start(now));
+
+  RunnerProgress progress;
+  for (int poll = 0; poll < 4; ++poll) progress = runner.Poll(now);
+
+  EXPECT_EQ(progress.state, RunnerProgress::State::kFailed);
+  EXPECT_THAT(progress.why,
+              FailsWith(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions));
+  EXPECT_THAT(gateway_.asked, ::testing::ElementsAre("g0", "g1"));
 }
 
 TEST_F(GatewayRunnerTest, ATicketIsGoodOnce) {
@@ -197,9 +337,10 @@ TEST_F(GatewayRunnerTest, StatusNamesTheGatewayAndItsGrant) {
 }
 
 TEST_F(GatewayRunnerTest, AStepThatTheGatewayNeverAnswersEndsByItself) {
-  GatewayRunner runner({.steps = &gateway_, .request = {}, .wake = [] {}});
+  GatewayRunner runner({.steps = &gateway_, .gateways = {"g0"}, .request = {}, .wake = [] {}});
   TimePoint now{seconds(100)};
   SY_ASSERT_OK(runner.Start(now));
+  runner.Poll(now);
   SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, runner.Submit(Request(), now));
 
   now = runner.Poll(now).wake_at;  // the session's deadline of 5 s, and the way there and back
@@ -211,8 +352,9 @@ TEST_F(GatewayRunnerTest, AStepThatTheGatewayNeverAnswersEndsByItself) {
 }
 
 TEST_F(GatewayRunnerTest, ATicketTakenEarlyIsGivenUpAndYStaysUntouched) {
-  GatewayRunner runner({.steps = &gateway_, .request = {}, .wake = [] {}});
+  GatewayRunner runner({.steps = &gateway_, .gateways = {"g0"}, .request = {}, .wake = [] {}});
   SY_ASSERT_OK(runner.Start({}));
+  runner.Poll({});
   SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, runner.Submit(Request(), {}));
 
   EXPECT_TRUE(absl::IsCancelled(runner.Take(ticket, {})));

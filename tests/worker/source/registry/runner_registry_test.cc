@@ -28,7 +28,8 @@ TEST(RunnerRegistryTest, MakesTheRunnerThatTheGrantNames) {
   testing::ScriptedTransport transport;
   testing::ScriptedChannel channel;
   testing::ScriptedGateway gateway;
-  RunnerParts parts{.channel = &channel, .transport = &transport, .steps = &gateway};
+  RunnerParts parts{
+      .channel = &channel, .transport = &transport, .steps = &gateway, .gateways = {"g0"}};
   SY_ASSERT_OK_AND_ASSIGN(parts.device, MakeDevice("cpu:kernel_family=portable_fp32"));
   const RunnerFactory make = MakeRunnerFactory(std::move(parts));
 
@@ -37,6 +38,7 @@ TEST(RunnerRegistryTest, MakesTheRunnerThatTheGrantNames) {
 
   EXPECT_EQ(p2p->Status().gateway_worker, "");
   SY_EXPECT_OK(through->Start({}));
+  through->Poll({});
   EXPECT_EQ(through->Status().gateway_worker, "w0");
 }
 

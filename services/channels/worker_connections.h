@@ -1,0 +1,46 @@
+// One connection to each worker, shared by all calls to it. Unused ones are closed at the next
+// request, so that workers that left do not keep a connection. Thread-safe.
+//
+// gRPC frees what callbacks need with the last channel, so this object outlives every call on its
+// channels: declare CallsInFlight after it.
+#pragma once
+
+#include <cstddef>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "grpcpp/channel.h"
+
+#include "core/base/mutex.h"
+#include "services/grpc/grpc_server.h"
+
+namespace switchyard {
+
+class WorkerConnections {
+ public:
+  // `message_bytes_max` in both directions.
+  explicit WorkerConnections(std::size_t message_bytes_max)
+      : message_bytes_max_(message_bytes_max) {}
+
+  // `endpoint` is "host:port". Does not dial.
+  std::shared_ptr<grpc::Channel> To(const std::string& endpoint) {
+    const MutexLock lock(mutex_);
+    for (auto it = channels_.begin(); it != channels_.end();) {
+      // A use count of 1 means that only this map holds the channel.
+      const bool unused = it->first != endpoint && it->second.use_count() == 1;
+      it = unused ? channels_.erase(it) : std::next(it);
+    }
+    std::shared_ptr<grpc::Channel>& channel = channels_[endpoint];
+    if (channel == nullptr) channel = MakeGrpcChannel(endpoint, message_bytes_max_);
+    return channel;
+  }
+
+ private:
+  const std::size_t message_bytes_max_;
+  Mutex mutex_;
+  std::map<std::string, std::shared_ptr<grpc::Channel>> channels_ SY_GUARDED_BY(mutex_);
+};
+
+}  // namespace switchyard

@@ -1,0 +1,197 @@
+// Every process of a deployment is restarted, one after the other, under prefill and decode steps:
+// no step fails, through a gateway neither, which is one of the restarted workers.
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <sys/wait.h>
+#include <thread>
+
+#include "gtest/gtest.h"
+
+#include "core/base/mutex.h"
+#include "tests/e2e/processes.h"
+#include "tests/testing/temp_dir.h"
+
+namespace switchyard {
+namespace {
+
+using testing::Batch;
+using testing::Processes;
+using testing::RunStep;
+
+constexpr std::int32_t kLayer = 2;
+constexpr int kWorkers = 3;
+constexpr Duration kEndMax = std::chrono::seconds(40);
+
+// The same step again and again. In low_latency every placement gives the same bits.
+class Load {
+ public:
+  Load(MoeSession* session, std::int32_t tokens, bool same_bits)
+      : session_(session), batch_(tokens, 31), same_bits_(same_bits) {
+    first_error_ = RunStep(*session_, batch_, kLayer);
+    first_y_ = batch_.y;
+    thread_ = std::thread([this] { Run(); });
+  }
+  ~Load() { Stop(); }
+  Load(const Load&) = delete;
+  Load& operator=(const Load&) = delete;
+
+  void Stop() {
+    stop_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
+  [[nodiscard]] int steps() const { return steps_; }
+  // After Stop.
+  [[nodiscard]] int failed() const { return failed_; }
+  [[nodiscard]] int different() const { return different_; }
+  [[nodiscard]] const absl::Status& first_error() const { return first_error_; }
+
+ private:
+  void Run() {
+    while (!stop_) {
+      std::fill(batch_.y.begin(), batch_.y.end(), std::numeric_limits<float>::quiet_NaN());
+      const absl::Status status = RunStep(*session_, batch_, kLayer);
+      ++steps_;
+      if (status.ok()) {
+        if (same_bits_ && batch_.y != first_y_) ++different_;
+        continue;
+      }
+      ++failed_;
+      if (first_error_.ok()) first_error_ = status;
+    }
+  }
+
+  MoeSession* session_;
+  Batch batch_;
+  const bool same_bits_;
+  std::vector<float> first_y_;
+  std::atomic<bool> stop_{false};
+  std::atomic<int> steps_{0};
+  int failed_ = 0;
+  int different_ = 0;
+  absl::Status first_error_;
+  std::thread thread_;
+};
+
+class RestartTest : public Processes, public ::testing::WithParamInterface<const char*> {
+ protected:
+  void Start() {
+    LocalDeploymentOptions options;
+    options.min_workers = 1;
+    options.coordinator_flags = {"--store", "sqlite:" + store_.Join("store")};
+    Deploy(kWorkers, std::move(options));
+    ASSERT_NE(deployment_, nullptr);
+    SY_ASSERT_OK_AND_ASSIGN(watcher_client_, Connect("auto"));
+    SY_ASSERT_OK_AND_ASSIGN(watcher_, watcher_client_->OpenWhenReady({}, testing::kReadyTimeout));
+    ASSERT_TRUE(WaitForWorkers(*watcher_, kWorkers));
+    SY_ASSERT_OK_AND_ASSIGN(client_, Connect(GetParam()));
+    OpenSessionRequest order;
+    order.phase = Phase::kDecode;
+    order.mode = DispatchMode::kLowLatency;
+    SY_ASSERT_OK_AND_ASSIGN(decode_, client_->OpenWhenReady(order, testing::kReadyTimeout));
+    order.phase = Phase::kPrefill;
+    order.mode = DispatchMode::kNormal;
+    SY_ASSERT_OK_AND_ASSIGN(prefill_, client_->OpenWhenReady(order, testing::kReadyTimeout));
+    decode_load_ = std::make_unique<Load>(decode_.get(), 4, true);
+    prefill_load_ = std::make_unique<Load>(prefill_.get(), 512, false);
+  }
+  void TearDown() override {
+    decode_load_.reset();
+    prefill_load_.reset();
+    decode_.reset();
+    prefill_.reset();
+    client_.reset();
+    watcher_.reset();
+    watcher_client_.reset();
+  }
+  void RestartWorker(std::size_t worker) {
+    deployment_->worker_process(worker).Signal(SIGTERM);
+    SY_ASSERT_OK_AND_ASSIGN(const int status, deployment_->worker_process(worker).Wait(kEndMax));
+    EXPECT_TRUE(WIFEXITED(status)) << status;
+    EXPECT_EQ(WEXITSTATUS(status), 0);
+    ASSERT_TRUE(WaitForWorkers(*watcher_, kWorkers - 1));
+    SY_ASSERT_OK(deployment_->RestartWorker(worker));
+    ASSERT_TRUE(WaitForWorkers(*watcher_, kWorkers));
+  }
+  void ExpectNoStepFailed(const char* drill) {
+    // The last change has come everywhere.
+    const int decoded = decode_load_->steps();
+    while (decode_load_->steps() < decoded + 20) std::this_thread::yield();
+    decode_load_->Stop();
+    prefill_load_->Stop();
+    std::printf("drill %s %s: %d decode and %d prefill steps\n", drill, GetParam(),
+                decode_load_->steps(), prefill_load_->steps());
+    for (const auto* load : {decode_load_.get(), prefill_load_.get()}) {
+      SY_EXPECT_OK(load->first_error());
+      EXPECT_EQ(load->failed(), 0);
+      EXPECT_EQ(load->different(), 0);
+      EXPECT_GT(load->steps(), 5);
+    }
+  }
+
+  const testing::TempDir store_;
+  std::unique_ptr<Client> watcher_client_;
+  std::unique_ptr<MoeSession> watcher_;  // follows the plan and submits nothing
+  std::unique_ptr<Client> client_;
+  std::unique_ptr<MoeSession> decode_;
+  std::unique_ptr<MoeSession> prefill_;
+  std::unique_ptr<Load> decode_load_;
+  std::unique_ptr<Load> prefill_load_;
+};
+
+TEST_P(RestartTest, OfAllWorkersOneByOneFailsNoStep) {
+  ASSERT_NO_FATAL_FAILURE(Start());
+
+  for (std::size_t worker = 0; worker < kWorkers; ++worker) {
+    ASSERT_NO_FATAL_FAILURE(RestartWorker(worker)) << worker;
+  }
+
+  ExpectNoStepFailed("rolling restart");
+}
+
+TEST_P(RestartTest, OfTheCoordinatorFailsNoStepAndPlansGoOn) {
+  ASSERT_NO_FATAL_FAILURE(Start());
+
+  deployment_->coordinator_process().Signal(SIGKILL);
+  SY_ASSERT_OK(deployment_->coordinator_process().Wait(kEndMax));
+  SY_ASSERT_OK(deployment_->RestartCoordinator());
+  ASSERT_NO_FATAL_FAILURE(RestartWorker(1));
+
+  ExpectNoStepFailed("coordinator restart");
+}
+
+INSTANTIATE_TEST_SUITE_P(Transport, RestartTest, ::testing::Values("shm", "tcp", "gateway"),
+                         [](const auto& param) { return std::string(param.param); });
+
+class GatewayLossTest : public Processes {};
+
+TEST_F(GatewayLossTest, ASessionGoesOnThroughAnotherWorkerWhenItsGatewayDies) {
+  LocalDeploymentOptions options;
+  options.min_workers = 1;
+  Deploy(kWorkers, std::move(options));
+  SY_ASSERT_OK_AND_ASSIGN(const auto client, Connect("gateway"));
+  OpenSessionRequest order;
+  order.mode = DispatchMode::kLowLatency;
+  SY_ASSERT_OK_AND_ASSIGN(const auto session, client->OpenWhenReady(order, testing::kReadyTimeout));
+  ASSERT_TRUE(WaitForWorkers(*session, kWorkers));
+  Batch batch(8, 32);
+  SY_ASSERT_OK(RunStep(*session, batch, kLayer));
+  const std::vector<float> before = batch.y;
+
+  deployment_->worker_process(0).Signal(SIGKILL);
+
+  for (int step = 0; step < 50; ++step) {
+    std::fill(batch.y.begin(), batch.y.end(), std::numeric_limits<float>::quiet_NaN());
+    SY_ASSERT_OK(session->Run(batch.Request(kLayer), std::chrono::seconds(30))) << step;
+    ASSERT_EQ(batch.y, before) << step;
+  }
+  SY_ASSERT_OK_AND_ASSIGN(const SessionReport report, session->Report(std::chrono::seconds(5)));
+  EXPECT_NE(report.status.gateway_worker, "w0");
+  EXPECT_TRUE(WaitForWorkers(*session, kWorkers - 1)) << "its status follows the plan";
+}
+
+}  // namespace
+}  // namespace switchyard
