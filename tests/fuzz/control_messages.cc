@@ -25,7 +25,7 @@ class Control {
  public:
   Control() : rng_(1), coordinator_({}, &placement_, &rng_, {}, now_) {
     Step(ApplyRequested{RequestId{1}, testing::MakeSpec(), false});
-    for (const std::uint64_t stream : {1, 2}) Step(StreamOpened{StreamId{stream}});
+    for (const std::uint64_t stream : {1U, 2U}) Step(StreamOpened{StreamId{stream}});
   }
 
   void Step(Event event) {

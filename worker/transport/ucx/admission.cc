@@ -22,9 +22,10 @@ constexpr std::size_t kIpv4Bytes = 4;
 constexpr std::size_t kIpv6Words = 4;
 // Offsets into the IP header of the sender's address. A filter of a tcp socket begins at the tcp
 // header, and SKF_NET_OFF leads back to the IP header.
-constexpr std::uint32_t kVersionAt = SKF_NET_OFF;
-constexpr std::uint32_t kIpv4SenderAt = SKF_NET_OFF + 12U;
-constexpr std::uint32_t kIpv6SenderAt = SKF_NET_OFF + 8U;
+constexpr auto kNetwork = static_cast<std::uint32_t>(SKF_NET_OFF);
+constexpr std::uint32_t kVersionAt = kNetwork;
+constexpr std::uint32_t kIpv4SenderAt = kNetwork + 12U;
+constexpr std::uint32_t kIpv6SenderAt = kNetwork + 8U;
 constexpr std::uint32_t kAccept = 0xffffffff;  // so many bytes of the packet
 constexpr std::uint32_t kDiscard = 0;
 // A socket has 20 KiB for such things (net.core.optmem_max of older kernels), a statement 8 bytes.
