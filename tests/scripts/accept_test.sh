@@ -66,7 +66,7 @@ run() {
 says() { [[ $said =~ $1 ]] || fail "'$1' is not in: $said"; }
 
 run 0 --format table
-says '52 of 52 checks passed'
+says '56 of 56 checks passed'
 says 'goldens shm low_latency 3 +ok .*answers aaaa'
 says 'low_latency bit-equal +ok .*16 cells'
 says 'eval gateway 4 windows +ok .*1\.0900'
