@@ -243,7 +243,8 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
     if (now >= look_at_) {
       look_at_ = now + kPlanLook;
       SY_ASSIGN_OR_RETURN(const Epoch epoch, source_->EpochOf(session));
-      if (epoch != epoch_told_) {
+      // 0: the session is ending, and its steps say why.
+      if (epoch != Epoch{} && epoch != epoch_told_) {
         SY_ASSIGN_OR_RETURN(RunnerStatus status, source_->Status(session));
         epoch_told_ = status.epoch;
         news.plan = {std::move(status.grant.plan), status.grant.hash};
@@ -281,7 +282,7 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
     if (idle && leaving_ == leaving_told_) {
       changed_.WaitUntil(mutex_, std::chrono::steady_clock::now() + kPlanLook);
     }
-    has_news_ = false;
+    has_news_ = leaving_ != leaving_told_;
     *over = no_more_steps_;
     return std::exchange(steps_, {});
   }

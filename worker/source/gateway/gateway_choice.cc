@@ -13,10 +13,21 @@ void GatewayChoice::SetPlan(const Plan& plan) {
 }
 
 std::string GatewayChoice::Next(const std::string& but) {
-  if (size() > 1 && At(next_ % size()) == but) ++next_;
+  if (size() > 1 && Peek() == but) Advance();
+  std::string next = Peek();
+  Advance();
+  return next;
+}
+
+const std::string& GatewayChoice::Peek() const {
   // A plan may have become shorter since.
-  next_ %= size();
-  return At(next_++);
+  if (other_is_next_ && !others_.empty()) return others_[next_other_ % others_.size()];
+  return named_[next_named_ % named_.size()];
+}
+
+void GatewayChoice::Advance() {
+  ++(other_is_next_ && !others_.empty() ? next_other_ : next_named_);
+  other_is_next_ = !other_is_next_;
 }
 
 }  // namespace switchyard

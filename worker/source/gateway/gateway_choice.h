@@ -1,6 +1,7 @@
-// Where to open a session next: at the gateways that the caller named, in their order, and after
-// them at the workers of the session's plan, each of which is a gateway too; then from the first
-// again. Thread-compatible.
+// Where to open a session next: in turn at a gateway that the caller named and at a worker of the
+// session's plan, each of which is a gateway too; both kinds round and round. A caller may be
+// unable to reach the workers' own addresses, so those that it named come every other time.
+// Thread-compatible.
 #pragma once
 
 #include <cstddef>
@@ -23,13 +24,14 @@ class GatewayChoice {
   std::string Next(const std::string& but);
 
  private:
-  [[nodiscard]] const std::string& At(std::size_t index) const {
-    return index < named_.size() ? named_[index] : others_[index - named_.size()];
-  }
+  [[nodiscard]] const std::string& Peek() const;
+  void Advance();
 
   const std::vector<std::string> named_;
   std::vector<std::string> others_;  // of the plan, without those of named_
-  std::size_t next_ = 0;
+  std::size_t next_named_ = 0;
+  std::size_t next_other_ = 0;
+  bool other_is_next_ = false;
 };
 
 }  // namespace switchyard

@@ -16,8 +16,9 @@ namespace {
 
 // Beyond the step's own deadline, which the gateway enforces: for the way there and back.
 constexpr Duration kGatewaySlack = std::chrono::seconds(2);
-// For one gateway to open the session while there are others; behind a network that swallows
-// packets, dialing alone may take minutes.
+// For one gateway to open the session while there are others. At first less than a client waits
+// in all, so that the second one is asked too.
+constexpr Duration kFirstOpenMax = std::chrono::seconds(3);
 constexpr Duration kOpenMax = std::chrono::seconds(10);
 // Between two attempts after the session was open.
 constexpr Duration kPauseMin = std::chrono::milliseconds(20);
@@ -74,7 +75,7 @@ class GatewayRunner::Lane final : public StepSink {
 GatewayRunner::GatewayRunner(GatewayRunnerOptions options)
     : options_(std::move(options)), choice_(options_.gateways) {}
 
-GatewayRunner::~GatewayRunner() = default;
+GatewayRunner::~GatewayRunner() { Close({}); }
 
 absl::Status GatewayRunner::Start(TimePoint now) {
   OpenNext(now);
@@ -83,15 +84,19 @@ absl::Status GatewayRunner::Start(TimePoint now) {
 
 void GatewayRunner::OpenNext(TimePoint now) {
   Lane* lane = nullptr;
+  OpenSessionRequest request = options_.request;
   {
     const MutexLock lock(mutex_);
+    // The session is pinned to what was granted: defaults may mean something else by now.
+    if (grant_.has_value()) request = grant_->grant.request;
     const std::string but = current_ == nullptr ? "" : current_->gateway;
-    lanes_.push_back(std::make_unique<Lane>(this, choice_.Next(but), now + kOpenMax));
+    const Duration most = grant_.has_value() ? kOpenMax : kFirstOpenMax;
+    lanes_.push_back(std::make_unique<Lane>(this, choice_.Next(but), now + most));
     lane = lanes_.back().get();
     opening_ = lane;
   }
   // Not under the mutex: the channel may call the sink from within Open.
-  lane->stream = options_.steps->Open(lane->gateway, options_.request, lane);
+  lane->stream = options_.steps->Open(lane->gateway, request, lane);
 }
 
 void GatewayRunner::OnOpened(Lane& lane, const GatewayGrant& grant) {
@@ -108,13 +113,14 @@ void GatewayRunner::OnNews(Lane& lane, const GatewayNews& news) {
   {
     const MutexLock lock(mutex_);
     lane.leaving = lane.leaving || news.leaving;
-    if (news.plan.has_value() && &lane == current_) {
-      grant_->grant.plan = news.plan->plan;
-      grant_->grant.hash = news.plan->hash;
-      choice_.SetPlan(news.plan->plan);
-    } else if (news.plan.has_value() && lane.grant.has_value()) {
-      lane.grant->grant.plan = news.plan->plan;
-      lane.grant->grant.hash = news.plan->hash;
+    SessionGrant* known = lane.grant.has_value() ? &lane.grant->grant : nullptr;
+    if (&lane == current_) known = &grant_->grant;
+    // The caller's memory was checked against the shape of the plan that is known.
+    if (known != nullptr && news.plan.has_value() && known->plan.epoch < news.plan->plan.epoch &&
+        CheckSameModel(known->plan, news.plan->plan).ok()) {
+      known->plan = news.plan->plan;
+      known->hash = news.plan->hash;
+      if (&lane == current_) choice_.SetPlan(known->plan);
     }
   }
   options_.wake();
@@ -146,10 +152,11 @@ void GatewayRunner::OnEnded(Lane& lane, const absl::Status& why) {
   {
     const MutexLock lock(mutex_);
     // A gateway ends a stream without an error when it shuts down.
-    lane.end = why.ok() ? MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost,
-                                    absl::StrCat("gateway ", lane.gateway,
-                                                 " has ended the session; retry"))
-                        : why;
+    lane.end =
+        why.ok()
+            ? MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost,
+                        absl::StrCat("gateway ", lane.gateway, " has ended the session; retry"))
+            : why;
     EndSteps(&lane, *lane.end);
   }
   options_.wake();
@@ -223,8 +230,11 @@ RunnerProgress GatewayRunner::Poll(TimePoint now) {
     progress.state = RunnerProgress::State::kFailed;
     progress.why = *over_;
   } else {
-    progress.why = MakeError(absl::StatusCode::kUnavailable, Reason::kTransport,
-                             "the gateway did not open the session in time; is it reachable?");
+    progress.why =
+        !obstacle_.ok()
+            ? obstacle_
+            : MakeError(absl::StatusCode::kUnavailable, Reason::kTransport,
+                        "the gateway did not open the session in time; is it reachable?");
   }
   return progress;
 }
@@ -233,13 +243,10 @@ bool GatewayRunner::SettleOpening(TimePoint now) {
   if (opening_ == nullptr) return false;
   if (opening_->grant.has_value() && !opening_->end.has_value()) {
     Lane* const opened = std::exchange(opening_, nullptr);
-    if (grant_.has_value()) {
-      const absl::Status same = CheckSameModel(grant_->grant.plan, opened->grant->grant.plan);
-      if (!same.ok()) {
-        over_ = same;
-        current_ = nullptr;
-        return true;
-      }
+    if (const absl::Status same = CheckContinues(*opened->grant); !same.ok()) {
+      over_ = same;
+      current_ = nullptr;
+      return true;
     }
     current_ = opened;
     grant_ = opened->grant;
@@ -258,17 +265,27 @@ bool GatewayRunner::SettleOpening(TimePoint now) {
   return true;
 }
 
+absl::Status GatewayRunner::CheckContinues(const GatewayGrant& next) const {
+  if (!grant_.has_value()) return absl::OkStatus();
+  SY_RETURN_IF_ERROR(CheckSameModel(grant_->grant.plan, next.grant.plan));
+  if (next.grant.request.y_dtype == grant_->grant.request.y_dtype) return absl::OkStatus();
+  return MakeError(absl::StatusCode::kInternal, Reason::kFrame,
+                   absl::StrCat("gateway ", next.worker_id,
+                                " opened the session with another dtype "
+                                "of y; open another session"));
+}
+
 void GatewayRunner::TryAnother(const absl::Status& why, TimePoint now) {
   opening_ = nullptr;
-  obstacle_ = why;
   ++refused_;
-  // A session that was never open is refused once every gateway has been asked; Open may be
-  // repeated. One that was open goes on for as long as its caller does.
+  // A gateway that only has to wait outweighs others that are gone: Open may be repeated.
+  if (grant_.has_value() || ReasonOf(obstacle_) != Reason::kNotReady) obstacle_ = why;
+  // One gateway's refusal may be its own trouble. A session that was open goes on for as long as
+  // its caller does, and a gateway that leaves still serves.
   const bool asked_all = refused_ >= choice_.size();
-  const bool final = !MayBeOtherwise(why) || (!grant_.has_value() && asked_all);
-  // A gateway that leaves still serves.
+  const bool final = asked_all && (!grant_.has_value() || !MayBeOtherwise(why));
   if (final && current_ == nullptr) {
-    over_ = why;
+    over_ = obstacle_;
     return;
   }
   pause_ = refused_ == 1 ? kPauseMin : std::min(2 * pause_, kPauseMax);
@@ -389,12 +406,12 @@ absl::Status GatewayRunner::Send(StepStream& stream, StepId step, const StepRequ
                 top_k * sizeof(float));
   }
   return stream.Submit({.step = step,
-                          .layer = request.layer,
-                          .tokens = request.tokens,
-                          .x = std::as_bytes(std::span(x)),
-                          .ids = ids,
-                          .weights = weights,
-                          .deadline = request.deadline});
+                        .layer = request.layer,
+                        .tokens = request.tokens,
+                        .x = std::as_bytes(std::span(x)),
+                        .ids = ids,
+                        .weights = weights,
+                        .deadline = request.deadline});
 }
 
 absl::StatusOr<bool> GatewayRunner::IsDone(const StepTicket& ticket) const {

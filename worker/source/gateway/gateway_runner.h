@@ -80,6 +80,8 @@ class GatewayRunner final : public StepRunner {
   void OpenNext(TimePoint now) SY_EXCLUDES(mutex_);
   // Looks at what has become of the stream that is being opened.
   bool SettleOpening(TimePoint now) SY_REQUIRES(mutex_);
+  // Is OK if the session can go on with `next`: the same model, the same y.
+  [[nodiscard]] absl::Status CheckContinues(const GatewayGrant& next) const SY_REQUIRES(mutex_);
   // The gateway of opening_ has failed; another one may be better.
   void TryAnother(const absl::Status& why, TimePoint now) SY_REQUIRES(mutex_);
   // Takes the streams that nobody needs any more; to be destroyed without the mutex.

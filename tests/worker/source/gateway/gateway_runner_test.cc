@@ -205,7 +205,7 @@ TEST_F(GatewayRunnerTest, BetweenTwoGatewaysStepsAreRefusedAndMayBeRepeated) {
   // One that does not answer is given up for the next.
   now += seconds(11);
   for (int poll = 0; poll < 3; ++poll) now = std::min(runner.Poll(now).wake_at, now + seconds(1));
-  EXPECT_THAT(gateway_.asked, ::testing::ElementsAre("g0", "g1", "host-w0"));
+  EXPECT_THAT(gateway_.asked, ::testing::ElementsAre("g0", "host-w0", "g1"));
 }
 
 TEST_F(GatewayRunnerTest, MovesFromAGatewayThatLeavesWithoutFailingAStep) {
@@ -277,6 +277,77 @@ TEST_F(GatewayRunnerTest, FollowsThePlansOfItsGateway) {
   EXPECT_EQ(status.grant.hash, update.hash);
   SY_ASSERT_OK_AND_ASSIGN(const Epoch epoch, source_->EpochOf(session_));
   EXPECT_EQ(epoch, Epoch{7});
+}
+
+// The caller's y has the size that the session was opened with.
+TEST_F(GatewayRunnerTest, IgnoresNewsOfAnotherShapeAndOfAnOldPlan) {
+  SY_ASSERT_OK(Open());
+  SY_ASSERT_OK_AND_ASSIGN(const auto ticket, Submit(Request()));
+  SY_ASSERT_OK_AND_ASSIGN(const RunnerStatus opened, source_->Status(session_));
+  PlanUpdate wide{.plan = opened.grant.plan, .hash = {}};
+  wide.plan.epoch = Epoch{7};
+  wide.plan.shape.hidden = 2 * kHidden;
+  PlanUpdate old{.plan = opened.grant.plan, .hash = {}};
+  old.plan.epoch = Epoch{};
+
+  gateway_.sink_->OnNews({.plan = wide, .leaving = false});
+  gateway_.sink_->OnNews({.plan = old, .leaving = false});
+
+  const std::vector<std::byte> twice(std::size_t{3} * 2 * kHidden * sizeof(float));
+  gateway_.sink_->OnStep(gateway_.taken[0].step, absl::OkStatus(), twice);
+  EXPECT_THAT(Wait(ticket), FailsWith(absl::StatusCode::kInternal, Reason::kFrame));
+  SY_ASSERT_OK_AND_ASSIGN(const RunnerStatus status, source_->Status(session_));
+  EXPECT_EQ(status.grant.plan, opened.grant.plan);
+}
+
+TEST_F(GatewayRunnerTest, MovesWithWhatWasGrantedAndNotWithWhatWasAskedFor) {
+  GatewayRunnerOptions options = TwoGateways();
+  gateway_.planned = DispatchMode::kLowLatency;
+  GatewayRunner runner(std::move(options));
+  const TimePoint now{seconds(100)};
+  SY_ASSERT_OK(runner.Start(now));
+  runner.Poll(now);
+  gateway_.sink_->OnEnded(MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost, "gone"));
+  gateway_.planned = DispatchMode::kNormal;
+
+  for (int poll = 0; poll < 3; ++poll) runner.Poll(now);
+
+  ASSERT_EQ(gateway_.requests.size(), 2U);
+  EXPECT_EQ(gateway_.requests[0].mode, std::nullopt);
+  EXPECT_EQ(gateway_.requests[1].mode, DispatchMode::kLowLatency);
+}
+
+TEST_F(GatewayRunnerTest, OneGatewaysTroubleDoesNotEndASessionThatOthersCanServe) {
+  gateway_.workers = {};
+  GatewayRunner runner(TwoGateways());
+  TimePoint now{seconds(100)};
+  SY_ASSERT_OK(runner.Start(now));
+  runner.Poll(now);
+  gateway_.refuse = MakeError(absl::StatusCode::kInternal, Reason::kInternal, "out of order");
+  gateway_.sink_->OnEnded(MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost, "gone"));
+  runner.Poll(now);
+  runner.Poll(now);
+  EXPECT_THAT(runner.Submit(Request(), now),
+              FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost));
+  gateway_.refuse = absl::OkStatus();
+
+  for (int poll = 0; poll < 3; ++poll) runner.Poll(now += seconds(1));
+
+  SY_EXPECT_OK(runner.Submit(Request(), now));
+}
+
+TEST_F(GatewayRunnerTest, AGatewayThatHasToWaitOutweighsOneThatIsGone) {
+  GatewayRunner runner(TwoGateways());
+  const TimePoint now{seconds(100)};
+  gateway_.refuse = MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady, "no epoch yet");
+  SY_ASSERT_OK(runner.Start(now));
+  gateway_.refuse = MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost, "nobody there");
+
+  RunnerProgress progress;
+  for (int poll = 0; poll < 4; ++poll) progress = runner.Poll(now);
+
+  EXPECT_EQ(progress.state, RunnerProgress::State::kFailed);
+  EXPECT_THAT(progress.why, FailsWith(absl::StatusCode::kUnavailable, Reason::kNotReady));
 }
 
 TEST_F(GatewayRunnerTest, AnotherModelAtTheNextGatewayEndsTheSession) {
