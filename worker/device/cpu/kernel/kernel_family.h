@@ -6,7 +6,7 @@
 // along K whatever the rows around it, hence bit-equality (docs/INVARIANTS.md).
 //
 // Rounding: amx_bf16 rounds h = silu(gate) * up to BF16, because its second product takes BF16;
-// avx512 and portable_fp32 keep h in FP32; scalar sums and keeps h in double.
+// avx512, avx2 and portable_fp32 keep h in FP32; scalar sums and keeps h in double.
 #pragma once
 
 #include <cstddef>

@@ -9,7 +9,7 @@ namespace {
 
 constexpr auto kFamilies = std::to_array<const KernelFamily*>({
 #if defined(SY_WITH_X86_KERNELS)
-  &kAmxFamily, &kAvx512Family,
+  &kAmxFamily, &kAvx512Family, &kAvx2Family,
 #endif
       &kPortableFamily, &kScalarFamily,
 });

@@ -14,6 +14,7 @@ namespace switchyard {
 
 extern const KernelFamily kScalarFamily;
 extern const KernelFamily kPortableFamily;
+extern const KernelFamily kAvx2Family;    // x86-64 builds only
 extern const KernelFamily kAvx512Family;  // x86-64 builds only
 extern const KernelFamily kAmxFamily;     // x86-64 builds only
 

@@ -25,6 +25,7 @@ void CpuRowOps::RoundToBf16(const float* in, std::int64_t count, Bf16* out) cons
 const RowKernels& ChooseRowKernels([[maybe_unused]] const CpuFeatures& cpu) {
 #if defined(SY_WITH_X86_KERNELS)
   if (cpu.avx512) return kAvx512RowKernels;
+  if (cpu.avx2) return kAvx2RowKernels;
 #endif
   return kPortableRowKernels;
 }

@@ -1,5 +1,5 @@
-// RowOps of the cpu device. Two implementations, bit-identical for every input but the payload of
-// a NaN: portable (std::fma), and AVX-512.
+// RowOps of the cpu device. Three implementations, bit-identical for every input but the payload of
+// a NaN: portable (std::fma), AVX2 with FMA, and AVX-512.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace switchyard {
 
-// Plain functions, so that the AVX-512 file shares no inline code with the rest. Each sums in the
+// Plain functions, so that the files for x86 share no inline code with the rest. Each sums in the
 // order of its rows: another order would give other bits. `rows` and `weights` have `row_count`
 // entries; each row and `out` have `hidden` values.
 struct RowKernels {
@@ -23,6 +23,7 @@ struct RowKernels {
 };
 
 extern const RowKernels kPortableRowKernels;
+extern const RowKernels kAvx2RowKernels;    // x86-64 builds only
 extern const RowKernels kAvx512RowKernels;  // x86-64 builds only
 
 // Stateless but for `kernels`, which outlives it.

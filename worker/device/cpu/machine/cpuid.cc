@@ -11,6 +11,8 @@ namespace switchyard {
 namespace {
 
 constexpr std::uint32_t kOsXsave = 1U << 27;  // leaf 1 ECX
+constexpr std::uint32_t kFma = 1U << 12;      // leaf 1 ECX
+constexpr std::uint32_t kAvx2 = 1U << 5;      // leaf 7 EBX
 constexpr std::uint32_t kAvx512F = 1U << 16;  // leaf 7 EBX
 constexpr std::uint32_t kAvx512Dq = 1U << 17;
 constexpr std::uint32_t kAvx512Bw = 1U << 30;
@@ -18,6 +20,7 @@ constexpr std::uint32_t kAvx512Vl = 1U << 31;
 constexpr std::uint32_t kAmxBf16 = 1U << 22;  // leaf 7 EDX
 constexpr std::uint32_t kAmxTile = 1U << 24;
 constexpr std::uint32_t kAvx512Bf16 = 1U << 5;  // leaf 7, subleaf 1 EAX
+constexpr std::uint64_t kYmmState = 0x6;        // SSE, AVX
 constexpr std::uint64_t kZmmState = 0xe6;       // SSE, AVX, mask registers, both halves of ZMM
 constexpr std::uint64_t kTileState = 0x60000;   // tile configuration and tile data
 
@@ -43,7 +46,9 @@ std::uint64_t ReadXcr0() {
 CpuFeatures DecodeCpuFeatures(const CpuidWords& words) {
   CpuFeatures features;
   // The CPU may have the registers while the system does not save them at a switch of threads.
-  features.avx512 = HasAll(words.leaf1_ecx, kOsXsave) && HasAll(words.xcr0, kZmmState) &&
+  features.avx2 = HasAll(words.leaf1_ecx, kOsXsave | kFma) && HasAll(words.xcr0, kYmmState) &&
+                  HasAll(words.leaf7_ebx, kAvx2);
+  features.avx512 = features.avx2 && HasAll(words.xcr0, kZmmState) &&
                     HasAll(words.leaf7_ebx, kAvx512F | kAvx512Dq | kAvx512Bw | kAvx512Vl);
   features.amx_bf16 = features.avx512 && HasAll(words.xcr0, kTileState) &&
                       HasAll(words.leaf7_edx, kAmxTile | kAmxBf16) &&

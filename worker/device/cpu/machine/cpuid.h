@@ -10,7 +10,8 @@ namespace switchyard {
 // The facts that the choice of kernels depends on; plain data, so that tests can name machines they
 // do not have.
 struct CpuFeatures {
-  bool avx512 = false;  // F, BW, DQ and VL, with their registers saved by the system
+  bool avx2 = false;    // and fused multiply-add, with their registers saved by the system
+  bool avx512 = false;  // F, BW, DQ and VL, likewise; implies avx2
   // Tiles and BF16 products, permitted to this process; implies avx512 and its BF16 conversions.
   bool amx_bf16 = false;
 

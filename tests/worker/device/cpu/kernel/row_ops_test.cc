@@ -202,8 +202,11 @@ TEST_P(RowOpsTest, AwkwardValuesStayInTheirElement) {
 
 std::vector<Named> UsableRowKernels() {
   std::vector<Named> all = {{"portable", &kPortableRowKernels}};
-  const RowKernels& chosen = ChooseRowKernels(DetectCpuFeatures());
-  if (&chosen != &kPortableRowKernels) all.push_back({"chosen", &chosen});
+  const CpuFeatures cpu = DetectCpuFeatures();
+  const RowKernels& avx2 = ChooseRowKernels({.avx2 = cpu.avx2});
+  const RowKernels& chosen = ChooseRowKernels(cpu);
+  if (&avx2 != &kPortableRowKernels) all.push_back({"avx2", &avx2});
+  if (&chosen != &avx2) all.push_back({"chosen", &chosen});
   return all;
 }
 
