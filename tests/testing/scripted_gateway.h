@@ -77,8 +77,8 @@ class ScriptedGateway final : public StepChannel {
   }
   StepSink* sink_ = nullptr;  // of the last stream
   int streams = 0;            // open ones
-  absl::Status refuse;  // every Open
-  int refusals = 0;     // so many Opens are refused as not ready
+  absl::Status refuse;        // every Open
+  int refusals = 0;           // so many Opens are refused as not ready
   absl::Status not_ready =
       MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady, "no committed epoch yet");
   bool silent = false;  // no Open is answered

@@ -197,8 +197,7 @@ TEST(GrpcStepChannelTest, MayGoAsSoonAsItsStreamsHaveGone) {
   StepLog sink(&log);
   for (int i = 0; i < 100; ++i) {
     std::unique_ptr<StepChannel> channel = MakeGrpcStepChannel();
-    std::unique_ptr<StepStream> stream =
-        channel->Open(gateway.endpoint(), random.Order(), &sink);
+    std::unique_ptr<StepStream> stream = channel->Open(gateway.endpoint(), random.Order(), &sink);
 
     stream.reset();
     channel.reset();
