@@ -72,7 +72,7 @@ says 'low_latency bit-equal +ok .*16 cells'
 says 'eval gateway 4 windows +ok .*1\.0900'
 says 'drill kill tcp decode +ok .*20 times, .*p99 2\.5 ms'
 says 'mutant one +ok .*protocol: caught'
-grep -q '^\[1/51\] goldens loopback normal 1$' "$work/progress" || fail "no progress: $(head -n 2 "$work/progress")"
+grep -q '^\[1/55\] goldens loopback normal 1$' "$work/progress" || fail "no progress: $(head -n 2 "$work/progress")"
 
 run 0 --only 'goldens shm'
 python3 -c 'import json,sys; found = json.loads(sys.argv[1]); assert found["passed"] and len(found["checks"]) == 8' \
