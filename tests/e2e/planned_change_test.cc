@@ -24,6 +24,7 @@
 #include "tests/e2e/large_checkpoint.h"
 #include "tests/e2e/processes.h"
 #include "tests/e2e/random_step.h"
+#include "tests/e2e/step_load.h"
 #include "tests/testing/program.h"
 
 namespace switchyard {
@@ -33,6 +34,7 @@ using testing::LargeCheckpoint;
 using testing::Processes;
 using testing::RandomStep;
 using testing::RunStep;
+using testing::StepLoad;
 
 // Much work for each byte that travels: a step of half a minute still fits one message to a
 // gateway.
@@ -48,56 +50,6 @@ constexpr Duration kChangeMax = std::chrono::seconds(60);
 
 TimePoint Now() { return SteadyClock().Now(); }
 double Seconds(Duration time) { return std::chrono::duration<double>(time).count(); }
-
-// Steps of one session, one after the other.
-class Load {
- public:
-  Load(MoeSession* session, RandomStep* step) : session_(session), step_(step) {
-    thread_ = std::thread([this] { Run(); });
-  }
-  ~Load() { Stop(); }
-  Load(const Load&) = delete;
-  Load& operator=(const Load&) = delete;
-
-  void Stop() {
-    stop_ = true;
-    if (thread_.joinable()) thread_.join();
-  }
-  [[nodiscard]] int steps() const { return steps_; }
-  [[nodiscard]] int failed() const { return failed_; }
-  [[nodiscard]] Duration last() const { return Duration(last_); }
-  // Of the step that is running.
-  [[nodiscard]] Duration age() const { return Now() - TimePoint(Duration(began_)); }
-  [[nodiscard]] absl::Status first_error() const {
-    const MutexLock lock(mutex_);
-    return first_error_;
-  }
-
- private:
-  void Run() {
-    while (!stop_) {
-      began_ = Now().time_since_epoch().count();
-      const absl::Status status = RunStep(*session_, *step_, kLayer);
-      last_ = age().count();
-      ++steps_;
-      if (status.ok()) continue;
-      ++failed_;
-      const MutexLock lock(mutex_);
-      if (first_error_.ok()) first_error_ = status;
-    }
-  }
-
-  MoeSession* session_;
-  RandomStep* step_;
-  std::atomic<bool> stop_{false};
-  std::atomic<int> steps_{0};
-  std::atomic<int> failed_{0};
-  std::atomic<std::int64_t> last_{0};
-  std::atomic<std::int64_t> began_{0};
-  mutable Mutex mutex_;
-  absl::Status first_error_ SY_GUARDED_BY(mutex_);
-  std::thread thread_;
-};
 
 // How long a prefill step takes.
 Duration StepTime() {
@@ -159,8 +111,10 @@ class PlannedChangeTest : public Processes, public ::testing::WithParamInterface
   }
   void StartLoad() {
     decode_step_ = std::make_unique<RandomStep>(kShape, kDecodeTokens, 2);
-    prefill_load_ = std::make_unique<Load>(prefill_.get(), prefill_step_.get());
-    decode_load_ = std::make_unique<Load>(decode_.get(), decode_step_.get());
+    prefill_load_ =
+        std::make_unique<StepLoad>([this] { return RunStep(*prefill_, *prefill_step_, kLayer); });
+    decode_load_ =
+        std::make_unique<StepLoad>([this] { return RunStep(*decode_, *decode_step_, kLayer); });
   }
   [[nodiscard]] std::uint64_t PlanEpoch() {
     const auto grant = watcher_->Grant();
@@ -225,8 +179,8 @@ class PlannedChangeTest : public Processes, public ::testing::WithParamInterface
   std::unique_ptr<RandomStep> prefill_step_;
   Duration step_time_{};  // of prefill_step_, alone
   std::unique_ptr<RandomStep> decode_step_;
-  std::unique_ptr<Load> prefill_load_;
-  std::unique_ptr<Load> decode_load_;
+  std::unique_ptr<StepLoad> prefill_load_;
+  std::unique_ptr<StepLoad> decode_load_;
 };
 
 TEST_P(PlannedChangeTest, FailsNoStep) {

@@ -122,7 +122,7 @@ __device__ void CodesOf(const NarrowSource& from, std::int64_t row, std::int64_t
   }
 }
 
-// What is stored of a row's 128 k beside their codes, and the least integer of these.
+// Stores what a row's 128 k need beside their codes, and returns the least integer of these.
 __device__ float StoreInt4Scale(const PackArguments& args, std::int64_t row, std::int64_t k_block,
                                 std::byte* to) {
   const float least = IntegersOf(args.from, row, k_block * kNarrowK).least;

@@ -14,7 +14,7 @@ namespace switchyard::cuda {
 
 // kInt4 and kE2m1: weights that become BF16 in registers.
 enum class MmaType { kE4m3, kBf16, kInt8, kInt4, kE2m1 };
-// What products of this type are summed in.
+// Products of this type are summed in it.
 template <MmaType kType>
 using MmaSum = std::conditional_t<kType == MmaType::kInt8, std::int32_t, float>;
 

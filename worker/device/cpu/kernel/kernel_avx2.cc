@@ -5,6 +5,7 @@
 // Up to six rows share the reading of half a panel: sixteen registers hold no more.
 #include "worker/device/cpu/kernel/kernels.h"
 #include "worker/device/cpu/kernel/packing.h"
+#include "worker/device/cpu/kernel/row_blocks.h"
 #include "worker/device/cpu/kernel/vector_avx2.h"
 
 namespace switchyard {
@@ -19,49 +20,11 @@ constexpr std::int64_t kPrefetchBytes = 1024;
 
 bool Usable(const CpuFeatures& cpu) { return cpu.avx2; }
 
-// Scratch: x, then h, both FP32 in blocks of up to six rows; within a block [k][row], so that the
-// values a step broadcasts lie beside each other.
-KernelLayout Layout(const KernelDims& dims) {
-  return {.packed_bytes = LanesBytes(dims),
-          .scratch_bytes = kRowsPerCall * (dims.hidden + dims.intermediate) * 4,
-          .rows_per_call = kRowsPerCall,
-          .gate_up_panels = CeilDiv(dims.intermediate, kPanelColumns),
-          .down_panels = CeilDiv(dims.hidden, kDownPanelColumns)};
+KernelLayout Layout(const KernelDims& dims) { return LayoutOfRowBlocks(dims, kRowsPerCall); }
+SY_FORCE_INLINE RowBlock BlockAt(const KernelCall& call, std::int64_t first) {
+  return RowBlockAt<kRowBlock>(call, first);
 }
-
-struct Block {
-  std::int64_t first = 0;  // row
-  std::int64_t rows = 0;   // 1 to 6
-  float* x = nullptr;      // [hidden][rows]
-  float* h = nullptr;      // [intermediate][rows]
-};
-
-SY_FORCE_INLINE Block BlockAt(const KernelCall& call, std::int64_t first) {
-  float* x = reinterpret_cast<float*>(call.scratch);
-  float* h = x + call.row_count * call.dims.hidden;
-  const std::int64_t left = call.row_count - first;
-  return {.first = first,
-          .rows = left < kRowBlock ? left : kRowBlock,
-          .x = x + first * call.dims.hidden,
-          .h = h + first * call.dims.intermediate};
-}
-
-SY_FORCE_INLINE void StoreAsFloat(Bf16 value, float* out) {
-  const std::uint32_t bits = static_cast<std::uint32_t>(value) << 16;
-  __builtin_memcpy(out, &bits, sizeof(bits));
-}
-
-void LoadRows(const KernelCall& call) {
-  for (std::int64_t first = 0; first < call.row_count; first += kRowBlock) {
-    const Block block = BlockAt(call, first);
-    for (std::int64_t row = 0; row < block.rows; ++row) {
-      const Bf16* in = call.rows[first + row];
-      for (std::int64_t k = 0; k < call.dims.hidden; ++k) {
-        StoreAsFloat(in[k], block.x + k * block.rows + row);
-      }
-    }
-  }
-}
+void LoadRows(const KernelCall& call) { LoadRowBlocks<kRowBlock>(call); }
 
 // Products of half a panel for the rows of a block.
 struct Sums {
@@ -179,7 +142,7 @@ void GateUp(const KernelCall& call, std::int64_t begin, std::int64_t end) {
     const KernelScales gate_scales = ScalesFrom(call.blocks.gate, first_column, hidden);
     const KernelScales up_scales = ScalesFrom(call.blocks.up, first_column, hidden);
     for (std::int64_t first = 0; first < call.row_count; first += kRowBlock) {
-      const Block block = BlockAt(call, first);
+      const RowBlock block = BlockAt(call, first);
       for (std::int64_t half = 0; half < kPanelColumns; half += kHalfColumns) {
         MultiplyBlock(block.rows,
                       {.x = block.x,
@@ -220,7 +183,7 @@ void Down(const KernelCall& call, std::int64_t begin, std::int64_t end) {
     const KernelScales high_scales =
         ScalesFrom(call.blocks.down, first_column + kPanelColumns, intermediate);
     for (std::int64_t first = 0; first < call.row_count; first += kRowBlock) {
-      const Block block = BlockAt(call, first);
+      const RowBlock block = BlockAt(call, first);
       for (std::int64_t half = 0; half < kPanelColumns; half += kHalfColumns) {
         MultiplyBlock(block.rows,
                       {.x = block.h,
@@ -243,7 +206,7 @@ void Down(const KernelCall& call, std::int64_t begin, std::int64_t end) {
 
 // H lies in blocks of rows, its columns side by side.
 void LoadH(const KernelCall& call, std::int64_t row, Bf16* out) {
-  const Block block = BlockAt(call, row / kRowBlock * kRowBlock);
+  const RowBlock block = BlockAt(call, row / kRowBlock * kRowBlock);
   const float* h = block.h + row % kRowBlock;
   for (std::int64_t i = 0; i < call.dims.intermediate; ++i) {
     const __m128i bits = RoundToBf16(_mm256_set1_ps(h[i * block.rows]));
@@ -252,11 +215,7 @@ void LoadH(const KernelCall& call, std::int64_t row, Bf16* out) {
 }
 
 void StoreH(const KernelCall& call, std::int64_t row, const Bf16* in) {
-  const Block block = BlockAt(call, row / kRowBlock * kRowBlock);
-  float* h = block.h + row % kRowBlock;
-  for (std::int64_t i = 0; i < call.dims.intermediate; ++i) {
-    StoreAsFloat(in[i], h + i * block.rows);
-  }
+  StoreHOfRow<kRowBlock>(call, row, in);
 }
 
 }  // namespace

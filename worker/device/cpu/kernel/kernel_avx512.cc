@@ -5,6 +5,7 @@
 // number. With scales along k it is cut after each 128 k.
 #include "worker/device/cpu/kernel/kernels.h"
 #include "worker/device/cpu/kernel/packing.h"
+#include "worker/device/cpu/kernel/row_blocks.h"
 #include "worker/device/cpu/kernel/vector_avx512.h"
 
 namespace switchyard {
@@ -17,45 +18,11 @@ constexpr std::int64_t kPrefetchBytes = 1024;
 
 bool Usable(const CpuFeatures& cpu) { return cpu.avx512; }
 
-// Scratch: x, then h, both FP32 in blocks of up to eight rows; within a block [k][row], so that the
-// values a step broadcasts lie beside each other.
-KernelLayout Layout(const KernelDims& dims) {
-  return {.packed_bytes = LanesBytes(dims),
-          .scratch_bytes = kRowsPerCall * (dims.hidden + dims.intermediate) * 4,
-          .rows_per_call = kRowsPerCall,
-          .gate_up_panels = CeilDiv(dims.intermediate, kPanelColumns),
-          .down_panels = CeilDiv(dims.hidden, kDownPanelColumns)};
+KernelLayout Layout(const KernelDims& dims) { return LayoutOfRowBlocks(dims, kRowsPerCall); }
+SY_FORCE_INLINE RowBlock BlockAt(const KernelCall& call, std::int64_t first) {
+  return RowBlockAt<kRowBlock>(call, first);
 }
-
-struct Block {
-  std::int64_t first = 0;  // row
-  std::int64_t rows = 0;   // 1 to 8
-  float* x = nullptr;      // [hidden][rows]
-  float* h = nullptr;      // [intermediate][rows]
-};
-
-SY_FORCE_INLINE Block BlockAt(const KernelCall& call, std::int64_t first) {
-  float* x = reinterpret_cast<float*>(call.scratch);
-  float* h = x + call.row_count * call.dims.hidden;
-  const std::int64_t left = call.row_count - first;
-  return {.first = first,
-          .rows = left < kRowBlock ? left : kRowBlock,
-          .x = x + first * call.dims.hidden,
-          .h = h + first * call.dims.intermediate};
-}
-
-void LoadRows(const KernelCall& call) {
-  for (std::int64_t first = 0; first < call.row_count; first += kRowBlock) {
-    const Block block = BlockAt(call, first);
-    for (std::int64_t row = 0; row < block.rows; ++row) {
-      const Bf16* in = call.rows[first + row];
-      for (std::int64_t k = 0; k < call.dims.hidden; ++k) {
-        const std::uint32_t bits = static_cast<std::uint32_t>(in[k]) << 16;
-        __builtin_memcpy(block.x + k * block.rows + row, &bits, sizeof(bits));
-      }
-    }
-  }
-}
+void LoadRows(const KernelCall& call) { LoadRowBlocks<kRowBlock>(call); }
 
 // A panel's products for the rows of a block.
 struct Sums {
@@ -155,7 +122,7 @@ SY_FORCE_INLINE void MultiplyRows(std::int64_t rows, const Stream& stream, Sums*
 // The first block of a call brings the panel in from memory, the others find it in L2. Never
 // inlined, so that the loops of plain weights are compiled by themselves.
 template <bool kScaled>
-__attribute__((noinline)) void MultiplyBlockOf(const Block& block, const Stream& stream,
+__attribute__((noinline)) void MultiplyBlockOf(const RowBlock& block, const Stream& stream,
                                                Sums* sums) {
   if (block.first == 0) {
     MultiplyRows<true, kScaled>(block.rows, stream, sums);
@@ -164,7 +131,7 @@ __attribute__((noinline)) void MultiplyBlockOf(const Block& block, const Stream&
   }
 }
 
-SY_FORCE_INLINE void MultiplyBlock(const Block& block, const Stream& stream, Sums* sums) {
+SY_FORCE_INLINE void MultiplyBlock(const RowBlock& block, const Stream& stream, Sums* sums) {
   if (stream.low_scales.at == nullptr) {
     MultiplyBlockOf<false>(block, stream, sums);
   } else {
@@ -180,7 +147,7 @@ void GateUp(const KernelCall& call, std::int64_t begin, std::int64_t end) {
     const std::int64_t left = call.dims.intermediate - first_column;
     const std::int64_t columns = left < kPanelColumns ? left : kPanelColumns;
     for (std::int64_t first = 0; first < call.row_count; first += kRowBlock) {
-      const Block block = BlockAt(call, first);
+      const RowBlock block = BlockAt(call, first);
       MultiplyBlock(block,
                     {.x = block.x,
                      .panel = call.weights + panel * hidden * kLineBytes,
@@ -215,7 +182,7 @@ void Down(const KernelCall& call, std::int64_t begin, std::int64_t end) {
     const __mmask16 high_lanes = FirstLanes(hidden - first_column - kPanelColumns);
     const KernelScales& scales = call.blocks.down;
     for (std::int64_t first = 0; first < call.row_count; first += kRowBlock) {
-      const Block block = BlockAt(call, first);
+      const RowBlock block = BlockAt(call, first);
       MultiplyBlock(block,
                     {.x = block.h,
                      .panel = down + panel * intermediate * kLineBytes,
@@ -234,7 +201,7 @@ void Down(const KernelCall& call, std::int64_t begin, std::int64_t end) {
 
 // H lies in blocks of rows, its columns side by side.
 void LoadH(const KernelCall& call, std::int64_t row, Bf16* out) {
-  const Block block = BlockAt(call, row / kRowBlock * kRowBlock);
+  const RowBlock block = BlockAt(call, row / kRowBlock * kRowBlock);
   const float* h = block.h + row % kRowBlock;
   for (std::int64_t i = 0; i < call.dims.intermediate; ++i) {
     const __m256i bits = RoundToBf16(_mm512_set1_ps(h[i * block.rows]));
@@ -243,12 +210,7 @@ void LoadH(const KernelCall& call, std::int64_t row, Bf16* out) {
 }
 
 void StoreH(const KernelCall& call, std::int64_t row, const Bf16* in) {
-  const Block block = BlockAt(call, row / kRowBlock * kRowBlock);
-  float* h = block.h + row % kRowBlock;
-  for (std::int64_t i = 0; i < call.dims.intermediate; ++i) {
-    const std::uint32_t bits = static_cast<std::uint32_t>(in[i]) << 16;
-    __builtin_memcpy(h + i * block.rows, &bits, sizeof(bits));
-  }
+  StoreHOfRow<kRowBlock>(call, row, in);
 }
 
 }  // namespace

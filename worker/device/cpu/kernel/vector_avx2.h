@@ -14,9 +14,8 @@
 
 #include <immintrin.h>
 
+#include "worker/device/cpu/kernel/force_inline.h"
 #include "worker/device/cpu/kernel/kernel_family.h"
-
-#define SY_FORCE_INLINE static inline __attribute__((always_inline))
 
 namespace switchyard {
 

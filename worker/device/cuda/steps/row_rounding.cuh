@@ -53,7 +53,7 @@ __device__ __forceinline__ Fp8Scale ScaleOfFp8(std::uint32_t largest, bool power
   return {__uint_as_float((254U - exponent) << 23), Ue8m0Value(exponent)};
 }
 
-// What a row is written as: values, or codes and their scales.
+// A row is written as values, or as codes and their scales.
 enum class RowCodes : std::uint8_t { kBf16, kE4m3, kInt8 };
 __device__ __forceinline__ RowCodes CodesOf(Route route) {
   if (route == Route::kFp8) return RowCodes::kE4m3;
