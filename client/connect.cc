@@ -1,8 +1,13 @@
 // Client::Connect: the wiring to gRPC and UCX. It is not in client.cc, so that programs that bring
 // their own parts link neither.
+#include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
 #include "client/client.h"
+#include "core/base/dial_address.h"
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
 #include "services/channels/grpc_channels.h"
@@ -10,6 +15,22 @@
 #include "worker/registry/transport_registry.h"
 
 namespace switchyard {
+namespace {
+
+// A mistake in one of several addresses would show only when the others are lost.
+absl::Status CheckGateways(const std::string& gateways) {
+  for (const absl::string_view gateway : absl::StrSplit(gateways, ',')) {
+    const std::string why = WhyNotDialable(gateway);
+    if (why.empty()) continue;
+    return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
+                     absl::StrCat("gateway \"", gateway, "\" ", why,
+                                  "; give \"host:port\", or several with commas between"),
+                     {{"field", "gateway"}});
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ClientOptions& options) {
   if (options.coordinator.empty() == options.gateway.empty()) {
@@ -17,6 +38,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ClientOptions& opt
                      "name either a coordinator (steps from this process) or a gateway (steps "
                      "through a worker), as \"host:port\"");
   }
+  if (!options.gateway.empty()) SY_RETURN_IF_ERROR(CheckGateways(options.gateway));
   ClientParts parts;
   SystemRng rng;
   parts.incarnation = rng.NextId<Incarnation>();

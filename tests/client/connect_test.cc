@@ -27,6 +27,16 @@ TEST(ConnectTest, WantsACoordinatorOrAGatewayAndNotBoth) {
               FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadRequest));
 }
 
+TEST(ConnectTest, RefusesAListOfGatewaysWithAMistake) {
+  for (const char* gateways : {",", "nonsense", "127.0.0.1:1,", "127.0.0.1:1,,127.0.0.1:2",
+                               "127.0.0.1:1, 127.0.0.1:2", "127.0.0.1:0", "0.0.0.0:1"}) {
+    EXPECT_THAT(Client::Connect(Options("", gateways)),
+                FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadRequest))
+        << gateways;
+  }
+  SY_EXPECT_OK(Client::Connect(Options("", "127.0.0.1:1,worker-1.example:2,[::1]:3")));
+}
+
 TEST(ConnectTest, NamesTheCoordinatorThatIsNotThereWhenASessionIsOpened) {
   SY_ASSERT_OK_AND_ASSIGN(const auto client, Client::Connect(Options(kNobody, "")));
 

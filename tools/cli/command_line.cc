@@ -22,9 +22,10 @@ void AddCommonOptions(CLI::App& app, CommonOptions& options, bool with_format) {
   app.add_option("--moe", options.moe.moe,
                  "Where the routed experts run: deployment, or reference (in this process)")
       ->capture_default_str();
-  auto* target = app.add_option("--target", options.moe.target,
-                                "host:port of a running deployment's coordinator (with --transport "
-                                "gateway: of a worker); default: start a deployment");
+  auto* target = app.add_option(
+      "--target", options.moe.target,
+      "host:port of a running deployment's coordinator (with --transport "
+      "gateway: of a worker, or of several with commas between); default: start a deployment");
   app.add_option("--deployment", options.moe.deployment,
                  "Name of the deployment at --target, if there are several")
       ->needs(target);
