@@ -147,7 +147,7 @@ TEST_P(RestartTest, OfTheCoordinatorWithoutItsStoreFailsNoStepAndPlansGoOn) {
     SY_ASSERT_OK_AND_ASSIGN(const auto now, watcher_->Grant());
     if (now.plan.epoch > before.plan.epoch && now.plan.workers.size() == kWorkers) break;
     ASSERT_LT(std::chrono::steady_clock::now(), until);
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    std::this_thread::yield();
   }
   ASSERT_NO_FATAL_FAILURE(RestartWorker(1));
 
