@@ -254,9 +254,9 @@ TEST_F(ProgramsTest, AWorkerWithoutItsGpuEndsWithTheReason) {
       Run("switchyard-worker", {"--coordinator", address, "--id", "w0", "--device", "cuda:4000"}),
       1);
 
-  EXPECT_THAT(
-      Log(), ::testing::AnyOf(HasSubstr("this build has no CUDA device"),
-                              HasSubstr("no usable GPU: "), HasSubstr("so none of index 4000")));
+  EXPECT_THAT(Log(),
+              ::testing::AnyOf(HasSubstr("this build has no CUDA device"),
+                               HasSubstr("no usable GPU: "), HasSubstr("so none of index 4000")));
   EXPECT_THAT(Log(), HasSubstr("(FAILED_PRECONDITION, UNSUPPORTED)"));
   EXPECT_TRUE(coordinator.running());
   EXPECT_THAT(Syctl(address, "get workers"), ::testing::Not(HasSubstr("w0")));
