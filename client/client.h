@@ -44,7 +44,8 @@ struct ClientParts {
 class Client {
  public:
   // Does not connect yet. Errors: kInvalidArgument (BAD_REQUEST) unless exactly one of coordinator
-  // and gateway is given, and for a gateway that is no "host:port"; kUnavailable (TRANSPORT) when UCX cannot start.
+  // and gateway is given, and for a gateway that is no "host:port"; kUnavailable (TRANSPORT) when
+  // UCX cannot start.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(const ClientOptions& options);
   // `parts` has sessions and a transport with its device, or steps. Never fails: nothing is dialed.
   static std::unique_ptr<Client> Over(const ClientOptions& options, ClientParts parts);
