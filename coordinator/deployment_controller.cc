@@ -22,6 +22,8 @@ DeploymentController::DeploymentController(ControllerContext context, Deployment
       gate_(context.options, now),
       quarantine_(context.options),
       retry_(context.options) {
+  // Without its store, this coordinator may have been told what they hold before it had a record.
+  for (const auto& [id, member] : context.members->members()) NoteCommitted(member);
   CheckRecord();
 }
 
@@ -68,7 +70,15 @@ void DeploymentController::CheckRecord() {
 
 void DeploymentController::OnJoined(const Member& member, TimePoint now) {
   gate_.OnJoined(member.id, now);
+  NoteCommitted(member);
   OnMembersChanged(now);
+}
+
+void DeploymentController::NoteCommitted(const Member& member) {
+  for (const auto& [key, hold] : member.holds) {
+    if (key.deployment != name() || hold.state != HoldState::kCommitted) continue;
+    serving_.NoteCommitted(key.epoch, hold.hash);
+  }
 }
 
 void DeploymentController::OnLeaveRequested(TimePoint now) {

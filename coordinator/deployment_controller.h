@@ -100,6 +100,8 @@ class DeploymentController {
   void UrgeRetire(Member& member);
   // The workers of the serving plan that are gone, however long one waits.
   [[nodiscard]] std::vector<Incarnation> LostWorkers() const;
+  // Sources may hold what a worker has committed (ServingEpoch::NoteCommitted).
+  void NoteCommitted(const Member& member);
 
   // When and what to plan.
   // After every change of the record: can it be served at all?

@@ -1,8 +1,15 @@
 #include "coordinator/serving_epoch.h"
 
 #include <algorithm>
+#include <cstddef>
 
 namespace switchyard {
+namespace {
+
+// Workers hold one or two epochs of a deployment, and broken ones report what they like.
+constexpr std::size_t kInheritedMax = 16;
+
+}  // namespace
 
 void ServingEpoch::Replace(std::shared_ptr<const PlanUpdate> next, std::int64_t expert_bytes) {
   // One is kept and not more: sources switch at once, so that only one that was away may still name
@@ -11,7 +18,14 @@ void ServingEpoch::Replace(std::shared_ptr<const PlanUpdate> next, std::int64_t 
   expert_bytes_ = expert_bytes;
 }
 
+void ServingEpoch::NoteCommitted(Epoch epoch, const PlanHash& hash) {
+  inherited_[epoch] = hash;
+  if (inherited_.size() > kInheritedMax) inherited_.erase(inherited_.begin());
+}
+
 bool ServingEpoch::WasAnnounced(Epoch epoch, const PlanHash& hash) const {
+  const auto inherited = inherited_.find(epoch);
+  if (inherited != inherited_.end() && inherited->second == hash) return true;
   const auto is = [&](const std::shared_ptr<const PlanUpdate>& update) {
     return update != nullptr && update->plan.epoch == epoch && update->hash == hash;
   };

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -38,8 +39,11 @@ class ServingEpoch {
   // The weights that the plan puts on its workers; empty before the first epoch.
   [[nodiscard]] HeldWeights Weights() const { return {plan(), expert_bytes_}; }
 
-  // Sources may hold this plan: it serves, or it served before the one that does. A source that was
-  // away for longer opens a new session.
+  // A worker has committed this plan. Where this coordinator did not, one before it did whose store
+  // was lost, and sources may hold it. The newest 16 are kept.
+  void NoteCommitted(Epoch epoch, const PlanHash& hash);
+  // Sources may hold this plan: it serves, it served before the one that does, or NoteCommitted
+  // told of it. A source that was away for longer opens a new session.
   [[nodiscard]] bool WasAnnounced(Epoch epoch, const PlanHash& hash) const;
   // Every worker of the plan is present and holds it. False before the first epoch.
   [[nodiscard]] bool Holds() const;
@@ -61,6 +65,7 @@ class ServingEpoch {
   const Membership* members_;
   std::shared_ptr<const PlanUpdate> serving_;
   std::shared_ptr<const PlanUpdate> before_;
+  std::map<Epoch, PlanHash> inherited_;
   // The record may have moved on to another checkpoint.
   std::int64_t expert_bytes_;
 };

@@ -2,7 +2,7 @@
 //
 // A session lives while it is watched, and for session_linger without a watch, so that a source can
 // connect again. Sessions are not stored: after a restart the coordinator learns of one by its
-// watch, if the store still has the plan that the source names. Not thread-safe.
+// watch, if the store or a worker still has the plan that the source names. Not thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -229,6 +229,33 @@ TEST_F(RecoveryTest, OtherWatchesAreRefused) {
               FailsWith(absl::StatusCode::kNotFound, Reason::kUnknownModel));
 }
 
+// The source names a plan that a worker had committed, and goes on with the plan that replaces it.
+TEST_F(RecoveryTest, WithoutItsStoreItKnowsSessionsByThePlansOfWorkers) {
+  SY_ASSERT_OK_AND_ASSIGN(const SessionGrant grant, cluster.OpenDecode());
+  const WatchRequest order{grant.session, "demo", Phase::kDecode, grant.plan.epoch, grant.hash};
+  WatchRequest other = order;
+  other.hash.bytes[0] ^= 1;
+  const auto stale = FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch);
+  cluster.StopCoordinator();
+  cluster.store = MemoryStore();
+  cluster.StartCoordinator();
+  cluster.Register(cluster.worker("w0"));  // before the deployment is known
+  SY_ASSERT_OK(cluster.Apply(MakeSpec(3)));
+
+  EXPECT_THAT(cluster.closed_watches[cluster.Watch(other)], stale);
+  const WatchId watch = cluster.Watch(order);
+  cluster.Register(cluster.worker("w1"));
+  cluster.Register(cluster.worker("w2"));
+  cluster.Advance(milliseconds(200));
+
+  EXPECT_EQ(cluster.closed_watches.count(watch), 0U);
+  ASSERT_EQ(cluster.news[watch].size(), 1U);
+  EXPECT_EQ(cluster.news[watch][0].plan.epoch, Epoch{2});
+  EXPECT_EQ(cluster.Deployment().sessions, 1);
+  const WatchId late = cluster.Watch(order);
+  ASSERT_EQ(cluster.news[late].size(), 1U) << "its watch came back after the new plan";
+}
+
 TEST_F(RecoveryTest, WithoutItsStoreItLearnsFromTheWorkersWhichNumbersAreTaken) {
   cluster.Join("w3");
   cluster.Advance(milliseconds(200));

@@ -1,5 +1,6 @@
 // Negative controls: what verify must notice. Every test passes; with a seeded bug (tests/mutants)
 // in the workers, the test that looks for it fails and prints what verify said.
+#include <csignal>
 #include <filesystem>
 
 #include "gmock/gmock.h"
@@ -39,13 +40,17 @@ TEST_F(ControlsTest, VerifyPassesOnSoundWorkers) {
   ExpectVerifyPasses("low_latency");
 }
 
-TEST_F(ControlsTest, VerifyPassesAfterAJoinThatMovedExperts) {
+// A join alone takes each worker's last experts, so that the others stay in their places. After the
+// first worker has left, its experts stand before those that a worker had.
+TEST_F(ControlsTest, VerifyPassesAfterAJoinAndALeaveThatMovedExperts) {
   Deploy(2);
   {
     SY_ASSERT_OK_AND_ASSIGN(const auto client, Connect("tcp"));
     SY_ASSERT_OK_AND_ASSIGN(const auto session, client->OpenWhenReady({}, testing::kReadyTimeout));
     SY_ASSERT_OK(deployment_->AddWorker());
     ASSERT_TRUE(WaitForWorkers(*session, 3));
+    deployment_->worker_process(0).Signal(SIGTERM);
+    ASSERT_TRUE(WaitForWorkers(*session, 2));
   }
 
   ExpectVerifyPasses("low_latency");

@@ -1,6 +1,7 @@
-// A worker joins, another one leaves in order, and the deployment is applied again with another
-// dtype, all under prefill steps that take longer than every fixed grace and under decode steps of
-// milliseconds: no step fails.
+// A worker joins, another one leaves in order and comes back, the deployment is applied again with
+// another dtype, and the coordinator is killed and started again, all under prefill steps that take
+// longer than every fixed grace and under decode steps of milliseconds: no step fails, and decode
+// waits no longer than it does beside prefill.
 //
 //   planned_change_e2e_test [--step-seconds=8]
 #include <algorithm>
@@ -26,6 +27,8 @@
 #include "tests/e2e/random_step.h"
 #include "tests/e2e/step_load.h"
 #include "tests/testing/program.h"
+#include "tests/testing/temp_dir.h"
+#include "worker/expert/batch_memory.h"
 
 namespace switchyard {
 namespace {
@@ -65,10 +68,12 @@ Duration StepTime() {
 
 class PlannedChangeTest : public Processes, public ::testing::WithParamInterface<const char*> {
  protected:
-  void SetUp() override {
+  void Start(int workers, const std::string& store) {
     LocalDeploymentOptions options;
     options.checkpoint = model_.path();
-    Deploy(2, std::move(options));
+    options.min_workers = 2;
+    options.coordinator_flags = {"--store", store};
+    Deploy(workers, std::move(options));
     ASSERT_NE(deployment_, nullptr);
     SY_ASSERT_OK_AND_ASSIGN(watcher_client_, Connect("auto"));
     SY_ASSERT_OK_AND_ASSIGN(watcher_, watcher_client_->OpenWhenReady({}, testing::kReadyTimeout));
@@ -84,6 +89,10 @@ class PlannedChangeTest : public Processes, public ::testing::WithParamInterface
     // Far beyond what they take, so that a machine under load fails no step either.
     order.step_deadline = std::chrono::seconds(60);
     SY_ASSERT_OK_AND_ASSIGN(decode_, client_->OpenWhenReady(order, testing::kReadyTimeout));
+    ASSERT_NO_FATAL_FAILURE(MakeLongStep());
+    StartLoad();
+    ASSERT_TRUE(WaitForPrefill(1));
+    undisturbed_ = decode_load_->P99();
   }
   void TearDown() override {
     prefill_load_.reset();
@@ -150,12 +159,39 @@ class PlannedChangeTest : public Processes, public ::testing::WithParamInterface
     ASSERT_TRUE(WaitForPrefill(before + 1));
     const Duration rest = Now() - begin;
     ASSERT_TRUE(WaitForPrefill(before + 2));
+    const Duration p99 = decode_load_->P99(decoded);
     std::printf(
         "drill %s %s: planned after %.1f s, the prefill step of %.1f s ended after %.1f s, "
-        "%d decode steps, %d steps failed\n",
+        "%d decode steps of %.3f s at p99 (%.3f before), %d steps failed\n",
         name, GetParam(), Seconds(planned), Seconds(whole), Seconds(rest),
-        decode_load_->steps() - decoded, prefill_load_->failed() + decode_load_->failed());
+        decode_load_->steps() - decoded, Seconds(p99), Seconds(undisturbed_),
+        prefill_load_->failed() + decode_load_->failed());
     EXPECT_GE(whole, StepTime() / 2) << "too short to show anything";
+    EXPECT_LE(p99, undisturbed_ * 3 / 2 + Batch()) << name;
+  }
+  // One batch of prefill, of which decode may have to wait for the rest.
+  [[nodiscard]] Duration Batch() const {
+    return step_time_ * BatchOptions{}.rows_max / prefill_step_->tokens;
+  }
+
+  void Leave(std::size_t worker) { deployment_->worker_process(worker).Signal(SIGTERM); }
+  void ExpectEnd(std::size_t worker) {
+    SY_ASSERT_OK_AND_ASSIGN(const int status, deployment_->worker_process(worker).Wait(kChangeMax));
+    EXPECT_TRUE(WIFEXITED(status)) << status;
+    EXPECT_EQ(WEXITSTATUS(status), 0);
+  }
+  void RestartCoordinator() {
+    deployment_->coordinator_process().Signal(SIGKILL);
+    SY_ASSERT_OK(deployment_->coordinator_process().Wait(kChangeMax));
+    SY_ASSERT_OK(deployment_->RestartCoordinator());
+  }
+  void ExpectNoStepFailed() {
+    prefill_load_->Stop();
+    decode_load_->Stop();
+    SY_EXPECT_OK(prefill_load_->first_error());
+    SY_EXPECT_OK(decode_load_->first_error());
+    EXPECT_EQ(prefill_load_->failed(), 0);
+    EXPECT_EQ(decode_load_->failed(), 0);
   }
 
   void ApplyWithBf16() {
@@ -177,29 +213,44 @@ class PlannedChangeTest : public Processes, public ::testing::WithParamInterface
   std::unique_ptr<MoeSession> prefill_;
   std::unique_ptr<MoeSession> decode_;
   std::unique_ptr<RandomStep> prefill_step_;
-  Duration step_time_{};  // of prefill_step_, alone
+  Duration step_time_{};    // of prefill_step_, alone
+  Duration undisturbed_{};  // what decode takes beside prefill at p99, without a change
   std::unique_ptr<RandomStep> decode_step_;
   std::unique_ptr<StepLoad> prefill_load_;
   std::unique_ptr<StepLoad> decode_load_;
 };
 
 TEST_P(PlannedChangeTest, FailsNoStep) {
-  ASSERT_NO_FATAL_FAILURE(MakeLongStep());
-  StartLoad();
+  ASSERT_NO_FATAL_FAILURE(Start(2, "memory"));
 
   Change("join", Duration::max(), [this] { SY_EXPECT_OK(deployment_->AddWorker()); });
   Change("reapply", Duration::max(), [this] { ApplyWithBf16(); });
-  Change("leave", kLeaveLead, [this] { deployment_->worker_process(1).Signal(SIGTERM); });
+  Change("leave", kLeaveLead, [this] { Leave(1); });
 
-  prefill_load_->Stop();
-  decode_load_->Stop();
-  SY_EXPECT_OK(prefill_load_->first_error());
-  SY_EXPECT_OK(decode_load_->first_error());
-  EXPECT_EQ(prefill_load_->failed(), 0);
-  EXPECT_EQ(decode_load_->failed(), 0);
-  SY_ASSERT_OK_AND_ASSIGN(const int status, deployment_->worker_process(1).Wait(kChangeMax));
-  EXPECT_TRUE(WIFEXITED(status)) << status;
-  EXPECT_EQ(WEXITSTATUS(status), 0);
+  ExpectNoStepFailed();
+  ExpectEnd(1);
+}
+
+TEST_P(PlannedChangeTest, OfProcessesThatRestartFailsNoStep) {
+  const testing::TempDir folder;
+  ASSERT_NO_FATAL_FAILURE(Start(3, "sqlite:" + folder.Join("store")));
+
+  Change("leave", kLeaveLead, [this] { Leave(1); });
+  ExpectEnd(1);
+  Change("return", Duration::max(), [this] {
+    RestartCoordinator();
+    SY_EXPECT_OK(deployment_->RestartWorker(1));
+  });
+
+  ExpectNoStepFailed();
+}
+
+TEST_P(PlannedChangeTest, OfACoordinatorWithoutItsStoreFailsNoStep) {
+  ASSERT_NO_FATAL_FAILURE(Start(2, "memory"));
+
+  Change("coordinator", Duration::max(), [this] { RestartCoordinator(); });
+
+  ExpectNoStepFailed();
 }
 
 INSTANTIATE_TEST_SUITE_P(Transport, PlannedChangeTest, ::testing::Values("shm", "tcp", "gateway"),

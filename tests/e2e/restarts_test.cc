@@ -32,10 +32,10 @@ constexpr Duration kEndMax = std::chrono::seconds(40);
 
 class RestartTest : public Processes, public ::testing::WithParamInterface<const char*> {
  protected:
-  void Start() {
+  void Start(const std::string& store) {
     LocalDeploymentOptions options;
     options.min_workers = 1;
-    options.coordinator_flags = {"--store", "sqlite:" + store_.Join("store")};
+    options.coordinator_flags = {"--store", store};
     Deploy(kWorkers, std::move(options));
     ASSERT_NE(deployment_, nullptr);
     SY_ASSERT_OK_AND_ASSIGN(watcher_client_, Connect("auto"));
@@ -96,7 +96,14 @@ class RestartTest : public Processes, public ::testing::WithParamInterface<const
     }
   }
 
-  const testing::TempDir store_;
+  [[nodiscard]] std::string File() const { return "sqlite:" + folder_.Join("store"); }
+  void RestartCoordinator() {
+    deployment_->coordinator_process().Signal(SIGKILL);
+    SY_ASSERT_OK(deployment_->coordinator_process().Wait(kEndMax));
+    SY_ASSERT_OK(deployment_->RestartCoordinator());
+  }
+
+  const testing::TempDir folder_;
   std::unique_ptr<Client> watcher_client_;
   std::unique_ptr<MoeSession> watcher_;  // follows the plan and submits nothing
   std::unique_ptr<Client> client_;
@@ -110,7 +117,7 @@ class RestartTest : public Processes, public ::testing::WithParamInterface<const
 };
 
 TEST_P(RestartTest, OfAllWorkersOneByOneFailsNoStep) {
-  ASSERT_NO_FATAL_FAILURE(Start());
+  ASSERT_NO_FATAL_FAILURE(Start(File()));
 
   for (std::size_t worker = 0; worker < kWorkers; ++worker) {
     ASSERT_NO_FATAL_FAILURE(RestartWorker(worker)) << worker;
@@ -120,14 +127,31 @@ TEST_P(RestartTest, OfAllWorkersOneByOneFailsNoStep) {
 }
 
 TEST_P(RestartTest, OfTheCoordinatorFailsNoStepAndPlansGoOn) {
-  ASSERT_NO_FATAL_FAILURE(Start());
+  ASSERT_NO_FATAL_FAILURE(Start(File()));
 
-  deployment_->coordinator_process().Signal(SIGKILL);
-  SY_ASSERT_OK(deployment_->coordinator_process().Wait(kEndMax));
-  SY_ASSERT_OK(deployment_->RestartCoordinator());
+  ASSERT_NO_FATAL_FAILURE(RestartCoordinator());
   ASSERT_NO_FATAL_FAILURE(RestartWorker(1));
 
   ExpectNoStepFailed("coordinator restart");
+}
+
+// Workers and sources tell the new coordinator of the plan that they use; it makes another one, to
+// which they change.
+TEST_P(RestartTest, OfTheCoordinatorWithoutItsStoreFailsNoStepAndPlansGoOn) {
+  ASSERT_NO_FATAL_FAILURE(Start("memory"));
+  SY_ASSERT_OK_AND_ASSIGN(const auto before, watcher_->Grant());
+
+  ASSERT_NO_FATAL_FAILURE(RestartCoordinator());
+  const auto until = std::chrono::steady_clock::now() + kEndMax;
+  for (;;) {
+    SY_ASSERT_OK_AND_ASSIGN(const auto now, watcher_->Grant());
+    if (now.plan.epoch > before.plan.epoch && now.plan.workers.size() == kWorkers) break;
+    ASSERT_LT(std::chrono::steady_clock::now(), until);
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  ASSERT_NO_FATAL_FAILURE(RestartWorker(1));
+
+  ExpectNoStepFailed("coordinator restart without store");
 }
 
 INSTANTIATE_TEST_SUITE_P(Transport, RestartTest, ::testing::Values("shm", "tcp", "gateway"),

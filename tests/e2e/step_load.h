@@ -1,12 +1,15 @@
 // One step again and again on a thread of its own, for drills that change a deployment under load.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 
@@ -34,6 +37,16 @@ class StepLoad {
   [[nodiscard]] Duration last() const { return Duration(last_); }
   // How long the step that is running has taken so far.
   [[nodiscard]] Duration age() const { return Now() - TimePoint(Duration(began_)); }
+  // What 99 of 100 of the last steps took at most, without the first `from` ones; zero: there were
+  // none.
+  [[nodiscard]] Duration P99(int from = 0) const {
+    const MutexLock lock(mutex_);
+    if (static_cast<std::size_t>(from) >= times_.size()) return {};
+    std::vector<Duration> times(times_.begin() + from, times_.end());
+    const auto nth = times.begin() + static_cast<std::ptrdiff_t>(times.size() * 99 / 100);
+    std::nth_element(times.begin(), nth, times.end());
+    return *nth;
+  }
   [[nodiscard]] absl::Status first_error() const {
     const MutexLock lock(mutex_);
     return first_error_;
@@ -47,9 +60,10 @@ class StepLoad {
       const absl::Status status = step_();
       last_ = age().count();
       ++steps_;
+      const MutexLock lock(mutex_);
+      times_.push_back(Duration(last_));
       if (status.ok()) continue;
       ++failed_;
-      const MutexLock lock(mutex_);
       if (first_error_.ok()) first_error_ = status;
     }
   }
@@ -61,6 +75,7 @@ class StepLoad {
   std::atomic<std::int64_t> last_{0};
   std::atomic<std::int64_t> began_{0};
   mutable Mutex mutex_;
+  std::vector<Duration> times_ SY_GUARDED_BY(mutex_);
   absl::Status first_error_ SY_GUARDED_BY(mutex_);
   std::thread thread_;  // last: starts when all above exists
 };
