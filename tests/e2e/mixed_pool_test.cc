@@ -316,7 +316,7 @@ TEST_F(MixedPoolFaultTest, ALostDeviceIsNamedAndTheOthersGoOn) {
         LoseTheDevice();
         std::_Exit(HasFailure() ? 1 : 0);
       },
-      ::testing::ExitedWithCode(0), "CUDA device 0 is lost|");
+      ::testing::ExitedWithCode(0), "");
 }
 #else
 TEST_F(MixedPoolFaultTest, ALostDeviceIsNamedAndTheOthersGoOn) { LoseTheDevice(); }
