@@ -4,6 +4,7 @@
 #include <mutex>
 #include <optional>
 
+#include "absl/strings/match.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -320,6 +321,43 @@ TEST_F(MixedPoolFaultTest, ALostDeviceIsNamedAndTheOthersGoOn) {
 }
 #else
 TEST_F(MixedPoolFaultTest, ALostDeviceIsNamedAndTheOthersGoOn) { LoseTheDevice(); }
+#endif
+
+#ifndef SY_TEST_DEVICE
+// A device whose memory others have taken refuses its experts with sizes. The deployment says so,
+// and serves once there is room.
+TEST_F(MixedPool, ADeviceWithoutRoomIsNamedAndServesOnceItHasRoom) {
+  std::atomic<bool> full{true};
+  InProcessOptions options;
+  ASSERT_NO_FATAL_FAILURE(Write("fp8_block", &options));
+  options.make_device =
+      [&full](std::size_t worker) -> absl::StatusOr<std::unique_ptr<DeviceBackend>> {
+    auto device = MakeDevice("cpu");
+    if (worker == kCpu || !device.ok()) return device;
+    return std::make_unique<PosingDevice>("cuda_sm90", *std::move(device), [&full] {
+      if (!full.load()) return absl::OkStatus();
+      return MakeError(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
+                       "no memory on CUDA device 0 for an expert: 9 bytes are needed");
+    });
+  };
+  SY_ASSERT_OK_AND_ASSIGN(deployment_, InProcessDeployment::Start(options));
+  SY_ASSERT_OK_AND_ASSIGN(client_, deployment_->MakeClient());
+  const CoordinatorView view = deployment_->driver().WaitForView(
+      [](const CoordinatorView& now) {
+        return absl::StrContains(now.deployments.at(0).problem.message(), "9 bytes are needed");
+      },
+      kLong);
+  EXPECT_THAT(std::string(view.deployments.at(0).problem.message()),
+              HasSubstr("no memory on CUDA device 0 for an expert: 9 bytes are needed"));
+
+  full = false;
+
+  SY_ASSERT_OK_AND_ASSIGN(const auto session, Open(DispatchMode::kLowLatency));
+  RandomStep step = Step(11);
+  SY_ASSERT_OK(RunStep(*session, step, kLayer));
+  SY_ASSERT_OK_AND_ASSIGN(const SessionGrant grant, session->Grant());
+  ExpectRight(step, grant.plan);
+}
 #endif
 
 // Workers of one kind share an edge, whose rows have the dtype that all of them take.

@@ -2,6 +2,7 @@
 // any machine. Everything but what it reports is another device's, which it owns.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -14,9 +15,10 @@ namespace switchyard::testing {
 class PosingDevice final : public DeviceBackend {
  public:
   // Reports that it is a `profile`, a row of core/device_profile.cc, that has proven all that
-  // `inner` has.
-  PosingDevice(const char* profile, std::unique_ptr<DeviceBackend> inner)
-      : inner_(std::move(inner)), capabilities_(inner_->capabilities()) {
+  // `inner` has. `admit` is called before each expert that is packed, which its error refuses.
+  PosingDevice(const char* profile, std::unique_ptr<DeviceBackend> inner,
+               std::function<absl::Status()> admit = {})
+      : inner_(std::move(inner)), admit_(std::move(admit)), capabilities_(inner_->capabilities()) {
     capabilities_.device_profile = profile;
     capabilities_.device = FindDeviceProfile(profile)->kind;
     capabilities_.kernel_family = profile;
@@ -32,6 +34,9 @@ class PosingDevice final : public DeviceBackend {
   }
   absl::StatusOr<std::unique_ptr<PackedExpert>> Pack(const MoeShape& shape,
                                                      const ExpertWeightsView& weights) override {
+    if (admit_) {
+      if (absl::Status refused = admit_(); !refused.ok()) return refused;
+    }
     return inner_->Pack(shape, weights);
   }
   absl::StatusOr<std::unique_ptr<ExpertTable>> MakeTable(std::vector<TableEntry> entries) override {
@@ -55,6 +60,7 @@ class PosingDevice final : public DeviceBackend {
 
  private:
   std::unique_ptr<DeviceBackend> inner_;
+  std::function<absl::Status()> admit_;
   CapabilitySet capabilities_;
 };
 

@@ -390,7 +390,7 @@ TEST_F(CudaStreamTest, AllocatesNothingOnItsWay) {
   EXPECT_EQ(allocated, 0U);
 }
 
-// R36: what does not fit is refused with its size, and the device serves on.
+// What does not fit is refused with its size, and the device serves on.
 TEST_F(CudaStreamTest, TooLittleMemoryIsNamedAndHarmsNothing) {
   constexpr std::size_t kFarTooMuch = std::size_t{1} << 50;
 
