@@ -48,15 +48,7 @@ Client::~Client() = default;
 
 absl::StatusOr<std::unique_ptr<MoeSession>> Client::Open(const OpenSessionRequest& request) {
   SY_ASSIGN_OR_RETURN(const Source::SessionRef session, source_->Open(request, options_.timeout));
-  auto open =
-      std::make_unique<MoeSession>(source_.get(), session, sessions_.get(), options_.timeout);
-  if (steps_ != nullptr) {
-    // Only the gateway knows its id, and it says so when it opens a session.
-    SY_ASSIGN_OR_RETURN(const RunnerStatus status, source_->Status(session));
-    const MutexLock lock(mutex_);
-    gateway_worker_ = status.gateway_worker;
-  }
-  return open;
+  return std::make_unique<MoeSession>(source_.get(), session, sessions_.get(), options_.timeout);
 }
 
 absl::StatusOr<std::unique_ptr<MoeSession>> Client::OpenWhenReady(const OpenSessionRequest& request,
@@ -70,11 +62,6 @@ absl::StatusOr<std::unique_ptr<MoeSession>> Client::OpenWhenReady(const OpenSess
     // There is no event to wait for: the coordinator announces plans only to open sessions.
     absl::SleepFor(absl::FromChrono(kReadyPause));
   }
-}
-
-std::string Client::gateway_worker() const {
-  const MutexLock lock(mutex_);
-  return gateway_worker_;
 }
 
 TransportStats Client::transport_stats() { return source_->transport_stats(); }

@@ -12,7 +12,6 @@
 
 #include "client/moe_session.h"
 #include "core/base/clock.h"
-#include "core/base/mutex.h"
 #include "core/rng.h"
 #include "worker/device/device_backend.h"
 #include "worker/source/source.h"
@@ -61,8 +60,6 @@ class Client {
                                                             Duration ready_timeout);
   // Totals since Connect; zeros through a gateway.
   [[nodiscard]] TransportStats transport_stats();
-  // The gateway's worker id, once a session is open through it; empty in p2p.
-  [[nodiscard]] std::string gateway_worker() const;
 
  private:
   Client(ClientOptions options, ClientParts parts);
@@ -72,8 +69,6 @@ class Client {
   SystemRng rng_;
   std::unique_ptr<SessionChannel> sessions_;
   std::unique_ptr<StepChannel> steps_;
-  mutable Mutex mutex_;
-  std::string gateway_worker_ SY_GUARDED_BY(mutex_);
   std::unique_ptr<Source> source_;  // last: its runners use the channels
 };
 

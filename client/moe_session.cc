@@ -65,6 +65,11 @@ absl::StatusOr<SessionGrant> MoeSession::Grant() {
   return std::move(status.grant);
 }
 
+absl::StatusOr<std::string> MoeSession::GatewayWorker() {
+  SY_ASSIGN_OR_RETURN(RunnerStatus status, source_->Status(session_));
+  return std::move(status.gateway_worker);
+}
+
 absl::StatusOr<SessionCounters> MoeSession::Ask(const PlanWorker& worker, SessionId session,
                                                 TimePoint until) {
   const Duration left = until - SteadyClock().Now();

@@ -63,6 +63,8 @@ class MoeSession {
 
   // The grant, with the plan that steps run on now; no cookie.
   absl::StatusOr<SessionGrant> Grant();
+  // The id of the worker through which steps go now; empty in p2p.
+  absl::StatusOr<std::string> GatewayWorker();
   // Asks all workers of the plan, several at a time, and blocks at most `timeout` in all. A worker
   // that does not know the session has counted nothing. Errors: those of Grant, none of a worker.
   absl::StatusOr<SessionReport> Report(Duration timeout);

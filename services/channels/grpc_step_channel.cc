@@ -85,7 +85,7 @@ class GrpcStepChannel final : public StepChannel {
     // time: that only detaches the call.
     auto call =
         std::make_shared<ForwardCall>(&calls_, Peer{"worker", gateway, Reason::kWorkerLost}, sink);
-    call->Start(*v1::ExpertService::NewStub(workers_.To(gateway)), request, call);
+    call->Start(*v1::ExpertService::NewStub(workers_.NewTo(gateway)), request, call);
     return std::make_unique<GrpcStepStream>(std::move(call));
   }
 

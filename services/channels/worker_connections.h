@@ -1,5 +1,5 @@
-// One connection to each worker, shared by all calls to it. Unused ones are closed at the next
-// request, so that workers that left do not keep a connection. Thread-safe.
+// The connections to workers: one to each that calls share, and others of single calls. Unused ones
+// are closed at the next request, so that workers that left do not keep a connection. Thread-safe.
 //
 // gRPC frees what callbacks need with the last channel, so this object outlives every call on its
 // channels: declare CallsInFlight after it.
@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "grpcpp/channel.h"
 
@@ -24,7 +25,7 @@ class WorkerConnections {
   explicit WorkerConnections(std::size_t message_bytes_max)
       : message_bytes_max_(message_bytes_max) {}
 
-  // `endpoint` is "host:port". Does not dial.
+  // The shared one. `endpoint` is "host:port". Does not dial.
   std::shared_ptr<grpc::Channel> To(const std::string& endpoint) {
     const MutexLock lock(mutex_);
     for (auto it = channels_.begin(); it != channels_.end();) {
@@ -36,11 +37,19 @@ class WorkerConnections {
     if (channel == nullptr) channel = MakeGrpcChannel(endpoint, message_bytes_max_);
     return channel;
   }
+  // One that nobody else gets: on a shared connection a small message waits behind the large ones
+  // of others. Does not dial.
+  std::shared_ptr<grpc::Channel> NewTo(const std::string& endpoint) {
+    const MutexLock lock(mutex_);
+    std::erase_if(own_, [](const auto& channel) { return channel.use_count() == 1; });
+    return own_.emplace_back(MakeGrpcChannel(endpoint, message_bytes_max_));
+  }
 
  private:
   const std::size_t message_bytes_max_;
   Mutex mutex_;
   std::map<std::string, std::shared_ptr<grpc::Channel>> channels_ SY_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<grpc::Channel>> own_ SY_GUARDED_BY(mutex_);
 };
 
 }  // namespace switchyard

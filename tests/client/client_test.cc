@@ -32,11 +32,10 @@ class ClientTest : public ::testing::Test {
 };
 
 TEST_F(ClientTest, OpensASessionThroughTheGatewayAndKnowsItsWorker) {
-  EXPECT_EQ(client_->gateway_worker(), "");
-
   SY_ASSERT_OK_AND_ASSIGN(const auto session, client_->Open({}));
 
-  EXPECT_EQ(client_->gateway_worker(), "w0");
+  SY_ASSERT_OK_AND_ASSIGN(const std::string worker, session->GatewayWorker());
+  EXPECT_EQ(worker, "w0");
   SY_ASSERT_OK_AND_ASSIGN(const SessionGrant grant, session->Grant());
   EXPECT_EQ(grant.plan.epoch, Epoch{1});
   for (const std::uint64_t dropped : client_->transport_stats().drops) EXPECT_EQ(dropped, 0U);

@@ -60,7 +60,9 @@ class FakeSteps {
   }
 
   const Compute compute;
-  std::function<bool(const StepRequest& request)> held;  // set before the first step; may be empty
+  // Both set before the first step; may be empty.
+  std::function<bool(const StepRequest& request)> held;
+  std::function<bool(const SessionGrant& grant)> put_off;
   std::atomic<int> submitted = 0;
 
  private:
@@ -98,6 +100,7 @@ class FakeRunner final : public StepRunner {
     steps_->Submitted();
     return StepTicket{last_, 1};
   }
+  [[nodiscard]] bool put_off() const override { return steps_->put_off && steps_->put_off(grant_); }
   [[nodiscard]] absl::StatusOr<bool> IsDone(const StepTicket& ticket) const override {
     const auto it = requests_.find(ticket.slot);
     if (it == requests_.end()) {

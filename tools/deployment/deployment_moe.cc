@@ -28,10 +28,9 @@ constexpr StepKind kToken{};
 // The session for one kind of step, with a prediction of its workers' counters.
 class TalliedSession {
  public:
-  // `sessions` must outlive it. `own`: the gateway's worker; empty in p2p.
+  // `sessions` must outlive it.
   static absl::StatusOr<std::unique_ptr<TalliedSession>> Make(const StepSessions& sessions,
-                                                              const StepKind& kind,
-                                                              const std::string& own);
+                                                              const StepKind& kind);
 
   absl::Status Run(const MoeCall& call);
   absl::Status AddTo(ExpertsReport& report, const std::string& expected_path);
@@ -52,21 +51,22 @@ class TalliedSession {
   // Why the workers' counts say nothing; empty if they can be compared.
   [[nodiscard]] std::string NotCompared(const SessionReport& report) const;
 
-  std::string own_;
+  std::string own_;  // the gateway's worker; empty in p2p
   RoutingTally tally_;
   int repeated_ = 0;  // attempts that failed
 };
 
 absl::StatusOr<std::unique_ptr<TalliedSession>> TalliedSession::Make(const StepSessions& sessions,
-                                                                     const StepKind& kind,
-                                                                     const std::string& own) {
+                                                                     const StepKind& kind) {
   SY_ASSIGN_OR_RETURN(MoeSession* const session, sessions.For(kind));
   SY_ASSIGN_OR_RETURN(SessionGrant grant, session->Grant());
+  SY_ASSIGN_OR_RETURN(std::string own, session->GatewayWorker());
   const std::int32_t limit = grant.plan.configs.front().max_tokens_per_step;
   const bool low_latency = grant.request.mode == DispatchMode::kLowLatency;
   // The plan's limit applies if the session has none of its own.
   const std::int32_t max_tokens = grant.request.max_tokens > 0 ? grant.request.max_tokens : limit;
-  std::unique_ptr<TalliedSession> made(new TalliedSession(session, std::move(grant), own));
+  std::unique_ptr<TalliedSession> made(
+      new TalliedSession(session, std::move(grant), std::move(own)));
   made->path.max_tokens =
       low_latency && max_tokens > 0 ? static_cast<std::size_t>(max_tokens) : kNormalTokensMax;
   made->path.run = [raw = made.get()](const MoeCall& call) { return raw->Run(call); };
@@ -106,6 +106,10 @@ std::string TalliedSession::NotCompared(const SessionReport& report) const {
   if (now != grant_.plan.epoch) {
     return absl::StrFormat("the plan changed during the run, from epoch %d to %d",
                            grant_.plan.epoch.value, now.value);
+  }
+  if (report.status.gateway_worker != own_) {
+    return absl::StrFormat("the session moved from gateway %s to %s", own_,
+                           report.status.gateway_worker);
   }
   // Some workers have counted the rows of the attempts that failed.
   return repeated_ == 0 ? "" : absl::StrFormat("%d attempts failed and were repeated", repeated_);
@@ -171,10 +175,8 @@ class DeploymentMoe final : public MoeProvider {
     request.common.record_amax = options_.record_amax;
     request.choice = options_.mode;
     SY_ASSIGN_OR_RETURN(sessions_, StepSessions::Open(*client_, request, options_.ready_timeout));
-    const std::string own = client_->gateway_worker();
-    // After both sessions are open, because the gateway's id is known only then.
-    SY_ASSIGN_OR_RETURN(prefill_, TalliedSession::Make(*sessions_, kPrompt, own));
-    SY_ASSIGN_OR_RETURN(decode_, TalliedSession::Make(*sessions_, kToken, own));
+    SY_ASSIGN_OR_RETURN(prefill_, TalliedSession::Make(*sessions_, kPrompt));
+    SY_ASSIGN_OR_RETURN(decode_, TalliedSession::Make(*sessions_, kToken));
     return absl::OkStatus();
   }
 

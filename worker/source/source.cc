@@ -23,6 +23,32 @@ absl::Status ClosedSession() {
 
 }  // namespace
 
+// Holds progress_mutex_ as long as it lives. All threads take it in this way, also after a sleep:
+// one that took it at once could keep those that wait from ever getting it.
+class SY_THREAD_ANNOTATION_(scoped_lockable) Source::ProgressLock {
+ public:
+  explicit ProgressLock(Source& source) SY_ACQUIRE(source.progress_mutex_)
+      : mutex_(source.progress_mutex_) {
+    const MutexLock turn(source.turn_);
+    mutex_.Lock();
+  }
+  ~ProgressLock() SY_RELEASE() {
+    if (held_) mutex_.Unlock();
+  }
+  ProgressLock(const ProgressLock&) = delete;
+  ProgressLock& operator=(const ProgressLock&) = delete;
+
+  // At most once.
+  void Unlock() SY_RELEASE() {
+    held_ = false;
+    mutex_.Unlock();
+  }
+
+ private:
+  Mutex& mutex_;
+  bool held_ = true;
+};
+
 // Passes what arrives on a link to the runner that made it.
 class Source::LinkSink final : public FrameSink {
  public:
@@ -46,7 +72,7 @@ Source::Source(SourceOptions options)
 
 Source::~Source() {
   {
-    const MutexLock progress(progress_mutex_);
+    const ProgressLock progress(*this);
     stopping_ = true;
     // Closed before the thread ends, so that it finds nothing to carry on.
     for (auto& [ref, session] : sessions_) session.runner->Close(options_.clock->Now());
@@ -55,7 +81,7 @@ Source::~Source() {
   Wake();
   if (thread_.joinable()) thread_.join();
   // Before the transport, whose links they hold.
-  const MutexLock progress(progress_mutex_);
+  const ProgressLock progress(*this);
   sessions_.clear();
 }
 
@@ -84,7 +110,7 @@ absl::StatusOr<Source::SessionRef> Source::Open(const OpenSessionRequest& reques
     CloseAtCoordinator(grant.session, timeout).IgnoreError();
     return runner.status();
   }
-  UniqueLock progress(progress_mutex_);
+  ProgressLock progress(*this);
   const SessionRef ref = ++last_session_;
   Session& session = sessions_[ref];
   session.id = grant.session;
@@ -119,7 +145,7 @@ absl::Status Source::StartAndConnect(SessionRef ref, TimePoint until) {
 absl::Status Source::Close(SessionRef ref, Duration timeout) {
   SessionId id;
   {
-    const MutexLock progress(progress_mutex_);
+    const ProgressLock progress(*this);
     Session* session = Find(ref);
     if (session == nullptr) return ClosedSession();
     id = session->id;
@@ -133,10 +159,16 @@ absl::Status Source::Close(SessionRef ref, Duration timeout) {
 }
 
 absl::StatusOr<StepTicket> Source::Submit(SessionRef ref, const StepRequest& request) {
-  const MutexLock progress(progress_mutex_);
+  const ProgressLock progress(*this);
   Session* session = Find(ref);
   if (session == nullptr) return ClosedSession();
   absl::StatusOr<StepTicket> ticket = session->runner->Submit(request, options_.clock->Now());
+  // The caller may look for its step much later, so this goes on until the rest needs answers.
+  while (ticket.ok() && session != nullptr && session->runner->put_off()) {
+    GiveWay();
+    session = Find(ref);
+    if (session != nullptr) PollSession(*session, options_.clock->Now());
+  }
   if (!absl::IsUnavailable(ticket.status()) || session->watch == nullptr) return ticket;
   // The plan that would mend it will never be heard of, so a retry is no use.
   if (!session->watch->refused().ok()) return session->watch->refused();
@@ -144,7 +176,7 @@ absl::StatusOr<StepTicket> Source::Submit(SessionRef ref, const StepRequest& req
 }
 
 absl::StatusOr<bool> Source::IsDone(SessionRef ref, const StepTicket& ticket) {
-  const MutexLock progress(progress_mutex_);
+  const ProgressLock progress(*this);
   // A caller may only poll and never wait: then no other thread drives its steps in time.
   PollAll(options_.clock->Now());
   Session* session = Find(ref);
@@ -153,7 +185,7 @@ absl::StatusOr<bool> Source::IsDone(SessionRef ref, const StepTicket& ticket) {
 }
 
 absl::Status Source::Wait(SessionRef ref, const StepTicket& ticket) {
-  const MutexLock progress(progress_mutex_);
+  const ProgressLock progress(*this);
   absl::StatusOr<bool> done = false;
   // The step ends by its own deadline: no other bound is needed here.
   Drive(TimePoint::max(), [&] {
@@ -171,7 +203,7 @@ absl::Status Source::Wait(SessionRef ref, const StepTicket& ticket) {
 absl::StatusOr<std::optional<std::size_t>> Source::WaitAny(SessionRef ref,
                                                            std::span<const StepTicket> tickets,
                                                            const std::atomic<bool>& interrupt) {
-  const MutexLock progress(progress_mutex_);
+  const ProgressLock progress(*this);
   absl::Status status;
   std::optional<std::size_t> first;
   Drive(TimePoint::max(), [&] {
@@ -191,14 +223,14 @@ absl::StatusOr<std::optional<std::size_t>> Source::WaitAny(SessionRef ref,
 }
 
 absl::StatusOr<Epoch> Source::EpochOf(SessionRef ref) {
-  const MutexLock progress(progress_mutex_);
+  const ProgressLock progress(*this);
   const Session* session = Find(ref);
   if (session == nullptr) return ClosedSession();
   return session->runner->epoch();
 }
 
 absl::StatusOr<RunnerStatus> Source::Status(SessionRef ref) {
-  const MutexLock progress(progress_mutex_);
+  const ProgressLock progress(*this);
   Session* session = Find(ref);
   if (session == nullptr) return ClosedSession();
   RunnerStatus status = session->runner->Status();
@@ -207,7 +239,7 @@ absl::StatusOr<RunnerStatus> Source::Status(SessionRef ref) {
 }
 
 TransportStats Source::transport_stats() {
-  const MutexLock progress(progress_mutex_);
+  const ProgressLock progress(*this);
   return options_.transport == nullptr ? TransportStats{} : options_.transport->stats();
 }
 
@@ -258,6 +290,18 @@ void Source::Sleep(TimePoint now, TimePoint until) {
   } else {
     doorbell_.Wait(sleep);
   }
+  const MutexLock turn(turn_);
+  progress_mutex_.Lock();
+}
+
+void Source::GiveWay() {
+  if (turn_.TryLock()) {
+    turn_.Unlock();
+    return;
+  }
+  progress_mutex_.Unlock();
+  // Until the one that waits has got it.
+  const MutexLock turn(turn_);
   progress_mutex_.Lock();
 }
 
@@ -267,15 +311,20 @@ void Source::Drive(TimePoint until, Finished finished) {
   while (!finished() && !stopping_) {
     const TimePoint now = options_.clock->Now();
     if (now >= until) break;
-    if (PollAll(now) || finished()) continue;
-    Sleep(now, until);
+    const bool worked = PollAll(now);
+    if (finished()) break;
+    if (worked) {
+      GiveWay();
+    } else {
+      Sleep(now, until);
+    }
   }
   --waiters_;
   last_driven_ = options_.clock->Now();
 }
 
 void Source::Run() {
-  const MutexLock progress(progress_mutex_);
+  const ProgressLock progress(*this);
   while (!stopping_) {
     const TimePoint now = options_.clock->Now();
     if (waiters_ > 0 || now < last_driven_ + kHandOver) {
@@ -284,7 +333,11 @@ void Source::Run() {
       stop_.WaitUntil(progress_mutex_, std::chrono::steady_clock::now() + options_.sleep_max);
       continue;
     }
-    if (!PollAll(now)) Sleep(now, TimePoint::max());
+    if (PollAll(now)) {
+      GiveWay();
+    } else {
+      Sleep(now, TimePoint::max());
+    }
   }
 }
 

@@ -6,6 +6,9 @@
 // its step takes the mutex and does that work itself, so that a step costs no hand-over between
 // threads; the Source's own thread drives only while no caller waits, which keeps idle sessions
 // following their epochs. No thread sleeps while it holds the mutex, and every sleep is bounded.
+// While a large step is sent or answered its thread gives the mutex up after every piece of work,
+// so that steps of other sessions go between. turn_ lets those get it: whoever waits for
+// progress_mutex_ holds turn_, and the others queue up for that first.
 #pragma once
 
 #include <atomic>
@@ -87,6 +90,7 @@ class Source {
 
  private:
   class LinkSink;
+  class ProgressLock;
   struct Session {
     SessionId id;
     std::unique_ptr<StepRunner> runner;
@@ -107,12 +111,15 @@ class Source {
   // Drives until `finished` or `until`, without the mutex while asleep.
   template <typename Finished>
   void Drive(TimePoint until, Finished finished) SY_REQUIRES(progress_mutex_);
+  // Lets another thread have the mutex, if one waits for it.
+  void GiveWay() SY_REQUIRES(progress_mutex_);
   // Sleeps without the mutex, if nothing has come since the last Progress.
   void Sleep(TimePoint now, TimePoint until) SY_REQUIRES(progress_mutex_);
 
   SourceOptions options_;
   std::unique_ptr<LinkSink> link_sink_;
   Doorbell doorbell_;  // what threads sleep on without a transport
+  Mutex turn_;
   Mutex progress_mutex_;
   std::unordered_map<SessionRef, Session> sessions_ SY_GUARDED_BY(progress_mutex_);
   SessionRef last_session_ SY_GUARDED_BY(progress_mutex_) = 0;

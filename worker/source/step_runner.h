@@ -84,6 +84,9 @@ class StepRunner {
   // needs is gone; kResourceExhausted (NO_CREDITS) when too many steps are not taken yet;
   // kFailedPrecondition (SESSION_CLOSED) after Close.
   virtual absl::StatusOr<StepTicket> Submit(const StepRequest& request, TimePoint now) = 0;
+  // Submit or Poll stopped after a piece of work, so that its caller may let others go first; Poll
+  // goes on.
+  [[nodiscard]] virtual bool put_off() const { return false; }
   // Whether Take would give the result. Every step ends: with its result, or with an error at its
   // deadline at the latest (kUnavailable, STEP_DEADLINE). It is done as soon as a peer that it
   // needs is known to be lost. Errors: kFailedPrecondition (STAGE_ORDER) for a ticket that was

@@ -1,6 +1,8 @@
 // A Source over fake runners: opening, waiting, closing, and plans on their way to a runner.
 #include "worker/source/source.h"
 
+#include <atomic>
+#include <chrono>
 #include <thread>
 
 #include "gtest/gtest.h"
@@ -38,6 +40,11 @@ class SourceTest : public ::testing::Test {
   static absl::Status WriteOne(const SessionGrant& /*grant*/, const StepRequest& request) {
     *static_cast<float*>(request.y) = 1;
     return absl::OkStatus();
+  }
+  absl::StatusOr<Source::SessionRef> Open(Phase phase) {
+    OpenSessionRequest request;
+    request.phase = phase;
+    return source_->Open(request, seconds(10));
   }
   StepRequest Request() {
     StepRequest request;
@@ -107,6 +114,40 @@ TEST_F(SourceTest, PlansReachTheRunnerWhileNobodyWaits) {
     epoch = status.grant.plan.epoch;
   }
   EXPECT_EQ(epoch, Epoch{2});
+}
+
+// The large step's thread calls its runner again and again, and the other session gets in between.
+TEST_F(SourceTest, OtherSessionsStepsGoBetweenThePiecesOfALargeOne) {
+  std::atomic<bool> other_done = false;
+  const auto until = std::chrono::steady_clock::now() + seconds(20);
+  steps_.put_off = [&](const SessionGrant& grant) {
+    return grant.request.phase == Phase::kPrefill && !other_done &&
+           std::chrono::steady_clock::now() < until;
+  };
+  SY_ASSERT_OK_AND_ASSIGN(const auto large, Open(Phase::kPrefill));
+  SY_ASSERT_OK_AND_ASSIGN(const auto small, Open(Phase::kDecode));
+  std::thread submitter([&] { SY_EXPECT_OK(source_->Submit(large, Request())); });
+  ASSERT_TRUE(steps_.WaitForSubmitted(1));
+
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, source_->Submit(small, Request()));
+  SY_EXPECT_OK(source_->Wait(small, ticket));
+  EXPECT_LT(std::chrono::steady_clock::now(), until) << "it had to wait for the large step";
+
+  other_done = true;
+  submitter.join();
+}
+
+TEST_F(SourceTest, ASessionMayBeClosedBetweenThePiecesOfItsStep) {
+  std::atomic<bool> closed = false;
+  steps_.put_off = [&](const SessionGrant& /*grant*/) { return !closed; };
+  SY_ASSERT_OK_AND_ASSIGN(const auto session, source_->Open({}, seconds(10)));
+  std::thread submitter([&] { SY_EXPECT_OK(source_->Submit(session, Request())); });
+  ASSERT_TRUE(steps_.WaitForSubmitted(1));
+
+  SY_EXPECT_OK(source_->Close(session, seconds(10)));
+
+  submitter.join();
+  closed = true;
 }
 
 TEST_F(SourceTest, AGrantWhoseBindingHasNoRunnerIsRefused) {

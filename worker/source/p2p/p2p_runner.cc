@@ -39,6 +39,7 @@ StepEngineOptions EngineOptions(const P2pRunnerOptions& options) {
   out.cookie = options.grant.cookie;
   out.request = options.grant.request;
   out.chunk_rows = ChunkRows(options);
+  out.piece_bytes = options.piece_bytes;
   return out;
 }
 

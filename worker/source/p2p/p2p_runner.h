@@ -47,6 +47,9 @@ struct P2pRunnerOptions {
   // A chunk, and so a slot, holds at most this many rows: larger slots cost memory on both sides,
   // smaller ones a message for fewer rows.
   std::uint32_t chunk_rows_max = 1024;
+  // Submit and Poll put the rest off when they have encoded so much of x (StepRunner::put_off),
+  // some tenths of a millisecond; at least a chunk.
+  std::size_t piece_bytes = std::size_t{1} << 20;
   // How long a worker may owe the reply to a step that was given up before its attachment closes.
   Duration given_up_max = std::chrono::seconds(2);
 };
@@ -65,6 +68,7 @@ class P2pRunner final : public StepRunner {
   RunnerProgress Poll(TimePoint now) override;
   // Where a worker is lost, the error also says what the coming epoch waits for.
   absl::StatusOr<StepTicket> Submit(const StepRequest& request, TimePoint now) override;
+  [[nodiscard]] bool put_off() const override { return engine_.put_off(); }
   [[nodiscard]] absl::StatusOr<bool> IsDone(const StepTicket& ticket) const override {
     return engine_.IsDone(ticket);
   }

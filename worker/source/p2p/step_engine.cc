@@ -126,7 +126,14 @@ absl::Status StepEngine::Take(const StepTicket& ticket, TimePoint now) {
   return slot.step.status();
 }
 
+bool StepEngine::HasEncodedEnough() {
+  put_off_ = encoded_bytes_ >= options_.piece_bytes;
+  return put_off_;
+}
+
 bool StepEngine::Pump(TimePoint now) {
+  encoded_bytes_ = 0;
+  put_off_ = false;
   bool sent = PollStream(now);
   sent |= PollOwn(now);
   // Oldest step first on every attachment: two steps that took credits from each other could both
@@ -156,6 +163,7 @@ bool StepEngine::PumpWorker(Step& step, std::int32_t worker, Attachment& attachm
   while (!step.ended()) {
     const std::int32_t next = step.NextUnsent(worker);
     if (next < 0 || attachment.credits.free() == 0 || !work_.has_room_for_encode()) break;
+    if (HasEncodedEnough()) break;
     const auto chunk = static_cast<std::uint32_t>(next);
     const auto credit = attachment.credits.Reserve();
     step.MarkEncoding(chunk, *credit);
@@ -221,7 +229,7 @@ void StepEngine::OnFrame(Attachment& attachment, const HeaderBytes& raw, const F
   }
   TakeReply(attachment, header, is_error ? &error : nullptr, payload, now);
   // The reply may have freed a credit that a chunk waits for.
-  Pump(now);
+  if (!put_off_) Pump(now);
 }
 
 // `error`: the body of an error frame; nullptr for a result.

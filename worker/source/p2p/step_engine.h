@@ -9,6 +9,7 @@
 // thread; time comes in as an argument, and the clock only measures where it went.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -40,6 +41,7 @@ struct StepEngineOptions {
   OpenSessionRequest request;    // of the grant: defaults filled in
   std::uint32_t chunk_rows = 0;  // a chunk has at most this many rows
   std::uint32_t steps_max = 16;  // in flight or not taken yet
+  std::size_t piece_bytes = 0;   // of x; a Pump that has encoded so much puts the rest off
 };
 
 class StepEngine {
@@ -56,8 +58,11 @@ class StepEngine {
   absl::Status Take(const StepTicket& ticket, TimePoint now);
 
   // Sends what waits for credits or was being encoded, runs the gateway's own experts, and takes
-  // sums that have ended. True when there was any.
+  // sums that have ended. True when there was any. Stops after a piece of work (put_off), because
+  // other sessions wait meanwhile.
   bool Pump(TimePoint now);
+  // The last Submit or Pump left rows that it could have encoded.
+  [[nodiscard]] bool put_off() const { return put_off_; }
   // A frame in a reply slot of `attachment`. What is not believable is dropped and counted.
   void OnFrame(Attachment& attachment, const HeaderBytes& raw, const FrameHeader& header,
                std::span<const std::byte> payload, TimePoint now);
@@ -103,6 +108,8 @@ class StepEngine {
   absl::StatusOr<std::uint32_t> FreeSlot();
   // kUnavailable (WORKER_LOST) unless every worker that the step has rows for is attached.
   [[nodiscard]] absl::Status CheckAttached(const Step& step) const;
+  // True, and set down as put off, when this Pump has encoded enough.
+  bool HasEncodedEnough();
   // Begins chunks of `step` to one worker while it has credits.
   bool PumpWorker(Step& step, std::int32_t worker, Attachment& attachment, TimePoint now);
   // Begins all chunks of `step` that are the gateway's own experts'.
@@ -155,6 +162,8 @@ class StepEngine {
   std::vector<std::uint32_t> in_flight_;  // slots of steps in flight, oldest first
   std::uint64_t last_step_ = 0;
   StreamWork work_;
+  std::size_t encoded_bytes_ = 0;  // of x, by this Pump
+  bool put_off_ = false;
   // Chunks at own experts. One whose step has ended stays until the device has ended as well, since
   // it still reads and writes the chunk's memory.
   std::vector<std::unique_ptr<OwnChunkRun>> own_runs_;

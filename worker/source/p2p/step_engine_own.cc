@@ -13,7 +13,7 @@ bool StepEngine::PumpOwn(Step& step, TimePoint now) {
     if (!step.bound_plan()->workers[w]->own) continue;
     std::int32_t next = -1;
     while (!step.ended() && work_.has_room_for_encode() &&
-           (next = step.NextUnsent(static_cast<std::int32_t>(w))) >= 0) {
+           (next = step.NextUnsent(static_cast<std::int32_t>(w))) >= 0 && !HasEncodedEnough()) {
       const auto chunk = static_cast<std::uint32_t>(next);
       step.MarkEncoding(chunk, kNoCredit);
       if (const absl::Status status = BeginOwn(step, chunk); !status.ok()) {

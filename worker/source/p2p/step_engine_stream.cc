@@ -12,6 +12,8 @@ absl::Status StepEngine::EncodeRows(const StreamWork::Piece& piece, std::byte* d
                                     std::byte* scales) {
   const Step& step = *piece.step;
   const Chunk& chunk = step.chunk_plan().chunks()[piece.chunk];
+  const auto hidden = static_cast<std::size_t>(step.bound_plan()->plan.shape.hidden);
+  encoded_bytes_ += chunk.rows * hidden * sizeof(Bf16);
   SY_RETURN_IF_ERROR(options_.stream->Encode(
       {.codec = step.bound_layer().codecs[static_cast<std::size_t>(chunk.worker)].get(),
        .x = step.request().x,

@@ -114,6 +114,37 @@ TEST_F(P2pRunnerTest, NeverSendsMoreThanItsCreditsAndFinishesAllTheSame) {
   EXPECT_EQ(runner_->Status().attachments[0].credits_free, 2U);
 }
 
+// Others may go between. The rest is sent in the same order, also when answers come meanwhile.
+TEST_F(P2pRunnerTest, ALargeStepIsEncodedInPieces) {
+  const Plan plan = MakeTestPlan(1, {"a", "b"}, kNm);
+  piece_bytes_ = 1;  // a chunk each
+  OpenReady(plan);   // 2 credits of 5 rows for each worker
+  const TestBatch batch(33, 5);
+
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, Submit(batch.Request()));
+
+  const auto sent = [&](std::size_t worker) { return LinkOf(plan, worker)->sent.size(); };
+  EXPECT_EQ(sent(0) + sent(1), 1U);
+  EXPECT_TRUE(runner_->put_off());
+  for (std::size_t pieces = 2; pieces <= 4; ++pieces) {
+    EXPECT_TRUE(runner_->Poll(clock_.Now()).worked);
+    EXPECT_EQ(sent(0) + sent(1), pieces);
+  }
+  EXPECT_FALSE(runner_->put_off()) << "the rest waits for answers";
+  EXPECT_FALSE(runner_->Poll(clock_.Now()).worked);
+  AnswerAll(plan);
+  SY_ASSERT_OK(Take(ticket));
+
+  // Bit-equal to a step in one piece.
+  const TestBatch again(33, 5);
+  piece_bytes_ = 0;
+  OpenReady(plan);
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket whole, Submit(again.Request()));
+  AnswerAll(plan);
+  SY_ASSERT_OK(Take(whole));
+  EXPECT_EQ(batch.y, again.y);
+}
+
 TEST_F(P2pRunnerTest, TwoStepsShareCreditsWithoutHoldingEachOtherUp) {
   const Plan plan = MakeTestPlan(1, {"a", "b"}, kLl);
   OpenReady(plan);

@@ -131,6 +131,7 @@ void RunnerFixture::Start(const Plan& plan, const OpenSessionRequest& request) {
   options.grant = grant;
   options.credits = 2;
   options.chunk_rows_max = 5;
+  if (piece_bytes_ > 0) options.piece_bytes = piece_bytes_;
   watch_.reset();
   runner_ = std::make_unique<P2pRunner>(std::move(options));
   stream_ = raw;

@@ -74,6 +74,7 @@ class RunnerFixture : public ::testing::Test {
   SeededRng rng_{42};
   ScriptedTransport transport_;
   ScriptedChannel channel_;
+  std::size_t piece_bytes_ = 0;        // of the runners to come; 0: as by default
   OwnExperts* own_experts_ = nullptr;  // of worker own_worker_id_, of the runners to come
   std::string own_worker_id_;
   std::unique_ptr<DeviceBackend> device_ = *CpuBackend::Create({.kernel_family = "portable_fp32"});
