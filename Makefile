@@ -3,7 +3,7 @@
 .PHONY: help demo build bundle verify eval accuracy bench test accept lint lint-proto format tidy thread-safety asan tsan mutants fuzz coverage uncalled clean
 
 # DEVICE=cuda... builds with the pinned CUDA toolkit, which scripts/cuda_toolkit installs.
-CUDA_PACKAGES := $(if $(filter cuda%,$(DEVICE)),cuda)
+CUDA_PACKAGES := $(if $(findstring cuda,$(DEVICE)),cuda)
 
 help: ## this table
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -28,9 +28,10 @@ eval: ## measure bits per byte of TEXT=file (WINDOWS EXPECT, and the options of 
 	@scripts/bootstrap build $(CUDA_PACKAGES)
 	@scripts/run_program eval text! windows expect workers mode transport device target deployment format
 
-accuracy: ## measure every weight scheme, wire dtype and mode (TEXT=file WINDOWS=n MARKDOWN=1)
-	@scripts/bootstrap build
+accuracy: ## measure every weight scheme, wire dtype and mode (TEXT=file WINDOWS=n DEVICE MARKDOWN=1)
+	@scripts/bootstrap build $(CUDA_PACKAGES)
 	@scripts/accuracy $(if $(TEXT),--text "$(TEXT)") $(if $(WINDOWS),--windows $(WINDOWS)) \
+	  $(if $(DEVICE),--device "$(DEVICE)") \
 	  $(if $(MARKDOWN),--markdown)
 
 test: ## build everything and run all tests (TESTS=regex for some)

@@ -2,8 +2,12 @@
 // memcpy or to read bandwidth of the same run.
 //
 //   acceptance [--only layer,data_path,prefill,decode,contention] [--passes 9] [--json FILE]
+//              [--device SPEC]
+//
+// --device: of decode, on workers with that device and in process.
 //
 // Exit codes: 0 when every bound is met, 1 when one is missed, 2 when it could not measure.
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -31,8 +35,15 @@ int Main(int argc, char** argv) {
   app.add_option("--passes", options.passes)->check(CLI::Range(1, 1000))->capture_default_str();
   app.add_option("--model", options.model, "Folder of sqlite-moe-7m")->capture_default_str();
   app.add_option("--bin-dir", options.bin_dir, "Of the service programs")->capture_default_str();
+  app.add_option(
+      "--device", options.device,
+      "Device of the workers, as in switchyard-worker --device; only with --only decode");
   app.add_option("--json", json, "Where to write all figures as one JSON object");
   CLI11_PARSE(app, argc, argv);
+  if (!options.device.empty() && only != "decode") {
+    std::fprintf(stderr, "--device is for --only decode\n");
+    return 2;
+  }
 
   struct Part {
     const char* name;

@@ -87,13 +87,12 @@ void AddFigures(DispatchMode mode, std::size_t bytes, const Times& times, Report
 void DataPathFigures(const RunOptions& options, Report* report) {
   Logger logger("bench", LogLevel::kError);
   std::array<std::atomic<std::int64_t>, kWorkers> copying{};  // nanoseconds
-  std::size_t made = 0;
   InProcessOptions deploy;
   deploy.checkpoint = kModel;
   deploy.workers = kWorkers;
   deploy.logger = &logger;
   deploy.over_ucx = true;
-  deploy.make_device = [&] { return MakeCopyDevice(&copying[made++]); };
+  deploy.make_device = [&](std::size_t worker) { return MakeCopyDevice(&copying[worker]); };
   const auto deployment = OrExit(InProcessDeployment::Start(deploy));
   // Workers run side by side: of their copies the longer one is in the step.
   const auto slowest_copy = [&] {

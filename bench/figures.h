@@ -12,6 +12,8 @@ struct RunOptions {
   std::string bin_dir;  // of switchyard-coordinator and switchyard-worker
   std::string model;    // folder of sqlite-moe-7m
   int passes = 9;       // of which the median counts; at least 7 for acceptance
+  // Device of the workers and of the work in process, for decode only; empty: the CPU's default.
+  std::string device = {};
 };
 
 // A Qwen3-30B-A3B layer, 128 tokens, weights from memory: four workers against in process.

@@ -10,6 +10,7 @@
 #include "model/synthetic_model.h"
 #include "worker/device/cpu/cpu_backend.h"
 #include "worker/device/expert_view.h"
+#include "worker/registry/device_registry.h"
 #include "worker/routing/request_codec.h"
 #include "worker/transport/frame.h"
 
@@ -37,13 +38,17 @@ class Weights {
 }  // namespace
 
 InProcessModel::InProcessModel(const std::string& checkpoint, int compute_threads,
-                               std::int32_t tokens_max) {
+                               std::int32_t tokens_max, const std::string& device) {
   const ModelSpec spec = OrExit(ParseModelSpec(checkpoint));
   const ModelConfig config = OrExit(ReadModelConfig(spec));
   const Weights weights(spec);
   shape_ = ShapeOf(config);
-  device_ = OrExit(CpuBackend::Create(
-      {.compute_threads = compute_threads, .inline_limits = {.every_run = true}}));
+  if (device.empty()) {
+    device_ = OrExit(CpuBackend::Create(
+        {.compute_threads = compute_threads, .inline_limits = {.every_run = true}}));
+  } else {
+    device_ = OrExit(MakeDevice(device));
+  }
   stream_ = OrExit(device_->MakeStream({.work_class = WorkClass::kPrefill}));
   batch_ = std::make_unique<ExpertBatch>(stream_.get(), device_->host_access());
   memory_ = std::make_shared<const BatchMemory>(OrExit(BatchMemory::Create(

@@ -20,8 +20,10 @@ namespace switchyard::bench {
 class InProcessModel {
  public:
   // `checkpoint` as model/model_spec.h has it; loads and packs every expert. Ends the process when
-  // it cannot.
-  InProcessModel(const std::string& checkpoint, int compute_threads, std::int32_t tokens_max);
+  // it cannot. `device` as in switchyard-worker --device; empty: the CPU, which computes within the
+  // call, on `compute_threads`.
+  InProcessModel(const std::string& checkpoint, int compute_threads, std::int32_t tokens_max,
+                 const std::string& device = "");
 
   // y (BF16) of one step in mode `normal`: plan, experts, sum.
   void Run(const StepRequest& request);

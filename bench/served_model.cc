@@ -29,7 +29,7 @@ double UsAStep(const StepTimes& before, const StepTimes& after, std::uint64_t St
 }
 
 ServedModel::ServedModel(const std::string& bin_dir, const std::string& checkpoint,
-                         std::int32_t workers) {
+                         std::int32_t workers, const std::string& device) {
   LocalDeploymentOptions options;
   options.bin_dir = bin_dir;
   options.checkpoint = absl::StartsWith(checkpoint, kSyntheticPrefix)
@@ -38,6 +38,7 @@ ServedModel::ServedModel(const std::string& bin_dir, const std::string& checkpoi
   options.workers = workers;
   options.start_timeout = kReady;
   options.worker_flags = {"--net-devices", "lo"};
+  options.devices = device;
   deployment_ = OrExit(LocalDeployment::Start(std::move(options)));
 }
 

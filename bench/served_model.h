@@ -39,8 +39,10 @@ struct SessionRequest {
 // Ends the process when it cannot start.
 class ServedModel {
  public:
-  // `checkpoint`: a folder or "synthetic:...". One compute thread for each worker.
-  ServedModel(const std::string& bin_dir, const std::string& checkpoint, std::int32_t workers);
+  // `checkpoint`: a folder or "synthetic:...". One compute thread for each worker, unless `device`
+  // (switchyard-worker --device) says otherwise.
+  ServedModel(const std::string& bin_dir, const std::string& checkpoint, std::int32_t workers,
+              const std::string& device = "");
   ~ServedModel();
 
   [[nodiscard]] ServedSession Open(const SessionRequest& wanted) const;

@@ -10,6 +10,7 @@
 #include "coordinator/store/registry.h"
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
+#include "harness/worker_devices.h"
 #include "services/in_process/agent_channel.h"
 #include "worker/registry/device_registry.h"
 #include "worker/registry/transport_registry.h"
@@ -121,9 +122,18 @@ absl::Status InProcessDeployment::AddWorker() {
   options.worker_id = id;
   options.incarnation = rng_.NextId<Incarnation>();
   if (options_.make_device) {
-    SY_ASSIGN_OR_RETURN(options.device, options_.make_device());
+    SY_ASSIGN_OR_RETURN(options.device, options_.make_device(workers_.size()));
   } else {
-    SY_ASSIGN_OR_RETURN(options.device, MakeDevice(options_.device));
+    SY_ASSIGN_OR_RETURN(options.device,
+                        MakeDevice(DeviceOfWorker(options_.device, workers_.size())));
+  }
+  if (!options_.wire_dtypes.empty()) {
+    options.wire_dtypes = options_.wire_dtypes[workers_.size() % options_.wire_dtypes.size()];
+  }
+  if (options_.on_device_fault) {
+    options.on_device_fault = [this, w = workers_.size()](const absl::Status& why) {
+      options_.on_device_fault(w, why);
+    };
   }
   SY_ASSIGN_OR_RETURN(options.transport, NewTransport(options.incarnation));
   options.transport_names = {options_.over_ucx ? "shm" : "inproc"};

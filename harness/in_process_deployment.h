@@ -33,7 +33,7 @@ struct InProcessOptions {
   std::string checkpoint;  // directory, or "synthetic:..."
   std::string name = "local";
   std::int32_t workers = 4;
-  std::string device = "cpu";            // of workers and clients: worker/registry
+  std::string device = "cpu";            // of the workers: harness/worker_devices.h
   std::int32_t max_tokens_per_step = 0;  // 0: the default
   // Settings for every phase; if unset, the config planner decides.
   std::optional<DispatchMode> mode = {};
@@ -41,8 +41,13 @@ struct InProcessOptions {
   Logger* logger = nullptr;  // must outlive the deployment
   // Use UCX with mapped rings instead of the loopback transport.
   bool over_ucx = false;
-  // Creates each worker's device; empty: `device`.
-  std::function<absl::StatusOr<std::unique_ptr<DeviceBackend>>()> make_device;
+  // Creates the device of worker n, from 0; empty: `device`.
+  std::function<absl::StatusOr<std::unique_ptr<DeviceBackend>>(std::size_t worker)> make_device;
+  // Worker n offers these, as ExpertNodeOptions::wire_dtypes, in turn; empty: all.
+  std::vector<std::vector<DispatchDtype>> wire_dtypes = {};
+  // Called when the device of worker n has failed for good; in processes, the worker ends then.
+  // From the worker's thread: KillWorker later, from another one.
+  std::function<void(std::size_t worker, const absl::Status& why)> on_device_fault = {};
 };
 
 class InProcessDeployment {

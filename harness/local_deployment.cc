@@ -17,6 +17,7 @@
 
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
+#include "harness/worker_devices.h"
 
 namespace switchyard {
 namespace {
@@ -137,6 +138,13 @@ absl::Status LocalDeployment::StartWorker(std::size_t worker) {
                                 "--id",
                                 WorkerName(worker)};
   argv.insert(argv.end(), options_.worker_flags.begin(), options_.worker_flags.end());
+  if (!options_.flags_in_turn.empty()) {
+    const auto& own = options_.flags_in_turn[worker % options_.flags_in_turn.size()];
+    argv.insert(argv.end(), own.begin(), own.end());
+  }
+  if (!options_.devices.empty()) {
+    argv.insert(argv.end(), {"--device", DeviceOfWorker(options_.devices, worker)});
+  }
   SY_ASSIGN_OR_RETURN(ChildProcess process, Spawn(argv, WorkerName(worker)));
   SY_ASSIGN_OR_RETURN(const std::string address,
                       process.WaitForLine(kReadyPrefix, options_.start_timeout));

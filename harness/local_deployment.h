@@ -29,6 +29,9 @@ struct LocalDeploymentOptions {
   Duration start_timeout = std::chrono::seconds(60);
   std::vector<std::string> coordinator_flags;  // additional flags
   std::vector<std::string> worker_flags;       // additional flags of every worker
+  // Additional flags of single workers: of the first, the second and so on, in turn.
+  std::vector<std::vector<std::string>> flags_in_turn;
+  std::string devices;  // as in harness/worker_devices.h; empty: the workers' default
   // Names of the mode and dtype for every phase; if empty, the config planner decides.
   std::string mode;
   std::string dispatcher_output_dtype;

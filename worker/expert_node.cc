@@ -1,7 +1,13 @@
 #include "worker/expert_node.h"
 
+#include <algorithm>
+#include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+#include "core/base/error.h"
 #include "core/base/status_macros.h"
 #include "worker/weights/weight_source_registry.h"
 
@@ -28,6 +34,41 @@ class ExpertNode::Stager final : public PlanStager {
   ExpertService* experts_;
 };
 
+namespace {
+
+// The part of `proven` that the worker offers, in the same order.
+absl::StatusOr<std::vector<DispatchDtype>> OfferedOf(const std::vector<DispatchDtype>& proven,
+                                                     const std::vector<DispatchDtype>& wanted) {
+  const auto has = [](const std::vector<DispatchDtype>& all, DispatchDtype dtype) {
+    return std::find(all.begin(), all.end(), dtype) != all.end();
+  };
+  if (wanted.empty()) return proven;
+  const auto names = [](const std::vector<DispatchDtype>& dtypes) {
+    return absl::StrJoin(dtypes, ", ", [](std::string* out, DispatchDtype dtype) {
+      absl::StrAppend(out, DispatchDtypeName(dtype));
+    });
+  };
+  if (!has(wanted, DispatchDtype::kBf16)) {
+    return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
+                     absl::StrCat("wire dtypes ", names(wanted), " lack bf16, which every worker ",
+                                  "has to take; add it"));
+  }
+  for (const DispatchDtype dtype : wanted) {
+    if (has(proven, dtype)) continue;
+    return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kUnsupported,
+                     absl::StrCat("this worker's device has not proven that it takes ",
+                                  DispatchDtypeName(dtype), " rows; it takes ", names(proven)),
+                     {{"want", std::string(DispatchDtypeName(dtype))}, {"have", names(proven)}});
+  }
+  std::vector<DispatchDtype> offered;
+  for (const DispatchDtype dtype : proven) {
+    if (has(wanted, dtype)) offered.push_back(dtype);
+  }
+  return offered;
+}
+
+}  // namespace
+
 ExpertNode::ExpertNode(ExpertNodeOptions options) : options_(std::move(options)) {}
 
 absl::StatusOr<std::unique_ptr<ExpertNode>> ExpertNode::Create(ExpertNodeOptions options) {
@@ -37,6 +78,8 @@ absl::StatusOr<std::unique_ptr<ExpertNode>> ExpertNode::Create(ExpertNodeOptions
   // The device does not know how rows arrive, nor how much memory the operator grants.
   node->capabilities_.transports = own.transport_names;
   node->capabilities_.weight_bytes_max = own.weight_bytes_max;
+  SY_ASSIGN_OR_RETURN(node->capabilities_.wire_dtypes,
+                      OfferedOf(node->capabilities_.wire_dtypes, own.wire_dtypes));
   ExpertServiceOptions service;
   service.stager.worker_id = own.worker_id;
   service.stager.incarnation = own.incarnation;

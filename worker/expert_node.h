@@ -33,8 +33,11 @@ struct ExpertNodeOptions {
   std::unique_ptr<Transport> transport;
   std::vector<std::string> transport_names;  // advertised: "shm", "tcp" or "inproc"
   std::int64_t weight_bytes_max = 0;         // of all resident epochs; 0: no bound
+  // The wire dtypes to offer, of those that the device has proven; empty: all of them.
+  std::vector<DispatchDtype> wire_dtypes = {};
   Duration leave_timeout = AgentOptions().leave_timeout;
-  // Called once, from the data thread, when the device has failed for good: end the process.
+  // Called once, from one of the node's threads or from one that runs a step of the gateway, when
+  // the device has failed for good: end the process.
   std::function<void(const absl::Status& why)> on_device_fault;
   Clock* clock = nullptr;  // these three outlive the node
   Rng* rng = nullptr;
@@ -44,7 +47,9 @@ struct ExpertNodeOptions {
 // Owns its parts and destroys them in the reverse order of their use: agent, service, transport.
 class ExpertNode {
  public:
-  // Errors: those of MakeStream.
+  // Errors: kFailedPrecondition (UNSUPPORTED) for a wire dtype to offer that the device has not
+  // proven; kInvalidArgument (BAD_CONFIG) when BF16 is not among those to offer, because every
+  // other one falls back to it; those of MakeStream.
   static absl::StatusOr<std::unique_ptr<ExpertNode>> Create(ExpertNodeOptions options);
   // As Stop.
   ~ExpertNode();
@@ -56,8 +61,8 @@ class ExpertNode {
   // For a Source of this process: its own experts without a ring. Valid until the node is
   // destroyed.
   [[nodiscard]] OwnExperts& own_experts();
-  // The device's, with the transports and the memory of this worker: a device does not know how
-  // rows arrive, nor how much memory the operator grants.
+  // The device's, with the transports, the memory and the wire dtypes of this worker: a device does
+  // not know how rows arrive, nor how much memory the operator grants.
   [[nodiscard]] const CapabilitySet& capabilities() const { return capabilities_; }
 
   // Connects to the coordinator, and again whenever the stream breaks; call once. `endpoint` is

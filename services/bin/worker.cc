@@ -4,6 +4,7 @@
 #include <future>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
@@ -13,6 +14,7 @@
 #include "core/base/log.h"
 #include "core/base/mutex.h"
 #include "core/base/status_macros.h"
+#include "core/format/dtype.h"
 #include "core/rng.h"
 #include "services/bin/bin_support.h"
 #include "services/channels/grpc_channels.h"
@@ -36,6 +38,7 @@ struct Options {
   std::string advertise;
   std::string device = kDefaultDevice;
   std::int64_t weight_bytes_max = 0;
+  std::vector<std::string> wire_dtypes;
   std::string net_devices;
   std::int64_t leave_timeout_s =
       std::chrono::duration_cast<std::chrono::seconds>(AgentOptions().leave_timeout).count();
@@ -96,6 +99,9 @@ absl::StatusOr<std::unique_ptr<ExpertNode>> MakeNode(const Options& options, Wor
                                                             .net_devices = DevicesOf(options)}));
   node.transport_names = {"shm", "tcp"};
   node.weight_bytes_max = options.weight_bytes_max;
+  for (const std::string& name : options.wire_dtypes) {
+    node.wire_dtypes.push_back(*DispatchDtypeFromName(name));  // The command line was checked.
+  }
   node.leave_timeout = std::chrono::seconds(options.leave_timeout_s);
   node.on_device_fault = [&fault](const absl::Status& why) { fault.Report(why); };
   node.clock = &worker.clock;
@@ -198,6 +204,11 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--weight-bytes-max", options.weight_bytes_max,
                  "Memory for expert weights, in bytes; 0: no limit");
+  app.add_option("--wire-dtypes", options.wire_dtypes,
+                 "Dtypes of rows to offer, comma-separated, bf16 among them; default: all that the "
+                 "device has proven")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"bf16", "fp8", "int8", "nvfp4"}));
   app.add_option("--leave-timeout", options.leave_timeout_s,
                  "After SIGTERM: seconds to wait until this worker's experts serve elsewhere; keep "
                  "it below the time after which the platform kills the process")

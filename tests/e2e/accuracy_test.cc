@@ -1,6 +1,8 @@
 // scripts/accuracy on a window of the shipped text, and the page that it writes, against the tables
 // of the schemes.
+#include <cmath>
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
@@ -53,6 +55,7 @@ struct Row {
   std::string wire;  // "refused" where it is
   std::string why;   // rule, or refusal
   std::string row_bytes{};
+  std::string bits{};
   std::string added{};  // against BF16 rows, "+0.00 %"; "" where those are refused
 };
 
@@ -87,7 +90,8 @@ std::vector<Row> RowsOfThePage() {
     std::vector<std::string> words = absl::StrSplit(line, " | ");
     if (words.size() < 6 || words[0] == "| checkpoint" || words[0] == "| ---") continue;
     words.resize(10);
-    rows.push_back({words[1], words[2], words[3], words[4], words[5], words[6], words[8]});
+    rows.push_back(
+        {words[1], words[2], words[3], words[4], words[5], words[6], words[7], words[8]});
   }
   return rows;
 }
@@ -171,6 +175,79 @@ TEST(AccuracyScriptTest, QuantizedRowsKeepTheBoundsAndIllegalOnesAreRefused) {
     EXPECT_LE(bound["added"].get<double>(), bound["wire"] == "nvfp4" ? 0.02 : 0.005) << bound;
     EXPECT_EQ(bound["layer_diffs"].size(), 4U);
   }
+}
+
+// The page's rows of GPU workers, which an earlier run of the script wrote.
+TEST(AccuracyPageTest, GpuWorkersAreAsNearToCpuWorkersAsEvalAsks) {
+  const std::string page = ReadBytes(SWITCHYARD_SOURCE_DIR "/docs/ACCURACY.md");
+  const std::vector<std::string> begin = absl::StrSplit(page, "<!-- cuda -->");
+  ASSERT_EQ(begin.size(), 2U);
+  const std::vector<std::string> end = absl::StrSplit(begin[1], "<!-- end of cuda -->");
+  ASSERT_EQ(end.size(), 2U);
+  for (const absl::string_view line : absl::StrSplit(end[0], '\n')) {
+    const std::vector<std::string> words = absl::StrSplit(line, " | ");
+    if (words.size() < 9 || words[4].find_first_of("0123456789") == std::string::npos) continue;
+    double apart = 100;
+    EXPECT_TRUE(absl::SimpleAtod(words[6].substr(0, words[6].find(' ')), &apart)) << line;
+    EXPECT_LE(std::abs(apart), 0.3) << line;
+  }
+}
+
+// A tree with the script, the page and a run on a GPU that found `bits_per_byte` for FP8 rows.
+Ran WriteGpuRun(const TempDir& tree, double bits_per_byte) {
+  std::filesystem::create_directories(tree.Join("scripts"));
+  std::filesystem::create_directories(tree.Join("docs"));
+  std::filesystem::copy(SWITCHYARD_SOURCE_DIR "/scripts/accuracy", tree.Join("scripts/accuracy"),
+                        std::filesystem::copy_options::overwrite_existing);
+  tree.Write("docs/ACCURACY.md", ReadBytes(SWITCHYARD_SOURCE_DIR "/docs/ACCURACY.md"));
+  nlohmann::json cell = {{"checkpoint", "fp8_block"},
+                         {"scheme", "fp8_block"},
+                         {"mode", "normal"},
+                         {"asked", "auto"},
+                         {"wire", "fp8"},
+                         {"rule", "3b scheme"},
+                         {"bits_per_byte", bits_per_byte},
+                         {"logits_diff", 2.5e-5}};
+  nlohmann::json refused = {{"checkpoint", "none"},
+                            {"scheme", "none"},
+                            {"mode", "normal"},
+                            {"asked", "int8"},
+                            {"refused", "no"}};
+  const nlohmann::json run = {{"device", "cuda:0"},
+                              {"date", "2026-01-02"},
+                              {"gpu", "A GPU, 1.2"},
+                              {"cells", {refused, cell}},
+                              {"bounds", nlohmann::json::array()}};
+  tree.Write("run.json", run.dump());
+  const std::string command =
+      absl::StrCat(tree.Join("scripts/accuracy"), " --format json --markdown --from ",
+                   tree.Join("run.json"), " > ", tree.Join("out"), " 2> ", tree.Join("err"));
+  const int status = std::system(command.c_str());
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, ReadBytes(tree.Join("out")),
+          ReadBytes(tree.Join("err"))};
+}
+
+TEST(AccuracyScriptTest, WritesARunOnAGpuBesideTheFiguresOfCpuWorkers) {
+  std::string cpu_bits;
+  for (const Row& row : RowsOfThePage()) {
+    if (row.scheme == "fp8_block" && row.mode == "normal" && row.wire == "fp8") cpu_bits = row.bits;
+  }
+  double bits = 0;
+  ASSERT_TRUE(absl::SimpleAtod(cpu_bits, &bits)) << cpu_bits;
+  const TempDir tree;
+
+  const Ran near = WriteGpuRun(tree, bits * 1.001);
+
+  EXPECT_EQ(near.code, 0) << near.err;
+  const std::string page = ReadBytes(tree.Join("docs/ACCURACY.md"));
+  EXPECT_THAT(page, HasSubstr("Measured on 2026-01-02 on one A GPU with driver 1.2."));
+  EXPECT_THAT(page,
+              HasSubstr(absl::StrCat("| fp8_block | normal | auto | fp8 | ", cpu_bits, " | ")));
+  EXPECT_THAT(page, HasSubstr("| +0.10 % | "));
+  EXPECT_THAT(page, HasSubstr("| none | normal | int8 | refused |"));
+  const Ran far = WriteGpuRun(tree, bits * 1.004);
+  EXPECT_EQ(far.code, 2);
+  EXPECT_THAT(far.err, HasSubstr("fp8_block normal fp8: bits per byte are +0.40 %"));
 }
 
 TEST(AccuracyScriptTest, SaysWhatItCannotMeasure) {

@@ -12,9 +12,8 @@
 
 #include "harness/in_process_deployment.h"
 #include "model/checkpoint.h"
-#include "model/expert_weights.h"
-#include "model/quant/layout/dequantize.h"
 #include "tests/e2e/golden_step.h"
+#include "tests/e2e/scheme_layer.h"
 #include "tests/e2e/served_golden.h"
 #include "tests/reference/calc_diff.h"
 #include "tests/reference/scheme_reference.h"
@@ -28,6 +27,7 @@ using testing::CalcDiff;
 using testing::FailsWith;
 using testing::GoldenStep;
 using testing::RunGoldenStep;
+using testing::SchemeLayerOf;
 using testing::SchemeMoe;
 using testing::ServedGolden;
 
@@ -35,26 +35,6 @@ constexpr std::int32_t kTokens = 48;
 constexpr double kKernelMax = 1e-4;
 // The bounds are those of rows of 2048 and more; these have 24 to 136 values.
 constexpr double kShortRows = 1.2;
-
-std::vector<double> Doubles(const RawProjection& projection) {
-  const std::vector<float> values = Dequantize(projection);
-  return {values.begin(), values.end()};
-}
-
-// The layer as brute force reads it; `wire` is left as BF16.
-SchemeMoe ReferenceOf(const Checkpoint& checkpoint) {
-  SchemeMoe moe;
-  const LayerExperts& experts = *checkpoint.FindExperts(LayerId{0});
-  for (std::int32_t e = 0; e < checkpoint.config().experts; ++e) {
-    const auto raw = experts.Load(e);
-    EXPECT_TRUE(raw.ok()) << raw.status();
-    const auto served = LoadExpert(checkpoint, LayerId{0}, ExpertId{e});
-    EXPECT_TRUE(served.ok()) << served.status();
-    moe.experts.push_back({Doubles(raw->of(Projection::kGate)), Doubles(raw->of(Projection::kUp)),
-                           Doubles(raw->of(Projection::kDown)), served->inputs, served->middle});
-  }
-  return moe;
-}
 
 class SchemesTest : public ::testing::TestWithParam<const char*> {
  protected:
@@ -107,7 +87,7 @@ std::uint64_t BytesOfRow(const WireFormat& format, std::int32_t hidden) {
 // give.
 TEST_P(SchemesTest, AnswersAsTheDefinitionOfItsNumbersSays) {
   SY_ASSERT_OK_AND_ASSIGN(const auto checkpoint, Checkpoint::Open(model_.path()));
-  SchemeMoe moe = ReferenceOf(*checkpoint);
+  SchemeMoe moe = SchemeLayerOf(*checkpoint, LayerId{0});
   const MoeShape shape = ShapeOf(checkpoint->config());
   const QuantScheme scheme = checkpoint->FindExperts(LayerId{0})->quant().scheme;
   for (const DispatchMode mode : {DispatchMode::kNormal, DispatchMode::kLowLatency}) {

@@ -56,6 +56,19 @@ TEST_F(LocalDeploymentTest, StartsACoordinatorAndWorkersUnderTheirNames) {
   EXPECT_EQ(deployment->worker_address(2), "127.0.0.1:2");
 }
 
+TEST_F(LocalDeploymentTest, WorkersGetTheirDevicesAndOwnFlagsInTurn) {
+  LocalDeploymentOptions options = Options(3);
+  options.worker_flags = {"--of-all"};
+  options.flags_in_turn = {{"--of-first", "1"}, {}};
+  options.devices = "gpu:0;cpu";
+  SY_ASSERT_OK_AND_ASSIGN(const auto deployment, LocalDeployment::Start(std::move(options)));
+
+  const std::string calls = testing::ReadBytes(dir_.Join("calls"));
+  EXPECT_THAT(calls, HasSubstr("--id w0 --of-all --of-first 1 --device gpu:0\n"));
+  EXPECT_THAT(calls, HasSubstr("--id w1 --of-all --device cpu\n"));
+  EXPECT_THAT(calls, HasSubstr("--id w2 --of-all --of-first 1 --device gpu:0\n"));
+}
+
 TEST_F(LocalDeploymentTest, AsksForAsManyWorkersAsItStartsUnlessTold) {
   LocalDeploymentOptions told = Options(3);
   told.min_workers = 2;

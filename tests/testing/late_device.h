@@ -55,9 +55,11 @@ class LateDevice final : public DeviceBackend {
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(std::size_t bytes, MemoryKind kind) override;
   absl::StatusOr<std::unique_ptr<PackedExpert>> Pack(const MoeShape& shape,
                                                      const ExpertWeightsView& weights) override {
+    if (dead_.load()) return Death();
     return inner_->Pack(shape, weights);
   }
   absl::StatusOr<std::unique_ptr<ExpertTable>> MakeTable(std::vector<TableEntry> entries) override {
+    if (dead_.load()) return Death();
     return inner_->MakeTable(std::move(entries));
   }
   absl::StatusOr<std::unique_ptr<Workspace>> MakeWorkspace(const MoeShape& shape,

@@ -100,6 +100,26 @@ TEST_F(ExpertNodeTest, AdvertisesItsDeviceWithTheTransportsAndMemoryThatItWasGiv
   EXPECT_EQ(worker.capabilities.weight_bytes_max, 1 << 20);
 }
 
+// What an operator withholds, plans do without.
+TEST_F(ExpertNodeTest, OffersTheWireDtypesThatItIsGiven) {
+  const auto create = [this](std::vector<DispatchDtype> wire_dtypes) {
+    ExpertNodeOptions options;
+    options.device = *MakeDevice("cpu");
+    options.transport = *MakeTransport("loopback", {.incarnation = {5, 6}, .hub = &hub_});
+    options.wire_dtypes = std::move(wire_dtypes);
+    options.clock = &clock_;
+    options.rng = &rng_;
+    options.logger = &logger_;
+    return ExpertNode::Create(std::move(options));
+  };
+  SY_ASSERT_OK_AND_ASSIGN(const auto node, create({DispatchDtype::kInt8, DispatchDtype::kBf16}));
+
+  EXPECT_THAT(node->capabilities().wire_dtypes,
+              ElementsAre(DispatchDtype::kBf16, DispatchDtype::kInt8));
+  EXPECT_THAT(create({DispatchDtype::kFp8}),
+              FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
+}
+
 TEST_F(ExpertNodeTest, StagesAndServesWhatTheCoordinatorPlans) {
   ASSERT_NO_FATAL_FAILURE(Apply());
   EXPECT_FALSE(node_->agent_view().registered);

@@ -46,8 +46,10 @@ void AddCommonOptions(CLI::App& app, CommonOptions& options, bool with_format) {
                  "Dtype of rows for the deployment that is started: auto, bf16, fp8, int8 or nvfp4")
       ->check(CLI::IsMember({"auto", "bf16", "fp8", "int8", "nvfp4"}))
       ->excludes(target);
-  app.add_option("--device", options.moe.device,
-                 "Device of the workers that are started, as in switchyard-worker --device")
+  app.add_option(
+         "--device", options.moe.device,
+         "Device of the workers that are started, as in switchyard-worker --device; several "
+         "with ; between them: the workers get them in turn")
       ->excludes(target)
       ->capture_default_str();
   app.add_option("--bin-dir", options.moe.bin_dir, "Folder of the service programs");

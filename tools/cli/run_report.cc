@@ -27,6 +27,7 @@ Json DispatchJson(const ExpertsReport& experts) {
   for (const ConfigRow& row : SummarizeConfigs(experts.prefill)) {
     rows.push_back({{"layers", row.layers},
                     {"scheme", QuantSchemeInfoOf(row.config.scheme).name},
+                    {"edge", EdgeText(row.config.edge)},
                     {"mode", std::string(DispatchModeName(row.config.mode))},
                     {"wire_format", std::string(WireFormatName(row.config.format()))},
                     {"trail", row.config.trail}});

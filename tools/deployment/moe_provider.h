@@ -77,7 +77,7 @@ struct MoeOptions {
   // Dtype of rows for a deployment that is started: "auto", "bf16", "fp8", "int8", "nvfp4"; empty:
   // the default.
   std::string dispatcher_output_dtype{};
-  // Device of the workers to start (worker/registry/device_registry.h).
+  // Devices of the workers to start (harness/worker_devices.h).
   std::string device = "cpu";
   bool record_amax = false;  // hits carry the largest magnitudes; p2p and loopback only
   std::string bin_dir{};     // folder of the service programs; empty: this program's folder

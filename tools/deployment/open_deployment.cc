@@ -109,7 +109,8 @@ absl::StatusOr<std::unique_ptr<MoeProvider>> OpenProcesses(const std::string& mo
   local.bin_dir = options.bin_dir.empty() ? ProgramFolder() : options.bin_dir;
   local.checkpoint = std::filesystem::absolute(model_dir).string();
   local.workers = options.workers;
-  local.worker_flags = {"--net-devices", "lo", "--device", options.device};
+  local.worker_flags = {"--net-devices", "lo"};
+  local.devices = options.device;
   if (const auto mode = PlannedMode(moe.mode)) local.mode = std::string(DispatchModeName(*mode));
   local.dispatcher_output_dtype = options.dispatcher_output_dtype;
   // Created before any other thread, so that all threads inherit the blocked signals.

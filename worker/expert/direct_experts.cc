@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
+#include "worker/expert/device_fault.h"
 #include "worker/expert/expert_batch.h"
 #include "worker/routing/request_codec.h"
 
@@ -31,7 +32,9 @@ class DirectExperts::Run final : public OwnRun {
   [[nodiscard]] bool done() const override { return batch_->done(); }
   absl::Status Finish() override {
     // A chunk that failed is not counted, as a request that is answered with an error is not.
-    SY_RETURN_IF_ERROR(batch_->Finish());
+    const absl::Status finished = batch_->Finish();
+    experts_->LookForFault(finished);
+    SY_RETURN_IF_ERROR(finished);
     experts_->Count(session_, *layer_, request_, batch_->inputs()[0].nan_rows);
     return absl::OkStatus();
   }
@@ -122,8 +125,14 @@ DirectExperts::~DirectExperts() = default;
 absl::StatusOr<std::unique_ptr<OwnRun>> DirectExperts::Start(const OwnChunk& chunk) {
   SY_ASSIGN_OR_RETURN(auto runtime, FindBound(chunk));
   auto run = std::make_unique<Run>(this, chunk, std::move(runtime));
-  SY_RETURN_IF_ERROR(run->Start(chunk));
+  const absl::Status started = run->Start(chunk);
+  LookForFault(started);
+  SY_RETURN_IF_ERROR(started);
   return run;
+}
+
+void DirectExperts::LookForFault(const absl::Status& status) const {
+  if (IsDeviceFault(status) && options_.on_device_fault) options_.on_device_fault(status);
 }
 
 void DirectExperts::SetOnProgress(std::function<void()> on_progress) {

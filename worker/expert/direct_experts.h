@@ -38,6 +38,9 @@ class DirectExperts final : public OwnExperts {
     std::string worker_id;
     DeviceBackend* device = nullptr;  // outlives this
     BatchOptions batch;
+    // Called at each run that fails with failure scope `worker`, from the thread that starts or
+    // finishes it; may be empty.
+    std::function<void(const absl::Status& why)> on_device_fault = {};
   };
   // Errors: those of MakeStream.
   static absl::StatusOr<std::unique_ptr<DirectExperts>> Create(Options options);
@@ -102,6 +105,8 @@ class DirectExperts final : public OwnExperts {
              std::uint32_t nan_rows);
   // Called by the device's streams.
   void OnProgress();
+  // Reports `status` if the device is gone.
+  void LookForFault(const absl::Status& status) const;
 
   Options options_;
 

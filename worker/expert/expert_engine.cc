@@ -10,6 +10,7 @@
 #include "core/base/status_macros.h"
 #include "core/memory_kind.h"
 #include "worker/expert/attach_limits.h"
+#include "worker/expert/device_fault.h"
 
 namespace switchyard {
 namespace {
@@ -17,10 +18,6 @@ namespace {
 // Decode work that comes within this time is that of sequences that are being served: a step of the
 // largest models takes less.
 constexpr Duration kDecodePause = std::chrono::milliseconds(100);
-
-bool IsDeviceFault(const absl::Status& status) {
-  return !status.ok() && ScopeOf(status) == FailureScope::kWorker;
-}
 
 }  // namespace
 

@@ -13,6 +13,7 @@
 #include "core/base/mutex.h"
 #include "core/base/status_macros.h"
 #include "worker/expert/command_queue.h"
+#include "worker/expert/device_fault.h"
 #include "worker/expert/staging_thread.h"
 
 namespace switchyard {
@@ -35,7 +36,9 @@ ExpertEngineOptions EngineOptions(
 class ExpertService::Impl {
  public:
   Impl(ExpertServiceOptions options, Transport* transport, Clock* clock, ExpertStreams streams,
-       std::unique_ptr<DirectExperts> direct);
+       std::unique_ptr<DirectExperts> direct, std::shared_ptr<DeviceFaultReport> fault);
+
+  void StagePlan(const Prepare& prepare, std::function<void(absl::Status)> done);
 
   void Activate(const std::string& deployment, Epoch epoch);
   void Retire(const std::string& deployment, Epoch epoch, std::function<void()> unbound);
@@ -53,7 +56,6 @@ class ExpertService::Impl {
     return commands_.Call<Result>(timeout, std::move(work));
   }
 
-  StagingThread& staging() { return staging_; }
   ExpertEngine& engine() { return engine_; }  // on the data thread
   DirectExperts& direct() { return *direct_; }
   // Relaxed: a watchdog compares two readings, and no data is published through the counter.
@@ -80,6 +82,7 @@ class ExpertService::Impl {
   const ExpertServiceOptions options_;
   Transport* const transport_;
   Clock* const clock_;
+  const std::shared_ptr<DeviceFaultReport> fault_;  // the parts below hold it too
   StagingThread staging_;
   const std::unique_ptr<DirectExperts> direct_;
   CommandQueue commands_;
@@ -101,10 +104,12 @@ class ExpertService::Impl {
 };
 
 ExpertService::Impl::Impl(ExpertServiceOptions options, Transport* transport, Clock* clock,
-                          ExpertStreams streams, std::unique_ptr<DirectExperts> direct)
+                          ExpertStreams streams, std::unique_ptr<DirectExperts> direct,
+                          std::shared_ptr<DeviceFaultReport> fault)
     : options_(std::move(options)),
       transport_(transport),
       clock_(clock),
+      fault_(std::move(fault)),
       staging_(options_.stager, options_.on_staging),
       direct_(std::move(direct)),
       commands_([transport] { transport->Wake(); }, options_.calls_max),
@@ -113,6 +118,14 @@ ExpertService::Impl::Impl(ExpertServiceOptions options, Transport* transport, Cl
                                          const absl::Status& why) { OnClosed(attachment, why); }),
           transport, std::move(streams)),
       thread_([this] { RunDataThread(); }) {}
+
+void ExpertService::Impl::StagePlan(const Prepare& prepare,
+                                    std::function<void(absl::Status)> done) {
+  staging_.Stage(prepare, [fault = fault_, done = std::move(done)](absl::Status staged) {
+    fault->Look(staged);
+    done(std::move(staged));
+  });
+}
 
 void ExpertService::Impl::Activate(const std::string& deployment, Epoch epoch) {
   // Taken here and not on the data thread, which must not wait for the staging thread's lock.
@@ -294,13 +307,18 @@ absl::StatusOr<std::unique_ptr<ExpertService>> ExpertService::Create(ExpertServi
                                                                      Transport* transport,
                                                                      Clock* clock) {
   DeviceBackend* device = options.stager.device;
+  auto fault = std::make_shared<DeviceFaultReport>(std::move(options.engine.on_device_fault));
+  const auto look = [fault](const absl::Status& status) { fault->Look(status); };
+  options.engine.on_device_fault = look;
   SY_ASSIGN_OR_RETURN(ExpertStreams streams,
                       ExpertStreams::Create(device, [transport] { transport->Wake(); }));
   SY_ASSIGN_OR_RETURN(auto direct, DirectExperts::Create({.worker_id = options.stager.worker_id,
                                                           .device = device,
-                                                          .batch = options.stager.batch}));
-  return std::unique_ptr<ExpertService>(new ExpertService(std::make_unique<Impl>(
-      std::move(options), transport, clock, std::move(streams), std::move(direct))));
+                                                          .batch = options.stager.batch,
+                                                          .on_device_fault = look}));
+  return std::unique_ptr<ExpertService>(new ExpertService(
+      std::make_unique<Impl>(std::move(options), transport, clock, std::move(streams),
+                             std::move(direct), std::move(fault))));
 }
 
 ExpertService::ExpertService(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -308,7 +326,7 @@ ExpertService::ExpertService(std::unique_ptr<Impl> impl) : impl_(std::move(impl)
 ExpertService::~ExpertService() { impl_->Stop(Duration::zero()); }
 
 void ExpertService::StagePlan(const Prepare& prepare, std::function<void(absl::Status)> done) {
-  impl_->staging().Stage(prepare, std::move(done));
+  impl_->StagePlan(prepare, std::move(done));
 }
 
 void ExpertService::Activate(absl::string_view deployment, Epoch epoch) {

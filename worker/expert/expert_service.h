@@ -32,7 +32,9 @@ namespace switchyard {
 
 struct ExpertServiceOptions {
   StagerOptions stager;
-  ExpertEngineOptions engine;  // identity, batch and on_closed are set by the service
+  // Identity, batch and on_closed are set by the service. on_device_fault is called once, from
+  // whichever thread meets the fault first (worker/expert/device_fault.h).
+  ExpertEngineOptions engine;
   // How long the data thread sleeps at most while an attachment is open. Short, because a receiver
   // cannot know that something is outstanding.
   Duration sleep_max = std::chrono::milliseconds(5);

@@ -235,7 +235,31 @@ TEST_F(ProgramsTest, BadOptionsAreRefusedBeforeAnythingStarts) {
             1);
   EXPECT_THAT(Log(), HasSubstr("has the wildcard 0.0.0.0, which peers cannot dial"));
   EXPECT_THAT(Log(), HasSubstr("set --advertise"));
+  for (const char* dtypes : {"fp8,int8", "bf16,fp9"}) {
+    EXPECT_NE(Run("switchyard-worker",
+                  {"--coordinator", "127.0.0.1:1", "--id", "w0", "--wire-dtypes", dtypes}),
+              0);
+  }
   EXPECT_NE(Run("switchyard-worker", {}), 0);
+}
+
+// A worker whose GPU cannot be had ends with the reason; it does not compute on the CPU instead.
+// Builds without CUDA say so, machines without a driver name versions, and no machine has so many
+// GPUs.
+TEST_F(ProgramsTest, AWorkerWithoutItsGpuEndsWithTheReason) {
+  SY_ASSERT_OK_AND_ASSIGN(ChildProcess coordinator, Start("switchyard-coordinator", {}));
+  SY_ASSERT_OK_AND_ASSIGN(const std::string address, coordinator.WaitForLine("ready ", kLong));
+
+  EXPECT_EQ(
+      Run("switchyard-worker", {"--coordinator", address, "--id", "w0", "--device", "cuda:4000"}),
+      1);
+
+  EXPECT_THAT(Log(),
+              ::testing::AnyOf(HasSubstr("this build has no CUDA device"),
+                               HasSubstr("no usable GPU: "), HasSubstr("so none of index 4000")));
+  EXPECT_THAT(Log(), HasSubstr("(FAILED_PRECONDITION, UNSUPPORTED)"));
+  EXPECT_TRUE(coordinator.running());
+  EXPECT_THAT(Syctl(address, "get workers"), ::testing::Not(HasSubstr("w0")));
 }
 
 TEST_F(ProgramsTest, ACoordinatorPlacesByTheNamedPolicyOrListsThem) {

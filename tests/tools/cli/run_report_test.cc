@@ -82,6 +82,7 @@ TEST(RunReportTest, EvalSaysHowRowsTraveledAndHowFarTheGoldensAre) {
   EXPECT_EQ(json["dispatch"][0]["scheme"], "fp8_block");
   EXPECT_EQ(json["dispatch"][0]["mode"], "low_latency");
   EXPECT_EQ(json["dispatch"][0]["wire_format"], "fp8");
+  EXPECT_EQ(json["dispatch"][0]["edge"], "cpu -> cpu");
   EXPECT_EQ(json["dispatch"][0]["trail"][0], "wire dtype fp8: rule 3b (scheme): x");
   EXPECT_EQ(json["traffic"]["rows"], 5);
   EXPECT_EQ(json["traffic"]["request_bytes"], 1320);

@@ -12,13 +12,13 @@
 #include "worker/device/cpu/cpu_backend.h"
 #include "worker/device/cuda/backend/cuda_codec.h"
 #include "worker/device/cuda/backend/cuda_self_test.h"
+#include "worker/device/cuda/backend/device_check.h"
 #include "worker/device/weights_check.h"
 
 namespace switchyard {
 namespace {
 
 constexpr char kProfile[] = "cuda_sm90";
-constexpr int kCapabilityMajor = 9;  // Hopper
 constexpr std::int64_t kSizeMax = std::int64_t{1} << 20;
 
 // The products of prefill gain little from more (docs/PERFORMANCE.md, Prefill).
@@ -28,36 +28,6 @@ constexpr std::int64_t kPrefillScratch = std::int64_t{2} << 30;
 
 // Groups of 32 have no reader and no codec here.
 bool HasKernels(QuantScheme scheme) { return scheme != QuantScheme::kMxfp8; }
-
-absl::Status NoDevice(int index, const std::string& why) {
-  return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kUnsupported,
-                   absl::StrCat("device cuda: ", why, "; choose another device or machine"),
-                   {{"want", absl::StrCat("cuda:index=", index)}});
-}
-
-// Whether the process may use GPU `index` and the kernels are for it.
-absl::Status CheckDevice(int index) {
-  int count = 0;
-  const cudaError_t counted = cudaGetDeviceCount(&count);
-  if (counted != cudaSuccess) {
-    return NoDevice(index, absl::StrCat("no usable driver: ", cudaGetErrorString(counted)));
-  }
-  if (index >= count) {
-    return NoDevice(index,
-                    absl::StrCat("this process sees ", count, " GPUs, so none of index ", index));
-  }
-  int major = 0;
-  const cudaError_t asked =
-      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index);
-  if (asked != cudaSuccess) {
-    return NoDevice(index, absl::StrCat("GPU ", index, ": ", cudaGetErrorString(asked)));
-  }
-  if (major != kCapabilityMajor) {
-    return NoDevice(index, absl::StrCat("GPU ", index, " has compute capability ", major,
-                                        ".x, and the kernels of this build are for 9.0"));
-  }
-  return absl::OkStatus();
-}
 
 }  // namespace
 

@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/failure_scope.h"
+#include "worker/device/cuda/backend/device_check.h"
 
 namespace switchyard {
 namespace {
@@ -50,6 +51,24 @@ absl::Status CudaFault::Check(cudaError_t error, absl::string_view doing) {
                      {{"device", absl::StrCat(device_)}, {"error", name}});
   }
   return Break(absl::StrCat(doing, " failed with ", name, " (", cudaGetErrorString(error), ")"));
+}
+
+absl::Status CudaFault::CheckAllocation(cudaError_t error, std::int64_t bytes, bool on_device,
+                                        absl::string_view use) {
+  if (error != cudaErrorMemoryAllocation || broken()) return Check(error, use);
+  (void)cudaGetLastError();
+  DeviceMemory memory{.needed_bytes = bytes};
+  std::size_t free = 0;
+  std::size_t total = 0;
+  if (on_device && cudaMemGetInfo(&free, &total) == cudaSuccess) {
+    memory.free_bytes = static_cast<std::int64_t>(free);
+    memory.total_bytes = static_cast<std::int64_t>(total);
+  }
+  return MakeError(
+      absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
+      absl::StrCat("no memory on ", on_device ? "" : "the host of ", "CUDA device ", device_,
+                   " for ", use, ": ", DeviceMemoryText(memory), "; place fewer experts here"),
+      {{"device", absl::StrCat(device_)}, {"bytes", absl::StrCat(bytes)}});
 }
 
 absl::Status CudaFault::ReportStuck(absl::string_view doing) {

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -29,6 +30,10 @@ class CudaFault {
   // OK for cudaSuccess. kResourceExhausted (OUT_OF_MEMORY) for memory, kInternal (INTERNAL) for a
   // call that the runtime refused, else the fault. `doing`: a phrase such as "copying rows".
   absl::Status Check(cudaError_t error, absl::string_view doing);
+  // As Check, for an allocation of `bytes`; `on_device` or of pinned memory of the host. The error
+  // says how much was needed and, of the device, how much is free.
+  absl::Status CheckAllocation(cudaError_t error, std::int64_t bytes, bool on_device,
+                               absl::string_view use);
   // The device did not finish in time.
   absl::Status ReportStuck(absl::string_view doing);
 

@@ -50,7 +50,8 @@ std::size_t Allocated(std::int64_t bytes) {
 absl::StatusOr<CudaMemory> CudaMemory::OnDevice(std::int64_t bytes, CudaFault& fault,
                                                 absl::string_view use) {
   void* data = nullptr;
-  SY_RETURN_IF_ERROR(fault.Check(cudaMalloc(&data, Allocated(bytes)), use));
+  SY_RETURN_IF_ERROR(fault.CheckAllocation(cudaMalloc(&data, Allocated(bytes)), bytes,
+                                           /*on_device=*/true, use));
   CudaMemory memory;
   memory.data_ = static_cast<std::byte*>(data);
   memory.bytes_ = bytes;
@@ -61,7 +62,8 @@ absl::StatusOr<CudaMemory> CudaMemory::Pinned(std::int64_t bytes, CudaFault& fau
                                               absl::string_view use) {
   void* data = nullptr;
   SY_RETURN_IF_ERROR(
-      fault.Check(cudaHostAlloc(&data, Allocated(bytes), cudaHostAllocPortable), use));
+      fault.CheckAllocation(cudaHostAlloc(&data, Allocated(bytes), cudaHostAllocPortable), bytes,
+                            /*on_device=*/false, use));
   CudaMemory memory;
   memory.data_ = static_cast<std::byte*>(data);
   memory.bytes_ = bytes;

@@ -390,6 +390,23 @@ TEST_F(CudaStreamTest, AllocatesNothingOnItsWay) {
   EXPECT_EQ(allocated, 0U);
 }
 
+// What does not fit is refused with its size, and the device serves on.
+TEST_F(CudaStreamTest, TooLittleMemoryIsNamedAndHarmsNothing) {
+  constexpr std::size_t kFarTooMuch = std::size_t{1} << 50;
+
+  const absl::Status refused = device_->Allocate(kFarTooMuch, MemoryKind::kDevice).status();
+
+  EXPECT_THAT(refused, FailsWith(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory));
+  EXPECT_NE(refused.message().find("bytes are needed, and "), absl::string_view::npos) << refused;
+  EXPECT_NE(refused.message().find(" are free"), absl::string_view::npos) << refused;
+  const auto stream = OkOrAbort(device_->MakeStream({}));
+  const auto buffer = Take(64);
+  const std::vector<std::byte> from(64);
+  const CopyPiece in{buffer->data(), from.data(), from.size()};
+  SY_ASSERT_OK(stream->Copy({&in, 1}));
+  SY_EXPECT_OK(Finish(*stream));
+}
+
 // A sticky error of the runtime. It takes the process with it, so it has one of its own.
 void LoseTheDevice() {
   auto device = OkOrAbort(CudaBackend::Create({}));
