@@ -78,6 +78,8 @@ void DeploymentController::NoteCommitted(const Member& member) {
   for (const auto& [key, hold] : member.holds) {
     if (key.deployment != name() || hold.state != HoldState::kCommitted) continue;
     serving_.NoteCommitted(key.epoch, hold.hash);
+    // Also after the worker has let it go: a source that uses it takes only a higher one (I10).
+    high_water_ = std::max(high_water_, key.epoch);
   }
 }
 

@@ -19,6 +19,7 @@ namespace {
 constexpr std::size_t kReplacedMax = 1024;
 constexpr std::size_t kResidentMax = 256;
 constexpr std::size_t kEndpointMax = 512;
+constexpr std::uint64_t kEpochMax = std::uint64_t{1} << 48;
 
 absl::Status BadRegister(const Register& request, absl::string_view field, absl::string_view what) {
   return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
@@ -71,6 +72,11 @@ absl::Status CheckRegister(const Register& request) {
   // More than any worker can hold: the list is wrong, and every entry would become a message.
   if (request.resident.size() > kResidentMax) {
     return BadRegister(request, "resident", "names too many epochs");
+  }
+  // The next plan gets a number above all of these.
+  for (const ResidentEpoch& held : request.resident) {
+    if (held.epoch.value <= kEpochMax) continue;
+    return BadRegister(request, "resident", "names an epoch that no coordinator has reached");
   }
   return absl::OkStatus();
 }

@@ -24,8 +24,10 @@ void ServingEpoch::NoteCommitted(Epoch epoch, const PlanHash& hash) {
 }
 
 bool ServingEpoch::WasAnnounced(Epoch epoch, const PlanHash& hash) const {
+  // A source goes on only to a plan of a higher number.
+  const bool follows = serving_ == nullptr || epoch < serving_->plan.epoch;
   const auto inherited = inherited_.find(epoch);
-  if (inherited != inherited_.end() && inherited->second == hash) return true;
+  if (follows && inherited != inherited_.end() && inherited->second == hash) return true;
   const auto is = [&](const std::shared_ptr<const PlanUpdate>& update) {
     return update != nullptr && update->plan.epoch == epoch && update->hash == hash;
   };

@@ -41,8 +41,11 @@ class WorkerConnections {
   // of others. Does not dial.
   std::shared_ptr<grpc::Channel> NewTo(const std::string& endpoint) {
     const MutexLock lock(mutex_);
+    // Before the unused ones go: they may be the last (above).
+    std::shared_ptr<grpc::Channel> made = MakeGrpcChannel(endpoint, message_bytes_max_);
     std::erase_if(own_, [](const auto& channel) { return channel.use_count() == 1; });
-    return own_.emplace_back(MakeGrpcChannel(endpoint, message_bytes_max_));
+    own_.push_back(made);
+    return made;
   }
 
  private:

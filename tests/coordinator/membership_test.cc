@@ -284,6 +284,10 @@ TEST_F(MembershipTest, RefusesBadRegistersByField) {
       {"capabilities.device_profile",
        [](Register& r) { r.capabilities.device_profile = "deepep_v1"; }},
       {"resident", [](Register& r) { r.resident.resize(1000); }},
+      {"resident",
+       [](Register& r) {
+         r.resident.push_back({"d", Epoch{~0ULL}, {}, true});
+       }},
   };
   for (const Case& c : cases) {
     Register request{"w9", {1, 1}, "w9:1", testing::MakeCapabilities(), {}};

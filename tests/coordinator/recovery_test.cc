@@ -256,6 +256,34 @@ TEST_F(RecoveryTest, WithoutItsStoreItKnowsSessionsByThePlansOfWorkers) {
   ASSERT_EQ(cluster.news[late].size(), 1U) << "its watch came back after the new plan";
 }
 
+// It serves under number 1 already when a worker reports a higher one. The source takes only a plan
+// above that.
+TEST_F(RecoveryTest, WithoutItsStoreALateReportOfAHigherNumberMovesItsSessionsOn) {
+  cluster.Join("w3");
+  cluster.Advance(milliseconds(200));
+  SY_ASSERT_OK_AND_ASSIGN(const SessionGrant grant, cluster.OpenDecode());
+  ASSERT_EQ(grant.plan.epoch, Epoch{2});
+  const WatchRequest order{grant.session, "demo", Phase::kDecode, grant.plan.epoch, grant.hash};
+  cluster.StopCoordinator();
+  cluster.store = MemoryStore();
+  cluster.StartCoordinator();
+  SY_ASSERT_OK(cluster.Apply(MakeSpec(1)));
+  cluster.Restart("w0");
+  cluster.Advance(milliseconds(200));
+  ASSERT_EQ(cluster.Serving(), 1U);
+
+  cluster.Register(cluster.worker("w1"));
+
+  EXPECT_THAT(cluster.closed_watches[cluster.Watch(order)],
+              FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch))
+      << "nothing that serves follows its plan; it dials again";
+  cluster.Advance(milliseconds(200));
+  EXPECT_EQ(cluster.Serving(), 3U);
+  const WatchId watch = cluster.Watch(order);
+  ASSERT_EQ(cluster.news[watch].size(), 1U);
+  EXPECT_EQ(cluster.news[watch][0].plan.epoch, Epoch{3});
+}
+
 TEST_F(RecoveryTest, WithoutItsStoreItLearnsFromTheWorkersWhichNumbersAreTaken) {
   cluster.Join("w3");
   cluster.Advance(milliseconds(200));

@@ -1,6 +1,8 @@
 // One session over workers of two kinds: each edge has a wire dtype of its own, and either kind can
 // be lost. In builds with SY_TEST_DEVICE worker 0 has that device. In the others it poses as a GPU:
 // computes on the CPU, late, in memory that the host does not reach.
+#include <atomic>
+#include <condition_variable>
 #include <mutex>
 #include <optional>
 
@@ -115,6 +117,7 @@ class MixedPool : public ::testing::Test {
     options.on_device_fault = [this](std::size_t worker, const absl::Status& why) {
       const std::lock_guard lock(mutex_);
       faults_.emplace_back(worker, why);
+      reported_.notify_all();
     };
     SY_ASSERT_OK_AND_ASSIGN(deployment_, InProcessDeployment::Start(options));
     SY_ASSERT_OK_AND_ASSIGN(client_, deployment_->MakeClient());
@@ -122,6 +125,7 @@ class MixedPool : public ::testing::Test {
   absl::StatusOr<std::unique_ptr<MoeSession>> Open(DispatchMode mode) {
     OpenSessionRequest request;
     request.phase = mode == DispatchMode::kNormal ? Phase::kPrefill : Phase::kDecode;
+    request.step_deadline = kLong;
     return client_->OpenWhenReady(request, kLong);
   }
   [[nodiscard]] RandomStep Step(std::uint64_t seed) const {
@@ -147,26 +151,25 @@ class MixedPool : public ::testing::Test {
     absl::Status status = RunStep(session, step, kLayer);
     while (!status.ok() && std::chrono::steady_clock::now() < until) {
       ASSERT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
-      EXPECT_EQ(MetadataOf(status).at("worker"), lost) << status;
+      EXPECT_EQ(MetadataOf(status)["worker"], lost) << status;
       status = RunStep(session, step, kLayer);
     }
     SY_ASSERT_OK(status);
   }
   // Waits for the report of a device that has failed for good; the worker that has it.
   std::optional<std::size_t> WaitForFault() {
-    const auto until = std::chrono::steady_clock::now() + kLong;
-    while (std::chrono::steady_clock::now() < until) {
-      const std::lock_guard lock(mutex_);
-      if (!faults_.empty()) return faults_.front().first;
-    }
-    return std::nullopt;
+    std::unique_lock lock(mutex_);
+    reported_.wait_for(lock, kLong, [this] { return !faults_.empty(); });
+    return faults_.empty() ? std::nullopt : std::optional(faults_.front().first);
   }
 
   testing::TempDir dir_;
   Logger logger_{"test", LogLevel::kError};
   std::unique_ptr<Checkpoint> checkpoint_;
   LateDevice* late_ = nullptr;
+  std::atomic<bool> full_{true};  // a device has no room
   std::mutex mutex_;
+  std::condition_variable reported_;
   std::vector<std::pair<std::size_t, absl::Status>> faults_;  // guarded by mutex_
   std::unique_ptr<InProcessDeployment> deployment_;
   std::unique_ptr<Client> client_;  // goes before the deployment
@@ -294,7 +297,7 @@ class MixedPoolFaultTest : public MixedPool {
 
     EXPECT_EQ(failed.code(), absl::StatusCode::kUnavailable) << failed;
     EXPECT_EQ(ReasonOf(failed), Reason::kWorkerLost) << failed;
-    EXPECT_EQ(MetadataOf(failed).at("worker"), "w0") << failed;
+    EXPECT_EQ(MetadataOf(failed)["worker"], "w0") << failed;
     EXPECT_EQ(WaitForFault(), kGpu);
     EXPECT_FALSE(RunStep(*session, step, kLayer).ok()) << "the worker is still there";
     deployment_->KillWorker(kGpu);
@@ -327,15 +330,14 @@ TEST_F(MixedPoolFaultTest, ALostDeviceIsNamedAndTheOthersGoOn) { LoseTheDevice()
 // A device whose memory others have taken refuses its experts with sizes. The deployment says so,
 // and serves once there is room.
 TEST_F(MixedPool, ADeviceWithoutRoomIsNamedAndServesOnceItHasRoom) {
-  std::atomic<bool> full{true};
   InProcessOptions options;
   ASSERT_NO_FATAL_FAILURE(Write("fp8_block", &options));
   options.make_device =
-      [&full](std::size_t worker) -> absl::StatusOr<std::unique_ptr<DeviceBackend>> {
+      [this](std::size_t worker) -> absl::StatusOr<std::unique_ptr<DeviceBackend>> {
     auto device = MakeDevice("cpu");
     if (worker == kCpu || !device.ok()) return device;
-    return std::make_unique<PosingDevice>("cuda_sm90", *std::move(device), [&full] {
-      if (!full.load()) return absl::OkStatus();
+    return std::make_unique<PosingDevice>("cuda_sm90", *std::move(device), [this] {
+      if (!full_.load()) return absl::OkStatus();
       return MakeError(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
                        "no memory on CUDA device 0 for an expert: 9 bytes are needed");
     });
@@ -350,7 +352,7 @@ TEST_F(MixedPool, ADeviceWithoutRoomIsNamedAndServesOnceItHasRoom) {
   EXPECT_THAT(std::string(view.deployments.at(0).problem.message()),
               HasSubstr("no memory on CUDA device 0 for an expert: 9 bytes are needed"));
 
-  full = false;
+  full_ = false;
 
   SY_ASSERT_OK_AND_ASSIGN(const auto session, Open(DispatchMode::kLowLatency));
   RandomStep step = Step(11);

@@ -92,6 +92,7 @@ class PlannedChangeTest : public Processes, public ::testing::WithParamInterface
     ASSERT_NO_FATAL_FAILURE(MakeLongStep());
     StartLoad();
     ASSERT_TRUE(WaitForPrefill(1));
+    undisturbed_steps_ = decode_load_->steps();
     undisturbed_ = decode_load_->P99();
   }
   void TearDown() override {
@@ -167,6 +168,8 @@ class PlannedChangeTest : public Processes, public ::testing::WithParamInterface
         decode_load_->steps() - decoded, Seconds(p99), Seconds(undisturbed_),
         prefill_load_->failed() + decode_load_->failed());
     EXPECT_GE(whole, StepTime() / 2) << "too short to show anything";
+    // With fewer steps the p99 is the slowest one, which says more about the machine.
+    if (std::min(undisturbed_steps_, decode_load_->steps() - decoded) < 100) return;
     EXPECT_LE(p99, undisturbed_ * 3 / 2 + Batch()) << name;
   }
   // One batch of prefill, of which decode may have to wait for the rest.
@@ -213,7 +216,8 @@ class PlannedChangeTest : public Processes, public ::testing::WithParamInterface
   std::unique_ptr<MoeSession> prefill_;
   std::unique_ptr<MoeSession> decode_;
   std::unique_ptr<RandomStep> prefill_step_;
-  Duration step_time_{};    // of prefill_step_, alone
+  Duration step_time_{};  // of prefill_step_, alone
+  int undisturbed_steps_ = 0;
   Duration undisturbed_{};  // what decode takes beside prefill at p99, without a change
   std::unique_ptr<RandomStep> decode_step_;
   std::unique_ptr<StepLoad> prefill_load_;

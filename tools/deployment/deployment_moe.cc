@@ -107,8 +107,9 @@ std::string TalliedSession::NotCompared(const SessionReport& report) const {
     return absl::StrFormat("the plan changed during the run, from epoch %d to %d",
                            grant_.plan.epoch.value, now.value);
   }
-  if (report.status.gateway_worker != own_) {
-    return absl::StrFormat("the session moved from gateway %s to %s", own_,
+  // The workers count by session, and a gateway opens another one when it is lost.
+  if (report.grant.session != grant_.session) {
+    return absl::StrFormat("the session through gateway %s was opened again, through %s", own_,
                            report.status.gateway_worker);
   }
   // Some workers have counted the rows of the attempts that failed.

@@ -15,6 +15,9 @@ constexpr Duration kIdleSleep = std::chrono::milliseconds(100);
 // A caller that waits for step after step drives the transport; the Source's thread takes over when
 // none has for this long, so that the two do not both wake for each message.
 constexpr Duration kHandOver = std::chrono::milliseconds(20);
+// Of a step that its caller only begins or asks for: as many chunks as eight workers have credits
+// for. Answers that come meanwhile free further ones, and the caller has other things to do.
+constexpr int kPiecesMax = 64;
 
 absl::Status ClosedSession() {
   return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kSessionClosed,
@@ -163,12 +166,8 @@ absl::StatusOr<StepTicket> Source::Submit(SessionRef ref, const StepRequest& req
   Session* session = Find(ref);
   if (session == nullptr) return ClosedSession();
   absl::StatusOr<StepTicket> ticket = session->runner->Submit(request, options_.clock->Now());
-  // The caller may look for its step much later, so this goes on until the rest needs answers.
-  while (ticket.ok() && session != nullptr && session->runner->put_off()) {
-    GiveWay();
-    session = Find(ref);
-    if (session != nullptr) PollSession(*session, options_.clock->Now());
-  }
+  // The caller may look for its step much later.
+  if (ticket.ok()) session = WorkOn(ref);
   if (!absl::IsUnavailable(ticket.status()) || session->watch == nullptr) return ticket;
   // The plan that would mend it will never be heard of, so a retry is no use.
   if (!session->watch->refused().ok()) return session->watch->refused();
@@ -179,9 +178,24 @@ absl::StatusOr<bool> Source::IsDone(SessionRef ref, const StepTicket& ticket) {
   const ProgressLock progress(*this);
   // A caller may only poll and never wait: then no other thread drives its steps in time.
   PollAll(options_.clock->Now());
-  Session* session = Find(ref);
+  Session* session = WorkOn(ref);
   if (session == nullptr) return ClosedSession();
   return session->runner->IsDone(ticket);
+}
+
+Source::Session* Source::WorkOn(SessionRef ref) {
+  Session* session = Find(ref);
+  for (int pieces = 0; session != nullptr && session->runner->put_off(); ++pieces) {
+    if (pieces == kPiecesMax) {
+      Wake();  // Whoever sleeps goes on with it.
+      break;
+    }
+    GiveWay();
+    session = Find(ref);
+    // Another thread's step may have ended.
+    if (session != nullptr && PollSession(*session, options_.clock->Now()) && waiters_ > 0) Wake();
+  }
+  return session;
 }
 
 absl::Status Source::Wait(SessionRef ref, const StepTicket& ticket) {

@@ -111,6 +111,9 @@ class Source {
   // Drives until `finished` or `until`, without the mutex while asleep.
   template <typename Finished>
   void Drive(TimePoint until, Finished finished) SY_REQUIRES(progress_mutex_);
+  // Polls the session while it puts work off, and lets others have the mutex in between. nullptr:
+  // it was closed.
+  Session* WorkOn(SessionRef session) SY_REQUIRES(progress_mutex_);
   // Lets another thread have the mutex, if one waits for it.
   void GiveWay() SY_REQUIRES(progress_mutex_);
   // Sleeps without the mutex, if nothing has come since the last Progress.

@@ -108,6 +108,8 @@ class StepEngine {
   absl::StatusOr<std::uint32_t> FreeSlot();
   // kUnavailable (WORKER_LOST) unless every worker that the step has rows for is attached.
   [[nodiscard]] absl::Status CheckAttached(const Step& step) const;
+  // Goes on with the piece that the last Pump began: answers that come together free many credits.
+  bool PumpOn(TimePoint now);
   // True, and set down as put off, when this Pump has encoded enough.
   bool HasEncodedEnough();
   // Begins chunks of `step` to one worker while it has credits.
