@@ -15,8 +15,8 @@ constexpr Duration kIdleSleep = std::chrono::milliseconds(100);
 // A caller that waits for step after step drives the transport; the Source's thread takes over when
 // none has for this long, so that the two do not both wake for each message.
 constexpr Duration kHandOver = std::chrono::milliseconds(20);
-// Of a step that its caller only begins or asks for: as many chunks as eight workers have credits
-// for. Answers that come meanwhile free further ones, and the caller has other things to do.
+// A caller that only begins a step or asks for it does this much of the work: as many chunks as
+// eight workers have credits for. Answers that come meanwhile free further ones.
 constexpr int kPiecesMax = 64;
 
 absl::Status ClosedSession() {

@@ -131,13 +131,11 @@ bool StepEngine::HasEncodedEnough() {
   return put_off_;
 }
 
-bool StepEngine::Pump(TimePoint now) {
-  encoded_bytes_ = 0;
-  put_off_ = false;
-  return PumpOn(now);
-}
-
-bool StepEngine::PumpOn(TimePoint now) {
+bool StepEngine::Pump(TimePoint now, Piece piece) {
+  if (piece == Piece::kNew) {
+    encoded_bytes_ = 0;
+    put_off_ = false;
+  }
   bool sent = PollStream(now);
   sent |= PollOwn(now);
   // Oldest step first on every attachment: two steps that took credits from each other could both
@@ -233,7 +231,7 @@ void StepEngine::OnFrame(Attachment& attachment, const HeaderBytes& raw, const F
   }
   TakeReply(attachment, header, is_error ? &error : nullptr, payload, now);
   // The reply may have freed a credit that a chunk waits for.
-  if (!put_off_) PumpOn(now);
+  if (!put_off_) Pump(now, Piece::kSame);
 }
 
 // `error`: the body of an error frame; nullptr for a result.

@@ -60,7 +60,7 @@ class StepEngine {
   // Sends what waits for credits or was being encoded, runs the gateway's own experts, and takes
   // sums that have ended. True when there was any. Stops after a piece of work (put_off), because
   // other sessions wait meanwhile.
-  bool Pump(TimePoint now);
+  bool Pump(TimePoint now) { return Pump(now, Piece::kNew); }
   // The last Submit or Pump left rows that it could have encoded.
   [[nodiscard]] bool put_off() const { return put_off_; }
   // A frame in a reply slot of `attachment`. What is not believable is dropped and counted.
@@ -108,8 +108,10 @@ class StepEngine {
   absl::StatusOr<std::uint32_t> FreeSlot();
   // kUnavailable (WORKER_LOST) unless every worker that the step has rows for is attached.
   [[nodiscard]] absl::Status CheckAttached(const Step& step) const;
-  // Goes on with the piece that the last Pump began: answers that come together free many credits.
-  bool PumpOn(TimePoint now);
+  // kSame goes on with the piece that the Pump before began: answers that come together free many
+  // credits.
+  enum class Piece : std::uint8_t { kNew, kSame };
+  bool Pump(TimePoint now, Piece piece);
   // True, and set down as put off, when this Pump has encoded enough.
   bool HasEncodedEnough();
   // Begins chunks of `step` to one worker while it has credits.
