@@ -2,9 +2,10 @@
 // memcpy or to read bandwidth of the same run.
 //
 //   acceptance [--only layer,data_path,prefill,decode,contention] [--passes 9] [--json FILE]
-//              [--device SPEC]
+//              [--device SPEC] [--busy-poll-us N]
 //
 // --device: of decode, on workers with that device and in process.
+// --busy-poll-us: of decode's workers and clients.
 //
 // Exit codes: 0 when every bound is met, 1 when one is missed, 2 when it could not measure.
 #include <cstdio>
@@ -38,6 +39,9 @@ int Main(int argc, char** argv) {
   app.add_option(
       "--device", options.device,
       "Device of the workers, as in switchyard-worker --device; only with --only decode");
+  app.add_option("--busy-poll-us", options.busy_poll_us, "Of decode's workers and clients")
+      ->check(CLI::Range(0, 1'000'000))
+      ->capture_default_str();
   app.add_option("--json", json, "Where to write all figures as one JSON object");
   CLI11_PARSE(app, argc, argv);
   if (!options.device.empty() && only != "decode") {

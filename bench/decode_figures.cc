@@ -55,8 +55,8 @@ class DecodeRun {
   DecodeRun(const RunOptions& options, std::string model, std::vector<Way> ways)
       : options_(options), model_(std::move(model)), ways_(std::move(ways)) {
     for (const std::int32_t workers : {1, 4}) {
-      deployments_.push_back(
-          std::make_unique<ServedModel>(options_.bin_dir, model_, workers, options_.device));
+      deployments_.push_back(std::make_unique<ServedModel>(options_.bin_dir, model_, workers,
+                                                           options_.device, options_.busy_poll_us));
     }
     for (const Way& way : ways_) {
       sessions_.push_back(deployments_[way.workers == 1 ? 0 : 1]->Open(
@@ -116,7 +116,7 @@ class DecodeRun {
   }
   [[nodiscard]] double EchoUs() const {
     const std::size_t row = static_cast<std::size_t>(in_process_->shape().hidden) * sizeof(Bf16);
-    TransportEcho echo("shm", row);
+    TransportEcho echo("shm", row, std::chrono::microseconds(options_.busy_poll_us));
     std::vector<double> times;
     for (int i = 0; i < 1000; ++i) times.push_back(SecondsOf([&] { echo.RoundTrip(row, row); }));
     return Median(std::move(times)) * 1e6;

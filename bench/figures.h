@@ -14,6 +14,7 @@ struct RunOptions {
   int passes = 9;       // of which the median counts; at least 7 for acceptance
   // Device of the workers and of the work in process, for decode only; empty: the CPU's default.
   std::string device = {};
+  int busy_poll_us = 0;  // of workers and clients, for decode only
 };
 
 // A Qwen3-30B-A3B layer, 128 tokens, weights from memory: four workers against in process.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 
 #include "bench/measure.h"
 #include "model/synthetic_model.h"
@@ -29,7 +30,8 @@ double UsAStep(const StepTimes& before, const StepTimes& after, std::uint64_t St
 }
 
 ServedModel::ServedModel(const std::string& bin_dir, const std::string& checkpoint,
-                         std::int32_t workers, const std::string& device) {
+                         std::int32_t workers, const std::string& device, int busy_poll_us)
+    : busy_poll_(std::chrono::microseconds(busy_poll_us)) {
   LocalDeploymentOptions options;
   options.bin_dir = bin_dir;
   options.checkpoint = absl::StartsWith(checkpoint, kSyntheticPrefix)
@@ -37,7 +39,7 @@ ServedModel::ServedModel(const std::string& bin_dir, const std::string& checkpoi
                            : std::filesystem::absolute(checkpoint).string();
   options.workers = workers;
   options.start_timeout = kReady;
-  options.worker_flags = {"--net-devices", "lo"};
+  options.worker_flags = {"--net-devices", "lo", "--busy-poll-us", absl::StrCat(busy_poll_us)};
   options.devices = device;
   deployment_ = OrExit(LocalDeployment::Start(std::move(options)));
 }
@@ -47,6 +49,7 @@ ServedModel::~ServedModel() { deployment_->KillAll(); }
 ServedSession ServedModel::Open(const SessionRequest& wanted) const {
   ClientOptions options;
   options.net_devices = "lo";
+  options.busy_poll = busy_poll_;
   if (wanted.transport == "gateway") {
     options.gateway = deployment_->worker_address(0);
   } else {

@@ -40,15 +40,16 @@ struct SessionRequest {
 class ServedModel {
  public:
   // `checkpoint`: a folder or "synthetic:...". One compute thread for each worker, unless `device`
-  // (switchyard-worker --device) says otherwise.
+  // (switchyard-worker --device) says otherwise. `busy_poll_us`: of workers and clients.
   ServedModel(const std::string& bin_dir, const std::string& checkpoint, std::int32_t workers,
-              const std::string& device = "");
+              const std::string& device = "", int busy_poll_us = 0);
   ~ServedModel();
 
   [[nodiscard]] ServedSession Open(const SessionRequest& wanted) const;
 
  private:
   std::unique_ptr<LocalDeployment> deployment_;
+  Duration busy_poll_;
 };
 
 }  // namespace switchyard::bench

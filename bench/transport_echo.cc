@@ -20,11 +20,13 @@ constexpr Duration kSleep = std::chrono::milliseconds(5);
 // One end. Its answer is as long as the request's first payload bytes ask.
 class TransportEcho::Side final : public FrameSink {
  public:
-  Side(const std::string& name, LoopbackHub* hub, std::size_t payload_max) {
+  Side(const std::string& name, LoopbackHub* hub, std::size_t payload_max, Duration busy_poll) {
     SystemRng rng;
-    transport_ = OrExit(
-        MakeTransport(name == "loopback" ? "loopback" : "ucx",
-                      {.incarnation = rng.NextId<Incarnation>(), .hub = hub, .net_devices = "lo"}));
+    transport_ = OrExit(MakeTransport(name == "loopback" ? "loopback" : "ucx",
+                                      {.incarnation = rng.NextId<Incarnation>(),
+                                       .busy_poll = busy_poll,
+                                       .hub = hub,
+                                       .net_devices = "lo"}));
     TransportChoice choice = TransportChoice::kInProcess;
     TransportChoiceFromName(name == "loopback" ? "inproc" : name, &choice);
     link_ = OrExit(transport_->CreateLink(
@@ -82,9 +84,10 @@ class TransportEcho::Side final : public FrameSink {
   std::uint64_t frames_ = 0;
 };
 
-TransportEcho::TransportEcho(const std::string& transport, std::size_t payload_max)
-    : near_(std::make_unique<Side>(transport, &hub_, payload_max)),
-      far_(std::make_unique<Side>(transport, &hub_, payload_max)) {
+TransportEcho::TransportEcho(const std::string& transport, std::size_t payload_max,
+                             Duration busy_poll)
+    : near_(std::make_unique<Side>(transport, &hub_, payload_max, busy_poll)),
+      far_(std::make_unique<Side>(transport, &hub_, payload_max, busy_poll)) {
   far_->Connect(near_->link().offer());
   near_->Connect(far_->link().offer());
   thread_ = std::thread([this] { far_->Drive([this] { return stop_.load(); }); });

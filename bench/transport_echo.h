@@ -1,6 +1,6 @@
 // Two transports joined by a link, one echoing in a thread of its own: what a frame there and an
-// answer back cost with nothing above the transport. Both sleep when there is nothing to do, as a
-// worker and a source do.
+// answer back cost with nothing above the transport. Without busy_poll both sleep when there is
+// nothing to do, as a worker and a source do.
 #pragma once
 
 #include <atomic>
@@ -17,8 +17,9 @@ namespace switchyard::bench {
 
 class TransportEcho {
  public:
-  // `transport`: "loopback", "shm" or "tcp". Ends the process when it cannot.
-  TransportEcho(const std::string& transport, std::size_t payload_max);
+  // `transport`: "loopback", "shm" or "tcp"; `busy_poll`: see TransportOptions. Ends the process
+  // when it cannot.
+  TransportEcho(const std::string& transport, std::size_t payload_max, Duration busy_poll = {});
   ~TransportEcho();
 
   // Stores `payload_bytes` into the slot, sends them, and waits for a frame of `reply_bytes`.

@@ -77,6 +77,7 @@ using switchyard::MakeError;
 using switchyard::Reason;
 
 constexpr std::uint32_t kDefaultTimeoutMs = 10'000;
+constexpr std::uint32_t kBusyPollMaxUs = 1'000'000;
 // An engine reads the status between steps.
 constexpr switchyard::Duration kStatusTimeout = std::chrono::milliseconds(100);
 
@@ -189,11 +190,13 @@ sy_code sy_client_open(const sy_client_options* options, sy_client** out) {
   // From here on the caller owns the client, whatever follows.
   *out = made.release();
   if (options->transport > SY_TRANSPORT_TCP) return (*out)->Keep(BadField("transport"));
+  if (options->busy_poll_us > kBusyPollMaxUs) return (*out)->Keep(BadField("busy_poll_us"));
   switchyard::ClientOptions& wanted = (*out)->options;
   wanted.coordinator = TextOf(options->coordinator);
   wanted.gateway = TextOf(options->gateway);
   wanted.transport = static_cast<switchyard::TransportChoice>(options->transport);
   if (options->net_devices != nullptr) wanted.net_devices = options->net_devices;
+  wanted.busy_poll = std::chrono::microseconds(options->busy_poll_us);
   wanted.timeout =
       std::chrono::milliseconds(options->timeout_ms == 0 ? kDefaultTimeoutMs : options->timeout_ms);
   auto client = switchyard::Client::Connect(wanted);

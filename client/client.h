@@ -28,6 +28,9 @@ struct ClientOptions {
   TransportChoice transport = TransportChoice::kAuto;
   std::string net_devices = "all";              // for UCX's tcp lanes, e.g. "lo" or "eth0"
   Duration timeout = std::chrono::seconds(10);  // bounds opening, closing and reports
+  // How long a caller that waits for a step looks for answers, instead of sleeping, after each
+  // frame that came or went; p2p only. Saves wake-ups and takes a CPU meanwhile; 0: sleeps.
+  Duration busy_poll{};
 };
 
 // The parts of a Client, which owns them.

@@ -50,6 +50,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ClientOptions& opt
     SY_ASSIGN_OR_RETURN(parts.device, MakeDevice(kDefaultDevice));
     SY_ASSIGN_OR_RETURN(parts.transport,
                         MakeTransport("ucx", {.incarnation = parts.incarnation,
+                                              .busy_poll = options.busy_poll,
                                               .net_devices = options.net_devices}));
   }
   return Over(options, std::move(parts));

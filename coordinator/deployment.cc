@@ -336,8 +336,9 @@ absl::Status CheckFacts(const ModelFacts& facts) {
       }
     }
   }
-  if (row != facts.manifest.tensors.size())
+  if (row != facts.manifest.tensors.size()) {
     return BadFacts("its manifest names tensors of no layer");
+  }
   return absl::OkStatus();
 }
 

@@ -227,8 +227,4 @@ std::int32_t ExpertsOn(const Plan& plan, WorkerOrdinal ordinal) {
   return static_cast<std::int32_t>(experts);
 }
 
-std::int64_t WeightBytesOn(const Plan& plan, std::int64_t expert_bytes, WorkerOrdinal ordinal) {
-  return ExpertsOn(plan, ordinal) * expert_bytes;
-}
-
 }  // namespace switchyard

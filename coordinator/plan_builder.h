@@ -65,7 +65,4 @@ std::string ChangesOf(const Plan* before, const Plan& next);
 // Physical experts, summed over all layers, that `plan` puts on its worker number `ordinal`.
 std::int32_t ExpertsOn(const Plan& plan, WorkerOrdinal ordinal);
 
-// Bytes of expert weights that `plan` puts on its worker number `ordinal`.
-std::int64_t WeightBytesOn(const Plan& plan, std::int64_t expert_bytes, WorkerOrdinal ordinal);
-
 }  // namespace switchyard

@@ -40,6 +40,7 @@ struct Options {
   std::int64_t weight_bytes_max = 0;
   std::vector<std::string> wire_dtypes;
   std::string net_devices;
+  std::int64_t busy_poll_us = 0;
   std::int64_t leave_timeout_s =
       std::chrono::duration_cast<std::chrono::seconds>(AgentOptions().leave_timeout).count();
   std::string log_level = "info";
@@ -88,6 +89,12 @@ std::string DevicesOf(const Options& options) {
   return listen.ok() ? NetDevicesOf(listen->host) : "all";
 }
 
+TransportOptions TransportFor(const Options& options, Incarnation incarnation) {
+  return {.incarnation = incarnation,
+          .busy_poll = std::chrono::microseconds(options.busy_poll_us),
+          .net_devices = DevicesOf(options)};
+}
+
 absl::StatusOr<std::unique_ptr<ExpertNode>> MakeNode(const Options& options, Worker& worker,
                                                      DeviceFault& fault) {
   ExpertNodeOptions node;
@@ -95,8 +102,8 @@ absl::StatusOr<std::unique_ptr<ExpertNode>> MakeNode(const Options& options, Wor
   worker.incarnation = worker.rng.NextId<Incarnation>();
   node.incarnation = worker.incarnation;
   SY_ASSIGN_OR_RETURN(node.device, MakeDevice(options.device, worker.logger.get()));
-  SY_ASSIGN_OR_RETURN(node.transport, MakeTransport("ucx", {.incarnation = node.incarnation,
-                                                            .net_devices = DevicesOf(options)}));
+  SY_ASSIGN_OR_RETURN(node.transport,
+                      MakeTransport("ucx", TransportFor(options, node.incarnation)));
   node.transport_names = {"shm", "tcp"};
   node.weight_bytes_max = options.weight_bytes_max;
   for (const std::string& name : options.wire_dtypes) {
@@ -117,8 +124,8 @@ absl::StatusOr<std::unique_ptr<Source>> MakeGatewaySource(const Options& options
   parts.channel = worker.session_channel.get();
   parts.incarnation = worker.rng.NextId<Incarnation>();
   SourceOptions source;
-  SY_ASSIGN_OR_RETURN(source.transport, MakeTransport("ucx", {.incarnation = parts.incarnation,
-                                                              .net_devices = DevicesOf(options)}));
+  SY_ASSIGN_OR_RETURN(source.transport,
+                      MakeTransport("ucx", TransportFor(options, parts.incarnation)));
   parts.transport = source.transport.get();
   SY_ASSIGN_OR_RETURN(parts.device, MakeDevice(kDefaultDevice));
   parts.clock = &worker.clock;
@@ -218,6 +225,12 @@ int Main(int argc, char** argv) {
       "--net-devices", options.net_devices,
       "Network devices for UCX's tcp lanes, comma-separated, or all; default: the device "
       "of --listen, all if that is a wildcard");
+  app.add_option(
+         "--busy-poll-us", options.busy_poll_us,
+         "After each frame, look for the next for so many microseconds instead of sleeping: "
+         "for steps of few tokens, where a CPU is free for it")
+      ->check(CLI::Range(0, 1'000'000))
+      ->capture_default_str();
   app.add_option("--log-level", options.log_level, "debug, info, warn, error or off")
       ->capture_default_str();
   CLI11_PARSE(app, argc, argv);

@@ -164,6 +164,13 @@ static void bad_structures_are_errors(const char* coordinator) {
   sy_client_close(client);
   SY_INIT(options);
   options.coordinator = coordinator;
+  options.busy_poll_us = 1000001;
+  CHECK(sy_client_open(&options, &client) == SY_INVALID_ARGUMENT && client != NULL);
+  current = client;
+  CHECK(last_error_has("busy_poll_us"));
+  sy_client_close(client);
+  SY_INIT(options);
+  options.coordinator = coordinator;
   options.transport = 99;
   CHECK(sy_client_open(&options, &client) == SY_INVALID_ARGUMENT && client != NULL);
   current = client;
@@ -276,6 +283,7 @@ int main(int argc, char** argv) {
   SY_INIT(options);
   options.coordinator = argv[1];
   options.net_devices = "lo";
+  options.busy_poll_us = 1000;
   CHECK(sy_client_open(&options, &p2p) == SY_OK);
   current = p2p;
   CHECK(sy_last_error(p2p, text, sizeof(text)) == 3 && strcmp(text, "{}") == 0);

@@ -21,7 +21,7 @@ class ClientOptions(ctypes.Structure):
     _fields_ = [("size", ctypes.c_uint32), ("abi_version", ctypes.c_uint32),
                 ("coordinator", ctypes.c_char_p), ("gateway", ctypes.c_char_p),
                 ("transport", ctypes.c_uint32), ("timeout_ms", ctypes.c_uint32),
-                ("net_devices", ctypes.c_char_p)]
+                ("net_devices", ctypes.c_char_p), ("busy_poll_us", ctypes.c_uint32)]
 
 
 class SessionOptions(ctypes.Structure):

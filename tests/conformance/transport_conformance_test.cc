@@ -520,6 +520,24 @@ TEST_P(TransportConformance, WaitEndsByItsTimeWithoutWork) {
   EXPECT_EQ(pair_.a->stats().late_wakes, 0U) << "a sleep without work is not a late wake";
 }
 
+// Polling or not, the answer comes, and in the end the thread sleeps.
+TEST_P(TransportConformance, ArmsWhenThePollAfterAFrameIsOver) {
+  const LinkPair links = pair_.Join();
+  ASSERT_NE(links.a, nullptr);
+  SY_ASSERT_OK(SendFrame(*links.a, HeaderFor(links.b->offer(), FrameKind::kRequest, 1, 0), {}));
+  const auto sent = std::chrono::steady_clock::now();
+  ASSERT_TRUE(pair_.PumpUntil([&] { return pair_.sink_b.frames.size() == 1; }));
+
+  for (Transport* side : {pair_.a.get(), pair_.b.get()}) {
+    FrameSink& sink = side == pair_.a.get() ? pair_.sink_a : pair_.sink_b;
+    while (side->Progress(sink) || !side->Arm()) {
+      ASSERT_LT(std::chrono::steady_clock::now() - sent, seconds(10));
+    }
+    EXPECT_GE(std::chrono::steady_clock::now() - sent, GetParam().busy_poll);
+    side->Wait(Duration::zero());
+  }
+}
+
 // Drives one side in a thread of its own: sleeps when there is nothing to do.
 class Driver final : public FrameSink {
  public:
@@ -585,7 +603,9 @@ TEST_P(TransportConformance, EchoesBetweenSleepingThreadsWithAllSlotsInFlight) {
                  static_cast<int>(pair_.a->stats().late_wakes + pair_.b->stats().late_wakes));
 }
 
-std::vector<TransportCase> AllCases() { return {kLoopbackCase, kUcxShmCase, kUcxTcpCase}; }
+std::vector<TransportCase> AllCases() {
+  return {kLoopbackCase, kUcxShmCase, kUcxTcpCase, kLoopbackPollingCase, kUcxShmPollingCase};
+}
 
 INSTANTIATE_TEST_SUITE_P(All, TransportConformance, ::testing::ValuesIn(AllCases()),
                          [](const ::testing::TestParamInfo<TransportCase>& param) {

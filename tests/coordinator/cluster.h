@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -50,7 +51,7 @@ struct FakeWorker {
 
 class Cluster {
  public:
-  explicit Cluster(CoordinatorOptions options = {}) : options_(options) { StartCoordinator(); }
+  explicit Cluster(CoordinatorOptions options = {}) : options_(std::move(options)) { StartCoordinator(); }
 
   // The coordinator ends; every stream and watch with it. The store stays.
   void StopCoordinator();

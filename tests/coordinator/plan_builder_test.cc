@@ -162,7 +162,7 @@ TEST(PlanBuilderTest, PrepareBringsTheHashesOfTheWorkersOwnExperts) {
 
   ASSERT_EQ(prepare.tensors.size(), 2U * 8U * 3U);
   for (const TensorHash& tensor : prepare.tensors) EXPECT_GE(tensor.expert.value, 8);
-  EXPECT_EQ(WeightBytesOn(proposal.plan, 192, WorkerOrdinal{1}), 2 * 8 * 192);
+  EXPECT_EQ(ExpertsOn(proposal.plan, WorkerOrdinal{1}), 2 * 8);
 }
 
 // The config.json of Qwen3.5-397B-A17B, as far as its experts go.
@@ -226,7 +226,7 @@ TEST(PlanBuilderTest, PlansQwen35OnAsManyWorkersAsItsWeightsNeed) {
   ASSERT_EQ(proposal.plan.workers.size(), 8U) << "786 GB of values, 98 GB on each";
   const std::int64_t expert_bytes = record.facts.ExpertBytes();
   for (std::int32_t w = 0; w < 8; ++w) {
-    EXPECT_EQ(WeightBytesOn(proposal.plan, expert_bytes, WorkerOrdinal{w}), 61 * 64 * expert_bytes);
+    EXPECT_EQ(ExpertsOn(proposal.plan, WorkerOrdinal{w}), 61 * 64);
     EXPECT_LE(61 * 64 * expert_bytes, kRoom);
   }
   std::set<LayerId> planned;

@@ -1,5 +1,8 @@
 // One layer by two ways: experts in the very process that takes the step, and experts behind rings.
+#include <chrono>
 #include <cstring>
+#include <thread>
+#include <vector>
 
 #include "gtest/gtest.h"
 
@@ -57,6 +60,33 @@ TEST_F(PathsTest, LocalExpertsThenRingsAndBackGiveTheSameBits) {
     }
     EXPECT_EQ(PathOf(*local), "inproc");
     EXPECT_EQ(PathOf(*rings), "messages");
+  }
+}
+
+// Workers and a client that poll longer than the pauses between steps: several callers of one
+// client take turns at its transport, get the bits that sleeping callers get, and close.
+TEST_F(PathsTest, PollingInsteadOfSleepingChangesNothing) {
+  LocalDeploymentOptions options;
+  options.worker_flags = {"--busy-poll-us", "100000"};
+  Deploy(2, std::move(options));
+  SY_ASSERT_OK_AND_ASSIGN(const auto sleeping, Connect("shm"));
+  SY_ASSERT_OK_AND_ASSIGN(const auto other, Open(*sleeping, DispatchMode::kLowLatency));
+  Batch expected(3, 41);
+  SY_ASSERT_OK(RunStep(*other, expected, kLayer));
+  EXPECT_LE(CalcDiff(expected.y, ReferenceOf(expected, kLayer)), kPooledDiffMax);
+  for (const char* path : {"shm", "tcp", "gateway"}) {
+    SY_ASSERT_OK_AND_ASSIGN(const auto polling, Connect(path, std::chrono::milliseconds(100)));
+    std::vector<std::jthread> callers;
+    for (int caller = 0; caller < 3; ++caller) {
+      callers.emplace_back([&] {
+        SY_ASSERT_OK_AND_ASSIGN(const auto session, Open(*polling, DispatchMode::kLowLatency));
+        for (int step = 0; step < 20; ++step) {
+          Batch batch(3, 41);
+          SY_ASSERT_OK(RunStep(*session, batch, kLayer));
+          ASSERT_EQ(batch.y, expected.y) << path;
+        }
+      });
+    }
   }
 }
 

@@ -28,9 +28,11 @@ class Processes : public ::testing::Test {
   }
 
   // "tcp", "shm", "auto" or "gateway" (through worker 0).
-  [[nodiscard]] absl::StatusOr<std::unique_ptr<Client>> Connect(const std::string& transport) {
+  [[nodiscard]] absl::StatusOr<std::unique_ptr<Client>> Connect(const std::string& transport,
+                                                                Duration busy_poll = {}) {
     ClientOptions options;
     options.net_devices = "lo";
+    options.busy_poll = busy_poll;
     if (transport == "gateway") {
       options.gateway = deployment_->worker_address(0);
     } else {

@@ -28,7 +28,9 @@ void RecordingSink::OnLinkDown(Link& link, const absl::Status& why) {
 TransportPair::TransportPair(const TransportCase& c) : case_(c) {
   SystemRng rng;
   for (std::unique_ptr<Transport>* side : {&a, &b}) {
-    auto made = MakeTransport(c.transport, {.incarnation = rng.NextId<Incarnation>(), .hub = &hub});
+    auto made = MakeTransport(
+        c.transport,
+        {.incarnation = rng.NextId<Incarnation>(), .busy_poll = c.busy_poll, .hub = &hub});
     SY_EXPECT_OK(made);
     if (made.ok()) *side = std::move(made).value();
   }

@@ -25,6 +25,7 @@ struct TransportCase {
   const char* transport;
   TransportChoice choice;
   LinkPath path;
+  Duration busy_poll{};
   friend void PrintTo(const TransportCase& c, std::ostream* out) { *out << c.name; }
 };
 
@@ -34,6 +35,13 @@ inline constexpr TransportCase kUcxShmCase = {"ucx_shm", "ucx", TransportChoice:
                                               LinkPath::kMapped};
 inline constexpr TransportCase kUcxTcpCase = {"ucx_tcp", "ucx", TransportChoice::kTcp,
                                               LinkPath::kMessages};
+
+inline constexpr TransportCase kLoopbackPollingCase = {
+    "loopback_polling", "loopback", TransportChoice::kInProcess, LinkPath::kInProcess,
+    std::chrono::milliseconds(2)};
+inline constexpr TransportCase kUcxShmPollingCase = {"ucx_shm_polling", "ucx",
+                                                     TransportChoice::kShm, LinkPath::kMapped,
+                                                     std::chrono::milliseconds(2)};
 
 // Keeps every frame and every death. The hooks run after the record was made.
 class RecordingSink final : public FrameSink {

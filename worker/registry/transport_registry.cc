@@ -22,13 +22,13 @@ struct Row {
 Transported MakeUcx(const TransportOptions& options) {
   return UcxTransport::Create(
       {.incarnation = options.incarnation,
-       .spin = options.spin,
+       .busy_poll = options.busy_poll,
        .context = {.net_devices = options.net_devices, .log_level = options.ucx_log_level}});
 }
 
 Transported MakeLoopback(const TransportOptions& options) {
   return LoopbackTransport::Create(
-      {.incarnation = options.incarnation, .spin = options.spin, .hub = options.hub});
+      {.incarnation = options.incarnation, .busy_poll = options.busy_poll, .hub = options.hub});
 }
 
 constexpr std::array kRows = {Row{"ucx", &MakeUcx}, Row{"loopback", &MakeLoopback}};

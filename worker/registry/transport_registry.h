@@ -19,8 +19,9 @@ class LoopbackHub;  // worker/transport/loopback/hub.h
 // Options of all transports; each reads its own.
 struct TransportOptions {
   Incarnation incarnation{};  // of this process
-  // How long Wait looks before it sleeps; 0 where threads may outnumber cores.
-  Duration spin{};
+  // How long a thread looks for further frames, instead of sleeping, after each that came or went.
+  // Takes a CPU meanwhile; 0 where threads may outnumber cores.
+  Duration busy_poll{};
   LoopbackHub* hub = nullptr;  // only for loopback; outlives the transport
   // Only for ucx: devices for tcp, e.g. "eth0,lo", and how much UCX prints (ucx/context.h).
   std::string net_devices = "all";

@@ -287,7 +287,11 @@ void Source::Wake() {
 void Source::Sleep(TimePoint now, TimePoint until) {
   // Armed before the mutex is given up: what comes in between then ends the sleep.
   Transport* const transport = options_.transport.get();
-  if (transport != nullptr ? !transport->Arm() : !doorbell_.Arm()) return;
+  if (transport != nullptr ? !transport->Arm() : !doorbell_.Arm()) {
+    // A transport that polls refuses again and again, while other callers wait for the mutex.
+    GiveWay();
+    return;
+  }
   // Each session's last Poll still holds: nothing worked, and the mutex was not released since.
   bool has_links = false;
   TimePoint wake_at = until;

@@ -17,14 +17,15 @@ namespace switchyard {
 
 void EventFdTraits::Close(Handle handle) { ::close(handle); }
 
-absl::StatusOr<std::unique_ptr<Sleeper>> Sleeper::Create(const WorkFds& work_fds, Duration spin) {
+absl::StatusOr<std::unique_ptr<Sleeper>> Sleeper::Create(const WorkFds& work_fds,
+                                                         Duration busy_poll) {
   EventFd wake_fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake_fd.valid()) {
     return MakeError(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
                      absl::StrCat("transport: eventfd failed with errno ", errno,
                                   "; raise the limit of open files (ulimit -n)"));
   }
-  return std::unique_ptr<Sleeper>(new Sleeper(std::move(wake_fd), work_fds, spin));
+  return std::unique_ptr<Sleeper>(new Sleeper(std::move(wake_fd), work_fds, busy_poll));
 }
 
 void Sleeper::Wake() {
@@ -49,6 +50,16 @@ bool Sleeper::Arm() {
   return true;
 }
 
+bool Sleeper::BusyPolls(std::uint64_t frames) {
+  if (busy_poll_ == Duration::zero()) return false;
+  const auto now = std::chrono::steady_clock::now();
+  if (frames != frames_) {
+    frames_ = frames;
+    poll_until_ = now + busy_poll_;
+  }
+  return now < poll_until_;
+}
+
 int Sleeper::Poll(Duration max) const {
   // poll(2) ignores negative descriptors.
   std::array<pollfd, 3> fds = {pollfd{wake_fd_.get(), POLLIN, 0}, pollfd{work_fds_[0], POLLIN, 0},
@@ -62,18 +73,7 @@ int Sleeper::Poll(Duration max) const {
 }
 
 void Sleeper::Wait(Duration max) {
-  int found = 0;
-  // Spinning uses poll as well: it costs less than a wake-up from sleep and sees the same events.
-  if (spin_ > Duration::zero()) {
-    const auto end = std::chrono::steady_clock::now() + std::min(spin_, max);
-    do {
-      found = Poll(Duration::zero());
-    } while (found == 0 && std::chrono::steady_clock::now() < end);
-  }
-  if (found == 0) {
-    found = Poll(max);
-    if (found == 0) timed_out_.store(true, std::memory_order_relaxed);
-  }
+  if (Poll(max) == 0) timed_out_.store(true, std::memory_order_relaxed);
   armed_.fetch_sub(1, std::memory_order_acq_rel);
 }
 

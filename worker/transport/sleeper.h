@@ -8,10 +8,15 @@
 // A Wake() stays visible until every thread that was armed before it has left its Wait(); only the
 // next Arm() clears it. Each Arm() that returns true must therefore be followed by one Wait() of
 // the same thread.
+//
+// Busy polling: for a while after the transport's last frame, BusyPolls() is true, and its owner
+// looks again instead of arming. This saves the wake-up, and the peer's system call for it.
 #pragma once
 
 #include <array>
 #include <atomic>
+#include <chrono>
+#include <cstdint>
 #include <memory>
 
 #include "absl/status/statusor.h"
@@ -34,9 +39,10 @@ class Sleeper {
   static constexpr WorkFds kNoWorkFds = {-1, -1};
 
   // `work_fds`: descriptors that are readable when the transport has work; -1 if Wake() reports
-  // work instead. Not owned. `spin`: how long Wait polls before it sleeps; use 0 if threads may
+  // work instead. Not owned. `busy_poll`: how long to poll after a frame; use 0 if threads may
   // outnumber cores. Errors: kResourceExhausted (OUT_OF_MEMORY) without a free file descriptor.
-  static absl::StatusOr<std::unique_ptr<Sleeper>> Create(const WorkFds& work_fds, Duration spin);
+  static absl::StatusOr<std::unique_ptr<Sleeper>> Create(const WorkFds& work_fds,
+                                                         Duration busy_poll);
   Sleeper(const Sleeper&) = delete;
   Sleeper& operator=(const Sleeper&) = delete;
 
@@ -45,18 +51,22 @@ class Sleeper {
   void Wait(Duration max);
   // Ends current and upcoming sleeps. Callable from any thread, with or without the mutex.
   void Wake();
+  // `frames`: how many frames have come and gone so far. Called with the owner's mutex held.
+  bool BusyPolls(std::uint64_t frames);
   // True if a sleep has ended by its timeout since the last call.
   bool TakeTimeout() { return timed_out_.exchange(false, std::memory_order_relaxed); }
 
  private:
-  Sleeper(EventFd wake_fd, const WorkFds& work_fds, Duration spin)
-      : wake_fd_(std::move(wake_fd)), work_fds_(work_fds), spin_(spin) {}
+  Sleeper(EventFd wake_fd, const WorkFds& work_fds, Duration busy_poll)
+      : wake_fd_(std::move(wake_fd)), work_fds_(work_fds), busy_poll_(busy_poll) {}
   // 1: a descriptor is readable; 0: timeout; -1: interrupted by a signal.
   [[nodiscard]] int Poll(Duration max) const;
 
   const EventFd wake_fd_;
   const WorkFds work_fds_;
-  const Duration spin_;
+  const Duration busy_poll_;
+  std::uint64_t frames_ = 0;
+  std::chrono::steady_clock::time_point poll_until_;
   std::atomic<int> armed_{0};  // threads between Arm() and the end of Wait()
   std::atomic<bool> timed_out_{false};
 };

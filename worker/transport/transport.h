@@ -131,7 +131,7 @@ class Transport {
   virtual bool Progress(FrameSink& sink) = 0;
   // To sleep: call Progress until it returns false, then Arm() (with the owner's mutex held, if
   // there is one) and, if it returns true, Wait() once from the same thread (without the mutex).
-  // Arm returns false if a frame has arrived since.
+  // Arm returns false if a frame has arrived since, and while the transport polls (busy_poll).
   virtual bool Arm() = 0;
   // Sleeps until a frame arrives, Wake() is called, or `max` has passed. Several threads may sleep
   // at once: Wake() wakes all of them, but a frame is only guaranteed to wake one.

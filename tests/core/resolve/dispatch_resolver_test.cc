@@ -3,6 +3,7 @@
 #include <map>
 #include <string>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -13,8 +14,6 @@
 #include "core/rng.h"
 #include "tests/core/resolve/resolve_testing.h"
 #include "tests/testing/status_matchers.h"
-
-extern char** environ;
 
 namespace switchyard {
 namespace {

@@ -18,8 +18,8 @@ using std::chrono::seconds;
 using SteadyTime = std::chrono::steady_clock;
 
 std::unique_ptr<Sleeper> MakeSleeper(const Sleeper::WorkFds& work_fds = Sleeper::kNoWorkFds,
-                                     Duration spin = {}) {
-  auto sleeper = Sleeper::Create(work_fds, spin);
+                                     Duration busy_poll = {}) {
+  auto sleeper = Sleeper::Create(work_fds, busy_poll);
   SY_EXPECT_OK(sleeper);
   return std::move(sleeper).value();
 }
@@ -65,37 +65,38 @@ TEST(SleeperTest, AnotherThreadsArmDoesNotHideAWake) {
   sleeper->Wait(Duration::zero());
 }
 
-TEST(SleeperTest, WorkEndsTheSleepWithAndWithoutSpinning) {
+TEST(SleeperTest, WorkEndsTheSleep) {
   const EventFd work(::eventfd(0, EFD_NONBLOCK));
-  for (const Duration spin : {Duration::zero(), Duration(milliseconds(1))}) {
-    const auto sleeper = MakeSleeper({-1, work.get()}, spin);
-    ASSERT_TRUE(sleeper->Arm());
+  const auto sleeper = MakeSleeper({-1, work.get()});
+  ASSERT_TRUE(sleeper->Arm());
+  const auto start = SteadyTime::now();
+  std::jthread other([&] {
+    const std::uint64_t one = 1;
+    ASSERT_EQ(::write(work.get(), &one, sizeof(one)), static_cast<ssize_t>(sizeof(one)));
+  });
+
+  sleeper->Wait(seconds(20));
+
+  EXPECT_LT(SteadyTime::now() - start, seconds(10));
+  EXPECT_FALSE(sleeper->TakeTimeout());
+}
+
+TEST(SleeperTest, PollsForAWhileAfterEachFrame) {
+  const auto sleeper = MakeSleeper(Sleeper::kNoWorkFds, milliseconds(50));
+  EXPECT_FALSE(sleeper->BusyPolls(0)) << "no frame so far";
+  for (std::uint64_t frames = 1; frames < 3; ++frames) {
     const auto start = SteadyTime::now();
-    std::jthread other([&] {
-      const std::uint64_t one = 1;
-      ASSERT_EQ(::write(work.get(), &one, sizeof(one)), static_cast<ssize_t>(sizeof(one)));
-    });
+    ASSERT_TRUE(sleeper->BusyPolls(frames));
 
-    sleeper->Wait(seconds(20));
+    while (sleeper->BusyPolls(frames)) {
+      ASSERT_LT(SteadyTime::now() - start, seconds(10));
+    }
 
-    EXPECT_LT(SteadyTime::now() - start, seconds(10));
-    EXPECT_FALSE(sleeper->TakeTimeout());
-    other.join();
-    std::uint64_t count = 0;
-    ASSERT_EQ(::read(work.get(), &count, sizeof(count)), static_cast<ssize_t>(sizeof(count)));
+    EXPECT_GE(SteadyTime::now() - start, milliseconds(50));
   }
 }
 
-TEST(SleeperTest, SpinningIsPartOfTheTimeAndBounded) {
-  const auto sleeper = MakeSleeper(Sleeper::kNoWorkFds, seconds(100));
-  ASSERT_TRUE(sleeper->Arm());
-  const auto start = SteadyTime::now();
-
-  sleeper->Wait(milliseconds(5));
-
-  EXPECT_LT(SteadyTime::now() - start, seconds(10));
-  EXPECT_TRUE(sleeper->TakeTimeout());
-}
+TEST(SleeperTest, DoesNotPollUnlessAsked) { EXPECT_FALSE(MakeSleeper()->BusyPolls(7)); }
 
 }  // namespace
 }  // namespace switchyard

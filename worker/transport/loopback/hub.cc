@@ -9,8 +9,9 @@
 
 namespace switchyard {
 
-absl::StatusOr<LoopbackHub::Place> LoopbackHub::Open(Duration spin) {
-  SY_ASSIGN_OR_RETURN(std::unique_ptr<Sleeper> sleeper, Sleeper::Create(Sleeper::kNoWorkFds, spin));
+absl::StatusOr<LoopbackHub::Place> LoopbackHub::Open(Duration busy_poll) {
+  SY_ASSIGN_OR_RETURN(std::unique_ptr<Sleeper> sleeper,
+                      Sleeper::Create(Sleeper::kNoWorkFds, busy_poll));
   const MutexLock lock(mutex_);
   Place place{absl::StrCat("loopback-", ++opened_),
               std::make_shared<LoopbackMailbox>(std::move(sleeper))};

@@ -39,7 +39,7 @@ class LoopbackHub {
     std::shared_ptr<LoopbackMailbox> mailbox;
   };
   // Registers a new transport. Errors: those of Sleeper::Create.
-  absl::StatusOr<Place> Open(Duration spin);
+  absl::StatusOr<Place> Open(Duration busy_poll);
   // The mailbox at `address`; null if no transport has it.
   std::shared_ptr<LoopbackMailbox> Find(absl::string_view address);
   // Removes a transport that closes. Links to it keep its mailbox alive.

@@ -19,7 +19,7 @@ absl::StatusOr<std::unique_ptr<Transport>> LoopbackTransport::Create(
                      "transport loopback: no hub is given; pass the hub of this process");
   }
   std::unique_ptr<LoopbackTransport> transport(new LoopbackTransport(options));
-  SY_ASSIGN_OR_RETURN(transport->place_, options.hub->Open(options.spin));
+  SY_ASSIGN_OR_RETURN(transport->place_, options.hub->Open(options.busy_poll));
   return transport;
 }
 
@@ -74,7 +74,9 @@ bool LoopbackTransport::Progress(FrameSink& sink) {
 }
 
 bool LoopbackTransport::Arm() {
-  return !inbox_.HasReady() && !place_.mailbox->HasMail() && place_.mailbox->sleeper().Arm();
+  if (inbox_.HasReady() || place_.mailbox->HasMail()) return false;
+  Sleeper& sleeper = place_.mailbox->sleeper();
+  return !sleeper.BusyPolls(inbox_.frames_in() + frames_out_) && sleeper.Arm();
 }
 
 TransportStats LoopbackTransport::stats() const {

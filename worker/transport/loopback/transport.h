@@ -19,7 +19,7 @@ namespace switchyard {
 
 struct LoopbackOptions {
   Incarnation incarnation{};   // of the (possibly simulated) process
-  Duration spin{};             // see Sleeper
+  Duration busy_poll{};        // see Sleeper
   LoopbackHub* hub = nullptr;  // required; must outlive the transport
 };
 

@@ -40,8 +40,8 @@ absl::Status UcxTransport::Init(const UcxOptions& options) {
   const ucs_status_t status = ucp_worker_set_am_recv_handler(core_.ucx->receiver(), &handler);
   if (status != UCS_OK) return UcxError("setting the message handler", status);
 
-  SY_ASSIGN_OR_RETURN(
-      sleeper_, Sleeper::Create({core_.ucx->receiver_fd(), core_.ucx->sender_fd()}, options.spin));
+  SY_ASSIGN_OR_RETURN(sleeper_, Sleeper::Create({core_.ucx->receiver_fd(), core_.ucx->sender_fd()},
+                                                options.busy_poll));
   return absl::OkStatus();
 }
 
@@ -124,6 +124,8 @@ bool UcxTransport::Progress(FrameSink& sink) {
 
 bool UcxTransport::Arm() {
   if (core_.inbox.HasReady() || core_.links_down > 0) return false;
+  // Before UCX is armed, because peers signal an armed one.
+  if (sleeper_->BusyPolls(core_.inbox.frames_in() + core_.frames_out)) return false;
   // After any other failure than "busy" the sleep still ends, by its timeout.
   for (ucp_worker_h worker : {core_.ucx->receiver(), core_.ucx->sender()}) {
     if (ucp_worker_arm(worker) == UCS_ERR_BUSY) return false;

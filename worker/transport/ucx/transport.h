@@ -18,7 +18,7 @@ namespace switchyard {
 // Options of a UCX transport.
 struct UcxOptions {
   Incarnation incarnation{};  // of this process
-  Duration spin{};            // see Sleeper
+  Duration busy_poll{};       // see Sleeper
   Duration admission = kUcxAdmission;
   UcxContextOptions context;
 };
