@@ -51,7 +51,9 @@ struct FakeWorker {
 
 class Cluster {
  public:
-  explicit Cluster(CoordinatorOptions options = {}) : options_(std::move(options)) { StartCoordinator(); }
+  explicit Cluster(CoordinatorOptions options = {}) : options_(std::move(options)) {
+    StartCoordinator();
+  }
 
   // The coordinator ends; every stream and watch with it. The store stays.
   void StopCoordinator();
