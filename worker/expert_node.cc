@@ -86,6 +86,7 @@ absl::StatusOr<std::unique_ptr<ExpertNode>> ExpertNode::Create(ExpertNodeOptions
   service.stager.device = own.device.get();
   service.stager.open_weights = MakeWeightSource;
   service.stager.weight_bytes_max = own.weight_bytes_max;
+  service.stager.load_threads = own.load_threads;
   service.engine.on_device_fault = own.on_device_fault;
   SY_ASSIGN_OR_RETURN(node->experts_,
                       ExpertService::Create(std::move(service), own.transport.get(), own.clock));

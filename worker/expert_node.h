@@ -33,6 +33,7 @@ struct ExpertNodeOptions {
   std::unique_ptr<Transport> transport;
   std::vector<std::string> transport_names;  // advertised: "shm", "tcp" or "inproc"
   std::int64_t weight_bytes_max = 0;         // of all resident epochs; 0: no bound
+  int load_threads = 1;                      // see StagerOptions
   // The wire dtypes to offer, of those that the device has proven; empty: all of them.
   std::vector<DispatchDtype> wire_dtypes = {};
   Duration leave_timeout = AgentOptions().leave_timeout;

@@ -1,9 +1,11 @@
 // switchyard-worker: hosts experts, serves sources and is a gateway for callers without UCX. Exit
 // codes: 0 after a drain, 1 if it could not start or the coordinator refused it.
+#include <algorithm>
 #include <cstdio>
 #include <future>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "CLI/CLI.hpp"
@@ -31,6 +33,11 @@ namespace {
 // In-flight calls may finish for this long after the drain; their callers can retry elsewhere.
 constexpr Duration kShutdown = std::chrono::seconds(2);
 
+// Half the CPUs serve on while weights load; beyond eight, memory and storage are the limit.
+int DefaultLoadThreads() {
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2, 1, 8);
+}
+
 struct Options {
   std::string coordinator;
   std::string id;
@@ -41,6 +48,7 @@ struct Options {
   std::vector<std::string> wire_dtypes;
   std::string net_devices;
   std::int64_t busy_poll_us = 0;
+  int load_threads = DefaultLoadThreads();
   std::int64_t leave_timeout_s =
       std::chrono::duration_cast<std::chrono::seconds>(AgentOptions().leave_timeout).count();
   std::string log_level = "info";
@@ -106,6 +114,7 @@ absl::StatusOr<std::unique_ptr<ExpertNode>> MakeNode(const Options& options, Wor
                       MakeTransport("ucx", TransportFor(options, node.incarnation)));
   node.transport_names = {"shm", "tcp"};
   node.weight_bytes_max = options.weight_bytes_max;
+  node.load_threads = options.load_threads;
   for (const std::string& name : options.wire_dtypes) {
     node.wire_dtypes.push_back(*DispatchDtypeFromName(name));  // The command line was checked.
   }
@@ -211,6 +220,10 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--weight-bytes-max", options.weight_bytes_max,
                  "Memory for expert weights, in bytes; 0: no limit");
+  app.add_option("--load-threads", options.load_threads,
+                 "Experts to load at once; each takes about three times its bytes meanwhile")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
   app.add_option("--wire-dtypes", options.wire_dtypes,
                  "Dtypes of rows to offer, comma-separated, bf16 among them; default: all that the "
                  "device has proven")

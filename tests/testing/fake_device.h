@@ -2,6 +2,7 @@
 // counts its runs. Run allocates nothing.
 #pragma once
 
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -83,8 +84,8 @@ class FakeDevice final : public HostDevice {
   [[nodiscard]] const CapabilitySet& capabilities() const override { return capabilities_; }
   absl::StatusOr<std::unique_ptr<PackedExpert>> Pack(const MoeShape& shape,
                                                      const ExpertWeightsView& weights) override {
-    ++packs;
-    if (fail_packs_after >= 0 && packs > fail_packs_after) {
+    const int pack = ++packs;
+    if (fail_packs_after >= 0 && pack > fail_packs_after) {
       return MakeError(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory, "fake is full");
     }
     return std::make_unique<FakeExpert>(shape, weights);
@@ -125,7 +126,7 @@ class FakeDevice final : public HostDevice {
   }
 
   std::function<void()> on_run;  // called at the beginning of each Run
-  int packs = 0;
+  std::atomic<int> packs = 0;
   int fail_packs_after = -1;  // -1: never
   int runs = 0;
   std::int64_t rows_run = 0;

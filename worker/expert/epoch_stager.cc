@@ -13,9 +13,11 @@
 #include "absl/strings/str_format.h"
 
 #include "core/base/error.h"
+#include "core/base/mutex.h"
 #include "core/base/status_macros.h"
 #include "core/held_expert_bytes.h"
 #include "worker/device/expert_view.h"
+#include "worker/expert/parallel_each.h"
 
 namespace switchyard {
 namespace {
@@ -291,26 +293,32 @@ absl::Status EpochStager::LoadExperts(const StageRequest& request, EpochRuntime*
                      absl::StrFormat("the sizes of %s differ from those in the plan of %s",
                                      source->describe(), plan.deployment));
   }
+  std::vector<std::pair<LayerId, ExpertSlot*>> missing;
   for (LayerRuntime& layer : runtime->layers) {
     SY_RETURN_IF_ERROR(CheckScheme(plan, layer.layer, *source));
     for (ExpertSlot& slot : layer.slots) {
-      // Shared with a resident epoch: the hashes are equal, so nothing has to be read or verified
-      // again.
-      if (slot.weights) continue;
-      // An expert is the smallest unit that leaves nothing half packed, so a stop is seen between
-      // two.
-      if (request.stop.stop_requested()) {
-        return MakeError(absl::StatusCode::kCancelled, Reason::kEpochChanged,
-                         absl::StrFormat("staging of epoch %d of %s was stopped", plan.epoch.value,
-                                         plan.deployment));
-      }
-      SY_ASSIGN_OR_RETURN(const ExpertWeights raw, source->Load(layer.layer, slot.expert));
-      SY_ASSIGN_OR_RETURN(slot.weights, options_.device->Pack(plan.shape, ViewOf(raw)));
-      ++progress.experts_done;
-      if (request.on_progress) request.on_progress(progress);
+      // Otherwise shared with a resident epoch: the hashes are equal, so nothing has to be read or
+      // verified again.
+      if (!slot.weights) missing.emplace_back(layer.layer, &slot);
     }
   }
-  return absl::OkStatus();
+  Mutex mutex;  // of progress
+  return ParallelEach(missing.size(), options_.load_threads, [&](std::size_t i) -> absl::Status {
+    // An expert is the smallest unit that leaves nothing half packed, so a stop is seen between
+    // two.
+    if (request.stop.stop_requested()) {
+      return MakeError(absl::StatusCode::kCancelled, Reason::kEpochChanged,
+                       absl::StrFormat("staging of epoch %d of %s was stopped", plan.epoch.value,
+                                       plan.deployment));
+    }
+    const auto& [layer, slot] = missing[i];
+    SY_ASSIGN_OR_RETURN(const ExpertWeights raw, source->Load(layer, slot->expert));
+    SY_ASSIGN_OR_RETURN(slot->weights, options_.device->Pack(plan.shape, ViewOf(raw)));
+    const MutexLock lock(mutex);
+    ++progress.experts_done;
+    if (request.on_progress) request.on_progress(progress);
+    return absl::OkStatus();
+  });
 }
 
 }  // namespace switchyard

@@ -36,6 +36,9 @@ struct StagerOptions {
   DeviceBackend* device = nullptr;    // outlives all that is staged
   OpenWeights open_weights;           // MakeWeightSource; tests bring their own
   std::int64_t weight_bytes_max = 0;  // of all resident epochs together; 0: no bound
+  // Experts that are loaded at once, each by a thread of its own. An expert on its way takes about
+  // three times its bytes.
+  int load_threads = 1;
   BatchOptions batch;
 };
 
@@ -59,7 +62,7 @@ struct StageRequest {
   std::span<const std::shared_ptr<const EpochRuntime>> resident;
   std::stop_token stop;  // polled before each expert
   std::function<void(const StagingProgress&)>
-      on_progress;  // may be empty; called after each expert
+      on_progress;  // may be empty; after each expert, by any loading thread, one at a time
 };
 
 class EpochStager {
@@ -79,7 +82,7 @@ class EpochStager {
  private:
   // Everything that can be refused without reading a weight.
   absl::Status CheckPlan(const Plan& plan) const;
-  // Loads and packs the experts that have no weights yet, in the order of layers and slots.
+  // Loads and packs the experts that have no weights yet, begun in the order of layers and slots.
   absl::Status LoadExperts(const StageRequest& request, EpochRuntime* runtime) const;
   // The memory of a held epoch of this shape, or a new one.
   absl::StatusOr<std::shared_ptr<EpochMemory>> MemoryFor(const MoeShape& shape);

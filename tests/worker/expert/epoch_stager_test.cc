@@ -205,6 +205,37 @@ TEST(EpochStagerTest, StopsBetweenExpertsWhenAsked) {
   EXPECT_EQ(device.packs, 3);
 }
 
+TEST(EpochStagerTest, LoadsSeveralExpertsAtOnce) {
+  FakeDevice device;
+  StagerOptions options = StagerOf(0, &device);
+  options.load_threads = 4;
+  const Prepare prepare = MakePrepare(MakePlan(1, 1));
+  std::vector<std::int32_t> done;
+
+  SY_ASSERT_OK_AND_ASSIGN(const StagedEpoch staged,
+                          EpochStager(options).Stage({.prepare = &prepare,
+                                                      .resident = {},
+                                                      .stop = {},
+                                                      .on_progress = [&](const StagingProgress& p) {
+                                                        done.push_back(p.experts_done);
+                                                      }}));
+
+  ExpectHoldsItsPart(*staged.runtime);
+  ASSERT_EQ(done.size(), static_cast<std::size_t>(device.packs));
+  for (std::size_t i = 0; i < done.size(); ++i) EXPECT_EQ(done[i], i + 1);
+}
+
+TEST(EpochStagerTest, LeavesNothingBehindWhenOneOfSeveralFails) {
+  FakeDevice device;
+  device.fail_packs_after = 3;
+  StagerOptions options = StagerOf(0, &device);
+  options.load_threads = 4;
+
+  EXPECT_THAT(Stage(options, MakePrepare(MakePlan(1, 1))),
+              FailsWith(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory));
+  EXPECT_LE(device.packs, 3 + 4) << "loading goes on after a failure";
+}
+
 TEST(EpochStagerTest, RefusesPlansThatItCannotServe) {
   FakeDevice device;
   Plan earlier_life = MakePlan(1, 2);
