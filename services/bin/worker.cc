@@ -10,6 +10,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
+#include <malloc.h>
 
 #include "core/base/dial_address.h"
 #include "core/base/error.h"
@@ -33,9 +34,9 @@ namespace {
 // In-flight calls may finish for this long after the drain; their callers can retry elsewhere.
 constexpr Duration kShutdown = std::chrono::seconds(2);
 
-// Half the CPUs serve on while weights load; beyond eight, memory and storage are the limit.
+// Half the CPUs serve on while weights load.
 int DefaultLoadThreads() {
-  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2, 1, 8);
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2, 1, 16);
 }
 
 struct Options {
@@ -53,6 +54,13 @@ struct Options {
       std::chrono::duration_cast<std::chrono::seconds>(AgentOptions().leave_timeout).count();
   std::string log_level = "info";
 };
+
+// Each expert that is loaded passes through buffers of megabytes. By default they go back to the
+// system in between, and clearing their pages takes longer than anything else in loading.
+void KeepFreedMemory() {
+  ::mallopt(M_MMAP_THRESHOLD, 64 << 20);
+  ::mallopt(M_TRIM_THRESHOLD, 256 << 20);
+}
 
 // All parts of a worker process. Members are destroyed from last to first, and each uses only parts
 // above it.
@@ -247,6 +255,7 @@ int Main(int argc, char** argv) {
   app.add_option("--log-level", options.log_level, "debug, info, warn, error or off")
       ->capture_default_str();
   CLI11_PARSE(app, argc, argv);
+  KeepFreedMemory();
   return ExitCodeOf(Run(options, signals));
 }
 
