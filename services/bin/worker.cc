@@ -58,7 +58,7 @@ struct Options {
 // Each expert that is loaded passes through buffers of megabytes. By default they go back to the
 // system in between, and clearing their pages takes longer than anything else in loading.
 void KeepFreedMemory() {
-  ::mallopt(M_MMAP_THRESHOLD, 64 << 20);
+  ::mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the most that every glibc takes
   ::mallopt(M_TRIM_THRESHOLD, 256 << 20);
 }
 
