@@ -38,10 +38,17 @@ void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
 void* operator new(std::size_t size, std::align_val_t alignment, const std::nothrow_t&) noexcept {
   return switchyard::testing::CountedAllocation(size, static_cast<std::size_t>(alignment));
 }
-// The library's own calls the throwing one.
+// The library has these call the ones above, but AddressSanitizer has its own: they are replaced
+// all, because memory of one must not go to the other.
 void* operator new[](std::size_t size, const std::nothrow_t&) noexcept {
   return switchyard::testing::CountedAllocation(size, __STDCPP_DEFAULT_NEW_ALIGNMENT__);
 }
+void* operator new[](std::size_t size) {
+  return switchyard::testing::CountedAllocationOrAbort(size, __STDCPP_DEFAULT_NEW_ALIGNMENT__);
+}
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
