@@ -52,19 +52,25 @@ TimePoint Agent::NextDeadline() const {
   if (registered_) next = std::min(next, next_heartbeat_);
   if (leaving_since_) {
     next = std::min(next, *leaving_since_ + options_.leave_timeout);
-    // Without a stream no Goodbye can arrive, so the shorter timeout starts when the worker is both
-    // leaving and disconnected.
-    const TimePoint alone = std::max(*leaving_since_, unregistered_since_);
-    if (!registered_) next = std::min(next, alone + options_.leave_alone_timeout);
+    if (!registered_) next = std::min(next, AloneUntil());
   }
   return next;
 }
 
+// Without a stream no Goodbye can arrive, so this timeout starts when the worker is both leaving
+// and disconnected.
+TimePoint Agent::AloneUntil() const {
+  const TimePoint alone = std::max(*leaving_since_, unregistered_since_);
+  const bool serves = std::ranges::any_of(epochs_, [](const auto& epoch) {
+    return epoch.second.state == State::kCommitted || epoch.second.state == State::kRetiring;
+  });
+  return serves ? alone + options_.leave_alone_timeout : alone;
+}
+
 void Agent::On(const AgentTick& event) {
   if (leaving_since_) {
-    const TimePoint alone = std::max(*leaving_since_, unregistered_since_);
     const bool late = now_ >= *leaving_since_ + options_.leave_timeout;
-    if (late || (!registered_ && now_ >= alone + options_.leave_alone_timeout)) {
+    if (late || (!registered_ && now_ >= AloneUntil())) {
       out_.push_back(AgentReport{
           LogLevel::kWarn,
           absl::StrFormat("%s; leaving anyway%s",
@@ -321,6 +327,9 @@ void Agent::On(const LeaveRequested& /*event*/) {
           "leaving when the experts of this worker serve elsewhere, in %d s at most",
           std::chrono::duration_cast<std::chrono::seconds>(options_.leave_timeout).count())});
   Send(Leave{});
+  // There is no time to wait out the delay of earlier dials.
+  if (dial_.value == 0) dial_at_ = now_;
+  failed_dials_ = 0;
 }
 
 // Steps that use these fail until the coordinator has made a plan without this worker.

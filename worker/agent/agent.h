@@ -90,6 +90,8 @@ class Agent {
   void ScheduleDial();
   // The part of a log line that says what this worker takes with it if it ends now; empty: nothing.
   [[nodiscard]] std::string Lost() const;
+  // When to leave without the coordinator. REQUIRES: leaving_since_.
+  [[nodiscard]] TimePoint AloneUntil() const;
   // Ends the agent; every later event is ignored.
   void Finish(absl::Status why);
   [[nodiscard]] Held* Find(const EpochKey& key);

@@ -25,10 +25,10 @@ struct AgentOptions {
   Duration register_timeout = std::chrono::seconds(5);
   // After Leave: how long to wait until this worker's experts serve elsewhere, in total and while
   // the coordinator is unreachable. The first fits into the 30 s that Kubernetes gives a Pod unless
-  // told otherwise. The second is shorter because an unreachable coordinator cannot plan this
-  // worker out.
+  // told otherwise. The second gives a coordinator that restarts the time to plan this worker out,
+  // and is longer than the last delay between dials; where no epoch is in use it is 0.
   Duration leave_timeout = std::chrono::seconds(25);
-  Duration leave_alone_timeout = std::chrono::seconds(1);
+  Duration leave_alone_timeout = std::chrono::seconds(10);
 };
 
 }  // namespace switchyard

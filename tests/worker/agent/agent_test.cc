@@ -476,6 +476,7 @@ TEST_F(AgentTest, LeavesWithGoodbye) {
 
 TEST_F(AgentTest, SaysLeaveAgainOnANewStream) {
   Connect();
+  Serve(1);
   Step(LeaveRequested{});
   Disconnect();
   now = agent->NextDeadline();
@@ -499,19 +500,56 @@ TEST_F(AgentTest, LeavesByItselfWhenNobodySaysGoodbye) {
   SY_EXPECT_OK(Effects<AgentFinished>().at(0).why);
 }
 
-TEST_F(AgentTest, LeavesSoonWhenThereIsNoCoordinator) {
+TEST_F(AgentTest, LeavesAtOnceWithoutACoordinatorWhereNothingIsInUse) {
   Connect();
   Disconnect();
   now += seconds(30);
+  Step(LeaveRequested{});
+  EXPECT_LE(agent->NextDeadline(), now);
+  Step(AgentTick{});
+  EXPECT_TRUE(agent->finished());
+}
+
+// A coordinator that restarts may take seconds, in which steps go on and delays between dials grow.
+TEST_F(AgentTest, GivesACoordinatorThatIsAwayTheTimeToComeBack) {
+  Connect();
+  Serve(1);
+  Disconnect();
+  for (int i = 0; i < 10; ++i) {
+    now = agent->NextDeadline();
+    Step(AgentTick{});
+    Disconnect();
+  }
   const TimePoint asked = now;
   Step(LeaveRequested{});
+  EXPECT_LE(agent->NextDeadline(), now) << "dials at once, whatever delay it had come to";
   Step(AgentTick{});
+  ASSERT_EQ(Effects<DialChannel>().size(), 1U);
   while (!agent->finished() && now < asked + seconds(60)) {
     if (!Effects<DialChannel>().empty()) Disconnect();
     now = std::max(now + milliseconds(1), agent->NextDeadline());
     Step(AgentTick{});
   }
-  EXPECT_LE(now - asked, milliseconds(1100));
+  EXPECT_GE(now - asked, seconds(10));
+  EXPECT_LE(now - asked, milliseconds(10'100));
+}
+
+TEST_F(AgentTest, IsPlannedOutByACoordinatorThatComesBack) {
+  Connect();
+  Serve(1);
+  Disconnect();
+  Step(LeaveRequested{});
+  now += seconds(8);
+  Step(AgentTick{});
+  ASSERT_FALSE(agent->finished());
+  Step(ChannelUp{current});
+  Receive(Registered{seconds(2)});
+  EXPECT_EQ(Sent<Leave>().size(), 1U);
+  now += seconds(5);
+  Step(AgentTick{});
+  EXPECT_FALSE(agent->finished());
+  Receive(Goodbye{});
+  EXPECT_TRUE(agent->finished());
 }
 
 TEST_F(AgentTest, EndsWhenItsIdWasTakenOverOrItsConfigurationCannotBe) {
