@@ -38,8 +38,8 @@ void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
 void* operator new(std::size_t size, std::align_val_t alignment, const std::nothrow_t&) noexcept {
   return switchyard::testing::CountedAllocation(size, static_cast<std::size_t>(alignment));
 }
-// The library has these call the ones above, but AddressSanitizer has its own: they are replaced
-// all, because memory of one must not go to the other.
+// The C++ library implements these by the functions above; AddressSanitizer brings its own. All are
+// replaced, because what one allocates the other must not free.
 void* operator new[](std::size_t size, const std::nothrow_t&) noexcept {
   return switchyard::testing::CountedAllocation(size, __STDCPP_DEFAULT_NEW_ALIGNMENT__);
 }
