@@ -168,7 +168,8 @@ constexpr std::uint8_t kRightEpoch = 4;    // epoch, layer
 constexpr std::uint8_t kRightSlots = 8;    // both slots
 constexpr std::uint8_t kRightLength = 16;  // few rows, and a payload of their length
 constexpr std::uint8_t kRightCrc = 32;
-constexpr std::uint8_t kOtherSession = 64;  // low_latency
+constexpr std::uint8_t kOtherSession = 64;  // FuzzFrames: low_latency
+constexpr std::uint8_t kRung = 64;          // FuzzInbox: by its slot, in a mapped ring
 
 // The frame in `bytes`, padded to a slot, with what `what` says made right.
 std::vector<std::byte> FrameOf(const Message& message, const RingOffer& to, Cookie cookie,
@@ -311,8 +312,12 @@ void FuzzInbox(absl::string_view input) {
     const std::vector<std::byte> frame = FrameOf(message, offer, Cookie{5}, DispatchMode::kNormal);
     const std::size_t header = std::min(message.bytes.size(), kFrameHeaderBytes);
     const std::span<const std::byte> bytes = std::span(frame).first(header);
-    // The last two bytes place a piece; fewer make a doorbell.
-    if (message.bytes.size() < kFrameHeaderBytes + 2) {
+    if (mapped && (message.what & kRung) != 0) {
+      const auto slot = static_cast<std::uint32_t>(message.bytes.size() % (kSlots + 1));
+      if (slot < kSlots) std::memcpy(&memory[slot * kSlotBytes], frame.data(), frame.size());
+      inbox.OnRung(offer.attachment, slot);
+      // The last two bytes place a piece; fewer make a doorbell.
+    } else if (message.bytes.size() < kFrameHeaderBytes + 2) {
       inbox.OnDoorbell(bytes);
     } else {
       const absl::string_view tail = message.bytes.substr(message.bytes.size() - 2);
@@ -352,7 +357,7 @@ void FuzzRingOffer(absl::string_view input) {
       Check(rewritten->size() <= opened->size(), "the check adds nothing");
     }
     for (const std::string& key : {offer.rkey, SealBlob(BlobKind::kRingKey, offer.rkey)}) {
-      const auto mapped = PeerRing::Map(key, std::min<std::size_t>(offer.ring_bytes, kBytesMax));
+      const auto mapped = PeerRing::Map(key, {.slots = kSlots, .slot_bytes = offer.slot_bytes});
       Check(!mapped.ok(), "no ring is mapped that nobody made");
       CheckRefusal(mapped.status());
     }

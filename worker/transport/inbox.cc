@@ -9,7 +9,6 @@
 namespace switchyard {
 
 AttachmentId Inbox::Add(Link* link, const Ring& ring) {
-  // Numbers wrap after 2^32 links. 0 means "none", and a number in use must not get a second ring.
   SY_CHECK(ring.slot_bytes >= kFrameHeaderBytes &&
                ring.memory.size() >= std::size_t{ring.slots} * ring.slot_bytes,
            "a ring with less memory than its slots take");
@@ -96,6 +95,25 @@ void Inbox::OnDoorbell(std::span<const std::byte> header_bytes) {
   }
   if (drop != FrameDrop::kNone) return CountDrop(drop);
   MakeReady(slot, header_bytes, header);
+}
+
+void Inbox::OnRung(AttachmentId attachment, std::uint32_t slot_index) {
+  const auto found = entries_.find(attachment);
+  if (found == entries_.end()) return CountDrop(FrameDrop::kAttachment);
+  const Ring& ring = found->second->ring;
+  if (slot_index >= ring.slots) return CountDrop(FrameDrop::kSlot);
+  AcquireStores();
+  // A copy, because the peer can change the original between the guards and its use.
+  HeaderBytes raw;
+  std::memcpy(raw.data(), &ring.memory[std::size_t{slot_index} * ring.slot_bytes], raw.size());
+  FrameHeader header;
+  Slot* slot = nullptr;
+  FrameDrop drop = Admit(raw, &header, &slot);
+  if (drop == FrameDrop::kNone && slot != &found->second->slots[slot_index]) {
+    drop = FrameDrop::kSlot;
+  }
+  if (drop != FrameDrop::kNone) return CountDrop(drop);
+  MakeReady(slot, raw, header);
 }
 
 FrameDrop Inbox::Land(std::span<const std::byte> bytes, std::uint32_t offset,

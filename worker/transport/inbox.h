@@ -52,6 +52,9 @@ class Inbox {
   // Handles a frame without payload, or with a payload that the peer has already written into the
   // slot.
   void OnDoorbell(std::span<const std::byte> header);
+  // Handles a frame that lies complete in `slot` of a mapped ring, header and all. `slot` comes
+  // from the peer and may be any number; the header has to name the same ring and slot.
+  void OnRung(AttachmentId attachment, std::uint32_t slot);
   // Copies one piece of a frame's payload into the slot at `offset`.
   void OnPiece(std::span<const std::byte> header, std::uint32_t offset,
                std::span<const std::byte> piece);

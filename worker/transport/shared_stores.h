@@ -1,5 +1,5 @@
-// Memory ordering between rows in shared memory and the doorbell that announces them. The peer is
-// another process and the doorbell a system call, so no lock or atomic orders the two.
+// Memory ordering between rows in shared memory and the doorbell that announces them: a system
+// call, which orders nothing by itself, or an atomic, which does not order non-temporal stores.
 #pragma once
 
 #if defined(__x86_64__)

@@ -2,12 +2,12 @@
 //
 //   Arm()  called with the owner's mutex held: true if this thread may sleep; false after a Wake()
 //          that a thread has not noticed yet
-//   Wait() called without the mutex: waits in poll(2) until the wake-up descriptor or one of the
-//          transport's own is readable, or until the time is over
+//   Wait() called without the mutex: waits in poll(2) until the wake-up pipe or one of the
+//          transport's own descriptors is readable, or until the time is over
 //
 // A Wake() stays visible until every thread that was armed before it has left its Wait(); only the
 // next Arm() clears it. Each Arm() that returns true must therefore be followed by one Wait() of
-// the same thread.
+// the same thread, or one Disarm().
 //
 // Busy polling: for a while after the transport's last frame, BusyPolls() is true, and its owner
 // looks again instead of arming. This saves the wake-up, and the peer's system call for it.
@@ -16,22 +16,16 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 
 #include "absl/status/statusor.h"
 
 #include "core/base/clock.h"
-#include "core/base/unique_handle.h"
+#include "worker/transport/descriptor.h"
 
 namespace switchyard {
-
-struct EventFdTraits {
-  using Handle = int;
-  static Handle Invalid() { return -1; }
-  static void Close(Handle handle);
-};
-using EventFd = UniqueHandle<EventFdTraits>;
 
 class Sleeper {
  public:
@@ -49,20 +43,34 @@ class Sleeper {
   // See above. Both may be called by several threads at once.
   bool Arm();
   void Wait(Duration max);
+  // Instead of Wait().
+  void Disarm() { armed_.fetch_sub(1, std::memory_order_acq_rel); }
   // Ends current and upcoming sleeps. Callable from any thread, with or without the mutex.
   void Wake();
+  // A descriptor of the wake-up pipe, for peers. A kPeerWake written to it ends a sleep, and the
+  // next Arm() takes it without a word: what the peer has to say lies in memory by then, and the
+  // transport looks there after each Arm(). Any other byte is a Wake().
+  [[nodiscard]] int wake_pipe() const { return wake_in_.get(); }
+  static constexpr std::byte kPeerWake{0};
+  // True while a thread is between an Arm() that returned true and the end of its Wait(). It cannot
+  // become true while the caller holds the owner's mutex.
+  [[nodiscard]] bool armed() const { return armed_.load(std::memory_order_acquire) > 0; }
   // `frames`: how many frames have come and gone so far. Called with the owner's mutex held.
   bool BusyPolls(std::uint64_t frames);
   // True if a sleep has ended by its timeout since the last call.
   bool TakeTimeout() { return timed_out_.exchange(false, std::memory_order_relaxed); }
 
  private:
-  Sleeper(EventFd wake_fd, const WorkFds& work_fds, Duration busy_poll)
-      : wake_fd_(std::move(wake_fd)), work_fds_(work_fds), busy_poll_(busy_poll) {}
+  Sleeper(Descriptor wake_out, Descriptor wake_in, const WorkFds& work_fds, Duration busy_poll)
+      : wake_out_(std::move(wake_out)),
+        wake_in_(std::move(wake_in)),
+        work_fds_(work_fds),
+        busy_poll_(busy_poll) {}
   // 1: a descriptor is readable; 0: timeout; -1: interrupted by a signal.
   [[nodiscard]] int Poll(Duration max) const;
 
-  const EventFd wake_fd_;
+  const Descriptor wake_out_;  // the end of the pipe to read from
+  const Descriptor wake_in_;   // the end to write to
   const WorkFds work_fds_;
   const Duration busy_poll_;
   std::uint64_t frames_ = 0;

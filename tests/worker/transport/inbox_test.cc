@@ -241,6 +241,82 @@ TEST_F(InboxTest, SurvivesRandomBytes) {
   EXPECT_GT(drops, 10'000U);
 }
 
+// A mapped ring: frames lie in memory_, header and all.
+class InboxRungTest : public InboxTest {
+ protected:
+  InboxRungTest() {
+    inbox_.Remove(offer_.attachment);
+    offer_.attachment = inbox_.Add(&link_, {.cookie = kTestCookie,
+                                            .slots = kSlots,
+                                            .slot_bytes = kSlotBytes,
+                                            .memory = memory_,
+                                            .mapped = true});
+  }
+  void Write(std::uint32_t slot, const HeaderBytes& header, std::span<const std::byte> payload) {
+    const auto at = memory_.begin() + static_cast<std::ptrdiff_t>(slot) * kSlotBytes;
+    std::ranges::copy(payload, std::ranges::copy(header, at).out);
+  }
+};
+
+TEST_F(InboxRungTest, TellsFramesInTheOrderOfTheirDoorbells) {
+  const std::vector<std::byte> payload = RandomPayload(rng_, 1000);
+  for (const std::uint32_t slot : {2U, 0U}) Write(slot, Header(slot, 1000, 7 + slot), payload);
+
+  inbox_.OnRung(offer_.attachment, 2);
+  inbox_.OnRung(offer_.attachment, 0);
+
+  ASSERT_TRUE(inbox_.Deliver(sink_));
+  ASSERT_EQ(sink_.frames.size(), 2U);
+  EXPECT_EQ(sink_.frames[0].header.step.value, 9U);
+  EXPECT_EQ(sink_.frames[1].header.step.value, 7U);
+  EXPECT_EQ(sink_.frames[1].payload, payload);
+}
+
+TEST_F(InboxRungTest, DropsDoorbellsWithoutAFrameOfTheirSlot) {
+  Write(0, Header(1, 0), {});
+  Write(1, Header(1, 0), {});
+  FrameHeader foreign = HeaderFor(offer_, FrameKind::kRequest, 2, 0);
+  foreign.attachment.value += 1;
+  HeaderBytes bytes;
+  EncodeHeader(foreign, {}, &bytes);
+  Write(2, bytes, {});
+
+  inbox_.OnRung(offer_.attachment, 0);
+  EXPECT_EQ(Drops(FrameDrop::kSlot), 1U) << "the header names another slot";
+  inbox_.OnRung(offer_.attachment, kSlots);
+  inbox_.OnRung(offer_.attachment, 0xffffffffU);
+  EXPECT_EQ(Drops(FrameDrop::kSlot), 3U) << "there is no such slot";
+  inbox_.OnRung(offer_.attachment, 2);
+  EXPECT_EQ(Drops(FrameDrop::kAttachment), 1U) << "the header names another ring";
+  inbox_.OnRung(foreign.attachment, 0);
+  EXPECT_EQ(Drops(FrameDrop::kAttachment), 2U) << "there is no such ring";
+  EXPECT_FALSE(inbox_.HasReady());
+
+  inbox_.OnRung(offer_.attachment, 1);
+  inbox_.OnRung(offer_.attachment, 1);
+  EXPECT_EQ(Drops(FrameDrop::kSlot), 4U) << "rung again before it was told";
+  ASSERT_TRUE(inbox_.Deliver(sink_));
+  EXPECT_EQ(sink_.frames.size(), 1U);
+}
+
+TEST_F(InboxRungTest, DropsTheDoorbellsOfAnotherRingsFrame) {
+  std::vector<std::byte> other_memory(memory_.size());
+  RingOffer other;
+  other.attachment = inbox_.Add(&link_, {.cookie = kTestCookie,
+                                         .slots = kSlots,
+                                         .slot_bytes = kSlotBytes,
+                                         .memory = other_memory,
+                                         .mapped = true});
+  HeaderBytes bytes;
+  EncodeHeader(HeaderFor(other, FrameKind::kRequest, 1, 0), {}, &bytes);
+  Write(1, bytes, {});
+
+  inbox_.OnRung(offer_.attachment, 1);
+
+  EXPECT_EQ(Drops(FrameDrop::kSlot), 1U);
+  EXPECT_FALSE(inbox_.HasReady()) << "one ring rang a frame of another";
+}
+
 TEST(InboxDeathTest, ARingWithLessMemoryThanItsSlotsEndsTheProcess) {
   ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
   Inbox inbox;

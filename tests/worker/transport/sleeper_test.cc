@@ -66,7 +66,7 @@ TEST(SleeperTest, AnotherThreadsArmDoesNotHideAWake) {
 }
 
 TEST(SleeperTest, WorkEndsTheSleep) {
-  const EventFd work(::eventfd(0, EFD_NONBLOCK));
+  const Descriptor work(::eventfd(0, EFD_NONBLOCK));
   const auto sleeper = MakeSleeper({-1, work.get()});
   ASSERT_TRUE(sleeper->Arm());
   const auto start = SteadyTime::now();
@@ -79,6 +79,50 @@ TEST(SleeperTest, WorkEndsTheSleep) {
 
   EXPECT_LT(SteadyTime::now() - start, seconds(10));
   EXPECT_FALSE(sleeper->TakeTimeout());
+}
+
+TEST(SleeperTest, APeersByteEndsASleepAndTheNextArmTakesIt) {
+  const auto sleeper = MakeSleeper();
+  ASSERT_TRUE(sleeper->Arm());
+  const std::byte wake = Sleeper::kPeerWake;
+  ASSERT_EQ(::write(sleeper->wake_pipe(), &wake, sizeof(wake)), 1);
+  const auto start = SteadyTime::now();
+
+  sleeper->Wait(seconds(20));
+
+  EXPECT_LT(SteadyTime::now() - start, seconds(10));
+  EXPECT_FALSE(sleeper->armed());
+  EXPECT_TRUE(sleeper->Arm());
+  EXPECT_TRUE(sleeper->armed());
+  sleeper->Wait(Duration::zero());
+  EXPECT_TRUE(sleeper->TakeTimeout()) << "taken once";
+}
+
+TEST(SleeperTest, PeersCannotHideAWake) {
+  const auto sleeper = MakeSleeper();
+  const std::byte wake = Sleeper::kPeerWake;
+  for (int i = 0; i < 100; ++i) ASSERT_EQ(::write(sleeper->wake_pipe(), &wake, sizeof(wake)), 1);
+  sleeper->Wake();
+  EXPECT_FALSE(sleeper->Arm());
+
+  // Not even with a full pipe, which refuses the byte of Wake(): the sleeps end at once.
+  while (::write(sleeper->wake_pipe(), &wake, sizeof(wake)) == 1) {
+  }
+  sleeper->Wake();
+  const auto start = SteadyTime::now();
+  for (int i = 0; i < 3; ++i) {
+    if (sleeper->Arm()) sleeper->Wait(seconds(20));
+  }
+  EXPECT_LT(SteadyTime::now() - start, seconds(10));
+  EXPECT_FALSE(sleeper->TakeTimeout());
+}
+
+TEST(SleeperTest, DisarmsInsteadOfSleeping) {
+  const auto sleeper = MakeSleeper();
+  ASSERT_TRUE(sleeper->Arm());
+  sleeper->Disarm();
+
+  EXPECT_FALSE(sleeper->armed());
 }
 
 TEST(SleeperTest, PollsForAWhileAfterEachFrame) {

@@ -25,7 +25,8 @@ struct UcxCore {
   Duration admission_time{};  // for each peer
   SteadyClock clock;          // for admissions
   Incarnation incarnation;
-  SystemRng rng;  // for ring tags
+  int wake_pipe = -1;  // of the transport's Sleeper, for the keys of mapped rings
+  SystemRng rng;       // for ring tags
   Inbox inbox;
   std::vector<UcxLink*> links;   // the open ones
   std::size_t links_down = 0;    // links that failed and whose OnLinkDown is still due

@@ -1,6 +1,7 @@
 #include "worker/transport/ucx/link.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -74,7 +75,9 @@ absl::Status UcxLink::AllocateRing() {
   // A plain ring has no key, so with tcp the peer cannot map it either.
   const auto kind = options_.choice == TransportChoice::kTcp ? InboundRing::Kind::kPlain
                                                              : InboundRing::Kind::kMapped;
-  SY_ASSIGN_OR_RETURN(ring_, InboundRing::Allocate(kind, bytes, core_->rng.Next()));
+  SY_ASSIGN_OR_RETURN(ring_, InboundRing::Allocate(
+                                 kind, {.slots = options_.slots, .slot_bytes = options_.slot_bytes},
+                                 core_->rng.Next(), core_->wake_pipe));
   core_->ring_bytes += bytes;
 
   offer_.transport = "ucx";
@@ -145,7 +148,8 @@ absl::Status UcxLink::MakeEndpoint(const RingOffer& peer) {
 absl::Status UcxLink::ChoosePath(const RingOffer& peer) {
   why_messages_ = "tcp was asked for";
   if (options_.choice != TransportChoice::kTcp) {
-    absl::StatusOr<PeerRing> ring = PeerRing::Map(peer.rkey, peer.ring_bytes);
+    absl::StatusOr<PeerRing> ring =
+        PeerRing::Map(peer.rkey, {.slots = peer.slots, .slot_bytes = peer.slot_bytes});
     // Without a mapping, auto falls back to messages; shm must not.
     if (ring.ok()) {
       peer_ring_ = std::move(ring).value();
@@ -184,6 +188,11 @@ absl::Status UcxLink::Send(std::uint32_t slot, std::size_t frame_bytes) {
   if (slot >= options_.slots || frame_bytes < kFrameHeaderBytes || frame_bytes > peer_slot_bytes_) {
     return BadSend(offer_.attachment, slot, frame_bytes);
   }
+  // Frames keep their order: none is rung while another waits for UCX.
+  if (path_ == LinkPath::kMapped && outbox_->empty() && peer_ring_.Ring(slot)) {
+    ++core_->frames_out;
+    return absl::OkStatus();
+  }
   // Queue even if nothing waits: Flush is the only path to UCX, so frames cannot overtake others.
   if (outbox_->empty()) ++core_->links_unsent;
   outbox_->Queue(slot, frame_bytes);
@@ -199,6 +208,18 @@ bool UcxLink::Flush() {
   const ucs_status_t status = outbox_->Flush(endpoint_, &any);
   if (status != UCS_OK) MarkDown(status);
   if (outbox_->empty()) --core_->links_unsent;
+  return any;
+}
+
+bool UcxLink::TakeDoorbells() {
+  bool any = false;
+  if (!ring_.mapped()) return any;
+  for (std::uint32_t i = 0; i < options_.slots; ++i) {
+    const std::optional<std::uint32_t> slot = ring_.bells().Take();
+    if (!slot.has_value()) break;
+    core_->inbox.OnRung(offer_.attachment, *slot);
+    any = true;
+  }
   return any;
 }
 

@@ -1,11 +1,12 @@
 // One attachment over UCX: an inbound ring, an endpoint, an outbox. See
-// worker/transport/transport.h for the contract. The endpoint carries headers and, if the peer's
-// ring cannot be mapped, rows.
+// worker/transport/transport.h for the contract. The endpoint reports the peer's death and, if the
+// peer's ring cannot be mapped, carries the frames.
 #pragma once
 
 #include <memory>
 #include <string>
 
+#include "worker/transport/doorbells.h"
 #include "worker/transport/shared_ring.h"
 #include "worker/transport/transport.h"
 #include "worker/transport/ucx/core.h"
@@ -28,7 +29,8 @@ class UcxLink final : public Link {
   }
   [[nodiscard]] std::span<std::byte> inbound_memory() override { return ring_.memory(); }
   [[nodiscard]] std::span<std::byte> outbound_memory() override { return outbox_->memory(); }
-  // Calls Flush once; what UCX does not accept waits for Progress.
+  // Rings in the peer's ring if that is mapped. Otherwise calls Flush once; what UCX does not
+  // accept waits for Progress.
   absl::Status Send(std::uint32_t slot, std::size_t frame_bytes) override;
   void Close() override;
   [[nodiscard]] std::string DebugString() const override;
@@ -38,6 +40,13 @@ class UcxLink final : public Link {
   bool TakeDown(absl::Status* why);
   // For the transport: sends queued frames as far as UCX accepts them. True if it sent any.
   bool Flush();
+  // For the transport, of a mapped inbound ring; the others have no doorbells: passes frames that
+  // the peer rang to the inbox, at most one for each slot. True if there was one.
+  bool TakeDoorbells();
+  [[nodiscard]] bool rung() const { return ring_.mapped() && ring_.bells().rung(); }
+  void SetBells(BellState state) {
+    if (ring_.mapped()) ring_.bells().SetState(state);
+  }
 
  private:
   UcxLink(UcxCore* core, const LinkOptions& options);

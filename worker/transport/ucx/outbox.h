@@ -1,7 +1,7 @@
-// Outbox: the frames that one link sends.
+// Outbox: the frames that one link sends through UCX.
 //
 //   mapped    the rows are already in the peer's ring; sends one active message of 64 bytes, the
-//             header
+//             header. Only what the doorbells in the ring do not take comes here.
 //   messages  the rows are in a staging slot here; sends one active message for each kPieceBytes of
 //             payload, with header {frame header, offset u32, zero u32} and the piece as its data
 //

@@ -1,5 +1,6 @@
 #include "worker/transport/ucx/transport.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -12,8 +13,8 @@ namespace {
 // UCX calls in one Progress. The bound keeps a long stream of pieces from holding the caller's
 // mutex.
 constexpr int kProgressRounds = 64;
-// Calls of Work under load without progress of the sender. It bounds the delay until a peer's death
-// is reported.
+// Calls of Work under load without progress of all of UCX. It bounds the delay until a message of
+// another link arrives and until a peer's death is reported.
 constexpr int kBusyRoundsMax = 16;
 
 }  // namespace
@@ -42,6 +43,7 @@ absl::Status UcxTransport::Init(const UcxOptions& options) {
 
   SY_ASSIGN_OR_RETURN(sleeper_, Sleeper::Create({core_.ucx->receiver_fd(), core_.ucx->sender_fd()},
                                                 options.busy_poll));
+  core_.wake_pipe = sleeper_->wake_pipe();
   return absl::OkStatus();
 }
 
@@ -92,16 +94,29 @@ bool UcxTransport::ReportLinksDown(FrameSink& sink) {
   return any;
 }
 
-// The receiver goes first. The sender is progressed if nothing has arrived, if frames wait for it,
-// and every kBusyRoundsMax calls under load; otherwise a peer's death would be reported late.
-bool UcxTransport::Work() {
+bool UcxTransport::TakeDoorbells() {
   bool any = false;
-  for (int i = 0; i < kProgressRounds && !core_.inbox.HasReady(); ++i) {
+  for (UcxLink* link : core_.links) any = link->TakeDoorbells() || any;
+  return any;
+}
+
+void UcxTransport::SetBells(BellState state) {
+  bells_wake_ = state == BellState::kAsleep;
+  for (UcxLink* link : core_.links) link->SetBells(state);
+}
+
+bool UcxTransport::Receive() {
+  bool any = false;
+  for (int i = 0; i < kProgressRounds; ++i) {
     if (ucp_worker_progress(core_.ucx->receiver()) == 0) break;
     any = true;
+    if (core_.inbox.HasReady()) break;
   }
-  if (any && core_.links_unsent == 0 && ++busy_rounds_ < kBusyRoundsMax) return any;
-  busy_rounds_ = 0;
+  return any;
+}
+
+bool UcxTransport::Send() {
+  bool any = false;
   for (int i = 0; i < kProgressRounds; ++i) {
     if (ucp_worker_progress(core_.ucx->sender()) == 0) break;
     any = true;
@@ -110,6 +125,21 @@ bool UcxTransport::Work() {
     for (UcxLink* link : core_.links) any = link->Flush() || any;
   }
   return any;
+}
+
+// Doorbells go first and cost least: UCX asks the kernel each time. The receiver is progressed if
+// there were none, the sender if nothing has arrived at all. Both are if frames wait for UCX, and
+// every kBusyRoundsMax calls under load; otherwise messages and a peer's death would come late.
+bool UcxTransport::Work() {
+  // While any thread sleeps, peers go on waking it: this one may not stay.
+  if (bells_wake_ && !sleeper_->armed()) SetBells(BellState::kAwake);
+  const bool all = core_.links_unsent > 0 || ++busy_rounds_ >= kBusyRoundsMax;
+  bool any = TakeDoorbells();
+  if (any && !all) return any;
+  any = Receive() || any;
+  if (any && !all) return any;
+  busy_rounds_ = 0;
+  return Send() || any;
 }
 
 bool UcxTransport::Progress(FrameSink& sink) {
@@ -122,15 +152,23 @@ bool UcxTransport::Progress(FrameSink& sink) {
   return worked || reported || delivered;
 }
 
+bool UcxTransport::ArmAll() {
+  SetBells(BellState::kAsleep);
+  if (std::ranges::any_of(core_.links, &UcxLink::rung)) return false;
+  // After any other failure than "busy" the sleep still ends, by its timeout.
+  return ucp_worker_arm(core_.ucx->receiver()) != UCS_ERR_BUSY &&
+         ucp_worker_arm(core_.ucx->sender()) != UCS_ERR_BUSY;
+}
+
 bool UcxTransport::Arm() {
   if (core_.inbox.HasReady() || core_.links_down > 0) return false;
-  // Before UCX is armed, because peers signal an armed one.
+  // Before anything is armed, because peers signal what is.
   if (sleeper_->BusyPolls(core_.inbox.frames_in() + core_.frames_out)) return false;
-  // After any other failure than "busy" the sleep still ends, by its timeout.
-  for (ucp_worker_h worker : {core_.ucx->receiver(), core_.ucx->sender()}) {
-    if (ucp_worker_arm(worker) == UCS_ERR_BUSY) return false;
-  }
-  return sleeper_->Arm();
+  // The sleeper first: it takes the wake-ups of peers, whose doorbells ArmAll then sees.
+  if (!sleeper_->Arm()) return false;
+  if (ArmAll()) return true;
+  sleeper_->Disarm();
+  return false;
 }
 
 TransportStats UcxTransport::stats() const {

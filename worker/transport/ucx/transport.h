@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "worker/transport/doorbells.h"
 #include "worker/transport/sleeper.h"
 #include "worker/transport/transport.h"
 #include "worker/transport/ucx/core.h"
@@ -42,8 +43,16 @@ class UcxTransport final : public Transport {
  private:
   UcxTransport() = default;
   absl::Status Init(const UcxOptions& options);
-  // Runs UCX and sends waiting frames. True if there was anything to do.
+  // Takes doorbells, runs UCX and sends waiting frames. True if there was anything to do.
   bool Work();
+  bool TakeDoorbells();
+  // Progresses the receiver until something is ready for the sink.
+  bool Receive();
+  // Progresses the sender and flushes what waits for it.
+  bool Send();
+  void SetBells(BellState state);
+  // Tells peers and UCX to signal. False if there is something to do already.
+  bool ArmAll();
   // Calls OnLinkDown for every failed link. True if there was one.
   bool ReportLinksDown(FrameSink& sink);
   // UCX's callback for an inbound message.
@@ -54,7 +63,8 @@ class UcxTransport final : public Transport {
   UcxCore core_;
   std::unique_ptr<Sleeper> sleeper_;
   std::uint64_t late_wakes_ = 0;
-  int busy_rounds_ = 0;  // calls of Work since the sender was last progressed
+  int busy_rounds_ = 0;      // calls of Work since all of UCX was last progressed
+  bool bells_wake_ = false;  // peers may have been told that this side sleeps
 };
 
 }  // namespace switchyard

@@ -1,4 +1,5 @@
 // Messages that no Link would send, sent by UCX directly: a receiver must drop and count them.
+#include <algorithm>
 #include <cstring>
 #include <deque>
 #include <vector>
@@ -7,6 +8,7 @@
 
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/transport_pair.h"
+#include "worker/transport/doorbells.h"
 #include "worker/transport/inbox.h"
 #include "worker/transport/sealed_blob.h"
 #include "worker/transport/ucx/context.h"
@@ -165,6 +167,41 @@ TEST_F(ForgedMessageToMappedRingTest, StillTakesMessages) {
     return pair_.sink_b.frames.size() == 1;
   }));
   EXPECT_EQ(pair_.sink_b.frames[0].payload, data);
+}
+
+// A peer has its doorbells and slots mapped, and can store anything there at any time.
+TEST(ForgedDoorbellTest, WhateverAPeerStoresOtherLinksGoOn) {
+  TransportPair pair(kUcxShmCase);
+  SeededRng rng(20261124);
+  testing::LinkPair hostile = pair.Join();
+  testing::LinkPair healthy = pair.Join();
+  const RingOffer& victim = hostile.b->offer();
+  const std::span<std::byte> slots = hostile.a->outbound_memory();
+  // They lie behind the slots, in the same mapping.
+  const std::span<std::byte> bells(slots.data() + slots.size(), BellBytes(victim.slots));
+  constexpr int kRounds = 500;
+  for (int round = 0; round < kRounds; ++round) {
+    std::ranges::copy(RandomPayload(rng, bells.size()), bells.begin());
+    if (rng.Below(2) == 0) {
+      HeaderBytes raw;
+      const auto slot = static_cast<std::uint32_t>(rng.Below(victim.slots));
+      EncodeHeader(HeaderFor(victim, FrameKind::kRequest, slot, rng.Below(8192)), {}, &raw);
+      std::ranges::copy(raw, hostile.a->OutboundSlot(slot).begin());
+    }
+    const std::vector<std::byte> payload = RandomPayload(rng, 500);
+    pair.sink_b.frames.clear();
+    SY_ASSERT_OK(testing::SendFrame(
+        *healthy.a, HeaderFor(healthy.b->offer(), FrameKind::kRequest, 1, 500), payload));
+    const auto mine = [&] {
+      return std::ranges::find(pair.sink_b.frames, healthy.b.get(),
+                               [](const auto& frame) { return static_cast<Link*>(frame.link); });
+    };
+    ASSERT_TRUE(pair.PumpUntil([&] { return mine() != pair.sink_b.frames.end(); })) << round;
+    EXPECT_EQ(mine()->payload, payload) << round;
+    if (pair.b->Arm()) pair.b->Wait(Duration::zero());
+  }
+  EXPECT_TRUE(pair.sink_a.deaths.empty() && pair.sink_b.deaths.empty());
+  EXPECT_EQ(pair.b->stats().links_open, 2U);
 }
 
 }  // namespace
