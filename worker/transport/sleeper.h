@@ -57,6 +57,8 @@ class Sleeper {
   [[nodiscard]] bool armed() const { return armed_.load(std::memory_order_acquire) > 0; }
   // `frames`: how many frames have come and gone so far. Called with the owner's mutex held.
   bool BusyPolls(std::uint64_t frames);
+  // Replaces a work descriptor. Threads that sleep go on with the former one until they wake.
+  void SetWorkFd(std::size_t index, int fd) { work_fds_[index].store(fd); }
   // True if a sleep has ended by its timeout since the last call.
   bool TakeTimeout() { return timed_out_.exchange(false, std::memory_order_relaxed); }
 
@@ -64,14 +66,14 @@ class Sleeper {
   Sleeper(Descriptor wake_out, Descriptor wake_in, const WorkFds& work_fds, Duration busy_poll)
       : wake_out_(std::move(wake_out)),
         wake_in_(std::move(wake_in)),
-        work_fds_(work_fds),
+        work_fds_{work_fds[0], work_fds[1]},
         busy_poll_(busy_poll) {}
   // 1: a descriptor is readable; 0: timeout; -1: interrupted by a signal.
   [[nodiscard]] int Poll(Duration max) const;
 
   const Descriptor wake_out_;  // the end of the pipe to read from
   const Descriptor wake_in_;   // the end to write to
-  const WorkFds work_fds_;
+  std::array<std::atomic<int>, 2> work_fds_;
   const Duration busy_poll_;
   std::uint64_t frames_ = 0;
   std::chrono::steady_clock::time_point poll_until_;

@@ -139,7 +139,12 @@ absl::Status Refused(absl::string_view what) {
 
 absl::StatusOr<UcxAdmission> UcxAdmission::Create(std::span<const std::uint16_t> ports) {
   UcxAdmission made;
-  std::vector<std::uint16_t> found;
+  if (absl::Status added = made.Add(ports); !added.ok()) return added;
+  return made;
+}
+
+absl::Status UcxAdmission::Add(std::span<const std::uint16_t> ports) {
+  std::vector<Socket> found;
   Program nobody = ProgramFor({});
   for (const int descriptor : OwnDescriptors()) {
     const std::uint16_t port = ListensOn(descriptor);
@@ -148,16 +153,24 @@ absl::StatusOr<UcxAdmission> UcxAdmission::Create(std::span<const std::uint16_t>
       return Refused(
           absl::StrCat("the kernel refuses a socket filter (", std::strerror(errno), ")"));
     }
-    made.sockets_.push_back(descriptor);
-    found.push_back(port);
+    found.push_back({descriptor, port});
   }
   for (const std::uint16_t port : ports) {
-    if (std::ranges::find(found, port) == found.end()) {
+    if (std::ranges::find(found, port, &Socket::port) == found.end()) {
       return Refused(absl::StrCat("no socket of this process listens on port ", port,
                                   "; check that /proc is mounted"));
     }
   }
-  return made;
+  sockets_.insert(sockets_.end(), found.begin(), found.end());
+  Apply();
+  return absl::OkStatus();
+}
+
+bool UcxAdmission::Listens(std::span<const std::uint16_t> ports) const {
+  return std::ranges::all_of(ports, [this](std::uint16_t port) {
+    const auto at = std::ranges::find(sockets_, port, &Socket::port);
+    return at != sockets_.end() && ListensOn(at->descriptor) == port;
+  });
 }
 
 void UcxAdmission::Await() {
@@ -192,8 +205,11 @@ void UcxAdmission::Apply() {
   Program program = ProgramFor(hosts);
   // More hosts than a filter takes: rather let strangers in than refuse a peer.
   const bool anyone = awaited_ > 0 || program.size() > kStatementsMax;
-  for (const int socket : sockets_) {
-    if (anyone || !Attach(socket, &program)) Detach(socket);
+  // A filter on what has taken the number of a closed socket would cut off a connection.
+  std::erase_if(sockets_,
+                [](const Socket& each) { return ListensOn(each.descriptor) != each.port; });
+  for (const Socket& each : sockets_) {
+    if (anyone || !Attach(each.descriptor, &program)) Detach(each.descriptor);
   }
 }
 

@@ -36,6 +36,11 @@ class UcxAdmission {
   static absl::StatusOr<UcxAdmission> Create(std::span<const std::uint16_t> ports);
   UcxAdmission() = default;  // of no sockets
 
+  // Takes in the sockets of further ports, under the rules that hold now. Errors: as Create.
+  absl::Status Add(std::span<const std::uint16_t> ports);
+  // Whether there is still a listening socket for each of `ports`. Costs two system calls for each.
+  [[nodiscard]] bool Listens(std::span<const std::uint16_t> ports) const;
+
   // Each Await is ended by one EndAwait.
   void Await();
   void EndAwait();
@@ -52,9 +57,14 @@ class UcxAdmission {
     std::string host;
     TimePoint until;
   };
+  // A listening socket of UCX. UCX may have closed it, and its number may be another file's by now.
+  struct Socket {
+    int descriptor = -1;
+    std::uint16_t port = 0;
+  };
   void Apply();
 
-  std::vector<int> sockets_;  // of UCX
+  std::vector<Socket> sockets_;
   std::vector<Admitted> admitted_;
   std::size_t awaited_ = 0;
 };

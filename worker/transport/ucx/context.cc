@@ -1,7 +1,11 @@
 #include "worker/transport/ucx/context.h"
 
 #include <array>
+#include <cerrno>
 #include <csignal>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include <dlfcn.h>
@@ -70,6 +74,9 @@ constexpr std::array kSettings = {
     Setting{"USE_MT_MUTEX", "n"},
 };
 
+// More descriptor numbers than UCX gives up for lack of descriptors between two restarts.
+constexpr std::size_t kNumbersMax = 256;
+
 absl::Status Modify(ucp_config_t* config, const char* name, const char* value) {
   const ucs_status_t status = ucp_config_modify(config, name, value);
   return status == UCS_OK ? absl::OkStatus()
@@ -123,14 +130,56 @@ absl::Status UcxContext::Init(const UcxContextOptions& options) {
     return UcxError("cannot create a context (check that ucx with tcp is installed)", status);
   }
 
-  SY_RETURN_IF_ERROR(MakeWorker(&receiver_));
+  SY_RETURN_IF_ERROR(AddReceiver());
   SY_RETURN_IF_ERROR(MakeWorker(&sender_));
-  SY_ASSIGN_OR_RETURN(address_, AddressOf(receiver_));
   SY_ASSIGN_OR_RETURN(const std::string sender, AddressOf(sender_));
   SY_ASSIGN_OR_RETURN(address_check_, UcxAddressCheck::Create(address_, sender));
-  SY_ASSIGN_OR_RETURN(ports_, UcxAddressCheck::PortsOf(address_));
-  SY_ASSIGN_OR_RETURN(const auto sender_ports, UcxAddressCheck::PortsOf(sender));
-  ports_.insert(ports_.end(), sender_ports.begin(), sender_ports.end());
+  SY_ASSIGN_OR_RETURN(sender_ports_, UcxAddressCheck::PortsOf(sender));
+  return absl::OkStatus();
+}
+
+absl::Status UcxContext::AddReceiver() {
+  Worker made;
+  absl::Status status = MakeWorker(&made);
+  absl::StatusOr<std::string> address;
+  absl::StatusOr<std::vector<std::uint16_t>> ports;
+  if (status.ok()) status = (address = AddressOf(made)).status();
+  if (status.ok()) status = (ports = UcxAddressCheck::PortsOf(*address)).status();
+  if (!status.ok()) {
+    if (made.worker != nullptr) ucp_worker_destroy(made.worker);
+    return status;
+  }
+  receivers_.push_back(made);
+  address_ = *std::move(address);
+  receiver_ports_ = *std::move(ports);
+  return absl::OkStatus();
+}
+
+absl::Status UcxContext::ReplaceReceiver() {
+  // Each keeps descriptors and memory for links that may have ended long ago.
+  if (receivers_.size() >= kReceiversMax) {
+    return MakeError(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
+                     absl::StrCat("UCX: its port was lost ", kReceiversMax,
+                                  " times for lack of descriptors; raise the limit of open files "
+                                  "(ulimit -n) and restart this process"));
+  }
+  SY_RETURN_IF_ERROR(AddReceiver());
+  return WatchReceivers();
+}
+
+absl::Status UcxContext::WatchReceivers() {
+  const bool first = !all_receivers_.valid();
+  if (first) all_receivers_ = Descriptor(::epoll_create1(EPOLL_CLOEXEC));
+  for (const Worker& each : receivers_) {
+    // The others are there already.
+    if (!first && each.worker != receiver()) continue;
+    epoll_event readable{.events = EPOLLIN, .data = {}};
+    if (::epoll_ctl(all_receivers_.get(), EPOLL_CTL_ADD, each.event_fd, &readable) != 0) {
+      return MakeError(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
+                       absl::StrCat("UCX: watching a worker failed with errno ", errno,
+                                    "; raise the limit of open files (ulimit -n)"));
+    }
+  }
   return absl::OkStatus();
 }
 
@@ -150,6 +199,14 @@ absl::Status UcxContext::MakeWorker(Worker* worker) {
   // SERIALIZED: several threads may call UCX, but the owner's mutex keeps them apart.
   params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
   ucs_status_t status = ucp_worker_create(context_, &params, &worker->worker);
+  // When UCX has closed a port because accept(2) failed, its handler stays under the number of the
+  // descriptor, and no other descriptor of UCX may have that number. So numbers are taken out of
+  // its way, the lowest first as the kernel gives them out, until it gets others.
+  std::vector<Descriptor> taken;
+  while (status == UCS_ERR_ALREADY_EXISTS && taken.size() < kNumbersMax) {
+    taken.emplace_back(::eventfd(0, EFD_CLOEXEC));
+    status = ucp_worker_create(context_, &params, &worker->worker);
+  }
   if (status != UCS_OK) {
     worker->worker = nullptr;
     return UcxError("cannot create a worker", status);
@@ -160,9 +217,8 @@ absl::Status UcxContext::MakeWorker(Worker* worker) {
 
 UcxContext::~UcxContext() {
   // Workers before their context.
-  for (const Worker& each : {sender_, receiver_}) {
-    if (each.worker != nullptr) ucp_worker_destroy(each.worker);
-  }
+  if (sender_.worker != nullptr) ucp_worker_destroy(sender_.worker);
+  for (const Worker& each : receivers_) ucp_worker_destroy(each.worker);
   if (context_ != nullptr) ucp_cleanup(context_);
 }
 

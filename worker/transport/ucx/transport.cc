@@ -29,9 +29,17 @@ absl::Status UcxTransport::Init(const UcxOptions& options) {
   core_.incarnation = options.incarnation;
   SY_ASSIGN_OR_RETURN(core_.ucx, UcxContext::Create(options.context));
 
-  SY_ASSIGN_OR_RETURN(core_.admission, UcxAdmission::Create(core_.ucx->ports()));
+  SY_ASSIGN_OR_RETURN(core_.admission, UcxAdmission::Create(core_.ucx->receiver_ports()));
+  SY_RETURN_IF_ERROR(core_.admission.Add(core_.ucx->sender_ports()));
   core_.admission_time = options.admission;
+  SY_RETURN_IF_ERROR(HandleMessages());
+  SY_ASSIGN_OR_RETURN(sleeper_, Sleeper::Create({core_.ucx->receiver_fd(), core_.ucx->sender_fd()},
+                                                options.busy_poll));
+  core_.wake_pipe = sleeper_->wake_pipe();
+  return absl::OkStatus();
+}
 
+absl::Status UcxTransport::HandleMessages() {
   ucp_am_handler_param_t handler{};
   handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
                        UCP_AM_HANDLER_PARAM_FIELD_ARG;
@@ -39,12 +47,16 @@ absl::Status UcxTransport::Init(const UcxOptions& options) {
   handler.cb = &UcxTransport::OnMessage;
   handler.arg = this;
   const ucs_status_t status = ucp_worker_set_am_recv_handler(core_.ucx->receiver(), &handler);
-  if (status != UCS_OK) return UcxError("setting the message handler", status);
+  return status == UCS_OK ? absl::OkStatus() : UcxError("setting the message handler", status);
+}
 
-  SY_ASSIGN_OR_RETURN(sleeper_, Sleeper::Create({core_.ucx->receiver_fd(), core_.ucx->sender_fd()},
-                                                options.busy_poll));
-  core_.wake_pipe = sleeper_->wake_pipe();
-  return absl::OkStatus();
+absl::Status UcxTransport::KeepListening() {
+  if (core_.admission.Listens(core_.ucx->receiver_ports())) return absl::OkStatus();
+  SY_RETURN_IF_ERROR(core_.ucx->ReplaceReceiver());
+  // Whoever sleeps now still watches the former receivers, and the new one has no link so far.
+  sleeper_->SetWorkFd(0, core_.ucx->receiver_fd());
+  SY_RETURN_IF_ERROR(HandleMessages());
+  return core_.admission.Add(core_.ucx->receiver_ports());
 }
 
 UcxTransport::~UcxTransport() {
@@ -53,6 +65,7 @@ UcxTransport::~UcxTransport() {
 }
 
 absl::StatusOr<std::unique_ptr<Link>> UcxTransport::CreateLink(const LinkOptions& options) {
+  SY_RETURN_IF_ERROR(KeepListening());
   return UcxLink::Create(&core_, options);
 }
 
@@ -108,7 +121,10 @@ void UcxTransport::SetBells(BellState state) {
 bool UcxTransport::Receive() {
   bool any = false;
   for (int i = 0; i < kProgressRounds; ++i) {
-    if (ucp_worker_progress(core_.ucx->receiver()) == 0) break;
+    unsigned progressed = 0;
+    core_.ucx->ForEachReceiver(
+        [&](ucp_worker_h receiver) { progressed += ucp_worker_progress(receiver); });
+    if (progressed == 0) break;
     any = true;
     if (core_.inbox.HasReady()) break;
   }
@@ -156,8 +172,10 @@ bool UcxTransport::ArmAll() {
   SetBells(BellState::kAsleep);
   if (std::ranges::any_of(core_.links, &UcxLink::rung)) return false;
   // After any other failure than "busy" the sleep still ends, by its timeout.
-  return ucp_worker_arm(core_.ucx->receiver()) != UCS_ERR_BUSY &&
-         ucp_worker_arm(core_.ucx->sender()) != UCS_ERR_BUSY;
+  bool busy = false;
+  core_.ucx->ForEachReceiver(
+      [&](ucp_worker_h receiver) { busy = busy || ucp_worker_arm(receiver) == UCS_ERR_BUSY; });
+  return !busy && ucp_worker_arm(core_.ucx->sender()) != UCS_ERR_BUSY;
 }
 
 bool UcxTransport::Arm() {

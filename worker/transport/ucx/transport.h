@@ -43,6 +43,10 @@ class UcxTransport final : public Transport {
  private:
   UcxTransport() = default;
   absl::Status Init(const UcxOptions& options);
+  // Lets the current receiver pass its messages to OnMessage.
+  absl::Status HandleMessages();
+  // Opens another port where UCX has closed that of the current receiver.
+  absl::Status KeepListening();
   // Takes doorbells, runs UCX and sends waiting frames. True if there was anything to do.
   bool Work();
   bool TakeDoorbells();

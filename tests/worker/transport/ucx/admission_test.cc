@@ -11,9 +11,11 @@
 #include <poll.h>
 #include <set>
 #include <string>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <thread>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -300,6 +302,75 @@ TEST_F(UcxStrangersTest, GarbageDoesNotReachUcxOnceLinksAreSetUp) {
   EXPECT_EQ(SendGarbage(5), 0);
   EXPECT_TRUE(Passes(*offered, *answered, milliseconds(2000)));
   EXPECT_TRUE(Passes(*answered, *offered, milliseconds(2000)));
+}
+
+// While it lives, this process gets no further descriptor.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
+    const Socket next(::socket(AF_INET, SOCK_STREAM, 0));
+    const rlimit none{static_cast<rlim_t>(next.get()), before_.rlim_max};
+    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  }
+  ~NoDescriptors() { EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before_), 0); }
+  NoDescriptors(const NoDescriptors&) = delete;
+  NoDescriptors& operator=(const NoDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+// UCX closes its port when accept(2) fails.
+TEST_F(UcxStrangersTest, APortThatUcxHasClosedIsReplacedAndItsLinksGoOn) {
+  Open();
+  const auto open_pair = [this] {
+    std::pair<std::unique_ptr<Link>, std::unique_ptr<Link>> pair{MakeLink(*source_, false),
+                                                                 MakeLink(*worker_, true)};
+    SY_EXPECT_OK(pair.second->Connect(pair.first->offer()));
+    SY_EXPECT_OK(pair.first->Connect(pair.second->offer()));
+    return pair;
+  };
+  const auto first = open_pair();
+  ASSERT_TRUE(Passes(*first.first, *first.second, milliseconds(5000)));
+  ASSERT_TRUE(Passes(*first.second, *first.first, milliseconds(5000)));
+  {
+    const std::unique_ptr<Link> lets_in = MakeLink(*source_, false);
+    std::vector<Socket> strangers;
+    for (std::size_t i = 0; i < source_ports_.size(); ++i) {
+      strangers.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0));
+    }
+    const NoDescriptors none;
+    for (std::size_t i = 0; i < source_ports_.size(); ++i) {
+      sockaddr_in to = Ipv4(std::string("\x7f\0\0\1", 4), source_ports_[i]);
+      ::connect(strangers[i].get(), reinterpret_cast<sockaddr*>(&to), sizeof(to));
+    }
+    // Refused is what a closed port does; the first attempts were taken by the kernel.
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    testing::RecordingSink sink;
+    const auto closed = [&] {
+      for (int descriptor = 0; descriptor < 1024; ++descriptor) {
+        int listens = 0;
+        socklen_t length = sizeof(listens);
+        if (::getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) == 0 &&
+            listens != 0 && PortOf(descriptor) == source_ports_[0]) {
+          return false;
+        }
+      }
+      return true;
+    };
+    while (!closed()) {
+      ASSERT_LT(std::chrono::steady_clock::now(), end) << "UCX keeps its port";
+      source_->Progress(sink);
+    }
+  }
+
+  const auto second = open_pair();
+
+  EXPECT_TRUE(Passes(*second.first, *second.second, milliseconds(5000)));
+  EXPECT_TRUE(Passes(*second.second, *second.first, milliseconds(5000)));
+  EXPECT_TRUE(Passes(*first.first, *first.second, milliseconds(5000)));
+  EXPECT_TRUE(Passes(*first.second, *first.first, milliseconds(5000)));
 }
 
 TEST_F(UcxStrangersTest, AnOfferThatNobodyAnswersLetsStrangersInUntilItsLinkCloses) {
