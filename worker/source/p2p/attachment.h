@@ -7,6 +7,7 @@
 // from an older life is dropped by that serial. Not thread-safe but for the event queue.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -87,6 +88,7 @@ struct Attachment final : public FrameSink {
 
   P2pRunner* runner = nullptr;  // owns this attachment
   PlanWorker worker;            // id, incarnation, endpoint
+  std::size_t ordinal = 0;      // in the newest plan that uses it
   bool own = false;             // the gateway's own experts: no stream, no link
   bool dead = false;            // the coordinator has lost the worker (PlanUpdate::lost)
   // Sizes of its rings' slots, fixed for its whole life: where rows need larger ones, another

@@ -19,14 +19,15 @@ std::optional<std::uint32_t> CreditTable::Reserve() {
 }
 
 void CreditTable::Send(std::uint32_t credit, const ChunkKey& key) {
-  slots_[credit] = {State::kSent, key, {}};
+  slots_[credit] = {State::kSent, key, ++sent_, {}};
 }
 
-CreditTable::Answer CreditTable::Accept(std::uint32_t credit, const ChunkKey& key) {
+CreditTable::Answer CreditTable::Accept(std::uint32_t credit, const ChunkKey& key, TimePoint now) {
   Slot& slot = slots_[credit];
   // A kAnswered slot takes no second reply: its rows are being read where they lie.
   const bool waited_for = slot.state == State::kSent || slot.state == State::kGivenUp;
   if (!waited_for || !(slot.key == key)) return Answer::kUnexpected;
+  NoteAnswered(slot.order, now);
   if (slot.state == State::kGivenUp) {
     // The worker has written its slot for the last time, so the credit can be used again.
     Free(slot);
@@ -45,14 +46,21 @@ void CreditTable::GiveUp(std::uint32_t credit, TimePoint now) {
   // Already given up: the time of the first counts, or a stuck worker would never be noticed.
   if (slot.state != State::kSent) return;
   slot.state = State::kGivenUp;
-  slot.given_up = now;
+  slot.owed_since = now;
 }
 
-std::optional<TimePoint> CreditTable::OldestGivenUp() const {
+// A reply to what was sent later is no such sign: it may have overtaken a reply that is lost.
+void CreditTable::NoteAnswered(std::uint64_t order, TimePoint now) {
+  for (Slot& slot : slots_) {
+    if (slot.state == State::kGivenUp && slot.order > order) slot.owed_since = now;
+  }
+}
+
+std::optional<TimePoint> CreditTable::OwedSince() const {
   std::optional<TimePoint> oldest;
   for (const Slot& slot : slots_) {
     if (slot.state != State::kGivenUp) continue;
-    oldest = oldest.has_value() ? std::min(*oldest, slot.given_up) : slot.given_up;
+    oldest = oldest.has_value() ? std::min(*oldest, slot.owed_since) : slot.owed_since;
   }
   return oldest;
 }

@@ -45,7 +45,7 @@ class CreditTable {
   // The chunk of a kReserved credit is about to be sent.
   void Send(std::uint32_t credit, const ChunkKey& key);
   // A reply with this key came for `credit`, which must be below size().
-  Answer Accept(std::uint32_t credit, const ChunkKey& key);
+  Answer Accept(std::uint32_t credit, const ChunkKey& key, TimePoint now);
   // The reply in a kAnswered credit has been read, or a kReserved one sends nothing.
   void Release(std::uint32_t credit);
   // The step has ended without this credit's reply. A kAnswered credit is free at once; a kReserved
@@ -55,8 +55,9 @@ class CreditTable {
   [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(slots_.size()); }
   // Chunks that can be sent now.
   [[nodiscard]] std::uint32_t free() const { return free_; }
-  // When the oldest credit that is still given up was given up.
-  [[nodiscard]] std::optional<TimePoint> OldestGivenUp() const;
+  // Since when the worker has not come closer to the reply of a credit that is given up: since
+  // that, or since its last reply to a chunk that was sent before it. Of several, the earliest.
+  [[nodiscard]] std::optional<TimePoint> OwedSince() const;
 
  private:
   enum class State : std::uint8_t { kFree, kReserved, kSent, kAnswered, kGivenUp };
@@ -64,13 +65,17 @@ class CreditTable {
   struct Slot {
     State state = State::kFree;
     ChunkKey key;
-    TimePoint given_up{};
+    std::uint64_t order = 0;  // of sending
+    TimePoint owed_since{};   // kGivenUp
   };
+  // The chunk with that number has been answered: the worker works towards those sent after it.
+  void NoteAnswered(std::uint64_t order, TimePoint now);
   // Frees once, however often it is called.
   void Free(Slot& slot);
 
   std::vector<Slot> slots_;
   std::uint32_t free_ = 0;
+  std::uint64_t sent_ = 0;
 };
 
 }  // namespace switchyard

@@ -100,6 +100,7 @@ void EpochBinder::Adopt(std::unique_ptr<BoundPlan> next, TimePoint now) {
   next_ = std::move(next);
   for (std::size_t w = 0; w < next_->workers.size(); ++w) {
     next_->workers[w] = FindOrAdd(*next_, w);
+    next_->workers[w]->ordinal = w;
   }
   // After FindOrAdd, which may take over an attachment that only the overtaken plan needed.
   CloseUnused();

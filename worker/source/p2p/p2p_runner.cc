@@ -9,23 +9,15 @@
 
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
+#include "worker/source/p2p/slot_bytes.h"
 
 namespace switchyard {
 namespace {
 
-// min(chunk_rows_max, largest batch); a low_latency batch has a row for each of a token's experts,
-// and a chunk never splits a token.
 std::uint32_t ChunkRows(const P2pRunnerOptions& options) {
-  const OpenSessionRequest& request = options.grant.request;
-  const auto top_k = static_cast<std::uint32_t>(options.grant.plan.shape.top_k);
-  // The bound holds for every plan of the session, since its mode and max_tokens never change.
-  std::uint32_t rows = options.chunk_rows_max;
-  if (request.max_tokens > 0) {
-    const auto tokens = static_cast<std::uint32_t>(request.max_tokens);
-    rows = std::min(rows, request.mode == DispatchMode::kLowLatency ? tokens * top_k : tokens);
-  }
-  // A token's rows travel together, so a chunk holds at least one token's.
-  return std::max(rows, top_k);
+  return ChunkRowsOf(options.grant, {.rows_max = options.chunk_rows_max,
+                                     .credits = options.credits,
+                                     .ring_bytes_max = options.ring_bytes_max});
 }
 
 StepEngineOptions EngineOptions(const P2pRunnerOptions& options) {
@@ -133,18 +125,31 @@ bool P2pRunner::HandleEvents(TimePoint now) {
   return !taken_.empty();
 }
 
+TimePoint P2pRunner::SilentAt(const Attachment& attachment) const {
+  const std::optional<TimePoint> since = attachment.credits.OwedSince();
+  return since ? *since + options_.given_up_max : TimePoint::max();
+}
+
 // A worker that keeps a credit of a step that was given up may be stopped for good. Only closing
 // the attachment gives its rings back, since the worker could still write into the reply slot.
 bool P2pRunner::LoseStuckAttachments(TimePoint now) {
+  // Between steps that are given up the time only moves on, and a look at every credit of every
+  // worker for each frame would cost a step the square of its workers.
+  if (engine_.given_up() == seen_given_up_ && now < stuck_at_) return false;
+  seen_given_up_ = engine_.given_up();
+  stuck_at_ = TimePoint::max();
   bool lost = false;
   for (const std::unique_ptr<Attachment>& attachment : binder_.attachments()) {
-    const std::optional<TimePoint> oldest = attachment->credits.OldestGivenUp();
-    if (!oldest.has_value() || *oldest + options_.given_up_max > now) continue;
+    const TimePoint silent_at = SilentAt(*attachment);
+    if (silent_at > now) {
+      stuck_at_ = std::min(stuck_at_, silent_at);
+      continue;
+    }
     binder_.Lose(
         *attachment,
         MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost,
-                  absl::StrFormat("worker %s did not answer a step that was given up %d ms "
-                                  "ago",
+                  absl::StrFormat("worker %s owes the reply to a step that was given up, and has "
+                                  "answered nothing that was sent before it for %d ms",
                                   attachment->worker.id,
                                   options_.given_up_max / std::chrono::milliseconds(1)),
                   {{"worker", attachment->worker.id}}),
@@ -193,13 +198,7 @@ void P2pRunner::Close(TimePoint now) {
 }
 
 TimePoint P2pRunner::WakeAt() const {
-  TimePoint first = std::min(engine_.NextDeadline(), binder_.NextDeadline());
-  for (const std::unique_ptr<Attachment>& attachment : binder_.attachments()) {
-    if (const auto oldest = attachment->credits.OldestGivenUp()) {
-      first = std::min(first, *oldest + options_.given_up_max);
-    }
-  }
-  return first;
+  return std::min({engine_.NextDeadline(), binder_.NextDeadline(), stuck_at_});
 }
 
 Epoch P2pRunner::epoch() const {

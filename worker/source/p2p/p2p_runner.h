@@ -47,11 +47,16 @@ struct P2pRunnerOptions {
   // A chunk, and so a slot, holds at most this many rows: larger slots cost memory on both sides,
   // smaller ones a message for fewer rows.
   std::uint32_t chunk_rows_max = 1024;
+  // The session's reply rings for all workers together take at most this; its request rings there
+  // are as large at most.
+  std::size_t ring_bytes_max = std::size_t{768} << 20;
   // Submit and Poll put the rest off when they have encoded so much of x (StepRunner::put_off),
   // some tenths of a millisecond. A chunk is not cut: of 1024 rows of hidden 7168 it has 14 MiB.
   std::size_t piece_bytes = std::size_t{1} << 20;
-  // How long a worker may owe the reply to a step that was given up before its attachment closes.
-  Duration given_up_max = std::chrono::seconds(2);
+  // How long a worker may owe the reply to a step that was given up, without answering anything
+  // that was sent before it, until its attachment closes. A batch of another session may take some
+  // seconds.
+  Duration given_up_max = std::chrono::seconds(10);
 };
 
 class P2pRunner final : public StepRunner {
@@ -98,7 +103,9 @@ class P2pRunner final : public StepRunner {
  private:
   // Passes the channel's events to the binder.
   bool HandleEvents(TimePoint now);
-  // Closes attachments that owe a reply for longer than given_up_max.
+  // When the worker counts as silent, by given_up_max; max(): it owes no such reply.
+  [[nodiscard]] TimePoint SilentAt(const Attachment& attachment) const;
+  // Closes attachments whose workers are silent.
   bool LoseStuckAttachments(TimePoint now);
   // When something is due: a step's deadline, a retry, a grace, a stuck credit.
   [[nodiscard]] TimePoint WakeAt() const;
@@ -106,6 +113,9 @@ class P2pRunner final : public StepRunner {
   P2pRunnerOptions options_;
   AttachEventQueue events_;  // before the binder, whose streams push into it until they are gone
   std::vector<AttachEvent> taken_;  // scratch of HandleEvents
+  // When the first attachment counts as silent, if no more credits were given up than these.
+  TimePoint stuck_at_ = TimePoint::max();
+  std::uint64_t seen_given_up_ = 0;
   StepEngine engine_;
   EpochBinder binder_;
   bool closed_ = false;

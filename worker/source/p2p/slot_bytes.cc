@@ -19,7 +19,38 @@ std::int64_t RequestBytes(const BoundLayer& layer, const WireFormat& format, con
                                        .frame_bytes);
 }
 
+// The most rows that one worker can get of a step, and what it gets where routing is uniform.
+struct RowsOfWorker {
+  std::uint64_t most = 0;
+  std::uint64_t uniform = 0;
+};
+RowsOfWorker RowsOf(std::uint64_t tokens, std::uint64_t top_k, std::uint64_t workers,
+                    DispatchMode mode) {
+  const std::uint64_t pairs = tokens * top_k;
+  const std::uint64_t most = mode == DispatchMode::kLowLatency ? pairs : tokens;
+  return {most, std::min(most, (pairs + workers - 1) / workers)};
+}
+
 }  // namespace
+
+std::uint32_t ChunkRowsOf(const SessionGrant& grant, const ChunkBounds& bounds) {
+  const OpenSessionRequest& request = grant.request;
+  const auto top_k = static_cast<std::uint64_t>(grant.plan.shape.top_k);
+  const std::uint64_t workers = std::max<std::size_t>(grant.plan.workers.size(), 1);
+  std::uint64_t most = bounds.rows_max;
+  std::uint64_t wanted = most;
+  if (request.max_tokens > 0) {
+    const RowsOfWorker rows = RowsOf(static_cast<std::uint64_t>(request.max_tokens), top_k, workers,
+                                     request.mode.value_or(DispatchMode::kNormal));
+    most = std::min(most, rows.most);
+    wanted = std::min(most, 2 * rows.uniform);
+  }
+  const std::uint64_t row_bytes =
+      static_cast<std::uint64_t>(grant.plan.shape.hidden) * sizeof(Bf16);
+  wanted = std::min(wanted, bounds.ring_bytes_max / (workers * bounds.credits * row_bytes));
+  wanted = std::max(wanted, std::min<std::uint64_t>(most, kChunkRowsMin));
+  return static_cast<std::uint32_t>(std::max(wanted, top_k));
+}
 
 StagingBytes SlotBytesOf(const BoundPlan& bound, WorkerOrdinal worker, std::uint32_t chunk_rows) {
   // All layers share the rings: the widest of them sizes the slots.

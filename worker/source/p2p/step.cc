@@ -76,12 +76,16 @@ Attachment& Step::AttachmentOf(std::uint32_t chunk) const {
 
 // Chunks are counted from 0 for each worker on the wire, and for the whole step in here.
 std::int32_t Step::ChunkAt(const Attachment& attachment, std::uint16_t index) const {
-  for (std::size_t w = 0; w < bound_plan_->workers.size(); ++w) {
-    if (bound_plan_->workers[w] != &attachment) continue;
-    const ChunkPlan::Range range = chunks_.ChunksOf(static_cast<std::int32_t>(w));
-    if (range.first + index < range.last) return static_cast<std::int32_t>(range.first + index);
+  const std::vector<Attachment*>& workers = bound_plan_->workers;
+  // Every reply comes here, and a search for each of them would cost a step the square of its
+  // workers. Only steps of an older plan have to search.
+  std::size_t w = attachment.ordinal;
+  if (w >= workers.size() || workers[w] != &attachment) {
+    w = static_cast<std::size_t>(std::ranges::find(workers, &attachment) - workers.begin());
+    if (w == workers.size()) return -1;
   }
-  return -1;
+  const ChunkPlan::Range range = chunks_.ChunksOf(static_cast<std::int32_t>(w));
+  return range.first + index < range.last ? static_cast<std::int32_t>(range.first + index) : -1;
 }
 
 // A chunk that was answered counts too: its rows lie in the ring, which goes with the attachment.

@@ -239,7 +239,7 @@ void StepEngine::TakeReply(Attachment& attachment, const FrameHeader& header,
                            const ErrorBody* error, std::span<const std::byte> payload,
                            TimePoint now) {
   // The credit decides first: a late reply frees it although its step is long gone.
-  if (!Accept(attachment, header)) return;
+  if (!Accept(attachment, header, now)) return;
   // A credit that is not given up has its step in flight.
   Step& step = *FindStep(header.step);
   if (error != nullptr) {
@@ -250,9 +250,9 @@ void StepEngine::TakeReply(Attachment& attachment, const FrameHeader& header,
   }
 }
 
-bool StepEngine::Accept(Attachment& attachment, const FrameHeader& header) {
-  switch (attachment.credits.Accept(header.reply_slot,
-                                    {header.step, header.layer, header.chunk, header.attempt})) {
+bool StepEngine::Accept(Attachment& attachment, const FrameHeader& header, TimePoint now) {
+  switch (attachment.credits.Accept(
+      header.reply_slot, {header.step, header.layer, header.chunk, header.attempt}, now)) {
     case CreditTable::Answer::kUnexpected:
       ++attachment.replies_unexpected;
       return false;
@@ -310,6 +310,7 @@ void StepEngine::GiveUp(Step& step, Step::ChunkState state, TimePoint now) {
     // Given up, not released: the worker may still write the reply slot, and the next chunk in the
     // request slot would overwrite what it reads.
     attachment.credits.GiveUp(credit, now);
+    ++given_up_;
   }
 }
 

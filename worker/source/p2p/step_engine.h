@@ -62,6 +62,8 @@ class StepEngine {
   // other sessions wait meanwhile.
   bool Pump(TimePoint now) { return Pump(now, Piece::kNew); }
   // The last Submit or Pump left rows that it could have encoded.
+  // Grows whenever credits are given up.
+  [[nodiscard]] std::uint64_t given_up() const { return given_up_; }
   [[nodiscard]] bool put_off() const { return put_off_; }
   // A frame in a reply slot of `attachment`. What is not believable is dropped and counted.
   void OnFrame(Attachment& attachment, const HeaderBytes& raw, const FrameHeader& header,
@@ -143,14 +145,14 @@ class StepEngine {
   void TakeReply(Attachment& attachment, const FrameHeader& header, const ErrorBody* error,
                  std::span<const std::byte> payload, TimePoint now);
   // True when a step waits for the reply.
-  bool Accept(Attachment& attachment, const FrameHeader& header);
+  bool Accept(Attachment& attachment, const FrameHeader& header, TimePoint now);
   // The rows of a chunk have arrived.
   void OnResult(Step& step, Attachment& attachment, const FrameHeader& header,
                 std::span<const std::byte> payload, TimePoint now);
   // Ends the step with `why` and gives up its credits. Ignored for a step that has ended.
   void FailStep(Step& step, absl::Status why, TimePoint now);
   // Gives up the credits of those chunks of a failed step that are in `state`.
-  static void GiveUp(Step& step, Step::ChunkState state, TimePoint now);
+  void GiveUp(Step& step, Step::ChunkState state, TimePoint now);
   // Gives the sum over what is complete to the stream.
   void SumTokens(Step& step, TimePoint now);
   // Removes ended steps from those in flight, and from the count of their epoch.
@@ -171,6 +173,7 @@ class StepEngine {
   // Chunks at own experts. One whose step has ended stays until the device has ended as well, since
   // it still reads and writes the chunk's memory.
   std::vector<std::unique_ptr<OwnChunkRun>> own_runs_;
+  std::uint64_t given_up_ = 0;
   StepTimes times_;
 };
 

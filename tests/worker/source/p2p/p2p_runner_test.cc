@@ -539,11 +539,59 @@ TEST_F(P2pRunnerTest, ACreditGivenUpTooLongAgoCostsTheAttachmentItsRings) {
   EXPECT_FALSE(Take(ticket).ok());
   ASSERT_EQ(transport_.links.size(), 1U);
 
-  clock_.Advance(std::chrono::seconds(2));
+  clock_.Advance(std::chrono::seconds(10));
   Pump();
 
   EXPECT_TRUE(transport_.links.empty());
   EXPECT_FALSE(runner_->Status().attachments[0].ready);
+}
+
+TEST_F(P2pRunnerTest, AWorkerMayOweAReplyWhileItAnswersWhatWasSentBefore) {
+  const Plan plan = MakeTestPlan(1, {"a"}, kLl);
+  OpenReady(plan);
+  const TestBatch first(1, 5);
+  const TestBatch second(1, 6);
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket before, Submit(first.Request()));
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket owed, Submit(second.Request()));
+  ScriptedLink* const link = LinkOf(plan, 0);
+  ASSERT_EQ(link->sent.size(), 2U);
+  clock_.Advance(std::chrono::seconds(1));
+  Pump();
+  EXPECT_FALSE(Take(before).ok());
+  EXPECT_FALSE(Take(owed).ok());
+
+  clock_.Advance(std::chrono::seconds(9));
+  transport_.Deliver(link, testing::AnswerFrame(link->sent[0].frame, plan, 0, link->offer()));
+  Pump();
+  clock_.Advance(std::chrono::seconds(9));
+  Pump();
+  EXPECT_EQ(transport_.links.size(), 1U);
+
+  clock_.Advance(std::chrono::seconds(1));
+  Pump();
+  EXPECT_TRUE(transport_.links.empty());
+}
+
+TEST_F(P2pRunnerTest, AReplyThatIsLostIsNoticedThoughLaterStepsAreAnswered) {
+  const Plan plan = MakeTestPlan(1, {"a"}, kLl);
+  OpenReady(plan);
+  const TestBatch batch(1, 5);
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, Submit(batch.Request()));
+  clock_.Advance(std::chrono::seconds(1));
+  Pump();
+  EXPECT_FALSE(Take(ticket).ok());
+  LinkOf(plan, 0)->sent.clear();
+
+  clock_.Advance(std::chrono::seconds(9));
+  const TestBatch later(1, 6);
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket next, Submit(later.Request()));
+  AnswerAll(plan, {0});
+  SY_ASSERT_OK(Take(next));
+  EXPECT_EQ(transport_.links.size(), 1U);
+
+  clock_.Advance(std::chrono::seconds(1));
+  Pump();
+  EXPECT_TRUE(transport_.links.empty());
 }
 
 }  // namespace

@@ -106,5 +106,51 @@ TEST_F(SlotBytesTest, HaveRoomForAnErrorBothWays) {
   EXPECT_GE(bytes.combine, error);
 }
 
+struct ChunkCase {
+  const char* what;
+  std::int32_t tokens;  // 0: unbounded
+  DispatchMode mode;
+  std::size_t workers;
+  std::uint32_t rows;
+};
+
+TEST(ChunkRowsTest, FollowTheBatchTheWorkersAndTheMemory) {
+  for (const ChunkCase& c : std::vector<ChunkCase>{
+           {"the largest chunk", 0, kNormal, 1, 1024},
+           {"the whole batch on one worker", 100, kNormal, 1, 100},
+           {"a row for each pair", 100, kLowLatency, 1, 800},
+           {"two workers may get it all", 100, kNormal, 2, 100},
+           {"twice the share of uniform routing", 128, kLowLatency, 8, 256},
+           {"the same, where a token meets a worker once", 128, kNormal, 32, 64},
+           {"not so few that messages cost more than rows", 8, kLowLatency, 16, 16},
+           {"but no more than the batch has", 1, kLowLatency, 16, 8},
+           // 768 MiB by 256 workers, 8 credits and 14336 bytes.
+           {"no more than the memory allows", 0, kNormal, 256, 27},
+           {"the same for a large batch", 4096, kLowLatency, 256, 27},
+           {"a small batch needs less", 512, kLowLatency, 256, 27},
+           {"and this one less still", 256, kLowLatency, 256, 16},
+       }) {
+    SCOPED_TRACE(c.what);
+    SessionGrant grant;
+    grant.plan.shape = {.hidden = 7168, .intermediate = 16, .experts = 256, .top_k = 8};
+    grant.plan.workers.resize(c.workers);
+    grant.request.max_tokens = c.tokens;
+    grant.request.mode = c.mode;
+
+    EXPECT_EQ(
+        ChunkRowsOf(grant,
+                    {.rows_max = 1024, .credits = 8, .ring_bytes_max = std::size_t{768} << 20}),
+        c.rows);
+  }
+}
+
+TEST(ChunkRowsTest, ATokensRowsTravelTogether) {
+  SessionGrant grant;
+  grant.plan.shape = {.hidden = 7168, .intermediate = 16, .experts = 64, .top_k = 32};
+  grant.plan.workers.resize(256);
+
+  EXPECT_EQ(ChunkRowsOf(grant, {.rows_max = 4, .credits = 8, .ring_bytes_max = 1}), 32U);
+}
+
 }  // namespace
 }  // namespace switchyard
