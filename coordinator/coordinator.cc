@@ -88,6 +88,7 @@ void Coordinator::RetireUnclaimed() {
           "worker %s holds epoch %d of deployment %s, which does not exist here: it is retired", id,
           key.epoch.value, key.deployment);
       hold.state = HoldState::kRetireSent;
+      hold.retired_at = now_;
       members_.Send(member, switchyard::Retire{key.deployment, key.epoch});
     }
   }
@@ -115,6 +116,22 @@ void Coordinator::On(const StreamMessage& event) {
   Member* member = members_.RenewLease(event.stream, now_);
   if (member == nullptr) return;
   std::visit([this, member](const auto& m) { OnMessage(*member, m); }, event.message);
+}
+
+void Coordinator::On(const WorkerDialed& event) {
+  switch (members_.OnDialed(event, now_)) {
+    case Membership::DialOutcome::kNothingNew:
+      break;
+    case Membership::DialOutcome::kReached: {
+      // Plans can use it only now, and workers that are reached together share one epoch.
+      const Member& member = members_.members().at(event.worker);
+      for (auto& [name, controller] : deployments_) controller.OnJoined(member, now_);
+      break;
+    }
+    case Membership::DialOutcome::kUnreachable:
+      OnMembersChanged();
+      break;
+  }
 }
 
 void Coordinator::OnMessage(Member& member, const PrepareAck& ack) {
@@ -145,7 +162,7 @@ void Coordinator::OnMessage(Member& member, const RetireAck& ack) {
 }
 
 void Coordinator::OnMessage(Member& member, const Heartbeat& heartbeat) {
-  member.progress = heartbeat.progress;
+  members_.OnHeartbeat(member, heartbeat, now_);
 }
 
 void Coordinator::OnMessage(Member& member, const Leave& /*leave*/) {
@@ -355,7 +372,9 @@ void Coordinator::On(const WatchStopped& event) { sessions_.StopWatch(event.watc
 
 void Coordinator::On(const Tick& /*event*/) {
   // Leases first: the deployments then plan without the dead workers in this same step.
-  if (members_.Expire(now_)) OnMembersChanged();
+  const bool expired = members_.Expire(now_);
+  if (members_.JudgeProgress(now_) || expired) OnMembersChanged();
+  members_.RepeatDials(now_);
   RetireUnclaimed();
   sessions_.Expire(now_);
 }
@@ -377,9 +396,10 @@ CoordinatorView Coordinator::View(TimePoint now) const {
         .capabilities = member.capabilities,
         // A step may be late: a lease that is over is shown as 0 until the next tick ends it.
         .lease_left = std::max(Duration::zero(), member.last_message + options_.lease_ttl - now),
-        .progress = member.progress,
+        .progress = member.heartbeat.progress,
         .experts = 0,
-        .resident = {}};
+        .resident = {},
+        .problem = member.Problem()};
     for (const auto& [key, hold] : member.holds) {
       if (hold.state == HoldState::kPrepareSent) continue;  // It may have nothing of it so far.
       worker.resident.push_back(

@@ -61,6 +61,7 @@ class Coordinator {
   void On(const StreamOpened& event);
   void On(const StreamMessage& event);
   void On(const StreamClosed& event);
+  void On(const WorkerDialed& event);
   void On(const ApplyRequested& event);
   void On(const ModelLoaded& event);
   void On(const StoreWritten& event);

@@ -134,10 +134,10 @@ void DeploymentController::Evaluate(TimePoint now) {
   if (gate_.EndExpectations(record_->spec.join_timeout, now)) dirty_ = true;
   // Before the change advances: a worker gets ABORT for an old attempt before PREPARE for the new
   // one, so that the two never share its memory.
-  DropUnwanted();
+  DropUnwanted(now);
   if (change_) AdvanceChange(now);
   // Again when that ended the change, so that its workers need not wait for the next event.
-  if (!change_) DropUnwanted();
+  if (!change_) DropUnwanted(now);
   if (!change_ && dirty_ && retry_.IsDue(now)) MaybeReplan(now);
 }
 
@@ -145,32 +145,36 @@ EpochRule DeploymentController::Rule() const {
   return {name(), serving_.update().get(), change_ ? change_->update().get() : nullptr};
 }
 
-void DeploymentController::DropUnwanted() {
+void DeploymentController::DropUnwanted(TimePoint now) {
   // Steps on an older epoch take as long as their deadlines, and no epoch can replace a serving one
   // that lacks a worker meanwhile.
-  const bool urgent = !LostWorkers().empty();
+  const bool urgent = serving_.AnyStuck() || !LostWorkers().empty();
   for (auto& [id, member] : context_.members->members()) {
     // Without a stream nothing can be sent; the worker reports what it holds when it is back.
     if (!member.connected()) continue;
     for (const EpochRule::Drop& drop : Rule().DropsOf(member.holds)) {
       if (drop.retire) {
-        member.holds[drop.key].state = HoldState::kRetireSent;
+        Hold& hold = member.holds[drop.key];
+        hold.state = HoldState::kRetireSent;
+        hold.retired_at = now;
         context_.members->Send(member, switchyard::Retire{name(), drop.key.epoch});
       } else {
         context_.members->Send(member, Abort{name(), drop.key.epoch});
         member.holds.erase(drop.key);
       }
     }
-    if (urgent) UrgeRetire(member);
+    UrgeRetire(member, urgent, now);
   }
 }
 
-void DeploymentController::UrgeRetire(Member& member) {
+void DeploymentController::UrgeRetire(Member& member, bool urgent, TimePoint now) {
+  const CoordinatorOptions& options = *context_.options;
   for (auto& [key, hold] : member.holds) {
     if (key.deployment != name() || hold.state != HoldState::kRetireSent) continue;
-    if (std::exchange(hold.urgent, true)) continue;
-    context_.members->Send(member,
-                           switchyard::Retire{name(), key.epoch, context_.options->urgent_retire});
+    if (hold.free_by != TimePoint::max()) continue;
+    if (!urgent && now < hold.retired_at + options.retire_patience) continue;
+    hold.free_by = now + options.urgent_retire + options.stuck_retire;
+    context_.members->Send(member, switchyard::Retire{name(), key.epoch, options.urgent_retire});
   }
 }
 
@@ -234,6 +238,8 @@ void DeploymentController::LogWarnings(const std::vector<Warning>& warnings) {
 std::string DeploymentController::ReasonToWait(TimePoint now) {
   ReplanGate::Situation situation;
   for (const auto& [id, member] : context_.members->members()) {
+    // The plan does without it, so that it gets no third epoch.
+    if (!member.stuck.empty()) continue;
     // One is enough to wait for; the next Evaluate finds the others.
     const std::optional<Epoch> epoch = Rule().BlockingEpoch(member.holds);
     if (!epoch) continue;
@@ -258,6 +264,7 @@ std::string DeploymentController::ReasonToWait(TimePoint now) {
       absl::StrAppend(&unused, "; ", id, " cannot be used: ", usable.message());
     }
   }
+  for (const std::string& each : context_.members->Problems()) absl::StrAppend(&unused, "; ", each);
   if (situation.candidates.empty()) situation.candidates = context_.members->CandidateIds();
   std::string wait = gate_.ReasonToWait(record_->spec, situation, now);
   if (!wait.empty() && !situation.serving_worker_present) wait += unused;
@@ -274,7 +281,10 @@ absl::StatusOr<PlanProposal> DeploymentController::ProposalFor(const DeploymentR
       CandidatesFor(record, serving_.Weights(), former_, *context_.members, *context_.memory, now);
   absl::StatusOr<PlanProposal> proposal =
       ProposePlan(record, candidates, quarantine_, *context_.placement, now);
-  if (proposal.ok()) proposal->changes = ChangesOf(serving_.plan(), proposal->plan);
+  if (!proposal.ok()) return proposal;
+  proposal->changes = ChangesOf(serving_.plan(), proposal->plan);
+  const std::vector<std::string> unusable = context_.members->Problems();
+  proposal->left_out.insert(proposal->left_out.end(), unusable.begin(), unusable.end());
   return proposal;
 }
 
@@ -333,6 +343,7 @@ WorkerStanding DeploymentController::StandingOf(const PlanWorker& worker) const 
     standing.lost = !gate_.Expects(worker.id);
     return standing;
   }
+  standing.lost = !member->stuck.empty();  // It may never answer.
   standing.connected = member->connected();
   standing.has_room = Rule().HasRoom(member->holds);
   if (const Hold* hold = member->Find(change_->key(), change_->update()->hash)) {

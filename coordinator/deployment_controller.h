@@ -95,9 +95,9 @@ class DeploymentController {
   // The rule of this moment; it points into this object.
   [[nodiscard]] EpochRule Rule() const;
   // Sends ABORT and RETIRE for what workers must not hold any more.
-  void DropUnwanted();
-  // Repeats RETIRE, urgently, for what `member` does not need to hold for long.
-  void UrgeRetire(Member& member);
+  void DropUnwanted(TimePoint now);
+  // Repeats RETIRE with a time limit: at once if `urgent`, else when it has taken too long.
+  void UrgeRetire(Member& member, bool urgent, TimePoint now);
   // The workers of the serving plan that are gone, however long one waits.
   [[nodiscard]] std::vector<Incarnation> LostWorkers() const;
   // Sources may hold what a worker has committed (ServingEpoch::NoteCommitted).

@@ -32,6 +32,7 @@ Driver::Driver(DriverOptions options, Parts parts, std::unique_ptr<PlacementPoli
     : options_(std::move(options)),
       store_(std::move(parts.store)),
       load_model_(std::move(parts.load_model)),
+      dial_(std::move(parts.dial)),
       clock_(parts.clock),
       logger_(parts.logger),
       once_(parts.once == nullptr ? &own_once_ : parts.once),
@@ -167,6 +168,19 @@ void Driver::Perform(const SendMessage& effect) {
 void Driver::Perform(const CloseStream& effect) {
   streams_.Use(effect.stream, [&](WorkerStreamSink& sink) { sink.Close(effect.why); });
   streams_.Remove(effect.stream);
+}
+
+void Driver::Perform(const DialWorker& effect) {
+  // Shared: the answer may come after the driver's end.
+  auto answer = [inbox = inbox_, effect](absl::Status status) {
+    inbox->Push(
+        WorkerDialed{effect.worker, effect.incarnation, effect.endpoint, std::move(status)});
+  };
+  if (dial_ == nullptr) {
+    answer(absl::OkStatus());
+  } else {
+    dial_(effect, std::move(answer));
+  }
 }
 
 // On a thread of its own: it reads every weight, and leases would end meanwhile.

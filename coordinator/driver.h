@@ -49,6 +49,11 @@
 
 namespace switchyard {
 
+// Connects to a worker at its endpoint and asks who it is. Calls `done` exactly once, within
+// seconds, from any thread, also during the call. Called on the driver's thread; must not block.
+using DialFunction =
+    std::function<void(const DialWorker& request, std::function<void(absl::Status)> done)>;
+
 // Reads a checkpoint: sizes, layers and the hash of every expert tensor. May take minutes. Called
 // on a thread that may outlive the driver (see Shutdown).
 using ModelLoader = std::function<absl::StatusOr<ModelFacts>(const std::string& checkpoint)>;
@@ -74,6 +79,8 @@ class Driver {
     Logger* logger = nullptr;
     // Names of lines that this process logs once; null: a set of its own.
     OnceSet* once = nullptr;
+    // Null: every worker counts as reached, as in one process.
+    DialFunction dial = nullptr;
   };
   using ApplyCallback = std::function<void(absl::StatusOr<DeploymentView>)>;
   using SessionCallback = std::function<void(absl::StatusOr<SessionGrant>)>;
@@ -147,6 +154,7 @@ class Driver {
   // Each carries out one effect.
   void Perform(const SendMessage& effect);
   void Perform(const CloseStream& effect);
+  void Perform(const DialWorker& effect);
   void Perform(const LoadModel& effect);
   void Perform(WriteStore& effect);
   void Perform(AnswerApply& effect);
@@ -160,6 +168,7 @@ class Driver {
   // Shared: a write may outlive the driver.
   const std::shared_ptr<StateStore> store_;
   const ModelLoader load_model_;
+  const DialFunction dial_;
   Clock* const clock_;
   Logger* const logger_;
   OnceSet own_once_;

@@ -107,8 +107,8 @@ std::optional<ChangeFailure> EpochChange::FindFailure(std::span<const WorkerStan
     const std::string& id = plan().workers[i].id;
     return ChangeFailure{
         MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost,
-                  absl::StrFormat("worker %s was lost in epoch %d of deployment %s", id,
-                                  epoch_.value, deployment_),
+                  absl::StrFormat("worker %s was lost or got stuck in epoch %d of deployment %s",
+                                  id, epoch_.value, deployment_),
                   {{"worker", id}, {"deployment", deployment_}}),
         {id},
         /*retry_at_once=*/true};  // The next plan does without it.

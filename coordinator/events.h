@@ -1,8 +1,9 @@
 // The coordinator's whole contact with the outside: events go in, effects come out.
 //
 // Effects of one step must be carried out in order: a plan is announced before the epoch before it
-// is retired, and writes reach the store in the order of their ids. Each WriteStore and LoadModel
-// is answered later, by exactly one StoreWritten or ModelLoaded. Plain data.
+// is retired, and writes reach the store in the order of their ids. Each WriteStore, LoadModel and
+// DialWorker is answered later, by exactly one StoreWritten, ModelLoaded or WorkerDialed. Plain
+// data.
 #pragma once
 
 #include <memory>
@@ -34,6 +35,13 @@ struct StreamMessage {
 };
 struct StreamClosed {
   StreamId stream;
+};
+// Answers DialWorker, whose fields it repeats.
+struct WorkerDialed {
+  std::string worker;
+  Incarnation incarnation;
+  std::string endpoint;
+  absl::Status status;  // OK: this worker answered at its endpoint
 };
 // From an operator. The answer is AnswerApply.
 struct ApplyRequested {
@@ -72,9 +80,9 @@ struct WatchStopped {
 // a few in every lease_ttl.
 struct Tick {};
 
-using Event =
-    std::variant<StreamOpened, StreamMessage, StreamClosed, ApplyRequested, ModelLoaded,
-                 StoreWritten, SessionRequested, SessionEnded, WatchStarted, WatchStopped, Tick>;
+using Event = std::variant<StreamOpened, StreamMessage, StreamClosed, WorkerDialed, ApplyRequested,
+                           ModelLoaded, StoreWritten, SessionRequested, SessionEnded, WatchStarted,
+                           WatchStopped, Tick>;
 
 // To a worker. If the stream has ended meanwhile, it is dropped.
 struct SendMessage {
@@ -85,6 +93,13 @@ struct SendMessage {
 struct CloseStream {
   StreamId stream;
   absl::Status why;
+};
+// Connects to a worker as its sources will, and compares the identity of who answers. Ends within
+// seconds; other events go on meanwhile.
+struct DialWorker {
+  std::string worker;
+  Incarnation incarnation;
+  std::string endpoint;
 };
 // Reads a checkpoint, which may take minutes; other events go on meanwhile.
 struct LoadModel {
@@ -125,8 +140,9 @@ struct Report {
   std::string once = {};
 };
 
-using Effect = std::variant<SendMessage, CloseStream, LoadModel, WriteStore, AnswerApply,
-                            AnswerSession, AnswerEnd, SendPlanUpdate, CloseWatch, Report>;
+using Effect =
+    std::variant<SendMessage, CloseStream, DialWorker, LoadModel, WriteStore, AnswerApply,
+                 AnswerSession, AnswerEnd, SendPlanUpdate, CloseWatch, Report>;
 
 // Collects the effects of one step and numbers the writes. Not thread-safe.
 class Outbox {

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/clock.h"
 #include "core/control_messages.h"
 #include "core/ids.h"
 #include "core/session_messages.h"
@@ -34,7 +35,10 @@ enum class HoldState : std::uint8_t {
 struct Hold {
   PlanHash hash;
   HoldState state = HoldState::kPrepareSent;
-  bool urgent = false;  // kRetireSent: with Retire::within
+  // For kRetireSent: when that was, and when the epoch must be free at the latest; max(): whenever
+  // the steps on it have ended.
+  TimePoint retired_at{};
+  TimePoint free_by = TimePoint::max();
 };
 
 using HeldEpochs = std::map<EpochKey, Hold>;  // of all deployments of one worker

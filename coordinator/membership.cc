@@ -27,6 +27,10 @@ absl::Status BadRegister(const Register& request, absl::string_view field, absl:
                    {{"worker", request.worker_id}, {"field", std::string(field)}});
 }
 
+std::int64_t WholeSeconds(Duration time) {
+  return std::chrono::duration_cast<std::chrono::seconds>(time).count();
+}
+
 absl::Status Silent(const Member& member, Duration lease_ttl) {
   return MakeError(
       absl::StatusCode::kUnavailable, Reason::kWorkerLost,
@@ -49,6 +53,12 @@ absl::Status Superseded(const std::string& id) {
 const Hold* Member::Find(const EpochKey& key, const PlanHash& hash) const {
   const auto it = holds.find(key);
   return it != holds.end() && it->second.hash == hash ? &it->second : nullptr;
+}
+
+std::string Member::Problem() const {
+  if (!stuck.empty()) return absl::StrCat("stuck: ", stuck);
+  if (!unreachable.empty()) return absl::StrCat("unreachable: ", unreachable);
+  return "";
 }
 
 absl::Status CheckRegister(const Register& request) {
@@ -169,24 +179,31 @@ absl::StatusOr<Member*> Membership::Join(StreamId stream, const Register& reques
     Remove(before->id, "replaced by a new process");
   }
   Member& member = members_[request.worker_id];
+  if (member.endpoint != request.endpoint) member.reached = member.dialing = false;
   member.id = request.worker_id;
   member.incarnation = request.incarnation;
   member.endpoint = request.endpoint;
   member.capabilities = request.capabilities;
   member.stream = stream;
-  member.last_message = now;
+  member.last_message = member.moved_at = now;
   // A worker that still wants to leave says so again after Registered.
   member.leaving = member.goodbye_sent = false;
   // Not what was known before: messages may have been lost with the old stream, in both directions,
   // and a new incarnation has nothing. Whatever is missing is prepared again.
   member.holds.clear();
+  member.heartbeat = {};
   for (const ResidentEpoch& held : request.resident) {
     member.holds[{held.deployment, held.epoch}] = {
         held.hash, held.committed ? HoldState::kCommitted : HoldState::kPrepared};
+    // Sources may be using it. A coordinator that restarts must not leave it out because of a dial
+    // that fails while everything starts at once.
+    if (held.committed) member.reached = true;
   }
   streams_.at(stream).member = member.id;
   // First on this stream: with it the worker learns the lease and starts its heartbeats.
   Send(member, Registered{options_->lease_ttl});
+  member.unreachable.clear();
+  if (!member.reached && !member.dialing) Dial(member);
   out_->Info("worker %s: %s, incarnation %s, %d epochs resident", member.id,
              returning ? "reconnected" : "joined", ToHex(member.incarnation), member.holds.size());
   return &member;
@@ -240,9 +257,90 @@ bool Membership::Expire(TimePoint now) {
   return !dead.empty();
 }
 
+void Membership::OnHeartbeat(Member& member, const Heartbeat& heartbeat, TimePoint now) {
+  if (heartbeat.progress != member.heartbeat.progress) member.moved_at = now;
+  member.heartbeat = heartbeat;
+}
+
+void Membership::Dial(Member& member) {
+  member.dialing = true;
+  out_->Add(DialWorker{member.id, member.incarnation, member.endpoint});
+}
+
+void Membership::RepeatDials(TimePoint now) {
+  for (auto& [id, member] : members_) {
+    const bool wanted = member.connected() && !member.reached && !member.dialing;
+    if (wanted && now >= member.dial_due) Dial(member);
+  }
+}
+
+Membership::DialOutcome Membership::OnDialed(const WorkerDialed& dialed, TimePoint now) {
+  const auto it = members_.find(dialed.worker);
+  if (it == members_.end()) return DialOutcome::kNothingNew;
+  Member& member = it->second;
+  if (member.incarnation != dialed.incarnation || member.endpoint != dialed.endpoint) {
+    return DialOutcome::kNothingNew;
+  }
+  member.dialing = false;
+  if (member.reached) return DialOutcome::kNothingNew;
+  if (dialed.status.ok()) {
+    if (!member.unreachable.empty()) out_->Info("worker %s can be reached now", member.id);
+    member.reached = true;
+    member.unreachable.clear();
+    return DialOutcome::kReached;
+  }
+  member.dial_due = now + options_->dial_again;
+  // A worker may stay unreachable for days, for one reason.
+  if (member.unreachable == dialed.status.message()) return DialOutcome::kNothingNew;
+  member.unreachable = std::string(dialed.status.message());
+  out_->Warn("worker %s is left out of plans, since it cannot be reached: %s", member.id,
+             member.unreachable);
+  return DialOutcome::kUnreachable;
+}
+
+bool Membership::JudgeProgress(TimePoint now) {
+  bool changed = false;
+  for (auto& [id, member] : members_) {
+    // Nothing is known about the work of a disconnected worker, and its grace is short.
+    if (!member.connected()) continue;
+    std::string why = WhyStuck(member, now);
+    if (!why.empty()) {
+      if (member.stuck.empty()) {
+        changed = true;
+        out_->Warn("worker %s is stuck and is left out of plans: %s", id, why);
+      }
+      member.stuck = std::move(why);
+      member.stuck_at = now;
+    } else if (!member.stuck.empty() && now >= member.stuck_at + options_->stuck_recovery) {
+      // Not at its first sign of life: moving its experts to and fro costs more than it would add.
+      changed = true;
+      out_->Info("worker %s works again", id);
+      member.stuck.clear();
+    }
+  }
+  return changed;
+}
+
+std::string Membership::WhyStuck(const Member& member, TimePoint now) const {
+  if (now >= member.moved_at + options_->stuck_thread) {
+    return absl::StrFormat("its data thread has made no turn for %d s",
+                           WholeSeconds(now - member.moved_at));
+  }
+  if (member.heartbeat.batch_age >= options_->stuck_batch) {
+    return absl::StrFormat("a batch has been running for %d s",
+                           WholeSeconds(member.heartbeat.batch_age));
+  }
+  for (const auto& [key, hold] : member.holds) {
+    if (hold.state != HoldState::kRetireSent || now < hold.free_by) continue;
+    return absl::StrFormat("it has not freed epoch %d of deployment %s for %d s", key.epoch.value,
+                           key.deployment, WholeSeconds(now - hold.retired_at));
+  }
+  return "";
+}
+
 void Membership::RenewAll(TimePoint now) {
   for (auto& [id, member] : members_) {
-    member.last_message = now;
+    member.last_message = member.moved_at = now;
     if (!member.connected()) member.disconnected_at = now;
   }
   // Streams too: their Register may wait unread in this process.
@@ -260,10 +358,19 @@ Member* Membership::Find(const PlanWorker& worker) {
   return const_cast<Member*>(std::as_const(*this).Find(worker));
 }
 
+std::vector<std::string> Membership::Problems() const {
+  std::vector<std::string> problems;
+  for (const auto& [id, member] : members_) {
+    const std::string why = member.Problem();
+    if (!why.empty()) problems.push_back(absl::StrCat(id, ": ", why));
+  }
+  return problems;
+}
+
 std::vector<std::string> Membership::CandidateIds() const {
   std::vector<std::string> ids;
   for (const auto& [id, member] : members_) {
-    if (member.connected() && !member.leaving) ids.push_back(id);
+    if (member.usable()) ids.push_back(id);
   }
   return ids;
 }
@@ -274,6 +381,8 @@ void Membership::Send(const Member& member, CoordinatorMessage message) {
 
 WorkerState Membership::StateOf(const Member& member) const {
   if (!member.connected()) return WorkerState::kDisconnected;
+  if (!member.stuck.empty()) return WorkerState::kStuck;
+  if (!member.unreachable.empty()) return WorkerState::kUnreachable;
   return member.leaving ? WorkerState::kLeaving : WorkerState::kLive;
 }
 

@@ -7,7 +7,10 @@
 //
 // A worker id belongs to one incarnation at a time (I8). Another incarnation is refused while the
 // first one's stream is open, and replaces it at once when that stream has ended; the replaced one
-// is never admitted again. Not thread-safe.
+// is never admitted again.
+//
+// A worker that joins is dialed at its endpoint before a plan may use it: its own stream only shows
+// that it reaches the coordinator, and sources have to reach it. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -43,13 +46,26 @@ struct Member {
   StreamId stream;  // 0: disconnected
   TimePoint last_message;
   TimePoint disconnected_at;
-  std::uint64_t progress = 0;  // from its last heartbeat
+  Heartbeat heartbeat;  // the last one
+  TimePoint moved_at;   // when its data thread was last seen to turn
+  // Why the worker is stuck; empty: it is not. And when a reason to say so was last seen.
+  std::string stuck;
+  TimePoint stuck_at;
+  // It has answered at its endpoint, or sources use it already.
+  bool reached = false;
+  bool dialing = false;     // the answer to a dial is awaited
+  TimePoint dial_due;       // the next dial, if it is neither reached nor being dialed
+  std::string unreachable;  // why the last dial failed; empty: none has, or it is reached
   // It requested to leave; new plans do without it.
   bool leaving = false;
   bool goodbye_sent = false;
   HeldEpochs holds;
 
   [[nodiscard]] bool connected() const { return stream.value != 0; }
+  // A new plan may use it.
+  [[nodiscard]] bool usable() const { return connected() && !leaving && stuck.empty() && reached; }
+  // Why no plan uses it although it is connected; empty: nothing is wrong.
+  [[nodiscard]] std::string Problem() const;
   // nullptr unless the worker holds exactly this plan: number and hash.
   [[nodiscard]] const Hold* Find(const EpochKey& key, const PlanHash& hash) const;
 };
@@ -71,9 +87,19 @@ class Membership {
   // A message arrived on `stream`: renews the lease of its member and returns that. A stream on
   // which no worker registered is closed; then, and for an unknown stream, nullptr.
   Member* RenewLease(StreamId stream, TimePoint now);
+  void OnHeartbeat(Member& member, const Heartbeat& heartbeat, TimePoint now);
+  // A dial may let the member be used, or give a new reason why it cannot be.
+  enum class DialOutcome { kNothingNew, kReached, kUnreachable };
+  // Answers to dials of former incarnations and endpoints are dropped.
+  DialOutcome OnDialed(const WorkerDialed& dialed, TimePoint now);
   // Removes members whose lease or grace is over, and streams without Register. True when a member
   // was removed.
   bool Expire(TimePoint now);
+  // Finds the members whose lease is renewed while their work does not move. True when a member
+  // became stuck or is so no longer.
+  bool JudgeProgress(TimePoint now);
+  // Dials again the members whose last dial failed.
+  void RepeatDials(TimePoint now);
   // Starts every lease and grace again, after this process was stalled.
   void RenewAll(TimePoint now);
 
@@ -83,7 +109,9 @@ class Membership {
   // The member that `worker` is, in the same incarnation; nullptr when there is none.
   [[nodiscard]] Member* Find(const PlanWorker& worker);
   [[nodiscard]] const Member* Find(const PlanWorker& worker) const;
-  // Connected workers that do not leave: those that a new plan may use. Ascending.
+  // The problems of connected members that no plan uses: "w3: unreachable: ...". Ascending.
+  [[nodiscard]] std::vector<std::string> Problems() const;
+  // The usable members. Ascending.
   [[nodiscard]] std::vector<std::string> CandidateIds() const;
   // Does nothing while the member is disconnected: it reports what it holds when it is back.
   void Send(const Member& member, CoordinatorMessage message);
@@ -97,6 +125,9 @@ class Membership {
 
   // Whether `request` may become the member; `known` is the present one, or null.
   [[nodiscard]] absl::Status Admit(const Member* known, const Register& request);
+  void Dial(Member& member);
+  // Empty while its work moves.
+  [[nodiscard]] std::string WhyStuck(const Member& member, TimePoint now) const;
   // Forgets the member and everything it held.
   void Remove(const std::string& id, absl::string_view why);
   void Close(StreamId stream, const absl::Status& why);

@@ -40,6 +40,22 @@ struct CoordinatorOptions {
   // While a worker of the serving epoch is lost, steps on an older epoch that is still retiring
   // have this long to end: no plan can replace the serving one before.
   Duration urgent_retire = std::chrono::seconds(5);
+  // A worker whose data thread makes no turn for so long, although its heartbeats come, is stuck,
+  // and plans do without it. An idle data thread turns ten times a second.
+  Duration stuck_thread = std::chrono::seconds(10);
+  // The same for a batch that does not end, which shows a device that hangs. Batches are bounded by
+  // rows, so that a healthy device needs far less.
+  Duration stuck_batch = std::chrono::minutes(1);
+  // The same for an epoch that the worker still holds after the time of urgent_retire is over: the
+  // worker ends the bindings by itself then.
+  Duration stuck_retire = std::chrono::seconds(10);
+  // Plans use such a worker again after its work has moved for so long.
+  Duration stuck_recovery = std::chrono::seconds(10);
+  // How long after a failed dial a worker is dialed again.
+  Duration dial_again = std::chrono::seconds(2);
+  // A RETIRE that is not answered in this time becomes urgent. Far longer than the steps of healthy
+  // sessions, whose deadlines it waits for.
+  Duration retire_patience = std::chrono::hours(1);
   // Delay after a failed change: the first doubles with each failure, up to the last.
   Duration retry_first = std::chrono::milliseconds(250);
   Duration retry_last = std::chrono::seconds(5);

@@ -62,6 +62,14 @@ bool ServingEpoch::AnyPresent() const {
                                             });
 }
 
+bool ServingEpoch::AnyStuck() const {
+  return serving_ != nullptr && std::any_of(plan()->workers.begin(), plan()->workers.end(),
+                                            [this](const PlanWorker& worker) {
+                                              const Member* member = members_->Find(worker);
+                                              return member != nullptr && !member->stuck.empty();
+                                            });
+}
+
 std::string ServingEpoch::FirstDisconnected() const {
   if (serving_ == nullptr) return "";
   for (const PlanWorker& worker : plan()->workers) {

@@ -51,6 +51,8 @@ class ServingEpoch {
   [[nodiscard]] bool IsSameAs(const Plan& proposal) const;
   // Some worker of the plan is a member, with or without a stream.
   [[nodiscard]] bool AnyPresent() const;
+  // Some worker of the plan is stuck (Member::stuck).
+  [[nodiscard]] bool AnyStuck() const;
   // The first worker of the plan whose stream has ended, in its grace; empty: none.
   [[nodiscard]] std::string FirstDisconnected() const;
   // Workers of the plan; 0 before the first epoch.

@@ -27,6 +27,10 @@ enum class WorkerState : std::uint8_t {
   kDisconnected = 1,
   // It requested to leave.
   kLeaving = 2,
+  // Its lease is renewed, but its work does not move.
+  kStuck = 3,
+  // It does not answer at the endpoint that it advertises.
+  kUnreachable = 4,
 };
 
 // A worker that is a member. One that is gone is not listed, also while its plan still serves.
@@ -42,6 +46,7 @@ struct WorkerView {
   std::int32_t experts = 0;
   // As far as the coordinator knows.
   std::vector<ResidentEpoch> resident;
+  std::string problem;  // why no plan uses it; empty: nothing is wrong
 };
 
 enum class DeploymentState : std::uint8_t {

@@ -61,9 +61,10 @@ struct Register {
   friend bool operator==(const Register&, const Register&) = default;
 };
 // Renews the lease. A `progress` that stands still while the lease is renewed shows a data thread
-// that is stuck.
+// that is stuck, and a `batch_age` that only grows shows a device that is.
 struct Heartbeat {
-  std::uint64_t progress = 0;  // grows with every step of the data thread
+  std::uint64_t progress = 0;  // grows with every turn of the data thread
+  Duration batch_age{};        // of the oldest batch that runs; zero: none runs
   friend bool operator==(const Heartbeat&, const Heartbeat&) = default;
 };
 // Everything of the epoch is loaded, verified and allocated: a commit cannot fail for want of

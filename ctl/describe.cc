@@ -171,6 +171,7 @@ std::string DescribeWorkerText(const v1::Worker& worker, const std::vector<Plan>
        {"incarnation", worker.incarnation()},
        {"endpoint", worker.endpoint()},
        {"state", EnumWord(worker.state())},
+       {"problem", worker.problem()},
        {"lease left", absl::StrFormat("%.1f s", SecondsOf(worker.lease_left()))},
        {"progress", absl::StrCat(worker.progress(), " steps of its data thread")},
        {"device",

@@ -17,6 +17,7 @@
 
 #include "client/client.h"
 #include "coordinator/driver.h"
+#include "coordinator/options.h"
 #include "core/base/log.h"
 #include "core/dispatch_mode.h"
 #include "core/resolve/dtype_option.h"
@@ -45,6 +46,7 @@ struct InProcessOptions {
   std::function<absl::StatusOr<std::unique_ptr<DeviceBackend>>(std::size_t worker)> make_device;
   // Worker n offers these, as ExpertNodeOptions::wire_dtypes, in turn; empty: all.
   std::vector<std::vector<DispatchDtype>> wire_dtypes = {};
+  CoordinatorOptions coordinator = {};
   // Called when the device of worker n has failed for good; in processes, the worker ends then.
   // From the worker's thread: KillWorker later, from another one.
   std::function<void(std::size_t worker, const absl::Status& why)> on_device_fault = {};

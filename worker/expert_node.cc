@@ -28,7 +28,7 @@ class ExpertNode::Stager final : public PlanStager {
     experts_->ShortenRetire(key.deployment, key.epoch, within);
   }
   void Drop(const EpochKey& key) override { experts_->Drop(key.deployment, key.epoch); }
-  [[nodiscard]] std::uint64_t Progress() const override { return experts_->Progress(); }
+  [[nodiscard]] Heartbeat MakeHeartbeat() const override { return experts_->MakeHeartbeat(); }
 
  private:
   ExpertService* experts_;

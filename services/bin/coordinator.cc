@@ -3,9 +3,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <future>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "CLI/CLI.hpp"
@@ -25,6 +27,7 @@
 #include "services/config/config_file.h"
 #include "services/convert/admin.h"
 #include "services/coordinator/coordinator_server.h"
+#include "services/coordinator/worker_dialer.h"
 
 namespace switchyard {
 namespace {
@@ -35,6 +38,8 @@ struct Options {
   std::vector<std::string> deployments;
   DispatchOptions dispatch;
   std::string placement = DriverOptions().placement;
+  std::int64_t stuck_batch_s =
+      std::chrono::duration_cast<std::chrono::seconds>(CoordinatorOptions().stuck_batch).count();
   std::string log_level = "info";
 };
 
@@ -42,6 +47,8 @@ struct Options {
 constexpr Duration kApplyTimeout = std::chrono::minutes(30);
 // Short: open calls are answered by the driver's shutdown before this applies.
 constexpr Duration kShutdown = std::chrono::seconds(2);
+// How long a worker may take to answer at its endpoint before it counts as unreachable.
+constexpr Duration kDial = std::chrono::seconds(3);
 
 absl::StatusOr<std::vector<DeploymentSpec>> ReadSpecs(const std::vector<std::string>& paths) {
   std::vector<DeploymentSpec> all;
@@ -121,15 +128,21 @@ absl::Status Run(const Options& options, SignalWait& signals) {
   OnceSet once;
   DriverOptions driver_options;
   driver_options.placement = options.placement;
+  driver_options.coordinator.stuck_batch = std::chrono::seconds(options.stuck_batch_s);
+  WorkerDialer dialer(kDial);  // outlives the driver, which dials
   SY_ASSIGN_OR_RETURN(driver_options.coordinator.dispatch,
                       DefaultsOf(options.dispatch, once, *logger));
+  const auto dial = [&dialer](const DialWorker& request, std::function<void(absl::Status)> done) {
+    dialer.Dial(request, std::move(done));
+  };
   SY_ASSIGN_OR_RETURN(const std::unique_ptr<Driver> driver,
                       Driver::Create(driver_options, {.store = std::move(store),
                                                       .load_model = LoadModelFacts,
                                                       .clock = &clock,
                                                       .rng = &rng,
                                                       .logger = logger.get(),
-                                                      .once = &once}));
+                                                      .once = &once,
+                                                      .dial = dial}));
   SY_ASSIGN_OR_RETURN(const std::vector<DeploymentSpec> specs, ReadSpecs(options.deployments));
   // A first start applies before the port is open, so that the first worker or session already
   // finds the deployments. A restart opens the port at once: reading the checkpoints takes minutes,
@@ -178,6 +191,12 @@ int Main(int argc, char** argv) {
   app.add_option("--placement", options.placement,
                  absl::StrCat("How experts are placed on workers: ", PlacementNames()))
       ->capture_default_str();
+  app.add_option(
+         "--stuck-batch", options.stuck_batch_s,
+         "Seconds after which a batch that does not end shows that its worker is stuck; plans "
+         "do without that worker")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 86'400));
   app.add_option("--log-level", options.log_level, "debug, info, warn, error or off")
       ->capture_default_str();
   // Option names are checked before parsing: CLI11 would accept misspelled dtype options as unknown

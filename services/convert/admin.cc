@@ -19,7 +19,7 @@ struct WireEnum<DeploymentState> {
 template <>
 struct WireEnum<WorkerState> {
   using Proto = v1::WorkerState;
-  static constexpr WorkerState kLast = WorkerState::kLeaving;
+  static constexpr WorkerState kLast = WorkerState::kUnreachable;
   static constexpr int kProtoMax = v1::WorkerState_MAX;
 };
 
@@ -122,6 +122,7 @@ void Encode(const WorkerView& in, v1::Worker* out) {
   out->set_progress(in.progress);
   out->set_experts(static_cast<std::uint32_t>(in.experts));
   for (const ResidentEpoch& resident : in.resident) Encode(resident, out->add_resident());
+  out->set_problem(in.problem);
 }
 
 }  // namespace switchyard

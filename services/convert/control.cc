@@ -46,10 +46,13 @@ void Decode(Decoder& at, const v1::Register& in, Register* out) {
           });
 }
 
-void Encode(const Heartbeat& in, v1::Heartbeat* out) { out->set_progress(in.progress); }
-// No decoder: every count of progress is valid.
-void Decode(Decoder& /*at*/, const v1::Heartbeat& in, Heartbeat* out) {
+void Encode(const Heartbeat& in, v1::Heartbeat* out) {
+  out->set_progress(in.progress);
+  if (in.batch_age > Duration::zero()) EncodeTime(in.batch_age, out->mutable_batch_age());
+}
+void Decode(Decoder& at, const v1::Heartbeat& in, Heartbeat* out) {
   out->progress = in.progress();
+  if (in.has_batch_age()) at.Time("batch_age", in.batch_age(), &out->batch_age);
 }
 
 void Encode(const PrepareAck& in, v1::PrepareAck* out) {

@@ -2,12 +2,18 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "grpcpp/impl/codegen/proto_utils.h"
+#include "grpcpp/support/byte_buffer.h"
+
 #include "coordinator/driver.h"
+#include "core/base/error.h"
 #include "core/base/status_macros.h"
 #include "services/convert/admin.h"
 #include "services/convert/control.h"
 #include "services/convert/session.h"
 #include "services/coordinator/admin_queries.h"
+#include "services/coordinator/encoded_plans.h"
 #include "services/grpc/grpc_status.h"
 #include "services/grpc/server_streams.h"
 #include "services/grpc/version.h"
@@ -83,14 +89,23 @@ class WorkerControlServiceImpl final : public v1::WorkerControlService::Callback
 
 // One source's watch of its plan. Deletes itself.
 class WatchStream final
-    : public ServerStream<grpc::ServerWriteReactor<v1::WatchPlanResponse>, v1::WatchPlanResponse>,
+    : public ServerStream<grpc::ServerWriteReactor<grpc::ByteBuffer>, grpc::ByteBuffer>,
       public PlanUpdateSink {
  public:
-  WatchStream(grpc::CallbackServerContext* context, Driver* driver)
-      : ServerStream(context, kStreamQueueBytesMax), driver_(driver) {}
+  WatchStream(grpc::CallbackServerContext* context, Driver* driver, EncodedPlans* plans)
+      : ServerStream(context, kStreamQueueBytesMax), driver_(driver), plans_(plans) {}
 
   // Called in the handler, like WorkerStream::Begin.
-  void Begin(const v1::WatchPlanRequest& request) {
+  void Begin(const grpc::ByteBuffer& bytes) {
+    // Decoding takes the buffer, whose copies share its memory.
+    grpc::ByteBuffer taken(bytes);
+    v1::WatchPlanRequest request;
+    const absl::Status decoded = StatusFromGrpc(
+        grpc::SerializationTraits<v1::WatchPlanRequest>::Deserialize(&taken, &request));
+    if (!decoded.ok()) {
+      return End(MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
+                           absl::StrCat("WatchPlanRequest: ", decoded.message())));
+    }
     const absl::StatusOr<WatchRequest> watched = FromProto(request);
     if (!watched.ok()) return End(watched.status());
     const absl::StatusOr<WatchId> watch = driver_->Watch(*watched, this);
@@ -100,11 +115,9 @@ class WatchStream final
 
   // PlanUpdateSink
   void OnPlanUpdate(const std::shared_ptr<const PlanUpdate>& update) override {
-    v1::WatchPlanResponse proto = ToProto(*update);
-    if (const absl::Status size = CheckMessageSize(proto, kControlMessageBytesMax); !size.ok()) {
-      return End(size);
-    }
-    Write(std::move(proto));
+    absl::StatusOr<grpc::ByteBuffer> bytes = plans_->Of(update);
+    if (!bytes.ok()) return End(bytes.status());
+    Write(*std::move(bytes));
   }
   void OnClosed(const absl::Status& why) override { End(why); }
 
@@ -114,6 +127,7 @@ class WatchStream final
   }
 
   Driver* const driver_;
+  EncodedPlans* const plans_;
   WatchId watch_;
 };
 
@@ -134,7 +148,11 @@ grpc::ServerUnaryReactor* Refuse(grpc::CallbackServerContext* context, const abs
   return reactor;
 }
 
-class CoordinatorServiceImpl final : public v1::CoordinatorService::CallbackService {
+// WatchPlan is raw: its answers are encoded once for all watchers.
+using CoordinatorMethods = v1::CoordinatorService::WithRawCallbackMethod_WatchPlan<
+    v1::CoordinatorService::CallbackService>;
+
+class CoordinatorServiceImpl final : public CoordinatorMethods {
  public:
   CoordinatorServiceImpl(Driver* driver, Incarnation incarnation)
       : driver_(driver), incarnation_(incarnation) {}
@@ -222,9 +240,10 @@ class CoordinatorServiceImpl final : public v1::CoordinatorService::CallbackServ
         *session, [reactor](const absl::Status& status) { reactor->Finish(StatusToGrpc(status)); });
     return reactor;
   }
-  grpc::ServerWriteReactor<v1::WatchPlanResponse>* WatchPlan(
-      grpc::CallbackServerContext* context, const v1::WatchPlanRequest* request) override {
-    auto* stream = new WatchStream(context, driver_);  // deletes itself
+  using CoordinatorMethods::WatchPlan;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* WatchPlan(grpc::CallbackServerContext* context,
+                                                        const grpc::ByteBuffer* request) override {
+    auto* stream = new WatchStream(context, driver_, &plans_);  // deletes itself
     stream->Begin(*request);
     return stream;
   }
@@ -232,6 +251,7 @@ class CoordinatorServiceImpl final : public v1::CoordinatorService::CallbackServ
  private:
   Driver* const driver_;
   const Incarnation incarnation_;
+  EncodedPlans plans_;
 };
 
 }  // namespace

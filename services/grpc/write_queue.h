@@ -15,10 +15,19 @@
 #include <deque>
 #include <utility>
 
+#include "grpcpp/support/byte_buffer.h"
+
 #include "core/base/check.h"
 #include "core/base/mutex.h"
 
 namespace switchyard {
+
+// Size of a message, and of one that is encoded already.
+template <typename Message>
+std::size_t EncodedBytes(const Message& message) {
+  return message.ByteSizeLong();
+}
+inline std::size_t EncodedBytes(const grpc::ByteBuffer& message) { return message.Length(); }
 
 // Messages are moved in and handed to gRPC by pointer, so a large step is not copied.
 template <typename Message>
@@ -40,7 +49,7 @@ class WriteQueue {
   // single message over the limit does not end the stream.
   Verdict Push(Message message) {
     // Before the lock, because it walks the whole message.
-    const std::size_t bytes = message.ByteSizeLong();
+    const std::size_t bytes = EncodedBytes(message);
     const MutexLock lock(mutex_);
     if (closed_) return Verdict::kClosed;
     // The first message is with gRPC and does not count as waiting.
@@ -64,7 +73,7 @@ class WriteQueue {
   Next Advance() {
     const MutexLock lock(mutex_);
     SY_CHECK(!messages_.empty(), "no message is being written");
-    bytes_ -= messages_.front().ByteSizeLong();
+    bytes_ -= EncodedBytes(messages_.front());
     messages_.pop_front();
     if (!messages_.empty()) return {&messages_.front(), false};
     return {nullptr, closed_ && holds_ == 0};
@@ -97,7 +106,7 @@ class WriteQueue {
     const MutexLock lock(mutex_);
     if (drop_waiting) {
       while (messages_.size() > 1) {
-        bytes_ -= messages_.back().ByteSizeLong();
+        bytes_ -= EncodedBytes(messages_.back());
         messages_.pop_back();
       }
     }

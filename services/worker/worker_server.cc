@@ -66,6 +66,16 @@ class WorkerServer::ServiceImpl final : public v1::ExpertService::CallbackServic
 
   [[nodiscard]] GatewaySessions& gateway_sessions() const { return *gateway_options_.sessions; }
 
+  grpc::ServerUnaryReactor* Identify(grpc::CallbackServerContext* context,
+                                     const v1::IdentifyRequest* /*request*/,
+                                     v1::IdentifyResponse* response) override {
+    response->set_worker_id(worker_id_);
+    response->set_incarnation(ToHex(incarnation_));
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    reactor->Finish(grpc::Status::OK);
+    return reactor;
+  }
+
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
                                       const v1::GetStatusRequest* request,
                                       v1::GetStatusResponse* response) override {

@@ -89,12 +89,15 @@ WatchId Cluster::Watch(const WatchRequest& order) {
   return watch;
 }
 
-void Cluster::Advance(Duration by) {
+void Cluster::Advance(Duration by, Duration every) {
   const TimePoint end = now + by;
   while (now < end) {
-    now += milliseconds(10);
+    now += every;
     for (auto& [id, worker] : workers_) {
-      if (worker.heartbeats && worker.stream.value != 0) Say(worker, Heartbeat{});
+      if (worker.heartbeats && worker.stream.value != 0) {
+        if (worker.data_thread_turns) ++worker.heartbeat.progress;
+        Say(worker, worker.heartbeat);
+      }
     }
     Step(Tick{});
   }
@@ -166,6 +169,16 @@ void Cluster::Perform(const CloseStream& effect) {
   }
 }
 
+void Cluster::Perform(const DialWorker& effect) {
+  if (hold_dials) {
+    held_dials.push_back(effect);
+    return;
+  }
+  const auto it = unreachable.find(effect.worker);
+  queue_.push_back(WorkerDialed{effect.worker, effect.incarnation, effect.endpoint,
+                                it == unreachable.end() ? absl::OkStatus() : it->second});
+}
+
 void Cluster::Perform(const LoadModel& effect) {
   const auto it = models.find(effect.checkpoint);
   absl::StatusOr<ModelFacts> facts = MakeError(absl::StatusCode::kNotFound, Reason::kCheckpoint,
@@ -196,6 +209,14 @@ DeploymentView Cluster::Deployment(const std::string& name) {
     if (view.spec.name == name) return view;
   }
   ADD_FAILURE() << "no deployment " << name;
+  return {};
+}
+
+WorkerState Cluster::StateOf(const std::string& worker) {
+  for (const WorkerView& view : coordinator_->View(now).workers) {
+    if (view.id == worker) return view.state;
+  }
+  ADD_FAILURE() << "no worker " << worker;
   return {};
 }
 

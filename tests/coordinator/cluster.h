@@ -32,6 +32,8 @@ struct FakeWorker {
   StreamId stream;  // none: away
   CapabilitySet capabilities;
   bool heartbeats = true;
+  bool data_thread_turns = true;
+  Heartbeat heartbeat;  // the next one
   Answers prepares = Answers::kAck;
   Answers commits = Answers::kAck;
   bool acks_retire = true;
@@ -75,8 +77,8 @@ class Cluster {
   absl::StatusOr<SessionGrant> OpenDecode();
   WatchId Watch(const WatchRequest& order);
 
-  // Ticks every 10 ms with the workers' heartbeats.
-  void Advance(Duration by);
+  // Ticks with the workers' heartbeats, every 10 ms or as stated.
+  void Advance(Duration by, Duration every = milliseconds(10));
   void Step(Event event);
 
   DeploymentView Deployment(const std::string& name = "demo");
@@ -84,8 +86,12 @@ class Cluster {
   std::uint64_t Serving(const std::string& name = "demo");
   // Ids of the serving plan's workers, joined by spaces.
   std::string ServingWorkers(const std::string& name = "demo");
+  WorkerState StateOf(const std::string& worker);
 
   // Knobs and records.
+  std::map<std::string, absl::Status> unreachable;  // what dials to these workers come to
+  std::vector<DialWorker> held_dials;               // those that are not answered
+  bool hold_dials = false;
   std::map<std::string, ModelFacts> models{{"/models/m", testing::MakeFacts()}};
   bool hold_writes = false;   // writes wait in `held`
   absl::Status write_status;  // not OK: writes fail
@@ -101,6 +107,7 @@ class Cluster {
  private:
   void Perform(const SendMessage& effect);
   void Perform(const CloseStream& effect);
+  void Perform(const DialWorker& effect);
   void Perform(const LoadModel& effect);
   void Perform(const WriteStore& effect);
   void Perform(const AnswerApply& effect);

@@ -1,6 +1,7 @@
 // Joins, deaths, leases, incarnations, leaves, as a whole coordinator shows them.
 #include "coordinator/membership.h"
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 #include "tests/coordinator/cluster.h"
@@ -9,7 +10,9 @@
 namespace switchyard {
 namespace {
 
+using ::testing::ElementsAre;
 using testing::FailsWith;
+using ::testing::HasSubstr;
 using testing::MakeSpec;
 
 class MembershipTest : public ::testing::Test {
@@ -350,6 +353,180 @@ TEST_F(MembershipStreamsTest, RefusesASecondRegisterOnOneStream) {
   SY_ASSERT_OK(members.Join(StreamId{1}, request, now));
 
   EXPECT_FALSE(members.Join(StreamId{1}, request, now).ok());
+}
+
+TEST_F(MembershipTest, AWorkerWhoseDataThreadStandsStillLeavesThePlan) {
+  cluster.worker("w1").data_thread_turns = false;
+  cluster.Advance(milliseconds(9'900));
+  EXPECT_EQ(cluster.Serving(), 1U);
+  EXPECT_EQ(cluster.StateOf("w1"), WorkerState::kLive);
+
+  cluster.Advance(milliseconds(200));
+
+  EXPECT_EQ(cluster.ServingWorkers(), "w0 w2");
+  EXPECT_EQ(cluster.StateOf("w1"), WorkerState::kStuck);
+  EXPECT_THAT(cluster.Deployment().left_out,
+              ElementsAre("w1: stuck: its data thread has made no turn for 10 s"));
+}
+
+TEST_F(MembershipTest, AStuckWorkerIsPlannedAgainOnceItsWorkHasMovedForAWhile) {
+  cluster.worker("w1").data_thread_turns = false;
+  cluster.Advance(seconds(12));
+  cluster.worker("w1").data_thread_turns = true;
+  cluster.Advance(milliseconds(9'900));
+  EXPECT_EQ(cluster.ServingWorkers(), "w0 w2");
+
+  cluster.Advance(milliseconds(300));
+
+  EXPECT_EQ(cluster.ServingWorkers(), "w0 w1 w2");
+  EXPECT_EQ(cluster.StateOf("w1"), WorkerState::kLive);
+}
+
+TEST_F(MembershipTest, AWorkerWhoseBatchDoesNotEndLeavesThePlan) {
+  cluster.worker("w1").heartbeat.batch_age = milliseconds(59'999);
+  cluster.Advance(seconds(1));
+  EXPECT_EQ(cluster.Serving(), 1U);
+
+  cluster.worker("w1").heartbeat.batch_age = seconds(60);
+  cluster.Advance(milliseconds(200));
+
+  EXPECT_EQ(cluster.ServingWorkers(), "w0 w2");
+  EXPECT_THAT(cluster.Deployment().left_out,
+              ElementsAre("w1: stuck: a batch has been running for 60 s"));
+}
+
+TEST_F(MembershipTest, AWorkerThatReturnsIsNotJudgedByItsTimeAway) {
+  cluster.worker("w1").data_thread_turns = false;
+  cluster.Advance(seconds(9));
+  cluster.BreakStream("w1");
+  cluster.Advance(milliseconds(200));
+  cluster.Register(cluster.worker("w1"));
+  cluster.Advance(seconds(9));
+
+  EXPECT_EQ(cluster.Serving(), 1U);
+}
+
+TEST_F(MembershipTest, AWorkerThatNeverFreesAnEpochDoesNotHoldUpTheOthersForEver) {
+  // It holds epoch 1 for ever; its other epochs come and go.
+  cluster.worker("w1").acks_retire = false;
+  cluster.Join("w3");
+  cluster.Advance(seconds(1));
+  ASSERT_EQ(cluster.ServingWorkers(), "w0 w1 w2 w3");
+  // A worker is lost: the RETIRE becomes urgent, and is not answered in 5 s and 10 more.
+  cluster.worker("w2").heartbeats = false;
+  cluster.Advance(seconds(12));
+  EXPECT_EQ(cluster.ServingWorkers(), "w0 w1 w2 w3");
+
+  cluster.Advance(seconds(6));
+
+  EXPECT_EQ(cluster.ServingWorkers(), "w0 w3");
+  EXPECT_EQ(cluster.StateOf("w1"), WorkerState::kStuck);
+  EXPECT_THAT(cluster.Deployment().left_out,
+              ElementsAre(HasSubstr("w1: stuck: it has not freed epoch 1 of deployment demo for")));
+}
+
+TEST_F(MembershipTest, WithoutALossAnEpochMayTakeAnHourToBeFreed) {
+  cluster.worker("w1").acks_retire = false;
+  cluster.Join("w3");
+  cluster.Advance(seconds(1));
+  cluster.Join("w4");
+  cluster.Advance(std::chrono::minutes(59), milliseconds(500));
+  EXPECT_EQ(cluster.ServingWorkers(), "w0 w1 w2 w3");
+  EXPECT_EQ(cluster.worker("w1").Got<Retire>().size(), 1U);
+
+  cluster.Advance(std::chrono::minutes(2), milliseconds(500));
+
+  // Once more with a time limit; the third is for epoch 2, which it leaves.
+  ASSERT_EQ(cluster.worker("w1").Got<Retire>().size(), 3U);
+  EXPECT_EQ(cluster.worker("w1").Got<Retire>()[1].within, seconds(5));
+  EXPECT_EQ(cluster.ServingWorkers(), "w0 w2 w3 w4");
+}
+
+absl::Status NoAnswer() { return absl::UnavailableError("at w3:1 no worker answers"); }
+
+TEST_F(MembershipTest, AWorkerThatCannotBeReachedJoinsNoPlan) {
+  cluster.unreachable["w3"] = NoAnswer();
+  cluster.Join("w3");
+  cluster.Advance(seconds(1));
+
+  EXPECT_EQ(cluster.Serving(), 1U);
+  EXPECT_EQ(cluster.StateOf("w3"), WorkerState::kUnreachable);
+  EXPECT_THAT(cluster.Deployment().left_out,
+              ElementsAre("w3: unreachable: at w3:1 no worker answers"));
+  EXPECT_TRUE(cluster.worker("w3").Got<Prepare>().empty());
+}
+
+TEST_F(MembershipTest, AWorkerThatCanBeReachedLaterJoinsThen) {
+  cluster.unreachable["w3"] = NoAnswer();
+  cluster.Join("w3");
+  cluster.Advance(seconds(5));
+  ASSERT_EQ(cluster.ServingWorkers(), "w0 w1 w2");
+
+  cluster.unreachable.clear();
+  cluster.Advance(milliseconds(2'200));
+
+  EXPECT_EQ(cluster.ServingWorkers(), "w0 w1 w2 w3");
+  EXPECT_EQ(cluster.StateOf("w3"), WorkerState::kLive);
+}
+
+TEST_F(MembershipTest, NoPlanUsesAWorkerBeforeItsDialIsAnswered) {
+  cluster.hold_dials = true;
+  cluster.Join("w3");
+  cluster.Advance(seconds(10));
+  ASSERT_EQ(cluster.held_dials.size(), 1U);  // and not another one meanwhile
+  EXPECT_EQ(cluster.ServingWorkers(), "w0 w1 w2");
+
+  const DialWorker dial = cluster.held_dials[0];
+  cluster.Step(WorkerDialed{dial.worker, dial.incarnation, dial.endpoint, absl::OkStatus()});
+  cluster.Advance(milliseconds(200));
+
+  EXPECT_EQ(cluster.ServingWorkers(), "w0 w1 w2 w3");
+}
+
+TEST_F(MembershipTest, AnAnswerToTheDialOfAFormerProcessDoesNotCount) {
+  cluster.hold_dials = true;
+  cluster.Join("w3");
+  const DialWorker former = cluster.held_dials[0];
+  cluster.Restart("w3");
+  cluster.Step(WorkerDialed{former.worker, former.incarnation, former.endpoint, absl::OkStatus()});
+  cluster.Advance(milliseconds(200));
+
+  EXPECT_EQ(cluster.ServingWorkers(), "w0 w1 w2");
+}
+
+TEST_F(MembershipTest, AWorkerThatServesIsNotDialedAgain) {
+  // As behind a firewall that came later: its sources have their connections.
+  cluster.unreachable["w1"] = NoAnswer();
+  cluster.BreakStream("w1");
+  cluster.Register(cluster.worker("w1"));
+  cluster.Advance(seconds(5));
+  EXPECT_EQ(cluster.Serving(), 1U);
+
+  cluster.StopCoordinator();
+  cluster.StartCoordinator();
+  for (const char* id : {"w0", "w1", "w2"}) cluster.Register(cluster.worker(id));
+  cluster.Advance(seconds(5));
+
+  EXPECT_EQ(cluster.Serving(), 1U);
+  EXPECT_EQ(cluster.StateOf("w1"), WorkerState::kLive);
+}
+
+TEST_F(MembershipTest, AFirstPlanWaitsForWorkersThatCanBeReached) {
+  Cluster fresh;
+  fresh.unreachable["w1"] = NoAnswer();
+  fresh.Join("w0");
+  fresh.Join("w1");
+  SY_ASSERT_OK(fresh.Apply(MakeSpec(2)));
+  fresh.Advance(seconds(3));
+  EXPECT_EQ(fresh.Serving(), 0U);
+  EXPECT_THAT(fresh.Deployment().activity, HasSubstr("1 of 2 are connected (w0)"));
+  EXPECT_THAT(fresh.Deployment().activity,
+              HasSubstr("; w1: unreachable: at w3:1 no worker answers"));
+
+  fresh.unreachable.clear();
+  fresh.Advance(seconds(3));
+
+  EXPECT_EQ(fresh.ServingWorkers(), "w0 w1");
 }
 
 }  // namespace

@@ -92,6 +92,7 @@ TEST(DescribeTest, SaysAllOfAWorker) {
             "incarnation:    aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\n"
             "endpoint:       127.0.0.1:7001\n"
             "state:          live\n"
+            "problem:        -\n"
             "lease left:     1.5 s\n"
             "progress:       17 steps of its data thread\n"
             "device:         cpu, limits of profile cpu\n"

@@ -327,6 +327,60 @@ TEST_F(MixedPoolFaultTest, ALostDeviceIsNamedAndTheOthersGoOn) { LoseTheDevice()
 #endif
 
 #ifndef SY_TEST_DEVICE
+// A device that hangs fails nothing and answers nothing: a step ends at its deadline and names the
+// worker, whose heartbeats go on. Plans do without the worker until its work moves again.
+TEST_F(MixedPool, AWorkerWhoseDeviceHangsLeavesThePlanUntilItMovesAgain) {
+  InProcessOptions options;
+  ASSERT_NO_FATAL_FAILURE(Write("fp8_block", &options));
+  options.make_device =
+      [this](std::size_t worker) -> absl::StatusOr<std::unique_ptr<DeviceBackend>> {
+    return worker == kGpu ? MakeGpu(&late_) : MakeDevice("cpu");
+  };
+  options.coordinator.stuck_batch = std::chrono::milliseconds(600);
+  options.coordinator.stuck_recovery = std::chrono::milliseconds(300);
+  SY_ASSERT_OK_AND_ASSIGN(deployment_, InProcessDeployment::Start(options));
+  SY_ASSERT_OK_AND_ASSIGN(client_, deployment_->MakeClient());
+  OpenSessionRequest request;
+  request.phase = Phase::kDecode;
+  request.step_deadline = std::chrono::milliseconds(500);
+  SY_ASSERT_OK_AND_ASSIGN(const auto session, client_->OpenWhenReady(request, kLong));
+  RandomStep step = Step(12);
+  SY_ASSERT_OK(RunStep(*session, step, kLayer));
+  const auto wait_for = [this](std::size_t workers, WorkerState of_first) {
+    return deployment_->driver().WaitForView(
+        [=](const CoordinatorView& now) {
+          return now.deployments.at(0).serving->plan.workers.size() == workers &&
+                 now.workers.at(kGpu).state == of_first;
+        },
+        kLong);
+  };
+
+  late_->Hang(true);
+  const absl::Status failed = RunStep(*session, step, kLayer);
+
+  EXPECT_EQ(failed.code(), absl::StatusCode::kUnavailable) << failed;
+  EXPECT_EQ(ReasonOf(failed), Reason::kStepDeadline) << failed;
+  EXPECT_EQ(MetadataOf(failed)["worker"], "w0") << failed;
+  const CoordinatorView without = wait_for(1, WorkerState::kStuck);
+  EXPECT_THAT(without.workers.at(kGpu).problem, HasSubstr("a batch has been running for"));
+  EXPECT_THAT(without.deployments.at(0).left_out,
+              ::testing::ElementsAre(HasSubstr("w0: stuck: a batch has been running for")));
+  Recover(*session, step, "w0");
+  SY_ASSERT_OK_AND_ASSIGN(const SessionGrant less, session->Grant());
+  EXPECT_EQ(less.plan.workers.size(), 1U);
+  ExpectRight(step, less.plan);
+
+  late_->Hang(false);
+
+  wait_for(2, WorkerState::kLive);
+  SY_ASSERT_OK_AND_ASSIGN(const auto other, Open(DispatchMode::kLowLatency));
+  SY_ASSERT_OK(RunStep(*other, step, kLayer));
+  SY_ASSERT_OK_AND_ASSIGN(const SessionGrant grant, other->Grant());
+  EXPECT_EQ(grant.plan.workers.size(), 2U);
+  ExpectRight(step, grant.plan);
+  SY_EXPECT_OK(RunStep(*session, step, kLayer)) << "the session that saw the hang goes on";
+}
+
 // A device whose memory others have taken refuses its experts with sizes. The deployment says so,
 // and serves once there is room.
 TEST_F(MixedPool, ADeviceWithoutRoomIsNamedAndServesOnceItHasRoom) {

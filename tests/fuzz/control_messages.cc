@@ -37,6 +37,8 @@ class Control {
       for (Effect& effect : coordinator_.Step(next, now_)) {
         if (const auto* write = std::get_if<WriteStore>(&effect)) {
           queue.emplace_back(StoreWritten{write->write, absl::OkStatus()});
+        } else if (const auto* dial = std::get_if<DialWorker>(&effect)) {
+          queue.emplace_back(WorkerDialed{dial->worker, dial->incarnation, dial->endpoint, {}});
         } else if (const auto* load = std::get_if<LoadModel>(&effect)) {
           queue.emplace_back(ModelLoaded{load->id, testing::MakeFacts()});
         } else if (const auto* send = std::get_if<SendMessage>(&effect)) {

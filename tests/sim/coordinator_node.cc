@@ -167,6 +167,12 @@ void CoordinatorNode::Perform(const switchyard::CloseStream& effect) {
   Forget(effect.stream);
 }
 
+void CoordinatorNode::Perform(const DialWorker& effect) {
+  world_->network.AtNode(id_, Duration::zero(), [this, effect] {
+    Step(WorkerDialed{effect.worker, effect.incarnation, effect.endpoint, absl::OkStatus()});
+  });
+}
+
 void CoordinatorNode::Perform(const LoadModel& effect) {
   absl::StatusOr<ModelFacts> facts = world_->models.at(effect.checkpoint);
   const Duration takes = world_->Between(milliseconds(1), milliseconds(500));

@@ -55,6 +55,7 @@ class CoordinatorNode {
   void Tick();
   void Perform(const SendMessage& effect);
   void Perform(const switchyard::CloseStream& effect);
+  void Perform(const DialWorker& effect);
   void Perform(const LoadModel& effect);
   void Perform(const WriteStore& effect);
   void Perform(const AnswerApply& /*effect*/) {}

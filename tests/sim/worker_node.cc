@@ -81,7 +81,7 @@ void WorkerNode::ScheduleTick() {
   if (due == TimePoint::max()) return;
   const std::uint64_t mine = ++tick_;
   world_->network.AtNode(id_, std::max(due - world_->now(), Duration::zero()), [this, mine] {
-    if (mine == tick_) Step(AgentTick{});
+    if (mine == tick_) Step(AgentTick{{.progress = mine}});
   });
 }
 

@@ -158,6 +158,7 @@ class LateStream final : public Stream {
     const Duration delay = device_->NextDelay();
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, delay, [this] { return stopping_; });
+    while (device_->hangs() && !stopping_) changed_.wait_for(lock, std::chrono::milliseconds(1));
   }
   void Loop() {
     absl::Status failed;  // of the work since the last event

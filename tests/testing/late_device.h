@@ -46,6 +46,8 @@ class LateDevice final : public DeviceBackend {
   void RefuseNextRun(absl::Status status);
   // From now on everything fails: open events and later calls.
   void Die();
+  // Until Hang(false) no work ends, as on a device whose kernel does not.
+  void Hang(bool hangs) { hangs_.store(hangs); }
   [[nodiscard]] std::uint64_t runs() const { return runs_.load(); }
 
   [[nodiscard]] const CapabilitySet& capabilities() const override {
@@ -86,6 +88,7 @@ class LateDevice final : public DeviceBackend {
   [[nodiscard]] absl::Status TakeFailure();
   [[nodiscard]] absl::Status TakeRefusal();
   [[nodiscard]] absl::Status Death() const;
+  [[nodiscard]] bool hangs() const { return hangs_.load(); }
   Duration NextDelay();
   void CountRun() { runs_.fetch_add(1); }
   void Forget(const std::byte* outside);
@@ -106,6 +109,7 @@ class LateDevice final : public DeviceBackend {
   absl::Status next_failure_;                   // guarded by mutex_
   absl::Status next_refusal_;                   // guarded by mutex_
   std::atomic<bool> dead_{false};
+  std::atomic<bool> hangs_{false};
   std::atomic<std::uint64_t> runs_{0};
 };
 

@@ -93,7 +93,7 @@ void Agent::On(const AgentTick& event) {
                              "the coordinator did not answer Register in time")});
   }
   if (registered_ && now_ >= next_heartbeat_) {
-    Send(Heartbeat{event.progress});
+    Send(event.heartbeat);
     // A quarter of the lease: two lost heartbeats in a row do not cost the membership.
     next_heartbeat_ = now_ + lease_ttl_ / 4;
   }

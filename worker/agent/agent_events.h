@@ -48,7 +48,7 @@ struct EpochUnbound {
 struct LeaveRequested {};
 // Time has passed. Must be delivered at Agent::NextDeadline.
 struct AgentTick {
-  std::uint64_t progress = 0;  // steps of the data threads, for the heartbeat
+  Heartbeat heartbeat;  // what the next one says
 };
 // One input of the agent.
 using AgentEvent = std::variant<ChannelUp, ChannelMessage, ChannelDown, EpochStaged, EpochUnbound,

@@ -120,7 +120,7 @@ class AgentRunner::Impl {
       const std::optional<std::deque<AgentEvent>> events = inbox_->TakeAll(sleep);
       if (!events) return;
       for (const AgentEvent& event : *events) Step(event);
-      if (parts_.clock->Now() >= NextDeadline()) Step(AgentTick{parts_.stager->Progress()});
+      if (parts_.clock->Now() >= NextDeadline()) Step(AgentTick{parts_.stager->MakeHeartbeat()});
     }
   }
   TimePoint NextDeadline() const {

@@ -38,9 +38,9 @@ class PlanStager {
   virtual void ShortenRetire(const EpochKey& key, Duration within) = 0;
   // Frees the whole epoch, whether it is active, staged or still being staged.
   virtual void Drop(const EpochKey& key) = 0;
-  // Steps that the data threads have completed. A value that stops growing shows a hung worker
-  // whose agent still renews the lease. Thread-safe.
-  [[nodiscard]] virtual std::uint64_t Progress() const = 0;
+  // Shows the coordinator whether the data thread and the device work, since the agent renews the
+  // lease without them. Thread-safe.
+  [[nodiscard]] virtual Heartbeat MakeHeartbeat() const = 0;
 };
 
 }  // namespace switchyard

@@ -184,6 +184,10 @@ bool ExpertEngine::Poll(TimePoint now) {
   return KeepTimers(now) || worked;
 }
 
+TimePoint ExpertEngine::BatchSince() const {
+  return std::min(lanes_[0].started_at, lanes_[1].started_at);
+}
+
 std::vector<AttachmentCounters> ExpertEngine::CountersOf(SessionId session) const {
   std::vector<AttachmentCounters> counters;
   for (const auto& [number, attachment] : attachments_) {
@@ -288,7 +292,10 @@ bool ExpertEngine::StartBatch(Lane& lane, std::size_t work_class, TimePoint now)
   lane.pending.resize(kept);
   ++stats_.batches;
   const absl::Status started = lane.batch->Start();
-  if (started.ok()) return true;
+  if (started.ok()) {
+    lane.started_at = now;
+    return true;
+  }
   // Nothing was enqueued, so nothing will complete: every source gets the error now and not its
   // timeout.
   for (const PendingRequest& at : lane.running) Answer(at, started, 0);
@@ -306,6 +313,7 @@ std::uint32_t ExpertEngine::RowsMax(const BatchMemory& memory, TimePoint now) co
 bool ExpertEngine::FinishBatch(Lane& lane) {
   if (!lane.batch->running() || !lane.batch->done()) return false;
   const absl::Status status = lane.batch->Finish();
+  lane.started_at = TimePoint::max();
   for (std::size_t i = 0; i < lane.running.size(); ++i) {
     Answer(lane.running[i], status, lane.batch->inputs()[i].nan_rows);
   }

@@ -93,6 +93,8 @@ class ExpertEngine final : private FrameSink {
   // did anything; otherwise the caller may sleep, until NextDeadline at the latest.
   bool Poll(TimePoint now);
   [[nodiscard]] std::optional<TimePoint> NextDeadline() const;
+  // When the oldest batch that runs was started; max(): none runs.
+  [[nodiscard]] TimePoint BatchSince() const;
   [[nodiscard]] bool has_attachments() const { return !attachments_.empty(); }
 
   // The counts of the session's open attachments here; empty when there is none.
@@ -123,7 +125,8 @@ class ExpertEngine final : private FrameSink {
     std::unique_ptr<Stream> stream;
     std::unique_ptr<ExpertBatch> batch;
     std::vector<PendingRequest> pending;
-    std::vector<PendingRequest> running;  // of the batch, in its order
+    std::vector<PendingRequest> running;      // of the batch, in its order
+    TimePoint started_at = TimePoint::max();  // the batch that runs
   };
 
   void OnFrame(Link& link, const HeaderBytes& raw, const FrameHeader& header,

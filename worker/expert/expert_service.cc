@@ -58,8 +58,7 @@ class ExpertService::Impl {
 
   ExpertEngine& engine() { return engine_; }  // on the data thread
   DirectExperts& direct() { return *direct_; }
-  // Relaxed: a watchdog compares two readings, and no data is published through the counter.
-  [[nodiscard]] std::uint64_t turns() const { return turns_.load(std::memory_order_relaxed); }
+  [[nodiscard]] Heartbeat MakeHeartbeat() const;
 
  private:
   // An epoch that the engine or a direct session still has bound.
@@ -86,7 +85,9 @@ class ExpertService::Impl {
   StagingThread staging_;
   const std::unique_ptr<DirectExperts> direct_;
   CommandQueue commands_;
+  // Relaxed: the coordinator compares readings, and no data is published through them.
   std::atomic<std::uint64_t> turns_{0};
+  std::atomic<TimePoint> batch_since_{TimePoint::max()};
 
   // Used by the data thread only.
   ExpertEngine engine_;
@@ -232,12 +233,19 @@ void ExpertService::Impl::RunDataThread() {
     turns_.fetch_add(1, std::memory_order_relaxed);
     bool worked = commands_.RunAll();
     worked = engine_.Poll(now) || worked;
+    batch_since_.store(engine_.BatchSince(), std::memory_order_relaxed);
     ReportUnbound(now);
     if (draining_.load()) ReportDrained();
     // Whoever queues a command or stops wakes after it: Arm sees a wake that came before it, and
     // Wait ends by one that comes later.
     if (!worked && transport_->Arm()) transport_->Wait(SleepFor(now));
   }
+}
+
+Heartbeat ExpertService::Impl::MakeHeartbeat() const {
+  const TimePoint since = batch_since_.load(std::memory_order_relaxed);
+  return {.progress = turns_.load(std::memory_order_relaxed),
+          .batch_age = std::max(Duration::zero(), clock_->Now() - since)};
 }
 
 void ExpertService::Impl::ReportDrained() {
@@ -346,7 +354,7 @@ void ExpertService::Drop(absl::string_view deployment, Epoch epoch) {
   impl_->Drop(std::string(deployment), epoch);
 }
 
-std::uint64_t ExpertService::Progress() const { return impl_->turns(); }
+Heartbeat ExpertService::MakeHeartbeat() const { return impl_->MakeHeartbeat(); }
 
 absl::StatusOr<AttachGrant> ExpertService::Attach(
     const AttachRequest& request, std::function<void(const absl::Status&)> on_closed,

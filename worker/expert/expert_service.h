@@ -72,8 +72,9 @@ class ExpertService {
   void Retire(absl::string_view deployment, Epoch epoch, std::function<void()> unbound);
   void ShortenRetire(absl::string_view deployment, Epoch epoch, Duration within);
   void Drop(absl::string_view deployment, Epoch epoch);
-  // Grows with every turn of the data thread, so a watchdog sees that it is stuck. No lock.
-  [[nodiscard]] std::uint64_t Progress() const;
+  // How the data thread and its batches move. Of direct sessions nothing: their callers wait
+  // themselves. No lock.
+  [[nodiscard]] Heartbeat MakeHeartbeat() const;
 
   // Calls that wait at most `timeout` for the data thread. Errors: those of ExpertEngine, and those
   // of CommandQueue::Call when the data thread did not run the call. `on_closed` is called once if

@@ -108,7 +108,7 @@ class RandomMessages {
               return ResidentEpoch{Text(), Epoch{rng_.Next()}, Digest(), rng_.Below(2) == 0};
             })};
       case 1:
-        return Heartbeat{rng_.Next()};
+        return Heartbeat{rng_.Next(), Time()};
       case 2:
         return PrepareAck{Text(), Epoch{rng_.Next()}, rng_.Next(), Digest()};
       case 3:

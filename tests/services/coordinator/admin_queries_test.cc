@@ -72,7 +72,8 @@ CoordinatorView AView() {
                     .lease_left = std::chrono::milliseconds(1500),
                     .progress = 12,
                     .experts = 5,
-                    .resident = {{"a", Epoch{7}, news->hash, true}}};
+                    .resident = {{"a", Epoch{7}, news->hash, true}},
+                    .problem = "unreachable: at h:1 no worker answers"};
   return {{worker}, {a, b, c}};
 }
 
@@ -171,6 +172,7 @@ TEST(AdminQueriesTest, WorkersShowLeaseAndWhatTheyHold) {
   EXPECT_EQ(worker.resident(0).epoch(), 7U);
   EXPECT_EQ(worker.experts(), 5U);
   EXPECT_EQ(worker.progress(), 12U);
+  EXPECT_EQ(worker.problem(), "unreachable: at h:1 no worker answers");
 
   view.workers[0].lease_left = -std::chrono::seconds(1);  // Over, not yet noticed.
   EXPECT_EQ(ListWorkers(view).workers(0).lease_left().seconds(), 0);

@@ -104,7 +104,7 @@ class FakeStager final : public PlanStager {
   }
   void ShortenRetire(const EpochKey& key, Duration /*within*/) override { Note("shorten", key); }
   void Drop(const EpochKey& key) override { Note("drop", key); }
-  std::uint64_t Progress() const override { return 42; }
+  Heartbeat MakeHeartbeat() const override { return {.progress = 42}; }
 
   std::string Calls() {
     const std::lock_guard lock(mutex_);
@@ -239,7 +239,7 @@ TEST_F(AgentRunnerTest, ACoordinatorThatSendsTooFastIsHungUpOn) {
     void Retire(const EpochKey&, std::function<void()>) override {}
     void ShortenRetire(const EpochKey&, Duration) override {}
     void Drop(const EpochKey&) override {}
-    std::uint64_t Progress() const override { return 0; }
+    Heartbeat MakeHeartbeat() const override { return {}; }
 
    private:
     std::promise<void>* busy_;

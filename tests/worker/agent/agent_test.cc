@@ -117,9 +117,9 @@ TEST_F(AgentTest, HeartbeatsFourTimesInALeaseWithItsProgress) {
     const TimePoint due = agent->NextDeadline();
     EXPECT_EQ(due - now, milliseconds(500));
     now = due;
-    Step(AgentTick{77});
+    Step(AgentTick{{.progress = 77, .batch_age = milliseconds(5)}});
     ASSERT_EQ(Sent<Heartbeat>().size(), 1U);
-    EXPECT_EQ(Sent<Heartbeat>()[0].progress, 77U);
+    EXPECT_EQ(Sent<Heartbeat>()[0], (Heartbeat{.progress = 77, .batch_age = milliseconds(5)}));
   }
 }
 

@@ -288,14 +288,15 @@ TEST_F(ExpertServiceTest, StopWaitsForOpenAttachmentsAndTakesNoNewOnes) {
 }
 
 TEST_F(ExpertServiceTest, ProgressGrowsWhileNothingHappens) {
-  const std::uint64_t before = service_->Progress();
+  const std::uint64_t before = service_->MakeHeartbeat().progress;
 
   const auto end = std::chrono::steady_clock::now() + kSoon;
-  while (service_->Progress() < before + 3 && std::chrono::steady_clock::now() < end) {
+  while (service_->MakeHeartbeat().progress < before + 3 &&
+         std::chrono::steady_clock::now() < end) {
     std::this_thread::yield();
   }
 
-  EXPECT_GE(service_->Progress(), before + 3);
+  EXPECT_GE(service_->MakeHeartbeat().progress, before + 3);
 }
 
 TEST_F(ExpertServiceTest, CallsFromManyThreadsWhileFramesFlow) {
