@@ -20,7 +20,8 @@ constexpr Duration kSleep = std::chrono::milliseconds(5);
 // One end. Its answer is as long as the request's first payload bytes ask.
 class TransportEcho::Side final : public FrameSink {
  public:
-  Side(const std::string& name, LoopbackHub* hub, std::size_t payload_max, Duration busy_poll) {
+  Side(const std::string& name, LoopbackHub* hub, std::size_t payload_max, Duration busy_poll,
+       bool connects_first) {
     SystemRng rng;
     transport_ = OrExit(MakeTransport(name == "loopback" ? "loopback" : "ucx",
                                       {.incarnation = rng.NextId<Incarnation>(),
@@ -33,7 +34,8 @@ class TransportEcho::Side final : public FrameSink {
         {.cookie = kCookie,
          .slots = 8,
          .slot_bytes = static_cast<std::uint32_t>(payload_max + kFrameHeaderBytes + kFrameAlign),
-         .choice = choice}));
+         .choice = choice,
+         .connects_at_once = connects_first}));
     source_.resize(payload_max, std::byte{0x5a});
   }
   [[nodiscard]] Link& link() { return *link_; }
@@ -86,8 +88,8 @@ class TransportEcho::Side final : public FrameSink {
 
 TransportEcho::TransportEcho(const std::string& transport, std::size_t payload_max,
                              Duration busy_poll)
-    : near_(std::make_unique<Side>(transport, &hub_, payload_max, busy_poll)),
-      far_(std::make_unique<Side>(transport, &hub_, payload_max, busy_poll)) {
+    : near_(std::make_unique<Side>(transport, &hub_, payload_max, busy_poll, false)),
+      far_(std::make_unique<Side>(transport, &hub_, payload_max, busy_poll, true)) {
   far_->Connect(near_->link().offer());
   near_->Connect(far_->link().offer());
   thread_ = std::thread([this] { far_->Drive([this] { return stop_.load(); }); });

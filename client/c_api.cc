@@ -1,5 +1,6 @@
 // The only definition of the exported functions.
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -80,6 +81,19 @@ constexpr std::uint32_t kDefaultTimeoutMs = 10'000;
 constexpr std::uint32_t kBusyPollMaxUs = 1'000'000;
 // An engine reads the status between steps.
 constexpr switchyard::Duration kStatusTimeout = std::chrono::milliseconds(100);
+
+// The size that the first callers of this ABI were compiled with; later fields lie behind it.
+constexpr std::size_t kFirstClientOptions = offsetof(sy_client_options, ring_dir);
+
+// The options with 0 for fields that the caller's header did not have.
+std::optional<sy_client_options> OptionsOf(const sy_client_options* given) {
+  if (given == nullptr || given->size < kFirstClientOptions || given->abi_version < 1) {
+    return std::nullopt;
+  }
+  sy_client_options options{};
+  std::memcpy(&options, given, std::min<std::size_t>(given->size, sizeof(options)));
+  return options;
+}
 
 // A structure of this ABI; later ones may be longer, never shorter.
 template <typename T>
@@ -185,7 +199,9 @@ sy_mode sy_mode_of_step(uint32_t choice, uint32_t flags) {
 sy_code sy_client_open(const sy_client_options* options, sy_client** out) {
   if (out == nullptr) return SY_INVALID_ARGUMENT;
   *out = nullptr;
-  if (!IsStamped(options)) return SY_INVALID_ARGUMENT;
+  const std::optional<sy_client_options> given = OptionsOf(options);
+  if (!given.has_value()) return SY_INVALID_ARGUMENT;
+  options = &*given;
   auto made = std::make_unique<sy_client>();
   // From here on the caller owns the client, whatever follows.
   *out = made.release();
@@ -196,6 +212,7 @@ sy_code sy_client_open(const sy_client_options* options, sy_client** out) {
   wanted.gateway = TextOf(options->gateway);
   wanted.transport = static_cast<switchyard::TransportChoice>(options->transport);
   if (options->net_devices != nullptr) wanted.net_devices = options->net_devices;
+  wanted.ring_dir = TextOf(options->ring_dir);
   wanted.busy_poll = std::chrono::microseconds(options->busy_poll_us);
   wanted.timeout =
       std::chrono::milliseconds(options->timeout_ms == 0 ? kDefaultTimeoutMs : options->timeout_ms);

@@ -26,7 +26,11 @@ struct ClientOptions {
   // any worker of their plan.
   std::string gateway;
   TransportChoice transport = TransportChoice::kAuto;
-  std::string net_devices = "all";              // for UCX's tcp lanes, e.g. "lo" or "eth0"
+  std::string net_devices = "all";  // for UCX's tcp lanes, e.g. "lo" or "eth0"
+  // Directory for the sockets over which this process and workers on its host share memory. It has
+  // to be the workers' --ring-dir, shared with them; empty: both are in one network namespace. p2p
+  // only.
+  std::string ring_dir;
   Duration timeout = std::chrono::seconds(10);  // bounds opening, closing and reports
   // How long a caller that waits for a step looks for answers, instead of sleeping, after each
   // frame that came or went; p2p only. Saves wake-ups and takes a CPU meanwhile; 0: sleeps.
@@ -46,8 +50,8 @@ struct ClientParts {
 class Client {
  public:
   // Does not connect yet. Errors: kInvalidArgument (BAD_REQUEST) unless exactly one of coordinator
-  // and gateway is given, and for a gateway that is no "host:port"; kUnavailable (TRANSPORT) when
-  // UCX cannot start.
+  // and gateway is given, and for a gateway that is no "host:port"; kInvalidArgument (BAD_CONFIG)
+  // for a ring_dir that cannot be used; kUnavailable (TRANSPORT) when UCX cannot start.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(const ClientOptions& options);
   // `parts` has sessions and a transport with its device, or steps. Never fails: nothing is dialed.
   static std::unique_ptr<Client> Over(const ClientOptions& options, ClientParts parts);

@@ -101,6 +101,9 @@ typedef struct sy_client_options {
   /* p2p only: after each frame, look for the next for so long instead of sleeping. Saves wake-ups
      and takes a CPU meanwhile; at most 1,000,000, and 0 sleeps at once. */
   uint32_t busy_poll_us;
+  /* p2p only: the directory that workers on this host have as --ring-dir, shared with them, where
+     they are in other network namespaces (other Pods); NULL: they are not. */
+  const char* ring_dir;
 } sy_client_options;
 
 typedef struct sy_session_options {

@@ -48,6 +48,7 @@ struct Options {
   std::int64_t weight_bytes_max = 0;
   std::vector<std::string> wire_dtypes;
   std::string net_devices;
+  std::string ring_dir;
   std::int64_t busy_poll_us = 0;
   int load_threads = DefaultLoadThreads();
   std::int64_t leave_timeout_s =
@@ -108,7 +109,8 @@ std::string DevicesOf(const Options& options) {
 TransportOptions TransportFor(const Options& options, Incarnation incarnation) {
   return {.incarnation = incarnation,
           .busy_poll = std::chrono::microseconds(options.busy_poll_us),
-          .net_devices = DevicesOf(options)};
+          .net_devices = DevicesOf(options),
+          .ring_dir = options.ring_dir};
 }
 
 absl::StatusOr<std::unique_ptr<ExpertNode>> MakeNode(const Options& options, Worker& worker,
@@ -246,6 +248,9 @@ int Main(int argc, char** argv) {
       "--net-devices", options.net_devices,
       "Network devices for UCX's tcp lanes, comma-separated, or all; default: the device "
       "of --listen, all if that is a wildcard");
+  app.add_option("--ring-dir", options.ring_dir,
+                 "Directory for the sockets over which processes of one host share memory, if they "
+                 "are in different network namespaces: the same shared one for all of them");
   app.add_option(
          "--busy-poll-us", options.busy_poll_us,
          "After each frame, look for the next for so many microseconds instead of sleeping: "

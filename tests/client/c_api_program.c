@@ -151,8 +151,21 @@ static void bad_structures_are_errors(const char* coordinator) {
   sy_client* client = (sy_client*)1;
   SY_INIT(options);
   options.coordinator = coordinator;
-  options.size -= 1;
+  options.size = (uint32_t)offsetof(sy_client_options, ring_dir) - 1;
   CHECK(sy_client_open(&options, &client) == SY_INVALID_ARGUMENT && client == NULL);
+  /* What lies behind the structure of an older header is not read. */
+  options.size += 1;
+  options.ring_dir = (const char*)1;
+  CHECK(sy_client_open(&options, &client) == SY_OK);
+  sy_client_close(client);
+  SY_INIT(options);
+  options.coordinator = coordinator;
+  options.ring_dir = "no/such/directory";
+  CHECK(sy_client_open(&options, &client) == SY_INVALID_ARGUMENT && client != NULL);
+  current = client;
+  CHECK(last_error_has("no/such/directory"));
+  sy_client_close(client);
+  current = NULL;
   SY_INIT(options);
   options.abi_version = 0;
   CHECK(sy_client_open(&options, &client) == SY_INVALID_ARGUMENT && client == NULL);

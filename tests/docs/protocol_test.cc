@@ -19,6 +19,7 @@
 #include "core/format/wire_format.h"
 #include "tests/docs/pages.h"
 #include "worker/transport/frame.h"
+#include "worker/transport/ring_exchange.h"
 
 namespace switchyard {
 namespace {
@@ -134,6 +135,22 @@ TEST(ProtocolPageTest, DropsAreThoseOfTheCode) {
   }
 
   EXPECT_EQ(drops, wanted);
+}
+
+TEST(ProtocolPageTest, MessagesOfAVisitAreThoseOfTheCode) {
+  std::vector<std::string> bytes;
+  for (const auto& cells : TableBelow(kPage, {"message", "bytes", "descriptors"})) {
+    bytes.push_back(cells[1]);
+  }
+  const auto answer = [](RingAnswer each) { return static_cast<int>(each); };
+
+  EXPECT_THAT(bytes,
+              ::testing::ElementsAre(
+                  absl::StrCat("secret (", sizeof(RingSecret), ")"),
+                  absl::StrCat(answer(RingAnswer::kRing), ", or ", answer(RingAnswer::kUnknown),
+                               " unknown secret, ", answer(RingAnswer::kOtherUser), " other user, ",
+                               answer(RingAnswer::kNotSent), " cannot be sent (1)"),
+                  absl::StrCat(answer(RingAnswer::kRing), " (1)")));
 }
 
 TEST(ProtocolPageTest, FormatsAreThoseOfTheCode) {

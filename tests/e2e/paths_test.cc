@@ -1,13 +1,16 @@
 // One layer by two ways: experts in the very process that takes the step, and experts behind rings.
 #include <chrono>
 #include <cstring>
+#include <filesystem>
 #include <thread>
 #include <vector>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 #include "tests/e2e/processes.h"
 #include "tests/reference/calc_diff.h"
+#include "tests/testing/temp_dir.h"
 
 namespace switchyard {
 namespace {
@@ -61,6 +64,52 @@ TEST_F(PathsTest, LocalExpertsThenRingsAndBackGiveTheSameBits) {
     EXPECT_EQ(PathOf(*local), "inproc");
     EXPECT_EQ(PathOf(*rings), "messages");
   }
+}
+
+// A directory for the sockets over which rings are passed: mapped where both sides have it, and
+// otherwise messages with the reason, or a refusal where memory must be shared.
+TEST_F(PathsTest, SharesMemoryThroughADirectoryThatBothSidesHave) {
+  const testing::TempDir dir;
+  LocalDeploymentOptions options;
+  options.worker_flags = {"--ring-dir", dir.path()};
+  Deploy(1, std::move(options));
+  const auto open = [this](Client& client) {
+    OpenSessionRequest order;
+    order.phase = Phase::kMixed;
+    order.mode = DispatchMode::kLowLatency;
+    return client.OpenWhenReady(order, testing::kReadyTimeout);
+  };
+  const auto status_of = [](MoeSession& session) {
+    return session.Report(testing::kReadyTimeout)->status.attachments.at(0);
+  };
+  const auto path = [&](const std::string& ring_dir) { return Connect("auto", {}, ring_dir); };
+  {
+    SY_ASSERT_OK_AND_ASSIGN(const auto shares, path(dir.path()));
+    SY_ASSERT_OK_AND_ASSIGN(const auto session, open(*shares));
+    EXPECT_EQ(status_of(*session).request_path, "mapped");
+    EXPECT_EQ(status_of(*session).reply_path, "mapped");
+    Batch batch(3, 41);
+    SY_ASSERT_OK(RunStep(*session, batch, kLayer));
+    EXPECT_LE(CalcDiff(batch.y, ReferenceOf(batch, kLayer)), kPooledDiffMax);
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(dir.path())) << "the client's socket";
+
+  const testing::TempDir other;
+  SY_ASSERT_OK_AND_ASSIGN(const auto elsewhere, path(other.path()));
+  SY_ASSERT_OK_AND_ASSIGN(const auto session, open(*elsewhere));
+  EXPECT_EQ(status_of(*session).request_path, "messages");
+  EXPECT_EQ(status_of(*session).reply_path, "messages");
+  EXPECT_THAT(status_of(*session).why_messages,
+              ::testing::HasSubstr("both processes need the same shared directory (--ring-dir)"));
+  Batch batch(3, 41);
+  SY_ASSERT_OK(RunStep(*session, batch, kLayer));
+  EXPECT_LE(CalcDiff(batch.y, ReferenceOf(batch, kLayer)), kPooledDiffMax);
+  SY_ASSERT_OK_AND_ASSIGN(const auto must, Connect("shm", {}, other.path()));
+  const auto refused = open(*must);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(refused.status().message(), ::testing::HasSubstr("--ring-dir"));
+
+  EXPECT_FALSE(path(dir.path() + "/missing").ok());
 }
 
 // Workers and a client that poll longer than the pauses between steps: several callers of one

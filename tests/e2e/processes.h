@@ -29,8 +29,10 @@ class Processes : public ::testing::Test {
 
   // "tcp", "shm", "auto" or "gateway" (through worker 0).
   [[nodiscard]] absl::StatusOr<std::unique_ptr<Client>> Connect(const std::string& transport,
-                                                                Duration busy_poll = {}) {
+                                                                Duration busy_poll = {},
+                                                                const std::string& ring_dir = {}) {
     ClientOptions options;
+    options.ring_dir = ring_dir;
     options.net_devices = "lo";
     options.busy_poll = busy_poll;
     if (transport == "gateway") {

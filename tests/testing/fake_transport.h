@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -84,6 +85,10 @@ class FakeTransport final : public Transport {
     woken_ = true;
     changed_.notify_all();
   }
+  [[nodiscard]] std::shared_ptr<PeerVisit> Visit(const RingOffer& offer,
+                                                 TransportChoice /*choice*/) const override {
+    return on_visit ? on_visit(offer) : nullptr;
+  }
   void CountDrop(FrameDrop drop) override {
     const std::lock_guard lock(mutex_);
     ++stats_.drops[static_cast<std::size_t>(drop)];
@@ -93,6 +98,8 @@ class FakeTransport final : public Transport {
     const std::lock_guard lock(mutex_);
     return stats_;
   }
+
+  std::function<std::shared_ptr<PeerVisit>(const RingOffer&)> on_visit;
 
   // The open link of that attachment number; nullptr when there is none.
   FakeLink* Find(AttachmentId number) {

@@ -38,8 +38,11 @@ TransportPair::TransportPair(const TransportCase& c) : case_(c) {
 
 std::unique_ptr<Link> TransportPair::MakeLink(Transport& side, std::uint32_t slots,
                                               std::uint32_t slot_bytes) {
-  auto link = side.CreateLink(
-      {.cookie = kTestCookie, .slots = slots, .slot_bytes = slot_bytes, .choice = case_.choice});
+  auto link = side.CreateLink({.cookie = kTestCookie,
+                               .slots = slots,
+                               .slot_bytes = slot_bytes,
+                               .choice = case_.choice,
+                               .connects_at_once = &side == a.get()});
   SY_EXPECT_OK(link);
   return link.ok() ? std::move(link).value() : nullptr;
 }

@@ -78,7 +78,8 @@ struct PairShape {
   std::uint32_t b_slot_bytes = 4096;
 };
 
-// Sides a and b in one process, driven by the test's thread.
+// Sides a and b in one process, driven by the test's thread. A link of a is connected before its
+// peer's, as a worker's before the source's.
 class TransportPair {
  public:
   explicit TransportPair(const TransportCase& c);

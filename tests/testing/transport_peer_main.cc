@@ -68,7 +68,8 @@ class Echo final : public FrameSink {
                         transport_->CreateLink({.cookie = kTestCookie,
                                                 .slots = offer.slots,
                                                 .slot_bytes = offer.slot_bytes,
-                                                .choice = choice}));
+                                                .choice = choice,
+                                                .connects_at_once = true}));
     SY_RETURN_IF_ERROR(link->Connect(offer));
     const RingOffer own = link->offer();
     attached_.push_back({std::move(link), offer.attachment});

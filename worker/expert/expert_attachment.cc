@@ -175,7 +175,8 @@ absl::Status ExpertAttachment::AllocateCredits() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<AttachGrant> ExpertAttachment::Open(Transport* transport, DeviceBackend* device) {
+absl::StatusOr<AttachGrant> ExpertAttachment::Open(Transport* transport, DeviceBackend* device,
+                                                   std::shared_ptr<PeerVisit> visit) {
   SY_RETURN_IF_ERROR(AllocateCredits());
   // The offer came with the request, so the transport need not let strangers in to find the peer.
   SY_ASSIGN_OR_RETURN(link_,
@@ -184,6 +185,7 @@ absl::StatusOr<AttachGrant> ExpertAttachment::Open(Transport* transport, DeviceB
                                              .slot_bytes = request_.request_slot_bytes_or_reply(),
                                              .choice = request_.transport,
                                              .connects_at_once = true,
+                                             .visit = std::move(visit),
                                              .owner = this}));
   // The grant offers the own ring, so the link exists before it is connected. After an error the
   // ring goes with this attachment.

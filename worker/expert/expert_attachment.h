@@ -95,7 +95,8 @@ class ExpertAttachment {
   ExpertAttachment(const AttachRequest& request, CommittedEpoch* first, Identity identity);
   // Makes the link, connects it to the request's reply ring and lets `device` reach both rings if
   // it can. Errors: kResourceExhausted (OUT_OF_MEMORY); those of CreateLink and Connect.
-  absl::StatusOr<AttachGrant> Open(Transport* transport, DeviceBackend* device);
+  absl::StatusOr<AttachGrant> Open(Transport* transport, DeviceBackend* device,
+                                   std::shared_ptr<PeerVisit> visit = nullptr);
 
   // Binding twice is binding once; `epoch` stays valid until it is released. Errors:
   // kInvalidArgument (BAD_CONFIG) when the epoch has other layers or sizes: such a deployment needs

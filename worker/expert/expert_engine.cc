@@ -48,7 +48,8 @@ ExpertEngine::~ExpertEngine() {
   for (Lane& lane : lanes_) lane.batch.reset();
 }
 
-absl::StatusOr<AttachGrant> ExpertEngine::Attach(const AttachRequest& request) {
+absl::StatusOr<AttachGrant> ExpertEngine::Attach(const AttachRequest& request,
+                                                 std::shared_ptr<PeerVisit> visit) {
   // The limits come first: a request beyond them must not cost memory.
   SY_RETURN_IF_ERROR(CheckRequest(request));
   SY_ASSIGN_OR_RETURN(EpochRecord * record,
@@ -59,7 +60,7 @@ absl::StatusOr<AttachGrant> ExpertEngine::Attach(const AttachRequest& request) {
   }
   SY_RETURN_IF_ERROR(CheckMemory(request, *record->epoch.runtime));
   auto attachment = std::make_unique<ExpertAttachment>(request, &record->epoch, options_.identity);
-  SY_ASSIGN_OR_RETURN(AttachGrant grant, attachment->Open(transport_, device_));
+  SY_ASSIGN_OR_RETURN(AttachGrant grant, attachment->Open(transport_, device_, std::move(visit)));
   credits_ += attachment->credits();
   refused_.reserve(credits_);
   for (Lane& lane : lanes_) {

@@ -44,7 +44,11 @@ class ExpertService::Impl {
   void Retire(const std::string& deployment, Epoch epoch, std::function<void()> unbound);
   void ShortenRetire(const std::string& deployment, Epoch epoch, Duration within);
   void Drop(const std::string& deployment, Epoch epoch);
-  absl::StatusOr<AttachGrant> Attach(const AttachRequest& request,
+  // On any thread.
+  [[nodiscard]] std::shared_ptr<PeerVisit> Visit(const AttachRequest& request) const {
+    return transport_->Visit(request.reply_ring, request.transport);
+  }
+  absl::StatusOr<AttachGrant> Attach(const AttachRequest& request, std::shared_ptr<PeerVisit> visit,
                                      std::function<void(const absl::Status&)> on_closed);
   void Close(AttachmentId attachment);
   std::vector<AttachmentCounters> CountersOf(SessionId session) const;
@@ -180,7 +184,8 @@ void ExpertService::Impl::Drop(const std::string& deployment, Epoch epoch) {
 }
 
 absl::StatusOr<AttachGrant> ExpertService::Impl::Attach(
-    const AttachRequest& request, std::function<void(const absl::Status&)> on_closed) {
+    const AttachRequest& request, std::shared_ptr<PeerVisit> visit,
+    std::function<void(const absl::Status&)> on_closed) {
   // On the data thread, like ReportDrained: no attachment can slip in between its check and the
   // end.
   if (draining_.load()) {
@@ -189,7 +194,7 @@ absl::StatusOr<AttachGrant> ExpertService::Impl::Attach(
         absl::StrFormat("worker %s is draining; fetch the current plan", options_.stager.worker_id),
         {{"worker", options_.stager.worker_id}});
   }
-  absl::StatusOr<AttachGrant> grant = engine_.Attach(request);
+  absl::StatusOr<AttachGrant> grant = engine_.Attach(request, std::move(visit));
   // Registered in the same command as the attach, so a link that breaks in the next poll is
   // reported.
   if (grant.ok()) on_closed_[grant->request_ring.attachment] = std::move(on_closed);
@@ -359,8 +364,10 @@ Heartbeat ExpertService::MakeHeartbeat() const { return impl_->MakeHeartbeat(); 
 absl::StatusOr<AttachGrant> ExpertService::Attach(
     const AttachRequest& request, std::function<void(const absl::Status&)> on_closed,
     Duration timeout) {
+  // Here, because the data thread must not wait for the source's process.
+  std::shared_ptr<PeerVisit> visit = impl_->Visit(request);
   return impl_->Call<absl::StatusOr<AttachGrant>>(
-      timeout, [&] { return impl_->Attach(request, std::move(on_closed)); });
+      timeout, [&] { return impl_->Attach(request, std::move(visit), std::move(on_closed)); });
 }
 
 absl::Status ExpertService::Bind(AttachmentId attachment, const BindRequest& request,

@@ -23,6 +23,7 @@ Transported MakeUcx(const TransportOptions& options) {
   return UcxTransport::Create(
       {.incarnation = options.incarnation,
        .busy_poll = options.busy_poll,
+       .ring_dir = options.ring_dir,
        .context = {.net_devices = options.net_devices, .log_level = options.ucx_log_level}});
 }
 

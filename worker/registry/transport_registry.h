@@ -26,6 +26,9 @@ struct TransportOptions {
   // Only for ucx: devices for tcp, e.g. "eth0,lo", and how much UCX prints (ucx/context.h).
   std::string net_devices = "all";
   std::string ucx_log_level = "fatal";
+  // Only for ucx: where the sockets are over which processes pass each other their rings; empty: in
+  // the network namespace (local_socket.h).
+  std::string ring_dir{};
 };
 
 // "ucx" and "loopback", the names in RingOffer.transport.

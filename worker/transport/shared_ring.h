@@ -1,13 +1,12 @@
 // Rings: the memory for the slots of one attachment, on the side of its owner and of its writer.
 //
-// The owner of a mapped ring creates a file without a name (memfd) and offers a key: its process
-// id, the descriptor there, the file's inode, the same of the pipe that wakes it, and a random tag
-// that is also in the file. The writer opens both through /proc, which the kernel permits to
-// processes of the same user in the same PID namespace, and stores into the file directly. No name
-// has to be cleaned up: the memory is freed with its last user, even if that process is killed. The
-// file is sealed against shrinking, so a store into a mapping cannot fault. Behind the slots of a
-// mapped ring are its doorbells (doorbells.h). A plain ring is private memory; the owner itself
-// copies messages into it.
+// The owner of a mapped ring creates a file without a name (memfd). The writer gets the file's
+// descriptor, and that of the pipe that wakes the owner, over a Unix socket (ring_exchange.h) and
+// stores into the file directly. A random tag in the file shows that it is the ring that was
+// offered. No name has to be cleaned up: the memory is freed with its last user, even if that
+// process is killed. The file is sealed against shrinking, so a store into a mapping cannot fault.
+// Behind the slots of a mapped ring are its doorbells (doorbells.h). A plain ring is private
+// memory; the owner itself copies messages into it.
 //
 // Allocating and mapping touch every page once; memory() is a plain getter. Not thread-safe.
 #pragma once
@@ -16,14 +15,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 
 #include "worker/transport/descriptor.h"
 #include "worker/transport/doorbells.h"
+#include "worker/transport/ring_exchange.h"
 
 namespace switchyard {
 
@@ -68,11 +66,9 @@ class InboundRing {
  public:
   enum class Kind : std::uint8_t { kMapped, kPlain };
 
-  // `tag`: a random number, which other memory is unlikely to contain. `wake_pipe`: a descriptor of
-  // the pipe that peers write a byte to when they ring a sleeping owner; not owned. Errors:
-  // kResourceExhausted (OUT_OF_MEMORY).
-  static absl::StatusOr<InboundRing> Allocate(Kind kind, const RingShape& shape, std::uint64_t tag,
-                                              int wake_pipe);
+  // `tag`: a random number, which other memory is unlikely to contain. Errors: kResourceExhausted
+  // (OUT_OF_MEMORY).
+  static absl::StatusOr<InboundRing> Allocate(Kind kind, const RingShape& shape, std::uint64_t tag);
   InboundRing() = default;
   InboundRing(InboundRing&& other) noexcept = default;
   InboundRing& operator=(InboundRing&& other) noexcept;
@@ -84,28 +80,27 @@ class InboundRing {
   // REQUIRES: mapped().
   [[nodiscard]] BellOwner& bells() { return bells_; }
   [[nodiscard]] const BellOwner& bells() const { return bells_; }
-  // For RingOffer.rkey; empty for a plain ring. A secret: never logged.
-  [[nodiscard]] const std::string& key() const { return key_; }
+  // The file's descriptor, for peers that are to map it; -1 for a plain ring.
+  [[nodiscard]] int file() const { return file_.get(); }
 
  private:
-  absl::Status AllocateMapped(const RingShape& shape, std::uint64_t tag, int wake_pipe);
+  absl::Status AllocateMapped(const RingShape& shape, std::uint64_t tag);
 
   // Both clean up after themselves, even if Allocate fails halfway.
   Descriptor file_;  // of a mapped ring
   RingPages pages_;
   std::size_t bytes_ = 0;  // of the slots
   BellOwner bells_;
-  std::string key_;
 };
 
 // A peer's ring, mapped into this process with its pages present. The memory exists until both the
 // owner and this object have released it.
 class PeerRing {
  public:
-  // `key` is the peer's InboundRing::key(), `shape` the ring's in its offer. REQUIRES:
-  // CheckPeerOffer has accepted the offer; the key may be anything. Errors: kFailedPrecondition
-  // (TRANSPORT) if this process cannot map the file or the file is not that ring.
-  static absl::StatusOr<PeerRing> Map(absl::string_view key, const RingShape& shape);
+  // `parts` came from the peer, `shape` and `tag` are those of its offer. REQUIRES: CheckPeerOffer
+  // has accepted the shape; the descriptors may be anything. Errors: kFailedPrecondition
+  // (TRANSPORT) if this process cannot map the file, or the descriptors are not those of that ring.
+  static absl::StatusOr<PeerRing> Map(RingParts parts, const RingShape& shape, std::uint64_t tag);
   PeerRing() = default;
 
   // The slots; empty if nothing is mapped.
@@ -116,13 +111,13 @@ class PeerRing {
   bool Ring(std::uint32_t slot);
 
  private:
-  PeerRing(RingPages pages, std::size_t bytes, const BellPeer& bells, Descriptor wake_pipe)
-      : pages_(std::move(pages)), bytes_(bytes), bells_(bells), wake_pipe_(std::move(wake_pipe)) {}
+  PeerRing(RingPages pages, std::size_t bytes, const BellPeer& bells, Descriptor wake)
+      : pages_(std::move(pages)), bytes_(bytes), bells_(bells), wake_(std::move(wake)) {}
 
   RingPages pages_;
   std::size_t bytes_ = 0;  // of the slots
   BellPeer bells_;
-  Descriptor wake_pipe_;
+  Descriptor wake_;
 };
 
 }  // namespace switchyard

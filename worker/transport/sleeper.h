@@ -2,8 +2,8 @@
 //
 //   Arm()  called with the owner's mutex held: true if this thread may sleep; false after a Wake()
 //          that a thread has not noticed yet
-//   Wait() called without the mutex: waits in poll(2) until the wake-up pipe or one of the
-//          transport's own descriptors is readable, or until the time is over
+//   Wait() called without the mutex: waits in poll(2) until there is a wake-up, its own or a
+//          peer's, or one of the transport's own descriptors is readable, or the time is over
 //
 // A Wake() stays visible until every thread that was armed before it has left its Wait(); only the
 // next Arm() clears it. Each Arm() that returns true must therefore be followed by one Wait() of
@@ -47,11 +47,11 @@ class Sleeper {
   void Disarm() { armed_.fetch_sub(1, std::memory_order_acq_rel); }
   // Ends current and upcoming sleeps. Callable from any thread, with or without the mutex.
   void Wake();
-  // A descriptor of the wake-up pipe, for peers. A kPeerWake written to it ends a sleep, and the
-  // next Arm() takes it without a word: what the peer has to say lies in memory by then, and the
-  // transport looks there after each Arm(). Any other byte is a Wake().
-  [[nodiscard]] int wake_pipe() const { return wake_in_.get(); }
-  static constexpr std::byte kPeerWake{0};
+  // The end of a pipe for peers: a byte in it ends a sleep, and the next Arm() takes it without a
+  // word, because what the peer has to say lies in memory by then, and the transport looks there
+  // after each Arm(). Not the pipe of Wake(): who has this descriptor can change its flags, and
+  // fill or drain the pipe. That spoils the wake-ups of peers and no Wake(), and blocks nobody.
+  [[nodiscard]] int peer_wake() const { return peer_in_.get(); }
   // True while a thread is between an Arm() that returned true and the end of its Wait(). It cannot
   // become true while the caller holds the owner's mutex.
   [[nodiscard]] bool armed() const { return armed_.load(std::memory_order_acquire) > 0; }
@@ -63,22 +63,38 @@ class Sleeper {
   bool TakeTimeout() { return timed_out_.exchange(false, std::memory_order_relaxed); }
 
  private:
-  Sleeper(Descriptor wake_out, Descriptor wake_in, const WorkFds& work_fds, Duration busy_poll)
-      : wake_out_(std::move(wake_out)),
-        wake_in_(std::move(wake_in)),
+  // The ends of a pipe.
+  struct Ends {
+    Descriptor out;
+    Descriptor in;
+  };
+  static absl::StatusOr<Ends> MakePipe();
+  Sleeper(Ends wake, Ends peer, const WorkFds& work_fds, Duration busy_poll)
+      : wake_out_(std::move(wake.out)),
+        wake_in_(std::move(wake.in)),
+        peer_out_(std::move(peer.out)),
+        peer_in_(std::move(peer.in)),
         work_fds_{work_fds[0], work_fds[1]},
         busy_poll_(busy_poll) {}
   // 1: a descriptor is readable; 0: timeout; -1: interrupted by a signal.
-  [[nodiscard]] int Poll(Duration max) const;
+  int Poll(Duration max);
+  // Both take what Poll may have found. TakeWakes is true if there was a wake-up.
+  bool TakeWakes();
+  void TakePeerWakes();
 
   const Descriptor wake_out_;  // the end of the pipe to read from
   const Descriptor wake_in_;   // the end to write to
+  const Descriptor peer_out_;  // the same of the pipe of peers, who never get this end
+  const Descriptor peer_in_;
   std::array<std::atomic<int>, 2> work_fds_;
   const Duration busy_poll_;
   std::uint64_t frames_ = 0;
   std::chrono::steady_clock::time_point poll_until_;
   std::atomic<int> armed_{0};  // threads between Arm() and the end of Wait()
   std::atomic<bool> timed_out_{false};
+  // Hints that save system calls: what is false has nothing to take, or ends the next sleep.
+  std::atomic<bool> woken_{false};
+  std::atomic<bool> peer_woke_{false};
 };
 
 }  // namespace switchyard

@@ -11,9 +11,9 @@
 // because only the owner knows the plan; it reports a drop through CountDrop.
 //
 // Threads: a Transport, its links and its sink belong to one thread, or to a mutex that the owner
-// holds around every call. Only Wake() and Wait() may be called without that mutex. After Connect,
-// Progress and Send do not allocate, lock or log. Implementations: loopback/ (one process), ucx/
-// (shared memory, tcp). docs/EXTENDING.md shows how to add one.
+// holds around every call. Only Wake(), Wait() and Visit() may be called without that mutex. After
+// Connect, Progress and Send do not allocate, lock or log. Implementations: loopback/ (one
+// process), ucx/ (shared memory, tcp). docs/EXTENDING.md shows how to add one.
 #pragma once
 
 #include <array>
@@ -54,6 +54,12 @@ class FrameSink {
   virtual void OnLinkDown(Link& link, const absl::Status& why) = 0;
 };
 
+// The part of a Connect that waits for the peer's process, done ahead (Transport::Visit).
+class PeerVisit {
+ public:
+  virtual ~PeerVisit() = default;
+};
+
 struct LinkOptions {
   Cookie cookie{};               // inbound frames with another cookie are dropped
   std::uint32_t slots = 8;       // in each of the two rings
@@ -61,8 +67,12 @@ struct LinkOptions {
   // The largest slots that the peer's ring may have; 0: any. A sender pays for the peer's ring.
   std::uint32_t peer_slot_bytes_max = 0;
   TransportChoice choice = TransportChoice::kAuto;
-  // Connect follows before the peer gets the offer, so nobody else has to be let in until then.
+  // Connect follows before the peer gets the offer: so nobody else has to be let in until then, and
+  // this side goes to the peer for what both need to map each other's rings. Of the two sides of a
+  // mapped link exactly one does, and connects first.
   bool connects_at_once = false;
+  // With connects_at_once: the visit to the peer that Connect is for. Null: Connect makes it.
+  std::shared_ptr<PeerVisit> visit = nullptr;
   void* owner = nullptr;  // for the sink; the transport does not use it
 };
 
@@ -72,9 +82,10 @@ class Link {
 
   // The offer of the inbound ring. An Attach message carries it to the peer.
   [[nodiscard]] virtual const RingOffer& offer() const = 0;
-  // Creates the endpoint and maps the peer's ring. May be called once. Does not wait for the peer;
-  // OnLinkDown reports an absent one. Errors: kUnavailable (TRANSPORT) if the peer cannot be
-  // reached; kFailedPrecondition (TRANSPORT) if `choice` is not possible or the offer does not fit.
+  // Creates the endpoint and maps the peer's ring. May be called once. Does not wait for the peer,
+  // except for the visit that options name none of; OnLinkDown reports an absent one. Errors:
+  // kUnavailable (TRANSPORT) if the peer cannot be reached; kFailedPrecondition (TRANSPORT) if
+  // `choice` is not possible or the offer does not fit.
   virtual absl::Status Connect(const RingOffer& peer) = 0;
   [[nodiscard]] virtual LinkPath path() const = 0;
   // Why path() is kMessages; else empty.
@@ -127,6 +138,12 @@ class Transport {
   // Errors: kResourceExhausted (OUT_OF_MEMORY); kInvalidArgument (BAD_CONFIG) for a ring without
   // slots or a choice that this transport does not support.
   virtual absl::StatusOr<std::unique_ptr<Link>> CreateLink(const LinkOptions& options) = 0;
+  // Waits at most a second for the process that made `offer`, for a link with connects_at_once;
+  // what fails is told by its Connect. Null where nothing waits. Thread-safe, unlike the rest.
+  [[nodiscard]] virtual std::shared_ptr<PeerVisit> Visit(const RingOffer& /*offer*/,
+                                                         TransportChoice /*choice*/) const {
+    return nullptr;
+  }
   // Delivers arrived frames and broken links to `sink`. True if there was anything to do.
   virtual bool Progress(FrameSink& sink) = 0;
   // To sleep: call Progress until it returns false, then Arm() (with the owner's mutex held, if

@@ -102,6 +102,31 @@ class ExpertServiceTest : public ::testing::Test {
   std::unique_ptr<ExpertService> service_;
 };
 
+// A source that is stopped costs the thread of its own Attach, and nobody a step.
+TEST_F(ExpertServiceTest, ServesOthersWhileAnAttachWaitsForItsSourcesProcess) {
+  Commit(1);
+  const Source first = Attach(DispatchMode::kNormal);
+  const auto visit = std::make_shared<PeerVisit>();
+  std::promise<void> visiting;
+  std::promise<void> answered;
+  transport_.on_visit = [&](const RingOffer& offer) {
+    EXPECT_EQ(offer.slots, first.order.reply_ring.slots);
+    visiting.set_value();
+    answered.get_future().wait();
+    return visit;
+  };
+  Source second;
+  std::jthread attaches([&] { second = Attach(DispatchMode::kNormal, 2); });
+  ASSERT_EQ(visiting.get_future().wait_for(kSoon), std::future_status::ready);
+
+  ExpectServed(first, 3);
+
+  answered.set_value();
+  attaches.join();
+  ASSERT_NE(second.link, nullptr);
+  EXPECT_EQ(second.link->options.visit, visit) << "connects with what the visit brought";
+}
+
 TEST_F(ExpertServiceTest, ServesAnEpochFromPrepareToDrop) {
   EXPECT_THAT(
       service_->Attach(MakeAttachRequest(MakePlan(1, 2), DispatchMode::kNormal), nullptr, kSoon),

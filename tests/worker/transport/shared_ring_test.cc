@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <fcntl.h>
 #include <string>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <tuple>
 #include <unistd.h>
@@ -14,7 +14,7 @@
 
 #include "core/rng.h"
 #include "tests/testing/status_matchers.h"
-#include "worker/transport/sealed_blob.h"
+#include "tests/testing/temp_dir.h"
 
 namespace switchyard {
 namespace {
@@ -27,10 +27,10 @@ constexpr std::uint64_t kTag = 0x7a67'0123'4567'89abULL;
 
 const auto kRefused = FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kTransport);
 
-// The owner's pipe, without an owner that sleeps on it.
-class Pipe {
+// The pipe that wakes an owner, without an owner that sleeps on it.
+class WakePipe {
  public:
-  Pipe() {
+  WakePipe() {
     std::array<int, 2> ends{};
     EXPECT_EQ(::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK), 0);
     out_.reset(ends[0]);
@@ -42,49 +42,37 @@ class Pipe {
     std::array<std::byte, 64> bytes{};
     return std::max<ssize_t>(::read(out_.get(), bytes.data(), bytes.size()), 0);
   }
+  void CloseReader() { out_.reset(); }
 
  private:
   Descriptor out_;
   Descriptor in_;
 };
 
-const Pipe& ThePipe() {
-  static const Pipe pipe;
-  return pipe;
+// What reaches the peer of a ring: copies.
+RingParts PartsOf(int file, int wake) {
+  return {.file = Descriptor(::dup(file)), .wake = Descriptor(::dup(wake))};
 }
 
-InboundRing MakeRing(InboundRing::Kind kind = InboundRing::Kind::kMapped) {
-  auto ring = InboundRing::Allocate(kind, kShape, kTag, ThePipe().in());
-  SY_EXPECT_OK(ring);
-  return ring.ok() ? std::move(ring).value() : InboundRing();
-}
+class SharedRingTest : public ::testing::Test {
+ protected:
+  static InboundRing MakeRing(InboundRing::Kind kind = InboundRing::Kind::kMapped) {
+    auto ring = InboundRing::Allocate(kind, kShape, kTag);
+    SY_EXPECT_OK(ring);
+    return ring.ok() ? std::move(ring).value() : InboundRing();
+  }
+  absl::StatusOr<PeerRing> MapOf(const InboundRing& ring, const RingShape& shape = kShape,
+                                 std::uint64_t tag = kTag) const {
+    return PeerRing::Map(PartsOf(ring.file(), wake_.in()), shape, tag);
+  }
 
-// The fields of a key, in order.
-struct Place {
-  std::int32_t process = 0;
-  std::int32_t descriptor = 0;
-  std::uint64_t inode = 0;
+  WakePipe wake_;
 };
-struct Key {
-  std::uint64_t tag = 0;
-  Place file;
-  Place wake_pipe;
-};
-Key OpenKey(const std::string& sealed) {
-  Key key;
-  const auto blob = OpenBlob(BlobKind::kRingKey, sealed);
-  EXPECT_TRUE(blob.has_value() && blob->size() == sizeof(key));
-  std::memcpy(&key, blob->data(), sizeof(key));
-  return key;
-}
-std::string SealKey(const Key& key) {
-  return SealBlob(BlobKind::kRingKey, {reinterpret_cast<const char*>(&key), sizeof(key)});
-}
 
-TEST(SharedRingTest, ShowsEachSideWhatTheOtherStores) {
+TEST_F(SharedRingTest, ShowsEachSideWhatTheOtherStores) {
   SeededRng rng(4);
   InboundRing ring = MakeRing();
-  const auto peer = PeerRing::Map(ring.key(), kShape);
+  const auto peer = MapOf(ring);
   SY_ASSERT_OK(peer);
   ASSERT_EQ(peer->memory().size(), kBytes);
   ASSERT_NE(peer->memory().data(), ring.memory().data());
@@ -96,7 +84,7 @@ TEST(SharedRingTest, ShowsEachSideWhatTheOtherStores) {
   EXPECT_EQ(peer->memory()[kBytes - 1], std::byte{0});
 }
 
-TEST(SharedRingTest, HasZeroedSlotsOfTheirWholeSize) {
+TEST_F(SharedRingTest, HasZeroedSlotsOfTheirWholeSize) {
   for (const auto kind : {InboundRing::Kind::kMapped, InboundRing::Kind::kPlain}) {
     const InboundRing ring = MakeRing(kind);
 
@@ -106,61 +94,59 @@ TEST(SharedRingTest, HasZeroedSlotsOfTheirWholeSize) {
   }
 }
 
-TEST(SharedRingTest, WakesItsOwnerOnceForEachSleep) {
+TEST_F(SharedRingTest, WakesItsOwnerOnceForEachSleep) {
   InboundRing ring = MakeRing();
-  auto peer = PeerRing::Map(ring.key(), kShape);
+  auto peer = MapOf(ring);
   SY_ASSERT_OK(peer);
-  std::ignore = ThePipe().Drain();
+  std::ignore = wake_.Drain();
 
   EXPECT_TRUE(peer->Ring(2));
   EXPECT_TRUE(peer->Ring(0));
-  EXPECT_EQ(ThePipe().Drain(), 1) << "a ring begins asleep, and the second finds it awake";
+  EXPECT_EQ(wake_.Drain(), 1) << "a ring begins asleep, and the second finds it awake";
   EXPECT_EQ(ring.bells().Take(), 2);
   EXPECT_EQ(ring.bells().Take(), 0);
   ring.bells().SetState(BellState::kAsleep);
   EXPECT_TRUE(peer->Ring(1));
-  EXPECT_EQ(ThePipe().Drain(), 1);
+  EXPECT_EQ(wake_.Drain(), 1);
   ring.bells().SetState(BellState::kAwake);
   EXPECT_TRUE(peer->Ring(1));
-  EXPECT_EQ(ThePipe().Drain(), 0);
+  EXPECT_EQ(wake_.Drain(), 0);
 }
 
-TEST(SharedRingTest, TakesNoDoorbellsAfterItsOwnerIsGone) {
+TEST_F(SharedRingTest, TakesNoDoorbellsAfterItsOwnerIsGone) {
   InboundRing ring = MakeRing();
-  auto peer = PeerRing::Map(ring.key(), kShape);
+  auto peer = MapOf(ring);
   SY_ASSERT_OK(peer);
   EXPECT_TRUE(peer->Ring(1));
-  std::ignore = ThePipe().Drain();
+  std::ignore = wake_.Drain();
 
   ring = InboundRing();
 
   EXPECT_FALSE(peer->Ring(2)) << "a message must tell instead";
-  EXPECT_EQ(ThePipe().Drain(), 0);
+  EXPECT_EQ(wake_.Drain(), 0);
 }
 
-TEST(SharedRingTest, LetsAPeerGoOnStoringAfterTheOwnerIsGone) {
+TEST_F(SharedRingTest, LetsAPeerGoOnStoringAfterTheOwnerIsGone) {
   auto ring = MakeRing();
-  const auto peer = PeerRing::Map(ring.key(), kShape);
+  const auto peer = MapOf(ring);
   SY_ASSERT_OK(peer);
-  const std::string key = ring.key();
 
   ring = InboundRing();
   std::ranges::fill(peer->memory(), std::byte{0xdb});
 
   EXPECT_EQ(peer->memory()[kBytes / 2], std::byte{0xdb});
-  EXPECT_THAT(PeerRing::Map(key, kShape), kRefused);
 }
 
-TEST(SharedRingTest, PlainRingsHaveNoKey) {
+TEST_F(SharedRingTest, PlainRingsHaveNoFile) {
   const InboundRing ring = MakeRing(InboundRing::Kind::kPlain);
 
   EXPECT_FALSE(ring.mapped());
   EXPECT_EQ(ring.memory().size(), kBytes);
-  EXPECT_EQ(ring.key(), "");
-  EXPECT_THAT(PeerRing::Map(ring.key(), kShape), kRefused);
+  EXPECT_EQ(ring.file(), -1);
+  EXPECT_THAT(MapOf(ring), kRefused);
 }
 
-TEST(SharedRingTest, MovesWithItsMemory) {
+TEST_F(SharedRingTest, MovesWithItsMemory) {
   InboundRing ring = MakeRing();
   std::byte* const place = ring.memory().data();
 
@@ -168,82 +154,86 @@ TEST(SharedRingTest, MovesWithItsMemory) {
 
   EXPECT_EQ(moved.memory().data(), place);
   EXPECT_TRUE(moved.mapped());
-  SY_EXPECT_OK(PeerRing::Map(moved.key(), kShape));
+  SY_EXPECT_OK(MapOf(moved));
 }
 
-TEST(SharedRingTest, RefusesKeysOfOtherMemory) {
+TEST_F(SharedRingTest, RefusesOtherMemory) {
   const InboundRing ring = MakeRing();
-  const InboundRing other = MakeRing();
-  const Key good = OpenKey(ring.key());
+  const auto other = InboundRing::Allocate(InboundRing::Kind::kMapped, kShape, kTag ^ 1);
+  SY_ASSERT_OK(other);
 
-  EXPECT_THAT(PeerRing::Map(ring.key(), {.slots = 2, .slot_bytes = 4096}), kRefused)
-      << "a part of it";
-  EXPECT_THAT(PeerRing::Map(ring.key(), {.slots = 4, .slot_bytes = 4096}), kRefused)
-      << "more than there is";
-  Key key = good;
-  key.tag ^= 1;
-  EXPECT_THAT(PeerRing::Map(SealKey(key), kShape), kRefused) << "another tag";
-  key = good;
-  key.file.inode += 1;
-  EXPECT_THAT(PeerRing::Map(SealKey(key), kShape), kRefused) << "another file number";
-  key = good;
-  key.file.descriptor = OpenKey(other.key()).file.descriptor;
-  EXPECT_THAT(PeerRing::Map(SealKey(key), kShape), kRefused) << "another ring's descriptor";
-  key = good;
-  key.file.process = 0x7fff'fff0;
-  EXPECT_THAT(PeerRing::Map(SealKey(key), kShape), kRefused) << "a process that is not there";
-  key = good;
-  key.wake_pipe.inode += 1;
-  EXPECT_THAT(PeerRing::Map(SealKey(key), kShape), kRefused) << "another pipe";
-  key = good;
-  key.wake_pipe.descriptor = good.file.descriptor;
-  EXPECT_THAT(PeerRing::Map(SealKey(key), kShape), kRefused) << "a pipe that is none";
-  std::string damaged = ring.key();
-  damaged.back() = static_cast<char>(damaged.back() ^ 1);
-  EXPECT_THAT(PeerRing::Map(damaged, kShape), kRefused) << "damaged on the way";
-  EXPECT_THAT(PeerRing::Map(ring.key().substr(0, 20), kShape), kRefused) << "cut on the way";
+  EXPECT_THAT(MapOf(ring, {.slots = 2, .slot_bytes = 4096}), kRefused) << "a part of it";
+  EXPECT_THAT(MapOf(ring, {.slots = 4, .slot_bytes = 4096}), kRefused) << "more than there is";
+  EXPECT_THAT(MapOf(*other), kRefused) << "another ring";
+  EXPECT_THAT(MapOf(ring, kShape, kTag ^ 1), kRefused) << "another tag";
+  EXPECT_THAT(PeerRing::Map({}, kShape, kTag), kRefused) << "nothing";
 }
 
-// Opening what is no ring must not happen: a FIFO would see a reader come, a device might act.
-TEST(SharedRingTest, DoesNotOpenAFileThatIsNoRing) {
-  const Pipe pipe;
+// A peer can send any descriptor. None of these is mapped, read or written.
+TEST_F(SharedRingTest, RefusesDescriptorsOfOtherKinds) {
   const InboundRing ring = MakeRing();
-  Key key = OpenKey(ring.key());
-  key.file.descriptor = pipe.in();
-
-  EXPECT_THAT(PeerRing::Map(SealKey(key), kShape), kRefused);
-}
-
-TEST(SharedRingTest, RefusesAFileThatCouldShrinkUnderTheWriter) {
   const std::size_t bytes = kBytes + BellBytes(kShape.slots);
-  Descriptor file(::memfd_create("switchyard-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  std::array<int, 2> pipe{};
+  ASSERT_EQ(::pipe2(pipe.data(), O_CLOEXEC), 0);
+  const Descriptor pipe_out(pipe[0]);
+  const Descriptor pipe_in(pipe[1]);
+  const Descriptor device(::open("/dev/zero", O_RDWR | O_CLOEXEC));
+  const Descriptor tcp(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const Descriptor datagrams(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const testing::TempDir directory;
+  const std::string path = directory.Write("file", std::string(bytes, '\0'));
+  const Descriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  ASSERT_EQ(::mkfifo(directory.Join("fifo").c_str(), 0600), 0);
+  const Descriptor fifo(::open(directory.Join("fifo").c_str(), O_RDWR | O_CLOEXEC));
+
+  for (const int bad : {pipe_out.get(), pipe_in.get(), device.get(), tcp.get(), file.get()}) {
+    EXPECT_THAT(PeerRing::Map(PartsOf(bad, wake_.in()), kShape, kTag), kRefused) << bad;
+  }
+  for (const int bad : {fifo.get(), device.get(), tcp.get(), datagrams.get(), ring.file()}) {
+    EXPECT_THAT(PeerRing::Map(PartsOf(ring.file(), bad), kShape, kTag), kRefused) << bad;
+  }
+}
+
+TEST_F(SharedRingTest, RefusesAFileThatCouldShrinkUnderTheWriter) {
+  const std::size_t bytes = kBytes + BellBytes(kShape.slots);
+  const Descriptor file(::memfd_create("switchyard-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   ASSERT_EQ(::ftruncate(file.get(), static_cast<off_t>(bytes)), 0);
   ASSERT_EQ(::pwrite(file.get(), &kTag, sizeof(kTag), kBytes), static_cast<ssize_t>(sizeof(kTag)));
-  struct stat status {};
-  ASSERT_EQ(::fstat(file.get(), &status), 0);
-  const InboundRing good = MakeRing();
-  Key key = OpenKey(good.key());
-  key.file.inode = status.st_ino;
-  key.file.descriptor = file.get();
 
-  EXPECT_THAT(PeerRing::Map(SealKey(key), kShape), kRefused);
+  EXPECT_THAT(PeerRing::Map(PartsOf(file.get(), wake_.in()), kShape, kTag), kRefused);
 
   ASSERT_EQ(::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
-  SY_EXPECT_OK(PeerRing::Map(SealKey(key), kShape));
+  SY_EXPECT_OK(PeerRing::Map(PartsOf(file.get(), wake_.in()), kShape, kTag));
 }
 
-TEST(SharedRingTest, CannotBeShrunkByItsPeer) {
+TEST_F(SharedRingTest, CannotBeShrunkByItsPeer) {
   const InboundRing ring = MakeRing();
-  const Key key = OpenKey(ring.key());
 
-  EXPECT_NE(::ftruncate(key.file.descriptor, 0), 0);
-  EXPECT_NE(::ftruncate(key.file.descriptor, kBytes * 2), 0);
+  EXPECT_NE(::ftruncate(ring.file(), 0), 0);
+  EXPECT_NE(::ftruncate(ring.file(), kBytes * 2), 0);
 }
 
-TEST(SharedRingTest, SaysWhenThereIsNoMemory) {
+// A peer that does not read, that cleared O_NONBLOCK or that is gone costs the sender nothing.
+TEST_F(SharedRingTest, RingingNeverBlocksAndRaisesNoSignal) {
+  InboundRing ring = MakeRing();
+  auto peer = MapOf(ring);
+  SY_ASSERT_OK(peer);
+  ASSERT_EQ(::fcntl(wake_.in(), F_SETFL, 0), 0);
+  for (int i = 0; i < 100'000; ++i) {
+    EXPECT_TRUE(peer->Ring(1));
+    ASSERT_EQ(ring.bells().Take(), 1);
+    ring.bells().SetState(BellState::kAsleep);
+  }
+
+  wake_.CloseReader();
+
+  EXPECT_TRUE(peer->Ring(1)) << "SIGPIPE would end this test";
+}
+
+TEST_F(SharedRingTest, SaysWhenThereIsNoMemory) {
   constexpr RingShape kHuge{.slots = 1U << 31U, .slot_bytes = 1U << 31U};
   for (const auto kind : {InboundRing::Kind::kMapped, InboundRing::Kind::kPlain}) {
-    EXPECT_THAT(InboundRing::Allocate(kind, kHuge, kTag, ThePipe().in()),
+    EXPECT_THAT(InboundRing::Allocate(kind, kHuge, kTag),
                 FailsWith(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory));
   }
 }

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <fcntl.h>
 #include <sys/eventfd.h>
 #include <thread>
 #include <unistd.h>
@@ -22,6 +23,12 @@ std::unique_ptr<Sleeper> MakeSleeper(const Sleeper::WorkFds& work_fds = Sleeper:
   auto sleeper = Sleeper::Create(work_fds, busy_poll);
   SY_EXPECT_OK(sleeper);
   return std::move(sleeper).value();
+}
+
+// What a peer does to a sleeping owner. False when the pipe is full.
+bool WakeAsPeer(const Sleeper& sleeper) {
+  const std::byte wake{0};
+  return ::write(sleeper.peer_wake(), &wake, sizeof(wake)) == 1;
 }
 
 TEST(SleeperTest, AWakeBeforeArmIsNoticedOnce) {
@@ -84,8 +91,7 @@ TEST(SleeperTest, WorkEndsTheSleep) {
 TEST(SleeperTest, APeersByteEndsASleepAndTheNextArmTakesIt) {
   const auto sleeper = MakeSleeper();
   ASSERT_TRUE(sleeper->Arm());
-  const std::byte wake = Sleeper::kPeerWake;
-  ASSERT_EQ(::write(sleeper->wake_pipe(), &wake, sizeof(wake)), 1);
+  ASSERT_TRUE(WakeAsPeer(*sleeper));
   const auto start = SteadyTime::now();
 
   sleeper->Wait(seconds(20));
@@ -100,19 +106,26 @@ TEST(SleeperTest, APeersByteEndsASleepAndTheNextArmTakesIt) {
 
 TEST(SleeperTest, PeersCannotHideAWake) {
   const auto sleeper = MakeSleeper();
-  const std::byte wake = Sleeper::kPeerWake;
-  for (int i = 0; i < 100; ++i) ASSERT_EQ(::write(sleeper->wake_pipe(), &wake, sizeof(wake)), 1);
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(WakeAsPeer(*sleeper));
   sleeper->Wake();
   EXPECT_FALSE(sleeper->Arm());
 
-  // Not even with a full pipe, which refuses the byte of Wake(): the sleeps end at once.
-  while (::write(sleeper->wake_pipe(), &wake, sizeof(wake)) == 1) {
-  }
-  sleeper->Wake();
+  // Not even one that fills the pipe and makes writing to it block.
+  int sent = 0;
+  while (WakeAsPeer(*sleeper)) ++sent;
+  EXPECT_GT(sent, 0);
+  ASSERT_EQ(::fcntl(sleeper->peer_wake(), F_SETFL, 0), 0);
   const auto start = SteadyTime::now();
-  for (int i = 0; i < 3; ++i) {
-    if (sleeper->Arm()) sleeper->Wait(seconds(20));
+  sleeper->Wake();
+  EXPECT_FALSE(sleeper->Arm());
+  for (int sleeps = 0; sleeps < 1'000; ++sleeps) {
+    ASSERT_TRUE(sleeper->Arm()) << "takes without waiting";
+    sleeper->Wait(Duration::zero());
+    if (sleeper->TakeTimeout()) break;
   }
+  ASSERT_TRUE(sleeper->Arm());
+  sleeper->Wake();
+  sleeper->Wait(seconds(20));
   EXPECT_LT(SteadyTime::now() - start, seconds(10));
   EXPECT_FALSE(sleeper->TakeTimeout());
 }

@@ -227,9 +227,9 @@ RunnerStatus P2pRunner::Status() const {
     } else if (attachment->link != nullptr) {
       row.request_path = std::string(LinkPathName(attachment->link->path()));
       row.reply_path = attachment->reply_path;
-      // The reasons of both ends are mostly one: the worker's is told where only it has one.
-      row.why_messages = attachment->link->why_messages();
-      if (row.why_messages.empty()) row.why_messages = attachment->why_reply_messages;
+      // The worker goes first, so its reason says what failed; this side's often only that.
+      row.why_messages = attachment->why_reply_messages;
+      if (row.why_messages.empty()) row.why_messages = attachment->link->why_messages();
     }
     row.credits = attachment->credits.size();
     row.credits_free = attachment->credits.free();

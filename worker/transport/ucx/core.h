@@ -5,12 +5,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "core/base/clock.h"
 #include "core/ids.h"
 #include "core/rng.h"
 #include "worker/transport/inbox.h"
+#include "worker/transport/ring_server.h"
 #include "worker/transport/ucx/admission.h"
 #include "worker/transport/ucx/context.h"
 
@@ -25,8 +27,11 @@ struct UcxCore {
   Duration admission_time{};  // for each peer
   SteadyClock clock;          // for admissions
   Incarnation incarnation;
-  int wake_pipe = -1;  // of the transport's Sleeper, for the keys of mapped rings
-  SystemRng rng;       // for ring tags
+  int peer_wake = -1;  // of the transport's Sleeper, for the peers of mapped rings
+  SystemRng rng;       // for ring keys
+  std::string ring_dir;
+  std::unique_ptr<RingServer> ring_server;  // from the first ring that it serves
+  SocketName ring_socket;                   // of the server
   Inbox inbox;
   std::vector<UcxLink*> links;   // the open ones
   std::size_t links_down = 0;    // links that failed and whose OnLinkDown is still due

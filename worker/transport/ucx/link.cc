@@ -75,9 +75,13 @@ absl::Status UcxLink::AllocateRing() {
   // A plain ring has no key, so with tcp the peer cannot map it either.
   const auto kind = options_.choice == TransportChoice::kTcp ? InboundRing::Kind::kPlain
                                                              : InboundRing::Kind::kMapped;
-  SY_ASSIGN_OR_RETURN(ring_, InboundRing::Allocate(
-                                 kind, {.slots = options_.slots, .slot_bytes = options_.slot_bytes},
-                                 core_->rng.Next(), core_->wake_pipe));
+  const std::uint64_t tag = core_->rng.Next();
+  SY_ASSIGN_OR_RETURN(ring_,
+                      InboundRing::Allocate(
+                          kind, {.slots = options_.slots, .slot_bytes = options_.slot_bytes}, tag));
+  if (ring_.mapped()) {
+    SY_ASSIGN_OR_RETURN(offer_.rkey, OfferRing(tag));
+  }
   core_->ring_bytes += bytes;
 
   offer_.transport = "ucx";
@@ -93,8 +97,27 @@ absl::Status UcxLink::AllocateRing() {
   offer_.ring_bytes = bytes;
   offer_.slots = options_.slots;
   offer_.slot_bytes = options_.slot_bytes;
-  offer_.rkey = ring_.key();
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> UcxLink::OfferRing(std::uint64_t tag) {
+  RingKey key{.tag = tag};
+  // A visitor brings its ring itself.
+  if (options_.connects_at_once) return SealRingKey(key);
+  if (core_->ring_server == nullptr) {
+    core_->ring_socket = core_->rng.NextId<SocketName>();
+    auto started = RingServer::Start(core_->ring_dir, core_->ring_socket);
+    // Without a server, rows travel as messages unless that is excluded.
+    if (!started.ok() && options_.choice == TransportChoice::kShm) return started.status();
+    if (!started.ok()) return SealRingKey(key);
+    core_->ring_server = *std::move(started);
+  }
+  secret_ = core_->rng.NextId<RingSecret>();
+  core_->ring_server->Offer(secret_, ring_.file(), core_->peer_wake);
+  key.socket = core_->ring_socket;
+  key.secret = secret_;
+  key.in_directory = !core_->ring_dir.empty();
+  return SealRingKey(key);
 }
 
 absl::Status UcxLink::Connect(const RingOffer& peer) {
@@ -145,20 +168,54 @@ absl::Status UcxLink::MakeEndpoint(const RingOffer& peer) {
                                 "; check that the peer's host is reachable by tcp"));
 }
 
+absl::StatusOr<RingVisit> VisitRing(const RingOffer& peer, const std::string& ring_dir) {
+  SY_ASSIGN_OR_RETURN(const RingKey key, OpenRingKey(peer.rkey));
+  return RingVisit::Make(key, ring_dir);
+}
+
+absl::StatusOr<RingParts> UcxLink::PartsOfPeer(const RingOffer& peer) {
+  if (!options_.connects_at_once && secret_.empty()) {
+    return NotMapped("this process could not listen for it, or has tried already");
+  }
+  if (!options_.connects_at_once) {
+    const Descriptor visitor = core_->ring_server->Withdraw(std::exchange(secret_, {}));
+    if (!visitor.valid()) {
+      return NotMapped("its process has not come for this process's ring, which it maps first");
+    }
+    return TakeHandedOver(visitor.get());
+  }
+  absl::StatusOr<RingVisit> visit =
+      options_.visit != nullptr ? std::move(static_cast<UcxVisit*>(options_.visit.get())->result)
+                                : VisitRing(peer, core_->ring_dir);
+  if (!visit.ok()) return visit.status();
+  // Before the peer's ring is checked: whether the peer can map this one is another matter.
+  if (!visit->HandOver(ring_.file(), core_->peer_wake)) {
+    return NotMapped(
+        "this process could not hand over its own; raise the limit of open files "
+        "(ulimit -n)");
+  }
+  return visit->TakeParts();
+}
+
+absl::StatusOr<PeerRing> UcxLink::MapPeer(const RingOffer& peer) {
+  SY_ASSIGN_OR_RETURN(const RingKey key, OpenRingKey(peer.rkey));
+  SY_ASSIGN_OR_RETURN(RingParts parts, PartsOfPeer(peer));
+  return PeerRing::Map(std::move(parts), {.slots = peer.slots, .slot_bytes = peer.slot_bytes},
+                       key.tag);
+}
+
 absl::Status UcxLink::ChoosePath(const RingOffer& peer) {
   why_messages_ = "tcp was asked for";
   if (options_.choice != TransportChoice::kTcp) {
-    absl::StatusOr<PeerRing> ring =
-        PeerRing::Map(peer.rkey, {.slots = peer.slots, .slot_bytes = peer.slot_bytes});
+    absl::StatusOr<PeerRing> ring = MapPeer(peer);
     // Without a mapping, auto falls back to messages; shm must not.
     if (ring.ok()) {
       peer_ring_ = std::move(ring).value();
       why_messages_.clear();
     } else if (options_.choice == TransportChoice::kShm) {
-      return TransportError(
-          absl::StrCat("transport ucx: shm is required, but ", ring.status().message(),
-                       "; run both sides on one host, as the same user and in the same PID "
-                       "namespace, or use auto or tcp"));
+      return TransportError(absl::StrCat("transport ucx: shm is required, but ",
+                                         ring.status().message(),
+                                         "; run both sides on one host, or use auto or tcp"));
     } else {
       why_messages_ = std::string(ring.status().message());
     }
@@ -268,6 +325,7 @@ void UcxLink::Close() {
   CloseEndpoint();
   if (down_unreported_) --core_->links_down;
   down_unreported_ = false;
+  if (!secret_.empty()) core_->ring_server->Withdraw(secret_);  // before the ring is closed
   ring_ = InboundRing();
   core_->ring_bytes -= offer_.ring_bytes;
   std::erase(core_->links, this);

@@ -5,14 +5,25 @@
 
 #include <memory>
 #include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
 
 #include "worker/transport/doorbells.h"
+#include "worker/transport/ring_exchange.h"
 #include "worker/transport/shared_ring.h"
 #include "worker/transport/transport.h"
 #include "worker/transport/ucx/core.h"
 #include "worker/transport/ucx/outbox.h"
 
 namespace switchyard {
+
+// The visit to the process of a peer's ring.
+absl::StatusOr<RingVisit> VisitRing(const RingOffer& peer, const std::string& ring_dir);
+struct UcxVisit final : public PeerVisit {
+  explicit UcxVisit(absl::StatusOr<RingVisit> r) : result(std::move(r)) {}
+  absl::StatusOr<RingVisit> result;
+};
 
 class UcxLink final : public Link {
  public:
@@ -52,10 +63,15 @@ class UcxLink final : public Link {
   UcxLink(UcxCore* core, const LinkOptions& options);
   // Allocates the ring and fills the offer.
   absl::Status AllocateRing();
+  // Makes the ring available to a peer that comes for it. Returns its key.
+  absl::StatusOr<std::string> OfferRing(std::uint64_t tag);
   // Creates the endpoint to the peer's receiver. Does not wait for the connection.
   absl::Status MakeEndpoint(const RingOffer& peer);
   // Maps the peer's ring or prepares messages, as the options and the offer permit.
   absl::Status ChoosePath(const RingOffer& peer);
+  // Gets the peer's ring, and gives it this one if this side is the visitor.
+  absl::StatusOr<PeerRing> MapPeer(const RingOffer& peer);
+  absl::StatusOr<RingParts> PartsOfPeer(const RingOffer& peer);
   // The peer is known: only its hosts may connect from now on.
   void AdmitPeer(const RingOffer& peer);
   void EndAwait();
@@ -71,6 +87,7 @@ class UcxLink final : public Link {
   const LinkOptions options_;
   RingOffer offer_;
   InboundRing ring_;
+  RingSecret secret_;  // under which the server offers the ring; empty: it does not
   // Set between Connect and Close.
   ucp_ep_h endpoint_ = nullptr;
   PeerRing peer_ring_;

@@ -26,6 +26,8 @@ absl::StatusOr<std::unique_ptr<Transport>> UcxTransport::Create(const UcxOptions
 }
 
 absl::Status UcxTransport::Init(const UcxOptions& options) {
+  SY_RETURN_IF_ERROR(CheckSocketDirectory(options.ring_dir));
+  core_.ring_dir = options.ring_dir;
   core_.incarnation = options.incarnation;
   SY_ASSIGN_OR_RETURN(core_.ucx, UcxContext::Create(options.context));
 
@@ -35,7 +37,7 @@ absl::Status UcxTransport::Init(const UcxOptions& options) {
   SY_RETURN_IF_ERROR(HandleMessages());
   SY_ASSIGN_OR_RETURN(sleeper_, Sleeper::Create({core_.ucx->receiver_fd(), core_.ucx->sender_fd()},
                                                 options.busy_poll));
-  core_.wake_pipe = sleeper_->wake_pipe();
+  core_.peer_wake = sleeper_->peer_wake();
   return absl::OkStatus();
 }
 
@@ -67,6 +69,12 @@ UcxTransport::~UcxTransport() {
 absl::StatusOr<std::unique_ptr<Link>> UcxTransport::CreateLink(const LinkOptions& options) {
   SY_RETURN_IF_ERROR(KeepListening());
   return UcxLink::Create(&core_, options);
+}
+
+std::shared_ptr<PeerVisit> UcxTransport::Visit(const RingOffer& offer,
+                                               TransportChoice choice) const {
+  if (choice == TransportChoice::kTcp) return nullptr;
+  return std::make_shared<UcxVisit>(VisitRing(offer, core_.ring_dir));
 }
 
 // A doorbell is only a header; a piece is a longer header with data. Any other message is not a

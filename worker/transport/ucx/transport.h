@@ -21,12 +21,14 @@ struct UcxOptions {
   Incarnation incarnation{};  // of this process
   Duration busy_poll{};       // see Sleeper
   Duration admission = kUcxAdmission;
+  std::string ring_dir{};  // for the sockets over which rings are passed (local_socket.h)
   UcxContextOptions context;
 };
 
 class UcxTransport final : public Transport {
  public:
-  // Errors: kFailedPrecondition or kUnavailable (TRANSPORT) if UCX does not start.
+  // Errors: kFailedPrecondition or kUnavailable (TRANSPORT) if UCX does not start; kInvalidArgument
+  // (BAD_CONFIG) if ring_dir cannot be used.
   static absl::StatusOr<std::unique_ptr<Transport>> Create(const UcxOptions& options);
   // Closes the remaining links.
   ~UcxTransport() override;
@@ -36,6 +38,8 @@ class UcxTransport final : public Transport {
   bool Arm() override;
   void Wait(Duration max) override { sleeper_->Wait(max); }
   void Wake() override { sleeper_->Wake(); }
+  [[nodiscard]] std::shared_ptr<PeerVisit> Visit(const RingOffer& offer,
+                                                 TransportChoice choice) const override;
   void CountDrop(FrameDrop drop) override { core_.inbox.CountDrop(drop); }
   [[nodiscard]] MemoryKind slot_memory() const override { return MemoryKind::kHost; }
   [[nodiscard]] TransportStats stats() const override;
