@@ -166,6 +166,8 @@ absl::StatusOr<StepTicket> Source::Submit(SessionRef ref, const StepRequest& req
   Session* session = Find(ref);
   if (session == nullptr) return ClosedSession();
   absl::StatusOr<StepTicket> ticket = session->runner->Submit(request, options_.clock->Now());
+  // Its device goes on without the caller, which may be away for long: the own thread follows it.
+  if (session->runner->awaits_device() && waiters_ == 0) stop_.NotifyAll();
   // The caller may look for its step much later.
   if (ticket.ok()) session = WorkOn(ref);
   if (!absl::IsUnavailable(ticket.status()) || session->watch == nullptr) return ticket;
@@ -341,11 +343,18 @@ void Source::Drive(TimePoint until, Finished finished) {
   last_driven_ = options_.clock->Now();
 }
 
+bool Source::AwaitsDevice() {
+  for (const auto& [ref, session] : sessions_) {
+    if (session.runner->awaits_device()) return true;
+  }
+  return false;
+}
+
 void Source::Run() {
   const ProgressLock progress(*this);
   while (!stopping_) {
     const TimePoint now = options_.clock->Now();
-    if (waiters_ > 0 || now < last_driven_ + kHandOver) {
+    if (waiters_ > 0 || (now < last_driven_ + kHandOver && !AwaitsDevice())) {
       // Time passes for this thread, and only the destructor cuts it short: a caller that stops
       // driving does not notify, since that would cost a wake-up for every step.
       stop_.WaitUntil(progress_mutex_, std::chrono::steady_clock::now() + options_.sleep_max);
