@@ -89,8 +89,8 @@ class StepRunner {
   // What Submit holds a step of `layer` to, on the plan of now. Errors: kNotFound (UNKNOWN_LAYER);
   // why no step can be submitted now, as Submit says it.
   [[nodiscard]] virtual absl::StatusOr<StepLimits> LimitsOf(LayerId layer) const = 0;
-  // A step waits for a device that says when it is done, and goes on with a Poll after that. So
-  // somebody has to sleep until a wake, also while no caller waits for a step.
+  // Steps are in flight that go on by events of a device, and end for callers who may come back
+  // late. So somebody has to poll after wakes, also while no caller waits for a step.
   [[nodiscard]] virtual bool awaits_device() const { return false; }
   // Submit or Poll stopped after a piece of work, so that its caller may let others go first; Poll
   // goes on.

@@ -83,15 +83,18 @@ absl::StatusOr<StepTicket> StagedRunner::Submit(const StepRequest& request, Time
   SY_RETURN_IF_ERROR(CheckMemory(request));
   SY_ASSIGN_OR_RETURN(const std::uint32_t index, FreeSlot());
   Slot& slot = *slots_[index];
+  // First: a stream that cannot be waited for is the likeliest mistake, and a wait alone does
+  // nothing.
+  if (request.tokens > 0) SY_RETURN_IF_ERROR(options_.reads->WaitFor(request.stream));
   SY_RETURN_IF_ERROR(Place(request, limits, slot));
-  SY_RETURN_IF_ERROR(BeginReading(request, slot));
+  if (request.tokens > 0) SY_RETURN_IF_ERROR(options_.reads->Copy(slot.inputs));
+  SY_RETURN_IF_ERROR(options_.reads->Record(slot.read.get()));
   const Duration wait =
       request.deadline > Duration::zero() ? request.deadline : limits.step_deadline;
   slot.deadline = now + std::min(wait, kStepDeadlineMax);
   slot.status = absl::OkStatus();
   slot.stage = Stage::kReading;
   ++slot.generation;
-  ++with_device_;
   in_flight_.push_back(index);
   return StepTicket{index, slot.generation};
 }
@@ -173,14 +176,6 @@ absl::Status StagedRunner::Place(const StepRequest& request, const StepLimits& l
   return absl::OkStatus();
 }
 
-absl::Status StagedRunner::BeginReading(const StepRequest& request, Slot& slot) {
-  if (request.tokens > 0) {
-    SY_RETURN_IF_ERROR(options_.reads->WaitFor(request.stream));
-    SY_RETURN_IF_ERROR(options_.reads->Copy(slot.inputs));
-  }
-  return options_.reads->Record(slot.read.get());
-}
-
 RunnerProgress StagedRunner::Poll(TimePoint now) {
   RunnerProgress progress = inner_->Poll(now);
   TimePoint wake_at = TimePoint::max();
@@ -204,7 +199,7 @@ bool StagedRunner::Advance(Slot& slot, TimePoint now) {
   if (slot.stage == Stage::kRunning) moved |= AfterRunning(slot, now);
   if (slot.stage == Stage::kWriting && slot.written->done()) {
     slot.status = slot.written->status();
-    LeaveDevice(slot, Stage::kDone);
+    slot.stage = Stage::kDone;
     moved = true;
   }
   return moved;
@@ -220,12 +215,12 @@ bool StagedRunner::AfterReading(Slot& slot, TimePoint now) {
     const absl::StatusOr<StepTicket> ticket = inner_->Submit(slot.staged, now);
     if (ticket.ok()) {
       slot.inner = *ticket;
-      LeaveDevice(slot, Stage::kRunning);
+      slot.stage = Stage::kRunning;
       return true;
     }
     slot.status = ticket.status();
   }
-  LeaveDevice(slot, Stage::kDone);
+  slot.stage = Stage::kDone;
   return true;
 }
 
@@ -244,12 +239,6 @@ void StagedRunner::BeginWriting(Slot& slot) {
   if (slot.status.ok()) slot.status = options_.writes->Record(slot.written.get());
   if (!slot.status.ok()) return;
   slot.stage = Stage::kWriting;
-  ++with_device_;
-}
-
-void StagedRunner::LeaveDevice(Slot& slot, Stage next) {
-  slot.stage = next;
-  --with_device_;
 }
 
 absl::StatusOr<bool> StagedRunner::IsDone(const StepTicket& ticket) const {
@@ -279,7 +268,7 @@ void StagedRunner::GiveUp(Slot& slot, const absl::Status& why, TimePoint now) {
   if (slot.stage == Stage::kReading) {
     if (slot.status.ok()) slot.status = why;
     WaitUntilDone(*slot.read);
-    LeaveDevice(slot, Stage::kDone);
+    slot.stage = Stage::kDone;
   } else if (slot.stage == Stage::kRunning) {
     inner_->Take(slot.inner, now).IgnoreError();
     slot.status = why;
@@ -288,7 +277,7 @@ void StagedRunner::GiveUp(Slot& slot, const absl::Status& why, TimePoint now) {
     // Its result is on its way: the wait is short, and then y is complete.
     WaitUntilDone(*slot.written);
     slot.status = slot.written->status();
-    LeaveDevice(slot, Stage::kDone);
+    slot.stage = Stage::kDone;
   }
 }
 
@@ -307,7 +296,7 @@ void StagedRunner::Close(TimePoint now) {
 RunnerStatus StagedRunner::Status() const {
   RunnerStatus status = inner_->Status();
   // The inner runner does not know those that are with the device.
-  status.steps_in_flight += with_device_;
+  status.steps_in_flight = static_cast<std::uint32_t>(in_flight_.size());
   return status;
 }
 

@@ -55,7 +55,8 @@ class StagedRunner final : public StepRunner {
   absl::StatusOr<StepTicket> Submit(const StepRequest& request, TimePoint now) override;
   // Of the inner runner, and for memory of the device.
   [[nodiscard]] absl::StatusOr<StepLimits> LimitsOf(LayerId layer) const override;
-  [[nodiscard]] bool awaits_device() const override { return with_device_ > 0; }
+  // Also while the inner runner has the step: the device has to write y next.
+  [[nodiscard]] bool awaits_device() const override { return !in_flight_.empty(); }
   [[nodiscard]] bool put_off() const override { return inner_->put_off(); }
   [[nodiscard]] absl::StatusOr<bool> IsDone(const StepTicket& ticket) const override;
   absl::Status Take(const StepTicket& ticket, TimePoint now) override;
@@ -88,13 +89,11 @@ class StagedRunner final : public StepRunner {
   absl::StatusOr<std::uint32_t> FreeSlot();
   // Places the step in the slot's memory and describes its copies.
   absl::Status Place(const StepRequest& request, const StepLimits& limits, Slot& slot);
-  absl::Status BeginReading(const StepRequest& request, Slot& slot);
   // Takes the step as far as it goes. True if it has moved.
   bool Advance(Slot& slot, TimePoint now);
   bool AfterReading(Slot& slot, TimePoint now);
   bool AfterRunning(Slot& slot, TimePoint now);
   void BeginWriting(Slot& slot);
-  void LeaveDevice(Slot& slot, Stage next);
   // Waits until neither device nor inner runner has anything of the step, which ends with `why`
   // unless it has ended before.
   void GiveUp(Slot& slot, const absl::Status& why, TimePoint now);
@@ -104,7 +103,6 @@ class StagedRunner final : public StepRunner {
   // By pointer: the device holds addresses in a slot.
   std::vector<std::unique_ptr<Slot>> slots_;
   std::vector<std::uint32_t> in_flight_;  // in the order of Submit, until they are done
-  std::uint32_t with_device_ = 0;         // slots in kReading or kWriting
   bool closed_ = false;
 };
 

@@ -144,11 +144,11 @@ TEST_F(StagedRunnerTest, AStepGoesOnByTheDevicesEventsAndNothingWaits) {
   Read();
   ASSERT_EQ(gateway_.taken.size(), 1U);
   EXPECT_THAT(gateway_.taken[0].ids, ElementsAre(0, 1, 0, 1, 0, 1));
-  EXPECT_FALSE(runner_->awaits_device());
+  EXPECT_TRUE(runner_->awaits_device()) << "the answer has to be written";
+  EXPECT_EQ(runner_->Status().steps_in_flight, 1U);
   EXPECT_FALSE(IsDone(ticket));
   gateway_.Answer(gateway_.taken[0], 2);
   EXPECT_TRUE(runner_->Poll(now_).worked);
-  EXPECT_TRUE(runner_->awaits_device());
   EXPECT_FALSE(IsDone(ticket));
   tensors.ExpectUntouched();
   writes_->ReleaseAll();
