@@ -100,8 +100,8 @@ typedef struct sy_client_options {
   /* p2p only: after each frame, look for the next for so long instead of sleeping. Saves wake-ups
      and takes a CPU meanwhile; at most 1,000,000, and 0 sleeps at once. */
   uint32_t busy_poll_us;
-  /* Where the tensors of steps lie, such as "cuda:0"; NULL: host. Opening then takes a second, and
-     gives SY_FAILED_PRECONDITION where the library has no CUDA or the machine no such GPU. */
+  /* Where the tensors of steps lie: "cuda:0", "cuda:index=0,busy_poll_us=2000"; NULL: host. Opening
+     takes a second, and gives SY_FAILED_PRECONDITION without CUDA in the library or such a GPU. */
   const char* device;
 } sy_client_options;
 

@@ -351,7 +351,8 @@ def measure(checks, poll_us):
     """us of a step: from the host, from the GPU, and from the GPU by copies of the engine's own."""
     args, device = checks.args, checks.device
     host = Client(checks.library, args.coordinator, busy_poll_us=poll_us)
-    gpu = Client(checks.library, args.coordinator, device=args.device, busy_poll_us=poll_us)
+    polling = f"cuda:index={device.index},busy_poll_us={poll_us}"
+    gpu = Client(checks.library, args.coordinator, device=polling if poll_us else args.device, busy_poll_us=poll_us)
     rows = []
     for phase, mode, sizes in ((DECODE, LOW_LATENCY, (1, 16, 128)), (PREFILL, NORMAL, (128, 1024, 4096))):
         on_host, on_gpu = host.session(phase, mode), gpu.session(phase, mode)

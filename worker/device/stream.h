@@ -145,7 +145,7 @@ class Stream {
   virtual absl::Status Sum(const SumRun& run) = 0;
   // Between any two kinds of memory that the device knows.
   virtual absl::Status Copy(std::span<const CopyPiece> pieces) = 0;
-  // What is enqueued later begins when everything is complete that `foreign` holds now: a stream of
+  // Work that is enqueued later begins when all is complete that `foreign` holds now: a stream of
   // another part of this process, as the device's own runtime knows it (cuda: a cudaStream_t; null
   // is the legacy default stream). Errors: kInvalidArgument (BAD_REQUEST) for a stream of another
   // device; kFailedPrecondition (UNSUPPORTED) while `foreign` is being captured into a graph;
@@ -164,7 +164,8 @@ struct StreamOptions {
   // be empty; returns quickly and calls nothing of the stream.
   std::function<void()> on_progress{};
   // How much pageable memory a device without host access can have on its way at once; 0: some
-  // batches of rows. Such memory is pinned while the stream exists.
+  // batches of rows. So much is pinned while the stream exists. A stream with a small amount is for
+  // few copies at a time, of memory that the caller has pinned.
   std::size_t staging_bytes = 0;
 };
 

@@ -104,6 +104,7 @@ class Source {
   absl::Status CloseAtCoordinator(SessionId session, Duration timeout);
   void Run();  // the Source's own thread
   void Wake();
+  void WakeForRunner();  // from any thread
 
   Session* Find(SessionRef session) SY_REQUIRES(progress_mutex_);
   absl::Status StartAndConnect(SessionRef session, TimePoint until) SY_REQUIRES(progress_mutex_);
@@ -131,6 +132,9 @@ class Source {
   SessionRef last_session_ SY_GUARDED_BY(progress_mutex_) = 0;
   std::uint32_t waiters_ SY_GUARDED_BY(progress_mutex_) = 0;
   bool stopping_ SY_GUARDED_BY(progress_mutex_) = false;
+  // Steps await a device, and no caller drives: its events are for the own thread. A state change
+  // to true finds that thread in its wait for stop_, or driving.
+  std::atomic<bool> follows_device_{false};
   // When a caller last stopped driving.
   TimePoint last_driven_ SY_GUARDED_BY(progress_mutex_){};
 

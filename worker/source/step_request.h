@@ -28,7 +28,7 @@ struct StepRequest {
   void* y = nullptr;  // [tokens, hidden] in the session's y_dtype
   std::int64_t y_stride = 0;
   Duration deadline{};  // 0: the session's
-  // Of the tensors' device, in the words of Stream::WaitFor: x, ids and weights are read, and y is
+  // A stream of the tensors' device (Stream::WaitFor): x, ids and weights are read, and y is
   // written, after what it holds at Submit. Null where tensors are memory of the host.
   void* stream = nullptr;
 };

@@ -86,7 +86,7 @@ class StepRunner {
   // needs is gone; kResourceExhausted (NO_CREDITS) when too many steps are not taken yet;
   // kFailedPrecondition (SESSION_CLOSED) after Close.
   virtual absl::StatusOr<StepTicket> Submit(const StepRequest& request, TimePoint now) = 0;
-  // What Submit holds a step of `layer` to, on the plan of now. Errors: kNotFound (UNKNOWN_LAYER);
+  // The limits of a step of `layer`, on the plan of now. Errors: kNotFound (UNKNOWN_LAYER);
   // why no step can be submitted now, as Submit says it.
   [[nodiscard]] virtual absl::StatusOr<StepLimits> LimitsOf(LayerId layer) const = 0;
   // Steps are in flight that go on by events of a device, and end for callers who may come back

@@ -60,7 +60,7 @@ MadeRunner MakeGateway(const RunnerParts& parts, SessionGrant grant, std::functi
                                                               .wake = std::move(wake)});
 }
 
-// What passes through a stream's own memory are small tensors; large ones are pinned themselves.
+// Little passes through a stream's own memory: tensors are copied to and from pinned memory.
 constexpr std::size_t kStagingBytes = std::size_t{4} << 20;
 
 MadeRunner Make(const RunnerParts& parts, SessionGrant grant, std::function<void()> wake) {

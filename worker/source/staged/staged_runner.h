@@ -34,7 +34,7 @@ struct StagedRunnerOptions {
   std::unique_ptr<StepRunner> inner;  // takes memory of the host
   DeviceBackend* device = nullptr;    // of the tensors; outlives the runner
   std::string device_name;            // for error texts, such as "cuda:0"
-  // Of the device; both wake the source.
+  // Both are the device's and wake the source.
   std::unique_ptr<Stream> reads;
   std::unique_ptr<Stream> writes;
   std::uint32_t steps_max = 16;  // in flight or not taken yet
@@ -53,7 +53,7 @@ class StagedRunner final : public StepRunner {
   // of DeviceBackend::Allocate and of the calls of a Stream; kResourceExhausted (NO_CREDITS) when
   // too many steps are not taken yet.
   absl::StatusOr<StepTicket> Submit(const StepRequest& request, TimePoint now) override;
-  // Of the inner runner, and for memory of the device.
+  // They are the inner runner's, for memory of the device.
   [[nodiscard]] absl::StatusOr<StepLimits> LimitsOf(LayerId layer) const override;
   // Also while the inner runner has the step: the device has to write y next.
   [[nodiscard]] bool awaits_device() const override { return !in_flight_.empty(); }

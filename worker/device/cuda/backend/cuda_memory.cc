@@ -83,7 +83,7 @@ void CudaMemory::Free() {
 absl::StatusOr<MemoryKind> KindForCuda(const void* address, int device) {
   cudaPointerAttributes attributes = {};
   if (cudaPointerGetAttributes(&attributes, address) != cudaSuccess) {
-    // What the runtime knows nothing about is memory of the host, or none at all.
+    // The runtime knows nothing of it: it is memory of the host, or none at all.
     (void)cudaGetLastError();
     return MemoryKind::kHost;
   }

@@ -187,7 +187,8 @@ absl::Status CudaStream::Copy(std::span<const CopyPiece> pieces) {
   const KeptContext kept(shared_->contexts);
   SY_RETURN_IF_ERROR(Begin());
   SY_RETURN_IF_ERROR(CheckLeftovers(pieces.size()));
-  std::size_t large = kLargeBytes;
+  // Whoever asks for little staging memory has few pieces and pins them.
+  std::size_t large = options_.staging_bytes > 0 ? 0 : kLargeBytes;
   SY_ASSIGN_OR_RETURN(std::size_t staged, StagedBytes(pieces, large));
   if (staged > ring_.capacity() / kCollectedPart || 2 * staged > ring_.free()) {
     // Many small pieces that the device can reach: it takes them one by one.
@@ -227,7 +228,9 @@ absl::Status CudaStream::CopyStaged(std::span<const CopyPiece> pieces, Direction
         (reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from) | bytes) %
             16 ==
         0;
-    return shared_->fault.Check(words && bytes < kLargeBytes
+    // An engine's kernels occupy the GPU for long, and do not hold up its copy engines.
+    const bool engine = options_.staging_bytes > 0;
+    return shared_->fault.Check(words && bytes < kLargeBytes && !engine
                                     ? cuda::CopyWords(to, from, bytes, raw_)
                                     : cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, raw_),
                                 "copying memory");

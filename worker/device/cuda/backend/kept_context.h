@@ -11,7 +11,7 @@
 
 namespace switchyard {
 
-// Of the driver; null where it does not have them, and then nothing is kept.
+// They are the driver's. Null: it does not have them, and nothing is kept.
 struct ContextCalls {
   CUresult (*get)(CUcontext* current) = nullptr;
   CUresult (*set)(CUcontext current) = nullptr;
