@@ -82,23 +82,20 @@ constexpr std::uint32_t kBusyPollMaxUs = 1'000'000;
 // An engine reads the status between steps.
 constexpr switchyard::Duration kStatusTimeout = std::chrono::milliseconds(100);
 
-// The size that the first callers of this ABI were compiled with; later fields lie behind it.
-constexpr std::size_t kFirstClientOptions = offsetof(sy_client_options, ring_dir);
+// Sizes of the structures of ABI 1, which end before the fields that 2 has added.
+constexpr std::uint32_t kClientOptionsSize1 = offsetof(sy_client_options, ring_dir);
+constexpr std::uint32_t kStepRequestSize1 = offsetof(sy_step_request, stream);
+static_assert(kClientOptionsSize1 == 48 && kStepRequestSize1 == 88);
 
-// The options with 0 for fields that the caller's header did not have.
-std::optional<sy_client_options> OptionsOf(const sy_client_options* given) {
-  if (given == nullptr || given->size < kFirstClientOptions || given->abi_version < 1) {
-    return std::nullopt;
-  }
-  sy_client_options options{};
-  std::memcpy(&options, given, std::min<std::size_t>(given->size, sizeof(options)));
-  return options;
-}
-
-// A structure of this ABI; later ones may be longer, never shorter.
+// The caller's structure as one of this ABI: fields that an older one does not have are 0, those
+// that only a later one has are not looked at. False for what is none of either.
 template <typename T>
-bool IsStamped(const T* object) {
-  return object != nullptr && object->size >= sizeof(T) && object->abi_version >= 1;
+bool Read(const T* object, std::uint32_t older_size, T* out) {
+  if (object == nullptr || object->abi_version < 1) return false;
+  if (object->size < sizeof(T) && object->size != older_size) return false;
+  *out = T{};
+  std::memcpy(out, object, std::min<std::size_t>(object->size, sizeof(T)));
+  return true;
 }
 
 std::string TextOf(const char* text) { return text == nullptr ? std::string() : std::string(text); }
@@ -152,6 +149,7 @@ switchyard::StepRequest RequestOf(const sy_step_request& request) {
   step.y = request.y;
   step.y_stride = request.y_stride;
   step.deadline = std::chrono::milliseconds(request.deadline_ms);
+  step.stream = request.stream;
   return step;
 }
 
@@ -199,23 +197,23 @@ sy_mode sy_mode_of_step(uint32_t choice, uint32_t flags) {
 sy_code sy_client_open(const sy_client_options* options, sy_client** out) {
   if (out == nullptr) return SY_INVALID_ARGUMENT;
   *out = nullptr;
-  const std::optional<sy_client_options> given = OptionsOf(options);
-  if (!given.has_value()) return SY_INVALID_ARGUMENT;
-  options = &*given;
+  sy_client_options given;
+  if (!Read(options, kClientOptionsSize1, &given)) return SY_INVALID_ARGUMENT;
   auto made = std::make_unique<sy_client>();
   // From here on the caller owns the client, whatever follows.
   *out = made.release();
-  if (options->transport > SY_TRANSPORT_TCP) return (*out)->Keep(BadField("transport"));
-  if (options->busy_poll_us > kBusyPollMaxUs) return (*out)->Keep(BadField("busy_poll_us"));
+  if (given.transport > SY_TRANSPORT_TCP) return (*out)->Keep(BadField("transport"));
+  if (given.busy_poll_us > kBusyPollMaxUs) return (*out)->Keep(BadField("busy_poll_us"));
   switchyard::ClientOptions& wanted = (*out)->options;
-  wanted.coordinator = TextOf(options->coordinator);
-  wanted.gateway = TextOf(options->gateway);
-  wanted.transport = static_cast<switchyard::TransportChoice>(options->transport);
-  if (options->net_devices != nullptr) wanted.net_devices = options->net_devices;
-  wanted.ring_dir = TextOf(options->ring_dir);
-  wanted.busy_poll = std::chrono::microseconds(options->busy_poll_us);
+  wanted.coordinator = TextOf(given.coordinator);
+  wanted.gateway = TextOf(given.gateway);
+  wanted.transport = static_cast<switchyard::TransportChoice>(given.transport);
+  wanted.ring_dir = TextOf(given.ring_dir);
+  wanted.device = TextOf(given.device);
+  if (given.net_devices != nullptr) wanted.net_devices = given.net_devices;
+  wanted.busy_poll = std::chrono::microseconds(given.busy_poll_us);
   wanted.timeout =
-      std::chrono::milliseconds(options->timeout_ms == 0 ? kDefaultTimeoutMs : options->timeout_ms);
+      std::chrono::milliseconds(given.timeout_ms == 0 ? kDefaultTimeoutMs : given.timeout_ms);
   auto client = switchyard::Client::Connect(wanted);
   if (!client.ok()) return (*out)->Keep(client.status());
   (*out)->client = *std::move(client);
@@ -227,10 +225,11 @@ void sy_client_close(sy_client* client) { delete client; }
 sy_code sy_session_open(sy_client* client, const sy_session_options* options, sy_session** out) {
   if (client == nullptr || out == nullptr) return SY_INVALID_ARGUMENT;
   *out = nullptr;
-  if (!IsStamped(options)) return client->Keep(BadField("options.size"));
+  sy_session_options given;
+  if (!Read(options, sizeof(given), &given)) return client->Keep(BadField("options.size"));
   if (client->client == nullptr) return client->Keep(BadField("client"));
   switchyard::OpenSessionRequest request;
-  if (const absl::Status valid = RequestOf(*options, &request); !valid.ok()) {
+  if (const absl::Status valid = RequestOf(given, &request); !valid.ok()) {
     return client->Keep(valid);
   }
   auto session = client->client->Open(request);
@@ -251,10 +250,11 @@ sy_code sy_submit(sy_session* session, const sy_step_request* request, sy_step**
   if (session == nullptr || out == nullptr) return SY_INVALID_ARGUMENT;
   *out = nullptr;
   sy_client* const client = session->client;
-  if (!IsStamped(request)) return client->Keep(BadField("request.size"));
+  sy_step_request given;
+  if (!Read(request, kStepRequestSize1, &given)) return client->Keep(BadField("request.size"));
   auto open = client->SessionOf(session);
   if (open == nullptr) return client->Keep(ClosedSession());
-  const auto ticket = open->Submit(RequestOf(*request));
+  const auto ticket = open->Submit(RequestOf(given));
   if (!ticket.ok()) return client->Keep(ticket.status());
   const switchyard::MutexLock lock(client->mutex);
   *out = client->steps.Take();
@@ -284,10 +284,11 @@ sy_code sy_wait(sy_step* step) {
 sy_code sy_run(sy_session* session, const sy_step_request* request, uint32_t retry_ms) {
   if (session == nullptr) return SY_INVALID_ARGUMENT;
   sy_client* const client = session->client;
-  if (!IsStamped(request)) return client->Keep(BadField("request.size"));
+  sy_step_request given;
+  if (!Read(request, kStepRequestSize1, &given)) return client->Keep(BadField("request.size"));
   const auto open = client->SessionOf(session);
   if (open == nullptr) return client->Keep(ClosedSession());
-  return client->Keep(open->Run(RequestOf(*request), std::chrono::milliseconds(retry_ms)));
+  return client->Keep(open->Run(RequestOf(given), std::chrono::milliseconds(retry_ms)));
 }
 
 size_t sy_session_status(sy_session* session, char* buffer, size_t size) {

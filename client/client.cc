@@ -34,6 +34,8 @@ Client::Client(ClientOptions options, ClientParts parts)
   source.make_runner = MakeRunnerFactory({.channel = sessions_.get(),
                                           .transport = source.transport.get(),
                                           .device = std::move(parts.device),
+                                          .tensors = std::move(parts.tensors),
+                                          .tensors_name = options_.device,
                                           .clock = &clock_,
                                           .rng = &rng_,
                                           .incarnation = parts.incarnation,

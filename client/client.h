@@ -32,6 +32,9 @@ struct ClientOptions {
   // only.
   std::string ring_dir;
   Duration timeout = std::chrono::seconds(10);  // bounds opening, closing and reports
+  // The device on which the tensors of steps lie, as the registry of devices names it ("cuda:0";
+  // one of the kind cpu computes in memory of the host). Empty: memory of the host.
+  std::string device;
   // How long a caller that waits for a step looks for answers, instead of sleeping, after each
   // frame that came or went; p2p only. Saves wake-ups and takes a CPU meanwhile; 0: sleeps.
   Duration busy_poll{};
@@ -42,8 +45,10 @@ struct ClientParts {
   std::unique_ptr<SessionChannel> sessions;
   std::unique_ptr<StepChannel> steps;     // gateway; else nullptr
   std::unique_ptr<Transport> transport;   // p2p; else nullptr
-  std::unique_ptr<DeviceBackend> device;  // p2p
-  Incarnation incarnation;                // the transport's
+  std::unique_ptr<DeviceBackend> device;  // p2p: encodes rows and adds them, in memory of the host
+  // On which the tensors of steps lie; nullptr: memory of the host.
+  std::unique_ptr<DeviceBackend> tensors;
+  Incarnation incarnation;  // the transport's
 };
 
 // Owns the Source that drives all its sessions.
@@ -51,7 +56,8 @@ class Client {
  public:
   // Does not connect yet. Errors: kInvalidArgument (BAD_REQUEST) unless exactly one of coordinator
   // and gateway is given, and for a gateway that is no "host:port"; kInvalidArgument (BAD_CONFIG)
-  // for a ring_dir that cannot be used; kUnavailable (TRANSPORT) when UCX cannot start.
+  // for a ring_dir that cannot be used; kUnavailable (TRANSPORT) when UCX cannot start; those of
+  // MakeDevice for `device`, whose self-test takes about a second.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(const ClientOptions& options);
   // `parts` has sessions and a transport with its device, or steps. Never fails: nothing is dialed.
   static std::unique_ptr<Client> Over(const ClientOptions& options, ClientParts parts);

@@ -40,6 +40,11 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ClientOptions& opt
   }
   if (!options.gateway.empty()) SY_RETURN_IF_ERROR(CheckGateways(options.gateway));
   ClientParts parts;
+  if (!options.device.empty()) {
+    SY_ASSIGN_OR_RETURN(parts.tensors, MakeDevice(options.device));
+    // Its memory is the host's, and so no step needs a copy.
+    if (parts.tensors->host_access()) parts.device = std::move(parts.tensors);
+  }
   SystemRng rng;
   parts.incarnation = rng.NextId<Incarnation>();
   // With a gateway this channel only reads counters from workers.
@@ -47,11 +52,14 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ClientOptions& opt
   if (!options.gateway.empty()) {
     parts.steps = MakeGrpcStepChannel();
   } else {
-    SY_ASSIGN_OR_RETURN(parts.device, MakeDevice(kDefaultDevice));
-    SY_ASSIGN_OR_RETURN(parts.transport, MakeTransport("ucx", {.incarnation = parts.incarnation,
-                                                               .busy_poll = options.busy_poll,
-                                                               .net_devices = options.net_devices,
-                                                               .ring_dir = options.ring_dir}));
+    if (parts.device == nullptr) {
+      SY_ASSIGN_OR_RETURN(parts.device, MakeDevice(kDefaultDevice));
+    }
+    SY_ASSIGN_OR_RETURN(parts.transport,
+                        MakeTransport("ucx", {.incarnation = parts.incarnation,
+                                              .busy_poll = options.busy_poll,
+                                              .net_devices = options.net_devices,
+                                              .ring_dir = options.ring_dir}));
   }
   return Over(options, std::move(parts));
 }

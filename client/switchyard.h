@@ -9,8 +9,7 @@
  *
  * Handles are opaque and belong to their client. Calls with a closed session or a completed step
  * return SY_FAILED_PRECONDITION while the client is open (strictly: until 1,024 more handles of
- * that kind have ended). sy_client_close frees all handles; no other thread may be in a call then.
- */
+ * that kind have ended). sy_client_close frees all; no other thread may be in a call then. */
 #pragma once
 
 #include <stddef.h>
@@ -29,7 +28,7 @@
 extern "C" {
 #endif
 
-#define SY_ABI_VERSION 1u
+#define SY_ABI_VERSION 2u
 
 /* Zeroes a structure of this header and stamps it. */
 #define SY_INIT(object)                                                    \
@@ -104,6 +103,9 @@ typedef struct sy_client_options {
   /* p2p only: the directory that workers on this host have as --ring-dir, shared with them, where
      they are in other network namespaces (other Pods); NULL: they are not. */
   const char* ring_dir;
+  /* Where the tensors of steps lie: "cuda:0", "cuda:index=0,busy_poll_us=2000"; NULL: host. Opening
+     takes a second, and gives SY_FAILED_PRECONDITION without CUDA in the library or such a GPU. */
+  const char* device;
 } sy_client_options;
 
 typedef struct sy_session_options {
@@ -121,7 +123,15 @@ typedef struct sy_session_options {
 
 /* One MoE layer for one batch. Strides count elements from one row to the next; rows are dense.
  * With one token a stride may be 0; any other is at least the row's length, or SY_INVALID_ARGUMENT.
- */
+ *
+ * With a device in the client, x, ids, weights and y are memory of it or pinned memory of the host.
+ * The step begins when all is complete that `stream` held at sy_submit, which records an event
+ * there and does not wait. When sy_wait has returned SY_OK, work enqueued from then on, on any
+ * stream, reads the whole y. SY_INVALID_ARGUMENT: pageable memory, memory or a stream of another
+ * device, or a `stream` or such memory without a device; SY_FAILED_PRECONDITION: `stream` is being
+ * captured. Each tensor crosses the bus once, through pinned memory of the session; a step larger
+ * than all before waits milliseconds for it. If work on `stream` outlasts the deadline, sy_wait
+ * fails once it has ended, or after a minute, when the device counts as lost. */
 typedef struct sy_step_request {
   uint32_t size;
   uint32_t abi_version;
@@ -137,6 +147,7 @@ typedef struct sy_step_request {
   int64_t weights_stride;
   void* y; /* [tokens, hidden] in y_dtype */
   int64_t y_stride;
+  void* stream; /* a cudaStream_t; NULL: the legacy default stream, or no device */
 } sy_step_request;
 
 /* "0.1.0" */
@@ -146,8 +157,7 @@ SY_EXPORT const char* sy_version(void);
  * gives normal for extends that are neither drafts nor captured, and low_latency for all other
  * steps. Returns SY_MODE_PLAN for an unknown choice or flag. Pure. With SY_CHOICE_AUTO, open a
  * prefill session in normal and a decode session in low_latency, and submit each step to the
- * session of its mode. A captured step needs a session whose status has "supports_graphs"; normal
- * does not support graphs. */
+ * session of its mode. A captured step needs a session whose status has "supports_graphs". */
 SY_EXPORT sy_mode sy_mode_of_step(uint32_t choice, uint32_t flags);
 
 /* Sets *out unless `options` is a bad structure (SY_INVALID_ARGUMENT), also on other errors, so
@@ -163,7 +173,8 @@ SY_EXPORT sy_code sy_session_open(sy_client* client, const sy_session_options* o
 SY_EXPORT sy_code sy_session_close(sy_session* session);
 
 /* Starts a step. Its memory stays the caller's; keep it valid and unchanged until sy_wait returns.
- * Sets *out to NULL on error. */
+ * Waits for no worker or device. Sets *out to NULL on error. With a device in the client, sy_wait
+ * reports what depends on values: ids out of range, NaN in a strict session. */
 SY_EXPORT sy_code sy_submit(sy_session* session, const sy_step_request* request, sy_step** out);
 /* Sets *done to 1 when sy_wait would return at once, else to 0. */
 SY_EXPORT sy_code sy_poll(sy_step* step, int* done);
@@ -172,15 +183,12 @@ SY_EXPORT sy_code sy_wait(sy_step* step);
 /* sy_submit and sy_wait in one. After an error that another attempt can mend (SY_UNAVAILABLE,
  * SY_ABORTED or too many steps in flight, while the session lives: a worker was lost or late, or
  * its experts move), tries again until retry_ms have passed, with growing pauses; 0: one attempt.
- * Safe to repeat: a step reads its inputs and writes y, and nothing else. Blocks for at most
- * retry_ms and the step's deadline. */
+ * A step reads its inputs, writes y and does nothing else. Blocks at most retry_ms + a deadline. */
 SY_EXPORT sy_code sy_run(sy_session* session, const sy_step_request* request, uint32_t retry_ms);
 
-/* The session as JSON, NUL-terminated and truncated to `size`: whether its steps can be captured
- * into graphs ("supports_graphs"; if not, "no_graphs_because"), epoch, plan, configs with their
- * reasons, attachments and the workers' counters; a worker that could not be asked has "error"
- * instead of counts. Takes at most 100 ms, whatever the workers do. Returns the size of the whole
- * text, NUL included; 0 on error. */
+/* The session as JSON, NUL-terminated and truncated to `size`: whether it supports graphs, epoch,
+ * plan, configs with reasons, attachments, and the workers' counters ("error" for one that does not
+ * answer). Takes at most 100 ms. Returns the size of the whole text, NUL included; 0 on error. */
 SY_EXPORT size_t sy_session_status(sy_session* session, char* buffer, size_t size);
 
 /* The last failure of any call on this client or its handles, as JSON:

@@ -156,8 +156,10 @@ void InProcessDeployment::KillWorker(std::size_t worker) {
   dying.node.reset();  // Destroys its transport too, so sources see the links break.
 }
 
-absl::StatusOr<std::unique_ptr<Client>> InProcessDeployment::MakeClient() {
+absl::StatusOr<std::unique_ptr<Client>> InProcessDeployment::MakeClient(
+    std::unique_ptr<DeviceBackend> tensors) {
   ClientParts parts;
+  parts.tensors = std::move(tensors);
   parts.incarnation = rng_.NextId<Incarnation>();
   parts.sessions = MakeInProcessSessionChannel(driver_.get(), &directory_);
   SY_ASSIGN_OR_RETURN(parts.transport, NewTransport(parts.incarnation));

@@ -66,8 +66,10 @@ class InProcessDeployment {
   // possible.
   absl::Status WaitUntilServes(Duration timeout);
 
-  // A new client with its own transport. Must be destroyed before the deployment.
-  absl::StatusOr<std::unique_ptr<Client>> MakeClient();
+  // A new client with its own transport, the tensors of whose steps lie on `tensors`; null: memory
+  // of the host. Must be destroyed before the deployment.
+  absl::StatusOr<std::unique_ptr<Client>> MakeClient(
+      std::unique_ptr<DeviceBackend> tensors = nullptr);
   // The coordinator, for tests that inspect its view.
   [[nodiscard]] Driver& driver() { return *driver_; }
   // Applies another deployment on the same workers, or changes this one.

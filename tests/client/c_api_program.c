@@ -3,9 +3,12 @@
  *
  *   c_api_program COORDINATOR GATEWAY     both "host:port"
  */
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "client/switchyard.h"
 
@@ -192,6 +195,79 @@ static void bad_structures_are_errors(const char* coordinator) {
   current = NULL;
 }
 
+/* Devices that nobody has; this machine may have a GPU or none, and the library CUDA or not. */
+static void devices_are_named_or_refused(const char* coordinator) {
+  sy_client_options options;
+  sy_client* client = NULL;
+  sy_code code;
+  SY_INIT(options);
+  options.coordinator = coordinator;
+  options.device = "no-such-device:0";
+  CHECK(sy_client_open(&options, &client) == SY_UNIMPLEMENTED && client != NULL);
+  current = client;
+  CHECK(last_error_has("no-such-device") && last_error_has("UNSUPPORTED"));
+  (void)open_session(NULL, SY_INVALID_ARGUMENT);
+  sy_client_close(client);
+  options.device = "cuda:4000";
+  CHECK(sy_client_open(&options, &client) == SY_FAILED_PRECONDITION && client != NULL);
+  current = client;
+  CHECK(last_error_has("UNSUPPORTED") && last_error_has("cuda"));
+  sy_client_close(client);
+  options.device = "cuda:first";
+  code = sy_client_open(&options, &client);
+  CHECK(code == SY_INVALID_ARGUMENT || code == SY_FAILED_PRECONDITION);
+  current = client;
+  CHECK(last_error_has("BAD_CONFIG") || last_error_has("UNSUPPORTED"));
+  sy_client_close(client);
+  current = NULL;
+}
+
+/* A GPU's memory looks like this to the host. Without a device in the client it is an error. */
+static void memory_that_the_host_cannot_read_is_an_error(sy_session* session) {
+  sy_step_request request = request_of(weights, y);
+  sy_step* step = NULL;
+  void* unreadable = mmap(NULL, sizeof(y), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  CHECK(unreadable != MAP_FAILED);
+  request.x = (const uint16_t*)unreadable;
+  CHECK(sy_submit(session, &request, &step) == SY_INVALID_ARGUMENT && step == NULL);
+  CHECK(last_error_has("\"field\":\"x\"") && last_error_has("name the device"));
+  request = request_of(weights, y);
+  request.y = unreadable;
+  CHECK(sy_run(session, &request, 60000) == SY_INVALID_ARGUMENT);
+  CHECK(last_error_has("\"field\":\"y\""));
+  request = request_of(weights, y);
+  request.stream = &request;
+  CHECK(sy_submit(session, &request, &step) == SY_INVALID_ARGUMENT);
+  CHECK(last_error_has("\"field\":\"stream\""));
+  munmap(unreadable, sizeof(y));
+}
+
+/* A caller of ABI 1, whose structures end before the fields that 2 has added. */
+static void older_structures_are_served(const char* coordinator) {
+  sy_client_options options;
+  sy_session* session;
+  sy_client* client = NULL;
+  sy_step_request request = request_of(weights, y);
+  SY_INIT(options);
+  options.size = offsetof(sy_client_options, device);
+  options.abi_version = 1;
+  options.coordinator = coordinator;
+  options.net_devices = "lo";
+  options.device = "behind the end";
+  CHECK(sy_client_open(&options, &client) == SY_OK);
+  current = client;
+  session = open_session(NULL, SY_OK);
+  request.size = offsetof(sy_step_request, stream);
+  request.abi_version = 1;
+  request.stream = &request;
+  CHECK(sy_run(session, &request, 1000) == SY_OK);
+  request.size += 1;
+  CHECK(sy_run(session, &request, 1000) == SY_INVALID_ARGUMENT);
+  CHECK(last_error_has("request.size"));
+  sy_client_close(client);
+  current = NULL;
+}
+
 static void bad_session_options_are_errors(void) {
   sy_session_options options;
   sy_session* session = NULL;
@@ -292,10 +368,13 @@ int main(int argc, char** argv) {
   modes_follow_the_kind_of_step();
   null_handles_are_errors();
   bad_structures_are_errors(argv[1]);
+  devices_are_named_or_refused(argv[1]);
+  older_structures_are_served(argv[1]);
 
   SY_INIT(options);
   options.coordinator = argv[1];
   options.net_devices = "lo";
+  options.device = "cpu"; /* as if it were not there */
   options.busy_poll_us = 1000;
   CHECK(sy_client_open(&options, &p2p) == SY_OK);
   current = p2p;
@@ -305,6 +384,7 @@ int main(int argc, char** argv) {
   run(session, weights, y);
   run(session, twice, y_twice);
   bad_steps_are_errors(session);
+  memory_that_the_host_cannot_read_is_an_error(session);
   status_is_json_and_cut_to_fit(session);
   use_after_close_is_an_error(session);
 

@@ -64,6 +64,8 @@ class FakeSteps {
   std::function<bool(const StepRequest& request)> held;
   std::function<bool(const SessionGrant& grant)> put_off;
   std::atomic<int> submitted = 0;
+  std::atomic<int> polled = 0;
+  std::atomic<bool> awaits_device = false;
 
  private:
   std::atomic<bool> blocked_ = false;
@@ -88,6 +90,7 @@ class FakeRunner final : public StepRunner {
   absl::Status Start(TimePoint /*now*/) override { return absl::OkStatus(); }
   void OnPlan(const PlanUpdate& update, TimePoint /*now*/) override { grant_.plan = update.plan; }
   RunnerProgress Poll(TimePoint /*now*/) override {
+    ++steps_->polled;
     RunnerProgress progress;
     progress.state = RunnerProgress::State::kReady;
     return progress;
@@ -100,6 +103,7 @@ class FakeRunner final : public StepRunner {
     steps_->Submitted();
     return StepTicket{last_, 1};
   }
+  [[nodiscard]] bool awaits_device() const override { return steps_->awaits_device; }
   [[nodiscard]] bool put_off() const override { return steps_->put_off && steps_->put_off(grant_); }
   [[nodiscard]] absl::StatusOr<bool> IsDone(const StepTicket& ticket) const override {
     const auto it = requests_.find(ticket.slot);
@@ -113,6 +117,9 @@ class FakeRunner final : public StepRunner {
     const StepRequest request = it->second;
     requests_.erase(it);
     return steps_->compute(grant_, request);
+  }
+  [[nodiscard]] absl::StatusOr<StepLimits> LimitsOf(LayerId /*layer*/) const override {
+    return StepLimits{.shape = grant_.plan.shape, .step_deadline = std::chrono::seconds(20)};
   }
   void Close(TimePoint /*now*/) override {
     if (!std::exchange(closed_, true)) steps_->OnClose();

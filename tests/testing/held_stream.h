@@ -13,6 +13,7 @@
 #include <memory>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 
@@ -41,6 +42,7 @@ class HeldStream final : public Stream {
   // Pieces and events that wait.
   [[nodiscard]] std::size_t waiting() const { return work_.size(); }
   [[nodiscard]] int waits() const { return waits_; }
+  [[nodiscard]] const std::vector<void*>& waited_for() const { return waited_for_; }
 
   absl::Status Run(const ExpertRun& run) override {
     return Queue([this, run] { return inner_->Run(run); });
@@ -53,6 +55,10 @@ class HeldStream final : public Stream {
   }
   absl::Status Copy(std::span<const CopyPiece> pieces) override {
     return Queue([this, pieces] { return inner_->Copy(pieces); });
+  }
+  absl::Status WaitFor(void* foreign) override {
+    waited_for_.push_back(foreign);
+    return absl::OkStatus();
   }
   absl::Status Record(DeviceEvent* event) override {
     auto* own = static_cast<Event*>(event);
@@ -109,6 +115,7 @@ class HeldStream final : public Stream {
   std::deque<Item> work_;
   bool held_ = false;
   int waits_ = 0;
+  std::vector<void*> waited_for_;
   absl::Status next_failure_;
   absl::Status failed_;  // of the work since the last event
 };

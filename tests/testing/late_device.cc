@@ -117,6 +117,17 @@ class LateStream final : public Stream {
       return Await(inner_->Copy(inside));
     });
   }
+  absl::Status WaitFor(void* foreign) override {
+    SY_RETURN_IF_ERROR(device_->Death());
+    return Queue([this, foreign]() -> absl::Status {
+      const auto* queue = static_cast<const LateDevice::ForeignQueue*>(foreign);
+      std::unique_lock lock(mutex_);
+      while (queue != nullptr && !queue->empty() && !stopping_) {
+        changed_.wait_for(lock, std::chrono::milliseconds(1));
+      }
+      return absl::OkStatus();
+    });
+  }
   absl::Status Record(DeviceEvent* event) override {
     SY_RETURN_IF_ERROR(device_->Death());
     auto* own = static_cast<LateEvent*>(event);
@@ -276,6 +287,14 @@ std::byte* LateDevice::Inside(const void* address) const {
   const std::ptrdiff_t offset = bytes - at->first;
   if (offset >= static_cast<std::ptrdiff_t>(at->second.bytes)) return bytes;
   return at->second.inside + offset;
+}
+
+absl::StatusOr<MemoryKind> LateDevice::KindAt(const void* address) const {
+  if (address == options_.foreign_memory && address != nullptr) {
+    return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
+                     "memory of another late device");
+  }
+  return Reaches(address) ? MemoryKind::kDevice : MemoryKind::kHost;
 }
 
 bool LateDevice::Reaches(const void* address) const {

@@ -30,6 +30,8 @@ struct LateDeviceOptions {
   // Whether MapHost gives mappings. Memory of the host is reached with them and without.
   bool maps_host = false;
   std::optional<BatchSize> prefill_batch{};  // unset: as usual
+  // KindAt says that this address is another device's.
+  const void* foreign_memory = nullptr;
   // Upper bound of each delay.
   Duration late_max = std::chrono::microseconds(300);
   std::uint64_t seed = 1;
@@ -37,6 +39,16 @@ struct LateDeviceOptions {
 
 class LateDevice final : public DeviceBackend {
  public:
+  // What Stream::WaitFor takes as a stream of others: it holds work until Finish.
+  class ForeignQueue {
+   public:
+    void Finish() { empty_.store(true); }
+    [[nodiscard]] bool empty() const { return empty_.load(); }
+
+   private:
+    std::atomic<bool> empty_{false};
+  };
+
   static absl::StatusOr<std::unique_ptr<LateDevice>> Create(LateDeviceOptions options);
   ~LateDevice() override;
 
@@ -71,6 +83,7 @@ class LateDevice final : public DeviceBackend {
   [[nodiscard]] BatchSize PrefillBatch(const MoeShape&, const BatchSize& usual) const override {
     return options_.prefill_batch.value_or(usual);
   }
+  [[nodiscard]] absl::StatusOr<MemoryKind> KindAt(const void* address) const override;
   std::unique_ptr<HostMapping> MapHost(std::span<std::byte>) override {
     return options_.maps_host ? std::make_unique<HostMapping>() : nullptr;
   }

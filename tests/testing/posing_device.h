@@ -29,6 +29,9 @@ class PosingDevice final : public DeviceBackend {
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(std::size_t bytes, MemoryKind kind) override {
     return inner_->Allocate(bytes, kind);
   }
+  [[nodiscard]] absl::StatusOr<MemoryKind> KindAt(const void* address) const override {
+    return inner_->KindAt(address);
+  }
   std::unique_ptr<HostMapping> MapHost(std::span<std::byte> memory) override {
     return inner_->MapHost(memory);
   }

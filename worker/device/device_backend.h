@@ -121,6 +121,12 @@ class DeviceBackend {
   [[nodiscard]] virtual bool host_access() const = 0;
   // Contents are undefined. Errors: kResourceExhausted (OUT_OF_MEMORY), naming the size.
   virtual absl::StatusOr<std::unique_ptr<Buffer>> Allocate(std::size_t bytes, MemoryKind kind) = 0;
+  // The kind of the memory at `address`, whoever gave it out. kHost is what the device does not
+  // reach by itself; where host_access() is true, all memory is. Takes well below a microsecond.
+  // Errors: kInvalidArgument (BAD_REQUEST) for memory of another device.
+  [[nodiscard]] virtual absl::StatusOr<MemoryKind> KindAt(const void* /*address*/) const {
+    return MemoryKind::kHost;
+  }
   // Lets the device reach `memory`, such as a ring, so that copies from it and to it cost the host
   // nothing. Pins its pages, which takes some milliseconds for each 100 MB. Null where the device
   // has no use for it or the system refuses: copies work as before.

@@ -124,7 +124,12 @@ struct SumRun {
 struct CopyPiece {
   std::byte* to = nullptr;
   const std::byte* from = nullptr;
-  std::size_t bytes = 0;
+  std::size_t bytes = 0;  // of a row
+  // More than one: rows that lie so many bytes apart. On a device without host access neither side
+  // of them is kHost memory.
+  std::size_t rows = 1;
+  std::size_t to_stride = 0;
+  std::size_t from_stride = 0;
 };
 
 class Stream {
@@ -140,6 +145,12 @@ class Stream {
   virtual absl::Status Sum(const SumRun& run) = 0;
   // Between any two kinds of memory that the device knows.
   virtual absl::Status Copy(std::span<const CopyPiece> pieces) = 0;
+  // Work that is enqueued later begins when all is complete that `foreign` holds now: a stream of
+  // another part of this process, as the device's own runtime knows it (cuda: a cudaStream_t; null
+  // is the legacy default stream). Errors: kInvalidArgument (BAD_REQUEST) for a stream of another
+  // device; kFailedPrecondition (UNSUPPORTED) while `foreign` is being captured into a graph;
+  // kUnimplemented (UNSUPPORTED) for a device without such streams.
+  virtual absl::Status WaitFor(void* foreign) = 0;
   // `event` becomes done when everything enqueued before is complete. It is of this stream, and
   // done. Only kUnavailable.
   virtual absl::Status Record(DeviceEvent* event) = 0;
@@ -152,6 +163,10 @@ struct StreamOptions {
   // Called from any thread after an event that was not done when Record returned becomes done. May
   // be empty; returns quickly and calls nothing of the stream.
   std::function<void()> on_progress{};
+  // How much pageable memory a device without host access can have on its way at once; 0: some
+  // batches of rows. So much is pinned while the stream exists. A stream with a small amount is for
+  // few copies at a time, of memory that the caller has pinned.
+  std::size_t staging_bytes = 0;
 };
 
 }  // namespace switchyard

@@ -108,7 +108,7 @@ absl::StatusOr<Source::SessionRef> Source::Open(const OpenSessionRequest& reques
   const TimePoint until = options_.clock->Now() + timeout;
   SY_ASSIGN_OR_RETURN(const SessionGrant grant, AskForGrant(request, timeout));
   absl::StatusOr<std::unique_ptr<StepRunner>> runner =
-      options_.make_runner(grant, [this] { Wake(); });
+      options_.make_runner(grant, [this] { WakeForRunner(); });
   if (!runner.ok()) {
     CloseAtCoordinator(grant.session, timeout).IgnoreError();
     return runner.status();
@@ -165,7 +165,10 @@ absl::StatusOr<StepTicket> Source::Submit(SessionRef ref, const StepRequest& req
   const ProgressLock progress(*this);
   Session* session = Find(ref);
   if (session == nullptr) return ClosedSession();
+  // Before the runner begins: its device may be done before it returns.
+  follows_device_.store(waiters_ == 0);
   absl::StatusOr<StepTicket> ticket = session->runner->Submit(request, options_.clock->Now());
+  follows_device_.store(waiters_ == 0 && AwaitsDevice());
   // The caller may look for its step much later.
   if (ticket.ok()) session = WorkOn(ref);
   if (!absl::IsUnavailable(ticket.status()) || session->watch == nullptr) return ticket;
@@ -276,6 +279,13 @@ bool Source::PollAll(TimePoint now) {
   return worked;
 }
 
+// Most callers wait for their step by the time that its device has done something. For the others
+// the own thread takes over, which no earlier wake has reached: it sleeps elsewhere.
+void Source::WakeForRunner() {
+  Wake();
+  if (follows_device_.load()) stop_.NotifyAll();
+}
+
 void Source::Wake() {
   if (options_.transport != nullptr) {
     options_.transport->Wake();
@@ -326,6 +336,7 @@ void Source::GiveWay() {
 template <typename Finished>
 void Source::Drive(TimePoint until, Finished finished) {
   ++waiters_;
+  follows_device_.store(false);
   while (!finished() && !stopping_) {
     const TimePoint now = options_.clock->Now();
     if (now >= until) break;
@@ -339,13 +350,24 @@ void Source::Drive(TimePoint until, Finished finished) {
   }
   --waiters_;
   last_driven_ = options_.clock->Now();
+  if (waiters_ > 0 || !AwaitsDevice()) return;
+  // Steps are left behind whose device may have said something that nobody has looked at.
+  follows_device_.store(true);
+  stop_.NotifyAll();
+}
+
+bool Source::AwaitsDevice() {
+  for (const auto& [ref, session] : sessions_) {
+    if (session.runner->awaits_device()) return true;
+  }
+  return false;
 }
 
 void Source::Run() {
   const ProgressLock progress(*this);
   while (!stopping_) {
     const TimePoint now = options_.clock->Now();
-    if (waiters_ > 0 || now < last_driven_ + kHandOver) {
+    if (waiters_ > 0 || (now < last_driven_ + kHandOver && !AwaitsDevice())) {
       // Time passes for this thread, and only the destructor cuts it short: a caller that stops
       // driving does not notify, since that would cost a wake-up for every step.
       stop_.WaitUntil(progress_mutex_, std::chrono::steady_clock::now() + options_.sleep_max);

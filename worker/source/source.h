@@ -5,10 +5,11 @@
 // progress_mutex_: its holder drives the transport and calls the runners. A thread that waits for
 // its step takes the mutex and does that work itself, so that a step costs no hand-over between
 // threads; the Source's own thread drives only while no caller waits, which keeps idle sessions
-// following their epochs. No thread sleeps while it holds the mutex, and every sleep is bounded.
-// While a large step is sent or answered its thread gives the mutex up after every piece of work,
-// so that steps of other sessions go between. turn_ lets those get it: whoever waits for
-// progress_mutex_ holds turn_, and the others queue up for that first.
+// following their epochs, and steps going on that a device works on. No thread sleeps while it
+// holds the mutex, and every sleep is bounded. While a large step is sent or answered its thread
+// gives the mutex up after every piece of work, so that steps of other sessions go between. turn_
+// lets those get it: whoever waits for progress_mutex_ holds turn_, and the others queue up for
+// that first.
 #pragma once
 
 #include <atomic>
@@ -103,10 +104,13 @@ class Source {
   absl::Status CloseAtCoordinator(SessionId session, Duration timeout);
   void Run();  // the Source's own thread
   void Wake();
+  void WakeForRunner();  // from any thread
 
   Session* Find(SessionRef session) SY_REQUIRES(progress_mutex_);
   absl::Status StartAndConnect(SessionRef session, TimePoint until) SY_REQUIRES(progress_mutex_);
   bool PollAll(TimePoint now) SY_REQUIRES(progress_mutex_);
+  // Steps go on by a device's events.
+  bool AwaitsDevice() SY_REQUIRES(progress_mutex_);
   bool PollSession(Session& session, TimePoint now) SY_REQUIRES(progress_mutex_);
   // Drives until `finished` or `until`, without the mutex while asleep.
   template <typename Finished>
@@ -128,6 +132,9 @@ class Source {
   SessionRef last_session_ SY_GUARDED_BY(progress_mutex_) = 0;
   std::uint32_t waiters_ SY_GUARDED_BY(progress_mutex_) = 0;
   bool stopping_ SY_GUARDED_BY(progress_mutex_) = false;
+  // Steps await a device, and no caller drives: its events are for the own thread. A state change
+  // to true finds that thread in its wait for stop_, or driving.
+  std::atomic<bool> follows_device_{false};
   // When a caller last stopped driving.
   TimePoint last_driven_ SY_GUARDED_BY(progress_mutex_){};
 

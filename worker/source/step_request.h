@@ -13,6 +13,8 @@ namespace switchyard {
 // All memory stays valid and unchanged (y: untouched) from Submit until Take has returned, or until
 // the session is closed: rows are read and sums are written in place, without a copy. Strides count
 // elements from one row to the next; a row itself is dense. A step of one token may leave them 0.
+// Where the session's tensors lie on a device, the four pointers are memory that it reaches: its
+// own, or pinned memory of the host. Elsewhere they are memory of the host.
 struct StepRequest {
   LayerId layer;
   std::int32_t tokens = 0;
@@ -26,6 +28,9 @@ struct StepRequest {
   void* y = nullptr;  // [tokens, hidden] in the session's y_dtype
   std::int64_t y_stride = 0;
   Duration deadline{};  // 0: the session's
+  // A stream of the tensors' device (Stream::WaitFor): x, ids and weights are read, and y is
+  // written, after what it holds at Submit. Null where tensors are memory of the host.
+  void* stream = nullptr;
 };
 
 // A batch whose rows follow each other without gaps, the usual case; RequestOf fills in the

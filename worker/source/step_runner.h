@@ -33,7 +33,8 @@
 // such a step by itself where the group's contract has it keep pace.
 //
 // Memory. x, ids, weights and y are pointers that the session's device can reach: host memory for
-// p2p and gateway, device memory for a group on devices, on whose stream the step is then ordered.
+// p2p and gateway (worker/source/staged runs both for tensors on a device), device memory for a
+// group on devices, on whose stream the step is then ordered.
 // Neither the runner nor its caller waits for such a stream inside Submit, so a whole layer
 // (dispatch, experts, combine) may be one captured graph; a captured step keeps its tickets, and
 // IsDone queries the event that ends it.
@@ -50,6 +51,7 @@
 #include "core/session_messages.h"
 #include "worker/source/runner_status.h"
 #include "worker/source/step_request.h"
+#include "worker/source/step_validation.h"
 
 namespace switchyard {
 
@@ -84,6 +86,12 @@ class StepRunner {
   // needs is gone; kResourceExhausted (NO_CREDITS) when too many steps are not taken yet;
   // kFailedPrecondition (SESSION_CLOSED) after Close.
   virtual absl::StatusOr<StepTicket> Submit(const StepRequest& request, TimePoint now) = 0;
+  // The limits of a step of `layer`, on the plan of now. Errors: kNotFound (UNKNOWN_LAYER);
+  // why no step can be submitted now, as Submit says it.
+  [[nodiscard]] virtual absl::StatusOr<StepLimits> LimitsOf(LayerId layer) const = 0;
+  // Steps are in flight that go on by events of a device, and end for callers who may come back
+  // late. So somebody has to poll after wakes, also while no caller waits for a step.
+  [[nodiscard]] virtual bool awaits_device() const { return false; }
   // Submit or Poll stopped after a piece of work, so that its caller may let others go first; Poll
   // goes on.
   [[nodiscard]] virtual bool put_off() const { return false; }

@@ -1,10 +1,13 @@
 #include "worker/source/step_validation.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -33,8 +36,17 @@ struct View {
   std::size_t alignment;
 };
 
+// False for an address that the system would not let this process read. A call that fails in any
+// case looks at its argument first, and no filter of calls forbids this one.
+bool HostCanRead(const void* address) {
+  constexpr std::uintptr_t kWord = 8;  // the kernel's set of signals, which is what it reads
+  constexpr int kNoSuchAction = -1;
+  const std::uintptr_t at = reinterpret_cast<std::uintptr_t>(address) / kWord * kWord;
+  return syscall(SYS_rt_sigprocmask, kNoSuchAction, at, nullptr, kWord) == 0 || errno != EFAULT;
+}
+
 // A view may be strided by rows; its rows are dense, aligned to their element and do not overlap.
-absl::Status CheckView(const View& view, const StepRequest& request) {
+absl::Status CheckView(const View& view, const StepRequest& request, bool host_memory) {
   if (view.data == nullptr) {
     return Refuse(Reason::kBadShape, request.layer, absl::StrFormat("%s is null", view.name));
   }
@@ -43,6 +55,14 @@ absl::Status CheckView(const View& view, const StepRequest& request) {
     return Refuse(Reason::kBadShape, request.layer,
                   absl::StrFormat("%s must be aligned to its %d-byte elements; copy it first",
                                   view.name, view.alignment));
+  }
+  // Such memory would end the process when it is read, perhaps in another thread.
+  if (host_memory && !HostCanRead(view.data)) {
+    return Refuse(Reason::kBadRequest, request.layer,
+                  absl::StrFormat("%s is not memory that the host can read; if it is a GPU's, name "
+                                  "the device when the client is opened",
+                                  view.name),
+                  {{"field", view.name}});
   }
   // A single row's stride may be 0, which claims nothing. Any other must hold a row also then: it
   // is how a caller says how wide its memory is, and y is written as wide as the model is.
@@ -123,19 +143,26 @@ absl::Status ValidateStep(const StepRequest& request, const StepLimits& limits) 
                                   shape.top_k),
                   {{"have", absl::StrCat(request.top_k)}, {"want", absl::StrCat(shape.top_k)}});
   }
+  if (limits.host_memory && request.stream != nullptr) {
+    return Refuse(Reason::kBadRequest, request.layer,
+                  "the step names a stream, and its session's tensors are memory of the host; name "
+                  "the device when the client is opened",
+                  {{"field", "stream"}});
+  }
   // A batch without rows may come without memory.
   if (request.tokens == 0) return absl::OkStatus();
   const std::size_t y_size = limits.y_dtype == OutputDtype::kBf16 ? sizeof(Bf16) : sizeof(float);
-  SY_RETURN_IF_ERROR(
-      CheckView({"x", request.x, request.x_stride, shape.hidden, sizeof(Bf16)}, request));
-  SY_RETURN_IF_ERROR(CheckView(
-      {"ids", request.ids, request.ids_stride, shape.top_k, sizeof(std::int32_t)}, request));
-  SY_RETURN_IF_ERROR(CheckView(
-      {"weights", request.weights, request.weights_stride, shape.top_k, sizeof(float)}, request));
-  SY_RETURN_IF_ERROR(CheckView({"y", request.y, request.y_stride, shape.hidden, y_size}, request));
+  const View views[] = {
+      {"x", request.x, request.x_stride, shape.hidden, sizeof(Bf16)},
+      {"ids", request.ids, request.ids_stride, shape.top_k, sizeof(std::int32_t)},
+      {"weights", request.weights, request.weights_stride, shape.top_k, sizeof(float)},
+      {"y", request.y, request.y_stride, shape.hidden, y_size}};
+  for (const View& view : views) {
+    SY_RETURN_IF_ERROR(CheckView(view, request, limits.host_memory));
+  }
   SY_RETURN_IF_ERROR(CheckTokens(request, limits.max_tokens));
   // Last: it is the only check that reads the rows.
-  return limits.strict ? CheckNan(request, shape.hidden) : absl::OkStatus();
+  return limits.strict && limits.host_memory ? CheckNan(request, shape.hidden) : absl::OkStatus();
 }
 
 }  // namespace switchyard

@@ -84,6 +84,21 @@ TEST_F(SourceTest, AWakeEndsTheSleepOfAThreadThatWaits) {
   EXPECT_EQ(y_, 1);
 }
 
+// Callers that have just driven are expected back soon, but a device may be done before.
+TEST_F(SourceTest, AStepGoesOnByItsDeviceWhileNobodyWaits) {
+  SY_ASSERT_OK_AND_ASSIGN(const auto session, source_->Open({}, seconds(10)));
+  steps_.awaits_device = true;
+  SY_ASSERT_OK(source_->Submit(session, Request()).status());
+  const int before = steps_.polled;
+
+  const auto until = std::chrono::steady_clock::now() + seconds(20);
+  while (steps_.polled == before && std::chrono::steady_clock::now() < until) {
+    steps_.Block(false);  // wakes, as the device's event does
+  }
+
+  EXPECT_GT(steps_.polled, before);
+}
+
 TEST_F(SourceTest, ClosingFailsThreadsThatWaitAndLaterCalls) {
   const auto closed = FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kSessionClosed);
   SY_ASSERT_OK_AND_ASSIGN(const auto session, source_->Open({}, seconds(10)));

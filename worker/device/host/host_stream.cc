@@ -137,6 +137,11 @@ absl::Status HostStream::Sum(const SumRun& run) {
 
 absl::Status HostStream::Copy(std::span<const CopyPiece> pieces) { return PerformOrQueue(pieces); }
 
+absl::Status HostStream::WaitFor(void* /*foreign*/) {
+  return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
+                   "a device that computes in host memory has no streams to wait for");
+}
+
 absl::Status HostStream::Record(DeviceEvent* event) {
   auto* own = static_cast<HostEvent*>(event);
   // Everything before the event has been performed inside its own call, so it is done now.
@@ -208,7 +213,12 @@ void HostStream::Perform(Work& work, const OtherWork& others) {
   } else if (const auto* sum = std::get_if<SumRun>(&work)) {
     SumRows(*sum, kernels_->row_ops());
   } else if (const auto* copy = std::get_if<std::span<const CopyPiece>>(&work)) {
-    for (const CopyPiece& piece : *copy) std::memcpy(piece.to, piece.from, piece.bytes);
+    for (const CopyPiece& piece : *copy) {
+      for (std::size_t row = 0; row < piece.rows; ++row) {
+        std::memcpy(piece.to + row * piece.to_stride, piece.from + row * piece.from_stride,
+                    piece.bytes);
+      }
+    }
   } else {
     std::get<HostEvent*>(work)->Complete(absl::OkStatus());
   }

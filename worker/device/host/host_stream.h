@@ -48,8 +48,10 @@ class HostStream final : public Stream {
   absl::Status Run(const ExpertRun& run) override;
   absl::Status Encode(const EncodeRun& run) override;
   absl::Status Sum(const SumRun& run) override;
-  // A memcpy for each piece: all memory is host memory.
+  // A memcpy for each row: all memory is host memory.
   absl::Status Copy(std::span<const CopyPiece> pieces) override;
+  // Always kUnimplemented: nobody else has streams of host memory.
+  absl::Status WaitFor(void* foreign) override;
   absl::Status Record(DeviceEvent* event) override;
   [[nodiscard]] std::unique_ptr<DeviceEvent> MakeEvent() override;
 

@@ -332,8 +332,14 @@ TimePoint GatewayRunner::WakeAt() const {
   return current_ == nullptr || current_->leaving ? std::min(at, open_at_) : at;
 }
 
-// The gateway validates too. Doing it here first saves the way there for a request that is wrong.
 absl::StatusOr<StepLimits> GatewayRunner::LimitsOf(LayerId layer) const {
+  const MutexLock lock(mutex_);
+  SY_RETURN_IF_ERROR(WhyNotReady());
+  return KnownLimits(layer);
+}
+
+// The gateway validates too. Doing it here first saves the way there for a request that is wrong.
+absl::StatusOr<StepLimits> GatewayRunner::KnownLimits(LayerId layer) const {
   const SessionGrant& grant = grant_->grant;
   const bool known = std::any_of(grant.plan.layers.begin(), grant.plan.layers.end(),
                                  [layer](const LayerPlacement& row) { return row.layer == layer; });
@@ -350,7 +356,8 @@ absl::StatusOr<StepLimits> GatewayRunner::LimitsOf(LayerId layer) const {
   return StepLimits{.shape = grant.plan.shape,
                     .y_dtype = grant.request.y_dtype,
                     .strict = grant.request.strict,
-                    .max_tokens = MaxTokens(mode, plan_max, grant.request)};
+                    .max_tokens = MaxTokens(mode, plan_max, grant.request),
+                    .step_deadline = grant.request.step_deadline};
 }
 
 absl::StatusOr<StepTicket> GatewayRunner::Submit(const StepRequest& request, TimePoint now) {
@@ -360,7 +367,7 @@ absl::StatusOr<StepTicket> GatewayRunner::Submit(const StepRequest& request, Tim
   {
     const MutexLock lock(mutex_);
     SY_RETURN_IF_ERROR(WhyNotReady());
-    SY_ASSIGN_OR_RETURN(const StepLimits limits, LimitsOf(request.layer));
+    SY_ASSIGN_OR_RETURN(const StepLimits limits, KnownLimits(request.layer));
     SY_RETURN_IF_ERROR(ValidateStep(request, limits));
     if (pending_.size() >= grant_->credits) {
       return MakeError(absl::StatusCode::kResourceExhausted, Reason::kNoCredits,

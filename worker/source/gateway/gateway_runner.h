@@ -54,6 +54,7 @@ class GatewayRunner final : public StepRunner {
   absl::StatusOr<StepTicket> Submit(const StepRequest& request, TimePoint now) override;
   [[nodiscard]] absl::StatusOr<bool> IsDone(const StepTicket& ticket) const override;
   absl::Status Take(const StepTicket& ticket, TimePoint now) override;
+  [[nodiscard]] absl::StatusOr<StepLimits> LimitsOf(LayerId layer) const override;
   void Close(TimePoint now) override;
   [[nodiscard]] Epoch epoch() const override;
   [[nodiscard]] RunnerStatus Status() const override;
@@ -91,7 +92,7 @@ class GatewayRunner final : public StepRunner {
   [[nodiscard]] TimePoint WakeAt() const SY_REQUIRES(mutex_);
 
   // Errors: kNotFound (UNKNOWN_LAYER).
-  [[nodiscard]] absl::StatusOr<StepLimits> LimitsOf(LayerId layer) const SY_REQUIRES(mutex_);
+  [[nodiscard]] absl::StatusOr<StepLimits> KnownLimits(LayerId layer) const SY_REQUIRES(mutex_);
   [[nodiscard]] std::size_t RowBytesOfY() const SY_REQUIRES(mutex_);
   // Scatters dense rows into the caller's strided y.
   void WriteY(const StepRequest& request, std::span<const std::byte> y) const SY_REQUIRES(mutex_);

@@ -159,12 +159,19 @@ bool P2pRunner::LoseStuckAttachments(TimePoint now) {
   return lost;
 }
 
+absl::Status P2pRunner::CheckOpen() const {
+  if (!closed_) return ready();
+  return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kSessionClosed,
+                   "the session is closed; open another", {});
+}
+
+absl::StatusOr<StepLimits> P2pRunner::LimitsOf(LayerId layer) const {
+  SY_RETURN_IF_ERROR(CheckOpen());
+  return engine_.LimitsOf(*binder_.current(), layer);
+}
+
 absl::StatusOr<StepTicket> P2pRunner::Submit(const StepRequest& request, TimePoint now) {
-  if (closed_) {
-    return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kSessionClosed,
-                     "the session is closed; open another", {});
-  }
-  SY_RETURN_IF_ERROR(ready());
+  SY_RETURN_IF_ERROR(CheckOpen());
   // Answers that have come meanwhile may complete a newer epoch: a step starts on the newest one
   // that is bound, so that the older one ends as soon as it can.
   HandleEvents(now);

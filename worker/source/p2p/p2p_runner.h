@@ -80,6 +80,7 @@ class P2pRunner final : public StepRunner {
   absl::Status Take(const StepTicket& ticket, TimePoint now) override {
     return engine_.Take(ticket, now);
   }
+  [[nodiscard]] absl::StatusOr<StepLimits> LimitsOf(LayerId layer) const override;
   // Closes every link by force: workers that still write do so into memory that is not used again.
   void Close(TimePoint now) override;
   [[nodiscard]] Epoch epoch() const override;
@@ -101,6 +102,8 @@ class P2pRunner final : public StepRunner {
   void OnLinkDown(Attachment& attachment, const absl::Status& why);
 
  private:
+  // Is OK while steps can be submitted.
+  [[nodiscard]] absl::Status CheckOpen() const;
   // Passes the channel's events to the binder.
   bool HandleEvents(TimePoint now);
   // When the worker counts as silent, by given_up_max; max(): it owes no such reply.

@@ -34,14 +34,8 @@ StepEngine::StepEngine(StepEngineOptions options)
 
 absl::StatusOr<StepTicket> StepEngine::Submit(const StepRequest& request, BoundPlan* bound_plan,
                                               TimePoint now) {
-  const BoundLayer* layer = bound_plan->FindLayer(request.layer);
-  if (layer == nullptr) return UnknownLayer(bound_plan->plan, request.layer);
-  SY_RETURN_IF_ERROR(ValidateStep(
-      request,
-      {.shape = bound_plan->plan.shape,
-       .y_dtype = options_.request.y_dtype,
-       .strict = options_.request.strict,
-       .max_tokens = MaxTokens(layer->mode, layer->max_tokens_per_step, options_.request)}));
+  SY_ASSIGN_OR_RETURN(const StepLimits limits, LimitsOf(*bound_plan, request.layer));
+  SY_RETURN_IF_ERROR(ValidateStep(request, limits));
   SY_ASSIGN_OR_RETURN(const std::uint32_t index, FreeSlot());
   Slot& slot = *slots_[index];
   // Bounded, because a gateway's client sets it.
@@ -49,7 +43,8 @@ absl::StatusOr<StepTicket> StepEngine::Submit(const StepRequest& request, BoundP
       request.deadline > Duration::zero() ? request.deadline : options_.request.step_deadline,
       kStepDeadlineMax);
   const TimePoint started = options_.clock->Now();
-  SY_RETURN_IF_ERROR(slot.step.Begin(StepId{last_step_ + 1}, request, bound_plan, *layer,
+  SY_RETURN_IF_ERROR(slot.step.Begin(StepId{last_step_ + 1}, request, bound_plan,
+                                     *bound_plan->FindLayer(request.layer),
                                      options_.request.y_dtype, options_.chunk_rows, now + wait));
   SY_RETURN_IF_ERROR(CheckAttached(slot.step));
   // From here on the step ends like any other. Before here nothing counts it, so that a refused
@@ -65,6 +60,17 @@ absl::StatusOr<StepTicket> StepEngine::Submit(const StepRequest& request, BoundP
   SumTokens(slot.step, now);
   Pump(now);
   return StepTicket{index, slot.generation};
+}
+
+absl::StatusOr<StepLimits> StepEngine::LimitsOf(const BoundPlan& bound_plan, LayerId layer) const {
+  const BoundLayer* bound = bound_plan.FindLayer(layer);
+  if (bound == nullptr) return UnknownLayer(bound_plan.plan, layer);
+  const OpenSessionRequest& session = options_.request;
+  return StepLimits{.shape = bound_plan.plan.shape,
+                    .y_dtype = session.y_dtype,
+                    .strict = session.strict,
+                    .max_tokens = MaxTokens(bound->mode, bound->max_tokens_per_step, session),
+                    .step_deadline = session.step_deadline};
 }
 
 absl::StatusOr<std::uint32_t> StepEngine::FreeSlot() {

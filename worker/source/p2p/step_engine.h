@@ -26,6 +26,7 @@
 #include "worker/source/p2p/stream_work.h"
 #include "worker/source/runner_status.h"
 #include "worker/source/step_request.h"
+#include "worker/source/step_validation.h"
 #include "worker/transport/transport.h"
 
 namespace switchyard {
@@ -50,11 +51,14 @@ class StepEngine {
   // flight lives until FailAll.
   explicit StepEngine(StepEngineOptions options);
 
-  // These three as in StepRunner. Submit plans the step on `bound_plan` and sends what credits
+  // These four as in StepRunner. Submit plans the step on `bound_plan` and sends what credits
   // allow.
   absl::StatusOr<StepTicket> Submit(const StepRequest& request, BoundPlan* bound_plan,
                                     TimePoint now);
   [[nodiscard]] absl::StatusOr<bool> IsDone(const StepTicket& ticket) const;
+  // Errors: kNotFound (UNKNOWN_LAYER).
+  [[nodiscard]] absl::StatusOr<StepLimits> LimitsOf(const BoundPlan& bound_plan,
+                                                    LayerId layer) const;
   absl::Status Take(const StepTicket& ticket, TimePoint now);
 
   // Sends what waits for credits or was being encoded, runs the gateway's own experts, and takes

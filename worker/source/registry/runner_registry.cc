@@ -8,6 +8,7 @@
 #include "core/base/status_macros.h"
 #include "worker/source/gateway/gateway_runner.h"
 #include "worker/source/p2p/p2p_runner.h"
+#include "worker/source/staged/staged_runner.h"
 
 namespace switchyard {
 namespace {
@@ -59,20 +60,43 @@ MadeRunner MakeGateway(const RunnerParts& parts, SessionGrant grant, std::functi
                                                               .wake = std::move(wake)});
 }
 
+// Little passes through a stream's own memory: tensors are copied to and from pinned memory.
+constexpr std::size_t kStagingBytes = std::size_t{4} << 20;
+
+MadeRunner Make(const RunnerParts& parts, SessionGrant grant, std::function<void()> wake) {
+  // A switch, not a table: the compiler then names every place that a new binding must fill.
+  switch (grant.binding) {
+    case Binding::kP2p:
+      return MakeP2p(parts, std::move(grant), std::move(wake));
+    case Binding::kGateway:
+      return MakeGateway(parts, std::move(grant), std::move(wake));
+  }
+  return NoRunner(grant.binding);
+}
+
+// Between tensors on a device and a runner that takes memory of the host.
+MadeRunner MakeStaged(const RunnerParts& parts, std::unique_ptr<StepRunner> inner,
+                      const std::function<void()>& wake) {
+  StagedRunnerOptions options;
+  options.inner = std::move(inner);
+  options.device = parts.tensors.get();
+  options.device_name = parts.tensors_name;
+  const StreamOptions stream{
+      .work_class = WorkClass::kDecode, .on_progress = wake, .staging_bytes = kStagingBytes};
+  SY_ASSIGN_OR_RETURN(options.reads, parts.tensors->MakeStream(stream));
+  SY_ASSIGN_OR_RETURN(options.writes, parts.tensors->MakeStream(stream));
+  return std::make_unique<StagedRunner>(std::move(options));
+}
+
 }  // namespace
 
 RunnerFactory MakeRunnerFactory(RunnerParts parts) {
   // Shared, because a std::function can be copied and the device cannot.
   return [shared = std::make_shared<const RunnerParts>(std::move(parts))](
              SessionGrant grant, std::function<void()> wake) -> MadeRunner {
-    // A switch, not a table: the compiler then names every place that a new binding must fill.
-    switch (grant.binding) {
-      case Binding::kP2p:
-        return MakeP2p(*shared, std::move(grant), std::move(wake));
-      case Binding::kGateway:
-        return MakeGateway(*shared, std::move(grant), std::move(wake));
-    }
-    return NoRunner(grant.binding);
+    if (shared->tensors == nullptr) return Make(*shared, std::move(grant), std::move(wake));
+    SY_ASSIGN_OR_RETURN(std::unique_ptr<StepRunner> inner, Make(*shared, std::move(grant), wake));
+    return MakeStaged(*shared, std::move(inner), wake);
   };
 }
 

@@ -26,6 +26,10 @@ struct RunnerParts {
   SessionChannel* channel = nullptr;        // attaches to the workers
   Transport* transport = nullptr;           // the one that the Source drives
   std::unique_ptr<DeviceBackend> device{};  // encodes rows and sums replies
+  // On which the tensors of steps lie, and its name for error texts. Null: they are memory of the
+  // host. Any binding.
+  std::unique_ptr<DeviceBackend> tensors{};
+  std::string tensors_name{};
   const Clock* clock = nullptr;
   Rng* rng = nullptr;         // used under the Source's progress mutex
   Incarnation incarnation{};  // of this process
@@ -39,9 +43,9 @@ struct RunnerParts {
 };
 
 // The factory for a Source's options. What it makes may live as long as the factory's parts; the
-// device lives as long as the factory or any copy of it. Errors of the factory: kUnimplemented
+// devices live as long as the factory or any copy of it. Errors of the factory: kUnimplemented
 // (UNSUPPORTED) for a binding that `parts` has nothing for, and for p2p on a device that does not
-// reach the transport's slots.
+// reach the transport's slots; those of MakeStream.
 RunnerFactory MakeRunnerFactory(RunnerParts parts);
 
 }  // namespace switchyard

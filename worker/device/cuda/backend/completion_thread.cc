@@ -19,8 +19,9 @@ constexpr auto kSpin = std::chrono::milliseconds(2);
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<CompletionThread>> CompletionThread::Create(int device) {
-  std::unique_ptr<CompletionThread> completion(new CompletionThread(device));
+absl::StatusOr<std::unique_ptr<CompletionThread>> CompletionThread::Create(int device,
+                                                                           Duration busy_poll) {
+  std::unique_ptr<CompletionThread> completion(new CompletionThread(device, busy_poll));
   try {
     completion->thread_ = std::thread([raw = completion.get()] { raw->Loop(); });
   } catch (const std::system_error&) {
@@ -76,6 +77,10 @@ void CompletionThread::Loop() {
       } else {
         FutexWait(notified_, seen, kNap);
       }
+      continue;
+    }
+    if (now - last_moved < busy_poll_) {
+      SpinPause();
       continue;
     }
     asleep_.store(true);

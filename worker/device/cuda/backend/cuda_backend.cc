@@ -37,8 +37,10 @@ CudaBackend::CudaBackend(const CudaOptions& options)
 absl::StatusOr<std::unique_ptr<CudaBackend>> CudaBackend::Create(const CudaOptions& options) {
   SY_RETURN_IF_ERROR(CheckDevice(options.index));
   std::unique_ptr<CudaBackend> backend(new CudaBackend(options));
+  // The opener of a client may be an engine's thread.
+  const KeptContext kept(backend->shared_.contexts);
   SY_RETURN_IF_ERROR(backend->Select());
-  SY_ASSIGN_OR_RETURN(backend->shared_.completion, CompletionThread::Create(options.index));
+  SY_ASSIGN_OR_RETURN(backend->shared_.completion, CompletionThread::Create(options.index, options.busy_poll));
   SY_RETURN_IF_ERROR(backend->Prove(options.log));
   return backend;
 }
@@ -94,8 +96,14 @@ bool CudaBackend::Rounds(ActivationFormat format) const {
 }
 
 absl::StatusOr<std::unique_ptr<Buffer>> CudaBackend::Allocate(std::size_t bytes, MemoryKind kind) {
+  const KeptContext kept(shared_.contexts);
   SY_RETURN_IF_ERROR(Select());
   return AllocateCudaBuffer(bytes, kind, shared_.fault);
+}
+
+absl::StatusOr<MemoryKind> CudaBackend::KindAt(const void* address) const {
+  if (shared_.fault.broken()) return shared_.fault.status();
+  return KindForCuda(address, shared_.device);
 }
 
 std::unique_ptr<HostMapping> CudaBackend::MapHost(std::span<std::byte> memory) {
@@ -157,6 +165,7 @@ absl::StatusOr<std::unique_ptr<Codec>> CudaBackend::MakeCodec(const CodecSpec& s
 }
 
 absl::StatusOr<std::unique_ptr<Stream>> CudaBackend::MakeStream(StreamOptions options) {
+  const KeptContext kept(shared_.contexts);
   SY_RETURN_IF_ERROR(Select());
   return CudaStream::Create(&shared_, std::move(options));
 }

@@ -29,6 +29,7 @@ class CudaBackend final : public DeviceBackend {
   [[nodiscard]] const CapabilitySet& capabilities() const override { return capabilities_; }
   [[nodiscard]] bool host_access() const override { return false; }
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(std::size_t bytes, MemoryKind kind) override;
+  [[nodiscard]] absl::StatusOr<MemoryKind> KindAt(const void* address) const override;
   std::unique_ptr<HostMapping> MapHost(std::span<std::byte> memory) override;
   // Keeps codes of FP8 as E4M3, of INT8 as INT8, INT4 and NVFP4 in four bits, and all else as BF16.
   // Errors: as the seam.

@@ -14,6 +14,7 @@ namespace {
 bool LeavesTheDeviceWhole(cudaError_t error) {
   switch (error) {
     case cudaErrorInvalidValue:
+    case cudaErrorInvalidPitchValue:
     case cudaErrorInvalidConfiguration:
     case cudaErrorLaunchOutOfResources:
     case cudaErrorNotSupported:

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include <cuda_runtime_api.h>
 
+#include "core/base/error.h"
 #include "core/base/status_macros.h"
 #include "worker/device/host/aligned_buffer.h"
 
@@ -76,6 +78,24 @@ void CudaMemory::Free() {
   if (data_ == nullptr) return;
   (void)(pinned_ ? cudaFreeHost(data_) : cudaFree(data_));
   data_ = nullptr;
+}
+
+absl::StatusOr<MemoryKind> KindForCuda(const void* address, int device) {
+  cudaPointerAttributes attributes = {};
+  if (cudaPointerGetAttributes(&attributes, address) != cudaSuccess) {
+    // The runtime knows nothing of it: it is memory of the host, or none at all.
+    (void)cudaGetLastError();
+    return MemoryKind::kHost;
+  }
+  if (attributes.type == cudaMemoryTypeManaged) return MemoryKind::kDevice;
+  if (attributes.type == cudaMemoryTypeHost) return MemoryKind::kPinnedHost;
+  if (attributes.type != cudaMemoryTypeDevice) return MemoryKind::kHost;
+  if (attributes.device == device) return MemoryKind::kDevice;
+  return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
+                   absl::StrCat("memory of CUDA device ", attributes.device,
+                                ", and the steps here are of CUDA device ", device),
+                   {{"have", absl::StrCat("cuda:", attributes.device)},
+                    {"want", absl::StrCat("cuda:", device)}});
 }
 
 // A refusal says nothing about the device: memory may be registered already, or may not be pinned.

@@ -54,6 +54,9 @@ class CudaMemory {
   bool pinned_ = false;
 };
 
+// As DeviceBackend::KindAt, for the device of that index. Managed memory counts as device memory.
+absl::StatusOr<MemoryKind> KindForCuda(const void* address, int device);
+
 // As DeviceBackend::MapHost.
 std::unique_ptr<HostMapping> MapHostForCuda(std::span<std::byte> memory);
 

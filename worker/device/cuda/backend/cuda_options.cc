@@ -6,18 +6,32 @@
 #include "core/base/error.h"
 
 namespace switchyard {
+namespace {
+
+constexpr int kBusyPollMaxUs = 1'000'000;
+
+}  // namespace
 
 absl::StatusOr<CudaOptions> ReadCudaOptions(const DeviceKeys& keys) {
   CudaOptions options;
   for (const auto& [key, value] : keys) {
-    if (key != "index") {
-      return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
-                       absl::StrCat("device cuda has no option '", key, "'; it has index"));
-    }
-    if (!absl::SimpleAtoi(value, &options.index) || options.index < 0) {
+    int number = 0;
+    const bool is_time = key == "busy_poll_us";
+    if (key != "index" && !is_time) {
       return MakeError(
           absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
-          absl::StrCat("device cuda: index is '", value, "', not a whole number from 0"));
+          absl::StrCat("device cuda has no option '", key, "'; it has index, busy_poll_us"));
+    }
+    if (!absl::SimpleAtoi(value, &number) || number < 0 || (is_time && number > kBusyPollMaxUs)) {
+      return MakeError(
+          absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
+          absl::StrCat("device cuda: ", key, " is '", value, "', not a whole number from 0",
+                       is_time ? absl::StrCat(" to ", kBusyPollMaxUs) : ""));
+    }
+    if (is_time) {
+      options.busy_poll = std::chrono::microseconds(number);
+    } else {
+      options.index = number;
     }
   }
   return options;

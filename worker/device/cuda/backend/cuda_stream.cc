@@ -45,17 +45,20 @@ int PriorityOf(WorkClass work_class) {
 absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Create(CudaShared* shared,
                                                                StreamOptions options) {
   const int priority = PriorityOf(options.work_class);
-  SY_ASSIGN_OR_RETURN(CudaMemory staging, shared->staging.Take());
+  SY_ASSIGN_OR_RETURN(CudaMemory staging, shared->staging.Take(options.staging_bytes));
   std::unique_ptr<CudaStream> stream(
       new CudaStream(shared, std::move(options), std::move(staging)));
   SY_RETURN_IF_ERROR(shared->fault.Check(
       cudaStreamCreateWithPriority(&stream->raw_, cudaStreamNonBlocking, priority), "a stream"));
+  SY_RETURN_IF_ERROR(shared->fault.Check(
+      cudaEventCreateWithFlags(&stream->foreign_, cudaEventDisableTiming), "an event"));
   shared->completion->Add(stream.get());
   return stream;
 }
 
 CudaStream::~CudaStream() {
   if (raw_ == nullptr) return;
+  const KeptContext kept(shared_->contexts);
   (void)cudaSetDevice(shared_->device);
   for (;;) {
     const std::uint32_t head = open_head_.load(std::memory_order_acquire);
@@ -64,6 +67,7 @@ CudaStream::~CudaStream() {
   }
   shared_->completion->Remove(this);
   if (!shared_->fault.broken()) (void)cudaStreamSynchronize(raw_);
+  if (foreign_ != nullptr) (void)cudaEventDestroy(foreign_);
   (void)cudaStreamDestroy(raw_);
   shared_->staging.Give(ring_.TakeMemory());
 }
@@ -147,17 +151,23 @@ absl::Status CudaStream::Sum(const SumRun& run) {
 
 absl::StatusOr<CudaStream::Direction> CudaStream::DirectionOf(const CopyPiece& piece,
                                                               std::size_t large) const {
-  if (piece.bytes == 0) return Direction::kDirect;  // its addresses may be null
+  if (piece.bytes == 0 || piece.rows == 0) return Direction::kDirect;  // addresses may be null
+  const bool one_row = piece.rows == 1;
   // Small pieces of host memory are collected, wherever they lie.
-  const auto is_pageable = [this, &piece, large](const void* at) -> absl::StatusOr<bool> {
+  const auto is_pageable = [&](const void* at) -> absl::StatusOr<bool> {
     cudaPointerAttributes attributes = {};
     SY_RETURN_IF_ERROR(
         shared_->fault.Check(cudaPointerGetAttributes(&attributes, at), "looking at an address"));
     return attributes.type == cudaMemoryTypeUnregistered ||
-           (attributes.type == cudaMemoryTypeHost && piece.bytes < large);
+           (attributes.type == cudaMemoryTypeHost && one_row && piece.bytes < large);
   };
   SY_ASSIGN_OR_RETURN(const bool from, is_pageable(piece.from));
   SY_ASSIGN_OR_RETURN(const bool to, is_pageable(piece.to));
+  if (!one_row && (from || to)) {
+    return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadShape,
+                     "a copy of rows with a stride needs memory that the device reaches on both "
+                     "sides; copy row by row");
+  }
   if (from && to) return Direction::kHost;
   if (from) return Direction::kIn;
   return to ? Direction::kOut : Direction::kDirect;
@@ -174,11 +184,13 @@ absl::StatusOr<std::size_t> CudaStream::StagedBytes(std::span<const CopyPiece> p
 }
 
 absl::Status CudaStream::Copy(std::span<const CopyPiece> pieces) {
+  const KeptContext kept(shared_->contexts);
   SY_RETURN_IF_ERROR(Begin());
   SY_RETURN_IF_ERROR(CheckLeftovers(pieces.size()));
-  std::size_t large = kLargeBytes;
+  // Whoever asks for little staging memory has few pieces and pins them.
+  std::size_t large = options_.staging_bytes > 0 ? 0 : kLargeBytes;
   SY_ASSIGN_OR_RETURN(std::size_t staged, StagedBytes(pieces, large));
-  if (staged > ring_.capacity() / kCollectedPart) {
+  if (staged > ring_.capacity() / kCollectedPart || 2 * staged > ring_.free()) {
     // Many small pieces that the device can reach: it takes them one by one.
     large = 0;
     SY_ASSIGN_OR_RETURN(staged, StagedBytes(pieces, large));
@@ -216,7 +228,9 @@ absl::Status CudaStream::CopyStaged(std::span<const CopyPiece> pieces, Direction
         (reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from) | bytes) %
             16 ==
         0;
-    return shared_->fault.Check(words && bytes < kLargeBytes
+    // An engine's kernels occupy the GPU for long, and do not hold up its copy engines.
+    const bool engine = options_.staging_bytes > 0;
+    return shared_->fault.Check(words && bytes < kLargeBytes && !engine
                                     ? cuda::CopyWords(to, from, bytes, raw_)
                                     : cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, raw_),
                                 "copying memory");
@@ -224,6 +238,14 @@ absl::Status CudaStream::CopyStaged(std::span<const CopyPiece> pieces, Direction
   if (direction == Direction::kHost) {
     Leave({.copy = pieces[0]});
     return absl::OkStatus();
+  }
+  if (pieces[0].rows != 1) {  // stands alone
+    const CopyPiece& piece = pieces[0];
+    if (piece.rows == 0 || piece.bytes == 0) return absl::OkStatus();
+    return shared_->fault.Check(
+        cudaMemcpy2DAsync(piece.to, piece.to_stride, piece.from, piece.from_stride, piece.bytes,
+                          piece.rows, cudaMemcpyDefault, raw_),
+        "copying rows");
   }
   std::size_t bytes = 0;
   for (const CopyPiece& piece : pieces) bytes += piece.bytes;
@@ -246,7 +268,34 @@ absl::Status CudaStream::CopyStaged(std::span<const CopyPiece> pieces, Direction
   return absl::OkStatus();
 }
 
+absl::Status CudaStream::WaitFor(void* foreign) {
+  const KeptContext kept(shared_->contexts);
+  SY_RETURN_IF_ERROR(Begin());
+  auto* const other = static_cast<cudaStream_t>(foreign);
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  const cudaError_t asked = cudaStreamIsCapturing(other, &capture);
+  if (asked == cudaErrorStreamCaptureImplicit ||
+      (asked == cudaSuccess && capture != cudaStreamCaptureStatusNone)) {
+    (void)cudaGetLastError();
+    return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kUnsupported,
+                     "the stream is being captured into a graph, which no step can be part of; "
+                     "submit the step outside of the capture");
+  }
+  const cudaError_t recorded = asked != cudaSuccess ? asked : cudaEventRecord(foreign_, other);
+  if (recorded == cudaErrorInvalidResourceHandle || recorded == cudaErrorContextIsDestroyed) {
+    (void)cudaGetLastError();
+    return MakeError(
+        absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
+        absl::StrFormat("the stream is none of CUDA device %d; pass one of it", shared_->device),
+        {{"field", "stream"}});
+  }
+  SY_RETURN_IF_ERROR(shared_->fault.Check(recorded, "the state of a stream"));
+  // The wait keeps the state that the event has now, so the event serves the next call too.
+  return shared_->fault.Check(cudaStreamWaitEvent(raw_, foreign_, 0), "waiting for a stream");
+}
+
 absl::Status CudaStream::Record(DeviceEvent* event) {
+  const KeptContext kept(shared_->contexts);
   SY_RETURN_IF_ERROR(Begin());
   auto* own = static_cast<CudaEvent*>(event);
   const std::uint32_t tail = open_tail_.load(std::memory_order_relaxed);
@@ -264,6 +313,7 @@ absl::Status CudaStream::Record(DeviceEvent* event) {
 }
 
 std::unique_ptr<DeviceEvent> CudaStream::MakeEvent() {
+  const KeptContext kept(shared_->contexts);
   cudaEvent_t raw = nullptr;
   absl::Status made = Begin();
   if (made.ok()) {

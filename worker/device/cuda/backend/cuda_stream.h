@@ -25,6 +25,7 @@
 #include "worker/device/cuda/backend/cuda_event.h"
 #include "worker/device/cuda/backend/cuda_fault.h"
 #include "worker/device/cuda/backend/expert_passes.h"
+#include "worker/device/cuda/backend/kept_context.h"
 #include "worker/device/cuda/backend/staging_ring.h"
 #include "worker/device/stream.h"
 
@@ -35,6 +36,7 @@ struct CudaShared {
   CudaShared(int index, Logger* log) : device(index), fault(index, log), staging(&fault) {}
 
   const int device;
+  const ContextCalls contexts = FindContextCalls();
   CudaFault fault;
   StagingPool staging;
   std::unique_ptr<CompletionThread> completion;
@@ -54,6 +56,7 @@ class CudaStream final : public Stream {
   absl::Status Encode(const EncodeRun& run) override;
   absl::Status Sum(const SumRun& run) override;
   absl::Status Copy(std::span<const CopyPiece> pieces) override;
+  absl::Status WaitFor(void* foreign) override;
   absl::Status Record(DeviceEvent* event) override;
   [[nodiscard]] std::unique_ptr<DeviceEvent> MakeEvent() override;
 
@@ -97,6 +100,7 @@ class CudaStream final : public Stream {
   CudaShared* const shared_;
   const StreamOptions options_;
   cudaStream_t raw_ = nullptr;
+  cudaEvent_t foreign_ = nullptr;  // the last state of another stream that this one waits for
   StagingRing ring_;
 
   // One producer, the stream's caller; one consumer, the completion thread.

@@ -60,9 +60,10 @@ class StagingPool {
   static constexpr std::int64_t kBytes = std::int64_t{96} << 20;
 
   explicit StagingPool(CudaFault* fault) : fault_(fault) {}
-  // Errors: kResourceExhausted (OUT_OF_MEMORY); the fault.
-  absl::StatusOr<CudaMemory> Take() {
-    {
+  // `bytes`: 0 for those of most streams. Errors: kResourceExhausted (OUT_OF_MEMORY); the fault.
+  absl::StatusOr<CudaMemory> Take(std::size_t bytes) {
+    const std::int64_t wanted = bytes == 0 ? kBytes : static_cast<std::int64_t>(bytes);
+    if (wanted == kBytes) {
       const MutexLock lock(mutex_);
       if (!spares_.empty()) {
         CudaMemory memory = std::move(spares_.back());
@@ -70,11 +71,12 @@ class StagingPool {
         return memory;
       }
     }
-    return CudaMemory::Pinned(kBytes, *fault_, "the staging memory of a stream");
+    return CudaMemory::Pinned(wanted, *fault_, "the staging memory of a stream");
   }
   void Give(CudaMemory memory) {
     const MutexLock lock(mutex_);
-    if (spares_.size() < kSparesMax) spares_.push_back(std::move(memory));
+    if (memory.bytes() == kBytes && spares_.size() < kSparesMax)
+      spares_.push_back(std::move(memory));
   }
 
  private:

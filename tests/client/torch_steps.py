@@ -1,0 +1,458 @@
+"""Steps from the tensors of PyTorch on a GPU, through libswitchyard.so and ctypes: against the same
+steps from memory of the host, bit by bit; their order with a stream; what is refused; what they cost.
+
+    torch_steps.py LIBRARY COORDINATOR GATEWAY [--device cuda:0] [--layer N] [--steps 1000]
+                   [--check | --measure] [--json FILE]
+
+GATEWAY is the address of a worker of the deployment, or "-". Prints a line for each check, and a
+table of figures; exits 1 if a check has failed. scripts/torch_steps starts a deployment for it.
+"""
+
+import argparse
+import ctypes
+import json
+import math
+import statistics
+import sys
+import time
+import traceback
+
+import torch
+
+from c_api_program import FAILED_PRECONDITION, INVALID_ARGUMENT, OK, SessionOptions, load, stamped, text_of
+
+UNIMPLEMENTED, UNAVAILABLE = 12, 14
+PREFILL, DECODE = 0, 1
+NORMAL, LOW_LATENCY = 1, 2
+F32, BF16 = 0, 1
+MIB = 1 << 20
+
+
+class ClientOptions(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_uint32), ("abi_version", ctypes.c_uint32),
+                ("coordinator", ctypes.c_char_p), ("gateway", ctypes.c_char_p),
+                ("transport", ctypes.c_uint32), ("timeout_ms", ctypes.c_uint32),
+                ("net_devices", ctypes.c_char_p), ("busy_poll_us", ctypes.c_uint32),
+                ("device", ctypes.c_char_p)]
+
+
+class StepRequest(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_uint32), ("abi_version", ctypes.c_uint32),
+                ("layer", ctypes.c_int32), ("tokens", ctypes.c_int32),
+                ("top_k", ctypes.c_int32), ("deadline_ms", ctypes.c_uint32),
+                ("x", ctypes.c_void_p), ("x_stride", ctypes.c_int64),
+                ("ids", ctypes.c_void_p), ("ids_stride", ctypes.c_int64),
+                ("weights", ctypes.c_void_p), ("weights_stride", ctypes.c_int64),
+                ("y", ctypes.c_void_p), ("y_stride", ctypes.c_int64),
+                ("stream", ctypes.c_void_p)]
+
+
+class Client:
+    def __init__(self, library, address, device=None, gateway=False, busy_poll_us=0):
+        self.library, self.handle = library, ctypes.c_void_p()
+        where = {"gateway": address.encode()} if gateway else {"coordinator": address.encode()}
+        options = stamped(ClientOptions, net_devices=b"lo", busy_poll_us=busy_poll_us,
+                          device=device.encode() if device else None, **where)
+        options.abi_version = 2
+        self.opened = library.sy_client_open(ctypes.cast(ctypes.byref(options), library.sy_client_open.argtypes[0]),
+                                             ctypes.byref(self.handle))
+
+    def error(self):
+        return text_of(self.library.sy_last_error, self.handle)
+
+    def session(self, phase, mode, y_dtype=F32):
+        session = ctypes.c_void_p()
+        options = stamped(SessionOptions, phase=phase, mode=mode, y_dtype=y_dtype, step_deadline_ms=20000)
+        code = self.library.sy_session_open(self.handle, options, ctypes.byref(session))
+        assert code == OK, self.error()
+        return Session(self, session, torch.bfloat16 if y_dtype == BF16 else torch.float32)
+
+    def close(self):
+        self.library.sy_client_close(self.handle)
+
+
+class Session:
+    def __init__(self, client, handle, y_dtype):
+        self.client, self.library, self.handle, self.y_dtype = client, client.library, handle, y_dtype
+
+    def shape(self):
+        return text_of(self.library.sy_session_status, self.handle)
+
+    def submit(self, request):
+        step = ctypes.c_void_p()
+        pointer = ctypes.cast(ctypes.byref(request), self.library.sy_submit.argtypes[1])
+        return self.library.sy_submit(self.handle, pointer, ctypes.byref(step)), step
+
+    def start(self, request):
+        code, step = self.submit(request)
+        assert code == OK, self.client.error()
+        return step
+
+    def wait(self, step):
+        code = self.library.sy_wait(step)
+        assert code == OK, self.client.error()
+
+    def run(self, request):
+        self.wait(self.start(request))
+
+
+class Batch:
+    """Tensors of one step. `gap`: elements between rows, which must stay as they are."""
+
+    def __init__(self, shape, tokens, seed, y_dtype=torch.float32, gap=0):
+        hidden, top_k, experts = shape
+        random = torch.Generator().manual_seed(seed)
+        self.tokens, self.top_k = tokens, top_k
+        self.x = self.rows(torch.randn(tokens, hidden, generator=random).to(torch.bfloat16), gap)
+        picks = torch.rand(tokens, experts, generator=random).topk(top_k, dim=1).indices
+        self.ids = self.rows(picks.to(torch.int32), gap)
+        self.weights = self.rows(torch.rand(tokens, top_k, generator=random) + 0.1, gap)
+        self.all_y = torch.full((tokens, hidden + gap), math.nan, dtype=y_dtype)
+        self.y = self.all_y[:, :hidden]
+
+    @staticmethod
+    def rows(dense, gap):
+        whole = torch.full((dense.shape[0], dense.shape[1] + gap), -1, dtype=dense.dtype)
+        whole[:, :dense.shape[1]] = dense
+        return whole[:, :dense.shape[1]]
+
+    def to(self, device):
+        """A copy there; views stay views."""
+        other = object.__new__(Batch)
+        other.tokens, other.top_k = self.tokens, self.top_k
+        for name in ("x", "ids", "weights"):
+            view = getattr(self, name)
+            whole = torch.as_strided(view, (view.shape[0], view.stride(0)), (view.stride(0), 1)) \
+                if view.shape[0] > 0 else view
+            setattr(other, name, whole.to(device)[:, :view.shape[1]])
+        other.all_y = self.all_y.to(device)
+        other.y = other.all_y[:, :self.y.shape[1]]
+        return other
+
+    def poison(self):
+        self.all_y.fill_(math.nan)
+
+    def request(self, layer, stream=None):
+        wide = self.tokens > 1
+        return StepRequest(
+            size=ctypes.sizeof(StepRequest), abi_version=2, layer=layer, tokens=self.tokens, top_k=self.top_k,
+            x=self.x.data_ptr(), x_stride=self.x.stride(0) if wide else 0,
+            ids=self.ids.data_ptr(), ids_stride=self.ids.stride(0) if wide else 0,
+            weights=self.weights.data_ptr(), weights_stride=self.weights.stride(0) if wide else 0,
+            y=self.y.data_ptr(), y_stride=self.y.stride(0) if wide else 0,
+            stream=stream.cuda_stream if stream is not None else None)
+
+    def gaps_are_whole(self):
+        return bool(torch.isnan(self.all_y[:, self.y.shape[1]:].float()).all())
+
+
+def bits(tensor):
+    return tensor.contiguous().view(torch.int16 if tensor.dtype == torch.bfloat16 else torch.int32).cpu()
+
+
+class Checks:
+    def __init__(self, args):
+        self.args, self.library = args, load(args.library)
+        self.device = torch.device(args.device)
+        torch.cuda.set_device(self.device)
+        self.host = Client(self.library, args.coordinator)
+        assert self.host.opened == OK, self.host.error()
+        before = time.monotonic()
+        self.gpu = Client(self.library, args.coordinator, device=args.device)
+        assert self.gpu.opened == OK, self.gpu.error()
+        self.open_s = time.monotonic() - before
+        shape = self.host.session(PREFILL, NORMAL).shape()
+        self.shape = (shape["hidden"], shape["top_k"], shape["experts"])
+
+    def pair(self, phase, mode, y_dtype=F32):
+        return self.host.session(phase, mode, y_dtype), self.gpu.session(phase, mode, y_dtype)
+
+    def expect_equal(self, sessions, batch, stream=None, what=""):
+        """The batch from the host and from the GPU: the same bits, all of y and nothing beside it."""
+        host, gpu = sessions
+        there = batch.to(self.device)
+        torch.cuda.synchronize()
+        host.run(batch.request(self.args.layer))
+        gpu.run(there.request(self.args.layer, stream))
+        assert torch.equal(bits(there.y), bits(batch.y)), f"{what}: other bits than from the host"
+        assert there.tokens == 0 or not torch.isnan(there.y.float()).any(), f"{what}: y was not written"
+        assert there.gaps_are_whole(), f"{what}: written between the rows"
+
+    def check_sizes_and_strides(self):
+        for phase, mode, sizes in ((DECODE, LOW_LATENCY, (0, 1, 7, 128)), (PREFILL, NORMAL, (0, 1, 7, 128, 1001))):
+            for y_dtype in (F32, BF16):
+                sessions = self.pair(phase, mode, y_dtype)
+                for tokens in sizes:
+                    for gap in (0, 8):
+                        batch = Batch(self.shape, tokens, tokens + gap, sessions[1].y_dtype, gap)
+                        self.expect_equal(sessions, batch, what=f"{mode} {tokens} tokens, gap {gap}")
+
+    def check_the_stream_orders_the_inputs(self):
+        host, gpu = self.pair(DECODE, LOW_LATENCY)
+        early, late = Batch(self.shape, 16, 1), Batch(self.shape, 16, 2)
+        there, source = early.to(self.device), late.to(self.device)
+        stream = torch.cuda.Stream()
+        torch.cuda.synchronize()
+        gpu.run(there.request(self.args.layer, stream))  # pins its memory
+        there.poison()
+        torch.cuda.synchronize()
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(400_000_000)  # some 200 ms
+            for name in ("x", "ids", "weights"):
+                getattr(there, name).copy_(getattr(source, name))
+        begin = time.monotonic()
+        step = gpu.start(there.request(self.args.layer, stream))
+        submitted = time.monotonic() - begin
+        gpu.wait(step)
+        waited = time.monotonic() - begin
+        # y on a third stream, without any synchronization but sy_wait.
+        with torch.cuda.stream(torch.cuda.Stream()):
+            seen = there.y.clone()
+            torch.cuda.current_stream().synchronize()
+        host.run(late.request(self.args.layer))
+        assert torch.equal(bits(seen), bits(late.y)), "the step read x before the stream had written it"
+        assert waited > 0.05, f"the stream was done after {waited * 1e3:.1f} ms: the check shows nothing"
+        assert submitted < waited / 5, f"sy_submit took {submitted * 1e3:.1f} ms of {waited * 1e3:.1f}"
+        print(f"  sy_submit {submitted * 1e6:.0f} us with {waited * 1e3:.0f} ms of work before it")
+
+    def check_a_submitted_step_runs_while_its_caller_is_away(self):
+        _, gpu = self.pair(DECODE, LOW_LATENCY)
+        there = Batch(self.shape, 16, 3).to(self.device)
+        whole = median_us(lambda: gpu.run(there.request(self.args.layer)), 50)[0]
+        times = []
+        for _ in range(20):
+            step = gpu.start(there.request(self.args.layer))
+            time.sleep(0.02)
+            begin = time.monotonic()
+            gpu.wait(step)
+            times.append(time.monotonic() - begin)
+        waited = statistics.median(times) * 1e6
+        print(f"  sy_wait {waited:.0f} us after 20 ms elsewhere, {whole:.0f} us for a whole step")
+        assert waited < whole / 2, "the step has waited for its caller"
+
+    def check_many_steps(self):
+        sessions = [self.pair(DECODE, LOW_LATENCY), self.pair(PREFILL, NORMAL)]
+        random = torch.Generator().manual_seed(5)
+        streams = [torch.cuda.current_stream(), torch.cuda.Stream(), torch.cuda.Stream()]
+        for number in range(self.args.steps):
+            tokens = int(torch.randint(0, 65, (1,), generator=random))
+            batch = Batch(self.shape, tokens, 1000 + number, gap=number % 3)
+            self.expect_equal(sessions[number % 2], batch, streams[number % 3], f"step {number}")
+
+    def check_steps_overlap(self):
+        host, gpu = self.pair(DECODE, LOW_LATENCY)
+        batches = [Batch(self.shape, 1 + i, 50 + i) for i in range(16)]
+        there = [batch.to(self.device) for batch in batches]
+        torch.cuda.synchronize()
+        steps = [gpu.start(one.request(self.args.layer, torch.cuda.current_stream())) for one in there]
+        for step in reversed(steps):
+            gpu.wait(step)
+        for one, batch in zip(there, batches):
+            host.run(batch.request(self.args.layer))
+            assert torch.equal(bits(one.y), bits(batch.y)), f"{batch.tokens} tokens"
+
+    def check_pinned_memory_of_the_host(self):
+        host, gpu = self.pair(DECODE, LOW_LATENCY)
+        batch = Batch(self.shape, 5, 9)
+        there = batch.to(self.device)
+        there.ids, there.weights = batch.ids.contiguous().pin_memory(), batch.weights.contiguous().pin_memory()
+        gpu.run(there.request(self.args.layer))
+        host.run(batch.request(self.args.layer))
+        assert torch.equal(bits(there.y), bits(batch.y))
+
+    def check_a_gateway(self):
+        if self.args.gateway == "-":
+            return
+        client = Client(self.library, self.args.gateway, device=self.args.device, gateway=True)
+        assert client.opened == OK, client.error()
+        for phase, mode in ((DECODE, LOW_LATENCY), (PREFILL, NORMAL)):
+            sessions = self.host.session(phase, mode), client.session(phase, mode)
+            for tokens in (0, 1, 33):
+                self.expect_equal(sessions, Batch(self.shape, tokens, tokens, gap=2), what=f"gateway, {tokens} tokens")
+        client.close()
+
+    def check_what_is_refused(self):
+        host, gpu = self.pair(DECODE, LOW_LATENCY)
+        batch = Batch(self.shape, 4, 1)
+        there = batch.to(self.device)
+
+        def expect(session, request, code, reason, field=None, text=""):
+            got, step = session.submit(request)
+            error = session.client.error()
+            assert got == code and step.value is None, (got, error)
+            assert error["reason"] == reason and text in error["message"], error
+            assert field is None or error["metadata"]["field"] == field, error
+
+        for field in ("x", "ids", "weights", "y"):
+            request = there.request(self.args.layer)
+            setattr(request, field, getattr(batch, field).data_ptr())
+            expect(gpu, request, INVALID_ARGUMENT, "BAD_REQUEST", field, "pageable")
+            request = batch.request(self.args.layer)
+            setattr(request, field, getattr(there, field).data_ptr())
+            expect(host, request, INVALID_ARGUMENT, "BAD_REQUEST", field, "name the device")
+        request = batch.request(self.args.layer, torch.cuda.Stream())
+        expect(host, request, INVALID_ARGUMENT, "BAD_REQUEST", "stream")
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+            there.y.add_(1)
+            expect(gpu, there.request(self.args.layer, stream), FAILED_PRECONDITION, "UNSUPPORTED", text="captured")
+        if torch.cuda.device_count() > 1:
+            other = (self.device.index + 1) % torch.cuda.device_count()
+            request = there.request(self.args.layer)
+            request.x = batch.x.to(f"cuda:{other}").data_ptr()
+            expect(gpu, request, INVALID_ARGUMENT, "BAD_REQUEST", text=f"CUDA device {other}")
+            with torch.cuda.device(other):
+                foreign = torch.cuda.Stream()
+            expect(gpu, there.request(self.args.layer, foreign), INVALID_ARGUMENT, "BAD_REQUEST", "stream")
+        self.expect_equal((host, gpu), Batch(self.shape, 4, 2), what="after the refusals")
+
+        for device, code, text in (("cuda:99", FAILED_PRECONDITION, "GPU"), ("tpu", UNIMPLEMENTED, "tpu"),
+                                   ("cuda:first", INVALID_ARGUMENT, "first")):
+            client = Client(self.library, self.args.coordinator, device=device)
+            assert client.opened == code and text in client.error()["message"], (client.opened, client.error())
+            client.close()
+
+    def check_the_current_device_stays(self):
+        if torch.cuda.device_count() < 2:
+            return
+        _, gpu = self.pair(DECODE, LOW_LATENCY)
+        there = Batch(self.shape, 4, 1).to(self.device)
+        other = (self.device.index + 1) % torch.cuda.device_count()
+        with torch.cuda.device(other):
+            gpu.run(there.request(self.args.layer))
+            assert torch.empty(1, device="cuda").device.index == other == torch.cuda.current_device()
+
+    def run(self):
+        failed = 0
+        for name in [name for name in dir(self) if name.startswith("check_")]:
+            begin = time.monotonic()
+            try:
+                getattr(self, name)()
+                outcome = "passed"
+            except Exception:  # the others still run
+                traceback.print_exc(file=sys.stdout)
+                outcome, failed = "FAILED", failed + 1
+            print(f"{name[len('check_'):].replace('_', ' ')}: {outcome}, {time.monotonic() - begin:.1f} s", flush=True)
+        return failed
+
+
+def median_us(action, rounds):
+    times = []
+    for _ in range(rounds):
+        begin = time.perf_counter_ns()
+        action()
+        times.append((time.perf_counter_ns() - begin) / 1000)
+    times.sort()
+    return times[len(times) // 2], times[int(len(times) * 0.99)]
+
+
+def measure(checks, poll_us):
+    """us of a step: from the host, from the GPU, and from the GPU by copies of the engine's own."""
+    args, device = checks.args, checks.device
+    host = Client(checks.library, args.coordinator, busy_poll_us=poll_us)
+    polling = f"cuda:index={device.index},busy_poll_us={poll_us}"
+    gpu = Client(checks.library, args.coordinator, device=polling if poll_us else args.device, busy_poll_us=poll_us)
+    rows = []
+    for phase, mode, sizes in ((DECODE, LOW_LATENCY, (1, 16, 128)), (PREFILL, NORMAL, (128, 1024, 4096))):
+        on_host, on_gpu = host.session(phase, mode), gpu.session(phase, mode)
+        for tokens in sizes:
+            batch = Batch(checks.shape, tokens, tokens)
+            there = batch.to(device)
+            pinned = [torch.empty_like(t, device="cpu").pin_memory() for t in (batch.x, batch.ids, batch.weights)]
+            torch.cuda.synchronize()
+            here, far = batch.request(args.layer), there.request(args.layer, torch.cuda.current_stream())
+
+            def copies():
+                for to, tensor in zip(pinned, (there.x, there.ids, there.weights)):
+                    to.copy_(tensor, non_blocking=True)
+                torch.cuda.current_stream().synchronize()
+
+            y = batch.y.pin_memory()
+            own = batch.request(args.layer)
+            own.x, own.ids, own.weights = (t.data_ptr() for t in pinned)
+            own.y = y.data_ptr()
+
+            def by_hand():
+                copies()
+                on_host.run(own)
+                there.y.copy_(y, non_blocking=True)
+                torch.cuda.current_stream().synchronize()
+
+            def bus():
+                copies()
+                there.y.copy_(y, non_blocking=True)
+                torch.cuda.current_stream().synchronize()
+
+            submits = []
+
+            def submit_and_wait():
+                begin = time.perf_counter_ns()
+                step = on_gpu.start(far)
+                submits.append((time.perf_counter_ns() - begin) / 1000)
+                on_gpu.wait(step)
+
+            rounds = 400 if tokens <= 128 else 60
+            for action in (lambda: on_host.run(here), submit_and_wait, by_hand, bus):
+                for _ in range(20):
+                    action()
+            submits.clear()
+            row = {"mode": "low_latency" if mode == LOW_LATENCY else "normal", "tokens": tokens, "busy_poll_us": poll_us}
+            for name, action in (("host", lambda: on_host.run(here)), ("gpu", submit_and_wait),
+                                 ("own_copies", by_hand), ("bus", bus), ("host_again", lambda: on_host.run(here))):
+                row[name], row[name + "_p99"] = median_us(action, rounds)
+            submits.sort()
+            row["submit"] = submits[len(submits) // 2]
+            row["bytes"] = sum(t.numel() * t.element_size() for t in (batch.x, batch.ids, batch.weights, batch.y))
+            assert torch.equal(bits(there.y), bits(batch.y))
+            rows.append(row)
+            print("%-11s %5d  poll %4d  host %7.0f %7.0f  gpu %7.0f (p99 %.0f)  submit %4.0f  own copies %7.0f  bus %6.0f" % (
+                row["mode"], tokens, poll_us, row["host"], row["host_again"], row["gpu"], row["gpu_p99"], row["submit"],
+                row["own_copies"], row["bus"]), flush=True)
+    host.close()
+    gpu.close()
+    return rows
+
+
+def bus_speed(device):
+    """GB/s of pinned copies of 64 MiB, to the host and to the GPU."""
+    there, here = torch.empty(64 * MIB, dtype=torch.uint8, device=device), torch.empty(64 * MIB, dtype=torch.uint8).pin_memory()
+
+    def copy(to, source):
+        to.copy_(source, non_blocking=True)
+        torch.cuda.synchronize()
+
+    return [round(64 * MIB / 1e3 / median_us(lambda: copy(*pair), 20)[0], 1) for pair in ((here, there), (there, here))]
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__)
+    for name in ("library", "coordinator", "gateway"):
+        parser.add_argument(name)
+    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--layer", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--measure", action="store_true")
+    parser.add_argument("--json")
+    args = parser.parse_args()
+    checks = Checks(args)
+    print(f"{torch.cuda.get_device_name(checks.device)}, torch {torch.__version__}, client of a device open after "
+          f"{checks.open_s:.2f} s", flush=True)
+    failed = checks.run() if args.check else 0
+    figures = {}
+    if args.measure:
+        figures = {"device": torch.cuda.get_device_name(checks.device), "to_host_gb_s": None, "rows": []}
+        figures["to_host_gb_s"], figures["to_gpu_gb_s"] = bus_speed(checks.device)
+        print("pinned copies of 64 MiB, GB/s to the host and to the GPU:", figures["to_host_gb_s"], figures["to_gpu_gb_s"])
+        for poll_us in (0, 2000):
+            figures["rows"] += measure(checks, poll_us)
+    if args.json:
+        with open(args.json, "w") as file:
+            json.dump(figures, file, indent=1)
+    sys.stdout.flush()
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,293 @@
+// Sessions of an engine whose tensors lie on a device: a device that is late, in memory that the
+// host cannot touch, so that a read or write of the engine's tensors by the host ends the process.
+// The answers are those of the same steps from memory of the host, bit by bit.
+#include <cstring>
+#include <limits>
+#include <thread>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "core/base/error.h"
+#include "harness/in_process_deployment.h"
+#include "tests/e2e/random_step.h"
+#include "tests/testing/late_device.h"
+#include "tests/testing/status_matchers.h"
+
+namespace switchyard {
+namespace {
+
+using testing::FailsWith;
+using ::testing::HasSubstr;
+using testing::LateDevice;
+using testing::RandomStep;
+
+constexpr char kShippedModel[] = SWITCHYARD_SOURCE_DIR "/models/sqlite-moe-7m";
+constexpr LayerId kLayer{1};
+constexpr MoeShape kShape{.hidden = 256, .intermediate = 128, .experts = 16, .top_k = 4};
+constexpr Duration kLong = std::chrono::seconds(20);
+
+// One tensor on the device, whose rows lie `stride` elements apart.
+template <typename T>
+class DeviceRows {
+ public:
+  DeviceRows(LateDevice* device, std::size_t rows, std::size_t columns, std::size_t gap)
+      : rows_(rows), columns_(columns), stride_(columns + gap) {
+    stream_ = *device->MakeStream({});
+    event_ = stream_->MakeEvent();
+    buffer_ = *device->Allocate(std::max<std::size_t>(rows * stride_ * sizeof(T), 1),
+                                MemoryKind::kDevice);
+    Fill(0xff);
+  }
+  [[nodiscard]] T* data() const { return reinterpret_cast<T*>(buffer_->data()); }
+  [[nodiscard]] std::int64_t stride() const { return static_cast<std::int64_t>(stride_); }
+  // All bytes; 0xff is a NaN of every type.
+  void Fill(int byte) {
+    std::vector<T> all(rows_ * stride_);
+    if (!all.empty()) std::memset(all.data(), byte, all.size() * sizeof(T));
+    Copy(buffer_->data(), reinterpret_cast<const std::byte*>(all.data()), all.size());
+  }
+  void Set(const std::vector<T>& dense) {
+    for (std::size_t row = 0; row < rows_; ++row) {
+      Copy(buffer_->data() + row * stride_ * sizeof(T),
+           reinterpret_cast<const std::byte*>(dense.data() + row * columns_), columns_);
+    }
+  }
+  // Dense; fails where a gap has been written.
+  std::vector<T> Get() {
+    std::vector<T> all(rows_ * stride_);
+    Copy(reinterpret_cast<std::byte*>(all.data()), buffer_->data(), all.size());
+    std::vector<T> dense;
+    for (std::size_t row = 0; row < rows_; ++row) {
+      const T* begin = all.data() + row * stride_;
+      dense.insert(dense.end(), begin, begin + columns_);
+      const std::vector<T> gap(begin + columns_, begin + stride_);
+      const std::vector<std::byte> poison(gap.size() * sizeof(T), std::byte{0xff});
+      EXPECT_EQ(std::memcmp(gap.data(), poison.data(), poison.size()), 0) << "row " << row;
+    }
+    return dense;
+  }
+
+ private:
+  void Copy(std::byte* to, const std::byte* from, std::size_t count) {
+    const CopyPiece piece{.to = to, .from = from, .bytes = count * sizeof(T)};
+    ASSERT_TRUE(stream_->Copy({&piece, 1}).ok());
+    ASSERT_TRUE(stream_->Record(event_.get()).ok());
+    ASSERT_TRUE(event_->Wait(kLong));
+  }
+
+  std::size_t rows_;
+  std::size_t columns_;
+  std::size_t stride_;
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<DeviceEvent> event_;
+  std::unique_ptr<Buffer> buffer_;
+};
+
+struct DeviceStep {
+  DeviceStep(LateDevice* device, const RandomStep& step, std::size_t gap)
+      : tokens(step.tokens),
+        x(device, Rows(step), kShape.hidden, gap),
+        ids(device, Rows(step), kShape.top_k, gap),
+        weights(device, Rows(step), kShape.top_k, gap),
+        y(device, Rows(step), kShape.hidden, gap) {
+    x.Set(step.x);
+    ids.Set(step.ids);
+    weights.Set(step.weights);
+  }
+  static std::size_t Rows(const RandomStep& step) { return static_cast<std::size_t>(step.tokens); }
+  [[nodiscard]] StepRequest Request(LateDevice::ForeignQueue* queue) const {
+    return {.layer = kLayer,
+            .tokens = tokens,
+            .x = x.data(),
+            .x_stride = x.stride(),
+            .ids = ids.data(),
+            .ids_stride = ids.stride(),
+            .weights = weights.data(),
+            .weights_stride = weights.stride(),
+            .top_k = kShape.top_k,
+            .y = y.data(),
+            .y_stride = y.stride(),
+            .stream = queue};
+  }
+
+  std::int32_t tokens;
+  DeviceRows<Bf16> x;
+  DeviceRows<std::int32_t> ids;
+  DeviceRows<float> weights;
+  DeviceRows<float> y;
+};
+
+class DeviceTensorsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    InProcessOptions options;
+    options.checkpoint = kShippedModel;
+    options.workers = 2;
+    options.logger = &logger_;
+    SY_ASSERT_OK_AND_ASSIGN(deployment_, InProcessDeployment::Start(options));
+    SY_ASSERT_OK_AND_ASSIGN(host_client_, deployment_->MakeClient());
+    SY_ASSERT_OK_AND_ASSIGN(auto device, LateDevice::Create({}));
+    device_ = device.get();
+    SY_ASSERT_OK_AND_ASSIGN(client_, deployment_->MakeClient(std::move(device)));
+  }
+  static absl::StatusOr<std::unique_ptr<MoeSession>> Open(Client& client, DispatchMode mode,
+                                                          Duration deadline = kLong) {
+    OpenSessionRequest request;
+    request.mode = mode;
+    request.step_deadline = deadline;
+    return client.OpenWhenReady(request, kLong);
+  }
+  // The answer to the same step from memory of the host.
+  std::vector<float> HostAnswer(RandomStep& step, DispatchMode mode) {
+    const auto session = Open(*host_client_, mode);
+    EXPECT_TRUE(session.ok());
+    EXPECT_TRUE(testing::RunStep(**session, step, kLayer).ok());
+    return step.y;
+  }
+
+  Logger logger_{"test", LogLevel::kWarn};
+  std::unique_ptr<InProcessDeployment> deployment_;
+  std::unique_ptr<Client> host_client_;
+  LateDevice* device_ = nullptr;
+  std::unique_ptr<Client> client_;
+};
+
+TEST_F(DeviceTensorsTest, AnswersEqualThoseFromMemoryOfTheHost) {
+  LateDevice::ForeignQueue empty;
+  empty.Finish();
+  std::uint64_t seed = 1;
+  for (const DispatchMode mode : {DispatchMode::kNormal, DispatchMode::kLowLatency}) {
+    SY_ASSERT_OK_AND_ASSIGN(const auto session, Open(*client_, mode));
+    for (const std::int32_t tokens : {0, 1, 7, 64}) {
+      for (const std::size_t gap : {0, 3}) {
+        RandomStep step(kShape, tokens, ++seed);
+        DeviceStep on_device(device_, step, gap);
+
+        SY_ASSERT_OK(session->Run(on_device.Request(&empty), Duration::zero()));
+
+        EXPECT_EQ(on_device.y.Get(), HostAnswer(step, mode))
+            << DispatchModeName(mode) << ", " << tokens << " tokens, gap " << gap;
+      }
+    }
+  }
+}
+
+TEST_F(DeviceTensorsTest, AStepReadsItsInputsAfterTheEnginesStreamAndOverlapsOthers) {
+  SY_ASSERT_OK_AND_ASSIGN(const auto session, Open(*client_, DispatchMode::kLowLatency));
+  LateDevice::ForeignQueue queue;
+  RandomStep early(kShape, 9, 1);
+  RandomStep late(kShape, 9, 2);
+  DeviceStep on_device(device_, early, 0);
+
+  SY_ASSERT_OK_AND_ASSIGN(const auto ticket, session->Submit(on_device.Request(&queue)));
+  SY_ASSERT_OK_AND_ASSIGN(const bool done, session->IsDone(ticket));
+  EXPECT_FALSE(done);
+  // The work of the stream: it writes the inputs.
+  on_device.x.Set(late.x);
+  on_device.ids.Set(late.ids);
+  on_device.weights.Set(late.weights);
+  queue.Finish();
+  SY_ASSERT_OK(session->Wait(ticket));
+
+  EXPECT_EQ(on_device.y.Get(), HostAnswer(late, DispatchMode::kLowLatency));
+}
+
+TEST_F(DeviceTensorsTest, StepsInFlightTogetherKeepTheirAnswersApart) {
+  SY_ASSERT_OK_AND_ASSIGN(const auto session, Open(*client_, DispatchMode::kNormal));
+  LateDevice::ForeignQueue empty;
+  empty.Finish();
+  std::vector<RandomStep> steps;
+  std::vector<std::unique_ptr<DeviceStep>> on_device;
+  std::vector<StepTicket> tickets;
+  for (std::int32_t i = 0; i < 16; ++i) {
+    steps.emplace_back(kShape, 1 + i % 5, 100 + static_cast<std::uint64_t>(i));
+    on_device.push_back(std::make_unique<DeviceStep>(device_, steps.back(), 1));
+  }
+  for (const auto& step : on_device) {
+    SY_ASSERT_OK_AND_ASSIGN(const auto ticket, session->Submit(step->Request(&empty)));
+    tickets.push_back(ticket);
+  }
+  EXPECT_THAT(session->Submit(on_device[0]->Request(&empty)),
+              FailsWith(absl::StatusCode::kResourceExhausted, Reason::kNoCredits));
+  for (std::size_t i = tickets.size(); i-- > 0;) {
+    SY_ASSERT_OK(session->Wait(tickets[i]));
+    EXPECT_EQ(on_device[i]->y.Get(), HostAnswer(steps[i], DispatchMode::kNormal)) << i;
+  }
+}
+
+TEST_F(DeviceTensorsTest, AStepWhoseStreamIsLateFailsAtItsDeadlineAndTheNextOneIsServed) {
+  SY_ASSERT_OK_AND_ASSIGN(const auto session, Open(*client_, DispatchMode::kLowLatency,
+                                                   std::chrono::milliseconds(300)));
+  LateDevice::ForeignQueue queue;
+  RandomStep step(kShape, 3, 1);
+  DeviceStep on_device(device_, step, 0);
+  SY_ASSERT_OK_AND_ASSIGN(const auto ticket, session->Submit(on_device.Request(&queue)));
+  absl::Status waited;
+  std::thread waiter([&] { waited = session->Wait(ticket); });
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(600);
+  while (std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  queue.Finish();
+  waiter.join();
+
+  EXPECT_THAT(waited, FailsWith(absl::StatusCode::kUnavailable, Reason::kStepDeadline));
+  SY_ASSERT_OK(session->Run(on_device.Request(&queue), kLong));
+  EXPECT_EQ(on_device.y.Get(), HostAnswer(step, DispatchMode::kLowLatency));
+}
+
+TEST_F(DeviceTensorsTest, ALostDeviceIsAnError) {
+  SY_ASSERT_OK_AND_ASSIGN(const auto session, Open(*client_, DispatchMode::kNormal));
+  LateDevice::ForeignQueue queue;
+  RandomStep step(kShape, 3, 1);
+  DeviceStep on_device(device_, step, 0);
+  SY_ASSERT_OK_AND_ASSIGN(const auto ticket, session->Submit(on_device.Request(&queue)));
+
+  device_->Die();
+  queue.Finish();
+
+  EXPECT_THAT(session->Wait(ticket),
+              FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost));
+  EXPECT_THAT(session->Submit(on_device.Request(&queue)),
+              FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost));
+}
+
+TEST_F(DeviceTensorsTest, MemoryOfTheWrongSideIsRefusedAndNamed) {
+  LateDevice::ForeignQueue empty;
+  empty.Finish();
+  RandomStep step(kShape, 3, 1);
+  DeviceStep on_device(device_, step, 0);
+  SY_ASSERT_OK_AND_ASSIGN(const auto session, Open(*client_, DispatchMode::kNormal));
+  SY_ASSERT_OK_AND_ASSIGN(const auto host, Open(*host_client_, DispatchMode::kNormal));
+  const auto refused = FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadRequest);
+
+  // The host's memory to a session on a device.
+  StepRequest request = on_device.Request(&empty);
+  request.ids = step.ids.data();
+  request.ids_stride = kShape.top_k;
+  absl::Status why = session->Submit(request).status();
+  EXPECT_THAT(why, refused);
+  EXPECT_EQ(MetadataOf(why).at("field"), "ids");
+
+  // The device's memory to a session in memory of the host, each tensor in turn.
+  for (const std::string field : {"x", "ids", "weights", "y"}) {
+    request = step.Request(kLayer);
+    if (field == "x") request.x = on_device.x.data();
+    if (field == "ids") request.ids = on_device.ids.data();
+    if (field == "weights") request.weights = on_device.weights.data();
+    if (field == "y") request.y = on_device.y.data();
+    why = host->Submit(request).status();
+    EXPECT_THAT(why, refused);
+    EXPECT_EQ(MetadataOf(why).at("field"), field);
+    EXPECT_THAT(std::string(why.message()), HasSubstr("name the device"));
+  }
+  request = step.Request(kLayer);
+  request.stream = &empty;
+  why = host->Submit(request).status();
+  EXPECT_THAT(why, refused);
+  EXPECT_EQ(MetadataOf(why).at("field"), "stream");
+
+  SY_EXPECT_OK(host->Run(step.Request(kLayer), kLong));
+}
+
+}  // namespace
+}  // namespace switchyard
