@@ -249,7 +249,7 @@ static void older_structures_are_served(const char* coordinator) {
   sy_client* client = NULL;
   sy_step_request request = request_of(weights, y);
   SY_INIT(options);
-  options.size = offsetof(sy_client_options, device);
+  options.size = offsetof(sy_client_options, ring_dir);
   options.abi_version = 1;
   options.coordinator = coordinator;
   options.net_devices = "lo";
