@@ -62,6 +62,7 @@ absl::StatusOr<SessionGrant> MoeSession::Grant() {
   SY_ASSIGN_OR_RETURN(RunnerStatus status, source_->Status(session_));
   // A secret: grants are printed and logged by callers.
   status.grant.cookie = {};
+  status.grant.signature = {};
   return std::move(status.grant);
 }
 
@@ -93,6 +94,7 @@ absl::StatusOr<SessionReport> MoeSession::Report(Duration timeout) {
   SY_ASSIGN_OR_RETURN(report.status, source_->Status(session_));
   report.grant = std::exchange(report.status.grant, {});
   report.grant.cookie = {};
+  report.grant.signature = {};
   const std::vector<PlanWorker>& workers = report.grant.plan.workers;
   report.workers.resize(workers.size());
   report.asked.resize(workers.size());

@@ -21,7 +21,7 @@ namespace switchyard {
 
 // The session as both ends account for it.
 struct SessionReport {
-  SessionGrant grant;                    // with the plan that steps run on now; no cookie
+  SessionGrant grant;                    // with the plan that steps run on now; no secrets
   RunnerStatus status;                   // this end; its grant is left out
   std::vector<SessionCounters> workers;  // the workers' end, by ordinal of the plan
   // For each of `workers`, why it could not be asked; its counters are then empty.
@@ -61,7 +61,7 @@ class MoeSession {
   // last attempt's error. `attempts`, unless null, gets their number.
   absl::Status Run(const StepRequest& request, Duration retry_for, int* attempts = nullptr);
 
-  // The grant, with the plan that steps run on now; no cookie.
+  // The grant, with the plan that steps run on now; without cookie and signature.
   absl::StatusOr<SessionGrant> Grant();
   // The id of the worker through which steps go now; empty in p2p.
   absl::StatusOr<std::string> GatewayWorker();

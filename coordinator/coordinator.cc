@@ -22,9 +22,15 @@ Coordinator::Coordinator(CoordinatorOptions options, const PlacementPolicy* plac
       context_{&options_, &members_, placement, &memory_, rng, &out_},
       started_at_(now),
       now_(now) {
-  // Nothing is sent here: workers have to register first, and the store is read already.
+  // Nothing is sent to workers here: they have to register first, and the store is read already.
   for (RecoveredDeployment& one : stored) {
     const std::string name = one.record.spec.name;
+    if (one.record.grant_key.empty()) {
+      // Written before grants were signed. The outcome of the write does not matter: after a
+      // failure the next start makes another key, and the workers report this one.
+      one.record.grant_key = GrantKey::Random(rng);
+      out_.Write(PutDeployment{name, CanonicalBytes(one.record)});
+    }
     deployments_.try_emplace(name, context_, std::move(one), now);
   }
 }
@@ -223,8 +229,10 @@ void Coordinator::On(const ModelLoaded& event) {
     applies_.erase(it);
     return;
   }
-  apply.record = {apply.spec, *event.facts};
   const DeploymentController* existing = Find(apply.spec.name);
+  apply.record = {
+      apply.spec, *event.facts,
+      existing != nullptr ? existing->record().grant_key : GrantKey::Random(context_.rng)};
   if (apply.dry_run) {
     out_.Add(AnswerApply{event.id, Preview(apply.record)});
     applies_.erase(it);
@@ -352,7 +360,7 @@ absl::StatusOr<SessionGrant> Coordinator::Grant(const OpenSessionRequest& reques
   SY_ASSIGN_OR_RETURN(const OpenSessionRequest complete,
                       CompleteSessionRequest(request, controller->record(), *serving.plan(),
                                              serving.Capabilities()));
-  return sessions_.Open(complete, *serving.update(), now_);
+  return sessions_.Open(complete, *serving.update(), controller->record().grant_key, now_);
 }
 
 void Coordinator::On(const SessionRequested& event) {

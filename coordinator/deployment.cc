@@ -20,8 +20,9 @@ namespace switchyard {
 namespace {
 
 // Format 1 has no wire dtypes. Format 2 has neither the coordinator's defaults nor the layers'
-// storage, and writes "auto" for an unset dtype. Both are read and no longer written.
-constexpr std::uint32_t kRecordFormat = 3;
+// storage, and writes "auto" for an unset dtype. Format 3 has no grant key. All are read and no
+// longer written.
+constexpr std::uint32_t kRecordFormat = 4;
 // Upper limits that no sensible deployment reaches. They keep products and sums of these values
 // within their types, and texts within a message.
 constexpr std::size_t kNameMax = 128;
@@ -352,6 +353,7 @@ std::string CanonicalBytes(const DeploymentRecord& record) {
   WalkDefaults(writer, record.spec.coordinator_defaults);
   WalkStorage(writer, record.facts);
   writer.Int(record.spec.moe_runner_backend);
+  writer.Raw(record.grant_key.bytes);
   return writer.Take();
 }
 
@@ -372,6 +374,7 @@ absl::StatusOr<DeploymentRecord> ParseDeploymentRecord(absl::string_view bytes) 
   } else {
     record.facts.storage.resize(record.facts.layers.size());  // All unquantized.
   }
+  if (format >= 4) reader.Raw(record.grant_key.bytes);
   // Otherwise it would override the coordinator's default, which it never meant to do.
   if (format == 2 && record.spec.dispatcher_output_dtype == DtypeChoice::kAuto) {
     record.spec.dispatcher_output_dtype.reset();

@@ -14,6 +14,7 @@
 #include "coordinator/dispatch_defaults.h"
 #include "core/base/clock.h"
 #include "core/dispatch_config.h"
+#include "core/grant_signature.h"
 #include "core/ids.h"
 #include "core/moe_shape.h"
 #include "core/quant_scheme.h"
@@ -124,6 +125,9 @@ absl::Status CheckFacts(const ModelFacts& facts);
 struct DeploymentRecord {
   DeploymentSpec spec;
   ModelFacts facts;
+  // Signs the grants of the deployment's sessions. Stays when the deployment is applied again,
+  // since sessions go on. Not in DeploymentView, which is shown. Empty in records of older formats.
+  GrantKey grant_key = {};
   friend bool operator==(const DeploymentRecord&, const DeploymentRecord&) = default;
 };
 

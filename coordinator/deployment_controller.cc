@@ -77,7 +77,7 @@ void DeploymentController::OnJoined(const Member& member, TimePoint now) {
 void DeploymentController::NoteCommitted(const Member& member) {
   for (const auto& [key, hold] : member.holds) {
     if (key.deployment != name() || hold.state != HoldState::kCommitted) continue;
-    serving_.NoteCommitted(key.epoch, hold.hash);
+    serving_.NoteCommitted(key.epoch, hold.hash, member.KeysOf(name()));
     // Also after the worker has let it go: a source that uses it takes only a higher one (I10).
     high_water_ = std::max(high_water_, key.epoch);
   }
@@ -317,8 +317,7 @@ void DeploymentController::PrepareChange(TimePoint now) {
   }
   // The number is part of the hash, so that equal plans of two epochs cannot be confused.
   proposal->plan.epoch = change_->epoch();
-  // Policies are exchangeable parts. A wrong placement must not reach a worker, which would compute
-  // with it.
+  // Policies are exchangeable parts; a worker would compute with a wrong placement.
   if (const absl::Status valid = ValidatePlan(proposal->plan); !valid.ok()) {
     DropChange({.why = Annotate(valid, "placement policy")}, now);
     return;
@@ -331,7 +330,8 @@ void DeploymentController::PrepareChange(TimePoint now) {
   const PlanHash hash = HashOf(proposal->plan);
   change_->BeginPreparing(
       std::make_shared<const PlanUpdate>(PlanUpdate{std::move(proposal->plan), hash}), record_,
-      std::move(proposal->changes), context_.rng->Next(), now + context_.options->prepare_timeout);
+      serving_.KeysWith(record_->grant_key), std::move(proposal->changes), context_.rng->Next(),
+      now + context_.options->prepare_timeout);
   PromiseMemory();
 }
 

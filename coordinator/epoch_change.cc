@@ -21,10 +21,11 @@ EpochChange EpochChange::Resume(std::shared_ptr<const PlanUpdate> update, TimePo
 }
 
 void EpochChange::BeginPreparing(std::shared_ptr<const PlanUpdate> update,
-                                 std::shared_ptr<const DeploymentRecord> record,
+                                 std::shared_ptr<const DeploymentRecord> record, GrantKeys keys,
                                  std::string changes, std::uint64_t nonce, TimePoint answers_by) {
   update_ = std::move(update);
   record_ = std::move(record);
+  keys_ = std::move(keys);
   changes_ = std::move(changes);
   nonce_ = nonce;
   EnterPhase(ChangePhase::kPreparing, answers_by);
@@ -210,6 +211,7 @@ void EpochChange::AddNack(const std::string& worker, const absl::Status& error) 
 Prepare EpochChange::PrepareFor(WorkerOrdinal ordinal) const {
   Prepare prepare = switchyard::PrepareFor(plan(), update_->hash, *record_, ordinal);
   prepare.nonce = nonce_;
+  prepare.grant_keys = keys_;
   return prepare;
 }
 

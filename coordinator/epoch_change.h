@@ -34,6 +34,7 @@
 #include "coordinator/stream_ids.h"
 #include "core/base/clock.h"
 #include "core/control_messages.h"
+#include "core/grant_signature.h"
 #include "core/ids.h"
 #include "core/session_messages.h"
 
@@ -79,12 +80,12 @@ class EpochChange {
   static EpochChange Resume(std::shared_ptr<const PlanUpdate> update, TimePoint answers_by);
 
   // kReserving -> kPreparing: the number is durable and the plan is made for it. `record` is what
-  // it was made from (the deployment's may be newer by the time a PREPARE is sent again); `changes`
-  // says for the operator how it differs from the serving one; `nonce` distinguishes this attempt's
-  // answers from those of others.
+  // it was made from (the deployment's may be newer by the time a PREPARE is sent again); `keys` go
+  // to all of its workers alike; `changes` says for the operator how it differs from the serving
+  // one; `nonce` distinguishes this attempt's answers from those of others.
   void BeginPreparing(std::shared_ptr<const PlanUpdate> update,
-                      std::shared_ptr<const DeploymentRecord> record, std::string changes,
-                      std::uint64_t nonce, TimePoint answers_by);
+                      std::shared_ptr<const DeploymentRecord> record, GrantKeys keys,
+                      std::string changes, std::uint64_t nonce, TimePoint answers_by);
   // kStoring -> kCommitting: the plan is durable.
   void BeginCommitting(TimePoint answers_by);
 
@@ -150,6 +151,7 @@ class EpochChange {
   std::shared_ptr<const PlanUpdate> update_;  // null in kReserving
   // Null after Resume, which never prepares.
   std::shared_ptr<const DeploymentRecord> record_;
+  GrantKeys keys_;
   std::string changes_;
   std::uint64_t nonce_ = 0;
   // Workers that acknowledged in this phase.

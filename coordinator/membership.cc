@@ -50,6 +50,15 @@ absl::Status Superseded(const std::string& id) {
 
 }  // namespace
 
+GrantKeys Member::KeysOf(const std::string& deployment) const {
+  GrantKeys keys;
+  for (const DeploymentKeys& held : grant_keys) {
+    if (held.deployment != deployment) continue;
+    for (const GrantKey& key : held.keys) AddGrantKey(key, &keys);
+  }
+  return keys;
+}
+
 const Hold* Member::Find(const EpochKey& key, const PlanHash& hash) const {
   const auto it = holds.find(key);
   return it != holds.end() && it->second.hash == hash ? &it->second : nullptr;
@@ -82,6 +91,11 @@ absl::Status CheckRegister(const Register& request) {
   // More than any worker can hold: the list is wrong, and every entry would become a message.
   if (request.resident.size() > kResidentMax) {
     return BadRegister(request, "resident", "names too many epochs");
+  }
+  const auto too_many = [](const DeploymentKeys& of) { return of.keys.size() > kGrantKeysMax; };
+  if (request.grant_keys.size() > kResidentMax ||
+      std::any_of(request.grant_keys.begin(), request.grant_keys.end(), too_many)) {
+    return BadRegister(request, "grant_keys", "names too many keys");
   }
   // The next plan gets a number above all of these.
   for (const ResidentEpoch& held : request.resident) {
@@ -184,6 +198,7 @@ absl::StatusOr<Member*> Membership::Join(StreamId stream, const Register& reques
   member.incarnation = request.incarnation;
   member.endpoint = request.endpoint;
   member.capabilities = request.capabilities;
+  member.grant_keys = request.grant_keys;
   member.stream = stream;
   member.last_message = member.moved_at = now;
   // A worker that still wants to leave says so again after Registered.

@@ -60,6 +60,7 @@ struct Member {
   bool leaving = false;
   bool goodbye_sent = false;
   HeldEpochs holds;
+  std::vector<DeploymentKeys> grant_keys;  // as it registered
 
   [[nodiscard]] bool connected() const { return stream.value != 0; }
   // A new plan may use it.
@@ -68,6 +69,8 @@ struct Member {
   [[nodiscard]] std::string Problem() const;
   // nullptr unless the worker holds exactly this plan: number and hash.
   [[nodiscard]] const Hold* Find(const EpochKey& key, const PlanHash& hash) const;
+  // Those of `grant_keys` that belong to the deployment.
+  [[nodiscard]] GrantKeys KeysOf(const std::string& deployment) const;
 };
 
 class Membership {

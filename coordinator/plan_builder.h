@@ -54,7 +54,7 @@ absl::StatusOr<PlanProposal> BuildPlan(const DeploymentRecord& deployment,
                                        const PlacementPolicy& policy);
 
 // The PREPARE of `plan` for its worker number `ordinal`: the whole plan, and the hashes of only
-// those tensors that this worker loads. The nonce is the caller's to set.
+// those tensors that this worker loads. Nonce and grant keys are the caller's to set.
 Prepare PrepareFor(const Plan& plan, const PlanHash& hash, const DeploymentRecord& deployment,
                    WorkerOrdinal ordinal);
 

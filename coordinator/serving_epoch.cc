@@ -18,9 +18,17 @@ void ServingEpoch::Replace(std::shared_ptr<const PlanUpdate> next, std::int64_t 
   expert_bytes_ = expert_bytes;
 }
 
-void ServingEpoch::NoteCommitted(Epoch epoch, const PlanHash& hash) {
+void ServingEpoch::NoteCommitted(Epoch epoch, const PlanHash& hash, const GrantKeys& keys) {
   inherited_[epoch] = hash;
   if (inherited_.size() > kInheritedMax) inherited_.erase(inherited_.begin());
+  for (const GrantKey& key : keys) AddGrantKey(key, &inherited_keys_);
+}
+
+GrantKeys ServingEpoch::KeysWith(const GrantKey& own) const {
+  GrantKeys keys;
+  AddGrantKey(own, &keys);
+  for (const GrantKey& key : inherited_keys_) AddGrantKey(key, &keys);
+  return keys;
 }
 
 bool ServingEpoch::WasAnnounced(Epoch epoch, const PlanHash& hash) const {

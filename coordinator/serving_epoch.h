@@ -15,6 +15,7 @@
 #include "coordinator/membership.h"
 #include "coordinator/memory_ledger.h"
 #include "core/capability.h"
+#include "core/grant_signature.h"
 #include "core/session_messages.h"
 
 namespace switchyard {
@@ -39,9 +40,13 @@ class ServingEpoch {
   // The weights that the plan puts on its workers; empty before the first epoch.
   [[nodiscard]] HeldWeights Weights() const { return {plan(), expert_bytes_}; }
 
-  // A worker has committed this plan. Where this coordinator did not, one before it did whose store
-  // was lost, and sources may hold it. The newest 16 are kept.
-  void NoteCommitted(Epoch epoch, const PlanHash& hash);
+  // A worker has committed this plan, with these keys. Where this coordinator did not, one before
+  // it did whose store was lost, and sources may hold it. The newest 16 plans are kept, and the
+  // first kGrantKeysMax keys.
+  void NoteCommitted(Epoch epoch, const PlanHash& hash, const GrantKeys& keys);
+  // The keys for the workers of the next plan: `own`, which signs, and those of NoteCommitted,
+  // under which sources may hold grants.
+  [[nodiscard]] GrantKeys KeysWith(const GrantKey& own) const;
   // Sources may hold this plan: it serves, it served before the one that does, or NoteCommitted
   // told of it. A source that was away for longer opens a new session.
   [[nodiscard]] bool WasAnnounced(Epoch epoch, const PlanHash& hash) const;
@@ -68,6 +73,7 @@ class ServingEpoch {
   std::shared_ptr<const PlanUpdate> serving_;
   std::shared_ptr<const PlanUpdate> before_;
   std::map<Epoch, PlanHash> inherited_;
+  GrantKeys inherited_keys_;
   // The record may have moved on to another checkpoint.
   std::int64_t expert_bytes_;
 };

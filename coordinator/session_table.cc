@@ -21,7 +21,8 @@ absl::Status SessionTable::CheckRoom() const {
 }
 
 absl::StatusOr<SessionGrant> SessionTable::Open(const OpenSessionRequest& request,
-                                                const PlanUpdate& serving, TimePoint now) {
+                                                const PlanUpdate& serving, const GrantKey& key,
+                                                TimePoint now) {
   SY_RETURN_IF_ERROR(CheckRoom());
   SessionGrant grant;
   grant.session = rng_->NextId<SessionId>();
@@ -31,6 +32,7 @@ absl::StatusOr<SessionGrant> SessionTable::Open(const OpenSessionRequest& reques
   grant.request = request;
   grant.plan = serving.plan;
   grant.hash = serving.hash;
+  grant.signature = SignGrant(key, ClaimsOf(grant));
   // The linger time starts now: a source that dies before it watches is forgotten too.
   sessions_[grant.session] = {request.deployment, request.phase, serving.plan.epoch, WatchId{},
                               now};

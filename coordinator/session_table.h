@@ -17,6 +17,7 @@
 #include "coordinator/events.h"
 #include "coordinator/options.h"
 #include "core/base/clock.h"
+#include "core/grant_signature.h"
 #include "core/ids.h"
 #include "core/rng.h"
 #include "core/session_messages.h"
@@ -29,10 +30,10 @@ class SessionTable {
   SessionTable(const CoordinatorOptions* options, Rng* rng, Outbox* out)
       : options_(options), rng_(rng), out_(out) {}
 
-  // `request` is complete (coordinator/session_request.h); `serving` serves. Errors:
-  // kResourceExhausted (TOO_MANY_SESSIONS).
+  // `request` is complete (coordinator/session_request.h); `serving` serves; `key` is the
+  // deployment's and signs the grant. Errors: kResourceExhausted (TOO_MANY_SESSIONS).
   absl::StatusOr<SessionGrant> Open(const OpenSessionRequest& request, const PlanUpdate& serving,
-                                    TimePoint now);
+                                    const GrantKey& key, TimePoint now);
   // Ends its watch with OK. An unknown session is ignored, so that closing twice is harmless.
   void Close(SessionId session);
 

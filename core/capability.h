@@ -26,6 +26,8 @@ struct CapabilitySet {
   std::int32_t max_top_k = 0;
   std::int64_t weight_bytes_max = 0;  // memory for expert weights; 0: unknown
   GdnFacts gdn;                       // for engines on the same kind of device
+  // The transport's library with its version, "UCX 1.13.1"; empty where it has none.
+  std::string transport_library = {};
 
   // True when the codec's, or the scheme's, self-test has passed. Linear in a handful of entries.
   [[nodiscard]] bool Takes(DispatchDtype dtype) const;

@@ -26,6 +26,7 @@
 
 #include "core/base/clock.h"
 #include "core/capability.h"
+#include "core/grant_signature.h"
 #include "core/ids.h"
 #include "core/plan.h"
 #include "core/weight_manifest.h"
@@ -58,6 +59,9 @@ struct Register {
   std::string endpoint;  // its ExpertService, "host:port"
   CapabilitySet capabilities;
   std::vector<ResidentEpoch> resident;
+  // The keys of the committed epochs among them. A coordinator whose store was lost has no other
+  // way to know with which key the sessions were signed that are open.
+  std::vector<DeploymentKeys> grant_keys = {};
   friend bool operator==(const Register&, const Register&) = default;
 };
 // Renews the lease. A `progress` that stands still while the lease is renewed shows a data thread
@@ -126,6 +130,9 @@ struct Prepare {
   PlanHash hash;                    // must equal HashOf(plan)
   std::string checkpoint;           // directory of the model, as the workers see it
   std::vector<TensorHash> tensors;  // of the experts that the plan gives to this worker
+  // Those of the deployment. No part of the plan: sources and operators see the plan, and `hash`
+  // does not cover them.
+  GrantKeys grant_keys = {};
   friend bool operator==(const Prepare&, const Prepare&) = default;
 };
 // The second phase, sent only after every worker of the plan has acknowledged and the coordinator

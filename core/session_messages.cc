@@ -26,4 +26,25 @@ bool TransportChoiceFromName(absl::string_view name, TransportChoice* choice) {
   return false;
 }
 
+GrantClaims ClaimsOf(const SessionGrant& grant) {
+  return {.session = grant.session,
+          .cookie = grant.cookie,
+          .deployment = grant.request.deployment,
+          .phase = grant.request.phase,
+          // A source takes this for an unset mode; a complete request has one.
+          .mode = grant.request.mode.value_or(DispatchMode::kNormal),
+          .max_tokens = grant.request.max_tokens,
+          .record_amax = grant.request.record_amax};
+}
+
+GrantClaims ClaimsOf(const AttachRequest& request) {
+  return {.session = request.session,
+          .cookie = request.cookie,
+          .deployment = request.deployment,
+          .phase = request.phase,
+          .mode = request.mode,
+          .max_tokens = request.max_tokens,
+          .record_amax = request.record_amax};
+}
+
 }  // namespace switchyard

@@ -24,6 +24,7 @@
 
 #include "core/base/clock.h"
 #include "core/dispatch_config.h"
+#include "core/grant_signature.h"
 #include "core/ids.h"
 #include "core/plan.h"
 
@@ -66,6 +67,9 @@ struct SessionGrant {
   Plan plan;
   PlanHash hash;
   Binding binding = Binding::kP2p;
+  // The coordinator's, over ClaimsOf(grant). Like the cookie it goes only to the source and, in
+  // Attach, to its workers.
+  GrantSignature signature = {};
   friend bool operator==(const SessionGrant&, const SessionGrant&) = default;
 };
 
@@ -130,11 +134,17 @@ struct AttachRequest {
   bool record_amax = false;
   // No step of the session takes longer. A worker keeps a retired epoch bound for so long.
   Duration step_deadline{};
+  std::int32_t max_tokens = 0;    // as granted
+  GrantSignature signature = {};  // of the grant
   [[nodiscard]] std::uint32_t request_slot_bytes_or_reply() const {
     return request_slot_bytes > 0 ? request_slot_bytes : reply_ring.slot_bytes;
   }
   friend bool operator==(const AttachRequest&, const AttachRequest&) = default;
 };
+// The coordinator signs these; sources show them to workers. The views are into the argument.
+GrantClaims ClaimsOf(const SessionGrant& grant);
+GrantClaims ClaimsOf(const AttachRequest& request);
+
 // The worker's answer; the attachment is bound to the request's epoch. `path` is text for people: a
 // value that a source does not know is no error.
 struct AttachGrant {

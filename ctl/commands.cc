@@ -348,8 +348,8 @@ absl::Status Version(const Run& run, std::string* out) {
     json["coordinator"]["endpoint"] = run.coordinator.target();
     if (!run.json()) {
       absl::StrAppend(out, "coordinator  ", version.version(), " at ", run.coordinator.target(),
-                      ", frames v", version.frame_version(), ", incarnation ",
-                      version.incarnation(), "\n");
+                      ", protocol v", version.protocol_version(), ", frames v",
+                      version.frame_version(), ", incarnation ", version.incarnation(), "\n");
     }
   }
   if (run.json()) *out += Print(json);

@@ -68,6 +68,13 @@ std::string GdnText(const v1::GdnFacts& gdn) {
       gdn.grid_2d() ? "; two-dimensional grids work" : "; no kernels with two-dimensional grids");
 }
 
+// Sources need the same series of the library.
+std::string TransportsText(const v1::CapabilitySet& can) {
+  const std::string names = absl::StrJoin(can.transports(), ", ");
+  const std::string& library = can.transport_library();
+  return library.empty() ? names : absl::StrCat(names, ", by ", library);
+}
+
 template <typename Layers>
 std::string LayersText(const Layers& layers) {
   return absl::StrFormat("%d (%s)", layers.size(), Ranges({layers.begin(), layers.end()}));
@@ -179,7 +186,8 @@ std::string DescribeWorkerText(const v1::Worker& worker, const std::vector<Plan>
        {"kernel family", can.kernel_family()},
        {"wire dtypes", Words<v1::DispatchDtype>(can.wire_dtypes())},
        {"schemes", Words<v1::QuantScheme>(can.schemes())},
-       {"transports", absl::StrJoin(can.transports(), ", ")},
+       {"transports", TransportsText(can)},
+       {"protocol", absl::StrCat("version ", worker.protocol_version())},
        {"max top-k", absl::StrCat(can.max_top_k())},
        {"weight memory", BytesText(can.weight_bytes_max())},
        {"GDN", can.has_gdn() ? GdnText(can.gdn()) : ""},

@@ -77,6 +77,7 @@ absl::StatusOr<std::unique_ptr<ExpertNode>> ExpertNode::Create(ExpertNodeOptions
   node->capabilities_ = own.device->capabilities();
   // The device does not know how rows arrive, nor how much memory the operator grants.
   node->capabilities_.transports = own.transport_names;
+  node->capabilities_.transport_library = own.transport->library();
   node->capabilities_.weight_bytes_max = own.weight_bytes_max;
   SY_ASSIGN_OR_RETURN(node->capabilities_.wire_dtypes,
                       OfferedOf(node->capabilities_.wire_dtypes, own.wire_dtypes));

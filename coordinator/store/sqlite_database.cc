@@ -4,6 +4,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -37,6 +38,7 @@ const char* RemedyFor(int rc) {
 absl::StatusOr<std::unique_ptr<SqliteDatabase>> SqliteDatabase::Open(const std::string& path) {
   auto database = std::unique_ptr<SqliteDatabase>(new SqliteDatabase(path));
   SY_RETURN_IF_ERROR(database->Lock());
+  SY_RETURN_IF_ERROR(database->MakePrivate());
   SY_RETURN_IF_ERROR(database->Connect());
   return database;
 }
@@ -56,6 +58,22 @@ absl::Status SqliteDatabase::Lock() {
         "another coordinator uses it; end that one first, or give this one a file of its own");
   }
   return absl::OkStatus();
+}
+
+// SQLite gives its other files the mode of this one, and would create it readable for everyone.
+absl::Status SqliteDatabase::MakePrivate() {
+  UniqueHandle<FileTraits> file;
+  file.reset(open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!file.valid()) return absl::OkStatus();  // Connect says what is wrong, with a remedy.
+  struct stat now {};
+  if (fstat(file.get(), &now) != 0 || !S_ISREG(now.st_mode)) return absl::OkStatus();
+  if ((now.st_mode & 077) == 0 || fchmod(file.get(), 0600) == 0) return absl::OkStatus();
+  // Where the file is another user's, a shared group is the operator's decision.
+  if ((now.st_mode & 007) == 0) return absl::OkStatus();
+  return Failure(
+      absl::StrFormat("it holds keys, every user may read it, and its mode cannot be changed (%s); "
+                      "run chmod 600 on it",
+                      std::strerror(errno)));
 }
 
 absl::Status SqliteDatabase::Connect() {

@@ -19,7 +19,8 @@ namespace switchyard {
 class SqliteDatabase {
  public:
   // Opens or creates `path` and holds `<path>.lock` as long as the object lives. Reads the whole
-  // file once, to find damage. Errors: kUnavailable (STORE_WRITE).
+  // file once, to find damage. Only its owner may read the file afterwards, because records hold
+  // the keys of grants. Errors: kUnavailable (STORE_WRITE).
   static absl::StatusOr<std::unique_ptr<SqliteDatabase>> Open(const std::string& path);
 
   // One statement, its parameters bound in order. Use it once. An error of any call before Run is
@@ -80,8 +81,9 @@ class SqliteDatabase {
   };
 
   explicit SqliteDatabase(std::string path) : path_(std::move(path)) {}
-  // Both called once, by Open.
+  // Each called once, by Open.
   absl::Status Lock();
+  absl::Status MakePrivate();
   absl::Status Connect();
   // The error for an SQLite result code, with SQLite's own text and a remedy.
   [[nodiscard]] absl::Status CodeFailure(int rc) const;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/protocol_version.h"
 #include "services/convert/plan.h"
 #include "services/grpc/grpc_status.h"
 
@@ -123,6 +124,7 @@ void Encode(const WorkerView& in, v1::Worker* out) {
   out->set_experts(static_cast<std::uint32_t>(in.experts));
   for (const ResidentEpoch& resident : in.resident) Encode(resident, out->add_resident());
   out->set_problem(in.problem);
+  out->set_protocol_version(kProtocolVersion);  // No other worker is a member.
 }
 
 }  // namespace switchyard

@@ -2,7 +2,10 @@
 
 #include <utility>
 
+#include "core/base/status_macros.h"
+#include "core/protocol_version.h"
 #include "services/convert/plan.h"
+#include "services/convert/protocol_version.h"
 #include "services/grpc/grpc_status.h"
 
 namespace switchyard {
@@ -21,6 +24,7 @@ void EncodeRing(const RingOffer& in, v1::RingOffer* out) {
   out->set_rkey(in.rkey);
   out->set_transport_version(in.transport_version);
   out->set_frame_version(in.frame_version);
+  out->set_protocol_version(kProtocolVersion);
 }
 
 // Sizes and addresses of a ring are not checked here: the transport checks an offer against its own
@@ -54,6 +58,8 @@ void EncodeMember(const AttachRequest& in, v1::AttachRequest* message) {
   out->set_record_amax(in.record_amax);
   out->set_request_slot_bytes(in.request_slot_bytes);
   EncodeTime(in.step_deadline, out->mutable_step_deadline());
+  out->set_max_tokens(static_cast<std::uint32_t>(in.max_tokens));
+  EncodeBytes32(in.signature.bytes, out->mutable_grant_signature());
 }
 void EncodeMember(const BindRequest& in, v1::AttachRequest* message) {
   message->mutable_bind()->set_epoch(in.epoch.value);
@@ -88,6 +94,11 @@ void DecodeOpen(Decoder& at, const v1::OpenAttachmentRequest& in, AttachRequest*
   out->record_amax = in.record_amax();
   out->request_slot_bytes = in.request_slot_bytes();
   at.Time("step_deadline", in.step_deadline(), &out->step_deadline);
+  at.Int("max_tokens", in.max_tokens(), &out->max_tokens);
+  // Without one the request is understood all the same: the worker refuses it as not granted.
+  if (!in.grant_signature().empty()) {
+    at.Bytes32("grant_signature", in.grant_signature(), &out->signature.bytes);
+  }
 }
 
 AttachMessage DecodeRequest(Decoder& at, const v1::AttachRequest& proto) {
@@ -154,6 +165,10 @@ v1::AttachRequest ToProto(const AttachMessage& message) {
 }
 
 absl::StatusOr<AttachMessage> FromProto(const v1::AttachRequest& proto) {
+  if (proto.has_open()) {
+    SY_RETURN_IF_ERROR(
+        CheckProtocolVersion("source", proto.open().reply_ring().protocol_version()));
+  }
   Decoder at("AttachRequest");
   AttachMessage message = DecodeRequest(at, proto);
   return at.Finish(std::move(message));
@@ -166,6 +181,10 @@ v1::AttachResponse ToProto(const AttachAnswer& answer) {
 }
 
 absl::StatusOr<AttachAnswer> FromProto(const v1::AttachResponse& proto) {
+  if (proto.has_opened()) {
+    SY_RETURN_IF_ERROR(
+        CheckProtocolVersion("worker", proto.opened().request_ring().protocol_version()));
+  }
   Decoder at("AttachResponse");
   AttachAnswer answer = DecodeResponse(at, proto);
   return at.Finish(std::move(answer));

@@ -29,7 +29,7 @@ using AttachAnswer = std::variant<AttachGrant, BindAnswer>;
 
 v1::AttachRequest ToProto(const AttachMessage& message);
 // A message without a known member is refused: it comes from a newer version, and ignoring it could
-// leave the peer waiting.
+// leave the peer waiting. Errors also: those of CheckProtocolVersion, in either direction.
 absl::StatusOr<AttachMessage> FromProto(const v1::AttachRequest& proto);
 
 v1::AttachResponse ToProto(const AttachAnswer& answer);

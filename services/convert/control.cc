@@ -4,8 +4,11 @@
 #include <variant>
 
 #include "core/base/dial_address.h"
+#include "core/base/status_macros.h"
+#include "core/protocol_version.h"
 #include "services/convert/decoder.h"
 #include "services/convert/plan.h"
+#include "services/convert/protocol_version.h"
 #include "services/grpc/grpc_status.h"
 
 namespace switchyard {
@@ -23,12 +26,30 @@ void DecodeEpoch(const Proto& in, Core* out) {
   out->epoch.value = in.epoch();
 }
 
+void EncodeKeys(const GrantKeys& in, v1::GrantKeys* out) {
+  for (const GrantKey& key : in) EncodeBytes32(key.bytes, out->add_keys());
+}
+void DecodeKeys(Decoder& at, const v1::GrantKeys& in, GrantKeys* out) {
+  at.Each("keys", in.keys(), out,
+          [&at](const std::string& item, GrantKey* key) { at.Bytes32("", item, &key->bytes); });
+}
+void Encode(const DeploymentKeys& in, v1::GrantKeys* out) {
+  out->set_deployment(in.deployment);
+  EncodeKeys(in.keys, out);
+}
+void Decode(Decoder& at, const v1::GrantKeys& in, DeploymentKeys* out) {
+  out->deployment = in.deployment();
+  DecodeKeys(at, in, &out->keys);
+}
+
 void Encode(const Register& in, v1::Register* out) {
   out->set_worker_id(in.worker_id);
   out->set_incarnation(ToHex(in.incarnation));
   out->set_endpoint(in.endpoint);
   Encode(in.capabilities, out->mutable_capabilities());
   for (const ResidentEpoch& resident : in.resident) Encode(resident, out->add_resident());
+  for (const DeploymentKeys& keys : in.grant_keys) Encode(keys, out->add_grant_keys());
+  out->set_protocol_version(kProtocolVersion);
 }
 void Decode(Decoder& at, const v1::Register& in, Register* out) {
   out->worker_id = in.worker_id();
@@ -44,6 +65,8 @@ void Decode(Decoder& at, const v1::Register& in, Register* out) {
           [&at](const v1::ResidentEpoch& item, ResidentEpoch* resident) {
             Decode(at, item, resident);
           });
+  at.Each("grant_keys", in.grant_keys(), &out->grant_keys,
+          [&at](const v1::GrantKeys& item, DeploymentKeys* keys) { Decode(at, item, keys); });
 }
 
 void Encode(const Heartbeat& in, v1::Heartbeat* out) {
@@ -102,6 +125,7 @@ void Encode(const Leave& /*in*/, v1::Leave* /*out*/) {}
 
 void Encode(const Registered& in, v1::Registered* out) {
   EncodeTime(in.lease_ttl, out->mutable_lease_ttl());
+  out->set_protocol_version(kProtocolVersion);
 }
 void Decode(Decoder& at, const v1::Registered& in, Registered* out) {
   // The empty name makes the path end at "lease_ttl", as for a field of a scalar type.
@@ -114,6 +138,8 @@ void Encode(const Prepare& in, v1::Prepare* out) {
   EncodeDigest(in.hash, out->mutable_plan_hash());
   out->set_checkpoint(in.checkpoint);
   for (const TensorHash& tensor : in.tensors) Encode(tensor, out->add_tensors());
+  out->mutable_grant_keys()->set_deployment(in.plan.deployment);
+  EncodeKeys(in.grant_keys, out->mutable_grant_keys());
 }
 void Decode(Decoder& at, const v1::Prepare& in, Prepare* out) {
   out->nonce = in.nonce();
@@ -122,6 +148,8 @@ void Decode(Decoder& at, const v1::Prepare& in, Prepare* out) {
   out->checkpoint = in.checkpoint();
   at.Each("tensors", in.tensors(), &out->tensors,
           [&at](const v1::TensorHash& item, TensorHash* tensor) { Decode(at, item, tensor); });
+  at.Sub("grant_keys", in.has_grant_keys(),
+         [&] { DecodeKeys(at, in.grant_keys(), &out->grant_keys); });
 }
 
 void Encode(const Commit& in, v1::Commit* out) {
@@ -235,6 +263,9 @@ v1::SessionRequest ToProto(const WorkerMessage& message) {
 }
 
 absl::StatusOr<WorkerMessage> FromProto(const v1::SessionRequest& proto) {
+  if (proto.has_register_()) {
+    SY_RETURN_IF_ERROR(CheckProtocolVersion("worker", proto.register_().protocol_version()));
+  }
   Decoder at("SessionRequest");
   WorkerMessage message = DecodeRequest(at, proto);
   return at.Finish(std::move(message));
@@ -247,6 +278,9 @@ v1::SessionResponse ToProto(const CoordinatorMessage& message) {
 }
 
 absl::StatusOr<CoordinatorMessage> FromProto(const v1::SessionResponse& proto) {
+  if (proto.has_registered()) {
+    SY_RETURN_IF_ERROR(CheckProtocolVersion("coordinator", proto.registered().protocol_version()));
+  }
   Decoder at("SessionResponse");
   CoordinatorMessage message = DecodeResponse(at, proto);
   return at.Finish(std::move(message));

@@ -1,6 +1,7 @@
 // Converts the messages of the control stream between core and the wire. As in convert/plan.h,
 // FromProto restores exactly the value given to ToProto. Errors: kInvalidArgument (BAD_REQUEST)
-// with the field. Pure; thread-safe.
+// with the field; for the first message in each direction also those of CheckProtocolVersion. Pure;
+// thread-safe.
 #pragma once
 
 #include "absl/status/statusor.h"

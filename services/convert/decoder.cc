@@ -41,6 +41,13 @@ void Decoder::Digest(const char* field, const std::string& in, Sha256Digest* out
   std::copy(in.begin(), in.end(), out->bytes.begin());
 }
 
+void Decoder::Bytes32(const char* field, const std::string& in, std::array<std::uint8_t, 32>* out) {
+  // Its length and not its bytes: it may be a secret.
+  if (in.size() != out->size())
+    return Refuse(field, absl::StrCat("has ", in.size(), " bytes, not 32"));
+  std::copy(in.begin(), in.end(), out->begin());
+}
+
 void Decoder::Int(const char* field, std::uint32_t in, std::int32_t* out) {
   if (in > static_cast<std::uint32_t>(std::numeric_limits<std::int32_t>::max())) {
     return Refuse(field, absl::StrCat(in, " is above 2147483647"));

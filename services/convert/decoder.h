@@ -13,6 +13,7 @@
 // Not thread-safe.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -69,6 +70,8 @@ class Decoder {
   }
   // Requires exactly 32 bytes.
   void Digest(const char* field, const std::string& in, Sha256Digest* out);
+  // The same for bytes that are no digest.
+  void Bytes32(const char* field, const std::string& in, std::array<std::uint8_t, 32>* out);
   // Requires exactly 32 hex digits.
   template <typename Tag>
   void Id(const char* field, const std::string& in, RandomId<Tag>* out) {

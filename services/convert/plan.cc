@@ -22,8 +22,10 @@ void DecodeGdn(Decoder& at, const v1::GdnFacts& in, GdnFacts* out) {
 
 }  // namespace
 
-void EncodeDigest(const Sha256Digest& in, std::string* out) {
-  out->assign(in.bytes.begin(), in.bytes.end());
+void EncodeDigest(const Sha256Digest& in, std::string* out) { EncodeBytes32(in.bytes, out); }
+
+void EncodeBytes32(const std::array<std::uint8_t, 32>& in, std::string* out) {
+  out->assign(in.begin(), in.end());
 }
 
 // Zero durations are written too: a reader must be able to tell 0 from a missing value.
@@ -72,6 +74,7 @@ void Encode(const CapabilitySet& in, v1::CapabilitySet* out) {
   out->set_weight_bytes_max(static_cast<std::uint64_t>(in.weight_bytes_max));
   out->mutable_gdn()->set_verify_kernel(EnumToProto(in.gdn.verify));
   out->mutable_gdn()->set_grid_2d(in.gdn.grid_2d);
+  out->set_transport_library(in.transport_library);
 }
 
 void Decode(Decoder& at, const v1::CapabilitySet& in, CapabilitySet* out) {
@@ -85,6 +88,7 @@ void Decode(Decoder& at, const v1::CapabilitySet& in, CapabilitySet* out) {
   at.Int("weight_bytes_max", in.weight_bytes_max(), &out->weight_bytes_max);
   // A worker that sends no facts gets the defaults: what every device supports.
   if (in.has_gdn()) at.Sub("gdn", true, [&] { DecodeGdn(at, in.gdn(), &out->gdn); });
+  out->transport_library = in.transport_library();
 }
 
 void Encode(const DispatchConfig& in, v1::DispatchConfig* out) {

@@ -6,6 +6,10 @@
 // Pure; thread-safe.
 #pragma once
 
+#include <array>
+#include <cstdint>
+#include <string>
+
 #include "core/capability.h"
 #include "core/control_messages.h"
 #include "core/plan.h"
@@ -17,8 +21,9 @@
 
 namespace switchyard {
 
-// Helpers for digests and durations in other messages.
+// Helpers for digests, keys, signatures and durations in other messages.
 void EncodeDigest(const Sha256Digest& in, std::string* out);
+void EncodeBytes32(const std::array<std::uint8_t, 32>& in, std::string* out);
 void EncodeTime(Duration in, google::protobuf::Duration* out);
 
 // Sizes of a model's layers.

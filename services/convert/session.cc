@@ -2,7 +2,10 @@
 
 #include <utility>
 
+#include "core/base/status_macros.h"
+#include "core/protocol_version.h"
 #include "services/convert/plan.h"
+#include "services/convert/protocol_version.h"
 
 namespace switchyard {
 
@@ -50,10 +53,12 @@ void Decode(Decoder& at, const v1::SessionGrant& in, SessionGrant* out) {
 v1::OpenSessionRequest ToProto(const OpenSessionRequest& request) {
   v1::OpenSessionRequest out;
   Encode(request, out.mutable_options());
+  out.set_protocol_version(kProtocolVersion);
   return out;
 }
 
 absl::StatusOr<OpenSessionRequest> FromProto(const v1::OpenSessionRequest& proto) {
+  SY_RETURN_IF_ERROR(CheckProtocolVersion("source", proto.protocol_version()));
   Decoder at("OpenSessionRequest");
   OpenSessionRequest request;
   at.Sub("options", proto.has_options(), [&] { Decode(at, proto.options(), &request); });
@@ -64,14 +69,18 @@ v1::OpenSessionResponse ToProto(const SessionGrant& grant) {
   v1::OpenSessionResponse out;
   Encode(grant, out.mutable_grant());
   out.set_cookie(grant.cookie.value);
+  EncodeBytes32(grant.signature.bytes, out.mutable_grant_signature());
+  out.set_protocol_version(kProtocolVersion);
   return out;
 }
 
 absl::StatusOr<SessionGrant> FromProto(const v1::OpenSessionResponse& proto) {
+  SY_RETURN_IF_ERROR(CheckProtocolVersion("coordinator", proto.protocol_version()));
   Decoder at("OpenSessionResponse");
   SessionGrant grant;
   at.Sub("grant", proto.has_grant(), [&] { Decode(at, proto.grant(), &grant); });
   grant.cookie.value = proto.cookie();
+  at.Bytes32("grant_signature", proto.grant_signature(), &grant.signature.bytes);
   return at.Finish(std::move(grant));
 }
 

@@ -16,15 +16,17 @@ void Encode(const OpenSessionRequest& in, v1::SessionOptions* out);
 // An unknown phase or mode is refused: a default instead would serve the wrong config.
 // Fields that are not set get the defaults in session.proto.
 void Decode(Decoder& at, const v1::SessionOptions& in, OpenSessionRequest* out);
-// Do not convert the cookie, which is a secret: OpenSessionResponse carries it beside the grant.
+// Do not convert cookie and signature, which are secrets: OpenSessionResponse carries them beside
+// the grant.
 void Encode(const SessionGrant& in, v1::SessionGrant* out);
 void Decode(Decoder& at, const v1::SessionGrant& in, SessionGrant* out);
 
-// The whole messages, with their errors' paths starting at the message's name.
+// The whole messages, with their errors' paths starting at the message's name. Errors also: those
+// of CheckProtocolVersion.
 v1::OpenSessionRequest ToProto(const OpenSessionRequest& request);
 absl::StatusOr<OpenSessionRequest> FromProto(const v1::OpenSessionRequest& proto);
 
-// The grant with its cookie.
+// The grant with its cookie and its signature.
 v1::OpenSessionResponse ToProto(const SessionGrant& grant);
 absl::StatusOr<SessionGrant> FromProto(const v1::OpenSessionResponse& proto);
 

@@ -9,6 +9,7 @@
 #include "coordinator/driver.h"
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
+#include "core/protocol_version.h"
 #include "services/convert/admin.h"
 #include "services/convert/control.h"
 #include "services/convert/session.h"
@@ -214,6 +215,7 @@ class CoordinatorServiceImpl final : public CoordinatorMethods {
     v1::GetVersionResponse version;
     version.set_version(kProductVersion);
     version.set_frame_version(kFrameVersion);
+    version.set_protocol_version(kProtocolVersion);
     version.set_incarnation(ToHex(incarnation_));
     return Answer<v1::GetVersionResponse>(context, response, std::move(version));
   }

@@ -39,7 +39,12 @@ void Cluster::Register(FakeWorker& worker) {
   worker.closed.reset();
   switchyard::Register request{
       worker.id, worker.incarnation, absl::StrCat(worker.id, ":1"), worker.capabilities, {}};
-  for (const auto& [key, resident] : worker.resident) request.resident.push_back(resident);
+  for (const auto& [key, resident] : worker.resident) {
+    request.resident.push_back(resident);
+    if (resident.committed) {
+      request.grant_keys.push_back({key.deployment, worker.grant_keys[key]});
+    }
+  }
   Step(StreamOpened{worker.stream});
   Step(StreamMessage{worker.stream, request});
 }
@@ -54,6 +59,7 @@ void Cluster::Restart(const std::string& id) {
   if (old.stream.value != 0) BreakStream(id);
   old.incarnation = rng_.NextId<Incarnation>();
   old.resident.clear();
+  old.grant_keys.clear();
   old.inbox.clear();
   Register(old);
 }
@@ -139,6 +145,7 @@ void Cluster::Answer(FakeWorker& worker, const CoordinatorMessage& message) {
       MakeError(absl::StatusCode::kDataLoss, Reason::kWeightHash, "tensor x differs");
   if (const auto* prepare = std::get_if<Prepare>(&message)) {
     const EpochKey key{prepare->plan.deployment, prepare->plan.epoch};
+    worker.grant_keys[key] = prepare->grant_keys;
     if (worker.prepares == Answers::kAck) {
       worker.resident[key] = {key.deployment, key.epoch, prepare->hash, false};
       say(PrepareAck{key.deployment, key.epoch, prepare->nonce, prepare->hash});

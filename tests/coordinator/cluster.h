@@ -38,6 +38,7 @@ struct FakeWorker {
   Answers commits = Answers::kAck;
   bool acks_retire = true;
   std::map<EpochKey, ResidentEpoch> resident;
+  std::map<EpochKey, GrantKeys> grant_keys;  // of every PREPARE
   std::vector<CoordinatorMessage> inbox;
   std::optional<absl::Status> closed;  // how its last stream was ended by the coordinator
 

@@ -182,6 +182,7 @@ constexpr std::size_t kDefaultsBytes = 1 + 4 + 4;
 constexpr std::size_t kStorageBytes = 4 + 2 * (5 + 4);
 // The runner of the experts.
 constexpr std::size_t kRunnerBytes = 1;
+constexpr std::size_t kKeyBytes = 32;
 
 TEST(DeploymentRecordTest, RoundTrips) {
   DeploymentRecord record;
@@ -194,6 +195,8 @@ TEST(DeploymentRecordTest, RoundTrips) {
   record.spec.coordinator_defaults = {DtypeChoice::kInt8, "the environment", ""};
   record.spec.moe_runner_backend = RunnerBackend::kCutlass;
   record.facts = SmallFacts();
+  SeededRng rng(8);
+  record.grant_key = GrantKey::Random(&rng);
 
   SY_ASSERT_OK_AND_ASSIGN(const auto parsed, ParseDeploymentRecord(CanonicalBytes(record)));
 
@@ -207,13 +210,13 @@ TEST(DeploymentRecordTest, ReadsTheFormatBeforeWireDtypes) {
   record.facts = SmallFacts();
   std::string bytes = CanonicalBytes(record);
   const std::size_t added = 1 + 4 + record.spec.phases.size() + 4;
-  bytes.resize(bytes.size() - kRunnerBytes - kStorageBytes - kDefaultsBytes - added);
+  bytes.resize(bytes.size() - kKeyBytes - kRunnerBytes - kStorageBytes - kDefaultsBytes - added);
   bytes[0] = 1;
 
   SY_ASSERT_OK_AND_ASSIGN(const auto parsed, ParseDeploymentRecord(bytes));
 
   EXPECT_EQ(parsed, record);
-  for (const char format : {'\0', '\2', '\3', '\4'}) {
+  for (const char format : {'\0', '\2', '\3', '\4', '\5'}) {
     bytes[0] = format;
     EXPECT_THAT(ParseDeploymentRecord(bytes),
                 FailsWith(absl::StatusCode::kDataLoss, Reason::kStoreWrite));
@@ -229,7 +232,7 @@ TEST(DeploymentRecordTest, ReadsTheFormatBeforeTheCoordinatorsDefaults) {
     record.spec.layers = {{LayerId{1}, {}, DtypeChoice::kAuto}};
     record.facts = SmallFacts();
     std::string bytes = CanonicalBytes(record);
-    bytes.resize(bytes.size() - kRunnerBytes - kStorageBytes - kDefaultsBytes);
+    bytes.resize(bytes.size() - kKeyBytes - kRunnerBytes - kStorageBytes - kDefaultsBytes);
     bytes[0] = 2;
 
     SY_ASSERT_OK_AND_ASSIGN(const auto parsed, ParseDeploymentRecord(bytes));
@@ -237,6 +240,21 @@ TEST(DeploymentRecordTest, ReadsTheFormatBeforeTheCoordinatorsDefaults) {
     if (choice == DtypeChoice::kAuto) record.spec.dispatcher_output_dtype.reset();
     EXPECT_EQ(parsed, record);
   }
+}
+
+// A store of a coordinator that did not sign grants.
+TEST(DeploymentRecordTest, ReadsTheFormatBeforeGrantKeys) {
+  DeploymentRecord record;
+  SY_ASSERT_OK_AND_ASSIGN(record.spec, CompleteSpec(GoodSpec()));
+  record.facts = SmallFacts();
+  std::string bytes = CanonicalBytes(record);
+  bytes.resize(bytes.size() - kKeyBytes);
+  bytes[0] = 3;
+
+  SY_ASSERT_OK_AND_ASSIGN(const auto parsed, ParseDeploymentRecord(bytes));
+
+  EXPECT_EQ(parsed, record);
+  EXPECT_TRUE(parsed.grant_key.empty());
 }
 
 TEST(DeploymentRecordTest, RefusesTruncationAndSurvivesDamage) {

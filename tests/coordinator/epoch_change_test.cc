@@ -51,7 +51,8 @@ class EpochChangeTest : public ::testing::Test {
   EpochChange InPhase(ChangePhase phase) const {
     EpochChange change("demo", Epoch{3});
     if (phase == ChangePhase::kReserving) return change;
-    change.BeginPreparing(update_, record_, "2 of 64 experts move", kNonce, now_ + seconds(10));
+    change.BeginPreparing(update_, record_, keys_, "2 of 64 experts move", kNonce,
+                          now_ + seconds(10));
     if (phase == ChangePhase::kPreparing) return change;
     EXPECT_TRUE(change.Advance(std::vector(2, With(HoldState::kPrepared)), now_).write);
     if (phase == ChangePhase::kStoring) return change;
@@ -81,6 +82,7 @@ class EpochChangeTest : public ::testing::Test {
   }
 
   TimePoint now_{seconds(100)};
+  const GrantKeys keys_{GrantKey{{1, 2}}, GrantKey{{3}}};
   std::shared_ptr<const DeploymentRecord> record_;
   std::shared_ptr<const PlanUpdate> update_;
 };
@@ -226,6 +228,7 @@ TEST_F(EpochChangeTest, PreparesWithTheRecordThatItsPlanWasMadeFrom) {
   EXPECT_EQ(prepare.hash, update_->hash);
   EXPECT_EQ(prepare.checkpoint, record_->spec.checkpoint);
   EXPECT_FALSE(prepare.tensors.empty());
+  EXPECT_EQ(prepare.grant_keys, keys_);
 }
 
 TEST_F(EpochChangeTest, ResumesAtCommitAfterARestart) {

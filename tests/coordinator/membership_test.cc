@@ -291,6 +291,11 @@ TEST_F(MembershipTest, RefusesBadRegistersByField) {
        [](Register& r) {
          r.resident.push_back({"d", Epoch{~0ULL}, {}, true});
        }},
+      {"grant_keys", [](Register& r) { r.grant_keys.resize(1000); }},
+      {"grant_keys",
+       [](Register& r) {
+         r.grant_keys.push_back({"d", GrantKeys(kGrantKeysMax + 1)});
+       }},
   };
   for (const Case& c : cases) {
     Register request{"w9", {1, 1}, "w9:1", testing::MakeCapabilities(), {}};

@@ -284,6 +284,75 @@ TEST_F(RecoveryTest, WithoutItsStoreALateReportOfAHigherNumberMovesItsSessionsOn
   EXPECT_EQ(cluster.news[watch][0].plan.epoch, Epoch{3});
 }
 
+// Sessions of before the restart attach to workers that join after it, and new ones to workers that
+// were prepared before it.
+TEST_F(RecoveryTest, TheKeyOfGrantsIsInTheStore) {
+  SY_ASSERT_OK_AND_ASSIGN(const SessionGrant before, cluster.OpenDecode());
+  const GrantKeys keys = cluster.worker("w0").Got<Prepare>().back().grant_keys;
+
+  Bounce();
+  RegisterAll();
+  SY_ASSERT_OK_AND_ASSIGN(const SessionGrant after, cluster.OpenDecode());
+  cluster.Join("w3");
+  cluster.Advance(milliseconds(200));
+
+  EXPECT_TRUE(VerifyGrant(keys, ClaimsOf(after), after.signature));
+  EXPECT_EQ(cluster.worker("w3").Got<Prepare>().back().grant_keys, keys);
+  EXPECT_TRUE(VerifyGrant(keys, ClaimsOf(before), before.signature));
+}
+
+// The workers say with which key the open sessions were signed; new ones get the new key.
+TEST_F(RecoveryTest, WithoutItsStoreWorkersStillTakeTheGrantsOfBefore) {
+  SY_ASSERT_OK_AND_ASSIGN(SessionGrant grant, cluster.OpenDecode());
+  std::vector<SessionGrant> grants{grant};
+  for (int loss = 0; loss < 2; ++loss) {
+    cluster.StopCoordinator();
+    cluster.store = MemoryStore();
+    cluster.StartCoordinator();
+    if (loss == 0) cluster.Register(cluster.worker("w0"));  // before the deployment is known
+    SY_ASSERT_OK(cluster.Apply(MakeSpec(3)));
+    for (const char* id : {"w0", "w1", "w2"}) {
+      if (cluster.worker(id).stream.value == 0) cluster.Register(cluster.worker(id));
+    }
+    cluster.Advance(milliseconds(200));
+    SY_ASSERT_OK_AND_ASSIGN(grant, cluster.OpenDecode());
+    grants.push_back(grant);
+  }
+  cluster.Join("w3");
+  cluster.Advance(milliseconds(200));
+
+  const GrantKeys keys = cluster.worker("w3").Got<Prepare>().back().grant_keys;
+
+  EXPECT_EQ(keys.size(), 3U);
+  for (const SessionGrant& each : grants) {
+    EXPECT_TRUE(VerifyGrant(keys, ClaimsOf(each), each.signature));
+  }
+  EXPECT_EQ(SignGrant(keys[0], ClaimsOf(grant)), grant.signature) << "the first one signs";
+}
+
+// An upgrade: the record has no key, and gets one that survives the next restart.
+TEST_F(RecoveryTest, ARecordWithoutAKeyGetsOne) {
+  auto stored = cluster.store.Load();
+  SY_ASSERT_OK(stored);
+  std::string bytes = stored->front().record;
+  bytes.resize(bytes.size() - 32);
+  bytes[0] = 3;
+  cluster.StopCoordinator();
+  SY_ASSERT_OK(cluster.store.Write(PutDeployment{"demo", bytes}));
+  cluster.StartCoordinator();
+  RegisterAll();
+  SY_ASSERT_OK_AND_ASSIGN(const SessionGrant grant, cluster.OpenDecode());
+
+  Bounce();
+  RegisterAll();
+  cluster.Join("w3");
+  cluster.Advance(milliseconds(200));
+
+  const GrantKeys keys = cluster.worker("w3").Got<Prepare>().back().grant_keys;
+  EXPECT_TRUE(VerifyGrant(keys, ClaimsOf(grant), grant.signature));
+  EXPECT_EQ(SignGrant(keys[0], ClaimsOf(grant)), grant.signature);
+}
+
 TEST_F(RecoveryTest, WithoutItsStoreItLearnsFromTheWorkersWhichNumbersAreTaken) {
   cluster.Join("w3");
   cluster.Advance(milliseconds(200));

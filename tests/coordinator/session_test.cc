@@ -63,6 +63,53 @@ TEST_F(SessionTest, NoTwoSessionsShareIdOrCookie) {
   EXPECT_NE(a.cookie, b.cookie);
 }
 
+// Every worker of the plan can check the grant, and nobody else can make one.
+TEST_F(SessionTest, SignsTheGrantWithTheKeyThatPrepareGaveToWorkers) {
+  SY_ASSERT_OK_AND_ASSIGN(const SessionGrant grant, cluster.Open(order));
+
+  for (const char* id : {"w0", "w1"}) {
+    const Prepare prepare = cluster.worker(id).Got<Prepare>().back();
+    ASSERT_EQ(prepare.grant_keys.size(), 1U) << id;
+    EXPECT_FALSE(prepare.grant_keys[0].empty()) << id;
+    EXPECT_TRUE(VerifyGrant(prepare.grant_keys, ClaimsOf(grant), grant.signature)) << id;
+    EXPECT_EQ(prepare.hash, HashOf(prepare.plan)) << "which does not cover the keys";
+  }
+}
+
+// A session outlives its epoch, and attaches to a worker that joined later.
+TEST_F(SessionTest, TheKeyStaysWhenTheEpochAndTheDeploymentChange) {
+  SY_ASSERT_OK_AND_ASSIGN(const SessionGrant grant, cluster.Open(order));
+
+  MakeNextEpoch("w2");
+  DeploymentSpec spec = MakeSpec(2);
+  spec.max_tokens_per_step = 77;
+  SY_ASSERT_OK(cluster.Apply(spec));
+  cluster.Advance(milliseconds(200));
+
+  const std::vector<Prepare> prepares = cluster.worker("w2").Got<Prepare>();
+  ASSERT_EQ(prepares.size(), 2U);
+  for (const Prepare& prepare : prepares) {
+    EXPECT_TRUE(VerifyGrant(prepare.grant_keys, ClaimsOf(grant), grant.signature));
+  }
+}
+
+TEST_F(SessionTest, EveryDeploymentHasAKeyOfItsOwn) {
+  DeploymentSpec other = MakeSpec(2);
+  other.name = "other";
+  SY_ASSERT_OK(cluster.Apply(other));
+  cluster.Advance(milliseconds(200));
+  order.deployment = "demo";
+  SY_ASSERT_OK_AND_ASSIGN(const SessionGrant grant, cluster.Open(order));
+
+  const Prepare prepare = cluster.worker("w0").Got<Prepare>().back();
+
+  ASSERT_EQ(prepare.plan.deployment, "other");
+  GrantClaims claims = ClaimsOf(grant);
+  claims.deployment = "other";
+  EXPECT_FALSE(VerifyGrant(prepare.grant_keys, claims, grant.signature));
+  EXPECT_FALSE(VerifyGrant(prepare.grant_keys, ClaimsOf(grant), grant.signature));
+}
+
 TEST_F(SessionTest, KeepsWhatWasAskedFor) {
   order.mode = DispatchMode::kNormal;
   order.max_tokens = 77;

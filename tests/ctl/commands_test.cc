@@ -272,8 +272,8 @@ TEST_F(CommandsTest, ABadFileIsRefusedBeforeAnythingIsSent) {
 }
 
 TEST_F(CommandsTest, VersionNamesBothSides) {
-  EXPECT_THAT(Run({"version"}),
-              HasSubstr("coordinator  9.8.7 at " + coordinator_.endpoint() + ", frames v5"));
+  EXPECT_THAT(Run({"version"}), HasSubstr("coordinator  9.8.7 at " + coordinator_.endpoint() +
+                                          ", protocol v6, frames v5"));
   EXPECT_EQ(RunJson({"version"})["coordinator"]["frame_version"], 5);
   EXPECT_FALSE(RunJson({"version", "--client"}).contains("coordinator"));
 }

@@ -110,6 +110,7 @@ inline v1::Worker WorkerMessage(const std::string& id) {
   can.add_schemes(v1::QUANT_SCHEME_NONE);
   can.add_transports("shm");
   can.add_transports("tcp");
+  can.set_transport_library("UCX 1.13.1");
   can.set_max_top_k(32);
   can.set_weight_bytes_max(std::uint64_t{3} << 29);
   can.mutable_gdn()->set_verify_kernel(v1::GDN_VERIFY_KERNEL_TRITON);
@@ -118,6 +119,7 @@ inline v1::Worker WorkerMessage(const std::string& id) {
   out.mutable_lease_left()->set_nanos(540'000'000);
   out.set_progress(17);
   out.set_experts(6);
+  out.set_protocol_version(2);
   v1::ResidentEpoch& resident = *out.add_resident();
   resident.set_deployment("local");
   resident.set_epoch(3);

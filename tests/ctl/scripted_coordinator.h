@@ -131,6 +131,7 @@ class ScriptedCoordinator final : public v1::CoordinatorService::Service {
                           v1::GetVersionResponse* response) override {
     response->set_version("9.8.7");
     response->set_frame_version(5);
+    response->set_protocol_version(6);
     response->set_incarnation("abc");
     return grpc::Status::OK;
   }

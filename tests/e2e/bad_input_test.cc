@@ -237,17 +237,17 @@ class AttachEnd final : public AttachSink {
   std::optional<absl::Status> told_;  // guarded by mutex_
 };
 
-TEST_F(EndToEndErrorsTest, AttachingToAnEpochThatIsNotTheWorkersIsStale) {
-  Deploy(1);
-  SY_ASSERT_OK_AND_ASSIGN(const auto client, Connect("tcp"));
-  SY_ASSERT_OK_AND_ASSIGN(const auto session, client->OpenWhenReady({}, testing::kReadyTimeout));
-  SY_ASSERT_OK_AND_ASSIGN(const SessionGrant grant, session->Grant());
-  const auto channel = MakeGrpcSessionChannel(deployment_->coordinator());
+// An attachment to the plan of `grant`, with a ring that nobody serves.
+AttachRequest AttachTo(const SessionGrant& grant) {
   AttachRequest order;
   order.session = grant.session;
   order.cookie = grant.cookie;
   order.deployment = grant.plan.deployment;
-  order.epoch = Epoch{grant.plan.epoch.value + 6};
+  order.phase = grant.request.phase;
+  order.mode = *grant.request.mode;
+  order.max_tokens = grant.request.max_tokens;
+  order.signature = grant.signature;
+  order.epoch = grant.plan.epoch;
   order.hash = grant.hash;
   order.reply_ring.transport = "ucx";
   order.reply_ring.address = "nobody";
@@ -256,12 +256,57 @@ TEST_F(EndToEndErrorsTest, AttachingToAnEpochThatIsNotTheWorkersIsStale) {
   order.reply_ring.ring_bytes = 8 * 4096;
   order.reply_ring.slots = 8;
   order.reply_ring.slot_bytes = 4096;
+  return order;
+}
+
+TEST_F(EndToEndErrorsTest, AttachingToAnEpochThatIsNotTheWorkersIsStale) {
+  Deploy(1);
+  SY_ASSERT_OK_AND_ASSIGN(const auto client, Connect("tcp"));
+  SY_ASSERT_OK_AND_ASSIGN(const auto session, client->OpenWhenReady({}, testing::kReadyTimeout));
+  SY_ASSERT_OK_AND_ASSIGN(const SessionGrant grant, session->Grant());
+  const auto channel = MakeGrpcSessionChannel(deployment_->coordinator());
+  AttachRequest order = AttachTo(grant);
+  order.epoch = Epoch{grant.plan.epoch.value + 6};
   AttachEnd end;
 
   const auto stream = channel->Attach(deployment_->worker_address(0), order, &end);
 
   const absl::Status status = end.Wait();
   EXPECT_THAT(status, FailsWith(StatusCode::kFailedPrecondition, Reason::kStaleEpoch));
+  Batch batch(12, 30);
+  SY_EXPECT_OK(RunStep(*session, batch, kLayer));
+}
+
+// Nobody reaches a worker with a session that the coordinator did not grant, nor with one that it
+// granted otherwise. The grant itself passes: what is refused then is the ring.
+TEST_F(EndToEndErrorsTest, AttachingWithoutTheCoordinatorsGrantIsRefused) {
+  Deploy(1);
+  SY_ASSERT_OK_AND_ASSIGN(const auto client, Connect("tcp"));
+  SY_ASSERT_OK_AND_ASSIGN(const auto session, client->OpenWhenReady({}, testing::kReadyTimeout));
+  SY_ASSERT_OK_AND_ASSIGN(const SessionGrant shown, session->Grant());
+  EXPECT_EQ(shown.signature, GrantSignature{}) << "a status shows no secrets";
+  const auto channel = MakeGrpcSessionChannel(deployment_->coordinator());
+  SY_ASSERT_OK_AND_ASSIGN(const SessionGrant grant,
+                          channel->OpenSession({}, std::chrono::seconds(10)));
+  const auto answer = [&](const AttachRequest& order) {
+    AttachEnd end;
+    const auto stream = channel->Attach(deployment_->worker_address(0), order, &end);
+    return end.Wait();
+  };
+  AttachRequest guessed = AttachTo(shown);
+  guessed.cookie = Cookie{1};
+  AttachRequest stolen = AttachTo(grant);
+  stolen.session.low ^= 1;
+  AttachRequest larger = AttachTo(grant);
+  larger.max_tokens *= 2;
+
+  for (const AttachRequest& order : {guessed, stolen, larger}) {
+    const absl::Status status = answer(order);
+    EXPECT_THAT(status, FailsWith(StatusCode::kUnauthenticated, Reason::kBadGrant));
+    EXPECT_EQ(MetadataOf(status)["session"], ToHex(order.session));
+  }
+  EXPECT_THAT(answer(AttachTo(grant)),
+              FailsWith(StatusCode::kFailedPrecondition, Reason::kTransport));
   Batch batch(12, 30);
   SY_EXPECT_OK(RunStep(*session, batch, kLayer));
 }

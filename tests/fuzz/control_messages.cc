@@ -8,6 +8,7 @@
 #include "coordinator/coordinator.h"
 #include "coordinator/placement/contiguous.h"
 #include "core/base/error.h"
+#include "core/protocol_version.h"
 #include "core/rng.h"
 #include "services/convert/control.h"
 #include "tests/fuzz/messages.h"
@@ -75,7 +76,7 @@ class Control {
 }  // namespace
 
 // Message::what: bit 0 the stream, bit 1 time passes, bit 2 the stream ends and another begins, bit
-// 3 an acknowledgement is of the last PREPARE.
+// 3 an acknowledgement is of the last PREPARE, bit 4 Register keeps the version that the input has.
 void FuzzRegister(absl::string_view input) {
   Control control;
   std::array<std::uint64_t, 2> streams = {1, 2};
@@ -93,9 +94,14 @@ void FuzzRegister(absl::string_view input) {
     if (!proto.ParseFromArray(message.bytes.data(), static_cast<int>(message.bytes.size()))) {
       continue;
     }
+    if (proto.has_register_() && (message.what & 16) == 0) {
+      proto.mutable_register_()->set_protocol_version(kProtocolVersion);
+    }
     absl::StatusOr<WorkerMessage> decoded = FromProto(proto);
     if (!decoded.ok()) {
-      Check(ReasonOf(decoded.status()) == Reason::kBadRequest, "a refusal has its reason");
+      const Reason reason = ReasonOf(decoded.status());
+      Check(reason == Reason::kBadRequest || reason == Reason::kTransport,
+            "a refusal has its reason");
       continue;
     }
     WorkerMessage sent = *std::move(decoded);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/protocol_version.h"
 #include "services/convert/attach.h"
 #include "services/convert/step.h"
 #include "tests/fuzz/messages.h"
@@ -124,6 +125,9 @@ constexpr std::uint8_t kOfThePlan = 1;  // the request names the committed epoch
 constexpr std::uint8_t kOfTheLink = 2;  // the reply ring exists
 constexpr std::uint8_t kAllOfTheLink = 4;
 constexpr std::uint8_t kClose = 8;
+constexpr std::uint8_t kOwnVersion = 16;  // keeps the version that the input has
+constexpr std::uint8_t kOwnSignature =
+    32;  // and the signature; else the coordinator has granted it
 
 void Serve(Worker& worker, const AttachMessage& message, std::uint8_t what, const Link& ring,
            std::vector<AttachmentId>* open) {
@@ -142,8 +146,10 @@ void Serve(Worker& worker, const AttachMessage& message, std::uint8_t what, cons
       request.reply_ring.attachment = ring.offer().attachment;
     }
     if ((what & kAllOfTheLink) != 0) request.reply_ring = ring.offer();
+    if ((what & kOwnSignature) == 0) request = testing::Signed(std::move(request));
     const absl::StatusOr<AttachGrant> grant = worker.engine().Attach(request);
     CheckRefusal(grant.status());
+    Check(!grant.ok() || (what & kOwnSignature) == 0, "nobody attaches without a signed grant");
     if (grant.ok()) open->push_back(grant->request_ring.attachment);
   } else if (const auto* bind = std::get_if<BindRequest>(&message)) {
     BindRequest request = *bind;
@@ -253,6 +259,9 @@ void FuzzAttach(absl::string_view input) {
     if (!proto.ParseFromArray(message.bytes.data(), static_cast<int>(message.bytes.size()))) {
       continue;
     }
+    if (proto.has_open() && (message.what & kOwnVersion) == 0) {
+      proto.mutable_open()->mutable_reply_ring()->set_protocol_version(kProtocolVersion);
+    }
     const absl::StatusOr<AttachMessage> decoded = FromProto(proto);
     CheckRefusal(decoded.status());
     if (decoded.ok()) Serve(worker, *decoded, message.what, *ring, &open);
@@ -340,6 +349,7 @@ void FuzzRingOffer(absl::string_view input) {
     if (!ring->ParseFromArray(message.bytes.data(), static_cast<int>(message.bytes.size()))) {
       continue;
     }
+    if ((message.what & kOwnVersion) == 0) ring->set_protocol_version(kProtocolVersion);
     const absl::StatusOr<AttachMessage> decoded = FromProto(proto);
     CheckRefusal(decoded.status());
     if (!decoded.ok()) continue;

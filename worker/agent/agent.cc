@@ -103,7 +103,20 @@ void Agent::On(const ChannelUp& event) {
   if (event.dial != dial_) return;  // A late event of a connection that was given up.
   up_ = true;
   Send(Register{options_.worker_id, options_.incarnation, options_.endpoint, options_.capabilities,
-                Resident()});
+                Resident(), HeldKeys()});
+}
+
+// The newest epoch first, because a coordinator keeps only a few keys of each deployment.
+std::vector<DeploymentKeys> Agent::HeldKeys() const {
+  std::vector<DeploymentKeys> all;
+  for (auto it = epochs_.rbegin(); it != epochs_.rend(); ++it) {
+    const auto& [key, held] = *it;
+    if (held.state != State::kCommitted && held.state != State::kRetiring) continue;
+    // Epochs of one deployment lie side by side.
+    if (all.empty() || all.back().deployment != key.deployment) all.push_back({key.deployment, {}});
+    for (const GrantKey& grant_key : held.grant_keys) AddGrantKey(grant_key, &all.back().keys);
+  }
+  return all;
 }
 
 void Agent::On(const ChannelDown& event) {
@@ -238,6 +251,7 @@ void Agent::OnMessage(const Prepare& message) {
   Held& held = epochs_[key];
   held.hash = message.hash;
   held.nonce = message.nonce;
+  held.grant_keys = message.grant_keys;
   out_.push_back(AgentReport{LogLevel::kInfo, absl::StrFormat("deployment %s: staging epoch %d",
                                                               key.deployment, key.epoch.value)});
   out_.push_back(StageEpoch{message});

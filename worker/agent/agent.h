@@ -56,6 +56,7 @@ class Agent {
     std::uint64_t nonce = 0;
     State state = State::kStaging;
     absl::Status error;  // set in kFailed; answers a repeated PREPARE without another attempt
+    GrantKeys grant_keys;
   };
 
   // Inputs, see agent_events.h. Events of an earlier connection are ignored.
@@ -82,6 +83,8 @@ class Agent {
   bool AnswerKnown(const EpochKey& key, const Prepare& prepare);
   // Refuses a PREPARE and logs the reason.
   void Nack(const Prepare& prepare, const absl::Status& error);
+  // Those of the epochs that sources may be bound to.
+  [[nodiscard]] std::vector<DeploymentKeys> HeldKeys() const;
   // Forgets an epoch here and in the runtime.
   void Drop(const EpochKey& key);
   // Sends `message`, or discards it if no registered stream exists.

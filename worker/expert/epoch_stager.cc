@@ -201,6 +201,7 @@ absl::StatusOr<StagedEpoch> EpochStager::Stage(const StageRequest& request) {
   auto runtime = std::make_shared<EpochRuntime>();
   runtime->plan = plan;
   runtime->hash = request.prepare->hash;
+  runtime->grant_keys = request.prepare->grant_keys;
   // CheckPlan has found it.
   runtime->self = *plan.FindWorker(options_.worker_id);
   SY_RETURN_IF_ERROR(

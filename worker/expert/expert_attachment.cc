@@ -11,6 +11,7 @@
 
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
+#include "worker/expert/attach_grant.h"
 
 namespace switchyard {
 namespace {
@@ -134,6 +135,7 @@ ExpertAttachment::ExpertAttachment(const AttachRequest& request, CommittedEpoch*
     : request_(request),
       identity_(std::move(identity)),
       shape_(first->runtime->shape()),
+      rows_max_(GrantedRowsMax(request, shape_)),
       bytes_(BytesOf(request, *first->runtime)),
       bound_({first}),
       credits_(request.reply_ring.slots),
@@ -270,7 +272,8 @@ ExpertAttachment::Arrival ExpertAttachment::OnFrame(const HeaderBytes& raw,
                      .shape = shape_,
                      .mode = request_.mode,
                      .runtime = epoch != nullptr ? epoch->runtime.get() : nullptr,
-                     .reply_slot_bytes = link_->OutboundSlot(header.reply_slot).size()},
+                     .reply_slot_bytes = link_->OutboundSlot(header.reply_slot).size(),
+                     .rows_max = rows_max_},
                     {.raw = &raw, .header = &header, .payload = payload}, credit.metadata);
   if (credit.intake.drop != FrameDrop::kNone) {
     *drop = credit.intake.drop;

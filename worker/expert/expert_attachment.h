@@ -170,6 +170,7 @@ class ExpertAttachment {
   AttachRequest request_;
   Identity identity_;
   MoeShape shape_;
+  const std::uint32_t rows_max_;  // of a chunk, as granted
   const std::uint64_t bytes_;
   std::unique_ptr<Link> link_;
   // The link's rings as the device reaches them; null where it needs no mapping. They end before

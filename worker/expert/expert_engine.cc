@@ -9,6 +9,7 @@
 #include "core/base/failure_scope.h"
 #include "core/base/status_macros.h"
 #include "core/memory_kind.h"
+#include "worker/expert/attach_grant.h"
 #include "worker/expert/attach_limits.h"
 #include "worker/expert/device_fault.h"
 
@@ -54,6 +55,7 @@ absl::StatusOr<AttachGrant> ExpertEngine::Attach(const AttachRequest& request,
   SY_RETURN_IF_ERROR(CheckRequest(request));
   SY_ASSIGN_OR_RETURN(EpochRecord * record,
                       FindServing(request.deployment, request.epoch, request.hash));
+  SY_RETURN_IF_ERROR(CheckGrant(request, *record->epoch.runtime, options_.identity.worker_id));
   if (!host_access_) {
     SY_RETURN_IF_ERROR(
         CheckRowsToCopy(request, record->epoch.runtime->shape(), options_.batch.rows_max));

@@ -78,9 +78,10 @@ class ExpertEngine final : private FrameSink {
   StagedEpoch Drop(absl::string_view deployment, Epoch epoch);
 
   // Errors: kFailedPrecondition (STALE_EPOCH) unless that epoch and hash are committed and not
-  // retiring; kInvalidArgument (BAD_REQUEST, MESSAGE_TOO_LARGE) for a ring that cannot be served;
-  // kResourceExhausted (TOO_MANY_SESSIONS, OUT_OF_MEMORY); those of Link::Connect. `visit`: to the
-  // reply ring's process, so that this call does not wait for it.
+  // retiring; kUnauthenticated (BAD_GRANT) as CheckGrant; kInvalidArgument (BAD_REQUEST,
+  // MESSAGE_TOO_LARGE) for a ring that cannot be served; kResourceExhausted (TOO_MANY_SESSIONS,
+  // OUT_OF_MEMORY); those of Link::Connect. `visit`: to the reply ring's process, so that this call
+  // does not wait for it.
   absl::StatusOr<AttachGrant> Attach(const AttachRequest& request,
                                      std::shared_ptr<PeerVisit> visit = nullptr);
   // Errors: as Attach; kNotFound (UNKNOWN_SESSION) when there is no such attachment. Repeated for

@@ -16,6 +16,7 @@
 #include "core/base/hash.h"
 #include "core/format/dtype.h"
 #include "core/format/wire_format.h"
+#include "core/grant_signature.h"
 #include "core/ids.h"
 #include "core/moe_shape.h"
 #include "core/plan.h"
@@ -71,6 +72,7 @@ struct EpochRuntime {
   PlanHash hash;
   WorkerOrdinal self;
   std::vector<LayerRuntime> layers;  // one for each layer of the plan, ascending
+  GrantKeys grant_keys;              // of the grants of sessions that may attach
 
   // Shortcuts to the plan.
   [[nodiscard]] const std::string& deployment() const { return plan.deployment; }

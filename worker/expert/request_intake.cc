@@ -94,6 +94,11 @@ absl::Status CheckHeader(const IntakeRules& rules, const FrameHeader& header,
                                                   "not in reply slot %d",
                                                   header.request_slot, header.reply_slot));
   }
+  if (header.rows > rules.rows_max) {
+    return refuse(Reason::kTooManyTokens,
+                  absl::StrFormat("a chunk of %d rows, and the session's max_tokens allows %d",
+                                  header.rows, rules.rows_max));
+  }
   // Before anything runs: a result that cannot be sent would be computed in vain.
   if (LayoutOfResult(header.rows, rules.shape.hidden).frame_bytes > rules.reply_slot_bytes) {
     return refuse(Reason::kMessageTooLarge,

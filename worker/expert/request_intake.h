@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 
 #include "absl/status/status.h"
@@ -30,6 +31,8 @@ struct IntakeRules {
   DispatchMode mode = DispatchMode::kNormal;
   const EpochRuntime* runtime = nullptr;  // of the frame's epoch; nullptr: not bound here
   std::size_t reply_slot_bytes = 0;       // what the peer's reply slot takes
+  // The session's limit (worker/expert/attach_grant.h).
+  std::uint32_t rows_max = std::numeric_limits<std::uint32_t>::max();
 };
 
 // A frame as the transport delivered it. Everything it points at is the peer's and is read once.

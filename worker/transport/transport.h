@@ -135,6 +135,8 @@ class Transport {
   // Where the slots of its links lie: those that frames land in, and those that they are sent from.
   // A device that does not reach this kind of memory gets rows by a copy.
   [[nodiscard]] virtual MemoryKind slot_memory() const = 0;
+  // The library that it uses, with its version: "UCX 1.13.1". Empty where it uses none.
+  [[nodiscard]] virtual std::string library() const { return {}; }
   // Errors: kResourceExhausted (OUT_OF_MEMORY); kInvalidArgument (BAD_CONFIG) for a ring without
   // slots or a choice that this transport does not support.
   virtual absl::StatusOr<std::unique_ptr<Link>> CreateLink(const LinkOptions& options) = 0;

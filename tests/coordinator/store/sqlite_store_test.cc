@@ -49,6 +49,28 @@ TEST_F(SqliteStoreTest, RefusesASecondCoordinatorOnTheSameFile) {
   SY_EXPECT_OK(SqliteStore::Open(path_));
 }
 
+// Records hold the keys of grants.
+TEST_F(SqliteStoreTest, OnlyTheOwnerMayReadItsFiles) {
+  const auto mode_of = [](const std::string& path) {
+    return std::filesystem::status(path).permissions() & std::filesystem::perms::all;
+  };
+  const auto only_owner = std::filesystem::perms::owner_read | std::filesystem::perms::owner_write;
+  {
+    SY_ASSERT_OK_AND_ASSIGN(const auto store, SqliteStore::Open(path_));
+    SY_ASSERT_OK(store->Write(PutDeployment{"demo", "record"}));
+    EXPECT_EQ(mode_of(path_), only_owner);
+    EXPECT_EQ(mode_of(path_ + "-wal"), only_owner);
+  }
+  // One of an earlier release.
+  std::filesystem::permissions(path_, std::filesystem::perms::owner_all |
+                                          std::filesystem::perms::group_read |
+                                          std::filesystem::perms::others_read);
+
+  SY_ASSERT_OK(SqliteStore::Open(path_));
+
+  EXPECT_EQ(mode_of(path_), only_owner);
+}
+
 TEST_F(SqliteStoreTest, RefusesAFileThatIsNoDatabase) {
   WriteFile(std::string(10'000, 'x'));
 

@@ -1,5 +1,8 @@
 #include "services/convert/attach.h"
 
+#include <string>
+#include <variant>
+
 #include "gtest/gtest.h"
 
 #include "tests/services/convert/convert_testing.h"
@@ -36,6 +39,19 @@ TEST(ConvertAttachTest, AttachMessagesRoundTrip) {
         return BindAnswer{Epoch{random.rng().Next()}, random.Error()};
     }
   });
+}
+
+// The worker refuses it as not granted, which says more than a missing field.
+TEST(ConvertAttachTest, ARequestWithoutASignatureIsUnderstood) {
+  RandomMessages random(kSeed);
+  v1::AttachRequest proto = ToProto(AttachMessage(random.Attach()));
+  proto.mutable_open()->clear_grant_signature();
+
+  SY_ASSERT_OK_AND_ASSIGN(const AttachMessage message, FromProto(proto));
+
+  EXPECT_EQ(std::get<AttachRequest>(message).signature, GrantSignature{});
+  proto.mutable_open()->set_grant_signature(std::string(33, 'x'));
+  testing::ExpectRefuses(FromProto(proto), "AttachRequest.open.grant_signature");
 }
 
 TEST(ConvertAttachTest, CountersRoundTrip) {

@@ -20,6 +20,7 @@ v1::SessionRequest ARegister() {
   Register message{"w0", random.rng().NextId<Incarnation>(), "h:1", random.Capabilities(), {}};
   message.capabilities.wire_dtypes = {DispatchDtype::kBf16, DispatchDtype::kFp8};
   message.resident = {{"d", Epoch{1}, random.Digest(), true}, {"d", Epoch{2}, {}, false}};
+  message.grant_keys = {{"d", {random.Key(), random.Key()}}};
   return ToProto(WorkerMessage(message));
 }
 
@@ -51,6 +52,8 @@ TEST(ConvertControlTest, NamesThePathOfTheFieldInRegister) {
        [](auto* m) { m->mutable_capabilities()->set_weight_bytes_max(1ULL << 63); }},
       {"SessionRequest.register.resident[1].plan_hash",
        [](auto* m) { m->mutable_resident(1)->set_plan_hash("short"); }},
+      {"SessionRequest.register.grant_keys[0].keys[1]",
+       [](auto* m) { m->mutable_grant_keys(0)->set_keys(1, "short"); }},
   };
   for (const auto& [field, damage] : cases) {
     v1::SessionRequest proto = ARegister();

@@ -44,6 +44,7 @@ TEST(ConvertPlanTest, PlansKeepTheirHash) {
 TEST(ConvertPlanTest, NamesThePathOfTheFieldInPrepare) {
   const std::vector<std::pair<std::string, std::function<void(v1::Prepare*)>>> cases = {
       {"SessionResponse.prepare.plan", [](auto* m) { m->clear_plan(); }},
+      {"SessionResponse.prepare.grant_keys", [](auto* m) { m->clear_grant_keys(); }},
       {"SessionResponse.prepare.plan_hash",
        [](auto* m) { m->set_plan_hash(std::string(31, 'x')); }},
       {"SessionResponse.prepare.plan.shape", [](auto* m) { m->mutable_plan()->clear_shape(); }},

@@ -92,8 +92,11 @@ class RandomMessages {
             List([this] { return Text(); }),
             Index(),
             static_cast<std::int64_t>(rng_.Next() >> 1),
-            {Any(GdnVerifyKernel::kFlashinfer), rng_.Below(2) == 0}};
+            {Any(GdnVerifyKernel::kFlashinfer), rng_.Below(2) == 0},
+            Text()};
   }
+  GrantKey Key() { return GrantKey::Random(&rng_); }
+  GrantSignature Signature() { return {Key().bytes}; }
   TensorHash Tensor() {
     return {LayerId{Index()}, ExpertId{Index()}, Any(Projection::kDown), Digest()};
   }
@@ -102,10 +105,15 @@ class RandomMessages {
     switch (rng_.Below(8)) {
       case 0:
         return Register{
-            Text(), rng_.NextId<Incarnation>(),
-            absl::StrCat("host", rng_.Below(9), ":", 1 + rng_.Below(65535)), Capabilities(),
+            Text(),
+            rng_.NextId<Incarnation>(),
+            absl::StrCat("host", rng_.Below(9), ":", 1 + rng_.Below(65535)),
+            Capabilities(),
             List([this] {
               return ResidentEpoch{Text(), Epoch{rng_.Next()}, Digest(), rng_.Below(2) == 0};
+            }),
+            List([this] {
+              return DeploymentKeys{Text(), List([this] { return Key(); })};
             })};
       case 1:
         return Heartbeat{rng_.Next(), Time()};
@@ -128,7 +136,10 @@ class RandomMessages {
       case 0:
         return Registered{Time()};
       case 1:
-        return Prepare{rng_.Next(), APlan(), Digest(), Text(), List([this] { return Tensor(); })};
+        return Prepare{
+            rng_.Next(), APlan(), Digest(), Text(), List([this] { return Tensor(); }), List([this] {
+              return Key();
+            })};
       case 2:
         return Commit{Text(), Epoch{rng_.Next()}, Digest()};
       case 3:
@@ -155,7 +166,13 @@ class RandomMessages {
     return order;
   }
   SessionGrant Grant() {
-    return {rng_.NextId<SessionId>(), Cookie{rng_.Next()}, Order(), APlan(), Digest()};
+    return {rng_.NextId<SessionId>(),
+            Cookie{rng_.Next()},
+            Order(),
+            APlan(),
+            Digest(),
+            Binding::kP2p,
+            Signature()};
   }
   PlanUpdate News() {
     return {APlan(), Digest(), List([this] { return rng_.NextId<Incarnation>(); })};
@@ -188,7 +205,9 @@ class RandomMessages {
             .reply_ring = Ring(),
             .request_slot_bytes = static_cast<std::uint32_t>(rng_.Next()),
             .record_amax = rng_.Below(2) == 0,
-            .step_deadline = Time()};
+            .step_deadline = Time(),
+            .max_tokens = Index(),
+            .signature = Signature()};
   }
   AttachmentCounters Counters() {
     return {.session = rng_.NextId<SessionId>(),

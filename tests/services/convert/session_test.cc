@@ -1,7 +1,10 @@
 #include "services/convert/session.h"
 
+#include <string>
+
 #include "gtest/gtest.h"
 
+#include "core/protocol_version.h"
 #include "tests/services/convert/convert_testing.h"
 #include "tests/services/convert/random_messages.h"
 #include "tests/testing/status_matchers.h"
@@ -23,6 +26,7 @@ TEST(ConvertSessionTest, SessionMessagesRoundTrip) {
 TEST(ConvertSessionTest, AnOrderThatNamesNothingGetsTheDocumentedDefaults) {
   v1::OpenSessionRequest proto;
   proto.mutable_options();
+  proto.set_protocol_version(kProtocolVersion);
 
   SY_ASSERT_OK_AND_ASSIGN(const OpenSessionRequest order, FromProto(proto));
 
@@ -30,6 +34,33 @@ TEST(ConvertSessionTest, AnOrderThatNamesNothingGetsTheDocumentedDefaults) {
   EXPECT_EQ(order.phase, Phase::kMixed);
   EXPECT_EQ(order.y_dtype, OutputDtype::kF32);
   EXPECT_EQ(order.mode, std::nullopt);
+}
+
+// What a gateway's caller and a status show of a grant.
+TEST(ConvertSessionTest, AGrantByItselfHasNoSecrets) {
+  RandomMessages random(7);
+  const SessionGrant grant = random.Grant();
+  v1::SessionGrant proto;
+
+  Encode(grant, &proto);
+
+  SessionGrant shown;
+  Decoder at("SessionGrant");
+  Decode(at, proto, &shown);
+  SY_ASSERT_OK(at.status());
+  EXPECT_EQ(shown.cookie, Cookie{});
+  EXPECT_EQ(shown.signature, GrantSignature{});
+  const std::string bytes = proto.SerializeAsString();
+  const auto& secret = grant.signature.bytes;
+  EXPECT_EQ(bytes.find(std::string(secret.begin(), secret.end())), std::string::npos);
+}
+
+TEST(ConvertSessionTest, AGrantNeedsItsSignature) {
+  RandomMessages random(8);
+  v1::OpenSessionResponse proto = ToProto(random.Grant());
+  proto.set_grant_signature("short");
+
+  testing::ExpectRefuses(FromProto(proto), "OpenSessionResponse.grant_signature");
 }
 
 }  // namespace

@@ -6,11 +6,13 @@
 #include <mutex>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
 #include "coordinator/driver.h"
 #include "coordinator/store/memory_store.h"
 #include "core/base/log.h"
+#include "core/protocol_version.h"
 #include "services/channels/grpc_channels.h"
 #include "services/convert/control.h"
 #include "services/grpc/grpc_status.h"
@@ -218,6 +220,8 @@ TEST_F(CoordinatorServerTest, TheReadOnlyCallsShowWhatServes) {
   EXPECT_EQ(deployment.deployment().spec().checkpoint(), "/models/m");
   EXPECT_EQ(version.incarnation(), "00000000000000070000000000000008");
   EXPECT_EQ(version.frame_version(), 1U);
+  EXPECT_EQ(version.protocol_version(), kProtocolVersion);
+  EXPECT_EQ(workers.workers(0).protocol_version(), kProtocolVersion);
 }
 
 TEST_F(CoordinatorServerTest, ValidateOnlyAnswersAndChangesNothing) {
@@ -235,7 +239,12 @@ TEST_F(CoordinatorServerTest, RefusalsCarryTheirReason) {
               FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadRequest));
   EXPECT_THAT(Call(&v1::CoordinatorService::Stub::GetPlan, v1::GetPlanRequest()),
               FailsWith(absl::StatusCode::kNotFound, Reason::kUnknownModel));
-  EXPECT_THAT(Call(&v1::CoordinatorService::Stub::OpenSession, v1::OpenSessionRequest()),
+  v1::OpenSessionRequest nothing;
+  EXPECT_THAT(Call(&v1::CoordinatorService::Stub::OpenSession, nothing),
+              FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kTransport))
+      << "of a release before versions were sent";
+  nothing.set_protocol_version(kProtocolVersion);
+  EXPECT_THAT(Call(&v1::CoordinatorService::Stub::OpenSession, nothing),
               FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadRequest));
   EXPECT_THAT(Call(&v1::CoordinatorService::Stub::CloseSession, v1::CloseSessionRequest()),
               FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadRequest));
@@ -286,6 +295,25 @@ TEST_F(CoordinatorServerTest, MessagesOverTheLimitAreRefusedWithTheirReason) {
                 FailsWith(absl::StatusCode::kResourceExhausted, Reason::kMessageTooLarge))
         << bytes;
   }
+}
+
+// The worker's log says why its stream ended; both versions are in it.
+TEST_F(CoordinatorServerTest, AWorkerOfAnotherVersionIsRefused) {
+  grpc::ClientContext context;
+  context.set_deadline(GrpcDeadline(seconds(30)));
+  const auto control = v1::WorkerControlService::NewStub(grpc_channel)->Session(&context);
+  v1::SessionRequest message =
+      ToProto(WorkerMessage(Register{"w9", {7, 9}, "w9:1", testing::MakeCapabilities(), {}}));
+  message.mutable_register_()->set_protocol_version(kProtocolVersion + 1);
+
+  control->Write(message);
+
+  v1::SessionResponse response;
+  EXPECT_FALSE(control->Read(&response));
+  const absl::Status status = StatusFromGrpc(control->Finish());
+  EXPECT_THAT(status, FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kTransport));
+  EXPECT_EQ(MetadataOf(status)["peer_version"], absl::StrCat(kProtocolVersion + 1));
+  EXPECT_EQ(MetadataOf(status)["own_version"], absl::StrCat(kProtocolVersion));
 }
 
 TEST_F(CoordinatorServerTest, AControlStreamBeginsWithRegister) {

@@ -77,7 +77,12 @@ class AgentTest : public ::testing::Test {
          {{ExpertId{0}, WorkerOrdinal{0}, SlotId{0}}, {ExpertId{1}, WorkerOrdinal{1}, SlotId{0}}}}};
     plan.configs.resize(1);
     prepare.hash = HashOf(plan);
+    prepare.grant_keys = {KeyOf(0), KeyOf(epoch)};
     return prepare;
+  }
+  static GrantKey KeyOf(std::uint64_t epoch) {
+    SeededRng rng(epoch);
+    return GrantKey::Random(&rng);
   }
   static EpochKey Key(std::uint64_t epoch) { return {"demo", Epoch{epoch}}; }
   // Brings `epoch` to committed.
@@ -407,6 +412,26 @@ TEST_F(AgentTest, ServesOnWithoutACoordinatorAndSaysWhatItHoldsOnReturn) {
   EXPECT_EQ(Sent<Register>()[0].resident,
             (std::vector<ResidentEpoch>{{"demo", Epoch{1}, PrepareOf(1).hash, true},
                                         {"demo", Epoch{2}, PrepareOf(2).hash, false}}));
+}
+
+// Those of the sessions that may be bound here, for a coordinator that has lost its store.
+TEST_F(AgentTest, RegistersWithTheKeysOfTheEpochsThatItServes) {
+  Connect();
+  Serve(1);
+  Serve(2);
+  Receive(Retire{"demo", Epoch{1}});
+  Receive(PrepareOf(7, "other"));
+  Step(EpochStaged{{"other", Epoch{7}}, absl::OkStatus()});
+  Disconnect();
+  now += std::chrono::hours(5);
+  Step(AgentTick{});
+
+  Step(ChannelUp{current});
+
+  ASSERT_EQ(Sent<Register>().size(), 1U);
+  EXPECT_EQ(Sent<Register>()[0].grant_keys,
+            (std::vector<DeploymentKeys>{{"demo", {KeyOf(0), KeyOf(2), KeyOf(1)}}}))
+      << "the newest epoch's first, and none of what is only prepared";
 }
 
 TEST_F(AgentTest, SaysAgainWhatWasStagedWhileItRegistered) {

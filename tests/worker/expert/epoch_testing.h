@@ -10,7 +10,9 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/control_messages.h"
+#include "core/grant_signature.h"
 #include "core/plan.h"
+#include "core/rng.h"
 #include "model/model_spec.h"
 #include "model/synthetic_model.h"
 #include "tests/testing/fake_device.h"
@@ -64,6 +66,12 @@ inline Plan MakePlan(std::uint64_t epoch, std::int32_t workers) {
   return plan;
 }
 
+// The key of the grants of "demo".
+inline GrantKey TestGrantKey() {
+  SeededRng rng(31);
+  return GrantKey::Random(&rng);
+}
+
 inline Prepare MakePrepare(Plan plan) {
   static const WeightManifest manifest = [] {
     auto built = BuildManifest(TestModel());
@@ -76,6 +84,7 @@ inline Prepare MakePrepare(Plan plan) {
   prepare.hash = HashOf(prepare.plan);
   prepare.checkpoint = ToString(TestModel());
   prepare.tensors = manifest.tensors;  // More than a worker needs does no harm.
+  prepare.grant_keys = {TestGrantKey()};
   return prepare;
 }
 

@@ -83,6 +83,92 @@ TEST_F(ExpertEngineTest, AttachRefusesWhatIsNotCommittedHere) {
   EXPECT_EQ(transport_.open_links(), 0U);
 }
 
+// A session that the coordinator did not grant, or granted otherwise, costs nothing and gets
+// nothing.
+TEST_F(ExpertEngineTest, AttachRefusesWhatWasNotGranted) {
+  const AttachRequest good = MakeAttachRequest(MakePlan(1, 2), DispatchMode::kNormal);
+  AttachRequest unsigned_one = good;
+  unsigned_one.signature = {};
+  AttachRequest session = good;
+  session.session.low ^= 1;
+  AttachRequest cookie = good;
+  cookie.cookie.value ^= 1;
+  AttachRequest phase = good;
+  phase.phase = Phase::kDecode;
+  AttachRequest mode = good;
+  mode.mode = DispatchMode::kLowLatency;
+  AttachRequest larger = good;
+  ++larger.max_tokens;
+  AttachRequest amax = good;
+  amax.record_amax = true;
+
+  for (const AttachRequest& order : {unsigned_one, session, cookie, phase, mode, larger, amax}) {
+    const absl::Status status = engine_->Attach(order).status();
+    EXPECT_THAT(status, FailsWith(absl::StatusCode::kUnauthenticated, Reason::kBadGrant));
+    EXPECT_EQ(MetadataOf(status).at("worker"), "w1");
+    EXPECT_EQ(MetadataOf(status).at("session"), ToHex(order.session));
+    EXPECT_EQ(MetadataOf(status).at("deployment"), "demo");
+  }
+  EXPECT_EQ(transport_.open_links(), 0U);
+  EXPECT_EQ(transport_.stats().ring_bytes, 0U);
+  SY_EXPECT_OK(engine_->Attach(good));
+}
+
+// The keys are those of the epoch that it names: a coordinator whose store was lost signs with
+// another one, and the workers of its first epoch take both.
+TEST_F(ExpertEngineTest, AttachTakesTheKeysOfTheEpoch) {
+  SeededRng rng(99);
+  const GrantKey other = GrantKey::Random(&rng);
+  Prepare prepare = testing::MakePrepare(MakePlan(2, 2));
+  prepare.grant_keys = {other, testing::TestGrantKey()};
+  auto staged = EpochStager(testing::StagerOf(1, &device_))
+                    .Stage({.prepare = &prepare, .resident = {}, .stop = {}, .on_progress = {}});
+  SY_ASSERT_OK(staged);
+  engine_->Activate(*std::move(staged));
+  AttachRequest older = MakeAttachRequest(MakePlan(2, 2), DispatchMode::kNormal, 1);
+  AttachRequest newer = MakeAttachRequest(MakePlan(2, 2), DispatchMode::kNormal, 2);
+  newer.signature = SignGrant(other, ClaimsOf(newer));
+  AttachRequest early = MakeAttachRequest(MakePlan(1, 2), DispatchMode::kNormal, 2);
+  early.signature = newer.signature;
+
+  SY_EXPECT_OK(engine_->Attach(older));
+  SY_EXPECT_OK(engine_->Attach(newer));
+  EXPECT_THAT(engine_->Attach(early),
+              FailsWith(absl::StatusCode::kUnauthenticated, Reason::kBadGrant));
+}
+
+// A session that is attached goes on through a change of keys: its stream is the proof.
+TEST_F(ExpertEngineTest, BindNeedsNoSignatureOfTheNextKey) {
+  const Source source = Attach(DispatchMode::kNormal);
+  SeededRng rng(99);
+  Prepare prepare = testing::MakePrepare(MakePlan(2, 2));
+  prepare.grant_keys = {GrantKey::Random(&rng)};
+  auto staged = EpochStager(testing::StagerOf(1, &device_))
+                    .Stage({.prepare = &prepare, .resident = {}, .stop = {}, .on_progress = {}});
+  SY_ASSERT_OK(staged);
+  engine_->Activate(*std::move(staged));
+
+  SY_EXPECT_OK(engine_->Bind(source.grant.request_ring.attachment,
+                             {.epoch = Epoch{2}, .hash = HashOf(MakePlan(2, 2))}));
+}
+
+// The limit that the coordinator granted, and not the one that the source would like.
+TEST_F(ExpertEngineTest, RefusesChunksOfMoreRowsThanTheGrantAllows) {
+  for (const DispatchMode mode : kBothModes) {
+    AttachRequest order = MakeAttachRequest(MakePlan(1, 2), mode, mode == DispatchMode::kNormal);
+    order.max_tokens = 4;
+    order = testing::Signed(std::move(order));
+    Source source{.order = order, .grant = {}, .link = nullptr};
+    SY_ASSERT_OK_AND_ASSIGN(source.grant, engine_->Attach(order));
+    source.link = transport_.Find(source.grant.request_ring.attachment);
+
+    ExpectServed(source, Request(source, 1, 0, 0, 4));
+    const TestRequest larger = Request(source, 1, 0, 0, 40);
+    ASSERT_GT(larger.header.rows, 12U);
+    ExpectRefused(source, larger, absl::StatusCode::kInvalidArgument, Reason::kTooManyTokens);
+  }
+}
+
 TEST_F(ExpertEngineTest, AttachRefusesRingsThatItCannotServe) {
   const AttachRequest good = MakeAttachRequest(MakePlan(1, 2), DispatchMode::kNormal);
   struct Case {

@@ -18,6 +18,12 @@ namespace switchyard::testing {
 
 inline constexpr Incarnation kSourceIncarnation{.high = 4, .low = 0x9876543210ULL};
 
+// As if the coordinator had granted what `request` claims.
+inline AttachRequest Signed(AttachRequest request) {
+  request.signature = SignGrant(TestGrantKey(), ClaimsOf(request));
+  return request;
+}
+
 inline AttachRequest MakeAttachRequest(const Plan& plan, DispatchMode mode,
                                        std::uint64_t session = 1) {
   AttachRequest order;
@@ -32,7 +38,8 @@ inline AttachRequest MakeAttachRequest(const Plan& plan, DispatchMode mode,
   order.reply_ring.attachment = AttachmentId{900 + static_cast<std::uint32_t>(session)};
   order.reply_ring.slots = 4;
   order.reply_ring.slot_bytes = 8192;
-  return order;
+  order.max_tokens = 1024;
+  return Signed(std::move(order));
 }
 
 // The layer of the test model under `plan`, with real weights, to plan steps and expect answers.

@@ -200,6 +200,8 @@ void EpochBinder::StartAttach(Attachment& attachment, TimePoint now) {
   request.request_slot_bytes = Bytes32(attachment.slot_bytes.dispatch);
   request.record_amax = options_.grant.request.record_amax;
   request.step_deadline = step_deadline_;
+  request.max_tokens = options_.grant.request.max_tokens;
+  request.signature = options_.grant.signature;
   attachment.attach_epoch = request.epoch;
   attachment.stream =
       options_.channel->Attach(attachment.worker.endpoint, request, attachment.sink.get());

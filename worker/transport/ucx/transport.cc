@@ -197,6 +197,8 @@ bool UcxTransport::Arm() {
   return false;
 }
 
+std::string UcxTransport::library() const { return absl::StrCat("UCX ", UcxVersion()); }
+
 TransportStats UcxTransport::stats() const {
   TransportStats stats;
   stats.drops = core_.inbox.drops();

@@ -42,6 +42,7 @@ class UcxTransport final : public Transport {
                                                  TransportChoice choice) const override;
   void CountDrop(FrameDrop drop) override { core_.inbox.CountDrop(drop); }
   [[nodiscard]] MemoryKind slot_memory() const override { return MemoryKind::kHost; }
+  [[nodiscard]] std::string library() const override;
   [[nodiscard]] TransportStats stats() const override;
 
  private:

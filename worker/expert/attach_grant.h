@@ -1,0 +1,24 @@
+// Whether the coordinator granted the session that wants to attach. Pure; thread-safe.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+#include "core/moe_shape.h"
+#include "core/session_messages.h"
+#include "worker/expert/layer_runtime.h"
+
+namespace switchyard {
+
+// `runtime` is the epoch that `request` names. Errors: kUnauthenticated (BAD_GRANT) unless a key of
+// the epoch signed the session's id, cookie, deployment, phase, mode and limits as the request has
+// them. The text names the session and never a secret.
+absl::Status CheckGrant(const AttachRequest& request, const EpochRuntime& runtime,
+                        absl::string_view worker_id);
+
+// The most rows that a chunk of the session can have; a source never sends more.
+std::uint32_t GrantedRowsMax(const AttachRequest& request, const MoeShape& shape);
+
+}  // namespace switchyard
