@@ -50,6 +50,7 @@ struct Options {
   std::string net_devices;
   std::string ring_dir;
   std::int64_t busy_poll_us = 0;
+  std::size_t gateway_memory_bytes_max = WorkerServerOptions().gateway_memory_bytes_max;
   int load_threads = DefaultLoadThreads();
   std::int64_t leave_timeout_s =
       std::chrono::duration_cast<std::chrono::seconds>(AgentOptions().leave_timeout).count();
@@ -174,6 +175,7 @@ absl::Status Run(const Options& options, SignalWait& signals) {
   server.grpc.port = listen.port;
   server.worker_id = options.id;
   server.incarnation = worker.incarnation;
+  server.gateway_memory_bytes_max = options.gateway_memory_bytes_max;
   SY_ASSIGN_OR_RETURN(worker.server,
                       WorkerServer::Start(server, &worker.node->experts(), worker.source.get()));
   // ExpertService must listen before the worker registers, because sources connect as soon as an
@@ -230,6 +232,10 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--weight-bytes-max", options.weight_bytes_max,
                  "Memory for expert weights, in bytes; 0: no limit");
+  app.add_option("--gateway-memory-bytes-max", options.gateway_memory_bytes_max,
+                 "Memory for the steps of all gateway callers, in bytes")
+      ->check(CLI::Range(2 * kStepMessageBytesMax, std::size_t{1} << 50))
+      ->capture_default_str();
   app.add_option("--load-threads", options.load_threads,
                  "Experts to load at once; each takes about three times its bytes meanwhile")
       ->check(CLI::Range(1, 64))

@@ -21,6 +21,10 @@ inline constexpr std::size_t kStepHeaderBytesMax = 64;
 // no ErrorInfo.
 inline constexpr std::size_t kGrpcCapSlackBytes = std::size_t{4} << 20;
 
+// gRPC may hold so much on one port for messages that have arrived in part, of all peers together.
+// Enough for several of the largest, and for more control messages than there are threads.
+inline constexpr std::size_t kServerMemoryBytesMax = std::size_t{512} << 20;
+
 // Keepalive detects a peer whose host is gone: TCP itself reports it only after many minutes.
 struct KeepaliveOptions {
   // Either side sends a ping after this long without data, even on a connection without streams.

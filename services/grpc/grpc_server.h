@@ -24,6 +24,9 @@ struct GrpcServerOptions {
   int port = 0;                    // 0: any free port
   // Largest message of any service on the port. A method may have a lower limit of its own.
   std::size_t message_bytes_max = kControlMessageBytesMax;
+  // For what gRPC itself holds of all connections, above all messages of which a part has arrived.
+  // Beyond it gRPC reads less, and ends streams with kResourceExhausted.
+  std::size_t memory_bytes_max = kServerMemoryBytesMax;
   KeepaliveOptions keepalive;
 };
 

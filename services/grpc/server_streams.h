@@ -79,6 +79,7 @@ class ServerStream : public Reactor {
       queue_.Close(/*drop_waiting=*/true);
     }
     const auto next = queue_.Advance();
+    OnMessageWritten();
     if (next.write != nullptr) this->StartWrite(next.write);
     if (next.finish) FinishNow();
   }
@@ -90,6 +91,9 @@ class ServerStream : public Reactor {
   }
 
  protected:
+  // The oldest message that was passed to Write is with gRPC, or failed, and its memory is free.
+  // Not called for messages that were never begun because the stream had ended.
+  virtual void OnMessageWritten() {}
   // The last call: nothing more happens on the stream.
   virtual void OnStreamDone() = 0;
   // Whether End was called or the peer is gone. A hint only: it can change at any moment.

@@ -24,8 +24,18 @@ constexpr Duration kPlanLook = std::chrono::seconds(1);
 
 // One step and all memory that it uses until its result is taken.
 struct ForwardedStep {
-  v1::ForwardRequest request;  // holds x
-  ReceivedStep step;
+  // Keeps the number of the step.
+  void FreeRequest() {
+    step.step.x = {};
+    step.step.ids = {};
+    step.step.weights = {};
+    step.ids = {};
+    step.weights = {};
+    request = {};
+  }
+
+  v1::ForwardRequest request;    // holds x
+  ReceivedStep step;             // and its routing
   v1::ForwardResponse response;  // y is written straight into it
   StepTicket ticket;
   StepMemory::Share memory;
@@ -54,7 +64,11 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
     step->request.Swap(&request);
     absl::StatusOr<ForwardMessage> message = FromProto(step->request);
     if (!message.ok()) return Stop(message.status());
-    if (auto* open = std::get_if<OpenSessionRequest>(&*message)) return OnOpen(std::move(*open));
+    if (auto* open = std::get_if<OpenSessionRequest>(&*message)) {
+      // Options are small; the stream's limit is for steps.
+      const absl::Status size = CheckMessageSize(step->request, kControlMessageBytesMax);
+      return size.ok() ? OnOpen(std::move(*open)) : Stop(size);
+    }
     step->step = std::move(std::get<ReceivedStep>(*message));
     OnStep(std::move(step));
   }
@@ -84,9 +98,12 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
 
   void OnStep(std::unique_ptr<ForwardedStep> step) {
     if (!opened_) return Stop(Misplaced("the first message of a stream opens a session"));
-    if (!step->memory.Grow(options_->memory.get(), step->request.ByteSizeLong())) {
-      step->refused = NoMemory();
-      step->request.Clear();
+    const std::size_t bytes = step->request.ByteSizeLong() +
+                              step->step.ids.size() * sizeof(std::int32_t) +
+                              step->step.weights.size() * sizeof(float);
+    if (!step->memory.Grow(options_->memory.get(), bytes)) {
+      step->refused = NoMemory(bytes);
+      step->FreeRequest();
     }
     bool may_send_more = true;
     bool interrupt = false;
@@ -126,6 +143,19 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
     if (!opened_) End(absl::OkStatus());
   }
   void OnStreamDone() override {}
+  void OnMessageWritten() override {
+    const MutexLock lock(mutex_);
+    written_.pop_front();
+  }
+  // A message with the memory that it takes, which counts until it has been written.
+  void Send(v1::ForwardResponse message, StepMemory::Share memory = {}) {
+    {
+      // First, because the write may end before Write returns.
+      const MutexLock lock(mutex_);
+      written_.push_back(std::move(memory));
+    }
+    Write(std::move(message));
+  }
 
   static absl::Status Misplaced(absl::string_view what) {
     return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest, what,
@@ -137,13 +167,17 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
                                   " is leaving and takes no new sessions; use another gateway"),
                      {{"worker", options_->worker_id}});
   }
-  [[nodiscard]] absl::Status NoMemory() const {
+  [[nodiscard]] absl::Status NoMemory(std::size_t bytes) const {
+    const StepMemory& memory = *options_->memory;
     return MakeError(
         absl::StatusCode::kResourceExhausted, Reason::kNoCredits,
-        absl::StrCat("gateway ", options_->worker_id, ": the steps of all its callers take ",
-                     "its ", options_->memory->bytes_max(),
-                     " bytes; try again when some have ended, or use another gateway"),
-        {{"worker", options_->worker_id}});
+        absl::StrCat("gateway ", options_->worker_id, ": this step takes ", bytes,
+                     " bytes more, and the steps of all callers hold ", memory.used(), " of ",
+                     memory.bytes_max(),
+                     "; read results, try again when steps have ended, or use another gateway"),
+        {{"worker", options_->worker_id},
+         {"want", absl::StrCat(bytes)},
+         {"limit", absl::StrCat(memory.bytes_max())}});
   }
   // For a request that ends the stream.
   void Stop(const absl::Status& why) {
@@ -204,7 +238,7 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
     epoch_told_ = status.epoch;
     shape_ = grant.plan.shape;
     y_bytes_ = grant.request.y_dtype == OutputDtype::kF32 ? 4 : 2;
-    Write(ForwardOpened({std::move(grant), options_->credits, options_->worker_id}));
+    Send(ForwardOpened({std::move(grant), options_->credits, options_->worker_id}));
     ReadOn();
     while (!ended()) {
       SY_RETURN_IF_ERROR(TellNews(session));
@@ -251,7 +285,7 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
         any = true;
       }
     }
-    if (any) Write(ForwardNews(news));
+    if (any) Send(ForwardNews(news));
     return absl::OkStatus();
   }
 
@@ -312,7 +346,7 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
                        kStepMessageBytesMax, ": send fewer tokens in a step"),
           {{"layer", absl::StrCat(in.layer.value)}});
     }
-    if (!step.memory.Grow(options_->memory.get(), y_bytes)) return NoMemory();
+    if (!step.memory.Grow(options_->memory.get(), y_bytes)) return NoMemory(y_bytes);
     std::string* y = step.response.mutable_result()->mutable_y();
     y->resize(y_bytes);
     StepRequest request =
@@ -332,9 +366,12 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
     const StepId id = step.step.step.step;
     if (status.ok()) {
       step.response.mutable_result()->set_step(id.value);
-      Write(std::move(step.response));
+      // x is not needed any more. y is, for as long as the caller does not read it.
+      step.FreeRequest();
+      step.memory.ShrinkTo(step.response.result().y().size());
+      Send(std::move(step.response), std::move(step.memory));
     } else {
-      Write(ForwardResult({id, status, {}}));
+      Send(ForwardResult({id, status, {}}));
     }
     bool read_on = false;
     {
@@ -367,6 +404,9 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
   Mutex mutex_;
   CondVar changed_;
   Steps steps_ SY_GUARDED_BY(mutex_);
+  // The memory of messages that were sent and are not written yet, in order. The last may never be
+  // written; the stream gives it back then.
+  std::deque<StepMemory::Share> written_ SY_GUARDED_BY(mutex_);
   bool waits_in_source_ SY_GUARDED_BY(mutex_) = false;  // the session thread; else for changed_
   std::uint32_t unanswered_ SY_GUARDED_BY(mutex_) = 0;
   bool read_waits_ SY_GUARDED_BY(mutex_) = true;  // from OnOpen until the session is open

@@ -1,10 +1,12 @@
 // The memory that the steps of all callers of a gateway may take together: their rows while they
-// wait and run, and room for their results. A message is at most 64 MiB, but a gateway has many
-// callers with several steps each.
+// wait and run, and their results until they have been written to the callers. A message is at most
+// 64 MiB, but a gateway has many callers with several steps each, and a caller need not read.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <utility>
 
 namespace switchyard {
 
@@ -19,11 +21,10 @@ class StepMemory {
   class Share {
    public:
     Share() = default;
-    Share(const Share&) = delete;
-    Share& operator=(const Share&) = delete;
-    ~Share() {
-      if (memory_ != nullptr) memory_->used_ -= bytes_;
-    }
+    Share(Share&& other) noexcept
+        : memory_(std::exchange(other.memory_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+    Share& operator=(Share&&) = delete;
+    ~Share() { ShrinkTo(0); }
     // Takes `bytes` more of `memory`, the same one in each call. False: they are not free, and
     // nothing was taken.
     bool Grow(StepMemory* memory, std::size_t bytes) {
@@ -31,6 +32,12 @@ class StepMemory {
       memory_ = memory;
       bytes_ += bytes;
       return true;
+    }
+    // Gives back what is above `bytes`.
+    void ShrinkTo(std::size_t bytes) {
+      const std::size_t less = bytes_ - std::min(bytes, bytes_);
+      bytes_ -= less;
+      if (memory_ != nullptr) memory_->used_ -= less;
     }
 
    private:

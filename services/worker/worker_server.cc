@@ -42,7 +42,9 @@ class WorkerServer::ServiceImpl final : public v1::ExpertService::CallbackServic
   ServiceImpl(const WorkerServerOptions& options, ExpertService* experts, Source* gateway)
       : worker_id_(options.worker_id),
         incarnation_(options.incarnation),
-        gateway_options_{.worker_id = options.worker_id, .credits = options.gateway_credits},
+        gateway_options_{.worker_id = options.worker_id,
+                         .credits = options.gateway_credits,
+                         .memory = std::make_shared<StepMemory>(options.gateway_memory_bytes_max)},
         experts_(experts),
         gateway_(gateway),
         attach_threads_(options.attach_threads),

@@ -30,6 +30,8 @@ struct WorkerServerOptions {
   // Sessions that callers may have through this worker at once; each takes a thread.
   std::size_t gateway_sessions_max = 16;
   std::uint32_t gateway_credits = 8;
+  // For the steps of all of these sessions together (StepMemory), beside grpc.memory_bytes_max.
+  std::size_t gateway_memory_bytes_max = std::size_t{1} << 30;
 };
 
 // Owns the service, its threads and the port. Thread-safe.

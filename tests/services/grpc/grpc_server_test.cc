@@ -1,9 +1,16 @@
 #include "services/grpc/grpc_server.h"
 
+#include <algorithm>
 #include <condition_variable>
+#include <cstdint>
+#include <fstream>
+#include <memory>
 #include <mutex>
 #include <optional>
+#include <poll.h>
 #include <thread>
+#include <unistd.h>
+#include <vector>
 
 #include "grpcpp/client_context.h"
 #include "grpcpp/generic/generic_stub.h"
@@ -11,6 +18,7 @@
 
 #include "services/grpc/grpc_status.h"
 #include "switchyard/v1/coordinator.grpc.pb.h"
+#include "tests/testing/half_message.h"
 #include "tests/testing/status_matchers.h"
 
 namespace switchyard {
@@ -45,6 +53,49 @@ absl::Status CallGetVersion(const std::shared_ptr<grpc::Channel>& channel) {
   context.set_deadline(GrpcDeadline(std::chrono::seconds(5)));
   v1::GetVersionResponse response;
   return StatusFromGrpc(stub->GetVersion(&context, v1::GetVersionRequest(), &response));
+}
+
+std::uint64_t ResidentBytes() {
+  std::uint64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages >> pages;
+  return pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+}
+
+// Every connection sends most of a message of the largest size and stops: 16 of them would make the
+// process hold 800 MiB.
+TEST(GrpcServerTest, HalfMessagesOfManyPeersTakeBoundedMemory) {
+  constexpr std::uint32_t kMessage = 50U << 20;
+  constexpr std::uint64_t kMost = 128U << 20;
+  Fake fake;
+  GrpcServerOptions options;
+  options.message_bytes_max = kStepMessageBytesMax;
+  options.memory_bytes_max = kMost;
+  SY_ASSERT_OK_AND_ASSIGN(const auto server, GrpcServer::Start(options, {&fake}));
+  std::vector<std::unique_ptr<testing::HalfMessage>> peers;
+  for (int i = 0; i < 16; ++i) {
+    peers.push_back(std::make_unique<testing::HalfMessage>(
+        server->port(), "/switchyard.v1.CoordinatorService/GetVersion", kMessage));
+  }
+  const std::uint64_t before = ResidentBytes();
+  std::uint64_t most = before;
+
+  // Until nobody can send any more: all is sent, refused, or the server has stopped reading.
+  for (;;) {
+    std::vector<pollfd> sockets;
+    for (const auto& peer : peers) {
+      if (!peer->over()) sockets.push_back({peer->socket(), peer->events(), 0});
+    }
+    if (sockets.empty() || ::poll(sockets.data(), sockets.size(), 2000) == 0) break;
+    for (const auto& peer : peers) peer->Pump();
+    most = std::max(most, ResidentBytes());
+  }
+
+  const auto held = std::count_if(peers.begin(), peers.end(), [](const auto& peer) {
+    return peer->sent_all() && !peer->over();
+  });
+  EXPECT_LT(held, 6) << "the memory is enough for two";
+  EXPECT_LT(most - before, kMost + (64U << 20));
+  SY_EXPECT_OK(CallGetVersion(MakeGrpcChannel(server->endpoint(), kControlMessageBytesMax)));
 }
 
 TEST(GrpcServerTest, PortZeroGivesAFreePortOnLoopback) {

@@ -303,8 +303,8 @@ TEST_F(ForwardStreamTest, ACallerThatIgnoresItsCreditsIsNotRead) {
 TEST_F(ForwardStreamTest, StepsThatDoNotFitTheGatewaysMemoryAreRefusedUntilOthersEnd) {
   SeededRng rng(11);
   const Batch batch(rng, 100);
-  // Room for one batch, of about 3,200 bytes of rows and routing, and its result of 3,200.
-  options_.memory = std::make_shared<StepMemory>(8'000);
+  // Room for one batch, of about 4,800 bytes of rows and routing, and its result of 3,200.
+  options_.memory = std::make_shared<StepMemory>(10'000);
   steps_.Block(true);
   Answers first;
   Answers second;
@@ -314,7 +314,7 @@ TEST_F(ForwardStreamTest, StepsThatDoNotFitTheGatewaysMemoryAreRefusedUntilOther
   ASSERT_TRUE(steps_.WaitForSubmitted(1));
   const std::size_t one = options_.memory->used();
   EXPECT_GT(one, 100 * kHidden * (sizeof(Bf16) + sizeof(float)));
-  EXPECT_LT(one, 8'000U);
+  EXPECT_LT(one, 10'000U);
 
   SY_ASSERT_OK(other->Submit(batch.Step(2)));
 
@@ -335,6 +335,72 @@ TEST_F(ForwardStreamTest, StepsThatDoNotFitTheGatewaysMemoryAreRefusedUntilOther
   ASSERT_TRUE(second.log.WaitFor(3));
   EXPECT_EQ(AsFloats(second.Y(3)), batch.Expected());
   EXPECT_TRUE(all_is_free());
+}
+
+// Results that nobody reads take memory as well: callers get no more of it until they have read.
+TEST_F(ForwardStreamTest, ResultsCountUntilTheCallerHasReadThem) {
+  SeededRng rng(12);
+  constexpr std::int32_t kRows = 500'000;
+  const Batch batch(rng, kRows);
+  const std::size_t y_bytes = std::size_t{kRows} * kHidden * sizeof(float);
+  // Three results, and the rows and routing of another step, which take 1.5 times as much as its
+  // result, without the result.
+  options_.memory = std::make_shared<StepMemory>(5 * y_bytes);
+  const auto holds = [&](std::size_t bytes) {
+    const TimePoint end = clock_.Now() + seconds(20);
+    while (options_.memory->used() != bytes && clock_.Now() < end) std::this_thread::yield();
+    return options_.memory->used() == bytes;
+  };
+  const auto stub = Stub();
+  grpc::ClientContext contexts[2];
+  std::unique_ptr<grpc::ClientReaderWriter<v1::ForwardRequest, v1::ForwardResponse>> streams[2];
+  v1::ForwardResponse response;
+  for (int i = 0; i < 2; ++i) {
+    contexts[i].set_deadline(GrpcDeadline(seconds(60)));
+    streams[i] = stub->Forward(&contexts[i]);
+    streams[i]->Write(ForwardOpen(OpenSessionRequest{}));
+    ASSERT_TRUE(streams[i]->Read(&response));
+  }
+  for (std::uint64_t id = 1; id <= 3; ++id) {
+    ASSERT_TRUE(streams[0]->Write(switchyard::ForwardStep(batch.Step(id))));
+    EXPECT_TRUE(holds(id * y_bytes)) << options_.memory->used();
+  }
+
+  ASSERT_TRUE(streams[1]->Write(switchyard::ForwardStep(batch.Step(4))));
+
+  ASSERT_TRUE(streams[1]->Read(&response));
+  const absl::Status refused = StatusFromProto(response.result().error());
+  EXPECT_THAT(refused, FailsWith(absl::StatusCode::kResourceExhausted, Reason::kNoCredits));
+  const std::string sizes = absl::StrCat("takes ", y_bytes, " bytes more");
+  EXPECT_NE(refused.message().find(sizes), std::string::npos) << refused;
+  const std::string limit = absl::StrCat("of ", options_.memory->bytes_max());
+  EXPECT_NE(refused.message().find(limit), std::string::npos) << refused;
+  for (std::uint64_t id = 1; id <= 3; ++id) {
+    ASSERT_TRUE(streams[0]->Read(&response));
+    EXPECT_EQ(response.result().step(), id);
+    EXPECT_EQ(response.result().y().size(), y_bytes);
+  }
+  EXPECT_TRUE(holds(0));
+  ASSERT_TRUE(streams[1]->Write(switchyard::ForwardStep(batch.Step(5))));
+  ASSERT_TRUE(streams[1]->Read(&response));
+  EXPECT_FALSE(response.result().has_error());
+}
+
+// The stream's limit is for steps.
+TEST_F(ForwardStreamTest, OptionsOfASessionAreNoLargerThanAControlMessage) {
+  grpc::ClientContext context;
+  context.set_deadline(GrpcDeadline(seconds(20)));
+  const auto stub = Stub();
+  const auto stream = stub->Forward(&context);
+  OpenSessionRequest large;
+  large.model = std::string(kControlMessageBytesMax, 'm');
+
+  stream->Write(ForwardOpen(large));
+
+  v1::ForwardResponse response;
+  EXPECT_FALSE(stream->Read(&response));
+  EXPECT_THAT(StatusFromGrpc(stream->Finish()),
+              FailsWith(absl::StatusCode::kResourceExhausted, Reason::kMessageTooLarge));
 }
 
 TEST_F(ForwardStreamTest, AShortStepDoesNotWaitForTheResultOfALongOne) {

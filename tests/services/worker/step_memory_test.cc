@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -19,6 +20,23 @@ TEST(StepMemoryTest, GivesBackWhatAShareHasTaken) {
   EXPECT_TRUE(share->Grow(&memory, 40));
   EXPECT_EQ(memory.used(), 100U);
   share.reset();
+
+  EXPECT_EQ(memory.used(), 0U);
+}
+
+TEST(StepMemoryTest, AShareMovesAndShrinks) {
+  StepMemory memory(100);
+  StepMemory::Share share;
+  ASSERT_TRUE(share.Grow(&memory, 60));
+
+  share.ShrinkTo(80);
+  EXPECT_EQ(memory.used(), 60U);
+  share.ShrinkTo(20);
+  EXPECT_EQ(memory.used(), 20U);
+  {
+    const StepMemory::Share moved(std::move(share));
+    EXPECT_EQ(memory.used(), 20U);
+  }
 
   EXPECT_EQ(memory.used(), 0U);
 }
