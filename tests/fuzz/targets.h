@@ -28,7 +28,7 @@
 //                                                                worker/expert/expert_engine.h
 //   inbox               a ring's kind, then doorbells and pieces worker/transport/inbox.h
 //   ring_offer          offers of rings                          worker/transport/ring_geometry.h,
-//                                                                worker/transport/shared_ring.h,
+//                                                                worker/transport/ring_exchange.h,
 //                                                                worker/transport/ucx/address.h
 //   forward             steps of a gateway's caller              services/convert/step.h,
 //                                                                worker/source/step_validation.h,

@@ -22,9 +22,9 @@
 #include "worker/source/step_validation.h"
 #include "worker/transport/inbox.h"
 #include "worker/transport/loopback/transport.h"
+#include "worker/transport/ring_exchange.h"
 #include "worker/transport/ring_geometry.h"
 #include "worker/transport/sealed_blob.h"
-#include "worker/transport/shared_ring.h"
 #include "worker/transport/ucx/address.h"
 
 namespace switchyard::fuzz {
@@ -367,9 +367,12 @@ void FuzzRingOffer(absl::string_view input) {
       Check(rewritten->size() <= opened->size(), "the check adds nothing");
     }
     for (const std::string& key : {offer.rkey, SealBlob(BlobKind::kRingKey, offer.rkey)}) {
-      const auto mapped = PeerRing::Map(key, {.slots = kSlots, .slot_bytes = offer.slot_bytes});
-      Check(!mapped.ok(), "no ring is mapped that nobody made");
-      CheckRefusal(mapped.status());
+      const absl::StatusOr<RingKey> opened = OpenRingKey(key);
+      CheckRefusal(opened.status());
+      if (!opened.ok()) continue;
+      const auto visit = RingVisit::Make(*opened, "");
+      Check(!visit.ok(), "nobody listens under a name that nobody has drawn");
+      CheckRefusal(visit.status());
     }
   }
 }
