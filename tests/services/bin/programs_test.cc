@@ -165,6 +165,12 @@ TEST_F(ProgramsTest, AFloodOfConnectionsDeafensNeitherCoordinatorNorWorker) {
       start("switchyard-worker", absl::StrCat(" --coordinator ", address, " --id w0")));
   SY_ASSERT_OK_AND_ASSIGN(const std::string data, worker.WaitForLine("ready ", kLong));
 
+  // Until the coordinator has dialed it, which takes descriptors of both.
+  const TimePoint until = SteadyClock().Now() + kLong;
+  while (Syctl(address, "get workers").find("\"live\"") == std::string::npos) {
+    ASSERT_LT(SteadyClock().Now(), until);
+  }
+
   for (const std::string& port : {address, data}) {
     {
       const Flood flood(port, 400);
