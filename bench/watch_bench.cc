@@ -177,8 +177,8 @@ void Plan(benchmark::State& state) {
   parts.rng = &rng;
   parts.logger = &logger;
   const auto driver = OrExit(Driver::Create(options, std::move(parts)));
-  const auto server = OrExit(
-      CoordinatorServer::Start({.grpc = {}, .incarnation = {7, 8}}, driver.get()));
+  const auto server =
+      OrExit(CoordinatorServer::Start({.grpc = {}, .incarnation = {7, 8}}, driver.get()));
   const std::string endpoint = server->grpc().endpoint();
   DeploymentSpec spec;
   spec.name = "bench";
@@ -230,13 +230,8 @@ void Plan(benchmark::State& state) {
   driver->Shutdown(std::chrono::seconds(1));
 }
 
-BENCHMARK(Plan)
-    ->Arg(64)
-    ->Arg(1024)
-    ->Arg(4096)
-    ->Iterations(1)
-    ->UseManualTime()
-    ->Unit(benchmark::kMillisecond);
+BENCHMARK(Plan)->Arg(64)->Arg(1024)->Arg(4096)->Iterations(1)->UseManualTime()->Unit(
+    benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace switchyard::bench

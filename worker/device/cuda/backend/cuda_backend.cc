@@ -40,7 +40,8 @@ absl::StatusOr<std::unique_ptr<CudaBackend>> CudaBackend::Create(const CudaOptio
   // The opener of a client may be an engine's thread.
   const KeptContext kept(backend->shared_.contexts);
   SY_RETURN_IF_ERROR(backend->Select());
-  SY_ASSIGN_OR_RETURN(backend->shared_.completion, CompletionThread::Create(options.index, options.busy_poll));
+  SY_ASSIGN_OR_RETURN(backend->shared_.completion,
+                      CompletionThread::Create(options.index, options.busy_poll));
   SY_RETURN_IF_ERROR(backend->Prove(options.log));
   return backend;
 }
