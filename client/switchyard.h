@@ -91,8 +91,7 @@ typedef struct sy_client_options {
   uint32_t abi_version;
   const char* coordinator; /* "host:port"; NULL with gateway */
   /* "host:port" of a worker that serves steps over gRPC, or several with commas between; NULL: p2p.
-     When one leaves or is lost, its sessions go on through another, or through a worker of their
-     plan. */
+     When one leaves or is lost, its sessions go on through another or a worker of their plan. */
   const char* gateway;
   uint32_t transport;      /* sy_transport, p2p only */
   uint32_t timeout_ms;     /* bounds opening and closing; 0: 10,000 */
@@ -100,8 +99,7 @@ typedef struct sy_client_options {
   /* p2p only: after each frame, look for the next for so long instead of sleeping. Saves wake-ups
      and takes a CPU meanwhile; at most 1,000,000, and 0 sleeps at once. */
   uint32_t busy_poll_us;
-  /* p2p only: the directory that workers on this host have as --ring-dir, shared with them, where
-     they are in other network namespaces (other Pods); NULL: they are not. */
+  /* p2p only: the --ring-dir that workers in other Pods of this host share with it; else NULL. */
   const char* ring_dir;
   /* Where the tensors of steps lie: "cuda:0", "cuda:index=0,busy_poll_us=2000"; NULL: host. Opening
      takes a second, and gives SY_FAILED_PRECONDITION without CUDA in the library or such a GPU. */
@@ -123,7 +121,6 @@ typedef struct sy_session_options {
 
 /* One MoE layer for one batch. Strides count elements from one row to the next; rows are dense.
  * With one token a stride may be 0; any other is at least the row's length, or SY_INVALID_ARGUMENT.
- *
  * With a device in the client, x, ids, weights and y are memory of it or pinned memory of the host.
  * The step begins when all is complete that `stream` held at sy_submit, which records an event
  * there and does not wait. When sy_wait has returned SY_OK, work enqueued from then on, on any
