@@ -12,6 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include <linux/filter.h>
+#include <ucs/async/async_fwd.h>
 
 #include "core/base/error.h"
 
@@ -173,6 +174,18 @@ bool UcxAdmission::Listens(std::span<const std::uint16_t> ports) const {
   });
 }
 
+void UcxAdmission::ForgetClosed() {
+  std::erase_if(sockets_, [](const Socket& each) {
+    if (ListensOn(each.descriptor) == each.port) return false;
+    // What has the number now may be UCX's again, with a handler of its own: that one can be set to
+    // the events that it waits for, while one that was left behind is not watched by anything.
+    if (ucs_async_modify_handler(each.descriptor, UCS_EVENT_SET_EVREAD) != UCS_OK) {
+      ucs_async_remove_handler(each.descriptor, 1);
+    }
+    return true;
+  });
+}
+
 void UcxAdmission::Await() {
   if (++awaited_ == 1) Apply();
 }
@@ -206,8 +219,7 @@ void UcxAdmission::Apply() {
   // More hosts than a filter takes: rather let strangers in than refuse a peer.
   const bool anyone = awaited_ > 0 || program.size() > kStatementsMax;
   // A filter on what has taken the number of a closed socket would cut off a connection.
-  std::erase_if(sockets_,
-                [](const Socket& each) { return ListensOn(each.descriptor) != each.port; });
+  ForgetClosed();
   for (const Socket& each : sockets_) {
     if (anyone || !Attach(each.descriptor, &program)) Detach(each.descriptor);
   }

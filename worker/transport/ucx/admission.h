@@ -40,6 +40,10 @@ class UcxAdmission {
   absl::Status Add(std::span<const std::uint16_t> ports);
   // Whether there is still a listening socket for each of `ports`. Costs two system calls for each.
   [[nodiscard]] bool Listens(std::span<const std::uint16_t> ports) const;
+  // Gives up sockets that UCX has closed by itself. UCX leaves their handlers behind, which would
+  // point to freed memory once their ucp_worker ends, and crash a later one whose descriptor gets
+  // the same number. So this also has to come before UCX's workers are destroyed.
+  void ForgetClosed();
 
   // Each Await is ended by one EndAwait.
   void Await();

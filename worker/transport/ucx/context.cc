@@ -124,38 +124,22 @@ absl::Status UcxContext::Init(const UcxContextOptions& options) {
   params.field_mask = UCP_PARAM_FIELD_FEATURES;
   // No RMA: it would let a peer write to any address of this process.
   params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
-  status = ucp_init(&params, config, &context_);
+  ucp_context_h context = nullptr;
+  status = ucp_init(&params, config, &context);
   ucp_config_release(config);
   if (status != UCS_OK) {
     return UcxError("cannot create a context (check that ucx with tcp is installed)", status);
   }
+  context_.reset(context);
 
-  SY_RETURN_IF_ERROR(AddReceiver());
-  SY_RETURN_IF_ERROR(MakeWorker(&sender_));
-  SY_ASSIGN_OR_RETURN(const std::string sender, AddressOf(sender_));
-  SY_ASSIGN_OR_RETURN(address_check_, UcxAddressCheck::Create(address_, sender));
-  SY_ASSIGN_OR_RETURN(sender_ports_, UcxAddressCheck::PortsOf(sender));
+  SY_ASSIGN_OR_RETURN(Worker receiver, MakeWorker());
+  receivers_.push_back(std::move(receiver));
+  SY_ASSIGN_OR_RETURN(sender_, MakeWorker());
+  SY_ASSIGN_OR_RETURN(address_check_, UcxAddressCheck::Create(address(), sender_.address));
   return absl::OkStatus();
 }
 
-absl::Status UcxContext::AddReceiver() {
-  Worker made;
-  absl::Status status = MakeWorker(&made);
-  absl::StatusOr<std::string> address;
-  absl::StatusOr<std::vector<std::uint16_t>> ports;
-  if (status.ok()) status = (address = AddressOf(made)).status();
-  if (status.ok()) status = (ports = UcxAddressCheck::PortsOf(*address)).status();
-  if (!status.ok()) {
-    if (made.worker != nullptr) ucp_worker_destroy(made.worker);
-    return status;
-  }
-  receivers_.push_back(made);
-  address_ = *std::move(address);
-  receiver_ports_ = *std::move(ports);
-  return absl::OkStatus();
-}
-
-absl::Status UcxContext::ReplaceReceiver() {
+absl::Status UcxContext::ReplaceReceiver(const ReceiverSetUp& set_up) {
   // Each keeps descriptors and memory for links that may have ended long ago.
   if (receivers_.size() >= kReceiversMax) {
     return MakeError(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
@@ -163,63 +147,61 @@ absl::Status UcxContext::ReplaceReceiver() {
                                   " times for lack of descriptors; raise the limit of open files "
                                   "(ulimit -n) and restart this process"));
   }
-  SY_RETURN_IF_ERROR(AddReceiver());
-  return WatchReceivers();
-}
-
-absl::Status UcxContext::WatchReceivers() {
-  const bool first = !all_receivers_.valid();
-  if (first) all_receivers_ = Descriptor(::epoll_create1(EPOLL_CLOEXEC));
-  for (const Worker& each : receivers_) {
-    // The others are there already.
-    if (!first && each.worker != receiver()) continue;
-    epoll_event readable{.events = EPOLLIN, .data = {}};
-    if (::epoll_ctl(all_receivers_.get(), EPOLL_CTL_ADD, each.event_fd, &readable) != 0) {
-      return MakeError(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
-                       absl::StrCat("UCX: watching a worker failed with errno ", errno,
-                                    "; raise the limit of open files (ulimit -n)"));
-    }
+  SY_ASSIGN_OR_RETURN(Worker made, MakeWorker());
+  Descriptor epoll;
+  if (!all_receivers_.valid()) {
+    epoll.reset(::epoll_create1(EPOLL_CLOEXEC));
+    for (const Worker& each : receivers_) SY_RETURN_IF_ERROR(Watch(epoll, each));
   }
+  // After an error below, the epoll forgets the new receiver when its descriptor closes.
+  SY_RETURN_IF_ERROR(Watch(epoll.valid() ? epoll : all_receivers_, made));
+  SY_RETURN_IF_ERROR(set_up(made.handle.get(), made.ports));
+
+  if (epoll.valid()) all_receivers_ = std::move(epoll);
+  receivers_.push_back(std::move(made));
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> UcxContext::AddressOf(const Worker& worker) {
-  ucp_address_t* address = nullptr;
-  std::size_t length = 0;
-  const ucs_status_t status = ucp_worker_get_address(worker.worker, &address, &length);
-  if (status != UCS_OK) return UcxError("cannot pack a worker's address", status);
-  std::string packed(reinterpret_cast<const char*>(address), length);
-  ucp_worker_release_address(worker.worker, address);
-  return packed;
+absl::Status UcxContext::Watch(const Descriptor& epoll, const Worker& worker) {
+  epoll_event readable{.events = EPOLLIN, .data = {}};
+  if (::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, worker.event_fd, &readable) == 0) {
+    return absl::OkStatus();
+  }
+  return MakeError(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
+                   absl::StrCat("UCX: watching a worker failed with errno ", errno,
+                                "; raise the limit of open files (ulimit -n)"));
 }
 
-absl::Status UcxContext::MakeWorker(Worker* worker) {
+absl::StatusOr<UcxContext::Worker> UcxContext::MakeWorker() const {
   ucp_worker_params_t params{};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   // SERIALIZED: several threads may call UCX, but the owner's mutex keeps them apart.
   params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
-  ucs_status_t status = ucp_worker_create(context_, &params, &worker->worker);
+  ucp_worker_h handle = nullptr;
+  ucs_status_t status = ucp_worker_create(context(), &params, &handle);
   // When UCX has closed a port because accept(2) failed, its handler stays under the number of the
-  // descriptor, and no other descriptor of UCX may have that number. So numbers are taken out of
-  // its way, the lowest first as the kernel gives them out, until it gets others.
+  // descriptor until UcxAdmission::ForgetClosed, and no other descriptor of UCX may have that
+  // number. So numbers that another transport of this process has lost without noticing it so far
+  // are taken out of its way, the lowest first as the kernel gives them out, until it gets others.
   std::vector<Descriptor> taken;
   while (status == UCS_ERR_ALREADY_EXISTS && taken.size() < kNumbersMax) {
     taken.emplace_back(::eventfd(0, EFD_CLOEXEC));
-    status = ucp_worker_create(context_, &params, &worker->worker);
+    status = ucp_worker_create(context(), &params, &handle);
   }
-  if (status != UCS_OK) {
-    worker->worker = nullptr;
-    return UcxError("cannot create a worker", status);
-  }
-  status = ucp_worker_get_efd(worker->worker, &worker->event_fd);
-  return status == UCS_OK ? absl::OkStatus() : UcxError("cannot get its event descriptor", status);
-}
+  if (status != UCS_OK) return UcxError("cannot create a worker", status);
+  Worker made;
+  made.handle.reset(handle);
+  status = ucp_worker_get_efd(handle, &made.event_fd);
+  if (status != UCS_OK) return UcxError("cannot get its event descriptor", status);
 
-UcxContext::~UcxContext() {
-  // Workers before their context.
-  if (sender_.worker != nullptr) ucp_worker_destroy(sender_.worker);
-  for (const Worker& each : receivers_) ucp_worker_destroy(each.worker);
-  if (context_ != nullptr) ucp_cleanup(context_);
+  ucp_address_t* address = nullptr;
+  std::size_t length = 0;
+  status = ucp_worker_get_address(handle, &address, &length);
+  if (status != UCS_OK) return UcxError("cannot pack a worker's address", status);
+  made.address.assign(reinterpret_cast<const char*>(address), length);
+  ucp_worker_release_address(handle, address);
+  SY_ASSIGN_OR_RETURN(made.ports, UcxAddressCheck::PortsOf(made.address));
+  return made;
 }
 
 }  // namespace switchyard

@@ -19,7 +19,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,6 +30,7 @@
 #include "absl/strings/string_view.h"
 #include <ucp/api/ucp.h>
 
+#include "core/base/unique_handle.h"
 #include "worker/transport/descriptor.h"
 #include "worker/transport/ucx/address.h"
 
@@ -48,31 +51,36 @@ class UcxContext {
  public:
   // Errors: kFailedPrecondition (TRANSPORT) if UCX has no tcp or refuses the settings.
   static absl::StatusOr<std::unique_ptr<UcxContext>> Create(const UcxContextOptions& options);
-  ~UcxContext();
   UcxContext(const UcxContext&) = delete;
   UcxContext& operator=(const UcxContext&) = delete;
 
-  [[nodiscard]] ucp_context_h context() const { return context_; }
+  [[nodiscard]] ucp_context_h context() const { return context_.get(); }
   // The one that new links use.
-  [[nodiscard]] ucp_worker_h receiver() const { return receivers_.back().worker; }
+  [[nodiscard]] ucp_worker_h receiver() const { return receivers_.back().handle.get(); }
   // All that exist, the oldest first.
   template <typename Use>
   void ForEachReceiver(Use use) const {
-    for (const Worker& each : receivers_) use(each.worker);
+    for (const Worker& each : receivers_) use(each.handle.get());
   }
-  // Makes a new receiver the current one. Former ones stay until this object ends, because links
-  // use them. Errors: kResourceExhausted (OUT_OF_MEMORY) without descriptors, or after
-  // kReceiversMax; UcxError.
-  absl::Status ReplaceReceiver();
+  // What a receiver needs before anybody learns its address. `ports`: those that it listens on.
+  using ReceiverSetUp =
+      std::function<absl::Status(ucp_worker_h receiver, std::span<const std::uint16_t> ports)>;
+  // Makes a new receiver the current one once `set_up` has succeeded; after an error the former one
+  // still is, and nothing of the new one is left. Former ones stay until this object ends, because
+  // links use them. Errors: kResourceExhausted (OUT_OF_MEMORY) without descriptors, or after
+  // kReceiversMax; UcxError; those of set_up.
+  absl::Status ReplaceReceiver(const ReceiverSetUp& set_up);
   static constexpr std::size_t kReceiversMax = 16;
-  [[nodiscard]] ucp_worker_h sender() const { return sender_.worker; }
+  [[nodiscard]] ucp_worker_h sender() const { return sender_.handle.get(); }
   // The receiver's address as packed by UCX. A secret: never logged.
-  [[nodiscard]] const std::string& address() const { return address_; }
+  [[nodiscard]] const std::string& address() const { return receivers_.back().address; }
   // The check that an address has to pass before the sender connects to it.
   [[nodiscard]] const UcxAddressCheck& address_check() const { return address_check_; }
   // The tcp ports that the current receiver and the sender listen on, in host byte order.
-  [[nodiscard]] const std::vector<std::uint16_t>& receiver_ports() const { return receiver_ports_; }
-  [[nodiscard]] const std::vector<std::uint16_t>& sender_ports() const { return sender_ports_; }
+  [[nodiscard]] const std::vector<std::uint16_t>& receiver_ports() const {
+    return receivers_.back().ports;
+  }
+  [[nodiscard]] const std::vector<std::uint16_t>& sender_ports() const { return sender_.ports; }
   // Descriptors that are readable when an armed worker has work: that of all receivers, which
   // ReplaceReceiver changes, and the sender's. Owned by UCX and this object.
   [[nodiscard]] int receiver_fd() const {
@@ -81,29 +89,34 @@ class UcxContext {
   [[nodiscard]] int sender_fd() const { return sender_.event_fd; }
 
  private:
-  UcxContext() = default;
-  // Creates all objects; the destructor frees those that exist after an error.
-  absl::Status Init(const UcxContextOptions& options);
-
-  // A ucp_worker and its descriptor.
-  struct Worker {
-    ucp_worker_h worker = nullptr;
-    int event_fd = -1;
+  struct ContextTraits {
+    using Handle = ucp_context_h;
+    static Handle Invalid() { return nullptr; }
+    static void Close(Handle context) { ucp_cleanup(context); }
   };
-  absl::Status MakeWorker(Worker* worker);
-  // Makes a receiver with its address and ports.
-  absl::Status AddReceiver();
-  // Lets all_receivers_ be readable when any of them is.
-  absl::Status WatchReceivers();
-  static absl::StatusOr<std::string> AddressOf(const Worker& worker);
+  struct WorkerTraits {
+    using Handle = ucp_worker_h;
+    static Handle Invalid() { return nullptr; }
+    static void Close(Handle worker) { ucp_worker_destroy(worker); }
+  };
+  // A ucp_worker with what others need of it.
+  struct Worker {
+    UniqueHandle<WorkerTraits> handle;
+    int event_fd = -1;  // belongs to the handle
+    std::string address;
+    std::vector<std::uint16_t> ports;
+  };
 
-  ucp_context_h context_ = nullptr;
+  UcxContext() = default;
+  absl::Status Init(const UcxContextOptions& options);
+  [[nodiscard]] absl::StatusOr<Worker> MakeWorker() const;
+  // Lets `epoll` be readable when `worker` has work.
+  static absl::Status Watch(const Descriptor& epoll, const Worker& worker);
+
+  UniqueHandle<ContextTraits> context_;  // destroyed after its workers
   std::vector<Worker> receivers_;
   Descriptor all_receivers_;  // an epoll of their descriptors, once there are several
   Worker sender_;
-  std::string address_;
-  std::vector<std::uint16_t> receiver_ports_;
-  std::vector<std::uint16_t> sender_ports_;
   UcxAddressCheck address_check_;
 };
 

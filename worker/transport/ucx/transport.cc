@@ -31,39 +31,43 @@ absl::Status UcxTransport::Init(const UcxOptions& options) {
   core_.incarnation = options.incarnation;
   SY_ASSIGN_OR_RETURN(core_.ucx, UcxContext::Create(options.context));
 
-  SY_ASSIGN_OR_RETURN(core_.admission, UcxAdmission::Create(core_.ucx->receiver_ports()));
-  SY_RETURN_IF_ERROR(core_.admission.Add(core_.ucx->sender_ports()));
+  SY_ASSIGN_OR_RETURN(core_.admission, UcxAdmission::Create(core_.ucx->sender_ports()));
   core_.admission_time = options.admission;
-  SY_RETURN_IF_ERROR(HandleMessages());
+  SY_RETURN_IF_ERROR(SetUp(core_.ucx->receiver(), core_.ucx->receiver_ports()));
   SY_ASSIGN_OR_RETURN(sleeper_, Sleeper::Create({core_.ucx->receiver_fd(), core_.ucx->sender_fd()},
                                                 options.busy_poll));
   core_.peer_wake = sleeper_->peer_wake();
   return absl::OkStatus();
 }
 
-absl::Status UcxTransport::HandleMessages() {
+absl::Status UcxTransport::SetUp(ucp_worker_h receiver, std::span<const std::uint16_t> ports) {
   ucp_am_handler_param_t handler{};
   handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
                        UCP_AM_HANDLER_PARAM_FIELD_ARG;
   handler.id = kFrameMessageId;
   handler.cb = &UcxTransport::OnMessage;
   handler.arg = this;
-  const ucs_status_t status = ucp_worker_set_am_recv_handler(core_.ucx->receiver(), &handler);
-  return status == UCS_OK ? absl::OkStatus() : UcxError("setting the message handler", status);
+  const ucs_status_t status = ucp_worker_set_am_recv_handler(receiver, &handler);
+  if (status != UCS_OK) return UcxError("setting the message handler", status);
+  return core_.admission.Add(ports);
 }
 
 absl::Status UcxTransport::KeepListening() {
   if (core_.admission.Listens(core_.ucx->receiver_ports())) return absl::OkStatus();
-  SY_RETURN_IF_ERROR(core_.ucx->ReplaceReceiver());
+  core_.admission.ForgetClosed();
+  SY_RETURN_IF_ERROR(core_.ucx->ReplaceReceiver(
+      [this](ucp_worker_h receiver, std::span<const std::uint16_t> ports) {
+        return SetUp(receiver, ports);
+      }));
   // Whoever sleeps now still watches the former receivers, and the new one has no link so far.
   sleeper_->SetWorkFd(0, core_.ucx->receiver_fd());
-  SY_RETURN_IF_ERROR(HandleMessages());
-  return core_.admission.Add(core_.ucx->receiver_ports());
+  return absl::OkStatus();
 }
 
 UcxTransport::~UcxTransport() {
   // Close removes the link from the list.
   while (!core_.links.empty()) core_.links.back()->Close();
+  core_.admission.ForgetClosed();
 }
 
 absl::StatusOr<std::unique_ptr<Link>> UcxTransport::CreateLink(const LinkOptions& options) {

@@ -6,7 +6,9 @@
 // reasons, ucx/outbox.h the messages.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "worker/transport/doorbells.h"
@@ -48,8 +50,8 @@ class UcxTransport final : public Transport {
  private:
   UcxTransport() = default;
   absl::Status Init(const UcxOptions& options);
-  // Lets the current receiver pass its messages to OnMessage.
-  absl::Status HandleMessages();
+  // Lets `receiver` pass its messages to OnMessage, and closes its ports to strangers.
+  absl::Status SetUp(ucp_worker_h receiver, std::span<const std::uint16_t> ports);
   // Opens another port where UCX has closed that of the current receiver.
   absl::Status KeepListening();
   // Takes doorbells, runs UCX and sends waiting frames. True if there was anything to do.
