@@ -100,6 +100,8 @@ class StepEngine {
     bool used = false;
   };
 
+  // kWaiting: the device's queue is full, with the work of other sessions too.
+  enum class OwnState : std::uint8_t { kEncoding, kWaiting, kRunning, kEnded };
   // A chunk at the gateway's own experts: what a frame would have carried, and the answer.
   struct OwnChunkRun {
     StepId step;
@@ -107,7 +109,8 @@ class StepEngine {
     std::vector<std::byte> rows;  // data, then scales
     std::vector<std::byte> metadata;
     std::vector<Bf16> out;
-    std::unique_ptr<OwnRun> run;  // null while rows are encoded, and once its answer was taken
+    std::unique_ptr<OwnRun> run;  // kRunning
+    OwnState state = OwnState::kEncoding;
   };
 
   // The index of a slot that no ticket names.
@@ -122,12 +125,16 @@ class StepEngine {
   bool HasEncodedEnough();
   // Begins chunks of `step` to one worker while it has credits.
   bool PumpWorker(Step& step, std::int32_t worker, Attachment& attachment, TimePoint now);
-  // Begins all chunks of `step` that are the gateway's own experts'.
+  // Begins chunks of `step` that are the gateway's own experts' while there is room for them.
   bool PumpOwn(Step& step, TimePoint now);
+  [[nodiscard]] bool HasRoomForOwn() const;
   absl::Status BeginOwn(Step& step, std::uint32_t chunk);
-  // The rows of an own chunk are encoded: runs its experts.
+  // The rows of an own chunk are encoded: runs its experts, or lets it wait.
   absl::Status StartOwn(Step& step, std::uint32_t chunk);
-  // Takes the answers of own experts that have ended.
+  bool StartWaitingOwn(TimePoint now);
+  // nullptr when there is none.
+  [[nodiscard]] OwnChunkRun* FindOwn(const Step& step, std::uint32_t chunk);
+  // Takes the answers of own experts that have ended, and starts those that wait.
   bool PollOwn(TimePoint now);
   // Where metadata, scales and rows of a chunk's frame lie.
   [[nodiscard]] FrameLayout LayoutOf(const Step& step, const Chunk& chunk) const;

@@ -1,18 +1,43 @@
 // The chunks that a gateway's own experts compute: no frame, no credit, one call.
 #include <algorithm>
 
+#include "core/base/error.h"
 #include "core/base/status_macros.h"
 #include "worker/routing/request_codec.h"
 #include "worker/source/p2p/step_engine.h"
 
 namespace switchyard {
+namespace {
+
+// Chunks of a session that are encoded, queued or computed at once. The device computes one after
+// the other, and its queue is shared by all sessions of the gateway.
+constexpr std::ptrdiff_t kOwnRunsMax = 4;
+
+bool IsQueueFull(const absl::Status& status) {
+  return absl::IsResourceExhausted(status) && ReasonOf(status) == Reason::kNoCredits;
+}
+
+}  // namespace
+
+bool StepEngine::HasRoomForOwn() const {
+  const auto open = std::count_if(own_runs_.begin(), own_runs_.end(),
+                                  [](const auto& own) { return own->state != OwnState::kEnded; });
+  return open < kOwnRunsMax && work_.has_room_for_encode();
+}
+
+StepEngine::OwnChunkRun* StepEngine::FindOwn(const Step& step, std::uint32_t chunk) {
+  const auto own = std::find_if(own_runs_.begin(), own_runs_.end(), [&](const auto& run) {
+    return run->step == step.id() && run->chunk == chunk;
+  });
+  return own == own_runs_.end() ? nullptr : own->get();
+}
 
 bool StepEngine::PumpOwn(Step& step, TimePoint now) {
   bool ran = false;
   for (std::size_t w = 0; w < step.bound_plan()->workers.size() && !step.ended(); ++w) {
     if (!step.bound_plan()->workers[w]->own) continue;
     std::int32_t next = -1;
-    while (!step.ended() && work_.has_room_for_encode() &&
+    while (!step.ended() && HasRoomForOwn() &&
            (next = step.NextUnsent(static_cast<std::int32_t>(w))) >= 0 && !HasEncodedEnough()) {
       const auto chunk = static_cast<std::uint32_t>(next);
       step.MarkEncoding(chunk, kNoCredit);
@@ -53,27 +78,49 @@ absl::Status StepEngine::StartOwn(Step& step, std::uint32_t chunk) {
   const BoundPlan& bound = *step.bound_plan();
   const WireFormat format =
       step.bound_layer().codecs[static_cast<std::size_t>(cut.worker)]->format();
-  const auto own = std::find_if(own_runs_.begin(), own_runs_.end(), [&](const auto& run) {
-    return run->step == step.id() && run->chunk == chunk;
-  });
+  OwnChunkRun& own = *FindOwn(step, chunk);
   const RowBytes row = RowBytesOf(format, bound.plan.shape.hidden);
   step.MarkSent(chunk);
-  SY_ASSIGN_OR_RETURN((*own)->run, options_.own_experts->Start(
-                                       {.deployment = bound.plan.deployment,
-                                        .session = options_.session,
-                                        .epoch = bound.plan.epoch,
-                                        .hash = bound.hash,
-                                        .layer = step.layer(),
-                                        .phase = options_.request.phase,
-                                        .mode = step.bound_layer().mode,
-                                        .format = format,
-                                        .count = cut.rows,
-                                        .rows = (*own)->rows.data(),
-                                        .scales = (*own)->rows.data() +
-                                                  cut.rows * static_cast<std::size_t>(row.data),
-                                        .metadata = (*own)->metadata,
-                                        .out = (*own)->out.data()}));
-  return absl::OkStatus();
+  absl::StatusOr<std::unique_ptr<OwnRun>> run = options_.own_experts->Start(
+      {.deployment = bound.plan.deployment,
+       .session = options_.session,
+       .epoch = bound.plan.epoch,
+       .hash = bound.hash,
+       .layer = step.layer(),
+       .phase = options_.request.phase,
+       .mode = step.bound_layer().mode,
+       .format = format,
+       .count = cut.rows,
+       .rows = own.rows.data(),
+       .scales = own.rows.data() + cut.rows * static_cast<std::size_t>(row.data),
+       .metadata = own.metadata,
+       .out = own.out.data()});
+  if (IsQueueFull(run.status())) {
+    own.state = OwnState::kWaiting;
+    return absl::OkStatus();
+  }
+  own.state = run.ok() ? OwnState::kRunning : OwnState::kEnded;
+  if (run.ok()) own.run = *std::move(run);
+  return run.status();
+}
+
+bool StepEngine::StartWaitingOwn(TimePoint now) {
+  bool started = false;
+  for (std::size_t i = 0; i < own_runs_.size(); ++i) {
+    OwnChunkRun& own = *own_runs_[i];
+    if (own.state != OwnState::kWaiting) continue;
+    Step* step = FindStep(own.step);
+    if (step == nullptr || step->ended()) {
+      own.state = OwnState::kEnded;
+      continue;
+    }
+    const absl::Status status = StartOwn(*step, own.chunk);
+    if (!status.ok()) FailStep(*step, status, now);
+    // Those behind it wait for the same queue.
+    if (own.state == OwnState::kWaiting) break;
+    started = true;
+  }
+  return started;
 }
 
 bool StepEngine::PollOwn(TimePoint now) {
@@ -81,10 +128,12 @@ bool StepEngine::PollOwn(TimePoint now) {
   // By index: what follows a sum may come back here and take runs out.
   for (std::size_t i = 0; i < own_runs_.size(); ++i) {
     OwnChunkRun& own = *own_runs_[i];
-    if (own.run == nullptr || !own.run->done()) continue;
+    if (own.state != OwnState::kRunning || !own.run->done()) continue;
     ended = true;
     const absl::Status status = own.run->Finish();
     own.run.reset();
+    own.state = OwnState::kEnded;
+    own.rows = {};
     Step* step = FindStep(own.step);
     if (step == nullptr || step->ended()) continue;
     if (status.ok()) {
@@ -94,6 +143,7 @@ bool StepEngine::PollOwn(TimePoint now) {
       FailStep(*step, status, now);
     }
   }
+  ended |= StartWaitingOwn(now);
   RetireDone();
   // The step reads the answers until it ends.
   std::erase_if(own_runs_, [this](const std::unique_ptr<OwnChunkRun>& own) {

@@ -121,7 +121,11 @@ void StepEngine::OnEncoded(const StreamWork::Ended& ended, TimePoint now) {
   step.MarkEncoded();
   if (step.ended() || !ended.status.ok()) {
     // Nothing was sent, so nothing will come back: the credit is free again.
-    if (!own) step.AttachmentOf(chunk).credits.Release(step.credit_of(chunk));
+    if (own) {
+      if (OwnChunkRun* run = FindOwn(step, chunk)) run->state = OwnState::kEnded;
+    } else {
+      step.AttachmentOf(chunk).credits.Release(step.credit_of(chunk));
+    }
     if (!ended.status.ok()) FailStep(step, ended.status, now);
     return;
   }

@@ -1,6 +1,7 @@
 // A gateway's session: the experts of its own worker are called, and bound like those of any other.
 #include <algorithm>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -25,7 +26,11 @@ class SlowExperts final : public OwnExperts {
     return bind_result;
   }
   absl::StatusOr<std::unique_ptr<OwnRun>> Start(const OwnChunk& chunk) override {
+    if (running >= queue_max) {
+      return MakeError(absl::StatusCode::kResourceExhausted, Reason::kNoCredits, "full");
+    }
     started.push_back(chunk.epoch);
+    std::ranges::fill(std::span(chunk.out, chunk.count * testing::kHidden), FloatToBf16(1));
     return std::make_unique<Run>(this);
   }
   void SetOnProgress(std::function<void()> /*on_progress*/) override {}
@@ -34,6 +39,9 @@ class SlowExperts final : public OwnExperts {
 
   absl::Status bind_result;
   bool done = false;
+  int queue_max = 64;
+  int running = 0;  // started, and not taken
+  int most_running = 0;
   std::vector<BindRequest> binds;
   std::vector<Epoch> started;
   std::vector<Epoch> released;
@@ -41,12 +49,15 @@ class SlowExperts final : public OwnExperts {
  private:
   class Run final : public OwnRun {
    public:
-    explicit Run(const SlowExperts* experts) : experts_(experts) {}
+    explicit Run(SlowExperts* experts) : experts_(experts) {
+      experts_->most_running = std::max(experts_->most_running, ++experts_->running);
+    }
+    ~Run() override { --experts_->running; }
     [[nodiscard]] bool done() const override { return experts_->done; }
     absl::Status Finish() override { return absl::OkStatus(); }
 
    private:
-    const SlowExperts* experts_;
+    SlowExperts* experts_;
   };
 };
 
@@ -142,6 +153,53 @@ TEST_F(OwnExpertsTest, AStepEndsByItsOwnDeadlineHoweverLongTheyCompute) {
   Pump();
 
   EXPECT_THAT(Take(ticket), FailsWith(absl::StatusCode::kUnavailable, Reason::kStepDeadline));
+}
+
+// A step of any number of chunks, beside other sessions that fill the device's queue.
+TEST_F(OwnExpertsTest, AFullQueueMakesChunksWaitAndNoStepFail) {
+  OpenSessionRequest order;
+  order.max_tokens = 2'000;
+  Start(MakeTestPlan(1, {"a"}, DispatchMode::kNormal), order);
+  Pump();
+  const TestBatch batch(2'000, 4);
+  experts_.queue_max = 0;
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, Submit(batch.Request()));
+  for (int i = 0; i < 10; ++i) Pump();
+  EXPECT_TRUE(experts_.started.empty());
+  EXPECT_THAT(DoneStatus(runner_->IsDone(ticket)), ::testing::Not(testing::IsOk()));
+
+  experts_.queue_max = 2;
+  Pump();
+  EXPECT_EQ(experts_.running, 2);
+  experts_.queue_max = 64;
+  Pump();
+  EXPECT_GT(experts_.running, 2);
+  experts_.done = true;
+  for (int i = 0; i < 2000 && !*runner_->IsDone(ticket); ++i) Pump();
+
+  SY_EXPECT_OK(Take(ticket));
+  EXPECT_GT(experts_.started.size(), 300U);
+  EXPECT_LE(experts_.most_running, 4) << "the queue is for other sessions too";
+  EXPECT_EQ(experts_.running, 0);
+}
+
+TEST_F(OwnExpertsTest, AStepThatEndsWhileItWaitsForTheQueueLeavesNothing) {
+  Start(MakeTestPlan(1, {"a"}, kLl));
+  Pump();
+  experts_.queue_max = 0;
+  const TestBatch batch(3, 4);
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, Submit(batch.Request()));
+  clock_.Advance(std::chrono::seconds(2));
+  Pump();
+  EXPECT_THAT(Take(ticket), FailsWith(absl::StatusCode::kUnavailable, Reason::kStepDeadline));
+
+  experts_.queue_max = 64;
+  experts_.done = true;
+  Pump();
+  EXPECT_TRUE(experts_.started.empty());
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket next, Submit(batch.Request()));
+  Pump();
+  SY_EXPECT_OK(Take(next));
 }
 
 }  // namespace
