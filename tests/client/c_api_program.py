@@ -42,6 +42,15 @@ class StepRequest(ctypes.Structure):
                 ("y", ctypes.c_void_p), ("y_stride", ctypes.c_int64)]
 
 
+class ClientOptions2(ClientOptions):
+    """What ABI 2 appends."""
+    _fields_ = [("ring_dir", ctypes.c_char_p), ("device", ctypes.c_char_p)]
+
+
+class StepRequest2(StepRequest):
+    _fields_ = [("stream", ctypes.c_void_p)]
+
+
 def stamped(kind, **fields):
     return kind(size=ctypes.sizeof(kind), abi_version=1, **fields)
 
@@ -127,6 +136,11 @@ def main(path, coordinator):
     wrong.size = 8
     assert library.sy_client_open(wrong, ctypes.byref(client)) == INVALID_ARGUMENT
     assert client.value is None
+    # A structure that lacks a member of ABI 2 would be refused for its size.
+    newer = stamped(ClientOptions2, coordinator=coordinator.encode(), net_devices=b"lo")
+    newer.abi_version = 2
+    assert library.sy_client_open(newer, ctypes.byref(client)) == OK
+    library.sy_client_close(client)
     options = stamped(ClientOptions, coordinator=coordinator.encode(), net_devices=b"lo")
     assert library.sy_client_open(options, ctypes.byref(client)) == OK
     assert text_of(library.sy_last_error, client) == {}
@@ -148,7 +162,10 @@ def main(path, coordinator):
     assert list(first.y) == list(second.y), "one batch, two answers"
 
     third = Step(seed=1)
-    assert library.sy_run(session, third.request(), 1000) == OK, text_of(library.sy_last_error, client)
+    newer = StepRequest2.from_buffer_copy(bytes(third.request()) + bytes(8))
+    newer.size, newer.abi_version = ctypes.sizeof(newer), 2
+    code = library.sy_run(session, newer, 1000)
+    assert code == OK, text_of(library.sy_last_error, client)
     assert list(third.y) == list(first.y), "one batch, two answers"
 
     assert library.sy_submit(session, first.request(layer=99), ctypes.byref(step)) == NOT_FOUND

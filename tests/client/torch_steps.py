@@ -19,7 +19,8 @@ import traceback
 
 import torch
 
-from c_api_program import FAILED_PRECONDITION, INVALID_ARGUMENT, OK, SessionOptions, load, stamped, text_of
+from c_api_program import (FAILED_PRECONDITION, INVALID_ARGUMENT, OK, ClientOptions2, SessionOptions, StepRequest2,
+                           load, stamped, text_of)
 
 UNIMPLEMENTED, UNAVAILABLE = 12, 14
 PREFILL, DECODE = 0, 1
@@ -28,34 +29,14 @@ F32, BF16 = 0, 1
 MIB = 1 << 20
 
 
-class ClientOptions(ctypes.Structure):
-    _fields_ = [("size", ctypes.c_uint32), ("abi_version", ctypes.c_uint32),
-                ("coordinator", ctypes.c_char_p), ("gateway", ctypes.c_char_p),
-                ("transport", ctypes.c_uint32), ("timeout_ms", ctypes.c_uint32),
-                ("net_devices", ctypes.c_char_p), ("busy_poll_us", ctypes.c_uint32),
-                ("device", ctypes.c_char_p)]
-
-
-class StepRequest(ctypes.Structure):
-    _fields_ = [("size", ctypes.c_uint32), ("abi_version", ctypes.c_uint32),
-                ("layer", ctypes.c_int32), ("tokens", ctypes.c_int32),
-                ("top_k", ctypes.c_int32), ("deadline_ms", ctypes.c_uint32),
-                ("x", ctypes.c_void_p), ("x_stride", ctypes.c_int64),
-                ("ids", ctypes.c_void_p), ("ids_stride", ctypes.c_int64),
-                ("weights", ctypes.c_void_p), ("weights_stride", ctypes.c_int64),
-                ("y", ctypes.c_void_p), ("y_stride", ctypes.c_int64),
-                ("stream", ctypes.c_void_p)]
-
-
 class Client:
     def __init__(self, library, address, device=None, gateway=False, busy_poll_us=0):
         self.library, self.handle = library, ctypes.c_void_p()
         where = {"gateway": address.encode()} if gateway else {"coordinator": address.encode()}
-        options = stamped(ClientOptions, net_devices=b"lo", busy_poll_us=busy_poll_us,
+        options = stamped(ClientOptions2, net_devices=b"lo", busy_poll_us=busy_poll_us,
                           device=device.encode() if device else None, **where)
         options.abi_version = 2
-        self.opened = library.sy_client_open(ctypes.cast(ctypes.byref(options), library.sy_client_open.argtypes[0]),
-                                             ctypes.byref(self.handle))
+        self.opened = library.sy_client_open(options, ctypes.byref(self.handle))
 
     def error(self):
         return text_of(self.library.sy_last_error, self.handle)
@@ -80,8 +61,7 @@ class Session:
 
     def submit(self, request):
         step = ctypes.c_void_p()
-        pointer = ctypes.cast(ctypes.byref(request), self.library.sy_submit.argtypes[1])
-        return self.library.sy_submit(self.handle, pointer, ctypes.byref(step)), step
+        return self.library.sy_submit(self.handle, request, ctypes.byref(step)), step
 
     def start(self, request):
         code, step = self.submit(request)
@@ -134,8 +114,8 @@ class Batch:
 
     def request(self, layer, stream=None):
         wide = self.tokens > 1
-        return StepRequest(
-            size=ctypes.sizeof(StepRequest), abi_version=2, layer=layer, tokens=self.tokens, top_k=self.top_k,
+        return StepRequest2(
+            size=ctypes.sizeof(StepRequest2), abi_version=2, layer=layer, tokens=self.tokens, top_k=self.top_k,
             x=self.x.data_ptr(), x_stride=self.x.stride(0) if wide else 0,
             ids=self.ids.data_ptr(), ids_stride=self.ids.stride(0) if wide else 0,
             weights=self.weights.data_ptr(), weights_stride=self.weights.stride(0) if wide else 0,
