@@ -144,8 +144,6 @@ TEST_P(FloodTest, OfEveryPortStopsNoStepAndNoNewClientAfterwards) {
     ASSERT_FALSE(ports.empty());
     for (const std::uint16_t port : ports) {
       SCOPED_TRACE(absl::StrCat("port ", port, " of ", process->pid()));
-      std::printf("port %d of %d at %d steps, %d failed; gateway %d, %d\n", port, process->pid(),
-                  steps.steps(), steps.failed(), gateway_steps.steps(), gateway_steps.failed());
       ++floods;
       const int before = steps.steps() + gateway_steps.steps();
       for (int left = kConnections; left > 0; left -= at_once) {

@@ -94,7 +94,9 @@ TEST(GrpcServerTest, HalfMessagesOfManyPeersTakeBoundedMemory) {
     return peer->sent_all() && !peer->over();
   });
   EXPECT_LT(held, 6) << "the memory is enough for two";
+#if !defined(__SANITIZE_ADDRESS__)  // which keeps freed memory for a while
   EXPECT_LT(most - before, kMost + (64U << 20));
+#endif
   SY_EXPECT_OK(CallGetVersion(MakeGrpcChannel(server->endpoint(), kControlMessageBytesMax)));
 }
 

@@ -214,6 +214,7 @@ void HostStream::Perform(Work& work, const OtherWork& others) {
     SumRows(*sum, kernels_->row_ops());
   } else if (const auto* copy = std::get_if<std::span<const CopyPiece>>(&work)) {
     for (const CopyPiece& piece : *copy) {
+      if (piece.bytes == 0) continue;  // of a step without tokens: its pointers may be null
       for (std::size_t row = 0; row < piece.rows; ++row) {
         std::memcpy(piece.to + row * piece.to_stride, piece.from + row * piece.from_stride,
                     piece.bytes);
