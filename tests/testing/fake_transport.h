@@ -85,9 +85,9 @@ class FakeTransport final : public Transport {
     woken_ = true;
     changed_.notify_all();
   }
-  [[nodiscard]] std::shared_ptr<PeerVisit> Visit(const RingOffer& offer,
-                                                 TransportChoice /*choice*/) const override {
-    return on_visit ? on_visit(offer) : nullptr;
+  [[nodiscard]] std::shared_ptr<LinkMemory> MakeMemory(
+      const LinkOptions& options_of_link) const override {
+    return on_memory ? on_memory(options_of_link) : nullptr;
   }
   void CountDrop(FrameDrop drop) override {
     const std::lock_guard lock(mutex_);
@@ -99,7 +99,7 @@ class FakeTransport final : public Transport {
     return stats_;
   }
 
-  std::function<std::shared_ptr<PeerVisit>(const RingOffer&)> on_visit;
+  std::function<std::shared_ptr<LinkMemory>(const LinkOptions&)> on_memory;
 
   // The open link of that attachment number; nullptr when there is none.
   FakeLink* Find(AttachmentId number) {

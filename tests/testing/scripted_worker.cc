@@ -108,7 +108,10 @@ void ScriptedTransport::BreakLink(ScriptedLink* link) { pending_.push_back({link
 
 ScriptedLink::ScriptedLink(ScriptedTransport* transport, const LinkOptions& options,
                            std::uint32_t attachment)
-    : Link(options.owner), inbound(options.slots), transport_(transport) {
+    : Link(options.owner),
+      made_with(std::static_pointer_cast<ScriptedMemory>(options.memory)),
+      inbound(options.slots),
+      transport_(transport) {
   offer_.transport = "scripted";
   offer_.attachment = AttachmentId{attachment};
   offer_.slots = options.slots;

@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/format/bf16.h"
@@ -24,6 +25,12 @@ namespace switchyard::testing {
 
 class ScriptedLink;
 
+// The memory of a link of a ScriptedTransport that makes some.
+struct ScriptedMemory final : LinkMemory {
+  void Meet(const RingOffer& peer) override { met.push_back(peer.attachment); }
+  std::vector<AttachmentId> met;
+};
+
 class ScriptedTransport final : public Transport {
  public:
   absl::StatusOr<std::unique_ptr<Link>> CreateLink(const LinkOptions& options) override;
@@ -34,7 +41,24 @@ class ScriptedTransport final : public Transport {
   void CountDrop(FrameDrop drop) override { ++stats_.drops[static_cast<std::size_t>(drop)]; }
   [[nodiscard]] MemoryKind slot_memory() const override { return MemoryKind::kHost; }
   [[nodiscard]] TransportStats stats() const override { return stats_; }
+  [[nodiscard]] std::shared_ptr<LinkMemory> MakeMemory(const LinkOptions&) const override {
+    return std::make_shared<ScriptedMemory>();
+  }
+  bool RunAside(std::function<void()> work) override {
+    if (makes_memory) aside.push_back(std::move(work));
+    return makes_memory;
+  }
+  // The oldest work that waits aside. False if there is none.
+  bool RunOneAside() {
+    if (aside.empty()) return false;
+    const std::function<void()> work = std::move(aside.front());
+    aside.pop_front();
+    work();
+    return true;
+  }
 
+  bool makes_memory = false;
+  std::deque<std::function<void()>> aside;
   // The links that are open, in order of creation.
   std::vector<ScriptedLink*> links;
   // Bytes that the next Progress delivers on `link`, as they are.
@@ -71,7 +95,8 @@ class ScriptedLink final : public Link {
     std::uint32_t slot = 0;
     std::vector<std::byte> frame;
   };
-  std::deque<Sent> sent;  // not looked at yet
+  const std::shared_ptr<ScriptedMemory> made_with;  // its memory, if it was created with some
+  std::deque<Sent> sent;                            // not looked at yet
   absl::Status connect_result;
   absl::Status send_result;
   std::vector<std::vector<std::byte>> inbound;  // by slot: where replies lie

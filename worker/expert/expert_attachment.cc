@@ -177,18 +177,24 @@ absl::Status ExpertAttachment::AllocateCredits() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<AttachGrant> ExpertAttachment::Open(Transport* transport, DeviceBackend* device,
-                                                   std::shared_ptr<PeerVisit> visit) {
-  SY_RETURN_IF_ERROR(AllocateCredits());
+LinkOptions LinkOptionsOf(const AttachRequest& request) {
   // The offer came with the request, so the transport need not let strangers in to find the peer.
-  SY_ASSIGN_OR_RETURN(link_,
-                      transport->CreateLink({.cookie = request_.cookie,
-                                             .slots = request_.reply_ring.slots,
-                                             .slot_bytes = request_.request_slot_bytes_or_reply(),
-                                             .choice = request_.transport,
-                                             .connects_at_once = true,
-                                             .visit = std::move(visit),
-                                             .owner = this}));
+  return {.cookie = request.cookie,
+          .slots = request.reply_ring.slots,
+          .slot_bytes = request.request_slot_bytes_or_reply(),
+          .choice = request.transport,
+          .connects_at_once = true};
+}
+
+absl::StatusOr<AttachGrant> ExpertAttachment::Open(Transport* transport, DeviceBackend* device,
+                                                   AttachAhead ahead) {
+  counted_ = ahead.counted;
+  SY_RETURN_IF_ERROR(AllocateCredits());
+  LinkOptions options = LinkOptionsOf(request_);
+  options.memory = std::move(ahead.memory);
+  options.until_freed = std::move(ahead.counted);
+  options.owner = this;
+  SY_ASSIGN_OR_RETURN(link_, transport->CreateLink(options));
   // The grant offers the own ring, so the link exists before it is connected. After an error the
   // ring goes with this attachment.
   SY_RETURN_IF_ERROR(link_->Connect(request_.reply_ring));

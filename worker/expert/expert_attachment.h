@@ -63,6 +63,16 @@ class ServedCounts {
 // The stream that serves a session's work, so that prefill batches never delay decode steps.
 WorkClass WorkClassOf(Phase phase, DispatchMode mode);
 
+// Holds what takes too long to make for the data thread.
+struct AttachAhead {
+  std::shared_ptr<LinkMemory> memory;  // for LinkOptionsOf, met; null: Open makes it
+  // Held as long as there is memory of the attachment (ExpertEngine::Admit).
+  std::shared_ptr<void> counted;
+};
+
+// The link of an attachment for `request`.
+LinkOptions LinkOptionsOf(const AttachRequest& request);
+
 class ExpertAttachment {
  public:
   struct Identity {
@@ -96,7 +106,7 @@ class ExpertAttachment {
   // Makes the link, connects it to the request's reply ring and lets `device` reach both rings if
   // it can. Errors: kResourceExhausted (OUT_OF_MEMORY); those of CreateLink and Connect.
   absl::StatusOr<AttachGrant> Open(Transport* transport, DeviceBackend* device,
-                                   std::shared_ptr<PeerVisit> visit = nullptr);
+                                   AttachAhead ahead = {});
 
   // Binding twice is binding once; `epoch` stays valid until it is released. Errors:
   // kInvalidArgument (BAD_CONFIG) when the epoch has other layers or sizes: such a deployment needs
@@ -172,6 +182,7 @@ class ExpertAttachment {
   MoeShape shape_;
   const std::uint32_t rows_max_;  // of a chunk, as granted
   const std::uint64_t bytes_;
+  std::shared_ptr<void> counted_;  // AttachAhead
   std::unique_ptr<Link> link_;
   // The link's rings as the device reaches them; null where it needs no mapping. They end before
   // the link.

@@ -49,8 +49,7 @@ ExpertEngine::~ExpertEngine() {
   for (Lane& lane : lanes_) lane.batch.reset();
 }
 
-absl::StatusOr<AttachGrant> ExpertEngine::Attach(const AttachRequest& request,
-                                                 std::shared_ptr<PeerVisit> visit) {
+absl::StatusOr<ExpertEngine::EpochRecord*> ExpertEngine::CheckAttach(const AttachRequest& request) {
   // The limits come first: a request beyond them must not cost memory.
   SY_RETURN_IF_ERROR(CheckRequest(request));
   SY_ASSIGN_OR_RETURN(EpochRecord * record,
@@ -60,9 +59,21 @@ absl::StatusOr<AttachGrant> ExpertEngine::Attach(const AttachRequest& request,
     SY_RETURN_IF_ERROR(
         CheckRowsToCopy(request, record->epoch.runtime->shape(), options_.batch.rows_max));
   }
-  SY_RETURN_IF_ERROR(CheckMemory(request, *record->epoch.runtime));
+  return record;
+}
+
+absl::StatusOr<std::shared_ptr<void>> ExpertEngine::Admit(const AttachRequest& request) {
+  SY_ASSIGN_OR_RETURN(const EpochRecord* record, CheckAttach(request));
+  return CountMemory(request, *record->epoch.runtime);
+}
+
+absl::StatusOr<AttachGrant> ExpertEngine::Attach(const AttachRequest& request, AttachAhead ahead) {
+  SY_ASSIGN_OR_RETURN(EpochRecord * record, CheckAttach(request));
+  if (ahead.counted == nullptr) {
+    SY_ASSIGN_OR_RETURN(ahead.counted, CountMemory(request, *record->epoch.runtime));
+  }
   auto attachment = std::make_unique<ExpertAttachment>(request, &record->epoch, options_.identity);
-  SY_ASSIGN_OR_RETURN(AttachGrant grant, attachment->Open(transport_, device_, std::move(visit)));
+  SY_ASSIGN_OR_RETURN(AttachGrant grant, attachment->Open(transport_, device_, std::move(ahead)));
   credits_ += attachment->credits();
   refused_.reserve(credits_);
   for (Lane& lane : lanes_) {
@@ -90,14 +101,12 @@ absl::Status ExpertEngine::CheckRequest(const AttachRequest& request) const {
   return absl::OkStatus();
 }
 
-absl::Status ExpertEngine::CheckMemory(const AttachRequest& request,
-                                       const EpochRuntime& runtime) const {
+absl::StatusOr<std::shared_ptr<void>> ExpertEngine::CountMemory(const AttachRequest& request,
+                                                                const EpochRuntime& runtime) const {
   const std::uint64_t bytes = ExpertAttachment::BytesOf(request, runtime);
-  std::uint64_t held = 0;
-  for (const auto& [number, attachment] : attachments_) held += attachment->bytes();
-  for (const auto& attachment : closing_) held += attachment->bytes();
+  const std::uint64_t held = attachment_bytes_.held();
   const std::uint64_t most = options_.attachment_bytes_max;
-  if (held - ReplacedBy(request).bytes + bytes <= most) return absl::OkStatus();
+  if (held - ReplacedBy(request).bytes + bytes <= most) return attachment_bytes_.Add(bytes);
   return MakeError(
       absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
       absl::StrFormat("worker %s may hold %d bytes for attachments and holds %d; this one takes "

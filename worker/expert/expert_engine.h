@@ -29,6 +29,7 @@
 #include "core/base/clock.h"
 #include "core/ids.h"
 #include "core/session_messages.h"
+#include "worker/expert/counted_bytes.h"
 #include "worker/expert/epoch_stager.h"
 #include "worker/expert/expert_attachment.h"
 #include "worker/expert/expert_batch.h"
@@ -45,16 +46,6 @@ struct ExpertStreams {
 
   DeviceBackend* device = nullptr;
   std::array<std::unique_ptr<Stream>, 2> by_class;  // kDecode, kPrefill
-};
-
-struct ExpertStats {
-  std::uint64_t requests = 0;    // answered with a result
-  std::uint64_t rows = 0;        // of those
-  std::uint64_t batches = 0;     // that ran, also those that failed
-  std::uint64_t refused = 0;     // answered with an error
-  std::uint64_t duplicates = 0;  // requests for a credit that was busy; dropped
-  std::uint64_t nan_rows = 0;
-  std::uint64_t attachments = 0;  // open now
 };
 
 class ExpertEngine final : private FrameSink {
@@ -77,13 +68,15 @@ class ExpertEngine final : private FrameSink {
   // Ends the epoch's bindings and hands it out: freeing it takes too long here. Empty if unknown.
   StagedEpoch Drop(absl::string_view deployment, Epoch epoch);
 
-  // Errors: kFailedPrecondition (STALE_EPOCH) unless that epoch and hash are committed and not
-  // retiring; kUnauthenticated (BAD_GRANT) as CheckGrant; kInvalidArgument (BAD_REQUEST,
-  // MESSAGE_TOO_LARGE) for a ring that cannot be served; kResourceExhausted (TOO_MANY_SESSIONS,
-  // OUT_OF_MEMORY); those of Link::Connect. `visit`: to the reply ring's process, so that this call
-  // does not wait for it.
-  absl::StatusOr<AttachGrant> Attach(const AttachRequest& request,
-                                     std::shared_ptr<PeerVisit> visit = nullptr);
+  // Counts the memory that Attach would take, and refuses what it would refuse, so that the memory
+  // can be made on another thread meanwhile. The result is AttachAhead::counted. Errors:
+  // kFailedPrecondition (STALE_EPOCH) unless that epoch and hash are committed and not retiring;
+  // kUnauthenticated (BAD_GRANT) as CheckGrant; kInvalidArgument (BAD_REQUEST, MESSAGE_TOO_LARGE)
+  // for a ring that cannot be served; kResourceExhausted (TOO_MANY_SESSIONS, OUT_OF_MEMORY).
+  absl::StatusOr<std::shared_ptr<void>> Admit(const AttachRequest& request);
+  // Errors: those of Admit, which it calls unless `ahead` shows that this was done, and of
+  // Link::Connect.
+  absl::StatusOr<AttachGrant> Attach(const AttachRequest& request, AttachAhead ahead = {});
   // Errors: as Attach; kNotFound (UNKNOWN_SESSION) when there is no such attachment. Repeated for
   // what is bound, it succeeds also when the epoch is retiring.
   absl::Status Bind(AttachmentId attachment, const BindRequest& request);
@@ -144,9 +137,11 @@ class ExpertEngine final : private FrameSink {
   // Refuses what needs neither memory nor a link to be refused. Errors: those of CheckRings;
   // kResourceExhausted (TOO_MANY_SESSIONS).
   absl::Status CheckRequest(const AttachRequest& request) const;
+  // The epoch of a request that may attach, as far as memory is not concerned. Errors: as Admit.
+  absl::StatusOr<EpochRecord*> CheckAttach(const AttachRequest& request);
   // Errors: kResourceExhausted (OUT_OF_MEMORY).
-  [[nodiscard]] absl::Status CheckMemory(const AttachRequest& request,
-                                         const EpochRuntime& runtime) const;
+  [[nodiscard]] absl::StatusOr<std::shared_ptr<void>> CountMemory(
+      const AttachRequest& request, const EpochRuntime& runtime) const;
   // The attachments, and their memory, that end when a session attaches again.
   struct Replaced {
     std::size_t attachments = 0;
@@ -178,6 +173,7 @@ class ExpertEngine final : private FrameSink {
   Transport* transport_;
   DeviceBackend* const device_;
   const bool host_access_;  // the device reaches the slots where they lie
+  const CountedBytes attachment_bytes_;
   std::vector<std::unique_ptr<EpochRecord>> epochs_;
   absl::flat_hash_map<AttachmentId, std::unique_ptr<ExpertAttachment>> attachments_;
   // Links that broke while frames were taken in or sent; closed before Poll returns.

@@ -44,12 +44,13 @@ class ExpertService::Impl {
   void Retire(const std::string& deployment, Epoch epoch, std::function<void()> unbound);
   void ShortenRetire(const std::string& deployment, Epoch epoch, Duration within);
   void Drop(const std::string& deployment, Epoch epoch);
-  // On any thread.
-  [[nodiscard]] std::shared_ptr<PeerVisit> Visit(const AttachRequest& request) const {
-    return transport_->Visit(request.reply_ring, request.transport);
-  }
-  absl::StatusOr<AttachGrant> Attach(const AttachRequest& request, std::shared_ptr<PeerVisit> visit,
+  // On the data thread.
+  absl::StatusOr<std::shared_ptr<void>> Admit(const AttachRequest& request);
+  absl::StatusOr<AttachGrant> Attach(const AttachRequest& request, AttachAhead ahead,
                                      std::function<void(const absl::Status&)> on_closed);
+  // On any thread: makes what an attachment for `request` needs, and meets its source.
+  [[nodiscard]] AttachAhead MakeAhead(const AttachRequest& request,
+                                      std::shared_ptr<void> counted) const;
   void Close(AttachmentId attachment);
   std::vector<AttachmentCounters> CountersOf(SessionId session) const;
   ExpertServiceView View() const;
@@ -77,6 +78,7 @@ class ExpertService::Impl {
   };
 
   void RunDataThread();
+  [[nodiscard]] absl::Status CheckNotDraining() const;
   void ReportDrained();
   void ReportUnbound(TimePoint now);
   [[nodiscard]] Duration SleepFor(TimePoint now) const;
@@ -183,18 +185,35 @@ void ExpertService::Impl::Drop(const std::string& deployment, Epoch epoch) {
   });
 }
 
+absl::Status ExpertService::Impl::CheckNotDraining() const {
+  if (!draining_.load()) return absl::OkStatus();
+  return MakeError(
+      absl::StatusCode::kUnavailable, Reason::kSessionClosed,
+      absl::StrFormat("worker %s is draining; fetch the current plan", options_.stager.worker_id),
+      {{"worker", options_.stager.worker_id}});
+}
+
+absl::StatusOr<std::shared_ptr<void>> ExpertService::Impl::Admit(const AttachRequest& request) {
+  SY_RETURN_IF_ERROR(CheckNotDraining());
+  return engine_.Admit(request);
+}
+
+AttachAhead ExpertService::Impl::MakeAhead(const AttachRequest& request,
+                                           std::shared_ptr<void> counted) const {
+  LinkOptions options = LinkOptionsOf(request);
+  options.until_freed = counted;
+  AttachAhead ahead{.memory = transport_->MakeMemory(options), .counted = std::move(counted)};
+  if (ahead.memory != nullptr) ahead.memory->Meet(request.reply_ring);
+  return ahead;
+}
+
 absl::StatusOr<AttachGrant> ExpertService::Impl::Attach(
-    const AttachRequest& request, std::shared_ptr<PeerVisit> visit,
+    const AttachRequest& request, AttachAhead ahead,
     std::function<void(const absl::Status&)> on_closed) {
   // On the data thread, like ReportDrained: no attachment can slip in between its check and the
   // end.
-  if (draining_.load()) {
-    return MakeError(
-        absl::StatusCode::kUnavailable, Reason::kSessionClosed,
-        absl::StrFormat("worker %s is draining; fetch the current plan", options_.stager.worker_id),
-        {{"worker", options_.stager.worker_id}});
-  }
-  absl::StatusOr<AttachGrant> grant = engine_.Attach(request, std::move(visit));
+  SY_RETURN_IF_ERROR(CheckNotDraining());
+  absl::StatusOr<AttachGrant> grant = engine_.Attach(request, std::move(ahead));
   // Registered in the same command as the attach, so a link that breaks in the next poll is
   // reported.
   if (grant.ok()) on_closed_[grant->request_ring.attachment] = std::move(on_closed);
@@ -364,10 +383,14 @@ Heartbeat ExpertService::MakeHeartbeat() const { return impl_->MakeHeartbeat(); 
 absl::StatusOr<AttachGrant> ExpertService::Attach(
     const AttachRequest& request, std::function<void(const absl::Status&)> on_closed,
     Duration timeout) {
-  // Here, because the data thread must not wait for the source's process.
-  std::shared_ptr<PeerVisit> visit = impl_->Visit(request);
+  SY_ASSIGN_OR_RETURN(std::shared_ptr<void> counted,
+                      (impl_->Call<absl::StatusOr<std::shared_ptr<void>>>(
+                          timeout, [&] { return impl_->Admit(request); })));
+  // Here, because the data thread has steps to serve: it must not wait for the source's process,
+  // nor for pages.
+  AttachAhead ahead = impl_->MakeAhead(request, std::move(counted));
   return impl_->Call<absl::StatusOr<AttachGrant>>(
-      timeout, [&] { return impl_->Attach(request, std::move(visit), std::move(on_closed)); });
+      timeout, [&] { return impl_->Attach(request, std::move(ahead), std::move(on_closed)); });
 }
 
 absl::Status ExpertService::Bind(AttachmentId attachment, const BindRequest& request,

@@ -77,9 +77,9 @@ class ExpertService {
   [[nodiscard]] Heartbeat MakeHeartbeat() const;
 
   // Calls that wait at most `timeout` for the data thread. Errors: those of ExpertEngine, and those
-  // of CommandQueue::Call when the data thread did not run the call. Attach may wait for the
-  // source's process before (Transport::Visit). `on_closed` is called once if the worker closes the
-  // attachment by itself.
+  // of CommandQueue::Call when the data thread did not run the call. Attach waits twice, and makes
+  // the attachment's memory in between (Transport::MakeMemory). `on_closed` is called once if the
+  // worker closes the attachment by itself.
   absl::StatusOr<AttachGrant> Attach(const AttachRequest& request,
                                      std::function<void(const absl::Status&)> on_closed,
                                      Duration timeout);

@@ -146,18 +146,19 @@ absl::Status Source::StartAndConnect(SessionRef ref, TimePoint until) {
 }
 
 absl::Status Source::Close(SessionRef ref, Duration timeout) {
-  SessionId id;
+  decltype(sessions_)::node_type closed;
   {
     const ProgressLock progress(*this);
     Session* session = Find(ref);
     if (session == nullptr) return ClosedSession();
-    id = session->id;
-    session->watch.reset();
     session->runner->Close(options_.clock->Now());
-    sessions_.erase(ref);
+    closed = sessions_.extract(ref);
   }
   // Threads that wait for its steps look again, and find it gone.
   Wake();
+  // Without the mutex, because its stream, threads and memory take time to end.
+  const SessionId id = closed.mapped().id;
+  closed = {};
   return CloseAtCoordinator(id, timeout);
 }
 

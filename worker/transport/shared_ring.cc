@@ -1,5 +1,6 @@
 #include "worker/transport/shared_ring.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -18,6 +19,7 @@
 namespace switchyard {
 namespace {
 
+constexpr std::size_t kUnmapBytes = std::size_t{4} << 20;
 // Only shown by tools; it is not a path.
 constexpr const char* kFileName = "switchyard-ring";
 // Shrinking would turn the peer's next store into SIGBUS; the last seal makes the others final.
@@ -78,16 +80,24 @@ absl::StatusOr<Descriptor> OpenWake(const Descriptor& wake) {
 }  // namespace
 
 RingPages::~RingPages() {
-  if (!memory_.empty()) ::munmap(memory_.data(), memory_.size());
+  // In pieces, because other threads cannot map or unmap anything meanwhile.
+  for (std::size_t at = 0; at < memory_.size(); at += kUnmapBytes) {
+    ::munmap(&memory_[at], std::min(kUnmapBytes, memory_.size() - at));
+  }
 }
 
 absl::StatusOr<RingPages> AllocatePages(std::size_t bytes) {
   if (bytes == 0) return RingPages();
-  // MAP_POPULATE for the same reason as MakePresent: no page faults within a step.
-  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return NoMemory(bytes, "mmap");
-  return RingPages({static_cast<std::byte*>(memory), bytes});
+  RingPages pages({static_cast<std::byte*>(memory), bytes});
+  // For the same reason as MakePresent. Not by MAP_POPULATE, during which no other thread can map
+  // or unmap anything.
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  for (std::size_t at = 0; at < bytes; at += page) {
+    __atomic_store_n(reinterpret_cast<unsigned char*>(&pages.memory()[at]), 0, __ATOMIC_RELAXED);
+  }
+  return pages;
 }
 
 absl::StatusOr<InboundRing> InboundRing::Allocate(Kind kind, const RingShape& shape,

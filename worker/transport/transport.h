@@ -11,14 +11,15 @@
 // because only the owner knows the plan; it reports a drop through CountDrop.
 //
 // Threads: a Transport, its links and its sink belong to one thread, or to a mutex that the owner
-// holds around every call. Only Wake(), Wait() and Visit() may be called without that mutex. After
-// Connect, Progress and Send do not allocate, lock or log. Implementations: loopback/ (one
-// process), ucx/ (shared memory, tcp). docs/EXTENDING.md shows how to add one.
+// holds around every call. Only Wake(), Wait(), MakeMemory() and RunAside() may be called without
+// that mutex. After Connect, Progress and Send do not allocate, lock or log. Implementations:
+// loopback/ (one process), ucx/ (shared memory, tcp). docs/EXTENDING.md shows how to add one.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -54,10 +55,16 @@ class FrameSink {
   virtual void OnLinkDown(Link& link, const absl::Status& why) = 0;
 };
 
-// The part of a Connect that waits for the peer's process, done ahead (Transport::Visit).
-class PeerVisit {
+// The memory of a link, made before the link (Transport::MakeMemory): the pages of its ring, and
+// the peer's ring or what replaces it. Making, mapping and freeing them takes milliseconds for each
+// 10 MiB, for which the owner's thread has no time. Used by one thread at a time.
+class LinkMemory {
  public:
-  virtual ~PeerVisit() = default;
+  virtual ~LinkMemory() = default;
+  // The part of Link::Connect that takes time, for the same offer: waits at most a second for the
+  // peer's process if this link connects at once, and maps the peer's ring or makes the memory for
+  // messages to it. What fails is told by Connect.
+  virtual void Meet(const RingOffer& peer) = 0;
 };
 
 struct LinkOptions {
@@ -71,8 +78,10 @@ struct LinkOptions {
   // this side goes to the peer for what both need to map each other's rings. Of the two sides of a
   // mapped link exactly one does, and connects first.
   bool connects_at_once = false;
-  // With connects_at_once: the visit to the peer that Connect is for. Null: Connect makes it.
-  std::shared_ptr<PeerVisit> visit = nullptr;
+  // From MakeMemory with the same options. Null: CreateLink and Connect make it themselves.
+  std::shared_ptr<LinkMemory> memory = nullptr;
+  // Released once all memory of the link is free, at the earliest in Close.
+  std::shared_ptr<void> until_freed = nullptr;
   void* owner = nullptr;  // for the sink; the transport does not use it
 };
 
@@ -83,7 +92,7 @@ class Link {
   // The offer of the inbound ring. An Attach message carries it to the peer.
   [[nodiscard]] virtual const RingOffer& offer() const = 0;
   // Creates the endpoint and maps the peer's ring. May be called once. Does not wait for the peer,
-  // except for the visit that options name none of; OnLinkDown reports an absent one. Errors:
+  // except in a Meet that was not called ahead; OnLinkDown reports an absent one. Errors:
   // kUnavailable (TRANSPORT) if the peer cannot be reached; kFailedPrecondition (TRANSPORT) if
   // `choice` is not possible or the offer does not fit.
   virtual absl::Status Connect(const RingOffer& peer) = 0;
@@ -102,11 +111,11 @@ class Link {
   // slow peer may read the bytes at any time until then. Errors: kUnavailable (WORKER_LOST) if the
   // link is down; kInternal for a slot or size that the peer's ring does not have.
   virtual absl::Status Send(std::uint32_t slot, std::size_t frame_bytes) = 0;
-  // Closes the link immediately, without waiting for frames in flight: unmaps the peer's ring and
-  // frees our own. A peer that still has our ring mapped writes into unused pages; frames that it
-  // sends are dropped and counted. The transport does not notify the peer, which learns of the
-  // close from its Attach stream. Idempotent; no callback follows. A Transport closes its remaining
-  // links when it is destroyed.
+  // Closes the link immediately, without waiting for frames in flight: the peer's ring is unmapped
+  // and our own freed, now or soon. A peer that still has our ring mapped writes into unused pages;
+  // frames that it sends are dropped and counted. The transport does not notify the peer, which
+  // learns of the close from its Attach stream. Idempotent; no callback follows. A Transport closes
+  // its remaining links when it is destroyed.
   virtual void Close() = 0;
   // For `status`: attachment, paths in both directions, lanes. Contains no address, rkey or cookie.
   [[nodiscard]] virtual std::string DebugString() const = 0;
@@ -126,7 +135,7 @@ struct TransportStats {
   std::uint64_t frames_out = 0;
   std::uint64_t late_wakes = 0;  // sleeps that timed out although work had arrived
   std::uint64_t links_open = 0;
-  std::uint64_t ring_bytes = 0;  // of all inbound rings that are still allocated
+  std::uint64_t ring_bytes = 0;  // of the inbound rings of open links
 };
 
 class Transport {
@@ -140,12 +149,16 @@ class Transport {
   // Errors: kResourceExhausted (OUT_OF_MEMORY); kInvalidArgument (BAD_CONFIG) for a ring without
   // slots or a choice that this transport does not support.
   virtual absl::StatusOr<std::unique_ptr<Link>> CreateLink(const LinkOptions& options) = 0;
-  // Waits at most a second for the process that made `offer`, for a link with connects_at_once;
-  // what fails is told by its Connect. Null where nothing waits. Thread-safe, unlike the rest.
-  [[nodiscard]] virtual std::shared_ptr<PeerVisit> Visit(const RingOffer& /*offer*/,
-                                                         TransportChoice /*choice*/) const {
+  // The memory for a link with these options; what fails is told by CreateLink. Null where links
+  // need none. Thread-safe.
+  [[nodiscard]] virtual std::shared_ptr<LinkMemory> MakeMemory(
+      const LinkOptions& /*options*/) const {
     return nullptr;
   }
+  // Runs `work` soon, on a thread that makes and frees the memory of links, in the order of the
+  // calls; never if the transport is destroyed before. False where links need no memory: `work`
+  // does not run. Thread-safe.
+  virtual bool RunAside(std::function<void()> /*work*/) { return false; }
   // Delivers arrived frames and broken links to `sink`. True if there was anything to do.
   virtual bool Progress(FrameSink& sink) = 0;
   // To sleep: call Progress until it returns false, then Arm() (with the owner's mutex held, if

@@ -102,29 +102,50 @@ class ExpertServiceTest : public ::testing::Test {
   std::unique_ptr<ExpertService> service_;
 };
 
-// A source that is stopped costs the thread of its own Attach, and nobody a step.
-TEST_F(ExpertServiceTest, ServesOthersWhileAnAttachWaitsForItsSourcesProcess) {
+// A source that is stopped, and one with large rings, cost the thread of their own Attach, and
+// nobody a step.
+TEST_F(ExpertServiceTest, ServesOthersWhileAnAttachMakesItsMemoryAndMeetsItsSource) {
+  class SlowMemory final : public LinkMemory {
+   public:
+    void Meet(const RingOffer& peer) override {
+      slots = peer.slots;
+      meeting.set_value();
+      met.get_future().wait();
+    }
+    std::uint32_t slots = 0;
+    std::promise<void> meeting;
+    std::promise<void> met;
+  };
   Commit(1);
   const Source first = Attach(DispatchMode::kNormal);
-  const auto visit = std::make_shared<PeerVisit>();
-  std::promise<void> visiting;
-  std::promise<void> answered;
-  transport_.on_visit = [&](const RingOffer& offer) {
-    EXPECT_EQ(offer.slots, first.order.reply_ring.slots);
-    visiting.set_value();
-    answered.get_future().wait();
-    return visit;
+  const auto memory = std::make_shared<SlowMemory>();
+  std::promise<void> making;
+  std::promise<void> made;
+  std::weak_ptr<void> counted;
+  transport_.on_memory = [&](const LinkOptions& options) {
+    EXPECT_EQ(options.slots, first.order.reply_ring.slots);
+    EXPECT_EQ(options.slot_bytes, first.order.request_slot_bytes_or_reply());
+    EXPECT_TRUE(options.connects_at_once);
+    counted = options.until_freed;
+    making.set_value();
+    made.get_future().wait();
+    return memory;
   };
   Source second;
   std::jthread attaches([&] { second = Attach(DispatchMode::kNormal, 2); });
-  ASSERT_EQ(visiting.get_future().wait_for(kSoon), std::future_status::ready);
-
+  ASSERT_EQ(making.get_future().wait_for(kSoon), std::future_status::ready);
+  EXPECT_FALSE(counted.expired()) << "counted before it is made";
   ExpectServed(first, 3);
+  made.set_value();
+  ASSERT_EQ(memory->meeting.get_future().wait_for(kSoon), std::future_status::ready);
+  ExpectServed(first, 4);
 
-  answered.set_value();
+  memory->met.set_value();
   attaches.join();
   ASSERT_NE(second.link, nullptr);
-  EXPECT_EQ(second.link->options.visit, visit) << "connects with what the visit brought";
+  EXPECT_EQ(memory->slots, second.order.reply_ring.slots);
+  EXPECT_EQ(second.link->options.memory, memory);
+  EXPECT_EQ(second.link->options.until_freed, counted.lock());
 }
 
 TEST_F(ExpertServiceTest, ServesAnEpochFromPrepareToDrop) {

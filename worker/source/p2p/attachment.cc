@@ -7,12 +7,15 @@
 namespace switchyard {
 
 void AttachEventQueue::Push(AttachEvent event) {
-  {
-    const MutexLock lock(mutex_);
-    events_.push_back(std::move(event));
-  }
-  // Without the lock: the thread that wakes takes it first of all.
-  wake_();
+  const MutexLock lock(mutex_);
+  events_.push_back(std::move(event));
+  // With the lock, so that the runner is still there.
+  if (wake_) wake_();
+}
+
+void AttachEventQueue::Close() {
+  const MutexLock lock(mutex_);
+  wake_ = nullptr;
 }
 
 void AttachEventQueue::Take(std::vector<AttachEvent>* out) {
@@ -53,6 +56,7 @@ void Attachment::Close() {
   // The stream first: afterwards its sink is silent and can go.
   stream.reset();
   sink.reset();
+  memory.reset();  // the link frees it aside
   if (link != nullptr) link->Close();
   link.reset();
   // Credits that await replies are dropped, not freed: the worker may still write into the old

@@ -1,7 +1,8 @@
 // One attachment as its source sees it: the control stream, the link with its two rings, the
 // credits.
 //
-//   kAttaching --grant, Connect--> kReady --stream, link or credit failure--> kDown --retry--> ...
+//   kPreparing --memory of the link, offer--> kAttaching --grant, Connect--> kReady
+//   each of them --stream, link or credit failure--> kDown --retry--> kPreparing
 //
 // The object outlives its streams: a retry gets a new serial, link and credits, and what comes late
 // from an older life is dropped by that serial. Not thread-safe but for the event queue.
@@ -29,7 +30,13 @@
 
 namespace switchyard {
 
-// Events from the channel's threads, one for each call of an AttachSink.
+// Events from the channel's threads, one for each call of an AttachSink, and from the transport's
+// (Transport::RunAside).
+// The memory of the attachment's link is there.
+struct MemoryMadeEvent {
+  std::uint64_t serial = 0;
+  std::shared_ptr<LinkMemory> memory;
+};
 // The worker has granted its ring. `serial` names the life of the attachment that made the request.
 struct AttachedEvent {
   std::uint64_t serial = 0;
@@ -46,23 +53,30 @@ struct AttachEndedEvent {
   std::uint64_t serial = 0;
   absl::Status why;
 };
+// The worker's ring is mapped, or cannot be.
+struct PeerMetEvent {
+  std::uint64_t serial = 0;
+};
 // Applied in order, each only if its serial is that of the present life.
-using AttachEvent = std::variant<AttachedEvent, BoundEvent, AttachEndedEvent>;
+using AttachEvent =
+    std::variant<MemoryMadeEvent, AttachedEvent, PeerMetEvent, BoundEvent, AttachEndedEvent>;
 
-// Carries events from any thread to the runner's. Its length is bounded by what streams can say:
-// three events for an attachment and epoch. Thread-safe.
+// Carries events from any thread to the runner's. Its length is bounded by what streams and memory
+// can say: five events for an attachment and epoch. Thread-safe.
 class AttachEventQueue {
  public:
-  // `wake` makes the runner's thread look; it is called without the lock.
+  // `wake` makes the runner's thread look; it must not call this queue.
   explicit AttachEventQueue(std::function<void()> wake) : wake_(std::move(wake)) {}
   // From any thread.
   void Push(AttachEvent event);
   // Swaps the events into `out`, which is cleared first.
   void Take(std::vector<AttachEvent>* out);
+  // The runner ends: `wake` is not called any more. What is aside may end later.
+  void Close();
 
  private:
-  std::function<void()> wake_;
   Mutex mutex_;
+  std::function<void()> wake_ SY_GUARDED_BY(mutex_);
   std::vector<AttachEvent> events_ SY_GUARDED_BY(mutex_);
 };
 
@@ -84,7 +98,7 @@ class P2pRunner;
 // The FrameSink of its own link, whose owner it is.
 struct Attachment final : public FrameSink {
   // kReady means attached, not bound: BoundPlan::confirmed says for which epochs.
-  enum class State : std::uint8_t { kAttaching, kReady, kDown };
+  enum class State : std::uint8_t { kPreparing, kAttaching, kReady, kDown };
 
   P2pRunner* runner = nullptr;  // owns this attachment
   PlanWorker worker;            // id, incarnation, endpoint
@@ -105,6 +119,8 @@ struct Attachment final : public FrameSink {
   CreditTable credits{0};
   std::unique_ptr<AttachEvents> sink;    // of `stream`, in this life
   std::unique_ptr<AttachStream> stream;  // attach, bind, release
+  std::shared_ptr<LinkMemory> memory;    // kAttaching: of `link`, to meet the worker with
+  AttachGrant grant;                     // kAttaching: while the worker's ring is mapped
   std::unique_ptr<Link> link;
   AttachmentId peer_attachment;  // frames to the worker must carry it
   std::string reply_path;        // worker -> source, as the worker reads it back

@@ -117,6 +117,12 @@ const BoundLayer* BoundPlan::FindLayer(LayerId layer) const {
   return it != layers.end() && it->layer == layer ? &*it : nullptr;
 }
 
+std::optional<std::size_t> BoundPlan::OrdinalOf(const Attachment& attachment) const {
+  const auto at = std::find(workers.begin(), workers.end(), &attachment);
+  if (at == workers.end()) return std::nullopt;
+  return static_cast<std::size_t>(at - workers.begin());
+}
+
 bool BoundPlan::AllConfirmed() const {
   return std::all_of(confirmed.begin(), confirmed.end(), [](bool yes) { return yes; });
 }

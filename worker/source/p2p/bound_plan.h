@@ -41,6 +41,8 @@ struct BoundPlan {
   std::vector<bool> confirmed;       // by ordinal: the worker has bound this epoch
   std::int32_t steps = 0;            // in flight under this epoch
 
+  // nullopt when the attachment is to none of its workers.
+  [[nodiscard]] std::optional<std::size_t> OrdinalOf(const Attachment& attachment) const;
   // nullptr when the plan has no such layer.
   [[nodiscard]] const BoundLayer* FindLayer(LayerId layer) const;
   // Every worker of the plan has bound it, so that steps may start on it.

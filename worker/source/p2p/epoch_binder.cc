@@ -1,10 +1,8 @@
 #include "worker/source/p2p/epoch_binder.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
 #include "core/base/error.h"
@@ -15,37 +13,9 @@
 namespace switchyard {
 namespace {
 
-// True for an answer that another attempt at the same plan cannot change.
-bool IsFinal(const absl::Status& status) {
-  switch (status.code()) {
-    case absl::StatusCode::kUnavailable:
-    case absl::StatusCode::kDeadlineExceeded:
-    case absl::StatusCode::kCancelled:
-    case absl::StatusCode::kAborted:
-    case absl::StatusCode::kResourceExhausted:
-      return false;  // The worker or the way to it: both may come back.
-    default:
-      // Stale: the plan was retired while the session opened, and the next one is on its way.
-      return ReasonOf(status) != Reason::kStaleEpoch;
-  }
-}
-
 // A restarted worker keeps its id but not its memory: it must be attached again.
 bool SameLife(const PlanWorker& a, const PlanWorker& b) {
   return a.id == b.id && a.incarnation == b.incarnation;
-}
-
-// Sizes beyond 32 bits saturate, so that the transport refuses them with their size.
-std::uint32_t Bytes32(std::int64_t bytes) {
-  return static_cast<std::uint32_t>(
-      std::min<std::int64_t>(bytes, std::numeric_limits<std::uint32_t>::max()));
-}
-
-std::optional<std::size_t> OrdinalOf(const BoundPlan& bound, const Attachment& attachment) {
-  for (std::size_t w = 0; w < bound.workers.size(); ++w) {
-    if (bound.workers[w] == &attachment) return w;
-  }
-  return std::nullopt;
 }
 
 }  // namespace
@@ -156,104 +126,6 @@ Attachment* EpochBinder::FindOrAdd(const BoundPlan& bound, std::size_t ordinal) 
   return attachments_.back().get();
 }
 
-Attachment* EpochBinder::FindBySerial(std::uint64_t serial) const {
-  for (const std::unique_ptr<Attachment>& attachment : attachments_) {
-    if (attachment->serial == serial && attachment->stream != nullptr) return attachment.get();
-  }
-  return nullptr;
-}
-
-void EpochBinder::StartAttach(Attachment& attachment, TimePoint now) {
-  // For the epoch in use, so that its steps can go on; where the worker has retired that epoch, for
-  // the coming one, which cannot be switched to without this attachment.
-  const bool retired = ReasonOf(attachment.down_why) == Reason::kStaleEpoch;
-  const bool coming =
-      Uses(next_.get(), attachment) && (retired || !Uses(current_.get(), attachment));
-  const BoundPlan& bound = coming ? *next_ : *current_;
-  absl::StatusOr<std::unique_ptr<Link>> link = options_.transport->CreateLink(
-      {.cookie = options_.grant.cookie,
-       .slots = options_.credits,
-       .slot_bytes = Bytes32(attachment.slot_bytes.combine),
-       .peer_slot_bytes_max = Bytes32(attachment.slot_bytes.dispatch),
-       .choice = options_.transport_choice,
-       .owner = static_cast<FrameSink*>(&attachment)});
-  if (!link.ok()) {
-    Lose(attachment, link.status(), now);
-    return;
-  }
-  // A new serial before the stream: events of the old life must not be taken for this one's.
-  attachment.serial = ++last_serial_;
-  attachment.state = Attachment::State::kAttaching;
-  attachment.link = *std::move(link);
-  attachment.credits = CreditTable(options_.credits);
-  attachment.sink = std::make_unique<AttachEvents>(attachment.serial, options_.events);
-  AttachRequest request;
-  request.session = options_.grant.session;
-  request.cookie = options_.grant.cookie;
-  request.deployment = bound.plan.deployment;
-  request.phase = options_.grant.request.phase;
-  request.mode = options_.grant.request.mode.value_or(DispatchMode::kNormal);
-  request.epoch = bound.plan.epoch;
-  request.hash = bound.hash;
-  request.transport = options_.transport_choice;
-  request.reply_ring = attachment.link->offer();
-  request.request_slot_bytes = Bytes32(attachment.slot_bytes.dispatch);
-  request.record_amax = options_.grant.request.record_amax;
-  request.step_deadline = step_deadline_;
-  request.max_tokens = options_.grant.request.max_tokens;
-  request.signature = options_.grant.signature;
-  attachment.attach_epoch = request.epoch;
-  attachment.stream =
-      options_.channel->Attach(attachment.worker.endpoint, request, attachment.sink.get());
-}
-
-absl::Status EpochBinder::ConnectLink(Attachment& attachment, const AttachGrant& grant) const {
-  if (grant.request_ring.incarnation != attachment.worker.incarnation) {
-    return MakeError(absl::StatusCode::kUnavailable, Reason::kIncarnation,
-                     absl::StrFormat("worker %s is another incarnation than the plan's: it was "
-                                     "restarted; wait for the next epoch",
-                                     attachment.worker.id),
-                     {{"worker", attachment.worker.id}});
-  }
-  if (grant.request_ring.slots < options_.credits ||
-      grant.request_ring.slot_bytes < attachment.slot_bytes.dispatch) {
-    return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kTransport,
-                     absl::StrFormat("worker %s offers %d slots of %d bytes; %d of %d are needed",
-                                     attachment.worker.id, grant.request_ring.slots,
-                                     grant.request_ring.slot_bytes, options_.credits,
-                                     attachment.slot_bytes.dispatch),
-                     {{"worker", attachment.worker.id}});
-  }
-  return attachment.link->Connect(grant.request_ring);
-}
-
-void EpochBinder::OnAttached(const AttachedEvent& event, TimePoint now) {
-  Attachment* attachment = FindBySerial(event.serial);
-  if (attachment == nullptr || attachment->state != Attachment::State::kAttaching) return;
-  if (const absl::Status connected = ConnectLink(*attachment, event.grant); !connected.ok()) {
-    // Only while the session opens: later the current plan serves, and a newer one may mend this.
-    if (current_ == nullptr && IsFinal(connected)) fatal_ = connected;
-    Lose(*attachment, connected, now);
-    return;
-  }
-  attachment->state = Attachment::State::kReady;
-  attachment->backoff = {};
-  attachment->peer_attachment = event.grant.request_ring.attachment;
-  attachment->reply_path = event.grant.path;
-  attachment->why_reply_messages = event.grant.why_messages;
-  // Attached for the coming epoch because the worker has retired the current one: steps of the
-  // current one must not send to it.
-  if (current_ != nullptr && current_->plan.epoch < attachment->attach_epoch) {
-    if (const auto ordinal = OrdinalOf(*current_, *attachment))
-      current_->confirmed[*ordinal] = false;
-  }
-  MarkBound(*attachment, attachment->attach_epoch);
-  BindNewer(*attachment, attachment->attach_epoch);
-  // The plan it was attached for was overtaken meanwhile: release it, or the worker keeps its
-  // memory.
-  if (!Knows(attachment->attach_epoch)) attachment->stream->Release({attachment->attach_epoch});
-}
-
 bool EpochBinder::Knows(Epoch epoch) const {
   const auto is = [epoch](const BoundPlan* bound) {
     return bound != nullptr && bound->plan.epoch == epoch;
@@ -273,7 +145,7 @@ void EpochBinder::MarkBound(Attachment& attachment, Epoch epoch) {
   // Also for the current epoch: an attachment that was lost and made again confirms that one anew.
   for (BoundPlan* bound : {current_.get(), next_.get()}) {
     if (bound == nullptr || bound->plan.epoch != epoch) continue;
-    if (const auto ordinal = OrdinalOf(*bound, attachment)) bound->confirmed[*ordinal] = true;
+    if (const auto ordinal = bound->OrdinalOf(attachment)) bound->confirmed[*ordinal] = true;
   }
 }
 
@@ -291,16 +163,6 @@ void EpochBinder::OnBound(const BoundEvent& event, TimePoint now) {
   MarkBound(*attachment, event.epoch);
 }
 
-void EpochBinder::OnAttachEnded(const AttachEndedEvent& event, TimePoint now) {
-  Attachment* attachment = FindBySerial(event.serial);
-  if (attachment == nullptr) return;
-  const bool opening = current_ == nullptr;
-  if (opening && attachment->state == Attachment::State::kAttaching && IsFinal(event.why)) {
-    fatal_ = event.why;
-  }
-  Lose(*attachment, event.why, now);
-}
-
 void EpochBinder::Lose(Attachment& attachment, const absl::Status& why, TimePoint now) {
   attachment.state = Attachment::State::kDown;
   attachment.down_why = why;
@@ -309,7 +171,7 @@ void EpochBinder::Lose(Attachment& attachment, const absl::Status& why, TimePoin
   // A new life of the attachment must confirm the coming epoch again. It attaches for the current
   // one, which confirms that one by itself.
   if (next_ != nullptr) {
-    if (const auto ordinal = OrdinalOf(*next_, attachment)) next_->confirmed[*ordinal] = false;
+    if (const auto ordinal = next_->OrdinalOf(attachment)) next_->confirmed[*ordinal] = false;
   }
   // Before Close: steps that fail must not read rows of a ring that is gone, and giving up their
   // credits must find them.
@@ -437,7 +299,7 @@ absl::Status EpochBinder::coming_error() const {
 }
 
 bool EpochBinder::Uses(const BoundPlan* bound, const Attachment& attachment) const {
-  return bound != nullptr && OrdinalOf(*bound, attachment).has_value();
+  return bound != nullptr && bound->OrdinalOf(attachment).has_value();
 }
 
 // An attachment that was left for larger slots does not count where a newer plan has its worker.

@@ -43,13 +43,13 @@ namespace switchyard {
 struct BinderOptions {
   SessionChannel* channel = nullptr;
   Transport* transport = nullptr;
-  const DeviceBackend* device = nullptr;  // its codecs must take the plan's wire dtypes
-  Rng* rng = nullptr;                     // jitter of retries
-  AttachEventQueue* events = nullptr;
-  P2pRunner* runner = nullptr;        // Attachment::runner
-  Incarnation incarnation;            // of this process
-  OwnExperts* own_experts = nullptr;  // gateway; binds and releases its epochs
-  std::string own_worker_id;          // gateway: experts of this worker are called directly
+  const DeviceBackend* device = nullptr;     // its codecs must take the plan's wire dtypes
+  Rng* rng = nullptr;                        // jitter of retries
+  std::shared_ptr<AttachEventQueue> events;  // for the channel's threads and the transport's
+  P2pRunner* runner = nullptr;               // Attachment::runner
+  Incarnation incarnation;                   // of this process
+  OwnExperts* own_experts = nullptr;         // gateway; binds and releases its epochs
+  std::string own_worker_id;                 // gateway: experts of this worker are called directly
   SessionGrant grant;
   TransportChoice transport_choice = TransportChoice::kAuto;
   std::uint32_t credits = 8;     // of each attachment
@@ -72,8 +72,10 @@ class EpochBinder {
   // Ignored unless newer than every plan before; a plan that cannot be bound is only remembered as
   // last_error.
   void OnPlan(const PlanUpdate& update, TimePoint now);
-  // Events of the attachments' streams; those of an older life are dropped.
+  // Events of attachments, in any order; those of an older life are dropped.
+  void OnMemoryMade(MemoryMadeEvent event, TimePoint now);
   void OnAttached(const AttachedEvent& event, TimePoint now);
+  void OnPeerMet(const PeerMetEvent& event, TimePoint now);
   void OnBound(const BoundEvent& event, TimePoint now);
   void OnAttachEnded(const AttachEndedEvent& event, TimePoint now);
   // The link failed, or its credits are lost.
@@ -117,8 +119,16 @@ class EpochBinder {
   [[nodiscard]] Attachment* SuccessorOf(const Attachment& ended) const;
   // Makes `next` the coming plan and begins to attach and bind for it.
   void Adopt(std::unique_ptr<BoundPlan> next, TimePoint now);
-  // Begins a new life of a kDown attachment.
+  // The steps by which a kDown attachment gets a new life (Attachment::State), each done apart from
+  // this thread where it takes long: the link's memory; link and offer; the worker's ring.
   void StartAttach(Attachment& attachment, TimePoint now);
+  void SendAttach(Attachment& attachment, TimePoint now);
+  void ConnectLink(Attachment& attachment, TimePoint now);
+  void LoseAttaching(Attachment& attachment, const absl::Status& why, TimePoint now);
+  [[nodiscard]] LinkOptions LinkOptionsFor(Attachment& attachment) const;
+  // Checks the worker's ring against the request.
+  [[nodiscard]] absl::Status CheckAttachGrant(const Attachment& attachment,
+                                              const AttachGrant& grant) const;
   // Binds the coming epoch at the process's own experts, or schedules another attempt.
   void BindOwn(std::size_t ordinal, TimePoint now);
   // BindOwn where an attempt is due. True when there was one.
@@ -126,8 +136,6 @@ class EpochBinder {
   // Doubles the attachment's back-off and sets the time of its next attempt.
   void ScheduleRetry(Attachment& attachment, TimePoint now) const;
   [[nodiscard]] BindRequest BindRequestFor(const BoundPlan& bound) const;
-  // Checks the worker's ring against the request, and connects to it.
-  absl::Status ConnectLink(Attachment& attachment, const AttachGrant& grant) const;
   // Binds the coming epoch on an attachment that was made for an older one.
   void BindNewer(Attachment& attachment, Epoch attached);
   // The worker serves `epoch` on this attachment from now on.

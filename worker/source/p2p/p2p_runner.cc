@@ -50,13 +50,13 @@ absl::Status WithComing(const absl::Status& lost, const absl::Status& coming) {
 
 P2pRunner::P2pRunner(P2pRunnerOptions options)
     : options_(std::move(options)),
-      events_(options_.wake),
+      events_(std::make_shared<AttachEventQueue>(options_.wake)),
       engine_(EngineOptions(options_)),
       binder_({.channel = options_.channel,
                .transport = options_.transport,
                .device = options_.device,
                .rng = options_.rng,
-               .events = &events_,
+               .events = events_,
                .runner = this,
                .incarnation = options_.incarnation,
                .own_experts = options_.own_experts,
@@ -70,7 +70,10 @@ P2pRunner::P2pRunner(P2pRunnerOptions options)
                }}) {}
 
 // Before the members go: the device may still use what steps and rings hold.
-P2pRunner::~P2pRunner() { Close({}); }
+P2pRunner::~P2pRunner() {
+  Close({});
+  events_->Close();
+}
 
 absl::Status P2pRunner::Start(TimePoint now) { return binder_.Start(now); }
 
@@ -112,10 +115,14 @@ RunnerProgress P2pRunner::Poll(TimePoint now) {
 }
 
 bool P2pRunner::HandleEvents(TimePoint now) {
-  events_.Take(&taken_);
-  for (const AttachEvent& event : taken_) {
-    if (const auto* attached = std::get_if<AttachedEvent>(&event)) {
+  events_->Take(&taken_);
+  for (AttachEvent& event : taken_) {
+    if (auto* made = std::get_if<MemoryMadeEvent>(&event)) {
+      binder_.OnMemoryMade(std::move(*made), now);
+    } else if (const auto* attached = std::get_if<AttachedEvent>(&event)) {
       binder_.OnAttached(*attached, now);
+    } else if (const auto* met = std::get_if<PeerMetEvent>(&event)) {
+      binder_.OnPeerMet(*met, now);
     } else if (const auto* bound = std::get_if<BoundEvent>(&event)) {
       binder_.OnBound(*bound, now);
     } else if (const auto* ended = std::get_if<AttachEndedEvent>(&event)) {

@@ -114,7 +114,7 @@ class P2pRunner final : public StepRunner {
   [[nodiscard]] TimePoint WakeAt() const;
 
   P2pRunnerOptions options_;
-  AttachEventQueue events_;  // before the binder, whose streams push into it until they are gone
+  const std::shared_ptr<AttachEventQueue> events_;
   std::vector<AttachEvent> taken_;  // scratch of HandleEvents
   // When the first attachment counts as silent, if no more credits were given up than these.
   TimePoint stuck_at_ = TimePoint::max();

@@ -177,8 +177,8 @@ bool UcxAdmission::Listens(std::span<const std::uint16_t> ports) const {
 void UcxAdmission::ForgetClosed() {
   std::erase_if(sockets_, [](const Socket& each) {
     if (ListensOn(each.descriptor) == each.port) return false;
-    // What has the number now may be UCX's again, with a handler of its own: that one can be set to
-    // the events that it waits for, while one that was left behind is not watched by anything.
+    // Another socket of UCX may have the number by now, with a handler of its own: that one can be
+    // set to the events that it waits for, while one that was left behind watches nothing.
     if (ucs_async_modify_handler(each.descriptor, UCS_EVENT_SET_EVREAD) != UCS_OK) {
       ucs_async_remove_handler(each.descriptor, 1);
     }

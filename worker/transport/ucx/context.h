@@ -62,7 +62,7 @@ class UcxContext {
   void ForEachReceiver(Use use) const {
     for (const Worker& each : receivers_) use(each.handle.get());
   }
-  // What a receiver needs before anybody learns its address. `ports`: those that it listens on.
+  // Prepares a receiver before anybody learns its address. `ports`: those that it listens on.
   using ReceiverSetUp =
       std::function<absl::Status(ucp_worker_h receiver, std::span<const std::uint16_t> ports)>;
   // Makes a new receiver the current one once `set_up` has succeeded; after an error the former one

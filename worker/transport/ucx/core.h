@@ -5,16 +5,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "core/base/clock.h"
 #include "core/ids.h"
 #include "core/rng.h"
 #include "worker/transport/inbox.h"
+#include "worker/transport/memory_thread.h"
 #include "worker/transport/ring_server.h"
 #include "worker/transport/ucx/admission.h"
 #include "worker/transport/ucx/context.h"
+#include "worker/transport/ucx/link_memory.h"
 
 namespace switchyard {
 
@@ -27,9 +28,8 @@ struct UcxCore {
   Duration admission_time{};  // for each peer
   SteadyClock clock;          // for admissions
   Incarnation incarnation;
-  int peer_wake = -1;  // of the transport's Sleeper, for the peers of mapped rings
-  SystemRng rng;       // for ring keys
-  std::string ring_dir;
+  SystemRng rng;  // for ring keys
+  UcxLinkMemory::Place place;
   std::unique_ptr<RingServer> ring_server;  // from the first ring that it serves
   SocketName ring_socket;                   // of the server
   Inbox inbox;
@@ -38,6 +38,7 @@ struct UcxCore {
   std::size_t links_unsent = 0;  // links with frames that UCX could not accept yet
   std::uint64_t frames_out = 0;
   std::uint64_t ring_bytes = 0;
+  MemoryThread memory_thread;  // last, because its work uses what is above
 };
 
 }  // namespace switchyard

@@ -48,8 +48,8 @@ absl::Status CheckVersion(absl::string_view peer) {
 
 }  // namespace
 
-UcxLink::UcxLink(UcxCore* core, const LinkOptions& options)
-    : Link(options.owner), core_(core), options_(options) {}
+UcxLink::UcxLink(UcxCore* core, const LinkOptions& options, std::shared_ptr<UcxLinkMemory> memory)
+    : Link(options.owner), core_(core), options_(options), memory_(std::move(memory)) {}
 
 absl::StatusOr<std::unique_ptr<UcxLink>> UcxLink::Create(UcxCore* core,
                                                          const LinkOptions& options) {
@@ -59,10 +59,15 @@ absl::StatusOr<std::unique_ptr<UcxLink>> UcxLink::Create(UcxCore* core,
     return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
                      "transport ucx: inproc needs transport loopback; use auto, shm or tcp");
   }
-  std::unique_ptr<UcxLink> link(new UcxLink(core, rounded));
-  if (absl::Status allocated = link->AllocateRing(); !allocated.ok()) {
+  auto memory = std::static_pointer_cast<UcxLinkMemory>(std::move(rounded.memory));
+  if (memory == nullptr) memory = std::make_shared<UcxLinkMemory>(core->place, rounded);
+  SY_RETURN_IF_ERROR(memory->allocated());
+  rounded.memory = nullptr;
+  rounded.until_freed = nullptr;
+  std::unique_ptr<UcxLink> link(new UcxLink(core, rounded, std::move(memory)));
+  if (absl::Status offered = link->OfferMemory(); !offered.ok()) {
     link->core_ = nullptr;  // nothing to close yet
-    return allocated;
+    return offered;
   }
   core->links.push_back(link.get());
   link->awaits_peer_ = !options.connects_at_once;
@@ -70,18 +75,12 @@ absl::StatusOr<std::unique_ptr<UcxLink>> UcxLink::Create(UcxCore* core,
   return link;
 }
 
-absl::Status UcxLink::AllocateRing() {
-  const std::size_t bytes = RingBytesOf(options_);
-  // A plain ring has no key, so with tcp the peer cannot map it either.
-  const auto kind = options_.choice == TransportChoice::kTcp ? InboundRing::Kind::kPlain
-                                                             : InboundRing::Kind::kMapped;
-  const std::uint64_t tag = core_->rng.Next();
-  SY_ASSIGN_OR_RETURN(ring_,
-                      InboundRing::Allocate(
-                          kind, {.slots = options_.slots, .slot_bytes = options_.slot_bytes}, tag));
-  if (ring_.mapped()) {
-    SY_ASSIGN_OR_RETURN(offer_.rkey, OfferRing(tag));
+absl::Status UcxLink::OfferMemory() {
+  const InboundRing& ring = memory_->ring();
+  if (ring.mapped()) {
+    SY_ASSIGN_OR_RETURN(offer_.rkey, OfferRing());
   }
+  const std::size_t bytes = RingBytesOf(options_);
   core_->ring_bytes += bytes;
 
   offer_.transport = "ucx";
@@ -92,31 +91,32 @@ absl::Status UcxLink::AllocateRing() {
   offer_.attachment = core_->inbox.Add(this, {.cookie = options_.cookie,
                                               .slots = options_.slots,
                                               .slot_bytes = options_.slot_bytes,
-                                              .memory = ring_.memory(),
-                                              .mapped = ring_.mapped()});
+                                              .memory = ring.memory(),
+                                              .mapped = ring.mapped()});
   offer_.ring_bytes = bytes;
   offer_.slots = options_.slots;
   offer_.slot_bytes = options_.slot_bytes;
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> UcxLink::OfferRing(std::uint64_t tag) {
-  RingKey key{.tag = tag};
+absl::StatusOr<std::string> UcxLink::OfferRing() {
+  RingKey key{.tag = memory_->tag()};
   // A visitor brings its ring itself.
   if (options_.connects_at_once) return SealRingKey(key);
   if (core_->ring_server == nullptr) {
     core_->ring_socket = core_->rng.NextId<SocketName>();
-    auto started = RingServer::Start(core_->ring_dir, core_->ring_socket);
+    auto started = RingServer::Start(core_->place.ring_dir, core_->ring_socket);
     // Without a server, rows travel as messages unless that is excluded.
     if (!started.ok() && options_.choice == TransportChoice::kShm) return started.status();
     if (!started.ok()) return SealRingKey(key);
     core_->ring_server = *std::move(started);
   }
   secret_ = core_->rng.NextId<RingSecret>();
-  core_->ring_server->Offer(secret_, ring_.file(), core_->peer_wake);
+  core_->ring_server->Offer(secret_, memory_->ring().file(), core_->place.peer_wake);
+  memory_->OfferedBy(core_->ring_server.get(), secret_);
   key.socket = core_->ring_socket;
   key.secret = secret_;
-  key.in_directory = !core_->ring_dir.empty();
+  key.in_directory = !core_->place.ring_dir.empty();
   return SealRingKey(key);
 }
 
@@ -168,68 +168,17 @@ absl::Status UcxLink::MakeEndpoint(const RingOffer& peer) {
                                 "; check that the peer's host is reachable by tcp"));
 }
 
-absl::StatusOr<RingVisit> VisitRing(const RingOffer& peer, const std::string& ring_dir) {
-  SY_ASSIGN_OR_RETURN(const RingKey key, OpenRingKey(peer.rkey));
-  return RingVisit::Make(key, ring_dir);
-}
-
-absl::StatusOr<RingParts> UcxLink::PartsOfPeer(const RingOffer& peer) {
-  if (!options_.connects_at_once && secret_.empty()) {
-    return NotMapped("this process could not listen for it, or has tried already");
-  }
-  if (!options_.connects_at_once) {
-    const Descriptor visitor = core_->ring_server->Withdraw(std::exchange(secret_, {}));
-    if (!visitor.valid()) {
-      return NotMapped("its process has not come for this process's ring, which it maps first");
-    }
-    return TakeHandedOver(visitor.get());
-  }
-  absl::StatusOr<RingVisit> visit =
-      options_.visit != nullptr ? std::move(static_cast<UcxVisit*>(options_.visit.get())->result)
-                                : VisitRing(peer, core_->ring_dir);
-  if (!visit.ok()) return visit.status();
-  // Before the peer's ring is checked: whether the peer can map this one is another matter.
-  if (!visit->HandOver(ring_.file(), core_->peer_wake)) {
-    return NotMapped(
-        "this process could not hand over its own; raise the limit of open files "
-        "(ulimit -n)");
-  }
-  return visit->TakeParts();
-}
-
-absl::StatusOr<PeerRing> UcxLink::MapPeer(const RingOffer& peer) {
-  SY_ASSIGN_OR_RETURN(const RingKey key, OpenRingKey(peer.rkey));
-  SY_ASSIGN_OR_RETURN(RingParts parts, PartsOfPeer(peer));
-  return PeerRing::Map(std::move(parts), {.slots = peer.slots, .slot_bytes = peer.slot_bytes},
-                       key.tag);
-}
-
 absl::Status UcxLink::ChoosePath(const RingOffer& peer) {
-  why_messages_ = "tcp was asked for";
-  if (options_.choice != TransportChoice::kTcp) {
-    absl::StatusOr<PeerRing> ring = MapPeer(peer);
-    // Without a mapping, auto falls back to messages; shm must not.
-    if (ring.ok()) {
-      peer_ring_ = std::move(ring).value();
-      why_messages_.clear();
-    } else if (options_.choice == TransportChoice::kShm) {
-      return TransportError(absl::StrCat("transport ucx: shm is required, but ",
-                                         ring.status().message(),
-                                         "; run both sides on one host, or use auto or tcp"));
-    } else {
-      why_messages_ = std::string(ring.status().message());
-    }
-  }
+  SY_RETURN_IF_ERROR(memory_->TakeMeeting(peer));
+  why_messages_ = memory_->why_messages();
   lanes_ = LanesOf(endpoint_);
   if (options_.choice == TransportChoice::kTcp && !AllTcp(lanes_)) {
     return TransportError(
         absl::StrCat("transport ucx: tcp is required, but UCX uses lanes \"", lanes_, "\""));
   }
-  SY_ASSIGN_OR_RETURN(
-      outbox_,
-      UcxOutbox::Create({.slots = peer.slots, .slot_bytes = peer.slot_bytes}, peer_ring_.memory()));
-  path_ = peer_ring_.memory().empty() ? LinkPath::kMessages : LinkPath::kMapped;
-  peer_slot_bytes_ = peer.slot_bytes;
+  outbox_ = std::make_unique<UcxOutbox>(memory_->peer_shape(), memory_->outbound(),
+                                        memory_->mapped_peer());
+  path_ = memory_->mapped_peer() ? LinkPath::kMapped : LinkPath::kMessages;
   return absl::OkStatus();
 }
 
@@ -242,11 +191,12 @@ absl::Status UcxLink::DownError() const {
 
 absl::Status UcxLink::Send(std::uint32_t slot, std::size_t frame_bytes) {
   if (outbox_ == nullptr || failure_ != UCS_OK) return DownError();
-  if (slot >= options_.slots || frame_bytes < kFrameHeaderBytes || frame_bytes > peer_slot_bytes_) {
+  if (slot >= options_.slots || frame_bytes < kFrameHeaderBytes ||
+      frame_bytes > memory_->peer_shape().slot_bytes) {
     return BadSend(offer_.attachment, slot, frame_bytes);
   }
   // Frames keep their order: none is rung while another waits for UCX.
-  if (path_ == LinkPath::kMapped && outbox_->empty() && peer_ring_.Ring(slot)) {
+  if (path_ == LinkPath::kMapped && outbox_->empty() && memory_->peer_ring().Ring(slot)) {
     ++core_->frames_out;
     return absl::OkStatus();
   }
@@ -270,9 +220,10 @@ bool UcxLink::Flush() {
 
 bool UcxLink::TakeDoorbells() {
   bool any = false;
-  if (!ring_.mapped()) return any;
+  InboundRing& ring = memory_->ring();
+  if (!ring.mapped()) return any;
   for (std::uint32_t i = 0; i < options_.slots; ++i) {
-    const std::optional<std::uint32_t> slot = ring_.bells().Take();
+    const std::optional<std::uint32_t> slot = ring.bells().Take();
     if (!slot.has_value()) break;
     core_->inbox.OnRung(offer_.attachment, *slot);
     any = true;
@@ -313,7 +264,6 @@ void UcxLink::CloseEndpoint() {
   endpoint_ = nullptr;
   if (outbox_ != nullptr && !outbox_->empty()) --core_->links_unsent;
   outbox_.reset();
-  peer_ring_ = PeerRing();
   path_ = LinkPath::kNone;
 }
 
@@ -326,7 +276,8 @@ void UcxLink::Close() {
   if (down_unreported_) --core_->links_down;
   down_unreported_ = false;
   if (!secret_.empty()) core_->ring_server->Withdraw(secret_);  // before the ring is closed
-  ring_ = InboundRing();
+  SetBells(BellState::kClosed);
+  core_->memory_thread.Run([memory = std::exchange(memory_, nullptr)] {});
   core_->ring_bytes -= offer_.ring_bytes;
   std::erase(core_->links, this);
   core_ = nullptr;
@@ -334,8 +285,9 @@ void UcxLink::Close() {
 
 std::string UcxLink::DebugString() const {
   return absl::StrCat("ucx attachment ", offer_.attachment.value, ": out ", LinkPathName(path_),
-                      ", in ", ring_.mapped() ? "mapped" : "messages", ", lanes ",
-                      lanes_.empty() ? "none" : lanes_,
+                      ", in ",
+                      memory_ != nullptr && memory_->ring().mapped() ? "mapped" : "messages",
+                      ", lanes ", lanes_.empty() ? "none" : lanes_,
                       failure_ == UCS_OK ? "" : absl::StrCat(", ", ucs_status_string(failure_)));
 }
 

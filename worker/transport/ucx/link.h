@@ -11,19 +11,12 @@
 
 #include "worker/transport/doorbells.h"
 #include "worker/transport/ring_exchange.h"
-#include "worker/transport/shared_ring.h"
 #include "worker/transport/transport.h"
 #include "worker/transport/ucx/core.h"
+#include "worker/transport/ucx/link_memory.h"
 #include "worker/transport/ucx/outbox.h"
 
 namespace switchyard {
-
-// The visit to the process of a peer's ring.
-absl::StatusOr<RingVisit> VisitRing(const RingOffer& peer, const std::string& ring_dir);
-struct UcxVisit final : public PeerVisit {
-  explicit UcxVisit(absl::StatusOr<RingVisit> r) : result(std::move(r)) {}
-  absl::StatusOr<RingVisit> result;
-};
 
 class UcxLink final : public Link {
  public:
@@ -38,7 +31,7 @@ class UcxLink final : public Link {
   [[nodiscard]] std::span<std::byte> OutboundSlot(std::uint32_t slot) override {
     return outbox_->Slot(slot);
   }
-  [[nodiscard]] std::span<std::byte> inbound_memory() override { return ring_.memory(); }
+  [[nodiscard]] std::span<std::byte> inbound_memory() override { return memory_->ring().memory(); }
   [[nodiscard]] std::span<std::byte> outbound_memory() override { return outbox_->memory(); }
   // Rings in the peer's ring if that is mapped. Otherwise calls Flush once; what UCX does not
   // accept waits for Progress.
@@ -54,24 +47,25 @@ class UcxLink final : public Link {
   // For the transport, of a mapped inbound ring; the others have no doorbells: passes frames that
   // the peer rang to the inbox, at most one for each slot. True if there was one.
   bool TakeDoorbells();
-  [[nodiscard]] bool rung() const { return ring_.mapped() && ring_.bells().rung(); }
+  [[nodiscard]] bool rung() const {
+    const InboundRing& ring = memory_->ring();
+    return ring.mapped() && ring.bells().rung();
+  }
   void SetBells(BellState state) {
-    if (ring_.mapped()) ring_.bells().SetState(state);
+    InboundRing& ring = memory_->ring();
+    if (ring.mapped()) ring.bells().SetState(state);
   }
 
  private:
-  UcxLink(UcxCore* core, const LinkOptions& options);
-  // Allocates the ring and fills the offer.
-  absl::Status AllocateRing();
+  UcxLink(UcxCore* core, const LinkOptions& options, std::shared_ptr<UcxLinkMemory> memory);
+  // Fills the offer.
+  absl::Status OfferMemory();
   // Makes the ring available to a peer that comes for it. Returns its key.
-  absl::StatusOr<std::string> OfferRing(std::uint64_t tag);
+  absl::StatusOr<std::string> OfferRing();
   // Creates the endpoint to the peer's receiver. Does not wait for the connection.
   absl::Status MakeEndpoint(const RingOffer& peer);
-  // Maps the peer's ring or prepares messages, as the options and the offer permit.
+  // Through the peer's ring or by messages, as the memory says.
   absl::Status ChoosePath(const RingOffer& peer);
-  // Gets the peer's ring, and gives it this one if this side is the visitor.
-  absl::StatusOr<PeerRing> MapPeer(const RingOffer& peer);
-  absl::StatusOr<RingParts> PartsOfPeer(const RingOffer& peer);
   // The peer is known: only its hosts may connect from now on.
   void AdmitPeer(const RingOffer& peer);
   void EndAwait();
@@ -83,16 +77,14 @@ class UcxLink final : public Link {
   // UCX's callback for a failed endpoint; `self` is the link.
   static void OnEndpointError(void* self, ucp_ep_h endpoint, ucs_status_t status);
 
-  UcxCore* core_;  // null once closed
-  const LinkOptions options_;
+  UcxCore* core_;              // null once closed
+  const LinkOptions options_;  // without memory
   RingOffer offer_;
-  InboundRing ring_;
+  std::shared_ptr<UcxLinkMemory> memory_;  // null once closed
   RingSecret secret_;  // under which the server offers the ring; empty: it does not
   // Set between Connect and Close.
   ucp_ep_h endpoint_ = nullptr;
-  PeerRing peer_ring_;
   std::unique_ptr<UcxOutbox> outbox_;
-  std::uint32_t peer_slot_bytes_ = 0;
   LinkPath path_ = LinkPath::kNone;
   std::string lanes_;  // "tcp/lo"
   bool awaits_peer_ = false;

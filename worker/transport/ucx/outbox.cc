@@ -26,24 +26,11 @@ ucs_status_t SendNow(ucp_ep_h endpoint, std::span<const std::byte> header,
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<UcxOutbox>> UcxOutbox::Create(const Geometry& geometry,
-                                                             std::span<std::byte> mapped_ring) {
-  // Pages like those of a mapped ring, so encoders see no difference.
-  const std::size_t bytes = static_cast<std::size_t>(geometry.slots) * geometry.slot_bytes;
-  SY_ASSIGN_OR_RETURN(RingPages staging, AllocatePages(mapped_ring.empty() ? bytes : 0));
-  return std::unique_ptr<UcxOutbox>(new UcxOutbox(geometry, mapped_ring, std::move(staging)));
-}
-
-UcxOutbox::UcxOutbox(const Geometry& geometry, std::span<std::byte> mapped_ring, RingPages staging)
-    : geometry_(geometry),
-      mapped_(!mapped_ring.empty()),
-      staging_(std::move(staging)),
-      memory_(mapped_ ? mapped_ring : staging_.memory()),
-      entries_(geometry.slots) {}
+UcxOutbox::UcxOutbox(const RingShape& shape, std::span<std::byte> memory, bool mapped)
+    : shape_(shape), mapped_(mapped), memory_(memory), entries_(shape.slots) {}
 
 std::span<std::byte> UcxOutbox::Slot(std::uint32_t slot) const {
-  return memory_.subspan(static_cast<std::size_t>(slot) * geometry_.slot_bytes,
-                         geometry_.slot_bytes);
+  return memory_.subspan(static_cast<std::size_t>(slot) * shape_.slot_bytes, shape_.slot_bytes);
 }
 
 void UcxOutbox::Queue(std::uint32_t slot, std::size_t frame_bytes) {

@@ -11,7 +11,7 @@
 // any time. UCX's wireup protocol, which aborts the process if a connection breaks during it, is
 // never entered.
 //
-// Create allocates all memory. Not thread-safe.
+// Allocates when it is made, and not thereafter. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -35,15 +35,9 @@ inline constexpr std::size_t kPieceHeaderBytes = kFrameHeaderBytes + 8;
 
 class UcxOutbox {
  public:
-  // The peer's slots.
-  struct Geometry {
-    std::uint32_t slots = 0;
-    std::uint32_t slot_bytes = 0;
-  };
-  // `mapped_ring`: the peer's ring if it is mapped; empty to send messages, which takes as much
-  // memory as the peer's ring has. Errors: kResourceExhausted (OUT_OF_MEMORY).
-  static absl::StatusOr<std::unique_ptr<UcxOutbox>> Create(const Geometry& geometry,
-                                                           std::span<std::byte> mapped_ring);
+  // `memory`: of the peer's slots, in its ring if that is `mapped`, else staging memory of the same
+  // size. It outlives this.
+  UcxOutbox(const RingShape& shape, std::span<std::byte> memory, bool mapped);
   UcxOutbox(const UcxOutbox&) = delete;
   UcxOutbox& operator=(const UcxOutbox&) = delete;
 
@@ -69,17 +63,15 @@ class UcxOutbox {
     std::uint32_t next = kNone;
   };
 
-  UcxOutbox(const Geometry& geometry, std::span<std::byte> mapped_ring, RingPages staging);
   // Sends one message. UCS_INPROGRESS if the frame needs more messages.
   ucs_status_t SendOne(ucp_ep_h endpoint, std::uint32_t slot, Entry* entry) const;
   // Removes the first slot of the queue.
   void Pop();
 
-  const Geometry geometry_;
+  const RingShape shape_;
   const bool mapped_;
-  const RingPages staging_;      // empty if mapped
-  std::span<std::byte> memory_;  // of all slots, here or at the peer
-  std::vector<Entry> entries_;   // by slot
+  const std::span<std::byte> memory_;
+  std::vector<Entry> entries_;  // by slot
   std::uint32_t head_ = kNone;
   std::uint32_t tail_ = kNone;
 };

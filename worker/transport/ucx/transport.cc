@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/base/status_macros.h"
+#include "worker/transport/ring_geometry.h"
 #include "worker/transport/ucx/link.h"
 
 namespace switchyard {
@@ -27,7 +28,7 @@ absl::StatusOr<std::unique_ptr<Transport>> UcxTransport::Create(const UcxOptions
 
 absl::Status UcxTransport::Init(const UcxOptions& options) {
   SY_RETURN_IF_ERROR(CheckSocketDirectory(options.ring_dir));
-  core_.ring_dir = options.ring_dir;
+  core_.place.ring_dir = options.ring_dir;
   core_.incarnation = options.incarnation;
   SY_ASSIGN_OR_RETURN(core_.ucx, UcxContext::Create(options.context));
 
@@ -36,7 +37,7 @@ absl::Status UcxTransport::Init(const UcxOptions& options) {
   SY_RETURN_IF_ERROR(SetUp(core_.ucx->receiver(), core_.ucx->receiver_ports()));
   SY_ASSIGN_OR_RETURN(sleeper_, Sleeper::Create({core_.ucx->receiver_fd(), core_.ucx->sender_fd()},
                                                 options.busy_poll));
-  core_.peer_wake = sleeper_->peer_wake();
+  core_.place.peer_wake = sleeper_->peer_wake();
   return absl::OkStatus();
 }
 
@@ -65,6 +66,7 @@ absl::Status UcxTransport::KeepListening() {
 }
 
 UcxTransport::~UcxTransport() {
+  core_.memory_thread.Stop();  // its work uses this object
   // Close removes the link from the list.
   while (!core_.links.empty()) core_.links.back()->Close();
   core_.admission.ForgetClosed();
@@ -75,10 +77,11 @@ absl::StatusOr<std::unique_ptr<Link>> UcxTransport::CreateLink(const LinkOptions
   return UcxLink::Create(&core_, options);
 }
 
-std::shared_ptr<PeerVisit> UcxTransport::Visit(const RingOffer& offer,
-                                               TransportChoice choice) const {
-  if (choice == TransportChoice::kTcp) return nullptr;
-  return std::make_shared<UcxVisit>(VisitRing(offer, core_.ring_dir));
+std::shared_ptr<LinkMemory> UcxTransport::MakeMemory(const LinkOptions& options) const {
+  LinkOptions rounded = options;
+  // CreateLink says what is wrong with them.
+  if (!RoundRing(&rounded).ok() || options.choice == TransportChoice::kInProcess) return nullptr;
+  return std::make_shared<UcxLinkMemory>(core_.place, rounded);
 }
 
 // A doorbell is only a header; a piece is a longer header with data. Any other message is not a

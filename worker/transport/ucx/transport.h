@@ -7,9 +7,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "worker/transport/doorbells.h"
 #include "worker/transport/sleeper.h"
@@ -40,8 +42,11 @@ class UcxTransport final : public Transport {
   bool Arm() override;
   void Wait(Duration max) override { sleeper_->Wait(max); }
   void Wake() override { sleeper_->Wake(); }
-  [[nodiscard]] std::shared_ptr<PeerVisit> Visit(const RingOffer& offer,
-                                                 TransportChoice choice) const override;
+  [[nodiscard]] std::shared_ptr<LinkMemory> MakeMemory(const LinkOptions& options) const override;
+  bool RunAside(std::function<void()> work) override {
+    core_.memory_thread.Run(std::move(work));
+    return true;
+  }
   void CountDrop(FrameDrop drop) override { core_.inbox.CountDrop(drop); }
   [[nodiscard]] MemoryKind slot_memory() const override { return MemoryKind::kHost; }
   [[nodiscard]] std::string library() const override;

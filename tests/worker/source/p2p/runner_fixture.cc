@@ -124,7 +124,7 @@ void RunnerFixture::Start(const Plan& plan, const OpenSessionRequest& request) {
   options.stream = std::move(stream);
   options.clock = &clock_;
   options.rng = &rng_;
-  options.wake = [] {};
+  options.wake = [this] { transport_.Wake(); };
   options.own_experts = own_experts_;
   options.own_worker_id = own_worker_id_;
   options.incarnation = incarnation_;
