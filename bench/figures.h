@@ -27,5 +27,7 @@ void PrefillFigures(const RunOptions& options, Report* report);
 void DecodeFigures(const RunOptions& options, Report* report);
 // One token a step on one worker, beside two sessions of prefill, against the same steps alone.
 void ContentionFigures(const RunOptions& options, Report* report);
+// One token a step on one worker, while sessions with large rings open and close.
+void OpeningFigures(const RunOptions& options, Report* report);
 
 }  // namespace switchyard::bench

@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include <benchmark/benchmark.h>
 
 #include "bench/copy_device.h"
@@ -25,10 +26,12 @@
 namespace switchyard::bench {
 namespace {
 
-// Narrow rows, because the batch memory of 256 workers, a quarter of a gigabyte each with rows of
-// 7168, would not fit one machine. The experts only copy, so that their width is of no matter.
-constexpr const char* kModel = "synthetic:hidden=1024,intermediate=8,experts=256,top_k=8,layers=1";
-constexpr MoeShape kShape{.hidden = 1024, .intermediate = 8, .experts = 256, .top_k = 8};
+// The experts only copy, so that their width is of no matter.
+std::string ModelOf(std::int32_t hidden) {
+  return absl::StrFormat("synthetic:hidden=%d,intermediate=8,experts=256,top_k=8,layers=1", hidden);
+}
+// The batch memory of a worker with rows of 7168, and what else it takes.
+constexpr double kWideWorkerGib = 0.35;
 constexpr std::int32_t kTokens = 128;
 constexpr Duration kOpenMax = std::chrono::seconds(120);
 
@@ -40,11 +43,11 @@ double RssMib() {
   return resident * static_cast<double>(::sysconf(_SC_PAGESIZE)) / (1 << 20);
 }
 
-void Session(benchmark::State& state) {
+void RunSession(benchmark::State& state, std::int32_t hidden) {
   Logger logger("bench", LogLevel::kError);
   std::atomic<std::int64_t> copying{0};  // nanoseconds, not looked at
   InProcessOptions deploy;
-  deploy.checkpoint = kModel;
+  deploy.checkpoint = ModelOf(hidden);
   deploy.workers = static_cast<std::int32_t>(state.range(0));
   deploy.logger = &logger;
   deploy.make_device = [&](std::size_t /*worker*/) { return MakeCopyDevice(&copying); };
@@ -60,7 +63,7 @@ void Session(benchmark::State& state) {
   const double open =
       SecondsOf([&] { served.session = OrExit(served.client->OpenWhenReady(request, kOpenMax)); });
   const double rss = RssMib() - before_open;
-  MoeBatch batch(kShape, kTokens, 11);
+  MoeBatch batch({.hidden = hidden, .intermediate = 8, .experts = 256, .top_k = 8}, kTokens, 11);
   const StepRequest step = batch.Request(LayerId{0});
   served.Run(step);
   std::vector<double> steps;
@@ -80,8 +83,29 @@ void Session(benchmark::State& state) {
   state.counters["sum_us"] = UsAStep(before, after, &StepTimes::sum_ns);
 }
 
+void Session(benchmark::State& state) { RunSession(state, 1024); }
 BENCHMARK(Session)->RangeMultiplier(2)->Range(8, 256)->UseManualTime()->Unit(
     benchmark::kMicrosecond);
+
+// Rows as wide as those of DeepSeek-V3, where the machine has the memory for so many workers.
+void WideSession(benchmark::State& state) {
+  const double gib = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) *
+                     static_cast<double>(::sysconf(_SC_PAGESIZE)) / (1 << 30);
+  const double needed = kWideWorkerGib * static_cast<double>(state.range(0));
+  if (needed < gib) {
+    RunSession(state, 7168);
+    return;
+  }
+  for (auto unused : state) state.SetIterationTime(1e-6);
+  state.SetLabel(absl::StrFormat("not run: needs %.0f GiB of memory", needed));
+}
+
+BENCHMARK(WideSession)
+    ->RangeMultiplier(8)
+    ->Range(8, 256)
+    ->Iterations(50)
+    ->UseManualTime()
+    ->Unit(benchmark::kMicrosecond);
 
 }  // namespace
 }  // namespace switchyard::bench
