@@ -93,6 +93,7 @@ void Driver::OpenSession(OpenSessionRequest request, SessionCallback done) {
   });
 }
 
+// Answered also for a session that is not known: it may have been closed by its own deadline.
 void Driver::CloseSession(SessionId session, StatusCallback done) {
   SendRequest(ends_, std::move(done), [&](RequestId id) { return SessionEnded{id, session}; });
 }
@@ -102,6 +103,7 @@ absl::StatusOr<WatchId> Driver::Watch(WatchRequest request, PlanUpdateSink* sink
 }
 
 void Driver::StopWatch(WatchId watch) {
+  // Pushed even if the queue is full, as the end of a stream is.
   inbox_->Push(WatchStopped{watch});
   watches_.Remove(watch);
 }
@@ -154,6 +156,7 @@ void Driver::Step(const Event& event) {
     const MutexLock lock(coordinator_mutex_);
     effects = coordinator_.Step(event, clock_->Now());
   }
+  // For WaitForView, before the effects: those may take a while, and the view has changed already.
   stepped_.NotifyAll();
   // Without the lock, since sinks and callbacks may call View.
   for (Effect& effect : effects) {
@@ -177,6 +180,7 @@ void Driver::Perform(const DialWorker& effect) {
         WorkerDialed{effect.worker, effect.incarnation, effect.endpoint, std::move(status)});
   };
   if (dial_ == nullptr) {
+    // In one process nobody can be out of reach.
     answer(absl::OkStatus());
   } else {
     dial_(effect, std::move(answer));

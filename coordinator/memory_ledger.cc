@@ -15,6 +15,7 @@ void Count(const HeldWeights& weights, Held* counted, BytesByWorker* bytes) {
     for (const PhysicalExpert& physical : layer.experts) {
       const std::string& id =
           weights.plan->workers[static_cast<std::size_t>(physical.worker.value)].id;
+      // Copies of an expert on one worker share its weights.
       if (counted->emplace(id, layer.layer, physical.expert).second) {
         (*bytes)[id] += weights.expert_bytes;
       }
@@ -32,6 +33,7 @@ BytesByWorker BytesOfBoth(const HeldWeights& serving, const HeldWeights& changin
   BytesByWorker bytes;
   Held counted;
   Count(serving, &counted, &bytes);
+  // Of another checkpoint, the same expert is in memory twice until the old epoch is dropped.
   if (!ShareWeights(serving.plan, changing.plan)) counted.clear();
   Count(changing, &counted, &bytes);
   return bytes;

@@ -20,12 +20,14 @@ void ServingEpoch::Replace(std::shared_ptr<const PlanUpdate> next, std::int64_t 
 
 void ServingEpoch::NoteCommitted(Epoch epoch, const PlanHash& hash, const GrantKeys& keys) {
   inherited_[epoch] = hash;
+  // The oldest goes: a source that is still on it is the least likely to come back.
   if (inherited_.size() > kInheritedMax) inherited_.erase(inherited_.begin());
   for (const GrantKey& key : keys) AddGrantKey(key, &inherited_keys_);
 }
 
 GrantKeys ServingEpoch::KeysWith(const GrantKey& own) const {
   GrantKeys keys;
+  // The own one first: it signs what is granted from now on, the others only verify older grants.
   AddGrantKey(own, &keys);
   for (const GrantKey& key : inherited_keys_) AddGrantKey(key, &keys);
   return keys;
@@ -102,6 +104,7 @@ std::vector<CapabilitySet> ServingEpoch::Capabilities() const {
   std::vector<CapabilitySet> capabilities;
   if (serving_ == nullptr) return capabilities;
   for (const PlanWorker& worker : plan()->workers) {
+    // One that is away is left out: what it can do after its return is not known.
     const Member* member = members_->Find(worker);
     if (member != nullptr) capabilities.push_back(member->capabilities);
   }

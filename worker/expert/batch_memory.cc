@@ -27,6 +27,7 @@ absl::StatusOr<BatchMemory> BatchMemory::CreateForPrefill(DeviceBackend* device,
                                                           const BatchOptions& options) {
   const BatchSize usual{.rows = options.rows_max, .pairs = options.pairs_max};
   const BatchSize large = device->PrefillBatch(shape, usual);
+  // Most devices gain nothing from larger batches, and memory is the experts'.
   if (large == usual) return Create(device, shape, options);
   absl::StatusOr<BatchMemory> memory =
       Create(device, shape, {.rows_max = large.rows, .pairs_max = large.pairs});

@@ -247,6 +247,7 @@ void DirectExperts::Release(SessionId session, Epoch epoch) {
 
 void DirectExperts::Close(SessionId session) {
   const MutexLock lock(mutex_);
+  // Chunks that run go on: they hold their epoch, and Count finds that the session is gone.
   sessions_.erase(session);
 }
 
@@ -270,6 +271,7 @@ void DirectExperts::Activate(std::shared_ptr<const EpochRuntime> runtime) {
 void DirectExperts::Retire(absl::string_view deployment, Epoch epoch) {
   const MutexLock lock(mutex_);
   for (Committed& held : committed_) {
+    // Sessions that bind it already go on, until they release it or it is overdue.
     if (Is(*held.runtime, deployment, epoch)) held.retiring = true;
   }
 }
@@ -277,6 +279,7 @@ void DirectExperts::Retire(absl::string_view deployment, Epoch epoch) {
 void DirectExperts::ReleaseOverdue(absl::string_view deployment, Epoch epoch, Duration waited) {
   const MutexLock lock(mutex_);
   for (auto& [id, session] : sessions_) {
+    // Its last step may still be running, and must end on the epoch that it began on.
     if (session.step_deadline > waited) continue;
     const auto released = std::erase_if(
         session.bound, [&](const auto& bound) { return Is(*bound, deployment, epoch); });

@@ -68,6 +68,7 @@ absl::StatusOr<std::shared_ptr<void>> ExpertEngine::Admit(const AttachRequest& r
 }
 
 absl::StatusOr<AttachGrant> ExpertEngine::Attach(const AttachRequest& request, AttachAhead ahead) {
+  // Again after Admit: the epoch may have been retired, and others may have attached, meanwhile.
   SY_ASSIGN_OR_RETURN(EpochRecord * record, CheckAttach(request));
   if (ahead.counted == nullptr) {
     SY_ASSIGN_OR_RETURN(ahead.counted, CountMemory(request, *record->epoch.runtime));

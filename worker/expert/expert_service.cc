@@ -203,6 +203,7 @@ AttachAhead ExpertService::Impl::MakeAhead(const AttachRequest& request,
   LinkOptions options = LinkOptionsOf(request);
   options.until_freed = counted;
   AttachAhead ahead{.memory = transport_->MakeMemory(options), .counted = std::move(counted)};
+  // What fails here is told by Attach, in the terms of the link that it would have become.
   if (ahead.memory != nullptr) ahead.memory->Meet(request.reply_ring);
   return ahead;
 }
@@ -388,9 +389,10 @@ absl::StatusOr<AttachGrant> ExpertService::Attach(
                           timeout, [&] { return impl_->Admit(request); })));
   // Here, because the data thread has steps to serve: it must not wait for the source's process,
   // nor for pages.
-  AttachAhead ahead = impl_->MakeAhead(request, std::move(counted));
+  const AttachAhead ahead = impl_->MakeAhead(request, std::move(counted));
+  // A copy of it, so that after a refusal it is freed here too.
   return impl_->Call<absl::StatusOr<AttachGrant>>(
-      timeout, [&] { return impl_->Attach(request, std::move(ahead), std::move(on_closed)); });
+      timeout, [&] { return impl_->Attach(request, ahead, std::move(on_closed)); });
 }
 
 absl::Status ExpertService::Bind(AttachmentId attachment, const BindRequest& request,

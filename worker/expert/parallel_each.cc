@@ -13,6 +13,7 @@
 namespace switchyard {
 namespace {
 
+// Staging prepares a coming epoch, and must not take CPUs from the steps of the present one.
 constexpr int kNice = 10;
 
 class Items {
@@ -59,6 +60,7 @@ class Items {
 absl::Status ParallelEach(std::size_t count, int threads,
                           const std::function<absl::Status(std::size_t)>& work) {
   Items items(count, work);
+  // One fewer than asked for, because the caller works too.
   const std::size_t helpers = std::min(count, static_cast<std::size_t>(std::max(threads, 1))) -
                               std::min<std::size_t>(count, 1);
   {

@@ -124,11 +124,11 @@ absl::StatusOr<Source::SessionRef> Source::Open(const OpenSessionRequest& reques
   }
   const absl::Status ready = StartAndConnect(ref, until);
   if (ready.ok()) return ref;
-  session.watch.reset();
   session.runner->Close(options_.clock->Now());
-  sessions_.erase(ref);
+  auto failed = sessions_.extract(ref);
   progress.Unlock();
-  // Without the mutex: the coordinator may take its time, and other sessions go on.
+  // Without the mutex: all of this may take its time, and other sessions go on.
+  failed = {};
   CloseAtCoordinator(grant.session, timeout).IgnoreError();
   return ready;
 }

@@ -106,8 +106,9 @@ class StepRunner {
   // ticket stays good until the step ends by its deadline.
   virtual absl::Status Take(const StepTicket& ticket, TimePoint now) = 0;
 
-  // Fails what is in flight (SESSION_CLOSED) and lets go of every connection at once. Idempotent.
-  // Afterwards only IsDone, Take and Status may be called.
+  // Fails what is in flight (SESSION_CLOSED) and lets go of every connection, and of the transport,
+  // at once. Idempotent. Afterwards only IsDone, Take and Status may be called; the destructor may
+  // run without the lock that the other calls need.
   virtual void Close(TimePoint now) = 0;
   // The epoch of the plan that steps run on now; 0 while the session opens.
   [[nodiscard]] virtual Epoch epoch() const = 0;

@@ -1,15 +1,30 @@
 #include "worker/transport/memory_thread.h"
 
+#include <system_error>
 #include <utility>
 
 namespace switchyard {
 
 void MemoryThread::Run(std::function<void()> work) {
-  const MutexLock lock(mutex_);
-  if (stopping_) return;
-  queue_.push_back(std::move(work));
-  if (!thread_.joinable()) thread_ = std::thread([this] { RunAll(); });
-  changed_.NotifyAll();
+  {
+    const MutexLock lock(mutex_);
+    if (stopping_) return;
+    if (HasThread()) {
+      queue_.push_back(std::move(work));
+      changed_.NotifyAll();
+      return;
+    }
+  }
+  work();
+}
+
+bool MemoryThread::HasThread() {
+  try {
+    if (!thread_.joinable()) thread_ = std::thread([this] { RunAll(); });
+  } catch (const std::system_error&) {
+    // The process has as many threads as it may: what has to be done is done by the caller, late.
+  }
+  return thread_.joinable();
 }
 
 void MemoryThread::RunAll() {

@@ -21,13 +21,15 @@ class MemoryThread {
 
   // Runs `work` and destroys it there, after everything that was given before. What waits is
   // bounded by what links can ask for: to be made, to meet their peer, to be freed. After Stop:
-  // destroys `work` here, without running it.
+  // destroys `work` here, without running it. Where no thread can be started: runs it here.
   void Run(std::function<void()> work);
   // Waits for the work that runs; the rest is destroyed, here and without running it.
   void Stop();
 
  private:
   void RunAll();
+  // Starts the thread if there is none. False if that fails.
+  bool HasThread() SY_REQUIRES(mutex_);
 
   Mutex mutex_;
   CondVar changed_;

@@ -1,7 +1,7 @@
 // One attachment as its source sees it: the control stream, the link with its two rings, the
 // credits.
 //
-//   kPreparing --memory of the link, offer--> kAttaching --grant, Connect--> kReady
+//   kPreparing --memory of the link, offer--> kAttaching --grant--> kConnecting --> kReady
 //   each of them --stream, link or credit failure--> kDown --retry--> kPreparing
 //
 // The object outlives its streams: a retry gets a new serial, link and credits, and what comes late
@@ -98,7 +98,7 @@ class P2pRunner;
 // The FrameSink of its own link, whose owner it is.
 struct Attachment final : public FrameSink {
   // kReady means attached, not bound: BoundPlan::confirmed says for which epochs.
-  enum class State : std::uint8_t { kPreparing, kAttaching, kReady, kDown };
+  enum class State : std::uint8_t { kPreparing, kAttaching, kConnecting, kReady, kDown };
 
   P2pRunner* runner = nullptr;  // owns this attachment
   PlanWorker worker;            // id, incarnation, endpoint
@@ -120,7 +120,7 @@ struct Attachment final : public FrameSink {
   std::unique_ptr<AttachEvents> sink;    // of `stream`, in this life
   std::unique_ptr<AttachStream> stream;  // attach, bind, release
   std::shared_ptr<LinkMemory> memory;    // kAttaching: of `link`, to meet the worker with
-  AttachGrant grant;                     // kAttaching: while the worker's ring is mapped
+  AttachGrant grant;                     // kConnecting: while the worker's ring is mapped
   std::unique_ptr<Link> link;
   AttachmentId peer_attachment;  // frames to the worker must carry it
   std::string reply_path;        // worker -> source, as the worker reads it back

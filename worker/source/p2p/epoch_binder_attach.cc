@@ -37,6 +37,7 @@ std::uint32_t Bytes32(std::int64_t bytes) {
 }  // namespace
 
 Attachment* EpochBinder::FindBySerial(std::uint64_t serial) const {
+  // Linear: events are as rare as attachments, and these change more often than they are looked up.
   for (const std::unique_ptr<Attachment>& attachment : attachments_) {
     if (attachment->serial == serial && attachment->state != Attachment::State::kDown) {
       return attachment.get();
@@ -59,6 +60,7 @@ void EpochBinder::StartAttach(Attachment& attachment, TimePoint now) {
   // A new serial: events of the old life must not be taken for this one's.
   attachment.serial = ++last_serial_;
   attachment.state = Attachment::State::kPreparing;
+  // The work may end after this binder, so it holds the queue; the transport outlives its work.
   const bool aside = options_.transport->RunAside(
       [transport = options_.transport, options = LinkOptionsFor(attachment),
        serial = attachment.serial, events = options_.events] {
@@ -76,6 +78,7 @@ void EpochBinder::OnMemoryMade(MemoryMadeEvent event, TimePoint now) {
     attachment = nullptr;
   }
   if (attachment == nullptr) {
+    // Back to where it was made, because freeing it takes as long.
     options_.transport->RunAside([memory = std::move(event.memory)] {});
     return;
   }
@@ -93,9 +96,12 @@ void EpochBinder::SendAttach(Attachment& attachment, TimePoint now) {
   absl::StatusOr<std::unique_ptr<Link>> link =
       options_.transport->CreateLink(LinkOptionsFor(attachment));
   if (!link.ok()) {
+    // No link has it, which would free it aside.
+    options_.transport->RunAside([memory = std::move(attachment.memory)] {});
     Lose(attachment, link.status(), now);
     return;
   }
+  // Before the stream, whose answer may be faster than the return of Attach.
   attachment.state = Attachment::State::kAttaching;
   attachment.link = *std::move(link);
   attachment.credits = CreditTable(options_.credits);
@@ -149,6 +155,8 @@ void EpochBinder::OnAttached(const AttachedEvent& event, TimePoint now) {
     return;
   }
   attachment->grant = event.grant;
+  // A worker that grants twice is not heard again: the first ring may be in use by then.
+  attachment->state = Attachment::State::kConnecting;
   if (attachment->memory == nullptr) {
     ConnectLink(*attachment, now);
     return;
@@ -162,7 +170,8 @@ void EpochBinder::OnAttached(const AttachedEvent& event, TimePoint now) {
 
 void EpochBinder::OnPeerMet(const PeerMetEvent& event, TimePoint now) {
   Attachment* attachment = FindBySerial(event.serial);
-  if (attachment != nullptr) ConnectLink(*attachment, now);
+  if (attachment == nullptr || attachment->state != Attachment::State::kConnecting) return;
+  ConnectLink(*attachment, now);
 }
 
 void EpochBinder::ConnectLink(Attachment& attachment, TimePoint now) {
@@ -174,6 +183,7 @@ void EpochBinder::ConnectLink(Attachment& attachment, TimePoint now) {
     return;
   }
   attachment.state = Attachment::State::kReady;
+  // Only now: a worker that grants and cannot be connected to must not be asked without a pause.
   attachment.backoff = {};
   attachment.peer_attachment = grant.request_ring.attachment;
   attachment.reply_path = grant.path;
@@ -199,6 +209,7 @@ void EpochBinder::LoseAttaching(Attachment& attachment, const absl::Status& why,
 void EpochBinder::OnAttachEnded(const AttachEndedEvent& event, TimePoint now) {
   Attachment* attachment = FindBySerial(event.serial);
   if (attachment == nullptr) return;
+  // A refusal, unless the worker had granted: then it is a loss, which a retry may mend.
   if (attachment->state == Attachment::State::kAttaching) {
     LoseAttaching(*attachment, event.why, now);
   } else {

@@ -143,7 +143,7 @@ bool StepEngine::Pump(TimePoint now, Piece piece) {
     put_off_ = false;
   }
   bool sent = PollStream(now);
-  sent |= PollOwn(now);
+  sent |= PollOwn(now, piece);
   // Oldest step first on every attachment: two steps that took credits from each other could both
   // wait for ever. Own experts last, so that the other workers compute meanwhile. By index: an
   // answer that comes from within Send ends steps, and so shortens the list.

@@ -135,7 +135,7 @@ class StepEngine {
   // nullptr when there is none.
   [[nodiscard]] OwnChunkRun* FindOwn(const Step& step, std::uint32_t chunk);
   // Takes the answers of own experts that have ended, and starts those that wait.
-  bool PollOwn(TimePoint now);
+  bool PollOwn(TimePoint now, Piece piece);
   // Where metadata, scales and rows of a chunk's frame lie.
   [[nodiscard]] FrameLayout LayoutOf(const Step& step, const Chunk& chunk) const;
   // Gives the encoding of the chunk's rows of x to the stream.

@@ -9,9 +9,10 @@
 namespace switchyard {
 namespace {
 
-// Chunks of a session that are encoded, queued or computed at once. The device computes one after
-// the other, and its queue is shared by all sessions of the gateway.
-constexpr std::ptrdiff_t kOwnRunsMax = 4;
+// Chunks of a session that are encoded, queued or computed at once: one that the device computes
+// and one that it goes on with. All sessions of the gateway share its queue, and where it has
+// memory of its own, the staging memory for two chunks.
+constexpr int kOwnRunsMax = 2;
 
 bool IsQueueFull(const absl::Status& status) {
   return absl::IsResourceExhausted(status) && ReasonOf(status) == Reason::kNoCredits;
@@ -19,9 +20,14 @@ bool IsQueueFull(const absl::Status& status) {
 
 }  // namespace
 
+// Counted anew each time: few runs are open, and one counter would have to be kept in five places.
 bool StepEngine::HasRoomForOwn() const {
-  const auto open = std::count_if(own_runs_.begin(), own_runs_.end(),
-                                  [](const auto& own) { return own->state != OwnState::kEnded; });
+  int open = 0;
+  for (const auto& own : own_runs_) {
+    // No chunk goes before one that waits.
+    if (own->state == OwnState::kWaiting) return false;
+    open += own->state != OwnState::kEnded ? 1 : 0;
+  }
   return open < kOwnRunsMax && work_.has_room_for_encode();
 }
 
@@ -40,11 +46,14 @@ bool StepEngine::PumpOwn(Step& step, TimePoint now) {
     while (!step.ended() && HasRoomForOwn() &&
            (next = step.NextUnsent(static_cast<std::int32_t>(w))) >= 0 && !HasEncodedEnough()) {
       const auto chunk = static_cast<std::uint32_t>(next);
+      // No credit: nothing of it lies in a ring.
       step.MarkEncoding(chunk, kNoCredit);
       if (const absl::Status status = BeginOwn(step, chunk); !status.ok()) {
+        // The stream took nothing, so that no event will say so.
         step.MarkEncoded();
         FailStep(step, status, now);
       }
+      // A device that works in the call has encoded the rows: the experts begin with them at once.
       PollStream(now);
       ran = true;
     }
@@ -80,6 +89,7 @@ absl::Status StepEngine::StartOwn(Step& step, std::uint32_t chunk) {
       step.bound_layer().codecs[static_cast<std::size_t>(cut.worker)]->format();
   OwnChunkRun& own = *FindOwn(step, chunk);
   const RowBytes row = RowBytesOf(format, bound.plan.shape.hidden);
+  // Also of one that has to wait: its rows are final, and it needs no further encoding.
   step.MarkSent(chunk);
   absl::StatusOr<std::unique_ptr<OwnRun>> run = options_.own_experts->Start(
       {.deployment = bound.plan.deployment,
@@ -123,7 +133,7 @@ bool StepEngine::StartWaitingOwn(TimePoint now) {
   return started;
 }
 
-bool StepEngine::PollOwn(TimePoint now) {
+bool StepEngine::PollOwn(TimePoint now, Piece piece) {
   bool ended = false;
   // By index: what follows a sum may come back here and take runs out.
   for (std::size_t i = 0; i < own_runs_.size(); ++i) {
@@ -133,6 +143,7 @@ bool StepEngine::PollOwn(TimePoint now) {
     const absl::Status status = own.run->Finish();
     own.run.reset();
     own.state = OwnState::kEnded;
+    // The answer stays until the step has ended; of a large step, the rows would double it.
     own.rows = {};
     Step* step = FindStep(own.step);
     if (step == nullptr || step->ended()) continue;
@@ -143,7 +154,8 @@ bool StepEngine::PollOwn(TimePoint now) {
       FailStep(*step, status, now);
     }
   }
-  ended |= StartWaitingOwn(now);
+  // Not for every frame that arrives: a refused start costs as much as one that succeeds.
+  if (piece == Piece::kNew) ended |= StartWaitingOwn(now);
   RetireDone();
   // The step reads the answers until it ends.
   std::erase_if(own_runs_, [this](const std::unique_ptr<OwnChunkRun>& own) {

@@ -1,8 +1,9 @@
 // The memory of one UCX link: its own ring, and the peer's ring or the staging memory of its
 // outbox. See LinkMemory in worker/transport/transport.h.
 //
-// One thread at a time uses it; the link's Close is the exception, which may come while another
-// thread is in Meet. Owned by the link, and by whoever is still making it.
+// One thread at a time uses it, but for the ring: the link goes on with that, and may close, while
+// another thread is in Meet, which leaves the ring alone once there is a link. Owned by the link,
+// and by whoever is still making it.
 #pragma once
 
 #include <cstdint>

@@ -129,6 +129,23 @@ TEST_F(EpochBinderAttachTest, AStreamThatEndsWhileThePeerIsMetBeginsAnew) {
   SY_EXPECT_OK(runner_->ready());
 }
 
+// The second would map its ring in place of one that frames are written to.
+TEST_F(EpochBinderAttachTest, AWorkerThatGrantsTwiceIsHeardOnce) {
+  const Plan plan = MakeTestPlan(1, {"a"}, kLl);
+  Start(plan);
+  RunAllAside();
+  const auto memory = transport_.links.at(0)->made_with;
+  Grant(plan, 0, 1);
+  Grant(plan, 0, 2);
+  RunAllAside();
+  Grant(plan, 0, 3);
+  RunAllAside();
+
+  SY_EXPECT_OK(runner_->ready());
+  EXPECT_THAT(memory->met, ::testing::ElementsAre(AttachmentId{1}));
+  EXPECT_EQ(channel_.streams.size(), 1U);
+}
+
 TEST_F(EpochBinderAttachTest, WhatIsAsideMayEndAfterTheSession) {
   const Plan plan = MakeTestPlan(1, {"a", "b"}, kLl);
   Start(plan);
