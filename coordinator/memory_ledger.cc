@@ -33,7 +33,7 @@ BytesByWorker BytesOfBoth(const HeldWeights& serving, const HeldWeights& changin
   BytesByWorker bytes;
   Held counted;
   Count(serving, &counted, &bytes);
-  // Of another checkpoint, the same expert is in memory twice until the old epoch is dropped.
+  // An expert of another checkpoint lies beside its former self until the old epoch is dropped.
   if (!ShareWeights(serving.plan, changing.plan)) counted.clear();
   Count(changing, &counted, &bytes);
   return bytes;

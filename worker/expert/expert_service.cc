@@ -203,7 +203,7 @@ AttachAhead ExpertService::Impl::MakeAhead(const AttachRequest& request,
   LinkOptions options = LinkOptionsOf(request);
   options.until_freed = counted;
   AttachAhead ahead{.memory = transport_->MakeMemory(options), .counted = std::move(counted)};
-  // What fails here is told by Attach, in the terms of the link that it would have become.
+  // Attach tells what fails here, in the terms of the link that it would have become.
   if (ahead.memory != nullptr) ahead.memory->Meet(request.reply_ring);
   return ahead;
 }
