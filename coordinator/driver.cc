@@ -93,7 +93,7 @@ void Driver::OpenSession(OpenSessionRequest request, SessionCallback done) {
   });
 }
 
-// Answered also for a session that is not known: it may have been closed by its own deadline.
+// Answered also for a session that is not known: one without a watch may have been forgotten.
 void Driver::CloseSession(SessionId session, StatusCallback done) {
   SendRequest(ends_, std::move(done), [&](RequestId id) { return SessionEnded{id, session}; });
 }

@@ -37,7 +37,11 @@ using testing::StepLoad;
 constexpr int kConnections = 10'000;
 // Descriptors that this process keeps for everything else.
 constexpr int kOwn = 500;
+#if defined(__SANITIZE_ADDRESS__)  // takes several times as long for each connection
+constexpr Duration kAfterwards = std::chrono::seconds(10);
+#else
 constexpr Duration kAfterwards = std::chrono::seconds(1);
+#endif
 
 // The ports of the loopback interface on which `process` listens: gRPC's and UCX's.
 std::set<std::uint16_t> PortsOf(pid_t process) {

@@ -34,6 +34,7 @@
 #include "worker/expert/expert_attachment.h"
 #include "worker/expert/expert_batch.h"
 #include "worker/expert/expert_engine_options.h"
+#include "worker/expert/expert_stats.h"
 #include "worker/transport/transport.h"
 
 namespace switchyard {

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <thread>
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
@@ -19,7 +20,9 @@
 namespace switchyard {
 namespace {
 
-constexpr std::size_t kUnmapBytes = std::size_t{4} << 20;
+// Pages are made, touched and freed in pieces, with the CPU given up in between: a step that waits
+// for it, or for the kernel's lock on this process's mappings, waits for a piece and not for all.
+constexpr std::size_t kPieceOfPages = std::size_t{256} << 10;
 // Only shown by tools; it is not a path.
 constexpr const char* kFileName = "switchyard-ring";
 // Shrinking would turn the peer's next store into SIGBUS; the last seal makes the others final.
@@ -43,6 +46,7 @@ absl::StatusOr<RingPages> MapFile(int file, std::size_t bytes) {
 void MakePresent(std::span<const std::byte> memory) {
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   for (std::size_t at = 0; at < memory.size(); at += page) {
+    if (at % kPieceOfPages == 0) std::this_thread::yield();
     static_cast<void>(
         __atomic_load_n(reinterpret_cast<const unsigned char*>(&memory[at]), __ATOMIC_RELAXED));
   }
@@ -80,9 +84,9 @@ absl::StatusOr<Descriptor> OpenWake(const Descriptor& wake) {
 }  // namespace
 
 RingPages::~RingPages() {
-  // In pieces, because other threads cannot map or unmap anything meanwhile.
-  for (std::size_t at = 0; at < memory_.size(); at += kUnmapBytes) {
-    ::munmap(&memory_[at], std::min(kUnmapBytes, memory_.size() - at));
+  for (std::size_t at = 0; at < memory_.size(); at += kPieceOfPages) {
+    ::munmap(&memory_[at], std::min(kPieceOfPages, memory_.size() - at));
+    std::this_thread::yield();
   }
 }
 
@@ -91,10 +95,10 @@ absl::StatusOr<RingPages> AllocatePages(std::size_t bytes) {
   void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return NoMemory(bytes, "mmap");
   RingPages pages({static_cast<std::byte*>(memory), bytes});
-  // For the same reason as MakePresent. Not by MAP_POPULATE, during which no other thread can map
-  // or unmap anything.
+  // For the same reason as MakePresent. Not by MAP_POPULATE, which is one piece.
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   for (std::size_t at = 0; at < bytes; at += page) {
+    if (at % kPieceOfPages == 0) std::this_thread::yield();
     __atomic_store_n(reinterpret_cast<unsigned char*>(&pages.memory()[at]), 0, __ATOMIC_RELAXED);
   }
   return pages;
@@ -121,8 +125,12 @@ absl::Status InboundRing::AllocateMapped(const RingShape& shape, std::uint64_t t
   if (::fcntl(file.get(), F_ADD_SEALS, kSeals) != 0) return NoMemory(bytes, "sealing");
   SY_ASSIGN_OR_RETURN(pages_, MapFile(file.get(), bytes));
   // Reserve the memory now: a lack of it is an error here, but would be a SIGBUS at first use.
-  if (::fallocate(file.get(), 0, 0, static_cast<off_t>(bytes)) != 0) {
-    return NoMemory(bytes, "fallocate");
+  for (std::size_t at = 0; at < bytes; at += kPieceOfPages) {
+    if (::fallocate(file.get(), 0, static_cast<off_t>(at),
+                    static_cast<off_t>(std::min(kPieceOfPages, bytes - at))) != 0) {
+      return NoMemory(bytes, "fallocate");
+    }
+    std::this_thread::yield();
   }
   MakePresent(pages_.memory());
   bells_ = BellOwner(pages_.memory().subspan(shape.bytes()), shape.slots, tag);

@@ -37,7 +37,7 @@ std::uint32_t Bytes32(std::int64_t bytes) {
 }  // namespace
 
 Attachment* EpochBinder::FindBySerial(std::uint64_t serial) const {
-  // Linear: events are as rare as attachments, and these change more often than they are looked up.
+  // Linear: each attachment has a few events in its whole life.
   for (const std::unique_ptr<Attachment>& attachment : attachments_) {
     if (attachment->serial == serial && attachment->state != Attachment::State::kDown) {
       return attachment.get();

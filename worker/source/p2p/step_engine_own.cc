@@ -20,7 +20,7 @@ bool IsQueueFull(const absl::Status& status) {
 
 }  // namespace
 
-// Counted anew each time: few runs are open, and one counter would have to be kept in five places.
+// Counted anew each time, because runs end in five places.
 bool StepEngine::HasRoomForOwn() const {
   int open = 0;
   for (const auto& own : own_runs_) {
