@@ -50,15 +50,25 @@ std::vector<Effect> Coordinator::Step(const Event& event, TimePoint now) {
 
 void Coordinator::EvaluateAll() {
   for (auto& [name, controller] : deployments_) {
+    CountFormerSessions(name, &controller);
     controller.Evaluate(now_);
     if (const auto update = controller.TakeAnnouncement()) {
       // In this order: sources learn of the new epoch before any worker retires the one that
       // they use (I6).
       sessions_.Announce(update);
+      CountFormerSessions(name, &controller);
       controller.Evaluate(now_);
+      // A former model that nobody uses ends in the same step.
+      if (const auto again = controller.TakeAnnouncement()) sessions_.Announce(again);
     }
   }
   ReleaseLeavers();
+}
+
+void Coordinator::CountFormerSessions(const std::string& name, DeploymentController* controller) {
+  if (!controller->keeps_former()) return;
+  const Epoch serving = controller->serving().plan()->epoch;
+  controller->SetFormerSessions(sessions_.CountBefore(name, serving));
 }
 
 void Coordinator::OnMembersChanged() {

@@ -84,6 +84,8 @@ class Coordinator {
   // Takes every step that is due, in the order of the deployments' names: the first one plans into
   // the memory that is free.
   void EvaluateAll();
+  // Tells the controller how many sessions its former model has, if it keeps one.
+  void CountFormerSessions(const std::string& name, DeploymentController* controller);
   void OnMembersChanged();
   // Sends Goodbye to workers that want to leave and that no deployment needs.
   void ReleaseLeavers();

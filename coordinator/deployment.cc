@@ -20,9 +20,9 @@ namespace switchyard {
 namespace {
 
 // Format 1 has no wire dtypes. Format 2 has neither the coordinator's defaults nor the layers'
-// storage, and writes "auto" for an unset dtype. Format 3 has no grant key. All are read and no
-// longer written.
-constexpr std::uint32_t kRecordFormat = 4;
+// storage, and writes "auto" for an unset dtype. Format 3 has no grant key, format 4 no time for
+// which a former model is kept. All are read and no longer written.
+constexpr std::uint32_t kRecordFormat = 5;
 // Upper limits that no sensible deployment reaches. They keep products and sums of these values
 // within their types, and texts within a message.
 constexpr std::size_t kNameMax = 128;
@@ -30,6 +30,7 @@ constexpr std::int32_t kWorkersMax = 4096;
 constexpr std::int32_t kTokensMax = 1 << 20;
 constexpr Duration kJoinTimeoutDefault = std::chrono::seconds(20);
 constexpr Duration kJoinTimeoutMax = std::chrono::hours(24);
+constexpr Duration kFormerModelKeptMax = std::chrono::hours(24);
 constexpr auto kLastChoice = DtypeChoice::kNvfp4;
 constexpr std::uint8_t kUnset = 255;  // stands for an enumerator that is not set
 
@@ -122,6 +123,14 @@ void WalkDefaults(Io& io, DefaultsT& defaults) {
   io.String(defaults.npu_normal_int8_flag);
 }
 
+// As a number of nanoseconds, which does not depend on the library's type.
+template <typename Io, typename DurationT>
+void WalkDuration(Io& io, DurationT& duration) {
+  std::int64_t nanoseconds = duration.count();
+  io.Int(nanoseconds);
+  if constexpr (!std::is_const_v<DurationT>) duration = Duration(nanoseconds);
+}
+
 template <typename Io, typename RecordT>
 void WalkSpec(Io& io, RecordT& record) {
   auto& spec = record.spec;
@@ -133,10 +142,7 @@ void WalkSpec(Io& io, RecordT& record) {
     WalkOptional(io, phase.mode);
   });
   io.Int(spec.min_workers);
-  // As a number of nanoseconds, which does not depend on the library's type.
-  std::int64_t join_timeout_ns = spec.join_timeout.count();
-  io.Int(join_timeout_ns);
-  if constexpr (!std::is_const_v<RecordT>) spec.join_timeout = Duration(join_timeout_ns);
+  WalkDuration(io, spec.join_timeout);
   io.Int(spec.max_tokens_per_step);
 }
 
@@ -284,6 +290,9 @@ absl::StatusOr<DeploymentSpec> CompleteSpec(const DeploymentSpec& spec) {
   if (full.join_timeout < Duration::zero() || full.join_timeout > kJoinTimeoutMax) {
     status.Update(Bad(full, "join_timeout", "must be 0 (20 s) to 24 h"));
   }
+  if (full.former_model_kept < Duration::zero() || full.former_model_kept > kFormerModelKeptMax) {
+    status.Update(Bad(full, "former_model_kept", "must be 0 to 24 h"));
+  }
   if (!status.ok()) return status;
   // 0 is the value of an absent field in the file, and so it means the default.
   if (full.min_workers == 0) full.min_workers = 1;
@@ -354,6 +363,7 @@ std::string CanonicalBytes(const DeploymentRecord& record) {
   WalkStorage(writer, record.facts);
   writer.Int(record.spec.moe_runner_backend);
   writer.Raw(record.grant_key.bytes);
+  WalkDuration(writer, record.spec.former_model_kept);
   return writer.Take();
 }
 
@@ -375,6 +385,7 @@ absl::StatusOr<DeploymentRecord> ParseDeploymentRecord(absl::string_view bytes) 
     record.facts.storage.resize(record.facts.layers.size());  // All unquantized.
   }
   if (format >= 4) reader.Raw(record.grant_key.bytes);
+  if (format >= 5) WalkDuration(reader, record.spec.former_model_kept);
   // Otherwise it would override the coordinator's default, which it never meant to do.
   if (format == 2 && record.spec.dispatcher_output_dtype == DtypeChoice::kAuto) {
     record.spec.dispatcher_output_dtype.reset();

@@ -59,6 +59,9 @@ struct DeploymentSpec {
   std::int32_t min_workers = 0;
   // The longest wait for min_workers, from the first one that joins; 0: 20 s.
   Duration join_timeout{};
+  // How long sessions go on with the model that they opened once the deployment serves another one;
+  // 0: they end at once. Both models are loaded meanwhile.
+  Duration former_model_kept{};
   // M of low_latency; 0: kDefaultMaxTokensPerStep.
   std::int32_t max_tokens_per_step = 0;
   // The wire dtype; unset: the coordinator's default.

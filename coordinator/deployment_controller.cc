@@ -132,6 +132,7 @@ bool DeploymentController::OnStoreWritten(WriteId write, const absl::Status& sta
 void DeploymentController::Evaluate(TimePoint now) {
   if (quarantine_.EndExclusions(now)) dirty_ = true;
   if (gate_.EndExpectations(record_->spec.join_timeout, now)) dirty_ = true;
+  if (EndFormer(now)) return;
   // Before the change advances: a worker gets ABORT for an old attempt before PREPARE for the new
   // one, so that the two never share its memory.
   DropUnwanted(now);
@@ -142,18 +143,30 @@ void DeploymentController::Evaluate(TimePoint now) {
 }
 
 EpochRule DeploymentController::Rule() const {
-  return {name(), serving_.update().get(), change_ ? change_->update().get() : nullptr};
+  return {name(), serving_.update().get(), change_ ? change_->update().get() : nullptr,
+          serving_.former()};
+}
+
+bool DeploymentController::EndFormer(TimePoint now) {
+  const std::string why = keeps_former() ? serving_.WhyEndFormer(gate_, now) : "";
+  if (why.empty()) return false;
+  context_.out->Info("deployment %s: its former model, epoch %d, ends: %s", name(),
+                     serving_.former()->plan.epoch.value, why);
+  announced_ = serving_.EndFormer();
+  PromiseMemory();
+  return true;
 }
 
 void DeploymentController::DropUnwanted(TimePoint now) {
-  // Steps on an older epoch take as long as their deadlines, and no epoch can replace a serving one
-  // that lacks a worker meanwhile.
-  const bool urgent = serving_.AnyStuck() || !LostWorkers().empty();
+  // No epoch can replace a serving one that lacks a worker while steps on an older one run.
+  const bool urgent = serving_.NeedsReplacing(gate_);
+  const bool waits = !urgent && serving_.plan() != nullptr;
   for (auto& [id, member] : context_.members->members()) {
     // Without a stream nothing can be sent; the worker reports what it holds when it is back.
     if (!member.connected()) continue;
     for (const EpochRule::Drop& drop : Rule().DropsOf(member.holds)) {
       if (drop.retire) {
+        if (waits && gate_.AwaitsSourcesOf(drop.key.epoch, now)) continue;
         Hold& hold = member.holds[drop.key];
         hold.state = HoldState::kRetireSent;
         hold.retired_at = now;
@@ -178,17 +191,6 @@ void DeploymentController::UrgeRetire(Member& member, bool urgent, TimePoint now
   }
 }
 
-std::vector<Incarnation> DeploymentController::LostWorkers() const {
-  std::vector<Incarnation> lost;
-  if (serving_.plan() == nullptr) return lost;
-  for (const PlanWorker& worker : serving_.plan()->workers) {
-    // After a restart a stored worker that has not registered yet is not lost, only late.
-    if (context_.members->Find(worker) != nullptr || gate_.Expects(worker.id)) continue;
-    lost.push_back(worker.incarnation);
-  }
-  return lost;
-}
-
 void DeploymentController::MaybeReplan(TimePoint now) {
   if (!refusal_.ok()) {
     SetRefusal(refusal_, kRefusedActivity);
@@ -196,7 +198,7 @@ void DeploymentController::MaybeReplan(TimePoint now) {
   }
   std::string wait = ReasonToWait(now);
   if (!wait.empty()) {
-    activity_ = std::move(wait);
+    activity_ = keeps_former() ? serving_.DescribeFormer(now) : std::move(wait);
     return;  // Still dirty: the next Evaluate asks again.
   }
   absl::StatusOr<PlanProposal> proposal = ProposalFor(*record_, now);
@@ -289,20 +291,15 @@ absl::StatusOr<PlanProposal> DeploymentController::ProposalFor(const DeploymentR
 }
 
 Epoch DeploymentController::NextEpoch() const {
-  Epoch highest = high_water_;
   // A coordinator whose store was lost learns from its workers which numbers are taken.
-  for (const auto& [id, member] : context_.members->members()) {
-    for (const auto& [key, hold] : member.holds) {
-      if (key.deployment == name()) highest = std::max(highest, key.epoch);
-    }
-  }
-  return Epoch{highest.value + 1};
+  return Epoch{std::max(high_water_, context_.members->HighestHeld(name())).value + 1};
 }
 
 void DeploymentController::StartChange() {
   change_.emplace(name(), NextEpoch());
   // Even if the write fails: it may be on disk all the same, and a number is used once (I10).
   high_water_ = std::max(high_water_, change_->epoch());
+  gate_.OnOwnEpoch(change_->epoch());
   SendChangeWrite();
 }
 
@@ -409,10 +406,12 @@ void DeploymentController::Serve(TimePoint now) {
   // Only now, with the mark durable, may sources learn of it (I2): a coordinator that restarts
   // would otherwise not know the epoch that they use.
   PlanUpdate update = *change_->update();
-  update.lost = LostWorkers();
+  update.lost = serving_.LostWorkers(gate_);
+  if (serving_.IsOfAnotherModel(update.plan)) update.former_kept = record_->spec.former_model_kept;
   announced_ = std::make_shared<const PlanUpdate>(std::move(update));
   former_.OnReplaced(serving_.plan(), announced_->plan, now);
   serving_.Replace(announced_, change_->RecordOr(*record_).facts.ExpertBytes());
+  serving_.KeepFormer(announced_->former_kept, now);
   change_.reset();
   retry_.Reset();
   problem_ = absl::OkStatus();
@@ -444,7 +443,8 @@ void DeploymentController::DropChange(ChangeFailure failure, TimePoint now) {
 
 // From PREPARE on, so that another deployment does not plan into the same memory.
 void DeploymentController::PromiseMemory() {
-  HeldWeights changing;
+  // A former model that is kept is where a change would be.
+  HeldWeights changing = serving_.FormerWeights();
   if (change_ && change_->update() != nullptr) {
     changing = {&change_->plan(), change_->RecordOr(*record_).facts.ExpertBytes()};
   }

@@ -11,6 +11,7 @@
 // failures. This class connects them with the members and the outbox. Not thread-safe.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -71,11 +72,15 @@ class DeploymentController {
 
   // Takes every step that is due.
   void Evaluate(TimePoint now);
-  // The plan that started to serve since the last call; null when none did. Sources have to learn
-  // of it before the next Evaluate, which retires the epoch before it.
+  // The plan that started to serve since the last call, or the serving one once more when a former
+  // model is no longer kept; null: neither. Sources have to learn of it before the next Evaluate,
+  // which retires the epoch before it.
   std::shared_ptr<const PlanUpdate> TakeAnnouncement() {
     return std::exchange(announced_, nullptr);
   }
+  // A former model is kept, for as many sessions; the next Evaluate ends that if there are none.
+  [[nodiscard]] bool keeps_former() const { return serving_.former() != nullptr; }
+  void SetFormerSessions(std::int32_t sessions) { serving_.SetFormerSessions(sessions); }
 
   [[nodiscard]] const DeploymentRecord& record() const { return *record_; }
   [[nodiscard]] const ServingEpoch& serving() const { return serving_; }
@@ -98,10 +103,11 @@ class DeploymentController {
   void DropUnwanted(TimePoint now);
   // Repeats RETIRE with a time limit: at once if `urgent`, else when it has taken too long.
   void UrgeRetire(Member& member, bool urgent, TimePoint now);
-  // The workers of the serving plan that are gone, however long one waits.
-  [[nodiscard]] std::vector<Incarnation> LostWorkers() const;
   // Sources may hold what a worker has committed (ServingEpoch::NoteCommitted).
   void NoteCommitted(const Member& member);
+
+  // Whether the former model has just ended, which sources have to learn before anything else.
+  bool EndFormer(TimePoint now);
 
   // When and what to plan.
   // After every change of the record: can it be served at all?

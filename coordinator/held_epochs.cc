@@ -15,7 +15,7 @@ bool IsPlan(const PlanUpdate* update, const EpochKey& key, const Hold& hold) {
 }  // namespace
 
 bool EpochRule::IsWanted(const EpochKey& key, const Hold& hold) const {
-  return IsPlan(serving_, key, hold) || IsPlan(changing_, key, hold);
+  return IsPlan(serving_, key, hold) || IsPlan(changing_, key, hold) || IsPlan(former_, key, hold);
 }
 
 // Committed under a coordinator whose store was lost. Once a plan serves here, it replaces them.

@@ -44,14 +44,17 @@ struct Hold {
 using HeldEpochs = std::map<EpochKey, Hold>;  // of all deployments of one worker
 
 // The rule for one deployment: a worker may hold the epoch that serves and the one that is being
-// prepared or committed, and nothing else (I6). While nothing serves, it may also keep the newest
-// epoch that it committed under an earlier coordinator, because sources may still use it. Pure.
+// prepared or committed, and nothing else (I6). The epoch of a former model takes the latter's
+// place as long as it is kept: no change starts until then. While nothing serves, a worker may also
+// keep the newest epoch that it committed under an earlier coordinator, because sources may still
+// use it. Pure.
 // Holds pointers: use it within one step.
 class EpochRule {
  public:
-  // `serving` and `changing` may be null: there is none.
-  EpochRule(const std::string& deployment, const PlanUpdate* serving, const PlanUpdate* changing)
-      : deployment_(deployment), serving_(serving), changing_(changing) {}
+  // `serving`, `changing` and `former`, of a model that is still kept, may be null: there is none.
+  EpochRule(const std::string& deployment, const PlanUpdate* serving, const PlanUpdate* changing,
+            const PlanUpdate* former = nullptr)
+      : deployment_(deployment), serving_(serving), changing_(changing), former_(former) {}
 
   // The epochs that the worker has to drop, ascending. Empty when it is clean, or when
   // every RETIRE that it needs has been sent.
@@ -74,6 +77,7 @@ class EpochRule {
   const std::string& deployment_;
   const PlanUpdate* serving_;
   const PlanUpdate* changing_;
+  const PlanUpdate* former_;
 };
 
 }  // namespace switchyard

@@ -416,6 +416,16 @@ std::vector<std::string> Membership::Problems() const {
   return problems;
 }
 
+Epoch Membership::HighestHeld(const std::string& deployment) const {
+  Epoch highest;
+  for (const auto& [id, member] : members_) {
+    for (const auto& [key, hold] : member.holds) {
+      if (key.deployment == deployment) highest = std::max(highest, key.epoch);
+    }
+  }
+  return highest;
+}
+
 std::vector<std::string> Membership::CandidateIds() const {
   std::vector<std::string> ids;
   for (const auto& [id, member] : members_) {

@@ -116,6 +116,8 @@ class Membership {
   [[nodiscard]] const Member* Find(const PlanWorker& worker) const;
   // The problems of connected members that no plan uses: "w3: unreachable: ...". Ascending.
   [[nodiscard]] std::vector<std::string> Problems() const;
+  // The highest epoch of the deployment that any member holds; 0: none.
+  [[nodiscard]] Epoch HighestHeld(const std::string& deployment) const;
   // The usable members. Ascending.
   [[nodiscard]] std::vector<std::string> CandidateIds() const;
   // Does nothing while the member is disconnected: it reports what it holds when it is back.

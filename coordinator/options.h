@@ -53,6 +53,11 @@ struct CoordinatorOptions {
   Duration stuck_recovery = std::chrono::seconds(10);
   // How long after a failed dial a worker is dialed again.
   Duration dial_again = std::chrono::seconds(2);
+  // Sources dial a coordinator that restarts again within this time. Until then it retires no epoch
+  // that it did not make itself: they would not know the one that replaces it. More than the
+  // longest delays between dials (worker/source/plan_watch.cc, services/grpc/grpc_constants.h), and
+  // less than workers that leave wait for.
+  Duration sources_return = std::chrono::seconds(12);
   // A RETIRE that is not answered in this time becomes urgent. Far longer than the steps of healthy
   // sessions, whose deadlines it waits for.
   Duration retire_patience = std::chrono::hours(1);

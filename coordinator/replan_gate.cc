@@ -41,6 +41,11 @@ bool ReplanGate::EndExpectations(Duration join_timeout, TimePoint now) {
   return true;
 }
 
+bool ReplanGate::AwaitsSourcesOf(Epoch epoch, TimePoint now) const {
+  const bool before = first_own_.value == 0 || epoch < first_own_;
+  return before && now < started_at_ + options_->sources_return;
+}
+
 std::string ReplanGate::ReasonToWait(const DeploymentSpec& spec, const Situation& situation,
                                      TimePoint now) {
   if (!expected_.empty()) {

@@ -39,6 +39,14 @@ class ReplanGate {
   // Stops expecting workers once join_timeout is over. True when some were still expected.
   bool EndExpectations(Duration join_timeout, TimePoint now);
 
+  // This coordinator has given out the number.
+  void OnOwnEpoch(Epoch epoch) {
+    if (first_own_.value == 0) first_own_ = epoch;
+  }
+  // Sources that use the epoch may not have dialed this coordinator yet (sources_return): it is
+  // older than all of its own.
+  [[nodiscard]] bool AwaitsSourcesOf(Epoch epoch, TimePoint now) const;
+
   // The state of members and epochs, which the gate does not know.
   struct Situation {
     // Why an old epoch is in the way; empty: none is.
@@ -77,6 +85,7 @@ class ReplanGate {
   TimePoint lost_at_;                            // when lost_workers_ last rose
   std::optional<TimePoint> first_candidate_at_;  // while no worker serves
   std::set<std::string> expected_;
+  Epoch first_own_;  // 0: none so far
 };
 
 }  // namespace switchyard

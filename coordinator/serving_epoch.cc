@@ -1,7 +1,10 @@
 #include "coordinator/serving_epoch.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
+
+#include "absl/strings/str_format.h"
 
 namespace switchyard {
 namespace {
@@ -15,7 +18,48 @@ void ServingEpoch::Replace(std::shared_ptr<const PlanUpdate> next, std::int64_t 
   // One is kept and not more: sources switch at once, so that only one that was away may still name
   // the older plan.
   before_ = std::exchange(serving_, std::move(next));
-  expert_bytes_ = expert_bytes;
+  bytes_before_ = std::exchange(expert_bytes_, expert_bytes);
+  kept_.reset();
+}
+
+void ServingEpoch::KeepFormer(Duration time, TimePoint now) {
+  if (time > Duration::zero()) kept_ = Kept{now + time, bytes_before_};
+}
+
+std::shared_ptr<const PlanUpdate> ServingEpoch::EndFormer() {
+  kept_.reset();
+  PlanUpdate again = *serving_;
+  again.former_kept = Duration::zero();
+  return std::make_shared<const PlanUpdate>(std::move(again));
+}
+
+std::string ServingEpoch::WhyEndFormer(const ReplanGate& gate, TimePoint now) const {
+  if (now >= kept_->until) return "its time is over";
+  if (kept_->sessions == 0) return "no session uses it any more";
+  const auto any_of = [this](const Plan& plan, const auto& test) {
+    return std::any_of(plan.workers.begin(), plan.workers.end(),
+                       [&](const PlanWorker& worker) { return test(members_->Find(worker)); });
+  };
+  // No plan can mend its steps.
+  if (any_of(before_->plan, [](const Member* member) { return member == nullptr; })) {
+    return "a worker of it is lost";
+  }
+  // No plan can replace the serving one while workers keep two.
+  if (NeedsReplacing(gate)) return "a worker has to be replaced";
+  const auto leaves = [](const Member* member) { return member != nullptr && member->leaving; };
+  return any_of(*plan(), leaves) ? "a worker leaves" : "";
+}
+
+std::string ServingEpoch::DescribeFormer(TimePoint now) const {
+  return absl::StrFormat(
+      "serving epoch %d; %d sessions go on with the former model, epoch %d, for %d s at most",
+      plan()->epoch.value, kept_->sessions.value_or(0), before_->plan.epoch.value,
+      (kept_->until - now) / std::chrono::seconds(1) + 1);
+}
+
+HeldWeights ServingEpoch::FormerWeights() const {
+  if (former() == nullptr) return {};
+  return {&before_->plan, kept_->expert_bytes};
 }
 
 void ServingEpoch::NoteCommitted(Epoch epoch, const PlanHash& hash, const GrantKeys& keys) {
@@ -72,12 +116,14 @@ bool ServingEpoch::AnyPresent() const {
                                             });
 }
 
-bool ServingEpoch::AnyStuck() const {
-  return serving_ != nullptr && std::any_of(plan()->workers.begin(), plan()->workers.end(),
-                                            [this](const PlanWorker& worker) {
-                                              const Member* member = members_->Find(worker);
-                                              return member != nullptr && !member->stuck.empty();
-                                            });
+bool ServingEpoch::NeedsReplacing(const ReplanGate& gate) const {
+  if (serving_ == nullptr) return false;
+  const auto stuck = [this](const PlanWorker& worker) {
+    const Member* member = members_->Find(worker);
+    return member != nullptr && !member->stuck.empty();
+  };
+  return !LostWorkers(gate).empty() ||
+         std::any_of(plan()->workers.begin(), plan()->workers.end(), stuck);
 }
 
 std::string ServingEpoch::FirstDisconnected() const {
@@ -109,6 +155,21 @@ std::vector<CapabilitySet> ServingEpoch::Capabilities() const {
     if (member != nullptr) capabilities.push_back(member->capabilities);
   }
   return capabilities;
+}
+
+bool ServingEpoch::IsOfAnotherModel(const Plan& next) const {
+  return serving_ != nullptr && (plan()->manifest != next.manifest || plan()->shape != next.shape);
+}
+
+std::vector<Incarnation> ServingEpoch::LostWorkers(const ReplanGate& gate) const {
+  std::vector<Incarnation> lost;
+  if (serving_ == nullptr) return lost;
+  for (const PlanWorker& worker : plan()->workers) {
+    // After a restart a stored worker that has not registered yet is not lost, only late.
+    if (members_->Find(worker) != nullptr || gate.Expects(worker.id)) continue;
+    lost.push_back(worker.incarnation);
+  }
+  return lost;
 }
 
 }  // namespace switchyard

@@ -34,8 +34,12 @@ absl::StatusOr<SessionGrant> SessionTable::Open(const OpenSessionRequest& reques
   grant.hash = serving.hash;
   grant.signature = SignGrant(key, ClaimsOf(grant));
   // The linger time starts now: a source that dies before it watches is forgotten too.
-  sessions_[grant.session] = {request.deployment, request.phase, serving.plan.epoch, WatchId{},
-                              now};
+  sessions_[grant.session] = {.deployment = request.deployment,
+                              .phase = request.phase,
+                              .opened = serving.plan.epoch,
+                              .epoch = serving.plan.epoch,
+                              .watch = {},
+                              .unwatched_since = now};
   return grant;
 }
 
@@ -86,6 +90,7 @@ absl::StatusOr<SessionTable::Session*> SessionTable::Find(const WatchRequest& re
   Session& session = sessions_[request.session];
   session.deployment = request.deployment;
   session.phase = request.phase;
+  session.opened = request.epoch;
   return &session;
 }
 
@@ -134,8 +139,9 @@ void SessionTable::Announce(const std::shared_ptr<const PlanUpdate>& update) {
     Session& session = sessions_.at(id);
     // A source that opened its session on this epoch has the plan already, and it must never go
     // back.
-    if (session.deployment != update->plan.deployment || session.epoch >= update->plan.epoch)
-      continue;
+    if (session.deployment != update->plan.deployment) continue;
+    const bool again = session.opened < update->plan.epoch && session.epoch == update->plan.epoch;
+    if (session.epoch >= update->plan.epoch && !again) continue;
     session.epoch = update->plan.epoch;
     out_->Add(SendPlanUpdate{watch, update});
   }
@@ -153,6 +159,13 @@ std::int32_t SessionTable::CountOf(const std::string& deployment) const {
   return static_cast<std::int32_t>(
       std::count_if(sessions_.begin(), sessions_.end(),
                     [&](const auto& entry) { return entry.second.deployment == deployment; }));
+}
+
+std::int32_t SessionTable::CountBefore(const std::string& deployment, Epoch epoch) const {
+  return static_cast<std::int32_t>(
+      std::count_if(sessions_.begin(), sessions_.end(), [&](const auto& entry) {
+        return entry.second.deployment == deployment && entry.second.opened < epoch;
+      }));
 }
 
 }  // namespace switchyard

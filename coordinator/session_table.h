@@ -46,19 +46,24 @@ class SessionTable {
              TimePoint now);
   // The stream of the watch has ended. Ignored for a watch that was closed.
   void StopWatch(WatchId watch, TimePoint now);
-  // Sends `update` to every watch of its deployment that has an older epoch.
+  // Sends `update` to every watch of its deployment that has an older epoch, and once more to those
+  // of sessions that may be on another model (former_kept).
   void Announce(const std::shared_ptr<const PlanUpdate>& update);
   // Forgets sessions that have been without a watch for session_linger.
   void Expire(TimePoint now);
 
   // Open sessions of the deployment.
   [[nodiscard]] std::int32_t CountOf(const std::string& deployment) const;
+  // Those of them that were opened on an epoch before `epoch`.
+  [[nodiscard]] std::int32_t CountBefore(const std::string& deployment, Epoch epoch) const;
 
  private:
   // The coordinator keeps only what it needs to announce epochs; the grant is the source's.
   struct Session {
     std::string deployment;
     Phase phase = Phase::kMixed;
+    // The one on which it was opened, as far as this coordinator knows.
+    Epoch opened;
     // The newest one that was sent to its source.
     Epoch epoch;
     WatchId watch;  // 0: none

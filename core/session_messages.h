@@ -81,6 +81,8 @@ struct PlanUpdate {
   // grace has ended. The other workers that `plan` does not have live, and answer what they owe.
   // Not a part of the plan, so `hash` does not cover it.
   std::vector<Incarnation> lost = {};
+  // How long a session of another model may go on with its own plan; zero: it ends now.
+  Duration former_kept{};
   friend bool operator==(const PlanUpdate&, const PlanUpdate&) = default;
 };
 

@@ -145,6 +145,10 @@ std::string DescribeDeploymentText(const v1::Deployment& deployment, std::size_t
       {"phases", PhasesText(spec)},
       {"min workers", absl::StrCat(spec.min_workers())},
       {"join timeout", absl::StrFormat("%g s", SecondsOf(spec.join_timeout()))},
+      {"former model",
+       spec.former_model_kept().seconds() > 0 || spec.former_model_kept().nanos() > 0
+           ? absl::StrFormat("kept for %g s", SecondsOf(spec.former_model_kept()))
+           : "ends at once"},
       {"max tokens", absl::StrCat(spec.max_tokens_per_step(), " in a step of low_latency")},
       {"wire dtype", WireDtypeText(deployment)},
       {"shape", ShapeText(deployment.shape())},

@@ -39,6 +39,7 @@ void Encode(const DeploymentSpec& in, v1::DeploymentSpec* out) {
   }
   out->set_min_workers(static_cast<std::uint32_t>(in.min_workers));
   EncodeTime(in.join_timeout, out->mutable_join_timeout());
+  EncodeTime(in.former_model_kept, out->mutable_former_model_kept());
   out->set_max_tokens_per_step(static_cast<std::uint32_t>(in.max_tokens_per_step));
   if (in.dispatcher_output_dtype.has_value()) {
     out->set_dispatcher_output_dtype(EnumToProto(*in.dispatcher_output_dtype));
@@ -64,6 +65,7 @@ void Decode(Decoder& at, const v1::DeploymentSpec& in, DeploymentSpec* out) {
   });
   at.Int("min_workers", in.min_workers(), &out->min_workers);
   at.Time("join_timeout", in.join_timeout(), &out->join_timeout);
+  at.Time("former_model_kept", in.former_model_kept(), &out->former_model_kept);
   at.Int("max_tokens_per_step", in.max_tokens_per_step(), &out->max_tokens_per_step);
   at.OptionalEnum<DtypeChoice>("dispatcher_output_dtype", in.dispatcher_output_dtype(),
                                &out->dispatcher_output_dtype);

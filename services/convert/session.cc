@@ -124,6 +124,7 @@ v1::WatchPlanResponse ToProto(const PlanUpdate& update) {
   Encode(update.plan, out.mutable_plan());
   EncodeDigest(update.hash, out.mutable_plan_hash());
   for (const Incarnation& lost : update.lost) out.add_lost(ToHex(lost));
+  EncodeTime(update.former_kept, out.mutable_former_kept());
   return out;
 }
 
@@ -134,6 +135,7 @@ absl::StatusOr<PlanUpdate> FromProto(const v1::WatchPlanResponse& proto) {
   at.Digest("plan_hash", proto.plan_hash(), &update.hash);
   at.Each("lost", proto.lost(), &update.lost,
           [&at](const std::string& in, Incarnation* out) { at.Id("", in, out); });
+  at.Time("former_kept", proto.former_kept(), &update.former_kept);
   return at.Finish(std::move(update));
 }
 

@@ -94,6 +94,10 @@ TEST(DeploymentSpecTest, RefusesEachBadFieldByName) {
       {"min_workers", [](DeploymentSpec& s) { s.min_workers = 100'000; }},
       {"join_timeout", [](DeploymentSpec& s) { s.join_timeout = std::chrono::seconds(-1); }},
       {"join_timeout", [](DeploymentSpec& s) { s.join_timeout = std::chrono::hours(25); }},
+      {"former_model_kept",
+       [](DeploymentSpec& s) { s.former_model_kept = std::chrono::seconds(-1); }},
+      {"former_model_kept",
+       [](DeploymentSpec& s) { s.former_model_kept = std::chrono::hours(25); }},
       {"max_tokens_per_step", [](DeploymentSpec& s) { s.max_tokens_per_step = -5; }},
       {"layers",
        [](DeploymentSpec& s) {
@@ -183,6 +187,8 @@ constexpr std::size_t kStorageBytes = 4 + 2 * (5 + 4);
 // The runner of the experts.
 constexpr std::size_t kRunnerBytes = 1;
 constexpr std::size_t kKeyBytes = 32;
+// For how long a former model is kept.
+constexpr std::size_t kKeptBytes = 8;
 
 TEST(DeploymentRecordTest, RoundTrips) {
   DeploymentRecord record;
@@ -210,13 +216,14 @@ TEST(DeploymentRecordTest, ReadsTheFormatBeforeWireDtypes) {
   record.facts = SmallFacts();
   std::string bytes = CanonicalBytes(record);
   const std::size_t added = 1 + 4 + record.spec.phases.size() + 4;
-  bytes.resize(bytes.size() - kKeyBytes - kRunnerBytes - kStorageBytes - kDefaultsBytes - added);
+  bytes.resize(bytes.size() - kKeptBytes - kKeyBytes - kRunnerBytes - kStorageBytes -
+               kDefaultsBytes - added);
   bytes[0] = 1;
 
   SY_ASSERT_OK_AND_ASSIGN(const auto parsed, ParseDeploymentRecord(bytes));
 
   EXPECT_EQ(parsed, record);
-  for (const char format : {'\0', '\2', '\3', '\4', '\5'}) {
+  for (const char format : {'\0', '\2', '\3', '\4', '\5', '\6'}) {
     bytes[0] = format;
     EXPECT_THAT(ParseDeploymentRecord(bytes),
                 FailsWith(absl::StatusCode::kDataLoss, Reason::kStoreWrite));
@@ -232,7 +239,8 @@ TEST(DeploymentRecordTest, ReadsTheFormatBeforeTheCoordinatorsDefaults) {
     record.spec.layers = {{LayerId{1}, {}, DtypeChoice::kAuto}};
     record.facts = SmallFacts();
     std::string bytes = CanonicalBytes(record);
-    bytes.resize(bytes.size() - kKeyBytes - kRunnerBytes - kStorageBytes - kDefaultsBytes);
+    bytes.resize(bytes.size() - kKeptBytes - kKeyBytes - kRunnerBytes - kStorageBytes -
+                 kDefaultsBytes);
     bytes[0] = 2;
 
     SY_ASSERT_OK_AND_ASSIGN(const auto parsed, ParseDeploymentRecord(bytes));
@@ -248,13 +256,27 @@ TEST(DeploymentRecordTest, ReadsTheFormatBeforeGrantKeys) {
   SY_ASSERT_OK_AND_ASSIGN(record.spec, CompleteSpec(GoodSpec()));
   record.facts = SmallFacts();
   std::string bytes = CanonicalBytes(record);
-  bytes.resize(bytes.size() - kKeyBytes);
+  bytes.resize(bytes.size() - kKeptBytes - kKeyBytes);
   bytes[0] = 3;
 
   SY_ASSERT_OK_AND_ASSIGN(const auto parsed, ParseDeploymentRecord(bytes));
 
   EXPECT_EQ(parsed, record);
   EXPECT_TRUE(parsed.grant_key.empty());
+}
+
+// A store of a coordinator that ended a former model at once.
+TEST(DeploymentRecordTest, ReadsTheFormatBeforeFormerModelsWereKept) {
+  DeploymentRecord record;
+  SY_ASSERT_OK_AND_ASSIGN(record.spec, CompleteSpec(GoodSpec()));
+  record.facts = SmallFacts();
+  std::string bytes = CanonicalBytes(record);
+  bytes.resize(bytes.size() - kKeptBytes);
+  bytes[0] = 4;
+
+  SY_ASSERT_OK_AND_ASSIGN(const auto parsed, ParseDeploymentRecord(bytes));
+
+  EXPECT_EQ(parsed, record);
 }
 
 TEST(DeploymentRecordTest, RefusesTruncationAndSurvivesDamage) {

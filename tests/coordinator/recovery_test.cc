@@ -73,8 +73,9 @@ TEST_F(RecoveryTest, PlansOfAnEarlierVersionArePlannedAnew) {
   cluster.StartCoordinator();
   RegisterAll();
   cluster.Advance(seconds(5));
-
   EXPECT_EQ(cluster.Serving(), 2U);
+  cluster.Advance(seconds(8));  // Its sources may not have dialed before.
+
   EXPECT_EQ(cluster.ServingWorkers(), "w0 w1 w2");
   EXPECT_EQ(cluster.worker("w0").resident.size(), 1U);
   SY_EXPECT_OK(cluster.OpenDecode());
@@ -149,6 +150,8 @@ TEST_F(RecoveryTest, AfterTheDurableWriteTheChangeIsFinished) {
   EXPECT_EQ(cluster.Serving(), 2U);
   EXPECT_EQ(cluster.worker("w1").Got<Commit>().size(), 3U) << "epoch 1, epoch 2 and again";
   EXPECT_EQ(cluster.worker("w1").Got<Prepare>().size(), 2U);
+  EXPECT_EQ(cluster.worker("w0").resident.size(), 2U) << "sources of epoch 1 may dial late";
+  cluster.Advance(seconds(13));
   EXPECT_EQ(cluster.worker("w0").resident.size(), 1U);
 }
 
@@ -177,9 +180,33 @@ TEST_F(RecoveryTest, AfterTheAnnouncementTheOldEpochIsRetired) {
   Bounce();
   RegisterAll();
   cluster.Register(cluster.worker("w3"));
+  cluster.Advance(seconds(11));
+  EXPECT_EQ(cluster.worker("w0").resident.size(), 2U) << "its sources may not have dialed yet";
+  cluster.Advance(seconds(2));
 
   EXPECT_EQ(cluster.Serving(), 2U);
   EXPECT_EQ(cluster.worker("w0").resident.size(), 1U);
+}
+
+// Sources wait between dials while the coordinator is away, and then need a moment to come back.
+TEST_F(RecoveryTest, AWorkerThatLeavesServesSourcesThatDialLate) {
+  SY_ASSERT_OK_AND_ASSIGN(const SessionGrant grant, cluster.OpenDecode());
+  Bounce();
+  RegisterAll();
+  cluster.Say(cluster.worker("w1"), Leave{});
+  cluster.Advance(seconds(8));
+  ASSERT_EQ(cluster.ServingWorkers(), "w0 w2");
+  EXPECT_TRUE(cluster.worker("w1").Got<Retire>().empty());
+  EXPECT_TRUE(cluster.worker("w1").Got<Goodbye>().empty());
+
+  const WatchId watch =
+      cluster.Watch({grant.session, "demo", Phase::kDecode, grant.plan.epoch, grant.hash});
+  ASSERT_EQ(cluster.news[watch].size(), 1U);
+  EXPECT_EQ(cluster.news[watch][0].plan.epoch, Epoch{2});
+  cluster.Advance(seconds(5));
+
+  EXPECT_EQ(cluster.worker("w1").Got<Retire>().size(), 1U);
+  EXPECT_EQ(cluster.worker("w1").Got<Goodbye>().size(), 1U);
 }
 
 TEST_F(RecoveryTest, SourcesMayWatchWithAPlanThatTheStoreHolds) {
@@ -319,7 +346,7 @@ TEST_F(RecoveryTest, WithoutItsStoreWorkersStillTakeTheGrantsOfBefore) {
     grants.push_back(grant);
   }
   cluster.Join("w3");
-  cluster.Advance(milliseconds(200));
+  cluster.Advance(seconds(13));  // until sources of the epoch before have dialed
 
   const GrantKeys keys = cluster.worker("w3").Got<Prepare>().back().grant_keys;
 
@@ -335,7 +362,7 @@ TEST_F(RecoveryTest, ARecordWithoutAKeyGetsOne) {
   auto stored = cluster.store.Load();
   SY_ASSERT_OK(stored);
   std::string bytes = stored->front().record;
-  bytes.resize(bytes.size() - 32);
+  bytes.resize(bytes.size() - 8 - 32);  // nor for how long a former model is kept
   bytes[0] = 3;
   cluster.StopCoordinator();
   SY_ASSERT_OK(cluster.store.Write(PutDeployment{"demo", bytes}));
@@ -366,6 +393,7 @@ TEST_F(RecoveryTest, WithoutItsStoreItLearnsFromTheWorkersWhichNumbersAreTaken) 
   SY_ASSERT_OK(cluster.Apply(MakeSpec(3)));
 
   EXPECT_EQ(cluster.Serving(), 3U);
+  cluster.Advance(seconds(13));
   EXPECT_EQ(cluster.worker("w0").resident.size(), 1U);
 }
 

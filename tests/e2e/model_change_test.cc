@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <csignal>
 #include <cstring>
 #include <fstream>
 #include <memory>
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
@@ -94,14 +96,15 @@ class ModelChangeTest : public Processes {
     ASSERT_NE(deployment_, nullptr);
   }
 
-  // Applies that model and waits until it serves.
-  void Apply(std::size_t model) {
+  // Applies that model and waits until it serves. `more`: further lines of the file.
+  void Apply(std::size_t model, const std::string& more = "") {
     const std::string file = folder_.Join("deployment.yaml");
     std::ofstream(file) << "name: local\ncheckpoint: \"" << models_[model].checkpoint
                         << "\"\nmin_workers: 2\nphases:\n"
                         << "  - {phase: prefill, mode: low_latency}\n"
                         << "  - {phase: decode, mode: low_latency}\n"
-                        << "  - {phase: mixed, mode: low_latency}\n";
+                        << "  - {phase: mixed, mode: low_latency}\n"
+                        << more;
     const std::int64_t before = ServingEpoch();
     const testing::ProgramResult applied = Syctl({"apply", "-f", file});
     ASSERT_EQ(applied.code, 0) << applied.err;
@@ -213,6 +216,95 @@ TEST_F(ModelChangeTest, SessionsGoOnOrEndWithTheReasonAndNeverMixModels) {
   EXPECT_GT(changes_, kApplies) << "of eight sessions, most end at each change";
   std::printf("%d steps, %d sessions ended by a change of the model\n", steps_.load(),
               changes_.load());
+}
+
+// A session with the answer of its model to one batch.
+struct Pinned {
+  std::unique_ptr<MoeSession> session;
+  RandomStep step;
+  std::vector<float> y;
+};
+
+class FormerModelTest : public ModelChangeTest {
+ protected:
+  Pinned Open(Client& client) {
+    OpenSessionRequest request;
+    request.max_tokens = kTokens;
+    request.step_deadline = std::chrono::seconds(60);
+    auto session = client.OpenWhenReady(request, kChangeMax);
+    EXPECT_TRUE(session.ok()) << session.status();
+    Pinned pinned{*std::move(session), RandomStep(models_[0].shape, kTokens, 9), {}};
+    EXPECT_TRUE(Run(&pinned).ok());
+    pinned.y = pinned.step.y;
+    return pinned;
+  }
+  static absl::Status Run(Pinned* pinned) {
+    return testing::RunStep(*pinned->session, pinned->step, kLayer);
+  }
+  std::string Activity() {
+    const auto all = nlohmann::json::parse(Syctl({"get", "deployments", "-o", "json"}).out);
+    return all.at("deployments").at(0).at("activity");
+  }
+};
+
+TEST_F(FormerModelTest, ServesTheSessionsThatOpenedItUntilItsTimeIsOver) {
+  std::vector<std::unique_ptr<Client>> clients;
+  std::vector<Pinned> former;
+  for (const char* transport : {"shm", "tcp", "gateway"}) {
+    SY_ASSERT_OK_AND_ASSIGN(auto client, Connect(transport));
+    former.push_back(Open(*client));
+    clients.push_back(std::move(client));
+  }
+
+  Apply(1, "former_model_kept: 8s\n");
+  const auto served = std::chrono::steady_clock::now();
+
+  EXPECT_THAT(Activity(), ::testing::HasSubstr("3 sessions go on with the former model, epoch 1"));
+  Pinned next = Open(*clients[0]);
+  EXPECT_NE(next.y, former[0].y);
+  while (std::chrono::steady_clock::now() < served + std::chrono::seconds(5)) {
+    for (Pinned& each : former) {
+      SY_ASSERT_OK(Run(&each));
+      ASSERT_EQ(each.step.y, each.y);
+    }
+    SY_ASSERT_OK(Run(&next));
+    ASSERT_EQ(next.step.y, next.y);
+  }
+  for (Pinned& each : former) {
+    absl::Status last;
+    while (last.ok() && std::chrono::steady_clock::now() < served + std::chrono::seconds(30)) {
+      last = Run(&each);
+      if (last.ok()) EXPECT_EQ(each.step.y, each.y);
+    }
+    EXPECT_EQ(ReasonOf(last), Reason::kModelChanged) << last;
+  }
+  SY_EXPECT_OK(Run(&next));
+}
+
+TEST_F(FormerModelTest, EndsWithItsLastSessionAndBeforeAWorkerIsReplaced) {
+  SY_ASSERT_OK_AND_ASSIGN(const auto client, Connect("auto"));
+  {
+    const Pinned first = Open(*client);
+    Apply(1, "former_model_kept: 10m\n");
+  }
+  // It would wait for ten minutes.
+  Pinned second = Open(*client);
+  Apply(0, "former_model_kept: 10m\n");
+  SY_ASSERT_OK(Run(&second));
+  EXPECT_EQ(second.step.y, second.y);
+
+  SY_ASSERT_OK(deployment_->AddWorker());
+  deployment_->worker_process(1).Signal(SIGKILL);
+
+  absl::Status last;
+  const auto until = std::chrono::steady_clock::now() + kChangeMax;
+  while (ReasonOf(last) != Reason::kModelChanged && std::chrono::steady_clock::now() < until) {
+    last = Run(&second);
+  }
+  EXPECT_EQ(ReasonOf(last), Reason::kModelChanged) << last;
+  const Pinned third = Open(*client);
+  SY_ASSERT_OK_AND_ASSIGN(const SessionGrant grant, third.session->Grant());
+  EXPECT_EQ(grant.plan.workers.size(), 2U);
 }
 
 }  // namespace

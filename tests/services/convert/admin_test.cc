@@ -28,6 +28,7 @@ TEST(ConvertAdminTest, DeploymentSpecsRoundTrip) {
                         }),
                         .min_workers = random.Index(),
                         .join_timeout = random.Time(),
+                        .former_model_kept = random.Time(),
                         .max_tokens_per_step = random.Index(),
                         .layers = random.List([&random] {
                           LayerSpec layer{LayerId{random.Index()}, {}, DtypeChoice::kAuto};

@@ -39,9 +39,14 @@ void EpochBinder::OnPlan(const PlanUpdate& update, TimePoint now) {
   // A coordinator that was dialed again may repeat the plan, or lag behind another.
   if (newest != nullptr && !(newest->plan.epoch < update.plan.epoch)) return;
   if (absl::Status same = CheckSameModel(options_.grant.plan, update.plan); !same.ok()) {
-    EndForAnotherModel(std::move(same), now);
+    // A plan that is repeated says the same time again, which began with its first copy.
+    model_kept_until_ = std::min(model_kept_until_, now + update.former_kept);
+    model_change_ = std::move(same);
+    EndFormerModel(now);
     return;
   }
+  model_kept_until_ = TimePoint::max();
+  model_change_ = absl::OkStatus();
   absl::StatusOr<std::unique_ptr<BoundPlan>> next =
       MakeBoundPlan(update, options_.grant.request, *options_.device);
   if (!next.ok()) {
@@ -57,12 +62,15 @@ void EpochBinder::OnPlan(const PlanUpdate& update, TimePoint now) {
   Adopt(*std::move(next), now);
 }
 
-void EpochBinder::EndForAnotherModel(absl::Status why, TimePoint now) {
-  fatal_ = std::move(why);
+bool EpochBinder::EndFormerModel(TimePoint now) {
+  if (now < model_kept_until_) return false;
+  model_kept_until_ = TimePoint::max();
+  fatal_ = std::exchange(model_change_, absl::OkStatus());
   DropNext();
   if (current_ != nullptr) ending_.push_back(std::move(current_));
   switched_at_ = now;
   CloseUnused();
+  return true;
 }
 
 void EpochBinder::Adopt(std::unique_ptr<BoundPlan> next, TimePoint now) {
@@ -167,6 +175,8 @@ void EpochBinder::Lose(Attachment& attachment, const absl::Status& why, TimePoin
   attachment.state = Attachment::State::kDown;
   attachment.down_why = why;
   last_error_ = why;
+  // The next Poll ends the session. Not here: callers look through the attachments.
+  if (!model_change_.ok()) model_kept_until_ = now;
   ScheduleRetry(attachment, now);
   // A new life of the attachment must confirm the coming epoch again. It attaches for the current
   // one, which confirms that one by itself.
@@ -190,7 +200,8 @@ void EpochBinder::ScheduleRetry(Attachment& attachment, TimePoint now) const {
 }
 
 bool EpochBinder::Poll(TimePoint now) {
-  bool changed = RetryOwn(now);
+  bool changed = EndFormerModel(now);
+  changed |= RetryOwn(now);
   changed |= Switch(now);
   changed |= ReleaseEnded();
   changed |= LoseDead(now);
@@ -324,12 +335,12 @@ bool EpochBinder::InUse(const Attachment& attachment) const {
 }
 
 TimePoint EpochBinder::NextDeadline() const {
-  TimePoint first = TimePoint::max();
+  TimePoint first = model_kept_until_;
   const bool waits_for_dead =
       current_ != nullptr && !ending_.empty() &&
       std::any_of(attachments_.begin(), attachments_.end(),
                   [this](const std::unique_ptr<Attachment>& a) { return IsDead(*a); });
-  if (waits_for_dead) first = switched_at_ + options_.lost_grace;
+  if (waits_for_dead) first = std::min(first, switched_at_ + options_.lost_grace);
   for (std::size_t w = 0; next_ != nullptr && w < next_->workers.size(); ++w) {
     if (next_->workers[w]->own && !next_->confirmed[w]) {
       first = std::min(first, next_->workers[w]->retry_at);

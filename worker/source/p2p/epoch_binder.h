@@ -13,7 +13,9 @@
 //
 // A plan of another model (other weights or another shape) ends the session: the caller's rows, its
 // caches and the sizes of its buffers belong to the model that it opened. Steps in flight end on
-// the old epoch, which is then released; new ones get MODEL_CHANGED.
+// the old epoch, which is then released; new ones get MODEL_CHANGED. Where the deployment keeps the
+// former model for a time, the session goes on with it, at most so long: until the coordinator says
+// that it is kept no longer, or a worker of it is lost, for which no plan comes any more.
 //
 // An attachment that is lost is made again with back-off while a plan that is in use names its
 // worker; a worker that is really gone leaves with the next plan. Attach and Bind need no
@@ -107,8 +109,9 @@ class EpochBinder {
   Attachment* FindBySerial(std::uint64_t serial) const;
   // An attachment to the plan's worker `ordinal` with large enough slots, made if there is none.
   Attachment* FindOrAdd(const BoundPlan& bound, std::size_t ordinal);
-  // Leaves the current plan for good. Its steps end on it.
-  void EndForAnotherModel(absl::Status why, TimePoint now);
+  // Once the time of the former model is over, leaves the current plan for good. Its steps end on
+  // it.
+  bool EndFormerModel(TimePoint now);
   // Forgets the coming plan, and releases its epoch where it was bound.
   void DropNext();
   // Lets a worker free `epoch` as far as this session is concerned.
@@ -161,6 +164,10 @@ class EpochBinder {
   std::vector<std::unique_ptr<BoundPlan>> ending_;  // older epochs with steps in flight
   TimePoint switched_at_{};                         // when the newest of them was left
   Duration step_deadline_{};                        // the longest of the session's steps
+  // The deployment serves another model than the session: until when this one is kept, and why the
+  // session ends then.
+  TimePoint model_kept_until_ = TimePoint::max();
+  absl::Status model_change_;
   absl::Status fatal_;
   absl::Status last_error_;
 };

@@ -18,8 +18,9 @@ constexpr DispatchMode kLl = DispatchMode::kLowLatency;
 
 class EpochTest : public RunnerFixture {
  protected:
-  void Announce(const Plan& plan, const std::vector<Incarnation>& lost = {}) {
-    channel_.watch_sink->OnPlan({plan, HashOf(plan), lost});
+  void Announce(const Plan& plan, const std::vector<Incarnation>& lost = {},
+                Duration former_kept = {}) {
+    channel_.watch_sink->OnPlan({plan, HashOf(plan), lost, former_kept});
     Pump();
   }
   // The worker's answer to the newest Bind on its stream.
@@ -157,6 +158,84 @@ TEST_F(EpochTest, AnotherModelEndsTheSessionAfterItsStepsInFlight) {
     EXPECT_THAT(runner_->ready(),
                 FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kModelChanged));
   }
+}
+
+class FormerModelTest : public EpochTest {
+ protected:
+  void SetUp() override {
+    EpochTest::SetUp();
+    OpenReady(one_);
+    other_.manifest.bytes[0] ^= 1;
+    Announce(other_, {}, std::chrono::seconds(30));
+  }
+  void ExpectEnded() {
+    EXPECT_THAT(Submit(TestBatch(1, 5).Request()),
+                FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kModelChanged));
+    EXPECT_EQ(channel_.Open("host-a"), nullptr);
+  }
+
+  const Plan one_ = MakeTestPlan(1, {"a", "b"}, kLl);
+  Plan other_ = MakeTestPlan(2, {"a", "b"}, kLl);
+};
+
+TEST_F(FormerModelTest, ServesItsSessionsUntilItsTimeIsOver) {
+  RunStep(one_, 3);
+  clock_.Advance(std::chrono::milliseconds(29'900));
+  // A coordinator that is dialed again repeats the plan; the time began with its first copy.
+  Announce(other_, {}, std::chrono::seconds(30));
+  RunStep(one_, 4);
+
+  clock_.Advance(std::chrono::milliseconds(100));
+  Pump();
+
+  ExpectEnded();
+}
+
+TEST_F(FormerModelTest, EndsWhenTheCoordinatorSaysSo) {
+  RunStep(one_, 3);
+
+  Announce(other_);
+
+  ExpectEnded();
+}
+
+TEST_F(FormerModelTest, EndsWithItsStepsInFlight) {
+  const TestBatch batch(3, 4);
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket in_flight, Submit(batch.Request()));
+  clock_.Advance(std::chrono::milliseconds(100));
+
+  Announce(other_);
+
+  EXPECT_THAT(Submit(TestBatch(1, 5).Request()),
+              FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kModelChanged));
+  AnswerAll(one_);
+  SY_EXPECT_OK(Take(in_flight));
+  EXPECT_EQ(batch.y, batch.ExpectedLowLatency());
+}
+
+// No plan comes any more that would do without the worker.
+TEST_F(FormerModelTest, EndsWithTheFirstOfItsWorkers) {
+  channel_.Open("host-b")->sink->OnAttachEnded(absl::UnavailableError("gone"));
+  Pump();
+  Pump();
+
+  ExpectEnded();
+}
+
+TEST_F(FormerModelTest, GoesOnToALaterPlanOfItsOwnModel) {
+  const Plan three = [&] {
+    Plan plan = MakeTestPlan(3, {"a", "b"}, kLl);
+    plan.workers = one_.workers;
+    return plan;
+  }();
+  Announce(three);
+  AnswerBind("host-a");
+  AnswerBind("host-b");
+  clock_.Advance(std::chrono::seconds(60));
+  Pump();
+
+  EXPECT_EQ(runner_->Status().epoch, Epoch{3});
+  RunStep(three, 6);
 }
 
 TEST_F(EpochTest, AttachesNewWorkersFirstAndClosesTheOnesThatNoPlanHolds) {
