@@ -350,6 +350,30 @@ TEST_P(DeviceTensorsTest, AWorkerThatIsLostLeavesExactAnswersAndErrors) {
   }
 }
 
+// Mapping takes time and pins memory.
+TEST_P(DeviceTensorsTest, SessionsWithoutStepsForTheDeviceMapNothing) {
+  OpenSessionRequest small;
+  small.mode = DispatchMode::kLowLatency;
+  small.max_tokens = 4;
+  OpenSessionRequest strict;
+  strict.mode = DispatchMode::kNormal;
+  strict.strict = true;
+  constexpr std::size_t kStep = 4 * 4 * 256 * sizeof(Bf16);  // tokens, top-k, hidden
+  testing::LateDeviceOptions late{.maps_host = true, .source_bytes_min = kStep + 1};
+  SY_ASSERT_OK_AND_ASSIGN(auto device, LateDevice::Create(late));
+  const LateDevice* const raw = device.get();
+  SY_ASSERT_OK_AND_ASSIGN(const auto client, deployment_->MakeClient(std::move(device)));
+  for (const OpenSessionRequest& request : {small, strict}) {
+    SY_ASSERT_OK(client->OpenWhenReady(request, kLong).status());
+    EXPECT_EQ(raw->mapped_memory(), 0);
+  }
+  small.max_tokens = 5;
+
+  SY_ASSERT_OK_AND_ASSIGN(const auto session, client->OpenWhenReady(small, kLong));
+
+  EXPECT_EQ(raw->mapped_memory(), 4) << "two rings for each of two workers";
+}
+
 INSTANTIATE_TEST_SUITE_P(Rows, DeviceTensorsTest,
                          ::testing::Values(Rows::kThroughTheHost, Rows::kByTheDevice),
                          [](const auto& param) {

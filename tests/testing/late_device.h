@@ -64,6 +64,8 @@ class LateDevice final : public DeviceBackend {
   // Until Hang(false) no work ends, as on a device whose kernel does not.
   void Hang(bool hangs) { hangs_.store(hangs); }
   [[nodiscard]] std::uint64_t runs() const { return runs_.load(); }
+  // Calls of MapHost.
+  [[nodiscard]] int mapped_memory() const { return mapped_memory_.load(); }
 
   [[nodiscard]] const CapabilitySet& capabilities() const override {
     return inner_->capabilities();
@@ -88,6 +90,7 @@ class LateDevice final : public DeviceBackend {
   }
   [[nodiscard]] absl::StatusOr<MemoryKind> KindAt(const void* address) const override;
   std::unique_ptr<HostMapping> MapHost(std::span<std::byte>) override {
+    ++mapped_memory_;
     return options_.maps_host ? std::make_unique<HostMapping>() : nullptr;
   }
   [[nodiscard]] std::size_t source_bytes_min() const override { return options_.source_bytes_min; }
@@ -127,6 +130,7 @@ class LateDevice final : public DeviceBackend {
   absl::Status next_refusal_;                   // guarded by mutex_
   std::atomic<bool> dead_{false};
   std::atomic<bool> hangs_{false};
+  std::atomic<int> mapped_memory_{0};
   std::atomic<std::uint64_t> runs_{0};
 };
 
