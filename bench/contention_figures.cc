@@ -29,7 +29,8 @@ constexpr std::size_t kBatches = 16;   // different routings of decode, so that 
 struct Case {
   const char* name;
   std::string model;
-  int steps_a_pass;  // of decode; p99 needs more than 100 steps in all
+  int steps_a_pass;         // of decode; p99 needs more than 100 steps in all
+  bool one_client = false;  // has all sessions, as an engine does; else each has its own
 };
 
 // A worker takes requests of any sessions into one batch, up to this many rows.
@@ -70,7 +71,9 @@ class ContentionRun {
     decode_ = served_.Open({.phase = Phase::kDecode, .step_deadline = Duration::zero()});
     for (std::size_t i = 0; i < kBatches; ++i) tokens_.emplace_back(shape, 1, i);
     for (int i = 0; i < kPrefillSessions; ++i) {
-      prefill_.push_back(served_.Open({.phase = Phase::kPrefill, .max_tokens = BatchRows()}));
+      const SessionRequest wanted{.phase = Phase::kPrefill, .max_tokens = BatchRows()};
+      prefill_.push_back(case_.one_client ? ServedModel::OpenOn(*decode_.client, wanted)
+                                          : served_.Open(wanted));
       prompts_.emplace_back(shape, BatchRows() / kPrefillSessions, 100 + i);
     }
     full_batch_ = std::make_unique<MoeBatch>(shape, BatchRows(), 200);
@@ -188,6 +191,10 @@ class ContentionRun {
 
 void ContentionFigures(const RunOptions& options, Report* report) {
   for (const Case& of : {Case{.name = "sqlite-moe-7m", .model = options.model, .steps_a_pass = 100},
+                         Case{.name = "sqlite-moe-7m, sessions of one client",
+                         .model = options.model,
+                         .steps_a_pass = 100,
+                         .one_client = true},
                          Case{.name = "30B layer", .model = kBigLayer, .steps_a_pass = 12}}) {
     ContentionRun run(options, of);
     run.Measure();

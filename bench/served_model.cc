@@ -56,8 +56,13 @@ ServedSession ServedModel::Open(const SessionRequest& wanted) const {
     options.coordinator = deployment_->coordinator();
     TransportChoiceFromName(wanted.transport, &options.transport);
   }
-  ServedSession served;
-  served.client = OrExit(Client::Connect(options));
+  std::unique_ptr<Client> client = OrExit(Client::Connect(options));
+  ServedSession served = OpenOn(*client, wanted);
+  served.client = std::move(client);
+  return served;
+}
+
+ServedSession ServedModel::OpenOn(Client& client, const SessionRequest& wanted) {
   OpenSessionRequest request;
   request.deployment = "local";
   request.phase = wanted.phase;
@@ -65,7 +70,8 @@ ServedSession ServedModel::Open(const SessionRequest& wanted) const {
   request.max_tokens = wanted.max_tokens;
   request.y_dtype = wanted.y_dtype;
   request.step_deadline = wanted.step_deadline;
-  served.session = OrExit(served.client->OpenWhenReady(request, kReady));
+  ServedSession served;
+  served.session = OrExit(client.OpenWhenReady(request, kReady));
   return served;
 }
 

@@ -15,7 +15,7 @@ namespace switchyard::bench {
 
 // One open session and the client under it.
 struct ServedSession {
-  std::unique_ptr<Client> client;
+  std::unique_ptr<Client> client;  // nullptr: another session's
   std::unique_ptr<MoeSession> session;
 
   // One step, from the call to the complete y. Ends the process on an error.
@@ -46,6 +46,8 @@ class ServedModel {
   ~ServedModel();
 
   [[nodiscard]] ServedSession Open(const SessionRequest& wanted) const;
+  // Of a client that Open has made and that outlives the session; `wanted.transport` is that one's.
+  static ServedSession OpenOn(Client& client, const SessionRequest& wanted);
 
  private:
   std::unique_ptr<LocalDeployment> deployment_;

@@ -5,12 +5,14 @@
 // deployment, tests). Nothing is read from the environment. Thread-safe.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
 
 #include "client/moe_session.h"
+#include "client/source_pool.h"
 #include "core/base/clock.h"
 #include "core/rng.h"
 #include "worker/device/device_backend.h"
@@ -43,15 +45,17 @@ struct ClientOptions {
 // The parts of a Client, which owns them.
 struct ClientParts {
   std::unique_ptr<SessionChannel> sessions;
-  std::unique_ptr<StepChannel> steps;     // gateway; else nullptr
-  std::unique_ptr<Transport> transport;   // p2p; else nullptr
+  std::unique_ptr<StepChannel> steps;    // gateway; else nullptr
+  std::unique_ptr<Transport> transport;  // p2p; else nullptr
+  // For further sources (client/source_pool.h). Null: all sessions share one transport, in p2p.
+  std::function<absl::StatusOr<std::unique_ptr<Transport>>(Incarnation incarnation)> make_transport;
   std::unique_ptr<DeviceBackend> device;  // p2p: encodes rows and adds them, in memory of the host
   // On which the tensors of steps lie; nullptr: memory of the host.
   std::unique_ptr<DeviceBackend> tensors;
   Incarnation incarnation;  // the transport's
 };
 
-// Owns the Source that drives all its sessions.
+// Owns the sources that drive its sessions.
 class Client {
  public:
   // Does not connect yet. Errors: kInvalidArgument (BAD_REQUEST) unless exactly one of coordinator
@@ -75,14 +79,13 @@ class Client {
   [[nodiscard]] TransportStats transport_stats();
 
  private:
+  // It holds what the sources share.
+  struct Shared;
   Client(ClientOptions options, ClientParts parts);
 
   ClientOptions options_;
-  SteadyClock clock_;
-  SystemRng rng_;
-  std::unique_ptr<SessionChannel> sessions_;
-  std::unique_ptr<StepChannel> steps_;
-  std::unique_ptr<Source> source_;  // last: its runners use the channels
+  std::unique_ptr<Shared> shared_;
+  std::unique_ptr<SourcePool> sources_;  // last: their runners use what is shared
 };
 
 }  // namespace switchyard

@@ -55,10 +55,13 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ClientOptions& opt
     if (parts.device == nullptr) {
       SY_ASSIGN_OR_RETURN(parts.device, MakeDevice(kDefaultDevice));
     }
-    SY_ASSIGN_OR_RETURN(parts.transport, MakeTransport("ucx", {.incarnation = parts.incarnation,
-                                                               .busy_poll = options.busy_poll,
-                                                               .net_devices = options.net_devices,
-                                                               .ring_dir = options.ring_dir}));
+    parts.make_transport = [options](Incarnation incarnation) {
+      return MakeTransport("ucx", {.incarnation = incarnation,
+                                   .busy_poll = options.busy_poll,
+                                   .net_devices = options.net_devices,
+                                   .ring_dir = options.ring_dir});
+    };
+    SY_ASSIGN_OR_RETURN(parts.transport, parts.make_transport(parts.incarnation));
   }
   return Over(options, std::move(parts));
 }

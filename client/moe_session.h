@@ -6,7 +6,9 @@
 // Those four classes are the whole way; nothing in between may only pass calls on.
 #pragma once
 
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -36,9 +38,11 @@ class MoeSession {
  public:
   using Ticket = StepTicket;  // names a submitted step; good for one Wait
 
-  // Takes over `session`. `source` and `channel` outlive this object; `timeout` bounds its close.
-  MoeSession(Source* source, Source::SessionRef session, SessionChannel* channel, Duration timeout)
-      : source_(source), session_(session), channel_(channel), timeout_(timeout) {}
+  // Takes over `session`, and holds `source` for it. `channel` outlives this object; `timeout`
+  // bounds its close.
+  MoeSession(std::shared_ptr<Source> source, Source::SessionRef session, SessionChannel* channel,
+             Duration timeout)
+      : source_(std::move(source)), session_(session), channel_(channel), timeout_(timeout) {}
   // Closes the session.
   ~MoeSession();
   MoeSession(const MoeSession&) = delete;
@@ -74,7 +78,7 @@ class MoeSession {
  private:
   absl::StatusOr<SessionCounters> Ask(const PlanWorker& worker, SessionId session, TimePoint until);
 
-  Source* const source_;
+  const std::shared_ptr<Source> source_;
   const Source::SessionRef session_;
   SessionChannel* const channel_;
   const Duration timeout_;

@@ -41,7 +41,8 @@ struct WorkerDialed {
   std::string worker;
   Incarnation incarnation;
   std::string endpoint;
-  absl::Status status;  // OK: this worker answered at its endpoint
+  // OK: this worker answered at its endpoint, and a witness can connect to it, unless none answers.
+  absl::Status status;
 };
 // From an operator. The answer is AnswerApply.
 struct ApplyRequested {
@@ -94,12 +95,19 @@ struct CloseStream {
   StreamId stream;
   absl::Status why;
 };
-// Connects to a worker as its sources will, and compares the identity of who answers. Ends within
+// Another worker, asked whether it can connect to one that joins.
+struct DialWitness {
+  std::string worker;
+  std::string endpoint;
+};
+// Connects to a worker as its sources will, and compares the identity of who answers. Then asks the
+// witnesses, in turn until one can connect to the worker, to its ports for rows too. Ends within
 // seconds; other events go on meanwhile.
 struct DialWorker {
   std::string worker;
   Incarnation incarnation;
   std::string endpoint;
+  std::vector<DialWitness> witnesses;
 };
 // Reads a checkpoint, which may take minutes; other events go on meanwhile.
 struct LoadModel {

@@ -14,6 +14,9 @@
 namespace switchyard {
 namespace {
 
+// One that cannot connect may be what is wrong, two hardly.
+constexpr std::size_t kWitnessesMax = 2;
+
 // Bounds on what a worker can make the coordinator remember. A worker holds at most two epochs of
 // each deployment, so that kResidentMax is far above any honest report.
 constexpr std::size_t kReplacedMax = 1024;
@@ -193,7 +196,9 @@ absl::StatusOr<Member*> Membership::Join(StreamId stream, const Register& reques
     Remove(before->id, "replaced by a new process");
   }
   Member& member = members_[request.worker_id];
-  if (member.endpoint != request.endpoint) member.reached = member.dialing = false;
+  if (member.endpoint != request.endpoint) {
+    member.reached = member.dialing = member.witnessed = false;
+  }
   member.id = request.worker_id;
   member.incarnation = request.incarnation;
   member.endpoint = request.endpoint;
@@ -219,6 +224,7 @@ absl::StatusOr<Member*> Membership::Join(StreamId stream, const Register& reques
   Send(member, Registered{options_->lease_ttl});
   member.unreachable.clear();
   if (!member.reached && !member.dialing) Dial(member);
+  DialWithoutWitness(member);
   out_->Info("worker %s: %s, incarnation %s, %d epochs resident", member.id,
              returning ? "reconnected" : "joined", ToHex(member.incarnation), member.holds.size());
   return &member;
@@ -279,7 +285,32 @@ void Membership::OnHeartbeat(Member& member, const Heartbeat& heartbeat, TimePoi
 
 void Membership::Dial(Member& member) {
   member.dialing = true;
-  out_->Add(DialWorker{member.id, member.incarnation, member.endpoint});
+  std::vector<DialWitness> witnesses = WitnessesFor(member);
+  member.witnessed = !witnesses.empty();
+  out_->Add(DialWorker{member.id, member.incarnation, member.endpoint, std::move(witnesses)});
+}
+
+std::vector<DialWitness> Membership::WitnessesFor(const Member& member) const {
+  std::vector<DialWitness> witnesses;
+  // Those that serve first: one that has just joined may be what cannot be reached itself.
+  for (const bool reached : {true, false}) {
+    for (const auto& [id, other] : members_) {
+      if (witnesses.size() == kWitnessesMax) return witnesses;
+      if (id != member.id && other.connected() && other.reached == reached) {
+        witnesses.push_back({id, other.endpoint});
+      }
+    }
+  }
+  return witnesses;
+}
+
+void Membership::DialWithoutWitness(const Member& joined) {
+  for (auto& [id, member] : members_) {
+    if (id != joined.id && member.connected() && !member.witnessed && !member.dialing &&
+        member.holds.empty()) {
+      Dial(member);
+    }
+  }
 }
 
 void Membership::RepeatDials(TimePoint now) {
@@ -297,7 +328,10 @@ Membership::DialOutcome Membership::OnDialed(const WorkerDialed& dialed, TimePoi
     return DialOutcome::kNothingNew;
   }
   member.dialing = false;
-  if (member.reached) return DialOutcome::kNothingNew;
+  // A plan has come to use it meanwhile, and its sources know better.
+  if (member.reached && !member.holds.empty()) return DialOutcome::kNothingNew;
+  if (dialed.status.ok() && member.reached) return DialOutcome::kNothingNew;
+  member.reached = false;
   if (dialed.status.ok()) {
     if (!member.unreachable.empty()) out_->Info("worker %s can be reached now", member.id);
     member.reached = true;

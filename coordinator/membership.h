@@ -51,9 +51,11 @@ struct Member {
   // Why the worker is stuck; empty: it is not. And when a reason to say so was last seen.
   std::string stuck;
   TimePoint stuck_at;
-  // It has answered at its endpoint, or sources use it already.
+  // It has answered at its endpoint, also to another worker if there was one, or sources use it
+  // already.
   bool reached = false;
   bool dialing = false;     // the answer to a dial is awaited
+  bool witnessed = false;   // the last dial had witnesses
   TimePoint dial_due;       // the next dial, if it is neither reached nor being dialed
   std::string unreachable;  // why the last dial failed; empty: none has, or it is reached
   // It requested to leave; new plans do without it.
@@ -129,6 +131,10 @@ class Membership {
   // Whether `request` may become the member; `known` is the present one, or null.
   [[nodiscard]] absl::Status Admit(const Member* known, const Register& request);
   void Dial(Member& member);
+  // At most two other members.
+  [[nodiscard]] std::vector<DialWitness> WitnessesFor(const Member& member) const;
+  // Dials again the members that were alone before `joined` came, unless plans use them.
+  void DialWithoutWitness(const Member& joined);
   // Empty while its work moves.
   [[nodiscard]] std::string WhyStuck(const Member& member, TimePoint now) const;
   // Forgets the member and everything it held.

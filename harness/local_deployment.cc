@@ -55,7 +55,7 @@ absl::StatusOr<std::unique_ptr<LocalDeployment>> LocalDeployment::Start(
 absl::Status LocalDeployment::Launch() {
   SY_RETURN_IF_ERROR(MakeDirectory());
   // Port 0: the kernel chooses, so that parallel tests cannot collide.
-  SY_RETURN_IF_ERROR(StartCoordinator("127.0.0.1:0"));
+  SY_RETURN_IF_ERROR(StartCoordinator(options_.host + ":0"));
   for (std::size_t w = 0; w < static_cast<std::size_t>(options_.workers); ++w) {
     SY_RETURN_IF_ERROR(StartWorker(w));
   }
@@ -132,7 +132,7 @@ absl::Status LocalDeployment::StartCoordinator(const std::string& listen) {
 absl::Status LocalDeployment::StartWorker(std::size_t worker) {
   std::vector<std::string> argv{options_.bin_dir + "/switchyard-worker",
                                 "--listen",
-                                "127.0.0.1:0",
+                                options_.host + ":0",
                                 "--coordinator",
                                 coordinator_address_,
                                 "--id",

@@ -48,7 +48,7 @@ constexpr Duration kApplyTimeout = std::chrono::minutes(30);
 // Short: open calls are answered by the driver's shutdown before this applies.
 constexpr Duration kShutdown = std::chrono::seconds(2);
 // How long a worker may take to answer at its endpoint before it counts as unreachable.
-constexpr Duration kDial = std::chrono::seconds(3);
+constexpr Duration kDial = std::chrono::seconds(4);
 
 absl::StatusOr<std::vector<DeploymentSpec>> ReadSpecs(const std::vector<std::string>& paths) {
   std::vector<DeploymentSpec> all;

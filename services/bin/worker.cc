@@ -16,6 +16,7 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/mutex.h"
+#include "core/base/port_range.h"
 #include "core/base/status_macros.h"
 #include "core/format/dtype.h"
 #include "core/rng.h"
@@ -48,6 +49,7 @@ struct Options {
   std::int64_t weight_bytes_max = 0;
   std::vector<std::string> wire_dtypes;
   std::string net_devices;
+  std::string data_ports;
   std::string ring_dir;
   std::int64_t busy_poll_us = 0;
   std::size_t gateway_memory_bytes_max = WorkerServerOptions().gateway_memory_bytes_max;
@@ -74,7 +76,8 @@ struct Worker {
   std::unique_ptr<AgentChannel> agent_channel;
   std::unique_ptr<SessionChannel> session_channel;
   Incarnation incarnation;
-  std::unique_ptr<Source> source;  // for the gateway's sessions
+  std::vector<std::string> data_hosts;  // of the experts' transport
+  std::unique_ptr<Source> source;       // for the gateway's sessions
   std::unique_ptr<WorkerServer> server;
 };
 
@@ -107,10 +110,16 @@ std::string DevicesOf(const Options& options) {
   return listen.ok() ? NetDevicesOf(listen->host) : "all";
 }
 
+// The command line was checked.
+PortRange DataPortsOf(const Options& options) {
+  return ParsePortRange(options.data_ports).value_or(PortRange{});
+}
+
 TransportOptions TransportFor(const Options& options, Incarnation incarnation) {
   return {.incarnation = incarnation,
           .busy_poll = std::chrono::microseconds(options.busy_poll_us),
           .net_devices = DevicesOf(options),
+          .ports = DataPortsOf(options),
           .ring_dir = options.ring_dir};
 }
 
@@ -123,6 +132,7 @@ absl::StatusOr<std::unique_ptr<ExpertNode>> MakeNode(const Options& options, Wor
   SY_ASSIGN_OR_RETURN(node.device, MakeDevice(options.device, worker.logger.get()));
   SY_ASSIGN_OR_RETURN(node.transport,
                       MakeTransport("ucx", TransportFor(options, node.incarnation)));
+  worker.data_hosts = node.transport->hosts();
   node.transport_names = {"shm", "tcp"};
   node.weight_bytes_max = options.weight_bytes_max;
   node.load_threads = options.load_threads;
@@ -176,6 +186,8 @@ absl::Status Run(const Options& options, SignalWait& signals) {
   server.worker_id = options.id;
   server.incarnation = worker.incarnation;
   server.gateway_memory_bytes_max = options.gateway_memory_bytes_max;
+  server.data_hosts = worker.data_hosts;
+  server.data_ports = DataPortsOf(options);
   SY_ASSIGN_OR_RETURN(worker.server,
                       WorkerServer::Start(server, &worker.node->experts(), worker.source.get()));
   // ExpertService must listen before the worker registers, because sources connect as soon as an
@@ -254,6 +266,12 @@ int Main(int argc, char** argv) {
       "--net-devices", options.net_devices,
       "Network devices for UCX's tcp lanes, comma-separated, or all; default: the device "
       "of --listen, all if that is a wildcard");
+  app.add_option("--data-ports", options.data_ports,
+                 "TCP ports to listen on for rows, FIRST-LAST, for firewalls; a worker takes four "
+                 "for each of its network devices, and opens others for moments; default: any")
+      ->check([](const std::string& text) {
+        return ParsePortRange(text).has_value() ? "" : "give FIRST-LAST, two ports from 1024 on";
+      });
   app.add_option("--ring-dir", options.ring_dir,
                  "Directory for the sockets over which processes of one host share memory, if they "
                  "are in different network namespaces: the same shared one for all of them");

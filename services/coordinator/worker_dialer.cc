@@ -1,5 +1,6 @@
 #include "services/coordinator/worker_dialer.h"
 
+#include <cstddef>
 #include <iterator>
 #include <list>
 #include <string>
@@ -50,44 +51,130 @@ absl::Status CheckIdentity(const DialWorker& dial, const grpc::Status& answered,
                                         : absl::StrCat("worker ", who, " answers"));
 }
 
+std::string ProblemOf(v1::PeerReach reach, const std::string& witness) {
+  switch (reach) {
+    case v1::PEER_REACH_NO_ANSWER:
+      return absl::StrCat("no worker answers its peer ", witness);
+    case v1::PEER_REACH_ANOTHER:
+      return absl::StrCat("another process answers its peer ", witness);
+    case v1::PEER_REACH_NO_ROWS:
+      return absl::StrCat("its peer ", witness,
+                          " gets an answer, but no connection to the ports for rows "
+                          "(--net-devices, --data-ports)");
+    default:
+      return {};
+  }
+}
+
 }  // namespace
 
 // A reactor and not a function: gRPC releases a call before OnDone, but after a function, and must
 // not hold the last reference to a channel on a thread of its own
 // (services/grpc/calls_in_flight.h).
-class WorkerDialer::Call final : public grpc::ClientUnaryReactor {
+template <typename Request, typename Response>
+class UnaryCall final : public grpc::ClientUnaryReactor {
+ public:
+  using Done = std::function<void(const grpc::Status& status, const Response& response)>;
+
+  explicit UnaryCall(const std::string& endpoint)
+      : stub_(v1::ExpertService::NewStub(MakeGrpcChannel(endpoint, kControlMessageBytesMax))) {}
+
+  // `begin(async, context, request, response, reactor)`: calls the method, of the stub's
+  // asynchronous ones. Call once. `done` is called last.
+  template <typename Begin>
+  void Start(Begin begin, Request request, Duration timeout, Done done) {
+    request_ = std::move(request);
+    done_ = std::move(done);
+    context_.set_deadline(GrpcDeadline(timeout));
+    begin(*stub_->async(), &context_, &request_, &response_, this);
+    StartCall();
+  }
+  // Before Start it ends the call at once.
+  void Cancel() { context_.TryCancel(); }
+
+  void OnDone(const grpc::Status& status) override {
+    const Done done = std::move(done_);
+    done(status, response_);
+  }
+
+ private:
+  const std::unique_ptr<v1::ExpertService::Stub> stub_;
+  grpc::ClientContext context_;
+  Request request_;
+  Response response_;
+  Done done_;
+};
+
+// One dial: the worker itself, then its witnesses one after the other.
+class WorkerDialer::Call final {
  public:
   Call(const DialWorker& dial, std::function<void(absl::Status)> done)
-      : dial_(dial),
-        done_(std::move(done)),
-        stub_(v1::ExpertService::NewStub(MakeGrpcChannel(dial.endpoint, kControlMessageBytesMax))) {
+      : dial_(dial), done_(std::move(done)), identify_(dial.endpoint) {
+    for (const DialWitness& each : dial_.witnesses) witnesses_.emplace_back(each.endpoint);
   }
 
   // `ended` is called last; the call may be destroyed from then on, on a thread of ours.
   void Start(Duration timeout, std::function<void()> ended) {
+    timeout_ = timeout;
     ended_ = std::move(ended);
-    context_.set_deadline(GrpcDeadline(timeout));
-    stub_->async()->Identify(&context_, &request_, &response_, this);
-    StartCall();
+    const auto begin = [](auto& async, auto... call) { async.Identify(call...); };
+    identify_.Start(begin, {}, timeout,
+                    [this](const grpc::Status& status, const v1::IdentifyResponse& response) {
+                      const absl::Status identity = CheckIdentity(dial_, status, response);
+                      identity.ok() ? AskNext() : Finish(identity);
+                    });
   }
-  void Cancel() { context_.TryCancel(); }
-
-  void OnDone(const grpc::Status& status) override {
-    done_(CheckIdentity(dial_, status, response_));
-    const std::function<void()> ended = std::move(ended_);
-    ended();
+  // From any thread, as often as it likes.
+  void Cancel() {
+    identify_.Cancel();
+    for (Witness& each : witnesses_) each.Cancel();
   }
 
   bool over = false;  // guarded by the mutex of Calls
 
  private:
+  using Witness = UnaryCall<v1::DialPeerRequest, v1::DialPeerResponse>;
+
+  void AskNext() {
+    if (asked_ == witnesses_.size()) return Finish(first_no_);
+    const std::size_t index = asked_++;
+    v1::DialPeerRequest request;
+    request.set_worker_id(dial_.worker);
+    request.set_incarnation(ToHex(dial_.incarnation));
+    request.set_endpoint(dial_.endpoint);
+    auto it = std::next(witnesses_.begin(), static_cast<std::ptrdiff_t>(index));
+    const auto begin = [](auto& async, auto... call) { async.DialPeer(call...); };
+    it->Start(begin, std::move(request), timeout_,
+              [this, index](const grpc::Status& status, const v1::DialPeerResponse& response) {
+                OnAnswer(dial_.witnesses[index], status, response.reach());
+              });
+  }
+
+  void OnAnswer(const DialWitness& witness, const grpc::Status& status, v1::PeerReach reach) {
+    if (status.ok() && reach == v1::PEER_REACH_REACHED) return Finish(absl::OkStatus());
+    // A witness that does not answer, or not what this version knows, says nothing about the
+    // worker.
+    const std::string problem = status.ok() ? ProblemOf(reach, witness.worker) : "";
+    if (!problem.empty() && first_no_.ok()) {
+      first_no_ = Unreachable(absl::StatusCode::kUnavailable, dial_, problem);
+    }
+    AskNext();
+  }
+
+  void Finish(const absl::Status& status) {
+    done_(status);
+    const std::function<void()> ended = std::move(ended_);
+    ended();
+  }
+
   const DialWorker dial_;
   const std::function<void(absl::Status)> done_;
   std::function<void()> ended_;
-  const std::unique_ptr<v1::ExpertService::Stub> stub_;
-  grpc::ClientContext context_;
-  const v1::IdentifyRequest request_;
-  v1::IdentifyResponse response_;
+  Duration timeout_{};
+  UnaryCall<v1::IdentifyRequest, v1::IdentifyResponse> identify_;
+  std::list<Witness> witnesses_;
+  std::size_t asked_ = 0;
+  absl::Status first_no_;  // what the first witness said that cannot connect
 };
 
 // The calls that run, and those that have ended since the last one began, which a thread of gRPC

@@ -1,8 +1,9 @@
 // Connects to workers at the endpoints that they advertise and asks who answers there.
 //
 // Shows before a plan uses a worker what its sources would meet: a port that is closed or behind a
-// firewall, an address that leads to another worker, or a server that is none of ours. Each dial
-// has a connection of its own, as each source has. Thread-safe.
+// firewall, an address that leads to another worker, or a server that is none of ours. What this
+// process reaches others may not, so other workers are asked to connect too. Each dial has
+// connections of its own, as each source has. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -17,15 +18,16 @@ namespace switchyard {
 
 class WorkerDialer {
  public:
-  // `timeout` bounds each dial.
+  // `timeout` bounds the dial, and each question to a witness (services/worker/peer_dial.h).
   explicit WorkerDialer(Duration timeout);
   // Cancels the dials that run and waits for their answers.
   ~WorkerDialer();
   WorkerDialer(const WorkerDialer&) = delete;
   WorkerDialer& operator=(const WorkerDialer&) = delete;
 
-  // Calls `done` once, from a thread of gRPC: OK when the worker itself has answered. Errors:
-  // kUnavailable when nobody answered in time; kFailedPrecondition when another process did. Their
+  // Calls `done` once, from a thread of gRPC: OK when the worker itself has answered, and one of
+  // the witnesses can connect to it or none of them answers. Errors: kUnavailable when nobody
+  // answered in time, or not to a witness; kFailedPrecondition when another process did. Their
   // texts name the endpoint and what to check. Does not block.
   void Dial(const DialWorker& request, std::function<void(absl::Status)> done);
 

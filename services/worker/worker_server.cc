@@ -10,6 +10,8 @@
 #include "services/grpc/server_streams.h"
 #include "services/grpc/thread_pool.h"
 #include "services/worker/attach_stream.h"
+#include "services/worker/peer_dial.h"
+#include "services/worker/test_ports.h"
 #include "switchyard/v1/expert.grpc.pb.h"
 #include "worker/expert/expert_service.h"
 
@@ -47,6 +49,8 @@ class WorkerServer::ServiceImpl final : public v1::ExpertService::CallbackServic
                          .memory = std::make_shared<StepMemory>(options.gateway_memory_bytes_max)},
         experts_(experts),
         gateway_(gateway),
+        test_ports_(options.data_hosts, options.data_ports),
+        dial_threads_(kPeerDialsMax),
         attach_threads_(options.attach_threads),
         gateway_threads_(options.gateway_sessions_max) {}
 
@@ -69,12 +73,33 @@ class WorkerServer::ServiceImpl final : public v1::ExpertService::CallbackServic
   [[nodiscard]] GatewaySessions& gateway_sessions() const { return *gateway_options_.sessions; }
 
   grpc::ServerUnaryReactor* Identify(grpc::CallbackServerContext* context,
-                                     const v1::IdentifyRequest* /*request*/,
+                                     const v1::IdentifyRequest* request,
                                      v1::IdentifyResponse* response) override {
     response->set_worker_id(worker_id_);
     response->set_incarnation(ToHex(incarnation_));
+    if (request->open_test_ports()) {
+      for (const std::string& port : test_ports_.Open(SteadyClock().Now())) {
+        response->add_test_ports(port);
+      }
+    }
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     reactor->Finish(grpc::Status::OK);
+    return reactor;
+  }
+
+  grpc::ServerUnaryReactor* DialPeer(grpc::CallbackServerContext* context,
+                                     const v1::DialPeerRequest* request,
+                                     v1::DialPeerResponse* response) override {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    const bool taken = dial_threads_.TryRun([reactor, request, response] {
+      response->set_reach(switchyard::DialPeer(*request));
+      reactor->Finish(grpc::Status::OK);
+    });
+    if (!taken) {
+      reactor->Finish(
+          StatusToGrpc(MakeError(absl::StatusCode::kResourceExhausted, Reason::kNoCredits,
+                                 "this worker dials enough others; ask again later")));
+    }
     return reactor;
   }
 
@@ -112,6 +137,8 @@ class WorkerServer::ServiceImpl final : public v1::ExpertService::CallbackServic
   const GatewayOptions gateway_options_;
   ExpertService* const experts_;
   Source* const gateway_;
+  TestPorts test_ports_;
+  ThreadPool dial_threads_;
   ThreadPool attach_threads_;
   ThreadPool gateway_threads_;
 };

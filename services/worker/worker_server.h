@@ -7,10 +7,12 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
 #include "core/base/clock.h"
+#include "core/base/port_range.h"
 #include "core/ids.h"
 #include "services/grpc/grpc_server.h"
 #include "services/worker/forward_stream.h"
@@ -32,6 +34,9 @@ struct WorkerServerOptions {
   std::uint32_t gateway_credits = 8;
   // For the steps of all of these sessions together (StepMemory), beside grpc.memory_bytes_max.
   std::size_t gateway_memory_bytes_max = std::size_t{1} << 30;
+  // Where rows arrive: what a peer that dials tries to connect to. No host: rows need no port.
+  std::vector<std::string> data_hosts = {};
+  PortRange data_ports{};
 };
 
 // Owns the service, its threads and the port. Thread-safe.

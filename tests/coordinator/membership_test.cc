@@ -499,6 +499,53 @@ TEST_F(MembershipTest, AnAnswerToTheDialOfAFormerProcessDoesNotCount) {
   EXPECT_EQ(cluster.ServingWorkers(), "w0 w1 w2");
 }
 
+std::vector<std::string> WitnessesOf(const DialWorker& dial) {
+  std::vector<std::string> ids;
+  for (const DialWitness& each : dial.witnesses) ids.push_back(each.worker);
+  return ids;
+}
+
+TEST_F(MembershipTest, TwoWorkersThatServeAreWitnessesOfADial) {
+  cluster.hold_dials = true;
+  cluster.Join("a");
+  ASSERT_EQ(cluster.held_dials.size(), 1U);
+
+  EXPECT_THAT(WitnessesOf(cluster.held_dials[0]), ElementsAre("w0", "w1"));
+  EXPECT_EQ(cluster.held_dials[0].witnesses[0].endpoint, "w0:1");
+
+  // "a" may be what cannot be reached itself, and w0 is not there.
+  cluster.BreakStream("w0");
+  cluster.Join("b");
+  EXPECT_THAT(WitnessesOf(cluster.held_dials.back()), ElementsAre("w1", "w2"));
+}
+
+TEST_F(MembershipTest, WhoJoinedAloneIsDialedAgainWhenAnotherComes) {
+  Cluster fresh;
+  fresh.hold_dials = true;
+  fresh.Join("a");
+  ASSERT_EQ(fresh.held_dials.size(), 1U);
+  EXPECT_THAT(WitnessesOf(fresh.held_dials[0]), ElementsAre());
+  const auto answer = [&](const DialWorker& dial, const absl::Status& status) {
+    fresh.Step(WorkerDialed{dial.worker, dial.incarnation, dial.endpoint, status});
+  };
+  answer(fresh.held_dials[0], absl::OkStatus());
+
+  fresh.Join("b");
+
+  ASSERT_EQ(fresh.held_dials.size(), 3U);
+  EXPECT_EQ(fresh.held_dials[1].worker, "b");
+  EXPECT_THAT(WitnessesOf(fresh.held_dials[1]), ElementsAre("a"));
+  EXPECT_EQ(fresh.held_dials[2].worker, "a");
+  EXPECT_THAT(WitnessesOf(fresh.held_dials[2]), ElementsAre("b"));
+  answer(fresh.held_dials[1], absl::OkStatus());
+  answer(fresh.held_dials[2], NoAnswer());
+  EXPECT_EQ(fresh.StateOf("a"), WorkerState::kUnreachable);
+  EXPECT_EQ(fresh.StateOf("b"), WorkerState::kLive);
+  // Once is enough.
+  fresh.Join("c");
+  EXPECT_EQ(fresh.held_dials.size(), 4U);
+}
+
 TEST_F(MembershipTest, AWorkerThatServesIsNotDialedAgain) {
   // As behind a firewall that came later: its sources have their connections.
   cluster.unreachable["w1"] = NoAnswer();

@@ -18,12 +18,14 @@ inline constexpr Duration kReadyTimeout = std::chrono::seconds(30);
 class Processes : public ::testing::Test {
  protected:
   // The shipped model on `workers` workers, unless `options` says otherwise. Their UCX stays on the
-  // loopback interface.
+  // interface that they listen on, which is the loopback one.
   void Deploy(std::int32_t workers, LocalDeploymentOptions options = {}) {
     if (options.bin_dir.empty()) options.bin_dir = kBinDir;
     if (options.checkpoint.empty()) options.checkpoint = kShippedModel;
     options.workers = workers;
-    options.worker_flags.insert(options.worker_flags.end(), {"--net-devices", "lo"});
+    if (options.host == LocalDeploymentOptions().host) {
+      options.worker_flags.insert(options.worker_flags.end(), {"--net-devices", "lo"});
+    }
     SY_ASSERT_OK_AND_ASSIGN(deployment_, LocalDeployment::Start(std::move(options)));
   }
 

@@ -24,7 +24,9 @@ Transported MakeUcx(const TransportOptions& options) {
       {.incarnation = options.incarnation,
        .busy_poll = options.busy_poll,
        .ring_dir = options.ring_dir,
-       .context = {.net_devices = options.net_devices, .log_level = options.ucx_log_level}});
+       .context = {.net_devices = options.net_devices,
+                   .ports = options.ports,
+                   .log_level = options.ucx_log_level}});
 }
 
 Transported MakeLoopback(const TransportOptions& options) {

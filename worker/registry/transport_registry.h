@@ -9,6 +9,7 @@
 #include "absl/strings/string_view.h"
 
 #include "core/base/clock.h"
+#include "core/base/port_range.h"
 #include "core/ids.h"
 #include "worker/transport/transport.h"
 
@@ -26,6 +27,7 @@ struct TransportOptions {
   // Only for ucx: devices for tcp, e.g. "eth0,lo", and how much UCX prints (ucx/context.h).
   std::string net_devices = "all";
   std::string ucx_log_level = "fatal";
+  PortRange ports{};  // only for ucx: to listen on
   // Only for ucx: where the sockets are over which processes pass each other their rings; empty: in
   // the network namespace (local_socket.h).
   std::string ring_dir{};

@@ -23,6 +23,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -146,6 +147,8 @@ class Transport {
   [[nodiscard]] virtual MemoryKind slot_memory() const = 0;
   // The library that it uses, with its version: "UCX 1.13.1". Empty where it uses none.
   [[nodiscard]] virtual std::string library() const { return {}; }
+  // The IP addresses at which peers connect to it. Empty where they need not.
+  [[nodiscard]] virtual std::vector<std::string> hosts() const { return {}; }
   // Errors: kResourceExhausted (OUT_OF_MEMORY); kInvalidArgument (BAD_CONFIG) for a ring without
   // slots or a choice that this transport does not support.
   virtual absl::StatusOr<std::unique_ptr<Link>> CreateLink(const LinkOptions& options) = 0;

@@ -4,6 +4,8 @@
 #include <future>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -33,6 +35,15 @@ class Worker final : public v1::ExpertService::Service {
     response->set_incarnation(ToHex(incarnation_));
     return grpc::Status::OK;
   }
+  grpc::Status DialPeer(grpc::ServerContext* /*context*/, const v1::DialPeerRequest* request,
+                        v1::DialPeerResponse* response) override {
+    asked = request->worker_id() + " " + request->incarnation() + " " + request->endpoint();
+    response->set_reach(reach);
+    return answer;
+  }
+  v1::PeerReach reach = v1::PEER_REACH_REACHED;
+  grpc::Status answer;
+  std::string asked;
 
  private:
   const std::string id_;
@@ -51,9 +62,9 @@ class WorkerDialerTest : public ::testing::Test {
     return absl::StrCat("127.0.0.1:", port);
   }
   // The answer to one dial of worker w3.
-  absl::Status Dial(const std::string& endpoint) {
+  absl::Status Dial(const std::string& endpoint, std::vector<DialWitness> witnesses = {}) {
     auto answer = std::make_shared<std::promise<absl::Status>>();
-    dialer_->Dial({"w3", kLife, endpoint},
+    dialer_->Dial({"w3", kLife, endpoint, std::move(witnesses)},
                   [answer](const absl::Status& status) { answer->set_value(status); });
     auto result = answer->get_future();
     if (result.wait_for(kSoon) != std::future_status::ready) {
@@ -128,7 +139,7 @@ TEST_F(WorkerDialerTest, APortThatStaysSilentDelaysNoOther) {
   silent.Listen();
   Worker worker("w3", kLife);
   std::promise<absl::Status> late;
-  dialer_->Dial({"w3", kLife, silent.endpoint()},
+  dialer_->Dial({"w3", kLife, silent.endpoint(), {}},
                 [&late](const absl::Status& status) { late.set_value(status); });
   auto answer = late.get_future();
 
@@ -138,11 +149,87 @@ TEST_F(WorkerDialerTest, APortThatStaysSilentDelaysNoOther) {
   EXPECT_EQ(answer.get().code(), absl::StatusCode::kUnavailable);
 }
 
+class WitnessTest : public WorkerDialerTest {
+ protected:
+  void SetUp() override {
+    endpoint_ = Serve(&worker_);
+    witnesses_ = {{"w1", Serve(&first_)}, {"w2", Serve(&second_)}};
+  }
+
+  Worker worker_{"w3", kLife};
+  Worker first_{"w1", kLife};
+  Worker second_{"w2", kLife};
+  std::string endpoint_;
+  std::vector<DialWitness> witnesses_;
+};
+
+TEST_F(WitnessTest, TheFirstWhoConnectsIsEnough) {
+  SY_EXPECT_OK(Dial(endpoint_, witnesses_));
+  EXPECT_EQ(first_.asked, absl::StrCat("w3 ", ToHex(kLife), " ", endpoint_));
+  EXPECT_EQ(second_.asked, "");
+}
+
+TEST_F(WitnessTest, OneThatCannotConnectMayBeWhatIsWrong) {
+  first_.reach = v1::PEER_REACH_NO_ANSWER;
+
+  SY_EXPECT_OK(Dial(endpoint_, witnesses_));
+  EXPECT_NE(second_.asked, "");
+}
+
+TEST_F(WitnessTest, NobodyCanConnect) {
+  first_.reach = v1::PEER_REACH_NO_ROWS;
+  second_.reach = v1::PEER_REACH_NO_ANSWER;
+
+  const absl::Status status = Dial(endpoint_, witnesses_);
+
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(status.message(),
+            absl::StrCat("at ", endpoint_,
+                         " its peer w1 gets an answer, but no connection to the ports for rows "
+                         "(--net-devices, --data-ports); check its --listen and --advertise, and "
+                         "that firewalls let its peers in"));
+}
+
+TEST_F(WitnessTest, AWitnessThatDoesNotAnswerSaysNothing) {
+  const SilentPort closed;
+  witnesses_[0].endpoint = closed.endpoint();
+  second_.answer = {grpc::StatusCode::UNIMPLEMENTED, "of another version"};
+  SY_EXPECT_OK(Dial(endpoint_, witnesses_));
+
+  second_.answer = grpc::Status::OK;
+  second_.reach = v1::PEER_REACH_ANOTHER;
+  EXPECT_THAT(Dial(endpoint_, witnesses_).message(),
+              HasSubstr("another process answers its peer w2"));
+  second_.reach = v1::PEER_REACH_UNSPECIFIED;
+  SY_EXPECT_OK(Dial(endpoint_, witnesses_));
+}
+
+TEST_F(WitnessTest, NobodyIsAskedAboutAWorkerThatDoesNotAnswerHere) {
+  const SilentPort closed;
+
+  EXPECT_FALSE(Dial(closed.endpoint(), witnesses_).ok());
+
+  EXPECT_EQ(first_.asked, "");
+}
+
+TEST_F(WitnessTest, TheEndCancelsAQuestion) {
+  SilentPort silent;
+  silent.Listen();
+  dialer_ = std::make_unique<WorkerDialer>(kSoon);
+  std::promise<absl::Status> answered;
+  dialer_->Dial({"w3", kLife, endpoint_, {{"w1", silent.endpoint()}, {"w2", silent.endpoint()}}},
+                [&answered](const absl::Status& status) { answered.set_value(status); });
+
+  dialer_.reset();
+
+  EXPECT_EQ(answered.get_future().wait_for(std::chrono::seconds(0)), std::future_status::ready);
+}
+
 TEST_F(WorkerDialerTest, TheEndCancelsAndAnswers) {
   SilentPort silent;
   silent.Listen();
   absl::Status status;
-  dialer_->Dial({"w3", kLife, silent.endpoint()},
+  dialer_->Dial({"w3", kLife, silent.endpoint(), {}},
                 [&status](const absl::Status& answer) { status = answer; });
 
   dialer_.reset();

@@ -25,13 +25,14 @@ struct RunnerParts {
   // p2p; nullptr: this process has no p2p runner.
   SessionChannel* channel = nullptr;        // attaches to the workers
   Transport* transport = nullptr;           // the one that the Source drives
-  std::unique_ptr<DeviceBackend> device{};  // encodes rows and sums replies
+  // Encodes rows and sums replies. Several factories may share it, and `tensors`.
+  std::shared_ptr<DeviceBackend> device{};
   // On which the tensors of steps lie, and its name for error texts. Null: they are memory of the
   // host. Any binding.
-  std::unique_ptr<DeviceBackend> tensors{};
+  std::shared_ptr<DeviceBackend> tensors{};
   std::string tensors_name{};
   const Clock* clock = nullptr;
-  Rng* rng = nullptr;         // used under the Source's progress mutex
+  Rng* rng = nullptr;         // used under the Source's progress mutex; others may share it
   Incarnation incarnation{};  // of this process
   TransportChoice transport_choice = TransportChoice::kAuto;
   // Rows for this process's own worker then skip the ring.

@@ -88,6 +88,8 @@ absl::Status ModifyAll(ucp_config_t* config, const UcxContextOptions& options) {
     SY_RETURN_IF_ERROR(Modify(config, setting.name, setting.value));
   }
   SY_RETURN_IF_ERROR(Modify(config, "LOG_LEVEL", options.log_level.c_str()));
+  const std::string ports = absl::StrCat(options.ports.first, "-", options.ports.last);
+  SY_RETURN_IF_ERROR(Modify(config, "PORT_RANGE", ports.c_str()));
   return Modify(config, "NET_DEVICES", options.net_devices.c_str());
 }
 

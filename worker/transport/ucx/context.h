@@ -30,6 +30,7 @@
 #include "absl/strings/string_view.h"
 #include <ucp/api/ucp.h>
 
+#include "core/base/port_range.h"
 #include "core/base/unique_handle.h"
 #include "worker/transport/descriptor.h"
 #include "worker/transport/ucx/address.h"
@@ -42,6 +43,7 @@ absl::Status UcxError(absl::string_view what, ucs_status_t status);
 
 struct UcxContextOptions {
   std::string net_devices = "all";  // network devices for the tcp lane, comma-separated
+  PortRange ports{};                // to listen on; a transport takes two for each device
   // UCX's log level in the whole process: "fatal", "error", "warn", "info" ... UCX logs to standard
   // output, where programs print their results, and every error that matters is also a Status.
   std::string log_level = "fatal";

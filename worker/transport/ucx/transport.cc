@@ -1,6 +1,8 @@
 #include "worker/transport/ucx/transport.h"
 
 #include <algorithm>
+#include <arpa/inet.h>
+#include <array>
 #include <cstring>
 #include <utility>
 
@@ -205,6 +207,20 @@ bool UcxTransport::Arm() {
 }
 
 std::string UcxTransport::library() const { return absl::StrCat("UCX ", UcxVersion()); }
+
+std::vector<std::string> UcxTransport::hosts() const {
+  std::vector<std::string> hosts;
+  const auto packed = UcxAddressCheck::HostsOf(core_.ucx->address());
+  if (!packed.ok()) return hosts;
+  for (const std::string& host : *packed) {
+    std::array<char, INET6_ADDRSTRLEN> text{};
+    const int family = host.size() == sizeof(in_addr) ? AF_INET : AF_INET6;
+    if (::inet_ntop(family, host.data(), text.data(), text.size()) != nullptr) {
+      hosts.emplace_back(text.data());
+    }
+  }
+  return hosts;
+}
 
 TransportStats UcxTransport::stats() const {
   TransportStats stats;

@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "worker/transport/doorbells.h"
 #include "worker/transport/sleeper.h"
@@ -50,6 +51,7 @@ class UcxTransport final : public Transport {
   void CountDrop(FrameDrop drop) override { core_.inbox.CountDrop(drop); }
   [[nodiscard]] MemoryKind slot_memory() const override { return MemoryKind::kHost; }
   [[nodiscard]] std::string library() const override;
+  [[nodiscard]] std::vector<std::string> hosts() const override;
   [[nodiscard]] TransportStats stats() const override;
 
  private:
