@@ -153,8 +153,9 @@ absl::StatusOr<std::unique_ptr<BoundPlan>> MakeBoundPlan(const PlanUpdate& updat
   bound->hash = update.hash;
   for (const LayerPlacement& placement : update.plan.layers) {
     SY_ASSIGN_OR_RETURN(BoundLayer layer, BindLayer(update.plan, placement, request, device));
-    if (tensors != nullptr)
+    if (tensors != nullptr) {
       layer.tensor_codecs = TensorCodecs(update.plan, layer, request, *tensors);
+    }
     bound->layers.push_back(std::move(layer));
   }
   bound->workers.assign(update.plan.workers.size(), nullptr);

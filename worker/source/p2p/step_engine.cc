@@ -38,7 +38,9 @@ absl::Status NotOnDevice(LayerId layer) {
 // A token has at most so many bytes of BF16 rows.
 std::size_t BytesOfToken(const MoeShape& shape, DispatchMode mode, std::size_t workers) {
   const auto top_k = static_cast<std::size_t>(shape.top_k);
-  const std::size_t rows = mode == DispatchMode::kLowLatency ? top_k : std::min(top_k, workers);
+  // A plan may have no workers, and no rows then.
+  const std::size_t rows =
+      mode == DispatchMode::kLowLatency ? top_k : std::clamp<std::size_t>(workers, 1, top_k);
   return rows * static_cast<std::size_t>(shape.hidden) * sizeof(Bf16);
 }
 
