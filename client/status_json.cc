@@ -78,7 +78,8 @@ Json StatusJson(const RunnerStatus& status) {
   return {{"watching", status.watching},         {"steps_in_flight", status.steps_in_flight},
           {"steps", status.times.steps},         {"plan_ns", status.times.plan_ns},
           {"encode_ns", status.times.encode_ns}, {"send_ns", status.times.send_ns},
-          {"sum_ns", status.times.sum_ns},       {"attachments", attachments}};
+          {"sum_ns", status.times.sum_ns},       {"device_steps", status.times.device_steps},
+          {"attachments", attachments}};
 }
 
 Json CountersJson(const SessionCounters& worker) {

@@ -126,9 +126,9 @@ typedef struct sy_session_options {
  * there and does not wait. When sy_wait has returned SY_OK, work enqueued from then on, on any
  * stream, reads the whole y. SY_INVALID_ARGUMENT: pageable memory, memory or a stream of another
  * device, or a `stream` or such memory without a device; SY_FAILED_PRECONDITION: `stream` is being
- * captured. Each tensor crosses the bus once, through pinned memory of the session; a step larger
- * than all before waits milliseconds for it. If work on `stream` outlasts the deadline, sy_wait
- * fails once it has ended, or after a minute, when the device counts as lost. */
+ * captured. ids and weights, and x and y of small steps, pass through pinned memory of the session;
+ * a step larger than all before waits milliseconds for it. If work on `stream` outlasts the
+ * deadline, sy_wait fails once it has ended, or after a minute, when the device counts as lost. */
 typedef struct sy_step_request {
   uint32_t size;
   uint32_t abi_version;

@@ -1,6 +1,7 @@
 // Sessions of an engine whose tensors lie on a device: a device that is late, in memory that the
 // host cannot touch, so that a read or write of the engine's tensors by the host ends the process.
-// The answers are those of the same steps from memory of the host, bit by bit.
+// The answers are those of the same steps from memory of the host, bit by bit, whether the tensors
+// pass through the host or the device itself encodes rows and sums answers.
 #include <cstring>
 #include <limits>
 #include <thread>
@@ -119,7 +120,9 @@ struct DeviceStep {
   DeviceRows<float> y;
 };
 
-class DeviceTensorsTest : public ::testing::Test {
+enum class Rows : bool { kThroughTheHost, kByTheDevice };
+
+class DeviceTensorsTest : public ::testing::TestWithParam<Rows> {
  protected:
   void SetUp() override {
     InProcessOptions options;
@@ -128,7 +131,9 @@ class DeviceTensorsTest : public ::testing::Test {
     options.logger = &logger_;
     SY_ASSERT_OK_AND_ASSIGN(deployment_, InProcessDeployment::Start(options));
     SY_ASSERT_OK_AND_ASSIGN(host_client_, deployment_->MakeClient());
-    SY_ASSERT_OK_AND_ASSIGN(auto device, LateDevice::Create({}));
+    testing::LateDeviceOptions late;
+    if (GetParam() == Rows::kByTheDevice) late.maps_host = true, late.source_bytes_min = 0;
+    SY_ASSERT_OK_AND_ASSIGN(auto device, LateDevice::Create(late));
     device_ = device.get();
     SY_ASSERT_OK_AND_ASSIGN(client_, deployment_->MakeClient(std::move(device)));
   }
@@ -154,7 +159,7 @@ class DeviceTensorsTest : public ::testing::Test {
   std::unique_ptr<Client> client_;
 };
 
-TEST_F(DeviceTensorsTest, AnswersEqualThoseFromMemoryOfTheHost) {
+TEST_P(DeviceTensorsTest, AnswersEqualThoseFromMemoryOfTheHost) {
   LateDevice::ForeignQueue empty;
   empty.Finish();
   std::uint64_t seed = 1;
@@ -171,10 +176,14 @@ TEST_F(DeviceTensorsTest, AnswersEqualThoseFromMemoryOfTheHost) {
             << DispatchModeName(mode) << ", " << tokens << " tokens, gap " << gap;
       }
     }
+    SY_ASSERT_OK_AND_ASSIGN(const SessionReport report, session->Report(kLong));
+    EXPECT_EQ(report.status.times.steps, 8U);
+    // Those without tokens have no rows.
+    EXPECT_EQ(report.status.times.device_steps, GetParam() == Rows::kByTheDevice ? 6U : 0U);
   }
 }
 
-TEST_F(DeviceTensorsTest, AStepReadsItsInputsAfterTheEnginesStreamAndOverlapsOthers) {
+TEST_P(DeviceTensorsTest, AStepReadsItsInputsAfterTheEnginesStreamAndOverlapsOthers) {
   SY_ASSERT_OK_AND_ASSIGN(const auto session, Open(*client_, DispatchMode::kLowLatency));
   LateDevice::ForeignQueue queue;
   RandomStep early(kShape, 9, 1);
@@ -194,7 +203,7 @@ TEST_F(DeviceTensorsTest, AStepReadsItsInputsAfterTheEnginesStreamAndOverlapsOth
   EXPECT_EQ(on_device.y.Get(), HostAnswer(late, DispatchMode::kLowLatency));
 }
 
-TEST_F(DeviceTensorsTest, StepsInFlightTogetherKeepTheirAnswersApart) {
+TEST_P(DeviceTensorsTest, StepsInFlightTogetherKeepTheirAnswersApart) {
   SY_ASSERT_OK_AND_ASSIGN(const auto session, Open(*client_, DispatchMode::kNormal));
   LateDevice::ForeignQueue empty;
   empty.Finish();
@@ -217,7 +226,7 @@ TEST_F(DeviceTensorsTest, StepsInFlightTogetherKeepTheirAnswersApart) {
   }
 }
 
-TEST_F(DeviceTensorsTest, AStepWhoseStreamIsLateFailsAtItsDeadlineAndTheNextOneIsServed) {
+TEST_P(DeviceTensorsTest, AStepWhoseStreamIsLateFailsAtItsDeadlineAndTheNextOneIsServed) {
   SY_ASSERT_OK_AND_ASSIGN(const auto session, Open(*client_, DispatchMode::kLowLatency,
                                                    std::chrono::milliseconds(300)));
   LateDevice::ForeignQueue queue;
@@ -236,7 +245,7 @@ TEST_F(DeviceTensorsTest, AStepWhoseStreamIsLateFailsAtItsDeadlineAndTheNextOneI
   EXPECT_EQ(on_device.y.Get(), HostAnswer(step, DispatchMode::kLowLatency));
 }
 
-TEST_F(DeviceTensorsTest, ALostDeviceIsAnError) {
+TEST_P(DeviceTensorsTest, ALostDeviceIsAnError) {
   SY_ASSERT_OK_AND_ASSIGN(const auto session, Open(*client_, DispatchMode::kNormal));
   LateDevice::ForeignQueue queue;
   RandomStep step(kShape, 3, 1);
@@ -252,7 +261,7 @@ TEST_F(DeviceTensorsTest, ALostDeviceIsAnError) {
               FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost));
 }
 
-TEST_F(DeviceTensorsTest, MemoryOfTheWrongSideIsRefusedAndNamed) {
+TEST_P(DeviceTensorsTest, MemoryOfTheWrongSideIsRefusedAndNamed) {
   LateDevice::ForeignQueue empty;
   empty.Finish();
   RandomStep step(kShape, 3, 1);
@@ -289,6 +298,88 @@ TEST_F(DeviceTensorsTest, MemoryOfTheWrongSideIsRefusedAndNamed) {
 
   SY_EXPECT_OK(host->Run(step.Request(kLayer), kLong));
 }
+
+// Goal: a fault in the device's part of a step is its result, and never a wrong sum. Method: its
+// first piece of work fails; the same step is right afterwards. tests/worker/source/p2p has sums.
+TEST_P(DeviceTensorsTest, AFaultOfOneStepIsItsResultAndTheNextOneIsServed) {
+  LateDevice::ForeignQueue empty;
+  empty.Finish();
+  const absl::Status fault = absl::InternalError("of one kernel");
+  for (const DispatchMode mode : {DispatchMode::kNormal, DispatchMode::kLowLatency}) {
+    SY_ASSERT_OK_AND_ASSIGN(const auto session, Open(*client_, mode));
+    RandomStep step(kShape, 9, 1);
+    DeviceStep on_device(device_, step, 0);
+    device_->FailNextRun(fault);
+
+    // Copies are none of the work that fails.
+    EXPECT_EQ(session->Run(on_device.Request(&empty), Duration::zero()),
+              GetParam() == Rows::kByTheDevice ? fault : absl::OkStatus());
+
+    SY_ASSERT_OK(session->Run(on_device.Request(&empty), Duration::zero()));
+    EXPECT_EQ(on_device.y.Get(), HostAnswer(step, mode));
+  }
+}
+
+TEST_P(DeviceTensorsTest, AWorkerThatIsLostLeavesExactAnswersAndErrors) {
+  LateDevice::ForeignQueue empty;
+  empty.Finish();
+  SY_ASSERT_OK_AND_ASSIGN(const auto session, Open(*client_, DispatchMode::kNormal));
+  std::vector<RandomStep> steps;
+  std::vector<std::unique_ptr<DeviceStep>> on_device;
+  std::vector<StepTicket> tickets;
+  std::vector<std::vector<float>> wanted;
+  for (std::uint64_t i = 0; i < 8; ++i) {
+    steps.emplace_back(kShape, 64, 7 + i);
+    wanted.push_back(HostAnswer(steps.back(), DispatchMode::kNormal));
+    on_device.push_back(std::make_unique<DeviceStep>(device_, steps.back(), 0));
+    SY_ASSERT_OK_AND_ASSIGN(const auto ticket, session->Submit(on_device[i]->Request(&empty)));
+    tickets.push_back(ticket);
+  }
+  SY_ASSERT_OK(session->Wait(tickets[0]));
+
+  deployment_->KillWorker(1);
+
+  EXPECT_EQ(on_device[0]->y.Get(), wanted[0]);
+  for (std::size_t i = 1; i < 8; ++i) {
+    const absl::Status ended = session->Wait(tickets[i]);
+    if (ended.ok()) {
+      EXPECT_EQ(on_device[i]->y.Get(), wanted[i]) << i;
+    } else {
+      EXPECT_THAT(ended, FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost)) << i;
+    }
+  }
+}
+
+// Mapping takes time and pins memory.
+TEST_P(DeviceTensorsTest, SessionsWithoutStepsForTheDeviceMapNothing) {
+  OpenSessionRequest small;
+  small.mode = DispatchMode::kLowLatency;
+  small.max_tokens = 4;
+  OpenSessionRequest strict;
+  strict.mode = DispatchMode::kNormal;
+  strict.strict = true;
+  constexpr std::size_t kStep = 4 * 4 * 256 * sizeof(Bf16);  // tokens, top-k, hidden
+  testing::LateDeviceOptions late{.maps_host = true, .source_bytes_min = kStep + 1};
+  SY_ASSERT_OK_AND_ASSIGN(auto device, LateDevice::Create(late));
+  const LateDevice* const raw = device.get();
+  SY_ASSERT_OK_AND_ASSIGN(const auto client, deployment_->MakeClient(std::move(device)));
+  for (const OpenSessionRequest& request : {small, strict}) {
+    SY_ASSERT_OK(client->OpenWhenReady(request, kLong).status());
+    EXPECT_EQ(raw->mapped_memory(), 0);
+  }
+  small.max_tokens = 5;
+
+  SY_ASSERT_OK_AND_ASSIGN(const auto session, client->OpenWhenReady(small, kLong));
+
+  EXPECT_EQ(raw->mapped_memory(), 4) << "two rings for each of two workers";
+}
+
+INSTANTIATE_TEST_SUITE_P(Rows, DeviceTensorsTest,
+                         ::testing::Values(Rows::kThroughTheHost, Rows::kByTheDevice),
+                         [](const auto& param) {
+                           return param.param == Rows::kByTheDevice ? "ByTheDevice"
+                                                                    : "ThroughTheHost";
+                         });
 
 }  // namespace
 }  // namespace switchyard

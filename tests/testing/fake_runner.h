@@ -66,6 +66,7 @@ class FakeSteps {
   std::atomic<int> submitted = 0;
   std::atomic<int> polled = 0;
   std::atomic<bool> awaits_device = false;
+  std::atomic<std::int32_t> device_tokens_min = 0;  // of every layer's limits
 
  private:
   std::atomic<bool> blocked_ = false;
@@ -119,7 +120,9 @@ class FakeRunner final : public StepRunner {
     return steps_->compute(grant_, request);
   }
   [[nodiscard]] absl::StatusOr<StepLimits> LimitsOf(LayerId /*layer*/) const override {
-    return StepLimits{.shape = grant_.plan.shape, .step_deadline = std::chrono::seconds(20)};
+    return StepLimits{.shape = grant_.plan.shape,
+                      .step_deadline = std::chrono::seconds(20),
+                      .device_tokens_min = steps_->device_tokens_min};
   }
   void Close(TimePoint /*now*/) override {
     if (!std::exchange(closed_, true)) steps_->OnClose();

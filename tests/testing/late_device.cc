@@ -100,11 +100,21 @@ class LateStream final : public Stream {
   }
   absl::Status Encode(const EncodeRun& run) override {
     SY_RETURN_IF_ERROR(device_->Death());
-    return Queue([this, run] { return Await(inner_->Encode(run)); });
+    return Queue([this, run]() -> absl::Status {
+      SY_RETURN_IF_ERROR(device_->TakeFailure());
+      EncodeRun inside = run;
+      inside.x = reinterpret_cast<const Bf16*>(device_->Inside(run.x));
+      return Await(inner_->Encode(inside));
+    });
   }
   absl::Status Sum(const SumRun& run) override {
     SY_RETURN_IF_ERROR(device_->Death());
-    return Queue([this, run] { return Await(inner_->Sum(run)); });
+    return Queue([this, run]() -> absl::Status {
+      SY_RETURN_IF_ERROR(device_->TakeFailure());
+      SumRun inside = run;
+      inside.y = device_->Inside(run.y);
+      return Await(inner_->Sum(inside));
+    });
   }
   absl::Status Copy(std::span<const CopyPiece> pieces) override {
     SY_RETURN_IF_ERROR(device_->Death());

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -29,6 +30,8 @@ struct LateDeviceOptions {
   bool host_access = false;
   // Whether MapHost gives mappings. Memory of the host is reached with them and without.
   bool maps_host = false;
+  // As DeviceBackend::source_bytes_min.
+  std::size_t source_bytes_min = std::numeric_limits<std::size_t>::max();
   std::optional<BatchSize> prefill_batch{};  // unset: as usual
   // KindAt says that this address is another device's.
   const void* foreign_memory = nullptr;
@@ -52,7 +55,7 @@ class LateDevice final : public DeviceBackend {
   static absl::StatusOr<std::unique_ptr<LateDevice>> Create(LateDeviceOptions options);
   ~LateDevice() override;
 
-  // The next run of experts fails with `status`, at its event.
+  // The next run of experts, encoding or sum fails with `status`, at its event.
   void FailNextRun(absl::Status status);
   // The next run of experts is refused with `status` when it is enqueued.
   void RefuseNextRun(absl::Status status);
@@ -61,6 +64,8 @@ class LateDevice final : public DeviceBackend {
   // Until Hang(false) no work ends, as on a device whose kernel does not.
   void Hang(bool hangs) { hangs_.store(hangs); }
   [[nodiscard]] std::uint64_t runs() const { return runs_.load(); }
+  // Calls of MapHost.
+  [[nodiscard]] int mapped_memory() const { return mapped_memory_.load(); }
 
   [[nodiscard]] const CapabilitySet& capabilities() const override {
     return inner_->capabilities();
@@ -85,8 +90,10 @@ class LateDevice final : public DeviceBackend {
   }
   [[nodiscard]] absl::StatusOr<MemoryKind> KindAt(const void* address) const override;
   std::unique_ptr<HostMapping> MapHost(std::span<std::byte>) override {
+    ++mapped_memory_;
     return options_.maps_host ? std::make_unique<HostMapping>() : nullptr;
   }
+  [[nodiscard]] std::size_t source_bytes_min() const override { return options_.source_bytes_min; }
   [[nodiscard]] absl::StatusOr<std::unique_ptr<Codec>> MakeCodec(
       const CodecSpec& spec) const override {
     return inner_->MakeCodec(spec);
@@ -123,6 +130,7 @@ class LateDevice final : public DeviceBackend {
   absl::Status next_refusal_;                   // guarded by mutex_
   std::atomic<bool> dead_{false};
   std::atomic<bool> hangs_{false};
+  std::atomic<int> mapped_memory_{0};
   std::atomic<std::uint64_t> runs_{0};
 };
 

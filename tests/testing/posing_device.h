@@ -35,6 +35,7 @@ class PosingDevice final : public DeviceBackend {
   std::unique_ptr<HostMapping> MapHost(std::span<std::byte> memory) override {
     return inner_->MapHost(memory);
   }
+  [[nodiscard]] std::size_t source_bytes_min() const override { return inner_->source_bytes_min(); }
   absl::StatusOr<std::unique_ptr<PackedExpert>> Pack(const MoeShape& shape,
                                                      const ExpertWeightsView& weights) override {
     if (admit_) {

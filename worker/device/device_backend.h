@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <vector>
@@ -128,8 +129,9 @@ class DeviceBackend {
     return MemoryKind::kHost;
   }
   // Lets the device reach `memory`, such as a ring, so that copies from it and to it cost the host
-  // nothing. Pins its pages, which takes some milliseconds for each 100 MB. Null where the device
-  // has no use for it or the system refuses: copies work as before.
+  // nothing, and Stream::Encode and Stream::Sum write and read rows there. Pins its pages, which
+  // takes some milliseconds for each 100 MB. Null where the device has no use for it or the system
+  // refuses: copies work as before.
   virtual std::unique_ptr<HostMapping> MapHost(std::span<std::byte> /*memory*/) { return nullptr; }
   // Packs weights; costs about one copy and may wait for the device, so it is for staging threads.
   // A device may keep them quantized. Errors: kInvalidArgument (BAD_SHAPE) when the views do not
@@ -146,6 +148,12 @@ class DeviceBackend {
   [[nodiscard]] virtual BatchSize PrefillBatch(const MoeShape& /*shape*/,
                                                const BatchSize& usual) const {
     return usual;
+  }
+  // From how many bytes of BF16 rows on a step whose tensors lie on this device is faster when the
+  // device encodes its rows into mapped memory and sums the answers from there than when its
+  // tensors pass through memory of the host, where a CPU does both. The largest value: never.
+  [[nodiscard]] virtual std::size_t source_bytes_min() const {
+    return std::numeric_limits<std::size_t>::max();
   }
   // For runs over experts of `shape` on one stream. `pairs_max` is a hint of (row, expert) pairs:
   // larger runs go in several passes. It is at least the top-k. Errors: kInvalidArgument

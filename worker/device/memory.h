@@ -34,7 +34,7 @@ class Buffer {
 };
 
 // Host memory of others that a device reaches by itself while this exists. Destroyed before that
-// memory is unmapped, and after all work that uses it.
+// memory is unmapped and before the device, and after all work that uses it.
 class HostMapping {
  public:
   virtual ~HostMapping() = default;

@@ -7,7 +7,7 @@
 // of different streams in any order. What a call names (rows, routing, outputs, tables, workspaces,
 // codecs) stays valid and unchanged until an event recorded after it is done. The descriptor itself
 // is copied. Rows, scales and outputs are in memory that the device accepts
-// (DeviceBackend::host_access); routing and index lists are in host memory.
+// (DeviceBackend::host_access, DeviceBackend::MapHost); routing and index lists are in host memory.
 //
 // Errors: a call that cannot be enqueued says so and enqueues nothing. What fails later makes the
 // next recorded event carry the error, and the work between is skipped. A fault of the device

@@ -18,6 +18,9 @@ struct StepTimes {
   std::uint64_t encode_ns = 0;
   std::uint64_t send_ns = 0;
   std::uint64_t sum_ns = 0;
+  // Steps among them whose rows the device of the tensors encoded and summed. Their times include
+  // waiting for it.
+  std::uint64_t device_steps = 0;
 };
 
 // One attachment of the p2p binding. Counters are totals since the attachment was made, over all

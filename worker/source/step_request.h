@@ -31,6 +31,9 @@ struct StepRequest {
   // A stream of the tensors' device (Stream::WaitFor): x, ids and weights are read, and y is
   // written, after what it holds at Submit. Null where tensors are memory of the host.
   void* stream = nullptr;
+  // x and y are memory of the device of the session's tensors, and what is in x is complete; ids
+  // and weights are memory of the host. Only between runners (StepLimits::device_tokens_min).
+  bool on_device = false;
 };
 
 // A batch whose rows follow each other without gaps, the usual case; RequestOf fills in the

@@ -33,8 +33,9 @@
 // such a step by itself where the group's contract has it keep pace.
 //
 // Memory. x, ids, weights and y are pointers that the session's device can reach: host memory for
-// p2p and gateway (worker/source/staged runs both for tensors on a device), device memory for a
-// group on devices, on whose stream the step is then ordered.
+// p2p and gateway (worker/source/staged runs both for tensors on a device, and leaves x and y of
+// large steps of p2p there), device memory for a group on devices, on whose stream the step is then
+// ordered.
 // Neither the runner nor its caller waits for such a stream inside Submit, so a whole layer
 // (dispatch, experts, combine) may be one captured graph; a captured step keeps its tickets, and
 // IsDone queries the event that ends it.

@@ -34,6 +34,7 @@ struct View {
   std::int64_t stride;
   std::int64_t columns;
   std::size_t alignment;
+  bool host_memory;  // it should be
 };
 
 // False for an address that the system would not let this process read. A call that fails in any
@@ -46,7 +47,7 @@ bool HostCanRead(const void* address) {
 }
 
 // A view may be strided by rows; its rows are dense, aligned to their element and do not overlap.
-absl::Status CheckView(const View& view, const StepRequest& request, bool host_memory) {
+absl::Status CheckView(const View& view, const StepRequest& request) {
   if (view.data == nullptr) {
     return Refuse(Reason::kBadShape, request.layer, absl::StrFormat("%s is null", view.name));
   }
@@ -57,7 +58,7 @@ absl::Status CheckView(const View& view, const StepRequest& request, bool host_m
                                   view.name, view.alignment));
   }
   // Such memory would end the process when it is read, perhaps in another thread.
-  if (host_memory && !HostCanRead(view.data)) {
+  if (view.host_memory && !HostCanRead(view.data)) {
     return Refuse(Reason::kBadRequest, request.layer,
                   absl::StrFormat("%s is not memory that the host can read; if it is a GPU's, name "
                                   "the device when the client is opened",
@@ -152,17 +153,17 @@ absl::Status ValidateStep(const StepRequest& request, const StepLimits& limits) 
   // A batch without rows may come without memory.
   if (request.tokens == 0) return absl::OkStatus();
   const std::size_t y_size = limits.y_dtype == OutputDtype::kBf16 ? sizeof(Bf16) : sizeof(float);
+  const bool host = limits.host_memory;
+  const bool rows = host && !request.on_device;
   const View views[] = {
-      {"x", request.x, request.x_stride, shape.hidden, sizeof(Bf16)},
-      {"ids", request.ids, request.ids_stride, shape.top_k, sizeof(std::int32_t)},
-      {"weights", request.weights, request.weights_stride, shape.top_k, sizeof(float)},
-      {"y", request.y, request.y_stride, shape.hidden, y_size}};
-  for (const View& view : views) {
-    SY_RETURN_IF_ERROR(CheckView(view, request, limits.host_memory));
-  }
+      {"x", request.x, request.x_stride, shape.hidden, sizeof(Bf16), rows},
+      {"ids", request.ids, request.ids_stride, shape.top_k, sizeof(std::int32_t), host},
+      {"weights", request.weights, request.weights_stride, shape.top_k, sizeof(float), host},
+      {"y", request.y, request.y_stride, shape.hidden, y_size, rows}};
+  for (const View& view : views) SY_RETURN_IF_ERROR(CheckView(view, request));
   SY_RETURN_IF_ERROR(CheckTokens(request, limits.max_tokens));
   // Last: it is the only check that reads the rows.
-  return limits.strict && limits.host_memory ? CheckNan(request, shape.hidden) : absl::OkStatus();
+  return limits.strict && rows ? CheckNan(request, shape.hidden) : absl::OkStatus();
 }
 
 }  // namespace switchyard

@@ -23,6 +23,9 @@ struct StepLimits {
   Duration step_deadline{};     // of a request that names none
   // The request's memory is the host's. False: it is a device's, and nothing of it is read.
   bool host_memory = true;
+  // The runner also takes x and y in memory of the device of the session's tensors
+  // (StepRequest::on_device), which is faster for steps of at least so many tokens. 0: it does not.
+  std::int32_t device_tokens_min = 0;
 };
 
 // The bound on tokens of `request`'s session for a layer that travels in `mode`, of which the plan
@@ -30,9 +33,10 @@ struct StepLimits {
 std::int32_t MaxTokens(DispatchMode mode, std::int32_t plan_max, const OpenSessionRequest& request);
 
 // Reads x, ids and weights when the limits are strict, and asks the system whether the host can
-// read the four addresses, in about a microsecond. Errors, kInvalidArgument: BAD_SHAPE (pointers,
-// strides, alignment), BAD_TOP_K, TOO_MANY_TOKENS, NAN_INPUT (names the row), BAD_REQUEST (memory
-// that the host cannot read, such as a GPU's; a stream with memory of the host).
+// read the addresses that should be the host's, in about a microsecond. Errors, kInvalidArgument:
+// BAD_SHAPE (pointers, strides, alignment), BAD_TOP_K, TOO_MANY_TOKENS, NAN_INPUT (names the row),
+// BAD_REQUEST (memory that the host cannot read, such as a GPU's; a stream with memory of the
+// host).
 absl::Status ValidateStep(const StepRequest& request, const StepLimits& limits);
 
 // kNotFound (UNKNOWN_LAYER): `plan` has no such layer.

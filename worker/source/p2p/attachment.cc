@@ -57,6 +57,8 @@ void Attachment::Close() {
   stream.reset();
   sink.reset();
   memory.reset();  // the link frees it aside
+  inbound_mapping.reset();
+  outbound_mapping.reset();
   if (link != nullptr) link->Close();
   link.reset();
   // Credits that await replies are dropped, not freed: the worker may still write into the old

@@ -24,6 +24,7 @@
 #include "core/plan.h"
 #include "core/resolve/staging_bytes.h"
 #include "core/session_messages.h"
+#include "worker/device/memory.h"
 #include "worker/source/p2p/credits.h"
 #include "worker/source/session_channel.h"
 #include "worker/transport/transport.h"
@@ -122,6 +123,10 @@ struct Attachment final : public FrameSink {
   std::shared_ptr<LinkMemory> memory;    // kAttaching: of `link`, to meet the worker with
   AttachGrant grant;                     // kConnecting: while the worker's ring is mapped
   std::unique_ptr<Link> link;
+  // They let the device of the session's tensors reach the link's two rings; null where it does
+  // not, or has no use for that. They go before the link.
+  std::unique_ptr<HostMapping> inbound_mapping;
+  std::unique_ptr<HostMapping> outbound_mapping;
   AttachmentId peer_attachment;  // frames to the worker must carry it
   std::string reply_path;        // worker -> source, as the worker reads it back
   std::string why_reply_messages;
@@ -143,6 +148,10 @@ struct Attachment final : public FrameSink {
 
   // Adds the counts of `ended`, which this attachment replaces.
   void AbsorbCounts(const Attachment& ended);
+  // That device encodes rows into the link's slots and sums the replies where they lie.
+  [[nodiscard]] bool is_mapped() const {
+    return inbound_mapping != nullptr && outbound_mapping != nullptr;
+  }
   // Ends stream and link; credits of this life are gone with them.
   void Close();
 };

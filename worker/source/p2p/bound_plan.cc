@@ -108,6 +108,21 @@ absl::StatusOr<BoundLayer> BindLayer(const Plan& plan, const LayerPlacement& pla
   return layer;
 }
 
+// A format that the device lacks leaves the layer's rows to the host.
+std::vector<std::shared_ptr<const Codec>> TensorCodecs(const Plan& plan, const BoundLayer& layer,
+                                                       const OpenSessionRequest& request,
+                                                       const DeviceBackend& tensors) {
+  std::vector<std::shared_ptr<const Codec>> codecs;
+  for (const PlanWorker& worker : plan.workers) {
+    const Edge edge{request.source, worker.device};
+    const DispatchConfig* config = plan.FindConfig(layer.layer, request.phase, edge);
+    auto codec = tensors.MakeCodec({config->format(), config->global_scale});
+    if (!codec.ok()) return {};
+    codecs.push_back(*std::move(codec));
+  }
+  return codecs;
+}
+
 }  // namespace
 
 const BoundLayer* BoundPlan::FindLayer(LayerId layer) const {
@@ -129,7 +144,8 @@ bool BoundPlan::AllConfirmed() const {
 
 absl::StatusOr<std::unique_ptr<BoundPlan>> MakeBoundPlan(const PlanUpdate& update,
                                                          const OpenSessionRequest& request,
-                                                         const DeviceBackend& device) {
+                                                         const DeviceBackend& device,
+                                                         const DeviceBackend* tensors) {
   // Everything is resolved here, so that a plan that cannot be run is refused before any worker
   // gets a request, and a step finds its codecs without a search.
   auto bound = std::make_unique<BoundPlan>();
@@ -137,6 +153,9 @@ absl::StatusOr<std::unique_ptr<BoundPlan>> MakeBoundPlan(const PlanUpdate& updat
   bound->hash = update.hash;
   for (const LayerPlacement& placement : update.plan.layers) {
     SY_ASSIGN_OR_RETURN(BoundLayer layer, BindLayer(update.plan, placement, request, device));
+    if (tensors != nullptr) {
+      layer.tensor_codecs = TensorCodecs(update.plan, layer, request, *tensors);
+    }
     bound->layers.push_back(std::move(layer));
   }
   bound->workers.assign(update.plan.workers.size(), nullptr);

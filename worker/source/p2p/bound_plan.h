@@ -28,6 +28,8 @@ struct BoundLayer {
   // By worker ordinal: each edge has a wire dtype of its own.
   // They encode the rows for that worker; never null.
   std::vector<std::shared_ptr<const Codec>> codecs;
+  // Likewise, of the device of the session's tensors; empty where it lacks one of them.
+  std::vector<std::shared_ptr<const Codec>> tensor_codecs;
   std::vector<std::int32_t> local_slots;  // experts on each worker, by ordinal
 };
 
@@ -51,9 +53,11 @@ struct BoundPlan {
 
 // Without attachments. Errors: kFailedPrecondition, BAD_CONFIG when the plan has no config for the
 // session's phase and an edge, or its edges differ in mode and the session names none; UNSUPPORTED
-// when `device` has no codec for the wire dtype of an edge.
+// when `device` has no codec for the wire dtype of an edge. `tensors`: the device of the session's
+// tensors, if it may encode rows; else null.
 absl::StatusOr<std::unique_ptr<BoundPlan>> MakeBoundPlan(const PlanUpdate& update,
                                                          const OpenSessionRequest& request,
-                                                         const DeviceBackend& device);
+                                                         const DeviceBackend& device,
+                                                         const DeviceBackend* tensors = nullptr);
 
 }  // namespace switchyard

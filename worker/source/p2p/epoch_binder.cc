@@ -28,7 +28,7 @@ EpochBinder::~EpochBinder() { CloseAll(); }
 absl::Status EpochBinder::Start(TimePoint now) {
   SY_ASSIGN_OR_RETURN(std::unique_ptr<BoundPlan> first,
                       MakeBoundPlan({options_.grant.plan, options_.grant.hash},
-                                    options_.grant.request, *options_.device));
+                                    options_.grant.request, *options_.device, options_.tensors));
   Adopt(std::move(first), now);
   return absl::OkStatus();
 }
@@ -48,7 +48,7 @@ void EpochBinder::OnPlan(const PlanUpdate& update, TimePoint now) {
   model_kept_until_ = TimePoint::max();
   model_change_ = absl::OkStatus();
   absl::StatusOr<std::unique_ptr<BoundPlan>> next =
-      MakeBoundPlan(update, options_.grant.request, *options_.device);
+      MakeBoundPlan(update, options_.grant.request, *options_.device, options_.tensors);
   if (!next.ok()) {
     // The session stays on the plan that it has; a later plan may be usable again.
     last_error_ = next.status();

@@ -46,6 +46,7 @@ struct BinderOptions {
   SessionChannel* channel = nullptr;
   Transport* transport = nullptr;
   const DeviceBackend* device = nullptr;     // its codecs must take the plan's wire dtypes
+  DeviceBackend* tensors = nullptr;          // maps the rings, if it may encode and sum; else null
   Rng* rng = nullptr;                        // jitter of retries
   std::shared_ptr<AttachEventQueue> events;  // for the channel's threads and the transport's
   P2pRunner* runner = nullptr;               // Attachment::runner

@@ -182,6 +182,10 @@ void EpochBinder::ConnectLink(Attachment& attachment, TimePoint now) {
     LoseAttaching(attachment, connected, now);
     return;
   }
+  if (options_.tensors != nullptr) {
+    attachment.inbound_mapping = options_.tensors->MapHost(attachment.link->inbound_memory());
+    attachment.outbound_mapping = options_.tensors->MapHost(attachment.link->outbound_memory());
+  }
   attachment.state = Attachment::State::kReady;
   // Only now: a worker that grants and cannot be connected to must not be asked without a pause.
   attachment.backoff = {};

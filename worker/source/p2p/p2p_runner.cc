@@ -23,6 +23,9 @@ std::uint32_t ChunkRows(const P2pRunnerOptions& options) {
 StepEngineOptions EngineOptions(const P2pRunnerOptions& options) {
   StepEngineOptions out;
   out.stream = options.stream.get();
+  out.tensor_encodes = options.tensor_encodes.get();
+  out.tensor_sums = options.tensor_sums.get();
+  if (options.tensors != nullptr) out.tensor_bytes_min = options.tensors->source_bytes_min();
   out.transport = options.transport;
   out.clock = options.clock;
   out.own_experts = options.own_experts;
@@ -55,6 +58,7 @@ P2pRunner::P2pRunner(P2pRunnerOptions options)
       binder_({.channel = options_.channel,
                .transport = options_.transport,
                .device = options_.device,
+               .tensors = options_.tensors,
                .rng = options_.rng,
                .events = events_,
                .runner = this,

@@ -35,6 +35,11 @@ struct P2pRunnerOptions {
   Transport* transport = nullptr;         // makes the links; the Source drives it
   const DeviceBackend* device = nullptr;  // makes the codecs
   std::unique_ptr<Stream> stream;         // of the device: encodes rows and sums replies
+  // The device of the session's tensors, if steps may be on_device; else null. It maps the rings
+  // and has codecs; its streams are for StepEngineOptions, and wake.
+  DeviceBackend* tensors = nullptr;
+  std::unique_ptr<Stream> tensor_encodes;
+  std::unique_ptr<Stream> tensor_sums;
   const Clock* clock = nullptr;
   Rng* rng = nullptr;                 // jitter of retries
   std::function<void()> wake;         // from any thread: Poll is due

@@ -20,7 +20,7 @@ absl::Status Step::Begin(StepId id, const StepRequest& request, BoundPlan* bound
   failed_ = false;
   status_ = absl::OkStatus();
   next_token_ = 0;
-  came_meanwhile_ = false;
+  sum_again_ = false;
 
   // Steps are pooled: assign and clear keep the memory of the largest step before.
   CopyRouting();
@@ -121,7 +121,7 @@ void Step::MarkAnswered(std::uint32_t chunk, const Bf16* rows) {
   // The rows are used where they lie: copying them out would cost what the ring saves.
   states_[chunk].state = ChunkState::kAnswered;
   states_[chunk].reply = rows;
-  came_meanwhile_ = sum_running_;
+  sum_again_ = sum_running_;
 }
 
 void Step::Fail(absl::Status why) {
@@ -198,7 +198,11 @@ std::optional<SumRun> Step::BeginSum() {
   terms_.clear();
   factors_.clear();
   term_begin_.assign(1, 0);
-  while (ready < tokens()) {
+  const std::size_t most = request_.on_device ? kDeviceTermsMax : terms_.max_size();
+  const auto is_full = [&] {
+    return std::max<std::size_t>(term_begin_.back(), ready - next_token_) >= most;
+  };
+  while (ready < tokens() && !is_full()) {
     // Tokens end in order, so that chunks can be released in order; a token that must wait holds up
     // only tokens behind it, whose rows stay in their slots.
     if (!(low_latency ? CollectLowLatency(ready) : CollectNormal(ready))) break;
@@ -211,7 +215,7 @@ std::optional<SumRun> Step::BeginSum() {
   terms_.resize(term_begin_.back());
   if (low_latency) factors_.resize(terms_.size());
   sum_running_ = true;
-  came_meanwhile_ = false;
+  sum_again_ = ready < tokens() && is_full();
   sum_end_ = ready;
   ++device_work_;
   return SumOf(next_token_);
@@ -233,7 +237,7 @@ bool Step::EndSum(bool summed, absl::FunctionRef<void(std::uint32_t chunk)> rele
       release(next++);
     }
   }
-  return came_meanwhile_;
+  return sum_again_;
 }
 
 }  // namespace switchyard

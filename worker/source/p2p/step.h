@@ -33,6 +33,10 @@ namespace switchyard {
 
 class Step {
  public:
+  // A sum on the device of the tensors has about so many terms and tokens at most. Their lists pass
+  // through memory of its stream.
+  static constexpr std::size_t kDeviceTermsMax = 16384;
+
   //   kWaiting --a credit--> kEncoding --its rows are encoded--> kSent --the reply--> kAnswered
   //   kAnswered --its tokens are summed--> kRead
   enum class ChunkState : std::uint8_t { kWaiting, kEncoding, kSent, kAnswered, kRead };
@@ -53,11 +57,13 @@ class Step {
   void MarkSent(std::uint32_t chunk) { states_[chunk].state = ChunkState::kSent; }
   // The reply's rows: BF16 [rows, hidden], valid until the chunk is released.
   void MarkAnswered(std::uint32_t chunk, const Bf16* rows);
-  // The sum over all tokens that can be finished now; nullopt when there is none, or while a sum is
-  // with the device. What it points at stays unchanged until EndSum.
+  // The sum over all tokens that can be finished now, or over some of them where the device takes
+  // no more; nullopt when there is none, or while a sum is with the device. What it points at stays
+  // unchanged until EndSum.
   std::optional<SumRun> BeginSum();
   // The device has let go of the sum. `summed`: y is written; calls `release` for each chunk that
-  // has been read. True when rows have come meanwhile, so that another sum may be due.
+  // has been read. True when tokens were left or rows have come meanwhile, so that another sum may
+  // be due.
   bool EndSum(bool summed, absl::FunctionRef<void(std::uint32_t chunk)> release);
   [[nodiscard]] bool sum_running() const { return sum_running_; }
   // The step ends without its result: no further work of it goes to the device.
@@ -147,8 +153,8 @@ class Step {
   std::vector<RowRef> row_of_;    // low_latency: [tokens, top_k]
   std::uint32_t next_token_ = 0;  // the first token that is not summed
   bool sum_running_ = false;
-  bool came_meanwhile_ = false;  // rows, since the running sum began
-  std::uint32_t sum_end_ = 0;    // of the running sum: the first token after it
+  bool sum_again_ = false;     // the running sum left tokens, or rows have come since it began
+  std::uint32_t sum_end_ = 0;  // of the running sum: the first token after it
   // For the tokens that are summed together: their rows in the order of summation, the rows'
   // weights (low_latency), and where each token's rows begin.
   std::vector<const Bf16*> terms_;

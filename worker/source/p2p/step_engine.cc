@@ -1,6 +1,7 @@
 #include "worker/source/p2p/step_engine.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -24,10 +25,31 @@ absl::Status DeviceLate(const Step& step) {
                    {{"layer", absl::StrCat(step.layer().value)}});
 }
 
+// An attachment was lost or a plan has changed since the runner said that it takes such steps.
+absl::Status NotOnDevice(LayerId layer) {
+  return MakeError(
+      absl::StatusCode::kUnimplemented, Reason::kUnsupported,
+      absl::StrFormat("layer %d: the device of the tensors does not reach the rings of "
+                      "all workers; pass x and y through memory of the host",
+                      layer.value),
+      {{"layer", absl::StrCat(layer.value)}});
+}
+
+// A token has at most so many bytes of BF16 rows.
+std::size_t BytesOfToken(const MoeShape& shape, DispatchMode mode, std::size_t workers) {
+  const auto top_k = static_cast<std::size_t>(shape.top_k);
+  // A plan may have no workers, and no rows then.
+  const std::size_t rows =
+      mode == DispatchMode::kLowLatency ? top_k : std::clamp<std::size_t>(workers, 1, top_k);
+  return rows * static_cast<std::size_t>(shape.hidden) * sizeof(Bf16);
+}
+
 }  // namespace
 
 StepEngine::StepEngine(StepEngineOptions options)
-    : options_(std::move(options)), work_(options_.stream) {
+    : options_(std::move(options)),
+      lanes_{StreamWork(options_.stream), StreamWork(options_.tensor_encodes),
+             StreamWork(options_.tensor_sums)} {
   // The longest that it can get: Submit must not allocate once the pool is full.
   in_flight_.reserve(options_.steps_max);
 }
@@ -36,6 +58,7 @@ absl::StatusOr<StepTicket> StepEngine::Submit(const StepRequest& request, BoundP
                                               TimePoint now) {
   SY_ASSIGN_OR_RETURN(const StepLimits limits, LimitsOf(*bound_plan, request.layer));
   SY_RETURN_IF_ERROR(ValidateStep(request, limits));
+  if (request.on_device && limits.device_tokens_min == 0) return NotOnDevice(request.layer);
   SY_ASSIGN_OR_RETURN(const std::uint32_t index, FreeSlot());
   Slot& slot = *slots_[index];
   // Bounded, because a gateway's client sets it.
@@ -51,6 +74,7 @@ absl::StatusOr<StepTicket> StepEngine::Submit(const StepRequest& request, BoundP
   // request leaves neither a ticket nor a hold on the epoch.
   ++last_step_;
   ++times_.steps;
+  times_.device_steps += request.on_device ? 1 : 0;
   times_.plan_ns += SinceNs(started);
   slot.used = true;
   ++slot.generation;
@@ -70,7 +94,19 @@ absl::StatusOr<StepLimits> StepEngine::LimitsOf(const BoundPlan& bound_plan, Lay
                     .y_dtype = session.y_dtype,
                     .strict = session.strict,
                     .max_tokens = MaxTokens(bound->mode, bound->max_tokens_per_step, session),
-                    .step_deadline = session.step_deadline};
+                    .step_deadline = session.step_deadline,
+                    .device_tokens_min = DeviceTokensMin(bound_plan, *bound)};
+}
+
+// A strict session looks at values, which only the host does.
+std::int32_t StepEngine::DeviceTokensMin(const BoundPlan& bound, const BoundLayer& layer) const {
+  if (options_.tensor_encodes == nullptr || options_.request.strict) return 0;
+  const auto is_mapped = [](const Attachment* worker) { return worker->is_mapped(); };
+  if (layer.tensor_codecs.empty() || !std::ranges::all_of(bound.workers, is_mapped)) return 0;
+  const std::size_t bytes = BytesOfToken(bound.plan.shape, layer.mode, bound.workers.size());
+  const std::size_t tokens = options_.tensor_bytes_min / bytes;
+  constexpr std::int32_t kMost = std::numeric_limits<std::int32_t>::max();
+  return tokens < kMost ? std::max(static_cast<std::int32_t>(tokens), 1) : kMost;
 }
 
 absl::StatusOr<std::uint32_t> StepEngine::FreeSlot() {
@@ -170,8 +206,8 @@ bool StepEngine::PumpWorker(Step& step, std::int32_t worker, Attachment& attachm
   bool begun = false;
   while (!step.ended()) {
     const std::int32_t next = step.NextUnsent(worker);
-    if (next < 0 || attachment.credits.free() == 0 || !work_.has_room_for_encode()) break;
-    if (HasEncodedEnough()) break;
+    if (next < 0 || attachment.credits.free() == 0) break;
+    if (!EncodesOf(step).has_room_for_encode() || HasEncodedEnough()) break;
     const auto chunk = static_cast<std::uint32_t>(next);
     const auto credit = attachment.credits.Reserve();
     step.MarkEncoding(chunk, *credit);

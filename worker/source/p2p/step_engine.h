@@ -9,6 +9,7 @@
 // thread; time comes in as an argument, and the clock only measures where it went.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -33,6 +34,10 @@ namespace switchyard {
 
 struct StepEngineOptions {
   Stream* stream = nullptr;  // encodes rows and sums replies
+  // Steps that are on_device use these, of the device of the tensors; null: there are none.
+  Stream* tensor_encodes = nullptr;
+  Stream* tensor_sums = nullptr;
+  std::size_t tensor_bytes_min = 0;  // DeviceBackend::source_bytes_min
   Transport* transport = nullptr;
   const Clock* clock = nullptr;
   OwnExperts* own_experts = nullptr;  // gateway; else nullptr
@@ -56,7 +61,8 @@ class StepEngine {
   absl::StatusOr<StepTicket> Submit(const StepRequest& request, BoundPlan* bound_plan,
                                     TimePoint now);
   [[nodiscard]] absl::StatusOr<bool> IsDone(const StepTicket& ticket) const;
-  // Errors: kNotFound (UNKNOWN_LAYER).
+  // device_tokens_min is 0 while a ring of the plan is not mapped. Errors: kNotFound
+  // (UNKNOWN_LAYER).
   [[nodiscard]] absl::StatusOr<StepLimits> LimitsOf(const BoundPlan& bound_plan,
                                                     LayerId layer) const;
   absl::Status Take(const StepTicket& ticket, TimePoint now);
@@ -123,6 +129,9 @@ class StepEngine {
   bool Pump(TimePoint now, Piece piece);
   // True, and set down as put off, when this Pump has encoded enough.
   bool HasEncodedEnough();
+  [[nodiscard]] std::int32_t DeviceTokensMin(const BoundPlan& bound, const BoundLayer& layer) const;
+  [[nodiscard]] StreamWork& EncodesOf(const Step& step);  // where the step's rows are encoded,
+  [[nodiscard]] StreamWork& SumsOf(const Step& step);     // and its answers summed
   // Begins chunks of `step` to one worker while it has credits.
   bool PumpWorker(Step& step, std::int32_t worker, Attachment& attachment, TimePoint now);
   // Begins chunks of `step` that are the gateway's own experts' while there is room for them.
@@ -138,7 +147,7 @@ class StepEngine {
   bool PollOwn(TimePoint now, Piece piece);
   // Where metadata, scales and rows of a chunk's frame lie.
   [[nodiscard]] FrameLayout LayoutOf(const Step& step, const Chunk& chunk) const;
-  // Gives the encoding of the chunk's rows of x to the stream.
+  // Gives the encoding of the chunk's rows of x to its stream.
   absl::Status EncodeRows(const StreamWork::Piece& piece, std::byte* data, std::byte* scales);
   // Takes what the device has completed. True when there was any.
   bool PollStream(TimePoint now);
@@ -164,7 +173,7 @@ class StepEngine {
   void FailStep(Step& step, absl::Status why, TimePoint now);
   // Gives up the credits of those chunks of a failed step that are in `state`.
   void GiveUp(Step& step, Step::ChunkState state, TimePoint now);
-  // Gives the sum over what is complete to the stream.
+  // Gives the sum over what is complete to its stream.
   void SumTokens(Step& step, TimePoint now);
   // Removes ended steps from those in flight, and from the count of their epoch.
   void RetireDone();
@@ -178,8 +187,8 @@ class StepEngine {
   std::vector<std::unique_ptr<Slot>> slots_;
   std::vector<std::uint32_t> in_flight_;  // slots of steps in flight, oldest first
   std::uint64_t last_step_ = 0;
-  StreamWork work_;
-  std::size_t encoded_bytes_ = 0;  // of x, by this Pump
+  std::array<StreamWork, 3> lanes_;  // of the three streams
+  std::size_t encoded_bytes_ = 0;    // of x, by this Pump
   bool put_off_ = false;
   // Chunks at own experts. One whose step has ended stays until the device has ended as well, since
   // it still reads and writes the chunk's memory.

@@ -28,7 +28,7 @@ bool StepEngine::HasRoomForOwn() const {
     if (own->state == OwnState::kWaiting) return false;
     open += own->state != OwnState::kEnded ? 1 : 0;
   }
-  return open < kOwnRunsMax && work_.has_room_for_encode();
+  return open < kOwnRunsMax && lanes_[0].has_room_for_encode();
 }
 
 StepEngine::OwnChunkRun* StepEngine::FindOwn(const Step& step, std::uint32_t chunk) {

@@ -8,21 +8,34 @@
 
 namespace switchyard {
 
+// Two streams on the device of the tensors: on one, answers would wait for the rows of later
+// chunks.
+StreamWork& StepEngine::EncodesOf(const Step& step) {
+  return lanes_[step.request().on_device ? 1 : 0];
+}
+
+StreamWork& StepEngine::SumsOf(const Step& step) {
+  return lanes_[step.request().on_device ? 2 : 0];
+}
+
 absl::Status StepEngine::EncodeRows(const StreamWork::Piece& piece, std::byte* data,
                                     std::byte* scales) {
   const Step& step = *piece.step;
   const Chunk& chunk = step.chunk_plan().chunks()[piece.chunk];
   const auto hidden = static_cast<std::size_t>(step.bound_plan()->plan.shape.hidden);
   encoded_bytes_ += chunk.rows * hidden * sizeof(Bf16);
-  SY_RETURN_IF_ERROR(options_.stream->Encode(
-      {.codec = step.bound_layer().codecs[static_cast<std::size_t>(chunk.worker)].get(),
-       .x = step.request().x,
-       .x_stride = step.request().x_stride,
-       .indices = work_.Indices(step.chunk_plan().RowsOf(chunk)),
-       .hidden = step.bound_plan()->plan.shape.hidden,
-       .data = data,
-       .scales = scales}));
-  return work_.Record(piece);
+  const BoundLayer& layer = step.bound_layer();
+  const auto& codecs = step.request().on_device ? layer.tensor_codecs : layer.codecs;
+  StreamWork& work = EncodesOf(step);
+  SY_RETURN_IF_ERROR(
+      work.stream().Encode({.codec = codecs[static_cast<std::size_t>(chunk.worker)].get(),
+                            .x = step.request().x,
+                            .x_stride = step.request().x_stride,
+                            .indices = work.Indices(step.chunk_plan().RowsOf(chunk)),
+                            .hidden = step.bound_plan()->plan.shape.hidden,
+                            .data = data,
+                            .scales = scales}));
+  return work.Record(piece);
 }
 
 absl::Status StepEngine::BeginFrame(Step& step, std::uint32_t chunk) {
@@ -88,8 +101,9 @@ void StepEngine::SumTokens(Step& step, TimePoint now) {
     times_.sum_ns += SinceNs(started);
     return;
   }
-  absl::Status begun = options_.stream->Sum(*run);
-  if (begun.ok()) begun = work_.Record({StreamWork::Kind::kSum, &step, 0, started});
+  StreamWork& work = SumsOf(step);
+  absl::Status begun = work.stream().Sum(*run);
+  if (begun.ok()) begun = work.Record({StreamWork::Kind::kSum, &step, 0, started});
   if (!begun.ok()) {
     // The stream took nothing, so nothing reads the terms.
     step.EndSum(/*summed=*/false, [](std::uint32_t) {});
@@ -102,13 +116,15 @@ void StepEngine::SumTokens(Step& step, TimePoint now) {
 
 bool StepEngine::PollStream(TimePoint now) {
   bool any = false;
-  // A piece is forgotten before it is handled, because that may begin further work and take it.
-  while (const std::optional<StreamWork::Ended> ended = work_.TakeEnded()) {
-    any = true;
-    if (ended->piece.kind == StreamWork::Kind::kSum) {
-      OnSummed(*ended, now);
-    } else {
-      OnEncoded(*ended, now);
+  for (StreamWork& lane : lanes_) {
+    // A piece is forgotten before it is handled, because that may begin further work and take it.
+    while (const std::optional<StreamWork::Ended> ended = lane.TakeEnded()) {
+      any = true;
+      if (ended->piece.kind == StreamWork::Kind::kSum) {
+        OnSummed(*ended, now);
+      } else {
+        OnEncoded(*ended, now);
+      }
     }
   }
   return any;
@@ -154,8 +170,10 @@ void StepEngine::OnSummed(const StreamWork::Ended& ended, TimePoint now) {
 }
 
 void StepEngine::Drain(TimePoint now) {
-  while (!work_.empty()) {
-    work_.WaitForOldest();
+  const auto has_work = [](const StreamWork& lane) { return !lane.empty(); };
+  for (auto busy = std::ranges::find_if(lanes_, has_work); busy != lanes_.end();
+       busy = std::ranges::find_if(lanes_, has_work)) {
+    busy->WaitForOldest();
     PollStream(now);
   }
 }

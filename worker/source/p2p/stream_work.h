@@ -44,9 +44,11 @@ class StreamWork {
   static constexpr std::size_t kPiecesMax = 31;
   static constexpr std::size_t kEncodesMax = 15;
 
-  // `stream` outlives this object, and every piece is taken before it ends.
+  // `stream` outlives this object, and every piece is taken before it ends. Null: there is none,
+  // and never a piece.
   explicit StreamWork(Stream* stream) : stream_(stream) {}
 
+  [[nodiscard]] Stream& stream() const { return *stream_; }
   [[nodiscard]] bool empty() const { return count_ == 0; }
   [[nodiscard]] bool has_room_for_encode() const { return count_ < kEncodesMax; }
 

@@ -24,6 +24,37 @@ MadeRunner NoRunner(Binding binding) {
       {{"binding", std::string(BindingName(binding))}});
 }
 
+// Memory of the streams that encode and sum: indices of 15 chunks of 1024 rows; lists of the sums
+// of 16 steps (Step::kDeviceTermsMax), with as much again for what is left empty between them.
+constexpr std::size_t kEncodeStagingBytes = std::size_t{1} << 20;
+constexpr std::size_t kSumStagingBytes = std::size_t{8} << 20;
+
+// Mapping rings takes time and pins them: not for sessions whose steps all pass through the host.
+bool MayRunOnDevice(const DeviceBackend& tensors, const SessionGrant& grant) {
+  if (grant.request.strict) return false;
+  if (grant.request.max_tokens <= 0) return true;
+  const MoeShape& shape = grant.plan.shape;
+  const std::size_t bytes = static_cast<std::size_t>(grant.request.max_tokens) *
+                            static_cast<std::size_t>(shape.top_k) *
+                            static_cast<std::size_t>(shape.hidden) * sizeof(Bf16);
+  return bytes >= tensors.source_bytes_min();
+}
+
+// The part that the device of the tensors has in steps over rings.
+absl::Status AddTensors(const RunnerParts& parts, const std::function<void()>& wake,
+                        P2pRunnerOptions* options) {
+  if (parts.tensors == nullptr || !MayRunOnDevice(*parts.tensors, options->grant)) {
+    return absl::OkStatus();
+  }
+  options->tensors = parts.tensors.get();
+  StreamOptions stream{.work_class = WorkClass::kDecode, .on_progress = wake};
+  stream.staging_bytes = kEncodeStagingBytes;
+  SY_ASSIGN_OR_RETURN(options->tensor_encodes, parts.tensors->MakeStream(stream));
+  stream.staging_bytes = kSumStagingBytes;
+  SY_ASSIGN_OR_RETURN(options->tensor_sums, parts.tensors->MakeStream(stream));
+  return absl::OkStatus();
+}
+
 MadeRunner MakeP2p(const RunnerParts& parts, SessionGrant grant, std::function<void()> wake) {
   if (parts.transport == nullptr) return NoRunner(grant.binding);
   // Rows are encoded in their slots and summed there; a runner that copies them is another one.
@@ -43,11 +74,12 @@ MadeRunner MakeP2p(const RunnerParts& parts, SessionGrant grant, std::function<v
                                           {.work_class = WorkClass::kDecode, .on_progress = wake}));
   options.clock = parts.clock;
   options.rng = parts.rng;
+  options.grant = std::move(grant);
+  SY_RETURN_IF_ERROR(AddTensors(parts, wake, &options));
   options.wake = std::move(wake);
   options.own_experts = parts.own_experts;
   options.own_worker_id = parts.own_worker_id;
   options.incarnation = parts.incarnation;
-  options.grant = std::move(grant);
   options.transport_choice = parts.transport_choice;
   return std::make_unique<P2pRunner>(std::move(options));
 }

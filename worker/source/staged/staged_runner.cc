@@ -86,9 +86,9 @@ absl::StatusOr<StepTicket> StagedRunner::Submit(const StepRequest& request, Time
   // First: a stream that cannot be waited for is the likeliest mistake, and a wait alone does
   // nothing.
   if (request.tokens > 0) SY_RETURN_IF_ERROR(options_.reads->WaitFor(request.stream));
-  SY_RETURN_IF_ERROR(Place(request, limits, slot));
-  if (request.tokens > 0) SY_RETURN_IF_ERROR(options_.reads->Copy(slot.inputs));
-  SY_RETURN_IF_ERROR(options_.reads->Record(slot.read.get()));
+  slot.request = request;
+  const bool on_device = limits.device_tokens_min > 0 && request.tokens >= limits.device_tokens_min;
+  SY_RETURN_IF_ERROR(BeginReading(limits, on_device, slot));
   const Duration wait =
       request.deadline > Duration::zero() ? request.deadline : limits.step_deadline;
   slot.deadline = now + std::min(wait, kStepDeadlineMax);
@@ -134,7 +134,17 @@ absl::StatusOr<std::uint32_t> StagedRunner::FreeSlot() {
       {{"limit", absl::StrCat(options_.steps_max)}});
 }
 
-absl::Status StagedRunner::Place(const StepRequest& request, const StepLimits& limits, Slot& slot) {
+absl::Status StagedRunner::BeginReading(const StepLimits& limits, bool on_device, Slot& slot) {
+  SY_RETURN_IF_ERROR(Place(limits, on_device, slot));
+  if (slot.request.tokens > 0) {
+    const std::span<const CopyPiece> inputs = slot.inputs;
+    SY_RETURN_IF_ERROR(options_.reads->Copy(on_device ? inputs.first(2) : inputs));
+  }
+  return options_.reads->Record(slot.read.get());
+}
+
+absl::Status StagedRunner::Place(const StepLimits& limits, bool on_device, Slot& slot) {
+  const StepRequest& request = slot.request;
   const MoeShape& shape = limits.shape;
   const std::size_t y_size = limits.y_dtype == OutputDtype::kBf16 ? sizeof(Bf16) : sizeof(float);
   const Rows x = RowsOf(request.tokens, shape.hidden, request.x_stride, sizeof(Bf16));
@@ -142,8 +152,8 @@ absl::Status StagedRunner::Place(const StepRequest& request, const StepLimits& l
   const Rows weights = RowsOf(request.tokens, shape.top_k, request.weights_stride, sizeof(float));
   const Rows y = RowsOf(request.tokens, shape.hidden, request.y_stride, y_size);
   const auto bytes_for = [&](std::size_t tokens) {
-    return Aligned(tokens * x.bytes) + Aligned(tokens * ids.bytes) +
-           Aligned(tokens * weights.bytes) + Aligned(tokens * y.bytes);
+    const std::size_t routing = Aligned(tokens * ids.bytes) + Aligned(tokens * weights.bytes);
+    return on_device ? routing : routing + Aligned(tokens * x.bytes) + Aligned(tokens * y.bytes);
   };
   if (slot.memory == nullptr || slot.memory->bytes() < bytes_for(x.rows)) {
     // Pinning memory takes milliseconds: once for all steps where their size has a bound.
@@ -158,21 +168,29 @@ absl::Status StagedRunner::Place(const StepRequest& request, const StepLimits& l
   const auto place = [&at](const Rows& rows) {
     return std::exchange(at, at + Aligned(rows.rows * rows.bytes));
   };
-  std::byte* const staged[] = {place(x), place(ids), place(weights), place(y)};
+  std::byte* const routing[] = {place(ids), place(weights)};
   slot.staged = request;
   slot.staged.stream = nullptr;
-  slot.staged.x = reinterpret_cast<const Bf16*>(staged[0]);
-  slot.staged.x_stride = shape.hidden;
-  slot.staged.ids = reinterpret_cast<const std::int32_t*>(staged[1]);
+  slot.staged.on_device = on_device;
+  slot.staged.ids = reinterpret_cast<const std::int32_t*>(routing[0]);
   slot.staged.ids_stride = shape.top_k;
-  slot.staged.weights = reinterpret_cast<const float*>(staged[2]);
+  slot.staged.weights = reinterpret_cast<const float*>(routing[1]);
   slot.staged.weights_stride = shape.top_k;
-  slot.staged.y = staged[3];
+  slot.inputs[0] = PieceOf(ids, routing[0], request.ids, /*to_is_dense=*/true);
+  slot.inputs[1] = PieceOf(weights, routing[1], request.weights, /*to_is_dense=*/true);
+  if (on_device) {
+    // A single row's may be 0, which is none of a matrix.
+    slot.staged.x_stride = std::max<std::int64_t>(request.x_stride, shape.hidden);
+    slot.staged.y_stride = std::max<std::int64_t>(request.y_stride, shape.hidden);
+    return absl::OkStatus();
+  }
+  std::byte* const rows[] = {place(x), place(y)};
+  slot.staged.x = reinterpret_cast<const Bf16*>(rows[0]);
+  slot.staged.x_stride = shape.hidden;
+  slot.staged.y = rows[1];
   slot.staged.y_stride = shape.hidden;
-  slot.inputs = {PieceOf(x, staged[0], request.x, /*to_is_dense=*/true),
-                 PieceOf(ids, staged[1], request.ids, /*to_is_dense=*/true),
-                 PieceOf(weights, staged[2], request.weights, /*to_is_dense=*/true)};
-  slot.output = PieceOf(y, request.y, staged[3], /*to_is_dense=*/false);
+  slot.inputs[2] = PieceOf(x, rows[0], request.x, /*to_is_dense=*/true);
+  slot.output = PieceOf(y, request.y, rows[1], /*to_is_dense=*/false);
   return absl::OkStatus();
 }
 
@@ -210,18 +228,23 @@ bool StagedRunner::AfterReading(Slot& slot, TimePoint now) {
   if (late) slot.status = InputsLate(slot.staged);
   if (!slot.read->done()) return late;
   if (slot.status.ok()) slot.status = slot.read->status();
-  if (slot.status.ok()) {
-    slot.staged.deadline = slot.deadline - now;
-    const absl::StatusOr<StepTicket> ticket = inner_->Submit(slot.staged, now);
-    if (ticket.ok()) {
-      slot.inner = *ticket;
-      slot.stage = Stage::kRunning;
-      return true;
-    }
-    slot.status = ticket.status();
-  }
-  slot.stage = Stage::kDone;
+  if (slot.status.ok()) slot.status = BeginRunning(slot, now);
+  if (!slot.status.ok()) slot.stage = Stage::kDone;
   return true;
+}
+
+absl::Status StagedRunner::BeginRunning(Slot& slot, TimePoint now) {
+  slot.staged.deadline = slot.deadline - now;
+  absl::StatusOr<StepTicket> ticket = inner_->Submit(slot.staged, now);
+  // A worker was lost, or the plan has changed, since the step was placed.
+  if (slot.staged.on_device && absl::IsUnimplemented(ticket.status())) {
+    SY_ASSIGN_OR_RETURN(const StepLimits limits, LimitsOf(slot.request.layer));
+    return BeginReading(limits, /*on_device=*/false, slot);
+  }
+  SY_RETURN_IF_ERROR(ticket.status());
+  slot.inner = *ticket;
+  slot.stage = Stage::kRunning;
+  return absl::OkStatus();
 }
 
 bool StagedRunner::AfterRunning(Slot& slot, TimePoint now) {
@@ -229,7 +252,7 @@ bool StagedRunner::AfterRunning(Slot& slot, TimePoint now) {
   if (done.ok() && !*done) return false;
   slot.status = done.ok() ? inner_->Take(slot.inner, now) : done.status();
   slot.stage = Stage::kDone;
-  if (slot.status.ok()) BeginWriting(slot);
+  if (slot.status.ok() && !slot.staged.on_device) BeginWriting(slot);
   return true;
 }
 

@@ -5,6 +5,12 @@
 //     -> the inner runner's step, on memory of the host
 //       -> the device writes y -> done
 //
+// Large steps, of a runner that takes them (StepLimits::device_tokens_min), leave x and y where
+// they are, and only ids and weights, from which the step is planned, come to the host:
+//
+//   Submit: the device reads ids and weights, after what the engine's stream holds
+//     -> the inner runner's step, whose rows the device encodes and sums -> done
+//
 // Each arrow is an event of the device or of the inner runner, which Poll looks at; no call waits
 // for the device, but Take of a step that is not done, and Close. Inputs are read in the order of
 // Submit, so a step whose engine's stream is late holds up those behind it; answers are written on
@@ -72,12 +78,13 @@ class StagedRunner final : public StepRunner {
   struct Slot {
     Stage stage = Stage::kFree;
     std::uint32_t generation = 0;
-    StepRequest staged;    // what the inner runner gets, in `memory`
+    StepRequest request;   // the caller's
+    StepRequest staged;    // what the inner runner gets: in `memory`, but for x and y on_device
     StepTicket inner;      // kRunning
     absl::Status status;   // the result, once it is decided
     TimePoint deadline{};  // of all stages together
     std::unique_ptr<Buffer> memory;
-    std::array<CopyPiece, 3> inputs{};  // the device looks at these until the event is done
+    std::array<CopyPiece, 3> inputs{};  // x last; the device looks at these until the event is done
     CopyPiece output{};
     std::unique_ptr<DeviceEvent> read;
     std::unique_ptr<DeviceEvent> written;
@@ -87,11 +94,16 @@ class StagedRunner final : public StepRunner {
   [[nodiscard]] absl::Status CheckMemory(const StepRequest& request) const;
   // The index of a slot that no ticket names.
   absl::StatusOr<std::uint32_t> FreeSlot();
+  // Lets the device read the inputs of the slot's request; x stays where it is if `on_device`.
+  absl::Status BeginReading(const StepLimits& limits, bool on_device, Slot& slot);
   // Places the step in the slot's memory and describes its copies.
-  absl::Status Place(const StepRequest& request, const StepLimits& limits, Slot& slot);
+  absl::Status Place(const StepLimits& limits, bool on_device, Slot& slot);
   // Takes the step as far as it goes. True if it has moved.
   bool Advance(Slot& slot, TimePoint now);
   bool AfterReading(Slot& slot, TimePoint now);
+  // Gives the step to the inner runner, or has its x read as well where that does not take x and y
+  // on the device any more.
+  absl::Status BeginRunning(Slot& slot, TimePoint now);
   bool AfterRunning(Slot& slot, TimePoint now);
   void BeginWriting(Slot& slot);
   // Waits until neither device nor inner runner has anything of the step, which ends with `why`

@@ -122,6 +122,16 @@ void RunnerFixture::Start(const Plan& plan, const OpenSessionRequest& request) {
       std::make_unique<HeldStream>(*device_->MakeStream({.work_class = WorkClass::kDecode}));
   HeldStream* const raw = stream.get();
   options.stream = std::move(stream);
+  if (tensors_ != nullptr) {
+    // Their arithmetic is the CPU's, in memory of the host: what runs where is what they show.
+    auto encodes = std::make_unique<HeldStream>(*device_->MakeStream({}));
+    auto sums = std::make_unique<HeldStream>(*device_->MakeStream({}));
+    tensor_encodes_ = encodes.get();
+    tensor_sums_ = sums.get();
+    options.tensors = tensors_.get();
+    options.tensor_encodes = std::move(encodes);
+    options.tensor_sums = std::move(sums);
+  }
   options.clock = &clock_;
   options.rng = &rng_;
   options.wake = [this] { transport_.Wake(); };

@@ -12,6 +12,7 @@
 #include "core/base/clock.h"
 #include "core/rng.h"
 #include "tests/testing/held_stream.h"
+#include "tests/testing/late_device.h"
 #include "tests/testing/scripted_worker.h"
 #include "tests/testing/status_matchers.h"
 #include "worker/device/cpu/cpu_backend.h"
@@ -79,6 +80,10 @@ class RunnerFixture : public ::testing::Test {
   std::string own_worker_id_;
   std::unique_ptr<DeviceBackend> device_ = *CpuBackend::Create({.kernel_family = "portable_fp32"});
   HeldStream* stream_ = nullptr;  // of runner_; works in the call until it is held
+  // The device of the tensors of the runners to come; null: memory of the host. Then its streams.
+  std::unique_ptr<LateDevice> tensors_;
+  HeldStream* tensor_encodes_ = nullptr;
+  HeldStream* tensor_sums_ = nullptr;
   std::unique_ptr<P2pRunner> runner_;
   std::unique_ptr<PlanWatch> watch_;
   Incarnation incarnation_{11, 22};

@@ -322,5 +322,107 @@ TEST_F(StagedRunnerTest, ADeviceThatCannotFollowOtherStreamsRefusesTheStep) {
   EXPECT_EQ(steps.submitted, 0);
 }
 
+// Over a runner that takes x and y where they are, from 3 tokens on.
+class LargeStepsTest : public StagedRunnerTest {
+ protected:
+  void OpenLarge(testing::FakeRunner::Refuse refuse) {
+    SessionGrant grant;
+    grant.plan.shape = {.hidden = kHidden, .intermediate = 8, .experts = 4, .top_k = kTopK};
+    steps_.device_tokens_min = 3;
+    auto reads = Held();
+    auto writes = Held();
+    reads_ = reads.get();
+    writes_ = writes.get();
+    runner_ = std::make_unique<StagedRunner>(
+        StagedRunnerOptions{.inner = std::make_unique<testing::FakeRunner>(
+                                &steps_, grant, [] {}, std::move(refuse)),
+                            .device = device_.get(),
+                            .device_name = "late:0",
+                            .reads = std::move(reads),
+                            .writes = std::move(writes)});
+  }
+  // y = 4 * x, read and written with the strides that the runner was given.
+  static absl::Status Compute(const StepRequest& request) {
+    for (std::int32_t t = 0; t < request.tokens; ++t) {
+      EXPECT_EQ(request.ids[t * request.ids_stride + 1], 1);
+      EXPECT_EQ(request.weights[t * request.weights_stride], 0.5F);
+      for (std::size_t i = 0; i < kHidden; ++i) {
+        static_cast<float*>(request.y)[static_cast<std::size_t>(t * request.y_stride) + i] =
+            4 * Bf16ToFloat(request.x[static_cast<std::size_t>(t * request.x_stride) + i]);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  testing::FakeSteps steps_{
+      [](const SessionGrant&, const StepRequest& request) { return Compute(request); }};
+};
+
+TEST_F(LargeStepsTest, LeaveXAndYWhereTheyAreAndSmallOnesDoNot) {
+  std::vector<StepRequest> taken;
+  OpenLarge([&](const StepRequest& request) {
+    taken.push_back(request);
+    return absl::OkStatus();
+  });
+  for (const std::int32_t tokens : {2, 3, 40}) {
+    Tensors tensors(tokens);
+    taken.clear();
+    SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, runner_->Submit(tensors.Request(), now_));
+    runner_->Poll(now_);
+    EXPECT_TRUE(taken.empty()) << "x is complete once the device has read the routing";
+    reads_->ReleaseAll();
+    runner_->Poll(now_);
+    ASSERT_EQ(taken.size(), 1U);
+    EXPECT_EQ(taken[0].stream, nullptr);
+    EXPECT_EQ(taken[0].on_device, tokens >= 3);
+    EXPECT_EQ(taken[0].x == tensors.x.data(), tokens >= 3);
+    EXPECT_EQ(taken[0].y == tensors.y.data(), tokens >= 3);
+    EXPECT_NE(taken[0].ids, tensors.ids.data());
+    EXPECT_NE(taken[0].weights, tensors.weights.data());
+    EXPECT_EQ(writes_->waiting() > 0, tokens < 3);
+    writes_->ReleaseAll();
+    runner_->Poll(now_);
+    EXPECT_TRUE(IsDone(ticket));
+    SY_EXPECT_OK(runner_->Take(ticket, now_));
+    tensors.ExpectY(4);
+  }
+}
+
+TEST_F(LargeStepsTest, AStepThatTheRunnerTakesNoMorePassesThroughTheHost) {
+  std::vector<bool> tried;
+  OpenLarge([&](const StepRequest& request) -> absl::Status {
+    tried.push_back(request.on_device);
+    if (!request.on_device) return absl::OkStatus();
+    return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported, "a ring has gone");
+  });
+  Tensors tensors(7);
+
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, runner_->Submit(tensors.Request(), now_));
+  Read();
+  EXPECT_FALSE(IsDone(ticket));
+  Read();
+  writes_->ReleaseAll();
+  runner_->Poll(now_);
+
+  EXPECT_THAT(tried, ElementsAre(true, false));
+  ASSERT_TRUE(IsDone(ticket));
+  SY_EXPECT_OK(runner_->Take(ticket, now_));
+  tensors.ExpectY(4);
+  EXPECT_EQ(reads_->waits() + writes_->waits(), 0);
+}
+
+TEST_F(LargeStepsTest, OtherErrorsOfTheRunnerAreTheStepsResult) {
+  const absl::Status lost = MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost, "gone");
+  OpenLarge([&](const StepRequest&) { return lost; });
+  Tensors tensors(7);
+
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket ticket, runner_->Submit(tensors.Request(), now_));
+  Read();
+
+  ASSERT_TRUE(IsDone(ticket));
+  EXPECT_EQ(runner_->Take(ticket, now_), lost);
+  tensors.ExpectUntouched();
+}
+
 }  // namespace
 }  // namespace switchyard

@@ -32,7 +32,9 @@ bool HasKernels(QuantScheme scheme) { return scheme != QuantScheme::kMxfp8; }
 }  // namespace
 
 CudaBackend::CudaBackend(const CudaOptions& options)
-    : shared_(options.index, options.log), packer_(&shared_.fault) {}
+    : shared_(options.index, options.log),
+      source_bytes_min_(options.source_bytes_min),
+      packer_(&shared_.fault) {}
 
 absl::StatusOr<std::unique_ptr<CudaBackend>> CudaBackend::Create(const CudaOptions& options) {
   SY_RETURN_IF_ERROR(CheckDevice(options.index));
@@ -108,7 +110,8 @@ absl::StatusOr<MemoryKind> CudaBackend::KindAt(const void* address) const {
 }
 
 std::unique_ptr<HostMapping> CudaBackend::MapHost(std::span<std::byte> memory) {
-  return Select().ok() ? MapHostForCuda(memory) : nullptr;
+  if (shared_.fault.broken()) return nullptr;
+  return MapHostForCuda(memory, shared_.device, shared_.contexts);
 }
 
 absl::StatusOr<std::unique_ptr<PackedExpert>> CudaBackend::Pack(const MoeShape& shape,

@@ -31,6 +31,8 @@ class CudaBackend final : public DeviceBackend {
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(std::size_t bytes, MemoryKind kind) override;
   [[nodiscard]] absl::StatusOr<MemoryKind> KindAt(const void* address) const override;
   std::unique_ptr<HostMapping> MapHost(std::span<std::byte> memory) override;
+  // Below it two launches and their events cost more than a CPU's copies and sums.
+  [[nodiscard]] std::size_t source_bytes_min() const override { return source_bytes_min_; }
   // Keeps codes of FP8 as E4M3, of INT8 as INT8, INT4 and NVFP4 in four bits, and all else as BF16.
   // Errors: as the seam.
   absl::StatusOr<std::unique_ptr<PackedExpert>> Pack(const MoeShape& shape,
@@ -52,6 +54,7 @@ class CudaBackend final : public DeviceBackend {
   [[nodiscard]] bool Rounds(ActivationFormat format) const;
 
   CudaShared shared_;
+  const std::size_t source_bytes_min_;
   CapabilitySet capabilities_;
   std::vector<WireFormat> proven_formats_;
   std::vector<ActivationFormat> proven_roundings_;

@@ -32,14 +32,22 @@ class PageableBuffer final : public Buffer {
 
 class RegisteredMemory final : public HostMapping {
  public:
-  explicit RegisteredMemory(void* memory) : memory_(memory) {}
+  RegisteredMemory(void* memory, int device, const ContextCalls& contexts)
+      : memory_(memory), device_(device), contexts_(contexts) {}
   // Fails only after a fault, when the process is about to end.
-  ~RegisteredMemory() override { (void)cudaHostUnregister(memory_); }
+  ~RegisteredMemory() override {
+    // A thread without a device would get one here, with memory of that GPU.
+    const KeptContext kept(contexts_);
+    (void)cudaSetDevice(device_);
+    (void)cudaHostUnregister(memory_);
+  }
   RegisteredMemory(const RegisteredMemory&) = delete;
   RegisteredMemory& operator=(const RegisteredMemory&) = delete;
 
  private:
   void* const memory_;
+  const int device_;
+  const ContextCalls& contexts_;
 };
 
 // Even an empty buffer has an address.
@@ -99,13 +107,23 @@ absl::StatusOr<MemoryKind> KindForCuda(const void* address, int device) {
 }
 
 // A refusal says nothing about the device: memory may be registered already, or may not be pinned.
-std::unique_ptr<HostMapping> MapHostForCuda(std::span<std::byte> memory) {
+std::unique_ptr<HostMapping> MapHostForCuda(std::span<std::byte> memory, int device,
+                                            const ContextCalls& contexts) {
   if (memory.empty()) return nullptr;
-  if (cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterPortable) != cudaSuccess) {
+  const KeptContext kept(contexts);
+  if (cudaSetDevice(device) != cudaSuccess ||
+      cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterPortable) != cudaSuccess) {
     (void)cudaGetLastError();
     return nullptr;
   }
-  return std::make_unique<RegisteredMemory>(memory.data());
+  auto mapping = std::make_unique<RegisteredMemory>(memory.data(), device, contexts);
+  // Kernels get addresses of the host as they are.
+  void* there = nullptr;
+  if (cudaHostGetDevicePointer(&there, memory.data(), 0) != cudaSuccess || there != memory.data()) {
+    (void)cudaGetLastError();
+    return nullptr;
+  }
+  return mapping;
 }
 
 absl::StatusOr<std::unique_ptr<Buffer>> AllocateCudaBuffer(std::size_t bytes, MemoryKind kind,

@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 
 #include "worker/device/cuda/backend/cuda_fault.h"
+#include "worker/device/cuda/backend/kept_context.h"
 #include "worker/device/memory.h"
 
 namespace switchyard {
@@ -57,8 +58,9 @@ class CudaMemory {
 // As DeviceBackend::KindAt, for the device of that index. Managed memory counts as device memory.
 absl::StatusOr<MemoryKind> KindForCuda(const void* address, int device);
 
-// As DeviceBackend::MapHost.
-std::unique_ptr<HostMapping> MapHostForCuda(std::span<std::byte> memory);
+// As DeviceBackend::MapHost, for the device of that index. `contexts` outlives the mapping.
+std::unique_ptr<HostMapping> MapHostForCuda(std::span<std::byte> memory, int device,
+                                            const ContextCalls& contexts);
 
 // Errors: as DeviceBackend::Allocate.
 absl::StatusOr<std::unique_ptr<Buffer>> AllocateCudaBuffer(std::size_t bytes, MemoryKind kind,

@@ -17,10 +17,11 @@ absl::StatusOr<CudaOptions> ReadCudaOptions(const DeviceKeys& keys) {
   for (const auto& [key, value] : keys) {
     int number = 0;
     const bool is_time = key == "busy_poll_us";
-    if (key != "index" && !is_time) {
-      return MakeError(
-          absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
-          absl::StrCat("device cuda has no option '", key, "'; it has index, busy_poll_us"));
+    const bool is_size = key == "source_kib_min";
+    if (key != "index" && !is_time && !is_size) {
+      return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
+                       absl::StrCat("device cuda has no option '", key,
+                                    "'; it has index, busy_poll_us, source_kib_min"));
     }
     if (!absl::SimpleAtoi(value, &number) || number < 0 || (is_time && number > kBusyPollMaxUs)) {
       return MakeError(
@@ -30,6 +31,8 @@ absl::StatusOr<CudaOptions> ReadCudaOptions(const DeviceKeys& keys) {
     }
     if (is_time) {
       options.busy_poll = std::chrono::microseconds(number);
+    } else if (is_size) {
+      options.source_bytes_min = static_cast<std::size_t>(number) << 10;
     } else {
       options.index = number;
     }

@@ -15,6 +15,10 @@ struct CudaOptions {
   // Key busy_poll_us: how long the thread that looks after events goes on looking after the last
   // one, instead of sleeping. Saves wake-ups and takes a CPU meanwhile; at most 1,000,000.
   Duration busy_poll{};
+  // Key source_kib_min, in KiB: DeviceBackend::source_bytes_min; at most 2,147,483,647. By default
+  // where the device's encoding and sums pass a CPU's if it is not shared with workers. With a
+  // worker's process on the same GPU, whose kernels take turns with these, 2048 is better.
+  std::size_t source_bytes_min = std::size_t{512} << 10;
   // Gets a warning for each part that failed its self-test, and an error when the GPU is lost. May
   // be null; outlives the device.
   Logger* log = nullptr;

@@ -106,6 +106,7 @@ absl::Status CudaStream::Run(const ExpertRun& run) {
 }
 
 absl::Status CudaStream::Encode(const EncodeRun& run) {
+  const KeptContext kept(shared_->contexts);
   SY_RETURN_IF_ERROR(Begin());
   if (run.indices.empty()) return absl::OkStatus();
   SY_ASSIGN_OR_RETURN(std::byte* const staged, Stage(run.indices.size_bytes()));
@@ -126,6 +127,7 @@ absl::Status CudaStream::Encode(const EncodeRun& run) {
 }
 
 absl::Status CudaStream::Sum(const SumRun& run) {
+  const KeptContext kept(shared_->contexts);
   SY_RETURN_IF_ERROR(Begin());
   if (run.begin.size() < 2) return absl::OkStatus();
   const std::size_t begin_at = run.terms.size_bytes();

@@ -4,7 +4,8 @@
 namespace switchyard::cuda {
 namespace {
 
-constexpr int kThreads = 256;        // of a row's sum
+constexpr int kSumThreads = 256;  // eight columns each
+constexpr int kSumColumns = kSumThreads * 8;
 constexpr int kAnswerThreads = 128;  // four columns each
 constexpr int kAnswerColumns = kAnswerThreads * 4;
 constexpr int kTermsAtOnce = 32;
@@ -94,20 +95,72 @@ __global__ void __launch_bounds__(kAnswerThreads)
   if (i == 0) answers.nan[blockIdx.x] = isnan(values[0]) ? 1 : 0;
 }
 
-__global__ void __launch_bounds__(kThreads) Sum(const RowSums sums) {
-  const std::int64_t row = blockIdx.x;
-  const std::uint32_t begin = sums.begin[row];
-  const std::uint32_t end = sums.begin[row + 1];
-  std::byte* y = sums.y + row * sums.y_stride * (sums.fp32 ? 4 : 2);
-  for (std::int64_t i = threadIdx.x; i < sums.hidden; i += kThreads) {
-    float value = 0.0F;
-    for (std::uint32_t t = begin; t < end; t++) {
-      const float term = Bf16Value(sums.terms[t][i]);
-      value = sums.weights == nullptr ? __fadd_rn(value, term)
-                                      : __fmaf_rn(sums.weights[t], term, value);
-    }
-    Store(y, i, value, sums.fp32);
+// Eight BF16 values of a term from column i on; those beyond the row are zeros.
+__device__ __forceinline__ uint4 LoadEight(const std::uint16_t* term, std::int64_t i,
+                                           std::int64_t count) {
+  const std::uint16_t* from = term + i;
+  if (i + 8 <= count && reinterpret_cast<std::uintptr_t>(from) % 16 == 0) {
+    return *reinterpret_cast<const uint4*>(from);
   }
+  std::uint32_t pairs[4] = {};
+#pragma unroll
+  for (int j = 0; j < 8; j++) {
+    if (i + j < count) pairs[j / 2] |= static_cast<std::uint32_t>(from[j]) << (j % 2 * 16);
+  }
+  return make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+}
+
+template <bool kWeighted>
+__device__ __forceinline__ void AddEight(const uint4& eight, float weight, float (&values)[8]) {
+  const std::uint32_t pairs[4] = {eight.x, eight.y, eight.z, eight.w};
+#pragma unroll
+  for (int j = 0; j < 8; j++) {
+    const float term = Bf16Value(j % 2 == 0 ? pairs[j / 2] & 0xffffU : pairs[j / 2] >> 16);
+    values[j] = kWeighted ? __fmaf_rn(weight, term, values[j]) : __fadd_rn(values[j], term);
+  }
+}
+
+// Columns of one row: blockIdx.y counts their pieces. Terms and their list may lie in memory of the
+// host, where a load takes more than a microsecond: the list is read once for the CTA, and a
+// thread's loads of four terms are on their way together.
+template <bool kWeighted>
+__global__ void __launch_bounds__(kSumThreads) Sum(const RowSums sums) {
+  constexpr int kTogether = 4;
+  __shared__ std::uint32_t range[2];
+  __shared__ const std::uint16_t* terms[kTermsAtOnce];
+  __shared__ float weights[kTermsAtOnce];
+  const std::int64_t row = blockIdx.x;
+  if (threadIdx.x < 2) range[threadIdx.x] = sums.begin[row + threadIdx.x];
+  __syncthreads();
+  const std::int64_t i = blockIdx.y * std::int64_t{kSumColumns} + threadIdx.x * 8;
+  float values[8] = {};
+  for (std::uint32_t at = range[0]; at < range[1]; at += kTermsAtOnce) {
+    const int count = static_cast<int>(min(std::uint32_t{kTermsAtOnce}, range[1] - at));
+    __syncthreads();
+    if (static_cast<int>(threadIdx.x) < count) {
+      terms[threadIdx.x] = sums.terms[at + threadIdx.x];
+      if constexpr (kWeighted) weights[threadIdx.x] = sums.weights[at + threadIdx.x];
+    }
+    __syncthreads();
+    if (i >= sums.hidden) continue;
+    for (int t = 0; t < count; t += kTogether) {
+      uint4 eights[kTogether];
+#pragma unroll
+      for (int j = 0; j < kTogether; j++) {
+        if (t + j < count) eights[j] = LoadEight(terms[t + j], i, sums.hidden);
+      }
+#pragma unroll
+      for (int j = 0; j < kTogether; j++) {
+        if (t + j < count) AddEight<kWeighted>(eights[j], weights[t + j], values);
+      }
+    }
+  }
+  if (i >= sums.hidden) return;
+  std::byte* const y = sums.y + row * sums.y_stride * (sums.fp32 ? 4 : 2);
+  const float first[4] = {values[0], values[1], values[2], values[3]};
+  const float second[4] = {values[4], values[5], values[6], values[7]};
+  StoreFour(y, i, sums.hidden, first, sums.fp32);
+  if (i + 4 < sums.hidden) StoreFour(y, i + 4, sums.hidden, second, sums.fp32);
 }
 
 }  // namespace
@@ -122,7 +175,13 @@ cudaError_t WriteAnswers(const Answers& answers, const PairList& list, cudaStrea
 
 cudaError_t SumRows(const RowSums& sums, cudaStream_t stream) {
   if (sums.rows < 1 || sums.hidden < 1) return cudaErrorInvalidValue;
-  Sum<<<static_cast<unsigned>(sums.rows), kThreads, 0, stream>>>(sums);
+  const dim3 grid(static_cast<unsigned>(sums.rows),
+                  static_cast<unsigned>((sums.hidden + kSumColumns - 1) / kSumColumns));
+  if (sums.weights == nullptr) {
+    Sum<false><<<grid, kSumThreads, 0, stream>>>(sums);
+  } else {
+    Sum<true><<<grid, kSumThreads, 0, stream>>>(sums);
+  }
   return cudaGetLastError();
 }
 
