@@ -66,6 +66,7 @@ void Coordinator::EvaluateAll() {
 }
 
 void Coordinator::CountFormerSessions(const std::string& name, DeploymentController* controller) {
+  // Only while one is kept, because it looks at every session.
   if (!controller->keeps_former()) return;
   const Epoch serving = controller->serving().plan()->epoch;
   controller->SetFormerSessions(sessions_.CountBefore(name, serving));

@@ -306,6 +306,7 @@ std::vector<DialWitness> Membership::WitnessesFor(const Member& member) const {
 
 void Membership::DialWithoutWitness(const Member& joined) {
   for (auto& [id, member] : members_) {
+    // One that holds an epoch has sources, which have connected to it.
     if (id != joined.id && member.connected() && !member.witnessed && !member.dialing &&
         member.holds.empty()) {
       Dial(member);

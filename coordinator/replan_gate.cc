@@ -42,6 +42,7 @@ bool ReplanGate::EndExpectations(Duration join_timeout, TimePoint now) {
 }
 
 bool ReplanGate::AwaitsSourcesOf(Epoch epoch, TimePoint now) const {
+  // A source that uses one of this coordinator's own plans has dialed it to learn of that.
   const bool before = first_own_.value == 0 || epoch < first_own_;
   return before && now < started_at_ + options_->sources_return;
 }

@@ -28,9 +28,11 @@ void ServingEpoch::KeepFormer(Duration time, TimePoint now) {
 
 std::shared_ptr<const PlanUpdate> ServingEpoch::EndFormer() {
   kept_.reset();
+  // From now on also for a source that dials only later.
   PlanUpdate again = *serving_;
   again.former_kept = Duration::zero();
-  return std::make_shared<const PlanUpdate>(std::move(again));
+  serving_ = std::make_shared<const PlanUpdate>(std::move(again));
+  return serving_;
 }
 
 std::string ServingEpoch::WhyEndFormer(const ReplanGate& gate, TimePoint now) const {

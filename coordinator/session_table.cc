@@ -90,7 +90,7 @@ absl::StatusOr<SessionTable::Session*> SessionTable::Find(const WatchRequest& re
   Session& session = sessions_[request.session];
   session.deployment = request.deployment;
   session.phase = request.phase;
-  session.opened = request.epoch;
+  session.opened = request.epoch;  // or earlier, which only its former coordinator knew
   return &session;
 }
 
@@ -140,6 +140,7 @@ void SessionTable::Announce(const std::shared_ptr<const PlanUpdate>& update) {
     // A source that opened its session on this epoch has the plan already, and it must never go
     // back.
     if (session.deployment != update->plan.deployment) continue;
+    // The plan was announced before, with time for sessions of a former model; now that is over.
     const bool again = session.opened < update->plan.epoch && session.epoch == update->plan.epoch;
     if (session.epoch >= update->plan.epoch && !again) continue;
     session.epoch = update->plan.epoch;

@@ -70,6 +70,11 @@ TEST_F(FormerModelTest, IsKeptUntilItsTimeIsOver) {
   EXPECT_EQ(News()[1].former_kept, Duration::zero());
   EXPECT_EQ(Retired("w0"), 1U);
   EXPECT_EQ(Retired("w1"), 1U);
+  // A source that dials only now hears it too.
+  const WatchId late =
+      cluster.Watch({grant_.session, "demo", Phase::kDecode, grant_.plan.epoch, grant_.hash});
+  ASSERT_EQ(cluster.news[late].size(), 1U);
+  EXPECT_EQ(cluster.news[late][0].former_kept, Duration::zero());
 }
 
 TEST_F(FormerModelTest, EndsWithItsLastSession) {
