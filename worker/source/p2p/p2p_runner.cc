@@ -187,6 +187,8 @@ absl::StatusOr<StepTicket> P2pRunner::Submit(const StepRequest& request, TimePoi
   // that is bound, so that the older one ends as soon as it can.
   HandleEvents(now);
   binder_.Poll(now);
+  // The time of a former model may be over.
+  SY_RETURN_IF_ERROR(CheckOpen());
   // Other codes are the caller's own mistakes, which no epoch mends.
   absl::StatusOr<StepTicket> ticket = engine_.Submit(request, binder_.current(), now);
   if (ticket.ok()) binder_.OnStepDeadline(request.deadline);

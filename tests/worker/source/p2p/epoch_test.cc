@@ -191,6 +191,12 @@ TEST_F(FormerModelTest, ServesItsSessionsUntilItsTimeIsOver) {
   ExpectEnded();
 }
 
+TEST_F(FormerModelTest, EndsWithTheFirstStepAfterItsTime) {
+  clock_.Advance(std::chrono::seconds(30));
+
+  ExpectEnded();
+}
+
 TEST_F(FormerModelTest, EndsWhenTheCoordinatorSaysSo) {
   RunStep(one_, 3);
 
