@@ -41,7 +41,8 @@ class ServingEpoch {
   // The plan before this one is of another model, and its sessions go on for `time`: its workers
   // keep it. Does nothing for zero. Not known any more after a restart.
   void KeepFormer(Duration time, TimePoint now);
-  // What sources have to hear before its epoch is retired: the serving plan, with nothing kept.
+  // The result is what sources have to hear before its epoch is retired: the serving plan, with
+  // nothing kept.
   std::shared_ptr<const PlanUpdate> EndFormer();
   // Null: none is kept.
   [[nodiscard]] const PlanUpdate* former() const { return kept_ ? before_.get() : nullptr; }
@@ -51,7 +52,7 @@ class ServingEpoch {
   [[nodiscard]] std::string WhyEndFormer(const ReplanGate& gate, TimePoint now) const;
   // "serving epoch 5; 3 sessions go on with the former model, epoch 4, for 43 s at most".
   [[nodiscard]] std::string DescribeFormer(TimePoint now) const;
-  // Of the former plan; empty: none is kept.
+  // The weights of the former plan; empty: none is kept.
   [[nodiscard]] HeldWeights FormerWeights() const;
 
   // The weights that the plan puts on its workers; empty before the first epoch.
