@@ -33,6 +33,7 @@ TEST(DescribeTest, SaysAllOfADeployment) {
                 "phases:        decode in low_latency, prefill\n"
                 "min workers:   2\n"
                 "join timeout:  20 s\n"
+                "former model:  ends at once\n"
                 "max tokens:    512 in a step of low_latency\n"
                 "wire dtype:    auto\n"
                 "shape:         4 experts, top-k 2, hidden 64, intermediate 32\n"
