@@ -20,9 +20,9 @@ namespace switchyard {
 
 // Options of a deployment; those without comment are the ones of the services.
 struct LocalDeploymentOptions {
-  std::string bin_dir;         // folder of switchyard-coordinator and switchyard-worker
-  std::string checkpoint;      // absolute, or relative to the workers' directory
-  std::string name = "local";  // name of the deployment
+  std::string bin_dir;             // folder of switchyard-coordinator and switchyard-worker
+  std::string checkpoint;          // absolute, or relative to the workers' directory
+  std::string name = "local";      // name of the deployment
   std::string host = "127.0.0.1";  // where all processes listen
   std::int32_t workers = 4;
   std::int32_t min_workers = 0;  // before the first epoch; 0: all of them

@@ -20,13 +20,12 @@ struct Row {
 };
 
 Transported MakeUcx(const TransportOptions& options) {
-  return UcxTransport::Create(
-      {.incarnation = options.incarnation,
-       .busy_poll = options.busy_poll,
-       .ring_dir = options.ring_dir,
-       .context = {.net_devices = options.net_devices,
-                   .ports = options.ports,
-                   .log_level = options.ucx_log_level}});
+  return UcxTransport::Create({.incarnation = options.incarnation,
+                               .busy_poll = options.busy_poll,
+                               .ring_dir = options.ring_dir,
+                               .context = {.net_devices = options.net_devices,
+                                           .ports = options.ports,
+                                           .log_level = options.ucx_log_level}});
 }
 
 Transported MakeLoopback(const TransportOptions& options) {

@@ -4,7 +4,6 @@
 #include <condition_variable>
 #include <cstdint>
 #include <fstream>
-#include <malloc.h>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -16,6 +15,7 @@
 #include "grpcpp/client_context.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
+#include <malloc.h>
 
 #include "services/grpc/grpc_status.h"
 #include "switchyard/v1/coordinator.grpc.pb.h"

@@ -23,8 +23,8 @@ namespace switchyard {
 // A program fills in the parts of the bindings that it supports and leaves the others out.
 struct RunnerParts {
   // p2p; nullptr: this process has no p2p runner.
-  SessionChannel* channel = nullptr;        // attaches to the workers
-  Transport* transport = nullptr;           // the one that the Source drives
+  SessionChannel* channel = nullptr;  // attaches to the workers
+  Transport* transport = nullptr;     // the one that the Source drives
   // Encodes rows and sums replies. Several factories may share it, and `tensors`.
   std::shared_ptr<DeviceBackend> device{};
   // On which the tensors of steps lie, and its name for error texts. Null: they are memory of the
