@@ -53,10 +53,12 @@ std::string ServingEpoch::WhyEndFormer(const ReplanGate& gate, TimePoint now) co
 }
 
 std::string ServingEpoch::DescribeFormer(TimePoint now) const {
+  const std::int32_t sessions = kept_->sessions.value_or(0);
   return absl::StrFormat(
-      "serving epoch %d; %d sessions go on with the former model, epoch %d, for %d s at most",
-      plan()->epoch.value, kept_->sessions.value_or(0), before_->plan.epoch.value,
-      (kept_->until - now) / std::chrono::seconds(1) + 1);
+      "serving epoch %d; %d %s on with the former model, epoch %d, for %d s at "
+      "most",
+      plan()->epoch.value, sessions, sessions == 1 ? "session goes" : "sessions go",
+      before_->plan.epoch.value, (kept_->until - now) / std::chrono::seconds(1) + 1);
 }
 
 HeldWeights ServingEpoch::FormerWeights() const {

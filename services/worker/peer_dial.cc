@@ -6,6 +6,7 @@
 
 #include "grpcpp/client_context.h"
 
+#include "core/base/dial_address.h"
 #include "services/grpc/grpc_constants.h"
 #include "services/grpc/grpc_server.h"
 #include "services/worker/test_ports.h"
@@ -21,6 +22,8 @@ constexpr Duration kConnect = std::chrono::milliseconds(1500);
 }  // namespace
 
 v1::PeerReach DialPeer(const v1::DialPeerRequest& request) {
+  // gRPC would also open sockets of this host, which are nobody's business who only asks.
+  if (!WhyNotDialable(request.endpoint()).empty()) return v1::PEER_REACH_NO_ANSWER;
   const auto stub =
       v1::ExpertService::NewStub(MakeGrpcChannel(request.endpoint(), kControlMessageBytesMax));
   grpc::ClientContext context;

@@ -61,7 +61,7 @@ TEST_F(FormerModelTest, IsKeptUntilItsTimeIsOver) {
   EXPECT_EQ(Retired("w0"), 0U);
   EXPECT_THAT(
       cluster.Deployment().activity,
-      HasSubstr("serving epoch 2; 1 sessions go on with the former model, epoch 1, for 1 s"));
+      HasSubstr("serving epoch 2; 1 session goes on with the former model, epoch 1, for 1 s"));
 
   cluster.Advance(seconds(1));
 

@@ -54,6 +54,12 @@ class UnreachableWorkerTest : public Processes {
         ChildProcess::Spawn(argv, absl::StrCat(logs_.path(), "/", others_.size())));
     others_.push_back(std::move(process));
   }
+  static absl::StatusOr<std::unique_ptr<MoeSession>> OpenDecode(Client& client) {
+    OpenSessionRequest request;
+    request.phase = Phase::kDecode;
+    request.step_deadline = std::chrono::seconds(20);
+    return client.OpenWhenReady(request, testing::kReadyTimeout);
+  }
   // What syctl says of a worker once its state is `state`.
   nlohmann::json WaitForState(const std::string& id, const std::string& state) {
     const auto until = std::chrono::steady_clock::now() + testing::kReadyTimeout;
@@ -83,11 +89,7 @@ TEST_F(UnreachableWorkerTest, JoinsNoPlanAndFailsNoStep) {
   Deploy(2);
   ASSERT_NE(deployment_, nullptr);
   SY_ASSERT_OK_AND_ASSIGN(const auto client, Connect("auto"));
-  OpenSessionRequest request;
-  request.phase = Phase::kDecode;
-  request.step_deadline = std::chrono::seconds(20);
-  SY_ASSERT_OK_AND_ASSIGN(const auto session,
-                          client->OpenWhenReady(request, testing::kReadyTimeout));
+  SY_ASSERT_OK_AND_ASSIGN(const auto session, OpenDecode(*client));
   RandomStep step(kShape, 4, 7);
   StepLoad load([&] { return RunStep(*session, step, LayerId{0}); });
 
@@ -167,11 +169,7 @@ TEST_F(FirewallTest, KeepsAWorkerOutOfPlansUntilItLetsRowsThrough) {
   to.coordinator = deployment_->coordinator();
   to.net_devices = "near";
   SY_ASSERT_OK_AND_ASSIGN(const auto client, Client::Connect(to));
-  OpenSessionRequest request;
-  request.phase = Phase::kDecode;
-  request.step_deadline = std::chrono::seconds(20);
-  SY_ASSERT_OK_AND_ASSIGN(const auto session,
-                          client->OpenWhenReady(request, testing::kReadyTimeout));
+  SY_ASSERT_OK_AND_ASSIGN(const auto session, OpenDecode(*client));
   RandomStep step(kShape, 4, 7);
   StepLoad load([&] { return RunStep(*session, step, LayerId{0}); });
 

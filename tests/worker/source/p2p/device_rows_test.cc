@@ -11,15 +11,12 @@
 namespace switchyard {
 namespace {
 
-using testing::AnswerFrame;
 using testing::FailsWith;
-using testing::HeldStream;
 using testing::kHidden;
 using testing::kTopK;
 using testing::LateDevice;
 using testing::MakeTestPlan;
 using testing::RunnerFixture;
-using testing::ScriptedLink;
 using testing::TestBatch;
 
 constexpr DispatchMode kLl = DispatchMode::kLowLatency;
@@ -43,16 +40,6 @@ class DeviceRowsTest : public RunnerFixture {
     OpenReady(plan, request);
   }
   std::int32_t TokensMin() { return runner_->LimitsOf(kLayer)->device_tokens_min; }
-  bool IsDone(const StepTicket& ticket) { return *runner_->IsDone(ticket); }
-  bool AnswerOne(const Plan& plan, std::size_t worker) {
-    ScriptedLink* link = LinkOf(plan, worker);
-    if (link->sent.empty()) return false;
-    const ScriptedLink::Sent sent = link->sent.front();
-    link->sent.pop_front();
-    transport_.Deliver(
-        link, AnswerFrame(sent.frame, plan, static_cast<std::int32_t>(worker), link->offer()));
-    return true;
-  }
   // Lets the device work, and answers, until the step is done.
   void Finish(const Plan& plan, const StepTicket& ticket) {
     for (int turn = 0; turn < 10'000 && !IsDone(ticket); ++turn) {

@@ -10,13 +10,10 @@
 namespace switchyard {
 namespace {
 
-using testing::AnswerFrame;
 using testing::FailsWith;
-using testing::HeldStream;
 using testing::IsOk;
 using testing::MakeTestPlan;
 using testing::RunnerFixture;
-using testing::ScriptedLink;
 using testing::TestBatch;
 
 constexpr DispatchMode kLl = DispatchMode::kLowLatency;
@@ -28,19 +25,8 @@ class LateStreamTest : public RunnerFixture {
     OpenReady(plan);
     stream_->Hold();
   }
-  bool IsDone(const StepTicket& ticket) { return *runner_->IsDone(ticket); }
   std::uint32_t CreditsFree(std::size_t attachment) {
     return runner_->Status().attachments[attachment].credits_free;
-  }
-  // Delivers the answer to the oldest frame on the link; false when there is none.
-  bool AnswerOne(const Plan& plan, std::size_t worker) {
-    ScriptedLink* link = LinkOf(plan, worker);
-    if (link->sent.empty()) return false;
-    const ScriptedLink::Sent sent = link->sent.front();
-    link->sent.pop_front();
-    transport_.Deliver(
-        link, AnswerFrame(sent.frame, plan, static_cast<std::int32_t>(worker), link->offer()));
-    return true;
   }
   static bool IsUntouched(const TestBatch& batch) {
     const std::vector<float> poison = TestBatch(batch.tokens, 1).y;

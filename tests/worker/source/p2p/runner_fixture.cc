@@ -205,19 +205,23 @@ void RunnerFixture::AnswerAll(const Plan& plan, const std::vector<std::size_t>& 
   while (answered) {
     answered = false;
     for (const std::size_t w : order) {
-      ScriptedLink* link = LinkOf(plan, w);
-      while (link != nullptr && !link->sent.empty()) {
-        const ScriptedLink::Sent sent = link->sent.front();
-        link->sent.pop_front();
-        transport_.Deliver(
-            link, AnswerFrame(sent.frame, plan, static_cast<std::int32_t>(w), link->offer()));
+      while (AnswerOne(plan, w)) {
         answered = true;
         Pump();
-        // The last answer of an epoch that ends closes its links.
-        link = LinkOf(plan, w);
       }
     }
   }
+}
+
+bool RunnerFixture::AnswerOne(const Plan& plan, std::size_t worker) {
+  // The last answer of an epoch that ends closes its links.
+  ScriptedLink* link = LinkOf(plan, worker);
+  if (link == nullptr || link->sent.empty()) return false;
+  const ScriptedLink::Sent sent = link->sent.front();
+  link->sent.pop_front();
+  transport_.Deliver(
+      link, AnswerFrame(sent.frame, plan, static_cast<std::int32_t>(worker), link->offer()));
+  return true;
 }
 
 }  // namespace switchyard::testing

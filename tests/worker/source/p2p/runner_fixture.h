@@ -59,6 +59,9 @@ class RunnerFixture : public ::testing::Test {
   // Answers every frame that waits, worker by worker in the given order of ordinals.
   void AnswerAll(const Plan& plan, const std::vector<std::size_t>& order);
   void AnswerAll(const Plan& plan);
+  // Delivers the answer to the oldest frame to that worker; false when there is none.
+  bool AnswerOne(const Plan& plan, std::size_t worker);
+  bool IsDone(const StepTicket& ticket) { return *runner_->IsDone(ticket); }
   absl::Status Take(const StepTicket& ticket) { return runner_->Take(ticket, clock_.Now()); }
   absl::StatusOr<StepTicket> Submit(const StepRequest& request) {
     // As Source::Submit: a refusal of the coordinator is final.
