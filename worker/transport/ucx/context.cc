@@ -3,11 +3,15 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdint>
+#include <netinet/in.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include <dlfcn.h>
 #include <ucs/debug/debug.h>
 
@@ -93,6 +97,31 @@ absl::Status ModifyAll(ucp_config_t* config, const UcxContextOptions& options) {
   return Modify(config, "NET_DEVICES", options.net_devices.c_str());
 }
 
+bool IsFree(std::uint16_t port) {
+  const Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int yes = 1;  // as UCX does
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  return ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 ||
+         errno != EADDRINUSE;
+}
+
+// UCX tries ports of the range for ever while all are taken (uct_tcp_iface_listener_init,
+// UCX 1.13). Another process may take the last one after this look: then it still does, until one
+// is free.
+absl::Status CheckPorts(const PortRange& ports) {
+  if (ports.first == 0) return absl::OkStatus();
+  for (std::uint32_t port = ports.first; port <= ports.last; ++port) {
+    if (IsFree(static_cast<std::uint16_t>(port))) return absl::OkStatus();
+  }
+  return MakeError(absl::StatusCode::kUnavailable, Reason::kAddressInUse,
+                   absl::StrFormat("UCX: all ports from %d to %d are in use; give a wider range "
+                                   "(--data-ports), four for each network device and worker",
+                                   ports.first, ports.last));
+}
+
 }  // namespace
 
 absl::Status UcxError(absl::string_view what, ucs_status_t status) {
@@ -113,6 +142,7 @@ absl::StatusOr<std::unique_ptr<UcxContext>> UcxContext::Create(const UcxContextO
 }
 
 absl::Status UcxContext::Init(const UcxContextOptions& options) {
+  ports_ = options.ports;
   ucp_config_t* config = nullptr;
   ucs_status_t status = ucp_config_read(nullptr, nullptr, &config);
   if (status != UCS_OK) {
@@ -175,6 +205,7 @@ absl::Status UcxContext::Watch(const Descriptor& epoll, const Worker& worker) {
 }
 
 absl::StatusOr<UcxContext::Worker> UcxContext::MakeWorker() const {
+  SY_RETURN_IF_ERROR(CheckPorts(ports_));
   ucp_worker_params_t params{};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   // SERIALIZED: several threads may call UCX, but the owner's mutex keeps them apart.

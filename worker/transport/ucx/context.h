@@ -51,7 +51,8 @@ struct UcxContextOptions {
 
 class UcxContext {
  public:
-  // Errors: kFailedPrecondition (TRANSPORT) if UCX has no tcp or refuses the settings.
+  // Errors: kFailedPrecondition (TRANSPORT) if UCX has no tcp or refuses the settings; kUnavailable
+  // (ADDRESS_IN_USE) if none of the ports to choose from is free.
   static absl::StatusOr<std::unique_ptr<UcxContext>> Create(const UcxContextOptions& options);
   UcxContext(const UcxContext&) = delete;
   UcxContext& operator=(const UcxContext&) = delete;
@@ -115,6 +116,7 @@ class UcxContext {
   // Lets `epoll` be readable when `worker` has work.
   static absl::Status Watch(const Descriptor& epoll, const Worker& worker);
 
+  PortRange ports_;
   UniqueHandle<ContextTraits> context_;  // destroyed after its workers
   std::vector<Worker> receivers_;
   Descriptor all_receivers_;  // an epoll of their descriptors, once there are several

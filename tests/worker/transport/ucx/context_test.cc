@@ -1,0 +1,46 @@
+#include "worker/transport/ucx/context.h"
+
+#include <algorithm>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "core/base/error.h"
+#include "tests/testing/status_matchers.h"
+
+namespace switchyard {
+namespace {
+
+using testing::FailsWith;
+using ::testing::HasSubstr;
+
+absl::StatusOr<std::unique_ptr<UcxContext>> InRange(PortRange ports) {
+  return UcxContext::Create({.net_devices = "lo", .ports = ports});
+}
+
+// It takes one port for receiving and one for sending.
+TEST(UcxContextTest, ListensInTheRangeAndSaysWhenThatIsFull) {
+  constexpr PortRange kRange{38110, 38111};
+  {
+    SY_ASSERT_OK_AND_ASSIGN(const auto first, InRange(kRange));
+    for (const auto& ports : {first->receiver_ports(), first->sender_ports()}) {
+      ASSERT_EQ(ports.size(), 1U);
+      EXPECT_GE(ports[0], kRange.first);
+      EXPECT_LE(ports[0], kRange.last);
+    }
+
+    // UCX by itself would look for one for ever.
+    const auto second = InRange(kRange);
+    EXPECT_THAT(second, FailsWith(absl::StatusCode::kUnavailable, Reason::kAddressInUse));
+    EXPECT_THAT(second.status().message(), HasSubstr("from 38110 to 38111"));
+    // Nor for a receiver that has to be replaced, on a thread that serves.
+    EXPECT_THAT(first->ReplaceReceiver(
+                    [](ucp_worker_h, std::span<const std::uint16_t>) { return absl::OkStatus(); }),
+                FailsWith(absl::StatusCode::kUnavailable, Reason::kAddressInUse));
+  }
+
+  SY_EXPECT_OK(InRange(kRange));
+}
+
+}  // namespace
+}  // namespace switchyard
