@@ -79,7 +79,7 @@ void DeploymentController::NoteCommitted(const Member& member) {
     if (key.deployment != name() || hold.state != HoldState::kCommitted) continue;
     serving_.NoteCommitted(key.epoch, hold.hash, member.KeysOf(name()));
     // Also after the worker has let it go: a source that uses it takes only a higher one (I10).
-    high_water_ = std::max(high_water_, key.epoch);
+    if (key.epoch <= kHeldEpochMax) high_water_ = std::max(high_water_, key.epoch);
   }
 }
 

@@ -71,8 +71,9 @@ absl::StatusOr<StreamId> Driver::OpenWorkerStream(WorkerStreamSink* sink) {
 
 // Refused when the queue is full. The caller then ends the stream, and the worker registers again:
 // no message is lost silently.
-absl::Status Driver::OnWorkerMessage(StreamId stream, WorkerMessage message) {
-  return inbox_->TryPush(StreamMessage{stream, std::move(message)});
+absl::Status Driver::OnWorkerMessage(StreamId stream, WorkerMessage message,
+                                     std::shared_ptr<const void> handled) {
+  return inbox_->TryPush(StreamMessage{stream, std::move(message), std::move(handled)});
 }
 
 void Driver::OnWorkerStreamClosed(StreamId stream) {

@@ -32,11 +32,16 @@ struct StreamOpened {
 struct StreamMessage {
   StreamId stream;
   WorkerMessage message;
+  // Given up with the event. The stream is read on from then, so that a worker has one message
+  // here, however fast it sends.
+  std::shared_ptr<const void> handled = nullptr;
 };
 struct StreamClosed {
   StreamId stream;
 };
 // Answers DialWorker, whose fields it repeats.
+// In the metadata of a status for which a witness that cannot connect is the only reason: its id.
+inline constexpr char kWitnessKey[] = "witness";
 struct WorkerDialed {
   std::string worker;
   Incarnation incarnation;

@@ -23,6 +23,10 @@
 
 namespace switchyard {
 
+// Workers report which epochs they hold, and plans get numbers above those. A number beyond this is
+// nobody's: no coordinator gets there, and whoever reports it must not use up the numbers.
+inline constexpr Epoch kHeldEpochMax{std::uint64_t{1} << 48};
+
 // How far one epoch is on one worker, as far as the coordinator knows.
 enum class HoldState : std::uint8_t {
   kPrepareSent,

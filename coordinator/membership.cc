@@ -6,10 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
-#include "coordinator/deployment.h"
+#include "coordinator/members/register_check.h"
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
-#include "core/device_profile.h"
 
 namespace switchyard {
 namespace {
@@ -17,18 +16,8 @@ namespace {
 // One that cannot connect may be what is wrong, two hardly.
 constexpr std::size_t kWitnessesMax = 2;
 
-// Bounds on what a worker can make the coordinator remember. A worker holds at most two epochs of
-// each deployment, so that kResidentMax is far above any honest report.
+// Bounded, like all that a worker can make the coordinator remember.
 constexpr std::size_t kReplacedMax = 1024;
-constexpr std::size_t kResidentMax = 256;
-constexpr std::size_t kEndpointMax = 512;
-constexpr std::uint64_t kEpochMax = std::uint64_t{1} << 48;
-
-absl::Status BadRegister(const Register& request, absl::string_view field, absl::string_view what) {
-  return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
-                   absl::StrFormat("worker \"%s\": %s %s", request.worker_id, field, what),
-                   {{"worker", request.worker_id}, {"field", std::string(field)}});
-}
 
 std::int64_t WholeSeconds(Duration time) {
   return std::chrono::duration_cast<std::chrono::seconds>(time).count();
@@ -41,6 +30,19 @@ absl::Status Silent(const Member& member, Duration lease_ttl) {
                       member.id,
                       std::chrono::duration_cast<std::chrono::milliseconds>(lease_ttl).count()),
       {{"worker", member.id}});
+}
+
+// To the former stream of a process that has opened another one.
+absl::Status Reconnected(const std::string& id) {
+  return MakeError(absl::StatusCode::kAborted, Reason::kWorkerLost,
+                   absl::StrFormat("worker %s has registered again on another stream", id),
+                   {{"worker", id}});
+}
+
+absl::Status HeldByAnother(const std::string& id, absl::string_view what) {
+  return MakeError(absl::StatusCode::kAlreadyExists, Reason::kLeaseHeld,
+                   absl::StrFormat("worker %s is in use by another live process; %s", id, what),
+                   {{"worker", id}});
 }
 
 absl::Status Superseded(const std::string& id) {
@@ -71,41 +73,6 @@ std::string Member::Problem() const {
   if (!stuck.empty()) return absl::StrCat("stuck: ", stuck);
   if (!unreachable.empty()) return absl::StrCat("unreachable: ", unreachable);
   return "";
-}
-
-absl::Status CheckRegister(const Register& request) {
-  if (!IsName(request.worker_id)) {
-    return BadRegister(request, "worker_id", "must be 1 to 128 characters of [A-Za-z0-9._-]");
-  }
-  // The incarnation distinguishes the processes that use one id (I8); without it an answer of a
-  // dead process could count for its successor.
-  if (request.incarnation.empty()) return BadRegister(request, "incarnation", "is empty");
-  // Sources dial it as it is; it is part of the plan and of its hash.
-  if (request.endpoint.empty() || request.endpoint.size() > kEndpointMax) {
-    return BadRegister(request, "endpoint", "must be \"host:port\"");
-  }
-  const DeviceProfile* profile = FindDeviceProfile(request.capabilities.device_profile);
-  // Plans take limits from the profile, so that an unknown one cannot be planned for.
-  if (profile == nullptr || profile->kind != request.capabilities.device) {
-    return BadRegister(request, "capabilities.device_profile",
-                       absl::StrCat("\"", request.capabilities.device_profile,
-                                    "\" is not a profile of its device kind"));
-  }
-  // More than any worker can hold: the list is wrong, and every entry would become a message.
-  if (request.resident.size() > kResidentMax) {
-    return BadRegister(request, "resident", "names too many epochs");
-  }
-  const auto too_many = [](const DeploymentKeys& of) { return of.keys.size() > kGrantKeysMax; };
-  if (request.grant_keys.size() > kResidentMax ||
-      std::any_of(request.grant_keys.begin(), request.grant_keys.end(), too_many)) {
-    return BadRegister(request, "grant_keys", "names too many keys");
-  }
-  // The next plan gets a number above all of these.
-  for (const ResidentEpoch& held : request.resident) {
-    if (held.epoch.value <= kEpochMax) continue;
-    return BadRegister(request, "resident", "names an epoch that no coordinator has reached");
-  }
-  return absl::OkStatus();
 }
 
 void Membership::OpenStream(StreamId stream, TimePoint now) {
@@ -154,18 +121,19 @@ absl::Status Membership::Admit(const Member* known, const Register& request) {
   if (std::find(replaced_.begin(), replaced_.end(), asked) != replaced_.end()) {
     return Superseded(request.worker_id);
   }
-  if (known == nullptr || known->incarnation == request.incarnation) return absl::OkStatus();
+  if (known == nullptr) return absl::OkStatus();
+  if (known->incarnation == request.incarnation) {
+    if (known->secret == request.secret) return absl::OkStatus();
+    return HeldByAnother(request.worker_id, "whoever registers here repeats its incarnation");
+  }
   // The old process may still be alive, but without a stream nothing can be sent to it. A pod that
   // was replaced must not wait for the lease of the one before it.
   if (!known->connected()) return absl::OkStatus();
-  return MakeError(
-      absl::StatusCode::kAlreadyExists, Reason::kLeaseHeld,
+  return HeldByAnother(
+      request.worker_id,
       absl::StrFormat(
-          "worker %s is in use by another live process; end that one, or wait until its lease of "
-          "%d ms has expired",
-          request.worker_id,
-          std::chrono::duration_cast<std::chrono::milliseconds>(options_->lease_ttl).count()),
-      {{"worker", request.worker_id}});
+          "end that one, or wait until its lease of %d ms has expired",
+          std::chrono::duration_cast<std::chrono::milliseconds>(options_->lease_ttl).count()));
 }
 
 absl::StatusOr<Member*> Membership::Join(StreamId stream, const Register& request, TimePoint now) {
@@ -181,7 +149,7 @@ absl::StatusOr<Member*> Membership::Join(StreamId stream, const Register& reques
   if (!admitted.ok()) {
     // The member of this stream, if any, loses it and has its grace to come back.
     Disconnect(entry->second.member, now);
-    out_->Warn("worker \"%s\" refused: %s", request.worker_id, admitted.message());
+    out_->Warn("a worker is refused: %s", admitted.message());
     Close(stream, admitted);
     return admitted;
   }
@@ -189,7 +157,7 @@ absl::StatusOr<Member*> Membership::Join(StreamId stream, const Register& reques
   if (returning && before->connected()) {
     // It connected again before its old stream was seen to end. Only the newer stream counts: what
     // still arrives on the old one was sent before.
-    Close(before->stream, Superseded(request.worker_id));
+    Close(before->stream, Reconnected(request.worker_id));
   }
   if (before != nullptr && !returning) {
     Ban(before->id, before->incarnation);
@@ -201,6 +169,7 @@ absl::StatusOr<Member*> Membership::Join(StreamId stream, const Register& reques
   }
   member.id = request.worker_id;
   member.incarnation = request.incarnation;
+  member.secret = request.secret;
   member.endpoint = request.endpoint;
   member.capabilities = request.capabilities;
   member.grant_keys = request.grant_keys;
@@ -224,7 +193,7 @@ absl::StatusOr<Member*> Membership::Join(StreamId stream, const Register& reques
   Send(member, Registered{options_->lease_ttl});
   member.unreachable.clear();
   if (!member.reached && !member.dialing) Dial(member);
-  DialWithoutWitness(member);
+  DialUnwitnessed(member);
   out_->Info("worker %s: %s, incarnation %s, %d epochs resident", member.id,
              returning ? "reconnected" : "joined", ToHex(member.incarnation), member.holds.size());
   return &member;
@@ -285,29 +254,39 @@ void Membership::OnHeartbeat(Member& member, const Heartbeat& heartbeat, TimePoi
 
 void Membership::Dial(Member& member) {
   member.dialing = true;
-  std::vector<DialWitness> witnesses = WitnessesFor(member);
-  member.witnessed = !witnesses.empty();
-  out_->Add(DialWorker{member.id, member.incarnation, member.endpoint, std::move(witnesses)});
+  member.witnesses = WitnessesFor(member);
+  ++member.dials;
+  out_->Add(DialWorker{member.id, member.incarnation, member.endpoint, member.witnesses});
 }
 
 std::vector<DialWitness> Membership::WitnessesFor(const Member& member) const {
-  std::vector<DialWitness> witnesses;
+  std::vector<DialWitness> others;
   // Those that serve first: one that has just joined may be what cannot be reached itself.
   for (const bool reached : {true, false}) {
     for (const auto& [id, other] : members_) {
-      if (witnesses.size() == kWitnessesMax) return witnesses;
       if (id != member.id && other.connected() && other.reached == reached) {
-        witnesses.push_back({id, other.endpoint});
+        others.push_back({id, other.endpoint});
       }
     }
+  }
+  if (others.size() <= kWitnessesMax) return others;
+  // In turn: the first two may be what is cut off, and reached only by each other.
+  std::vector<DialWitness> witnesses;
+  for (std::size_t i = 0; i < kWitnessesMax; ++i) {
+    witnesses.push_back(others[(member.dials * kWitnessesMax + i) % others.size()]);
   }
   return witnesses;
 }
 
-void Membership::DialWithoutWitness(const Member& joined) {
+bool Membership::IsReached(absl::string_view id) const {
+  const auto it = members_.find(std::string(id));
+  return it != members_.end() && it->second.connected() && it->second.reached;
+}
+
+void Membership::DialUnwitnessed(const Member& witness) {
   for (auto& [id, member] : members_) {
     // One that holds an epoch has sources, which have connected to it.
-    if (id != joined.id && member.connected() && !member.witnessed && !member.dialing &&
+    if (id != witness.id && member.connected() && !member.witnessed && !member.dialing &&
         member.holds.empty()) {
       Dial(member);
     }
@@ -321,6 +300,13 @@ void Membership::RepeatDials(TimePoint now) {
   }
 }
 
+absl::Status Membership::Judge(const WorkerDialed& dialed) const {
+  const auto metadata = MetadataOf(dialed.status);
+  const auto witness = metadata.find(kWitnessKey);
+  if (witness == metadata.end() || IsReached(witness->second)) return dialed.status;
+  return absl::OkStatus();
+}
+
 Membership::DialOutcome Membership::OnDialed(const WorkerDialed& dialed, TimePoint now) {
   const auto it = members_.find(dialed.worker);
   if (it == members_.end()) return DialOutcome::kNothingNew;
@@ -329,20 +315,26 @@ Membership::DialOutcome Membership::OnDialed(const WorkerDialed& dialed, TimePoi
     return DialOutcome::kNothingNew;
   }
   member.dialing = false;
+  member.witnessed =
+      std::any_of(member.witnesses.begin(), member.witnesses.end(),
+                  [this](const DialWitness& each) { return IsReached(each.worker); });
   // A plan has come to use it meanwhile, and its sources know better.
   if (member.reached && !member.holds.empty()) return DialOutcome::kNothingNew;
-  if (dialed.status.ok() && member.reached) return DialOutcome::kNothingNew;
-  member.reached = false;
-  if (dialed.status.ok()) {
+  const absl::Status status = Judge(dialed);
+  if (status.ok() && member.reached) return DialOutcome::kNothingNew;
+  member.reached = status.ok();
+  if (status.ok()) {
     if (!member.unreachable.empty()) out_->Info("worker %s can be reached now", member.id);
-    member.reached = true;
     member.unreachable.clear();
+    DialUnwitnessed(member);
     return DialOutcome::kReached;
   }
   member.dial_due = now + options_->dial_again;
-  // A worker may stay unreachable for days, for one reason.
-  if (member.unreachable == dialed.status.message()) return DialOutcome::kNothingNew;
-  member.unreachable = std::string(dialed.status.message());
+  // A worker may stay unreachable for days, for one reason, of which each witness tells in turn.
+  const bool known = !member.unreachable.empty() && (MetadataOf(status).contains(kWitnessKey) ||
+                                                     member.unreachable == status.message());
+  member.unreachable = std::string(status.message());
+  if (known) return DialOutcome::kNothingNew;
   out_->Warn("worker %s is left out of plans, since it cannot be reached: %s", member.id,
              member.unreachable);
   return DialOutcome::kUnreachable;
@@ -421,7 +413,8 @@ Epoch Membership::HighestHeld(const std::string& deployment) const {
   Epoch highest;
   for (const auto& [id, member] : members_) {
     for (const auto& [key, hold] : member.holds) {
-      if (key.deployment == deployment) highest = std::max(highest, key.epoch);
+      if (key.deployment != deployment || key.epoch > kHeldEpochMax) continue;
+      highest = std::max(highest, key.epoch);
     }
   }
   return highest;

@@ -7,7 +7,8 @@
 //
 // A worker id belongs to one incarnation at a time (I8). Another incarnation is refused while the
 // first one's stream is open, and replaces it at once when that stream has ended; the replaced one
-// is never admitted again.
+// is never admitted again. The incarnation is public, so that the same one comes back only with the
+// secret of its first Register.
 //
 // A worker that joins is dialed at its endpoint before a plan may use it: its own stream only shows
 // that it reaches the coordinator, and sources have to reach it. Not thread-safe.
@@ -41,6 +42,7 @@ namespace switchyard {
 struct Member {
   std::string id;
   Incarnation incarnation;
+  LifeSecret secret;
   std::string endpoint;
   CapabilitySet capabilities;
   StreamId stream;  // 0: disconnected
@@ -54,10 +56,12 @@ struct Member {
   // It has answered at its endpoint, also to another worker if there was one, or sources use it
   // already.
   bool reached = false;
-  bool dialing = false;     // the answer to a dial is awaited
-  bool witnessed = false;   // the last dial had witnesses
-  TimePoint dial_due;       // the next dial, if it is neither reached nor being dialed
-  std::string unreachable;  // why the last dial failed; empty: none has, or it is reached
+  bool dialing = false;  // the answer to a dial is awaited
+  std::size_t dials = 0;
+  std::vector<DialWitness> witnesses;  // of the last dial
+  bool witnessed = false;              // one of them was reached itself when the answer came
+  TimePoint dial_due;                  // the next dial, if it is neither reached nor being dialed
+  std::string unreachable;             // why a dial failed; empty: none has, or it is reached
   // It requested to leave; new plans do without it.
   bool leaving = false;
   bool goodbye_sent = false;
@@ -86,7 +90,8 @@ class Membership {
   bool CloseStream(StreamId stream, TimePoint now);
   // Returns the new or returning member, holding what it reports. On an error the stream is closed:
   // kInvalidArgument (BAD_REQUEST), kAlreadyExists (LEASE_HELD) while another incarnation is
-  // connected, kFailedPrecondition (INCARNATION) for one that was replaced. A member that registers
+  // connected and for a known one with another secret, kFailedPrecondition (INCARNATION) for one
+  // that was replaced. A member that registers
   // a second time on its stream is disconnected.
   absl::StatusOr<Member*> Join(StreamId stream, const Register& request, TimePoint now);
   // A message arrived on `stream`: renews the lease of its member and returns that. A stream on
@@ -133,10 +138,15 @@ class Membership {
   // Whether `request` may become the member; `known` is the present one, or null.
   [[nodiscard]] absl::Status Admit(const Member* known, const Register& request);
   void Dial(Member& member);
-  // At most two other members.
+  // At most two other members; others in the next dial, as long as there are others.
   [[nodiscard]] std::vector<DialWitness> WitnessesFor(const Member& member) const;
-  // Dials again the members that were alone before `joined` came, unless plans use them.
-  void DialWithoutWitness(const Member& joined);
+  [[nodiscard]] bool IsReached(absl::string_view id) const;
+  // Dials again, unless plans use them, the members that no reached one has tried: `witness`, which
+  // has come or was reached just now, can.
+  void DialUnwitnessed(const Member& witness);
+  // What an answer to a dial says of the member: OK where nobody but a witness that is not reached
+  // itself says no.
+  [[nodiscard]] absl::Status Judge(const WorkerDialed& dialed) const;
   // Empty while its work moves.
   [[nodiscard]] std::string WhyStuck(const Member& member, TimePoint now) const;
   // Forgets the member and everything it held.
@@ -155,8 +165,5 @@ class Membership {
   // Bounded; the oldest go first.
   std::deque<std::pair<std::string, Incarnation>> replaced_;
 };
-
-// Errors: kInvalidArgument (BAD_REQUEST) naming the field.
-absl::Status CheckRegister(const Register& request);
 
 }  // namespace switchyard

@@ -49,7 +49,8 @@ std::string ServingEpoch::WhyEndFormer(const ReplanGate& gate, TimePoint now) co
   // No plan can replace the serving one while workers keep two.
   if (NeedsReplacing(gate)) return "a worker has to be replaced";
   const auto leaves = [](const Member* member) { return member != nullptr && member->leaving; };
-  return any_of(*plan(), leaves) ? "a worker leaves" : "";
+  // A worker of the former plan alone could otherwise not leave before that ends.
+  return any_of(*plan(), leaves) || any_of(before_->plan, leaves) ? "a worker leaves" : "";
 }
 
 std::string ServingEpoch::DescribeFormer(TimePoint now) const {

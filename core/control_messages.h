@@ -62,6 +62,9 @@ struct Register {
   // The keys of the committed epochs among them. A coordinator whose store was lost has no other
   // way to know with which key the sessions were signed that are open.
   std::vector<DeploymentKeys> grant_keys = {};
+  // The same in each Register of a process, which is how a coordinator tells it from a stranger
+  // that repeats its incarnation. Never logged or shown.
+  LifeSecret secret = {};
   friend bool operator==(const Register&, const Register&) = default;
 };
 // Renews the lease. A `progress` that stands still while the lease is renewed shows a data thread

@@ -63,6 +63,8 @@ struct RandomId {
 
 // One life of one process: a restarted worker keeps its id and gets a new incarnation.
 using Incarnation = RandomId<struct IncarnationTag>;
+// Known to that process and to its coordinator only, while everybody may know the incarnation.
+using LifeSecret = RandomId<struct LifeSecretTag>;
 // Random, so that coordinators that do not know of each other never give one twice.
 using SessionId = RandomId<struct SessionTag>;
 

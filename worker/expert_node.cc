@@ -102,6 +102,7 @@ void ExpertNode::Join(AgentChannel* channel, const std::string& endpoint,
   AgentOptions agent;
   agent.worker_id = options_.worker_id;
   agent.incarnation = options_.incarnation;
+  agent.secret = options_.rng->NextId<LifeSecret>();
   agent.endpoint = endpoint;
   agent.capabilities = capabilities_;
   agent.leave_timeout = options_.leave_timeout;

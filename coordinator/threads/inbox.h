@@ -59,9 +59,10 @@ class Inbox {
 
   // Drops what waits and wakes the consumer. Later pushes are refused or dropped.
   void Stop() {
+    std::deque<Event> dropped;  // without the lock: what they hold may call anybody
     const MutexLock lock(mutex_);
     stopped_ = true;
-    events_.clear();
+    dropped.swap(events_);
     changed_.NotifyOne();
   }
   [[nodiscard]] bool stopped() const {

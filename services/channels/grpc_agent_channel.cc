@@ -27,7 +27,7 @@ class ControlCall final : public ClientBidiStream<v1::SessionRequest, v1::Sessio
     v1::SessionRequest proto = ToProto(message);
     // Checked here as well as by the receiver: gRPC's error for an oversized message does not name
     // its size.
-    const absl::Status size = CheckMessageSize(proto, kControlMessageBytesMax);
+    const absl::Status size = CheckMessageSize(proto, kSmallMessageBytesMax);
     if (!size.ok()) return Fail(size);
     Write(std::move(proto));
   }

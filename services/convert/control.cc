@@ -49,6 +49,7 @@ void Encode(const Register& in, v1::Register* out) {
   Encode(in.capabilities, out->mutable_capabilities());
   for (const ResidentEpoch& resident : in.resident) Encode(resident, out->add_resident());
   for (const DeploymentKeys& keys : in.grant_keys) Encode(keys, out->add_grant_keys());
+  out->set_secret(ToHex(in.secret));
   out->set_protocol_version(kProtocolVersion);
 }
 void Decode(Decoder& at, const v1::Register& in, Register* out) {
@@ -67,6 +68,8 @@ void Decode(Decoder& at, const v1::Register& in, Register* out) {
           });
   at.Each("grant_keys", in.grant_keys(), &out->grant_keys,
           [&at](const v1::GrantKeys& item, DeploymentKeys* keys) { Decode(at, item, keys); });
+  // Workers of an older build have none.
+  if (!in.secret().empty()) at.Id("secret", in.secret(), &out->secret);
 }
 
 void Encode(const Heartbeat& in, v1::Heartbeat* out) {

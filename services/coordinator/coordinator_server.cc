@@ -30,7 +30,7 @@ class WorkerStream final : public ServerBidiStream<v1::SessionRequest, v1::Sessi
                            public WorkerStreamSink {
  public:
   WorkerStream(grpc::CallbackServerContext* context, Driver* driver)
-      : ServerBidiStream(context, {}), driver_(driver) {}
+      : ServerBidiStream(context, {.request_bytes_max = kSmallMessageBytesMax}), driver_(driver) {}
 
   // Called in the handler. gRPC delivers nothing, not even OnDone, before the handler has returned,
   // so that `stream_` is set by then.
@@ -56,13 +56,15 @@ class WorkerStream final : public ServerBidiStream<v1::SessionRequest, v1::Sessi
 
  private:
   void OnRequest(v1::SessionRequest& request) override {
+    // The last one that gives it up lets the stream read on, and it may be deleted then.
+    const std::shared_ptr<const void> handled(this, [this](const void*) { ReadNext(); });
     absl::StatusOr<WorkerMessage> message = FromProto(request);
     const absl::Status result =
-        message.ok() ? driver_->OnWorkerMessage(stream_, *std::move(message)) : message.status();
+        message.ok() ? driver_->OnWorkerMessage(stream_, *std::move(message), handled)
+                     : message.status();
     // A message that cannot be used ends the stream: the worker registers again and says where it
     // stands.
     if (!result.ok()) End(result);
-    ReadNext();
   }
   void OnStreamDone() override {
     // Unset when the driver refused the stream: it does not know it.
@@ -223,6 +225,9 @@ class CoordinatorServiceImpl final : public CoordinatorMethods {
   grpc::ServerUnaryReactor* OpenSession(grpc::CallbackServerContext* context,
                                         const v1::OpenSessionRequest* request,
                                         v1::OpenSessionResponse* response) override {
+    if (const absl::Status size = CheckMessageSize(*request, kSmallMessageBytesMax); !size.ok()) {
+      return Refuse(context, size);
+    }
     const absl::StatusOr<OpenSessionRequest> session = FromProto(*request);
     if (!session.ok()) return Refuse(context, session.status());
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();

@@ -156,7 +156,8 @@ class WorkerDialer::Call final {
     // worker.
     const std::string problem = status.ok() ? ProblemOf(reach, witness.worker) : "";
     if (!problem.empty() && first_no_.ok()) {
-      first_no_ = Unreachable(absl::StatusCode::kUnavailable, dial_, problem);
+      first_no_ = WithMetadata(Unreachable(absl::StatusCode::kUnavailable, dial_, problem),
+                               kWitnessKey, witness.worker);
     }
     AskNext();
   }

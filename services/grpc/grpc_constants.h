@@ -13,6 +13,9 @@ namespace switchyard {
 // Largest control message: plans, prepares, attachments, administration. Checked by the sender and
 // again by the receiver. Error: kResourceExhausted (MESSAGE_TOO_LARGE).
 inline constexpr std::size_t kControlMessageBytesMax = std::size_t{4} << 20;
+// Largest message of a worker to its coordinator, and largest request about a session: some
+// kilobytes in fact, and many may wait at a coordinator.
+inline constexpr std::size_t kSmallMessageBytesMax = std::size_t{256} << 10;
 // Largest gateway step or answer.
 inline constexpr std::size_t kStepMessageBytesMax = std::size_t{64} << 20;
 // Most bytes of a step's message besides its rows, ids and weights.

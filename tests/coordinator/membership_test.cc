@@ -1,9 +1,15 @@
 // Joins, deaths, leases, incarnations, leaves, as a whole coordinator shows them.
 #include "coordinator/membership.h"
 
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "coordinator/members/register_check.h"
 #include "tests/coordinator/cluster.h"
 #include "tests/testing/status_matchers.h"
 
@@ -267,6 +273,24 @@ TEST_F(MembershipTest, EpochsOfUnknownDeploymentsAreRetiredAfterAWhile) {
   EXPECT_EQ(worker.Got<Retire>().size(), 1U) << "sent once";
 }
 
+TEST_F(MembershipTest, ANumberThatNoCoordinatorReachesUsesUpNoNumbers) {
+  FakeWorker& stranger = cluster.Join("w3");
+  cluster.Advance(seconds(1));
+  const std::uint64_t before = cluster.Serving();
+  cluster.BreakStream("w3");
+  const EpochKey far{"demo", Epoch{std::uint64_t{1} << 60}};
+  stranger.resident[far] = {"demo", far.epoch, Sha256("a plan"), true};
+  cluster.Register(stranger);
+  cluster.Advance(seconds(1));
+  ASSERT_FALSE(stranger.closed.has_value());
+
+  cluster.Join("w4");
+  cluster.Advance(seconds(1));
+
+  EXPECT_GT(cluster.Serving(), before);
+  EXPECT_LT(cluster.Serving(), before + 10);
+}
+
 TEST_F(MembershipTest, AnIdleWorkerMayLeaveAtOnce) {
   Cluster empty;
   FakeWorker& worker = empty.Join("w9");
@@ -322,6 +346,49 @@ class MembershipStreamsTest : public ::testing::Test {
   Membership members{&options, &out};
   TimePoint now{};
 };
+
+TEST_F(MembershipStreamsTest, OnlyTheSecretOfALifeTakesItsPlace) {
+  Register request{"w9", {1, 1}, "w9:1", testing::MakeCapabilities(), {}};
+  request.secret = {5, 5};
+  members.OpenStream(StreamId{1}, now);
+  SY_ASSERT_OK(members.Join(StreamId{1}, request, now));
+
+  Register stranger = request;
+  stranger.secret = {6, 6};
+  members.OpenStream(StreamId{2}, now);
+  const auto refused = members.Join(StreamId{2}, stranger, now);
+
+  EXPECT_THAT(refused, FailsWith(absl::StatusCode::kAlreadyExists, Reason::kLeaseHeld));
+  EXPECT_THAT(Closed(),
+              ElementsAre(FailsWith(absl::StatusCode::kAlreadyExists, Reason::kLeaseHeld)));
+  EXPECT_TRUE(members.members().at("w9").connected());
+
+  // The process itself, which does not end over it: it has opened the new stream.
+  members.OpenStream(StreamId{3}, now);
+  SY_ASSERT_OK(members.Join(StreamId{3}, request, now));
+  EXPECT_THAT(Closed(), ElementsAre(FailsWith(absl::StatusCode::kAborted, Reason::kWorkerLost)));
+
+  // Nor while it is away.
+  members.CloseStream(StreamId{3}, now);
+  members.OpenStream(StreamId{4}, now);
+  EXPECT_THAT(members.Join(StreamId{4}, stranger, now),
+              FailsWith(absl::StatusCode::kAlreadyExists, Reason::kLeaseHeld));
+}
+
+TEST_F(MembershipStreamsTest, ARefusalIsALineOfTheLogWhateverWasSent) {
+  Register request{std::string(100'000, '\n'), {1, 1}, "w9:1", testing::MakeCapabilities(), {}};
+  members.OpenStream(StreamId{1}, now);
+
+  const auto refused = members.Join(StreamId{1}, request, now);
+
+  EXPECT_THAT(refused, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadRequest));
+  for (const Effect& effect : out.Take()) {
+    if (const auto* report = std::get_if<Report>(&effect)) {
+      EXPECT_LT(report->text.size(), 1000U);
+      EXPECT_EQ(report->text.find('\n'), std::string::npos);
+    }
+  }
+}
 
 TEST_F(MembershipStreamsTest, ClosesAStreamOnWhichNobodyRegisters) {
   members.OpenStream(StreamId{1}, now);
@@ -544,6 +611,70 @@ TEST_F(MembershipTest, WhoJoinedAloneIsDialedAgainWhenAnotherComes) {
   // Once is enough.
   fresh.Join("c");
   EXPECT_EQ(fresh.held_dials.size(), 4U);
+}
+
+// By `witness` alone.
+absl::Status NoTo(const std::string& witness) {
+  return WithMetadata(absl::UnavailableError("no worker answers its peer " + witness), kWitnessKey,
+                      witness);
+}
+
+void AnswerDial(Cluster& cluster, const DialWorker& dial, const absl::Status& status) {
+  cluster.Step(WorkerDialed{dial.worker, dial.incarnation, dial.endpoint, status});
+}
+
+// Of two that cannot connect to each other one may be cut off. Nothing would serve without both.
+TEST_F(MembershipTest, AWitnessThatIsNotReachedItselfDecidesNothing) {
+  Cluster fresh;
+  fresh.hold_dials = true;
+  fresh.Join("a");
+  AnswerDial(fresh, fresh.held_dials[0], absl::OkStatus());
+  fresh.Join("b");
+  ASSERT_EQ(fresh.held_dials.size(), 3U);
+
+  AnswerDial(fresh, fresh.held_dials[1], NoTo("a"));
+  AnswerDial(fresh, fresh.held_dials[2], NoTo("b"));
+
+  EXPECT_EQ(fresh.StateOf("b"), WorkerState::kUnreachable);
+  EXPECT_EQ(fresh.StateOf("a"), WorkerState::kLive);
+}
+
+TEST_F(MembershipTest, WhoWasTriedByNobodyThatIsReachedIsDialedAgainOnceSomebodyIs) {
+  Cluster fresh;
+  fresh.hold_dials = true;
+  fresh.Join("a");
+  fresh.Join("b");
+  AnswerDial(fresh, fresh.held_dials[1], NoTo("a"));
+  ASSERT_EQ(fresh.held_dials.size(), 2U) << "the dial of a is not answered yet";
+
+  AnswerDial(fresh, fresh.held_dials[0], absl::OkStatus());
+
+  ASSERT_EQ(fresh.held_dials.size(), 3U);
+  EXPECT_EQ(fresh.held_dials[2].worker, "b");
+  AnswerDial(fresh, fresh.held_dials[2], NoTo("a"));
+  EXPECT_EQ(fresh.StateOf("b"), WorkerState::kUnreachable);
+  EXPECT_EQ(fresh.StateOf("a"), WorkerState::kLive);
+}
+
+// Two that are cut off together and connect to each other keep nobody out for ever.
+TEST_F(MembershipTest, WitnessesTakeTurns) {
+  Cluster fresh;
+  fresh.hold_dials = true;
+  for (const char* id : {"a", "b", "c", "d", "e"}) fresh.Join(id);
+  const std::set<std::string> cut = {"a", "b"};
+  for (int round = 0; round < 10; ++round) {
+    for (const DialWorker& dial : std::exchange(fresh.held_dials, {})) {
+      const auto connects = [&](const DialWitness& witness) {
+        return cut.contains(witness.worker) == cut.contains(dial.worker);
+      };
+      const bool reached = dial.witnesses.empty() ||
+                           std::any_of(dial.witnesses.begin(), dial.witnesses.end(), connects);
+      AnswerDial(fresh, dial, reached ? absl::OkStatus() : NoTo(dial.witnesses[0].worker));
+    }
+    fresh.Advance(seconds(2));
+  }
+
+  for (const char* id : {"c", "d", "e"}) EXPECT_EQ(fresh.StateOf(id), WorkerState::kLive) << id;
 }
 
 TEST_F(MembershipTest, AWorkerThatServesIsNotDialedAgain) {

@@ -123,6 +123,24 @@ TEST_F(FormerModelTest, DoesNotHoldUpALeave) {
   EXPECT_EQ(News().back().former_kept, Duration::zero());
 }
 
+TEST_F(FormerModelTest, DoesNotHoldUpALeaveOfAWorkerThatTheNewModelDoesNotUse) {
+  cluster.Join("w2");
+  cluster.Advance(seconds(1));
+  FakeWorker& worker = cluster.worker("w1");
+  worker.capabilities.schemes.clear();
+  cluster.BreakStream("w1");
+  cluster.Register(worker);
+  Apply("/models/n", std::chrono::hours(1));
+  ASSERT_EQ(cluster.ServingWorkers(), "w0 w2");
+  ASSERT_GT(News().back().former_kept, Duration::zero());
+
+  cluster.Say(worker, Leave{});
+  cluster.Advance(seconds(2));
+
+  EXPECT_EQ(News().back().former_kept, Duration::zero());
+  EXPECT_EQ(worker.Got<Goodbye>().size(), 1U);
+}
+
 TEST_F(FormerModelTest, DoesNotHoldUpTheReplacementOfALostWorker) {
   cluster.Join("w2");
   cluster.Advance(seconds(1));

@@ -114,7 +114,8 @@ class RandomMessages {
             }),
             List([this] {
               return DeploymentKeys{Text(), List([this] { return Key(); })};
-            })};
+            }),
+            rng_.NextId<LifeSecret>()};
       case 1:
         return Heartbeat{rng_.Next(), Time()};
       case 2:
