@@ -2,11 +2,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 
 #include "client/client.h"
@@ -82,17 +84,18 @@ constexpr std::uint32_t kBusyPollMaxUs = 1'000'000;
 // An engine reads the status between steps.
 constexpr switchyard::Duration kStatusTimeout = std::chrono::milliseconds(100);
 
-// Sizes of the structures of ABI 1, which end before the fields that 2 has added.
+// Sizes of the structures of older ABIs, which end before the fields that the next one has added.
 constexpr std::uint32_t kClientOptionsSize1 = offsetof(sy_client_options, ring_dir);
+constexpr std::uint32_t kClientOptionsSize2 = offsetof(sy_client_options, data_ports);
 constexpr std::uint32_t kStepRequestSize1 = offsetof(sy_step_request, stream);
-static_assert(kClientOptionsSize1 == 48 && kStepRequestSize1 == 88);
+static_assert(kClientOptionsSize1 == 48 && kClientOptionsSize2 == 64 && kStepRequestSize1 == 88);
 
 // The caller's structure as one of this ABI: fields that an older one does not have are 0, those
 // that only a later one has are not looked at. False for what is none of either.
 template <typename T>
-bool Read(const T* object, std::uint32_t older_size, T* out) {
+bool Read(const T* object, std::initializer_list<std::uint32_t> older_sizes, T* out) {
   if (object == nullptr || object->abi_version < 1) return false;
-  if (object->size < sizeof(T) && object->size != older_size) return false;
+  if (object->size < sizeof(T) && !absl::c_linear_search(older_sizes, object->size)) return false;
   *out = T{};
   std::memcpy(out, object, std::min<std::size_t>(object->size, sizeof(T)));
   return true;
@@ -198,7 +201,8 @@ sy_code sy_client_open(const sy_client_options* options, sy_client** out) {
   if (out == nullptr) return SY_INVALID_ARGUMENT;
   *out = nullptr;
   sy_client_options given;
-  if (!Read(options, kClientOptionsSize1, &given)) return SY_INVALID_ARGUMENT;
+  if (!Read(options, {kClientOptionsSize1, kClientOptionsSize2}, &given))
+    return SY_INVALID_ARGUMENT;
   auto made = std::make_unique<sy_client>();
   // From here on the caller owns the client, whatever follows.
   *out = made.release();
@@ -210,6 +214,7 @@ sy_code sy_client_open(const sy_client_options* options, sy_client** out) {
   wanted.transport = static_cast<switchyard::TransportChoice>(given.transport);
   wanted.ring_dir = TextOf(given.ring_dir);
   wanted.device = TextOf(given.device);
+  wanted.data_ports = TextOf(given.data_ports);
   if (given.net_devices != nullptr) wanted.net_devices = given.net_devices;
   wanted.busy_poll = std::chrono::microseconds(given.busy_poll_us);
   wanted.timeout =
@@ -226,7 +231,7 @@ sy_code sy_session_open(sy_client* client, const sy_session_options* options, sy
   if (client == nullptr || out == nullptr) return SY_INVALID_ARGUMENT;
   *out = nullptr;
   sy_session_options given;
-  if (!Read(options, sizeof(given), &given)) return client->Keep(BadField("options.size"));
+  if (!Read(options, {}, &given)) return client->Keep(BadField("options.size"));
   if (client->client == nullptr) return client->Keep(BadField("client"));
   switchyard::OpenSessionRequest request;
   if (const absl::Status valid = RequestOf(given, &request); !valid.ok()) {
@@ -251,7 +256,7 @@ sy_code sy_submit(sy_session* session, const sy_step_request* request, sy_step**
   *out = nullptr;
   sy_client* const client = session->client;
   sy_step_request given;
-  if (!Read(request, kStepRequestSize1, &given)) return client->Keep(BadField("request.size"));
+  if (!Read(request, {kStepRequestSize1}, &given)) return client->Keep(BadField("request.size"));
   auto open = client->SessionOf(session);
   if (open == nullptr) return client->Keep(ClosedSession());
   const auto ticket = open->Submit(RequestOf(given));
@@ -285,7 +290,7 @@ sy_code sy_run(sy_session* session, const sy_step_request* request, uint32_t ret
   if (session == nullptr) return SY_INVALID_ARGUMENT;
   sy_client* const client = session->client;
   sy_step_request given;
-  if (!Read(request, kStepRequestSize1, &given)) return client->Keep(BadField("request.size"));
+  if (!Read(request, {kStepRequestSize1}, &given)) return client->Keep(BadField("request.size"));
   const auto open = client->SessionOf(session);
   if (open == nullptr) return client->Keep(ClosedSession());
   return client->Keep(open->Run(RequestOf(given), std::chrono::milliseconds(retry_ms)));

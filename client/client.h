@@ -12,11 +12,11 @@
 #include "absl/status/statusor.h"
 
 #include "client/moe_session.h"
-#include "client/source_pool.h"
 #include "core/base/clock.h"
 #include "core/rng.h"
 #include "worker/device/device_backend.h"
 #include "worker/source/source.h"
+#include "worker/source/source_pool.h"
 #include "worker/source/step_channel.h"
 
 namespace switchyard {
@@ -29,6 +29,9 @@ struct ClientOptions {
   std::string gateway;
   TransportChoice transport = TransportChoice::kAuto;
   std::string net_devices = "all";  // for UCX's tcp lanes, e.g. "lo" or "eth0"
+  // "FIRST-LAST": the TCP ports at which workers reach this process, four for each network device
+  // and source (worker/source/source_pool.h); empty: any. p2p only.
+  std::string data_ports;
   // Directory for the sockets over which this process and workers on its host share memory. It has
   // to be the workers' --ring-dir, shared with them; empty: both are in one network namespace. p2p
   // only.
@@ -47,7 +50,8 @@ struct ClientParts {
   std::unique_ptr<SessionChannel> sessions;
   std::unique_ptr<StepChannel> steps;    // gateway; else nullptr
   std::unique_ptr<Transport> transport;  // p2p; else nullptr
-  // For further sources (client/source_pool.h). Null: all sessions share one transport, in p2p.
+  // For further sources (worker/source/source_pool.h). Null: all sessions share one transport, in
+  // p2p.
   std::function<absl::StatusOr<std::unique_ptr<Transport>>(Incarnation incarnation)> make_transport;
   std::unique_ptr<DeviceBackend> device;  // p2p: encodes rows and adds them, in memory of the host
   // On which the tensors of steps lie; nullptr: memory of the host.
@@ -59,8 +63,9 @@ struct ClientParts {
 class Client {
  public:
   // Does not connect yet. Errors: kInvalidArgument (BAD_REQUEST) unless exactly one of coordinator
-  // and gateway is given, and for a gateway that is no "host:port"; kInvalidArgument (BAD_CONFIG)
-  // for a ring_dir that cannot be used; kUnavailable (TRANSPORT) when UCX cannot start; those of
+  // and gateway is given, for a gateway that is no "host:port" and for data_ports that are no
+  // range; kInvalidArgument (BAD_CONFIG) for a ring_dir that cannot be used; kUnavailable
+  // (TRANSPORT) when UCX cannot start, (ADDRESS_IN_USE) when all data_ports are taken; those of
   // MakeDevice for `device`, whose self-test takes about a second.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(const ClientOptions& options);
   // `parts` has sessions and a transport with its device, or steps. Never fails: nothing is dialed.

@@ -1,5 +1,6 @@
 // Client::Connect: the wiring to gRPC and UCX. It is not in client.cc, so that programs that bring
 // their own parts link neither.
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -9,6 +10,7 @@
 #include "client/client.h"
 #include "core/base/dial_address.h"
 #include "core/base/error.h"
+#include "core/base/port_range.h"
 #include "core/base/status_macros.h"
 #include "services/channels/grpc_channels.h"
 #include "worker/registry/device_registry.h"
@@ -30,6 +32,15 @@ absl::Status CheckGateways(const std::string& gateways) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<PortRange> DataPortsOf(const ClientOptions& options) {
+  const std::optional<PortRange> ports = ParsePortRange(options.data_ports);
+  if (ports.has_value()) return *ports;
+  return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
+                   absl::StrCat("data_ports \"", options.data_ports,
+                                "\" is not FIRST-LAST, two ports from 1024 on"),
+                   {{"field", "data_ports"}});
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ClientOptions& options) {
@@ -39,6 +50,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ClientOptions& opt
                      "through a worker), as \"host:port\"");
   }
   if (!options.gateway.empty()) SY_RETURN_IF_ERROR(CheckGateways(options.gateway));
+  SY_ASSIGN_OR_RETURN(const PortRange ports, DataPortsOf(options));
   ClientParts parts;
   if (!options.device.empty()) {
     SY_ASSIGN_OR_RETURN(parts.tensors, MakeDevice(options.device));
@@ -55,10 +67,11 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ClientOptions& opt
     if (parts.device == nullptr) {
       SY_ASSIGN_OR_RETURN(parts.device, MakeDevice(kDefaultDevice));
     }
-    parts.make_transport = [options](Incarnation incarnation) {
+    parts.make_transport = [options, ports](Incarnation incarnation) {
       return MakeTransport("ucx", {.incarnation = incarnation,
                                    .busy_poll = options.busy_poll,
                                    .net_devices = options.net_devices,
+                                   .ports = ports,
                                    .ring_dir = options.ring_dir});
     };
     SY_ASSIGN_OR_RETURN(parts.transport, parts.make_transport(parts.incarnation));

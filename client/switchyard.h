@@ -2,10 +2,9 @@
  *
  *   sy_client_open, sy_session_open, { sy_submit, sy_wait }*, sy_session_close, sy_client_close
  *
- * Structures begin with their size and the ABI version they were compiled for, so that a newer
- * library serves an older caller: set both with SY_INIT and zero the rest. Every function is
- * thread-safe. Functions return a sy_code (the gRPC status codes); sy_last_error gives the details
- * as JSON. Nothing is read from the environment; the process's signal handlers stay as they are.
+ * Structures begin with their size and ABI version, so that newer libraries serve older callers:
+ * set both with SY_INIT and zero the rest. Thread-safe. Functions return a sy_code (gRPC's status
+ * codes); sy_last_error gives details as JSON. Neither environment nor signal handlers are touched.
  *
  * Handles are opaque and belong to their client. Calls with a closed session or a completed step
  * return SY_FAILED_PRECONDITION while the client is open (strictly: until 1,024 more handles of
@@ -28,7 +27,7 @@
 extern "C" {
 #endif
 
-#define SY_ABI_VERSION 2u
+#define SY_ABI_VERSION 3u
 
 /* Zeroes a structure of this header and stamps it. */
 #define SY_INIT(object)                                                    \
@@ -104,6 +103,8 @@ typedef struct sy_client_options {
   /* Where the tensors of steps lie: "cuda:0", "cuda:index=0,busy_poll_us=2000"; NULL: host. Opening
      takes a second, and gives SY_FAILED_PRECONDITION without CUDA in the library or such a GPU. */
   const char* device;
+  /* p2p only: "FIRST-LAST", the TCP ports at which workers reach this process; NULL: any. */
+  const char* data_ports;
 } sy_client_options;
 
 typedef struct sy_session_options {
@@ -147,8 +148,7 @@ typedef struct sy_step_request {
   void* stream; /* a cudaStream_t; NULL: the legacy default stream, or no device */
 } sy_step_request;
 
-/* "0.1.0" */
-SY_EXPORT const char* sy_version(void);
+SY_EXPORT const char* sy_version(void); /* "0.1.0" */
 
 /* The mode for a step with these sy_step_flags. A fixed choice gives its own mode. SY_CHOICE_AUTO
  * gives normal for extends that are neither drafts nor captured, and low_latency for all other

@@ -16,7 +16,7 @@ namespace {
 class AttachServerStream final : public ServerBidiStream<v1::AttachRequest, v1::AttachResponse> {
  public:
   AttachServerStream(grpc::CallbackServerContext* context, ExpertService* experts,
-                     ThreadPool* threads)
+                     AttachThreads* threads)
       : ServerBidiStream(context, {}),
         experts_(experts),
         threads_(threads),
@@ -35,7 +35,8 @@ class AttachServerStream final : public ServerBidiStream<v1::AttachRequest, v1::
   void OnRequest(v1::AttachRequest& request) override {
     // The call waits for the data thread, and gRPC's threads must not. `request` stays valid until
     // ReadNext.
-    threads_->Run([this, &request] {
+    ThreadPool& threads = attachment_.has_value() ? threads_->bind : threads_->attach;
+    threads.Run([this, &request] {
       Handle(request);
       ReadNext();
     });
@@ -83,7 +84,7 @@ class AttachServerStream final : public ServerBidiStream<v1::AttachRequest, v1::
   }
 
   ExpertService* const experts_;
-  ThreadPool* const threads_;
+  AttachThreads* const threads_;
   const std::shared_ptr<Closer> closer_;
   std::optional<AttachmentId> attachment_;  // used by one request at a time
 };
@@ -91,7 +92,7 @@ class AttachServerStream final : public ServerBidiStream<v1::AttachRequest, v1::
 }  // namespace
 
 grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachResponse>* ServeAttach(
-    grpc::CallbackServerContext* context, ExpertService* experts, ThreadPool* threads) {
+    grpc::CallbackServerContext* context, ExpertService* experts, AttachThreads* threads) {
   auto* stream = new AttachServerStream(context, experts, threads);  // deletes itself
   stream->BeginReading();
   return stream;

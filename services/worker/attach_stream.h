@@ -15,9 +15,16 @@ class ExpertService;
 // between two polls, and only a stuck thread takes longer.
 inline constexpr Duration kAttachTimeout = std::chrono::seconds(10);
 
+// Attach makes rings, which takes long. Bind and Release are what sessions need to follow an epoch
+// within its grace, and so never wait behind those.
+struct AttachThreads {
+  ThreadPool attach;
+  ThreadPool bind;
+};
+
 // The reactor of one call; deletes itself. `experts` and `threads` outlive it. Requests are handled
 // in order, on `threads`; the next one is read when the last is done.
 grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachResponse>* ServeAttach(
-    grpc::CallbackServerContext* context, ExpertService* experts, ThreadPool* threads);
+    grpc::CallbackServerContext* context, ExpertService* experts, AttachThreads* threads);
 
 }  // namespace switchyard

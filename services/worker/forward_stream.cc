@@ -45,11 +45,11 @@ struct ForwardedStep {
 class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::ForwardResponse>,
                             private GatewaySessions::Session {
  public:
-  ForwardStream(grpc::CallbackServerContext* context, Source* source, ThreadPool* threads,
+  ForwardStream(grpc::CallbackServerContext* context, SourcePool* sources, ThreadPool* threads,
                 const GatewayOptions* options)
       : ServerBidiStream(context, {.request_bytes_max = kStepMessageBytesMax,
                                    .queue_bytes_max = kStepQueueBytesMax}),
-        source_(source),
+        sources_(sources),
         threads_(threads),
         options_(options) {}
 
@@ -201,10 +201,13 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
 
   // The gateway's own experts are called directly, without the attachments that record magnitudes.
   absl::StatusOr<Source::SessionRef> Open(const OpenSessionRequest& request) {
-    if (!request.record_amax) return source_->Open(request, options_->open_timeout);
-    return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
-                     absl::StrCat("gateway ", options_->worker_id,
-                                  " does not record magnitudes; open the session over p2p"));
+    if (request.record_amax) {
+      return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
+                       absl::StrCat("gateway ", options_->worker_id,
+                                    " does not record magnitudes; open the session over p2p"));
+    }
+    source_ = sources_->Take();
+    return source_->Open(request, options_->open_timeout);
   }
 
   // The session thread.
@@ -393,7 +396,9 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
     ReadNext();
   }
 
-  Source* const source_;
+  SourcePool* const sources_;
+  // Set by the session thread before it waits there, which is when others use it.
+  std::shared_ptr<Source> source_;
   ThreadPool* const threads_;
   const GatewayOptions* const options_;
   bool opened_ = false;  // used only by gRPC's reads, which come one at a time
@@ -427,9 +432,9 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
 }  // namespace
 
 grpc::ServerBidiReactor<v1::ForwardRequest, v1::ForwardResponse>* ServeForward(
-    grpc::CallbackServerContext* context, Source* source, ThreadPool* threads,
+    grpc::CallbackServerContext* context, SourcePool* sources, ThreadPool* threads,
     const GatewayOptions* options) {
-  auto* stream = new ForwardStream(context, source, threads, options);  // deletes itself
+  auto* stream = new ForwardStream(context, sources, threads, options);  // deletes itself
   stream->BeginReading();
   return stream;
 }

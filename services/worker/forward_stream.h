@@ -20,7 +20,7 @@
 #include "services/worker/gateway_sessions.h"
 #include "services/worker/step_memory.h"
 #include "switchyard/v1/expert.grpc.pb.h"
-#include "worker/source/source.h"
+#include "worker/source/source_pool.h"
 
 namespace switchyard {
 
@@ -36,11 +36,11 @@ struct GatewayOptions {
   Duration close_timeout = std::chrono::seconds(2);
 };
 
-// The reactor of one call; deletes itself. `source`, `threads` and `options` outlive it; a session
+// The reactor of one call; deletes itself. `sources`, `threads` and `options` outlive it; a session
 // takes one of `threads`, and is refused (kResourceExhausted, TOO_MANY_SESSIONS) when none is free,
 // and (kUnavailable, WORKER_LOST) when the gateway leaves.
 grpc::ServerBidiReactor<v1::ForwardRequest, v1::ForwardResponse>* ServeForward(
-    grpc::CallbackServerContext* context, Source* source, ThreadPool* threads,
+    grpc::CallbackServerContext* context, SourcePool* sources, ThreadPool* threads,
     const GatewayOptions* options);
 
 }  // namespace switchyard

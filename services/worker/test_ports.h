@@ -20,7 +20,8 @@
 
 namespace switchyard {
 
-// How long a port stays open at least, unless kTestPortsMax newer ones are.
+// How long a port stays open at least, unless kTestPortsMax newer ones are. In the first half of
+// it, Open gives it again.
 inline constexpr Duration kTestPortTime = std::chrono::seconds(5);
 inline constexpr std::size_t kTestPortsMax = 8;
 
@@ -39,6 +40,8 @@ class TestPorts {
  private:
   struct Port {
     Descriptor socket;
+    std::string host;
+    std::string address;  // "host:port"
     TimePoint until;
   };
 

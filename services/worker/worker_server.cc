@@ -41,7 +41,7 @@ class RefusedForward final : public ServerBidiStream<v1::ForwardRequest, v1::For
 
 class WorkerServer::ServiceImpl final : public v1::ExpertService::CallbackService {
  public:
-  ServiceImpl(const WorkerServerOptions& options, ExpertService* experts, Source* gateway)
+  ServiceImpl(const WorkerServerOptions& options, ExpertService* experts, SourcePool* gateway)
       : worker_id_(options.worker_id),
         incarnation_(options.incarnation),
         gateway_options_{.worker_id = options.worker_id,
@@ -51,7 +51,8 @@ class WorkerServer::ServiceImpl final : public v1::ExpertService::CallbackServic
         gateway_(gateway),
         test_ports_(options.data_hosts, options.data_ports),
         dial_threads_(kPeerDialsMax),
-        attach_threads_(options.attach_threads),
+        attach_threads_{ThreadPool(options.attach_threads), ThreadPool(options.bind_threads)},
+        status_threads_(options.status_threads),
         gateway_threads_(options.gateway_sessions_max) {}
 
   grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachResponse>* Attach(
@@ -108,7 +109,7 @@ class WorkerServer::ServiceImpl final : public v1::ExpertService::CallbackServic
                                       v1::GetStatusResponse* response) override {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     // The counters come from the data thread, which gRPC's threads must not wait for.
-    attach_threads_.Run([this, reactor, request, response] {
+    status_threads_.Run([this, reactor, request, response] {
       reactor->Finish(StatusToGrpc(FillStatus(*request, response)));
     });
     return reactor;
@@ -136,15 +137,16 @@ class WorkerServer::ServiceImpl final : public v1::ExpertService::CallbackServic
   const Incarnation incarnation_;
   const GatewayOptions gateway_options_;
   ExpertService* const experts_;
-  Source* const gateway_;
+  SourcePool* const gateway_;
   TestPorts test_ports_;
   ThreadPool dial_threads_;
-  ThreadPool attach_threads_;
+  AttachThreads attach_threads_;
+  ThreadPool status_threads_;
   ThreadPool gateway_threads_;
 };
 
 absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(
-    const WorkerServerOptions& options, ExpertService* experts, Source* gateway) {
+    const WorkerServerOptions& options, ExpertService* experts, SourcePool* gateway) {
   std::unique_ptr<WorkerServer> server(
       new WorkerServer(std::make_unique<ServiceImpl>(options, experts, gateway)));
   GrpcServerOptions grpc = options.grpc;

@@ -26,9 +26,11 @@ struct WorkerServerOptions {
   GrpcServerOptions grpc;  // message_bytes_max is set by the server
   std::string worker_id;
   Incarnation incarnation;
-  // Attach, Bind and Release wait for the data thread, and each blocks one of these threads
-  // meanwhile.
+  // Attach waits for the data thread and for the memory of rings, Bind, Release and GetStatus for
+  // the data thread, and each blocks one of these threads meanwhile.
   std::size_t attach_threads = 4;
+  std::size_t bind_threads = 2;
+  std::size_t status_threads = 2;
   // Sessions that callers may have through this worker at once; each takes a thread.
   std::size_t gateway_sessions_max = 16;
   std::uint32_t gateway_credits = 8;
@@ -46,7 +48,7 @@ class WorkerServer {
   // (UNSUPPORTED). Errors: as GrpcServer::Start.
   static absl::StatusOr<std::unique_ptr<WorkerServer>> Start(const WorkerServerOptions& options,
                                                              ExpertService* experts,
-                                                             Source* gateway);
+                                                             SourcePool* gateway);
   // Cancels the open calls and waits for their ends.
   ~WorkerServer();
   WorkerServer(const WorkerServer&) = delete;

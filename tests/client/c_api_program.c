@@ -242,7 +242,7 @@ static void memory_that_the_host_cannot_read_is_an_error(sy_session* session) {
   munmap(unreadable, sizeof(y));
 }
 
-/* A caller of ABI 1, whose structures end before the fields that 2 has added. */
+/* A caller of ABI 1, whose structures end before the fields that later ones have added. */
 static void older_structures_are_served(const char* coordinator) {
   sy_client_options options;
   sy_session* session;

@@ -47,6 +47,11 @@ class ClientOptions2(ClientOptions):
     _fields_ = [("ring_dir", ctypes.c_char_p), ("device", ctypes.c_char_p)]
 
 
+class ClientOptions3(ClientOptions2):
+    """What ABI 3 appends."""
+    _fields_ = [("data_ports", ctypes.c_char_p)]
+
+
 class StepRequest2(StepRequest):
     _fields_ = [("stream", ctypes.c_void_p)]
 
@@ -136,10 +141,16 @@ def main(path, coordinator):
     wrong.size = 8
     assert library.sy_client_open(wrong, ctypes.byref(client)) == INVALID_ARGUMENT
     assert client.value is None
-    # A structure that lacks a member of ABI 2 would be refused for its size.
-    newer = stamped(ClientOptions2, coordinator=coordinator.encode(), net_devices=b"lo")
-    newer.abi_version = 2
-    assert library.sy_client_open(newer, ctypes.byref(client)) == OK
+    # A structure that lacks a member of its ABI would be refused for its size.
+    for abi_version, kind in ((2, ClientOptions2), (3, ClientOptions3)):
+        newer = stamped(kind, coordinator=coordinator.encode(), net_devices=b"lo")
+        newer.abi_version = abi_version
+        assert library.sy_client_open(newer, ctypes.byref(client)) == OK
+        library.sy_client_close(client)
+    newer = stamped(ClientOptions3, coordinator=coordinator.encode(), data_ports=b"99-1")
+    assert library.sy_client_open(newer, ctypes.byref(client)) == INVALID_ARGUMENT
+    error = text_of(library.sy_last_error, client)
+    assert error["metadata"]["field"] == "data_ports", error
     library.sy_client_close(client)
     options = stamped(ClientOptions, coordinator=coordinator.encode(), net_devices=b"lo")
     assert library.sy_client_open(options, ctypes.byref(client)) == OK

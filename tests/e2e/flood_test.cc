@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -142,6 +143,7 @@ TEST_P(FloodTest, OfEveryPortStopsNoStepAndNoNewClientAfterwards) {
   StepLoad gateway_steps([&] { return RunStep(*gateway, two, 0); });
 
   int floods = 0;
+  Duration slowest{};
   for (ChildProcess* process : {&deployment_->coordinator_process(),
                                 &deployment_->worker_process(0), &deployment_->worker_process(1)}) {
     const std::set<std::uint16_t> ports = PortsOf(process->pid());
@@ -160,6 +162,9 @@ TEST_P(FloodTest, OfEveryPortStopsNoStepAndNoNewClientAfterwards) {
         if (joined.ok()) joined = OneStep("gateway");
       } while (!joined.ok() && SteadyClock().Now() < over + kAfterwards);
       SY_EXPECT_OK(joined);
+      const Duration took = SteadyClock().Now() - over;
+      EXPECT_LE(took, kAfterwards) << "milliseconds: " << took / std::chrono::milliseconds(1);
+      slowest = std::max(slowest, took);
       EXPECT_GT(steps.steps() + gateway_steps.steps(), before);
       EXPECT_TRUE(process->running());
     }
@@ -169,6 +174,8 @@ TEST_P(FloodTest, OfEveryPortStopsNoStepAndNoNewClientAfterwards) {
   gateway_steps.Stop();
   EXPECT_EQ(steps.failed(), 0) << steps.first_error();
   EXPECT_EQ(gateway_steps.failed(), 0) << gateway_steps.first_error();
+  std::printf("new clients after a flood: at most %d ms\n",
+              static_cast<int>(slowest / std::chrono::milliseconds(1)));
   EXPECT_GE(floods, 5) << "gRPC of three processes and UCX of two";
 }
 

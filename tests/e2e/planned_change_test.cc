@@ -1,20 +1,27 @@
 // A worker joins, another one leaves in order and comes back, the deployment is applied again with
 // another dtype, and the coordinator is killed and started again, all under prefill steps that take
-// longer than every fixed grace and under decode steps of milliseconds: no step fails, and decode
-// waits no longer than it does beside prefill.
+// longer than every fixed grace and under decode steps of milliseconds: no step fails, answers stay
+// the same, and decode waits no longer than it does beside prefill.
 //
-//   planned_change_e2e_test [--step-seconds=8]
+//   planned_change_e2e_test [--step-seconds=N]
+//
+// N is 8 by default where CPUs compute, and 3 on late workers (tests/testing/late_worker.cc). Those
+// need next to no CPU time, so that many drills with steps of half a minute run side by side.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <sys/wait.h>
 #include <thread>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -42,6 +49,8 @@ using testing::StepLoad;
 // Much work for each byte that travels: a step of half a minute still fits one message to a
 // gateway.
 constexpr MoeShape kShape{.hidden = 128, .intermediate = 16384, .experts = 4, .top_k = 4};
+// Where the time does not depend on the work.
+constexpr MoeShape kLateShape{.hidden = 128, .intermediate = 32, .experts = 4, .top_k = 4};
 constexpr LayerId kLayer{0};
 constexpr std::int32_t kFirstTokens = 1024;
 constexpr std::int32_t kTokensMax = 120000;
@@ -54,10 +63,21 @@ constexpr Duration kChangeMax = std::chrono::seconds(60);
 TimePoint Now() { return SteadyClock().Now(); }
 double Seconds(Duration time) { return std::chrono::duration<double>(time).count(); }
 
-// How long a prefill step takes.
-Duration StepTime() {
+// Sum orders differ with the number of workers.
+constexpr double kDriftMax = 0.02;
+
+struct Drill {
+  const char* transport;
+  bool late;
+};
+void PrintTo(const Drill& drill, std::ostream* out) {
+  *out << (drill.late ? "late " : "") << drill.transport;
+}
+
+// The option --step-seconds.
+Duration StepTime(bool late) {
   std::ifstream file("/proc/self/cmdline");
-  int seconds = 8;
+  int seconds = late ? 3 : 8;
   for (std::string word; std::getline(file, word, '\0');) {
     absl::string_view value = word;
     if (!absl::ConsumePrefix(&value, "--step-seconds=")) continue;
@@ -66,22 +86,55 @@ Duration StepTime() {
   return std::chrono::seconds(seconds);
 }
 
-class PlannedChangeTest : public Processes, public ::testing::WithParamInterface<const char*> {
+// |a - b| / |b|.
+double Drift(const std::vector<float>& a, const std::vector<float>& b) {
+  double difference = 0;
+  double size = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    difference += std::pow(double{a[i]} - double{b[i]}, 2);
+    size += std::pow(double{b[i]}, 2);
+  }
+  return std::sqrt(difference / size);
+}
+
+// A step whose answer is the same each time. One thread at a time.
+class SameStep {
+ public:
+  SameStep(const MoeShape& shape, std::int32_t tokens, std::uint64_t seed)
+      : step_(shape, tokens, seed) {}
+  // Fails if the answer is not the first one.
+  absl::Status Run(MoeSession& session) {
+    const absl::Status status = RunStep(session, step_, kLayer);
+    if (!status.ok()) return status;
+    if (first_.empty()) first_ = step_.y;
+    const double drift = Drift(step_.y, first_);
+    if (drift <= kDriftMax) return absl::OkStatus();  // false for NaN
+    return absl::InternalError(absl::StrCat("the answer is off by ", drift));
+  }
+  [[nodiscard]] std::int32_t tokens() const { return step_.tokens; }
+
+ private:
+  RandomStep step_;
+  std::vector<float> first_;
+};
+
+class PlannedChangeTest : public Processes, public ::testing::WithParamInterface<Drill> {
  protected:
   void Start(int workers, const std::string& store) {
     LocalDeploymentOptions options;
     options.checkpoint = model_.path();
     options.min_workers = 2;
     options.coordinator_flags = {"--store", store};
+    if (GetParam().late) options.bin_dir = LateBinDir();
     Deploy(workers, std::move(options));
     ASSERT_NE(deployment_, nullptr);
     SY_ASSERT_OK_AND_ASSIGN(watcher_client_, Connect("auto"));
     SY_ASSERT_OK_AND_ASSIGN(watcher_, watcher_client_->OpenWhenReady({}, testing::kReadyTimeout));
-    SY_ASSERT_OK_AND_ASSIGN(client_, Connect(GetParam()));
+    SY_ASSERT_OK_AND_ASSIGN(client_, Connect(GetParam().transport));
     OpenSessionRequest order;
     order.phase = Phase::kPrefill;
     order.max_tokens = kTokensMax;
-    order.step_deadline = 10 * StepTime();
+    order.step_deadline = 10 * step_min_;
     SY_ASSERT_OK_AND_ASSIGN(prefill_, client_->OpenWhenReady(order, testing::kReadyTimeout));
     order = {};
     order.phase = Phase::kDecode;
@@ -105,26 +158,35 @@ class PlannedChangeTest : public Processes, public ::testing::WithParamInterface
     watcher_client_.reset();
   }
 
-  // A batch that takes StepTime() at least.
+  // A folder of programs with late workers.
+  std::string LateBinDir() {
+    namespace fs = std::filesystem;
+    fs::create_symlink(fs::path(testing::kBinDir) / "switchyard-coordinator",
+                       late_bin_.Join("switchyard-coordinator"));
+    fs::create_symlink(SWITCHYARD_LATE_WORKER, late_bin_.Join("switchyard-worker"));
+    return late_bin_.path();
+  }
+
+  // A batch that takes step_min_ at least.
   void MakeLongStep() {
     std::int32_t tokens = kFirstTokens;
     for (int round = 0; round < 6; ++round) {
-      prefill_step_ = std::make_unique<RandomStep>(kShape, tokens, 1);
+      prefill_step_ = std::make_unique<SameStep>(model_.shape(), tokens, 1);
       const TimePoint begin = Now();
-      SY_ASSERT_OK(RunStep(*prefill_, *prefill_step_, kLayer));
+      SY_ASSERT_OK(prefill_step_->Run(*prefill_));
       step_time_ = Now() - begin;
       const double took = Seconds(step_time_);
-      if (took >= Seconds(StepTime())) return;
-      const double more = std::min(1.15 * Seconds(StepTime()) / took, 16.0);
+      if (took >= Seconds(step_min_)) return;
+      // What late workers take is known exactly.
+      const double margin = GetParam().late ? 1.02 : 1.15;
+      const double more = std::min(margin * Seconds(step_min_) / took, 16.0);
       tokens = std::min(static_cast<std::int32_t>(more * tokens), kTokensMax);
     }
   }
   void StartLoad() {
-    decode_step_ = std::make_unique<RandomStep>(kShape, kDecodeTokens, 2);
-    prefill_load_ =
-        std::make_unique<StepLoad>([this] { return RunStep(*prefill_, *prefill_step_, kLayer); });
-    decode_load_ =
-        std::make_unique<StepLoad>([this] { return RunStep(*decode_, *decode_step_, kLayer); });
+    decode_step_ = std::make_unique<SameStep>(model_.shape(), kDecodeTokens, 2);
+    prefill_load_ = std::make_unique<StepLoad>([this] { return prefill_step_->Run(*prefill_); });
+    decode_load_ = std::make_unique<StepLoad>([this] { return decode_step_->Run(*decode_); });
   }
   [[nodiscard]] std::uint64_t PlanEpoch() {
     const auto grant = watcher_->Grant();
@@ -140,7 +202,7 @@ class PlannedChangeTest : public Processes, public ::testing::WithParamInterface
     return condition();
   }
   bool WaitForPrefill(int steps) {
-    return WaitUntil(20 * StepTime(), [&] { return prefill_load_->steps() >= steps; });
+    return WaitUntil(20 * step_min_, [&] { return prefill_load_->steps() >= steps; });
   }
 
   // Makes a change while a prefill step runs and `lead` before its end, at its beginning where it
@@ -164,17 +226,19 @@ class PlannedChangeTest : public Processes, public ::testing::WithParamInterface
     std::printf(
         "drill %s %s: planned after %.1f s, the prefill step of %.1f s ended after %.1f s, "
         "%d decode steps of %.3f s at p99 (%.3f before), %d steps failed\n",
-        name, GetParam(), Seconds(planned), Seconds(whole), Seconds(rest),
+        name, GetParam().transport, Seconds(planned), Seconds(whole), Seconds(rest),
         decode_load_->steps() - decoded, Seconds(p99), Seconds(undisturbed_),
         prefill_load_->failed() + decode_load_->failed());
-    EXPECT_GE(whole, StepTime() / 2) << "too short to show anything";
+    EXPECT_GE(whole, step_min_ / 2) << "too short to show anything";
     // With fewer steps the p99 is the slowest one, which says more about the machine.
     if (std::min(undisturbed_steps_, decode_load_->steps() - decoded) < 100) return;
     EXPECT_LE(p99, undisturbed_ * 3 / 2 + Batch()) << name;
   }
-  // One batch of prefill, of which decode may have to wait for the rest.
+  // One batch of prefill, of which decode may have to wait for the rest; on late workers, where it
+  // does not, one batch of decode.
   [[nodiscard]] Duration Batch() const {
-    return step_time_ * BatchOptions{}.rows_max / prefill_step_->tokens;
+    if (GetParam().late) return undisturbed_;
+    return step_time_ * BatchOptions{}.rows_max / prefill_step_->tokens();
   }
 
   void Leave(std::size_t worker) { deployment_->worker_process(worker).Signal(SIGTERM); }
@@ -207,7 +271,9 @@ class PlannedChangeTest : public Processes, public ::testing::WithParamInterface
     EXPECT_EQ(applied.code, 0) << applied.err;
   }
 
-  LargeCheckpoint model_{kShape, false};
+  const Duration step_min_ = StepTime(GetParam().late);
+  const LargeCheckpoint model_{GetParam().late ? kLateShape : kShape, false};
+  const testing::TempDir late_bin_;
   Mutex mutex_;
   CondVar never_;  // notified by nobody
   std::unique_ptr<Client> watcher_client_;
@@ -215,11 +281,11 @@ class PlannedChangeTest : public Processes, public ::testing::WithParamInterface
   std::unique_ptr<Client> client_;
   std::unique_ptr<MoeSession> prefill_;
   std::unique_ptr<MoeSession> decode_;
-  std::unique_ptr<RandomStep> prefill_step_;
+  std::unique_ptr<SameStep> prefill_step_;
   Duration step_time_{};  // of prefill_step_, alone
   int undisturbed_steps_ = 0;
   Duration undisturbed_{};  // what decode takes beside prefill at p99, without a change
-  std::unique_ptr<RandomStep> decode_step_;
+  std::unique_ptr<SameStep> decode_step_;
   std::unique_ptr<StepLoad> prefill_load_;
   std::unique_ptr<StepLoad> decode_load_;
 };
@@ -257,8 +323,30 @@ TEST_P(PlannedChangeTest, OfACoordinatorWithoutItsStoreFailsNoStep) {
   ExpectNoStepFailed();
 }
 
-INSTANTIATE_TEST_SUITE_P(Transport, PlannedChangeTest, ::testing::Values("shm", "tcp", "gateway"),
-                         [](const auto& param) { return std::string(param.param); });
+// Too long for workers that compute.
+class RollingRestartTest : public PlannedChangeTest {};
+
+TEST_P(RollingRestartTest, OfAllWorkersFailsNoStep) {
+  ASSERT_NO_FATAL_FAILURE(Start(3, "memory"));
+
+  for (std::size_t worker = 0; worker < 3; ++worker) {
+    Change("leave", kLeaveLead, [&] { Leave(worker); });
+    ExpectEnd(worker);
+    Change("return", Duration::max(), [&] { SY_EXPECT_OK(deployment_->RestartWorker(worker)); });
+  }
+
+  ExpectNoStepFailed();
+}
+
+const auto kNameOf = [](const auto& drill) { return std::string(drill.param.transport); };
+INSTANTIATE_TEST_SUITE_P(Transport, PlannedChangeTest,
+                         ::testing::Values(Drill{"shm", false}, Drill{"tcp", false},
+                                           Drill{"gateway", false}),
+                         kNameOf);
+const auto kLateDrills =
+    ::testing::Values(Drill{"shm", true}, Drill{"tcp", true}, Drill{"gateway", true});
+INSTANTIATE_TEST_SUITE_P(Late, PlannedChangeTest, kLateDrills, kNameOf);
+INSTANTIATE_TEST_SUITE_P(Late, RollingRestartTest, kLateDrills, kNameOf);
 
 }  // namespace
 }  // namespace switchyard

@@ -54,8 +54,14 @@ class FakeTransport final : public Transport {
     sent_.reserve(4096);
   }
 
+  // CreateLink fails with `why` from now on.
+  void FailLinks(absl::Status why) {
+    const std::lock_guard lock(mutex_);
+    no_links_ = std::move(why);
+  }
   absl::StatusOr<std::unique_ptr<Link>> CreateLink(const LinkOptions& options) override {
     const std::lock_guard lock(mutex_);
+    if (!no_links_.ok()) return no_links_;
     auto link = std::make_unique<FakeLink>(this, options, ++last_number_);
     links_.push_back(link.get());
     stats_.ring_bytes += link->inbound_.size();
@@ -189,6 +195,7 @@ class FakeTransport final : public Transport {
   bool woken_ = false;
   std::uint32_t last_number_ = 500;
   std::vector<FakeLink*> links_;
+  absl::Status no_links_;
   std::vector<Event> events_;
   std::vector<Event> delivering_;
   std::vector<Sent> sent_;

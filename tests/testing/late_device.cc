@@ -1,8 +1,10 @@
 #include "tests/testing/late_device.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <span>
 #include <sys/mman.h>
 #include <thread>
 #include <unistd.h>
@@ -82,7 +84,8 @@ class LateStream final : public Stream {
       return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
                        "rows or answers in memory that this device does not reach");
     }
-    return Queue([this, run]() -> absl::Status {
+    const Duration time = device_->TimeOf(run, options_.work_class);
+    return Queue(time, [this, run]() -> absl::Status {
       SY_RETURN_IF_ERROR(device_->TakeFailure());
       device_->CountRun();
       std::vector<ExpertInput> inputs(run.inputs.begin(), run.inputs.end());
@@ -100,7 +103,7 @@ class LateStream final : public Stream {
   }
   absl::Status Encode(const EncodeRun& run) override {
     SY_RETURN_IF_ERROR(device_->Death());
-    return Queue([this, run]() -> absl::Status {
+    return Queue({}, [this, run]() -> absl::Status {
       SY_RETURN_IF_ERROR(device_->TakeFailure());
       EncodeRun inside = run;
       inside.x = reinterpret_cast<const Bf16*>(device_->Inside(run.x));
@@ -109,7 +112,7 @@ class LateStream final : public Stream {
   }
   absl::Status Sum(const SumRun& run) override {
     SY_RETURN_IF_ERROR(device_->Death());
-    return Queue([this, run]() -> absl::Status {
+    return Queue({}, [this, run]() -> absl::Status {
       SY_RETURN_IF_ERROR(device_->TakeFailure());
       SumRun inside = run;
       inside.y = device_->Inside(run.y);
@@ -118,7 +121,7 @@ class LateStream final : public Stream {
   }
   absl::Status Copy(std::span<const CopyPiece> pieces) override {
     SY_RETURN_IF_ERROR(device_->Death());
-    return Queue([this, pieces] {
+    return Queue({}, [this, pieces] {
       std::vector<CopyPiece> inside(pieces.begin(), pieces.end());
       for (CopyPiece& piece : inside) {
         piece.to = device_->Inside(piece.to);
@@ -129,7 +132,7 @@ class LateStream final : public Stream {
   }
   absl::Status WaitFor(void* foreign) override {
     SY_RETURN_IF_ERROR(device_->Death());
-    return Queue([this, foreign]() -> absl::Status {
+    return Queue({}, [this, foreign]() -> absl::Status {
       const auto* queue = static_cast<const LateDevice::ForeignQueue*>(foreign);
       std::unique_lock lock(mutex_);
       while (queue != nullptr && !queue->empty() && !stopping_) {
@@ -156,13 +159,14 @@ class LateStream final : public Stream {
  private:
   struct Item {
     std::function<absl::Status()> work;
+    Duration time{};  // that it takes beside its delay
     LateEvent* event = nullptr;
   };
 
-  absl::Status Queue(std::function<absl::Status()> work) {
+  absl::Status Queue(Duration time, std::function<absl::Status()> work) {
     {
       const std::lock_guard lock(mutex_);
-      work_.push_back({.work = std::move(work)});
+      work_.push_back({.work = std::move(work), .time = time});
     }
     changed_.notify_all();
     return absl::OkStatus();
@@ -175,8 +179,8 @@ class LateStream final : public Stream {
     return inner_event_->status();
   }
   // The end of the stream cuts a delay short.
-  void Delay() {
-    const Duration delay = device_->NextDelay();
+  void Delay(Duration time) {
+    const Duration delay = device_->NextDelay() + time;
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, delay, [this] { return stopping_; });
     while (device_->hangs() && !stopping_) changed_.wait_for(lock, std::chrono::milliseconds(1));
@@ -194,7 +198,7 @@ class LateStream final : public Stream {
         item = std::move(work_.front());
         work_.pop_front();
       }
-      Delay();
+      Delay(item.time);
       if (item.event == nullptr) {
         if (failed.ok()) failed = device_->Death();
         if (failed.ok()) failed = item.work();
@@ -255,6 +259,18 @@ absl::Status LateDevice::Death() const {
 absl::Status LateDevice::TakeFailure() {
   const std::lock_guard lock(mutex_);
   return std::exchange(next_failure_, absl::OkStatus());
+}
+
+Duration LateDevice::TimeOf(const ExpertRun& run, WorkClass work_class) const {
+  const Duration row =
+      work_class == WorkClass::kDecode ? options_.decode_row : options_.prefill_row;
+  if (row == Duration::zero()) return {};
+  std::int64_t rows = 0;
+  for (const ExpertInput& input : run.inputs) {
+    const std::span<const std::int32_t> slots(input.slots, input.count * std::size_t(run.width));
+    rows += std::count_if(slots.begin(), slots.end(), [](std::int32_t slot) { return slot >= 0; });
+  }
+  return rows * row;
 }
 
 Duration LateDevice::NextDelay() {

@@ -37,6 +37,9 @@ struct LateDeviceOptions {
   const void* foreign_memory = nullptr;
   // Upper bound of each delay.
   Duration late_max = std::chrono::microseconds(300);
+  // What each row of an expert takes in addition, in decode and in other work.
+  Duration decode_row{};
+  Duration prefill_row{};
   std::uint64_t seed = 1;
 };
 
@@ -110,6 +113,8 @@ class LateDevice final : public DeviceBackend {
   [[nodiscard]] absl::Status Death() const;
   [[nodiscard]] bool hangs() const { return hangs_.load(); }
   Duration NextDelay();
+  // What the experts' rows of `run` take in addition.
+  [[nodiscard]] Duration TimeOf(const ExpertRun& run, WorkClass work_class) const;
   void CountRun() { runs_.fetch_add(1); }
   void Forget(const std::byte* outside);
 

@@ -92,7 +92,7 @@ class ForwardStreamTest : public ::testing::Test, protected v1::ExpertService::C
       return std::make_unique<testing::FakeRunner>(&steps_, std::move(grant), wake,
                                                    &RefuseLayer404);
     };
-    source_ = Source::Create(std::move(source));
+    sources_ = std::make_unique<SourcePool>(Source::Create(std::move(source)), nullptr);
     options_.worker_id = "w0";
     options_.credits = 4;
     GrpcServerOptions grpc;
@@ -106,7 +106,7 @@ class ForwardStreamTest : public ::testing::Test, protected v1::ExpertService::C
   }
   grpc::ServerBidiReactor<v1::ForwardRequest, v1::ForwardResponse>* Forward(
       grpc::CallbackServerContext* context) override {
-    return ServeForward(context, source_.get(), &threads_, &options_);
+    return ServeForward(context, sources_.get(), &threads_, &options_);
   }
   std::unique_ptr<v1::ExpertService::Stub> Stub() {
     return v1::ExpertService::NewStub(MakeGrpcChannel(server_->endpoint(), kStepMessageBytesMax));
@@ -115,7 +115,7 @@ class ForwardStreamTest : public ::testing::Test, protected v1::ExpertService::C
   testing::GrantingChannel coordinator_{&GrantUnlessUnknown};
   testing::FakeSteps steps_{&ComputeY};
   SteadyClock clock_;
-  std::unique_ptr<Source> source_;
+  std::unique_ptr<SourcePool> sources_;
   ThreadPool threads_{2};
   GatewayOptions options_;
   std::unique_ptr<GrpcServer> server_;

@@ -121,11 +121,11 @@ TEST_F(WorkerServerTest, StepsGoThroughTheGateway) {
   SourceOptions source;
   source.coordinator = &refusing;
   source.clock = &clock;
-  const std::unique_ptr<Source> gateway = Source::Create(std::move(source));
+  SourcePool gateway(Source::Create(std::move(source)), nullptr);
   WorkerServerOptions options;
   options.worker_id = "w2";
   SY_ASSERT_OK_AND_ASSIGN(const auto server,
-                          WorkerServer::Start(options, experts_.get(), gateway.get()));
+                          WorkerServer::Start(options, experts_.get(), &gateway));
   const auto stub = v1::ExpertService::NewStub(
       MakeGrpcChannel(server->grpc().endpoint(), kControlMessageBytesMax));
   grpc::ClientContext context;

@@ -1,4 +1,4 @@
-#include "client/source_pool.h"
+#include "worker/source/source_pool.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,8 +1,8 @@
-// The sources of a client: its sessions are spread over several, because the steps of one source
-// take turns. A prefill session then does not hold up the decode session of its engine, and each
-// has a core for planning, encoding and sums. A source costs its transport (four ports of each
-// network device, some megabytes) and three threads, asleep while it has nothing to do.
-// Thread-safe.
+// The sources of a client, or of a gateway: its sessions are spread over several, because the steps
+// of one source take turns. A prefill session then does not hold up the decode session of its
+// engine, and each has a core for planning, encoding and sums. A source costs its transport (four
+// ports of each network device, some megabytes) and three threads, asleep while it has nothing to
+// do. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 
 namespace switchyard {
 
-// A client with more sessions shares sources between them.
+// More sessions share sources between them.
 inline constexpr std::size_t kSourcesMax = 4;
 
 class SourcePool {

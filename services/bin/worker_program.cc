@@ -1,0 +1,320 @@
+#include "services/bin/worker_program.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdio>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include <malloc.h>
+
+#include "core/base/dial_address.h"
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "core/base/mutex.h"
+#include "core/base/port_range.h"
+#include "core/base/status_macros.h"
+#include "core/format/dtype.h"
+#include "core/rng.h"
+#include "services/bin/bin_support.h"
+#include "services/channels/grpc_channels.h"
+#include "services/worker/worker_server.h"
+#include "worker/expert_node.h"
+#include "worker/registry/device_registry.h"
+#include "worker/registry/transport_registry.h"
+#include "worker/source/registry/runner_registry.h"
+#include "worker/source/source_pool.h"
+
+namespace switchyard {
+namespace {
+
+// In-flight calls may finish for this long after the drain; their callers can retry elsewhere.
+constexpr Duration kShutdown = std::chrono::seconds(2);
+
+// Half the CPUs serve on while weights load.
+int DefaultLoadThreads() {
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2, 1, 16);
+}
+
+struct Options {
+  std::string coordinator;
+  std::string id;
+  std::string listen = "127.0.0.1:0";
+  std::string advertise;
+  std::string device = kDefaultDevice;
+  std::int64_t weight_bytes_max = 0;
+  std::vector<std::string> wire_dtypes;
+  std::string net_devices;
+  std::string data_ports;
+  std::string ring_dir;
+  std::int64_t busy_poll_us = 0;
+  std::size_t gateway_memory_bytes_max = WorkerServerOptions().gateway_memory_bytes_max;
+  int load_threads = DefaultLoadThreads();
+  std::int64_t leave_timeout_s =
+      std::chrono::duration_cast<std::chrono::seconds>(AgentOptions().leave_timeout).count();
+  std::string log_level = "info";
+};
+
+// Each expert that is loaded passes through buffers of megabytes. By default they go back to the
+// system in between, and clearing their pages takes longer than anything else in loading.
+void KeepFreedMemory() {
+  ::mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the most that every glibc takes
+  ::mallopt(M_TRIM_THRESHOLD, 256 << 20);
+}
+
+// A run on this worker's experts ends without a frame, so nothing else wakes the transports of the
+// gateway's sources. Thread-safe.
+class GatewayWakes {
+ public:
+  void Add(Transport* transport) {
+    const std::size_t index = count_.fetch_add(1);
+    if (index < transports_.size()) transports_[index].store(transport);
+  }
+  void WakeAll() const {
+    for (const auto& each : transports_) {
+      if (Transport* transport = each.load()) transport->Wake();
+    }
+  }
+
+ private:
+  std::array<std::atomic<Transport*>, kSourcesMax> transports_{};
+  std::atomic<std::size_t> count_{0};
+};
+
+// All parts of a worker process. Members are destroyed from last to first, and each uses only parts
+// above it.
+struct Worker {
+  SteadyClock clock;
+  SystemRng rng;
+  std::unique_ptr<Logger> logger;
+  std::unique_ptr<ExpertNode> node;
+  std::unique_ptr<AgentChannel> agent_channel;
+  std::unique_ptr<SessionChannel> session_channel;
+  Incarnation incarnation;
+  std::vector<std::string> data_hosts;  // of the experts' transport
+  GatewayWakes wakes;
+  std::unique_ptr<SourcePool> sources;  // for the gateway's sessions
+  std::unique_ptr<WorkerServer> server;
+};
+
+// A device that has failed for good ends the process: the coordinator places its experts elsewhere.
+class DeviceFault {
+ public:
+  explicit DeviceFault(SignalWait* signals) : signals_(signals) {}
+  void Report(const absl::Status& why) {
+    {
+      const MutexLock lock(mutex_);
+      why_ = why;
+    }
+    signals_->Raise();
+  }
+  [[nodiscard]] absl::Status why() const {
+    const MutexLock lock(mutex_);
+    return why_;
+  }
+
+ private:
+  SignalWait* signals_;
+  mutable Mutex mutex_;
+  absl::Status why_ SY_GUARDED_BY(mutex_);
+};
+
+// UCX listens where gRPC does, unless it is told otherwise.
+std::string DevicesOf(const Options& options) {
+  if (!options.net_devices.empty()) return options.net_devices;
+  const auto listen = ParseListen(options.listen);
+  return listen.ok() ? NetDevicesOf(listen->host) : "all";
+}
+
+// The command line was checked.
+PortRange DataPortsOf(const Options& options) {
+  return ParsePortRange(options.data_ports).value_or(PortRange{});
+}
+
+TransportOptions TransportFor(const Options& options, Incarnation incarnation) {
+  return {.incarnation = incarnation,
+          .busy_poll = std::chrono::microseconds(options.busy_poll_us),
+          .net_devices = DevicesOf(options),
+          .ports = DataPortsOf(options),
+          .ring_dir = options.ring_dir};
+}
+
+absl::StatusOr<std::unique_ptr<ExpertNode>> MakeNode(const Options& options,
+                                                     const MakeDeviceFunction& make_device,
+                                                     Worker& worker, DeviceFault& fault) {
+  ExpertNodeOptions node;
+  node.worker_id = options.id;
+  worker.incarnation = worker.rng.NextId<Incarnation>();
+  node.incarnation = worker.incarnation;
+  SY_ASSIGN_OR_RETURN(node.device, make_device(options.device, worker.logger.get()));
+  SY_ASSIGN_OR_RETURN(node.transport,
+                      MakeTransport("ucx", TransportFor(options, node.incarnation)));
+  worker.data_hosts = node.transport->hosts();
+  node.transport_names = {"shm", "tcp"};
+  node.weight_bytes_max = options.weight_bytes_max;
+  node.load_threads = options.load_threads;
+  for (const std::string& name : options.wire_dtypes) {
+    node.wire_dtypes.push_back(*DispatchDtypeFromName(name));  // The command line was checked.
+  }
+  node.leave_timeout = std::chrono::seconds(options.leave_timeout_s);
+  node.on_device_fault = [&fault](const absl::Status& why) { fault.Report(why); };
+  node.clock = &worker.clock;
+  node.rng = &worker.rng;
+  node.logger = worker.logger.get();
+  return ExpertNode::Create(std::move(node));
+}
+
+// A source that runs steps of gateway callers. It has its own transport, so that its progress
+// thread does not share one with the experts, and it calls this worker's experts directly.
+absl::StatusOr<std::unique_ptr<Source>> MakeGatewaySource(const Options& options, Worker& worker) {
+  RunnerParts parts;
+  parts.channel = worker.session_channel.get();
+  parts.incarnation = worker.rng.NextId<Incarnation>();
+  SourceOptions source;
+  SY_ASSIGN_OR_RETURN(source.transport,
+                      MakeTransport("ucx", TransportFor(options, parts.incarnation)));
+  parts.transport = source.transport.get();
+  SY_ASSIGN_OR_RETURN(parts.device, MakeDevice(kDefaultDevice));
+  parts.clock = &worker.clock;
+  parts.rng = &worker.rng;
+  parts.own_experts = &worker.node->own_experts();
+  worker.wakes.Add(parts.transport);
+  parts.own_worker_id = options.id;
+  source.coordinator = worker.session_channel.get();
+  source.make_runner = MakeRunnerFactory(std::move(parts));
+  source.clock = &worker.clock;
+  return Source::Create(std::move(source));
+}
+
+absl::Status Run(const Options& options, const MakeDeviceFunction& make_device,
+                 SignalWait& signals) {
+  Worker worker;
+  SY_ASSIGN_OR_RETURN(worker.logger, MakeLogger("worker " + options.id, options.log_level));
+  DeviceFault fault(&signals);
+  SY_ASSIGN_OR_RETURN(worker.node, MakeNode(options, make_device, worker, fault));
+  worker.agent_channel = MakeGrpcAgentChannel(options.coordinator);
+  worker.session_channel = MakeGrpcSessionChannel(options.coordinator);
+  SY_ASSIGN_OR_RETURN(auto first_source, MakeGatewaySource(options, worker));
+  worker.sources = std::make_unique<SourcePool>(std::move(first_source),
+                                                [&] { return MakeGatewaySource(options, worker); });
+  worker.node->own_experts().SetOnProgress([&worker] { worker.wakes.WakeAll(); });
+  SY_ASSIGN_OR_RETURN(const ListenAddress listen, ParseListen(options.listen));
+  WorkerServerOptions server;
+  server.grpc.host = listen.host;
+  server.grpc.port = listen.port;
+  server.worker_id = options.id;
+  server.incarnation = worker.incarnation;
+  server.gateway_memory_bytes_max = options.gateway_memory_bytes_max;
+  server.data_hosts = worker.data_hosts;
+  server.data_ports = DataPortsOf(options);
+  SY_ASSIGN_OR_RETURN(worker.server,
+                      WorkerServer::Start(server, &worker.node->experts(), worker.sources.get()));
+  // ExpertService must listen before the worker registers, because sources connect as soon as an
+  // epoch is committed.
+  const std::string endpoint =
+      options.advertise.empty() ? worker.server->grpc().endpoint() : options.advertise;
+  if (const std::string why = WhyNotDialable(endpoint); !why.empty()) {
+    return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
+                     absl::StrCat("this worker would tell its peers the address \"", endpoint,
+                                  "\", which ", why, "; set --advertise"));
+  }
+  std::promise<absl::Status> finished;
+  worker.node->Join(worker.agent_channel.get(), endpoint, [&](absl::Status why) {
+    finished.set_value(std::move(why));
+    signals.Raise();  // Ends the wait below.
+  });
+  std::printf("ready %s\n", worker.server->grpc().endpoint().c_str());
+  std::fflush(stdout);
+  std::future<absl::Status> end = finished.get_future();
+  signals.Wait();
+  // At once, without a drain: steps on a broken device would only fail more slowly.
+  if (const absl::Status why = fault.why(); !why.ok()) return why;
+  // After a signal the worker has to leave. If the agent itself has finished, it has already left.
+  const TimePoint leave_by = worker.clock.Now() + std::chrono::seconds(options.leave_timeout_s);
+  if (end.wait_for(Duration::zero()) != std::future_status::ready) {
+    worker.server->LeaveGateway();
+    worker.node->Leave();
+  }
+  const absl::Status why = end.get();
+  if (why.ok()) worker.server->WaitForGateway(leave_by);
+  // The server first: its calls use the gateway's source, and the source uses the node.
+  worker.server->grpc().Shutdown(kShutdown);
+  // The callback points at the sources' transports, which go next.
+  worker.node->own_experts().SetOnProgress({});
+  worker.sources.reset();
+  worker.node->Stop(kShutdown);
+  return why;
+}
+
+}  // namespace
+
+int RunWorkerProgram(int argc, char** argv, const MakeDeviceFunction& make_device) {
+  SignalWait signals({SIGTERM, SIGINT});
+  RaiseFileLimit();
+  CLI::App app("Hosts experts of Mixture-of-Experts models.");
+  Options options;
+  app.add_option("--coordinator", options.coordinator, "host:port of the coordinator")->required();
+  app.add_option("--id", options.id, "Stable name of this worker")->required();
+  app.add_option("--listen", options.listen, "host:port to listen on; port 0: any free port")
+      ->capture_default_str();
+  app.add_option("--advertise", options.advertise,
+                 "host:port for sources, if it differs from --listen");
+  app.add_option("--device", options.device,
+                 "KIND or KIND:KEY=VALUE,...; kinds: " + DeviceKinds() +
+                     "; keys of cpu: kernel_family, compute_threads; of cuda: index")
+      ->capture_default_str();
+  app.add_option("--weight-bytes-max", options.weight_bytes_max,
+                 "Memory for expert weights, in bytes; 0: no limit");
+  app.add_option("--gateway-memory-bytes-max", options.gateway_memory_bytes_max,
+                 "Memory for the steps of all gateway callers, in bytes")
+      ->check(CLI::Range(2 * kStepMessageBytesMax, std::size_t{1} << 50))
+      ->capture_default_str();
+  app.add_option("--load-threads", options.load_threads,
+                 "Experts to load at once; each takes about three times its bytes meanwhile")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  app.add_option("--wire-dtypes", options.wire_dtypes,
+                 "Dtypes of rows to offer, comma-separated, bf16 among them; default: all that the "
+                 "device has proven")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"bf16", "fp8", "int8", "nvfp4"}));
+  app.add_option("--leave-timeout", options.leave_timeout_s,
+                 "After SIGTERM: seconds to wait until this worker's experts serve elsewhere; keep "
+                 "it below the time after which the platform kills the process")
+      ->check(CLI::Range(0, 86400))
+      ->capture_default_str();
+  app.add_option(
+      "--net-devices", options.net_devices,
+      "Network devices for UCX's tcp lanes, comma-separated, or all; default: the device "
+      "of --listen, all if that is a wildcard");
+  app.add_option(
+         "--data-ports", options.data_ports,
+         "TCP ports to listen on for rows, FIRST-LAST, for firewalls; a worker takes four "
+         "to ten for each of its network devices, and opens others for moments; default: any")
+      ->check([](const std::string& text) {
+        return ParsePortRange(text).has_value() ? "" : "give FIRST-LAST, two ports from 1024 on";
+      });
+  app.add_option("--ring-dir", options.ring_dir,
+                 "Directory for the sockets over which processes of one host share memory, if they "
+                 "are in different network namespaces: the same shared one for all of them");
+  app.add_option(
+         "--busy-poll-us", options.busy_poll_us,
+         "After each frame, look for the next for so many microseconds instead of sleeping: "
+         "for steps of few tokens, where a CPU is free for it")
+      ->check(CLI::Range(0, 1'000'000))
+      ->capture_default_str();
+  app.add_option("--log-level", options.log_level, "debug, info, warn, error or off")
+      ->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+  KeepFreedMemory();
+  return ExitCodeOf(Run(options, make_device, signals));
+}
+
+}  // namespace switchyard
