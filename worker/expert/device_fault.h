@@ -1,10 +1,11 @@
-// The end of a worker's device, as its parts meet it.
+// The end of a worker's device, or of its transport, as its parts meet it.
 //
 // A device that has failed for good fails every later call with the same error. Whichever part of
 // the expert role meets it first (a batch of requests, a run of the gateway's own sessions, the
 // staging of an epoch) reports it, once: the process then ends, so that the coordinator places its
-// experts elsewhere. A part that kept it to itself would leave a worker that is registered, answers
-// the coordinator and serves nothing.
+// experts elsewhere. So does an attach that no port is left for: every later one would fail too. A
+// part that kept it to itself would leave a worker that is registered, answers the coordinator and
+// serves nothing.
 #pragma once
 
 #include <atomic>
@@ -17,7 +18,7 @@
 
 namespace switchyard {
 
-// True for an error that says that the device is gone.
+// True for an error that says that the device, or the transport, is gone.
 inline bool IsDeviceFault(const absl::Status& status) {
   return !status.ok() && ScopeOf(status) == FailureScope::kWorker;
 }

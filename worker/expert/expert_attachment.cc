@@ -154,19 +154,34 @@ std::uint64_t ExpertAttachment::BytesOf(const AttachRequest& request, const Epoc
          experts * (sizeof(std::uint64_t) + (request.record_amax ? sizeof(ExpertAmax) : 0));
 }
 
-absl::Status ExpertAttachment::AllocateCredits() {
+std::shared_ptr<CreditMemory> ExpertAttachment::MakeCredits(const AttachRequest& request,
+                                                            const MoeShape& shape) {
+  auto memory = std::make_shared<CreditMemory>();
+  memory->bytes = CreditSizes(request, shape).bytes();
+  for (std::uint32_t i = 0; i < request.reply_ring.slots; ++i) {
+    // The peer chose the size, so a lack of memory is its error and not the process's end.
+    memory->pieces.emplace_back(new (std::nothrow) std::byte[memory->bytes]());
+    if (memory->pieces.back() != nullptr) continue;
+    memory->pieces.pop_back();
+    break;
+  }
+  return memory;
+}
+
+absl::Status ExpertAttachment::TakeCredits(std::shared_ptr<CreditMemory> memory) {
   const CreditSizes sizes(request_, shape_);
-  for (Credit& credit : credits_) {
-    // The peer chose the size, so a lack of memory is its error and not the process's end. Zeroed,
-    // which takes the page faults now.
-    credit.memory.reset(new (std::nothrow) std::byte[sizes.bytes()]());
-    if (credit.memory == nullptr) {
-      return MakeError(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
-                       absl::StrFormat("worker %s has no memory for metadata of %d slots of %d "
-                                       "bytes; request fewer or smaller slots",
-                                       identity_.worker_id, request_.reply_ring.slots,
-                                       request_.reply_ring.slot_bytes));
-    }
+  // The epoch may have given way to one of another shape since it was made.
+  if (memory == nullptr || memory->bytes != sizes.bytes()) memory = MakeCredits(request_, shape_);
+  if (memory->pieces.size() < credits_.size()) {
+    return MakeError(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
+                     absl::StrFormat("worker %s has no memory for metadata of %d slots of %d "
+                                     "bytes; request fewer or smaller slots",
+                                     identity_.worker_id, request_.reply_ring.slots,
+                                     request_.reply_ring.slot_bytes));
+  }
+  for (std::size_t i = 0; i < credits_.size(); ++i) {
+    Credit& credit = credits_[i];
+    credit.memory = std::move(memory->pieces[i]);
     std::byte* at = credit.memory.get();
     credit.slots = {reinterpret_cast<std::int32_t*>(at), sizes.routes};
     at += credit.slots.size_bytes();
@@ -189,7 +204,7 @@ LinkOptions LinkOptionsOf(const AttachRequest& request) {
 absl::StatusOr<AttachGrant> ExpertAttachment::Open(Transport* transport, DeviceBackend* device,
                                                    AttachAhead ahead) {
   counted_ = ahead.counted;
-  SY_RETURN_IF_ERROR(AllocateCredits());
+  SY_RETURN_IF_ERROR(TakeCredits(std::move(ahead.credits)));
   LinkOptions options = LinkOptionsOf(request_);
   options.memory = std::move(ahead.memory);
   options.until_freed = std::move(ahead.counted);

@@ -16,6 +16,7 @@
 #include "core/base/clock.h"
 #include "core/ids.h"
 #include "core/session_messages.h"
+#include "worker/expert/attach_ahead.h"
 #include "worker/expert/batch_memory.h"
 #include "worker/expert/expert_batch.h"
 #include "worker/expert/layer_runtime.h"
@@ -63,13 +64,6 @@ class ServedCounts {
 // The stream that serves a session's work, so that prefill batches never delay decode steps.
 WorkClass WorkClassOf(Phase phase, DispatchMode mode);
 
-// Holds what takes too long to make for the data thread.
-struct AttachAhead {
-  std::shared_ptr<LinkMemory> memory;  // for LinkOptionsOf, met; null: Open makes it
-  // Held as long as there is memory of the attachment (ExpertEngine::Admit).
-  std::shared_ptr<void> counted;
-};
-
 // The link of an attachment for `request`.
 LinkOptions LinkOptionsOf(const AttachRequest& request);
 
@@ -99,6 +93,10 @@ class ExpertAttachment {
   // The memory of this process that an attachment for `request` takes: its ring, the peer's ring,
   // which is mapped or staged here, credits and counts.
   static std::uint64_t BytesOf(const AttachRequest& request, const EpochRuntime& runtime);
+  // Allocates and zeroes, which takes the page faults: up to 100 ms for the largest. Has fewer
+  // pieces than credits when there is no memory.
+  static std::shared_ptr<CreditMemory> MakeCredits(const AttachRequest& request,
+                                                   const MoeShape& shape);
 
   // `first` is the epoch that the request binds; it outlives the binding. `request` has been
   // checked.
@@ -175,7 +173,8 @@ class ExpertAttachment {
                                         const FrameLayout& layout) const;
   // Writes header and metadata into the reply slot and sends the frame.
   absl::Status Send(Credit& credit, const FrameHeader& header, std::span<const std::byte> metadata);
-  absl::Status AllocateCredits();
+  // Makes the memory unless `memory` is it.
+  absl::Status TakeCredits(std::shared_ptr<CreditMemory> memory);
 
   AttachRequest request_;
   Identity identity_;

@@ -62,9 +62,11 @@ absl::StatusOr<ExpertEngine::EpochRecord*> ExpertEngine::CheckAttach(const Attac
   return record;
 }
 
-absl::StatusOr<std::shared_ptr<void>> ExpertEngine::Admit(const AttachRequest& request) {
+absl::StatusOr<ExpertEngine::Admitted> ExpertEngine::Admit(const AttachRequest& request) {
   SY_ASSIGN_OR_RETURN(const EpochRecord* record, CheckAttach(request));
-  return CountMemory(request, *record->epoch.runtime);
+  const EpochRuntime& runtime = *record->epoch.runtime;
+  SY_ASSIGN_OR_RETURN(std::shared_ptr<void> counted, CountMemory(request, runtime));
+  return Admitted{std::move(counted), runtime.shape()};
 }
 
 absl::StatusOr<AttachGrant> ExpertEngine::Attach(const AttachRequest& request, AttachAhead ahead) {

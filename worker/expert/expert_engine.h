@@ -69,12 +69,16 @@ class ExpertEngine final : private FrameSink {
   // Ends the epoch's bindings and hands it out: freeing it takes too long here. Empty if unknown.
   StagedEpoch Drop(absl::string_view deployment, Epoch epoch);
 
+  struct Admitted {
+    std::shared_ptr<void> counted;  // AttachAhead::counted
+    MoeShape shape;                 // of the epoch
+  };
   // Counts the memory that Attach would take, and refuses what it would refuse, so that the memory
-  // can be made on another thread meanwhile. The result is AttachAhead::counted. Errors:
+  // can be made on another thread meanwhile. Errors:
   // kFailedPrecondition (STALE_EPOCH) unless that epoch and hash are committed and not retiring;
   // kUnauthenticated (BAD_GRANT) as CheckGrant; kInvalidArgument (BAD_REQUEST, MESSAGE_TOO_LARGE)
   // for a ring that cannot be served; kResourceExhausted (TOO_MANY_SESSIONS, OUT_OF_MEMORY).
-  absl::StatusOr<std::shared_ptr<void>> Admit(const AttachRequest& request);
+  absl::StatusOr<Admitted> Admit(const AttachRequest& request);
   // Errors: those of Admit, which it calls unless `ahead` shows that this was done, and of
   // Link::Connect.
   absl::StatusOr<AttachGrant> Attach(const AttachRequest& request, AttachAhead ahead = {});

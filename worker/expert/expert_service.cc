@@ -45,12 +45,12 @@ class ExpertService::Impl {
   void ShortenRetire(const std::string& deployment, Epoch epoch, Duration within);
   void Drop(const std::string& deployment, Epoch epoch);
   // On the data thread.
-  absl::StatusOr<std::shared_ptr<void>> Admit(const AttachRequest& request);
+  absl::StatusOr<ExpertEngine::Admitted> Admit(const AttachRequest& request);
   absl::StatusOr<AttachGrant> Attach(const AttachRequest& request, AttachAhead ahead,
                                      std::function<void(const absl::Status&)> on_closed);
   // On any thread: makes what an attachment for `request` needs, and meets its source.
   [[nodiscard]] AttachAhead MakeAhead(const AttachRequest& request,
-                                      std::shared_ptr<void> counted) const;
+                                      ExpertEngine::Admitted admitted) const;
   void Close(AttachmentId attachment);
   std::vector<AttachmentCounters> CountersOf(SessionId session) const;
   ExpertServiceView View() const;
@@ -193,16 +193,18 @@ absl::Status ExpertService::Impl::CheckNotDraining() const {
       {{"worker", options_.stager.worker_id}});
 }
 
-absl::StatusOr<std::shared_ptr<void>> ExpertService::Impl::Admit(const AttachRequest& request) {
+absl::StatusOr<ExpertEngine::Admitted> ExpertService::Impl::Admit(const AttachRequest& request) {
   SY_RETURN_IF_ERROR(CheckNotDraining());
   return engine_.Admit(request);
 }
 
 AttachAhead ExpertService::Impl::MakeAhead(const AttachRequest& request,
-                                           std::shared_ptr<void> counted) const {
+                                           ExpertEngine::Admitted admitted) const {
   LinkOptions options = LinkOptionsOf(request);
-  options.until_freed = counted;
-  AttachAhead ahead{.memory = transport_->MakeMemory(options), .counted = std::move(counted)};
+  options.until_freed = admitted.counted;
+  AttachAhead ahead{.memory = transport_->MakeMemory(options),
+                    .counted = std::move(admitted.counted),
+                    .credits = ExpertAttachment::MakeCredits(request, admitted.shape)};
   // Attach tells what fails here, in the terms of the link that it would have become.
   if (ahead.memory != nullptr) ahead.memory->Meet(request.reply_ring);
   return ahead;
@@ -215,6 +217,7 @@ absl::StatusOr<AttachGrant> ExpertService::Impl::Attach(
   // end.
   SY_RETURN_IF_ERROR(CheckNotDraining());
   absl::StatusOr<AttachGrant> grant = engine_.Attach(request, std::move(ahead));
+  fault_->Look(grant.status());
   // Registered in the same command as the attach, so a link that breaks in the next poll is
   // reported.
   if (grant.ok()) on_closed_[grant->request_ring.attachment] = std::move(on_closed);
@@ -384,12 +387,12 @@ Heartbeat ExpertService::MakeHeartbeat() const { return impl_->MakeHeartbeat(); 
 absl::StatusOr<AttachGrant> ExpertService::Attach(
     const AttachRequest& request, std::function<void(const absl::Status&)> on_closed,
     Duration timeout) {
-  SY_ASSIGN_OR_RETURN(std::shared_ptr<void> counted,
-                      (impl_->Call<absl::StatusOr<std::shared_ptr<void>>>(
+  SY_ASSIGN_OR_RETURN(ExpertEngine::Admitted admitted,
+                      (impl_->Call<absl::StatusOr<ExpertEngine::Admitted>>(
                           timeout, [&] { return impl_->Admit(request); })));
   // Here, because the data thread has steps to serve: it must not wait for the source's process,
   // nor for pages.
-  const AttachAhead ahead = impl_->MakeAhead(request, std::move(counted));
+  const AttachAhead ahead = impl_->MakeAhead(request, std::move(admitted));
   // A copy of it, so that after a refusal it is freed here too.
   return impl_->Call<absl::StatusOr<AttachGrant>>(
       timeout, [&] { return impl_->Attach(request, ahead, std::move(on_closed)); });

@@ -94,6 +94,22 @@ TEST_F(DeviceFaultTest, AFaultWhileAnEpochIsStagedIsReportedOnce) {
   EXPECT_TRUE(IsDeviceFault(faults()[0]));
 }
 
+// Nobody new could attach to this worker, which would go on answering the coordinator.
+TEST_F(DeviceFaultTest, ATransportThatMakesNoMoreLinksIsReportedOnce) {
+  const Plan plan = MakePlan(1, 2);
+  SY_ASSERT_OK(Stage(1));
+  service_->Activate(plan.deployment, plan.epoch);
+  transport_.FailLinks(Fault("no port is left"));
+
+  for (int i = 0; i < 2; ++i) {
+    const auto grant =
+        service_->Attach(testing::MakeAttachRequest(plan, DispatchMode::kNormal), {}, kSoon);
+    EXPECT_THAT(grant, FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost));
+  }
+
+  EXPECT_EQ(faults().size(), 1U);
+}
+
 // R125: a gateway's own sessions reach the device without a request that the engine would answer.
 TEST_F(DeviceFaultTest, AFaultInARunOfTheGatewayIsReportedOnce) {
   const Plan plan = MakePlan(1, 2);

@@ -16,6 +16,7 @@
 #include <ucs/debug/debug.h>
 
 #include "core/base/error.h"
+#include "core/base/failure_scope.h"
 #include "core/base/status_macros.h"
 
 namespace switchyard {
@@ -174,10 +175,12 @@ absl::Status UcxContext::Init(const UcxContextOptions& options) {
 absl::Status UcxContext::ReplaceReceiver(const ReceiverSetUp& set_up) {
   // Each keeps descriptors and memory for links that may have ended long ago.
   if (receivers_.size() >= kReceiversMax) {
-    return MakeError(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
-                     absl::StrCat("UCX: its port was lost ", kReceiversMax,
-                                  " times for lack of descriptors; raise the limit of open files "
-                                  "(ulimit -n) and restart this process"));
+    return WithScope(
+        MakeError(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
+                  absl::StrCat("UCX: its port was lost ", kReceiversMax,
+                               " times for lack of descriptors; raise the limit of open files "
+                               "(ulimit -n) and restart this process")),
+        FailureScope::kWorker);
   }
   SY_ASSIGN_OR_RETURN(Worker made, MakeWorker());
   Descriptor epoll;

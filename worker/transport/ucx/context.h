@@ -71,7 +71,7 @@ class UcxContext {
   // Makes a new receiver the current one once `set_up` has succeeded; after an error the former one
   // still is, and nothing of the new one is left. Former ones stay until this object ends, because
   // links use them. Errors: kResourceExhausted (OUT_OF_MEMORY) without descriptors, or after
-  // kReceiversMax; UcxError; those of set_up.
+  // kReceiversMax, then with failure scope `worker`; UcxError; those of set_up.
   absl::Status ReplaceReceiver(const ReceiverSetUp& set_up);
   static constexpr std::size_t kReceiversMax = 16;
   [[nodiscard]] ucp_worker_h sender() const { return sender_.handle.get(); }

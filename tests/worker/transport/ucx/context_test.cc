@@ -6,6 +6,7 @@
 #include "gtest/gtest.h"
 
 #include "core/base/error.h"
+#include "core/base/failure_scope.h"
 #include "tests/testing/status_matchers.h"
 
 namespace switchyard {
@@ -40,6 +41,21 @@ TEST(UcxContextTest, ListensInTheRangeAndSaysWhenThatIsFull) {
   }
 
   SY_EXPECT_OK(InRange(kRange));
+}
+
+// Former ones stay for their links, so they are bounded. The process cannot serve anybody new then,
+// and says so in a way that ends it.
+TEST(UcxContextTest, TheLossOfTheLastPortIsAFaultOfTheWorker) {
+  SY_ASSERT_OK_AND_ASSIGN(const auto context, InRange({}));
+  const auto any = [](ucp_worker_h, std::span<const std::uint16_t>) { return absl::OkStatus(); };
+  for (std::size_t made = 1; made < UcxContext::kReceiversMax; ++made) {
+    SY_ASSERT_OK(context->ReplaceReceiver(any));
+  }
+
+  const absl::Status none = context->ReplaceReceiver(any);
+
+  EXPECT_THAT(none, FailsWith(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory));
+  EXPECT_EQ(ScopeOf(none), FailureScope::kWorker);
 }
 
 }  // namespace

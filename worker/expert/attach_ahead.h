@@ -1,0 +1,27 @@
+// What an attachment needs and takes long to make.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "worker/transport/transport.h"
+
+namespace switchyard {
+
+// The memory of an attachment's credits: `bytes` for each.
+struct CreditMemory {
+  std::size_t bytes = 0;
+  std::vector<std::unique_ptr<std::byte[]>> pieces;
+};
+
+// Holds what takes too long to make for the data thread.
+struct AttachAhead {
+  std::shared_ptr<LinkMemory> memory;  // for LinkOptionsOf, met; null: Open makes it
+  // Held as long as there is memory of the attachment (ExpertEngine::Admit).
+  std::shared_ptr<void> counted;
+  std::shared_ptr<CreditMemory>
+      credits;  // of MakeCredits, for this request only; null: Open makes it
+};
+
+}  // namespace switchyard
