@@ -44,7 +44,7 @@ std::vector<Effect> Coordinator::Step(const Event& event, TimePoint now) {
   const auto* message = std::get_if<StreamMessage>(&event);
   // Heartbeats are most of the traffic and change nothing that a deployment looks at.
   const bool only_alive = message != nullptr && std::holds_alternative<Heartbeat>(message->message);
-  if (!only_alive) EvaluateAll();
+  if (!only_alive && !std::holds_alternative<ModelProgress>(event)) EvaluateAll();
   return out_.Take();
 }
 
@@ -224,7 +224,16 @@ void Coordinator::On(const ApplyRequested& event) {
   // Stamped now and stored: a coordinator that restarts with other options must plan as before.
   spec->coordinator_defaults = options_.dispatch;
   out_.Add(LoadModel{event.id, spec->checkpoint});
-  applies_[event.id] = {*std::move(spec), event.dry_run, {}, {}};
+  PendingApply& apply = applies_[event.id];
+  apply.spec = *std::move(spec);
+  apply.dry_run = event.dry_run;
+}
+
+void Coordinator::On(const ModelProgress& event) {
+  const auto it = applies_.find(event.id);
+  if (it == applies_.end()) return;
+  it->second.read.Add(event.bytes_done, now_);
+  it->second.bytes = event.bytes;
 }
 
 void Coordinator::On(const ModelLoaded& event) {
@@ -249,7 +258,7 @@ void Coordinator::On(const ModelLoaded& event) {
     applies_.erase(it);
   } else if (existing != nullptr && existing->record() == apply.record) {
     // Nothing to store or to plan, so that applying the same file again is free.
-    out_.Add(AnswerApply{event.id, ViewOf(*existing)});
+    out_.Add(AnswerApply{event.id, ViewOf(*existing, now_)});
     applies_.erase(it);
   } else {
     apply.write = out_.Write(PutDeployment{apply.spec.name, CanonicalBytes(apply.record)});
@@ -289,7 +298,7 @@ void Coordinator::FinishApply(RequestId id, const PendingApply& apply) {
             apply.spec.model, apply.record.facts.layers.size(), apply.record.facts.shape.experts);
   // Before the answer, so that it says what came of the deployment with the available workers.
   controller->Evaluate(now_);
-  out_.Add(AnswerApply{id, ViewOf(*controller)});
+  out_.Add(AnswerApply{id, ViewOf(*controller, now_)});
 }
 
 // Proposes the plan that `record` would get now, or says why the available workers allow none.
@@ -297,7 +306,7 @@ DeploymentView Coordinator::Preview(const DeploymentRecord& record) const {
   // A controller of its own for the view, so that a dry run leaves no trace in the deployment that
   // runs. The plan is that of the running one: it knows what serves and which workers fail.
   const DeploymentController probe(context_, record, now_);
-  DeploymentView view = probe.View();
+  DeploymentView view = probe.View(now_);
   const auto running = deployments_.find(record.spec.name);
   const bool serves = running != deployments_.end() && running->second.serving().plan() != nullptr;
   const absl::StatusOr<PlanProposal> proposal =
@@ -398,36 +407,43 @@ void Coordinator::On(const Tick& /*event*/) {
   sessions_.Expire(now_);
 }
 
-DeploymentView Coordinator::ViewOf(const DeploymentController& controller) const {
-  DeploymentView view = controller.View();
+DeploymentView Coordinator::ViewOf(const DeploymentController& controller, TimePoint now) const {
+  DeploymentView view = controller.View(now);
   view.sessions = sessions_.CountOf(view.spec.name);
   return view;
+}
+
+WorkerView Coordinator::ViewOf(const Member& member, TimePoint now) const {
+  WorkerView worker{
+      .id = member.id,
+      .incarnation = member.incarnation,
+      .endpoint = member.endpoint,
+      .state = members_.StateOf(member),
+      .capabilities = member.capabilities,
+      // A step may be late: a lease that is over is shown as 0 until the next tick ends it.
+      .lease_left = std::max(Duration::zero(), member.last_message + options_.lease_ttl - now),
+      .progress = member.heartbeat.progress,
+      .experts = 0,
+      .resident = {},
+      .problem = member.Problem()};
+  for (const auto& [key, hold] : member.holds) {
+    if (hold.state == HoldState::kPrepareSent) continue;  // It may have nothing of it so far.
+    worker.resident.push_back(
+        {key.deployment, key.epoch, hold.hash, hold.state >= HoldState::kCommitted});
+  }
+  for (const StagingMeters::Metered& metered : member.staging.all()) {
+    worker.staging.push_back(switchyard::ViewOf(member.id, metered, now));
+  }
+  return worker;
 }
 
 CoordinatorView Coordinator::View(TimePoint now) const {
   CoordinatorView view;
   for (const auto& [id, member] : members_.members()) {
-    WorkerView worker{
-        .id = id,
-        .incarnation = member.incarnation,
-        .endpoint = member.endpoint,
-        .state = members_.StateOf(member),
-        .capabilities = member.capabilities,
-        // A step may be late: a lease that is over is shown as 0 until the next tick ends it.
-        .lease_left = std::max(Duration::zero(), member.last_message + options_.lease_ttl - now),
-        .progress = member.heartbeat.progress,
-        .experts = 0,
-        .resident = {},
-        .problem = member.Problem()};
-    for (const auto& [key, hold] : member.holds) {
-      if (hold.state == HoldState::kPrepareSent) continue;  // It may have nothing of it so far.
-      worker.resident.push_back(
-          {key.deployment, key.epoch, hold.hash, hold.state >= HoldState::kCommitted});
-    }
-    view.workers.push_back(std::move(worker));
+    view.workers.push_back(ViewOf(member, now));
   }
   for (const auto& [name, controller] : deployments_) {
-    view.deployments.push_back(ViewOf(controller));
+    view.deployments.push_back(ViewOf(controller, now));
     const Plan* plan = controller.serving().plan();
     if (plan == nullptr) continue;
     for (WorkerView& worker : view.workers) {
@@ -436,7 +452,38 @@ CoordinatorView Coordinator::View(TimePoint now) const {
       }
     }
   }
+  AddApplies(now, &view);
   return view;
+}
+
+void Coordinator::AddApplies(TimePoint now, CoordinatorView* view) const {
+  for (const auto& [id, apply] : applies_) {
+    auto& all = view->deployments;
+    auto at = std::lower_bound(
+        all.begin(), all.end(), apply.spec.name,
+        [](const DeploymentView& one, const std::string& name) { return one.spec.name < name; });
+    const bool exists = at != all.end() && at->spec.name == apply.spec.name;
+    // A dry run creates nothing.
+    if (!exists && apply.dry_run) continue;
+    if (!exists) {
+      at = all.insert(at, DeploymentView());
+      at->spec = apply.spec;
+      at->state = DeploymentState::kReading;
+    }
+    at->reading = ReadingView{.model = apply.spec.model,
+                              .checkpoint = apply.spec.checkpoint,
+                              .bytes_done = apply.read.count(),
+                              .bytes = apply.bytes,
+                              .pace = PaceOf(apply.read, apply.bytes, now),
+                              .dry_run = apply.dry_run};
+    const std::string reading = TextOf(*at->reading);
+    if (!exists) {
+      at->activity = reading;
+    } else {
+      absl::StrAppend(&at->activity, "; ", apply.dry_run ? "a dry run is " : "an apply is ",
+                      reading);
+    }
+  }
 }
 
 }  // namespace switchyard

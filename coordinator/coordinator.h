@@ -6,7 +6,7 @@
 //
 // It has no threads, clock, disk or network. Equal events give equal effects, so that the driver,
 // the tests and the simulation run the same code. Cost: a step looks at every deployment and every
-// member, except for heartbeats, which only renew a lease. Not thread-safe.
+// member, except for heartbeats and progress, which no plan depends on. Not thread-safe.
 #pragma once
 
 #include <map>
@@ -20,6 +20,7 @@
 #include "coordinator/memory_ledger.h"
 #include "coordinator/options.h"
 #include "coordinator/placement/placement_policy.h"
+#include "coordinator/progress/rate_meter.h"
 #include "coordinator/recovery.h"
 #include "coordinator/session_table.h"
 #include "coordinator/view.h"
@@ -54,6 +55,9 @@ class Coordinator {
     DeploymentRecord record;
     // Set once the record is sent to the store.
     WriteId write;
+    // How far the checkpoint is read.
+    RateMeter read = {};
+    std::int64_t bytes = 0;
   };
 
   // One handler for each event; none of them evaluates a deployment, which Step does once at the
@@ -63,6 +67,7 @@ class Coordinator {
   void On(const StreamClosed& event);
   void On(const WorkerDialed& event);
   void On(const ApplyRequested& event);
+  void On(const ModelProgress& event);
   void On(const ModelLoaded& event);
   void On(const StoreWritten& event);
   void On(const SessionRequested& event);
@@ -95,7 +100,10 @@ class Coordinator {
   // Whether an apply may start now.
   [[nodiscard]] absl::Status CheckApply(const DeploymentSpec& spec) const;
   void FinishApply(RequestId id, const PendingApply& apply);
-  [[nodiscard]] DeploymentView ViewOf(const DeploymentController& controller) const;
+  [[nodiscard]] DeploymentView ViewOf(const DeploymentController& controller, TimePoint now) const;
+  [[nodiscard]] WorkerView ViewOf(const Member& member, TimePoint now) const;
+  // Adds the applies that run, in rows of their own where the deployment does not exist so far.
+  void AddApplies(TimePoint now, CoordinatorView* view) const;
   // The answer to a dry run.
   [[nodiscard]] DeploymentView Preview(const DeploymentRecord& record) const;
   // How a source finds its deployment.

@@ -52,6 +52,7 @@ DeploymentController::DeploymentController(ControllerContext context, RecoveredD
 }
 
 void DeploymentController::SetRecord(DeploymentRecord record) {
+  served_checkpoint_ = CheckpointOf(serving_.plan(), *record_, served_checkpoint_);
   record_ = std::make_shared<const DeploymentRecord>(std::move(record));
   dirty_ = true;
   // The delay belongs to the old record's failures; an operator's correction is tried at once.
@@ -343,19 +344,24 @@ WorkerStanding DeploymentController::StandingOf(const PlanWorker& worker) const 
   standing.lost = !member->stuck.empty();  // It may never answer.
   standing.connected = member->connected();
   standing.has_room = Rule().HasRoom(member->holds);
+  standing.to_free = Rule().BlockingEpoch(member->holds);
+  standing.staging = &member->staging;
   if (const Hold* hold = member->Find(change_->key(), change_->update()->hash)) {
     standing.hold = hold->state;
   }
   return standing;
 }
 
+std::vector<WorkerStanding> DeploymentController::Standings() const {
+  std::vector<WorkerStanding> workers;
+  if (!change_ || change_->update() == nullptr) return workers;
+  for (const PlanWorker& worker : change_->plan().workers) workers.push_back(StandingOf(worker));
+  return workers;
+}
+
 void DeploymentController::AdvanceChange(TimePoint now) {
   // Taken before anything is sent, so that the step is decided on one state of the world.
-  std::vector<WorkerStanding> workers;
-  if (change_->update() != nullptr) {
-    for (const PlanWorker& worker : change_->plan().workers) workers.push_back(StandingOf(worker));
-  }
-  ChangeStep step = change_->Advance(workers, now);
+  ChangeStep step = change_->Advance(Standings(), now);
   const auto member_of = [this](WorkerOrdinal ordinal) -> Member& {
     return *context_.members->Find(
         change_->plan().workers[static_cast<std::size_t>(ordinal.value)]);
@@ -412,6 +418,7 @@ void DeploymentController::Serve(TimePoint now) {
   former_.OnReplaced(serving_.plan(), announced_->plan, now);
   serving_.Replace(announced_, change_->RecordOr(*record_).facts.ExpertBytes());
   serving_.KeepFormer(announced_->former_kept, now);
+  served_checkpoint_ = CheckpointOf(serving_.plan(), change_->RecordOr(*record_), "");
   change_.reset();
   retry_.Reset();
   problem_ = absl::OkStatus();
@@ -478,19 +485,11 @@ bool DeploymentController::Needs(const Member& member) const {
                      [this](const std::string& id) { return CheckSuits(id).ok(); });
 }
 
-DeploymentView DeploymentController::View() const {
-  DeploymentView view;
-  view.spec = record_->spec;
-  view.shape = record_->facts.shape;
-  view.layers = record_->facts.layers;
-  view.storage = record_->facts.storage;
-  view.manifest = record_->facts.manifest.Hash();
-  view.serving = serving_.update();
-  if (view.serving != nullptr) {
-    view.state = serving_.Holds() ? DeploymentState::kServing : DeploymentState::kUnavailable;
-  }
+DeploymentView DeploymentController::View(TimePoint now) const {
+  DeploymentView view = ViewOf(*record_, serving_.update(), serving_.Holds(), served_checkpoint_);
   view.pending = change_ ? change_->epoch() : Epoch{};
-  view.activity = change_ ? change_->Describe() : activity_;
+  view.staging = change_ ? change_->Progress(Standings(), now) : std::vector<StagingView>();
+  view.activity = ComingText(view) + (change_ ? change_->Describe(view.staging) : activity_);
   view.problem = problem_;
   view.left_out = left_out_;
   view.warnings = warnings_;

@@ -90,7 +90,7 @@ class DeploymentController {
   [[nodiscard]] absl::Status CheckServing() const;
   // `member` holds something of this deployment, and the other workers could take it over.
   [[nodiscard]] bool Needs(const Member& member) const;
-  [[nodiscard]] DeploymentView View() const;
+  [[nodiscard]] DeploymentView View(TimePoint now) const;
   // The plan that `record` would get now. Changes nothing. Errors: those of ProposePlan.
   [[nodiscard]] absl::StatusOr<PlanProposal> ProposalFor(const DeploymentRecord& record,
                                                          TimePoint now) const;
@@ -138,6 +138,8 @@ class DeploymentController {
   // Tells the ledger what the serving epoch and the change need.
   void PromiseMemory();
   [[nodiscard]] WorkerStanding StandingOf(const PlanWorker& worker) const;
+  // One for each worker of the change's plan; empty while there is none.
+  [[nodiscard]] std::vector<WorkerStanding> Standings() const;
   [[nodiscard]] const std::string& name() const { return record_->spec.name; }
 
   ControllerContext context_;
@@ -145,6 +147,8 @@ class DeploymentController {
   // The highest number given out.
   Epoch high_water_;
   ServingEpoch serving_;
+  // The serving plan was made from it, if the record names another model; empty: not known.
+  std::string served_checkpoint_;
   FormerShares former_;
   std::shared_ptr<const PlanUpdate> announced_;  // until TakeAnnouncement
   std::optional<EpochChange> change_;

@@ -1,5 +1,6 @@
 #include "coordinator/driver.h"
 
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -8,6 +9,12 @@
 #include "core/base/status_macros.h"
 
 namespace switchyard {
+namespace {
+
+// Often enough for whoever looks at a checkpoint that is read, and no load for the queue.
+constexpr Duration kProgressEvery = std::chrono::milliseconds(250);
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Driver>> Driver::Create(DriverOptions options, Parts parts) {
   SY_ASSIGN_OR_RETURN(std::unique_ptr<PlacementPolicy> placement,
@@ -191,7 +198,20 @@ void Driver::Perform(const DialWorker& effect) {
 // On a thread of its own: it reads every weight, and leases would end meanwhile.
 void Driver::Perform(const LoadModel& effect) {
   loader_.Run([inbox = inbox_, load = load_model_, effect] {
-    inbox->Push(ModelLoaded{effect.id, load(effect.checkpoint)});
+    // By a clock of its own, because the driver's may be gone before this thread is.
+    auto due = std::chrono::steady_clock::now();
+    const auto progress = [&](std::uint64_t done, std::uint64_t total) {
+      const auto now = std::chrono::steady_clock::now();
+      if (now < due && done < total) return true;
+      due = now + kProgressEvery;
+      // A full queue has more urgent things in it, and the next report makes up for this one.
+      inbox
+          ->TryPush(ModelProgress{effect.id, static_cast<std::int64_t>(done),
+                                  static_cast<std::int64_t>(total)})
+          .IgnoreError();
+      return true;
+    };
+    inbox->Push(ModelLoaded{effect.id, load(effect.checkpoint, progress)});
   });
 }
 

@@ -46,6 +46,7 @@
 #include "core/ids.h"
 #include "core/rng.h"
 #include "core/session_messages.h"
+#include "model/expert_weights.h"
 
 namespace switchyard {
 
@@ -54,9 +55,11 @@ namespace switchyard {
 using DialFunction =
     std::function<void(const DialWorker& request, std::function<void(absl::Status)> done)>;
 
-// Reads a checkpoint: sizes, layers and the hash of every expert tensor. May take minutes. Called
-// on a thread that may outlive the driver (see Shutdown).
-using ModelLoader = std::function<absl::StatusOr<ModelFacts>(const std::string& checkpoint)>;
+// Reads a checkpoint: sizes, layers and the hash of every expert tensor. May take minutes, and
+// calls `progress` meanwhile, from the same thread. Called on a thread that may outlive the driver
+// (see Shutdown).
+using ModelLoader = std::function<absl::StatusOr<ModelFacts>(const std::string& checkpoint,
+                                                             const ManifestProgress& progress)>;
 
 struct DriverOptions {
   CoordinatorOptions coordinator;

@@ -11,6 +11,12 @@
 #include "core/base/error.h"
 
 namespace switchyard {
+namespace {
+
+// So many workers are named in the one line about a change; the list of Progress has all.
+constexpr std::size_t kNamedMax = 8;
+
+}  // namespace
 
 EpochChange EpochChange::Resume(std::shared_ptr<const PlanUpdate> update, TimePoint answers_by) {
   EpochChange change(update->plan.deployment, update->plan.epoch);
@@ -223,11 +229,67 @@ std::vector<std::string> EpochChange::Missing() const {
   return missing;
 }
 
+std::vector<StagingView> EpochChange::Progress(std::span<const WorkerStanding> workers,
+                                               TimePoint now) const {
+  std::vector<StagingView> progress;
+  for (std::size_t i = 0; i < workers.size(); ++i) {
+    progress.push_back(ProgressOf(i, workers[i], now));
+  }
+  return progress;
+}
+
+StagingView EpochChange::ProgressOf(std::size_t index, const WorkerStanding& worker,
+                                    TimePoint now) const {
+  StagingView view;
+  view.worker = plan().workers[index].id;
+  view.progress.deployment = deployment_;
+  view.progress.epoch = epoch_;
+  const StagingMeters::Metered* metered =
+      worker.staging == nullptr ? nullptr : worker.staging->Find(key());
+  if (metered != nullptr) view = ViewOf(view.worker, *metered, now);
+  // Its acknowledgements count: its reports may be behind them.
+  if (worker.hold >= HoldState::kCommitted) {
+    view.step = StagingStep::kCommitted;
+  } else if (worker.hold >= HoldState::kPrepared) {
+    view.step = StagingStep::kPrepared;
+  } else if (!worker.connected) {
+    view.step = StagingStep::kWaiting;
+    view.waits_for = "disconnected";
+  } else if (!worker.hold) {
+    view.step = StagingStep::kWaiting;
+    if (worker.to_free) view.waits_for = absl::StrCat("has to free epoch ", worker.to_free->value);
+  } else if (metered != nullptr) {
+    // Also with every expert: its tables and its scratch follow.
+    view.step = StagingStep::kLoading;
+  } else {
+    view.step = StagingStep::kAsked;
+    const auto* other = worker.staging == nullptr ? nullptr : worker.staging->Loading();
+    if (other != nullptr) {
+      view.waits_for = absl::StrCat("it loads epoch ", other->report.epoch.value, " of ",
+                                    other->report.deployment, " first");
+    }
+  }
+  return view;
+}
+
 // One line for the operator: the phase, and whose answer is missing, which is where to look when a
 // change takes long.
-std::string EpochChange::Describe() const {
-  const auto waiting = [this] {
-    return absl::StrCat("waiting for ", absl::StrJoin(Missing(), ", "));
+std::string EpochChange::Describe(std::span<const StagingView> progress) const {
+  const auto waiting = [this, progress] {
+    std::vector<std::string> names = Missing();
+    const std::size_t more = names.size() - std::min(names.size(), kNamedMax);
+    names.resize(names.size() - more);
+    for (std::string& name : names) {
+      const auto at =
+          std::find_if(progress.begin(), progress.end(),
+                       [&name](const StagingView& view) { return view.worker == name; });
+      if (at == progress.end()) continue;
+      // Every worker that has not committed is prepared, unless something is wrong.
+      if (phase_ == ChangePhase::kCommitting && at->waits_for.empty()) continue;
+      absl::StrAppend(&name, " (", TextOf(*at), ")");
+    }
+    return absl::StrCat("waiting for ", absl::StrJoin(names, ", "),
+                        more > 0 ? absl::StrCat(" and ", more, " more") : "");
   };
   const std::string number = absl::StrCat("epoch ", epoch_.value);
   switch (phase_) {

@@ -30,6 +30,8 @@
 
 #include "coordinator/deployment.h"
 #include "coordinator/held_epochs.h"
+#include "coordinator/progress/progress_view.h"
+#include "coordinator/progress/staging_meters.h"
 #include "coordinator/store/state_store.h"
 #include "coordinator/stream_ids.h"
 #include "core/base/clock.h"
@@ -51,6 +53,10 @@ struct WorkerStanding {
   // How far the change's plan is on it; nullopt: it does not hold the plan.
   std::optional<HoldState> hold;
   bool has_room = false;  // EpochRule::HasRoom
+  // The epoch that it has to free before PREPARE; nullopt: none.
+  std::optional<Epoch> to_free = {};
+  // Its reports of the epochs that it loads; null: nothing is known.
+  const StagingMeters* staging = nullptr;
 };
 
 // Why a change failed.
@@ -126,8 +132,12 @@ class EpochChange {
   [[nodiscard]] Epoch epoch() const { return epoch_; }
   [[nodiscard]] ChangePhase phase() const { return phase_; }
   [[nodiscard]] const std::shared_ptr<const PlanUpdate>& update() const { return update_; }
-  // "preparing epoch 4: waiting for w1, w3".
-  [[nodiscard]] std::string Describe() const;
+  // How far each worker of the plan is; empty in kReserving. `workers` as for Advance.
+  [[nodiscard]] std::vector<StagingView> Progress(std::span<const WorkerStanding> workers,
+                                                  TimePoint now) const;
+  // "preparing epoch 4: waiting for w1, w3"; with `progress`, how far each of these is:
+  // "w1 (34 of 48 experts), w3 (not begun)".
+  [[nodiscard]] std::string Describe(std::span<const StagingView> progress = {}) const;
 
  private:
   // Starts a phase: no answers, no refusals, a new deadline.
@@ -137,6 +147,8 @@ class EpochChange {
   void AddNack(const std::string& worker, const absl::Status& error);
   // Adds what worker `index` has to be sent, or the fact that it cannot go on.
   void Ask(std::size_t index, const WorkerStanding& worker, ChangeStep* step);
+  [[nodiscard]] StagingView ProgressOf(std::size_t index, const WorkerStanding& worker,
+                                       TimePoint now) const;
   // Ids of the workers that have not acknowledged in this phase.
   [[nodiscard]] std::vector<std::string> Missing() const;
   // A lost worker, else a refusal, else the deadline.

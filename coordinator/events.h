@@ -6,6 +6,7 @@
 // data.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <variant>
@@ -55,6 +56,12 @@ struct ApplyRequested {
   DeploymentSpec spec;
   bool dry_run = false;
 };
+// How far a LoadModel is that goes on. Any number of them; they may be dropped.
+struct ModelProgress {
+  RequestId id;
+  std::int64_t bytes_done = 0;
+  std::int64_t bytes = 0;
+};
 // Answers LoadModel.
 struct ModelLoaded {
   RequestId id;
@@ -87,8 +94,8 @@ struct WatchStopped {
 struct Tick {};
 
 using Event = std::variant<StreamOpened, StreamMessage, StreamClosed, WorkerDialed, ApplyRequested,
-                           ModelLoaded, StoreWritten, SessionRequested, SessionEnded, WatchStarted,
-                           WatchStopped, Tick>;
+                           ModelProgress, ModelLoaded, StoreWritten, SessionRequested, SessionEnded,
+                           WatchStarted, WatchStopped, Tick>;
 
 // To a worker. If the stream has ended meanwhile, it is dropped.
 struct SendMessage {

@@ -249,7 +249,9 @@ bool Membership::Expire(TimePoint now) {
 
 void Membership::OnHeartbeat(Member& member, const Heartbeat& heartbeat, TimePoint now) {
   if (heartbeat.progress != member.heartbeat.progress) member.moved_at = now;
+  member.staging.Update(heartbeat.staging, now);
   member.heartbeat = heartbeat;
+  member.heartbeat.staging.clear();
 }
 
 void Membership::Dial(Member& member) {

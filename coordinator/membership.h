@@ -28,6 +28,7 @@
 #include "coordinator/events.h"
 #include "coordinator/held_epochs.h"
 #include "coordinator/options.h"
+#include "coordinator/progress/staging_meters.h"
 #include "coordinator/stream_ids.h"
 #include "coordinator/view.h"
 #include "core/base/clock.h"
@@ -48,8 +49,9 @@ struct Member {
   StreamId stream;  // 0: disconnected
   TimePoint last_message;
   TimePoint disconnected_at;
-  Heartbeat heartbeat;  // the last one
-  TimePoint moved_at;   // when its data thread was last seen to turn
+  Heartbeat heartbeat;  // the last one, without its `staging`
+  StagingMeters staging;
+  TimePoint moved_at;  // when its data thread was last seen to turn
   // Why the worker is stuck; empty: it is not. And when a reason to say so was last seen.
   std::string stuck;
   TimePoint stuck_at;

@@ -47,29 +47,30 @@ ModelFacts FactsOf(const ModelConfig& config) {
   return facts;
 }
 
-absl::StatusOr<ModelFacts> FactsOf(const Checkpoint& checkpoint) {
+absl::StatusOr<ModelFacts> FactsOf(const Checkpoint& checkpoint, const ManifestProgress& progress) {
   ModelFacts facts = FactsOf(checkpoint.config());
   for (std::size_t i = 0; i < facts.layers.size(); ++i) {
     SY_ASSIGN_OR_RETURN(facts.storage[i], StorageOf(checkpoint, facts.layers[i]));
   }
   // Last, since it reads every weight: a checkpoint whose layers cannot be served is refused at
   // once.
-  SY_ASSIGN_OR_RETURN(facts.manifest, BuildManifest(checkpoint));
+  SY_ASSIGN_OR_RETURN(facts.manifest, BuildManifest(checkpoint, progress));
   return facts;
 }
 
 }  // namespace
 
-absl::StatusOr<ModelFacts> LoadModelFacts(const std::string& checkpoint) {
+absl::StatusOr<ModelFacts> LoadModelFacts(const std::string& checkpoint,
+                                          const ManifestProgress& progress) {
   SY_ASSIGN_OR_RETURN(const ModelSpec spec, ParseModelSpec(checkpoint));
   ModelFacts facts;
   if (const auto* model = std::get_if<SyntheticModel>(&spec)) {
     facts = FactsOf(ConfigOf(*model));
-    SY_ASSIGN_OR_RETURN(facts.manifest, BuildManifest(*model));
+    SY_ASSIGN_OR_RETURN(facts.manifest, BuildManifest(*model, progress));
   } else {
     SY_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> opened,
                         Checkpoint::Open(std::get<CheckpointFolder>(spec).path));
-    SY_ASSIGN_OR_RETURN(facts, FactsOf(*opened));
+    SY_ASSIGN_OR_RETURN(facts, FactsOf(*opened, progress));
   }
   // Here and not only in the coordinator: from here on every part indexes by these facts.
   SY_RETURN_IF_ERROR(CheckFacts(facts));

@@ -6,12 +6,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 
 #include "coordinator/deployment.h"
+#include "coordinator/progress/progress_view.h"
 #include "core/base/clock.h"
 #include "core/capability.h"
 #include "core/control_messages.h"
@@ -47,6 +49,8 @@ struct WorkerView {
   // As far as the coordinator knows.
   std::vector<ResidentEpoch> resident;
   std::string problem;  // why no plan uses it; empty: nothing is wrong
+  // The epochs that it loads or has loaded and does not serve yet.
+  std::vector<StagingView> staging = {};
 };
 
 enum class DeploymentState : std::uint8_t {
@@ -56,6 +60,18 @@ enum class DeploymentState : std::uint8_t {
   kServing = 1,
   // The serving epoch has lost a worker, and no other epoch has replaced it.
   kUnavailable = 2,
+  // It does not exist so far: its first apply reads the checkpoint. The view has the spec only.
+  kReading = 3,
+};
+
+// The model of the plan that serves.
+struct ServedModel {
+  std::string name;
+  // Empty: not known, since the coordinator restarted while another model was coming.
+  std::string checkpoint;
+  MoeShape shape;
+  std::vector<LayerId> layers;
+  Sha256Digest manifest;
 };
 
 // A deployment as applied, and the plan that serves, which may be of an older spec.
@@ -69,8 +85,14 @@ struct DeploymentView {
   DeploymentState state = DeploymentState::kPending;
   // Null before the first epoch.
   std::shared_ptr<const PlanUpdate> serving;
+  // Set with `serving`; not that of `spec` between an apply and the switch.
+  std::optional<ServedModel> served = {};
   // Being prepared or committed; 0: none.
   Epoch pending;
+  // How far each of its workers is.
+  std::vector<StagingView> staging = {};
+  // The checkpoint that an apply reads.
+  std::optional<ReadingView> reading = {};
   // One sentence: what it is doing or waiting for.
   std::string activity;
   // Why it does not serve, or why the last change failed.
@@ -83,6 +105,16 @@ struct DeploymentView {
   // Dry run only: the possible plan; null: none is possible.
   std::shared_ptr<const Plan> proposed;
 };
+
+// The part of a view that comes from the record and from the plan that serves (null: none).
+// `holds`: every worker of it is present. `served_checkpoint` counts where the record names another
+// model.
+DeploymentView ViewOf(const DeploymentRecord& record, std::shared_ptr<const PlanUpdate> serving,
+                      bool holds, const std::string& served_checkpoint);
+// The record's checkpoint if it is that of the plan (null: none), else `otherwise`.
+std::string CheckpointOf(const Plan* plan, const DeploymentRecord& record, std::string otherwise);
+// "model b is coming: ", or empty while the model that serves is that of the spec.
+std::string ComingText(const DeploymentView& view);
 
 struct CoordinatorView {
   std::vector<WorkerView> workers;          // ascending by id

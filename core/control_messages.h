@@ -17,6 +17,7 @@
 // of a stream belongs to the incarnation that registered on it. Plain data; services/ converts.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <variant>
@@ -67,11 +68,28 @@ struct Register {
   LifeSecret secret = {};
   friend bool operator==(const Register&, const Register&) = default;
 };
+// How far a worker is with an epoch that it prepares. Counts the experts that it has to load; those
+// that the epoch shares with a resident one are not among them.
+struct StagingReport {
+  std::string deployment;
+  Epoch epoch;
+  std::int32_t experts_done = 0;
+  std::int32_t experts = 0;
+  std::int64_t bytes_done = 0;  // as held in memory
+  std::int64_t bytes = 0;
+  friend bool operator==(const StagingReport&, const StagingReport&) = default;
+};
+// A worker loads one epoch at a time and holds two of a deployment, so this is above any honest
+// list.
+inline constexpr std::size_t kStagingReportsMax = 64;
+
 // Renews the lease. A `progress` that stands still while the lease is renewed shows a data thread
 // that is stuck, and a `batch_age` that only grows shows a device that is.
 struct Heartbeat {
   std::uint64_t progress = 0;  // grows with every turn of the data thread
   Duration batch_age{};        // of the oldest batch that runs; zero: none runs
+  // The epoch that is being loaded, and those that wait for their commit.
+  std::vector<StagingReport> staging = {};
   friend bool operator==(const Heartbeat&, const Heartbeat&) = default;
 };
 // Everything of the epoch is loaded, verified and allocated: a commit cannot fail for want of

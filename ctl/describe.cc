@@ -10,6 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/resolve/dtype_option.h"
+#include "ctl/progress.h"
 #include "report/plan_summary.h"
 #include "report/text_table.h"
 #include "services/convert/enum_words.h"
@@ -104,6 +105,29 @@ std::string WireDtypeText(const v1::Deployment& deployment) {
   return text;
 }
 
+// The model that serves; before the first epoch, the one that will.
+v1::Model ModelOf(const v1::Deployment& deployment) {
+  if (deployment.has_serving_model()) return deployment.serving_model();
+  v1::Model model;
+  model.set_name(deployment.spec().model());
+  model.set_checkpoint(deployment.spec().checkpoint());
+  if (deployment.has_shape()) *model.mutable_shape() = deployment.shape();
+  *model.mutable_layers() = deployment.layers();
+  model.set_manifest_hash(deployment.manifest_hash());
+  return model;
+}
+
+// "model b, from /models/b, epoch 6"; empty while the model that serves is the one applied.
+std::string ComingText(const v1::Deployment& deployment, const v1::Model& serving) {
+  const v1::DeploymentSpec& spec = deployment.spec();
+  if (serving.name() == spec.model() && serving.manifest_hash() == deployment.manifest_hash()) {
+    return "";
+  }
+  const std::string epoch =
+      deployment.pending_epoch() == 0 ? "" : absl::StrCat(", epoch ", deployment.pending_epoch());
+  return absl::StrCat("model ", spec.model(), ", from ", spec.checkpoint(), epoch);
+}
+
 // Both epochs, because during a change the old one still serves.
 std::string EpochsText(const v1::Deployment& deployment) {
   if (deployment.pending_epoch() == 0) return absl::StrCat(deployment.committed_epoch());
@@ -127,11 +151,16 @@ std::string BytesText(std::uint64_t bytes) {
 
 std::string DescribeDeploymentText(const v1::Deployment& deployment, std::size_t width) {
   const v1::DeploymentSpec& spec = deployment.spec();
-  Fields fields{{"name", spec.name()},
-                {"model", spec.model()},
-                {"checkpoint", spec.checkpoint()},
-                {"state", EnumWord(deployment.state())},
-                {"activity", deployment.activity()}};
+  const v1::Model model = ModelOf(deployment);
+  Fields fields{{"name", spec.name()}, {"model", model.name()}, {"checkpoint", model.checkpoint()}};
+  if (const std::string coming = ComingText(deployment, model); !coming.empty()) {
+    fields.emplace_back("coming", coming);
+  }
+  if (deployment.has_reading()) {
+    fields.emplace_back("reading", ReadingText(deployment.reading()));
+  }
+  fields.emplace_back("state", EnumWord(deployment.state()));
+  fields.emplace_back("activity", deployment.activity());
   if (deployment.has_problem()) {
     const absl::Status problem = StatusFromProto(deployment.problem());
     fields.emplace_back(
@@ -151,12 +180,13 @@ std::string DescribeDeploymentText(const v1::Deployment& deployment, std::size_t
            : "ends at once"},
       {"max tokens", absl::StrCat(spec.max_tokens_per_step(), " in a step of low_latency")},
       {"wire dtype", WireDtypeText(deployment)},
-      {"shape", ShapeText(deployment.shape())},
-      {"MoE layers", LayersText(deployment.layers())},
-      {"manifest", absl::BytesToHexString(deployment.manifest_hash())},
+      {"shape", model.has_shape() ? ShapeText(model.shape()) : ""},
+      {"MoE layers", model.has_shape() ? LayersText(model.layers()) : ""},
+      {"manifest", absl::BytesToHexString(model.manifest_hash())},
       {"left out", absl::StrJoin(deployment.left_out(), "\n")}};
   fields.insert(fields.end(), more.begin(), more.end());
-  return PrintFields(fields, width);
+  const std::string staging = StagingByWorker(deployment.staging());
+  return absl::StrCat(PrintFields(fields, width), staging.empty() ? "" : "\n", staging);
 }
 
 std::string DescribeModelText(const v1::Model& model,
@@ -205,6 +235,8 @@ std::string DescribeWorkerText(const v1::Worker& worker, const std::vector<Plan>
               absl::BytesToHexString(epoch.plan_hash()).substr(0, 12)});
   }
   if (held.rows() > 0) absl::StrAppend(&out, "\n", held.Print());
+  const std::string staging = StagingByEpoch(worker.staging());
+  if (!staging.empty()) absl::StrAppend(&out, "\n", staging);
   TextTable hosts({"DEPLOYMENT", "LAYERS", "EXPERTS"});
   for (const Plan& plan : plans) {
     const std::optional<WorkerOrdinal> ordinal = plan.FindWorker(worker.id());

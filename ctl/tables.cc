@@ -82,8 +82,11 @@ std::string DeploymentsTable(const v1::ListDeploymentsResponse& list, std::size_
       absl::StrAppend(&activity, activity.empty() ? "" : "\n", ReasonName(ReasonOf(problem)), ": ",
                       problem.message());
     }
-    table.Add({item.spec().name(), item.spec().model(), EnumWord(item.state()),
-               EpochText(item.committed_epoch()), absl::StrCat(item.sessions()), activity});
+    // The model that serves; the activity says when another one is coming.
+    const std::string& model =
+        item.has_serving_model() ? item.serving_model().name() : item.spec().model();
+    table.Add({item.spec().name(), model, EnumWord(item.state()), EpochText(item.committed_epoch()),
+               absl::StrCat(item.sessions()), activity});
   }
   return table.Print("", width);
 }

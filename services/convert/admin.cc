@@ -5,16 +5,17 @@
 
 #include "core/protocol_version.h"
 #include "services/convert/plan.h"
+#include "services/convert/progress.h"
 #include "services/grpc/grpc_status.h"
 
 namespace switchyard {
 
-// These two enums only occur in views, so their rows are here and not in enums.h, which every
+// These three enums only occur in views, so their rows are here and not in enums.h, which every
 // converter includes.
 template <>
 struct WireEnum<DeploymentState> {
   using Proto = v1::DeploymentState;
-  static constexpr DeploymentState kLast = DeploymentState::kUnavailable;
+  static constexpr DeploymentState kLast = DeploymentState::kReading;
   static constexpr int kProtoMax = v1::DeploymentState_MAX;
 };
 template <>
@@ -23,6 +24,41 @@ struct WireEnum<WorkerState> {
   static constexpr WorkerState kLast = WorkerState::kUnreachable;
   static constexpr int kProtoMax = v1::WorkerState_MAX;
 };
+template <>
+struct WireEnum<StagingStep> {
+  using Proto = v1::StagingStep;
+  static constexpr StagingStep kLast = StagingStep::kCommitted;
+  static constexpr int kProtoMax = v1::StagingStep_MAX;
+};
+
+namespace {
+
+// Staging and CheckpointReading have the same fields for it.
+template <typename Proto>
+void EncodePace(const Pace& in, Proto* out) {
+  out->set_bytes_per_second(static_cast<std::uint64_t>(in.bytes_per_second));
+  if (in.left) EncodeTime(*in.left, out->mutable_left());
+  EncodeTime(in.still, out->mutable_still());
+}
+
+void Encode(const StagingView& in, v1::Staging* out) {
+  out->set_worker(in.worker);
+  out->set_step(EnumToProto(in.step));
+  Encode(in.progress, out->mutable_progress());
+  EncodePace(in.pace, out);
+  out->set_waits_for(in.waits_for);
+}
+
+void Encode(const ReadingView& in, v1::CheckpointReading* out) {
+  out->set_model(in.model);
+  out->set_checkpoint(in.checkpoint);
+  out->set_bytes_done(static_cast<std::uint64_t>(in.bytes_done));
+  out->set_bytes(static_cast<std::uint64_t>(in.bytes));
+  EncodePace(in.pace, out);
+  out->set_dry_run(in.dry_run);
+}
+
+}  // namespace
 
 // Every optional field is encoded only if it is set, so that a reader sees what the operator chose.
 void Encode(const DeploymentSpec& in, v1::DeploymentSpec* out) {
@@ -94,18 +130,31 @@ void Encode(const DispatchDefaults& in, v1::DispatchDefaults* out) {
   out->set_npu_normal_int8_flag(in.npu_normal_int8_flag);
 }
 
-void Encode(const DeploymentView& in, v1::Deployment* out) {
-  Encode(in.spec, out->mutable_spec());
+void Encode(const ServedModel& in, v1::Model* out) {
+  out->set_name(in.name);
+  out->set_checkpoint(in.checkpoint);
   Encode(in.shape, out->mutable_shape());
   for (const LayerId layer : in.layers) out->add_layers(static_cast<std::uint32_t>(layer.value));
   EncodeDigest(in.manifest, out->mutable_manifest_hash());
+}
+
+void Encode(const DeploymentView& in, v1::Deployment* out) {
+  Encode(in.spec, out->mutable_spec());
+  // Its checkpoint is not read yet, so that nothing else is known.
+  const bool known = in.state != DeploymentState::kReading;
+  if (in.reading) Encode(*in.reading, out->mutable_reading());
+  if (known) Encode(in.shape, out->mutable_shape());
+  for (const LayerId layer : in.layers) out->add_layers(static_cast<std::uint32_t>(layer.value));
+  if (known) EncodeDigest(in.manifest, out->mutable_manifest_hash());
   out->set_state(EnumToProto(in.state));
   // Without a committed plan, the epoch stays 0 and the hash empty.
   if (in.serving != nullptr) {
     out->set_committed_epoch(in.serving->plan.epoch.value);
     EncodeDigest(in.serving->hash, out->mutable_plan_hash());
   }
+  if (in.served) Encode(*in.served, out->mutable_serving_model());
   out->set_pending_epoch(in.pending.value);
+  for (const StagingView& worker : in.staging) Encode(worker, out->add_staging());
   out->set_activity(in.activity);
   // Errors in the view are the deployment's own and keep their reason for syctl's hints.
   if (!in.problem.ok()) *out->mutable_problem() = StatusToProto(in.problem);
@@ -125,6 +174,7 @@ void Encode(const WorkerView& in, v1::Worker* out) {
   out->set_progress(in.progress);
   out->set_experts(static_cast<std::uint32_t>(in.experts));
   for (const ResidentEpoch& resident : in.resident) Encode(resident, out->add_resident());
+  for (const StagingView& epoch : in.staging) Encode(epoch, out->add_staging());
   out->set_problem(in.problem);
   out->set_protocol_version(kProtocolVersion);  // No other worker is a member.
 }

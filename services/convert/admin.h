@@ -21,6 +21,8 @@ absl::StatusOr<DeploymentSpec> FromProto(const v1::ApplyDeploymentRequest& proto
 
 // The defaults at the time of apply; they explain decisions later.
 void Encode(const DispatchDefaults& in, v1::DispatchDefaults* out);
+// Without its deployments.
+void Encode(const ServedModel& in, v1::Model* out);
 void Encode(const DeploymentView& in, v1::Deployment* out);
 void Encode(const WorkerView& in, v1::Worker* out);
 

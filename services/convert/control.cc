@@ -3,11 +3,14 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/str_cat.h"
+
 #include "core/base/dial_address.h"
 #include "core/base/status_macros.h"
 #include "core/protocol_version.h"
 #include "services/convert/decoder.h"
 #include "services/convert/plan.h"
+#include "services/convert/progress.h"
 #include "services/convert/protocol_version.h"
 #include "services/grpc/grpc_status.h"
 
@@ -75,10 +78,18 @@ void Decode(Decoder& at, const v1::Register& in, Register* out) {
 void Encode(const Heartbeat& in, v1::Heartbeat* out) {
   out->set_progress(in.progress);
   if (in.batch_age > Duration::zero()) EncodeTime(in.batch_age, out->mutable_batch_age());
+  for (const StagingReport& report : in.staging) Encode(report, out->add_staging());
 }
 void Decode(Decoder& at, const v1::Heartbeat& in, Heartbeat* out) {
   out->progress = in.progress();
   if (in.has_batch_age()) at.Time("batch_age", in.batch_age(), &out->batch_age);
+  // Every entry becomes something that the coordinator remembers.
+  if (in.staging_size() > static_cast<int>(kStagingReportsMax)) {
+    return at.Refuse("staging", absl::StrCat("must have at most ", kStagingReportsMax, " entries"));
+  }
+  at.Each(
+      "staging", in.staging(), &out->staging,
+      [&at](const v1::StagingReport& item, StagingReport* report) { Decode(at, item, report); });
 }
 
 void Encode(const PrepareAck& in, v1::PrepareAck* out) {

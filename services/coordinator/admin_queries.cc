@@ -32,8 +32,16 @@ std::string Names(const CoordinatorView& view) {
 }
 
 absl::StatusOr<const DeploymentView*> Find(const CoordinatorView& view, const std::string& name) {
-  // Most coordinators have one deployment; naming it would be a nuisance.
+  // Most coordinators have one deployment; naming it would be a nuisance, also while the first
+  // apply of another one reads its checkpoint.
+  const auto exists = [](const DeploymentView& one) {
+    return one.state != DeploymentState::kReading;
+  };
   if (name.empty() && view.deployments.size() == 1) return &view.deployments.front();
+  if (name.empty() &&
+      std::count_if(view.deployments.begin(), view.deployments.end(), exists) == 1) {
+    return &*std::find_if(view.deployments.begin(), view.deployments.end(), exists);
+  }
   if (name.empty() && !view.deployments.empty()) {
     return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
                      absl::StrCat("name a deployment: ", Names(view)), {{"field", "deployment"}});
@@ -47,16 +55,18 @@ absl::StatusOr<const DeploymentView*> Find(const CoordinatorView& view, const st
                    {{"deployment", name}});
 }
 
+absl::Status NoPlanYet(const DeploymentView& deployment) {
+  return MakeError(
+      absl::StatusCode::kUnavailable, Reason::kNotReady,
+      absl::StrCat("deployment ", deployment.spec.name, " has no plan yet: ", deployment.activity),
+      {{"deployment", deployment.spec.name}});
+}
+
 // For calls about the plan. "No plan yet" is retryable, unlike a name that does not exist.
 absl::StatusOr<const DeploymentView*> FindServing(const CoordinatorView& view,
                                                   const std::string& name) {
   SY_ASSIGN_OR_RETURN(const DeploymentView* deployment, Find(view, name));
-  if (deployment->serving == nullptr) {
-    return MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady,
-                     absl::StrCat("deployment ", deployment->spec.name,
-                                  " has no plan yet: ", deployment->activity),
-                     {{"deployment", deployment->spec.name}});
-  }
+  if (deployment->serving == nullptr) return NoPlanYet(*deployment);
   return deployment;
 }
 
@@ -161,16 +171,18 @@ v1::ListModelsResponse ListModels(const CoordinatorView& view) {
   // Deployments whose model has the same name and manifest serve the same model.
   std::map<std::pair<std::string, Sha256Digest>, v1::Model> models;
   for (const DeploymentView& deployment : view.deployments) {
-    v1::Model& model = models[{deployment.spec.model, deployment.manifest}];
-    if (model.name().empty()) {
-      model.set_name(deployment.spec.model);
-      model.set_checkpoint(deployment.spec.checkpoint);
-      Encode(deployment.shape, model.mutable_shape());
-      for (const LayerId layer : deployment.layers) {
-        model.add_layers(static_cast<std::uint32_t>(layer.value));
-      }
-      EncodeDigest(deployment.manifest, model.mutable_manifest_hash());
-    }
+    if (deployment.state == DeploymentState::kReading) continue;
+    // The one that serves; before the first epoch, the one that will.
+    const ServedModel served =
+        deployment.served.value_or(ServedModel{.name = deployment.spec.model,
+                                               .checkpoint = deployment.spec.checkpoint,
+                                               .shape = deployment.shape,
+                                               .layers = deployment.layers,
+                                               .manifest = deployment.manifest});
+    v1::Model& model = models[{served.name, served.manifest}];
+    if (model.name().empty()) Encode(served, &model);
+    // Another deployment of the model may know where it is.
+    if (model.checkpoint().empty()) model.set_checkpoint(served.checkpoint);
     model.add_deployments(deployment.spec.name);
   }
   v1::ListModelsResponse out;
@@ -196,6 +208,8 @@ absl::StatusOr<v1::GetPlanResponse> GetPlan(const CoordinatorView& view,
 absl::StatusOr<v1::ExplainLayerResponse> ExplainLayer(const CoordinatorView& view,
                                                       const v1::ExplainLayerRequest& request) {
   SY_ASSIGN_OR_RETURN(const DeploymentView* found, Find(view, request.deployment()));
+  // Until its checkpoint is read, its layers are not known.
+  if (found->state == DeploymentState::kReading) return NoPlanYet(*found);
   SY_ASSIGN_OR_RETURN(const LayerQuestion question, ParseQuestion(request));
   v1::ExplainLayerResponse out;
   out.set_activity(found->activity);

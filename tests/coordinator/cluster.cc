@@ -187,6 +187,10 @@ void Cluster::Perform(const DialWorker& effect) {
 }
 
 void Cluster::Perform(const LoadModel& effect) {
+  if (hold_loads) {
+    held_loads.push_back(effect);
+    return;
+  }
   const auto it = models.find(effect.checkpoint);
   absl::StatusOr<ModelFacts> facts = MakeError(absl::StatusCode::kNotFound, Reason::kCheckpoint,
                                                "no checkpoint at " + effect.checkpoint);
@@ -219,11 +223,11 @@ DeploymentView Cluster::Deployment(const std::string& name) {
   return {};
 }
 
-WorkerState Cluster::StateOf(const std::string& worker) {
+WorkerView Cluster::Worker(const std::string& id) {
   for (const WorkerView& view : coordinator_->View(now).workers) {
-    if (view.id == worker) return view.state;
+    if (view.id == id) return view;
   }
-  ADD_FAILURE() << "no worker " << worker;
+  ADD_FAILURE() << "no worker " << id;
   return {};
 }
 

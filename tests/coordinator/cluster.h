@@ -87,13 +87,17 @@ class Cluster {
   std::uint64_t Serving(const std::string& name = "demo");
   // Ids of the serving plan's workers, joined by spaces.
   std::string ServingWorkers(const std::string& name = "demo");
-  WorkerState StateOf(const std::string& worker);
+  CoordinatorView View() { return coordinator_->View(now); }
+  WorkerView Worker(const std::string& id);
+  WorkerState StateOf(const std::string& worker) { return Worker(worker).state; }
 
   // Knobs and records.
   std::map<std::string, absl::Status> unreachable;  // what dials to these workers come to
   std::vector<DialWorker> held_dials;               // those that are not answered
   bool hold_dials = false;
   std::map<std::string, ModelFacts> models{{"/models/m", testing::MakeFacts()}};
+  bool hold_loads = false;  // checkpoints are not read; what would be waits in `held_loads`
+  std::vector<LoadModel> held_loads;
   bool hold_writes = false;   // writes wait in `held`
   absl::Status write_status;  // not OK: writes fail
   std::vector<WriteStore> held;

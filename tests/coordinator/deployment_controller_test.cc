@@ -189,7 +189,7 @@ TEST_F(DeploymentControllerTest, AJoinSaysWhatMovesAndMovesOneShare) {
   cluster.Advance(milliseconds(120));
 
   EXPECT_EQ(cluster.Deployment().activity,
-            "preparing epoch 2 (10 of 32 experts move; w2 joins): waiting for w2");
+            "preparing epoch 2 (10 of 32 experts move; w2 joins): waiting for w2 (not begun)");
 }
 
 // A worker that comes back gets what it had: its page cache may still have it.

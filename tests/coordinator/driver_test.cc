@@ -135,7 +135,9 @@ class DriverTest : public ::testing::Test {
     return worker;
   }
 
-  ModelLoader load_model = [](const std::string&) { return testing::MakeFacts(); };
+  ModelLoader load_model = [](const std::string&, const ManifestProgress&) {
+    return testing::MakeFacts();
+  };
   SteadyClock clock_;
   SystemRng rng_;
   Logger logger_{"coordinator", LogLevel::kOff};
@@ -274,11 +276,42 @@ TEST_F(DriverTest, ReturnsToItsStoreWithTheSameEpoch) {
   std::filesystem::remove_all(folder);
 }
 
+// While a checkpoint is read, the coordinator goes on and says how far that is.
+TEST_F(DriverTest, ShowsACheckpointThatIsRead) {
+  std::promise<void> go;
+  load_model = [wait = go.get_future().share()](
+                   const std::string&,
+                   const ManifestProgress& progress) -> absl::StatusOr<ModelFacts> {
+    EXPECT_TRUE(progress(30, 100));
+    wait.wait();
+    EXPECT_TRUE(progress(100, 100));
+    return testing::MakeFacts();
+  };
+  Start();
+  auto applied = std::make_shared<std::promise<absl::Status>>();
+  driver->ApplyDeployment(MakeSpec(1), false,
+                          [applied](auto result) { applied->set_value(result.status()); });
+
+  const CoordinatorView view = driver->WaitForView(
+      [](const CoordinatorView& now) {
+        return now.deployments.size() == 1 && now.deployments[0].reading &&
+               now.deployments[0].reading->bytes_done == 30;
+      },
+      seconds(30));
+
+  ASSERT_EQ(view.deployments.size(), 1U);
+  EXPECT_EQ(view.deployments[0].state, DeploymentState::kReading);
+  EXPECT_EQ(view.deployments[0].activity, "reading /models/m (30 of 100 B)");
+  go.set_value();
+  SY_EXPECT_OK(applied->get_future().get());
+  EXPECT_EQ(driver->View().deployments.at(0).state, DeploymentState::kPending);
+}
+
 TEST_F(DriverTest, ShutdownAnswersAndClosesEverythingOnce) {
   std::promise<void> loading;
   const auto go = std::make_shared<std::promise<void>>();
-  load_model = [&loading, wait = go->get_future().share(),
-                go](const std::string&) -> absl::StatusOr<ModelFacts> {
+  load_model = [&loading, wait = go->get_future().share(), go](
+                   const std::string&, const ManifestProgress&) -> absl::StatusOr<ModelFacts> {
     loading.set_value();
     wait.wait();
     return testing::MakeFacts();
@@ -307,7 +340,7 @@ TEST_F(DriverTest, RefusesWhenTheQueueIsFull) {
   options.queue_max = 4;
   std::promise<void> entered;
   std::promise<void> release;
-  load_model = [](const std::string&) -> absl::StatusOr<ModelFacts> {
+  load_model = [](const std::string&, const ManifestProgress&) -> absl::StatusOr<ModelFacts> {
     return MakeError(absl::StatusCode::kNotFound, Reason::kCheckpoint, "none");
   };
   Start(std::make_unique<MemoryStore>(), options);

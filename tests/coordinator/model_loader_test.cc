@@ -36,6 +36,26 @@ TEST(ModelLoaderTest, ReadsASyntheticModel) {
   EXPECT_EQ(facts.layers.size(), 2U);
 }
 
+TEST(ModelLoaderTest, SaysHowFarItIsAndStopsWhenTold) {
+  for (const std::string& checkpoint :
+       {std::string(SY_SHIPPED_MODEL),
+        std::string("synthetic:seed=3,hidden=32,intermediate=16,experts=4,top_k=2,layers=2")}) {
+    std::uint64_t last = 0;
+    std::uint64_t of = 0;
+    SY_ASSERT_OK(LoadModelFacts(checkpoint, [&](std::uint64_t done, std::uint64_t total) {
+      EXPECT_GT(done, last);
+      last = done;
+      of = total;
+      return true;
+    }));
+    EXPECT_GT(of, 0U) << checkpoint;
+    EXPECT_EQ(last, of) << checkpoint;
+
+    const auto stop = [](std::uint64_t, std::uint64_t) { return false; };
+    EXPECT_EQ(LoadModelFacts(checkpoint, stop).status().code(), absl::StatusCode::kCancelled);
+  }
+}
+
 TEST(ModelLoaderTest, RefusesAFolderWithoutACheckpoint) {
   EXPECT_FALSE(LoadModelFacts("/nonexistent/model").ok());
   EXPECT_EQ(ReasonOf(LoadModelFacts("/nonexistent/model").status()), Reason::kCheckpoint);

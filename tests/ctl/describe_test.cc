@@ -14,6 +14,7 @@ using switchyard::testing::DeploymentMessage;
 using switchyard::testing::ModelMessage;
 using switchyard::testing::ProblemMessage;
 using switchyard::testing::SmallPlan;
+using switchyard::testing::StagingMessage;
 using switchyard::testing::WorkerMessage;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -57,6 +58,53 @@ TEST(DescribeTest, SaysWhatIsWrongAndWhatComes) {
                               "               manifest (DATA_LOSS, WEIGHT_HASH)\n"));
   EXPECT_THAT(text, HasSubstr("epoch:         3, then 4\n"));
   EXPECT_THAT(text, HasSubstr("left out:      w7: no memory\n               w8: no memory\n"));
+}
+
+TEST(DescribeTest, SaysWhichModelServesWhichComesAndHowFarThatIs) {
+  v1::Deployment deployment = DeploymentMessage();
+  *deployment.mutable_serving_model() = ModelMessage();
+  deployment.mutable_spec()->set_model("big");
+  deployment.mutable_spec()->set_checkpoint("/models/big");
+  deployment.set_manifest_hash(std::string(32, 'x'));
+  deployment.mutable_shape()->set_experts(999);
+  deployment.set_pending_epoch(4);
+  *deployment.add_staging() = StagingMessage("w1");
+  deployment.mutable_reading()->set_checkpoint("/models/huge");
+
+  const std::string text = DescribeDeploymentText(deployment, 0);
+
+  EXPECT_THAT(text, HasSubstr("model:         toy\n"
+                              "checkpoint:    /models/toy\n"
+                              "coming:        model big, from /models/big, epoch 4\n"
+                              "reading:       /models/huge: not begun\n"
+                              "state:         serving\n"));
+  EXPECT_THAT(text, HasSubstr("shape:         4 experts,"));
+  EXPECT_THAT(text, HasSubstr("manifest:      " + Sha256("a manifest").ToHex()));
+  EXPECT_THAT(text, HasSubstr("left out:      -\n"
+                              "\n"
+                              "WORKER  STEP     EXPERTS   LOADED          RATE         LEFT  NOTE\n"
+                              "w1      loading  34 of 48  1.0 of 1.5 GiB  412.0 MiB/s  2 s   -\n"));
+}
+
+TEST(DescribeTest, SaysWhatAWorkerLoads) {
+  v1::Worker worker = WorkerMessage("w1");
+  *worker.add_staging() = StagingMessage("w1");
+
+  EXPECT_THAT(DescribeWorkerText(worker, {}),
+              HasSubstr("\n\nPREPARES  EPOCH  STEP     EXPERTS   LOADED "));
+}
+
+TEST(DescribeTest, ADeploymentWhoseCheckpointIsReadHasNoFactsYet) {
+  v1::Deployment deployment;
+  deployment.mutable_spec()->set_name("next");
+  deployment.mutable_spec()->set_model("huge");
+  deployment.set_state(v1::DEPLOYMENT_STATE_READING);
+
+  const std::string text = DescribeDeploymentText(deployment, 0);
+
+  EXPECT_THAT(text, HasSubstr("model:         huge\n"));
+  EXPECT_THAT(text, HasSubstr("state:         reading\n"));
+  EXPECT_THAT(text, HasSubstr("shape:         -\n"));
 }
 
 TEST(DescribeTest, SaysWhoAskedForTheWireDtype) {

@@ -152,6 +152,24 @@ inline v1::Deployment DeploymentMessage() {
   return out;
 }
 
+// A worker that has loaded 34 of 48 experts of epoch 4.
+inline v1::Staging StagingMessage(const std::string& worker) {
+  v1::Staging out;
+  out.set_worker(worker);
+  out.set_step(v1::STAGING_STEP_LOADING);
+  v1::StagingReport& progress = *out.mutable_progress();
+  progress.set_deployment("local");
+  progress.set_epoch(4);
+  progress.set_experts_done(34);
+  progress.set_experts(48);
+  progress.set_bytes_done(std::uint64_t{34} << 25);
+  progress.set_bytes(std::uint64_t{48} << 25);
+  out.set_bytes_per_second(std::uint64_t{412} << 20);
+  out.mutable_left()->set_seconds(1);
+  out.mutable_left()->set_nanos(87'000'000);
+  return out;
+}
+
 inline v1::Model ModelMessage() {
   v1::Model out;
   out.set_name("toy");

@@ -35,6 +35,35 @@ TEST(TablesTest, ShowsDeploymentsWithTheirProblem) {
       "the manifest\n");
 }
 
+TEST(TablesTest, ShowsAChangeInProgress) {
+  v1::ListDeploymentsResponse list;
+  v1::Deployment& changing = *list.add_deployments();
+  changing = DeploymentMessage();
+  *changing.mutable_serving_model() = ModelMessage();
+  changing.mutable_spec()->set_model("big");
+  changing.set_pending_epoch(4);
+  changing.set_activity(
+      "model big is coming: preparing epoch 4 (another model): waiting for w1 (34 of 48 experts, "
+      "1.2 of 1.7 GiB, 412.0 MiB/s, 2 s left), w2 (not begun)");
+  v1::Deployment& reading = *list.add_deployments();
+  reading.mutable_spec()->set_name("next");
+  reading.mutable_spec()->set_model("huge");
+  reading.set_state(v1::DEPLOYMENT_STATE_READING);
+  reading.set_activity("reading /models/huge (12.3 of 45.0 GiB, 1.1 GiB/s, 30 s left)");
+
+  EXPECT_EQ(
+      DeploymentsTable(list, 100),
+      "NAME   MODEL  STATE    EPOCH  SESSIONS  ACTIVITY\n"
+      "local  toy    serving  3      2         model big is coming: preparing epoch 4 (another "
+      "model):\n"
+      "                                        waiting for w1 (34 of 48 experts, 1.2 of 1.7 "
+      "GiB, 412.0\n"
+      "                                        MiB/s, 2 s left), w2 (not begun)\n"
+      "next   huge   reading  -      0         reading /models/huge (12.3 of 45.0 GiB, 1.1 "
+      "GiB/s, 30 s\n"
+      "                                        left)\n");
+}
+
 TEST(TablesTest, KeepsWithinTheTerminal) {
   v1::ListDeploymentsResponse list;
   *list.add_deployments() = DeploymentMessage();

@@ -39,7 +39,7 @@ class PlanStager {
   // Frees the whole epoch, whether it is active, staged or still being staged.
   virtual void Drop(const EpochKey& key) = 0;
   // Shows the coordinator whether the data thread and the device work, since the agent renews the
-  // lease without them. Thread-safe.
+  // lease without them, and how far the epochs are that it stages. Thread-safe.
   [[nodiscard]] virtual Heartbeat MakeHeartbeat() const = 0;
 };
 

@@ -24,20 +24,29 @@ namespace {
 
 using PackedByKey = absl::flat_hash_map<ExpertKey, std::shared_ptr<const PackedExpert>>;
 
-// Returns the bytes that the experts of `runtime` will take that no resident epoch holds. Computed
-// from the plan, so that a refusal for memory comes before the checkpoint is opened.
-std::int64_t NewBytesOf(const EpochRuntime& runtime) {
-  std::int64_t bytes = 0;
-  for (const LayerRuntime& layer : runtime.layers) {
-    QuantScheme scheme = QuantScheme::kNone;
-    for (const DispatchConfig& config : runtime.plan.configs) {
-      if (config.layer == layer.layer) scheme = config.scheme;
-    }
-    const auto missing = std::count_if(layer.slots.begin(), layer.slots.end(),
-                                       [](const ExpertSlot& slot) { return !slot.weights; });
-    bytes += missing * HeldExpertBytes(runtime.plan.shape, scheme);
+// Returns the bytes that one expert of the layer takes. Computed from the plan, so that a refusal
+// for memory comes before the checkpoint is opened.
+std::int64_t ExpertBytesIn(const Plan& plan, LayerId layer) {
+  QuantScheme scheme = QuantScheme::kNone;
+  for (const DispatchConfig& config : plan.configs) {
+    if (config.layer == layer) scheme = config.scheme;
   }
-  return bytes;
+  return HeldExpertBytes(plan.shape, scheme);
+}
+
+// Returns what has to be loaded: the experts of `runtime` that no resident epoch holds.
+StagingProgress BeginOf(const EpochRuntime& runtime) {
+  StagingProgress progress;
+  for (const LayerRuntime& layer : runtime.layers) {
+    const auto missing = static_cast<std::int32_t>(
+        std::count_if(layer.slots.begin(), layer.slots.end(),
+                      [](const ExpertSlot& slot) { return !slot.weights; }));
+    progress.experts += layer.local_slots();
+    progress.experts_shared += layer.local_slots() - missing;
+    progress.bytes += missing * ExpertBytesIn(runtime.plan, layer.layer);
+  }
+  progress.experts_done = progress.experts_shared;
+  return progress;
 }
 
 bool SameExpertShape(const MoeShape& a, const MoeShape& b) {
@@ -264,14 +273,9 @@ absl::Status EpochStager::CheckPlan(const Plan& plan) const {
 
 absl::Status EpochStager::LoadExperts(const StageRequest& request, EpochRuntime* runtime) const {
   const Plan& plan = runtime->plan;
-  StagingProgress progress;
-  for (const LayerRuntime& layer : runtime->layers) {
-    progress.experts += layer.local_slots();
-    for (const ExpertSlot& slot : layer.slots) progress.experts_shared += slot.weights ? 1 : 0;
-  }
-  progress.experts_done = progress.experts_shared;
+  StagingProgress progress = BeginOf(*runtime);
   // The old epochs serve until the new one is committed, so both must fit at the same time.
-  const std::int64_t bytes = ResidentBytes(request.resident) + NewBytesOf(*runtime);
+  const std::int64_t bytes = ResidentBytes(request.resident) + progress.bytes;
   if (options_.weight_bytes_max > 0 && bytes > options_.weight_bytes_max) {
     return MakeError(
         absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
@@ -281,6 +285,7 @@ absl::Status EpochStager::LoadExperts(const StageRequest& request, EpochRuntime*
                         options_.weight_bytes_max),
         {{"worker", options_.worker_id}});
   }
+  if (request.on_begin) request.on_begin(progress);
   // Without opening the checkpoint: a re-plan that moves no expert of this worker needs no storage.
   if (progress.experts_shared == progress.experts) return absl::OkStatus();
   SY_ASSIGN_OR_RETURN(
@@ -294,13 +299,19 @@ absl::Status EpochStager::LoadExperts(const StageRequest& request, EpochRuntime*
                      absl::StrFormat("the sizes of %s differ from those in the plan of %s",
                                      source->describe(), plan.deployment));
   }
-  std::vector<std::pair<LayerId, ExpertSlot*>> missing;
+  struct Missing {
+    LayerId layer;
+    ExpertSlot* slot;
+    std::int64_t bytes;
+  };
+  std::vector<Missing> missing;
   for (LayerRuntime& layer : runtime->layers) {
     SY_RETURN_IF_ERROR(CheckScheme(plan, layer.layer, *source));
+    const std::int64_t expert_bytes = ExpertBytesIn(plan, layer.layer);
     for (ExpertSlot& slot : layer.slots) {
       // Otherwise shared with a resident epoch: the hashes are equal, so nothing has to be read or
       // verified again.
-      if (!slot.weights) missing.emplace_back(layer.layer, &slot);
+      if (!slot.weights) missing.push_back({layer.layer, &slot, expert_bytes});
     }
   }
   Mutex mutex;  // of progress
@@ -312,11 +323,12 @@ absl::Status EpochStager::LoadExperts(const StageRequest& request, EpochRuntime*
                        absl::StrFormat("staging of epoch %d of %s was stopped", plan.epoch.value,
                                        plan.deployment));
     }
-    const auto& [layer, slot] = missing[i];
+    const auto& [layer, slot, expert_bytes] = missing[i];
     SY_ASSIGN_OR_RETURN(const ExpertWeights raw, source->Load(layer, slot->expert));
     SY_ASSIGN_OR_RETURN(slot->weights, options_.device->Pack(plan.shape, ViewOf(raw)));
     const MutexLock lock(mutex);
     ++progress.experts_done;
+    progress.bytes_done += expert_bytes;
     if (request.on_progress) request.on_progress(progress);
     return absl::OkStatus();
   });

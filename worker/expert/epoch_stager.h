@@ -47,6 +47,9 @@ struct StagingProgress {
   std::int32_t experts_done = 0;  // shared ones included
   std::int32_t experts_shared = 0;
   std::int32_t experts = 0;
+  // They count the experts that are not shared, as held in memory.
+  std::int64_t bytes_done = 0;
+  std::int64_t bytes = 0;
 };
 
 // An epoch that is ready to be activated. Activating it neither allocates nor fails.
@@ -61,6 +64,9 @@ struct StageRequest {
   // memory in use.
   std::span<const std::shared_ptr<const EpochRuntime>> resident;
   std::stop_token stop;  // polled before each expert
+  // May be empty; called once, as soon as it is known how much has to be loaded, before the
+  // checkpoint is opened.
+  std::function<void(const StagingProgress&)> on_begin = nullptr;
   std::function<void(const StagingProgress&)>
       on_progress;  // may be empty; after each expert, by any loading thread, one at a time
 };

@@ -117,7 +117,7 @@ ExpertService::Impl::Impl(ExpertServiceOptions options, Transport* transport, Cl
       transport_(transport),
       clock_(clock),
       fault_(std::move(fault)),
-      staging_(options_.stager, options_.on_staging),
+      staging_(options_.stager),
       direct_(std::move(direct)),
       commands_([transport] { transport->Wake(); }, options_.calls_max),
       engine_(
@@ -273,7 +273,8 @@ void ExpertService::Impl::RunDataThread() {
 Heartbeat ExpertService::Impl::MakeHeartbeat() const {
   const TimePoint since = batch_since_.load(std::memory_order_relaxed);
   return {.progress = turns_.load(std::memory_order_relaxed),
-          .batch_age = std::max(Duration::zero(), clock_->Now() - since)};
+          .batch_age = std::max(Duration::zero(), clock_->Now() - since),
+          .staging = staging_.Reports()};
 }
 
 void ExpertService::Impl::ReportDrained() {

@@ -42,8 +42,6 @@ struct ExpertServiceOptions {
   Duration idle_sleep_max = std::chrono::milliseconds(100);
   // Calls that wait at once; more are refused (CommandQueue).
   std::size_t calls_max = 256;
-  // Called from the staging thread after each expert; may be empty.
-  std::function<void(absl::string_view deployment, Epoch epoch, const StagingProgress&)> on_staging;
 };
 
 struct ExpertServiceView {
@@ -72,8 +70,8 @@ class ExpertService {
   void Retire(absl::string_view deployment, Epoch epoch, std::function<void()> unbound);
   void ShortenRetire(absl::string_view deployment, Epoch epoch, Duration within);
   void Drop(absl::string_view deployment, Epoch epoch);
-  // How the data thread and its batches move. Of direct sessions nothing: their callers wait
-  // themselves. No lock.
+  // How the data thread, its batches and the staging move. Of direct sessions nothing: their
+  // callers wait themselves. Does not wait for the data thread or for a weight.
   [[nodiscard]] Heartbeat MakeHeartbeat() const;
 
   // Calls that wait at most `timeout` for the data thread. Errors: those of ExpertEngine, and those

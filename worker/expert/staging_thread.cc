@@ -18,10 +18,8 @@ bool Is(const Plan& plan, absl::string_view deployment, Epoch epoch) {
 
 }  // namespace
 
-StagingThread::StagingThread(StagerOptions options, Progress on_progress)
-    : stager_(std::move(options)),
-      on_progress_(std::move(on_progress)),
-      thread_([this] { Run(); }) {}
+StagingThread::StagingThread(StagerOptions options)
+    : stager_(std::move(options)), thread_([this] { Run(); }) {}
 
 StagingThread::~StagingThread() { Stop(); }
 
@@ -111,6 +109,28 @@ std::vector<ResidentEpoch> StagingThread::Resident() const {
   return resident;
 }
 
+std::vector<StagingReport> StagingThread::Reports() const {
+  const MutexLock lock(mutex_);
+  std::vector<StagingReport> reports;
+  for (const Held& held : held_) {
+    if (!held.taken && reports.size() + 1 < kStagingReportsMax) reports.push_back(held.report);
+  }
+  // A job without `done` was dropped: nobody waits for it.
+  if (running_ && running_->done && running_->report) reports.push_back(*running_->report);
+  return reports;
+}
+
+void StagingThread::SetReport(Job& job, const StagingProgress& progress) {
+  const Plan& plan = job.prepare.plan;
+  const MutexLock lock(mutex_);
+  job.report = {.deployment = plan.deployment,
+                .epoch = plan.epoch,
+                .experts_done = progress.experts_done - progress.experts_shared,
+                .experts = progress.experts - progress.experts_shared,
+                .bytes_done = progress.bytes_done,
+                .bytes = progress.bytes};
+}
+
 void StagingThread::Run() {
   UniqueLock lock(mutex_);
   while (true) {
@@ -136,21 +156,21 @@ void StagingThread::Run() {
 void StagingThread::StageOne(const std::shared_ptr<Job>& job) {
   // A copy of the references: Drop may change held_ while weights load for minutes.
   const auto resident = Runtimes();
-  const Plan& plan = job->prepare.plan;
-  absl::StatusOr<StagedEpoch> staged =
-      stager_.Stage({.prepare = &job->prepare,
-                     .resident = resident,
-                     .stop = job->stop.get_token(),
-                     .on_progress = [this, &plan](const StagingProgress& progress) {
-                       if (on_progress_) on_progress_(plan.deployment, plan.epoch, progress);
-                     }});
+  const auto report = [this, &job](const StagingProgress& progress) { SetReport(*job, progress); };
+  absl::StatusOr<StagedEpoch> staged = stager_.Stage({.prepare = &job->prepare,
+                                                      .resident = resident,
+                                                      .stop = job->stop.get_token(),
+                                                      .on_begin = report,
+                                                      .on_progress = report});
   std::function<void(absl::Status)> done;
   {
     const MutexLock lock(mutex_);
     done = std::exchange(job->done, nullptr);  // Empty: dropped meanwhile.
     // Known from before `done` is called: its receiver may commit, and thus Take, at once.
     if (done && staged.ok()) {
-      held_.push_back({.runtime = staged->runtime, .staged = *std::move(staged)});
+      held_.push_back({.runtime = staged->runtime,
+                       .staged = *std::move(staged),
+                       .report = job->report.value_or(StagingReport{})});
     }
     running_ = nullptr;
   }

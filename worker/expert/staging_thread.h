@@ -25,11 +25,7 @@ namespace switchyard {
 
 class StagingThread {
  public:
-  // Called on the staging thread after each expert.
-  using Progress =
-      std::function<void(absl::string_view deployment, Epoch epoch, const StagingProgress&)>;
-
-  StagingThread(StagerOptions options, Progress on_progress);
+  explicit StagingThread(StagerOptions options);
   ~StagingThread();
   StagingThread(const StagingThread&) = delete;
   StagingThread& operator=(const StagingThread&) = delete;
@@ -50,6 +46,9 @@ class StagingThread {
   void Stop();
   // Staged and taken epochs, oldest first.
   [[nodiscard]] std::vector<ResidentEpoch> Resident() const;
+  // How far the epochs are that are not taken: those that are staged, oldest first, then the one
+  // that is being loaded, once it is known how much that is. At most kStagingReportsMax.
+  [[nodiscard]] std::vector<StagingReport> Reports() const;
 
  private:
   // One epoch to stage. `done` is empty once the job was dropped.
@@ -57,11 +56,14 @@ class StagingThread {
     Prepare prepare;
     std::function<void(absl::Status)> done;
     std::stop_source stop;
+    // Unset until it is known; under the lock, as `done` is.
+    std::optional<StagingReport> report = {};
   };
   // An epoch that was staged and not dropped.
   struct Held {
     std::shared_ptr<const EpochRuntime> runtime;
     StagedEpoch staged;  // empty once taken
+    StagingReport report;
     bool taken = false;
   };
   // Stage a job, or free an epoch: in one queue, so that an epoch is freed before the next one is
@@ -71,11 +73,11 @@ class StagingThread {
   void Run();
   // Runs without the lock; only its beginning and end take it.
   void StageOne(const std::shared_ptr<Job>& job);
+  void SetReport(Job& job, const StagingProgress& progress);
   // The runtimes of all epochs that are held, oldest first.
   [[nodiscard]] std::vector<std::shared_ptr<const EpochRuntime>> Runtimes() const;
 
   EpochStager stager_;
-  const Progress on_progress_;
   mutable Mutex mutex_;
   CondVar changed_;
   std::deque<Work> work_ SY_GUARDED_BY(mutex_);

@@ -47,6 +47,82 @@ TEST(ConvertAdminTest, DeploymentSpecsRoundTrip) {
   }
 }
 
+TEST(ConvertAdminTest, ShowsAChangeInProgress) {
+  DeploymentView view;
+  view.spec.model = "b";
+  view.served = ServedModel{.name = "a",
+                            .checkpoint = "/models/a",
+                            .shape = {.hidden = 8},
+                            .layers = {LayerId{3}},
+                            .manifest = Sha256("a")};
+  StagingView loading;
+  loading.worker = "w1";
+  loading.step = StagingStep::kLoading;
+  loading.progress = {"demo", Epoch{5}, 34, 48, 1200, 1700};
+  loading.pace = {.bytes_per_second = 400,
+                  .left = std::chrono::milliseconds(1250),
+                  .still = std::chrono::milliseconds(100)};
+  StagingView asked;
+  asked.worker = "w2";
+  asked.step = StagingStep::kAsked;
+  asked.waits_for = "it loads epoch 1 of c first";
+  view.staging = {loading, asked};
+  ReadingView reading;
+  reading.model = "b";
+  reading.checkpoint = "/models/b";
+  reading.bytes_done = 10;
+  reading.bytes = 30;
+  reading.pace.bytes_per_second = 5;
+  view.reading = reading;
+  v1::Deployment shown;
+
+  Encode(view, &shown);
+
+  EXPECT_EQ(shown.serving_model().name(), "a");
+  EXPECT_EQ(shown.serving_model().checkpoint(), "/models/a");
+  EXPECT_EQ(shown.serving_model().shape().hidden(), 8U);
+  EXPECT_EQ(shown.serving_model().layers(0), 3U);
+  EXPECT_EQ(shown.serving_model().manifest_hash().size(), 32U);
+  ASSERT_EQ(shown.staging_size(), 2);
+  EXPECT_EQ(shown.staging(0).worker(), "w1");
+  EXPECT_EQ(shown.staging(0).step(), v1::STAGING_STEP_LOADING);
+  EXPECT_EQ(shown.staging(0).progress().epoch(), 5U);
+  EXPECT_EQ(shown.staging(0).progress().experts_done(), 34U);
+  EXPECT_EQ(shown.staging(0).progress().bytes(), 1700U);
+  EXPECT_EQ(shown.staging(0).bytes_per_second(), 400U);
+  EXPECT_EQ(shown.staging(0).left().seconds(), 1);
+  EXPECT_EQ(shown.staging(0).left().nanos(), 250'000'000);
+  EXPECT_EQ(shown.staging(0).still().nanos(), 100'000'000);
+  EXPECT_EQ(shown.staging(1).step(), v1::STAGING_STEP_ASKED);
+  EXPECT_FALSE(shown.staging(1).has_left()) << "not known";
+  EXPECT_EQ(shown.staging(1).waits_for(), "it loads epoch 1 of c first");
+  EXPECT_EQ(shown.reading().checkpoint(), "/models/b");
+  EXPECT_EQ(shown.reading().bytes_done(), 10U);
+  EXPECT_EQ(shown.reading().bytes(), 30U);
+  EXPECT_EQ(shown.reading().bytes_per_second(), 5U);
+  EXPECT_FALSE(shown.reading().has_left());
+
+  WorkerView worker;
+  worker.staging = {loading};
+  v1::Worker of_worker;
+  Encode(worker, &of_worker);
+  ASSERT_EQ(of_worker.staging_size(), 1);
+  EXPECT_EQ(of_worker.staging(0).progress().deployment(), "demo");
+}
+
+TEST(ConvertAdminTest, ShowsNoFactsOfACheckpointThatIsNotReadYet) {
+  DeploymentView view;
+  view.state = DeploymentState::kReading;
+  v1::Deployment shown;
+
+  Encode(view, &shown);
+
+  EXPECT_EQ(shown.state(), v1::DEPLOYMENT_STATE_READING);
+  EXPECT_FALSE(shown.has_shape());
+  EXPECT_EQ(shown.manifest_hash(), "");
+  EXPECT_FALSE(shown.has_serving_model());
+}
+
 // R2: what the coordinator was set to is shown, and no request can set it.
 TEST(ConvertAdminTest, ShowsTheCoordinatorsDefaultsAndTakesNone) {
   DeploymentView view;

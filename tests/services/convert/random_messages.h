@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/error.h"
@@ -101,6 +102,13 @@ class RandomMessages {
     return {LayerId{Index()}, ExpertId{Index()}, Any(Projection::kDown), Digest()};
   }
 
+  StagingReport Staging() {
+    StagingReport report{Text(), Epoch{rng_.Next()}, Index(), Index(), Index(), Index()};
+    if (report.experts_done > report.experts) std::swap(report.experts_done, report.experts);
+    if (report.bytes_done > report.bytes) std::swap(report.bytes_done, report.bytes);
+    return report;
+  }
+
   WorkerMessage FromWorker() {
     switch (rng_.Below(8)) {
       case 0:
@@ -117,7 +125,7 @@ class RandomMessages {
             }),
             rng_.NextId<LifeSecret>()};
       case 1:
-        return Heartbeat{rng_.Next(), Time()};
+        return Heartbeat{rng_.Next(), Time(), List([this] { return Staging(); })};
       case 2:
         return PrepareAck{Text(), Epoch{rng_.Next()}, rng_.Next(), Digest()};
       case 3:

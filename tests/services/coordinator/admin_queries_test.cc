@@ -158,6 +158,52 @@ TEST(AdminQueriesTest, ModelsOfEqualManifestsAreOne) {
   EXPECT_EQ(list.models(1).shape().hidden(), 8U);
 }
 
+TEST(AdminQueriesTest, ModelsAreThoseThatServe) {
+  CoordinatorView view = AView();
+  DeploymentView& c = view.deployments[2];
+  c.served = ServedModel{.name = "former",
+                         .checkpoint = "",
+                         .shape = {.hidden = 16},
+                         .layers = {LayerId{0}},
+                         .manifest = Sha256("former")};
+  DeploymentView reading;
+  reading.spec.name = "d";
+  reading.spec.model = "unread";
+  reading.state = DeploymentState::kReading;
+  view.deployments.push_back(reading);
+
+  const v1::ListModelsResponse list = ListModels(view);
+
+  ASSERT_EQ(list.models_size(), 2) << "neither what is coming to c nor what is read for d";
+  EXPECT_EQ(list.models(0).name(), "former");
+  EXPECT_EQ(list.models(0).checkpoint(), "");
+  EXPECT_EQ(list.models(0).shape().hidden(), 16U);
+  EXPECT_EQ(list.models(0).deployments(0), "c");
+  EXPECT_EQ(list.models(1).name(), "m");
+}
+
+TEST(AdminQueriesTest, ADeploymentThatIsReadIsFoundByNameAlone) {
+  CoordinatorView view = AView();
+  view.deployments.resize(1);
+  DeploymentView reading;
+  reading.spec.name = "d";
+  reading.state = DeploymentState::kReading;
+  reading.activity = "reading /models/d (not begun)";
+  view.deployments.push_back(reading);
+
+  SY_ASSERT_OK_AND_ASSIGN(const auto unnamed, GetPlan(view, {}));
+  EXPECT_EQ(unnamed.plan().deployment(), "a");
+  v1::GetPlanRequest request;
+  request.set_deployment("d");
+  const auto none = GetPlan(view, request);
+  EXPECT_THAT(none, FailsWith(absl::StatusCode::kUnavailable, Reason::kNotReady));
+  EXPECT_EQ(none.status().message(), "deployment d has no plan yet: reading /models/d (not begun)");
+  v1::ExplainLayerRequest layer;
+  layer.set_deployment("d");
+  EXPECT_THAT(ExplainLayer(view, layer),
+              FailsWith(absl::StatusCode::kUnavailable, Reason::kNotReady));
+}
+
 TEST(AdminQueriesTest, WorkersShowLeaseAndWhatTheyHold) {
   CoordinatorView view = AView();
 

@@ -25,7 +25,8 @@ class DriverFixture : public ::testing::Test {
     SY_ASSERT_OK_AND_ASSIGN(
         driver_,
         Driver::Create(options, {.store = std::make_unique<MemoryStore>(),
-                                 .load_model = [](const std::string&) { return MakeFacts(); },
+                                 .load_model = [](const std::string&,
+                                                  const ManifestProgress&) { return MakeFacts(); },
                                  .clock = &clock_,
                                  .rng = &rng_,
                                  .logger = &logger_}));

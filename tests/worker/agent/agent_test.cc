@@ -116,6 +116,17 @@ TEST_F(AgentTest, DialsAtOnceAndRegistersWhenUp) {
   EXPECT_TRUE(agent->registered());
 }
 
+TEST_F(AgentTest, HeartbeatsSayWhatIsStaged) {
+  Connect();
+  now = agent->NextDeadline();
+  const Heartbeat heartbeat{.progress = 1, .staging = {{"demo", Epoch{2}, 1, 4, 100, 400}}};
+
+  Step(AgentTick{heartbeat});
+
+  ASSERT_EQ(Sent<Heartbeat>().size(), 1U);
+  EXPECT_EQ(Sent<Heartbeat>()[0], heartbeat);
+}
+
 TEST_F(AgentTest, HeartbeatsFourTimesInALeaseWithItsProgress) {
   Connect();
   for (int i = 0; i < 3; ++i) {

@@ -2,10 +2,16 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <future>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "gtest/gtest.h"
 
+#include "core/held_expert_bytes.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/worker/expert/epoch_testing.h"
 
@@ -53,7 +59,7 @@ class Gate {
 
 TEST(StagingThreadTest, StagesThenGivesTheEpochOutOnceAndKeepsItKnown) {
   FakeDevice device;
-  StagingThread thread(StagerOf(1, &device), nullptr);
+  StagingThread thread(StagerOf(1, &device));
 
   SY_ASSERT_OK(StageAndWait(thread, MakePrepare(MakePlan(1, 2))));
 
@@ -70,7 +76,7 @@ TEST(StagingThreadTest, StagesThenGivesTheEpochOutOnceAndKeepsItKnown) {
 
 TEST(StagingThreadTest, SharesExpertsWithWhatIsResident) {
   FakeDevice device;
-  StagingThread thread(StagerOf(1, &device), nullptr);
+  StagingThread thread(StagerOf(1, &device));
   SY_ASSERT_OK(StageAndWait(thread, MakePrepare(MakePlan(1, 2))));
   const int packs = device.packs;
 
@@ -81,7 +87,7 @@ TEST(StagingThreadTest, SharesExpertsWithWhatIsResident) {
 
 TEST(StagingThreadTest, LeavesNothingOfAnEpochThatFailed) {
   FakeDevice device;
-  StagingThread thread(StagerOf(1, &device), nullptr);
+  StagingThread thread(StagerOf(1, &device));
   Prepare prepare = MakePrepare(MakePlan(1, 2));
   for (TensorHash& row : prepare.tensors) row.sha256.bytes[0] ^= 1;
 
@@ -92,25 +98,92 @@ TEST(StagingThreadTest, LeavesNothingOfAnEpochThatFailed) {
   EXPECT_EQ(thread.Take("demo", Epoch{1}).runtime, nullptr);
 }
 
-TEST(StagingThreadTest, TellsItsProgress) {
-  FakeDevice device;
-  std::vector<std::int32_t> done;
-  {
-    StagingThread thread(StagerOf(1, &device), [&](absl::string_view deployment, Epoch epoch,
-                                                   const StagingProgress& progress) {
-      EXPECT_EQ(deployment, "demo");
-      EXPECT_EQ(epoch, Epoch{4});
-      done.push_back(progress.experts_done);
-    });
-    SY_ASSERT_OK(StageAndWait(thread, MakePrepare(MakePlan(4, 2))));
+// Calls `look` before each expert, on the thread that loads it.
+class WatchedSource final : public WeightSource {
+ public:
+  WatchedSource(std::unique_ptr<WeightSource> source, std::function<void()> look)
+      : source_(std::move(source)), look_(std::move(look)) {}
+  absl::StatusOr<ExpertWeights> Load(LayerId layer, ExpertId expert) override {
+    look_();
+    return source_->Load(layer, expert);
   }
+  [[nodiscard]] MoeShape shape() const override { return source_->shape(); }
+  [[nodiscard]] QuantScheme SchemeOf(LayerId layer) const override {
+    return source_->SchemeOf(layer);
+  }
+  [[nodiscard]] std::string describe() const override { return source_->describe(); }
 
-  EXPECT_EQ(done, (std::vector<std::int32_t>{1, 2, 3, 4, 5, 6}));
+ private:
+  std::unique_ptr<WeightSource> source_;
+  std::function<void()> look_;
+};
+
+StagingReport ReportOf(std::uint64_t epoch, std::int32_t done, std::int32_t experts) {
+  const std::int64_t bytes = HeldExpertBytes(testing::TestModel().shape, QuantScheme::kNone);
+  return {"demo", Epoch{epoch}, done, experts, done * bytes, experts * bytes};
+}
+
+TEST(StagingThreadTest, ReportsWhatItLoadsExpertByExpert) {
+  FakeDevice device;
+  StagingThread* watched = nullptr;
+  std::vector<StagingReport> seen;
+  StagerOptions options = StagerOf(1, &device);
+  options.open_weights = [&, open = options.open_weights](
+                             absl::string_view checkpoint,
+                             WeightCheck check) -> absl::StatusOr<std::unique_ptr<WeightSource>> {
+    auto source = open(checkpoint, check);
+    if (!source.ok()) return source;
+    return std::make_unique<WatchedSource>(*std::move(source), [&] {
+      const auto reports = watched->Reports();
+      ASSERT_EQ(reports.size(), 1U);
+      seen.push_back(reports[0]);
+    });
+  };
+  StagingThread thread(options);
+  watched = &thread;
+  EXPECT_TRUE(thread.Reports().empty());
+
+  SY_ASSERT_OK(StageAndWait(thread, MakePrepare(MakePlan(4, 2))));
+
+  ASSERT_EQ(seen.size(), 6U);
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(seen[static_cast<std::size_t>(i)], ReportOf(4, i, 6));
+  // Until its commit, so that whoever waits for another worker sees that this one is done.
+  EXPECT_EQ(thread.Reports(), std::vector{ReportOf(4, 6, 6)});
+  const StagedEpoch taken = thread.Take("demo", Epoch{4});
+  EXPECT_TRUE(thread.Reports().empty());
+}
+
+TEST(StagingThreadTest, ReportsOnlyWhatHasToBeLoaded) {
+  FakeDevice device;
+  StagingThread thread(StagerOf(0, &device));
+  SY_ASSERT_OK(StageAndWait(thread, MakePrepare(MakePlan(1, 2))));
+  const StagedEpoch taken = thread.Take("demo", Epoch{1});
+
+  SY_ASSERT_OK(StageAndWait(thread, MakePrepare(MakePlan(2, 3))));
+
+  EXPECT_EQ(thread.Reports(), std::vector{ReportOf(2, 2, 2)}) << "two of four are shared";
+  thread.Drop("demo", Epoch{2});
+  EXPECT_TRUE(thread.Reports().empty());
+}
+
+TEST(StagingThreadTest, ReportsWhatItBeginsBeforeTheCheckpointIsOpenAndNothingThatWasDropped) {
+  FakeDevice device;
+  Gate gate;
+  StagingThread thread(gate.Guard(StagerOf(1, &device)));
+  thread.Stage(MakePrepare(MakePlan(1, 2)), [](const absl::Status&) {});
+  thread.Stage(MakePrepare(MakePlan(2, 2)), [](const absl::Status&) {});
+  ASSERT_TRUE(gate.AwaitArrival());
+
+  EXPECT_EQ(thread.Reports(), std::vector{ReportOf(1, 0, 6)}) << "the other one waits";
+
+  thread.Drop("demo", Epoch{1});
+  EXPECT_TRUE(thread.Reports().empty());
+  gate.Open();
 }
 
 TEST(StagingThreadTest, DropFreesWhatIsStagedAndWhatWasTaken) {
   FakeDevice device;
-  StagingThread thread(StagerOf(1, &device), nullptr);
+  StagingThread thread(StagerOf(1, &device));
   SY_ASSERT_OK(StageAndWait(thread, MakePrepare(MakePlan(1, 2))));
   StagedEpoch taken = thread.Take("demo", Epoch{1});
   const std::weak_ptr<const EpochRuntime> runtime = taken.runtime;
@@ -127,7 +200,7 @@ TEST(StagingThreadTest, DropFreesWhatIsStagedAndWhatWasTaken) {
 TEST(StagingThreadTest, DropStopsWhatIsBeingStagedAndDoesNotTell) {
   FakeDevice device;
   Gate gate;
-  StagingThread thread(gate.Guard(StagerOf(1, &device)), nullptr);
+  StagingThread thread(gate.Guard(StagerOf(1, &device)));
   std::atomic<int> told{0};
   thread.Stage(MakePrepare(MakePlan(1, 2)), [&](const absl::Status&) { ++told; });
   thread.Stage(MakePrepare(MakePlan(2, 2)), [&](const absl::Status&) { ++told; });
@@ -147,7 +220,7 @@ TEST(StagingThreadTest, DropStopsWhatIsBeingStagedAndDoesNotTell) {
 TEST(StagingThreadTest, StopEndsWhatIsBeingStaged) {
   FakeDevice device;
   Gate gate;
-  StagingThread thread(gate.Guard(StagerOf(1, &device)), nullptr);
+  StagingThread thread(gate.Guard(StagerOf(1, &device)));
   std::promise<absl::Status> done;
   auto answer = done.get_future();
   thread.Stage(MakePrepare(MakePlan(1, 2)),
@@ -168,7 +241,7 @@ TEST(StagingThreadTest, StopEndsWhatIsBeingStaged) {
 TEST(StagingThreadTest, RefusesMoreOrdersThanItsBound) {
   FakeDevice device;
   Gate gate;
-  StagingThread thread(gate.Guard(StagerOf(1, &device)), nullptr);
+  StagingThread thread(gate.Guard(StagerOf(1, &device)));
   std::mutex mutex;
   std::vector<absl::Status> answers;
   const auto note = [&](const absl::Status& status) {
