@@ -36,6 +36,7 @@ struct UcxCore {
   std::vector<UcxLink*> links;   // the open ones
   std::size_t links_down = 0;    // links that failed and whose OnLinkDown is still due
   std::size_t links_unsent = 0;  // links with frames that UCX could not accept yet
+  std::size_t links_waiting = 0;  // links that have not connected to their peers yet
   std::uint64_t frames_out = 0;
   std::uint64_t ring_bytes = 0;
   MemoryThread memory_thread;  // last, because its work uses what is above

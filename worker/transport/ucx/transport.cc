@@ -175,8 +175,15 @@ bool UcxTransport::Work() {
   return Send() || any;
 }
 
+void UcxTransport::KeepTimes() {
+  const TimePoint now = core_.clock.Now();
+  core_.admission.Expire(now);
+  if (core_.links_waiting == 0) return;
+  for (UcxLink* link : core_.links) link->ConnectIfDue(now);
+}
+
 bool UcxTransport::Progress(FrameSink& sink) {
-  if (core_.admission.pending()) core_.admission.Expire(core_.clock.Now());
+  if (core_.admission.pending() || core_.links_waiting > 0) KeepTimes();
   const bool worked = Work();
   // Frames that arrived before a peer died are still delivered, so links go down after Deliver.
   const bool delivered = core_.inbox.Deliver(sink);

@@ -43,6 +43,7 @@ struct SocketTraits {
 using Socket = UniqueHandle<SocketTraits>;
 
 constexpr int kRefusedAfterMs = 100;
+const std::string kHost1("\x7f\0\0\1", 4);
 const std::string kHost2("\x7f\0\0\2", 4);
 const std::string kHost3("\x7f\0\0\3", 4);
 const std::string kIpv6Loopback = std::string(15, '\0') + '\1';
@@ -87,15 +88,18 @@ Socket TryConnect(Address from, Address to) {
   return socket;
 }
 
+Socket ConnectFrom(const std::string& host, std::uint16_t port) {
+  return TryConnect(Ipv4(host, 0), Ipv4(kHost1, port));
+}
+
 class UcxAdmissionTest : public ::testing::Test {
  protected:
-  UcxAdmissionTest() : listener_(ListenOn(Ipv4(std::string("\x7f\0\0\1", 4), 0))) {
+  UcxAdmissionTest() : listener_(ListenOn(Ipv4(kHost1, 0))) {
     admission_ = *UcxAdmission::Create(std::array{PortOf(listener_.get())});
   }
 
   bool MayConnect(const std::string& host) {
-    return TryConnect(Ipv4(host, 0), Ipv4(std::string("\x7f\0\0\1", 4), PortOf(listener_.get())))
-        .valid();
+    return ConnectFrom(host, PortOf(listener_.get())).valid();
   }
 
   const TimePoint start_{std::chrono::seconds(1)};
@@ -128,16 +132,6 @@ TEST_F(UcxAdmissionTest, AnotherAdmissionOfAHostProlongsTheFirst) {
 
   EXPECT_FALSE(MayConnect(kHost2));
   EXPECT_TRUE(MayConnect(kHost3));
-}
-
-TEST_F(UcxAdmissionTest, EveryHostMayConnectWhileAPeerIsAwaited) {
-  admission_.Await();
-  admission_.Await();
-  EXPECT_TRUE(MayConnect(kHost2));
-  admission_.EndAwait();
-  EXPECT_TRUE(MayConnect(kHost3));
-  admission_.EndAwait();
-  EXPECT_FALSE(MayConnect(kHost3));
 }
 
 // Both branches of the filter grow with the hosts, beyond what a conditional jump reaches.
@@ -246,8 +240,7 @@ class UcxStrangersTest : public ::testing::Test {
     int connected = 0;
     for (int i = 0; i < rounds; ++i) {
       for (const std::uint16_t port : ports_) {
-        const Socket stranger = TryConnect(Ipv4(std::string("\x7f\0\0\1", 4), 0),
-                                           Ipv4(std::string("\x7f\0\0\1", 4), port));
+        const Socket stranger = ConnectFrom(kHost1, port);
         if (!stranger.valid()) continue;
         ++connected;
         const auto bytes = testing::RandomPayload(rng, 200);
@@ -277,7 +270,7 @@ class UcxStrangersTest : public ::testing::Test {
   std::unique_ptr<Transport> worker_;
 };
 
-TEST_F(UcxStrangersTest, NoPortOfUcxTakesAStrangerBeforeAPeerIsAwaited) {
+TEST_F(UcxStrangersTest, NoPortOfUcxTakesAStrangerBeforeAPeerIsKnown) {
   Open();
   EXPECT_GE(ports_.size(), 4U) << "two workers on each side";
   EXPECT_EQ(SendGarbage(1), 0);
@@ -341,7 +334,7 @@ class UcxLostPortTest : public UcxStrangersTest {
   }
   // Connects to the source's ports while it has no descriptor to accept with.
   void LoseSourcePort() {
-    const std::unique_ptr<Link> lets_in = MakeLink(*source_, false);
+    const Pair lets_in = OpenPair();
     testing::RecordingSink sink;
     source_->Progress(sink);  // UBSan needs a descriptor to look at an object for the first time
     std::vector<Socket> strangers;
@@ -350,7 +343,7 @@ class UcxLostPortTest : public UcxStrangersTest {
     }
     const FewDescriptors none(0);
     for (std::size_t i = 0; i < source_ports_.size(); ++i) {
-      sockaddr_in to = Ipv4(std::string("\x7f\0\0\1", 4), source_ports_[i]);
+      sockaddr_in to = Ipv4(kHost1, source_ports_[i]);
       ::connect(strangers[i].get(), reinterpret_cast<sockaddr*>(&to), sizeof(to));
     }
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
@@ -430,14 +423,100 @@ TEST_F(UcxLostPortTest, AFailedReplacementLeavesNothing) {
   ExpectPasses(first);
 }
 
-TEST_F(UcxStrangersTest, AnOfferThatNobodyAnswersLetsStrangersInUntilItsLinkCloses) {
+TEST_F(UcxStrangersTest, AnOfferLetsNobodyInUntilItsPeerIsKnown) {
   Open();
   std::unique_ptr<Link> offered = MakeLink(*source_, false);
+  EXPECT_EQ(SendGarbage(1), 0);
+  const std::unique_ptr<Link> answered = MakeLink(*worker_, true);
+  SY_ASSERT_OK(answered->Connect(offered->offer()));
+  SY_ASSERT_OK(offered->Connect(answered->offer()));
   for (const std::uint16_t port : source_ports_) {
-    EXPECT_TRUE(TryConnect(Ipv4(kHost2, 0), Ipv4(std::string("\x7f\0\0\1", 4), port)).valid());
+    EXPECT_TRUE(ConnectFrom(kHost1, port).valid()) << "the peer's host";
+    EXPECT_FALSE(ConnectFrom(kHost2, port).valid());
   }
   offered->Close();
+  testing::RecordingSink sink;
+  for (const auto end = std::chrono::steady_clock::now() + kAdmission;
+       std::chrono::steady_clock::now() <= end;) {
+    source_->Progress(sink);
+    worker_->Progress(sink);
+  }
   EXPECT_EQ(SendGarbage(1), 0);
+}
+
+// The kernel would discard an earlier attempt and repeat it after a second.
+TEST_F(UcxStrangersTest, AWorkerDoesNotConnectBeforeTheSourceKnowsIt) {
+  Open();
+  const std::unique_ptr<Link> offered = MakeLink(*source_, false);
+  const std::unique_ptr<Link> answered = MakeLink(*worker_, true);
+  SY_ASSERT_OK(answered->Connect(offered->offer()));
+  const auto start = std::chrono::steady_clock::now();
+  testing::RecordingSink sink;
+  while (std::chrono::steady_clock::now() < start + kAdmission / kUcxPatiencePart / 2) {
+    worker_->Progress(sink);
+  }
+
+  SY_ASSERT_OK(offered->Connect(answered->offer()));
+
+  EXPECT_TRUE(Passes(*offered, *answered, milliseconds(900)));
+  EXPECT_TRUE(Passes(*answered, *offered, milliseconds(900)));
+  EXPECT_TRUE(sink.deaths.empty());
+}
+
+// Connects from another address than those of the peers to the ports, all the time.
+class Stranger {
+ public:
+  explicit Stranger(std::vector<std::uint16_t> ports)
+      : ports_(std::move(ports)), thread_([this](const std::stop_token& stop) {
+          while (!stop.stop_requested()) Round();
+        }) {}
+  // How many connections were made.
+  int Stop() {
+    thread_.request_stop();
+    thread_.join();
+    EXPECT_GT(rounds_, 0);
+    return connected_;
+  }
+
+ private:
+  // One attempt at each port at a time, because each that is discarded would take a while.
+  void Round() {
+    std::vector<Socket> attempts;
+    for (const std::uint16_t port : ports_) {
+      Socket& socket = attempts.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0));
+      const sockaddr_in from = Ipv4(kHost2, 0);
+      const sockaddr_in to = Ipv4(kHost1, port);
+      EXPECT_EQ(::bind(socket.get(), reinterpret_cast<const sockaddr*>(&from), sizeof(from)), 0);
+      ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), sizeof(to));
+    }
+    for (const Socket& socket : attempts) {
+      sockaddr_in peer{};
+      socklen_t length = sizeof(peer);
+      if (::getpeername(socket.get(), reinterpret_cast<sockaddr*>(&peer), &length) == 0) {
+        ++connected_;
+      }
+    }
+    ++rounds_;
+  }
+
+  const std::vector<std::uint16_t> ports_;
+  int connected_ = 0;
+  int rounds_ = 0;
+  std::jthread thread_;
+};
+
+TEST_F(UcxStrangersTest, AStrangerNeverGetsInWhileLinksAreSetUp) {
+  Open();
+  Stranger stranger(ports_);
+  for (int i = 0; i < 100; ++i) {
+    const std::unique_ptr<Link> offered = MakeLink(*source_, false);
+    const std::unique_ptr<Link> answered = MakeLink(*worker_, true);
+    SY_ASSERT_OK(answered->Connect(offered->offer()));
+    SY_ASSERT_OK(offered->Connect(answered->offer()));
+    ASSERT_TRUE(Passes(*offered, *answered, milliseconds(5000))) << i;
+    ASSERT_TRUE(Passes(*answered, *offered, milliseconds(5000))) << i;
+  }
+  EXPECT_EQ(stranger.Stop(), 0);
 }
 
 }  // namespace
