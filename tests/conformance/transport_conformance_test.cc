@@ -59,8 +59,9 @@ TEST_P(TransportConformance, TravelsAsAsked) {
                 ::testing::HasSubstr(std::string(LinkPathName(GetParam().path))));
     if (std::string(GetParam().transport) != "ucx") continue;
     // One of them connects later.
-    EXPECT_TRUE(pair_.PumpUntil([&] { return absl::StrContains(link->DebugString(), "lanes tcp/"); }))
-        << link->DebugString();
+    EXPECT_TRUE(pair_.PumpUntil([&] {
+      return absl::StrContains(link->DebugString(), "lanes tcp/");
+    })) << link->DebugString();
   }
 }
 

@@ -75,10 +75,9 @@ struct LinkOptions {
   // The largest slots that the peer's ring may have; 0: any. A sender pays for the peer's ring.
   std::uint32_t peer_slot_bytes_max = 0;
   TransportChoice choice = TransportChoice::kAuto;
-  // Connect follows before the peer gets the offer. So this side goes to the peer for what both need
-  // to map each other's rings. It makes no connection until the peer, whose Connect lets its hosts
-  // in, has sent a frame, or until some time has passed. Of the two sides of a mapped link exactly
-  // one connects at once, and first.
+  // Connect follows before the peer gets the offer. So this side goes to the peer for what both
+  // need to map each other's rings, and makes no connection until the peer has said that it lets it
+  // in. Of the two sides of a link exactly one connects at once, and first.
   bool connects_at_once = false;
   // From MakeMemory with the same options. Null: CreateLink and Connect make it themselves.
   std::shared_ptr<LinkMemory> memory = nullptr;

@@ -26,9 +26,9 @@ namespace switchyard {
 
 // For how long a known peer may connect. The kernel repeats a lost attempt after 1, 3 and 7 s.
 inline constexpr Duration kUcxAdmission = std::chrono::seconds(10);
-// After this part of it, a side that has waited for a sign of having been admitted connects without
-// one. Long enough for the peer to take in the answer to its offer, short enough to be admitted
-// when it does.
+// After this part of it, a side that has waited for its peer's greeting connects without one, since
+// the peer may be of a release that does not greet. Long enough for the peer to take in the answer
+// to its offer, short enough to be admitted when it does.
 inline constexpr int kUcxPatiencePart = 5;
 
 class UcxAdmission {

@@ -138,6 +138,11 @@ absl::Status UcxLink::Connect(const RingOffer& peer) {
     waits_ = true;
     connects_by_ = core_->clock.Now() + core_->admission_time / kUcxPatiencePart;
     ++core_->links_waiting;
+  } else {
+    greets_ = true;
+    greeting_ = EncodeGreeting(peer.attachment, options_.cookie);
+    ++core_->links_unsent;
+    Flush();
   }
   return absl::OkStatus();
 }
@@ -199,6 +204,10 @@ void UcxLink::ConnectNow() {
   if (made != UCS_OK) MarkDown(made);
 }
 
+void UcxLink::OnGreeting() {
+  if (waits_ && path_ == LinkPath::kMessages) connects_by_ = TimePoint::min();
+}
+
 void UcxLink::ConnectIfDue(TimePoint now) {
   if (waits_ && now >= connects_by_) ConnectNow();
 }
@@ -243,9 +252,19 @@ absl::Status UcxLink::Send(std::uint32_t slot, std::size_t frame_bytes) {
   return absl::OkStatus();
 }
 
+bool UcxLink::Greet() {
+  if (!greets_) return true;
+  const ucs_status_t status = SendGreeting(endpoint_, greeting_);
+  if (status == UCS_ERR_NO_RESOURCE) return false;
+  if (status != UCS_OK) MarkDown(status);
+  greets_ = false;
+  --core_->links_unsent;
+  return status == UCS_OK;
+}
+
 bool UcxLink::Flush() {
   bool any = false;
-  if (outbox_ == nullptr || outbox_->empty() || failure_ != UCS_OK) return any;
+  if (outbox_ == nullptr || failure_ != UCS_OK || !Greet() || outbox_->empty()) return any;
   if (waits_) ConnectNow();
   if (endpoint_ == nullptr) return any;
   const ucs_status_t status = outbox_->Flush(endpoint_, &any);
@@ -304,6 +323,7 @@ void UcxLink::CloseEndpoint() {
 void UcxLink::Disconnect() {
   EndWait();
   CloseEndpoint();
+  if (std::exchange(greets_, false)) --core_->links_unsent;
   if (outbox_ != nullptr && !outbox_->empty()) --core_->links_unsent;
   outbox_.reset();
   path_ = LinkPath::kNone;

@@ -3,8 +3,10 @@
 // peer's ring cannot be mapped, carries the frames.
 //
 // A side that connects at once is known to its peer only when the answer has come there, and the
-// peer's kernel discards its attempts until then. So its Connect makes no endpoint. The first frame
-// that needs one does, since it answers a frame of the peer; without any, some time does.
+// peer's kernel discards its attempts until then. So its Connect makes no endpoint. The peer's
+// greeting does; or the first frame that needs one, since it answers a frame of the peer; or the
+// end of its patience, also where the ring is mapped: then only the peer's death needs the
+// endpoint, and making it would slow down the first steps.
 #pragma once
 
 #include <memory>
@@ -48,7 +50,10 @@ class UcxLink final : public Link {
   bool TakeDown(absl::Status* why);
   // For the transport: sends queued frames as far as UCX accepts them. True if it sent any.
   bool Flush();
-  // For the transport: makes the endpoint if this link has waited for so long.
+  // For the transport: the peer has admitted this side. May run inside a UCX callback: it is
+  // Progress that connects.
+  void OnGreeting();
+  // For the transport: makes the endpoint if this link has been greeted or has waited long enough.
   void ConnectIfDue(TimePoint now);
   // For the transport, of a mapped inbound ring; the others have no doorbells: passes frames that
   // the peer rang to the inbox, at most one for each slot. True if there was one.
@@ -81,6 +86,8 @@ class UcxLink final : public Link {
   // The peer is known: its hosts may connect for some time.
   void AdmitPeer(const RingOffer& peer);
   void EndWait();
+  // Sends the greeting if it is due. False if it has to wait.
+  bool Greet();
   // Closes without waiting for the peer. Both are idempotent.
   void CloseEndpoint();
   void Disconnect();
@@ -100,6 +107,8 @@ class UcxLink final : public Link {
   std::string peer_address_;  // until there is an endpoint
   bool waits_ = false;        // with the endpoint, at most until connects_by_
   TimePoint connects_by_{};
+  bool greets_ = false;  // greeting_ is still to be sent
+  GreetingBytes greeting_{};
   ucp_ep_h endpoint_ = nullptr;
   LinkPath path_ = LinkPath::kNone;
   std::string lanes_;  // "tcp/lo"

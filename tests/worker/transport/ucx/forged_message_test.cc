@@ -147,6 +147,23 @@ TEST_F(ForgedMessageTest, CountsPiecesThatDoNotHoldWhatTheyClaim) {
   ExpectOneMore(FrameDrop::kTruncated, "a doorbell for rows that nobody could have stored");
 }
 
+TEST_F(ForgedMessageTest, CountsGreetingsForNobodyAndIgnoresOthers) {
+  const AttachmentId number = victim_->offer().attachment;
+  const AttachmentId other{number.value + 1000};
+
+  sender_.Send(EncodeGreeting(other, testing::kTestCookie), {});
+  ExpectOneMore(FrameDrop::kAttachment, "a greeting for a link that does not exist");
+  sender_.Send(EncodeGreeting(number, Cookie{1}), {});
+  ExpectOneMore(FrameDrop::kCookie, "a greeting with another cookie");
+  const std::vector<std::byte> data = RandomPayload(rng_, 9);
+  sender_.Send(EncodeGreeting(number, testing::kTestCookie), data);
+  ExpectOneMore(FrameDrop::kTruncated, "a greeting with data");
+  // The victim waits for nobody.
+  sender_.Send(EncodeGreeting(number, testing::kTestCookie), {});
+  sender_.Send({}, {});
+  ExpectOneMore(FrameDrop::kTruncated, "what comes after it");
+}
+
 TEST_F(ForgedMessageTest, RefusesARendezvous) {
   const std::vector<std::byte> data = RandomPayload(rng_, 200'000);
 
