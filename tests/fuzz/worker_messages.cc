@@ -325,6 +325,9 @@ void FuzzInbox(absl::string_view input) {
       const auto slot = static_cast<std::uint32_t>(message.bytes.size() % (kSlots + 1));
       if (slot < kSlots) std::memcpy(&memory[slot * kSlotBytes], frame.data(), frame.size());
       inbox.OnRung(offer.attachment, slot);
+    } else if (message.bytes.size() == kGreetingBytes) {
+      Link* greeted = inbox.OnGreeting(bytes);
+      Check(greeted == nullptr || greeted == link.get(), "a greeting finds its own link");
       // The last two bytes place a piece; fewer make a doorbell.
     } else if (message.bytes.size() < kFrameHeaderBytes + 2) {
       inbox.OnDoorbell(bytes);

@@ -193,7 +193,7 @@ absl::Status ExpertAttachment::TakeCredits(std::shared_ptr<CreditMemory> memory)
 }
 
 LinkOptions LinkOptionsOf(const AttachRequest& request) {
-  // The offer came with the request, so the transport need not let strangers in to find the peer.
+  // The offer came with the request, and the source learns of this side's by the answer.
   return {.cookie = request.cookie,
           .slots = request.reply_ring.slots,
           .slot_bytes = request.request_slot_bytes_or_reply(),

@@ -7,6 +7,18 @@
 #include "worker/transport/shared_stores.h"
 
 namespace switchyard {
+namespace {
+
+constexpr std::size_t kGreetingCookieAt = 8;
+
+}  // namespace
+
+GreetingBytes EncodeGreeting(AttachmentId attachment, Cookie cookie) {
+  GreetingBytes greeting{};
+  std::memcpy(greeting.data(), &attachment.value, sizeof(attachment.value));
+  std::memcpy(&greeting[kGreetingCookieAt], &cookie.value, sizeof(cookie.value));
+  return greeting;
+}
 
 AttachmentId Inbox::Add(Link* link, const Ring& ring) {
   SY_CHECK(ring.slot_bytes >= kFrameHeaderBytes &&
@@ -152,6 +164,21 @@ void Inbox::OnPiece(std::span<const std::byte> header, std::uint32_t offset,
                     std::span<const std::byte> piece) {
   const FrameDrop drop = Land(header, offset, piece);
   if (drop != FrameDrop::kNone) CountDrop(drop);
+}
+
+Link* Inbox::OnGreeting(std::span<const std::byte> greeting) {
+  AttachmentId attachment;
+  Cookie cookie;
+  FrameDrop drop = FrameDrop::kTruncated;
+  if (greeting.size() == kGreetingBytes) {
+    std::memcpy(&attachment.value, greeting.data(), sizeof(attachment.value));
+    std::memcpy(&cookie.value, &greeting[kGreetingCookieAt], sizeof(cookie.value));
+    const auto found = entries_.find(attachment);
+    if (found != entries_.end() && found->second->ring.cookie == cookie) return found->second->link;
+    drop = found == entries_.end() ? FrameDrop::kAttachment : FrameDrop::kCookie;
+  }
+  CountDrop(drop);
+  return nullptr;
 }
 
 bool Inbox::Deliver(FrameSink& sink) {

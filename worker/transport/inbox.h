@@ -32,6 +32,12 @@ namespace switchyard {
 // order; only the last one may be shorter. A wire constant: both sides must agree.
 inline constexpr std::size_t kPieceBytes = 120 * 1024;
 
+// A greeting tells a peer that it may connect to the sender: attachment u32, as the receiver
+// numbers it, zero u32, cookie u64, little-endian.
+inline constexpr std::size_t kGreetingBytes = 16;
+using GreetingBytes = std::array<std::byte, kGreetingBytes>;
+GreetingBytes EncodeGreeting(AttachmentId attachment, Cookie cookie);
+
 class Inbox {
  public:
   // A link's inbound ring.
@@ -58,6 +64,9 @@ class Inbox {
   // Copies one piece of a frame's payload into the slot at `offset`.
   void OnPiece(std::span<const std::byte> header, std::uint32_t offset,
                std::span<const std::byte> piece);
+
+  // The link that a greeting is for; null, and a drop is counted, if there is none.
+  Link* OnGreeting(std::span<const std::byte> greeting);
 
   [[nodiscard]] bool HasReady() const { return ready_head_ != nullptr; }
   // Passes all queued frames to `sink`. True if there was at least one.

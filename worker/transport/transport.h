@@ -12,7 +12,7 @@
 //
 // Threads: a Transport, its links and its sink belong to one thread, or to a mutex that the owner
 // holds around every call. Only Wake(), Wait(), MakeMemory() and RunAside() may be called without
-// that mutex. After Connect, Progress and Send do not allocate, lock or log. Implementations:
+// that mutex. Once connected, Progress and Send do not allocate, lock or log. Implementations:
 // loopback/ (one process), ucx/ (shared memory, tcp). docs/EXTENDING.md shows how to add one.
 #pragma once
 
@@ -75,9 +75,9 @@ struct LinkOptions {
   // The largest slots that the peer's ring may have; 0: any. A sender pays for the peer's ring.
   std::uint32_t peer_slot_bytes_max = 0;
   TransportChoice choice = TransportChoice::kAuto;
-  // Connect follows before the peer gets the offer: so nobody else has to be let in until then, and
-  // this side goes to the peer for what both need to map each other's rings. Of the two sides of a
-  // mapped link exactly one does, and connects first.
+  // Connect follows before the peer gets the offer. So this side goes to the peer for what both
+  // need to map each other's rings, and makes no connection until the peer has said that it lets it
+  // in. Of the two sides of a link exactly one connects at once, and first.
   bool connects_at_once = false;
   // From MakeMemory with the same options. Null: CreateLink and Connect make it themselves.
   std::shared_ptr<LinkMemory> memory = nullptr;
@@ -92,8 +92,9 @@ class Link {
 
   // The offer of the inbound ring. An Attach message carries it to the peer.
   [[nodiscard]] virtual const RingOffer& offer() const = 0;
-  // Creates the endpoint and maps the peer's ring. May be called once. Does not wait for the peer,
-  // except in a Meet that was not called ahead; OnLinkDown reports an absent one. Errors:
+  // Maps the peer's ring and lets its hosts connect; begins to connect to it, now or later. May be
+  // called once. Does not wait for the peer, except in a Meet that was not called ahead; OnLinkDown
+  // reports an absent one. Errors:
   // kUnavailable (TRANSPORT) if the peer cannot be reached; kFailedPrecondition (TRANSPORT) if
   // `choice` is not possible or the offer does not fit.
   virtual absl::Status Connect(const RingOffer& peer) = 0;

@@ -127,6 +127,19 @@ TEST_F(InboxTest, DropsPiecesOfTheWrongSizeOrOrder) {
   EXPECT_FALSE(inbox_.Deliver(sink_));
 }
 
+TEST_F(InboxTest, AGreetingFindsTheLinkThatItNames) {
+  const GreetingBytes right = EncodeGreeting(offer_.attachment, kTestCookie);
+  EXPECT_EQ(inbox_.OnGreeting(right), &link_);
+
+  EXPECT_EQ(inbox_.OnGreeting(EncodeGreeting(AttachmentId{99}, kTestCookie)), nullptr);
+  EXPECT_EQ(Drops(FrameDrop::kAttachment), 1U);
+  EXPECT_EQ(inbox_.OnGreeting(EncodeGreeting(offer_.attachment, Cookie{1})), nullptr);
+  EXPECT_EQ(Drops(FrameDrop::kCookie), 1U);
+  EXPECT_EQ(inbox_.OnGreeting(std::span(right).first(kGreetingBytes - 1)), nullptr);
+  EXPECT_EQ(Drops(FrameDrop::kTruncated), 1U);
+  EXPECT_FALSE(inbox_.Deliver(sink_)) << "a greeting is no frame";
+}
+
 TEST_F(InboxTest, AFrameThatNeverBecameWholeGivesWayToTheNext) {
   const std::vector<std::byte> payload = RandomPayload(rng_, 2 * kPieceBytes);
   Piece(Header(0, payload.size(), /*step=*/1), 0, payload, kPieceBytes);

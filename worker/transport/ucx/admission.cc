@@ -186,14 +186,6 @@ void UcxAdmission::ForgetClosed() {
   });
 }
 
-void UcxAdmission::Await() {
-  if (++awaited_ == 1) Apply();
-}
-
-void UcxAdmission::EndAwait() {
-  if (--awaited_ == 0) Apply();
-}
-
 void UcxAdmission::Admit(std::span<const std::string> hosts, TimePoint until) {
   for (const std::string& host : hosts) {
     const auto at = std::ranges::find(admitted_, host, &Admitted::host);
@@ -217,7 +209,7 @@ void UcxAdmission::Apply() {
   for (const Admitted& each : admitted_) hosts.push_back(each.host);
   Program program = ProgramFor(hosts);
   // More hosts than a filter takes: rather let strangers in than refuse a peer.
-  const bool anyone = awaited_ > 0 || program.size() > kStatementsMax;
+  const bool anyone = program.size() > kStatementsMax;
   // A filter on what has taken the number of a closed socket would cut off a connection.
   ForgetClosed();
   for (const Socket& each : sockets_) {

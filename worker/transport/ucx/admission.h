@@ -3,10 +3,9 @@
 // UCX asserts what it reads from a connection instead of refusing it, so any program that connects
 // and sends what UCX does not expect ends this process (uct/tcp/tcp_ep.c, UCX 1.13 and later). UCX
 // has no setting against it. So the kernel discards connection attempts before UCX sees them, by a
-// filter on UCX's listening sockets (SO_ATTACH_FILTER, socket(7)). Two exceptions let peers in:
-//
-//   Await  from any host, while a link was offered and its peer is not known yet
-//   Admit  from the hosts of a peer's address, for as long as its first connection may take
+// filter on UCX's listening sockets (SO_ATTACH_FILTER, socket(7)). Only the hosts of a known peer's
+// address are admitted, for as long as its first connection may take. A link is offered before its
+// peer is known; that peer connects only after it was admitted (LinkOptions::connects_at_once).
 //
 // A connection that exists stays, and later steps need no new connection. So in a
 // process whose links are all set up, nobody can connect. Thread-compatible.
@@ -27,6 +26,10 @@ namespace switchyard {
 
 // For how long a known peer may connect. The kernel repeats a lost attempt after 1, 3 and 7 s.
 inline constexpr Duration kUcxAdmission = std::chrono::seconds(10);
+// After this part of it, a side that has waited for its peer's greeting connects without one, since
+// the peer may be of a release that does not greet. Long enough for the peer to take in the answer
+// to its offer, short enough to be admitted when it does.
+inline constexpr int kUcxPatiencePart = 5;
 
 class UcxAdmission {
  public:
@@ -45,9 +48,6 @@ class UcxAdmission {
   // the same number. So this also has to come before UCX's workers are destroyed.
   void ForgetClosed();
 
-  // Each Await is ended by one EndAwait.
-  void Await();
-  void EndAwait();
   // `hosts`: IP addresses in network byte order, 4 or 16 bytes each.
   void Admit(std::span<const std::string> hosts, TimePoint until);
   // Ends the admissions that are over at `now`. Costs a system call for each socket if there are
@@ -70,7 +70,6 @@ class UcxAdmission {
 
   std::vector<Socket> sockets_;
   std::vector<Admitted> admitted_;
-  std::size_t awaited_ = 0;
 };
 
 }  // namespace switchyard

@@ -33,9 +33,10 @@ struct UcxCore {
   std::unique_ptr<RingServer> ring_server;  // from the first ring that it serves
   SocketName ring_socket;                   // of the server
   Inbox inbox;
-  std::vector<UcxLink*> links;   // the open ones
-  std::size_t links_down = 0;    // links that failed and whose OnLinkDown is still due
-  std::size_t links_unsent = 0;  // links with frames that UCX could not accept yet
+  std::vector<UcxLink*> links;    // the open ones
+  std::size_t links_down = 0;     // links that failed and whose OnLinkDown is still due
+  std::size_t links_unsent = 0;   // frames and greetings of links that UCX could not accept yet
+  std::size_t links_waiting = 0;  // links that have not connected to their peers yet
   std::uint64_t frames_out = 0;
   std::uint64_t ring_bytes = 0;
   MemoryThread memory_thread;  // last, because its work uses what is above

@@ -70,8 +70,6 @@ absl::StatusOr<std::unique_ptr<UcxLink>> UcxLink::Create(UcxCore* core,
     return offered;
   }
   core->links.push_back(link.get());
-  link->awaits_peer_ = !options.connects_at_once;
-  if (link->awaits_peer_) core->admission.Await();
   return link;
 }
 
@@ -121,28 +119,41 @@ absl::StatusOr<std::string> UcxLink::OfferRing() {
 }
 
 absl::Status UcxLink::Connect(const RingOffer& peer) {
-  if (core_ == nullptr || endpoint_ != nullptr) {
+  if (core_ == nullptr || outbox_ != nullptr) {
     return TransportError("transport ucx: a link can be connected only once; create a new one");
   }
   SY_RETURN_IF_ERROR(CheckPeerOffer(options_, peer, "ucx"));
-  SY_RETURN_IF_ERROR(MakeEndpoint(peer));
+  SY_ASSIGN_OR_RETURN(peer_address_, CheckedAddress(peer));
+  if (!options_.connects_at_once) {
+    const ucs_status_t made = MakeEndpoint();
+    if (made != UCS_OK) return EndpointError(made);
+  }
   absl::Status chosen = ChoosePath(peer);
-  chosen.ok() ? AdmitPeer(peer) : CloseEndpoint();
-  return chosen;
+  if (!chosen.ok()) {
+    CloseEndpoint();
+    return chosen;
+  }
+  AdmitPeer(peer);
+  if (options_.connects_at_once) {
+    waits_ = true;
+    connects_by_ = core_->clock.Now() + core_->admission_time / kUcxPatiencePart;
+    ++core_->links_waiting;
+  } else {
+    greets_ = true;
+    greeting_ = EncodeGreeting(peer.attachment, options_.cookie);
+    ++core_->links_unsent;
+    Flush();
+  }
+  return absl::OkStatus();
 }
 
 void UcxLink::AdmitPeer(const RingOffer& peer) {
-  // MakeEndpoint has read the same address before.
+  // CheckedAddress has read the same address before.
   const auto hosts = UcxAddressCheck::HostsOf(*OpenBlob(BlobKind::kAddress, peer.address));
   if (hosts.ok()) core_->admission.Admit(*hosts, core_->clock.Now() + core_->admission_time);
-  EndAwait();
 }
 
-void UcxLink::EndAwait() {
-  if (std::exchange(awaits_peer_, false)) core_->admission.EndAwait();
-}
-
-absl::Status UcxLink::MakeEndpoint(const RingOffer& peer) {
+absl::StatusOr<std::string> UcxLink::CheckedAddress(const RingOffer& peer) const {
   SY_RETURN_IF_ERROR(CheckVersion(peer.transport_version));
   const std::optional<absl::string_view> address = OpenBlob(BlobKind::kAddress, peer.address);
   if (!address.has_value()) {
@@ -151,31 +162,63 @@ absl::Status UcxLink::MakeEndpoint(const RingOffer& peer) {
         "release");
   }
   // The seal shows damage, but anyone can compute it. UCX gets only what the check has packed.
-  SY_ASSIGN_OR_RETURN(const std::string checked, core_->ucx->address_check().Rewrite(*address));
+  return core_->ucx->address_check().Rewrite(*address);
+}
+
+ucs_status_t UcxLink::MakeEndpoint() {
+  EndWait();
+  const std::string address = std::exchange(peer_address_, {});
   ucp_ep_params_t params{};
   params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                       UCP_EP_PARAM_FIELD_ERR_HANDLER | UCP_EP_PARAM_FIELD_FLAGS;
   params.flags = UCP_EP_PARAMS_FLAGS_NO_LOOPBACK;
-  params.address = reinterpret_cast<const ucp_address_t*>(checked.data());
+  params.address = reinterpret_cast<const ucp_address_t*>(address.data());
   params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   params.err_handler = {&UcxLink::OnEndpointError, this};
   const ucs_status_t status = ucp_ep_create(core_->ucx->sender(), &params, &endpoint_);
-  if (status == UCS_OK) return absl::OkStatus();
-  endpoint_ = nullptr;
+  if (status != UCS_OK) {
+    endpoint_ = nullptr;
+    return status;
+  }
+  lanes_ = LanesOf(endpoint_);
+  if (options_.choice == TransportChoice::kTcp && !AllTcp(lanes_)) {
+    CloseEndpoint();
+    return UCS_ERR_UNSUPPORTED;
+  }
+  return UCS_OK;
+}
+
+absl::Status UcxLink::EndpointError(ucs_status_t status) const {
+  if (status == UCS_ERR_UNSUPPORTED) {
+    return TransportError(
+        absl::StrCat("transport ucx: tcp is required, but UCX uses lanes \"", lanes_, "\""));
+  }
   return MakeError(absl::StatusCode::kUnavailable, Reason::kTransport,
                    absl::StrCat("transport ucx: cannot create an endpoint for attachment ",
                                 offer_.attachment.value, ": ", ucs_status_string(status),
                                 "; check that the peer's host is reachable by tcp"));
 }
 
+void UcxLink::ConnectNow() {
+  const ucs_status_t made = MakeEndpoint();
+  if (made != UCS_OK) MarkDown(made);
+}
+
+void UcxLink::OnGreeting() {
+  if (waits_ && path_ == LinkPath::kMessages) connects_by_ = TimePoint::min();
+}
+
+void UcxLink::ConnectIfDue(TimePoint now) {
+  if (waits_ && now >= connects_by_) ConnectNow();
+}
+
+void UcxLink::EndWait() {
+  if (std::exchange(waits_, false)) --core_->links_waiting;
+}
+
 absl::Status UcxLink::ChoosePath(const RingOffer& peer) {
   SY_RETURN_IF_ERROR(memory_->TakeMeeting(peer));
   why_messages_ = memory_->why_messages();
-  lanes_ = LanesOf(endpoint_);
-  if (options_.choice == TransportChoice::kTcp && !AllTcp(lanes_)) {
-    return TransportError(
-        absl::StrCat("transport ucx: tcp is required, but UCX uses lanes \"", lanes_, "\""));
-  }
   outbox_ = std::make_unique<UcxOutbox>(memory_->peer_shape(), memory_->outbound(),
                                         memory_->mapped_peer());
   path_ = memory_->mapped_peer() ? LinkPath::kMapped : LinkPath::kMessages;
@@ -209,9 +252,21 @@ absl::Status UcxLink::Send(std::uint32_t slot, std::size_t frame_bytes) {
   return absl::OkStatus();
 }
 
+bool UcxLink::Greet() {
+  if (!greets_) return true;
+  const ucs_status_t status = SendGreeting(endpoint_, greeting_);
+  if (status == UCS_ERR_NO_RESOURCE) return false;
+  if (status != UCS_OK) MarkDown(status);
+  greets_ = false;
+  --core_->links_unsent;
+  return status == UCS_OK;
+}
+
 bool UcxLink::Flush() {
   bool any = false;
-  if (outbox_ == nullptr || outbox_->empty() || failure_ != UCS_OK) return any;
+  if (outbox_ == nullptr || failure_ != UCS_OK || !Greet() || outbox_->empty()) return any;
+  if (waits_) ConnectNow();
+  if (endpoint_ == nullptr) return any;
   const ucs_status_t status = outbox_->Flush(endpoint_, &any);
   if (status != UCS_OK) MarkDown(status);
   if (outbox_->empty()) --core_->links_unsent;
@@ -254,14 +309,21 @@ bool UcxLink::TakeDown(absl::Status* why) {
 }
 
 void UcxLink::CloseEndpoint() {
-  if (endpoint_ == nullptr) return;
-  // Forced: an orderly close would wait for a peer that may be dead, on the data thread.
-  ucp_request_param_t param{};
-  param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-  param.flags = UCP_EP_CLOSE_FLAG_FORCE;
-  const ucs_status_ptr_t request = ucp_ep_close_nbx(endpoint_, &param);
-  if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);  // UCX completes the close in Progress
-  endpoint_ = nullptr;
+  if (endpoint_ != nullptr) {
+    // Forced: an orderly close would wait for a peer that may be dead, on the data thread.
+    ucp_request_param_t param{};
+    param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+    param.flags = UCP_EP_CLOSE_FLAG_FORCE;
+    const ucs_status_ptr_t request = ucp_ep_close_nbx(endpoint_, &param);
+    if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);  // UCX completes the close in Progress
+    endpoint_ = nullptr;
+  }
+}
+
+void UcxLink::Disconnect() {
+  EndWait();
+  CloseEndpoint();
+  if (std::exchange(greets_, false)) --core_->links_unsent;
   if (outbox_ != nullptr && !outbox_->empty()) --core_->links_unsent;
   outbox_.reset();
   path_ = LinkPath::kNone;
@@ -271,8 +333,7 @@ void UcxLink::Close() {
   if (core_ == nullptr) return;
   // First out of the inbox, so that no frame lands in a ring that is being freed.
   core_->inbox.Remove(offer_.attachment);
-  EndAwait();
-  CloseEndpoint();
+  Disconnect();
   if (down_unreported_) --core_->links_down;
   down_unreported_ = false;
   if (!secret_.empty()) core_->ring_server->Withdraw(secret_);  // before the ring is closed

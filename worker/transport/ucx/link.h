@@ -1,6 +1,12 @@
 // One attachment over UCX: an inbound ring, an endpoint, an outbox. See
 // worker/transport/transport.h for the contract. The endpoint reports the peer's death and, if the
 // peer's ring cannot be mapped, carries the frames.
+//
+// A side that connects at once is known to its peer only when the answer has come there, and the
+// peer's kernel discards its attempts until then. So its Connect makes no endpoint. The peer's
+// greeting does; or the first frame that needs one, since it answers a frame of the peer; or the
+// end of its patience, also where the ring is mapped: then only the peer's death needs the
+// endpoint, and making it would slow down the first steps.
 #pragma once
 
 #include <memory>
@@ -44,6 +50,11 @@ class UcxLink final : public Link {
   bool TakeDown(absl::Status* why);
   // For the transport: sends queued frames as far as UCX accepts them. True if it sent any.
   bool Flush();
+  // For the transport: the peer has admitted this side. May run inside a UCX callback: it is
+  // Progress that connects.
+  void OnGreeting();
+  // For the transport: makes the endpoint if this link has been greeted or has waited long enough.
+  void ConnectIfDue(TimePoint now);
   // For the transport, of a mapped inbound ring; the others have no doorbells: passes frames that
   // the peer rang to the inbox, at most one for each slot. True if there was one.
   bool TakeDoorbells();
@@ -62,15 +73,24 @@ class UcxLink final : public Link {
   absl::Status OfferMemory();
   // Makes the ring available to a peer that comes for it. Returns its key.
   absl::StatusOr<std::string> OfferRing();
-  // Creates the endpoint to the peer's receiver. Does not wait for the connection.
-  absl::Status MakeEndpoint(const RingOffer& peer);
+  // The address of the peer's receiver, as UCX may read it.
+  [[nodiscard]] absl::StatusOr<std::string> CheckedAddress(const RingOffer& peer) const;
+  // Creates the endpoint to peer_address_. Does not wait for the connection. UCS_ERR_UNSUPPORTED if
+  // it has lanes that the options exclude.
+  ucs_status_t MakeEndpoint();
+  [[nodiscard]] absl::Status EndpointError(ucs_status_t status) const;
+  // MakeEndpoint for a link that has waited; a failure takes it down.
+  void ConnectNow();
   // Through the peer's ring or by messages, as the memory says.
   absl::Status ChoosePath(const RingOffer& peer);
-  // The peer is known: only its hosts may connect from now on.
+  // The peer is known: its hosts may connect for some time.
   void AdmitPeer(const RingOffer& peer);
-  void EndAwait();
-  // Closes without waiting for the peer. Idempotent.
+  void EndWait();
+  // Sends the greeting if it is due. False if it has to wait.
+  bool Greet();
+  // Closes without waiting for the peer. Both are idempotent.
   void CloseEndpoint();
+  void Disconnect();
   // Records a failure. Does not call the sink: it may run inside a UCX callback.
   void MarkDown(ucs_status_t status);
   [[nodiscard]] absl::Status DownError() const;
@@ -83,11 +103,15 @@ class UcxLink final : public Link {
   std::shared_ptr<UcxLinkMemory> memory_;  // null once closed
   RingSecret secret_;  // under which the server offers the ring; empty: it does not
   // Set between Connect and Close.
-  ucp_ep_h endpoint_ = nullptr;
   std::unique_ptr<UcxOutbox> outbox_;
+  std::string peer_address_;  // until there is an endpoint
+  bool waits_ = false;        // with the endpoint, at most until connects_by_
+  TimePoint connects_by_{};
+  bool greets_ = false;  // greeting_ is still to be sent
+  GreetingBytes greeting_{};
+  ucp_ep_h endpoint_ = nullptr;
   LinkPath path_ = LinkPath::kNone;
   std::string lanes_;  // "tcp/lo"
-  bool awaits_peer_ = false;
   std::string why_messages_;
   // The first failure of the endpoint; UCS_OK: none.
   ucs_status_t failure_ = UCS_OK;

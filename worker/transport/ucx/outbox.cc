@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "core/base/status_macros.h"
-#include "worker/transport/inbox.h"
 #include "worker/transport/shared_stores.h"
 
 namespace switchyard {
@@ -25,6 +24,10 @@ ucs_status_t SendNow(ucp_ep_h endpoint, std::span<const std::byte> header,
 }
 
 }  // namespace
+
+ucs_status_t SendGreeting(ucp_ep_h endpoint, const GreetingBytes& greeting) {
+  return SendNow(endpoint, greeting, {});
+}
 
 UcxOutbox::UcxOutbox(const RingShape& shape, std::span<std::byte> memory, bool mapped)
     : shape_(shape), mapped_(mapped), memory_(memory), entries_(shape.slots) {}

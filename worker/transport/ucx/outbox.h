@@ -11,6 +11,8 @@
 // any time. UCX's wireup protocol, which aborts the process if a connection breaks during it, is
 // never entered.
 //
+// A greeting (inbox.h) is a header without data.
+//
 // Allocates when it is made, and not thereafter. Not thread-safe.
 #pragma once
 
@@ -24,6 +26,7 @@
 #include <ucp/api/ucp.h>
 
 #include "worker/transport/frame.h"
+#include "worker/transport/inbox.h"
 #include "worker/transport/shared_ring.h"
 
 namespace switchyard {
@@ -32,6 +35,9 @@ namespace switchyard {
 inline constexpr unsigned kFrameMessageId = 0;
 // Length of a piece's header. A doorbell's header has kFrameHeaderBytes, which distinguishes them.
 inline constexpr std::size_t kPieceHeaderBytes = kFrameHeaderBytes + 8;
+
+// UCS_ERR_NO_RESOURCE if UCX cannot send it yet.
+ucs_status_t SendGreeting(ucp_ep_h endpoint, const GreetingBytes& greeting);
 
 class UcxOutbox {
  public:

@@ -86,8 +86,8 @@ std::shared_ptr<LinkMemory> UcxTransport::MakeMemory(const LinkOptions& options)
   return std::make_shared<UcxLinkMemory>(core_.place, rounded);
 }
 
-// A doorbell is only a header; a piece is a longer header with data. Any other message is not a
-// frame and is dropped.
+// A doorbell is only a header; a piece is a longer header with data; a greeting a shorter one
+// without. Any other message is dropped.
 ucs_status_t UcxTransport::OnMessage(void* self, const void* header, std::size_t header_bytes,
                                      void* data, std::size_t data_bytes,
                                      const ucp_am_recv_param_t* param) {
@@ -103,6 +103,9 @@ ucs_status_t UcxTransport::OnMessage(void* self, const void* header, std::size_t
     std::memcpy(&offset, bytes.data() + kFrameHeaderBytes, sizeof(offset));
     inbox.OnPiece(bytes.first(kFrameHeaderBytes), offset,
                   {static_cast<const std::byte*>(data), data_bytes});
+  } else if (header_bytes == kGreetingBytes && data_bytes == 0) {
+    Link* link = inbox.OnGreeting(bytes);
+    if (link != nullptr) static_cast<UcxLink*>(link)->OnGreeting();
   } else {
     inbox.CountDrop(FrameDrop::kTruncated);
   }
@@ -175,8 +178,15 @@ bool UcxTransport::Work() {
   return Send() || any;
 }
 
+void UcxTransport::KeepTimes() {
+  const TimePoint now = core_.clock.Now();
+  core_.admission.Expire(now);
+  if (core_.links_waiting == 0) return;
+  for (UcxLink* link : core_.links) link->ConnectIfDue(now);
+}
+
 bool UcxTransport::Progress(FrameSink& sink) {
-  if (core_.admission.pending()) core_.admission.Expire(core_.clock.Now());
+  if (core_.admission.pending() || core_.links_waiting > 0) KeepTimes();
   const bool worked = Work();
   // Frames that arrived before a peer died are still delivered, so links go down after Deliver.
   const bool delivered = core_.inbox.Deliver(sink);

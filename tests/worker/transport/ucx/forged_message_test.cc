@@ -23,7 +23,7 @@ using testing::kUcxTcpCase;
 using testing::RandomPayload;
 using testing::TransportPair;
 
-// An attacker on the network who knows address and cookie.
+// An attacker on a peer's host who knows address and cookie.
 class RawSender {
  public:
   explicit RawSender(const RingOffer& victim) : context_(UcxContext::Create({}).value()) {
@@ -77,7 +77,13 @@ std::vector<std::byte> PieceHeader(const RingOffer& victim, std::size_t payload_
 class ForgedMessageTest : public ::testing::Test {
  protected:
   explicit ForgedMessageTest(const testing::TransportCase& c = kUcxTcpCase)
-      : pair_(c), victim_(pair_.MakeLink(*pair_.b, 4, 256 * 1024)), sender_(victim_->offer()) {}
+      : pair_(c), victim_(MakeVictim(&pair_)), sender_(victim_->offer()) {}
+
+  static std::unique_ptr<Link> MakeVictim(TransportPair* pair) {
+    // With a peer of this host: so the victim's kernel lets the attacker in.
+    pair->Join();
+    return pair->MakeLink(*pair->b, 4, 256 * 1024);
+  }
 
   // Drops of `reason` at the victim, after a message that makes exactly one.
   void ExpectOneMore(FrameDrop reason, const char* what) {
@@ -139,6 +145,23 @@ TEST_F(ForgedMessageTest, CountsPiecesThatDoNotHoldWhatTheyClaim) {
   ExpectOneMore(FrameDrop::kLength, "a doorbell with data");
   sender_.Send(std::span<const std::byte>(PieceHeader(offer, 1000, 0)).first(64), {});
   ExpectOneMore(FrameDrop::kTruncated, "a doorbell for rows that nobody could have stored");
+}
+
+TEST_F(ForgedMessageTest, CountsGreetingsForNobodyAndIgnoresOthers) {
+  const AttachmentId number = victim_->offer().attachment;
+  const AttachmentId other{number.value + 1000};
+
+  sender_.Send(EncodeGreeting(other, testing::kTestCookie), {});
+  ExpectOneMore(FrameDrop::kAttachment, "a greeting for a link that does not exist");
+  sender_.Send(EncodeGreeting(number, Cookie{1}), {});
+  ExpectOneMore(FrameDrop::kCookie, "a greeting with another cookie");
+  const std::vector<std::byte> data = RandomPayload(rng_, 9);
+  sender_.Send(EncodeGreeting(number, testing::kTestCookie), data);
+  ExpectOneMore(FrameDrop::kTruncated, "a greeting with data");
+  // The victim waits for nobody.
+  sender_.Send(EncodeGreeting(number, testing::kTestCookie), {});
+  sender_.Send({}, {});
+  ExpectOneMore(FrameDrop::kTruncated, "what comes after it");
 }
 
 TEST_F(ForgedMessageTest, RefusesARendezvous) {
