@@ -309,15 +309,14 @@ bool UcxLink::TakeDown(absl::Status* why) {
 }
 
 void UcxLink::CloseEndpoint() {
-  if (endpoint_ != nullptr) {
-    // Forced: an orderly close would wait for a peer that may be dead, on the data thread.
-    ucp_request_param_t param{};
-    param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-    param.flags = UCP_EP_CLOSE_FLAG_FORCE;
-    const ucs_status_ptr_t request = ucp_ep_close_nbx(endpoint_, &param);
-    if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);  // UCX completes the close in Progress
-    endpoint_ = nullptr;
-  }
+  if (endpoint_ == nullptr) return;
+  // Forced: an orderly close would wait for a peer that may be dead, on the data thread.
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  param.flags = UCP_EP_CLOSE_FLAG_FORCE;
+  const ucs_status_ptr_t request = ucp_ep_close_nbx(endpoint_, &param);
+  if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);  // UCX completes the close in Progress
+  endpoint_ = nullptr;
 }
 
 void UcxLink::Disconnect() {
