@@ -28,7 +28,8 @@ DeploymentView ViewOf(const DeploymentRecord& record, std::shared_ptr<const Plan
   return view;
 }
 
-std::string CheckpointOf(const Plan* plan, const DeploymentRecord& record, std::string otherwise) {
+std::string CheckpointOf(const Plan* plan, const DeploymentRecord& record,
+                         const std::string& otherwise) {
   const bool same = plan != nullptr && plan->manifest == record.facts.manifest.Hash();
   return same ? record.spec.checkpoint : otherwise;
 }

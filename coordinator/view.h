@@ -112,7 +112,8 @@ struct DeploymentView {
 DeploymentView ViewOf(const DeploymentRecord& record, std::shared_ptr<const PlanUpdate> serving,
                       bool holds, const std::string& served_checkpoint);
 // The record's checkpoint if it is that of the plan (null: none), else `otherwise`.
-std::string CheckpointOf(const Plan* plan, const DeploymentRecord& record, std::string otherwise);
+std::string CheckpointOf(const Plan* plan, const DeploymentRecord& record,
+                         const std::string& otherwise);
 // "model b is coming: ", or empty while the model that serves is that of the spec.
 std::string ComingText(const DeploymentView& view);
 

@@ -33,7 +33,7 @@ class RateMeter {
 
   struct Sample {
     TimePoint at;
-    std::int64_t count;
+    std::int64_t count = 0;
   };
   std::deque<Sample> samples_;  // ascending; at most kWindow / kSpacing and a few
   TimePoint moved_at_;

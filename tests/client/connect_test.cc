@@ -1,18 +1,14 @@
 // Client::Connect: what it refuses, and that it dials nobody.
-#include <filesystem>
-#include <fstream>
+#include <cstdint>
 #include <set>
 #include <string>
-#include <system_error>
-#include <vector>
+#include <unistd.h>
 
-#include "absl/algorithm/container.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 #include "client/client.h"
+#include "tests/testing/listening_ports.h"
 #include "tests/testing/status_matchers.h"
 
 namespace switchyard {
@@ -61,33 +57,15 @@ TEST(ConnectTest, RefusesDataPortsThatAreNoRange) {
   }
 }
 
-// Ports of this process in state LISTEN, from the table that the kernel gives.
-std::vector<int> ListeningPorts() {
-  std::set<std::string> sockets;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-    std::error_code gone;
-    sockets.insert(std::filesystem::read_symlink(entry.path(), gone).string());
-  }
-  std::vector<int> ports;
-  std::ifstream table("/proc/self/net/tcp");
-  for (std::string line; std::getline(table, line);) {
-    const std::vector<std::string> fields = absl::StrSplit(line, ' ', absl::SkipEmpty());
-    if (fields.size() < 10 || fields[3] != "0A") continue;
-    if (!sockets.contains(absl::StrCat("socket:[", fields[9], "]"))) continue;
-    ports.push_back(std::stoi(fields[1].substr(fields[1].find(':') + 1), nullptr, 16));
-  }
-  return ports;
-}
-
 TEST(ConnectTest, ListensOnlyAtTheDataPorts) {
-  const std::vector<int> before = ListeningPorts();
+  const std::set<std::uint16_t> before = testing::PortsOf(::getpid());
   ClientOptions options = Options(kNobody, "");
   options.data_ports = "21000-21063";
 
   SY_ASSERT_OK_AND_ASSIGN(const auto client, Client::Connect(options));
 
-  std::vector<int> ports = ListeningPorts();
-  std::erase_if(ports, [&](int port) { return absl::c_linear_search(before, port); });
+  std::set<std::uint16_t> ports = testing::PortsOf(::getpid());
+  std::erase_if(ports, [&](std::uint16_t port) { return before.contains(port); });
   EXPECT_THAT(ports, ::testing::Each(::testing::AllOf(::testing::Ge(21000), ::testing::Le(21063))));
   EXPECT_THAT(ports, ::testing::Not(::testing::IsEmpty()));
 }

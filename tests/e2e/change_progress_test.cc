@@ -56,13 +56,14 @@ class ChangeProgressTest : public Processes {
   testing::ProgramResult Syctl(std::vector<std::string> words) {
     words.insert(words.begin(), {absl::StrCat(testing::kBinDir, "/syctl"), "--target",
                                  deployment_->coordinator()});
-    return testing::RunProgram(words);
+    return testing::RunProgram(words, kChangeMax);
   }
   // Returns when the checkpoint is read.
-  testing::ProgramResult Apply(const std::string& name, const std::string& model) {
+  testing::ProgramResult Apply(const std::string& name, const std::string& model,
+                               const std::string& checkpoint) {
     const std::string file = folder_.Join(absl::StrCat(name, ".yaml"));
-    std::ofstream(file) << "name: " << name << "\nmodel: " << model << "\ncheckpoint: \"" << kLarge
-                        << "\"\nmin_workers: 2\n";
+    std::ofstream(file) << "name: " << name << "\nmodel: " << model << "\ncheckpoint: \""
+                        << checkpoint << "\"\nmin_workers: 2\n";
     return Syctl({"apply", "-f", file});
   }
   // Empty: there is no such deployment.
@@ -110,9 +111,9 @@ TEST_F(ChangeProgressTest, ShowsACheckpointThatIsReadAndWhatWaitsForIt) {
   const std::string serving = Row("local").at("spec").at("model");
   testing::ProgramResult first;
   testing::ProgramResult second;
-  std::thread changes([&] { first = Apply("local", "large"); });
+  std::thread changes([&] { first = Apply("local", "large", kLarge); });
   ASSERT_TRUE(Await([this] { return Row("local").contains("reading"); }));
-  std::thread creates([&] { second = Apply("second", "large"); });
+  std::thread creates([&] { second = Apply("second", "small", kSmall); });
 
   Counts read;
   bool waited = false;
@@ -150,7 +151,7 @@ TEST_F(ChangeProgressTest, ShowsACheckpointThatIsReadAndWhatWaitsForIt) {
 
 TEST_F(ChangeProgressTest, ShowsWhatIsLoadedHowFarAndWhoWaits) {
   const std::string serving = Row("local").at("spec").at("model");
-  const testing::ProgramResult applied = Apply("local", "large");
+  const testing::ProgramResult applied = Apply("local", "large", kLarge);
   ASSERT_EQ(applied.code, 0) << applied.err;
 
   std::map<std::string, Counts> loaded;
