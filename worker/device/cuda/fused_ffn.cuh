@@ -16,6 +16,7 @@
 #include "worker/device/cuda/fused_ffn.h"
 #include "worker/device/cuda/group_table.cuh"
 #include "worker/device/cuda/ptx.cuh"
+#include "worker/device/cuda/row_gather.cuh"
 #include "worker/device/cuda/stage_ring.cuh"
 #include "worker/device/cuda/wgmma.cuh"
 

@@ -23,6 +23,7 @@
 #include "worker/device/cuda/narrow_multiplier.cuh"
 #include "worker/device/cuda/packed_weights.h"
 #include "worker/device/cuda/ptx.cuh"
+#include "worker/device/cuda/row_gather.cuh"
 #include "worker/device/cuda/stage_ring.cuh"
 #include "worker/device/cuda/wgmma.cuh"
 
@@ -37,17 +38,20 @@ enum class Epilogue { kPlain, kSwiglu, kFp32 };
 template <int kRows, MmaType kType, int kBlocks, Epilogue kEpilogue>
 struct GemmShape {
   static constexpr bool kFp8 = kType == MmaType::kE4m3;
-  static constexpr bool kNarrow = kType == MmaType::kInt4 || kType == MmaType::kE2m1;
-  static constexpr int kWeightBytes = kNarrow ? kNarrowBlockBytes : kBlocks * 16384;
-  static constexpr int kRowParts = kNarrow ? 2 : 1;  // of 128 bytes
-  static constexpr int kStageBytes = kWeightBytes + kRows * kRowParts * 128;
-  static constexpr int kScaleOfRow = kFp8 ? 4 : 0;
+  static constexpr bool kInt4Fp8 = kType == MmaType::kInt4Fp8;
+  static constexpr bool kNarrow = kInt4Fp8 || kType == MmaType::kInt4 || kType == MmaType::kE2m1;
+  static constexpr int kWeightBytes =
+      kNarrow ? NarrowBlockBytes(kInt4Fp8 ? WeightType::kInt4Fp8 : WeightType::kInt4)
+              : kBlocks * 16384;
+  static constexpr int kRowParts = kNarrow && !kInt4Fp8 ? 2 : 1;  // of 128 bytes
+  static constexpr int kStageBytes = StageRing::RowsBehind(kWeightBytes) + kRows * kRowParts * 128;
+  static constexpr int kScaleOfRow = kFp8 ? 4 : kInt4Fp8 ? 8 : 0;
   static constexpr int kScaleBytes = kRows * kScaleOfRow;
   // A token's row of the transposed tile: of a warpgroup in BF16, or of the CTA in FP8; padded.
   static constexpr int kTransposedRow =
       kEpilogue == Epilogue::kPlain ? (64 * kBlocks + 8) * 2 : 128 + 16;
   static constexpr int kThreads = kNarrow ? kNarrowThreads : kGemmThreads;
-  static constexpr int kTransposedBytes = kNarrow                        ? kTeamThreads * kRows * 2
+  static constexpr int kTransposedBytes = kNarrow ? 2 * NarrowSums<kRows>::kTeamBytes
                                           : kEpilogue == Epilogue::kFp32 ? 0
                                           : kEpilogue == Epilogue::kPlain
                                               ? 2 * kRows * kTransposedRow
@@ -61,8 +65,11 @@ struct GemmShape {
     return (kSharedBytesMax - FixedBytes(groups)) / (kStageBytes + kScaleBytes + 16);
   }
   static constexpr int kStagesMin = StagesFor(kGroupsMax);
+  // Stages of narrow weights are short, and so the warps that gather rows take turns.
+  static constexpr int kGatherTurns = kNarrow ? 2 : 1;
+  static constexpr int kGatherDepthFits = (kStagesMin - 2) / kGatherTurns;
   static constexpr int kGatherDepth =
-      kStagesMin > kGatherDepthMax + 1 ? kGatherDepthMax : kStagesMin - 2;
+      kGatherDepthFits < kGatherDepthMax ? kGatherDepthFits : kGatherDepthMax;
   static_assert(kGatherDepth >= 2);
 };
 
@@ -403,26 +410,25 @@ __device__ __forceinline__ void StreamWeights(const GemmArguments& args, UnitWal
 }
 
 template <typename Shape, int kRows>
-using GatherOf = RowGather<kRows, Shape::kGatherDepth, Shape::kRowParts>;
+using GatherOf = RowGather<kRows, Shape::kGatherDepth, Shape::kRowParts, Shape::kGatherTurns>;
 
 // `list` is the first unit's if there is one, of which `fetched` blocks are on their way.
 template <typename Shape, int kRows>
 __device__ __forceinline__ void GatherRows(const GemmArguments& args, const GroupTable& table,
-                                           UnitWalk walk, RowList<kRows>& list, int fetched,
+                                           UnitWalk walk,
+                                           typename GatherOf<Shape, kRows>::List& list, int fetched,
                                            GatherOf<Shape, kRows>& gather) {
-  const int thread = static_cast<int>(threadIdx.x) - kGatherFirst;
+  using Pointers = typename GatherOf<Shape, kRows>::Pointers;
   const int units = walk.count();
   for (int index = blockIdx.x; index < units; index += gridDim.x) {
-    const RowPointers<kRows> from(list, args.rows, args.row_stride, args.rows + args.scale_offset,
-                                  args.row_stride, gather.chunk());
+    const Pointers from(list, args.rows, args.row_stride, args.rows + args.scale_offset,
+                        args.row_stride, gather.chunk());
     if (index + static_cast<int>(gridDim.x) < units) {  // the next unit's list
       const Unit next = walk.Seek(index + gridDim.x);
       list.Load(args.row_index, table.offsets[next.group] + next.row_tile * kRows,
-                min(kRows, table.counts[next.group] - next.row_tile * kRows), thread);
+                min(kRows, table.counts[next.group] - next.row_tile * kRows), gather.thread());
     }
-#pragma unroll 1
-    for (int k = fetched; k < args.k_blocks; k++)
-      gather.template Fetch<Shape::kScaleOfRow>(from, k);
+    gather.template FetchBlocks<Shape::kScaleOfRow>(from, fetched, args.k_blocks);
     fetched = 0;
   }
   gather.Flush();
@@ -450,7 +456,7 @@ __global__ void __launch_bounds__((GemmShape<kRows, kType, kBlocks, kEpilogue>::
                           args.stages};
   const GroupTable table(shared + (full + 16 * args.stages - base), args.group_count);
   if (threadIdx.x == 0) {
-    ring.Init();
+    ring.Init(kGatherWarps / Shape::kGatherTurns);
     FenceBarrierInit();
   }
   __syncthreads();
@@ -471,19 +477,20 @@ __global__ void __launch_bounds__((GemmShape<kRows, kType, kBlocks, kEpilogue>::
   __syncwarp();
   WaitForPrecedingKernels();
   // The guess's rows, before the table is made.
-  RowList<kRows> list = {};
+  using Gather = GatherOf<Shape, kRows>;
+  typename Gather::List list = {};
   const bool gathers = warp == 9 || warp == 10;
-  const int thread = static_cast<int>(threadIdx.x) - kGatherFirst;
-  GatherOf<Shape, kRows> gather(ring, thread);
+  Gather gather(ring, static_cast<int>(threadIdx.x) - kGatherFirst);
   if (gathers && guesses) {
     int count = args.groups.counts[guess.group];
     if (args.groups.offsets == nullptr) count = min(count, args.groups.slots);
     const int slot = args.groups.offsets == nullptr ? guess.group * args.groups.slots
                                                     : args.groups.offsets[guess.group];
-    list.Load(args.row_index, slot, min(count, kRows), thread);
-    const RowPointers<kRows> from(list, args.rows, args.row_stride, args.rows + args.scale_offset,
-                                  args.row_stride, gather.chunk());
-    for (int k = 0; k < early; k++) gather.template Fetch<Shape::kScaleOfRow>(from, k);
+    list.Load(args.row_index, slot, min(count, kRows), gather.thread());
+    const typename Gather::Pointers from(list, args.rows, args.row_stride,
+                                         args.rows + args.scale_offset, args.row_stride,
+                                         gather.chunk());
+    gather.template FetchBlocks<Shape::kScaleOfRow>(from, 0, early);
     gather.Flush();
   }
   if (warp < kMultiplyingWarps) {
@@ -499,7 +506,7 @@ __global__ void __launch_bounds__((GemmShape<kRows, kType, kBlocks, kEpilogue>::
         first.group == guess.group && first.weight_tile == guess.weight_tile && first.row_tile == 0;
     if (gathers && !right) {
       list.Load(args.row_index, table.offsets[first.group] + first.row_tile * kRows,
-                min(kRows, table.counts[first.group] - first.row_tile * kRows), thread);
+                min(kRows, table.counts[first.group] - first.row_tile * kRows), gather.thread());
     }
   }
   const int dropped = right ? 0 : early;
@@ -509,6 +516,8 @@ __global__ void __launch_bounds__((GemmShape<kRows, kType, kBlocks, kEpilogue>::
     using Work = std::conditional_t<Shape::kNarrow, NarrowMultiplier<kRows, kType>,
                                     Multiplier<kRows, kType, kBlocks, kEpilogue>>;
     Work(args, ring, table, transposed, largest).Run(walk, dropped);
+  } else if (Shape::kNarrow && warp == kStoringWarp) {
+    StoreNarrowSums<kRows, kType>(args, table, walk, transposed);
   } else if (warp == 8) {
     StreamWeights<kEpilogue>(args, walk, Shape::kWeightBytes, fetched, stream);
   } else if (gathers) {
