@@ -54,7 +54,7 @@ GemmPlan PlanGroupedGemm(const PackedWeights& weights, int rows) {
   plan.early = 5;
   if (IsNarrow(weights.type)) {
     plan.row_tile = rows <= 24 ? 24 : 32;
-    plan.window = plan.early = 6;  // some 52 KB
+    plan.window = plan.early = 3;  // some 52 KB
   }
   return plan;
 }

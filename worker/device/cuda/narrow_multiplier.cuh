@@ -4,8 +4,8 @@
 //
 // Expanding is the work, and a warp waits for much of it, so there are twice as many warps as for
 // other weights: two teams of eight, of which one takes the even blocks of k and the other the odd
-// ones. At the end of a unit each leaves its sums in shared memory and goes on; a warp of its own
-// adds them up and stores them. The order of the sums depends on k only.
+// ones: one each of a stage. At the end of a unit each leaves its sums in shared memory and goes
+// on; a warp of its own adds them up and stores them. The order of the sums depends on k only.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +22,7 @@
 namespace switchyard::cuda {
 
 constexpr int kNarrowThreads = 640;
+constexpr int kNarrowWarps = 16;      // that multiply
 constexpr int kSecondTeamFirst = 12;  // its first warp, behind those that fetch
 constexpr int kTeamThreads = 256;
 constexpr int kStoringWarp = 11;
@@ -50,27 +51,24 @@ class NarrowMultiplier {
         team_(threadIdx.x / 32 >= kSecondTeamFirst ? 1 : 0),
         thread_(static_cast<int>(threadIdx.x) - team_ * kSecondTeamFirst * 32),
         sums_at_(sums + static_cast<std::uint32_t>(team_ * NarrowSums<kRows>::kTeamBytes)),
-        stage_(ring, thread_ / 32) {}
+        stage_(ring, team_, thread_ / 32) {}
 
   __device__ __forceinline__ void Run(UnitWalk walk, int dropped) {
-    if (team_ == 1) at_.Advance(ring_.stages);
-    for (int i = team_; i < dropped; i += 2) {
+    for (int i = 0; i < dropped; i++) {
       WaitBarrier(ring_.Full(at_.stage), at_.phase);
       Release();
     }
-    // Whether the stages before the unit are an odd number: its first block is the other team's
-    // then.
-    int odd = dropped % 2;
     const int units = walk.count();
     const int cta = static_cast<int>(blockIdx.x);
     for (int index = cta; index < units; index += gridDim.x) {
 #pragma unroll
       for (float& sum : sums_) sum = 0.0F;
 #pragma unroll 1
-      for (int k = team_ ^ odd; k < args_.k_blocks; k += 2) {
-        Block();
+      for (int k = team_; k < args_.k_blocks; k += 2) Block();
+      if (team_ == 1 && args_.k_blocks % 2 != 0) {  // nothing of the last stage
+        WaitBarrier(ring_.Full(at_.stage), at_.phase);
+        Release();
       }
-      odd ^= args_.k_blocks % 2;
       if (index > cta) SyncNamed(kSumsRead + team_, kSumsThreads);
       LeaveSums();
       ArriveNamed(kSumsWritten + team_, kSumsThreads);
@@ -81,17 +79,16 @@ class NarrowMultiplier {
   __device__ __forceinline__ int lane() const { return threadIdx.x & 31; }
   __device__ __forceinline__ int warp() const { return thread_ / 32; }  // of the team
 
-  // Gives the stage back and goes to the team's next one.
+  // Gives the stage back and goes to the next one.
   __device__ __forceinline__ void Release() {
     ArriveOfWarp(ring_.Empty(at_.stage));
-    at_.AdvanceByTwo(ring_.stages);
+    at_.Advance(ring_.stages);
   }
 
   // Adds the products of the next stage.
   __device__ __forceinline__ void Block() {
     WaitBarrier(ring_.Full(at_.stage), at_.phase);
-    // Uniform for the sake of the tensor cores' descriptors.
-    stage_.Multiply(UniformOf(at_.stage), sums_, [this] { Release(); });
+    stage_.Multiply(at_.stage, sums_, [this] { Release(); });
   }
 
   __device__ __forceinline__ void LeaveSums() const {

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "worker/device/cuda/narrow_codes.cuh"
+#include "worker/device/cuda/packed_weights.h"
 #include "worker/device/cuda/ptx.cuh"
 #include "worker/device/cuda/stage_ring.cuh"
 #include "worker/device/cuda/wgmma.cuh"
@@ -15,11 +16,16 @@ template <int kRows, MmaType kType>
 class NarrowStage {
   static constexpr bool kInt4 = kType == MmaType::kInt4;
   static constexpr int kSums = kRows / 2;
+  static constexpr int kBlockBytes = NarrowBlockBytes(WeightType::kInt4);
   static constexpr int kSteps = kNarrowK / kNarrowStep;
 
  public:
-  __device__ __forceinline__ NarrowStage(const StageRing& ring, int warp)
-      : ring_(ring), warp_(warp) {}
+  // Of block `block` of a stage.
+  __device__ __forceinline__ NarrowStage(const StageRing& ring, int block, int warp)
+      : ring_(ring),
+        warp_(warp),
+        weights_at_(block * kBlockBytes),
+        rows_at_(block * 2 * kRows * 128) {}
 
   // Adds the products of `stage` to the sums. `release` is called as soon as nothing reads the
   // stage any more.
@@ -55,15 +61,16 @@ class NarrowStage {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
       const int row = warp_ * 16 + half * 8 + (lane() >> 2);
-      const float2 both = LoadSharedFloat2(ring_.Weights(stage) + kNarrowCodeBytes + row * 8);
+      const float2 both =
+          LoadSharedFloat2((ring_.Weights(stage) + weights_at_) + kNarrowCodeBytes + row * 8);
       scales[half] = make_uint2(__float_as_uint(both.x), __float_as_uint(both.y));
     }
   }
 
   // The thread's part of the stage's weights.
   __device__ __forceinline__ void Expand(int stage, Operand& a, const Scales& scales) const {
-    const std::uint32_t at =
-        ring_.Weights(stage) + static_cast<std::uint32_t>(NarrowWord(warp_, lane(), 0) * 4);
+    const std::uint32_t at = (ring_.Weights(stage) + weights_at_) +
+                             static_cast<std::uint32_t>(NarrowWord(warp_, lane(), 0) * 4);
 #pragma unroll
     for (int four = 0; four < kSteps / 4; four++) {
       const uint4 words = LoadShared128(at + four * 512);
@@ -85,9 +92,8 @@ class NarrowStage {
     }
   }
 
-  __device__ __forceinline__ void Step(int stage, float (&into)[kSums],
-                                       const Operand& a) const {
-    const std::uint64_t rows = MmaDescriptor(ring_.Rows(stage));
+  __device__ __forceinline__ void Step(int stage, float (&into)[kSums], const Operand& a) const {
+    const std::uint64_t rows = MmaDescriptor(UniformOf(ring_.Rows(stage) + rows_at_));
     FenceAccumulators();
 #pragma unroll
     for (int step = 0; step < kSteps; step++) {
@@ -102,6 +108,8 @@ class NarrowStage {
 
   const StageRing& ring_;
   const int warp_;
+  const int weights_at_;
+  const int rows_at_;
 };
 
 }  // namespace switchyard::cuda

@@ -8,6 +8,7 @@
 
 #include "worker/device/cuda/narrow_codes.cuh"
 #include "worker/device/cuda/narrow_stage.cuh"
+#include "worker/device/cuda/packed_weights.h"
 #include "worker/device/cuda/ptx.cuh"
 #include "worker/device/cuda/stage_ring.cuh"
 #include "worker/device/cuda/wgmma.cuh"
@@ -17,12 +18,17 @@ namespace switchyard::cuda {
 template <int kRows>
 class NarrowStage<kRows, MmaType::kInt4Fp8> {
   static constexpr int kSums = kRows / 2;
+  static constexpr int kBlockBytes = NarrowBlockBytes(WeightType::kInt4Fp8);
   static constexpr int kSteps = 4;  // of 32 k
   using Mma = MmaOfRegisters<kRows, MmaType::kE4m3>;
 
  public:
-  __device__ __forceinline__ NarrowStage(const StageRing& ring, int warp)
-      : ring_(ring), warp_(warp), row_scales_at_((threadIdx.x & 3) * 16) {
+  __device__ __forceinline__ NarrowStage(const StageRing& ring, int block, int warp)
+      : ring_(ring),
+        warp_(warp),
+        weights_at_(block * kBlockBytes),
+        rows_at_(block * kRows * 128),
+        row_scales_at_(block * kRows * 8 + (threadIdx.x & 3) * 16) {
     asm volatile("" : "+r"(row_scales_at_));  // kept, not computed for each stage
   }
 
@@ -32,7 +38,7 @@ class NarrowStage<kRows, MmaType::kInt4Fp8> {
                                            const Release& release) const {
     std::uint32_t a[kSteps][4];
     Expand(stage, a);
-    const std::uint64_t rows = MmaDescriptor(ring_.Rows(stage));
+    const std::uint64_t rows = MmaDescriptor(UniformOf(ring_.Rows(stage) + rows_at_));
     float part[kSums];
     FenceAccumulators();
 #pragma unroll
@@ -43,7 +49,7 @@ class NarrowStage<kRows, MmaType::kInt4Fp8> {
 #pragma unroll
     for (int j = 0; j < kRows / 8; j++) of_rows[j] = LoadSharedFloat4(at + j * 64);
     const float2 of_weights =
-        LoadSharedFloat2(ring_.Weights(stage) + kNarrowCodeBytes +
+        LoadSharedFloat2((ring_.Weights(stage) + weights_at_) + kNarrowCodeBytes +
                          Int4Fp8Scale(warp_ * 16 + static_cast<int>(lane() >> 2)) * 4);
     WaitMma<0>();
     TouchAccumulators(part);
@@ -62,8 +68,8 @@ class NarrowStage<kRows, MmaType::kInt4Fp8> {
 
   // The thread's part of the stage's weights.
   __device__ __forceinline__ void Expand(int stage, std::uint32_t (&a)[kSteps][4]) const {
-    const std::uint32_t at =
-        ring_.Weights(stage) + static_cast<std::uint32_t>(NarrowWord(warp_, lane(), 0) * 4);
+    const std::uint32_t at = (ring_.Weights(stage) + weights_at_) +
+                             static_cast<std::uint32_t>(NarrowWord(warp_, lane(), 0) * 4);
 #pragma unroll
     for (int two = 0; two < kSteps / 2; two++) {
       const uint4 words = LoadShared128(at + two * 512);
@@ -75,6 +81,8 @@ class NarrowStage<kRows, MmaType::kInt4Fp8> {
 
   const StageRing& ring_;
   const int warp_;
+  const int weights_at_;
+  const int rows_at_;
   std::uint32_t row_scales_at_;  // of the thread's two rows of the first eight
 };
 

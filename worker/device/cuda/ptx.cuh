@@ -163,8 +163,8 @@ __device__ __forceinline__ std::uint64_t GlobalNanoseconds() {
 
 // A value that all lanes of a warp have, in a register of the warp: what comes from threadIdx or
 // shared memory has one in each lane, and is moved before each instruction that needs the other.
-__device__ __forceinline__ int UniformOf(int value) {
-  return static_cast<int>(__reduce_max_sync(~0U, static_cast<unsigned>(value)));
+__device__ __forceinline__ std::uint32_t UniformOf(std::uint32_t value) {
+  return __reduce_max_sync(~0U, value);
 }
 
 // ---- numbers -----------------------------------------------------------------------------------

@@ -14,15 +14,13 @@ namespace switchyard::cuda {
 constexpr int kGatherDepthMax = 4;
 
 // The rows of a unit that a gathering thread copies: of each of its copies, and of its scales.
-// kThreads: those of a stage.
-template <int kRows, int kThreads = 64>
+template <int kRows>
 struct RowList {
-  static constexpr int kStep = kThreads / 8;
-  std::int32_t of_copy[kRows / kStep];
+  std::int32_t of_copy[kRows / 8];
   std::int32_t of_scales;
   int rows;
 
-  // Of `count` slots from `slot` on; thread i's copy j has row i / 8 + kStep j.
+  // Of `count` slots from `slot` on; thread i's copy j has row i / 8 + 8 j.
   __device__ __forceinline__ void Load(const std::int32_t* row_index, int slot, int count,
                                        int thread) {
     rows = count;
@@ -31,118 +29,71 @@ struct RowList {
       return row_index == nullptr ? slot + r : row_index[slot + r];
     };
 #pragma unroll
-    for (int j = 0; j < kRows / kStep; j++) of_copy[j] = row_of(thread / 8 + kStep * j);
+    for (int j = 0; j < kRows / 8; j++) of_copy[j] = row_of(thread / 8 + 8 * j);
     of_scales = row_of(thread);
-  }
-  [[nodiscard]] __device__ __forceinline__ std::int32_t OfCopy(int j) const { return of_copy[j]; }
-};
-
-// Of one warp: a row in each lane.
-template <int kRows>
-struct RowList<kRows, 32> {
-  static_assert(kRows <= 32);
-  std::int32_t of_scales;
-  int rows;
-
-  __device__ __forceinline__ void Load(const std::int32_t* row_index, int slot, int count,
-                                       int thread) {
-    rows = count;
-    of_scales = 0;
-    if (thread < count) of_scales = row_index == nullptr ? slot + thread : row_index[slot + thread];
-  }
-  [[nodiscard]] __device__ __forceinline__ std::int32_t OfCopy(int j) const {
-    return __shfl_sync(~0U, of_scales, static_cast<int>(threadIdx.x % 32) / 8 + 4 * j);
   }
 };
 
 // Where a gathering thread reads a unit's rows.
-template <int kRows, int kThreads = 64>
+template <int kRows>
 struct RowPointers {
-  static constexpr int kCopies = kRows / (kThreads / 8);
-  const std::byte* of_copy[kCopies];
+  const std::byte* of_copy[kRows / 8];
   const std::byte* scales;
   int rows;
 
-  __device__ __forceinline__ RowPointers(const RowList<kRows, kThreads>& list,
-                                         const std::byte* base, std::int64_t stride,
-                                         const std::byte* scale_base, std::int64_t scale_stride,
-                                         int chunk)
+  __device__ __forceinline__ RowPointers(const RowList<kRows>& list, const std::byte* base,
+                                         std::int64_t stride, const std::byte* scale_base,
+                                         std::int64_t scale_stride, int chunk)
       : scales(scale_base + list.of_scales * scale_stride), rows(list.rows) {
     // Kept in registers, else the base is loaded again for each copy.
     asm volatile("" : "+l"(scales));
 #pragma unroll
-    for (int j = 0; j < kCopies; j++) {
-      of_copy[j] = base + list.OfCopy(j) * stride + chunk * 16;
+    for (int j = 0; j < kRows / 8; j++) {
+      of_copy[j] = base + list.of_copy[j] * stride + chunk * 16;
       asm volatile("" : "+l"(of_copy[j]));
     }
   }
 };
 
 // The two warps that gather rows: thread i copies 16-byte chunk i % 8 of rows i / 8, i / 8 + 8, ...
-// kParts: pieces of 128 bytes of each row in a stage, a tile of all rows each. kTurns: 2 if the
-// warps take turns, a stage each, so that the work beside copying comes once for two stages;
-// else 1.
-template <int kRows, int kDepth = kGatherDepthMax, int kParts = 1, int kTurns = 1>
+// kParts: pieces of 128 bytes of each row in a stage, a tile of all rows each.
+template <int kRows, int kDepth = kGatherDepthMax, int kParts = 1>
 class RowGather {
-  static constexpr int kThreads = 32 * kGatherWarps / kTurns;
-  static constexpr int kStep = kThreads / 8;
-
  public:
-  using List = RowList<kRows, kThreads>;
-  using Pointers = RowPointers<kRows, kThreads>;
-
-  // `thread`: of both warps.
   __device__ __forceinline__ RowGather(const StageRing& ring, int thread)
-      : ring_(ring),
-        thread_(thread % kThreads),
-        row_(thread_ / 8),
-        chunk_(thread_ % 8),
-        ahead_(thread / kThreads) {
-    if (ahead_ > 0) next_.Advance(ring.stages);
-    published_ = next_;
-  }
+      : ring_(ring), thread_(thread), row_(thread / 8), chunk_(thread % 8) {}
 
-  __device__ __forceinline__ int thread() const { return thread_; }  // of a stage
   __device__ __forceinline__ int chunk() const { return chunk_; }
 
-  // Fetches the blocks from `first` on, below `end`: those that are this warp's.
-  template <int kScaleBytes>
-  __device__ __forceinline__ void FetchBlocks(const Pointers& from, int first, int end) {
-    int k = first + ahead_;
-#pragma unroll 1
-    for (; k < end; k += kTurns) Fetch<kScaleBytes>(from, k);
-    ahead_ = k - end;
-  }
-
-  // Copies block `k` of the rows into the next stage, and kScaleBytes of each row's scales.
-  template <int kScaleBytes>
-  __device__ __forceinline__ void Fetch(const Pointers& from, int k) {
+  // Copies stage `k` of the rows into the next stage: `parts` of its pieces, and of each row
+  // kScaleBytes for each of kScaleParts equal shares of these.
+  template <int kScaleBytes, int kScaleParts = 1>
+  __device__ __forceinline__ void Fetch(const RowPointers<kRows>& from, int k, int parts = kParts) {
     WaitBarrier(ring_.Empty(next_.stage), next_.phase ^ 1);
     const std::uint32_t to = ring_.Rows(next_.stage) +
                              static_cast<std::uint32_t>(row_ * 128 + ((chunk_ ^ (row_ & 7)) << 4));
-    // The swizzle goes by the row's number: four rows on it changes one bit.
-    static_assert(kStep == 8 || kStep == 4);
-    const std::uint32_t to_odd = kStep == 8 ? to : to ^ 64U;
 #pragma unroll
     for (int part = 0; part < kParts; part++) {
+      if (part > 0 && part >= parts) continue;
 #pragma unroll
-      for (int j = 0; j < kRows / kStep; j++) {
-        if (row_ + kStep * j >= from.rows) continue;
-        CopyAsync16((j % 2 == 0 ? to : to_odd) + part * kRows * 128 + j * kStep * 128,
+      for (int j = 0; j < kRows / 8; j++) {
+        if (row_ + 8 * j >= from.rows) continue;
+        CopyAsync16(to + part * kRows * 128 + j * 1024,
                     from.of_copy[j] + (k * kParts + part) * 128);
       }
     }
-    const std::uint32_t scales_to =
-        ring_.Scales(next_.stage) + static_cast<std::uint32_t>(thread_ * kScaleBytes);
     if (kScaleBytes != 0 && thread_ < from.rows) {
-      if constexpr (kScaleBytes == 8) {
-        CopyAsync8(scales_to, from.scales + k * 8);
-      } else if constexpr (kScaleBytes == 4) {
-        CopyAsync4(scales_to, from.scales + k * 4);
+#pragma unroll
+      for (int part = 0; part < kScaleParts; part++) {
+        if (part > 0 && part * (kParts / kScaleParts) >= parts) continue;
+        CopyScales<kScaleBytes>(
+            ring_.Scales(next_.stage) +
+                static_cast<std::uint32_t>((part * kRows + thread_) * kScaleBytes),
+            from.scales + (k * kScaleParts + part) * kScaleBytes);
       }
     }
     CommitCopies();
-    Advance(&next_);
+    next_.Advance(ring_.stages);
     if (++pending_ > kDepth) {
       WaitCopies<kDepth>();
       Publish();
@@ -156,14 +107,18 @@ class RowGather {
   }
 
  private:
-  __device__ __forceinline__ void Advance(RingPosition* position) const {
-    static_assert(kTurns == 1 || kTurns == 2);
-    kTurns == 1 ? position->Advance(ring_.stages) : position->AdvanceByTwo(ring_.stages);
+  template <int kBytes>
+  static __device__ __forceinline__ void CopyScales(std::uint32_t to, const std::byte* from) {
+    if constexpr (kBytes == 8) {
+      CopyAsync8(to, from);
+    } else if constexpr (kBytes == 4) {
+      CopyAsync4(to, from);
+    }
   }
   __device__ __forceinline__ void Publish() {
     FenceForTensorCores();
     ArriveOfWarp(ring_.Full(published_.stage));
-    Advance(&published_);
+    published_.Advance(ring_.stages);
     pending_--;
   }
 
@@ -171,7 +126,6 @@ class RowGather {
   const int thread_;
   const int row_;
   const int chunk_;
-  int ahead_;  // stages until this warp's next one
   RingPosition next_{};
   RingPosition published_{};
   int pending_ = 0;

@@ -1,9 +1,9 @@
 // The ring of shared-memory stages between the warps that fetch and the warps that multiply.
 //
-// A stage holds 128 bytes of k, or 128 narrow weights: a tile of weights (one bulk copy) and a tile
+// A stage holds 128 bytes of k, or 256 narrow weights: a tile of weights (one bulk copy) and a tile
 // of rows with their scales (asynchronous copies by two warps). It is full when the bulk copy and
-// both warps have arrived, empty again when all eight multiplying warps have. Every role walks the
-// stages in the same order.
+// both warps have arrived, empty again when all multiplying warps have. Every role walks the stages
+// in the same order.
 #pragma once
 
 #include <cstddef>
@@ -54,11 +54,11 @@ struct StageRing {
   __device__ __forceinline__ std::uint32_t Empty(int s) const {
     return empty_at + static_cast<std::uint32_t>(8 * s);
   }
-  // By one thread; a FenceBarrierInit and a CTA barrier follow. `gather_warps`: of one stage.
-  __device__ __forceinline__ void Init(int gather_warps = kGatherWarps) const {
+  // By one thread; a FenceBarrierInit and a CTA barrier follow.
+  __device__ __forceinline__ void Init(int multiplying_warps = kMultiplyingWarps) const {
     for (int s = 0; s < stages; s++) {
-      InitBarrier(Full(s), 1 + gather_warps * kArrivalsOfWarp);
-      InitBarrier(Empty(s), kMultiplyingWarps * kArrivalsOfWarp);
+      InitBarrier(Full(s), 1 + kGatherWarps * kArrivalsOfWarp);
+      InitBarrier(Empty(s), multiplying_warps * kArrivalsOfWarp);
     }
   }
 };
@@ -73,13 +73,6 @@ struct RingPosition {
       phase ^= 1;
     }
   }
-  __device__ __forceinline__ void AdvanceByTwo(int stages) {
-    stage += 2;
-    if (stage >= stages) {
-      stage -= stages;
-      phase ^= 1;
-    }
-  }
 };
 
 // The thread that streams weights: at most `window` stages are in flight, and later ones wait for
@@ -90,25 +83,24 @@ class WeightStream {
       : ring_(ring), window_(window), policy_(EvictFirst()) {}
 
   // One of the first stages of all, fewer than the ring has: no bound, nothing else is under way.
-  __device__ __forceinline__ void FetchEarly(const std::byte* from) {
+  __device__ __forceinline__ void FetchEarly(const std::byte* from, int bytes) {
     in_flight_++;
-    Issue(from);
+    Issue(from, bytes);
   }
-  __device__ __forceinline__ void Fetch(const std::byte* from) {
+  __device__ __forceinline__ void Fetch(const std::byte* from, int bytes) {
     WaitBarrier(ring_.Empty(next_.stage), next_.phase ^ 1);
     for (; in_flight_ >= window_; in_flight_--) {
       WaitBarrier(ring_.Full(oldest_.stage), oldest_.phase);
       oldest_.Advance(ring_.stages);
     }
     in_flight_++;
-    Issue(from);
+    Issue(from, bytes);
   }
 
  private:
-  __device__ __forceinline__ void Issue(const std::byte* from) {
-    ArriveExpecting(ring_.Full(next_.stage), ring_.weight_bytes);
-    BulkCopy(ring_.Weights(next_.stage), from, ring_.weight_bytes, ring_.Full(next_.stage),
-             policy_);
+  __device__ __forceinline__ void Issue(const std::byte* from, int bytes) {
+    ArriveExpecting(ring_.Full(next_.stage), bytes);
+    BulkCopy(ring_.Weights(next_.stage), from, bytes, ring_.Full(next_.stage), policy_);
     next_.Advance(ring_.stages);
   }
 
