@@ -5,6 +5,7 @@
 #include <cuda_fp8.h>
 
 #include "tests/cuda/device_kernels.h"
+#include "worker/device/cuda/narrow_weights.h"
 
 namespace switchyard::cuda::testing {
 namespace {
@@ -249,8 +250,17 @@ void FillFp8Rows(const RandomRows& rows, std::uint32_t seed, float low, float hi
   const std::int64_t of_row = rows.k / 128;
   ForEach<<<kCtas, kThreads, 0, stream>>>(rows.rows * of_row, [=] __device__(std::int64_t i) {
     std::byte* row = rows.out + i / of_row * rows.stride;
-    reinterpret_cast<float*>(row + rows.scale_offset)[i % of_row] =
-        low + (high - low) * 0.5F * (Uniform(i, seed + 77) + 1.0F);
+    const std::int64_t block = i % of_row;
+    const float scale = low + (high - low) * 0.5F * (Uniform(i, seed + 77) + 1.0F);
+    auto* scales = reinterpret_cast<float*>(row + rows.scale_offset);
+    if (!rows.sums) {
+      scales[block] = scale;
+      return;
+    }
+    float sum = 0;
+    for (int k = 0; k < 128; k++) sum += Fp8Value(row[block * 128 + k]);
+    scales[2 * block] = scale;
+    scales[2 * block + 1] = sum * kInt4Fp8SumUnit * scale;
   });
   CheckLaunch();
 }

@@ -18,13 +18,15 @@ void FillFp8(std::byte* out, std::int64_t count, std::uint32_t seed, float ampli
 void FillScales(float* out, std::int64_t count, std::uint32_t seed, float low, float high,
                 cudaStream_t stream);
 void FillInt8(std::byte* out, std::int64_t count, std::uint32_t seed, cudaStream_t stream);
-// FP8 rows with random scales at `scale_offset`: `rows` rows, `stride` bytes apart.
+// FP8 rows with random scales at `scale_offset`: `rows` rows, `stride` bytes apart. `sums`: with
+// the sums of kInt4Fp8 beside the scales.
 struct RandomRows {
   std::byte* out;
   std::int64_t rows;
   std::int64_t stride;
   std::int64_t scale_offset;
   std::int64_t k;
+  bool sums = false;
 };
 void FillFp8Rows(const RandomRows& rows, std::uint32_t seed, float low, float high,
                  cudaStream_t stream);

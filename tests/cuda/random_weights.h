@@ -62,12 +62,11 @@ class RandomWeights {
     const std::int64_t bytes = spec_.groups * WeightBytesOf(spec_.type, spec_.n, spec_.k);
     packed_ = DeviceBuffer<std::byte>(bytes);
     FillInt8(packed_.get(), bytes, seed, nullptr);
-    const auto blocks = static_cast<std::size_t>(bytes / kNarrowBlockBytes);
+    const auto block = static_cast<std::size_t>(NarrowBlockBytes(spec_.type));
     constexpr std::size_t kCodes = 128 * 64;
     // INT4: 0x3c3c3c3c is an FP32 scale of 0.01; E2M1: 0x80 is one.
-    Check(cudaMemset2D(packed_.get() + kCodes, static_cast<std::size_t>(kNarrowBlockBytes),
-                       spec_.type == WeightType::kInt4 ? 0x3c : 0x80,
-                       static_cast<std::size_t>(kNarrowBlockBytes) - kCodes, blocks),
+    Check(cudaMemset2D(packed_.get() + kCodes, block, spec_.type == WeightType::kE2m1 ? 0x80 : 0x3c,
+                       block - kCodes, static_cast<std::size_t>(bytes) / block),
           "scales");
     Check(cudaDeviceSynchronize(), "fill");
   }
@@ -82,10 +81,11 @@ class RandomWeights {
 class LandedRows {
  public:
   LandedRows(WeightType type, std::int64_t rows, std::int64_t k, std::uint32_t seed)
-      : type_(type), k_(k), stride_((RowBytesOf(type, k) + k / 128 * 4 + 127) / 128 * 128) {
+      : type_(type), k_(k), stride_((RowBytesOf(type, k) + k / 128 * 8 + 127) / 128 * 128) {
     rows_ = DeviceBuffer<std::byte>(rows * stride_);
-    if (type == WeightType::kFp8) {
-      FillFp8Rows({rows_.get(), rows, stride_, k, k}, seed, 0.001F, 0.003F, nullptr);
+    if (HasFp8Rows(type)) {
+      const bool sums = type == WeightType::kInt4Fp8;
+      FillFp8Rows({rows_.get(), rows, stride_, k, k, sums}, seed, 0.001F, 0.003F, nullptr);
     } else if (type == WeightType::kInt8) {
       FillInt8Rows({rows_.get(), rows, stride_, k, k}, seed, 0.001F, 0.003F, nullptr);
     } else {
@@ -100,7 +100,7 @@ class LandedRows {
   }
   // Makes every value of a row NaN.
   void PoisonRow(std::int64_t row) {
-    Check(cudaMemset(rows_.get() + row * stride_, type_ == WeightType::kFp8 ? 0x7f : 0xff,
+    Check(cudaMemset(rows_.get() + row * stride_, HasFp8Rows(type_) ? 0x7f : 0xff,
                      static_cast<std::size_t>(RowBytesOf(type_, k_))),
           "poison");
   }

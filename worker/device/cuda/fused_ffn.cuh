@@ -16,6 +16,7 @@
 #include "worker/device/cuda/fused_ffn.h"
 #include "worker/device/cuda/group_table.cuh"
 #include "worker/device/cuda/ptx.cuh"
+#include "worker/device/cuda/row_gather.cuh"
 #include "worker/device/cuda/stage_ring.cuh"
 #include "worker/device/cuda/wgmma.cuh"
 
@@ -382,7 +383,7 @@ __device__ __forceinline__ void StreamFfnWeights(const FfnArguments& args, const
         static_cast<std::int64_t>(now.unit.group) * tiles + now.unit.weight_tile;
     const std::byte* from = (now.second ? args.w2 : args.w13) + tile * k_blocks * kBlockBytes;
     if (threadIdx.x % 32 == 0) {
-      for (int k = fetched; k < k_blocks; k++) stream.Fetch(from + k * kBlockBytes);
+      for (int k = fetched; k < k_blocks; k++) stream.Fetch(from + k * kBlockBytes, kBlockBytes);
     }
     __syncwarp();
     fetched = 0;
@@ -512,7 +513,7 @@ __global__ void __launch_bounds__(kFfnThreads, 1)
   if (threadIdx.x == 256) {
     const std::byte* from =
         args.w13 + static_cast<std::int64_t>(cta) * args.k_blocks1 * kBlockBytes;
-    for (int k = 0; k < early; k++) stream.FetchEarly(from + k * kBlockBytes);
+    for (int k = 0; k < early; k++) stream.FetchEarly(from + k * kBlockBytes, kBlockBytes);
   }
   __syncwarp();
   WaitForPrecedingKernels();

@@ -27,7 +27,11 @@ bool IsValid(const GemmRows& rows, const GemmGroups& groups, const PackedWeights
   const bool int8 = weights.type == WeightType::kInt8;
   if (IsNarrow(weights.type) && (!out.fp32 || weights.k % 128 != 0)) return false;
   if (int8 && (!out.fp32 || weights.k > kInt8KMax)) return false;
-  if ((fp8 || int8) && (rows.scale_offset % 4 != 0 || rows.scale_offset < 0)) return false;
+  const int scale_unit = weights.type == WeightType::kInt4Fp8 ? 8 : 4;
+  if ((HasFp8Rows(weights.type) || int8) &&
+      (rows.scale_offset % scale_unit != 0 || rows.scale_offset < 0)) {
+    return false;
+  }
   if (groups.groups < 0 || groups.groups > kGroupsMax || groups.counts == nullptr) return false;
   if (groups.offsets == nullptr && groups.slots_per_group < 0) return false;
   const std::int64_t out_bytes = gated ? weights.n / 2 : weights.n * (out.fp32 ? 4 : 2);
@@ -50,7 +54,7 @@ GemmPlan PlanGroupedGemm(const PackedWeights& weights, int rows) {
   plan.early = 5;
   if (IsNarrow(weights.type)) {
     plan.row_tile = rows <= 24 ? 24 : 32;
-    plan.window = plan.early = 3;
+    plan.window = plan.early = 3;  // some 52 KB
   }
   return plan;
 }

@@ -23,6 +23,7 @@
 #include "worker/device/cuda/narrow_multiplier.cuh"
 #include "worker/device/cuda/packed_weights.h"
 #include "worker/device/cuda/ptx.cuh"
+#include "worker/device/cuda/row_gather.cuh"
 #include "worker/device/cuda/stage_ring.cuh"
 #include "worker/device/cuda/wgmma.cuh"
 
@@ -37,17 +38,24 @@ enum class Epilogue { kPlain, kSwiglu, kFp32 };
 template <int kRows, MmaType kType, int kBlocks, Epilogue kEpilogue>
 struct GemmShape {
   static constexpr bool kFp8 = kType == MmaType::kE4m3;
-  static constexpr bool kNarrow = kType == MmaType::kInt4 || kType == MmaType::kE2m1;
-  static constexpr int kWeightBytes = kNarrow ? kNarrowBlockBytes : kBlocks * 16384;
-  static constexpr int kRowParts = kNarrow ? 2 : 1;  // of 128 bytes
-  static constexpr int kStageBytes = kWeightBytes + kRows * kRowParts * 128;
-  static constexpr int kScaleOfRow = kFp8 ? 4 : 0;
-  static constexpr int kScaleBytes = kRows * kScaleOfRow;
+  static constexpr bool kInt4Fp8 = kType == MmaType::kInt4Fp8;
+  static constexpr bool kNarrow = kInt4Fp8 || kType == MmaType::kInt4 || kType == MmaType::kE2m1;
+  // Blocks of 128 k in a stage of narrow weights, one for each team; 128 bytes of k in others.
+  static constexpr int kBlocksOfStage = kNarrow ? 2 : 1;
+  static constexpr int kBlockBytes =
+      kNarrow ? NarrowBlockBytes(kInt4Fp8 ? WeightType::kInt4Fp8 : WeightType::kInt4)
+              : kBlocks * 16384;
+  static constexpr int kWeightBytes = kBlocksOfStage * kBlockBytes;
+  static constexpr int kPartsOfBlock = kNarrow && !kInt4Fp8 ? 2 : 1;  // of rows, 128 bytes each
+  static constexpr int kRowParts = kBlocksOfStage * kPartsOfBlock;
+  static constexpr int kStageBytes = StageRing::RowsBehind(kWeightBytes) + kRows * kRowParts * 128;
+  static constexpr int kScaleOfRow = kFp8 ? 4 : kInt4Fp8 ? 8 : 0;  // of a block
+  static constexpr int kScaleBytes = kRows * kScaleOfRow * kBlocksOfStage;
   // A token's row of the transposed tile: of a warpgroup in BF16, or of the CTA in FP8; padded.
   static constexpr int kTransposedRow =
       kEpilogue == Epilogue::kPlain ? (64 * kBlocks + 8) * 2 : 128 + 16;
   static constexpr int kThreads = kNarrow ? kNarrowThreads : kGemmThreads;
-  static constexpr int kTransposedBytes = kNarrow                        ? kTeamThreads * kRows * 2
+  static constexpr int kTransposedBytes = kNarrow ? 2 * NarrowSums<kRows>::kTeamBytes
                                           : kEpilogue == Epilogue::kFp32 ? 0
                                           : kEpilogue == Epilogue::kPlain
                                               ? 2 * kRows * kTransposedRow
@@ -373,28 +381,38 @@ class Multiplier {
 };
 
 // The blocks along k of a tile of a group's weights, one after the other.
-template <Epilogue kEpilogue>
-__device__ __forceinline__ const std::byte* TileOf(const GemmArguments& args, int group, int tile,
-                                                   int weight_bytes) {
-  const std::int64_t tile_bytes = static_cast<std::int64_t>(args.k_blocks) * weight_bytes;
+template <typename Shape, Epilogue kEpilogue>
+__device__ __forceinline__ const std::byte* TileOf(const GemmArguments& args, int group, int tile) {
+  const std::int64_t tile_bytes = static_cast<std::int64_t>(args.k_blocks) * Shape::kBlockBytes;
   if constexpr (kEpilogue == Epilogue::kFp32) {
     if (args.weights_of_group != nullptr) return args.weights_of_group[group] + tile * tile_bytes;
   }
   return args.weights + (static_cast<std::int64_t>(group) * args.weight_tiles + tile) * tile_bytes;
 }
 
+// The stages of a unit, of which the last may hold fewer blocks.
+template <typename Shape>
+__device__ __forceinline__ int StagesOfUnit(const GemmArguments& args) {
+  return (args.k_blocks + Shape::kBlocksOfStage - 1) / Shape::kBlocksOfStage;
+}
+template <typename Shape>
+__device__ __forceinline__ int BlocksOfStage(const GemmArguments& args, int stage) {
+  return min(Shape::kBlocksOfStage, args.k_blocks - stage * Shape::kBlocksOfStage);
+}
+
 // Streams the weights of all units; the first `fetched` stages of the first unit are on their way.
 // A whole warp finds the units, its first thread fetches.
-template <Epilogue kEpilogue>
-__device__ __forceinline__ void StreamWeights(const GemmArguments& args, UnitWalk walk,
-                                              int weight_bytes, int fetched, WeightStream& stream) {
+template <typename Shape, Epilogue kEpilogue>
+__device__ __forceinline__ void StreamWeights(const GemmArguments& args, UnitWalk walk, int fetched,
+                                              WeightStream& stream) {
   const int units = walk.count();
   for (int index = blockIdx.x; index < units; index += gridDim.x) {
     const Unit unit = walk.Seek(index);
-    const std::byte* from = TileOf<kEpilogue>(args, unit.group, unit.weight_tile, weight_bytes);
+    const std::byte* from = TileOf<Shape, kEpilogue>(args, unit.group, unit.weight_tile);
     if (threadIdx.x % 32 == 0) {
-      for (int k = fetched; k < args.k_blocks; k++) {
-        stream.Fetch(from + static_cast<std::int64_t>(k) * weight_bytes);
+      for (int s = fetched; s < StagesOfUnit<Shape>(args); s++) {
+        stream.Fetch(from + static_cast<std::int64_t>(s) * Shape::kWeightBytes,
+                     BlocksOfStage<Shape>(args, s) * Shape::kBlockBytes);
       }
     }
     __syncwarp();
@@ -405,7 +423,19 @@ __device__ __forceinline__ void StreamWeights(const GemmArguments& args, UnitWal
 template <typename Shape, int kRows>
 using GatherOf = RowGather<kRows, Shape::kGatherDepth, Shape::kRowParts>;
 
-// `list` is the first unit's if there is one, of which `fetched` blocks are on their way.
+// The stages of a unit from `first` on, below `end`.
+template <typename Shape, int kRows>
+__device__ __forceinline__ void GatherStages(const GemmArguments& args,
+                                             const RowPointers<kRows>& from, int first, int end,
+                                             GatherOf<Shape, kRows>& gather) {
+#pragma unroll 1
+  for (int s = first; s < end; s++) {
+    gather.template Fetch<Shape::kScaleOfRow, Shape::kBlocksOfStage>(
+        from, s, BlocksOfStage<Shape>(args, s) * Shape::kPartsOfBlock);
+  }
+}
+
+// `list` is the first unit's if there is one, of which `fetched` stages are on their way.
 template <typename Shape, int kRows>
 __device__ __forceinline__ void GatherRows(const GemmArguments& args, const GroupTable& table,
                                            UnitWalk walk, RowList<kRows>& list, int fetched,
@@ -420,9 +450,7 @@ __device__ __forceinline__ void GatherRows(const GemmArguments& args, const Grou
       list.Load(args.row_index, table.offsets[next.group] + next.row_tile * kRows,
                 min(kRows, table.counts[next.group] - next.row_tile * kRows), thread);
     }
-#pragma unroll 1
-    for (int k = fetched; k < args.k_blocks; k++)
-      gather.template Fetch<Shape::kScaleOfRow>(from, k);
+    GatherStages<Shape, kRows>(args, from, fetched, StagesOfUnit<Shape>(args), gather);
     fetched = 0;
   }
   gather.Flush();
@@ -450,7 +478,7 @@ __global__ void __launch_bounds__((GemmShape<kRows, kType, kBlocks, kEpilogue>::
                           args.stages};
   const GroupTable table(shared + (full + 16 * args.stages - base), args.group_count);
   if (threadIdx.x == 0) {
-    ring.Init();
+    ring.Init(Shape::kNarrow ? kNarrowWarps : kMultiplyingWarps);
     FenceBarrierInit();
   }
   __syncthreads();
@@ -461,12 +489,14 @@ __global__ void __launch_bounds__((GemmShape<kRows, kType, kBlocks, kEpilogue>::
   const int cta = static_cast<int>(blockIdx.x);
   const Unit guess = {cta / tiles, cta % tiles, 0};
   const bool guesses = guess.group < args.group_count;
-  const int early = guesses ? min(args.early, args.k_blocks) : 0;
+  const int early = guesses ? min(args.early, StagesOfUnit<Shape>(args)) : 0;
   WeightStream stream(ring, args.window);
   if (threadIdx.x == 256 && early > 0) {
-    const std::byte* from =
-        TileOf<kEpilogue>(args, guess.group, guess.weight_tile, Shape::kWeightBytes);
-    for (int k = 0; k < early; k++) stream.FetchEarly(from + k * Shape::kWeightBytes);
+    const std::byte* from = TileOf<Shape, kEpilogue>(args, guess.group, guess.weight_tile);
+    for (int s = 0; s < early; s++) {
+      stream.FetchEarly(from + s * Shape::kWeightBytes,
+                        BlocksOfStage<Shape>(args, s) * Shape::kBlockBytes);
+    }
   }
   __syncwarp();
   WaitForPrecedingKernels();
@@ -483,7 +513,7 @@ __global__ void __launch_bounds__((GemmShape<kRows, kType, kBlocks, kEpilogue>::
     list.Load(args.row_index, slot, min(count, kRows), thread);
     const RowPointers<kRows> from(list, args.rows, args.row_stride, args.rows + args.scale_offset,
                                   args.row_stride, gather.chunk());
-    for (int k = 0; k < early; k++) gather.template Fetch<Shape::kScaleOfRow>(from, k);
+    GatherStages<Shape, kRows>(args, from, 0, early, gather);
     gather.Flush();
   }
   if (warp < kMultiplyingWarps) {
@@ -509,8 +539,10 @@ __global__ void __launch_bounds__((GemmShape<kRows, kType, kBlocks, kEpilogue>::
     using Work = std::conditional_t<Shape::kNarrow, NarrowMultiplier<kRows, kType>,
                                     Multiplier<kRows, kType, kBlocks, kEpilogue>>;
     Work(args, ring, table, transposed, largest).Run(walk, dropped);
+  } else if (Shape::kNarrow && warp == kStoringWarp) {
+    StoreNarrowSums<kRows, kType>(args, table, walk, transposed);
   } else if (warp == 8) {
-    StreamWeights<kEpilogue>(args, walk, Shape::kWeightBytes, fetched, stream);
+    StreamWeights<Shape, kEpilogue>(args, walk, fetched, stream);
   } else if (gathers) {
     GatherRows<Shape, kRows>(args, table, walk, list, fetched, gather);
   }

@@ -6,7 +6,8 @@
 // one for each block of 128 x 128; each 128 k are summed by the tensor cores and promoted to FP32.
 // BF16: no scales. INT8, with FP32 output only: rows have one FP32 scale each, by which their sums,
 // exact until then, are multiplied. INT4 and E2M1 (narrow_weights.h), with FP32 output only: BF16
-// rows. A NaN or infinity stays in its own row.
+// rows or, kInt4Fp8, E4M3 rows as for FP8 with a pair for each 128 values: the scale, and the sum
+// of the codes times kInt4Fp8SumUnit times the scale. A NaN or infinity stays in its own row.
 //
 // Slots: group g owns the slots [offset(g), offset(g) + count(g)), in memory order of `out`. Two
 // layouts of the same call:
@@ -36,7 +37,8 @@ constexpr int kGroupsMax = 1024;
 struct GemmRows {
   const std::byte* rows = nullptr;  // row r at rows + r * stride, 16-byte aligned
   std::int64_t stride = 0;          // bytes, a multiple of 16
-  // FP8: bytes from a row's start to its k / 128 scales; INT8: to its scale. A multiple of 4.
+  // FP8: bytes from a row's start to its k / 128 scales; INT8: to its scale. A multiple of 4;
+  // kInt4Fp8: to its k / 128 pairs, a multiple of 8.
   std::int64_t scale_offset = 0;
   const std::int32_t* row_index = nullptr;
 };

@@ -30,6 +30,7 @@ GemmLaunch FindFp32Gemm(WeightType type, int row_tile) {
     case WeightType::kInt8:
       return Find<MmaType::kInt8>(row_tile);
     case WeightType::kInt4:
+    case WeightType::kInt4Fp8:
     case WeightType::kE2m1:
       return FindNarrowGemm(type, row_tile);
   }

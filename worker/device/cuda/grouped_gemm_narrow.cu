@@ -1,4 +1,4 @@
-// INT4 and NVFP4 weights, BF16 rows, FP32 output.
+// INT4 and NVFP4 weights, BF16 or E4M3 rows, FP32 output.
 #include "worker/device/cuda/grouped_gemm.cuh"
 #include "worker/device/cuda/grouped_gemm_instances.h"
 
@@ -20,6 +20,7 @@ GemmLaunch Find(int row_tile) {
 }  // namespace
 
 GemmLaunch FindNarrowGemm(WeightType type, int row_tile) {
+  if (type == WeightType::kInt4Fp8) return Find<MmaType::kInt4Fp8>(row_tile);
   return type == WeightType::kInt4 ? Find<MmaType::kInt4>(row_tile)
                                    : Find<MmaType::kE2m1>(row_tile);
 }

@@ -42,6 +42,30 @@ __device__ __forceinline__ std::uint32_t ExpandInt4(std::uint32_t word, int pair
   return values;
 }
 
+// INT4 as E4M3. Codes 0 to 15 of that format are 0 to 15 times 2^-9, so 2 v + 1, which is odd and
+// no more than 15 from zero for v from -8 to 7, has its magnitude's upper three bits at bits 1 to 3
+// of a byte whose bit 0 is set. The products subtract the ones again (narrow_stage_fp8.cuh).
+//
+// A byte of a word holds a code of row g, sign at bit 7 and magnitude at bits 1 to 3, and one of
+// row g + 8, sign at bit 0 and magnitude at bits 4 to 6; its four bytes are neighbors in k. lane =
+// 4 g + c, and c has the k from 4 c on of 16.
+constexpr float kInt4Fp8Unit = 256.0F;  // 2^9, of which the 2 of 2 v is a part
+constexpr std::uint32_t kInt4Fp8One = 0x01010101U;
+// `code`: v + 8.
+__device__ __forceinline__ std::uint32_t PlaceInt4Fp8(std::uint32_t code, int half, int byte) {
+  const std::uint32_t sign = code < 8 ? 1U : 0U;
+  const std::uint32_t magnitude = (sign != 0 ? ~code : code) & 7U;
+  return (half == 0 ? sign << 7 | magnitude << 1 : sign | magnitude << 4) << (8 * byte);
+}
+__device__ __forceinline__ std::uint32_t ExpandInt4Fp8(std::uint32_t word, int half) {
+  if (half == 0) return Insert(word, 0x8e8e8e8eU, kInt4Fp8One);
+  return Insert(word << 7, 0x80808080U, Insert(word >> 3, 0x0e0e0e0eU, kInt4Fp8One));
+}
+// Where the scale of a row lies among those of a block: a thread's two rows are neighbors.
+__host__ __device__ constexpr int Int4Fp8Scale(int row) {
+  return row / 16 * 16 + row % 8 * 2 + row / 8 % 2;
+}
+
 // E2M1: BF16 has the sign at bit 15 and 2^-126 times the magnitude at bits 6 to 8. The codes are
 // spread so that three of four pairs come there, both values at once, by one rotation.
 __device__ __forceinline__ std::uint32_t Rotated(std::uint32_t word, int left) {

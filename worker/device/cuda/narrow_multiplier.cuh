@@ -1,11 +1,11 @@
 // The multiplying warps of a grouped product with narrow weights (narrow_weights.h): each thread
-// expands its part of the weights to BF16 in registers, from which the tensor cores take them; rows
-// come from shared memory.
+// expands its part of the weights in registers, from which the tensor cores take them; rows come
+// from shared memory.
 //
 // Expanding is the work, and a warp waits for much of it, so there are twice as many warps as for
 // other weights: two teams of eight, of which one takes the even blocks of k and the other the odd
-// ones. At the end of a unit the second team hands over its sums. The order of the sums depends on
-// k only.
+// ones: one each of a stage. At the end of a unit each leaves its sums in shared memory and goes
+// on; a warp of its own adds them up and stores them. The order of the sums depends on k only.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,8 @@
 #include "worker/device/cuda/gemm_arguments.h"
 #include "worker/device/cuda/group_table.cuh"
 #include "worker/device/cuda/narrow_codes.cuh"
+#include "worker/device/cuda/narrow_stage.cuh"
+#include "worker/device/cuda/narrow_stage_fp8.cuh"
 #include "worker/device/cuda/ptx.cuh"
 #include "worker/device/cuda/stage_ring.cuh"
 #include "worker/device/cuda/wgmma.cuh"
@@ -20,57 +22,56 @@
 namespace switchyard::cuda {
 
 constexpr int kNarrowThreads = 640;
+constexpr int kNarrowWarps = 16;      // that multiply
 constexpr int kSecondTeamFirst = 12;  // its first warp, behind those that fetch
 constexpr int kTeamThreads = 256;
-constexpr int kSumsWritten = 5;  // barriers of both teams
-constexpr int kSumsRead = 6;
+constexpr int kStoringWarp = 11;
+// Barriers of the first team and the storing warp; those of the second team follow.
+constexpr int kSumsWritten = 5;
+constexpr int kSumsRead = 7;
+constexpr int kSumsThreads = kTeamThreads + 32;
+
+// The sums of a unit: a tile of rows x 128 columns of each team, rows padded for the banks.
+template <int kRows>
+struct NarrowSums {
+  static constexpr int kRowBytes = (kNarrowRows + 4) * 4;
+  static constexpr int kTeamBytes = kRows * kRowBytes;
+};
 
 template <int kRows, MmaType kType>
 class NarrowMultiplier {
-  static constexpr bool kInt4 = kType == MmaType::kInt4;
   static constexpr int kSums = kRows / 2;
-  static constexpr int kSteps = kNarrowK / kNarrowStep;
 
  public:
-  // `exchange`: kTeamThreads * kSums floats of shared memory.
+  // `sums`: shared memory for NarrowSums of both teams.
   __device__ __forceinline__ NarrowMultiplier(const GemmArguments& args, const StageRing& ring,
-                                              const GroupTable& table, std::uint32_t exchange,
-                                              std::uint32_t)
+                                              const GroupTable&, std::uint32_t sums, std::uint32_t)
       : args_(args),
         ring_(ring),
-        table_(table),
         team_(threadIdx.x / 32 >= kSecondTeamFirst ? 1 : 0),
         thread_(static_cast<int>(threadIdx.x) - team_ * kSecondTeamFirst * 32),
-        exchange_(exchange + static_cast<std::uint32_t>(thread_ * 4)) {}
+        sums_at_(sums + static_cast<std::uint32_t>(team_ * NarrowSums<kRows>::kTeamBytes)),
+        stage_(ring, team_, thread_ / 32) {}
 
   __device__ __forceinline__ void Run(UnitWalk walk, int dropped) {
-    if (team_ == 1) at_.Advance(ring_.stages);
-    for (int i = team_; i < dropped; i += 2) {
+    for (int i = 0; i < dropped; i++) {
       WaitBarrier(ring_.Full(at_.stage), at_.phase);
       Release();
     }
-    // Whether the stages before the unit are an odd number: its first block is the other team's
-    // then.
-    int odd = dropped % 2;
     const int units = walk.count();
-    bool first = true;
-    for (int index = static_cast<int>(blockIdx.x); index < units; index += gridDim.x) {
-      const Unit unit = walk.Seek(index);
+    const int cta = static_cast<int>(blockIdx.x);
+    for (int index = cta; index < units; index += gridDim.x) {
 #pragma unroll
       for (float& sum : sums_) sum = 0.0F;
 #pragma unroll 1
-      for (int k = team_ ^ odd; k < args_.k_blocks; k += 2) {
+      for (int k = team_; k < args_.k_blocks; k += 2) Block();
+      if (team_ == 1 && args_.k_blocks % 2 != 0) {  // nothing of the last stage
         WaitBarrier(ring_.Full(at_.stage), at_.phase);
-        Block();
+        Release();
       }
-      odd ^= args_.k_blocks % 2;
-      if (team_ == 1) {
-        HandOver(first);
-      } else {
-        Take(index + static_cast<int>(gridDim.x) >= units);
-        Store(unit);
-      }
-      first = false;
+      if (index > cta) SyncNamed(kSumsRead + team_, kSumsThreads);
+      LeaveSums();
+      ArriveNamed(kSumsWritten + team_, kSumsThreads);
     }
   }
 
@@ -78,124 +79,69 @@ class NarrowMultiplier {
   __device__ __forceinline__ int lane() const { return threadIdx.x & 31; }
   __device__ __forceinline__ int warp() const { return thread_ / 32; }  // of the team
 
-  // Gives the stage back and goes to the team's next one.
+  // Gives the stage back and goes to the next one.
   __device__ __forceinline__ void Release() {
     ArriveOfWarp(ring_.Empty(at_.stage));
     at_.Advance(ring_.stages);
-    at_.Advance(ring_.stages);
   }
 
-  using Operand = std::uint32_t[kSteps][4];
-  // Eight bytes of scales for each of the thread's two rows.
-  using Scales = uint2[2];
-
-  __device__ __forceinline__ void LoadScales(Scales& scales) const {
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-      const int row = warp() * 16 + half * 8 + (lane() >> 2);
-      const float2 both = LoadSharedFloat2(ring_.Weights(at_.stage) + kNarrowCodeBytes + row * 8);
-      scales[half] = make_uint2(__float_as_uint(both.x), __float_as_uint(both.y));
-    }
-  }
-
-  // The thread's part of the stage's weights.
-  __device__ __forceinline__ void Expand(Operand& a, const Scales& scales) const {
-    const std::uint32_t at =
-        ring_.Weights(at_.stage) + static_cast<std::uint32_t>(NarrowWord(warp(), lane(), 0) * 4);
-#pragma unroll
-    for (int four = 0; four < kSteps / 4; four++) {
-      const uint4 words = LoadShared128(at + four * 512);
-      const std::uint32_t word[4] = {words.x, words.y, words.z, words.w};
-#pragma unroll
-      for (int i = 0; i < 4; i++) {
-        std::uint32_t by[2];
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-          by[half] =
-              kInt4 ? scales[half].y : NarrowFactor(four == 0 ? scales[half].x : scales[half].y, i);
-        }
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
-          a[four * 4 + i][j] =
-              kInt4 ? ExpandInt4(word[i], j, by[j % 2]) : ExpandE2m1(word[i], j, by[j % 2]);
-        }
-      }
-    }
-  }
-
-  __device__ __forceinline__ void Multiply(float (&into)[kSums], const Operand& a) {
-    const std::uint64_t rows = MmaDescriptor(ring_.Rows(at_.stage));
-    FenceAccumulators();
-#pragma unroll
-    for (int step = 0; step < kSteps; step++) {
-      // Rows lie in two tiles of 64 k, 128 bytes of each row in one.
-      MmaOfRegisters<kRows>::Step(into, a[step], rows + step / 4 * (kRows * 8) + step % 4 * 2,
-                                  kInt4 ? step > 0 : 1);
-    }
-    CommitMma();
-    WaitMma<0>();
-    TouchAccumulators(into);
-    Release();
-  }
-
-  // The products of a stage, which is full.
+  // Adds the products of the next stage.
   __device__ __forceinline__ void Block() {
-    Scales scales;
-    Operand a;
-    LoadScales(scales);
-    Expand(a, scales);
-    if constexpr (kInt4) {
-      float part[kSums];
-      Multiply(part, a);
-#pragma unroll
-      for (int i = 0; i < kSums; i++) {
-        sums_[i] = __fmaf_rn(part[i], __uint_as_float(scales[i / 2 % 2].x), sums_[i]);
-      }
-    } else {
-      Multiply(sums_, a);
-    }
+    WaitBarrier(ring_.Full(at_.stage), at_.phase);
+    stage_.Multiply(at_.stage, sums_, [this] { Release(); });
   }
 
-  // The second team does not wait for the first one, unless that has not read its last sums yet.
-  __device__ __forceinline__ void HandOver(bool first) const {
-    if (!first) SyncNamed(kSumsRead, 2 * kTeamThreads);
-#pragma unroll
-    for (int i = 0; i < kSums; i++) {
-      StoreShared32(exchange_ + i * kTeamThreads * 4, __float_as_uint(sums_[i]));
-    }
-    ArriveNamed(kSumsWritten, 2 * kTeamThreads);
-  }
-  __device__ __forceinline__ void Take(bool last) {
-    SyncNamed(kSumsWritten, 2 * kTeamThreads);
-#pragma unroll
-    for (int i = 0; i < kSums; i++) {
-      sums_[i] = __fadd_rn(sums_[i], LoadSharedFloat(exchange_ + i * kTeamThreads * 4));
-    }
-    if (!last) ArriveNamed(kSumsRead, 2 * kTeamThreads);
-  }
-
-  __device__ __forceinline__ void Store(const Unit& unit) const {
-    const int first = unit.row_tile * kRows;
-    const int rows = min(kRows, table_.counts[unit.group] - first);
-    const int slot = table_.offsets[unit.group] + first;
-    const int column = unit.weight_tile * kNarrowRows + warp() * 16 + (lane() >> 2);
+  __device__ __forceinline__ void LeaveSums() const {
+    const std::uint32_t at =
+        sums_at_ + static_cast<std::uint32_t>((warp() * 16 + (lane() >> 2)) * 4);
 #pragma unroll
     for (int i = 0; i < kSums; i++) {
       const int row = 8 * (i >> 2) + 2 * (lane() & 3) + (i & 1);
-      if (row >= rows) continue;
-      auto* out = reinterpret_cast<float*>(args_.out + (slot + row) * args_.out_stride);
-      out[column + 8 * ((i >> 1) & 1)] = kInt4 ? sums_[i] : sums_[i] * kNarrowUnit;
+      StoreShared32(
+          at + static_cast<std::uint32_t>(row * NarrowSums<kRows>::kRowBytes) + 32 * ((i >> 1) & 1),
+          __float_as_uint(sums_[i]));
     }
   }
 
   const GemmArguments& args_;
   const StageRing& ring_;
-  const GroupTable& table_;
   const int team_;
   const int thread_;  // of the team
-  const std::uint32_t exchange_;
+  const std::uint32_t sums_at_;
+  const NarrowStage<kRows, kType> stage_;
   RingPosition at_{};
   float sums_[kSums];
 };
+
+// By the storing warp: the sums of all units, a row of 512 bytes at a time.
+template <int kRows, MmaType kType>
+__device__ __forceinline__ void StoreNarrowSums(const GemmArguments& args, const GroupTable& table,
+                                                UnitWalk walk, std::uint32_t sums) {
+  const std::uint32_t at = sums + threadIdx.x % 32 * 16;
+  const int units = walk.count();
+  for (int index = static_cast<int>(blockIdx.x); index < units; index += gridDim.x) {
+    const Unit unit = walk.Seek(index);
+    const int first = unit.row_tile * kRows;
+    const int rows = min(kRows, table.counts[unit.group] - first);
+    std::byte* out = args.out + (table.offsets[unit.group] + first) * args.out_stride +
+                     unit.weight_tile * kNarrowRows * 4 + threadIdx.x % 32 * 16;
+    SyncNamed(kSumsWritten, kSumsThreads);
+    SyncNamed(kSumsWritten + 1, kSumsThreads);
+#pragma unroll 4
+    for (int row = 0; row < rows; row++, out += args.out_stride) {
+      const std::uint32_t from =
+          at + static_cast<std::uint32_t>(row * NarrowSums<kRows>::kRowBytes);
+      const float4 a = LoadSharedFloat4(from);
+      const float4 b = LoadSharedFloat4(from + NarrowSums<kRows>::kTeamBytes);
+      constexpr float kUnit = kType == MmaType::kE2m1 ? kNarrowUnit : 1.0F;
+      *reinterpret_cast<float4*>(out) =
+          make_float4(__fadd_rn(a.x, b.x) * kUnit, __fadd_rn(a.y, b.y) * kUnit,
+                      __fadd_rn(a.z, b.z) * kUnit, __fadd_rn(a.w, b.w) * kUnit);
+    }
+    if (index + static_cast<int>(gridDim.x) >= units) return;
+    ArriveNamed(kSumsRead, kSumsThreads);
+    ArriveNamed(kSumsRead + 1, kSumsThreads);
+  }
+}
 
 }  // namespace switchyard::cuda

@@ -11,6 +11,7 @@ constexpr int kPairsOfBlock = kNarrowRows / 2;  // of rows g and g + 8 of a warp
 constexpr int kSteps = kNarrowK / kNarrowStep;
 constexpr float kLeastOfAll = -128.0F;  // BF16 holds integers to 256
 constexpr float kMostOfAll = 127.0F;
+constexpr float kInt4Least = -8.0F;                // of kInt4Fp8
 constexpr std::uint32_t kScaleOfZeros = 16U << 3;  // 1
 
 unsigned GridFor(std::int64_t count) {
@@ -27,6 +28,7 @@ __device__ __forceinline__ float ValueAt(const NarrowSource& from, std::int64_t 
 struct Integers {
   float least;
   bool fit;
+  bool fit_signed;  // four bits without a least integer
 };
 // Of 128 values of a row.
 __device__ Integers IntegersOf(const NarrowSource& from, std::int64_t row, std::int64_t k) {
@@ -39,7 +41,8 @@ __device__ Integers IntegersOf(const NarrowSource& from, std::int64_t row, std::
     least = fminf(least, value);
     most = fmaxf(most, value);
   }
-  return {least, whole && least >= kLeastOfAll && most <= kMostOfAll && most - least <= 15.0F};
+  return {least, whole && least >= kLeastOfAll && most <= kMostOfAll && most - least <= 15.0F,
+          whole && least >= kInt4Least && most <= kInt4Least + 15.0F};
 }
 
 struct SixteenCodes {
@@ -86,16 +89,20 @@ __global__ void Find(const NarrowSource from, NarrowMisfits* misfits) {
   const std::int64_t blocks = (from.columns + kNarrowK - 1) / kNarrowK;
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kThreads;
   bool int4 = true;
+  bool int4_signed = true;
   bool e2m1 = true;
   for (std::int64_t i = blockIdx.x * std::int64_t{kThreads} + threadIdx.x; i < from.rows * blocks;
        i += step) {
     const std::int64_t row = i / blocks;
     const std::int64_t k = i % blocks * kNarrowK;
-    int4 = int4 && IntegersOf(from, row, k).fit;
+    const Integers integers = IntegersOf(from, row, k);
+    int4 = int4 && integers.fit;
+    int4_signed = int4_signed && integers.fit_signed;
     for (int s = 0; s < kSteps && e2m1; s++) e2m1 = SixteenOf(from, row, k + s * kNarrowStep).fit;
   }
   // Threads that race write the same word.
   if (!int4) misfits->int4 = 1;
+  if (!int4_signed) misfits->int4_signed = 1;
   if (!e2m1) misfits->e2m1 = 1;
 }
 
@@ -104,6 +111,7 @@ struct PackArguments {
   NarrowScales scales;
   std::byte* out;
   std::int64_t k_blocks;
+  std::int64_t block_bytes;
   std::int64_t pairs;  // of rows, in all blocks
 };
 
@@ -111,9 +119,9 @@ struct PackArguments {
 template <WeightType kType>
 __device__ void CodesOf(const NarrowSource& from, std::int64_t row, std::int64_t k, float least,
                         std::byte* scale, std::uint32_t (&codes)[kNarrowStep]) {
-  if constexpr (kType == WeightType::kInt4) {
+  if constexpr (kType != WeightType::kE2m1) {
     for (int i = 0; i < kNarrowStep; i++) {
-      codes[i] = static_cast<std::uint32_t>(ValueAt(from, row, k + i) - least);
+      codes[i] = static_cast<std::uint32_t>(static_cast<int>(ValueAt(from, row, k + i) - least));
     }
   } else {
     const SixteenCodes sixteen = SixteenOf(from, row, k);
@@ -122,17 +130,41 @@ __device__ void CodesOf(const NarrowSource& from, std::int64_t row, std::int64_t
   }
 }
 
-// Stores what a row's 128 k need beside their codes, and returns the least integer of these.
-__device__ float StoreInt4Scale(const PackArguments& args, std::int64_t row, std::int64_t k_block,
-                                std::byte* to) {
-  const float least = IntegersOf(args.from, row, k_block * kNarrowK).least;
+// Stores behind the codes of a block what row `of_tile` needs beside them, and returns the least
+// integer of the row's 128 k.
+template <WeightType kType>
+__device__ float StoreInt4Scale(const PackArguments& args, std::int64_t block, int of_tile,
+                                std::byte* scales) {
+  const std::int64_t row = block / args.k_blocks * kNarrowRows + of_tile;
+  const std::int64_t k_block = block % args.k_blocks;
   const NarrowScales& of = args.scales;
-  const bool scaled = of.values != nullptr;
-  *reinterpret_cast<float*>(to) =
-      scaled ? of.values[row / of.rows_of_scale * args.k_blocks + k_block] : 1.0F;
+  const float scale =
+      of.values == nullptr ? 1.0F : of.values[row / of.rows_of_scale * args.k_blocks + k_block];
+  if (kType == WeightType::kInt4Fp8) {
+    reinterpret_cast<float*>(scales)[Int4Fp8Scale(of_tile)] = scale * kInt4Fp8Unit;
+    return kInt4Least;
+  }
+  const float least = IntegersOf(args.from, row, k_block * kNarrowK).least;
   const std::uint32_t bits = __float_as_uint(least - 128.0F) >> 16;
-  *reinterpret_cast<std::uint32_t*>(to + 4) = bits << 16 | bits;
+  *reinterpret_cast<float2*>(scales + of_tile * 8) =
+      make_float2(scale, __uint_as_float(bits << 16 | bits));
   return least;
+}
+
+// Puts a row's sixteen codes into the words of the four threads that multiply them.
+template <WeightType kType>
+__device__ void PlaceCodes(const std::uint32_t (&codes)[kNarrowStep], int half,
+                           std::uint32_t (&words)[4]) {
+  for (int k = 0; k < kNarrowStep; k++) {
+    const int pair = half + k / 8 * 2;
+    if (kType == WeightType::kInt4Fp8) {
+      words[k / 4] |= PlaceInt4Fp8(codes[k], half, k % 4);
+    } else if (kType == WeightType::kInt4) {
+      words[k % 8 / 2] |= PlaceInt4(codes[k], pair, k % 2);
+    } else {
+      words[k % 8 / 2] |= PlaceE2m1(codes[k], pair, k % 2);
+    }
+  }
 }
 
 // A thread packs the 128 k of a block of two rows, g and g + 8 of a warp's sixteen.
@@ -145,12 +177,11 @@ __global__ void Pack(const PackArguments args) {
     const int g = static_cast<int>(i % 8);
     const std::int64_t block = i / kPairsOfBlock;
     const std::int64_t k_block = block % args.k_blocks;
-    std::byte* const to = args.out + block * kNarrowBlockBytes;
+    std::byte* const to = args.out + block * args.block_bytes;
     const int of_tile[2] = {warp * 16 + g, warp * 16 + g + 8};
     float least[2] = {};
-    for (int half = 0; half < 2 && kType == WeightType::kInt4; half++) {
-      least[half] = StoreInt4Scale(args, block / args.k_blocks * kNarrowRows + of_tile[half],
-                                   k_block, to + kNarrowCodeBytes + of_tile[half] * 8);
+    for (int half = 0; half < 2 && kType != WeightType::kE2m1; half++) {
+      least[half] = StoreInt4Scale<kType>(args, block, of_tile[half], to + kNarrowCodeBytes);
     }
     for (int step = 0; step < kSteps; step++) {
       std::uint32_t words[4] = {};
@@ -159,11 +190,7 @@ __global__ void Pack(const PackArguments args) {
         CodesOf<kType>(args.from, block / args.k_blocks * kNarrowRows + of_tile[half],
                        k_block * kNarrowK + step * kNarrowStep, least[half],
                        to + kNarrowCodeBytes + of_tile[half] * 8 + step, codes);
-        for (int k = 0; k < kNarrowStep; k++) {
-          const int pair = half + k / 8 * 2;
-          words[k % 8 / 2] |= kType == WeightType::kInt4 ? PlaceInt4(codes[k], pair, k % 2)
-                                                         : PlaceE2m1(codes[k], pair, k % 2);
-        }
+        PlaceCodes<kType>(codes, half, words);
       }
       for (int c = 0; c < 4; c++) {
         reinterpret_cast<std::uint32_t*>(to)[NarrowWord(warp, 4 * g + c, step)] = words[c];
@@ -191,9 +218,12 @@ cudaError_t PackNarrow(const NarrowSource& from, WeightType type, const NarrowSc
   }
   const std::int64_t tiles = (from.rows + kNarrowRows - 1) / kNarrowRows;
   const std::int64_t k_blocks = (from.columns + kNarrowK - 1) / kNarrowK;
-  const PackArguments args = {from, scales, out, k_blocks, tiles * k_blocks * kPairsOfBlock};
+  const PackArguments args = {
+      from, scales, out, k_blocks, NarrowBlockBytes(type), tiles * k_blocks * kPairsOfBlock};
   if (type == WeightType::kInt4) {
     Pack<WeightType::kInt4><<<GridFor(args.pairs), kThreads, 0, stream>>>(args);
+  } else if (type == WeightType::kInt4Fp8) {
+    Pack<WeightType::kInt4Fp8><<<GridFor(args.pairs), kThreads, 0, stream>>>(args);
   } else {
     Pack<WeightType::kE2m1><<<GridFor(args.pairs), kThreads, 0, stream>>>(args);
   }

@@ -12,10 +12,15 @@
 
 namespace switchyard::cuda {
 
-enum class WeightType : std::uint8_t { kFp8, kBf16, kInt8, kInt4, kE2m1 };
-// Four bits; narrow_weights.h packs them, and products expand them to BF16.
+enum class WeightType : std::uint8_t { kFp8, kBf16, kInt8, kInt4, kInt4Fp8, kE2m1 };
+// Four bits; narrow_weights.h packs them. Products expand them to what their rows are: to BF16, or
+// kInt4Fp8 to E4M3.
 constexpr bool IsNarrow(WeightType type) {
-  return type == WeightType::kInt4 || type == WeightType::kE2m1;
+  return type == WeightType::kInt4 || type == WeightType::kInt4Fp8 || type == WeightType::kE2m1;
+}
+// Rows are E4M3 codes, with scales for each 128 of them.
+constexpr bool HasFp8Rows(WeightType type) {
+  return type == WeightType::kFp8 || type == WeightType::kInt4Fp8;
 }
 
 // Which weight rows a tile holds.
@@ -45,16 +50,20 @@ struct PackedWeights {
 
 // Bytes of a row of activations that is multiplied by such weights.
 constexpr std::int64_t RowBytesOf(WeightType type, std::int64_t k) {
-  return type == WeightType::kBf16 || IsNarrow(type) ? 2 * k : k;
+  return HasFp8Rows(type) || type == WeightType::kInt8 ? k : 2 * k;
 }
-inline constexpr std::int64_t kNarrowBlockBytes = 128 * (128 / 2 + 8);  // codes, scales of rows
+// Codes, then scales of rows.
+constexpr std::int64_t NarrowBlockBytes(WeightType type) {
+  return 128 * (128 / 2 + (type == WeightType::kInt4Fp8 ? 4 : 8));
+}
 // Blocks along k of a tile of 128 rows: 128 bytes of k, or 128 narrow weights.
 constexpr std::int64_t BlocksOf(WeightType type, std::int64_t k) {
   return IsNarrow(type) ? k / 128 : RowBytesOf(type, k) / 128;
 }
 // Bytes of a packed matrix, n and k multiples of 128.
 constexpr std::int64_t WeightBytesOf(WeightType type, std::int64_t n, std::int64_t k) {
-  return IsNarrow(type) ? n / 128 * BlocksOf(type, k) * kNarrowBlockBytes : n * RowBytesOf(type, k);
+  return IsNarrow(type) ? n / 128 * BlocksOf(type, k) * NarrowBlockBytes(type)
+                        : n * RowBytesOf(type, k);
 }
 constexpr std::int64_t kInt8KMax = 65536;  // INT32 holds the sums of so many products
 // The larger tile that suits n, unless its fewer units fill the SMs' last round badly.

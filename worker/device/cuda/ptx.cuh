@@ -161,6 +161,12 @@ __device__ __forceinline__ std::uint64_t GlobalNanoseconds() {
   return now;
 }
 
+// A value that all lanes of a warp have, in a register of the warp: what comes from threadIdx or
+// shared memory has one in each lane, and is moved before each instruction that needs the other.
+__device__ __forceinline__ std::uint32_t UniformOf(std::uint32_t value) {
+  return __reduce_max_sync(~0U, value);
+}
+
 // ---- numbers -----------------------------------------------------------------------------------
 
 // Two E4M3 codes, that of `low` in the low byte; to nearest even, saturating, NaN stays NaN.

@@ -12,8 +12,8 @@
 
 namespace switchyard::cuda {
 
-// kInt4 and kE2m1: weights that become BF16 in registers.
-enum class MmaType { kE4m3, kBf16, kInt8, kInt4, kE2m1 };
+// kInt4 and kE2m1: weights that become BF16 in registers; kInt4Fp8: E4M3.
+enum class MmaType { kE4m3, kBf16, kInt8, kInt4, kInt4Fp8, kE2m1 };
 // Products of this type are summed in it.
 template <MmaType kType>
 using MmaSum = std::conditional_t<kType == MmaType::kInt8, std::int32_t, float>;
@@ -93,29 +93,34 @@ SY_MMA_ALL(32, 16, "%16", "%17", "%18")
 SY_MMA_ALL(48, 24, "%24", "%25", "%26")
 SY_MMA_ALL(64, 32, "%32", "%33", "%34")
 
-// A step with the weights, BF16, in registers: a[0] is row l / 4, values 2 (l % 4) and the next of
-// 16, a[1] the row 8 below, a[2] and a[3] the values 8 behind.
-template <int kColumns>
+// A step with the weights in registers. BF16: a[0] is row l / 4, values 2 (l % 4) and the next of
+// 16, a[1] the row 8 below, a[2] and a[3] the values 8 behind. E4M3: likewise four values from
+// 4 (l % 4) on of 32, and 16 behind.
+template <int kColumns, MmaType kType>
 struct MmaOfRegisters;
 
-#define SY_MMA_OF_REGISTERS(columns, count, a0, a1, a2, a3, b, p)                               \
+#define SY_MMA_OF_REGISTERS(columns, type, types, tail, count, a0, a1, a2, a3, b, p)            \
   template <>                                                                                   \
-  struct MmaOfRegisters<columns> {                                                              \
+  struct MmaOfRegisters<columns, type> {                                                        \
     static __device__ __forceinline__ void Step(float (&d)[count], const std::uint32_t (&a)[4], \
                                                 std::uint64_t rhs, int accumulate) {            \
       asm volatile("{.reg .pred p; setp.ne.b32 p, " p                                           \
                    ", 0;\n"                                                                     \
-                   "wgmma.mma_async.sync.aligned.m64n" #columns                                 \
-                   "k16.f32.bf16.bf16 {" SY_MMA_REGS_##count "}, {" a0 ", " a1 ", " a2 ", " a3  \
-                                                             "}, " b ", p, 1, 1, 0;}\n"         \
+                   "wgmma.mma_async.sync.aligned.m64n" #columns types " {" SY_MMA_REGS_##count  \
+                   "}, {" a0 ", " a1 ", " a2 ", " a3 "}, " b ", p, 1, 1" tail ";}\n"            \
                    : SY_MMA_D_##count("+f")                                                     \
                    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(rhs), "r"(accumulate));    \
     }                                                                                           \
   };
 
-SY_MMA_OF_REGISTERS(24, 12, "%12", "%13", "%14", "%15", "%16", "%17")
-SY_MMA_OF_REGISTERS(32, 16, "%16", "%17", "%18", "%19", "%20", "%21")
+#define SY_MMA_OF_REGISTERS_ALL(columns, count, ...)                                           \
+  SY_MMA_OF_REGISTERS(columns, MmaType::kBf16, "k16.f32.bf16.bf16", ", 0", count, __VA_ARGS__) \
+  SY_MMA_OF_REGISTERS(columns, MmaType::kE4m3, "k32.f32.e4m3.e4m3", "", count, __VA_ARGS__)
 
+SY_MMA_OF_REGISTERS_ALL(24, 12, "%12", "%13", "%14", "%15", "%16", "%17")
+SY_MMA_OF_REGISTERS_ALL(32, 16, "%16", "%17", "%18", "%19", "%20", "%21")
+
+#undef SY_MMA_OF_REGISTERS_ALL
 #undef SY_MMA_OF_REGISTERS
 #undef SY_MMA_ALL
 #undef SY_MMA

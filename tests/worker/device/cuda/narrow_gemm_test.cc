@@ -9,6 +9,7 @@
 #include "gtest/gtest.h"
 
 #include "core/format/bf16.h"
+#include "core/format/fp8.h"
 #include "tests/cuda/device_buffer.h"
 #include "tests/cuda/random_weights.h"
 #include "tests/cuda/routing.h"
@@ -25,12 +26,14 @@ using testing::LandedRows;
 
 constexpr int kSourceRows = 90;
 constexpr double kSumBound = 1e-5;  // FP32 sums of exact products
+// The tensor cores add products of E4M3 to some 14 bits: 128 k at a time, then in FP32.
+constexpr double kFp8SumBound = 1e-3;
 
 // What a random weight of the type is made of.
 float ValueOf(WeightType type, std::mt19937* random, std::int64_t k) {
   constexpr float kE2m1[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
   const auto bits = (*random)();
-  if (type == WeightType::kInt4) return static_cast<float>(bits % 16) - 8.0F;
+  if (type != WeightType::kE2m1) return static_cast<float>(bits % 16) - 8.0F;
   const float scale =
       std::ldexp(8.0F + static_cast<float>(k / 16 * 3 % 8), static_cast<int>(k / 16 % 13) - 9);
   return kE2m1[bits % 8] * scale * ((bits & 8U) != 0 ? -1.0F : 1.0F);
@@ -119,14 +122,21 @@ class Sums {
   DeviceBuffer<float> buffer_;
 };
 
-std::vector<float> RowsOf(const LandedRows& rows, std::int64_t k) {
+std::vector<float> RowsOf(const LandedRows& rows, WeightType type, std::int64_t k) {
   const GemmRows view = rows.rows(nullptr);
   std::vector<std::byte> bytes(static_cast<std::size_t>(kSourceRows * view.stride));
   Check(cudaMemcpy(bytes.data(), view.rows, bytes.size(), cudaMemcpyDeviceToHost), "rows");
   std::vector<float> values;
   for (std::int64_t i = 0; i < kSourceRows * k; i++) {
+    const std::byte* const row = bytes.data() + i / k * view.stride;
+    if (HasFp8Rows(type)) {
+      float scale = 0;
+      std::memcpy(&scale, row + view.scale_offset + i % k / 128 * 8, sizeof(scale));
+      values.push_back(E4m3ToFloat(static_cast<Fp8E4m3>(row[i % k])) * scale);
+      continue;
+    }
     Bf16 bits = 0;
-    std::memcpy(&bits, bytes.data() + i / k * view.stride + i % k * 2, sizeof(bits));
+    std::memcpy(&bits, row + i % k * 2, sizeof(bits));
     values.push_back(Bf16ToFloat(bits));
   }
   return values;
@@ -144,8 +154,9 @@ TEST_P(NarrowGemmTest, SumsAreThoseOfTheReferenceInRowTilesOfAnySize) {
   for (const std::int64_t k : {128, 640}) {
     const std::vector<std::int32_t> counts = {3, 0, 25, 70, 1};
     const Experts experts(GetParam(), 5, kN, k);
-    const LandedRows rows(WeightType::kBf16, kSourceRows, k, 9);
-    const std::vector<float> x = RowsOf(rows, k);
+    const bool fp8 = HasFp8Rows(GetParam().type);
+    const LandedRows rows(fp8 ? GetParam().type : WeightType::kBf16, kSourceRows, k, 9);
+    const std::vector<float> x = RowsOf(rows, GetParam().type, k);
     const IndexRouting routing(counts, kSourceRows, 3);
     std::vector<float> first;
     for (const int row_tile : {24, 32}) {
@@ -175,7 +186,8 @@ TEST_P(NarrowGemmTest, SumsAreThoseOfTheReferenceInRowTilesOfAnySize) {
           error += (got - want) * (got - want);
           norm += want * want;
         }
-        ASSERT_LT(std::sqrt(error / norm), kSumBound) << "slot " << slot << " k " << k;
+        ASSERT_LT(std::sqrt(error / norm), fp8 ? kFp8SumBound : kSumBound)
+            << "slot " << slot << " k " << k;
       }
     }
   }
@@ -189,10 +201,11 @@ TEST_P(NarrowGemmTest, FindsTheFormsThatHoldEveryValue) {
     Check(FindNarrowMisfits(source, misfits.get(), nullptr), "FindNarrowMisfits");
     return misfits.ToHost()[0];
   };
-  const bool int4 = GetParam().type == WeightType::kInt4;
+  const bool int4 = GetParam().type != WeightType::kE2m1;
 
   const NarrowMisfits found = find(experts.source());
   EXPECT_EQ(found.int4, int4 ? 0U : 1U);
+  EXPECT_EQ(found.int4_signed, int4 ? 0U : 1U);
   EXPECT_EQ(found.e2m1, int4 ? 1U : 0U);
 
   // One value that has no code among those of its neighbors.
@@ -203,17 +216,73 @@ TEST_P(NarrowGemmTest, FindsTheFormsThatHoldEveryValue) {
           "one value");
     const NarrowMisfits spoiled = find(experts.source());
     EXPECT_EQ(int4 ? spoiled.int4 : spoiled.e2m1, 1U) << odd;
+    EXPECT_EQ(spoiled.int4_signed, 1U) << odd;
+  }
+}
+
+TEST_P(NarrowGemmTest, SixteenIntegersThatBeginElsewhereAreNotSigned) {
+  std::vector<std::uint16_t> values;
+  for (int i = 0; i < 128; i++) values.push_back(FloatToBf16(static_cast<float>(i % 16) - 7.0F));
+  const DeviceBuffer<std::uint16_t> plain(values);
+  DeviceBuffer<NarrowMisfits> misfits(1);
+  misfits.Fill(0);
+  Check(FindNarrowMisfits({plain.get(), 1, 128}, misfits.get(), nullptr), "FindNarrowMisfits");
+
+  const NarrowMisfits found = misfits.ToHost()[0];
+
+  EXPECT_EQ(found.int4, 0U);
+  EXPECT_EQ(found.int4_signed, 1U);
+}
+
+// A row whose values are all alike shows what the subtraction of the raised codes loses.
+TEST_P(NarrowGemmTest, EveryCodeTimesOneIsItself) {
+  if (!HasFp8Rows(GetParam().type)) GTEST_SKIP() << "BF16 rows";
+  constexpr std::int64_t kN = 128;
+  constexpr std::int64_t kK = 128;
+  // Row n has the code n % 16 - 8 at one k, zeros elsewhere.
+  std::vector<std::uint16_t> values(kN * kK, 0);
+  for (std::int64_t n = 0; n < kN; n++) {
+    values[static_cast<std::size_t>(n * kK + n * 37 % kK)] =
+        FloatToBf16(static_cast<float>(n % 16) - 8.0F);
+  }
+  const DeviceBuffer<std::uint16_t> plain(values);
+  DeviceBuffer<std::byte> packed(WeightBytesOf(WeightType::kInt4Fp8, kN, kK));
+  Check(PackNarrow({plain.get(), kN, kK}, WeightType::kInt4Fp8, {}, packed.get(), nullptr),
+        "PackNarrow");
+  const std::vector<const std::byte*> group = {packed.get()};
+  const DeviceBuffer<const std::byte*> of_group(group);
+  std::vector<std::byte> row(kK + 16, std::byte{0x38});  // ones
+  const float scale_and_sum[2] = {1.0F, kK * kInt4Fp8SumUnit};
+  std::memcpy(row.data() + kK, scale_and_sum, sizeof(scale_and_sum));
+  const DeviceBuffer<std::byte> rows(row);
+  const DeviceBuffer<std::int32_t> counts(std::vector<std::int32_t>{1});
+  const Sums sums(1, kN);
+
+  ASSERT_EQ(
+      GroupedGemm({rows.get(), kK + 16, kK, nullptr}, {counts.get(), nullptr, 1, 1},
+                  {.n = kN, .k = kK, .type = WeightType::kInt4Fp8, .of_group = of_group.get()},
+                  sums.view(), {24, 3, 4, 0}, false, nullptr),
+      cudaSuccess);
+  Check(cudaDeviceSynchronize(), "run");
+
+  const std::vector<float> got = sums.ToHost();
+  for (std::int64_t n = 0; n < kN; n++) {
+    EXPECT_EQ(got[static_cast<std::size_t>(n)], static_cast<float>(n % 16) - 8.0F) << n;
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, NarrowGemmTest,
                          ::testing::Values(Case{WeightType::kInt4, true},
                                            Case{WeightType::kInt4, false},
+                                           Case{WeightType::kInt4Fp8, true},
+                                           Case{WeightType::kInt4Fp8, false},
                                            Case{WeightType::kE2m1, false}),
                          [](const auto& test) {
-                           return std::string(test.param.type == WeightType::kE2m1 ? "E2m1"
-                                              : test.param.scaled                  ? "Int4Scaled"
-                                                                                   : "Int4");
+                           const std::string type = test.param.type == WeightType::kE2m1 ? "E2m1"
+                                                    : test.param.type == WeightType::kInt4
+                                                        ? "Int4"
+                                                        : "Int4Fp8";
+                           return type + (test.param.scaled ? "Scaled" : "");
                          });
 
 }  // namespace

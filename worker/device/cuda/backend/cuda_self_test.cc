@@ -281,6 +281,10 @@ absl::Status TestCudaProducts(DeviceBackend& device, DeviceBackend& scalar) {
   const ActivationSpec groups{ActivationFormat::kFp8Group};
   SY_RETURN_IF_ERROR(
       TestSameBits(device, {"E4M3 weights and rows", Codes::kE4m3, Scales::kBlocks, groups}));
+  const Case signed_int4{"INT4 weights and E4M3 rows", Codes::kInt4, Scales::kGroups,
+                         ActivationSpec{ActivationFormat::kFp8Static, 0.0123F}, kRoundedDiffMax};
+  SY_RETURN_IF_ERROR(TestCase(device, scalar, signed_int4));
+  SY_RETURN_IF_ERROR(TestSameBits(device, signed_int4));
   const ActivationSpec integers{ActivationFormat::kInt8Row};
   return TestSameBits(device, {"INT8 weights and rows", Codes::kInt8, Scales::kOutputs, integers});
 }

@@ -52,9 +52,9 @@ struct Misfits {
 
 Route RouteOf(const MoeShape& shape, const ExpertWeightsView& view, const Misfits& misfits) {
   const bool e4m3 = misfits.codes.e4m3 == 0;
-  if (e4m3 && !HasGroups(view) && IsFp8(view.inputs.format) && IsFp8(view.middle.format)) {
-    return Route::kFp8;
-  }
+  const bool fp8_rows = IsFp8(view.inputs.format) && IsFp8(view.middle.format);
+  if (e4m3 && !HasGroups(view) && fp8_rows) return Route::kFp8;
+  if (misfits.narrow.int4_signed == 0 && fp8_rows) return Route::kInt4Fp8;
   const bool sums_fit = Padded(std::max(shape.hidden, shape.intermediate)) <= cuda::kInt8KMax;
   if (misfits.codes.int8 == 0 && sums_fit && !HasGroups(view) && !HasBlocks(view) &&
       view.inputs.format == ActivationFormat::kInt8Row &&
@@ -78,6 +78,7 @@ WeightCode CodeOf(Route route) {
       return WeightCode::kInt8;
     case Route::kBf16:
     case Route::kInt4:
+    case Route::kInt4Fp8:
     case Route::kE2m1:
     case Route::kScaledBf16:
       break;

@@ -75,6 +75,7 @@ cudaError_t LaunchPrefillSums(const PrefillRows& rows, const GemmGroups& groups,
     case WeightType::kInt8:
       return Launch<PrefillKind::kInt8Sums>(rows, groups, weights, scratch, args, stream);
     case WeightType::kInt4:
+    case WeightType::kInt4Fp8:
     case WeightType::kE2m1:
       break;
   }

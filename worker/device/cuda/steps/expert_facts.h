@@ -30,23 +30,23 @@ enum class Route : std::uint8_t {
   kFp8,         // E4M3 weights and rows, scales of 128 x 128 blocks: grouped_gemm.h
   kInt8,        // INT8 weights and rows, a scale for each row: grouped_gemm.h
   kInt4,        // INT4 weights, any scales, BF16 rows: grouped_gemm.h
+  kInt4Fp8,     // INT4 weights without zero points, any scales, E4M3 rows: grouped_gemm.h
   kE2m1,        // NVFP4 weights, BF16 rows: grouped_gemm.h
   kScaledBf16,  // BF16 rows, any scales: scaled_product.h
   kScaledE4m3,
   kScaledInt8,
 };
-constexpr int kRoutes = 8;
+constexpr int kRoutes = 9;
 
 // Those of grouped_gemm.h, with the type of their weights.
 struct GroupedRoute {
   Route route;
   WeightType type;
 };
-inline constexpr GroupedRoute kGroupedRoutes[] = {{Route::kBf16, WeightType::kBf16},
-                                                  {Route::kFp8, WeightType::kFp8},
-                                                  {Route::kInt8, WeightType::kInt8},
-                                                  {Route::kInt4, WeightType::kInt4},
-                                                  {Route::kE2m1, WeightType::kE2m1}};
+inline constexpr GroupedRoute kGroupedRoutes[] = {
+    {Route::kBf16, WeightType::kBf16},       {Route::kFp8, WeightType::kFp8},
+    {Route::kInt8, WeightType::kInt8},       {Route::kInt4, WeightType::kInt4},
+    {Route::kInt4Fp8, WeightType::kInt4Fp8}, {Route::kE2m1, WeightType::kE2m1}};
 // Null for another route.
 constexpr const GroupedRoute* FindGrouped(Route route) {
   for (const GroupedRoute& row : kGroupedRoutes) {
@@ -108,8 +108,9 @@ struct PairTerm {
 
 // Rows of pairs in the form that the products read, at their places. A row of route kFp8 holds
 // codes, and a scale for each 128 of them: `scale_offset` bytes behind its start or, for the
-// products of prefill, in `block_scales`, all rows of a block of 128 together. A row of route kInt8
-// holds codes, and one scale at `scale_offset`. Every other row is BF16.
+// products of prefill, in `block_scales`, all rows of a block of 128 together. One of kInt4Fp8
+// holds a sum beside each scale (grouped_gemm.h), at `scale_offset`. A row of route kInt8 holds
+// codes, and one scale at `scale_offset`. Every other row is BF16.
 struct PairRows {
   std::byte* rows = nullptr;
   std::int64_t stride = 0;

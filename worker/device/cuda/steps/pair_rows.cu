@@ -109,6 +109,15 @@ __device__ __forceinline__ void LoadPair(const PairList& list, const PassRow& fr
   if (list.amax != nullptr) RecordLargest(wire, hidden, list.amax + 2 * term.slot);
   const RowCodes codes = CodesOf(expert.route);
   const RowWriter writer(out, term.place, codes, hidden);
+  if (from.rounded && codes == RowCodes::kE4m3Sums && CodesOf(from.format) == RowCodes::kE4m3) {
+    for (std::int64_t i = threadIdx.x * 4; i < writer.end(); i += kRowThreads * 4) {
+      const std::uint32_t four = wire.Codes(i);
+      const std::uint32_t split[4] = {four & 0xffU, four >> 8 & 0xffU, four >> 16 & 0xffU,
+                                      four >> 24};
+      writer.StoreCodes(i, split, wire.ScaleOf(i));
+    }
+    return;
+  }
   if (from.rounded && codes != RowCodes::kBf16 && codes == CodesOf(from.format)) {
     if (IsWhole(from, hidden)) {
       CopyWhole(from, hidden, writer.row());
@@ -123,8 +132,7 @@ __device__ __forceinline__ void LoadPair(const PairList& list, const PassRow& fr
     }
     return;
   }
-  const RoundingRule rule =
-      from.rounded && codes != RowCodes::kE4m3 ? RoundingRule{} : expert.inputs;
+  const RoundingRule rule = from.rounded && !IsE4m3(codes) ? RoundingRule{} : expert.inputs;
   if (codes == RowCodes::kBf16 && from.format == RowFormat::kBf16 &&
       rule.format == Rounding::kBf16 && IsWhole(from, 2 * hidden)) {
     CopyWhole(from, 2 * hidden, writer.row());

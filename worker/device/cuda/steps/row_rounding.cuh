@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "worker/device/cuda/codec_math.cuh"
+#include "worker/device/cuda/narrow_weights.h"
 #include "worker/device/cuda/steps/expert_facts.h"
 
 namespace switchyard::cuda {
@@ -53,11 +54,16 @@ __device__ __forceinline__ Fp8Scale ScaleOfFp8(std::uint32_t largest, bool power
   return {__uint_as_float((254U - exponent) << 23), Ue8m0Value(exponent)};
 }
 
-// A row is written as values, or as codes and their scales.
-enum class RowCodes : std::uint8_t { kBf16, kE4m3, kInt8 };
+// A row is written as values, or as codes and their scales, kE4m3Sums with the sums of 128 codes.
+enum class RowCodes : std::uint8_t { kBf16, kE4m3, kE4m3Sums, kInt8 };
 __device__ __forceinline__ RowCodes CodesOf(Route route) {
   if (route == Route::kFp8) return RowCodes::kE4m3;
+  if (route == Route::kInt4Fp8) return RowCodes::kE4m3Sums;
   return route == Route::kInt8 ? RowCodes::kInt8 : RowCodes::kBf16;
+}
+
+__device__ __forceinline__ bool IsE4m3(RowCodes codes) {
+  return codes == RowCodes::kE4m3 || codes == RowCodes::kE4m3Sums;
 }
 
 // Writes a row of `count` values and the padding behind it.
@@ -66,7 +72,7 @@ class RowWriter {
   __device__ __forceinline__ RowWriter(const PairRows& to, int place, RowCodes codes,
                                        std::int64_t count)
       : row_(to.rows + place * to.stride),
-        scales_(to.block_scales == nullptr || codes == RowCodes::kInt8
+        scales_(to.block_scales == nullptr || codes != RowCodes::kE4m3
                     ? reinterpret_cast<float*>(row_ + to.scale_offset)
                     : to.block_scales + place),
         scale_step_(to.block_scales == nullptr ? 1 : to.block_stride),
@@ -127,7 +133,34 @@ class RowWriter {
     return LargestOfCta(largest);
   }
 
+  // Codes of the four values from `i` on, and what they mean. A warp's calls are for the 128 values
+  // of a scale.
+  __device__ __forceinline__ void StoreCodes(std::int64_t i, const std::uint32_t (&codes)[4],
+                                             float scale) const {
+    if (IsE4m3(codes_)) {
+      *reinterpret_cast<std::uint32_t*>(row_ + i) =
+          codes[0] | codes[1] << 8 | codes[2] << 16 | codes[3] << 24;
+      if (codes_ == RowCodes::kE4m3Sums) StoreSum(i / 128, codes, scale);
+      return;
+    }
+    std::uint32_t values[4];
+#pragma unroll
+    for (int j = 0; j < 4; j++) values[j] = RoundDecoded(__fmul_rn(E4m3Value(codes[j]), scale));
+    StoreFour(row_, i, values);
+  }
+
  private:
+  __device__ __forceinline__ void StoreSum(std::int64_t group, const std::uint32_t (&codes)[4],
+                                           float scale) const {
+    float sum =
+        (E4m3Value(codes[0]) + E4m3Value(codes[1])) + (E4m3Value(codes[2]) + E4m3Value(codes[3]));
+#pragma unroll
+    for (int lanes = 1; lanes < 32; lanes *= 2) sum += __shfl_xor_sync(kEveryLane, sum, lanes);
+    if (threadIdx.x % 32 != 0) return;
+    reinterpret_cast<float2*>(scales_)[group] =
+        make_float2(scale, __fmul_rn(__fmul_rn(sum, kInt4Fp8SumUnit), scale));
+  }
+
   template <typename Source>
   __device__ __forceinline__ void Copy(const Source& source) const {
     for (std::int64_t i = threadIdx.x * 4; i < end_; i += kRowThreads * 4) {
@@ -137,7 +170,6 @@ class RowWriter {
     }
   }
 
-  // Codes of four values, and what they mean.
   __device__ __forceinline__ void StoreFp8(std::int64_t i, const std::uint32_t (&bits)[4],
                                            const Fp8Scale& by, bool finite) const {
     std::uint32_t codes[4];
@@ -146,18 +178,6 @@ class RowWriter {
       codes[j] = finite ? E4m3Code(__fmul_rn(Bf16Value(bits[j]), by.factor)) : kE4m3NanCode;
     }
     StoreCodes(i, codes, by.scale);
-  }
-  __device__ __forceinline__ void StoreCodes(std::int64_t i, const std::uint32_t (&codes)[4],
-                                             float scale) const {
-    if (codes_ == RowCodes::kE4m3) {
-      *reinterpret_cast<std::uint32_t*>(row_ + i) =
-          codes[0] | codes[1] << 8 | codes[2] << 16 | codes[3] << 24;
-      return;
-    }
-    std::uint32_t values[4];
-#pragma unroll
-    for (int j = 0; j < 4; j++) values[j] = RoundDecoded(__fmul_rn(E4m3Value(codes[j]), scale));
-    StoreFour(row_, i, values);
   }
   __device__ __forceinline__ void StoreScales(float scale) const {
     if (codes_ != RowCodes::kE4m3) return;

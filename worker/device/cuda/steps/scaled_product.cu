@@ -244,6 +244,7 @@ cudaError_t MultiplyScaled(const ScaledProduct& product, cudaStream_t stream) {
     case Route::kFp8:
     case Route::kInt8:
     case Route::kInt4:
+    case Route::kInt4Fp8:
     case Route::kE2m1:
       return cudaErrorInvalidValue;
   }

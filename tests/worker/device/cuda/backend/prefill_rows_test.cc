@@ -39,6 +39,7 @@ enum class Values : std::uint8_t {
   kCodes,  // of E4M3, with scales of blocks
   kInt4,   // with scales of 128 k
   kE2m1,   // with one scale
+  kMixed,  // kInt4 and kCodes, each of every other expert
 };
 
 struct Family {
@@ -62,10 +63,14 @@ class Layer {
       std::vector<Bf16> values = GaussianBf16(3 * size, 0.04, rng);
       std::vector<float> scales(4096);
       for (float& scale : scales) scale = static_cast<float>(0.5 + rng.Uniform()) * 0.01F;
-      if (family.values != Values::kGaussian) {
-        for (Bf16& value : values) value = FloatToBf16(CodeOf(rng));
+      const Values kind = family.values != Values::kMixed ? family.values
+                          : e % 2 == 0                    ? Values::kInt4
+                                                          : Values::kCodes;
+      if (kind != Values::kGaussian) {
+        for (Bf16& value : values) value = FloatToBf16(CodeOf(kind, rng));
       }
-      entries.push_back({ExpertId{e}, OkOrAbort(device.Pack(family.shape, View(values, scales)))});
+      entries.push_back(
+          {ExpertId{e}, OkOrAbort(device.Pack(family.shape, View(kind, values, scales)))});
     }
     table_ = OkOrAbort(device.MakeTable(std::move(entries)));
     MakeRows(rng);
@@ -86,14 +91,14 @@ class Layer {
   }
 
  private:
-  [[nodiscard]] float CodeOf(SeededRng& rng) const {
+  static float CodeOf(Values kind, SeededRng& rng) {
     constexpr float kE2m1[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.5, -1, -1.5, -2, -3, -4, -6};
-    if (family_.values == Values::kCodes) return static_cast<float>(rng.Below(31)) - 15.0F;
-    if (family_.values == Values::kInt4) return static_cast<float>(rng.Below(16)) - 8.0F;
+    if (kind == Values::kCodes) return static_cast<float>(rng.Below(31)) - 15.0F;
+    if (kind == Values::kInt4) return static_cast<float>(rng.Below(16)) - 8.0F;
     // Sixteen values of one scale may begin anywhere: all have the same.
     return kE2m1[rng.Below(15)] * 0.03125F;
   }
-  [[nodiscard]] ExpertWeightsView View(const std::vector<Bf16>& values,
+  [[nodiscard]] ExpertWeightsView View(Values kind, const std::vector<Bf16>& values,
                                        const std::vector<float>& scales) const {
     const std::size_t size = values.size() / 3;
     const std::span<const Bf16> all(values);
@@ -104,7 +109,7 @@ class Layer {
     const MoeShape& shape = family_.shape;
     const auto hidden = static_cast<std::size_t>(shape.hidden);
     const auto middle = static_cast<std::size_t>(shape.intermediate);
-    if (family_.values == Values::kInt4 && !family_.biased) {
+    if (kind == Values::kInt4 && !family_.biased) {
       const auto groups = [](std::int64_t outputs, std::int64_t k) {
         return static_cast<std::size_t>(outputs * ScaleBlocks(k));
       };
@@ -112,7 +117,7 @@ class Layer {
           some.first(groups(shape.intermediate, shape.hidden));
       view.down_scales.groups = some.first(groups(shape.hidden, shape.intermediate));
     }
-    if (family_.values == Values::kCodes && !family_.biased) {
+    if (kind == Values::kCodes && !family_.biased) {
       const auto blocks =
           static_cast<std::size_t>(ScaleBlocks(shape.hidden) * ScaleBlocks(shape.intermediate));
       view.gate_scales.blocks = some.first(blocks);
@@ -250,6 +255,8 @@ std::vector<Family> Families() {
           {"Int4Ragged", kRagged, Values::kInt4},
           {"Int4OfChannels", kOdd, Values::kInt4, true},
           {"Int4RowsFp8", kOdd, Values::kInt4, false, ActivationFormat::kFp8Group, kFp8Format},
+          {"Int4BesideFp8", kEven, Values::kMixed, false, kFp8, kFp8Format},
+          {"Int4RowsFp8FromBf16", kRagged, Values::kInt4, false, ActivationFormat::kFp8Row},
           {"E2m1", kEven, Values::kE2m1},
           {"E2m1Ragged", kRagged, Values::kE2m1, true},
           {"Bf16", kEven},
