@@ -82,7 +82,7 @@ void Coordinator::ReleaseLeavers() {
     if (!member.leaving || member.goodbye_sent || !member.connected()) continue;
     const bool needed =
         std::any_of(deployments_.begin(), deployments_.end(),
-                    [&m = member](const auto& entry) { return entry.second.Needs(m); });
+                    [&, &m = member](const auto& entry) { return entry.second.Needs(m, now_); });
     if (needed) continue;
     member.goodbye_sent = true;
     members_.Send(member, Goodbye{});

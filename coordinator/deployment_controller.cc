@@ -474,15 +474,16 @@ absl::Status DeploymentController::CheckServing() const {
                    {{"deployment", name()}});
 }
 
-bool DeploymentController::Needs(const Member& member) const {
-  const bool holds = std::any_of(member.holds.begin(), member.holds.end(),
-                                 [this](const auto& e) { return e.first.deployment == name(); });
-  if (!holds) return false;
-  // Where no other worker could take its experts over, it may go: waiting would not change that.
-  // Where only room is missing, it waits: another worker may join.
-  const std::vector<std::string> others = context_.members->CandidateIds();
-  return std::any_of(others.begin(), others.end(),
-                     [this](const std::string& id) { return CheckSuits(id).ok(); });
+bool DeploymentController::Needs(const Member& member, TimePoint now) const {
+  const auto oldest = std::ranges::find_if(
+      member.holds, [this](const auto& held) { return held.first.deployment == name(); });
+  if (oldest == member.holds.end()) return false;
+  // After a restart the others may only not have registered yet.
+  if (gate_.AwaitsSourcesOf(oldest->first.epoch, now)) return true;
+  // Where no other worker, here or away, could take its experts over, waiting would change nothing.
+  return std::ranges::any_of(context_.members->members(), [&](const auto& other) {
+    return other.first != member.id && !other.second.leaving && CheckSuits(other.first).ok();
+  });
 }
 
 DeploymentView DeploymentController::View(TimePoint now) const {

@@ -89,7 +89,7 @@ class DeploymentController {
   // (coordinator/refusal.h).
   [[nodiscard]] absl::Status CheckServing() const;
   // `member` holds something of this deployment, and the other workers could take it over.
-  [[nodiscard]] bool Needs(const Member& member) const;
+  [[nodiscard]] bool Needs(const Member& member, TimePoint now) const;
   [[nodiscard]] DeploymentView View(TimePoint now) const;
   // The plan that `record` would get now. Changes nothing. Errors: those of ProposePlan.
   [[nodiscard]] absl::StatusOr<PlanProposal> ProposalFor(const DeploymentRecord& record,

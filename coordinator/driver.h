@@ -100,13 +100,11 @@ class Driver {
   // `sink` is used until OnWorkerStreamClosed has returned. A stream beyond max_streams is refused
   // through Close. Errors: kUnavailable (COORDINATOR_LOST) after Shutdown.
   absl::StatusOr<StreamId> OpenWorkerStream(WorkerStreamSink* sink);
-  // Call it in the order of the stream's messages. `handled` is given up once the message has been
-  // handled, or dropped. Errors: kResourceExhausted (NO_CREDITS): end the
-  // stream; the worker connects again and reports what it holds, so that no message is missed.
+  // Call it in the order of the stream's messages. `handled` is given up with the message. Errors:
+  // kResourceExhausted (NO_CREDITS): end the stream; the worker comes back with what it holds.
   absl::Status OnWorkerMessage(StreamId stream, WorkerMessage message,
                                std::shared_ptr<const void> handled = nullptr);
-  // Call it once for each stream, also after Close. When it has returned, the sink is not called
-  // any more.
+  // Call it once for each stream, also after Close. Afterwards the sink is not called any more.
   void OnWorkerStreamClosed(StreamId stream);
 
   // Answers with the deployment once it is stored, or as it would be (`dry_run`); its epoch follows

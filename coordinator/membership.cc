@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
+#include "coordinator/deployment.h"
 #include "coordinator/members/register_check.h"
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
@@ -34,7 +35,7 @@ absl::Status Silent(const Member& member, Duration lease_ttl) {
 
 // To the former stream of a process that has opened another one.
 absl::Status Reconnected(const std::string& id) {
-  return MakeError(absl::StatusCode::kAborted, Reason::kWorkerLost,
+  return MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost,
                    absl::StrFormat("worker %s has registered again on another stream", id),
                    {{"worker", id}});
 }
@@ -115,6 +116,9 @@ void Membership::Disconnect(const std::string& id, TimePoint now) {
 }
 
 absl::Status Membership::Admit(const Member* known, const Register& request) {
+  if (!IsName(request.worker_id)) {
+    return BadRegister(request, "worker_id", "must be 1 to 128 characters of [A-Za-z0-9._-]");
+  }
   SY_RETURN_IF_ERROR(CheckRegister(request));
   const std::pair<std::string, Incarnation> asked{request.worker_id, request.incarnation};
   // It may be a process that was stopped for long and does not know that it was replaced.

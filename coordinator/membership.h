@@ -146,7 +146,7 @@ class Membership {
   // Dials again, unless plans use them, the members that no reached one has tried: `witness`, which
   // has come or was reached just now, can.
   void DialUnwitnessed(const Member& witness);
-  // What an answer to a dial says of the member: OK where nobody but a witness that is not reached
+  // Judges the member by an answer to its dial: OK where nobody but a witness that is not reached
   // itself says no.
   [[nodiscard]] absl::Status Judge(const WorkerDialed& dialed) const;
   // Empty while its work moves.

@@ -9,8 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
-#include "coordinator/deployment.h"
-#include "coordinator/held_epochs.h"
 #include "core/base/error.h"
 #include "core/device_profile.h"
 
@@ -21,19 +19,17 @@ namespace {
 // each deployment, so that kResidentMax is far above any honest report.
 constexpr std::size_t kResidentMax = 256;
 constexpr std::size_t kEndpointMax = 512;
-// Far above kHeldEpochMax, so that plans above that can still be reported.
+// Far above kHeldEpochMax (coordinator/held_epochs.h), so that plans above that can still be
+// reported.
 constexpr std::uint64_t kEpochMax = std::uint64_t{1} << 62;
 constexpr std::size_t kShownMax = 128;
 
-// Of what a stranger sent: a line of the log, and of bounded length.
+// A line of the log and of bounded length, whatever a stranger sent.
 std::string Shown(absl::string_view text) { return absl::CHexEscape(text.substr(0, kShownMax)); }
 
 }  // namespace
 
 absl::Status CheckRegister(const Register& request) {
-  if (!IsName(request.worker_id)) {
-    return BadRegister(request, "worker_id", "must be 1 to 128 characters of [A-Za-z0-9._-]");
-  }
   // The incarnation distinguishes the processes that use one id (I8); without it an answer of a
   // dead process could count for its successor.
   if (request.incarnation.empty()) return BadRegister(request, "incarnation", "is empty");

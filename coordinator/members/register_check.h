@@ -8,7 +8,7 @@
 
 namespace switchyard {
 
-// Errors: BadRegister naming the field.
+// The name is Membership's to check. Errors: BadRegister naming the field.
 absl::Status CheckRegister(const Register& request);
 
 // kInvalidArgument (BAD_REQUEST). `what` follows the field's name.

@@ -1,4 +1,4 @@
-// What switchyard-worker does, with the devices left open: tests run it with devices of their own,
+// The program switchyard-worker with its devices left open: tests run it with devices of their own,
 // whose work takes as long as they say.
 #pragma once
 

@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <netinet/in.h>
+#include <poll.h>
 #include <string>
 #include <sys/socket.h>
 #include <thread>
@@ -69,7 +70,7 @@ std::int64_t SettledBytes(pid_t process) {
   const TimePoint until = SteadyClock().Now() + kSettled;
   std::int64_t least = ResidentBytes(process);
   while (SteadyClock().Now() < until) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    ::poll(nullptr, 0, 50);
     least = std::min(least, ResidentBytes(process));
   }
   return least;

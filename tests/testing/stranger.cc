@@ -1,7 +1,7 @@
 #include "tests/testing/stranger.h"
 
-#include <chrono>
 #include <netinet/in.h>
+#include <poll.h>
 #include <stop_token>
 #include <sys/socket.h>
 #include <utility>
@@ -13,7 +13,7 @@
 namespace switchyard::testing {
 namespace {
 
-constexpr auto kPause = std::chrono::microseconds(200);
+constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 200'000};
 constexpr std::uint32_t kPeers = INADDR_LOOPBACK;
 constexpr std::uint32_t kOther = INADDR_LOOPBACK + 1;
 
@@ -55,7 +55,7 @@ void Stranger::TryAll() {
   }
   ++rounds_;
   // Far shorter than an attach takes, and leaves those whom it attacks a core.
-  std::this_thread::sleep_for(kPause);
+  ::ppoll(nullptr, 0, &kPause, nullptr);
 }
 
 }  // namespace switchyard::testing

@@ -1,4 +1,4 @@
-// What an attachment needs and takes long to make.
+// Memory that an attachment needs and that takes long to make.
 #pragma once
 
 #include <cstddef>

@@ -210,9 +210,9 @@ TEST(GrpcAgentChannelTest, ACoordinatorThatDoesNotReadLosesTheStream) {
   const auto channel = MakeGrpcAgentChannel(coordinator.endpoint());
   const auto stream = channel->Open(&sink);
   Register large;
-  large.worker_id = std::string(1 << 20, 'w');
+  large.worker_id = std::string(kSmallMessageBytesMax / 2, 'w');
 
-  for (std::size_t i = 0; i < 200; ++i) stream->Send(large);  // Far more than the queue holds.
+  for (std::size_t i = 0; i < 1600; ++i) stream->Send(large);  // Far more than the queue holds.
 
   EXPECT_TRUE(log.WaitForLast("down RESOURCE_EXHAUSTED NO_CREDITS"));
   over = true;
