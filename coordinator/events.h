@@ -40,9 +40,10 @@ struct StreamMessage {
 struct StreamClosed {
   StreamId stream;
 };
-// Answers DialWorker, whose fields it repeats.
-// In the metadata of a status for which a witness that cannot connect is the only reason: its id.
+// The metadata key under which WorkerDialed::status names a witness, where nobody but that witness
+// could not connect.
 inline constexpr char kWitnessKey[] = "witness";
+// Answers DialWorker, whose fields it repeats.
 struct WorkerDialed {
   std::string worker;
   Incarnation incarnation;

@@ -93,8 +93,7 @@ class Membership {
   // Returns the new or returning member, holding what it reports. On an error the stream is closed:
   // kInvalidArgument (BAD_REQUEST), kAlreadyExists (LEASE_HELD) while another incarnation is
   // connected and for a known one with another secret, kFailedPrecondition (INCARNATION) for one
-  // that was replaced. A member that registers
-  // a second time on its stream is disconnected.
+  // that was replaced. A member that registers a second time on its stream is disconnected.
   absl::StatusOr<Member*> Join(StreamId stream, const Register& request, TimePoint now);
   // A message arrived on `stream`: renews the lease of its member and returns that. A stream on
   // which no worker registered is closed; then, and for an unknown stream, nullptr.

@@ -20,7 +20,7 @@ class NarrowStage {
   static constexpr int kSteps = kNarrowK / kNarrowStep;
 
  public:
-  // Of block `block` of a stage.
+  // The object works on block `block` of each stage.
   __device__ __forceinline__ NarrowStage(const StageRing& ring, int block, int warp)
       : ring_(ring),
         warp_(warp),
