@@ -106,15 +106,15 @@ function(switchyard_test_options target)
     -Wno-stringop-overflow -Wno-stringop-overread)
 endfunction()
 
-# switchyard_test(NAME core_test SRCS ... DEPS ... [LABELS tsan slow] [TIMEOUT 60] [ARGS ...])
+# switchyard_test(NAME core_test SRCS ... DEPS ... [LABELS tsan slow] [TIMEOUT 60] [ARGS ...] [ALONE])
 # One executable a folder keeps links few; every TEST in it becomes a CTest test of its own.
 # Labels that scripts/test knows: tsan (also run under ThreadSanitizer: no gRPC, no UCX), slow and
-# latency (not under AddressSanitizer).
+# latency (not under AddressSanitizer). ALONE: no other test runs meanwhile, because it measures times.
 function(switchyard_test)
   if(NOT SWITCHYARD_BUILD_TESTS)
     return()
   endif()
-  cmake_parse_arguments(ARG "" "NAME;TIMEOUT" "SRCS;DEPS;LABELS;ARGS" ${ARGN})
+  cmake_parse_arguments(ARG "ALONE" "NAME;TIMEOUT" "SRCS;DEPS;LABELS;ARGS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 60)
   endif()
@@ -140,7 +140,7 @@ function(switchyard_test)
     set(environment ENVIRONMENT UCX_MEM_EVENTS=n)
   endif()
   gtest_discover_tests(${ARG_NAME} DISCOVERY_MODE PRE_TEST EXTRA_ARGS ${ARG_ARGS}
-    PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${labels}" ${environment})
+    PROPERTIES TIMEOUT ${ARG_TIMEOUT} RUN_SERIAL ${ARG_ALONE} LABELS "${labels}" ${environment})
 endfunction()
 
 function(switchyard_benchmark)

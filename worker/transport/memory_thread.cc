@@ -1,9 +1,16 @@
 #include "worker/transport/memory_thread.h"
 
+#include <sys/resource.h>
 #include <system_error>
 #include <utility>
 
 namespace switchyard {
+namespace {
+
+// As of nice(1).
+constexpr int kNice = 5;
+
+}  // namespace
 
 void MemoryThread::Run(std::function<void()> work) {
   {
@@ -28,6 +35,8 @@ bool MemoryThread::HasThread() {
 }
 
 void MemoryThread::RunAll() {
+  // Linux sets it for the calling thread alone.
+  (void)::setpriority(PRIO_PROCESS, 0, kNice);
   for (;;) {
     // Its destructor frees memory, and so runs without the mutex.
     std::function<void()> work;

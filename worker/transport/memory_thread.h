@@ -1,7 +1,7 @@
 // A thread that makes, maps and frees the memory of links, so that no thread that serves steps has
-// to (Transport::RunAside). It starts with the first work. Its priority is that of the others:
-// while a lower one waited for a CPU with a lock of the kernel or of the heap, they would wait too.
-// Thread-safe.
+// to (Transport::RunAside). It starts with the first work. Its priority is a little lower than
+// theirs, and not the lowest: while it waits for a CPU with a lock of the kernel or of the heap,
+// they may wait too. Thread-safe.
 #pragma once
 
 #include <deque>

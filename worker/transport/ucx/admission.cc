@@ -8,6 +8,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <system_error>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -163,7 +164,7 @@ absl::Status UcxAdmission::Add(std::span<const std::uint16_t> ports) {
     }
   }
   sockets_.insert(sockets_.end(), found.begin(), found.end());
-  Apply();
+  Apply(true);
   return absl::OkStatus();
 }
 
@@ -186,28 +187,31 @@ void UcxAdmission::ForgetClosed() {
   });
 }
 
-void UcxAdmission::Admit(std::span<const std::string> hosts, TimePoint until) {
+void UcxAdmission::Admit(AttachmentId link, std::span<const std::string> hosts, TimePoint until) {
   for (const std::string& host : hosts) {
-    const auto at = std::ranges::find(admitted_, host, &Admitted::host);
-    if (at == admitted_.end()) {
-      admitted_.push_back({.host = host, .until = until});
-    } else {
-      at->until = std::max(at->until, until);
-    }
+    admitted_.push_back({.link = link, .host = host, .until = until});
   }
-  Apply();
+  Apply(false);
+}
+
+void UcxAdmission::Withdraw(AttachmentId link) {
+  std::erase_if(admitted_, [link](const Admitted& each) { return each.link == link; });
+  Apply(false);
 }
 
 void UcxAdmission::Expire(TimePoint now) {
-  if (std::erase_if(admitted_, [now](const Admitted& each) { return each.until <= now; }) > 0) {
-    Apply();
-  }
+  std::erase_if(admitted_, [now](const Admitted& each) { return each.until <= now; });
+  Apply(false);
 }
 
-void UcxAdmission::Apply() {
+void UcxAdmission::Apply(bool always) {
   std::vector<std::string> hosts;
   for (const Admitted& each : admitted_) hosts.push_back(each.host);
-  Program program = ProgramFor(hosts);
+  std::ranges::sort(hosts);
+  hosts.erase(std::ranges::unique(hosts).begin(), hosts.end());
+  if (!always && hosts == hosts_) return;
+  hosts_ = std::move(hosts);
+  Program program = ProgramFor(hosts_);
   // More hosts than a filter takes: rather let strangers in than refuse a peer.
   const bool anyone = program.size() > kStatementsMax;
   // A filter on what has taken the number of a closed socket would cut off a connection.

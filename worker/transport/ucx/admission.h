@@ -4,8 +4,9 @@
 // and sends what UCX does not expect ends this process (uct/tcp/tcp_ep.c, UCX 1.13 and later). UCX
 // has no setting against it. So the kernel discards connection attempts before UCX sees them, by a
 // filter on UCX's listening sockets (SO_ATTACH_FILTER, socket(7)). Only the hosts of a known peer's
-// address are admitted, for as long as its first connection may take. A link is offered before its
-// peer is known; that peer connects only after it was admitted (LinkOptions::connects_at_once).
+// address are admitted, until its greeting has come over its connection, which takes milliseconds.
+// A link is offered before its peer is known; that peer connects only after it was admitted
+// (LinkOptions::connects_at_once).
 //
 // A connection that exists stays, and later steps need no new connection. So in a
 // process whose links are all set up, nobody can connect. Thread-compatible.
@@ -21,10 +22,12 @@
 #include "absl/status/statusor.h"
 
 #include "core/base/clock.h"
+#include "core/ids.h"
 
 namespace switchyard {
 
-// For how long a known peer may connect. The kernel repeats a lost attempt after 1, 3 and 7 s.
+// For how long a known peer that does not greet may connect. The kernel repeats a lost attempt
+// after 1, 3 and 7 s.
 inline constexpr Duration kUcxAdmission = std::chrono::seconds(10);
 // After this part of it, a side that has waited for its peer's greeting connects without one, since
 // the peer may be of a release that does not greet. Long enough for the peer to take in the answer
@@ -48,16 +51,20 @@ class UcxAdmission {
   // the same number. So this also has to come before UCX's workers are destroyed.
   void ForgetClosed();
 
-  // `hosts`: IP addresses in network byte order, 4 or 16 bytes each.
-  void Admit(std::span<const std::string> hosts, TimePoint until);
-  // Ends the admissions that are over at `now`. Costs a system call for each socket if there are
-  // any, else nothing.
+  // Lets the peer of `link` connect, beside those of other links on the same hosts. `hosts`: IP
+  // addresses in network byte order, 4 or 16 bytes each. This and the two below cost two system
+  // calls for each socket if the admitted hosts change.
+  void Admit(AttachmentId link, std::span<const std::string> hosts, TimePoint until);
+  // The peer of `link` has connected or is gone.
+  void Withdraw(AttachmentId link);
+  // Ends the admissions that are over at `now`.
   void Expire(TimePoint now);
   // Whether Expire has anything to wait for.
   [[nodiscard]] bool pending() const { return !admitted_.empty(); }
 
  private:
   struct Admitted {
+    AttachmentId link;
     std::string host;
     TimePoint until;
   };
@@ -66,10 +73,12 @@ class UcxAdmission {
     int descriptor = -1;
     std::uint16_t port = 0;
   };
-  void Apply();
+  // Sets the filters if `hosts_` is not what is admitted any more, or if they are new.
+  void Apply(bool always);
 
   std::vector<Socket> sockets_;
   std::vector<Admitted> admitted_;
+  std::vector<std::string> hosts_;  // whom the filters let in, sorted
 };
 
 }  // namespace switchyard

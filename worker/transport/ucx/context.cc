@@ -75,7 +75,9 @@ constexpr std::array kSettings = {
     Setting{"ADDRESS_DEBUG_INFO", "n"},
     // The only layout that UcxAddressCheck reads.
     Setting{"ADDRESS_VERSION", "v1"},
-    Setting{"ADAPTIVE_PROGRESS", "y"},
+    // All interfaces are active from the start. Otherwise the first endpoint activates its own, and
+    // UCX ends the process where that needs a descriptor and there is none (ucp_worker.c).
+    Setting{"ADAPTIVE_PROGRESS", "n"},
     Setting{"USE_MT_MUTEX", "n"},
 };
 

@@ -25,7 +25,7 @@ class UcxLink;
 struct UcxCore {
   std::unique_ptr<UcxContext> ucx;  // destroyed last, because links use its workers until closed
   UcxAdmission admission;
-  Duration admission_time{};  // for each peer
+  Duration admission_time{};  // at most, for each peer
   SteadyClock clock;          // for admissions
   Incarnation incarnation;
   SystemRng rng;  // for ring keys
@@ -36,7 +36,7 @@ struct UcxCore {
   std::vector<UcxLink*> links;    // the open ones
   std::size_t links_down = 0;     // links that failed and whose OnLinkDown is still due
   std::size_t links_unsent = 0;   // frames and greetings of links that UCX could not accept yet
-  std::size_t links_waiting = 0;  // links that have not connected to their peers yet
+  std::size_t links_waiting = 0;  // links whose peers have not greeted yet
   std::uint64_t frames_out = 0;
   std::uint64_t ring_bytes = 0;
   MemoryThread memory_thread;  // last, because its work uses what is above

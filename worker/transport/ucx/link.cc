@@ -124,6 +124,7 @@ absl::Status UcxLink::Connect(const RingOffer& peer) {
   }
   SY_RETURN_IF_ERROR(CheckPeerOffer(options_, peer, "ucx"));
   SY_ASSIGN_OR_RETURN(peer_address_, CheckedAddress(peer));
+  greeting_ = EncodeGreeting(peer.attachment, options_.cookie);
   if (!options_.connects_at_once) {
     const ucs_status_t made = MakeEndpoint();
     if (made != UCS_OK) return EndpointError(made);
@@ -137,11 +138,8 @@ absl::Status UcxLink::Connect(const RingOffer& peer) {
   if (options_.connects_at_once) {
     waits_ = true;
     connects_by_ = core_->clock.Now() + core_->admission_time / kUcxPatiencePart;
-    ++core_->links_waiting;
   } else {
-    greets_ = true;
-    greeting_ = EncodeGreeting(peer.attachment, options_.cookie);
-    ++core_->links_unsent;
+    BeginGreeting();
     Flush();
   }
   return absl::OkStatus();
@@ -150,7 +148,21 @@ absl::Status UcxLink::Connect(const RingOffer& peer) {
 void UcxLink::AdmitPeer(const RingOffer& peer) {
   // CheckedAddress has read the same address before.
   const auto hosts = UcxAddressCheck::HostsOf(*OpenBlob(BlobKind::kAddress, peer.address));
-  if (hosts.ok()) core_->admission.Admit(*hosts, core_->clock.Now() + core_->admission_time);
+  admits_ = true;
+  admits_until_ = core_->clock.Now() + core_->admission_time;
+  ++core_->links_waiting;
+  if (hosts.ok()) core_->admission.Admit(offer_.attachment, *hosts, admits_until_);
+}
+
+void UcxLink::EndAdmission() {
+  if (!std::exchange(admits_, false)) return;
+  --core_->links_waiting;
+  core_->admission.Withdraw(offer_.attachment);
+}
+
+void UcxLink::BeginGreeting() {
+  greets_ = true;
+  ++core_->links_unsent;
 }
 
 absl::StatusOr<std::string> UcxLink::CheckedAddress(const RingOffer& peer) const {
@@ -166,7 +178,6 @@ absl::StatusOr<std::string> UcxLink::CheckedAddress(const RingOffer& peer) const
 }
 
 ucs_status_t UcxLink::MakeEndpoint() {
-  EndWait();
   const std::string address = std::exchange(peer_address_, {});
   ucp_ep_params_t params{};
   params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
@@ -200,20 +211,14 @@ absl::Status UcxLink::EndpointError(ucs_status_t status) const {
 }
 
 void UcxLink::ConnectNow() {
+  waits_ = false;
   const ucs_status_t made = MakeEndpoint();
-  if (made != UCS_OK) MarkDown(made);
+  made == UCS_OK ? BeginGreeting() : MarkDown(made);
 }
 
-void UcxLink::OnGreeting() {
-  if (waits_ && path_ == LinkPath::kMessages) connects_by_ = TimePoint::min();
-}
-
-void UcxLink::ConnectIfDue(TimePoint now) {
-  if (waits_ && now >= connects_by_) ConnectNow();
-}
-
-void UcxLink::EndWait() {
-  if (std::exchange(waits_, false)) --core_->links_waiting;
+void UcxLink::KeepTimes(TimePoint now) {
+  if (waits_ && (greeted_ || now >= connects_by_)) ConnectNow();
+  if (greeted_ || now >= admits_until_) EndAdmission();
 }
 
 absl::Status UcxLink::ChoosePath(const RingOffer& peer) {
@@ -264,9 +269,9 @@ bool UcxLink::Greet() {
 
 bool UcxLink::Flush() {
   bool any = false;
-  if (outbox_ == nullptr || failure_ != UCS_OK || !Greet() || outbox_->empty()) return any;
-  if (waits_) ConnectNow();
-  if (endpoint_ == nullptr) return any;
+  if (outbox_ == nullptr || failure_ != UCS_OK) return any;
+  if (waits_ && !outbox_->empty()) ConnectNow();
+  if (endpoint_ == nullptr || !Greet() || outbox_->empty()) return any;
   const ucs_status_t status = outbox_->Flush(endpoint_, &any);
   if (status != UCS_OK) MarkDown(status);
   if (outbox_->empty()) --core_->links_unsent;
@@ -320,7 +325,8 @@ void UcxLink::CloseEndpoint() {
 }
 
 void UcxLink::Disconnect() {
-  EndWait();
+  EndAdmission();
+  waits_ = false;
   CloseEndpoint();
   if (std::exchange(greets_, false)) --core_->links_unsent;
   if (outbox_ != nullptr && !outbox_->empty()) --core_->links_unsent;

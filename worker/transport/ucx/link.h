@@ -2,11 +2,13 @@
 // worker/transport/transport.h for the contract. The endpoint reports the peer's death and, if the
 // peer's ring cannot be mapped, carries the frames.
 //
+// Each side greets its peer by the first message over its endpoint, and so tells that its
+// connection is there and that the peer need not admit anybody for it any more.
+//
 // A side that connects at once is known to its peer only when the answer has come there, and the
 // peer's kernel discards its attempts until then. So its Connect makes no endpoint. The peer's
 // greeting does; or the first frame that needs one, since it answers a frame of the peer; or the
-// end of its patience, also where the ring is mapped: then only the peer's death needs the
-// endpoint, and making it would slow down the first steps.
+// end of its patience, because peers of earlier releases do not greet.
 #pragma once
 
 #include <memory>
@@ -50,11 +52,12 @@ class UcxLink final : public Link {
   bool TakeDown(absl::Status* why);
   // For the transport: sends queued frames as far as UCX accepts them. True if it sent any.
   bool Flush();
-  // For the transport: the peer has admitted this side. May run inside a UCX callback: it is
-  // Progress that connects.
-  void OnGreeting();
-  // For the transport: makes the endpoint if this link has been greeted or has waited long enough.
-  void ConnectIfDue(TimePoint now);
+  // For the transport: the peer has connected, and has admitted this side. May run inside a UCX
+  // callback: it is Progress that acts on it.
+  void OnGreeting() { greeted_ = true; }
+  // For the transport: makes the endpoint if this link has been greeted or has waited long enough,
+  // and admits the peer no longer than it needs.
+  void KeepTimes(TimePoint now);
   // For the transport, of a mapped inbound ring; the others have no doorbells: passes frames that
   // the peer rang to the inbox, at most one for each slot. True if there was one.
   bool TakeDoorbells();
@@ -83,9 +86,11 @@ class UcxLink final : public Link {
   void ConnectNow();
   // Through the peer's ring or by messages, as the memory says.
   absl::Status ChoosePath(const RingOffer& peer);
-  // The peer is known: its hosts may connect for some time.
+  // The peer is known: its hosts may connect until it greets, for some time.
   void AdmitPeer(const RingOffer& peer);
-  void EndWait();
+  void EndAdmission();
+  // From now on the endpoint exists, and the greeting is due.
+  void BeginGreeting();
   // Sends the greeting if it is due. False if it has to wait.
   bool Greet();
   // Closes without waiting for the peer. Both are idempotent.
@@ -107,7 +112,10 @@ class UcxLink final : public Link {
   std::string peer_address_;  // until there is an endpoint
   bool waits_ = false;        // with the endpoint, at most until connects_by_
   TimePoint connects_by_{};
-  bool greets_ = false;  // greeting_ is still to be sent
+  bool admits_ = false;  // the peer, at most until admits_until_
+  TimePoint admits_until_{};
+  bool greeted_ = false;  // by the peer
+  bool greets_ = false;   // greeting_ is still to be sent
   GreetingBytes greeting_{};
   ucp_ep_h endpoint_ = nullptr;
   LinkPath path_ = LinkPath::kNone;

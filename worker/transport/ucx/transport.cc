@@ -182,7 +182,7 @@ void UcxTransport::KeepTimes() {
   const TimePoint now = core_.clock.Now();
   core_.admission.Expire(now);
   if (core_.links_waiting == 0) return;
-  for (UcxLink* link : core_.links) link->ConnectIfDue(now);
+  for (UcxLink* link : core_.links) link->KeepTimes(now);
 }
 
 bool UcxTransport::Progress(FrameSink& sink) {

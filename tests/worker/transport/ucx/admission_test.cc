@@ -112,7 +112,7 @@ TEST_F(UcxAdmissionTest, NobodyMayConnectUntilAdmittedAndAfterwards) {
   EXPECT_FALSE(MayConnect(kHost2));
   EXPECT_FALSE(admission_.pending());
 
-  admission_.Admit(std::array{kHost2}, start_ + milliseconds(10));
+  admission_.Admit(AttachmentId{1}, std::array{kHost2}, start_ + milliseconds(10));
 
   EXPECT_TRUE(admission_.pending());
   EXPECT_TRUE(MayConnect(kHost2));
@@ -124,15 +124,28 @@ TEST_F(UcxAdmissionTest, NobodyMayConnectUntilAdmittedAndAfterwards) {
   EXPECT_FALSE(admission_.pending());
 }
 
-TEST_F(UcxAdmissionTest, AnotherAdmissionOfAHostProlongsTheFirst) {
-  admission_.Admit(std::array{kHost2, kHost3}, start_ + milliseconds(20));
-  admission_.Admit(std::array{kHost2}, start_ + milliseconds(10));
-  admission_.Admit(std::array{kHost3}, start_ + milliseconds(30));
+TEST_F(UcxAdmissionTest, AHostIsAdmittedAsLongAsAnyLinkNeedsIt) {
+  admission_.Admit(AttachmentId{1}, std::array{kHost2, kHost3}, start_ + milliseconds(20));
+  admission_.Admit(AttachmentId{2}, std::array{kHost2}, start_ + milliseconds(10));
+  admission_.Admit(AttachmentId{3}, std::array{kHost3}, start_ + milliseconds(30));
 
   admission_.Expire(start_ + milliseconds(20));
 
   EXPECT_FALSE(MayConnect(kHost2));
   EXPECT_TRUE(MayConnect(kHost3));
+}
+
+TEST_F(UcxAdmissionTest, WithdrawEndsTheAdmissionOfOneLink) {
+  admission_.Admit(AttachmentId{1}, std::array{kHost2, kHost3}, start_);
+  admission_.Admit(AttachmentId{2}, std::array{kHost3}, start_);
+
+  admission_.Withdraw(AttachmentId{1});
+
+  EXPECT_FALSE(MayConnect(kHost2));
+  EXPECT_TRUE(MayConnect(kHost3));
+  admission_.Withdraw(AttachmentId{2});
+  EXPECT_FALSE(MayConnect(kHost3));
+  EXPECT_FALSE(admission_.pending());
 }
 
 // Both branches of the filter grow with the hosts, beyond what a conditional jump reaches.
@@ -145,7 +158,7 @@ TEST_F(UcxAdmissionTest, HundredsOfHostsOfBothKinds) {
   for (int i = 0; i < 100; ++i) hosts.push_back(std::string(15, '\x20') + static_cast<char>(i));
   hosts.push_back(kHost3);
 
-  admission_.Admit(hosts, start_);
+  admission_.Admit(AttachmentId{1}, hosts, start_);
 
   EXPECT_TRUE(MayConnect(kHost3));
   EXPECT_FALSE(MayConnect(kHost2));
@@ -157,7 +170,7 @@ TEST_F(UcxAdmissionTest, MoreHostsThanAFilterTakesLetEveryHostIn) {
     hosts.emplace_back(std::string("\x0a\0", 2) + static_cast<char>(i / 100) +
                        static_cast<char>(i % 100));
   }
-  admission_.Admit(hosts, start_);
+  admission_.Admit(AttachmentId{1}, hosts, start_);
   EXPECT_TRUE(MayConnect(kHost2));
   admission_.Expire(start_);
   EXPECT_FALSE(MayConnect(kHost2));
@@ -177,10 +190,10 @@ TEST(UcxAdmissionIpv6Test, AdmitsByAllFourWords) {
   for (std::size_t word = 0; word < 4; ++word) {
     std::string other = kIpv6Loopback;
     other[word * 4] = '\x40';
-    admission.Admit(std::array{other}, TimePoint{});
+    admission.Admit(AttachmentId{1}, std::array{other}, TimePoint{});
     EXPECT_FALSE(may_connect()) << word;
   }
-  admission.Admit(std::array{kIpv6Loopback}, TimePoint{});
+  admission.Admit(AttachmentId{1}, std::array{kIpv6Loopback}, TimePoint{});
   EXPECT_TRUE(may_connect());
 }
 
@@ -208,17 +221,18 @@ class UcxStrangersTest : public ::testing::Test {
  protected:
   static constexpr Duration kAdmission = milliseconds(500);
 
-  static std::unique_ptr<Transport> MakeSide() {
+  [[nodiscard]] std::unique_ptr<Transport> MakeSide() const {
     SystemRng rng;
     return *UcxTransport::Create({.incarnation = rng.NextId<Incarnation>(),
-                                  .admission = kAdmission,
+                                  .admission = admission_,
                                   .context = {.net_devices = "lo"}});
   }
-  static std::unique_ptr<Link> MakeLink(Transport& side, bool connects_at_once) {
+  static std::unique_ptr<Link> MakeLink(Transport& side, bool connects_at_once,
+                                        TransportChoice choice = TransportChoice::kTcp) {
     return *side.CreateLink({.cookie = kTestCookie,
                              .slots = 2,
                              .slot_bytes = 4096,
-                             .choice = TransportChoice::kTcp,
+                             .choice = choice,
                              .connects_at_once = connects_at_once});
   }
   // One frame from `from` to the owner of `to`, which sees it within `limit`.
@@ -265,6 +279,7 @@ class UcxStrangersTest : public ::testing::Test {
     }
   }
 
+  Duration admission_ = kAdmission;
   std::vector<std::uint16_t> source_ports_;
   std::vector<std::uint16_t> ports_;  // of both sides
   std::unique_ptr<Transport> source_;
@@ -300,6 +315,42 @@ TEST_F(UcxStrangersTest, GarbageDoesNotReachUcxOnceLinksAreSetUp) {
   EXPECT_TRUE(Passes(*offered, *answered, milliseconds(2000)));
   EXPECT_TRUE(Passes(*answered, *offered, milliseconds(2000)));
 }
+
+class UcxGreetingTest : public UcxStrangersTest,
+                        public ::testing::WithParamInterface<TransportChoice> {};
+
+TEST_P(UcxGreetingTest, APeersHostIsLetInOnlyUntilThePeerHasConnected) {
+  admission_ = kUcxAdmission;
+  Open();
+  const auto start = std::chrono::steady_clock::now();
+  const std::unique_ptr<Link> offered = MakeLink(*source_, false, GetParam());
+  const std::unique_ptr<Link> answered = MakeLink(*worker_, true, GetParam());
+  SY_ASSERT_OK(answered->Connect(offered->offer()));
+  SY_ASSERT_OK(offered->Connect(answered->offer()));
+  EXPECT_TRUE(ConnectFrom(kHost1, source_ports_[0]).valid());
+
+  // Steps are not needed for it.
+  testing::RecordingSink sink;
+  int let_in = 0;
+  do {
+    for (int i = 0; i < 100; ++i) {
+      source_->Progress(sink);
+      worker_->Progress(sink);
+    }
+    let_in = 0;
+    for (const std::uint16_t port : ports_) let_in += ConnectFrom(kHost1, port).valid() ? 1 : 0;
+  } while (let_in > 0 &&
+           std::chrono::steady_clock::now() < start + kUcxAdmission / kUcxPatiencePart);
+
+  EXPECT_EQ(let_in, 0);
+  EXPECT_TRUE(Passes(*offered, *answered, milliseconds(2000)));
+  EXPECT_TRUE(Passes(*answered, *offered, milliseconds(2000)));
+  EXPECT_TRUE(sink.deaths.empty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Choices, UcxGreetingTest,
+                         ::testing::Values(TransportChoice::kTcp, TransportChoice::kShm),
+                         [](const auto& of) { return std::string(TransportChoiceName(of.param)); });
 
 // While it lives, this process gets at most `spare` further descriptors.
 class FewDescriptors {
