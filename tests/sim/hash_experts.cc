@@ -1,11 +1,13 @@
 #include "tests/sim/hash_experts.h"
 
+#include <array>
 #include <memory>
 #include <utility>
 
 #include "core/base/error.h"
 #include "core/rng.h"
 #include "worker/device/cpu/codec/codec_bf16.h"
+#include "worker/device/cpu/codec/codec_scaled.h"
 
 namespace switchyard::sim {
 namespace {
@@ -30,13 +32,30 @@ ExpertWeights WeightsOf(const MoeShape& shape, std::uint64_t version, LayerId la
   return weights;
 }
 
+QuantScheme SchemeOfVersion(std::uint64_t version) {
+  return version % 2 == 0 ? QuantScheme::kNone : QuantScheme::kW8A8Int8;
+}
+
 ModelFacts HashFacts(const testing::FactsShape& shape) {
   ModelFacts facts = testing::MakeFacts(shape);
+  for (LayerStorage& layer : facts.storage) layer.scheme = SchemeOfVersion(shape.weights);
   for (TensorHash& row : facts.manifest.tensors) {
     row.sha256 =
         Sha256(WeightsOf(facts.shape, shape.weights, row.layer, row.expert).bytes(row.projection));
   }
   return facts;
+}
+
+void AppendRow(Rng& rng, std::int32_t hidden, std::vector<Bf16>* x) {
+  constexpr int kLargest = 127;
+  constexpr std::array kUnits{0.25F, 1.0F, 8.0F};
+  const float unit = kUnits[rng.Below(kUnits.size())];
+  const std::size_t begin = x->size();
+  for (std::int32_t i = 0; i < hidden; ++i) {
+    const auto value = static_cast<int>(rng.Below(2 * kLargest + 1)) - kLargest;
+    x->push_back(FloatToBf16(static_cast<float>(value) * unit));
+  }
+  (*x)[begin + rng.Below(static_cast<std::uint64_t>(hidden))] = FloatToBf16(kLargest * unit);
 }
 
 std::uint64_t DigestOf(const ExpertWeightsView& weights) {
@@ -57,8 +76,8 @@ void HashRow(std::uint64_t digest, Epoch epoch, std::span<const Bf16> x, float* 
 
 HashDevice::HashDevice() : HostDevice({.every_run = true}) {
   capabilities_.kernel_family = "hash";
-  capabilities_.wire_dtypes = {DispatchDtype::kBf16};
-  capabilities_.schemes = {QuantScheme::kNone};
+  capabilities_.wire_dtypes = {DispatchDtype::kBf16, DispatchDtype::kInt8};
+  capabilities_.schemes = {QuantScheme::kNone, QuantScheme::kW8A8Int8};
 }
 
 absl::StatusOr<std::unique_ptr<PackedExpert>> HashDevice::Pack(const MoeShape& shape,
@@ -83,8 +102,9 @@ void HashDevice::RunExperts(std::span<const ExpertRows> batches, KernelScratch& 
 
 absl::StatusOr<std::unique_ptr<Codec>> HashDevice::MakeCodec(const CodecSpec& spec) const {
   if (spec.format == kBf16Format) return std::make_unique<Bf16Codec>();
+  if (spec.format == kInt8Format) return ScaledCodec::Create(kScalarCodecKernels, spec);
   return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
-                   "the simulated device has BF16 alone");
+                   "the simulated device has BF16 and INT8 alone");
 }
 
 HashSource::HashSource(const MoeShape& shape, std::uint64_t version, WeightCheck check,

@@ -10,8 +10,10 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "coordinator/deployment.h"
+#include "core/rng.h"
 #include "model/expert_weights.h"
 #include "tests/testing/fake_device.h"
 #include "tests/testing/model_facts.h"
@@ -24,9 +26,14 @@ namespace switchyard::sim {
 // The weights of an expert in one version of a checkpoint.
 ExpertWeights WeightsOf(const MoeShape& shape, std::uint64_t version, LayerId layer,
                         ExpertId expert);
+// Of INT8 experts rows may be INT8 on the wire.
+QuantScheme SchemeOfVersion(std::uint64_t version);
 // What the checkpoint holds in that version.
 ModelFacts HashFacts(const testing::FactsShape& shape);
 std::uint64_t DigestOf(const ExpertWeightsView& weights);
+// Appends a row that INT8 holds as exactly as BF16 does: integers with the largest one among them,
+// in units of a power of two. So it arrives as it is, whatever the wire dtype.
+void AppendRow(Rng& rng, std::int32_t hidden, std::vector<Bf16>* x);
 
 // What an expert answers to `x` under `epoch`.
 void HashRow(std::uint64_t digest, Epoch epoch, std::span<const Bf16> x, float* out);
@@ -75,7 +82,7 @@ class HashSource final : public WeightSource {
   // `bit_flips`: the first tensor that is loaded has a bit other than the checkpoint's.
   HashSource(const MoeShape& shape, std::uint64_t version, WeightCheck check, bool bit_flips);
   absl::StatusOr<ExpertWeights> Load(LayerId layer, ExpertId expert) override;
-  [[nodiscard]] QuantScheme SchemeOf(LayerId) const override { return QuantScheme::kNone; }
+  [[nodiscard]] QuantScheme SchemeOf(LayerId) const override { return SchemeOfVersion(version_); }
   [[nodiscard]] MoeShape shape() const override { return shape_; }
   [[nodiscard]] std::string describe() const override { return "a simulated checkpoint"; }
 

@@ -22,6 +22,7 @@ void Add(SimStats& sum, const SimStats& one) {
   sum.faults += one.faults;
   sum.source_starts += one.source_starts;
   sum.steps_done += one.steps_done;
+  sum.int8_steps_done += one.int8_steps_done;
   sum.steps_failed += one.steps_failed;
 }
 
@@ -48,6 +49,8 @@ TEST_P(SimulationTest, KeepsEveryInvariant) {
   EXPECT_GT(sum.switches, seeds);
   EXPECT_GT(sum.source_starts, seeds * 5 / 4);
   EXPECT_GT(sum.steps_done, 200 * seeds);
+  EXPECT_GT(sum.int8_steps_done, 50 * seeds);
+  EXPECT_LT(sum.int8_steps_done, sum.steps_done - 50 * seeds);
   EXPECT_GT(sum.steps_failed, seeds);
 }
 

@@ -164,11 +164,17 @@ absl::Status SimLink::Send(std::uint32_t slot, std::size_t frame_bytes) {
       link->Land(raw, std::span(*memory).subspan(payload_begin, bytes));
     }
   };
+  // Of a message the payload goes twice as well, so not the one of the frame after it.
+  auto again = [deliver, memory = outbound_, begin = payload_begin - kFrameHeaderBytes, raw,
+                mapped = mapped_] {
+    const auto now = std::span(*memory).subspan(begin, raw.size());
+    if (mapped || std::ranges::equal(now, raw)) deliver();
+  };
   if (world.Chance(world.weather.duplicate)) {
     ++world.stats.faults;
     const Duration later =
         world.Between(std::chrono::microseconds(50), std::chrono::milliseconds(30));
-    world.network.AtNode(peer_node_, later, deliver);
+    world.network.AtNode(peer_node_, later, std::move(again));
   }
   wire_->Send(0, std::move(deliver));
   return absl::OkStatus();

@@ -242,9 +242,7 @@ void SourceNode::Fill(Job* job, const Plan& plan) {
     job->weights.push_back(world_->Chance(0.5) ? 1.0F : 2.0F);
   }
   const auto values = static_cast<std::size_t>(tokens) * static_cast<std::size_t>(shape.hidden);
-  for (std::size_t i = 0; i < values; ++i) {
-    job->x.push_back(static_cast<Bf16>(world_->rng.Next() & 0x3fffU));  // No NaN.
-  }
+  for (std::int32_t t = 0; t < tokens; ++t) AppendRow(world_->rng, shape.hidden, &job->x);
   // A step without tokens needs no memory, but a place.
   job->ids.reserve(1);
   job->weights.reserve(1);
@@ -257,6 +255,7 @@ void SourceNode::Expect(Job* job, const Plan& plan) const {
   const auto hidden = static_cast<std::size_t>(plan.shape.hidden);
   const auto top_k = static_cast<std::size_t>(plan.shape.top_k);
   job->workers = plan.workers;
+  job->int8 = plan.configs[0].wire_dtype == DispatchDtype::kInt8;
   job->wanted.assign(job->x.size(), 0.0F);
   std::vector<float> answer(hidden);
   for (std::size_t pair = 0; pair < job->ids.size(); ++pair) {
@@ -292,6 +291,7 @@ void SourceNode::End(Job* job, const absl::Status& status) {
     return CheckFailure(*job, status);
   }
   ++world_->stats.steps_done;
+  world_->stats.int8_steps_done += job->int8 ? 1 : 0;
   const bool is_f32 = runner_->grant().request.y_dtype == OutputDtype::kF32;
   for (std::size_t i = 0; i < job->wanted.size(); ++i) {
     const float y = is_f32 ? job->y[i] : Bf16ToFloat(job->y_16[i]);

@@ -62,6 +62,7 @@ class SourceNode final : private FrameSink {
     std::vector<float> y;    // sessions with F32
     std::vector<Bf16> y_16;  // sessions with BF16
     std::vector<PlanWorker> workers;
+    bool int8 = false;  // its rows on the wire
     TimePoint submitted{};
     TimePoint due{};
     bool ended = false;

@@ -36,6 +36,8 @@ void WorkerNode::Start() {
   options.incarnation = incarnation_;
   options.endpoint = name_;
   options.capabilities = testing::MakeCapabilities(weight_bytes_max_);
+  options.capabilities.wire_dtypes = world_->device.capabilities().wire_dtypes;
+  options.capabilities.schemes = world_->device.capabilities().schemes;
   agent_ = std::make_unique<Agent>(options, &world_->rng, world_->now());
   MakeEngine();
   world_->Trace("%s starts", name_);

@@ -1,6 +1,7 @@
 #include "tests/sim/world.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <deque>
 
@@ -103,6 +104,7 @@ void World::MakeFleet() {
     spec.name = absl::StrCat("d", d);
     spec.checkpoint = absl::StrCat("/models/", d);
     spec.join_timeout = seconds(4);
+    spec.dispatcher_output_dtype = AnyDtype();
     specs_.push_back(spec);
     SetModel(spec.checkpoint, {.experts = 4 + static_cast<std::int32_t>(rng.Below(4)),
                                .top_k = 2,
@@ -140,8 +142,15 @@ std::uint64_t World::DigestOfExpert(const Plan& plan, LayerId layer, ExpertId ex
   return digest;
 }
 
+std::optional<DtypeChoice> World::AnyDtype() {
+  constexpr std::array kChoices{DtypeChoice::kAuto, DtypeChoice::kBf16, DtypeChoice::kInt8};
+  const std::uint64_t choice = rng.Below(kChoices.size() + 1);
+  return choice < kChoices.size() ? std::optional(kChoices[choice]) : std::nullopt;
+}
+
 void World::Apply(std::uint64_t weights) {
-  for (const DeploymentSpec& spec : specs_) {
+  for (DeploymentSpec& spec : specs_) {
+    if (Chance(0.3)) spec.dispatcher_output_dtype = AnyDtype();
     if (weights != 0) {
       const MoeShape& shape = models.at(spec.checkpoint).shape;
       SetModel(spec.checkpoint,

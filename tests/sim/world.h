@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -48,6 +49,7 @@ struct SimStats {
   int source_starts = 0;
   int steps_submitted = 0;
   int steps_done = 0;
+  int int8_steps_done = 0;  // of these
   int steps_failed = 0;
 };
 
@@ -133,7 +135,9 @@ class World {
   void MakeFleet();
   void StormTick();
   void Calm();
+  // `weights`: of another version of the model; 0: as they are. The wire dtype may change too.
   void Apply(std::uint64_t weights);
+  std::optional<DtypeChoice> AnyDtype();
   void SetModel(const std::string& checkpoint, const testing::FactsShape& shape);
   void CheckService(const std::string& when);
   void CheckRest();

@@ -62,6 +62,12 @@ void Inbox::Remove(AttachmentId attachment) {
   entries_.erase(found);
 }
 
+std::span<const std::byte> Inbox::HeaderIn(const Slot& slot) {
+  const Ring& ring = slot.entry->ring;
+  return ring.memory.subspan(static_cast<std::size_t>(slot.index) * ring.slot_bytes,
+                             kFrameHeaderBytes);
+}
+
 std::span<std::byte> Inbox::PayloadOf(const Slot& slot, std::uint32_t bytes) {
   const Ring& ring = slot.entry->ring;
   const std::size_t begin = static_cast<std::size_t>(slot.index) * ring.slot_bytes;
@@ -104,6 +110,11 @@ void Inbox::OnDoorbell(std::span<const std::byte> header_bytes) {
   // A plain ring cannot hold the payload of a doorbell: its bytes never arrived.
   if (drop == FrameDrop::kNone && header.payload_bytes > 0 && !slot->entry->ring.mapped) {
     drop = FrameDrop::kTruncated;
+  }
+  // A doorbell that comes again, and late, finds the next frame in its slot.
+  if (drop == FrameDrop::kNone && header.payload_bytes > 0) {
+    AcquireStores();
+    if (!std::ranges::equal(HeaderIn(*slot), header_bytes)) drop = FrameDrop::kSlot;
   }
   if (drop != FrameDrop::kNone) return CountDrop(drop);
   MakeReady(slot, header_bytes, header);

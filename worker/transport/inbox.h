@@ -55,8 +55,8 @@ class Inbox {
   // Removes the ring with its queued and incomplete frames. Later frames for it are dropped.
   void Remove(AttachmentId attachment);
 
-  // Handles a frame without payload, or with a payload that the peer has already written into the
-  // slot.
+  // Handles a frame without payload, or one that the peer has already written into the slot, header
+  // and all.
   void OnDoorbell(std::span<const std::byte> header);
   // Handles a frame that lies complete in `slot` of a mapped ring, header and all. `slot` comes
   // from the peer and may be any number; the header has to name the same ring and slot.
@@ -102,6 +102,7 @@ class Inbox {
                  std::span<const std::byte> piece);
   // Marks a complete frame as ready and appends it to the queue.
   void MakeReady(Slot* slot, std::span<const std::byte> bytes, const FrameHeader& header);
+  static std::span<const std::byte> HeaderIn(const Slot& slot);
   static std::span<std::byte> PayloadOf(const Slot& slot, std::uint32_t bytes);
 
   absl::flat_hash_map<AttachmentId, std::unique_ptr<Entry>> entries_;

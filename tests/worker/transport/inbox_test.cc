@@ -330,6 +330,22 @@ TEST_F(InboxRungTest, DropsTheDoorbellsOfAnotherRingsFrame) {
   EXPECT_FALSE(inbox_.HasReady()) << "one ring rang a frame of another";
 }
 
+TEST_F(InboxRungTest, DropsADoorbellThatComesAgainWhenTheNextFrameIsInItsSlot) {
+  const std::vector<std::byte> payload = RandomPayload(rng_, 100);
+  const HeaderBytes first = Header(1, 100, 7);
+  Write(1, first, payload);
+  inbox_.OnDoorbell(first);
+  ASSERT_TRUE(inbox_.Deliver(sink_));
+
+  Write(1, Header(1, 100, 8), payload);
+  inbox_.OnDoorbell(first);
+
+  EXPECT_EQ(Drops(FrameDrop::kSlot), 1U);
+  EXPECT_FALSE(inbox_.HasReady()) << "the former header would be read with the next payload";
+  inbox_.OnDoorbell(Header(1, 100, 8));
+  EXPECT_TRUE(inbox_.HasReady());
+}
+
 TEST(InboxDeathTest, ARingWithLessMemoryThanItsSlotsEndsTheProcess) {
   ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
   Inbox inbox;
