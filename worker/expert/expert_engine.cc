@@ -1,6 +1,7 @@
 #include "worker/expert/expert_engine.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -19,6 +20,14 @@ namespace {
 // Decode work that comes within this time is that of sequences that are being served: a step of the
 // largest models takes less.
 constexpr Duration kDecodePause = std::chrono::milliseconds(100);
+
+// How long a request waits at most behind others that came later and have shorter deadlines.
+constexpr Duration kPatienceMax = std::chrono::seconds(2);
+
+// `deadline`: of the source's steps; zero: none.
+Duration PatienceOf(Duration deadline) {
+  return deadline > Duration::zero() ? std::min(deadline, kPatienceMax) : kPatienceMax;
+}
 
 }  // namespace
 
@@ -183,6 +192,7 @@ void ExpertEngine::ForgetPending(const ExpertAttachment* attachment) {
 }
 
 bool ExpertEngine::Poll(TimePoint now) {
+  polled_at_ = now;
   bool worked = transport_->Progress(*this);
   // Until nothing changes: an answer may free the lane for requests that came in the same poll, and
   // a send may break a link.
@@ -226,7 +236,9 @@ void ExpertEngine::OnFrame(Link& link, const HeaderBytes& raw, const FrameHeader
       // Refusals have a queue of their own, so that an error is not held up by the batches.
       const bool refused = !attachment->credit(header.request_slot).intake.refusal.ok();
       auto& queue = refused ? refused_ : LaneOf(attachment->work_class()).pending;
-      queue.push_back({.attachment = attachment, .credit = header.request_slot});
+      queue.push_back({.attachment = attachment,
+                       .credit = header.request_slot,
+                       .due = polled_at_ + PatienceOf(attachment->step_deadline())});
       return;
     }
     case ExpertAttachment::Arrival::kDropped:
@@ -267,14 +279,18 @@ bool ExpertEngine::SendRefusals() {
   return true;
 }
 
-// Starts a batch of the first request that waits and of all others with its key, in the order of
-// their arrival, up to the rows of a batch. The first request chooses the key, so no request can
-// starve. A session that records magnitudes has batches of its own, by its key.
+// Starts a batch of the request that is due first and of all others with its key, in the order of
+// their arrival, up to the rows of a batch. The first request chooses the key; as each is due at a
+// fixed time, none can starve. A session that records magnitudes has batches of its own, by its
+// key.
 bool ExpertEngine::StartBatch(Lane& lane, std::size_t work_class, TimePoint now) {
   if (lane.batch->running() || lane.pending.empty()) return false;
   if (work_class == static_cast<std::size_t>(WorkClass::kDecode)) {
     decoding_until_ = now + kDecodePause;
   }
+  const auto chosen = std::ranges::min_element(lane.pending, {}, &PendingRequest::due);
+  // To the front, where it always fits. The others keep their order.
+  std::rotate(lane.pending.begin(), chosen, std::next(chosen));
   const PendingRequest first = lane.pending.front();
   const ExpertAttachment::Credit& like = first.attachment->credit(first.credit);
   const BatchKey key = first.attachment->KeyOf(like);

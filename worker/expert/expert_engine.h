@@ -119,6 +119,7 @@ class ExpertEngine final : private FrameSink {
   struct PendingRequest {
     ExpertAttachment* attachment = nullptr;
     std::uint32_t credit = 0;
+    TimePoint due{};  // the earliest goes first
   };
   // One class of work: what waits, and the batch that runs. One batch at a time, because requests
   // that come meanwhile make the next one larger, which reads each expert's weights fewer times.
@@ -188,7 +189,8 @@ class ExpertEngine final : private FrameSink {
   // All credits of all attachments. The queues keep room for so many, so that a poll allocates
   // nothing.
   std::size_t credits_ = 0;
-  std::array<Lane, 2> lanes_;   // by class: kDecode, kPrefill
+  std::array<Lane, 2> lanes_;  // by class: kDecode, kPrefill
+  TimePoint polled_at_{};
   TimePoint decoding_until_{};  // decode work is expected until then
   std::vector<PendingRequest> refused_;
   bool device_faulted_ = false;

@@ -73,9 +73,9 @@ class LateEngineTest : public ::testing::Test {
     return source;
   }
   TestRequest Send(const Source& source, std::uint64_t seed, std::uint16_t slot,
-                   std::int32_t tokens = 5) {
+                   std::int32_t tokens = 5, std::int32_t of_layer = 0) {
     SeededRng rng(seed);
-    const TestLayer layer = LayerOf(MakePlan(1, 2), LayerId{0});
+    const TestLayer layer = LayerOf(MakePlan(1, 2), LayerId{of_layer});
     const TestStep step = MakeTestStep(rng, layer, tokens, source.request.mode, 0.0);
     TestRequest request =
         MakeRequest(source.request, source.grant, layer, step, WorkerOrdinal{1}, slot);
@@ -251,6 +251,55 @@ TEST_F(LateEngineTest, AnEpochIsUnboundWhenTheLastBatchOnItHasEnded) {
   while (!unbound && std::chrono::steady_clock::now() < end) engine_->Poll(now_);
   EXPECT_TRUE(unbound);
   EXPECT_NE(engine_->Drop("demo", Epoch{1}).runtime, nullptr);
+}
+
+// Requests of two sources for different layers, which wait behind a batch; who is answered first.
+class DueFirstTest : public LateEngineTest {
+ protected:
+  Source AttachWith(std::uint64_t session, Duration step_deadline) {
+    AttachRequest request = MakeAttachRequest(MakePlan(1, 2), DispatchMode::kLowLatency, session);
+    request.step_deadline = step_deadline;
+    return Attach(request);
+  }
+  // `later` sends `after` the other has.
+  AttachmentId FirstOf(const Source& sooner, const Source& later, Duration after) {
+    device_->Hang(true);
+    Send(sooner, 1, 0);
+    engine_->Poll(now_);
+    Send(sooner, 2, 1, 5, 1);
+    engine_->Poll(now_);
+    now_ += after;
+    Send(later, 3, 0);
+    engine_->Poll(now_);
+    device_->Hang(false);
+    Next();  // of the batch that runs
+    Next();
+    return sender_;
+  }
+};
+
+TEST_F(DueFirstTest, AShortDeadlineGoesBeforeALongOneAndBeforeNone) {
+  for (const Duration longer : {std::chrono::milliseconds(900), std::chrono::milliseconds(0)}) {
+    const Source long_one = AttachWith(1, longer);
+    const Source short_one = AttachWith(2, std::chrono::milliseconds(100));
+    EXPECT_EQ(FirstOf(long_one, short_one, std::chrono::milliseconds(700)),
+              short_one.grant.request_ring.attachment);
+    Next();
+    engine_->Close(long_one.grant.request_ring.attachment);
+    engine_->Close(short_one.grant.request_ring.attachment);
+  }
+}
+
+TEST_F(DueFirstTest, NobodyWaitsBehindShortDeadlinesForLong) {
+  for (const Duration longer : {std::chrono::seconds(30), std::chrono::seconds(0)}) {
+    const Source long_one = AttachWith(1, longer);
+    const Source short_one = AttachWith(2, std::chrono::milliseconds(100));
+    EXPECT_EQ(FirstOf(long_one, short_one, std::chrono::milliseconds(1950)),
+              long_one.grant.request_ring.attachment);
+    Next();
+    engine_->Close(long_one.grant.request_ring.attachment);
+    engine_->Close(short_one.grant.request_ring.attachment);
+  }
 }
 
 }  // namespace
