@@ -76,6 +76,10 @@ TEST(CorpusReplayTest, EveryForwardedStepEndsWithAnAnswer) {
   Replay("forward", 4, fuzz::FuzzForward);
 }
 
+TEST(CorpusReplayTest, EveryStreamToAGatewayEndsWithAnAnswer) {
+  Replay("forward_stream", 4, fuzz::FuzzForwardStream);
+}
+
 TEST(CorpusReplayTest, EveryNameEndsWithAnAnswer) {
   EXPECT_EQ(Replay("names", 11, fuzz::FuzzNames), (std::set<char>{'p', 's'}));
 }

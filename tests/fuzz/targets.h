@@ -33,6 +33,7 @@
 //   forward             steps of a gateway's caller              services/convert/step.h,
 //                                                                worker/source/step_validation.h,
 //                                                                worker/routing/chunk_plan.h
+//   forward_stream      messages of a gateway's caller           services/worker/forward_stream.h
 //
 // A fuzzer's corpus is the folder of its name under corpus/.
 #pragma once
@@ -53,5 +54,6 @@ void FuzzFrames(absl::string_view input);
 void FuzzInbox(absl::string_view input);
 void FuzzRingOffer(absl::string_view input);
 void FuzzForward(absl::string_view input);
+void FuzzForwardStream(absl::string_view input);
 
 }  // namespace switchyard::fuzz
