@@ -208,7 +208,7 @@ void UcxAdmission::Apply(bool always) {
   std::vector<std::string> hosts;
   for (const Admitted& each : admitted_) hosts.push_back(each.host);
   std::ranges::sort(hosts);
-  hosts.erase(std::ranges::unique(hosts).begin(), hosts.end());
+  hosts.erase(std::unique(hosts.begin(), hosts.end()), hosts.end());
   if (!always && hosts == hosts_) return;
   hosts_ = std::move(hosts);
   Program program = ProgramFor(hosts_);
