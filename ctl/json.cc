@@ -5,11 +5,11 @@
 #include "absl/strings/str_format.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/duration.pb.h"
-#include "google/rpc/status.pb.h"
 
 #include "core/base/error.h"
 #include "services/convert/enum_words.h"
 #include "services/grpc/grpc_status.h"
+#include "switchyard/v1/error.pb.h"
 
 namespace switchyard::ctl {
 namespace {
@@ -113,7 +113,7 @@ Json ToJson(const Message& message) {
   if (const auto* time = dynamic_cast<const google::protobuf::Duration*>(&message)) {
     return DurationText(Duration(time->seconds() * kNanosPerSecond + time->nanos()));
   }
-  if (const auto* status = dynamic_cast<const google::rpc::Status*>(&message)) {
+  if (const auto* status = dynamic_cast<const v1::Status*>(&message)) {
     return ToJson(StatusFromProto(*status));
   }
   const Reflection& reflection = *message.GetReflection();

@@ -74,8 +74,7 @@ void Decoder::Time(const char* field, const google::protobuf::Duration& in, Dura
   *out = Duration(in.seconds() * kNanosPerSecond + in.nanos());
 }
 
-void Decoder::Error(const char* field, bool present, const google::rpc::Status& in,
-                    absl::Status* out) {
+void Decoder::Error(const char* field, bool present, const v1::Status& in, absl::Status* out) {
   if (!present || in.code() == 0) return Refuse(field, "needs an error with its code");
   *out = StatusFromProto(in);
 }

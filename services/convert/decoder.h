@@ -23,12 +23,12 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "google/protobuf/duration.pb.h"
-#include "google/rpc/status.pb.h"
 
 #include "core/base/clock.h"
 #include "core/base/hash.h"
 #include "core/ids.h"
 #include "services/convert/enums.h"
+#include "switchyard/v1/error.pb.h"
 
 namespace switchyard {
 
@@ -86,7 +86,7 @@ class Decoder {
   // Requires 0 to 2^63 - 1 nanoseconds.
   void Time(const char* field, const google::protobuf::Duration& in, Duration* out);
   // Requires an error; an OK status is refused, because the caller would take it for success.
-  void Error(const char* field, bool present, const google::rpc::Status& in, absl::Status* out);
+  void Error(const char* field, bool present, const v1::Status& in, absl::Status* out);
 
   // Requires a submessage; `body` decodes it.
   template <typename Body>

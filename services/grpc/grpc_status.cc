@@ -8,7 +8,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "google/rpc/error_details.pb.h"
 
 #include "core/base/failure_scope.h"
 #include "services/grpc/utf8.h"
@@ -23,8 +22,22 @@ constexpr char kReasonKey[] = "reason";
 constexpr int kCodeMax = 16;
 constexpr std::size_t kEntryBytes = 8;  // tags and lengths of one metadata entry
 
-std::string RetryInfoUrl() {
-  return absl::StrCat("type.googleapis.com/", google::rpc::RetryInfo::descriptor()->full_name());
+// The public names of what error.proto has under names of its own.
+constexpr char kErrorInfoUrl[] = "type.googleapis.com/google.rpc.ErrorInfo";
+constexpr char kRetryInfoUrl[] = "type.googleapis.com/google.rpc.RetryInfo";
+
+void Add(const char* url, const google::protobuf::Message& detail, v1::Status* out) {
+  google::protobuf::Any* any = out->add_details();
+  any->set_type_url(url);
+  any->set_value(detail.SerializeAsString());
+}
+
+// False if `any` is something else. As Any::UnpackTo, what is before the last slash does not count.
+bool Read(const google::protobuf::Any& any, absl::string_view url,
+          google::protobuf::Message* detail) {
+  const auto name = [](absl::string_view text) { return text.substr(text.rfind('/') + 1); };
+  return absl::StrContains(any.type_url(), '/') && name(any.type_url()) == name(url) &&
+         detail->ParseFromString(any.value());
 }
 
 void SetDelay(Duration delay, google::protobuf::Duration* out) {
@@ -33,7 +46,7 @@ void SetDelay(Duration delay, google::protobuf::Duration* out) {
   out->set_nanos(static_cast<std::int32_t>(delay.count() % kNanos));
 }
 
-Duration DelayOf(const google::rpc::RetryInfo& info) {
+Duration DelayOf(const v1::RetryInfo& info) {
   // A peer may send any value. A caller must neither busy-loop on a negative delay nor stall for
   // hours.
   constexpr std::int64_t kSecondsMax = 3600;
@@ -43,8 +56,8 @@ Duration DelayOf(const google::rpc::RetryInfo& info) {
   return std::chrono::seconds(seconds) + std::chrono::nanoseconds(nanos);
 }
 
-void AddErrorInfo(const absl::Status& status, google::rpc::Status* out) {
-  google::rpc::ErrorInfo info;
+void AddErrorInfo(const absl::Status& status, v1::Status* out) {
+  v1::ErrorInfo info;
   info.set_domain(kDomain);
   info.set_reason(std::string(ReasonName(ReasonOf(status))));
   // Ordered by key, so that the entries that fit do not depend on a hash seed.
@@ -63,18 +76,18 @@ void AddErrorInfo(const absl::Status& status, google::rpc::Status* out) {
   }
   // An ErrorInfo without reason and metadata would carry no information.
   if (ReasonOf(status) == Reason::kUnspecified && info.metadata().empty()) return;
-  out->add_details()->PackFrom(info);
+  Add(kErrorInfoUrl, info, out);
 }
 
 // Adds the details that are not ours. True if one of them is a RetryInfo.
-bool AddOtherDetails(const absl::Status& status, google::rpc::Status* out) {
+bool AddOtherDetails(const absl::Status& status, v1::Status* out) {
   bool has_retry = false;
   std::size_t left = kStatusOtherBytesMax;
   status.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) {
     const std::size_t bytes = url.size() + payload.size();
     if (absl::StartsWith(url, kOwnPayloads) || bytes > left) return;
     left -= bytes;
-    has_retry = has_retry || url == RetryInfoUrl();
+    has_retry = has_retry || url == kRetryInfoUrl;
     google::protobuf::Any* detail = out->add_details();
     detail->set_type_url(CutUtf8(url, url.size()));
     detail->set_value(std::string(payload));
@@ -83,7 +96,7 @@ bool AddOtherDetails(const absl::Status& status, google::rpc::Status* out) {
 }
 
 absl::Status FromErrorInfo(absl::StatusCode code, const std::string& text,
-                           const google::rpc::ErrorInfo& info) {
+                           const v1::ErrorInfo& info) {
   const std::optional<Reason> reason = ReasonFromName(info.reason());
   std::map<std::string, std::string> sorted(info.metadata().begin(), info.metadata().end());
   FailureScope scope = FailureScope::kRequest;
@@ -102,10 +115,10 @@ absl::Status FromErrorInfo(absl::StatusCode code, const std::string& text,
 }
 
 // Index of the first ErrorInfo of our domain; -1 if there is none.
-int FindOwnInfo(const google::rpc::Status& proto) {
+int FindOwnInfo(const v1::Status& proto) {
   for (int i = 0; i < proto.details_size(); ++i) {
-    google::rpc::ErrorInfo info;
-    if (proto.details(i).UnpackTo(&info) && info.domain() == kDomain) return i;
+    v1::ErrorInfo info;
+    if (Read(proto.details(i), kErrorInfoUrl, &info) && info.domain() == kDomain) return i;
   }
   return -1;
 }
@@ -120,8 +133,8 @@ bool IsGrpcSizeError(const grpc::Status& status) {
 
 }  // namespace
 
-google::rpc::Status StatusToProto(const absl::Status& status) {
-  google::rpc::Status out;
+v1::Status StatusToProto(const absl::Status& status) {
+  v1::Status out;
   if (status.ok()) return out;
   const int code = static_cast<int>(status.code());
   // absl may know codes that gRPC does not.
@@ -130,14 +143,14 @@ google::rpc::Status StatusToProto(const absl::Status& status) {
   AddErrorInfo(status, &out);
   const bool has_retry = AddOtherDetails(status, &out);
   if (status.code() == absl::StatusCode::kUnavailable && !has_retry) {
-    google::rpc::RetryInfo retry;
+    v1::RetryInfo retry;
     SetDelay(kDefaultRetryDelay, retry.mutable_retry_delay());
-    out.add_details()->PackFrom(retry);
+    Add(kRetryInfoUrl, retry, &out);
   }
   return out;
 }
 
-absl::Status StatusFromProto(const google::rpc::Status& proto) {
+absl::Status StatusFromProto(const v1::Status& proto) {
   if (proto.code() == 0) return absl::OkStatus();
   const auto code = proto.code() > 0 && proto.code() <= kCodeMax
                         ? static_cast<absl::StatusCode>(proto.code())
@@ -146,15 +159,16 @@ absl::Status StatusFromProto(const google::rpc::Status& proto) {
   // Other parties on the way may have added an ErrorInfo of their own domain.
   const int own = FindOwnInfo(proto);
   if (own >= 0) {
-    google::rpc::ErrorInfo info;
-    proto.details(own).UnpackTo(&info);
+    v1::ErrorInfo info;
+    Read(proto.details(own), kErrorInfoUrl, &info);
     out = FromErrorInfo(code, proto.message(), info);
   }
   for (int i = 0; i < proto.details_size(); ++i) {
     const google::protobuf::Any& detail = proto.details(i);
-    google::rpc::RetryInfo retry;
+    v1::RetryInfo retry;
     // The default delay is implied by the code. Keeping it would make a second trip add a payload.
-    const bool implied = code == absl::StatusCode::kUnavailable && detail.UnpackTo(&retry) &&
+    const bool implied = code == absl::StatusCode::kUnavailable &&
+                         Read(detail, kRetryInfoUrl, &retry) &&
                          DelayOf(retry) == kDefaultRetryDelay;
     if (i == own || implied || detail.type_url().empty() ||
         absl::StartsWith(detail.type_url(), kOwnPayloads)) {
@@ -167,13 +181,13 @@ absl::Status StatusFromProto(const google::rpc::Status& proto) {
 
 grpc::Status StatusToGrpc(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
-  const google::rpc::Status proto = StatusToProto(status);
+  const v1::Status proto = StatusToProto(status);
   return {static_cast<grpc::StatusCode>(proto.code()), proto.message(), proto.SerializeAsString()};
 }
 
 absl::Status StatusFromGrpc(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
-  google::rpc::Status proto;
+  v1::Status proto;
   // Details with a different code belong to another error, for example one added by a proxy.
   if (!status.error_details().empty() && proto.ParseFromString(status.error_details()) &&
       proto.code() == static_cast<int>(status.error_code())) {
@@ -209,8 +223,8 @@ absl::Status CheckMessageSize(const google::protobuf::Message& message, std::siz
 
 std::optional<Duration> RetryDelayOf(const absl::Status& status) {
   if (status.code() != absl::StatusCode::kUnavailable) return std::nullopt;
-  const auto payload = status.GetPayload(RetryInfoUrl());
-  google::rpc::RetryInfo retry;
+  const auto payload = status.GetPayload(kRetryInfoUrl);
+  v1::RetryInfo retry;
   if (payload.has_value() && retry.ParseFromString(std::string(*payload))) return DelayOf(retry);
   return kDefaultRetryDelay;
 }

@@ -1,6 +1,6 @@
 // The only conversion between absl::Status and gRPC's errors.
 //
-// An error travels as google.rpc.Status {code, text, details}: an ErrorInfo {reason from
+// An error travels as google.rpc.Status {code, text, details}: a google.rpc.ErrorInfo {reason from
 // core/base/error.h, domain "switchyard", metadata}, the FailureScope as metadata "failure_scope"
 // (a reserved key, omitted for kRequest), and a RetryInfo with every UNAVAILABLE. Code, text,
 // reason, metadata, scope and other payloads survive the round trip in either direction within
@@ -17,11 +17,11 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "google/protobuf/message.h"
-#include "google/rpc/status.pb.h"
 #include "grpcpp/support/status.h"
 
 #include "core/base/clock.h"
 #include "core/base/error.h"
+#include "switchyard/v1/error.pb.h"
 
 namespace switchyard {
 
@@ -32,10 +32,10 @@ inline constexpr std::size_t kStatusOtherBytesMax = 512;
 inline constexpr Duration kDefaultRetryDelay = std::chrono::milliseconds(100);
 
 // Both conversions use the form above; StatusFromProto(StatusToProto(s)) is s within the limits.
-google::rpc::Status StatusToProto(const absl::Status& status);
+v1::Status StatusToProto(const absl::Status& status);
 // Accepts every message: a code outside the 17 canonical ones becomes UNKNOWN; a reason of our
 // domain that this version does not know becomes kUnspecified with its name in metadata "reason".
-absl::Status StatusFromProto(const google::rpc::Status& proto);
+absl::Status StatusFromProto(const v1::Status& proto);
 
 // The same for calls, whose trailers carry the details.
 grpc::Status StatusToGrpc(const absl::Status& status);

@@ -2,7 +2,9 @@
 models/sqlite-moe-7m, runs a step, reads status and errors, and compares the process's signal handlers
 before and after. Prints "passed" and exits 0.
 
-    c_api_program.py LIBRARY COORDINATOR
+    c_api_program.py LIBRARY COORDINATOR [OTHER LIBRARY]
+
+OTHER LIBRARY is loaded before, as an engine may have done.
 """
 
 import ctypes
@@ -124,7 +126,9 @@ def signal_table():
     return table
 
 
-def main(path, coordinator):
+def main(path, coordinator, *others):
+    for other in others:
+        ctypes.CDLL(other)
     # Handlers of the engine: those for faults, and one that UCX would take by default.
     faulthandler.enable()
     signal.signal(signal.SIGHUP, lambda number, frame: None)

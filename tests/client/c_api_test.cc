@@ -84,9 +84,9 @@ TEST_F(CApiTest, ServesPython) {
   WaitUntilServing();
   std::string output;
 
-  const int code = RunCommand(
-      absl::StrCat(kPython, " ", SY_PYTHON_PROGRAM, " ", kLibrary, " ", deployment_->coordinator()),
-      &output);
+  const int code = RunCommand(absl::StrCat(kPython, " ", SY_PYTHON_PROGRAM, " ", kLibrary, " ",
+                                           deployment_->coordinator(), " ", SY_OTHER_LIBRARY),
+                              &output);
 
   EXPECT_EQ(code, 0) << output;
   EXPECT_EQ(output, "passed\n");

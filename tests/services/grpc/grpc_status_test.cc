@@ -7,6 +7,7 @@
 
 #include "google/protobuf/stubs/logging.h"
 #include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
 #include "gtest/gtest.h"
 
 #include "core/base/failure_scope.h"
@@ -17,6 +18,18 @@ namespace switchyard {
 namespace {
 
 using testing::FailsWith;
+
+// As clients read it that have the public messages, and back.
+google::rpc::Status PublicOf(const v1::Status& own) {
+  google::rpc::Status proto;
+  EXPECT_TRUE(proto.ParseFromString(own.SerializeAsString()));
+  return proto;
+}
+v1::Status OwnOf(const google::rpc::Status& proto) {
+  v1::Status own;
+  EXPECT_TRUE(own.ParseFromString(proto.SerializeAsString()));
+  return own;
+}
 
 std::vector<absl::StatusCode> AllCodes() {
   std::vector<absl::StatusCode> codes;
@@ -106,7 +119,7 @@ TEST(GrpcStatusTest, ErrorInfoIsWhatAnyClientReads) {
       MakeError(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch, "m", {{"epoch", "3"}}),
       FailureScope::kPeer);
 
-  const google::rpc::Status proto = StatusToProto(status);
+  const google::rpc::Status proto = PublicOf(StatusToProto(status));
 
   ASSERT_EQ(proto.details_size(), 1);
   google::rpc::ErrorInfo info;
@@ -121,24 +134,24 @@ TEST(GrpcStatusTest, UnavailableCarriesRetryInfo) {
   const absl::Status status =
       MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost, "gone");
 
-  const google::rpc::Status proto = StatusToProto(status);
+  const google::rpc::Status proto = PublicOf(StatusToProto(status));
 
   ASSERT_EQ(proto.details_size(), 2);
   google::rpc::RetryInfo retry;
   ASSERT_TRUE(proto.details(1).UnpackTo(&retry));
   EXPECT_EQ(retry.retry_delay().nanos(), 100'000'000);
-  EXPECT_EQ(RetryDelayOf(StatusFromProto(proto)), kDefaultRetryDelay);
+  EXPECT_EQ(RetryDelayOf(StatusFromProto(OwnOf(proto))), kDefaultRetryDelay);
   EXPECT_EQ(RetryDelayOf(absl::AbortedError("x")), std::nullopt);
 }
 
 TEST(GrpcStatusTest, KeepsTheRetryDelayOfAPeer) {
   google::rpc::RetryInfo retry;
   retry.mutable_retry_delay()->set_seconds(2);
-  google::rpc::Status proto = StatusToProto(absl::UnavailableError("busy"));
+  google::rpc::Status proto = PublicOf(StatusToProto(absl::UnavailableError("busy")));
   proto.clear_details();
   proto.add_details()->PackFrom(retry);
 
-  const absl::Status status = StatusFromProto(proto);
+  const absl::Status status = StatusFromProto(OwnOf(proto));
 
   EXPECT_EQ(RetryDelayOf(status), std::chrono::seconds(2));
   EXPECT_EQ(StatusToProto(status).details_size(), 1);
@@ -148,18 +161,18 @@ TEST(GrpcStatusTest, AnAbsurdRetryDelayIsBounded) {
   google::rpc::RetryInfo retry;
   retry.mutable_retry_delay()->set_seconds(std::numeric_limits<std::int64_t>::max());
   retry.mutable_retry_delay()->set_nanos(-7);
-  google::rpc::Status proto = StatusToProto(absl::UnavailableError("busy"));
+  google::rpc::Status proto = PublicOf(StatusToProto(absl::UnavailableError("busy")));
   proto.clear_details();
   proto.add_details()->PackFrom(retry);
 
-  EXPECT_EQ(RetryDelayOf(StatusFromProto(proto)), std::chrono::hours(1));
+  EXPECT_EQ(RetryDelayOf(StatusFromProto(OwnOf(proto))), std::chrono::hours(1));
 }
 
 TEST(GrpcStatusTest, KeepsTheNameOfAReasonItDoesNotKnow) {
   google::rpc::ErrorInfo info;
   info.set_domain("switchyard");
   info.set_reason("FROM_THE_FUTURE");
-  google::rpc::Status proto;
+  v1::Status proto;
   proto.set_code(9);
   proto.add_details()->PackFrom(info);
 
@@ -173,7 +186,7 @@ TEST(GrpcStatusTest, AnotherDomainsErrorInfoIsNotTakenForOurs) {
   google::rpc::ErrorInfo info;
   info.set_domain("example.com");
   info.set_reason("STALE_EPOCH");
-  google::rpc::Status proto;
+  v1::Status proto;
   proto.set_code(9);
   proto.add_details()->PackFrom(info);
 
@@ -184,7 +197,7 @@ TEST(GrpcStatusTest, AnotherDomainsErrorInfoIsNotTakenForOurs) {
 }
 
 TEST(GrpcStatusTest, DetailsOfAnotherCodeAreIgnored) {
-  const google::rpc::Status proto =
+  const v1::Status proto =
       StatusToProto(MakeError(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch, "inner"));
 
   const absl::Status status =
@@ -196,7 +209,7 @@ TEST(GrpcStatusTest, DetailsOfAnotherCodeAreIgnored) {
 
 TEST(GrpcStatusTest, CodesOutsideTheListBecomeUnknown) {
   for (const int code : {-1, 17, 1000}) {
-    google::rpc::Status proto;
+    v1::Status proto;
     proto.set_code(code);
     EXPECT_EQ(StatusFromProto(proto).code(), absl::StatusCode::kUnknown) << code;
   }
