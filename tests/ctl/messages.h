@@ -182,7 +182,7 @@ inline v1::Model ModelMessage() {
 }
 
 // DATA_LOSS, WEIGHT_HASH.
-inline google::rpc::Status ProblemMessage() {
+inline v1::Status ProblemMessage() {
   return StatusToProto(MakeError(absl::StatusCode::kDataLoss, Reason::kWeightHash,
                                  "worker w1: tensor x is not that of the manifest",
                                  {{"worker", "w1"}}));
