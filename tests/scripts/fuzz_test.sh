@@ -15,7 +15,7 @@ fail() {
 
 # Each fuzzer finds one new input; $work/breaks names the one that crashes, $work/silent one that does nothing.
 names="safetensors_header safetensors_index model_config quant_config tensor_values names
-  register attach frames inbox ring_offer forward"
+  register attach frames inbox ring_offer forward forward_stream"
 count=$(wc -w <<<"$names")
 for name in $names; do
   mkdir -p "$work/tests/fuzz/corpus/$name"
