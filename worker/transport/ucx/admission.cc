@@ -195,13 +195,16 @@ void UcxAdmission::Admit(AttachmentId link, std::span<const std::string> hosts, 
 }
 
 void UcxAdmission::Withdraw(AttachmentId link) {
-  std::erase_if(admitted_, [link](const Admitted& each) { return each.link == link; });
-  Apply(false);
+  if (std::erase_if(admitted_, [link](const Admitted& each) { return each.link == link; }) > 0) {
+    Apply(false);
+  }
 }
 
 void UcxAdmission::Expire(TimePoint now) {
-  std::erase_if(admitted_, [now](const Admitted& each) { return each.until <= now; });
-  Apply(false);
+  // Called in each poll while a link is set up, so it makes no list unless something has ended.
+  if (std::erase_if(admitted_, [now](const Admitted& each) { return each.until <= now; }) > 0) {
+    Apply(false);
+  }
 }
 
 void UcxAdmission::Apply(bool always) {
