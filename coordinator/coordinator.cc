@@ -13,17 +13,30 @@
 #include "core/base/status_macros.h"
 
 namespace switchyard {
+namespace {
+
+absl::Status NoDeployment(const std::string& name) {
+  return MakeError(absl::StatusCode::kNotFound, Reason::kUnknownModel,
+                   absl::StrFormat("there is no deployment \"%s\"; apply it", name),
+                   {{"deployment", name}});
+}
+
+}  // namespace
 
 Coordinator::Coordinator(CoordinatorOptions options, const PlacementPolicy* placement, Rng* rng,
-                         std::vector<RecoveredDeployment> stored, TimePoint now)
+                         RecoveredState stored, TimePoint now)
     : options_(options),
       members_(&options_, &out_),
       sessions_(&options_, rng, &out_),
       context_{&options_, &members_, placement, &memory_, rng, &out_},
       started_at_(now),
-      now_(now) {
+      now_(now),
+      deletions_(&options_, &deployments_, &sessions_, &memory_, &out_),
+      duties_(&members_, &deployments_, &out_),
+      applies_(&context_, &deployments_, &deletions_, &sessions_) {
+  members_.SetDuties(std::move(stored.duties));
   // Nothing is sent to workers here: they have to register first, and the store is read already.
-  for (RecoveredDeployment& one : stored) {
+  for (RecoveredDeployment& one : stored.deployments) {
     const std::string name = one.record.spec.name;
     if (one.record.grant_key.empty()) {
       // Written before grants were signed. The outcome of the write does not matter: after a
@@ -33,6 +46,7 @@ Coordinator::Coordinator(CoordinatorOptions options, const PlacementPolicy* plac
     }
     deployments_.try_emplace(name, context_, std::move(one), now);
   }
+  deletions_.Resume(stored.deleted_high_water, now);
 }
 
 std::vector<Effect> Coordinator::Step(const Event& event, TimePoint now) {
@@ -62,6 +76,7 @@ void Coordinator::EvaluateAll() {
       if (const auto again = controller.TakeAnnouncement()) sessions_.Announce(again);
     }
   }
+  if (deletions_.Advance(now_)) OnMembersChanged();
   ReleaseLeavers();
 }
 
@@ -93,9 +108,7 @@ void Coordinator::ReleaseLeavers() {
 void Coordinator::RetireUnclaimed() {
   if (now_ < started_at_ + options_.unclaimed_kept) return;
   const auto claimed = [this](const std::string& deployment) {
-    return deployments_.contains(deployment) ||
-           std::any_of(applies_.begin(), applies_.end(),
-                       [&](const auto& apply) { return apply.second.spec.name == deployment; });
+    return deployments_.contains(deployment) || applies_.IsRunning(deployment);
   };
   for (auto& [id, member] : members_.members()) {
     if (!member.connected()) continue;
@@ -191,78 +204,46 @@ void Coordinator::OnMessage(Member& member, const Leave& /*leave*/) {
 
 void Coordinator::OnMessage(Member& /*member*/, const Register& /*request*/) {}  // Handled before.
 
-absl::Status Coordinator::CheckApply(const DeploymentSpec& spec) const {
-  // One apply of a name at a time: of two, the slower one would win.
-  const bool running = std::any_of(applies_.begin(), applies_.end(), [&spec](const auto& entry) {
-    return entry.second.spec.name == spec.name;
-  });
-  if (running) {
-    return MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady,
-                     absl::StrFormat("deployment %s is already being applied; try again when that "
-                                     "has finished",
-                                     spec.name),
-                     {{"deployment", spec.name}});
-  }
-  // Replacing a deployment needs no room.
-  if (deployments_.contains(spec.name)) return absl::OkStatus();
-  if (deployments_.size() + applies_.size() < options_.max_deployments) return absl::OkStatus();
-  return MakeError(absl::StatusCode::kResourceExhausted, Reason::kBadConfig,
-                   absl::StrFormat("the limit of %d deployments is reached; raise the "
-                                   "coordinator's max_deployments",
-                                   options_.max_deployments));
-}
+void Coordinator::On(const ApplyRequested& event) { applies_.On(event); }
 
-void Coordinator::On(const ApplyRequested& event) {
-  // Checked before the checkpoint is read, which may take minutes.
-  absl::StatusOr<DeploymentSpec> spec = CompleteSpec(event.spec);
-  absl::Status status = spec.status();
-  if (status.ok()) status = CheckApply(*spec);
-  if (!status.ok()) {
-    out_.Add(AnswerApply{event.id, status});
-    return;
-  }
-  // Stamped now and stored: a coordinator that restarts with other options must plan as before.
-  spec->coordinator_defaults = options_.dispatch;
-  out_.Add(LoadModel{event.id, spec->checkpoint});
-  PendingApply& apply = applies_[event.id];
-  apply.spec = *std::move(spec);
-  apply.dry_run = event.dry_run;
-}
+void Coordinator::On(const ModelProgress& event) { applies_.On(event, now_); }
 
-void Coordinator::On(const ModelProgress& event) {
-  const auto it = applies_.find(event.id);
-  if (it == applies_.end()) return;
-  it->second.read.Add(event.bytes_done, now_);
-  it->second.bytes = event.bytes;
-}
+void Coordinator::On(const ModelLoaded& event) { applies_.On(event, now_); }
 
-void Coordinator::On(const ModelLoaded& event) {
-  const auto it = applies_.find(event.id);
-  if (it == applies_.end()) return;
-  PendingApply& apply = it->second;
-  absl::Status status = event.facts.status();
-  if (status.ok()) status = CheckFacts(*event.facts);
-  // Only now is it known which layers the model has.
-  if (status.ok()) status = CheckLayersExist(apply.spec, *event.facts);
-  if (!status.ok()) {
-    out_.Add(AnswerApply{event.id, Annotate(status, absl::StrCat("deployment ", apply.spec.name))});
-    applies_.erase(it);
-    return;
-  }
-  const DeploymentController* existing = Find(apply.spec.name);
-  apply.record = {
-      apply.spec, *event.facts,
-      existing != nullptr ? existing->record().grant_key : GrantKey::Random(context_.rng)};
-  if (apply.dry_run) {
-    out_.Add(AnswerApply{event.id, Preview(apply.record)});
-    applies_.erase(it);
-  } else if (existing != nullptr && existing->record() == apply.record) {
-    // Nothing to store or to plan, so that applying the same file again is free.
-    out_.Add(AnswerApply{event.id, ViewOf(*existing, now_)});
-    applies_.erase(it);
+void Coordinator::On(const DeleteRequested& event) {
+  if (applies_.IsRunning(event.deployment)) {
+    out_.Add(AnswerDelete{event.id, DeploymentBusy(event.deployment, "being applied")});
+  } else if (DeploymentController* controller = Find(event.deployment)) {
+    deletions_.Request(event, *controller, now_);
   } else {
-    apply.write = out_.Write(PutDeployment{apply.spec.name, CanonicalBytes(apply.record)});
+    out_.Add(AnswerDelete{event.id, NoDeployment(event.deployment)});
   }
+}
+
+void Coordinator::On(const DutyRequested& event) {
+  const absl::Status status = duties_.Request(event, now_);
+  if (!status.ok()) out_.Add(AnswerDuty{event.id, status});
+}
+
+void Coordinator::FinishDuty(const Duties::Change& change, const absl::Status& status) {
+  if (!status.ok()) {
+    out_.Add(AnswerDuty{change.request, status});
+    return;
+  }
+  members_.SetDuty(change.worker, change.duty);
+  out_.Info("worker %s: %s", change.worker, WorkerDutyName(change.duty));
+  for (auto& [name, controller] : deployments_) {
+    // As after a leave: several drains in a row share one epoch.
+    if (change.duty == WorkerDuty::kDraining) {
+      controller.OnLeaveRequested(now_);
+    } else {
+      controller.OnMembersChanged(now_);
+    }
+  }
+  DutyView view{{}, change.warnings};
+  const auto it = members_.members().find(change.worker);
+  if (it != members_.members().end()) view.worker = ViewOf(it->second, now_);
+  out_.Add(AnswerDuty{change.request, std::move(view)});
 }
 
 void Coordinator::On(const StoreWritten& event) {
@@ -270,70 +251,10 @@ void Coordinator::On(const StoreWritten& event) {
     // A write belongs to one deployment's change or to one apply.
     if (controller.OnStoreWritten(event.write, event.status, now_)) return;
   }
-  for (auto it = applies_.begin(); it != applies_.end(); ++it) {
-    if (it->second.write != event.write) continue;
-    // Removed first, so that the name is free for the next apply when this one is answered.
-    const PendingApply apply = std::move(it->second);
-    const RequestId id = it->first;
-    applies_.erase(it);
-    if (event.status.ok()) {
-      FinishApply(id, apply);
-    } else {
-      out_.Add(AnswerApply{id, event.status});
-    }
-    return;
-  }
-}
-
-void Coordinator::FinishApply(RequestId id, const PendingApply& apply) {
-  DeploymentController* controller = Find(apply.spec.name);
-  if (controller != nullptr) {
-    // The serving epoch goes on until a plan of the new record has replaced it.
-    controller->SetRecord(apply.record);
-  } else {
-    controller =
-        &deployments_.try_emplace(apply.spec.name, context_, apply.record, now_).first->second;
-  }
-  out_.Info("deployment %s: applied, model %s, %d MoE layers of %d experts", apply.spec.name,
-            apply.spec.model, apply.record.facts.layers.size(), apply.record.facts.shape.experts);
-  // Before the answer, so that it says what came of the deployment with the available workers.
-  controller->Evaluate(now_);
-  out_.Add(AnswerApply{id, ViewOf(*controller, now_)});
-}
-
-// Proposes the plan that `record` would get now, or says why the available workers allow none.
-DeploymentView Coordinator::Preview(const DeploymentRecord& record) const {
-  // A controller of its own for the view, so that a dry run leaves no trace in the deployment that
-  // runs. The plan is that of the running one: it knows what serves and which workers fail.
-  const DeploymentController probe(context_, record, now_);
-  DeploymentView view = probe.View(now_);
-  const auto running = deployments_.find(record.spec.name);
-  const bool serves = running != deployments_.end() && running->second.serving().plan() != nullptr;
-  const absl::StatusOr<PlanProposal> proposal =
-      serves ? running->second.ProposalFor(record, now_) : probe.ProposalFor(record, now_);
-  view.problem = proposal.status();
-  if (proposal.ok()) {
-    view.left_out = proposal->left_out;
-    view.warnings = proposal->warnings;
-    view.activity = absl::StrFormat("checked; a plan with %d workers is possible (%s)",
-                                    proposal->plan.workers.size(), proposal->changes);
-    view.proposed = std::make_shared<const Plan>(proposal->plan);
-  } else {
-    // NOT_READY is the only outcome that other workers could change.
-    const bool waits = ReasonOf(proposal.status()) == Reason::kNotReady;
-    view.activity = waits ? "checked; the available workers are not sufficient"
-                          : "checked; this configuration can never be served";
-    if (!waits) return view;
-  }
-  const std::string missing = MissingWorkers(members_.CandidateIds(), record.spec.min_workers);
-  if (!missing.empty()) {
-    absl::StrAppend(&view.activity, "; min_workers is not reached: ", missing);
-    // A dry run plans with the workers that are connected, but a real first plan would still wait.
-    if (!serves) {
-      absl::StrAppend(&view.activity, ", and a first plan waits for more up to join_timeout");
-    }
-  }
-  return view;
+  if (deletions_.OnStoreWritten(event.write, event.status, now_)) return;
+  if (const auto change = duties_.TakeWritten(event.write))
+    return FinishDuty(*change, event.status);
+  applies_.OnStoreWritten(event.write, event.status, now_);
 }
 
 // By name, else by model, else any: where only one deployment exists, a source need not name it.
@@ -346,7 +267,8 @@ bool Coordinator::Matches(const OpenSessionRequest& request, const DeploymentSpe
 absl::StatusOr<DeploymentController*> Coordinator::FindFor(const OpenSessionRequest& request) {
   std::vector<std::string> names;
   for (auto& [name, controller] : deployments_) {
-    if (Matches(request, controller.record().spec)) names.push_back(name);
+    if (!Matches(request, controller.record().spec)) continue;
+    if (!controller.deleting()) names.push_back(name);
   }
   if (names.size() == 1) return Find(names.front());
   if (names.size() > 1) {
@@ -358,18 +280,13 @@ absl::StatusOr<DeploymentController*> Coordinator::FindFor(const OpenSessionRequ
   }
   // Retryable, unlike a name that does not exist: the source may have been started together with
   // the apply.
-  for (const auto& [id, apply] : applies_) {
-    if (!Matches(request, apply.spec)) continue;
-    return MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady,
-                     absl::StrFormat("deployment %s is being applied; try again", apply.spec.name),
-                     {{"deployment", apply.spec.name}});
-  }
-  return MakeError(
-      absl::StatusCode::kNotFound, Reason::kUnknownModel,
-      request.deployment.empty()
-          ? absl::StrFormat("no deployment serves model \"%s\"; apply one", request.model)
-          : absl::StrFormat("there is no deployment \"%s\"; apply it", request.deployment),
-      {{"deployment", request.deployment}, {"model", request.model}});
+  const std::string coming =
+      applies_.Find([&](const DeploymentSpec& spec) { return Matches(request, spec); });
+  if (!coming.empty()) return DeploymentBusy(coming, "being applied");
+  if (!request.deployment.empty()) return NoDeployment(request.deployment);
+  return MakeError(absl::StatusCode::kNotFound, Reason::kUnknownModel,
+                   absl::StrFormat("no deployment serves model \"%s\"; apply one", request.model),
+                   {{"model", request.model}});
 }
 
 absl::StatusOr<SessionGrant> Coordinator::Grant(const OpenSessionRequest& request) {
@@ -393,7 +310,10 @@ void Coordinator::On(const SessionEnded& event) {
 }
 
 void Coordinator::On(const WatchStarted& event) {
-  sessions_.Watch(event.watch, event.request, Find(event.request.deployment), now_);
+  const DeploymentController* deployment = Find(event.request.deployment);
+  // Its sessions have ended: one that dials again must not be taken over by its successor.
+  if (deployment != nullptr && deployment->freed()) deployment = nullptr;
+  sessions_.Watch(event.watch, event.request, deployment, now_);
 }
 
 void Coordinator::On(const WatchStopped& event) { sessions_.StopWatch(event.watch, now_); }
@@ -452,38 +372,8 @@ CoordinatorView Coordinator::View(TimePoint now) const {
       }
     }
   }
-  AddApplies(now, &view);
+  applies_.AddTo(&view, now);
   return view;
-}
-
-void Coordinator::AddApplies(TimePoint now, CoordinatorView* view) const {
-  for (const auto& [id, apply] : applies_) {
-    auto& all = view->deployments;
-    auto at = std::lower_bound(
-        all.begin(), all.end(), apply.spec.name,
-        [](const DeploymentView& one, const std::string& name) { return one.spec.name < name; });
-    const bool exists = at != all.end() && at->spec.name == apply.spec.name;
-    // A dry run creates nothing.
-    if (!exists && apply.dry_run) continue;
-    if (!exists) {
-      at = all.insert(at, DeploymentView());
-      at->spec = apply.spec;
-      at->state = DeploymentState::kReading;
-    }
-    at->reading = ReadingView{.model = apply.spec.model,
-                              .checkpoint = apply.spec.checkpoint,
-                              .bytes_done = apply.read.count(),
-                              .bytes = apply.bytes,
-                              .pace = PaceOf(apply.read, apply.bytes, now),
-                              .dry_run = apply.dry_run};
-    const std::string reading = TextOf(*at->reading);
-    if (!exists) {
-      at->activity = reading;
-    } else {
-      absl::StrAppend(&at->activity, "; ", apply.dry_run ? "a dry run is " : "an apply is ",
-                      reading);
-    }
-  }
 }
 
 }  // namespace switchyard

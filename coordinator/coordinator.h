@@ -16,11 +16,13 @@
 
 #include "coordinator/deployment_controller.h"
 #include "coordinator/events.h"
+#include "coordinator/lifecycle/applies.h"
+#include "coordinator/lifecycle/deletions.h"
+#include "coordinator/lifecycle/duties.h"
 #include "coordinator/membership.h"
 #include "coordinator/memory_ledger.h"
 #include "coordinator/options.h"
 #include "coordinator/placement/placement_policy.h"
-#include "coordinator/progress/rate_meter.h"
 #include "coordinator/recovery.h"
 #include "coordinator/session_table.h"
 #include "coordinator/view.h"
@@ -34,7 +36,7 @@ class Coordinator {
   // `stored` is what the store holds (coordinator/recovery.h); `placement` and `rng` outlive the
   // coordinator. Sessions are not stored: sources name theirs when they watch again.
   Coordinator(CoordinatorOptions options, const PlacementPolicy* placement, Rng* rng,
-              std::vector<RecoveredDeployment> stored, TimePoint now);
+              RecoveredState stored, TimePoint now);
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
 
@@ -46,20 +48,6 @@ class Coordinator {
   [[nodiscard]] CoordinatorView View(TimePoint now) const;
 
  private:
-  // An apply in progress: first its checkpoint is read, then its record is written. It is answered
-  // after that, so that an applied deployment survives a restart.
-  struct PendingApply {
-    DeploymentSpec spec;
-    bool dry_run = false;
-    // Set once the checkpoint is read.
-    DeploymentRecord record;
-    // Set once the record is sent to the store.
-    WriteId write;
-    // How far the checkpoint is read.
-    RateMeter read = {};
-    std::int64_t bytes = 0;
-  };
-
   // One handler for each event; none of them evaluates a deployment, which Step does once at the
   // end.
   void On(const StreamOpened& event);
@@ -67,6 +55,8 @@ class Coordinator {
   void On(const StreamClosed& event);
   void On(const WorkerDialed& event);
   void On(const ApplyRequested& event);
+  void On(const DeleteRequested& event);
+  void On(const DutyRequested& event);
   void On(const ModelProgress& event);
   void On(const ModelLoaded& event);
   void On(const StoreWritten& event);
@@ -97,15 +87,10 @@ class Coordinator {
   // Sends RETIRE for epochs of deployments that this coordinator does not have.
   void RetireUnclaimed();
   DeploymentController* Find(const std::string& deployment);
-  // Whether an apply may start now.
-  [[nodiscard]] absl::Status CheckApply(const DeploymentSpec& spec) const;
-  void FinishApply(RequestId id, const PendingApply& apply);
+  // The store has the duty, or not.
+  void FinishDuty(const Duties::Change& change, const absl::Status& status);
   [[nodiscard]] DeploymentView ViewOf(const DeploymentController& controller, TimePoint now) const;
   [[nodiscard]] WorkerView ViewOf(const Member& member, TimePoint now) const;
-  // Adds the applies that run, in rows of their own where the deployment does not exist so far.
-  void AddApplies(TimePoint now, CoordinatorView* view) const;
-  // The answer to a dry run.
-  [[nodiscard]] DeploymentView Preview(const DeploymentRecord& record) const;
   // How a source finds its deployment.
   static bool Matches(const OpenSessionRequest& request, const DeploymentSpec& spec);
   absl::StatusOr<DeploymentController*> FindFor(const OpenSessionRequest& request);
@@ -123,7 +108,9 @@ class Coordinator {
   TimePoint now_;
   // Maps and not hash maps: equal events must give equal effects, in the same order.
   std::map<std::string, DeploymentController> deployments_;
-  std::map<RequestId, PendingApply> applies_;
+  Deletions deletions_;
+  Duties duties_;
+  Applies applies_;
 };
 
 }  // namespace switchyard

@@ -21,8 +21,8 @@ namespace {
 
 // Format 1 has no wire dtypes. Format 2 has neither the coordinator's defaults nor the layers'
 // storage, and writes "auto" for an unset dtype. Format 3 has no grant key, format 4 no time for
-// which a former model is kept. All are read and no longer written.
-constexpr std::uint32_t kRecordFormat = 5;
+// which a former model is kept, format 5 no mark of a deletion. All are read and no longer written.
+constexpr std::uint32_t kRecordFormat = 6;
 // Upper limits that no sensible deployment reaches. They keep products and sums of these values
 // within their types, and texts within a message.
 constexpr std::size_t kNameMax = 128;
@@ -364,6 +364,7 @@ std::string CanonicalBytes(const DeploymentRecord& record) {
   writer.Int(record.spec.moe_runner_backend);
   writer.Raw(record.grant_key.bytes);
   WalkDuration(writer, record.spec.former_model_kept);
+  WalkBool(writer, record.deleting);
   return writer.Take();
 }
 
@@ -386,6 +387,7 @@ absl::StatusOr<DeploymentRecord> ParseDeploymentRecord(absl::string_view bytes) 
   }
   if (format >= 4) reader.Raw(record.grant_key.bytes);
   if (format >= 5) WalkDuration(reader, record.spec.former_model_kept);
+  if (format >= 6) WalkBool(reader, record.deleting);
   // Otherwise it would override the coordinator's default, which it never meant to do.
   if (format == 2 && record.spec.dispatcher_output_dtype == DtypeChoice::kAuto) {
     record.spec.dispatcher_output_dtype.reset();

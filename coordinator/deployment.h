@@ -131,6 +131,8 @@ struct DeploymentRecord {
   // Signs the grants of the deployment's sessions. Stays when the deployment is applied again,
   // since sessions go on. Not in DeploymentView, which is shown. Empty in records of older formats.
   GrantKey grant_key = {};
+  // An operator has deleted it: it takes no new sessions, and goes with the last one.
+  bool deleting = false;
   friend bool operator==(const DeploymentRecord&, const DeploymentRecord&) = default;
 };
 

@@ -14,10 +14,12 @@
 namespace switchyard {
 
 DeploymentController::DeploymentController(ControllerContext context, DeploymentRecord record,
-                                           TimePoint now)
+                                           Epoch high_water, TimePoint now)
     : context_(context),
       record_(std::make_shared<const DeploymentRecord>(std::move(record))),
+      high_water_(high_water),
       serving_(context.members, nullptr, nullptr, record_->facts.ExpertBytes()),
+      drops_(context.options, context.members, record_->spec.name),
       former_(context.options->former_share_kept),
       gate_(context.options, now),
       quarantine_(context.options),
@@ -34,6 +36,7 @@ DeploymentController::DeploymentController(ControllerContext context, RecoveredD
       high_water_(stored.high_water),
       serving_(context.members, std::move(stored.serving), std::move(stored.served_before),
                record_->facts.ExpertBytes()),
+      drops_(context.options, context.members, record_->spec.name),
       former_(context.options->former_share_kept),
       gate_(context.options, now),
       quarantine_(context.options),
@@ -58,6 +61,20 @@ void DeploymentController::SetRecord(DeploymentRecord record) {
   // The delay belongs to the old record's failures; an operator's correction is tried at once.
   retry_.Reset();
   CheckRecord();
+}
+
+void DeploymentController::MarkDeleting() {
+  DeploymentRecord marked = *record_;
+  marked.deleting = true;
+  const bool current = served_record_ == record_;
+  record_ = std::make_shared<const DeploymentRecord>(std::move(marked));
+  if (current) served_record_ = record_;
+}
+
+void DeploymentController::StopPlanning() {
+  stopped_ = true;
+  change_.reset();  // DropUnwanted makes its workers drop it.
+  PromiseMemory();
 }
 
 // Before any worker registers: no set of workers may be able to serve this record.
@@ -133,6 +150,7 @@ bool DeploymentController::OnStoreWritten(WriteId write, const absl::Status& sta
 void DeploymentController::Evaluate(TimePoint now) {
   if (quarantine_.EndExclusions(now)) dirty_ = true;
   if (gate_.EndExpectations(record_->spec.join_timeout, now)) dirty_ = true;
+  if (free_) return drops_.DropAll(now);
   if (EndFormer(now)) return;
   // Before the change advances: a worker gets ABORT for an old attempt before PREPARE for the new
   // one, so that the two never share its memory.
@@ -140,7 +158,7 @@ void DeploymentController::Evaluate(TimePoint now) {
   if (change_) AdvanceChange(now);
   // Again when that ended the change, so that its workers need not wait for the next event.
   if (!change_) DropUnwanted(now);
-  if (!change_ && dirty_ && retry_.IsDue(now)) MaybeReplan(now);
+  if (!change_ && dirty_ && !stopped_ && retry_.IsDue(now)) MaybeReplan(now);
 }
 
 EpochRule DeploymentController::Rule() const {
@@ -162,34 +180,8 @@ void DeploymentController::DropUnwanted(TimePoint now) {
   // No epoch can replace a serving one that lacks a worker while steps on an older one run.
   const bool urgent = serving_.NeedsReplacing(gate_);
   const bool waits = !urgent && serving_.plan() != nullptr;
-  for (auto& [id, member] : context_.members->members()) {
-    // Without a stream nothing can be sent; the worker reports what it holds when it is back.
-    if (!member.connected()) continue;
-    for (const EpochRule::Drop& drop : Rule().DropsOf(member.holds)) {
-      if (drop.retire) {
-        if (waits && gate_.AwaitsSourcesOf(drop.key.epoch, now)) continue;
-        Hold& hold = member.holds[drop.key];
-        hold.state = HoldState::kRetireSent;
-        hold.retired_at = now;
-        context_.members->Send(member, switchyard::Retire{name(), drop.key.epoch});
-      } else {
-        context_.members->Send(member, Abort{name(), drop.key.epoch});
-        member.holds.erase(drop.key);
-      }
-    }
-    UrgeRetire(member, urgent, now);
-  }
-}
-
-void DeploymentController::UrgeRetire(Member& member, bool urgent, TimePoint now) {
-  const CoordinatorOptions& options = *context_.options;
-  for (auto& [key, hold] : member.holds) {
-    if (key.deployment != name() || hold.state != HoldState::kRetireSent) continue;
-    if (hold.free_by != TimePoint::max()) continue;
-    if (!urgent && now < hold.retired_at + options.retire_patience) continue;
-    hold.free_by = now + options.urgent_retire + options.stuck_retire;
-    context_.members->Send(member, switchyard::Retire{name(), key.epoch, options.urgent_retire});
-  }
+  drops_.DropUnwanted(
+      Rule(), urgent, [&](Epoch epoch) { return waits && gate_.AwaitsSourcesOf(epoch, now); }, now);
 }
 
 void DeploymentController::MaybeReplan(TimePoint now) {
@@ -215,6 +207,7 @@ void DeploymentController::MaybeReplan(TimePoint now) {
   LogWarnings(proposal->warnings);
   warnings_ = std::move(proposal->warnings);
   if (serving_.IsSameAs(proposal->plan)) {
+    served_record_ = record_;
     problem_ = absl::OkStatus();
     activity_ = absl::StrCat("serving epoch ", serving_.plan()->epoch.value);
     return;
@@ -258,7 +251,7 @@ std::string DeploymentController::ReasonToWait(TimePoint now) {
   // Workers that the plan would leave out do not count towards min_workers. With no others, the
   // proposal says best what they lack.
   std::string unused;
-  for (const std::string& id : context_.members->CandidateIds()) {
+  for (const std::string& id : context_.members->CandidateIds(serving_.plan())) {
     absl::Status usable = CheckSuits(id);
     if (quarantine_.IsExcluded(id, now)) usable = absl::UnavailableError(quarantine_.ReasonFor(id));
     if (usable.ok()) {
@@ -267,8 +260,10 @@ std::string DeploymentController::ReasonToWait(TimePoint now) {
       absl::StrAppend(&unused, "; ", id, " cannot be used: ", usable.message());
     }
   }
-  for (const std::string& each : context_.members->Problems()) absl::StrAppend(&unused, "; ", each);
-  if (situation.candidates.empty()) situation.candidates = context_.members->CandidateIds();
+  for (const std::string& each : context_.members->Problems(serving_.plan()))
+    absl::StrAppend(&unused, "; ", each);
+  if (situation.candidates.empty())
+    situation.candidates = context_.members->CandidateIds(serving_.plan());
   std::string wait = gate_.ReasonToWait(record_->spec, situation, now);
   if (!wait.empty() && !situation.serving_worker_present) wait += unused;
   return wait;
@@ -286,7 +281,7 @@ absl::StatusOr<PlanProposal> DeploymentController::ProposalFor(const DeploymentR
       ProposePlan(record, candidates, quarantine_, *context_.placement, now);
   if (!proposal.ok()) return proposal;
   proposal->changes = ChangesOf(serving_.plan(), proposal->plan);
-  const std::vector<std::string> unusable = context_.members->Problems();
+  const std::vector<std::string> unusable = context_.members->Problems(serving_.plan());
   proposal->left_out.insert(proposal->left_out.end(), unusable.begin(), unusable.end());
   return proposal;
 }
@@ -419,6 +414,7 @@ void DeploymentController::Serve(TimePoint now) {
   serving_.Replace(announced_, change_->RecordOr(*record_).facts.ExpertBytes());
   serving_.KeepFormer(announced_->former_kept, now);
   served_checkpoint_ = CheckpointOf(serving_.plan(), change_->RecordOr(*record_), "");
+  served_record_ = change_->record();
   change_.reset();
   retry_.Reset();
   problem_ = absl::OkStatus();
@@ -482,18 +478,21 @@ bool DeploymentController::Needs(const Member& member, TimePoint now) const {
   if (gate_.AwaitsSourcesOf(oldest->first.epoch, now)) return true;
   // Where no other worker, here or away, could take its experts over, waiting would change nothing.
   return std::ranges::any_of(context_.members->members(), [&](const auto& other) {
-    return other.first != member.id && !other.second.leaving && CheckSuits(other.first).ok();
+    return other.first != member.id && other.second.stays() && CheckSuits(other.first).ok();
   });
 }
 
 DeploymentView DeploymentController::View(TimePoint now) const {
   DeploymentView view = ViewOf(*record_, serving_.update(), serving_.Holds(), served_checkpoint_);
+  view.current = serving_.Holds() && served_record_ == record_;
   view.pending = change_ ? change_->epoch() : Epoch{};
   view.staging = change_ ? change_->Progress(Standings(), now) : std::vector<StagingView>();
   view.activity = ComingText(view) + (change_ ? change_->Describe(view.staging) : activity_);
   view.problem = problem_;
   view.left_out = left_out_;
   view.warnings = warnings_;
+  if (free_) view.activity = absl::StrCat("waiting for worker ", drops_.FirstHeld());
+  if (deleting()) view.state = DeploymentState::kDeleting;
   return view;
 }
 

@@ -22,6 +22,7 @@
 
 #include "coordinator/deployment.h"
 #include "coordinator/epoch_change.h"
+#include "coordinator/members/epoch_drops.h"
 #include "coordinator/membership.h"
 #include "coordinator/memory_ledger.h"
 #include "coordinator/options.h"
@@ -53,8 +54,9 @@ struct ControllerContext {
 
 class DeploymentController {
  public:
-  // For a new deployment, whose record is stored.
-  DeploymentController(ControllerContext context, DeploymentRecord record, TimePoint now);
+  // For a new deployment, whose record is stored. Its epochs start above `high_water`.
+  DeploymentController(ControllerContext context, DeploymentRecord record, Epoch high_water,
+                       TimePoint now);
   // For one that the store has: every worker of its plans has join_timeout to come back.
   DeploymentController(ControllerContext context, RecoveredDeployment stored, TimePoint now);
 
@@ -67,6 +69,15 @@ class DeploymentController {
   void OnPrepareNack(Member& member, const PrepareNack& nack);
   void OnCommitAck(Member& member, const CommitAck& ack);
   void OnCommitNack(Member& member, const CommitNack& nack);
+  // The record says from now on that the deployment is being deleted. It goes on serving.
+  void MarkDeleting();
+  // It serves nobody any more: no epoch is planned, and the change, if there is one, is given up.
+  void StopPlanning();
+  // The store has forgotten it: workers drop whatever they hold of it, from the next Evaluate on.
+  void Free() { free_ = true; }
+  [[nodiscard]] bool freed() const { return free_; }
+  // After Free: no member holds anything of it any more.
+  [[nodiscard]] bool IsGone() const { return free_ && drops_.FirstHeld().empty(); }
   // False when the write is not one of this deployment.
   bool OnStoreWritten(WriteId write, const absl::Status& status, TimePoint now);
 
@@ -88,6 +99,9 @@ class DeploymentController {
   // (NOT_READY) with the cause, or, when waiting for workers cannot help, the refusal
   // (coordinator/refusal.h).
   [[nodiscard]] absl::Status CheckServing() const;
+  [[nodiscard]] bool deleting() const { return record_->deleting; }
+  // The highest number that was given out.
+  [[nodiscard]] Epoch high_water() const { return high_water_; }
   // `member` holds something of this deployment, and the other workers could take it over.
   [[nodiscard]] bool Needs(const Member& member, TimePoint now) const;
   [[nodiscard]] DeploymentView View(TimePoint now) const;
@@ -101,8 +115,6 @@ class DeploymentController {
   [[nodiscard]] EpochRule Rule() const;
   // Sends ABORT and RETIRE for what workers must not hold any more.
   void DropUnwanted(TimePoint now);
-  // Repeats RETIRE with a time limit: at once if `urgent`, else when it has taken too long.
-  void UrgeRetire(Member& member, bool urgent, TimePoint now);
   // Sources may hold what a worker has committed (ServingEpoch::NoteCommitted).
   void NoteCommitted(const Member& member);
 
@@ -147,6 +159,9 @@ class DeploymentController {
   // The highest number given out.
   Epoch high_water_;
   ServingEpoch serving_;
+  EpochDrops drops_;
+  // The serving plan was made from it, or would be made from it as well; null: not known.
+  std::shared_ptr<const DeploymentRecord> served_record_;
   // The serving plan was made from it, if the record names another model; empty: not known.
   std::string served_checkpoint_;
   FormerShares former_;
@@ -156,6 +171,8 @@ class DeploymentController {
   Quarantine quarantine_;
   RetryDelay retry_;
 
+  bool stopped_ = false;  // StopPlanning
+  bool free_ = false;     // Free
   // The plan that should serve may differ from the one that does.
   bool dirty_ = true;
   std::vector<std::string> left_out_;

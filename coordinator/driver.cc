@@ -20,9 +20,9 @@ absl::StatusOr<std::unique_ptr<Driver>> Driver::Create(DriverOptions options, Pa
   SY_ASSIGN_OR_RETURN(std::unique_ptr<PlacementPolicy> placement,
                       MakePlacementPolicy(options.placement));
   // Read before any thread runs: a store that is damaged stops the start, with its remedy.
-  SY_ASSIGN_OR_RETURN(const std::vector<StoredDeployment> stored, parts.store->Load());
-  SY_ASSIGN_OR_RETURN(std::vector<RecoveredDeployment> recovered, Recover(stored));
-  for (const RecoveredDeployment& one : recovered) {
+  SY_ASSIGN_OR_RETURN(const StoredState stored, parts.store->Load());
+  SY_ASSIGN_OR_RETURN(RecoveredState recovered, Recover(stored));
+  for (const RecoveredDeployment& one : recovered.deployments) {
     if (one.older.empty()) continue;
     parts.logger->Write(
         LogLevel::kWarn,
@@ -35,7 +35,7 @@ absl::StatusOr<std::unique_ptr<Driver>> Driver::Create(DriverOptions options, Pa
 }
 
 Driver::Driver(DriverOptions options, Parts parts, std::unique_ptr<PlacementPolicy> placement,
-               std::vector<RecoveredDeployment> stored)
+               RecoveredState stored)
     : options_(std::move(options)),
       store_(std::move(parts.store)),
       load_model_(std::move(parts.load_model)),
@@ -95,6 +95,18 @@ void Driver::ApplyDeployment(DeploymentSpec spec, bool dry_run, ApplyCallback do
   });
 }
 
+void Driver::DeleteDeployment(std::string deployment, bool now, DeleteCallback done) {
+  SendRequest(deletes_, std::move(done), [&](RequestId id) {
+    return DeleteRequested{id, std::move(deployment), now};
+  });
+}
+
+void Driver::SetDuty(std::string worker, WorkerDuty duty, bool force, DutyCallback done) {
+  SendRequest(duties_, std::move(done), [&](RequestId id) {
+    return DutyRequested{id, std::move(worker), duty, force};
+  });
+}
+
 void Driver::OpenSession(OpenSessionRequest request, SessionCallback done) {
   SendRequest(opens_, std::move(done), [&](RequestId id) {
     return SessionRequested{id, std::move(request)};
@@ -140,6 +152,8 @@ bool Driver::Shutdown(Duration deadline) {
   streams_.EndAll([](WorkerStreamSink& sink) { sink.Close(CoordinatorStopped()); });
   watches_.EndAll([](PlanUpdateSink& sink) { sink.OnClosed(CoordinatorStopped()); });
   applies_.AnswerAll(CoordinatorStopped());
+  deletes_.AnswerAll(CoordinatorStopped());
+  duties_.AnswerAll(CoordinatorStopped());
   opens_.AnswerAll(CoordinatorStopped());
   ends_.AnswerAll(CoordinatorStopped());
   // A model load can be repeated; a write may be the one that a worker's COMMIT depends on.
@@ -223,6 +237,10 @@ void Driver::Perform(WriteStore& effect) {
 }
 
 void Driver::Perform(AnswerApply& effect) { applies_.Answer(effect.id, std::move(effect.result)); }
+
+void Driver::Perform(AnswerDelete& effect) { deletes_.Answer(effect.id, std::move(effect.result)); }
+
+void Driver::Perform(AnswerDuty& effect) { duties_.Answer(effect.id, std::move(effect.result)); }
 
 void Driver::Perform(AnswerSession& effect) { opens_.Answer(effect.id, std::move(effect.result)); }
 

@@ -33,6 +33,7 @@
 #include "coordinator/store/state_store.h"
 #include "coordinator/stream_ids.h"
 #include "coordinator/threads/callback_table.h"
+#include "coordinator/threads/driver_options.h"
 #include "coordinator/threads/inbox.h"
 #include "coordinator/threads/serial_executor.h"
 #include "coordinator/threads/sink_table.h"
@@ -46,30 +47,8 @@
 #include "core/ids.h"
 #include "core/rng.h"
 #include "core/session_messages.h"
-#include "model/expert_weights.h"
 
 namespace switchyard {
-
-// Connects to a worker at its endpoint and asks who it is. Calls `done` exactly once, within
-// seconds, from any thread, also during the call. Called on the driver's thread; must not block.
-using DialFunction =
-    std::function<void(const DialWorker& request, std::function<void(absl::Status)> done)>;
-
-// Reads a checkpoint: sizes, layers and the hash of every expert tensor. May take minutes, and
-// calls `progress` meanwhile, from the same thread. Called on a thread that may outlive the driver
-// (see Shutdown).
-using ModelLoader = std::function<absl::StatusOr<ModelFacts>(const std::string& checkpoint,
-                                                             const ManifestProgress& progress)>;
-
-struct DriverOptions {
-  CoordinatorOptions coordinator;
-  // A row of placement/registry.h.
-  std::string placement = "sticky";
-  // Events waiting; beyond it calls are refused.
-  std::size_t queue_max = 4096;
-  // How often leases and time-outs are checked.
-  Duration tick = std::chrono::milliseconds(50);
-};
 
 class Driver {
  public:
@@ -86,6 +65,8 @@ class Driver {
     DialFunction dial = nullptr;
   };
   using ApplyCallback = std::function<void(absl::StatusOr<DeploymentView>)>;
+  using DeleteCallback = std::function<void(absl::StatusOr<DeploymentView>)>;
+  using DutyCallback = std::function<void(absl::StatusOr<DutyView>)>;
   using SessionCallback = std::function<void(absl::StatusOr<SessionGrant>)>;
   using StatusCallback = std::function<void(absl::Status)>;
 
@@ -111,6 +92,13 @@ class Driver {
   // later. Errors: kInvalidArgument (BAD_CONFIG); kDataLoss (CHECKPOINT);
   // kUnavailable (STORE_WRITE; NOT_READY while another apply of that name runs).
   void ApplyDeployment(DeploymentSpec spec, bool dry_run, ApplyCallback done);
+
+  // Answers with the deployment once its deletion is stored (coordinator/lifecycle/deletions.h); it
+  // is gone later. `now` ends its sessions. Errors: kNotFound (UNKNOWN_MODEL); kUnavailable
+  // (STORE_WRITE; NOT_READY while an apply of it runs).
+  void DeleteDeployment(std::string deployment, bool now, DeleteCallback done);
+  // Answers once the duty is stored. Errors: those of Duties::Request; kUnavailable (STORE_WRITE).
+  void SetDuty(std::string worker, WorkerDuty duty, bool force, DutyCallback done);
 
   // Errors: kNotFound (UNKNOWN_MODEL), kInvalidArgument (BAD_REQUEST, TOO_MANY_TOKENS, BAD_TOP_K),
   // kUnimplemented (UNSUPPORTED), kUnavailable (NOT_READY), kResourceExhausted
@@ -140,7 +128,7 @@ class Driver {
 
  private:
   Driver(DriverOptions options, Parts parts, std::unique_ptr<PlacementPolicy> placement,
-         std::vector<RecoveredDeployment> stored);
+         RecoveredState stored);
 
   std::uint64_t NextId() { return last_id_.fetch_add(1) + 1; }
   // Puts the callback into `table` and pushes the event that `make` returns for its id; a full
@@ -161,6 +149,8 @@ class Driver {
   void Perform(const LoadModel& effect);
   void Perform(WriteStore& effect);
   void Perform(AnswerApply& effect);
+  void Perform(AnswerDelete& effect);
+  void Perform(AnswerDuty& effect);
   void Perform(AnswerSession& effect);
   void Perform(const AnswerEnd& effect);
   void Perform(const SendPlanUpdate& effect);
@@ -187,6 +177,8 @@ class Driver {
   SinkTable<StreamId, WorkerStreamSink> streams_;
   SinkTable<WatchId, PlanUpdateSink> watches_;
   CallbackTable<RequestId, ApplyCallback> applies_;
+  CallbackTable<RequestId, DeleteCallback> deletes_;
+  CallbackTable<RequestId, DutyCallback> duties_;
   CallbackTable<RequestId, SessionCallback> opens_;
   CallbackTable<RequestId, StatusCallback> ends_;
   std::atomic<std::uint64_t> last_id_{0};

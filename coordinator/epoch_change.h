@@ -124,6 +124,8 @@ class EpochChange {
   [[nodiscard]] Commit CommitMessage() const { return {deployment_, epoch_, update_->hash}; }
   [[nodiscard]] const Plan& plan() const { return update_->plan; }
   // The record that the plan was made from; `current` after Resume, which does not know it.
+  // What its plan was made from; null: not known, as after a restart.
+  [[nodiscard]] const std::shared_ptr<const DeploymentRecord>& record() const { return record_; }
   [[nodiscard]] const DeploymentRecord& RecordOr(const DeploymentRecord& current) const {
     return record_ == nullptr ? current : *record_;
   }

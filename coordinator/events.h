@@ -17,6 +17,7 @@
 
 #include "coordinator/deployment.h"
 #include "coordinator/store/state_store.h"
+#include "coordinator/store/worker_duty.h"
 #include "coordinator/stream_ids.h"
 #include "coordinator/view.h"
 #include "core/base/log.h"
@@ -57,6 +58,21 @@ struct ApplyRequested {
   DeploymentSpec spec;
   bool dry_run = false;
 };
+// From an operator. The answer is AnswerDelete.
+struct DeleteRequested {
+  RequestId id;
+  std::string deployment;
+  // Its sessions end at once; else it waits for them.
+  bool now = false;
+};
+// From an operator. The answer is AnswerDuty.
+struct DutyRequested {
+  RequestId id;
+  std::string worker;
+  WorkerDuty duty = WorkerDuty::kServe;
+  // Drain even where the other workers cannot serve what it serves.
+  bool force = false;
+};
 // How far a LoadModel is that goes on. Any number of them; they may be dropped.
 struct ModelProgress {
   RequestId id;
@@ -95,8 +111,8 @@ struct WatchStopped {
 struct Tick {};
 
 using Event = std::variant<StreamOpened, StreamMessage, StreamClosed, WorkerDialed, ApplyRequested,
-                           ModelProgress, ModelLoaded, StoreWritten, SessionRequested, SessionEnded,
-                           WatchStarted, WatchStopped, Tick>;
+                           DeleteRequested, DutyRequested, ModelProgress, ModelLoaded, StoreWritten,
+                           SessionRequested, SessionEnded, WatchStarted, WatchStopped, Tick>;
 
 // To a worker. If the stream has ended meanwhile, it is dropped.
 struct SendMessage {
@@ -137,6 +153,14 @@ struct AnswerApply {
   RequestId id;
   absl::StatusOr<DeploymentView> result;
 };
+struct AnswerDelete {
+  RequestId id;
+  absl::StatusOr<DeploymentView> result;
+};
+struct AnswerDuty {
+  RequestId id;
+  absl::StatusOr<DutyView> result;
+};
 struct AnswerSession {
   RequestId id;
   absl::StatusOr<SessionGrant> result;
@@ -161,9 +185,9 @@ struct Report {
   std::string once = {};
 };
 
-using Effect =
-    std::variant<SendMessage, CloseStream, DialWorker, LoadModel, WriteStore, AnswerApply,
-                 AnswerSession, AnswerEnd, SendPlanUpdate, CloseWatch, Report>;
+using Effect = std::variant<SendMessage, CloseStream, DialWorker, LoadModel, WriteStore,
+                            AnswerApply, AnswerDelete, AnswerDuty, AnswerSession, AnswerEnd,
+                            SendPlanUpdate, CloseWatch, Report>;
 
 // Collects the effects of one step and numbers the writes. Not thread-safe.
 class Outbox {

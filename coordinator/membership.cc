@@ -33,6 +33,12 @@ absl::Status Silent(const Member& member, Duration lease_ttl) {
       {{"worker", member.id}});
 }
 
+// A cordoned worker stays where it serves.
+bool IsAllowed(const Member& member, const Plan* serving) {
+  return member.duty != WorkerDuty::kCordoned ||
+         (serving != nullptr && serving->FindWorker(member.id).has_value());
+}
+
 // To the former stream of a process that has opened another one.
 absl::Status Reconnected(const std::string& id) {
   return MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost,
@@ -73,6 +79,7 @@ const Hold* Member::Find(const EpochKey& key, const PlanHash& hash) const {
 std::string Member::Problem() const {
   if (!stuck.empty()) return absl::StrCat("stuck: ", stuck);
   if (!unreachable.empty()) return absl::StrCat("unreachable: ", unreachable);
+  if (duty == WorkerDuty::kDraining) return "is drained by an operator";
   return "";
 }
 
@@ -177,6 +184,8 @@ absl::StatusOr<Member*> Membership::Join(StreamId stream, const Register& reques
   member.endpoint = request.endpoint;
   member.capabilities = request.capabilities;
   member.grant_keys = request.grant_keys;
+  const auto duty = duties_.find(member.id);
+  member.duty = duty == duties_.end() ? WorkerDuty::kServe : duty->second;
   member.stream = stream;
   member.last_message = member.moved_at = now;
   // A worker that still wants to leave says so again after Registered.
@@ -200,6 +209,10 @@ absl::StatusOr<Member*> Membership::Join(StreamId stream, const Register& reques
   DialUnwitnessed(member);
   out_->Info("worker %s: %s, incarnation %s, %d epochs resident", member.id,
              returning ? "reconnected" : "joined", ToHex(member.incarnation), member.holds.size());
+  if (member.duty != WorkerDuty::kServe) {
+    out_->Info("worker %s: is %s; 'syctl uncordon worker %s' lets plans use it", member.id,
+               WorkerDutyName(member.duty), member.id);
+  }
   return &member;
 }
 
@@ -406,10 +419,11 @@ Member* Membership::Find(const PlanWorker& worker) {
   return const_cast<Member*>(std::as_const(*this).Find(worker));
 }
 
-std::vector<std::string> Membership::Problems() const {
+std::vector<std::string> Membership::Problems(const Plan* serving) const {
   std::vector<std::string> problems;
   for (const auto& [id, member] : members_) {
-    const std::string why = member.Problem();
+    std::string why = member.Problem();
+    if (why.empty() && !IsAllowed(member, serving)) why = "is cordoned by an operator";
     if (!why.empty()) problems.push_back(absl::StrCat(id, ": ", why));
   }
   return problems;
@@ -426,12 +440,22 @@ Epoch Membership::HighestHeld(const std::string& deployment) const {
   return highest;
 }
 
-std::vector<std::string> Membership::CandidateIds() const {
+std::vector<std::string> Membership::CandidateIds(const Plan* serving) const {
   std::vector<std::string> ids;
   for (const auto& [id, member] : members_) {
-    if (member.usable()) ids.push_back(id);
+    if (member.usable() && IsAllowed(member, serving)) ids.push_back(id);
   }
   return ids;
+}
+
+void Membership::SetDuty(const std::string& worker, WorkerDuty duty) {
+  if (duty == WorkerDuty::kServe) {
+    duties_.erase(worker);
+  } else {
+    duties_[worker] = duty;
+  }
+  const auto it = members_.find(worker);
+  if (it != members_.end()) it->second.duty = duty;
 }
 
 void Membership::Send(const Member& member, CoordinatorMessage message) {
@@ -442,7 +466,16 @@ WorkerState Membership::StateOf(const Member& member) const {
   if (!member.connected()) return WorkerState::kDisconnected;
   if (!member.stuck.empty()) return WorkerState::kStuck;
   if (!member.unreachable.empty()) return WorkerState::kUnreachable;
-  return member.leaving ? WorkerState::kLeaving : WorkerState::kLive;
+  if (member.leaving) return WorkerState::kLeaving;
+  switch (member.duty) {
+    case WorkerDuty::kServe:
+      break;
+    case WorkerDuty::kCordoned:
+      return WorkerState::kCordoned;
+    case WorkerDuty::kDraining:
+      return member.holds.empty() ? WorkerState::kDrained : WorkerState::kDraining;
+  }
+  return WorkerState::kLive;
 }
 
 void Membership::Remove(const std::string& id, absl::string_view why) {

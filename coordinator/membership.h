@@ -29,6 +29,7 @@
 #include "coordinator/held_epochs.h"
 #include "coordinator/options.h"
 #include "coordinator/progress/staging_meters.h"
+#include "coordinator/store/worker_duty.h"
 #include "coordinator/stream_ids.h"
 #include "coordinator/view.h"
 #include "core/base/clock.h"
@@ -67,12 +68,15 @@ struct Member {
   // It requested to leave; new plans do without it.
   bool leaving = false;
   bool goodbye_sent = false;
+  WorkerDuty duty = WorkerDuty::kServe;
   HeldEpochs holds;
   std::vector<DeploymentKeys> grant_keys;  // as it registered
 
   [[nodiscard]] bool connected() const { return stream.value != 0; }
   // A new plan may use it.
-  [[nodiscard]] bool usable() const { return connected() && !leaving && stuck.empty() && reached; }
+  [[nodiscard]] bool usable() const { return connected() && stays() && stuck.empty() && reached; }
+  // It is not on its way out.
+  [[nodiscard]] bool stays() const { return !leaving && duty != WorkerDuty::kDraining; }
   // Why no plan uses it although it is connected; empty: nothing is wrong.
   [[nodiscard]] std::string Problem() const;
   // nullptr unless the worker holds exactly this plan: number and hash.
@@ -120,12 +124,17 @@ class Membership {
   // The member that `worker` is, in the same incarnation; nullptr when there is none.
   [[nodiscard]] Member* Find(const PlanWorker& worker);
   [[nodiscard]] const Member* Find(const PlanWorker& worker) const;
-  // The problems of connected members that no plan uses: "w3: unreachable: ...". Ascending.
-  [[nodiscard]] std::vector<std::string> Problems() const;
+  // Why plans that follow `serving` (null: none) do without a member, for each of them: "w3:
+  // unreachable: ...". Ascending.
+  [[nodiscard]] std::vector<std::string> Problems(const Plan* serving) const;
   // The highest epoch of the deployment that any member holds; 0: none.
   [[nodiscard]] Epoch HighestHeld(const std::string& deployment) const;
-  // The usable members. Ascending.
-  [[nodiscard]] std::vector<std::string> CandidateIds() const;
+  // The members that a plan which follows `serving` may use. Ascending.
+  [[nodiscard]] std::vector<std::string> CandidateIds(const Plan* serving) const;
+  // Those that the store has.
+  void SetDuties(WorkerDuties duties) { duties_ = std::move(duties); }
+  void SetDuty(const std::string& worker, WorkerDuty duty);
+  [[nodiscard]] const WorkerDuties& duties() const { return duties_; }
   // Does nothing while the member is disconnected: it reports what it holds when it is back.
   void Send(const Member& member, CoordinatorMessage message);
   [[nodiscard]] WorkerState StateOf(const Member& member) const;
@@ -163,6 +172,7 @@ class Membership {
   Outbox* out_;
   std::map<StreamId, Stream> streams_;
   std::map<std::string, Member> members_;
+  WorkerDuties duties_;
   // Bounded; the oldest go first.
   std::deque<std::pair<std::string, Incarnation>> replaced_;
 };

@@ -35,6 +35,7 @@ class MemoryLedger {
   void Set(const std::string& deployment, BytesByWorker bytes) {
     promised_[deployment] = std::move(bytes);
   }
+  void Forget(const std::string& deployment) { promised_.erase(deployment); }
   // Bytes on `worker` that are promised to other deployments than `deployment`.
   [[nodiscard]] std::int64_t UsedByOthers(const std::string& deployment,
                                           const std::string& worker) const;

@@ -52,7 +52,7 @@ std::vector<Candidate> CandidatesFor(const DeploymentRecord& record, const HeldW
                             serving.plan->manifest == record.facts.manifest.Hash();
   std::vector<Candidate> all;
   // Disconnected workers are not candidates: PREPARE could not reach them.
-  for (const std::string& id : members.CandidateIds()) {
+  for (const std::string& id : members.CandidateIds(serving.plan)) {
     const Member& member = members.members().at(id);
     Candidate candidate;
     candidate.worker = {id, member.incarnation, member.endpoint, member.capabilities.device,

@@ -71,15 +71,14 @@ absl::StatusOr<RecoveredDeployment> RecoverOne(const StoredDeployment& stored) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<RecoveredDeployment>> Recover(
-    const std::vector<StoredDeployment>& stored) {
-  std::vector<RecoveredDeployment> all;
-  for (const StoredDeployment& one : stored) {
+absl::StatusOr<RecoveredState> Recover(const StoredState& stored) {
+  RecoveredState state{{}, stored.deleted_high_water, stored.duties};
+  for (const StoredDeployment& one : stored.deployments) {
     // One damaged deployment stops all of them: the operator decides, not the coordinator.
     SY_ASSIGN_OR_RETURN(RecoveredDeployment recovered, RecoverOne(one));
-    all.push_back(std::move(recovered));
+    state.deployments.push_back(std::move(recovered));
   }
-  return all;
+  return state;
 }
 
 }  // namespace switchyard

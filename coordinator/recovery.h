@@ -8,6 +8,7 @@
 
 #include "coordinator/deployment.h"
 #include "coordinator/store/state_store.h"
+#include "coordinator/store/worker_duty.h"
 #include "core/ids.h"
 #include "core/session_messages.h"
 
@@ -28,9 +29,14 @@ struct RecoveredDeployment {
   std::vector<Epoch> older;
 };
 
+struct RecoveredState {
+  std::vector<RecoveredDeployment> deployments;  // ascending by name
+  Epoch deleted_high_water;                      // of StoredState
+  WorkerDuties duties;
+};
+
 // Errors: kDataLoss (STORE_WRITE) for a record or plan that neither this version nor an earlier one
 // wrote, a plan that does not match its hash, or a serving epoch without its plan.
-absl::StatusOr<std::vector<RecoveredDeployment>> Recover(
-    const std::vector<StoredDeployment>& stored);
+absl::StatusOr<RecoveredState> Recover(const StoredState& stored);
 
 }  // namespace switchyard

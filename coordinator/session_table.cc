@@ -54,6 +54,18 @@ void SessionTable::Close(SessionId session) {
   sessions_.erase(it);
 }
 
+void SessionTable::End(const std::string& deployment, const absl::Status& why) {
+  std::erase_if(sessions_, [&](const auto& entry) {
+    const Session& session = entry.second;
+    if (session.deployment != deployment) return false;
+    if (session.watch.value != 0) {
+      out_->Add(CloseWatch{session.watch, why});
+      watches_.erase(session.watch);
+    }
+    return true;
+  });
+}
+
 absl::StatusOr<SessionTable::Session*> SessionTable::Find(const WatchRequest& request,
                                                           const DeploymentController* deployment) {
   if (deployment == nullptr) {

@@ -36,6 +36,8 @@ class SessionTable {
                                     const GrantKey& key, TimePoint now);
   // Ends its watch with OK. An unknown session is ignored, so that closing twice is harmless.
   void Close(SessionId session);
+  // Ends the sessions of the deployment, their watches with `why`.
+  void End(const std::string& deployment, const absl::Status& why);
 
   // `deployment` is the one that `request` names; null: it does not exist. A watch that is refused
   // is closed at once: kNotFound (UNKNOWN_MODEL), kInvalidArgument (BAD_REQUEST) for another

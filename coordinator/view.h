@@ -33,6 +33,12 @@ enum class WorkerState : std::uint8_t {
   kStuck = 3,
   // It does not answer at the endpoint that it advertises.
   kUnreachable = 4,
+  // Only plans that it serves in use it (WorkerDuty::kCordoned).
+  kCordoned = 5,
+  // Plans are made without it (WorkerDuty::kDraining), and it still holds an epoch.
+  kDraining = 6,
+  // It was draining and holds nothing any more: its process may end.
+  kDrained = 7,
 };
 
 // A worker that is a member. One that is gone is not listed, also while its plan still serves.
@@ -62,6 +68,9 @@ enum class DeploymentState : std::uint8_t {
   kUnavailable = 2,
   // It does not exist so far: its first apply reads the checkpoint. The view has the spec only.
   kReading = 3,
+  // An operator has deleted it: it serves the sessions that it has until they close, and then waits
+  // until its workers are free.
+  kDeleting = 4,
 };
 
 // The model of the plan that serves.
@@ -87,6 +96,8 @@ struct DeploymentView {
   std::shared_ptr<const PlanUpdate> serving;
   // Set with `serving`; not that of `spec` between an apply and the switch.
   std::optional<ServedModel> served = {};
+  // `serving` serves and is of `spec`. False from an apply until the switch.
+  bool current = false;
   // Being prepared or committed; 0: none.
   Epoch pending;
   // How far each of its workers is.
@@ -116,6 +127,14 @@ std::string CheckpointOf(const Plan* plan, const DeploymentRecord& record,
                          const std::string& otherwise);
 // "model b is coming: ", or empty while the model that serves is that of the spec.
 std::string ComingText(const DeploymentView& view);
+
+// What became of a request for another duty.
+struct DutyView {
+  // Unset: the worker is not a member now.
+  std::optional<WorkerView> worker;
+  // "deployment local: 1 worker is left, fewer than min_workers, 2"
+  std::vector<std::string> warnings;
+};
 
 struct CoordinatorView {
   std::vector<WorkerView> workers;          // ascending by id

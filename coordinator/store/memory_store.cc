@@ -1,76 +1,101 @@
 #include "coordinator/store/memory_store.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 
 #include "core/base/status_macros.h"
 
 namespace switchyard {
-namespace {
-
-absl::Status Apply(StoredDeployment& stored, const PutDeployment& put) {
-  stored.record = put.record;
-  return absl::OkStatus();
-}
-
-absl::Status Apply(StoredDeployment& stored, const ReserveEpoch& reserve) {
-  if (reserve.epoch <= stored.high_water) {
-    return StoreConflict(reserve,
-                         absl::StrFormat("epoch %d is not above %d, the last number given out",
-                                         reserve.epoch.value, stored.high_water.value));
-  }
-  // Never lowered, so that an aborted number stays used up (I10).
-  stored.high_water = reserve.epoch;
-  return absl::OkStatus();
-}
-
-absl::Status Apply(StoredDeployment& stored, const CommitPlan& commit) {
-  // Plans ascend, so the last one is the highest.
-  const bool has_plan = !stored.plans.empty() && stored.plans.back().epoch >= commit.epoch;
-  if (commit.epoch != stored.high_water || has_plan) {
-    return StoreConflict(
-        commit,
-        absl::StrFormat("epoch %d cannot be committed: the last number given out is %d, and it %s",
-                        commit.epoch.value, stored.high_water.value,
-                        has_plan ? "has a plan already" : "has no plan"));
-  }
-  stored.plans.push_back({commit.epoch, commit.hash, commit.plan});
-  return absl::OkStatus();
-}
-
-absl::Status Apply(StoredDeployment& stored, const MarkServing& mark) {
-  const bool has_plan =
-      std::any_of(stored.plans.begin(), stored.plans.end(),
-                  [&mark](const StoredPlan& plan) { return plan.epoch == mark.epoch; });
-  if (!has_plan)
-    return StoreConflict(mark, absl::StrFormat("epoch %d has no plan", mark.epoch.value));
-  // A repeated mark must not drop the plan that served before: `serving` is this epoch already.
-  if (stored.serving == mark.epoch) return absl::OkStatus();
-  // Sources may still hold the plan that served before; older ones cannot be in use.
-  std::erase_if(stored.plans, [&](const StoredPlan& plan) {
-    return plan.epoch < mark.epoch && plan.epoch != stored.serving;
-  });
-  stored.serving = mark.epoch;
-  return absl::OkStatus();
-}
-
-}  // namespace
 
 absl::Status MemoryStore::Write(const StoreWrite& write) {
-  // The same conditions as in SQLite, so that the simulation finds what would be a conflict there.
-  const std::string& name = DeploymentOf(write);
-  if (std::holds_alternative<PutDeployment>(write)) deployments_[name].deployment = name;
-  const auto it = deployments_.find(name);
-  // Only PutDeployment adds one.
-  if (it == deployments_.end()) return StoreConflict(write, "the deployment does not exist");
-  return std::visit([&it](const auto& w) { return Apply(it->second, w); }, write);
+  return std::visit([this](const auto& w) { return Apply(w); }, write);
 }
 
-absl::StatusOr<std::vector<StoredDeployment>> MemoryStore::Load() {
-  std::vector<StoredDeployment> all;
-  for (const auto& [name, stored] : deployments_) all.push_back(stored);
-  return all;
+absl::StatusOr<StoredDeployment*> MemoryStore::Find(const std::string& deployment) {
+  const auto it = deployments_.find(deployment);
+  if (it == deployments_.end()) return StoreConflict(deployment, "the deployment does not exist");
+  return &it->second;
+}
+
+absl::Status MemoryStore::Apply(const PutDeployment& put) {
+  const auto [it, added] = deployments_.try_emplace(put.deployment);
+  it->second.deployment = put.deployment;
+  it->second.record = put.record;
+  if (added) it->second.high_water = deleted_high_water_;
+  return absl::OkStatus();
+}
+
+absl::Status MemoryStore::Apply(const ReserveEpoch& reserve) {
+  SY_ASSIGN_OR_RETURN(StoredDeployment * stored, Find(reserve.deployment));
+  if (reserve.epoch <= stored->high_water) {
+    return StoreConflict(reserve.deployment,
+                         absl::StrFormat("epoch %d is not above %d, the last number given out",
+                                         reserve.epoch.value, stored->high_water.value));
+  }
+  // Never lowered, so that an aborted number stays used up (I10).
+  stored->high_water = reserve.epoch;
+  return absl::OkStatus();
+}
+
+absl::Status MemoryStore::Apply(const CommitPlan& commit) {
+  SY_ASSIGN_OR_RETURN(StoredDeployment * stored, Find(commit.deployment));
+  // Plans ascend, so the last one is the highest.
+  const bool has_plan = !stored->plans.empty() && stored->plans.back().epoch >= commit.epoch;
+  if (commit.epoch != stored->high_water || has_plan) {
+    return StoreConflict(
+        commit.deployment,
+        absl::StrFormat("epoch %d cannot be committed: the last number given out is %d, and it %s",
+                        commit.epoch.value, stored->high_water.value,
+                        has_plan ? "has a plan already" : "has no plan"));
+  }
+  stored->plans.push_back({commit.epoch, commit.hash, commit.plan});
+  return absl::OkStatus();
+}
+
+absl::Status MemoryStore::Apply(const MarkServing& mark) {
+  SY_ASSIGN_OR_RETURN(StoredDeployment * stored, Find(mark.deployment));
+  const bool has_plan =
+      std::any_of(stored->plans.begin(), stored->plans.end(),
+                  [&mark](const StoredPlan& plan) { return plan.epoch == mark.epoch; });
+  if (!has_plan) {
+    return StoreConflict(mark.deployment,
+                         absl::StrFormat("epoch %d has no plan", mark.epoch.value));
+  }
+  // A repeated mark must not drop the plan that served before: `serving` is this epoch already.
+  if (stored->serving == mark.epoch) return absl::OkStatus();
+  // Sources may still hold the plan that served before; older ones cannot be in use.
+  std::erase_if(stored->plans, [&](const StoredPlan& plan) {
+    return plan.epoch < mark.epoch && plan.epoch != stored->serving;
+  });
+  stored->serving = mark.epoch;
+  return absl::OkStatus();
+}
+
+absl::Status MemoryStore::Apply(const DeleteDeployment& gone) {
+  const auto it = deployments_.find(gone.deployment);
+  if (it == deployments_.end()) return absl::OkStatus();
+  deleted_high_water_ = std::max(deleted_high_water_, it->second.high_water);
+  deployments_.erase(it);
+  return absl::OkStatus();
+}
+
+absl::Status MemoryStore::Apply(const PutWorkerDuty& put) {
+  if (put.duty == WorkerDuty::kServe) {
+    duties_.erase(put.worker);
+  } else {
+    duties_[put.worker] = put.duty;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StoredState> MemoryStore::Load() {
+  StoredState state;
+  for (const auto& [name, stored] : deployments_) state.deployments.push_back(stored);
+  state.deleted_high_water = deleted_high_water_;
+  state.duties = duties_;
+  return state;
 }
 
 }  // namespace switchyard

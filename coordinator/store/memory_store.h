@@ -13,11 +13,22 @@ namespace switchyard {
 class MemoryStore final : public StateStore {
  public:
   absl::Status Write(const StoreWrite& write) override;
-  absl::StatusOr<std::vector<StoredDeployment>> Load() override;
+  absl::StatusOr<StoredState> Load() override;
 
  private:
+  // The same conditions as in SQLite, so that the simulation finds what would be a conflict there.
+  absl::Status Apply(const PutDeployment& put);
+  absl::Status Apply(const ReserveEpoch& reserve);
+  absl::Status Apply(const CommitPlan& commit);
+  absl::Status Apply(const MarkServing& mark);
+  absl::Status Apply(const DeleteDeployment& gone);
+  absl::Status Apply(const PutWorkerDuty& put);
+  absl::StatusOr<StoredDeployment*> Find(const std::string& deployment);
+
   // By name, as Load returns them.
   std::map<std::string, StoredDeployment> deployments_;
+  Epoch deleted_high_water_;
+  WorkerDuties duties_;
 };
 
 }  // namespace switchyard

@@ -13,8 +13,10 @@ namespace {
 
 using Query = SqliteDatabase::Query;
 
-// The layout of the tables. Records and plans carry formats of their own.
-constexpr std::uint64_t kFormat = 1;
+// The layout of the tables. Records and plans carry formats of their own. Format 1 has neither
+// `deleted` nor `workers`: a file of it gets them when it is opened. The number then keeps an older
+// version away, which would use numbers of deleted deployments again.
+constexpr std::uint64_t kFormat = 2;
 
 // The numbers that conditions compare are columns of their own; records and plans are opaque, so
 // that their formats can change without a migration. WITHOUT ROWID: rows are found by name only.
@@ -32,6 +34,14 @@ CREATE TABLE IF NOT EXISTS plans (
   plan BLOB NOT NULL,
   PRIMARY KEY (deployment, epoch)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS deleted (
+  only INTEGER PRIMARY KEY CHECK (only = 1),
+  high_water INTEGER NOT NULL
+);
+CREATE TABLE IF NOT EXISTS workers (
+  id TEXT PRIMARY KEY,
+  duty INTEGER NOT NULL
+) WITHOUT ROWID;
 )sql";
 
 // 0 is a new file: SQLite's default for user_version.
@@ -40,7 +50,7 @@ absl::Status CheckFormat(const SqliteDatabase& db) {
   SY_RETURN_IF_ERROR(Query(db, "PRAGMA user_version").Run([&format](const Query& row) {
     format = row.Number(0);
   }));
-  if (format == 0 || format == kFormat) return absl::OkStatus();
+  if (format <= kFormat) return absl::OkStatus();
   return db.Failure(
       absl::StrFormat("its format is %d, but this version reads %d; use the version that wrote it",
                       format, kFormat));
@@ -53,14 +63,14 @@ struct Numbers {
   std::uint64_t serving = 0;
 };
 
-absl::StatusOr<Numbers> NumbersOf(const SqliteDatabase& db, const StoreWrite& write) {
+absl::StatusOr<Numbers> NumbersOf(const SqliteDatabase& db, const std::string& deployment) {
   Numbers numbers;
   SY_RETURN_IF_ERROR(Query(db, "SELECT high_water, serving FROM deployments WHERE name = ?")
-                         .Text(DeploymentOf(write))
+                         .Text(deployment)
                          .Run([&numbers](const Query& row) {
                            numbers = {true, row.Number(0), row.Number(1)};
                          }));
-  if (!numbers.found) return StoreConflict(write, "the deployment does not exist");
+  if (!numbers.found) return StoreConflict(deployment, "the deployment does not exist");
   return numbers;
 }
 
@@ -77,7 +87,8 @@ absl::StatusOr<std::uint64_t> CountPlansFrom(const SqliteDatabase& db, const std
 
 absl::Status Apply(const SqliteDatabase& db, const PutDeployment& put) {
   return Query(db,
-               "INSERT INTO deployments (name, record) VALUES (?, ?) "
+               "INSERT INTO deployments (name, record, high_water) "
+               "VALUES (?, ?, coalesce((SELECT high_water FROM deleted), 0)) "
                "ON CONFLICT (name) DO UPDATE SET record = excluded.record")
       .Text(put.deployment)
       .Blob(put.record.data(), put.record.size())
@@ -85,9 +96,9 @@ absl::Status Apply(const SqliteDatabase& db, const PutDeployment& put) {
 }
 
 absl::Status Apply(const SqliteDatabase& db, const ReserveEpoch& reserve) {
-  SY_ASSIGN_OR_RETURN(const Numbers numbers, NumbersOf(db, reserve));
+  SY_ASSIGN_OR_RETURN(const Numbers numbers, NumbersOf(db, reserve.deployment));
   if (reserve.epoch.value <= numbers.high_water) {
-    return StoreConflict(reserve,
+    return StoreConflict(reserve.deployment,
                          absl::StrFormat("epoch %d is not above %d, the last number given out",
                                          reserve.epoch.value, numbers.high_water));
   }
@@ -98,12 +109,12 @@ absl::Status Apply(const SqliteDatabase& db, const ReserveEpoch& reserve) {
 }
 
 absl::Status Apply(const SqliteDatabase& db, const CommitPlan& commit) {
-  SY_ASSIGN_OR_RETURN(const Numbers numbers, NumbersOf(db, commit));
+  SY_ASSIGN_OR_RETURN(const Numbers numbers, NumbersOf(db, commit.deployment));
   SY_ASSIGN_OR_RETURN(const std::uint64_t later,
                       CountPlansFrom(db, commit.deployment, commit.epoch));
   if (commit.epoch.value != numbers.high_water || later > 0) {
     return StoreConflict(
-        commit,
+        commit.deployment,
         absl::StrFormat("epoch %d cannot be committed: the last number given out is %d, and it %s",
                         commit.epoch.value, numbers.high_water,
                         later > 0 ? "has a plan already" : "has no plan"));
@@ -117,14 +128,15 @@ absl::Status Apply(const SqliteDatabase& db, const CommitPlan& commit) {
 }
 
 absl::Status Apply(const SqliteDatabase& db, const MarkServing& mark) {
-  SY_ASSIGN_OR_RETURN(const Numbers numbers, NumbersOf(db, mark));
+  SY_ASSIGN_OR_RETURN(const Numbers numbers, NumbersOf(db, mark.deployment));
   std::uint64_t there = 0;
   SY_RETURN_IF_ERROR(Query(db, "SELECT count(*) FROM plans WHERE deployment = ? AND epoch = ?")
                          .Text(mark.deployment)
                          .Number(mark.epoch.value)
                          .Run([&there](const Query& row) { there = row.Number(0); }));
   if (there == 0) {
-    return StoreConflict(mark, absl::StrFormat("epoch %d has no plan", mark.epoch.value));
+    return StoreConflict(mark.deployment,
+                         absl::StrFormat("epoch %d has no plan", mark.epoch.value));
   }
   // A repeated mark must not drop the plan that served before: `serving` is this epoch already.
   if (numbers.serving == mark.epoch.value) return absl::OkStatus();
@@ -137,6 +149,31 @@ absl::Status Apply(const SqliteDatabase& db, const MarkServing& mark) {
   return Query(db, "UPDATE deployments SET serving = ? WHERE name = ?")
       .Number(mark.epoch.value)
       .Text(mark.deployment)
+      .Run();
+}
+
+absl::Status Apply(const SqliteDatabase& db, const DeleteDeployment& gone) {
+  SY_RETURN_IF_ERROR(
+      Query(db,
+            "INSERT INTO deleted (only, high_water) "
+            "SELECT 1, high_water FROM deployments WHERE name = ? "
+            "ON CONFLICT (only) DO UPDATE SET high_water = max(high_water, excluded.high_water)")
+          .Text(gone.deployment)
+          .Run());
+  SY_RETURN_IF_ERROR(
+      Query(db, "DELETE FROM plans WHERE deployment = ?").Text(gone.deployment).Run());
+  return Query(db, "DELETE FROM deployments WHERE name = ?").Text(gone.deployment).Run();
+}
+
+absl::Status Apply(const SqliteDatabase& db, const PutWorkerDuty& put) {
+  if (put.duty == WorkerDuty::kServe) {
+    return Query(db, "DELETE FROM workers WHERE id = ?").Text(put.worker).Run();
+  }
+  return Query(db,
+               "INSERT INTO workers (id, duty) VALUES (?, ?) "
+               "ON CONFLICT (id) DO UPDATE SET duty = excluded.duty")
+      .Text(put.worker)
+      .Number(static_cast<std::uint64_t>(put.duty))
       .Run();
 }
 
@@ -157,6 +194,16 @@ absl::Status LoadPlans(const SqliteDatabase& db, StoredDeployment& stored) {
           }));
   if (!bad_hash) return absl::OkStatus();
   return db.Failure("it is damaged (the hash of a plan); restore it from a copy");
+}
+
+absl::Status LoadDuties(const SqliteDatabase& db, WorkerDuties& duties) {
+  bool known = true;
+  SY_RETURN_IF_ERROR(Query(db, "SELECT id, duty FROM workers").Run([&](const Query& row) {
+    known = known && row.Number(1) <= static_cast<std::uint64_t>(kLastWorkerDuty);
+    if (known) duties[row.Bytes(0)] = static_cast<WorkerDuty>(row.Number(1));
+  }));
+  if (known) return absl::OkStatus();
+  return db.Failure("it is damaged (the duty of a worker); restore it from a copy");
 }
 
 }  // namespace
@@ -190,8 +237,9 @@ absl::Status SqliteStore::Write(const StoreWrite& write) {
   return status;
 }
 
-absl::StatusOr<std::vector<StoredDeployment>> SqliteStore::Load() {
-  std::vector<StoredDeployment> all;
+absl::StatusOr<StoredState> SqliteStore::Load() {
+  StoredState state;
+  std::vector<StoredDeployment>& all = state.deployments;
   SY_RETURN_IF_ERROR(
       Query(*database_, "SELECT name, record, high_water, serving FROM deployments ORDER BY name")
           .Run([&all](const Query& row) {
@@ -200,7 +248,11 @@ absl::StatusOr<std::vector<StoredDeployment>> SqliteStore::Load() {
           }));
   // A second query and not a join, which would repeat the record, with its manifest, for each plan.
   for (StoredDeployment& stored : all) SY_RETURN_IF_ERROR(LoadPlans(*database_, stored));
-  return all;
+  SY_RETURN_IF_ERROR(Query(*database_, "SELECT high_water FROM deleted").Run([&](const Query& row) {
+    state.deleted_high_water = Epoch{row.Number(0)};
+  }));
+  SY_RETURN_IF_ERROR(LoadDuties(*database_, state.duties));
+  return state;
 }
 
 }  // namespace switchyard

@@ -23,7 +23,7 @@ class SqliteStore final : public StateStore {
   ~SqliteStore() override;
 
   absl::Status Write(const StoreWrite& write) override;
-  absl::StatusOr<std::vector<StoredDeployment>> Load() override;
+  absl::StatusOr<StoredState> Load() override;
 
  private:
   explicit SqliteStore(std::unique_ptr<SqliteDatabase> database);

@@ -2,8 +2,10 @@
 //
 // For each deployment a store keeps: its record (opaque bytes), the highest epoch number given out,
 // the epoch that was last announced to sources ("serving"), and the plans from the one that served
-// before it upwards. Each write is one atomic, durable change. After OK it survives a crash of the
-// process or the machine. After an error it may have happened or not, and Load shows which.
+// before it upwards. Besides, it keeps the duties of workers, and the highest number of any
+// deployment that was deleted. Each write is one atomic, durable change. After OK it survives a
+// crash of the process or the machine. After an error it may have happened or not, and Load shows
+// which.
 //
 // Each write has a condition, so that two coordinators that share a store by mistake do no harm: an
 // epoch number is given out once, and a plan is stored only under the number given out last.
@@ -17,12 +19,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "coordinator/store/worker_duty.h"
 #include "core/base/hash.h"
 #include "core/ids.h"
 
 namespace switchyard {
 
-// Adds a deployment or replaces its record. No condition.
+// Adds a deployment or replaces its record. One that is added starts above the numbers of all that
+// were deleted, since workers and sources may still hold epochs under the same name. No condition.
 struct PutDeployment {
   std::string deployment;
   std::string record;
@@ -46,7 +50,18 @@ struct MarkServing {
   std::string deployment;
   Epoch epoch;
 };
-using StoreWrite = std::variant<PutDeployment, ReserveEpoch, CommitPlan, MarkServing>;
+// Removes the deployment and its plans; its numbers stay used up. No condition: idempotent, because
+// the coordinator repeats it after an error.
+struct DeleteDeployment {
+  std::string deployment;
+};
+// kServe forgets the worker. No condition.
+struct PutWorkerDuty {
+  std::string worker;
+  WorkerDuty duty = WorkerDuty::kServe;
+};
+using StoreWrite = std::variant<PutDeployment, ReserveEpoch, CommitPlan, MarkServing,
+                                DeleteDeployment, PutWorkerDuty>;
 
 struct StoredPlan {
   Epoch epoch;
@@ -63,6 +78,12 @@ struct StoredDeployment {
   std::vector<StoredPlan> plans;  // ascending by epoch
   friend bool operator==(const StoredDeployment&, const StoredDeployment&) = default;
 };
+struct StoredState {
+  std::vector<StoredDeployment> deployments;  // ascending by name
+  // The highest number that a deleted deployment gave out; 0: none was deleted.
+  Epoch deleted_high_water;
+  WorkerDuties duties;  // without kServe
+};
 
 // Implementations need no locks of their own: the driver calls them from one thread at a time.
 class StateStore {
@@ -71,14 +92,11 @@ class StateStore {
   // Errors: kFailedPrecondition (STORE_WRITE) when the condition is not met: nothing has changed;
   // kUnavailable (STORE_WRITE) when it could not be made durable. Blocks for the disk.
   virtual absl::Status Write(const StoreWrite& write) = 0;
-  // All deployments, ascending by name. Errors: kUnavailable (STORE_WRITE).
-  virtual absl::StatusOr<std::vector<StoredDeployment>> Load() = 0;
+  // Everything. Errors: kUnavailable (STORE_WRITE).
+  virtual absl::StatusOr<StoredState> Load() = 0;
 };
 
-// The deployment that `write` changes.
-const std::string& DeploymentOf(const StoreWrite& write);
-
-// The error for a write whose condition is not met. `what` says which.
-absl::Status StoreConflict(const StoreWrite& write, const std::string& what);
+// The error for a write to `deployment` whose condition is not met. `what` says which.
+absl::Status StoreConflict(const std::string& deployment, const std::string& what);
 
 }  // namespace switchyard

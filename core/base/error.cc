@@ -15,7 +15,7 @@ struct ReasonRow {
 };
 
 // The names are part of the API: clients match on them.
-constexpr std::array<ReasonRow, 37> kReasons{{
+constexpr std::array<ReasonRow, 38> kReasons{{
     {Reason::kUnspecified, "REASON_UNSPECIFIED"},
     {Reason::kBadShape, "BAD_SHAPE"},
     {Reason::kBadDtype, "BAD_DTYPE"},
@@ -31,6 +31,7 @@ constexpr std::array<ReasonRow, 37> kReasons{{
     {Reason::kBadConfig, "BAD_CONFIG"},
     {Reason::kBadRequest, "BAD_REQUEST"},
     {Reason::kBadGrant, "BAD_GRANT"},
+    {Reason::kUnknownWorker, "UNKNOWN_WORKER"},
     {Reason::kStaleEpoch, "STALE_EPOCH"},
     {Reason::kStageOrder, "STAGE_ORDER"},
     {Reason::kSessionClosed, "SESSION_CLOSED"},

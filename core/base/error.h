@@ -37,6 +37,7 @@ enum class Reason : std::uint32_t {
   kBadConfig = 12,   // a configuration that cannot be served, found before traffic
   kBadRequest = 13,  // any other malformed request; the text names the field
   kBadGrant = 14,    // the coordinator of the deployment did not sign this session
+  kUnknownWorker = 15,
   // State.
   kStaleEpoch = 20,  // epoch or plan hash is not one that is bound here
   kStageOrder = 21,  // combine before dispatch, a handle used twice

@@ -45,10 +45,11 @@ class StateStoreConformance : public ::testing::TestWithParam<StateStoreEntry> {
     if (std::string(GetParam().scheme) != "memory") Reopen();
   }
   StoredDeployment Only() {
-    auto all = store_->Load();
-    EXPECT_THAT(all, IsOk());
-    EXPECT_EQ(all->size(), 1U);
-    return all->empty() ? StoredDeployment{} : all->front();
+    auto state = store_->Load();
+    EXPECT_THAT(state, IsOk());
+    const std::vector<StoredDeployment>& all = state->deployments;
+    EXPECT_EQ(all.size(), 1U);
+    return all.empty() ? StoredDeployment{} : all.front();
   }
   static PlanHash HashFor(std::uint64_t seed) { return Sha256(absl::StrCat("plan ", seed)); }
   absl::Status Commit(std::uint64_t epoch, const std::string& plan = "plan") {
@@ -71,8 +72,10 @@ class StateStoreConformance : public ::testing::TestWithParam<StateStoreEntry> {
 const auto kConflict = FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStoreWrite);
 
 TEST_P(StateStoreConformance, IsEmptyAtFirst) {
-  SY_ASSERT_OK_AND_ASSIGN(const auto all, store_->Load());
-  EXPECT_TRUE(all.empty());
+  SY_ASSERT_OK_AND_ASSIGN(const StoredState state, store_->Load());
+  EXPECT_TRUE(state.deployments.empty());
+  EXPECT_EQ(state.deleted_high_water, Epoch{});
+  EXPECT_TRUE(state.duties.empty());
 }
 
 TEST_P(StateStoreConformance, KeepsRecordsByName) {
@@ -83,7 +86,8 @@ TEST_P(StateStoreConformance, KeepsRecordsByName) {
   SY_ASSERT_OK(store_->Write(PutDeployment{"b", binary}));
   ReopenIfDurable();
 
-  SY_ASSERT_OK_AND_ASSIGN(const auto all, store_->Load());
+  SY_ASSERT_OK_AND_ASSIGN(const StoredState state, store_->Load());
+  const std::vector<StoredDeployment>& all = state.deployments;
   ASSERT_EQ(all.size(), 2U);
   EXPECT_EQ(all[0], (StoredDeployment{"a", "other", {}, {}, {}}));
   EXPECT_EQ(all[1], (StoredDeployment{"b", binary, {}, {}, {}}));
@@ -191,9 +195,67 @@ TEST_P(StateStoreConformance, DeploymentsDoNotMeet) {
   SY_ASSERT_OK(store_->Write(PutDeployment{"d", "record"}));
   Change(1);
 
-  SY_ASSERT_OK_AND_ASSIGN(const auto all, store_->Load());
+  SY_ASSERT_OK_AND_ASSIGN(const StoredState state, store_->Load());
+  const std::vector<StoredDeployment>& all = state.deployments;
   EXPECT_EQ(all[0], (StoredDeployment{"c", "other", {}, {}, {}}));
   SY_EXPECT_OK(store_->Write(ReserveEpoch{"c", Epoch{1}}));
+}
+
+TEST_P(StateStoreConformance, ForgetsADeploymentButNotItsNumbers) {
+  SY_ASSERT_OK(store_->Write(PutDeployment{"other", "record"}));
+  SY_ASSERT_OK(store_->Write(PutDeployment{"d", "record"}));
+  Change(3);
+  SY_ASSERT_OK(Reserve(7));
+
+  SY_ASSERT_OK(store_->Write(DeleteDeployment{"d"}));
+  SY_ASSERT_OK(store_->Write(DeleteDeployment{"d"})) << "again, as after an error";
+  ReopenIfDurable();
+
+  EXPECT_EQ(Only(), (StoredDeployment{"other", "record", {}, {}, {}}));
+  SY_ASSERT_OK_AND_ASSIGN(const StoredState state, store_->Load());
+  EXPECT_EQ(state.deleted_high_water, Epoch{7});
+  SY_ASSERT_OK(store_->Write(PutDeployment{"d", "anew"}));
+  EXPECT_THAT(Reserve(7), kConflict);
+  SY_EXPECT_OK(Reserve(8));
+  SY_EXPECT_OK(store_->Write(ReserveEpoch{"other", Epoch{1}})) << "one that was there goes on";
+}
+
+TEST_P(StateStoreConformance, TheHighestNumberOfAllDeletedCounts) {
+  for (const char* name : {"low", "high", "none"}) {
+    SY_ASSERT_OK(store_->Write(PutDeployment{name, "record"}));
+  }
+  SY_ASSERT_OK(store_->Write(ReserveEpoch{"low", Epoch{4}}));
+  SY_ASSERT_OK(store_->Write(ReserveEpoch{"high", Epoch{9}}));
+
+  for (const char* name : {"low", "high", "none"}) {
+    SY_ASSERT_OK(store_->Write(DeleteDeployment{name}));
+  }
+  ReopenIfDurable();
+
+  SY_ASSERT_OK_AND_ASSIGN(const StoredState state, store_->Load());
+  EXPECT_EQ(state.deleted_high_water, Epoch{9});
+}
+
+TEST_P(StateStoreConformance, NothingOfADeletedDeploymentCanBeWritten) {
+  SY_ASSERT_OK(store_->Write(PutDeployment{"d", "record"}));
+  SY_ASSERT_OK(Reserve(1));
+  SY_ASSERT_OK(store_->Write(DeleteDeployment{"d"}));
+
+  EXPECT_THAT(Commit(1), kConflict);
+  EXPECT_THAT(Reserve(2), kConflict);
+}
+
+TEST_P(StateStoreConformance, KeepsDutiesOfWorkers) {
+  SY_ASSERT_OK(store_->Write(PutWorkerDuty{"w0", WorkerDuty::kCordoned}));
+  SY_ASSERT_OK(store_->Write(PutWorkerDuty{"w1", WorkerDuty::kCordoned}));
+  SY_ASSERT_OK(store_->Write(PutWorkerDuty{"w1", WorkerDuty::kDraining}));
+  SY_ASSERT_OK(store_->Write(PutWorkerDuty{"w2", WorkerDuty::kDraining}));
+  SY_ASSERT_OK(store_->Write(PutWorkerDuty{"w2", WorkerDuty::kServe}));
+  ReopenIfDurable();
+
+  SY_ASSERT_OK_AND_ASSIGN(const StoredState state, store_->Load());
+  EXPECT_EQ(state.duties,
+            (WorkerDuties{{"w0", WorkerDuty::kCordoned}, {"w1", WorkerDuty::kDraining}}));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, StateStoreConformance, ::testing::ValuesIn(StateStores()),

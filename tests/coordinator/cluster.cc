@@ -75,6 +75,20 @@ absl::StatusOr<DeploymentView> Cluster::Apply(const DeploymentSpec& spec, bool d
   return *applied_;
 }
 
+absl::StatusOr<DeploymentView> Cluster::Delete(const std::string& name, bool at_once) {
+  deleted_.reset();
+  Step(DeleteRequested{RequestId{++last_id_}, name, at_once});
+  if (!deleted_) return absl::InternalError("delete was not answered");
+  return *deleted_;
+}
+
+absl::StatusOr<DutyView> Cluster::SetDuty(const std::string& worker, WorkerDuty duty, bool force) {
+  duty_.reset();
+  Step(DutyRequested{RequestId{++last_id_}, worker, duty, force});
+  if (!duty_) return absl::InternalError("the duty was not answered");
+  return *duty_;
+}
+
 absl::StatusOr<SessionGrant> Cluster::Open(const OpenSessionRequest& order) {
   opened_.reset();
   Step(SessionRequested{RequestId{++last_id_}, order});

@@ -74,6 +74,8 @@ class Cluster {
 
   // Operators and sources.
   absl::StatusOr<DeploymentView> Apply(const DeploymentSpec& spec, bool dry_run = false);
+  absl::StatusOr<DeploymentView> Delete(const std::string& name = "demo", bool at_once = false);
+  absl::StatusOr<DutyView> SetDuty(const std::string& worker, WorkerDuty duty, bool force = false);
   absl::StatusOr<SessionGrant> Open(const OpenSessionRequest& order);
   absl::StatusOr<SessionGrant> OpenDecode();
   WatchId Watch(const WatchRequest& order);
@@ -116,6 +118,8 @@ class Cluster {
   void Perform(const LoadModel& effect);
   void Perform(const WriteStore& effect);
   void Perform(const AnswerApply& effect);
+  void Perform(const AnswerDelete& effect) { deleted_ = effect.result; }
+  void Perform(const AnswerDuty& effect) { duty_ = effect.result; }
   void Perform(const AnswerSession& effect);
   void Perform(const AnswerEnd& /*effect*/) {}
   void Perform(const SendPlanUpdate& effect);
@@ -132,6 +136,8 @@ class Cluster {
   bool running_ = false;
   std::uint64_t last_id_ = 0;
   std::optional<absl::StatusOr<DeploymentView>> applied_;
+  std::optional<absl::StatusOr<DeploymentView>> deleted_;
+  std::optional<absl::StatusOr<DutyView>> duty_;
   std::optional<absl::StatusOr<SessionGrant>> opened_;
 };
 

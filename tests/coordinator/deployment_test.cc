@@ -189,6 +189,7 @@ constexpr std::size_t kRunnerBytes = 1;
 constexpr std::size_t kKeyBytes = 32;
 // For how long a former model is kept.
 constexpr std::size_t kKeptBytes = 8;
+constexpr std::size_t kMarkBytes = 1;  // of a deletion
 
 TEST(DeploymentRecordTest, RoundTrips) {
   DeploymentRecord record;
@@ -203,6 +204,7 @@ TEST(DeploymentRecordTest, RoundTrips) {
   record.facts = SmallFacts();
   SeededRng rng(8);
   record.grant_key = GrantKey::Random(&rng);
+  record.deleting = true;
 
   SY_ASSERT_OK_AND_ASSIGN(const auto parsed, ParseDeploymentRecord(CanonicalBytes(record)));
 
@@ -216,14 +218,14 @@ TEST(DeploymentRecordTest, ReadsTheFormatBeforeWireDtypes) {
   record.facts = SmallFacts();
   std::string bytes = CanonicalBytes(record);
   const std::size_t added = 1 + 4 + record.spec.phases.size() + 4;
-  bytes.resize(bytes.size() - kKeptBytes - kKeyBytes - kRunnerBytes - kStorageBytes -
+  bytes.resize(bytes.size() - kMarkBytes - kKeptBytes - kKeyBytes - kRunnerBytes - kStorageBytes -
                kDefaultsBytes - added);
   bytes[0] = 1;
 
   SY_ASSERT_OK_AND_ASSIGN(const auto parsed, ParseDeploymentRecord(bytes));
 
   EXPECT_EQ(parsed, record);
-  for (const char format : {'\0', '\2', '\3', '\4', '\5', '\6'}) {
+  for (const char format : {'\0', '\2', '\3', '\4', '\5', '\6', '\7'}) {
     bytes[0] = format;
     EXPECT_THAT(ParseDeploymentRecord(bytes),
                 FailsWith(absl::StatusCode::kDataLoss, Reason::kStoreWrite));
@@ -239,7 +241,7 @@ TEST(DeploymentRecordTest, ReadsTheFormatBeforeTheCoordinatorsDefaults) {
     record.spec.layers = {{LayerId{1}, {}, DtypeChoice::kAuto}};
     record.facts = SmallFacts();
     std::string bytes = CanonicalBytes(record);
-    bytes.resize(bytes.size() - kKeptBytes - kKeyBytes - kRunnerBytes - kStorageBytes -
+    bytes.resize(bytes.size() - kMarkBytes - kKeptBytes - kKeyBytes - kRunnerBytes - kStorageBytes -
                  kDefaultsBytes);
     bytes[0] = 2;
 
@@ -256,7 +258,7 @@ TEST(DeploymentRecordTest, ReadsTheFormatBeforeGrantKeys) {
   SY_ASSERT_OK_AND_ASSIGN(record.spec, CompleteSpec(GoodSpec()));
   record.facts = SmallFacts();
   std::string bytes = CanonicalBytes(record);
-  bytes.resize(bytes.size() - kKeptBytes - kKeyBytes);
+  bytes.resize(bytes.size() - kMarkBytes - kKeptBytes - kKeyBytes);
   bytes[0] = 3;
 
   SY_ASSERT_OK_AND_ASSIGN(const auto parsed, ParseDeploymentRecord(bytes));
@@ -271,8 +273,23 @@ TEST(DeploymentRecordTest, ReadsTheFormatBeforeFormerModelsWereKept) {
   SY_ASSERT_OK_AND_ASSIGN(record.spec, CompleteSpec(GoodSpec()));
   record.facts = SmallFacts();
   std::string bytes = CanonicalBytes(record);
-  bytes.resize(bytes.size() - kKeptBytes);
+  bytes.resize(bytes.size() - kMarkBytes - kKeptBytes);
   bytes[0] = 4;
+
+  SY_ASSERT_OK_AND_ASSIGN(const auto parsed, ParseDeploymentRecord(bytes));
+
+  EXPECT_EQ(parsed, record);
+}
+
+// A store of a coordinator that could not delete.
+TEST(DeploymentRecordTest, ReadsTheFormatBeforeDeletions) {
+  DeploymentRecord record;
+  SY_ASSERT_OK_AND_ASSIGN(record.spec, CompleteSpec(GoodSpec()));
+  record.spec.former_model_kept = std::chrono::minutes(5);
+  record.facts = SmallFacts();
+  std::string bytes = CanonicalBytes(record);
+  bytes.resize(bytes.size() - kMarkBytes);
+  bytes[0] = 5;
 
   SY_ASSERT_OK_AND_ASSIGN(const auto parsed, ParseDeploymentRecord(bytes));
 

@@ -54,7 +54,7 @@ MemoryStore WithOlderPlans(MemoryStore& store) {
   MemoryStore older;
   const auto stored = store.Load();
   EXPECT_TRUE(stored.ok()) << stored.status();
-  for (const StoredDeployment& one : *stored) {
+  for (const StoredDeployment& one : stored->deployments) {
     SY_EXPECT_OK(older.Write(PutDeployment{one.deployment, one.record}));
     for (const StoredPlan& plan : one.plans) {
       const std::string bytes = AsOlder(plan.plan);
@@ -83,8 +83,8 @@ TEST_F(RecoveryTest, PlansOfAnEarlierVersionArePlannedAnew) {
 
 TEST_F(RecoveryTest, DamagedPlansOfAnEarlierVersionAreRefused) {
   MemoryStore older = WithOlderPlans(cluster.store);
-  SY_ASSERT_OK_AND_ASSIGN(std::vector<StoredDeployment> stored, older.Load());
-  stored[0].plans[0].plan.back() ^= 1;
+  SY_ASSERT_OK_AND_ASSIGN(StoredState stored, older.Load());
+  stored.deployments[0].plans[0].plan.back() ^= 1;
 
   EXPECT_THAT(Recover(stored), FailsWith(absl::StatusCode::kDataLoss, Reason::kStoreWrite));
 }
@@ -361,8 +361,8 @@ TEST_F(RecoveryTest, WithoutItsStoreWorkersStillTakeTheGrantsOfBefore) {
 TEST_F(RecoveryTest, ARecordWithoutAKeyGetsOne) {
   auto stored = cluster.store.Load();
   SY_ASSERT_OK(stored);
-  std::string bytes = stored->front().record;
-  bytes.resize(bytes.size() - 8 - 32);  // nor for how long a former model is kept
+  std::string bytes = stored->deployments.front().record;
+  bytes.resize(bytes.size() - 1 - 8 - 32);  // nor what later formats added
   bytes[0] = 3;
   cluster.StopCoordinator();
   SY_ASSERT_OK(cluster.store.Write(PutDeployment{"demo", bytes}));
@@ -406,19 +406,19 @@ TEST(RecoverTest, RefusesDamagedRecordsAndPlans) {
   const auto damaged = FailsWith(absl::StatusCode::kDataLoss, Reason::kStoreWrite);
 
   auto bad = good;
-  bad[0].record.pop_back();
+  bad.deployments[0].record.pop_back();
   EXPECT_THAT(Recover(bad), damaged);
   bad = good;
-  bad[0].plans[0].plan[40] ^= 1;
+  bad.deployments[0].plans[0].plan[40] ^= 1;
   EXPECT_THAT(Recover(bad), damaged);
   bad = good;
-  bad[0].plans[0].hash.bytes[0] ^= 1;
+  bad.deployments[0].plans[0].hash.bytes[0] ^= 1;
   EXPECT_THAT(Recover(bad), damaged);
   bad = good;
-  bad[0].plans.clear();
+  bad.deployments[0].plans.clear();
   EXPECT_THAT(Recover(bad), damaged);
   bad = good;
-  bad[0].deployment = "other";
+  bad.deployments[0].deployment = "other";
   EXPECT_THAT(Recover(bad), damaged);
 }
 

@@ -59,6 +59,14 @@ void CoordinatorNode::Apply(const DeploymentSpec& spec) {
   if (alive()) Step(ApplyRequested{RequestId{++last_id_}, spec, false});
 }
 
+void CoordinatorNode::Delete(const std::string& deployment, bool at_once) {
+  if (alive()) Step(DeleteRequested{RequestId{++last_id_}, deployment, at_once});
+}
+
+void CoordinatorNode::SetDuty(const std::string& worker, WorkerDuty duty, bool force) {
+  if (alive()) Step(DutyRequested{RequestId{++last_id_}, worker, duty, force});
+}
+
 void CoordinatorNode::Tick() {
   Step(switchyard::Tick{});
   if (++ticks_ % 8 == 0) world_->oracles.CoordinatorShows(View());

@@ -28,6 +28,8 @@ class CoordinatorNode {
   // Of the life that runs; nothing while there is none.
   [[nodiscard]] CoordinatorView View() const;
   void Apply(const DeploymentSpec& spec);
+  void Delete(const std::string& deployment, bool at_once);
+  void SetDuty(const std::string& worker, WorkerDuty duty, bool force);
 
   // Called at this node, by what comes over a link.
   StreamId OpenStream(const std::shared_ptr<Wire>& link,
@@ -59,6 +61,8 @@ class CoordinatorNode {
   void Perform(const LoadModel& effect);
   void Perform(const WriteStore& effect);
   void Perform(const AnswerApply& /*effect*/) {}
+  void Perform(const AnswerDelete& /*effect*/) {}
+  void Perform(const AnswerDuty& /*effect*/) {}
   void Perform(const AnswerSession& effect);
   void Perform(const AnswerEnd& /*effect*/) {}
   void Perform(const SendPlanUpdate& effect);

@@ -28,7 +28,7 @@ void Oracles::Fail(const std::string& what) {
 
 StoredDeployment Oracles::Stored(const std::string& deployment) const {
   const auto all = const_cast<MemoryStore*>(disk_)->Load();
-  for (const StoredDeployment& stored : *all) {
+  for (const StoredDeployment& stored : all->deployments) {
     if (stored.deployment == deployment) return stored;
   }
   return {};

@@ -219,8 +219,8 @@ void SourceNode::Submit() {
   if (absl::IsUnavailable(ticket.status()) && !watch_->refused().ok()) ticket = watch_->refused();
   SchedulePoll();
   if (!ticket.ok()) {
-    // What a session that the coordinator has forgotten says.
-    reopen_ = absl::IsFailedPrecondition(ticket.status());
+    // What a session says that the coordinator has forgotten, or whose deployment was deleted.
+    reopen_ = absl::IsFailedPrecondition(ticket.status()) || absl::IsNotFound(ticket.status());
     return reopen_ ? void() : CheckFailure(*job, ticket.status());
   }
   ++world_->stats.steps_submitted;

@@ -82,6 +82,8 @@ void World::MakeWeather() {
              .break_stream = maybe(1.0),
              .cut = maybe(0.5),
              .reapply = maybe(0.3),
+             .remove = maybe(0.15),
+             .duty = maybe(0.3),
              .crash_source = maybe(0.4),
              .pause_source = maybe(0.3),
              .nack = maybe(0.3),
@@ -199,7 +201,29 @@ void World::StormTick() {
     scheduler.After(Between(milliseconds(100), seconds(5)), [this] { network.HealAll(); });
   }
   if (happens(weather.reapply)) Apply(Chance(0.5) ? rng.Next() : 0);
+  if (happens(weather.remove)) {
+    const std::size_t one = rng.Below(specs_.size());
+    coordinator_->Delete(specs_[one].name, Chance(0.5));
+    scheduler.After(Between(milliseconds(200), seconds(8)), [this, one] { ApplyAgain(one); });
+  }
+  if (happens(weather.duty)) {
+    constexpr std::array kDuties{WorkerDuty::kServe, WorkerDuty::kCordoned, WorkerDuty::kDraining};
+    coordinator_->SetDuty(AnyWorker().name(), kDuties[rng.Below(kDuties.size())], Chance(0.3));
+  }
   scheduler.After(kStormStep, [this] { StormTick(); });
+}
+
+void World::ApplyAgain(std::size_t spec) {
+  for (const DeploymentView& one : coordinator_->View().deployments) {
+    if (one.spec.name != specs_[spec].name) continue;
+    if (one.state != DeploymentState::kDeleting) return;
+    // Its sessions would wait for ever.
+    if (!storm_) coordinator_->Delete(one.spec.name, /*at_once=*/true);
+    scheduler.After(milliseconds(300), [this, spec] { ApplyAgain(spec); });
+    return;
+  }
+  coordinator_->Apply(specs_[spec]);
+  scheduler.After(seconds(1), [this, spec] { ApplyAgain(spec); });
 }
 
 // Faults end, everybody is there again, the operator applies once more.
@@ -216,7 +240,11 @@ void World::Calm() {
     worker->Start();
   }
   for (const auto& source : sources_) source->Start();
+  for (const auto& worker : workers_) {
+    coordinator_->SetDuty(worker->name(), WorkerDuty::kServe, false);
+  }
   Apply(0);
+  for (std::size_t spec = 0; spec < specs_.size(); ++spec) ApplyAgain(spec);
 }
 
 void World::CheckService(const std::string& when) {

@@ -68,6 +68,8 @@ struct Weather {
   double break_stream = 0;
   double cut = 0;
   double reapply = 0;
+  double remove = 0;  // a deployment, which is applied again some time later
+  double duty = 0;    // another one of a worker
   double crash_source = 0;
   double pause_source = 0;
   double nack = 0;          // of each PREPARE
@@ -134,6 +136,8 @@ class World {
   void MakeWeather();
   void MakeFleet();
   void StormTick();
+  // Until the deployment exists and nobody deletes it.
+  void ApplyAgain(std::size_t spec);
   void Calm();
   // `weights`: of another version of the model; 0: as they are. The wire dtype may change too.
   void Apply(std::uint64_t weights);

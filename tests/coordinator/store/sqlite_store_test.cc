@@ -142,7 +142,7 @@ TEST_F(SqliteStoreTest, SaysWhenTheDiskIsFullAndWorksAgainAfterwards) {
     const FileSizeLimit limit(1'000'000);
     EXPECT_THAT(store->Write(big), kStoreFailure);
     SY_ASSERT_OK_AND_ASSIGN(const auto all, store->Load());
-    EXPECT_EQ(all.front().record, "small");
+    EXPECT_EQ(all.deployments.front().record, "small");
   }
 
   SY_EXPECT_OK(store->Write(big));
@@ -162,8 +162,8 @@ TEST_F(SqliteStoreTest, KeepsWhatWasWrittenWhenTheProcessIsKilled) {
 
   SY_ASSERT_OK_AND_ASSIGN(auto store, SqliteStore::Open(path_));
   SY_ASSERT_OK_AND_ASSIGN(const auto all, store->Load());
-  ASSERT_EQ(all.size(), 1U);
-  EXPECT_EQ(all.front().record, "durable");
+  ASSERT_EQ(all.deployments.size(), 1U);
+  EXPECT_EQ(all.deployments.front().record, "durable");
 }
 
 TEST(StateStoreRegistryTest, OpensByAddress) {

@@ -1,0 +1,204 @@
+#include "coordinator/lifecycle/applies.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+#include "coordinator/config_planner.h"
+#include "coordinator/progress/progress_view.h"
+#include "coordinator/replan_gate.h"
+#include "core/base/error.h"
+
+namespace switchyard {
+
+bool Applies::IsRunning(const std::string& deployment) const {
+  return std::any_of(applies_.begin(), applies_.end(),
+                     [&](const auto& entry) { return entry.second.spec.name == deployment; });
+}
+
+absl::Status Applies::Check(const DeploymentSpec& spec) const {
+  // One apply of a name at a time: of two, the slower one would win.
+  if (IsRunning(spec.name)) return DeploymentBusy(spec.name, "already being applied");
+  if (deletions_->Has(spec.name)) return DeploymentBusy(spec.name, "being deleted");
+  // Replacing a deployment needs no room.
+  if (deployments_->contains(spec.name)) return absl::OkStatus();
+  const std::size_t most = context_->options->max_deployments;
+  if (deployments_->size() + applies_.size() < most) return absl::OkStatus();
+  return MakeError(absl::StatusCode::kResourceExhausted, Reason::kBadConfig,
+                   absl::StrFormat("the limit of %d deployments is reached; raise the "
+                                   "coordinator's max_deployments",
+                                   most));
+}
+
+void Applies::On(const ApplyRequested& event) {
+  // Checked before the checkpoint is read, which may take minutes.
+  absl::StatusOr<DeploymentSpec> spec = CompleteSpec(event.spec);
+  absl::Status status = spec.status();
+  if (status.ok()) status = Check(*spec);
+  if (!status.ok()) {
+    context_->out->Add(AnswerApply{event.id, status});
+    return;
+  }
+  // Stamped now and stored: a coordinator that restarts with other options must plan as before.
+  spec->coordinator_defaults = context_->options->dispatch;
+  context_->out->Add(LoadModel{event.id, spec->checkpoint});
+  Apply& apply = applies_[event.id];
+  apply.spec = *std::move(spec);
+  apply.dry_run = event.dry_run;
+}
+
+void Applies::On(const ModelProgress& event, TimePoint now) {
+  const auto it = applies_.find(event.id);
+  if (it == applies_.end()) return;
+  it->second.read.Add(event.bytes_done, now);
+  it->second.bytes = event.bytes;
+}
+
+void Applies::On(const ModelLoaded& event, TimePoint now) {
+  const auto it = applies_.find(event.id);
+  if (it == applies_.end()) return;
+  Apply& apply = it->second;
+  absl::Status status = event.facts.status();
+  if (status.ok()) status = CheckFacts(*event.facts);
+  // Only now is it known which layers the model has.
+  if (status.ok()) status = CheckLayersExist(apply.spec, *event.facts);
+  if (!status.ok()) {
+    context_->out->Add(
+        AnswerApply{event.id, Annotate(status, absl::StrCat("deployment ", apply.spec.name))});
+    applies_.erase(it);
+    return;
+  }
+  const DeploymentController* existing = ControllerOf(apply.spec.name);
+  apply.record = {
+      apply.spec, *event.facts,
+      existing != nullptr ? existing->record().grant_key : GrantKey::Random(context_->rng)};
+  if (apply.dry_run) {
+    context_->out->Add(AnswerApply{event.id, Preview(apply.record, now)});
+    applies_.erase(it);
+  } else if (existing != nullptr && existing->record() == apply.record) {
+    // Nothing to store or to plan, so that applying the same file again is free.
+    context_->out->Add(AnswerApply{event.id, ViewOf(*existing, now)});
+    applies_.erase(it);
+  } else {
+    apply.write =
+        context_->out->Write(PutDeployment{apply.spec.name, CanonicalBytes(apply.record)});
+  }
+}
+
+bool Applies::OnStoreWritten(WriteId write, const absl::Status& status, TimePoint now) {
+  for (auto it = applies_.begin(); it != applies_.end(); ++it) {
+    if (it->second.write != write) continue;
+    // Removed first, so that the name is free for the next apply when this one is answered.
+    const Apply apply = std::move(it->second);
+    const RequestId id = it->first;
+    applies_.erase(it);
+    if (status.ok()) {
+      Finish(id, apply, now);
+    } else {
+      context_->out->Add(AnswerApply{id, status});
+    }
+    return true;
+  }
+  return false;
+}
+
+void Applies::Finish(RequestId id, const Apply& apply, TimePoint now) {
+  DeploymentController* controller = ControllerOf(apply.spec.name);
+  if (controller != nullptr) {
+    // The serving epoch goes on until a plan of the new record has replaced it.
+    controller->SetRecord(apply.record);
+  } else {
+    const auto added = deployments_->try_emplace(apply.spec.name, *context_, apply.record,
+                                                 deletions_->high_water(), now);
+    controller = &added.first->second;
+  }
+  context_->out->Info("deployment %s: applied, model %s, %d MoE layers of %d experts",
+                      apply.spec.name, apply.spec.model, apply.record.facts.layers.size(),
+                      apply.record.facts.shape.experts);
+  // Before the answer, so that it says what came of the deployment with the available workers.
+  controller->Evaluate(now);
+  context_->out->Add(AnswerApply{id, ViewOf(*controller, now)});
+}
+
+DeploymentView Applies::ViewOf(const DeploymentController& controller, TimePoint now) const {
+  DeploymentView view = controller.View(now);
+  view.sessions = sessions_->CountOf(view.spec.name);
+  return view;
+}
+
+DeploymentController* Applies::ControllerOf(const std::string& deployment) const {
+  const auto it = deployments_->find(deployment);
+  return it == deployments_->end() ? nullptr : &it->second;
+}
+
+// Proposes the plan that `record` would get now, or says why the available workers allow none.
+DeploymentView Applies::Preview(const DeploymentRecord& record, TimePoint now) const {
+  // A controller of its own for the view, so that a dry run leaves no trace in the deployment that
+  // runs. The plan is that of the running one: it knows what serves and which workers fail.
+  const DeploymentController probe(*context_, record, Epoch{}, now);
+  DeploymentView view = probe.View(now);
+  const DeploymentController* running = ControllerOf(record.spec.name);
+  const Plan* serving = running == nullptr ? nullptr : running->serving().plan();
+  const bool serves = serving != nullptr;
+  const absl::StatusOr<PlanProposal> proposal =
+      serves ? running->ProposalFor(record, now) : probe.ProposalFor(record, now);
+  view.problem = proposal.status();
+  if (proposal.ok()) {
+    view.left_out = proposal->left_out;
+    view.warnings = proposal->warnings;
+    view.activity = absl::StrFormat("checked; a plan with %d workers is possible (%s)",
+                                    proposal->plan.workers.size(), proposal->changes);
+    view.proposed = std::make_shared<const Plan>(proposal->plan);
+  } else {
+    // NOT_READY is the only outcome that other workers could change.
+    const bool waits = ReasonOf(proposal.status()) == Reason::kNotReady;
+    view.activity = waits ? "checked; the available workers are not sufficient"
+                          : "checked; this configuration can never be served";
+    if (!waits) return view;
+  }
+  const std::string missing =
+      MissingWorkers(context_->members->CandidateIds(serving), record.spec.min_workers);
+  if (!missing.empty()) {
+    absl::StrAppend(&view.activity, "; min_workers is not reached: ", missing);
+    // A dry run plans with the workers that are connected, but a real first plan would still wait.
+    if (!serves) {
+      absl::StrAppend(&view.activity, ", and a first plan waits for more up to join_timeout");
+    }
+  }
+  return view;
+}
+
+void Applies::AddTo(CoordinatorView* view, TimePoint now) const {
+  for (const auto& [id, apply] : applies_) {
+    auto& all = view->deployments;
+    auto at = std::lower_bound(
+        all.begin(), all.end(), apply.spec.name,
+        [](const DeploymentView& one, const std::string& name) { return one.spec.name < name; });
+    const bool exists = at != all.end() && at->spec.name == apply.spec.name;
+    // A dry run creates nothing.
+    if (!exists && apply.dry_run) continue;
+    if (!exists) {
+      at = all.insert(at, DeploymentView());
+      at->spec = apply.spec;
+      at->state = DeploymentState::kReading;
+    }
+    at->reading = ReadingView{.model = apply.spec.model,
+                              .checkpoint = apply.spec.checkpoint,
+                              .bytes_done = apply.read.count(),
+                              .bytes = apply.bytes,
+                              .pace = PaceOf(apply.read, apply.bytes, now),
+                              .dry_run = apply.dry_run};
+    const std::string reading = TextOf(*at->reading);
+    if (!exists) {
+      at->activity = reading;
+    } else {
+      absl::StrAppend(&at->activity, "; ", apply.dry_run ? "a dry run is " : "an apply is ",
+                      reading);
+    }
+  }
+}
+
+}  // namespace switchyard

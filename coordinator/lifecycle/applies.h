@@ -1,0 +1,81 @@
+// Applies in progress, dry or not.
+//
+//   request --> its checkpoint is read --> its record is written --> answered
+//
+// Answered only after the write, so that an applied deployment survives a restart. A dry run ends
+// once the checkpoint is read. Not thread-safe.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "absl/status/status.h"
+
+#include "coordinator/deployment.h"
+#include "coordinator/deployment_controller.h"
+#include "coordinator/events.h"
+#include "coordinator/lifecycle/deletions.h"
+#include "coordinator/progress/rate_meter.h"
+#include "coordinator/session_table.h"
+#include "coordinator/view.h"
+#include "core/base/clock.h"
+
+namespace switchyard {
+
+class Applies {
+ public:
+  using Deployments = std::map<std::string, DeploymentController>;
+
+  // All outlive it. What is applied is added to `deployments`, or changed there.
+  Applies(const ControllerContext* context, Deployments* deployments, const Deletions* deletions,
+          const SessionTable* sessions)
+      : context_(context), deployments_(deployments), deletions_(deletions), sessions_(sessions) {}
+
+  void On(const ApplyRequested& event);
+  void On(const ModelProgress& event, TimePoint now);
+  void On(const ModelLoaded& event, TimePoint now);
+  // False when the write is not one of an apply.
+  bool OnStoreWritten(WriteId write, const absl::Status& status, TimePoint now);
+
+  // An apply of it runs, dry or not.
+  [[nodiscard]] bool IsRunning(const std::string& deployment) const;
+  // The name of a deployment that is being applied and that `matches`; empty: none is.
+  template <typename Matches>
+  [[nodiscard]] std::string Find(Matches matches) const {
+    for (const auto& [id, apply] : applies_) {
+      if (matches(apply.spec)) return apply.spec.name;
+    }
+    return "";
+  }
+  // Adds them to the view, in rows of their own where the deployment does not exist so far.
+  void AddTo(CoordinatorView* view, TimePoint now) const;
+
+ private:
+  struct Apply {
+    DeploymentSpec spec;
+    bool dry_run = false;
+    // Set once the checkpoint is read.
+    DeploymentRecord record;
+    // Set once the record is sent to the store.
+    WriteId write;
+    // How far the checkpoint is read.
+    RateMeter read = {};
+    std::int64_t bytes = 0;
+  };
+
+  // Whether it may start now.
+  [[nodiscard]] absl::Status Check(const DeploymentSpec& spec) const;
+  void Finish(RequestId id, const Apply& apply, TimePoint now);
+  // The answer to a dry run.
+  [[nodiscard]] DeploymentView Preview(const DeploymentRecord& record, TimePoint now) const;
+  [[nodiscard]] DeploymentView ViewOf(const DeploymentController& controller, TimePoint now) const;
+  [[nodiscard]] DeploymentController* ControllerOf(const std::string& deployment) const;
+
+  const ControllerContext* context_;
+  Deployments* deployments_;
+  const Deletions* deletions_;
+  const SessionTable* sessions_;
+  std::map<RequestId, Apply> applies_;
+};
+
+}  // namespace switchyard
