@@ -15,13 +15,13 @@ namespace switchyard {
 template <>
 struct WireEnum<DeploymentState> {
   using Proto = v1::DeploymentState;
-  static constexpr DeploymentState kLast = DeploymentState::kReading;
+  static constexpr DeploymentState kLast = DeploymentState::kDeleting;
   static constexpr int kProtoMax = v1::DeploymentState_MAX;
 };
 template <>
 struct WireEnum<WorkerState> {
   using Proto = v1::WorkerState;
-  static constexpr WorkerState kLast = WorkerState::kUnreachable;
+  static constexpr WorkerState kLast = WorkerState::kDrained;
   static constexpr int kProtoMax = v1::WorkerState_MAX;
 };
 template <>
@@ -153,6 +153,7 @@ void Encode(const DeploymentView& in, v1::Deployment* out) {
     EncodeDigest(in.serving->hash, out->mutable_plan_hash());
   }
   if (in.served) Encode(*in.served, out->mutable_serving_model());
+  out->set_current(in.current);
   out->set_pending_epoch(in.pending.value);
   for (const StagingView& worker : in.staging) Encode(worker, out->add_staging());
   out->set_activity(in.activity);

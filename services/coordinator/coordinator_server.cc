@@ -1,5 +1,6 @@
 #include "services/coordinator/coordinator_server.h"
 
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -151,6 +152,14 @@ grpc::ServerUnaryReactor* Refuse(grpc::CallbackServerContext* context, const abs
   return reactor;
 }
 
+// A name of any other form belongs to nothing, and would be repeated in the error.
+absl::Status CheckName(absl::string_view field, const std::string& name) {
+  if (IsName(name)) return absl::OkStatus();
+  return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
+                   absl::StrCat(field, " must be 1 to 128 characters of [A-Za-z0-9._-]"),
+                   {{"field", std::string(field)}});
+}
+
 // WatchPlan is raw: its answers are encoded once for all watchers.
 using CoordinatorMethods = v1::CoordinatorService::WithRawCallbackMethod_WatchPlan<
     v1::CoordinatorService::CallbackService>;
@@ -176,6 +185,36 @@ class CoordinatorServiceImpl final : public CoordinatorMethods {
                                reactor->Finish(StatusToGrpc(view.status()));
                              });
     return reactor;
+  }
+
+  grpc::ServerUnaryReactor* DeleteDeployment(grpc::CallbackServerContext* context,
+                                             const v1::DeleteDeploymentRequest* request,
+                                             v1::DeleteDeploymentResponse* response) override {
+    if (const absl::Status named = CheckName("name", request->name()); !named.ok()) {
+      return Refuse(context, named);
+    }
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    driver_->DeleteDeployment(request->name(), request->now(),
+                              [reactor, response](const absl::StatusOr<DeploymentView>& view) {
+                                if (view.ok()) Encode(*view, response->mutable_deployment());
+                                reactor->Finish(StatusToGrpc(view.status()));
+                              });
+    return reactor;
+  }
+  grpc::ServerUnaryReactor* CordonWorker(grpc::CallbackServerContext* context,
+                                         const v1::CordonWorkerRequest* request,
+                                         v1::CordonWorkerResponse* response) override {
+    return SetDuty(context, request->id(), WorkerDuty::kCordoned, /*force=*/false, response);
+  }
+  grpc::ServerUnaryReactor* DrainWorker(grpc::CallbackServerContext* context,
+                                        const v1::DrainWorkerRequest* request,
+                                        v1::DrainWorkerResponse* response) override {
+    return SetDuty(context, request->id(), WorkerDuty::kDraining, request->force(), response);
+  }
+  grpc::ServerUnaryReactor* UncordonWorker(grpc::CallbackServerContext* context,
+                                           const v1::UncordonWorkerRequest* request,
+                                           v1::UncordonWorkerResponse* response) override {
+    return SetDuty(context, request->id(), WorkerDuty::kServe, /*force=*/false, response);
   }
 
   grpc::ServerUnaryReactor* GetDeployment(grpc::CallbackServerContext* context,
@@ -256,6 +295,24 @@ class CoordinatorServiceImpl final : public CoordinatorMethods {
   }
 
  private:
+  template <typename Response>
+  grpc::ServerUnaryReactor* SetDuty(grpc::CallbackServerContext* context, const std::string& worker,
+                                    WorkerDuty duty, bool force, Response* response) {
+    if (const absl::Status named = CheckName("id", worker); !named.ok()) {
+      return Refuse(context, named);
+    }
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    driver_->SetDuty(worker, duty, force, [reactor, response](absl::StatusOr<DutyView> view) {
+      if (view.ok() && view->worker) Encode(*view->worker, response->mutable_worker());
+      if constexpr (std::is_same_v<Response, v1::DrainWorkerResponse>) {
+        if (view.ok())
+          response->mutable_warnings()->Assign(view->warnings.begin(), view->warnings.end());
+      }
+      reactor->Finish(StatusToGrpc(view.status()));
+    });
+    return reactor;
+  }
+
   Driver* const driver_;
   const Incarnation incarnation_;
   EncodedPlans plans_;

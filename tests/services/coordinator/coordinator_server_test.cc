@@ -225,6 +225,60 @@ TEST_F(CoordinatorServerTest, TheReadOnlyCallsShowWhatServes) {
   EXPECT_EQ(workers.workers(0).protocol_version(), kProtocolVersion);
 }
 
+TEST_F(CoordinatorServerTest, WorkersAreDrainedAndDeploymentsDeleted) {
+  SY_ASSERT_OK(Apply("d", false));
+  YesWorker first(endpoint, "w0", 1);
+  YesWorker second(endpoint, "w1", 2);
+  ASSERT_TRUE(Eventually([&] {
+    const auto plan = Call(&v1::CoordinatorService::Stub::GetPlan, v1::GetPlanRequest());
+    return plan.ok() && plan->plan().workers_size() == 2;
+  }));
+
+  v1::DrainWorkerRequest drain;
+  drain.set_id("w1");
+  SY_ASSERT_OK_AND_ASSIGN(const auto drained,
+                          Call(&v1::CoordinatorService::Stub::DrainWorker, drain));
+  EXPECT_EQ(drained.worker().state(), v1::WORKER_STATE_DRAINING);
+  EXPECT_EQ(drained.warnings_size(), 0);
+  ASSERT_TRUE(Eventually([&] {
+    const auto workers = Call(&v1::CoordinatorService::Stub::ListWorkers, v1::ListWorkersRequest());
+    return workers.ok() && workers->workers(1).state() == v1::WORKER_STATE_DRAINED;
+  }));
+  drain.set_id("w0");
+  EXPECT_THAT(Call(&v1::CoordinatorService::Stub::DrainWorker, drain),
+              FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kNotReady));
+  v1::CordonWorkerRequest cordon;
+  cordon.set_id("w1");
+  SY_ASSERT_OK_AND_ASSIGN(const auto cordoned,
+                          Call(&v1::CoordinatorService::Stub::CordonWorker, cordon));
+  EXPECT_EQ(cordoned.worker().state(), v1::WORKER_STATE_CORDONED);
+  v1::UncordonWorkerRequest uncordon;
+  uncordon.set_id("w1");
+  SY_ASSERT_OK_AND_ASSIGN(const auto uncordoned,
+                          Call(&v1::CoordinatorService::Stub::UncordonWorker, uncordon));
+  EXPECT_EQ(uncordoned.worker().state(), v1::WORKER_STATE_LIVE);
+
+  v1::DeleteDeploymentRequest gone;
+  gone.set_name("d");
+  SY_ASSERT_OK_AND_ASSIGN(const auto deleted,
+                          Call(&v1::CoordinatorService::Stub::DeleteDeployment, gone));
+  EXPECT_EQ(deleted.deployment().state(), v1::DEPLOYMENT_STATE_DELETING);
+  EXPECT_TRUE(Eventually([&] { return Deployments().deployments_size() == 0; }));
+}
+
+TEST_F(CoordinatorServerTest, NamesThatAreNoneAreRefused) {
+  const auto bad = FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadRequest);
+  const std::string huge(1 << 20, 'x');
+  for (const std::string& name : {std::string(), std::string("a b"), huge}) {
+    v1::DeleteDeploymentRequest gone;
+    gone.set_name(name);
+    EXPECT_THAT(Call(&v1::CoordinatorService::Stub::DeleteDeployment, gone), bad);
+    v1::DrainWorkerRequest drain;
+    drain.set_id(name);
+    EXPECT_THAT(Call(&v1::CoordinatorService::Stub::DrainWorker, drain), bad);
+  }
+}
+
 TEST_F(CoordinatorServerTest, ValidateOnlyAnswersAndChangesNothing) {
   SY_ASSERT_OK_AND_ASSIGN(const auto applied, Apply("d", true));
 
