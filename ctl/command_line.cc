@@ -20,17 +20,20 @@ constexpr int kExitUsage = 2;
 constexpr double kCallTimeoutSeconds = 10;
 // Long, because the coordinator hashes the whole checkpoint before it answers.
 constexpr double kApplyTimeoutSeconds = 1800;
+constexpr double kWaitTimeoutSeconds = 300;
 
 constexpr char kGlobalOptions[] =
     "Options of every command:\n"
     "  --target HOST:PORT   the coordinator (default 127.0.0.1:7700)\n"
     "  -o table|json        output format (default: table on a terminal, else json)\n"
-    "  --timeout SECONDS    timeout of each call (default 10; apply: 1800)\n";
+    "  --timeout SECONDS    timeout of each call (default 10; apply: 1800), and of the whole wait\n"
+    "                       with --wait and in wait (default 300; apply: 1800)\n";
 
 // Verb names in the order of the help; also the candidates for "did you mean".
 const std::vector<std::string>& Verbs() {
-  static const std::vector<std::string> verbs{"apply",   "get",   "describe",
-                                              "explain", "model", "version"};
+  static const std::vector<std::string> verbs{"apply",   "delete", "cordon", "uncordon",
+                                              "drain",   "wait",   "get",    "describe",
+                                              "explain", "model",  "version"};
   return verbs;
 }
 
@@ -84,6 +87,8 @@ struct Raw {
   CommandLine line;
   std::string kind;
   std::string name;
+  std::vector<std::string> object;  // "worker w0", "worker/w0" or "w0"
+  std::string condition;
   std::string output;
   std::string phase;
   std::string edge;
@@ -95,18 +100,70 @@ void AddDeployment(CLI::App* verb, Raw& raw) {
                    "The deployment; optional if there is only one");
 }
 
+void AddWait(CLI::App* verb, Raw& raw, const std::string& help) {
+  verb->add_flag("--wait", raw.line.wait, help);
+}
+
 void AddApply(CLI::App& app, Raw& raw) {
   CLI::App* verb = app.add_subcommand("apply", "Create or change deployments from a file");
   verb->add_option("-f,--file", raw.line.file, "YAML or JSON; several documents separated by ---")
       ->required();
   verb->add_flag("--dry-run", raw.line.dry_run, "Check the file without changing anything");
+  AddWait(verb, raw, "Wait until what was applied serves");
+  verb->get_option("--wait")->excludes("--dry-run");
   verb->footer(absl::StrCat(kGlobalOptions,
                             "Examples:\n"
                             "  syctl apply -f deployment.yaml\n"
+                            "  syctl apply -f deployment.yaml --wait --timeout 600\n"
                             "  syctl apply -f deployment.yaml --dry-run\n"
                             "A minimal file:\n"
                             "  name: local\n"
                             "  checkpoint: /models/qwen3-moe\n"));
+}
+
+void AddObject(CLI::App* verb, Raw& raw, const std::string& help) {
+  verb->add_option("OBJECT", raw.object, help)->required()->expected(1, 2);
+}
+
+void AddDelete(CLI::App& app, Raw& raw) {
+  CLI::App* verb = app.add_subcommand("delete", "Delete a deployment once its sessions are closed");
+  AddObject(verb, raw, "deployment NAME");
+  verb->add_flag("--now", raw.line.now, "End its sessions; steps that run have 5 s");
+  AddWait(verb, raw, "Wait until it is gone");
+  verb->footer(absl::StrCat(kGlobalOptions,
+                            "Examples:\n"
+                            "  syctl delete deployment local --wait\n"
+                            "  syctl delete deployment local --now\n"));
+}
+
+void AddWorkerVerbs(CLI::App& app, Raw& raw) {
+  CLI::App* cordon =
+      app.add_subcommand("cordon", "Keep a worker out of plans that it does not serve in");
+  AddObject(cordon, raw, "worker ID");
+  cordon->footer(absl::StrCat(kGlobalOptions, "Example:\n  syctl cordon worker w0\n"));
+  CLI::App* uncordon = app.add_subcommand("uncordon", "Let plans use a worker again");
+  AddObject(uncordon, raw, "worker ID");
+  uncordon->footer(absl::StrCat(kGlobalOptions, "Example:\n  syctl uncordon worker w0\n"));
+  CLI::App* drain = app.add_subcommand(
+      "drain", "Move a worker's experts to the others; its process goes on, and may end then");
+  AddObject(drain, raw, "worker ID");
+  drain->add_flag("--force", raw.line.force,
+                  "Also where the others cannot serve its deployments: it serves until they can");
+  AddWait(drain, raw, "Wait until it holds nothing any more");
+  drain->footer(absl::StrCat(kGlobalOptions, "Example:\n  syctl drain worker w0 --wait\n"));
+}
+
+void AddWaitVerb(CLI::App& app, Raw& raw) {
+  CLI::App* verb = app.add_subcommand("wait", "Wait until an object is in a state");
+  AddObject(verb, raw, "deployment NAME or worker ID");
+  verb->add_option("--for", raw.condition,
+                   "serving or deleted for a deployment, live or drained for a worker")
+      ->required()
+      ->check(CLI::IsMember({"serving", "deleted", "live", "drained"}));
+  verb->footer(absl::StrCat(kGlobalOptions,
+                            "Examples:\n"
+                            "  syctl wait deployment local --for serving --timeout 60\n"
+                            "  syctl wait worker/w0 --for drained\n"));
 }
 
 void AddGet(CLI::App& app, Raw& raw) {
@@ -117,9 +174,11 @@ void AddGet(CLI::App& app, Raw& raw) {
           KindOf({Kind::kDeployments, Kind::kModels, Kind::kWorkers, Kind::kLayers, Kind::kPlan},
                  /*many=*/true, &raw.line.kind));
   AddDeployment(verb, raw);
+  verb->add_flag("-w,--watch", raw.line.watch, "Print the list again whenever it changes");
   verb->footer(absl::StrCat(kGlobalOptions,
                             "Examples:\n"
                             "  syctl get workers\n"
+                            "  syctl get deployments -w\n"
                             "  syctl get layers --deployment local\n"
                             "  syctl get plan -o json | jq .plan.epoch\n"));
 }
@@ -209,7 +268,8 @@ void AddGlobalOptions(CLI::App& app, Raw& raw) {
                  "table or json; default: table on a terminal, else json")
       ->check(CLI::IsMember({"table", "json"}));
   app.add_option("--timeout", raw.timeout_s,
-                 "Timeout of each call, in seconds (default 10; apply: 1800)")
+                 "Timeout in seconds: of each call (default 10; apply: 1800), and of a wait as a "
+                 "whole (default 300; apply: 1800)")
       ->check(CLI::Range(0.001, 86400.0));
 }
 
@@ -231,11 +291,76 @@ std::string UnknownVerb(const std::vector<std::string>& words) {
   return "";
 }
 
+// Splits "worker w0", "worker/w0" and, where only one of `kinds` is possible, "w0". Returns what is
+// wrong; empty: nothing is.
+std::string ReadObject(std::vector<std::string> words, const std::vector<Kind>& kinds,
+                       CommandLine* line) {
+  const auto row = [](Kind kind) {
+    return *std::find_if(std::begin(kKinds), std::end(kKinds),
+                         [kind](const KindWord& each) { return each.kind == kind; });
+  };
+  if (words.size() == 1) {
+    const std::size_t slash = words[0].find('/');
+    if (slash != std::string::npos) {
+      words = {words[0].substr(0, slash), words[0].substr(slash + 1)};
+    } else if (kinds.size() == 1 && kinds[0] == Kind::kWorkers) {
+      words.insert(words.begin(), "worker");
+    }
+  }
+  std::vector<std::string> known;
+  for (const Kind kind : kinds) {
+    known.emplace_back(row(kind).one);
+    if (words[0] != row(kind).one && words[0] != row(kind).many) continue;
+    line->kind = kind;
+    if (words.size() < 2 || words[1].empty()) return absl::StrCat("name the ", row(kind).one);
+    line->name = words[1];
+    return "";
+  }
+  return absl::StrCat("unknown kind \"", words[0], "\"", DidYouMean(words[0], known));
+}
+
+// What the verb acts on and waits for. Returns what is wrong; empty: nothing is.
+std::string FinishObject(const Raw& raw, CommandLine* line) {
+  switch (line->verb) {
+    case Verb::kDelete:
+      return ReadObject(raw.object, {Kind::kDeployments}, line);
+    case Verb::kCordon:
+    case Verb::kUncordon:
+    case Verb::kDrain:
+      return ReadObject(raw.object, {Kind::kWorkers}, line);
+    case Verb::kWait:
+      break;
+    default:
+      return "";
+  }
+  std::string wrong = ReadObject(raw.object, {Kind::kDeployments, Kind::kWorkers}, line);
+  if (!wrong.empty()) return wrong;
+  const bool worker = line->kind == Kind::kWorkers;
+  if (worker != (raw.condition == "live" || raw.condition == "drained")) {
+    return absl::StrCat(
+        "--for ", raw.condition, " does not suit a ",
+        worker ? "worker; one of live, drained" : "deployment; one of serving, deleted");
+  }
+  if (worker) {
+    line->condition = raw.condition == "live" ? Condition::kLive : Condition::kDrained;
+  } else {
+    line->condition = raw.condition == "serving" ? Condition::kServing : Condition::kDeleted;
+  }
+  return "";
+}
+
+Duration Seconds(double seconds) {
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+}
+
 ParsedCommandLine Finish(Raw raw, const std::string& verb) {
   static const std::map<std::string, Verb> kVerbs{
-      {"apply", Verb::kApply},        {"get", Verb::kGet},
-      {"describe", Verb::kDescribe},  {"explain", Verb::kExplain},
-      {"model", Verb::kModelInspect}, {"version", Verb::kVersion}};
+      {"apply", Verb::kApply},     {"delete", Verb::kDelete},
+      {"cordon", Verb::kCordon},   {"uncordon", Verb::kUncordon},
+      {"drain", Verb::kDrain},     {"wait", Verb::kWait},
+      {"get", Verb::kGet},         {"describe", Verb::kDescribe},
+      {"explain", Verb::kExplain}, {"model", Verb::kModelInspect},
+      {"version", Verb::kVersion}};
   CommandLine& line = raw.line;
   line.verb = kVerbs.at(verb);
   // Unset: RunSyctl chooses by whether the output is a terminal.
@@ -243,14 +368,18 @@ ParsedCommandLine Finish(Raw raw, const std::string& verb) {
     line.output = raw.output == "json" ? OutputFormat::kJson : OutputFormat::kTable;
   }
   // An explicit timeout of 0 is refused by its range, so 0 means that none was given.
-  if (raw.timeout_s == 0) {
-    raw.timeout_s = line.verb == Verb::kApply ? kApplyTimeoutSeconds : kCallTimeoutSeconds;
-  }
-  line.timeout = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(raw.timeout_s));
+  const bool applies = line.verb == Verb::kApply;
+  const bool waits = line.wait || line.verb == Verb::kWait;
+  const double call_s = applies ? kApplyTimeoutSeconds : kCallTimeoutSeconds;
+  const double wait_s = applies ? kApplyTimeoutSeconds : kWaitTimeoutSeconds;
+  const bool given = raw.timeout_s > 0;
+  line.wait_timeout = Seconds(given ? raw.timeout_s : wait_s);
+  line.timeout = Seconds(!given ? call_s : waits ? std::min(raw.timeout_s, call_s) : raw.timeout_s);
+  if (std::string wrong = FinishObject(raw, &line); !wrong.empty()) return Usage(wrong, verb);
   if (raw.phase == "prefill") line.phase = v1::PHASE_PREFILL;
   if (raw.phase == "decode") line.phase = v1::PHASE_DECODE;
   if (raw.phase == "mixed") line.phase = v1::PHASE_MIXED;
-  line.name = raw.name;
+  if (line.name.empty()) line.name = raw.name;
   if (const std::size_t colon = raw.edge.find(':'); colon != std::string::npos) {
     line.edge_source = raw.edge.substr(0, colon);
     line.edge_worker = raw.edge.substr(colon + 1);
@@ -274,6 +403,9 @@ ParsedCommandLine ParseCommandLine(const std::vector<std::string>& words) {
   app.fallthrough();
   AddGlobalOptions(app, raw);
   AddApply(app, raw);
+  AddDelete(app, raw);
+  AddWorkerVerbs(app, raw);
+  AddWaitVerb(app, raw);
   AddGet(app, raw);
   AddDescribe(app, raw);
   AddExplain(app, raw);

@@ -1,7 +1,12 @@
 // Parses the command line of syctl. Pure; thread-safe.
 //
-//   syctl apply -f FILE [--dry-run]
-//   syctl get deployments|models|workers|layers|plan
+//   syctl apply -f FILE [--dry-run] [--wait]
+//   syctl delete deployment NAME [--now] [--wait]
+//   syctl cordon|uncordon worker ID
+//   syctl drain worker ID [--force] [--wait]
+//   syctl wait deployment NAME --for serving|deleted
+//   syctl wait worker ID --for live|drained
+//   syctl get deployments|models|workers|layers|plan [-w]
 //   syctl describe deployment|model|worker|layer NAME
 //   syctl explain layer N [--phase P] [--edge SOURCE:WORKER]
 //   syctl model inspect PATH [--layer N] [--worker-kind K]
@@ -14,6 +19,7 @@
 #include <vector>
 
 #include "core/base/clock.h"
+#include "ctl/waiting.h"
 #include "switchyard/v1/types.pb.h"
 
 namespace switchyard::ctl {
@@ -21,7 +27,19 @@ namespace switchyard::ctl {
 inline constexpr char kDefaultTarget[] = "127.0.0.1:7700";
 
 // The first word of a command.
-enum class Verb { kApply, kGet, kDescribe, kExplain, kModelInspect, kVersion };
+enum class Verb {
+  kApply,
+  kDelete,
+  kCordon,
+  kUncordon,
+  kDrain,
+  kWait,
+  kGet,
+  kDescribe,
+  kExplain,
+  kModelInspect,
+  kVersion
+};
 // The objects that get and describe show.
 enum class Kind { kDeployments, kModels, kWorkers, kLayers, kPlan };
 enum class OutputFormat { kTable, kJson };
@@ -29,22 +47,28 @@ enum class OutputFormat { kTable, kJson };
 // A valid command. Fields that its verb does not use keep their defaults.
 struct CommandLine {
   Verb verb = Verb::kVersion;
-  Kind kind = Kind::kDeployments;  // get and describe
+  Kind kind = Kind::kDeployments;  // get, describe and wait
   std::string target = kDefaultTarget;
-  std::optional<OutputFormat> output;       // unset: table on a terminal, else JSON
-  Duration timeout{};                       // for each call
-  std::string file;                         // apply
-  bool dry_run = false;                     // apply
-  std::string name;                         // describe, except layers
-  std::uint32_t layer = 0;                  // describe layer, explain
-  std::string deployment;                   // layers, plan, explain; may be empty if only one
-  v1::Phase phase = v1::PHASE_UNSPECIFIED;  // explain
-  std::string edge_source;                  // explain; empty: all edges of the plan
-  std::string edge_worker;                  // explain; set together with edge_source
-  std::string path;                         // model inspect
-  std::optional<std::int32_t> only_layer;   // model inspect
-  std::string worker_kind;                  // model inspect; empty: all kinds
-  bool client_only = false;                 // version
+  std::optional<OutputFormat> output;         // unset: table on a terminal, else JSON
+  Duration timeout{};                         // for each call
+  Duration wait_timeout{};                    // for wait and --wait as a whole
+  std::string file;                           // apply
+  bool dry_run = false;                       // apply
+  std::string name;                           // an object's, except layers
+  bool wait = false;                          // apply, delete, drain
+  bool now = false;                           // delete
+  bool force = false;                         // drain
+  bool watch = false;                         // get
+  Condition condition = Condition::kServing;  // wait
+  std::uint32_t layer = 0;                    // describe layer, explain
+  std::string deployment;                     // layers, plan, explain; may be empty if only one
+  v1::Phase phase = v1::PHASE_UNSPECIFIED;    // explain
+  std::string edge_source;                    // explain; empty: all edges of the plan
+  std::string edge_worker;                    // explain; set together with edge_source
+  std::string path;                           // model inspect
+  std::optional<std::int32_t> only_layer;     // model inspect
+  std::string worker_kind;                    // model inspect; empty: all kinds
+  bool client_only = false;                   // version
 };
 
 // The result of parsing. Without `line`, the program prints `text` and exits with `exit_code`: 0

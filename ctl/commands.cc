@@ -1,5 +1,7 @@
 #include "ctl/commands.h"
 
+#include <algorithm>
+#include <chrono>
 #include <utility>
 #include <vector>
 
@@ -14,7 +16,10 @@
 #include "ctl/inspection.h"
 #include "ctl/inspection_text.h"
 #include "ctl/json.h"
+#include "ctl/lifecycle.h"
+#include "ctl/run.h"
 #include "ctl/tables.h"
+#include "ctl/waiting.h"
 #include "report/plan_summary.h"
 #include "report/text_table.h"
 #include "services/config/config_file.h"
@@ -25,20 +30,6 @@
 
 namespace switchyard::ctl {
 namespace {
-
-// The arguments that every command needs.
-struct Run {
-  const CommandLine& line;
-  CoordinatorClient& coordinator;
-  const Screen& screen;
-
-  [[nodiscard]] bool json() const { return screen.format == OutputFormat::kJson; }
-  // `message` as JSON or formatted by `table`, as the screen requires.
-  template <typename Message, typename Table>
-  std::string Show(const Message& message, Table table) const {
-    return json() ? Print(ToJson(message)) : table(message);
-  }
-};
 
 // Lists the known names, because a wrong name is mostly a typo.
 absl::Status NoSuch(const std::string& kind, const std::string& name,
@@ -105,19 +96,16 @@ absl::StatusOr<std::string> Findings(const v1::ApplyDeploymentResponse& response
                       table.rows() > 0 ? table.Print("  ", width) : "");
 }
 
-// The deployment's problem if more workers cannot solve it; otherwise OK. A deployment that only
-// waits for workers is applied correctly, so syctl must exit with 0.
-absl::Status RefusalOf(const v1::Deployment& deployment) {
-  if (!deployment.has_problem()) return absl::OkStatus();
-  const absl::Status problem = StatusFromProto(deployment.problem());
-  switch (ReasonOf(problem)) {
-    case Reason::kBadConfig:
-    case Reason::kBadTopK:
-    case Reason::kUnsupported:
-      return problem;
-    default:
-      return absl::OkStatus();
-  }
+// Waits, for as long as is left until `end`, until the deployment serves as it was applied, and
+// replaces what is known of it.
+absl::Status WaitForApplied(const Run& run, TimePoint end, v1::Deployment* deployment) {
+  Waiting waiting = run.waiting();
+  waiting.timeout = std::max(Duration{}, end - std::chrono::steady_clock::now());
+  const std::string name = deployment->spec().name();
+  const absl::Status status = WaitForDeployment(waiting, name, Condition::kServing);
+  const auto now = run.coordinator.Deployment(name);
+  if (now.ok()) *deployment = now->deployment();
+  return status;
 }
 
 absl::Status Apply(const Run& run, std::string* out) {
@@ -130,19 +118,23 @@ absl::Status Apply(const Run& run, std::string* out) {
   Json list = Json::array();
   // Stop at the first deployment that is refused; those before it stay applied and are listed.
   absl::Status status;
+  const TimePoint end = std::chrono::steady_clock::now() + run.line.wait_timeout;
   for (const v1::DeploymentSpec& spec : specs) {
     // Asked before applying; afterwards the response no longer shows whether anything changed.
     const absl::StatusOr<v1::GetDeploymentResponse> before =
         run.coordinator.Deployment(spec.name());
-    const absl::StatusOr<v1::ApplyDeploymentResponse> applied =
+    absl::StatusOr<v1::ApplyDeploymentResponse> applied =
         run.coordinator.Apply(spec, run.line.dry_run);
     if (!applied.ok()) {
       status.Update(
           Annotate(WithMetadata(applied.status(), "deployment", spec.name()), run.line.file));
       break;
     }
-    const v1::Deployment& after = applied->deployment();
+    v1::Deployment& after = *applied->mutable_deployment();
     const std::string result = ResultWord(before, after, run.line.dry_run);
+    if (run.line.wait && RefusalOf(after).ok()) {
+      status.Update(Annotate(WaitForApplied(run, end, &after), run.line.file));
+    }
     table.Add({after.spec().name(), result, EnumWord(after.state()), after.activity()});
     list.push_back({{"result", result}, {"deployment", ToJson(after)}});
     // The first refusal decides the exit code; the table shows all.
@@ -193,7 +185,7 @@ absl::Status GetOfPlan(const Run& run, std::string* out) {
   return absl::OkStatus();
 }
 
-absl::Status Get(const Run& run, std::string* out) {
+absl::Status GetOnce(const Run& run, std::string* out) {
   switch (run.line.kind) {
     case Kind::kDeployments: {
       SY_ASSIGN_OR_RETURN(const auto list, run.coordinator.Deployments());
@@ -214,6 +206,32 @@ absl::Status Get(const Run& run, std::string* out) {
     default:
       return GetOfPlan(run, out);
   }
+}
+
+// Whenever the list looks different. Compared as tables: JSON has numbers that change all the time.
+absl::Status Watch(const Run& run) {
+  const Screen as_table{OutputFormat::kTable, run.screen.width};
+  std::string shown;
+  for (;;) {
+    std::string table;
+    std::string text;
+    absl::Status status = GetOnce({run.line, run.coordinator, as_table}, &table);
+    if (status.ok() && table != shown) status = GetOnce(run, &text);
+    // The coordinator may be restarting, and the watch goes on then.
+    if (!status.ok() && ReasonOf(status) != Reason::kCoordinatorLost) return status;
+    if (!status.ok() && run.screen.viewer.tell)
+      run.screen.viewer.tell(std::string(status.message()));
+    if (status.ok() && table != shown) {
+      const bool apart = !shown.empty() && !run.json();
+      if (!run.screen.viewer.live(apart ? absl::StrCat("\n", text) : text)) return absl::OkStatus();
+      shown = std::move(table);
+    }
+    Pause();
+  }
+}
+
+absl::Status Get(const Run& run, std::string* out) {
+  return run.line.watch && run.screen.viewer.live ? Watch(run) : GetOnce(run, out);
 }
 
 absl::Status DescribeDeployment(const Run& run, std::string* out) {
@@ -364,6 +382,14 @@ absl::Status RunCommand(const CommandLine& line, CoordinatorClient& coordinator,
   switch (line.verb) {
     case Verb::kApply:
       return Apply(run, out);
+    case Verb::kDelete:
+      return DeleteDeployment(run, out);
+    case Verb::kCordon:
+    case Verb::kUncordon:
+    case Verb::kDrain:
+      return SetDuty(run, out);
+    case Verb::kWait:
+      return WaitForObject(run, out);
     case Verb::kGet:
       return Get(run, out);
     case Verb::kDescribe:

@@ -8,13 +8,15 @@
 
 #include "ctl/command_line.h"
 #include "ctl/coordinator_client.h"
+#include "ctl/syctl.h"
 
 namespace switchyard::ctl {
 
-// The output's format and size.
+// The output's format and size, and who looks on.
 struct Screen {
   OutputFormat format = OutputFormat::kTable;
   std::size_t width = 0;  // in characters; 0: no limit
+  Viewer viewer = {};
 };
 
 // Runs one command and appends its output to `out`, even if it returns an error: deployments of a

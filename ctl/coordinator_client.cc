@@ -39,6 +39,34 @@ absl::StatusOr<v1::ApplyDeploymentResponse> CoordinatorClient::Apply(const v1::D
   return Call(&Stub::ApplyDeployment, request);
 }
 
+absl::StatusOr<v1::DeleteDeploymentResponse> CoordinatorClient::Delete(const std::string& name,
+                                                                       bool now) {
+  v1::DeleteDeploymentRequest request;
+  request.set_name(name);
+  request.set_now(now);
+  return Call(&Stub::DeleteDeployment, request);
+}
+
+absl::StatusOr<v1::CordonWorkerResponse> CoordinatorClient::Cordon(const std::string& worker) {
+  v1::CordonWorkerRequest request;
+  request.set_id(worker);
+  return Call(&Stub::CordonWorker, request);
+}
+
+absl::StatusOr<v1::DrainWorkerResponse> CoordinatorClient::Drain(const std::string& worker,
+                                                                 bool force) {
+  v1::DrainWorkerRequest request;
+  request.set_id(worker);
+  request.set_force(force);
+  return Call(&Stub::DrainWorker, request);
+}
+
+absl::StatusOr<v1::UncordonWorkerResponse> CoordinatorClient::Uncordon(const std::string& worker) {
+  v1::UncordonWorkerRequest request;
+  request.set_id(worker);
+  return Call(&Stub::UncordonWorker, request);
+}
+
 absl::StatusOr<v1::GetDeploymentResponse> CoordinatorClient::Deployment(const std::string& name) {
   v1::GetDeploymentRequest request;
   request.set_name(name);

@@ -25,6 +25,10 @@ class CoordinatorClient {
   // The arguments are those of the request messages in coordinator.proto. Each function makes one
   // blocking call.
   absl::StatusOr<v1::ApplyDeploymentResponse> Apply(const v1::DeploymentSpec& spec, bool dry_run);
+  absl::StatusOr<v1::DeleteDeploymentResponse> Delete(const std::string& name, bool now);
+  absl::StatusOr<v1::CordonWorkerResponse> Cordon(const std::string& worker);
+  absl::StatusOr<v1::DrainWorkerResponse> Drain(const std::string& worker, bool force);
+  absl::StatusOr<v1::UncordonWorkerResponse> Uncordon(const std::string& worker);
   absl::StatusOr<v1::GetDeploymentResponse> Deployment(const std::string& name);
   absl::StatusOr<v1::ListDeploymentsResponse> Deployments();
   absl::StatusOr<v1::ListModelsResponse> Models();

@@ -20,6 +20,8 @@ std::string NextStep(const absl::Status& status) {
       return "retry in a moment; 'syctl get deployments' shows what it waits for";
     case Reason::kUnknownModel:
       return "'syctl get deployments' lists the deployments; 'syctl apply -f FILE' adds one";
+    case Reason::kUnknownWorker:
+      return "'syctl get workers' lists the workers";
     case Reason::kUnknownLayer:
       return "'syctl get layers' lists the MoE layers";
     case Reason::kBadConfig:

@@ -12,7 +12,8 @@ constexpr int kExitFailed = 1;
 
 }  // namespace
 
-SyctlResult RunSyctl(const std::vector<std::string>& words, const Terminal& terminal) {
+SyctlResult RunSyctl(const std::vector<std::string>& words, const Terminal& terminal,
+                     const Viewer& viewer) {
   const ParsedCommandLine parsed = ParseCommandLine(words);
   if (!parsed.line.has_value()) {
     if (parsed.exit_code == 0) return {0, parsed.text, ""};
@@ -20,7 +21,7 @@ SyctlResult RunSyctl(const std::vector<std::string>& words, const Terminal& term
   }
   // Programs that read a pipe get JSON by default, people at a terminal get tables.
   const OutputFormat natural = terminal.is_terminal ? OutputFormat::kTable : OutputFormat::kJson;
-  const Screen screen{parsed.line->output.value_or(natural), terminal.width};
+  const Screen screen{parsed.line->output.value_or(natural), terminal.width, viewer};
   CoordinatorClient coordinator(parsed.line->target, parsed.line->timeout);
   SyctlResult result;
   const absl::Status status = RunCommand(*parsed.line, coordinator, screen, &result.out);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,16 @@ struct Terminal {
   std::size_t width = 0;  // in characters; 0: unknown
 };
 
-// The result of a run. Nothing is printed before the run has ended.
+// Who looks on while a command runs.
+struct Viewer {
+  // A line on what it waits for. Null: nobody looks.
+  std::function<void(const std::string& line)> tell = nullptr;
+  // Output of a command that does not end by itself. False: nobody reads any more. Null: it shows
+  // its first output and ends.
+  std::function<bool(const std::string& text)> live = nullptr;
+};
+
+// The result of a run.
 struct SyctlResult {
   int exit_code = 0;  // 0 success, 1 refused or failed, 2 usage error
   std::string out;
@@ -23,6 +33,7 @@ struct SyctlResult {
 
 // `words`: the arguments without the program's name. With JSON output, an error is also an object
 // on `out`.
-SyctlResult RunSyctl(const std::vector<std::string>& words, const Terminal& terminal);
+SyctlResult RunSyctl(const std::vector<std::string>& words, const Terminal& terminal,
+                     const Viewer& viewer = {});
 
 }  // namespace switchyard::ctl

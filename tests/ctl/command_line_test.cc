@@ -38,6 +38,57 @@ TEST(CommandLineTest, ReadsEachVerb) {
   EXPECT_TRUE(Parse({"version", "--client"}).client_only);
 }
 
+TEST(CommandLineTest, ReadsTheVerbsThatChangeSomething) {
+  const CommandLine gone = Parse({"delete", "deployment", "a", "--now", "--wait"});
+  EXPECT_EQ(gone.verb, Verb::kDelete);
+  EXPECT_EQ(gone.name, "a");
+  EXPECT_TRUE(gone.now);
+  EXPECT_TRUE(gone.wait);
+  EXPECT_EQ(Parse({"delete", "deployments/a"}).name, "a");
+  for (const auto& words : std::vector<std::vector<std::string>>{
+           {"drain", "worker", "w0"}, {"drain", "worker/w0"}, {"drain", "w0"}}) {
+    const CommandLine drain = Parse(words);
+    EXPECT_EQ(drain.verb, Verb::kDrain);
+    EXPECT_EQ(drain.name, "w0");
+  }
+  EXPECT_TRUE(Parse({"drain", "w0", "--force"}).force);
+  EXPECT_EQ(Parse({"cordon", "w0"}).verb, Verb::kCordon);
+  EXPECT_EQ(Parse({"uncordon", "w0"}).verb, Verb::kUncordon);
+  const CommandLine wait = Parse({"wait", "worker/w0", "--for=drained", "--timeout", "7"});
+  EXPECT_EQ(wait.kind, Kind::kWorkers);
+  EXPECT_EQ(wait.condition, Condition::kDrained);
+  EXPECT_EQ(wait.wait_timeout, std::chrono::seconds(7));
+  EXPECT_TRUE(Parse({"get", "workers", "-w"}).watch);
+}
+
+// One call must not take the whole time of a wait: the coordinator may have stopped.
+TEST(CommandLineTest, ACallOfAWaitKeepsItsOwnTimeout) {
+  EXPECT_EQ(Parse({"wait", "deployment", "a", "--for", "serving"}).wait_timeout,
+            std::chrono::minutes(5));
+  const CommandLine long_wait =
+      Parse({"wait", "deployment", "a", "--for", "serving", "--timeout", "600"});
+  EXPECT_EQ(long_wait.wait_timeout, std::chrono::minutes(10));
+  EXPECT_EQ(long_wait.timeout, std::chrono::seconds(10));
+}
+
+TEST(CommandLineTest, RefusesObjectsAndConditionsThatDoNotFit) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> bad{
+      {{"delete", "worker", "w0"}, "unknown kind \"worker\"; one of deployment"},
+      {{"delete", "local"}, "unknown kind \"local\""},
+      {{"delete", "deployment"}, "name the deployment"},
+      {{"drain", "deployment", "a"}, "unknown kind \"deployment\""},
+      {{"drain", "worker/"}, "name the worker"},
+      {{"wait", "worker", "w0", "--for", "serving"}, "--for serving does not suit a worker"},
+      {{"wait", "deployment", "a", "--for", "drained"}, "--for drained does not suit a deployment"},
+      {{"wait", "deployment", "a"}, "--for is required"},
+      {{"wait", "deployment", "a", "--for", "ready"}, "ready not in"}};
+  for (const auto& [words, says] : bad) {
+    const ParsedCommandLine parsed = ParseCommandLine(words);
+    EXPECT_EQ(parsed.exit_code, 2) << absl::StrJoin(words, " ");
+    EXPECT_THAT(parsed.text, HasSubstr(says)) << absl::StrJoin(words, " ");
+  }
+}
+
 TEST(CommandLineTest, ReadsAnEdge) {
   const CommandLine line = Parse({"explain", "layer", "3", "--edge", "gpu:ascend_a2"});
   EXPECT_EQ(line.edge_source, "gpu");
@@ -128,7 +179,9 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         WrongWords{{}, "A subcommand is required"},
         WrongWords{{"gte", "workers"}, "unknown verb \"gte\"; did you mean \"get\"?"},
-        WrongWords{{"frobnicate"}, "one of apply, get, describe, explain, model, version"},
+        WrongWords{{"frobnicate"},
+                   "one of apply, delete, cordon, uncordon, drain, wait, get, describe, explain, "
+                   "model, version"},
         WrongWords{{"get"}, "KIND is required"},
         WrongWords{{"get", "wrokers"}, "unknown kind \"wrokers\"; did you mean \"workers\"?"},
         WrongWords{{"describe", "plan", "x"}, "one of deployment, model, worker, layer"},

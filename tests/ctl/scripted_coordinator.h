@@ -1,6 +1,7 @@
 // A CoordinatorService over real gRPC that answers what the test says.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -29,6 +30,15 @@ class ScriptedCoordinator final : public v1::CoordinatorService::Service {
     const std::lock_guard<std::mutex> lock(mutex_);
     return applied_;
   }
+  std::vector<v1::DeleteDeploymentRequest> asked() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return asked_;
+  }
+  // "drain w0"
+  std::vector<std::string> duties() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return duties_;
+  }
   std::vector<v1::ExplainLayerRequest> explained() {
     const std::lock_guard<std::mutex> lock(mutex_);
     return explained_;
@@ -44,6 +54,8 @@ class ScriptedCoordinator final : public v1::CoordinatorService::Service {
   std::string warning;             // about what is applied, or would be
   std::vector<std::string> trail;  // of the first config of a dry run, in place of its own
   bool explain_without_plan = false;
+  // Called before each answer about a deployment or the workers, and may change what is said.
+  std::function<void()> on_get;
 
   grpc::Status ApplyDeployment(grpc::ServerContext* /*context*/,
                                const v1::ApplyDeploymentRequest* request,
@@ -74,9 +86,44 @@ class ScriptedCoordinator final : public v1::CoordinatorService::Service {
     if (!problem.ok()) deployment.set_activity("checked; the available workers are not sufficient");
     return grpc::Status::OK;
   }
+  grpc::Status DeleteDeployment(grpc::ServerContext* /*context*/,
+                                const v1::DeleteDeploymentRequest* request,
+                                v1::DeleteDeploymentResponse* response) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    asked_.push_back(*request);
+    for (const v1::Deployment& deployment : deployments.deployments()) {
+      if (deployment.spec().name() != request->name()) continue;
+      *response->mutable_deployment() = deployment;
+      return grpc::Status::OK;
+    }
+    return StatusToGrpc(
+        MakeError(absl::StatusCode::kNotFound, Reason::kUnknownModel, "no such deployment"));
+  }
+  grpc::Status CordonWorker(grpc::ServerContext* /*context*/,
+                            const v1::CordonWorkerRequest* request,
+                            v1::CordonWorkerResponse* /*response*/) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    duties_.push_back("cordon " + request->id());
+    return grpc::Status::OK;
+  }
+  grpc::Status DrainWorker(grpc::ServerContext* /*context*/, const v1::DrainWorkerRequest* request,
+                           v1::DrainWorkerResponse* response) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    duties_.push_back((request->force() ? "force drain " : "drain ") + request->id());
+    response->add_warnings("deployment local: 1 workers are left");
+    return grpc::Status::OK;
+  }
+  grpc::Status UncordonWorker(grpc::ServerContext* /*context*/,
+                              const v1::UncordonWorkerRequest* request,
+                              v1::UncordonWorkerResponse* /*response*/) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    duties_.push_back("uncordon " + request->id());
+    return grpc::Status::OK;
+  }
   grpc::Status GetDeployment(grpc::ServerContext* /*context*/,
                              const v1::GetDeploymentRequest* request,
                              v1::GetDeploymentResponse* response) override {
+    if (on_get) on_get();
     for (const v1::Deployment& deployment : deployments.deployments()) {
       if (deployment.spec().name() != request->name()) continue;
       *response->mutable_deployment() = deployment;
@@ -101,6 +148,7 @@ class ScriptedCoordinator final : public v1::CoordinatorService::Service {
   grpc::Status ListWorkers(grpc::ServerContext* /*context*/,
                            const v1::ListWorkersRequest* /*request*/,
                            v1::ListWorkersResponse* response) override {
+    if (on_get) on_get();
     *response = workers;
     return grpc::Status::OK;
   }
@@ -140,6 +188,8 @@ class ScriptedCoordinator final : public v1::CoordinatorService::Service {
   std::mutex mutex_;
   std::vector<v1::ApplyDeploymentRequest> applied_;  // guarded by mutex_
   std::vector<v1::ExplainLayerRequest> explained_;   // guarded by mutex_
+  std::vector<v1::DeleteDeploymentRequest> asked_;   // guarded by mutex_
+  std::vector<std::string> duties_;                  // guarded by mutex_
   std::unique_ptr<GrpcServer> server_;               // ends before what it serves
 };
 

@@ -1,0 +1,157 @@
+#include "ctl/waiting.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "absl/functional/function_ref.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+#include "core/base/error.h"
+#include "core/base/mutex.h"
+#include "services/convert/enum_words.h"
+#include "services/grpc/grpc_status.h"
+
+namespace switchyard::ctl {
+namespace {
+
+constexpr Duration kEvery = std::chrono::milliseconds(500);
+
+// Nobody notifies: one thread does nothing else.
+void SleepUntil(TimePoint when) {
+  Mutex mutex;
+  CondVar never;
+  const MutexLock lock(mutex);
+  while (never.WaitUntil(mutex, when)) {
+  }
+}
+
+// What one look at the object says.
+struct Look {
+  bool done = false;
+  absl::Status failed = {};  // waiting on is no use
+  std::string still = {};    // what it waits for
+};
+
+absl::Status Wait(const Waiting& waiting, const std::string& what, absl::FunctionRef<Look()> look) {
+  const auto now = [] { return std::chrono::steady_clock::now(); };
+  const TimePoint end = now() + waiting.timeout;
+  std::string told;
+  for (;;) {
+    const Look seen = look();
+    if (seen.done) return absl::OkStatus();
+    if (!seen.failed.ok()) return seen.failed;
+    if (seen.still != told && waiting.tell) waiting.tell(absl::StrCat(what, ": ", seen.still));
+    told = seen.still;
+    if (now() >= end) {
+      const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(waiting.timeout);
+      return MakeError(absl::StatusCode::kDeadlineExceeded, Reason::kNotReady,
+                       absl::StrFormat("%s: not within %g s: %s", what,
+                                       static_cast<double>(ms.count()) / 1000, told));
+    }
+    SleepUntil(std::min(now() + kEvery, end));
+  }
+}
+
+// The coordinator may be restarting.
+Look LookOfError(const absl::Status& status) {
+  if (ReasonOf(status) != Reason::kCoordinatorLost) return {.failed = status};
+  return {.still = std::string(status.message())};
+}
+
+Look LookAt(const v1::Deployment& deployment, Condition condition) {
+  Look look;
+  look.still = deployment.activity();
+  if (deployment.has_problem()) absl::StrAppend(&look.still, "; ", deployment.problem().message());
+  if (condition != Condition::kServing) {
+    // One that is not on its way out would never be deleted.
+    if (deployment.state() != v1::DEPLOYMENT_STATE_DELETING) {
+      look.failed = MakeError(absl::StatusCode::kFailedPrecondition, Reason::kBadRequest,
+                              absl::StrFormat("deployment %s is not being deleted; 'syctl delete "
+                                              "deployment %s' does that",
+                                              deployment.spec().name(), deployment.spec().name()));
+    } else if (deployment.sessions() > 0) {
+      look.still = absl::StrFormat("%d sessions are open", deployment.sessions());
+    }
+    return look;
+  }
+  look.done = deployment.current();
+  look.failed = RefusalOf(deployment);
+  if (deployment.state() == v1::DEPLOYMENT_STATE_DELETING) {
+    look.failed =
+        MakeError(absl::StatusCode::kFailedPrecondition, Reason::kNotReady,
+                  absl::StrCat("deployment ", deployment.spec().name(), " is being deleted"));
+  }
+  return look;
+}
+
+Look LookAt(const v1::Worker& worker, Condition condition) {
+  Look look;
+  const std::string wanted = condition == Condition::kLive ? "live" : "drained";
+  const std::string word = EnumWord(worker.state());
+  look.done = word == wanted;
+  look.still = worker.problem().empty() ? word : absl::StrCat(word, ": ", worker.problem());
+  const bool drains =
+      worker.state() == v1::WORKER_STATE_DRAINING || worker.state() == v1::WORKER_STATE_LEAVING;
+  if (condition == Condition::kDrained &&
+      (worker.state() == v1::WORKER_STATE_LIVE || worker.state() == v1::WORKER_STATE_CORDONED)) {
+    look.failed = MakeError(absl::StatusCode::kFailedPrecondition, Reason::kBadRequest,
+                            absl::StrFormat("worker %s is not being drained; 'syctl drain worker "
+                                            "%s' does that",
+                                            worker.id(), worker.id()));
+  } else if (drains) {
+    look.still = absl::StrFormat("%s; it holds %d epochs", word, worker.resident_size());
+  }
+  return look;
+}
+
+}  // namespace
+
+void Pause() { SleepUntil(std::chrono::steady_clock::now() + kEvery); }
+
+absl::Status RefusalOf(const v1::Deployment& deployment) {
+  if (!deployment.has_problem()) return absl::OkStatus();
+  const absl::Status problem = StatusFromProto(deployment.problem());
+  switch (ReasonOf(problem)) {
+    case Reason::kBadConfig:
+    case Reason::kBadTopK:
+    case Reason::kUnsupported:
+      return problem;
+    default:
+      return absl::OkStatus();
+  }
+}
+
+absl::Status WaitForDeployment(const Waiting& waiting, const std::string& name,
+                               Condition condition) {
+  return Wait(waiting, absl::StrCat("deployment ", name), [&]() -> Look {
+    const auto found = waiting.coordinator->Deployment(name);
+    if (found.ok()) return LookAt(found->deployment(), condition);
+    if (condition == Condition::kDeleted && absl::IsNotFound(found.status())) {
+      return {.done = true};
+    }
+    return LookOfError(found.status());
+  });
+}
+
+absl::Status WaitForWorker(const Waiting& waiting, const std::string& id, Condition condition) {
+  bool seen = false;
+  return Wait(waiting, absl::StrCat("worker ", id), [&]() -> Look {
+    const auto workers = waiting.coordinator->Workers();
+    if (!workers.ok()) return LookOfError(workers.status());
+    for (const v1::Worker& worker : workers->workers()) {
+      if (worker.id() != id) continue;
+      seen = true;
+      return LookAt(worker, condition);
+    }
+    if (condition == Condition::kLive) return {.still = "it has not joined"};
+    if (seen) return {.done = true};
+    return {.failed = MakeError(absl::StatusCode::kNotFound, Reason::kUnknownWorker,
+                                absl::StrFormat("there is no worker \"%s\"; 'syctl get workers' "
+                                                "lists them",
+                                                id),
+                                {{"worker", id}})};
+  });
+}
+
+}  // namespace switchyard::ctl

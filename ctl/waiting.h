@@ -1,0 +1,45 @@
+// Waits until an object of the coordinator is in a state, by asking for it twice a second: what the
+// coordinator says then is true, whatever happened in between, also across its restarts.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+
+#include "core/base/clock.h"
+#include "ctl/coordinator_client.h"
+
+namespace switchyard::ctl {
+
+// What `wait --for` names.
+enum class Condition {
+  kServing,  // deployment: its committed plan serves and is of its specification
+  kDeleted,  // deployment: it is gone
+  kLive,     // worker: plans may use it
+  kDrained,  // worker: it was drained, and holds nothing any more
+};
+
+struct Waiting {
+  CoordinatorClient* coordinator = nullptr;
+  // How long at most.
+  Duration timeout{};
+  // Called with each new line on what is waited for, for people. May be null.
+  std::function<void(const std::string& line)> tell;
+};
+
+// Blocks. Errors: those of the coordinator; the deployment's own problem where waiting is no use
+// (kServing); kDeadlineExceeded (NOT_READY) saying what it still waits for. While the coordinator
+// cannot be reached it waits on.
+absl::Status WaitForDeployment(const Waiting& waiting, const std::string& name,
+                               Condition condition);
+// The same. A drained worker that has left the service counts as drained.
+absl::Status WaitForWorker(const Waiting& waiting, const std::string& id, Condition condition);
+
+// The time between two looks.
+void Pause();
+
+// The problem of a deployment that more workers cannot solve; otherwise OK.
+absl::Status RefusalOf(const v1::Deployment& deployment);
+
+}  // namespace switchyard::ctl
