@@ -165,9 +165,12 @@ void Coordinator::On(const WorkerDialed& event) {
 }
 
 void Coordinator::OnMessage(Member& member, const PrepareAck& ack) {
-  // An answer for a deployment that does not exist is dropped: the epoch it is about cannot be in
-  // use.
-  if (auto* controller = Find(ack.deployment)) controller->OnPrepareAck(member, ack);
+  if (auto* controller = Find(ack.deployment)) {
+    controller->OnPrepareAck(member, ack);
+  } else {
+    // The deployment was deleted while the worker, perhaps on another stream, loaded its weights.
+    members_.Send(member, Abort{ack.deployment, ack.epoch});
+  }
 }
 
 void Coordinator::OnMessage(Member& member, const PrepareNack& nack) {

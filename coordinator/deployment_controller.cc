@@ -73,7 +73,8 @@ void DeploymentController::MarkDeleting() {
 
 void DeploymentController::StopPlanning() {
   stopped_ = true;
-  change_.reset();  // DropUnwanted makes its workers drop it.
+  // DropUnwanted makes its workers drop it; but what may be marked already serves.
+  if (change_ && change_->phase() != ChangePhase::kMarking) change_.reset();
   PromiseMemory();
 }
 

@@ -71,10 +71,14 @@ class DeploymentController {
   void OnCommitNack(Member& member, const CommitNack& nack);
   // The record says from now on that the deployment is being deleted. It goes on serving.
   void MarkDeleting();
-  // It serves nobody any more: no epoch is planned, and the change, if there is one, is given up.
+  // It serves nobody any more: no epoch is planned, and the change, if there is one, is given up
+  // where it can be.
   void StopPlanning();
   // The store has forgotten it: workers drop whatever they hold of it, from the next Evaluate on.
-  void Free() { free_ = true; }
+  void Free() {
+    free_ = true;
+    change_.reset();
+  }
   [[nodiscard]] bool freed() const { return free_; }
   // After Free: no member holds anything of it any more.
   [[nodiscard]] bool IsGone() const { return free_ && drops_.FirstHeld().empty(); }

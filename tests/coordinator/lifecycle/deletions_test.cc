@@ -228,6 +228,40 @@ TEST_F(DeletionTest, GivesUpAChangeThatIsPrepared) {
   EXPECT_TRUE(cluster.worker("w0").resident.empty());
 }
 
+// A worker that was silent for long may be loading still.
+TEST_F(DeletionTest, WhatAWorkerHasLoadedTooLateIsDropped) {
+  SY_ASSERT_OK(cluster.Delete());
+  cluster.Advance(milliseconds(50));
+  ASSERT_FALSE(Exists());
+
+  cluster.Say(cluster.worker("w0"), PrepareAck{"demo", Epoch{2}, 7, HashOf(Plan())});
+
+  ASSERT_EQ(cluster.worker("w0").Got<Abort>().size(), 1U);
+  EXPECT_EQ(cluster.worker("w0").Got<Abort>()[0].epoch, Epoch{2});
+}
+
+// The store may say already that it serves.
+TEST_F(DeletionTest, AnEpochThatIsBeingMarkedIsNotRetiredBeforeTheDeploymentHasLeftTheStore) {
+  Open();
+  cluster.Join("w2").commits = Answers::kNothing;
+  cluster.Advance(milliseconds(200));
+  SY_ASSERT_OK(cluster.Delete());
+  cluster.write_status = MakeError(absl::StatusCode::kUnavailable, Reason::kStoreWrite, "disk");
+  const Commit commit = cluster.worker("w2").Got<Commit>().back();
+  cluster.Say(cluster.worker("w2"), CommitAck{"demo", commit.epoch, commit.hash});
+  cluster.write_status = absl::OkStatus();
+  cluster.hold_writes = true;
+
+  SY_ASSERT_OK(cluster.Delete("demo", /*at_once=*/true));
+  cluster.Advance(milliseconds(100));
+  EXPECT_TRUE(cluster.worker("w2").Got<Retire>().empty());
+
+  cluster.ReleaseWrites();
+  cluster.Advance(milliseconds(100));
+  EXPECT_FALSE(Exists());
+  EXPECT_EQ(cluster.worker("w2").Got<Retire>().size(), 2U) << "and once more with its time";
+}
+
 // A worker may come back with an epoch of the one before, and a source may still name it.
 TEST_F(DeletionTest, ItsSuccessorStartsAboveItsNumbers) {
   cluster.Join("w2");
