@@ -215,11 +215,11 @@ void Coordinator::On(const ModelLoaded& event) { applies_.On(event, now_); }
 
 void Coordinator::On(const DeleteRequested& event) {
   if (applies_.IsRunning(event.deployment)) {
-    out_.Add(AnswerDelete{event.id, DeploymentBusy(event.deployment, "being applied")});
+    out_.Add(AnswerDeployment{event.id, DeploymentBusy(event.deployment, "being applied")});
   } else if (DeploymentController* controller = Find(event.deployment)) {
     deletions_.Request(event, *controller, now_);
   } else {
-    out_.Add(AnswerDelete{event.id, NoDeployment(event.deployment)});
+    out_.Add(AnswerDeployment{event.id, NoDeployment(event.deployment)});
   }
 }
 

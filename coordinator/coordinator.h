@@ -14,17 +14,18 @@
 #include <string>
 #include <vector>
 
+#include "coordinator/applies.h"
+#include "coordinator/deletions.h"
 #include "coordinator/deployment_controller.h"
+#include "coordinator/duties.h"
 #include "coordinator/events.h"
-#include "coordinator/lifecycle/applies.h"
-#include "coordinator/lifecycle/deletions.h"
-#include "coordinator/lifecycle/duties.h"
 #include "coordinator/membership.h"
-#include "coordinator/memory_ledger.h"
-#include "coordinator/options.h"
+#include "coordinator/outbox.h"
+#include "coordinator/placement/memory_ledger.h"
 #include "coordinator/placement/placement_policy.h"
 #include "coordinator/recovery.h"
 #include "coordinator/session_table.h"
+#include "coordinator/spec/options.h"
 #include "coordinator/view.h"
 #include "core/base/clock.h"
 #include "core/rng.h"

@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "coordinator/dispatch_defaults.h"
+#include "coordinator/spec/dispatch_defaults.h"
 #include "core/base/clock.h"
 #include "core/dispatch_config.h"
 #include "core/grant_signature.h"

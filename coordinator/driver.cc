@@ -89,14 +89,14 @@ void Driver::OnWorkerStreamClosed(StreamId stream) {
   streams_.Remove(stream);
 }
 
-void Driver::ApplyDeployment(DeploymentSpec spec, bool dry_run, ApplyCallback done) {
-  SendRequest(applies_, std::move(done), [&](RequestId id) {
+void Driver::ApplyDeployment(DeploymentSpec spec, bool dry_run, DeploymentCallback done) {
+  SendRequest(deployments_, std::move(done), [&](RequestId id) {
     return ApplyRequested{id, std::move(spec), dry_run};
   });
 }
 
-void Driver::DeleteDeployment(std::string deployment, bool now, DeleteCallback done) {
-  SendRequest(deletes_, std::move(done), [&](RequestId id) {
+void Driver::DeleteDeployment(std::string deployment, bool now, DeploymentCallback done) {
+  SendRequest(deployments_, std::move(done), [&](RequestId id) {
     return DeleteRequested{id, std::move(deployment), now};
   });
 }
@@ -151,8 +151,7 @@ bool Driver::Shutdown(Duration deadline) {
   if (thread_.joinable()) thread_.join();
   streams_.EndAll([](WorkerStreamSink& sink) { sink.Close(CoordinatorStopped()); });
   watches_.EndAll([](PlanUpdateSink& sink) { sink.OnClosed(CoordinatorStopped()); });
-  applies_.AnswerAll(CoordinatorStopped());
-  deletes_.AnswerAll(CoordinatorStopped());
+  deployments_.AnswerAll(CoordinatorStopped());
   duties_.AnswerAll(CoordinatorStopped());
   opens_.AnswerAll(CoordinatorStopped());
   ends_.AnswerAll(CoordinatorStopped());
@@ -236,9 +235,9 @@ void Driver::Perform(WriteStore& effect) {
   });
 }
 
-void Driver::Perform(AnswerApply& effect) { applies_.Answer(effect.id, std::move(effect.result)); }
-
-void Driver::Perform(AnswerDelete& effect) { deletes_.Answer(effect.id, std::move(effect.result)); }
+void Driver::Perform(AnswerDeployment& effect) {
+  deployments_.Answer(effect.id, std::move(effect.result));
+}
 
 void Driver::Perform(AnswerDuty& effect) { duties_.Answer(effect.id, std::move(effect.result)); }
 

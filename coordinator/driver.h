@@ -27,17 +27,17 @@
 #include "coordinator/coordinator.h"
 #include "coordinator/deployment.h"
 #include "coordinator/events.h"
-#include "coordinator/options.h"
+#include "coordinator/model_loader.h"
 #include "coordinator/placement/placement_policy.h"
 #include "coordinator/recovery.h"
+#include "coordinator/spec/options.h"
 #include "coordinator/store/state_store.h"
-#include "coordinator/stream_ids.h"
 #include "coordinator/threads/callback_table.h"
-#include "coordinator/threads/driver_options.h"
 #include "coordinator/threads/inbox.h"
 #include "coordinator/threads/serial_executor.h"
 #include "coordinator/threads/sink_table.h"
 #include "coordinator/threads/sinks.h"
+#include "coordinator/threads/stream_ids.h"
 #include "coordinator/view.h"
 #include "core/base/clock.h"
 #include "core/base/log.h"
@@ -49,6 +49,18 @@
 #include "core/session_messages.h"
 
 namespace switchyard {
+
+// Connects to a worker at its endpoint and asks who it is. Calls `done` exactly once, within
+// seconds, from any thread, also during the call. Called on the driver's thread; must not block.
+using DialFunction =
+    std::function<void(const DialWorker& request, std::function<void(absl::Status)> done)>;
+
+struct DriverOptions {
+  CoordinatorOptions coordinator;
+  std::string placement = "sticky";               // a row of placement/registry.h
+  std::size_t queue_max = 4096;                   // events waiting; beyond it calls are refused
+  Duration tick = std::chrono::milliseconds(50);  // how often leases and time-outs are checked
+};
 
 class Driver {
  public:
@@ -64,8 +76,7 @@ class Driver {
     // Null: every worker counts as reached, as in one process.
     DialFunction dial = nullptr;
   };
-  using ApplyCallback = std::function<void(absl::StatusOr<DeploymentView>)>;
-  using DeleteCallback = std::function<void(absl::StatusOr<DeploymentView>)>;
+  using DeploymentCallback = std::function<void(absl::StatusOr<DeploymentView>)>;
   using DutyCallback = std::function<void(absl::StatusOr<DutyView>)>;
   using SessionCallback = std::function<void(absl::StatusOr<SessionGrant>)>;
   using StatusCallback = std::function<void(absl::Status)>;
@@ -91,12 +102,11 @@ class Driver {
   // Answers with the deployment once it is stored, or as it would be (`dry_run`); its epoch follows
   // later. Errors: kInvalidArgument (BAD_CONFIG); kDataLoss (CHECKPOINT);
   // kUnavailable (STORE_WRITE; NOT_READY while another apply of that name runs).
-  void ApplyDeployment(DeploymentSpec spec, bool dry_run, ApplyCallback done);
+  void ApplyDeployment(DeploymentSpec spec, bool dry_run, DeploymentCallback done);
 
-  // Answers with the deployment once its deletion is stored (coordinator/lifecycle/deletions.h); it
-  // is gone later. `now` ends its sessions. Errors: kNotFound (UNKNOWN_MODEL); kUnavailable
-  // (STORE_WRITE; NOT_READY while an apply of it runs).
-  void DeleteDeployment(std::string deployment, bool now, DeleteCallback done);
+  // Answers once the deletion is stored (coordinator/deletions.h). Errors: kNotFound
+  // (UNKNOWN_MODEL), kUnavailable (STORE_WRITE; NOT_READY while an apply of it runs).
+  void DeleteDeployment(std::string deployment, bool now, DeploymentCallback done);
   // Answers once the duty is stored. Errors: those of Duties::Request; kUnavailable (STORE_WRITE).
   void SetDuty(std::string worker, WorkerDuty duty, bool force, DutyCallback done);
 
@@ -148,8 +158,7 @@ class Driver {
   void Perform(const DialWorker& effect);
   void Perform(const LoadModel& effect);
   void Perform(WriteStore& effect);
-  void Perform(AnswerApply& effect);
-  void Perform(AnswerDelete& effect);
+  void Perform(AnswerDeployment& effect);
   void Perform(AnswerDuty& effect);
   void Perform(AnswerSession& effect);
   void Perform(const AnswerEnd& effect);
@@ -176,8 +185,7 @@ class Driver {
   const std::shared_ptr<Inbox<Event>> inbox_;
   SinkTable<StreamId, WorkerStreamSink> streams_;
   SinkTable<WatchId, PlanUpdateSink> watches_;
-  CallbackTable<RequestId, ApplyCallback> applies_;
-  CallbackTable<RequestId, DeleteCallback> deletes_;
+  CallbackTable<RequestId, DeploymentCallback> deployments_;
   CallbackTable<RequestId, DutyCallback> duties_;
   CallbackTable<RequestId, SessionCallback> opens_;
   CallbackTable<RequestId, StatusCallback> ends_;

@@ -14,8 +14,8 @@
 //
 // Pure: the caller reports what happened and how each worker stands, and gets back what has to be
 // sent or written. The caller (DeploymentController) owns members, effects and the plan's making,
-// and afterwards drops what workers hold of a failed or replaced epoch (coordinator/held_epochs.h).
-// Not thread-safe.
+// and afterwards drops what workers hold of a failed or replaced epoch
+// (coordinator/members/held_epochs.h). Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -29,11 +29,11 @@
 #include "absl/status/status.h"
 
 #include "coordinator/deployment.h"
-#include "coordinator/held_epochs.h"
+#include "coordinator/members/held_epochs.h"
 #include "coordinator/progress/progress_view.h"
 #include "coordinator/progress/staging_meters.h"
 #include "coordinator/store/state_store.h"
-#include "coordinator/stream_ids.h"
+#include "coordinator/threads/stream_ids.h"
 #include "core/base/clock.h"
 #include "core/control_messages.h"
 #include "core/grant_signature.h"
@@ -124,7 +124,7 @@ class EpochChange {
   [[nodiscard]] Commit CommitMessage() const { return {deployment_, epoch_, update_->hash}; }
   [[nodiscard]] const Plan& plan() const { return update_->plan; }
   // The record that the plan was made from; `current` after Resume, which does not know it.
-  // What its plan was made from; null: not known, as after a restart.
+  // The record that its plan was made from; null: not known, as after a restart.
   [[nodiscard]] const std::shared_ptr<const DeploymentRecord>& record() const { return record_; }
   [[nodiscard]] const DeploymentRecord& RecordOr(const DeploymentRecord& current) const {
     return record_ == nullptr ? current : *record_;

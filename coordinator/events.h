@@ -18,7 +18,7 @@
 #include "coordinator/deployment.h"
 #include "coordinator/store/state_store.h"
 #include "coordinator/store/worker_duty.h"
-#include "coordinator/stream_ids.h"
+#include "coordinator/threads/stream_ids.h"
 #include "coordinator/view.h"
 #include "core/base/log.h"
 #include "core/control_messages.h"
@@ -52,20 +52,20 @@ struct WorkerDialed {
   // OK: this worker answered at its endpoint, and a witness can connect to it, unless none answers.
   absl::Status status;
 };
-// From an operator. The answer is AnswerApply.
+// From an operator, like the next two. The answer is AnswerDeployment.
 struct ApplyRequested {
   RequestId id;
   DeploymentSpec spec;
   bool dry_run = false;
 };
-// From an operator. The answer is AnswerDelete.
+// The answer is AnswerDeployment.
 struct DeleteRequested {
   RequestId id;
   std::string deployment;
   // Its sessions end at once; else it waits for them.
   bool now = false;
 };
-// From an operator. The answer is AnswerDuty.
+// The answer is AnswerDuty.
 struct DutyRequested {
   RequestId id;
   std::string worker;
@@ -149,11 +149,7 @@ struct WriteStore {
   StoreWrite change;
 };
 // Each request gets exactly one of these answers.
-struct AnswerApply {
-  RequestId id;
-  absl::StatusOr<DeploymentView> result;
-};
-struct AnswerDelete {
+struct AnswerDeployment {
   RequestId id;
   absl::StatusOr<DeploymentView> result;
 };
@@ -185,39 +181,8 @@ struct Report {
   std::string once = {};
 };
 
-using Effect = std::variant<SendMessage, CloseStream, DialWorker, LoadModel, WriteStore,
-                            AnswerApply, AnswerDelete, AnswerDuty, AnswerSession, AnswerEnd,
-                            SendPlanUpdate, CloseWatch, Report>;
-
-// Collects the effects of one step and numbers the writes. Not thread-safe.
-class Outbox {
- public:
-  // The effects come out in the order in which they were added.
-  template <typename T>
-  void Add(T effect) {
-    effects_.emplace_back(std::move(effect));
-  }
-  template <typename... Args>
-  void Info(const absl::FormatSpec<Args...>& format, const Args&... args) {
-    Add(Report{LogLevel::kInfo, absl::StrFormat(format, args...)});
-  }
-  template <typename... Args>
-  void Warn(const absl::FormatSpec<Args...>& format, const Args&... args) {
-    Add(Report{LogLevel::kWarn, absl::StrFormat(format, args...)});
-  }
-  void WarnOnce(absl::string_view once, absl::string_view text) {
-    Add(Report{LogLevel::kWarn, std::string(text), std::string(once)});
-  }
-  // Ids ascend and are never used twice, so that a late answer cannot be taken for another's.
-  WriteId Write(StoreWrite change) {
-    Add(WriteStore{WriteId{++last_write_}, std::move(change)});
-    return WriteId{last_write_};
-  }
-  std::vector<Effect> Take() { return std::exchange(effects_, {}); }
-
- private:
-  std::vector<Effect> effects_;
-  std::uint64_t last_write_ = 0;
-};
+using Effect =
+    std::variant<SendMessage, CloseStream, DialWorker, LoadModel, WriteStore, AnswerDeployment,
+                 AnswerDuty, AnswerSession, AnswerEnd, SendPlanUpdate, CloseWatch, Report>;
 
 }  // namespace switchyard

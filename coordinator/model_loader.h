@@ -1,7 +1,8 @@
-// The product's ModelLoader (coordinator/driver.h): sizes, layers, quant schemes and tensor hashes
+// Reads what planning needs of a checkpoint: sizes, layers, quant schemes and tensor hashes
 // of a checkpoint folder or a synthetic model.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -11,11 +12,15 @@
 
 namespace switchyard {
 
-// `checkpoint` is a text in the form of model/model_spec.h. Cost: reads every byte of the routed
-// experts once, and calls `progress` after each tensor or expert.
-// Errors: those of ReadModelConfig and BuildManifest: (CHECKPOINT) naming file and tensor,
-// kInvalidArgument (BAD_CONFIG), kUnimplemented (UNSUPPORTED); kCancelled when `progress` says so.
-// Thread-safe.
+// Reads a checkpoint. May take minutes, and calls `progress` meanwhile, from the same thread.
+// Called on a thread that may outlive the driver (Driver::Shutdown).
+using ModelLoader = std::function<absl::StatusOr<ModelFacts>(const std::string& checkpoint,
+                                                             const ManifestProgress& progress)>;
+
+// The product's. `checkpoint` is a text in the form of model/model_spec.h. Cost: reads every byte
+// of the routed experts once, and calls `progress` after each tensor or expert. Errors: those of
+// ReadModelConfig and BuildManifest: (CHECKPOINT) naming file and tensor, kInvalidArgument
+// (BAD_CONFIG), kUnimplemented (UNSUPPORTED); kCancelled when `progress` says so. Thread-safe.
 absl::StatusOr<ModelFacts> LoadModelFacts(const std::string& checkpoint,
                                           const ManifestProgress& progress = nullptr);
 

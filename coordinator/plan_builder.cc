@@ -11,8 +11,8 @@
 #include "absl/strings/str_join.h"
 
 #include "coordinator/config_planner.h"
-#include "coordinator/memory_ledger.h"
 #include "coordinator/placement/former_shares.h"
+#include "coordinator/placement/memory_ledger.h"
 #include "coordinator/refusal.h"
 #include "core/base/error.h"
 #include "core/base/status_macros.h"

@@ -9,8 +9,8 @@
 
 #include "coordinator/deployment.h"
 #include "coordinator/membership.h"
-#include "coordinator/memory_ledger.h"
 #include "coordinator/placement/former_shares.h"
+#include "coordinator/placement/memory_ledger.h"
 #include "coordinator/placement/placement_policy.h"
 #include "coordinator/plan_builder.h"
 #include "coordinator/quarantine.h"

@@ -11,7 +11,7 @@
 #include <optional>
 #include <string>
 
-#include "coordinator/options.h"
+#include "coordinator/spec/options.h"
 #include "core/base/clock.h"
 
 namespace switchyard {

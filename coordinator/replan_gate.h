@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "coordinator/deployment.h"
-#include "coordinator/options.h"
+#include "coordinator/spec/options.h"
 #include "core/base/clock.h"
 #include "core/session_messages.h"
 

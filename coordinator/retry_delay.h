@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "coordinator/options.h"
+#include "coordinator/spec/options.h"
 #include "core/base/clock.h"
 
 namespace switchyard {

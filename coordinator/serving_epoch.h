@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "coordinator/membership.h"
-#include "coordinator/memory_ledger.h"
+#include "coordinator/placement/memory_ledger.h"
 #include "coordinator/replan_gate.h"
 #include "core/capability.h"
 #include "core/grant_signature.h"

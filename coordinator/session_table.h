@@ -15,7 +15,8 @@
 
 #include "coordinator/deployment_controller.h"
 #include "coordinator/events.h"
-#include "coordinator/options.h"
+#include "coordinator/outbox.h"
+#include "coordinator/spec/options.h"
 #include "core/base/clock.h"
 #include "core/grant_signature.h"
 #include "core/ids.h"

@@ -128,7 +128,7 @@ std::string CheckpointOf(const Plan* plan, const DeploymentRecord& record,
 // "model b is coming: ", or empty while the model that serves is that of the spec.
 std::string ComingText(const DeploymentView& view);
 
-// What became of a request for another duty.
+// The answer to a request for another duty.
 struct DutyView {
   // Unset: the worker is not a member now.
   std::optional<WorkerView> worker;

@@ -319,7 +319,7 @@ std::string ReadObject(std::vector<std::string> words, const std::vector<Kind>& 
   return absl::StrCat("unknown kind \"", words[0], "\"", DidYouMean(words[0], known));
 }
 
-// What the verb acts on and waits for. Returns what is wrong; empty: nothing is.
+// Reads what the verb acts on and waits for. Returns what is wrong; empty: nothing is.
 std::string FinishObject(const Raw& raw, CommandLine* line) {
   switch (line->verb) {
     case Verb::kDelete:

@@ -1,4 +1,4 @@
-// What every command gets.
+// The arguments that every command gets.
 #pragma once
 
 #include <string>

@@ -26,7 +26,7 @@ void SleepUntil(TimePoint when) {
   }
 }
 
-// What one look at the object says.
+// The result of one look at the object.
 struct Look {
   bool done = false;
   absl::Status failed = {};  // waiting on is no use

@@ -12,7 +12,7 @@
 
 namespace switchyard::ctl {
 
-// What `wait --for` names.
+// The values of `wait --for`.
 enum class Condition {
   kServing,  // deployment: its committed plan serves and is of its specification
   kDeleted,  // deployment: it is gone

@@ -17,7 +17,7 @@
 
 #include "client/client.h"
 #include "coordinator/driver.h"
-#include "coordinator/options.h"
+#include "coordinator/spec/options.h"
 #include "core/base/log.h"
 #include "core/dispatch_mode.h"
 #include "core/resolve/dtype_option.h"

@@ -19,8 +19,8 @@ namespace {
 // each deployment, so that kResidentMax is far above any honest report.
 constexpr std::size_t kResidentMax = 256;
 constexpr std::size_t kEndpointMax = 512;
-// Far above kHeldEpochMax (coordinator/held_epochs.h), so that plans above that can still be
-// reported.
+// Far above kHeldEpochMax (coordinator/members/held_epochs.h), so that plans above that can still
+// be reported.
 constexpr std::uint64_t kEpochMax = std::uint64_t{1} << 62;
 constexpr std::size_t kShownMax = 128;
 

@@ -1,5 +1,6 @@
-// What an operator lets plans do with a worker. It belongs to the worker's id and stays until the
-// operator takes it back, also while the worker is away and when it comes back as a new process.
+// The duty of a worker: how an operator lets plans use it. It belongs to the worker's id and stays
+// until the operator takes it back, also while the worker is away and when it comes back as a new
+// process.
 #pragma once
 
 #include <cstdint>

@@ -15,10 +15,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-#include "coordinator/dispatch_defaults.h"
 #include "coordinator/driver.h"
 #include "coordinator/model_loader.h"
 #include "coordinator/placement/registry.h"
+#include "coordinator/spec/dispatch_defaults.h"
 #include "coordinator/store/registry.h"
 #include "core/base/once_set.h"
 #include "core/base/status_macros.h"

@@ -69,17 +69,17 @@ void Cluster::Say(FakeWorker& worker, WorkerMessage message) {
 }
 
 absl::StatusOr<DeploymentView> Cluster::Apply(const DeploymentSpec& spec, bool dry_run) {
-  applied_.reset();
+  deployment_.reset();
   Step(ApplyRequested{RequestId{++last_id_}, spec, dry_run});
-  if (!applied_) return absl::InternalError("apply was not answered");
-  return *applied_;
+  if (!deployment_) return absl::InternalError("apply was not answered");
+  return *deployment_;
 }
 
 absl::StatusOr<DeploymentView> Cluster::Delete(const std::string& name, bool at_once) {
-  deleted_.reset();
+  deployment_.reset();
   Step(DeleteRequested{RequestId{++last_id_}, name, at_once});
-  if (!deleted_) return absl::InternalError("delete was not answered");
-  return *deleted_;
+  if (!deployment_) return absl::InternalError("delete was not answered");
+  return *deployment_;
 }
 
 absl::StatusOr<DutyView> Cluster::SetDuty(const std::string& worker, WorkerDuty duty, bool force) {
@@ -222,7 +222,7 @@ void Cluster::Perform(const WriteStore& effect) {
   queue_.push_back(StoreWritten{effect.write, status});
 }
 
-void Cluster::Perform(const AnswerApply& effect) { applied_ = effect.result; }
+void Cluster::Perform(const AnswerDeployment& effect) { deployment_ = effect.result; }
 void Cluster::Perform(const AnswerSession& effect) { opened_ = effect.result; }
 void Cluster::Perform(const SendPlanUpdate& effect) {
   news[effect.watch].push_back(*effect.update);

@@ -117,8 +117,7 @@ class Cluster {
   void Perform(const DialWorker& effect);
   void Perform(const LoadModel& effect);
   void Perform(const WriteStore& effect);
-  void Perform(const AnswerApply& effect);
-  void Perform(const AnswerDelete& effect) { deleted_ = effect.result; }
+  void Perform(const AnswerDeployment& effect);
   void Perform(const AnswerDuty& effect) { duty_ = effect.result; }
   void Perform(const AnswerSession& effect);
   void Perform(const AnswerEnd& /*effect*/) {}
@@ -135,8 +134,7 @@ class Cluster {
   std::vector<Event> queue_;
   bool running_ = false;
   std::uint64_t last_id_ = 0;
-  std::optional<absl::StatusOr<DeploymentView>> applied_;
-  std::optional<absl::StatusOr<DeploymentView>> deleted_;
+  std::optional<absl::StatusOr<DeploymentView>> deployment_;
   std::optional<absl::StatusOr<DutyView>> duty_;
   std::optional<absl::StatusOr<SessionGrant>> opened_;
 };

@@ -60,8 +60,7 @@ class CoordinatorNode {
   void Perform(const DialWorker& effect);
   void Perform(const LoadModel& effect);
   void Perform(const WriteStore& effect);
-  void Perform(const AnswerApply& /*effect*/) {}
-  void Perform(const AnswerDelete& /*effect*/) {}
+  void Perform(const AnswerDeployment& /*effect*/) {}
   void Perform(const AnswerDuty& /*effect*/) {}
   void Perform(const AnswerSession& effect);
   void Perform(const AnswerEnd& /*effect*/) {}

@@ -20,7 +20,7 @@
 #include <tuple>
 #include <utility>
 
-#include "coordinator/options.h"
+#include "coordinator/spec/options.h"
 #include "coordinator/store/memory_store.h"
 #include "coordinator/view.h"
 #include "core/base/clock.h"

@@ -9,7 +9,7 @@
 #include <set>
 #include <string>
 
-#include "coordinator/stream_ids.h"
+#include "coordinator/threads/stream_ids.h"
 #include "core/plan.h"
 #include "tests/sim/network.h"
 #include "tests/sim/oracles.h"

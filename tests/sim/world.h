@@ -19,7 +19,7 @@
 #include "absl/strings/str_format.h"
 
 #include "coordinator/deployment.h"
-#include "coordinator/options.h"
+#include "coordinator/spec/options.h"
 #include "coordinator/store/memory_store.h"
 #include "core/rng.h"
 #include "tests/sim/hash_experts.h"

@@ -1,4 +1,4 @@
-#include "coordinator/lifecycle/applies.h"
+#include "coordinator/applies.h"
 
 #include <algorithm>
 #include <memory>
@@ -39,7 +39,7 @@ void Applies::On(const ApplyRequested& event) {
   absl::Status status = spec.status();
   if (status.ok()) status = Check(*spec);
   if (!status.ok()) {
-    context_->out->Add(AnswerApply{event.id, status});
+    context_->out->Add(AnswerDeployment{event.id, status});
     return;
   }
   // Stamped now and stored: a coordinator that restarts with other options must plan as before.
@@ -67,7 +67,7 @@ void Applies::On(const ModelLoaded& event, TimePoint now) {
   if (status.ok()) status = CheckLayersExist(apply.spec, *event.facts);
   if (!status.ok()) {
     context_->out->Add(
-        AnswerApply{event.id, Annotate(status, absl::StrCat("deployment ", apply.spec.name))});
+        AnswerDeployment{event.id, Annotate(status, absl::StrCat("deployment ", apply.spec.name))});
     applies_.erase(it);
     return;
   }
@@ -76,11 +76,11 @@ void Applies::On(const ModelLoaded& event, TimePoint now) {
       apply.spec, *event.facts,
       existing != nullptr ? existing->record().grant_key : GrantKey::Random(context_->rng)};
   if (apply.dry_run) {
-    context_->out->Add(AnswerApply{event.id, Preview(apply.record, now)});
+    context_->out->Add(AnswerDeployment{event.id, Preview(apply.record, now)});
     applies_.erase(it);
   } else if (existing != nullptr && existing->record() == apply.record) {
     // Nothing to store or to plan, so that applying the same file again is free.
-    context_->out->Add(AnswerApply{event.id, ViewOf(*existing, now)});
+    context_->out->Add(AnswerDeployment{event.id, ViewOf(*existing, now)});
     applies_.erase(it);
   } else {
     apply.write =
@@ -98,7 +98,7 @@ bool Applies::OnStoreWritten(WriteId write, const absl::Status& status, TimePoin
     if (status.ok()) {
       Finish(id, apply, now);
     } else {
-      context_->out->Add(AnswerApply{id, status});
+      context_->out->Add(AnswerDeployment{id, status});
     }
     return true;
   }
@@ -120,7 +120,7 @@ void Applies::Finish(RequestId id, const Apply& apply, TimePoint now) {
                       apply.record.facts.shape.experts);
   // Before the answer, so that it says what came of the deployment with the available workers.
   controller->Evaluate(now);
-  context_->out->Add(AnswerApply{id, ViewOf(*controller, now)});
+  context_->out->Add(AnswerDeployment{id, ViewOf(*controller, now)});
 }
 
 DeploymentView Applies::ViewOf(const DeploymentController& controller, TimePoint now) const {

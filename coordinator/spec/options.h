@@ -5,7 +5,7 @@
 #include <chrono>
 #include <cstddef>
 
-#include "coordinator/dispatch_defaults.h"
+#include "coordinator/spec/dispatch_defaults.h"
 #include "core/base/clock.h"
 
 namespace switchyard {

@@ -1,4 +1,4 @@
-#include "coordinator/memory_ledger.h"
+#include "coordinator/placement/memory_ledger.h"
 
 #include <set>
 #include <tuple>

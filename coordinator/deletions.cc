@@ -1,4 +1,4 @@
-#include "coordinator/lifecycle/deletions.h"
+#include "coordinator/deletions.h"
 
 #include <algorithm>
 #include <chrono>
@@ -82,7 +82,7 @@ bool Deletions::OnStoreWritten(WriteId write, const absl::Status& status, TimePo
                sessions_->CountOf(name));
     Answer(std::exchange(deletion.request, RequestId{}), name, now);
   } else {
-    out_->Add(AnswerDelete{deletion.request, status});
+    out_->Add(AnswerDeployment{deletion.request, status});
     deletions_.erase(it);
   }
   return true;
@@ -121,7 +121,7 @@ bool Deletions::Advance(TimePoint now) {
 void Deletions::Answer(RequestId id, const std::string& name, TimePoint now) {
   DeploymentView view = deployments_->at(name).View(now);
   view.sessions = sessions_->CountOf(name);
-  out_->Add(AnswerDelete{id, std::move(view)});
+  out_->Add(AnswerDeployment{id, std::move(view)});
 }
 
 }  // namespace switchyard

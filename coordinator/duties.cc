@@ -1,4 +1,4 @@
-#include "coordinator/lifecycle/duties.h"
+#include "coordinator/duties.h"
 
 #include <utility>
 

@@ -14,6 +14,7 @@
 #include "coordinator/deployment_controller.h"
 #include "coordinator/events.h"
 #include "coordinator/membership.h"
+#include "coordinator/outbox.h"
 #include "coordinator/store/worker_duty.h"
 #include "core/base/clock.h"
 
@@ -42,7 +43,7 @@ class Duties {
   std::optional<Change> TakeWritten(WriteId write);
 
  private:
-  // What the deployments would lack without the worker. Errors: as Request for a drain.
+  // Collects what the deployments would lack without the worker. Errors: as Request for a drain.
   absl::Status CheckDrain(const std::string& worker, bool force, TimePoint now,
                           std::vector<std::string>* warnings) const;
 

@@ -16,9 +16,10 @@
 
 #include "coordinator/deployment_controller.h"
 #include "coordinator/events.h"
-#include "coordinator/memory_ledger.h"
-#include "coordinator/options.h"
+#include "coordinator/outbox.h"
+#include "coordinator/placement/memory_ledger.h"
 #include "coordinator/session_table.h"
+#include "coordinator/spec/options.h"
 #include "core/base/clock.h"
 
 namespace switchyard {
@@ -42,7 +43,7 @@ class Deletions {
   // Once, after the deployments of the store are there. `high_water`: its deleted_high_water.
   void Resume(Epoch high_water, TimePoint now);
 
-  // `deployment` exists. Answered with AnswerDelete, once the record is marked. Asked again, it
+  // `deployment` exists. Answered with AnswerDeployment, once the record is marked. Asked again, it
   // answers at once, and may add `now`.
   void Request(const DeleteRequested& request, DeploymentController& deployment, TimePoint now);
   // False when the write is not one of a deletion.

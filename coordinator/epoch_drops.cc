@@ -1,4 +1,4 @@
-#include "coordinator/members/epoch_drops.h"
+#include "coordinator/epoch_drops.h"
 
 #include <iterator>
 

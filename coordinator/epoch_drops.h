@@ -7,9 +7,9 @@
 
 #include "absl/functional/function_ref.h"
 
-#include "coordinator/held_epochs.h"
+#include "coordinator/members/held_epochs.h"
 #include "coordinator/membership.h"
-#include "coordinator/options.h"
+#include "coordinator/spec/options.h"
 #include "core/base/clock.h"
 #include "core/ids.h"
 
@@ -21,12 +21,12 @@ class EpochDrops {
   EpochDrops(const CoordinatorOptions* options, Membership* members, std::string deployment)
       : options_(options), members_(members), deployment_(std::move(deployment)) {}
 
-  // What `rule` does not want, except RETIRE of epochs for which `held_back` is true. `urgent`: the
-  // steps that run on them have urgent_retire to end; else as long as they need, up to
-  // retire_patience. Repeated at every step; each message is sent once.
+  // Drops what `rule` does not want, except RETIRE of epochs for which `held_back` is true.
+  // `urgent`: the steps that run on them have urgent_retire to end; else as long as they need, up
+  // to retire_patience. Repeated at every step; each message is sent once.
   void DropUnwanted(const EpochRule& rule, bool urgent, absl::FunctionRef<bool(Epoch)> held_back,
                     TimePoint now);
-  // Everything, urgently: the deployment is gone.
+  // Drops everything, urgently: the deployment is gone.
   void DropAll(TimePoint now);
   // The first worker that still holds something, and what: "w0 to free epoch 3"; empty: nobody
   // does.

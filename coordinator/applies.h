@@ -11,10 +11,10 @@
 
 #include "absl/status/status.h"
 
+#include "coordinator/deletions.h"
 #include "coordinator/deployment.h"
 #include "coordinator/deployment_controller.h"
 #include "coordinator/events.h"
-#include "coordinator/lifecycle/deletions.h"
 #include "coordinator/progress/rate_meter.h"
 #include "coordinator/session_table.h"
 #include "coordinator/view.h"

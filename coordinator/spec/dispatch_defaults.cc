@@ -1,4 +1,4 @@
-#include "coordinator/dispatch_defaults.h"
+#include "coordinator/spec/dispatch_defaults.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "coordinator/held_epochs.h"
+#include "coordinator/members/held_epochs.h"
 
 #include <string>
 #include <vector>
