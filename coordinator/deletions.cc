@@ -44,14 +44,11 @@ void Deletions::Request(const DeleteRequested& request, DeploymentController& de
   const auto [it, added] = deletions_.try_emplace(name);
   Deletion& deletion = it->second;
   deletion.at_once = deletion.at_once || request.now;
-  if (!added) {
-    // The mark may still be on its way, and then this answer promises what the first one does.
-    Answer(request.id, name, now);
-    return;
-  }
+  if (deployment.deleting()) return Answer(request.id, name, now);
+  deletion.requests.push_back(request.id);
+  if (!added) return;  // The mark is on its way.
   DeploymentRecord record = deployment.record();
   record.deleting = true;
-  deletion.request = request.id;
   deletion.write = out_->Write(PutDeployment{name, CanonicalBytes(record)});
 }
 
@@ -80,9 +77,9 @@ bool Deletions::OnStoreWritten(WriteId write, const absl::Status& status, TimePo
     deployment.MarkDeleting();
     out_->Info("deployment %s: is being deleted; %d sessions are open", name,
                sessions_->CountOf(name));
-    Answer(std::exchange(deletion.request, RequestId{}), name, now);
+    for (const RequestId id : std::exchange(deletion.requests, {})) Answer(id, name, now);
   } else {
-    out_->Add(AnswerDeployment{deletion.request, status});
+    for (const RequestId id : deletion.requests) out_->Add(AnswerDeployment{id, status});
     deletions_.erase(it);
   }
   return true;

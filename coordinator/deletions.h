@@ -10,6 +10,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -60,7 +61,7 @@ class Deletions {
 
  private:
   struct Deletion {
-    RequestId request;  // to answer once the record is marked; 0: answered
+    std::vector<RequestId> requests;  // to answer once the record is marked
     bool at_once = false;
     WriteId write;            // awaited; 0: none
     bool removing = false;    // `write` removes it from the store, and does not mark it

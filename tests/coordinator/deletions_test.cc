@@ -1,4 +1,5 @@
 // Deployments that an operator deletes, with a coordinator and workers that the test plays.
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 #include "tests/coordinator/cluster.h"
@@ -185,6 +186,18 @@ TEST_F(DeletionTest, IsNotAcceptedUnlessItIsStored) {
   cluster.Advance(milliseconds(50));
   EXPECT_EQ(cluster.Serving(), 1U);
   SY_EXPECT_OK(cluster.OpenDecode());
+}
+
+TEST_F(DeletionTest, NoRequestIsAnsweredBeforeTheMarkIsStored) {
+  Open();
+  cluster.hold_writes = true;
+  EXPECT_THAT(cluster.Delete(), ::testing::Not(testing::IsOk())) << "no answer";
+  EXPECT_THAT(cluster.Delete("demo", /*at_once=*/true), ::testing::Not(testing::IsOk()));
+  EXPECT_EQ(cluster.Serving(), 1U);
+
+  cluster.ReleaseWrites();
+  cluster.Advance(milliseconds(50));
+  EXPECT_FALSE(Exists());
 }
 
 TEST_F(DeletionTest, ADiskThatFailsAtTheEndIsTriedAgain) {
