@@ -46,8 +46,8 @@ absl::Status Duties::CheckDrain(const std::string& worker, bool force, TimePoint
     if (serving == nullptr || !serving->FindWorker(worker)) continue;
     const auto proposal = controller.ProposalFor(controller.record(), now);
     if (!proposal.ok()) {
-      lacking.push_back(absl::StrCat(
-          "deployment ", name, " could not be served without it: ", proposal.status().message()));
+      // Which names the deployment.
+      lacking.push_back(absl::StrCat("without it ", proposal.status().message()));
       continue;
     }
     const int left = static_cast<int>(proposal->plan.workers.size());
@@ -69,9 +69,10 @@ absl::Status Duties::CheckDrain(const std::string& worker, bool force, TimePoint
   }
   return MakeError(
       absl::StatusCode::kFailedPrecondition, Reason::kNotReady,
-      absl::StrFormat("worker %s is not drained: %s; add workers, or force it: it then serves on "
-                      "until others can",
-                      worker, absl::StrJoin(lacking, "; ")),
+      absl::StrFormat(
+          "worker %s is not drained: %s; with --force it is, and serves on until others "
+          "can",
+          worker, absl::StrJoin(lacking, "; ")),
       {{"worker", worker}});
 }
 

@@ -121,13 +121,14 @@ void AddApply(CLI::App& app, Raw& raw) {
                             "  checkpoint: /models/qwen3-moe\n"));
 }
 
-void AddObject(CLI::App* verb, Raw& raw, const std::string& help) {
-  verb->add_option("OBJECT", raw.object, help)->required()->expected(1, 2);
+// `name` is in the usage and in the error that it is missing.
+void AddObject(CLI::App* verb, Raw& raw, const std::string& name, const std::string& help) {
+  verb->add_option(name, raw.object, help)->required()->expected(1, 2);
 }
 
 void AddDelete(CLI::App& app, Raw& raw) {
   CLI::App* verb = app.add_subcommand("delete", "Delete a deployment once its sessions are closed");
-  AddObject(verb, raw, "deployment NAME");
+  AddObject(verb, raw, "DEPLOYMENT", "deployment NAME");
   verb->add_flag("--now", raw.line.now, "End its sessions; steps that run have 5 s");
   AddWait(verb, raw, "Wait until it is gone");
   verb->footer(absl::StrCat(kGlobalOptions,
@@ -139,14 +140,14 @@ void AddDelete(CLI::App& app, Raw& raw) {
 void AddWorkerVerbs(CLI::App& app, Raw& raw) {
   CLI::App* cordon =
       app.add_subcommand("cordon", "Keep a worker out of plans that it does not serve in");
-  AddObject(cordon, raw, "worker ID");
+  AddObject(cordon, raw, "WORKER", "worker ID");
   cordon->footer(absl::StrCat(kGlobalOptions, "Example:\n  syctl cordon worker w0\n"));
   CLI::App* uncordon = app.add_subcommand("uncordon", "Let plans use a worker again");
-  AddObject(uncordon, raw, "worker ID");
+  AddObject(uncordon, raw, "WORKER", "worker ID");
   uncordon->footer(absl::StrCat(kGlobalOptions, "Example:\n  syctl uncordon worker w0\n"));
   CLI::App* drain = app.add_subcommand(
       "drain", "Move a worker's experts to the others; its process goes on, and may end then");
-  AddObject(drain, raw, "worker ID");
+  AddObject(drain, raw, "WORKER", "worker ID");
   drain->add_flag("--force", raw.line.force,
                   "Also where the others cannot serve its deployments: it serves until they can");
   AddWait(drain, raw, "Wait until it holds nothing any more");
@@ -155,7 +156,7 @@ void AddWorkerVerbs(CLI::App& app, Raw& raw) {
 
 void AddWaitVerb(CLI::App& app, Raw& raw) {
   CLI::App* verb = app.add_subcommand("wait", "Wait until an object is in a state");
-  AddObject(verb, raw, "deployment NAME or worker ID");
+  AddObject(verb, raw, "OBJECT", "deployment NAME or worker ID");
   verb->add_option("--for", raw.condition,
                    "serving or deleted for a deployment, live or drained for a worker")
       ->required()

@@ -17,6 +17,8 @@ std::string NextStep(const absl::Status& status) {
     case Reason::kCoordinatorLost:
       return "check that switchyard-coordinator runs there, or use --target host:port";
     case Reason::kNotReady:
+      // Waiting does not help where workers are missing.
+      if (absl::IsFailedPrecondition(status)) return "add workers; 'syctl get workers' lists them";
       return "retry in a moment; 'syctl get deployments' shows what it waits for";
     case Reason::kUnknownModel:
       return "'syctl get deployments' lists the deployments; 'syctl apply -f FILE' adds one";

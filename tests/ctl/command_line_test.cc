@@ -76,6 +76,7 @@ TEST(CommandLineTest, RefusesObjectsAndConditionsThatDoNotFit) {
       {{"delete", "worker", "w0"}, "unknown kind \"worker\"; one of deployment"},
       {{"delete", "local"}, "unknown kind \"local\""},
       {{"delete", "deployment"}, "name the deployment"},
+      {{"drain"}, "WORKER is required"},
       {{"drain", "deployment", "a"}, "unknown kind \"deployment\""},
       {{"drain", "worker/"}, "name the worker"},
       {{"wait", "worker", "w0", "--for", "serving"}, "--for serving does not suit a worker"},

@@ -232,7 +232,7 @@ TEST_P(LifecycleTest, WhatWouldNotFitIsRefused) {
 
   const ProgramResult last = Syctl({"drain", "w0"});
   EXPECT_EQ(last.code, 1);
-  EXPECT_THAT(last.err, HasSubstr("deployment local could not be served without it"));
+  EXPECT_THAT(last.err, HasSubstr("without it deployment local"));
 
   Do({"uncordon", "w1"});
   Do({"uncordon", "w2"});
