@@ -66,6 +66,7 @@ Json StatusJson(const RunnerStatus& status) {
                            {"request_path", row.request_path},
                            {"reply_path", row.reply_path},
                            {"why_messages", Text(row.why_messages)},
+                           {"why_no_device", Text(row.why_no_device)},
                            {"credits", row.credits},
                            {"credits_free", row.credits_free},
                            {"request_slot_bytes", row.slot_bytes.dispatch},

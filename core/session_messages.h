@@ -116,7 +116,8 @@ struct RingOffer {
   std::uint64_t ring_bytes = 0;
   std::uint32_t slots = 0;
   std::uint32_t slot_bytes = 0;
-  std::string rkey;  // how to map the ring; empty where it cannot be
+  std::string rkey;                // how to map the ring; empty where it cannot be
+  std::string device_memory = {};  // the DeviceBackend's key of where kRowsOnDevice are; or empty
   friend bool operator==(const RingOffer&, const RingOffer&) = default;
 };
 
@@ -150,9 +151,10 @@ GrantClaims ClaimsOf(const AttachRequest& request);
 // The worker's answer; the attachment is bound to the request's epoch. `path` is text for people: a
 // value that a source does not know is no error.
 struct AttachGrant {
-  RingOffer request_ring;    // where the source sends
-  std::string path;          // worker -> source: "mapped", "messages", "inproc"
-  std::string why_messages;  // why that path is "messages"; else empty
+  RingOffer request_ring;          // where the source sends
+  std::string path;                // worker -> source: "mapped", "messages", "inproc"
+  std::string why_messages;        // why that path is "messages"; else empty
+  std::string why_no_device = {};  // why rows do not go from device to device; else empty
   friend bool operator==(const AttachGrant&, const AttachGrant&) = default;
 };
 // Adds an epoch to an attachment. The hash proves that both sides mean the same plan. Repeated for

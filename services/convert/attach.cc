@@ -24,6 +24,7 @@ void EncodeRing(const RingOffer& in, v1::RingOffer* out) {
   out->set_rkey(in.rkey);
   out->set_transport_version(in.transport_version);
   out->set_frame_version(in.frame_version);
+  out->set_device_memory(in.device_memory);
   out->set_protocol_version(kProtocolVersion);
 }
 
@@ -41,6 +42,7 @@ void DecodeRing(Decoder& at, const v1::RingOffer& in, RingOffer* out) {
   out->rkey = in.rkey();
   out->transport_version = in.transport_version();
   out->frame_version = in.frame_version();
+  out->device_memory = in.device_memory();
 }
 
 // One overload for each message, so that std::visit does not compile if one is missing.
@@ -74,6 +76,7 @@ void EncodeMember(const AttachGrant& in, v1::AttachResponse* message) {
   EncodeRing(in.request_ring, message->mutable_opened()->mutable_request_ring());
   message->mutable_opened()->set_path(in.path);
   message->mutable_opened()->set_why_messages(in.why_messages);
+  message->mutable_opened()->set_why_no_device(in.why_no_device);
 }
 void EncodeMember(const BindAnswer& in, v1::AttachResponse* message) {
   message->mutable_bound()->set_epoch(in.epoch.value);
@@ -139,6 +142,7 @@ AttachAnswer DecodeResponse(Decoder& at, const v1::AttachResponse& proto) {
       // The grant's path is text for status output, so an unknown value is no error.
       out.path = in.path();
       out.why_messages = in.why_messages();
+      out.why_no_device = in.why_no_device();
       return out;
     }
     case v1::AttachResponse::kBound: {

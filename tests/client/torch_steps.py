@@ -59,6 +59,12 @@ class Session:
     def shape(self):
         return text_of(self.library.sy_session_status, self.handle)
 
+    def path(self):
+        """How rows go to the first worker; `device`: from GPU to GPU."""
+        source = text_of(self.library.sy_session_status, self.handle)["source"]["attachments"][0]
+        why = source["why_no_device"] or source["why_messages"]
+        return source["request_path"] + (f" ({why})" if why else "")
+
     def submit(self, request):
         step = ctypes.c_void_p()
         return self.library.sy_submit(self.handle, request, ctypes.byref(step)), step
@@ -328,14 +334,18 @@ def median_us(action, rounds):
 
 
 def measure(checks, poll_us):
-    """us of a step: from the host, from the GPU, and from the GPU by copies of the engine's own."""
+    """us of a step: from the host, from the GPU, from the GPU through rings of the host only, and from the GPU by
+    copies of the engine's own."""
     args, device = checks.args, checks.device
     host = Client(checks.library, args.coordinator, busy_poll_us=poll_us)
     polling = f"cuda:index={device.index},busy_poll_us={poll_us}"
-    gpu = Client(checks.library, args.coordinator, device=polling if poll_us else args.device, busy_poll_us=poll_us)
+    gpu = Client(checks.library, args.coordinator, device=polling, busy_poll_us=poll_us)
+    rings = Client(checks.library, args.coordinator, device=f"{polling},shared_mib_max=0", busy_poll_us=poll_us)
     rows = []
     for phase, mode, sizes in ((DECODE, LOW_LATENCY, (1, 16, 128)), (PREFILL, NORMAL, (128, 1024, 4096))):
-        on_host, on_gpu = host.session(phase, mode), gpu.session(phase, mode)
+        on_host, on_gpu, in_rings = (client.session(phase, mode) for client in (host, gpu, rings))
+        print(f"{'low_latency' if mode == LOW_LATENCY else 'normal'}: rows of large steps go through "
+              f"{on_gpu.path()}, as gpu_rings through {in_rings.path()}", flush=True)
         for tokens in sizes:
             batch = Batch(checks.shape, tokens, tokens)
             there = batch.to(device)
@@ -372,13 +382,17 @@ def measure(checks, poll_us):
                 submits.append((time.perf_counter_ns() - begin) / 1000)
                 on_gpu.wait(step)
 
+            def submit_and_wait_in_rings():
+                in_rings.wait(in_rings.start(far))
+
             rounds = 400 if tokens <= 128 else 60
-            for action in (lambda: on_host.run(here), submit_and_wait, by_hand, bus):
+            for action in (lambda: on_host.run(here), submit_and_wait, submit_and_wait_in_rings, by_hand, bus):
                 for _ in range(20):
                     action()
             submits.clear()
             row = {"mode": "low_latency" if mode == LOW_LATENCY else "normal", "tokens": tokens, "busy_poll_us": poll_us}
             for name, action in (("host", lambda: on_host.run(here)), ("gpu", submit_and_wait),
+                                 ("gpu_rings", submit_and_wait_in_rings),
                                  ("own_copies", by_hand), ("bus", bus), ("host_again", lambda: on_host.run(here))):
                 row[name], row[name + "_p99"] = median_us(action, rounds)
             submits.sort()
@@ -386,11 +400,12 @@ def measure(checks, poll_us):
             row["bytes"] = sum(t.numel() * t.element_size() for t in (batch.x, batch.ids, batch.weights, batch.y))
             assert torch.equal(bits(there.y), bits(batch.y))
             rows.append(row)
-            print("%-11s %5d  poll %4d  host %7.0f %7.0f  gpu %7.0f (p99 %.0f)  submit %4.0f  own copies %7.0f  bus %6.0f" % (
-                row["mode"], tokens, poll_us, row["host"], row["host_again"], row["gpu"], row["gpu_p99"], row["submit"],
+            print("%-11s %5d  poll %4d  host %7.0f %7.0f  gpu %7.0f (p99 %.0f)  gpu_rings %7.0f  submit %4.0f  own copies %7.0f  bus %6.0f" % (
+                row["mode"], tokens, poll_us, row["host"], row["host_again"], row["gpu"], row["gpu_p99"], row["gpu_rings"], row["submit"],
                 row["own_copies"], row["bus"]), flush=True)
     host.close()
     gpu.close()
+    rings.close()
     return rows
 
 

@@ -1,7 +1,8 @@
 // Sessions of an engine whose tensors lie on a device: a device that is late, in memory that the
 // host cannot touch, so that a read or write of the engine's tensors by the host ends the process.
 // The answers are those of the same steps from memory of the host, bit by bit, whether the tensors
-// pass through the host or the device itself encodes rows and sums answers.
+// pass through the host or the device itself encodes rows and sums answers, and whether those lie
+// in rings of the host or in memory of the workers' devices.
 #include <cstring>
 #include <limits>
 #include <thread>
@@ -10,10 +11,12 @@
 #include "gtest/gtest.h"
 
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "harness/in_process_deployment.h"
 #include "tests/e2e/random_step.h"
 #include "tests/testing/late_device.h"
 #include "tests/testing/status_matchers.h"
+#include "worker/device/cpu/cpu_backend.h"
 
 namespace switchyard {
 namespace {
@@ -120,7 +123,13 @@ struct DeviceStep {
   DeviceRows<float> y;
 };
 
-enum class Rows : bool { kThroughTheHost, kByTheDevice };
+// Where the rows of steps are encoded, and where they lie on their way.
+enum class Rows : std::uint8_t {
+  kThroughTheHost,      // by the host, which copies the tensors
+  kByTheDevice,         // by the device, in rings of the host
+  kFromDeviceToDevice,  // by the device, in memory of the workers' devices
+  kToEachKind,          // so for one worker, in a ring for the other
+};
 
 class DeviceTensorsTest : public ::testing::TestWithParam<Rows> {
  protected:
@@ -129,14 +138,27 @@ class DeviceTensorsTest : public ::testing::TestWithParam<Rows> {
     options.checkpoint = kShippedModel;
     options.workers = 2;
     options.logger = &logger_;
+    const bool shares = GetParam() >= Rows::kFromDeviceToDevice;
+    if (shares) {
+      options.make_device = [this](std::size_t worker) { return MakeWorkersDevice(worker); };
+    }
     SY_ASSERT_OK_AND_ASSIGN(deployment_, InProcessDeployment::Start(options));
     SY_ASSERT_OK_AND_ASSIGN(host_client_, deployment_->MakeClient());
     testing::LateDeviceOptions late;
-    if (GetParam() == Rows::kByTheDevice) late.maps_host = true, late.source_bytes_min = 0;
+    late.shares = shares;
+    late.maps_host = GetParam() != Rows::kFromDeviceToDevice;
+    if (GetParam() != Rows::kThroughTheHost) late.source_bytes_min = 0;
     SY_ASSERT_OK_AND_ASSIGN(auto device, LateDevice::Create(late));
     device_ = device.get();
     SY_ASSERT_OK_AND_ASSIGN(client_, deployment_->MakeClient(std::move(device)));
   }
+  absl::StatusOr<std::unique_ptr<DeviceBackend>> MakeWorkersDevice(std::size_t worker) {
+    if (worker > 0 && GetParam() == Rows::kToEachKind) return CpuBackend::Create({});
+    SY_ASSIGN_OR_RETURN(auto device, LateDevice::Create({.kernel_family = "", .shares = true}));
+    workers_devices_.push_back(device.get());
+    return device;
+  }
+  static bool OnDevice() { return GetParam() != Rows::kThroughTheHost; }
   static absl::StatusOr<std::unique_ptr<MoeSession>> Open(Client& client, DispatchMode mode,
                                                           Duration deadline = kLong) {
     OpenSessionRequest request;
@@ -156,6 +178,7 @@ class DeviceTensorsTest : public ::testing::TestWithParam<Rows> {
   std::unique_ptr<InProcessDeployment> deployment_;
   std::unique_ptr<Client> host_client_;
   LateDevice* device_ = nullptr;
+  std::vector<LateDevice*> workers_devices_;  // those that share memory
   std::unique_ptr<Client> client_;
 };
 
@@ -179,7 +202,7 @@ TEST_P(DeviceTensorsTest, AnswersEqualThoseFromMemoryOfTheHost) {
     SY_ASSERT_OK_AND_ASSIGN(const SessionReport report, session->Report(kLong));
     EXPECT_EQ(report.status.times.steps, 8U);
     // Those without tokens have no rows.
-    EXPECT_EQ(report.status.times.device_steps, GetParam() == Rows::kByTheDevice ? 6U : 0U);
+    EXPECT_EQ(report.status.times.device_steps, OnDevice() ? 6U : 0U);
   }
 }
 
@@ -313,7 +336,7 @@ TEST_P(DeviceTensorsTest, AFaultOfOneStepIsItsResultAndTheNextOneIsServed) {
 
     // Copies are none of the work that fails.
     EXPECT_EQ(session->Run(on_device.Request(&empty), Duration::zero()),
-              GetParam() == Rows::kByTheDevice ? fault : absl::OkStatus());
+              OnDevice() ? fault : absl::OkStatus());
 
     SY_ASSERT_OK(session->Run(on_device.Request(&empty), Duration::zero()));
     EXPECT_EQ(on_device.y.Get(), HostAnswer(step, mode));
@@ -374,12 +397,49 @@ TEST_P(DeviceTensorsTest, SessionsWithoutStepsForTheDeviceMapNothing) {
   EXPECT_EQ(raw->mapped_memory(), 4) << "two rings for each of two workers";
 }
 
+TEST_P(DeviceTensorsTest, MemoryOfDevicesIsUsedWhereBothEndsHaveSomeAndGoesWithTheSession) {
+  SY_ASSERT_OK_AND_ASSIGN(auto session, Open(*client_, DispatchMode::kNormal));
+  SY_ASSERT_OK_AND_ASSIGN(const SessionReport report, session->Report(kLong));
+  // Each side has a piece of its own and one of the other's.
+  const int shared = 2 * static_cast<int>(workers_devices_.size());
+  EXPECT_EQ(device_->shared_memory(), shared);
+  int on_device = 0;
+  for (const AttachmentStatus& row : report.status.attachments) {
+    EXPECT_EQ(row.request_path, row.reply_path);
+    if (row.request_path == "device") ++on_device;
+    const bool why = GetParam() == Rows::kToEachKind && row.request_path != "device";
+    EXPECT_EQ(row.why_no_device, why ? "the device shares no memory with other processes" : "");
+  }
+  EXPECT_EQ(2 * on_device, shared);
+
+  session.reset();
+
+  const auto end = std::chrono::steady_clock::now() + kLong;
+  while (device_->shared_memory() > 0 && std::chrono::steady_clock::now() < end) {
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(device_->shared_memory(), 0);
+  for (const LateDevice* device : workers_devices_) EXPECT_EQ(device->shared_memory(), 0);
+}
+
+std::string NameOf(Rows rows) {
+  switch (rows) {
+    case Rows::kThroughTheHost:
+      return "ThroughTheHost";
+    case Rows::kByTheDevice:
+      return "ByTheDevice";
+    case Rows::kFromDeviceToDevice:
+      return "FromDeviceToDevice";
+    case Rows::kToEachKind:
+      return "ToEachKind";
+  }
+  return {};
+}
+
 INSTANTIATE_TEST_SUITE_P(Rows, DeviceTensorsTest,
-                         ::testing::Values(Rows::kThroughTheHost, Rows::kByTheDevice),
-                         [](const auto& param) {
-                           return param.param == Rows::kByTheDevice ? "ByTheDevice"
-                                                                    : "ThroughTheHost";
-                         });
+                         ::testing::Values(Rows::kThroughTheHost, Rows::kByTheDevice,
+                                           Rows::kFromDeviceToDevice, Rows::kToEachKind),
+                         [](const auto& param) { return NameOf(param.param); });
 
 }  // namespace
 }  // namespace switchyard

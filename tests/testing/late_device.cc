@@ -3,12 +3,16 @@
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
+#include <fcntl.h>
 #include <functional>
 #include <span>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <thread>
 #include <unistd.h>
 #include <utility>
+
+#include "absl/strings/str_cat.h"
 
 #include "core/base/error.h"
 #include "core/base/failure_scope.h"
@@ -18,20 +22,57 @@
 namespace switchyard::testing {
 namespace {
 
+// Counts the buffers that exist, where it is given a count.
 class LateBuffer final : public Buffer {
  public:
-  LateBuffer(LateDevice* device, std::byte* outside, std::byte* inside, std::size_t bytes)
-      : Buffer(outside, bytes, MemoryKind::kDevice), device_(device), inside_(inside) {}
+  LateBuffer(std::shared_ptr<LateMappings> mappings, std::byte* outside, std::byte* inside,
+             std::size_t bytes, std::shared_ptr<std::atomic<int>> count, int file = -1)
+      : Buffer(outside, bytes, MemoryKind::kDevice),
+        mappings_(std::move(mappings)),
+        inside_(inside),
+        count_(std::move(count)),
+        file_(file) {
+    mappings_->Add(outside, inside, bytes);
+    if (count_ != nullptr) ++*count_;
+  }
   ~LateBuffer() override {
-    device_->Forget(data());
+    mappings_->Remove(data());
     munmap(data(), bytes());
     munmap(inside_, bytes());
+    if (file_ >= 0) close(file_);
+    if (count_ != nullptr) --*count_;
   }
 
  private:
-  LateDevice* device_;
-  std::byte* inside_;
+  const std::shared_ptr<LateMappings> mappings_;
+  std::byte* const inside_;
+  const std::shared_ptr<std::atomic<int>> count_;
+  const int file_;  // of memory that others may open; else -1
 };
+
+absl::Status NoLateMemory() {
+  return MakeError(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
+                   "no memory for a buffer of the late device");
+}
+
+std::size_t WholePages(std::size_t bytes) {
+  constexpr std::size_t kPage = 4096;
+  return (std::max<std::size_t>(bytes, 1) + kPage - 1) / kPage * kPage;
+}
+
+// `file` is the buffer's if it is made and `keeps`.
+absl::StatusOr<std::unique_ptr<Buffer>> MapLate(int file, std::size_t size, bool keeps,
+                                                bool host_access,
+                                                const std::shared_ptr<LateMappings>& mappings,
+                                                std::shared_ptr<std::atomic<int>> count) {
+  constexpr int kAll = PROT_READ | PROT_WRITE;
+  void* inside = mmap(nullptr, size, kAll, MAP_SHARED, file, 0);
+  void* outside = mmap(nullptr, size, host_access ? kAll : PROT_NONE, MAP_SHARED, file, 0);
+  if (inside == MAP_FAILED || outside == MAP_FAILED) return NoLateMemory();
+  return std::make_unique<LateBuffer>(mappings, static_cast<std::byte*>(outside),
+                                      static_cast<std::byte*>(inside), size, std::move(count),
+                                      keeps ? file : -1);
+}
 
 class LateEvent final : public DeviceEvent {
  public:
@@ -107,6 +148,8 @@ class LateStream final : public Stream {
       SY_RETURN_IF_ERROR(device_->TakeFailure());
       EncodeRun inside = run;
       inside.x = reinterpret_cast<const Bf16*>(device_->Inside(run.x));
+      inside.data = device_->Inside(run.data);
+      inside.scales = device_->Inside(run.scales);
       return Await(inner_->Encode(inside));
     });
   }
@@ -116,6 +159,11 @@ class LateStream final : public Stream {
       SY_RETURN_IF_ERROR(device_->TakeFailure());
       SumRun inside = run;
       inside.y = device_->Inside(run.y);
+      std::vector<const Bf16*> terms;
+      for (const Bf16* term : run.terms) {
+        terms.push_back(reinterpret_cast<const Bf16*>(device_->Inside(term)));
+      }
+      inside.terms = terms;
       return Await(inner_->Sum(inside));
     });
   }
@@ -281,30 +329,56 @@ Duration LateDevice::NextDelay() {
 
 absl::StatusOr<std::unique_ptr<Buffer>> LateDevice::Allocate(std::size_t bytes, MemoryKind kind) {
   if (kind != MemoryKind::kDevice) return inner_->Allocate(bytes, kind);
-  constexpr std::size_t kPage = 4096;
-  const std::size_t size = (bytes + kPage - 1) / kPage * kPage;
-  const auto out_of_memory = [] {
-    return MakeError(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
-                     "no memory for a buffer of the late device");
-  };
+  const std::size_t size = WholePages(bytes);
   const int file = memfd_create("late-device", MFD_CLOEXEC);
-  if (file < 0 || ftruncate(file, static_cast<off_t>(size)) != 0) return out_of_memory();
-  void* inside = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-  void* outside = mmap(nullptr, size, PROT_NONE, MAP_SHARED, file, 0);
+  if (file < 0 || ftruncate(file, static_cast<off_t>(size)) != 0) return NoLateMemory();
+  auto buffer = MapLate(file, size, /*keeps=*/false, options_.host_access, mappings_, nullptr);
   close(file);
-  if (inside == MAP_FAILED || outside == MAP_FAILED) return out_of_memory();
-  const std::lock_guard lock(mutex_);
-  mapped_[static_cast<std::byte*>(outside)] = {static_cast<std::byte*>(inside), size};
-  return std::make_unique<LateBuffer>(this, static_cast<std::byte*>(outside),
-                                      static_cast<std::byte*>(inside), size);
+  return buffer;
 }
 
-void LateDevice::Forget(const std::byte* outside) {
+// The key is a path, under which any process of this user finds the file.
+absl::StatusOr<SharedBuffer> LateDevice::AllocateShared(std::size_t bytes) {
+  if (!options_.shares) return DeviceBackend::AllocateShared(bytes);
+  const std::size_t size = WholePages(bytes);
+  const int file = memfd_create("late-device-shared", MFD_CLOEXEC);
+  if (file < 0 || ftruncate(file, static_cast<off_t>(size)) != 0) return NoLateMemory();
+  SharedBuffer shared;
+  SY_ASSIGN_OR_RETURN(shared.buffer, MapLate(file, size, /*keeps=*/true, options_.host_access,
+                                             mappings_, shared_memory_));
+  shared.key = absl::StrCat("/proc/", getpid(), "/fd/", file);
+  ++shared_memory_ever_;
+  return shared;
+}
+
+absl::StatusOr<std::unique_ptr<Buffer>> LateDevice::OpenShared(absl::string_view key,
+                                                               std::size_t bytes) {
+  if (!options_.shares) return DeviceBackend::OpenShared(key, bytes);
+  const int file = open(std::string(key).c_str(), O_RDWR | O_CLOEXEC);
+  struct stat found {};
+  if (file < 0 || fstat(file, &found) != 0 || found.st_size < static_cast<off_t>(bytes)) {
+    if (file >= 0) close(file);
+    return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
+                     "the key is of no such memory of a late device");
+  }
+  auto buffer = MapLate(file, WholePages(bytes), /*keeps=*/false, options_.host_access, mappings_,
+                        shared_memory_);
+  close(file);
+  ++shared_memory_ever_;
+  return buffer;
+}
+
+void LateMappings::Add(const std::byte* outside, std::byte* inside, std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  mapped_[outside] = {inside, bytes};
+}
+
+void LateMappings::Remove(const std::byte* outside) {
   const std::lock_guard lock(mutex_);
   mapped_.erase(outside);
 }
 
-std::byte* LateDevice::Inside(const void* address) const {
+std::byte* LateMappings::Inside(const void* address) const {
   auto* bytes = static_cast<std::byte*>(const_cast<void*>(address));
   const std::lock_guard lock(mutex_);
   auto at = mapped_.upper_bound(bytes);

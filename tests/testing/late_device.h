@@ -28,6 +28,8 @@ struct LateDeviceOptions {
   std::string kernel_family = "portable_fp32";
   // False: rows and answers have to be copied to memory of the device and back.
   bool host_access = false;
+  // Whether it shares its memory with other late devices, of this process and others.
+  bool shares = false;
   // Whether MapHost gives mappings. Memory of the host is reached with them and without.
   bool maps_host = false;
   // As DeviceBackend::source_bytes_min.
@@ -41,6 +43,24 @@ struct LateDeviceOptions {
   Duration decode_row{};
   Duration prefill_row{};
   std::uint64_t seed = 1;
+};
+
+// What a device reaches of the addresses that it has given out. Its buffers share it, since some
+// outlive their device. Thread-safe.
+class LateMappings {
+ public:
+  void Add(const std::byte* outside, std::byte* inside, std::size_t bytes);
+  void Remove(const std::byte* outside);
+  // Where the device itself reaches what the caller knows as `address`.
+  [[nodiscard]] std::byte* Inside(const void* address) const;
+
+ private:
+  struct Mapping {
+    std::byte* inside = nullptr;
+    std::size_t bytes = 0;
+  };
+  mutable std::mutex mutex_;
+  std::map<const std::byte*, Mapping> mapped_;  // guarded by mutex_; by outside address
 };
 
 class LateDevice final : public DeviceBackend {
@@ -69,6 +89,9 @@ class LateDevice final : public DeviceBackend {
   [[nodiscard]] std::uint64_t runs() const { return runs_.load(); }
   // Calls of MapHost.
   [[nodiscard]] int mapped_memory() const { return mapped_memory_.load(); }
+  // Buffers that AllocateShared and OpenShared have given out, and those that exist.
+  [[nodiscard]] int shared_memory() const { return shared_memory_->load(); }
+  [[nodiscard]] int shared_memory_ever() const { return shared_memory_ever_.load(); }
 
   [[nodiscard]] const CapabilitySet& capabilities() const override {
     return inner_->capabilities();
@@ -96,6 +119,9 @@ class LateDevice final : public DeviceBackend {
     ++mapped_memory_;
     return options_.maps_host ? std::make_unique<HostMapping>() : nullptr;
   }
+  absl::StatusOr<SharedBuffer> AllocateShared(std::size_t bytes) override;
+  absl::StatusOr<std::unique_ptr<Buffer>> OpenShared(absl::string_view key,
+                                                     std::size_t bytes) override;
   [[nodiscard]] std::size_t source_bytes_min() const override { return options_.source_bytes_min; }
   [[nodiscard]] absl::StatusOr<std::unique_ptr<Codec>> MakeCodec(
       const CodecSpec& spec) const override {
@@ -105,7 +131,7 @@ class LateDevice final : public DeviceBackend {
 
   // For its streams.
   // Where the device itself reaches what the caller knows as `address`.
-  [[nodiscard]] std::byte* Inside(const void* address) const;
+  [[nodiscard]] std::byte* Inside(const void* address) const { return mappings_->Inside(address); }
   // Refuses rows of memory that this device does not reach.
   [[nodiscard]] bool Reaches(const void* address) const;
   [[nodiscard]] absl::Status TakeFailure();
@@ -116,23 +142,21 @@ class LateDevice final : public DeviceBackend {
   // What the experts' rows of `run` take in addition.
   [[nodiscard]] Duration TimeOf(const ExpertRun& run, WorkClass work_class) const;
   void CountRun() { runs_.fetch_add(1); }
-  void Forget(const std::byte* outside);
 
  private:
-  struct Mapping {
-    std::byte* inside = nullptr;
-    std::size_t bytes = 0;
-  };
   explicit LateDevice(LateDeviceOptions options)
       : options_(std::move(options)), rng_(options_.seed) {}
 
   LateDeviceOptions options_;
   std::unique_ptr<DeviceBackend> inner_;
   mutable std::mutex mutex_;
-  SeededRng rng_;                               // guarded by mutex_
-  std::map<const std::byte*, Mapping> mapped_;  // guarded by mutex_; by outside address
-  absl::Status next_failure_;                   // guarded by mutex_
-  absl::Status next_refusal_;                   // guarded by mutex_
+  SeededRng rng_;              // guarded by mutex_
+  absl::Status next_failure_;  // guarded by mutex_
+  absl::Status next_refusal_;  // guarded by mutex_
+  const std::shared_ptr<LateMappings> mappings_ = std::make_shared<LateMappings>();
+  // Shared with the buffers.
+  const std::shared_ptr<std::atomic<int>> shared_memory_ = std::make_shared<std::atomic<int>>(0);
+  std::atomic<int> shared_memory_ever_{0};
   std::atomic<bool> dead_{false};
   std::atomic<bool> hangs_{false};
   std::atomic<int> mapped_memory_{0};

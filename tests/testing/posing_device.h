@@ -35,6 +35,13 @@ class PosingDevice final : public DeviceBackend {
   std::unique_ptr<HostMapping> MapHost(std::span<std::byte> memory) override {
     return inner_->MapHost(memory);
   }
+  absl::StatusOr<SharedBuffer> AllocateShared(std::size_t bytes) override {
+    return inner_->AllocateShared(bytes);
+  }
+  absl::StatusOr<std::unique_ptr<Buffer>> OpenShared(absl::string_view key,
+                                                     std::size_t bytes) override {
+    return inner_->OpenShared(key, bytes);
+  }
   [[nodiscard]] std::size_t source_bytes_min() const override { return inner_->source_bytes_min(); }
   absl::StatusOr<std::unique_ptr<PackedExpert>> Pack(const MoeShape& shape,
                                                      const ExpertWeightsView& weights) override {

@@ -133,6 +133,20 @@ class DeviceBackend {
   // takes some milliseconds for each 100 MB. Null where the device has no use for it or the system
   // refuses: copies work as before.
   virtual std::unique_ptr<HostMapping> MapHost(std::span<std::byte> /*memory*/) { return nullptr; }
+  // Memory that devices of other processes of the host reach by its key, as long as it exists; for
+  // rows that go from device to device. Takes milliseconds, as its destruction does, so it is for
+  // threads that have time. It may outlive the backend. Errors: kUnimplemented (UNSUPPORTED) for a
+  // device that shares none; kResourceExhausted (OUT_OF_MEMORY), also beyond what this device may
+  // share.
+  virtual absl::StatusOr<SharedBuffer> AllocateShared(std::size_t bytes);
+  // The first `bytes` of what a device of another process has allocated to share, for the streams
+  // of this one. They stay when the other side frees its buffer or ends. The key comes from that
+  // process and is not trusted. As costly as AllocateShared, and may outlive the backend too.
+  // Errors: kUnimplemented (UNSUPPORTED) for a device that shares none; kInvalidArgument
+  // (BAD_REQUEST) for a key that is none, or of less memory; kFailedPrecondition (UNSUPPORTED)
+  // where that memory cannot be reached from here.
+  virtual absl::StatusOr<std::unique_ptr<Buffer>> OpenShared(absl::string_view key,
+                                                             std::size_t bytes);
   // Packs weights; costs about one copy and may wait for the device, so it is for staging threads.
   // A device may keep them quantized. Errors: kInvalidArgument (BAD_SHAPE) when the views do not
   // fit `shape`; kInvalidArgument (BAD_CONFIG) for a scale that is not finite, one of a tensor that

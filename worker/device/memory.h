@@ -5,6 +5,8 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
+#include <string>
 
 #include "core/memory_kind.h"
 
@@ -31,6 +33,13 @@ class Buffer {
   std::byte* data_;
   std::size_t bytes_;
   MemoryKind kind_;
+};
+
+// Memory of a device that devices of other processes of its host reach too.
+struct SharedBuffer {
+  std::unique_ptr<Buffer> buffer;  // kDevice
+  // For DeviceBackend::OpenShared. Whoever has it can write there: never logged.
+  std::string key;
 };
 
 // Host memory of others that a device reaches by itself while this exists. Destroyed before that

@@ -3,8 +3,10 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "worker/device/device_rings.h"
 #include "worker/transport/transport.h"
 
 namespace switchyard {
@@ -22,6 +24,10 @@ struct AttachAhead {
   std::shared_ptr<void> counted;
   std::shared_ptr<CreditMemory>
       credits;  // of MakeCredits, for this request only; null: Open makes it
+  // Met. Null: rows travel through the link's rings only; then, where the source has memory of a
+  // device, why.
+  std::shared_ptr<DeviceRings> device_rings = nullptr;
+  std::string why_no_device_rings = {};
 };
 
 }  // namespace switchyard

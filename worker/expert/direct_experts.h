@@ -28,6 +28,7 @@
 #include "worker/expert/batch_memory.h"
 #include "worker/expert/expert_attachment.h"
 #include "worker/expert/layer_runtime.h"
+#include "worker/expert/served_counts.h"
 #include "worker/routing/own_experts.h"
 
 namespace switchyard {

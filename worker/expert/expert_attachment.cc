@@ -51,85 +51,6 @@ struct CreditSizes {
 
 }  // namespace
 
-ServedCounts::ServedCounts(const EpochRuntime& runtime) : shape_(runtime.shape()) {
-  for (const LayerRuntime& layer : runtime.layers) layers_.push_back(layer.layer);
-  hits_.assign(layers_.size() * static_cast<std::size_t>(shape_.experts), 0);
-}
-
-void ServedCounts::Add(const LayerRuntime& layer, const RequestView& request,
-                       std::int64_t request_row_bytes, std::int64_t reply_row_bytes) {
-  const std::uint64_t rows = request.rows();
-  ++counters_.frames;
-  counters_.rows += rows;
-  counters_.request_payload_bytes += rows * static_cast<std::uint64_t>(request_row_bytes);
-  counters_.reply_payload_bytes += rows * static_cast<std::uint64_t>(reply_row_bytes);
-  // Hits are kept by logical expert and not by slot, because a later epoch may place the expert in
-  // another slot.
-  std::uint64_t* hits = hits_.data() + static_cast<std::size_t>(layer.index) *
-                                           static_cast<std::size_t>(shape_.experts);
-  const auto expert_in = [&layer](std::int32_t slot) {
-    return static_cast<std::size_t>(layer.slots[static_cast<std::size_t>(slot)].expert.value);
-  };
-  if (request.mode() == DispatchMode::kLowLatency) {
-    for (std::int32_t slot = 0; slot < request.local_slots(); ++slot) {
-      hits[expert_in(slot)] += request.slot_counts()[static_cast<std::size_t>(slot)];
-    }
-    return;
-  }
-  for (std::uint32_t row = 0; row < request.rows(); ++row) {
-    for (std::int32_t k = 0; k < request.top_k(); ++k) {
-      const std::int32_t slot = request.slot(row, k);
-      if (slot >= 0) ++hits[expert_in(slot)];
-    }
-  }
-}
-
-void ServedCounts::RecordAmax() { amax_.resize(hits_.size()); }
-
-ExpertAmax* ServedCounts::AmaxOf(const LayerRuntime& layer) {
-  if (amax_.empty()) return nullptr;
-  return amax_.data() +
-         static_cast<std::size_t>(layer.index) * static_cast<std::size_t>(shape_.experts);
-}
-
-void ServedCounts::Absorb(const ServedCounts& ended) {
-  // An attachment of other sizes was made for another deployment: its hits would land on wrong
-  // experts.
-  if (!(ended.shape_ == shape_) || ended.layers_ != layers_) return;
-  counters_.rows += ended.counters_.rows;
-  counters_.request_payload_bytes += ended.counters_.request_payload_bytes;
-  counters_.reply_payload_bytes += ended.counters_.reply_payload_bytes;
-  counters_.frames += ended.counters_.frames;
-  counters_.nan_rows += ended.counters_.nan_rows;
-  for (std::size_t i = 0; i < hits_.size(); ++i) hits_[i] += ended.hits_[i];
-  // Either side may record no magnitudes; std::min makes that an empty loop.
-  for (std::size_t i = 0; i < std::min(amax_.size(), ended.amax_.size()); ++i) {
-    amax_[i].inputs = std::max(amax_[i].inputs, ended.amax_[i].inputs);
-    amax_[i].middle = std::max(amax_[i].middle, ended.amax_[i].middle);
-  }
-}
-
-AttachmentCounters ServedCounts::Snapshot() const {
-  AttachmentCounters counters = counters_;
-  const auto experts = static_cast<std::size_t>(shape_.experts);
-  for (std::size_t i = 0; i < hits_.size(); ++i) {
-    // A model has tens of thousands of experts and a worker serves few, so zeros are not sent.
-    if (hits_[i] == 0) continue;
-    counters.hits.push_back({.layer = layers_[i / experts],
-                             .expert = ExpertId{static_cast<std::int32_t>(i % experts)},
-                             .rows = hits_[i],
-                             .inputs_amax = amax_.empty() ? 0 : amax_[i].inputs,
-                             .middle_amax = amax_.empty() ? 0 : amax_[i].middle});
-  }
-  return counters;
-}
-
-bool ServedCounts::Fits(const EpochRuntime& runtime) const {
-  return runtime.shape() == shape_ &&
-         std::equal(layers_.begin(), layers_.end(), runtime.layers.begin(), runtime.layers.end(),
-                    [](LayerId a, const LayerRuntime& b) { return a == b.layer; });
-}
-
 ExpertAttachment::ExpertAttachment(const AttachRequest& request, CommittedEpoch* first,
                                    Identity identity)
     : request_(request),
@@ -142,6 +63,12 @@ ExpertAttachment::ExpertAttachment(const AttachRequest& request, CommittedEpoch*
       counts_(*first->runtime) {
   AnnounceDeadline(request.step_deadline);
   if (request.record_amax) counts_.RecordAmax();
+}
+
+// Memory of a device goes where there is time to free it.
+ExpertAttachment::~ExpertAttachment() {
+  if (device_rings_ == nullptr) return;
+  transport_->RunAside([rings = std::move(device_rings_)] {});
 }
 
 std::uint64_t ExpertAttachment::BytesOf(const AttachRequest& request, const EpochRuntime& runtime) {
@@ -204,6 +131,7 @@ LinkOptions LinkOptionsOf(const AttachRequest& request) {
 absl::StatusOr<AttachGrant> ExpertAttachment::Open(Transport* transport, DeviceBackend* device,
                                                    AttachAhead ahead) {
   counted_ = ahead.counted;
+  transport_ = transport;
   SY_RETURN_IF_ERROR(TakeCredits(std::move(ahead.credits)));
   LinkOptions options = LinkOptionsOf(request_);
   options.memory = std::move(ahead.memory);
@@ -215,9 +143,25 @@ absl::StatusOr<AttachGrant> ExpertAttachment::Open(Transport* transport, DeviceB
   SY_RETURN_IF_ERROR(link_->Connect(request_.reply_ring));
   inbound_mapping_ = device->MapHost(link_->inbound_memory());
   outbound_mapping_ = device->MapHost(link_->outbound_memory());
-  return AttachGrant{.request_ring = link_->offer(),
-                     .path = std::string(LinkPathName(link_->path())),
-                     .why_messages = link_->why_messages()};
+  AttachGrant grant{.request_ring = link_->offer(),
+                    .path = std::string(LinkPathName(link_->path())),
+                    .why_messages = link_->why_messages()};
+  OfferDeviceRings(std::move(ahead), &grant);
+  return grant;
+}
+
+void ExpertAttachment::OfferDeviceRings(AttachAhead ahead, AttachGrant* grant) {
+  const LinkPath path = link_->path();
+  // Frames that travel as messages carry their rows.
+  const bool in_place = path == LinkPath::kMapped || path == LinkPath::kInProcess;
+  if (ahead.device_rings == nullptr || !in_place) {
+    if (in_place) grant->why_no_device = std::move(ahead.why_no_device_rings);
+    if (ahead.device_rings == nullptr) return;
+    transport_->RunAside([rings = std::move(ahead.device_rings)] {});
+    return;
+  }
+  device_rings_ = std::move(ahead.device_rings);
+  device_rings_->Offer(&grant->request_ring);
 }
 
 absl::Status ExpertAttachment::Bind(CommittedEpoch* epoch) {
@@ -283,19 +227,25 @@ ExpertAttachment::Arrival ExpertAttachment::OnFrame(const HeaderBytes& raw,
   if (header.request_slot >= credits_.size() || header.reply_slot >= credits_.size()) {
     *drop = FrameDrop::kSlot;
   }
+  const bool on_device = (header.flags & kRowsOnDevice) != 0;
+  if (on_device && device_rings_ == nullptr) *drop = FrameDrop::kField;
   if (*drop != FrameDrop::kNone) return Arrival::kDropped;
   Credit& credit = credits_[header.request_slot];
   // Checked before the intake, which would overwrite the metadata that the running batch reads.
   if (credit.busy) return Arrival::kDuplicate;
   const CommittedEpoch* epoch = FindBound(header.epoch);
-  credit.intake =
-      TakeInRequest({.worker_id = identity_.worker_id,
-                     .shape = shape_,
-                     .mode = request_.mode,
-                     .runtime = epoch != nullptr ? epoch->runtime.get() : nullptr,
-                     .reply_slot_bytes = link_->OutboundSlot(header.reply_slot).size(),
-                     .rows_max = rows_max_},
-                    {.raw = &raw, .header = &header, .payload = payload}, credit.metadata);
+  credit.intake = TakeInRequest(
+      {.worker_id = identity_.worker_id,
+       .shape = shape_,
+       .mode = request_.mode,
+       .runtime = epoch != nullptr ? epoch->runtime.get() : nullptr,
+       .reply_slot_bytes = link_->OutboundSlot(header.reply_slot).size(),
+       .rows_max = rows_max_},
+      {.raw = &raw,
+       .header = &header,
+       .payload = payload,
+       .on_device = on_device ? device_rings_->inbound(header.request_slot) : nullptr},
+      credit.metadata);
   if (credit.intake.drop != FrameDrop::kNone) {
     *drop = credit.intake.drop;
     return Arrival::kDropped;
@@ -313,11 +263,17 @@ ExpertAttachment::Arrival ExpertAttachment::OnFrame(const HeaderBytes& raw,
   return Arrival::kTaken;
 }
 
+// Answers go the way that the rows came: a source that has them on its device sums them there.
+std::byte* ExpertAttachment::ReplySlotOf(const FrameHeader& header) const {
+  if ((header.flags & kRowsOnDevice) != 0) return device_rings_->outbound(header.reply_slot);
+  return link_->OutboundSlot(header.reply_slot).data();
+}
+
 BatchInput ExpertAttachment::InputOf(const Credit& credit) {
   const FrameHeader& header = credit.header;
   const LayerRuntime& layer = *credit.intake.layer;
   // The device writes the answer where it will be sent from, which saves a copy of every row.
-  std::byte* reply = link_->OutboundSlot(header.reply_slot).data();
+  std::byte* reply = ReplySlotOf(header);
   const FrameLayout layout = LayoutOfResult(header.rows, shape_.hidden);
   return {.codec = layer.Find(header.format.dtype)->codec.get(),
           .rows = credit.intake.rows,
@@ -374,6 +330,7 @@ absl::Status ExpertAttachment::SendRefusal(Credit& credit) {
   metadata.resize(EncodeErrorBody(body, metadata));
   FrameHeader header = ReplyHeader(credit, FrameKind::kError, layout);
   header.rows = 0;
+  header.flags = 0;
   credit.intake.refusal = absl::OkStatus();
   return Send(credit, header, metadata);
 }

@@ -21,6 +21,7 @@
 #include "worker/expert/expert_batch.h"
 #include "worker/expert/layer_runtime.h"
 #include "worker/expert/request_intake.h"
+#include "worker/expert/served_counts.h"
 #include "worker/transport/transport.h"
 
 namespace switchyard {
@@ -29,36 +30,6 @@ namespace switchyard {
 struct CommittedEpoch {
   std::shared_ptr<const EpochRuntime> runtime;
   std::shared_ptr<EpochMemory> memory;
-};
-
-// Rows, bytes and hits of one attachment or one session's direct calls. Not thread-safe.
-class ServedCounts {
- public:
-  // Remembers the layers of the deployment and allocates here, so that Add allocates nothing.
-  explicit ServedCounts(const EpochRuntime& runtime);
-  // A batch of `request` whose rows came and went in `request_row_bytes` and `reply_row_bytes`.
-  // O(rows * top_k) in mode normal, O(local slots) in low_latency.
-  void Add(const LayerRuntime& layer, const RequestView& request, std::int64_t request_row_bytes,
-           std::int64_t reply_row_bytes);
-  void AddNanRows(std::uint32_t rows) { counters_.nan_rows += rows; }
-  // Makes room for the magnitudes of every expert, which are recorded from now on.
-  void RecordAmax();
-  // The magnitudes of a layer's experts, [experts]; nullptr when none are recorded. Valid as long
-  // as this.
-  [[nodiscard]] ExpertAmax* AmaxOf(const LayerRuntime& layer);
-  // Adds what `ended` counted; ignored unless it has the same layers and sizes.
-  void Absorb(const ServedCounts& ended);
-  // Allocates; hits of experts that served no row are left out.
-  [[nodiscard]] AttachmentCounters Snapshot() const;
-  // True when `runtime` has the same layers and sizes, so that its steps can be counted here.
-  [[nodiscard]] bool Fits(const EpochRuntime& runtime) const;
-
- private:
-  MoeShape shape_;
-  std::vector<LayerId> layers_;
-  std::vector<std::uint64_t> hits_;  // [layers, experts]
-  std::vector<ExpertAmax> amax_;     // [layers, experts], or empty
-  AttachmentCounters counters_;      // hits are filled in by Snapshot
 };
 
 // The stream that serves a session's work, so that prefill batches never delay decode steps.
@@ -101,8 +72,12 @@ class ExpertAttachment {
   // `first` is the epoch that the request binds; it outlives the binding. `request` has been
   // checked.
   ExpertAttachment(const AttachRequest& request, CommittedEpoch* first, Identity identity);
+  ~ExpertAttachment();
+  ExpertAttachment(const ExpertAttachment&) = delete;
+  ExpertAttachment& operator=(const ExpertAttachment&) = delete;
   // Makes the link, connects it to the request's reply ring and lets `device` reach both rings if
-  // it can. Errors: kResourceExhausted (OUT_OF_MEMORY); those of CreateLink and Connect.
+  // it can. `transport` outlives the attachment. Errors: kResourceExhausted (OUT_OF_MEMORY); those
+  // of CreateLink and Connect.
   absl::StatusOr<AttachGrant> Open(Transport* transport, DeviceBackend* device,
                                    AttachAhead ahead = {});
 
@@ -173,6 +148,10 @@ class ExpertAttachment {
                                         const FrameLayout& layout) const;
   // Writes header and metadata into the reply slot and sends the frame.
   absl::Status Send(Credit& credit, const FrameHeader& header, std::span<const std::byte> metadata);
+  // Offers the memory of the device for rows, where both sides have some and map their rings.
+  void OfferDeviceRings(AttachAhead ahead, AttachGrant* grant);
+  // Where the rows of the answer in that slot go.
+  [[nodiscard]] std::byte* ReplySlotOf(const FrameHeader& header) const;
   // Makes the memory unless `memory` is it.
   absl::Status TakeCredits(std::shared_ptr<CreditMemory> memory);
 
@@ -181,8 +160,11 @@ class ExpertAttachment {
   MoeShape shape_;
   const std::uint32_t rows_max_;  // of a chunk, as granted
   const std::uint64_t bytes_;
-  std::shared_ptr<void> counted_;  // AttachAhead
+  std::shared_ptr<void> counted_;   // AttachAhead
+  Transport* transport_ = nullptr;  // of link_
   std::unique_ptr<Link> link_;
+  // Beside the rings of link_, for frames with kRowsOnDevice; null: there are none.
+  std::shared_ptr<DeviceRings> device_rings_;
   // The link's rings as the device reaches them; null where it needs no mapping. They end before
   // the link.
   std::unique_ptr<HostMapping> inbound_mapping_;

@@ -15,6 +15,7 @@
 #include "worker/expert/command_queue.h"
 #include "worker/expert/device_fault.h"
 #include "worker/expert/staging_thread.h"
+#include "worker/transport/ring_geometry.h"
 
 namespace switchyard {
 namespace {
@@ -66,6 +67,7 @@ class ExpertService::Impl {
   [[nodiscard]] Heartbeat MakeHeartbeat() const;
 
  private:
+  void MakeDeviceRings(const AttachRequest& request, LinkOptions options, AttachAhead* ahead) const;
   // An epoch that the engine or a direct session still has bound.
   struct Retiring {
     std::string deployment;
@@ -207,7 +209,22 @@ AttachAhead ExpertService::Impl::MakeAhead(const AttachRequest& request,
                     .credits = ExpertAttachment::MakeCredits(request, admitted.shape)};
   // Attach tells what fails here, in the terms of the link that it would have become.
   if (ahead.memory != nullptr) ahead.memory->Meet(request.reply_ring);
+  MakeDeviceRings(request, options, &ahead);
   return ahead;
+}
+
+// A source without memory of a device has no use for ours.
+void ExpertService::Impl::MakeDeviceRings(const AttachRequest& request, LinkOptions options,
+                                          AttachAhead* ahead) const {
+  if (request.reply_ring.device_memory.empty() || !RoundRing(&options).ok()) return;
+  DeviceBackend* const device = options_.stager.device;
+  auto rings = DeviceRings::Make(device, RingBytesOf(options));
+  const absl::Status met = rings.ok() ? (*rings)->Meet(device, request.reply_ring) : rings.status();
+  if (met.ok()) {
+    ahead->device_rings = *std::move(rings);
+  } else {
+    ahead->why_no_device_rings = std::string(met.message());
+  }
 }
 
 absl::StatusOr<AttachGrant> ExpertService::Impl::Attach(

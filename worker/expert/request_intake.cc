@@ -148,8 +148,10 @@ RequestIntake TakeInRequest(const IntakeRules& rules, const IncomingFrame& frame
   if (intake.drop != FrameDrop::kNone) return intake;
   intake.refusal = CheckServable(
       rules, header, copy.first(layout.metadata_bytes / sizeof(std::uint32_t)), &intake);
-  intake.rows = frame.payload.data() + (layout.rows_begin - kFrameHeaderBytes);
-  intake.scales = frame.payload.data() + (layout.scales_begin - kFrameHeaderBytes);
+  const bool on_device = frame.on_device != nullptr;
+  const std::byte* slot = on_device ? frame.on_device : frame.payload.data() - kFrameHeaderBytes;
+  intake.rows = slot + layout.rows_begin;
+  intake.scales = slot + layout.scales_begin;
   return intake;
 }
 

@@ -40,6 +40,8 @@ struct IncomingFrame {
   const HeaderBytes* raw = nullptr;
   const FrameHeader* header = nullptr;
   std::span<const std::byte> payload;  // the slot after its header; the peer may still write there
+  // The slot in memory of the device, where the rows of a frame with kRowsOnDevice are; else null.
+  const std::byte* on_device = nullptr;
 };
 
 // The verdict. At most one of `drop` and `refusal` is set; with neither, the request can run.
@@ -48,7 +50,8 @@ struct RequestIntake {
   absl::Status refusal;               // else: an error reply is due
   const LayerRuntime* layer = nullptr;
   RequestView view;  // over the copy
-  // Dense, in the slot: rows of the header's dtype, and their scales where it has any.
+  // Dense, in the slot or on the device: rows of the header's dtype, and their scales where it has
+  // any.
   const std::byte* rows = nullptr;
   const std::byte* scales = nullptr;
 };

@@ -28,9 +28,12 @@ struct StepTimes {
 struct AttachmentStatus {
   std::string worker_id;
   bool ready = false;
-  std::string request_path;  // source -> worker: "mapped", "messages", "inproc", "direct"
-  std::string reply_path;    // worker -> source
-  std::string why_messages;  // why one of them is "messages"; else empty
+  // source -> worker: "mapped", "messages", "inproc", "direct"; "device" if rows of steps on a
+  // device go from device to device, and those of others through mapped rings
+  std::string request_path;
+  std::string reply_path;     // worker -> source
+  std::string why_messages;   // why one of them is "messages"; else empty
+  std::string why_no_device;  // why none of them is "device", where it might be; else empty
   std::uint32_t credits = 0;
   std::uint32_t credits_free = 0;
   StagingBytes slot_bytes;  // of a request slot and of a reply slot; 0 for "direct"

@@ -40,6 +40,9 @@ inline constexpr std::size_t kFrameAlign = 64;
 inline constexpr std::uint32_t kFrameMagic = 0x31465953;  // "SYF1"
 inline constexpr std::uint8_t kFrameVersion = 1;
 inline constexpr std::size_t kErrorTextMax = 256;
+// A flag of requests and of the results that answer them: rows and scales stand in device memory
+// (RingOffer::device_memory), where they would stand in the slot.
+inline constexpr std::uint8_t kRowsOnDevice = 1;
 inline constexpr std::uint32_t kNoRow = 0xffffffffU;
 
 // A request carries rows to the experts; a result or an error answers it.

@@ -52,13 +52,17 @@ void Attachment::AbsorbCounts(const Attachment& ended) {
   replies_unexpected += ended.replies_unexpected;
 }
 
-void Attachment::Close() {
+void Attachment::Close(Transport* transport) {
   // The stream first: afterwards its sink is silent and can go.
   stream.reset();
   sink.reset();
   memory.reset();  // the link frees it aside
   inbound_mapping.reset();
   outbound_mapping.reset();
+  // Freeing memory of a device takes long.
+  for (std::shared_ptr<DeviceRings>* rings : {&rings_ahead, &device_rings}) {
+    if (*rings != nullptr) transport->RunAside([freed = std::exchange(*rings, nullptr)] {});
+  }
   if (link != nullptr) link->Close();
   link.reset();
   // Credits that await replies are dropped, not freed: the worker may still write into the old

@@ -24,6 +24,7 @@
 #include "core/plan.h"
 #include "core/resolve/staging_bytes.h"
 #include "core/session_messages.h"
+#include "worker/device/device_rings.h"
 #include "worker/device/memory.h"
 #include "worker/source/p2p/credits.h"
 #include "worker/source/session_channel.h"
@@ -37,6 +38,7 @@ namespace switchyard {
 struct MemoryMadeEvent {
   std::uint64_t serial = 0;
   std::shared_ptr<LinkMemory> memory;
+  std::shared_ptr<DeviceRings> device_rings = nullptr;
 };
 // The worker has granted its ring. `serial` names the life of the attachment that made the request.
 struct AttachedEvent {
@@ -57,6 +59,7 @@ struct AttachEndedEvent {
 // The worker's ring is mapped, or cannot be.
 struct PeerMetEvent {
   std::uint64_t serial = 0;
+  absl::Status device_rings = absl::OkStatus();  // of DeviceRings::Meet, where there are any
 };
 // Applied in order, each only if its serial is that of the present life.
 using AttachEvent =
@@ -122,14 +125,20 @@ struct Attachment final : public FrameSink {
   std::unique_ptr<AttachStream> stream;  // attach, bind, release
   std::shared_ptr<LinkMemory> memory;    // kAttaching: of `link`, to meet the worker with
   AttachGrant grant;                     // kConnecting: while the worker's ring is mapped
+  // Until kReady: what may become device_rings.
+  std::shared_ptr<DeviceRings> rings_ahead;
   std::unique_ptr<Link> link;
   // They let the device of the session's tensors reach the link's two rings; null where it does
   // not, or has no use for that. They go before the link.
   std::unique_ptr<HostMapping> inbound_mapping;
   std::unique_ptr<HostMapping> outbound_mapping;
+  // Where that device and the worker's have rows beside the link's rings, for frames with
+  // kRowsOnDevice; null: they do not, and there are mappings where there can be.
+  std::shared_ptr<DeviceRings> device_rings;
   AttachmentId peer_attachment;  // frames to the worker must carry it
   std::string reply_path;        // worker -> source, as the worker reads it back
   std::string why_reply_messages;
+  std::string why_no_device;  // why device_rings is null, where it might not be
 
   // This source's own account of the attachment.
   std::uint64_t frames_sent = 0;
@@ -148,12 +157,13 @@ struct Attachment final : public FrameSink {
 
   // Adds the counts of `ended`, which this attachment replaces.
   void AbsorbCounts(const Attachment& ended);
-  // That device encodes rows into the link's slots and sums the replies where they lie.
-  [[nodiscard]] bool is_mapped() const {
-    return inbound_mapping != nullptr && outbound_mapping != nullptr;
+  // The device of the session's tensors writes rows to where the worker finds them, and sums the
+  // replies where they lie.
+  [[nodiscard]] bool device_reaches() const {
+    return device_rings != nullptr || (inbound_mapping != nullptr && outbound_mapping != nullptr);
   }
-  // Ends stream and link; credits of this life are gone with them.
-  void Close();
+  // Ends stream and link, which is of `transport`; credits of this life are gone with them.
+  void Close(Transport* transport);
 };
 
 }  // namespace switchyard

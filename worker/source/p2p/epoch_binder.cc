@@ -26,9 +26,10 @@ EpochBinder::EpochBinder(BinderOptions options)
 EpochBinder::~EpochBinder() { CloseAll(); }
 
 absl::Status EpochBinder::Start(TimePoint now) {
-  SY_ASSIGN_OR_RETURN(std::unique_ptr<BoundPlan> first,
-                      MakeBoundPlan({options_.grant.plan, options_.grant.hash},
-                                    options_.grant.request, *options_.device, options_.tensors));
+  SY_ASSIGN_OR_RETURN(
+      std::unique_ptr<BoundPlan> first,
+      MakeBoundPlan({options_.grant.plan, options_.grant.hash}, options_.grant.request,
+                    *options_.device, options_.tensors.get()));
   Adopt(std::move(first), now);
   return absl::OkStatus();
 }
@@ -48,7 +49,7 @@ void EpochBinder::OnPlan(const PlanUpdate& update, TimePoint now) {
   model_kept_until_ = TimePoint::max();
   model_change_ = absl::OkStatus();
   absl::StatusOr<std::unique_ptr<BoundPlan>> next =
-      MakeBoundPlan(update, options_.grant.request, *options_.device, options_.tensors);
+      MakeBoundPlan(update, options_.grant.request, *options_.device, options_.tensors.get());
   if (!next.ok()) {
     // The session stays on the plan that it has; a later plan may be usable again.
     last_error_ = next.status();
@@ -186,7 +187,7 @@ void EpochBinder::Lose(Attachment& attachment, const absl::Status& why, TimePoin
   // Before Close: steps that fail must not read rows of a ring that is gone, and giving up their
   // credits must find them.
   if (options_.on_down) options_.on_down(attachment, why);
-  attachment.Close();
+  attachment.Close(options_.transport);
 }
 
 void EpochBinder::ScheduleRetry(Attachment& attachment, TimePoint now) const {
@@ -273,7 +274,7 @@ void EpochBinder::CloseUnused() {
   for (std::unique_ptr<Attachment>& attachment : attachments_) {
     // An ending epoch still awaits replies on its attachments.
     if (InUse(*attachment)) continue;
-    attachment->Close();
+    attachment->Close(options_.transport);
     if (Attachment* successor = SuccessorOf(*attachment)) successor->AbsorbCounts(*attachment);
     attachment.reset();
   }
@@ -283,7 +284,8 @@ void EpochBinder::CloseUnused() {
 void EpochBinder::CloseAll() {
   // No Release here: the end of its stream releases everything that an attachment holds.
   if (options_.own_experts != nullptr) options_.own_experts->Close(options_.grant.session);
-  for (std::unique_ptr<Attachment>& attachment : attachments_) attachment->Close();
+  for (std::unique_ptr<Attachment>& attachment : attachments_)
+    attachment->Close(options_.transport);
   next_.reset();
   current_.reset();
   ending_.clear();

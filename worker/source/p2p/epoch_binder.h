@@ -45,9 +45,9 @@ namespace switchyard {
 struct BinderOptions {
   SessionChannel* channel = nullptr;
   Transport* transport = nullptr;
-  const DeviceBackend* device = nullptr;     // its codecs must take the plan's wire dtypes
-  DeviceBackend* tensors = nullptr;          // maps the rings, if it may encode and sum; else null
-  Rng* rng = nullptr;                        // jitter of retries
+  const DeviceBackend* device = nullptr;   // its codecs must take the plan's wire dtypes
+  std::shared_ptr<DeviceBackend> tensors;  // reaches the rings, if it may encode and sum; else null
+  Rng* rng = nullptr;                      // jitter of retries
   std::shared_ptr<AttachEventQueue> events;  // for the channel's threads and the transport's
   P2pRunner* runner = nullptr;               // Attachment::runner
   Incarnation incarnation;                   // of this process
@@ -127,9 +127,11 @@ class EpochBinder {
   // this thread where it takes long: the link's memory; link and offer; the worker's ring.
   void StartAttach(Attachment& attachment, TimePoint now);
   void SendAttach(Attachment& attachment, TimePoint now);
-  void ConnectLink(Attachment& attachment, TimePoint now);
+  void ConnectLink(Attachment& attachment, const absl::Status& rings_met, TimePoint now);
   void LoseAttaching(Attachment& attachment, const absl::Status& why, TimePoint now);
   [[nodiscard]] LinkOptions LinkOptionsFor(Attachment& attachment) const;
+  // Lets the device of the tensors reach where rows of a connected attachment lie.
+  void LetDeviceReach(Attachment& attachment, const AttachGrant& grant, const absl::Status& met);
   // Checks the worker's ring against the request.
   [[nodiscard]] absl::Status CheckAttachGrant(const Attachment& attachment,
                                               const AttachGrant& grant) const;

@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
 #include "worker/source/p2p/epoch_binder.h"
+#include "worker/transport/ring_geometry.h"
 
 namespace switchyard {
 namespace {
@@ -32,6 +33,15 @@ bool IsFinal(const absl::Status& status) {
 std::uint32_t Bytes32(std::int64_t bytes) {
   return static_cast<std::uint32_t>(
       std::min<std::int64_t>(bytes, std::numeric_limits<std::uint32_t>::max()));
+}
+
+// Memory of the tensors' device for the replies of a link. Null where there is none to be had.
+std::shared_ptr<DeviceRings> MakeDeviceRings(DeviceBackend* tensors, LinkOptions options) {
+  // Frames that travel as messages carry their rows.
+  if (tensors == nullptr || options.choice == TransportChoice::kTcp) return nullptr;
+  if (!RoundRing(&options).ok()) return nullptr;  // CreateLink says what is wrong
+  auto rings = DeviceRings::Make(tensors, RingBytesOf(options));
+  return rings.ok() ? *std::move(rings) : nullptr;
 }
 
 }  // namespace
@@ -63,10 +73,13 @@ void EpochBinder::StartAttach(Attachment& attachment, TimePoint now) {
   // The work may end after this binder, so it holds the queue; the transport outlives its work.
   const bool aside = options_.transport->RunAside(
       [transport = options_.transport, options = LinkOptionsFor(attachment),
-       serial = attachment.serial, events = options_.events] {
-        events->Push(MemoryMadeEvent{serial, transport->MakeMemory(options)});
+       tensors = options_.tensors, serial = attachment.serial, events = options_.events] {
+        events->Push(MemoryMadeEvent{serial, transport->MakeMemory(options),
+                                     MakeDeviceRings(tensors.get(), options)});
       });
-  if (!aside) SendAttach(attachment, now);
+  if (aside) return;
+  attachment.rings_ahead = MakeDeviceRings(options_.tensors.get(), LinkOptionsFor(attachment));
+  SendAttach(attachment, now);
 }
 
 void EpochBinder::OnMemoryMade(MemoryMadeEvent event, TimePoint now) {
@@ -79,10 +92,12 @@ void EpochBinder::OnMemoryMade(MemoryMadeEvent event, TimePoint now) {
   }
   if (attachment == nullptr) {
     // Back to where it was made, because freeing it takes as long.
-    options_.transport->RunAside([memory = std::move(event.memory)] {});
+    options_.transport->RunAside(
+        [memory = std::move(event.memory), rings = std::move(event.device_rings)] {});
     return;
   }
   attachment->memory = std::move(event.memory);
+  attachment->rings_ahead = std::move(event.device_rings);
   SendAttach(*attachment, now);
 }
 
@@ -116,6 +131,7 @@ void EpochBinder::SendAttach(Attachment& attachment, TimePoint now) {
   request.hash = bound.hash;
   request.transport = options_.transport_choice;
   request.reply_ring = attachment.link->offer();
+  if (attachment.rings_ahead != nullptr) attachment.rings_ahead->Offer(&request.reply_ring);
   request.request_slot_bytes = Bytes32(attachment.slot_bytes.dispatch);
   request.record_amax = options_.grant.request.record_amax;
   request.step_deadline = step_deadline_;
@@ -158,23 +174,52 @@ void EpochBinder::OnAttached(const AttachedEvent& event, TimePoint now) {
   // A worker that grants twice is not heard again: the first ring may be in use by then.
   attachment->state = Attachment::State::kConnecting;
   if (attachment->memory == nullptr) {
-    ConnectLink(*attachment, now);
+    DeviceRings* const rings = attachment->rings_ahead.get();
+    ConnectLink(*attachment,
+                rings == nullptr ? absl::OkStatus()
+                                 : rings->Meet(options_.tensors.get(), event.grant.request_ring),
+                now);
     return;
   }
-  options_.transport->RunAside([memory = attachment->memory, peer = event.grant.request_ring,
+  options_.transport->RunAside([memory = attachment->memory, rings = attachment->rings_ahead,
+                                tensors = options_.tensors, peer = event.grant.request_ring,
                                 serial = event.serial, events = options_.events] {
     memory->Meet(peer);
-    events->Push(PeerMetEvent{serial});
+    PeerMetEvent met{serial};
+    if (rings != nullptr) met.device_rings = rings->Meet(tensors.get(), peer);
+    events->Push(std::move(met));
   });
 }
 
 void EpochBinder::OnPeerMet(const PeerMetEvent& event, TimePoint now) {
   Attachment* attachment = FindBySerial(event.serial);
   if (attachment == nullptr || attachment->state != Attachment::State::kConnecting) return;
-  ConnectLink(*attachment, now);
+  ConnectLink(*attachment, event.device_rings, now);
 }
 
-void EpochBinder::ConnectLink(Attachment& attachment, TimePoint now) {
+void EpochBinder::LetDeviceReach(Attachment& attachment, const AttachGrant& grant,
+                                 const absl::Status& met) {
+  attachment.why_no_device = grant.why_no_device;
+  if (attachment.rings_ahead != nullptr) {
+    const LinkPath path = attachment.link->path();
+    const bool in_place = path == LinkPath::kMapped || path == LinkPath::kInProcess;
+    std::shared_ptr<DeviceRings> rings = std::exchange(attachment.rings_ahead, nullptr);
+    if (in_place && met.ok()) {
+      attachment.device_rings = std::move(rings);
+      return;
+    }
+    if (in_place && attachment.why_no_device.empty()) {
+      attachment.why_no_device = std::string(met.message());
+    }
+    options_.transport->RunAside([freed = std::move(rings)] {});
+  }
+  if (options_.tensors == nullptr) return;
+  attachment.inbound_mapping = options_.tensors->MapHost(attachment.link->inbound_memory());
+  attachment.outbound_mapping = options_.tensors->MapHost(attachment.link->outbound_memory());
+}
+
+void EpochBinder::ConnectLink(Attachment& attachment, const absl::Status& rings_met,
+                              TimePoint now) {
   const AttachGrant grant = std::exchange(attachment.grant, {});
   attachment.memory = nullptr;  // the link's alone, which frees it aside
   if (const absl::Status connected = attachment.link->Connect(grant.request_ring);
@@ -182,10 +227,7 @@ void EpochBinder::ConnectLink(Attachment& attachment, TimePoint now) {
     LoseAttaching(attachment, connected, now);
     return;
   }
-  if (options_.tensors != nullptr) {
-    attachment.inbound_mapping = options_.tensors->MapHost(attachment.link->inbound_memory());
-    attachment.outbound_mapping = options_.tensors->MapHost(attachment.link->outbound_memory());
-  }
+  LetDeviceReach(attachment, grant, rings_met);
   attachment.state = Attachment::State::kReady;
   // Only now: a worker that grants and cannot be connected to must not be asked without a pause.
   attachment.backoff = {};

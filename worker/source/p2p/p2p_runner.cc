@@ -250,6 +250,8 @@ RunnerStatus P2pRunner::Status() const {
       // The worker goes first, so its reason says what failed; this side's often only that.
       row.why_messages = attachment->why_reply_messages;
       if (row.why_messages.empty()) row.why_messages = attachment->link->why_messages();
+      row.why_no_device = attachment->why_no_device;
+      if (attachment->device_rings != nullptr) row.request_path = row.reply_path = "device";
     }
     row.credits = attachment->credits.size();
     row.credits_free = attachment->credits.free();

@@ -37,7 +37,7 @@ struct P2pRunnerOptions {
   std::unique_ptr<Stream> stream;         // of the device: encodes rows and sums replies
   // The device of the session's tensors, if steps may be on_device; else null. It maps the rings
   // and has codecs; its streams are for StepEngineOptions, and wake.
-  DeviceBackend* tensors = nullptr;
+  std::shared_ptr<DeviceBackend> tensors;
   std::unique_ptr<Stream> tensor_encodes;
   std::unique_ptr<Stream> tensor_sums;
   const Clock* clock = nullptr;

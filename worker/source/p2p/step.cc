@@ -74,6 +74,10 @@ Attachment& Step::AttachmentOf(std::uint32_t chunk) const {
   return *bound_plan_->workers[static_cast<std::size_t>(chunks_.chunks()[chunk].worker)];
 }
 
+bool Step::RowsOnDevice(std::uint32_t chunk) const {
+  return request_.on_device && AttachmentOf(chunk).device_rings != nullptr;
+}
+
 // Chunks are counted from 0 for each worker on the wire, and for the whole step in here.
 std::int32_t Step::ChunkAt(const Attachment& attachment, std::uint16_t index) const {
   const std::vector<Attachment*>& workers = bound_plan_->workers;

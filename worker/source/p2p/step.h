@@ -71,6 +71,8 @@ class Step {
 
   // The attachment of the chunk's worker.
   [[nodiscard]] Attachment& AttachmentOf(std::uint32_t chunk) const;
+  // The rows of the chunk and of its answer stand in memory of devices (kRowsOnDevice).
+  [[nodiscard]] bool RowsOnDevice(std::uint32_t chunk) const;
   // The chunk with `index` among those of `attachment`'s worker; -1 when there is none.
   [[nodiscard]] std::int32_t ChunkAt(const Attachment& attachment, std::uint16_t index) const;
   // True while anything of the step is to be sent to, is with, or lies in the ring of `attachment`.

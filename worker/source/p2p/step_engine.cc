@@ -101,8 +101,8 @@ absl::StatusOr<StepLimits> StepEngine::LimitsOf(const BoundPlan& bound_plan, Lay
 // A strict session looks at values, which only the host does.
 std::int32_t StepEngine::DeviceTokensMin(const BoundPlan& bound, const BoundLayer& layer) const {
   if (options_.tensor_encodes == nullptr || options_.request.strict) return 0;
-  const auto is_mapped = [](const Attachment* worker) { return worker->is_mapped(); };
-  if (layer.tensor_codecs.empty() || !std::ranges::all_of(bound.workers, is_mapped)) return 0;
+  const auto reached = [](const Attachment* worker) { return worker->device_reaches(); };
+  if (layer.tensor_codecs.empty() || !std::ranges::all_of(bound.workers, reached)) return 0;
   const std::size_t bytes = BytesOfToken(bound.plan.shape, layer.mode, bound.workers.size());
   const std::size_t tokens = options_.tensor_bytes_min / bytes;
   constexpr std::int32_t kMost = std::numeric_limits<std::int32_t>::max();
@@ -310,24 +310,30 @@ bool StepEngine::Accept(Attachment& attachment, const FrameHeader& header, TimeP
 void StepEngine::OnResult(Step& step, Attachment& attachment, const FrameHeader& header,
                           std::span<const std::byte> payload, TimePoint now) {
   const auto chunk = static_cast<std::uint32_t>(step.ChunkAt(attachment, header.chunk));
-  step.MarkAnswered(chunk, reinterpret_cast<const Bf16*>(payload.data()));
   const Chunk& cut = step.chunk_plan().chunks()[chunk];
   const FrameLayout layout = LayoutOfResult(cut.rows, step.bound_plan()->plan.shape.hidden);
+  const bool on_device = step.RowsOnDevice(chunk);
+  const std::byte* const slot = on_device ? attachment.device_rings->inbound(header.reply_slot)
+                                          : payload.data() - kFrameHeaderBytes;
+  step.MarkAnswered(chunk, reinterpret_cast<const Bf16*>(slot + layout.rows_begin));
+  const auto where = [](bool device) { return device ? " on the device" : ""; };
   // A reply that disagrees with its chunk must not be summed, not even in part. The credit comes
   // back all the same: its reply has come.
   if (header.rows != cut.rows || header.payload_bytes != layout.payload_bytes() ||
-      header.epoch != step.bound_plan()->plan.epoch) {
-    FailStep(step,
-             MakeError(
-                 absl::StatusCode::kInternal, Reason::kFrame,
-                 absl::StrFormat("worker %s, layer %d: answered %d rows of epoch %d instead of %d "
-                                 "rows of epoch %d; the reply was not used",
-                                 attachment.worker.id, step.layer().value, header.rows,
-                                 header.epoch.value, cut.rows, step.bound_plan()->plan.epoch.value),
-                 {{"worker", attachment.worker.id},
-                  {"layer", absl::StrCat(step.layer().value)},
-                  {"rows", absl::StrCat(header.rows)}}),
-             now);
+      header.epoch != step.bound_plan()->plan.epoch ||
+      ((header.flags & kRowsOnDevice) != 0) != on_device) {
+    FailStep(
+        step,
+        MakeError(absl::StatusCode::kInternal, Reason::kFrame,
+                  absl::StrFormat("worker %s, layer %d: answered %d rows of epoch %d%s instead of "
+                                  "%d rows of epoch %d%s; the reply was not used",
+                                  attachment.worker.id, step.layer().value, header.rows,
+                                  header.epoch.value, where(header.flags != 0), cut.rows,
+                                  step.bound_plan()->plan.epoch.value, where(on_device)),
+                  {{"worker", attachment.worker.id},
+                   {"layer", absl::StrCat(step.layer().value)},
+                   {"rows", absl::StrCat(header.rows)}}),
+        now);
     return;
   }
   SumTokens(step, now);

@@ -47,8 +47,12 @@ absl::Status StepEngine::BeginFrame(Step& step, std::uint32_t chunk) {
   const std::span<std::byte> slot =
       step.AttachmentOf(chunk).link->OutboundSlot(step.credit_of(chunk));
   WriteMetadata(step, cut, slot.subspan(layout.metadata_begin, layout.metadata_bytes));
-  return EncodeRows({StreamWork::Kind::kFrame, &step, chunk, started},
-                    slot.data() + layout.rows_begin, slot.data() + layout.scales_begin);
+  std::byte* const rows =
+      step.RowsOnDevice(chunk)
+          ? step.AttachmentOf(chunk).device_rings->outbound(step.credit_of(chunk))
+          : slot.data();
+  return EncodeRows({StreamWork::Kind::kFrame, &step, chunk, started}, rows + layout.rows_begin,
+                    rows + layout.scales_begin);
 }
 
 absl::Status StepEngine::SendFrame(Step& step, std::uint32_t chunk, TimePoint started) {
@@ -71,6 +75,7 @@ absl::Status StepEngine::SendFrame(Step& step, std::uint32_t chunk, TimePoint st
   header.layer = step.layer();
   header.chunk = cut.index;
   header.chunks = cut.count;
+  header.flags = step.RowsOnDevice(chunk) ? kRowsOnDevice : std::uint8_t{0};
   header.rows = cut.rows;
   header.request_slot = static_cast<std::uint16_t>(credit);
   header.reply_slot = static_cast<std::uint16_t>(credit);

@@ -46,7 +46,7 @@ absl::Status AddTensors(const RunnerParts& parts, const std::function<void()>& w
   if (parts.tensors == nullptr || !MayRunOnDevice(*parts.tensors, options->grant)) {
     return absl::OkStatus();
   }
-  options->tensors = parts.tensors.get();
+  options->tensors = parts.tensors;
   StreamOptions stream{.work_class = WorkClass::kDecode, .on_progress = wake};
   stream.staging_bytes = kEncodeStagingBytes;
   SY_ASSIGN_OR_RETURN(options->tensor_encodes, parts.tensors->MakeStream(stream));

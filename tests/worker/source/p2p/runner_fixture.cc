@@ -128,7 +128,7 @@ void RunnerFixture::Start(const Plan& plan, const OpenSessionRequest& request) {
     auto sums = std::make_unique<HeldStream>(*device_->MakeStream({}));
     tensor_encodes_ = encodes.get();
     tensor_sums_ = sums.get();
-    options.tensors = tensors_.get();
+    options.tensors = tensors_;
     options.tensor_encodes = std::move(encodes);
     options.tensor_sums = std::move(sums);
   }

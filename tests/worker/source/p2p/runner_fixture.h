@@ -84,7 +84,7 @@ class RunnerFixture : public ::testing::Test {
   std::unique_ptr<DeviceBackend> device_ = *CpuBackend::Create({.kernel_family = "portable_fp32"});
   HeldStream* stream_ = nullptr;  // of runner_; works in the call until it is held
   // The device of the tensors of the runners to come; null: memory of the host. Then its streams.
-  std::unique_ptr<LateDevice> tensors_;
+  std::shared_ptr<LateDevice> tensors_;
   HeldStream* tensor_encodes_ = nullptr;
   HeldStream* tensor_sums_ = nullptr;
   std::unique_ptr<P2pRunner> runner_;

@@ -34,6 +34,7 @@ bool HasKernels(QuantScheme scheme) { return scheme != QuantScheme::kMxfp8; }
 CudaBackend::CudaBackend(const CudaOptions& options)
     : shared_(options.index, options.log),
       source_bytes_min_(options.source_bytes_min),
+      sharing_(std::make_shared<SharingBudget>(options.shared_bytes_max)),
       packer_(&shared_.fault) {}
 
 absl::StatusOr<std::unique_ptr<CudaBackend>> CudaBackend::Create(const CudaOptions& options) {
@@ -112,6 +113,17 @@ absl::StatusOr<MemoryKind> CudaBackend::KindAt(const void* address) const {
 std::unique_ptr<HostMapping> CudaBackend::MapHost(std::span<std::byte> memory) {
   if (shared_.fault.broken()) return nullptr;
   return MapHostForCuda(memory, shared_.device, shared_.contexts);
+}
+
+absl::StatusOr<SharedBuffer> CudaBackend::AllocateShared(std::size_t bytes) {
+  if (shared_.fault.broken()) return shared_.fault.status();
+  return AllocateCudaShared(bytes, shared_.device, sharing_, shared_.contexts, shared_.fault);
+}
+
+absl::StatusOr<std::unique_ptr<Buffer>> CudaBackend::OpenShared(absl::string_view key,
+                                                                std::size_t bytes) {
+  if (shared_.fault.broken()) return shared_.fault.status();
+  return OpenCudaShared(key, bytes, shared_.device, shared_.contexts);
 }
 
 absl::StatusOr<std::unique_ptr<PackedExpert>> CudaBackend::Pack(const MoeShape& shape,

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 
 #include "worker/device/cuda/backend/cuda_options.h"
+#include "worker/device/cuda/backend/cuda_sharing.h"
 #include "worker/device/cuda/backend/cuda_stream.h"
 #include "worker/device/cuda/backend/expert_packer.h"
 #include "worker/device/device_backend.h"
@@ -31,6 +32,9 @@ class CudaBackend final : public DeviceBackend {
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(std::size_t bytes, MemoryKind kind) override;
   [[nodiscard]] absl::StatusOr<MemoryKind> KindAt(const void* address) const override;
   std::unique_ptr<HostMapping> MapHost(std::span<std::byte> memory) override;
+  absl::StatusOr<SharedBuffer> AllocateShared(std::size_t bytes) override;
+  absl::StatusOr<std::unique_ptr<Buffer>> OpenShared(absl::string_view key,
+                                                     std::size_t bytes) override;
   // Below it two launches and their events cost more than a CPU's copies and sums.
   [[nodiscard]] std::size_t source_bytes_min() const override { return source_bytes_min_; }
   // Keeps codes of FP8 as E4M3, of INT8 as INT8, INT4 and NVFP4 in four bits, and all else as BF16.
@@ -55,6 +59,7 @@ class CudaBackend final : public DeviceBackend {
 
   CudaShared shared_;
   const std::size_t source_bytes_min_;
+  const std::shared_ptr<SharingBudget> sharing_;  // its buffers hold it too
   CapabilitySet capabilities_;
   std::vector<WireFormat> proven_formats_;
   std::vector<ActivationFormat> proven_roundings_;

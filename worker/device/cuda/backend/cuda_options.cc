@@ -18,10 +18,12 @@ absl::StatusOr<CudaOptions> ReadCudaOptions(const DeviceKeys& keys) {
     int number = 0;
     const bool is_time = key == "busy_poll_us";
     const bool is_size = key == "source_kib_min";
-    if (key != "index" && !is_time && !is_size) {
-      return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
-                       absl::StrCat("device cuda has no option '", key,
-                                    "'; it has index, busy_poll_us, source_kib_min"));
+    const bool is_shared = key == "shared_mib_max";
+    if (key != "index" && !is_time && !is_size && !is_shared) {
+      return MakeError(
+          absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
+          absl::StrCat("device cuda has no option '", key,
+                       "'; it has index, busy_poll_us, shared_mib_max, source_kib_min"));
     }
     if (!absl::SimpleAtoi(value, &number) || number < 0 || (is_time && number > kBusyPollMaxUs)) {
       return MakeError(
@@ -33,6 +35,8 @@ absl::StatusOr<CudaOptions> ReadCudaOptions(const DeviceKeys& keys) {
       options.busy_poll = std::chrono::microseconds(number);
     } else if (is_size) {
       options.source_bytes_min = static_cast<std::size_t>(number) << 10;
+    } else if (is_shared) {
+      options.shared_bytes_max = std::int64_t{number} << 20;
     } else {
       options.index = number;
     }

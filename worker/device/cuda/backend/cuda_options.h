@@ -1,6 +1,9 @@
 // Options of the cuda device.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+
 #include "absl/status/statusor.h"
 
 #include "core/base/clock.h"
@@ -19,6 +22,9 @@ struct CudaOptions {
   // where the device's encoding and sums pass a CPU's if it is not shared with workers. With a
   // worker's process on the same GPU, whose kernels take turns with these, 2048 is better.
   std::size_t source_bytes_min = std::size_t{512} << 10;
+  // Key shared_mib_max, in MiB: how much memory DeviceBackend::AllocateShared gives out in all; 0:
+  // none, so that rows travel through memory of the host.
+  std::int64_t shared_bytes_max = std::int64_t{1024} << 20;
   // Gets a warning for each part that failed its self-test, and an error when the GPU is lost. May
   // be null; outlives the device.
   Logger* log = nullptr;

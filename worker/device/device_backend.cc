@@ -1,0 +1,24 @@
+#include "worker/device/device_backend.h"
+
+#include "core/base/error.h"
+
+namespace switchyard {
+namespace {
+
+absl::Status SharesNone() {
+  return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
+                   "the device shares no memory with other processes");
+}
+
+}  // namespace
+
+absl::StatusOr<SharedBuffer> DeviceBackend::AllocateShared(std::size_t /*bytes*/) {
+  return SharesNone();
+}
+
+absl::StatusOr<std::unique_ptr<Buffer>> DeviceBackend::OpenShared(absl::string_view /*key*/,
+                                                                  std::size_t /*bytes*/) {
+  return SharesNone();
+}
+
+}  // namespace switchyard
