@@ -1,6 +1,7 @@
 #include "bench/cuda/device_rig.h"
 
 #include <algorithm>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -151,7 +152,11 @@ void Report(const Options& options, const std::string& name, const std::vector<C
   if (options.json_path.empty()) return;
   std::ofstream out(options.json_path, std::ios::app);
   out << "{\"case\": \"" << name << "\"";
-  for (const Column& column : columns) out << ", \"" << column.name << "\": " << column.value;
+  for (const Column& column : columns) {
+    out << ", \"" << column.name << "\": ";
+    // JSON has no NaN.
+    std::isfinite(column.value) ? out << column.value : out << "null";
+  }
   out << "}\n";
 }
 

@@ -4,28 +4,34 @@
 //
 //   burst       median of single launches, each after 8 GB were written (L2 empty, chip cool)
 //   sustained   launches one behind the other: the power limit shows
-//   recorded    DeepGEMM 54e2261 on one H200, burst, 2026-11-22
+//   recorded    DeepGEMM 54e2261 on one H200, burst, 2026-11-20 and 2026-11-22; some of its masked
+//               layout, which here is contiguous
 //   floor       operations at the nominal 1979 (FP8) or 989 (BF16) TFLOPS
 //
-//   prefill_gemm_bench [small | part of the names of timed cases] [contiguous | gathered]
+// A case of --case is a group: `small`, which are not timed and replayed 10,000 times from a graph,
+// or those of a product. Each runs with rows that stand together and with rows gathered by index.
 //
 // Exit status: 0 if every case is right, 1 if one is wrong, 3 on a CUDA error, 9 if a case takes
 // longer than 30 s.
 #include <algorithm>
 #include <cmath>
-#include <csignal>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
+#include <optional>
 #include <string>
 #include <unistd.h>
 #include <vector>
 
+#include "bench/cuda/device_rig.h"
 #include "bench/cuda/prefill_data.cuh"
 #include "worker/device/cuda/gemm/prefill_gemm.h"
 
 namespace switchyard::bench {
 namespace {
+
+using cuda::bench::Options;
+
+const std::string kSmall = "small";
 
 constexpr std::int64_t kFlushBytes = std::int64_t{8} << 30;
 constexpr int kBurstRuns = 15;
@@ -43,12 +49,6 @@ void Require(cudaError_t error, const char* what) {
   _exit(3);
 }
 
-void OnAlarm(int /*signal*/) {
-  constexpr char kText[] = "case ran past its 30 s\n";
-  if (write(STDOUT_FILENO, kText, sizeof kText - 1) < 0) _exit(10);
-  _exit(9);
-}
-
 enum class Product { kFp8, kBf16, kSwiglu };
 struct Case {
   Product product;
@@ -63,16 +63,11 @@ struct Case {
   }
 };
 
-using RunFp8 = cudaError_t (*)(const cuda::PrefillFp8&, cudaStream_t);
-using RunBf16 = cudaError_t (*)(const cuda::PrefillBf16&, cudaStream_t);
-using RunSwiglu = cudaError_t (*)(const cuda::PrefillFp8Swiglu&, cudaStream_t);
 struct Kernel {
-  std::string name;
-  RunFp8 fp8;
-  RunBf16 bf16;
-  RunSwiglu swiglu;
+  const char* name;
   bool gather;  // rows of a by index, in random order within an expert's rising list
 };
+constexpr Kernel kKernels[] = {{"contiguous", false}, {"gathered", true}};
 
 struct Buffers {
   std::uint8_t* a;
@@ -212,7 +207,7 @@ cudaError_t Launch(const Kernel& kernel, const Case& c, const Segments& segments
               .scales_block = shape.rows};
   }
   if (c.product == Product::kFp8) {
-    return kernel.fp8({.shape = shape,
+    return cuda::LaunchPrefillFp8({.shape = shape,
                        .a = buffers.a,
                        .a_scales = buffers.a_scales,
                        .gather = gather,
@@ -222,7 +217,7 @@ cudaError_t Launch(const Kernel& kernel, const Case& c, const Segments& segments
                       stream);
   }
   if (c.product == Product::kBf16) {
-    return kernel.bf16(
+    return cuda::LaunchPrefillBf16(
         {.shape = shape, .a = buffers.a, .gather = gather, .b = buffers.b, .out = buffers.out},
         stream);
   }
@@ -239,7 +234,7 @@ cudaError_t Launch(const Kernel& kernel, const Case& c, const Segments& segments
                                  .out = buffers.out,
                                  .out_scales = buffers.out_scales};
   product.shape.n = c.n / 2;
-  return kernel.swiglu(product, stream);
+  return cuda::LaunchPrefillFp8Swiglu(product, stream);
 }
 
 // Returns whether the outputs are right; `relative` is the relative error of all checked elements.
@@ -358,48 +353,55 @@ Times Measure(const Kernel& kernel, const Case& c, const Segments& segments,
   return {burst[burst.size() / 2], burst[0], ms * 1e3 / kSustainedRuns};
 }
 
+std::string ProductName(Product product) {
+  constexpr const char* kNames[] = {"fp8", "bf16", "swiglu"};
+  return kNames[static_cast<int>(product)];
+}
+
 std::string Name(const Case& c) {
   const bool even =
       std::all_of(c.rows.begin(), c.rows.end(), [&](int rows) { return rows == c.rows.front(); });
-  constexpr const char* kNames[] = {"fp8 ", "bf16 ", "swiglu "};
-  return std::string(kNames[static_cast<int>(c.product)]) + std::to_string(c.rows.size()) + " x " +
+  return ProductName(c.product) + " " + std::to_string(c.rows.size()) + " x " +
          (even ? std::to_string(c.rows.front()) : "uneven") + " " + std::to_string(c.n) + "x" +
          std::to_string(c.k);
 }
 
-bool Has(const Kernel& kernel, Product product) {
-  if (product == Product::kFp8) return kernel.fp8 != nullptr;
-  return product == Product::kBf16 ? kernel.bf16 != nullptr : kernel.swiglu != nullptr;
+// The columns of one layout of a timed case.
+std::vector<cuda::bench::Column> Timed(const Kernel& kernel, const Case& c,
+                                       const Segments& segments, const Buffers& buffers) {
+  usleep(kIdleMicroseconds);
+  const Times times = Measure(kernel, c, segments, buffers);
+  const double tera = 2.0 * static_cast<double>(segments.real) * c.n * c.k / 1e6;
+  std::vector<cuda::bench::Column> columns = {{"burst us", times.burst_us},
+                                              {"best us", times.best_us},
+                                              {"burst TFLOPS", tera / times.burst_us},
+                                              {"sustained TFLOPS", tera / times.sustained_us},
+                                              {"floor us", tera / (c.fp8() ? 1979.0 : 989.0)}};
+  if (c.recorded > 0) {
+    columns.push_back({"DeepGEMM TFLOPS, recorded", c.recorded});
+    columns.push_back({"of DeepGEMM", tera / times.burst_us / c.recorded});
+  }
+  return columns;
 }
 
-bool Run(const std::vector<Kernel>& kernels, const Case& c, const Buffers& buffers, bool timed) {
+bool Run(const Options& options, const Case& c, const Buffers& buffers, bool timed) {
   Segments segments = Lay(c.rows);
   DrawIndex(c.rows, &segments);
   Fill(c, segments, buffers);
   bool right = true;
-  for (const Kernel& kernel : kernels) {
-    if (!Has(kernel, c.product)) continue;
-    alarm(30);
+  for (const Kernel& kernel : kKernels) {
+    cuda::bench::Watchdog(30);
     double relative = 0;
     const bool fits = Check(kernel, c, segments, buffers, &relative) &&
                       (timed || ReplaysAlike(kernel, c, segments, buffers));
     right = right && fits;
-    std::printf("%-26s %-14s %s error %.5f", Name(c).c_str(), kernel.name.c_str(),
-                fits ? "right" : "WRONG", relative);
+    std::vector<cuda::bench::Column> columns = {{"right", fits ? 1.0 : 0.0},
+                                                {"relative error 1e-3", relative * 1e3}};
     if (timed && fits) {
-      usleep(kIdleMicroseconds);
-      const Times times = Measure(kernel, c, segments, buffers);
-      const double tera = 2.0 * static_cast<double>(segments.real) * c.n * c.k / 1e6;
-      std::printf(" | burst %8.1f us (best %8.1f) %6.0f TFLOPS", times.burst_us, times.best_us,
-                  tera / times.burst_us);
-      if (c.recorded > 0 && !kernel.gather) {
-        std::printf(" = %.3f of %.0f recorded", tera / times.burst_us / c.recorded, c.recorded);
-      }
-      std::printf(" | sustained %6.0f | floor %.1f us", tera / times.sustained_us,
-                  tera / (c.fp8() ? 1979.0 : 989.0));
+      const auto figures = Timed(kernel, c, segments, buffers);
+      columns.insert(columns.end(), figures.begin(), figures.end());
     }
-    std::printf("\n");
-    std::fflush(stdout);
+    Report(options, Name(c) + " " + kernel.name, columns);
   }
   return right;
 }
@@ -427,46 +429,55 @@ std::vector<Case> TimedCases() {
           {kFp8, even(4, 8192), 7168, 2048, 1107}, {kFp8, even(8, 4096), 7168, 2048, 1310},
           {kFp8, even(4, 8192), 6144, 7168, 1435}, {kFp8, even(4, 8192), 7168, 3072, 1379},
           {kFp8, even(4, 8192), 4096, 4096, 1390}, {kFp8, even(4, 8192), 4096, 2048, 1350},
+          {kFp8, even(8, 4096), 6144, 7168, 1419}, {kFp8, even(8, 4096), 4096, 2048, 1324},
+          {kFp8, even(6, 1024), 6144, 7168, 1326}, {kFp8, even(6, 1024), 4096, 4096, 1253},
+          {kFp8, even(32, 192), 6144, 7168, 991},  {kFp8, even(32, 192), 4096, 2048, 837},
           {kFp8, uneven, 4096, 7168, 0},           {kBf16, even(64, 512), 4096, 7168, 748},
           {kBf16, even(4, 8192), 4096, 7168, 805}, {kBf16, even(64, 512), 7168, 2048, 738},
           {kBf16, even(4, 8192), 7168, 2048, 799}, {kBf16, even(4, 8192), 6144, 7168, 761},
-          {kBf16, uneven, 7168, 2048, 0},          {kSwiglu, even(64, 512), 4096, 7168, 0},
+          {kBf16, even(4, 8192), 7168, 3072, 792}, {kBf16, even(4, 8192), 4096, 4096, 795},
+          {kBf16, even(4, 8192), 4096, 2048, 793}, {kBf16, even(8, 4096), 6144, 7168, 764},
+          {kBf16, even(8, 4096), 4096, 2048, 781}, {kBf16, even(6, 1024), 6144, 7168, 728},
+          {kBf16, even(6, 1024), 4096, 4096, 711}, {kBf16, even(32, 192), 6144, 7168, 554},
+          {kBf16, even(32, 192), 4096, 2048, 496}, {kBf16, uneven, 7168, 2048, 0},
+          {kSwiglu, even(64, 512), 4096, 7168, 0},
           {kSwiglu, even(4, 8192), 4096, 7168, 0}, {kSwiglu, even(32, 1024), 1536, 2048, 0},
           {kFp8, even(32, 1024), 1536, 2048, 0}};
 }
 
-}  // namespace
-
-// Only timed cases whose name contains `filter`; only the untimed small ones if it is "small"; all
-// if it is empty. Only kernels whose name contains `layout`.
-int RunAll(std::vector<Kernel> kernels, const std::string& filter, const std::string& layout) {
-  std::erase_if(
-      kernels, [&](const Kernel& kernel) { return kernel.name.find(layout) == std::string::npos; });
-  signal(SIGALRM, OnAlarm);
-  alarm(30);
-  const Buffers buffers = AllocateAll();
+// The small cases, all of which are replayed, or the timed ones of one product.
+bool RunGroup(const Options& options, const std::string& group, const Buffers& buffers) {
   bool right = true;
-  for (const Product product : {Product::kFp8, Product::kBf16, Product::kSwiglu}) {
-    if (!filter.empty() && filter != "small") break;
-    for (const Case& c : SmallCases(product)) right = Run(kernels, c, buffers, false) && right;
+  if (group == kSmall) {
+    for (const Product product : {Product::kFp8, Product::kBf16, Product::kSwiglu}) {
+      for (const Case& c : SmallCases(product)) right = Run(options, c, buffers, false) && right;
+    }
+    return right;
   }
   for (const Case& c : TimedCases()) {
-    if (Name(c).find(filter) == std::string::npos) continue;
-    right = Run(kernels, c, buffers, true) && right;
+    if (ProductName(c.product) == group) right = Run(options, c, buffers, true) && right;
   }
-  std::printf(right ? "all right\n" : "SOME ARE WRONG\n");
+  return right;
+}
+
+int Main(int argc, char** argv) {
+  const Options options = cuda::bench::ParseOptions(argc, argv);
+  if (!options.list) {
+    cuda::bench::DeviceRig rig;
+    ReportCeilings(options, &rig);
+  }
+  bool right = true;
+  std::optional<Buffers> buffers;
+  for (const std::string& group : {kSmall, ProductName(Product::kFp8), ProductName(Product::kBf16),
+                                   ProductName(Product::kSwiglu)}) {
+    if (!IsWanted(options, group)) continue;
+    if (!buffers.has_value()) buffers = AllocateAll();
+    right = RunGroup(options, group, *buffers) && right;
+  }
   return right ? 0 : 1;
 }
 
+}  // namespace
 }  // namespace switchyard::bench
 
-#ifndef PREFILL_BENCH_AS_LIBRARY
-int main(int argc, char** argv) {
-  return switchyard::bench::RunAll(
-      {{"contiguous", switchyard::cuda::LaunchPrefillFp8, switchyard::cuda::LaunchPrefillBf16,
-        switchyard::cuda::LaunchPrefillFp8Swiglu, false},
-       {"gathered", switchyard::cuda::LaunchPrefillFp8, switchyard::cuda::LaunchPrefillBf16,
-        switchyard::cuda::LaunchPrefillFp8Swiglu, true}},
-      argc > 1 ? argv[1] : "", argc > 2 ? argv[2] : "");
-}
-#endif
+int main(int argc, char** argv) { return switchyard::bench::Main(argc, argv); }

@@ -1,0 +1,270 @@
+// Low-latency dispatch and combine between the GPUs of one host, a rank on each, in one process.
+//
+//   cuda_exchange_bench [--list] [--case NAME] [--ceilings] [--json PATH]
+//
+//   chain     [dispatch, a kernel that reads every landed row, combine] x 48 in a graph, with
+//             dependent launch, divided by 48: what a layer pays beside its experts. The parts
+//             alone likewise
+//   event     flush of the L2, barrier of the GPUs, event, operation, event in a graph; contains
+//   the
+//             empty pair of events and the skew of leaving the barrier
+//
+// Each figure is of the slowest rank, p50 of 200 replays (chains: 40), with 16 routings in turn.
+// Tokens are random, and every answer of the first steps is compared bit by bit.
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/cuda/device_rig.h"
+#include "tests/cuda/device_kernels.h"
+#include "tests/cuda/exchange_group.h"
+
+namespace switchyard::cuda::bench {
+namespace {
+
+using testing::Check;
+using testing::DeviceBuffer;
+using testing::ExchangeGroup;
+using testing::RankTokens;
+
+constexpr int kRoutings = 16;
+constexpr int kChain = 48;
+constexpr std::int64_t kFlushBytes = std::int64_t{320} << 20;
+constexpr std::uint64_t kPatience = 5'000'000'000;  // ns
+
+struct Model {
+  const char* name;
+  int hidden;
+  int top_k;
+  int experts;
+};
+constexpr Model kModels[] = {{"DeepSeek-V3", 7168, 8, 256},
+                             {"Qwen3-30B-A3B", 2048, 8, 128},
+                             {"E512 k10 H2048", 2048, 10, 512},
+                             {"E128 k8 H7168", 7168, 8, 128}};
+
+// What one rank enqueues, the i-th time.
+using Operation = std::function<void(int rank, int i)>;
+
+class GroupRig {
+ public:
+  explicit GroupRig(ExchangeGroup* group) : group_(group) {
+    for (int r = 0; r < group->ranks(); ++r) {
+      group->Select(r);
+      flushed_.emplace_back(kFlushBytes);
+      begins_.emplace_back();
+      ends_.emplace_back();
+      Check(cudaEventCreate(&begins_.back()), "event");
+      Check(cudaEventCreate(&ends_.back()), "event");
+    }
+  }
+  ~GroupRig() {
+    for (const cudaEvent_t event : begins_) cudaEventDestroy(event);
+    for (const cudaEvent_t event : ends_) cudaEventDestroy(event);
+  }
+  GroupRig(const GroupRig&) = delete;
+  GroupRig& operator=(const GroupRig&) = delete;
+
+  Figure Chain(const Operation& operation) {
+    const auto graphs = Capture(operation, kChain, /*flush=*/false);
+    std::vector<double> times;
+    for (int i = 0; i < 45; ++i) {
+      const double time = Replay(graphs) / kChain;
+      if (i >= 5) times.push_back(time);
+    }
+    Destroy(graphs);
+    return Summarize(times);
+  }
+  Figure Event(const Operation& operation) {
+    std::vector<std::vector<cudaGraphExec_t>> variants;
+    for (int v = 0; v < kRoutings; ++v) {
+      variants.push_back(Capture([&](int rank, int) { operation(rank, v); }, 1, /*flush=*/true));
+    }
+    std::vector<double> times;
+    for (int i = 0; i < 216; ++i) {
+      const double time = Replay(variants[static_cast<std::size_t>(i % kRoutings)]);
+      if (i >= 16) times.push_back(time);
+    }
+    for (const auto& graphs : variants) Destroy(graphs);
+    return Summarize(times);
+  }
+
+ private:
+  std::vector<cudaGraphExec_t> Capture(const Operation& operation, int count, bool flush) {
+    std::vector<cudaGraphExec_t> graphs;
+    for (int r = 0; r < group_->ranks(); ++r) {
+      const auto at = static_cast<std::size_t>(r);
+      const cudaStream_t stream = group_->stream(r);
+      cudaGraph_t graph = nullptr;
+      group_->Select(r);
+      Check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
+      if (flush) testing::Flush(flushed_[at].get(), flushed_[at].count(), stream);
+      group_->Barrier(r);
+      Check(cudaEventRecordWithFlags(begins_[at], stream, cudaEventRecordExternal), "record");
+      for (int i = 0; i < count; ++i) operation(r, i);
+      Check(cudaEventRecordWithFlags(ends_[at], stream, cudaEventRecordExternal), "record");
+      Check(cudaStreamEndCapture(stream, &graph), "capture");
+      graphs.emplace_back();
+      Check(cudaGraphInstantiate(&graphs.back(), graph, 0), "graph");
+      Check(cudaGraphDestroy(graph), "graph");
+    }
+    return graphs;
+  }
+  // Microseconds of the slowest rank.
+  double Replay(const std::vector<cudaGraphExec_t>& graphs) {
+    for (int r = 0; r < group_->ranks(); ++r) {
+      group_->Select(r);
+      Check(cudaGraphLaunch(graphs[static_cast<std::size_t>(r)], group_->stream(r)), "replay");
+    }
+    group_->Synchronize();
+    double slowest = 0;
+    for (int r = 0; r < group_->ranks(); ++r) {
+      const auto at = static_cast<std::size_t>(r);
+      float milliseconds = 0;
+      Check(cudaEventElapsedTime(&milliseconds, begins_[at], ends_[at]), "elapsed");
+      slowest = std::max(slowest, static_cast<double>(milliseconds) * 1e3);
+    }
+    return slowest;
+  }
+  static void Destroy(const std::vector<cudaGraphExec_t>& graphs) {
+    for (const cudaGraphExec_t graph : graphs) cudaGraphExecDestroy(graph);
+  }
+
+  ExchangeGroup* const group_;
+  std::vector<DeviceBuffer<std::byte>> flushed_;
+  std::vector<cudaEvent_t> begins_;
+  std::vector<cudaEvent_t> ends_;
+};
+
+// The values of the first tokens of each rank that are not as predicted; -1: a fault.
+int WrongValues(ExchangeGroup& group, const std::vector<RankTokens>& tokens) {
+  int wrong = 0;
+  for (int r = 0; r < group.ranks(); ++r) {
+    if (group.State(r).fault != 0) return -1;
+    if (!group.WrongLists(r, tokens).empty()) ++wrong;
+    const auto out = group.Out(r);
+    const RankTokens& own = tokens[static_cast<std::size_t>(r)];
+    for (int t = 0; t < own.tokens; t += std::max(1, own.tokens / 8)) {
+      const auto wanted = ExpectedToken(group.shape(), own, t);
+      for (std::size_t c = 0; c < wanted.size(); ++c) {
+        wrong += out[static_cast<std::size_t>(t * group.shape().hidden) + c] != wanted[c];
+      }
+    }
+  }
+  return wrong;
+}
+
+// Bytes that the busiest rank sends to others in dispatch and in combine, by the first routing.
+std::pair<double, double> WireBytes(const ExchangeShape& shape,
+                                    const std::vector<RankTokens>& tokens) {
+  std::int64_t most = 0;
+  for (int r = 0; r < shape.ranks; ++r) {
+    std::int64_t rows = 0;
+    const RankTokens& own = tokens[static_cast<std::size_t>(r)];
+    for (int t = 0; t < own.tokens; ++t) {
+      unsigned ranks = 0;
+      for (int k = 0; k < shape.top_k; ++k) {
+        const int id = own.ids[static_cast<std::size_t>(t * shape.top_k + k)];
+        if (id >= 0) ranks |= 1U << (id / shape.experts_of_rank);
+      }
+      rows += __builtin_popcount(ranks & ~(1U << r));
+    }
+    most = std::max(most, rows);
+  }
+  const ExchangeLayout layout = LayoutOf(shape);
+  return {static_cast<double>(most) * layout.row_bytes,
+          static_cast<double>(most) * shape.hidden * 2};
+}
+
+bool Measure(const Options& options, const std::string& name, const ExchangeShape& shape,
+             int tokens) {
+  Watchdog(30);
+  std::mt19937_64 random(17);
+  ExchangeGroup group(shape, shape.ranks, kPatience);
+  std::vector<RankTokens> first;
+  for (int r = 0; r < shape.ranks; ++r) {
+    first.push_back(testing::RandomTokens(shape, tokens, 0.0, random));
+    group.SetTokens(r, first.back(), tokens);
+    for (int i = 0; i < kRoutings; ++i) {
+      group.AddRouting(r,
+                       i == 0 ? first.back() : testing::RandomTokens(shape, tokens, 0.0, random));
+    }
+  }
+  int wrong = 0;
+  for (int step = 0; step < 4 && wrong == 0; ++step) {
+    for (int r = 0; r < shape.ranks; ++r) group.Dispatch(r);
+    for (int r = 0; r < shape.ranks; ++r) group.Experts(r);
+    for (int r = 0; r < shape.ranks; ++r) group.Combine(r);
+    group.Synchronize();
+    wrong = WrongValues(group, first);
+  }
+  GroupRig rig(&group);
+  const auto route = [&group](int r, int i) { group.Route(r, i % kRoutings); };
+  const Figure all = rig.Chain([&](int r, int i) {
+    route(r, i);
+    group.Dispatch(r, true);
+    group.Touch(r, true);
+    group.Combine(r, true);
+  });
+  const Figure dispatch = rig.Chain([&](int r, int i) { route(r, i), group.Dispatch(r, true); });
+  const auto list_first = [&] {  // a combine alone takes the lists of its tokens
+    for (int r = 0; r < shape.ranks; ++r) route(r, 0), group.Dispatch(r);
+    group.Synchronize();
+  };
+  list_first();
+  const Figure combine = rig.Chain([&](int r, int) { route(r, 0), group.Combine(r, true); });
+  const Figure dispatch_event = rig.Event([&](int r, int i) { route(r, i), group.Dispatch(r); });
+  list_first();
+  const Figure combine_event = rig.Event([&](int r, int) { route(r, 0), group.Combine(r); });
+  bool faulted = false;
+  for (int r = 0; r < shape.ranks; ++r) faulted = faulted || group.State(r).fault != 0;
+  const auto [sent, answered] = WireBytes(shape, first);
+  Report(options, name,
+         {{"wrong", faulted ? -1.0 : static_cast<double>(wrong)},
+          {"us p50", all.p50},
+          {"p99", all.p99},
+          {"dispatch", dispatch.p50},
+          {"combine", combine.p50},
+          {"dispatch event p50", dispatch_event.p50},
+          {"combine event p50", combine_event.p50},
+          {"KB out", sent / 1e3},
+          {"KB back", answered / 1e3},
+          {"wire us at 355 GB/s", (sent + answered) / 355e3}});
+  return wrong == 0 && !faulted;
+}
+
+int Main(int argc, char** argv) {
+  const Options options = ParseOptions(argc, argv);
+  int devices = 0;
+  if (!options.list) Check(cudaGetDeviceCount(&devices), "devices");
+  bool right = true;
+  for (const Model& model : kModels) {
+    for (const ExchangeFormat format : {ExchangeFormat::kFp8, ExchangeFormat::kBf16}) {
+      for (const int tokens : {128, 64, 32, 16, 8, 1}) {
+        const std::string name = std::string(model.name) +
+                                 (format == ExchangeFormat::kFp8 ? ", FP8, " : ", BF16, ") +
+                                 std::to_string(tokens);
+        if (!IsWanted(options, name)) continue;
+        const int ranks = std::min(devices, kExchangeRanksMax);
+        right = Measure(options, name,
+                        {.ranks = ranks,
+                         .tokens_max = 128,
+                         .hidden = model.hidden,
+                         .top_k = model.top_k,
+                         .experts_of_rank = model.experts / ranks,
+                         .format = format},
+                        tokens) &&
+                right;
+      }
+    }
+  }
+  return right ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace switchyard::cuda::bench
+
+int main(int argc, char** argv) { return switchyard::cuda::bench::Main(argc, argv); }

@@ -1,0 +1,325 @@
+// Dispatch and combine between ranks of one process: on one GPU, which they share, or on as many as
+// there are. Skipped without a GPU, except where only arguments are checked.
+#include "worker/device/cuda/exchange/low_latency.h"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+
+#include "gtest/gtest.h"
+
+#include "tests/cuda/exchange_group.h"
+
+namespace switchyard::cuda {
+namespace {
+
+using testing::ExchangeGroup;
+using testing::ExpectedToken;
+using testing::RandomTokens;
+using testing::RankTokens;
+
+constexpr std::uint64_t kPatience = 2'000'000'000;  // ns
+
+int Devices() {
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
+
+#define REQUIRE_DEVICE() \
+  if (Devices() == 0) GTEST_SKIP() << "no CUDA device"
+
+void RunStep(ExchangeGroup& group) {
+  for (int r = 0; r < group.ranks(); ++r) group.Dispatch(r);
+  for (int r = 0; r < group.ranks(); ++r) group.Experts(r);
+  for (int r = 0; r < group.ranks(); ++r) group.Combine(r);
+  group.Synchronize();
+}
+
+void ExpectAnswers(const ExchangeGroup& group, const std::vector<RankTokens>& tokens,
+                   const std::string& where) {
+  const auto hidden = static_cast<std::size_t>(group.shape().hidden);
+  for (int r = 0; r < group.ranks(); ++r) {
+    EXPECT_EQ(group.State(r).fault, 0U) << where << ", rank " << r;
+    EXPECT_EQ(group.WrongLists(r, tokens), "") << where << ", rank " << r;
+    const auto out = group.Out(r);
+    const RankTokens& own = tokens[static_cast<std::size_t>(r)];
+    for (int t = 0; t < own.tokens; ++t) {
+      const auto begin = out.begin() + static_cast<std::ptrdiff_t>(hidden) * t;
+      const std::vector<std::uint16_t> got(begin, begin + static_cast<std::ptrdiff_t>(hidden));
+      ASSERT_EQ(got, ExpectedToken(group.shape(), own, t))
+          << where << ", rank " << r << ", token " << t;
+    }
+    // What a step does not have stays as it was.
+    for (std::size_t at = hidden * static_cast<std::size_t>(own.tokens); at < out.size(); ++at) {
+      ASSERT_EQ(out[at], 0xeeee) << where << ", rank " << r << ", value " << at;
+    }
+  }
+}
+
+struct Sizes {
+  const char* name;
+  ExchangeShape shape;
+};
+
+class LowLatencyTest : public ::testing::TestWithParam<Sizes> {};
+
+// Goal: any number of tokens on each rank, any routing, one step after the other. Every value is
+// predicted.
+TEST_P(LowLatencyTest, GivesEachTokenTheSumOfItsExperts) {
+  REQUIRE_DEVICE();
+  const ExchangeShape& shape = GetParam().shape;
+  std::mt19937_64 random(7);
+  ExchangeGroup group(shape, Devices(), kPatience);
+  for (int step = 0; step < 10; ++step) {
+    const int cover =
+        step == 0 ? shape.tokens_max
+                  : 1 + static_cast<int>(random() % static_cast<unsigned>(shape.tokens_max));
+    std::vector<RankTokens> tokens;
+    for (int r = 0; r < shape.ranks; ++r) {
+      const int count = step == 0   ? shape.tokens_max
+                        : step == 1 ? 0
+                                    : static_cast<int>(random() % static_cast<unsigned>(cover + 1));
+      tokens.push_back(RandomTokens(shape, count, step % 3 == 2 ? 0.5 : 0.0, random));
+      group.SetTokens(r, tokens.back(), cover);
+      group.PoisonOut(r);
+    }
+
+    RunStep(group);
+
+    ExpectAnswers(group, tokens, "step " + std::to_string(step));
+    if (HasFatalFailure()) return;
+  }
+}
+
+// Rows and sums of NaN must not look like memory that nothing has landed in.
+TEST_P(LowLatencyTest, ValuesThatAreNotFiniteArrive) {
+  REQUIRE_DEVICE();
+  const ExchangeShape& shape = GetParam().shape;
+  std::mt19937_64 random(11);
+  ExchangeGroup group(shape, Devices(), kPatience);
+  std::vector<RankTokens> tokens;
+  const int count = std::min(shape.tokens_max, 4);
+  for (int r = 0; r < shape.ranks; ++r) {
+    RankTokens own = RandomTokens(shape, count, 0.0, random);
+    // A row of the BF16 that all bits are set in, one with a NaN and one with an infinity.
+    const auto row = [&](int t) { return own.x.begin() + std::ptrdiff_t{t} * shape.hidden; };
+    std::fill(row(0), row(0) + shape.hidden, std::uint16_t{0xffff});
+    if (count > 2) *(row(1) + 5) = 0x7fc1, *(row(2) + shape.hidden - 1) = 0xff80;
+    tokens.push_back(own);
+    group.SetTokens(r, own, count);
+    group.PoisonOut(r);
+  }
+
+  RunStep(group);
+
+  for (int r = 0; r < shape.ranks; ++r) {
+    ASSERT_EQ(group.State(r).fault, 0U);
+    const auto out = group.Out(r);
+    for (int t = 0; t < count; ++t) {
+      const auto wanted = ExpectedToken(shape, tokens[static_cast<std::size_t>(r)], t);
+      for (std::size_t c = 0; c < wanted.size(); ++c) {
+        const std::uint16_t got = out[static_cast<std::size_t>(t * shape.hidden) + c];
+        const bool nan = (wanted[c] & 0x7fffU) > 0x7f80;
+        if (nan) {
+          ASSERT_GT(got & 0x7fffU, 0x7f80U) << "rank " << r << ", token " << t << ", " << c;
+        } else {
+          ASSERT_EQ(got, wanted[c]) << "rank " << r << ", token " << t << ", " << c;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(LowLatencyTest, AGraphGivesTheSameBitsHoweverOftenItRuns) {
+  REQUIRE_DEVICE();
+  const ExchangeShape& shape = GetParam().shape;
+  constexpr int kReplays = 1000;
+  // A kernel that waits for the one before it has its place on the GPU already, which on a GPU that
+  // ranks share another rank's kernel needs.
+  const bool dependent = Devices() >= shape.ranks;
+  std::mt19937_64 random(3);
+  ExchangeGroup group(shape, Devices(), kPatience);
+  std::vector<RankTokens> tokens;
+  std::vector<cudaGraphExec_t> graphs;
+  for (int r = 0; r < shape.ranks; ++r) {
+    tokens.push_back(RandomTokens(shape, shape.tokens_max - r % 2, 0.1, random));
+    group.SetTokens(r, tokens.back(), shape.tokens_max);
+    group.PoisonOut(r);
+    cudaGraph_t graph = nullptr;
+    graphs.emplace_back();
+    ASSERT_EQ(cudaStreamBeginCapture(group.stream(r), cudaStreamCaptureModeThreadLocal),
+              cudaSuccess);
+    group.Dispatch(r);
+    group.Experts(r, dependent);
+    group.Combine(r, dependent);
+    ASSERT_EQ(cudaStreamEndCapture(group.stream(r), &graph), cudaSuccess);
+    ASSERT_EQ(cudaGraphInstantiate(&graphs.back(), graph, 0), cudaSuccess);
+    ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+  }
+
+  for (int i = 0; i < kReplays; ++i) {
+    for (int r = 0; r < shape.ranks; ++r) {
+      group.Select(r);
+      ASSERT_EQ(cudaGraphLaunch(graphs[static_cast<std::size_t>(r)], group.stream(r)), cudaSuccess);
+    }
+    if (i % 100 != 99) continue;
+    group.Synchronize();
+    ExpectAnswers(group, tokens, "replay " + std::to_string(i));
+    if (HasFatalFailure()) return;
+    for (int r = 0; r < shape.ranks; ++r) group.PoisonOut(r);
+  }
+  for (const cudaGraphExec_t graph : graphs) cudaGraphExecDestroy(graph);
+}
+
+// Sizes that all ranks' kernels can run at once on one GPU.
+ExchangeShape ShapeOf(int ranks, int tokens, int hidden, int top_k, int experts,
+                      ExchangeFormat format) {
+  return {.ranks = ranks,
+          .tokens_max = tokens,
+          .hidden = hidden,
+          .top_k = top_k,
+          .experts_of_rank = experts,
+          .format = format};
+}
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, LowLatencyTest,
+    ::testing::Values(
+        Sizes{"OneRank", ShapeOf(1, 128, 2048, 8, 128, ExchangeFormat::kFp8)},
+        Sizes{"TwoOfDeepSeek", ShapeOf(2, 64, 7168, 8, 128, ExchangeFormat::kFp8)},
+        Sizes{"TwoOfDeepSeekBf16", ShapeOf(2, 64, 7168, 8, 128, ExchangeFormat::kBf16)},
+        Sizes{"FourOfQwen", ShapeOf(4, 32, 2048, 8, 32, ExchangeFormat::kFp8)},
+        Sizes{"FourOfQwenBf16", ShapeOf(4, 32, 2048, 8, 32, ExchangeFormat::kBf16)},
+        Sizes{"EightOfSqlite", ShapeOf(8, 24, 256, 4, 2, ExchangeFormat::kFp8)},
+        Sizes{"ThreeWithManyChoices", ShapeOf(3, 16, 640, 16, 171, ExchangeFormat::kBf16)},
+        Sizes{"OneChoice", ShapeOf(5, 7, 128, 1, 1, ExchangeFormat::kFp8)},
+        Sizes{"OddChoices", ShapeOf(2, 33, 4096, 7, 64, ExchangeFormat::kFp8)}),
+    [](const auto& param) { return std::string(param.param.name); });
+
+// Goal: a rank that does not come costs the others their patience once, and is named.
+TEST(LowLatencyFaultTest, ARankThatDoesNotComeIsNamedAndSkippedFromThenOn) {
+  REQUIRE_DEVICE();
+  const ExchangeShape shape = ShapeOf(3, 16, 2048, 4, 8, ExchangeFormat::kFp8);
+  constexpr std::uint64_t kShort = 50'000'000;
+  std::mt19937_64 random(5);
+  ExchangeGroup group(shape, Devices(), kShort);
+  for (int r = 0; r < 3; ++r) group.SetTokens(r, RandomTokens(shape, 16, 0.0, random), 16);
+  RunStep(group);
+  ASSERT_EQ(group.State(0).fault, 0U);
+
+  const auto step = [&group] {
+    const auto begin = std::chrono::steady_clock::now();
+    for (const int r : {0, 2}) {
+      group.Dispatch(r);
+      group.Experts(r);
+      group.Combine(r);
+    }
+    group.Synchronize();
+    return std::chrono::steady_clock::now() - begin;
+  };
+  const auto first = step();
+  const auto second = step();
+
+  for (const int r : {0, 2}) {
+    const ExchangeState state = group.State(r);
+    EXPECT_EQ(state.fault, static_cast<std::uint32_t>(ExchangeFault::kTimeout)) << r;
+    EXPECT_EQ(state.fault_rank, 1U) << r;
+    EXPECT_EQ(state.fault_step, 1U) << r;
+    EXPECT_EQ(state.lost, 0b10U) << r;
+    EXPECT_EQ(state.dispatch_parts, 3 * kExchangeParts) << r;
+    EXPECT_EQ(state.combine_parts, 3 * kExchangeParts) << r;
+  }
+  EXPECT_GE(first, std::chrono::nanoseconds(kShort));
+  EXPECT_LT(first, std::chrono::nanoseconds(kShort) + std::chrono::milliseconds(20));
+  EXPECT_LT(second, std::chrono::milliseconds(20));
+}
+
+TEST(LowLatencyFaultTest, RanksThatDisagreeAboutTheStepSaySo) {
+  REQUIRE_DEVICE();
+  const ExchangeShape shape = ShapeOf(2, 16, 2048, 4, 8, ExchangeFormat::kFp8);
+  std::mt19937_64 random(5);
+  ExchangeGroup group(shape, Devices(), kPatience);
+  group.SetTokens(0, RandomTokens(shape, 4, 0.0, random), 8);
+  group.SetTokens(1, RandomTokens(shape, 4, 0.0, random), 16);
+
+  RunStep(group);
+
+  for (int r = 0; r < 2; ++r) {
+    EXPECT_EQ(group.State(r).fault, static_cast<std::uint32_t>(ExchangeFault::kMismatch));
+    EXPECT_EQ(group.State(r).fault_rank, static_cast<std::uint32_t>(1 - r));
+  }
+}
+
+TEST(LowLatencyArgumentsTest, StepsThatNoGroupHasAreRefused) {
+  ExchangeRank rank;
+  rank.shape = ShapeOf(2, 16, 2048, 4, 8, ExchangeFormat::kFp8);
+  rank.layout = LayoutOf(rank.shape);
+  std::uint64_t place[4] = {};  // nothing is launched, so any address will do
+  auto* const memory = reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(place) + 15) &
+                                                    ~std::uintptr_t{15});
+  rank.heaps[0] = rank.heaps[1] = memory;
+  rank.state = reinterpret_cast<ExchangeState*>(memory);
+  auto* const numbers = reinterpret_cast<std::int32_t*>(memory);
+  ExchangeStep step;
+  step.cover = 8;
+  step.tokens = 8;
+  step.x = reinterpret_cast<std::uint16_t*>(memory);
+  step.ids = numbers;
+  step.weights = reinterpret_cast<float*>(memory);
+  step.rows = {numbers, numbers, numbers, numbers, reinterpret_cast<float*>(memory)};
+  const auto refused = [&](const ExchangeRank& of, const ExchangeStep& what) {
+    return DispatchLowLatency(of, what, false, nullptr) == cudaErrorInvalidValue &&
+           CombineLowLatency(of, what, step.x, reinterpret_cast<std::uint16_t*>(memory), false,
+                             nullptr) == cudaErrorInvalidValue;
+  };
+
+  for (const int tokens : {-1, 9}) {
+    ExchangeStep other = step;
+    other.tokens = tokens;
+    EXPECT_TRUE(refused(rank, other)) << tokens;
+  }
+  for (const int cover : {0, 17}) {
+    ExchangeStep other = step;
+    other.cover = cover;
+    other.tokens = 0;
+    EXPECT_TRUE(refused(rank, other)) << cover;
+  }
+  ExchangeStep unaligned = step;
+  unaligned.x = step.x + 1;
+  EXPECT_TRUE(refused(rank, unaligned));
+  ExchangeRank alone = rank;
+  alone.heaps[1] = nullptr;
+  EXPECT_TRUE(refused(alone, step));
+  for (const ExchangeShape& shape : {ShapeOf(9, 16, 2048, 4, 8, ExchangeFormat::kFp8),
+                                     ShapeOf(2, 257, 2048, 4, 8, ExchangeFormat::kFp8),
+                                     ShapeOf(2, 16, 2000, 4, 8, ExchangeFormat::kFp8),
+                                     ShapeOf(2, 16, 2048, 17, 8, ExchangeFormat::kFp8),
+                                     ShapeOf(8, 256, 2048, 16, 8, ExchangeFormat::kFp8)}) {
+    ExchangeRank other = rank;
+    other.shape = shape;
+    EXPECT_TRUE(refused(other, step)) << shape.ranks << " " << shape.hidden;
+  }
+}
+
+TEST(ExchangeLayoutTest, NothingOverlapsAndAllIsAligned) {
+  for (const ExchangeFormat format : {ExchangeFormat::kFp8, ExchangeFormat::kBf16}) {
+    for (const int hidden : {128, 640, 2048, 7168}) {
+      const ExchangeShape shape = ShapeOf(3, 5, hidden, 7, 4, format);
+      const ExchangeLayout layout = LayoutOf(shape);
+      const int last = kExchangeBuffers - 1;
+      EXPECT_LE(layout.Header(shape, last, 2) + 16, layout.table);
+      EXPECT_LE(layout.Packet(shape, last, 2, 4, layout.packets - 1) + 16, layout.rows);
+      EXPECT_LE(layout.Row(shape, last, 2, 4) + layout.row_bytes, layout.answers);
+      EXPECT_LE(layout.Answer(shape, last, 2, 4) + hidden * 2, layout.bytes);
+      EXPECT_EQ(layout.packets, 4);
+      EXPECT_EQ(layout.row_bytes,
+                format == ExchangeFormat::kBf16 ? hidden * 2 : hidden + (hidden + 511) / 512 * 16);
+      for (const std::int64_t at : {layout.table, layout.rows, layout.answers, layout.bytes,
+                                    layout.Row(shape, 1, 1, 3), layout.Answer(shape, 2, 0, 1)}) {
+        EXPECT_EQ(at % 128, 0);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace switchyard::cuda

@@ -1,0 +1,53 @@
+// Checks and launches of the exchange's kernels; inside worker/device/cuda/exchange.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include <cuda_runtime.h>
+
+#include "worker/device/cuda/exchange/low_latency.h"
+
+namespace switchyard::cuda {
+
+inline bool IsAligned16(const void* pointer) {
+  return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
+}
+
+inline bool IsExchangeStep(const ExchangeRank& rank, const ExchangeStep& step) {
+  const ExchangeRows& rows = step.rows;
+  if (!IsExchangeShape(rank.shape) || rank.rank < 0 || rank.rank >= rank.shape.ranks ||
+      rank.generation > 254 || rank.state == nullptr) {
+    return false;
+  }
+  for (int r = 0; r < rank.shape.ranks; ++r) {
+    if (rank.heaps[r] == nullptr || !IsAligned16(rank.heaps[r])) return false;
+  }
+  const bool has_tensors =
+      step.x != nullptr && IsAligned16(step.x) && step.ids != nullptr && step.weights != nullptr;
+  return step.cover >= 1 && step.cover <= rank.shape.tokens_max && step.tokens >= 0 &&
+         step.tokens <= step.cover && (step.tokens == 0 || has_tensors) && rows.counts != nullptr &&
+         rows.offsets != nullptr && rows.row_index != nullptr && rows.slots != nullptr &&
+         rows.weights != nullptr;
+}
+
+template <typename Arguments>
+cudaError_t LaunchExchange(void (*kernel)(Arguments), const Arguments& arguments, int ctas,
+                           int threads, int shared, bool dependent, cudaStream_t stream) {
+  const cudaError_t sized = cudaFuncSetAttribute(
+      reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
+  if (sized != cudaSuccess) return sized;
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(ctas));
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = static_cast<std::size_t>(shared);
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = dependent ? 1 : 0;
+  return cudaLaunchKernelEx(&config, kernel, arguments);
+}
+
+}  // namespace switchyard::cuda

@@ -1,0 +1,102 @@
+// Memory that another GPU writes while a kernel reads it: 16 bytes at a time, relaxed, of system
+// scope, which PTX makes single-copy atomic; and waits for it that end.
+#pragma once
+
+#include <cstdint>
+
+#include "worker/device/cuda/exchange/low_latency.h"
+#include "worker/device/cuda/ptx.cuh"
+
+namespace switchyard::cuda {
+
+constexpr std::uint32_t kPoison = 0xffffffffU;
+
+__device__ __forceinline__ uint4 LoadSystem(const void* from) {
+  std::uint64_t low;
+  std::uint64_t high;
+  asm volatile(
+      "{.reg .b128 t; ld.relaxed.sys.global.b128 t, [%2]; mov.b128 {%0, %1}, t;}"
+      : "=l"(low), "=l"(high)
+      : "l"(from)
+      : "memory");
+  return make_uint4(static_cast<std::uint32_t>(low), static_cast<std::uint32_t>(low >> 32),
+                    static_cast<std::uint32_t>(high), static_cast<std::uint32_t>(high >> 32));
+}
+__device__ __forceinline__ void StoreSystem(void* to, uint4 value) {
+  const std::uint64_t low = value.x | static_cast<std::uint64_t>(value.y) << 32;
+  const std::uint64_t high = value.z | static_cast<std::uint64_t>(value.w) << 32;
+  asm volatile("{.reg .b128 t; mov.b128 t, {%1, %2}; st.relaxed.sys.global.b128 [%0], t;}" ::"l"(to),
+               "l"(low), "l"(high)
+               : "memory");
+}
+// 16 bytes that only this rank writes now.
+__device__ __forceinline__ void StorePoison(void* to) {
+  *static_cast<uint4*>(to) = make_uint4(kPoison, kPoison, kPoison, kPoison);
+}
+
+// Words of BF16 whose first would be poison get another NaN.
+__device__ __forceinline__ uint4 WithoutPoison(uint4 words) {
+  if (words.x == kPoison) words.x = 0x7fffffffU;
+  return words;
+}
+
+__device__ __forceinline__ std::uint32_t LoadRelaxed(const std::uint32_t* at) {
+  std::uint32_t value;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
+  return value;
+}
+
+// Marks packets and headers of a step, so that those of earlier ones do not count.
+__device__ __forceinline__ std::uint32_t TagOf(const ExchangeRank& group, std::uint32_t step) {
+  return group.generation << 24 | ((step + 1) & 0xffffffU);
+}
+
+__device__ __forceinline__ bool IsLost(const ExchangeRank& group, int rank) {
+  return (LoadRelaxed(&group.state->lost) >> rank & 1U) != 0;
+}
+
+// The first reason stays for the host to read; the rank is skipped from now on.
+__device__ __forceinline__ void Lose(const ExchangeRank& group, int rank, std::uint32_t step,
+                                     ExchangeFault fault) {
+  ExchangeState& state = *group.state;
+  atomicOr(&state.lost, 1U << rank);
+  if (atomicCAS(&state.fault, 0U, static_cast<std::uint32_t>(fault)) != 0) return;
+  state.fault_rank = static_cast<std::uint32_t>(rank);
+  state.fault_step = step;
+}
+
+// Call Over in each turn of a wait for `rank`; true ends the wait, without what was waited for.
+class Patience {
+ public:
+  __device__ __forceinline__ bool Over(const ExchangeRank& group, int rank, std::uint32_t step) {
+    // Looked at rarely: the clock and the state are as far away as what is waited for.
+    if ((++turns_ & 63U) != 0) return false;
+    if (IsLost(group, rank)) return true;
+    const std::uint64_t now = GlobalNanoseconds();
+    if (begun_ == 0) begun_ = now;
+    if (now - begun_ < group.timeout_ns) return false;
+    Lose(group, rank, step, ExchangeFault::kTimeout);
+    return true;
+  }
+
+ private:
+  std::uint32_t turns_ = 0;
+  std::uint64_t begun_ = 0;
+};
+
+// How many kernels have ended before this one.
+__device__ __forceinline__ std::uint32_t StepOf(const std::uint64_t* parts) {
+  std::uint64_t value;
+  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(parts) : "memory");
+  return static_cast<std::uint32_t>(value / kExchangeParts);
+}
+// Every thread of a CTA calls it at its end.
+__device__ __forceinline__ void EndStep(std::uint64_t* parts) {
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  const std::uint32_t others = gridDim.x - 1;
+  const std::uint64_t share = blockIdx.x == 0 ? kExchangeParts - others : 1;
+  asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(parts), "l"(share) : "memory");
+}
+
+}  // namespace switchyard::cuda

@@ -1,0 +1,113 @@
+// The memory that the ranks of a group exchange rows through, and what its sizes follow from.
+//
+// Every rank has one heap, of the same layout, which all others map (DeviceBackend::AllocateShared
+// between processes). A rank writes into the heaps of others and reads its own. There are three
+// buffers of everything, used in turn by steps:
+//
+//   headers  [buffer][source]          16 bytes: tokens, shape, tag
+//   table    [buffer][source][token]   packets of 16 bytes: two expert ids, their weights, tag
+//   rows     [buffer][source][token]   the row in its wire format, scales behind the data
+//   answers  [buffer][expert rank][token]  the sum of that rank's experts, BF16
+//
+// A token's place is its number at its source, so that nobody counts before rows fly. Rows and
+// answers say by themselves that they are there: their memory holds 0xff until they land, and no
+// 16 bytes of them begin with four such bytes (low_latency.h).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace switchyard::cuda {
+
+constexpr int kExchangeRanksMax = 8;
+constexpr int kExchangeBuffers = 3;
+constexpr int kExchangeTokensMax = 256;
+constexpr int kExchangeTopKMax = 16;
+constexpr int kExchangeExpertsMax = 512;  // of a rank
+constexpr int kExchangeHiddenMax = 8192;
+// Bounds ranks * tokens * top-k: one CTA lists them all in its shared memory.
+constexpr int kExchangePairsMax = 24576;
+constexpr int kColumnsOfWarp = 512;  // of a row
+
+// FP8: E4M3 codes and an FP32 scale for each 128 values, by the formula of the FP8 codec. BF16: as
+// it is; a NaN stays one, with other bits.
+enum class ExchangeFormat : std::uint8_t { kFp8, kBf16 };
+
+// Alike on all ranks.
+struct ExchangeShape {
+  int ranks = 1;
+  int tokens_max = 0;  // of a rank in a step
+  int hidden = 0;      // a multiple of 128
+  int top_k = 0;
+  int experts_of_rank = 0;  // rank r has the experts from r * experts_of_rank on
+  ExchangeFormat format = ExchangeFormat::kFp8;
+};
+
+constexpr bool IsExchangeShape(const ExchangeShape& shape) {
+  return shape.ranks >= 1 && shape.ranks <= kExchangeRanksMax && shape.tokens_max >= 1 &&
+         shape.tokens_max <= kExchangeTokensMax && shape.hidden >= 128 &&
+         shape.hidden <= kExchangeHiddenMax && shape.hidden % 128 == 0 && shape.top_k >= 1 &&
+         shape.top_k <= kExchangeTopKMax && shape.experts_of_rank >= 1 &&
+         shape.experts_of_rank <= kExchangeExpertsMax &&
+         shape.ranks * shape.tokens_max * shape.top_k <= kExchangePairsMax;
+}
+
+// Where everything lies in a heap, in bytes from its start.
+struct ExchangeLayout {
+  std::int64_t headers = 0;
+  std::int64_t table = 0;
+  std::int64_t rows = 0;
+  std::int64_t answers = 0;
+  std::int64_t bytes = 0;
+  int packets = 0;        // of a token in the table
+  int row_bytes = 0;      // written of a row
+  int row_stride = 0;     // from row to row
+  int answer_stride = 0;  // from answer to answer
+
+  [[nodiscard]] __host__ __device__ constexpr std::int64_t Header(const ExchangeShape& shape,
+                                                                  int buffer, int source) const {
+    return headers + static_cast<std::int64_t>(buffer * shape.ranks + source) * 128;
+  }
+  [[nodiscard]] __host__ __device__ constexpr std::int64_t Packet(const ExchangeShape& shape,
+                                                                  int buffer, int source, int token,
+                                                                  int packet) const {
+    return table + (Place(shape, buffer, source, token) * packets + packet) * 16;
+  }
+  [[nodiscard]] __host__ __device__ constexpr std::int64_t Row(const ExchangeShape& shape,
+                                                               int buffer, int source,
+                                                               int token) const {
+    return rows + Place(shape, buffer, source, token) * row_stride;
+  }
+  [[nodiscard]] __host__ __device__ constexpr std::int64_t Answer(const ExchangeShape& shape,
+                                                                  int buffer, int rank,
+                                                                  int token) const {
+    return answers + Place(shape, buffer, rank, token) * answer_stride;
+  }
+  // The number of a row among all: what row lists hold.
+  [[nodiscard]] static __host__ __device__ constexpr std::int64_t Place(const ExchangeShape& shape,
+                                                                        int buffer, int source,
+                                                                        int token) {
+    return static_cast<std::int64_t>(buffer * shape.ranks + source) * shape.tokens_max + token;
+  }
+};
+
+// REQUIRES: IsExchangeShape(shape).
+constexpr ExchangeLayout LayoutOf(const ExchangeShape& shape) {
+  constexpr auto aligned = [](std::int64_t bytes) { return (bytes + 127) / 128 * 128; };
+  const std::int64_t places =
+      static_cast<std::int64_t>(kExchangeBuffers) * shape.ranks * shape.tokens_max;
+  const bool fp8 = shape.format == ExchangeFormat::kFp8;
+  ExchangeLayout layout;
+  layout.packets = (shape.top_k + 1) / 2;
+  // Four scales fill 16 bytes, the last ones perhaps in part.
+  layout.row_bytes = fp8 ? shape.hidden + (shape.hidden + 511) / 512 * 16 : shape.hidden * 2;
+  layout.row_stride = static_cast<int>(aligned(layout.row_bytes));
+  layout.answer_stride = static_cast<int>(aligned(shape.hidden * 2));
+  layout.table = static_cast<std::int64_t>(kExchangeBuffers) * shape.ranks * 128;
+  layout.rows = aligned(layout.table + places * layout.packets * 16);
+  layout.answers = layout.rows + places * layout.row_stride;
+  layout.bytes = layout.answers + places * layout.answer_stride;
+  return layout;
+}
+
+}  // namespace switchyard::cuda

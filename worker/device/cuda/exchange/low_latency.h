@@ -1,0 +1,102 @@
+// Dispatch and combine of one step of a group of ranks, for few tokens: every rank sends its tokens
+// to the ranks that have their experts, and gets back the weighted sums. No kernel of others runs
+// between, no host takes part, and both may be captured into a graph.
+//
+//   rank r:  DispatchLowLatency -> experts, by ExchangeRows -> CombineLowLatency
+//
+// Dispatch encodes rows on their way, and leaves what the grouped products take (grouped_gemm.h,
+// layout `index`): counts and offsets of experts, and the row of each slot. Combine sums, for each
+// token, the answers of a rank's experts with their weights, k ascending, fused multiply-adds in
+// FP32 from zero, rounded to BF16 once; the source adds the sums of ranks in ascending order in
+// FP32, and rounds once more. Answers do not depend on which slot an expert's row got.
+//
+// Arrival: a receiver polls the row itself, which is written by 16-byte stores of system scope.
+// PTX makes those single-copy atomic, so a unit whose first word is not poison is there as a whole.
+// E4M3 codes and scales of the codec never form that word; in BF16 a NaN's sign is cleared.
+//
+// Ranks call both in the same order for the same steps, also with no tokens. A rank may be one step
+// ahead of another. Each waits at most `timeout_ns` for another rank; then that rank counts as
+// lost, later kernels skip it at once, and ExchangeState says so: whatever such a step has written
+// is no result. The same holds for a peer whose step is of another shape or covers fewer tokens.
+//
+// Memory: the heap of a rank is filled with 0xff and its state with zeros before the first step of
+// a group; a new generation begins so again. The functions check arguments, enqueue one kernel and
+// return. Errors: cudaErrorInvalidValue.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <cuda_runtime_api.h>
+
+#include "worker/device/cuda/exchange/exchange_shape.h"
+
+namespace switchyard::cuda {
+
+// Why a step is no result. The first reason stays.
+enum class ExchangeFault : std::uint32_t { kNone = 0, kTimeout = 1, kMismatch = 2 };
+
+constexpr std::uint32_t kExchangeParts = 65536;
+
+// In memory of the rank's device.
+struct ExchangeState {
+  // Kernels that have ended, in parts: each adds kExchangeParts in all, every CTA a share. So all
+  // CTAs of one see the same number, however late they start, and none waits for another.
+  std::uint64_t dispatch_parts = 0;
+  std::uint64_t combine_parts = 0;
+  std::uint32_t lost = 0;                        // a bit for each rank
+  std::uint32_t covered[kExchangeBuffers] = {};  // of a source in the last step of the buffer
+  std::uint32_t fault = 0;                       // the first
+  std::uint32_t fault_rank = 0;
+  std::uint32_t fault_step = 0;
+};
+
+// Tells a rank's kernels about the group.
+struct ExchangeRank {
+  ExchangeShape shape;
+  ExchangeLayout layout;
+  std::byte* heaps[kExchangeRanksMax] = {};  // as this rank maps them; [rank] its own
+  ExchangeState* state = nullptr;
+  int rank = 0;
+  std::uint32_t generation =
+      0;  // of the group, below 256: what an earlier one wrote does not count
+  std::uint64_t timeout_ns = 0;
+};
+
+// The lists of a step, in memory of the rank's device; for as many slots as the rank can get,
+// ExchangeSlotsMax. A dispatch writes them all.
+struct ExchangeRows {
+  std::int32_t* counts = nullptr;   // [experts_of_rank]
+  std::int32_t* offsets = nullptr;  // [experts_of_rank + 1]
+  // [slots]: the number of the row (ExchangeLayout::Place), from the heap's `rows` on.
+  std::int32_t* row_index = nullptr;
+  // [ranks * tokens_max * top_k], of a source's token and choice: its slot, or -1; its weight.
+  std::int32_t* slots = nullptr;
+  float* weights = nullptr;
+};
+constexpr int ExchangeSlotsMax(const ExchangeShape& shape) {
+  const int of_token = shape.top_k < shape.experts_of_rank ? shape.top_k : shape.experts_of_rank;
+  return shape.ranks * shape.tokens_max * of_token;
+}
+
+// The step of one rank.
+struct ExchangeStep {
+  // Tokens that a rank may have in this step, the same on all ranks and at least `tokens`: the work
+  // is cut by it. tokens_max does always.
+  int cover = 0;
+  int tokens = 0;
+  const std::uint16_t* x = nullptr;   // BF16 [tokens][hidden], 16-byte aligned
+  const std::int32_t* ids = nullptr;  // [tokens][top_k]; outside of all experts: no expert
+  const float* weights = nullptr;     // [tokens][top_k]
+  ExchangeRows rows;
+};
+cudaError_t DispatchLowLatency(const ExchangeRank& rank, const ExchangeStep& step, bool dependent,
+                               cudaStream_t stream);
+
+// `answers`: BF16, slot s at answers + s * hidden. `out`: BF16 [tokens][hidden], 16-byte aligned; a
+// token without experts gets zeros.
+cudaError_t CombineLowLatency(const ExchangeRank& rank, const ExchangeStep& step,
+                              const std::uint16_t* answers, std::uint16_t* out, bool dependent,
+                              cudaStream_t stream);
+
+}  // namespace switchyard::cuda

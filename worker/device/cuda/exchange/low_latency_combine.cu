@@ -1,0 +1,250 @@
+// A CTA has a token of each rank, or some columns of it: it sums this rank's experts for the token
+// of every source, sends the sums, and then adds what all ranks have sent for its own token.
+#include <cuda_bf16.h>
+
+#include "worker/device/cuda/exchange/exchange_launch.h"
+#include "worker/device/cuda/exchange/exchange_memory.cuh"
+#include "worker/device/cuda/exchange/low_latency.h"
+
+namespace switchyard::cuda {
+namespace {
+
+constexpr std::uint32_t kAllLanes = 0xffffffffU;
+constexpr int kCtasMax = 128;  // that run at once, an SM each
+constexpr int kWarpsMax = 28;
+constexpr int kChoicesAtOnce = 4;
+constexpr int kRanksAtOnce = 4;
+constexpr int kPartsMax = 8;
+constexpr int kUnitsMin = 128;  // of a part; a unit is eight columns
+
+struct CombineArguments {
+  ExchangeRank group;
+  ExchangeStep step;
+  const std::uint16_t* answers;
+  std::uint16_t* out;
+  int parts;  // of a row, each for a CTA
+};
+
+__device__ __forceinline__ float LowHalf(std::uint32_t pair) {
+  return __uint_as_float(pair << 16);
+}
+__device__ __forceinline__ float HighHalf(std::uint32_t pair) {
+  return __uint_as_float(pair & 0xffff0000U);
+}
+__device__ __forceinline__ std::uint32_t RoundedPair(float low, float high) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+  return *reinterpret_cast<const std::uint32_t*>(&pair);
+}
+
+// The choices of a token of a source that this rank has experts for, in ascending order.
+struct Choices {
+  int count;
+  int slots[kExchangeTopKMax];
+  float weights[kExchangeTopKMax];
+};
+
+class Combiner {
+ public:
+  __device__ __forceinline__ Combiner(const CombineArguments& args, std::uint32_t number)
+      : args_(args),
+        group_(args.group),
+        number_(number),
+        buffer_(static_cast<int>(number % kExchangeBuffers)) {}
+
+  // By one warp for each source.
+  __device__ __forceinline__ void ReadChoices(int source, int token, Choices* choices) const {
+    const int top_k = group_.shape.top_k;
+    const auto lane = static_cast<int>(threadIdx.x % 32);
+    const int at = (source * group_.shape.tokens_max + token) * top_k + lane;
+    const int slot = lane < top_k ? args_.step.rows.slots[at] : -1;
+    const std::uint32_t here = __ballot_sync(kAllLanes, slot >= 0);
+    if (slot >= 0) {
+      const int place = __popc(here & ((1U << lane) - 1));
+      choices->slots[place] = slot;
+      choices->weights[place] = args_.step.rows.weights[at];
+    }
+    if (lane == 0) choices->count = __popc(here);
+  }
+
+  // A unit of the sum over this rank's experts.
+  [[nodiscard]] __device__ __forceinline__ uint4 Sum(const Choices& choices, int unit) const {
+    float sums[8] = {};
+    for (int first = 0; first < choices.count; first += kChoicesAtOnce) {
+      uint4 words[kChoicesAtOnce];
+#pragma unroll
+      for (int i = 0; i < kChoicesAtOnce; ++i) {
+        if (first + i >= choices.count) continue;
+        const auto* answer = reinterpret_cast<const uint4*>(
+            args_.answers +
+            static_cast<std::int64_t>(choices.slots[first + i]) * group_.shape.hidden);
+        words[i] = answer[unit];
+      }
+#pragma unroll
+      for (int i = 0; i < kChoicesAtOnce; ++i) {
+        if (first + i >= choices.count) continue;
+        Add(words[i], choices.weights[first + i], sums);
+      }
+    }
+    return WithoutPoison(Rounded(sums));
+  }
+  __device__ __forceinline__ void Send(int source, int token, int unit, uint4 sum) const {
+    StoreSystem(group_.heaps[source] +
+                    group_.layout.Answer(group_.shape, buffer_, group_.rank, token) + unit * 16,
+                sum);
+  }
+
+  // A unit of this rank's own token: the sums of `ranks`, in ascending order. `own`: its own.
+  __device__ __forceinline__ void Receive(std::uint32_t ranks, int token, int unit,
+                                          uint4 own) const {
+    float sums[8] = {};
+#pragma unroll 1
+    for (int first = 0; ranks >> first != 0; first += kRanksAtOnce) {
+      AddRanks(ranks >> first & ((1U << kRanksAtOnce) - 1), first, token, unit, own, sums);
+    }
+    auto* out = reinterpret_cast<uint4*>(args_.out +
+                                         static_cast<std::int64_t>(token) * group_.shape.hidden);
+    out[unit] = Rounded(sums);
+  }
+
+  // Those that have an expert of this rank's token and are there.
+  __device__ __forceinline__ std::uint32_t RanksOf(int token) const {
+    const auto lane = static_cast<int>(threadIdx.x % 32);
+    std::uint32_t rank = 0;
+    if (lane < group_.shape.top_k) {
+      const std::int32_t id = args_.step.ids[token * group_.shape.top_k + lane];
+      if (id >= 0 && id < group_.shape.ranks * group_.shape.experts_of_rank) {
+        rank = 1U << (id / group_.shape.experts_of_rank);
+      }
+    }
+    return __reduce_or_sync(kAllLanes, rank) & ~LoadRelaxed(&group_.state->lost);
+  }
+
+ private:
+  // Adds the sums of `ranks`, bits from rank `first` on.
+  __device__ __forceinline__ void AddRanks(std::uint32_t ranks, int first, int token, int unit,
+                                           const uint4& own, float (&sums)[8]) const {
+    uint4 words[kRanksAtOnce];
+    std::uint32_t awaited = ranks;
+    Patience patience;
+#pragma unroll
+    for (int r = 0; r < kRanksAtOnce; ++r) {
+      if (first + r != group_.rank) continue;
+      words[r] = own;
+      awaited &= ~(1U << r);
+    }
+    const std::uint32_t others = awaited;
+    while (awaited != 0) {
+#pragma unroll
+      for (int r = 0; r < kRanksAtOnce; ++r) {
+        if ((awaited >> r & 1U) != 0) words[r] = LoadSystem(AnswerOf(first + r, token, unit));
+      }
+#pragma unroll
+      for (int r = 0; r < kRanksAtOnce; ++r) {
+        if ((awaited >> r & 1U) != 0 && words[r].x != kPoison) awaited &= ~(1U << r);
+      }
+      if (awaited == 0) break;
+      const int late = __ffs(static_cast<int>(awaited)) - 1;
+      if (!patience.Over(group_, first + late, number_)) continue;
+      awaited &= ~(1U << late);
+      ranks &= ~(1U << late);  // the step is no result
+    }
+#pragma unroll
+    for (int r = 0; r < kRanksAtOnce; ++r) {
+      if ((ranks >> r & 1U) == 0) continue;
+      Add(words[r], 1.0F, sums);
+      if ((others >> r & 1U) != 0) StorePoison(AnswerOf(first + r, token, unit));
+    }
+  }
+
+  [[nodiscard]] __device__ __forceinline__ std::byte* AnswerOf(int rank, int token,
+                                                               int unit) const {
+    return group_.heaps[group_.rank] + group_.layout.Answer(group_.shape, buffer_, rank, token) +
+           unit * 16;
+  }
+  // Fused: a product and a sum are rounded once.
+  __device__ __forceinline__ static void Add(const uint4& words, float weight, float (&sums)[8]) {
+    const std::uint32_t pairs[4] = {words.x, words.y, words.z, words.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      sums[2 * i] = __fmaf_rn(weight, LowHalf(pairs[i]), sums[2 * i]);
+      sums[2 * i + 1] = __fmaf_rn(weight, HighHalf(pairs[i]), sums[2 * i + 1]);
+    }
+  }
+  __device__ __forceinline__ static uint4 Rounded(const float (&sums)[8]) {
+    return make_uint4(RoundedPair(sums[0], sums[1]), RoundedPair(sums[2], sums[3]),
+                      RoundedPair(sums[4], sums[5]), RoundedPair(sums[6], sums[7]));
+  }
+
+  const CombineArguments& args_;
+  const ExchangeRank& group_;
+  const std::uint32_t number_;
+  const int buffer_;
+};
+
+// CTA (token, part) of a grid of tokens * parts; more tokens than fit are taken in turns.
+__global__ void __launch_bounds__(kWarpsMax * 32, 1)
+    CombineKernel(const __grid_constant__ CombineArguments args) {
+  extern __shared__ __align__(16) uint4 own[];  // a part of a row
+  __shared__ Choices choices[kExchangeRanksMax];
+  const ExchangeRank& group = args.group;
+  AllowDependentLaunch();
+  WaitForPrecedingKernels();
+  const Combiner combiner(args, StepOf(&group.state->combine_parts));
+  const int ranks = group.shape.ranks;
+  const int parts = args.parts;
+  const int units = (group.shape.hidden / 8 + parts - 1) / parts;
+  const int first = static_cast<int>(blockIdx.x) % parts * units;
+  const int last = min(first + units, group.shape.hidden / 8);
+  const auto step = static_cast<int>(gridDim.x) / parts;
+  const auto warp = static_cast<int>(threadIdx.x / 32);
+  const auto warps = static_cast<int>(blockDim.x / 32);
+  for (int token = static_cast<int>(blockIdx.x) / parts; token < args.step.cover; token += step) {
+    const bool is_own = token < args.step.tokens;
+    const std::uint32_t awaited = is_own ? combiner.RanksOf(token) : 0;
+    __syncthreads();  // the choices and sums of the token before are used
+    for (int source = warp; source < ranks; source += warps) {
+      combiner.ReadChoices(source, token, &choices[source]);
+    }
+    __syncthreads();
+    for (int i = static_cast<int>(threadIdx.x); i < units * ranks;
+         i += static_cast<int>(blockDim.x)) {
+      // This rank's own token last: it does not travel.
+      const int source = (group.rank + 1 + i / units) % ranks;
+      const int unit = first + i % units;
+      if (choices[source].count == 0 || unit >= last) continue;
+      const uint4 sum = combiner.Sum(choices[source], unit);
+      if (source == group.rank) {
+        own[unit - first] = sum;
+      } else {
+        combiner.Send(source, token, unit, sum);
+      }
+    }
+    __syncthreads();
+    for (int unit = first + static_cast<int>(threadIdx.x); is_own && unit < last;
+         unit += static_cast<int>(blockDim.x)) {
+      combiner.Receive(awaited, token, unit, own[unit - first]);
+    }
+  }
+  EndStep(&group.state->combine_parts);
+}
+
+}  // namespace
+
+cudaError_t CombineLowLatency(const ExchangeRank& rank, const ExchangeStep& step,
+                              const std::uint16_t* answers, std::uint16_t* out, bool dependent,
+                              cudaStream_t stream) {
+  if (!IsExchangeStep(rank, step) || answers == nullptr || !IsAligned16(answers) ||
+      (step.tokens > 0 && (out == nullptr || !IsAligned16(out)))) {
+    return cudaErrorInvalidValue;
+  }
+  // Few tokens are cut into parts of 1024 columns or more, so that more SMs load and store.
+  const int units = rank.shape.hidden / 8;
+  const int tokens = std::min(step.cover, kCtasMax);
+  const int parts = std::clamp(std::min(kCtasMax / tokens, units / kUnitsMin), 1, kPartsMax);
+  const int units_of_part = (units + parts - 1) / parts;
+  const int warps = std::clamp((units_of_part * rank.shape.ranks + 31) / 32, 4, kWarpsMax);
+  return LaunchExchange(CombineKernel, CombineArguments{rank, step, answers, out, parts},
+                        tokens * parts, warps * 32, units_of_part * 16, dependent, stream);
+}
+
+}  // namespace switchyard::cuda

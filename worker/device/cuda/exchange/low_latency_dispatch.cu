@@ -1,0 +1,273 @@
+// CTA 0 announces the step and makes the lists. The warps of the others have 512 columns of a token
+// each: they send them, poison what the step before left, and wait for the same columns of the same
+// token of every source.
+#include "worker/device/cuda/codec_math.cuh"
+#include "worker/device/cuda/exchange/exchange_launch.h"
+#include "worker/device/cuda/exchange/exchange_memory.cuh"
+#include "worker/device/cuda/exchange/expert_lists.cuh"
+#include "worker/device/cuda/exchange/low_latency.h"
+#include "worker/device/cuda/exchange/step_table.cuh"
+#include "worker/device/cuda/row_access.cuh"
+
+namespace switchyard::cuda {
+namespace {
+
+constexpr std::uint32_t kAllLanes = 0xffffffffU;
+constexpr int kThreadsMax = 512;
+constexpr int kSourcesAtOnce = 4;
+
+struct DispatchArguments {
+  ExchangeRank group;
+  ExchangeStep step;
+};
+
+// The columns of a row that a warp has, as 16-byte units at these places of the row; -1: none.
+template <ExchangeFormat kFormat>
+struct Units {
+  static constexpr int kOfLane = 2;
+
+  __device__ __forceinline__ Units(int hidden, int part) {
+    const auto lane = static_cast<int>(threadIdx.x % 32);
+    if constexpr (kFormat == ExchangeFormat::kFp8) {
+      const int column = part * kColumnsOfWarp + lane * 16;
+      at[0] = column < hidden ? column : -1;
+      at[1] = lane == 0 ? hidden + part * 16 : -1;  // of the scales
+    } else {
+#pragma unroll
+      for (int i = 0; i < kOfLane; ++i) {
+        const int column = part * kColumnsOfWarp + (i * 32 + lane) * 8;
+        at[i] = column < hidden ? column * 2 : -1;
+      }
+    }
+  }
+  int at[kOfLane];
+};
+
+// The bytes of those units. FP8: as the codec's (codec_encode.cu), value for value.
+template <ExchangeFormat kFormat>
+__device__ __forceinline__ void Encode(const std::uint16_t* row, int hidden, int part,
+                                       uint4 (&out)[2]) {
+  const auto lane = static_cast<int>(threadIdx.x % 32);
+  if constexpr (kFormat == ExchangeFormat::kBf16) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int column = part * kColumnsOfWarp + (i * 32 + lane) * 8;
+      if (column < hidden) {
+        out[i] = WithoutPoison(__ldg(reinterpret_cast<const uint4*>(row + column)));
+      }
+    }
+  } else {
+    const int column = part * kColumnsOfWarp + lane * 16;
+    const Chunk chunk = LoadChunk<true>(row + column, hidden - column);
+    std::uint32_t largest = LargestMagnitude(chunk);
+#pragma unroll
+    for (int lanes = 1; lanes < 8; lanes *= 2) {
+      largest = max(largest, __shfl_xor_sync(kAllLanes, largest, lanes));
+    }
+    const bool finite = largest < kBf16Infinity;
+    const float amax = fmaxf(kFp8AmaxMin, Bf16Value(largest));
+    const float factor = __fdiv_rn(kE4m3Largest, amax);
+    std::uint32_t words[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const std::uint32_t low = E4m3Pair(__fmul_rn(Bf16Value(chunk.Bits(4 * i)), factor),
+                                         __fmul_rn(Bf16Value(chunk.Bits(4 * i + 1)), factor));
+      const std::uint32_t high = E4m3Pair(__fmul_rn(Bf16Value(chunk.Bits(4 * i + 2)), factor),
+                                          __fmul_rn(Bf16Value(chunk.Bits(4 * i + 3)), factor));
+      words[i] = finite ? low | high << 16 : kE4m3NanCode * 0x01010101U;
+    }
+    out[0] = make_uint4(words[0], words[1], words[2], words[3]);
+    const std::uint32_t scale =
+        finite ? __float_as_uint(__fdiv_rn(amax, kE4m3Largest)) : kFloatNanBits;
+    out[1] = make_uint4(scale, __shfl_sync(kAllLanes, scale, 8),
+                        __shfl_sync(kAllLanes, scale, 16), __shfl_sync(kAllLanes, scale, 24));
+  }
+}
+
+template <ExchangeFormat kFormat>
+class RowWarp {
+ public:
+  __device__ __forceinline__ RowWarp(const ExchangeRank& group, const ExchangeStep& step,
+                                     std::uint32_t number)
+      : group_(group),
+        step_(step),
+        number_(number),
+        buffer_(static_cast<int>(number % kExchangeBuffers)) {}
+
+  __device__ __forceinline__ void Send(int token, int part) const {
+    if (token >= step_.tokens) return;
+    uint4 words[2];
+    Encode<kFormat>(step_.x + static_cast<std::int64_t>(token) * group_.shape.hidden,
+                    group_.shape.hidden, part, words);
+    const std::uint32_t ranks = RanksOf(token);
+    const Units<kFormat> units(group_.shape.hidden, part);
+    const std::int64_t row = group_.layout.Row(group_.shape, buffer_, group_.rank, token);
+    for (int turn = 1; turn <= group_.shape.ranks; ++turn) {
+      const int to = (group_.rank + turn) % group_.shape.ranks;
+      if ((ranks >> to & 1U) == 0) continue;
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        if (units.at[i] >= 0) StoreSystem(group_.heaps[to] + row + units.at[i], words[i]);
+      }
+    }
+  }
+
+  // Makes what was read in the step before poison again. Its rows are read by then, because the
+  // kernels that did come before this one.
+  __device__ __forceinline__ void Poison(int token, int part) const {
+    const int before = static_cast<int>((number_ + kExchangeBuffers - 1) % kExchangeBuffers);
+    const Units<kFormat> units(group_.shape.hidden, part);
+    for (int source = 0; source < group_.shape.ranks; ++source) {
+      if (source == group_.rank) continue;  // its rows are not waited for
+      std::byte* row =
+          group_.heaps[group_.rank] + group_.layout.Row(group_.shape, before, source, token);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        if (units.at[i] >= 0) StorePoison(row + units.at[i]);
+      }
+    }
+  }
+
+  __device__ __forceinline__ void Receive(int token, int part) const {
+    const Units<kFormat> units(group_.shape.hidden, part);
+    std::uint32_t awaited = SourcesOf(token);
+    Patience patience;
+    while (awaited != 0) {
+#pragma unroll
+      for (int first = 0; first < kExchangeRanksMax; first += kSourcesAtOnce) {
+        awaited &= ~Landed(awaited, first, token, units);
+      }
+      if (awaited == 0) break;
+      const int late = __ffs(static_cast<int>(awaited)) - 1;
+      if (__any_sync(kAllLanes, patience.Over(group_, late, number_))) awaited &= ~(1U << late);
+    }
+  }
+
+ private:
+  // Which of kSourcesAtOnce sources from `first` on are awaited and there.
+  __device__ __forceinline__ std::uint32_t Landed(std::uint32_t awaited, int first, int token,
+                                                  const Units<kFormat>& units) const {
+    uint4 words[kSourcesAtOnce][2];
+#pragma unroll
+    for (int s = 0; s < kSourcesAtOnce; ++s) {
+      if ((awaited >> (first + s) & 1U) == 0) continue;
+      const std::byte* row =
+          group_.heaps[group_.rank] + group_.layout.Row(group_.shape, buffer_, first + s, token);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        if (units.at[i] >= 0) words[s][i] = LoadSystem(row + units.at[i]);
+      }
+    }
+    std::uint32_t landed = 0;
+#pragma unroll
+    for (int s = 0; s < kSourcesAtOnce; ++s) {
+      if ((awaited >> (first + s) & 1U) == 0) continue;
+      bool there = true;
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        if (units.at[i] >= 0 && words[s][i].x == kPoison) there = false;
+      }
+      if (__all_sync(kAllLanes, there)) landed |= 1U << (first + s);
+    }
+    return landed;
+  }
+
+  // The ranks that have an expert of the token and are there.
+  __device__ __forceinline__ std::uint32_t RanksOf(int token) const {
+    const auto lane = static_cast<int>(threadIdx.x % 32);
+    std::uint32_t rank = 0;
+    if (lane < group_.shape.top_k) {
+      const std::int32_t id = step_.ids[token * group_.shape.top_k + lane];
+      if (id >= 0 && id < group_.shape.ranks * group_.shape.experts_of_rank) {
+        rank = 1U << (id / group_.shape.experts_of_rank);
+      }
+    }
+    return __reduce_or_sync(kAllLanes, rank) & ~LoadRelaxed(&group_.state->lost);
+  }
+
+  // The other sources that send this token here. Their tables say so; a header alone, that a source
+  // has no such token.
+  __device__ __forceinline__ std::uint32_t SourcesOf(int token) const {
+    const std::uint32_t tag = TagOf(group_, number_);
+    const int packets = group_.layout.packets;
+    std::uint32_t sources = 0;
+    for (int i = static_cast<int>(threadIdx.x % 32); i < group_.shape.ranks * packets; i += 32) {
+      const int source = i / packets;
+      if (source == group_.rank) continue;
+      const std::byte* own = group_.heaps[group_.rank];
+      const std::byte* header = own + group_.layout.Header(group_.shape, buffer_, source);
+      const std::byte* packet =
+          own + group_.layout.Packet(group_.shape, buffer_, source, token, i % packets);
+      Patience patience;
+      while (true) {
+        const uint4 words = LoadSystem(packet);
+        if (words.w == tag) {
+          if (LocalExpert(group_, words.x & 0xffffU) >= 0 ||
+              LocalExpert(group_, words.x >> 16) >= 0) {
+            sources |= 1U << source;
+          }
+          break;
+        }
+        const uint4 sizes = LoadSystem(header);
+        if (sizes.w == tag && token >= static_cast<int>(sizes.x & 0xffffU)) break;
+        if (patience.Over(group_, source, number_)) break;
+      }
+    }
+    return __reduce_or_sync(kAllLanes, sources);
+  }
+
+  const ExchangeRank& group_;
+  const ExchangeStep& step_;
+  const std::uint32_t number_;
+  const int buffer_;
+};
+
+template <ExchangeFormat kFormat>
+__global__ void __launch_bounds__(kThreadsMax, 2)
+    DispatchKernel(const __grid_constant__ DispatchArguments args) {
+  extern __shared__ __align__(16) std::byte memory[];
+  const ExchangeRank& group = args.group;
+  AllowDependentLaunch();
+  WaitForPrecedingKernels();
+  const std::uint32_t number = StepOf(&group.state->dispatch_parts);
+  if (blockIdx.x == 0) {
+    Announce(group, args.step, number);
+    ListMaker(group, args.step, number, memory).Make();
+    if (threadIdx.x == 0) {
+      group.state->covered[number % kExchangeBuffers] = static_cast<std::uint32_t>(args.step.cover);
+    }
+  } else {
+    const RowWarp<kFormat> warp(group, args.step, number);
+    const int parts = (group.shape.hidden + kColumnsOfWarp - 1) / kColumnsOfWarp;
+    const auto warps = static_cast<int>((gridDim.x - 1) * blockDim.x / 32);
+    const auto first = static_cast<int>((blockIdx.x - 1) * blockDim.x / 32 + threadIdx.x / 32);
+    const int all = args.step.cover * parts;
+    for (int i = first; i < all; i += warps) warp.Send(i / parts, i % parts);
+    const auto before = (number + kExchangeBuffers - 1) % kExchangeBuffers;
+    const int left = static_cast<int>(LoadRelaxed(&group.state->covered[before])) * parts;
+    for (int i = first; i < left; i += warps) warp.Poison(i / parts, i % parts);
+    for (int i = first; i < all; i += warps) warp.Receive(i / parts, i % parts);
+  }
+  EndStep(&group.state->dispatch_parts);
+}
+
+}  // namespace
+
+cudaError_t DispatchLowLatency(const ExchangeRank& rank, const ExchangeStep& step, bool dependent,
+                               cudaStream_t stream) {
+  if (!IsExchangeStep(rank, step)) return cudaErrorInvalidValue;
+  // As many warps as rows have parts, in CTAs that all run at once.
+  const int parts = (rank.shape.hidden + kColumnsOfWarp - 1) / kColumnsOfWarp;
+  const int shared = ListMemory::Bytes(rank.shape, step.cover);
+  constexpr int kSharedOfTwo = 100 << 10;  // so that two CTAs share an SM
+  const int ctas_max = shared <= kSharedOfTwo ? 256 : 128;
+  const int warps = std::clamp(step.cover / 8, 2, kThreadsMax / 32);
+  const int ctas = std::min((step.cover * parts + warps - 1) / warps, ctas_max);
+  const auto kernel = rank.shape.format == ExchangeFormat::kFp8
+                          ? DispatchKernel<ExchangeFormat::kFp8>
+                          : DispatchKernel<ExchangeFormat::kBf16>;
+  return LaunchExchange(kernel, DispatchArguments{rank, step}, 1 + ctas, warps * 32, shared,
+                        dependent, stream);
+}
+
+}  // namespace switchyard::cuda
