@@ -13,26 +13,22 @@
 // Tokens are random, and every answer of the first steps is compared bit by bit.
 #include <algorithm>
 #include <cstdio>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "bench/cuda/device_rig.h"
-#include "tests/cuda/device_kernels.h"
+#include "bench/cuda/exchange_rig.h"
 #include "tests/cuda/exchange_group.h"
 
 namespace switchyard::cuda::bench {
 namespace {
 
 using testing::Check;
-using testing::DeviceBuffer;
 using testing::ExchangeGroup;
 using testing::RankTokens;
 
 constexpr int kRoutings = 16;
-constexpr int kChain = 48;
-constexpr std::int64_t kFlushBytes = std::int64_t{320} << 20;
+constexpr int kChain = 48;                          // operations
 constexpr std::uint64_t kPatience = 5'000'000'000;  // ns
 
 struct Model {
@@ -46,98 +42,15 @@ constexpr Model kModels[] = {{"DeepSeek-V3", 7168, 8, 256},
                              {"E512 k10 H2048", 2048, 10, 512},
                              {"E128 k8 H7168", 7168, 8, 128}};
 
-// What one rank enqueues, the i-th time.
-using Operation = std::function<void(int rank, int i)>;
-
-class GroupRig {
- public:
-  explicit GroupRig(ExchangeGroup* group) : group_(group) {
-    for (int r = 0; r < group->ranks(); ++r) {
-      group->Select(r);
-      flushed_.emplace_back(kFlushBytes);
-      begins_.emplace_back();
-      ends_.emplace_back();
-      Check(cudaEventCreate(&begins_.back()), "event");
-      Check(cudaEventCreate(&ends_.back()), "event");
-    }
-  }
-  ~GroupRig() {
-    for (const cudaEvent_t event : begins_) cudaEventDestroy(event);
-    for (const cudaEvent_t event : ends_) cudaEventDestroy(event);
-  }
-  GroupRig(const GroupRig&) = delete;
-  GroupRig& operator=(const GroupRig&) = delete;
-
-  Figure Chain(const Operation& operation) {
-    const auto graphs = Capture(operation, kChain, /*flush=*/false);
-    std::vector<double> times;
-    for (int i = 0; i < 45; ++i) {
-      const double time = Replay(graphs) / kChain;
-      if (i >= 5) times.push_back(time);
-    }
-    Destroy(graphs);
-    return Summarize(times);
-  }
-  Figure Event(const Operation& operation) {
-    std::vector<std::vector<cudaGraphExec_t>> variants;
-    for (int v = 0; v < kRoutings; ++v) {
-      variants.push_back(Capture([&](int rank, int) { operation(rank, v); }, 1, /*flush=*/true));
-    }
-    std::vector<double> times;
-    for (int i = 0; i < 216; ++i) {
-      const double time = Replay(variants[static_cast<std::size_t>(i % kRoutings)]);
-      if (i >= 16) times.push_back(time);
-    }
-    for (const auto& graphs : variants) Destroy(graphs);
-    return Summarize(times);
-  }
-
- private:
-  std::vector<cudaGraphExec_t> Capture(const Operation& operation, int count, bool flush) {
-    std::vector<cudaGraphExec_t> graphs;
-    for (int r = 0; r < group_->ranks(); ++r) {
-      const auto at = static_cast<std::size_t>(r);
-      const cudaStream_t stream = group_->stream(r);
-      cudaGraph_t graph = nullptr;
-      group_->Select(r);
-      Check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
-      if (flush) testing::Flush(flushed_[at].get(), flushed_[at].count(), stream);
-      group_->Barrier(r);
-      Check(cudaEventRecordWithFlags(begins_[at], stream, cudaEventRecordExternal), "record");
-      for (int i = 0; i < count; ++i) operation(r, i);
-      Check(cudaEventRecordWithFlags(ends_[at], stream, cudaEventRecordExternal), "record");
-      Check(cudaStreamEndCapture(stream, &graph), "capture");
-      graphs.emplace_back();
-      Check(cudaGraphInstantiate(&graphs.back(), graph, 0), "graph");
-      Check(cudaGraphDestroy(graph), "graph");
-    }
-    return graphs;
-  }
-  // Microseconds of the slowest rank.
-  double Replay(const std::vector<cudaGraphExec_t>& graphs) {
-    for (int r = 0; r < group_->ranks(); ++r) {
-      group_->Select(r);
-      Check(cudaGraphLaunch(graphs[static_cast<std::size_t>(r)], group_->stream(r)), "replay");
-    }
-    group_->Synchronize();
-    double slowest = 0;
-    for (int r = 0; r < group_->ranks(); ++r) {
-      const auto at = static_cast<std::size_t>(r);
-      float milliseconds = 0;
-      Check(cudaEventElapsedTime(&milliseconds, begins_[at], ends_[at]), "elapsed");
-      slowest = std::max(slowest, static_cast<double>(milliseconds) * 1e3);
-    }
-    return slowest;
-  }
-  static void Destroy(const std::vector<cudaGraphExec_t>& graphs) {
-    for (const cudaGraphExec_t graph : graphs) cudaGraphExecDestroy(graph);
-  }
-
-  ExchangeGroup* const group_;
-  std::vector<DeviceBuffer<std::byte>> flushed_;
-  std::vector<cudaEvent_t> begins_;
-  std::vector<cudaEvent_t> ends_;
+// How rows go and answers come back.
+struct Way {
+  const char* name;
+  ExchangeFormat format;
+  ExchangeUnit unit;
 };
+constexpr Way kWays[] = {{"FP8", ExchangeFormat::kFp8, ExchangeUnit::kPerWorker},
+                         {"BF16", ExchangeFormat::kBf16, ExchangeUnit::kPerWorker},
+                         {"FP8 per expert", ExchangeFormat::kFp8, ExchangeUnit::kPerExpert}};
 
 // The values of the first tokens of each rank that are not as predicted; -1: a fault.
 int WrongValues(ExchangeGroup& group, const std::vector<RankTokens>& tokens) {
@@ -157,26 +70,33 @@ int WrongValues(ExchangeGroup& group, const std::vector<RankTokens>& tokens) {
   return wrong;
 }
 
-// Bytes that the busiest rank sends to others in dispatch and in combine, by the first routing.
+// Bytes that the busiest rank sends to others in dispatch and gets back in combine, by the first
+// routing.
 std::pair<double, double> WireBytes(const ExchangeShape& shape,
                                     const std::vector<RankTokens>& tokens) {
   std::int64_t most = 0;
+  std::int64_t most_answers = 0;
   for (int r = 0; r < shape.ranks; ++r) {
     std::int64_t rows = 0;
+    std::int64_t answers = 0;
     const RankTokens& own = tokens[static_cast<std::size_t>(r)];
     for (int t = 0; t < own.tokens; ++t) {
       unsigned ranks = 0;
       for (int k = 0; k < shape.top_k; ++k) {
         const int id = own.ids[static_cast<std::size_t>(t * shape.top_k + k)];
-        if (id >= 0) ranks |= 1U << (id / shape.experts_of_rank);
+        if (id < 0) continue;
+        ranks |= 1U << (id / shape.experts_of_rank);
+        if (shape.unit == ExchangeUnit::kPerExpert) answers += id / shape.experts_of_rank != r;
       }
       rows += __builtin_popcount(ranks & ~(1U << r));
     }
+    if (shape.unit == ExchangeUnit::kPerWorker) answers = rows;
     most = std::max(most, rows);
+    most_answers = std::max(most_answers, answers);
   }
   const ExchangeLayout layout = LayoutOf(shape);
   return {static_cast<double>(most) * layout.row_bytes,
-          static_cast<double>(most) * shape.hidden * 2};
+          static_cast<double>(most_answers) * shape.hidden * 2};
 }
 
 bool Measure(const Options& options, const std::string& name, const ExchangeShape& shape,
@@ -203,22 +123,26 @@ bool Measure(const Options& options, const std::string& name, const ExchangeShap
   }
   GroupRig rig(&group);
   const auto route = [&group](int r, int i) { group.Route(r, i % kRoutings); };
-  const Figure all = rig.Chain([&](int r, int i) {
+  const Figure all = rig.Chain(kChain, [&](int r, int i) {
     route(r, i);
     group.Dispatch(r, true);
     group.Touch(r, true);
     group.Combine(r, true);
   });
-  const Figure dispatch = rig.Chain([&](int r, int i) { route(r, i), group.Dispatch(r, true); });
+  const Figure dispatch =
+      rig.Chain(kChain, [&](int r, int i) { route(r, i), group.Dispatch(r, true); });
   const auto list_first = [&] {  // a combine alone takes the lists of its tokens
     for (int r = 0; r < shape.ranks; ++r) route(r, 0), group.Dispatch(r);
     group.Synchronize();
   };
   list_first();
-  const Figure combine = rig.Chain([&](int r, int) { route(r, 0), group.Combine(r, true); });
-  const Figure dispatch_event = rig.Event([&](int r, int i) { route(r, i), group.Dispatch(r); });
+  const Figure combine =
+      rig.Chain(kChain, [&](int r, int) { route(r, 0), group.Combine(r, true); });
+  const Figure dispatch_event =
+      rig.Event(kRoutings, [&](int r, int i) { route(r, i), group.Dispatch(r); });
   list_first();
-  const Figure combine_event = rig.Event([&](int r, int) { route(r, 0), group.Combine(r); });
+  const Figure combine_event =
+      rig.Event(kRoutings, [&](int r, int) { route(r, 0), group.Combine(r); });
   bool faulted = false;
   for (int r = 0; r < shape.ranks; ++r) faulted = faulted || group.State(r).fault != 0;
   const auto [sent, answered] = WireBytes(shape, first);
@@ -242,11 +166,10 @@ int Main(int argc, char** argv) {
   if (!options.list) Check(cudaGetDeviceCount(&devices), "devices");
   bool right = true;
   for (const Model& model : kModels) {
-    for (const ExchangeFormat format : {ExchangeFormat::kFp8, ExchangeFormat::kBf16}) {
+    for (const Way& way : kWays) {
       for (const int tokens : {128, 64, 32, 16, 8, 1}) {
-        const std::string name = std::string(model.name) +
-                                 (format == ExchangeFormat::kFp8 ? ", FP8, " : ", BF16, ") +
-                                 std::to_string(tokens);
+        const std::string name =
+            std::string(model.name) + ", " + way.name + ", " + std::to_string(tokens);
         if (!IsWanted(options, name)) continue;
         const int ranks = std::min(devices, kExchangeRanksMax);
         right = Measure(options, name,
@@ -255,7 +178,8 @@ int Main(int argc, char** argv) {
                          .hidden = model.hidden,
                          .top_k = model.top_k,
                          .experts_of_rank = model.experts / ranks,
-                         .format = format},
+                         .format = way.format,
+                         .unit = way.unit},
                         tokens) &&
                 right;
       }

@@ -79,13 +79,14 @@ std::vector<std::uint16_t> ExpectedToken(const ExchangeShape& shape, const RankT
   const auto top_k = static_cast<std::size_t>(shape.top_k);
   const std::vector<float> row = DecodedRow(shape, from.x.data() + t * hidden);
   std::vector<float> sums(hidden, 0.0F);
-  for (int rank = 0; rank < shape.ranks; ++rank) {
+  const bool per_expert = shape.unit == ExchangeUnit::kPerExpert;
+  for (int rank = 0; rank < (per_expert ? 1 : shape.ranks); ++rank) {
     std::vector<float> part(hidden, 0.0F);
     bool any = false;
     for (std::size_t k = 0; k < top_k; ++k) {
       const std::int32_t id = from.ids[t * top_k + k];
       if (id < 0 || id >= shape.ranks * shape.experts_of_rank ||
-          id / shape.experts_of_rank != rank) {
+          (!per_expert && id / shape.experts_of_rank != rank)) {
         continue;
       }
       any = true;
@@ -95,7 +96,9 @@ std::vector<std::uint16_t> ExpectedToken(const ExchangeShape& shape, const RankT
       }
     }
     if (!any) continue;
-    for (std::size_t c = 0; c < hidden; ++c) sums[c] += ValueOf(RoundedSum(part[c]));
+    for (std::size_t c = 0; c < hidden; ++c) {
+      sums[c] = per_expert ? part[c] : sums[c] + ValueOf(RoundedSum(part[c]));
+    }
   }
   std::vector<std::uint16_t> out;
   for (const float sum : sums) out.push_back(RoundedSum(sum));
@@ -243,6 +246,22 @@ void ExchangeGroup::Synchronize() {
     Select(r);
     Check(cudaDeviceSynchronize(), "synchronize");
   }
+}
+
+GemmRows ExchangeGroup::LandedRows(int rank) const {
+  const Member& member = *members_[At(rank)];
+  return {.rows = member.heap.get() + member.rank.layout.rows,
+          .stride = member.rank.layout.row_stride,
+          .scale_offset = shape_.format == ExchangeFormat::kFp8 ? shape_.hidden : 0,
+          .row_index = member.row_index.get()};
+}
+
+GemmGroups ExchangeGroup::Groups(int rank) const {
+  const Member& member = *members_[At(rank)];
+  return {.counts = member.counts.get(),
+          .offsets = member.offsets.get(),
+          .slots_per_group = 0,
+          .groups = shape_.experts_of_rank};
 }
 
 ExchangeState ExchangeGroup::State(int rank) const {

@@ -63,6 +63,10 @@ class ExchangeGroup {
   [[nodiscard]] int ranks() const { return shape_.ranks; }
   [[nodiscard]] cudaStream_t stream(int rank) const { return members_[At(rank)]->stream; }
   [[nodiscard]] const ExchangeRank& rank(int rank) const { return members_[At(rank)]->rank; }
+  // What a product takes of the rank's last dispatch, and where combine reads answers.
+  [[nodiscard]] GemmRows LandedRows(int rank) const;
+  [[nodiscard]] GemmGroups Groups(int rank) const;
+  [[nodiscard]] std::uint16_t* answers(int rank) const { return members_[At(rank)]->answers.get(); }
 
  private:
   struct Member {

@@ -7,7 +7,8 @@
 //   headers  [buffer][source]          16 bytes: tokens, shape, tag
 //   table    [buffer][source][token]   packets of 16 bytes: two expert ids, their weights, tag
 //   rows     [buffer][source][token]   the row in its wire format, scales behind the data
-//   answers  [buffer][expert rank][token]  the sum of that rank's experts, BF16
+//   answers  [buffer][expert rank][token]  the sum of that rank's experts, BF16; or
+//            [buffer][token][choice]       the row of one expert, BF16
 //
 // A token's place is its number at its source, so that nobody counts before rows fly. Rows and
 // answers say by themselves that they are there: their memory holds 0xff until they land, and no
@@ -33,6 +34,10 @@ constexpr int kColumnsOfWarp = 512;  // of a row
 // it is; a NaN stays one, with other bits.
 enum class ExchangeFormat : std::uint8_t { kFp8, kBf16 };
 
+// Says what comes back for a token: a row from each rank that has experts of it, which is less to
+// send, or one from each expert, whose sum is bit-equal wherever experts are placed.
+enum class ExchangeUnit : std::uint8_t { kPerWorker, kPerExpert };
+
 // Alike on all ranks.
 struct ExchangeShape {
   int ranks = 1;
@@ -41,6 +46,7 @@ struct ExchangeShape {
   int top_k = 0;
   int experts_of_rank = 0;  // rank r has the experts from r * experts_of_rank on
   ExchangeFormat format = ExchangeFormat::kFp8;
+  ExchangeUnit unit = ExchangeUnit::kPerWorker;
 };
 
 constexpr bool IsExchangeShape(const ExchangeShape& shape) {
@@ -51,6 +57,11 @@ constexpr bool IsExchangeShape(const ExchangeShape& shape) {
          shape.experts_of_rank <= kExchangeExpertsMax &&
          shape.ranks * shape.tokens_max * shape.top_k <= kExchangePairsMax;
 }
+
+// One of the top-k of a token.
+struct Choice {
+  int number = 0;
+};
 
 // Where everything lies in a heap, in bytes from its start.
 struct ExchangeLayout {
@@ -83,6 +94,14 @@ struct ExchangeLayout {
                                                                   int token) const {
     return answers + Place(shape, buffer, rank, token) * answer_stride;
   }
+  // The same with ExchangeUnit::kPerExpert.
+  [[nodiscard]] __host__ __device__ constexpr std::int64_t Answer(const ExchangeShape& shape,
+                                                                  int buffer, int token,
+                                                                  Choice choice) const {
+    const std::int64_t place =
+        static_cast<std::int64_t>(buffer * shape.tokens_max + token) * shape.top_k + choice.number;
+    return answers + place * answer_stride;
+  }
   // The number of a row among all: what row lists hold.
   [[nodiscard]] static __host__ __device__ constexpr std::int64_t Place(const ExchangeShape& shape,
                                                                         int buffer, int source,
@@ -106,7 +125,11 @@ constexpr ExchangeLayout LayoutOf(const ExchangeShape& shape) {
   layout.table = static_cast<std::int64_t>(kExchangeBuffers) * shape.ranks * 128;
   layout.rows = aligned(layout.table + places * layout.packets * 16);
   layout.answers = layout.rows + places * layout.row_stride;
-  layout.bytes = layout.answers + places * layout.answer_stride;
+  const std::int64_t answers =
+      shape.unit == ExchangeUnit::kPerWorker
+          ? places
+          : static_cast<std::int64_t>(kExchangeBuffers) * shape.tokens_max * shape.top_k;
+  layout.bytes = layout.answers + answers * layout.answer_stride;
   return layout;
 }
 

@@ -5,10 +5,11 @@
 //   rank r:  DispatchLowLatency -> experts, by ExchangeRows -> CombineLowLatency
 //
 // Dispatch encodes rows on their way, and leaves what the grouped products take (grouped_gemm.h,
-// layout `index`): counts and offsets of experts, and the row of each slot. Combine sums, for each
-// token, the answers of a rank's experts with their weights, k ascending, fused multiply-adds in
-// FP32 from zero, rounded to BF16 once; the source adds the sums of ranks in ascending order in
-// FP32, and rounds once more. Answers do not depend on which slot an expert's row got.
+// layout `index`): counts and offsets of experts, and the row of each slot. Combine adds a token's
+// answers with their weights, k ascending, by fused multiply-adds in FP32 from zero, rounded to
+// BF16 once: with kPerExpert at the source; with kPerWorker at each rank for its own experts, and
+// the source adds those sums in ascending order of ranks in FP32 and rounds once more. Answers do
+// not depend on which slot an expert's row got.
 //
 // Arrival: a receiver polls the row itself, which is written by 16-byte stores of system scope.
 // PTX makes those single-copy atomic, so a unit whose first word is not poison is there as a whole.

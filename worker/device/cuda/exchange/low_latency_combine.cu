@@ -13,7 +13,7 @@ constexpr std::uint32_t kAllLanes = 0xffffffffU;
 constexpr int kCtasMax = 128;  // that run at once, an SM each
 constexpr int kWarpsMax = 28;
 constexpr int kChoicesAtOnce = 4;
-constexpr int kRanksAtOnce = 4;
+constexpr int kTermsAtOnce = 4;
 constexpr int kPartsMax = 8;
 constexpr int kUnitsMin = 128;  // of a part; a unit is eight columns
 
@@ -39,12 +39,16 @@ __device__ __forceinline__ std::uint32_t RoundedPair(float low, float high) {
 // The choices of a token of a source that this rank has experts for, in ascending order.
 struct Choices {
   int count;
+  int numbers[kExchangeTopKMax];
   int slots[kExchangeTopKMax];
   float weights[kExchangeTopKMax];
 };
 
+template <ExchangeUnit kUnit>
 class Combiner {
  public:
+  static constexpr bool kPerWorker = kUnit == ExchangeUnit::kPerWorker;
+
   __device__ __forceinline__ Combiner(const CombineArguments& args, std::uint32_t number)
       : args_(args),
         group_(args.group),
@@ -60,6 +64,7 @@ class Combiner {
     const std::uint32_t here = __ballot_sync(kAllLanes, slot >= 0);
     if (slot >= 0) {
       const int place = __popc(here & ((1U << lane) - 1));
+      choices->numbers[place] = lane;
       choices->slots[place] = slot;
       choices->weights[place] = args_.step.rows.weights[at];
     }
@@ -92,74 +97,98 @@ class Combiner {
                     group_.layout.Answer(group_.shape, buffer_, group_.rank, token) + unit * 16,
                 sum);
   }
+  // A unit of each choice as it is.
+  __device__ __forceinline__ void SendAll(int source, int token, const Choices& choices,
+                                          int unit) const {
+    for (int i = 0; i < choices.count; ++i) {
+      const auto* answer = reinterpret_cast<const uint4*>(
+          args_.answers + static_cast<std::int64_t>(choices.slots[i]) * group_.shape.hidden);
+      const Choice choice{choices.numbers[i]};
+      StoreSystem(group_.heaps[source] +
+                      group_.layout.Answer(group_.shape, buffer_, token, choice) + unit * 16,
+                  WithoutPoison(answer[unit]));
+    }
+  }
 
-  // A unit of this rank's own token: the sums of `ranks`, in ascending order. `own`: its own.
-  __device__ __forceinline__ void Receive(std::uint32_t ranks, int token, int unit,
+  // A unit of this rank's own token, from `terms`: the sums of ranks or the rows of choices, in
+  // ascending order. `own`: this rank's own sum.
+  __device__ __forceinline__ void Receive(std::uint32_t terms, int token, int unit,
                                           uint4 own) const {
     float sums[8] = {};
 #pragma unroll 1
-    for (int first = 0; ranks >> first != 0; first += kRanksAtOnce) {
-      AddRanks(ranks >> first & ((1U << kRanksAtOnce) - 1), first, token, unit, own, sums);
+    for (int first = 0; terms >> first != 0; first += kTermsAtOnce) {
+      AddTerms(terms >> first & ((1U << kTermsAtOnce) - 1), first, token, unit, own, sums);
     }
     auto* out = reinterpret_cast<uint4*>(args_.out +
                                          static_cast<std::int64_t>(token) * group_.shape.hidden);
     out[unit] = Rounded(sums);
   }
 
-  // Those that have an expert of this rank's token and are there.
-  __device__ __forceinline__ std::uint32_t RanksOf(int token) const {
+  // The terms of this rank's token, of ranks that are there: a bit for each rank, or each choice.
+  __device__ __forceinline__ std::uint32_t TermsOf(int token) const {
     const auto lane = static_cast<int>(threadIdx.x % 32);
-    std::uint32_t rank = 0;
+    const std::uint32_t lost = LoadRelaxed(&group_.state->lost);
+    std::uint32_t term = 0;
     if (lane < group_.shape.top_k) {
       const std::int32_t id = args_.step.ids[token * group_.shape.top_k + lane];
       if (id >= 0 && id < group_.shape.ranks * group_.shape.experts_of_rank) {
-        rank = 1U << (id / group_.shape.experts_of_rank);
+        const int rank = id / group_.shape.experts_of_rank;
+        if ((lost >> rank & 1U) == 0) term = 1U << (kPerWorker ? rank : lane);
       }
     }
-    return __reduce_or_sync(kAllLanes, rank) & ~LoadRelaxed(&group_.state->lost);
+    return __reduce_or_sync(kAllLanes, term);
   }
 
  private:
-  // Adds the sums of `ranks`, bits from rank `first` on.
-  __device__ __forceinline__ void AddRanks(std::uint32_t ranks, int first, int token, int unit,
+  // Adds `terms`, bits from term `first` on.
+  __device__ __forceinline__ void AddTerms(std::uint32_t terms, int first, int token, int unit,
                                            const uint4& own, float (&sums)[8]) const {
-    uint4 words[kRanksAtOnce];
-    std::uint32_t awaited = ranks;
+    uint4 words[kTermsAtOnce];
+    std::uint32_t awaited = terms;
     Patience patience;
 #pragma unroll
-    for (int r = 0; r < kRanksAtOnce; ++r) {
-      if (first + r != group_.rank) continue;
-      words[r] = own;
-      awaited &= ~(1U << r);
+    for (int i = 0; i < kTermsAtOnce; ++i) {
+      if (!kPerWorker || first + i != group_.rank) continue;
+      words[i] = own;
+      awaited &= ~(1U << i);
     }
-    const std::uint32_t others = awaited;
+    const std::uint32_t landed = awaited;
     while (awaited != 0) {
 #pragma unroll
-      for (int r = 0; r < kRanksAtOnce; ++r) {
-        if ((awaited >> r & 1U) != 0) words[r] = LoadSystem(AnswerOf(first + r, token, unit));
+      for (int i = 0; i < kTermsAtOnce; ++i) {
+        if ((awaited >> i & 1U) != 0) words[i] = LoadSystem(AnswerOf(first + i, token, unit));
       }
 #pragma unroll
-      for (int r = 0; r < kRanksAtOnce; ++r) {
-        if ((awaited >> r & 1U) != 0 && words[r].x != kPoison) awaited &= ~(1U << r);
+      for (int i = 0; i < kTermsAtOnce; ++i) {
+        if ((awaited >> i & 1U) != 0 && words[i].x != kPoison) awaited &= ~(1U << i);
       }
       if (awaited == 0) break;
       const int late = __ffs(static_cast<int>(awaited)) - 1;
-      if (!patience.Over(group_, first + late, number_)) continue;
+      if (!patience.Over(group_, RankOf(first + late, token), number_)) continue;
       awaited &= ~(1U << late);
-      ranks &= ~(1U << late);  // the step is no result
+      terms &= ~(1U << late);  // the step is no result
     }
 #pragma unroll
-    for (int r = 0; r < kRanksAtOnce; ++r) {
-      if ((ranks >> r & 1U) == 0) continue;
-      Add(words[r], 1.0F, sums);
-      if ((others >> r & 1U) != 0) StorePoison(AnswerOf(first + r, token, unit));
+    for (int i = 0; i < kTermsAtOnce; ++i) {
+      if ((terms >> i & 1U) == 0) continue;
+      Add(words[i], WeightOf(first + i, token), sums);
+      if ((landed >> i & 1U) != 0) StorePoison(AnswerOf(first + i, token, unit));
     }
   }
 
-  [[nodiscard]] __device__ __forceinline__ std::byte* AnswerOf(int rank, int token,
+  [[nodiscard]] __device__ __forceinline__ std::byte* AnswerOf(int term, int token,
                                                                int unit) const {
-    return group_.heaps[group_.rank] + group_.layout.Answer(group_.shape, buffer_, rank, token) +
-           unit * 16;
+    const ExchangeLayout& layout = group_.layout;
+    const std::int64_t at = kPerWorker ? layout.Answer(group_.shape, buffer_, term, token)
+                                       : layout.Answer(group_.shape, buffer_, token, Choice{term});
+    return group_.heaps[group_.rank] + at + unit * 16;
+  }
+  [[nodiscard]] __device__ __forceinline__ int RankOf(int term, int token) const {
+    if (kPerWorker) return term;
+    return args_.step.ids[token * group_.shape.top_k + term] / group_.shape.experts_of_rank;
+  }
+  [[nodiscard]] __device__ __forceinline__ float WeightOf(int term, int token) const {
+    return kPerWorker ? 1.0F : args_.step.weights[token * group_.shape.top_k + term];
   }
   // Fused: a product and a sum are rounded once.
   __device__ __forceinline__ static void Add(const uint4& words, float weight, float (&sums)[8]) {
@@ -182,6 +211,7 @@ class Combiner {
 };
 
 // CTA (token, part) of a grid of tokens * parts; more tokens than fit are taken in turns.
+template <ExchangeUnit kUnit>
 __global__ void __launch_bounds__(kWarpsMax * 32, 1)
     CombineKernel(const __grid_constant__ CombineArguments args) {
   extern __shared__ __align__(16) uint4 own[];  // a part of a row
@@ -189,7 +219,7 @@ __global__ void __launch_bounds__(kWarpsMax * 32, 1)
   const ExchangeRank& group = args.group;
   AllowDependentLaunch();
   WaitForPrecedingKernels();
-  const Combiner combiner(args, StepOf(&group.state->combine_parts));
+  const Combiner<kUnit> combiner(args, StepOf(&group.state->combine_parts));
   const int ranks = group.shape.ranks;
   const int parts = args.parts;
   const int units = (group.shape.hidden / 8 + parts - 1) / parts;
@@ -200,7 +230,7 @@ __global__ void __launch_bounds__(kWarpsMax * 32, 1)
   const auto warps = static_cast<int>(blockDim.x / 32);
   for (int token = static_cast<int>(blockIdx.x) / parts; token < args.step.cover; token += step) {
     const bool is_own = token < args.step.tokens;
-    const std::uint32_t awaited = is_own ? combiner.RanksOf(token) : 0;
+    const std::uint32_t awaited = is_own ? combiner.TermsOf(token) : 0;
     __syncthreads();  // the choices and sums of the token before are used
     for (int source = warp; source < ranks; source += warps) {
       combiner.ReadChoices(source, token, &choices[source]);
@@ -212,6 +242,10 @@ __global__ void __launch_bounds__(kWarpsMax * 32, 1)
       const int source = (group.rank + 1 + i / units) % ranks;
       const int unit = first + i % units;
       if (choices[source].count == 0 || unit >= last) continue;
+      if constexpr (kUnit == ExchangeUnit::kPerExpert) {
+        combiner.SendAll(source, token, choices[source], unit);
+        continue;
+      }
       const uint4 sum = combiner.Sum(choices[source], unit);
       if (source == group.rank) {
         own[unit - first] = sum;
@@ -243,7 +277,10 @@ cudaError_t CombineLowLatency(const ExchangeRank& rank, const ExchangeStep& step
   const int parts = std::clamp(std::min(kCtasMax / tokens, units / kUnitsMin), 1, kPartsMax);
   const int units_of_part = (units + parts - 1) / parts;
   const int warps = std::clamp((units_of_part * rank.shape.ranks + 31) / 32, 4, kWarpsMax);
-  return LaunchExchange(CombineKernel, CombineArguments{rank, step, answers, out, parts},
+  const auto kernel = rank.shape.unit == ExchangeUnit::kPerWorker
+                          ? CombineKernel<ExchangeUnit::kPerWorker>
+                          : CombineKernel<ExchangeUnit::kPerExpert>;
+  return LaunchExchange(kernel, CombineArguments{rank, step, answers, out, parts},
                         tokens * parts, warps * 32, units_of_part * 16, dependent, stream);
 }
 

@@ -173,13 +173,14 @@ TEST_P(LowLatencyTest, AGraphGivesTheSameBitsHoweverOftenItRuns) {
 
 // Sizes that all ranks' kernels can run at once on one GPU.
 ExchangeShape ShapeOf(int ranks, int tokens, int hidden, int top_k, int experts,
-                      ExchangeFormat format) {
+                      ExchangeFormat format, ExchangeUnit unit = ExchangeUnit::kPerWorker) {
   return {.ranks = ranks,
           .tokens_max = tokens,
           .hidden = hidden,
           .top_k = top_k,
           .experts_of_rank = experts,
-          .format = format};
+          .format = format,
+          .unit = unit};
 }
 INSTANTIATE_TEST_SUITE_P(
     Shapes, LowLatencyTest,
@@ -192,6 +193,12 @@ INSTANTIATE_TEST_SUITE_P(
         Sizes{"EightOfSqlite", ShapeOf(8, 24, 256, 4, 2, ExchangeFormat::kFp8)},
         Sizes{"ThreeWithManyChoices", ShapeOf(3, 16, 640, 16, 171, ExchangeFormat::kBf16)},
         Sizes{"OneChoice", ShapeOf(5, 7, 128, 1, 1, ExchangeFormat::kFp8)},
+        Sizes{"TwoPerExpert",
+              ShapeOf(2, 64, 7168, 8, 128, ExchangeFormat::kFp8, ExchangeUnit::kPerExpert)},
+        Sizes{"FourPerExpert",
+              ShapeOf(4, 32, 2048, 8, 32, ExchangeFormat::kBf16, ExchangeUnit::kPerExpert)},
+        Sizes{"SevenPerExpert",
+              ShapeOf(7, 9, 384, 13, 2, ExchangeFormat::kFp8, ExchangeUnit::kPerExpert)},
         Sizes{"OddChoices", ShapeOf(2, 33, 4096, 7, 64, ExchangeFormat::kFp8)}),
     [](const auto& param) { return std::string(param.param.name); });
 
@@ -246,6 +253,26 @@ TEST(LowLatencyFaultTest, RanksThatDisagreeAboutTheStepSaySo) {
   for (int r = 0; r < 2; ++r) {
     EXPECT_EQ(group.State(r).fault, static_cast<std::uint32_t>(ExchangeFault::kMismatch));
     EXPECT_EQ(group.State(r).fault_rank, static_cast<std::uint32_t>(1 - r));
+  }
+}
+
+// A sum at the source does not depend on which ranks have the experts.
+TEST(LowLatencyUnitTest, SumsPerExpertAreTheSameBitsWhereverExpertsAre) {
+  REQUIRE_DEVICE();
+  std::mt19937_64 random(13);
+  RankTokens tokens;
+  std::vector<std::uint16_t> first;
+  for (const int ranks : {1, 2, 3, 6}) {
+    const ExchangeShape shape =
+        ShapeOf(ranks, 12, 2048, 6, 24 / ranks, ExchangeFormat::kFp8, ExchangeUnit::kPerExpert);
+    if (ranks == 1) tokens = RandomTokens(shape, 12, 0.0, random);
+    ExchangeGroup group(shape, Devices(), kPatience);
+    for (int r = 0; r < ranks; ++r) group.SetTokens(r, tokens, 12);
+
+    RunStep(group);
+
+    if (ranks == 1) first = group.Out(0);
+    for (int r = 0; r < ranks; ++r) EXPECT_EQ(group.Out(r), first) << r << " of " << ranks;
   }
 }
 
@@ -310,6 +337,10 @@ TEST(ExchangeLayoutTest, NothingOverlapsAndAllIsAligned) {
       EXPECT_LE(layout.Packet(shape, last, 2, 4, layout.packets - 1) + 16, layout.rows);
       EXPECT_LE(layout.Row(shape, last, 2, 4) + layout.row_bytes, layout.answers);
       EXPECT_LE(layout.Answer(shape, last, 2, 4) + hidden * 2, layout.bytes);
+      ExchangeShape per_expert = shape;
+      per_expert.unit = ExchangeUnit::kPerExpert;
+      EXPECT_EQ(LayoutOf(per_expert).Answer(per_expert, last, 4, Choice{6}) + layout.answer_stride,
+                LayoutOf(per_expert).bytes);
       EXPECT_EQ(layout.packets, 4);
       EXPECT_EQ(layout.row_bytes,
                 format == ExchangeFormat::kBf16 ? hidden * 2 : hidden + (hidden + 511) / 512 * 16);
