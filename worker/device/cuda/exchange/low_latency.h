@@ -16,9 +16,10 @@
 // E4M3 codes and scales of the codec never form that word; in BF16 a NaN's sign is cleared.
 //
 // Ranks call both in the same order for the same steps, also with no tokens. A rank may be one step
-// ahead of another. Each waits at most `timeout_ns` for another rank; then that rank counts as
-// lost, later kernels skip it at once, and ExchangeState says so: whatever such a step has written
-// is no result. The same holds for a peer whose step is of another shape or covers fewer tokens.
+// ahead of another. The rows of a step stay until this rank's next dispatch begins. Each waits at
+// most `timeout_ns` for another rank; then that rank counts as lost, later kernels skip it at once,
+// and ExchangeState says so: whatever such a step has written is no result. The same holds for a
+// peer whose step is of another shape or covers fewer tokens.
 //
 // Memory: the heap of a rank is filled with 0xff and its state with zeros before the first step of
 // a group; a new generation begins so again. The functions check arguments, enqueue one kernel and
