@@ -2,13 +2,8 @@
 // this one. Skipped, with the reason, where there is no GPU.
 #include "worker/device/cuda/backend/cuda_sharing.h"
 
-#include <array>
-#include <csignal>
 #include <cstring>
-#include <fcntl.h>
 #include <string>
-#include <sys/wait.h>
-#include <unistd.h>
 #include <vector>
 
 #include "absl/strings/escaping.h"
@@ -18,6 +13,7 @@
 #include <cuda_runtime_api.h>
 
 #include "core/base/error.h"
+#include "tests/testing/line_process.h"
 #include "tests/testing/status_matchers.h"
 #include "worker/device/cuda/backend/cuda_backend.h"
 
@@ -28,17 +24,6 @@ using testing::FailsWith;
 using ::testing::HasSubstr;
 
 constexpr std::size_t kBytes = std::size_t{5} << 20;
-
-std::string ReadLine(int from) {
-  std::string line;
-  char one = 0;
-  while (read(from, &one, 1) == 1 && one != '\n') line += one;
-  return line;
-}
-void WriteLine(int to, std::string line) {
-  line += '\n';
-  EXPECT_EQ(write(to, line.data(), line.size()), static_cast<ssize_t>(line.size()));
-}
 
 bool Fill(const Buffer& buffer, int byte) {
   return cudaMemset(buffer.data(), byte, buffer.bytes()) == cudaSuccess &&
@@ -55,58 +40,14 @@ int ByteOf(const Buffer& buffer) {
   return host.front();
 }
 
-std::string ProgramBesideThis(const char* name) {
-  std::array<char, 4096> path{};
-  const ssize_t length = readlink("/proc/self/exe", path.data(), path.size() - 1);
-  const std::string own(path.data(), length > 0 ? static_cast<std::size_t>(length) : 0);
-  return own.substr(0, own.rfind('/') + 1) + name;
-}
-
 // The other process, with the orders of cuda_sharing_peer.cc.
-class Peer {
+class Peer : public testing::LineProcess {
  public:
-  Peer() {
-    int orders[2];
-    int answers[2];
-    // Not the peer's: it would keep itself alive.
-    EXPECT_EQ(pipe2(orders, O_CLOEXEC), 0);
-    EXPECT_EQ(pipe2(answers, O_CLOEXEC), 0);
-    pid_ = fork();
-    if (pid_ == 0) {
-      dup2(orders[0], STDIN_FILENO);
-      dup2(answers[1], STDOUT_FILENO);
-      const std::string program = ProgramBesideThis("cuda_sharing_peer");
-      execl(program.c_str(), program.c_str(), nullptr);
-      _exit(127);
-    }
-    close(orders[0]);
-    close(answers[1]);
-    to_ = orders[1];
-    from_ = answers[0];
-  }
-  ~Peer() {
-    close(to_);  // ends it
-    close(from_);
-    int status = 0;
-    if (pid_ > 0) waitpid(pid_, &status, 0);
-  }
-  Peer(const Peer&) = delete;
-  Peer& operator=(const Peer&) = delete;
+  Peer() : LineProcess("cuda_sharing_peer", {}) {}
   std::string Do(const std::string& order) {
-    WriteLine(to_, order);
-    return ReadLine(from_);
+    Write(order);
+    return Read();
   }
-  void Kill() {
-    kill(pid_, SIGKILL);
-    int status = 0;
-    waitpid(pid_, &status, 0);
-    pid_ = -1;
-  }
-
- private:
-  pid_t pid_ = -1;
-  int to_ = -1;
-  int from_ = -1;
 };
 
 class CudaSharingTest : public ::testing::Test {

@@ -1,0 +1,141 @@
+#include "worker/device/cuda/backend/exchange_member.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include <cuda_runtime_api.h>
+
+#include "core/base/error.h"
+#include "core/base/status_macros.h"
+
+namespace switchyard {
+namespace {
+
+absl::Status Checked(cudaError_t error, absl::string_view doing) {
+  if (error == cudaSuccess) return absl::OkStatus();
+  return MakeError(absl::StatusCode::kInternal, Reason::kInternal,
+                   absl::StrCat("exchange between GPUs: ", doing, ": ", cudaGetErrorName(error)));
+}
+
+// Pieces of one buffer, each aligned for any of its uses.
+class Pieces {
+ public:
+  template <typename T>
+  T* Take(std::byte* base, std::size_t count) {
+    auto* const piece = reinterpret_cast<T*>(base + used_);
+    constexpr std::size_t kAlign = 128;
+    used_ += (count * sizeof(T) + kAlign - 1) / kAlign * kAlign;
+    return piece;
+  }
+  [[nodiscard]] std::size_t used() const { return used_; }
+
+ private:
+  std::size_t used_ = 0;
+};
+
+// The lists from `base` on; returns their size.
+std::size_t PlaceLists(const cuda::ExchangeShape& shape, std::byte* base,
+                       cuda::ExchangeRows* rows) {
+  const auto experts = static_cast<std::size_t>(shape.experts_of_rank);
+  const std::size_t choices = static_cast<std::size_t>(shape.ranks) *
+                              static_cast<std::size_t>(shape.tokens_max) *
+                              static_cast<std::size_t>(shape.top_k);
+  Pieces pieces;
+  rows->counts = pieces.Take<std::int32_t>(base, experts);
+  rows->offsets = pieces.Take<std::int32_t>(base, experts + 1);
+  rows->row_index =
+      pieces.Take<std::int32_t>(base, static_cast<std::size_t>(cuda::ExchangeSlotsMax(shape)));
+  rows->slots = pieces.Take<std::int32_t>(base, choices);
+  rows->weights = pieces.Take<float>(base, choices);
+  return pieces.used();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ExchangeMember>> ExchangeMember::Create(
+    DeviceBackend* device, const cuda::ExchangeShape& shape, int rank) {
+  if (!cuda::IsExchangeShape(shape) || rank < 0 || rank >= shape.ranks) {
+    return MakeError(
+        absl::StatusCode::kInvalidArgument, Reason::kBadShape,
+        absl::StrFormat(
+            "exchange between GPUs: no kernels for rank %d of %d with %d tokens of hidden "
+            "%d, top-k %d and %d experts of a rank; at most %d ranks, %d tokens and %d "
+            "choices in all, hidden a multiple of 128 up to %d",
+            rank, shape.ranks, shape.tokens_max, shape.hidden, shape.top_k, shape.experts_of_rank,
+            cuda::kExchangeRanksMax, cuda::kExchangeTokensMax, cuda::kExchangePairsMax,
+            cuda::kExchangeHiddenMax));
+  }
+  std::unique_ptr<ExchangeMember> member(new ExchangeMember());
+  member->device_ = device;
+  member->rank_.shape = shape;
+  member->rank_.layout = cuda::LayoutOf(shape);
+  member->rank_.rank = rank;
+  SY_RETURN_IF_ERROR(member->Allocate(device));
+  return member;
+}
+
+absl::Status ExchangeMember::Allocate(DeviceBackend* device) {
+  const auto bytes = static_cast<std::size_t>(rank_.layout.bytes);
+  SY_ASSIGN_OR_RETURN(heap_, device->AllocateShared(bytes));
+  SY_ASSIGN_OR_RETURN(state_, device->Allocate(sizeof(cuda::ExchangeState), MemoryKind::kDevice));
+  SY_ASSIGN_OR_RETURN(
+      lists_, device->Allocate(PlaceLists(rank_.shape, nullptr, &rows_), MemoryKind::kDevice));
+  PlaceLists(rank_.shape, lists_->data(), &rows_);
+  // Both before anybody has the key.
+  SY_RETURN_IF_ERROR(Checked(cudaMemset(heap_.buffer->data(), 0xff, bytes), "filling the heap"));
+  SY_RETURN_IF_ERROR(
+      Checked(cudaMemset(state_->data(), 0, sizeof(cuda::ExchangeState)), "clearing the state"));
+  SY_RETURN_IF_ERROR(Checked(cudaDeviceSynchronize(), "filling the heap"));
+  rank_.state = reinterpret_cast<cuda::ExchangeState*>(state_->data());
+  rank_.heaps[rank_.rank] = heap_.buffer->data();
+  return absl::OkStatus();
+}
+
+absl::Status ExchangeMember::Join(std::span<const std::string> keys, Duration patience) {
+  if (keys.size() != static_cast<std::size_t>(rank_.shape.ranks) || !heaps_.empty()) {
+    return MakeError(
+        absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
+        absl::StrFormat("exchange between GPUs: %d keys for %d ranks, or a second join",
+                        keys.size(), rank_.shape.ranks));
+  }
+  for (std::size_t other = 0; other < keys.size(); ++other) {
+    if (static_cast<int>(other) == rank_.rank) continue;
+    auto heap = device_->OpenShared(keys[other], static_cast<std::size_t>(rank_.layout.bytes));
+    if (!heap.ok()) {
+      heaps_.clear();
+      return MakeError(
+          heap.status().code(), ReasonOf(heap.status()),
+          absl::StrCat("exchange between GPUs: rank ", other, ": ", heap.status().message()),
+          {{"rank", absl::StrCat(other)}});
+    }
+    rank_.heaps[other] = (*heap)->data();
+    heaps_.push_back(*std::move(heap));
+  }
+  rank_.timeout_ns = static_cast<std::uint64_t>(patience.count());
+  return absl::OkStatus();
+}
+
+absl::Status ExchangeMember::Fault() const {
+  cuda::ExchangeState state;
+  SY_RETURN_IF_ERROR(Checked(cudaMemcpy(&state, rank_.state, sizeof state, cudaMemcpyDeviceToHost),
+                             "reading the state"));
+  if (state.fault == 0) return absl::OkStatus();
+  const bool late = state.fault == static_cast<std::uint32_t>(cuda::ExchangeFault::kTimeout);
+  const ErrorMetadata metadata{{"rank", absl::StrCat(state.fault_rank)},
+                               {"step", absl::StrCat(state.fault_step)}};
+  const std::string who =
+      absl::StrFormat("rank %d, step %d of the group: ", state.fault_rank, state.fault_step);
+  if (late) {
+    return MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost,
+                     who +
+                         "it did not come in time; this step and all later ones of the group are "
+                         "no results",
+                     metadata);
+  }
+  return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kBadConfig,
+                   who + "it means a step of another shape or cover; give all ranks the same",
+                   metadata);
+}
+
+}  // namespace switchyard

@@ -1,0 +1,67 @@
+// One rank of a group of GPUs that exchange rows by their own stores (worker/device/cuda/exchange):
+// its heap, which the other ranks' processes map, and what its kernels need beside it.
+//
+//   Create -> key ... the keys of all ranks, by whatever carries them -> Join -> rank(), rows()
+//
+// A thread at a time. Everything is freed by the destructor, which waits for the device: no kernel
+// of the group may run. Others that still write into the heap then reach what they have mapped, and
+// nothing else.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "core/base/clock.h"
+#include "worker/device/cuda/exchange/low_latency.h"
+#include "worker/device/device_backend.h"
+
+namespace switchyard {
+
+class ExchangeMember {
+ public:
+  // Takes memory that is ready for the others to write into when this returns. `device` is a CUDA
+  // device and outlives the member. Errors: kInvalidArgument (BAD_SHAPE) for a shape without
+  // kernels or a rank that it does not have; those of AllocateShared and Allocate.
+  static absl::StatusOr<std::unique_ptr<ExchangeMember>> Create(DeviceBackend* device,
+                                                                const cuda::ExchangeShape& shape,
+                                                                int rank);
+  ExchangeMember(const ExchangeMember&) = delete;
+  ExchangeMember& operator=(const ExchangeMember&) = delete;
+
+  // For the other ranks' Join; never logged.
+  [[nodiscard]] const std::string& key() const { return heap_.key; }
+  // Maps the heaps of all ranks: `keys` by rank. Once. A kernel waits for another rank for at most
+  // `patience`. Errors: kInvalidArgument (BAD_REQUEST) for another number of keys; those of
+  // OpenShared, with the rank.
+  absl::Status Join(std::span<const std::string> keys, Duration patience);
+
+  // REQUIRES: Join has succeeded.
+  [[nodiscard]] const cuda::ExchangeRank& rank() const { return rank_; }
+  // Of one step at a time.
+  [[nodiscard]] const cuda::ExchangeRows& rows() const { return rows_; }
+  [[nodiscard]] int slots_max() const { return cuda::ExchangeSlotsMax(rank_.shape); }
+  // OK if the steps so far are results; else why the first of the others is none: kUnavailable
+  // (WORKER_LOST) for a rank that did not come, kFailedPrecondition (BAD_CONFIG) for one that meant
+  // another step, both with rank and step. Copies from the device: call it when its work has ended.
+  [[nodiscard]] absl::Status Fault() const;
+
+ private:
+  ExchangeMember() = default;
+  absl::Status Allocate(DeviceBackend* device);
+
+  DeviceBackend* device_ = nullptr;
+  SharedBuffer heap_;
+  std::vector<std::unique_ptr<Buffer>> heaps_;  // of other ranks
+  std::unique_ptr<Buffer> state_;
+  std::unique_ptr<Buffer> lists_;
+  cuda::ExchangeRank rank_;
+  cuda::ExchangeRows rows_;
+};
+
+}  // namespace switchyard
