@@ -32,10 +32,10 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
     const GrpcServerOptions& options, const std::vector<grpc::Service*>& services) {
   // For probes of orchestrators.
   grpc::EnableDefaultHealthCheckService(true);
-  SY_ASSIGN_OR_RETURN(std::unique_ptr<GrpcListener> listener,
-                      GrpcListener::Bind(options.host, options.port));
+  SY_ASSIGN_OR_RETURN(std::unique_ptr<Listener> listener,
+                      Listener::Bind(options.host, options.port));
   grpc::ServerBuilder builder;
-  GrpcListener::Acceptor acceptor = builder.experimental().AddExternalConnectionAcceptor(
+  auto acceptor = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
       grpc::InsecureServerCredentials());
   for (grpc::Service* service : services) builder.RegisterService(service);
@@ -62,13 +62,19 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
     return MakeError(absl::StatusCode::kInternal, Reason::kInternal,
                      "gRPC did not start a server; its log shows the reason");
   }
-  listener->Start(std::move(acceptor));
+  // Shared, because a std::function must be copyable.
+  listener->Start([acceptor = std::shared_ptr(std::move(acceptor))](int socket, int connection) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters handed;
+    handed.listener_fd = socket;
+    handed.fd = connection;
+    acceptor->HandleNewConnection(&handed);
+  });
   std::string endpoint = JoinHostPort(options.host, listener->port());
   return std::unique_ptr<GrpcServer>(
       new GrpcServer(std::move(server), std::move(listener), std::move(endpoint)));
 }
 
-GrpcServer::GrpcServer(std::unique_ptr<grpc::Server> server, std::unique_ptr<GrpcListener> listener,
+GrpcServer::GrpcServer(std::unique_ptr<grpc::Server> server, std::unique_ptr<Listener> listener,
                        std::string endpoint)
     : server_(std::move(server)), listener_(std::move(listener)), endpoint_(std::move(endpoint)) {}
 

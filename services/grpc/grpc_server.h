@@ -54,12 +54,12 @@ class GrpcServer {
   void Shutdown(Duration deadline);
 
  private:
-  GrpcServer(std::unique_ptr<grpc::Server> server, std::unique_ptr<GrpcListener> listener,
+  GrpcServer(std::unique_ptr<grpc::Server> server, std::unique_ptr<Listener> listener,
              std::string endpoint);
 
   // Ends before the services, which the owner destroys after this object.
   std::unique_ptr<grpc::Server> server_;
-  std::unique_ptr<GrpcListener> listener_;
+  std::unique_ptr<Listener> listener_;
   const std::string endpoint_;
 };
 

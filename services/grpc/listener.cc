@@ -81,15 +81,14 @@ int ListenOn(const addrinfo& address) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<GrpcListener>> GrpcListener::Bind(const std::string& host,
-                                                                 int port) {
-  std::unique_ptr<GrpcListener> made(new GrpcListener);
+absl::StatusOr<std::unique_ptr<Listener>> Listener::Bind(const std::string& host, int port) {
+  std::unique_ptr<Listener> made(new Listener);
   const absl::Status bound = made->BindAll(host, port);
   if (!bound.ok()) return bound;
   return made;
 }
 
-absl::Status GrpcListener::BindAll(const std::string& host, int port) {
+absl::Status Listener::BindAll(const std::string& host, int port) {
   const std::string endpoint = JoinHostPort(host, port);
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -126,18 +125,18 @@ absl::Status GrpcListener::BindAll(const std::string& host, int port) {
   return error == 0 ? absl::OkStatus() : CannotListen(endpoint, error);
 }
 
-GrpcListener::~GrpcListener() {
+Listener::~Listener() {
   Stop();
   if (wake_ >= 0) ::close(wake_);
 }
 
-void GrpcListener::Start(Acceptor acceptor) {
-  acceptor_ = std::move(acceptor);
+void Listener::Start(Handler handler) {
+  handler_ = std::move(handler);
   descriptors_max_ = DescriptorsForConnections();
   thread_ = std::thread([this] { Run(); });
 }
 
-void GrpcListener::Stop() {
+void Listener::Stop() {
   stopping_ = true;
   if (thread_.joinable()) {
     const std::uint64_t one = 1;
@@ -147,7 +146,7 @@ void GrpcListener::Stop() {
   for (const int socket : std::exchange(sockets_, {})) ::close(socket);
 }
 
-void GrpcListener::Run() {
+void Listener::Run() {
   std::vector<pollfd> waits{{wake_, POLLIN, 0}};
   for (const int socket : sockets_) waits.push_back({socket, POLLIN, 0});
   bool exhausted = false;
@@ -159,7 +158,7 @@ void GrpcListener::Run() {
   }
 }
 
-void GrpcListener::SayRefused() {
+void Listener::SayRefused() {
   ++refused_;
   const auto now = std::chrono::steady_clock::now();
   if (now < say_again_) return;
@@ -171,7 +170,7 @@ void GrpcListener::SayRefused() {
       port_, static_cast<unsigned long long>(refused_), descriptors_max_);
 }
 
-bool GrpcListener::AcceptFrom(int listener) {
+bool Listener::AcceptFrom(int listener) {
   for (int i = 0; i < kAcceptsInTurn; ++i) {
     const int connection = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (connection < 0) {
@@ -184,10 +183,7 @@ bool GrpcListener::AcceptFrom(int listener) {
     }
     const int on = 1;
     ::setsockopt(connection, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters handed;
-    handed.listener_fd = listener;
-    handed.fd = connection;
-    acceptor_->HandleNewConnection(&handed);
+    handler_(listener, connection);
   }
   return true;
 }

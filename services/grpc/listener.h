@@ -1,4 +1,5 @@
-// The listening sockets of a gRPC server, and the thread that accepts connections for it.
+// The listening sockets of a server, and the thread that accepts connections for it. Every port of
+// the programs but those of UCX is one of these, so that all follow the same rules.
 //
 // gRPC's own listener (1.51) takes connections until the process has no file descriptor left, and
 // then stops accepting for good. This one keeps a reserve, which the process needs for its rings,
@@ -9,6 +10,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -16,32 +18,32 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "grpcpp/server_builder.h"
 
 namespace switchyard {
 
-class GrpcListener {
+class Listener {
  public:
-  using Acceptor = std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor>;
+  // Takes a connection, which it owns from then on, of the socket that listens. Called on the
+  // listener's thread, which waits for it.
+  using Handler = std::function<void(int listener, int connection)>;
 
   // Listens on every address of `host`; port 0: any free one. Connections wait until Start. Errors:
   // kUnavailable (ADDRESS_IN_USE) if another process uses the port; kInvalidArgument (BAD_CONFIG)
   // if the address does not belong to this machine or is not permitted.
-  static absl::StatusOr<std::unique_ptr<GrpcListener>> Bind(const std::string& host, int port);
+  static absl::StatusOr<std::unique_ptr<Listener>> Bind(const std::string& host, int port);
   // Calls Stop.
-  ~GrpcListener();
-  GrpcListener(const GrpcListener&) = delete;
-  GrpcListener& operator=(const GrpcListener&) = delete;
+  ~Listener();
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
 
   [[nodiscard]] int port() const { return port_; }
-  // Hands connections to `acceptor`, whose server must have started, until Stop. May be called
-  // once.
-  void Start(Acceptor acceptor);
+  // Hands connections to `handler` until Stop. May be called once.
+  void Start(Handler handler);
   // Accepts no more, and closes the sockets. Idempotent; not thread-safe.
   void Stop();
 
  private:
-  GrpcListener() = default;
+  Listener() = default;
   absl::Status BindAll(const std::string& host, int port);
   void Run();
   // Accepts what waits, at most kAcceptsInTurn. False: the process has no descriptor left.
@@ -53,7 +55,7 @@ class GrpcListener {
   int wake_ = -1;  // an eventfd that ends Run's sleep
   int port_ = 0;
   int descriptors_max_ = 0;  // connections get descriptors below this
-  Acceptor acceptor_;
+  Handler handler_;
   std::atomic<bool> stopping_{false};
   std::thread thread_;
   // Used by the thread.

@@ -12,24 +12,24 @@ namespace {
 
 using testing::FailsWith;
 
-TEST(GrpcListenerTest, AllAddressesOfANameGetOnePort) {
-  SY_ASSERT_OK_AND_ASSIGN(const auto listener, GrpcListener::Bind("localhost", 0));
+TEST(ListenerTest, AllAddressesOfANameGetOnePort) {
+  SY_ASSERT_OK_AND_ASSIGN(const auto listener, Listener::Bind("localhost", 0));
   EXPECT_GT(listener->port(), 0);
-  EXPECT_THAT(GrpcListener::Bind("127.0.0.1", listener->port()),
+  EXPECT_THAT(Listener::Bind("127.0.0.1", listener->port()),
               FailsWith(absl::StatusCode::kUnavailable, Reason::kAddressInUse));
 }
 
-TEST(GrpcListenerTest, StopFreesThePortAlsoBeforeStart) {
-  SY_ASSERT_OK_AND_ASSIGN(const auto first, GrpcListener::Bind("127.0.0.1", 0));
+TEST(ListenerTest, StopFreesThePortAlsoBeforeStart) {
+  SY_ASSERT_OK_AND_ASSIGN(const auto first, Listener::Bind("127.0.0.1", 0));
   const int port = first->port();
   first->Stop();
   first->Stop();
-  SY_ASSERT_OK_AND_ASSIGN(const auto second, GrpcListener::Bind("127.0.0.1", port));
+  SY_ASSERT_OK_AND_ASSIGN(const auto second, Listener::Bind("127.0.0.1", port));
   EXPECT_EQ(second->port(), port);
 }
 
-TEST(GrpcListenerTest, ANameThatDoesNotResolveIsBadConfig) {
-  EXPECT_THAT(GrpcListener::Bind("no-such-host.invalid", 0),
+TEST(ListenerTest, ANameThatDoesNotResolveIsBadConfig) {
+  EXPECT_THAT(Listener::Bind("no-such-host.invalid", 0),
               FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
 }
 
