@@ -381,10 +381,6 @@ void DeploymentController::AdvanceChange(TimePoint now) {
   }
 }
 
-void DeploymentController::SendChangeWrite() {
-  change_->OnWriteSent(context_.out->Write(change_->WriteToSend()));
-}
-
 void DeploymentController::OnChangeWritten(const absl::Status& status, TimePoint now) {
   const bool marking = change_->phase() == ChangePhase::kMarking;
   // Not a failure of the change: every worker has committed, and the mark is repeated until the
@@ -417,6 +413,7 @@ void DeploymentController::Serve(TimePoint now) {
   served_checkpoint_ = CheckpointOf(serving_.plan(), change_->RecordOr(*record_), "");
   served_record_ = change_->record();
   change_.reset();
+  ++changes_.served;
   retry_.Reset();
   problem_ = absl::OkStatus();
   activity_ = absl::StrCat("serving epoch ", serving_.plan()->epoch.value);
@@ -435,6 +432,7 @@ void DeploymentController::DropChange(ChangeFailure failure, TimePoint now) {
   activity_ =
       absl::StrFormat("epoch %d was given up; the next try follows", change_->epoch().value);
   change_.reset();
+  ++changes_.failed;
   dirty_ = true;
   problem_ = std::move(failure.why);
   retry_.BackOff(now);
@@ -492,6 +490,7 @@ DeploymentView DeploymentController::View(TimePoint now) const {
   view.problem = problem_;
   view.left_out = left_out_;
   view.warnings = warnings_;
+  view.changes = changes_;
   if (free_) view.activity = absl::StrCat("waiting for worker ", drops_.FirstHeld());
   if (deleting()) view.state = DeploymentState::kDeleting;
   return view;

@@ -147,7 +147,7 @@ class DeploymentController {
   // Carries out what EpochChange wants done.
   void AdvanceChange(TimePoint now);
   void OnChangeWritten(const absl::Status& status, TimePoint now);
-  void SendChangeWrite();
+  void SendChangeWrite() { change_->OnWriteSent(context_.out->Write(change_->WriteToSend())); }
   // The mark is durable: the change becomes the serving epoch.
   void Serve(TimePoint now);
   // Ends the change without success; workers at fault get a strike.
@@ -175,6 +175,7 @@ class DeploymentController {
   ReplanGate gate_;
   Quarantine quarantine_;
   RetryDelay retry_;
+  ChangeCounts changes_;
 
   bool stopped_ = false;  // StopPlanning
   bool free_ = false;     // Free

@@ -163,6 +163,7 @@ bool Driver::Shutdown(Duration deadline) {
 void Driver::Loop() {
   TimePoint next_tick = clock_->Now();
   while (!inbox_->stopped()) {
+    counters_->turns.fetch_add(1, std::memory_order_relaxed);
     for (const Event& event : inbox_->TakeAll(options_.tick)) Step(event);
     // Also under load: a queue that is never empty must not keep leases from ending.
     if (clock_->Now() < next_tick) continue;
@@ -230,8 +231,10 @@ void Driver::Perform(const LoadModel& effect) {
 
 // One thread for all writes, so that they reach the store in the order in which they were sent.
 void Driver::Perform(WriteStore& effect) {
-  writer_.Run([inbox = inbox_, store = store_, change = std::move(effect)] {
-    inbox->Push(StoreWritten{change.write, store->Write(change.change)});
+  writer_.Run([inbox = inbox_, store = store_, counters = counters_, change = std::move(effect)] {
+    absl::Status written = store->Write(change.change);
+    ++(written.ok() ? counters->store_writes : counters->store_writes_failed);
+    inbox->Push(StoreWritten{change.write, std::move(written)});
   });
 }
 

@@ -33,6 +33,7 @@
 #include "coordinator/spec/options.h"
 #include "coordinator/store/state_store.h"
 #include "coordinator/threads/callback_table.h"
+#include "coordinator/threads/driver_counters.h"
 #include "coordinator/threads/inbox.h"
 #include "coordinator/threads/serial_executor.h"
 #include "coordinator/threads/sink_table.h"
@@ -103,7 +104,6 @@ class Driver {
   // later. Errors: kInvalidArgument (BAD_CONFIG); kDataLoss (CHECKPOINT);
   // kUnavailable (STORE_WRITE; NOT_READY while another apply of that name runs).
   void ApplyDeployment(DeploymentSpec spec, bool dry_run, DeploymentCallback done);
-
   // Answers once the deletion is stored (coordinator/deletions.h). Errors: kNotFound
   // (UNKNOWN_MODEL), kUnavailable (STORE_WRITE; NOT_READY while an apply of it runs).
   void DeleteDeployment(std::string deployment, bool now, DeploymentCallback done);
@@ -116,7 +116,6 @@ class Driver {
   void OpenSession(OpenSessionRequest request, SessionCallback done);
   // Idempotent: OK for an unknown session.
   void CloseSession(SessionId session, StatusCallback done);
-
   // `sink` is used until StopWatch has returned. Refusals come through OnClosed (session_table.h).
   absl::StatusOr<WatchId> Watch(WatchRequest request, PlanUpdateSink* sink);
   // As OnWorkerStreamClosed: once, also after OnClosed.
@@ -124,6 +123,8 @@ class Driver {
 
   // Waits for at most one step of the coordinator.
   [[nodiscard]] CoordinatorView View() const;
+  // Waits for nothing.
+  [[nodiscard]] const DriverCounters& counters() const { return *counters_; }
   // Evaluates `done` on a view now and after each step of the coordinator, until it is true or
   // `timeout` has passed. Returns the last view. `done` runs under the coordinator's lock and must
   // not call the driver. Must not be called from a callback, which would block the driver thread.
@@ -167,8 +168,8 @@ class Driver {
   void Perform(const Report& effect);
 
   const DriverOptions options_;
-  // Shared: a write may outlive the driver.
-  const std::shared_ptr<StateStore> store_;
+  const std::shared_ptr<StateStore> store_;  // shared: a write may outlive the driver
+  const std::shared_ptr<DriverCounters> counters_ = std::make_shared<DriverCounters>();  // as well
   const ModelLoader load_model_;
   const DialFunction dial_;
   Clock* const clock_;
@@ -181,8 +182,7 @@ class Driver {
   mutable CondVar stepped_;  // notified after each step
   Coordinator coordinator_ SY_GUARDED_BY(coordinator_mutex_);
 
-  // Shared: a model load may outlive the driver.
-  const std::shared_ptr<Inbox<Event>> inbox_;
+  const std::shared_ptr<Inbox<Event>> inbox_;  // shared: a model load may outlive the driver
   SinkTable<StreamId, WorkerStreamSink> streams_;
   SinkTable<WatchId, PlanUpdateSink> watches_;
   CallbackTable<RequestId, DeploymentCallback> deployments_;
@@ -193,8 +193,7 @@ class Driver {
   SerialExecutor writer_;
   SerialExecutor loader_;
   Mutex shutdown_mutex_;
-  // Last: it uses everything above.
-  std::thread thread_;
+  std::thread thread_;  // last: it uses everything above
 };
 
 }  // namespace switchyard

@@ -83,6 +83,12 @@ struct ServedModel {
   Sha256Digest manifest;
 };
 
+// How the changes of a deployment's plan have ended, since the coordinator started.
+struct ChangeCounts {
+  std::uint64_t served = 0;
+  std::uint64_t failed = 0;  // given up: refused, timed out, or a worker was lost
+};
+
 // A deployment as applied, and the plan that serves, which may be of an older spec.
 struct DeploymentView {
   // With every default filled in.
@@ -113,6 +119,7 @@ struct DeploymentView {
   // About the last proposal's configs, the first of each id.
   std::vector<Warning> warnings = {};
   std::int32_t sessions = 0;
+  ChangeCounts changes = {};
   // Dry run only: the possible plan; null: none is possible.
   std::shared_ptr<const Plan> proposed;
 };

@@ -127,6 +127,8 @@ TEST_F(DeploymentControllerTest, ANackAbortsAndTheOldEpochServesOn) {
   EXPECT_THAT(view.problem, FailsWith(absl::StatusCode::kDataLoss, Reason::kWeightHash));
   EXPECT_NE(view.problem.message().find("worker w2"), absl::string_view::npos);
   EXPECT_EQ(MetadataOf(view.problem).at("worker"), "w2");
+  EXPECT_EQ(view.changes.served, 1U);
+  EXPECT_EQ(view.changes.failed, 1U);
   SY_EXPECT_OK(cluster.OpenDecode());
 }
 

@@ -166,6 +166,42 @@ TEST_F(DriverTest, ServesADeploymentFromApplyToSession) {
   EXPECT_EQ(driver->View().deployments[0].sessions, 0);
 }
 
+// What a health check and a scrape read while the driver's own lock may be held.
+TEST_F(DriverTest, CountsItsTurnsAndItsWrites) {
+  class FullStore final : public StateStore {
+   public:
+    absl::Status Write(const StoreWrite& write) override {
+      if (full) return absl::UnavailableError("the disk is full");
+      return memory.Write(write);
+    }
+    absl::StatusOr<StoredState> Load() override { return memory.Load(); }
+    MemoryStore memory;
+    std::atomic<bool> full{false};
+  };
+  auto store = std::make_unique<FullStore>();
+  FullStore* disk = store.get();
+  Start(std::move(store));
+  const auto worker = Join("a");
+  SY_ASSERT_OK(Apply(MakeSpec(1)));
+  SY_ASSERT_OK(Open());
+  const DriverCounters& counters = driver->counters();
+  EXPECT_GT(counters.store_writes, 1U);
+  EXPECT_EQ(counters.store_writes_failed, 0U);
+  const DeploymentView served = driver->View().deployments[0];
+  EXPECT_EQ(served.changes.served, 1U);
+  EXPECT_EQ(served.changes.failed, 0U);
+
+  disk->full = true;
+  EXPECT_FALSE(Apply(MakeSpec(2)).ok());
+  EXPECT_EQ(counters.store_writes_failed, 1U);
+
+  const std::uint64_t turns = counters.turns;
+  const TimePoint end = clock_.Now() + seconds(20);
+  while (counters.turns < turns + 2 && clock_.Now() < end) {
+  }
+  EXPECT_GE(counters.turns, turns + 2) << "an idle driver turns";
+}
+
 int CountOf(const std::string& what, const std::string& text) {
   int count = 0;
   for (auto at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++count;
