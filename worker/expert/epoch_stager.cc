@@ -67,21 +67,6 @@ PackedByKey PackedIn(std::span<const std::shared_ptr<const EpochRuntime>> reside
   return packed;
 }
 
-// Returns the bytes of distinct experts. Epochs share experts, so a sum over epochs would count
-// twice.
-std::int64_t ResidentBytes(std::span<const std::shared_ptr<const EpochRuntime>> resident) {
-  std::unordered_set<const PackedExpert*> seen;
-  std::int64_t bytes = 0;
-  for (const auto& runtime : resident) {
-    for (const LayerRuntime& layer : runtime->layers) {
-      for (const ExpertSlot& slot : layer.slots) {
-        if (seen.insert(slot.weights.get()).second) bytes += slot.weights->bytes();
-      }
-    }
-  }
-  return bytes;
-}
-
 bool ByExpert(const TensorHash& a, const TensorHash& b) {
   return std::tie(a.layer, a.expert) < std::tie(b.layer, b.expert);
 }
@@ -203,6 +188,19 @@ absl::Status CheckScheme(const Plan& plan, LayerId layer, const WeightSource& so
 }
 
 }  // namespace
+
+std::int64_t ResidentBytes(std::span<const std::shared_ptr<const EpochRuntime>> resident) {
+  std::unordered_set<const PackedExpert*> seen;
+  std::int64_t bytes = 0;
+  for (const auto& runtime : resident) {
+    for (const LayerRuntime& layer : runtime->layers) {
+      for (const ExpertSlot& slot : layer.slots) {
+        if (seen.insert(slot.weights.get()).second) bytes += slot.weights->bytes();
+      }
+    }
+  }
+  return bytes;
+}
 
 absl::StatusOr<StagedEpoch> EpochStager::Stage(const StageRequest& request) {
   const Plan& plan = request.prepare->plan;

@@ -71,6 +71,10 @@ struct StageRequest {
       on_progress;  // may be empty; after each expert, by any loading thread, one at a time
 };
 
+// The bytes of the distinct experts of all these epochs. Epochs share experts, so a sum over them
+// would count twice. Linear in their slots.
+std::int64_t ResidentBytes(std::span<const std::shared_ptr<const EpochRuntime>> resident);
+
 class EpochStager {
  public:
   explicit EpochStager(StagerOptions options) : options_(std::move(options)) {}

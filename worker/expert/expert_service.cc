@@ -63,6 +63,7 @@ class ExpertService::Impl {
   }
 
   ExpertEngine& engine() { return engine_; }  // on the data thread
+  [[nodiscard]] const StagingThread& staging() const { return staging_; }
   DirectExperts& direct() { return *direct_; }
   [[nodiscard]] Heartbeat MakeHeartbeat() const;
 
@@ -401,6 +402,10 @@ void ExpertService::Drop(absl::string_view deployment, Epoch epoch) {
 }
 
 Heartbeat ExpertService::MakeHeartbeat() const { return impl_->MakeHeartbeat(); }
+
+std::vector<ResidentEpoch> ExpertService::Resident() const { return impl_->staging().Resident(); }
+
+std::int64_t ExpertService::WeightBytes() const { return impl_->staging().WeightBytes(); }
 
 absl::StatusOr<AttachGrant> ExpertService::Attach(
     const AttachRequest& request, std::function<void(const absl::Status&)> on_closed,

@@ -73,6 +73,10 @@ class ExpertService {
   // How the data thread, its batches and the staging move. Of direct sessions nothing: their
   // callers wait themselves. Does not wait for the data thread or for a weight.
   [[nodiscard]] Heartbeat MakeHeartbeat() const;
+  // Staged and committed epochs, oldest first, and the bytes of their weights. Like MakeHeartbeat,
+  // these do not wait for the data thread or for a weight.
+  [[nodiscard]] std::vector<ResidentEpoch> Resident() const;
+  [[nodiscard]] std::int64_t WeightBytes() const;
 
   // Calls that wait at most `timeout` for the data thread. Errors: those of ExpertEngine, and those
   // of CommandQueue::Call when the data thread did not run the call. Attach waits twice, and makes

@@ -147,6 +147,7 @@ void StagingThread::Run() {
       StageOne(*job);
     } else {
       work = StagedEpoch();  // Frees the weights here.
+      CountWeights();
     }
     lock.Lock();
     running_ = nullptr;
@@ -174,9 +175,13 @@ void StagingThread::StageOne(const std::shared_ptr<Job>& job) {
     }
     running_ = nullptr;
   }
+  CountWeights();
   // Without the lock, because `done` may call back into this object.
   if (done) done(staged.status());
 }
+
+// On this thread and not when the count is read: the references that it takes may be the last ones.
+void StagingThread::CountWeights() { weight_bytes_.store(ResidentBytes(Runtimes())); }
 
 std::vector<std::shared_ptr<const EpochRuntime>> StagingThread::Runtimes() const {
   const MutexLock lock(mutex_);

@@ -4,6 +4,8 @@
 // dropped meanwhile; it must return quickly.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -49,6 +51,9 @@ class StagingThread {
   // How far the epochs are that are not taken: those that are staged, oldest first, then the one
   // that is being loaded, once it is known how much that is. At most kStagingReportsMax.
   [[nodiscard]] std::vector<StagingReport> Reports() const;
+  // Returns the bytes of the weights of staged and taken epochs, as of the last job that ended.
+  // Does not wait.
+  [[nodiscard]] std::int64_t WeightBytes() const { return weight_bytes_.load(); }
 
  private:
   // One epoch to stage. `done` is empty once the job was dropped.
@@ -74,10 +79,12 @@ class StagingThread {
   // Runs without the lock; only its beginning and end take it.
   void StageOne(const std::shared_ptr<Job>& job);
   void SetReport(Job& job, const StagingProgress& progress);
+  void CountWeights();
   // The runtimes of all epochs that are held, oldest first.
   [[nodiscard]] std::vector<std::shared_ptr<const EpochRuntime>> Runtimes() const;
 
   EpochStager stager_;
+  std::atomic<std::int64_t> weight_bytes_{0};  // written by the thread
   mutable Mutex mutex_;
   CondVar changed_;
   std::deque<Work> work_ SY_GUARDED_BY(mutex_);
