@@ -1,24 +1,21 @@
 #include "services/grpc/grpc_server.h"
 
 #include <algorithm>
-#include <condition_variable>
 #include <cstdint>
 #include <fstream>
 #include <memory>
-#include <mutex>
-#include <optional>
 #include <poll.h>
 #include <thread>
 #include <unistd.h>
 #include <vector>
 
 #include "grpcpp/client_context.h"
-#include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
 #include <malloc.h>
 
 #include "services/grpc/grpc_status.h"
 #include "switchyard/v1/coordinator.grpc.pb.h"
+#include "tests/services/health_check.h"
 #include "tests/testing/half_message.h"
 #include "tests/testing/status_matchers.h"
 
@@ -26,6 +23,7 @@ namespace switchyard {
 namespace {
 
 using testing::FailsWith;
+using testing::HealthOf;
 
 // Answers GetVersion, and holds WatchPlan open until the call is canceled.
 class Fake final : public v1::CoordinatorService::CallbackService {
@@ -173,36 +171,6 @@ TEST(GrpcServerTest, ShutdownCancelsCallsThatDoNotEnd) {
   v1::WatchPlanResponse response;
   EXPECT_FALSE(reader->Read(&response));
   EXPECT_NE(reader->Finish().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
-}
-
-// The health service of gRPC speaks protobuf; its two messages are a string and an enum, written
-// here by hand, because this project does not generate them.
-int HealthOf(const std::string& endpoint, const std::string& service) {
-  grpc::GenericStub stub(MakeGrpcChannel(endpoint, 1 << 20));
-  std::string request;
-  if (!service.empty()) {
-    request = "\x0a" + std::string(1, static_cast<char>(service.size())) + service;
-  }
-  grpc::Slice slice(request);
-  const grpc::ByteBuffer buffer(&slice, 1);
-  grpc::ByteBuffer answer;
-  grpc::ClientContext context;
-  context.set_deadline(GrpcDeadline(std::chrono::seconds(5)));
-  std::mutex mutex;
-  std::condition_variable done;
-  std::optional<grpc::Status> status;
-  stub.UnaryCall(&context, "/grpc.health.v1.Health/Check", {}, &buffer, &answer,
-                 [&](grpc::Status result) {
-                   const std::lock_guard lock(mutex);
-                   status = std::move(result);
-                   done.notify_all();
-                 });
-  std::unique_lock lock(mutex);
-  done.wait(lock, [&] { return status.has_value(); });
-  if (!status->ok()) return -static_cast<int>(status->error_code());
-  grpc::Slice out;
-  EXPECT_TRUE(answer.DumpToSingleSlice(&out).ok());
-  return out.size() == 2 ? out.begin()[1] : 0;
 }
 
 TEST(GrpcServerTest, TheHealthServiceSaysWhatItIsTold) {

@@ -1,0 +1,226 @@
+#include "services/system/http_server.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include <microhttpd.h>
+
+#include "core/base/error.h"
+#include "core/base/mutex.h"
+#include "core/base/status_macros.h"
+#include "services/grpc/grpc_server.h"
+#include "services/grpc/listener.h"
+#include "services/grpc/thread_pool.h"
+
+namespace switchyard {
+namespace {
+
+// libmicrohttpd closes connections above this, the newest first. Far above kHttpConnectionsMax,
+// because a burst can arrive before the event thread has closed the old ones.
+constexpr unsigned kConnectionsHardMax = 512;
+// A connection holds the request, the headers of the answer, and its own records.
+constexpr std::size_t kConnectionBytes = kHttpRequestBytesMax + 4096;
+
+constexpr char kNoPage[] = "no such page; there are: ";
+
+// One request, from its headers to its end.
+struct Exchange {
+  const HttpPage* page = nullptr;
+  HttpAnswer answer = {};  // written by the thread that makes it, before the connection is resumed
+  bool made = false;
+};
+
+MHD_Result Send(MHD_Connection* connection, const HttpAnswer& answer) {
+  MHD_Response* response = MHD_create_response_from_buffer(
+      answer.body.size(), const_cast<char*>(answer.body.data()), MHD_RESPMEM_MUST_COPY);
+  if (response == nullptr) return MHD_NO;  // closes the connection
+  MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, answer.content_type);
+  MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
+  MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
+  if (answer.code == MHD_HTTP_METHOD_NOT_ALLOWED) {
+    MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
+  }
+  const MHD_Result queued =
+      MHD_queue_response(connection, static_cast<unsigned>(answer.code), response);
+  MHD_destroy_response(response);
+  return queued;
+}
+
+}  // namespace
+
+class HttpServer::Daemon {
+ public:
+  explicit Daemon(std::vector<HttpPage> pages)
+      : pages_(std::move(pages)), pool_(std::make_unique<ThreadPool>(kHttpSlowPagesMax)) {}
+  ~Daemon();
+  Daemon(const Daemon&) = delete;
+  Daemon& operator=(const Daemon&) = delete;
+
+  // Errors: kInternal (INTERNAL).
+  absl::Status Start(std::unique_ptr<Listener> listener, Duration silence_max);
+
+ private:
+  // libmicrohttpd's callbacks, on its event thread.
+  static MHD_Result OnRequest(void* self, MHD_Connection* connection, const char* url,
+                              const char* method, const char* version, const char* upload,
+                              std::size_t* upload_bytes, void** exchange);
+  static void OnRequestEnd(void* self, MHD_Connection* connection, void** exchange,
+                           MHD_RequestTerminationCode why);
+  static void OnConnection(void* self, MHD_Connection* connection, void** place,
+                           MHD_ConnectionNotificationCode what);
+
+  MHD_Result Begin(MHD_Connection* connection, const std::string& method, const std::string& path,
+                   void** exchange);
+  [[nodiscard]] HttpAnswer NotFound() const;
+  // Suspends the connection until the page is made. False: too many are being made.
+  bool MakeAside(MHD_Connection* connection, Exchange* exchange);
+
+  const std::vector<HttpPage> pages_;
+  std::unique_ptr<Listener> listener_;
+  MHD_Daemon* daemon_ = nullptr;
+  // Descriptors of the open connections, oldest first. Used by the event thread, and by the
+  // destructor when that has ended.
+  std::vector<int> open_;
+
+  Mutex mutex_;
+  std::size_t making_ SY_GUARDED_BY(mutex_) = 0;
+  // Null once the server stops.
+  std::unique_ptr<ThreadPool> pool_ SY_GUARDED_BY(mutex_);
+};
+
+absl::Status HttpServer::Daemon::Start(std::unique_ptr<Listener> listener, Duration silence_max) {
+  listener_ = std::move(listener);
+  const auto silence_s = std::chrono::duration_cast<std::chrono::seconds>(silence_max).count();
+  daemon_ = MHD_start_daemon(
+      MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME, 0,
+      nullptr, nullptr, &Daemon::OnRequest, this, MHD_OPTION_NOTIFY_COMPLETED,
+      &Daemon::OnRequestEnd, this, MHD_OPTION_NOTIFY_CONNECTION, &Daemon::OnConnection, this,
+      MHD_OPTION_CONNECTION_LIMIT, kConnectionsHardMax, MHD_OPTION_CONNECTION_TIMEOUT,
+      static_cast<unsigned>(silence_s), MHD_OPTION_CONNECTION_MEMORY_LIMIT, kConnectionBytes,
+      MHD_OPTION_END);
+  if (daemon_ == nullptr) {
+    return MakeError(absl::StatusCode::kInternal, Reason::kInternal,
+                     "the HTTP server did not start: no thread, memory or descriptor is left; "
+                     "raise the limits of this process");
+  }
+  listener_->Start([this](int /*socket*/, int connection) {
+    sockaddr_storage peer{};
+    socklen_t length = sizeof(peer);
+    if (::getpeername(connection, reinterpret_cast<sockaddr*>(&peer), &length) != 0) {
+      ::close(connection);  // It has gone already.
+      return;
+    }
+    // On a failure too, the connection is closed there.
+    MHD_add_connection(daemon_, connection, reinterpret_cast<sockaddr*>(&peer), length);
+  });
+  return absl::OkStatus();
+}
+
+HttpServer::Daemon::~Daemon() {
+  if (listener_ != nullptr) listener_->Stop();
+  std::unique_ptr<ThreadPool> pool;
+  {
+    const MutexLock lock(mutex_);
+    pool = std::move(pool_);
+  }
+  // Before the daemon: a page that is being made resumes its connection.
+  pool.reset();
+  if (daemon_ != nullptr) MHD_stop_daemon(daemon_);
+}
+
+void HttpServer::Daemon::OnConnection(void* self, MHD_Connection* connection, void** /*place*/,
+                                      MHD_ConnectionNotificationCode what) {
+  std::vector<int>& open = static_cast<Daemon*>(self)->open_;
+  const int socket =
+      MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+  if (what == MHD_CONNECTION_NOTIFY_CLOSED) {
+    open.erase(std::find(open.begin(), open.end(), socket));
+    return;
+  }
+  open.push_back(socket);
+  if (open.size() <= kHttpConnectionsMax) return;
+  // Its descriptor stays open until libmicrohttpd, on this thread, has seen the end and closed it.
+  // It goes to the back, so that each further connection ends another one.
+  ::shutdown(open.front(), SHUT_RDWR);
+  std::rotate(open.begin(), open.begin() + 1, open.end());
+}
+
+MHD_Result HttpServer::Daemon::OnRequest(void* self, MHD_Connection* connection, const char* url,
+                                         const char* method, const char* /*version*/,
+                                         const char* /*upload*/, std::size_t* /*upload_bytes*/,
+                                         void** exchange) {
+  auto* begun = static_cast<Exchange*>(*exchange);
+  // Called again when a page that was made aside is there.
+  if (begun != nullptr) return begun->made ? Send(connection, begun->answer) : MHD_NO;
+  return static_cast<Daemon*>(self)->Begin(connection, method, url, exchange);
+}
+
+MHD_Result HttpServer::Daemon::Begin(MHD_Connection* connection, const std::string& method,
+                                     const std::string& path, void** exchange) {
+  // Answered before a body is read, which then never is.
+  if (method != MHD_HTTP_METHOD_GET && method != MHD_HTTP_METHOD_HEAD) {
+    return Send(connection, {.code = MHD_HTTP_METHOD_NOT_ALLOWED, .body = "use GET or HEAD\n"});
+  }
+  for (const HttpPage& page : pages_) {
+    if (page.path != path) continue;
+    if (!page.slow) return Send(connection, page.make());
+    auto making = std::make_unique<Exchange>(Exchange{.page = &page});
+    if (!MakeAside(connection, making.get())) {
+      return Send(connection, {.code = MHD_HTTP_SERVICE_UNAVAILABLE,
+                               .body = "this page is being made for others; ask less often\n"});
+    }
+    *exchange = making.release();
+    return MHD_YES;
+  }
+  return Send(connection, NotFound());
+}
+
+bool HttpServer::Daemon::MakeAside(MHD_Connection* connection, Exchange* exchange) {
+  const MutexLock lock(mutex_);
+  if (pool_ == nullptr || making_ == kHttpSlowPagesMax) return false;
+  ++making_;
+  MHD_suspend_connection(connection);  // before the task can resume it
+  pool_->Run([this, connection, exchange] {
+    exchange->answer = exchange->page->make();
+    exchange->made = true;
+    {
+      const MutexLock done(mutex_);
+      --making_;
+    }
+    MHD_resume_connection(connection);
+  });
+  return true;
+}
+
+void HttpServer::Daemon::OnRequestEnd(void* /*self*/, MHD_Connection* /*connection*/,
+                                      void** exchange, MHD_RequestTerminationCode /*why*/) {
+  delete static_cast<Exchange*>(std::exchange(*exchange, nullptr));
+}
+
+HttpAnswer HttpServer::Daemon::NotFound() const {
+  HttpAnswer answer{.code = MHD_HTTP_NOT_FOUND, .body = kNoPage};
+  for (const HttpPage& page : pages_) absl::StrAppend(&answer.body, page.path, " ");
+  answer.body.back() = '\n';
+  return answer;
+}
+
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpServerOptions& options,
+                                                              std::vector<HttpPage> pages) {
+  SY_ASSIGN_OR_RETURN(std::unique_ptr<Listener> listener,
+                      Listener::Bind(options.host, options.port));
+  std::string endpoint = JoinHostPort(options.host, listener->port());
+  auto daemon = std::make_unique<Daemon>(std::move(pages));
+  SY_RETURN_IF_ERROR(daemon->Start(std::move(listener), options.silence_max));
+  return std::unique_ptr<HttpServer>(new HttpServer(std::move(daemon), std::move(endpoint)));
+}
+
+HttpServer::HttpServer(std::unique_ptr<Daemon> daemon, std::string endpoint)
+    : daemon_(std::move(daemon)), endpoint_(std::move(endpoint)) {}
+
+HttpServer::~HttpServer() = default;
+
+}  // namespace switchyard

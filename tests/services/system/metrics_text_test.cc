@@ -1,0 +1,72 @@
+#include "services/system/metrics_text.h"
+
+#include <limits>
+
+#include "gtest/gtest.h"
+
+namespace switchyard {
+namespace {
+
+TEST(MetricsTextTest, WritesHelpAndTypeOnceForAllSamplesOfAFamily) {
+  MetricsText text;
+  text.Begin(MetricType::kCounter, "frames_total", "Frames.")
+      .Add(std::uint64_t{3}, {{"direction", "in"}})
+      .Add(std::uint64_t{4}, {{"direction", "out"}, {"path", "shm"}});
+  text.Begin(MetricType::kGauge, "links", "Links.").Add(2.0);
+  text.Begin(MetricType::kGauge, "empty", "None.");
+
+  EXPECT_EQ(std::move(text).Take(),
+            "# HELP frames_total Frames.\n"
+            "# TYPE frames_total counter\n"
+            "frames_total{direction=\"in\"} 3\n"
+            "frames_total{direction=\"out\",path=\"shm\"} 4\n"
+            "# HELP links Links.\n"
+            "# TYPE links gauge\n"
+            "links 2\n"
+            "# HELP empty None.\n"
+            "# TYPE empty gauge\n");
+}
+
+TEST(MetricsTextTest, EscapesHelpAndLabels) {
+  MetricsText text;
+  text.Begin(MetricType::kGauge, "a", "a \\ and a \"quote\"\nand more")
+      .Add(1.0, {{"name", "x\\y\"z\nw"}});
+
+  EXPECT_EQ(std::move(text).Take(),
+            "# HELP a a \\\\ and a \"quote\"\\nand more\n"
+            "# TYPE a gauge\n"
+            "a{name=\"x\\\\y\\\"z\\nw\"} 1\n");
+}
+
+TEST(MetricsTextTest, WritesEveryKindOfNumber) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  MetricsText text;
+  text.Begin(MetricType::kGauge, "n", "Numbers.")
+      .Add(std::numeric_limits<double>::quiet_NaN())
+      .Add(infinity)
+      .Add(-infinity)
+      .Add(0.25)
+      .Add(-7.0)
+      .Add(1e300)
+      .Add(std::uint64_t{1} << 53)
+      .Add(std::numeric_limits<std::uint64_t>::max());
+
+  EXPECT_EQ(std::move(text).Take(),
+            "# HELP n Numbers.\n# TYPE n gauge\n"
+            "n NaN\nn +Inf\nn -Inf\nn 0.25\nn -7\nn 1.0000000000000001e+300\n"
+            "n 9007199254740992\nn 1.8446744073709552e+19\n");
+}
+
+TEST(MetricsTextTest, SaysTheVersionAndTheHealth) {
+  MetricsText text;
+  AddBuildInfo(&text);
+  AddHealth({.not_live = "", .not_ready = "wait"}, &text);
+
+  const std::string all = std::move(text).Take();
+  EXPECT_NE(all.find("switchyard_build_info{version=\"0."), std::string::npos) << all;
+  EXPECT_NE(all.find("\nswitchyard_live 1\n"), std::string::npos) << all;
+  EXPECT_NE(all.find("\nswitchyard_ready 0\n"), std::string::npos) << all;
+}
+
+}  // namespace
+}  // namespace switchyard
