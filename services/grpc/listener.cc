@@ -130,9 +130,9 @@ Listener::~Listener() {
   if (wake_ >= 0) ::close(wake_);
 }
 
-void Listener::Start(Handler handler) {
+void Listener::Start(Handler handler, int reserve_share) {
   handler_ = std::move(handler);
-  descriptors_max_ = DescriptorsForConnections();
+  descriptors_max_ = DescriptorsForConnections() + reserve_share;
   thread_ = std::thread([this] { Run(); });
 }
 

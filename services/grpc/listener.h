@@ -37,8 +37,9 @@ class Listener {
   Listener& operator=(const Listener&) = delete;
 
   [[nodiscard]] int port() const { return port_; }
-  // Hands connections to `handler` until Stop. May be called once.
-  void Start(Handler handler);
+  // Hands connections to `handler` until Stop. May be called once. `reserve_share`: so many
+  // descriptors of the reserve it may use as well.
+  void Start(Handler handler, int reserve_share = 0);
   // Accepts no more, and closes the sockets. Idempotent; not thread-safe.
   void Stop();
 

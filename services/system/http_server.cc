@@ -22,6 +22,9 @@ namespace {
 // libmicrohttpd closes connections above this, the newest first. Far above kHttpConnectionsMax,
 // because a burst can arrive before the event thread has closed the old ones.
 constexpr unsigned kConnectionsHardMax = 512;
+// A flood of another port that leaves no descriptor must not look like a process that is dead. Half
+// of the smallest reserve.
+constexpr int kReserveShare = 16;
 // A connection holds the request, the headers of the answer, and its own records.
 constexpr std::size_t kConnectionBytes = kHttpRequestBytesMax + 4096;
 
@@ -107,16 +110,18 @@ absl::Status HttpServer::Daemon::Start(std::unique_ptr<Listener> listener, Durat
                      "the HTTP server did not start: no thread, memory or descriptor is left; "
                      "raise the limits of this process");
   }
-  listener_->Start([this](int /*socket*/, int connection) {
-    sockaddr_storage peer{};
-    socklen_t length = sizeof(peer);
-    if (::getpeername(connection, reinterpret_cast<sockaddr*>(&peer), &length) != 0) {
-      ::close(connection);  // It has gone already.
-      return;
-    }
-    // On a failure too, the connection is closed there.
-    MHD_add_connection(daemon_, connection, reinterpret_cast<sockaddr*>(&peer), length);
-  });
+  listener_->Start(
+      [this](int /*socket*/, int connection) {
+        sockaddr_storage peer{};
+        socklen_t length = sizeof(peer);
+        if (::getpeername(connection, reinterpret_cast<sockaddr*>(&peer), &length) != 0) {
+          ::close(connection);  // It has gone already.
+          return;
+        }
+        // On a failure too, the connection is closed there.
+        MHD_add_connection(daemon_, connection, reinterpret_cast<sockaddr*>(&peer), length);
+      },
+      kReserveShare);
   return absl::OkStatus();
 }
 
