@@ -19,8 +19,6 @@
 namespace switchyard {
 namespace {
 
-constexpr int kPortMax = 65535;
-
 absl::Status BadOption(const std::string& what) {
   return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig, what);
 }
@@ -102,6 +100,11 @@ std::uint64_t RaiseFileLimit() {
   const rlimit raised{limit.rlim_max, limit.rlim_max};
   // Refused where the hard limit is above what the kernel allows; the old limit then stays.
   return setrlimit(RLIMIT_NOFILE, &raised) == 0 ? raised.rlim_cur : limit.rlim_cur;
+}
+
+void SaySystemPort(const std::string& endpoint) {
+  std::printf("system %s\n", endpoint.c_str());
+  std::fflush(stdout);
 }
 
 int ExitCodeOf(const absl::Status& status) {

@@ -41,6 +41,13 @@ struct ListenAddress {
 };
 // Reads "host:port". Errors: kInvalidArgument (BAD_CONFIG).
 absl::StatusOr<ListenAddress> ParseListen(const std::string& text);
+inline constexpr int kPortMax = 65535;
+inline constexpr char kSystemPortHelp[] =
+    "Port for /livez, /readyz and /metrics over plain HTTP, on the host of --listen; 0: any free "
+    "port; default: none";
+// Prints "system host:port", from which the programs that start this one read the port. It comes
+// before the line with "ready".
+void SaySystemPort(const std::string& endpoint);
 
 // The network devices of this machine that have `host`'s addresses, comma-separated: "lo" for
 // 127.0.0.1. "all" for a wildcard, and for an address that no device has.

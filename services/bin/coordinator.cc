@@ -6,6 +6,7 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,14 +27,19 @@
 #include "services/bin/bin_support.h"
 #include "services/config/config_file.h"
 #include "services/convert/admin.h"
+#include "services/coordinator/coordinator_health.h"
+#include "services/coordinator/coordinator_metrics.h"
 #include "services/coordinator/coordinator_server.h"
 #include "services/coordinator/worker_dialer.h"
+#include "services/system/grpc_health.h"
+#include "services/system/system_server.h"
 
 namespace switchyard {
 namespace {
 
 struct Options {
   std::string listen = "127.0.0.1:0";
+  std::optional<int> system_port;
   std::string store = "sqlite:switchyard.sqlite";
   std::vector<std::string> deployments;
   DispatchOptions dispatch;
@@ -118,6 +124,37 @@ void SayWherePlansAre(const std::string& store, Logger& logger) {
   }
 }
 
+// Null: the command line wants none. Opened before deployments are applied, so that a probe can
+// tell a coordinator that reads a checkpoint from one that is dead.
+absl::StatusOr<std::unique_ptr<SystemServer>> OpenSystemPort(const Options& options,
+                                                             const std::string& host,
+                                                             const Driver* driver,
+                                                             HealthMonitor* monitor) {
+  if (!options.system_port) return nullptr;
+  SY_ASSIGN_OR_RETURN(
+      std::unique_ptr<SystemServer> system,
+      SystemServer::Start({.host = host, .port = *options.system_port}, monitor, [driver, monitor] {
+        return CoordinatorMetrics(driver->View(), driver->counters(), monitor->Look());
+      }));
+  SaySystemPort(system->endpoint());
+  return system;
+}
+
+// Applies what the command line names. A first start applies before the port is open, so that the
+// first worker or session already finds the deployments. A restart opens the port at once: reading
+// the checkpoints takes minutes, and the workers of what is stored have join_timeout to come back.
+absl::Status ApplyAll(Driver& driver, const std::vector<DeploymentSpec>& specs, Logger& logger) {
+  const bool restarted = !driver.View().deployments.empty();
+  for (const DeploymentSpec& spec : specs) {
+    if (restarted) {
+      ApplyInBackground(driver, spec, logger);
+    } else {
+      SY_RETURN_IF_ERROR(ApplyAndWait(driver, spec));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Run(const Options& options, SignalWait& signals) {
   SteadyClock clock;
   SystemRng rng;
@@ -144,28 +181,28 @@ absl::Status Run(const Options& options, SignalWait& signals) {
                                                       .once = &once,
                                                       .dial = dial}));
   SY_ASSIGN_OR_RETURN(const std::vector<DeploymentSpec> specs, ReadSpecs(options.deployments));
-  // A first start applies before the port is open, so that the first worker or session already
-  // finds the deployments. A restart opens the port at once: reading the checkpoints takes minutes,
-  // and the workers of what is stored have join_timeout to come back.
-  const bool restarted = !driver->View().deployments.empty();
-  for (const DeploymentSpec& spec : specs) {
-    if (restarted) {
-      ApplyInBackground(*driver, spec, *logger);
-    } else {
-      SY_RETURN_IF_ERROR(ApplyAndWait(*driver, spec));
-    }
-  }
   SY_ASSIGN_OR_RETURN(const ListenAddress listen, ParseListen(options.listen));
+  std::unique_ptr<CoordinatorServer> server;  // outlives the monitor, which sets its health
+  CoordinatorHealth health(driver.get(), &clock);
+  HealthMonitor monitor([&health] { return health.Look(); });
+  SY_ASSIGN_OR_RETURN(const std::unique_ptr<SystemServer> system,
+                      OpenSystemPort(options, listen.host, driver.get(), &monitor));
+  SY_RETURN_IF_ERROR(ApplyAll(*driver, specs, *logger));
   CoordinatorServerOptions server_options;
   server_options.grpc.host = listen.host;
   server_options.grpc.port = listen.port;
   server_options.incarnation = rng.NextId<Incarnation>();
-  SY_ASSIGN_OR_RETURN(const std::unique_ptr<CoordinatorServer> server,
-                      CoordinatorServer::Start(server_options, driver.get()));
+  SY_ASSIGN_OR_RETURN(server, CoordinatorServer::Start(server_options, driver.get()));
+  health.SetAccepting(true);
+  monitor.Publish([&](const Health& now) {
+    SetGrpcHealth(now, kCoordinatorHealthName, &server->grpc());
+    if (!now.live()) logger->Write(LogLevel::kError, now.not_live);
+  });
   // The programs that start this one read the port from this line.
   std::printf("ready %s\n", server->grpc().endpoint().c_str());
   std::fflush(stdout);
   signals.Wait();
+  health.SetAccepting(false);
   // The driver first: gRPC's Shutdown waits for streams that only the driver ends.
   const bool ended = driver->Shutdown(kShutdown);
   server->grpc().Shutdown(kShutdown);
@@ -180,6 +217,8 @@ int Main(int argc, char** argv) {
   Options options;
   app.add_option("--listen", options.listen, "host:port to listen on; port 0: any free port")
       ->capture_default_str();
+  app.add_option("--system-port", options.system_port, kSystemPortHelp)
+      ->check(CLI::Range(0, kPortMax));
   app.add_option("--store", options.store,
                  "Where plans are stored: sqlite:FILE, or memory, which a restart forgets")
       ->capture_default_str();

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <future>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -25,6 +26,10 @@
 #include "core/rng.h"
 #include "services/bin/bin_support.h"
 #include "services/channels/grpc_channels.h"
+#include "services/system/grpc_health.h"
+#include "services/system/system_server.h"
+#include "services/worker/worker_health.h"
+#include "services/worker/worker_metrics.h"
 #include "services/worker/worker_server.h"
 #include "worker/expert_node.h"
 #include "worker/registry/device_registry.h"
@@ -47,6 +52,7 @@ struct Options {
   std::string coordinator;
   std::string id;
   std::string listen = "127.0.0.1:0";
+  std::optional<int> system_port;
   std::string advertise;
   std::string device = kDefaultDevice;
   std::int64_t weight_bytes_max = 0;
@@ -102,6 +108,9 @@ struct Worker {
   GatewayWakes wakes;
   std::unique_ptr<SourcePool> sources;  // for the gateway's sessions
   std::unique_ptr<WorkerServer> server;
+  std::unique_ptr<WorkerHealth> health;
+  std::unique_ptr<HealthMonitor> monitor;
+  std::unique_ptr<SystemServer> system;  // null: the command line wants none
 };
 
 // A device that has failed for good ends the process: the coordinator places its experts elsewhere.
@@ -193,6 +202,27 @@ absl::StatusOr<std::unique_ptr<Source>> MakeGatewaySource(const Options& options
   return Source::Create(std::move(source));
 }
 
+// Answers probes from now on, over gRPC and, if the command line names a port, over HTTP.
+absl::Status StartHealth(const Options& options, const std::string& host, Worker* worker) {
+  worker->health = std::make_unique<WorkerHealth>(&worker->node->experts(), &worker->clock);
+  worker->monitor =
+      std::make_unique<HealthMonitor>([health = worker->health.get()] { return health->Look(); });
+  worker->monitor->Publish([worker](const Health& now) {
+    SetGrpcHealth(now, kWorkerHealthName, &worker->server->grpc());
+    if (!now.live()) worker->logger->Write(LogLevel::kError, now.not_live);
+  });
+  if (!options.system_port) return absl::OkStatus();
+  const auto metrics = [worker, weight_bytes_max = options.weight_bytes_max] {
+    return WorkerMetrics(CollectWorkerFacts(worker->monitor->Look(), weight_bytes_max,
+                                            *worker->server, &worker->node->experts()));
+  };
+  SY_ASSIGN_OR_RETURN(worker->system,
+                      SystemServer::Start({.host = host, .port = *options.system_port},
+                                          worker->monitor.get(), metrics));
+  SaySystemPort(worker->system->endpoint());
+  return absl::OkStatus();
+}
+
 absl::Status Run(const Options& options, const MakeDeviceFunction& make_device,
                  SignalWait& signals) {
   Worker worker;
@@ -225,6 +255,7 @@ absl::Status Run(const Options& options, const MakeDeviceFunction& make_device,
                      absl::StrCat("this worker would tell its peers the address \"", endpoint,
                                   "\", which ", why, "; set --advertise"));
   }
+  SY_RETURN_IF_ERROR(StartHealth(options, listen.host, &worker));
   std::promise<absl::Status> finished;
   worker.node->Join(worker.agent_channel.get(), endpoint, [&](absl::Status why) {
     finished.set_value(std::move(why));
@@ -244,6 +275,8 @@ absl::Status Run(const Options& options, const MakeDeviceFunction& make_device,
   }
   const absl::Status why = end.get();
   if (why.ok()) worker.server->WaitForGateway(leave_by);
+  worker.system.reset();
+  worker.monitor.reset();
   // The server first: its calls use the gateway's source, and the source uses the node.
   worker.server->grpc().Shutdown(kShutdown);
   // The callback points at the sources' transports, which go next.
@@ -264,6 +297,8 @@ int RunWorkerProgram(int argc, char** argv, const MakeDeviceFunction& make_devic
   app.add_option("--id", options.id, "Stable name of this worker")->required();
   app.add_option("--listen", options.listen, "host:port to listen on; port 0: any free port")
       ->capture_default_str();
+  app.add_option("--system-port", options.system_port, kSystemPortHelp)
+      ->check(CLI::Range(0, kPortMax));
   app.add_option("--advertise", options.advertise,
                  "host:port for sources, if it differs from --listen");
   app.add_option("--device", options.device,

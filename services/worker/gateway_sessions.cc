@@ -23,6 +23,11 @@ void GatewaySessions::Exit(Session* session) {
   changed_.NotifyAll();
 }
 
+std::size_t GatewaySessions::open() const {
+  const MutexLock lock(mutex_);
+  return sessions_.size();
+}
+
 void GatewaySessions::BeginStep() {
   const MutexLock lock(mutex_);
   ++steps_;

@@ -29,6 +29,7 @@ class GatewaySessions {
   // False: the gateway leaves and takes no session. `session` stays until Exit.
   bool Enter(Session* session);
   void Exit(Session* session);
+  [[nodiscard]] std::size_t open() const;
   // A step has come, and has been answered.
   void BeginStep();
   void EndStep();
@@ -40,7 +41,7 @@ class GatewaySessions {
   void WaitUntilDone(Duration idle, TimePoint until);
 
  private:
-  Mutex mutex_;
+  mutable Mutex mutex_;
   CondVar changed_;
   std::set<Session*> sessions_ SY_GUARDED_BY(mutex_);
   std::size_t steps_ SY_GUARDED_BY(mutex_) = 0;

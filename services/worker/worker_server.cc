@@ -71,6 +71,11 @@ class WorkerServer::ServiceImpl final : public v1::ExpertService::CallbackServic
                            {{"worker", worker_id_}}));
   }
 
+  [[nodiscard]] GatewayUse gateway_use() const {
+    return {.sessions = gateway_options_.sessions->open(),
+            .memory_bytes = gateway_options_.memory->used(),
+            .memory_bytes_max = gateway_options_.memory->bytes_max()};
+  }
   [[nodiscard]] GatewaySessions& gateway_sessions() const { return *gateway_options_.sessions; }
 
   grpc::ServerUnaryReactor* Identify(grpc::CallbackServerContext* context,
@@ -155,6 +160,8 @@ absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(
   SY_ASSIGN_OR_RETURN(server->grpc_, GrpcServer::Start(grpc, {server->service_.get()}));
   return server;
 }
+
+GatewayUse WorkerServer::gateway_use() const { return service_->gateway_use(); }
 
 void WorkerServer::LeaveGateway() { service_->gateway_sessions().Leave(); }
 

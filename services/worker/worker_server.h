@@ -41,6 +41,13 @@ struct WorkerServerOptions {
   PortRange data_ports{};
 };
 
+// The share of a gateway that its callers take now.
+struct GatewayUse {
+  std::size_t sessions = 0;
+  std::size_t memory_bytes = 0;  // of gateway_memory_bytes_max
+  std::size_t memory_bytes_max = 0;
+};
+
 // Owns the service, its threads and the port. Thread-safe.
 class WorkerServer {
  public:
@@ -55,6 +62,7 @@ class WorkerServer {
   WorkerServer& operator=(const WorkerServer&) = delete;
 
   [[nodiscard]] GrpcServer& grpc() { return *grpc_; }
+  [[nodiscard]] GatewayUse gateway_use() const;
   // The gateway takes no more sessions, and tells the callers of those that are open to go on
   // through another one.
   void LeaveGateway();

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -15,6 +16,7 @@
 
 #include "core/base/clock.h"
 #include "harness/child_process.h"
+#include "tests/testing/http_client.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
 
@@ -25,6 +27,7 @@ using ::testing::HasSubstr;
 using testing::ReadBytes;
 
 constexpr Duration kLong = std::chrono::seconds(30);
+constexpr Duration kProbe = std::chrono::seconds(1);  // a kubelet's default
 
 class ProgramsTest : public ::testing::Test {
  protected:
@@ -158,11 +161,13 @@ TEST_F(ProgramsTest, AFloodOfConnectionsDeafensNeitherCoordinatorNorWorker) {
         dir_.Join(program));
   };
   SY_ASSERT_OK_AND_ASSIGN(ChildProcess coordinator,
-                          start("switchyard-coordinator", " --store memory"));
+                          start("switchyard-coordinator", " --store memory --system-port 0"));
+  SY_ASSERT_OK_AND_ASSIGN(const std::string probe, coordinator.WaitForLine("system ", kLong));
   SY_ASSERT_OK_AND_ASSIGN(const std::string address, coordinator.WaitForLine("ready ", kLong));
-  SY_ASSERT_OK_AND_ASSIGN(
-      ChildProcess worker,
-      start("switchyard-worker", absl::StrCat(" --coordinator ", address, " --id w0")));
+  SY_ASSERT_OK_AND_ASSIGN(ChildProcess worker,
+                          start("switchyard-worker", absl::StrCat(" --system-port 0 --coordinator ",
+                                                                  address, " --id w0")));
+  SY_ASSERT_OK_AND_ASSIGN(const std::string data_probe, worker.WaitForLine("system ", kLong));
   SY_ASSERT_OK_AND_ASSIGN(const std::string data, worker.WaitForLine("ready ", kLong));
 
   // Until the coordinator has dialed it, which takes descriptors of both.
@@ -171,10 +176,13 @@ TEST_F(ProgramsTest, AFloodOfConnectionsDeafensNeitherCoordinatorNorWorker) {
     ASSERT_LT(SteadyClock().Now(), until);
   }
 
-  for (const std::string& port : {address, data}) {
+  for (const auto& [port, system] : {std::pair(address, probe), std::pair(data, data_probe)}) {
     {
       const Flood flood(port, 400);
       EXPECT_FALSE(Speaks(port, std::chrono::milliseconds(200))) << "descriptors are left";
+      for (int i = 0; i < 10; ++i) {
+        EXPECT_EQ(testing::HttpRequest(system, "/livez", "GET", kProbe).code, 200) << i;
+      }
     }
     EXPECT_TRUE(Speaks(port, std::chrono::seconds(1))) << port << "\n" << Log();
   }
@@ -220,6 +228,26 @@ TEST_F(ProgramsTest, APortInUseIsNamed) {
   EXPECT_EQ(Run("switchyard-worker", {"--listen", address, "--coordinator", address, "--id", "w0",
                                       "--net-devices", "lo"}),
             1);
+}
+
+TEST_F(ProgramsTest, ASystemPortIsSaidBeforeTheReadyLineAndNamedWhenInUse) {
+  SY_ASSERT_OK_AND_ASSIGN(ChildProcess first,
+                          Start("switchyard-coordinator", {"--system-port", "0"}));
+  SY_ASSERT_OK_AND_ASSIGN(const std::string system, first.WaitForLine("system ", kLong));
+  SY_ASSERT_OK_AND_ASSIGN(const std::string address, first.WaitForLine("ready ", kLong));
+  EXPECT_THAT(system, ::testing::StartsWith("127.0.0.1:"));
+  EXPECT_NE(system, address);
+  const std::string port = system.substr(system.rfind(':') + 1);
+
+  EXPECT_EQ(Run("switchyard-coordinator", {"--system-port", port}), 1);
+  EXPECT_THAT(Log(), HasSubstr("ADDRESS_IN_USE"));
+  EXPECT_THAT(Log(), HasSubstr(system));
+  EXPECT_EQ(Run("switchyard-worker", {"--system-port", port, "--coordinator", address, "--id", "w0",
+                                      "--net-devices", "lo"}),
+            1);
+  EXPECT_THAT(Log(), HasSubstr(system));
+  EXPECT_NE(Run("switchyard-coordinator", {"--system-port", "65536"}), 0);
+  EXPECT_NE(Run("switchyard-coordinator", {"--system-port", "-1"}), 0);
 }
 
 TEST_F(ProgramsTest, BadOptionsAreRefusedBeforeAnythingStarts) {

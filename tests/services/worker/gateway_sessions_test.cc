@@ -25,7 +25,9 @@ TEST(GatewaySessionsTest, TellsEachSessionOnceAndTakesNoMore) {
   CountingSession late;
   EXPECT_TRUE(sessions.Enter(&one));
   EXPECT_TRUE(sessions.Enter(&gone));
+  EXPECT_EQ(sessions.open(), 2U);
   sessions.Exit(&gone);
+  EXPECT_EQ(sessions.open(), 1U);
 
   sessions.Leave();
   sessions.Leave();

@@ -1,0 +1,200 @@
+// The system port of real processes: what probes and Prometheus see of a coordinator and a worker
+// from their start to the coordinator's death.
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "client/client.h"
+#include "core/base/status_macros.h"
+#include "harness/child_process.h"
+#include "tests/e2e/batch.h"
+#include "tests/services/health_check.h"
+#include "tests/testing/http_client.h"
+#include "tests/testing/program.h"
+#include "tests/testing/status_matchers.h"
+#include "tests/testing/temp_dir.h"
+
+namespace switchyard {
+namespace {
+
+using std::chrono::seconds;
+using testing::Batch;
+using ::testing::HasSubstr;
+using testing::HealthOf;
+using testing::HttpReply;
+using testing::HttpRequest;
+using testing::RunStep;
+
+constexpr Duration kLong = seconds(60);
+constexpr std::int32_t kLayer = 0;
+
+class SystemPortTest : public ::testing::Test {
+ protected:
+  // A program with a system port.
+  struct Running {
+    std::unique_ptr<ChildProcess> process;
+    std::string system;    // "host:port"
+    std::string endpoint;  // of gRPC
+  };
+
+  absl::StatusOr<Running> Start(const std::string& program, std::vector<std::string> flags) {
+    flags.insert(flags.begin(), absl::StrCat(SWITCHYARD_BIN_DIR, "/", program));
+    flags.insert(flags.end(), {"--system-port", "0"});
+    Running running;
+    SY_ASSIGN_OR_RETURN(ChildProcess process,
+                        ChildProcess::Spawn(flags, folder_.Join(program + ".log")));
+    running.process = std::make_unique<ChildProcess>(std::move(process));
+    SY_ASSIGN_OR_RETURN(running.system, running.process->WaitForLine("system ", kLong));
+    SY_ASSIGN_OR_RETURN(running.endpoint, running.process->WaitForLine("ready ", kLong));
+    return running;
+  }
+  absl::StatusOr<Running> StartCoordinator() {
+    return Start("switchyard-coordinator", {"--store", "sqlite:" + folder_.Join("store")});
+  }
+  absl::StatusOr<Running> StartWorker(const std::string& coordinator) {
+    return Start("switchyard-worker",
+                 {"--coordinator", coordinator, "--id", "w0", "--net-devices", "lo"});
+  }
+  void Apply(const std::string& coordinator) {
+    const std::string file = folder_.Join("local.yaml");
+    std::ofstream(file) << "name: local\ncheckpoint: " << testing::kShippedModel << "\n";
+    const testing::ProgramResult result =
+        testing::RunProgram({absl::StrCat(SWITCHYARD_BIN_DIR, "/syctl"), "--target", coordinator,
+                             "apply", "-f", file, "--wait"},
+                            kLong);
+    EXPECT_EQ(result.code, 0) << result.err;
+  }
+  template <typename Condition>
+  static bool WaitUntil(Condition met, Duration timeout = kLong) {
+    const TimePoint end = SteadyClock().Now() + timeout;
+    while (!met() && SteadyClock().Now() < end) std::this_thread::yield();
+    return met();
+  }
+  // The value of one series, -1 if there is none.
+  static double Value(const std::string& system, const std::string& series) {
+    const std::string text = HttpRequest(system, "/metrics").body;
+    const std::size_t at = text.find(absl::StrCat("\n", series, " "));
+    if (at == std::string::npos) return -1;
+    double value = -1;
+    const std::size_t begin = at + series.size() + 2;
+    EXPECT_TRUE(absl::SimpleAtod(text.substr(begin, text.find('\n', begin) - begin), &value));
+    return value;
+  }
+
+  const testing::TempDir folder_;
+};
+
+TEST_F(SystemPortTest, ShowsAWorkerFromItsStartToTheCoordinatorsDeath) {
+  SY_ASSERT_OK_AND_ASSIGN(Running coordinator, StartCoordinator());
+  EXPECT_EQ(HttpRequest(coordinator.system, "/livez").code, 200);
+  EXPECT_EQ(HttpRequest(coordinator.system, "/readyz").body, "ok\n") << "it needs no worker";
+  EXPECT_EQ(HealthOf(coordinator.endpoint, ""), testing::kServing);
+  EXPECT_EQ(HealthOf(coordinator.endpoint, "switchyard.coordinator"), testing::kServing);
+
+  SY_ASSERT_OK_AND_ASSIGN(const Running worker, StartWorker(coordinator.endpoint));
+  EXPECT_EQ(HttpRequest(worker.system, "/livez").code, 200);
+  const HttpReply not_ready = HttpRequest(worker.system, "/readyz");
+  EXPECT_EQ(not_ready.code, 503);
+  EXPECT_THAT(not_ready.body, HasSubstr("no deployment uses this worker"));
+  EXPECT_EQ(HealthOf(worker.endpoint, ""), testing::kServing);
+  EXPECT_EQ(HealthOf(worker.endpoint, "switchyard.worker"), testing::kNotServing);
+
+  Apply(coordinator.endpoint);
+  EXPECT_TRUE(WaitUntil([&] { return HttpRequest(worker.system, "/readyz").code == 200; }));
+  EXPECT_TRUE(WaitUntil(
+      [&] { return HealthOf(worker.endpoint, "switchyard.worker") == testing::kServing; }));
+  EXPECT_EQ(Value(worker.system, "switchyard_plan_epoch{deployment=\"local\"}"), 1);
+  EXPECT_EQ(Value(coordinator.system, "switchyard_plan_epoch{deployment=\"local\"}"), 1);
+  EXPECT_GT(Value(worker.system, "switchyard_weight_bytes"), 1e6);
+  EXPECT_EQ(Value(coordinator.system,
+                  "switchyard_plan_transitions_total{deployment=\"local\",result=\"served\"}"),
+            1);
+  EXPECT_EQ(Value(coordinator.system, "switchyard_workers{state=\"live\",device=\"cpu\"}"), 1);
+
+  ClientOptions options;
+  options.coordinator = coordinator.endpoint;
+  options.net_devices = "lo";
+  SY_ASSERT_OK_AND_ASSIGN(const auto client, Client::Connect(options));
+  SY_ASSERT_OK_AND_ASSIGN(const auto session, client->OpenWhenReady({}, kLong));
+  Batch batch(5, 3);
+  SY_ASSERT_OK(RunStep(*session, batch, kLayer));
+  const double rows = Value(worker.system, "switchyard_rows_total");
+  const double frames = Value(worker.system, "switchyard_frames_total{direction=\"in\"}");
+  EXPECT_GT(rows, 0);
+  for (int i = 0; i < 3; ++i) SY_ASSERT_OK(RunStep(*session, batch, kLayer));
+  EXPECT_EQ(Value(worker.system, "switchyard_rows_total"), 4 * rows);
+  EXPECT_GE(Value(worker.system, "switchyard_frames_total{direction=\"in\"}"), frames + 3);
+  EXPECT_EQ(Value(worker.system, "switchyard_requests_total{answer=\"error\"}"), 0);
+  EXPECT_EQ(Value(coordinator.system, "switchyard_sessions_open{deployment=\"local\"}"), 1);
+
+  coordinator.process->Signal(SIGKILL);
+  SY_ASSERT_OK(coordinator.process->Wait(kLong));
+  // Longer than a lease.
+  const TimePoint until = SteadyClock().Now() + seconds(4);
+  while (SteadyClock().Now() < until) {
+    ASSERT_EQ(HttpRequest(worker.system, "/readyz").code, 200);
+    ASSERT_EQ(HttpRequest(worker.system, "/livez").code, 200);
+    SY_ASSERT_OK(RunStep(*session, batch, kLayer));
+  }
+  EXPECT_EQ(HealthOf(worker.endpoint, "switchyard.worker"), testing::kServing);
+}
+
+// A kubelet has to tell this from a coordinator that is dead.
+TEST_F(SystemPortTest, ACoordinatorIsLiveWhileItReadsTheCheckpointsOfItsFirstStart) {
+  const std::string file = folder_.Write(
+      "big.yaml",
+      "name: big\n"
+      "checkpoint: 'synthetic:hidden=1024,intermediate=1024,experts=64,top_k=4,layers=8'\n");
+  SY_ASSERT_OK_AND_ASSIGN(
+      ChildProcess process,
+      ChildProcess::Spawn({absl::StrCat(SWITCHYARD_BIN_DIR, "/switchyard-coordinator"), "--store",
+                           "memory", "--system-port", "0", "--deployment", file},
+                          folder_.Join("log")));
+  SY_ASSERT_OK_AND_ASSIGN(const std::string system, process.WaitForLine("system ", kLong));
+
+  const HttpReply reading = HttpRequest(system, "/readyz");
+  EXPECT_EQ(reading.code, 503);
+  EXPECT_THAT(reading.body, HasSubstr("the deployments of the command line are being applied"));
+  EXPECT_EQ(HttpRequest(system, "/livez").code, 200);
+  EXPECT_TRUE(WaitUntil(
+      [&] { return Value(system, "switchyard_deployments{state=\"reading\"}") == 1; }, seconds(2)));
+
+  SY_ASSERT_OK(process.WaitForLine("ready ", kLong));
+  EXPECT_TRUE(WaitUntil([&] { return HttpRequest(system, "/readyz").code == 200; }));
+}
+
+TEST_F(SystemPortTest, IdleAndBrokenClientsDisturbNoStep) {
+  SY_ASSERT_OK_AND_ASSIGN(const Running coordinator, StartCoordinator());
+  SY_ASSERT_OK_AND_ASSIGN(const Running worker, StartWorker(coordinator.endpoint));
+  Apply(coordinator.endpoint);
+  ClientOptions options;
+  options.coordinator = coordinator.endpoint;
+  options.net_devices = "lo";
+  SY_ASSERT_OK_AND_ASSIGN(const auto client, Client::Connect(options));
+  SY_ASSERT_OK_AND_ASSIGN(const auto session, client->OpenWhenReady({}, kLong));
+  Batch batch(5, 4);
+
+  std::vector<std::unique_ptr<testing::HttpConnection>> strangers;
+  for (int i = 0; i < 200; ++i) {
+    strangers.push_back(std::make_unique<testing::HttpConnection>(worker.system));
+    [[maybe_unused]] const bool sent =
+        i % 2 == 0 || strangers.back()->Send(std::string("\x16\x03\x01 garbage\r\n"));
+    SY_ASSERT_OK(RunStep(*session, batch, kLayer));
+  }
+  EXPECT_EQ(HttpRequest(worker.system, "/readyz", "GET", seconds(1)).code, 200);
+  EXPECT_EQ(HttpRequest(worker.system, "/metrics", "HEAD", seconds(1)).code, 200);
+  EXPECT_EQ(HttpRequest(worker.system, "/switchyard.v1.ExpertService/GetStatus", "POST").code, 405);
+}
+
+}  // namespace
+}  // namespace switchyard

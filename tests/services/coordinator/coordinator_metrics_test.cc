@@ -1,0 +1,80 @@
+#include "services/coordinator/coordinator_metrics.h"
+
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "tests/services/system/count_series.h"
+
+namespace switchyard {
+namespace {
+
+using testing::CountSeries;
+using ::testing::HasSubstr;
+
+CoordinatorView AView() {
+  CoordinatorView view;
+  for (const WorkerState state :
+       {WorkerState::kLive, WorkerState::kLive, WorkerState::kStuck, WorkerState::kDrained}) {
+    WorkerView worker;
+    worker.id = absl::StrCat("w", view.workers.size());
+    worker.state = state;
+    view.workers.push_back(worker);
+  }
+  view.workers[1].capabilities.device = DeviceKind::kCuda;
+  DeploymentView a;
+  a.spec.name = "a";
+  a.state = DeploymentState::kServing;
+  a.sessions = 3;
+  a.changes = {.served = 7, .failed = 2};
+  auto update = std::make_shared<PlanUpdate>();
+  update->plan.epoch = Epoch{9};
+  a.serving = update;
+  DeploymentView b;
+  b.spec.name = "b";
+  view.deployments = {a, b};
+  return view;
+}
+
+TEST(CoordinatorMetricsTest, CountsByStateAndDevice) {
+  DriverCounters counters;
+  counters.store_writes = 5;
+  counters.store_writes_failed = 1;
+  counters.turns = 100;
+
+  const std::string text = CoordinatorMetrics(AView(), counters, {});
+
+  for (const char* line :
+       {"switchyard_workers{state=\"live\",device=\"cpu\"} 1",
+        "switchyard_workers{state=\"live\",device=\"cuda\"} 1",
+        "switchyard_workers{state=\"stuck\",device=\"cpu\"} 1",
+        "switchyard_workers{state=\"drained\",device=\"cpu\"} 1",
+        "switchyard_workers{state=\"leaving\",device=\"cpu\"} 0",
+        "switchyard_deployments{state=\"serving\"} 1",
+        "switchyard_deployments{state=\"pending\"} 1", "switchyard_plan_epoch{deployment=\"a\"} 9",
+        "switchyard_plan_epoch{deployment=\"b\"} 0", "switchyard_sessions_open{deployment=\"a\"} 3",
+        "switchyard_plan_transitions_total{deployment=\"a\",result=\"served\"} 7",
+        "switchyard_plan_transitions_total{deployment=\"a\",result=\"failed\"} 2",
+        "switchyard_store_writes_total{result=\"ok\"} 5",
+        "switchyard_store_writes_total{result=\"failed\"} 1",
+        "switchyard_coordinator_turns_total 100", "switchyard_ready 1"}) {
+    EXPECT_THAT(text, HasSubstr(absl::StrCat("\n", line, "\n")));
+  }
+}
+
+// The bound that docs/OPERATIONS.md states.
+TEST(CoordinatorMetricsTest, SeriesDoNotGrowWithWorkersOrExperts) {
+  CoordinatorView view = AView();
+  const DriverCounters counters;
+  EXPECT_EQ(CountSeries(CoordinatorMetrics({}, counters, {})), 35U);
+  EXPECT_EQ(CountSeries(CoordinatorMetrics(view, counters, {})), 35U + 2 * 4);
+
+  for (int i = 0; i < 100; ++i) view.workers.push_back(view.workers[0]);
+  view.deployments[0].shape.experts = 512;
+  EXPECT_EQ(CountSeries(CoordinatorMetrics(view, counters, {})), 35U + 2 * 4);
+}
+
+}  // namespace
+}  // namespace switchyard
