@@ -5,7 +5,7 @@
 namespace switchyard {
 
 HealthMonitor::HealthMonitor(std::function<Health()> look, Duration every)
-    : look_(std::move(look)), every_(every) {}
+    : look_(std::move(look)), every_(every), thread_([this] { Run(); }) {}
 
 HealthMonitor::~HealthMonitor() {
   {
@@ -13,7 +13,7 @@ HealthMonitor::~HealthMonitor() {
     stopping_ = true;
   }
   changed_.NotifyAll();
-  if (thread_.joinable()) thread_.join();
+  thread_.join();
 }
 
 Health HealthMonitor::Look() {
@@ -34,7 +34,6 @@ void HealthMonitor::Publish(std::function<void(const Health&)> publish) {
   last_ = look_();
   publish(last_);
   publish_ = std::move(publish);
-  thread_ = std::thread([this] { Run(); });
 }
 
 void HealthMonitor::Run() {

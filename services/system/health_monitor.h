@@ -26,27 +26,33 @@ struct Health {
 // turns many times a second, and so does an idle one.
 inline constexpr Duration kStandstillMax = std::chrono::seconds(10);
 
+// Two looks that lie further apart show that the whole process was stopped or had no CPU.
+inline constexpr Duration kLookGapMax = std::chrono::seconds(2);
+
 // Tells a loop that stands still from one that turns, by a number that grows with each turn. Not
 // thread-safe.
 class TurnWatch {
  public:
-  // For how long `turns` has been the same, as far as the calls can tell.
+  // Returns for how long `turns` has been the same. A gap of more than kLookGapMax begins anew:
+  // the loop had no chance to turn meanwhile.
   Duration StandsStill(std::uint64_t turns, TimePoint now) {
-    if (turns != turns_ || since_ == TimePoint::min()) since_ = now;
+    if (turns != turns_ || now - looked_ > kLookGapMax) since_ = now;
     turns_ = turns;
+    looked_ = now;
     return now - since_;
   }
 
  private:
   std::uint64_t turns_ = 0;
-  TimePoint since_ = TimePoint::min();
+  TimePoint since_{};
+  TimePoint looked_{};
 };
 
 // Thread-safe.
 class HealthMonitor {
  public:
-  // `look` finds out: by one thread at a time, at least every `every` after Publish. It must not
-  // block.
+  // `look` finds out: one thread at a time calls it, a thread of the monitor each `every`. It must
+  // not block.
   explicit HealthMonitor(std::function<Health()> look,
                          Duration every = std::chrono::milliseconds(250));
   // Ends the thread. `publish` is not called after that.
@@ -56,8 +62,8 @@ class HealthMonitor {
 
   // Looks now.
   [[nodiscard]] Health Look();
-  // Calls `publish` now, and from a thread whenever the process has become live, ready or the
-  // opposite. It must not block or call the monitor. Call it once.
+  // Calls `publish` now, and from any thread that looks whenever the process has become live, ready
+  // or the opposite. It must not block or call the monitor. Call it once.
   void Publish(std::function<void(const Health&)> publish);
 
  private:
@@ -72,7 +78,7 @@ class HealthMonitor {
   Health last_ SY_GUARDED_BY(mutex_);
   std::function<void(const Health&)> publish_ SY_GUARDED_BY(mutex_);
   bool stopping_ SY_GUARDED_BY(mutex_) = false;
-  std::thread thread_;
+  std::thread thread_;  // last: starts when all above exists
 };
 
 }  // namespace switchyard
