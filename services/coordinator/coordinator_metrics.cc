@@ -27,7 +27,7 @@ void AddWorkers(const CoordinatorView& view, MetricsText* text) {
     ++workers[static_cast<std::size_t>(worker.state)]
              [static_cast<std::size_t>(worker.capabilities.device)];
   }
-  text->Begin(kGauge, "switchyard_workers", "Workers that are members.");
+  text->Begin(kGauge, "moe_workers", "Workers that are members.");
   for (std::size_t state = 0; state < workers.size(); ++state) {
     for (std::size_t device = 0; device < kDeviceKinds; ++device) {
       text->Add(workers[state][device],
@@ -42,22 +42,22 @@ void AddDeployments(const CoordinatorView& view, MetricsText* text) {
   for (const DeploymentView& deployment : view.deployments) {
     ++deployments[static_cast<std::size_t>(deployment.state)];
   }
-  text->Begin(kGauge, "switchyard_deployments", "Deployments, by what they do.");
+  text->Begin(kGauge, "moe_deployments", "Deployments, by what they do.");
   for (std::size_t state = 0; state < deployments.size(); ++state) {
     text->Add(deployments[state], {{"state", kDeploymentStates[state]}});
   }
 
-  text->Begin(kGauge, "switchyard_plan_epoch", "The epoch that serves; 0: none.");
+  text->Begin(kGauge, "moe_plan_epoch", "The epoch that serves; 0: none.");
   for (const DeploymentView& deployment : view.deployments) {
     const std::uint64_t epoch =
         deployment.serving == nullptr ? 0 : deployment.serving->plan.epoch.value;
     text->Add(epoch, {{"deployment", deployment.spec.name}});
   }
-  text->Begin(kGauge, "switchyard_sessions_open", "Sessions that are open.");
+  text->Begin(kGauge, "moe_sessions_open", "Sessions that are open.");
   for (const DeploymentView& deployment : view.deployments) {
     text->Add(static_cast<double>(deployment.sessions), {{"deployment", deployment.spec.name}});
   }
-  text->Begin(kCounter, "switchyard_plan_transitions_total",
+  text->Begin(kCounter, "moe_plan_transitions_total",
               "Changes to a new epoch that ended, by how: it serves, or it was given up.");
   for (const DeploymentView& deployment : view.deployments) {
     const std::string& name = deployment.spec.name;
@@ -75,10 +75,10 @@ std::string CoordinatorMetrics(const CoordinatorView& view, const DriverCounters
   AddHealth(health, &text);
   AddWorkers(view, &text);
   AddDeployments(view, &text);
-  text.Begin(kCounter, "switchyard_store_writes_total", "Writes to the store of plans.")
+  text.Begin(kCounter, "moe_store_writes_total", "Writes to the store of plans.")
       .Add(counters.store_writes, {{"result", "ok"}})
       .Add(counters.store_writes_failed, {{"result", "failed"}});
-  text.Begin(kCounter, "switchyard_coordinator_turns_total",
+  text.Begin(kCounter, "moe_coordinator_turns_total",
              "Turns of the coordinator's thread; twenty a second when it is idle.")
       .Add(counters.turns);
   return std::move(text).Take();

@@ -55,14 +55,14 @@ MetricsText& MetricsText::Add(double value, std::initializer_list<MetricLabel> l
 std::string MetricsText::Take() && { return std::exchange(text_, {}); }
 
 void AddBuildInfo(MetricsText* text) {
-  text->Begin(MetricType::kGauge, "switchyard_build_info", "The program's version; always 1.")
+  text->Begin(MetricType::kGauge, "moe_build_info", "The program's version; always 1.")
       .Add(1.0, {{"version", kProductVersion}});
 }
 
 void AddHealth(const Health& health, MetricsText* text) {
-  text->Begin(MetricType::kGauge, "switchyard_live", "1 if /livez answers 200, else 0.")
+  text->Begin(MetricType::kGauge, "moe_live", "1 if /livez answers 200, else 0.")
       .Add(health.live() ? 1.0 : 0.0);
-  text->Begin(MetricType::kGauge, "switchyard_ready", "1 if /readyz answers 200, else 0.")
+  text->Begin(MetricType::kGauge, "moe_ready", "1 if /readyz answers 200, else 0.")
       .Add(health.ready() ? 1.0 : 0.0);
 }
 

@@ -1,9 +1,9 @@
 // Writes metrics in Prometheus' text format, version 0.0.4.
 //
 //   MetricsText text;
-//   text.Begin(MetricType::kCounter, "switchyard_frames_total", "Frames that passed.");
+//   text.Begin(MetricType::kCounter, "moe_frames_total", "Frames that passed.");
 //   text.Add(12, {{"direction", "in"}});
-//   text.Begin(MetricType::kGauge, "switchyard_links_open", "Links that are open.").Add(3);
+//   text.Begin(MetricType::kGauge, "moe_links_open", "Links that are open.").Add(3);
 //   std::move(text).Take();
 //
 // A value is collected by whoever serves a scrape, from views that exist anyway: there is no
@@ -50,9 +50,9 @@ class MetricsText {
 // The value of the Content-Type header.
 inline constexpr char kMetricsContentType[] = "text/plain; version=0.0.4; charset=utf-8";
 
-// switchyard_build_info{version}, which has the value 1.
+// moe_build_info{version}, which has the value 1.
 void AddBuildInfo(MetricsText* text);
-// switchyard_live and switchyard_ready.
+// moe_live and moe_ready.
 void AddHealth(const Health& health, MetricsText* text);
 
 }  // namespace switchyard

@@ -113,13 +113,13 @@ TEST_F(SystemPortTest, ShowsAWorkerFromItsStartToTheCoordinatorsDeath) {
   EXPECT_TRUE(WaitUntil([&] { return HttpRequest(worker.system, "/readyz").code == 200; }));
   EXPECT_TRUE(WaitUntil(
       [&] { return HealthOf(worker.endpoint, "switchyard.worker") == testing::kServing; }));
-  EXPECT_EQ(Value(worker.system, "switchyard_plan_epoch{deployment=\"local\"}"), 1);
-  EXPECT_EQ(Value(coordinator.system, "switchyard_plan_epoch{deployment=\"local\"}"), 1);
-  EXPECT_GT(Value(worker.system, "switchyard_weight_bytes"), 1e6);
+  EXPECT_EQ(Value(worker.system, "moe_plan_epoch{deployment=\"local\"}"), 1);
+  EXPECT_EQ(Value(coordinator.system, "moe_plan_epoch{deployment=\"local\"}"), 1);
+  EXPECT_GT(Value(worker.system, "moe_weight_bytes"), 1e6);
   EXPECT_EQ(Value(coordinator.system,
-                  "switchyard_plan_transitions_total{deployment=\"local\",result=\"served\"}"),
+                  "moe_plan_transitions_total{deployment=\"local\",result=\"served\"}"),
             1);
-  EXPECT_EQ(Value(coordinator.system, "switchyard_workers{state=\"live\",device=\"cpu\"}"), 1);
+  EXPECT_EQ(Value(coordinator.system, "moe_workers{state=\"live\",device=\"cpu\"}"), 1);
 
   ClientOptions options;
   options.coordinator = coordinator.endpoint;
@@ -128,14 +128,14 @@ TEST_F(SystemPortTest, ShowsAWorkerFromItsStartToTheCoordinatorsDeath) {
   SY_ASSERT_OK_AND_ASSIGN(const auto session, client->OpenWhenReady({}, kLong));
   Batch batch(5, 3);
   SY_ASSERT_OK(RunStep(*session, batch, kLayer));
-  const double rows = Value(worker.system, "switchyard_rows_total");
-  const double frames = Value(worker.system, "switchyard_frames_total{direction=\"in\"}");
+  const double rows = Value(worker.system, "moe_rows_total");
+  const double frames = Value(worker.system, "moe_frames_total{direction=\"in\"}");
   EXPECT_GT(rows, 0);
   for (int i = 0; i < 3; ++i) SY_ASSERT_OK(RunStep(*session, batch, kLayer));
-  EXPECT_EQ(Value(worker.system, "switchyard_rows_total"), 4 * rows);
-  EXPECT_GE(Value(worker.system, "switchyard_frames_total{direction=\"in\"}"), frames + 3);
-  EXPECT_EQ(Value(worker.system, "switchyard_requests_total{answer=\"error\"}"), 0);
-  EXPECT_EQ(Value(coordinator.system, "switchyard_sessions_open{deployment=\"local\"}"), 1);
+  EXPECT_EQ(Value(worker.system, "moe_rows_total"), 4 * rows);
+  EXPECT_GE(Value(worker.system, "moe_frames_total{direction=\"in\"}"), frames + 3);
+  EXPECT_EQ(Value(worker.system, "moe_requests_total{answer=\"error\"}"), 0);
+  EXPECT_EQ(Value(coordinator.system, "moe_sessions_open{deployment=\"local\"}"), 1);
 
   coordinator.process->Signal(SIGKILL);
   SY_ASSERT_OK(coordinator.process->Wait(kLong));
@@ -166,8 +166,8 @@ TEST_F(SystemPortTest, ACoordinatorIsLiveWhileItReadsTheCheckpointsOfItsFirstSta
   EXPECT_EQ(reading.code, 503);
   EXPECT_THAT(reading.body, HasSubstr("the deployments of the command line are being applied"));
   EXPECT_EQ(HttpRequest(system, "/livez").code, 200);
-  EXPECT_TRUE(WaitUntil(
-      [&] { return Value(system, "switchyard_deployments{state=\"reading\"}") == 1; }, seconds(2)));
+  EXPECT_TRUE(WaitUntil([&] { return Value(system, "moe_deployments{state=\"reading\"}") == 1; },
+                        seconds(2)));
 
   SY_ASSERT_OK(process.WaitForLine("ready ", kLong));
   EXPECT_TRUE(WaitUntil([&] { return HttpRequest(system, "/readyz").code == 200; }));

@@ -47,19 +47,17 @@ TEST(CoordinatorMetricsTest, CountsByStateAndDevice) {
   const std::string text = CoordinatorMetrics(AView(), counters, {});
 
   for (const char* line :
-       {"switchyard_workers{state=\"live\",device=\"cpu\"} 1",
-        "switchyard_workers{state=\"live\",device=\"cuda\"} 1",
-        "switchyard_workers{state=\"stuck\",device=\"cpu\"} 1",
-        "switchyard_workers{state=\"drained\",device=\"cpu\"} 1",
-        "switchyard_workers{state=\"leaving\",device=\"cpu\"} 0",
-        "switchyard_deployments{state=\"serving\"} 1",
-        "switchyard_deployments{state=\"pending\"} 1", "switchyard_plan_epoch{deployment=\"a\"} 9",
-        "switchyard_plan_epoch{deployment=\"b\"} 0", "switchyard_sessions_open{deployment=\"a\"} 3",
-        "switchyard_plan_transitions_total{deployment=\"a\",result=\"served\"} 7",
-        "switchyard_plan_transitions_total{deployment=\"a\",result=\"failed\"} 2",
-        "switchyard_store_writes_total{result=\"ok\"} 5",
-        "switchyard_store_writes_total{result=\"failed\"} 1",
-        "switchyard_coordinator_turns_total 100", "switchyard_ready 1"}) {
+       {"moe_workers{state=\"live\",device=\"cpu\"} 1",
+        "moe_workers{state=\"live\",device=\"cuda\"} 1",
+        "moe_workers{state=\"stuck\",device=\"cpu\"} 1",
+        "moe_workers{state=\"drained\",device=\"cpu\"} 1",
+        "moe_workers{state=\"leaving\",device=\"cpu\"} 0", "moe_deployments{state=\"serving\"} 1",
+        "moe_deployments{state=\"pending\"} 1", "moe_plan_epoch{deployment=\"a\"} 9",
+        "moe_plan_epoch{deployment=\"b\"} 0", "moe_sessions_open{deployment=\"a\"} 3",
+        "moe_plan_transitions_total{deployment=\"a\",result=\"served\"} 7",
+        "moe_plan_transitions_total{deployment=\"a\",result=\"failed\"} 2",
+        "moe_store_writes_total{result=\"ok\"} 5", "moe_store_writes_total{result=\"failed\"} 1",
+        "moe_coordinator_turns_total 100", "moe_ready 1"}) {
     EXPECT_THAT(text, HasSubstr(absl::StrCat("\n", line, "\n")));
   }
 }

@@ -91,7 +91,7 @@ TEST(MetricsTableTest, ListsWhatAWorkerWrites) {
 TEST(MetricsTableTest, NamesFollowTheRules) {
   for (const std::string& text : {OfACoordinator(), OfAWorker()}) {
     for (const auto& [name, family] : Parse(text)) {
-      EXPECT_TRUE(absl::StartsWith(name, "switchyard_")) << name;
+      EXPECT_TRUE(absl::StartsWith(name, "moe_")) << name;
       EXPECT_EQ(absl::EndsWith(name, "_total"), family.first == "counter") << name;
       for (const char* unit : {"_ms", "_us", "_ns", "_mb", "_kb", "milliseconds"}) {
         EXPECT_FALSE(absl::EndsWith(name, unit)) << name;

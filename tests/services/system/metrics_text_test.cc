@@ -63,9 +63,9 @@ TEST(MetricsTextTest, SaysTheVersionAndTheHealth) {
   AddHealth({.not_live = "", .not_ready = "wait"}, &text);
 
   const std::string all = std::move(text).Take();
-  EXPECT_NE(all.find("switchyard_build_info{version=\"0."), std::string::npos) << all;
-  EXPECT_NE(all.find("\nswitchyard_live 1\n"), std::string::npos) << all;
-  EXPECT_NE(all.find("\nswitchyard_ready 0\n"), std::string::npos) << all;
+  EXPECT_NE(all.find("moe_build_info{version=\"0."), std::string::npos) << all;
+  EXPECT_NE(all.find("\nmoe_live 1\n"), std::string::npos) << all;
+  EXPECT_NE(all.find("\nmoe_ready 0\n"), std::string::npos) << all;
 }
 
 }  // namespace

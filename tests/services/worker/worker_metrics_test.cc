@@ -65,35 +65,35 @@ TEST(WorkerMetricsTest, WritesWhatWasCollected) {
 
   const std::string text = WorkerMetrics(facts);
 
-  ExpectLines(text, {"switchyard_live 1",
-                     "switchyard_ready 0",
-                     "switchyard_data_thread_turns_total 12",
-                     "switchyard_batch_age_seconds 1.5",
-                     "switchyard_staging_bytes 350",
-                     "switchyard_staging_done_bytes 150",
-                     "switchyard_epochs{state=\"staged\"} 1",
-                     "switchyard_epochs{state=\"committed\"} 2",
-                     "switchyard_plan_epoch{deployment=\"a\"} 4",
-                     "switchyard_weight_bytes 1000",
-                     "switchyard_weight_max_bytes 4000",
-                     "switchyard_gateway_sessions_open 2",
-                     "switchyard_gateway_memory_bytes 30",
-                     "switchyard_gateway_memory_max_bytes 90",
-                     "switchyard_data_thread_answered 1",
-                     "switchyard_frames_total{direction=\"in\"} 7",
-                     "switchyard_frames_total{direction=\"out\"} 6",
-                     "switchyard_frames_dropped_total{reason=\"crc\"} 3",
-                     "switchyard_frames_dropped_total{reason=\"magic\"} 0",
-                     "switchyard_late_wakes_total 1",
-                     "switchyard_links_open 2",
-                     "switchyard_ring_bytes 4096",
-                     "switchyard_attachments_open 2",
-                     "switchyard_requests_total{answer=\"result\"} 5",
-                     "switchyard_requests_total{answer=\"error\"} 1",
-                     "switchyard_duplicate_requests_total 9",
-                     "switchyard_rows_total 80",
-                     "switchyard_nan_rows_total 8",
-                     "switchyard_batches_total 4"});
+  ExpectLines(text, {"moe_live 1",
+                     "moe_ready 0",
+                     "moe_data_thread_turns_total 12",
+                     "moe_batch_age_seconds 1.5",
+                     "moe_staging_bytes 350",
+                     "moe_staging_done_bytes 150",
+                     "moe_epochs{state=\"staged\"} 1",
+                     "moe_epochs{state=\"committed\"} 2",
+                     "moe_plan_epoch{deployment=\"a\"} 4",
+                     "moe_weight_bytes 1000",
+                     "moe_weight_max_bytes 4000",
+                     "moe_gateway_sessions_open 2",
+                     "moe_gateway_memory_bytes 30",
+                     "moe_gateway_memory_max_bytes 90",
+                     "moe_data_thread_answered 1",
+                     "moe_frames_total{direction=\"in\"} 7",
+                     "moe_frames_total{direction=\"out\"} 6",
+                     "moe_frames_dropped_total{reason=\"crc\"} 3",
+                     "moe_frames_dropped_total{reason=\"magic\"} 0",
+                     "moe_late_wakes_total 1",
+                     "moe_links_open 2",
+                     "moe_ring_bytes 4096",
+                     "moe_attachments_open 2",
+                     "moe_requests_total{answer=\"result\"} 5",
+                     "moe_requests_total{answer=\"error\"} 1",
+                     "moe_duplicate_requests_total 9",
+                     "moe_rows_total 80",
+                     "moe_nan_rows_total 8",
+                     "moe_batches_total 4"});
   EXPECT_THAT(text, Not(HasSubstr("reason=\"none\"")));
   EXPECT_THAT(text, Not(HasSubstr("plan_epoch{deployment=\"b\"}"))) << "it is staged only";
 
@@ -101,7 +101,7 @@ TEST(WorkerMetricsTest, WritesWhatWasCollected) {
   EXPECT_EQ(testing::CountSeries(text), 36U + 1);
 
   facts.weight_bytes_max = 0;
-  ExpectLines(WorkerMetrics(facts), {"switchyard_weight_max_bytes +Inf"});
+  ExpectLines(WorkerMetrics(facts), {"moe_weight_max_bytes +Inf"});
 }
 
 class WorkerScrapeTest : public testing::WorkerFixture {};
@@ -140,8 +140,8 @@ TEST_F(WorkerScrapeTest, DoesNotHangWithTheDataThread) {
   EXPECT_LT(clock_.Now() - before, kScrapeWait + std::chrono::seconds(5));
   gate.set_value();
 
-  ExpectLines(text, {"switchyard_data_thread_answered 0", "switchyard_live 1"});
-  EXPECT_THAT(text, Not(HasSubstr("switchyard_frames_total")));
+  ExpectLines(text, {"moe_data_thread_answered 0", "moe_live 1"});
+  EXPECT_THAT(text, Not(HasSubstr("moe_frames_total")));
 }
 
 }  // namespace
