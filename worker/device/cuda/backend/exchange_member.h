@@ -43,7 +43,7 @@ class ExchangeMember {
 
   // REQUIRES: Join has succeeded.
   [[nodiscard]] const cuda::ExchangeRank& rank() const { return rank_; }
-  // Of one step at a time.
+  // Lists of one step at a time.
   [[nodiscard]] const cuda::ExchangeRows& rows() const { return rows_; }
   [[nodiscard]] int slots_max() const { return cuda::ExchangeSlotsMax(rank_.shape); }
   // OK if the steps so far are results; else why the first of the others is none: kUnavailable
