@@ -196,7 +196,7 @@ INSTANTIATE_TEST_SUITE_P(
         Sizes{"TwoPerExpert",
               ShapeOf(2, 64, 7168, 8, 128, ExchangeFormat::kFp8, ExchangeUnit::kPerExpert)},
         Sizes{"FourPerExpert",
-              ShapeOf(4, 32, 2048, 8, 32, ExchangeFormat::kBf16, ExchangeUnit::kPerExpert)},
+              ShapeOf(4, 16, 2048, 8, 32, ExchangeFormat::kBf16, ExchangeUnit::kPerExpert)},
         Sizes{"SevenPerExpert",
               ShapeOf(7, 9, 384, 13, 2, ExchangeFormat::kFp8, ExchangeUnit::kPerExpert)},
         Sizes{"OddChoices", ShapeOf(2, 33, 4096, 7, 64, ExchangeFormat::kFp8)}),
