@@ -74,6 +74,12 @@ class SystemPortTest : public ::testing::Test {
                             kLong);
     EXPECT_EQ(result.code, 0) << result.err;
   }
+  static auto ConnectTo(const std::string& coordinator) {
+    ClientOptions options;
+    options.coordinator = coordinator;
+    options.net_devices = "lo";
+    return Client::Connect(options);
+  }
   template <typename Condition>
   static bool WaitUntil(Condition met, Duration timeout = kLong) {
     const TimePoint end = SteadyClock().Now() + timeout;
@@ -121,10 +127,7 @@ TEST_F(SystemPortTest, ShowsAWorkerFromItsStartToTheCoordinatorsDeath) {
             1);
   EXPECT_EQ(Value(coordinator.system, "moe_workers{state=\"live\",device=\"cpu\"}"), 1);
 
-  ClientOptions options;
-  options.coordinator = coordinator.endpoint;
-  options.net_devices = "lo";
-  SY_ASSERT_OK_AND_ASSIGN(const auto client, Client::Connect(options));
+  SY_ASSERT_OK_AND_ASSIGN(const auto client, ConnectTo(coordinator.endpoint));
   SY_ASSERT_OK_AND_ASSIGN(const auto session, client->OpenWhenReady({}, kLong));
   Batch batch(5, 3);
   SY_ASSERT_OK(RunStep(*session, batch, kLayer));
@@ -177,10 +180,7 @@ TEST_F(SystemPortTest, IdleAndBrokenClientsDisturbNoStep) {
   SY_ASSERT_OK_AND_ASSIGN(const Running coordinator, StartCoordinator());
   SY_ASSERT_OK_AND_ASSIGN(const Running worker, StartWorker(coordinator.endpoint));
   Apply(coordinator.endpoint);
-  ClientOptions options;
-  options.coordinator = coordinator.endpoint;
-  options.net_devices = "lo";
-  SY_ASSERT_OK_AND_ASSIGN(const auto client, Client::Connect(options));
+  SY_ASSERT_OK_AND_ASSIGN(const auto client, ConnectTo(coordinator.endpoint));
   SY_ASSERT_OK_AND_ASSIGN(const auto session, client->OpenWhenReady({}, kLong));
   Batch batch(5, 4);
 
