@@ -21,4 +21,10 @@ absl::StatusOr<std::unique_ptr<Buffer>> DeviceBackend::OpenShared(absl::string_v
   return SharesNone();
 }
 
+absl::StatusOr<std::unique_ptr<Exchange>> DeviceBackend::MakeExchange(const ExchangeSpec& /*spec*/,
+                                                                      std::int32_t /*rank*/) {
+  return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
+                   "the device joins no groups that exchange rows");
+}
+
 }  // namespace switchyard

@@ -32,6 +32,7 @@
 #include "core/format/wire_format.h"
 #include "core/ids.h"
 #include "core/moe_shape.h"
+#include "worker/device/exchange.h"
 #include "worker/device/memory.h"
 #include "worker/device/stream.h"
 
@@ -147,6 +148,12 @@ class DeviceBackend {
   // where that memory cannot be reached from here.
   virtual absl::StatusOr<std::unique_ptr<Buffer>> OpenShared(absl::string_view key,
                                                              std::size_t bytes);
+  // Rank `rank` of a group of devices (exchange.h), with memory for the others to write into; takes
+  // milliseconds. Errors: kUnimplemented (UNSUPPORTED) for a device that joins no groups, or not of
+  // this wire format; kInvalidArgument (BAD_SHAPE) for a group that it has no kernels for;
+  // kResourceExhausted (OUT_OF_MEMORY).
+  virtual absl::StatusOr<std::unique_ptr<Exchange>> MakeExchange(const ExchangeSpec& spec,
+                                                                 std::int32_t rank);
   // Packs weights; costs about one copy and may wait for the device, so it is for staging threads.
   // A device may keep them quantized. Errors: kInvalidArgument (BAD_SHAPE) when the views do not
   // fit `shape`; kInvalidArgument (BAD_CONFIG) for a scale that is not finite, one of a tensor that

@@ -1,0 +1,89 @@
+// One rank of a group of devices that run steps of MoE layers in lockstep: in a step every rank
+// sends its tokens' rows to the ranks that have their experts, runs its own experts over all rows
+// that come, and adds up the answers to its own tokens. Devices exchange rows by themselves, through
+// memory that they share; no host takes part.
+//
+//   DeviceBackend::MakeExchange -> key() ... the keys of all ranks -> Join -> { Step }* -> Fault
+//
+// All ranks make the same steps in the same order, also with zero tokens. One that does not come is
+// waited for as long as Join said; then the step and all later ones are no results, on every rank,
+// and Fault says why. The same holds for ranks that disagree about a step. A group that has failed
+// does not recover: a new one is made.
+//
+// Numbers. Rows travel in the group's wire format. An expert's answer is a row of BF16. A token's
+// answers are added with its weights by fused multiply-adds in FP32 from zero, k ascending, and
+// rounded once to BF16: with kPerExpert at the source, so that the sum is bit-equal wherever
+// experts are; with kPerWorker at each rank for its own experts, and the source adds the ranks'
+// sums, rank by rank, in FP32 and rounds again. A token without experts gets zeros.
+//
+// Threads: one at a time. Destroyed when no step runs, before its device.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "absl/status/status.h"
+
+#include "core/base/clock.h"
+#include "core/format/bf16.h"
+#include "core/format/wire_format.h"
+#include "core/moe_shape.h"
+#include "worker/device/stream.h"
+
+namespace switchyard {
+
+// What a group is made for; alike on all ranks.
+struct ExchangeSpec {
+  MoeShape shape;
+  std::int32_t ranks = 1;
+  // Ranks below it have experts: rank r those from r * shape.experts / expert_ranks on, as many.
+  // The others only send tokens.
+  std::int32_t expert_ranks = 1;
+  std::int32_t tokens_max = 0;  // of a rank in a step
+  WireFormat wire = kBf16Format;
+  CombineUnit unit = CombineUnit::kPerWorker;
+
+  [[nodiscard]] std::int32_t experts_of_rank() const { return shape.experts / expert_ranks; }
+  friend bool operator==(const ExchangeSpec&, const ExchangeSpec&) = default;
+};
+
+// One rank's part of a step. What it names stays valid and unchanged until an event that is
+// recorded after the step is done. All of it is memory that the device reaches.
+struct ExchangeStep {
+  // The most tokens that any rank has in this step, the same on all ranks; the work is cut by it.
+  std::int32_t cover = 0;
+  std::int32_t tokens = 0;            // of this rank, at most `cover`
+  const Bf16* x = nullptr;            // [tokens, hidden], 16-byte aligned
+  const std::int32_t* ids = nullptr;  // [tokens, top_k]; outside of all experts: no expert
+  const float* weights = nullptr;     // [tokens, top_k]
+  Bf16* y = nullptr;                  // [tokens, hidden], 16-byte aligned
+  // The layer's experts of this rank, slot s its s-th. Null on a rank that has none.
+  const ExpertTable* experts = nullptr;
+};
+
+class Exchange {
+ public:
+  virtual ~Exchange() = default;
+
+  // For the other ranks' Join; who has it can write into this rank's memory, so it is never logged.
+  [[nodiscard]] virtual const std::string& key() const = 0;
+  // Reaches the memory of the others: `keys` by rank, this rank's included. Once; takes
+  // milliseconds. `patience` bounds the wait for another rank in each step. Errors:
+  // kInvalidArgument (BAD_REQUEST) for another number of keys or a second call; those of
+  // DeviceBackend::OpenShared, with the rank.
+  virtual absl::Status Join(std::span<const std::string> keys, Duration patience) = 0;
+  // Enqueues this rank's part of the group's next step on `stream`, always the same one, and
+  // returns. REQUIRES: Join has succeeded. Errors: kInvalidArgument (BAD_SHAPE, BAD_REQUEST) for a
+  // step that does not fit the group: nothing is enqueued, and the other ranks still wait for this
+  // one; those of the stream.
+  virtual absl::Status Step(Stream* stream, const ExchangeStep& step) = 0;
+  // OK while all steps are results that were enqueued before an event that is done. Else why the
+  // first of the others is none: kUnavailable (WORKER_LOST) for a rank that did not come,
+  // kFailedPrecondition (BAD_CONFIG) for one that meant another step; both with `rank` and `step`
+  // in their metadata. Costs a read of the host's memory.
+  [[nodiscard]] virtual absl::Status Fault() const = 0;
+};
+
+}  // namespace switchyard
