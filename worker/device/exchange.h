@@ -1,7 +1,7 @@
 // One rank of a group of devices that run steps of MoE layers in lockstep: in a step every rank
 // sends its tokens' rows to the ranks that have their experts, runs its own experts over all rows
-// that come, and adds up the answers to its own tokens. Devices exchange rows by themselves, through
-// memory that they share; no host takes part.
+// that come, and adds up the answers to its own tokens. Devices exchange rows by themselves,
+// through memory that they share; no host takes part.
 //
 //   DeviceBackend::MakeExchange -> key() ... the keys of all ranks -> Join -> { Step }* -> Fault
 //
@@ -34,7 +34,7 @@
 
 namespace switchyard {
 
-// What a group is made for; alike on all ranks.
+// The group that ranks are made for; alike on all of them.
 struct ExchangeSpec {
   MoeShape shape;
   std::int32_t ranks = 1;
@@ -72,7 +72,8 @@ class Exchange {
   // Reaches the memory of the others: `keys` by rank, this rank's included. Once; takes
   // milliseconds. `patience` bounds the wait for another rank in each step. Errors:
   // kInvalidArgument (BAD_REQUEST) for another number of keys or a second call; those of
-  // DeviceBackend::OpenShared, with the rank.
+  // DeviceBackend::OpenShared, with the rank; kFailedPrecondition (BAD_CONFIG), with the rank, for
+  // one that was made for another group, unless the device finds that in the first step only.
   virtual absl::Status Join(std::span<const std::string> keys, Duration patience) = 0;
   // Enqueues this rank's part of the group's next step on `stream`, always the same one, and
   // returns. REQUIRES: Join has succeeded. Errors: kInvalidArgument (BAD_SHAPE, BAD_REQUEST) for a

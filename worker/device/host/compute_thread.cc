@@ -15,6 +15,10 @@ namespace {
 constexpr int kDecodeInARowMax = 16;
 constexpr int kSpins = 1000;  // about 30 us of pauses: the next batch of a busy worker comes sooner
 constexpr Duration kSleep = std::chrono::milliseconds(100);
+// Other devices answer within some 100 us if they do at all; a rank that is late costs little CPU.
+constexpr int kSpinsOfLook = 20;
+constexpr Duration kFirstNap = std::chrono::microseconds(20);
+constexpr Duration kLongestNap = std::chrono::milliseconds(1);
 
 }  // namespace
 
@@ -76,17 +80,27 @@ void ComputeThread::Loop() {
     // Read before looking for work: a notification that comes later changes it, and the sleep ends
     // at once.
     const std::uint32_t seen = notified_.load();
-    if (RunOne(/*decode_only=*/false)) continue;
-    bool notified = false;
-    for (int spin = 0; spin < kSpins && !notified; ++spin) {
-      SpinPause();
-      notified = notified_.load(std::memory_order_acquire) != seen;
+    if (RunOne(/*decode_only=*/false)) {
+      nap_ = kFirstNap;
+    } else {
+      Idle(seen);
     }
-    if (notified) continue;
-    asleep_.store(true);
-    if (notified_.load() == seen) FutexWait(notified_, seen, kSleep);
-    asleep_.store(false);
   }
+}
+
+void ComputeThread::Idle(std::uint32_t seen) {
+  // Some of it may have become ready since RunOne looked.
+  const bool work_waits = AnyWork();
+  for (int spin = 0; spin < kSpins; ++spin) {
+    SpinPause();
+    if (notified_.load(std::memory_order_acquire) != seen) return;
+    if (work_waits && spin % kSpinsOfLook == 0 && AnyReady()) return;
+  }
+  const Duration sleep = work_waits ? nap_ : kSleep;
+  if (work_waits) nap_ = std::min(2 * nap_, kLongestNap);
+  asleep_.store(true);
+  if (notified_.load() == seen) FutexWait(notified_, seen, sleep);
+  asleep_.store(false);
 }
 
 bool ComputeThread::RunOne(bool decode_only) {
@@ -110,8 +124,20 @@ bool ComputeThread::DecodeWaits() {
   const MutexLock lock(mutex_);
   return std::any_of(members_.begin(), members_.end(), [](const Member& member) {
     return member.stream->work_class() == WorkClass::kDecode && !member.running &&
-           member.stream->has_work();
+           member.stream->ready();
   });
+}
+
+bool ComputeThread::AnyReady() {
+  const MutexLock lock(mutex_);
+  return std::any_of(members_.begin(), members_.end(),
+                     [](const Member& member) { return member.stream->ready(); });
+}
+
+bool ComputeThread::AnyWork() {
+  const MutexLock lock(mutex_);
+  return std::any_of(members_.begin(), members_.end(),
+                     [](const Member& member) { return member.stream->has_work(); });
 }
 
 HostStream* ComputeThread::Pick(bool decode_only) {
@@ -123,7 +149,7 @@ HostStream* ComputeThread::Pick(bool decode_only) {
     // From the one after the last, so that streams of a class take turns.
     Member& member = members_[(last_ + 1 + i) % members_.size()];
     // The call between two passes of a run must not pick that run's own stream.
-    if (member.running || !member.stream->has_work()) continue;
+    if (member.running || !member.stream->ready()) continue;
     const WorkClass of = member.stream->work_class();
     if (of != WorkClass::kDecode && other == nullptr) other = &member;
     if (decode_only && of != WorkClass::kDecode) continue;

@@ -3,6 +3,10 @@
 // Decode streams go first, also within a longer run (HostRun::Execute); after sixteen pieces of
 // decode work in a row one of another class gets its turn, so that prefill progresses under any
 // load of decode steps.
+//
+// A stream whose oldest work waits for other devices (step_parts.h) is passed over until it is
+// ready. Nothing wakes the thread for that: while it has no other work it looks again and again,
+// ever more seldom, at least every millisecond.
 #pragma once
 
 #include <atomic>
@@ -47,6 +51,10 @@ class ComputeThread {
   bool RunOne(bool decode_only);
   HostStream* Pick(bool decode_only);  // marks it as running
   bool DecodeWaits();
+  bool AnyWork();
+  bool AnyReady();
+  // Until there may be work to do. `seen`: notified_ before the thread looked for work.
+  void Idle(std::uint32_t seen);
   // Ends what Pick began.
   void PutBack(HostStream* stream);
 
@@ -54,6 +62,7 @@ class ComputeThread {
   std::vector<Member> members_ SY_GUARDED_BY(mutex_);  // by class, then by age
   std::size_t last_ SY_GUARDED_BY(mutex_) = 0;         // which was picked last
   int decode_in_a_row_ = 0;                            // of the thread
+  Duration nap_{};                                     // of the thread, while work waits
 
   std::atomic<std::uint32_t> notified_{0};  // futex: the thread sleeps on it
   std::atomic<bool> asleep_{false};

@@ -4,6 +4,9 @@
 
 #include "core/base/status_macros.h"
 #include "worker/device/host/aligned_buffer.h"
+#include "worker/device/host/exchange_heap.h"
+#include "worker/device/host/exchange_rows.h"
+#include "worker/device/host/host_exchange.h"
 #include "worker/device/host/host_run.h"
 
 namespace switchyard {
@@ -34,15 +37,33 @@ absl::StatusOr<std::unique_ptr<ExpertTable>> HostDevice::MakeTable(
 
 absl::StatusOr<std::unique_ptr<Workspace>> HostDevice::MakeWorkspace(const MoeShape& shape,
                                                                      std::int64_t pairs_max) {
-  {
-    const MutexLock lock(mutex_);
-    // Only devices that run experts need the thread; a source's device encodes and sums inside the
-    // calls.
-    if (compute_ == nullptr) {
-      SY_ASSIGN_OR_RETURN(compute_, ComputeThread::Create());
-    }
-  }
+  SY_RETURN_IF_ERROR(StartComputing());
   return HostWorkspace::Create(this, shape, pairs_max);
+}
+
+absl::Status HostDevice::StartComputing() {
+  const MutexLock lock(mutex_);
+  if (compute_ == nullptr) {
+    SY_ASSIGN_OR_RETURN(compute_, ComputeThread::Create());
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Exchange>> HostDevice::MakeExchange(const ExchangeSpec& spec,
+                                                                   std::int32_t rank) {
+  SY_RETURN_IF_ERROR(CheckExchange(spec, rank));
+  SY_RETURN_IF_ERROR(StartComputing());
+  ExchangeRows::Parts parts{.spec = spec, .rank = rank, .kernels = this};
+  // BF16 rows travel as they are, and experts round them as their scheme requires.
+  if (spec.wire != kBf16Format) {
+    SY_ASSIGN_OR_RETURN(parts.codec, MakeCodec({.format = spec.wire}));
+  }
+  if (rank < spec.expert_ranks) {
+    SY_ASSIGN_OR_RETURN(parts.workspace,
+                        MakeWorkspace(spec.shape, ExchangeRows::PairsOfPass(spec)));
+  }
+  SY_ASSIGN_OR_RETURN(auto rows, ExchangeRows::Create(std::move(parts)));
+  return HostExchange::Create(std::move(rows));
 }
 
 absl::StatusOr<std::unique_ptr<Stream>> HostDevice::MakeStream(StreamOptions options) {

@@ -30,13 +30,20 @@ class HostDevice : public DeviceBackend, protected HostKernels {
   // Starts the compute thread when it is the first. Errors: as the seam.
   absl::StatusOr<std::unique_ptr<Workspace>> MakeWorkspace(const MoeShape& shape,
                                                            std::int64_t pairs_max) override;
+  // For any wire format that the device has a codec for, and up to 64 ranks of one user, in one PID
+  // namespace. A device may be several ranks, of one group or of several.
+  absl::StatusOr<std::unique_ptr<Exchange>> MakeExchange(const ExchangeSpec& spec,
+                                                         std::int32_t rank) override;
   // A stream that only encodes and sums needs no compute thread.
   absl::StatusOr<std::unique_ptr<Stream>> MakeStream(StreamOptions options) override;
 
  private:
+  // Once; only devices that run experts or steps need the thread.
+  absl::Status StartComputing();
+
   const InlineLimits limits_;
-  Mutex mutex_;                             // one MakeWorkspace at a time
-  std::unique_ptr<ComputeThread> compute_;  // set by the first MakeWorkspace, then constant
+  Mutex mutex_;                             // one StartComputing at a time
+  std::unique_ptr<ComputeThread> compute_;  // set by the first StartComputing, then constant
 };
 
 }  // namespace switchyard

@@ -12,6 +12,7 @@
 #include "worker/device/host/futex.h"
 #include "worker/device/host/host_codec.h"
 #include "worker/device/host/host_run.h"
+#include "worker/device/host/row_sums.h"
 #include "worker/device/run_check.h"
 
 namespace switchyard {
@@ -45,39 +46,6 @@ void EncodeRows(const EncodeRun& run) {
     codec.Encode({rows.data(), count}, run.hidden, run.data + at * bytes.data,
                  run.scales + at * bytes.scales);
     done += count;
-  }
-}
-
-void SumRows(const SumRun& run, const RowOps& ops) {
-  // A BF16 row is summed in FP32 block by block, so that the sum stays in the L1 cache.
-  constexpr std::int64_t kBlock = 1024;
-  std::array<float, kBlock> sums;
-  std::array<const Bf16*, kRowsAtOnce> terms;
-  for (std::size_t row = 0; row + 1 < run.begin.size(); ++row) {
-    const std::size_t first = run.begin[row];
-    const std::size_t count = run.begin[row + 1] - first;
-    const std::span<const Bf16* const> whole = run.terms.subspan(first, count);
-    const std::span<const float> weights =
-        run.weights.empty() ? run.weights : run.weights.subspan(first, count);
-    const auto sum = [&](std::span<const Bf16* const> rows, std::int64_t width, float* out) {
-      if (run.weights.empty()) {
-        ops.SumBf16(rows, width, out);
-      } else {
-        ops.WeightedSumBf16(rows, weights, width, out);
-      }
-    };
-    const std::int64_t at = static_cast<std::int64_t>(row) * run.y_stride;
-    if (run.y_dtype == OutputDtype::kF32) {
-      sum(whole, run.hidden, static_cast<float*>(run.y) + at);
-      continue;
-    }
-    Bf16* y = static_cast<Bf16*>(run.y) + at;
-    for (std::int64_t column = 0; column < run.hidden; column += kBlock) {
-      const std::int64_t width = std::min(kBlock, run.hidden - column);
-      for (std::size_t t = 0; t < count; ++t) terms[t] = whole[t] + column;
-      sum({terms.data(), count}, width, sums.data());
-      ops.RoundToBf16(sums.data(), width, y + column);
-    }
   }
 }
 
@@ -124,12 +92,11 @@ bool HostStream::IsSmall(const ExpertRun& run) const {
 absl::Status HostStream::Encode(const EncodeRun& run) { return PerformOrQueue(run); }
 
 absl::Status HostStream::Sum(const SumRun& run) {
-  // Terms are collected in an array on the stack; no model has more experts a token.
   for (std::size_t row = 0; row + 1 < run.begin.size(); ++row) {
-    if (run.begin[row + 1] - run.begin[row] > kRowsAtOnce) {
+    if (run.begin[row + 1] - run.begin[row] > kTermsMax) {
       return BadRun(Reason::kBadTopK,
                     absl::StrFormat("row %d of a sum has %d terms, at most %d", row,
-                                    run.begin[row + 1] - run.begin[row], kRowsAtOnce));
+                                    run.begin[row + 1] - run.begin[row], kTermsMax));
     }
   }
   return PerformOrQueue(run);
@@ -187,6 +154,14 @@ absl::Status HostStream::Queue(Work work) {
   return absl::OkStatus();
 }
 
+bool HostStream::ready() const {
+  if (!has_work()) return false;
+  // Relaxed: the compute thread asks, and is the only writer of the head.
+  const Work& oldest = ring_[head_.load(std::memory_order_relaxed) % kQueuedMax];
+  const auto* step = std::get_if<QueuedStep>(&oldest);
+  return step == nullptr || step->parts->Ready();
+}
+
 void HostStream::PerformOldest(const OtherWork& others) {
   // Relaxed: this thread is the only writer of the head.
   const std::uint32_t head = head_.load(std::memory_order_relaxed);
@@ -200,8 +175,13 @@ void HostStream::PerformOldest(const OtherWork& others) {
     if (options_.on_progress) options_.on_progress();
     return;
   }
+  if (auto* queued = std::get_if<QueuedStep>(&work)) {
+    // The stream stays at the step until its last part.
+    if (!queued->parts->Advance(queued->step, others)) return;
+  } else {
+    Perform(work, others);
+  }
   // The head moves after the work: until then the stream is not idle, and its memory is in use.
-  Perform(work, others);
   head_.store(head + 1, std::memory_order_release);
 }
 

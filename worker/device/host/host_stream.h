@@ -20,6 +20,7 @@
 #include "worker/device/host/host_event.h"
 #include "worker/device/host/host_kernels.h"
 #include "worker/device/host/other_work.h"
+#include "worker/device/host/step_parts.h"
 #include "worker/device/stream.h"
 
 namespace switchyard {
@@ -53,6 +54,9 @@ class HostStream final : public Stream {
   // Always kUnimplemented: nobody else has streams of host memory.
   absl::Status WaitFor(void* foreign) override;
   absl::Status Record(DeviceEvent* event) override;
+  // A group's step, for the compute thread at any size: it waits for other ranks. `step.parts` is
+  // valid until it has advanced to its end.
+  absl::Status Queue(const QueuedStep& step) { return Queue(Work(step)); }
   [[nodiscard]] std::unique_ptr<DeviceEvent> MakeEvent() override;
 
   // For the compute thread.
@@ -60,11 +64,15 @@ class HostStream final : public Stream {
   [[nodiscard]] bool has_work() const {
     return tail_.load(std::memory_order_acquire) != head_.load(std::memory_order_acquire);
   }
-  // Performs the oldest piece of work. `others` as in HostRun::Execute.
+  // has_work(), and the oldest piece does not wait for other devices.
+  [[nodiscard]] bool ready() const;
+  // Performs the oldest piece of work, or a part of it. `others` as in HostRun::Execute. REQUIRES:
+  // ready().
   void PerformOldest(const OtherWork& others);
 
  private:
-  using Work = std::variant<ExpertRun, EncodeRun, SumRun, std::span<const CopyPiece>, HostEvent*>;
+  using Work = std::variant<ExpertRun, EncodeRun, SumRun, std::span<const CopyPiece>, HostEvent*,
+                            QueuedStep>;
 
   [[nodiscard]] bool idle() const { return !has_work(); }
   // True when a run costs less than handing it to another thread and back.
@@ -73,7 +81,7 @@ class HostStream final : public Stream {
   absl::Status PerformOrQueue(Work work);
   // Never performs. Errors: kResourceExhausted (NO_CREDITS).
   absl::Status Queue(Work work);
-  // On the caller's thread or on the compute thread.
+  // On the caller's thread or on the compute thread. Not for steps.
   void Perform(Work& work, const OtherWork& others);
 
   HostKernels* const kernels_;

@@ -1,0 +1,207 @@
+#include "worker/device/host/exchange_rows.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "core/base/status_macros.h"
+#include "worker/device/host/host_codec.h"
+#include "worker/device/host/host_run.h"
+#include "worker/device/host/row_sums.h"
+
+namespace switchyard {
+namespace {
+
+// Bounds the memory of a step: more pairs go in several passes, each of which reads the weights
+// again. So many rows for each of 128 experts hide that.
+constexpr std::int64_t kPairsOfPass = 2048;
+
+constexpr std::uint64_t BitOf(std::int32_t rank) { return std::uint64_t{1} << rank; }
+
+}  // namespace
+
+std::int64_t ExchangeRows::PairsOfPass(const ExchangeSpec& spec) {
+  const std::int64_t all = std::int64_t{spec.ranks} * spec.tokens_max * spec.shape.top_k;
+  return std::min(all, kPairsOfPass);
+}
+
+ExchangeRows::ExchangeRows(Parts parts)
+    : parts_(std::move(parts)),
+      layout_(parts_.spec),
+      hidden_(static_cast<std::size_t>(parts_.spec.shape.hidden)),
+      top_k_(static_cast<std::size_t>(parts_.spec.shape.top_k)),
+      pairs_of_pass_(static_cast<std::size_t>(PairsOfPass(parts_.spec))) {
+  terms_.reserve(std::max(top_k_, static_cast<std::size_t>(parts_.spec.ranks)));
+  factors_.reserve(top_k_);
+  if (!has_experts()) return;
+  inputs_.reserve(pairs_of_pass_);
+  slots_.reserve(pairs_of_pass_);
+  weights_.reserve(pairs_of_pass_);
+  tokens_.reserve(pairs_of_pass_);
+}
+
+absl::StatusOr<std::unique_ptr<ExchangeRows>> ExchangeRows::Create(Parts parts) {
+  std::unique_ptr<ExchangeRows> rows(new ExchangeRows(std::move(parts)));
+  SY_ASSIGN_OR_RETURN(rows->encoded_, AlignedBuffer::Allocate(rows->layout_.row_bytes().total()));
+  if (rows->has_experts() && rows->spec().unit == CombineUnit::kPerWorker) {
+    const std::size_t bytes = rows->pairs_of_pass_ * rows->hidden_ * sizeof(Bf16);
+    SY_ASSIGN_OR_RETURN(rows->answers_, AlignedBuffer::Allocate(static_cast<std::int64_t>(bytes)));
+  }
+  return rows;
+}
+
+std::int32_t ExchangeRows::RankOf(std::int32_t expert) const {
+  if (expert < 0 || expert >= spec().shape.experts) return -1;
+  return expert / spec().experts_of_rank();
+}
+
+std::uint64_t ExchangeRows::Send(std::span<const ExchangeHeap> heaps, std::uint64_t number,
+                                 const ExchangeStep& step) {
+  std::uint64_t all = 0;
+  for (std::int32_t token = 0; token < step.tokens; ++token) {
+    const std::size_t at = static_cast<std::size_t>(token) * top_k_;
+    std::uint64_t ranks = 0;
+    for (std::size_t k = 0; k < top_k_; ++k) {
+      const std::int32_t rank = RankOf(step.ids[at + k]);
+      if (rank >= 0) ranks |= BitOf(rank);
+    }
+    // A rank that gets no row has to know that, too.
+    for (std::int32_t rank = 0; rank < spec().expert_ranks; ++rank) {
+      ExchangeChoice* const choices =
+          heaps[static_cast<std::size_t>(rank)].choices(number, parts_.rank, token);
+      for (std::size_t k = 0; k < top_k_; ++k) {
+        choices[k] = {.expert = step.ids[at + k], .weight = step.weights[at + k]};
+      }
+    }
+    if (ranks != 0) {
+      SendRow(heaps, number, token, ranks, step.x + static_cast<std::size_t>(token) * hidden_);
+    }
+    all |= ranks;
+  }
+  return all;
+}
+
+void ExchangeRows::SendRow(std::span<const ExchangeHeap> heaps, std::uint64_t number,
+                           std::int32_t token, std::uint64_t ranks, const Bf16* x) {
+  const RowBytes& bytes = layout_.row_bytes();
+  const auto* row = reinterpret_cast<const std::byte*>(x);
+  // Encoded once, also for this rank itself: an answer does not depend on where its expert is.
+  if (parts_.codec != nullptr) {
+    AsHostCodec(*parts_.codec)
+        .Encode({&x, 1}, spec().shape.hidden, encoded_.data(), encoded_.data() + bytes.data);
+    row = encoded_.data();
+  }
+  for (std::int32_t rank = 0; rank < spec().expert_ranks; ++rank) {
+    if ((ranks & BitOf(rank)) == 0) continue;
+    std::memcpy(heaps[static_cast<std::size_t>(rank)].row(number, parts_.rank, token), row,
+                static_cast<std::size_t>(bytes.total()));
+  }
+}
+
+void ExchangeRows::RunExperts(std::span<const ExchangeHeap> heaps, std::uint64_t number,
+                              std::span<const std::int32_t> tokens, const ExpertTable& experts,
+                              const OtherWork& others) {
+  for (std::int32_t source = 0; source < spec().ranks; ++source) {
+    for (std::int32_t token = 0; token < tokens[static_cast<std::size_t>(source)]; ++token) {
+      if (inputs_.size() + top_k_ > pairs_of_pass_) {
+        RunPass(heaps, number, experts, others);
+        if (others.waits()) others.run();
+      }
+      Gather(heaps, number, source, token);
+    }
+  }
+  RunPass(heaps, number, experts, others);
+}
+
+void ExchangeRows::Gather(std::span<const ExchangeHeap> heaps, std::uint64_t number,
+                          std::int32_t source, std::int32_t token) {
+  const ExchangeHeap& own = heaps[static_cast<std::size_t>(parts_.rank)];
+  const RowBytes& bytes = layout_.row_bytes();
+  const std::byte* const row = own.row(number, source, token);
+  const ExchangeChoice* const choices = own.choices(number, source, token);
+  PassToken of{.source = source, .token = token, .begin = inputs_.size()};
+  for (std::size_t k = 0; k < top_k_; ++k) {
+    // A copy: the source could change it between the check and the use.
+    const ExchangeChoice choice = choices[k];
+    if (RankOf(choice.expert) != parts_.rank) continue;
+    const std::size_t pair = inputs_.size();
+    slots_.push_back(choice.expert % spec().experts_of_rank());
+    weights_.push_back(choice.weight);
+    Bf16* const out = spec().unit == CombineUnit::kPerWorker
+                          ? reinterpret_cast<Bf16*>(answers_.data()) + pair * hidden_
+                          : heaps[static_cast<std::size_t>(source)].answer(number, token, k);
+    inputs_.push_back({.codec = parts_.codec.get(),
+                       .rows = row,
+                       .scales = row + bytes.data,
+                       .count = 1,
+                       .slots = &slots_.back(),
+                       .out = out});
+  }
+  of.end = inputs_.size();
+  if (of.end > of.begin) tokens_.push_back(of);
+}
+
+void ExchangeRows::RunPass(std::span<const ExchangeHeap> heaps, std::uint64_t number,
+                           const ExpertTable& experts, const OtherWork& others) {
+  if (inputs_.empty()) return;
+  const ExpertRun run{.experts = &experts,
+                      .workspace = parts_.workspace.get(),
+                      .inputs = inputs_,
+                      .width = 1,
+                      .combine = CombineUnit::kPerExpert};
+  HostRun(run, parts_.kernels).Execute(others);
+  if (spec().unit == CombineUnit::kPerWorker) {
+    for (const PassToken& of : tokens_) {
+      terms_.clear();
+      for (std::size_t pair = of.begin; pair < of.end; ++pair) {
+        terms_.push_back(static_cast<const Bf16*>(inputs_[pair].out));
+      }
+      Sum(std::span(weights_).subspan(of.begin, of.end - of.begin),
+          heaps[static_cast<std::size_t>(of.source)].sum(number, parts_.rank, of.token));
+    }
+  }
+  inputs_.clear();
+  slots_.clear();
+  weights_.clear();
+  tokens_.clear();
+}
+
+void ExchangeRows::Combine(std::span<const ExchangeHeap> heaps, std::uint64_t number,
+                           const ExchangeStep& step) {
+  const ExchangeHeap& own = heaps[static_cast<std::size_t>(parts_.rank)];
+  for (std::int32_t token = 0; token < step.tokens; ++token) {
+    const std::size_t at = static_cast<std::size_t>(token) * top_k_;
+    std::uint64_t ranks = 0;
+    terms_.clear();
+    factors_.clear();
+    for (std::size_t k = 0; k < top_k_; ++k) {
+      const std::int32_t rank = RankOf(step.ids[at + k]);
+      if (rank < 0) continue;
+      ranks |= BitOf(rank);
+      if (spec().unit == CombineUnit::kPerWorker) continue;
+      terms_.push_back(own.answer(number, token, k));
+      factors_.push_back(step.weights[at + k]);
+    }
+    if (spec().unit == CombineUnit::kPerWorker) {
+      for (std::int32_t rank = 0; rank < spec().expert_ranks; ++rank) {
+        if ((ranks & BitOf(rank)) != 0) terms_.push_back(own.sum(number, rank, token));
+      }
+    }
+    Sum(factors_, step.y + static_cast<std::size_t>(token) * hidden_);
+  }
+}
+
+void ExchangeRows::Sum(std::span<const float> weights, Bf16* y) {
+  const std::array<std::uint32_t, 2> begin{0, static_cast<std::uint32_t>(terms_.size())};
+  SumRows({.terms = terms_,
+           .weights = weights,
+           .begin = begin,
+           .hidden = spec().shape.hidden,
+           .y = y,
+           .y_stride = spec().shape.hidden,
+           .y_dtype = OutputDtype::kBf16},
+          parts_.kernels->row_ops());
+}
+
+}  // namespace switchyard
