@@ -53,11 +53,11 @@ struct GroupFacts {
 GroupFacts FactsOf(const ExchangeSpec& spec);
 
 struct alignas(64) GroupHeader {
-  GroupFacts facts;
-  std::int32_t rank = 0;
   // Why steps are no results, of the earliest step that is known to be none (host_exchange.cc); 0
   // until then. Any rank writes it.
-  alignas(64) SharedWord fault{0};
+  SharedWord fault{0};
+  GroupFacts facts;
+  std::int32_t rank = 0;
 };
 
 struct alignas(64) SourceHeader {

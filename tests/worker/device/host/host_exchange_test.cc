@@ -397,7 +397,7 @@ TEST(HostExchangeFaultTest, ARankThatDoesNotAnswerIsNamed) {
   EXPECT_NE(silent_heap.group().fault.load(), 0U) << "the other is told";
   // What it was sent is there.
   EXPECT_EQ(silent_heap.header(1, 0).tokens, 4);
-  EXPECT_EQ(std::memcmp(silent_heap.row(1, 0, 3), tokens[0].x.data() + 3 * 48, 96), 0);
+  EXPECT_EQ(std::memcmp(silent_heap.row(1, 0, 3), &tokens[0].x[std::size_t{3} * 48], 96), 0);
 }
 
 TEST(HostExchangeFaultTest, RanksThatMeanAnotherStepAllFailWithoutAWait) {

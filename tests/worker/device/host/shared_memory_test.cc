@@ -42,7 +42,7 @@ TEST(SharedMemoryTest, AnotherProcessReadsAndWritesIt) {
   const std::string seen = InChild([&shared] {
     auto opened = OpenHostShared(shared.key, kBytes);
     if (!opened.ok()) return std::string(opened.status().message());
-    const auto last = std::to_string(std::to_integer<int>((*opened)->data()[kBytes - 1]));
+    std::string last = std::to_string(std::to_integer<int>((*opened)->data()[kBytes - 1]));
     (*opened)->data()[0] = std::byte{42};
     return last;
   });
