@@ -34,7 +34,7 @@
 
 namespace switchyard {
 
-// The group that ranks are made for; alike on all of them.
+// A group is made for this; it is alike on all ranks.
 struct ExchangeSpec {
   MoeShape shape;
   std::int32_t ranks = 1;

@@ -11,6 +11,7 @@
 #include "worker/device/cpu/codec/codec_scaled.h"
 #include "worker/device/cpu/cpu_backend.h"
 #include "worker/device/cuda/backend/cuda_codec.h"
+#include "worker/device/cuda/backend/cuda_exchange.h"
 #include "worker/device/cuda/backend/cuda_self_test.h"
 #include "worker/device/cuda/backend/device_check.h"
 #include "worker/device/weights_check.h"
@@ -143,6 +144,14 @@ absl::StatusOr<std::unique_ptr<PackedExpert>> CudaBackend::Pack(const MoeShape& 
                      {{"format", name}});
   }
   return packer_.Pack(shape, weights);
+}
+
+absl::StatusOr<std::unique_ptr<Exchange>> CudaBackend::MakeExchange(const ExchangeSpec& spec,
+                                                                    std::int32_t rank) {
+  const KeptContext kept(shared_.contexts);
+  SY_RETURN_IF_ERROR(Select());
+  SY_RETURN_IF_ERROR(MakeCodec({.format = spec.wire}).status());
+  return CudaExchange::Create(this, &shared_, spec, rank);
 }
 
 absl::StatusOr<std::unique_ptr<ExpertTable>> CudaBackend::MakeTable(

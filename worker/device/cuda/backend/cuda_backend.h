@@ -37,6 +37,9 @@ class CudaBackend final : public DeviceBackend {
                                                      std::size_t bytes) override;
   // Below it two launches and their events cost more than a CPU's copies and sums.
   [[nodiscard]] std::size_t source_bytes_min() const override { return source_bytes_min_; }
+  // Rows travel as FP8 or BF16; at most 256 tokens of a rank (exchange/exchange_shape.h).
+  absl::StatusOr<std::unique_ptr<Exchange>> MakeExchange(const ExchangeSpec& spec,
+                                                         std::int32_t rank) override;
   // Keeps codes of FP8 as E4M3, of INT8 as INT8, INT4 and NVFP4 in four bits, and all else as BF16.
   // Errors: as the seam.
   absl::StatusOr<std::unique_ptr<PackedExpert>> Pack(const MoeShape& shape,

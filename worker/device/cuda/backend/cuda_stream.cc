@@ -105,6 +105,12 @@ absl::Status CudaStream::Run(const ExpertRun& run) {
   return absl::OkStatus();
 }
 
+absl::Status CudaStream::Enqueue(absl::FunctionRef<absl::Status(cudaStream_t)> work) {
+  const KeptContext kept(shared_->contexts);
+  SY_RETURN_IF_ERROR(Begin());
+  return work(raw_);
+}
+
 absl::Status CudaStream::Encode(const EncodeRun& run) {
   const KeptContext kept(shared_->contexts);
   SY_RETURN_IF_ERROR(Begin());

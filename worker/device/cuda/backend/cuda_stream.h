@@ -17,6 +17,7 @@
 #include <memory>
 #include <span>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include <cuda_runtime_api.h>
@@ -59,6 +60,10 @@ class CudaStream final : public Stream {
   absl::Status WaitFor(void* foreign) override;
   absl::Status Record(DeviceEvent* event) override;
   [[nodiscard]] std::unique_ptr<DeviceEvent> MakeEvent() override;
+
+  // Work of another part of the backend, in order with the stream's own. `work` enqueues it and
+  // waits for nothing. Errors: the fault; those of `work`.
+  absl::Status Enqueue(absl::FunctionRef<absl::Status(cudaStream_t)> work);
 
   // For the completion thread: completes what has ended. True while events are open.
   bool CompleteEvents(bool* moved);

@@ -46,6 +46,7 @@ class CudaWorkspace final : public Workspace {
 
  private:
   friend class ExpertPasses;
+  friend class ExpertProducts;
   CudaWorkspace(const MoeShape& shape, std::int64_t pairs_max);
 
   const MoeShape shape_;

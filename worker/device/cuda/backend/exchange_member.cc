@@ -1,5 +1,7 @@
 #include "worker/device/cuda/backend/exchange_member.h"
 
+#include <atomic>
+#include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -82,6 +84,9 @@ absl::Status ExchangeMember::Allocate(DeviceBackend* device) {
   SY_ASSIGN_OR_RETURN(
       lists_, device->Allocate(PlaceLists(rank_.shape, nullptr, &rows_), MemoryKind::kDevice));
   PlaceLists(rank_.shape, lists_->data(), &rows_);
+  SY_ASSIGN_OR_RETURN(report_,
+                      device->Allocate(sizeof(cuda::ExchangeReport), MemoryKind::kPinnedHost));
+  rank_.report = new (report_->data()) cuda::ExchangeReport;
   // Both before anybody has the key.
   SY_RETURN_IF_ERROR(Checked(cudaMemset(heap_.buffer->data(), 0xff, bytes), "filling the heap"));
   SY_RETURN_IF_ERROR(
@@ -117,15 +122,14 @@ absl::Status ExchangeMember::Join(std::span<const std::string> keys, Duration pa
 }
 
 absl::Status ExchangeMember::Fault() const {
-  cuda::ExchangeState state;
-  SY_RETURN_IF_ERROR(Checked(cudaMemcpy(&state, rank_.state, sizeof state, cudaMemcpyDeviceToHost),
-                             "reading the state"));
-  if (state.fault == 0) return absl::OkStatus();
-  const bool late = state.fault == static_cast<std::uint32_t>(cuda::ExchangeFault::kTimeout);
-  const ErrorMetadata metadata{{"rank", absl::StrCat(state.fault_rank)},
-                               {"step", absl::StrCat(state.fault_step)}};
+  const std::atomic_ref<std::uint32_t> fault(rank_.report->fault);
+  const std::uint32_t why = fault.load(std::memory_order_acquire);
+  if (why == 0) return absl::OkStatus();
+  const bool late = why == static_cast<std::uint32_t>(cuda::ExchangeFault::kTimeout);
+  const ErrorMetadata metadata{{"rank", absl::StrCat(rank_.report->rank)},
+                               {"step", absl::StrCat(rank_.report->step)}};
   const std::string who =
-      absl::StrFormat("rank %d, step %d of the group: ", state.fault_rank, state.fault_step);
+      absl::StrFormat("rank %d, step %d of the group: ", rank_.report->rank, rank_.report->step);
   if (late) {
     return MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost,
                      who +

@@ -48,7 +48,8 @@ class ExchangeMember {
   [[nodiscard]] int slots_max() const { return cuda::ExchangeSlotsMax(rank_.shape); }
   // OK if the steps so far are results; else why the first of the others is none: kUnavailable
   // (WORKER_LOST) for a rank that did not come, kFailedPrecondition (BAD_CONFIG) for one that meant
-  // another step, both with rank and step. Copies from the device: call it when its work has ended.
+  // another step, both with rank and step. Costs a read of the host's
+  // memory; what has ended on the device is seen.
   [[nodiscard]] absl::Status Fault() const;
 
  private:
@@ -59,6 +60,7 @@ class ExchangeMember {
   SharedBuffer heap_;
   std::vector<std::unique_ptr<Buffer>> heaps_;  // of other ranks
   std::unique_ptr<Buffer> state_;
+  std::unique_ptr<Buffer> report_;  // pinned memory of the host
   std::unique_ptr<Buffer> lists_;
   cuda::ExchangeRank rank_;
   cuda::ExchangeRows rows_;

@@ -7,19 +7,10 @@
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
 #include "worker/device/cuda/backend/cuda_codec.h"
-#include "worker/device/cuda/gemm/prefill_packed.h"
 #include "worker/device/cuda/steps/copy_words.h"
-#include "worker/device/cuda/steps/pair_rows.h"
-#include "worker/device/cuda/steps/scaled_product.h"
 
 namespace switchyard {
 namespace {
-
-using cuda::Padded;
-using cuda::Route;
-
-// From so many pairs of an expert on, on average, the products of prefill are faster.
-constexpr std::int32_t kPrefillPairs = 32;
 
 template <typename T>
 T* At(std::byte* base, std::size_t offset) {
@@ -144,29 +135,36 @@ bool ExpertPasses::GatherRow(const ExpertInput& input, std::uint32_t row) {
 absl::Status ExpertPasses::EnqueuePass(Cursor from, std::uint8_t* nan) {
   const PassLists lists(rows_ * static_cast<std::size_t>(run_.width), rows_, slots_);
   std::byte* const staged = ring_->Allocate(lists.bytes);
-  FillSlots(staged, lists);
+  ExpertProducts products(table_, space_, stream_, fault_);
+  FillSlots(staged, lists, &products);
   FillTerms(from, At<cuda::PairTerm>(staged, lists.terms));
   std::copy_n(space_.rows_.begin(), rows_, At<cuda::PassRow>(staged, lists.rows));
-  ChooseProducts();
+  products.Choose(run_.amax != nullptr);
   SY_RETURN_IF_ERROR(fault_->Check(cuda::CopyWords(space_.lists_, staged, lists.bytes, stream_),
                                    "copying the lists of a run"));
-  return Launch(lists, nan);
+  const GroupedPairs pairs{.list = {.rows = At<cuda::PassRow>(space_.lists_, lists.rows),
+                                    .terms = At<cuda::PairTerm>(space_.lists_, lists.terms),
+                                    .experts = table_.facts(),
+                                    .amax = run_.amax == nullptr ? nullptr : space_.amax_,
+                                    .count = static_cast<std::int32_t>(rows_),
+                                    .width = run_.width},
+                           .counts = At<std::int32_t>(space_.lists_, lists.counts),
+                           .offsets = At<std::int32_t>(space_.lists_, lists.offsets)};
+  if (pairs_ > 0) SY_RETURN_IF_ERROR(products.Multiply(pairs));
+  return products.Answer(pairs.list, run_.combine == CombineUnit::kPerWorker,
+                         run_.out_dtype == OutputDtype::kF32, nan);
 }
 
-void ExpertPasses::FillSlots(std::byte* at, const PassLists& lists) {
+void ExpertPasses::FillSlots(std::byte* at, const PassLists& lists, ExpertProducts* products) {
   auto* const offsets = At<std::int32_t>(at, lists.offsets);
   auto* const counts = At<std::int32_t>(at, lists.counts);
   std::fill_n(counts, cuda::kRoutes * slots_, 0);
-  uses_ = {};
   std::int32_t before = 0;
   for (std::size_t s = 0; s < slots_; ++s) {
     const std::int32_t count = space_.slot_begin_[s + 1];
     const auto route = static_cast<std::size_t>(table_.expert(s).facts().route);
     counts[route * slots_ + s] = count;
-    RouteUse& use = uses_[route];
-    use.pairs += count;
-    use.experts += count > 0 ? 1 : 0;
-    use.busiest = std::max(use.busiest, count);
+    products->Expect(table_.expert(s).facts().route, count);
     offsets[s] = before;
     space_.slot_begin_[s] = before;  // where the slot's next pair goes
     before += count;
@@ -190,148 +188,6 @@ void ExpertPasses::FillTerms(Cursor from, cuda::PairTerm* terms) {
     }
     left -= rows;
   }
-}
-
-void ExpertPasses::ChooseProducts() {
-  for (const auto& [route, type] : cuda::kGroupedRoutes) {
-    RouteUse& use = uses_[static_cast<std::size_t>(route)];
-    use.prefill = use.pairs >= kPrefillPairs * std::max(use.experts, 1) &&
-                  HasPrefillProduct(Weights(route, Matrix::kGateUp)) &&
-                  HasPrefillProduct(Weights(route, Matrix::kDown));
-    use.makes_hidden = use.prefill && run_.amax == nullptr && table_.MakesHidden(route);
-  }
-}
-
-cuda::PackedWeights ExpertPasses::Weights(Route route, Matrix matrix) const {
-  const std::int64_t hidden = Padded(hidden_);
-  const std::int64_t middle = Padded(space_.shape_.intermediate);
-  cuda::PackedWeights weights = table_.Weights(route, matrix);
-  weights.n = matrix == Matrix::kDown ? hidden : 2 * middle;
-  weights.k = matrix == Matrix::kDown ? middle : hidden;
-  return weights;
-}
-
-cuda::PairRows ExpertPasses::RowsOf(Matrix matrix) const {
-  const bool down = matrix == Matrix::kDown;
-  cuda::PairRows rows = down ? space_.middle_ : space_.inputs_;
-  if (uses_[static_cast<std::size_t>(Route::kFp8)].prefill) {
-    rows.block_scales = down ? space_.middle_scales_ : space_.input_scales_;
-    rows.block_stride = space_.scale_stride_;
-  }
-  return rows;
-}
-
-absl::Status ExpertPasses::Launch(const PassLists& lists, std::uint8_t* nan) {
-  const std::int64_t hidden = Padded(hidden_);
-  const std::int64_t middle = Padded(space_.shape_.intermediate);
-  const cuda::PairList list{.rows = At<cuda::PassRow>(space_.lists_, lists.rows),
-                            .terms = At<cuda::PairTerm>(space_.lists_, lists.terms),
-                            .experts = table_.facts(),
-                            .amax = run_.amax == nullptr ? nullptr : space_.amax_,
-                            .count = static_cast<std::int32_t>(rows_),
-                            .width = run_.width};
-  if (pairs_ > 0) {
-    SY_RETURN_IF_ERROR(fault_->Check(LoadPairRows(list, hidden_, RowsOf(Matrix::kGateUp), stream_),
-                                     "loading rows"));
-    SY_RETURN_IF_ERROR(Multiply(Matrix::kGateUp, lists));
-    cuda::PairSums sums{.sums = space_.gate_up_, .stride = 2 * middle};
-    for (std::size_t r = 0; r < uses_.size(); ++r) {
-      if (uses_[r].pairs > 0 && !uses_[r].makes_hidden) sums.routes |= 1U << r;
-    }
-    if (sums.routes != 0) {
-      SY_RETURN_IF_ERROR(fault_->Check(
-          SwigluPairRows(list, sums, space_.shape_.intermediate, RowsOf(Matrix::kDown), stream_),
-          "multiplying gate and up"));
-    }
-    SY_RETURN_IF_ERROR(Multiply(Matrix::kDown, lists));
-  }
-  const cuda::Answers answers{.sums = space_.down_,
-                              .sum_stride = hidden,
-                              .hidden = hidden_,
-                              .weighted = run_.combine == CombineUnit::kPerWorker,
-                              .fp32 = run_.out_dtype == OutputDtype::kF32,
-                              .nan = nan};
-  return fault_->Check(WriteAnswers(answers, list, stream_), "writing answers");
-}
-
-absl::Status ExpertPasses::Multiply(Matrix matrix, const PassLists& lists) {
-  const bool down = matrix == Matrix::kDown;
-  const std::int64_t hidden = Padded(hidden_);
-  const std::int64_t middle = Padded(space_.shape_.intermediate);
-  for (const auto& [route, type] : cuda::kGroupedRoutes) {
-    if (uses_[static_cast<std::size_t>(route)].pairs == 0) continue;
-    SY_RETURN_IF_ERROR(MultiplyGrouped(matrix, route, lists));
-  }
-  for (const Route route : {Route::kScaledBf16, Route::kScaledE4m3, Route::kScaledInt8}) {
-    const auto index = static_cast<std::size_t>(route);
-    if (uses_[index].pairs == 0) continue;
-    const cuda::PairRows& rows = down ? space_.middle_ : space_.inputs_;
-    const cuda::ScaledProduct product{
-        .route = route,
-        .experts = table_.facts(),
-        .down = down,
-        .counts = At<std::int32_t>(space_.lists_, lists.counts) + index * slots_,
-        .offsets = At<std::int32_t>(space_.lists_, lists.offsets),
-        .slots = static_cast<std::int32_t>(slots_),
-        .rows = rows.rows,
-        .row_stride = rows.stride,
-        .out = down ? space_.down_ : space_.gate_up_,
-        .out_stride = down ? hidden : 2 * middle,
-        .n = down ? hidden : 2 * middle,
-        .k = down ? middle : hidden};
-    SY_RETURN_IF_ERROR(fault_->Check(MultiplyScaled(product, stream_), "multiplying experts"));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ExpertPasses::MultiplyGrouped(Matrix matrix, Route route, const PassLists& lists) {
-  const bool down = matrix == Matrix::kDown;
-  const auto index = static_cast<std::size_t>(route);
-  const cuda::PackedWeights weights = Weights(route, matrix);
-  const cuda::GemmGroups groups{
-      .counts = At<std::int32_t>(space_.lists_, lists.counts) + index * slots_,
-      .offsets = At<std::int32_t>(space_.lists_, lists.offsets),
-      .groups = static_cast<std::int32_t>(slots_)};
-  if (uses_[index].prefill) return MultiplyPrefill(matrix, route, groups, weights);
-  const cuda::PairRows& rows = down ? space_.middle_ : space_.inputs_;
-  const cuda::GemmRows gathered{
-      .rows = rows.rows, .stride = rows.stride, .scale_offset = rows.scale_offset};
-  float* const sums = down ? space_.down_ : space_.gate_up_;
-  const cuda::GemmOutput out{.out = reinterpret_cast<std::byte*>(sums),
-                             .stride = weights.n * std::int64_t{sizeof(float)},
-                             .fp32 = true};
-  const cuda::GemmPlan plan = cuda::PlanGroupedGemm(weights, uses_[index].busiest);
-  return fault_->Check(cuda::GroupedGemm(gathered, groups, weights, out, plan, true, stream_),
-                       "multiplying experts");
-}
-
-absl::Status ExpertPasses::MultiplyPrefill(Matrix matrix, Route route,
-                                           const cuda::GemmGroups& groups,
-                                           const cuda::PackedWeights& weights) {
-  const bool down = matrix == Matrix::kDown;
-  const cuda::PairRows from = RowsOf(matrix);
-  cuda::PrefillRows rows{.rows = from.rows,
-                         .stride = from.stride,
-                         .count = static_cast<std::int64_t>(space_.pairs_max_),
-                         .scales = from.block_scales,
-                         .scale_stride = from.block_stride};
-  if (route == Route::kInt8) {
-    rows.scales = reinterpret_cast<const float*>(from.rows + from.scale_offset);
-    rows.scale_stride = from.stride / std::int64_t{sizeof(float)};
-  }
-  const cuda::PrefillScratch scratch{.units_taken = space_.units_taken_};
-  if (!down && uses_[static_cast<std::size_t>(route)].makes_hidden) {
-    const cuda::PairRows to = RowsOf(Matrix::kDown);
-    const cuda::PrefillHidden out{.rows = to.rows,
-                                  .stride = to.stride,
-                                  .scales = to.block_scales,
-                                  .scale_stride = to.block_stride};
-    return fault_->Check(cuda::LaunchPrefillHidden(rows, groups, weights, out, scratch, stream_),
-                         "multiplying experts");
-  }
-  const cuda::PrefillSums out{.out = down ? space_.down_ : space_.gate_up_, .stride = weights.n};
-  return fault_->Check(cuda::LaunchPrefillSums(rows, groups, weights, out, scratch, stream_),
-                       "multiplying experts");
 }
 
 }  // namespace switchyard

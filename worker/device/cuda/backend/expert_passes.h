@@ -1,12 +1,11 @@
-// Enqueues one ExpertRun: groups its (row, expert) pairs by expert, and launches the steps of
-// worker/device/cuda/steps/expert_facts.h over them.
+// Enqueues one ExpertRun: groups its (row, expert) pairs by expert, for the products of
+// expert_products.h.
 //
 // A run whose pairs do not fit the workspace goes in several passes of whole rows. The answer to a
 // row depends on the row and the weights only, so any cut gives the same bits; so does the choice
 // between the products of decode and of prefill (gemm/prefill_packed.h), by rows of an expert.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -15,6 +14,7 @@
 
 #include "worker/device/cuda/backend/cuda_experts.h"
 #include "worker/device/cuda/backend/cuda_workspace.h"
+#include "worker/device/cuda/backend/expert_products.h"
 #include "worker/device/cuda/backend/staging_ring.h"
 #include "worker/device/stream.h"
 
@@ -47,17 +47,8 @@ class ExpertPasses {
   bool GatherRow(const ExpertInput& input, std::uint32_t row);
   absl::Status EnqueuePass(Cursor from, std::uint8_t* nan);
   // Fill the lists of the pass, pairs grouped by slot.
-  void FillSlots(std::byte* at, const PassLists& lists);
+  void FillSlots(std::byte* at, const PassLists& lists, ExpertProducts* products);
   void FillTerms(Cursor from, cuda::PairTerm* terms);
-  void ChooseProducts();
-  absl::Status Launch(const PassLists& lists, std::uint8_t* nan);
-  absl::Status Multiply(Matrix matrix, const PassLists& lists);
-  absl::Status MultiplyGrouped(Matrix matrix, cuda::Route route, const PassLists& lists);
-  absl::Status MultiplyPrefill(Matrix matrix, cuda::Route route, const cuda::GemmGroups& groups,
-                               const cuda::PackedWeights& weights);
-  [[nodiscard]] cuda::PackedWeights Weights(cuda::Route route, Matrix matrix) const;
-  // Rows in front of a product, as the steps before it write them.
-  [[nodiscard]] cuda::PairRows RowsOf(Matrix matrix) const;
 
   const ExpertRun& run_;
   StagingRing* const ring_;
@@ -70,14 +61,6 @@ class ExpertPasses {
   // The pass that is being gathered has these.
   std::size_t pairs_ = 0;
   std::size_t rows_ = 0;
-  struct RouteUse {
-    std::int32_t pairs = 0;
-    std::int32_t experts = 0;   // with pairs
-    std::int32_t busiest = 0;   // pairs of one expert
-    bool prefill = false;       // goes through the products of prefill
-    bool makes_hidden = false;  // whose first one makes h
-  };
-  std::array<RouteUse, cuda::kRoutes> uses_{};
 };
 
 }  // namespace switchyard

@@ -63,6 +63,12 @@ __device__ __forceinline__ void Lose(const ExchangeRank& group, int rank, std::u
   if (atomicCAS(&state.fault, 0U, static_cast<std::uint32_t>(fault)) != 0) return;
   state.fault_rank = static_cast<std::uint32_t>(rank);
   state.fault_step = step;
+  if (group.report == nullptr) return;
+  group.report->rank = static_cast<std::uint32_t>(rank);
+  group.report->step = step;
+  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(&group.report->fault),
+               "r"(static_cast<std::uint32_t>(fault))
+               : "memory");
 }
 
 // Call Over in each turn of a wait for `rank`; true ends the wait, without what was waited for.

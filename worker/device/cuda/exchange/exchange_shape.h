@@ -45,16 +45,22 @@ struct ExchangeShape {
   int hidden = 0;      // a multiple of 128
   int top_k = 0;
   int experts_of_rank = 0;  // rank r has the experts from r * experts_of_rank on
+  int expert_ranks = 0;     // only ranks below it have experts; 0: all
   ExchangeFormat format = ExchangeFormat::kFp8;
   ExchangeUnit unit = ExchangeUnit::kPerWorker;
 };
+
+// The experts of all ranks together.
+__host__ __device__ constexpr int ExpertsOf(const ExchangeShape& shape) {
+  return (shape.expert_ranks == 0 ? shape.ranks : shape.expert_ranks) * shape.experts_of_rank;
+}
 
 constexpr bool IsExchangeShape(const ExchangeShape& shape) {
   return shape.ranks >= 1 && shape.ranks <= kExchangeRanksMax && shape.tokens_max >= 1 &&
          shape.tokens_max <= kExchangeTokensMax && shape.hidden >= 128 &&
          shape.hidden <= kExchangeHiddenMax && shape.hidden % 128 == 0 && shape.top_k >= 1 &&
-         shape.top_k <= kExchangeTopKMax && shape.experts_of_rank >= 1 &&
-         shape.experts_of_rank <= kExchangeExpertsMax &&
+         shape.top_k <= kExchangeTopKMax && shape.experts_of_rank >= 1 && shape.expert_ranks >= 0 &&
+         shape.expert_ranks <= shape.ranks && shape.experts_of_rank <= kExchangeExpertsMax &&
          shape.ranks * shape.tokens_max * shape.top_k <= kExchangePairsMax;
 }
 

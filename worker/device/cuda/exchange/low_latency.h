@@ -53,12 +53,20 @@ struct ExchangeState {
   std::uint32_t fault_step = 0;
 };
 
+// Tells the host of the first fault, in memory that both reach. `fault` is written last.
+struct ExchangeReport {
+  std::uint32_t fault = 0;
+  std::uint32_t rank = 0;
+  std::uint32_t step = 0;
+};
+
 // Tells a rank's kernels about the group.
 struct ExchangeRank {
   ExchangeShape shape;
   ExchangeLayout layout;
   std::byte* heaps[kExchangeRanksMax] = {};  // as this rank maps them; [rank] its own
   ExchangeState* state = nullptr;
+  ExchangeReport* report = nullptr;  // null: nobody reads it
   int rank = 0;
   std::uint32_t generation =
       0;  // of the group, below 256: what an earlier one wrote does not count

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::uint32_t kAllLanes = 0xffffffffU;
 constexpr int kCtasMax = 128;  // that run at once, an SM each
-constexpr int kWarpsMax = 28;
+constexpr int kWarpsMax = 32;  // so a thread has 64 registers: ranks that share a GPU fit
 constexpr int kChoicesAtOnce = 4;
 constexpr int kTermsAtOnce = 4;
 constexpr int kPartsMax = 8;
@@ -131,7 +131,7 @@ class Combiner {
     std::uint32_t term = 0;
     if (lane < group_.shape.top_k) {
       const std::int32_t id = args_.step.ids[token * group_.shape.top_k + lane];
-      if (id >= 0 && id < group_.shape.ranks * group_.shape.experts_of_rank) {
+      if (id >= 0 && id < ExpertsOf(group_.shape)) {
         const int rank = id / group_.shape.experts_of_rank;
         if ((lost >> rank & 1U) == 0) term = 1U << (kPerWorker ? rank : lane);
       }

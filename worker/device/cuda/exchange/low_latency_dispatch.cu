@@ -178,7 +178,7 @@ class RowWarp {
     std::uint32_t rank = 0;
     if (lane < group_.shape.top_k) {
       const std::int32_t id = step_.ids[token * group_.shape.top_k + lane];
-      if (id >= 0 && id < group_.shape.ranks * group_.shape.experts_of_rank) {
+      if (id >= 0 && id < ExpertsOf(group_.shape)) {
         rank = 1U << (id / group_.shape.experts_of_rank);
       }
     }

@@ -33,15 +33,14 @@ __device__ __forceinline__ int LocalExpert(const ExchangeRank& group, std::uint3
 __device__ __forceinline__ std::uint32_t ShapeHash(const ExchangeShape& shape) {
   std::uint32_t hash = 2166136261U;
   for (const int part : {shape.ranks, shape.tokens_max, shape.hidden, shape.top_k,
-                         shape.experts_of_rank, static_cast<int>(shape.format), static_cast<int>(shape.unit)}) {
+                         shape.experts_of_rank, ExpertsOf(shape), static_cast<int>(shape.format), static_cast<int>(shape.unit)}) {
     hash = (hash ^ static_cast<std::uint32_t>(part)) * 16777619U;
   }
   return hash;
 }
 
 __device__ __forceinline__ std::uint32_t IdBits(const ExchangeShape& shape, std::int32_t id) {
-  const int experts = shape.ranks * shape.experts_of_rank;
-  return id >= 0 && id < experts ? static_cast<std::uint32_t>(id) : 0xffffU;
+  return id >= 0 && id < ExpertsOf(shape) ? static_cast<std::uint32_t>(id) : 0xffffU;
 }
 
 __device__ __forceinline__ uint4 PacketOf(const ExchangeShape& shape, const ExchangeStep& step,

@@ -58,6 +58,7 @@ __global__ void __launch_bounds__(kAnswerThreads)
     Answer(const Answers answers, const PairList list) {
   __shared__ Term terms[kTermsAtOnce];
   std::byte* const out = list.rows[blockIdx.x].out;
+  if (out == nullptr) return;
   const PairTerm* const of_row = list.terms + blockIdx.x * std::int64_t{list.width};
   const std::int64_t i = blockIdx.y * std::int64_t{kAnswerColumns} + threadIdx.x * 4;
   float values[4] = {};
@@ -92,7 +93,7 @@ __global__ void __launch_bounds__(kAnswerThreads)
   }
   if (i >= answers.hidden) return;
   StoreFour(out, i, answers.hidden, values, answers.fp32);
-  if (i == 0) answers.nan[blockIdx.x] = isnan(values[0]) ? 1 : 0;
+  if (i == 0 && answers.nan != nullptr) answers.nan[blockIdx.x] = isnan(values[0]) ? 1 : 0;
 }
 
 // Eight BF16 values of a term from column i on; those beyond the row are zeros.

@@ -20,6 +20,7 @@ struct Answers {
   bool weighted = false;  // sums of weight * row, fused multiply-adds from zero; else one term
   bool fp32 = false;      // answers before rounding
   // [rows], set to whether the first value of the answer is NaN; host memory that the device maps.
+  // Null: nobody reads it.
   std::uint8_t* nan = nullptr;
 };
 cudaError_t WriteAnswers(const Answers& answers, const PairList& list, cudaStream_t stream);

@@ -93,7 +93,7 @@ struct ExpertFacts {
 struct PassRow {
   const std::byte* data = nullptr;
   const std::byte* scales = nullptr;
-  std::byte* out = nullptr;
+  std::byte* out = nullptr;  // null: the row is none, and has no pairs
   float global_scale = 1.0F;
   RowFormat format = RowFormat::kBf16;
   bool rounded = false;  // on the wire; the expert does not round it again

@@ -1,109 +1,244 @@
 // One rank of a group in a process of its own, for exchange_member_test.
 //
-//   cuda_exchange_rank RANK RANKS DEVICE STEPS
+//   cuda_exchange_rank RANK RANKS EXPERT_RANKS DEVICE STEPS WIRE UNIT
 //
-// Prints the key of its heap, reads those of all ranks, one a line, and prints "joined". After the
-// line "go" it makes the steps, of tokens that all ranks know, compares every answer, and prints
-// "ok", "wrong STEP" or the group's fault.
+// WIRE: bf16 or fp8. UNIT: worker or expert. Prints its key, reads those of all ranks, one a line,
+// and prints "joined". After the line "go" it makes the steps, each of random tokens that every
+// rank can make again, compares every answer bit by bit with what the same experts give over the
+// seam's Run, and prints "ok", "wrong STEP" or the group's fault.
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <iostream>
+#include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
 #include "absl/strings/escaping.h"
-#include <cuda_runtime_api.h>
 
-#include "tests/cuda/exchange_group.h"
+#include "core/rng.h"
+#include "tests/testing/expert_runs.h"
+#include "tests/testing/random_tensors.h"
 #include "worker/device/cuda/backend/cuda_backend.h"
-#include "worker/device/cuda/backend/exchange_member.h"
 
 namespace switchyard {
 namespace {
 
-using cuda::testing::Check;
-using cuda::testing::DeviceBuffer;
+using testing::OkOrAbort;
+
+constexpr MoeShape kShape{.hidden = 2048, .intermediate = 256, .experts = 16, .top_k = 4};
+constexpr std::int32_t kTokensMax = 16;
+constexpr Duration kLong = std::chrono::seconds(20);
+
+struct Tokens {
+  std::vector<Bf16> x;
+  std::vector<std::int32_t> ids;
+  std::vector<float> weights;
+  [[nodiscard]] std::int32_t count() const {
+    return static_cast<std::int32_t>(ids.size()) / kShape.top_k;
+  }
+};
+
+Tokens RandomTokens(std::uint64_t seed) {
+  SeededRng rng(seed);
+  const std::size_t count = rng.Below(kTokensMax + 1);
+  Tokens tokens;
+  tokens.x = testing::GaussianBf16(count * kShape.hidden, 1.0, rng);
+  std::vector<std::int32_t> experts(kShape.experts);
+  for (std::size_t t = 0; t < count; ++t) {
+    std::iota(experts.begin(), experts.end(), 0);
+    for (std::size_t k = 0; k < kShape.top_k; ++k) {
+      std::swap(experts[k], experts[k + rng.Below(experts.size() - k)]);
+      tokens.ids.push_back(rng.Below(10) == 0 ? -1 : experts[k]);
+      tokens.weights.push_back(static_cast<float>(rng.Uniform()));
+    }
+  }
+  return tokens;
+}
+
+// Memory of a device with the stream that fills it.
+class Memory {
+ public:
+  Memory(DeviceBackend* device, Stream* stream) : device_(device), stream_(stream) {}
+  template <typename T>
+  T* Of(const std::vector<T>& values) {
+    const std::size_t bytes = values.size() * sizeof(T);
+    buffers_.push_back(
+        OkOrAbort(device_->Allocate(std::max<std::size_t>(bytes, 16), MemoryKind::kDevice)));
+    Copy(buffers_.back()->data(), reinterpret_cast<const std::byte*>(values.data()), bytes);
+    return reinterpret_cast<T*>(buffers_.back()->data());
+  }
+  template <typename T>
+  void Read(const T* from, std::vector<T>* to) {
+    Copy(reinterpret_cast<std::byte*>(to->data()), reinterpret_cast<const std::byte*>(from),
+         to->size() * sizeof(T));
+  }
+  void Wait() {
+    const auto event = stream_->MakeEvent();
+    if (!stream_->Record(event.get()).ok() || !event->Wait(kLong) || !event->status().ok()) {
+      std::cout << "device: " << event->status() << std::endl;
+      std::exit(1);
+    }
+  }
+
+ private:
+  void Copy(std::byte* to, const std::byte* from, std::size_t bytes) {
+    if (bytes == 0) return;
+    const CopyPiece piece{.to = to, .from = from, .bytes = bytes};
+    if (!stream_->Copy({&piece, 1}).ok()) std::exit(1);
+    Wait();
+  }
+  DeviceBackend* const device_;
+  Stream* const stream_;
+  std::vector<std::unique_ptr<Buffer>> buffers_;
+};
 
 class RankProgram {
  public:
-  RankProgram(CudaBackend* device, int rank, int ranks)
-      : rank_(rank),
-        shape_{.ranks = ranks,
-               .tokens_max = 16,
-               .hidden = 2048,
-               .top_k = 4,
-               .experts_of_rank = 8,
-               .format = cuda::ExchangeFormat::kFp8},
-        member_(*ExchangeMember::Create(device, shape_, rank)) {}
-
-  std::string key() const { return absl::BytesToHexString(member_->key()); }
-  absl::Status Join(const std::vector<std::string>& keys) {
-    return member_->Join(keys, std::chrono::milliseconds(500));
+  RankProgram(DeviceBackend* device, const ExchangeSpec& spec, std::int32_t rank)
+      : device_(device),
+        spec_(spec),
+        rank_(rank),
+        exchange_(OkOrAbort(device->MakeExchange(spec, rank))),
+        stream_(OkOrAbort(device->MakeStream({}))),
+        workspace_(OkOrAbort(device->MakeWorkspace(kShape, kTokensMax * kShape.top_k))),
+        codec_(OkOrAbort(device->MakeCodec({.format = spec.wire}))) {
+    std::vector<TableEntry> all;
+    std::vector<TableEntry> own;
+    for (std::int32_t e = 0; e < kShape.experts; ++e) {
+      const testing::RandomExpert expert(kShape, static_cast<std::uint64_t>(e) + 100);
+      all.push_back({ExpertId{e}, OkOrAbort(device->Pack(kShape, expert.view()))});
+      if (e / spec.experts_of_rank() == rank) own.push_back(all.back());
+    }
+    if (!own.empty()) own_ = OkOrAbort(device->MakeTable(own));
+    all_ = OkOrAbort(device->MakeTable(all));
   }
 
+  Exchange& exchange() { return *exchange_; }
+
   std::string Run(int steps) {
-    cudaStream_t stream = nullptr;
-    Check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
-    const std::int64_t row = shape_.hidden;
-    const DeviceBuffer<std::uint16_t> answers(member_->slots_max() * row);
-    DeviceBuffer<std::uint16_t> out(shape_.tokens_max * row);
     for (int number = 0; number < steps; ++number) {
-      std::mt19937_64 random(static_cast<std::uint64_t>(number) * 100 +
-                             static_cast<std::uint64_t>(rank_));
-      const auto tokens = cuda::testing::RandomTokens(
-          shape_, static_cast<int>(random() % (shape_.tokens_max + 1U)), 0.1, random);
-      const DeviceBuffer<std::uint16_t> x(tokens.x);
-      const DeviceBuffer<std::int32_t> ids(tokens.ids);
-      const DeviceBuffer<float> weights(tokens.weights);
-      const cuda::ExchangeStep step{.cover = shape_.tokens_max,
-                                    .tokens = tokens.tokens,
-                                    .x = x.get(),
-                                    .ids = ids.get(),
-                                    .weights = weights.get(),
-                                    .rows = member_->rows()};
-      Check(DispatchLowLatency(member_->rank(), step, false, stream), "dispatch");
-      cuda::testing::FakeExperts(member_->rank(), step.rows, answers.get(), false, stream);
-      Check(CombineLowLatency(member_->rank(), step, answers.get(), out.get(), false, stream),
-            "combine");
-      Check(cudaStreamSynchronize(stream), "step");
-      const absl::Status fault = member_->Fault();
+      const Tokens tokens = RandomTokens(static_cast<std::uint64_t>(number) * 100 +
+                                         static_cast<std::uint64_t>(rank_));
+      Memory memory(device_, stream_.get());
+      std::vector<Bf16> y(tokens.x.size(), 0xffff);
+      const ExchangeStep step{.cover = kTokensMax,
+                              .tokens = tokens.count(),
+                              .x = memory.Of(tokens.x),
+                              .ids = memory.Of(tokens.ids),
+                              .weights = memory.Of(tokens.weights),
+                              .y = memory.Of(y),
+                              .experts = own_.get()};
+      const absl::Status enqueued = exchange_->Step(stream_.get(), step);
+      if (!enqueued.ok()) return std::string(enqueued.message());
+      memory.Wait();
+      const absl::Status fault = exchange_->Fault();
       if (!fault.ok()) return std::string(fault.message());
-      const auto found = out.ToHost();
-      for (int t = 0; t < tokens.tokens; ++t) {
-        const auto begin = found.begin() + row * t;
-        if (std::vector<std::uint16_t>(begin, begin + row) !=
-            cuda::testing::ExpectedToken(shape_, tokens, t)) {
-          return "wrong " + std::to_string(number);
-        }
-      }
+      memory.Read<Bf16>(step.y, &y);
+      if (y != Expected(tokens)) return "wrong " + std::to_string(number);
     }
     return "ok";
   }
 
  private:
-  const int rank_;
-  const cuda::ExchangeShape shape_;
-  const std::unique_ptr<ExchangeMember> member_;
+  // The answers to (token, choice), as each expert gives them to a row of its own.
+  std::vector<Bf16> Answers(const Tokens& tokens) {
+    const auto hidden = static_cast<std::size_t>(kShape.hidden);
+    const auto pairs = static_cast<std::uint32_t>(tokens.ids.size());
+    const RowBytes bytes = RowBytesOf(spec_.wire, kShape.hidden);
+    Memory memory(device_, stream_.get());
+    std::vector<std::byte> data(pairs * static_cast<std::size_t>(bytes.data));
+    std::vector<std::byte> scales(pairs * static_cast<std::size_t>(bytes.scales));
+    std::vector<Bf16> out(pairs * hidden);
+    std::vector<std::uint32_t> indices(pairs);
+    for (std::uint32_t i = 0; i < pairs; ++i) indices[i] = i / kShape.top_k;
+    const EncodeRun encode{.codec = codec_.get(),
+                           .x = memory.Of(tokens.x),
+                           .x_stride = kShape.hidden,
+                           .indices = indices,
+                           .hidden = kShape.hidden,
+                           .data = memory.Of(data),
+                           .scales = memory.Of(scales)};
+    ExpertInput input{.codec = spec_.wire == kBf16Format ? nullptr : codec_.get(),
+                      .rows = encode.data,
+                      .scales = encode.scales,
+                      .count = pairs,
+                      .slots = tokens.ids.data(),
+                      .out = memory.Of(out)};
+    const absl::Status run = stream_->Encode(encode);
+    if (!run.ok() ||
+        !stream_->Run({.experts = all_.get(), .workspace = workspace_.get(), .inputs = {&input, 1}})
+             .ok()) {
+      std::exit(1);
+    }
+    memory.Wait();
+    memory.Read(static_cast<const Bf16*>(input.out), &out);
+    return out;
+  }
+
+  std::vector<Bf16> Expected(const Tokens& tokens) {
+    const auto hidden = static_cast<std::size_t>(kShape.hidden);
+    const auto top_k = static_cast<std::size_t>(kShape.top_k);
+    const std::vector<Bf16> answers = Answers(tokens);
+    std::vector<Bf16> y(tokens.x.size());
+    const bool per_worker = spec_.unit == CombineUnit::kPerWorker;
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      const std::size_t t = i / hidden;
+      float sum = 0;
+      for (std::int32_t r = 0; r < (per_worker ? spec_.expert_ranks : 1); ++r) {
+        float part = 0;
+        for (std::size_t k = 0; k < top_k; ++k) {
+          const std::int32_t id = tokens.ids[t * top_k + k];
+          if (id < 0 || (per_worker && id / spec_.experts_of_rank() != r)) continue;
+          const Bf16 answer = answers[(t * top_k + k) * hidden + i % hidden];
+          part = std::fma(tokens.weights[t * top_k + k], Bf16ToFloat(answer), part);
+        }
+        sum = per_worker ? sum + Bf16ToFloat(FloatToBf16(part)) : part;
+      }
+      y[i] = FloatToBf16(sum);
+    }
+    return y;
+  }
+
+  DeviceBackend* const device_;
+  const ExchangeSpec spec_;
+  const std::int32_t rank_;
+  std::unique_ptr<ExpertTable> all_;
+  std::unique_ptr<ExpertTable> own_;
+  const std::unique_ptr<Exchange> exchange_;
+  const std::unique_ptr<Stream> stream_;
+  const std::unique_ptr<Workspace> workspace_;
+  const std::unique_ptr<Codec> codec_;
 };
 
 int Main(int argc, char** argv) {
-  if (argc != 5) return 2;
-  const int ranks = std::atoi(argv[2]);
-  auto device = CudaBackend::Create({.index = std::atoi(argv[3])});
-  if (!device.ok()) return 1;
-  RankProgram program(device->get(), std::atoi(argv[1]), ranks);
-  std::cout << program.key() << std::endl;
-  std::vector<std::string> keys(static_cast<std::size_t>(ranks));
+  if (argc != 8) return 2;
+  const int rank = std::atoi(argv[1]);
+  const std::string wire = argv[6];
+  const std::string unit = argv[7];
+  const auto device = OkOrAbort(CudaBackend::Create({.index = std::atoi(argv[4])}));
+  const ExchangeSpec spec{
+      .shape = kShape,
+      .ranks = std::atoi(argv[2]),
+      .expert_ranks = std::atoi(argv[3]),
+      .tokens_max = kTokensMax,
+      .wire = wire == "fp8" ? kFp8Format : kBf16Format,
+      .unit = unit == "worker" ? CombineUnit::kPerWorker : CombineUnit::kPerExpert};
+  RankProgram program(device.get(), spec, rank);
+  std::cout << absl::BytesToHexString(program.exchange().key()) << std::endl;
+  std::vector<std::string> keys(static_cast<std::size_t>(spec.ranks));
   for (std::string& key : keys) {
     std::string hex;
     std::getline(std::cin, hex);
     key = absl::HexStringToBytes(hex);
   }
-  const absl::Status joined = program.Join(keys);
+  const absl::Status joined = program.exchange().Join(keys, std::chrono::milliseconds(500));
   std::cout << (joined.ok() ? "joined" : std::string(joined.message())) << std::endl;
   std::string go;
   std::getline(std::cin, go);
-  std::cout << program.Run(std::atoi(argv[4])) << std::endl;
+  std::cout << program.Run(std::atoi(argv[5])) << std::endl;
   return 0;
 }
 

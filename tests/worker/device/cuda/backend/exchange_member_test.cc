@@ -35,22 +35,32 @@ cuda::ExchangeShape ShapeOf(int ranks) {
           .format = cuda::ExchangeFormat::kFp8};
 }
 
+// What the ranks of a group do; several ranks may share a GPU.
+struct Group {
+  int ranks = 0;         // 0: one for each GPU, 2 to 4
+  int expert_ranks = 0;  // 0: all
+  std::string wire = "fp8";
+  std::string unit = "worker";
+};
+
 class ExchangeMemberTest : public ::testing::Test {
  protected:
   void SetUp() override {
     if (cudaGetDeviceCount(&devices_) != cudaSuccess || devices_ == 0) {
       GTEST_SKIP() << "no CUDA device";
     }
-    ranks_ = std::clamp(devices_, 2, 4);
   }
   // Ranks that have joined.
-  void Start(int steps) {
+  void Start(int steps, const Group& group = {}) {
+    ranks_ = group.ranks == 0 ? std::clamp(devices_, 2, 4) : group.ranks;
+    const int expert_ranks = group.expert_ranks == 0 ? ranks_ : group.expert_ranks;
     std::vector<std::string> keys;
     for (int r = 0; r < ranks_; ++r) {
       processes_.push_back(std::make_unique<LineProcess>(
           "cuda_exchange_rank",
           std::vector<std::string>{absl::StrCat(r), absl::StrCat(ranks_),
-                                   absl::StrCat(r % devices_), absl::StrCat(steps)}));
+                                   absl::StrCat(expert_ranks), absl::StrCat(r % devices_),
+                                   absl::StrCat(steps), group.wire, group.unit}));
     }
     for (const auto& process : processes_) keys.push_back(process->Read());
     for (const auto& process : processes_) {
@@ -63,13 +73,28 @@ class ExchangeMemberTest : public ::testing::Test {
   std::vector<std::unique_ptr<LineProcess>> processes_;
 };
 
-TEST_F(ExchangeMemberTest, ProcessesGetTheSumsOfTheirTokens) {
-  Start(100);
+class ExchangeSumsTest : public ExchangeMemberTest, public ::testing::WithParamInterface<Group> {};
+
+TEST_P(ExchangeSumsTest, ProcessesGetTheSumsOfTheirTokens) {
+  // Ranks that share a GPU wait for each other's slices of its time.
+  Start(devices_ > 1 ? 50 : 5, GetParam());
 
   for (const auto& process : processes_) process->Write("go");
 
   for (const auto& process : processes_) EXPECT_EQ(process->Read(), "ok");
 }
+
+INSTANTIATE_TEST_SUITE_P(Groups, ExchangeSumsTest,
+                         ::testing::Values(Group{}, Group{.wire = "bf16"}, Group{.unit = "expert"},
+                                           Group{.wire = "bf16", .unit = "expert"},
+                                           Group{.expert_ranks = 1},
+                                           Group{.ranks = 1, .unit = "expert"},
+                                           Group{.ranks = 4, .expert_ranks = 2, .unit = "expert"}),
+                         [](const auto& test) {
+                           const Group& group = test.param;
+                           return absl::StrCat("Of", group.ranks, "With", group.expert_ranks,
+                                               group.wire, group.unit);
+                         });
 
 TEST_F(ExchangeMemberTest, AProcessThatIsKilledIsNamedByAllOthers) {
   Start(1'000'000);

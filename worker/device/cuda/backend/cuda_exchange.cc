@@ -1,0 +1,153 @@
+#include "worker/device/cuda/backend/cuda_exchange.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+
+#include "core/base/error.h"
+#include "core/base/status_macros.h"
+#include "worker/device/cuda/backend/expert_products.h"
+
+namespace switchyard {
+namespace {
+
+absl::Status BadGroup(absl::string_view why) {
+  return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadShape,
+                   absl::StrFormat("exchange between GPUs: %s", why));
+}
+
+absl::StatusOr<cuda::ExchangeShape> ShapeOf(const ExchangeSpec& spec) {
+  if (spec.expert_ranks < 1 || spec.expert_ranks > spec.ranks ||
+      spec.shape.experts % spec.expert_ranks != 0) {
+    return BadGroup(absl::StrFormat("%d experts do not divide by %d of %d ranks",
+                                    spec.shape.experts, spec.expert_ranks, spec.ranks));
+  }
+  if (spec.wire != kFp8Format && spec.wire != kBf16Format) {
+    return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
+                     absl::StrFormat("exchange between GPUs: rows travel as fp8 or bf16, not as %s",
+                                     WireFormatName(spec.wire)));
+  }
+  return cuda::ExchangeShape{
+      .ranks = spec.ranks,
+      .tokens_max = spec.tokens_max,
+      .hidden = spec.shape.hidden,
+      .top_k = spec.shape.top_k,
+      .experts_of_rank = spec.experts_of_rank(),
+      .expert_ranks = spec.expert_ranks,
+      .format = spec.wire == kFp8Format ? cuda::ExchangeFormat::kFp8 : cuda::ExchangeFormat::kBf16,
+      .unit = spec.unit == CombineUnit::kPerWorker ? cuda::ExchangeUnit::kPerWorker
+                                                   : cuda::ExchangeUnit::kPerExpert};
+}
+
+std::size_t Lines(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CudaExchange>> CudaExchange::Create(DeviceBackend* device,
+                                                                   CudaShared* shared,
+                                                                   const ExchangeSpec& spec,
+                                                                   std::int32_t rank) {
+  SY_ASSIGN_OR_RETURN(const cuda::ExchangeShape shape, ShapeOf(spec));
+  std::unique_ptr<CudaExchange> exchange(new CudaExchange(shared, spec));
+  SY_ASSIGN_OR_RETURN(exchange->member_, ExchangeMember::Create(device, shape, rank));
+  const auto slots = static_cast<std::size_t>(exchange->member_->slots_max());
+  SY_ASSIGN_OR_RETURN(
+      exchange->answers_,
+      device->Allocate(slots * static_cast<std::size_t>(spec.shape.hidden) * sizeof(Bf16),
+                       MemoryKind::kDevice));
+  if (rank < spec.expert_ranks) SY_RETURN_IF_ERROR(exchange->AllocateExperts(device));
+  return exchange;
+}
+
+absl::Status CudaExchange::AllocateExperts(DeviceBackend* device) {
+  const auto slots = static_cast<std::size_t>(member_->slots_max());
+  SY_ASSIGN_OR_RETURN(workspace_,
+                      CudaWorkspace::Create(spec_.shape, member_->slots_max(), shared_->fault));
+  const std::size_t rows = Lines(slots * sizeof(cuda::PassRow));
+  const std::size_t terms = Lines(slots * sizeof(cuda::PairTerm));
+  const std::size_t counts =
+      cuda::kRoutes * static_cast<std::size_t>(spec_.experts_of_rank()) * sizeof(std::int32_t);
+  SY_ASSIGN_OR_RETURN(pair_memory_, device->Allocate(rows + terms + counts, MemoryKind::kDevice));
+  std::byte* const at = pair_memory_->data();
+  pairs_ = {.rows = reinterpret_cast<cuda::PassRow*>(at),
+            .terms = reinterpret_cast<cuda::PairTerm*>(at + rows),
+            .counts = reinterpret_cast<std::int32_t*>(at + rows + terms)};
+  return absl::OkStatus();
+}
+
+absl::Status CudaExchange::Check(const ExchangeStep& step) const {
+  if (step.cover < 1 || step.cover > spec_.tokens_max || step.tokens < 0 ||
+      step.tokens > step.cover) {
+    return BadGroup(absl::StrFormat("a step of %d tokens that covers %d, in a group for up to %d",
+                                    step.tokens, step.cover, spec_.tokens_max));
+  }
+  if (!has_experts()) return absl::OkStatus();
+  const auto* const table = static_cast<const CudaTable*>(step.experts);
+  const std::int32_t slots = table == nullptr ? 0 : table->slots();
+  if (slots != spec_.experts_of_rank()) {
+    return BadGroup(absl::StrFormat("a step with %d experts of this rank, which has %d", slots,
+                                    spec_.experts_of_rank()));
+  }
+  for (std::int32_t s = 0; s < slots; ++s) {
+    if (!table->expert(static_cast<std::size_t>(s)).Fits(spec_.shape)) {
+      return BadGroup(absl::StrFormat("the expert of slot %d has another shape", s));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaExchange::Step(Stream* stream, const ExchangeStep& step) {
+  SY_RETURN_IF_ERROR(Check(step));
+  return static_cast<CudaStream*>(stream)->Enqueue(
+      [this, &step](cudaStream_t raw) { return Enqueue(step, raw); });
+}
+
+absl::Status CudaExchange::Enqueue(const ExchangeStep& step, cudaStream_t stream) {
+  const cuda::ExchangeStep of_kernels{.cover = step.cover,
+                                      .tokens = step.tokens,
+                                      .x = reinterpret_cast<const std::uint16_t*>(step.x),
+                                      .ids = step.ids,
+                                      .weights = step.weights,
+                                      .rows = member_->rows()};
+  CudaFault& fault = shared_->fault;
+  SY_RETURN_IF_ERROR(fault.Check(DispatchLowLatency(member_->rank(), of_kernels, false, stream),
+                                 "dispatching rows"));
+  if (has_experts()) SY_RETURN_IF_ERROR(RunExperts(step, of_kernels, stream));
+  return fault.Check(CombineLowLatency(member_->rank(), of_kernels,
+                                       reinterpret_cast<const std::uint16_t*>(answers_->data()),
+                                       reinterpret_cast<std::uint16_t*>(step.y), false, stream),
+                     "combining answers");
+}
+
+absl::Status CudaExchange::RunExperts(const ExchangeStep& step,
+                                      const cuda::ExchangeStep& of_kernels, cudaStream_t stream) {
+  const auto& table = static_cast<const CudaTable&>(*step.experts);
+  const std::int32_t experts = table.slots();
+  const cuda::ExchangeRank& rank = member_->rank();
+  const int pairs_max = cuda::LandedPairsMax(rank.shape, step.cover);
+  SY_RETURN_IF_ERROR(shared_->fault.Check(
+      ListLandedPairs(rank, of_kernels, table.facts(),
+                      reinterpret_cast<std::uint16_t*>(answers_->data()), pairs_, stream),
+      "listing the rows of a step"));
+  ExpertProducts products(table, *workspace_, stream, &shared_->fault);
+  // Routing is taken to be even, and all ranks to have as many tokens as the step covers.
+  const std::int64_t expected = std::int64_t{spec_.ranks} * step.cover * spec_.shape.top_k;
+  const auto of_expert = static_cast<std::int32_t>(
+      std::max<std::int64_t>((expected + spec_.shape.experts - 1) / spec_.shape.experts, 1));
+  for (std::int32_t s = 0; s < experts; ++s) {
+    products.Expect(table.expert(static_cast<std::size_t>(s)).facts().route, of_expert);
+  }
+  products.Choose(false);
+  const GroupedPairs pairs{.list = {.rows = pairs_.rows,
+                                    .terms = pairs_.terms,
+                                    .experts = table.facts(),
+                                    .amax = nullptr,
+                                    .count = pairs_max,
+                                    .width = 1},
+                           .counts = pairs_.counts,
+                           .offsets = member_->rows().offsets};
+  SY_RETURN_IF_ERROR(products.Multiply(pairs));
+  return products.Answer(pairs.list, false, false, nullptr);
+}
+
+}  // namespace switchyard

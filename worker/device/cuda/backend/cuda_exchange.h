@@ -1,0 +1,59 @@
+// The seam's Exchange by the stores of GPUs (worker/device/cuda/exchange), with the experts between
+// dispatch and combine.
+//
+// A step enqueues kernels only: it may be captured into a graph, and costs the host a dozen
+// launches.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "worker/device/cuda/backend/cuda_stream.h"
+#include "worker/device/cuda/backend/cuda_workspace.h"
+#include "worker/device/cuda/backend/exchange_member.h"
+#include "worker/device/cuda/exchange/landed_pairs.h"
+#include "worker/device/exchange.h"
+
+namespace switchyard {
+
+class CudaExchange final : public Exchange {
+ public:
+  // `device` is the one of `shared`. Errors: as MakeExchange.
+  static absl::StatusOr<std::unique_ptr<CudaExchange>> Create(DeviceBackend* device,
+                                                              CudaShared* shared,
+                                                              const ExchangeSpec& spec,
+                                                              std::int32_t rank);
+
+  [[nodiscard]] const std::string& key() const override { return member_->key(); }
+  absl::Status Join(std::span<const std::string> keys, Duration patience) override {
+    return member_->Join(keys, patience);
+  }
+  absl::Status Step(Stream* stream, const ExchangeStep& step) override;
+  [[nodiscard]] absl::Status Fault() const override { return member_->Fault(); }
+
+ private:
+  CudaExchange(CudaShared* shared, const ExchangeSpec& spec) : shared_(shared), spec_(spec) {}
+
+  [[nodiscard]] bool has_experts() const { return workspace_ != nullptr; }
+  // Memory for the experts of this rank.
+  absl::Status AllocateExperts(DeviceBackend* device);
+  [[nodiscard]] absl::Status Check(const ExchangeStep& step) const;
+  absl::Status Enqueue(const ExchangeStep& step, cudaStream_t stream);
+  absl::Status RunExperts(const ExchangeStep& step, const cuda::ExchangeStep& of_kernels,
+                          cudaStream_t stream);
+
+  CudaShared* const shared_;
+  const ExchangeSpec spec_;
+  std::unique_ptr<ExchangeMember> member_;
+  std::unique_ptr<CudaWorkspace> workspace_;  // null: no experts
+  std::unique_ptr<Buffer> pair_memory_;
+  cuda::LandedPairs pairs_;
+  std::unique_ptr<Buffer> answers_;  // BF16 [slots][hidden]
+};
+
+}  // namespace switchyard

@@ -1,0 +1,86 @@
+#include "worker/device/cuda/exchange/exchange_launch.h"
+#include "worker/device/cuda/exchange/landed_pairs.h"
+
+namespace switchyard::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+struct LandedArguments {
+  const std::byte* rows;  // of the rank's heap
+  ExchangeRows lists;
+  ExchangeShape shape;
+  int row_stride;
+  const ExpertFacts* experts;
+  std::uint16_t* answers;
+  LandedPairs out;
+  int pairs_max;
+};
+
+// The expert whose slots hold this one.
+__device__ __forceinline__ int ExpertOfSlot(const std::int32_t* offsets, int experts, int slot) {
+  int low = 0;
+  int high = experts;  // offsets[low] <= slot < offsets[high]
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    if (offsets[middle] <= slot) {
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    ListPairs(const __grid_constant__ LandedArguments args) {
+  const int experts = args.shape.experts_of_rank;
+  const int pairs = args.lists.offsets[experts];
+  const auto at = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  for (int i = at; i < kRoutes * experts; i += static_cast<int>(gridDim.x * blockDim.x)) {
+    const int e = i % experts;
+    const bool is_route = static_cast<int>(args.experts[e].route) == i / experts;
+    args.out.counts[i] = is_route ? args.lists.counts[e] : 0;
+  }
+  if (at >= args.pairs_max) return;
+  PassRow row;
+  PairTerm term;
+  if (at < pairs) {
+    const bool fp8 = args.shape.format == ExchangeFormat::kFp8;
+    row.data = args.rows + static_cast<std::int64_t>(args.lists.row_index[at]) * args.row_stride;
+    row.scales = row.data + args.shape.hidden;
+    row.out = reinterpret_cast<std::byte*>(args.answers +
+                                           static_cast<std::int64_t>(at) * args.shape.hidden);
+    row.format = fp8 ? RowFormat::kFp8 : RowFormat::kBf16;
+    row.rounded = fp8;
+    term.place = at;
+    term.slot = ExpertOfSlot(args.lists.offsets, experts, at);
+  }
+  args.out.rows[at] = row;
+  args.out.terms[at] = term;
+}
+
+}  // namespace
+
+cudaError_t ListLandedPairs(const ExchangeRank& rank, const ExchangeStep& step,
+                            const ExpertFacts* experts, std::uint16_t* answers,
+                            const LandedPairs& out, cudaStream_t stream) {
+  if (!IsExchangeStep(rank, step) || experts == nullptr || answers == nullptr ||
+      out.rows == nullptr || out.terms == nullptr || out.counts == nullptr) {
+    return cudaErrorInvalidValue;
+  }
+  LandedArguments args{};
+  args.rows = rank.heaps[rank.rank] + rank.layout.rows;
+  args.lists = step.rows;
+  args.shape = rank.shape;
+  args.row_stride = rank.layout.row_stride;
+  args.experts = experts;
+  args.answers = answers;
+  args.out = out;
+  args.pairs_max = LandedPairsMax(rank.shape, step.cover);
+  const int ctas = (args.pairs_max + kThreads - 1) / kThreads;
+  ListPairs<<<ctas, kThreads, 0, stream>>>(args);
+  return cudaGetLastError();
+}
+
+}  // namespace switchyard::cuda
