@@ -16,7 +16,8 @@
 // experts are; with kPerWorker at each rank for its own experts, and the source adds the ranks'
 // sums, rank by rank, in FP32 and rounds again. A token without experts gets zeros.
 //
-// Threads: one at a time. Destroyed when no step runs, before its device.
+// Threads: one at a time, except for Lose and Fault. Destroyed when no step runs, before its
+// device.
 #pragma once
 
 #include <cstdint>
@@ -28,13 +29,14 @@
 
 #include "core/base/clock.h"
 #include "core/format/bf16.h"
+#include "core/format/dtype.h"
 #include "core/format/wire_format.h"
 #include "core/moe_shape.h"
 #include "worker/device/stream.h"
 
 namespace switchyard {
 
-// A group is made for this; it is alike on all ranks.
+// The group that ranks are made for; alike on all of them.
 struct ExchangeSpec {
   MoeShape shape;
   std::int32_t ranks = 1;
@@ -58,7 +60,9 @@ struct ExchangeStep {
   const Bf16* x = nullptr;            // [tokens, hidden], 16-byte aligned
   const std::int32_t* ids = nullptr;  // [tokens, top_k]; outside of all experts: no expert
   const float* weights = nullptr;     // [tokens, top_k]
-  Bf16* y = nullptr;                  // [tokens, hidden], 16-byte aligned
+  void* y = nullptr;                  // [tokens, hidden], 16-byte aligned
+  // kF32: the sums before they are rounded.
+  OutputDtype y_dtype = OutputDtype::kBf16;
   // The layer's experts of this rank, slot s its s-th. Null on a rank that has none.
   const ExpertTable* experts = nullptr;
 };
@@ -80,6 +84,9 @@ class Exchange {
   // step that does not fit the group: nothing is enqueued, and the other ranks still wait for this
   // one; those of the stream.
   virtual absl::Status Step(Stream* stream, const ExchangeStep& step) = 0;
+  // There is evidence that the rank makes no more steps: none waits for it from now on, also those
+  // that run, and a step that needs it is no result. From any thread.
+  virtual void Lose(std::int32_t rank) = 0;
   // OK while all steps are results that were enqueued before an event that is done. Else why the
   // first of the others is none: kUnavailable (WORKER_LOST) for a rank that did not come,
   // kFailedPrecondition (BAD_CONFIG) for one that meant another step; both with `rank` and `step`

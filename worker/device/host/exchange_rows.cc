@@ -158,7 +158,8 @@ void ExchangeRows::RunPass(std::span<const ExchangeHeap> heaps, std::uint64_t nu
         terms_.push_back(static_cast<const Bf16*>(inputs_[pair].out));
       }
       Sum(std::span(weights_).subspan(of.begin, of.end - of.begin),
-          heaps[static_cast<std::size_t>(of.source)].sum(number, parts_.rank, of.token));
+          heaps[static_cast<std::size_t>(of.source)].sum(number, parts_.rank, of.token),
+          OutputDtype::kBf16);
     }
   }
   inputs_.clear();
@@ -188,11 +189,14 @@ void ExchangeRows::Combine(std::span<const ExchangeHeap> heaps, std::uint64_t nu
         if ((ranks & BitOf(rank)) != 0) terms_.push_back(own.sum(number, rank, token));
       }
     }
-    Sum(factors_, step.y + static_cast<std::size_t>(token) * hidden_);
+    const std::size_t bytes = step.y_dtype == OutputDtype::kF32 ? sizeof(float) : sizeof(Bf16);
+    Sum(factors_,
+        static_cast<std::byte*>(step.y) + static_cast<std::size_t>(token) * hidden_ * bytes,
+        step.y_dtype);
   }
 }
 
-void ExchangeRows::Sum(std::span<const float> weights, Bf16* y) {
+void ExchangeRows::Sum(std::span<const float> weights, void* y, OutputDtype y_dtype) {
   const std::array<std::uint32_t, 2> begin{0, static_cast<std::uint32_t>(terms_.size())};
   SumRows({.terms = terms_,
            .weights = weights,
@@ -200,7 +204,7 @@ void ExchangeRows::Sum(std::span<const float> weights, Bf16* y) {
            .hidden = spec().shape.hidden,
            .y = y,
            .y_stride = spec().shape.hidden,
-           .y_dtype = OutputDtype::kBf16},
+           .y_dtype = y_dtype},
           parts_.kernels->row_ops());
 }
 

@@ -74,7 +74,7 @@ class ExchangeRows {
   void RunPass(std::span<const ExchangeHeap> heaps, std::uint64_t number,
                const ExpertTable& experts, const OtherWork& others);
   // terms_ with `weights`, or their plain sum if there are none, into `y`.
-  void Sum(std::span<const float> weights, Bf16* y);
+  void Sum(std::span<const float> weights, void* y, OutputDtype y_dtype);
 
   const Parts parts_;
   const HeapLayout layout_;

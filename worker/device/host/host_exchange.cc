@@ -227,7 +227,7 @@ HostExchange::Progress HostExchange::CheckProgress() const {
     // Acquire: whoever sees the number sees the rows.
     const std::uint64_t sent = header.sent.load(std::memory_order_acquire);
     if (sent < number_) {
-      if (missing < 0) missing = source;
+      missing = Sooner(missing, source);
     } else if (sent > number_ || header.cover != cover_ || header.tokens < 0 ||
                header.tokens > cover_) {
       return {.fault = StepFault{FaultKind::kOtherStep, source, number_}};
@@ -238,17 +238,33 @@ HostExchange::Progress HostExchange::CheckProgress() const {
 
 HostExchange::Progress HostExchange::Await(std::int32_t missing) const {
   if (missing < 0) return {.arrived = true};
-  if (Now() - since_ < patience_) return {};
+  if (!IsLost(missing) && Now() - since_ < patience_) return {};
   return {.fault = StepFault{FaultKind::kLost, missing, number_}};
 }
 
 std::int32_t HostExchange::FirstWithoutAnswer() const {
   const ExchangeHeap& own = heaps_[static_cast<std::size_t>(rows_->rank())];
+  std::int32_t missing = -1;
   for (std::int32_t rank = 0; rank < rows_->spec().expert_ranks; ++rank) {
     if ((answering_ >> rank & 1U) == 0) continue;
-    if (own.answered(number_, rank).step.load(std::memory_order_acquire) < number_) return rank;
+    if (own.answered(number_, rank).step.load(std::memory_order_acquire) < number_) {
+      missing = Sooner(missing, rank);
+    }
   }
-  return -1;
+  return missing;
+}
+
+bool HostExchange::IsLost(std::int32_t rank) const {
+  return (lost_.load(std::memory_order_relaxed) >> rank & 1U) != 0;
+}
+
+std::int32_t HostExchange::Sooner(std::int32_t missing, std::int32_t other) const {
+  return missing < 0 || (IsLost(other) && !IsLost(missing)) ? other : missing;
+}
+
+void HostExchange::Lose(std::int32_t rank) {
+  if (rank < 0 || rank >= rows_->spec().ranks) return;
+  lost_.fetch_or(std::uint64_t{1} << rank, std::memory_order_relaxed);
 }
 
 void HostExchange::Begin(const ExchangeStep& step) {

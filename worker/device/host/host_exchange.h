@@ -42,6 +42,7 @@ class HostExchange final : public Exchange, private StepParts {
   // for another group.
   absl::Status Join(std::span<const std::string> keys, Duration patience) override;
   absl::Status Step(Stream* stream, const ExchangeStep& step) override;
+  void Lose(std::int32_t rank) override;
   [[nodiscard]] absl::Status Fault() const override;
 
  private:
@@ -72,6 +73,9 @@ class HostExchange final : public Exchange, private StepParts {
   // `missing`: a rank whose word has not come; below zero: all have.
   [[nodiscard]] Progress Await(std::int32_t missing) const;
   [[nodiscard]] std::int32_t FirstWithoutAnswer() const;
+  // Returns the one of two ranks whose words have not come that will not come.
+  [[nodiscard]] std::int32_t Sooner(std::int32_t missing, std::int32_t other) const;
+  [[nodiscard]] bool IsLost(std::int32_t rank) const;
   void Begin(const ExchangeStep& step);
   void RunExperts(const ExchangeStep& step, const OtherWork& others);
   void Fail(const StepFault& fault);
@@ -95,6 +99,7 @@ class HostExchange final : public Exchange, private StepParts {
   TimePoint since_{};                 // when this stage began
 
   std::atomic<std::uint64_t> fault_{0};  // of a step of this rank; 0: none
+  std::atomic<std::uint64_t> lost_{0};   // by Lose: a bit for each rank
 };
 
 }  // namespace switchyard

@@ -1,6 +1,7 @@
 #include "worker/device/cuda/backend/cuda_exchange.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "absl/strings/str_format.h"
 
@@ -113,10 +114,14 @@ absl::Status CudaExchange::Enqueue(const ExchangeStep& step, cudaStream_t stream
   SY_RETURN_IF_ERROR(fault.Check(DispatchLowLatency(member_->rank(), of_kernels, false, stream),
                                  "dispatching rows"));
   if (has_experts()) SY_RETURN_IF_ERROR(RunExperts(step, of_kernels, stream));
-  return fault.Check(CombineLowLatency(member_->rank(), of_kernels,
-                                       reinterpret_cast<const std::uint16_t*>(answers_->data()),
-                                       reinterpret_cast<std::uint16_t*>(step.y), false, stream),
-                     "combining answers");
+  const auto* const answers = reinterpret_cast<const std::uint16_t*>(answers_->data());
+  const cudaError_t combined =
+      step.y_dtype == OutputDtype::kF32
+          ? CombineLowLatency(member_->rank(), of_kernels, answers, static_cast<float*>(step.y),
+                              false, stream)
+          : CombineLowLatency(member_->rank(), of_kernels, answers,
+                              static_cast<std::uint16_t*>(step.y), false, stream);
+  return fault.Check(combined, "combining answers");
 }
 
 absl::Status CudaExchange::RunExperts(const ExchangeStep& step,
@@ -130,12 +135,16 @@ absl::Status CudaExchange::RunExperts(const ExchangeStep& step,
                       reinterpret_cast<std::uint16_t*>(answers_->data()), pairs_, stream),
       "listing the rows of a step"));
   ExpertProducts products(table, *workspace_, stream, &shared_->fault);
-  // Routing is taken to be even, and all ranks to have as many tokens as the step covers.
-  const std::int64_t expected = std::int64_t{spec_.ranks} * step.cover * spec_.shape.top_k;
+  // Routing is taken to be even, and sources to have as many tokens as the step covers. Where some
+  // ranks have no experts, those are the sources.
+  const std::int32_t sources =
+      spec_.ranks > spec_.expert_ranks ? spec_.ranks - spec_.expert_ranks : spec_.ranks;
+  const std::int64_t expected = std::int64_t{sources} * step.cover * spec_.shape.top_k;
   const auto of_expert = static_cast<std::int32_t>(
       std::max<std::int64_t>((expected + spec_.shape.experts - 1) / spec_.shape.experts, 1));
+  const auto busiest = static_cast<std::int32_t>(of_expert + 3 * std::sqrt(of_expert));
   for (std::int32_t s = 0; s < experts; ++s) {
-    products.Expect(table.expert(static_cast<std::size_t>(s)).facts().route, of_expert);
+    products.Expect(table.expert(static_cast<std::size_t>(s)).facts().route, of_expert, busiest);
   }
   products.Choose(false);
   const GroupedPairs pairs{.list = {.rows = pairs_.rows,

@@ -164,7 +164,7 @@ void ExpertPasses::FillSlots(std::byte* at, const PassLists& lists, ExpertProduc
     const std::int32_t count = space_.slot_begin_[s + 1];
     const auto route = static_cast<std::size_t>(table_.expert(s).facts().route);
     counts[route * slots_ + s] = count;
-    products->Expect(table_.expert(s).facts().route, count);
+    products->Expect(table_.expert(s).facts().route, count, count);
     offsets[s] = before;
     space_.slot_begin_[s] = before;  // where the slot's next pair goes
     before += count;

@@ -18,12 +18,12 @@ constexpr std::int32_t kPrefillPairs = 32;
 
 }  // namespace
 
-void ExpertProducts::Expect(Route route, std::int32_t pairs, std::int32_t experts) {
+void ExpertProducts::Expect(Route route, std::int32_t pairs, std::int32_t busiest) {
   if (pairs == 0) return;
   RouteUse& use = UseOf(route);
-  use.pairs += pairs * experts;
-  use.experts += experts;
-  use.busiest = std::max(use.busiest, pairs);
+  use.pairs += pairs;
+  ++use.experts;
+  use.busiest = std::max(use.busiest, busiest);
 }
 
 void ExpertProducts::Choose(bool amax) {

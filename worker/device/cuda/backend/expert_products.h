@@ -32,8 +32,8 @@ class ExpertProducts {
                  CudaFault* fault)
       : table_(table), space_(space), stream_(stream), fault_(fault) {}
 
-  // The pairs of one expert, or of each of `experts` of a route, on average.
-  void Expect(cuda::Route route, std::int32_t pairs, std::int32_t experts = 1);
+  // The pairs of one expert, on average; a busy one has as many as `busiest`.
+  void Expect(cuda::Route route, std::int32_t pairs, std::int32_t busiest);
   // After what is expected; `amax`: the pass records magnitudes.
   void Choose(bool amax);
   // Everything from wire rows to FP32 sums of pairs. Errors: those of CudaFault.

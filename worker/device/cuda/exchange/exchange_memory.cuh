@@ -78,6 +78,11 @@ class Patience {
     // Looked at rarely: the clock and the state are as far away as what is waited for.
     if ((++turns_ & 63U) != 0) return false;
     if (IsLost(group, rank)) return true;
+    // In memory of the device: reads of the host's by all threads that wait take milliseconds.
+    if ((LoadRelaxed(&group.state->gone) >> rank & 1U) != 0) {
+      Lose(group, rank, step, ExchangeFault::kTimeout);
+      return true;
+    }
     const std::uint64_t now = GlobalNanoseconds();
     if (begun_ == 0) begun_ = now;
     if (now - begun_ < group.timeout_ns) return false;

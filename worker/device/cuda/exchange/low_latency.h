@@ -47,13 +47,15 @@ struct ExchangeState {
   std::uint64_t dispatch_parts = 0;
   std::uint64_t combine_parts = 0;
   std::uint32_t lost = 0;                        // a bit for each rank
+  std::uint32_t gone = 0;                        // those that the host knows not to come
   std::uint32_t covered[kExchangeBuffers] = {};  // of a source in the last step of the buffer
   std::uint32_t fault = 0;                       // the first
   std::uint32_t fault_rank = 0;
   std::uint32_t fault_step = 0;
 };
 
-// Tells the host of the first fault, in memory that both reach. `fault` is written last.
+// Tells the host of the first fault, in memory of the host that both reach. `fault` is written
+// last.
 struct ExchangeReport {
   std::uint32_t fault = 0;
   std::uint32_t rank = 0;
@@ -107,6 +109,10 @@ cudaError_t DispatchLowLatency(const ExchangeRank& rank, const ExchangeStep& ste
 // token without experts gets zeros.
 cudaError_t CombineLowLatency(const ExchangeRank& rank, const ExchangeStep& step,
                               const std::uint16_t* answers, std::uint16_t* out, bool dependent,
+                              cudaStream_t stream);
+// The same with `out` in FP32: the sums before they are rounded.
+cudaError_t CombineLowLatency(const ExchangeRank& rank, const ExchangeStep& step,
+                              const std::uint16_t* answers, float* out, bool dependent,
                               cudaStream_t stream);
 
 }  // namespace switchyard::cuda

@@ -21,7 +21,8 @@ struct CombineArguments {
   ExchangeRank group;
   ExchangeStep step;
   const std::uint16_t* answers;
-  std::uint16_t* out;
+  std::byte* out;
+  bool fp32;  // out
   int parts;  // of a row, each for a CTA
 };
 
@@ -119,9 +120,14 @@ class Combiner {
     for (int first = 0; terms >> first != 0; first += kTermsAtOnce) {
       AddTerms(terms >> first & ((1U << kTermsAtOnce) - 1), first, token, unit, own, sums);
     }
-    auto* out = reinterpret_cast<uint4*>(args_.out +
-                                         static_cast<std::int64_t>(token) * group_.shape.hidden);
-    out[unit] = Rounded(sums);
+    const std::int64_t at = static_cast<std::int64_t>(token) * group_.shape.hidden + unit * 8;
+    if (!args_.fp32) {
+      *reinterpret_cast<uint4*>(args_.out + at * 2) = Rounded(sums);
+      return;
+    }
+    auto* out = reinterpret_cast<float4*>(args_.out + at * 4);
+    out[0] = make_float4(sums[0], sums[1], sums[2], sums[3]);
+    out[1] = make_float4(sums[4], sums[5], sums[6], sums[7]);
   }
 
   // The terms of this rank's token, of ranks that are there: a bit for each rank, or each choice.
@@ -264,9 +270,11 @@ __global__ void __launch_bounds__(kWarpsMax * 32, 1)
 
 }  // namespace
 
-cudaError_t CombineLowLatency(const ExchangeRank& rank, const ExchangeStep& step,
-                              const std::uint16_t* answers, std::uint16_t* out, bool dependent,
-                              cudaStream_t stream) {
+namespace {
+
+cudaError_t Combine(const ExchangeRank& rank, const ExchangeStep& step,
+                    const std::uint16_t* answers, void* out, bool fp32, bool dependent,
+                    cudaStream_t stream) {
   if (!IsExchangeStep(rank, step) || answers == nullptr || !IsAligned16(answers) ||
       (step.tokens > 0 && (out == nullptr || !IsAligned16(out)))) {
     return cudaErrorInvalidValue;
@@ -280,8 +288,21 @@ cudaError_t CombineLowLatency(const ExchangeRank& rank, const ExchangeStep& step
   const auto kernel = rank.shape.unit == ExchangeUnit::kPerWorker
                           ? CombineKernel<ExchangeUnit::kPerWorker>
                           : CombineKernel<ExchangeUnit::kPerExpert>;
-  return LaunchExchange(kernel, CombineArguments{rank, step, answers, out, parts},
+  return LaunchExchange(kernel, CombineArguments{rank, step, answers, static_cast<std::byte*>(out), fp32, parts},
                         tokens * parts, warps * 32, units_of_part * 16, dependent, stream);
+}
+
+}  // namespace
+
+cudaError_t CombineLowLatency(const ExchangeRank& rank, const ExchangeStep& step,
+                              const std::uint16_t* answers, std::uint16_t* out, bool dependent,
+                              cudaStream_t stream) {
+  return Combine(rank, step, answers, out, false, dependent, stream);
+}
+cudaError_t CombineLowLatency(const ExchangeRank& rank, const ExchangeStep& step,
+                              const std::uint16_t* answers, float* out, bool dependent,
+                              cudaStream_t stream) {
+  return Combine(rank, step, answers, out, true, dependent, stream);
 }
 
 }  // namespace switchyard::cuda

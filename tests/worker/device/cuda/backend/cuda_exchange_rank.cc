@@ -136,7 +136,7 @@ class RankProgram {
       memory.Wait();
       const absl::Status fault = exchange_->Fault();
       if (!fault.ok()) return std::string(fault.message());
-      memory.Read<Bf16>(step.y, &y);
+      memory.Read(static_cast<const Bf16*>(step.y), &y);
       if (y != Expected(tokens)) return "wrong " + std::to_string(number);
     }
     return "ok";
