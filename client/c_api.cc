@@ -87,8 +87,10 @@ constexpr switchyard::Duration kStatusTimeout = std::chrono::milliseconds(100);
 // Sizes of the structures of older ABIs, which end before the fields that the next one has added.
 constexpr std::uint32_t kClientOptionsSize1 = offsetof(sy_client_options, ring_dir);
 constexpr std::uint32_t kClientOptionsSize2 = offsetof(sy_client_options, data_ports);
+constexpr std::uint32_t kSessionOptionsSize1 = offsetof(sy_session_options, binding);
 constexpr std::uint32_t kStepRequestSize1 = offsetof(sy_step_request, stream);
-static_assert(kClientOptionsSize1 == 48 && kClientOptionsSize2 == 64 && kStepRequestSize1 == 88);
+static_assert(kClientOptionsSize1 == 48 && kClientOptionsSize2 == 64 &&
+              kSessionOptionsSize1 == 48 && kStepRequestSize1 == 88);
 
 // The caller's structure as one of this ABI: fields that an older one does not have are 0, those
 // that only a later one has are not looked at. False for what is none of either.
@@ -125,6 +127,10 @@ absl::Status RequestOf(const sy_session_options& options, switchyard::OpenSessio
   if (options.mode > SY_MODE_LOW_LATENCY) return BadField("mode");
   if (options.y_dtype > SY_DTYPE_BF16) return BadField("y_dtype");
   if (options.max_tokens < 0) return BadField("max_tokens");
+  if (options.binding > SY_BIND_COLLECTIVE) return BadField("binding");
+  constexpr auto kSourcesMax = static_cast<std::uint32_t>(switchyard::kGroupSourcesMax);
+  if (options.source > kSourcesMax) return BadField("source");
+  if (options.sources > kSourcesMax) return BadField("sources");
   request->deployment = TextOf(options.deployment);
   request->model = TextOf(options.model);
   request->phase = static_cast<switchyard::Phase>(options.phase);
@@ -135,6 +141,10 @@ absl::Status RequestOf(const sy_session_options& options, switchyard::OpenSessio
   request->strict = options.strict != 0;
   request->max_tokens = options.max_tokens;
   request->step_deadline = std::chrono::milliseconds(options.step_deadline_ms);
+  request->binding = static_cast<switchyard::BindingChoice>(options.binding);
+  request->group = {.name = TextOf(options.group),
+                    .source = static_cast<std::int32_t>(options.source),
+                    .sources = static_cast<std::int32_t>(std::max(options.sources, 1U))};
   return absl::OkStatus();
 }
 
@@ -231,7 +241,9 @@ sy_code sy_session_open(sy_client* client, const sy_session_options* options, sy
   if (client == nullptr || out == nullptr) return SY_INVALID_ARGUMENT;
   *out = nullptr;
   sy_session_options given;
-  if (!Read(options, {}, &given)) return client->Keep(BadField("options.size"));
+  if (!Read(options, {kSessionOptionsSize1}, &given)) {
+    return client->Keep(BadField("options.size"));
+  }
   if (client->client == nullptr) return client->Keep(BadField("client"));
   switchyard::OpenSessionRequest request;
   if (const absl::Status valid = RequestOf(given, &request); !valid.ok()) {

@@ -56,6 +56,7 @@ Client::Client(ClientOptions options, ClientParts parts)
                                             .rng = &of.rng,
                                             .incarnation = incarnation,
                                             .transport_choice = options_.transport,
+                                            .ring_dir = options_.ring_dir,
                                             .steps = of.steps.get(),
                                             .gateways = absl::StrSplit(options_.gateway, ',')});
     source.clock = &of.clock;
@@ -81,7 +82,12 @@ Client::~Client() = default;
 
 absl::StatusOr<std::unique_ptr<MoeSession>> Client::Open(const OpenSessionRequest& request) {
   std::shared_ptr<Source> source = sources_->Take();
-  SY_ASSIGN_OR_RETURN(const Source::SessionRef session, source->Open(request, options_.timeout));
+  OpenSessionRequest full = request;
+  // The tensors' device is a rank of the group; other bindings see a source on the host.
+  if (full.binding == BindingChoice::kCollective && shared_->tensors != nullptr) {
+    full.source = shared_->tensors->capabilities().device;
+  }
+  SY_ASSIGN_OR_RETURN(const Source::SessionRef session, source->Open(full, options_.timeout));
   return std::make_unique<MoeSession>(std::move(source), session, shared_->sessions.get(),
                                       options_.timeout);
 }

@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-#define SY_ABI_VERSION 3u
+#define SY_ABI_VERSION 4u
 
 /* Zeroes a structure of this header and stamps it. */
 #define SY_INIT(object)                                                    \
@@ -58,7 +58,6 @@ typedef enum sy_code {
   SY_DATA_LOSS = 15,
   SY_UNAUTHENTICATED = 16
 } sy_code;
-
 typedef enum sy_transport {
   SY_TRANSPORT_AUTO = 0,
   SY_TRANSPORT_SHM = 1,
@@ -79,12 +78,12 @@ typedef enum sy_step_flags {
   SY_STEP_DRAFT_EXTEND = 2, /* extends a draft: few tokens, so it is treated as decode */
   SY_STEP_GRAPH_CAPTURE = 4 /* recorded for replay; treated as decode */
 } sy_step_flags;
+/* How rows travel. Collective: in lockstep with the workers' devices, on one host, of one kind. */
+typedef enum sy_binding { SY_BIND_AUTO = 0, SY_BIND_P2P = 1, SY_BIND_COLLECTIVE = 2 } sy_binding;
 typedef enum sy_dtype { SY_DTYPE_F32 = 0, SY_DTYPE_BF16 = 1 } sy_dtype;
-
 typedef struct sy_client sy_client;
 typedef struct sy_session sy_session;
 typedef struct sy_step sy_step;
-
 typedef struct sy_client_options {
   uint32_t size;
   uint32_t abi_version;
@@ -95,8 +94,7 @@ typedef struct sy_client_options {
   uint32_t transport;      /* sy_transport, p2p only */
   uint32_t timeout_ms;     /* bounds opening and closing; 0: 10,000 */
   const char* net_devices; /* for UCX's tcp lanes, e.g. "lo"; NULL: all */
-  /* p2p only: after each frame, look for the next for so long instead of sleeping. Saves wake-ups
-     and takes a CPU meanwhile; at most 1,000,000, and 0 sleeps at once. */
+  /* p2p only: look for the next frame for so long before sleeping, on a CPU; at most 1,000,000. */
   uint32_t busy_poll_us;
   /* p2p only: the --ring-dir that workers in other Pods of this host share with it; else NULL. */
   const char* ring_dir;
@@ -106,7 +104,6 @@ typedef struct sy_client_options {
   /* p2p only: "FIRST-LAST", the TCP ports at which workers reach this process; NULL: any. */
   const char* data_ports;
 } sy_client_options;
-
 typedef struct sy_session_options {
   uint32_t size;
   uint32_t abi_version;
@@ -118,8 +115,11 @@ typedef struct sy_session_options {
   uint32_t strict;           /* not 0: a NaN in x or weights is an error */
   int32_t max_tokens;        /* largest batch of one step; 0: the mode's default */
   uint32_t step_deadline_ms; /* 0: 1,000 in decode, 60,000 otherwise */
+  uint32_t binding;          /* sy_binding */
+  const char* group; /* collective: its sources name it, each with its number; NULL: alone */
+  uint32_t source;   /* from 0 */
+  uint32_t sources;  /* 0: 1 */
 } sy_session_options;
-
 /* One MoE layer for one batch. Strides count elements from one row to the next; rows are dense.
  * With one token a stride may be 0; any other is at least the row's length, or SY_INVALID_ARGUMENT.
  * With a device in the client, x, ids, weights and y are memory of it or pinned memory of the host.

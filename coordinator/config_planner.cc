@@ -19,9 +19,9 @@
 namespace switchyard {
 namespace {
 
-// Sources run the library on the host, whatever device their engine uses, so that plans have edges
-// from this kind only.
-constexpr std::array kSources = {DeviceKind::kCpu};
+// Sources run the library on the host, whatever device their engine uses, except for those of
+// collective sessions, which are ranks of a group on devices of their workers' kind.
+constexpr std::array kSources = {DeviceKind::kCpu, DeviceKind::kCuda, DeviceKind::kAscend};
 
 // Every source can encode these: the client library does it, whichever engine loads it.
 CapabilitySet SourceCapabilities(DeviceKind kind) {
@@ -72,7 +72,9 @@ std::vector<EdgePlan> EdgesOf(std::span<const CapabilitySet> workers) {
   // A map, so that the configs come out ascending: the order is part of the plan's hash.
   std::map<Edge, std::vector<CapabilitySet>> by_edge;
   for (const CapabilitySet& worker : workers) {
-    for (const DeviceKind source : kSources) by_edge[{source, worker.device}].push_back(worker);
+    for (const DeviceKind source : kSources) {
+      if (IsPlanned({source, worker.device})) by_edge[{source, worker.device}].push_back(worker);
+    }
   }
   std::vector<EdgePlan> edges;
   for (auto& [edge, of_edge] : by_edge) edges.push_back({edge, std::move(of_edge)});
@@ -113,6 +115,10 @@ void AddNew(const std::vector<Warning>& found, std::vector<Warning>* all) {
 }  // namespace
 
 std::span<const DeviceKind> PlannedSources() { return kSources; }
+
+bool IsPlanned(const Edge& edge) {
+  return edge.source == DeviceKind::kCpu || edge.source == edge.worker;
+}
 
 absl::Status CheckWorkerSuits(const ModelFacts& facts, const CapabilitySet& worker) {
   // Registration checks this too; a store or a test may bring capabilities that never registered.

@@ -25,8 +25,9 @@ namespace switchyard {
 // top-k is above its limit, (BAD_CONFIG) when its device profile is unknown or of another kind.
 absl::Status CheckWorkerSuits(const ModelFacts& facts, const CapabilitySet& worker);
 
-// The kinds of sources that plans have configs for.
+// The kinds of sources that plans may have configs for, and to which workers.
 std::span<const DeviceKind> PlannedSources();
+bool IsPlanned(const Edge& edge);
 
 // Errors: kInvalidArgument (BAD_CONFIG) when `spec` names a layer that the model does not have.
 absl::Status CheckLayersExist(const DeploymentSpec& spec, const ModelFacts& facts);

@@ -10,6 +10,8 @@
 #include "coordinator/config_planner.h"
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
+#include "core/resolve/collective_group.h"
+#include "core/resolve/dispatch_resolver.h"
 #include "core/resolve/mode_limits.h"
 
 namespace switchyard {
@@ -61,6 +63,30 @@ absl::Status CheckTokens(const OpenSessionRequest& request, std::int32_t limit) 
        {"have", absl::StrCat(limit)}});
 }
 
+absl::Status CheckGroup(const OpenSessionRequest& request, const Plan& plan,
+                        std::span<const CapabilitySet> workers) {
+  const GroupRequest& group = request.group;
+  if (group.source < 0 || group.source >= group.sources ||
+      (group.sources > 1 && group.name.empty()) || group.name.size() > kGroupNameMax) {
+    return BadSession(request, Reason::kBadRequest,
+                      absl::StrFormat("source %d of %d of group \"%s\"; sources count from 0, and "
+                                      "several of them need a name of at most %d characters",
+                                      group.source, group.sources, group.name, kGroupNameMax));
+  }
+  if (request.strict || request.record_amax) {
+    return BadSession(request, Reason::kBadRequest,
+                      "a collective session is neither strict nor does it record magnitudes; ask "
+                      "for binding p2p");
+  }
+  SY_RETURN_IF_ERROR(CheckLockstepGroup(workers));
+  return ResolveCollective(plan, {.phase = request.phase,
+                                  .mode = *request.mode,
+                                  .source = request.source,
+                                  .max_tokens = request.max_tokens,
+                                  .sources = group.sources})
+      .status();
+}
+
 }  // namespace
 
 absl::StatusOr<OpenSessionRequest> CompleteSessionRequest(const OpenSessionRequest& request,
@@ -98,6 +124,9 @@ absl::StatusOr<OpenSessionRequest> CompleteSessionRequest(const OpenSessionReque
   }
   if (full.step_deadline == Duration::zero()) {
     full.step_deadline = full.phase == Phase::kDecode ? kDecodeDeadline : kOtherDeadline;
+  }
+  if (full.binding == BindingChoice::kCollective) {
+    SY_RETURN_IF_ERROR(CheckGroup(full, plan, workers));
   }
   return full;
 }

@@ -3,6 +3,7 @@
 // thread-safe.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -19,6 +20,8 @@ namespace switchyard {
 // Normal mode splits a step into chunks, so that the bound refuses only mistakes.
 inline constexpr std::int32_t kDefaultNormalTokens = 8192;
 inline constexpr std::int32_t kMaxNormalTokens = 1 << 20;
+// Bounds GroupRequest::name.
+inline constexpr std::size_t kGroupNameMax = 128;
 
 // `deployment` is the one that `request` names, `workers` are the capabilities of the plan's
 // workers.
@@ -26,7 +29,8 @@ inline constexpr std::int32_t kMaxNormalTokens = 1 << 20;
 // (BAD_REQUEST) for a phase that it does not serve or a deadline that is negative or above a day,
 // (TOO_MANY_TOKENS) for more tokens than max_tokens_per_step or than normal mode takes, (BAD_TOP_K,
 // BAD_CONFIG) for a mode whose limits the plan's workers do not meet; kUnimplemented (UNSUPPORTED)
-// for a kind of source that the plan has no configs for.
+// for a kind of source that the plan has no configs for; for binding collective those of
+// ResolveCollective.
 absl::StatusOr<OpenSessionRequest> CompleteSessionRequest(const OpenSessionRequest& request,
                                                           const DeploymentRecord& deployment,
                                                           const Plan& plan,

@@ -16,6 +16,7 @@
 #include "coordinator/deployment_controller.h"
 #include "coordinator/events.h"
 #include "coordinator/outbox.h"
+#include "coordinator/sessions/group_table.h"
 #include "coordinator/spec/options.h"
 #include "core/base/clock.h"
 #include "core/grant_signature.h"
@@ -32,7 +33,8 @@ class SessionTable {
       : options_(options), rng_(rng), out_(out) {}
 
   // `request` is complete (coordinator/session_request.h); `serving` serves; `key` is the
-  // deployment's and signs the grant. Errors: kResourceExhausted (TOO_MANY_SESSIONS).
+  // deployment's and signs the grant. Errors: kResourceExhausted (TOO_MANY_SESSIONS); those of
+  // GroupTable::Claim.
   absl::StatusOr<SessionGrant> Open(const OpenSessionRequest& request, const PlanUpdate& serving,
                                     const GrantKey& key, TimePoint now);
   // Ends its watch with OK. An unknown session is ignored, so that closing twice is harmless.
@@ -83,6 +85,7 @@ class SessionTable {
   Outbox* out_;
   std::map<SessionId, Session> sessions_;
   std::map<WatchId, SessionId> watches_;
+  GroupTable groups_;
 };
 
 }  // namespace switchyard

@@ -24,6 +24,12 @@ std::string BytesOf(const GrantClaims& claims) {
   writer.Int(claims.mode);
   writer.Int(claims.max_tokens);
   writer.Int(static_cast<std::uint8_t>(claims.record_amax ? 1 : 0));
+  if (!claims.group.id.empty()) {
+    writer.Int(claims.group.id.high);
+    writer.Int(claims.group.id.low);
+    writer.Int(claims.group.source);
+    writer.Int(claims.group.sources);
+  }
   return writer.Take();
 }
 

@@ -19,6 +19,7 @@
 #include "absl/strings/string_view.h"
 
 #include "core/dispatch_config.h"
+#include "core/group_messages.h"
 #include "core/ids.h"
 #include "core/rng.h"
 
@@ -64,6 +65,7 @@ struct GrantClaims {
   DispatchMode mode = DispatchMode::kNormal;
   std::int32_t max_tokens = 0;
   bool record_amax = false;
+  GroupGrant group = {};
 };
 
 GrantSignature SignGrant(const GrantKey& key, const GrantClaims& claims);

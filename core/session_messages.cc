@@ -8,10 +8,6 @@ namespace {
 constexpr std::array<const char*, 4> kTransportNames{"auto", "shm", "tcp", "inproc"};
 }  // namespace
 
-absl::string_view BindingName(Binding binding) {
-  return binding == Binding::kP2p ? "p2p" : "gateway";
-}
-
 absl::string_view TransportChoiceName(TransportChoice choice) {
   return kTransportNames[static_cast<std::size_t>(choice)];
 }
@@ -34,7 +30,8 @@ GrantClaims ClaimsOf(const SessionGrant& grant) {
           // A source takes this for an unset mode; a complete request has one.
           .mode = grant.request.mode.value_or(DispatchMode::kNormal),
           .max_tokens = grant.request.max_tokens,
-          .record_amax = grant.request.record_amax};
+          .record_amax = grant.request.record_amax,
+          .group = grant.group};
 }
 
 GrantClaims ClaimsOf(const AttachRequest& request) {
@@ -45,6 +42,12 @@ GrantClaims ClaimsOf(const AttachRequest& request) {
           .mode = request.mode,
           .max_tokens = request.max_tokens,
           .record_amax = request.record_amax};
+}
+
+GrantClaims ClaimsOf(const JoinRequest& request) {
+  GrantClaims claims = ClaimsOf(request.attach);
+  claims.group = request.group;
+  return claims;
 }
 
 }  // namespace switchyard

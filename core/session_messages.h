@@ -22,9 +22,11 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
+#include "core/attachment_counters.h"
 #include "core/base/clock.h"
 #include "core/dispatch_config.h"
 #include "core/grant_signature.h"
+#include "core/group_messages.h"
 #include "core/ids.h"
 #include "core/plan.h"
 
@@ -48,16 +50,10 @@ struct OpenSessionRequest {
   // Workers note the largest magnitudes that each expert saw, for calibration. Costs a pass over
   // the rows and keeps the session's rows apart from others'; over p2p only.
   bool record_amax = false;
+  BindingChoice binding = BindingChoice::kAuto;
+  GroupRequest group = {};  // of a collective session
   friend bool operator==(const OpenSessionRequest&, const OpenSessionRequest&) = default;
 };
-
-// How the rows of a session travel. A Source makes the runner that a grant's binding names.
-enum class Binding : std::uint8_t {
-  kP2p = 0,     // frames between the source and each worker, through rings with credits
-  kGateway = 1  // whole steps through one worker, which is the source on the caller's behalf
-};
-// For texts and metrics.
-absl::string_view BindingName(Binding binding);  // "p2p", "gateway"
 
 // The plan to attach under. Steps under it need no coordinator until the plan's epoch is retired.
 struct SessionGrant {
@@ -67,6 +63,7 @@ struct SessionGrant {
   Plan plan;
   PlanHash hash;
   Binding binding = Binding::kP2p;
+  GroupGrant group = {};  // kCollective
   // The coordinator's, over ClaimsOf(grant). Like the cookie it goes only to the source and, in
   // Attach, to its workers.
   GrantSignature signature = {};
@@ -144,9 +141,20 @@ struct AttachRequest {
   }
   friend bool operator==(const AttachRequest&, const AttachRequest&) = default;
 };
+// Asks one worker for its part in a group. Of `attach` the rings, the transport and the size of
+// slots do not count.
+struct JoinRequest {
+  AttachRequest attach;
+  GroupGrant group;
+  DeviceKind source = DeviceKind::kCpu;
+  std::string key;  // of the source's memory
+  friend bool operator==(const JoinRequest&, const JoinRequest&) = default;
+};
+
 // The coordinator signs these; sources show them to workers. The views are into the argument.
 GrantClaims ClaimsOf(const SessionGrant& grant);
 GrantClaims ClaimsOf(const AttachRequest& request);
+GrantClaims ClaimsOf(const JoinRequest& request);
 
 // The worker's answer; the attachment is bound to the request's epoch. `path` is text for people: a
 // value that a source does not know is no error.
@@ -169,32 +177,6 @@ struct BindRequest {
 struct ReleaseRequest {
   Epoch epoch;
   friend bool operator==(const ReleaseRequest&, const ReleaseRequest&) = default;
-};
-
-// A worker's counters for one attachment since it was made. They only grow, so two readings give
-// the load between them.
-struct AttachmentCounters {
-  SessionId session;
-  std::string worker_id;
-  std::string path;                         // how rows travel to the worker
-  std::uint64_t rows = 0;                   // rows received (normal: a token counts once)
-  std::uint64_t request_payload_bytes = 0;  // wire bytes of rows and scales received
-  std::uint64_t reply_payload_bytes = 0;    // wire bytes of rows sent back
-  std::uint64_t frames = 0;
-  std::uint64_t nan_rows = 0;  // rows answered with NaN, for a NaN in x or in a weight
-  // The load of one expert, and its calibration figures.
-  struct Hit {
-    LayerId layer;
-    ExpertId expert;
-    std::uint64_t rows = 0;  // pairs of a row and this expert
-    // The largest finite magnitudes of the rows, and of the values that enter down, in a session
-    // that records them. 0: not recorded.
-    float inputs_amax = 0;
-    float middle_amax = 0;
-    friend bool operator==(const Hit&, const Hit&) = default;
-  };
-  std::vector<Hit> hits;  // ascending (layer, expert), rows > 0
-  friend bool operator==(const AttachmentCounters&, const AttachmentCounters&) = default;
 };
 
 }  // namespace switchyard

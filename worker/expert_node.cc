@@ -91,6 +91,12 @@ absl::StatusOr<std::unique_ptr<ExpertNode>> ExpertNode::Create(ExpertNodeOptions
   service.engine.on_device_fault = own.on_device_fault;
   SY_ASSIGN_OR_RETURN(node->experts_,
                       ExpertService::Create(std::move(service), own.transport.get(), own.clock));
+  node->groups_ =
+      std::make_unique<GroupService>(GroupService::Options{.worker_id = own.worker_id,
+                                                           .device = own.device.get(),
+                                                           .experts = &node->experts_->direct(),
+                                                           .rng = own.rng,
+                                                           .ring_dir = own.ring_dir});
   node->stager_ = std::make_unique<Stager>(node->experts_.get());
   return node;
 }
@@ -128,6 +134,7 @@ AgentView ExpertNode::agent_view() const {
 void ExpertNode::Stop(Duration drain) {
   // First, so that no PREPARE arrives while the service ends.
   agent_.reset();
+  if (groups_ != nullptr) groups_->Stop();
   if (experts_ != nullptr) experts_->Stop(drain);
 }
 

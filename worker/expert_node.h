@@ -18,6 +18,7 @@
 #include "core/rng.h"
 #include "worker/agent/agent_channel.h"
 #include "worker/agent/agent_runner.h"
+#include "worker/collective/expert/group_service.h"
 #include "worker/device/device_backend.h"
 #include "worker/expert/expert_service.h"
 #include "worker/routing/own_experts.h"
@@ -32,6 +33,7 @@ struct ExpertNodeOptions {
   std::unique_ptr<DeviceBackend> device;
   std::unique_ptr<Transport> transport;
   std::vector<std::string> transport_names;  // advertised: "shm", "tcp" or "inproc"
+  std::string ring_dir = {};                 // of the sockets of groups; as the transport's
   std::int64_t weight_bytes_max = 0;         // of all resident epochs; 0: no bound
   int load_threads = 1;                      // see StagerOptions
   // The wire dtypes to offer, of those that the device has proven; empty: all of them.
@@ -59,6 +61,8 @@ class ExpertNode {
 
   // Also after Stop, which ends the service's threads and keeps the object.
   [[nodiscard]] ExpertService& experts() { return *experts_; }
+  // Collective sessions. Likewise.
+  [[nodiscard]] GroupService& groups() { return *groups_; }
   // For a Source of this process: its own experts without a ring. Valid until the node is
   // destroyed.
   [[nodiscard]] OwnExperts& own_experts();
@@ -89,6 +93,7 @@ class ExpertNode {
   ExpertNodeOptions options_;
   CapabilitySet capabilities_;
   std::unique_ptr<ExpertService> experts_;
+  std::unique_ptr<GroupService> groups_;
   std::unique_ptr<Stager> stager_;
   std::unique_ptr<AgentRunner> agent_;
 };

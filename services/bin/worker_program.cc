@@ -166,6 +166,7 @@ absl::StatusOr<std::unique_ptr<ExpertNode>> MakeNode(const Options& options,
   SY_ASSIGN_OR_RETURN(node.transport,
                       MakeTransport("ucx", TransportFor(options, node.incarnation)));
   worker.data_hosts = node.transport->hosts();
+  node.ring_dir = options.ring_dir;
   node.transport_names = {"shm", "tcp"};
   node.weight_bytes_max = options.weight_bytes_max;
   node.load_threads = options.load_threads;
@@ -245,7 +246,8 @@ absl::Status Run(const Options& options, const MakeDeviceFunction& make_device,
   server.data_hosts = worker.data_hosts;
   server.data_ports = DataPortsOf(options);
   SY_ASSIGN_OR_RETURN(worker.server,
-                      WorkerServer::Start(server, &worker.node->experts(), worker.sources.get()));
+                      WorkerServer::Start(server, &worker.node->experts(), &worker.node->groups(),
+                                          worker.sources.get()));
   // ExpertService must listen before the worker registers, because sources connect as soon as an
   // epoch is committed.
   const std::string endpoint =

@@ -4,6 +4,7 @@
 #include "services/channels/grpc_channels.h"
 #include "services/channels/worker_connections.h"
 #include "services/convert/attach.h"
+#include "services/convert/group.h"
 #include "services/convert/session.h"
 #include "services/grpc/client_streams.h"
 #include "services/grpc/grpc_server.h"
@@ -82,6 +83,54 @@ class AttachCall final : public ClientBidiStream<v1::AttachRequest, v1::AttachRe
   AttachSink* const sink_;
 };
 
+// A source's stream to one worker of a group.
+class GroupCall final : public ClientBidiStream<v1::JoinGroupRequest, v1::JoinGroupResponse> {
+ public:
+  GroupCall(CallsInFlight* calls, Peer worker, GroupStreamSink* sink)
+      : ClientBidiStream(calls, kStreamQueueBytesMax), worker_(std::move(worker)), sink_(sink) {}
+
+  void Start(const std::shared_ptr<grpc::Channel>& channel, const JoinRequest& request,
+             std::shared_ptr<GroupCall> self) {
+    v1::ExpertService::NewStub(channel)->async()->JoinGroup(context(), this);
+    LaunchBidi(std::move(self));
+    Write(ToProto(GroupMessage(request)));
+  }
+  void Send(const GroupMessage& message) { Write(ToProto(message)); }
+
+ private:
+  absl::Status OnResponse(v1::JoinGroupResponse& response) override {
+    SY_ASSIGN_OR_RETURN(const GroupAnswer answer, FromProto(response));
+    if (const auto* joined = std::get_if<JoinAnswer>(&answer)) {
+      sink_->OnJoined(*joined);
+    } else if (const auto* keys = std::get_if<SourceKeys>(&answer)) {
+      sink_->OnSourceKeys(*keys);
+    } else if (const auto* bound = std::get_if<BindAnswer>(&answer)) {
+      sink_->OnBound(bound->epoch, bound->result);
+    } else {
+      sink_->OnReady();
+    }
+    return absl::OkStatus();
+  }
+  void OnEnded(const absl::Status& status) override {
+    sink_->OnGroupEnded(AsPeerError(status, worker_));
+  }
+
+  const Peer worker_;
+  GroupStreamSink* const sink_;
+};
+
+class GrpcGroupStream final : public GroupStream {
+ public:
+  explicit GrpcGroupStream(std::shared_ptr<GroupCall> call) : call_(std::move(call)) {}
+  ~GrpcGroupStream() override { call_->Detach(); }
+  void SendKeys(const GroupKeys& keys) override { call_->Send(keys); }
+  void Bind(const BindRequest& request) override { call_->Send(request); }
+  void Release(const ReleaseRequest& request) override { call_->Send(request); }
+
+ private:
+  const std::shared_ptr<GroupCall> call_;
+};
+
 class GrpcWatchStream final : public WatchStream {
  public:
   explicit GrpcWatchStream(std::shared_ptr<WatchCall> call) : call_(std::move(call)) {}
@@ -151,6 +200,12 @@ class GrpcSessionChannel final : public SessionChannel {
     auto call = std::make_shared<AttachCall>(&calls_, WorkerAt(endpoint), sink);
     call->Start(workers_.To(endpoint), request, call);
     return std::make_unique<GrpcAttachStream>(std::move(call));
+  }
+  std::unique_ptr<GroupStream> JoinGroup(const std::string& endpoint, const JoinRequest& request,
+                                         GroupStreamSink* sink) override {
+    auto call = std::make_shared<GroupCall>(&calls_, WorkerAt(endpoint), sink);
+    call->Start(workers_.To(endpoint), request, call);
+    return std::make_unique<GrpcGroupStream>(std::move(call));
   }
   absl::StatusOr<SessionCounters> GetCounters(const std::string& endpoint, SessionId session,
                                               Duration timeout) override;

@@ -48,25 +48,13 @@ void DecodeRing(Decoder& at, const v1::RingOffer& in, RingOffer* out) {
 // One overload for each message, so that std::visit does not compile if one is missing.
 void EncodeMember(const AttachRequest& in, v1::AttachRequest* message) {
   v1::OpenAttachmentRequest* out = message->mutable_open();
-  out->set_session_id(ToHex(in.session));
-  out->set_cookie(in.cookie.value);
-  out->set_deployment(in.deployment);
-  out->set_phase(EnumToProto(in.phase));
-  out->set_mode(EnumToProto(in.mode));
-  out->set_epoch(in.epoch.value);
-  EncodeDigest(in.hash, out->mutable_plan_hash());
+  EncodeClaims(in, out);
   out->set_transport(EnumToProto(in.transport));
   EncodeRing(in.reply_ring, out->mutable_reply_ring());
-  out->set_record_amax(in.record_amax);
   out->set_request_slot_bytes(in.request_slot_bytes);
-  EncodeTime(in.step_deadline, out->mutable_step_deadline());
-  out->set_max_tokens(static_cast<std::uint32_t>(in.max_tokens));
-  EncodeBytes32(in.signature.bytes, out->mutable_grant_signature());
 }
 void EncodeMember(const BindRequest& in, v1::AttachRequest* message) {
-  message->mutable_bind()->set_epoch(in.epoch.value);
-  EncodeDigest(in.hash, message->mutable_bind()->mutable_plan_hash());
-  EncodeTime(in.step_deadline, message->mutable_bind()->mutable_step_deadline());
+  EncodeBind(in, message->mutable_bind());
 }
 void EncodeMember(const ReleaseRequest& in, v1::AttachRequest* message) {
   message->mutable_release()->set_epoch(in.epoch.value);
@@ -79,29 +67,15 @@ void EncodeMember(const AttachGrant& in, v1::AttachResponse* message) {
   message->mutable_opened()->set_why_no_device(in.why_no_device);
 }
 void EncodeMember(const BindAnswer& in, v1::AttachResponse* message) {
-  message->mutable_bound()->set_epoch(in.epoch.value);
-  if (!in.result.ok()) *message->mutable_bound()->mutable_error() = StatusToProto(in.result);
+  EncodeBound(in, message->mutable_bound());
 }
 
 void DecodeOpen(Decoder& at, const v1::OpenAttachmentRequest& in, AttachRequest* out) {
-  at.Id("session_id", in.session_id(), &out->session);
-  out->cookie.value = in.cookie();
-  out->deployment = in.deployment();
-  at.Enum("phase", in.phase(), &out->phase);
-  at.Enum("mode", in.mode(), &out->mode);
-  out->epoch.value = in.epoch();
-  at.Digest("plan_hash", in.plan_hash(), &out->hash);
+  DecodeClaims(at, in, out);
   at.Enum("transport", in.transport(), &out->transport);
   at.Sub("reply_ring", in.has_reply_ring(),
          [&] { DecodeRing(at, in.reply_ring(), &out->reply_ring); });
-  out->record_amax = in.record_amax();
   out->request_slot_bytes = in.request_slot_bytes();
-  at.Time("step_deadline", in.step_deadline(), &out->step_deadline);
-  at.Int("max_tokens", in.max_tokens(), &out->max_tokens);
-  // Without one the request is understood all the same: the worker refuses it as not granted.
-  if (!in.grant_signature().empty()) {
-    at.Bytes32("grant_signature", in.grant_signature(), &out->signature.bytes);
-  }
 }
 
 AttachMessage DecodeRequest(Decoder& at, const v1::AttachRequest& proto) {
@@ -112,12 +86,8 @@ AttachMessage DecodeRequest(Decoder& at, const v1::AttachRequest& proto) {
       return out;
     }
     case v1::AttachRequest::kBind: {
-      const v1::BindEpochRequest& in = proto.bind();
-      BindRequest out{.epoch = Epoch{in.epoch()}, .hash = {}};
-      at.Sub("bind", true, [&] {
-        at.Digest("plan_hash", in.plan_hash(), &out.hash);
-        at.Time("step_deadline", in.step_deadline(), &out.step_deadline);
-      });
+      BindRequest out;
+      at.Sub("bind", true, [&] { DecodeBind(at, proto.bind(), &out); });
       return out;
     }
     case v1::AttachRequest::kRelease:
@@ -146,11 +116,8 @@ AttachAnswer DecodeResponse(Decoder& at, const v1::AttachResponse& proto) {
       return out;
     }
     case v1::AttachResponse::kBound: {
-      const v1::Bound& in = proto.bound();
-      BindAnswer out{Epoch{in.epoch()}, absl::OkStatus()};
-      if (in.has_error()) {
-        at.Sub("bound", true, [&] { at.Error("error", true, in.error(), &out.result); });
-      }
+      BindAnswer out;
+      at.Sub("bound", true, [&] { DecodeBound(at, proto.bound(), &out); });
       return out;
     }
     case v1::AttachResponse::MESSAGE_NOT_SET:
@@ -161,6 +128,59 @@ AttachAnswer DecodeResponse(Decoder& at, const v1::AttachResponse& proto) {
 }
 
 }  // namespace
+
+void EncodeClaims(const AttachRequest& in, v1::OpenAttachmentRequest* out) {
+  out->set_session_id(ToHex(in.session));
+  out->set_cookie(in.cookie.value);
+  out->set_deployment(in.deployment);
+  out->set_phase(EnumToProto(in.phase));
+  out->set_mode(EnumToProto(in.mode));
+  out->set_epoch(in.epoch.value);
+  EncodeDigest(in.hash, out->mutable_plan_hash());
+  out->set_record_amax(in.record_amax);
+  EncodeTime(in.step_deadline, out->mutable_step_deadline());
+  out->set_max_tokens(static_cast<std::uint32_t>(in.max_tokens));
+  EncodeBytes32(in.signature.bytes, out->mutable_grant_signature());
+}
+
+void DecodeClaims(Decoder& at, const v1::OpenAttachmentRequest& in, AttachRequest* out) {
+  at.Id("session_id", in.session_id(), &out->session);
+  out->cookie.value = in.cookie();
+  out->deployment = in.deployment();
+  at.Enum("phase", in.phase(), &out->phase);
+  at.Enum("mode", in.mode(), &out->mode);
+  out->epoch.value = in.epoch();
+  at.Digest("plan_hash", in.plan_hash(), &out->hash);
+  out->record_amax = in.record_amax();
+  at.Time("step_deadline", in.step_deadline(), &out->step_deadline);
+  at.Int("max_tokens", in.max_tokens(), &out->max_tokens);
+  // Without one the request is understood all the same: the worker refuses it as not granted.
+  if (!in.grant_signature().empty()) {
+    at.Bytes32("grant_signature", in.grant_signature(), &out->signature.bytes);
+  }
+}
+
+void EncodeBind(const BindRequest& in, v1::BindEpochRequest* out) {
+  out->set_epoch(in.epoch.value);
+  EncodeDigest(in.hash, out->mutable_plan_hash());
+  EncodeTime(in.step_deadline, out->mutable_step_deadline());
+}
+
+void DecodeBind(Decoder& at, const v1::BindEpochRequest& in, BindRequest* out) {
+  out->epoch.value = in.epoch();
+  at.Digest("plan_hash", in.plan_hash(), &out->hash);
+  at.Time("step_deadline", in.step_deadline(), &out->step_deadline);
+}
+
+void EncodeBound(const BindAnswer& in, v1::Bound* out) {
+  out->set_epoch(in.epoch.value);
+  if (!in.result.ok()) *out->mutable_error() = StatusToProto(in.result);
+}
+
+void DecodeBound(Decoder& at, const v1::Bound& in, BindAnswer* out) {
+  out->epoch.value = in.epoch();
+  if (in.has_error()) at.Error("error", true, in.error(), &out->result);
+}
 
 v1::AttachRequest ToProto(const AttachMessage& message) {
   v1::AttachRequest out;

@@ -19,9 +19,9 @@ using AttachMessage = std::variant<AttachRequest, BindRequest, ReleaseRequest>;
 
 // The answer to one BindRequest.
 struct BindAnswer {
-  Epoch epoch;
+  Epoch epoch{};
   // OK if the epoch is bound.
-  absl::Status result;
+  absl::Status result{};
   friend bool operator==(const BindAnswer&, const BindAnswer&) = default;
 };
 // The messages of an attachment stream from the worker.
@@ -34,6 +34,14 @@ absl::StatusOr<AttachMessage> FromProto(const v1::AttachRequest& proto);
 
 v1::AttachResponse ToProto(const AttachAnswer& answer);
 absl::StatusOr<AttachAnswer> FromProto(const v1::AttachResponse& proto);
+
+// The parts that other streams have too. Claims: all but the ring, the transport and the slots.
+void EncodeClaims(const AttachRequest& in, v1::OpenAttachmentRequest* out);
+void DecodeClaims(Decoder& at, const v1::OpenAttachmentRequest& in, AttachRequest* out);
+void EncodeBind(const BindRequest& in, v1::BindEpochRequest* out);
+void DecodeBind(Decoder& at, const v1::BindEpochRequest& in, BindRequest* out);
+void EncodeBound(const BindAnswer& in, v1::Bound* out);
+void DecodeBound(Decoder& at, const v1::Bound& in, BindAnswer* out);
 
 // Do not convert the worker's id, which is part of the enclosing message.
 void Encode(const AttachmentCounters& in, v1::AttachmentCounters* out);

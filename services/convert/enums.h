@@ -89,6 +89,12 @@ struct WireEnum<RunnerBackend> {
   static constexpr int kProtoMax = v1::MoeRunnerBackend_MAX;
 };
 template <>
+struct WireEnum<BindingChoice> {
+  using Proto = v1::BindingChoice;
+  static constexpr BindingChoice kLast = BindingChoice::kCollective;
+  static constexpr int kProtoMax = v1::BindingChoice_MAX;
+};
+template <>
 struct WireEnum<TransportChoice> {
   using Proto = v1::TransportChoice;
   static constexpr TransportChoice kLast = TransportChoice::kInProcess;

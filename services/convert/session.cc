@@ -4,6 +4,7 @@
 
 #include "core/base/status_macros.h"
 #include "core/protocol_version.h"
+#include "services/convert/group.h"
 #include "services/convert/plan.h"
 #include "services/convert/protocol_version.h"
 
@@ -20,6 +21,11 @@ void Encode(const OpenSessionRequest& in, v1::SessionOptions* out) {
   EncodeTime(in.step_deadline, out->mutable_step_deadline());
   out->set_source(EnumToProto(in.source));
   out->set_record_amax(in.record_amax);
+  out->set_binding(EnumToProto(in.binding));
+  if (in.group == GroupRequest()) return;
+  out->mutable_group()->set_name(in.group.name);
+  out->mutable_group()->set_source(static_cast<std::uint32_t>(in.group.source));
+  out->mutable_group()->set_sources(static_cast<std::uint32_t>(in.group.sources));
 }
 
 void Decode(Decoder& at, const v1::SessionOptions& in, OpenSessionRequest* out) {
@@ -34,6 +40,13 @@ void Decode(Decoder& at, const v1::SessionOptions& in, OpenSessionRequest* out) 
   at.Time("step_deadline", in.step_deadline(), &out->step_deadline);
   at.OptionalEnum<DeviceKind>("source", in.source(), &out->source);
   out->record_amax = in.record_amax();
+  at.OptionalEnum<BindingChoice>("binding", in.binding(), &out->binding);
+  if (!in.has_group()) return;
+  at.Sub("group", true, [&] {
+    out->group.name = in.group().name();
+    at.Int("source", in.group().source(), &out->group.source);
+    at.Int("sources", in.group().sources(), &out->group.sources);
+  });
 }
 
 void Encode(const SessionGrant& in, v1::SessionGrant* out) {
@@ -41,6 +54,7 @@ void Encode(const SessionGrant& in, v1::SessionGrant* out) {
   Encode(in.request, out->mutable_options());
   Encode(in.plan, out->mutable_plan());
   EncodeDigest(in.hash, out->mutable_plan_hash());
+  if (in.binding == Binding::kCollective) Encode(in.group, out->mutable_group());
 }
 
 void Decode(Decoder& at, const v1::SessionGrant& in, SessionGrant* out) {
@@ -48,6 +62,9 @@ void Decode(Decoder& at, const v1::SessionGrant& in, SessionGrant* out) {
   at.Sub("options", in.has_options(), [&] { Decode(at, in.options(), &out->request); });
   at.Sub("plan", in.has_plan(), [&] { Decode(at, in.plan(), &out->plan); });
   at.Digest("plan_hash", in.plan_hash(), &out->hash);
+  if (!in.has_group()) return;
+  out->binding = Binding::kCollective;
+  at.Sub("group", true, [&] { Decode(at, in.group(), &out->group); });
 }
 
 v1::OpenSessionRequest ToProto(const OpenSessionRequest& request) {

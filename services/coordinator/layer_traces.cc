@@ -75,6 +75,7 @@ absl::StatusOr<std::vector<DecisionTrace>> TracesOf(const CoordinatorView& view,
     for (const DeviceKind source : PlannedSources()) {
       SY_ASSIGN_OR_RETURN(const auto profiles, ProfilesNamed(DeviceKindName(source)));
       for (const auto& [kind, of_kind] : workers) {
+        if (!IsPlanned({source, kind})) continue;
         DispatchRequest request =
             RequestFor(deployment.spec, deployment.shape, layer, storage, served);
         request.source = FullCapabilities(*profiles.front());

@@ -10,6 +10,7 @@
 #include "services/grpc/server_streams.h"
 #include "services/grpc/thread_pool.h"
 #include "services/worker/attach_stream.h"
+#include "services/worker/group_stream.h"
 #include "services/worker/peer_dial.h"
 #include "services/worker/test_ports.h"
 #include "switchyard/v1/expert.grpc.pb.h"
@@ -25,15 +26,16 @@ constexpr Duration kStatusTimeout = std::chrono::seconds(5);
 constexpr Duration kGatewayIdle = std::chrono::seconds(2);
 
 // Ends a stream before it reads anything.
-class RefusedForward final : public ServerBidiStream<v1::ForwardRequest, v1::ForwardResponse> {
+template <typename Request, typename Response>
+class RefusedStream final : public ServerBidiStream<Request, Response> {
  public:
-  RefusedForward(grpc::CallbackServerContext* context, const absl::Status& why)
-      : ServerBidiStream(context, {}) {
-    End(why);
+  RefusedStream(grpc::CallbackServerContext* context, const absl::Status& why)
+      : ServerBidiStream<Request, Response>(context, {}) {
+    this->End(why);
   }
 
  private:
-  void OnRequest(v1::ForwardRequest& /*request*/) override { ReadNext(); }
+  void OnRequest(Request& /*request*/) override { this->ReadNext(); }
   void OnStreamDone() override {}
 };
 
@@ -41,17 +43,20 @@ class RefusedForward final : public ServerBidiStream<v1::ForwardRequest, v1::For
 
 class WorkerServer::ServiceImpl final : public v1::ExpertService::CallbackService {
  public:
-  ServiceImpl(const WorkerServerOptions& options, ExpertService* experts, SourcePool* gateway)
+  ServiceImpl(const WorkerServerOptions& options, ExpertService* experts, GroupService* groups,
+              SourcePool* gateway)
       : worker_id_(options.worker_id),
         incarnation_(options.incarnation),
         gateway_options_{.worker_id = options.worker_id,
                          .credits = options.gateway_credits,
                          .memory = std::make_shared<StepMemory>(options.gateway_memory_bytes_max)},
         experts_(experts),
+        groups_(groups),
         gateway_(gateway),
         test_ports_(options.data_hosts, options.data_ports),
         dial_threads_(kPeerDialsMax),
         attach_threads_{ThreadPool(options.attach_threads), ThreadPool(options.bind_threads)},
+        group_threads_(options.group_threads),
         status_threads_(options.status_threads),
         gateway_threads_(options.gateway_sessions_max) {}
 
@@ -60,12 +65,21 @@ class WorkerServer::ServiceImpl final : public v1::ExpertService::CallbackServic
     return ServeAttach(context, experts_, &attach_threads_);
   }
 
+  grpc::ServerBidiReactor<v1::JoinGroupRequest, v1::JoinGroupResponse>* JoinGroup(
+      grpc::CallbackServerContext* context) override {
+    if (groups_ != nullptr) return ServeGroup(context, groups_, &group_threads_);
+    return new RefusedStream<v1::JoinGroupRequest, v1::JoinGroupResponse>(
+        context, MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
+                           "worker " + worker_id_ + " takes part in no groups; use binding p2p",
+                           {{"worker", worker_id_}}));
+  }
+
   grpc::ServerBidiReactor<v1::ForwardRequest, v1::ForwardResponse>* Forward(
       grpc::CallbackServerContext* context) override {
     if (gateway_ != nullptr) {
       return ServeForward(context, gateway_, &gateway_threads_, &gateway_options_);
     }
-    return new RefusedForward(
+    return new RefusedStream<v1::ForwardRequest, v1::ForwardResponse>(
         context, MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
                            "worker " + worker_id_ + " is not a gateway; use a worker that is one",
                            {{"worker", worker_id_}}));
@@ -142,18 +156,21 @@ class WorkerServer::ServiceImpl final : public v1::ExpertService::CallbackServic
   const Incarnation incarnation_;
   const GatewayOptions gateway_options_;
   ExpertService* const experts_;
+  GroupService* const groups_;
   SourcePool* const gateway_;
   TestPorts test_ports_;
   ThreadPool dial_threads_;
   AttachThreads attach_threads_;
+  ThreadPool group_threads_;
   ThreadPool status_threads_;
   ThreadPool gateway_threads_;
 };
 
 absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(
-    const WorkerServerOptions& options, ExpertService* experts, SourcePool* gateway) {
+    const WorkerServerOptions& options, ExpertService* experts, GroupService* groups,
+    SourcePool* gateway) {
   std::unique_ptr<WorkerServer> server(
-      new WorkerServer(std::make_unique<ServiceImpl>(options, experts, gateway)));
+      new WorkerServer(std::make_unique<ServiceImpl>(options, experts, groups, gateway)));
   GrpcServerOptions grpc = options.grpc;
   // The port's limit is that of its largest method; Attach has a lower one of its own.
   grpc.message_bytes_max = kStepMessageBytesMax;

@@ -20,6 +20,7 @@
 namespace switchyard {
 
 class ExpertService;
+class GroupService;
 
 // Fixed for the life of the server.
 struct WorkerServerOptions {
@@ -30,6 +31,8 @@ struct WorkerServerOptions {
   // the data thread, and each blocks one of these threads meanwhile.
   std::size_t attach_threads = 4;
   std::size_t bind_threads = 2;
+  // Forming a group takes memory of the device, some milliseconds.
+  std::size_t group_threads = 2;
   std::size_t status_threads = 2;
   // Sessions that callers may have through this worker at once; each takes a thread.
   std::size_t gateway_sessions_max = 16;
@@ -51,10 +54,11 @@ struct GatewayUse {
 // Owns the service, its threads and the port. Thread-safe.
 class WorkerServer {
  public:
-  // `experts` and `gateway` outlive the server; without a gateway Forward is kUnimplemented
-  // (UNSUPPORTED). Errors: as GrpcServer::Start.
+  // `experts`, `groups` and `gateway` outlive the server; without a gateway Forward is
+  // kUnimplemented (UNSUPPORTED), and without groups JoinGroup. Errors: as GrpcServer::Start.
   static absl::StatusOr<std::unique_ptr<WorkerServer>> Start(const WorkerServerOptions& options,
                                                              ExpertService* experts,
+                                                             GroupService* groups,
                                                              SourcePool* gateway);
   // Cancels the open calls and waits for their ends.
   ~WorkerServer();

@@ -34,6 +34,11 @@ class SessionOptions(ctypes.Structure):
                 ("max_tokens", ctypes.c_int32), ("step_deadline_ms", ctypes.c_uint32)]
 
 
+class SessionOptions2(SessionOptions):
+    _fields_ = [("binding", ctypes.c_uint32), ("group", ctypes.c_char_p), ("source", ctypes.c_uint32),
+                ("sources", ctypes.c_uint32)]
+
+
 class StepRequest(ctypes.Structure):
     _fields_ = [("size", ctypes.c_uint32), ("abi_version", ctypes.c_uint32),
                 ("layer", ctypes.c_int32), ("tokens", ctypes.c_int32),

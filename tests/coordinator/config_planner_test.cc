@@ -1,6 +1,7 @@
 #include "coordinator/config_planner.h"
 
 #include <map>
+#include <set>
 
 #include "gtest/gtest.h"
 
@@ -51,7 +52,13 @@ TEST(ConfigPlannerTest, OrdersByLayerPhaseAndEdge) {
 
   const auto key = [](const DispatchConfig& c) { return std::tuple(c.layer, c.phase, c.edge); };
   for (std::size_t i = 1; i < configs.size(); ++i) EXPECT_LT(key(configs[i - 1]), key(configs[i]));
-  EXPECT_EQ(configs.size(), 2U * 3U * 2U);
+  // From hosts to both kinds, and from a GPU to GPUs: a rank of a group.
+  std::set<Edge> edges;
+  for (const DispatchConfig& config : configs) edges.insert(config.edge);
+  EXPECT_EQ(edges, (std::set<Edge>{{DeviceKind::kCpu, DeviceKind::kCpu},
+                                   {DeviceKind::kCpu, DeviceKind::kCuda},
+                                   {DeviceKind::kCuda, DeviceKind::kCuda}}));
+  EXPECT_EQ(configs.size(), 2U * 3U * edges.size());
 }
 
 TEST(ConfigPlannerTest, GivesItsReasons) {

@@ -53,6 +53,18 @@ TEST_F(LoopbackTest, BothModesEqualTheReference) {
   }
 }
 
+// Workers of this process are reached by direct calls, which form no groups.
+TEST_F(LoopbackTest, ACollectiveSessionIsRefused) {
+  Deploy(2);
+  SY_ASSERT_OK(Open(DispatchMode::kLowLatency).status());
+  OpenSessionRequest order;
+  order.mode = DispatchMode::kLowLatency;
+  order.binding = BindingChoice::kCollective;
+
+  EXPECT_THAT(client_->Open(order).status(),
+              FailsWith(absl::StatusCode::kUnimplemented, Reason::kUnsupported));
+}
+
 TEST_F(LoopbackTest, LowLatencyIsBitEqualForEveryPlacement) {
   std::vector<float> first;
   for (const std::int32_t workers : {1, 2, 3, 4, 5}) {

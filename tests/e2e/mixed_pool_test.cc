@@ -219,7 +219,8 @@ TEST_P(MixedPoolTest, TheExplanationHasBothEdges) {
   SY_ASSERT_OK_AND_ASSIGN(const auto traces,
                           TracesOf(view, view.deployments.at(0), kLayer, Phase::kDecode));
 
-  ASSERT_EQ(traces.size(), 2U);
+  // From sources on hosts to both kinds, and from ranks of groups on GPUs.
+  ASSERT_EQ(traces.size(), 3U);
   std::string text;
   for (const DecisionTrace& trace : traces) {
     ASSERT_TRUE(trace.outcome.has_value()) << trace.refusal;
@@ -227,6 +228,7 @@ TEST_P(MixedPoolTest, TheExplanationHasBothEdges) {
   }
   EXPECT_THAT(text, HasSubstr("phase decode, cpu -> cpu (cpu)"));
   EXPECT_THAT(text, HasSubstr("phase decode, cpu -> cuda (cuda_sm90)"));
+  EXPECT_THAT(text, HasSubstr("phase decode, cuda -> cuda (cuda_sm90)"));
   for (const DispatchDtype dtype : {pool.to_gpu, pool.to_cpu}) {
     EXPECT_THAT(text, HasSubstr(absl::StrCat("Rows travel as ", DispatchDtypeName(dtype))));
   }

@@ -44,7 +44,7 @@ class WorkerFixture : public ::testing::Test {
     server.worker_id = "w1";
     server.incarnation = IncarnationOf(1);
     server.data_hosts = {"127.0.0.1"};
-    SY_ASSERT_OK_AND_ASSIGN(server_, WorkerServer::Start(server, experts_.get(), nullptr));
+    SY_ASSERT_OK_AND_ASSIGN(server_, WorkerServer::Start(server, experts_.get(), nullptr, nullptr));
     endpoint_ = server_->grpc().endpoint();
     channel_ = MakeGrpcSessionChannel(endpoint_);
   }

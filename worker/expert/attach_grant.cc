@@ -10,12 +10,11 @@
 #include "core/grant_signature.h"
 
 namespace switchyard {
+namespace {
 
-absl::Status CheckGrant(const AttachRequest& request, const EpochRuntime& runtime,
-                        absl::string_view worker_id) {
-  if (VerifyGrant(runtime.grant_keys, ClaimsOf(request), request.signature)) {
-    return absl::OkStatus();
-  }
+absl::Status CheckClaims(const GrantClaims& claims, const AttachRequest& request,
+                         const EpochRuntime& runtime, absl::string_view worker_id) {
+  if (VerifyGrant(runtime.grant_keys, claims, request.signature)) return absl::OkStatus();
   // Not which field differs: whoever forges a grant must not be led to a right one.
   return MakeError(
       absl::StatusCode::kUnauthenticated, Reason::kBadGrant,
@@ -25,6 +24,18 @@ absl::Status CheckGrant(const AttachRequest& request, const EpochRuntime& runtim
       {{"worker", std::string(worker_id)},
        {"session", ToHex(request.session)},
        {"deployment", request.deployment}});
+}
+
+}  // namespace
+
+absl::Status CheckGrant(const AttachRequest& request, const EpochRuntime& runtime,
+                        absl::string_view worker_id) {
+  return CheckClaims(ClaimsOf(request), request, runtime, worker_id);
+}
+
+absl::Status CheckGrant(const JoinRequest& request, const EpochRuntime& runtime,
+                        absl::string_view worker_id) {
+  return CheckClaims(ClaimsOf(request), request.attach, runtime, worker_id);
 }
 
 std::uint32_t GrantedRowsMax(const AttachRequest& request, const MoeShape& shape) {

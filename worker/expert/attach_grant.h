@@ -17,6 +17,9 @@ namespace switchyard {
 // them. The text names the session and never a secret.
 absl::Status CheckGrant(const AttachRequest& request, const EpochRuntime& runtime,
                         absl::string_view worker_id);
+// The same for the session that wants to join a group, and its place there.
+absl::Status CheckGrant(const JoinRequest& request, const EpochRuntime& runtime,
+                        absl::string_view worker_id);
 
 // The most rows that a chunk of the session can have; a source never sends more.
 std::uint32_t GrantedRowsMax(const AttachRequest& request, const MoeShape& shape);

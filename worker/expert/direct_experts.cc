@@ -215,6 +215,25 @@ absl::StatusOr<std::shared_ptr<const EpochRuntime>> DirectExperts::FindBound(
                "is not bound by this session; fetch the current plan");
 }
 
+absl::StatusOr<std::shared_ptr<const EpochRuntime>> DirectExperts::Bound(
+    SessionId session, absl::string_view deployment, Epoch epoch) const {
+  const MutexLock lock(mutex_);
+  const auto at = sessions_.find(session);
+  if (at != sessions_.end()) {
+    for (const auto& bound : at->second.bound) {
+      if (Is(*bound, deployment, epoch)) return bound;
+    }
+  }
+  return Stale(absl::StatusCode::kUnavailable, deployment, epoch,
+               "is not bound by the session any more");
+}
+
+Duration DirectExperts::StepDeadlineOf(SessionId session) const {
+  const MutexLock lock(mutex_);
+  const auto at = sessions_.find(session);
+  return at == sessions_.end() ? Duration::zero() : at->second.step_deadline;
+}
+
 absl::Status DirectExperts::Stale(absl::StatusCode code, absl::string_view deployment, Epoch epoch,
                                   absl::string_view why) const {
   return MakeError(code, Reason::kStaleEpoch,

@@ -58,6 +58,12 @@ class DirectExperts final : public OwnExperts {
   // Both ignore what is not known: a session that never ran here has nothing to release.
   void Release(SessionId session, Epoch epoch) override;
   void Close(SessionId session) override;
+  // An epoch that the session binds, by its number. Errors: kUnavailable or kFailedPrecondition
+  // (STALE_EPOCH).
+  [[nodiscard]] absl::StatusOr<std::shared_ptr<const EpochRuntime>> Bound(
+      SessionId session, absl::string_view deployment, Epoch epoch) const;
+  // The longest deadline that the session's bindings have named; zero for an unknown one.
+  [[nodiscard]] Duration StepDeadlineOf(SessionId session) const;
   // Empty when the session has bound nothing here; else one entry, path "inproc".
   [[nodiscard]] std::vector<AttachmentCounters> CountersOf(SessionId session) const;
 

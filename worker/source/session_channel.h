@@ -58,6 +58,28 @@ class AttachStream {
   virtual void Release(const ReleaseRequest& request) = 0;
 };
 
+// Receives one worker's answers to a source of a group (core/group_messages.h).
+class GroupStreamSink {
+ public:
+  virtual ~GroupStreamSink() = default;
+  // First and once, unless the stream ends before.
+  virtual void OnJoined(const JoinAnswer& answer) = 0;
+  virtual void OnSourceKeys(const SourceKeys& keys) = 0;
+  virtual void OnReady() = 0;
+  virtual void OnBound(Epoch epoch, const absl::Status& result) = 0;
+  // The last call, once: refused, the group has ended, or the worker is gone.
+  virtual void OnGroupEnded(const absl::Status& why) = 0;
+};
+
+// A source's open place in a group at one worker; its destructor ends the group. No call blocks.
+class GroupStream {
+ public:
+  virtual ~GroupStream() = default;
+  virtual void SendKeys(const GroupKeys& keys) = 0;
+  virtual void Bind(const BindRequest& request) = 0;
+  virtual void Release(const ReleaseRequest& request) = 0;
+};
+
 // A worker's own account of one session.
 struct SessionCounters {
   std::string worker_id;
@@ -77,6 +99,9 @@ class SessionChannel {
   virtual std::unique_ptr<WatchStream> Watch(const WatchRequest& request, WatchSink* sink) = 0;
   virtual std::unique_ptr<AttachStream> Attach(const std::string& endpoint,
                                                const AttachRequest& request, AttachSink* sink) = 0;
+  // As Attach.
+  virtual std::unique_ptr<GroupStream> JoinGroup(const std::string& endpoint,
+                                                 const JoinRequest& request, GroupStreamSink* sink);
   // Blocks at most `timeout`. NOT_FOUND (UNKNOWN_SESSION) when the worker holds no such session.
   virtual absl::StatusOr<SessionCounters> GetCounters(const std::string& endpoint,
                                                       SessionId session, Duration timeout) = 0;

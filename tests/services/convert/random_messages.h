@@ -170,18 +170,24 @@ class RandomMessages {
                              .strict = rng_.Below(2) == 0,
                              .step_deadline = Time(),
                              .source = Any(kLastDeviceKind),
-                             .record_amax = rng_.Below(2) == 0};
+                             .record_amax = rng_.Below(2) == 0,
+                             .binding = Any(BindingChoice::kCollective)};
+    if (rng_.Below(2) == 0) order.group = {.name = Text(), .source = 1, .sources = Index()};
     if (rng_.Below(3) > 0) order.mode = Any(DispatchMode::kLowLatency);
     return order;
   }
   SessionGrant Grant() {
-    return {rng_.NextId<SessionId>(),
-            Cookie{rng_.Next()},
-            Order(),
-            APlan(),
-            Digest(),
-            Binding::kP2p,
-            Signature()};
+    SessionGrant grant{.session = rng_.NextId<SessionId>(),
+                       .cookie = Cookie{rng_.Next()},
+                       .request = Order(),
+                       .plan = APlan(),
+                       .hash = Digest(),
+                       .signature = Signature()};
+    if (rng_.Below(2) == 0) {
+      grant.binding = Binding::kCollective;
+      grant.group = {.id = rng_.NextId<GroupId>(), .source = Index(), .sources = Index()};
+    }
+    return grant;
   }
   PlanUpdate News() {
     return {APlan(), Digest(), List([this] { return rng_.NextId<Incarnation>(); })};

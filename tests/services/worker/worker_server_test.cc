@@ -125,7 +125,7 @@ TEST_F(WorkerServerTest, StepsGoThroughTheGateway) {
   WorkerServerOptions options;
   options.worker_id = "w2";
   SY_ASSERT_OK_AND_ASSIGN(const auto server,
-                          WorkerServer::Start(options, experts_.get(), &gateway));
+                          WorkerServer::Start(options, experts_.get(), nullptr, &gateway));
   const auto stub = v1::ExpertService::NewStub(
       MakeGrpcChannel(server->grpc().endpoint(), kControlMessageBytesMax));
   grpc::ClientContext context;
@@ -145,7 +145,7 @@ TEST_F(WorkerServerTest, APortInUseIsSaidPlainly) {
   options.worker_id = "w2";
   options.grpc.port = server_->grpc().port();
 
-  EXPECT_THAT(WorkerServer::Start(options, experts_.get(), nullptr),
+  EXPECT_THAT(WorkerServer::Start(options, experts_.get(), nullptr, nullptr),
               FailsWith(absl::StatusCode::kUnavailable, Reason::kAddressInUse));
 }
 

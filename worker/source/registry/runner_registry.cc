@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
+#include "worker/collective/source/collective_runner.h"
 #include "worker/source/gateway/gateway_runner.h"
 #include "worker/source/p2p/p2p_runner.h"
 #include "worker/source/staged/staged_runner.h"
@@ -92,6 +93,22 @@ MadeRunner MakeGateway(const RunnerParts& parts, SessionGrant grant, std::functi
                                                               .wake = std::move(wake)});
 }
 
+// Works on the tensors where they lie, unlike the others.
+MadeRunner MakeCollective(const RunnerParts& parts, SessionGrant grant,
+                          std::function<void()> wake) {
+  if (parts.channel == nullptr) return NoRunner(grant.binding);
+  CollectiveRunnerOptions options;
+  options.channel = parts.channel;
+  options.device = parts.tensors != nullptr ? parts.tensors : parts.device;
+  options.device_name = parts.tensors_name;
+  SY_ASSIGN_OR_RETURN(options.stream, options.device->MakeStream(
+                                          {.work_class = WorkClass::kDecode, .on_progress = wake}));
+  options.ring_dir = parts.ring_dir;
+  options.wake = std::move(wake);
+  options.grant = std::move(grant);
+  return std::make_unique<CollectiveRunner>(std::move(options));
+}
+
 // Little passes through a stream's own memory: tensors are copied to and from pinned memory.
 constexpr std::size_t kStagingBytes = std::size_t{4} << 20;
 
@@ -102,6 +119,8 @@ MadeRunner Make(const RunnerParts& parts, SessionGrant grant, std::function<void
       return MakeP2p(parts, std::move(grant), std::move(wake));
     case Binding::kGateway:
       return MakeGateway(parts, std::move(grant), std::move(wake));
+    case Binding::kCollective:
+      return MakeCollective(parts, std::move(grant), std::move(wake));
   }
   return NoRunner(grant.binding);
 }
@@ -126,7 +145,9 @@ RunnerFactory MakeRunnerFactory(RunnerParts parts) {
   // Shared, because a std::function can be copied and the device cannot.
   return [shared = std::make_shared<const RunnerParts>(std::move(parts))](
              SessionGrant grant, std::function<void()> wake) -> MadeRunner {
-    if (shared->tensors == nullptr) return Make(*shared, std::move(grant), std::move(wake));
+    if (shared->tensors == nullptr || grant.binding == Binding::kCollective) {
+      return Make(*shared, std::move(grant), std::move(wake));
+    }
     SY_ASSIGN_OR_RETURN(std::unique_ptr<StepRunner> inner, Make(*shared, std::move(grant), wake));
     return MakeStaged(*shared, std::move(inner), wake);
   };

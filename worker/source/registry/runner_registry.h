@@ -35,6 +35,7 @@ struct RunnerParts {
   Rng* rng = nullptr;         // used under the Source's progress mutex; others may share it
   Incarnation incarnation{};  // of this process
   TransportChoice transport_choice = TransportChoice::kAuto;
+  std::string ring_dir{};  // collective; of the sockets of groups, as the transport's
   // Rows for this process's own worker then skip the ring.
   OwnExperts* own_experts = nullptr;  // of a worker that is a gateway; else nullptr
   std::string own_worker_id{};        // likewise

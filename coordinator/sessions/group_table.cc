@@ -1,0 +1,73 @@
+#include "coordinator/sessions/group_table.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "absl/strings/str_format.h"
+
+#include "core/base/error.h"
+
+namespace switchyard {
+namespace {
+
+constexpr Duration kFormingMax = std::chrono::minutes(1);
+
+// All sources of a group have to want the same of these.
+bool MeansSame(const OpenSessionRequest& a, const OpenSessionRequest& b) {
+  return a.group.sources == b.group.sources && a.phase == b.phase && a.mode == b.mode &&
+         a.max_tokens == b.max_tokens && a.source == b.source;
+}
+
+std::string TextOf(const OpenSessionRequest& request) {
+  return absl::StrFormat("%d sources of kind %s, phase %s, mode %s, max_tokens %d",
+                         request.group.sources, DeviceKindName(request.source),
+                         PhaseName(request.phase), DispatchModeName(*request.mode),
+                         request.max_tokens);
+}
+
+}  // namespace
+
+absl::StatusOr<GroupGrant> GroupTable::Claim(const OpenSessionRequest& request, Epoch epoch,
+                                             Rng* rng, TimePoint now) {
+  const GroupRequest& group = request.group;
+  if (group.sources == 1) {
+    return GroupGrant{.id = rng->NextId<GroupId>(), .source = group.source, .sources = 1};
+  }
+  std::erase_if(forming_, [&](const auto& entry) {
+    const Forming& forming = entry.second;
+    const bool complete =
+        std::find(forming.claimed.begin(), forming.claimed.end(), false) == forming.claimed.end();
+    return complete || now - forming.begun > kFormingMax;
+  });
+  const std::pair key(request.deployment, group.name);
+  auto at = forming_.find(key);
+  const auto source = static_cast<std::size_t>(group.source);
+  if (at != forming_.end() && !MeansSame(at->second.first, request)) {
+    return MakeError(
+        absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
+        absl::StrFormat("group %s of deployment %s: source %d opened its session with %s, and "
+                        "source %d with %s; open the sessions of all sources alike",
+                        group.name, request.deployment, at->second.first.group.source,
+                        TextOf(at->second.first), group.source, TextOf(request)),
+        {{"deployment", request.deployment}, {"group", group.name}});
+  }
+  const bool again =
+      at != forming_.end() && (at->second.claimed[source] || at->second.epoch != epoch);
+  if (at == forming_.end() || again) {
+    if (at == forming_.end() && forming_.size() >= kGroupsMax) {
+      return MakeError(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions,
+                       absl::StrFormat("%d groups wait for their sources; try again in a minute",
+                                       forming_.size()));
+    }
+    Forming begun{.id = rng->NextId<GroupId>(),
+                  .first = request,
+                  .epoch = epoch,
+                  .claimed = std::vector<bool>(static_cast<std::size_t>(group.sources)),
+                  .begun = now};
+    at = forming_.insert_or_assign(key, std::move(begun)).first;
+  }
+  at->second.claimed[source] = true;
+  return GroupGrant{.id = at->second.id, .source = group.source, .sources = group.sources};
+}
+
+}  // namespace switchyard

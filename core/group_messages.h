@@ -1,0 +1,79 @@
+// The messages by which the ranks of a collective session find each other.
+//
+//   source                               worker (rank 0 .. W-1)
+//     JoinRequest (to every worker) ------>      makes its memory for the group
+//                  <------ JoinAnswer
+//                  <------ SourceKeys    from the worker of rank 0, once all sources have joined
+//     GroupKeys  ------------------------>       reaches the memory of all ranks
+//                  <------ ready
+//
+// The ranks of a group are the plan's workers in the order of their ordinals, then its sources.
+// Keys let their holder write into a rank's memory: never logged. Plain data.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+
+#include "core/ids.h"
+
+namespace switchyard {
+
+// How the rows of a session travel. A Source makes the runner that a grant's binding names.
+enum class Binding : std::uint8_t {
+  kP2p = 0,        // frames between the source and each worker, through rings with credits
+  kGateway = 1,    // whole steps through one worker, which is the source on the caller's behalf
+  kCollective = 2  // in lockstep with the workers' devices, which exchange rows by themselves
+};
+// For texts and metrics.
+absl::string_view BindingName(Binding binding);  // "p2p", "gateway", "collective"
+
+// How the rows of a session are to travel. kAuto: as the coordinator chooses.
+enum class BindingChoice : std::uint8_t { kAuto = 0, kP2p = 1, kCollective = 2 };
+// Groups of sources are not larger: each of them is a rank on a device of its own.
+inline constexpr std::int32_t kGroupSourcesMax = 8;
+
+// The sources that make their steps together: those that ask for the same name. One alone needs no
+// name.
+struct GroupRequest {
+  std::string name;
+  std::int32_t source = 0;  // this one's number among them
+  std::int32_t sources = 1;
+  friend bool operator==(const GroupRequest&, const GroupRequest&) = default;
+};
+
+// One forming of a group. A source that comes back gets another.
+using GroupId = RandomId<struct GroupTag>;
+
+// A source's place in the group that it was granted; `id` is empty where it was granted none.
+struct GroupGrant {
+  GroupId id;
+  std::int32_t source = 0;
+  std::int32_t sources = 0;
+  friend bool operator==(const GroupGrant&, const GroupGrant&) = default;
+};
+
+// A worker's answer to JoinRequest (core/session_messages.h).
+struct JoinAnswer {
+  std::string key;  // of its memory
+  friend bool operator==(const JoinAnswer&, const JoinAnswer&) = default;
+};
+
+// Also the way to the order of steps (worker/collective/step_log.h), which rank 0 keeps.
+struct SourceKeys {
+  std::vector<std::string> keys;  // of the sources, in their order
+  std::string log;
+  std::uint32_t group = 0;  // the group's number in the log
+  friend bool operator==(const SourceKeys&, const SourceKeys&) = default;
+};
+
+struct GroupKeys {
+  std::vector<std::string> keys;  // of all ranks
+  std::string log;
+  std::uint32_t group = 0;
+  friend bool operator==(const GroupKeys&, const GroupKeys&) = default;
+};
+
+}  // namespace switchyard

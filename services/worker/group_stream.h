@@ -1,0 +1,19 @@
+// A worker's end of one JoinGroup stream: a source's place in a group, which lives as long as the
+// stream.
+#pragma once
+
+#include "grpcpp/server_context.h"
+
+#include "services/grpc/thread_pool.h"
+#include "switchyard/v1/expert.grpc.pb.h"
+
+namespace switchyard {
+
+class GroupService;
+
+// The reactor of one call; deletes itself. `groups` and `threads` outlive it. Requests are served
+// in order, on `threads`, since they take memory of a device.
+grpc::ServerBidiReactor<v1::JoinGroupRequest, v1::JoinGroupResponse>* ServeGroup(
+    grpc::CallbackServerContext* context, GroupService* groups, ThreadPool* threads);
+
+}  // namespace switchyard

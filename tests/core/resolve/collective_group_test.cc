@@ -1,0 +1,123 @@
+#include "core/resolve/collective_group.h"
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "core/base/error.h"
+#include "tests/testing/status_matchers.h"
+
+namespace switchyard {
+namespace {
+
+using testing::FailsWith;
+using ::testing::HasSubstr;
+
+constexpr std::int32_t kExperts = 12;
+
+Plan PlanOf(std::int32_t workers, DeviceKind kind = DeviceKind::kCuda) {
+  Plan plan;
+  plan.deployment = "d";
+  plan.shape = {.hidden = 256, .intermediate = 128, .experts = kExperts, .top_k = 4};
+  for (std::int32_t w = 0; w < workers; ++w) {
+    PlanWorker worker;
+    worker.id = "w" + std::to_string(w);
+    worker.device = kind;
+    plan.workers.push_back(worker);
+  }
+  for (const std::int32_t layer : {3, 4, 9}) {
+    LayerPlacement placement{.layer = LayerId{layer}, .experts = {}};
+    const std::int32_t of_worker = kExperts / workers;
+    for (std::int32_t e = 0; e < kExperts; ++e) {
+      placement.experts.push_back(
+          {ExpertId{e}, WorkerOrdinal{e / of_worker}, SlotId{e % of_worker}});
+    }
+    plan.layers.push_back(placement);
+    DispatchConfig config;
+    config.layer = LayerId{layer};
+    config.phase = Phase::kDecode;
+    config.edge = {.source = kind, .worker = kind};
+    config.wire_dtype = DispatchDtype::kFp8;
+    plan.configs.push_back(config);
+  }
+  return plan;
+}
+
+CollectiveDemand Demand() {
+  return {.phase = Phase::kDecode,
+          .mode = DispatchMode::kLowLatency,
+          .source = DeviceKind::kCuda,
+          .max_tokens = 128,
+          .sources = 2};
+}
+
+std::string Refusal(const Plan& plan, const CollectiveDemand& demand, absl::StatusCode code,
+                    Reason reason) {
+  const auto resolved = ResolveCollective(plan, demand);
+  EXPECT_THAT(resolved.status(), FailsWith(code, reason));
+  EXPECT_THAT(std::string(resolved.status().message()), HasSubstr("binding p2p"));
+  return std::string(resolved.status().message());
+}
+
+TEST(CollectiveGroupTest, SaysWhatGroupThePlanMakes) {
+  EXPECT_EQ(ResolveCollective(PlanOf(4), Demand()).value(),
+            (CollectiveGroup{.shape = PlanOf(4).shape,
+                             .workers = 4,
+                             .sources = 2,
+                             .tokens_max = 128,
+                             .wire = kFp8Format,
+                             .row_of_each_expert = true}));
+  CollectiveDemand normal = Demand();
+  normal.mode = DispatchMode::kNormal;
+  EXPECT_FALSE(ResolveCollective(PlanOf(1), normal)->row_of_each_expert);
+}
+
+TEST(CollectiveGroupTest, R45TokensAndExpertsAreBounded) {
+  constexpr auto kBad = absl::StatusCode::kInvalidArgument;
+  Plan uneven = PlanOf(4);
+  uneven.shape.experts = 13;
+  EXPECT_THAT(Refusal(uneven, Demand(), kBad, Reason::kBadConfig),
+              HasSubstr("13 experts do not divide by 4 workers"));
+  CollectiveDemand many = Demand();
+  many.max_tokens = 1025;
+  EXPECT_THAT(Refusal(PlanOf(4), many, kBad, Reason::kTooManyTokens), HasSubstr("1025"));
+  many.max_tokens = 1024;
+  SY_EXPECT_OK(ResolveCollective(PlanOf(4), many).status());
+  many.sources = 9;
+  Refusal(PlanOf(4), many, kBad, Reason::kBadConfig);
+}
+
+TEST(CollectiveGroupTest, R123AGroupIsOfOneKind) {
+  constexpr auto kNo = absl::StatusCode::kFailedPrecondition;
+  Plan mixed = PlanOf(2);
+  mixed.workers[1].device = DeviceKind::kAscend;
+  EXPECT_THAT(Refusal(mixed, Demand(), kNo, Reason::kUnsupported),
+              HasSubstr("worker w1 is of kind ascend and the source of kind cuda"));
+  CollectiveDemand cpu = Demand();
+  cpu.source = DeviceKind::kCpu;
+  Refusal(PlanOf(2), cpu, kNo, Reason::kUnsupported);
+}
+
+TEST(CollectiveGroupTest, PlacementsAndFormatsThatNoGroupHas) {
+  constexpr auto kNo = absl::StatusCode::kFailedPrecondition;
+  Plan replicated = PlanOf(2);
+  replicated.layers[1].experts.push_back({ExpertId{0}, WorkerOrdinal{1}, SlotId{6}});
+  EXPECT_THAT(Refusal(replicated, Demand(), kNo, Reason::kUnsupported), HasSubstr("layer 4"));
+  Plan shuffled = PlanOf(2);
+  std::swap(shuffled.layers[2].experts[0].expert, shuffled.layers[2].experts[11].expert);
+  EXPECT_THAT(Refusal(shuffled, Demand(), kNo, Reason::kUnsupported), HasSubstr("layer 9"));
+  Plan formats = PlanOf(2);
+  formats.configs[2].wire_dtype = DispatchDtype::kBf16;
+  EXPECT_THAT(Refusal(formats, Demand(), kNo, Reason::kUnsupported),
+              HasSubstr("layer 3 travel as fp8 and those of layer 9 as bf16"));
+  Plan scaled = PlanOf(2);
+  scaled.configs[0].global_scale = 0.5F;
+  Refusal(scaled, Demand(), kNo, Reason::kUnsupported);
+  CollectiveDemand prefill = Demand();
+  prefill.phase = Phase::kPrefill;
+  EXPECT_THAT(Refusal(PlanOf(2), prefill, kNo, Reason::kUnsupported), HasSubstr("phase prefill"));
+}
+
+}  // namespace
+}  // namespace switchyard

@@ -1,0 +1,234 @@
+// Collective sessions of processes: sources and workers are ranks of a group that makes each step
+// in lockstep, on CPUs. The same drills run on GPUs elsewhere (scripts/cuda-acceptance).
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <latch>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "core/base/error.h"
+#include "services/channels/grpc_channels.h"
+#include "tests/e2e/processes.h"
+#include "tests/reference/calc_diff.h"
+
+namespace switchyard {
+namespace {
+
+using testing::Batch;
+using testing::CalcDiff;
+using testing::FailsWith;
+using ::testing::HasSubstr;
+using testing::ReferenceOf;
+using testing::RunStep;
+
+constexpr double kPooledDiffMax = 1.5e-5;
+constexpr std::int32_t kLayer = 2;
+
+OpenSessionRequest Order(DispatchMode mode, BindingChoice binding) {
+  OpenSessionRequest order;
+  order.phase = Phase::kMixed;
+  order.mode = mode;
+  order.max_tokens = 256;
+  order.binding = binding;
+  order.step_deadline = std::chrono::seconds(5);
+  return order;
+}
+
+OpenSessionRequest OrderOfSource(std::int32_t source, std::int32_t sources) {
+  OpenSessionRequest order = Order(DispatchMode::kLowLatency, BindingChoice::kCollective);
+  order.group = {.name = "engine", .source = source, .sources = sources};
+  return order;
+}
+
+class CollectiveTest : public testing::Processes {
+ protected:
+  // Until it is a result, at most so long; the first error that was none of those.
+  static absl::Status StepsAgain(MoeSession& session, Batch& batch, Duration within) {
+    const auto until = std::chrono::steady_clock::now() + within;
+    absl::Status last;
+    do {
+      last = RunStep(session, batch, kLayer);
+      if (last.ok() || !absl::IsUnavailable(last)) return last;
+      std::this_thread::yield();
+    } while (std::chrono::steady_clock::now() < until);
+    return last;
+  }
+};
+
+// low_latency promises the same bits wherever experts are and however rows travel.
+TEST_F(CollectiveTest, GivesTheBitsOfP2pAndTheLayerOfTheDefinition) {
+  for (const std::int32_t workers : {1, 2, 4}) {
+    Deploy(workers);
+    SY_ASSERT_OK_AND_ASSIGN(const auto client, Connect("auto"));
+    SY_ASSERT_OK_AND_ASSIGN(
+        const auto p2p, client->OpenWhenReady(Order(DispatchMode::kLowLatency, BindingChoice::kP2p),
+                                              testing::kReadyTimeout));
+    SY_ASSERT_OK_AND_ASSIGN(const auto group, client->Open(Order(DispatchMode::kLowLatency,
+                                                                 BindingChoice::kCollective)));
+    SY_ASSERT_OK_AND_ASSIGN(const auto summed,
+                            client->Open(Order(DispatchMode::kNormal, BindingChoice::kCollective)));
+    for (const std::int32_t tokens : {1, 19, 256}) {
+      SCOPED_TRACE(absl::StrCat(workers, " workers, ", tokens, " tokens"));
+      Batch direct(tokens, 41);
+      SY_ASSERT_OK(RunStep(*p2p, direct, kLayer));
+      Batch batch(tokens, 41);
+      SY_ASSERT_OK(RunStep(*group, batch, kLayer));
+      EXPECT_EQ(std::memcmp(batch.y.data(), direct.y.data(), batch.y.size() * sizeof(float)), 0);
+      Batch other(tokens, 41);
+      SY_ASSERT_OK(RunStep(*summed, other, kLayer));
+      EXPECT_LE(CalcDiff(other.y, ReferenceOf(other, kLayer)), kPooledDiffMax);
+    }
+    SY_ASSERT_OK_AND_ASSIGN(const auto report, group->Report(testing::kReadyTimeout));
+    EXPECT_EQ(report.grant.binding, Binding::kCollective);
+  }
+}
+
+// Longer than any queue of steps, of both kinds of sessions of the same workers at once.
+TEST_F(CollectiveTest, TwoGroupsAndASessionOfP2pShareTheWorkers) {
+  constexpr int kSteps = 1500;
+  Deploy(2);
+  SY_ASSERT_OK_AND_ASSIGN(const auto client, Connect("auto"));
+  std::vector<std::unique_ptr<MoeSession>> sessions;
+  for (const BindingChoice binding :
+       {BindingChoice::kP2p, BindingChoice::kCollective, BindingChoice::kCollective}) {
+    SY_ASSERT_OK_AND_ASSIGN(
+        auto session,
+        client->OpenWhenReady(Order(DispatchMode::kLowLatency, binding), testing::kReadyTimeout));
+    sessions.push_back(std::move(session));
+  }
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (std::size_t s = 0; s < sessions.size(); ++s) {
+    threads.emplace_back([&, s] {
+      std::vector<float> first;
+      for (int i = 0; i < kSteps; ++i) {
+        Batch batch(1 + i % 3, 7 + static_cast<std::uint64_t>(i % 3));
+        const absl::Status run = RunStep(*sessions[s], batch, i % 2 == 0 ? kLayer : 0);
+        if (!run.ok()) {
+          ADD_FAILURE() << s << " " << i << " " << run;
+          ++wrong;
+          return;
+        }
+        if (i % 6 != 0) continue;  // the same step each time
+        if (first.empty()) first = batch.y;
+        if (batch.y != first) ++wrong;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST_F(CollectiveTest, SourcesThatStepTogetherOrAloneGetTheirSums) {
+  constexpr std::int32_t kSources = 2;
+  Deploy(2);
+  std::vector<std::unique_ptr<Client>> clients;
+  for (std::int32_t s = 0; s < kSources; ++s) {
+    SY_ASSERT_OK_AND_ASSIGN(auto client, Connect("auto"));
+    clients.push_back(std::move(client));
+  }
+  SY_ASSERT_OK_AND_ASSIGN(const auto p2p, clients[0]->OpenWhenReady(
+                                              Order(DispatchMode::kLowLatency, BindingChoice::kP2p),
+                                              testing::kReadyTimeout));
+  Batch expected(5, 41);
+  SY_ASSERT_OK(RunStep(*p2p, expected, kLayer));
+  std::vector<std::thread> threads;
+  std::latch done(kSources);
+  for (std::int32_t s = 0; s < kSources; ++s) {
+    threads.emplace_back([&, s] {
+      const auto session = clients[static_cast<std::size_t>(s)]->Open(OrderOfSource(s, kSources));
+      SY_ASSERT_OK(session.status());
+      // The second has half as many steps, so the first makes the others alone.
+      for (int i = 0; i < 100; i += 1 + s) {
+        Batch batch(5, 41);
+        SY_ASSERT_OK(RunStep(**session, batch, kLayer)) << s << " " << i;
+        EXPECT_EQ(batch.y, expected.y) << s << " " << i;
+      }
+      done.arrive_and_wait();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_F(CollectiveTest, AWorkerThatIsKilledIsAnErrorAndTheRestServesOn) {
+  Deploy(2);
+  SY_ASSERT_OK_AND_ASSIGN(const auto client, Connect("auto"));
+  SY_ASSERT_OK_AND_ASSIGN(
+      const auto session,
+      client->OpenWhenReady(Order(DispatchMode::kLowLatency, BindingChoice::kCollective),
+                            testing::kReadyTimeout));
+  Batch batch(7, 41);
+  SY_ASSERT_OK(RunStep(*session, batch, kLayer));
+  const std::vector<float> first = batch.y;
+
+  deployment_->worker_process(1).Signal(SIGKILL);
+
+  EXPECT_THAT(RunStep(*session, batch, kLayer),
+              FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost));
+  SY_ASSERT_OK(StepsAgain(*session, batch, testing::kReadyTimeout));
+  EXPECT_EQ(batch.y, first);
+}
+
+TEST_F(CollectiveTest, WhatNoGroupDoesIsRefusedWithTheReason) {
+  Deploy(3);
+  SY_ASSERT_OK_AND_ASSIGN(const auto client, Connect("auto"));
+  SY_ASSERT_OK(client
+                   ->OpenWhenReady(Order(DispatchMode::kLowLatency, BindingChoice::kP2p),
+                                   testing::kReadyTimeout)
+                   .status());
+  const auto open = [&](const OpenSessionRequest& order) { return client->Open(order).status(); };
+  OpenSessionRequest order = Order(DispatchMode::kLowLatency, BindingChoice::kCollective);
+
+  const absl::Status uneven = open(order);
+  EXPECT_THAT(uneven, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig)) << "R45";
+  EXPECT_THAT(std::string(uneven.message()), HasSubstr("experts do not divide by 3 workers"));
+  order.strict = true;
+  EXPECT_THAT(open(order), FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadRequest));
+  order.strict = false;
+  order.mode = DispatchMode::kNormal;
+  order.max_tokens = 1025;
+  EXPECT_THAT(open(order), FailsWith(absl::StatusCode::kInvalidArgument, Reason::kTooManyTokens));
+  order.max_tokens = 8;
+  order.source = DeviceKind::kCuda;
+  const absl::Status kinds = open(order);
+  EXPECT_THAT(kinds, FailsWith(absl::StatusCode::kUnimplemented, Reason::kUnsupported));
+}
+
+// R40: one that means another mode is refused when it opens, and so is never waited for in a step.
+TEST_F(CollectiveTest, SourcesThatDisagreeAreNamed) {
+  Deploy(2);
+  SY_ASSERT_OK_AND_ASSIGN(const auto client, Connect("auto"));
+  SY_ASSERT_OK(client
+                   ->OpenWhenReady(Order(DispatchMode::kLowLatency, BindingChoice::kP2p),
+                                   testing::kReadyTimeout)
+                   .status());
+  const auto channel = MakeGrpcSessionChannel(deployment_->coordinator());
+  SY_ASSERT_OK(channel->OpenSession(OrderOfSource(0, 2), testing::kReadyTimeout).status());
+  OpenSessionRequest other = OrderOfSource(1, 2);
+  other.mode = DispatchMode::kNormal;
+
+  const absl::Status refused = client->Open(other).status();
+
+  EXPECT_THAT(refused, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("mode low_latency"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("mode normal"));
+}
+
+// The other ranks are there, and nobody waits longer than opening may take.
+TEST_F(CollectiveTest, ASourceWhoseGroupStaysIncompleteIsTold) {
+  Deploy(1);
+  SY_ASSERT_OK_AND_ASSIGN(const auto client, Connect("auto"));
+
+  EXPECT_THAT(client->OpenWhenReady(OrderOfSource(0, 2), Duration::zero()).status(),
+              FailsWith(absl::StatusCode::kUnavailable, Reason::kNotReady));
+}
+
+}  // namespace
+}  // namespace switchyard

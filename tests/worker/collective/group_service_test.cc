@@ -1,0 +1,322 @@
+// A worker's part in groups, with sources of the test's own: joining, the order of forming, steps,
+// and every way in which a group ends.
+#include "worker/collective/expert/group_service.h"
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "core/base/error.h"
+#include "core/base/mutex.h"
+#include "core/base/status_macros.h"
+#include "core/resolve/collective_group.h"
+#include "tests/testing/status_matchers.h"
+#include "tests/worker/expert/epoch_testing.h"
+#include "worker/collective/group_spec.h"
+#include "worker/collective/shared_log.h"
+#include "worker/device/cpu/cpu_backend.h"
+
+namespace switchyard {
+namespace {
+
+using testing::FailsWith;
+using ::testing::HasSubstr;
+using testing::MakePlan;
+using testing::MakeStaged;
+
+constexpr Duration kLong = std::chrono::seconds(20);
+constexpr std::int32_t kTokens = 4;
+
+class Source final : public GroupSink {
+ public:
+  Source(DeviceBackend* device, std::int32_t source, std::int32_t sources, std::uint64_t epoch = 1)
+      : device_(device), plan_(MakePlan(epoch, 1)) {
+    request.attach.session = {.high = 4, .low = static_cast<std::uint64_t>(source) + 1};
+    request.attach.cookie = Cookie{99};
+    request.attach.deployment = plan_.deployment;
+    request.attach.phase = Phase::kDecode;
+    request.attach.mode = DispatchMode::kLowLatency;
+    request.attach.epoch = plan_.epoch;
+    request.attach.hash = HashOf(plan_);
+    request.attach.step_deadline = std::chrono::seconds(5);
+    request.attach.max_tokens = kTokens;
+    request.group = {.id = {.high = 1, .low = 2}, .source = source, .sources = sources};
+    auto facts = ResolveCollective(plan_, {.phase = Phase::kDecode,
+                                           .mode = DispatchMode::kLowLatency,
+                                           .source = DeviceKind::kCpu,
+                                           .max_tokens = kTokens,
+                                           .sources = sources});
+    SY_EXPECT_OK(facts.status());
+    exchange_ = *device->MakeExchange(SpecOf(*facts), 1 + source);
+    request.key = exchange_->key();
+    stream_ = *device->MakeStream({});
+    Sign();
+  }
+  // As a stream ends.
+  ~Source() {
+    if (service_ != nullptr) service_->Leave(member);
+  }
+  Source(const Source&) = delete;
+  Source& operator=(const Source&) = delete;
+  void Sign() { request.attach.signature = SignGrant(testing::TestGrantKey(), ClaimsOf(request)); }
+
+  void OnSourceKeys(const SourceKeys& keys) override { source_keys = keys; }
+  void OnReady() override { ready = true; }
+  void OnGroupEnded(const absl::Status& why) override {
+    const MutexLock lock(mutex_);
+    ended_ = why;
+    changed_.NotifyAll();
+  }
+  // Why the group has ended; OK if it has not, `within` this time.
+  absl::Status Ended(Duration within) {
+    const TimePoint until = std::chrono::steady_clock::now() + within;
+    const MutexLock lock(mutex_);
+    while (!ended_.has_value()) {
+      if (!changed_.WaitUntil(mutex_, until)) break;
+    }
+    return ended_.value_or(absl::OkStatus());
+  }
+
+  absl::Status Join(GroupService& service) {
+    auto joined = service.Join(request, this);
+    SY_RETURN_IF_ERROR(joined.status());
+    service_ = &service;
+    member = joined->first;
+    worker_key_ = joined->second.key;
+    return service.Announce(member);
+  }
+  absl::Status GiveKeys(GroupService& service) {
+    GroupKeys keys{.keys = {worker_key_}, .log = source_keys->log, .group = source_keys->group};
+    keys.keys.insert(keys.keys.end(), source_keys->keys.begin(), source_keys->keys.end());
+    SY_RETURN_IF_ERROR(exchange_->Join(keys.keys, std::chrono::seconds(5)));
+    SY_ASSIGN_OR_RETURN(log_, SharedLog::Open(keys.log, ""));
+    return service.TakeKeys(member, keys);
+  }
+  // Appends a step of the group; it is not this source's part.
+  void Append(LayerId layer, std::uint64_t epoch) {
+    std::uint64_t number = log_->log().end();
+    const LoggedStep step{
+        .group = source_keys->group, .layer = layer, .cover = kTokens, .epoch = epoch};
+    ASSERT_EQ(log_->log().Append(number, step), StepLog::Appended::kYes);
+  }
+  // This source's part in the next step, without tokens.
+  absl::Status TakePart() {
+    const auto event = stream_->MakeEvent();
+    SY_RETURN_IF_ERROR(exchange_->Step(stream_.get(), {.cover = kTokens}));
+    SY_RETURN_IF_ERROR(stream_->Record(event.get()));
+    if (!event->Wait(kLong)) return absl::DeadlineExceededError("the step does not end");
+    return exchange_->Fault();
+  }
+
+  JoinRequest request;
+  GroupService::MemberId member = 0;
+  std::optional<SourceKeys> source_keys;
+  bool ready = false;
+
+ private:
+  DeviceBackend* const device_;
+  const Plan plan_;
+  std::unique_ptr<Exchange> exchange_;
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<SharedLog> log_;
+  std::string worker_key_;
+  GroupService* service_ = nullptr;  // where it has joined
+  Mutex mutex_;
+  CondVar changed_;
+  std::optional<absl::Status> ended_ SY_GUARDED_BY(mutex_);
+};
+
+class GroupServiceTest : public ::testing::Test {
+ protected:
+  GroupServiceTest()
+      : device_(*CpuBackend::Create({.kernel_family = "scalar"})),
+        experts_(*DirectExperts::Create(
+            {.worker_id = "w0", .device = device_.get(), .batch = {.pairs_max = 64}})),
+        service_({.worker_id = "w0",
+                  .device = device_.get(),
+                  .experts = experts_.get(),
+                  .rng = &rng_,
+                  .ring_dir = {},
+                  .groups_max = 2}) {
+    Activate(1);
+  }
+  ~GroupServiceTest() override { service_.Stop(); }
+  void Activate(std::uint64_t epoch) {
+    experts_->Activate(MakeStaged(0, MakePlan(epoch, 1), device_.get()).runtime);
+  }
+  // One that is ready.
+  std::unique_ptr<Source> Formed() {
+    auto source = std::make_unique<Source>(device_.get(), 0, 1);
+    SY_EXPECT_OK(source->Join(service_));
+    SY_EXPECT_OK(source->GiveKeys(service_));
+    EXPECT_TRUE(source->ready);
+    return source;
+  }
+
+  SystemRng rng_;
+  std::unique_ptr<CpuBackend> device_;
+  std::unique_ptr<DirectExperts> experts_;
+  GroupService service_;
+};
+
+TEST_F(GroupServiceTest, SourcesHearOfEachOtherAndAreReadyTogether) {
+  Source first(device_.get(), 0, 2);
+  Source second(device_.get(), 1, 2);
+  SY_ASSERT_OK(second.Join(service_));
+  EXPECT_FALSE(second.source_keys.has_value()) << "the other has not joined";
+  SY_ASSERT_OK(first.Join(service_));
+  ASSERT_TRUE(first.source_keys.has_value());
+  EXPECT_EQ(first.source_keys->keys,
+            (std::vector<std::string>{first.request.key, second.request.key}));
+  EXPECT_EQ(second.source_keys, first.source_keys);
+
+  SY_ASSERT_OK(first.GiveKeys(service_));
+  EXPECT_FALSE(first.ready) << "the second does not look at the log yet";
+  SY_ASSERT_OK(second.GiveKeys(service_));
+  EXPECT_TRUE(first.ready);
+  EXPECT_TRUE(second.ready);
+
+  for (int step = 0; step < 3; ++step) {
+    first.Append(LayerId{step % 2}, 1);
+    std::thread other([&] { SY_EXPECT_OK(second.TakePart()); });
+    SY_EXPECT_OK(first.TakePart());
+    other.join();
+  }
+  EXPECT_EQ(service_.counts().groups, 1U);
+  service_.Leave(first.member);
+  EXPECT_THAT(second.Ended(kLong), FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost));
+  EXPECT_TRUE(first.Ended(Duration::zero()).ok()) << "it has left by itself";
+  EXPECT_EQ(service_.counts().groups, 0U);
+}
+
+TEST_F(GroupServiceTest, WhoWasNotGrantedItsPlaceIsRefused) {
+  Source source(device_.get(), 0, 2);
+  source.request.group.source = 1;  // another place than the signed one
+  EXPECT_THAT(source.Join(service_),
+              FailsWith(absl::StatusCode::kUnauthenticated, Reason::kBadGrant));
+  source.request.group = {};
+  EXPECT_THAT(source.Join(service_),
+              FailsWith(absl::StatusCode::kUnauthenticated, Reason::kBadGrant));
+  EXPECT_FALSE(experts_->IsBound("demo", Epoch{1})) << "nothing stays";
+
+  Source stale(device_.get(), 0, 1, 7);
+  EXPECT_THAT(stale.Join(service_),
+              FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch));
+  EXPECT_EQ(service_.counts().groups, 0U);
+}
+
+TEST_F(GroupServiceTest, SourcesThatDoNotFitAreRefusedAndTheGroupGoesOn) {
+  Source first(device_.get(), 0, 2);
+  SY_ASSERT_OK(first.Join(service_));
+  Source again(device_.get(), 0, 2);
+  EXPECT_THAT(again.Join(service_),
+              FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
+  Source other(device_.get(), 1, 2);
+  other.request.attach.max_tokens = 2;
+  other.Sign();
+  EXPECT_THAT(other.Join(service_),
+              FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
+  Source beyond(device_.get(), 1, 2);
+  beyond.request.group.id.low = 77;
+  beyond.request.group.source = 2;
+  beyond.Sign();
+  EXPECT_THAT(beyond.Join(service_),
+              FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadRequest));
+
+  Source second(device_.get(), 1, 2);
+  SY_EXPECT_OK(second.Join(service_));
+  EXPECT_TRUE(first.source_keys.has_value());
+}
+
+TEST_F(GroupServiceTest, GroupsAreBounded) {
+  std::vector<std::unique_ptr<Source>> sources;
+  for (std::uint64_t g = 0; g < 3; ++g) {
+    sources.push_back(std::make_unique<Source>(device_.get(), 0, 1));
+    sources.back()->request.group.id.low = 10 + g;
+    sources.back()->Sign();
+  }
+  SY_ASSERT_OK(sources[0]->Join(service_));
+  SY_ASSERT_OK(sources[1]->Join(service_));
+  EXPECT_THAT(sources[2]->Join(service_),
+              FailsWith(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions));
+  service_.Leave(sources[0]->member);
+  SY_EXPECT_OK(sources[2]->Join(service_));
+}
+
+TEST_F(GroupServiceTest, AStepOfAnEpochOrALayerThatItLacksEndsTheGroup) {
+  auto source = Formed();
+  source->Append(LayerId{0}, 9);
+  const absl::Status epoch = source->Ended(kLong);
+  EXPECT_THAT(epoch, FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch));
+
+  source = Formed();
+  source->Append(LayerId{40}, 1);
+  EXPECT_THAT(source->Ended(kLong), FailsWith(absl::StatusCode::kNotFound, Reason::kUnknownLayer));
+  EXPECT_FALSE(experts_->IsBound("demo", Epoch{1}));
+}
+
+// The source has appended a step and never takes part.
+TEST_F(GroupServiceTest, ASourceThatStandsStillEndsTheGroupInItsDeadline) {
+  auto source = std::make_unique<Source>(device_.get(), 0, 1);
+  source->request.attach.step_deadline = std::chrono::milliseconds(100);
+  SY_ASSERT_OK(source->Join(service_));
+  SY_ASSERT_OK(source->GiveKeys(service_));
+  source->Append(LayerId{0}, 1);
+
+  const absl::Status ended = source->Ended(kLong);
+
+  EXPECT_THAT(ended, FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost));
+  EXPECT_THAT(std::string(ended.message()), HasSubstr("rank 1, step 0"));
+}
+
+// Its stream ends, which is evidence: other groups of the worker do not wait for the deadline.
+TEST_F(GroupServiceTest, ASourceThatLeavesIsWaitedForNoLonger) {
+  auto source = Formed();
+  source->Append(LayerId{0}, 1);
+  const auto begun = std::chrono::steady_clock::now();
+  service_.Leave(source->member);
+  auto other = std::make_unique<Source>(device_.get(), 0, 1);
+  other->request.group.id.low = 5;
+  other->Sign();
+  SY_ASSERT_OK(other->Join(service_));
+  SY_ASSERT_OK(other->GiveKeys(service_));
+  other->Append(LayerId{1}, 1);
+
+  SY_EXPECT_OK(other->TakePart());
+
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(4))
+      << "the deadline is 5 s";
+}
+
+TEST_F(GroupServiceTest, AnEpochIsBoundAndReleasedOnTheStream) {
+  auto source = Formed();
+  Activate(2);
+  SY_ASSERT_OK(service_.Bind(source->member, {.epoch = Epoch{2}, .hash = HashOf(MakePlan(2, 1))}));
+  EXPECT_THAT(service_.Bind(source->member, {.epoch = Epoch{3}, .hash = {}}),
+              FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch));
+  source->Append(LayerId{1}, 2);
+  SY_EXPECT_OK(source->TakePart());
+  service_.Release(source->member, {Epoch{1}});
+  EXPECT_FALSE(experts_->IsBound("demo", Epoch{1}));
+  source->Append(LayerId{1}, 2);
+  SY_EXPECT_OK(source->TakePart());
+  service_.Leave(source->member);
+  EXPECT_FALSE(experts_->IsBound("demo", Epoch{2}));
+}
+
+TEST_F(GroupServiceTest, AWorkerThatEndsTellsItsSources) {
+  auto source = Formed();
+  service_.Stop();
+  EXPECT_THAT(source->Ended(kLong), FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost));
+  Source late(device_.get(), 0, 1);
+  EXPECT_THAT(late.Join(service_), FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost));
+}
+
+}  // namespace
+}  // namespace switchyard

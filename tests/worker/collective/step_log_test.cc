@@ -1,0 +1,179 @@
+#include "worker/collective/step_log.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+#include "core/rng.h"
+
+namespace switchyard {
+namespace {
+
+using Appended = StepLog::Appended;
+
+// Memory as processes share it: zeroed, in whole lines.
+class Shared {
+ public:
+  Shared()
+      : memory_(static_cast<std::byte*>(std::aligned_alloc(64, StepLog::Bytes())), &std::free) {
+    std::fill_n(memory_.get(), StepLog::Bytes(), std::byte{0});
+  }
+  [[nodiscard]] std::span<std::byte> span() const { return {memory_.get(), StepLog::Bytes()}; }
+
+ private:
+  const std::unique_ptr<std::byte, decltype(&std::free)> memory_;
+};
+
+LoggedStep StepOf(std::uint64_t number) {
+  return {.group = static_cast<std::uint32_t>(number % LoggedStep::kGroupsMax),
+          .layer = LayerId{static_cast<std::int32_t>(number % LoggedStep::kLayersMax)},
+          .cover = static_cast<std::int32_t>(number % LoggedStep::kCoverMax) + 1,
+          .epoch = number & LoggedStep::kEpochMask};
+}
+
+TEST(StepLogTest, GivesBackWhatWasAppended) {
+  const Shared shared;
+  StepLog log = StepLog::Make(shared.span());
+  const LoggedStep last{.group = LoggedStep::kGroupsMax - 1,
+                        .layer = LayerId{LoggedStep::kLayersMax - 1},
+                        .cover = LoggedStep::kCoverMax,
+                        .epoch = LoggedStep::kEpochMask};
+
+  EXPECT_EQ(log.At(0), std::nullopt);
+  EXPECT_EQ(log.Append(0, StepOf(0)), Appended::kYes);
+  EXPECT_EQ(log.Append(1, last), Appended::kYes);
+
+  const StepLog view = StepLog::View(shared.span());
+  EXPECT_EQ(view.At(0), StepOf(0));
+  EXPECT_EQ(view.At(1), last);
+  EXPECT_EQ(view.At(2), std::nullopt);
+  EXPECT_EQ(view.end(), 2U);
+}
+
+TEST(StepLogTest, ANumberIsGivenOnce) {
+  const Shared shared;
+  StepLog log = StepLog::Make(shared.span());
+  ASSERT_EQ(log.Append(0, StepOf(0)), Appended::kYes);
+
+  EXPECT_EQ(log.Append(0, StepOf(7)), Appended::kTaken);
+  EXPECT_EQ(log.At(0), StepOf(0));
+}
+
+// Three laps, so that a step of an earlier one is not taken for a later one's.
+TEST(StepLogTest, StepsOfEarlierLapsAreGone) {
+  const Shared shared;
+  StepLog log = StepLog::Make(shared.span());
+  for (std::uint64_t n = 0; n < 3 * StepLog::kSteps; ++n) {
+    ASSERT_EQ(log.At(n), std::nullopt) << n;
+    ASSERT_EQ(log.Append(n, StepOf(n)), Appended::kYes) << n;
+    ASSERT_EQ(log.At(n), StepOf(n)) << n;
+    if (n < StepLog::kSteps) continue;
+    ASSERT_EQ(log.At(n - StepLog::kSteps), std::nullopt) << n;
+  }
+  EXPECT_EQ(log.Append(5, StepOf(5)), Appended::kTaken) << "long past";
+}
+
+TEST(StepLogTest, NothingIsReplacedBeforeAllHaveMadeIt) {
+  const Shared shared;
+  StepLog log = StepLog::Make(shared.span());
+  const std::uint32_t slow = log.Enter(0);
+  const std::uint32_t quick = log.Enter(0);
+  for (std::uint64_t n = 0; n < StepLog::kSteps; ++n) {
+    ASSERT_EQ(log.Append(n, StepOf(n)), Appended::kYes);
+  }
+  log.Done(quick, StepLog::kSteps);
+
+  EXPECT_EQ(log.Append(StepLog::kSteps, StepOf(1)), Appended::kFull);
+  log.Done(slow, 1);
+  EXPECT_EQ(log.Append(StepLog::kSteps, StepOf(1)), Appended::kYes);
+  EXPECT_EQ(log.Append(StepLog::kSteps + 1, StepOf(1)), Appended::kFull);
+  log.Leave(slow);
+  EXPECT_EQ(log.Append(StepLog::kSteps + 1, StepOf(1)), Appended::kYes);
+}
+
+TEST(StepLogTest, PlacesAreBoundedAndComeBack) {
+  const Shared shared;
+  StepLog log = StepLog::Make(shared.span());
+  std::set<std::uint32_t> places;
+  for (std::uint32_t i = 0; i < StepLog::kPlacesMax; ++i) places.insert(log.Enter(0));
+
+  EXPECT_EQ(places.size(), StepLog::kPlacesMax);
+  EXPECT_EQ(log.Enter(0), StepLog::kNoPlace);
+  log.Leave(9);
+  EXPECT_EQ(log.Enter(3), 9U);
+  EXPECT_EQ(log.done(9), 3U);
+}
+
+TEST(StepLogTest, AWaitEndsWithTheStepAndInTime) {
+  const Shared shared;
+  StepLog log = StepLog::Make(shared.span());
+  EXPECT_FALSE(log.WaitFor(0, std::chrono::microseconds(10), std::chrono::milliseconds(5)));
+
+  // Now and then the waiter is about to sleep, or asleep, when the step comes.
+  constexpr std::uint64_t kRounds = 2000;
+  std::thread other([&] {
+    for (std::uint64_t n = 0; n < kRounds; ++n) {
+      ASSERT_EQ(log.Append(2 * n, StepOf(n)), Appended::kYes);
+      ASSERT_TRUE(log.WaitFor(2 * n + 1, Duration::zero(), std::chrono::seconds(20)));
+    }
+  });
+  for (std::uint64_t n = 0; n < kRounds; ++n) {
+    ASSERT_TRUE(log.WaitFor(2 * n, Duration::zero(), std::chrono::seconds(20)));
+    ASSERT_EQ(log.Append(2 * n + 1, StepOf(n)), Appended::kYes);
+  }
+  other.join();
+}
+
+// Appenders and readers at once: every number has one step, and all readers see the same steps.
+TEST(StepLogTest, AllSeeOneOrder) {
+  constexpr std::uint64_t kOfEach = 6000;
+  constexpr std::uint32_t kAppenders = 3;
+  constexpr std::uint64_t kAll = kOfEach * kAppenders;
+  const Shared shared;
+  StepLog log = StepLog::Make(shared.span());
+  std::vector<std::vector<LoggedStep>> seen(2);
+  std::vector<std::uint32_t> places = {log.Enter(0), log.Enter(0)};
+  std::vector<std::thread> threads;
+  for (std::size_t r = 0; r < seen.size(); ++r) {
+    threads.emplace_back([&, r] {
+      StepLog own = StepLog::View(shared.span());
+      for (std::uint64_t n = 0; n < kAll; ++n) {
+        while (!own.WaitFor(n, std::chrono::microseconds(5), std::chrono::milliseconds(5))) {
+        }
+        seen[r].push_back(*own.At(n));
+        own.Done(places[r], n + 1);
+      }
+    });
+  }
+  for (std::uint32_t a = 0; a < kAppenders; ++a) {
+    threads.emplace_back([&, a] {
+      StepLog own = StepLog::View(shared.span());
+      std::uint64_t number = 0;
+      for (std::uint64_t i = 0; i < kOfEach; ++i) {
+        const LoggedStep step{.group = a, .layer = LayerId{1}, .cover = 1, .epoch = i};
+        for (;;) {
+          const Appended appended = own.Append(number, step);
+          if (appended != Appended::kFull) ++number;
+          if (appended == Appended::kYes) break;
+          if (appended == Appended::kFull) std::this_thread::yield();
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+
+  EXPECT_EQ(seen[0], seen[1]);
+  std::vector<std::uint64_t> next(kAppenders, 0);
+  for (const LoggedStep& step : seen[0]) {
+    ASSERT_LT(step.group, kAppenders);
+    EXPECT_EQ(step.epoch, next[step.group]++) << "of appender " << step.group;
+  }
+}
+
+}  // namespace
+}  // namespace switchyard

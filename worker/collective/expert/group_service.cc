@@ -1,0 +1,361 @@
+#include "worker/collective/expert/group_service.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+#include "core/base/error.h"
+#include "core/base/status_macros.h"
+#include "core/resolve/collective_group.h"
+#include "worker/collective/group_spec.h"
+#include "worker/collective/shared_log.h"
+#include "worker/expert/attach_grant.h"
+
+namespace switchyard {
+
+// One group in one epoch's forming. `exchange` and `facts` are constant; the rest has a lock of its
+// own, because the follower's thread asks while the service's lock may be held.
+class GroupService::Group final : public FollowedGroup {
+ public:
+  Group(GroupService* service, const JoinRequest& first, const CollectiveGroup& facts,
+        std::unique_ptr<Exchange> exchange, std::int32_t rank)
+      : service_(service),
+        deployment_(first.attach.deployment),
+        facts_(facts),
+        exchange_(std::move(exchange)),
+        rank_(rank),
+        sources_(static_cast<std::size_t>(facts.sources)) {}
+
+  struct Source {
+    GroupSink* sink = nullptr;  // null: not there
+    SessionId session;
+    std::string key;
+    std::vector<Epoch> bound;
+    bool has_given_keys = false;
+  };
+
+  [[nodiscard]] Exchange& exchange() override { return *exchange_; }
+  absl::StatusOr<std::shared_ptr<const ExpertTable>> ExpertsOf(const LoggedStep& step) override;
+  void OnFailed(const absl::Status& why) override { service_->OnFailed(this, why); }
+
+  [[nodiscard]] const CollectiveGroup& facts() const { return facts_; }
+  [[nodiscard]] const std::string& deployment() const { return deployment_; }
+  [[nodiscard]] std::int32_t rank() const { return rank_; }
+
+  // Under the service's lock.
+  bool formed = false;     // the keys are taken
+  bool announced = false;  // the sources' keys are sent
+  std::uint32_t number = 0;
+
+  // Under the service's lock; the lock of sources_ besides, where the follower reads.
+  [[nodiscard]] const std::vector<Source>& sources() const { return sources_; }
+  template <typename Change>
+  void ChangeSource(std::size_t source, Change change) {
+    const MutexLock lock(mutex_);
+    change(&sources_[source]);
+  }
+
+ private:
+  GroupService* const service_;
+  const std::string deployment_;
+  const CollectiveGroup facts_;
+  const std::unique_ptr<Exchange> exchange_;
+  const std::int32_t rank_;
+  Mutex mutex_;
+  std::vector<Source> sources_;
+};
+
+// The epoch is one that some source of the group still binds.
+absl::StatusOr<std::shared_ptr<const ExpertTable>> GroupService::Group::ExpertsOf(
+    const LoggedStep& step) {
+  absl::Status last = MakeError(
+      absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch,
+      absl::StrFormat("worker %s: a step of a group names an epoch of %s that no source binds",
+                      service_->options_.worker_id, deployment_));
+  const MutexLock lock(mutex_);
+  for (const Source& source : sources_) {
+    for (const Epoch epoch : source.bound) {
+      if (!step.Is(epoch)) continue;
+      auto runtime = service_->options_.experts->Bound(source.session, deployment_, epoch);
+      if (!runtime.ok()) {
+        last = runtime.status();
+        continue;
+      }
+      const LayerRuntime* const layer = (*runtime)->FindLayer(step.layer);
+      if (layer != nullptr && layer->table != nullptr) {
+        return std::shared_ptr<const ExpertTable>(*runtime, layer->table.get());
+      }
+      return MakeError(absl::StatusCode::kNotFound, Reason::kUnknownLayer,
+                       absl::StrFormat("epoch %d of %s has no MoE layer %d here", epoch.value,
+                                       deployment_, step.layer.value),
+                       {{"layer", absl::StrCat(step.layer.value)}});
+    }
+  }
+  return last;
+}
+
+GroupService::GroupService(Options options) : options_(std::move(options)) {}
+
+GroupService::~GroupService() { Stop(); }
+
+absl::StatusOr<std::shared_ptr<const EpochRuntime>> GroupService::BindFirst(
+    const JoinRequest& request) {
+  const AttachRequest& attach = request.attach;
+  SY_RETURN_IF_ERROR(options_.experts->Bind({.deployment = attach.deployment,
+                                             .session = attach.session,
+                                             .epoch = attach.epoch,
+                                             .hash = attach.hash,
+                                             .step_deadline = attach.step_deadline}));
+  SY_ASSIGN_OR_RETURN(auto runtime,
+                      options_.experts->Bound(attach.session, attach.deployment, attach.epoch));
+  const absl::Status granted = CheckGrant(request, *runtime, options_.worker_id);
+  if (granted.ok()) return runtime;
+  options_.experts->Release(attach.session, attach.epoch);
+  return granted;
+}
+
+absl::StatusOr<std::shared_ptr<GroupService::Group>> GroupService::FindOrMake(
+    const JoinRequest& request, const EpochRuntime& runtime) {
+  SY_ASSIGN_OR_RETURN(const CollectiveGroup facts,
+                      ResolveCollective(runtime.plan, {.phase = request.attach.phase,
+                                                       .mode = request.attach.mode,
+                                                       .source = request.source,
+                                                       .max_tokens = request.attach.max_tokens,
+                                                       .sources = request.group.sources}));
+  const GroupKey key{request.group.id, request.attach.epoch};
+  const auto at = groups_.find(key);
+  if (at != groups_.end()) {
+    const Group& group = *at->second;
+    const auto source = static_cast<std::size_t>(request.group.source);
+    if (group.facts() == facts && request.group.source >= 0 && source < group.sources().size() &&
+        group.sources()[source].sink == nullptr && !group.announced) {
+      return at->second;
+    }
+    return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
+                     absl::StrFormat("worker %s: source %d means another group than those before "
+                                     "it, or has joined already; open all their sessions alike",
+                                     options_.worker_id, request.group.source));
+  }
+  if (groups_.size() >= options_.groups_max) {
+    return MakeError(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions,
+                     absl::StrFormat("worker %s is in %d groups; close some", options_.worker_id,
+                                     groups_.size()));
+  }
+  if (request.group.source < 0 || request.group.source >= facts.sources) {
+    return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
+                     absl::StrFormat("source %d of %d", request.group.source, facts.sources));
+  }
+  const std::int32_t rank = runtime.self.value;
+  SY_ASSIGN_OR_RETURN(auto exchange, options_.device->MakeExchange(SpecOf(facts), rank));
+  auto group = std::make_shared<Group>(this, request, facts, std::move(exchange), rank);
+  groups_.emplace(key, group);
+  return group;
+}
+
+absl::StatusOr<std::pair<GroupService::MemberId, JoinAnswer>> GroupService::Join(
+    const JoinRequest& request, GroupSink* sink) {
+  SY_ASSIGN_OR_RETURN(const auto runtime, BindFirst(request));
+  const MutexLock lock(mutex_);
+  if (stopping_) {
+    return MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost,
+                     absl::StrCat("worker ", options_.worker_id, " is about to end"));
+  }
+  auto found = FindOrMake(request, *runtime);
+  if (!found.ok()) {
+    options_.experts->Release(request.attach.session, request.attach.epoch);
+    return found.status();
+  }
+  const auto source = static_cast<std::size_t>(request.group.source);
+  (*found)->ChangeSource(source, [&](Group::Source* of) {
+    *of = {.sink = sink,
+           .session = request.attach.session,
+           .key = request.key,
+           .bound = {request.attach.epoch}};
+  });
+  const MemberId member = ++last_member_;
+  members_.emplace(member, Member{.group = *found, .source = source});
+  return std::pair(member, JoinAnswer{.key = (*found)->exchange().key()});
+}
+
+absl::Status GroupService::FollowOwnLog() {
+  if (follower_ != nullptr) return absl::OkStatus();
+  SY_ASSIGN_OR_RETURN(auto log, SharedLog::Make(options_.ring_dir, options_.rng));
+  SY_ASSIGN_OR_RETURN(follower_,
+                      LogFollower::Start(options_.device, std::move(log), options_.spin));
+  return absl::OkStatus();
+}
+
+absl::Status GroupService::Follow(const std::string& log_key,
+                                  std::unique_ptr<LogFollower>* former) {
+  if (follower_ != nullptr && follower_->log_key() == log_key) return absl::OkStatus();
+  if (follower_ != nullptr && follower_->groups() > 0) {
+    return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kUnsupported,
+                     absl::StrCat("worker ", options_.worker_id,
+                                  " is in groups of another first worker; a worker follows the "
+                                  "steps of one; close those sessions, or use p2p"),
+                     {{"worker", options_.worker_id}});
+  }
+  if (follower_ != nullptr) steps_before_ += follower_->steps_made();
+  *former = std::move(follower_);
+  SY_ASSIGN_OR_RETURN(auto log, SharedLog::Open(log_key, options_.ring_dir));
+  SY_ASSIGN_OR_RETURN(follower_,
+                      LogFollower::Start(options_.device, std::move(log), options_.spin));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<GroupService::Group>> GroupService::Find(MemberId member) {
+  const auto at = members_.find(member);
+  if (at != members_.end()) return at->second.group;
+  return MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost,
+                   absl::StrCat("worker ", options_.worker_id, ": the group has ended"),
+                   {{"worker", options_.worker_id}});
+}
+
+absl::Status GroupService::Announce(MemberId member) {
+  const MutexLock lock(mutex_);
+  SY_ASSIGN_OR_RETURN(const auto group, Find(member));
+  const auto& sources = group->sources();
+  const bool all = std::all_of(sources.begin(), sources.end(),
+                               [](const Group::Source& source) { return source.sink != nullptr; });
+  if (group->rank() != 0 || !all || group->announced) return absl::OkStatus();
+  // The first worker of its own groups may follow another's log no more than the others.
+  SY_RETURN_IF_ERROR(FollowOwnLog());
+  SourceKeys keys;
+  for (const Group::Source& source : sources) keys.keys.push_back(source.key);
+  keys.log = follower_->log_key();
+  do {
+    last_number_ = (last_number_ + 1) % LoggedStep::kGroupsMax;
+  } while (std::any_of(groups_.begin(), groups_.end(), [&](const auto& entry) {
+    return entry.second->announced && entry.second->number == last_number_;
+  }));
+  keys.group = group->number = last_number_;
+  group->announced = true;
+  for (const Group::Source& source : sources) source.sink->OnSourceKeys(keys);
+  return absl::OkStatus();
+}
+
+absl::Status GroupService::TakeKeys(MemberId member, const GroupKeys& keys) {
+  std::unique_ptr<LogFollower> former;  // ends without the lock, which its thread may wait for
+  const MutexLock lock(mutex_);
+  SY_ASSIGN_OR_RETURN(const auto group, Find(member));
+  if (!group->formed) SY_RETURN_IF_ERROR(Form(group, keys, &former));
+  const std::size_t source = members_.at(member).source;
+  group->ChangeSource(source, [](Group::Source* of) { of->has_given_keys = true; });
+  const auto& sources = group->sources();
+  if (group->rank() != 0) {
+    sources[source].sink->OnReady();
+  } else if (std::all_of(sources.begin(), sources.end(),
+                         [](const Group::Source& of) { return of.has_given_keys; })) {
+    for (const Group::Source& of : sources) of.sink->OnReady();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GroupService::Form(const std::shared_ptr<Group>& group, const GroupKeys& keys,
+                                std::unique_ptr<LogFollower>* former) {
+  if (keys.group >= LoggedStep::kGroupsMax) {
+    return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
+                     absl::StrCat("a group's number is below ", LoggedStep::kGroupsMax));
+  }
+  SY_RETURN_IF_ERROR(Follow(keys.log, former));
+  Duration patience{};
+  for (const Group::Source& source : group->sources()) {
+    patience = std::max(patience, options_.experts->StepDeadlineOf(source.session));
+  }
+  SY_RETURN_IF_ERROR(group->exchange().Join(keys.keys, patience));
+  group->formed = true;
+  group->announced = true;
+  group->number = keys.group;
+  follower_->Add(keys.group, group);
+  return absl::OkStatus();
+}
+
+absl::Status GroupService::Bind(MemberId member, const BindRequest& request) {
+  const MutexLock lock(mutex_);
+  SY_ASSIGN_OR_RETURN(const auto group, Find(member));
+  const std::size_t source = members_.at(member).source;
+  SY_RETURN_IF_ERROR(options_.experts->Bind({.deployment = group->deployment(),
+                                             .session = group->sources()[source].session,
+                                             .epoch = request.epoch,
+                                             .hash = request.hash,
+                                             .step_deadline = request.step_deadline}));
+  group->ChangeSource(source, [&](Group::Source* of) {
+    if (std::find(of->bound.begin(), of->bound.end(), request.epoch) == of->bound.end()) {
+      of->bound.push_back(request.epoch);
+    }
+  });
+  return absl::OkStatus();
+}
+
+void GroupService::Release(MemberId member, const ReleaseRequest& request) {
+  const MutexLock lock(mutex_);
+  const auto at = members_.find(member);
+  if (at == members_.end()) return;
+  Group& group = *at->second.group;
+  group.ChangeSource(at->second.source,
+                     [&](Group::Source* of) { std::erase(of->bound, request.epoch); });
+  options_.experts->Release(group.sources()[at->second.source].session, request.epoch);
+}
+
+void GroupService::Leave(MemberId member) {
+  const MutexLock lock(mutex_);
+  const auto at = members_.find(member);
+  if (at == members_.end()) return;
+  const std::shared_ptr<Group> group = at->second.group;
+  // It makes no more steps: this worker's device need not wait for it.
+  group->exchange().Lose(group->facts().workers + static_cast<std::int32_t>(at->second.source));
+  // The one that leaves does not want to hear of it.
+  group->ChangeSource(at->second.source, [](Group::Source* of) { of->sink = nullptr; });
+  End(group, MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost,
+                       absl::StrFormat("source %d of the group has left", at->second.source)));
+}
+
+void GroupService::OnFailed(const Group* group, const absl::Status& why) {
+  const MutexLock lock(mutex_);
+  const auto at = std::find_if(groups_.begin(), groups_.end(),
+                               [&](const auto& entry) { return entry.second.get() == group; });
+  if (at != groups_.end()) End(std::shared_ptr<Group>(at->second), why);
+}
+
+void GroupService::End(const std::shared_ptr<Group>& group, const absl::Status& why) {
+  if (group->formed) follower_->Remove(group->number);
+  std::erase_if(groups_, [&](const auto& entry) { return entry.second == group; });
+  std::erase_if(members_, [&](const auto& entry) { return entry.second.group == group; });
+  for (const Group::Source& source : group->sources()) {
+    for (const Epoch epoch : source.bound) options_.experts->Release(source.session, epoch);
+    if (!HasSession(source.session)) options_.experts->Close(source.session);
+    if (source.sink != nullptr) source.sink->OnGroupEnded(why);
+  }
+}
+
+bool GroupService::HasSession(SessionId session) const {
+  return std::any_of(groups_.begin(), groups_.end(), [&](const auto& entry) {
+    const auto& sources = entry.second->sources();
+    return std::any_of(sources.begin(), sources.end(),
+                       [&](const Group::Source& source) { return source.session == session; });
+  });
+}
+
+GroupService::Counts GroupService::counts() const {
+  const MutexLock lock(mutex_);
+  const std::uint64_t now = follower_ == nullptr ? 0 : follower_->steps_made();
+  return {.groups = groups_.size(), .steps = steps_before_ + now};
+}
+
+void GroupService::Stop() {
+  std::unique_ptr<LogFollower> follower;  // its thread calls OnFailed, so it ends without the lock
+  {
+    const MutexLock lock(mutex_);
+    stopping_ = true;
+    while (!groups_.empty()) {
+      End(std::shared_ptr<Group>(groups_.begin()->second),
+          MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost,
+                    absl::StrCat("worker ", options_.worker_id, " ends"),
+                    {{"worker", options_.worker_id}}));
+    }
+    follower = std::move(follower_);
+  }
+}
+
+}  // namespace switchyard

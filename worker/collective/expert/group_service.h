@@ -1,0 +1,130 @@
+// A worker's part in collective sessions: forms groups with sources and other workers
+// (core/group_messages.h), and makes the steps of their logs (log_follower.h).
+//
+//   Join -> JoinAnswer ... Announce -> SourceKeys ... TakeKeys -> ready ... Bind, Release ... Leave
+//
+// A group ends as a whole: when a source leaves, when a step of it fails, when this worker stops.
+// Its sources hear why; steps that have begun end by their own waits.
+//
+// A worker follows one log at a time, that of the first worker of its groups: with two, steps of
+// two groups could begin in another order here than elsewhere.
+//
+// Thread-safe. Join and TakeKeys take milliseconds, for memory of the device; sinks are called with
+// the lock held, so that none is called after Leave has returned, and return quickly.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "core/base/clock.h"
+#include "core/base/mutex.h"
+#include "core/group_messages.h"
+#include "core/rng.h"
+#include "core/session_messages.h"
+#include "worker/collective/expert/log_follower.h"
+#include "worker/device/device_backend.h"
+#include "worker/expert/direct_experts.h"
+
+namespace switchyard {
+
+// A source's stream to this worker.
+class GroupSink {
+ public:
+  // From the worker of rank 0, once.
+  virtual void OnSourceKeys(const SourceKeys& keys) = 0;
+  // The group is ready, as far as this worker is concerned; once, after TakeKeys.
+  virtual void OnReady() = 0;
+  // The last call.
+  virtual void OnGroupEnded(const absl::Status& why) = 0;
+
+ protected:
+  ~GroupSink() = default;
+};
+
+class GroupService {
+ public:
+  struct Options {
+    std::string worker_id;
+    DeviceBackend* device = nullptr;   // these three outlive the service
+    DirectExperts* experts = nullptr;  // holds the epochs that groups bind
+    Rng* rng = nullptr;
+    std::string ring_dir;  // of sockets
+    Duration spin = std::chrono::microseconds(200);
+    std::size_t groups_max = 16;
+  };
+  using MemberId = std::uint64_t;  // a source in a group
+
+  explicit GroupService(Options options);
+  ~GroupService();
+  GroupService(const GroupService&) = delete;
+  GroupService& operator=(const GroupService&) = delete;
+
+  // Errors: kFailedPrecondition (STALE_EPOCH) as DirectExperts::Bind; kUnauthenticated (BAD_GRANT);
+  // those of ResolveCollective and MakeExchange; kInvalidArgument (BAD_CONFIG) for a source that
+  // means another group than those before it; kResourceExhausted (TOO_MANY_SESSIONS).
+  absl::StatusOr<std::pair<MemberId, JoinAnswer>> Join(const JoinRequest& request, GroupSink* sink);
+  // After the answer of Join is on its way. On the first worker it sends the keys of all sources
+  // once the last of them has joined. Errors: those of SharedLog::Make.
+  absl::Status Announce(MemberId member);
+  // OnReady follows, on the first worker once all sources have given their keys: none of them makes
+  // a step before all look at the log. Errors: those of Exchange::Join and
+  // SharedLog::Open; kFailedPrecondition (UNSUPPORTED) if the worker follows another log.
+  absl::Status TakeKeys(MemberId member, const GroupKeys& keys);
+  // As ExpertService's.
+  absl::Status Bind(MemberId member, const BindRequest& request);
+  void Release(MemberId member, const ReleaseRequest& request);
+  void Leave(MemberId member);
+
+  struct Counts {
+    std::size_t groups = 0;
+    std::uint64_t steps = 0;
+  };
+  [[nodiscard]] Counts counts() const;
+  // Ends all groups with kUnavailable (WORKER_LOST).
+  void Stop();
+
+ private:
+  class Group;
+  struct Member {
+    std::shared_ptr<Group> group;
+    std::size_t source = 0;
+  };
+  // A group of one id is formed anew on another epoch.
+  using GroupKey = std::pair<GroupId, Epoch>;
+
+  absl::StatusOr<std::shared_ptr<const EpochRuntime>> BindFirst(const JoinRequest& request);
+  absl::StatusOr<std::shared_ptr<Group>> FindOrMake(const JoinRequest& request,
+                                                    const EpochRuntime& runtime)
+      SY_REQUIRES(mutex_);
+  absl::Status FollowOwnLog() SY_REQUIRES(mutex_);
+  // `former`: a follower that ends for it, for the caller to destroy without the lock.
+  absl::Status Follow(const std::string& log_key, std::unique_ptr<LogFollower>* former)
+      SY_REQUIRES(mutex_);
+  absl::Status Form(const std::shared_ptr<Group>& group, const GroupKeys& keys,
+                    std::unique_ptr<LogFollower>* former) SY_REQUIRES(mutex_);
+  absl::StatusOr<std::shared_ptr<Group>> Find(MemberId member) SY_REQUIRES(mutex_);
+  void OnFailed(const Group* group, const absl::Status& why);
+  [[nodiscard]] bool HasSession(SessionId session) const SY_REQUIRES(mutex_);
+  void End(const std::shared_ptr<Group>& group, const absl::Status& why) SY_REQUIRES(mutex_);
+
+  const Options options_;
+  mutable Mutex mutex_;
+  std::map<GroupKey, std::shared_ptr<Group>> groups_ SY_GUARDED_BY(mutex_);
+  std::map<MemberId, Member> members_ SY_GUARDED_BY(mutex_);
+  MemberId last_member_ SY_GUARDED_BY(mutex_) = 0;
+  std::uint32_t last_number_ SY_GUARDED_BY(mutex_) = 0;
+  std::uint64_t steps_before_ SY_GUARDED_BY(mutex_) = 0;  // of followers that are gone
+  bool stopping_ SY_GUARDED_BY(mutex_) = false;
+  std::unique_ptr<LogFollower> follower_ SY_GUARDED_BY(mutex_);
+};
+
+}  // namespace switchyard

@@ -1,0 +1,132 @@
+#include "worker/collective/expert/log_follower.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/status_macros.h"
+#include "worker/collective/shared_log.h"
+
+namespace switchyard {
+namespace {
+
+// A sleeping thread looks by itself so often, for a process that ended between append and wake.
+constexpr Duration kSleepMax = std::chrono::milliseconds(5);
+// A device that takes longer has been given up by its own waits.
+constexpr Duration kStepMax = std::chrono::seconds(120);
+
+}  // namespace
+
+LogFollower::LogFollower(std::unique_ptr<SharedLog> log, Duration spin)
+    : spin_(spin), log_(std::move(log)) {}
+
+const std::string& LogFollower::log_key() const { return log_->key(); }
+
+absl::StatusOr<std::unique_ptr<LogFollower>> LogFollower::Start(DeviceBackend* device,
+                                                                std::unique_ptr<SharedLog> log,
+                                                                Duration spin) {
+  std::unique_ptr<LogFollower> follower(new LogFollower(std::move(log), spin));
+  SY_ASSIGN_OR_RETURN(follower->stream_, device->MakeStream({.work_class = WorkClass::kDecode}));
+  for (auto& event : follower->events_) event = follower->stream_->MakeEvent();
+  StepLog& steps = follower->log_->log();
+  follower->next_ = steps.end();
+  follower->place_ = steps.Enter(follower->next_);
+  if (follower->place_ == StepLog::kNoPlace) {
+    return MakeError(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions,
+                     "too many workers follow the steps of this group's first worker");
+  }
+  follower->thread_ = std::thread([raw = follower.get()] { raw->Run(); });
+  return follower;
+}
+
+LogFollower::~LogFollower() {
+  stopping_.store(true);
+  log_->log().WakeAll();
+  if (thread_.joinable()) thread_.join();
+  log_->log().Leave(place_);
+}
+
+void LogFollower::Add(std::uint32_t number, std::shared_ptr<FollowedGroup> group) {
+  const MutexLock lock(mutex_);
+  groups_[number] = std::move(group);
+}
+
+void LogFollower::Remove(std::uint32_t number) {
+  std::shared_ptr<FollowedGroup> removed;  // dropped without the lock
+  const MutexLock lock(mutex_);
+  const auto at = groups_.find(number);
+  if (at == groups_.end()) return;
+  removed = std::move(at->second);
+  groups_.erase(at);
+}
+
+std::size_t LogFollower::groups() const {
+  const MutexLock lock(mutex_);
+  return groups_.size();
+}
+
+std::shared_ptr<FollowedGroup> LogFollower::Find(std::uint32_t number) const {
+  const MutexLock lock(mutex_);
+  const auto at = groups_.find(number);
+  return at == groups_.end() ? nullptr : at->second;
+}
+
+void LogFollower::Run() {
+  StepLog& steps = log_->log();
+  while (!stopping_.load(std::memory_order_relaxed)) {
+    Reap(kStepsAhead);
+    // While steps run, their ends are looked at; a device takes some ten microseconds for one.
+    const bool there =
+        begun_.empty() ? steps.WaitFor(next_, spin_, kSleepMax) : steps.At(next_).has_value();
+    if (!there) continue;
+    const std::optional<LoggedStep> step = steps.At(next_);
+    if (step.has_value()) Make(*step);
+    ++next_;
+    steps.Done(place_, next_);
+  }
+  Reap(0);
+}
+
+void LogFollower::Make(const LoggedStep& step) {
+  const std::shared_ptr<FollowedGroup> group = Find(step.group);
+  if (group == nullptr) return;  // this worker is not in it, or it has ended
+  Reap(kStepsAhead - 1);
+  const absl::Status enqueued = Enqueue(step, group);
+  if (!enqueued.ok()) Fail(group, enqueued);
+}
+
+absl::Status LogFollower::Enqueue(const LoggedStep& step,
+                                  const std::shared_ptr<FollowedGroup>& group) {
+  SY_ASSIGN_OR_RETURN(std::shared_ptr<const ExpertTable> experts, group->ExpertsOf(step));
+  SY_RETURN_IF_ERROR(group->exchange().Step(
+      stream_.get(), {.cover = step.cover, .tokens = 0, .experts = experts.get()}));
+  const std::size_t event = next_event_++ % kStepsAhead;
+  begun_.push_back({.group = group, .experts = std::move(experts), .event = event});
+  return stream_->Record(events_[event].get());
+}
+
+void LogFollower::Reap(std::size_t keep) {
+  while (!begun_.empty()) {
+    DeviceEvent& event = *events_[begun_.front().event];
+    if (!event.done()) {
+      if (begun_.size() <= keep) return;
+      (void)event.Wait(kStepMax);
+    }
+    const Begun ended = std::move(begun_.front());
+    begun_.pop_front();
+    made_.fetch_add(1, std::memory_order_relaxed);
+    absl::Status status = event.status();
+    if (status.ok()) status = ended.group->exchange().Fault();
+    if (!status.ok()) Fail(ended.group, status);
+  }
+}
+
+void LogFollower::Fail(const std::shared_ptr<FollowedGroup>& group, const absl::Status& why) {
+  {
+    const MutexLock lock(mutex_);
+    std::erase_if(groups_, [&](const auto& entry) { return entry.second == group; });
+  }
+  group->OnFailed(why);
+}
+
+}  // namespace switchyard

@@ -1,0 +1,100 @@
+// The thread of a worker that makes every step of a log: it enqueues the worker's part of each on
+// one stream of the device, in the order of the log, and waits for no device unless kStepsAhead
+// steps have not ended.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "core/base/clock.h"
+#include "core/base/mutex.h"
+#include "worker/collective/step_log.h"
+#include "worker/device/device_backend.h"
+
+namespace switchyard {
+
+class SharedLog;
+
+// A group as the follower sees it. All calls come from the follower's thread.
+class FollowedGroup {
+ public:
+  virtual ~FollowedGroup() = default;
+  [[nodiscard]] virtual Exchange& exchange() = 0;
+  // This worker's experts of the step's layer and epoch. Errors: UNKNOWN_LAYER, STALE_EPOCH.
+  virtual absl::StatusOr<std::shared_ptr<const ExpertTable>> ExpertsOf(const LoggedStep& step) = 0;
+  // The group makes no step any more; once.
+  virtual void OnFailed(const absl::Status& why) = 0;
+};
+
+class LogFollower {
+ public:
+  // Steps that are enqueued and have not ended.
+  static constexpr std::size_t kStepsAhead = 16;
+
+  // `device` outlives the follower. `spin`: how long the thread looks for the next step before it
+  // sleeps. Errors: those of MakeStream; kResourceExhausted (TOO_MANY_SESSIONS) if the log has no
+  // place for another worker.
+  static absl::StatusOr<std::unique_ptr<LogFollower>> Start(DeviceBackend* device,
+                                                            std::unique_ptr<SharedLog> log,
+                                                            Duration spin);
+  // Waits for the steps that have begun.
+  ~LogFollower();
+  LogFollower(const LogFollower&) = delete;
+  LogFollower& operator=(const LogFollower&) = delete;
+
+  // Makes the steps of group `number` from now on.
+  void Add(std::uint32_t number, std::shared_ptr<FollowedGroup> group);
+  // Begins none any more. Those that have begun keep the group until they end.
+  void Remove(std::uint32_t number);
+  [[nodiscard]] std::size_t groups() const;
+  [[nodiscard]] const std::string& log_key() const;
+  [[nodiscard]] std::uint64_t steps_made() const { return made_.load(std::memory_order_relaxed); }
+
+ private:
+  // A step that has begun.
+  struct Begun {
+    std::shared_ptr<FollowedGroup> group;
+    std::shared_ptr<const ExpertTable> experts;
+    std::size_t event = 0;
+  };
+
+  LogFollower(std::unique_ptr<SharedLog> log, Duration spin);
+  void Run();
+  void Make(const LoggedStep& step);
+  absl::Status Enqueue(const LoggedStep& step, const std::shared_ptr<FollowedGroup>& group);
+  // Takes away the steps that the device has ended, and waits until at most `keep` are left.
+  void Reap(std::size_t keep);
+  void Fail(const std::shared_ptr<FollowedGroup>& group, const absl::Status& why);
+  std::shared_ptr<FollowedGroup> Find(std::uint32_t number) const;
+
+  const Duration spin_;
+  const std::unique_ptr<SharedLog> log_;
+  std::uint32_t place_ = StepLog::kNoPlace;
+  std::unique_ptr<Stream> stream_;
+  std::array<std::unique_ptr<DeviceEvent>, kStepsAhead> events_;
+
+  mutable Mutex mutex_;
+  std::map<std::uint32_t, std::shared_ptr<FollowedGroup>> groups_ SY_GUARDED_BY(mutex_);
+
+  // Used by the thread only.
+  std::uint64_t next_ = 0;
+  std::size_t next_event_ = 0;
+  std::deque<Begun> begun_;
+
+  std::atomic<std::uint64_t> made_{0};
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;
+};
+
+}  // namespace switchyard

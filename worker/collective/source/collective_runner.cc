@@ -1,0 +1,478 @@
+#include "worker/collective/source/collective_runner.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+#include "core/base/error.h"
+#include "core/base/status_macros.h"
+
+namespace switchyard {
+namespace {
+
+constexpr Duration kFirstBackoff = std::chrono::milliseconds(50);
+constexpr Duration kBackoffMax = std::chrono::seconds(2);
+// A device ends every step by its own waits; whoever waits longer than this has lost it.
+constexpr Duration kDeviceMax = std::chrono::seconds(120);
+
+// The idle thread looks at its group so often.
+constexpr Duration kIdleWait = std::chrono::milliseconds(5);
+
+TimePoint Now() { return std::chrono::time_point_cast<Duration>(std::chrono::steady_clock::now()); }
+
+bool IsAligned16(const void* pointer) {
+  return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
+}
+
+CollectiveDemand DemandOf(const SessionGrant& grant) {
+  return {.phase = grant.request.phase,
+          .mode = grant.request.mode.value_or(DispatchMode::kNormal),
+          .source = grant.request.source,
+          .max_tokens = grant.request.max_tokens,
+          .sources = grant.group.sources};
+}
+
+// The same workers in the same order, by process.
+bool SameWorkers(const Plan& a, const Plan& b) {
+  return std::equal(a.workers.begin(), a.workers.end(), b.workers.begin(), b.workers.end(),
+                    [](const PlanWorker& one, const PlanWorker& other) {
+                      return one.incarnation == other.incarnation;
+                    });
+}
+
+// The first step of the group that is no result, as Exchange::Fault says.
+std::uint64_t StepOfFault(const absl::Status& fault) {
+  const std::map<std::string, std::string> metadata = MetadataOf(fault);
+  const auto at = metadata.find("step");
+  std::uint64_t step = 0;
+  return at != metadata.end() && absl::SimpleAtoi(at->second, &step) ? step : 0;
+}
+
+}  // namespace
+
+CollectiveRunner::CollectiveRunner(CollectiveRunnerOptions options)
+    : options_(std::move(options)), slots_(options_.steps_max) {
+  served_.plan.epoch = Epoch{};
+  for (Slot& slot : slots_) slot.event = options_.stream->MakeEvent();
+}
+
+CollectiveRunner::~CollectiveRunner() {
+  Close({});
+  if (idle_.joinable()) idle_.join();
+}
+
+absl::Status CollectiveRunner::Start(TimePoint /*now*/) {
+  if (options_.grant.request.strict || options_.grant.request.record_amax) {
+    return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kUnsupported,
+                     "a collective session is neither strict nor does it record magnitudes; use "
+                     "binding p2p");
+  }
+  SY_RETURN_IF_ERROR(ResolveCollective(options_.grant.plan, DemandOf(options_.grant)).status());
+  Form({.plan = options_.grant.plan, .hash = options_.grant.hash});
+  if (options_.grant.group.sources > 1) idle_ = std::thread([this] { RunIdle(); });
+  return absl::OkStatus();
+}
+
+void CollectiveRunner::Form(const PlanUpdate& on) {
+  SourceGroup::Options group;
+  group.channel = options_.channel;
+  group.device = options_.device.get();
+  group.ring_dir = options_.ring_dir;
+  group.grant = options_.grant;
+  group.grant.plan = on.plan;
+  group.grant.hash = on.hash;
+  group.wake = options_.wake;
+  forming_on_ = on;
+  form_again_.reset();
+  const auto facts = ResolveCollective(on.plan, DemandOf(options_.grant));
+  if (!facts.ok()) {  // another plan may come
+    last_error_ = facts.status();
+    return;
+  }
+  group.facts = *facts;
+  forming_ = std::make_shared<SourceGroup>(std::move(group));
+}
+
+void CollectiveRunner::OnPlan(const PlanUpdate& update, TimePoint /*now*/) {
+  const Epoch newest = pending_.has_value()  ? pending_->plan.epoch
+                       : forming_ != nullptr ? forming_on_.plan.epoch
+                                             : served_.plan.epoch;
+  if (update.plan.epoch <= newest) return;
+  pending_ = update;
+  binding_ = false;
+}
+
+RunnerProgress CollectiveRunner::Poll(TimePoint now) {
+  RunnerProgress progress;
+  if (!closed_) {
+    progress.worked = LookForEnd(now);
+    progress.worked |= FollowForming(now);
+    progress.worked |= FollowPlan(now);
+    if (form_again_.has_value() && forming_ == nullptr && now >= *form_again_) {
+      Form(forming_on_);
+      progress.worked = true;
+    }
+    if (!progress.worked && form_again_.has_value()) progress.wake_at = *form_again_;
+  }
+  progress.why = CheckOpen();
+  if (was_ready_) {
+    progress.state = RunnerProgress::State::kReady;
+  } else if (!fatal_.ok()) {
+    progress.state = RunnerProgress::State::kFailed;
+    progress.why = fatal_;
+  }
+  return progress;
+}
+
+// A group that is ready takes over from the one before it.
+bool CollectiveRunner::FollowForming(TimePoint now) {
+  if (forming_ == nullptr || forming_->state() == SourceGroup::State::kForming) return false;
+  const std::shared_ptr<SourceGroup> formed = std::move(forming_);
+  forming_ = nullptr;
+  if (formed->state() == SourceGroup::State::kEnded) {
+    last_error_ = formed->why();
+    // Every other code says that this group can never be.
+    if (!was_ready_ && !absl::IsUnavailable(last_error_)) fatal_ = last_error_;
+    backoff_ = std::clamp(backoff_ * 2, kFirstBackoff, kBackoffMax);
+    form_again_ = now + backoff_;
+    return true;
+  }
+  {
+    const MutexLock lock(mutex_);
+    LetGo();
+    current_ = {.group = formed, .next = formed->first_step(), .steps = 0};
+  }
+  served_ = forming_on_;
+  former_epochs_.clear();
+  was_ready_ = true;
+  backoff_ = {};
+  last_error_ = absl::OkStatus();
+  return true;
+}
+
+bool CollectiveRunner::FollowPlan(TimePoint /*now*/) {
+  bool worked = false;
+  const std::shared_ptr<SourceGroup> group = [&] {
+    const MutexLock lock(mutex_);
+    return current_.group;
+  }();
+  std::erase_if(former_epochs_, [&](Epoch epoch) {
+    if (group == nullptr || InFlight(group.get(), epoch)) return false;
+    group->Release(epoch);
+    return true;
+  });
+  if (!pending_.has_value() || forming_ != nullptr) return worked;
+  const auto facts = ResolveCollective(pending_->plan, DemandOf(options_.grant));
+  const bool same = group != nullptr && facts.ok() && group->options().facts == *facts &&
+                    SameWorkers(group->options().grant.plan, pending_->plan);
+  if (!same) {
+    const PlanUpdate on = *std::exchange(pending_, std::nullopt);
+    Form(on);
+    return true;
+  }
+  if (!binding_) {
+    group->Bind({.epoch = pending_->plan.epoch,
+                 .hash = pending_->hash,
+                 .step_deadline = options_.grant.request.step_deadline});
+    binding_ = true;
+    return true;
+  }
+  const absl::StatusOr<bool> bound = group->IsBound(pending_->plan.epoch);
+  if (!bound.ok()) {  // the next plan may be bound
+    last_error_ = bound.status();
+    pending_.reset();
+    return true;
+  }
+  if (!*bound) return worked;
+  former_epochs_.push_back(served_.plan.epoch);
+  served_ = *std::exchange(pending_, std::nullopt);
+  return true;
+}
+
+void CollectiveRunner::LetGo() {
+  if (current_.group == nullptr) return;
+  Former former{.group = std::exchange(current_, Joined()).group,
+                .ended = options_.stream->MakeEvent()};
+  // On a device that is lost nothing runs any more.
+  options_.stream->Record(former.ended.get()).IgnoreError();
+  former_.push_back(std::move(former));
+}
+
+bool CollectiveRunner::LookForEnd(TimePoint now) {
+  std::erase_if(former_, [&](const Former& former) { return former.ended->done(); });
+  {
+    const MutexLock lock(mutex_);
+    if (current_.group == nullptr || current_.group->state() != SourceGroup::State::kEnded) {
+      return false;
+    }
+    last_error_ = current_.group->why();
+    LetGo();
+  }
+  former_epochs_.clear();
+  if (pending_.has_value() || forming_ != nullptr) return true;
+  forming_on_ = served_;
+  backoff_ = std::clamp(backoff_ * 2, kFirstBackoff, kBackoffMax);
+  form_again_ = now + backoff_;
+  return true;
+}
+
+absl::Status CollectiveRunner::CheckOpen() const {
+  if (closed_) {
+    return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kSessionClosed,
+                     "the session is closed; open another");
+  }
+  {
+    const MutexLock lock(mutex_);
+    if (current_.group != nullptr && current_.group->state() == SourceGroup::State::kReady) {
+      return absl::OkStatus();
+    }
+  }
+  if (!was_ready_) {
+    return MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady,
+                     absl::StrCat("the session's group is not formed yet",
+                                  last_error_.ok() ? "" : "; last: ", last_error_.message()));
+  }
+  if (last_error_.ok()) {
+    return MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost,
+                     "the session's group has ended; another one is being formed");
+  }
+  const std::map<std::string, std::string> metadata = MetadataOf(last_error_);
+  return MakeError(absl::StatusCode::kUnavailable, ReasonOf(last_error_),
+                   absl::StrCat("the session's group has ended, and another one is being formed: ",
+                                last_error_.message()),
+                   {metadata.begin(), metadata.end()});
+}
+
+absl::StatusOr<StepLimits> CollectiveRunner::LimitsOf(LayerId layer) const {
+  SY_RETURN_IF_ERROR(CheckOpen());
+  if (served_.plan.FindLayer(layer) == nullptr) return UnknownLayer(served_.plan, layer);
+  return StepLimits{.shape = served_.plan.shape,
+                    .y_dtype = options_.grant.request.y_dtype,
+                    .max_tokens = options_.grant.request.max_tokens,
+                    .step_deadline = options_.grant.request.step_deadline,
+                    .host_memory = options_.device->host_access()};
+}
+
+absl::Status CollectiveRunner::CheckTensors(const StepRequest& request) const {
+  if (request.tokens == 0) return absl::OkStatus();
+  const std::int64_t hidden = served_.plan.shape.hidden;
+  const bool one = request.tokens == 1;
+  const auto dense = [one](std::int64_t stride, std::int64_t row) { return one || stride == row; };
+  if (!dense(request.x_stride, hidden) || !dense(request.y_stride, hidden) ||
+      !dense(request.ids_stride, request.top_k) || !dense(request.weights_stride, request.top_k) ||
+      !IsAligned16(request.x) || !IsAligned16(request.y)) {
+    return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadShape,
+                     "a collective session takes tensors whose rows follow each other, x and y at "
+                     "multiples of 16 bytes; copy them, or use binding p2p");
+  }
+  if (options_.device->host_access()) return absl::OkStatus();
+  const std::pair<const char*, const void*> tensors[] = {
+      {"x", request.x}, {"ids", request.ids}, {"weights", request.weights}, {"y", request.y}};
+  for (const auto& [name, address] : tensors) {
+    SY_ASSIGN_OR_RETURN(const MemoryKind kind, options_.device->KindAt(address));
+    if (kind != MemoryKind::kHost) continue;
+    return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
+                     absl::StrFormat("%s is memory that %s does not reach; use its own, or pinned "
+                                     "memory of the host",
+                                     name, options_.device_name));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::uint32_t> CollectiveRunner::FreeSlot() const {
+  for (std::uint32_t s = 0; s < slots_.size(); ++s) {
+    if (!slots_[s].used) return s;
+  }
+  return MakeError(
+      absl::StatusCode::kResourceExhausted, Reason::kNoCredits,
+      absl::StrFormat("%d steps are in flight or not taken; wait for one", slots_.size()));
+}
+
+absl::StatusOr<LoggedStep> CollectiveRunner::Claim(LayerId layer, std::int32_t tokens) {
+  SourceGroup& group = *current_.group;
+  const LoggedStep wanted{.group = group.number(),
+                          .layer = layer,
+                          // Several sources cannot know each other's tokens.
+                          .cover = options_.grant.group.sources == 1
+                                       ? std::max(tokens, 1)
+                                       : group.options().facts.tokens_max,
+                          .epoch = served_.plan.epoch.value & LoggedStep::kEpochMask};
+  for (;;) {
+    const std::optional<LoggedStep> found = group.log().At(current_.next);
+    if (!found.has_value()) {
+      switch (group.log().Append(current_.next, wanted)) {
+        case StepLog::Appended::kYes:
+          ++current_.next;
+          return wanted;
+        case StepLog::Appended::kTaken:
+          continue;
+        case StepLog::Appended::kFull:
+          return MakeError(absl::StatusCode::kResourceExhausted, Reason::kNoCredits,
+                           "the workers are thousands of steps behind; wait for a step");
+      }
+    }
+    ++current_.next;
+    if (found->group != group.number()) continue;
+    if (found->layer == layer && found->epoch == wanted.epoch && found->cover >= tokens) {
+      return *found;
+    }
+    SY_RETURN_IF_ERROR(MakeStep(*found, nullptr));
+  }
+}
+
+// This rank's part; without tokens if there is no request.
+absl::Status CollectiveRunner::MakeStep(const LoggedStep& step, const StepRequest* request) {
+  ++current_.steps;
+  ExchangeStep part{.cover = step.cover};
+  if (request != nullptr) {
+    part.tokens = request->tokens;
+    part.x = request->x;
+    part.ids = request->ids;
+    part.weights = request->weights;
+    part.y = request->y;
+    part.y_dtype = options_.grant.request.y_dtype;
+  }
+  return current_.group->exchange().Step(options_.stream.get(), part);
+}
+
+absl::StatusOr<StepTicket> CollectiveRunner::Submit(const StepRequest& request, TimePoint now) {
+  Poll(now);
+  SY_ASSIGN_OR_RETURN(const StepLimits limits, LimitsOf(request.layer));
+  SY_RETURN_IF_ERROR(ValidateStep(request, limits));
+  SY_RETURN_IF_ERROR(CheckTensors(request));
+  SY_ASSIGN_OR_RETURN(const std::uint32_t index, FreeSlot());
+  Slot& slot = slots_[index];
+  const MutexLock lock(mutex_);
+  if (!options_.device->host_access()) {
+    SY_RETURN_IF_ERROR(options_.stream->WaitFor(request.stream));
+  }
+  SY_ASSIGN_OR_RETURN(const LoggedStep step, Claim(request.layer, request.tokens));
+  SY_RETURN_IF_ERROR(MakeStep(step, &request));
+  slot.group = current_.group;
+  slot.epoch = served_.plan.epoch;
+  slot.step = current_.steps - 1;
+  SY_RETURN_IF_ERROR(options_.stream->Record(slot.event.get()));
+  slot.used = true;
+  ++slot.generation;
+  return StepTicket{.slot = index, .generation = slot.generation};
+}
+
+bool CollectiveRunner::InFlight(const SourceGroup* group, Epoch epoch) const {
+  return std::any_of(slots_.begin(), slots_.end(), [&](const Slot& slot) {
+    return slot.used && slot.group.get() == group && slot.epoch == epoch && !slot.event->done();
+  });
+}
+
+bool CollectiveRunner::awaits_device() const {
+  return std::any_of(slots_.begin(), slots_.end(),
+                     [](const Slot& slot) { return slot.used && !slot.event->done(); });
+}
+
+const CollectiveRunner::Slot* CollectiveRunner::Find(const StepTicket& ticket) const {
+  if (ticket.slot >= slots_.size()) return nullptr;
+  const Slot& slot = slots_[ticket.slot];
+  return slot.used && slot.generation == ticket.generation ? &slot : nullptr;
+}
+
+absl::StatusOr<bool> CollectiveRunner::IsDone(const StepTicket& ticket) const {
+  const Slot* slot = Find(ticket);
+  if (slot != nullptr) return slot->event->done();
+  return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kStageOrder,
+                   "the step was taken before, or never submitted");
+}
+
+absl::Status CollectiveRunner::Take(const StepTicket& ticket, TimePoint /*now*/) {
+  SY_ASSIGN_OR_RETURN(const bool done, IsDone(ticket));
+  if (!done) {
+    return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kStageOrder,
+                     "a step of a group cannot be taken back; it ends by its deadline");
+  }
+  Slot& slot = slots_[ticket.slot];
+  slot.used = false;
+  const std::shared_ptr<SourceGroup> group = std::move(slot.group);
+  SY_RETURN_IF_ERROR(slot.event->status());
+  const absl::Status fault = group->exchange().Fault();
+  // Steps before the one that failed are results.
+  if (fault.ok() || slot.step < StepOfFault(fault)) return absl::OkStatus();
+  return fault;
+}
+
+void CollectiveRunner::Close(TimePoint /*now*/) {
+  if (closed_) return;
+  closed_ = true;
+  for (const Slot& slot : slots_) {
+    if (slot.used && !slot.event->done()) (void)slot.event->Wait(kDeviceMax);
+  }
+  {
+    const MutexLock lock(mutex_);
+    stopping_ = true;
+    stopped_.NotifyAll();
+    if (current_.group != nullptr) current_.group->log().WakeAll();
+    LetGo();
+  }
+  for (const Former& former : former_) (void)former.ended->Wait(kDeviceMax);
+  former_.clear();
+  forming_.reset();
+}
+
+RunnerStatus CollectiveRunner::Status() const {
+  RunnerStatus status;
+  status.grant = options_.grant;
+  if (was_ready_) {
+    status.grant.plan = served_.plan;
+    status.grant.hash = served_.hash;
+    status.epoch = served_.plan.epoch;
+  }
+  status.steps_in_flight = static_cast<std::uint32_t>(
+      std::count_if(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.used; }));
+  const absl::Status open = CheckOpen();
+  for (const PlanWorker& worker : status.grant.plan.workers) {
+    AttachmentStatus row;
+    row.worker_id = worker.id;
+    row.ready = open.ok();
+    row.request_path = row.reply_path = "device";
+    row.credits = options_.steps_max;
+    row.credits_free = options_.steps_max - status.steps_in_flight;
+    if (!open.ok()) row.last_error = std::string(open.message());
+    status.attachments.push_back(std::move(row));
+  }
+  return status;
+}
+
+// Makes this rank's part in steps of others while no Submit does.
+void CollectiveRunner::RunIdle() {
+  for (;;) {
+    std::shared_ptr<SourceGroup> group;
+    std::uint64_t next = 0;
+    {
+      const MutexLock lock(mutex_);
+      if (stopping_) return;
+      group = current_.group;
+      next = current_.next;
+      if (group == nullptr) {
+        stopped_.WaitUntil(mutex_, Now() + options_.idle_after);
+        continue;
+      }
+    }
+    if (!group->log().WaitFor(next, Duration::zero(), kIdleWait)) continue;
+    const MutexLock lock(mutex_);
+    // A Submit that is about to come joins the step.
+    const TimePoint until = Now() + options_.idle_after;
+    while (!stopping_ && stopped_.WaitUntil(mutex_, until)) {
+    }
+    if (stopping_) return;
+    if (current_.group != group || current_.next != next) continue;
+    const std::optional<LoggedStep> step = group->log().At(next);
+    if (!step.has_value()) continue;
+    ++current_.next;
+    // Whoever waits for the step hears of a failure from the group's other ranks.
+    if (step->group == group->number()) MakeStep(*step, nullptr).IgnoreError();
+  }
+}
+
+}  // namespace switchyard

@@ -1,0 +1,138 @@
+// The runner of the collective binding: this source is a rank of a group that makes steps in
+// lockstep (worker/device/exchange.h). Submit appends the step to the log that all ranks follow,
+// and enqueues this rank's part on a stream of the device; no message is sent for a step.
+//
+// Where the group has several sources, a step that another one appended is this one's too. Submit
+// joins it if it is of the same layer and this source has not made its part yet; otherwise, and
+// when no Submit comes, this rank takes part with no tokens (the idle thread).
+//
+// Epochs: a plan with the same workers in the same places is bound at all of them, and later steps
+// name it. Any other plan needs a new group, which forms beside the steps of the former one. When a
+// step fails, or a worker or another source is lost, the group has ended: its steps in flight fail,
+// and a new one is formed, on the plan of then.
+//
+// x, ids, weights and y are memory of the device, dense, x and y at multiples of 16 bytes; on a
+// device without streams of others (CPU), of the host. A step is not taken back from its group: it
+// ends by the group's own waits, about a deadline after it begins on the device.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "core/base/clock.h"
+#include "core/base/mutex.h"
+#include "core/resolve/collective_group.h"
+#include "core/session_messages.h"
+#include "worker/collective/source/source_group.h"
+#include "worker/device/device_backend.h"
+#include "worker/source/session_channel.h"
+#include "worker/source/step_runner.h"
+
+namespace switchyard {
+
+struct CollectiveRunnerOptions {
+  SessionChannel* channel = nullptr;      // outlives the runner
+  std::shared_ptr<DeviceBackend> device;  // where the tensors lie
+  std::string device_name;                // for error texts
+  std::unique_ptr<Stream> stream;         // of the device; wakes the source
+  std::string ring_dir;                   // of sockets
+  std::function<void()> wake;             // from any thread
+  SessionGrant grant;
+  std::uint32_t steps_max = 16;  // in flight or not taken yet
+  // How long this source may be behind another one's step before it takes part without tokens.
+  Duration idle_after = std::chrono::milliseconds(1);
+};
+
+class CollectiveRunner final : public StepRunner {
+ public:
+  explicit CollectiveRunner(CollectiveRunnerOptions options);
+  ~CollectiveRunner() override;
+
+  absl::Status Start(TimePoint now) override;
+  void OnPlan(const PlanUpdate& update, TimePoint now) override;
+  RunnerProgress Poll(TimePoint now) override;
+  // Errors also: kInvalidArgument (BAD_SHAPE) for tensors that are not dense or not aligned,
+  // (BAD_REQUEST) for memory that the device does not reach.
+  absl::StatusOr<StepTicket> Submit(const StepRequest& request, TimePoint now) override;
+  [[nodiscard]] absl::StatusOr<StepLimits> LimitsOf(LayerId layer) const override;
+  [[nodiscard]] bool awaits_device() const override;
+  [[nodiscard]] absl::StatusOr<bool> IsDone(const StepTicket& ticket) const override;
+  // Refuses a step that is not done.
+  absl::Status Take(const StepTicket& ticket, TimePoint now) override;
+  // Waits for the steps in flight.
+  void Close(TimePoint now) override;
+  [[nodiscard]] Epoch epoch() const override { return served_.plan.epoch; }
+  [[nodiscard]] RunnerStatus Status() const override;
+
+ private:
+  struct Slot {
+    bool used = false;
+    std::uint32_t generation = 0;
+    std::shared_ptr<SourceGroup> group;
+    Epoch epoch;
+    std::uint64_t step = 0;  // of the group's, from 0
+    std::unique_ptr<DeviceEvent> event;
+  };
+  // A group whose steps this source makes.
+  struct Joined {
+    std::shared_ptr<SourceGroup> group;
+    std::uint64_t next = 0;   // number in the log that this rank looks at next
+    std::uint64_t steps = 0;  // that it has made
+  };
+
+  [[nodiscard]] absl::Status CheckOpen() const;
+  [[nodiscard]] absl::Status CheckTensors(const StepRequest& request) const;
+  [[nodiscard]] absl::StatusOr<std::uint32_t> FreeSlot() const;
+  [[nodiscard]] const Slot* Find(const StepTicket& ticket) const;
+  [[nodiscard]] bool InFlight(const SourceGroup* group, Epoch epoch) const;
+  // Finds the group's step for a request, making the steps before it without tokens.
+  absl::StatusOr<LoggedStep> Claim(LayerId layer, std::int32_t tokens) SY_REQUIRES(mutex_);
+  absl::Status MakeStep(const LoggedStep& step, const StepRequest* request) SY_REQUIRES(mutex_);
+  void Form(const PlanUpdate& on);
+  bool FollowForming(TimePoint now);
+  bool FollowPlan(TimePoint now);
+  bool LookForEnd(TimePoint now);
+  // Keeps the current group until its steps have ended.
+  void LetGo() SY_REQUIRES(mutex_);
+  void Leave(const absl::Status& why);
+  void RunIdle();
+
+  const CollectiveRunnerOptions options_;
+  bool closed_ = false;
+  PlanUpdate served_;                  // what steps name
+  std::optional<PlanUpdate> pending_;  // newer
+  bool binding_ = false;               // pending_ is being bound
+  std::shared_ptr<SourceGroup> forming_;
+  PlanUpdate forming_on_;
+  std::optional<TimePoint> form_again_;
+  Duration backoff_{};
+  absl::Status last_error_;  // of forming, or why the last group has ended
+  bool was_ready_ = false;
+  absl::Status fatal_;
+  std::vector<Epoch> former_epochs_;  // bound in the current group, unused now
+  // Groups whose steps may still run: all that the stream held when they ended.
+  struct Former {
+    std::shared_ptr<SourceGroup> group;
+    std::unique_ptr<DeviceEvent> ended;
+  };
+  std::vector<Former> former_;
+  std::vector<Slot> slots_;
+
+  // The idle thread makes steps too.
+  mutable Mutex mutex_;
+  Joined current_ SY_GUARDED_BY(mutex_);
+  bool stopping_ SY_GUARDED_BY(mutex_) = false;
+  CondVar stopped_;
+  std::thread idle_;
+};
+
+}  // namespace switchyard

@@ -1,0 +1,212 @@
+#include "worker/collective/source/source_group.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+#include "core/base/error.h"
+#include "core/base/status_macros.h"
+#include "worker/collective/group_spec.h"
+
+namespace switchyard {
+namespace {
+
+TimePoint Now() { return std::chrono::time_point_cast<Duration>(std::chrono::steady_clock::now()); }
+
+}  // namespace
+
+// One worker's answers so far. All of it under the group's mutex, but `stream`, which belongs to
+// the forming thread until the group is ready, and then to the group's user.
+class SourceGroup::Worker final : public GroupStreamSink {
+ public:
+  Worker(SourceGroup* group, std::int32_t rank, std::string id)
+      : group_(group), rank_(rank), id_(std::move(id)) {}
+
+  void OnJoined(const JoinAnswer& answer) override {
+    const MutexLock lock(group_->mutex_);
+    key = answer.key;
+    group_->Changed();
+  }
+  void OnSourceKeys(const SourceKeys& keys) override {
+    const MutexLock lock(group_->mutex_);
+    group_->source_keys_ = keys;
+    group_->Changed();
+  }
+  void OnReady() override {
+    const MutexLock lock(group_->mutex_);
+    ready = true;
+    group_->Changed();
+  }
+  void OnBound(Epoch epoch, const absl::Status& result) override {
+    {
+      const MutexLock lock(group_->mutex_);
+      bound[epoch] = result;
+    }
+    group_->options_.wake();
+  }
+  void OnGroupEnded(const absl::Status& why) override {
+    {
+      const MutexLock lock(group_->mutex_);
+      if (group_->why_.ok()) {
+        const std::map<std::string, std::string> metadata = MetadataOf(why);
+        group_->why_ =
+            MakeError(why.ok() ? absl::StatusCode::kUnavailable : why.code(),
+                      why.ok() ? Reason::kWorkerLost : ReasonOf(why),
+                      absl::StrFormat("worker %s ended the group: %s", id_, why.message()),
+                      {metadata.begin(), metadata.end()});
+      }
+      // It makes no more steps, whatever the reason: nobody has to wait until its patience ends.
+      if (group_->joined_) group_->exchange_->Lose(rank_);
+      group_->state_ = State::kEnded;
+      group_->Changed();
+    }
+    group_->options_.wake();
+  }
+
+  std::string key;  // empty: not joined
+  bool ready = false;
+  std::map<Epoch, absl::Status> bound;
+  std::unique_ptr<GroupStream> stream;
+
+ private:
+  SourceGroup* const group_;
+  const std::int32_t rank_;
+  const std::string id_;
+};
+
+SourceGroup::SourceGroup(Options options) : options_(std::move(options)) {
+  for (const PlanWorker& worker : options_.grant.plan.workers) {
+    const auto rank = static_cast<std::int32_t>(workers_.size());
+    workers_.push_back(std::make_unique<Worker>(this, rank, worker.id));
+  }
+  thread_ = std::thread([this] { Form(); });
+}
+
+SourceGroup::~SourceGroup() {
+  {
+    const MutexLock lock(mutex_);
+    stopping_ = true;
+    Changed();
+  }
+  thread_.join();
+  // The streams first: they call the workers' sinks until they are gone.
+  for (const auto& worker : workers_) worker->stream.reset();
+}
+
+SourceGroup::State SourceGroup::state() const {
+  const MutexLock lock(mutex_);
+  return state_;
+}
+
+absl::Status SourceGroup::why() const {
+  const MutexLock lock(mutex_);
+  return why_;
+}
+
+void SourceGroup::Changed() { changed_.NotifyAll(); }
+
+void SourceGroup::Form() {
+  const absl::Status formed = TryForm();
+  {
+    const MutexLock lock(mutex_);
+    if (formed.ok() && state_ == State::kForming) state_ = State::kReady;
+    if (!formed.ok()) {
+      state_ = State::kEnded;
+      if (why_.ok()) why_ = formed;
+    }
+  }
+  options_.wake();
+}
+
+template <typename There>
+absl::Status SourceGroup::WaitForAll(TimePoint until, absl::string_view what, There there) {
+  const MutexLock lock(mutex_);
+  for (;;) {
+    if (state_ == State::kEnded) return why_;
+    if (stopping_) return absl::CancelledError("the session is closed");
+    const auto missing = std::find_if_not(workers_.begin(), workers_.end(),
+                                          [&](const auto& worker) { return there(*worker); });
+    if (missing == workers_.end()) return absl::OkStatus();
+    if (changed_.WaitUntil(mutex_, until)) continue;
+    const auto at = static_cast<std::size_t>(missing - workers_.begin());
+    return MakeError(
+        absl::StatusCode::kUnavailable, Reason::kNotReady,
+        absl::StrFormat("worker %s %s in time", options_.grant.plan.workers[at].id, what));
+  }
+}
+
+absl::Status SourceGroup::TryForm() {
+  const SessionGrant& grant = options_.grant;
+  const TimePoint until = Now() + options_.timeout;
+  const std::int32_t rank = options_.facts.workers + grant.group.source;
+  SY_ASSIGN_OR_RETURN(exchange_, options_.device->MakeExchange(SpecOf(options_.facts), rank));
+  JoinRequest request;
+  request.attach.session = grant.session;
+  request.attach.cookie = grant.cookie;
+  request.attach.deployment = grant.request.deployment;
+  request.attach.phase = grant.request.phase;
+  request.attach.mode = grant.request.mode.value_or(DispatchMode::kNormal);
+  request.attach.epoch = grant.plan.epoch;
+  request.attach.hash = grant.hash;
+  request.attach.record_amax = grant.request.record_amax;
+  request.attach.step_deadline = grant.request.step_deadline;
+  request.attach.max_tokens = grant.request.max_tokens;
+  request.attach.signature = grant.signature;
+  request.group = grant.group;
+  request.source = grant.request.source;
+  request.key = exchange_->key();
+  for (std::size_t w = 0; w < workers_.size(); ++w) {
+    workers_[w]->stream =
+        options_.channel->JoinGroup(grant.plan.workers[w].endpoint, request, workers_[w].get());
+  }
+  SY_RETURN_IF_ERROR(WaitForAll(until, "has not joined the group",
+                                [](const Worker& worker) { return !worker.key.empty(); }));
+  SY_RETURN_IF_ERROR(WaitForAll(until,
+                                "waits for the group's other sources, which have not joined it",
+                                [this](const Worker&) { return source_keys_.has_value(); }));
+  GroupKeys keys;
+  {
+    const MutexLock lock(mutex_);
+    for (const auto& worker : workers_) keys.keys.push_back(worker->key);
+    keys.keys.insert(keys.keys.end(), source_keys_->keys.begin(), source_keys_->keys.end());
+    keys.log = source_keys_->log;
+    keys.group = number_ = source_keys_->group;
+  }
+  SY_RETURN_IF_ERROR(exchange_->Join(keys.keys, grant.request.step_deadline));
+  {
+    const MutexLock lock(mutex_);
+    joined_ = true;
+  }
+  SY_ASSIGN_OR_RETURN(log_, SharedLog::Open(keys.log, options_.ring_dir));
+  first_step_ = log_->log().end();
+  for (const auto& worker : workers_) worker->stream->SendKeys(keys);
+  return WaitForAll(until, "does not make the group's steps",
+                    [](const Worker& worker) { return worker.ready; });
+}
+
+void SourceGroup::Bind(const BindRequest& request) {
+  for (const auto& worker : workers_) worker->stream->Bind(request);
+}
+
+absl::StatusOr<bool> SourceGroup::IsBound(Epoch epoch) const {
+  const MutexLock lock(mutex_);
+  bool all = true;
+  for (const auto& worker : workers_) {
+    const auto at = worker->bound.find(epoch);
+    if (at == worker->bound.end()) {
+      all = false;
+    } else if (!at->second.ok()) {
+      return at->second;
+    }
+  }
+  return all;
+}
+
+void SourceGroup::Release(Epoch epoch) {
+  for (const auto& worker : workers_) worker->stream->Release({epoch});
+}
+
+}  // namespace switchyard

@@ -1,0 +1,96 @@
+// A source's side of forming one group on one plan, and its streams to the workers while the group
+// lasts.
+//
+// Forming takes memory of the device and waits for all ranks, so it has a thread of its own; `wake`
+// says that something has changed. Thread-safe. Destroying it ends the group for all of its ranks;
+// no step of it may run then.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "core/base/clock.h"
+#include "core/base/mutex.h"
+#include "core/resolve/collective_group.h"
+#include "core/session_messages.h"
+#include "worker/collective/shared_log.h"
+#include "worker/device/device_backend.h"
+#include "worker/source/session_channel.h"
+
+namespace switchyard {
+
+class SourceGroup {
+ public:
+  struct Options {
+    SessionChannel* channel = nullptr;  // these two outlive the group
+    DeviceBackend* device = nullptr;    // where the source's tensors lie
+    std::string ring_dir;               // of sockets
+    SessionGrant grant;                 // with the plan to form the group on
+    CollectiveGroup facts;              // of that plan
+    std::function<void()> wake;         // from any thread
+    Duration timeout = std::chrono::seconds(10);
+  };
+  // Begins at once.
+  explicit SourceGroup(Options options);
+  ~SourceGroup();
+  SourceGroup(const SourceGroup&) = delete;
+  SourceGroup& operator=(const SourceGroup&) = delete;
+
+  enum class State : std::uint8_t { kForming, kReady, kEnded };
+  [[nodiscard]] State state() const;
+  // Why it has ended: what a worker refused or lost; kUnavailable for all that may be mended.
+  [[nodiscard]] absl::Status why() const;
+
+  // REQUIRES, of these four: it has been ready.
+  [[nodiscard]] Exchange& exchange() { return *exchange_; }
+  [[nodiscard]] StepLog& log() { return log_->log(); }
+  [[nodiscard]] std::uint32_t number() const { return number_; }
+  // No step of the group has a lower number in the log.
+  [[nodiscard]] std::uint64_t first_step() const { return first_step_; }
+  [[nodiscard]] const Options& options() const { return options_; }
+
+  // The workers bind one more epoch, of a plan with the same group.
+  void Bind(const BindRequest& request);
+  // All workers have bound it. An error: one refused.
+  [[nodiscard]] absl::StatusOr<bool> IsBound(Epoch epoch) const;
+  void Release(Epoch epoch);
+
+ private:
+  class Worker;
+
+  void Form();
+  absl::Status TryForm();
+  // Waits until `there` holds of every worker.
+  template <typename There>
+  absl::Status WaitForAll(TimePoint until, absl::string_view what, There there);
+  void Changed();
+
+  const Options options_;
+  // Set by the forming thread before the state is kReady.
+  std::unique_ptr<Exchange> exchange_;
+  std::unique_ptr<SharedLog> log_;
+  std::uint32_t number_ = 0;
+  std::uint64_t first_step_ = 0;
+
+  mutable Mutex mutex_;
+  CondVar changed_;
+  State state_ SY_GUARDED_BY(mutex_) = State::kForming;
+  absl::Status why_ SY_GUARDED_BY(mutex_);
+  bool stopping_ SY_GUARDED_BY(mutex_) = false;
+  bool joined_ SY_GUARDED_BY(mutex_) = false;  // exchange_ is constant from then on
+  std::optional<SourceKeys> source_keys_ SY_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<Worker>> workers_;  // constant; their contents under mutex_
+
+  std::thread thread_;
+};
+
+}  // namespace switchyard

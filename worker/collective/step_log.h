@@ -1,0 +1,86 @@
+// The order of the steps of all groups that the same workers serve: a queue in memory that their
+// processes share. Whoever has tokens appends a step; every rank of the step's group then makes it,
+// in the order of the log.
+//
+// One order for all groups, because a rank's kernels wait for those of the others: two groups whose
+// steps begin in another order on two devices would wait for each other until both give up.
+//
+// A step is one word, so that appending is one compare-and-swap: a process that dies leaves nothing
+// half written. Each participant that has to make every step (a worker) has a place where it says
+// how far it has come; nobody appends a step that would replace one that is still to be made.
+//
+// The memory may be written by any process that was given it. What is read from it is data: users
+// check groups, layers and epochs as they check a message. Thread-safe; nothing allocates.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "core/base/clock.h"
+#include "core/ids.h"
+
+namespace switchyard {
+
+// A step of one group as the log has it. Equal for all ranks.
+struct LoggedStep {
+  static constexpr std::uint32_t kGroupsMax = 256;
+  static constexpr std::int32_t kLayersMax = 1 << 14;
+  static constexpr std::int32_t kCoverMax = (1 << 10) - 1;
+  static constexpr std::uint64_t kEpochMask = (1U << 18) - 1;
+
+  std::uint32_t group = 0;  // its number at the workers
+  LayerId layer;
+  std::int32_t cover = 0;   // ExchangeStep::cover
+  std::uint64_t epoch = 0;  // the epoch's last bits, kEpochMask
+
+  [[nodiscard]] bool Is(Epoch of) const { return (of.value & kEpochMask) == epoch; }
+  friend bool operator==(const LoggedStep&, const LoggedStep&) = default;
+};
+
+class StepLog {
+ public:
+  static constexpr std::uint32_t kSteps = 4096;  // at most so many between the last and the slowest
+  static constexpr std::uint32_t kPlacesMax = 64;
+  static constexpr std::uint32_t kNoPlace = kPlacesMax;
+  static std::size_t Bytes();
+
+  StepLog() = default;
+  // An empty log in `memory`, zeroed, Bytes() at a multiple of 64. The memory outlives all views.
+  static StepLog Make(std::span<std::byte> memory);
+  // The log that Make has put there.
+  static StepLog View(std::span<std::byte> memory);
+
+  // The number of the step that is appended next, or of a later one.
+  [[nodiscard]] std::uint64_t end() const;
+  // Step `number`; nullopt while it is not appended, and when it was replaced since.
+  [[nodiscard]] std::optional<LoggedStep> At(std::uint64_t number) const;
+  enum class Appended : std::uint8_t { kYes, kTaken, kFull };
+  // kTaken: another step has this number; look at it and try the next. kFull: a participant is
+  // kSteps behind. REQUIRES: no field above its bound.
+  Appended Append(std::uint64_t number, const LoggedStep& step);
+
+  // Waits until step `number` is there, at most `timeout`, first spinning for `spin`. False: it is
+  // not.
+  bool WaitFor(std::uint64_t number, Duration spin, Duration timeout) const;
+  // Ends all waits, now.
+  void WakeAll() const;
+
+  // A place for a participant that makes all steps from `from` on; kNoPlace: none is free.
+  std::uint32_t Enter(std::uint64_t from);
+  void Leave(std::uint32_t place);
+  // It has made all steps before `number`, and looks at them no more.
+  void Done(std::uint32_t place, std::uint64_t number);
+  // Returns what Done was given last.
+  [[nodiscard]] std::uint64_t done(std::uint32_t place) const;
+
+ private:
+  struct Memory;
+  explicit StepLog(Memory* shared) : shared_(shared) {}
+
+  Memory* shared_ = nullptr;
+};
+
+}  // namespace switchyard
