@@ -197,6 +197,7 @@ absl::StatusOr<std::unique_ptr<Source>> MakeGatewaySource(const Options& options
   parts.own_experts = &worker.node->own_experts();
   worker.wakes.Add(parts.transport);
   parts.own_worker_id = options.id;
+  parts.ring_dir = options.ring_dir;
   source.coordinator = worker.session_channel.get();
   source.make_runner = MakeRunnerFactory(std::move(parts));
   source.clock = &worker.clock;

@@ -303,8 +303,6 @@ void GroupService::Leave(MemberId member) {
   const auto at = members_.find(member);
   if (at == members_.end()) return;
   const std::shared_ptr<Group> group = at->second.group;
-  // It makes no more steps: this worker's device need not wait for it.
-  group->exchange().Lose(group->facts().workers + static_cast<std::int32_t>(at->second.source));
   // The one that leaves does not want to hear of it.
   group->ChangeSource(at->second.source, [](Group::Source* of) { of->sink = nullptr; });
   End(group, MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost,
@@ -319,6 +317,9 @@ void GroupService::OnFailed(const Group* group, const absl::Status& why) {
 }
 
 void GroupService::End(const std::shared_ptr<Group>& group, const absl::Status& why) {
+  // Steps that have begun need not wait for ranks that have heard of the end.
+  const CollectiveGroup& facts = group->facts();
+  for (std::int32_t r = 0; r < facts.workers + facts.sources; ++r) group->exchange().Lose(r);
   if (group->formed) follower_->Remove(group->number);
   std::erase_if(groups_, [&](const auto& entry) { return entry.second == group; });
   std::erase_if(members_, [&](const auto& entry) { return entry.second.group == group; });

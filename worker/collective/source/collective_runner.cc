@@ -45,6 +45,15 @@ bool SameWorkers(const Plan& a, const Plan& b) {
                     });
 }
 
+// Another attempt may succeed, whatever the reason of the end was.
+absl::Status Ended(const absl::Status& why) {
+  const std::map<std::string, std::string> metadata = MetadataOf(why);
+  return MakeError(absl::StatusCode::kUnavailable, ReasonOf(why),
+                   absl::StrCat("the session's group has ended, and another one is being formed: ",
+                                why.message()),
+                   {metadata.begin(), metadata.end()});
+}
+
 // The first step of the group that is no result, as Exchange::Fault says.
 std::uint64_t StepOfFault(const absl::Status& fault) {
   const std::map<std::string, std::string> metadata = MetadataOf(fault);
@@ -241,11 +250,7 @@ absl::Status CollectiveRunner::CheckOpen() const {
     return MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost,
                      "the session's group has ended; another one is being formed");
   }
-  const std::map<std::string, std::string> metadata = MetadataOf(last_error_);
-  return MakeError(absl::StatusCode::kUnavailable, ReasonOf(last_error_),
-                   absl::StrCat("the session's group has ended, and another one is being formed: ",
-                                last_error_.message()),
-                   {metadata.begin(), metadata.end()});
+  return Ended(last_error_);
 }
 
 absl::StatusOr<StepLimits> CollectiveRunner::LimitsOf(LayerId layer) const {
@@ -399,7 +404,8 @@ absl::Status CollectiveRunner::Take(const StepTicket& ticket, TimePoint /*now*/)
   const absl::Status fault = group->exchange().Fault();
   // Steps before the one that failed are results.
   if (fault.ok() || slot.step < StepOfFault(fault)) return absl::OkStatus();
-  return fault;
+  // A worker that has ended the group knows more than the device, which only missed some rank.
+  return group->state() == SourceGroup::State::kEnded ? Ended(group->why()) : fault;
 }
 
 void CollectiveRunner::Close(TimePoint /*now*/) {

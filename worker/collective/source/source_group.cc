@@ -58,8 +58,13 @@ class SourceGroup::Worker final : public GroupStreamSink {
                       absl::StrFormat("worker %s ended the group: %s", id_, why.message()),
                       {metadata.begin(), metadata.end()});
       }
-      // It makes no more steps, whatever the reason: nobody has to wait until its patience ends.
-      if (group_->joined_) group_->exchange_->Lose(rank_);
+      // The group makes no more steps: those that run need not wait until their patience ends. The
+      // worker's own rank first, for whoever reads which one was missed.
+      if (group_->joined_) {
+        group_->exchange_->Lose(rank_);
+        const CollectiveGroup& facts = group_->options_.facts;
+        for (std::int32_t r = 0; r < facts.workers + facts.sources; ++r) group_->exchange_->Lose(r);
+      }
       group_->state_ = State::kEnded;
       group_->Changed();
     }

@@ -77,12 +77,6 @@ absl::StatusOr<std::unique_ptr<ExchangeMember>> ExchangeMember::Create(
   return member;
 }
 
-ExchangeMember::~ExchangeMember() {
-  if (gone_stream_ == nullptr) return;
-  (void)cudaStreamSynchronize(gone_stream_);
-  (void)cudaStreamDestroy(gone_stream_);
-}
-
 absl::Status ExchangeMember::Allocate(DeviceBackend* device) {
   const auto bytes = static_cast<std::size_t>(rank_.layout.bytes);
   SY_ASSIGN_OR_RETURN(heap_, device->AllocateShared(bytes));
@@ -93,14 +87,6 @@ absl::Status ExchangeMember::Allocate(DeviceBackend* device) {
   SY_ASSIGN_OR_RETURN(report_,
                       device->Allocate(sizeof(cuda::ExchangeReport), MemoryKind::kPinnedHost));
   rank_.report = new (report_->data()) cuda::ExchangeReport;
-  SY_ASSIGN_OR_RETURN(gone_memory_, device->Allocate(sizeof *gone_, MemoryKind::kPinnedHost));
-  gone_ = new (gone_memory_->data()) std::uint32_t(0);
-  cudaPointerAttributes heap{};
-  SY_RETURN_IF_ERROR(
-      Checked(cudaPointerGetAttributes(&heap, heap_.buffer->data()), "finding the device"));
-  index_ = heap.device;
-  SY_RETURN_IF_ERROR(
-      Checked(cudaStreamCreateWithFlags(&gone_stream_, cudaStreamNonBlocking), "a stream"));
   // Both before anybody has the key.
   SY_RETURN_IF_ERROR(Checked(cudaMemset(heap_.buffer->data(), 0xff, bytes), "filling the heap"));
   SY_RETURN_IF_ERROR(
@@ -135,17 +121,10 @@ absl::Status ExchangeMember::Join(std::span<const std::string> keys, Duration pa
   return absl::OkStatus();
 }
 
-// By a copy on a stream of its own, which reaches the device while kernels wait there.
 void ExchangeMember::Lose(int rank) {
   if (rank < 0 || rank >= rank_.shape.ranks) return;
-  const MutexLock lock(gone_mutex_);
-  *gone_ |= 1U << rank;
-  int before = 0;
-  (void)cudaGetDevice(&before);
-  (void)cudaSetDevice(index_);
-  (void)cudaMemcpyAsync(&rank_.state->gone, gone_, sizeof *gone_, cudaMemcpyHostToDevice,
-                        gone_stream_);
-  (void)cudaSetDevice(before);
+  const std::atomic_ref<std::uint32_t> gone(rank_.report->gone);
+  gone.fetch_or(1U << rank, std::memory_order_relaxed);
 }
 
 absl::Status ExchangeMember::Fault() const {

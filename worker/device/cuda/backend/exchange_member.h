@@ -16,10 +16,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include <cuda_runtime_api.h>
 
 #include "core/base/clock.h"
-#include "core/base/mutex.h"
 #include "worker/device/cuda/exchange/low_latency.h"
 #include "worker/device/device_backend.h"
 
@@ -33,7 +31,6 @@ class ExchangeMember {
   static absl::StatusOr<std::unique_ptr<ExchangeMember>> Create(DeviceBackend* device,
                                                                 const cuda::ExchangeShape& shape,
                                                                 int rank);
-  ~ExchangeMember();
   ExchangeMember(const ExchangeMember&) = delete;
   ExchangeMember& operator=(const ExchangeMember&) = delete;
 
@@ -49,7 +46,7 @@ class ExchangeMember {
   // Lists of one step at a time.
   [[nodiscard]] const cuda::ExchangeRows& rows() const { return rows_; }
   [[nodiscard]] int slots_max() const { return cuda::ExchangeSlotsMax(rank_.shape); }
-  // As Exchange::Lose; takes some microseconds.
+  // As Exchange::Lose.
   void Lose(int rank);
   // OK if the steps so far are results; else why the first of the others is none: kUnavailable
   // (WORKER_LOST) for a rank that did not come, kFailedPrecondition (BAD_CONFIG) for one that meant
@@ -65,12 +62,7 @@ class ExchangeMember {
   SharedBuffer heap_;
   std::vector<std::unique_ptr<Buffer>> heaps_;  // of other ranks
   std::unique_ptr<Buffer> state_;
-  std::unique_ptr<Buffer> report_;       // pinned memory of the host
-  std::unique_ptr<Buffer> gone_memory_;  // likewise
-  std::uint32_t* gone_ = nullptr;        // a bit for each rank of Lose
-  int index_ = 0;                        // of the device
-  cudaStream_t gone_stream_ = nullptr;
-  Mutex gone_mutex_;  // one Lose at a time
+  std::unique_ptr<Buffer> report_;  // pinned memory of the host
   std::unique_ptr<Buffer> lists_;
   cuda::ExchangeRank rank_;
   cuda::ExchangeRows rows_;

@@ -78,8 +78,7 @@ class Patience {
     // Looked at rarely: the clock and the state are as far away as what is waited for.
     if ((++turns_ & 63U) != 0) return false;
     if (IsLost(group, rank)) return true;
-    // In memory of the device: reads of the host's by all threads that wait take milliseconds.
-    if ((LoadRelaxed(&group.state->gone) >> rank & 1U) != 0) {
+    if ((turns_ & 4095U) == 0 && IsGone(group, rank)) {
       Lose(group, rank, step, ExchangeFault::kTimeout);
       return true;
     }
@@ -91,6 +90,19 @@ class Patience {
   }
 
  private:
+  // Only by one thread of a warp, and only in waits of milliseconds: reads of the host's memory by
+  // all threads that wait would hold up every step.
+  __device__ __forceinline__ static bool IsGone(const ExchangeRank& group, int rank) {
+    const auto lane = static_cast<int>(threadIdx.x % 32);
+    if (group.report == nullptr || lane != __ffs(static_cast<int>(__activemask())) - 1) return false;
+    std::uint32_t gone;
+    asm volatile("ld.relaxed.sys.global.u32 %0, [%1];"
+                 : "=r"(gone)
+                 : "l"(&group.report->gone)
+                 : "memory");
+    return (gone >> rank & 1U) != 0;
+  }
+
   std::uint32_t turns_ = 0;
   std::uint64_t begun_ = 0;
 };

@@ -47,19 +47,19 @@ struct ExchangeState {
   std::uint64_t dispatch_parts = 0;
   std::uint64_t combine_parts = 0;
   std::uint32_t lost = 0;                        // a bit for each rank
-  std::uint32_t gone = 0;                        // those that the host knows not to come
   std::uint32_t covered[kExchangeBuffers] = {};  // of a source in the last step of the buffer
   std::uint32_t fault = 0;                       // the first
   std::uint32_t fault_rank = 0;
   std::uint32_t fault_step = 0;
 };
 
-// Tells the host of the first fault, in memory of the host that both reach. `fault` is written
-// last.
+// Between kernels and host, in memory of the host that both reach. Kernels write the first fault,
+// `fault` last; the host writes `gone`.
 struct ExchangeReport {
   std::uint32_t fault = 0;
   std::uint32_t rank = 0;
   std::uint32_t step = 0;
+  std::uint32_t gone = 0;  // a bit for each rank that is known not to come
 };
 
 // Tells a rank's kernels about the group.
